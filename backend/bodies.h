@@ -13,7 +13,7 @@
 #define BACKEND_BODIES_H
 
 #include "base/vec.h"
-#include "ir/loops.h"
+#include "ir/analysis/loops.h"
 
 // A parameter of the body, and how it is read: a body may read one in several ways.
 typedef struct Read {

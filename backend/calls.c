@@ -23,8 +23,9 @@
 //     RUN(3, nnrt_move_start_b4(H1, NULL, r, 0));  train_s1_get_h1
 //     RUN(4, nnrt_move_wait_b4(H1, r, 0));         train_s1_F1_wait
 //
-// What a step owes to the next one (ir/owed.h) has a function for each group, which the runtime
-// calls where the next step asks for it, and all where weights must be as they are after the step:
+// What a step owes to the next one (ir/analysis/deferred.h) has a function for each group, which
+// the runtime calls where the next step asks for it, and all where weights must be as they are
+// after the step:
 //
 //     nnrt_settle(r, 1);                      // before linear         train_micro
 //     RUN(9, nnrt_wait(r, G));                // before sgd            train_owed_0
@@ -33,10 +34,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "ir/analysis/deferred.h"
+#include "ir/analysis/loops.h"
+#include "ir/analysis/place.h"
 #include "ir/kernel.h"
-#include "ir/loops.h"
-#include "ir/owed.h"
-#include "ir/place.h"
 #include "ir/schedule.h"
 #include "ir/split.h"
 #include "ir/text.h"

@@ -18,8 +18,8 @@
 
 #include <string.h>
 
+#include "ir/analysis/place.h"
 #include "ir/op.h"
-#include "ir/place.h"
 #include "program.h"
 
 // -- Ranks -------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ir/verify_schedule.h"
+#include "ir/verify/verify_schedule.h"
 #include "target.h"
 
 enum { COMMENT_COLUMN = 72 };

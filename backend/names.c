@@ -17,7 +17,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "ir/place.h"
+#include "ir/analysis/place.h"
 #include "program.h"
 
 typedef struct Name {

@@ -5,7 +5,7 @@
 
 #include "backend.h"
 #include "base/vec.h"
-#include "ir/boxes.h"
+#include "ir/analysis/boxes.h"
 #include "ir/schedule.h"
 
 // C names for values: see names.c.
@@ -64,8 +64,8 @@ typedef struct LoopPart {
 
 // What a code does in a step of a graph.
 typedef struct Calls {
-  CallList begin, update; // see ir/place.h
-  Vec(CallList) owed;     // to the next step, by group: see ir/owed.h
+  CallList begin, update; // see ir/analysis/place.h
+  Vec(CallList) owed;     // to the next step, by group: see ir/analysis/deferred.h
   Vec(LoopPart) part;
   Vec(int) order; // of parts; none: all of slice 0, then of slice 1, …
 } Calls;

@@ -13,9 +13,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "ir/batch_dim.h"
+#include "ir/analysis/batch_dim.h"
+#include "ir/analysis/place.h"
 #include "ir/op.h"
-#include "ir/place.h"
 #include "kernels.h"
 #include "program.h"
 

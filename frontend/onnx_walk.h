@@ -10,7 +10,7 @@
 #include "frontend/onnx_node.h"
 #include "frontend/onnx_read.h"
 #include "frontend/onnx_weights.h"
-#include "ir/batch_dim.h"
+#include "ir/analysis/batch_dim.h"
 
 // What a name of the model stands for.
 typedef struct Binding {

@@ -62,11 +62,12 @@ typedef struct PipelineOptions {
   // Called after each pass, and each proof ("prove"), with how long it took, when it is not NULL.
   void (*timed)(void *to, const char *pass, double seconds);
   void *timed_to;
-  // Called with what came of the searches of a plan (search/search.h), when it is not NULL.
+  // Called with what came of the searches of a plan (planner/search/search.h), when it is not NULL.
   void (*searched)(void *to, const struct Searched *s);
   void *searched_to;
   struct Record *record; // what the programs of a plan do is written down there (record.h), or NULL
-  struct KnownLives *lives; // for modules that are sharded several times (search/lives.h), or NULL
+  struct KnownLives
+      *lives; // for modules that are sharded several times (planner/search/lives.h), or NULL
 } PipelineOptions;
 
 // Parses and runs.  After each pass the module is put in the pass's phase and verified; a plan is

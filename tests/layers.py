@@ -1,23 +1,29 @@
-"""Who may include whom: base <- ir <- {frontend, passes, backend} <- tools; rt stands alone, but for a header that all share.
+"""Who may include whom: base <- ir <- {frontend, passes, backend} <- tools; rt stands alone, but for a header that all share;
+and in passes/, folder by folder, in the order of FOLDERS: none includes a later one.
 
-Only nnaot-eval, tools/eval*.c, sees both the compiler and the runtime.
+Only nnaot-eval, tools/eval*.c, sees both the compiler and the runtime.  Prints the folders of passes/ with the folders that
+each includes.
 """
 
+import collections
 import pathlib
 import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PUBLIC = {
-    "backend/backend.h", "backend/temporary.h", "frontend/onnx.h", "frontend/onnx_tensor.h", "passes/plan/annotations/annotate.h", "passes/choose/choose.h",
-    "passes/cluster/cluster.h", "passes/cost/collectives.h", "passes/cost/cost.h", "passes/cost/cost_step.h", "passes/plan/factoring.h", "passes/choose/needs.h",
-    "passes/plan/op_names.h", "passes/train/optimizer_spec.h", "passes/train/param_groups.h", "passes/train/loss_spec.h", "passes/distribute/part.h", "passes/paths/path_cost.h", "passes/pass.h",
-    "passes/passes.def", "passes/paths/path.h",
-    "passes/plan/plan.h", "passes/plan/plan_texts.h", "passes/prove/prove.h", "passes/plan/saved/record.h", "passes/repeats/repeats.h", "passes/search/search.h",
-    "passes/solver/json.h", "passes/solver/solver.h", "passes/cost/timeline.h",
-    "rt/flags.def", "rt/launchers.def", "passes/schedule/best.h", "passes/schedule/kinds.h",
+    "backend/backend.h", "backend/temporary.h", "frontend/onnx.h", "frontend/onnx_tensor.h", "passes/cluster/cluster.h",
+    "passes/cost/collectives.h", "passes/cost/cost.h", "passes/cost/cost_step.h", "passes/cost/timeline.h",
+    "passes/ir/analysis/op_names.h", "passes/ir/analysis/origin.h", "passes/pass.h", "passes/passes.def", "passes/paths/path.h",
+    "passes/paths/path_cost.h", "passes/planner/annotations/annotate.h", "passes/planner/auto/choose.h",
+    "passes/planner/auto/memory_breakdown.h", "passes/planner/plan/factoring.h", "passes/planner/plan/plan.h",
+    "passes/planner/plan/plan_texts.h", "passes/planner/saved/record.h", "passes/planner/search/search.h", "passes/prove/prove.h",
+    "passes/repeats/repeats.h", "passes/schedule/best.h", "passes/schedule/kinds.h", "passes/solver/json.h",
+    "passes/solver/solver.h", "passes/train/loss_spec.h", "passes/train/optimizer_spec.h", "passes/train/param_groups.h",
+    "rt/flags.def", "rt/launchers.def",
 }
 SHARED = {"rt/nearest.h"}  # which needs nothing of the runtime
+LIBRARIES = ("base", "ir", "solver", "schedule")  # of passes/: they are linked without the rest of it
 MAY = {
     "passes/base": {"passes/base"},
     "passes/ir": {"passes/base", "passes/ir"},
@@ -29,15 +35,55 @@ MAY = {
     "tools": {"passes/base", "passes/ir", "tools"},
     "rt": {"rt"},
 }
+FOLDERS = [
+    ("base", "arenas, strings, tables, messages"),
+    ("ir", "the language, its analyses, its verifier"),
+    ("lua", "files in Lua"),
+    ("cluster", "devices and links"),
+    ("solver", "problems with costs of nodes and edges"),
+    ("schedule", "timelines of pipelines"),
+    (".", "pass.h and passes.def: the interface of a pass, and the list"),
+    ("repeats", "repeated subgraphs"),
+    ("simplify", "smaller programs"),
+    ("fuse", "fewer kernels"),
+    ("lower", "types and layouts of the target"),
+    ("memory", "memory planning and offloading"),
+    ("paths", "communication from one placement to another"),
+    ("cost", "estimated seconds and bytes"),
+    ("prove", "the proof of a plan"),
+    ("manager", "pipelines of passes, dumps"),
+    ("overlap", "communication beside computation"),
+    ("pipeline", "pipeline parallelism"),
+    ("sharding", "layouts and splits of every value and op"),
+    ("train", "loss, gradients, optimizer"),
+    ("comm", "reshards as collectives"),
+    ("planner/annotations", "a model's own plan"),
+    ("planner/plan", "the text of a plan"),
+    ("planner/saved", "plans written and read back"),
+    ("planner/search", "a graph as a problem for the solver"),
+    ("planner/stages", "stages of pipelines"),
+    ("planner/lua", "the language of plans"),
+    ("planner/auto", "--plan auto"),
+    ("planner", "the pass that runs a plan"),
+]
+ORDER = {folder: i for i, (folder, _) in enumerate(FOLDERS)}
 
 
 def layer(path):
     parts = path.parts
-    return "/".join(parts[:2]) if parts[0] == "passes" and parts[1] in ("base", "ir", "solver", "schedule") else parts[0]
+    return "/".join(parts[:2]) if parts[0] == "passes" and parts[1] in LIBRARIES else parts[0]
+
+
+def folder_of(path):
+    """Of a file in passes/: its row in FOLDERS; sub-folders belong to the folder above them, but those of planner/."""
+    inside = path.parts[1:-1]
+    if not inside:
+        return "."
+    return "/".join(inside[:2]) if inside[0] == "planner" else inside[0]
 
 
 def resolve(source, name):
-    """The file of ours that `#include "name"` means, or None."""
+    """The file of the project that `#include "name"` means, or None."""
     for folder in [source.parent, ROOT / "passes", ROOT, ROOT / "rt", ROOT / "frontend", ROOT / "backend"]:
         path = (folder / name).resolve()
         if path.exists():
@@ -45,18 +91,35 @@ def resolve(source, name):
     return None
 
 
-bad, seen = [], 0
-for folder in ("passes", "frontend", "backend", "tools", "rt"):
-    for source in sorted((ROOT / folder).rglob("*.[ch]")):
-        here = layer(source.relative_to(ROOT))
-        for name in re.findall(r'^\s*#\s*include "(.+?)"', source.read_text(), re.M):
-            target = resolve(source, name)
-            if target is None:
-                continue
-            seen += 1
-            there = layer(target)
-            both = here == "tools" and there == "rt" and source.name.startswith("eval")
-            if there not in MAY[here] and str(target) not in SHARED and not (here == "tools" and str(target) in PUBLIC) and not both:
-                bad.append(f"{source.relative_to(ROOT)} includes {target}")
-print("\n".join(bad) or f"{seen} includes, all downwards")
-sys.exit(bool(bad) or seen < 100)
+def main():
+    bad, seen, includes = [], 0, collections.defaultdict(set)
+    for top in ("passes", "frontend", "backend", "tools", "rt"):
+        sources = [s for s in sorted((ROOT / top).rglob("*")) if s.suffix in (".c", ".h", ".cu", ".cuh", ".def")]
+        for source in sources:
+            path = source.relative_to(ROOT)
+            here = layer(path)
+            for name in re.findall(r'^\s*#\s*include "(.+?)"', source.read_text(), re.M):
+                target = resolve(source, name)
+                if target is None:
+                    continue
+                seen += 1
+                there = layer(target)
+                both = here == "tools" and there == "rt" and source.name.startswith("eval")
+                allowed = there in MAY[here] or str(target) in SHARED or here == "tools" and str(target) in PUBLIC
+                if not allowed and not both:
+                    bad.append(f"{path} includes {target}")
+                if top == "passes" and target.parts[0] == "passes" and folder_of(path) != folder_of(target):
+                    includes[folder_of(path)].add(folder_of(target))
+                    for file in (path, target):
+                        if folder_of(file) not in ORDER:
+                            bad.append(f"{file}: its folder is not in the order of folders")
+                    if ORDER.get(folder_of(target), 0) > ORDER.get(folder_of(path), 0):
+                        bad.append(f"{path} includes {target}, of a folder above its own")
+    for folder, about in FOLDERS:
+        print(f"{folder:20} {about:62} {' '.join(sorted(includes[folder], key=lambda f: ORDER.get(f, 0)))}")
+    print("\n".join(bad) or f"{seen} includes, all downwards")
+    sys.exit(bool(bad) or seen < 100)
+
+
+if __name__ == "__main__":
+    main()

@@ -20,8 +20,8 @@
 #include "frontend/onnx.h"
 #include "options.h"
 #include "pass.h"
-#include "plan/plan.h"
-#include "plan/saved/record.h"
+#include "planner/plan/plan.h"
+#include "planner/saved/record.h"
 #include "summary.h"
 
 typedef enum Emit { EMIT_exe, EMIT_nn, EMIT_c, EMIT_plan, EMIT_onnx } Emit;
@@ -35,7 +35,7 @@ typedef struct Choice {
   int64_t memory;        // bytes of a rank that searches count on; 0: what devices have
   int64_t work;          // of a search's solver; 0: as it likes
   struct KnownLives
-      *known; // what its searches answered when it was chosen (search/lives.h), or NULL
+      *known; // what its searches answered when it was chosen (planner/search/lives.h), or NULL
 } Choice;
 
 // What the command line said.

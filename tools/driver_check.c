@@ -16,10 +16,10 @@
 #include <unistd.h>
 
 #include "base/vec.h"
-#include "choose/needs.h"
 #include "driver.h"
 #include "explain.h"
 #include "output.h"
+#include "planner/auto/memory_breakdown.h"
 #include "train/param_groups.h"
 
 // -- What is supported, and has an effect ------------------------------------------------------

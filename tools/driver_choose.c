@@ -12,7 +12,7 @@
 #include "cluster/cluster.h"
 #include "cost/cost.h"
 #include "driver.h"
-#include "plan/factoring.h"
+#include "planner/plan/factoring.h"
 
 bool is_auto(const Settings *s) {
   return !s->pipeline && s->ranks > 1 && !strcmp(s->plan, "auto");

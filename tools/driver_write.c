@@ -15,7 +15,7 @@
 #include "driver.h"
 #include "explain.h"
 #include "output.h"
-#include "plan/annotations/annotate.h"
+#include "planner/annotations/annotate.h"
 #include "report.h"
 #include "trace_file.h"
 

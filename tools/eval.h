@@ -12,7 +12,7 @@
 #define TOOLS_EVAL_H
 
 #include "base/vec.h"
-#include "ir/boxes.h"
+#include "ir/analysis/boxes.h"
 #include "ir/op.h"
 
 // A tensor with a name: a parameter's label, or what a result is: "loss", "update fc.w".

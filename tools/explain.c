@@ -25,10 +25,10 @@
 #include <string.h>
 
 #include "frontend/onnx.h"
+#include "ir/analysis/op_names.h"
+#include "ir/analysis/place.h"
 #include "ir/op.h"
-#include "ir/place.h"
 #include "ir/text.h"
-#include "plan/op_names.h"
 
 static const char *name_of(Arena *a, const Value *v) {
   return v->name ? str_format(a, "%%%s", v->name) : str_format(a, "%%%u", v->id);

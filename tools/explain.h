@@ -3,7 +3,7 @@
 #ifndef TOOLS_EXPLAIN_H
 #define TOOLS_EXPLAIN_H
 
-#include "choose/choose.h"
+#include "planner/auto/choose.h"
 
 // The plans that were looked at, the cheapest first: by how much each lost, or why it could not
 // win.

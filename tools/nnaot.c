@@ -14,7 +14,7 @@
 
 #include "driver.h"
 #include "explain.h"
-#include "plan/plan_texts.h"
+#include "planner/plan/plan_texts.h"
 #include "train/loss_spec.h"
 #include "train/optimizer_spec.h"
 

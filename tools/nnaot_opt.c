@@ -9,8 +9,8 @@
 #include "options.h"
 #include "output.h"
 #include "pass.h"
+#include "planner/search/search.h"
 #include "prove/prove.h"
-#include "search/search.h"
 
 static const char *pipeline = "", *output = "-", *model;
 static bool list;

@@ -5,7 +5,7 @@
 //     4 times, ops alike:
 //       layer_norm …
 
-#include "distribute/part.h"
+#include "ir/analysis/origin.h"
 #include "ir/op.h"
 #include "ir/text.h"
 #include "ir/titles.h"

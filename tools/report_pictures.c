@@ -13,9 +13,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "distribute/part.h"
+#include "ir/analysis/deferred.h"
+#include "ir/analysis/origin.h"
 #include "ir/op.h"
-#include "ir/owed.h"
 #include "ir/schedule.h"
 #include "ir/text.h"
 #include "ir/titles.h"

@@ -14,12 +14,12 @@
 
 #include "cost/collectives.h"
 #include "cost/cost_step.h"
-#include "distribute/part.h"
+#include "ir/analysis/op_names.h"
+#include "ir/analysis/origin.h"
+#include "ir/analysis/place.h"
 #include "ir/op.h"
-#include "ir/place.h"
 #include "output.h"
 #include "pass.h"
-#include "plan/op_names.h"
 #include "repeats/repeats.h"
 
 void summary_before(Summary *s, const Module *m) {

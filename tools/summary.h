@@ -4,8 +4,8 @@
 #define TOOLS_SUMMARY_H
 
 #include "base/vec.h"
-#include "choose/choose.h"
-#include "search/search.h"
+#include "planner/auto/choose.h"
+#include "planner/search/search.h"
 
 typedef struct PassSeconds {
   const char *pass;

@@ -17,7 +17,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-#include "ir/owed.h"
+#include "ir/analysis/deferred.h"
 #include "ir/schedule.h"
 #include "ir/text.h"
 #include "ir/titles.h"

@@ -6,8 +6,8 @@
 
 #include "collectives.h"
 #include "cost.h"
+#include "ir/analysis/place.h"
 #include "ir/op.h"
-#include "ir/place.h"
 
 Clocks clocks_new(const Graph *g, const Cluster *cluster, Arena *a) {
   return (Clocks){.cluster = cluster,

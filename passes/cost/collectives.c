@@ -2,9 +2,9 @@
 
 #include "collectives.h"
 
+#include "ir/analysis/deferred.h"
+#include "ir/analysis/place.h"
 #include "ir/op.h"
-#include "ir/owed.h"
-#include "ir/place.h"
 #include "ir/split.h"
 
 const char *const step_part_name[N_STEP_PARTS] = {"begin", "micro", "update"};

@@ -10,15 +10,15 @@
 #define COLLECTIVES_H
 
 #include "base/vec.h"
-#include "ir/boxes.h"
+#include "ir/analysis/boxes.h"
 #include "paths/path_cost.h"
 
-// In which part of a step an op runs: see ir/place.h.
+// In which part of a step an op runs: see ir/analysis/place.h.
 typedef enum StepPart { STEP_begin, STEP_micro, STEP_update, N_STEP_PARTS } StepPart;
 
 extern const char *const step_part_name[N_STEP_PARTS]; // "begin", "micro", "update"
 
-// By op id; of what the step owes (ir/owed.h), that in which the next one does it.
+// By op id; of what the step owes (ir/analysis/deferred.h), that in which the next one does it.
 StepPart *graph_step_parts(const Graph *g, Arena *a);
 
 typedef struct Collective {

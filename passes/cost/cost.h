@@ -21,7 +21,7 @@
 #define COST_H
 
 #include "cluster/cluster.h"
-#include "ir/work.h"
+#include "ir/analysis/work.h"
 
 // Whether the cluster says how fast its devices are; without that there are no seconds.
 bool cost_known(const Cluster *c);

@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "cost.h"
+#include "ir/analysis/deferred.h"
 #include "ir/op.h"
-#include "ir/owed.h"
 #include "ir/schedule.h"
 #include "step_state.h"
 

@@ -26,9 +26,10 @@
 //     segment do among themselves does not stand behind what they get for the next slice.
 //   * All sums of a segment are waited for at its end.
 //
-// What a step owes to the next one (ir/owed.h) is done there, before the op that it is due before:
-// sums that owed ops read are waited for then, in the step after.  Steps are gone through until
-// they take the same, and the step is one of these: from when it begins to when the next one does.
+// What a step owes to the next one (ir/analysis/deferred.h) is done there, before the op that it is
+// due before: sums that owed ops read are waited for then, in the step after.  Steps are gone
+// through until they take the same, and the step is one of these: from when it begins to when the
+// next one does.
 //
 // What an op takes says cost.h, what a collective takes cost_comm.h.  Nothing is slower because
 // something else runs at the same time, and a rank has its device to itself.  Reading rows, logging

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "cost.h"
+#include "ir/analysis/deferred.h"
+#include "ir/analysis/place.h"
 #include "ir/op.h"
-#include "ir/owed.h"
-#include "ir/place.h"
 #include "ir/schedule.h"
 
 // -- Classes ---------------------------------------------------------------------------------

@@ -8,9 +8,9 @@
 #include <limits.h>
 #include <stdlib.h>
 
+#include "ir/analysis/deferred.h"
+#include "ir/analysis/place.h"
 #include "ir/op.h"
-#include "ir/owed.h"
-#include "ir/place.h"
 #include "ir/schedule.h"
 
 // Something that makes or reads a block.

@@ -11,8 +11,9 @@
 // anew, unless it lasts: what is added up over slices, what begin makes, what update reads.  Sums
 // over slices are there from the first slice on, that writes and does not add.
 //
-// What a step owes to the next one (ir/owed.h) is read there: what it reads lives to the end of its
-// step, and again from the beginning of the next, which is the same step here, as all are alike.
+// What a step owes to the next one (ir/analysis/deferred.h) is read there: what it reads lives to
+// the end of its step, and again from the beginning of the next, which is the same step here, as
+// all are alike.
 //
 // A moment is a place in the lane's own order, action by action, and op by op in them.  A move
 // reads what it takes at the end of the segment that makes it, and what it brings takes memory from

@@ -10,9 +10,9 @@
 #include <limits.h>
 #include <stdlib.h>
 
+#include "ir/analysis/deferred.h"
+#include "ir/analysis/place.h"
 #include "ir/op.h"
-#include "ir/owed.h"
-#include "ir/place.h"
 #include "step_lives.h"
 
 const char *const memory_kind_name[N_MEMORY_KINDS] = {

@@ -13,8 +13,8 @@
 //     get                            queue the move               who only gets
 //     the segment of the move        wait for the move, …         all that get
 
+#include "ir/analysis/place.h"
 #include "ir/op.h"
-#include "ir/place.h"
 #include "ir/schedule.h"
 #include "step_state.h"
 

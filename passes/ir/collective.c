@@ -6,7 +6,7 @@
 
 #include "ir/op.h"
 #include "ir/split.h"
-#include "ir/verify.h"
+#include "ir/verify/verify.h"
 
 // Which axes a collective may be over.
 enum { DEVICES = 1, TIME_AXIS = 2, ANY_AXIS = 3 };

@@ -1,9 +1,19 @@
 set(IR_FILES
-  ir/alike.c
+  ir/analysis/alike.c
+  ir/analysis/batch_dim.c
+  ir/analysis/boxes.c
+  ir/analysis/deferred.c
+  ir/analysis/live_ranges.c
+  ir/analysis/local.c
+  ir/analysis/loops.c
+  ir/analysis/op_names.c
+  ir/analysis/origin.c
+  ir/analysis/place.c
+  ir/analysis/rewrite.c
+  ir/analysis/versions.c
+  ir/analysis/work.c
   ir/annotations.c
   ir/attr.c
-  ir/batch_dim.c
-  ir/boxes.c
   ir/build.c
   ir/clone.c
   ir/collective.c
@@ -12,35 +22,9 @@ set(IR_FILES
   ir/infer.c
   ir/kernel.c
   ir/lex.c
-  ir/loops.c
   ir/mesh.c
   ir/names.c
   ir/op.c
-  ir/owed.c
-  ir/parse.c
-  ir/parse_op.c
-  ir/parse_word.c
-  ir/place.c
-  ir/print.c
-  ir/schedule.c
-  ir/split.c
-  ir/stays.c
-  ir/tensor.c
-  ir/text.c
-  ir/titles.c
-  ir/type.c
-  ir/verify.c
-  ir/verify_calls.c
-  ir/verify_ends.c
-  ir/verify_layout.c
-  ir/verify_memory.c
-  ir/verify_owed.c
-  ir/verify_swap.c
-  ir/verify_schedule.c
-  ir/verify_versions.c
-  ir/verify_waits.c
-  ir/versions.c
-  ir/work.c
   ir/ops/attention.c
   ir/ops/batch_norm.c
   ir/ops/comm.c
@@ -63,4 +47,24 @@ set(IR_FILES
   ir/ops/slice.c
   ir/ops/softmax.c
   ir/ops/window.c
+  ir/parse.c
+  ir/parse_op.c
+  ir/parse_word.c
+  ir/print.c
+  ir/schedule.c
+  ir/split.c
+  ir/tensor.c
+  ir/text.c
+  ir/titles.c
+  ir/type.c
+  ir/verify/verify.c
+  ir/verify/verify_calls.c
+  ir/verify/verify_deferred.c
+  ir/verify/verify_ends.c
+  ir/verify/verify_layout.c
+  ir/verify/verify_memory.c
+  ir/verify/verify_schedule.c
+  ir/verify/verify_swap.c
+  ir/verify/verify_versions.c
+  ir/verify/verify_waits.c
 )

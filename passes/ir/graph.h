@@ -197,7 +197,7 @@ typedef struct Origin {
   const Loc *loc; // for readers; only a plan program that asks for names depends on it
   TrainPart part;
   // Forward, the number of the op of the model that it is, or one of those it became; backward, of
-  // the one it is part of the gradient of.  0: none, and before number_model of part.h.
+  // the one it is part of the gradient of.  0: none, and before number_model of origin.h.
   int of;
   int piece; // from 1; 0 of what was not cut: pieces.h
   int turn;  // ops of a graph that have one run in its order; 0: where the list has it (order.h)
@@ -227,7 +227,7 @@ struct Op {
   int of, piece, turn, anew, away;
   bool by_piece;
   int segment; // of its graph's schedule, from 1; 0: none
-  bool owed;   // of the update: it runs in the step after (owed.h)
+  bool owed;   // of the update: it runs in the step after (deferred.h)
   Graph *graph;
   Op *prev, *next;
 };

@@ -16,7 +16,7 @@
 
 #include "ir/intern.h"
 #include "ir/op.h"
-#include "ir/verify.h"
+#include "ir/verify/verify.h"
 
 enum { MAX_COLUMN = 16 };
 

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "ir/boxes.h"
+#include "ir/analysis/boxes.h"
 #include "ir/op.h"
 #include "ir/parse.h"
 #include "ir/split.h"

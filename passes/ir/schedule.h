@@ -10,8 +10,9 @@
 //
 // A segment is what a rank runs of one slice without waiting for others but before it: the forward
 // of a stage, its gradients of inputs, its gradients of weights.  Ops that run in every slice have
-// one, in graphs with a schedule; those that run once, before or after all slices (ir/place.h), and
-// those of other graphs have none.  The ops of a segment stand together in the graph.
+// one, in graphs with a schedule; those that run once, before or after all slices
+// (ir/analysis/place.h), and those of other graphs have none.  The ops of a segment stand together
+// in the graph.
 //
 // A run says what the devices that it lists do in a step between what runs once, in this order.
 // Each of its segments is in it as often as there are slices, and the first time it is of slice 0,

@@ -43,8 +43,8 @@
 #include "base/vec.h"
 #include "ir/op.h"
 #include "ir/split.h"
-#include "ir/verify.h"
-#include "plan/calls/split_classes.h"
+#include "ir/verify/verify.h"
+#include "simplify/split_classes.h"
 
 // Does it stand for several values, and for none of the model's program?
 static bool is_bucket(const Proof *p, const Value *v) {

@@ -14,7 +14,7 @@
 #include "ir/op.h"
 #include "ir/split.h"
 #include "ir/text.h"
-#include "ir/verify.h"
+#include "ir/verify/verify.h"
 
 typedef struct Why {
   const Numbers *model;

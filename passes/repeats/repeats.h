@@ -75,7 +75,7 @@ typedef struct Repeats {
 enum { LEAST_BLOCK = 4 }; // ops, where nobody says otherwise
 
 // Blocks have at least `min` ops.  `among`, by id, says which ops may be in one; NULL: all.  Of a
-// whole training step, that restricts it to the model: gradients follow by part.h.
+// whole training step, that restricts it to the model: gradients follow by origin.h.
 Repeats *repeats_find(const Graph *g, int min, const bool *among, Arena *a);
 
 // Whether two ops are the same member of a block.

@@ -6,7 +6,7 @@
 // A fill stays a fill whatever its shape: a mask of 100 MB is one number.  A broadcast of other
 // constants is left alone: repeating them is cheaper than storing them.
 
-#include "rewrite.h"
+#include "ir/analysis/rewrite.h"
 
 enum { LARGEST_BYTES = 16 << 20 };
 

@@ -5,16 +5,16 @@
 //     %c = add %a, %b
 //
 // What is computed anew for gradients (recompute.c) is so on purpose, and stays what it is.  So are
-// equal ops of two pieces (plan/calls/pieces.h): they may be on different ranks.
+// equal ops of two pieces (planner/lua/pieces.h): they may be on different ranks.
 //
 // That goes for random ops too: what they draw is decided by their key.  One walk in order finds
 // all of them, as operands have been merged before their readers are looked at.
 
 #include <string.h>
 
-#include "distribute/part.h"
+#include "ir/analysis/origin.h"
+#include "ir/analysis/rewrite.h"
 #include "ir/intern.h"
-#include "rewrite.h"
 
 typedef struct Entry {
   Op *op;

@@ -8,7 +8,7 @@
 #define RAISE_H
 
 #include "base/vec.h"
-#include "rewrite.h"
+#include "ir/analysis/rewrite.h"
 
 enum { MAX_MATCHED = 96 };
 

@@ -16,8 +16,8 @@
 // Once values have layouts, rules that make ops have no place any more: then only equal ops merge
 // and dead ones go, and in a planned module only the latter, as merging would lengthen lives.
 
+#include "ir/analysis/rewrite.h"
 #include "pass.h"
-#include "rewrite.h"
 
 static Value *apply(Builder *b, Op *op, const SimplifyRule *rules) {
   for (; rules->fn; rules++) {

@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-#include "rewrite.h"
+#include "ir/analysis/rewrite.h"
 
 static Value *operand(const Op *op, int i) {
   return op->in[i].value;

@@ -11,7 +11,7 @@
 // So transposes meet, and compose, or stand before a product that can read its operand transposed;
 // reshapes, which cost nothing, meet too; and what is broadcast is computed once.
 
-#include "rewrite.h"
+#include "ir/analysis/rewrite.h"
 
 // -- Broadcasts ------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@
 // A product of a batch with one matrix is `linear`: one large product instead of many small ones,
 // and its gradient sums over the batch without storing every summand.
 
-#include "rewrite.h"
+#include "ir/analysis/rewrite.h"
 
 // x when `v` is x with its last two dimensions exchanged.
 static Value *exchanged(const Value *v) {

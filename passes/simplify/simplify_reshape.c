@@ -4,7 +4,7 @@
 //     elementwise op or linear of other reshapes of transposes     reshape of a transpose of the op
 //     reshape of elementwise ops and linears of reshapes           the ops, of one reshape each
 
-#include "rewrite.h"
+#include "ir/analysis/rewrite.h"
 
 // Dimensions i0 .. i1-1 of the operand of a reshape become k0 .. k1-1 of its result; as few as can
 // be on both sides.

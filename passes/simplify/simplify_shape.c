@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-#include "rewrite.h"
+#include "ir/analysis/rewrite.h"
 
 static Value *operand(const Op *op) {
   return op->in[0].value;

@@ -35,10 +35,10 @@
 // what their mean would, 1/N of that, and its factor is N times as large: the adjoints of a sum
 // would leave the range of f16 at once.
 //
-// Of a model in pieces (plan/calls/pieces.h) each piece of an op has a gradient for the weight that
-// it reads.  Those by the pieces of one op are added up first, and then the sums: ops that read one
-// weight may be on different ranks, as both ends of a pipeline are, and a sum over all would go
-// from one to the other and back for every piece.
+// Of a model in pieces (planner/lua/pieces.h) each piece of an op has a gradient for the weight
+// that it reads.  Those by the pieces of one op are added up first, and then the sums: ops that
+// read one weight may be on different ranks, as both ends of a pipeline are, and a sum over all
+// would go from one to the other and back for every piece.
 //
 //     %1 = linear_back_w …  piece=2               %1 = linear_back_w …  piece=2
 //     %2 = gather_back …    piece=2               %2 = gather_back …    piece=2
@@ -59,7 +59,7 @@
 
 #include "base/table.h"
 #include "base/vec.h"
-#include "distribute/part.h"
+#include "ir/analysis/origin.h"
 #include "ir/op.h"
 #include "loss_terms.h"
 #include "pass.h"

@@ -23,14 +23,14 @@
 //
 // With metrics=SPEC, the loss's, those of metrics.h too.
 
-#include "distribute/part.h"
-#include "ir/batch_dim.h"
+#include "ir/analysis/batch_dim.h"
+#include "ir/analysis/origin.h"
 #include "ir/build.h"
 #include "ir/op.h"
 #include "loss_terms.h"
 #include "metrics.h"
 #include "pass.h"
-#include "search/alone.h"
+#include "sharding/single_device.h"
 
 static bool replace(Op *op, Builder *b) {
   b->at = op;

@@ -5,7 +5,7 @@
 #define LOSS_BUILDERS_H
 
 #include "base/vec.h"
-#include "ir/batch_dim.h"
+#include "ir/analysis/batch_dim.h"
 #include "ir/build.h"
 #include "ir/op.h"
 #include "loss_spec.h"

@@ -38,11 +38,11 @@
 
 #include "base/table.h"
 #include "base/vec.h"
+#include "ir/analysis/rewrite.h"
 #include "ir/build.h"
 #include "optimizer_spec.h"
 #include "param_groups.h"
 #include "pass.h"
-#include "simplify/rewrite.h"
 
 typedef struct Gradient {
   Value *weight, *gradient;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "distribute/part.h"
+#include "ir/analysis/origin.h"
 #include "ir/op.h"
 
 // -- Kinds of weights --------------------------------------------------------------------------

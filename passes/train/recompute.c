@@ -22,7 +22,7 @@
 // of its list.  What nobody reads of a list is not repeated: running statistics are updated once.
 // What is drawn at random is decided by key and element, so it is drawn again as it was.
 //
-// What a rank computes in pieces (plan/calls/pieces.h) need not be all there at a time either, if
+// What a rank computes in pieces (planner/lua/pieces.h) need not be all there at a time either, if
 // the list is `by_piece`.  Take a layer whose attention is cut in two: gradients of what follows
 // want %s, which all pieces are summed up in, and what is in the pieces is wanted only later, by
 // the gradients of each.  So it is made twice, once on the way to %s and once for gradients, right
@@ -41,7 +41,7 @@
 //                                                … gradients of piece 1, which read %11
 //
 // Where a list is on several devices, each computes its part anew from what it was sent: shard sees
-// to that (distribute/borders.h).
+// to that (comm/recompute_layouts.h).
 //
 // The repeated op is one of backward and has the number of the op that it repeats.  This pass
 // stands behind all that merges or rewrites ops of whole tensors, and shard lays out what is
@@ -51,7 +51,7 @@
 // follows: the proof begins before this pass.
 
 #include "base/vec.h"
-#include "distribute/part.h"
+#include "ir/analysis/origin.h"
 #include "pass.h"
 
 typedef struct Recompute {

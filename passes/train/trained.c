@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/str.h"
+#include "ir/analysis/op_names.h"
 #include "ir/op.h"
-#include "plan/op_names.h"
 
 // The globs of an option, and whether each has matched.
 typedef struct Globs {

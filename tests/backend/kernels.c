@@ -15,8 +15,8 @@
 #include <string.h>
 
 #include "backend/kernels.h"
+#include "ir/analysis/loops.h"
 #include "ir/build.h"
-#include "ir/loops.h"
 #include "ir/op.h"
 #include "machine.h"
 

@@ -12,8 +12,8 @@
 #include <string.h>
 
 #include "base/vec.h"
+#include "ir/analysis/work.h"
 #include "ir/op.h"
-#include "ir/work.h"
 #include "pass.h"
 #include "passes.h"
 

@@ -5,7 +5,7 @@
 #include <ffi.h>
 #include <string.h>
 
-#include "ir/work.h"
+#include "ir/analysis/work.h"
 #include "kernel_table.h"
 #include "nnrt.h"
 

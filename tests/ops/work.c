@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "harness.h"
-#include "ir/work.h"
+#include "ir/analysis/work.h"
 
 static int failures, cuts, smaller;
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "distribute/transition.h"
+#include "comm/transition.h"
 #include "ir/op.h"
 #include "ir/split.h"
 

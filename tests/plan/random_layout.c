@@ -7,10 +7,10 @@
 
 #include "random_plans.h"
 
-#include "distribute/mesh.h"
+#include "comm/mesh.h"
 #include "ir/op.h"
 #include "ir/split.h"
-#include "plan/calls/split_classes.h"
+#include "simplify/split_classes.h"
 
 static Mesh *random_mesh(Module *m, Random *r, bool time, Diag *d) {
   StrBuf text = {.arena = m->arena};

@@ -8,7 +8,7 @@
 
 #include "random_plans.h"
 
-#include "distribute/mesh.h"
+#include "comm/mesh.h"
 #include "ir/build.h"
 #include "ir/op.h"
 #include "ir/split.h"

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "distribute/route_tree.h"
+#include "comm/route_tree.h"
 
 enum { MOST = 5 };
 

@@ -5,10 +5,10 @@
 
 #include <math.h>
 
+#include "comm/hops.h"
+#include "comm/mesh.h"
 #include "cost/collectives.h"
 #include "cost/cost_comm.h"
-#include "distribute/hops.h"
-#include "distribute/mesh.h"
 #include "ir/op.h"
 #include "ir/split.h"
 

@@ -3,7 +3,7 @@
 
 #include "unit.h"
 
-#include "ir/boxes.h"
+#include "ir/analysis/boxes.h"
 
 enum { MOST = 64 /* elements of a tensor, and of a part */, MAX_SHARES = 8 };
 

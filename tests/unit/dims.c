@@ -2,9 +2,9 @@
 
 #include "unit.h"
 
+#include "ir/analysis/work.h"
 #include "ir/build.h"
 #include "ir/op.h"
-#include "ir/work.h"
 
 typedef struct Bench {
   Heard *h;

@@ -3,7 +3,7 @@
 #include "unit.h"
 
 #include "base/vec.h"
-#include "machine/gaps.h"
+#include "memory/gaps.h"
 
 typedef Vec(Taken) List;
 

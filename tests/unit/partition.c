@@ -1,6 +1,6 @@
 // Stages chosen for random units, against trying everything.
 
-#include "stages/partition.h"
+#include "planner/stages/partition.h"
 
 #include <math.h>
 

@@ -3,10 +3,10 @@
 
 #include "unit.h"
 
-#include "distribute/part.h"
+#include "ir/analysis/origin.h"
 #include "ir/op.h"
+#include "manager/pipeline.h"
 #include "pass.h"
-#include "pipeline.h"
 #include "repeats/repeats.h"
 
 enum { LAYERS = 5 };

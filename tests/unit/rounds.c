@@ -3,7 +3,7 @@
 
 #include "unit.h"
 
-#include "choose/rounds.h"
+#include "planner/auto/memory_budget.h"
 
 #define HAVE 80e9
 

@@ -6,7 +6,7 @@
 #include <math.h>
 
 #include "ir/op.h"
-#include "plan/calls/split_classes.h"
+#include "simplify/split_classes.h"
 
 enum { ROWS = 6, CLASSES = 12 };
 

@@ -1,5 +1,5 @@
 // Gradients of the elementwise rows, made of elementwise ops again: what is a chain here becomes
-// one kernel in passes/machine/fuse.c.
+// one kernel in passes/fuse/fuse.c.
 //
 //     %y = sqrt %x                     %t = scale %y by=2
 //                                      %dx = div %dy, %t

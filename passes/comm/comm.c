@@ -1,0 +1,201 @@
+// Communication: makes every operand lie the way its op wants it, and types local.
+//
+//     %g = linear_back_w %x, %d : f32[4,6] {P} split=[0]
+//     %w1 = sgd %w, %g, %lr, %s : f32[4,6] {B}
+//
+//   =>
+//
+//     %g = linear_back_w %x, %d : f32[4,6] {P} split=[0]
+//     %0 = all_reduce %g axis=dp : f32[4,6] {B}
+//     %w1 = sgd %w, %0, %lr, %s : f32[4,6] {B}
+//
+// For each operand whose value has layout A while the op wants B, one op per mesh axis is inserted
+// right after the value, and shared by every later reader that wants the same:
+//
+//     P -> B           all_reduce; on an axis bound to time, accumulate
+//     S -> B           all_gather
+//     B -> S           local_slice (of a fill: a smaller fill)
+//     P -> S           reduce_scatter  \  in one hop, or
+//     S(i) -> S(j)     all_to_all      /  through B
+//     other            through B
+//
+// In which order, and when in one hop, comm_axes.c chooses.
+//
+// Time axes come first in a mesh, so partial sums are added up over micro-batches before they are
+// added up over ranks.  An op that is repeated for every micro-batch cannot read what is known only
+// after the last one: that is an op that couples rows of different micro-batches, and an error.
+//
+// A value with readers on another mesh goes over a cluster, and so does every value where the
+// option `cluster` says over which one: comm_routes.c.
+//
+// Nothing is merged or moved here; see bucket_grads.c.
+
+#include "comm_state.h"
+#include "pass.h"
+
+// The op of the model that `op` was made for.
+static const Op *op_of_model(const Comm *c, const Op *op) {
+  for_each_op(o, c->g)
+    if (op_is_gradient_of(op, o)) return o;
+  return op;
+}
+
+// How many parts ranks make of the letter.
+static int64_t parts_of(const Op *op, char letter) {
+  const Mesh *mesh = op_mesh(op);
+  int64_t parts = 1;
+  for (int a = 0; a < mesh->n_axes; a++)
+    if (op->split[a] == letter && !mesh->axis[a].time) parts *= mesh->axis[a].size;
+  return parts;
+}
+
+// Whether an operand comes in micro-batches along the letter, and the op could take it so, if ranks
+// did not split the letter as well.
+static bool ranks_hinder(const Op *op, const Dims *dims, int letter, int time) {
+  int64_t size = dims->letter[letter].size, slices = op_mesh(op)->axis[time].size;
+  int64_t parts = parts_of(op, dims->letter[letter].name);
+  if (parts == 1 || size % slices || size % (parts * slices) == 0) return false;
+  for (int i = 0; i < op->n_in; i++) {
+    const Layout *have = op->in[i].value->layout;
+    if (!have || have->n_axes <= time || !is_time(have, time)) continue;
+    if (have->axis[time].kind != SBP_S) continue;
+    if (dims_position(dims, &dims->in[i], letter) == have->axis[time].dim) return true;
+  }
+  return false;
+}
+
+// Says so of the rows, where it is the ranks.
+static bool say_too_few_rows(const Comm *c, const Op *op, const Dims *dims) {
+  const Mesh *mesh = op_mesh(op);
+  for (int a = 0; mesh && a < mesh->n_axes; a++)
+    for (int i = 0; mesh->axis[a].time && i < dims->n_letters; i++) {
+      if (!ranks_hinder(op, dims, i, a)) continue;
+      diag_error(c->d, op->loc,
+                 "%s has %lld rows of the batch, which ranks cut in %lld: these cannot be cut in "
+                 "%d micro-batches",
+                 op_info[op_of_model(c, op)->kind].name, (long long)dims->letter[i].size,
+                 (long long)parts_of(op, dims->letter[i].name), mesh->axis[a].size);
+      diag_hint(c->d, "give a --batch that ranks times micro-batches divides");
+      return true;
+    }
+  return false;
+}
+
+bool cannot_cut(Comm *c, const Op *reader, const Dims *dims) {
+  if (dims && say_too_few_rows(c, reader, dims)) return false;
+  if (op_part(reader) == PART_update)
+    diag_error(c->d, reader->loc,
+               "has a part for each row of the batch, so the batch cannot be cut into "
+               "micro-batches");
+  else
+    diag_error(c->d, reader->loc,
+               "%s couples rows of the batch, so the batch cannot be cut into micro-batches",
+               op_info[op_of_model(c, reader)->kind].name);
+  diag_hint(c->d, "compile without --accumulate and --micro-batches; ranks are no hindrance");
+  return false;
+}
+
+const Layout *wanted(const Comm *c, const Op *op, int i) {
+  const Layout *have = op->in[i].value->layout;
+  const Mesh *mesh = op_mesh(op);
+  Sbp axis[MAX_AXES], whole = {.kind = SBP_B};
+  for (int a = 0; mesh && a < mesh->n_axes; a++)
+    axis[a] = split_wants(op, c->dims_of[op->id], i, a, have->mesh == mesh ? have->axis[a] : whole);
+  return layout_new(c->m, mesh, axis);
+}
+
+const Layout *wanted_result(const Comm *c, const Result *r) {
+  const Layout *want = r->target ? r->target->layout : r->use.value->layout;
+  for (int a = 0; a < want->n_axes; a++)
+    if (want->axis[a].kind == SBP_P) want = with_axis(c->m, want, a, (Sbp){.kind = SBP_B});
+  return want;
+}
+
+static Value *brought_to(Comm *c, Value *v, const Layout *want, Op *reader) {
+  if (v->layout == want) return v;
+  return is_carried(c, v) ? carried_to(c, v, want, reader) : moved_to(c, v, want, reader);
+}
+
+// An attribute `shape` says the shape of result 0, so it becomes the local one.
+static void localise_shape(const Comm *c, Op *op) {
+  if (!op_has_attr(op, "shape")) return;
+  const Type *t = type_local(c->m, op->out[0]->type, op->out[0]->layout);
+  op_set_attr(op, a_list("shape", t->dim, t->rank));
+}
+
+static bool localise_op(Comm *c, Op *op) {
+  for (int i = 0; i < op->n_in; i++) {
+    const Layout *want = wanted(c, op, i);
+    Value *v = brought_to(c, op->in[i].value, want, op);
+    if (!v) return false;
+    if (v != op->in[i].value) op_set_in(op, i, v);
+  }
+  localise_shape(c, op);
+  return op_retype(op, c->d);
+}
+
+static bool localise_results(Comm *c) {
+  for (int i = 0; i < c->g->n_results; i++) {
+    Result *r = c->g->results[i];
+    Value *v = r->use.value;
+    const Layout *want = wanted_result(c, r);
+    if (want == v->layout) continue;
+    Value *moved = brought_to(c, v, want, v->def);
+    if (!moved) return false;
+    graph_set_result(c->g, i, moved);
+  }
+  return true;
+}
+
+// An op repeated for every micro-batch must not read what is known after the last one.
+static bool check_time(Comm *c) {
+  graph_renumber(c->g);
+  bool *late = arena_array(c->scratch, bool, c->g->n_values);
+  for_each_op(op, c->g) {
+    const Op *source = NULL;
+    for (int i = 0; i < op->n_in; i++)
+      if (late[op->in[i].value->id]) source = op;
+    bool repeated = false;
+    for (int i = 0; i < op->n_in; i++) {
+      const Layout *l = op->in[i].value->layout;
+      for (int a = 0; a < l->n_axes; a++)
+        repeated |= is_time(l, a) && l->axis[a].kind != SBP_B;
+    }
+    if (source && repeated) return cannot_cut(c, op, NULL);
+    for (int i = 0; i < op->n_out; i++)
+      late[op->out[i]->id] = source || value_accumulates(op->out[i]);
+  }
+  return true;
+}
+
+static bool localise_graph(Comm *c) {
+  Graph *g = c->g;
+  graph_renumber(g);
+  c->moved = arena_array(c->scratch, Moved *, g->n_values);
+  c->hops = arena_array(c->scratch, Hops, g->n_values);
+  for (uint32_t i = 0; i < g->n_values; i++)
+    c->hops[i] = UNDECIDED;
+  c->dims_of = arena_array(c->scratch, const Dims *, g->n_ops);
+  for_each_op(op, g)
+    if (!(c->dims_of[op->id] = op_dims_kept(op, c->scratch, c->d))) return false;
+  for (int i = 0; i < g->n_params; i++)
+    g->params[i]->type = type_local(c->m, g->params[i]->type, g->params[i]->layout);
+  // Ops that are inserted come right after values already seen, and are local as they are made.
+  c->trees = arena_array(c->scratch, struct Tree *, g->n_values);
+  c->n_ops = g->n_ops;
+  for_each_op_safe(op, g)
+    if (op->id < c->n_ops && !localise_op(c, op)) return false;
+  return localise_results(c) && check_time(c);
+}
+
+bool pass_comm(Module *m, const PassOptions *o, Diag *d) {
+  Comm c = {.m = m, .scratch = opt_scratch(o), .d = d, .cluster = opt_str(o, "cluster")};
+  for_each_graph(g, m) {
+    c.g = g;
+    if (g->entry && !localise_graph(&c)) return false;
+  }
+  module_drop_meshes(m); // of routes that were joined
+  opt_stat(o, c.inserted, "ops inserted");
+  if (c.paths) opt_stat(o, transitions_known(c.paths), "routes over the cluster looked at");
+  return true;
+}

@@ -1,0 +1,202 @@
+// Over a cluster: from one mesh to another, or wherever it is known what routes cost.
+//
+// Each route has its price in seconds (transition.h), and all that is wanted of a value, by forward
+// and by backward, is chosen together: what was made for one reader may go on to another
+// (route_tree.h). Within a mesh that is the price of routes.h, by which layouts were chosen, or
+// less where what is added up for updates starts together with others.
+//
+// That is all that there is to choose together.  Layouts were chosen before; a gradient is a value
+// of its own, whose layout and whose readers' do not depend on the route that the forward value
+// took; and no op here moves two values.  So the sum over all values is least when that of each
+// value is.
+
+#include <math.h>
+
+#include "comm_state.h"
+#include "ir/analysis/boxes.h"
+#include "overlap/bucket_grads.h"
+#include "route_tree.h"
+
+// The routes of a value to all that is wanted of it: each layout is reached from another one of
+// them, or from the value as it is.
+typedef struct Tree {
+  const Value *from; // the value, accumulated over time if that is wanted
+  TrainPart part;
+  bool is_summed; // a gradient: pack_grads joins its all_reduces with those of others
+  Vec(const Layout *) layouts;
+  int *parent;       // of each of them; -1: the value
+  struct Tree *next; // of the same original
+} Tree;
+
+typedef struct Pricing {
+  Comm *c;
+  const Tree *tree;
+  const Type *whole;
+} Pricing;
+
+// The cheapest of the routes within a mesh, and how it hops.  A gradient is one of many
+// that start together, so that to be whole axis by axis costs no more than its bytes.  NO_ROUTE to
+// another mesh, and where the path is cheaper.
+enum { NO_ROUTE = -1 };
+
+static double best_seconds(Comm *c, const Tree *t, const Type *whole, const Layout *from,
+                           const Layout *want, int *out_hops) {
+  double best = transition_seconds(c->paths, whole, from, want) * (1 - 1e-9);
+  bool joined = t->is_summed && from->mesh == want->mesh && is_all_reduced(from, want);
+  *out_hops = NO_ROUTE;
+  for (Hops hops = NO_HOPS; from->mesh == want->mesh && hops <= ALL_HOP; hops++) {
+    double seconds = hops_seconds(c->m, joined ? c->joined : c->paths, whole, from, want, hops);
+    if (seconds > (*out_hops == NO_ROUTE ? best * (1 + 2e-9) : best * (1 - 1e-9))) continue;
+    best = seconds;
+    *out_hops = (int)hops;
+  }
+  return best;
+}
+
+// How a parameter lies on a mesh of some of its ranks, without being sent; NULL: not at all.
+static const Layout *as_it_lies(Comm *c, const Value *v, const Type *whole, const Mesh *mesh) {
+  const Layout *have = v->layout;
+  if (v->def || mesh == have->mesh || mesh->n_axes != have->mesh->n_axes) return NULL;
+  const Layout *l = layout_new(c->m, mesh, have->axis);
+  return module_move_stays(c->m, whole, have, l) ? l : NULL;
+}
+
+// Some ranks of a parameter bring it together among them: a stage's would else have to send, before
+// they begin, what only others have begun to get.
+static double tree_cost(void *context, int from, int to) {
+  const Pricing *p = context;
+  int hops;
+  const Layout *want = p->tree->layouts.at[to], *here = NULL;
+  if (from < 0) here = as_it_lies(p->c, p->tree->from, p->whole, want->mesh);
+  if (here && here != want) return INFINITY;
+  const Layout *before = from < 0 ? p->tree->from->layout : p->tree->layouts.at[from];
+  return best_seconds(p->c, p->tree, p->whole, before, want, &hops);
+}
+
+// `have`, but cut over time as `want` is.
+static const Layout *timed_as(const Comm *c, const Layout *have, const Layout *want) {
+  const Layout *l = have;
+  for (int a = 0; a < have->n_axes; a++) {
+    if (!is_time(have, a)) continue;
+    Sbp sbp = {.kind = SBP_B};
+    for (int k = 0; k < want->n_axes; k++)
+      if (is_time(want, k)) sbp = want->axis[k];
+    l = with_axis(c->m, l, a, sbp);
+  }
+  return l;
+}
+
+static void add_layout(Comm *c, Tree *t, const Layout *l) {
+  for (int i = 0; i < t->layouts.n; i++)
+    if (t->layouts.at[i] == l) return;
+  if (l != t->from->layout) vec_push(c->scratch, &t->layouts, l);
+}
+
+// What is wanted of the original where it is cut over time as the tree's value is.
+static void add_wanted(Comm *c, Tree *t, const Value *original, const Layout *want) {
+  if (timed_as(c, original->layout, want) == t->from->layout) add_layout(c, t, want);
+}
+
+static bool is_update(const Op *op) {
+  return op && op_part(op) == PART_update;
+}
+
+static void add_all_wanted(Comm *c, Tree *t, const Value *original) {
+  t->is_summed = original->uses != NULL;
+  for_each_use(u, original) {
+    const Op *op = u->user;
+    if (!op || op->id >= c->n_ops || part_of(original, op) != t->part) continue;
+    t->is_summed &= is_update(op) && !is_update(original->def);
+    for (int i = 0; i < op->n_in; i++)
+      if (op->in[i].value == original) add_wanted(c, t, original, wanted(c, op, i));
+  }
+  for_each_use(u, original)
+    if (!u->user && part_of(original, original->def) == t->part)
+      add_wanted(c, t, original, wanted_result(c, c->g->results[u->index]));
+}
+
+// What may be worth a visit: sums added up, on every mesh, and everything on every device; and
+// parameters as they lie.
+static void add_between(Comm *c, Tree *t, const Type *whole) {
+  for (int i = 0, n = t->layouts.n; i < n; i++) {
+    const Layout *here = as_it_lies(c, t->from, whole, t->layouts.at[i]->mesh);
+    if (here) add_layout(c, t, here);
+  }
+  for (int i = -1, n = t->layouts.n; i < n; i++) {
+    const Layout *sum = i < 0 ? t->from->layout : t->layouts.at[i], *all = sum;
+    for (int a = 0; a < sum->n_axes; a++) {
+      if (is_time(sum, a)) continue;
+      if (sum->axis[a].kind == SBP_P) sum = with_axis(c->m, sum, a, (Sbp){.kind = SBP_B});
+      all = with_axis(c->m, all, a, (Sbp){.kind = SBP_B});
+    }
+    add_layout(c, t, sum);
+    add_layout(c, t, all);
+  }
+}
+
+static Tree *tree_of(Comm *c, const Value *original, const Value *from, TrainPart part) {
+  for (Tree *t = c->trees[original->id]; t; t = t->next)
+    if (t->from == from && t->part == part) return t;
+  Tree *t = arena_one(c->scratch, Tree);
+  *t = (Tree){.from = from, .part = part, .next = c->trees[original->id]};
+  add_all_wanted(c, t, original);
+  int n_wanted = t->layouts.n;
+  Pricing p = {c, t, type_whole(c->m, from->type, from->layout)};
+  add_between(c, t, p.whole);
+  t->parent = arena_array(c->scratch, int, t->layouts.n);
+  route_tree_choose(c->scratch, n_wanted, t->layouts.n, tree_cost, &p, t->parent);
+  return c->trees[original->id] = t;
+}
+
+static bool open_paths(Comm *c) {
+  if (c->paths) return true;
+  const Cluster *cluster =
+      cluster_read(c->scratch, c->cluster ? c->cluster : "h100", "cluster", c->d);
+  if (!cluster) return false;
+  const Cluster *joined = cluster_without_starts(c->scratch, cluster);
+  c->paths = transitions_new(c->m, cluster, c->scratch);
+  c->joined = transitions_new(c->m, joined, c->scratch);
+  return true;
+}
+
+// The i-th layout of the tree, made if nobody wanted it before.
+static Value *grown(Comm *c, uint32_t original, const Tree *t, int i, Value *from, Op *reader) {
+  if (i < 0) return from;
+  Value *known = moved_before(c, original, t->layouts.at[i], t->part);
+  if (known) return known;
+  Value *v = grown(c, original, t, t->parent[i], from, reader);
+  if (!v) return NULL;
+  int hops;
+  const Type *whole = type_whole(c->m, v->type, v->layout);
+  best_seconds(c, t, whole, v->layout, t->layouts.at[i], &hops);
+  if (hops != NO_ROUTE)
+    return moved_by(c, original, t->part, v, t->layouts.at[i], (Hops)hops, reader);
+  Builder b = {.g = c->g, .at = place_of(v, reader), .d = c->d};
+  b.origin = origin_for(c->m->arena, reader ? op_origin(reader) : value_origin(v), "move");
+  v = transition(c->paths, &b, v, t->layouts.at[i]);
+  return v ? remember(c, original, t->part, v) : NULL;
+}
+
+Value *carried_to(Comm *c, Value *original, const Layout *want, Op *reader) {
+  TrainPart part = part_of(original, reader);
+  Value *known = moved_before(c, original->id, want, part);
+  if (known) return known;
+  const Layout *timed = timed_as(c, original->layout, want);
+  Value *v = moved_by(c, original->id, part, original, timed, NO_HOPS, reader);
+  if (!v || !open_paths(c)) return NULL;
+  Tree *t = tree_of(c, original, v, part);
+  int i = t->layouts.n - 1;
+  while (i >= 0 && t->layouts.at[i] != want)
+    i--;
+  return grown(c, original->id, t, i, v, reader);
+}
+
+// Whether anybody wants the value on another mesh.
+bool is_carried(const Comm *c, const Value *v) {
+  if (c->cluster || c->trees[v->id]) return true;
+  for_each_use(u, v) {
+    const Mesh *mesh = u->user ? op_mesh(u->user) : wanted_result(c, c->g->results[u->index])->mesh;
+    if (mesh != v->layout->mesh) return true;
+  }
+  return false;
+}

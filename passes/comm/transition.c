@@ -1,0 +1,447 @@
+// See transition.h.
+//
+// Three steps: the two layouts as placements for path.h, the states of its path as layouts on
+// meshes, and the steps between them as ops.  Routes and prices are kept by type and layouts, as
+// layers ask for the same again and again.
+
+#include "transition.h"
+
+#include <string.h>
+
+#include "ir/analysis/boxes.h"
+#include "ir/op.h"
+#include "ir/split.h"
+#include "paths/routes.h"
+
+// Costs of a collective over these axes of a mesh: they grow evenly with the bytes.
+typedef struct Rate {
+  PathPrim prim;
+  const Mesh *mesh;
+  uint32_t axes;
+  double start, byte; // seconds
+} Rate;
+
+// A route that was asked for before.  Types and layouts are interned, so they are equal where their
+// pointers are; layers of a model ask for the same routes.
+typedef struct Known {
+  const Type *whole;
+  const Layout *from, *to;
+  const Path *path; // NULL where nothing is sent
+  double messages;  // seconds of send/recv; -1: not asked for yet
+  struct Known *next;
+} Known;
+
+enum { KNOWN_BUCKETS = 1024 };
+
+struct Transitions {
+  Module *m;
+  Arena *arena;
+  const Cluster *c;
+  Traffic *traffic;
+  Paths *paths;
+  Routes *routes;
+  Vec(Rate) rates;
+  Known *known[KNOWN_BUCKETS];
+  int n_known;
+  int n_meshes; // that were added
+};
+
+// One transition.
+typedef struct Walk {
+  Transitions *t;
+  Builder *b;
+  const Path *path;
+  Value *v;           // where it is now
+  int n_added;        // ops
+  State state;        // the same, as the path sees it
+  const Layout *time; // a layout that says how time cuts the value
+} Walk;
+
+// -- Layouts as placements -----------------------------------------------------------------------
+
+static bool is_device_axis(const Layout *l, int axis) {
+  return !l->mesh->axis[axis].time;
+}
+
+// The axes of the mesh in the order of a placement: copies, shares, then each dimension's.
+static int placement_order(const Layout *l, int rank, int order[MAX_AXES]) {
+  int n = 0;
+  for (int key = -2; key < rank; key++)
+    for (int a = 0; a < l->n_axes; a++) {
+      Sbp sbp = l->axis[a];
+      int own = sbp.kind == SBP_B ? -2 : sbp.kind == SBP_P ? -1 : sbp.dim;
+      if (is_device_axis(l, a) && own == key) order[n++] = a;
+    }
+  return n;
+}
+
+// How far apart in the mesh's list devices are that are neighbours along the axis.
+static Placement placement_of(Arena *a, const Layout *l, int rank) {
+  Placement p = {.copies = 1, .shares = 1, .n = l->mesh->n_devices};
+  for (int d = 0; d < PLACEMENT_DIMS; d++)
+    p.part[d] = d < rank ? 1 : 0;
+  int order[MAX_AXES], n = placement_order(l, rank, order);
+  for (int i = 0; i < n; i++) {
+    Sbp sbp = l->axis[order[i]];
+    int size = l->mesh->axis[order[i]].size;
+    *(sbp.kind == SBP_B ? &p.copies : sbp.kind == SBP_P ? &p.shares : &p.part[sbp.dim]) *= size;
+  }
+  int *device = arena_array(a, int, p.n);
+  for (int at = 0; at < p.n; at++) {
+    int position = 0, left = at;
+    for (int i = n - 1; i >= 0; i--) {
+      int size = l->mesh->axis[order[i]].size;
+      position += left % size * mesh_stride(l->mesh, order[i]);
+      left /= size;
+    }
+    device[at] = l->mesh->device[position];
+  }
+  p.device = device;
+  return p;
+}
+
+// -- States as layouts ---------------------------------------------------------------------------
+
+// The axes of a group in an order in which those that cut one dimension are nested as in `s`.
+typedef struct Order {
+  int n, axis[PATH_AXES];
+} Order;
+
+static Order order_of(const Group *g, const State *s) {
+  Order o = {.n = g->n_axes};
+  for (int i = 0; i < g->n_axes; i++) {
+    int k = i;
+    for (; k > 0 && s->label[o.axis[k - 1]] > s->label[i]; k--)
+      o.axis[k] = o.axis[k - 1];
+    o.axis[k] = i;
+  }
+  return o;
+}
+
+static bool nested_so(const Order *o, const State *s) {
+  for (int i = 0; i < o->n; i++)
+    for (int k = i + 1; k < o->n; k++) {
+      int outer = s->label[o->axis[i]], inner = s->label[o->axis[k]];
+      if (label_dim(outer) >= 0 && label_dim(outer) == label_dim(inner) && outer > inner)
+        return false;
+    }
+  return true;
+}
+
+// The group's devices with its axes in this order, behind the axes of time of `time`.
+static const Mesh *mesh_of(Walk *w, const Group *g, const Order *o) {
+  Module *m = w->t->m;
+  Mesh *mesh = arena_one(m->arena, Mesh);
+  for (int a = 0; a < w->time->n_axes; a++)
+    if (!is_device_axis(w->time, a)) mesh->axis[mesh->n_axes++] = w->time->mesh->axis[a];
+  for (int i = 0; i < o->n; i++)
+    mesh->axis[mesh->n_axes++] =
+        (MeshAxis){str_format(m->arena, "x%d", o->axis[i]), g->size[o->axis[i]], false};
+  mesh->n_devices = g->n;
+  mesh->device = arena_array(m->arena, int, g->n);
+  for (int at = 0; at < g->n; at++) {
+    int position = 0, left = at;
+    for (int i = o->n - 1; i >= 0; i--) {
+      position += left % g->size[o->axis[i]] * g->stride[o->axis[i]];
+      left /= g->size[o->axis[i]];
+    }
+    mesh->device[at] = g->device[position];
+  }
+  const Mesh *known = module_find_alike(m, mesh);
+  if (known) return known;
+  do
+    mesh->name = str_format(m->arena, "p%d", w->t->n_meshes++);
+  while (module_find_mesh(m, mesh->name));
+  module_add_mesh(m, mesh);
+  return mesh;
+}
+
+static Sbp sbp_of(int label) {
+  if (label == LABEL_B) return (Sbp){.kind = SBP_B};
+  if (label == LABEL_P) return (Sbp){.kind = SBP_P};
+  return (Sbp){.kind = SBP_S, .dim = label_dim(label)};
+}
+
+// The state on the mesh that has the group's axes in this order.
+static const Layout *layout_of(Walk *w, const Mesh *mesh, const Order *o, const State *s) {
+  Sbp axis[MAX_AXES];
+  int n = 0;
+  for (int a = 0; a < w->time->n_axes; a++)
+    if (!is_device_axis(w->time, a)) axis[n++] = w->time->axis[a];
+  for (int i = 0; i < o->n; i++)
+    axis[n++] = sbp_of(s->label[o->axis[i]]);
+  return layout_new(w->t->m, mesh, axis);
+}
+
+// Whether meshes may have as many axes.
+static bool has_room(const Walk *w, const Group *g) {
+  int n = g->n_axes;
+  for (int a = 0; a < w->time->n_axes; a++)
+    n += !is_device_axis(w->time, a);
+  return n <= MAX_AXES;
+}
+
+// -- Ops -----------------------------------------------------------------------------------------
+
+static bool add(Walk *w, OpKind kind, Attrs attrs, const Layout *to) {
+  Value *out = build(w->b, kind, IN(w->v), attrs);
+  if (!out) return false;
+  out->layout = to;
+  w->v = out;
+  w->n_added++;
+  return true;
+}
+
+// Two moves of which one moves nothing, but names the parts by another mesh, are one: whether the
+// last step was such a move, or one that this one would follow; it is taken back then.
+static void join_moves(Walk *w, const Layout *to) {
+  Op *last = w->v->def;
+  if (!w->n_added || last->kind != OP_move) return;
+  Value *before = last->in[0].value;
+  const Type *whole = type_whole(w->t->m, w->v->type, w->v->layout);
+  if (!module_move_stays(w->t->m, whole, w->v->layout, to) &&
+      !module_move_stays(w->t->m, whole, before->layout, w->v->layout))
+    return;
+  w->v = before;
+  w->n_added--;
+  op_erase(last);
+}
+
+static bool move_to(Walk *w, const Layout *to) {
+  if (w->v->layout == to) return true;
+  join_moves(w, to);
+  if (w->v->layout == to) return true;
+  const Type *part = type_local(w->t->m, type_whole(w->t->m, w->v->type, w->v->layout), to);
+  return add(w, OP_move, ATTRS(a_list("shape", part->dim, part->rank)), to);
+}
+
+// The names of those of `axes`, a set of the group's, of which `from` cuts dimension `dim`:
+// "x0+x2".
+static const char *names_of(Walk *w, const Mesh *mesh, const Order *o, uint32_t axes) {
+  StrBuf b = {.arena = w->t->m->arena};
+  int skip = mesh->n_axes - o->n;
+  for (int i = 0; i < o->n; i++)
+    if (axes >> o->axis[i] & 1) strbuf_addf(&b, "%s%s", b.n ? "+" : "", mesh->axis[skip + i].name);
+  return b.at;
+}
+
+// Those of `mask` that cut dimension `dim` in `s`.
+static uint32_t cutting(const State *s, uint32_t mask, int dim) {
+  uint32_t axes = 0;
+  for (int i = 0; i < PATH_AXES; i++)
+    if ((mask >> i & 1) && label_dim(s->label[i]) == dim) axes |= 1u << i;
+  return axes;
+}
+
+static void take_labels(State *s, const State *from, uint32_t axes) {
+  for (int i = 0; i < PATH_AXES; i++)
+    if (axes >> i & 1) s->label[i] = from->label[i];
+}
+
+// One collective over `axes` of the mesh, which leave the value as `after` has them.
+static bool collective(Walk *w, OpKind kind, const Mesh *mesh, const Order *o, uint32_t axes,
+                       const State *after, int dim) {
+  const char *names = names_of(w, mesh, o, axes);
+  take_labels(&w->state, after, axes);
+  const Layout *to = layout_of(w, mesh, o, &w->state);
+  if (kind == OP_all_reduce) return add(w, kind, ATTRS(a_s("axis", names)), to);
+  return add(w, kind, ATTRS(a_s("axis", names), a_i("dim", dim)), to);
+}
+
+// One collective for each dimension that `cut`, the state before or after, cuts by axes of the
+// mask.
+static bool by_dims(Walk *w, OpKind kind, const Mesh *mesh, const Order *o, const PathStep *s,
+                    const State *cut) {
+  for (int dim = 0; dim < w->path->shape.rank; dim++) {
+    uint32_t axes = cutting(cut, s->edge.mask, dim);
+    if (axes && !collective(w, kind, mesh, o, axes, &s->after, dim)) return false;
+  }
+  return true;
+}
+
+// An exchange of one dimension against one other, of axes that are nested in both alike; else 0.
+static bool exchanges_one(const Walk *w, const PathStep *s, int *from, int *to) {
+  *from = *to = -1;
+  for (int dim = 0; dim < w->path->shape.rank; dim++) {
+    if (cutting(&s->before, s->edge.mask, dim) == s->edge.mask) *from = dim;
+    if (cutting(&s->after, s->edge.mask, dim) == s->edge.mask) *to = dim;
+  }
+  Order o = order_of(&w->path->group[s->after.group], &s->after);
+  return *from >= 0 && *to >= 0 && nested_so(&o, &s->before);
+}
+
+static bool is_word(PathPrim prim) {
+  return prim == PATH_slice || (prim >= PATH_all_reduce && prim <= PATH_all_to_all);
+}
+
+// Whether axes that take no part stay as they are: a step that stands for several may have
+// renumbered what devices have.
+static bool others_stay(const PathStep *s) {
+  for (int i = 0; i < PATH_AXES; i++)
+    if (!(s->edge.mask >> i & 1) && s->before.label[i] != s->after.label[i]) return false;
+  for (int i = 0; i < PATH_AXES; i++)
+    if ((s->edge.mask >> i & 1) && s->edge.prim == PATH_slice && s->before.label[i] != LABEL_B)
+      return false;
+  return true;
+}
+
+static bool walk_step(Walk *w, const PathStep *s) {
+  const Group *g = &w->path->group[s->after.group];
+  int from = -1, to = -1;
+  bool word = is_word(s->edge.prim) && others_stay(s) &&
+              (s->edge.prim != PATH_all_to_all || exchanges_one(w, s, &from, &to));
+  bool gathers = s->edge.prim == PATH_all_gather || s->edge.prim == PATH_all_reduce;
+  Order o = order_of(g, gathers ? &s->before : &s->after);
+  const Mesh *mesh = mesh_of(w, g, &o);
+  w->state = s->before;
+  if (!word) return move_to(w, layout_of(w, mesh, &o, &s->after));
+  if (!move_to(w, layout_of(w, mesh, &o, &s->before))) return false;
+  switch (s->edge.prim) {
+  case PATH_slice: return by_dims(w, OP_local_slice, mesh, &o, s, &s->after);
+  case PATH_all_reduce: return collective(w, OP_all_reduce, mesh, &o, s->edge.mask, &s->after, 0);
+  case PATH_reduce_scatter: return by_dims(w, OP_reduce_scatter, mesh, &o, s, &s->after);
+  case PATH_all_gather: return by_dims(w, OP_all_gather, mesh, &o, s, &s->before);
+  default:
+    return add(
+        w, OP_all_to_all,
+        ATTRS(a_s("axis", names_of(w, mesh, &o, s->edge.mask)), a_i("from", from), a_i("to", to)),
+        layout_of(w, mesh, &o, &s->after));
+  }
+}
+
+// -- The whole route -----------------------------------------------------------------------------
+
+Transitions *transitions_new(Module *m, const Cluster *c, Arena *a) {
+  Transitions *t = arena_one(a, Transitions);
+  *t = (Transitions){
+      .m = m, .arena = a, .c = c, .traffic = traffic_new(a, c), .paths = paths_new(a, c)};
+  t->routes = routes_new(a, c);
+  paths_without_send_recv(t->paths);
+  return t;
+}
+
+// Within a mesh what a search of layouts has counted on; path.h elsewhere, and where a mesh has too
+// many axes for that.
+static const Path *search_between(Transitions *t, const Type *whole, const Layout *from,
+                                  const Layout *want) {
+  if (module_move_stays(t->m, whole, from, want)) return NULL;
+  const Path *routed = from->mesh == want->mesh ? route_path(t->routes, whole, from, want) : NULL;
+  if (routed) return routed;
+  TensorShape shape = shape_in_slice(whole, from);
+  Placement a = placement_of(t->arena, from, shape.rank);
+  Placement b = placement_of(t->arena, want, shape.rank);
+  return path_find(t->paths, &shape, &a, &b);
+}
+
+static Known *known_between(Transitions *t, const Type *whole, const Layout *from,
+                            const Layout *want) {
+  uint64_t h = layouts_hash(whole, from, want);
+  Known **bucket = &t->known[h % KNOWN_BUCKETS];
+  for (Known *k = *bucket; k; k = k->next)
+    if (k->whole == whole && k->from == from && k->to == want) return k;
+  Known *k = arena_one(t->arena, Known);
+  *k = (Known){whole, from, want, search_between(t, whole, from, want), -1, *bucket};
+  *bucket = k;
+  t->n_known++;
+  return k;
+}
+
+// NULL where nothing is sent.
+static const Path *path_between(Transitions *t, const Type *whole, const Layout *from,
+                                const Layout *want) {
+  return known_between(t, whole, from, want)->path;
+}
+
+Value *transition(Transitions *t, Builder *b, Value *v, const Layout *want) {
+  Walk w = {.t = t, .b = b, .v = v, .time = v->layout};
+  if (v->layout == want) return v;
+  w.path = path_between(t, type_whole(t->m, v->type, v->layout), v->layout, want);
+  bool room = w.path && has_room(&w, &w.path->group[0]) && has_room(&w, &w.path->group[1]);
+  for (int i = 0; room && i < w.path->n_steps; i++)
+    if (!walk_step(&w, &w.path->step[i])) return NULL;
+  return move_to(&w, want) ? w.v : NULL;
+}
+
+// -- What it costs -------------------------------------------------------------------------------
+
+int transitions_known(const Transitions *t) {
+  return t->n_known;
+}
+
+double transition_seconds(Transitions *t, const Type *whole, const Layout *from,
+                          const Layout *want) {
+  const Path *p = path_between(t, whole, from, want);
+  return p ? p->total.seconds : 0;
+}
+
+double transition_routed(Transitions *t, const Type *whole, const Layout *from, const Layout *want,
+                         int64_t slices) {
+  return route_seconds(t->routes, whole, from, want, slices);
+}
+
+Reduces transition_reduces(Transitions *t, const Type *whole, const Layout *from,
+                           const Layout *want) {
+  return route_reduces(t->routes, whole, from, want);
+}
+
+double transition_messages(Transitions *t, const Type *whole, const Layout *from,
+                           const Layout *want) {
+  Known *k = known_between(t, whole, from, want);
+  if (k->messages < 0) k->messages = k->path ? path_p2p(t->paths, k->path).seconds : 0;
+  return k->messages;
+}
+
+// The axes of the mesh that devices lie along, and which of them are in `axes`.
+static Group group_of(const Mesh *mesh, uint32_t axes, uint32_t *mask) {
+  Group g = {.n = mesh->n_devices, .device = mesh->device};
+  *mask = 0;
+  for (int a = 0; a < mesh->n_axes; a++) {
+    if (mesh->axis[a].time) continue;
+    if (axes >> a & 1) *mask |= 1u << g.n_axes;
+    g.size[g.n_axes] = mesh->axis[a].size;
+    g.stride[g.n_axes++] = mesh_stride(mesh, a);
+  }
+  return g;
+}
+
+static double piece_bytes(Transitions *t, const Type *whole, const Layout *l) {
+  const Type *piece = type_local(t->m, whole, l);
+  return (double)type_count(piece) * (double)dtype_bytes[piece->dtype];
+}
+
+static PathPrim prim_of(OpKind kind) {
+  static const struct {
+    OpKind kind;
+    PathPrim prim;
+  } words[] = {{OP_all_reduce, PATH_all_reduce},
+               {OP_all_gather, PATH_all_gather},
+               {OP_reduce_scatter, PATH_reduce_scatter},
+               {OP_all_to_all, PATH_all_to_all}};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    if (words[i].kind == kind) return words[i].prim;
+  return PATH_slice; // nothing is sent
+}
+
+static const Rate *rate_of(Transitions *t, PathPrim prim, const Mesh *mesh, uint32_t axes) {
+  for (int i = 0; i < t->rates.n; i++) {
+    const Rate *r = &t->rates.at[i];
+    if (r->prim == prim && r->mesh == mesh && r->axes == axes) return r;
+  }
+  Edge e = {.prim = prim};
+  Group group[2] = {group_of(mesh, axes, &e.mask)};
+  State none = {0};
+  Groups groups = {.device = arena_array(t->arena, int, mesh->n_devices)};
+  edge_groups(NULL, group, &none, &none, &e, t->c, &groups);
+  double start = groups_cost(t->traffic, prim, &groups, 0, 0).seconds;
+  double more = groups_cost(t->traffic, prim, &groups, 1e9, 1e9).seconds - start;
+  vec_push(t->arena, &t->rates, (Rate){prim, mesh, axes, start, more / 1e9});
+  return &t->rates.at[t->rates.n - 1];
+}
+
+double transition_collective(Transitions *t, OpKind kind, const Type *whole, const Layout *before,
+                             const Layout *after, uint32_t axes) {
+  PathPrim prim = prim_of(kind);
+  if (prim == PATH_slice) return 0;
+  const Rate *r = rate_of(t, prim, before->mesh, axes);
+  return r->start + r->byte * piece_bytes(t, whole, prim == PATH_all_gather ? after : before);
+}

@@ -1,0 +1,431 @@
+// See fuse_groups.h.
+//
+// Groups grow greedily in the order of the ops: an op joins the groups of its producers when they
+// have the same points (ir/analysis/loops.h says when one nest of loops serves a body), and when
+// that leaves no path out of the group and back into it: a walk against the flow of data, from what
+// both read.
+//
+// A cast from 16 bits joins its reader first, and who makes its operand only where that one does.
+// Then sums join, and last groups of few points whose results leave the graph, as the running
+// statistics of batch normalisation do: each is hardly more than its launch.
+//
+// Ops that have a turn (Origin) depend on the one before as if they read it.  What is computed anew
+// for gradients (recompute.c) joins no ops of forward: there it would be kept.  And what is of
+// different pieces (planner/lua/pieces.h) is not joined, as the sum over all of them would be: it
+// would read what every piece made, when the last one is done, and pieces are there to keep less.
+//
+// Where a plan has no barrier between steps (defer_updates.c), what the update makes for a report
+// alone, as the norm of all gradients, is not joined with what weights are updated by: the updates
+// would wait for all gradients, too.
+
+#include "fuse_groups.h"
+
+#include <string.h>
+
+#include "ir/analysis/origin.h"
+#include "ir/analysis/place.h"
+#include "ir/op.h"
+
+// The einsum of an op has room for so many (Dims); the registers of a processor, for fewer.
+enum { MAX_GROUP_OPS = 48, MAX_GROUP_INPUTS = 16, MAX_GROUP_RESULTS = 6 };
+enum { FEW_POINTS = 1 << 16 };
+
+Group *group_of(const FuseGroups *f, const Op *op) {
+  return op->id < f->n_ops ? f->group[op->id] : NULL;
+}
+
+bool fuse_is_view(const Op *op) {
+  return op->kind == OP_reshape ||
+         (op->kind == OP_broadcast &&
+          type_count(op->out[0]->type) == type_count(op->in[0].value->type));
+}
+
+bool fuse_is_scalar(const Value *v) {
+  return v->def &&
+         (v->def->kind == OP_fill || (v->def->kind == OP_constant && type_count(v->type) == 1));
+}
+
+Value *through_views(Value *v) {
+  while (v->def && fuse_is_view(v->def))
+    v = v->def->in[0].value;
+  return v;
+}
+
+// A broadcast that a body reads as strides.
+bool fuse_is_strides(const FuseGroups *f, const Value *v) {
+  return v->def && v->def->kind == OP_broadcast && !fuse_is_view(v->def) && !f->whole[v->id];
+}
+
+// -- Would it be a body? -----------------------------------------------------------------------
+
+// Cuts the loops as reading `v` needs it.
+static bool cut_for(const FuseGroups *f, Loops *l, Value *v) {
+  const Value *root = through_views(v);
+  if (!fuse_is_strides(f, root) || fuse_is_scalar(through_views(root->def->in[0].value)))
+    return true;
+  Access a = access_broadcast(root->def->in[0].value->type, root->type);
+  return loops_cut(l, &a);
+}
+
+// The loops that serve both groups, if they have the same points and sums, on the same devices.
+static bool loops_of_both(const Group *a, const Group *b, Loops *out) {
+  if (a->count != b->count || op_mesh(a->member.at[0]) != op_mesh(b->member.at[0])) return false;
+  if (a->sum && b->sum && (a->sum != b->sum || a->n_kept != b->n_kept)) return false;
+  *out = a->loops;
+  if (a->count == 0) return true;
+  int64_t inner = 1;
+  for (int k = b->loops.n - 1; k > 0; k--) {
+    inner *= b->loops.extent[k];
+    if (!loops_cut_at(out, inner)) return false;
+  }
+  return true;
+}
+
+bool in_group(const FuseGroups *f, const Value *v, const Group *a, const Group *b) {
+  const Group *g = v->def ? group_of(f, v->def) : NULL;
+  return g && (g == a || g == b);
+}
+
+// Is `v` what a member computes, point by point?
+static bool is_inner(const FuseGroups *f, Value *v, const Group *a, const Group *b) {
+  const Value *root = through_views(v);
+  return in_group(f, root, a, b) && op_is_elementwise(root->def);
+}
+
+// Is `v`, defined in a group, read by anything but members, which see through views?
+bool read_outside(const FuseGroups *f, const Value *v, const Group *a, const Group *b) {
+  for_each_use(u, v) {
+    if (!u->user) return true;
+    const Group *g = group_of(f, u->user);
+    if (g && (g == a || g == b)) continue;
+    if (g || !fuse_is_view(u->user) || read_outside(f, u->user->out[0], a, b)) return true;
+  }
+  return false;
+}
+
+// Does one repeat what it would be kept with in the other?
+static bool repeats(const Group *a, const Group *b) {
+  bool anew = false, forward = false;
+  for (int m = 0; m < a->member.n + b->member.n; m++) {
+    const Op *op = m < a->member.n ? a->member.at[m] : b->member.at[m - a->member.n];
+    anew |= op_is_anew(op);
+    forward |= op->part == PART_forward;
+  }
+  return anew && forward;
+}
+
+static bool fits(const FuseGroups *f, const Group *a, const Group *b) {
+  if (repeats(a, b)) return false;
+  if (a->member.n + b->member.n > MAX_GROUP_OPS) return false;
+  const Value *inputs[MAX_GROUP_INPUTS];
+  int n_inputs = 0, n_results = 0;
+  for (int m = 0; m < a->member.n + b->member.n; m++) {
+    const Op *op = m < a->member.n ? a->member.at[m] : b->member.at[m - a->member.n];
+    n_results += read_outside(f, op->out[0], a, b);
+    for (int i = 0; i < op->n_in; i++) {
+      const Value *root = through_views(op->in[i].value);
+      if (is_inner(f, op->in[i].value, a, b) || fuse_is_scalar(root)) continue;
+      int at = 0;
+      while (at < n_inputs && inputs[at] != root)
+        at++;
+      if (at == MAX_GROUP_INPUTS) return false;
+      if (at == n_inputs) inputs[n_inputs++] = root;
+    }
+  }
+  return n_results <= MAX_GROUP_RESULTS;
+}
+
+// -- Would it be a cycle? ----------------------------------------------------------------------
+
+// A walk against the flow of data, from what the two groups read; groups count as one op each.
+typedef struct Walk {
+  FuseGroups *f;
+  const Group *a, *b;
+  uint32_t first; // id of the first member: nothing before it depends on one
+  Vec(Op *) pending;
+} Walk;
+
+// Adds the op.  False when it is a member: the walk has come back.
+static bool walk_to(Walk *w, Op *op) {
+  const Group *of = op ? group_of(w->f, op) : NULL;
+  if (of && (of == w->a || of == w->b)) return false;
+  if (!op || w->f->seen[op->id] == w->f->stamp) return true;
+  const Group *g = w->f->group[op->id];
+  uint32_t last = g ? g->member.at[g->member.n - 1]->id : op->id;
+  if (last < w->first) return true;
+  if (!g) w->f->seen[op->id] = w->f->stamp;
+  for (int i = 0; g && i < g->member.n; i++)
+    w->f->seen[g->member.at[i]->id] = w->f->stamp;
+  vec_push(w->f->scratch, &w->pending, op);
+  return true;
+}
+
+static bool walk_operands(Walk *w, const Op *op) {
+  for (int i = 0; i < op->n_in; i++)
+    if (!walk_to(w, op->in[i].value->def)) return false;
+  return walk_to(w, w->f->before[op->id]);
+}
+
+static bool makes_cycle(FuseGroups *f, const Group *a, const Group *b) {
+  Walk w = {.f = f, .a = a, .b = b};
+  f->stamp++;
+  w.first = a->member.at[0]->id < b->member.at[0]->id ? a->member.at[0]->id : b->member.at[0]->id;
+  for (int k = 0; k < 2; k++) {
+    const Group *of = k ? b : a;
+    for (int m = 0; m < of->member.n; m++)
+      for (int i = 0; i < of->member.at[m]->n_in; i++) {
+        Value *v = of->member.at[m]->in[i].value;
+        if (!is_inner(f, v, a, b) && !walk_to(&w, v->def)) return true;
+      }
+    for (int m = 0; m < of->member.n; m++) {
+      Op *before = f->before[of->member.at[m]->id];
+      const Group *g = before ? f->group[before->id] : NULL;
+      if (g != a && g != b && !walk_to(&w, before)) return true;
+    }
+  }
+  while (w.pending.n > 0) {
+    const Op *op = w.pending.at[--w.pending.n];
+    const Group *g = f->group[op->id];
+    if (!g && !walk_operands(&w, op)) return true;
+    for (int m = 0; g && m < g->member.n; m++)
+      if (!walk_operands(&w, g->member.at[m])) return true;
+  }
+  return false;
+}
+
+// -- Growing groups ----------------------------------------------------------------------------
+
+static void merge(FuseGroups *f, Group *into, Group *from, const Loops *loops) {
+  Vec(Op *) both = {0};
+  for (int i = 0, k = 0; i < into->member.n || k < from->member.n;) {
+    bool mine = k == from->member.n ||
+                (i < into->member.n && into->member.at[i]->id < from->member.at[k]->id);
+    Op *op = mine ? into->member.at[i++] : from->member.at[k++];
+    vec_push(f->scratch, &both, op);
+    f->group[op->id] = into;
+  }
+  into->member.at = both.at;
+  into->member.n = both.n;
+  into->member.cap = both.cap;
+  into->loops = *loops;
+  if (from->sum) {
+    into->sum = from->sum;
+    into->n_kept = from->n_kept;
+  }
+}
+
+// The piece that members are of, if any is; all of them are of one.
+static int piece_of(const Group *g) {
+  for (int m = 0; m < g->member.n; m++)
+    if (g->member.at[m]->piece) return g->member.at[m]->piece;
+  return 0;
+}
+
+// Would it wait for one piece with what it reads of another?
+static bool joins_pieces(const Group *a, const Group *b) {
+  int piece = piece_of(a), other = piece_of(b);
+  return piece && other && piece != other;
+}
+
+// Members are reported, all or none.
+static bool joins_report(const FuseGroups *f, const Group *a, const Group *b) {
+  return f->reported && f->reported[a->member.at[0]->id] != f->reported[b->member.at[0]->id];
+}
+
+static void try_merge(FuseGroups *f, const Op *op, const Op *with) {
+  Group *a = f->group[with->id], *b = f->group[op->id];
+  Loops loops;
+  if (a == b || joins_pieces(a, b) || joins_report(f, a, b) || !loops_of_both(a, b, &loops) ||
+      !fits(f, a, b) || makes_cycle(f, a, b))
+    return;
+  merge(f, a, b, &loops);
+}
+
+static Group *group_new(FuseGroups *f, Op *op, int64_t count) {
+  Group *g = arena_one(f->scratch, Group);
+  g->count = count;
+  g->loops = loops_flat(count);
+  vec_push(f->scratch, &g->member, op);
+  f->group[op->id] = g;
+  return g;
+}
+
+// A cast that makes a value larger.  It belongs to who reads it: written by who makes its operand,
+// it would go through memory at twice the size.
+static bool is_widening(const Op *op) {
+  return op->kind == OP_cast && dtype_bytes[op->in[0].value->type->dtype] == 2 &&
+         dtype_bytes[op->out[0]->type->dtype] > 2;
+}
+
+static Op *elementwise_def(Value *v) {
+  const Value *root = through_views(v);
+  return root->def && op_is_elementwise(root->def) ? root->def : NULL;
+}
+
+static void add_elementwise(FuseGroups *f, Op *op) {
+  Group *g = group_new(f, op, type_count(op->out[0]->type));
+  for (int i = 0; i < op->n_in; i++)
+    if (!cut_for(f, &g->loops, op->in[i].value))
+      f->whole[through_views(op->in[i].value)->id] = true;
+  for (int i = 0; i < op->n_in && !is_widening(op); i++) {
+    const Op *def = elementwise_def(op->in[i].value);
+    if (!def) continue;
+    try_merge(f, op, def);
+    const Op *of = is_widening(def) ? elementwise_def(def->in[0].value) : NULL;
+    if (of) try_merge(f, op, of);
+  }
+}
+
+// A cast that no elementwise op has taken.
+static void add_widening(FuseGroups *f, Op *op) {
+  const Op *def = elementwise_def(op->in[0].value);
+  if (def && f->group[op->id]->member.n == 1) try_merge(f, op, def);
+}
+
+// The first group that computes `v` or reads it point by point, other than that of `op`.
+static const Op *point_by_point(const FuseGroups *f, Value *v, const Op *op) {
+  if (v->def && op_is_elementwise(v->def)) return v->def;
+  const Op *found = NULL;
+  for_each_use(u, v) {
+    if (!u->user || u->user == op) continue;
+    const Op *reader = group_of(f, u->user) ? u->user : NULL;
+    if (!reader && fuse_is_view(u->user)) reader = point_by_point(f, u->user->out[0], op);
+    if (reader) found = reader;
+  }
+  return found;
+}
+
+// A sum joins the group that computes what it adds up, or one that reads it anyway.
+static void add_sum(FuseGroups *f, Op *op) {
+  int64_t n_kept;
+  SumKind kind = sum_kind(op, &n_kept);
+  if (kind != SUM_rows && kind != SUM_columns) return;
+  const Op *with = point_by_point(f, through_views(op->in[0].value), op);
+  if (!with) return;
+  Group *g = group_new(f, op, type_count(op->in[0].value->type));
+  g->sum = kind;
+  g->n_kept = n_kept;
+  int64_t inner = kind == SUM_rows && n_kept ? g->count / n_kept : n_kept;
+  if (loops_cut_at(&g->loops, inner) && cut_for(f, &g->loops, op->in[0].value))
+    try_merge(f, op, with);
+  if (f->group[op->id] == g && g->member.n == 1) f->group[op->id] = NULL; // the library's
+}
+
+// Does an op outside of `g` read `v`, which is defined there?
+static bool leads_on(const FuseGroups *f, const Value *v, const Group *g) {
+  for_each_use(u, v) {
+    if (!u->user || group_of(f, u->user) == g) continue;
+    if (!fuse_is_view(u->user) || leads_on(f, u->user->out[0], g)) return true;
+  }
+  return false;
+}
+
+static bool is_end(const FuseGroups *f, const Group *g) {
+  for (int i = 0; i < g->member.n; i++)
+    if (g->member.at[i]->turn || leads_on(f, g->member.at[i]->out[0], g)) return false;
+  return true;
+}
+
+static bool any_of(const bool *is, const Group *g) {
+  for (int i = 0; i < g->member.n; i++)
+    if (is[g->member.at[i]->id]) return true;
+  return false;
+}
+
+static bool all_of(const bool *is, const Group *g) {
+  for (int i = 0; i < g->member.n; i++)
+    if (!is[g->member.at[i]->id]) return false;
+  return true;
+}
+
+// Do they have as many points, on the same devices, and run as often?
+static bool like_ends(const Group *a, const Group *b, const bool *early, const bool *late) {
+  return a->count == b->count && op_mesh(a->member.at[0]) == op_mesh(b->member.at[0]) &&
+         all_of(early, a) == all_of(early, b) && any_of(late, a) == any_of(late, b);
+}
+
+// Groups that nothing depends on cannot make a cycle, and nobody waits for what they wait for.
+static void join_ends(FuseGroups *f) {
+  // Once per step, not per micro-batch.
+  const bool *early = graph_begin_ops(f->g, f->scratch), *late = graph_update_ops(f->g, f->scratch);
+  Vec(Group *) open = {0}; // the last of those that are alike
+  for_each_op(op, f->g) {
+    Group *g = f->group[op->id];
+    if (!g || g->member.at[0] != op || g->sum || g->count > FEW_POINTS || !is_end(f, g)) continue;
+    int at = 0;
+    while (at < open.n &&
+           (joins_report(f, open.at[at], g) || !like_ends(open.at[at], g, early, late)))
+      at++;
+    Loops loops;
+    if (at == open.n)
+      vec_push(f->scratch, &open, g);
+    else if (loops_of_both(open.at[at], g, &loops) && fits(f, open.at[at], g))
+      merge(f, open.at[at], g, &loops);
+    else
+      open.at[at] = g;
+  }
+}
+
+// Must `v`, which bodies copy, also be memory?
+static bool needs_memory(const FuseGroups *f, const Value *v) {
+  if (v->def->kind == OP_broadcast && f->whole[v->id]) return true;
+  for_each_use(u, v) {
+    if (!u->user) return true;
+    if (group_of(f, u->user)) continue;
+    bool copied = u->user->kind == OP_reshape || u->user->kind == OP_broadcast;
+    if (!copied || needs_memory(f, u->user->out[0])) return true;
+  }
+  return false;
+}
+
+static void make_groups(FuseGroups *f) {
+  for_each_op(op, f->g) {
+    if (op->kind != OP_broadcast || fuse_is_view(op)) continue;
+    const Value *from = through_views(op->in[0].value);
+    f->whole[op->out[0]->id] = from->def && from->def->kind == OP_broadcast;
+  }
+  for_each_op(op, f->g)
+    if (op_is_elementwise(op)) add_elementwise(f, op);
+  for_each_op(op, f->g)
+    if (is_widening(op) && op_is_elementwise(op)) add_widening(f, op);
+  for_each_op(op, f->g)
+    if (op->kind == OP_reduce_sum) add_sum(f, op);
+  join_ends(f);
+  for_each_op(op, f->g) {
+    if (op->kind == OP_fill && needs_memory(f, op->out[0]))
+      group_new(f, op, type_count(op->out[0]->type));
+  }
+}
+
+static void find_turns(FuseGroups *f) {
+  Op *last = NULL;
+  f->before = arena_array(f->scratch, Op *, f->n_ops);
+  for_each_op(op, f->g) {
+    if (!op->turn) continue;
+    f->before[op->id] = last;
+    last = op;
+  }
+}
+
+static void find_reported(FuseGroups *f) {
+  bool *reported = arena_array(f->scratch, bool, f->n_ops);
+  for (const Op *op = f->g->last; op; op = op->prev) {
+    reported[op->id] = op->part == PART_update;
+    for (int i = 0; i < op->n_out; i++)
+      for_each_use(u, op->out[i])
+        reported[op->id] &= u->user ? reported[u->user->id] : !f->g->results[u->index]->target;
+  }
+  f->reported = reported;
+}
+
+FuseGroups *fuse_groups_find(Graph *g, Arena *scratch) {
+  FuseGroups *f = arena_one(scratch, FuseGroups);
+  *f = (FuseGroups){.g = g, .scratch = scratch, .n_ops = g->n_ops};
+  f->group = arena_array(scratch, Group *, g->n_ops);
+  f->seen = arena_array(scratch, uint32_t, g->n_ops);
+  f->whole = arena_array(scratch, bool, g->n_values);
+  find_turns(f);
+  if (g->module->cross_barrier) find_reported(f);
+  make_groups(f);
+  return f;
+}

@@ -1,0 +1,221 @@
+// Products with what stands around them, for targets whose matrix library does that on the way:
+//
+//     %1 = linear %x, %w               : f32[8,96]
+//     %2 = broadcast %b shape=[8,96]   : f32[8,96]
+//     %3 = add %2, %1                  : f32[8,96]
+//     %4 = gelu_tanh %3                : f32[8,96]      =>   %4, %3 = linear_gelu_tanh %x, %w, %b
+//     …                                                      …
+//     %5 = linear %dy, %v trans=true   : f32[8,96]
+//     %6 = gelu_tanh_back %3, %5       : f32[8,96]      =>   %6 = linear_gelu_tanh_back %dy, %v, %3
+//     …                                                      …
+//     %7 = reduce_sum %6 axes=[0]      : f32[96]
+//     %8 = linear_back_w %x, %6        : f32[64,96]     =>   %8, %7 = linear_back_w_bias %x, %6
+//
+// and linear_bias where no GELU follows, or nobody reads what it was applied to.  The bias of a
+// product in 16 bits is f32, cast where it was broadcast: it is cast before instead, as a vector.
+// The sum of an adjoint in 16 bits is read through a cast to f32, which the product makes needless.
+//
+// Where the batch is cut into micro-batches, a product that is only added up over them adds to the
+// sum itself: that is read and written once per micro-batch, and a term of it is never in memory.
+//
+//     %8, %7 = linear_back_w_bias %x, %6
+//     %9 = accumulate %8 axis="acc"          =>   %9, %7 = linear_back_w_bias_accumulate %x, %6 …
+//     %10 = accumulate %7 axis="acc"              %10 = accumulate %7 axis="acc"
+//
+// A bias is fused only into a product that nobody else reads, and only where ranks do not have
+// parts of the sum: each would add it.  cuBLASLt wants what a GELU is applied to in rows of a
+// multiple of 8 elements.
+
+#include "ir/analysis/local.h"
+#include "ir/analysis/rewrite.h"
+#include "ir/op.h"
+#include "pass.h"
+
+enum { GELU_MULTIPLE = 8 };
+
+typedef struct Fusion {
+  Graph *g;
+  Diag *d;
+  int64_t n_biases, n_gelus, n_gelu_backs, n_sums, n_accumulated;
+} Fusion;
+
+static Builder before(Fusion *f, Op *at) {
+  return (Builder){.g = f->g, .at = at, .origin = op_origin(at), .d = f->d};
+}
+
+static int64_t last_dim(const Value *v) {
+  return v->type->dim[v->type->rank - 1];
+}
+
+// The vector that is broadcast over all but the last dimension of `v`, seen through casts to the
+// type of `v`; NULL when it is something else.
+static Value *broadcast_vector(Value *v) {
+  int64_t n = last_dim(v);
+  const Op *cast = made_by(v, OP_cast);
+  if (cast && dtype_class[cast->in[0].value->type->dtype] != 'F') return NULL;
+  if (cast) v = cast->in[0].value;
+  const Op *broadcast = made_by(v, OP_broadcast);
+  if (!broadcast) return NULL;
+  v = broadcast->in[0].value;
+  return v->type->rank == 1 && v->type->dim[0] == n ? v : NULL;
+}
+
+static Op *the_only(const Value *v, OpKind kind) {
+  Op *found = NULL;
+  for_each_use(u, v) {
+    if (!u->user || u->user->kind != kind) continue;
+    if (found) return NULL;
+    found = u->user;
+  }
+  return found;
+}
+
+// %add is the product plus a bias.  One op makes it and, where `gelu` is not NULL, GELU of it.
+static bool fuse_bias(Fusion *f, Op *product, Op *add, Value *bias, Op *gelu) {
+  Builder b = before(f, add);
+  Value *x = product->in[0].value, *w = product->in[1].value, *sum = add->out[0];
+  Value *vector = local_cast(&b, bias, sum->type->dtype);
+  Op *op = local_op(&b, gelu ? OP_linear_gelu_tanh : OP_linear_bias, IN(x, w, vector),
+                    ATTRS(*op_attr(product, "trans")), product->split);
+  int at = gelu ? 1 : 0; // the result that is the sum
+  if (!op || !local_same(op, at, sum)) {
+    if (op) op_erase(op);
+    if (vector != bias) op_erase(vector->def);
+    return false;
+  }
+  if (gelu) replace(gelu->out[0], op->out[0]); // and is dead
+  replace(sum, op->out[at]);
+  op_erase(add);
+  op_erase(product);
+  return true;
+}
+
+// %add = add of a product and what may be a bias.
+static void fuse_product(Fusion *f, Op *add) {
+  Value *sum = add->out[0];
+  if (sum->type->rank == 0 || dtype_class[sum->type->dtype] != 'F') return;
+  Value *bias = broadcast_vector(add->in[0].value);
+  Value *y = add->in[bias ? 1 : 0].value;
+  if (!bias) bias = broadcast_vector(add->in[1].value);
+  Op *product = made_by(y, OP_linear);
+  if (!bias || !product || only_reader(y) != add) return;
+  Op *gelu = only_reader(sum) ? NULL : the_only(sum, OP_gelu_tanh);
+  if (gelu && last_dim(sum) % GELU_MULTIPLE == 0 && fuse_bias(f, product, add, bias, gelu)) {
+    f->n_biases++;
+    f->n_gelus++;
+  } else if (fuse_bias(f, product, add, bias, NULL)) {
+    f->n_biases++;
+  }
+}
+
+// %back = gelu_tanh_back %pre, %dy, with %dy a product.
+static void fuse_gelu_back(Fusion *f, Op *back) {
+  Value *pre = back->in[0].value, *dy = back->in[1].value;
+  Op *product = made_by(dy, OP_linear);
+  if (!product || only_reader(dy) != back || last_dim(dy) % GELU_MULTIPLE) return;
+  Builder b = before(f, back);
+  Op *op =
+      local_op(&b, OP_linear_gelu_tanh_back, IN(product->in[0].value, product->in[1].value, pre),
+               ATTRS(*op_attr(product, "trans")), product->split);
+  if (!op) return;
+  if (!local_same(op, 0, back->out[0])) {
+    op_erase(op);
+    return;
+  }
+  replace(back->out[0], op->out[0]);
+  op_erase(back);
+  op_erase(product);
+  f->n_gelu_backs++;
+}
+
+static bool sums_rows(const Op *op, const Value *dy) {
+  if (!op || op->kind != OP_reduce_sum || attr_i(op, "keep")) return false;
+  int n = attr_n(op, "axes");
+  return n > 0 && n == dy->type->rank - 1 && attr_list(op, "axes")[n - 1] == n - 1;
+}
+
+// A sum of the rows of `dy`, which may be read through a cast.
+static Op *find_sum(const Value *dy) {
+  for_each_use(u, dy) {
+    if (!u->user) continue;
+    if (sums_rows(u->user, dy) && value_used(u->user->out[0])) return u->user;
+    if (u->user->kind != OP_cast) continue;
+    for_each_use(t, u->user->out[0])
+      if (sums_rows(t->user, dy) && value_used(t->user->out[0])) return t->user;
+  }
+  return NULL;
+}
+
+// Puts both where the first of the two was; `x` and `dy` must be known there.
+static void fuse_sum(Fusion *f, Op *product) {
+  Value *x = product->in[0].value, *dy = product->in[1].value;
+  Op *sum = find_sum(dy);
+  if (!sum) return;
+  Op *first = sum->id < product->id ? sum : product;
+  if (x->def && x->def->id >= first->id) return;
+  Builder b = before(f, first);
+  b.origin = op_origin(product);
+  Op *op = local_op(&b, OP_linear_back_w_bias, IN(x, dy), ATTRS(*op_attr(product, "trans")),
+                    product->split);
+  if (!op) return;
+  if (!local_same(op, 0, product->out[0]) || !local_same(op, 1, sum->out[0])) {
+    op_erase(op);
+    return;
+  }
+  replace(product->out[0], op->out[0]);
+  replace(sum->out[0], op->out[1]); // and is dead
+  op_erase(product);
+  f->n_sums++;
+}
+
+// %sum = accumulate of what may be a product.  Both are done where the product was.
+static void fuse_accumulate(Fusion *f, Op *sum) {
+  Value *dw = sum->in[0].value;
+  Op *product = dw->index == 0 ? dw->def : NULL;
+  if (!product || only_reader(dw) != sum) return;
+  bool bias = product->kind == OP_linear_back_w_bias;
+  if (!bias && product->kind != OP_linear_back_w) return;
+  Builder b = before(f, product);
+  Op *op = local_op(&b, bias ? OP_linear_back_w_bias_accumulate : OP_linear_back_w_accumulate,
+                    IN(product->in[0].value, product->in[1].value),
+                    ATTRS(*op_attr(product, "trans"), *op_attr(sum, "axis")), product->split);
+  if (!op) return;
+  if (!local_same(op, 0, sum->out[0]) || (bias && !local_same(op, 1, product->out[1]))) {
+    op_erase(op);
+    return;
+  }
+  replace(sum->out[0], op->out[0]);
+  replace(dw, op->out[0]); // of which nobody reads a term; the sum may be called so
+  if (bias) replace(product->out[1], op->out[1]);
+  op_erase(sum);
+  op_erase(product);
+  f->n_accumulated++;
+}
+
+static void fuse_graph(Fusion *f) {
+  for_each_op_safe(op, f->g)
+    if (op->kind == OP_add) fuse_product(f, op);
+  for_each_op_safe(op, f->g)
+    if (op->kind == OP_gelu_tanh_back) fuse_gelu_back(f, op);
+  drop_dead(f->g);
+  graph_renumber(f->g);
+  for_each_op_safe(op, f->g)
+    if (op->kind == OP_linear_back_w) fuse_sum(f, op);
+  drop_dead(f->g);
+  for_each_op_safe(op, f->g)
+    if (op->kind == OP_accumulate) fuse_accumulate(f, op);
+}
+
+bool pass_fuse_linear(Module *m, const PassOptions *o, Diag *d) {
+  Fusion f = {.d = d};
+  for_each_graph(g, m) {
+    f.g = g;
+    if (g->entry) fuse_graph(&f);
+  }
+  opt_stat(o, f.n_biases, "biases");
+  opt_stat(o, f.n_gelus, "GELUs");
+  opt_stat(o, f.n_gelu_backs, "gradients of GELU");
+  opt_stat(o, f.n_sums, "gradients of biases");
+  opt_stat(o, f.n_accumulated, "gradients added up");
+  return true;
+}

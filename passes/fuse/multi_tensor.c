@@ -1,0 +1,279 @@
+// Batching: ops of one kind that do not depend on each other become one launch, with casts of what
+// they make.
+//
+//     %a1, %am1, %av1 = adam %a, %ga, %am, %av, %lr, %c, %step beta1=0.9 …
+//     %b1, %bm1, %bv1 = adam %b, %gb, %bm, %bv, %lr, %c, %step beta1=0.9 …
+//
+//   =>  %a1, %am1, %av1, %b1, %bm1, %bv1 = batch @adam_0 %a, %ga, %am, %av, %lr, %c, %step, %b, …
+//
+//     graph @adam_0(%0: f32[8,6], %1: f32[8,6], …) {
+//       %7, %8, %9 = adam %0, %1, %2, %3, %4, %5, %6 beta1=0.9 …
+//       %14, %15, %16 = adam %10, %11, %12, %13, %4, %5, %6 beta1=0.9 …
+//       return %7, %8, %9, %14, %15, %16
+//     }
+//
+// A model has a hundred tensors of a few hundred numbers, and on a gpu each launch costs as much as
+// millions of them.  What is batched: ops of trait BATCH, which are optimizers and the sums of
+// squares for clipping.  They must have the same attributes and types, and run at the same time:
+// once per step, or for every micro-batch.
+//
+// Updates of what is in host memory (offload.c) go together as far as they have no more bytes there
+// than the largest of them alone: what is batched comes to the device together.  So do updates that
+// stand among the gradients (update_in_backward.c), and sums of squares, as far as their gradients
+// have no more bytes than the largest: what is batched is kept until the last of it is there.
+//
+// A cast to 16 bits of what an op of trait NARROWS makes is done in the same launch (see
+// keep_casts.c).  In the body it follows its op:
+//
+//       %7, %8, %9 = adam %0, %1, %2, %3, %4, %5, %6 beta1=0.9 …
+//       %10 = cast %7 to=bf16
+//
+// An op stands at level n if the longest way to it goes through n ops of its group; those of one
+// level do not depend on each other.  Their batch stands where the last of them did, and what reads
+// the others' results comes after it.  One group is done after the other, so that a batch that is
+// made counts as the one op it is.
+
+#include <string.h>
+
+#include "base/vec.h"
+#include "ir/analysis/place.h"
+#include "ir/op.h"
+#include "pass.h"
+
+typedef Vec(Op *) Ops;
+typedef Vec(Value *) Values;
+
+typedef struct Batcher {
+  Graph *g;
+  Arena *scratch;
+  Diag *d;
+  int64_t n_batches, n_ops;
+} Batcher;
+
+static bool may_batch(const Op *op) {
+  return (op_info[op->kind].traits & BATCH) && op->in[0].value->type->dtype == DT_f32;
+}
+
+static bool alike(const Op *a, const Op *b) {
+  return a->kind == b->kind && a->out[0]->type->dtype == b->out[0]->type->dtype &&
+         op_mesh(a) == op_mesh(b) && op_same_attrs(a, b);
+}
+
+// -- Which --------------------------------------------------------------------------------------
+
+// The ops that are like `first`, and run once per step or not, by level: level.at[n] are
+// independent of each other.
+typedef struct Levels {
+  Ops *at;
+  int n;
+} Levels;
+
+static Levels find_levels(Batcher *b, const Op *first, bool once) {
+  Levels levels = {.at = arena_array(b->scratch, Ops, b->g->n_ops)};
+  int *after = arena_array(b->scratch, int, b->g->n_ops); // how many of them lead to an op, with it
+  const bool *late = graph_update_ops(b->g, b->scratch);
+  for_each_op(op, b->g) {
+    int n = 0;
+    for (int i = 0; i < op->n_in; i++) {
+      const Op *def = op->in[i].value->def;
+      if (def && after[def->id] > n) n = after[def->id];
+    }
+    after[op->id] = n;
+    if (!may_batch(op) || !alike(op, first) || late[op->id] != once) continue;
+    vec_push(b->scratch, &levels.at[n], op);
+    after[op->id] = n + 1;
+    if (levels.n < n + 1) levels.n = n + 1;
+  }
+  return levels;
+}
+
+// Of what is in host memory.
+static int64_t bytes_away(const Op *op) {
+  int64_t bytes = 0;
+  for (int i = 0; i < op->n_in; i++)
+    if (value_on_host(op->in[i].value)) bytes += type_bytes(op->in[i].value->type);
+  return bytes;
+}
+
+// Of what the step makes for it: a gradient.
+static int64_t bytes_made(const Op *op) {
+  int64_t bytes = 0;
+  for (int i = 0; i < op->n_in; i++)
+    if (op->in[i].value->def && op->in[i].value->type->rank > 0)
+      bytes += type_bytes(op->in[i].value->type);
+  return bytes;
+}
+
+// How many, from number `from` on, have no more bytes together than the largest alone.
+static int count_within(const Ops *level, int from, int64_t (*bytes_of)(const Op *)) {
+  int64_t most = 0, bytes = 0;
+  int n = 0;
+  for (int i = 0; i < level->n; i++)
+    if (bytes_of(level->at[i]) > most) most = bytes_of(level->at[i]);
+  while (from + n < level->n && bytes + bytes_of(level->at[from + n]) <= most)
+    bytes += bytes_of(level->at[from + n++]);
+  return n;
+}
+
+// How many become one.
+static int count_together(const Batcher *b, const Ops *level, int from) {
+  int n = count_within(level, from, bytes_away);
+  int early = b->g->module->early_updates ? count_within(level, from, bytes_made) : n;
+  return early < n ? early : n;
+}
+
+// -- One batch ----------------------------------------------------------------------------------
+
+static const char *body_name(const Batcher *b, const Op *op) {
+  for (int i = 0;; i++) {
+    const char *name = str_format(b->scratch, "%s_%d", op_info[op->kind].name, i);
+    if (!graph_find(b->g->module, name)) return name;
+  }
+}
+
+// The first cast of result 0 of `op` that can be made with it; all of a batch are to one type.
+static Op *narrowing(const Op *op, const Ops *before) {
+  Op *cast = NULL; // uses are newest first
+  for_each_use(u, op->out[0])
+    if (u->user && u->user->kind == OP_cast && dtype_narrow(u->user->out[0]->type->dtype))
+      cast = u->user;
+  if (!cast || !(op_info[op->kind].traits & NARROWS)) return NULL;
+  for (int i = 0; i < before->n; i++)
+    if (before->at[i]->kind == OP_cast &&
+        before->at[i]->out[0]->type->dtype != cast->out[0]->type->dtype)
+      return NULL;
+  return cast;
+}
+
+// The members, each with the cast that is made with it.
+static Ops with_casts(const Batcher *b, const Ops *member) {
+  Ops all = {0};
+  for (int i = 0; i < member->n; i++) {
+    Op *cast = narrowing(member->at[i], &all);
+    vec_push(b->scratch, &all, member->at[i]);
+    if (cast) vec_push(b->scratch, &all, cast);
+  }
+  return all;
+}
+
+// What stands for `v` in the body: what was made there, or a parameter.
+static Value *inside(Batcher *b, Graph *body, Value *v, Value **of, Values *io_operands) {
+  if (!of[v->id]) {
+    of[v->id] = graph_param(body, NULL, v->type, ROLE_none, NULL);
+    of[v->id]->layout = v->layout;
+    vec_push(b->scratch, io_operands, v);
+  }
+  return of[v->id];
+}
+
+static void copy_into(Batcher *b, Graph *body, const Op *op, Value **of, Values *io_operands) {
+  Value **in = arena_array(b->scratch, Value *, op->n_in);
+  for (int k = 0; k < op->n_in; k++)
+    in[k] = inside(b, body, op->in[k].value, of, io_operands);
+  int n_attrs;
+  op_attr_specs(op->kind, &n_attrs);
+  Op *copy = op_new(body, NULL, op->kind, in, op->n_in, op->attrs, n_attrs, op_origin(op), b->d);
+  if (!copy) BUG("a copy of %s does not fit", op_info[op->kind].name);
+  memcpy(copy->split, op->split, sizeof copy->split);
+  for (int k = 0; k < op->n_out; k++) {
+    of[op->out[k]->id] = copy->out[k];
+    copy->out[k]->layout = op->out[k]->layout;
+    graph_output(body, copy->out[k], NULL);
+  }
+}
+
+// Readers of `v` read `by`, which takes over its name.
+static void replace_result(Value *v, Value *by) {
+  const char *name = v->name;
+  by->layout = v->layout;
+  value_replace(v, by);
+  if (!name) return;
+  value_set_name(v, NULL);
+  value_set_name(by, name);
+}
+
+// Erases the members; their results are those of the batch, in order.
+static Op *make_batch(Batcher *b, const Ops *member) {
+  Ops all = with_casts(b, member);
+  Op *last = member->at[member->n - 1];
+  Graph *body = graph_new(b->g->module, body_name(b, last), false);
+  Value **of = arena_array(b->scratch, Value *, b->g->n_values);
+  Values operands = {0};
+  for (int i = 0; i < all.n; i++)
+    copy_into(b, body, all.at[i], of, &operands);
+  graph_renumber(body);
+  Op *batch =
+      op_new_call(b->g, last->next, OP_batch, body, operands.at, operands.n, op_origin(last), b->d);
+  if (!batch) BUG("the batch @%s does not fit", body->name);
+  int n = 0;
+  for (int i = 0; i < all.n; i++)
+    for (int k = 0; k < all.at[i]->n_out; k++)
+      replace_result(all.at[i]->out[k], batch->out[n++]);
+  for (int i = all.n - 1; i >= 0; i--) // casts before what they read
+    op_erase(all.at[i]);
+  return batch;
+}
+
+// What reads a result of the batch, and what reads that, goes behind it, in the order it has.
+static void put_readers_behind(Batcher *b, Op *batch) {
+  bool *late = arena_array(b->scratch, bool, b->g->n_ops);
+  Ops readers = {0};
+  late[batch->id] = true;
+  for (Op *op = b->g->first; op != batch; op = op->next) {
+    for (int i = 0; i < op->n_in; i++) {
+      const Op *def = op->in[i].value->def;
+      if (def && late[def->id]) late[op->id] = true;
+    }
+    if (late[op->id]) vec_push(b->scratch, &readers, op);
+  }
+  Op *at = batch->next;
+  for (int i = 0; i < readers.n; i++)
+    op_move_before(readers.at[i], at);
+}
+
+// True when it changed the graph.
+static bool batch_alike(Batcher *b, const Op *first) {
+  bool changed = false;
+  for (int once = 0; once < 2; once++) {
+    graph_renumber(b->g);
+    Levels levels = find_levels(b, first, once);
+    for (int i = 0; i < levels.n; i++) {
+      const Ops *level = &levels.at[i];
+      for (int from = 0, n; from < level->n; from += n) {
+        n = count_together(b, level, from);
+        if (n < 2) continue;
+        b->n_batches++;
+        b->n_ops += n;
+        put_readers_behind(b, make_batch(b, &(Ops){level->at + from, n, n}));
+        changed = true;
+      }
+    }
+  }
+  return changed;
+}
+
+static void batch_graph(Batcher *b) {
+  Ops done = {0}; // the first of each group
+  for (Op *op = b->g->first; op;) {
+    bool skip = !may_batch(op);
+    for (int i = 0; i < done.n && !skip; i++)
+      skip = alike(op, done.at[i]);
+    if (!skip) vec_push(b->scratch, &done, op);
+    op = !skip && batch_alike(b, op) ? b->g->first : op->next;
+  }
+  graph_renumber(b->g);
+}
+
+bool pass_batch(Module *m, const PassOptions *o, Diag *d) {
+  Batcher b = {.scratch = opt_scratch(o), .d = d};
+  Vec(Graph *) entries = {0}; // bodies are made meanwhile
+  for_each_graph(g, m)
+    if (g->entry) vec_push(b.scratch, &entries, g);
+  for (int i = 0; i < entries.n; i++) {
+    b.g = entries.at[i];
+    batch_graph(&b);
+  }
+  opt_stat(o, b.n_batches, "batches");
+  opt_stat(o, b.n_ops, "ops batched");
+  return true;
+}

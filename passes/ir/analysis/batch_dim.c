@@ -1,0 +1,74 @@
+// See batch_dim.h.
+
+#include "batch_dim.h"
+
+#include "ir/dims.h"
+
+bool value_has_rows(const Value *v) {
+  return v->role == ROLE_input && v->type->rank > 0 && !v->whole;
+}
+
+int64_t graph_rows(const Graph *g) {
+  for (int i = 0; i < g->n_params; i++)
+    if (value_has_rows(g->params[i])) return g->params[i]->type->dim[0];
+  return 1;
+}
+
+static const BatchDim none = {-1, 1};
+
+int batch_dim(BatchDim at) {
+  return at.outer == 1 ? at.dim : -1;
+}
+
+// The letter of the batch in an operand, or -1 if no letter holds it, as in a tensor without
+// elements; `rest`: the product of the factors before it in the letter.
+static int letter_at(const Dims *dims, const Term *t, BatchDim at, int64_t *rest) {
+  int i = 0;
+  for (*rest = at.outer; i < t->dim[at.dim].n; i++) {
+    int64_t size = dims->letter[t->dim[at.dim].letter[i]].size;
+    if (*rest < size || *rest == 1) break;
+    if (size <= 0 || *rest % size != 0) return -1;
+    *rest /= size;
+  }
+  if (i == t->dim[at.dim].n) return -1;
+  int letter = t->dim[at.dim].letter[i];
+  return dims->letter[letter].size % *rest == 0 ? letter : -1;
+}
+
+static BatchDim dim_of(const Dims *dims, const Term *t, int letter, int64_t rest) {
+  for (int d = 0; d < t->rank; d++) {
+    int64_t before = 1;
+    for (int i = 0; i < t->dim[d].n; before *= dims->letter[t->dim[d].letter[i]].size, i++)
+      if (t->dim[d].letter[i] == letter) return (BatchDim){d, before * rest};
+  }
+  return none;
+}
+
+// The first operand that hands its batch on decides.
+static BatchDim carried(const Op *op, const Dims *dims, const BatchDim *batch, const Term *out) {
+  BatchDim at = none;
+  for (int i = 0; i < op->n_in && at.dim < 0; i++) {
+    BatchDim in = batch[op->in[i].value->id];
+    int64_t rest;
+    int letter = in.dim < 0 ? -1 : letter_at(dims, &dims->in[i], in, &rest);
+    if (letter >= 0) at = dim_of(dims, out, letter, rest);
+  }
+  return at;
+}
+
+const BatchDim *batch_dims(const Graph *g, Arena *a) {
+  BatchDim *batch = arena_array(a, BatchDim, g->n_values);
+  Diag *d = diag_new(stderr);
+  diag_quiet(d, true);
+  for (uint32_t i = 0; i < g->n_values; i++)
+    batch[i] = none;
+  for (int i = 0; i < g->n_params; i++)
+    if (value_has_rows(g->params[i])) batch[g->params[i]->id].dim = 0;
+  for_each_op(op, g) {
+    const Dims *dims = op_dims_kept(op, a, d);
+    for (int i = 0; dims && i < op->n_out; i++)
+      batch[op->out[i]->id] = carried(op, dims, batch, &dims->out[i]);
+  }
+  diag_free(d);
+  return batch;
+}

@@ -1,0 +1,369 @@
+// See boxes.h.
+//
+// A layout cuts every dimension in equal parts, so its boxes are the cells of a grid; with the
+// shares of a sum that makes `n_cells * n_shares` different things that devices have, each on as
+// many devices as the axes that are B have places.
+
+#include "boxes.h"
+
+#include "ir/intern.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+Place mesh_place(const Mesh *mesh, int position, int slice) {
+  Place p = {0};
+  for (int i = mesh ? mesh->n_axes - 1 : -1; i >= 0; i--) {
+    int *from = mesh->axis[i].time ? &slice : &position;
+    p.coord[i] = *from % mesh->axis[i].size;
+    *from /= mesh->axis[i].size;
+  }
+  return p;
+}
+
+Region place_region(const Type *whole, const Layout *l, const Place *at) {
+  Region r = {0};
+  memcpy(r.size, whole->dim, (size_t)whole->rank * sizeof *r.size);
+  for (int i = 0; l && i < l->n_axes; i++) {
+    if (l->axis[i].kind != SBP_S) continue;
+    int dim = l->axis[i].dim;
+    r.size[dim] /= l->mesh->axis[i].size;
+    r.start[dim] += at->coord[i] * r.size[dim];
+  }
+  return r;
+}
+
+static int time_axis(const Layout *l) {
+  for (int i = 0; i < l->n_axes; i++)
+    if (l->mesh->axis[i].time) return i;
+  return -1;
+}
+
+// Into how many parts axes outside of `axis` cut what it cuts: a slice is so many separate pieces.
+static int pieces_of_slice(const Layout *l, int axis) {
+  int n = 1;
+  for (int i = 0; i < axis; i++)
+    if (l->axis[i].kind == SBP_S && l->axis[i].dim == l->axis[axis].dim) n *= l->mesh->axis[i].size;
+  return n;
+}
+
+bool same_in_time(const Layout *a, const Layout *b) {
+  int i = time_axis(a), k = time_axis(b);
+  Sbp whole = {.kind = SBP_B}, x = i < 0 ? whole : a->axis[i], y = k < 0 ? whole : b->axis[k];
+  if (x.kind != y.kind) return false;
+  return x.kind != SBP_S || (x.dim == y.dim && pieces_of_slice(a, i) == pieces_of_slice(b, k));
+}
+
+// -- The grid of a layout ----------------------------------------------------------------------
+
+typedef struct Device {
+  int device, position;
+} Device;
+
+// One end of a move, at the first slice of time: the others are like it.
+typedef struct End {
+  const Layout *l;
+  int n; // devices
+  int n_cells, n_shares, n_copies;
+  int parts[MAX_RANK];      // of every dimension, in one slice
+  int64_t size[MAX_RANK];   // of one of them
+  int64_t *start[MAX_RANK]; // [parts], ascending
+  int *cell, *share;        // [n], by position
+  int *holder;              // [(cell * n_shares + share) * n_copies + copy]: a position
+  Device *by_device;        // [n], sorted
+  int64_t *sent;            // [n], bytes
+} End;
+
+static int compare_devices(const void *a, const void *b) {
+  const Device *x = a, *y = b;
+  return (x->device > y->device) - (x->device < y->device);
+}
+
+static int position_of(const End *e, int device) {
+  Device key = {.device = device};
+  const Device *found = bsearch(&key, e->by_device, (size_t)e->n, sizeof key, compare_devices);
+  return found ? found->position : -1;
+}
+
+// The part of dimension `dim` that is at `at`, of `parts`: the digits along the axes that cut it.
+static int part_index(const Layout *l, const Place *at, int dim) {
+  int index = 0;
+  for (int i = 0; i < l->n_axes; i++)
+    if (!l->mesh->axis[i].time && l->axis[i].kind == SBP_S && l->axis[i].dim == dim)
+      index = index * l->mesh->axis[i].size + at->coord[i];
+  return index;
+}
+
+static int share_index(const Layout *l, const Place *at) {
+  int index = 0;
+  for (int i = 0; i < l->n_axes; i++)
+    if (!l->mesh->axis[i].time && l->axis[i].kind == SBP_P)
+      index = index * l->mesh->axis[i].size + at->coord[i];
+  return index;
+}
+
+static void count_parts(End *e, int rank) {
+  e->n_shares = 1;
+  for (int d = 0; d < rank; d++)
+    e->parts[d] = 1;
+  for (int i = 0; i < e->l->n_axes; i++) {
+    if (e->l->mesh->axis[i].time) continue;
+    int size = e->l->mesh->axis[i].size;
+    if (e->l->axis[i].kind == SBP_S) e->parts[e->l->axis[i].dim] *= size;
+    if (e->l->axis[i].kind == SBP_P) e->n_shares *= size;
+  }
+  e->n_cells = 1;
+  for (int d = 0; d < rank; d++)
+    e->n_cells *= e->parts[d];
+  e->n_copies = e->n / e->n_cells / e->n_shares;
+}
+
+static End end_of(const Type *whole, const Layout *l, Arena *a) {
+  End e = {.l = l, .n = l->mesh ? l->mesh->n_devices : 1};
+  count_parts(&e, whole->rank);
+  e.cell = arena_array(a, int, e.n);
+  e.share = arena_array(a, int, e.n);
+  e.holder = arena_array(a, int, e.n);
+  e.by_device = arena_array(a, Device, e.n);
+  e.sent = arena_array(a, int64_t, e.n);
+  int *n_holders = arena_array(a, int, e.n_cells *e.n_shares);
+  for (int d = 0; d < whole->rank; d++)
+    e.start[d] = arena_array(a, int64_t, e.parts[d]);
+  for (int p = 0; p < e.n; p++) {
+    Place at = mesh_place(l->mesh, p, 0);
+    Region r = place_region(whole, l, &at);
+    for (int d = 0; d < whole->rank; d++) {
+      int index = part_index(l, &at, d);
+      e.cell[p] = e.cell[p] * e.parts[d] + index;
+      e.start[d][index] = r.start[d];
+      e.size[d] = r.size[d];
+    }
+    e.share[p] = share_index(l, &at);
+    int thing = e.cell[p] * e.n_shares + e.share[p];
+    e.holder[thing * e.n_copies + n_holders[thing]++] = p;
+    e.by_device[p] = (Device){l->mesh ? l->mesh->device[p] : 0, p};
+  }
+  qsort(e.by_device, (size_t)e.n, sizeof *e.by_device, compare_devices);
+  return e;
+}
+
+static int device_at(const End *e, int position) {
+  return e->l->mesh ? e->l->mesh->device[position] : 0;
+}
+
+// The region of a cell.
+static Region cell_region(const End *e, int rank, int cell) {
+  Region r = {0};
+  for (int d = rank - 1; d >= 0; d--) {
+    r.start[d] = e->start[d][cell % e->parts[d]];
+    r.size[d] = e->size[d];
+    cell /= e->parts[d];
+  }
+  return r;
+}
+
+// What two regions have in common; false when that is nothing.
+static bool intersect(const Region *x, const Region *y, int rank, Region *out) {
+  *out = (Region){0};
+  for (int d = 0; d < rank; d++) {
+    int64_t x_end = x->start[d] + x->size[d], y_end = y->start[d] + y->size[d];
+    out->start[d] = x->start[d] > y->start[d] ? x->start[d] : y->start[d];
+    out->size[d] = (x_end < y_end ? x_end : y_end) - out->start[d];
+    if (out->size[d] <= 0) return false;
+  }
+  return true;
+}
+
+// -- Which share goes to which -----------------------------------------------------------------
+
+typedef struct Pair {
+  int from, to; // shares
+  int64_t stays;
+} Pair;
+
+static int compare_pairs(const void *a, const void *b) {
+  const Pair *x = a, *y = b;
+  if (x->from != y->from) return x->from < y->from ? -1 : 1;
+  return (x->to > y->to) - (x->to < y->to);
+}
+
+static int most_first(const void *a, const void *b) {
+  const Pair *x = a, *y = b;
+  if (x->stays != y->stays) return x->stays > y->stays ? -1 : 1;
+  return compare_pairs(a, b);
+}
+
+// How many elements of a share before are where they would be a part of a share after.
+static int find_pairs(const Type *whole, const End *from, const End *to, Pair *pair) {
+  int n = 0, merged = 0;
+  for (int p = 0; p < to->n; p++) {
+    int at = position_of(from, device_at(to, p));
+    if (at < 0) continue;
+    Region x = cell_region(from, whole->rank, from->cell[at]);
+    Region y = cell_region(to, whole->rank, to->cell[p]), both;
+    if (!intersect(&x, &y, whole->rank, &both)) continue;
+    Pair found = {from->share[at], to->share[p], 1};
+    for (int d = 0; d < whole->rank; d++)
+      found.stays *= both.size[d];
+    pair[n++] = found;
+  }
+  if (n == 0) return 0;
+  qsort(pair, (size_t)n, sizeof *pair, compare_pairs);
+  for (int i = 1; i < n; i++)
+    if (compare_pairs(&pair[merged], &pair[i]) == 0)
+      pair[merged].stays += pair[i].stays;
+    else
+      pair[++merged] = pair[i];
+  qsort(pair, (size_t)++merged, sizeof *pair, most_first);
+  return merged;
+}
+
+// For each share before, the one after that it becomes part of; those that stay where they are
+// first, and none gets more than its part of them.
+static int *share_targets(const Type *whole, const End *from, const End *to, Arena *a) {
+  int *target = arena_array(a, int, from->n_shares), *taken = arena_array(a, int, to->n_shares);
+  int most = (from->n_shares + to->n_shares - 1) / to->n_shares, next = 0;
+  Pair *pair = arena_array(a, Pair, to->n);
+  int n = to->n_shares > 1 ? find_pairs(whole, from, to, pair) : 0;
+  for (int i = 0; i < from->n_shares; i++)
+    target[i] = -1;
+  for (int i = 0; i < n; i++) {
+    if (target[pair[i].from] >= 0 || taken[pair[i].to] == most) continue;
+    target[pair[i].from] = pair[i].to;
+    taken[pair[i].to]++;
+  }
+  for (int i = 0; i < from->n_shares; i++) {
+    if (target[i] >= 0) continue;
+    while (taken[next] == most)
+      next++;
+    target[i] = next;
+    taken[next]++;
+  }
+  return target;
+}
+
+// -- Messages ----------------------------------------------------------------------------------
+
+typedef struct Move {
+  const Type *whole;
+  End from, to;
+  const Distance *distance;
+  Arena *arena;
+  Messages *out;
+} Move;
+
+int64_t message_bytes(const Message *m, const Type *t) {
+  int64_t n = dtype_bytes[t->dtype];
+  for (int d = 0; d < t->rank; d++)
+    n *= m->size[d];
+  return n;
+}
+
+// The position, before, of the device that sends a cell of a share to device `to`.
+static int sender(const Move *m, int cell, int share, int to) {
+  const End *e = &m->from;
+  int own = position_of(e, to), best = -1;
+  if (own >= 0 && e->cell[own] == cell && e->share[own] == share) return own;
+  int64_t best_key[3] = {0};
+  for (int i = 0; i < e->n_copies; i++) {
+    int p = e->holder[(cell * e->n_shares + share) * e->n_copies + i], device = device_at(e, p);
+    int far = m->distance ? m->distance->between(m->distance->context, device, to) : 0;
+    int64_t key[3] = {far, e->sent[p], llabs((int64_t)device - to)};
+    int k = 0;
+    while (best >= 0 && k < 2 && key[k] == best_key[k])
+      k++;
+    if (best >= 0 && key[k] >= best_key[k]) continue;
+    best = p;
+    memcpy(best_key, key, sizeof key);
+  }
+  return best;
+}
+
+static void send_cell(Move *m, int cell, int share, int to) {
+  int rank = m->whole->rank;
+  Region x = cell_region(&m->from, rank, cell), y = cell_region(&m->to, rank, m->to.cell[to]), both;
+  if (!intersect(&x, &y, rank, &both)) return;
+  Message message = {.to = device_at(&m->to, to), .share = share};
+  int from = sender(m, cell, share, message.to);
+  message.from = device_at(&m->from, from);
+  for (int d = 0; d < rank; d++) {
+    message.size[d] = both.size[d];
+    message.at_from[d] = both.start[d] - x.start[d];
+    message.at_to[d] = both.start[d] - y.start[d];
+  }
+  if (message.from != message.to) m->from.sent[from] += message_bytes(&message, m->whole);
+  vec_push(m->arena, m->out, message);
+}
+
+// The first part of dimension `d` that ends after `start`.
+static int first_part(const End *e, int d, int64_t start) {
+  int low = 0, high = e->parts[d] - 1;
+  while (low < high) {
+    int middle = (low + high) / 2;
+    if (e->start[d][middle] + e->size[d] > start)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return low;
+}
+
+// All cells before that have something of what the device at position `to` gets.
+static void send_share(Move *m, int share, int to) {
+  int rank = m->whole->rank, first[MAX_RANK], at[MAX_RANK];
+  Region y = cell_region(&m->to, rank, m->to.cell[to]);
+  for (int d = 0; d < rank; d++)
+    at[d] = first[d] = first_part(&m->from, d, y.start[d]);
+  for (;;) {
+    int cell = 0, d = rank - 1;
+    for (int i = 0; i < rank; i++)
+      cell = cell * m->from.parts[i] + at[i];
+    send_cell(m, cell, share, to);
+    while (d >= 0 &&
+           (++at[d] == m->from.parts[d] || m->from.start[d][at[d]] >= y.start[d] + y.size[d])) {
+      at[d] = first[d];
+      d--;
+    }
+    if (d < 0) return;
+  }
+}
+
+void move_messages(const Type *whole, const Layout *from, const Layout *to,
+                   const Distance *distance, Arena *a, Messages *out) {
+  Arena *scratch = arena_new();
+  Move m = {whole, end_of(whole, from, scratch), end_of(whole, to, scratch), distance, a, out};
+  int *target = share_targets(whole, &m.from, &m.to, scratch);
+  *out = (Messages){0};
+  for (int p = 0; p < m.to.n; p++)
+    for (int share = 0; share < m.from.n_shares; share++)
+      if (target[share] == m.to.share[p]) send_share(&m, share, p);
+  arena_free(scratch);
+}
+
+bool move_stays(const Type *whole, const Layout *from, const Layout *to) {
+  Arena *a = arena_new();
+  End x = end_of(whole, from, a), y = end_of(whole, to, a);
+  int *target = share_targets(whole, &x, &y, a);
+  bool stays = x.n_shares == y.n_shares;
+  for (int p = 0; stays && p < y.n; p++) {
+    int at = position_of(&x, device_at(&y, p));
+    stays = at >= 0 && target[x.share[at]] == y.share[p];
+    for (int d = 0; stays && d < whole->rank; d++) {
+      Region before = cell_region(&x, whole->rank, x.cell[at]);
+      Region after = cell_region(&y, whole->rank, y.cell[p]);
+      stays = before.start[d] == after.start[d] && before.size[d] == after.size[d];
+    }
+  }
+  arena_free(a);
+  return stays;
+}
+
+bool module_move_stays(const Module *m, const Type *whole, const Layout *from, const Layout *to) {
+  KnownMove **bucket = &m->interned->moves[layouts_hash(whole, from, to) % N_BUCKETS];
+  for (KnownMove *k = *bucket; k; k = k->next)
+    if (k->whole == whole && k->from == from && k->to == to) return k->stays;
+  KnownMove *k = arena_one(m->arena, KnownMove);
+  *k = (KnownMove){whole, from, to, move_stays(whole, from, to), *bucket};
+  *bucket = k;
+  return k->stays;
+}

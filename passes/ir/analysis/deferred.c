@@ -1,0 +1,122 @@
+// See deferred.h.
+
+#include "deferred.h"
+
+#include "ir/op.h"
+#include "place.h"
+
+Op *graph_first_owed(const Graph *g) {
+  Op *first = NULL;
+  for (Op *op = g->last; op && op->owed; op = op->prev)
+    first = op;
+  return first;
+}
+
+static bool is_view_of(const Use *u) {
+  return (op_info[u->user->kind].traits & VIEW) && u->index == 0;
+}
+
+// Whether owed ops alone read it, if any.
+static bool only_owed_read(const Value *v, bool *any) {
+  for_each_use(u, v) {
+    if (!u->user) return false;
+    if (!u->user->owed && !(is_view_of(u) && only_owed_read(u->user->out[0], any))) return false;
+    *any |= u->user->owed;
+  }
+  return true;
+}
+
+bool reduce_is_carried(const Op *reduce) {
+  bool any = false;
+  return reduce->kind == OP_all_reduce && !reduce->owed && only_owed_read(reduce->out[0], &any) &&
+         any;
+}
+
+bool op_meets_others(const Op *op) {
+  int traits = op_info[op->kind].traits;
+  return (traits & COMM) && !(traits & VIEW) && op->kind != OP_local_slice;
+}
+
+bool param_changes_in_step(const Value *param) {
+  for (int i = 0; i < param->graph->n_results; i++) {
+    const Result *r = param->graph->results[i];
+    if (r->target == param) return !r->use.value->def || !r->use.value->def->owed;
+  }
+  return false;
+}
+
+// -- When they are due -------------------------------------------------------------------------
+
+int64_t *step_order(const Graph *g, Arena *a) {
+  const bool *begin = graph_begin_ops(g, a), *update = graph_update_ops(g, a);
+  int64_t *order = arena_array(a, int64_t, g->n_ops), n = g->n_ops;
+  for_each_op(op, g)
+    order[op->id] = op->id + (begin[op->id] ? 0 : op->owed ? 3 * n : update[op->id] ? 2 * n : n);
+  return order;
+}
+
+static Op *first_reader(const Value *param, const int64_t *order) {
+  Op *first = NULL;
+  for_each_use(u, param) {
+    Op *op = u->user;
+    if (!op || op->owed) continue;
+    Op *reader = is_view_of(u) ? first_reader(op->out[0], order) : op;
+    if (reader && (!first || order[reader->id] < order[first->id])) first = reader;
+  }
+  return first;
+}
+
+Op *first_to_want(const Op *op, const int64_t *order) {
+  Op *first = NULL;
+  for (int i = 0; i < op->n_out; i++)
+    for_each_use(u, op->out[i]) {
+      const Value *target = u->user ? NULL : op->graph->results[u->index]->target;
+      Op *reader = target ? first_reader(target, order) : NULL;
+      if (reader && (!first || order[reader->id] < order[first->id])) first = reader;
+    }
+  return first;
+}
+
+// The update of a step begins when nothing is owed of the one before.
+static Op *start_of_update(const Graph *g, const int64_t *order) {
+  Op *start = NULL;
+  for_each_op(op, g)
+    if (order[op->id] >= 2 * (int64_t)g->n_ops && (!start || order[op->id] < order[start->id]))
+      start = op;
+  return start;
+}
+
+void graph_owed_groups(const Graph *g, Arena *a, OwedGroups *out) {
+  const Op *first = graph_first_owed(g);
+  out->n = 0;
+  if (!first) return;
+  const int64_t *order = step_order(g, a);
+  Op *due = start_of_update(g, order);
+  // From the last on: what is due later may wait for none before it.
+  for (Op *op = g->last; op != first->prev; op = op->prev) {
+    Op *want = first_to_want(op, order);
+    if (want && order[want->id] < order[due->id]) due = want;
+    if (!out->n || out->at[out->n - 1].due != due) vec_push(a, out, ((OwedGroup){op, due, 0}));
+    OwedGroup *group = &out->at[out->n - 1];
+    group->first = op;
+    group->n++;
+  }
+  for (int i = 0; i < out->n / 2; i++) {
+    OwedGroup group = out->at[i];
+    out->at[i] = out->at[out->n - 1 - i];
+    out->at[out->n - 1 - i] = group;
+  }
+}
+
+int64_t *graph_owed_due(const Graph *g, Arena *a) {
+  if (!graph_first_owed(g)) return NULL;
+  OwedGroups groups = {0};
+  int64_t *due = arena_array(a, int64_t, g->n_ops);
+  graph_owed_groups(g, a, &groups);
+  for (int i = 0; i < groups.n; i++) {
+    const Op *op = groups.at[i].first;
+    for (int k = 0; k < groups.at[i].n; k++, op = op->next)
+      due[op->id] = op_time(groups.at[i].due);
+  }
+  return due;
+}

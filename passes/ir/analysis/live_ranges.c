@@ -1,0 +1,162 @@
+// See live_ranges.h.
+//
+// Every run is followed once, and notes when which segment runs of which slice.  Stays are found
+// from that when they are asked for, by value and run, and are kept.
+
+#include "live_ranges.h"
+
+#include "ir/op.h"
+#include "place.h"
+
+// What a run does when: actions by segment and by what is got, of each slice.
+typedef struct RunTimes {
+  const RankRun *run;
+  int **segment, **get, *first; // [slice]; NULL: none.  `first`: its first segment, any
+} RunTimes;
+
+struct Stays {
+  const Graph *g;
+  Arena *arena;
+  int slices;
+  int64_t scale; // op times of an action
+  RunTimes *run;
+  const Stay **known; // by value id and run
+  bool *looked;
+  bool *ahead; // by op id: move_is_ahead
+};
+
+// -- Times -------------------------------------------------------------------------------------
+
+static int *new_times(const Stays *s) {
+  return arena_array(s->arena, int, s->slices);
+}
+
+static void follow(Stays *s, RunTimes *t) {
+  int *count = arena_array(s->arena, int, s->g->schedule->segment.n + 1);
+  int *got = arena_array(s->arena, int, s->g->n_values);
+  t->segment = arena_array(s->arena, int *, s->g->schedule->segment.n + 1);
+  t->get = arena_array(s->arena, int *, s->g->n_values);
+  t->first = new_times(s);
+  for (int i = 0; i < s->slices; i++)
+    t->first[i] = -1;
+  for (int i = 0; i < t->run->action.n; i++) {
+    const Action *action = &t->run->action.at[i];
+    int slice = action->get ? got[action->get->id]++ : count[action->segment]++;
+    int **times = action->get ? &t->get[action->get->id] : &t->segment[action->segment];
+    if (slice >= s->slices) continue; // the verifier says so
+    if (!*times) *times = new_times(s);
+    (*times)[slice] = i;
+    if (!action->get && t->first[slice] < 0) t->first[slice] = i;
+  }
+}
+
+Stays *stays_new(const Graph *g, Arena *a) {
+  Stays *s = arena_one(a, Stays);
+  int n = g->schedule->run.n;
+  *s = (Stays){.g = g, .arena = a, .slices = module_slices(g->module)};
+  s->scale = graph_end(g) + 1;
+  s->run = arena_array(a, RunTimes, n);
+  s->known = arena_array(a, const Stay *, (int64_t)g->n_values *n);
+  s->looked = arena_array(a, bool, (int64_t)g->n_values *n);
+  s->ahead = arena_array(a, bool, g->n_ops);
+  for_each_op(op, g)
+    s->ahead[op->id] = op->segment && move_is_ahead(op);
+  for (int i = 0; i < n; i++) {
+    s->run[i].run = &g->schedule->run.at[i];
+    follow(s, &s->run[i]);
+  }
+  return s;
+}
+
+int stays_action(const Stays *s, int64_t time) {
+  return (int)(time / s->scale);
+}
+
+int64_t stays_op_time(const Stays *s, int64_t time) {
+  return time % s->scale;
+}
+
+static int64_t time_of(const Stays *s, int action, int64_t op_time) {
+  return action * s->scale + op_time;
+}
+
+int64_t stays_time(const Stays *s, const Op *op, int run, int slice) {
+  return time_of(s, s->run[run].segment[op->segment][slice], op_time(op));
+}
+
+int64_t stays_segment_end(const Stays *s, const Op *op, int run, int slice) {
+  return time_of(s, s->run[run].segment[op->segment][slice], s->scale - 1);
+}
+
+// -- Values ------------------------------------------------------------------------------------
+
+// What a parameter is from the next slice on has the parameter's place.
+static bool becomes_each_slice(const Result *r) {
+  return r->target && r->target->each_slice;
+}
+
+bool value_escapes(const Value *v) {
+  if (!v->def || !v->def->segment || value_accumulates(v)) return false;
+  for_each_use(u, v) {
+    if (!u->user && becomes_each_slice(v->graph->results[u->index])) continue;
+    if (!u->user || !u->user->segment) return true;
+    bool view = (op_info[u->user->kind].traits & VIEW) && u->index == 0;
+    if (view && value_escapes(u->user->out[0])) return true;
+  }
+  return false;
+}
+
+// Constants are part of the program.
+bool value_stays(const Value *v) {
+  if (!v->def) return !param_kept(v);
+  return v->def->segment && !value_accumulates(v) && !value_escapes(v);
+}
+
+static int64_t begin_of(const Stays *s, const Value *v, const RunTimes *t, int slice) {
+  if (!v->def) return time_of(s, t->first[slice], 0);
+  if (!s->ahead[v->def->id]) return time_of(s, t->segment[v->def->segment][slice], op_time(v->def));
+  if (t->get[v->id]) return time_of(s, t->get[v->id][slice], 0);
+  return time_of(s, t->segment[move_start(v->def, t->run)][slice], s->scale - 1);
+}
+
+// NULL where the run has no part in it.
+static const int *read_at(const Stays *s, const Op *reader, const RunTimes *t, int64_t *op_at) {
+  bool ahead = s->ahead[reader->id];
+  *op_at = ahead ? s->scale - 1 : op_time(reader);
+  // Somebody waits for the sum, at the latest as the segment ends.
+  if (reader->kind == OP_all_reduce && reader->in[0].value->offset != reader->out[0]->offset) {
+    *op_at = s->scale - 1;
+    for_each_use(u, reader->out[0])
+      if (u->user && u->user->segment == reader->segment && op_time(u->user) < *op_at)
+        *op_at = op_time(u->user);
+  }
+  return t->segment[ahead ? move_start(reader, t->run) : reader->segment];
+}
+
+static Stay *find_stays(const Stays *s, const Value *v, const RunTimes *t) {
+  Stay *stay = arena_array(s->arena, Stay, s->slices);
+  for (int m = 0; m < s->slices; m++) {
+    stay[m].from = stay[m].to = begin_of(s, v, t, m);
+    // What is got is there when its segment begins, even if nobody reads it.
+    if (v->def && s->ahead[v->def->id])
+      stay[m].to = time_of(s, t->segment[v->def->segment][m], op_time(v->def));
+  }
+  for_each_use(u, v) {
+    int64_t op_at;
+    const int *at = u->user && u->user->segment ? read_at(s, u->user, t, &op_at) : NULL;
+    // A move reads where it starts, and so on devices of what it reads only.
+    for (int m = 0; at && m < s->slices; m++)
+      if (time_of(s, at[m], op_at) > stay[m].to) stay[m].to = time_of(s, at[m], op_at);
+  }
+  return stay;
+}
+
+const Stay *stays_of(Stays *s, const Value *v, int run) {
+  int64_t at = (int64_t)v->id * s->g->schedule->run.n + run;
+  if (s->looked[at]) return s->known[at];
+  s->looked[at] = true;
+  bool there = v->layout && mesh_has(v->layout->mesh, s->run[run].run->device[0]);
+  if (there && value_stays(v) && s->run[run].first[0] >= 0)
+    s->known[at] = find_stays(s, v, &s->run[run]);
+  return s->known[at];
+}

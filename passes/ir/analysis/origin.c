@@ -1,0 +1,40 @@
+// See origin.h.
+
+#include "origin.h"
+
+void number_model(Graph *g) {
+  int n = 0;
+  for_each_op(op, g)
+    if (op->of > n) n = op->of;
+  for_each_op(op, g)
+    if (!op->of) op->of = ++n;
+}
+
+TrainPart op_part(const Op *op) {
+  return op->part;
+}
+
+bool op_is_gradient_of(const Op *op, const Op *of) {
+  return op->part == PART_backward && of->part == PART_forward && op->of && op->of == of->of;
+}
+
+bool op_is_anew(const Op *op) {
+  return op->part == PART_backward && op->anew;
+}
+
+const Op *const *model_ops(const Graph *g, Arena *a) {
+  int n = 0;
+  for_each_op(op, g)
+    if (op->of > n) n = op->of;
+  const Op **model = arena_array(a, const Op *, n + 1);
+  for_each_op(op, g)
+    if (op->part == PART_forward && !model[op->of]) model[op->of] = op;
+  return model;
+}
+
+const Op *op_of_latest_part(Op *const *op, int n) {
+  const Op *latest = op[0];
+  for (int i = 1; i < n; i++)
+    if (op[i]->part >= latest->part) latest = op[i];
+  return latest;
+}

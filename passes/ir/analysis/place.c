@@ -1,0 +1,323 @@
+// See place.h.
+//
+// Lives are found from the last op to the first, so that of a view is known before that of what it
+// is of.  Behind these are devices, what may run in place, and which ops begin and update: all of
+// it in walks over the graph, by op and value id.
+
+#include "place.h"
+
+#include "boxes.h"
+#include "ir/op.h"
+#include "ir/split.h"
+#include "live_ranges.h"
+#include "loops.h"
+
+int64_t op_time(const Op *op) {
+  return (int64_t)op->id + 1;
+}
+
+int64_t graph_end(const Graph *g) {
+  return (int64_t)g->n_ops + 1;
+}
+
+static int64_t later(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+
+// Whether what the op makes is a view of just this operand.
+static bool use_views(const Use *u) {
+  return (op_info[u->user->kind].traits & VIEW) && u->index == 0;
+}
+
+int64_t value_first_read(const Value *v) {
+  int64_t first = graph_end(v->graph);
+  for_each_use(u, v) {
+    if (!u->user) continue;
+    bool view = use_views(u);
+    int64_t at = view ? value_first_read(u->user->out[0]) : op_time(u->user);
+    if (at < first) first = at;
+  }
+  return first;
+}
+
+// Later readers come first: a view's life is known before that of what it is a view of.
+static int64_t last_read(const Value *v, const Life *lives) {
+  int64_t to = lives[v->id].from;
+  for_each_use(u, v) {
+    if (!u->user) return graph_end(v->graph);
+    to = later(to, op_time(u->user));
+    if (use_views(u)) to = later(to, lives[u->user->out[0]->id].to);
+  }
+  return to;
+}
+
+bool param_kept(const Value *param) {
+  return value_lasts(param) || param->role == ROLE_scalar;
+}
+
+// What begin makes and the loop reads is there until the loop has ended.
+static void keep_through_loop(const Graph *g, Life *lives, Arena *a) {
+  const bool *begin = graph_begin_ops(g, a);
+  const Op *start = graph_update_start(g);
+  int64_t n_begin = 0, update = start ? op_time(start) : graph_end(g);
+  for_each_op(op, g)
+    n_begin += begin[op->id];
+  for_each_op(op, g)
+    for (int i = 0; begin[op->id] && i < op->n_out; i++) {
+      Life *life = &lives[op->out[i]->id];
+      if (life->to > n_begin) life->to = later(life->to, update);
+    }
+}
+
+Life *graph_lives(const Graph *g, Arena *a) {
+  Life *lives = arena_array(a, Life, g->n_values);
+  for (const Op *op = g->last; op; op = op->prev)
+    for (int i = 0; i < op->n_out; i++) {
+      Life *life = &lives[op->out[i]->id];
+      bool all_slices = value_accumulates(op->out[i]) || (g->schedule && value_escapes(op->out[i]));
+      life->from = all_slices ? 0 : op_time(op);
+      life->to = last_read(op->out[i], lives);
+      // Nobody waits for what nobody reads, until the end.
+      if (op->kind == OP_all_reduce) life->to = later(life->to, value_first_read(op->out[i]));
+      if (value_accumulates(op->out[i])) life->to = later(life->to, op_time(op));
+    }
+  for (int i = 0; i < g->n_params; i++) {
+    const Value *p = g->params[i];
+    lives[p->id].to = param_kept(p) ? graph_end(g) : last_read(p, lives);
+  }
+  keep_through_loop(g, lives, a);
+  return lives;
+}
+
+Value *view_root(Value *v, int64_t *bytes) {
+  *bytes = 0;
+  while (v->def && (op_info[v->def->kind].traits & VIEW)) {
+    if (v->def->kind == OP_unpack) *bytes += attr_i(v->def, "offset") * dtype_bytes[v->type->dtype];
+    v = v->def->in[0].value;
+  }
+  return v;
+}
+
+bool value_on_host(const Value *v) {
+  while (v->def && (op_info[v->def->kind].traits & VIEW))
+    v = v->def->in[0].value;
+  return v->def ? v->def->kind == OP_swap_out : v->host;
+}
+
+// -- Devices -----------------------------------------------------------------------------------
+
+int value_mesh_id(const Value *v) {
+  return v->layout && v->layout->mesh ? v->layout->mesh->id : 0;
+}
+
+// Without a mesh there is one device all the same.
+static int count_meshes(const Module *m) {
+  return m->meshes ? module_n_meshes(m) : 1;
+}
+
+Meets module_meets(const Module *m, Arena *a) {
+  int n = count_meshes(m);
+  bool *pair = arena_array(a, bool, n *n);
+  pair[0] = true;
+  for_each_mesh(x, m)
+    for_each_mesh(y, m)
+      for (int i = 0; i < x->n_devices && !pair[x->id * n + y->id]; i++)
+        pair[x->id * n + y->id] = mesh_has(y, x->device[i]);
+  return (Meets){n, pair};
+}
+
+bool values_meet(const Meets *meets, const Value *a, const Value *b) {
+  return meets->pair[value_mesh_id(a) * meets->n + value_mesh_id(b)] &&
+         value_on_host(a) == value_on_host(b);
+}
+
+static void end_with(int64_t *ends, const Value *v) {
+  int64_t *end = &ends[value_mesh_id(v)];
+  int64_t slots = v->slots > 1 ? (v->slots - 1) * v->stride : 0;
+  if (v->offset >= 0) *end = later(*end, v->offset + slots + type_bytes(v->type));
+}
+
+static int64_t *find_ends(const Module *m, bool host, Arena *a) {
+  int64_t *ends = arena_array(a, int64_t, count_meshes(m));
+  for_each_graph(g, m) {
+    if (!g->entry) continue;
+    for (int i = 0; i < g->n_params; i++)
+      if (value_on_host(g->params[i]) == host) end_with(ends, g->params[i]);
+    for_each_op(op, g)
+      for (int i = 0; i < op->n_out; i++)
+        if (value_on_host(op->out[i]) == host) end_with(ends, op->out[i]);
+  }
+  return ends;
+}
+
+int64_t *mesh_ends(const Module *m, Arena *a) {
+  return find_ends(m, false, a);
+}
+
+int64_t *mesh_host_ends(const Module *m, Arena *a) {
+  return find_ends(m, true, a);
+}
+
+int64_t device_end(const Module *m, const int64_t *ends, int device) {
+  if (!m->meshes) return ends[0];
+  int64_t end = 0;
+  for_each_mesh(mesh, m)
+    if (mesh_has(mesh, device)) end = later(end, ends[mesh->id]);
+  return end;
+}
+
+// -- In place ----------------------------------------------------------------------------------
+
+// The op of the body that makes the result says so, if it alone reads the operand.
+static bool batch_inplace(const Graph *body, int result, int operand, Arena *scratch) {
+  const Value *made = body->results[result]->use.value;
+  const Use *use = body->params[operand]->uses;
+  return made->def && use && !use->next && use->user == made->def &&
+         op_inplace(made->def, made->index, use->index, scratch);
+}
+
+bool op_inplace(const Op *op, int result, int operand, Arena *scratch) {
+  if (type_bytes(op->out[result]->type) != type_bytes(op->in[operand].value->type)) return false;
+  if (op->kind == OP_fused) {
+    Body body;
+    return body_read(op->callee, &body, scratch) && body_inplace(&body, result, operand);
+  }
+  if (op->kind == OP_batch) return batch_inplace(op->callee, result, operand, scratch);
+  if (op->kind == OP_move) {
+    const Value *x = op->in[0].value;
+    return module_move_stays(op->graph->module, value_whole(x), x->layout, op->out[0]->layout);
+  }
+  int traits = op_info[op->kind].traits;
+  if (result > 0) return (traits & STATES) && operand == result + 1;
+  return (traits & INPLACE) && operand == 0;
+}
+
+// -- Begin and update --------------------------------------------------------------------------
+
+static bool whole_in_time(const Value *v) {
+  for (int i = 0; v->layout && i < v->layout->n_axes; i++)
+    if (v->layout->mesh->axis[i].time && v->layout->axis[i].kind != SBP_B) return false;
+  return true;
+}
+
+static bool begins(const Op *op, const bool *begin) {
+  int64_t bytes = 0;
+  if ((op_info[op->kind].traits & TIME) || (op->n_in == 0 && op->kind != OP_constant)) return false;
+  for (int i = 0; i < op->n_in; i++) {
+    const Value *v = op->in[i].value;
+    bool same = v->def ? begin[v->def->id] : value_lasts(v) && !v->each_slice;
+    if (!whole_in_time(v) || !same) return false;
+    bytes += type_bytes(v->type);
+  }
+  for (int i = 0; i < op->n_out; i++) {
+    if (!whole_in_time(op->out[i])) return false;
+    bytes -= type_bytes(op->out[i]->type);
+  }
+  return bytes >= 0 || op->kind == OP_constant;
+}
+
+bool *graph_begin_ops(const Graph *g, Arena *a) {
+  bool *begin = arena_array(a, bool, g->n_ops);
+  if (module_slices(g->module) == 1) return begin;
+  const bool *update = graph_update_ops(g, a);
+  for_each_op(op, g)
+    begin[op->id] = !update[op->id] && begins(op, begin);
+  return begin;
+}
+
+// Whether it makes what a parameter is after the step, or after every slice.
+static bool makes_parameter(const Op *op, bool each_slice) {
+  for (int i = 0; i < op->n_out; i++)
+    for_each_use(u, op->out[i]) {
+      const Value *target = u->user ? NULL : op->graph->results[u->index]->target;
+      if (target && target->each_slice == each_slice) return true;
+    }
+  return false;
+}
+
+static bool read_by_any(const Op *op, const bool *which) {
+  for (int i = 0; i < op->n_out; i++)
+    for_each_use(u, op->out[i])
+      if (u->user && which[u->user->id]) return true;
+  return false;
+}
+
+// The ops of the update that run in every slice, by op id: all that leads to what changes in each.
+static bool *updates_each_slice(const Graph *g, Arena *a) {
+  bool *each = arena_array(a, bool, g->n_ops);
+  for (const Op *op = g->last; op; op = op->prev)
+    each[op->id] = op->part == PART_update && (makes_parameter(op, true) || read_by_any(op, each));
+  return each;
+}
+
+// What is the same in every slice, by op id.
+static bool *steady_ops(const Graph *g, Arena *a) {
+  bool *steady = arena_array(a, bool, g->n_ops);
+  for_each_op(op, g)
+    steady[op->id] = begins(op, steady);
+  return steady;
+}
+
+static bool read_by_updates(const Op *op) {
+  for (int i = 0; i < op->n_out; i++)
+    for_each_use(u, op->out[i])
+      if (u->user && u->user->part != PART_update) return false;
+  return true;
+}
+
+// What is for the update alone, and is the same in every slice: of the learning rate, say, or of
+// the loss's scale, which was sent to where the loss is.
+static bool only_updates(const Op *op, const bool *steady) {
+  if (op->part != PART_update) return false;
+  bool made = false; // by an op: what it reads
+  for (int i = 0; i < op->n_in; i++) {
+    const Value *v = op->in[i].value;
+    if (v->def ? !steady[v->def->id] : !param_kept(v)) return false;
+    made |= v->def != NULL;
+  }
+  if (made && !read_by_updates(op)) return false;
+  for (int i = 0; i < op->n_out; i++)
+    if (!whole_in_time(op->out[i])) return false;
+  return true;
+}
+
+// What adds up over time runs for every micro-batch, whatever becomes of the sum.
+static bool starts_update(const Op *op, const bool *steady, const bool *each_slice) {
+  if (op->owed) return true;
+  if (op_info[op->kind].traits & TIME) return false;
+  for (int i = 0; i < op->n_in; i++)
+    if (value_accumulates(op->in[i].value)) return true;
+  return !each_slice[op->id] && (makes_parameter(op, false) || only_updates(op, steady));
+}
+
+Op *graph_update_start(const Graph *g) {
+  if (g->module->early_updates) return NULL;
+  Arena *a = arena_new();
+  const bool *steady = steady_ops(g, a), *each_slice = updates_each_slice(g, a);
+  Op *start = g->first;
+  while (start && !starts_update(start, steady, each_slice))
+    start = start->next;
+  arena_free(a);
+  return start;
+}
+
+bool *graph_update_ops(const Graph *g, Arena *a) {
+  bool *late = arena_array(a, bool, g->n_ops);
+  if (g->module->early_updates) return late;
+  const bool *steady = steady_ops(g, a), *each_slice = updates_each_slice(g, a);
+  for_each_op(op, g) {
+    late[op->id] = starts_update(op, steady, each_slice);
+    for (int i = 0; i < op->n_in; i++)
+      if (op->in[i].value->def) late[op->id] |= late[op->in[i].value->def->id];
+  }
+  return late;
+}
+
+const Op *graph_out_of_turn(const Graph *g) {
+  int turn = 0;
+  for_each_op(op, g) {
+    if (op->turn && op->turn < turn) return op;
+    if (op->turn) turn = op->turn;
+  }
+  return NULL;
+}

@@ -1,0 +1,241 @@
+// See work.h.
+//
+// Letters are bits, and what an op does is added up by the set of letters that shrink it: bytes
+// that are read, bytes that are written, flops.  add_flops has a case for each op that does more
+// than something with every element.
+
+#include "work.h"
+
+#include "ir/op.h"
+
+// -- Parts -----------------------------------------------------------------------------------
+
+// Those that may be cut.
+static uint64_t letters_of(const Dims *dims, const Term *t) {
+  uint64_t letters = 0;
+  for (int k = 0; k < t->rank; k++)
+    for (int f = 0; f < t->dim[k].n; f++)
+      if (!dims->letter[t->dim[k].letter[f]].whole) letters |= (uint64_t)1 << t->dim[k].letter[f];
+  return letters;
+}
+
+// Nothing is cut where there is no einsum: `dims` is NULL.
+static uint64_t in_letters(const Dims *dims, int i) {
+  return dims ? letters_of(dims, &dims->in[i]) : 0;
+}
+static uint64_t out_letters(const Dims *dims, int i) {
+  return dims ? letters_of(dims, &dims->out[i]) : 0;
+}
+
+static void add(OpWork *w, uint64_t letters, double flops, double read, double written) {
+  int i = 0;
+  while (i < w->n && w->part[i].letters != letters)
+    i++;
+  if (i == WORK_PARTS) BUG("an op whose operands differ in more than %d ways", WORK_PARTS);
+  if (i == w->n) w->part[w->n++] = (WorkPart){.letters = letters};
+  w->part[i].flops += flops;
+  w->part[i].read += read;
+  w->part[i].written += written;
+}
+
+static double count(const Value *v) {
+  return (double)type_count(v->type);
+}
+
+static double bytes(const Value *v) {
+  return (double)type_bytes(v->type);
+}
+
+// Of operand 0 only as many elements as result 0 has.
+static bool takes_some(const Op *op) {
+  return op->kind == OP_gather || op->kind == OP_slice || op->kind == OP_local_slice ||
+         op->kind == OP_nll;
+}
+
+// -- Bytes -----------------------------------------------------------------------------------
+
+static void add_reads(OpWork *w, const Op *op, const Dims *dims) {
+  for (int i = 0; i < op->n_in; i++) {
+    bool some = i == 0 && takes_some(op);
+    double n = count(some ? op->out[0] : op->in[i].value);
+    add(w, some ? out_letters(dims, 0) : in_letters(dims, i), 0,
+        n * dtype_bytes[op->in[i].value->type->dtype], 0);
+  }
+}
+
+static void add_writes(OpWork *w, const Op *op, const Dims *dims) {
+  for (int i = 0; i < op->n_out; i++) {
+    bool again = i == 0 && (op_info[op->kind].traits & TIME);
+    add(w, out_letters(dims, i), 0, again ? bytes(op->out[i]) : 0, bytes(op->out[i]));
+  }
+  // Zeros everywhere, and then every element of dy is added to one of them.
+  if (op->kind == OP_gather_back) {
+    double touched = count(op->in[1].value) * dtype_bytes[op->out[0]->type->dtype];
+    add(w, in_letters(dims, 1), 0, touched, touched);
+  }
+}
+
+// -- Flops -----------------------------------------------------------------------------------
+
+// A window slides over the image: for every element of y, a multiply-add with every weight of its
+// output channel.  The einsum does not know how image and window dimensions hang together.
+static void add_conv(OpWork *w, const Dims *dims, const Value *weight, const Term *wt,
+                     const Value *y, const Term *yt) {
+  Term row = *wt; // of one output channel
+  row.dim[0].n = 0;
+  int64_t channels = weight->type->dim[0];
+  double flops = 2 * count(y) * count(weight) / (double)(channels ? channels : 1);
+  add(w, letters_of(dims, &row) | letters_of(dims, yt), flops, 0, 0);
+}
+
+// Products of t x s matrices with their d columns, half of them under a causal mask.
+static void add_attention(OpWork *w, const Op *op, const Dims *dims, const Value *lse,
+                          const Term *t, double s, double d, int products) {
+  double flops = 2 * count(lse) * s * d * products;
+  add(w, letters_of(dims, t), attr_i(op, "causal") ? flops / 2 : flops, 0, 0);
+}
+
+enum { FORWARD = 2, BACK = 5 }; // scores and y; the scores again and four gradients of that size
+
+static void add_attention_of(OpWork *w, const Op *op, const Dims *dims, const Value *lse,
+                             const Term *t, int products) {
+  const Type *k = op->in[1].value->type;
+  int64_t s = k->dim[attr_i(op, "seq_major") ? 1 : 2];
+  add_attention(w, op, dims, lse, t, (double)s, (double)k->dim[3], products);
+}
+
+static void add_packed(OpWork *w, const Op *op, const Dims *dims, const Value *lse, const Term *t,
+                       int products) {
+  const Type *x = op->in[0].value->type;
+  double d = (double)x->dim[2] / (3 * (double)attr_i(op, "heads"));
+  add_attention(w, op, dims, lse, t, (double)x->dim[1], d, products);
+}
+
+// Of a contraction: all letters.
+static void add_products(OpWork *w, const Dims *dims, int products) {
+  double flops = 2 * products;
+  uint64_t letters = 0;
+  for (int i = 0; i < dims->n_letters; i++) {
+    flops *= (double)dims->letter[i].size;
+    letters |= (uint64_t)1 << i;
+  }
+  add(w, letters, flops, 0, 0);
+}
+
+static void add_elements(OpWork *w, const Op *op, const Dims *dims) {
+  for (int i = 0; i < op->n_in; i++) {
+    bool some = i == 0 && takes_some(op);
+    add(w, some ? out_letters(dims, 0) : in_letters(dims, i),
+        count(some ? op->out[0] : op->in[i].value), 0, 0);
+  }
+  for (int i = 0; i < op->n_out; i++)
+    add(w, out_letters(dims, i), count(op->out[i]), 0, 0);
+}
+
+static void add_flops(OpWork *w, const Op *op, const Dims *dims) {
+  const Term *in = dims->in, *out = dims->out;
+  switch ((int)op->kind) {
+  case OP_conv: add_conv(w, dims, op->in[1].value, &in[1], op->out[0], &out[0]); return;
+  case OP_conv_back_x: add_conv(w, dims, op->in[0].value, &in[0], op->in[1].value, &in[1]); return;
+  case OP_conv_back_w: add_conv(w, dims, op->out[0], &out[0], op->in[1].value, &in[1]); return;
+  case OP_attention: add_attention_of(w, op, dims, op->out[1], &out[1], FORWARD); return;
+  case OP_attention_back: add_attention_of(w, op, dims, op->in[4].value, &in[4], BACK); return;
+  case OP_attention_packed: add_packed(w, op, dims, op->out[1], &out[1], FORWARD); return;
+  case OP_attention_packed_back: add_packed(w, op, dims, op->in[2].value, &in[2], BACK); return;
+  case OP_classifier_back: add_products(w, dims, 3); return; // the logits and two gradients
+  }
+  // What is prepared once and is none of these is one product with something around it.
+  if (op_info[op->kind].traits & PREP)
+    add_products(w, dims, 1);
+  else
+    add_elements(w, op, dims);
+}
+
+// -- Ops -------------------------------------------------------------------------------------
+
+static bool is_free(const Op *op) {
+  if (op->kind == OP_local_slice || op->kind == OP_accumulate) return false;
+  return (op_info[op->kind].traits & (VIEW | COMM)) || op->kind == OP_constant;
+}
+
+// NULL of ops with a body, which need not have an einsum: it cannot write many operands.
+static const Dims *dims_alone(const Op *op, Dims *dims) {
+  if (op_has_callee(op->kind)) return NULL;
+  Diag *d = diag_new(stderr);
+  bool ok = op_dims(op, dims, d);
+  diag_free(d);
+  if (!ok) BUG("%s does not fit its own row", op_info[op->kind].name);
+  return dims;
+}
+
+OpWork op_work_alone(const Op *op) {
+  Dims dims;
+  if (is_free(op)) return (OpWork){0};
+  return op_work(op, dims_alone(op, &dims));
+}
+
+// What the body's ops do.  Whatever can be cut of an op with a body is in all of its results.
+static void add_body(OpWork *w, const Op *op, const Dims *dims) {
+  uint64_t letters = op->n_out ? out_letters(dims, 0) : 0;
+  int launches = 0;
+  for_each_op(inner, op->callee) {
+    OpWork is = op_work_alone(inner);
+    WorkSum sum = work_sum(&is, NULL);
+    bool moves = op->kind != OP_fused;
+    add(w, letters, sum.flops, moves ? sum.read : 0, moves ? sum.written : 0);
+    launches += is.launches;
+    w->narrow |= is.narrow;
+  }
+  if (op->kind == OP_call) w->launches = launches;
+}
+
+OpWork op_work(const Op *op, const Dims *dims) {
+  OpWork w = {.launches = 1};
+  if (is_free(op)) return (OpWork){0};
+  w.narrow = op->n_in > 0 && dtype_narrow(op->in[0].value->type->dtype);
+  if (op_has_callee(op->kind))
+    add_body(&w, op, dims);
+  else
+    add_flops(&w, op, dims);
+  if (op->kind == OP_pack || op->kind == OP_batch || op->kind == OP_call) return w;
+  add_reads(&w, op, dims);
+  add_writes(&w, op, dims);
+  return w;
+}
+
+Cut op_cut(const Op *op, const Dims *dims) {
+  Cut cut = {0};
+  const Mesh *mesh = op_mesh(op);
+  for (int a = 0; mesh && a < mesh->n_axes; a++) {
+    int letter = op->split[a] ? dims_find(dims, op->split[a]) : -1;
+    if (letter < 0) continue;
+    cut.at[cut.n].letter = letter;
+    cut.at[cut.n++].parts = mesh->axis[a].size;
+  }
+  return cut;
+}
+
+WorkSum work_sum(const OpWork *w, const Cut *cut) {
+  WorkSum sum = {0};
+  for (int i = 0; i < w->n; i++) {
+    const WorkPart *p = &w->part[i];
+    double parts = 1;
+    for (int k = 0; cut && k < cut->n; k++)
+      if (p->letters >> cut->at[k].letter & 1) parts *= (double)cut->at[k].parts;
+    sum.flops += p->flops / parts;
+    sum.read += p->read / parts;
+    sum.written += p->written / parts;
+  }
+  return sum;
+}
+
+double op_flops(const Op *op) {
+  Dims alone;
+  OpWork w = {0};
+  const Dims *dims = dims_alone(op, &alone);
+  if (op_has_callee(op->kind))
+    add_body(&w, op, dims);
+  else
+    add_flops(&w, op, dims);
+  return work_sum(&w, NULL).flops;
+}

@@ -1,0 +1,353 @@
+// The promises about memory: 18 to 20 of verify.c.
+//
+// Lifetimes are in the order of execution.  With an axis bound to time that is not quite the order
+// of the ops: what is the same in all micro-batches runs once, before the first; what depends on a
+// sum over time, or makes a new parameter, runs once, after the last; and everything else between
+// them, once for each.  A sum that is being accumulated lives through all of that, and what was
+// made before the first micro-batch, if one reads it, until the last has ended.
+//
+//     %h = cast %w …             0    once
+//     %g = linear_back_w …, %h   2    every micro-batch; %h is alive to 6
+//     %s = accumulate %g         3
+//     %w1 = sgd %w, %s …         7    after the last; %s is alive from the start to here
+//     %l = reduce_sum …          4    every micro-batch
+//     %m = accumulate %l         5
+//
+// Values on meshes that have no device in common are not in one memory.
+//
+// What a step owes to the next one (deferred.h) runs before the op there that it is due before:
+// what it makes lives from then on, and what it reads of its step to the end of that and again
+// until then.
+//
+// With a schedule, ranks are in several slices at once.  Of two values that slices have of their
+// own, each slice of one is compared with those of the other that are there at the same time, run
+// by run (live_ranges.h), and a value with itself.
+
+#include <limits.h>
+#include <stdlib.h>
+
+#include "ir/analysis/deferred.h"
+#include "ir/analysis/live_ranges.h"
+#include "ir/analysis/place.h"
+#include "ir/op.h"
+#include "verify.h"
+
+enum { ALIGNMENT = 64, START = -1, END = INT_MAX };
+
+typedef struct Place {
+  Value *v;
+  int64_t from, to; // bytes of the slab, of all slots
+  int born, dies;   // when it is written, when it is last read
+  int made;         // when it is first written in a step: `born`, but of sums over slices
+  int again;        // in the step after, from its start: when it is last read; START: never
+  int order, last;  // of owed ops, in their order: that which makes it, that which reads it last
+  bool lasts;       // and what it is or views is kept after that
+} Place;
+
+static bool is_view(const Value *v) {
+  return v->def && v->index == 0 && (op_info[v->def->kind].traits & VIEW);
+}
+
+// What a value is a view of, in the end.
+static const Value *viewed(const Value *v) {
+  while (is_view(v))
+    v = v->def->in[0].value;
+  return v;
+}
+
+static bool needs_place(const Value *v) {
+  const Op *op = viewed(v)->def;
+  return !op || (op->kind != OP_constant && op->kind != OP_fill);
+}
+
+// When each op runs; see above.  No op runs at the times when the micro-batches begin and end.
+typedef struct Times {
+  int *of;  // by op id
+  int *due; // of owed ops, by op id: that of what they are due before; NULL: there are none
+  int loop, loop_end;
+} Times;
+
+// Of the op that runs at a time, if it is owed; else NULL.
+static const Op *owed_at(const Graph *g, const Times *time, int at) {
+  for (const Op *op = g->last; time->due && op && op->owed; op = op->prev)
+    if (time->of[op->id] == at) return op;
+  return NULL;
+}
+
+static void find_due(const Graph *g, Times *t, Arena *a) {
+  OwedGroups groups = {0};
+  if (!graph_first_owed(g)) return;
+  t->due = arena_array(a, int, g->n_ops);
+  graph_owed_groups(g, a, &groups);
+  for (int i = 0; i < groups.n; i++) {
+    const Op *op = groups.at[i].first;
+    for (int k = 0; k < groups.at[i].n; k++, op = op->next)
+      t->due[op->id] = t->of[groups.at[i].due->id];
+  }
+}
+
+static Times find_times(const Graph *g, Arena *a) {
+  const bool *late = graph_update_ops(g, a), *early = graph_begin_ops(g, a);
+  Times t = {.of = arena_array(a, int, g->n_ops)};
+  int now = 0;
+  for_each_op(op, g) {
+    if (early[op->id]) t.of[op->id] = now++;
+  }
+  t.loop = now++;
+  for_each_op(op, g) {
+    if (!early[op->id] && !late[op->id]) t.of[op->id] = now++;
+  }
+  t.loop_end = now++;
+  for_each_op(op, g) {
+    if (late[op->id]) t.of[op->id] = now++;
+  }
+  find_due(g, &t, a);
+  return t;
+}
+
+// When somebody first reads `v`, or a view of it.
+static int first_read(const Value *v, const Times *time) {
+  int first = END;
+  for_each_use(u, v) {
+    if (!u->user) continue;
+    bool view = is_view(u->user->out[0]) && u->index == 0;
+    int t = view ? first_read(u->user->out[0], time) : time->of[u->user->id];
+    if (t < first) first = t;
+  }
+  return first;
+}
+
+// Until when a reduction that is not in place reads its operand: somebody waits for the sum, at the
+// latest as the part ends that the reduction is in.
+static int waited_for(const Op *reduce, const Times *time) {
+  int first = first_read(reduce->out[0], time), now = time->of[reduce->id];
+  if (now < time->loop && first > time->loop) return time->loop;
+  return first;
+}
+
+static int64_t slots_end(const Value *v) {
+  int64_t more = v->slots > 1 ? (v->slots - 1) * v->stride : 0;
+  return v->offset + more + type_bytes(v->type);
+}
+
+// What owed ops make lives when they run, and what they read of their step twice; so does a view of
+// that which they make themselves.
+static void live_owed(Place *p, const Times *time) {
+  const Op *last = owed_at(p->v->graph, time, p->dies), *made = p->v->def;
+  const Op *root = viewed(p->v)->def;
+  if (!time->due) return;
+  if (made && made->owed) {
+    p->born = p->made = time->due[made->id];
+    p->order = time->of[made->id];
+  }
+  if (!last || p->lasts) return;
+  p->last = time->of[last->id];
+  p->dies = time->due[last->id];
+  if (root && root->owed) return;
+  p->again = p->dies;
+  p->dies = END;
+  if (made && made->owed) p->born = p->made = END;
+}
+
+static Place place_of(Value *v, const Times *time) {
+  Place p = {.v = v, .from = v->offset, .to = slots_end(v), .lasts = value_lasts(viewed(v))};
+  p.born = p.dies = p.again = p.order = START;
+  int made = v->def ? time->of[v->def->id] : START;
+  bool all_slices = value_accumulates(v) || (v->graph->schedule && value_escapes(v));
+  if (v->def && !all_slices) p.born = made;
+  p.dies = made;
+  for_each_use(u, v) {
+    int t = u->user ? time->of[u->user->id] : END;
+    if (u->user && u->user->kind == OP_all_reduce && u->user->out[0]->offset != v->offset)
+      t = waited_for(u->user, time);
+    if (t > p.dies) p.dies = t;
+  }
+  if (v->def && made < time->loop && p.dies > time->loop && p.dies < time->loop_end)
+    p.dies = time->loop_end;
+  p.made = made;
+  live_owed(&p, time);
+  return p;
+}
+
+static bool misplaced(const Value *v, const char *how, Diag *d) {
+  Arena *a = arena_new();
+  diag_error(d, v->def ? v->def->loc : v->loc, "'%s' at %lld %s", value_text(a, v),
+             (long long)v->offset, how);
+  arena_free(a);
+  return false;
+}
+
+static bool check_place(const Value *v, Diag *d) {
+  const Module *m = v->graph->module;
+  if (m->phase < PHASE_planned || !v->graph->entry)
+    return v->offset == -1 || misplaced(v, "must not have a place", d);
+  if (v->offset == -1 && !needs_place(v)) return true;
+  if (v->offset < 0 || slots_end(v) > (value_on_host(v) ? m->host_bytes : m->slab_bytes))
+    return misplaced(v, "is not in the slab", d);
+  if (v->slots && (!v->graph->schedule || !value_stays(v) || v->stride < type_bytes(v->type) ||
+                   v->stride % ALIGNMENT))
+    return misplaced(v, "has slots that it cannot have", d);
+  if (v->offset % ALIGNMENT != 0) return misplaced(v, "is not aligned", d);
+  if (is_view(v)) {
+    const Value *of = v->def->in[0].value;
+    int64_t into =
+        op_has_attr(v->def, "offset") ? attr_i(v->def, "offset") * dtype_bytes[of->type->dtype] : 0;
+    bool as_slots = v->slots == of->slots && v->stride == of->stride;
+    if (of->offset >= 0 && (v->offset != of->offset + into || !as_slots))
+      return misplaced(v, "is a view and not where it says", d);
+  }
+  return true;
+}
+
+// Is `v`, or a view of it, what the parameter is after the step?
+static bool becomes(const Value *v, const Value *param) {
+  for_each_use(u, v) {
+    if (!u->user && v->graph->results[u->index]->target == param) return true;
+    if (u->user && (op_info[u->user->kind].traits & VIEW) && becomes(u->user->out[0], param))
+      return true;
+  }
+  return false;
+}
+
+// It is where its parameter is, and what the next step finds there: verify_deferred.c.
+static bool is_owed_update(const Value *v) {
+  if (!v->def || !v->def->owed) return false;
+  for_each_use(u, v)
+    if (!u->user && v->graph->results[u->index]->target) return true;
+  return false;
+}
+
+// Whether `next` may be written over `first`, which its op reads and no one afterwards.
+static bool may_replace(const Place *first, const Place *next, Arena *a) {
+  Op *op = next->v->def;
+  for (int i = 0; op && i < op->n_in; i++) {
+    if (viewed(op->in[i].value) != viewed(first->v)) continue;
+    // What is packed may be made where the bucket has it.
+    if (op->kind == OP_pack) return first->from >= next->from && first->to <= next->to;
+    if (next->from != first->from || !op_inplace(op, next->v->index, i, a)) return false;
+  }
+  return op != NULL;
+}
+
+// Whether `b` is not in the way of what is left of `a` in the step after: it is made behind that,
+// or over it by who reads it last.  The op that owed ops are due before runs behind them.
+static bool is_behind(const Place *a, const Place *b, Arena *scratch) {
+  if (a->again == START || viewed(a->v) == viewed(b->v)) return true;
+  if (b->again != START) return false;
+  if (b->made != a->again || b->order == START) return b->made >= a->again;
+  return b->order > a->last || (b->order == a->last && may_replace(a, b, scratch));
+}
+
+// Most of those that share bytes are not alive together.
+static bool are_apart(const Place *a, const Place *b) {
+  if (a->born <= b->born) return a->dies < b->born && !a->lasts;
+  return b->dies < a->born && !b->lasts;
+}
+
+static bool may_share(const Place *a, const Place *b, Arena *scratch) {
+  if (viewed(a->v) == viewed(b->v)) return true;
+  const Place *first = a->born <= b->born ? a : b, *next = first == a ? b : a;
+  // What the step keeps may be overwritten by its update and by nothing else.
+  const Value *root = viewed(first->v);
+  if (value_lasts(root) && (!becomes(next->v, root) || next->from != first->from)) return false;
+  return first->dies < next->born ||
+         (first->dies == next->born && may_replace(first, next, scratch));
+}
+
+static int by_offset(const void *x, const void *y) {
+  const Place *a = x, *b = y;
+  return (a->from > b->from) - (a->from < b->from);
+}
+
+// -- Slices --------------------------------------------------------------------------------------
+
+static int64_t slot_of(const Value *v, int slice) {
+  return v->offset + (v->slots > 1 ? slice % v->slots * v->stride : 0);
+}
+
+static bool slices_overlap(const Value *a, int slice, const Value *b, int other) {
+  int64_t x = slot_of(a, slice), y = slot_of(b, other);
+  return x < y + type_bytes(b->type) && y < x + type_bytes(a->type);
+}
+
+// As may_share, of one slice of both.
+static bool same_slice_may_share(const Place *a, const Stay *x, const Place *b, const Stay *y,
+                                 Arena *scratch) {
+  const Place *first = x->from <= y->from ? a : b, *next = first == a ? b : a;
+  int64_t dies = first == a ? x->to : y->to, born = first == a ? y->from : x->from;
+  return dies == born && may_replace(first, next, scratch);
+}
+
+static bool run_may_share(const Place *a, const Stay *x, const Place *b, const Stay *y, int slices,
+                          Arena *scratch) {
+  bool one = viewed(a->v) == viewed(b->v);
+  for (int m = 0, first = 0; m < slices; m++) {
+    while (first < slices && y[first].to < x[m].from)
+      first++;
+    for (int k = first; k < slices && y[k].from <= x[m].to; k++) {
+      if (!slices_overlap(a->v, m, b->v, k) || (m == k && one)) continue;
+      if (m != k || !same_slice_may_share(a, &x[m], b, &y[k], scratch)) return false;
+    }
+  }
+  return true;
+}
+
+// Of two values of which every slice has its own; or of one, and itself.
+static bool slices_may_share(const Graph *g, Stays *stays, const Place *a, const Place *b,
+                             Arena *scratch) {
+  int slices = module_slices(g->module);
+  for (int r = 0; r < g->schedule->run.n; r++) {
+    const Stay *x = stays_of(stays, a->v, r), *y = stays_of(stays, b->v, r);
+    if (x && y && !run_may_share(a, x, b, y, slices, scratch)) return false;
+  }
+  return true;
+}
+
+static bool both_may_share(const Graph *g, Stays *stays, const Meets *meets, const Place *a,
+                           const Place *b, Arena *scratch) {
+  if (value_on_host(a->v) != value_on_host(b->v)) return true;
+  if (stays && value_stays(a->v) && value_stays(b->v))
+    return slices_may_share(g, stays, a, b, scratch);
+  if (!values_meet(meets, a->v, b->v)) return true;
+  if (!is_behind(a, b, scratch) || !is_behind(b, a, scratch)) return false;
+  return are_apart(a, b) || may_share(a, b, scratch);
+}
+
+static bool check_overlaps(const Graph *g, Diag *d) {
+  Arena *a = arena_new();
+  const Meets meets = module_meets(g->module, a);
+  const Times time = find_times(g, a);
+  int n = 0;
+  Place *place = arena_array(a, Place, g->n_values);
+  for (int i = 0; i < g->n_params; i++)
+    if (type_bytes(g->params[i]->type) > 0) place[n++] = place_of(g->params[i], &time);
+  for_each_op(op, g) {
+    for (int i = 0; i < op->n_out; i++)
+      if (op->out[i]->offset >= 0 && type_bytes(op->out[i]->type) > 0 &&
+          !is_owed_update(op->out[i]))
+        place[n++] = place_of(op->out[i], &time);
+  }
+  qsort(place, (size_t)n, sizeof *place, by_offset);
+  bool ok = true;
+  Stays *stays = g->schedule ? stays_new(g, a) : NULL;
+  for (int i = 0; ok && i < n; i++)
+    for (int k = stays ? i : i + 1; ok && k < n && place[k].from < place[i].to; k++)
+      if ((k > i || value_stays(place[i].v)) &&
+          !both_may_share(g, stays, &meets, &place[i], &place[k], a))
+        ok = diag_error(d, place[k].v->def ? place[k].v->def->loc : place[k].v->loc,
+                        "'%s' at %lld and '%s' at %lld overlap while both are alive",
+                        value_text(a, place[i].v), (long long)place[i].from,
+                        value_text(a, place[k].v), (long long)place[k].from);
+  arena_free(a);
+  return ok;
+}
+
+bool verify_planned(const Graph *g, Diag *d) {
+  for (int i = 0; i < g->n_params; i++)
+    if (!check_place(g->params[i], d)) return false;
+  for_each_op(op, g) {
+    for (int i = 0; i < op->n_out; i++)
+      if (!check_place(op->out[i], d)) return false;
+  }
+  return g->module->phase < PHASE_planned || !g->entry || check_overlaps(g, d);
+}

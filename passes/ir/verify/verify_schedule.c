@@ -1,0 +1,199 @@
+// The promises about schedules: 15 and 16 of verify.c.  That runs do not wait for each other is
+// verify_waits.c.
+
+#include "verify_schedule.h"
+
+#include "ir/analysis/place.h"
+#include "ir/op.h"
+#include "verify.h"
+
+static bool wrong(const Graph *g, const Op *op, Diag *d, const char *what) {
+  return diag_error(d, op ? op->loc : NULL, "the schedule of '@%s': %s", g->name, what);
+}
+
+// -- 15: segments ------------------------------------------------------------------------------
+
+static bool check_segments(const Scheduled *s, Diag *d) {
+  const Graph *g = s->g;
+  const bool *early = graph_begin_ops(g, s->arena), *late = graph_update_ops(g, s->arena);
+  int last = 0;
+  for_each_op(op, g) {
+    bool loops = !early[op->id] && !late[op->id];
+    const char *name = op->segment ? segment_name(g, op->segment) : "";
+    if (!loops && op->segment)
+      return wrong(g, op, d,
+                   str_format(s->arena, "%s runs once in a step, and has segment %s",
+                              op_info[op->kind].name, name));
+    if (loops && !op->segment)
+      return wrong(g, op, d,
+                   str_format(s->arena, "%s runs in every slice, and has no segment",
+                              op_info[op->kind].name));
+    if (!loops) continue;
+    const Mesh *mesh = s->mesh[op->segment];
+    if (mesh && op->segment != last)
+      return wrong(g, op, d,
+                   str_format(s->arena, "the ops of segment %s do not stand together", name));
+    if (mesh && !mesh_same_devices(mesh, op_mesh(op)))
+      return wrong(g, op, d,
+                   str_format(s->arena, "the ops of segment %s are on different devices", name));
+    if (!mesh) s->mesh[op->segment] = op_mesh(op);
+    last = op->segment;
+  }
+  return true;
+}
+
+// -- 16: runs ----------------------------------------------------------------------------------
+
+// Which segment reads, on the same devices, what which other makes; each pair once, as far as pairs
+// of one reader follow each other.
+static void find_reads(Scheduled *s) {
+  for_each_op(op, s->g)
+    for (int i = 0; op->segment && i < op->n_in; i++) {
+      const Op *made = op->in[i].value->def;
+      if (!made || !made->segment || made->segment == op->segment) continue;
+      SegmentRead read = {op->segment, made->segment};
+      bool known = false;
+      for (int k = s->reads.n - 1; k >= 0 && s->reads.at[k].reader == op->segment && !known; k--)
+        known = s->reads.at[k].made == made->segment;
+      if (!known) vec_push(s->arena, &s->reads, read);
+    }
+}
+
+static void find_ahead(Scheduled *s) {
+  s->ahead_of = arena_array(s->arena, int, s->g->n_values);
+  for_each_op(op, s->g)
+    if (op->segment && move_is_ahead(op)) {
+      vec_push(s->arena, &s->ahead, op);
+      s->ahead_of[op->out[0]->id] = s->ahead.n;
+    }
+}
+
+// Whether it only gets what that moves.
+static bool run_gets(const RankRun *run, const Op *move) {
+  int device = run->device[0];
+  return mesh_has(move->out[0]->layout->mesh, device) &&
+         !mesh_has(move->in[0].value->layout->mesh, device);
+}
+
+typedef struct RunCheck {
+  Scheduled *s;
+  const RankRun *run;
+  int *count; // of each segment: how often it has run
+  int *got;   // of each move that is ahead
+  Diag *d;
+} RunCheck;
+
+static bool bad_run(const RunCheck *c, const char *what) {
+  return wrong(c->s->g, NULL, c->d, str_format(c->s->arena, "device %d %s", *c->run->device, what));
+}
+
+static bool check_action(const RunCheck *c, const Action *action) {
+  const Scheduled *s = c->s;
+  const Graph *g = s->g;
+  if (action->get) {
+    int k = s->ahead_of[action->get->id];
+    const char *name = value_text(s->arena, action->get);
+    if (!k || !run_gets(c->run, s->ahead.at[k - 1]))
+      return bad_run(c, str_format(s->arena, "gets %s, which no other device sends it", name));
+    c->got[k - 1]++;
+    return true;
+  }
+  int n = ++c->count[action->segment];
+  const char *name = segment_name(g, action->segment);
+  for (int i = 0; i < s->reads.n; i++) {
+    const SegmentRead *read = &s->reads.at[i];
+    if (read->reader != action->segment || !mesh_has(s->mesh[read->made], *c->run->device) ||
+        c->count[read->made] >= n)
+      continue;
+    return bad_run(c,
+                   str_format(s->arena, "runs %s of slice %d before %s, which makes what it reads",
+                              name, n - 1, segment_name(g, read->made)));
+  }
+  for (int i = 0; i < s->ahead.n; i++) {
+    const Op *move = s->ahead.at[i];
+    if (move->segment != action->segment) continue;
+    if (run_gets(c->run, move) && c->got[i] < n)
+      return bad_run(c, str_format(s->arena, "runs %s of slice %d before it gets %s", name, n - 1,
+                                   value_text(s->arena, move->out[0])));
+    if (!run_gets(c->run, move) && c->count[move_start(move, c->run)] < n)
+      return bad_run(c,
+                     str_format(s->arena, "runs %s of slice %d before it can send what becomes %s",
+                                name, n - 1, value_text(s->arena, move->out[0])));
+  }
+  return true;
+}
+
+// What one device of a run does, all do: they are on the meshes of the same segments.
+static bool check_counts(const RunCheck *c) {
+  const Scheduled *s = c->s;
+  for (int k = 1; k <= s->n; k++) {
+    for (int i = 0; s->mesh[k] && i < c->run->n_devices; i++) {
+      int times = mesh_has(s->mesh[k], c->run->device[i]) ? s->slices : 0;
+      if (c->count[k] == times) continue;
+      return wrong(s->g, NULL, c->d,
+                   str_format(s->arena, "device %d runs %s %d times instead of %d",
+                              c->run->device[i], segment_name(s->g, k), c->count[k], times));
+    }
+    if (!s->mesh[k])
+      return bad_run(c, str_format(s->arena, "runs %s, which no op has", segment_name(s->g, k)));
+  }
+  for (int i = 0; i < s->ahead.n; i++)
+    if (run_gets(c->run, s->ahead.at[i]) && c->got[i] != s->slices)
+      return bad_run(c, str_format(s->arena, "gets %s %d times instead of %d",
+                                   value_text(s->arena, s->ahead.at[i]->out[0]), c->got[i],
+                                   s->slices));
+  return true;
+}
+
+static bool check_run(Scheduled *s, const RankRun *run, Diag *d) {
+  RunCheck c = {s, run, arena_array(s->arena, int, s->n + 1),
+                arena_array(s->arena, int, s->ahead.n), d};
+  for (int i = 0; i < run->action.n; i++)
+    if (!check_action(&c, &run->action.at[i])) return false;
+  return check_counts(&c);
+}
+
+// Each device that is on the mesh of a segment is in one run, others are in none.
+static bool check_devices(const Scheduled *s, Diag *d) {
+  int n;
+  const int *device = module_devices(s->g->module, s->arena, &n);
+  for (int i = 0; i < n; i++) {
+    int times = 0;
+    bool takes_part = false;
+    for (int r = 0; r < s->g->schedule->run.n; r++)
+      for (int k = 0; k < s->g->schedule->run.at[r].n_devices; k++)
+        times += s->g->schedule->run.at[r].device[k] == device[i];
+    for (int k = 1; k <= s->n; k++)
+      takes_part |= s->mesh[k] && mesh_has(s->mesh[k], device[i]);
+    if (times == takes_part) continue;
+    return wrong(s->g, NULL, d, str_format(s->arena, "device %d is in %d runs", device[i], times));
+  }
+  return true;
+}
+
+// -- All ---------------------------------------------------------------------------------------
+
+static bool has_segments(const Graph *g) {
+  for_each_op(op, g)
+    if (op->segment) return true;
+  return false;
+}
+
+bool verify_schedule(const Graph *g, Diag *d) {
+  if (!g->schedule) return true;
+  if (!g->entry || g->module->phase < PHASE_local || !g->module->meshes || !has_segments(g))
+    return wrong(g, NULL, d, "only an entry graph of local types has one, on some mesh");
+  Scheduled s = {.g = g, .arena = arena_new(), .n = g->schedule->segment.n};
+  s.slices = module_slices(g->module);
+  s.mesh = arena_array(s.arena, const Mesh *, s.n + 1);
+  bool ok = check_segments(&s, d) && check_devices(&s, d);
+  if (ok) {
+    find_reads(&s);
+    find_ahead(&s);
+  }
+  for (int i = 0; ok && i < g->schedule->run.n; i++)
+    ok = check_run(&s, &g->schedule->run.at[i], d);
+  ok = ok && verify_waits(&s, d);
+  arena_free(s.arena);
+  return ok;
+}

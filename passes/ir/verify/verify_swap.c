@@ -1,0 +1,93 @@
+// The promise about host memory: 21 of verify.c.
+//
+//     %h = swap_out %x            begins to copy %x there
+//     %k = swap_wait %h, %x       from here on %k is there, and %x may be overwritten
+//     …
+//     %b = swap_in %k             begins to copy it back, into a place of its own
+//     %y = swap_wait %b, %k       from here on %y, which is a view of %b, may be read
+//
+// A parameter that is in host memory from step to step is as %k; what it holds after the step is
+// such a %k of its own.  Until the pass offload there is nothing yet that brings it.
+//
+// That a place is not taken while bytes are copied from it or to it needs no promise of its own:
+// the wait reads what is copied, so it lives until then as anything does that is read later.
+
+#include "ir/analysis/place.h"
+#include "ir/op.h"
+#include "verify.h"
+
+static bool starts_copy(const Op *op) {
+  return op->kind == OP_swap_out || op->kind == OP_swap_in;
+}
+
+static bool check_start(const Op *op, Diag *d) {
+  const char *name = op_info[op->kind].name;
+  const Use *use = op->out[0]->uses;
+  if (!use || use->next || !use->user || use->user->kind != OP_swap_wait || use->index != 0)
+    return diag_error(d, op->loc, "%s: one swap_wait must read what it makes, and nothing else",
+                      name);
+  if (use->user->segment != op->segment)
+    return diag_error(d, op->loc, "%s: it is waited for in another segment", name);
+  bool host = value_on_host(op->in[0].value);
+  if (op->kind == OP_swap_in && !host)
+    return diag_error(d, op->loc, "swap_in: what it reads is not in host memory");
+  if (op->kind == OP_swap_out && host)
+    return diag_error(d, op->loc, "swap_out: what it reads is in host memory already");
+  return true;
+}
+
+static bool check_wait(const Op *op, Diag *d) {
+  const Op *starts = op->in[0].value->def;
+  if (!starts || !starts_copy(starts))
+    return diag_error(d, op->loc, "swap_wait: there is no swap_out or swap_in to wait for");
+  if (starts->in[0].value != op->in[1].value)
+    return diag_error(d, op->loc, "swap_wait: it must read what %s copies, too",
+                      op_info[starts->kind].name);
+  return true;
+}
+
+static bool reads_host(const Op *op, int i) {
+  if (op->kind == OP_swap_in || (op->kind == OP_swap_wait && i == 0)) return true;
+  return op->kind == OP_swap_wait && op->in[0].value->def &&
+         op->in[0].value->def->kind == OP_swap_in;
+}
+
+// Whether nobody may read it, or what it is a view of, but what copies it.
+static bool is_away(Value *v) {
+  int64_t skip;
+  const Value *root = view_root(v, &skip);
+  bool brought = root->def || v->graph->module->phase >= PHASE_planned;
+  return brought && value_on_host(v);
+}
+
+static bool check_op(const Op *op, Diag *d) {
+  bool swaps = starts_copy(op) || op->kind == OP_swap_wait;
+  if (swaps && op->graph->entry && op->graph->module->phase < PHASE_local)
+    return diag_error(d, op->loc, "%s is there from phase local on only", op_info[op->kind].name);
+  if (starts_copy(op) && !check_start(op, d)) return false;
+  if (op->kind == OP_swap_wait && !check_wait(op, d)) return false;
+  for (int i = 0; i < op->n_in; i++)
+    if (is_away(op->in[i].value) && !starts_copy(op) && !reads_host(op, i))
+      return diag_error(d, op->loc, "%s: operand %d is in host memory", op_info[op->kind].name, i);
+  return true;
+}
+
+// A parameter is updated where it is.
+static bool check_result(const Result *r, Diag *d) {
+  Value *v = r->use.value;
+  const Loc *loc = v->def ? v->def->loc : v->loc;
+  if (is_away(v) && !(r->target && r->target->host))
+    return diag_error(d, loc, "a result of the graph is in host memory");
+  if (r->target && is_away(r->target) && !value_on_host(v))
+    return diag_error(d, loc, "what becomes '%s', which is in host memory, is not there",
+                      r->target->label);
+  return true;
+}
+
+bool verify_swap(const Graph *g, Diag *d) {
+  for_each_op(op, g)
+    if (!check_op(op, d)) return false;
+  for (int i = 0; i < g->n_results; i++)
+    if (!check_result(g->results[i], d)) return false;
+  return true;
+}

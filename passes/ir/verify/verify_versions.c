@@ -1,0 +1,51 @@
+// The promises about what changes in every slice of time: 22 of verify.c.
+
+#include "ir/analysis/place.h"
+#include "ir/analysis/versions.h"
+#include "ir/op.h"
+#include "verify.h"
+
+static bool wrong(const Value *v, const char *what, Arena *a, Diag *d) {
+  return diag_error(d, v->loc, "'%s' changes in every slice, and %s", value_text(a, v), what);
+}
+
+static Value *update_of(const Graph *g, const Value *param) {
+  for (int i = 0; i < g->n_results; i++)
+    if (g->results[i]->target == param) return g->results[i]->use.value;
+  return NULL;
+}
+
+// Ops that run once in a step, by op id.
+static bool *find_once(const Graph *g, Arena *a) {
+  bool *once = graph_begin_ops(g, a);
+  const bool *late = graph_update_ops(g, a);
+  for_each_op(op, g)
+    once[op->id] |= late[op->id];
+  return once;
+}
+
+static bool check_param(const Graph *g, const Value *v, const bool *once, Arena *a, Diag *d) {
+  Value *next = update_of(g, v);
+  int64_t skip;
+  if (!value_lasts(v)) return wrong(v, "does not last from step to step", a, d);
+  if (g->module->phase < PHASE_local) return wrong(v, "there are no slices before local", a, d);
+  const Op *made = next ? view_root(next, &skip)->def : NULL;
+  if (!made) return wrong(v, "no op makes what it is in the next one", a, d);
+  if (once[made->id]) return wrong(v, "is updated once in a step", a, d);
+  if (g->module->phase >= PHASE_planned && next->offset != v->offset)
+    return wrong(v, "what it is in the next one has another place", a, d);
+  return version_is_one(g, v, NULL, a) || wrong(v, "a slice reads several versions of it", a, d);
+}
+
+bool verify_versions(const Graph *g, Diag *d) {
+  Arena *a = arena_new();
+  const bool *once = NULL;
+  bool ok = true;
+  for (int i = 0; ok && i < g->n_params; i++) {
+    if (!g->params[i]->each_slice) continue;
+    if (!once) once = find_once(g, a);
+    ok = check_param(g, g->params[i], once, a, d);
+  }
+  arena_free(a);
+  return ok;
+}

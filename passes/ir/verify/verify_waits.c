@@ -1,0 +1,236 @@
+// Whether what the runs of a schedule wait for comes: promise 17 of verify.c.
+//
+//     run devices=0 F0 get %g1 B0        device 0 sends %h at the end of F0, then gets %g1
+//     run devices=1 get %h1 F1 B1        device 1 gets %h, then sends %g at the end of B1
+//
+// Nothing is known of times here.  Each run does its actions in order, and has a queue of all that
+// it sends and gets, which is done in order, too; sending ends when the other has got it, as in a
+// rendezvous.  So these are steps, and what each of them waits for:
+//
+//     an action            the action before; before a segment, what is moved for it
+//     a move of a slice    of each run that sends or gets it: the action that put it into the queue,
+//                          and what stands before it there
+//     what a segment of    all its runs: the action before, and all that is in their queues
+//     several devices does
+//     among them
+//
+// All can run if these steps have an order.  If not, some wait for each other in a circle, which is
+// reported.  Devices of one run are taken as one: a move of some waits for all of them.
+//
+// Where a program runs, less waits.  There moves are in a queue, and what ranks do in a segment is
+// in another (rt/README.md), so whatever has an order here has one there: each queue is a part of
+// this one.  But not everywhere at all times.  Ranks that are threads and have gpus, and processes
+// that share one, meet move by move in the order of their calls, and so do all when NCCL connects
+// them, the first time.  That is the one queue of here.
+
+#include "ir/op.h"
+#include "verify.h"
+#include "verify_schedule.h"
+
+typedef struct Edge {
+  int from, to; // steps: `to` waits for `from`
+} Edge;
+
+typedef struct Waits {
+  Scheduled *s;
+  int *action_at; // the first step of each run's actions
+  int move_at;    // of the moves: slice by slice
+  int meet_at;    // of what segments do among devices
+  int n;          // steps
+  bool *meets;    // of each segment: whether it does
+  Vec(Edge) edge;
+} Waits;
+
+static void add_edge(Waits *w, int from, int to) {
+  Edge edge = {from, to};
+  if (from >= 0) vec_push(w->s->arena, &w->edge, edge);
+}
+
+static int move_step(const Waits *w, int move, int slice) {
+  return w->move_at + slice * w->s->ahead.n + move;
+}
+
+static int meet_step(const Waits *w, int segment, int slice) {
+  return w->meet_at + slice * w->s->n + segment - 1;
+}
+
+static bool communicates(const Op *op) {
+  return (op_info[op->kind].traits & COMM) && !(op_info[op->kind].traits & (TIME | VIEW)) &&
+         (op->kind != OP_move || !move_is_ahead(op));
+}
+
+static void find_steps(Waits *w) {
+  const Scheduled *s = w->s;
+  const Schedule *all = s->g->schedule;
+  w->action_at = arena_array(s->arena, int, all->run.n);
+  for (int i = 0; i < all->run.n; i++) {
+    w->action_at[i] = w->n;
+    w->n += all->run.at[i].action.n;
+  }
+  w->move_at = w->n;
+  w->n += s->ahead.n * s->slices;
+  w->meet_at = w->n;
+  w->n += s->n * s->slices;
+  w->meets = arena_array(s->arena, bool, s->n + 1);
+  for_each_op(op, s->g)
+    if (op->segment && s->mesh[op->segment]->n_devices > 1)
+      w->meets[op->segment] |= communicates(op);
+}
+
+// -- Who waits for whom ------------------------------------------------------------------------
+
+// One run, on its way.
+typedef struct Runner {
+  const RankRun *run;
+  int step, queue; // the last action, and the last in the queue; -1: none
+  int *count, *got;
+  bool *ours; // of each move that is ahead: whether the run starts it
+} Runner;
+
+static void put_in_queue(Waits *w, Runner *r, int step) {
+  add_edge(w, r->step, step);
+  add_edge(w, r->queue, step);
+  r->queue = step;
+}
+
+static void run_segment(Waits *w, Runner *r, int segment, int step) {
+  const Scheduled *s = w->s;
+  int slice = r->count[segment]++, device = r->run->device[0];
+  int meets = w->meets[segment] ? meet_step(w, segment, slice) : -1;
+  for (int i = 0; i < s->ahead.n; i++) {
+    const Op *move = s->ahead.at[i];
+    if (move->segment != segment) continue;
+    if (!mesh_has(move->out[0]->layout->mesh, device)) continue;
+    add_edge(w, move_step(w, i, slice), meets < 0 ? step : meets);
+  }
+  if (meets >= 0) put_in_queue(w, r, meets);
+  add_edge(w, meets, step);
+  add_edge(w, r->step, step);
+  r->step = step;
+  for (int i = 0; i < s->ahead.n; i++)
+    if (r->ours[i] && move_start(s->ahead.at[i], r->run) == segment)
+      put_in_queue(w, r, move_step(w, i, slice));
+}
+
+static void follow_run(Waits *w, int which) {
+  const Scheduled *s = w->s;
+  const RankRun *run = &s->g->schedule->run.at[which];
+  Runner r = {run,
+              -1,
+              -1,
+              arena_array(s->arena, int, s->n + 1),
+              arena_array(s->arena, int, s->ahead.n),
+              arena_array(s->arena, bool, s->ahead.n)};
+  for (int i = 0; i < s->ahead.n; i++)
+    r.ours[i] = mesh_has(s->ahead.at[i]->in[0].value->layout->mesh, run->device[0]);
+  for (int i = 0; i < run->action.n; i++) {
+    int step = w->action_at[which] + i, segment = run->action.at[i].segment;
+    if (segment) {
+      run_segment(w, &r, segment, step);
+      continue;
+    }
+    int move = s->ahead_of[run->action.at[i].get->id] - 1;
+    add_edge(w, r.step, step);
+    r.step = step;
+    put_in_queue(w, &r, move_step(w, move, r.got[move]++));
+  }
+}
+
+// -- Circles -----------------------------------------------------------------------------------
+
+// Steps by what they wait for, or by who waits for them.
+typedef struct Lists {
+  int *at, *step; // those of step i: step[at[i] … at[i + 1]]
+} Lists;
+
+static Lists list_edges(const Waits *w, bool back) {
+  Arena *a = w->s->arena;
+  Lists l = {arena_array(a, int, w->n + 2), arena_array(a, int, w->edge.n)};
+  for (int i = 0; i < w->edge.n; i++)
+    l.at[(back ? w->edge.at[i].to : w->edge.at[i].from) + 2]++;
+  // Counted two places ahead, so that filling leaves the beginnings.
+  for (int i = 0; i < w->n; i++)
+    l.at[i + 2] += l.at[i + 1];
+  for (int i = 0; i < w->edge.n; i++) {
+    const Edge *e = &w->edge.at[i];
+    l.step[l.at[(back ? e->to : e->from) + 1]++] = back ? e->from : e->to;
+  }
+  return l;
+}
+
+static int *run_steps(const Waits *w) {
+  Arena *a = w->s->arena;
+  Lists next = list_edges(w, false);
+  int *left = arena_array(a, int, w->n), *ready = arena_array(a, int, w->n), n = 0;
+  for (int i = 0; i < w->edge.n; i++)
+    left[w->edge.at[i].to]++;
+  for (int i = 0; i < w->n; i++)
+    if (!left[i]) ready[n++] = i;
+  for (int at = 0; at < n; at++)
+    for (int i = next.at[ready[at]]; i < next.at[ready[at] + 1]; i++)
+      if (!--left[next.step[i]]) ready[n++] = next.step[i];
+  return n < w->n ? left : NULL;
+}
+
+static const char *step_text(const Waits *w, int step) {
+  const Scheduled *s = w->s;
+  const Schedule *all = s->g->schedule;
+  Arena *a = s->arena;
+  if (step >= w->meet_at)
+    return str_format(a, "what ranks do together in %s of slice %d",
+                      segment_name(s->g, (step - w->meet_at) % s->n + 1),
+                      (step - w->meet_at) / s->n);
+  if (step >= w->move_at)
+    return str_format(a, "the move to %s of slice %d",
+                      value_text(a, s->ahead.at[(step - w->move_at) % s->ahead.n]->out[0]),
+                      (step - w->move_at) / s->ahead.n);
+  int r = all->run.n - 1;
+  while (w->action_at[r] > step)
+    r--;
+  const RankRun *run = &all->run.at[r];
+  const Action *action = &run->action.at[step - w->action_at[r]];
+  int k = 0;
+  for (int i = 0; i < step - w->action_at[r]; i++)
+    k += run->action.at[i].segment == action->segment && run->action.at[i].get == action->get;
+  if (action->get)
+    return str_format(a, "device %d's get of %s of slice %d", run->device[0],
+                      value_text(a, action->get), k);
+  return str_format(a, "device %d's %s of slice %d", run->device[0],
+                    segment_name(s->g, action->segment), k);
+}
+
+// From a step that cannot run back to one that was there before.
+static bool report(const Waits *w, const int *left, Diag *d) {
+  Arena *a = w->s->arena;
+  Lists before = list_edges(w, true);
+  bool *seen = arena_array(a, bool, w->n);
+  int step = 0;
+  while (!left[step])
+    step++;
+  // Backwards until a step comes again: that one is in a circle.
+  for (int round = 0; round < 2; round++) {
+    int start = step;
+    bool again = false;
+    if (round == 1) diag_error(d, NULL, "the schedule of '@%s' waits for itself", w->s->g->name);
+    do {
+      int i = before.at[step];
+      while (!left[before.step[i]])
+        i++;
+      if (round == 1)
+        diag_note(d, NULL, "%s waits for %s", step_text(w, step), step_text(w, before.step[i]));
+      seen[step] = true;
+      step = before.step[i];
+      again = round == 0 ? seen[step] : step == start;
+    } while (!again);
+  }
+  return false;
+}
+
+bool verify_waits(Scheduled *s, Diag *d) {
+  Waits w = {.s = s};
+  find_steps(&w);
+  for (int i = 0; i < s->g->schedule->run.n; i++)
+    follow_run(&w, i);
+  const int *left = run_steps(&w);
+  return !left || report(&w, left, d);
+}

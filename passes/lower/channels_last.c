@@ -1,0 +1,298 @@
+// Channels last: convolutions, pooling and batch normalisation on n spatial c instead of n c
+// spatial.
+//
+//     %y = conv %x, %w                          %x1 = transpose %x perm=[0,2,3,1]
+//     %r = relu %y                              %y1 = conv %x1, %w channels_last=true
+//     %z = conv %r, %v                  =>      %r1 = relu %y1
+//                                               %z1 = conv %r1, %v channels_last=true
+//                                               %z  = transpose %z1 perm=[0,3,1,2]
+//
+// The kernels run faster so: the inner loop is over channels, which lie side by side.
+//
+// One walk in order.  An image op is made anew on the transposed operands, and its result is the
+// transpose back of what the new op makes.  An op that can work on any order of dimensions
+// (elementwise, reductions, concat, …) follows when that leaves no more transposes than before.
+// What is transposed back and forth is taken as it was; transposes nobody reads go at the end.
+//
+// Weights and their gradients stay as they are: o c spatial, in either form.
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/analysis/rewrite.h"
+#include "pass.h"
+
+// The operands and results of an op that are images, as bits.  Some ops want the channel
+// last; the others go along.  Of its attributes, those that move with the dimensions of an image.
+typedef struct ImageOp {
+  OpKind kind;
+  bool wants;
+  unsigned in, out;
+  const char *axis; // an axis, or a list of axes; NULL: none
+  const char *each; // lists of a number for each dimension, between blanks
+} ImageOp;
+
+#define ALL ~0u
+
+static const ImageOp image_ops[] = {
+    {OP_conv, true, 1, 1, NULL, ""},
+    {OP_conv_back_x, true, 2, 1, NULL, "shape"}, // w, dy
+    {OP_conv_back_w, true, 3, 0, NULL, ""},      // x, dy; the shape is that of the weight
+    {OP_max_pool, true, 1, 3, NULL, "shape"},
+    {OP_max_pool_back, true, 3, 1, NULL, "shape"},
+    {OP_avg_pool, true, 1, 1, NULL, "shape"},
+    {OP_avg_pool_back, true, 1, 1, NULL, "shape"},
+    {OP_batch_norm, false, 1, 1, "axis", ""},
+    {OP_batch_norm_train, false, 1, 1, "axis", ""},
+    {OP_batch_norm_mean, false, 1, 0, "axis", ""},
+    {OP_batch_norm_var, false, 1, 0, "axis", ""},
+    {OP_batch_norm_sums, false, 1 | 1 << 3, 0, "axis", ""}, // x, mean, var, dy
+    {OP_batch_norm_back, false, 1 | 1 << 4, 1, "axis", ""}, // x, g, mean, var, dy, dg, db
+    {OP_softmax, false, ALL, 1, "axis", ""},
+    {OP_softmax_back, false, ALL, 1, "axis", ""},
+    {OP_log_softmax, false, ALL, 1, "axis", ""},
+    {OP_log_softmax_back, false, ALL, 1, "axis", ""},
+    {OP_cumsum, false, 1, 1, "axis", ""},
+    {OP_concat, false, ALL, 1, "axis", ""},
+    {OP_pad, false, 1, 1, NULL, "low shape"},
+    {OP_slice, false, 1, 1, NULL, "starts steps shape"},
+    {OP_slice_back, false, 1, 1, NULL, "starts steps shape"},
+    {OP_reduce_sum, false, 1, 1, "axes", ""},
+    {OP_reduce_max, false, 1, 1, "axes", ""},
+    {OP_reduce_min, false, 1, 1, "axes", ""},
+    {OP_reduce_prod, false, 1, 1, "axes", ""},
+};
+
+typedef struct Images {
+  Builder b;
+  Value **last; // by id: the same value with the channel last, once made
+  uint32_t n_values;
+  int moved;
+} Images;
+
+// n c spatial to n spatial c, and back.
+static void to_last(int rank, int64_t *perm) {
+  for (int i = 0; i < rank; i++)
+    perm[i] = i == 0 ? 0 : i == rank - 1 ? 1 : i + 1;
+}
+static void to_first(int rank, int64_t *perm) {
+  for (int i = 0; i < rank; i++)
+    perm[i] = i == 0 ? 0 : i == 1 ? rank - 1 : i - 1;
+}
+
+static void permute(int64_t *dim, int rank, const int64_t *perm) {
+  int64_t old[MAX_RANK];
+  memcpy(old, dim, (size_t)rank * sizeof *dim);
+  for (int i = 0; i < rank; i++)
+    dim[i] = old[perm[i]];
+}
+
+static void last_shape(const Type *t, int64_t *dim) {
+  int64_t perm[MAX_RANK];
+  to_last(t->rank, perm);
+  for (int i = 0; i < t->rank; i++)
+    dim[i] = t->dim[perm[i]];
+}
+
+// What `v` is when it is the transpose back of a value with the channel last.
+static Value *was_last(const Value *v) {
+  int64_t perm[MAX_RANK];
+  const Op *op = made_by(v, OP_transpose);
+  if (!op || v->type->rank < 3) return NULL;
+  to_first(v->type->rank, perm);
+  return has_perm(op, perm) ? op->in[0].value : NULL;
+}
+
+static Value *known_last(const Images *c, const Value *v) {
+  Value *last = was_last(v);
+  return last || v->id >= c->n_values ? last : c->last[v->id];
+}
+
+// Whether this walk made `v` with the channel last.  The model's own transposes say nothing of
+// that: [0,2,1], which a vision transformer has behind its patches, goes either way.
+static bool is_image(const Images *c, const Value *v) {
+  return v->id < c->n_values ? c->last[v->id] != NULL : was_last(v) != NULL;
+}
+
+// Whether the channel can be put last in `v` without moving the whole of it.
+static bool is_cheap(const Value *v) {
+  double value;
+  if (is_fill(v, &value)) return true;
+  const Op *op = made_by(v, OP_broadcast);
+  return op && type_count(op->in[0].value->type) < type_count(v->type);
+}
+
+static Value *make_last(Builder *b, Value *v) {
+  int64_t dim[MAX_RANK], perm[MAX_RANK], ones[MAX_RANK];
+  int rank = v->type->rank;
+  double value;
+  last_shape(v->type, dim);
+  to_last(rank, perm);
+  if (is_fill(v, &value)) return build_fill(b, v->type->dtype, rank, dim, value);
+  if (!is_cheap(v)) return build_transpose(b, v, perm);
+  Value *x = v->def->in[0].value;
+  int over = rank - x->type->rank;
+  for (int i = 0; i < rank; i++)
+    ones[i] = i < over ? 1 : x->type->dim[i - over];
+  x = transposed(b, build_reshape(b, x, rank, ones), perm);
+  return build_broadcast(b, x, rank, dim);
+}
+
+static Value *last(Images *c, Value *v) {
+  Value *made = known_last(c, v);
+  if (made) return made;
+  made = make_last(&c->b, v);
+  if (v->id < c->n_values) c->last[v->id] = made;
+  return made;
+}
+
+static bool image_op(const Op *op, ImageOp *out) {
+  *out = (ImageOp){op->kind, false, ALL, 1, NULL, ""};
+  if (op_info[op->kind].formula) return true;
+  for (size_t i = 0; i < sizeof image_ops / sizeof *image_ops; i++)
+    if (image_ops[i].kind == op->kind) {
+      *out = image_ops[i];
+      return true;
+    }
+  return false;
+}
+
+// A reduction that drops dimensions leaves no image, and must leave the others in order.
+static bool drops(const Op *op) {
+  return op_has_attr(op, "keep") && !attr_i(op, "keep");
+}
+
+static bool order_is_kept(const Op *op) {
+  int spatial = 0, rank = op->in[0].value->type->rank;
+  for (int i = 0; i < attr_n(op, "axes"); i++) {
+    if (attr_list(op, "axes")[i] == 1) return true;
+    spatial += attr_list(op, "axes")[i] > 1;
+  }
+  return spatial == rank - 2;
+}
+
+// Whether `op` is done with the channel last: it wants to, or it goes along at no cost.
+static bool is_moved(const Images *c, const Op *op, const ImageOp *row) {
+  if (op_has_attr(op, "channels_last") && attr_i(op, "channels_last")) return false;
+  if (drops(op) && !order_is_kept(op)) return false;
+  int free = 0, costly = 0, rank = -1;
+  for (int i = 0; i < op->n_in; i++) {
+    const Value *v = op->in[i].value;
+    if (!(row->in >> (i < 31 ? i : 31) & 1)) continue;
+    if (v->type->rank < 3 || (rank >= 0 && v->type->rank != rank)) return false;
+    rank = v->type->rank;
+    if (is_image(c, v))
+      free++;
+    else if (!is_cheap(v) && !was_last(v))
+      costly++;
+  }
+  if (row->wants) return true;
+  return free > 0 && (costly == 0 || costly < free);
+}
+
+static int64_t moved_axis(int64_t axis, int rank) {
+  return axis == 0 ? 0 : axis == 1 ? rank - 1 : axis - 1;
+}
+
+static int compare(const void *x, const void *y) {
+  int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
+  return (a > b) - (a < b);
+}
+
+// Whether `name` is one of the words of the text.
+static bool has_word(const char *text, const char *name) {
+  size_t n = strlen(name);
+  for (const char *at = text; *at; at += strcspn(at, " "), at += strspn(at, " "))
+    if (strcspn(at, " ") == n && strncmp(at, name, n) == 0) return true;
+  return false;
+}
+
+// The attributes of `op` as they are when its images have the channel last.
+static void move_attrs(const Op *op, const ImageOp *row, Attr *attrs, int n, int rank, Arena *a) {
+  int64_t perm[MAX_RANK];
+  to_last(rank, perm);
+  for (int i = 0; i < n; i++) {
+    Attr *attr = &attrs[i];
+    *attr = op->attrs[i];
+    bool axis = row->axis && str_equal(attr->name, row->axis);
+    if (row->wants && str_equal(attr->name, "channels_last")) attr->i = true;
+    if (axis && attr->kind == 'i') attr->i = moved_axis(attr->i, rank);
+    if (attr->kind != 'I' || !(axis || has_word(row->each, attr->name))) continue;
+    int64_t *at = arena_copy(a, attr->list.at, (size_t)attr->list.n * sizeof *at);
+    if (axis) {
+      for (int k = 0; k < attr->list.n; k++)
+        at[k] = moved_axis(at[k], rank);
+      qsort(at, (size_t)attr->list.n, sizeof *at, compare);
+    } else {
+      permute(at, rank, perm);
+    }
+    attr->list.at = at;
+  }
+}
+
+// What is %y with the channel last is %y.last: %y itself may go.
+static void name_last(Value *v, const char *name) {
+  if (name) value_set_name(v, str_format(v->graph->module->arena, "%s.last", name));
+}
+
+static bool move(Images *c, Op *op, const ImageOp *row) {
+  Arena *a = arena_new();
+  Value **in = arena_array(a, Value *, op->n_in);
+  int n, rank = 0;
+  c->b.at = op;
+  c->b.origin = op_origin(op);
+  for (int i = 0; i < op->n_in; i++) {
+    in[i] = op->in[i].value;
+    if (!(row->in >> (i < 31 ? i : 31) & 1)) continue;
+    rank = in[i]->type->rank;
+    in[i] = last(c, in[i]);
+  }
+  op_attr_specs(op->kind, &n);
+  Attr *attrs = arena_array(a, Attr, n);
+  move_attrs(op, row, attrs, n, rank, a);
+  Value *made = build(&c->b, op->kind, in, op->n_in, (Attrs){attrs, n});
+  arena_free(a);
+  if (!made) return false;
+  int64_t perm[MAX_RANK];
+  to_first(rank, perm);
+  for (int i = 0; i < op->n_out; i++) {
+    Value *v = made->def->out[i];
+    bool image = (row->out >> i & 1) && !drops(op);
+    name_last(v, image ? op->out[i]->name : NULL);
+    replace(op->out[i], image ? build_transpose(&c->b, v, perm) : v);
+  }
+  op_erase(op);
+  c->moved++;
+  return !c->b.failed;
+}
+
+static bool has_images(const Graph *g) {
+  ImageOp row;
+  for_each_op(op, g) {
+    if (image_op(op, &row) && row.wants) return true;
+  }
+  return false;
+}
+
+static bool move_graph(Images *c, Arena *scratch) {
+  Graph *g = c->b.g;
+  if (!has_images(g)) return true;
+  graph_renumber(g);
+  c->n_values = g->n_values;
+  c->last = arena_array(scratch, Value *, g->n_values);
+  for_each_op_safe(op, g) {
+    ImageOp row;
+    if (image_op(op, &row) && is_moved(c, op, &row) && !move(c, op, &row)) return false;
+  }
+  drop_dead(g);
+  return true;
+}
+
+bool pass_channels_last(Module *m, const PassOptions *o, Diag *d) {
+  for_each_graph(g, m) {
+    Images c = {.b = {.g = g, .d = d}};
+    if (!move_graph(&c, opt_scratch(o))) return false;
+    opt_stat(o, c.moved, "ops with the channel last");
+  }
+  return true;
+}

@@ -1,0 +1,115 @@
+// Ops in 16 bits that the target has no kernel for are computed in f32.
+//
+//     %y, %i = max_pool %x …         : bf16[8,4,16], i32[8,4,16]         cpu: a kernel for f32 only
+//
+//   =>
+//
+//     %0 = cast %x to=f32            : f32[8,4,32]
+//     %1, %i = max_pool %0 …         : f32[8,4,16], i32[8,4,16]
+//     %y = cast %1 to=bf16           : bf16[8,4,16]
+//
+// So a target needs kernels in 16 bits only where they are worth having, and the meaning stays:
+// what is rounded to 16 bits is rounded as before.  Elementwise ops stay as they are, since their
+// kernels are generated for every type, and ops that move elements, whose kernels go by their size.
+// fuse makes most of the casts a part of the kernels before and after.
+//
+// The CPU has kernels for f32 only, so there every contraction comes out as an f32 one on rounded
+// values: right, and no faster than f32.  It is how a model is tried out that will train on a GPU.
+//
+// An op that has no kernel for f32 either is left alone, and the backend says so.
+
+#include "legalize_types.h"
+#include "ir/kernel.h"
+#include "ir/op.h"
+#include "ir/split.h"
+#include "pass.h"
+
+typedef struct Widening {
+  Graph *g;
+  Arena *scratch;
+  Diag *d;
+  Target target;
+  int64_t n;
+} Widening;
+
+static bool is_narrow(const Value *v) {
+  return dtype_narrow(v->type->dtype);
+}
+
+// A cast passes every part on as it is, so it is split as its operand lies.
+static bool lay_out(Op *cast, const Layout *layout, Diag *d) {
+  Dims dims;
+  if (!op_dims(cast, &dims, d)) return false;
+  for (int a = 0; a < layout->n_axes && a < MAX_AXES; a++) {
+    Sbp sbp = layout->axis[a];
+    if (sbp.kind == SBP_P) cast->split[a] = SPLIT_PARTIAL;
+    if (sbp.kind != SBP_S) continue;
+    if (dims.in[0].dim[sbp.dim].n != 1) BUG("a dimension that is split has no letter");
+    cast->split[a] = dims.letter[dims.in[0].dim[sbp.dim].letter[0]].name;
+  }
+  cast->out[0]->layout = layout;
+  return true;
+}
+
+static Value *cast(Widening *p, Value *v, DType to, const Layout *layout, const Op *op, Op *at) {
+  Builder b = {.g = p->g, .at = at, .origin = op_origin(op), .d = p->d};
+  Value *made = build_cast(&b, v, to);
+  return made && lay_out(made->def, layout, p->d) ? made : NULL;
+}
+
+// Readers of result `i` go on reading the type that it had.
+static bool narrow_result(Widening *p, Op *op, int i, DType was) {
+  Value *v = op->out[i];
+  if (v->type->dtype == was || !value_used(v)) return true;
+  Value *back = cast(p, v, was, v->layout, op, op->next);
+  if (!back) return false;
+  value_replace(v, back);
+  op_set_in(back->def, 0, v);
+  const char *name = v->name;
+  value_set_name(v, NULL);
+  value_set_name(back, name);
+  return true;
+}
+
+static bool widen_op(Widening *p, Op *op) {
+  Value **was = arena_array(p->scratch, Value *, op->n_in);
+  DType *result = arena_array(p->scratch, DType, op->n_out);
+  for (int i = 0; i < op->n_out; i++)
+    result[i] = op->out[i]->type->dtype;
+  for (int i = 0; i < op->n_in; i++) {
+    Value *v = was[i] = op->in[i].value, *wide = NULL;
+    if (!is_narrow(v)) continue;
+    for (int k = 0; k < i; k++)
+      if (was[k] == v) wide = op->in[k].value;
+    if (!wide) wide = cast(p, v, DT_f32, v->layout, op, op);
+    if (!wide) return false;
+    op_set_in(op, i, wide);
+  }
+  if (!op_retype(op, p->d)) return false;
+  for (int i = 0; i < op->n_out; i++)
+    if (!narrow_result(p, op, i, result[i])) return false;
+  p->n++;
+  return true;
+}
+
+bool must_widen(const Op *op, Target t) {
+  char name[128];
+  bool any = false;
+  for (int i = 0; i < op->n_in; i++)
+    any |= is_narrow(op->in[i].value);
+  // Elementwise ops and views have no kernels, nor has a body.
+  return any && !op->callee && kernel_exists(op->kind, t, DT_f32) &&
+         !kernel_name(op, t, name, sizeof name);
+}
+
+bool pass_widen(Module *m, const PassOptions *o, Diag *d) {
+  Widening p = {.scratch = opt_scratch(o), .d = d};
+  if (!opt_target(o, &p.target, d)) return false;
+  for_each_graph(g, m) {
+    p.g = g;
+    for_each_op_safe(op, g)
+      if (g->entry && must_widen(op, p.target) && !widen_op(&p, op)) return false;
+  }
+  opt_stat(o, p.n, "ops widened");
+  return true;
+}

@@ -1,0 +1,11 @@
+// What is computed in f32 though it is in 16 bits: see legalize_types.c.
+
+#ifndef LEGALIZE_TYPES_H
+#define LEGALIZE_TYPES_H
+
+#include "ir/op.h"
+
+// Is there a kernel for f32, but none for the 16 bits that `op` has?
+bool must_widen(const Op *op, Target t);
+
+#endif

@@ -1,0 +1,251 @@
+// Mixed precision: the step computes in bf16 or f16 where that is worth it, and in f32 where it
+// would hurt.
+//
+//     graph @train entry (%x: f32[8,64] input "x", %w: f32[64,96] … train, %b: f32[96] …) {
+//       %y  = linear %x, %w               : f32[8,96]
+//       %b8 = broadcast %b shape=[8,96]   : f32[8,96]
+//       %z  = add %y, %b8                 : f32[8,96]
+//       …
+//       %dw = linear_back_w %x, %dz       : f32[64,96]
+//       %db = reduce_sum %dz axes=[0]     : f32[96]
+//       %w1 = sgd %w, %dw, %lr, %c        : f32[64,96]
+//
+//   =>  lower_precision(to=bf16)
+//
+//       %0  = cast %x to=bf16             : bf16[8,64]
+//       %1  = cast %w to=bf16             : bf16[64,96]
+//       %y  = linear %0, %1               : bf16[8,96]
+//       %2  = cast %b to=bf16             : bf16[96]
+//       %b8 = broadcast %2 shape=[8,96]   : bf16[8,96]
+//       %z  = add %y, %b8                 : bf16[8,96]
+//       …
+//       %dw = linear_back_w %0, %dz       : f32[64,96]
+//       %3  = cast %dz to=f32             : f32[8,96]
+//       %db = reduce_sum %3 axes=[0]      : f32[96]
+//       %w1 = sgd %w, %dw, %lr, %c        : f32[64,96]
+//
+// The row of an op decides.  LOW: operands become 16 bits (contractions, convolutions, attention).
+// WIDE: operands become f32 (sums, exponentials, squares, the optimizers).  All others follow:
+// where an operand that is not a scalar has 16 bits already they all become so, else all are f32.
+// What a row calls S is f32 always: statistics, losses, and the gradients of weights.
+//
+// Weights and their updates stay f32.  A weight of two or more dimensions is read through one cast
+// by all but WIDE ops; one of one dimension, a bias say, is cast where it meets 16 bits, which is
+// inside of a fused kernel.  Of a table that only gathers read, the rows that were looked up are
+// cast instead of all of it.  An input is cast when a LOW op reads it.  Others stay as they are
+// fed, and what reads them is f32: the target of a regression is compared in f32.
+//
+// A number too large for f16, as masks have, becomes the largest there is: it is not to turn into
+// the NaN that infinity times 0 would be.
+//
+// torch.autocast casts around one call at a time, and leaves an elementwise op in whatever its
+// operands promote to, so that a residual stream that is once f32 stays f32 and is cast again by
+// each product.  This pass sees the whole step, backward and embeddings too, so the residual stream
+// has 16 bits from its start, and a cast is made once for all its readers.
+
+#include <math.h>
+
+#include "ir/analysis/rewrite.h"
+#include "ir/op.h"
+#include "ir/split.h"
+#include "pass.h"
+
+typedef struct Lowering {
+  Graph *g;
+  Arena *scratch;
+  Diag *d;
+  DType low;
+  uint32_t n_values; // there were so many; casts have ids from here on
+  bool *through;     // by value id: f32, and read through a cast to `low`
+  Value **narrow;    // by value id: its cast to `low`, or NULL
+  Value **wide;      // by value id: its cast to f32, or NULL
+  int64_t n_low, n_casts;
+} Lowering;
+
+static bool is_f32(const Value *v) {
+  return v->type->dtype == DT_f32;
+}
+
+// Does operand `i` of `op` have the type that this pass decides?
+static bool is_chosen(const Lowering *p, const Op *op, int i) {
+  const Value *v = op->in[i].value;
+  if (!is_f32(v) && v->type->dtype != p->low) return false;
+  char class = op_operand_class(op, i);
+  return class == 'F' || class == 'N' || class == 'A';
+}
+
+static bool is_low_op(const Lowering *p, const Op *op, int i) {
+  return (op_info[op->kind].traits & LOW) && is_chosen(p, op, i);
+}
+
+// -- What is read through a cast ---------------------------------------------------------------
+
+static bool read_by_low_op(const Lowering *p, const Value *v) {
+  for_each_use(u, v)
+    if (u->user && is_low_op(p, u->user, u->index)) return true;
+  return false;
+}
+
+static bool is_lookup(const Use *u) {
+  return u->user && u->user->kind == OP_gather && u->index == 0;
+}
+
+// A table that only gathers and WIDE ops, an optimizer say, read.
+static bool is_table(const Value *v) {
+  bool looked_up = false;
+  for_each_use(u, v) {
+    if (is_lookup(u))
+      looked_up = true;
+    else if (u->user && !(op_info[u->user->kind].traits & WIDE))
+      return false;
+  }
+  return looked_up;
+}
+
+static void find_through(Lowering *p) {
+  for (int i = 0; i < p->g->n_params; i++) {
+    const Value *v = p->g->params[i];
+    if (!is_f32(v)) continue;
+    if (v->role == ROLE_input) p->through[v->id] = read_by_low_op(p, v);
+    if (v->role != ROLE_weight || value_known(v)->rank < 2) continue;
+    p->through[v->id] = !is_table(v);
+    if (p->through[v->id]) continue;
+    for_each_use(u, v)
+      if (is_lookup(u)) p->through[u->user->out[0]->id] = true;
+  }
+}
+
+// -- Casts -------------------------------------------------------------------------------------
+
+static double within(double x, DType t) {
+  double largest = t == DT_f16 ? 65504 : 0x1.fep127;
+  return isfinite(x) && fabs(x) > largest ? copysign(largest, x) : x;
+}
+
+// A constant or fill of type `low`.
+static Value *lowered_constant(Lowering *p, Builder *b, const Value *v) {
+  const Type *t = v->type;
+  if (v->def->kind == OP_fill)
+    return build_fill(b, p->low, t->rank, t->dim, within(attr_f(v->def, "value"), p->low));
+  Tensor from, to = tensor_new(p->scratch, type_new(p->g->module, p->low, t->rank, t->dim));
+  constant_tensor(v, &from, p->scratch);
+  for (int64_t i = 0, n = type_count(t); i < n; i++)
+    tensor_set_f(&to, i, within(tensor_f(&from, i), p->low));
+  return build_constant(b, to.type, to.data);
+}
+
+// A narrow copy stands where the value is made, so that the wide one may die; a wide one where it
+// is first read.
+static Value *build_cast_of(Lowering *p, Value *v, DType to, Op *reader) {
+  Builder b = {.g = p->g, .at = reader, .d = p->d};
+  b.origin = v->def || !reader ? value_origin(v) : op_origin(reader);
+  if (v->def && to == p->low) b.at = v->def->next;
+  if (v->def && to == p->low && (v->def->kind == OP_fill || v->def->kind == OP_constant))
+    return lowered_constant(p, &b, v);
+  p->n_casts++;
+  return build_cast(&b, v, to);
+}
+
+static Value *as_type(Lowering *p, Value *v, DType to, Op *reader);
+
+// The view or broadcast `v` of what is narrow already, if that is fewer elements to cast.
+static Value *view_of_narrow(Lowering *p, Value *v, Op *reader) {
+  const Op *op = v->def;
+  if (!op || (op->kind != OP_broadcast && op->kind != OP_reshape)) return NULL;
+  if (op->in[0].value->id >= p->n_values) return NULL;
+  Value *source = as_type(p, op->in[0].value, p->low, reader);
+  Builder b = {.g = p->g, .at = reader, .origin = op_origin(op), .d = p->d};
+  int n;
+  op_attr_specs(op->kind, &n);
+  return build(&b, op->kind, IN(source), (Attrs){op->attrs, n});
+}
+
+// `v`, a value that was there from the start, as type `to`: its one cast.
+static Value *as_type(Lowering *p, Value *v, DType to, Op *reader) {
+  if (v->type->dtype == to) return v;
+  Value **made = to == p->low ? &p->narrow[v->id] : &p->wide[v->id];
+  if (!*made && to == p->low) *made = view_of_narrow(p, v, reader);
+  if (!*made) *made = build_cast_of(p, v, to, reader);
+  return *made;
+}
+
+// -- Ops ---------------------------------------------------------------------------------------
+
+// A parameter that is read as it is fed.
+static bool is_exact_input(const Lowering *p, const Value *v) {
+  return !v->def && v->role == ROLE_input && !p->through[v->id];
+}
+
+// The type of the operands whose type is to be chosen.
+static DType choose(const Lowering *p, const Op *op) {
+  int traits = op_info[op->kind].traits;
+  if (op->callee || (traits & WIDE)) return DT_f32;
+  if (traits & LOW) return p->low;
+  bool any_low = false;
+  for (int i = 0; i < op->n_in; i++) {
+    const Value *v = op->in[i].value;
+    if (!is_chosen(p, op, i) || v->type->rank == 0) continue;
+    if (is_exact_input(p, v)) return DT_f32;
+    // Rows of a table are f32 when they are looked up.
+    if (op->kind == OP_gather && p->through[op->out[0]->id]) return DT_f32;
+    any_low |= v->type->dtype == p->low || p->through[v->id];
+  }
+  return any_low ? p->low : DT_f32;
+}
+
+static bool lower_op(Lowering *p, Op *op) {
+  if (op->kind == OP_cast || op->n_in == 0) return true; // it says what it wants
+  DType to = choose(p, op);
+  for (int i = 0; i < op->n_in; i++) {
+    Value *v = op->in[i].value;
+    bool sum = v->type->dtype == p->low && op_operand_class(op, i) == 'S';
+    if (!sum && !is_chosen(p, op, i)) continue;
+    Value *by = as_type(p, v, sum ? DT_f32 : to, op);
+    if (!by) return false;
+    if (by != v) op_set_in(op, i, by);
+  }
+  if (!op_retype(op, p->d)) return false;
+  p->n_low += op->n_out > 0 && op->out[0]->type->dtype == p->low;
+  return true;
+}
+
+static bool lower_graph(Lowering *p, Graph *g) {
+  graph_renumber(g);
+  p->g = g;
+  p->n_values = g->n_values;
+  p->through = arena_array(p->scratch, bool, g->n_values);
+  p->narrow = arena_array(p->scratch, Value *, g->n_values);
+  p->wide = arena_array(p->scratch, Value *, g->n_values);
+  DType *was = arena_array(p->scratch, DType, g->n_results);
+  for (int i = 0; i < g->n_results; i++)
+    was[i] = g->results[i]->use.value->type->dtype;
+  find_through(p);
+  // Casts are put before `op`, so the walk does not come to them.
+  for_each_op(op, g)
+    if (!lower_op(p, op)) return false;
+  for (int i = 0; i < g->n_results; i++) {
+    Value *v = as_type(p, g->results[i]->use.value, was[i], NULL);
+    if (!v) return false;
+    if (v != g->results[i]->use.value) graph_set_result(g, i, v);
+  }
+  drop_dead(g); // constants that are read in 16 bits only
+  return true;
+}
+
+bool pass_lower_precision(Module *m, const PassOptions *o, Diag *d) {
+  Lowering p = {.scratch = opt_scratch(o), .d = d};
+  const char *to = opt_str(o, "to");
+  if (!to || !dtype_parse(to, &p.low) || (p.low != DT_bf16 && p.low != DT_f16)) {
+    if (to)
+      diag_error(d, NULL, "cannot lower to '%s'", to);
+    else
+      diag_error(d, NULL, "'lower_precision' wants a type");
+    diag_hint(d, "to=bf16 or to=f16");
+    return false;
+  }
+  for_each_graph(g, m)
+    if (g->entry && !lower_graph(&p, g)) return false;
+  opt_stat(o, p.n_low, "ops in 16 bits");
+  opt_stat(o, p.n_casts, "casts");
+  return true;
+}

@@ -1,0 +1,249 @@
+// Runs the passes of a pipeline over a module, one after the other:
+//
+//     simplify -> verify -> autodiff -> verify -> shard -> verify -> …
+//
+// Nobody else calls a pass.  Around each: is the module far enough for it, run it, put the module
+// in the pass's phase, check that it keeps the promises of that phase, show and time it.  A promise
+// that is broken is our mistake, and the pass that broke it is named.
+//
+// Passes that distribute the program (column `proof` of passes.def) stand together.  Before the
+// first of them the module is copied, and after each, in any case after the last, it is proved that
+// what the ranks compute is what the copy says.  From the next pass on nobody needs it.
+
+#include "pipeline.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "ir/analysis/place.h"
+#include "prove/prove.h"
+
+typedef struct Timing {
+  const char *what; // a pass, or "prove"
+  double seconds;
+} Timing;
+
+typedef struct Run {
+  Module *m;
+  const PipelineOptions *o;
+  Diag *d;
+  Arena *arena;
+  Dump dump;
+  Stats stats;
+  Vec(Timing) timings;
+  int64_t n_optional;   // passes met that may be skipped
+  Module *model;        // before the first of the passes that are to be proved, or NULL
+  const Pass *unproved; // the last of them that ran since the last proof, or NULL
+} Run;
+
+void opt_stat(const PassOptions *o, int64_t n, const char *what) {
+  Stats *stats = o->stats;
+  for (int i = 0; i < stats->list.n; i++) {
+    Stat *s = &stats->list.at[i];
+    if (s->pass == o->pass->name && !strcmp(s->what, what)) {
+      s->n += n;
+      return;
+    }
+  }
+  Stat stat = {o->pass->name, str_copy(stats->arena, what), n};
+  vec_push(stats->arena, &stats->list, stat);
+}
+
+void opt_searched(const PassOptions *o, const struct Searched *s) {
+  if (o->run->searched) o->run->searched(o->run->searched_to, s);
+}
+
+struct Record *opt_record(const PassOptions *o) {
+  return o->run->record;
+}
+
+struct KnownLives *opt_lives(const PassOptions *o) {
+  return o->run->lives;
+}
+
+// -- One pass --------------------------------------------------------------------------------
+
+static bool check_phase(Run *r, const Pass *pass) {
+  Phase phase = r->m->phase;
+  if (phase < pass->from) {
+    diag_error(r->d, NULL, "pass '%s' wants a %s module, but this one is %s", pass->name,
+               phase_name[pass->from], phase_name[phase]);
+    for (int i = 0; i < n_passes; i++)
+      if (!passes[i].keep && passes[i].from < pass->from && passes[i].to >= pass->from) {
+        diag_hint(r->d, "run '%s' before it", passes[i].name);
+        break;
+      }
+    return false;
+  }
+  // There is no way back from types that are one rank's part.
+  if (phase >= PHASE_local && !pass->keep && pass->to < PHASE_local)
+    return diag_error(r->d, NULL, "pass '%s' comes too late: the module is %s", pass->name,
+                      phase_name[phase]);
+  return true;
+}
+
+// --opt-bisect-limit: passes that may be skipped run up to a number.
+static bool bisect(Run *r, const Pass *pass) {
+  if (r->o->bisect_limit < 0 || !pass->may_skip) return true;
+  bool run = ++r->n_optional <= r->o->bisect_limit;
+  fprintf(r->dump.out, "BISECT: %s pass (%" PRId64 ") %s\n", run ? "running" : "NOT running",
+          r->n_optional, pass->name);
+  return run;
+}
+
+static bool verify(Run *r, const Pass *pass) {
+  if (!r->o->verify_each || module_verify(r->m, r->d)) return true;
+  diag_error(r->d, NULL,
+             "after pass '%s': the module is not what phase '%s' promises; "
+             "this is a mistake of nnaot",
+             pass->name, phase_name[r->m->phase]);
+  dump_broken(&r->dump, r->m, pass, r->d);
+  return false;
+}
+
+static void timed(Run *r, const char *what, double start) {
+  Timing timing = {what, clock_seconds() - start};
+  vec_push(r->arena, &r->timings, timing);
+  if (r->o->timed) r->o->timed(r->o->timed_to, what, timing.seconds);
+}
+
+// A module whose types are those of parts cannot say any more what the whole was.
+static void begin_proof(Run *r) {
+  double start = clock_seconds();
+  if (r->o->unproved || r->model || r->m->phase >= PHASE_local) return;
+  r->model = module_clone(r->m);
+  timed(r, "prove", start);
+}
+
+static bool prove_plan(Run *r) {
+  const Pass *pass = r->unproved;
+  double start = clock_seconds();
+  if (!pass) return true;
+  r->unproved = NULL;
+  bool ok = (r->o->verify_each || module_verify(r->m, r->d)) && prove(r->model, r->m, r->d);
+  timed(r, "prove", start);
+  if (ok) return true;
+  diag_error(r->d, NULL,
+             "after pass '%s': the ranks do not compute what the model says; "
+             "this is a mistake of nnaot",
+             pass->name);
+  dump_broken(&r->dump, r->m, pass, r->d);
+  return false;
+}
+
+static bool end_proof(Run *r) {
+  bool ok = prove_plan(r);
+  if (r->model) module_free(r->model);
+  r->model = NULL;
+  return ok;
+}
+
+// How many turns ops have; -1 where they are out of order.
+static int count_turns(const Module *m) {
+  int n = 0;
+  for_each_graph(g, m) {
+    if (!g->entry) continue;
+    if (graph_out_of_turn(g)) return -1;
+    int turn = 0;
+    for_each_op(op, g) {
+      n += op->turn != turn && op->turn;
+      if (op->turn) turn = op->turn;
+    }
+  }
+  return n;
+}
+
+// A pass that may be skipped and that would break or lose what op_order wants is: it is tried
+// first.
+static bool keeps_turns(Run *r, PassOptions *step) {
+  int n = step->pass->may_skip ? count_turns(r->m) : 0;
+  if (n == 0) return true;
+  Module *trial = module_clone(r->m);
+  Diag *d = diag_new(stderr);
+  PassOptions alone = *step;
+  Stats stats = {.arena = r->arena};
+  diag_quiet(d, true);
+  alone.stats = &stats;
+  alone.run = r->o;
+  alone.scratch = arena_new();
+  bool keeps = !alone.pass->run(trial, &alone, d) || count_turns(trial) == n; // it will say what
+  arena_free(alone.scratch);
+  diag_free(d);
+  module_free(trial);
+  if (!keeps)
+    diag_warning(r->d, NULL, "pass '%s' is left out: it would change the order that op_order wants",
+                 step->pass->name);
+  return keeps;
+}
+
+static bool run_pass(Run *r, PassOptions *step) {
+  const Pass *pass = step->pass;
+  if (!check_phase(r, pass)) return false;
+  if (!bisect(r, pass) || !keeps_turns(r, step)) return true;
+  if (pass->proved)
+    begin_proof(r);
+  else if (!end_proof(r))
+    return false;
+  dump_before(&r->dump, r->m, pass);
+
+  double start = clock_seconds();
+  step->stats = &r->stats;
+  step->run = r->o;
+  step->scratch = arena_new();
+  bool ok = pass->run(r->m, step, r->d);
+  arena_free(step->scratch);
+  timed(r, pass->name, start);
+  if (!ok) return false;
+
+  if (!pass->keep) r->m->phase = pass->to;
+  if (!dump_after(&r->dump, r->m, pass, r->d) || !verify(r, pass)) return false;
+  if (r->model && pass->proved) r->unproved = pass;
+  return !r->o->verify_each || prove_plan(r);
+}
+
+// -- All of them -----------------------------------------------------------------------------
+
+static void print_times(const Run *r) {
+  double total = 0;
+  for (int i = 0; i < r->timings.n; i++)
+    total += r->timings.at[i].seconds;
+  fprintf(r->dump.out, "%10s %6s  %s\n", "seconds", "share", "pass");
+  for (int i = 0; i < r->timings.n; i++)
+    fprintf(r->dump.out, "%10.4f %5.1f%%  %s\n", r->timings.at[i].seconds,
+            total > 0 ? 100 * r->timings.at[i].seconds / total : 0, r->timings.at[i].what);
+  fprintf(r->dump.out, "%10.4f %5.1f%%  total\n", total, total > 0 ? 100.0 : 0.0);
+}
+
+static void print_stats(const Run *r, FILE *out) {
+  for (int i = 0; i < r->stats.list.n; i++)
+    fprintf(out, "%s: %" PRId64 " %s\n", r->stats.list.at[i].pass, r->stats.list.at[i].n,
+            r->stats.list.at[i].what);
+}
+
+static bool run_steps(Run *r, Steps *steps) {
+  if (r->o->verify_each && !module_verify(r->m, r->d)) return false;
+  if (!dump_input(&r->dump, r->m, r->d)) return false;
+  for (int i = 0; i < steps->n; i++) {
+    if (!run_pass(r, &steps->at[i])) return false;
+    if (r->o->stop_after && !strcmp(r->o->stop_after, steps->at[i].pass->name)) break;
+  }
+  return true;
+}
+
+bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Diag *d) {
+  Run r = {.m = m, .o = o, .d = d, .arena = arena_new()};
+  Steps steps = {0};
+  r.stats.arena = r.arena;
+  bool ok = pipeline_parse(pipeline, r.arena, &steps, d);
+  if (ok) {
+    ok = dump_start(&r.dump, o, &steps, d) && run_steps(&r, &steps) && prove_plan(&r);
+    if (r.model) module_free(r.model);
+    if (o->time_passes) print_times(&r);
+    if (o->stats) print_stats(&r, r.dump.out);
+    if (o->counts) print_stats(&r, o->counts);
+    dump_end(&r.dump);
+  }
+  arena_free(r.arena);
+  return ok;
+}

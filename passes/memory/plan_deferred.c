@@ -1,0 +1,69 @@
+// Blocks of what a step owes to the next one (ir/analysis/deferred.h): see plan_blocks.h.
+//
+//     step   op 1 … due … 20 … 31 | 1 … due … 20 …        %r = all_reduce … at 20, and %w1 = sgd %w, %r
+//     %r                   ──────────────                 owed, due before op 7: from 20 to the end, and
+//     %n                                ───               again to 7; what owed ops make is there from 7
+//
+// In the order of the graph owed ops are the last; here their times become those of the ops that
+// they are due before.
+
+#include "ir/analysis/deferred.h"
+
+#include "ir/op.h"
+#include "plan_blocks.h"
+
+typedef struct Due {
+  int64_t first, end; // times of owed ops, and behind them
+  const int64_t *of;  // by time from `first` on
+} Due;
+
+static Due find_due(const Planner *p) {
+  const Op *first = graph_first_owed(p->g);
+  const int64_t *due = graph_owed_due(p->g, p->scratch);
+  Due d = {op_time(first), graph_end(p->g), NULL};
+  int64_t *of = arena_array(p->scratch, int64_t, d.end - d.first);
+  for (const Op *op = first; op; op = op->next)
+    of[op_time(op) - d.first] = due[op->id];
+  d.of = of;
+  return d;
+}
+
+// When an owed op of this time runs in the step after; -1: there is none.
+static int64_t due_at(const Due *d, int64_t time) {
+  return time >= d->first && time < d->end ? d->of[time - d->first] : -1;
+}
+
+static bool is_owed(const Value *v) {
+  return v->def && v->def->owed && !(op_info[v->def->kind].traits & VIEW);
+}
+
+static void find_again(const Planner *p, const Due *d, Block *b) {
+  Life life = {INT64_MAX, -1};
+  for (int i = 0; i < b->member.n; i++) {
+    const Life *of = &p->life[b->member.at[i]->id];
+    if (is_owed(b->member.at[i])) continue;
+    int64_t due = due_at(d, of->to);
+    life.from = earlier(life.from, of->from);
+    life.to = later(life.to, due < 0 ? of->to : d->end);
+    b->again = later(b->again, due);
+  }
+  for (int i = 0; i < b->member.n; i++) {
+    const Life *of = &p->life[b->member.at[i]->id];
+    if (!is_owed(b->member.at[i])) continue;
+    int64_t from = due_at(d, of->from), due = due_at(d, of->to), to = due < 0 ? of->to : due;
+    if (b->again && due >= 0) {
+      b->again = later(b->again, to); // over what it reads
+      continue;
+    }
+    life.from = earlier(life.from, from);
+    life.to = later(life.to, to);
+  }
+  b->life = life;
+}
+
+void owed_find(Planner *p) {
+  if (!graph_first_owed(p->g)) return;
+  Due due = find_due(p);
+  for (int i = 0; i < p->block.n; i++)
+    if (!p->block.at[i]->kept) find_again(p, &due, p->block.at[i]);
+}

@@ -1,0 +1,273 @@
+// Memory planning: a place in one slab for every value.
+//
+//     %y = linear %x, %w  : f32[4,6]          %y = linear %x, %w  : f32[4,6] at 256
+//     %z = fused @f %y    : f32[4,6]     =>   %z = fused @f %y    : f32[4,6] at 256     in place
+//     %p = linear %z, %v  : f32[4,2]          %p = linear %z, %v  : f32[4,2] at 384
+//     %w1 = sgd %w, %g …  : f32[8,6]          %w1 = sgd %w, %g …  : f32[8,6] at 0       where %w is
+//
+// What lasts from step to step (weights, states, scalars) comes first and never moves; @eval finds
+// its weights where @train has them.  The rest of each graph shares what is left.
+//
+// First values are gathered in blocks (plan_blocks.h): views, what is made in place and what is
+// packed with what it is in.  Constants have no place: they are part of the program.
+//
+// Then blocks get offsets, the largest first, each in the smallest gap that blocks alive at the
+// same time leave (greedy by size; Pisarchyk and Lee, "Efficient memory management for deep neural
+// net inference", 2020, section 5).  Blocks on meshes that have no device in common are not in each
+// other's way, and what is on the most devices comes first: so a stage of a pipeline does not pay
+// for the weights of another, and a device's slab ends where the last value on its meshes does.
+// With `apart` blocks do not share bytes: a search only asks what is in the place of what
+// (planner/search/lives.h).  What is in host memory (ir/analysis/place.h) has places in a slab
+// there, by the same rules.
+//
+// What owed ops read (ir/analysis/deferred.h) is there from its op to the end of the step, and from
+// the beginning of the next until they have read it (plan_deferred.c).
+//
+// In a loop with a schedule a rank is in several slices at once, and a block has as many slots as
+// it needs, one behind the other (plan_slots.c).
+//
+// Ops that run once per step are moved before and behind the ones that run once per micro-batch
+// (ir/analysis/place.h).
+
+#include <limits.h>
+#include <stdlib.h>
+
+#include "ir/analysis/place.h"
+#include "ir/op.h"
+#include "pass.h"
+#include "plan_blocks.h"
+
+static int64_t round_up(int64_t bytes, int64_t align) {
+  return (bytes + align - 1) / align * align;
+}
+
+static int64_t aligned(const Planner *p, int64_t bytes) {
+  return round_up(bytes, p->align);
+}
+
+// -- Offsets -----------------------------------------------------------------------------------
+
+int64_t block_bytes(const Planner *p, const Block *b) {
+  return aligned(p, b->bytes) * (b->slots > 1 ? b->slots : 1);
+}
+
+static Taken taken_by(const Planner *p, const Block *b) {
+  return (Taken){b->offset, block_bytes(p, b), b->life, b->member.at[0], b->again};
+}
+
+// Gives `b` an offset among the blocks that have one, and puts it in.
+static void place_block(Planner *p, Gaps *placed, Block *b) {
+  Taken taken = taken_by(p, b);
+  b->offset = taken.offset = gaps_best(placed, &taken);
+  p->looked_at += gaps_looked_at(placed);
+  gaps_add(placed, &taken);
+}
+
+// -- What lasts from step to step --------------------------------------------------------------
+
+// The place that a graph before gave to the parameter of this name, or -1.
+static int64_t kept_before(const Planner *p, const Value *param) {
+  for (int i = 0; i < p->before.n; i++) {
+    const Value *v = table_find(p->before.at[i], (int)param->role, param->label);
+    if (v && v->type == param->type && v->layout == param->layout && v->host == param->host)
+      return v->offset;
+  }
+  return -1;
+}
+
+// On how many devices a value is.
+static int width_of(const Value *v) {
+  return v->layout && v->layout->mesh ? v->layout->mesh->n_devices : 1;
+}
+
+// The widest below `width` of what the graph keeps; 0 if there is none.
+static int next_width(const Graph *g, int width) {
+  int most = 0;
+  for (int i = 0; i < g->n_params; i++) {
+    int own = width_of(g->params[i]);
+    if (param_kept(g->params[i]) && own < width && own > most) most = own;
+  }
+  return most;
+}
+
+static void place_kept_of(Planner *p, Graph *g, int width) {
+  for (int i = 0; i < g->n_params; i++) {
+    Value *v = g->params[i];
+    if (!param_kept(v) || width_of(v) != width) continue;
+    v->offset = kept_before(p, v);
+    if (v->offset >= 0) continue;
+    Block *b = arena_one(p->scratch, Block);
+    *b = (Block){.bytes = type_bytes(v->type), .life = {0, INT64_MAX}, .kept = true};
+    vec_push(p->scratch, &b->member, v);
+    place_block(p, value_on_host(v) ? p->host_gaps : p->kept_gaps, b);
+    vec_push(p->scratch, &p->kept, b);
+    v->offset = b->offset;
+  }
+}
+
+static void place_kept(Planner *p, Graph *g) {
+  for (int width = next_width(g, INT_MAX); width; width = next_width(g, width))
+    place_kept_of(p, g, width);
+  vec_push(p->scratch, &p->before, graph_params_by_label(g, p->scratch));
+}
+
+// -- All of it ---------------------------------------------------------------------------------
+
+static int by_size(const void *x, const void *y) {
+  const Block *a = *(Block *const *)x, *b = *(Block *const *)y;
+  int wide = width_of(a->member.at[0]), other = width_of(b->member.at[0]);
+  if (wide != other) return wide < other ? 1 : -1;
+  int64_t bytes = a->bytes * (a->slots ? a->slots : 1),
+          other_bytes = b->bytes * (b->slots ? b->slots : 1);
+  if (bytes != other_bytes) return bytes < other_bytes ? 1 : -1;
+  return (a->life.from > b->life.from) - (a->life.from < b->life.from);
+}
+
+// Each behind the other, for whoever asks which values share a block.
+static void place_apart(Planner *p) {
+  int64_t end = 0;
+  for (int i = 0; i < p->kept.n; i++)
+    end = later(end, p->kept.at[i]->offset + aligned(p, p->kept.at[i]->bytes));
+  for (int i = 0; i < p->block.n; i++) {
+    Block *b = p->block.at[i];
+    if (b->kept) continue;
+    b->offset = end;
+    end += block_bytes(p, b);
+  }
+}
+
+static void place_blocks(Planner *p) {
+  Blocks order = {0};
+  Gaps *placed = gaps_new(p->scratch, p->meets), *host = gaps_new(p->scratch, p->meets);
+  for (int i = 0; i < p->kept.n; i++) {
+    Taken taken = taken_by(p, p->kept.at[i]);
+    gaps_add(value_on_host(p->kept.at[i]->member.at[0]) ? host : placed, &taken);
+  }
+  for (int i = 0; i < p->block.n; i++)
+    if (!p->block.at[i]->kept) vec_push(p->scratch, &order, p->block.at[i]);
+  if (order.n) qsort(order.at, (size_t)order.n, sizeof *order.at, by_size);
+  for (int i = 0; i < order.n; i++) {
+    place_block(p, value_on_host(order.at[i]->member.at[0]) ? host : placed, order.at[i]);
+    p->unshared += block_bytes(p, order.at[i]);
+  }
+}
+
+static void order_parts(Planner *p, Graph *g) {
+  enum { BEGIN, LOOP, UPDATE, OWED, N_PARTS };
+  const bool *begin = graph_begin_ops(g, p->scratch), *update = graph_update_ops(g, p->scratch);
+  Vec(Op *) part[N_PARTS] = {{0}};
+  for_each_op(op, g)
+    vec_push(p->scratch,
+             &part[begin[op->id]    ? BEGIN
+                   : op->owed       ? OWED
+                   : update[op->id] ? UPDATE
+                                    : LOOP],
+             op);
+  for (int k = 0; k < N_PARTS; k++)
+    for (int i = 0; i < part[k].n; i++)
+      op_move_before(part[k].at[i], NULL);
+  graph_renumber(g);
+}
+
+// What runs once in a step cannot have its turn among what runs for every micro-batch.
+static bool check_turns(const Planner *p, const Graph *g) {
+  const Op *late = graph_out_of_turn(g);
+  if (!late) return true;
+  return diag_error(p->d, late->loc,
+                    "%s cannot run where op_order wants it: what runs once in a step stands before "
+                    "all micro-batches, or behind them",
+                    op_info[late->kind].name);
+}
+
+bool planner_find_blocks(Planner *p, Graph *g) {
+  p->g = g;
+  graph_renumber(g);
+  order_parts(p, g);
+  if (!check_turns(p, g)) return false;
+  p->life = graph_lives(g, p->scratch);
+  p->place = arena_array(p->scratch, BlockPlace, g->n_values);
+  p->bucket = arena_array(p->scratch, Op *, g->n_values);
+  p->bucket_at = arena_array(p->scratch, int64_t, g->n_values);
+  p->target = arena_array(p->scratch, Value *, g->n_values);
+  p->pack_block = arena_array(p->scratch, Block *, g->n_ops);
+  p->block.n = 0;
+  slots_begin(p);
+  blocks_make(p);
+  owed_find(p);
+  if (p->stays) slots_find(p);
+  return true;
+}
+
+static bool plan_graph(Planner *p, Graph *g) {
+  if (!planner_find_blocks(p, g)) return false;
+  if (p->apart)
+    place_apart(p);
+  else
+    place_blocks(p);
+  for (int i = 0; i < p->block.n; i++) {
+    const Block *b = p->block.at[i];
+    for (int k = 0; k < b->member.n; k++) {
+      Value *v = b->member.at[k];
+      v->offset = b->offset + p->place[v->id].at;
+      v->slots = b->slots;
+      v->stride = b->slots ? aligned(p, b->bytes) : 0;
+    }
+  }
+  return true;
+}
+
+Planner planner_begin(Module *m, Target target, Arena *scratch, Diag *d) {
+  Planner p = {.m = m, .scratch = scratch, .d = d, .align = target_info[target].align};
+  p.meets = module_meets(m, p.scratch);
+  p.kept_gaps = gaps_new(p.scratch, p.meets);
+  p.host_gaps = gaps_new(p.scratch, p.meets);
+  for_each_graph(g, m)
+    if (g->entry) place_kept(&p, g);
+  return p;
+}
+
+// Where the last value ends on the device that needs most, with all of them or what lasts alone.
+static int64_t largest_end(const Planner *p, const int64_t *ends) {
+  int n;
+  const int *device = module_devices(p->m, p->scratch, &n);
+  int64_t end = 0;
+  for (int i = 0; i < n; i++)
+    end = later(end, device_end(p->m, ends, device[i]));
+  return aligned(p, end);
+}
+
+static bool brings_any(const Graph *g) {
+  for_each_op(op, g)
+    if (op->kind == OP_swap_in && !op->in[0].value->def) return true;
+  return false;
+}
+
+// In a pipeline without the pass offload nothing brings what a plan has marked: that stays here.
+static void keep_unbrought(Module *m) {
+  for_each_graph(g, m)
+    if (brings_any(g)) return;
+  for_each_graph(g, m)
+    for (int i = 0; i < g->n_params; i++)
+      g->params[i]->host = false;
+}
+
+bool pass_plan_memory(Module *m, const PassOptions *o, Diag *d) {
+  Target target;
+  if (!opt_target(o, &target, d)) return false;
+  keep_unbrought(m);
+  Planner p = planner_begin(m, target, opt_scratch(o), d);
+  p.apart = opt_bool(o, "apart", false);
+  int64_t kept = largest_end(&p, mesh_ends(m, p.scratch));
+  for_each_graph(g, m)
+    if (g->entry && !plan_graph(&p, g)) return false;
+  m->slab_bytes = largest_end(&p, mesh_ends(m, p.scratch));
+  m->host_bytes = largest_end(&p, mesh_host_ends(m, p.scratch));
+  opt_stat(o, m->slab_bytes, "bytes at the peak");
+  opt_stat(o, kept, "bytes kept from step to step");
+  opt_stat(o, m->slab_bytes - kept, "bytes of values that come and go");
+  if (m->host_bytes) opt_stat(o, m->host_bytes, "bytes in host memory");
+  opt_stat(o, p.unshared, "bytes if those did not share");
+  opt_stat(o, p.in_place, "values made in place");
+  opt_stat(o, p.looked_at, "blocks looked at for gaps");
+  return true;
+}

@@ -1,0 +1,99 @@
+// Slices that are there together, in a loop with a schedule (ir/schedule.h): see plan_blocks.h.
+//
+//     run devices=0 F0 F0 F0 B0 F0 B0 …          %h of F0, which B0 reads:   at 4096 slots=3:1024
+//
+// A rank is in several slices at once.  What is made in one segment and read in another has then as
+// many slots as slices of it are there together, one behind the other (ir/analysis/live_ranges.h
+// says from when to when each is); its block lives while any of its slices does.
+
+#include "ir/op.h"
+#include "plan_blocks.h"
+
+// When the block is taken on a run, slice by slice; false: it is not there.
+static bool block_stays(const Planner *p, const Block *b, int run, Stay *out) {
+  bool there = false;
+  int slices = module_slices(p->m);
+  for (int i = 0; i < b->member.n; i++) {
+    const Stay *stay = stays_of(p->stays, b->member.at[i], run);
+    for (int m = 0; stay && m < slices; m++) {
+      out[m].from = there ? earlier(out[m].from, stay[m].from) : stay[m].from;
+      out[m].to = there ? later(out[m].to, stay[m].to) : stay[m].to;
+    }
+    there |= stay != NULL;
+  }
+  for (int i = 0; there && i < b->wait.n; i++)
+    for (int m = 0; b->wait.at[i]->segment && m < slices; m++)
+      out[m].to = later(out[m].to, stays_segment_end(p->stays, b->wait.at[i], run, m));
+  return there;
+}
+
+// How many slices are there at the most, of which each ends after the one before.
+static int count_slots(const Stay *stay, int slices) {
+  int most = 1;
+  for (int m = 0, k = 0; m < slices; m++) {
+    while (k < slices && stay[k].from <= stay[m].to)
+      k++;
+    if (k - m > most) most = k - m;
+  }
+  return most;
+}
+
+// In which op times the run's segments find something of it.
+static Life life_in_run(const Planner *p, const Stay *stay, int run) {
+  const RankRun *r = &p->g->schedule->run.at[run];
+  Life life = {INT64_MAX, -1};
+  for (int m = 0; m < module_slices(p->m); m++) {
+    int first = stays_action(p->stays, stay[m].from), last = stays_action(p->stays, stay[m].to);
+    for (int i = first; i <= last; i++) {
+      const Life *segment = &p->segment[r->action.at[i].segment];
+      if (!r->action.at[i].segment) continue;
+      int64_t from = i == first ? stays_op_time(p->stays, stay[m].from) : segment->from;
+      int64_t to = i == last ? stays_op_time(p->stays, stay[m].to) : segment->to;
+      life.from = earlier(life.from, earlier(later(from, segment->from), segment->to));
+      life.to = later(life.to, later(earlier(to, segment->to), segment->from));
+    }
+  }
+  return life;
+}
+
+static void count_stays(Planner *p, Block *b, Stay *stay) {
+  Life life = {INT64_MAX, -1};
+  int slots = 1;
+  bool all_stay = true;
+  for (int i = 0; i < b->member.n; i++) {
+    const Value *v = b->member.at[i];
+    // Rows of the first slice are there before what comes before the loop.
+    if (value_stays(v) && !v->def) life.from = 0;
+    if (value_stays(v)) continue;
+    all_stay = false;
+    life.from = earlier(life.from, p->life[v->id].from);
+    life.to = later(life.to, p->life[v->id].to);
+  }
+  for (int r = 0; r < p->g->schedule->run.n; r++) {
+    if (!block_stays(p, b, r, stay)) continue;
+    Life own = life_in_run(p, stay, r);
+    slots = (int)later(slots, count_slots(stay, module_slices(p->m)));
+    life.from = earlier(life.from, own.from);
+    life.to = later(life.to, own.to);
+  }
+  if (life.to >= 0) b->life = life; // else it is on no run
+  b->slots = all_stay && slots > 1 ? slots : 0;
+}
+
+void slots_find(Planner *p) {
+  Stay *stay = arena_array(p->scratch, Stay, module_slices(p->m));
+  for (int i = 0; i < p->block.n; i++)
+    if (!p->block.at[i]->kept) count_stays(p, p->block.at[i], stay);
+}
+
+void slots_begin(Planner *p) {
+  p->stays = NULL;
+  if (!p->g->schedule) return;
+  p->stays = stays_new(p->g, p->scratch);
+  p->segment = arena_array(p->scratch, Life, p->g->schedule->segment.n + 1);
+  for_each_op(op, p->g) {
+    Life *life = &p->segment[op->segment];
+    if (!life->from) life->from = op_time(op);
+    life->to = op_time(op);
+  }
+}

@@ -1,0 +1,256 @@
+// Swap: what backward reads of some ops goes to host memory, and comes back before it is read.
+//
+//     %h = linear %x, %w     away=1          %h = linear %x, %w
+//     …                                      %1 = swap_out %h
+//     %k = linear %g, %v     away=2          …
+//     …                            =>        %k = linear %g, %v
+//                                            %2 = swap_wait %1, %h           %h is in the way no more
+//     %5 = gelu_back %k, %dy  backward       %3 = swap_in %2       backward
+//                                            %5 = gelu_back %k, %dy  backward
+//     %6 = gelu_back %h, %d   backward       %4 = swap_wait %3, %2 backward
+//                                            %6 = gelu_back %4, %d   backward
+//
+// The program of a plan says which ops, as lists (`swap`); `away` is the number of the list, and a
+// list mostly is a layer.  Copies go on while ranks compute: out of a list while the next list runs
+// forward, and back while that one runs backward.  So what is on the device is of two lists.  The
+// last list has none behind it: its values are waited for at its end, and fetched where they are
+// read, or, in a schedule, from where that segment begins.
+//
+// This pass stands behind all that makes or joins kernels, so that it sees what really is kept:
+// results of ops of forward that ops of backward read, themselves or as views.  What is computed
+// anew is not among them.  What begins before the loop, is read by what runs once, or moves to
+// other ranks for backward, stays on the device.
+
+#include "base/vec.h"
+#include "ir/analysis/local.h"
+#include "ir/analysis/place.h"
+#include "ir/op.h"
+#include "pass.h"
+
+#include <string.h>
+
+// What is made by the ops of one list in one segment, on one mesh.
+typedef struct List {
+  int number, segment;
+  const Mesh *mesh;
+  Op *last;       // of its ops of forward
+  Op *first_back; // the first op of backward that reads what it makes
+} List;
+
+// A value that goes away.
+typedef struct Away {
+  Value *v, *out, *back;
+  List *list;
+  Op *first; // of backward that reads it
+} Away;
+
+typedef struct Swap {
+  Graph *g;
+  Diag *d;
+  const bool *begin, *update; // by op id
+  Arena *scratch;
+  Vec(List *) list; // in the order of their last ops
+  Vec(Away) away;
+  int64_t bytes;
+} Swap;
+
+static bool is_earlier(const Op *a, const Op *b) {
+  return !b || a->id < b->id;
+}
+
+// -- What goes away ----------------------------------------------------------------------------
+
+// Finds the first reader of backward, of `v` and what is a view of it; false: it cannot go away.
+static bool find_readers(const Swap *s, const Value *v, Op **first) {
+  for_each_use(u, v) {
+    Op *op = u->user;
+    if (!op || s->begin[op->id] || s->update[op->id]) return false;
+    if (op->part == PART_forward && op_is_view(op)) {
+      if (!find_readers(s, op->out[0], first)) return false;
+    } else if (op->part != PART_forward) {
+      if (op->kind == OP_move || op->part != PART_backward) return false;
+      if (is_earlier(op, *first)) *first = op;
+    }
+  }
+  return true;
+}
+
+// The list that an op is of: a cast is of that of what it casts.
+static int number_of(const Op *op) {
+  if (op->away || op->kind != OP_cast || !op->in[0].value->def) return op->away;
+  return op->in[0].value->def->away;
+}
+
+static List *list_of(Swap *s, Op *op) {
+  for (int i = 0; i < s->list.n; i++) {
+    List *l = s->list.at[i];
+    if (l->number == number_of(op) && l->segment == op->segment && l->mesh == op_mesh(op)) return l;
+  }
+  List *l = arena_one(s->scratch, List);
+  *l = (List){.number = number_of(op), .segment = op->segment, .mesh = op_mesh(op)};
+  vec_push(s->scratch, &s->list, l);
+  return l;
+}
+
+static void find_away(Swap *s) {
+  for_each_op(op, s->g) {
+    if (op->part != PART_forward || !number_of(op) || s->begin[op->id] || s->update[op->id])
+      continue;
+    List *l = list_of(s, op);
+    l->last = op;
+    for (int i = 0; i < op->n_out && !op_is_view(op); i++) {
+      Op *first = NULL;
+      if (!find_readers(s, op->out[i], &first) || !first) continue;
+      if (is_earlier(first, l->first_back)) l->first_back = first;
+      vec_push(s->scratch, &s->away, (Away){.v = op->out[i], .list = l, .first = first});
+    }
+  }
+}
+
+// The list that runs next in the same segment, or NULL.
+static const List *next_list(const Swap *s, const List *of) {
+  const List *next = NULL;
+  for (int i = 0; i < s->list.n; i++) {
+    const List *l = s->list.at[i];
+    if (l->segment != of->segment || l->mesh != of->mesh || l->last->id <= of->last->id) continue;
+    if (!next || l->last->id < next->last->id) next = l;
+  }
+  return next;
+}
+
+// -- Where copies begin and end ----------------------------------------------------------------
+
+static const Op *out_until(const Swap *s, const Away *a) {
+  const List *next = next_list(s, a->list);
+  return next ? next->last : a->list->last;
+}
+
+// What is read before it would be away stays.
+static void drop_early(Swap *s) {
+  int n = 0;
+  for (int i = 0; i < s->away.n; i++)
+    if (out_until(s, &s->away.at[i])->id < s->away.at[i].first->id) s->away.at[n++] = s->away.at[i];
+  s->away.n = n;
+}
+
+// Before which op it begins to come back.
+static Op *back_from(const Swap *s, const Away *a) {
+  const List *next = next_list(s, a->list);
+  Op *from = a->first;
+  if (next && next->first_back && next->first_back->segment == a->first->segment)
+    from = next->first_back;
+  else if (a->first->segment)
+    while (from->prev && from->prev->segment == a->first->segment)
+      from = from->prev;
+  bool in_order = from->id > out_until(s, a)->id && from->id <= a->first->id;
+  return in_order && from->part == PART_backward ? from : a->first;
+}
+
+// -- The ops -----------------------------------------------------------------------------------
+
+static Value *copy_op(Swap *s, Op *at, OpKind kind, Value *const *in, int n_in, const Away *a,
+                      TrainPart part) {
+  Origin origin = origin_for(s->g->module->arena, value_origin(a->v), "kept in host memory");
+  origin.part = part;
+  Builder b = {.g = s->g, .at = at, .origin = origin, .d = s->d};
+  Value *v = local_value(&b, kind, in, n_in, NO_ATTRS, a->v->layout);
+  v->def->segment = part == PART_forward ? a->v->def->segment : a->first->segment;
+  return v;
+}
+
+static void go_out(Swap *s, Away *a) {
+  a->out = copy_op(s, a->v->def->next, OP_swap_out, &a->v, 1, a, PART_forward);
+}
+
+// Behind `last`, and what was put there before.
+static void wait_out(Swap *s, Away *a, const Op *last) {
+  Op *at = last->next;
+  while (at && (at->kind == OP_swap_out || at->kind == OP_swap_wait))
+    at = at->next;
+  Value *in[] = {a->out, a->v};
+  a->out = copy_op(s, at, OP_swap_wait, in, 2, a, PART_forward);
+}
+
+static void come_back(Swap *s, Away *a, Op *from) {
+  a->back = copy_op(s, from, OP_swap_in, &a->out, 1, a, PART_backward);
+}
+
+// Those that read `v`, or what is a view of it, in backward read `by`.
+static bool read_back(Swap *s, Value *v, Value *by, const Away *a) {
+  for (Use *u = v->uses, *next; u; u = next) {
+    next = u->next;
+    Op *op = u->user;
+    if (op->kind == OP_swap_out || (op->kind == OP_swap_wait && op->in[1].value == v)) continue;
+    if (op->part == PART_backward) {
+      op_set_in(op, u->index, by);
+    } else if (op_is_view(op)) {
+      Op *first = NULL;
+      if (!find_readers(s, op->out[0], &first) || !first) continue;
+      Op *view = op_copy(s->g, a->first, op, &by, s->d);
+      if (!view) return false;
+      memcpy(view->split, op->split, sizeof view->split);
+      view->out[0]->layout = op->out[0]->layout;
+      view->part = PART_backward;
+      view->turn = view->away = 0;
+      view->segment = a->first->segment;
+      if (!read_back(s, op->out[0], view->out[0], a)) return false;
+    }
+  }
+  return true;
+}
+
+static bool wait_back(Swap *s, Away *a) {
+  Value *in[] = {a->back, a->out};
+  Value *y = copy_op(s, a->first, OP_swap_wait, in, 2, a, PART_backward);
+  s->bytes += type_bytes(y->type);
+  return read_back(s, a->v, y, a);
+}
+
+static bool swap(Swap *s) {
+  const Op **until = arena_array(s->scratch, const Op *, s->away.n);
+  Op **from = arena_array(s->scratch, Op *, s->away.n);
+  for (int i = 0; i < s->away.n; i++) {
+    until[i] = out_until(s, &s->away.at[i]);
+    from[i] = back_from(s, &s->away.at[i]);
+  }
+  for (int i = 0; i < s->away.n; i++)
+    go_out(s, &s->away.at[i]);
+  for (int i = 0; i < s->away.n; i++)
+    wait_out(s, &s->away.at[i], until[i]);
+  for (int i = s->away.n; i-- > 0;) // the last is read first
+    come_back(s, &s->away.at[i], from[i]);
+  for (int i = 0; i < s->away.n; i++)
+    if (!wait_back(s, &s->away.at[i])) return false;
+  return true;
+}
+
+// The lists are done with.
+static void end_lists(Module *m) {
+  for_each_graph(g, m)
+    for_each_op(op, g)
+      op->away = 0;
+}
+
+bool pass_swap(Module *m, const PassOptions *o, Diag *d) {
+  int64_t n = 0, bytes = 0;
+  for_each_graph(g, m) {
+    Swap s = {.g = g, .d = d, .scratch = opt_scratch(o)};
+    bool any = false;
+    for_each_op(op, g)
+      any |= op->away != 0;
+    if (!g->entry || !any) continue;
+    graph_renumber(g);
+    s.begin = graph_begin_ops(g, s.scratch);
+    s.update = graph_update_ops(g, s.scratch);
+    find_away(&s);
+    drop_early(&s);
+    if (!swap(&s)) return false;
+    n += s.away.n;
+    bytes += s.bytes;
+    graph_renumber(g);
+  }
+  end_lists(m);
+  opt_stat(o, n, "values to host memory and back");
+  opt_stat(o, bytes, "bytes of them");
+  return true;
+}

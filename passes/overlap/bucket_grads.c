@@ -1,0 +1,188 @@
+// Gradient packing: reduces gradients in buckets, in the order they are ready (TAP, section 4.7.1).
+//
+//     %g2 = linear_back_w …                       %g2 = linear_back_w …
+//     %r2 = all_reduce %g2 axis=dp                %g1 = linear_back_w …
+//     %g1 = linear_back_w …                =>     %b = pack %g2, %g1
+//     %r1 = all_reduce %g1 axis=dp                %r = all_reduce %b axis=dp
+//     %w1 = sgd %w, %r1, …                        %r2 = unpack %r offset=0 shape=…
+//                                                 %r1 = unpack %r offset=4096 shape=…
+//                                                 %w1 = sgd %w, %r1, …
+//
+// One collective per small gradient would pay its latency each time; one collective for all would
+// start only when backward is over.  A bucket is closed when it holds `bucket` bytes (default 4
+// MiB), so that its reduction runs while backward goes on to the next; where somebody reads one of
+// its members; or when it has as many as an op can have operands.
+//
+// There is a bucket for each group of ranks and layout: on a mesh dp=2, tp=2 one for gradients that
+// tp cuts by rows, one for those that it does not cut.  The sums of squares for the norm of all
+// gradients, where some of these are cut, are neighbours and share one, too.
+//
+// Where a rank wants its part of such a sum only, that is sliced off behind the bucket.
+//
+// Where a plan has no barrier between steps (defer_updates.c), what a step reports is not in a
+// bucket with gradients, which may be on their way longer.
+//
+// What is wanted much sooner than the rest of its bucket, as the statistics of a batch
+// normalisation, goes alone.  Packing costs no copy: plan_memory places the members inside the
+// bucket.
+
+#include "bucket_grads.h"
+
+#include "base/vec.h"
+#include "ir/analysis/origin.h"
+#include "ir/op.h"
+#include "ir/split.h"
+#include "pass.h"
+
+bool is_all_reduced(const Layout *from, const Layout *to) {
+  for (int a = 0; a < from->n_axes; a++)
+    if (from->axis[a].kind == SBP_P ? to->axis[a].kind != SBP_B
+                                    : !sbp_equal(from->axis[a], to->axis[a]))
+      return false;
+  return from != to;
+}
+
+enum { SOON = 64 }; // ops: what is read before them does not join a bucket that is read after
+
+typedef struct Bucket {
+  Vec(Op *) member; // the all_reduces, in order; none: closed
+  int64_t bytes;
+  int64_t first_read; // the id of the first op that reads a member
+} Bucket;
+
+typedef struct Packer {
+  Graph *g;
+  Arena *scratch;
+  Diag *d;
+  int64_t limit;
+  Vec(Bucket) open;
+  int64_t buckets, packed;
+} Packer;
+
+static int64_t first_read(const Op *op) {
+  int64_t first = INT64_MAX;
+  for_each_use(u, op->out[0])
+    if (u->user && u->user->id < first) first = u->user->id;
+  return first;
+}
+
+// Replaces the members' collectives by one of their bucket, where the last of them stood.
+static bool close_bucket(Packer *p, Bucket *bucket) {
+  int n = bucket->member.n;
+  bucket->member.n = 0;
+  bucket->bytes = 0;
+  if (n < 2) return true;
+  Op *last = bucket->member.at[n - 1];
+  Builder b = {.g = p->g, .at = last->next, .d = p->d};
+  b.origin = op_origin(op_of_latest_part(bucket->member.at, n));
+  Value **in = arena_array(p->scratch, Value *, n);
+  for (int i = 0; i < n; i++)
+    in[i] = bucket->member.at[i]->in[0].value;
+  Value *packed = build(&b, OP_pack, in, n, NO_ATTRS);
+  Value *sum = build(&b, OP_all_reduce, IN(packed), ATTRS(a_s("axis", attr_s(last, "axis"))));
+  if (!sum) return false;
+  packed->layout = in[0]->layout;
+  sum->layout = last->out[0]->layout;
+  int64_t offset = 0;
+  for (int i = 0; i < n; i++) {
+    Op *reduce = bucket->member.at[i];
+    const Type *t = reduce->out[0]->type;
+    b.origin = op_origin(reduce);
+    Value *one = build(&b, OP_unpack, IN(sum),
+                       ATTRS(a_i("offset", offset), a_list("shape", t->dim, t->rank)));
+    if (!one) return false;
+    one->layout = sum->layout;
+    value_replace(reduce->out[0], one);
+    op_erase(reduce);
+    offset += pack_length(t);
+  }
+  p->buckets++;
+  p->packed += n;
+  return true;
+}
+
+// Buckets hold gradients that are replicated along the same axis and have one element type.
+static bool same_group(const Op *a, const Op *b) {
+  return str_equal(attr_s(a, "axis"), attr_s(b, "axis")) &&
+         a->out[0]->type->dtype == b->out[0]->type->dtype &&
+         a->in[0].value->layout == b->in[0].value->layout;
+}
+
+// The open bucket of the op's group, or a new one.
+static Bucket *bucket_of(Packer *p, const Op *op) {
+  for (int i = 0; i < p->open.n; i++)
+    if (p->open.at[i].member.n && same_group(p->open.at[i].member.at[0], op)) return &p->open.at[i];
+  for (int i = 0; i < p->open.n; i++)
+    if (!p->open.at[i].member.n) return &p->open.at[i];
+  vec_push(p->scratch, &p->open, (Bucket){0});
+  return &p->open.at[p->open.n - 1];
+}
+
+static bool put(Packer *p, Op *op) {
+  const Type *t = op->out[0]->type;
+  Bucket *bucket = bucket_of(p, op);
+  int64_t first = first_read(op);
+  if (!bucket->member.n) bucket->first_read = INT64_MAX;
+  int64_t soon = op->id + SOON;
+  bool later =
+      bucket->first_read >= soon && bucket->first_read < INT64_MAX; // an output is not read
+  if (bucket->member.n && first < soon && later) return true;
+  vec_push(p->scratch, &bucket->member, op);
+  bucket->bytes += pack_length(t) * dtype_bytes[t->dtype];
+  if (first < bucket->first_read) bucket->first_read = first;
+  bool full = bucket->bytes >= p->limit || bucket->member.n == MAX_TERMS;
+  return !full || close_bucket(p, bucket);
+}
+
+// Closes what the op with this id, or one before it, reads.
+static bool close_read(Packer *p, int64_t id) {
+  for (int i = 0; i < p->open.n; i++) {
+    Bucket *bucket = &p->open.at[i];
+    if (bucket->member.n && bucket->first_read <= id && !close_bucket(p, bucket)) return false;
+  }
+  return true;
+}
+
+// A rank's part of a sum is taken where it is read: right behind the sum it would close the bucket.
+// From the end on, so that what was moved is behind: several may go before one reader.
+static void sink_slices(Graph *g) {
+  graph_renumber(g);
+  for (Op *op = g->last, *before; op; op = before) {
+    before = op->prev;
+    const Op *sum = op->kind == OP_local_slice ? op->in[0].value->def : NULL;
+    Op *reader = NULL;
+    for_each_use(u, op->out[0])
+      if (u->user && (!reader || u->user->id < reader->id)) reader = u->user;
+    if (sum && sum->kind == OP_all_reduce) op_move_before(op, reader);
+  }
+}
+
+static bool is_reported(const Op *op) {
+  for_each_use(u, op->out[0])
+    if (!u->user) return true;
+  return false;
+}
+
+static bool pack_graph(Packer *p) {
+  sink_slices(p->g);
+  graph_renumber(p->g);
+  p->open.n = 0;
+  for_each_op_safe(op, p->g) {
+    if (!close_read(p, op->id)) return false;
+    bool packs = op->kind == OP_all_reduce && dtype_class[op->out[0]->type->dtype] == 'F' &&
+                 !(p->g->module->cross_barrier && is_reported(op));
+    if (packs && !put(p, op)) return false;
+  }
+  return close_read(p, INT64_MAX);
+}
+
+bool pass_pack_grads(Module *m, const PassOptions *o, Diag *d) {
+  Packer p = {.scratch = opt_scratch(o), .d = d, .limit = opt_int(o, "bucket", PACK_BUCKET)};
+  for_each_graph(g, m) {
+    p.g = g;
+    if (g->entry && !pack_graph(&p)) return false;
+  }
+  opt_stat(o, p.buckets, "buckets");
+  opt_stat(o, p.packed, "gradients packed");
+  return true;
+}

@@ -1,0 +1,326 @@
+// Carry: updates that wait for other ranks are done in the step after, right before they are read
+// (ByteScheduler: Peng et al. 2019).
+//
+//     %y  = linear %x, %w                          %y  = linear %x, %w
+//     %z  = linear %y, %v                          %z  = linear %y, %v
+//     …                                            …
+//     %s  = all_reduce %g  backward                %s  = all_reduce %g  backward
+//     %r  = all_reduce %h  backward                %r  = all_reduce %h  backward
+//     %n1 = sum_squares %s update            =>    %l  = stash %lr      update
+//     %n2 = sum_squares %r update                  %n2 = sum_squares %r update owed     before linear
+//     %n  = fused %n1, %n2 update                  %w1 = sgd %w, %r, %l update owed     %x, %w
+//     %v1 = sgd %v, %s, %lr update                 %n1 = sum_squares %s update owed     before linear
+//     %w1 = sgd %w, %r, %lr update                 %v1 = sgd %v, %s, %l update owed     %y, %v
+//     return output "grad_norm" %n,                %n  = fused %n1, %n2 update owed
+//            update %w %w1, update %v %v1          return …
+//
+// Backward makes the gradients of the last layers first and those of the first layers last, and the
+// next forward wants the first layers first: with a barrier between steps it waits for all of them.
+// Without one, gradients of late layers are still on their way while early layers run.  What is
+// computed is the same, of the same numbers.
+//
+// An all_reduce is carried over the end of its step if nothing but updates and the norm follows
+// from it.  Ops that do are owed (ir/analysis/deferred.h), and put in the order in which the next
+// step reads what they update; of a gradient, what the norm wants is made with its update, so that
+// it need not stay.  The norm is known in the step after, and the runtime says it then.
+//
+// What owed ops read must be as it was in their step: scalars that the runtime sets, and what the
+// step makes before they are due, are copied.
+//
+// Where an update waits for the gradients of all weights there is nothing to gain, and a gpu has
+// its step recorded as a whole: these are errors.  Where no update waits for other ranks, as with
+// tensor parallelism alone, there is nothing to carry, and a warning says so.
+
+#include <stdlib.h>
+
+#include "base/vec.h"
+#include "ir/analysis/deferred.h"
+#include "ir/analysis/local.h"
+#include "ir/analysis/place.h"
+#include "ir/op.h"
+#include "pass.h"
+
+// What follows from an op.
+enum { TO_norm = 1, TO_update = 2, TO_else = 4 };
+
+// An op that makes a parameter, and when the next step first reads that.
+typedef struct Update {
+  Op *op;
+  int64_t due;
+} Update;
+
+// What is read by owed ops, and the copy that they read.
+typedef struct Copied {
+  const Value *of;
+  Value *copy;
+} Copied;
+
+typedef struct Carry {
+  Graph *g;
+  Arena *scratch;
+  Diag *d;
+  Target target;
+  int *leads;   // by op id: the above
+  bool *placed; // by op id: where it stands as an owed op
+  Vec(Update) update;
+  Vec(Copied) copied;
+  int64_t reduces, owed;
+} Carry;
+
+// -- What is owed ------------------------------------------------------------------------------
+
+static int result_leads(const Result *r) {
+  if (r->target) return value_lasts(r->target) ? TO_update : TO_else;
+  return str_equal(r->label, "grad_norm") ? TO_norm : TO_else;
+}
+
+// Whether it is what an update reads, but for views and casts.
+static bool updates_by(const Value *v) {
+  for_each_use(u, v) {
+    const Op *op = u->user;
+    if (!op) continue;
+    if (op->part == PART_update) return true;
+    if ((op_is_view(op) || op->kind == OP_cast) && updates_by(op->out[0])) return true;
+  }
+  return false;
+}
+
+// What follows from what the op makes.
+static int leads_on(const Carry *c, const Op *op) {
+  int leads = 0;
+  for (int i = 0; i < op->n_out; i++)
+    for_each_use(u, op->out[i])
+      leads |= u->user ? c->leads[u->user->id] : result_leads(op->graph->results[u->index]);
+  return leads;
+}
+
+static void find_leads(Carry *c) {
+  for (const Op *op = c->g->last; op; op = op->prev) {
+    int leads = leads_on(c, op);
+    bool swaps = op->kind == OP_swap_in || op->kind == OP_swap_out || op->kind == OP_swap_wait;
+    bool waits = op_meets_others(op) && (op->kind != OP_all_reduce || (leads & TO_update));
+    if (op->part != PART_update || swaps || waits) leads |= TO_else;
+    c->leads[op->id] = leads;
+  }
+}
+
+// Whether it adds up what the norm of all gradients is made of.
+static bool is_of_norm(const Carry *c, const Op *reduce) {
+  return (leads_on(c, reduce) & TO_norm) &&
+         value_leads_from(reduce->in[0].value, OP_sum_squares,
+                          arena_array(c->scratch, bool, c->g->n_ops));
+}
+
+static bool can_be_carried(const Carry *c, const Op *op) {
+  int leads = leads_on(c, op);
+  return op->kind == OP_all_reduce && (leads & TO_update) && !(leads & TO_else) &&
+         !is_of_norm(c, op);
+}
+
+static void find_owed(Carry *c) {
+  for_each_op(op, c->g) {
+    bool carried = can_be_carried(c, op);
+    c->reduces += carried;
+    if (!carried && !op->owed) continue;
+    for (int i = 0; i < op->n_out; i++)
+      for_each_use(u, op->out[i])
+        if (u->user) u->user->owed = true;
+  }
+  for_each_op(op, c->g)
+    c->owed += op->owed;
+}
+
+// -- Their order -------------------------------------------------------------------------------
+
+static bool is_ready(const Carry *c, const Op *op) {
+  for (int i = 0; i < op->n_in; i++) {
+    const Op *made = op->in[i].value->def;
+    if (made && made->owed && !c->placed[made->id]) return false;
+  }
+  return true;
+}
+
+static void place(Carry *c, Op *op);
+
+// What reads it for the norm alone.
+static void place_for_norm(Carry *c, const Value *v) {
+  for_each_use(u, v)
+    if (u->user && c->leads[u->user->id] == TO_norm && is_ready(c, u->user)) place(c, u->user);
+}
+
+// Behind those that are placed, and behind what it reads, and what the norm wants of that.
+static void place(Carry *c, Op *op) {
+  if (!op->owed || c->placed[op->id]) return;
+  for (int i = 0; i < op->n_in; i++)
+    if (op->in[i].value->def) place(c, op->in[i].value->def);
+  for (int i = 0; i < op->n_in && c->leads[op->id] != TO_norm; i++)
+    place_for_norm(c, op->in[i].value);
+  op_move_before(op, NULL);
+  c->placed[op->id] = true;
+  for (int i = 0; i < op->n_out; i++)
+    place_for_norm(c, op->out[i]);
+}
+
+static bool makes_parameter(const Op *op) {
+  for (int i = 0; i < op->n_out; i++)
+    for_each_use(u, op->out[i])
+      if (!u->user && op->graph->results[u->index]->target) return true;
+  return false;
+}
+
+static int by_due(const void *x, const void *y) {
+  const Update *a = x, *b = y;
+  if (a->due != b->due) return a->due < b->due ? -1 : 1;
+  return (a->op->id > b->op->id) - (a->op->id < b->op->id);
+}
+
+static void order_owed(Carry *c) {
+  const int64_t *order = step_order(c->g, c->scratch);
+  for_each_op(op, c->g) {
+    if (!op->owed || !makes_parameter(op)) continue;
+    const Op *want = first_to_want(op, order);
+    vec_push(c->scratch, &c->update, ((Update){op, want ? order[want->id] : INT64_MAX}));
+  }
+  if (c->update.n) qsort(c->update.at, (size_t)c->update.n, sizeof *c->update.at, by_due);
+  Op *last = c->g->last;
+  for (int i = 0; i < c->update.n; i++)
+    place(c, c->update.at[i].op);
+  for (Op *op = c->g->first, *next; op; op = next) {
+    next = op == last ? NULL : op->next;
+    place(c, op);
+  }
+}
+
+// -- What they read ----------------------------------------------------------------------------
+
+// Whether the next step makes or sets it anew before the op that they are due before.
+static bool is_lost(Value *read, const int64_t *order, const Op *due) {
+  int64_t skip;
+  const Value *v = view_root(read, &skip);
+  if (!v->def) return !value_lasts(v) || param_changes_in_step(v);
+  return v->def->kind != OP_constant && !v->def->owed && order[v->def->id] < order[due->id];
+}
+
+static Value *copy_of(Carry *c, Value *v, Op *first) {
+  for (int i = 0; i < c->copied.n; i++)
+    if (c->copied.at[i].of == v) return c->copied.at[i].copy;
+  Builder b = {.g = c->g, .at = first, .d = c->d};
+  b.origin = origin_for(c->g->module->arena, value_origin(v), "owed to the next step");
+  b.origin.part = PART_update;
+  Value *copy = local_value(&b, OP_stash, IN(v), NO_ATTRS, v->layout);
+  if (!copy) BUG("stash does not fit");
+  vec_push(c->scratch, &c->copied, ((Copied){v, copy}));
+  return copy;
+}
+
+static void copy_lost(Carry *c) {
+  OwedGroups groups = {0};
+  graph_renumber(c->g);
+  const int64_t *order = step_order(c->g, c->scratch);
+  graph_owed_groups(c->g, c->scratch, &groups);
+  Op *first = graph_first_owed(c->g);
+  for (int i = 0; i < groups.n; i++) {
+    Op *op = groups.at[i].first;
+    for (int k = 0; k < groups.at[i].n; k++, op = op->next)
+      for (int x = 0; x < op->n_in; x++)
+        if (is_lost(op->in[x].value, order, groups.at[i].due))
+          op_set_in(op, x, copy_of(c, op->in[x].value, first));
+  }
+}
+
+// -- What is wrong -----------------------------------------------------------------------------
+
+static bool wrong(const Carry *c, const Value *w, const char *why, const char *hint) {
+  diag_error(c->d, w->loc,
+             "'%s' cannot be updated in the step after, as cross_barrier wants it: %s", w->label,
+             why);
+  diag_hint(c->d, "%s, or leave cross_barrier out of the plan", hint);
+  return false;
+}
+
+// The norm of all gradients waits for all of them.
+static bool check_update(const Carry *c, const Value *w, const Value *next) {
+  const Op *op = value_optimizer(next);
+  if (!op || !value_leads_from(op->in[op_gscale(op)].value, OP_sum_squares,
+                               arena_array(c->scratch, bool, c->g->n_ops)))
+    return true;
+  if (graph_find_output(c->g, "loss_scale"))
+    return wrong(c, w, "whether gradients are finite in f16 is known when all are there",
+                 "compile with --dtype bf16 or f32");
+  return wrong(c, w, "the norm that gradients are clipped by is known when all are there",
+               "compile without --clip-norm");
+}
+
+// Whether ranks wait for each other before some update, other than for the norm.
+static bool updates_wait(const Carry *c) {
+  for_each_op(op, c->g) {
+    bool over_time = op_info[op->kind].traits & TIME, read = false;
+    if (over_time || !op_meets_others(op) || !(leads_on(c, op) & TO_update)) continue;
+    for (int i = 0; i < op->n_out; i++)
+      read |= updates_by(op->out[i]);
+    if (read && !is_of_norm(c, op)) return true;
+  }
+  return false;
+}
+
+static const Value *first_trained(const Graph *g, const Value **next) {
+  for (int i = 0; i < g->n_results; i++) {
+    const Result *r = g->results[i];
+    if (!r->target || r->target->role != ROLE_weight || !r->target->train) continue;
+    *next = r->use.value;
+    return r->target;
+  }
+  return NULL;
+}
+
+static bool check_ranks(const Carry *c, const Value *w) {
+  const Module *m = c->g->module;
+  if (c->target != TARGET_cpu)
+    return wrong(c, w, "a gpu has its step recorded as a whole", "compile with --target cpu");
+  if (c->g->schedule || (m->meshes && m->meshes->next))
+    return wrong(c, w, "ranks are several stages, which wait for each other in every step",
+                 "take a plan without stages, such as dp");
+  return true;
+}
+
+static bool check(const Carry *c, const Value *w, const Value *next) {
+  if (!check_update(c, w, next)) return false;
+  if (c->owed) return true;
+  return wrong(
+      c, w, "no update follows from an all_reduce and from nothing else that ranks wait for",
+      "take dp: zero1 and its like scatter gradients and gather weights, and offload copies "
+      "what it updates");
+}
+
+// -- The pass ----------------------------------------------------------------------------------
+
+bool pass_carry(Module *m, const PassOptions *o, Diag *d) {
+  Carry c = {.g = module_first_entry(m), .scratch = opt_scratch(o), .d = d};
+  const Value *next = NULL;
+  const Value *w = c.g ? first_trained(c.g, &next) : NULL;
+  bool wanted = m->cross_barrier;
+  int n_devices;
+  m->cross_barrier = false;
+  if (!wanted || !w) return true;
+  module_devices(m, c.scratch, &n_devices);
+  if (n_devices == 1) return true; // which waits for nobody
+  if (!opt_target(o, &c.target, d)) return false;
+  graph_renumber(c.g);
+  c.leads = arena_array(c.scratch, int, c.g->n_ops);
+  c.placed = arena_array(c.scratch, bool, c.g->n_ops);
+  find_leads(&c);
+  find_owed(&c);
+  if (!check_ranks(&c, w)) return false;
+  if (!c.owed && !updates_wait(&c)) {
+    diag_warning(d, NULL, "cross_barrier changes nothing: no update waits for what other ranks do");
+    diag_hint(d, "leave it out of the plan, or take one whose ranks add up gradients, such as dp");
+    return true;
+  }
+  if (!check(&c, w, next)) return false;
+  order_owed(&c);
+  copy_lost(&c);
+  graph_renumber(c.g);
+  opt_stat(o, c.reduces, "all_reduces under way at the end of a step");
+  opt_stat(o, c.owed, "ops of the update owed to the next step");
+  return true;
+}

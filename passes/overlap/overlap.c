@@ -1,0 +1,238 @@
+// Overlap: what is computed anew runs while gradients wait for an all_reduce (SuperScaler, section
+// 6.4).
+//
+// With tensor parallelism the gradient that goes from one layer into the one before is a sum over
+// ranks.  What that layer computes anew does not read it: only what was kept.
+//
+//     %d = all_reduce %p      backward             %d = all_reduce %p      backward
+//     %e = cast %d            waits for %d         %1 = layer_norm %x      anew=1
+//     …                                     =>     %2 = linear %1, %q      anew=1
+//     %1 = layer_norm %x      anew=1               %e = cast %d            waits for %d
+//     %2 = linear %1, %q      anew=1               …
+//     … gradients that read %2 and %e              … gradients that read %2 and %e
+//
+// The pass goes through the ops in their order with two clocks, of what is computed and of what the
+// queue of collectives has done.  Where an op has to wait, ops that are computed anew and that
+// nothing holds back go before it, in their order, until the wait is filled.  All ranks do the same
+// in the same order, as before.
+//
+// What is there earlier is in memory for longer.  An op stays where it is if that would be more
+// than the most that there is anyway, or where a device's memory is a limit (`limited`), than most
+// of that.  While backward frees what forward kept there mostly is room, so nobody has to ask
+// for it.
+//
+// No more than AHEAD lists of the plan are looked at: what is next to have its gradients, and the
+// layer before it.  What is computed earlier than that is in memory for longer, its own sums are in
+// the queue before those that backward waits for, and later waits have nothing left to fill them.
+//
+// It stands behind `schedule`: ops of one segment stay in it.
+
+#include "cost/clocks.h"
+#include "cost/cost.h"
+#include "ir/analysis/origin.h"
+#include "memory/plan_blocks.h"
+#include "pass.h"
+
+#define ROOM 0.9 // of a device's memory: some is lost between blocks
+enum {
+  WINDOW = 512, // ops behind one that waits that are looked at
+  AHEAD = 2,    // lists of ops that are computed anew, as the plan has them
+};
+
+typedef struct Overlap {
+  Graph *g;
+  const Cluster *cluster;
+  Arena *arena;
+  int64_t n_times;
+  Op **at;          // in order, by time; NULL: moved before
+  int *list;        // of the plan that is computed anew, by time; 0: of none
+  bool *is_anew;    // by op id: it is computed anew, or follows from only such ops
+  Planner planner;  // what is in memory when
+  bool limited;     // by the memory of a device
+  int64_t room;     // then: what may be used of it, beside what lasts
+  int64_t **in_use; // by mesh id, of each time: bytes
+  int64_t *most;    // by mesh id
+  int64_t n;
+} Overlap;
+
+// -- Memory ------------------------------------------------------------------------------------
+
+static int64_t bytes_kept(const Planner *p) {
+  int64_t bytes = 0;
+  for (int i = 0; i < p->kept.n; i++)
+    if (!value_on_host(p->kept.at[i]->member.at[0]))
+      bytes = later(bytes, p->kept.at[i]->offset + p->kept.at[i]->bytes);
+  return bytes;
+}
+
+static void find_memory(Overlap *x) {
+  const Module *m = x->g->module;
+  int n_meshes = m->meshes ? module_n_meshes(m) : 1;
+  x->in_use = arena_array(x->arena, int64_t *, n_meshes);
+  x->most = arena_array(x->arena, int64_t, n_meshes);
+  for (int i = 0; i < n_meshes; i++)
+    x->in_use[i] = arena_array(x->arena, int64_t, x->n_times + 1);
+  for (int i = 0; i < x->planner.block.n; i++) {
+    const Block *b = x->planner.block.at[i];
+    if (b->kept || value_on_host(b->member.at[0])) continue;
+    int64_t *change = x->in_use[value_mesh_id(b->member.at[0])];
+    change[earlier(b->life.from, x->n_times)] += block_bytes(&x->planner, b);
+    change[earlier(b->life.to + 1, x->n_times)] -= block_bytes(&x->planner, b);
+    if (!b->again) continue;
+    change[0] += block_bytes(&x->planner, b);
+    change[earlier(b->again + 1, x->n_times)] -= block_bytes(&x->planner, b);
+  }
+  for (int i = 0; i < n_meshes; i++)
+    for (int64_t t = 0; t < x->n_times; t++) {
+      if (t) x->in_use[i][t] += x->in_use[i][t - 1];
+      x->most[i] = later(x->most[i], x->in_use[i][t]);
+    }
+  // Where more is used anyway nothing moves: gaps between blocks may take the rest.
+  for (int i = 0; i < n_meshes && x->limited; i++)
+    x->most[i] = x->most[i] > x->room ? 0 : x->room;
+}
+
+// Of the blocks that begin with the op, if there is room for them from one time until another.
+static bool takes_room(Overlap *x, const Op *op, int64_t from, int64_t to) {
+  int64_t bytes = 0;
+  int mesh = op->n_out ? value_mesh_id(op->out[0]) : 0;
+  for (int i = 0; i < op->n_out; i++) {
+    const Block *b = x->planner.place[op->out[i]->id].block;
+    if (b && b->life.from >= op_time(op)) bytes += block_bytes(&x->planner, b);
+  }
+  for (int64_t t = from; t < to; t++)
+    if (x->in_use[mesh][t] + bytes > x->most[mesh]) return false;
+  for (int64_t t = from; t < to; t++)
+    x->in_use[mesh][t] += bytes;
+  return true;
+}
+
+// -- What may go before what -------------------------------------------------------------------
+
+// Collectives and casts between ops that are computed anew are no ops of a list themselves.
+static void find_anew(Overlap *x) {
+  for_each_op(op, x->g) {
+    bool any = false, all = op->part == PART_backward;
+    for (int i = 0; i < op->n_in && all; i++) {
+      const Op *def = op->in[i].value->def;
+      any |= def && x->is_anew[def->id];
+      all = !def || x->is_anew[def->id];
+    }
+    x->is_anew[op->id] = op_is_anew(op) || (any && all);
+  }
+}
+
+// Of one part of the step, on the same ranks; nothing that is moved from stage to stage.
+static bool is_alike(const Op *op, const Op *wait) {
+  return op->part == wait->part && op->segment == wait->segment && op_mesh(op) == op_mesh(wait) &&
+         op->kind != OP_move && !op->turn;
+}
+
+static bool is_ready(const Op *op, const bool *stays) {
+  for (int i = 0; i < op->n_in; i++) {
+    const Op *def = op->in[i].value->def;
+    if (def && stays[def->id]) return false;
+  }
+  return true;
+}
+
+// -- The pass ----------------------------------------------------------------------------------
+
+typedef struct Lists {
+  int now, n;
+} Lists;
+
+// Counts the lists that ops behind one that waits are of, also those that are moved already.
+static bool is_near(Lists *l, int list) {
+  if (list && list != l->now) *l = (Lists){list, l->n + 1};
+  return l->n <= AHEAD;
+}
+
+// Moves ops before the one that waits, at time `t`, until the wait is filled.
+static void fill(Overlap *x, Clocks *c, int64_t t, bool *stays) {
+  Op *wait = x->at[t];
+  double until = clocks_ready(c, wait);
+  int64_t last = t;
+  Lists lists = {0};
+  for (int64_t k = t; k < x->n_times && k < t + WINDOW; k++)
+    if (x->at[k]) stays[x->at[last = k]->id] = true;
+  for (int64_t k = t + 1; k <= last && c->now < until; k++) {
+    Op *op = x->at[k];
+    if (!is_near(&lists, x->list[k])) break;
+    if (!op || !x->is_anew[op->id] || !is_alike(op, wait) || !is_ready(op, stays) ||
+        clocks_ready(c, op) > c->now || !takes_room(x, op, t, k))
+      continue;
+    op_move_before(op, wait);
+    clocks_run(c, op);
+    stays[op->id] = false;
+    x->at[k] = NULL;
+    x->n++;
+  }
+  for (int64_t k = t; k <= last; k++)
+    if (x->at[k]) stays[x->at[k]->id] = false;
+}
+
+static void overlap(Overlap *x) {
+  Clocks c = clocks_new(x->g, x->cluster, x->arena);
+  bool *stays = arena_array(x->arena, bool, x->g->n_ops);
+  for (int64_t t = 0; t < x->n_times; t++) {
+    const Op *op = x->at[t];
+    if (!op) continue;
+    if (op->part == PART_backward && clocks_ready(&c, op) > c.now) fill(x, &c, t, stays);
+    clocks_run(&c, op);
+  }
+}
+
+// Whether something is computed anew, and something summed over ranks.
+static bool may_overlap(const Graph *g) {
+  bool anew = false, sums = false;
+  for_each_op(op, g) {
+    anew |= op_is_anew(op);
+    sums |= op->kind == OP_all_reduce;
+  }
+  return g->entry && anew && sums;
+}
+
+static bool any_may_overlap(const Module *m) {
+  for_each_graph(g, m)
+    if (may_overlap(g)) return true;
+  return false;
+}
+
+static void overlap_graph(Overlap *x, Graph *g) {
+  x->g = g;
+  x->n_times = graph_end(g) + 1;
+  x->at = arena_array(x->arena, Op *, x->n_times);
+  x->list = arena_array(x->arena, int, x->n_times);
+  x->is_anew = arena_array(x->arena, bool, g->n_ops);
+  for_each_op(op, g) {
+    x->at[op_time(op)] = op;
+    x->list[op_time(op)] = op_is_anew(op) ? op->anew : 0;
+  }
+  find_memory(x);
+  find_anew(x);
+  overlap(x);
+}
+
+bool pass_overlap(Module *m, const PassOptions *o, Diag *d) {
+  bool ok;
+  Target target;
+  if (!opt_target(o, &target, d)) return false;
+  Overlap x = {.arena = opt_scratch(o)};
+  x.cluster = cost_cluster(opt_str(o, "cluster"), m, x.arena, d, &ok);
+  if (!x.cluster || !any_may_overlap(m)) return ok;
+  x.planner = planner_begin(m, target, x.arena, d);
+  double memory = cluster_least(x.cluster).memory;
+  x.limited = opt_bool(o, "limited", false) && memory > 0;
+  x.room = (int64_t)(ROOM * memory) - bytes_kept(&x.planner);
+  for_each_graph(g, m) {
+    if (!may_overlap(g)) continue;
+    if (!planner_find_blocks(&x.planner, g)) return false;
+    overlap_graph(&x, g);
+  }
+  for_each_graph(g, m) // which plan_memory finds again
+    for (int i = 0; i < g->n_params; i++)
+      g->params[i]->offset = -1;
+  opt_stat(o, x.n, "ops moved beside an all_reduce");
+  return true;
+}

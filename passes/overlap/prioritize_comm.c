@@ -1,0 +1,153 @@
+// Hurry: of what a step owes to the next one (ir/analysis/deferred.h), what that wants first is
+// reduced first.
+//
+//     backward       … %g3 ── %g2 ── %g1 ─┐
+//     in order           r3 ─────── r2 ───│──── r1 ──         the next forward waits for r1, the last
+//     hurried            r3 ─────── r1 ───│──── r2 ──         … and for r2 when it comes to layer 2
+//
+// The queue of collectives does one after the other, in the order in which they are started.  With
+// more to reduce than backward takes, gradients of the first layers would stand behind all others.
+// So an all_reduce that is ready starts when the queue has nothing else to do, as two clocks say:
+// of what is computed, and of the queue.  Of several that are ready, that one starts whose sum is
+// due first.  At the end all that are left start, in this order (ByteScheduler: Peng et al. 2019,
+// section 4; buckets are the parts that it cuts tensors in).
+//
+// What the step before has left in the queue is there when a step begins, and the ops that wait for
+// it wait: a few steps are gone through, by when they are alike, and what the last of them did is
+// done.
+//
+// All ranks do the same in the same order, as before.
+
+#include "base/vec.h"
+#include "cost/clocks.h"
+#include "cost/cost.h"
+#include "ir/analysis/deferred.h"
+#include "ir/analysis/place.h"
+#include "pass.h"
+
+enum { STEPS = 4 };
+
+typedef struct Hurry {
+  Graph *g;
+  Arena *arena;
+  Clocks clocks;
+  OwedGroups groups;
+  int64_t *due;    // by op id of carried all_reduces, in the order of a step; 0: of others
+  Vec(Op *) ready; // that have not started
+  Op **before;     // by op id: what it starts before; NULL: where it is
+  int64_t n;
+} Hurry;
+
+// -- Who is due when ---------------------------------------------------------------------------
+
+static const Op *reduce_read(const Op *op, int i) {
+  int64_t skip;
+  const Op *made = view_root(op->in[i].value, &skip)->def;
+  return made && made->kind == OP_all_reduce ? made : NULL;
+}
+
+static void find_due(Hurry *h) {
+  const int64_t *order = step_order(h->g, h->arena);
+  for (int i = h->groups.n - 1; i >= 0; i--) { // the first that reads it counts
+    const Op *op = h->groups.at[i].first;
+    for (int k = 0; k < h->groups.at[i].n; k++, op = op->next)
+      for (int x = 0; x < op->n_in; x++) {
+        const Op *made = reduce_read(op, x);
+        if (made && reduce_is_carried(made)) h->due[made->id] = 1 + order[h->groups.at[i].due->id];
+      }
+  }
+}
+
+// What the step before owes and is due before this one.
+static void settle(Hurry *h, const Op *op) {
+  for (int i = 0; i < h->groups.n; i++) {
+    const Op *owed = h->groups.at[i].first;
+    for (int k = 0; h->groups.at[i].due == op && k < h->groups.at[i].n; k++, owed = owed->next)
+      clocks_run(&h->clocks, owed);
+  }
+}
+
+// -- The order ---------------------------------------------------------------------------------
+
+static void start_first(Hurry *h, Op *before) {
+  int first = 0;
+  for (int i = 1; i < h->ready.n; i++)
+    if (h->due[h->ready.at[i]->id] < h->due[h->ready.at[first]->id]) first = i;
+  Op *op = h->ready.at[first];
+  h->before[op->id] = before;
+  clocks_queue(&h->clocks, op);
+  for (int i = first; i + 1 < h->ready.n; i++)
+    h->ready.at[i] = h->ready.at[i + 1];
+  h->ready.n--;
+}
+
+// What is in the queue behind another starts no sooner than that, so it may wait for a better turn
+// as long as the queue has something to do.
+static void go_through_step(Hurry *h) {
+  Op *first_owed = graph_first_owed(h->g);
+  for (Op *op = h->g->first; op != first_owed; op = op->next) {
+    const Clocks *c = &h->clocks;
+    double until = c->now + clocks_seconds(c, op);
+    while (until > c->now && h->ready.n && c->queue < until)
+      start_first(h, op);
+    settle(h, op);
+    if (h->due[op->id])
+      vec_push(h->arena, &h->ready, op);
+    else
+      clocks_run(&h->clocks, op);
+  }
+  while (h->ready.n)
+    start_first(h, first_owed);
+}
+
+// What only owed ops read, as they do the reduce.
+static void move_views(const Op *op, Op *before) {
+  for_each_use(u, op->out[0]) {
+    if (!u->user || u->user->owed) continue;
+    op_move_before(u->user, before);
+    move_views(u->user, before);
+  }
+}
+
+// In the order in which they start, several before one op, too.
+static void move_reduces(Hurry *h) {
+  Vec(Op *) carried = {0};
+  for_each_op(op, h->g)
+    if (h->due[op->id]) vec_push(h->arena, &carried, op);
+  for (int moved = 0; moved < carried.n; moved++) {
+    int first = -1;
+    for (int i = 0; i < carried.n; i++) {
+      Op *op = carried.at[i];
+      if (op && (first < 0 || h->clocks.done[op->id] < h->clocks.done[carried.at[first]->id]))
+        first = i;
+    }
+    Op *op = carried.at[first], *before = h->before[op->id];
+    carried.at[first] = NULL;
+    if (op->next == before) continue;
+    op_move_before(op, before);
+    move_views(op, before);
+    h->n++;
+  }
+}
+
+bool pass_hurry(Module *m, const PassOptions *o, Diag *d) {
+  bool ok;
+  Hurry h = {.g = module_first_entry(m), .arena = opt_scratch(o)};
+  if (!h.g || !graph_first_owed(h.g)) return true;
+  const Cluster *cluster = cost_cluster(opt_str(o, "cluster"), m, h.arena, d, &ok);
+  if (!cluster) return ok;
+  graph_renumber(h.g);
+  h.clocks = clocks_new(h.g, cluster, h.arena);
+  h.due = arena_array(h.arena, int64_t, h.g->n_ops);
+  h.before = arena_array(h.arena, Op *, h.g->n_ops);
+  graph_owed_groups(h.g, h.arena, &h.groups);
+  find_due(&h);
+  for (int i = 0; i < STEPS; i++) {
+    clocks_begin(&h.clocks, h.g); // where the step before ends
+    go_through_step(&h);
+  }
+  move_reduces(&h);
+  graph_renumber(h.g);
+  opt_stat(o, h.n, "all_reduces moved behind others that are wanted first");
+  return true;
+}

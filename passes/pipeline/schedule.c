@@ -1,0 +1,501 @@
+// When ranks run which segment of a loop over slices of time: the schedule of a training step.
+//
+//     slice by slice         stage 0   F0 ── ── B0 F0 ── ── B0 …          stages take turns
+//                            stage 1      F1 B1 ──    F1 B1 ──
+//
+//     run devices=0 F0*2 (get %g B0 F0)*6 (get %g B0)*2                   they do not
+//     run devices=1 (get %h)*2 (F1 B1 get %h)*6 (F1 B1)*2
+//
+// Segments (segments.h) are the works of a pipeline, which takes as long as its ops and moves are
+// said to take on the cluster.  The orders of a kind (schedule/kinds), such as 1F1B, are said of
+// its stages; what they leave open is filled in.  `search` looks for the shortest, in the memory
+// that 1F1B takes.  No slice overtakes another in a segment.  What comes of that is a course of
+// time, of which only the order is kept:
+//
+//     a run   has its segments in the order in which they end
+//     a move  starts at the end of the segment that makes what is moved; who only gets it begins to
+//             wait before the first of its own segments that ends later
+//
+// So the queues of all ranks are in one order, that of these ends, and whatever waits is behind
+// what it waits for: no two can wait for each other.  The verifier checks that again, without
+// times.  To begin to wait early costs nothing: moves have a queue of their own, in which no
+// collective of a segment stands behind what is still to be made (cost_step.h).
+//
+// The kind is the pass's option, else what the plan has said (`schedule` of a program), else 1F1B:
+// that is left out where it does not fit, and slices go one by one.
+//
+// One slice has a schedule where its halves go through the stages in different ways, as in chimera:
+// each rank does of one what the other waits for.  Other kinds leave a rank no choice in one slice,
+// and the graph's ops stand in that order.
+//
+// Graphs whose loop is on the same devices throughout have no schedule, nor does @eval.
+
+#include "schedule/schedule.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cost/collectives.h"
+#include "cost/cost.h"
+#include "cost/cost_comm.h"
+#include "fit_kind.h"
+#include "ir/analysis/live_ranges.h"
+#include "ir/analysis/place.h"
+#include "ir/op.h"
+#include "ir/schedule.h"
+#include "ir/verify/verify_schedule.h"
+#include "pass.h"
+#include "unstash.h"
+
+typedef struct Move {
+  const Op *op;
+  int from; // the segment at whose end it starts, from 0; -1: none makes what is moved
+  double seconds;
+} Move;
+
+typedef struct Scheduler {
+  Graph *g;
+  Arena *arena;
+  const Cluster *cluster; // NULL: not known
+  Segments segments;
+  Fit fit;       // of the kind
+  int *class_of; // by position in `device`: devices on the same meshes are one class
+  int n_classes, n_devices, *device, *first; // `first`: a device of each class
+  int *of_class;                             // a position of each class
+  Vec(Move) move;
+  Pipeline *pipeline;
+  Blocks *blocks;
+  Orders orders;
+  double room;
+  Timeline timeline;
+} Scheduler;
+
+// -- Classes -----------------------------------------------------------------------------------
+
+static bool on_same_sets(const Scheduler *s, int x, int y) {
+  for_each_mesh(mesh, s->g->module)
+    if (mesh_has(mesh, x) != mesh_has(mesh, y)) return false;
+  return true;
+}
+
+static void find_classes(Scheduler *s) {
+  s->device = module_devices(s->g->module, s->arena, &s->n_devices);
+  s->class_of = arena_array(s->arena, int, s->n_devices);
+  s->first = arena_array(s->arena, int, s->n_devices);
+  for (int i = 0; i < s->n_devices; i++) {
+    int k = 0;
+    while (k < s->n_classes && !on_same_sets(s, s->first[k], s->device[i]))
+      k++;
+    if (k == s->n_classes) s->first[s->n_classes++] = s->device[i];
+    s->class_of[i] = k;
+  }
+}
+
+// -- What is to be done ------------------------------------------------------------------------
+
+static void find_moves(Scheduler *s) {
+  CommPrices *prices = s->cluster ? comm_prices_new(s->arena, s->cluster) : NULL;
+  for_each_op(op, s->g) {
+    if (!s->segments.of[op->id] || !move_is_ahead(op)) continue;
+    const Op *made = op->in[0].value->def;
+    Move move = {.op = op, .from = made ? s->segments.of[made->id] - 1 : -1};
+    if (prices) move.seconds = comm_price(prices, op)->cost.seconds;
+    vec_push(s->arena, &s->move, move);
+  }
+}
+
+// Where no cluster says, as long as others of its kind; a backward takes twice as long.
+static double *segment_times(const Scheduler *s, bool split) {
+  double *time = arena_array(s->arena, double, s->segments.n);
+  CommPrices *prices = s->cluster ? comm_prices_new(s->arena, s->cluster) : NULL;
+  for (int i = 0; i < s->segments.n && !s->cluster; i++)
+    time[i] = s->segments.at[i].kind == WORK_B && !split ? 2 : 1;
+  for_each_op(op, s->g) {
+    int k = s->segments.of[op->id] - 1;
+    if (k < 0 || !s->cluster || (op_info[op->kind].traits & VIEW)) continue;
+    if (!op_is_collective(op))
+      time[k] += op_seconds(s->cluster, op);
+    else if (!move_is_ahead(op))
+      time[k] += comm_price(prices, op)->cost.seconds;
+  }
+  // What takes no time would end with what it waits for, and orders are those of ends.
+  double least = 0;
+  for (int i = 0; i < s->segments.n; i++)
+    least = fmax(least, 1e-6 * time[i]);
+  for (int i = 0; i < s->segments.n; i++)
+    time[i] = fmax(time[i], least > 0 ? least : 1);
+  return time;
+}
+
+// What segment `k` waits for: segments that make what it reads, with the time of moves between.
+static void add_after(const Scheduler *s, Work *work, const double *latency) {
+  WorkAfter *after = arena_array(s->arena, WorkAfter, s->segments.n);
+  for (int i = 0; i < s->segments.n; i++)
+    if (latency[i] >= 0) after[work->n_after++] = (WorkAfter){i, latency[i]};
+  work->after = after;
+}
+
+static void find_after(const Scheduler *s, Work *work) {
+  int n = s->segments.n;
+  double *latency = arena_array(s->arena, double, (int64_t)n *n);
+  for (int i = 0; i < n * n; i++)
+    latency[i] = -1;
+  for_each_op(op, s->g)
+    for (int i = 0; i < op->n_in; i++) {
+      const Op *made = op->in[i].value->def;
+      int to = s->segments.of[op->id] - 1, from = made ? s->segments.of[made->id] - 1 : -1;
+      if (to < 0 || from < 0 || from == to) continue;
+      latency[to * n + from] = fmax(latency[to * n + from], 0);
+    }
+  for (int i = 0; i < s->move.n; i++) {
+    const Move *move = &s->move.at[i];
+    double *at = &latency[(s->segments.of[move->op->id] - 1) * n + move->from];
+    if (move->from >= 0) *at = fmax(*at, move->seconds);
+  }
+  for (int k = 0; k < n; k++)
+    add_after(s, &work[k], &latency[k * n]);
+}
+
+// Whether there are gradients of this forward, which is kept for them.
+static bool goes_back(const Segments *all, int forward) {
+  for (int i = 0; i < all->n; i++)
+    if (all->at[i].kind != WORK_F && all->at[i].stage == all->at[forward].stage &&
+        all->at[i].set == all->at[forward].set)
+      return true;
+  return false;
+}
+
+// A forward takes its part of a slice of its devices, the last of its backwards gives it back.
+static void count_memory(const Scheduler *s, Work *work) {
+  const Segments *all = &s->segments;
+  for (int i = 0; i < all->n; i++) {
+    int shares = 0, last = -1;
+    if (all->at[i].kind != WORK_F || all->at[i].is_common) continue;
+    for (int k = 0; k < all->n; k++) {
+      shares += all->at[k].kind == WORK_F && all->at[k].set == all->at[i].set && goes_back(all, k);
+      if (all->at[k].kind != WORK_F && all->at[k].stage == all->at[i].stage &&
+          all->at[k].set == all->at[i].set)
+        last = k;
+    }
+    if (last < 0) continue;
+    work[i].takes = 1.0 / shares;
+    work[last].frees = 1.0 / shares;
+  }
+}
+
+static void make_pipeline(Scheduler *s, bool split) {
+  const Segments *all = &s->segments;
+  Work *work = arena_array(s->arena, Work, all->n);
+  const double *time = segment_times(s, split);
+  for (int i = 0; i < all->n; i++) {
+    const Segment *k = &all->at[i];
+    int *on = arena_array(s->arena, int, s->n_classes);
+    work[i] = (Work){.kind = k->kind, .stage = k->stage, .pass = 1, .time = time[i], .device = on};
+    for (int c = 0; c < s->n_classes; c++)
+      if (mesh_has(k->mesh, s->first[c])) on[work[i].n_devices++] = c;
+  }
+  find_after(s, work);
+  count_memory(s, work);
+  Route *route = arena_one(s->arena, Route);
+  *route = (Route){work, all->n};
+  int slices = module_slices(s->g->module);
+  s->pipeline = arena_one(s->arena, Pipeline);
+  *s->pipeline = (Pipeline){s->n_classes, slices, route, 1, arena_array(s->arena, int, slices), 1};
+  s->blocks = blocks_new(s->arena, s->pipeline);
+}
+
+// -- Orders ------------------------------------------------------------------------------------
+
+static void add_order(Scheduler *s, int first, int then, const Loc *line) {
+  Order order = {first, then, line};
+  vec_push(s->arena, &s->orders, order);
+}
+
+static void keep_slices_in_order(Scheduler *s) {
+  int n = s->segments.n;
+  for (int k = 0; k + n < s->blocks->n; k++)
+    add_order(s, k, k + n, NULL);
+}
+
+static bool share_device(const Scheduler *s, int a, int b) {
+  return work_shares_device(&s->pipeline->route->work[a], &s->pipeline->route->work[b]);
+}
+
+// What the kind says of blocks of its shape, said of ours.
+static void take_orders(Scheduler *s) {
+  const Fitted *fitted = fit_segments(&s->fit);
+  const Blocks *b = s->fit.plan->blocks;
+  Orders orders = fit_orders(&s->fit, fitted);
+  for (int i = 0; i < orders.n; i++) {
+    const Order *o = &orders.at[i];
+    int m, n;
+    const SegmentList *first = fitted_to(fitted, b, o->first, &m);
+    const SegmentList *then = fitted_to(fitted, b, o->then, &n);
+    for (int x = 0; x < first->n; x++)
+      for (int y = 0; y < then->n; y++) {
+        int one = s->blocks->first[m] + first->at[x], other = s->blocks->first[n] + then->at[y];
+        if (one != other && share_device(s, first->at[x], then->at[y]))
+          add_order(s, one, other, o->line);
+      }
+  }
+}
+
+static bool list_orders(Scheduler *s) {
+  bool has = false;
+  for (int i = 0; i < N_LIST_RULES; i++) {
+    ListRule rule = list_rules[i];
+    Timeline t;
+    rule.room = s->room;
+    if (!schedule_list(s->arena, s->blocks, &s->orders, &rule, &t)) continue;
+    if (has && t.makespan >= s->timeline.makespan) continue;
+    has = true;
+    s->timeline = t;
+  }
+  return has;
+}
+
+// Of slices in about a second.
+#define SEARCH_WORK INT64_C(20000000)
+
+static bool search_orders(Scheduler *s) {
+  s->room = fit_places(&s->fit);
+  SearchResult r = schedule_search(s->arena, s->blocks, &s->orders, s->room, INFINITY, SEARCH_WORK);
+  s->timeline = r.best;
+  return r.has || fit_declined(&s->fit, "nothing is found in the memory of 1f1b");
+}
+
+static bool find_timeline(Scheduler *s) {
+  bool searches = !s->fit.read.text;
+  if (searches && s->fit.slices == 1) return false;
+  if (!searches && !fit_kind(&s->fit)) return false;
+  bool split = searches || s->fit.plan->shape.split;
+  if (split) s->segments = segments_find(s->g, true, fit_by_piece(&s->fit), s->arena);
+  find_moves(s);
+  make_pipeline(s, split);
+  keep_slices_in_order(s);
+  if (searches) return search_orders(s);
+  s->room = s->fit.plan->room * s->fit.pieces / s->fit.ways; // each of two ways has half of a slice
+  take_orders(s);
+  if (!orders_agree(s->blocks, &s->orders))
+    return fit_declined(&s->fit, "its orders contradict what stages wait for");
+  return list_orders(s) || fit_declined(&s->fit, "it finds no way in the room that it wants");
+}
+
+// -- The schedule ------------------------------------------------------------------------------
+
+typedef struct Ended {
+  double end;
+  int block;
+} Ended;
+
+static int by_end(const void *x, const void *y) {
+  const Ended *a = x, *b = y;
+  if (a->end != b->end) return a->end < b->end ? -1 : 1;
+  return a->block - b->block;
+}
+
+// Which block ends as the how many-th.
+static int *rank_ends(const Scheduler *s) {
+  int n = s->blocks->n, *rank = arena_array(s->arena, int, n);
+  Ended *ended = arena_array(s->arena, Ended, n);
+  for (int i = 0; i < n; i++)
+    ended[i] = (Ended){s->timeline.end[i], i};
+  qsort(ended, (size_t)n, sizeof *ended, by_end);
+  for (int i = 0; i < n; i++)
+    rank[ended[i].block] = i;
+  return rank;
+}
+
+typedef struct Get {
+  int rank, move; // of the block at whose end it starts
+} Get;
+
+static int by_rank(const void *x, const void *y) {
+  const Get *a = x, *b = y;
+  if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
+  return a->move - b->move;
+}
+
+// What no segment makes is sent at the end of the first one of those that have it.
+static int start_of(const Scheduler *s, const Move *move) {
+  if (move->from >= 0) return move->from;
+  for (int c = 0; c < s->n_classes; c++) {
+    if (!mesh_has(move->op->in[0].value->layout->mesh, s->first[c])) continue;
+    if (s->timeline.at[c] < s->timeline.at[c + 1])
+      return s->timeline.block[s->timeline.at[c]] % s->segments.n;
+  }
+  return 0;
+}
+
+static int list_gets(const Scheduler *s, int class, const int *rank, Get *gets) {
+  int n = 0, slices = module_slices(s->g->module), n_segments = s->segments.n;
+  for (int i = 0; i < s->move.n; i++) {
+    const Op *op = s->move.at[i].op;
+    if (!mesh_has(op->out[0]->layout->mesh, s->first[class]) ||
+        mesh_has(op->in[0].value->layout->mesh, s->first[class]))
+      continue;
+    int from = start_of(s, &s->move.at[i]);
+    for (int m = 0; m < slices; m++)
+      gets[n++] = (Get){rank[m * n_segments + from], i};
+  }
+  qsort(gets, (size_t)n, sizeof *gets, by_rank);
+  return n;
+}
+
+static void add_run(const Scheduler *s, int class, const int *rank, const int *number) {
+  Arena *a = s->g->module->arena;
+  const Timeline *t = &s->timeline;
+  int slices = module_slices(s->g->module), at = 0;
+  Get *gets = arena_array(s->arena, Get, slices * s->move.n);
+  int n_gets = list_gets(s, class, rank, gets);
+  RankRun run = {.device = arena_array(a, int, s->n_devices)};
+  if (t->at[class] == t->at[class + 1]) return;
+  for (int i = 0; i < s->n_devices; i++)
+    if (s->class_of[i] == class) run.device[run.n_devices++] = s->device[i];
+  for (int i = t->at[class]; i < t->at[class + 1]; i++) {
+    for (; at < n_gets && gets[at].rank < rank[t->block[i]]; at++)
+      vec_push(a, &run.action, ((Action){.get = s->move.at[gets[at].move].op->out[0]}));
+    vec_push(a, &run.action, ((Action){.segment = number[t->block[i] % s->segments.n]}));
+  }
+  vec_push(a, &graph_schedule(s->g)->run, run);
+}
+
+// Begin, segments, update.
+static void sort_ops(const Scheduler *s) {
+  Graph *g = s->g;
+  const bool *update = graph_update_ops(g, s->arena);
+  Vec(Op *) *part = arena_alloc(s->arena, (size_t)(s->segments.n + 2) * sizeof *part);
+  memset(part, 0, (size_t)(s->segments.n + 2) * sizeof *part);
+  for_each_op(op, g) {
+    int k = update[op->id] ? s->segments.n + 1 : s->segments.of[op->id];
+    vec_push(s->arena, &part[k], op);
+  }
+  for (int k = 0; k < s->segments.n + 2; k++)
+    for (int i = 0; i < part[k].n; i++)
+      op_move_before(part[k].at[i], NULL);
+}
+
+static int by_op(const void *x, const void *y) {
+  const Move *a = x, *b = y;
+  return a->op->id < b->op->id ? -1 : 1;
+}
+
+static void write_schedule(const Scheduler *s) {
+  const int *rank = rank_ends(s);
+  int *number = arena_array(s->arena, int, s->segments.n);
+  for (int i = 0; i < s->segments.n; i++)
+    number[i] = schedule_segment(s->g, s->segments.at[i].name);
+  for_each_op(op, s->g)
+    if (s->segments.of[op->id]) op->segment = number[s->segments.of[op->id] - 1];
+  sort_ops(s);
+  graph_renumber(s->g);
+  // Of one segment, moves start in the order that the graph has now.
+  if (s->move.n) qsort(s->move.at, (size_t)s->move.n, sizeof *s->move.at, by_op);
+  for (int c = 0; c < s->n_classes; c++)
+    add_run(s, c, rank, number);
+}
+
+static void take_back(Graph *g) {
+  for_each_op(op, g)
+    op->segment = 0;
+  g->schedule = NULL;
+}
+
+// What a slice has of its own, and the step reads when all have run: of which slice would it be?
+static const Value *lost_value(const Graph *g) {
+  for_each_op(op, g)
+    for (int i = 0; i < op->n_out; i++) {
+      const Layout *l = op->out[i]->layout;
+      for (int axis = 0; axis < l->n_axes; axis++)
+        if (l->mesh->axis[axis].time && l->axis[axis].kind != SBP_B && value_escapes(op->out[i]))
+          return op->out[i];
+    }
+  return NULL;
+}
+
+// What segments say of it may be impossible: what no segment makes cannot be sent before the first,
+// and ops whose order somebody wants otherwise cannot stand together.
+static bool check(const Scheduler *s) {
+  if (lost_value(s->g)) {
+    fit_declined(&s->fit, "something that each micro-batch makes is read after the last");
+  } else if (!graph_out_of_turn(s->g)) {
+    bool quiet = s->fit.asked ? false : diag_quiet(s->fit.d, true);
+    bool ok = verify_schedule(s->g, s->fit.d);
+    if (!s->fit.asked) diag_quiet(s->fit.d, quiet);
+    if (ok) return true;
+    if (!s->fit.asked)
+      diag_warning(s->fit.d, NULL,
+                   "stages take turns: in a schedule by which they work at the same time, some "
+                   "would wait for each other");
+  } else {
+    fit_declined(&s->fit, "what op_order wants first is in a later segment");
+  }
+  take_back(s->g);
+  return false;
+}
+
+// -- The pass ----------------------------------------------------------------------------------
+
+// Only what `stash` has prepared may run asynchronously.
+static bool check_nature(Scheduler *s, Diag *d) {
+  ScheduleNature nature;
+  if (!schedule_nature(s->arena, &s->fit.read, &nature, d)) return false;
+  s->fit.pieces = nature.pieces;
+  for (int i = 0; nature.asynchronous && i < s->g->n_params; i++)
+    if (s->g->params[i]->each_slice) return true;
+  return !nature.asynchronous ||
+         diag_error(d, s->fit.loc,
+                    "the schedule '%s' is asynchronous, and weights are updated once in a step: a "
+                    "plan must ask for it, before pass 'stash'",
+                    s->fit.kind);
+}
+
+static bool has_stages(const Scheduler *s) {
+  for (int i = 1; i < s->segments.n; i++)
+    if (s->segments.at[i].set != s->segments.at[0].set) return true;
+  return false;
+}
+
+static bool has_gradients(const Scheduler *s) {
+  return s->segments.n && s->segments.at[s->segments.n - 1].kind != WORK_F;
+}
+
+bool pass_schedule(Module *m, const PassOptions *o, Diag *d) {
+  Graph *g = module_first_entry(m);
+  const char *kind = opt_str(o, "kind");
+  const Loc *loc = kind ? NULL : m->schedule_loc;
+  bool ok, asked;
+  if (!kind && m->schedule) kind = str_copy(opt_scratch(o), m->schedule);
+  m->schedule = NULL; // from here on it is in the graph
+  m->schedule_loc = NULL;
+  asked = kind && module_slices(m) > 1;
+  Scheduler s = {.g = g, .arena = opt_scratch(o)};
+  s.fit = (Fit){.arena = s.arena, .d = d, .kind = kind ? kind : "1f1b", .asked = asked};
+  s.fit.loc = loc;
+  s.fit.slices = (int)module_slices(m);
+  s.fit.g = g;
+  s.fit.segments = &s.segments;
+  s.fit.embedding = -1;
+  s.fit.ways = s.fit.pieces = 1;
+  const char *wrong = schedule_kind(s.arena, s.fit.kind, &s.fit.read);
+  if (wrong) return diag_error(d, s.fit.loc, "%s", wrong);
+  s.cluster = cost_cluster(opt_str(o, "cluster"), m, s.arena, d, &ok);
+  if (!ok || !g || !m->meshes || (module_slices(m) == 1 && !kind)) return ok;
+  if (!check_nature(&s, d)) return false;
+  graph_renumber(g);
+  take_back(g);
+  s.segments = segments_find(g, false, fit_by_piece(&s.fit), s.arena);
+  if (!has_stages(&s) || !has_gradients(&s)) {
+    unstash(g, s.arena);
+    return true;
+  }
+  find_classes(&s);
+  if (!find_timeline(&s)) return !asked;
+  write_schedule(&s);
+  unstash(g, s.arena);
+  if (!check(&s)) return !asked;
+  opt_stat(o, s.segments.n, "segments");
+  opt_stat(o, s.segments.n_stages, "stages");
+  return true;
+}

@@ -1,0 +1,368 @@
+// See segments.h.
+//
+// Each function that finds something is a walk over the graph and fills an array by op id: depths
+// and turns from the front to the back, then places, from readers to what they read.  Segments are
+// made of these, sorted, and given stages and names.
+//
+// Along what ops read neither places nor turns get smaller, and where both stay the same, so does
+// the set, or else the place would not.  So segments in order of place and turn wait for no later
+// one.
+
+#include "segments.h"
+
+#include <limits.h>
+#include <stdlib.h>
+
+#include "base/vec.h"
+#include "ir/analysis/place.h"
+#include "ir/op.h"
+
+typedef struct Finder {
+  const Graph *g;
+  Arena *arena;
+  bool split;
+  int pieces; // by piece, how many; else 0
+  bool *back; // by op id: of backward
+  Segments *out;
+  int *turn;          // by op id: of its piece, from 1; 0: there are none
+  int *depth;         // by op id: the most hops before it
+  int *place;         // the depth at which it stands
+  bool *apart;        // of one gradient of a weight only
+  bool *anchor;       // by slot and depth: others get something that is made there
+  int deepest, *last; // of all; by slot
+} Finder;
+
+static void find_sets(Finder *f) {
+  const Module *m = f->g->module;
+  f->out->set_of = arena_array(f->arena, int, module_n_meshes(m));
+  for_each_mesh(mesh, m) {
+    int set = -1;
+    for (const Mesh *k = m->meshes; k != mesh && set < 0; k = k->next)
+      if (mesh_same_devices(k, mesh)) set = f->out->set_of[k->id];
+    f->out->set_of[mesh->id] = set >= 0 ? set : f->out->n_sets++;
+  }
+}
+
+static void find_loop(Finder *f) {
+  const bool *begin = graph_begin_ops(f->g, f->arena), *update = graph_update_ops(f->g, f->arena);
+  f->out->looping = arena_array(f->arena, bool, f->g->n_ops);
+  for_each_op(op, f->g)
+    f->out->looping[op->id] = !begin[op->id] && !update[op->id];
+}
+
+static int set_of(const Finder *f, const Op *op) {
+  return f->out->set_of[op_mesh(op)->id];
+}
+
+static bool loops(const Finder *f, const Op *op) {
+  return op && f->out->looping[op->id];
+}
+
+// What is read forward is made there, even if it was put together with something of backward.
+static void find_parts(Finder *f) {
+  f->back = arena_array(f->arena, bool, f->g->n_ops);
+  for (const Op *op = f->g->last; op; op = op->prev) {
+    f->back[op->id] = op->part != PART_forward;
+    for (int i = 0; i < op->n_out; i++)
+      for_each_use(u, op->out[i])
+        if (loops(f, u->user) && !f->back[u->user->id]) f->back[op->id] = false;
+  }
+}
+
+static bool is_back(const Finder *f, const Op *op) {
+  return f->back[op->id];
+}
+
+// -- Turns -------------------------------------------------------------------------------------
+
+static void count_pieces(Finder *f) {
+  for_each_op(op, f->g)
+    if (loops(f, op) && op->piece > f->pieces) f->pieces = op->piece;
+}
+
+static bool same_part(const Finder *f, const Op *a, const Op *b) {
+  return loops(f, b) && is_back(f, a) == is_back(f, b);
+}
+
+// The turn of its piece, or a later one of what it reads; 0: it reads of no piece.
+static int turn_behind(const Finder *f, const Op *op) {
+  int turn = op->piece && is_back(f, op) ? f->pieces + 1 - op->piece : op->piece;
+  for (int i = 0; i < op->n_in; i++) {
+    const Op *made = op->in[i].value->def;
+    if (same_part(f, op, made) && f->turn[made->id] > turn) turn = f->turn[made->id];
+  }
+  return turn;
+}
+
+// The first turn of what reads it, or the last where nothing does.
+static int turn_before(const Finder *f, const Op *op) {
+  int turn = f->pieces;
+  for (int i = 0; i < op->n_out; i++)
+    for_each_use(u, op->out[i])
+      if (same_part(f, op, u->user) && f->turn[u->user->id] < turn) turn = f->turn[u->user->id];
+  return turn;
+}
+
+static void find_turns(Finder *f) {
+  for_each_op(op, f->g)
+    if (loops(f, op)) f->turn[op->id] = turn_behind(f, op);
+  for (const Op *op = f->g->last; op; op = op->prev)
+    if (loops(f, op) && !f->turn[op->id]) f->turn[op->id] = turn_before(f, op);
+}
+
+// -- Depths ------------------------------------------------------------------------------------
+
+static void find_depths(Finder *f) {
+  f->depth = arena_array(f->arena, int, f->g->n_ops);
+  for_each_op(op, f->g)
+    for (int i = 0; loops(f, op) && i < op->n_in; i++) {
+      const Op *made = op->in[i].value->def;
+      if (!loops(f, made)) continue;
+      int depth = f->depth[made->id] + (set_of(f, made) != set_of(f, op));
+      if (depth > f->depth[op->id]) f->depth[op->id] = depth;
+      if (depth > f->deepest) f->deepest = depth;
+    }
+}
+
+static bool others_get(const Finder *f, const Op *op) {
+  for (int i = 0; i < op->n_out; i++)
+    for_each_use(u, op->out[i])
+      if (loops(f, u->user) && set_of(f, u->user) != set_of(f, op)) return true;
+  return false;
+}
+
+// Its set, part and turn.
+static int slot_of(const Finder *f, const Op *op) {
+  return (2 * set_of(f, op) + is_back(f, op)) * (f->pieces + 1) + f->turn[op->id];
+}
+
+static void find_anchors(Finder *f) {
+  int n = 2 * f->out->n_sets * (f->pieces + 1);
+  f->anchor = arena_array(f->arena, bool, n *(f->deepest + 1));
+  f->last = arena_array(f->arena, int, n);
+  for_each_op(op, f->g) {
+    if (!loops(f, op)) continue;
+    int slot = slot_of(f, op), depth = f->depth[op->id];
+    if (others_get(f, op)) f->anchor[slot * (f->deepest + 1) + depth] = true;
+    if (depth > f->last[slot]) f->last[slot] = depth;
+  }
+}
+
+static int next_anchor(const Finder *f, const Op *op) {
+  int slot = slot_of(f, op);
+  for (int depth = f->depth[op->id]; depth <= f->deepest; depth++)
+    if (f->anchor[slot * (f->deepest + 1) + depth]) return depth;
+  return f->last[slot];
+}
+
+static int place_of(const Finder *f, const Op *op) {
+  if (others_get(f, op)) return f->depth[op->id];
+  int place = INT_MAX;
+  for (int i = 0; i < op->n_out; i++)
+    for_each_use(u, op->out[i])
+      if (loops(f, u->user) && is_back(f, u->user) == is_back(f, op) &&
+          f->place[u->user->id] < place)
+        place = f->place[u->user->id];
+  return place < INT_MAX ? place : next_anchor(f, op);
+}
+
+static void find_places(Finder *f) {
+  f->place = arena_array(f->arena, int, f->g->n_ops);
+  for (const Op *op = f->g->last; op; op = op->prev)
+    if (loops(f, op)) f->place[op->id] = place_of(f, op);
+}
+
+// -- Gradients of weights ----------------------------------------------------------------------
+
+enum { NO_SUM = -1, MANY = -2 };
+
+// Which sum over time is all that comes of the op, by id; or MANY.
+static int sum_of(const Finder *f, const Op *op, const int *sum) {
+  int only = NO_SUM;
+  if (op_info[op->kind].traits & TIME) return (int)op->id;
+  for (int i = 0; i < op->n_out; i++)
+    for_each_use(u, op->out[i]) {
+      if (!loops(f, u->user) || set_of(f, u->user) != set_of(f, op)) return MANY;
+      int own = sum[u->user->id];
+      if (own == MANY || (only != NO_SUM && only != own)) return MANY;
+      only = own;
+    }
+  return only == NO_SUM ? MANY : only;
+}
+
+static void find_apart(Finder *f) {
+  int *sum = arena_array(f->arena, int, f->g->n_ops);
+  f->apart = arena_array(f->arena, bool, f->g->n_ops);
+  if (!f->split) return;
+  for (const Op *op = f->g->last; op; op = op->prev)
+    sum[op->id] = loops(f, op) ? sum_of(f, op, sum) : MANY;
+  // What is only added up stays with what makes it.
+  for_each_op(op, f->g) {
+    const Op *made = op->n_in ? op->in[0].value->def : NULL;
+    f->apart[op->id] = loops(f, op) && is_back(f, op) && sum[op->id] != MANY &&
+                       (op->kind != OP_accumulate || (loops(f, made) && f->apart[made->id]));
+  }
+}
+
+// -- Segments ----------------------------------------------------------------------------------
+
+static WorkKind kind_of(const Finder *f, const Op *op) {
+  return !is_back(f, op) ? WORK_F : f->apart[op->id] ? WORK_W : WORK_B;
+}
+
+static int by_order(const void *x, const void *y) {
+  const Segment *a = x, *b = y;
+  if (a->kind != b->kind) return a->kind < b->kind ? -1 : 1;
+  if (a->depth != b->depth) return a->depth < b->depth ? -1 : 1;
+  if (a->turn != b->turn) return a->turn < b->turn ? -1 : 1;
+  return a->first->id < b->first->id ? -1 : 1;
+}
+
+static int segment_of(const Finder *f, const Op *op) {
+  for (int i = 0; i < f->out->n; i++) {
+    const Segment *s = &f->out->at[i];
+    if (s->kind == kind_of(f, op) && s->depth == f->place[op->id] && s->set == set_of(f, op) &&
+        s->turn == f->turn[op->id])
+      return i;
+  }
+  return -1;
+}
+
+static void make_segments(Finder *f) {
+  Vec(Segment) all = {0};
+  Segments *out = f->out;
+  out->of = arena_array(f->arena, int, f->g->n_ops);
+  for_each_op(op, f->g) {
+    if (!loops(f, op) || segment_of(f, op) >= 0) continue;
+    Segment s = {.kind = kind_of(f, op), .depth = f->place[op->id], .set = set_of(f, op)};
+    s.turn = f->turn[op->id];
+    s.piece = f->pieces && is_back(f, op) ? f->pieces + 1 - s.turn : s.turn;
+    s.mesh = op_mesh(op);
+    s.first = op;
+    vec_push(f->arena, &all, s);
+    out->at = all.at;
+    out->n = all.n;
+  }
+  if (out->n) qsort(out->at, (size_t)out->n, sizeof *out->at, by_order);
+  for_each_op(op, f->g)
+    if (loops(f, op)) out->of[op->id] = segment_of(f, op) + 1;
+}
+
+// -- Stages ------------------------------------------------------------------------------------
+
+// Of each segment and each stage, how many values of the stage's forward it reads.
+static int *count_reads(const Finder *f) {
+  const Segments *s = f->out;
+  int *reads = arena_array(f->arena, int, s->n *(s->n_stages + 1));
+  for_each_op(op, f->g)
+    for (int i = 0; loops(f, op) && i < op->n_in; i++) {
+      const Op *made = op->in[i].value->def;
+      if (!loops(f, made)) continue;
+      int from = s->of[made->id] - 1, to = s->of[op->id] - 1;
+      if (s->at[from].kind == WORK_F && s->at[from].set == s->at[to].set &&
+          s->at[from].piece == s->at[to].piece)
+        reads[to * s->n_stages + s->at[from].stage]++;
+    }
+  return reads;
+}
+
+// One that reads no forward there is of the last stage that is on its devices, or of the last.
+static int stage_of(const Segments *s, int segment, const int *reads) {
+  int best = s->n_stages ? s->n_stages - 1 : 0, most = 0;
+  for (int i = 0; i < s->n; i++)
+    if (s->at[i].kind == WORK_F && s->at[i].set == s->at[segment].set &&
+        s->at[i].piece == s->at[segment].piece)
+      best = s->at[i].stage;
+  for (int i = 0; i < s->n_stages; i++)
+    if (reads[segment * s->n_stages + i] > most) {
+      most = reads[segment * s->n_stages + i];
+      best = i;
+    }
+  return best;
+}
+
+bool *segments_reads(const Segments *s, const Graph *g, Arena *a) {
+  bool *reads = arena_array(a, bool, s->n * s->n);
+  for_each_op(op, g)
+    for (int i = 0; s->of[op->id] && i < op->n_in; i++) {
+      const Op *made = op->in[i].value->def;
+      if (made && s->of[made->id] && s->of[made->id] != s->of[op->id])
+        reads[(s->of[op->id] - 1) * s->n + s->of[made->id] - 1] = true;
+    }
+  return reads;
+}
+
+// On so many forwards' devices, besides those that have the same as it.
+static int count_covered(const Segments *s, const Segment *k) {
+  int n = 0;
+  for (int i = 0; i < s->n; i++)
+    n += s->at[i].kind == WORK_F && s->at[i].set != k->set && mesh_covers(k->mesh, s->at[i].mesh);
+  return n;
+}
+
+// Whether devices have parts of the work, as of a table that is cut over all stages.
+static bool is_shared_out(const Finder *f, int segment) {
+  for_each_op(op, f->g) {
+    const Mesh *mesh = op_mesh(op);
+    if (f->out->of[op->id] != segment + 1) continue;
+    for (int i = 0; i < f->out->n; i++) {
+      const Mesh *stage = f->out->at[i].mesh;
+      if (!mesh_covers(mesh, stage)) continue;
+      for (int a = 0; a < mesh->n_axes && a < stage->n_axes; a++)
+        if (op->split[a] && mesh->axis[a].size > stage->axis[a].size) return true;
+    }
+  }
+  return false;
+}
+
+static void find_common(const Finder *f) {
+  Segments *s = f->out;
+  const bool *reads = segments_reads(s, f->g, f->arena);
+  for (int i = 0; i < s->n; i++) {
+    Segment *k = &s->at[i];
+    if (k->kind != WORK_F) continue;
+    k->is_common = count_covered(s, k) > 1 && !is_shared_out(f, i);
+    for (int from = 0; from < s->n; from++)
+      k->is_common &= !reads[i * s->n + from] || s->at[from].is_common;
+    for (int b = 0; b < s->n; b++)
+      if (s->at[b].kind != WORK_F && s->at[b].stage == k->stage && s->at[b].set == k->set)
+        s->at[b].is_common = k->is_common;
+  }
+}
+
+static void name_segments(const Finder *f) {
+  Segments *s = f->out;
+  for (int i = 0; i < s->n; i++) {
+    int same = 1;
+    for (int k = 0; k < i; k++)
+      same += s->at[k].kind == s->at[i].kind && s->at[k].stage == s->at[i].stage;
+    const char *name = str_format(f->arena, "%s%d", work_kind_name[s->at[i].kind], s->at[i].stage);
+    s->at[i].name = same > 1 ? str_format(f->arena, "%s.%d", name, same) : name;
+  }
+}
+
+Segments segments_find(const Graph *g, bool split, bool by_piece, Arena *a) {
+  Segments out = {0};
+  Finder f = {.g = g, .arena = a, .split = split, .out = &out};
+  find_sets(&f);
+  find_loop(&f);
+  find_parts(&f);
+  f.turn = arena_array(a, int, g->n_ops);
+  if (by_piece) {
+    count_pieces(&f);
+    find_turns(&f);
+  }
+  find_depths(&f);
+  find_anchors(&f);
+  find_places(&f);
+  find_apart(&f);
+  make_segments(&f);
+  for (int i = 0; i < out.n; i++)
+    if (out.at[i].kind == WORK_F) out.at[i].stage = out.n_stages++;
+  const int *reads = count_reads(&f);
+  for (int i = 0; i < out.n; i++)
+    if (out.at[i].kind != WORK_F) out.at[i].stage = stage_of(&out, i, reads);
+  find_common(&f);
+  name_segments(&f);
+  return out;
+}

@@ -1,0 +1,56 @@
+// Copies of weights that no update comes between (pipeline/stash.c).
+//
+//     run devices=1 F1 B1 F1 B1 …
+//
+//     %s  = stash %v                        segment=F1        %h  = linear %x, %v           segment=F1
+//     %h  = linear %x, %v                   segment=F1   =>   %d  = linear %e, %v  backward segment=B1
+//     %v1 = sgd %v, %g, %lr, %c  update     segment=B1        %v1 = sgd %v, %g, %lr, %c  update segment=B1
+//     %d  = linear %e, %s        backward   segment=B1
+//
+// The last stage has the backward of a slice right behind its forward, so what backward reads is
+// the weight that forward has read.  It must read it before it is updated, in place.
+
+#include "unstash.h"
+
+#include "ir/analysis/place.h"
+#include "ir/analysis/versions.h"
+#include "ir/op.h"
+
+// The last op that reads it, or a view of it.
+static Op *last_reader(const Value *v) {
+  Op *last = NULL;
+  for_each_use(u, v) {
+    Op *op = u->user && op_is_view(u->user) ? last_reader(u->user->out[0]) : u->user;
+    if (!op) op = u->user;
+    if (op && (!last || op->id > last->id)) last = op;
+  }
+  return last;
+}
+
+// The op that makes what the parameter is next, if it can be put behind others: nobody reads that.
+static Op *find_update(const Graph *g, const Value *param) {
+  int64_t skip;
+  for (int i = 0; i < g->n_results; i++) {
+    if (g->results[i]->target != param) continue;
+    Op *op = view_root(g->results[i]->use.value, &skip)->def;
+    for (int k = 0; op && k < op->n_out; k++)
+      for_each_use(u, op->out[k])
+        if (u->user) return NULL;
+    return op;
+  }
+  return NULL;
+}
+
+void unstash(Graph *g, Arena *scratch) {
+  graph_renumber(g);
+  for_each_op_safe(op, g) {
+    if (op->kind != OP_stash) continue;
+    Value *w = op->in[0].value, *copy = op->out[0];
+    Op *update = find_update(g, w), *last = last_reader(copy);
+    if (!w->each_slice || !update || !last || !version_is_one(g, w, copy, scratch)) continue;
+    value_replace(copy, w);
+    op_erase(op);
+    if (last->id > update->id) op_move_before(update, last->next);
+    graph_renumber(g);
+  }
+}

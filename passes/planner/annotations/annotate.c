@@ -1,0 +1,358 @@
+// See annotate.h.
+//
+// Whether annotations can say the stages is checked first, of all ops.  Then one walk adds what
+// each op wants and makes to the plan of its node, which is looked for from the last on: ops of a
+// node stand close together.
+
+#include "annotate.h"
+
+#include <string.h>
+
+#include "annotated.h"
+#include "base/vec.h"
+#include "ir/analysis/origin.h"
+#include "ir/analysis/work.h"
+#include "ir/op.h"
+#include "ir/split.h"
+
+typedef Vec(AnnotatedValue) Values;
+
+// What the ops of one node of the model read and make.
+typedef struct NodePlan {
+  const char *node;
+  int stage;    // that of its op with the most work, but behind those that it reads from
+  double flops; // of that op; -1: none is on some of the ranks
+  Values in, out;
+  bool passes_sums; // one of its ops does
+} NodePlan;
+
+typedef struct Annotate {
+  const Module *m;
+  const Mesh *mesh; // of all ranks
+  Arena *a;
+  int axis[MAX_AXES]; // of the mesh, by that of the annotations
+  Annotations *all;
+  Vec(NodePlan *) nodes; // in the order of the model
+} Annotate;
+
+// -- Axes and stages ---------------------------------------------------------------------------
+
+// The rank of the axis that the op runs on; -1 if it runs on several.
+static int rank_of(const Annotate *p, const Op *op, int axis) {
+  const Mesh *mesh = op_mesh(op);
+  if (mesh->axis[axis].size != 1) return -1;
+  int inner = 1, place = 0;
+  for (int a = axis + 1; a < p->mesh->n_axes; a++)
+    if (!p->mesh->axis[a].time) inner *= p->mesh->axis[a].size;
+  while (p->mesh->device[place] != mesh->device[0])
+    place++;
+  return place / inner % p->mesh->axis[axis].size;
+}
+
+// Whether it is where its readers are, so that nobody has to say so: what reads nothing.
+static bool goes_along(const Op *op) {
+  return op->n_in == 0;
+}
+
+static bool is_partial(const Annotate *p, const Op *op, int axis) {
+  return op_mesh(op)->axis[axis].size < p->mesh->axis[axis].size;
+}
+
+// The stage of what makes an operand is none behind the op's own.
+static bool check_before(const Annotate *p, const Op *op, int axis, Diag *d) {
+  int rank = op_mesh(op) == p->mesh ? 0 : rank_of(p, op, axis);
+  for (int i = 0; i < op->n_in; i++) {
+    const Op *def = op->in[i].value->def;
+    if (!def || goes_along(def) || op_mesh(def) == p->mesh) continue;
+    int from = rank_of(p, def, axis);
+    if (from <= rank) continue;
+    return diag_error(d, op->loc,
+                      "%s runs on rank %d of %s and reads what rank %d makes: that is no order of "
+                      "stages, and annotations cannot say it",
+                      op_info[op->kind].name, rank, p->mesh->axis[axis].name, from);
+  }
+  return true;
+}
+
+// Whether all ops of the model run where annotations can say: along one axis, on one rank, as their
+// stage, or on all.  What is wrong is reported of the first op that it is wrong of.
+static bool check_stages(const Annotate *p, const Graph *g, int axis, Diag *d) {
+  const char *along = p->mesh->axis[axis].name;
+  for_each_op(op, g) {
+    if (!annotated_node(op) || goes_along(op)) continue;
+    int ranks = op_mesh(op)->axis[axis].size;
+    if (is_partial(p, op, axis) && ranks > 1)
+      return diag_error(d, op->loc,
+                        "%s runs on %d of %d ranks of %s: annotations can say that it runs on one, "
+                        "as its stage, or on all",
+                        op_info[op->kind].name, ranks, p->mesh->axis[axis].size, along);
+    for (int a = 0; a < p->mesh->n_axes; a++)
+      if (a != axis && is_partial(p, op, a))
+        return diag_error(d, op->loc,
+                          "%s runs on some ranks of %s, and others on some of %s: annotations have "
+                          "stages along one axis",
+                          op_info[op->kind].name, p->mesh->axis[a].name, along);
+  }
+  for_each_op(op, g)
+    if (annotated_node(op) && !goes_along(op) && !check_before(p, op, axis, d)) return false;
+  return true;
+}
+
+// The axis whose ranks are stages; -1: there is none.
+static int find_stages(const Annotate *p, const Graph *g) {
+  for (int a = 0; a < p->mesh->n_axes; a++)
+    for_each_op(op, g)
+      if (annotated_node(op) && !goes_along(op) && is_partial(p, op, a)) return a;
+  return -1;
+}
+
+static void make_axes(Annotate *p, int stages) {
+  p->all->stages = -1;
+  for (int a = 0; a < p->mesh->n_axes; a++) {
+    if (p->mesh->axis[a].time) continue;
+    if (a == stages) p->all->stages = p->all->n_axes;
+    p->axis[p->all->n_axes] = a;
+    p->all->axis[p->all->n_axes++] = p->mesh->axis[a];
+  }
+}
+
+// -- Values ------------------------------------------------------------------------------------
+
+// The names and dimensions of channels_last become those of the model.
+static const char *model_name(Arena *a, const char *name, const Type *t, Sbp *axis) {
+  if (t->rank < 3 || !str_ends(name, ".last")) return name;
+  for (int i = 0; i < MAX_AXES; i++)
+    if (axis[i].kind == SBP_S && axis[i].dim > 0)
+      axis[i].dim = axis[i].dim == t->rank - 1 ? 1 : axis[i].dim + 1;
+  return str_copy_n(a, name, strlen(name) - strlen(".last"));
+}
+
+static void add_value(const Annotate *p, Values *to, const Value *v, const Sbp *axis) {
+  AnnotatedValue add = {0};
+  if (!v->name || v->as) return;
+  memcpy(add.axis, axis, sizeof add.axis);
+  add.name = model_name(p->a, v->name, v->type, add.axis);
+  for (int i = 0; i < to->n; i++)
+    if (str_equal(to->at[i].name, add.name)) return;
+  vec_push(p->a, to, add);
+}
+
+// How the operand of the op that `v` is the result of would lie; false where that cannot be said.
+static bool lies_above(const Value *v, Sbp *axis) {
+  Dims dims;
+  Diag *d = diag_new(stderr);
+  bool ok = op_dims(v->def, &dims, d);
+  diag_free(d);
+  for (int i = 0; ok && i < MAX_AXES; i++) {
+    if (axis[i].kind != SBP_S) continue;
+    const Term *t = &dims.out[v->index];
+    int letter = t->dim[axis[i].dim].n ? t->dim[axis[i].dim].letter[0] : -1;
+    int dim = letter < 0 ? -1 : dims_position(&dims, &dims.in[0], letter);
+    ok = dim >= 0;
+    axis[i].dim = dim;
+  }
+  return ok;
+}
+
+static void add_operand(const Annotate *p, NodePlan *node, const Op *op, const Dims *dims, int i) {
+  const Value *v = op->in[i].value;
+  Sbp axis[MAX_AXES] = {{0}};
+  for (int k = 0; k < p->all->n_axes; k++) {
+    Sbp want = split_wants(op, dims, i, p->axis[k], (Sbp){.kind = SBP_B});
+    if (want.kind == SBP_S) axis[k] = want;
+  }
+  add_value(p, &node->in, v, axis);
+  while (v->def && annotated_between(v->def) && lies_above(v, axis)) {
+    v = v->def->in[0].value;
+    add_value(p, &node->in, v, axis);
+  }
+}
+
+static void add_result(const Annotate *p, NodePlan *node, const Value *v) {
+  Sbp axis[MAX_AXES] = {{0}};
+  for (int k = 0; k < p->all->n_axes; k++) {
+    if (v->layout->axis[p->axis[k]].kind == SBP_S) axis[k] = v->layout->axis[p->axis[k]];
+  }
+  add_value(p, &node->out, v, axis);
+}
+
+static NodePlan *plan_of(Annotate *p, const char *node) {
+  for (int i = p->nodes.n - 1; i >= 0; i--)
+    if (str_equal(p->nodes.at[i]->node, node)) return p->nodes.at[i];
+  NodePlan *made = arena_one(p->a, NodePlan);
+  made->node = node;
+  made->stage = -1;
+  made->flops = -1;
+  vec_push(p->a, &p->nodes, made);
+  return made;
+}
+
+static void find_stage(Annotate *p, NodePlan *node, const Op *op) {
+  double flops = op_flops(op);
+  int least = -1;
+  for (int i = 0; i < op->n_in; i++) {
+    const Op *def = op->in[i].value->def;
+    const NodePlan *from =
+        def && annotated_node(def) && !goes_along(def) ? plan_of(p, annotated_node(def)) : NULL;
+    if (from && from != node && from->stage > least) least = from->stage;
+  }
+  if (flops > node->flops) {
+    node->stage = rank_of(p, op, p->axis[p->all->stages]);
+    node->flops = flops;
+  }
+  if (node->stage < least) node->stage = least;
+}
+
+static void add_op(Annotate *p, const Op *op) {
+  if (!annotated_node(op) || op->piece) return;
+  bool some = op_mesh(op) != p->mesh;
+  NodePlan *node = plan_of(p, annotated_node(op));
+  Dims dims;
+  Diag *d = diag_new(stderr);
+  if (some && !goes_along(op)) find_stage(p, node, op);
+  for (int k = 0; k < p->all->n_axes; k++)
+    node->passes_sums |= op->split[p->axis[k]] == SPLIT_PARTIAL;
+  if (op_dims(op, &dims, d)) {
+    for (int i = 0; i < op->n_in; i++)
+      add_operand(p, node, op, &dims, i);
+    for (int i = 0; i < op->n_out; i++)
+      add_result(p, node, op->out[i]);
+  }
+  diag_free(d);
+}
+
+// -- What is lost --------------------------------------------------------------------------------
+
+// Whether an op of the model takes the weight in parts along the axis.
+static bool is_read_in_parts(const Value *v, int axis) {
+  bool parts = false;
+  Diag *d = diag_new(stderr);
+  for_each_use(u, v) {
+    Dims dims;
+    if (!u->user || op_part(u->user) != PART_forward || !op_dims(u->user, &dims, d)) continue;
+    Sbp want = split_wants(u->user, &dims, u->index, axis, (Sbp){.kind = SBP_B});
+    parts |= want.kind == SBP_S;
+  }
+  diag_free(d);
+  return parts;
+}
+
+// The weight that a state is of: that which the op that reads the state updates.
+static const Value *weight_of_state(const Value *v) {
+  for_each_use(u, v) {
+    const Value *w = u->user && u->user->n_in ? u->user->in[0].value : NULL;
+    if (w && !w->def && w->role == ROLE_weight) return w;
+  }
+  return NULL;
+}
+
+// Whether the parameter is kept in parts of what the model takes whole.
+static bool is_stored(const Annotate *p, const Value *v) {
+  const Value *w = v->role == ROLE_weight ? v : v->role == ROLE_state ? weight_of_state(v) : NULL;
+  bool stored = false;
+  for (int k = 0; w && k < p->all->n_axes; k++)
+    stored |= v->layout->axis[p->axis[k]].kind == SBP_S && !is_read_in_parts(w, p->axis[k]);
+  return stored;
+}
+
+// Whether each rank updates a part of what the model takes whole.
+static bool is_updated_in_parts(const Annotate *p, const Value *v) {
+  for_each_use(u, v) {
+    const Op *op = u->user;
+    if (!op || op_part(op) != PART_update || v->role != ROLE_weight) continue;
+    for (int k = 0; k < p->all->n_axes; k++)
+      if (op->split[p->axis[k]] && !is_read_in_parts(v, p->axis[k])) return true;
+  }
+  return false;
+}
+
+// Ops with marks that annotations have no words for.
+typedef struct Marked {
+  int anew, away, piece;
+} Marked;
+
+static Marked find_marked(const Graph *g) {
+  Marked n = {0};
+  for_each_op(op, g) {
+    n.anew += op->anew > 0 && op->part == PART_backward;
+    n.away += op->away > 0;
+    n.piece += op->piece > 0;
+  }
+  return n;
+}
+
+// Annotations are of what nodes read and make, not of what is kept between steps, how that is
+// updated, and when what is computed.
+static void warn_of_lost(const Annotate *p, const Graph *g, Diag *d) {
+  int n[N_ROLES] = {0}, updated = 0, hosted = 0;
+  Marked marked = find_marked(g);
+  StrBuf lost = {.arena = p->a};
+  for (int i = 0; i < g->n_params; i++) {
+    n[g->params[i]->role] += is_stored(p, g->params[i]);
+    updated += is_updated_in_parts(p, g->params[i]);
+    hosted += g->params[i]->host && g->params[i]->role == ROLE_weight;
+  }
+  const struct {
+    int n;
+    const char *what;
+  } parts[] = {{n[ROLE_weight], "weights are kept in parts"},
+               {n[ROLE_state], "states of the optimizer are kept in parts"},
+               {updated, "weights are updated in parts"},
+               {marked.anew, "ops are computed anew"},
+               {marked.away, "ops are swapped"},
+               {hosted, "weights have their states offloaded"},
+               {marked.piece, "ops are in pieces"}};
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+    if (parts[i].n) strbuf_addf(&lost, "%s%d %s", lost.n ? ", " : "", parts[i].n, parts[i].what);
+  if (p->m->schedule)
+    strbuf_addf(&lost, "%sstages run as '%s'", lost.n ? ", " : "", p->m->schedule);
+  if (p->m->cross_barrier)
+    strbuf_addf(&lost, "%supdates are done in the step after", lost.n ? ", " : "");
+  if (p->m->optimizer_in_backward)
+    strbuf_addf(&lost, "%supdates are done in backward", lost.n ? ", " : "");
+  if (!lost.n) return;
+  diag_warning(d, NULL, "annotations do not say all of this plan: not that %s", lost.at);
+  diag_hint(d, "--emit plan -o FILE.lua writes all of the plan");
+}
+
+// -- All of it ---------------------------------------------------------------------------------
+
+static void add_values(AnnotatedValue *to, int *n, const Values *from, bool result) {
+  for (int i = 0; i < from->n; i++) {
+    to[*n] = from->at[i];
+    to[(*n)++].result = result;
+  }
+}
+
+static void finish(const Annotate *p) {
+  for (int i = 0; i < p->nodes.n; i++) {
+    NodePlan *node = p->nodes.at[i];
+    if (node->passes_sums) node->out.n = 0;
+    Annotation *one = arena_one(p->a, Annotation);
+    one->node = node->node;
+    one->stage = node->stage;
+    one->value = arena_array(p->a, AnnotatedValue, node->in.n + node->out.n);
+    add_values(one->value, &one->n_values, &node->in, false);
+    add_values(one->value, &one->n_values, &node->out, true);
+    annotations_add(p->all, one);
+  }
+}
+
+Annotations *annotate(const Module *m, const char *name, Arena *a, Diag *d) {
+  const Graph *g = module_first_entry(m);
+  Annotate p = {.m = m, .mesh = m->meshes, .a = a, .all = arena_one(a, Annotations)};
+  p.all->name = name;
+  int stages = find_stages(&p, g);
+  if (stages >= 0 && !check_stages(&p, g, stages, d)) return NULL;
+  make_axes(&p, stages);
+  for_each_op(op, g)
+    add_op(&p, op);
+  if (!p.nodes.n && find_marked(g).piece) {
+    diag_error(d, NULL, "annotations can say nothing of this plan: all that it does is in pieces");
+    diag_hint(d, "--emit plan -o FILE.lua writes all of the plan");
+    return NULL;
+  }
+  warn_of_lost(&p, g, d);
+  finish(&p);
+  return p.all;
+}

@@ -1,0 +1,429 @@
+// See annotated.h.
+//
+// Ops are found by node in a sorted list, values by name.  A cut is followed by functions that call
+// one another: follow_down and follow_in from operands to results, follow_up and follow_operands
+// back.  `fix` alone sets splits; a cut goes no further than an op that has one already.
+
+#include "annotated.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/vec.h"
+#include "ir/analysis/batch_dim.h"
+#include "ir/analysis/origin.h"
+#include "ir/annotations.h"
+#include "ir/build.h"
+#include "ir/op.h"
+#include "sharding/assign.h"
+
+// An op by its node, in the order of the graph.
+typedef struct NodeOp {
+  const char *node;
+  Op *op;
+} NodeOp;
+
+typedef struct Apply {
+  Sharding *s;
+  int axis, along; // of the mesh; of the annotations
+  const Annotations *all;
+  const Loc *line;
+  Diag *d;
+  Vec(NodeOp) ops; // by node
+  // At hand.
+  const Annotation *node;
+  const char *ops_of; // the node whose ops it is about: itself, unless it has none
+  const AnnotatedValue *value;
+  int n_fixed, n_errors;
+  int n_lost; // nodes
+  const char *lost;
+} Apply;
+
+// -- The model ---------------------------------------------------------------------------------
+
+static bool is_cut_along(const Annotations *all, const char *name, int dim) {
+  for (const Annotation *one = all ? all->first : NULL; one; one = one->next)
+    for (int i = 0; i < one->n_values; i++)
+      for (int k = 0; k < all->n_axes && str_equal(one->value[i].name, name); k++)
+        if (one->value[i].result && one->value[i].axis[k].kind == SBP_S &&
+            one->value[i].axis[k].dim == dim)
+          return true;
+  return false;
+}
+
+// Whether columns of `v` are read apart, and cut.
+static bool is_apart(const Value *v) {
+  const Annotations *all = v->graph->module->annotations;
+  for_each_use(u, v)
+    if (u->user && u->user->kind == OP_slice && u->user->out[0]->name &&
+        is_cut_along(all, u->user->out[0]->name, v->type->rank - 1))
+      return true;
+  return false;
+}
+
+bool annotated_apart(const Op *op) {
+  const Value *y = op->out[0];
+  if (is_apart(y)) return true;
+  for_each_use(u, y)
+    if (u->user && u->user->kind == OP_add && is_apart(u->user->out[0])) return true; // its bias
+  return false;
+}
+
+// -- What there is -----------------------------------------------------------------------------
+
+const char *annotated_node(const Op *op) {
+  return op_part(op) == PART_forward && op->loc ? op->loc->node : NULL;
+}
+
+bool annotated_between(const Op *op) {
+  return op->kind == OP_cast || op->kind == OP_transpose || op->kind == OP_reshape;
+}
+
+static int by_node(const void *x, const void *y) {
+  const NodeOp *a = x, *b = y;
+  int order = strcmp(a->node, b->node);
+  return order ? order : (a->op->id > b->op->id) - (a->op->id < b->op->id);
+}
+
+static void find_ops(Apply *p) {
+  for_each_op(op, p->s->g)
+    if (annotated_node(op)) vec_push(p->s->scratch, &p->ops, ((NodeOp){annotated_node(op), op}));
+  if (p->ops.n) qsort(p->ops.at, (size_t)p->ops.n, sizeof *p->ops.at, by_node);
+}
+
+// NULL: it is not there any more.  Where channels_last has put the channel last in it, it is found
+// by the name that it has then, and what was dimension *dim is another.
+static Value *find_value(const Apply *p, const char *name, int *dim) {
+  Value *v = graph_find_value(p->s->g, name);
+  if (v) return v;
+  v = graph_find_value(p->s->g, str_format(p->s->scratch, "%s.last", name));
+  if (v && *dim > 0) *dim = *dim == 1 ? v->type->rank - 1 : *dim - 1;
+  return v;
+}
+
+// The first of the node's ops among all of them; behind the last of others, where it has none.
+static int first_op(const Apply *p, const char *node) {
+  int low = 0, high = p->ops.n;
+  while (low < high) {
+    int middle = (low + high) / 2;
+    if (strcmp(p->ops.at[middle].node, node) < 0)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+static bool is_of(const Apply *p, int i, const char *node) {
+  return i < p->ops.n && str_equal(p->ops.at[i].node, node);
+}
+
+static bool belongs(const Apply *p, const Op *op) {
+  const char *node = annotated_node(op);
+  return node && str_equal(node, p->ops_of);
+}
+
+// -- Splits ------------------------------------------------------------------------------------
+
+static const char *axis_name(const Apply *p) {
+  return p->s->mesh->axis[p->axis].name;
+}
+
+static void wrong(Apply *p, const Op *op, const char *why) {
+  diag_error(p->d, op->loc, "the annotation of '%s' cannot be followed: %s", p->value->name, why);
+  p->n_errors++;
+}
+
+// The letter that dimension `dim` of the term is cut by, or -1 and why there is none.
+static int letter_of(Apply *p, const Op *op, const Term *t, int dim, const char **why) {
+  Arena *a = p->s->scratch;
+  const Dims *dims = dims_of(p->s, op);
+  const char *name = op_info[op->kind].name;
+  int n = op_ranks(op, p->axis);
+  if (dim >= t->rank) {
+    *why = str_format(a, "it has no dimension %d", dim);
+    return -1;
+  }
+  int letter = dims_splitter(dims, t, dim, n);
+  if (letter >= 0 && split_legal(op, dims, letter, p->axis)) return letter;
+  bool whole = letter < 0 && t->dim[dim].n && dims->letter[t->dim[dim].letter[0]].whole;
+  if (whole || (letter >= 0 && !dims_leads(dims, letter)))
+    *why = str_format(a, "%s cannot be split along its dimension %d: it is %s", name, dim,
+                      dims_text(a, dims));
+  else
+    *why = str_format(a, "dimension %d of %s, which is %s, cannot be cut in %d along %s", dim, name,
+                      dims_text(a, dims), n, axis_name(p));
+  return -1;
+}
+
+static char split_name(const Op *op, int axis) {
+  return op->split[axis] ? op->split[axis] : '-';
+}
+
+static bool splits_other(const Apply *p, const Op *op, int letter) {
+  return p->s->fixed[op->id][p->axis] &&
+         split_name(op, p->axis) != dims_of(p->s, op)->letter[letter].name;
+}
+
+// Whether the op splits the letter because of this, which it did not before.  Between the ops of a
+// node a value may be cut anew.
+static bool fix(Apply *p, Op *op, int letter, bool first) {
+  const Sharding *s = p->s;
+  char name = dims_of(s, op)->letter[letter].name;
+  p->n_fixed++;
+  if (!s->fixed[op->id][p->axis]) {
+    op->split[p->axis] = name;
+    s->fixed[op->id][p->axis] = p->line;
+    return true;
+  }
+  if (first && splits_other(p, op, letter))
+    wrong(p, op,
+          str_format(s->scratch, "%s would split '%c' along %s, and splits '%c'",
+                     op_info[op->kind].name, name, axis_name(p), split_name(op, p->axis)));
+  return false;
+}
+
+// `first`: the op reads or makes the annotated value itself, so that it must follow.
+static void follow_down(Apply *p, const Value *v, int dim, bool first);
+static void follow_up(Apply *p, const Value *v, int dim, bool first);
+static void follow_operands(Apply *p, const Op *op, int letter, bool first);
+
+static void follow_in(Apply *p, Op *op, int i, int dim, bool first) {
+  const Dims *dims = dims_of(p->s, op);
+  const char *why = NULL;
+  int letter = letter_of(p, op, &dims->in[i], dim, &why);
+  if (letter < 0) {
+    if (first && belongs(p, op)) wrong(p, op, why);
+    return;
+  }
+  if (belongs(p, op) && !fix(p, op, letter, first)) return;
+  for (int k = 0; k < op->n_out; k++) {
+    int to = dims_position(dims, &dims->out[k], letter);
+    if (to >= 0) follow_down(p, op->out[k], to, first && !belongs(p, op));
+  }
+}
+
+static void follow_down(Apply *p, const Value *v, int dim, bool first) {
+  for_each_use(u, v) {
+    if (!u->user || op_part(u->user) != PART_forward) continue;
+    if (belongs(p, u->user) || annotated_between(u->user))
+      follow_in(p, u->user, u->index, dim, first);
+  }
+}
+
+// An op behind another lies along an axis that is decided already as what it reads.
+static void lay_behind(const Sharding *s, const Value *v, const Value *behind, int axis) {
+  Sbp lies = s->lies[v->id][axis];
+  const Dims *dims = dims_of(s, behind->def);
+  if (!s->decided[axis]) return;
+  if (lies.kind == SBP_P) behind->def->split[axis] = SPLIT_PARTIAL;
+  if (lies.kind == SBP_S)
+    behind->def->split[axis] = dims->letter[dims->out[0].dim[lies.dim].letter[0]].name;
+  s->lies[behind->id][axis] = lies;
+}
+
+// Whether there are as many equal parts, besides those of axes that are decided already.
+static bool cuts_evenly(const Apply *p, const Value *v, int dim) {
+  int64_t parts = value_ranks(v, p->axis);
+  for (int a = 0; a < p->s->mesh->n_axes; a++) {
+    Sbp lies = p->s->lies[v->id][a];
+    if (a != p->axis && lies.kind == SBP_S && lies.dim == dim) parts *= value_ranks(v, a);
+  }
+  return dim < v->type->rank && v->type->dim[dim] % parts == 0;
+}
+
+// A result that its op does not make so is cut anew behind it, by an op that does nothing else.
+static void cut_anew(Apply *p, Value *v, int dim) {
+  Sharding *s = p->s;
+  const char *name = v->name, *why = NULL;
+  Builder b = {.g = s->g, .at = v->def->next, .origin = op_origin(v->def), .d = p->d};
+  Value *cut = build(&b, OP_reshape, IN(v), ATTRS(a_list("shape", v->type->dim, v->type->rank)));
+  if (!cut) {
+    p->n_errors++;
+    return;
+  }
+  value_replace(v, cut);
+  op_set_in(cut->def, 0, v);
+  value_set_name(v, NULL);
+  value_set_name(cut, name);
+  sharding_grow(s);
+  for (int a = 0; a < s->mesh->n_axes; a++)
+    lay_behind(s, v, cut, a);
+  int letter = letter_of(p, cut->def, &dims_of(s, cut->def)->out[0], dim, &why);
+  if (letter < 0)
+    wrong(p, v->def, why);
+  else
+    fix(p, cut->def, letter, true);
+}
+
+static void follow_up(Apply *p, const Value *v, int dim, bool first) {
+  Op *op = v->def;
+  if (!op || !(belongs(p, op) || annotated_between(op))) return;
+  const Dims *dims = dims_of(p->s, op);
+  const char *why = NULL;
+  int letter = letter_of(p, op, &dims->out[v->index], dim, &why);
+  bool other = first && belongs(p, op) && (letter < 0 || splits_other(p, op, letter));
+  if (other && letter < 0 && !cuts_evenly(p, v, dim))
+    wrong(p, op, why);
+  else if (other)
+    cut_anew(p, op->out[v->index], dim);
+  else if (letter >= 0 && (!belongs(p, op) || fix(p, op, letter, first)))
+    follow_operands(p, op, letter, first);
+}
+
+static void follow_operands(Apply *p, const Op *op, int letter, bool first) {
+  const Dims *dims = dims_of(p->s, op);
+  for (int i = 0; i < op->n_in; i++) {
+    int to = dims_position(dims, &dims->in[i], letter);
+    if (to >= 0) follow_up(p, op->in[i].value, to, first && !belongs(p, op));
+  }
+}
+
+// An input of the model is read as it is cut; the first annotation of it counts.
+static void lay_input(const Apply *p, const Value *v, int dim) {
+  Sharding *s = p->s;
+  if (v->def || v->role != ROLE_input || s->given[v->id][p->axis] != OPEN) return;
+  if (!param_cuts(s, v, dim, p->axis)) return;
+  s->lies[v->id][p->axis] = (Sbp){.kind = SBP_S, .dim = dim};
+  s->given[v->id][p->axis] = FIXED;
+}
+
+// A node without ops: its result is made by another one now.
+static void move_to(Apply *p, const Value *result) {
+  const Op *op = result->def;
+  p->ops_of = p->node->node;
+  if (is_of(p, first_op(p, p->ops_of), p->ops_of)) return;
+  while (op && !annotated_node(op) && annotated_between(op))
+    op = op->in[0].value->def;
+  if (op && annotated_node(op)) p->ops_of = annotated_node(op);
+}
+
+static void follow_value(Apply *p, const AnnotatedValue *value) {
+  Sbp lies = value->axis[p->along];
+  int dim = lies.dim;
+  if (lies.kind != SBP_S) return;
+  p->value = value;
+  const Value *v = find_value(p, value->name, &dim);
+  if (!v) return;
+  if (value->result) {
+    move_to(p, v);
+    follow_up(p, v, dim, true);
+  } else {
+    follow_down(p, v, dim, true);
+    lay_input(p, v, dim);
+  }
+}
+
+// -- What is whole -----------------------------------------------------------------------------
+
+static void keep_whole(const Apply *p, const Op *op) {
+  if (!p->s->fixed[op->id][p->axis]) p->s->fixed[op->id][p->axis] = p->line;
+}
+
+static void follow_whole(Apply *p, const AnnotatedValue *value) {
+  int dim = 0;
+  if (!value->result || value->axis[p->along].kind == SBP_S) return;
+  const Value *v = find_value(p, value->name, &dim);
+  const Op *op = v ? v->def : NULL;
+  if (v) move_to(p, v);
+  while (op && !belongs(p, op) && annotated_between(op))
+    op = op->in[0].value->def;
+  if (!op || !belongs(p, op)) return;
+  keep_whole(p, op);
+  for (int i = p->n_fixed ? p->ops.n : first_op(p, p->ops_of); is_of(p, i, p->ops_of); i++)
+    keep_whole(p, p->ops.at[i].op);
+}
+
+// -- Nodes -------------------------------------------------------------------------------------
+
+static bool is_cut(const Apply *p) {
+  bool cut = false;
+  for (int i = 0; i < p->node->n_values; i++)
+    cut |= p->node->value[i].axis[p->along].kind == SBP_S;
+  return cut;
+}
+
+static void lose(Apply *p) {
+  if (!p->n_lost++) p->lost = p->node->node;
+}
+
+static void follow_splits(Apply *p) {
+  int errors = p->n_errors;
+  p->ops_of = p->node->node;
+  p->n_fixed = 0;
+  for (int i = 0; i < p->node->n_values; i++)
+    follow_value(p, &p->node->value[i]);
+  if (is_cut(p) && !p->n_fixed && p->n_errors == errors) lose(p);
+  for (int i = 0; i < p->node->n_values; i++)
+    follow_whole(p, &p->node->value[i]);
+}
+
+// What reads nothing is where its readers are.
+static void assign(const Apply *p, Op *op) {
+  if (p->s->assigned[op->id][p->axis] || op->n_in == 0) return;
+  assign_op(p->s, op, p->axis, ranks_new(p->s, p->axis, &p->node->stage, 1));
+}
+
+static void follow_stage(Apply *p) {
+  int i = first_op(p, p->node->node), n = 0;
+  if (p->node->stage < 0) return;
+  for (; is_of(p, i, p->node->node); i++, n++)
+    assign(p, p->ops.at[i].op);
+  for (int k = 0; n == 0 && k < p->node->n_values; k++) {
+    int dim = 0;
+    const Value *v = p->node->value[k].result ? find_value(p, p->node->value[k].name, &dim) : NULL;
+    if (!v || !v->def) continue;
+    assign(p, v->def);
+    n++;
+  }
+  if (!n) lose(p);
+}
+
+// Inputs that nothing is said of, beside one that is cut by rows.
+static void lay_rows(const Apply *p) {
+  const Sharding *s = p->s;
+  int64_t rows = -1;
+  for (int i = 0; i < s->g->n_params; i++) {
+    const Value *v = s->g->params[i];
+    Sbp lies = s->lies[v->id][p->axis];
+    if (v->role == ROLE_input && lies.kind == SBP_S && lies.dim == 0) rows = v->type->dim[0];
+  }
+  for (int i = 0; i < s->g->n_params && rows > 0; i++) {
+    const Value *v = s->g->params[i];
+    if (value_has_rows(v) && v->type->dim[0] == rows) lay_input(p, v, 0);
+  }
+}
+
+static void warn_of_lost(const Apply *p) {
+  if (!p->n_lost || p->s->g != module_first_entry(p->s->g->module)) return;
+  diag_warning(p->d, NULL,
+               "the annotation%s of %d node%s, '%s' the first, say%s nothing along %s: what %s "
+               "computed %s part of other ops",
+               p->n_lost == 1 ? "" : "s", p->n_lost, p->n_lost == 1 ? "" : "s", p->lost,
+               p->n_lost == 1 ? "s" : "", axis_name(p), p->n_lost == 1 ? "it" : "they",
+               p->n_lost == 1 ? "is" : "are");
+}
+
+int annotated_apply(Sharding *s, int axis, const Loc *line, Diag *d) {
+  const MeshAxis *along = &s->mesh->axis[axis];
+  Apply p = {.s = s, .axis = axis, .along = -1, .line = line, .d = d};
+  p.all = s->g->module->annotations;
+  for (int i = 0; p.all && i < p.all->n_axes; i++)
+    if (str_equal(p.all->axis[i].name, along->name) && p.all->axis[i].size == along->size)
+      p.along = i;
+  if (p.along < 0) {
+    diag_error(d, line, "the model is not annotated for an axis '%s' of %d", along->name,
+               along->size);
+    return 1;
+  }
+  find_ops(&p);
+  for (p.node = p.all->first; p.node; p.node = p.node->next) {
+    if (p.along == p.all->stages)
+      follow_stage(&p);
+    else
+      follow_splits(&p);
+  }
+  lay_rows(&p);
+  warn_of_lost(&p);
+  return p.n_errors;
+}

@@ -1,0 +1,305 @@
+// See evaluate.h.
+
+#include "evaluate.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "candidates.h"
+#include "cost/cost_step.h"
+#include "pass.h"
+#include "planner/search/lives.h"
+#include "planner/search/search.h"
+#include "redundancy.h"
+
+static void measure(const Module *m, const ChooseOptions *o, Candidate *c) {
+  Arena *a = arena_new();
+  StepCost cost;
+  c->seconds = step_cost(m, o->cluster, o->target, a, &cost) ? cost.seconds : INFINITY;
+  c->needs = needs_most(m, o->cluster);
+  c->fits = !o->limited || needs_fit(&c->needs, o->cluster);
+  c->sharing = ranks_sharing(m);
+  arena_free(a);
+}
+
+#define LEAST_WORK 1e6 // of a search, when little is left for all
+
+const char all_same[] = "all ranks do the same";
+
+// The first error of those that were written, as a reason: "mlp.onnx:x: the batch of …", without
+// what comes after it.
+static const char *first_error(Arena *a, const char *text) {
+  static const char word[] = "error: ";
+  const char *at = strstr(text, word), *start = at;
+  if (!at) return "";
+  while (start > text && start[-1] != '\n')
+    start--;
+  const char *what = at + sizeof word - 1;
+  return str_format(a, "%.*s%.*s", (int)(at - start), start, (int)strcspn(what, "\n"), what);
+}
+
+// A candidate that is being made, and who else is told of its searches.
+typedef struct Making {
+  Candidate *c;
+  const PipelineOptions *run; // or NULL
+  double *left;               // work for all searches; or NULL
+} Making;
+
+// Whether a search found that nothing fits, and what a rank needs at least; and which factorings of
+// the ranks are about as good.
+static void note_searched(void *making, const Searched *s) {
+  const Making *k = making;
+  Candidate *c = k->c;
+  if (k->run && k->run->searched) k->run->searched(k->run->searched_to, s);
+  if (!s->n) return; // it explains what was not searched
+  c->searched = true;
+  c->round.nothing = s->status == SOLVER_infeasible || s->status == SOLVER_time_out;
+  c->round.bound = s->bound;
+  c->round.seen = s->peak;
+  c->round.work = s->work;
+  if (k->left) *k->left -= c->work_done = s->all_work;
+  c->least = s->status == SOLVER_infeasible || s->status == SOLVER_time_out ? s->peak : 0;
+  c->least_slices = c->micro_batches;
+  c->needs_less = s->status == SOLVER_infeasible || c->least > 0;
+  for (int i = 1; i < s->n_factorings; i++)
+    if (s->took[i] <= WORTH_TRYING * s->took[0]) c->other[c->n_others++] = s->factoring[i];
+}
+
+// What was made of a candidate, and what there was to say.
+typedef struct Made {
+  Module *m;
+  char *said;
+} Made;
+
+static void unmake(Made *made) {
+  if (made->m) module_free(made->m);
+  free(made->said);
+  *made = (Made){0};
+}
+
+// Whether there is something to measure, which may be no candidate.  What is watched may be what is
+// used, and is verified and proved.
+static bool make_once(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c,
+                      bool watched, KnownLives *lives, Made *out) {
+  size_t n;
+  FILE *f = open_memstream(&out->said, &n);
+  if (!f) BUG("no memory for what a plan says");
+  Diag *d = diag_new(f);
+  Making making = {c, watched ? o->run(o->context) : NULL, lives->answers ? NULL : o->left};
+  PipelineOptions run = {.bisect_limit = -1, .unproved = true};
+  if (making.run) run = *making.run;
+  run.out = f;
+  run.searched = note_searched;
+  run.searched_to = &making;
+  run.lives = lives;
+  Module *m = out->m = module_clone(model);
+  bool ok = pipeline_run(m, o->pipeline(o->context, c), &run, d) && m->phase >= PHASE_planned;
+  if (ok) measure(m, o, c);
+  c->round.alike = ok && c->fits && c->sharing <= 1;
+  c->made = ok && (o->plans || o->ranks == 1 || c->sharing > 1);
+  diag_free(d);
+  fclose(f);
+  c->fits &= c->made;
+  c->round.fits = c->fits;
+  c->round.needs = (double)c->needs.peak_bytes;
+  if (!c->made) c->why = c->least_why = ok ? all_same : first_error(a, out->said);
+  return ok;
+}
+
+// Of two rounds; where neither fits the first says why, but for one that needs less.
+static bool is_better(const Candidate *c, const Candidate *than) {
+  if (c->fits != than->fits) return c->fits;
+  if (c->fits) return c->seconds < than->seconds;
+  return c->made && than->made && c->needs.peak_bytes < than->needs.peak_bytes;
+}
+
+// The same once more.
+static Candidate same_again(const Candidate *c) {
+  Candidate same = {.plan = c->plan, .ranks = c->ranks, .micro_batches = c->micro_batches};
+  same.memory = c->memory;
+  same.work = c->work;
+  return same;
+}
+
+// Once more, watched, with the answers that its searches had.
+static void make_again(const Module *model, const ChooseOptions *o, Arena *a, const Candidate *c,
+                       KnownLives *lives, Made *out) {
+  Candidate same = same_again(c);
+  unmake(out);
+  make_once(model, o, a, &same, true, lives, out);
+  if (!same.fits) BUG("the plan '%s' fits, but not when it is made again", c->plan);
+}
+
+// What the search of a small model finds about as good (planner/search/k_best.c).  NULL: it is not
+// small, the search is not good itself, or there is no work left for it.
+static Answer *find_others(const Module *model, const ChooseOptions *o, Arena *a,
+                           const Candidate *c, KnownLives *lives) {
+  enum { FEW_OPS = 128 }; // of a step: it is made in milliseconds
+  const Answers *used = c->searched ? lives->used : NULL;
+  if (model->graphs->n_ops > FEW_OPS || (o->left && *o->left <= 0)) return NULL;
+  if (c->worth > 0 && c->seconds > WORTH_TRYING * c->worth) return NULL;
+  if (!used || used->all.n != 1 || used->all.at[0].n_nodes > FEW_NODES) return NULL;
+  Made made = {0};
+  Candidate again = same_again(c);
+  lives->others = true;
+  make_once(model, o, a, &again, false, lives, &made);
+  lives->others = false;
+  unmake(&made);
+  return &used->all.at[0];
+}
+
+// All of that is made, and what is best becomes the answer.  Whether there was something better.
+static bool try_as_good(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c,
+                        KnownLives *lives) {
+  Answer *answer = find_others(model, o, a, c, lives);
+  bool any = false;
+  for (int i = 0; answer && i < answer->n_others; i++) {
+    const int *before = answer->choice;
+    Made made = {0};
+    Candidate now = same_again(c);
+    answer->choice = answer->other[i];
+    make_once(model, o, a, &now, false, lives, &made);
+    unmake(&made);
+    if (is_better(&now, c)) {
+      *c = now;
+      any = true;
+    } else {
+      answer->choice = before;
+    }
+  }
+  return any;
+}
+
+// The work that a search of the next round may do: a part of what is left for all, and always a
+// little.  0: as much as it likes.
+static int64_t work_of(const ChooseOptions *o, const Rounds *r) {
+  enum { FIRST = 3, LATER = 10 }; // a part has several factorings, and solvers are asked again
+  double share = o->left ? *o->left / (r->n ? LATER : FIRST) : SEARCH_WORK;
+  if (share < LEAST_WORK) share = LEAST_WORK;
+  if (r->n) return share < (double)r->left ? (int64_t)share : r->left;
+  return share < SEARCH_WORK ? (int64_t)share : 0;
+}
+
+// Whether less memory than this plan needs, which does not fit, would have to make it faster.
+static bool is_past(const Candidate *now, const Candidate *best) {
+  if (!now->made || now->fits) return false;
+  bool slow = now->worth > 0 && now->seconds > NO_GAIN * now->worth;
+  return slow || (best->fits && now->seconds >= best->seconds);
+}
+
+// The best of some rounds.  Only the first is watched, as each may be the last, and most often the
+// first is; if a later one is the best it is made again.
+void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c,
+                    Module **kept) {
+  Rounds rounds = rounds_begin(o->cluster->memory);
+  const Candidate asked = *c;
+  KnownLives lives = {.arena = arena_new(), .lasting = a};
+  KnownLives *known = arena_one(a, KnownLives); // of the best
+  Made best = {0};
+  int64_t memory = 0;
+  double work_done = 0;
+  bool alike = false;
+  do {
+    bool watched = kept && !memory;
+    Made made = {0};
+    Candidate now = asked;
+    now.memory = memory;
+    now.work = work_of(o, &rounds);
+    lives.answers = NULL;
+    bool ok = make_once(model, o, a, &now, watched, &lives, &made);
+    bool again = now.searched && (ok ? o->limited || !now.made : now.round.nothing && o->limited);
+    alike |= now.searched && ok && !now.made;
+    work_done += now.work_done;
+    if (!memory || is_better(&now, c)) {
+      *c = now;
+      *known = (KnownLives){.answers = lives.answers, .used = lives.used, .arena = a, .lasting = a};
+    }
+    again &= !is_past(&now, c);
+    memory = again ? rounds_next(&rounds, &now.round) : 0;
+    if (watched)
+      best = made;
+    else
+      unmake(&made);
+  } while (memory);
+  lives.answers = known->answers;
+  lives.used = known->used;
+  bool other = try_as_good(model, o, a, c, &lives);
+  c->alike = alike;
+  c->work_done = work_done;
+  c->known = known;
+  if (kept && c->fits) {
+    if (c->memory || other) make_again(model, o, a, c, &lives, &best);
+    *kept = best.m;
+    best.m = NULL;
+    fputs(best.said, stderr);
+  }
+  unmake(&best);
+  arena_free(lives.arena);
+}
+
+// Whether it can be seen that it does not fit in `n` micro-batches: what lasts from step to step is
+// as it was, and the rest of its peak becomes smaller at best as rows do.  Another search may find
+// another plan, and nobody knows of what was not made.
+static bool is_too_much(const ChooseOptions *o, const Candidate *c, int64_t n) {
+  if (c->searched || !c->made) return false;
+  double kept = (double)(c->needs.weight_bytes + c->needs.state_bytes);
+  double rest = (double)c->needs.peak_bytes - kept;
+  double memory = cluster_device(o->cluster, c->needs.rank).memory; // of the rank that lacks it
+  return kept + rest * (double)c->micro_batches / (double)n > memory;
+}
+
+// In how many micro-batches it may fit, more than `n`.  0: in none.
+static int64_t next_cut(const ChooseOptions *o, const Candidate *c, int64_t n) {
+  if (o->micro_batches || c->fits || !(c->made || c->needs_less)) return 0;
+  if (c->searched || !c->made) n = 2 * n - 1;
+  for (n++; n <= o->batch && n <= MAX_MICRO_BATCHES; n++)
+    if (o->batch % n == 0 && !is_too_much(o, c, n)) return n;
+  return 0;
+}
+
+// One that could not be made may need less in the last number of micro-batches that was tried.
+static void note_least(Candidate *first, const Candidate *last) {
+  if (last->made || last->least <= 0 || last->least >= first->least) return;
+  first->least = last->least;
+  first->least_slices = last->least_slices;
+  first->least_why = last->least_why;
+}
+
+double least_fitting(const Candidates *all) {
+  double least = 0;
+  for (int i = 0; i < all->n; i++) {
+    const Candidate *c = &all->at[i];
+    if (c->fits && (least <= 0 || c->seconds < least)) least = c->seconds;
+  }
+  return least;
+}
+
+bool any_fits(const Candidates *all) {
+  for (int i = 0; i < all->n; i++)
+    if (all->at[i].fits) return true;
+  return false;
+}
+
+bool any_alike(const Candidates *all) {
+  for (int i = 0; i < all->n; i++)
+    if (all->at[i].alike) return true;
+  return false;
+}
+
+// Some numbers of micro-batches do not divide the rows of a rank.
+void candidate_try(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all,
+                   Candidate c, Module **kept) {
+  int tried = all->n;
+  double worth = c.worth = least_fitting(all);
+  candidate_make(model, o, a, &c, kept);
+  vec_push(a, all, c);
+  if (candidate_adds(&c) && any_fits(all)) return;
+  for (int64_t n = next_cut(o, &c, c.micro_batches); n; n = next_cut(o, &c, n)) {
+    Candidate more = {.plan = c.plan, .ranks = c.ranks, .micro_batches = n, .worth = worth};
+    candidate_make(model, o, a, &more, kept);
+    if (more.made) vec_push(a, all, more);
+    if (more.made || more.needs_less) c = more;
+  }
+  note_least(&all->at[tried], &c);
+}

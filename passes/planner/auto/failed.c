@@ -1,0 +1,224 @@
+// Why no plan was chosen, and what would help.
+//
+//     error: the model fits under none of the plans tried: with the one that needs least, zero3 in
+//            96 micro-batches, rank 0 needs 152852 bytes, and its device of 'cpu' has 60000
+//     hint: it fits on 4 ranks: -g 4 --plan sp --micro-batches 24
+//
+// Or none could be made at all: then why, those with one reason together, and on how many ranks one
+// could.
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "candidates.h"
+#include "evaluate.h"
+#include "sharding/sharding.h"
+
+static const Candidate *smallest(const Candidates *all) {
+  const Candidate *best = NULL;
+  for (int i = 0; i < all->n; i++) {
+    const Candidate *c = &all->at[i];
+    if (c->made && (!best || c->needs.peak_bytes < best->needs.peak_bytes)) best = c;
+  }
+  return best;
+}
+
+// How much of a reason is as it is by chance: a number, or the axis that it is about.
+static size_t chance(const char *text) {
+  static const char digits[] = "0123456789", along[] = " along ";
+  enum { N = sizeof along - 1 };
+  return strncmp(text, along, N) ? strspn(text, digits) : N + strcspn(text + N, " :;,");
+}
+
+// Whether two reasons are one, but for that.
+static bool is_same_reason(const char *x, const char *y) {
+  while (*x && *y) {
+    size_t in_x = chance(x), in_y = chance(y);
+    if (!in_x != !in_y || (!in_x && *x != *y)) return false;
+    x += in_x ? in_x : 1;
+    y += in_y ? in_y : 1;
+  }
+  return *x == *y;
+}
+
+// "dp, zero1 and zero3", those that could not be made for the same reason as number `first`, or the
+// first few; NULL where an earlier one could not either.
+static const char *same_reason(Arena *a, const Candidates *all, int first) {
+  enum { FEW = 8 };
+  StrBuf b = {.arena = a};
+  const char *why = all->at[first].why;
+  int n = 0, said = 0;
+  for (int i = 0; i < all->n; i++) {
+    if (!is_same_reason(all->at[i].why, why)) continue;
+    if (i < first) return NULL;
+    n++;
+  }
+  for (int i = first; i < all->n && said < FEW; i++) {
+    if (!is_same_reason(all->at[i].why, why)) continue;
+    said++;
+    strbuf_addf(&b, "%s%s", said == 1 ? "" : said == n ? " and " : ", ", all->at[i].plan);
+  }
+  if (n > FEW) strbuf_addf(&b, " and %d more", n - FEW);
+  return b.at;
+}
+
+// One of the quick ones, on as many ranks; it could be made, and fits.
+static bool works_on(const Module *model, const ChooseOptions *o, Arena *a, int64_t ranks,
+                     Candidate *out) {
+  ChooseOptions other = *o;
+  other.ranks = ranks;
+  if (ranks > cluster_devices(o->cluster)) return false;
+  Trials quick = {0};
+  candidates_quick(model, &other, a, false, &quick);
+  for (int i = 0; i < quick.n; i++) {
+    Candidates tried = {0};
+    candidate_try(model, &other, a, &tried, quick.at[i].c, NULL);
+    *out = tried.at[tried.n - 1];
+    if (out->made && out->fits) return true;
+  }
+  return false;
+}
+
+// The number of ranks next to what was asked for that some quick plan shares the work between.
+static void hint_nearest(const Module *model, const ChooseOptions *o, Arena *a,
+                         const Candidates *all, Diag *d) {
+  enum { FARTHEST = 8 };
+  for (int64_t far = 1; far <= FARTHEST; far++)
+    for (int side = -1; side <= 1; side += 2) {
+      Candidate c;
+      int64_t ranks = o->ranks + side * far;
+      if (ranks < 2 || !works_on(model, o, a, ranks, &c)) continue;
+      diag_hint(d,
+                "the nearest number of ranks that share the work is %" PRId64 ": -g %" PRId64
+                " --plan %s --micro-batches %" PRId64,
+                ranks, ranks, c.plan, c.micro_batches);
+      return;
+    }
+  for (int i = 0; i < all->n; i++)
+    if (str_equal(all->at[i].why, all_same)) {
+      diag_hint(d, "one rank is as fast: -g 1");
+      return;
+    }
+}
+
+// None could be made: what they say, of as many reasons as one reads.
+static bool none_made(const Module *model, const ChooseOptions *o, Arena *a, const Candidates *all,
+                      Diag *d) {
+  enum { REASONS = 3 };
+  int n = 0;
+  diag_error(d, NULL, "none of the %d plans tried can be made of this model for %" PRId64 " ranks",
+             all->n, o->ranks);
+  for (int i = 0; i < all->n; i++) {
+    const char *plans = same_reason(a, all, i);
+    if (plans && n++ < REASONS) diag_note(d, NULL, "%s: %s", plans, all->at[i].why);
+  }
+  if (n > REASONS)
+    diag_note(d, NULL, "and %d more reason%s; --plan NAME says that of a plan", n - REASONS,
+              n == REASONS + 1 ? "" : "s");
+  if (!o->plans) hint_nearest(model, o, a, all, d);
+  return false;
+}
+
+// Whether one of the quick ones fits with more ranks.
+static bool fits_wider(const Module *model, const ChooseOptions *o, Arena *a, Diag *d) {
+  ChooseOptions more = *o;
+  for (more.ranks = 2 * o->ranks; more.ranks <= cluster_devices(o->cluster); more.ranks *= 2) {
+    Trials quick = {0};
+    candidates_quick(model, &more, a, true, &quick);
+    for (int i = 0; i < quick.n; i++) {
+      Candidates tried = {0};
+      candidate_try(model, &more, a, &tried, quick.at[i].c, NULL);
+      const Candidate *last = &tried.at[tried.n - 1];
+      if (!last->fits) continue;
+      diag_hint(d,
+                "it fits on %" PRId64 " ranks: -g %" PRId64 " --plan %s --micro-batches %" PRId64,
+                more.ranks, more.ranks, last->plan, last->micro_batches);
+      return true;
+    }
+  }
+  return false;
+}
+
+// The largest number of micro-batches, more than `n`, that the rows can be cut in; 0: none.
+static int64_t most_slices(const ChooseOptions *o, int64_t n) {
+  int64_t most = o->batch < MAX_MICRO_BATCHES ? o->batch : MAX_MICRO_BATCHES;
+  while (!o->micro_batches && most > n && o->batch % most != 0)
+    most--;
+  return !o->micro_batches && most > n ? most : 0;
+}
+
+// What lasts from step to step may have been too much, so that in more micro-batches it was not
+// tried; there it needs least.  What did not need less than the least so far is left out.
+static void try_most_slices(const Module *model, const ChooseOptions *o, Arena *a,
+                            Candidates *all) {
+  for (int i = 0, n = all->n; i < n; i++) {
+    const Candidate c = all->at[i], *least = smallest(all);
+    int64_t slices = most_slices(o, c.micro_batches);
+    if (!c.made || c.searched || !slices) continue;
+    int64_t kept = c.needs.weight_bytes + c.needs.state_bytes;
+    int64_t rest = c.needs.peak_bytes - kept;
+    if (kept + rest * c.micro_batches / slices >= least->needs.peak_bytes) continue;
+    Candidate more = {.plan = c.plan, .ranks = c.ranks, .micro_batches = slices};
+    candidate_make(model, o, a, &more, NULL);
+    for (int64_t k = slices / 2; !more.made && k > c.micro_batches; k /= 2) {
+      more = (Candidate){.plan = c.plan, .ranks = c.ranks, .micro_batches = k};
+      if (o->batch % k == 0) candidate_make(model, o, a, &more, NULL);
+    }
+    if (more.made) vec_push(a, all, more);
+  }
+}
+
+static const Candidate *smallest_unmade(const Candidates *all) {
+  const Candidate *best = NULL;
+  for (int i = 0; i < all->n; i++) {
+    const Candidate *c = &all->at[i];
+    if (!c->made && c->least > 0 && (!best || c->least < best->least)) best = c;
+  }
+  return best;
+}
+
+// No plan could be made for want of memory, and so much a rank would need at least in the one that
+// needs least.
+static void say_unmade(const Candidate *c, Diag *d) {
+  diag_error(d, NULL,
+             "the model fits under none of the plans tried, and none can be made: in the one that "
+             "needs least, %s in %" PRId64 " micro-batch%s, a rank would need at least %.0f bytes",
+             c->plan, c->least_slices, c->least_slices == 1 ? "" : "es", c->least);
+  diag_note(d, NULL, "%s", c->least_why);
+}
+
+// `less`: one that could not be made, but would need less; or NULL.
+static void say_least(const Candidate *c, const Candidate *less, const ChooseOptions *o, Arena *a,
+                      Diag *d) {
+  diag_error(
+      d, NULL,
+      "the model fits under none of the plans tried: with the one that needs least, %s in %" PRId64
+      " micro-batch%s, rank %d needs %" PRId64 " bytes, and its device of '%s' has %.0f",
+      c->plan, c->micro_batches, c->micro_batches == 1 ? "" : "es", c->needs.rank,
+      c->needs.peak_bytes, o->cluster->name, cluster_device(o->cluster, c->needs.rank).memory);
+  diag_note(d, NULL, "%s", needs_text(a, &c->needs));
+  if (less)
+    diag_note(d, NULL,
+              "with %s in %" PRId64
+              " micro-batch%s, which was not made, a rank would need at least "
+              "%.0f",
+              less->plan, less->least_slices, less->least_slices == 1 ? "" : "es", less->least);
+}
+
+bool choose_failed(const Module *model, const ChooseOptions *o, Arena *a, const Candidates *tried,
+                   Diag *d) {
+  Candidates all = {0};
+  for (int i = 0; i < tried->n; i++)
+    vec_push(a, &all, tried->at[i]);
+  try_most_slices(model, o, a, &all);
+  const Candidate *c = smallest(&all), *unmade = smallest_unmade(&all);
+  if (!c && !unmade) return none_made(model, o, a, &all, d);
+  if (c)
+    say_least(c, unmade && unmade->least < (double)c->needs.peak_bytes ? unmade : NULL, o, a, d);
+  else
+    say_unmade(unmade, d);
+  if (!fits_wider(model, o, a, d) && c)
+    diag_hint(d, "a device would need %" PRId64 " bytes more",
+              c->needs.peak_bytes - (int64_t)cluster_device(o->cluster, c->needs.rank).memory);
+  return false;
+}

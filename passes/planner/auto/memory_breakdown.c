@@ -1,0 +1,51 @@
+// See memory_breakdown.h.
+
+#include "memory_breakdown.h"
+
+#include <inttypes.h>
+
+#include "ir/analysis/place.h"
+
+// What lasts from step to step on the rank.
+static void count_kept(const Module *m, Needs *n) {
+  const Graph *g = m->graphs;
+  for (int i = 0; i < g->n_params; i++) {
+    const Value *v = g->params[i];
+    if (v->layout && v->layout->mesh && !mesh_has(v->layout->mesh, n->rank)) continue;
+    if (value_on_host(v)) continue;
+    if (v->role == ROLE_weight) n->weight_bytes += type_bytes(v->type);
+    if (v->role == ROLE_state) n->state_bytes += type_bytes(v->type);
+  }
+}
+
+// Bytes that the rank needs and its device has not; below 0: it has more.
+static double lacks(const Needs *n, const Cluster *c) {
+  return (double)n->peak_bytes - cluster_device(c, n->rank).memory;
+}
+
+Needs needs_most(const Module *m, const Cluster *c) {
+  Arena *a = arena_new();
+  Needs most = {0};
+  int n;
+  const int *device = module_devices(m, a, &n);
+  const int64_t *ends = mesh_ends(m, a);
+  for (int i = 0; i < n; i++) {
+    Needs here = {.rank = device[i], .peak_bytes = device_end(m, ends, device[i])};
+    if (i == 0 || lacks(&here, c) > lacks(&most, c)) most = here;
+  }
+  if (m->graphs) count_kept(m, &most);
+  arena_free(a);
+  return most;
+}
+
+bool needs_fit(const Needs *n, const Cluster *c) {
+  return cluster_device(c, n->rank).memory <= 0 || lacks(n, c) <= 0;
+}
+
+const char *needs_text(Arena *a, const Needs *n) {
+  return str_format(a,
+                    "%" PRId64 " bytes are weights, %" PRId64 " the optimizer's states, %" PRId64
+                    " gradients and what is kept for them",
+                    n->weight_bytes, n->state_bytes,
+                    n->peak_bytes - n->weight_bytes - n->state_bytes);
+}

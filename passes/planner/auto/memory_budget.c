@@ -1,0 +1,62 @@
+// See memory_budget.h.
+//
+// Two bounds are known after some rounds, the most that was counted on by a plan that fits and the
+// least that one saw that does not.  Between them the next is the memory there is, divided by how
+// many times what it saw the last plan needed; where that is not between them, their geometric
+// mean.
+
+#include "memory_budget.h"
+
+#include <math.h>
+
+enum { MOST_ROUNDS = 4 };
+#define MORE       1.5    // work of all others, times that of the first
+#define LEAST_WORK 2e8    // or this
+#define FOR_ALIKE  5e6    // or only this, where all that it lacks is ranks that share
+#define ANY        0x1p62 // bytes: without a limit
+#define CLOSE      1.01   // what fits and what does not, when there is no need to look between them
+
+Rounds rounds_begin(double have) {
+  return (Rounds){.have = have, .counts = have, .least = INFINITY};
+}
+
+static void note(Rounds *r, const Round *last) {
+  if (!r->n++)
+    r->left = (int64_t)fmax(MORE * last->work, last->alike ? FOR_ALIKE : LEAST_WORK);
+  else
+    r->left -= (int64_t)last->work;
+  if (last->nothing || last->fits) {
+    r->fits = fmax(r->fits, r->counts);
+  } else {
+    r->over = r->over > 0 ? fmin(r->over, last->seen) : last->seen;
+  }
+  if (last->nothing) return;
+  r->ratio = last->needs / last->seen;
+  r->least = fmin(r->least, r->ratio);
+}
+
+// Whether with all the memory there is a plan fits, or none was found, with any one does not, and
+// no plan needs less than was seen: so none fits that is seen to need more than there is.
+static bool is_seen_whole(const Rounds *r) {
+  return r->fits >= r->have && r->over > 0 && r->least * CLOSE >= 1;
+}
+
+static double next(const Rounds *r) {
+  double guess = r->have / r->ratio, below = r->over - 1;
+  if (!(r->fits > 0)) return guess < below ? guess : below;
+  return guess > CLOSE * r->fits && guess < below ? guess : sqrt(r->fits * below);
+}
+
+int64_t rounds_next(Rounds *r, const Round *last) {
+  if (!last->nothing && last->seen <= 0) return 0;
+  note(r, last);
+  bool best = last->fits && !last->bound, hopeless = last->nothing && r->counts >= ANY;
+  if (best || hopeless || r->n == MOST_ROUNDS || r->left <= 0) return 0;
+  if (!(r->over > 0)) {
+    r->counts = ANY;
+    return INT64_MAX;
+  }
+  if (r->fits * CLOSE >= r->over || is_seen_whole(r)) return 0;
+  r->counts = floor(next(r));
+  return r->counts >= 1 ? (int64_t)r->counts : 0;
+}

@@ -1,0 +1,162 @@
+// See pipelines.h.
+
+#include "pipelines.h"
+
+#include <string.h>
+
+#include "candidates.h"
+#include "sharding/sharding.h"
+
+#define LEAST_GAIN  0.99      // of the best so far: else it is not worth a try
+#define DRAINED     (1.0 / 3) // of the time in which a pipeline fills and drains, at least
+#define MAY_IMPROVE 1.5       // times the best: what the order of its blocks may still gain
+#define MAY_SAVE    1.15 // the same: what ranks of a stage may still gain by doing it otherwise
+enum {
+  N_NUMBERS = 3, // of stages, of which one each is tried in other orders
+  N_INSIDE = 2,  // others of the best number that are
+  FILLED = 4     // micro-batches for each stage, with which a pipeline is full most of the time
+};
+
+// Seconds of the step on one rank; 0: not known, as devices differ or it cannot be made.
+static double alone_seconds(const Module *model, const ChooseOptions *o, Arena *a, int64_t slices) {
+  Candidate one = {.plan = "dp", .ranks = 1, .micro_batches = slices};
+  if (o->cluster->n_kinds) return 0;
+  candidate_make(model, o, a, &one, NULL);
+  return one.seconds;
+}
+
+static double least_seconds(const ChooseOptions *o, double alone, int64_t stages, int64_t slices) {
+  return alone / (double)o->ranks * (1 + DRAINED * (double)(stages - 1) / (double)slices);
+}
+
+// Those of `all` from `first` on, in order of their seconds: the number i, or NULL.
+static const Candidate *fastest(const Candidates *all, int first, int i) {
+  const Candidate *last = NULL;
+  for (; i >= 0; i--) {
+    const Candidate *next = NULL;
+    for (int k = first; k < all->n; k++) {
+      const Candidate *c = &all->at[k];
+      bool after = !last || c->seconds > last->seconds || (c->seconds == last->seconds && c > last);
+      if (c->fits && after && (!next || c->seconds < next->seconds)) next = c;
+    }
+    if (!next) return NULL;
+    last = next;
+  }
+  return last;
+}
+
+static bool is_tried(const Candidates *all, int first, const Candidate *c) {
+  for (int i = first; i < all->n; i++)
+    if (!strcmp(all->at[i].plan, c->plan) && all->at[i].micro_batches == c->micro_batches)
+      return true;
+  return false;
+}
+
+// In as many micro-batches as they say, and no more where they do not fit.  Whether any could be
+// made.
+static bool try_each(const Module *model, const ChooseOptions *o, Arena *a, const Trials *trials,
+                     int first, Candidates *all) {
+  bool any = false;
+  for (int i = 0; i < trials->n; i++) {
+    Candidate c = trials->at[i].c;
+    if (is_tried(all, first, &c)) continue;
+    c.worth = least_fitting(all);
+    candidate_make(model, o, a, &c, NULL);
+    if (c.made) vec_push(a, all, c);
+    any |= c.made;
+  }
+  return any;
+}
+
+static void cut_from(Trials *trials, int first, int64_t slices) {
+  for (int i = first; i < trials->n; i++)
+    trials->at[i].c.micro_batches = slices;
+}
+
+// The least number of micro-batches that fills so many stages, more than `slices`; 0: none.
+static int64_t filling(const ChooseOptions *o, int64_t stages, int64_t slices) {
+  if (o->micro_batches) return 0;
+  int64_t n = FILLED * stages > slices ? FILLED * stages : slices + 1;
+  while (n <= o->batch && n <= MAX_MICRO_BATCHES && o->batch % n != 0)
+    n++;
+  return n <= o->batch && n <= MAX_MICRO_BATCHES ? n : 0;
+}
+
+// The next less number of micro-batches that the rows can be cut in, more than `slices`; 0: none.
+static int64_t next_less(const ChooseOptions *o, int64_t n, int64_t slices) {
+  for (n--; n > slices; n--)
+    if (o->batch % n == 0) return n;
+  return 0;
+}
+
+// So many stages, or where devices differ any number, in as many micro-batches.  Whether so many
+// could be made.
+static bool try_shape(const Module *model, const ChooseOptions *o, Arena *a, int64_t stages,
+                      int64_t slices, bool searched, int first, Candidates *all) {
+  Trials even = {0}, uneven = {0};
+  candidates_of_stages(o, a, stages, searched, &even);
+  candidates_uneven(o, a, &uneven);
+  cut_from(&even, 0, slices);
+  cut_from(&uneven, 0, slices);
+  bool any = try_each(model, o, a, &even, first, all);
+  try_each(model, o, a, &uneven, first, all);
+  return any;
+}
+
+// Every number of stages that may be worth it, in `slices` micro-batches and as many as fill it, or
+// where ranks of a stage cannot share so few rows, the most that can be made.
+static void try_shapes(const Module *model, const ChooseOptions *o, Arena *a, int64_t slices,
+                       double worth, bool searched, int first, Candidates *all) {
+  double alone = alone_seconds(model, o, a, slices);
+  for (int64_t k = 2; k <= o->ranks; k++) {
+    if (o->ranks % k != 0) continue;
+    if (least_seconds(o, alone, k, slices) < worth)
+      try_shape(model, o, a, k, slices, searched, first, all);
+    for (int64_t n = filling(o, k, slices); n; n = next_less(o, n, slices)) {
+      if (least_seconds(o, alone, k, n) >= worth) break;
+      if (least_seconds(o, alone_seconds(model, o, a, n), k, n) >= worth) continue;
+      if (try_shape(model, o, a, k, n, searched, first, all)) break;
+    }
+  }
+}
+
+// Of the fastest from `first` on, each with another number of stages.
+static void try_orders_of_numbers(const Module *model, const ChooseOptions *o, Arena *a, int first,
+                                  Candidates *all) {
+  Trials orders = {0};
+  int64_t known[N_NUMBERS];
+  int n = 0;
+  const Candidate *c;
+  for (int i = 0; n < N_NUMBERS && (c = fastest(all, first, i)); i++) {
+    int k = 0;
+    known[n] = candidate_stages(c);
+    while (known[k] != known[n])
+      k++;
+    if (k < n) continue;
+    candidates_scheduled(model, a, c, &orders);
+    n++;
+  }
+  try_each(model, o, a, &orders, first, all);
+}
+
+void try_pipelines(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all) {
+  const Candidate *best = fastest(all, 0, 0);
+  if (!best) return;
+  double worth = LEAST_GAIN * best->seconds;
+  int first = all->n;
+  try_shapes(model, o, a, best->micro_batches, worth, any_alike(all), first, all);
+  const Candidate *shape = fastest(all, first, 0);
+  if (!shape || shape->seconds > MAY_IMPROVE * worth) return;
+  try_orders_of_numbers(model, o, a, first, all);
+
+  int others = all->n;
+  Trials inside = {0}, orders = {0};
+  shape = fastest(all, first, 0);
+  if (shape->seconds > MAY_SAVE * worth) return;
+  candidates_all_of_stages(model, o, a, candidate_stages(shape), &inside);
+  cut_from(&inside, 0, shape->micro_batches);
+  try_each(model, o, a, &inside, first, all);
+  for (int i = 0; i < N_INSIDE && fastest(all, others, i); i++)
+    candidates_scheduled(model, a, fastest(all, others, i), &orders);
+  try_each(model, o, a, &orders, first, all);
+}

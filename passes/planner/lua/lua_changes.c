@@ -1,0 +1,275 @@
+// What programs of plans change: the model, in function `model`, and the step.
+//
+//     pieces({ { op = fc1, letter = "n" } }, 4)     fc1 and what follows it become four pieces each
+//     recompute(layer)                              what backward reads of these is computed anew
+//     swap(layer)                                   that is in host memory until then
+//     cross_barrier()                               updates wait for the step after
+//     optimizer_in_backward()                       updates do not wait for other gradients
+//     offload(weight)                               states of it are there from step to step
+//     pin(gradient)                                 an op that only says how a gradient lies
+//
+// Each call is checked, done by a file of its own (pieces.h, unpack.h, split_classes.h), and
+// recorded, so that a saved plan does it again (record.h).
+
+#include <string.h>
+
+#include "base/vec.h"
+#include "ir/analysis/origin.h"
+#include "ir/op.h"
+#include "ir/verify/verify.h"
+#include "lua_graph.h"
+#include "pieces.h"
+#include "planner/saved/record.h"
+#include "simplify/split_classes.h"
+#include "unpack.h"
+
+// -- The classes of a loss ---------------------------------------------------------------------
+
+// split_loss(op, axis): a cross entropy becomes ops whose classes can be split along the axis.
+static int split_loss(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  Op *op = plan_op(l, 1);
+  int axis = plan_axis(l, 2);
+  const Loc *loc = op->loc;
+  if (op->kind != OP_cross_entropy)
+    return FAIL(l, loc, "%s is no cross_entropy", op_info[op->kind].name);
+  Record *r = p->s->record;
+  record_before(r, &op, 1);
+  const char *name = record_op(r, op);
+  if (!split_classes(op, op_ranks(op, axis), p->box.d))
+    return FAIL(l, loc, "the loss stays as it is");
+  if (r) record_call(r, p->s->g, "split_loss(%s, \"%s\")", name, p->s->mesh->axis[axis].name);
+  plan_changed(p);
+  sharding_grow(p->s);
+  return 0;
+}
+
+// -- Pins --------------------------------------------------------------------------------------
+
+// Along the axes that are decided it lies as the value does, which may be a sum.
+static void pin_decided(Sharding *s, Op *pin) {
+  for (int a = 0; a < s->mesh->n_axes; a++) {
+    Sbp lies = s->lies[pin->in[0].value->id][a];
+    if (!s->decided[a]) continue;
+    int letter = lies.kind == SBP_S ? letter_of_operand(s, pin, 0, lies.dim, a) : -1;
+    if (lies.kind == SBP_P) pin->split[a] = SPLIT_PARTIAL;
+    if (letter >= 0) pin->split[a] = dims_of(s, pin)->letter[letter].name;
+    s->lies[pin->out[0]->id][a] = split_gives(pin, dims_of(s, pin), 0, a);
+  }
+}
+
+// pin(value): an op that does nothing to the value and takes its readers of the update, so that
+// one can say what it splits.
+static int pin(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  Value *v = plan_value(l, 1);
+  if (!v->def)
+    return FAIL(l, v->loc, "'%s' is a parameter: split or store says how it lies", v->label);
+  Builder b = {.g = p->s->g, .at = v->def->next, .origin = op_origin(v->def), .d = p->box.d};
+  Record *r = p->s->record;
+  record_before(r, &v->def, 1);
+  const char *name = record_op(r, v->def);
+  Value *pinned = build(&b, OP_reshape, IN(v), ATTRS(a_list("shape", v->type->dim, v->type->rank)));
+  if (!pinned) return FAIL(l, v->def->loc, "the value cannot be pinned");
+  for (Use *u = v->uses, *next; u; u = next) {
+    next = u->next;
+    bool reads = u->user && u->user != pinned->def && op_part(u->user) == PART_update;
+    if (reads) op_set_in(u->user, u->index, pinned);
+  }
+  if (r) record_call(r, p->s->g, "pin(%s.outputs[%d])", name, v->index + 1);
+  plan_changed(p);
+  sharding_add(p->s, pinned->def);
+  pin_decided(p->s, pinned->def);
+  plan_push(l, pinned->def, PLAN_OPS);
+  return 1;
+}
+
+// -- Changes of the model ----------------------------------------------------------------------
+
+// unpack(op): whether its result was cut apart.
+static int unpack(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  Op *op = plan_op(l, 1);
+  if (p->n_axes) return FAIL(l, op->loc, "the model is as it is now: this belongs into 'model'");
+  bool done;
+  Record *r = p->s->record;
+  record_before(r, &op, 1);
+  const char *name = record_op(r, op);
+  if (!unpack_product(op, &done, p->box.d)) return FAIL(l, op->loc, "the product stays as it is");
+  if (done && r) record_call(r, p->s->g, "unpack(%s)", name);
+  plan_changed(p);
+  lua_pushboolean(l, done);
+  return 1;
+}
+
+enum { MAX_PIECES = 1024 };
+
+// A number of equal pieces, or a list of how long each is.
+static PieceSizes check_sizes(lua_State *l, int arg) {
+  PieceSizes s = {0};
+  bool equal = !lua_istable(l, arg);
+  lua_Integer n = equal ? luaL_checkinteger(l, arg) : (lua_Integer)lua_rawlen(l, arg);
+  if (n < 1 || n > MAX_PIECES) FAIL(l, NULL, "pieces wants 1 to %d pieces", MAX_PIECES);
+  int *at = arena_array(program_of(l)->box.arena, int, n);
+  for (s.at = at; s.n < n; s.sum += at[s.n++]) {
+    lua_Integer size = equal ? 1 : plan_entry(l, arg, s.n + 1, "size", NULL);
+    if (size < 1 || size > INT32_MAX / MAX_PIECES)
+      FAIL(l, NULL, "a piece has a size of 1 or more, not %lld", (long long)size);
+    at[s.n] = (int)size;
+  }
+  s.dealt = lua_toboolean(l, arg + 1);
+  for (int i = 1; s.dealt && i < s.n; i++)
+    if (at[i] != *at) FAIL(l, NULL, "what is dealt in turn has equal pieces");
+  return s;
+}
+
+// "{ { op = o[1], letter = "k" } }, { 3, 2 }"
+static const char *pieces_words(Record *r, const PieceStart *start, int n,
+                                const PieceSizes *sizes) {
+  if (!r) return NULL;
+  StrBuf b = {.arena = r->arena};
+  for (int i = 0; i < n; i++)
+    strbuf_addf(&b, "%s{ op = %s, letter = \"%c\" }", i ? ", " : "{ ", record_op(r, start[i].op),
+                start[i].letter);
+  for (int i = 0; i < sizes->n; i++)
+    strbuf_addf(&b, "%s%d", i ? ", " : " }, { ", sizes->at[i]);
+  strbuf_add(&b, sizes->dealt ? " }, true" : " }");
+  return b.at;
+}
+
+// pieces(list of {op=, letter=}, n or list of sizes, dealt in turn): whether these and what follows
+// was cut so; if not, also the op that cannot be, where it is one.
+static int pieces(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  luaL_checktype(l, 1, LUA_TTABLE);
+  int n = (int)lua_rawlen(l, 1);
+  PieceSizes sizes = check_sizes(l, 2);
+  if (p->n_axes) return FAIL(l, NULL, "the model is as it is now: this belongs into 'model'");
+  if (n < 1) return FAIL(l, NULL, "pieces wants a list of {op=, letter=}, and this is empty");
+  PieceStart *start = arena_array(p->box.arena, PieceStart, n);
+  Op **ops = arena_array(p->box.arena, Op *, n);
+  for (int i = 0; i < n; i++) {
+    lua_settop(l, 2);
+    bool fits = lua_rawgeti(l, 1, i + 1) == LUA_TTABLE;
+    fits = fits && lua_getfield(l, 3, "op") && luaL_testudata(l, 4, PLAN_OPS);
+    fits = fits && lua_getfield(l, 3, "letter") == LUA_TSTRING;
+    if (!fits) return FAIL(l, NULL, "number %d of the list is no {op=, letter=}", i + 1);
+    start[i].op = ops[i] = plan_op(l, 4);
+    start[i].letter = plan_letter_arg(l, 5, start[i].op);
+  }
+  bool done;
+  Op *wall;
+  record_before(p->s->record, ops, n);
+  const char *words = pieces_words(p->s->record, start, n, &sizes);
+  if (!cut_in_pieces(start, n, &sizes, &done, &wall, p->box.d))
+    return FAIL(l, start->op->loc, "the ops stay as they are");
+  if (done && words) record_call(p->s->record, p->s->g, "pieces(%s)", words);
+  plan_changed(p);
+  lua_pushboolean(l, done);
+  if (done || !wall) return 1;
+  plan_push(l, wall, PLAN_OPS);
+  return 2;
+}
+
+// -- Lists that are computed anew, or swapped ----------------------------------------------------
+
+// A mark of ops: the number of the list that they are of, 0: of none.
+typedef struct ListMark {
+  const char *call, *said;
+  int *(*of)(Op *op);
+} ListMark;
+
+static int *anew_of(Op *op) {
+  return &op->anew;
+}
+
+static int *away_of(Op *op) {
+  return &op->away;
+}
+
+// Makes a list of the ops, which are in none yet.
+static int mark_list(lua_State *l, const ListMark *mark, bool by_piece) {
+  PlanProgram *p = program_of(l);
+  const Graph *g = plan_sharding(l)->g;
+  OpList ops = {0};
+  int list = 1;
+  luaL_checkany(l, 1);
+  if (p->n_axes) return FAIL(l, NULL, "the model is as it is now: this belongs into 'model'");
+  lua_settop(l, 1);
+  plan_list(l, arena_array(p->s->scratch, bool, g->n_ops), &ops, mark->call);
+  if (!ops.n) return FAIL(l, NULL, "%s wants ops, and this list is empty", mark->call);
+  for_each_op(op, g)
+    if (*mark->of(op) >= list) list = *mark->of(op) + 1;
+  for (int i = 0; i < ops.n; i++) {
+    Op *op = ops.at[i];
+    if (*mark->of(op))
+      return FAIL(l, op->loc, "%s is in a list that is %s already", op_info[op->kind].name,
+                  mark->said);
+    *mark->of(op) = list;
+    op->by_piece |= by_piece;
+  }
+  Record *r = p->s->record;
+  if (!r) return 0;
+  record_before(r, ops.at, ops.n);
+  record_call(r, g, "%s(%s%s)", mark->call, record_ops(r, ops.at, ops.n), by_piece ? ", true" : "");
+  return 0;
+}
+
+// recompute(list, by_piece): what backward reads of what these ops make is computed anew, not kept.
+static int recompute(lua_State *l) {
+  if (!lua_isnoneornil(l, 2)) luaL_checktype(l, 2, LUA_TBOOLEAN);
+  bool by_piece = lua_toboolean(l, 2);
+  return mark_list(l, &(ListMark){"recompute", "computed anew", anew_of}, by_piece);
+}
+
+// swap(list): what backward reads of what these ops make is in host memory until then.
+static int swap(lua_State *l) {
+  return mark_list(l, &(ListMark){"swap", "swapped", away_of}, false);
+}
+
+// -- What is in host memory from step to step ----------------------------------------------------
+
+// offload(weight): the optimizer's states of it are, and it is, if updates alone read it.
+static int offload(lua_State *l) {
+  Value *v = plan_value(l, 1);
+  PlanProgram *p = program_of(l);
+  if (p->n_axes) return FAIL(l, NULL, "the model is as it is now: this belongs into 'model'");
+  if (v->def || v->role != ROLE_weight)
+    return FAIL(l, plan_loc(v), "'%s' is no weight, and no optimizer keeps states of it",
+                v->label ? v->label : value_text(p->box.arena, v));
+  v->host = true;
+  return 0;
+}
+
+// -- When updates are done -----------------------------------------------------------------------
+
+// cross_barrier(): updates are done in the step after, right before they are read.
+static int cross_barrier(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  if (p->n_axes) return FAIL(l, NULL, "the model is as it is now: this belongs into 'model'");
+  plan_sharding(l)->g->module->cross_barrier = true;
+  if (p->s->record) p->s->record->cross_barrier = true;
+  return 0;
+}
+
+// optimizer_in_backward(): each is done as soon as its gradient is whole.
+static int optimizer_in_backward(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  if (p->n_axes) return FAIL(l, NULL, "the model is as it is now: this belongs into 'model'");
+  plan_sharding(l)->g->module->optimizer_in_backward = true;
+  if (p->s->record) p->s->record->optimizer_in_backward = true;
+  return 0;
+}
+
+const luaL_Reg plan_changes[] = {
+    {"cross_barrier", cross_barrier},
+    {"offload", offload},
+    {"optimizer_in_backward", optimizer_in_backward},
+    {"pieces", pieces},
+    {"pin", pin},
+    {"recompute", recompute},
+    {"split_loss", split_loss},
+    {"swap", swap},
+    {"unpack", unpack},
+    {NULL, NULL},
+};

@@ -1,0 +1,163 @@
+// What programs of plans leave to be chosen: calls of the search, and of place.
+//
+//     search("dp", "tp")            what is open along these axes is chosen, all together (search.h)
+//     place("pp", 4)                what is open runs on four stages (stages.h)
+//     place("pp", {chunks = 2})     on two of each rank
+//
+// What they take is not counted against the program's own limits.
+
+#include "base/vec.h"
+#include "ir/op.h"
+#include "lua_graph.h"
+#include "planner/search/search.h"
+#include "planner/stages/stages.h"
+#include "schedule/names.h"
+
+// Takes {sums = false} off, the first of the arguments, if it is there.
+static bool search_sums(lua_State *l) {
+  bool sums = true;
+  if (!lua_istable(l, 1)) return sums;
+  for (lua_pushnil(l); lua_next(l, 1); lua_pop(l, 1)) {
+    const char *name = lua_type(l, -2) == LUA_TSTRING ? lua_tostring(l, -2) : "";
+    if (!str_equal(name, "sums") || !lua_isboolean(l, -1))
+      return FAIL(l, NULL, "of a search one may say {sums = true} or {sums = false}");
+    sums = lua_toboolean(l, -1);
+  }
+  lua_remove(l, 1);
+  return sums;
+}
+
+enum { MAX_SEARCHES = 64 }; // of one program, with those that it applies: each takes what it needs
+
+// search({sums = false}, axis, …): what is open along these axes is chosen, all together.
+static int search(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  bool sums = search_sums(l);
+  int n = lua_gettop(l), axis[MAX_AXES];
+  Searched found = {0};
+  Spared began = sandbox_begin(l);
+  plan_sharding(l);
+  if (n < 1 || n > MAX_AXES) return FAIL(l, NULL, "search takes the axes that it is about");
+  if (++p->n_searches > MAX_SEARCHES)
+    return FAIL(l, NULL, "a program searches at most %d times", MAX_SEARCHES);
+  plan_axes(l, 1, n, axis);
+  for_each_op(op, p->s->g)
+    if (op_mesh(op) != p->s->mesh)
+      return FAIL(l, op->loc,
+                  "what is assigned to some of the ranks cannot be searched: in --plan stages come "
+                  "first, pp=2,search=4");
+  bool ok = search_axes(p->s, axis, n, sums, p->s->cluster, plan_line(l), &found, p->box.d);
+  if (p->s->searched && found.n) searched_add(p->s->searched, &found);
+  sandbox_spare(l, &began);
+  return ok ? 0 : plan_quit(l);
+}
+
+enum { MAX_STAGES = 4096 };
+
+// A whole number from 1 to `most` in the table at `arg`; 0: there is none.
+static int table_number(lua_State *l, int arg, const char *name, int most) {
+  int is_integer;
+  if (lua_getfield(l, arg, name) == LUA_TNIL) {
+    lua_pop(l, 1);
+    return 0;
+  }
+  lua_Integer n = lua_tointegerx(l, -1, &is_integer);
+  if (!is_integer || n < 1 || n > most)
+    FAIL(l, NULL, "'%s' is a whole number from 1 to %d", name, most);
+  lua_pop(l, 1);
+  return (int)n;
+}
+
+static bool table_flag(lua_State *l, int arg, const char *name) {
+  if (lua_getfield(l, arg, name) != LUA_TNIL && !lua_isboolean(l, -1))
+    FAIL(l, NULL, "'%s' is true or false", name);
+  bool flag = lua_toboolean(l, -1);
+  lua_pop(l, 1);
+  return flag;
+}
+
+static void check_names(lua_State *l, int arg) {
+  static const char *const names[] = {"chunks", "back", "forwards", "ways", "pieces"};
+  for (lua_pushnil(l); lua_next(l, arg); lua_pop(l, 1)) {
+    size_t i = 0;
+    if (lua_type(l, -2) != LUA_TSTRING) continue;
+    while (i < sizeof names / sizeof *names && !str_equal(lua_tostring(l, -2), names[i]))
+      i++;
+    if (i == sizeof names / sizeof *names)
+      FAIL(l, NULL, "of stages there is no '%s': there are chunks, back, forwards, ways and pieces",
+           lua_tostring(l, -2));
+  }
+}
+
+// {chunks = 2, back = true}, {forwards = 3}, {ways = 2} or {pieces = true}; false: there is none of
+// that.
+static bool check_table(lua_State *l, int arg, int size, StageWish *w) {
+  if (!lua_istable(l, arg)) return false;
+  check_names(l, arg);
+  int n = table_number(l, arg, "chunks", MAX_STAGES / size);
+  int forwards = table_number(l, arg, "forwards", SCHEDULE_FORWARDS);
+  bool ways = table_number(l, arg, "ways", 2) == 2, pieces = table_flag(l, arg, "pieces");
+  if (!n && !forwards && !ways && !pieces) return false;
+  if (ways && (n > 1 || forwards > 1))
+    FAIL(l, NULL, "each of two ways goes once through one stage on each rank");
+  if (pieces && (n > 1 || forwards > 1 || ways))
+    FAIL(l, NULL, "each piece goes once, in the same way, through one stage on each rank");
+  if (n > 1 && forwards > 1)
+    FAIL(l, NULL, "several forwards go through one stage on each rank, and not through %d", n);
+  *w = (StageWish){.n = n > 1 ? 0 : size, .chunks = n, .forwards = forwards, .ways = ways};
+  w->pieces = pieces;
+  w->back = table_flag(l, arg, "back");
+  return true;
+}
+
+// A number of stages, a list of how many ranks each has, or how many every rank has; without one,
+// nothing is asked for.
+static StageWish check_stages(lua_State *l, int arg, int size) {
+  StageWish w = {0};
+  if (lua_isnoneornil(l, arg) || check_table(l, arg, size, &w)) return w;
+  bool counted = !lua_istable(l, arg);
+  lua_Integer n = counted ? luaL_checkinteger(l, arg) : (lua_Integer)lua_rawlen(l, arg);
+  if (n < 1 || n > size)
+    FAIL(l, NULL, "place wants 1 to %d stages, as many as there are ranks, and not %lld", size,
+         (long long)n);
+  w.n = (int)n;
+  if (counted) return w;
+  int *at = arena_array(program_of(l)->box.arena, int, n);
+  for (int i = 0; i < n; i++) {
+    lua_Integer ranks = plan_entry(l, arg, i + 1, "size", NULL);
+    if (ranks < 1 || ranks > size)
+      FAIL(l, NULL, "a stage has 1 to %d ranks, not %lld", size, (long long)ranks);
+    at[i] = (int)ranks;
+  }
+  w.size = at;
+  return w;
+}
+
+// place(axis, number of stages or list of their ranks): what is open runs on stages.  Returns the
+// list of how many ranks each has.
+static int place(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  plan_sharding(l);
+  int axis = plan_axis(l, 1);
+  if (p->s->mesh->axis[axis].time) return FAIL(l, NULL, "stages are ranks, and no micro-batches");
+  StageWish wish = check_stages(l, 2, p->s->mesh->axis[axis].size);
+  Stages made;
+  if (p->s->guessing) return plan_quit(l); // outer.h: stages are not guessed
+  Spared began = sandbox_begin(l);
+  bool ok = stages_place(p->s, axis, &wish, plan_line(l), &made, p->box.d);
+  if (p->s->searched && made.searched.n) searched_add(p->s->searched, &made.searched);
+  if (!ok) return plan_quit(l);
+  sandbox_spare(l, &began);
+  lua_createtable(l, made.n, 0);
+  for (int i = 0; i < made.n; i++) {
+    lua_pushinteger(l, made.size[i]);
+    lua_rawseti(l, -2, i + 1);
+  }
+  return 1;
+}
+
+const luaL_Reg plan_open[] = {
+    {"place", place},
+    {"search", search},
+    {NULL, NULL},
+};

@@ -1,0 +1,215 @@
+// What programs of plans ask and say of the step as a whole: where a split leads, what runs before
+// what, and when stages run which micro-batch.
+//
+//     ends, stops = flow(fc1, "n", "tp")     fc2, which sums over what fc1 splits; and nothing
+//     op_order(a2, b1)                       a2, and all that it needs, before b1
+//     schedule("zb-h1")                      of micro-batches
+
+#include <stdlib.h>
+
+#include "base/vec.h"
+#include "ir/analysis/origin.h"
+#include "ir/op.h"
+#include "lua_graph.h"
+#include "planner/saved/record.h"
+#include "schedule/names.h"
+
+// -- Where a split leads -----------------------------------------------------------------------
+
+// A dimension of a value that comes in cut.
+typedef struct Cut {
+  const Value *v;
+  int dim;
+} Cut;
+
+typedef struct Flow {
+  lua_State *l;
+  int axis;
+  Vec(Cut) cuts; // all that were met; those from some point on are still to be followed
+  int n_ends, n_stops;
+} Flow;
+
+static void start_flow(PlanProgram *p) {
+  if (p->n_met < p->s->n_values) {
+    p->n_met = p->s->n_values;
+    p->met = arena_array(p->s->scratch, uint32_t, p->n_met * MAX_RANK);
+    p->n_flows = 0;
+  }
+  p->n_flows++;
+}
+
+static void push_stop(Flow *f, const Op *op) {
+  plan_push(f->l, op, PLAN_OPS);
+  lua_rawseti(f->l, 5, ++f->n_stops);
+}
+
+static void push_end(Flow *f, const Op *op, int letter) {
+  lua_createtable(f->l, 0, 2);
+  plan_push(f->l, op, PLAN_OPS);
+  lua_setfield(f->l, -2, "op");
+  lua_pushstring(f->l, plan_letter(plan_einsum(f->l, op), letter));
+  lua_setfield(f->l, -2, "letter");
+  lua_rawseti(f->l, 4, ++f->n_ends);
+}
+
+static void meet(Flow *f, const Value *v, int dim) {
+  PlanProgram *p = program_of(f->l);
+  uint32_t *met = &p->met[v->id * MAX_RANK + (uint32_t)dim];
+  if (*met == p->n_flows) return;
+  *met = p->n_flows;
+  vec_push(p->s->scratch, &f->cuts, (Cut){v, dim});
+}
+
+static void meet_results(Flow *f, const Op *op, int letter) {
+  const Dims *dims = plan_einsum(f->l, op);
+  bool ends = true;
+  for (int i = 0; i < op->n_out; i++) {
+    int dim = dims_position(dims, &dims->out[i], letter);
+    if (dim < 0) continue;
+    ends = false;
+    meet(f, op->out[i], dim);
+  }
+  if (ends) push_end(f, op, letter);
+}
+
+static void follow(Flow *f, Cut cut) {
+  for_each_use(u, cut.v) {
+    if (!u->user) {
+      if (cut.v->def) push_stop(f, cut.v->def);
+      continue;
+    }
+    if (op_part(u->user) != PART_forward) continue;
+    int letter = letter_of_operand(program_of(f->l)->s, u->user, u->index, cut.dim, f->axis);
+    if (letter < 0)
+      push_stop(f, u->user);
+    else
+      meet_results(f, u->user, letter);
+  }
+}
+
+// flow(op, letter, axis): follows a split through the model.  Returns where it ends in sums, as a
+// list of {op=, letter=}; and the list of ops that cannot take it.
+static int flow(lua_State *l) {
+  const Op *op = plan_op(l, 1);
+  char letter = plan_letter_arg(l, 2, op);
+  Flow f = {.l = l, .axis = plan_axis(l, 3)};
+  const char *why = plan_why_not(l, op, letter, f.axis);
+  lua_settop(l, 3);
+  lua_newtable(l);
+  lua_newtable(l);
+  start_flow(program_of(l));
+  int i = dims_find(plan_einsum(l, op), letter);
+  if (why || i < 0)
+    push_stop(&f, op);
+  else
+    meet_results(&f, op, i);
+  for (int k = 0; k < f.cuts.n; k++)
+    follow(&f, f.cuts.at[k]);
+  return 2;
+}
+
+// -- Order -------------------------------------------------------------------------------------
+
+typedef struct Positioned {
+  int position;
+  Op *op;
+} Positioned;
+
+static int by_position(const void *x, const void *y) {
+  return ((const Positioned *)x)->position - ((const Positioned *)y)->position;
+}
+
+// In the order of the graph.
+static Op **in_order(PlanProgram *p, const OpList *list) {
+  const OpNames *names = plan_names_of(p);
+  Positioned *at = arena_array(p->s->scratch, Positioned, list->n);
+  for (int i = 0; i < list->n; i++)
+    at[i] = (Positioned){op_names_position(names, list->at[i]), list->at[i]};
+  qsort(at, (size_t)list->n, sizeof *at, by_position);
+  for (int i = 0; i < list->n; i++)
+    list->at[i] = at[i].op;
+  return list->at;
+}
+
+// The op that is argument `arg`, or those of the list, in the order of the graph.  They stay
+// marked.
+static Op **check_ops(lua_State *l, int arg, const char *which, int *n) {
+  PlanProgram *p = program_of(l);
+  OpList list = {0};
+  lua_pushvalue(l, arg);
+  plan_list(l, p->marked, &list, which);
+  lua_pop(l, 1);
+  if (!list.n) FAIL(l, NULL, "op_order wants an op or a list of them, and the %s is empty", which);
+  *n = list.n;
+  return in_order(p, &list);
+}
+
+static void unmark(PlanProgram *p, Op *const *op, int n) {
+  for (int i = 0; i < n; i++)
+    p->marked[op[i]->id] = false;
+}
+
+static void record_order(Record *r, const Graph *g, const Order *o) {
+  if (!r) return;
+  record_before(r, o->first, o->n_first);
+  record_before(r, o->then, o->n_then);
+  record_call(r, g, "op_order(%s, %s)", record_ops(r, o->first, o->n_first),
+              record_ops(r, o->then, o->n_then));
+}
+
+// op_order(a, b): the op, or all of the list, before the other, or all of the other list.
+static int op_order(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  Order o = {.line = plan_line(l)};
+  plan_sharding(l);
+  luaL_checkany(l, 2);
+  if (!p->n_axes)
+    return FAIL(l, NULL, "there is no step yet that is run: this belongs into 'step'");
+  if (!p->marked) p->marked = arena_array(p->s->scratch, bool, p->s->g->n_ops);
+  o.first = check_ops(l, 1, "first", &o.n_first);
+  unmark(p, o.first, o.n_first);
+  o.then = check_ops(l, 2, "second", &o.n_then);
+  for (int i = 0; i < o.n_first; i++)
+    if (p->marked[o.first[i]->id])
+      return FAIL(l, o.first[i]->loc, "%s is to come before itself",
+                  op_info[o.first[i]->kind].name);
+  unmark(p, o.then, o.n_then);
+  if (op_part(o.first[o.n_first - 1]) == PART_update && op_part(o.then[0]) != PART_update)
+    return FAIL(l, o.then[0]->loc, "%s cannot wait for an update, which comes after all gradients",
+                op_info[o.then[0]->kind].name);
+  vec_push(p->s->scratch, &p->s->orders, o);
+  record_order(p->s->record, p->s->g, &o);
+  return 0;
+}
+
+// -- Micro-batches -----------------------------------------------------------------------------
+
+// schedule(kind): when stages run which micro-batch.
+static int schedule(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  const char *kind = luaL_checkstring(l, 1);
+  Module *m = plan_sharding(l)->g->module;
+  ScheduleKind read;
+  if (!p->n_axes)
+    return FAIL(l, NULL, "there is no step yet that is run: this belongs into 'step'");
+  const char *wrong = schedule_kind(p->box.arena, kind, &read);
+  if (wrong) return FAIL(l, NULL, "%s", wrong);
+  if (m->schedule && !str_equal(m->schedule, kind)) {
+    plan_note(l, m->schedule_loc, str_format(p->box.arena, "'%s' is said here", m->schedule));
+    return FAIL(l, NULL, "the schedule is '%s' already, and cannot be '%s', too", m->schedule,
+                kind);
+  }
+  if (!m->schedule) m->schedule_loc = loc_copy(m->arena, plan_line(l));
+  m->schedule = str_copy(m->arena, kind);
+  if (p->s->record) p->s->record->schedule = str_copy(p->s->record->arena, kind);
+  return 0;
+}
+
+const luaL_Reg plan_calls[] = {
+    {"annotated_apart", plan_annotated_apart},
+    {"annotations", plan_annotations},
+    {"flow", flow},
+    {"op_order", op_order},
+    {"schedule", schedule},
+    {NULL, NULL},
+};

@@ -1,0 +1,364 @@
+// Programs of plans: opened, and asked for their functions `factors`, `model` and `step` (plan.h).
+
+#include <ctype.h>
+#include <string.h>
+
+#include "lua/lua_places.h"
+#include "lua/lua_steady.h"
+#include "lua_graph.h"
+#include "planner/plan/plan_texts.h"
+#include "rt/nearest.h"
+
+enum { MAX_DEPTH = 8 }; // of programs that apply programs
+
+// -- Other programs ----------------------------------------------------------------------------
+
+// The program's function of that name; false, with nothing on the stack, when it has none.
+static bool push_function(lua_State *l, const char *name) {
+  lua_getfield(l, LUA_REGISTRYINDEX, "world");
+  lua_getfield(l, -1, name);
+  lua_remove(l, -2);
+  if (lua_isfunction(l, -1)) return true;
+  lua_pop(l, 1);
+  return false;
+}
+
+// A `step` that names its axes wants as many.
+static void check_axes(lua_State *l, PlanProgram *other, const char *name, int n) {
+  lua_Debug at;
+  push_function(other->box.lua, "step");
+  lua_getinfo(other->box.lua, ">u", &at);
+  if (!n || !at.nparams || at.nparams == n || (at.isvararg && at.nparams < n)) return;
+  program_close(other);
+  FAIL(l, NULL, "the program '%s' has %d ax%s, and %d given", name, at.nparams,
+       at.nparams == 1 ? "is" : "es", n);
+}
+
+// apply(name, axis, …): what that program wants of the axes.
+static int apply(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  const char *name = luaL_checkstring(l, 1);
+  int axis[MAX_AXES], n = lua_gettop(l) - 1;
+  plan_sharding(l);
+  if (n > MAX_AXES || (n < 1) != (p->n_axes == 0))
+    return FAIL(l, NULL, "apply takes a program and, in 'step', its axes");
+  plan_axes(l, 2, n, axis);
+  if (p->depth == MAX_DEPTH)
+    return FAIL(l, NULL, "programs apply one another more than %d deep", MAX_DEPTH);
+  PlanProgram *other = program_open(p->box.arena, name, p->box.d);
+  bool ok = other != NULL;
+  if (ok) {
+    other->depth = p->depth + 1;
+    other->n_searches = p->n_searches;
+    check_axes(l, other, name, n);
+    ok = n ? program_step(other, p->s, axis, n) : program_model(other, p->s->g, p->s->record);
+    plan_changed(p);
+    p->n_searches = other->n_searches;
+    sandbox_spare_all(l, &other->box);
+    program_close(other);
+  }
+  sandbox_check(l);
+  if (ok) return 0;
+  diag_note(p->box.d, plan_line(l), "the program '%s' is applied here", name);
+  return plan_quit(l);
+}
+
+// -- What there is -----------------------------------------------------------------------------
+
+static const luaL_Reg program_calls[] = {{"apply", apply}, {NULL, NULL}};
+
+static const luaL_Reg *const calls[] = {plan_questions, plan_splits, plan_rows,    plan_changes,
+                                        plan_open,      plan_calls,  program_calls};
+enum { N_CALLS = sizeof calls / sizeof *calls };
+
+static const char *call_names(Arena *a) {
+  StrBuf b = {.arena = a};
+  for (int i = 0; i < N_CALLS; i++)
+    for (const luaL_Reg *call = calls[i]; call->name; call++)
+      strbuf_addf(&b, "%s%s", b.n ? ", " : "", call->name);
+  return b.at;
+}
+
+// Upvalue 1 is the function, and 2 its name: one instruction may call what works for long, or takes
+// much memory.
+static int checked(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  lua_CFunction function = lua_tocfunction(l, lua_upvalueindex(1));
+  p->box.call = lua_touserdata(l, lua_upvalueindex(2));
+  int n_results = function(l);
+  sandbox_check(l);
+  p->box.call = NULL;
+  return n_results;
+}
+
+// Into the table on top.
+static void push_calls(lua_State *l, const luaL_Reg *call) {
+  for (; call->name; call++) {
+    lua_pushcfunction(l, call->func);
+    lua_pushlightuserdata(l, (void *)(uintptr_t)call->name);
+    lua_pushcclosure(l, checked, 2);
+    lua_setfield(l, -2, call->name);
+  }
+}
+
+// -- Running -----------------------------------------------------------------------------------
+
+static int start(lua_State *l) {
+  PlanProgram *p = lua_touserdata(l, 1);
+  plan_types(l);
+  sandbox_environment(l);
+  for (int i = 0; i < N_CALLS; i++)
+    push_calls(l, calls[i]);
+  lua_pushvalue(l, -1);
+  lua_setfield(l, LUA_REGISTRYINDEX, "world");
+  sandbox_run(&p->box, 0);
+  return 0;
+}
+
+// A program may do away with its functions while it runs.
+static void push_own_function(lua_State *l, const char *name) {
+  if (!push_function(l, name)) luaL_error(l, "the program has no function '%s' any more", name);
+}
+
+static bool has_function(PlanProgram *p, const char *name) {
+  bool has = push_function(p->box.lua, name);
+  lua_settop(p->box.lua, 0);
+  return has;
+}
+
+// What `factors` returned is wrong, and no line of it more than another.
+static int bad_factors(lua_State *l, const char *what, lua_Integer i) {
+  lua_Debug at;
+  push_own_function(l, "factors");
+  lua_getinfo(l, ">S", &at);
+  return luaL_error(l, "lua:%d: %s", at.linedefined, lua_pushfstring(l, what, i));
+}
+
+static bool is_axis_name(const char *name) {
+  const char *p = name;
+  while (isalnum((unsigned char)*p) || *p == '_')
+    p++;
+  return *name && !*p;
+}
+
+// The list of sizes on top of the stack, which it takes off.
+static void read_factors(lua_State *l, const PlanProgram *p, Factors *out) {
+  int n = (int)lua_rawlen(l, -1);
+  if (n < 1 || n > MAX_AXES) bad_factors(l, "'factors' must return 1 to %I sizes", MAX_AXES);
+  lua_Integer product = 1;
+  for (int i = 0; i < n; i++) {
+    int whole;
+    lua_rawgeti(l, -1, i + 1);
+    lua_Integer size = lua_tointegerx(l, -1, &whole);
+    if (!whole) bad_factors(l, "what 'factors' returned as size %I is no integer", i + 1);
+    if (size < 1 || size > INT32_MAX) bad_factors(l, "'factors' returned a size of %I", size);
+    out->size[i] = size;
+    product = product > INT32_MAX ? product : product * size; // both are small enough
+    lua_pop(l, 1);
+  }
+  if (product != p->n) {
+    lua_pushfstring(l, "what 'factors' returned is for %I ranks, and there are %%I", product);
+    bad_factors(l, lua_tostring(l, -1), p->n);
+  }
+  out->n = n;
+  lua_pop(l, 1);
+}
+
+// The list of names on top of the stack, if it is one, is that of all ways.
+static void read_names(lua_State *l, const PlanProgram *p) {
+  if (lua_isnil(l, -1)) return;
+  if (!lua_istable(l, -1)) bad_factors(l, "the names that 'factors' returned are no list", 0);
+  for (int k = 0; k < MAX_AXES; k++) {
+    bool is_name = lua_rawgeti(l, -1, k + 1) == LUA_TSTRING;
+    if (!is_name && !lua_isnil(l, -1))
+      bad_factors(l, "what 'factors' returned as name %I is no text", k + 1);
+    const char *name = is_name ? str_copy(p->box.arena, lua_tostring(l, -1)) : NULL;
+    if (name && !is_axis_name(name))
+      bad_factors(l, "what 'factors' returned as name %I is not of letters, digits and _", k + 1);
+    for (int i = 0; i < k && name; i++)
+      if (str_equal(p->factors->name[i], name))
+        bad_factors(l, "'factors' returned name %I for another axis already", k + 1);
+    for (int i = 0; i < p->n_factors; i++)
+      p->factors[i].name[k] = name;
+    lua_pop(l, 1);
+  }
+}
+
+// One list of sizes, or a list of such lists; and a list of the axes' names.
+static int call_factors(lua_State *l) {
+  PlanProgram *p = lua_touserdata(l, 1);
+  push_own_function(l, "factors");
+  lua_pushinteger(l, p->n);
+  lua_call(l, 1, 2);
+  lua_insert(l, -2); // the names below the sizes
+  if (!lua_istable(l, -1)) return bad_factors(l, "'factors' must return a list of sizes", 0);
+  bool several = lua_rawgeti(l, -1, 1) == LUA_TTABLE;
+  lua_pop(l, 1);
+  lua_Integer n = several ? (lua_Integer)lua_rawlen(l, -1) : 1;
+  if (n > MAX_FACTORINGS)
+    return bad_factors(l, "'factors' may return at most %I lists of sizes", MAX_FACTORINGS);
+  for (p->n_factors = 0; p->n_factors < n; p->n_factors++) {
+    if (!several)
+      lua_pushvalue(l, -1);
+    else if (lua_rawgeti(l, -1, p->n_factors + 1) != LUA_TTABLE)
+      return bad_factors(l, "what 'factors' returned as number %I is no list", p->n_factors + 1);
+    read_factors(l, p, &p->factors[p->n_factors]);
+  }
+  lua_pop(l, 1);
+  read_names(l, p);
+  return 0;
+}
+
+static int call_model(lua_State *l) {
+  push_own_function(l, "model");
+  lua_call(l, 0, 0);
+  return 0;
+}
+
+static int call_step(lua_State *l) {
+  const PlanProgram *p = lua_touserdata(l, 1);
+  lua_Debug at;
+  push_own_function(l, "step");
+  lua_getinfo(l, ">uS", &at);
+  if (at.nparams > p->n_axes)
+    return luaL_error(l, "lua:%d: 'step' has %d axes, and the ranks are cut in %d: see 'factors'",
+                      at.linedefined, at.nparams, p->n_axes);
+  push_own_function(l, "step");
+  for (int i = 0; i < p->n_axes; i++)
+    lua_pushstring(l, p->s->mesh->axis[p->axis[i]].name);
+  lua_call(l, p->n_axes, 0);
+  return 0;
+}
+
+int program_factors(PlanProgram *p, int64_t n, Factors out[MAX_FACTORINGS]) {
+  out[0] = (Factors){.n = 1, .size = {n}};
+  if (!has_function(p, "factors")) return 1;
+  p->n = n;
+  p->factors = out;
+  p->s = NULL;
+  return sandbox_call(&p->box, call_factors, p, 0) ? p->n_factors : 0;
+}
+
+// Where the text says how many, as well as that can be known.
+static const Loc *micro_batches_place(const PlanProgram *p) {
+  const LuaSpan no_table = {NULL, NULL};
+  return lua_place_of(p->box.arena, p->box.path, p->box.text, no_table, "micro_batches", 0).loc;
+}
+
+static int get_micro_batches(lua_State *l) {
+  PlanProgram *p = lua_touserdata(l, 1);
+  lua_getfield(l, LUA_REGISTRYINDEX, "world");
+  int whole = 1;
+  bool there = lua_getfield(l, -1, "micro_batches") != LUA_TNIL;
+  p->n = there ? lua_tointegerx(l, -1, &whole) : 0;
+  if (there && (!whole || p->n < 1 || p->n > MAX_DEVICES))
+    return luaL_error(l, "lua:%d: 'micro_batches' must be a number of them, not %s",
+                      micro_batches_place(p)->line, steady_text(l, -1));
+  return 0;
+}
+
+int64_t program_micro_batches(PlanProgram *p, const Loc **said) {
+  *said = micro_batches_place(p);
+  return sandbox_call(&p->box, get_micro_batches, p, 0) ? p->n : -1;
+}
+
+// What is known of each op, and is of use to the next program too; beside that as much as Lua has.
+static void allow_memory(PlanProgram *p, const Graph *g) {
+  enum { OF_OP = sizeof(Dims) + 4096 };
+  p->box.other = g->module->arena;
+  p->box.allowed = LUA_BYTES + (size_t)g->n_ops * OF_OP;
+}
+
+bool program_model(PlanProgram *p, Graph *g, struct Record *record) {
+  if (!has_function(p, "model")) return true;
+  Sharding s = {.g = g, .scratch = p->box.arena, .record = record};
+  p->s = &s;
+  plan_changed(p);
+  p->n_axes = 0;
+  allow_memory(p, g);
+  bool ok = sandbox_call(&p->box, call_model, p, 0);
+  p->s = NULL;
+  return ok && !p->n_refused;
+}
+
+bool program_step(PlanProgram *p, Sharding *s, const int *axis, int n) {
+  p->s = s;
+  plan_changed(p);
+  p->params = NULL;
+  p->axis = axis;
+  p->n_axes = n;
+  p->n_met = 0;
+  allow_memory(p, s->g);
+  bool ok = sandbox_call(&p->box, call_step, p, 0) && !p->n_refused;
+  if (!ok && s->first && !p->depth)
+    diag_note(p->box.d, NULL, "this is of '@%s', for which 'step' runs as well as for '@%s'",
+              s->g->name, s->first->g->name);
+  return ok;
+}
+
+static bool is_file(const char *name) {
+  return strchr(name, '/') || str_ends(name, ".lua");
+}
+
+// "dp, tp, …"
+static const char *plan_names(Arena *a) {
+  StrBuf b = {.arena = a};
+  for (int i = 0; i < n_plan_texts; i++)
+    strbuf_addf(&b, "%s%s", i ? ", " : "", plan_texts[i].name);
+  return b.at;
+}
+
+static int text_index(const char *name) {
+  for (int i = 0; i < n_plan_texts; i++)
+    if (!strcmp(plan_texts[i].name, name)) return i;
+  return -1;
+}
+
+bool plan_known(const char *name, Arena *a, Diag *d) {
+  if (is_file(name) || text_index(name) >= 0) return true;
+  if (str_equal(name, "auto")) {
+    diag_error(d, NULL, "the plan 'auto' stands alone and takes no size");
+    diag_hint(d, "it is the default; beside others, or with a size, write one of %s",
+              plan_names(a));
+    return false;
+  }
+  NnrtNearest near = {0};
+  nnrt_nearest(&near, name, strlen(name), "auto");
+  for (int i = 0; i < n_plan_texts; i++)
+    nnrt_nearest(&near, name, strlen(name), plan_texts[i].name);
+  diag_error(d, NULL, "there is no plan '%s'%s", name, str_did_you_mean(a, near.name));
+  diag_hint(d,
+            "the plans are: auto, %s, or a program in a file that ends in .lua, "
+            "as --emit plan -o FILE.lua writes",
+            plan_names(a));
+  return false;
+}
+
+static const char *text_of(Arena *a, const char *name, size_t *n, Diag *d) {
+  if (!plan_known(name, a, d)) return NULL;
+  if (is_file(name)) return sandbox_read(a, name, n, d);
+  int i = text_index(name);
+  *n = plan_texts[i].n;
+  return plan_texts[i].text;
+}
+
+PlanProgram *program_open(Arena *a, const char *name, Diag *d) {
+  size_t n;
+  const char *text = text_of(a, name, &n, d);
+  if (!text) return NULL;
+  PlanProgram *p = arena_one(a, PlanProgram);
+  const char *path = is_file(name) ? name : str_format(a, "plans/%s.lua", name);
+  if (!sandbox_open(&p->box, a, path, text, n, d)) return NULL;
+  *(PlanProgram **)lua_getextraspace(p->box.lua) = p;
+  p->box.calls = call_names(a);
+  if (sandbox_call(&p->box, start, p, 0)) {
+    if (has_function(p, "step")) return p;
+    diag_error(d, loc_line(a, path, 0, 0), "the program has no function 'step'");
+  }
+  program_close(p);
+  return NULL;
+}
+
+void program_close(PlanProgram *p) {
+  sandbox_close(&p->box);
+}

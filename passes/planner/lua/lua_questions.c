@@ -1,0 +1,382 @@
+// What the program of a plan may ask of the graph: see lua_graph.h; passes/planner/plans/README.md
+// has the functions.
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/analysis/origin.h"
+#include "ir/op.h"
+#include "lua/lua_steady.h"
+#include "lua_graph.h"
+#include "repeats/repeats.h"
+
+// -- Ops ---------------------------------------------------------------------------------------
+
+enum { MAX_LISTS = 4 }; // in one another: of blocks, occurrences and ops there are three
+
+// "add, linear, relu": the kinds of op in the graph.
+static const char *kinds_in(lua_State *l) {
+  StrBuf b = {.arena = program_of(l)->box.arena};
+  bool there[N_OPS] = {0};
+  for_each_op(op, plan_sharding(l)->g)
+    there[op->kind] = true;
+  for (int i = 0; i < N_OPS; i++)
+    if (there[i]) strbuf_addf(&b, "%s%s", b.n ? ", " : "", op_info[i].name);
+  return b.n ? b.at : "none";
+}
+
+// The op of that name, if one was given.
+static void check_kind(lua_State *l, const char *kind, OpKind *known) {
+  if (kind && !op_kind_parse(kind, known))
+    FAIL(l, NULL, "there is no op '%s'; the graph has %s", kind, kinds_in(l));
+}
+
+static void check_part(lua_State *l, const char *part) {
+  bool is_part = !part;
+  for (int i = 0; part && i < N_TRAIN_PARTS; i++)
+    is_part |= str_equal(part, train_part_name[i]);
+  if (!is_part) FAIL(l, NULL, "the parts are forward, backward and update, not '%s'", part);
+}
+
+// What `ops` is to list.
+typedef struct Wanted {
+  const char *kind, *part, *name;
+  OpKind known;
+  bool *among; // by id; NULL: all
+} Wanted;
+
+static void list(lua_State *l, bool *marked, OpList *ops, const char *what, int depth) {
+  luaL_checkstack(l, 4, NULL);
+  if (luaL_testudata(l, -1, PLAN_OPS)) {
+    Op *op = plan_op(l, -1);
+    if (!marked[op->id]) vec_push(program_of(l)->s->scratch, ops, op);
+    marked[op->id] = true;
+    return;
+  }
+  if (!lua_istable(l, -1) || depth > MAX_LISTS)
+    FAIL(l, NULL, "'%s' wants an op, a list of them, or lists of such, not %s", what,
+         steady_text(l, -1));
+  for (lua_Integer i = 1; i <= (lua_Integer)lua_rawlen(l, -1); i++) {
+    lua_rawgeti(l, -1, i);
+    list(l, marked, ops, what, depth + 1);
+    lua_pop(l, 1);
+  }
+}
+
+void plan_list(lua_State *l, bool *marked, OpList *ops, const char *what) {
+  list(l, marked, ops, what, 0);
+}
+
+static const char *text_field(lua_State *l, const char *field) {
+  int kind = lua_getfield(l, 1, field);
+  if (kind != LUA_TNIL && kind != LUA_TSTRING)
+    FAIL(l, NULL, "'%s' wants a text, not %s", field, steady_text(l, -1));
+  const char *text = lua_tostring(l, -1); // which the table keeps
+  lua_pop(l, 1);
+  return text;
+}
+
+// ops{kind=, part=, name=, block=}
+static void read_wanted(lua_State *l, Wanted *w) {
+  static const char *const fields[] = {"kind", "part", "name", "block"};
+  for (lua_pushnil(l); lua_next(l, 1); lua_pop(l, 1)) {
+    bool known = false;
+    for (size_t i = 0; i < sizeof fields / sizeof *fields && lua_type(l, -2) == LUA_TSTRING; i++)
+      known |= str_equal(fields[i], lua_tostring(l, -2));
+    if (!known) FAIL(l, NULL, "ops takes kind, part, name and block, not '%s'", steady_text(l, -2));
+  }
+  w->kind = text_field(l, "kind");
+  w->part = text_field(l, "part");
+  w->name = text_field(l, "name");
+  if (lua_getfield(l, 1, "block") != LUA_TNIL) {
+    w->among = arena_array(program_of(l)->s->scratch, bool, plan_sharding(l)->g->n_ops);
+    plan_list(l, w->among, &(OpList){0}, "block");
+  }
+  lua_pop(l, 1);
+}
+
+static bool is_wanted(const Wanted *w, const Op *op) {
+  return (!w->kind || op->kind == w->known) &&
+         (!w->part || str_equal(w->part, train_part_name[op_part(op)])) &&
+         (!w->name || str_glob(w->name, op_node(op))) && (!w->among || w->among[op->id]);
+}
+
+// ops(kind, part), or ops{kind=, part=, name=, block=}: those that are all of this, in order; nil
+// stands for any.
+static int list_ops(lua_State *l) {
+  Wanted w = {0};
+  plan_sharding(l);
+  if (lua_istable(l, 1)) {
+    read_wanted(l, &w);
+  } else {
+    w.kind = luaL_optstring(l, 1, NULL);
+    w.part = luaL_optstring(l, 2, NULL);
+  }
+  check_kind(l, w.kind, &w.known);
+  check_part(l, w.part);
+  const Graph *g = plan_sharding(l)->g;
+  lua_newtable(l);
+  int n = 0;
+  for_each_op(op, g) {
+    if (!is_wanted(&w, op)) continue;
+    plan_push(l, op, PLAN_OPS);
+    lua_rawseti(l, -2, ++n);
+  }
+  return 1;
+}
+
+// -- Blocks ------------------------------------------------------------------------------------
+
+static int ops_of_model(const Block *b) {
+  return b->n * b->n_ops;
+}
+
+static int by_size(const void *x, const void *y) {
+  const Block *a = *(Block *const *)x, *b = *(Block *const *)y;
+  int more = ops_of_model(b) - ops_of_model(a);
+  return more ? more : a->id - b->id;
+}
+
+// The ops of an occurrence, with those of occurrences inside of it, behind the `n` of the list on
+// top.
+static int push_members(lua_State *l, const Occurrence *o, int n) {
+  for (int i = 0; i < o->block->n_members; i++) {
+    const Member *m = &o->member[i];
+    if (m->op) {
+      plan_push(l, m->op, PLAN_OPS);
+      lua_rawseti(l, -2, ++n);
+    } else {
+      n = push_members(l, m->inner, n);
+    }
+  }
+  return n;
+}
+
+static const Repeats *repeats_of(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  const Graph *g = plan_sharding(l)->g;
+  if (p->repeats) return p->repeats;
+  bool *model = arena_array(p->s->scratch, bool, g->n_ops);
+  for_each_op(op, g)
+    model[op->id] = op_part(op) == PART_forward;
+  p->repeats = repeats_find(g, LEAST_BLOCK, model, p->s->scratch);
+  qsort(p->repeats->block, (size_t)p->repeats->n_blocks, sizeof *p->repeats->block, by_size);
+  return p->repeats;
+}
+
+static void push_occurrence(lua_State *l, const Occurrence *o, int number) {
+  lua_createtable(l, o->block->n_ops, 0);
+  push_members(l, o, 0);
+  lua_rawseti(l, -2, number);
+}
+
+// blocks(): what repeats in the model, that with the most ops first: a list of blocks, each a list
+// of occurrences, each a list of ops, op i of one being what op i of another is.
+static int list_blocks(lua_State *l) {
+  const Repeats *r = repeats_of(l);
+  lua_createtable(l, r->n_blocks, 0);
+  for (int b = 0; b < r->n_blocks; b++) {
+    const Block *block = r->block[b];
+    lua_createtable(l, block->n, 0);
+    for (int i = 0; i < block->n; i++)
+      push_occurrence(l, block->at[i], i + 1);
+    lua_rawseti(l, -2, b + 1);
+  }
+  return 1;
+}
+
+// What comes before the loss, in as many runs of ops as there are ops in each.
+static void push_runs(lua_State *l) {
+  const Graph *g = plan_sharding(l)->g;
+  int n = 0;
+  for (const Op *op = g->first; op && op->kind != OP_cross_entropy; op = op->next)
+    n++;
+  int length = (int)ceil(sqrt(n)), i = 0;
+  lua_newtable(l);
+  for (Op *op = g->first; i < n; op = op->next, i++) {
+    if (i % length == 0) lua_createtable(l, length, 0);
+    plan_push(l, op, PLAN_OPS);
+    lua_rawseti(l, -2, i % length + 1);
+    if (i % length == length - 1 || i == n - 1) lua_rawseti(l, -2, i / length + 1);
+  }
+}
+
+static uint32_t first_id(const Occurrence *o) {
+  uint32_t first = UINT32_MAX;
+  for (int i = 0; i < o->block->n_members; i++) {
+    const Member *m = &o->member[i];
+    uint32_t id = m->op ? m->op->id : first_id(m->inner);
+    if (id < first) first = id;
+  }
+  return first;
+}
+
+static int by_first_op(const void *x, const void *y) {
+  uint32_t a = first_id(*(Occurrence *const *)x), b = first_id(*(Occurrence *const *)y);
+  return (a > b) - (a < b);
+}
+
+// layers(): the occurrences of all blocks that are in no other, in order of their first ops; runs
+// of ops where nothing repeats.
+static int list_layers(lua_State *l) {
+  const Repeats *r = repeats_of(l);
+  Arena *a = program_of(l)->s->scratch;
+  Vec(Occurrence *) layer = {0};
+  for (int b = 0; b < r->n_blocks; b++)
+    for (int i = 0; i < r->block[b]->n; i++)
+      if (!r->block[b]->at[i]->outer) vec_push(a, &layer, r->block[b]->at[i]);
+  if (!layer.n) {
+    push_runs(l);
+    return 1;
+  }
+  qsort(layer.at, (size_t)layer.n, sizeof *layer.at, by_first_op);
+  lua_createtable(l, layer.n, 0);
+  for (int i = 0; i < layer.n; i++)
+    push_occurrence(l, layer.at[i], i + 1);
+  return 1;
+}
+
+// -- Parameters and axes -------------------------------------------------------------------------
+
+// params(role): in order; nil stands for any.
+static int list_params(lua_State *l) {
+  const char *role = luaL_optstring(l, 1, NULL);
+  const Graph *g = plan_sharding(l)->g;
+  bool is_role = !role;
+  for (int i = 0; role && i < N_ROLES; i++)
+    is_role |= str_equal(role, role_name[i]);
+  if (!is_role)
+    return FAIL(l, NULL, "the roles are input, weight, state and scalar, not '%s'", role);
+  lua_newtable(l);
+  int n = 0;
+  for (int i = 0; i < g->n_params; i++) {
+    if (role && !str_equal(role, plan_role(g->params[i]))) continue;
+    plan_push(l, g->params[i], PLAN_VALUES);
+    lua_rawseti(l, -2, ++n);
+  }
+  return 1;
+}
+
+Op *plan_find_op(lua_State *l, const char *node, const char *kind, const char *part,
+                 lua_Integer which) {
+  PlanProgram *p = program_of(l);
+  OpKind known = 0;
+  int k = 0, n;
+  plan_sharding(l);
+  check_kind(l, kind, &known);
+  check_part(l, part);
+  while (!str_equal(part, train_part_name[k]))
+    k++;
+  int number = which > INT32_MAX ? -1 : which ? (int)which : 1;
+  Op *op =
+      op_names_find(plan_names_of(p), node, (TrainPart)k, kind ? (int)known : N_OPS, number, &n);
+  const char *what = kind ? kind : n == 1 ? "op" : "ops";
+  if (!op && !n)
+    FAIL(l, NULL, "no %s of %s comes from the node '%s'", kind ? kind : "op", part, node);
+  if (!op)
+    FAIL(l, NULL, "the node '%s' has %d %s of %s, and this is number %lld", node, n, what, part,
+         (long long)(which ? which : 1));
+  if (!which && n > 1)
+    FAIL(l, op->loc, "the node '%s' has %d %s of %s: say which%s", node, n, what, part,
+         kind ? "" : ", or of which kind");
+  return op;
+}
+
+// op(node, kind, part, which): the op of this node of the model; kind: nil for any; part: forward
+// if nil.
+static int find_op(lua_State *l) {
+  const char *node = luaL_checkstring(l, 1), *kind = luaL_optstring(l, 2, NULL);
+  const char *part = luaL_optstring(l, 3, train_part_name[PART_forward]);
+  plan_push(l, plan_find_op(l, node, kind, part, luaL_optinteger(l, 4, 0)), PLAN_OPS);
+  return 1;
+}
+
+// graph(): "train" while it is the step that is spoken of.
+static int graph_name(lua_State *l) {
+  lua_pushstring(l, plan_sharding(l)->g->name);
+  return 1;
+}
+
+static int axis_size(lua_State *l) {
+  int axis = plan_axis(l, 1);
+  lua_pushinteger(l, program_of(l)->s->mesh->axis[axis].size);
+  return 1;
+}
+
+static int matches(lua_State *l) {
+  lua_pushboolean(l, str_glob(luaL_checkstring(l, 1), luaL_checkstring(l, 2)));
+  return 1;
+}
+
+enum { MAX_PRODUCT = 1 << 24 }; // whose divisors are tried one by one
+
+// Behind the `n` lists of the list below, each list that the `n_sizes` sizes on top begin and that
+// `count` more sizes end, of 2 or more, with this product.
+static lua_Integer push_products(lua_State *l, lua_Integer product, int n_sizes, int count,
+                                 lua_Integer n) {
+  luaL_checkstack(l, 4, NULL);
+  if (count == 1) {
+    lua_createtable(l, n_sizes + 1, 0);
+    for (int i = 0; i < n_sizes; i++) {
+      lua_pushvalue(l, -1 - n_sizes + i);
+      lua_rawseti(l, -2, i + 1);
+    }
+    lua_pushinteger(l, product);
+    lua_rawseti(l, -2, n_sizes + 1);
+    lua_rawseti(l, -2 - n_sizes, ++n);
+    return n;
+  }
+  for (lua_Integer size = 2; size <= product / 2; size++) {
+    if (product % size) continue;
+    lua_pushinteger(l, size);
+    n = push_products(l, product / size, n_sizes + 1, count - 1, n);
+    lua_pop(l, 1);
+  }
+  return n;
+}
+
+// products(n, least, most): all ways to write n as a product of so many sizes, in order.
+static int products(lua_State *l) {
+  lua_Integer product = luaL_checkinteger(l, 1), n = 0;
+  lua_Integer least = luaL_checkinteger(l, 2), most = luaL_optinteger(l, 3, least);
+  if (product < 1 || product > MAX_PRODUCT)
+    return FAIL(l, NULL, "products are of 1 to %d, not of %lld", MAX_PRODUCT, (long long)product);
+  if (least < 1 || most < least || most > MAX_AXES)
+    return FAIL(l, NULL, "there are 1 to %d sizes, not %lld to %lld", MAX_AXES, (long long)least,
+                (long long)most);
+  lua_newtable(l);
+  for (int count = (int)least; count <= most; count++)
+    n = push_products(l, product, 0, count, n);
+  return 1;
+}
+
+enum { MAX_REFUSED = 100 };
+
+// refuse(op or value, message): an error of the model, found here; the program goes on to find
+// more.
+static int refuse(lua_State *l) {
+  PlanProgram *p = program_of(l);
+  bool is_value = luaL_testudata(l, 1, PLAN_VALUES) != NULL;
+  const Loc *loc = is_value ? plan_loc(plan_value(l, 1)) : plan_op(l, 1)->loc;
+  diag_error(p->box.d, loc, "%.*s", LUA_MESSAGE, luaL_checkstring(l, 2));
+  diag_note(p->box.d, plan_line(l), "the plan asks for it here");
+  if (++p->n_refused == MAX_REFUSED) return FAIL(l, NULL, "these are enough");
+  return 0;
+}
+
+// -- What there is -----------------------------------------------------------------------------
+
+const luaL_Reg plan_questions[] = {
+    {"glob", matches},
+    {"ops", list_ops},
+    {"op", find_op},
+    {"blocks", list_blocks},
+    {"layers", list_layers},
+    {"params", list_params},
+    {"graph", graph_name},
+    {"products", products},
+    {"refuse", refuse},
+    {"size", axis_size},
+    {NULL, NULL},
+};

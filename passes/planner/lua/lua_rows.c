@@ -1,0 +1,257 @@
+// The rows of a plan that was saved (record.h), as calls of a program:
+//
+//     saved_for { update = "adamw", rows = 32 }
+//     op_row("/fc1/MatMul", "linear", "forward", 1, "0", "n")
+//     op_row({ "/h.#/fc/MatMul", 0, 11 }, "linear", "forward", 1, "0", { "n", { 0, 1 } })
+//     op_row("", "add", "update", { 1, 35 }, "-", "-")
+//     param_row("fc1.weight", "weight", "-", 1)
+//
+//     offload_row({ "h.#.fc1.weight", 0, 11 })         in `model`
+//
+// A row has a split for each axis of the program, outermost first, and says of all that it names
+// what op_trans, op_assign, split and store say of one, the innermost axis first.  An error is at
+// the row.  `saved_for` is an error with another optimizer, whose states no row knows; with other
+// rows of a batch the plan may be as good, so only an error that a row leads to speaks of that.
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/vec.h"
+#include "ir/op.h"
+#include "lua/lua_steady.h"
+#include "lua_graph.h"
+#include "planner/saved/plan_fingerprint.h"
+
+// -- Names -------------------------------------------------------------------------------------
+
+// All that argument 1 names: a text, or { text, first, last, step } with # for the number.
+typedef struct Range {
+  const char *text;
+  bool one; // the text as it is
+  lua_Integer at, last, step;
+  StrBuf name; // of `at`
+} Range;
+
+static lua_Integer range_entry(lua_State *l, lua_Integer i, lua_Integer otherwise) {
+  bool missing = lua_rawgeti(l, 1, i) == LUA_TNIL;
+  lua_pop(l, 1);
+  return missing && otherwise ? otherwise : plan_entry(l, 1, i, "entry", NULL);
+}
+
+static Range range_arg(lua_State *l) {
+  Range r = {.one = !lua_istable(l, 1), .step = 1, .name = {.arena = program_of(l)->box.arena}};
+  if (r.one) {
+    r.text = luaL_checkstring(l, 1);
+    return r;
+  }
+  if (lua_rawgeti(l, 1, 1) == LUA_TSTRING) r.text = lua_tostring(l, -1); // which the table keeps
+  lua_pop(l, 1);
+  const char *mark = r.text ? strchr(r.text, '#') : NULL;
+  if (!mark || strchr(mark + 1, '#'))
+    FAIL(l, NULL, "a row of several is named as { \"/h.#/fc\", 0, 11 }, with one #");
+  r.at = range_entry(l, 2, 0);
+  r.last = range_entry(l, 3, 0);
+  r.step = range_entry(l, 4, 1);
+  if (r.at < 0 || r.last < r.at || r.last > INT32_MAX || r.step < 1 || r.step > INT32_MAX)
+    FAIL(l, NULL, "numbers of names go up, from 0 or more: not from %lld to %lld in steps of %lld",
+         (long long)r.at, (long long)r.last, (long long)r.step);
+  return r;
+}
+
+// The next of the names; NULL behind the last.
+static const char *next_name(Range *r) {
+  if (r->at > r->last) return NULL;
+  if (r->one) {
+    r->at = r->last + 1;
+    return r->text;
+  }
+  size_t n = strcspn(r->text, "#");
+  r->name.n = 0;
+  strbuf_add_n(&r->name, r->text, n);
+  strbuf_addf(&r->name, "%lld%s", (long long)r->at, r->text + n + 1);
+  r->at += r->step;
+  return r->name.at;
+}
+
+// -- Splits --------------------------------------------------------------------------------------
+
+// Behind the `n` arguments that name it a row has at most a split for each axis.
+static void check_splits(lua_State *l, int n) {
+  const PlanProgram *p = program_of(l);
+  int splits = lua_gettop(l) - n;
+  if (!p->n_axes) FAIL(l, NULL, "there are no axes yet: this belongs into 'step'");
+  if (splits > p->n_axes)
+    FAIL(l, NULL, "this row is about %d axes, and the program has %d", splits, p->n_axes);
+  lua_settop(l, n + p->n_axes);
+}
+
+static bool is_open(lua_State *l, int arg) {
+  return lua_isnil(l, arg) || (lua_isboolean(l, arg) && !lua_toboolean(l, arg));
+}
+
+// { "n", { 0, 1 } }: the op runs on these ranks of the axis.
+static void say_ranks(lua_State *l, Op *op, int arg, int axis) {
+  if (!lua_istable(l, arg)) return;
+  if (lua_rawgeti(l, arg, 2) == LUA_TNIL)
+    FAIL(l, op->loc, "a letter on some ranks is written { \"n\", { 0, 1 } }");
+  plan_say_ranks(l, op, lua_gettop(l), axis);
+  lua_pop(l, 1);
+}
+
+static void say_letter(lua_State *l, Op *op, int arg, int axis) {
+  if (lua_istable(l, arg))
+    lua_rawgeti(l, arg, 1);
+  else
+    lua_pushvalue(l, arg);
+  if (lua_type(l, -1) != LUA_TSTRING)
+    FAIL(l, op->loc, "%s is no letter of %s", steady_text(l, -1), op_info[op->kind].name);
+  plan_say_split(l, op, plan_letter_arg(l, lua_gettop(l), op), axis);
+  lua_pop(l, 1);
+}
+
+static void say_op(lua_State *l, Op *op, int n_named) {
+  const PlanProgram *p = program_of(l);
+  for (int k = p->n_axes; k > 0; k--)
+    if (!is_open(l, n_named + k)) say_ranks(l, op, n_named + k, p->axis[k - 1]);
+  for (int k = p->n_axes; k > 0; k--)
+    if (!is_open(l, n_named + k)) say_letter(l, op, n_named + k, p->axis[k - 1]);
+  sandbox_check(l);
+}
+
+// op_row(name, kind, part, which, split, …)
+static int op_row(lua_State *l) {
+  enum { WHICH = 4 };
+  const char *kind = luaL_checkstring(l, 2), *part = luaL_checkstring(l, 3), *name;
+  bool several = lua_istable(l, WHICH);
+  lua_Integer first =
+      several ? plan_entry(l, WHICH, 1, "entry", NULL) : luaL_checkinteger(l, WHICH);
+  lua_Integer last = several ? plan_entry(l, WHICH, 2, "entry", NULL) : first;
+  if (first < 1 || last < first)
+    return FAIL(l, NULL, "ops of a node are numbered from 1: not from %lld to %lld",
+                (long long)first, (long long)last);
+  check_splits(l, WHICH);
+  for (Range r = range_arg(l); (name = next_name(&r));)
+    for (lua_Integer i = first; i <= last; i++)
+      say_op(l, plan_find_op(l, name, kind, part, i), WHICH);
+  return 0;
+}
+
+// -- Parameters --------------------------------------------------------------------------------
+
+static int by_label(const void *x, const void *y) {
+  const Value *a = *(Value *const *)x, *b = *(Value *const *)y;
+  int order = strcmp(a->label ? a->label : "", b->label ? b->label : "");
+  return order ? order : (int)a->role - (int)b->role;
+}
+
+// Those of the graph by label and role.
+static void sort_params(PlanProgram *p) {
+  const Graph *g = p->s->g;
+  p->n_params = g->n_params;
+  p->params = arena_array(p->box.arena, Value *, g->n_params);
+  memcpy(p->params, g->params, (size_t)g->n_params * sizeof *p->params);
+  qsort(p->params, (size_t)p->n_params, sizeof *p->params, by_label);
+}
+
+// NULL: a graph after the first, which may read less, has none.
+static Value *find_param(lua_State *l, const char *name, const char *role) {
+  PlanProgram *p = program_of(l);
+  Value like = {.label = name}, *key = &like, **found = NULL;
+  int k = 0;
+  while (k < N_ROLES && !str_equal(role, role_name[k]))
+    k++;
+  if (k == N_ROLES) FAIL(l, NULL, "the roles are input, weight, state and scalar, not '%s'", role);
+  like.role = (Role)k;
+  if (!p->params) sort_params(p);
+  if (p->n_params)
+    found = bsearch(&key, p->params, (size_t)p->n_params, sizeof *p->params, by_label);
+  if (!found && !p->s->first) FAIL(l, NULL, "there is no %s '%s'", role, name);
+  return found ? *found : NULL;
+}
+
+// A dimension, "-", or { dimension } of what is only stored so.
+static void say_cut(lua_State *l, const Value *v, int arg, int axis) {
+  bool stored = lua_istable(l, arg);
+  if (stored)
+    lua_rawgeti(l, arg, 1);
+  else
+    lua_pushvalue(l, arg);
+  if (lua_type(l, -1) != LUA_TSTRING && !lua_isinteger(l, -1))
+    FAIL(l, v->loc, "%s is no dimension of '%s'", steady_text(l, -1), v->label);
+  plan_say_cut(l, v, plan_split_arg(l, lua_gettop(l), v), axis, stored ? STORED : FIXED);
+  lua_pop(l, 1);
+}
+
+// param_row(name, role, split, …)
+static int param_row(lua_State *l) {
+  enum { NAMED = 2 };
+  const PlanProgram *p = program_of(l);
+  const char *role = luaL_checkstring(l, 2), *name;
+  check_splits(l, NAMED);
+  for (Range r = range_arg(l); (name = next_name(&r));) {
+    const Value *v = find_param(l, name, role);
+    for (int k = p->n_axes; v && k > 0; k--)
+      if (!is_open(l, NAMED + k)) say_cut(l, v, NAMED + k, p->axis[k - 1]);
+    sandbox_check(l);
+  }
+  return 0;
+}
+
+// offload_row(name): as offload, of weights
+static int offload_row(lua_State *l) {
+  const char *name;
+  plan_sharding(l);
+  if (program_of(l)->n_axes)
+    return FAIL(l, NULL, "the model is as it is now: this belongs into 'model'");
+  for (Range r = range_arg(l); (name = next_name(&r));) {
+    find_param(l, name, role_name[ROLE_weight])->host = true;
+    sandbox_check(l);
+  }
+  return 0;
+}
+
+// -- What it was saved for ---------------------------------------------------------------------
+
+// A name that is misspelt would say nothing.
+static void check_saved_names(lua_State *l) {
+  for (lua_pushnil(l); lua_next(l, 1); lua_pop(l, 1)) {
+    const char *name = lua_type(l, -2) == LUA_TSTRING ? lua_tostring(l, -2) : "";
+    if (!str_equal(name, "update") && !str_equal(name, "rows"))
+      FAIL(l, NULL, "saved_for has no '%s': it wants { update = \"adamw\", rows = 32 }",
+           *name ? name : steady_text(l, -2));
+  }
+}
+
+// saved_for { update = "adamw", rows = 32 }, of the training step
+static int saved_for(lua_State *l) {
+  const PlanProgram *p = program_of(l);
+  luaL_checktype(l, 1, LUA_TTABLE);
+  check_saved_names(l);
+  lua_getfield(l, 1, "update");
+  lua_getfield(l, 1, "rows");
+  if ((!lua_isnil(l, 2) && lua_type(l, 2) != LUA_TSTRING) ||
+      (!lua_isnil(l, 3) && !(lua_isinteger(l, 3) && lua_tointeger(l, 3) > 0)))
+    return FAIL(l, NULL, "saved_for wants { update = \"adamw\", rows = 32 }");
+  if (plan_sharding(l)->first) return 0;
+  MadeFor here = made_for(p->s->g);
+  const char *update = lua_tostring(l, 2);
+  if (update && !str_equal(update, here.update)) {
+    plan_note(l, NULL, "save it anew for this optimizer, or give --optimizer what it was");
+    return FAIL(l, NULL, "this plan was saved for updates by %s, and %s%s", update,
+                here.update ? "here they are by " : "here is none", here.update ? here.update : "");
+  }
+  lua_Integer rows = lua_tointeger(l, 3);
+  if (rows && rows != here.rows && !p->box.notes.n)
+    plan_note(l, plan_line(l),
+              str_format(p->box.arena, "the plan was saved for a step of %lld rows, not %" PRId64,
+                         (long long)rows, here.rows));
+  return 0;
+}
+
+const luaL_Reg plan_rows[] = {{"offload_row", offload_row},
+                              {"op_row", op_row},
+                              {"param_row", param_row},
+                              {"saved_for", saved_for},
+                              {NULL, NULL}};

@@ -1,0 +1,131 @@
+// See unpack.h.
+//
+// The pattern is looked at as a whole before anything is changed.  Then every slice gets a product
+// of its own, and the product goes when nothing reads it any more.
+
+#include "unpack.h"
+
+#include "ir/analysis/rewrite.h"
+#include "ir/op.h"
+
+typedef struct Product {
+  Op *linear;
+  Value *w, *bias;  // bias: of one dimension, or NULL
+  Op *add;          // of the bias, or NULL
+  bool shares_bias; // with another product
+  Value *y;         // what is cut
+} Product;
+
+static bool is_column_slice(const Op *op) {
+  if (!op || op->kind != OP_slice) return false;
+  const Type *x = op->in[0].value->type, *y = op->out[0]->type;
+  const int64_t *steps = attr_list(op, "steps");
+  for (int i = 0; i < x->rank; i++)
+    if (steps[i] != 1 || (i < x->rank - 1 && x->dim[i] != y->dim[i])) return false;
+  return x->rank > 0;
+}
+
+static bool only_sliced(const Value *v) {
+  for_each_use(u, v)
+    if (!is_column_slice(u->user)) return false;
+  return v->uses != NULL;
+}
+
+// The bias of one dimension that was broadcast along the columns of `v`, or NULL.
+static Value *bias_of(const Value *v) {
+  if (!v->def || v->def->kind != OP_broadcast) return NULL;
+  Value *b = v->def->in[0].value;
+  bool columns = b->type->rank == 1 && b->type->dim[0] == v->type->dim[v->type->rank - 1];
+  return columns ? b : NULL;
+}
+
+static bool find_product(Op *op, Product *p) {
+  if (op->kind != OP_linear) return false;
+  *p = (Product){.linear = op, .w = op->in[1].value, .y = op->out[0]};
+  if (p->w->type->rank != 2) return false;
+  const Use *u = p->y->uses;
+  if (u && !u->next && u->user && u->user->kind == OP_add) {
+    const Value *columns = u->user->in[1 - u->index].value;
+    p->bias = bias_of(columns);
+    if (!p->bias) return false;
+    p->shares_bias = columns->uses->next != NULL;
+    p->add = u->user;
+    p->y = u->user->out[0];
+  }
+  return only_sliced(p->y);
+}
+
+// How many columns each slice has, if they are as many, one after the other; otherwise 0.
+static int64_t equal_columns(const Product *p) {
+  int last = p->y->type->rank - 1;
+  int64_t n = p->y->uses->user->out[0]->type->dim[last];
+  for_each_use(u, p->y) {
+    const Op *slice = u->user;
+    if (slice->out[0]->type->dim[last] != n || attr_list(slice, "starts")[last] % n != 0) return 0;
+  }
+  return n && p->y->type->dim[last] % n == 0 ? n : 0;
+}
+
+// Gives a weight that only one op reads a dimension for the parts of its columns, which are along
+// `dim`.
+static void open_weight(Value *v, int dim, int64_t n) {
+  const Type *t = v->type;
+  if (v->def || v->role != ROLE_weight || v->as || v->uses->next || t->rank == MAX_RANK) return;
+  int64_t shape[MAX_RANK];
+  for (int i = 0; i < t->rank; i++)
+    shape[i < dim ? i : i + 1] = t->dim[i];
+  shape[dim] = t->dim[dim] / n;
+  shape[dim + 1] = n;
+  v->as = t;
+  v->type = type_new(v->graph->module, t->dtype, t->rank + 1, shape);
+}
+
+// Columns of what has `rank` dimensions, unless it was opened.
+static Value *columns_of(Builder *b, Value *v, int rank, int dim, int64_t start, int64_t n) {
+  if (v->type->rank == rank) return build_slice(b, v, dim, start, n);
+  int64_t shape[MAX_RANK];
+  for (int i = 0; i < rank; i++)
+    shape[i] = v->type->dim[i < dim ? i : i + 1];
+  return build_reshape(b, build_slice(b, v, dim, start / n, 1), rank, shape);
+}
+
+// What the slice reads of the product, as a product of its own.
+static Value *build_part(const Product *p, Op *slice, Diag *d) {
+  const Type *t = slice->out[0]->type;
+  bool trans = attr_i(p->linear, "trans");
+  int64_t start = attr_list(slice, "starts")[t->rank - 1], n = t->dim[t->rank - 1];
+  Builder b = {.g = slice->graph, .at = slice, .origin = op_origin(p->linear), .d = d};
+  Value *w = columns_of(&b, p->w, 2, trans ? 0 : 1, start, n);
+  Value *y = build(&b, OP_linear, IN(p->linear->in[0].value, w), ATTRS(a_b("trans", trans)));
+  if (!p->bias) return y;
+  Value *bias = build_broadcast(&b, columns_of(&b, p->bias, 1, 0, start, n), t->rank, t->dim);
+  return p->add->in[0].value == p->linear->out[0] ? build(&b, OP_add, IN(y, bias), NO_ATTRS)
+                                                  : build(&b, OP_add, IN(bias, y), NO_ATTRS);
+}
+
+// Now that nothing reads it.
+static void erase_product(const Product *p) {
+  if (p->add) {
+    Op *bias = p->add->in[p->add->in[0].value == p->linear->out[0] ? 1 : 0].value->def;
+    op_erase(p->add);
+    if (!value_used(bias->out[0])) op_erase(bias);
+  }
+  op_erase(p->linear);
+}
+
+bool unpack_product(Op *op, bool *done, Diag *d) {
+  Product p;
+  *done = find_product(op, &p);
+  int64_t n = *done ? equal_columns(&p) : 0;
+  if (n) open_weight(p.w, attr_i(op, "trans") ? 0 : 1, n);
+  if (n && p.bias && !p.shares_bias) open_weight(p.bias, 0, n);
+  while (*done && p.y->uses) {
+    Op *slice = p.y->uses->user;
+    Value *part = build_part(&p, slice, d);
+    if (!part) return false;
+    replace(slice->out[0], part);
+    op_erase(slice);
+  }
+  if (*done) erase_product(&p);
+  return true;
+}

@@ -1,0 +1,190 @@
+// See outer.h.
+//
+// Ops of the copy stand in the order of those they are copies of, so a walk along both tells which
+// is which; what the programs add to the copy is of no value here, and is told by its id.
+
+#include "outer.h"
+
+#include <string.h>
+
+#include "ir/analysis/origin.h"
+#include "ir/op.h"
+#include "sections.h"
+
+// -- A copy that others may decide ---------------------------------------------------------------
+
+typedef struct Guessing {
+  const Sharding *of;
+  Sharding copy;
+  Module *module;
+  const Value **value; // of the graph that was copied, by id of the copy; NULL: it is new
+  uint32_t n_values;
+} Guessing;
+
+static Graph *copy_of(const Graph *g, Module *m) {
+  Graph *copy = m->graphs;
+  for_each_graph(other, g->module) {
+    if (other == g) break;
+    copy = copy->next;
+  }
+  return copy;
+}
+
+static void copy_value(Guessing *k, const Value *v, const Value *copy) {
+  const Sharding *s = k->of;
+  memcpy(k->copy.lies[copy->id], s->lies[v->id], sizeof *s->lies);
+  memcpy(k->copy.given[copy->id], s->given[v->id], sizeof *s->given);
+  memcpy(k->copy.given_by[copy->id], s->given_by[v->id], sizeof *s->given_by);
+  memcpy(k->copy.said_lies[copy->id], s->said_lies[v->id], sizeof *s->said_lies);
+  k->value[copy->id] = v;
+}
+
+static void copy_op(Guessing *k, const Op *op, const Op *copy) {
+  const Sharding *s = k->of;
+  memcpy(k->copy.fixed[copy->id], s->fixed[op->id], sizeof *s->fixed);
+  memcpy(k->copy.said[copy->id], s->said[op->id], sizeof *s->said);
+  for (int i = 0; i < op->n_out; i++)
+    copy_value(k, op->out[i], copy->out[i]);
+}
+
+static void make_copy(Guessing *k) {
+  const Sharding *s = k->of;
+  k->module = module_clone(s->g->module);
+  Graph *g = copy_of(s->g, k->module);
+  k->copy = (Sharding){.g = g,
+                       .mesh = k->module->meshes,
+                       .scratch = s->scratch,
+                       .cluster = s->cluster,
+                       .first = s->first,
+                       .guessing = true};
+  sharding_grow(&k->copy);
+  memcpy(k->copy.decided, s->decided, sizeof s->decided);
+  k->n_values = g->n_values;
+  k->value = arena_array(s->scratch, const Value *, g->n_values);
+  for (int i = 0; i < g->n_params; i++)
+    copy_value(k, s->g->params[i], g->params[i]);
+  const Op *copy = g->first;
+  for_each_op(op, s->g) {
+    copy_op(k, op, copy);
+    copy = copy->next;
+  }
+}
+
+// -- What they will do ---------------------------------------------------------------------------
+
+static bool run_outer(Guessing *k, const Section *own, const char *name, Diag *d) {
+  PlanProgram *p = program_open(k->of->scratch, name, d); // the other one may remember what it did
+  bool ok = p && program_step(p, &k->copy, own->axis, own->n);
+  if (p) program_close(p);
+  if (ok) decide_axes(&k->copy, own->axis, own->n);
+  return ok;
+}
+
+// The programs outside of the one that has its say, from the inside out.
+static bool run_all(Guessing *k, Outer *out) {
+  const Sections *all = k->of->sections;
+  const Section *now = &all->at[k->of->section];
+  Diag *quiet = diag_new(stderr);
+  bool ok = true, any = false;
+  diag_quiet(quiet, true);
+  decide_axes(&k->copy, now->axis, now->n);
+  for (int i = k->of->section - 1; i >= 0 && ok; i--) {
+    const Section *own = &all->at[i];
+    if (all->mesh->axis[i].time) continue;
+    ok = run_outer(k, own, own->name, quiet) && !k->module->meshes->next;
+    for (int a = 0; a < own->n; a++)
+      any |= out->axis[own->axis[a]] = true;
+  }
+  diag_free(quiet);
+  return ok && any;
+}
+
+// -- What is learned of it -----------------------------------------------------------------------
+
+static void read_value(const Guessing *k, const Value *copy, Outer *out) {
+  const Value *v = copy->id < k->n_values ? k->value[copy->id] : NULL;
+  if (v) memcpy(out->lies[v->id], k->copy.lies[copy->id], sizeof *out->lies);
+}
+
+static bool is_updated_from(const Value *v) {
+  for_each_use(u, v)
+    if (u->user && op_part(u->user) == PART_update) return true;
+  return false;
+}
+
+// A gradient that a program pins in parts lies so while those of several slices are added up.
+static void read_pinned(const Guessing *k, const Op *op, Outer *out) {
+  const Value *in = op->n_in ? op->in[0].value : NULL;
+  const Value *v = in && in->id < k->n_values ? k->value[in->id] : NULL;
+  bool is_pin = op->out[0]->id >= k->n_values && is_updated_from(op->out[0]);
+  for (int a = 0; v && is_pin && a < MAX_AXES; a++)
+    if (out->axis[a] && k->copy.lies[op->out[0]->id][a].kind == SBP_S) out->parts[v->id] = true;
+}
+
+static void read_all(const Guessing *k, Outer *out) {
+  const Graph *g = k->of->g;
+  out->split = arena_alloc_array(k->of->scratch, g->n_ops, sizeof *out->split);
+  out->lies = arena_alloc_array(k->of->scratch, g->n_values, sizeof *out->lies);
+  out->parts = arena_array(k->of->scratch, bool, g->n_values);
+  for (int i = 0; i < k->copy.g->n_params; i++)
+    read_value(k, k->copy.g->params[i], out);
+  for_each_op(op, k->copy.g) {
+    const Value *first = op->out[0]->id < k->n_values ? k->value[op->out[0]->id] : NULL;
+    if (first) memcpy(out->split[first->def->id], op->split, sizeof op->split);
+    for (int i = 0; i < op->n_out; i++)
+      read_value(k, op->out[i], out);
+    read_pinned(k, op, out);
+  }
+}
+
+Outer *outer_guess(const Sharding *s) {
+  if (!s->sections || !s->section || s->guessing) return NULL;
+  Guessing k = {.of = s};
+  Outer *out = arena_one(s->scratch, Outer);
+  make_copy(&k);
+  bool known = run_all(&k, out);
+  if (known) read_all(&k, out);
+  module_free(k.module);
+  return known ? out : NULL;
+}
+
+// -- For as long as a search lasts ---------------------------------------------------------------
+
+static void set_split(const Outer *o, Op *op, const char *from) {
+  for (int a = 0; a < MAX_AXES; a++)
+    if (o->axis[a]) op->split[a] = from[a];
+}
+
+static void set_lies(const Outer *o, Sbp *lies, const Sbp *from) {
+  for (int a = 0; a < MAX_AXES; a++)
+    if (o->axis[a]) lies[a] = from[a];
+}
+
+static void set_all(Sharding *s, const Outer *o, char (*split)[MAX_AXES], Sbp (*lies)[MAX_AXES]) {
+  for_each_op(op, s->g)
+    set_split(o, op, split[op->id]);
+  for (uint32_t i = 0; i < s->g->n_values; i++)
+    set_lies(o, s->lies[i], lies[i]);
+}
+
+void outer_assume(Sharding *s, Outer *o) {
+  if (!o) return;
+  const Graph *g = s->g;
+  o->was_split = arena_alloc_array(s->scratch, g->n_ops, sizeof *o->was_split);
+  o->was_lies = arena_copy(s->scratch, s->lies, g->n_values * sizeof *o->was_lies);
+  for_each_op(op, g)
+    memcpy(o->was_split[op->id], op->split, sizeof op->split);
+  set_all(s, o, o->split, o->lies);
+  for (int a = 0; a < MAX_AXES; a++)
+    if (o->axis[a]) s->decided[a] = true;
+  s->outer = o;
+}
+
+void outer_forget(Sharding *s) {
+  const Outer *o = s->outer;
+  if (!o) return;
+  set_all(s, o, o->was_split, o->was_lies);
+  for (int a = 0; a < MAX_AXES; a++)
+    if (o->axis[a]) s->decided[a] = false;
+  s->outer = NULL;
+}

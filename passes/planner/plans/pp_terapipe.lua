@@ -1,0 +1,61 @@
+-- A micro-batch goes through the stages in pieces of its tokens: a stage has the next ones while the one behind it has the
+-- last, so few micro-batches of long sequences fill a pipeline (Li et al. 2021). A token may wait for those before it only,
+-- as in causal attention, where a piece reads the keys and values of all pieces up to itself.
+
+local sizes = { 1, 1, 1, 1 } -- of pieces, in parts of all tokens; { 4, 3, 3, 2 }: those that attend to more are shorter
+
+local sum = 0
+for _, size in ipairs(sizes) do sum = sum + size end
+if #sizes < 2 then error("'sizes' wants two pieces or more: of whole micro-batches, pp has the same stages") end
+
+-- What a program can do instead.
+local else_ = "; pp and the other plans of stages cut no tokens"
+
+-- Does a result have the letter?  What sums over it has no tokens, but features, say.
+local function keeps(op, letter)
+  for i, v in ipairs(op.outputs) do
+    for dim = 0, v.rank - 1 do
+      if op:result_letter(i, dim) == letter then return true end
+    end
+  end
+  return false
+end
+
+-- What reads tokens, which are the second dimension of inputs, as an embedding does. Labels are cut where logits meet them.
+local function readers()
+  local list, short = {}, nil
+  for _, x in ipairs(params("input")) do
+    for _, r in ipairs(x.rank > 1 and x.readers or {}) do
+      local letter = r.op:letter(r.index, 1)
+      if letter and keeps(r.op, letter) then
+        if x.shape[2] % sum ~= 0 then short = x end
+        list[#list + 1] = { op = r.op, letter = letter }
+      end
+    end
+  end
+  return list, short
+end
+
+function model()
+  local list, short = readers()
+  if short then
+    refuse(short, short.shape[2] .. " tokens are not " .. sum .. " parts of as many each, as pieces have: a copy of "
+      .. "passes/planner/plans/pp_terapipe.lua can have other 'sizes'" .. else_)
+  elseif #list == 0 then
+    refuse(params("input")[1], "the model reads no tokens: no input has any in its second dimension" .. else_)
+  else
+    local done, wall = pieces(list, sizes)
+    if not done and wall and wall.kind == "attention" then
+      refuse(wall, "attention that is not causal has every token wait for all others, and pieces of them go through "
+        .. "the stages one after the other" .. else_)
+    elseif not done then
+      refuse(wall or list[1].op, "this mixes tokens, and pieces of them go through the stages one after the other, of "
+        .. "which only causal attention may read those before" .. else_)
+    end
+  end
+end
+
+function step(axis)
+  place(axis, { pieces = true })
+  schedule("terapipe:" .. #sizes)
+end

@@ -1,0 +1,20 @@
+// See plan_fingerprint.h.
+
+#include "plan_fingerprint.h"
+
+#include "ir/analysis/batch_dim.h"
+#include "ir/op.h"
+
+MadeFor made_for(const Graph *g) {
+  MadeFor made = {0};
+  for (int i = 0; i < g->n_params && !made.rows; i++) {
+    const Value *v = g->params[i];
+    if (value_has_rows(v)) made.rows = v->type->dim[0];
+  }
+  for (int i = 0; i < g->n_results && !made.update; i++) {
+    const Result *r = g->results[i];
+    bool trains = r->target && r->target->role == ROLE_weight && r->target->train;
+    if (trains && r->use.value->def) made.update = op_info[r->use.value->def->kind].name;
+  }
+  return made;
+}

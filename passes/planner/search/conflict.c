@@ -1,0 +1,159 @@
+// Which of what programs said leaves a search nothing: see solved.h.
+//
+//     op_trans(fc, "0", axis)          every weight of fc and proj is whole on every rank then, which is
+//     op_trans(proj, "0", axis)        more than a device has; either alone could be had
+//     search(axis)
+//
+// What was said is taken line by line, as one line may say it of every layer.  Lines are left out
+// one after the other as long as what is left is still impossible (constraints.h); each time the
+// search is made anew, and asked for any plan at all.  What takes too long to refute counts as
+// possible, so a line too many may be named, and none that has no part in it.
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "ir/analysis/op_names.h"
+#include "ir/op.h"
+#include "problem.h"
+#include "sharding/constraints.h"
+#include "solved.h"
+
+enum { SECONDS_EACH = 2, SECONDS_ALL = 30, MAX_LINES = 64 };
+#define ANY_PLAN 1e9 // a gap that every plan is within
+
+// One line of a program, and an op or parameter that it is about.
+typedef struct Line {
+  const Loc *loc;
+  const Op *op;
+  const Value *v;
+  int n; // that it is about
+} Line;
+
+typedef struct Conflict {
+  const Problem *p;
+  Vec(Line) lines;
+  double end; // of the processor's seconds: what is not known by then counts as possible
+} Conflict;
+
+// -- Lines ------------------------------------------------------------------------------------
+
+static int find_line(const Conflict *c, const Loc *loc) {
+  for (int i = 0; loc && i < c->lines.n; i++)
+    if (loc_same(c->lines.at[i].loc, loc)) return i;
+  return -1;
+}
+
+static void add_line(Conflict *c, const Loc *loc, const Op *op, const Value *v) {
+  int i = find_line(c, loc);
+  if (i >= 0)
+    c->lines.at[i].n++;
+  else if (loc && c->lines.n < MAX_LINES)
+    vec_push(c->p->scratch, &c->lines, (Line){loc, op, v, 1});
+}
+
+static void find_lines(Conflict *c) {
+  const Sharding *s = c->p->s;
+  for (int k = 0; k < c->p->n_axes; k++) {
+    int a = c->p->axis[k];
+    for_each_op(op, s->g) {
+      add_line(c, s->fixed[op->id][a], op, NULL);
+      for (const Said *said = s->said[op->id][a]; said; said = said->before)
+        add_line(c, said->line, op, NULL);
+    }
+    for (int i = 0; i < s->g->n_params; i++) {
+      const Value *v = s->g->params[i];
+      if (s->given[v->id][a] != OPEN) add_line(c, s->given_by[v->id][a], NULL, v);
+      for (const Said *said = s->said_lies[v->id][a]; said; said = said->before)
+        add_line(c, said->line, NULL, v);
+    }
+  }
+}
+
+// -- Without some of them ---------------------------------------------------------------------
+
+static bool is_out(const Conflict *c, const bool *kept, const Loc *loc) {
+  int i = find_line(c, loc);
+  return i >= 0 && !kept[i];
+}
+
+static const Said *said_without(const Conflict *c, const bool *kept, const Said *said) {
+  if (!said) return NULL;
+  const Said *before = said_without(c, kept, said->before);
+  if (is_out(c, kept, said->line)) return before;
+  Said *copy = arena_copy(c->p->scratch, said, sizeof *said);
+  copy->before = before;
+  return copy;
+}
+
+static void *copied(const Conflict *c, const void *at, uint32_t n, size_t size) {
+  return arena_copy(c->p->scratch, at, n * size);
+}
+
+// What was said but for the lines that are out.  Op.split is of the graph and set, too.
+static Sharding *without(const Conflict *c, const bool *kept) {
+  Sharding *s = arena_copy(c->p->scratch, c->p->s, sizeof *s);
+  s->fixed = copied(c, s->fixed, s->n_ops, sizeof *s->fixed);
+  s->said = copied(c, s->said, s->n_ops, sizeof *s->said);
+  s->lies = copied(c, s->lies, s->n_values, sizeof *s->lies);
+  s->given = copied(c, s->given, s->n_values, sizeof *s->given);
+  s->said_lies = copied(c, s->said_lies, s->n_values, sizeof *s->said_lies);
+  for (int k = 0; k < c->p->n_axes; k++) {
+    int a = c->p->axis[k];
+    for_each_op(op, s->g) {
+      s->said[op->id][a] = said_without(c, kept, s->said[op->id][a]);
+      if (!is_out(c, kept, s->fixed[op->id][a])) continue;
+      s->fixed[op->id][a] = NULL;
+      op->split[a] = SPLIT_NONE;
+    }
+    for (int i = 0; i < s->g->n_params; i++) {
+      const Value *v = s->g->params[i];
+      s->said_lies[v->id][a] = said_without(c, kept, s->said_lies[v->id][a]);
+      if (s->given[v->id][a] == OPEN || !is_out(c, kept, s->given_by[v->id][a])) continue;
+      s->given[v->id][a] = OPEN;
+      s->lies[v->id][a] = (Sbp){.kind = SBP_B};
+    }
+  }
+  return s;
+}
+
+static bool is_possible(void *context, const bool *kept) {
+  const Conflict *c = context;
+  const Graph *g = c->p->s->g;
+  if (thread_seconds() > c->end) return true;
+  char(*was)[MAX_AXES] = arena_alloc_array(c->p->scratch, g->n_ops, sizeof *was);
+  for_each_op(op, g)
+    memcpy(was[op->id], op->split, sizeof op->split);
+  Problem p = problem_about(c->p, without(c, kept));
+  p.options = (SolverOptions){.seconds = SECONDS_EACH, .gap = ANY_PLAN};
+  bool possible = false;
+  if (choices_make(&p)) {
+    SolverResult found = search_any(&p);
+    possible = found.choice || found.status != SOLVER_infeasible;
+  }
+  for_each_op(op, g)
+    memcpy(op->split, was[op->id], sizeof op->split);
+  return possible;
+}
+
+// -- What is said of it -----------------------------------------------------------------------
+
+static void note(const Line *line, Arena *a, Diag *d) {
+  const char *more = line->n > 1 ? str_format(a, ", and of %d more", line->n - 1) : "";
+  if (line->op)
+    diag_note(d, line->loc, "it was said here of %s '%s'%s", op_info[line->op->kind].name,
+              op_node(line->op), more);
+  else
+    diag_note(d, line->loc, "it was said here of '%s'%s", line->v->label, more);
+}
+
+bool search_conflict(const Problem *p, Diag *d) {
+  Conflict c = {.p = p, .end = thread_seconds() + SECONDS_ALL};
+  find_lines(&c);
+  bool *kept = arena_array(p->scratch, bool, c.lines.n + 1);
+  if (!c.lines.n || !is_possible(&c, kept)) return false; // it is not what programs said
+  memset(kept, true, (size_t)c.lines.n);
+  keep_least(kept, c.lines.n, is_possible, &c);
+  for (int i = 0; i < c.lines.n; i++)
+    if (kept[i]) note(&c.lines.at[i], p->scratch, d);
+  return true;
+}

@@ -1,0 +1,108 @@
+// See dim_map.h.
+
+#include "dim_map.h"
+
+int leading_letter(const Factors *f) {
+  return f->n ? f->letter[0] : UNKNOWN_LETTER;
+}
+
+static bool known(const Factors *f) {
+  for (int i = 0; i < f->n; i++)
+    if (f->letter[i] != UNKNOWN_LETTER) return true;
+  return false;
+}
+
+bool letters_known(const Lettered *l) {
+  for (int i = 0; i < l->rank; i++)
+    if (known(&l->dim[i])) return true;
+  return false;
+}
+
+// More than there is room for is as good as unknown: nothing is split by what stands so far behind.
+static void append(Factors *f, int64_t size, int letter) {
+  if (f->n == MAX_FACTORS) return;
+  f->size[f->n] = size;
+  f->letter[f->n++] = (int8_t)letter;
+}
+
+Lettered lettered_of(const Dims *dims, const Term *t) {
+  Lettered out;
+  out.rank = t->rank;
+  for (int i = 0; i < t->rank; i++) {
+    out.dim[i].n = 0;
+    for (int k = 0; k < t->dim[i].n; k++) {
+      int letter = t->dim[i].letter[k];
+      if (dims->letter[letter].size > 1) append(&out.dim[i], dims->letter[letter].size, letter);
+    }
+  }
+  return out;
+}
+
+// What is left of a list, from its front.
+typedef struct Front {
+  const Factors *list;
+  int at;
+  int64_t left;  // of the factor there
+  bool is_first; // of its parts
+} Front;
+
+static Front front_of(const Factors *list) {
+  return (Front){.list = list, .left = list->n ? list->size[0] : 0, .is_first = true};
+}
+
+static void step(Front *f) {
+  f->at++;
+  f->left = f->at < f->list->n ? f->list->size[f->at] : 0;
+  f->is_first = true;
+}
+
+// Moves the factors of the next `size` elements from the front to the end of `to`.  Where these end
+// within a factor, its first part is its letter's, the rest is nobody's.
+static void take(Front *f, int64_t size, Factors *to) {
+  while (size > 1 && f->at < f->list->n) {
+    int letter = f->is_first ? f->list->letter[f->at] : UNKNOWN_LETTER;
+    if (size % f->left == 0) {
+      append(to, f->left, letter);
+      size /= f->left;
+      step(f);
+    } else if (f->left % size == 0) {
+      append(to, size, letter);
+      f->left /= size;
+      f->is_first = false;
+      return;
+    } else {
+      f->at = f->list->n; // they share no boundary from here on
+    }
+  }
+  if (size > 1) append(to, size, UNKNOWN_LETTER);
+}
+
+void lettered_learn(Factors *map, const Dims *dims, const Term *t, const Lettered *is) {
+  if (t->rank != is->rank) return;
+  for (int i = 0; i < t->rank; i++) {
+    Front front = front_of(&is->dim[i]);
+    for (int k = 0; k < t->dim[i].n; k++) {
+      int letter = t->dim[i].letter[k];
+      if (dims->letter[letter].size <= 1) continue;
+      Factors taken;
+      taken.n = 0;
+      take(&front, dims->letter[letter].size, &taken);
+      if (!known(&map[letter])) map[letter] = taken;
+    }
+  }
+}
+
+Lettered lettered_translate(const Lettered *l, const Factors *map) {
+  Lettered out;
+  out.rank = l->rank;
+  for (int i = 0; i < l->rank; i++) {
+    const Factors *from = &l->dim[i];
+    out.dim[i].n = 0;
+    for (int k = 0; k < from->n; k++) {
+      const Factors none = {.n = 0};
+      Front front = front_of(from->letter[k] < 0 ? &none : &map[from->letter[k]]);
+      take(&front, from->size[k], &out.dim[i]);
+    }
+  }
+  return out;
+}

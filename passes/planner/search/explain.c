@@ -1,0 +1,173 @@
+// Why it was decided so: what the whole step would take if one node was another way and all others
+// were the best for that, how much of it is in nodes (kernels, updates of weights) and how much
+// between them (moves); and why a choice is out: it does not fit, or it cannot be.
+//
+//     search: linear, gpt3.nn:/h0/up, and 95 like it
+//       split=[0,n]    7906.417 ms            nodes 7201.220, between 705.197
+//       split=[0,0]    7911.300 ms   +0.062 % nodes 7201.220, between 710.080
+//       split=[n,0]    7100.031 ms            does not fit: 83221180112 bytes, there are 80000000000
+//       split=[-,-]    cannot be
+//     search: linear, gpt3.nn:/h0/down
+//       split=[0,k]    7906.417 ms            nodes 7201.220, between 705.197
+//       mine.lua:7:3 says so of it
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/analysis/op_names.h"
+#include "ir/op.h"
+#include "ir/text.h"
+#include "ir/verify/verify.h"
+#include "problem.h"
+#include "solved.h"
+
+enum { MAX_EXPLAINED = 8 }; // nodes: each of their choices is a problem of its own
+
+typedef struct Alternative {
+  const Choice *choice;
+  SolverStatus status;
+  int64_t cost, nodes; // of all, of nodes; SOLVER_INFINITE: there is none
+  int64_t needed;      // bytes of a rank without a limit, where it does not fit; or 0
+} Alternative;
+
+static bool is_meant(Arena *a, const Node *n, const char *what) {
+  if (n->v) return str_equal(n->v->label, what) || str_equal(value_text(a, n->v), what);
+  return op_is_meant(n->op, what, a);
+}
+
+static const char *layout_of(const Problem *p, Arena *a, const Sbp *lies) {
+  StrBuf b = {.arena = a};
+  for (int i = 0; i < p->n_axes; i++)
+    strbuf_addf(&b, "%s%s", i ? ", " : "{", sbp_text(a, lies[p->axis[i]]));
+  strbuf_add(&b, "}");
+  return b.at;
+}
+
+static const char *choice_text(const Problem *p, Arena *a, const Node *n, const Choice *c) {
+  if (n->v) {
+    const char *lies = layout_of(p, a, c->lies), *back = layout_of(p, a, c->back);
+    return str_equal(lies, back) ? lies : str_format(a, "%s, its states %s", lies, back);
+  }
+  StrBuf b = {.arena = a};
+  strbuf_add(&b, "split=[");
+  for (int i = 0; i < p->n_axes; i++) {
+    char letter = c->split[p->axis[i]];
+    strbuf_addf(&b, "%s%c", i ? "," : "", letter ? letter : '-');
+  }
+  strbuf_add(&b, "]");
+  if (c->via >= 0) strbuf_addf(&b, " of operand %d", c->via);
+  return b.at;
+}
+
+// What fits first, then what would be cheap.
+static int by_cost(const void *x, const void *y) {
+  const Alternative *a = x, *b = y;
+  if (!a->needed != !b->needed) return a->needed ? 1 : -1;
+  return (a->cost > b->cost) - (a->cost < b->cost);
+}
+
+static int64_t cost_of_nodes(const SolverProblem *problem, const int *choice) {
+  int64_t sum = 0;
+  for (int i = 0; i < problem->n_nodes; i++)
+    sum += problem->node[i].cost[choice[i]];
+  return sum;
+}
+
+static void solve(const Problem *p, const SolverProblem *problem, Arena *a, Alternative *out) {
+  SolverResult r = solver_solve(a, problem, &p->options);
+  out->status = r.status;
+  out->cost = out->nodes = SOLVER_INFINITE;
+  if (!r.choice || r.cost >= SOLVER_INFINITE) return;
+  out->cost = (int64_t)r.cost;
+  out->nodes = cost_of_nodes(problem, r.choice);
+  int64_t moment, peak = (int64_t)solver_peak(problem, r.choice, &moment);
+  if (peak > p->memory) out->needed = peak;
+}
+
+static Alternative with(const Problem *p, const SolverProblem *problem, int node, int choice) {
+  Arena *a = arena_new();
+  Alternative out = {.choice = &p->nodes.at[node].choices.at[choice]};
+  const SolverNode *old = &problem->node[node];
+  SolverNode *all = arena_copy(a, problem->node, sizeof *all * (size_t)problem->n_nodes);
+  int64_t *cost = arena_array(a, int64_t, old->n);
+  for (int k = 0; k < old->n; k++)
+    cost[k] = k == choice ? old->cost[k] : SOLVER_INFINITE;
+  all[node].cost = cost;
+  SolverProblem fixed = *problem;
+  fixed.node = all;
+  solve(p, &fixed, a, &out);
+  if (out.status == SOLVER_infeasible && problem->limit != SOLVER_NO_LIMIT) {
+    fixed.limit = SOLVER_NO_LIMIT;
+    solve(p, &fixed, a, &out);
+  }
+  arena_free(a);
+  return out;
+}
+
+static void explain_alternative(const Problem *p, const Node *n, const Alternative *x, int64_t best,
+                                StrBuf *out) {
+  Arena *a = out->arena;
+  strbuf_addf(out, "  %-24s ", choice_text(p, a, n, x->choice));
+  if (x->cost >= SOLVER_INFINITE) {
+    strbuf_add(out, x->status == SOLVER_time_out ? "nothing was found in the time there is\n"
+                                                 : "cannot be\n");
+    return;
+  }
+  double ms = (double)x->cost * 1e3 * p->unit, least = (double)best * 1e3 * p->unit;
+  strbuf_addf(out, "%12.6f ms   ", ms);
+  const char *more = x->needed || ms <= least || least <= 0
+                         ? ""
+                         : str_format(a, "+%.3f %%", 100 * (ms - least) / least);
+  strbuf_addf(out, "%-12s", more);
+  if (x->needed)
+    strbuf_addf(out, "does not fit: %lld bytes, there are %lld\n", (long long)x->needed,
+                (long long)p->memory);
+  else
+    strbuf_addf(out, "nodes %.6f, between %.6f\n", (double)x->nodes * 1e3 * p->unit,
+                (double)(x->cost - x->nodes) * 1e3 * p->unit);
+}
+
+// Where a program said it; NULL: it did not.
+static const Loc *said_at(const Problem *p, const Node *n) {
+  for (int i = 0; n->op && i < p->n_axes; i++)
+    if (p->s->fixed[n->op->id][p->axis[i]]) return p->s->fixed[n->op->id][p->axis[i]];
+  return NULL;
+}
+
+static void explain_node(const Problem *p, const SolverProblem *problem, int node, int taken,
+                         StrBuf *out) {
+  Arena *a = out->arena;
+  const Node *n = &p->nodes.at[node];
+  const Loc *said = said_at(p, n);
+  Alternative *all = arena_array(a, Alternative, n->choices.n);
+  for (int k = 0; k < n->choices.n; k++)
+    all[k] = with(p, problem, node, k);
+  qsort(all, (size_t)n->choices.n, sizeof *all, by_cost);
+  strbuf_addf(out, "%s: %s", p->s->about ? "otherwise" : "search",
+              n->v ? value_text(a, n->v) : op_info[n->op->kind].name);
+  if (n->shared) strbuf_add(out, ", for all that read it");
+  if (n->op) strbuf_addf(out, ", %s", loc_comment(a, n->op->loc));
+  if (n->n > 1) strbuf_addf(out, ", and %d like it", n->n - 1);
+  strbuf_add(out, "\n");
+  for (int k = 0; k < n->choices.n; k++)
+    explain_alternative(p, n, &all[k], all[0].cost, out);
+  for (int k = 1; k < n->choices.n; k++)
+    if (taken >= 0 && all[k].choice == &n->choices.at[taken] && all[k].cost > all[0].cost)
+      strbuf_addf(out, "  taken is %s: the step that is made with it takes less\n",
+                  choice_text(p, a, n, all[k].choice));
+  if (said) strbuf_addf(out, "  %s says so of it\n", loc_text(a, said));
+}
+
+const char *search_explain(const Problem *p, const SolverProblem *problem, const char *what,
+                           const int *choice) {
+  StrBuf b = {.arena = p->scratch};
+  int n = 0;
+  const Op *about = p->s->about;
+  for (int i = 0; i < p->nodes.n && n < MAX_EXPLAINED; i++) {
+    const Node *node = &p->nodes.at[i];
+    if (about ? node->op != about : !is_meant(p->scratch, node, what)) continue;
+    explain_node(p, problem, i, choice ? choice[i] : -1, &b);
+    n++;
+  }
+  return b.at;
+}

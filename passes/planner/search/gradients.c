@@ -1,0 +1,194 @@
+// What the ops of a gradient split when their op of the model splits a letter: the same letter, by
+// whatever name they have it.
+//
+//     %m = mul %x, %c                 split=[0]     m[a,b,c], which the attention reads as %t
+//     %t = transpose %m perm=[1,0,2]
+//     ...
+//     %dt = attention_back ...                      the gradient of %t, so of %m turned round
+//     %dm = mul %dt, %c2              split=[1]     its letter 1 is the mul's 0
+//     %dx = transpose %dm perm=[1,0,2]
+//
+// So for each op of a gradient it is found which letter of its op of the model each of its letters
+// is, operand by operand: what the op of the model reads or makes has that's letters; what another
+// op of the same gradient makes has those which were found for that; and what comes from elsewhere
+// is the gradient of a result, by the chain of ops between: it has the letters of the op whose
+// gradient made it, which is followed up the model, through ops that pass gradients on as they are,
+// such as transposes and sums.  A letter of results only is that of the operand they are the
+// gradient of.  Letters of which nothing is known so are split by none.
+
+#include "dim_map.h"
+#include "ir/analysis/origin.h"
+#include "ir/op.h"
+#include "ir/split.h"
+#include "problem.h"
+#include "splits.h"
+
+#include <string.h>
+
+enum { MAX_UP = 100 }; // ops between two of which one's gradient reads the other's
+
+typedef struct Finder {
+  const Problem *p;
+  Factors **map;  // by op id, of gradients: what each of their letters is of their op's
+  uint32_t *seen; // by op id: the last walk up the model that came there
+  uint32_t walk;
+} Finder;
+
+static const Value *uncast(const Value *v) {
+  while (v->def && v->def->kind == OP_cast)
+    v = v->def->in[0].value;
+  return v;
+}
+
+// Of what the op of the model reads or makes, in whatever type.
+static bool letters_of_model(const Problem *p, const Value *v, const Op *of, Lettered *out) {
+  const Dims *dims = dims_of(p->s, of);
+  for (int i = 0; i < of->n_in; i++)
+    if (uncast(of->in[i].value) == uncast(v)) {
+      *out = lettered_of(dims, &dims->in[i]);
+      return true;
+    }
+  for (int i = 0; i < of->n_out; i++)
+    if (of->out[i] == uncast(v)) {
+      *out = lettered_of(dims, &dims->out[i]);
+      return true;
+    }
+  return false;
+}
+
+static bool passes_on(const Op *op) {
+  return op->kind == OP_cast || (op_traits(op) & SUM);
+}
+
+static void forget(Factors *map, const Dims *dims) {
+  for (int i = 0; i < dims->n_letters; i++)
+    map[i].n = 0;
+}
+
+// What letters of `at` are of the op that makes its operand `i`.
+static void find_letters_above(const Problem *p, const Op *at, int i, Factors *map) {
+  const Value *v = at->in[i].value;
+  const Dims *dims = dims_of(p->s, at), *up = dims_of(p->s, v->def);
+  Lettered made = lettered_of(up, &up->out[v->index]);
+  forget(map, dims);
+  lettered_learn(map, dims, &dims->in[i], &made);
+}
+
+// Of the gradient of something that `at` reads, in letters of that: in those of `of`, which makes
+// it, or makes what it is made of.
+static bool letters_up(Finder *f, const Op *at, const Lettered *l, const Op *of, int most,
+                       Lettered *out) {
+  f->seen[at->id] = f->walk;
+  for (int i = 0; i < at->n_in; i++) {
+    const Op *def = at->in[i].value->def;
+    if (!def || op_part(def) != PART_forward || f->seen[def->id] == f->walk) continue;
+    if (def != of && (!most || !passes_on(def))) continue;
+    Factors map[MAX_LETTERS];
+    find_letters_above(f->p, at, i, map);
+    Lettered there = lettered_translate(l, map);
+    if (!letters_known(&there)) continue;
+    if (def == of) *out = there;
+    if (def == of || letters_up(f, def, &there, of, most - 1, out)) return true;
+  }
+  return false;
+}
+
+static bool letters_of_gradient(Finder *f, const Value *v, const Op *of, Lettered *out) {
+  const Problem *p = f->p;
+  const Op *def = v->def, *model = def ? p->model_op[def->id] : NULL;
+  if (!model || !f->map[def->id]) return false;
+  const Dims *dims = dims_of(p->s, def);
+  Lettered own = lettered_of(dims, &dims->out[v->index]);
+  Lettered l = lettered_translate(&own, f->map[def->id]);
+  if (model == of) *out = l;
+  f->walk++;
+  return model == of || (letters_known(&l) && letters_up(f, model, &l, of, MAX_UP, out));
+}
+
+static void find_letters_of(Finder *f, const Op *op, const Op *of) {
+  const Problem *p = f->p;
+  const Dims *dims = dims_of(p->s, op);
+  for (int i = 0; i < op->n_in; i++) {
+    const Value *v = kept_of(p->s, op->in[i].value);
+    Lettered l;
+    if (letters_of_model(p, v, of, &l) || letters_of_gradient(f, v, of, &l))
+      lettered_learn(f->map[op->id], dims, &dims->in[i], &l);
+  }
+}
+
+// The only operand of that shape; -1: there is none, or several.
+static int operand_shaped(const Op *op, const Type *t) {
+  int found = -1;
+  for (int i = 0; i < op->n_in; i++) {
+    const Type *in = op->in[i].value->type;
+    if (in->rank != t->rank || memcmp(in->dim, t->dim, (size_t)t->rank * sizeof *t->dim)) continue;
+    if (found >= 0) return -1;
+    found = i;
+  }
+  return found;
+}
+
+static bool is_read(const Dims *dims, int letter) {
+  for (int i = 0; i < dims->n_in; i++)
+    if (dims_position(dims, &dims->in[i], letter) != -1) return true;
+  return false;
+}
+
+// A letter that only the result has, such as the words of a table that was looked up, is the one of
+// the operand that this is the gradient of.
+static void find_letters_made(Finder *f, const Op *op, const Op *of) {
+  const Dims *dims = dims_of(f->p->s, op), *of_dims = dims_of(f->p->s, of);
+  for (int r = 0; r < op->n_out; r++) {
+    int i = operand_shaped(of, op->out[r]->type);
+    if (i < 0) continue;
+    Factors made[MAX_LETTERS];
+    forget(made, dims);
+    Lettered is = lettered_of(of_dims, &of_dims->in[i]);
+    lettered_learn(made, dims, &dims->out[r], &is);
+    for (int k = 0; k < dims->n_letters; k++)
+      if (made[k].n && !is_read(dims, k)) f->map[op->id][k] = made[k];
+  }
+}
+
+void gradients_find(Problem *p) {
+  const Graph *g = p->s->g;
+  const Op *const *model = model_ops(g, p->scratch);
+  Finder f = {.p = p, .seen = arena_array(p->scratch, uint32_t, g->n_ops)};
+  f.map = arena_array(p->scratch, Factors *, g->n_ops);
+  Op **by_id = arena_array(p->scratch, Op *, g->n_ops);
+  p->model_op = arena_array(p->scratch, Op *, g->n_ops);
+  p->model_letter = arena_array(p->scratch, int8_t *, g->n_ops);
+  for_each_op(op, g) {
+    const Op *of = op_part(op) == PART_backward ? model_op_of(p->s, op, model) : NULL;
+    by_id[op->id] = op;
+    if (!of) continue;
+    p->model_op[op->id] = by_id[of->id];
+    int n = dims_of(p->s, op)->n_letters;
+    f.map[op->id] = arena_array(p->scratch, Factors, n);
+    p->model_letter[op->id] = arena_array(p->scratch, int8_t, n);
+    find_letters_of(&f, op, of);
+    find_letters_made(&f, op, of);
+    for (int i = 0; i < n; i++)
+      p->model_letter[op->id][i] = (int8_t)leading_letter(&f.map[op->id][i]);
+  }
+}
+
+// The first of its letters that is what the op of the model splits, if that can be.
+static char gradient_split(const Problem *p, const Op *op, const Op *of, int axis) {
+  char split = of->split[axis];
+  if (repeated_by(p->s, op) == of) return split;
+  if (split == SPLIT_NONE || split == SPLIT_PARTIAL || !p->model_letter[op->id]) return SPLIT_NONE;
+  const Dims *dims = dims_of(p->s, op);
+  int letter = dims_find(dims_of(p->s, of), split);
+  for (int i = 0; i < dims->n_letters; i++)
+    if (p->model_letter[op->id][i] == letter && split_legal(op, dims, i, axis))
+      return dims->letter[i].name;
+  return SPLIT_NONE;
+}
+
+void choose_gradient_split(const Problem *p, Op *op, const Op *of) {
+  for (int i = 0; i < p->n_axes; i++)
+    op->split[p->axis[i]] = SPLIT_NONE;
+  for (int i = 0; i < p->n_axes; i++)
+    op->split[p->axis[i]] = gradient_split(p, op, of, p->axis[i]);
+}

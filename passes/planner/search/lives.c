@@ -1,0 +1,160 @@
+// See lives.h.
+//
+// A copy goes through the passes that make one device's program of it (single_device.h).  What
+// keeps its name there is in memory; the rest is part of a kernel.
+
+#include "lives.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "ir/analysis/place.h"
+#include "ir/op.h"
+#include "manager/pipeline.h"
+#include "pass.h"
+#include "sharding/single_device.h"
+
+// What the target's pipeline does after shard; plan_memory only says what is in the place of what.
+static const char *passes_after(Target target, Arena *a) {
+  const TargetInfo *t = &target_info[target];
+  StrBuf b = {.arena = a};
+  for (const char *p = strstr(pipeline_named(t->pipeline), ",comm,"); *p;) {
+    size_t n = strcspn(++p, ",");
+    const char *pass = str_copy_n(a, p, n);
+    bool plans = str_equal(pass, "plan_memory"),
+         told = strstr(pass_find(pass)->options, "target:s");
+    strbuf_addf(&b, ",%s", pass);
+    if (told) strbuf_addf(&b, "(target=%s%s)", t->name, plans ? " apart=true" : "");
+    p += n;
+  }
+  return b.at;
+}
+
+// -- What is in it -----------------------------------------------------------------------------
+
+typedef struct Reader {
+  const Graph *g; // that was asked about
+  const Graph *alone;
+  Lives *out;
+  Value **value; // of `g`, by id
+  Lived **lived; // by value id of `alone`; NULL: in the place of another, or a view
+  const Life *life;
+  int64_t kept_end;
+} Reader;
+
+// What it is called after, or what it is made of.
+static Value *value_of(const Reader *r, const Value *v) {
+  while (!v->name || v->name[0] != 'v') {
+    if (!v->def || !v->def->n_in) return NULL;
+    v = v->def->in[0].value;
+  }
+  char *end;
+  unsigned long id = strtoul(v->name + 1, &end, 10);
+  return *end || id >= r->g->n_values ? NULL : r->value[id];
+}
+
+static bool is_view(const Value *v) {
+  return v->def && (op_info[v->def->kind].traits & VIEW);
+}
+
+static void add(Reader *r, Value *v) {
+  bool kept = !v->def && param_kept(v);
+  Value *named = value_of(r, v);
+  if (!named || v->offset < 0 || is_view(v) || value_on_host(v)) return;
+  if (!kept && v->offset < r->kept_end) return;
+  Lived l = {named->id, type_bytes(v->type), 2 * r->life[v->id].from, 2 * r->life[v->id].to, kept};
+  r->lived[v->id] = &r->out->at[r->out->n];
+  r->out->at[r->out->n++] = l;
+}
+
+static bool overlap(const Value *a, const Value *b) {
+  return a->offset < b->offset + type_bytes(b->type) && b->offset < a->offset + type_bytes(a->type);
+}
+
+// What is made in the place of an operand is all that is there from then on.
+static void end_replaced(const Reader *r, const Op *op) {
+  int64_t time = 2 * op_time(op);
+  for (int k = 0; k < op->n_out; k++)
+    for (int i = 0; i < op->n_in && r->lived[op->out[k]->id]; i++) {
+      int64_t skip;
+      const Value *in = view_root(op->in[i].value, &skip);
+      Lived *of = r->lived[in->id];
+      if (of && !of->kept && of->to >= time && overlap(in, op->out[k])) of->to = time - 1;
+    }
+}
+
+// -- When ops run ------------------------------------------------------------------------------
+
+// An op that is part of a kernel runs when one of its readers does.
+static void find_times(Reader *r) {
+  int64_t *time = r->out->time;
+  for_each_op(op, r->alone)
+    for (int i = 0; i < op->n_out; i++) {
+      const Value *v = value_of(r, op->out[i]);
+      if (!v || !v->def || !op->out[i]->name) continue;
+      time[v->def->id] = 2 * op_time(op);
+      r->out->there[v->id] = true;
+    }
+  for (const Op *op = r->g->last; op; op = op->prev)
+    for (int i = 0; i < op->n_out && !time[op->id]; i++)
+      for_each_use(u, op->out[i])
+        if (u->user && time[u->user->id] > time[op->id]) time[op->id] = time[u->user->id];
+}
+
+// What is added up: by an op of its own, or by the product that makes it.
+static void find_sums(Reader *r) {
+  for_each_op(op, r->alone) {
+    const Value *v = op_traits(op) & TIME && op->n_out ? value_of(r, op->out[0]) : NULL;
+    if (!v || type_bytes(v->type) == 0) continue;
+    bool alone = op->kind == OP_accumulate;
+    double bytes = (double)type_bytes(op->out[0]->type);
+    if (alone) bytes += bytes + (double)type_bytes(op->in[0].value->type);
+    r->out->summed[v->id] = (Summed){bytes / (double)type_bytes(v->type), alone};
+  }
+}
+
+static void read_all(Reader *r) {
+  const Graph *g = r->g, *alone = r->alone;
+  for (int i = 0; i < g->n_params; i++)
+    r->value[g->params[i]->id] = g->params[i];
+  for_each_op(op, g)
+    for (int i = 0; i < op->n_out; i++)
+      r->value[op->out[i]->id] = op->out[i];
+  for (int i = 0; i < alone->n_params; i++) {
+    const Value *v = alone->params[i];
+    int64_t end = v->offset + type_bytes(v->type);
+    if (param_kept(v) && !value_on_host(v) && end > r->kept_end) r->kept_end = end;
+  }
+  for (int i = 0; i < alone->n_params; i++)
+    add(r, alone->params[i]);
+  for_each_op(op, alone)
+    for (int i = 0; i < op->n_out; i++)
+      add(r, op->out[i]);
+  for_each_op(op, alone)
+    end_replaced(r, op);
+  find_times(r);
+  find_sums(r);
+}
+
+Lives *lives_of(const Module *m, Target target, int64_t slices, Arena *a) {
+  Module *copy = graph_alone(m->graphs, slices, passes_after(target, a));
+  if (!copy) return NULL;
+  Arena *scratch = arena_new();
+  const Graph *g = m->graphs, *alone = copy->graphs;
+  const Op *update = graph_update_start(alone);
+  Lives *out = arena_one(a, Lives);
+  Reader r = {.g = g, .alone = alone, .out = out, .life = graph_lives(alone, scratch)};
+  out->at = arena_array(a, Lived, alone->n_values);
+  out->there = arena_array(a, bool, g->n_values);
+  out->summed = arena_array(a, Summed, g->n_values);
+  out->time = arena_array(a, int64_t, g->n_ops);
+  out->end = 2 * graph_end(alone) + 1;
+  out->update = update ? 2 * op_time(update) : out->end;
+  r.value = arena_array(scratch, Value *, g->n_values);
+  r.lived = arena_array(scratch, Lived *, alone->n_values);
+  read_all(&r);
+  module_free(copy);
+  arena_free(scratch);
+  return out;
+}

@@ -1,0 +1,299 @@
+// See memory.h.
+//
+// Each value that lives.h knows becomes buffers that begin and end (memory_events.h): as it is
+// made, and as each of those wants it who read it otherwise.
+
+#include "memory.h"
+
+#include "comm/hops.h"
+#include "ir/analysis/loops.h"
+#include "ir/analysis/origin.h"
+#include "ir/op.h"
+#include "memory_events.h"
+#include "planner/plan/outer.h"
+#include "value_layouts.h"
+
+// A reader, or several alike.
+typedef struct Want {
+  const Share *as;
+  TrainPart part; // of a weight: it is brought for each part anew
+  int64_t first, last;
+} Want;
+
+typedef struct Maker {
+  Problem *p;
+  const Lives *lives;
+  Value **value; // by id
+  Arena *scratch;
+  Shares *shares;
+  Memory *out;
+  int *known; // hash of buffers: an index + 1
+  int known_size;
+  Vec(Span) span;
+} Maker;
+
+// -- Buffers -----------------------------------------------------------------------------------
+
+int64_t buffer_bytes(const Buffer *b, int choice) {
+  return b->as ? (int64_t)((double)b->bytes / parts_of(b->as->lies[choice])) : b->bytes;
+}
+
+// A sum is added up where it is.
+static bool is_copied(const Layout *from, const Layout *as) {
+  if (from->mesh != as->mesh) return true;
+  for (int a = 0; a < from->n_axes; a++) {
+    bool added_up = from->axis[a].kind == SBP_P && as->axis[a].kind == SBP_B;
+    if (!added_up && !sbp_equal(from->axis[a], as->axis[a])) return true;
+  }
+  return false;
+}
+
+int64_t copy_bytes(const Buffer *b, int from, int as) {
+  return is_copied(b->from->lies[from], b->as->lies[as]) ? buffer_bytes(b, as) : 0;
+}
+
+static uint64_t buffer_hash(const Buffer *b) {
+  uint64_t h = (uintptr_t)b->from * 0x9e3779b97f4a7c15u ^ (uintptr_t)b->as;
+  h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u ^ (uint64_t)b->bytes;
+  return (h ^ h >> 32) * 0x94d049bb133111ebu;
+}
+
+static int *buffer_slot(const Maker *k, const Buffer *b) {
+  for (uint64_t h = buffer_hash(b);; h++) {
+    int *at = &k->known[h & (uint64_t)(k->known_size - 1)];
+    const Buffer *other = *at ? &k->out->buffer.at[*at - 1] : NULL;
+    if (!other || (other->from == b->from && other->as == b->as && other->bytes == b->bytes))
+      return at;
+  }
+}
+
+static void grow(Maker *k) {
+  k->known_size = k->known_size ? 2 * k->known_size : 1024;
+  k->known = arena_array(k->scratch, int, k->known_size);
+  for (int i = 0; i < k->out->buffer.n; i++)
+    *buffer_slot(k, &k->out->buffer.at[i]) = i + 1;
+}
+
+static bool ever_copied(const Maker *k, const Buffer *b) {
+  for (int i = 0; i < k->p->nodes.at[b->from->node].choices.n; i++)
+    for (int c = 0; c < k->p->nodes.at[b->as->node].choices.n; c++)
+      if (copy_bytes(b, i, c)) return true;
+  return false;
+}
+
+static void add(Maker *k, const Lived *l, const Share *from, const Share *as, int64_t first,
+                int64_t last) {
+  if (last > l->to) last = l->to;
+  if (first > last || l->bytes == 0 || (from && (from == as || !as))) return;
+  if (2 * k->out->buffer.n >= k->known_size) grow(k);
+  Buffer b = {from, as, l->bytes};
+  if (from && from->node == as->node) b.from = NULL; // as one choice has it
+  if (b.from && !ever_copied(k, &b)) return;
+  int *at = buffer_slot(k, &b);
+  if (!*at) {
+    vec_push(k->p->scratch, &k->out->buffer, b);
+    *at = k->out->buffer.n;
+  }
+  const Layout *on = k->value[l->id]->layout;
+  int mesh = on && on->mesh ? on->mesh->id : 0;
+  vec_push(k->scratch, &k->span, ((Span){*at - 1, first, last, mesh}));
+}
+
+// -- When which are there ----------------------------------------------------------------------
+
+// What is read through a view is read later.
+static int64_t read_at(const Maker *k, const Op *op) {
+  int64_t time = k->lives->time[op->id];
+  if (!(op_info[op->kind].traits & VIEW)) return time;
+  for_each_use(u, op->out[0]) {
+    int64_t later = u->user ? read_at(k, u->user) : k->lives->end;
+    if (later > time) time = later;
+  }
+  return time;
+}
+
+typedef Vec(Want) Wants;
+
+static void add_want(const Maker *k, Wants *wants, const Share *as, TrainPart part, int64_t time) {
+  for (int i = 0; i < wants->n; i++) {
+    Want *w = &wants->at[i];
+    if (w->as != as || w->part != part) continue;
+    w->first = time < w->first ? time : w->first;
+    w->last = time > w->last ? time : w->last;
+    return;
+  }
+  vec_push(k->scratch, wants, ((Want){as, part, time, time}));
+}
+
+// How the states of the weight lie that a gradient is for; NULL: it is for none.
+static const Share *for_update(Maker *k, const Value *v) {
+  for_each_use(u, v)
+    if (u->user && updated_by(k->p, u->user) >= 0)
+      return share_of_node(k->shares, updated_by(k->p, u->user), true);
+  return NULL;
+}
+
+// What is shown to users is whole.
+static const Share *shown_whole(Maker *k, const Share *made) {
+  const Problem *p = k->p;
+  int n = p->nodes.at[made->node].choices.n;
+  const Layout **lies = arena_array(k->scratch, const Layout *, n);
+  for (int c = 0; c < n; c++)
+    lies[c] = layout_broadcast(p->s->g->module, made->lies[c]->mesh);
+  return share_of(k->shares, made->node, lies);
+}
+
+// Adds what readers want, and returns the last moment at which it is read as it is made.
+static int64_t find_wants(Maker *k, const Lived *l, const Share *made, Wants *wants) {
+  int64_t last = l->from;
+  const Value *v = k->value[l->id];
+  const Share *update = for_update(k, v);
+  bool by_part = weight_of(v) != NULL; // its copies are made where they are read
+  for_each_use(u, v) {
+    const Op *op = u->user;
+    const Share *as = op ? share_read(k->shares, u) : NULL;
+    int64_t time = op ? read_at(k, op) : l->to;
+    if (!op && made && v->graph->results[u->index]->label) as = shown_whole(k, made);
+    if (!as && op && op_part(op) == PART_update) as = update;
+    if (as && as != made)
+      add_want(k, wants, as, by_part ? op_part(op) : PART_forward, time);
+    else if (time > last)
+      last = time;
+  }
+  return last < l->to ? last : l->to;
+}
+
+static const Want *longest(const Wants *wants) {
+  const Want *most = NULL;
+  for (int i = 0; i < wants->n; i++)
+    if (!most || wants->at[i].last > most->last) most = &wants->at[i];
+  return most;
+}
+
+static void add_weight(Maker *k, const Lived *l, const Share *made, const Wants *wants) {
+  add(k, l, NULL, made, l->from, l->to);
+  for (int i = 0; i < wants->n; i++)
+    if (wants->at[i].part != PART_update)
+      add(k, l, made, wants->at[i].as, wants->at[i].first - 1, wants->at[i].last);
+}
+
+// As it is made, but along the axes that outer programs cut it along.
+static const Share *pinned(Maker *k, const Share *made, const Layout *update) {
+  const Problem *p = k->p;
+  const Outer *outer = p->s->outer;
+  int n = p->nodes.at[made->node].choices.n;
+  const Layout **lies = arena_array(k->scratch, const Layout *, n);
+  for (int c = 0; c < n; c++) {
+    lies[c] = made->lies[c];
+    for (int a = 0; a < update->n_axes; a++)
+      if (outer->axis[a]) lies[c] = with_axis(p->s->g->module, lies[c], a, update->axis[a]);
+  }
+  return share_of(k->shares, made->node, lies);
+}
+
+// A gradient that an outer program cuts before slices of time are added up: whole only as long as
+// it takes to cut that of one.
+static bool add_pinned(Maker *k, const Lived *l) {
+  const Value *v = k->value[l->id];
+  const Outer *outer = k->p->s->outer;
+  const Share *made = share_made(k->shares, v), *update = for_update(k, v);
+  if (!outer || !outer->parts[v->id] || l->from || !made || !update) return false;
+  int64_t time = k->lives->time[v->def->id];
+  add(k, l, NULL, pinned(k, made, update->lies[0]), l->from, l->to);
+  add(k, l, NULL, made, time, time + 1);
+  return true;
+}
+
+static void add_value(Maker *k, const Lived *l) {
+  Wants wants = {0};
+  const Value *v = k->value[l->id];
+  if (add_pinned(k, l)) return;
+  const Share *made = share_made(k->shares, v);
+  int64_t last = find_wants(k, l, made, &wants), brought = l->from + 1;
+  if (weight_of(v)) {
+    add_weight(k, l, made, &wants);
+    return;
+  }
+  if (l->from == 0 && v->def) { // added up over slices of time, and brought once that is done
+    if (last < k->lives->update) last = k->lives->update;
+    brought = last;
+  }
+  const Want *most = longest(&wants);
+  if (!most || l->kept) {
+    add(k, l, NULL, made, l->from, l->to);
+    return;
+  }
+  int shared = k->p->shared_node[v->id];
+  const Share *all = shared >= 0 ? share_of_node(k->shares, shared, false) : most->as;
+  if (last < brought) last = brought;
+  add(k, l, NULL, made, l->from, last);
+  add(k, l, NULL, all, last + 1, most->last);
+  add(k, l, made, all, brought, last < most->last ? last : most->last);
+  for (int i = 0; i < wants.n; i++)
+    if (wants.at[i].as != all) add(k, l, all, wants.at[i].as, brought, wants.at[i].last);
+}
+
+static void number_values(Maker *k) {
+  const Graph *g = k->p->s->g;
+  k->value = arena_array(k->scratch, Value *, g->n_values);
+  for (int i = 0; i < g->n_params; i++)
+    k->value[g->params[i]->id] = g->params[i];
+  for_each_op(op, g)
+    for (int i = 0; i < op->n_out; i++)
+      k->value[op->out[i]->id] = op->out[i];
+}
+
+// Parts of kernels, which are nowhere on one device, but between collectives.
+static void add_parts(Maker *k) {
+  bool *lived = arena_array(k->scratch, bool, k->p->s->g->n_values);
+  for (int i = 0; i < k->lives->n; i++)
+    lived[k->lives->at[i].id] = true;
+  for_each_op(op, k->p->s->g) {
+    const Value *v = op->out[0];
+    if (!op_is_elementwise(op) || lived[v->id] || op_part(op) == PART_update) continue;
+    int64_t slices = weight_of(v) ? 1 : k->p->slices, time = k->lives->time[op->id];
+    Lived l = {v->id, type_bytes(v->type) / slices, time, k->lives->end, false};
+    Wants wants = {0};
+    const Share *made = share_made(k->shares, v);
+    find_wants(k, &l, made, &wants);
+    for (int i = 0; i < wants.n; i++)
+      add(k, &l, made, wants.at[i].as, time, wants.at[i].last);
+  }
+}
+
+Memory *memory_of(Problem *p, const Lives *lives) {
+  Arena *scratch = arena_new();
+  const Graph *g = p->s->g;
+  Maker k = {.p = p, .lives = lives, .scratch = scratch, .out = arena_one(p->scratch, Memory)};
+  k.shares = shares_new(p, scratch);
+  number_values(&k);
+  for (int i = 0; i < lives->n; i++)
+    add_value(&k, &lives->at[i]);
+  add_parts(&k);
+  k.out->count = moments_count(k.span.at, k.span.n, k.out->buffer.n, g->module, scratch, p->scratch,
+                               &k.out->n_rows);
+  arena_free(scratch);
+  return k.out;
+}
+
+int64_t memory_peak(const Memory *m, const int *choice, int64_t limit, bool *out_copies) {
+  int n = m->buffer.n;
+  Arena *a = arena_new();
+  int64_t *bytes = arena_array(a, int64_t, n), peak = 0;
+  for (int i = 0; i < n; i++) {
+    const Buffer *b = &m->buffer.at[i];
+    int as = b->as ? choice[b->as->node] : 0;
+    bytes[i] = b->from ? copy_bytes(b, choice[b->from->node], as) : buffer_bytes(b, as);
+  }
+  for (int r = 0; r < m->n_rows; r++) {
+    const int *count = m->count + (int64_t)r * n;
+    int64_t sum = 0;
+    for (int i = 0; i < n; i++)
+      sum += bytes[i] * count[i];
+    if (sum > peak) peak = sum;
+    for (int i = 0; i < n && sum > limit; i++)
+      if (m->buffer.at[i].from && bytes[i] && count[i]) out_copies[i] = true;
+  }
+  arena_free(a);
+  return peak;
+}

@@ -1,0 +1,552 @@
+// What can be chosen: the nodes of the problem, and each one's choices.
+//
+//     %y = linear %x, %w      an op          what each axis splits: -, 0, n or k; and where a sum comes
+//                                            in, and it is linear in that operand, + of it
+//     %w: weight              a parameter    how it lies, {B}, {S(0)} or {S(1)}, and how its states do
+//     %y, read by two ops     a value        how both get it, and how their gradients are added up
+//
+// With two axes a choice is one of each, but for combinations that lengths do not allow.  What
+// programs have said leaves those choices that agree with it, one where all is said.
+//
+// In a large model layers that repeat have one node together, so the problem is as large as what
+// is different in it; but for ops of which programs say something else than of the first like them.
+// A small one is decided op by op.
+
+#include <math.h>
+#include <string.h>
+
+#include "comm/hops.h"
+#include "cost/cost.h"
+#include "ir/analysis/origin.h"
+#include "ir/op.h"
+#include "ir/split.h"
+#include "prices.h"
+#include "problem.h"
+#include "sharding/constraints.h"
+#include "sharding/microbatch_cut.h"
+#include "splits.h"
+#include "value_layouts.h"
+
+enum { MAX_OPS = 400 }; // of the model that are decided one by one
+
+static const Sbp whole = {.kind = SBP_B}, sum = {.kind = SBP_P};
+
+static Sbp slice(int dim) {
+  return (Sbp){.kind = SBP_S, .dim = dim};
+}
+
+int64_t cost_of(const Problem *p, double seconds) {
+  return isfinite(seconds) && seconds < 1e5 ? llround(seconds / p->unit) : SOLVER_INFINITE;
+}
+
+int64_t times_cost(int64_t cost, int n) {
+  return cost >= SOLVER_INFINITE / n ? SOLVER_INFINITE : cost * n;
+}
+
+// -- Ops ---------------------------------------------------------------------------------------
+
+void choose_split(const Problem *p, const Node *n, const Choice *c) {
+  for (int i = 0; i < p->n_axes; i++)
+    n->op->split[p->axis[i]] = c->split[p->axis[i]];
+}
+
+static bool passes_sums(const Op *op, int i, const Choice *c) {
+  return (op_traits(op) & SUM) || c->via == i;
+}
+
+const Layout *op_gives(const Problem *p, const Op *op, int i) {
+  const Mesh *mesh = op_mesh(op);
+  Sbp lies[MAX_AXES];
+  for (int a = 0; a < mesh->n_axes; a++)
+    lies[a] = split_gives(op, dims_of(p->s, op), i, a);
+  return layout_new(p->s->g->module, mesh, lies);
+}
+
+const Layout *op_wants(const Problem *p, const Op *op, int i, const Choice *c) {
+  const Mesh *mesh = op_mesh(op);
+  Sbp lies[MAX_AXES];
+  for (int a = 0; a < mesh->n_axes; a++)
+    lies[a] = split_wants(op, dims_of(p->s, op), i, a, passes_sums(op, i, c) ? sum : whole);
+  return layout_new(p->s->g->module, mesh, lies);
+}
+
+// A device that has a slice of a letter has its part of the gradient where the operand has the
+// letter, and a share of it where not.
+static Sbp gradient_sbp(const Dims *dims, const Op *op, int i, int axis, const Choice *c) {
+  if (op->split[axis] == SPLIT_NONE) return whole;
+  if (op->split[axis] == SPLIT_PARTIAL) return passes_sums(op, i, c) ? whole : sum;
+  int dim = dims_position(dims, &dims->in[i], dims_find(dims, op->split[axis]));
+  return dim >= 0 ? slice(dim) : sum;
+}
+
+const Layout *op_gradient(const Problem *p, const Op *op, int i, const Choice *c) {
+  const Mesh *mesh = op_mesh(op);
+  Sbp lies[MAX_AXES];
+  for (int a = 0; a < mesh->n_axes; a++)
+    lies[a] = gradient_sbp(dims_of(p->s, op), op, i, a, c);
+  return layout_new(p->s->g->module, mesh, lies);
+}
+
+// Whether the parts that this leaves can be cut in slices of time.
+static bool leaves_time(const Problem *p, const Op *op, int letter, int axis) {
+  const Mesh *mesh = p->s->mesh;
+  const Dims *dims = dims_of(p->s, op);
+  char name = dims->letter[letter].name;
+  int64_t parts = mesh->axis[axis].size;
+  for (int a = 0; a < mesh->n_axes; a++)
+    if (a != axis && op->split[a] == name) parts *= mesh->axis[a].size;
+  return timed_letter(p->timed, op, name, dims->letter[letter].size, parts);
+}
+
+// All splits of the axes from the k-th on.
+static void add_splits(Problem *p, Node *n, Choice *c, int k) {
+  if (k == p->n_axes) {
+    vec_push(p->scratch, &n->choices, *c);
+    return;
+  }
+  Op *op = n->op;
+  int axis = p->axis[k];
+  const Dims *dims = dims_of(p->s, op);
+  if (p->s->fixed[op->id][axis]) {
+    c->split[axis] = op->split[axis];
+    add_splits(p, n, c, k + 1);
+    return;
+  }
+  const Said *said = p->s->said[op->id][axis];
+  c->split[axis] = op->split[axis] = SPLIT_NONE;
+  if (said_allows(said, '-')) add_splits(p, n, c, k + 1);
+  for (int i = 0; i < dims->n_letters; i++) {
+    bool is_open = said_allows(said, dims->letter[i].name) && (said || dims->letter[i].size != 1);
+    if (!is_open || !split_legal(op, dims, i, axis)) continue;
+    if (!leaves_time(p, op, i, axis)) continue;
+    c->split[axis] = op->split[axis] = dims->letter[i].name;
+    add_splits(p, n, c, k + 1);
+  }
+  c->split[axis] = op->split[axis] = SPLIT_PARTIAL;
+  bool sums = p->sums && said_allows(said, SPLIT_PARTIAL);
+  int traits = sums ? op_traits(op) : 0, via = c->via;
+  if (traits & SUM) add_splits(p, n, c, k + 1);
+  for (int i = 0; i < op->n_in && (traits & EACH) && !(traits & SUM); i++) {
+    if (via >= 0 && i != via) continue;
+    c->via = i;
+    add_splits(p, n, c, k + 1);
+    c->via = via;
+  }
+  c->split[axis] = op->split[axis] = SPLIT_NONE;
+}
+
+// -- Parameters and shared values --------------------------------------------------------------
+
+static void add_lies(Problem *p, Node *n, Choice *c, int k);
+
+static void add_pair(Problem *p, Node *n, Choice *c, int k, Sbp lies, Sbp back) {
+  int axis = p->axis[k];
+  Sbp *now = &p->s->lies[n->v->id][axis], before = *now;
+  c->lies[axis] = lies;
+  c->back[axis] = back;
+  *now = back.kind == SBP_S ? back : lies; // as param_cuts sees it
+  add_lies(p, n, c, k + 1);
+  *now = before;
+}
+
+static bool is_trained(const Problem *p, const Value *v) {
+  return !v->def && v->role == ROLE_weight && p->has_gradient[v->id];
+}
+
+// The op that makes what the weight becomes, if a program said what it splits along the axis; or
+// NULL.
+static const Op *fixed_update(const Problem *p, const Value *v, int axis) {
+  for_each_use(u, v)
+    if (u->user && u->index == 0 && op_part(u->user) == PART_update &&
+        p->s->fixed[u->user->id][axis])
+      return u->user;
+  return NULL;
+}
+
+// Whether the states may lie in parts of this dimension, or -1: whole, as far as programs say.
+static bool may_keep(const Problem *p, const Value *v, int dim, int axis) {
+  const Op *op = fixed_update(p, v, axis);
+  if (!op) return true;
+  int found = op->split[axis] ? dims_find(dims_of(p->s, op), op->split[axis]) : -1;
+  return dim ==
+         (found < 0 ? -1 : dims_position(dims_of(p->s, op), &dims_of(p->s, op)->out[0], found));
+}
+
+// All layouts that a parameter may have along the axes from the k-th on.  States of a weight that
+// is whole may lie in parts of its first dimension that can be cut, or as a program said: ZeRO.
+static void add_param(Problem *p, Node *n, Choice *c, int k) {
+  int axis = p->axis[k], n_before = n->choices.n;
+  const Value *v = n->v;
+  const Said *said = p->s->said_lies[v->id][axis];
+  Sbp lies = p->s->lies[v->id][axis];
+  bool open = p->s->given[v->id][axis] == OPEN;
+  bool may_be_whole = open ? said_allows(said, '-') : sbp_equal(lies, whole);
+  bool keeps = is_trained(p, v) && may_be_whole;
+  if (may_be_whole && (!keeps || may_keep(p, v, -1, axis))) add_pair(p, n, c, k, whole, whole);
+  bool is_cut = v->role == ROLE_weight || v->role == ROLE_input || said;
+  for (int dim = 0; dim < v->type->rank && is_cut; dim++) {
+    if ((v->type->dim[dim] == 1 && !said) || !param_cuts(p->s, v, dim, axis)) continue;
+    if (open && said_allows(said, split_of(slice(dim))))
+      add_pair(p, n, c, k, slice(dim), slice(dim));
+    if (!keeps || !may_keep(p, v, dim, axis)) continue;
+    add_pair(p, n, c, k, whole, slice(dim));
+    keeps = false;
+  }
+  if (!open && n->choices.n == n_before) add_pair(p, n, c, k, lies, lies);
+}
+
+static bool can_cut(const Problem *p, const Value *v, const Choice *c, int k, int dim) {
+  const Mesh *mesh = p->s->mesh;
+  int64_t parts = mesh->axis[p->axis[k]].size;
+  for (int i = 0; i < k; i++)
+    if (sbp_equal(c->lies[p->axis[i]], slice(dim))) parts *= mesh->axis[p->axis[i]].size;
+  for (int a = 0; a < mesh->n_axes; a++)
+    if (p->s->decided[a] && sbp_equal(p->s->lies[v->id][a], slice(dim)))
+      parts *= mesh->axis[a].size;
+  return v->type->dim[dim] % parts == 0 && timed_dim(p->timed, v, dim, parts);
+}
+
+static void add_shared(Problem *p, Node *n, Choice *c, int k) {
+  const Value *v = n->v;
+  bool back = p->has_gradient[v->id];
+  add_pair(p, n, c, k, whole, whole);
+  if (back && p->sums) add_pair(p, n, c, k, whole, sum);
+  if (v->def && p->sums) add_pair(p, n, c, k, sum, whole);
+  for (int dim = 0; dim < v->type->rank; dim++)
+    if (v->type->dim[dim] > 1 && can_cut(p, v, c, k, dim))
+      add_pair(p, n, c, k, slice(dim), slice(dim));
+}
+
+static void add_lies(Problem *p, Node *n, Choice *c, int k) {
+  if (k == p->n_axes)
+    vec_push(p->scratch, &n->choices, *c);
+  else if (n->shared)
+    add_shared(p, n, c, k);
+  else
+    add_param(p, n, c, k);
+}
+
+// Along axes that are not searched a value lies as is known, or whole.
+const Layout *lies_as(const Problem *p, const Value *v, const Sbp *lies) {
+  const Mesh *mesh = p->s->mesh;
+  Sbp all[MAX_AXES];
+  for (int a = 0; a < mesh->n_axes; a++)
+    all[a] = p->s->decided[a] ? p->s->lies[v->id][a] : whole;
+  for (int i = 0; i < p->n_axes; i++)
+    all[p->axis[i]] = lies[p->axis[i]];
+  return layout_new(p->s->g->module, mesh, all);
+}
+
+// How the op that updates a weight has it along an axis that is not searched.
+static Sbp updated_as(const Problem *p, const Value *v, int axis) {
+  for_each_use(u, v)
+    if (u->user && u->index == 0 && op_part(u->user) == PART_update)
+      return split_gives(u->user, dims_of(p->s, u->user), 0, axis);
+  return p->s->lies[v->id][axis];
+}
+
+// The same of a gradient: that of a weight lies as its states do; that of a sum is whole.
+const Layout *back_as(const Problem *p, const Value *v, const Sbp *back) {
+  const Layout *l = lies_as(p, v, back);
+  for (int a = 0; a < l->n_axes; a++) {
+    bool known = p->s->decided[a], searched = false;
+    for (int i = 0; i < p->n_axes; i++)
+      searched |= p->axis[i] == a;
+    if (!known || searched) continue;
+    Sbp lies = v->def ? p->s->lies[v->id][a] : updated_as(p, v, a);
+    l = with_axis(p->s->g->module, l, a, lies.kind == SBP_P ? whole : lies);
+  }
+  return l;
+}
+
+// -- What each costs by itself -----------------------------------------------------------------
+
+double parts_of(const Layout *l) {
+  double parts = 1;
+  for (int a = 0; a < l->n_axes; a++)
+    if (l->axis[a].kind == SBP_S) parts *= l->mesh->axis[a].size;
+  return parts;
+}
+
+// Rows are read into memory by every rank that has them.
+static void price_input(Problem *p, Node *n) {
+  double bytes = (double)type_bytes(n->v->type);
+  for (int k = 0; k < n->choices.n; k++) {
+    double own = bytes / parts_of(lies_as(p, n->v, n->choices.at[k].lies));
+    n->cost[k] = cost_of(p, own / p->c->memory_speed);
+  }
+}
+
+static void price_param(Problem *p, Node *n) {
+  if (is_trained(p, n->v)) price_weight(p, n);
+  if (n->v->role == ROLE_input) price_input(p, n);
+}
+
+// -- What is decided alike ---------------------------------------------------------------------
+
+// Whether programs and axes inside have said the same of two ops, or of two parameters.
+static bool same_sets(const Problem *p, const Said *x, const Said *y) {
+  return x == y || (x && y && str_equal(said_splits(x, p->scratch), said_splits(y, p->scratch)));
+}
+
+static bool ops_said_alike(const Problem *p, const Op *x, const Op *y) {
+  for (int a = 0; a < p->s->mesh->n_axes; a++)
+    if (x->split[a] != y->split[a] || !p->s->fixed[x->id][a] != !p->s->fixed[y->id][a] ||
+        !same_sets(p, p->s->said[x->id][a], p->s->said[y->id][a]))
+      return false;
+  return true;
+}
+
+static bool same_update(const Problem *p, const Value *x, const Value *y, int axis) {
+  const Op *of_x = fixed_update(p, x, axis), *of_y = fixed_update(p, y, axis);
+  return of_x && of_y ? of_x->split[axis] == of_y->split[axis] : of_x == of_y;
+}
+
+static bool params_said_alike(const Problem *p, const Value *x, const Value *y) {
+  if (x->type != y->type || x->role != y->role || x->train != y->train) return false;
+  for (int a = 0; a < p->s->mesh->n_axes; a++)
+    if (p->s->given[x->id][a] != p->s->given[y->id][a] ||
+        !sbp_equal(p->s->lies[x->id][a], p->s->lies[y->id][a]) || !same_update(p, x, y, a) ||
+        !same_sets(p, p->s->said_lies[x->id][a], p->s->said_lies[y->id][a]))
+      return false;
+  return true;
+}
+
+// The same member of the first occurrence of the outermost block that `o` is in.
+static const Occurrence *first_occurrence(const Occurrence *o) {
+  if (!o->outer) return o->block->at[0];
+  return first_occurrence(o->outer)->member[o->position].inner;
+}
+
+// The first op like it.  Layers are decided alike; what repeats within them, such as q, k and v, is
+// not.
+static Op *find_first(const Problem *p, Op *op) {
+  const OpRepeat *r = &p->repeats->of_op[op->id];
+  Op *first = r->occurrence ? first_occurrence(r->occurrence)->member[r->position].op : op;
+  return ops_said_alike(p, first, op) ? first : op;
+}
+
+static int readers_of(const Value *v) {
+  int n = 0;
+  for_each_use(u, v)
+    n += u->user && op_part(u->user) == PART_forward;
+  return n;
+}
+
+static const Use *first_reader(const Value *v) {
+  const Use *first = NULL;
+  for_each_use(u, v)
+    if (u->user && op_part(u->user) == PART_forward) first = u;
+  return first;
+}
+
+static Value *first_param(const Problem *p, Value *v) {
+  const Use *u = first_reader(v);
+  if (!u) return v;
+  Value *param = p->first_op[u->user->id]->in[u->index].value;
+  bool alike = !param->def && readers_of(param) == readers_of(v) && params_said_alike(p, param, v);
+  return alike ? param : v;
+}
+
+static Value *first_value(const Problem *p, Value *v) {
+  return v->def ? p->first_op[v->def->id]->out[v->index] : first_param(p, v);
+}
+
+// -- All of them -------------------------------------------------------------------------------
+
+static int add_node(Problem *p, Op *op, Value *v, bool shared) {
+  Node n = {.op = op, .v = v, .shared = shared};
+  Choice c = {.via = -1};
+  if (op)
+    add_splits(p, &n, &c, 0);
+  else
+    add_lies(p, &n, &c, 0);
+  n.cost = arena_array(p->scratch, int64_t, n.choices.n);
+  vec_push(p->scratch, &p->nodes, n);
+  return p->nodes.n - 1;
+}
+
+static bool is_weight(const Value *v) {
+  return !v->def && v->role == ROLE_weight;
+}
+
+const Value *weight_of(const Value *v) {
+  while (v->def && v->def->kind == OP_cast)
+    v = v->def->in[0].value;
+  return is_weight(v) ? v : NULL;
+}
+
+// Values whose gradient is wanted: trained weights, and what is computed from them.
+static void find_gradients(Problem *p) {
+  const Graph *g = p->s->g;
+  bool trains = false;
+  for_each_op(op, g)
+    trains |= op_part(op) == PART_backward;
+  p->has_gradient = arena_array(p->scratch, bool, g->n_values);
+  for (int i = 0; trains && i < g->n_params; i++)
+    p->has_gradient[g->params[i]->id] = is_weight(g->params[i]) && g->params[i]->train;
+  for_each_op(op, g) {
+    bool any = false;
+    for (int i = 0; i < op->n_in; i++)
+      any |= p->has_gradient[op->in[i].value->id];
+    if (!any || op_info[op->kind].grad == zero_grad || op_part(op) != PART_forward) continue;
+    for (int i = 0; i < op->n_out; i++)
+      p->has_gradient[op->out[i]->id] = dtype_class[op->out[i]->type->dtype] == 'F';
+  }
+}
+
+// Small models are searched op by op: layers that are alike may be best in turns, one by columns
+// and the next by rows.
+static void find_repeats(Problem *p) {
+  const Graph *g = p->s->g;
+  int n = 0;
+  bool *model = arena_array(p->scratch, bool, g->n_ops);
+  for_each_op(op, g)
+    n += model[op->id] = op_part(op) == PART_forward;
+  p->first_op = arena_array(p->scratch, Op *, g->n_ops);
+  p->repeats = repeats_find(g, n > MAX_OPS ? LEAST_BLOCK : n + 1, model, p->scratch);
+  for_each_op(op, g)
+    if (model[op->id]) p->first_op[op->id] = find_first(p, op);
+}
+
+static int *no_nodes(const Problem *p, uint32_t n) {
+  int *node = arena_array(p->scratch, int, n);
+  for (uint32_t i = 0; i < n; i++)
+    node[i] = -1;
+  return node;
+}
+
+// Of those that are alike one has a node, whether or not it is the first to be met.
+static void add_param_nodes(Problem *p) {
+  const Graph *g = p->s->g;
+  for (int i = 0; i < g->n_params; i++) {
+    Value *v = g->params[i], *first = first_param(p, v);
+    if (!readers_of(v)) continue;
+    int *node = &p->value_node[first->id];
+    if (*node < 0) {
+      *node = add_node(p, NULL, first, false);
+      price_param(p, &p->nodes.at[*node]);
+    }
+    p->value_node[v->id] = *node;
+    p->nodes.at[*node].n++;
+  }
+}
+
+static void add_op_nodes(Problem *p) {
+  for_each_op(op, p->s->g) {
+    if (op_part(op) != PART_forward) continue;
+    Op *first = p->first_op[op->id];
+    int *node = &p->op_node[first->id];
+    if (*node < 0) {
+      *node = add_node(p, first, NULL, false);
+      price_op(p, &p->nodes.at[*node]);
+    }
+    p->op_node[op->id] = *node;
+    p->nodes.at[*node].n++;
+  }
+}
+
+typedef Vec(Op *) Ops;
+
+static bool splits_leave_time(const Problem *p, const Op *op) {
+  const Dims *dims = dims_of(p->s, op);
+  for (int i = 0; i < p->n_axes; i++) {
+    int letter = dims_find(dims, op->split[p->axis[i]]);
+    if (letter >= 0 && !leaves_time(p, op, letter, p->axis[i])) return false;
+  }
+  return true;
+}
+
+// Whether the gradient, too, leaves parts that can be cut in slices of time.
+static bool gradients_leave_time(const Problem *p, const Op *of, const Ops *gradient) {
+  bool all = true;
+  for (int i = 0; i < gradient->n && all; i++) {
+    Op *op = gradient->at[i];
+    char before[MAX_AXES];
+    memcpy(before, op->split, sizeof before);
+    choose_gradient_split(p, op, of);
+    all = splits_leave_time(p, op);
+    memcpy(op->split, before, sizeof before);
+  }
+  return all;
+}
+
+// Leaves out the choices whose gradient cannot be cut in time.  Where that is all of them, comm
+// says which op it is.
+static void drop_untimed(Problem *p, Node *n, const Ops *gradient) {
+  int kept = 0;
+  Choice *choice = arena_array(p->scratch, Choice, n->choices.n);
+  int64_t *cost = arena_array(p->scratch, int64_t, n->choices.n);
+  for (int k = 0; k < n->choices.n; k++) {
+    choose_split(p, n, &n->choices.at[k]);
+    if (!gradients_leave_time(p, n->op, gradient)) continue;
+    choice[kept] = n->choices.at[k];
+    cost[kept++] = n->cost[k];
+  }
+  if (!kept) return;
+  memcpy(n->choices.at, choice, (size_t)kept * sizeof *choice);
+  memcpy(n->cost, cost, (size_t)kept * sizeof *cost);
+  n->choices.n = kept;
+}
+
+// The kernels of a gradient are decided by its op of the model.
+static void add_gradients(Problem *p) {
+  gradients_find(p);
+  Ops *of_node = arena_alloc_array(p->scratch, (size_t)p->nodes.n, sizeof *of_node);
+  for_each_op(op, p->s->g) {
+    const Op *of = p->model_op[op->id];
+    int node = of ? p->op_node[of->id] : -1;
+    if (node >= 0 && p->nodes.at[node].op == of) vec_push(p->scratch, &of_node[node], op);
+  }
+  for (int i = 0; i < p->nodes.n; i++) {
+    if (!of_node[i].n) continue;
+    if (p->timed) drop_untimed(p, &p->nodes.at[i], &of_node[i]);
+    price_gradients(p, &p->nodes.at[i], of_node[i].at, of_node[i].n);
+  }
+}
+
+// Where several ops read a value there is a node between, and so there is for those that are alike.
+static void add_shared_nodes(Problem *p, Value *v) {
+  if (readers_of(v) < 2 || is_weight(v)) return;
+  Value *first = first_value(p, v);
+  if (p->shared_node[first->id] < 0) p->shared_node[first->id] = add_node(p, NULL, first, true);
+}
+
+static void find_shared_node(Problem *p, Value *v) {
+  int node = p->shared_node[first_value(p, v)->id];
+  p->shared_node[v->id] = node;
+  if (node >= 0) p->nodes.at[node].n++;
+}
+
+static void for_each_value(Problem *p, void (*visit)(Problem *p, Value *v)) {
+  const Graph *g = p->s->g;
+  for (int i = 0; i < g->n_params; i++)
+    visit(p, g->params[i]);
+  for_each_op(op, g)
+    for (int i = 0; i < op->n_out && op_part(op) == PART_forward; i++)
+      visit(p, op->out[i]);
+}
+
+static void count_all(Problem *p) {
+  for (int i = 0; i < p->nodes.n; i++) {
+    Node *n = &p->nodes.at[i];
+    for (int k = 0; k < n->choices.n; k++)
+      n->cost[k] = times_cost(n->cost[k], n->n);
+  }
+}
+
+void nodes_make(Problem *p) {
+  const Graph *g = p->s->g;
+  find_gradients(p);
+  find_repeats(p);
+  p->op_node = no_nodes(p, g->n_ops);
+  p->value_node = no_nodes(p, g->n_values);
+  p->shared_node = no_nodes(p, g->n_values);
+  add_param_nodes(p);
+  add_op_nodes(p);
+  add_gradients(p);
+  for_each_value(p, add_shared_nodes);
+  for_each_value(p, find_shared_node);
+  price_norms(p);
+  count_all(p);
+}

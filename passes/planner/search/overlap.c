@@ -1,0 +1,169 @@
+// How much of the reducing of gradients, and of the loss before them, is done beside backward.
+//
+//     ops           linear_back ── move ── linear_back ───────── linear_back ── move ─ …
+//     all_reduces          └── of w3 ──┘ waits    └── of w2 ── of w1 ──┘
+//
+// An all_reduce that only the update waits for, or nobody, runs while backward goes on, but what
+// backward does wait for goes behind it in the same queue (cost_step.h).  So how much is hidden
+// depends on all choices together, which no sum over nodes and edges can say.  The problem has a
+// share instead: Problem.exposed, that part of each such all_reduce which the step waits for.  This
+// says what it is for an answer: backward is gone through as step_cost.c does it, with the prices
+// of the problem.
+//
+// Where time is cut, gradients are reduced after the last slice, and nothing is hidden.
+
+#include <math.h>
+#include <string.h>
+
+#include "ir/analysis/origin.h"
+#include "ir/op.h"
+#include "overlap/bucket_grads.h"
+#include "problem.h"
+#include "solved.h"
+#include "value_layouts.h"
+
+// Gradients that lie alike and wait for others to be reduced with.
+typedef struct Waiting {
+  const Layout *lies;
+  double bytes, cost;
+} Waiting;
+
+enum { MAX_WAITING = 16 }; // layouts at a time; more are not waited for
+
+typedef struct Backward {
+  const Problem *p;
+  const int *choice;
+  double now, queued;    // until when ops and all_reduces run
+  double done, reducing; // what all that takes, one after the other; the all_reduces of it
+  Waiting waiting[MAX_WAITING];
+  int n_waiting;
+} Backward;
+
+static void compute(Backward *b, double cost) {
+  b->now += cost;
+  b->done += cost;
+}
+
+static void move(Backward *b, double cost) {
+  if (cost <= 0) return;
+  b->now = b->queued = fmax(b->now, b->queued) + cost;
+  b->done += cost;
+}
+
+static void reduce(Backward *b, Waiting *w) {
+  b->queued = fmax(b->now, b->queued) + w->cost;
+  w->bytes = w->cost = 0;
+}
+
+static Waiting *waiting_of(Backward *b, const Layout *lies) {
+  for (int i = 0; i < b->n_waiting; i++)
+    if (b->waiting[i].lies == lies) return &b->waiting[i];
+  if (b->n_waiting == MAX_WAITING) return NULL;
+  b->waiting[b->n_waiting] = (Waiting){.lies = lies};
+  return &b->waiting[b->n_waiting++];
+}
+
+// As pack_grads fills its buckets.
+static void pack(Backward *b, const Layout *lies, double bytes, double cost) {
+  Waiting alone = {.lies = lies}, *w = waiting_of(b, lies);
+  if (!w) w = &alone;
+  w->bytes += bytes;
+  w->cost += cost;
+  b->done += cost;
+  b->reducing += cost;
+  if (w->bytes >= PACK_BUCKET || w == &alone) reduce(b, w);
+}
+
+// -- What moves --------------------------------------------------------------------------------
+
+static int64_t at_choice(const Backward *b, const Pair *e, const int64_t *cost) {
+  int n = b->p->nodes.at[e->to].choices.n;
+  return cost ? cost[b->choice[e->from] * n + b->choice[e->to]] : 0;
+}
+
+// The edge by which an op reads operand `i`; NULL: it has none.
+static const Pair *read_by(const Backward *b, const Op *of, int i) {
+  return pair_between(b->p, of->in[i].value, &of->in[i]);
+}
+
+// What has to be there before the first op of a gradient: weights that lie in parts, and the sum of
+// what all readers of a result gave.
+static void move_before(Backward *b, const Op *of) {
+  for (int i = 0; i < of->n_out; i++) {
+    const Pair *e = pair_between(b->p, of->out[i], NULL);
+    if (e) move(b, (double)at_choice(b, e, e->back));
+  }
+  for (int i = 0; i < of->n_in; i++) {
+    const Pair *e = read_by(b, of, i);
+    if (e) move(b, (double)at_choice(b, e, e->again));
+  }
+}
+
+static void move_results(Backward *b, const Op *of) {
+  for (int i = 0; i < of->n_in; i++) {
+    const Pair *e = read_by(b, of, i);
+    if (e) move(b, (double)at_choice(b, e, e->back));
+  }
+}
+
+static void reduce_results(Backward *b, const Op *of) {
+  for (int i = 0; i < of->n_in; i++) {
+    const Pair *e = read_by(b, of, i);
+    int64_t cost = e && !e->late ? at_choice(b, e, e->reduced) : 0;
+    if (cost <= 0) continue;
+    const Layout *lies = e->gradient[b->choice[e->to]], *wanted = e->wanted[b->choice[e->from]];
+    double bytes = (double)type_bytes(weight_of(of->in[i].value)->type);
+    pack(b, lies, bytes / fmax(parts_of(lies), parts_of(wanted)), (double)cost);
+  }
+}
+
+// The loss, say, is in the queue when backward begins.
+static void reduce_late(Backward *b) {
+  for (int i = 0; i < b->p->pairs.n; i++) {
+    const Pair *e = &b->p->pairs.at[i];
+    double cost = e->late ? (double)(e->n * at_choice(b, e, e->reduced)) : 0;
+    b->queued += cost;
+    b->done += cost;
+    b->reducing += cost;
+  }
+}
+
+// -- All of it ---------------------------------------------------------------------------------
+
+static int *count_gradients(const Problem *p) {
+  int *n = arena_array(p->scratch, int, p->s->g->n_ops);
+  for_each_op(op, p->s->g)
+    if (p->model_op[op->id]) n[p->model_op[op->id]->id]++;
+  return n;
+}
+
+// Op number `i` of the gradient of `of`.
+static void run_gradient(Backward *b, const Op *of, int i, bool is_last) {
+  int node = b->p->op_node[of->id];
+  const Node *n = &b->p->nodes.at[node];
+  if (i == 0) move_before(b, of);
+  if (i < n->n_gradients) compute(b, (double)n->back[i * n->choices.n + b->choice[node]]);
+  if (i == 0) move_results(b, of);
+  if (is_last) reduce_results(b, of);
+}
+
+Overlap overlap_of(const Problem *p, const int *choice) {
+  Overlap out = {.exposed = 1};
+  if (p->slices > 1) return out;
+  Backward *b = arena_one(p->scratch, Backward);
+  *b = (Backward){.p = p, .choice = choice};
+  reduce_late(b);
+  int *count = count_gradients(p), *seen = arena_array(p->scratch, int, p->s->g->n_ops);
+  for_each_op(op, p->s->g) {
+    const Op *of = p->model_op[op->id];
+    if (!of || p->op_node[of->id] < 0) continue;
+    int i = seen[of->id]++;
+    run_gradient(b, of, i, i + 1 == count[of->id]);
+  }
+  for (int i = 0; i < b->n_waiting; i++)
+    if (b->waiting[i].cost > 0) reduce(b, &b->waiting[i]);
+  double hidden = b->done - fmax(b->now, b->queued);
+  out.hidden = hidden * p->unit;
+  if (b->reducing > 0) out.exposed = fmin(fmax(1 - hidden / b->reducing, 0), 1);
+  return out;
+}

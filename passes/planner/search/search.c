@@ -1,0 +1,296 @@
+// See search.h.
+//
+// search_axes, at the end, is the order of things: prices, what is in memory when (lives.h), what
+// outer programs will do (outer.h), choices (nodes.c) and their costs (edges.c), the solver as
+// often as copies are found that do not fit (memory_refine.c), and what was chosen written into the
+// program.
+
+#include "cost/cost.h"
+#include "ir/analysis/origin.h"
+#include "ir/op.h"
+#include "ir/split.h"
+#include "lives.h"
+#include "planner/plan/outer.h"
+#include "prices.h"
+#include "problem.h"
+#include "sharding/constraints.h"
+#include "sharding/microbatch_cut.h"
+#include "solved.h"
+#include "splits.h"
+
+#include <string.h>
+
+enum { SECONDS = 120 }; // for the solver, where its work takes longer than it should
+#define GAP 1e-4        // that nobody minds: prices are not that exact
+
+// -- Writing it down ---------------------------------------------------------------------------
+
+static void write_op(const Problem *p, Op *op, const Choice *c, const Loc *why) {
+  for (int i = 0; i < p->n_axes; i++) {
+    int axis = p->axis[i];
+    op->split[axis] = c->split[axis];
+    if (!p->s->fixed[op->id][axis]) p->s->fixed[op->id][axis] = why;
+  }
+}
+
+// What a gradient splits is what was priced: the letter that its op of the model splits, and
+// nothing where every device does that.  Where that letter is not known it splits what comes in.
+static void write_gradient(const Problem *p, Op *op, const Op *of, const Loc *why) {
+  char left[MAX_AXES];
+  memcpy(left, op->split, sizeof left);
+  choose_gradient_split(p, op, of);
+  for (int i = 0; i < p->n_axes; i++) {
+    int axis = p->axis[i];
+    char split = op->split[axis];
+    bool known = split != SPLIT_NONE || of->split[axis] == SPLIT_NONE;
+    if (known && !p->s->fixed[op->id][axis] &&
+        said_allows(p->s->said[op->id][axis], split ? split : '-'))
+      p->s->fixed[op->id][axis] = why;
+    else
+      op->split[axis] = left[axis];
+  }
+}
+
+static void write_gradients(const Problem *p, const Loc *why) {
+  for_each_op(op, p->s->g)
+    if (p->model_op[op->id]) write_gradient(p, op, p->model_op[op->id], why);
+}
+
+// Whether all readers of the model take the parameter as it lies along the axis.
+static bool taken_so(const Problem *p, const Value *v, Sbp lies, int axis) {
+  for_each_use(u, v) {
+    if (!u->user || op_part(u->user) != PART_forward) continue;
+    Sbp want = split_wants(u->user, dims_of(p->s, u->user), u->index, axis, lies);
+    if (!sbp_equal(want, lies)) return false;
+  }
+  return true;
+}
+
+static void write_param(const Problem *p, const Value *v, const Choice *c, const Loc *why) {
+  for (int i = 0; i < p->n_axes; i++) {
+    int axis = p->axis[i];
+    if (p->s->given[v->id][axis] == OPEN) {
+      Sbp lies = c->lies[axis];
+      p->s->lies[v->id][axis] = lies;
+      p->s->given[v->id][axis] = taken_so(p, v, lies, axis) ? FIXED : STORED;
+    }
+    split_update(p, v, c->back[axis], axis, why);
+  }
+}
+
+static const Choice *chosen(const Problem *p, int node, const int *choice) {
+  return &p->nodes.at[node].choices.at[choice[node]];
+}
+
+static void write_all(const Problem *p, const int *choice, const Loc *why) {
+  const Graph *g = p->s->g;
+  for_each_op(op, g)
+    if (p->op_node[op->id] >= 0) write_op(p, op, chosen(p, p->op_node[op->id], choice), why);
+  write_gradients(p, why);
+  for (int i = 0; i < g->n_params; i++) {
+    int node = p->value_node[g->params[i]->id];
+    if (node >= 0) write_param(p, g->params[i], chosen(p, node, choice), why);
+  }
+}
+
+// -- Solving -----------------------------------------------------------------------------------
+
+static void leave_open(const Problem *p) {
+  for (int i = 0; i < p->nodes.n; i++) {
+    const Node *n = &p->nodes.at[i];
+    for (int k = 0; n->op && k < p->n_axes; k++)
+      if (!p->s->fixed[n->op->id][p->axis[k]]) n->op->split[p->axis[k]] = SPLIT_NONE;
+  }
+}
+
+Problem problem_about(const Problem *p, Sharding *s) {
+  Problem again = *p;
+  again.s = s;
+  memset(&again.nodes, 0, sizeof again.nodes);
+  memset(&again.pairs, 0, sizeof again.pairs);
+  again.known = NULL; // with the layouts that were asked for
+  again.n_known = again.known_size = 0;
+  return again;
+}
+
+bool choices_make(Problem *p) {
+  nodes_make(p);
+  for (int i = 0; i < p->nodes.n; i++)
+    if (!p->nodes.at[i].choices.n) return false;
+  edges_make(p);
+  return true;
+}
+
+// What programs said and what other axes split leaves an op or a parameter no choice.
+static const int *no_choice(const Problem *p, const Loc *why, Diag *d) {
+  for (int i = 0; i < p->nodes.n; i++) {
+    const Node *n = &p->nodes.at[i];
+    if (n->choices.n) continue;
+    const char *name = n->op ? op_info[n->op->kind].name : n->v->label;
+    diag_error(d, why, "nothing that was said of '%s' can be, besides what other axes split", name);
+    diag_note(d, n->op ? n->op->loc : n->v->loc, "this is what it is about");
+    break;
+  }
+  if (!p->s->tried) search_conflict(p, d);
+  return NULL;
+}
+
+static const int *does_not_fit(const Problem *p, const SolverResult *r, const Loc *why, Diag *d) {
+  bool proven = r->status == SOLVER_infeasible;
+  diag_error(d, why, "%s fits into the %.0f bytes of %s of '%s'",
+             proven ? "no way to split it" : "within the time there is, no way was found that",
+             (double)p->memory, p->c->n_kinds ? "the smallest device" : "a device", p->c->name);
+  if (r->has_moment)
+    diag_note(d, why, "each needs at least %s bytes", solver_cost_text(p->scratch, r->needed));
+  if (proven && !p->s->tried) search_conflict(p, d);
+  return NULL;
+}
+
+static Transitions *without_starts(const Problem *p) {
+  const Cluster *joined = cluster_without_starts(p->scratch, p->c);
+  return transitions_new(p->s->g->module, joined, p->scratch);
+}
+
+void searched_add(Searched *sum, const Searched *more) {
+  if (!sum->n || more->status > sum->status) sum->status = more->status;
+  sum->bound |= more->bound;
+  sum->gap = sum->gap > more->gap ? sum->gap : more->gap;
+  if (more->ended > sum->ended) sum->ended = more->ended;
+  sum->n += more->n;
+  if (more->explained) sum->explained = more->explained;
+  sum->step += more->step;
+  sum->peak = more->peak; // of the last all axes are known
+  sum->seconds += more->seconds;
+  sum->work += more->work;
+  sum->all_work += more->all_work;
+  sum->n_nodes += more->n_nodes;
+  sum->n_choices += more->n_choices;
+  sum->n_edges += more->n_edges;
+}
+
+// Kernels that are cut as often as there are devices.
+static double least_of(const Problem *p) {
+  double least = 0;
+  for_each_op(op, p->s->g)
+    least += whole_seconds(p, op);
+  return least / p->s->mesh->n_devices;
+}
+
+// Picoseconds, or what a larger step is counted in: the solver's bounds are exact to a part in
+// 10^12, and prove an optimum when what they lack is less than 1.
+static double unit_of(const Problem *p) {
+  enum { SPARE = 8 }; // a step takes longer than its kernels do at best
+  double unit = 1e-12;
+  while (p->least * SPARE > 4e11 * unit)
+    unit *= 2;
+  return unit;
+}
+
+// Of the training step; once for all factorings of its ranks, and for all amounts of memory that
+// are counted on.
+static const Lives *known_lives(const Problem *p) {
+  const Sharding *s = p->s;
+  KnownLives here = {.arena = s->scratch}, *known = s->lives ? s->lives : &here;
+  if (s->g != s->g->module->graphs) return NULL;
+  if (known->lives) return known->lives;
+  Lives *lives = known->lives = lives_of(s->g->module, s->target, p->slices, known->arena);
+  if (lives) lives->timed = timed_find(s->g, p->slices, known->arena);
+  return lives;
+}
+
+// Whether others are wanted besides the answer: of the factoring that is taken.
+static bool wants_others(const Problem *p) {
+  return p->s->lives && p->s->lives->others && !p->s->tried;
+}
+
+// What was answered when this factoring was tried; NULL: nothing.
+static Answer *known_answer(const Problem *p) {
+  Answers *all = p->s->answers;
+  if (!all || !all->known || all->next >= all->all.n) return NULL;
+  Answer *a = &all->all.at[all->next++];
+  if (a->n_nodes != p->nodes.n) BUG("a factoring asks something else the second time");
+  return a;
+}
+
+static void note_answer(const Problem *p, const Solved *solved, const Searched *found,
+                        Answer *known) {
+  Answers *all = p->s->answers;
+  if (!all || (all->known && !known)) return;
+  int n = p->nodes.n;
+  Answer a = {.n_nodes = n, .searched = *found};
+  a.choice = arena_copy(all->arena, solved->result.choice, (size_t)n * sizeof *a.choice);
+  if (wants_others(p)) a.n_others = search_others(p, solved, all->arena, &a.other);
+  if (known)
+    *known = a;
+  else
+    vec_push(all->arena, &all->all, a);
+}
+
+static Searched searched_of(const Problem *p, const Solved *solved) {
+  const SolverResult *r = &solved->result;
+  Searched out = {.n = 1, .status = r->status, .step = solved->step, .gap = r->gap};
+  out.ended = r->ended;
+  out.seconds = solved->seconds;
+  out.work = out.all_work = solved->work;
+  out.bound = solved->bound;
+  out.peak = (double)solved->peak;
+  out.n_nodes = p->nodes.n;
+  out.n_edges = p->pairs.n;
+  for (int i = 0; i < p->nodes.n; i++)
+    out.n_choices += p->nodes.at[i].choices.n;
+  return out;
+}
+
+// What is chosen; NULL, having reported why, where that is nothing.
+static const int *solve(Problem *p, Searched *out, const Loc *why, Diag *d) {
+  Sharding *s = p->s;
+  if (!choices_make(p)) return no_choice(p, why, d);
+  Answer *known = known_answer(p);
+  bool anew = !known || wants_others(p);
+  const int *choice = anew ? NULL : known->choice;
+  if (anew || s->problem || s->explain) {
+    Solved solved = search_solve(p);
+    *out = searched_of(p, &solved);
+    if (s->problem && !solver_write(&solved.problem, s->problem, d)) return NULL;
+    if (!solved.result.choice) return does_not_fit(p, &solved.result, why, d);
+    if (anew) choice = solved.result.choice;
+    if (s->explain) out->explained = search_explain(p, &solved.problem, s->explain, choice);
+    if (anew) note_answer(p, &solved, out, known);
+  } else {
+    *out = known->searched;
+  }
+  if (!s->about) leave_open(p);
+  return choice;
+}
+
+bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *c, const Loc *why,
+                 Searched *out, Diag *d) {
+  Problem p = {.s = s, .scratch = s->scratch, .c = c, .axis = axis, .n_axes = n, .slices = 1};
+  p.sums = sums;
+  p.memory = s->memory ? s->memory : c->memory > 0 ? (int64_t)c->memory : SOLVER_NO_LIMIT;
+  p.routed = s->routed;
+  p.options = (SolverOptions){
+      .seconds = SECONDS, .work = s->work ? (double)s->work : SEARCH_WORK, .gap = GAP};
+  if (s->guessing) return true;
+  if (!cost_known(c))
+    return diag_error(
+        d, why, "'%s' does not say how fast its devices are: give memory_speed and f32", c->name);
+  if (s->mesh->n_devices > cluster_devices(c))
+    return diag_error(d, why, "'%s' has %d devices, and the mesh has %d", c->name,
+                      cluster_devices(c), s->mesh->n_devices);
+  for (int a = 0; a < s->mesh->n_axes; a++)
+    if (s->mesh->axis[a].time) p.slices *= s->mesh->axis[a].size;
+  p.lives = known_lives(&p);
+  p.timed = p.lives ? p.lives->timed : timed_find(s->g, p.slices, s->scratch);
+  p.least = least_of(&p);
+  p.unit = unit_of(&p);
+  p.prices = transitions_new(s->g->module, c, s->scratch);
+  p.joined = without_starts(&p);
+  outer_assume(s, outer_guess(s));
+  const int *choice = solve(&p, out, why, d);
+  outer_forget(s);
+  if (!choice) return false;
+  if (s->about) return true;
+  write_all(&p, choice, why);
+  return true;
+}

@@ -1,0 +1,253 @@
+// See shares.h.
+//
+// The gradient of an op splits what that does, so how it lies is asked of it under each of the op's
+// choices; gradients that are alike, as those of layers are, are asked once.
+
+#include "shares.h"
+
+#include <string.h>
+
+#include "ir/op.h"
+#include "ir/split.h"
+#include "splits.h"
+#include "value_layouts.h"
+
+// What is asked of a node again and again, by layers that are decided alike: how its op gives its
+// results and wants its operands, or how its value lies and its gradient; NULL before.
+typedef struct OfNode {
+  const Share **gives, **wants, *lies, *back;
+} OfNode;
+
+// Gradients that are alike lie the same by their op of the model: see gradient_of.
+typedef struct Gradient {
+  int node;
+  const Dims *dims, *of_dims;
+  const Mesh *mesh;
+  char split[MAX_AXES];
+  const int8_t *letter; // of each of its own, that of the op of the model
+  const Share **share;  // of operands and results, NULL before they have been asked for
+  struct Gradient *next;
+} Gradient;
+
+enum { N_GRADIENTS = 1024 }; // buckets of a hash
+
+struct Shares {
+  Problem *p;
+  Arena *scratch;
+  const Share **shares; // by node
+  OfNode *of_node;
+  Gradient *gradients[N_GRADIENTS];
+  Gradient **gradient_of; // by op id, or NULL
+  const Share **given;    // by value id, as far as they have been asked for
+  bool *asked;
+};
+
+Shares *shares_new(Problem *p, Arena *scratch) {
+  const Graph *g = p->s->g;
+  Shares *k = arena_one(scratch, Shares);
+  k->p = p;
+  k->scratch = scratch;
+  k->shares = arena_array(scratch, const Share *, p->nodes.n);
+  k->of_node = arena_array(scratch, OfNode, p->nodes.n);
+  k->gradient_of = arena_array(scratch, Gradient *, g->n_ops);
+  k->given = arena_array(scratch, const Share *, g->n_values);
+  k->asked = arena_array(scratch, bool, g->n_values);
+  return k;
+}
+
+// -- How values lie ----------------------------------------------------------------------------
+
+// The same for all that lie the same by the choices of one node.
+const Share *share_of(Shares *k, int node, const Layout **lies) {
+  size_t size = (size_t)k->p->nodes.at[node].choices.n * sizeof *lies;
+  for (const Share *s = k->shares[node]; s; s = s->next)
+    if (!memcmp(s->lies, lies, size)) return s;
+  Share *s = arena_one(k->p->scratch, Share);
+  *s = (Share){node, arena_copy(k->p->scratch, lies, size), k->shares[node]};
+  return k->shares[node] = s;
+}
+
+typedef const Layout *LiesFn(const Problem *p, const Op *op, int i, const Choice *c);
+
+// Of an op of the model, under each of its choices.
+static const Share *find_share_of_op(Shares *k, int node, int i, LiesFn *lies_under) {
+  Problem *p = k->p;
+  const Node *n = &p->nodes.at[node];
+  const Layout **lies = arena_array(k->scratch, const Layout *, n->choices.n);
+  for (int c = 0; c < n->choices.n; c++) {
+    choose_split(p, n, &n->choices.at[c]);
+    lies[c] = lies_under(p, n->op, i, &n->choices.at[c]);
+  }
+  return share_of(k, node, lies);
+}
+
+static const Layout *gives(const Problem *p, const Op *op, int i, const Choice *c) {
+  (void)c;
+  return op_gives(p, op, i);
+}
+
+static const Share *share_given(Shares *k, const Op *op, int i) {
+  int node = k->p->op_node[op->id];
+  if (node < 0) return NULL;
+  const Share ***all = &k->of_node[node].gives;
+  if (!*all) *all = arena_array(k->scratch, const Share *, op->n_out);
+  if (!(*all)[i]) (*all)[i] = find_share_of_op(k, node, i, gives);
+  return (*all)[i];
+}
+
+static const Share *share_wanted(Shares *k, const Op *op, int i) {
+  int node = k->p->op_node[op->id];
+  if (node < 0) return NULL;
+  const Share ***all = &k->of_node[node].wants;
+  if (!*all) *all = arena_array(k->scratch, const Share *, op->n_in);
+  if (!(*all)[i]) (*all)[i] = find_share_of_op(k, node, i, op_wants);
+  return (*all)[i];
+}
+
+static const Share *find_share_of_node(Shares *k, int node, bool back) {
+  const Node *n = &k->p->nodes.at[node];
+  const Layout **lies = arena_array(k->scratch, const Layout *, n->choices.n);
+  for (int c = 0; c < n->choices.n; c++)
+    lies[c] = back ? back_as(k->p, n->v, n->choices.at[c].back)
+                   : lies_as(k->p, n->v, n->choices.at[c].lies);
+  return share_of(k, node, lies);
+}
+
+const Share *share_of_node(Shares *k, int node, bool back) {
+  if (node < 0) return NULL;
+  const Share **known = back ? &k->of_node[node].back : &k->of_node[node].lies;
+  if (!*known) *known = find_share_of_node(k, node, back);
+  return *known;
+}
+
+// -- Gradients ---------------------------------------------------------------------------------
+
+static bool same_gradient(const Gradient *x, const Gradient *y) {
+  return x->node == y->node && x->dims == y->dims && x->of_dims == y->of_dims &&
+         x->mesh == y->mesh && !memcmp(x->split, y->split, sizeof x->split) &&
+         !memcmp(x->letter, y->letter, (size_t)x->dims->n_letters);
+}
+
+// Those of layers that are alike: of one node, with the same einsum, of the same operands.
+static Gradient *gradient_of(Shares *k, const Op *op, const Op *of) {
+  if (k->gradient_of[op->id]) return k->gradient_of[op->id];
+  const Problem *p = k->p;
+  Gradient g = {.node = p->op_node[of->id], .mesh = op_mesh(op)};
+  g.letter = p->model_letter[op->id];
+  g.dims = dims_of(p->s, op);
+  g.of_dims = dims_of(p->s, of);
+  memcpy(g.split, op->split, sizeof g.split);
+  for (int i = 0; i < p->n_axes; i++)
+    g.split[p->axis[i]] = 0; // the choices say it
+  uint64_t h = ((uintptr_t)g.dims * 0x9e3779b97f4a7c15u ^ (uint64_t)g.node) * 0xbf58476d1ce4e5b9u;
+  Gradient **bucket = &k->gradients[h >> 32 & (N_GRADIENTS - 1)], *at = *bucket;
+  while (at && !same_gradient(at, &g))
+    at = at->next;
+  if (!at) {
+    g.share = arena_array(k->scratch, const Share *, op->n_in + op->n_out);
+    g.next = *bucket;
+    *bucket = at = arena_copy(k->scratch, &g, sizeof g);
+  }
+  return k->gradient_of[op->id] = at;
+}
+
+// Of operand or result `i` of a gradient, under each choice of its op of the model.
+static const Share *find_share_of_gradient(Shares *k, Op *op, Op *of, int i, bool result) {
+  Problem *p = k->p;
+  int node = p->op_node[of->id];
+  const Sbp whole = {.kind = SBP_B};
+  const Node *n = &p->nodes.at[node];
+  const Mesh *mesh = op_mesh(op);
+  const Layout **lies = arena_array(k->scratch, const Layout *, n->choices.n);
+  char before[MAX_AXES], of_before[MAX_AXES];
+  memcpy(before, op->split, sizeof before);
+  memcpy(of_before, of->split, sizeof of_before);
+  for (int c = 0; c < n->choices.n; c++) {
+    Sbp sbp[MAX_AXES];
+    for (int a = 0; a < p->n_axes; a++)
+      of->split[p->axis[a]] = n->choices.at[c].split[p->axis[a]];
+    choose_gradient_split(p, op, of);
+    for (int a = 0; a < mesh->n_axes; a++)
+      sbp[a] = result ? split_gives(op, dims_of(p->s, op), i, a)
+                      : split_wants(op, dims_of(p->s, op), i, a, whole);
+    lies[c] = layout_new(p->s->g->module, mesh, sbp);
+  }
+  memcpy(op->split, before, sizeof before);
+  memcpy(of->split, of_before, sizeof of_before);
+  return share_of(k, node, lies);
+}
+
+static const Share *share_of_gradient(Shares *k, Op *op, Op *of, int i, bool result) {
+  if (k->p->op_node[of->id] < 0) return NULL;
+  const Share **known = &gradient_of(k, op, of)->share[result ? op->n_in + i : i];
+  if (!*known) *known = find_share_of_gradient(k, op, of, i, result);
+  return *known;
+}
+
+// The op of the model that says how an op of a gradient lies; NULL: nothing of it is known.
+static Op *said_by(const Problem *p, const Op *op) {
+  Op *of = p->model_op[op->id];
+  bool known = of && repeated_by(p->s, op) == of;
+  for (int i = 0; of && !known && i < dims_of(p->s, op)->n_letters; i++)
+    known = p->model_letter[op->id][i] >= 0;
+  return known ? of : NULL;
+}
+
+// -- What makes and reads a value --------------------------------------------------------------
+
+// The node of the weight that an op updates; -1: of none.
+int updated_by(const Problem *p, const Op *op) {
+  const Value *v = op->n_in ? op->in[0].value : NULL;
+  bool is = v && op_part(op) == PART_update && !v->def && v->role == ROLE_weight;
+  return is ? p->value_node[v->id] : -1;
+}
+
+const Share *share_read(Shares *k, const Use *u) {
+  Op *op = u->user, *of;
+  switch (op_part(op)) {
+  case PART_forward: return share_wanted(k, op, u->index);
+  case PART_backward:
+    of = said_by(k->p, op);
+    return of ? share_of_gradient(k, op, of, u->index, false) : NULL;
+  case PART_update: return share_of_node(k, updated_by(k->p, op), true);
+  case N_TRAIN_PARTS: break;
+  }
+  return NULL;
+}
+
+// A sum of gradients, say: as its reader wants it, or as that lies that it is made of.
+static const Share *given_by_others(Shares *k, const Value *v) {
+  for_each_use(u, v) {
+    const Share *s = u->user ? share_read(k, u) : NULL;
+    if (s) return s;
+  }
+  for (int i = 0; i < v->def->n_in; i++)
+    if (v->def->in[i].value->type == v->type) return share_made(k, v->def->in[i].value);
+  return NULL;
+}
+
+static const Share *given_param(Shares *k, const Value *v) {
+  const Problem *p = k->p;
+  if (v->role != ROLE_state) return share_of_node(k, p->value_node[v->id], false);
+  for_each_use(u, v)
+    if (u->user && updated_by(p, u->user) >= 0)
+      return share_of_node(k, updated_by(p, u->user), true);
+  return share_of_node(k, p->value_node[v->id], false);
+}
+
+static const Share *find_given(Shares *k, const Value *v) {
+  Op *op = v->def, *of = NULL;
+  if (!op) return given_param(k, v);
+  if (op_part(op) == PART_forward) return share_given(k, op, v->index);
+  if (op_part(op) == PART_backward) of = said_by(k->p, op);
+  if (of) return share_of_gradient(k, op, of, v->index, true);
+  int node = updated_by(k->p, op);
+  return node >= 0 ? share_of_node(k, node, true) : given_by_others(k, v);
+}
+
+// How it lies as it is made; NULL: nothing that is known decides it.
+const Share *share_made(Shares *k, const Value *v) {
+  if (!k->asked[v->id]) k->given[v->id] = find_given(k, v);
+  k->asked[v->id] = true;
+  return k->given[v->id];
+}

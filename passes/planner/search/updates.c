@@ -1,0 +1,124 @@
+// What is done with the gradient of a weight, once per step:
+//
+//     %n = sum_squares %g             each rank its part, where the states lie in parts (ZeRO)
+//     %w1, %m1 = momentum %w, %g, %m  the same part
+//     %w2 = all_gather %w1            where the weight itself is whole
+//     %s = add %n, …
+//     %t = all_reduce %s              where any rank had but a part of any
+//
+// These ops split the dimension in which the weight's states lie, so all of it follows from the
+// choice of the weight, but for the last: that is done once for all weights that lie alike.
+
+#include "base/vec.h"
+#include "comm/hops.h"
+#include "ir/analysis/origin.h"
+#include "ir/op.h"
+#include "ir/split.h"
+#include "prices.h"
+#include "problem.h"
+#include "sharding/constraints.h"
+#include "splits.h"
+#include "value_layouts.h"
+
+#include <string.h>
+
+// An op of the update, and the operand, or result 0, that lies as the weight's states do.
+typedef struct Updating {
+  Op *op;
+  int operand; // -1: the result
+} Updating;
+
+typedef Vec(Updating) Updatings;
+
+// The op that makes what the weight becomes, and what else reads the gradient for it, as its norm
+// does.
+static Updatings updatings_of(const Problem *p, const Value *v) {
+  Updatings all = {0};
+  for_each_use(u, v) {
+    Op *op = u->user;
+    if (!op || op_part(op) != PART_update || u->index != 0 || op->n_in < 2) continue;
+    vec_push(p->scratch, &all, ((Updating){op, -1}));
+    for_each_use(r, op->in[1].value)
+      if (r->user && r->user != op && op_part(r->user) == PART_update)
+        vec_push(p->scratch, &all, ((Updating){r->user, r->index}));
+  }
+  return all;
+}
+
+// The letter of a dimension of what lies as the states do; -1: it has none.
+static int letter_at(const Problem *p, const Updating *u, int dim) {
+  const Dims *dims = dims_of(p->s, u->op);
+  const Term *t = u->operand < 0 ? &dims->out[0] : &dims->in[u->operand];
+  return dim < t->rank && t->dim[dim].n ? t->dim[dim].letter[0] : -1;
+}
+
+// Sets what the op splits where nobody said otherwise.  `why`: the line that may do so.
+static bool split_at(const Problem *p, const Updating *u, Sbp states, int axis, const Loc *why) {
+  Op *op = u->op;
+  const Dims *dims = dims_of(p->s, op);
+  const Loc *fixed = p->s->fixed[op->id][axis];
+  int letter = states.kind == SBP_S ? letter_at(p, u, states.dim) : -1;
+  if (fixed && fixed != why) return false;
+  if (states.kind == SBP_S && !split_legal(op, dims, letter, axis)) return false;
+  char split = letter < 0 ? SPLIT_NONE : dims->letter[letter].name;
+  if (!said_allows(p->s->said[op->id][axis], letter < 0 ? '-' : split)) return false;
+  op->split[axis] = split;
+  return true;
+}
+
+void split_update(const Problem *p, const Value *v, Sbp states, int axis, const Loc *why) {
+  Updatings all = updatings_of(p, v);
+  for (int i = 0; i < all.n; i++)
+    if (split_at(p, &all.at[i], states, axis, why)) p->s->fixed[all.at[i].op->id][axis] = why;
+}
+
+// -- What it takes -----------------------------------------------------------------------------
+
+static uint32_t sums_over(const Problem *p, const Op *op) {
+  uint32_t axes = 0;
+  for (int i = 0; i < p->n_axes; i++)
+    if (split_gives(op, dims_of(p->s, op), 0, p->axis[i]).kind == SBP_P) axes |= 1u << i;
+  return axes;
+}
+
+// Adds what the op costs under a choice of the weight.
+static void price_updating(const Problem *p, Node *n, const Updating *u, const OpWork *work,
+                           int choice) {
+  char before[MAX_AXES];
+  memcpy(before, u->op->split, sizeof before);
+  for (int i = 0; i < p->n_axes; i++)
+    split_at(p, u, n->choices.at[choice].back[p->axis[i]], p->axis[i], NULL);
+  n->cost[choice] += cost_of(p, kernel_seconds(p, u->op, work));
+  if (u->operand >= 0) n->norm[choice] |= sums_over(p, u->op);
+  memcpy(u->op->split, before, sizeof before);
+}
+
+void price_weight(Problem *p, Node *n) {
+  const Value *v = n->v;
+  Updatings all = updatings_of(p, v);
+  n->norm = arena_array(p->scratch, uint32_t, n->choices.n);
+  for (int k = 0; k < n->choices.n; k++) {
+    const Choice *c = &n->choices.at[k];
+    double seconds = price(p, v->type, back_as(p, v, c->back), lies_as(p, v, c->lies), AT_ONCE);
+    n->cost[k] += cost_of(p, seconds);
+  }
+  for (int i = 0; i < all.n; i++) {
+    OpWork work = kernel_work(p, all.at[i].op);
+    for (int k = 0; k < n->choices.n; k++)
+      price_updating(p, n, &all.at[i], &work, k);
+  }
+}
+
+void price_norms(Problem *p) {
+  Module *m = p->s->g->module;
+  const Type *scalar = type_scalar(m, DT_f32);
+  const Layout *all = layout_broadcast(m, p->s->mesh);
+  int n = 1 << p->n_axes;
+  p->norm = arena_array(p->scratch, int64_t, n);
+  for (int axes = 1; axes < n; axes++) {
+    const Layout *parts = all;
+    for (int i = 0; i < p->n_axes; i++)
+      if (axes >> i & 1) parts = with_axis(m, parts, p->axis[i], (Sbp){.kind = SBP_P});
+    p->norm[axes] = cost_of(p, price(p, scalar, parts, all, AT_ONCE));
+  }
+}

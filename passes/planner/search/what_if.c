@@ -1,0 +1,111 @@
+// What a step would take if one op split otherwise, under a plan that says how all are split: the
+// search's problem, in which everything else has the one choice that it has.
+//
+//     plan dp, 4 ranks, --explain c_attn
+//
+//     otherwise: linear, gpt2.onnx:/h.0/attn/c_attn/MatMul
+//       split=[0]        1.711156 ms              nodes 1.598311, between 0.112845
+//       split=[n]        1.987654 ms   +16.16 %   nodes 1.583305, between 0.404349
+//       split=[0] is what the plan has
+//
+// Only values that several ops read may then be had in another way than the plan's, as what is
+// best for them follows from the op.
+
+#include <string.h>
+
+#include "cost/cost.h"
+#include "ir/analysis/op_names.h"
+#include "ir/analysis/origin.h"
+#include "ir/op.h"
+#include "search.h"
+
+enum { MAX_ASKED = 8 }; // ops: each is a problem of its own
+
+typedef char Splits[MAX_AXES];
+
+// Along all axes of devices; how many.
+static int device_axes(const Mesh *mesh, int *axis) {
+  int n = 0;
+  for (int a = 0; a < mesh->n_axes; a++)
+    if (!mesh->axis[a].time) axis[n++] = a;
+  return n;
+}
+
+static void *copied(const Sharding *s, const void *at, uint32_t n, size_t size) {
+  return arena_copy(s->scratch, at, n * size);
+}
+
+// What is decided, as if a program had said it, but of one op.
+static Sharding all_but(const Sharding *s, const Op *open, const int *axis, int n) {
+  static const Loc decided = {0};
+  Sharding t = *s;
+  t.fixed = copied(s, s->fixed, s->n_ops, sizeof *s->fixed);
+  t.said = copied(s, s->said, s->n_ops, sizeof *s->said);
+  t.lies = copied(s, s->lies, s->n_values, sizeof *s->lies);
+  t.given = copied(s, s->given, s->n_values, sizeof *s->given);
+  t.about = open;
+  t.record = NULL;
+  t.problem = NULL;
+  t.answers = NULL;
+  t.memory = SOLVER_NO_LIMIT;
+  for (int k = 0; k < n; k++) {
+    int a = axis[k];
+    t.decided[a] = false;
+    for_each_op(op, s->g)
+      t.fixed[op->id][a] = op == open ? NULL : &decided;
+    t.said[open->id][a] = NULL;
+    for (int i = 0; i < s->g->n_params; i++) {
+      uint32_t id = s->g->params[i]->id;
+      if (t.given[id][a] == OPEN) t.given[id][a] = FIXED;
+    }
+  }
+  return t;
+}
+
+static const char *split_text(Arena *a, const Op *op, const int *axis, int n) {
+  StrBuf b = {.arena = a};
+  for (int k = 0; k < n; k++)
+    strbuf_addf(&b, "%s%c", k ? "," : "[", op->split[axis[k]] ? op->split[axis[k]] : '-');
+  strbuf_add(&b, "]");
+  return b.at;
+}
+
+// NULL where the search does not see it so.
+static const char *ask(const Sharding *s, const Op *op, const int *axis, int n) {
+  Sharding t = all_but(s, op, axis, n);
+  Searched found = {0};
+  const char *now = split_text(s->scratch, op, axis, n);
+  Diag *quiet = diag_new(stderr);
+  diag_quiet(quiet, true);
+  search_axes(&t, axis, n, true, s->cluster, NULL, &found, quiet);
+  diag_free(quiet);
+  if (!found.explained || !*found.explained) return NULL;
+  return str_format(s->scratch, "%s  split=%s is what the plan has\n", found.explained, now);
+}
+
+static bool is_askable(const Sharding *s, int n_axes) {
+  if (!n_axes || !cost_known(s->cluster) || s->mesh->n_devices > cluster_devices(s->cluster))
+    return false;
+  for_each_op(op, s->g)
+    if (op_mesh(op) != s->mesh) return false; // what runs on some of the ranks is not searched
+  return true;
+}
+
+const char *search_otherwise(Sharding *s, const char *what) {
+  int axis[MAX_AXES], n = device_axes(s->mesh, axis), asked = 0;
+  if (!is_askable(s, n)) return NULL;
+  StrBuf b = {.arena = s->scratch};
+  Splits *was = arena_array(s->scratch, Splits, s->n_ops);
+  for_each_op(op, s->g)
+    memcpy(was[op->id], op->split, sizeof *was);
+  for_each_op(op, s->g) {
+    if (asked == MAX_ASKED || op_part(op) != PART_forward) continue;
+    if (!op_is_meant(op, what, s->scratch)) continue;
+    asked++;
+    const char *said = ask(s, op, axis, n);
+    if (said) strbuf_add(&b, said);
+    for_each_op(each, s->g)
+      memcpy(each->split, was[each->id], sizeof *was); // which prices of kernels change
+  }
+  return b.n ? b.at : NULL;
+}

@@ -1,0 +1,400 @@
+// Sharding: a layout for every value, and for every op the letter each mesh axis splits.
+//
+//     graph @train entry (%x: f32[8,4] input "x", %w: f32[4,6] weight "w" train, …) {
+//       %y = linear %x, %w        : f32[8,6]
+//       %g = linear_back_w %x, %d : f32[4,6]
+//
+//   =>  shard(mesh=dp:2 plan=dp)
+//
+//     graph @train entry (%x: f32[8,4] {S(0)} input "x", %w: f32[4,6] {B} weight "w" train, …) {
+//       %y = linear %x, %w        : f32[8,6] {S(0)} split=[0]
+//       %g = linear_back_w %x, %d : f32[4,6] {P}    split=[0]
+//
+// Programs say some of it: how inputs and weights lie, what some ops split (plan.h).  The rest
+// follows along the einsums (propagate.h).
+//
+// One axis after the other is decided, the innermost first, so that programs of outer axes know
+// what is cut already: ZeRO picks a dimension of a weight that tensor parallelism leaves whole.
+//
+// An axis may be shared out among ops instead: each has some of its ranks (assign.h), and may split
+// over those.  Then there are several meshes, and this is decided of each axis before what is
+// split.
+//
+// Nothing moves here; comm.c inserts the collectives that these layouts imply.
+
+#include <math.h>
+#include <string.h>
+
+#include "base/table.h"
+#include "comm/mesh.h"
+#include "comm/recompute_layouts.h"
+#include "ir/analysis/origin.h"
+#include "ir/op.h"
+#include "pass.h"
+#include "planner/plan/sections.h"
+#include "planner/saved/record.h"
+#include "planner/search/lives.h"
+#include "planner/search/search.h"
+#include "sharding/assign.h"
+#include "sharding/constraints.h"
+#include "sharding/propagate.h"
+
+// -- One graph ---------------------------------------------------------------------------------
+
+// Whether partial sums come in where a program said that they pass through: it says so before what
+// leads there is decided.
+static bool check_sums(const Sharding *s, const Op *op, int axis, Diag *d) {
+  const Loc *said = s->fixed[op->id][axis];
+  if (!said || op->split[axis] != SPLIT_PARTIAL) return true;
+  int n = 0, want = op_traits(op) & EACH ? 1 : op->n_in;
+  for (int i = 0; i < op->n_in; i++)
+    n += s->lies[op->in[i].value->id][axis].kind == SBP_P;
+  if (n == want) return true;
+  diag_error(d, said, "%s passes sums on when %d of its operands are partial sums along %s, not %d",
+             op_info[op->kind].name, want, s->mesh->axis[axis].name, n);
+  diag_note(d, op->loc, "this is what it is about");
+  for (int i = 0; i < op->n_in; i++) {
+    const Op *def = op->in[i].value->def;
+    const Loc *line = def ? s->fixed[def->id][axis] : NULL;
+    if (line && s->lies[op->in[i].value->id][axis].kind != SBP_P)
+      diag_note(d, line, "it was said here what makes operand %d, which is no sum then", i + 1);
+  }
+  return false;
+}
+
+// Whether what programs allowed was left by all else that was decided.
+static bool check_allowed(const Sharding *s, const Said *said, char split, const char *what,
+                          const Loc *about, const Loc *runs, int axis, Diag *d) {
+  if (said_allows(said, split)) return true;
+  diag_error(d, said->line, "%s %s along %s cannot be%s", what,
+             splits_text(s->scratch, said_splits(said, s->scratch)), s->mesh->axis[axis].name,
+             s->mesh->n_axes > 1 ? ", besides what other axes split" : "");
+  diag_note(d, about, "this is what it is about");
+  for (const Said *more = said->before; more; more = more->before)
+    diag_note(d, more->line, "it was said here %s %s", what, splits_text(s->scratch, more->splits));
+  if (runs) diag_note(d, runs, "it was said here where it runs");
+  return false;
+}
+
+static bool check_program(const Sharding *s, Diag *d) {
+  bool ok = true;
+  for_each_op(op, s->g)
+    for (int a = 0; a < s->mesh->n_axes; a++) {
+      char split = op->split[a] ? op->split[a] : '-';
+      ok &= check_sums(s, op, a, d);
+      ok &= check_allowed(s, s->said[op->id][a], split, "to split", op->loc,
+                          s->assigned_by[op->id][a], a, d);
+    }
+  for (int i = 0; i < s->g->n_params; i++)
+    for (int a = 0; a < s->mesh->n_axes; a++) {
+      const Value *v = s->g->params[i];
+      ok &= check_allowed(s, s->said_lies[v->id][a], split_of(s->lies[v->id][a]),
+                          "to cut dimension", v->loc, NULL, a, d);
+    }
+  return ok;
+}
+
+// What graphs have in common lies in all of them as it does in the first.
+static void lay_as_before(Sharding *s, const Sharding *first) {
+  const Table *params = first ? graph_params_by_label(first->g, s->scratch) : NULL;
+  for (int i = 0; first && i < s->g->n_params; i++) {
+    Value *v = s->g->params[i];
+    const Value *known = v->label ? table_find(params, (int)v->role, v->label) : NULL;
+    if (!known || known->type != v->type) continue;
+    v->layout = layout_broadcast(s->g->module, known->layout->mesh);
+    for (int a = 0; a < s->mesh->n_axes; a++) {
+      bool stored = first->given[known->id][a] == STORED;
+      s->lies[v->id][a] = first->lies[known->id][a];
+      s->given[v->id][a] = stored ? STORED : FIXED;
+    }
+  }
+}
+
+static void lay(Module *m, Value *v, const Sbp *lies) {
+  v->layout = layout_new(m, v->layout->mesh, lies);
+}
+
+static void make_layouts(Sharding *s) {
+  Module *m = s->g->module;
+  for (int i = 0; i < s->g->n_params; i++)
+    lay(m, s->g->params[i], s->lies[s->g->params[i]->id]);
+  for_each_op(op, s->g)
+    for (int i = 0; i < op->n_out; i++)
+      lay(m, op->out[i], s->lies[op->out[i]->id]);
+}
+
+// -- Factorings of the ranks ---------------------------------------------------------------------
+
+// One of them: programs may leave several open, of which the cheapest is taken.
+typedef struct Attempt {
+  const char *mesh, *plan, *explain, *lp, *problem;
+  bool limited, routed;
+  int64_t memory, work; // that searches count on; 0: what devices have, and as they like
+  const Cluster *cluster;
+  Target target;
+  Arena *scratch;
+  int n, n_factorings[MAX_AXES], pick[MAX_AXES]; // of each program
+  int n_best, best[N_FACTORINGS]; // the cheapest of all combinations of picks, by number
+  double took[N_FACTORINGS];
+  bool price_only;   // the module is not needed any more
+  double worth;      // seconds of a step, beyond which no way is wanted; 0: any is
+  Answers *answers;  // of the searches of this factoring
+  KnownLives *lives; // of all of them
+  bool ordered;      // some graph: its ids are in order no more, until all graphs are done
+  Record *record;
+  double others_work; // of what was tried before one was taken
+  Searched searched;
+  const char *otherwise; // what is explained where no search does
+} Attempt;
+
+static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding **first, Diag *d) {
+  Sharding *s = arena_one(t->scratch, Sharding);
+  *s = (Sharding){.g = g, .mesh = g->module->meshes, .scratch = t->scratch, .cluster = t->cluster};
+  s->target = t->target;
+  s->record = t->price_only ? NULL : t->record;
+  s->limited = t->limited;
+  s->routed = t->routed;
+  s->memory = t->memory;
+  s->work = t->work;
+  s->first = *first;
+  graph_renumber(g);
+  sharding_grow(s);
+  lay_as_before(s, *first);
+  if (!*first) {
+    *first = s;
+    s->searched = &t->searched; // the training step; others follow
+    s->lives = t->lives;
+    s->answers = t->answers;
+    s->worth = t->price_only ? t->worth : 0;
+    s->tried = t->price_only;
+    s->explain = t->price_only ? NULL : t->explain;
+    s->lp = t->price_only ? NULL : t->lp;
+    s->problem = t->price_only ? NULL : t->problem;
+  }
+  s->sections = sections;
+  for (int i = sections->n - 1; i >= 0; i--) {
+    const Section *own = &sections->at[i];
+    s->section = i;
+    if (!program_step(own->program, s, own->axis, own->n)) return false;
+    if (i == 0 && t->price_only) return true;
+    decide_axes(s, own->axis, own->n);
+  }
+  if (!check_program(s, d)) return false;
+  if (s->explain && s == *first && !t->searched.explained)
+    t->otherwise = search_otherwise(s, s->explain);
+  record_decided(s->record, s);
+  make_layouts(s);
+  t->ordered |= s->orders.n > 0;
+  if (!order_ops(g, &s->orders, s->scratch, d)) return false;
+  keep_at_borders(s);
+  return true;
+}
+
+// As the attempt picks.
+static bool attempt(Module *m, Attempt *t, Diag *d) {
+  Sections sections;
+  Sharding *first = NULL;
+  const Mesh *mesh = mesh_parse(m, t->mesh, d);
+  bool ok = mesh && sections_open(t->scratch, mesh, t->plan, &sections, d);
+  if (!ok) return false;
+  ok = sections_factor(&sections, m, t->pick, d);
+  for_each_graph(g, m)
+    if (ok && g->entry && !(t->price_only && first)) ok = shard_graph(g, &sections, t, &first, d);
+  sections_close(&sections);
+  for_each_graph(g, m)
+    if (ok && g->entry && t->ordered) graph_renumber(g);
+  return ok;
+}
+
+static bool count_factorings(Module *m, Attempt *t, Diag *d) {
+  Sections sections;
+  const Mesh *mesh = mesh_parse(m, t->mesh, d);
+  if (!mesh || !sections_open(t->scratch, mesh, t->plan, &sections, d)) return false;
+  t->n = sections.n;
+  for (int i = 0; i < t->n; i++)
+    t->n_factorings[i] = sections.at[i].n_factorings;
+  sections_close(&sections);
+  return true;
+}
+
+enum { MAX_ATTEMPTS = 256 };
+#define AS_GOOD 1e-3 // of a step: how far searches are off is more than that, and differs
+
+// Puts it among the best, if it is one of them; of those as good the one that comes first is
+// before.
+static void note_best(Attempt *t, int number, double step) {
+  int i = t->n_best < N_FACTORINGS ? t->n_best++ : N_FACTORINGS;
+  for (; i > 0 && step < (1 - AS_GOOD) * t->took[i - 1]; i--)
+    if (i < N_FACTORINGS) {
+      t->took[i] = t->took[i - 1];
+      t->best[i] = t->best[i - 1];
+    }
+  if (i == N_FACTORINGS) return;
+  t->took[i] = step;
+  t->best[i] = number;
+}
+
+static void pick_number(Attempt *t, int number) {
+  for (int i = t->n - 1; i >= 0; i--) {
+    t->pick[i] = number % t->n_factorings[i];
+    number /= t->n_factorings[i];
+  }
+}
+
+static int64_t n_picks(const Attempt *t) {
+  int64_t n = 1;
+  for (int i = 0; i < t->n; i++)
+    n *= t->n_factorings[i];
+  return n;
+}
+
+// Those of a way, which are known where the module was sharded before.
+static Answers *answers_of(const Attempt *t, int way) {
+  KnownLives *k = t->lives;
+  if (!k->answers) k->answers = arena_array(k->lasting, Answers, MAX_ATTEMPTS);
+  Answers *all = &k->answers[way];
+  all->arena = k->lasting;
+  all->known = all->all.n > 0;
+  all->next = 0;
+  return all;
+}
+
+// Which factoring of the ranks is cheapest, as far as searches see, and of those as good the one
+// that comes first; where none is any good, the first, which will say why.
+static bool pick_factors(const Module *m, Attempt *t, Diag *d) {
+  Attempt each = *t;
+  bool searches = true;
+  double work = 0;
+  int64_t n = n_picks(t);
+  if (n == 1) return true;
+  if (n > MAX_ATTEMPTS)
+    return diag_error(
+        d, NULL,
+        "the plan's programs have %lld factorings of the ranks together; at most %d are tried",
+        (long long)n, MAX_ATTEMPTS);
+  each.price_only = true;
+  t->answers = NULL; // of the best of them, if there is one
+  bool quiet = diag_quiet(d, true);
+  for (int i = 0; i < n; i++) {
+    Module *copy = module_clone(m);
+    each.searched = (Searched){0};
+    each.scratch = arena_new();
+    each.answers = answers_of(t, i);
+    each.worth = t->n_best ? WORTH_TRYING * t->took[0] : 0;
+    pick_number(&each, i);
+    bool ok = attempt(copy, &each, d);
+    searches &= !ok || each.searched.n;
+    work += each.searched.all_work;
+    if (ok) note_best(t, i, each.searched.step);
+    arena_free(each.scratch);
+    module_free(copy);
+  }
+  diag_quiet(d, quiet);
+  t->others_work = work;
+  if (t->n_best) pick_number(t, t->best[0]);
+  if (t->n_best) t->answers = answers_of(t, t->best[0]);
+  if (searches) return true;
+  diag_error(d, NULL, "the plan '%s' leaves open how to cut the ranks, and searches nothing",
+             t->plan ? t->plan : "dp");
+  diag_hint(d,
+            "a program whose 'factors' returns several lists says which is cheapest by a search");
+  return false;
+}
+
+// -- Ranks without work --------------------------------------------------------------------------
+
+// The ranks on no mesh that an op of the model runs on.
+static int count_idle(const Module *m, const Graph *g, Arena *scratch) {
+  int n = m->meshes->n_devices, n_idle = n;
+  bool *busy = arena_array(scratch, bool, n); // by device, which are 0 … n-1
+  bool *seen = arena_array(scratch, bool, module_n_meshes(m));
+  for_each_op(op, g) {
+    const Mesh *mesh = op_mesh(op);
+    if (op_part(op) != PART_forward || seen[mesh->id]) continue;
+    seen[mesh->id] = true;
+    for (int i = 0; i < mesh->n_devices; i++) {
+      n_idle -= !busy[mesh->device[i]];
+      busy[mesh->device[i]] = true;
+    }
+  }
+  return n_idle;
+}
+
+// A plan may not fit a model: then ranks do the same or nothing, and that is hardly what was
+// wanted.
+static void warn_of_idle(const Module *m, Arena *scratch, Diag *d) {
+  const Mesh *mesh = m->meshes;
+  const Graph *g = module_first_entry(m);
+  int n_idle = g && m->meshes->next ? count_idle(m, g, scratch) : 0;
+  if (n_idle)
+    diag_warning(d, NULL, "%d of %d ranks %s nothing to do", n_idle, mesh->n_devices,
+                 n_idle == 1 ? "has" : "have");
+  int used = mesh->n_devices;
+  for (int a = 0; g && a < mesh->n_axes; a++) {
+    bool split = mesh->axis[a].time || mesh->axis[a].size == 1;
+    for_each_op(op, g)
+      split |= op->split[a] != SPLIT_NONE || op_ranks(op, a) < mesh->axis[a].size;
+    if (split) continue;
+    diag_warning(d, NULL, "nothing is split over '%s': its %d ranks all do the same",
+                 mesh->axis[a].name, mesh->axis[a].size);
+    used /= mesh->axis[a].size;
+  }
+  if (used < mesh->n_devices) diag_hint(d, "%d rank%s as fast", used, used == 1 ? " is" : "s are");
+}
+
+// Each op has its own split, also those that calls hide.
+static bool check_no_calls(const Module *m, Diag *d) {
+  for_each_graph(g, m)
+    for_each_op(op, g)
+      if (g->entry && op->kind == OP_call) {
+        diag_error(d, op->loc, "shard: the ops inside of '@%s' are called, and cannot be split",
+                   op->callee->name);
+        diag_hint(d, "run 'unfold' first");
+        return false;
+      }
+  return true;
+}
+
+bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
+  const char *mesh = opt_str(o, "mesh"), *cluster = opt_str(o, "cluster");
+  Attempt t = {.mesh = mesh ? mesh : "1", .plan = opt_str(o, "plan"), .scratch = opt_scratch(o)};
+  KnownLives here = {.arena = t.scratch, .lasting = t.scratch};
+  t.lives = opt_lives(o) ? opt_lives(o) : &here;
+  t.explain = opt_str(o, "explain");
+  t.record = opt_record(o);
+  t.lp = opt_str(o, "lp");
+  t.limited = !opt_bool(o, "unlimited", false);
+  t.routed = opt_bool(o, "routed", false);
+  t.problem = opt_str(o, "problem");
+  t.memory = opt_int(o, "memory", 0);
+  t.work = opt_int(o, "work", 0);
+  if (!opt_target(o, &t.target, d)) return false;
+  if (m->meshes)
+    return diag_error(d, NULL, "the module is sharded already, on a mesh of %d device%s",
+                      m->meshes->n_devices, m->meshes->n_devices == 1 ? "" : "s");
+  t.cluster = cluster_read(t.scratch, cluster ? cluster : "h100", "cluster", d);
+  if (!t.cluster || !check_no_calls(m, d) || !count_factorings(m, &t, d)) return false;
+  int64_t factoring = opt_int(o, "factoring", -1);
+  if (factoring >= n_picks(&t))
+    return diag_error(d, NULL, "there are %lld factorings of the ranks, and no number %lld",
+                      (long long)n_picks(&t), (long long)factoring);
+  if (factoring >= 0) pick_number(&t, (int)factoring);
+  t.answers = answers_of(&t, 0);
+  bool ok = factoring >= 0 || pick_factors(m, &t, d);
+  t.lives->used = t.answers;
+  ok = ok && attempt(m, &t, d);
+  if (t.n_best) t.searched.all_work = 0; // it was one of those that were tried
+  t.searched.all_work += t.others_work;
+  t.searched.n_factorings = t.n_best;
+  memcpy(t.searched.factoring, t.best, sizeof t.best);
+  memcpy(t.searched.took, t.took, sizeof t.took);
+  if (!ok && t.searched.n) opt_searched(o, &t.searched);
+  if (!ok) return false;
+  if (!t.searched.explained) t.searched.explained = t.otherwise;
+  if (t.searched.n || t.searched.explained) opt_searched(o, &t.searched);
+  if (t.searched.n)
+    opt_stat(o, (int64_t)t.searched.peak, "bytes at the peak, as the search sees it");
+  warn_of_idle(m, t.scratch, d);
+  m->annotations = NULL; // of what was; layouts say it now
+  return true;
+}

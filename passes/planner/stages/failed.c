@@ -1,0 +1,206 @@
+// Why nothing can be placed: the stages that need least memory, what they need it for, and what
+// would make them fit.
+
+#include <inttypes.h>
+#include <math.h>
+
+#include "placing.h"
+
+enum { SECONDS = 5 }; // of the solver
+
+// The memory of the run's smallest device; infinite where it is not limited.
+static double room(const Placing *p, int run) {
+  return p->loads->p.limit[run];
+}
+
+// The same choice with parts of a device's memory for seconds, in `slices` times as many
+// micro-batches: the device that is filled most is to be filled least.  What comes from other
+// stages is not in it.
+static Partition by_bytes(const Placing *p, Arena *a, double slices) {
+  const Loads *l = p->loads;
+  Partition q = l->p;
+  int n = q.n_runs;
+  q.seconds = arena_array(a, double, q.n_units *n);
+  q.base_seconds = arena_array(a, double, n);
+  q.bytes = arena_array(a, double, q.n_units *n);
+  q.base_bytes = arena_array(a, double, n);
+  q.limit = arena_array(a, double, n);
+  q.start = q.by_rows = q.by_whole = arena_array(a, double, n *n);
+  for (int i = 0; i < q.n_units * n; i++) {
+    double bytes = stage_bytes_sum(&l->of_unit[i]) - l->of_unit[i].kept * (1 - 1 / slices);
+    q.seconds[i] = bytes / room(p, i % n);
+  }
+  for (int r = 0; r < n; r++) {
+    q.limit[r] = INFINITY;
+    q.base_seconds[r] = l->p.base_bytes[r] / room(p, r);
+  }
+  Shared *shared = arena_array(a, Shared, q.n_shared);
+  for (int i = 0; i < q.n_shared; i++) {
+    shared[i] = l->p.shared[i];
+    shared[i].seconds = arena_array(a, double, n);
+    for (int r = 0; r < n; r++)
+      shared[i].seconds[r] = shared[i].bytes / room(p, r);
+    shared[i].bytes = 0;
+  }
+  q.shared = shared;
+  return q;
+}
+
+// What a rank of a run needs, by what it is for.
+static StageBytes bytes_of(const Placing *p, const int *run_of, int run, double slices) {
+  const Loads *l = p->loads;
+  StageBytes sum = {0}, most = {0};
+  for (int k = p->run[run].first; k < p->run[run].first + p->run[run].n; k++)
+    if (stage_bytes_sum(&l->of_rank[k]) > stage_bytes_sum(&most)) most = l->of_rank[k];
+  stage_bytes_add(&sum, &most, 1, 1);
+  for (int u = 0; u < p->units.n; u++)
+    if (run_of[u] == run) stage_bytes_add(&sum, &l->of_unit[u * p->n_runs + run], 1, slices);
+  for (int i = 0; i < l->p.n_shared; i++) {
+    bool there = false;
+    for (int k = 0; k < l->p.shared[i].n_units; k++)
+      there |= run_of[l->p.shared[i].unit[k]] == run;
+    if (there) stage_bytes_add(&sum, &l->of_shared[i], 1, slices);
+  }
+  return sum;
+}
+
+// The stages in which the run that is filled most is filled least; NULL: none can be made at all.
+static const int *least_filled(const Placing *p, Arena *a, double slices) {
+  Partition q = by_bytes(p, a, slices);
+  return partition_solve(a, &q, &(PartitionOptions){.seconds = SECONDS}).run_of;
+}
+
+// Whether what runs do themselves fits in so many micro-batches.
+static bool fits_sliced(const Placing *p, const int *run_of, double slices) {
+  for (int u = 0; u < p->units.n; u++) {
+    StageBytes b = bytes_of(p, run_of, run_of[u], slices);
+    if (stage_bytes_sum(&b) > room(p, run_of[u])) return false;
+  }
+  return true;
+}
+
+// Of the stages that need least, the run that lacks most, and what a rank of it needs.
+typedef struct Worst {
+  int run;            // -1: no stages can be made at all
+  double needed, got; // bytes; of them, of what comes from other stages
+  StageBytes own;
+} Worst;
+
+static Worst worst_run(const Placing *p, Arena *a) {
+  Worst w = {.run = -1};
+  const int *run_of = least_filled(p, a, 1);
+  if (!run_of) return w;
+  Load load = partition_load(a, &p->loads->p, run_of);
+  for (int u = 0; u < p->units.n; u++) {
+    int run = run_of[u];
+    if (w.run < 0 || load.bytes[run] / room(p, run) > load.bytes[w.run] / room(p, w.run))
+      w.run = run;
+  }
+  w.own = bytes_of(p, run_of, w.run, 1);
+  w.needed = load.bytes[w.run];
+  w.got = fmax(w.needed - stage_bytes_sum(&w.own), 0);
+  return w;
+}
+
+// -- What would help -----------------------------------------------------------------------------
+
+static bool hint_slices(const Placing *p, Arena *a, Diag *d) {
+  int64_t slices = module_slices(p->s->g->module);
+  for (int64_t more = 2; more * slices <= MAX_MICRO_BATCHES; more *= 2) {
+    if (!loads_share_rows(p->s, p->axis, &p->units, p->rows, (int)more)) return false;
+    const int *run_of = least_filled(p, a, (double)more);
+    if (!run_of || !fits_sliced(p, run_of, (double)more)) continue;
+    diag_hint(d, "it may fit in %" PRId64 " micro-batches: --micro-batches %" PRId64, more * slices,
+              more * slices);
+    return true;
+  }
+  return false;
+}
+
+// Other stages than those that were asked for.
+static bool hint_sizes(const Placing *p, Diag *d) {
+  int n = 0;
+  const int *size = p->wish->n ? placing_open(p, &n) : NULL;
+  if (!size) return false;
+  StrBuf list = {.arena = p->s->scratch};
+  for (int i = 0; i < n; i++)
+    strbuf_addf(&list, "%s%d", i ? ", " : "", size[i]);
+  diag_hint(d, "%d stage%s of other sizes fit%s: place(axis, {%s})", n, n == 1 ? "" : "s",
+            n == 1 ? "s" : "", list.at);
+  return true;
+}
+
+// Of a rank of the axis, the device with the least memory.
+static int smallest_device(const Placing *p, int rank) {
+  const Mesh *mesh = p->s->mesh;
+  int inner = 1, smallest = -1;
+  for (int a = p->axis + 1; a < mesh->n_axes; a++)
+    inner *= mesh->axis[a].time ? 1 : mesh->axis[a].size;
+  for (int i = 0; i < mesh->n_devices; i++) {
+    if (i / inner % p->n_ranks != rank) continue;
+    double memory = cluster_device(p->s->cluster, mesh->device[i]).memory;
+    if (smallest < 0 || memory < cluster_device(p->s->cluster, smallest).memory)
+      smallest = mesh->device[i];
+  }
+  return smallest;
+}
+
+// The rank of the run with the smallest device.
+static int smallest_rank(const Placing *p, int run) {
+  int smallest = p->run[run].first;
+  for (int k = smallest; k < p->run[run].first + p->run[run].n; k++)
+    if (cluster_device(p->s->cluster, smallest_device(p, k)).memory <
+        cluster_device(p->s->cluster, smallest_device(p, smallest)).memory)
+      smallest = k;
+  return smallest;
+}
+
+// No stages were made; why that has nothing to do with memory.
+static void say_unmade(const Placing *p, const PartitionResult *r, const char *axis, Diag *d) {
+  if (r->status == PARTITION_unknown) {
+    diag_error(d, p->why,
+               "no stages were found for the %d ranks of %s: there are too many to look at",
+               p->n_ranks, axis);
+    return;
+  }
+  diag_error(d, p->why,
+             "the %d ranks of %s cannot be covered by stages that share the rows evenly and have a "
+             "unit each",
+             p->n_ranks, axis);
+  diag_hint(d, "these are the rows of a micro-batch: a larger --batch or fewer --micro-batches "
+               "leaves each more of them");
+}
+
+// "4096 bytes are weights, …"
+static const char *bytes_text(Arena *a, const Worst *w) {
+  StrBuf b = {.arena = a};
+  const StageBytes *own = &w->own;
+  strbuf_addf(&b,
+              "%.0f bytes are weights, %.0f the optimizer's states, %.0f gradients, and %.0f what "
+              "is kept for them",
+              own->weights, own->states, own->gradients, own->kept);
+  if (w->got > 0) strbuf_addf(&b, "; %.0f come from other stages", w->got);
+  return b.at;
+}
+
+double placing_failed(const Placing *p, const PartitionResult *r, Diag *d) {
+  Arena *a = p->s->scratch;
+  const char *axis = p->s->mesh->axis[p->axis].name;
+  Worst w = worst_run(p, a);
+  if (w.run < 0 || run_fits(&p->loads->p, w.run, w.needed)) {
+    say_unmade(p, r, axis, d);
+    return 0;
+  }
+  int rank = smallest_rank(p, w.run), device = smallest_device(p, rank);
+  diag_error(d, p->why,
+             "%s: where ranks hold least, rank %d of %s needs %.0f bytes, and device %d of '%s' "
+             "has %.0f",
+             r->status == PARTITION_infeasible ? "the model fits on no stages"
+                                               : "no stages were found that fit",
+             rank, axis, w.needed, device, p->s->cluster->name, room(p, w.run));
+  diag_note(d, p->why, "%s", bytes_text(a, &w));
+  if (!hint_sizes(p, d) && !hint_slices(p, a, d))
+    diag_hint(d, "device %d would need at least %.0f bytes more", device,
+              ceil(w.needed - room(p, w.run)));
+  return w.needed;
+}

@@ -1,0 +1,117 @@
+// See ideals.h.
+//
+// Ideals are found by size, each from those that have one unit less.  Those of a size stand at the
+// end of the list together, and a new one is compared with these only.  When there are too many the
+// list is begun anew, and only the first unit that may follow is added to each.
+
+#include "ideals.h"
+
+#include <string.h>
+
+enum { MAX_IDEALS = 600 };
+
+// -- Ideals --------------------------------------------------------------------------------------
+
+static const UnitWord *with(const Ideals *t, const UnitWord *set, int unit) {
+  UnitWord *more = arena_copy(t->arena, set, (size_t)t->words * sizeof *set);
+  more[unit / UNIT_WORD] |= (UnitWord)1 << unit % UNIT_WORD;
+  return more;
+}
+
+bool flow_reads(const Flow *f, int unit) {
+  for (int k = 0; k < f->n_readers; k++)
+    if (f->reader[k] == unit) return true;
+  return false;
+}
+
+static bool may_follow(const Partition *p, const UnitWord *done, int unit) {
+  for (int i = 0; i < p->n_flows; i++)
+    if (!unit_in(done, p->flow[i].from) && flow_reads(&p->flow[i], unit)) return false;
+  return !unit_in(done, unit);
+}
+
+static bool is_read_within(const Partition *p, const UnitWord *set, int unit) {
+  for (int i = 0; i < p->n_flows; i++)
+    for (int k = 0; k < p->flow[i].n_readers && p->flow[i].from == unit; k++)
+      if (unit_in(set, p->flow[i].reader[k])) return true;
+  return false;
+}
+
+static Ideal ideal_of(const Ideals *t, const UnitWord *set, int n) {
+  const Partition *p = t->p;
+  Ideal x = {set, n, -1, -1};
+  int n_top = 0, n_next = 0;
+  for (int u = 0; u < p->n_units; u++) {
+    if (unit_in(set, u)) {
+      if (is_read_within(p, set, u)) continue;
+      x.top = u;
+      n_top++;
+    } else if (may_follow(p, set, u)) {
+      x.next = u;
+      n_next++;
+    }
+  }
+  if (n_top > 1) x.top = -1;
+  if (n_next > 1) x.next = -1;
+  return x;
+}
+
+static bool is_known(const Ideals *t, const UnitWord *set, int n) {
+  for (int i = t->list.n - 1; i >= 0 && t->list.at[i].n == n; i--)
+    if (!memcmp(t->list.at[i].has, set, (size_t)t->words * sizeof *set)) return true;
+  return false;
+}
+
+static void add_ideal(Ideals *t, const UnitWord *set, int n) {
+  if (!is_known(t, set, n)) vec_push(t->arena, &t->list, ideal_of(t, set, n));
+}
+
+// Those with one unit more than number i has.
+static void add_larger(Ideals *t, int i, bool only_next) {
+  for (int u = 0; u < t->p->n_units; u++) {
+    const Ideal x = t->list.at[i];
+    if (!may_follow(t->p, x.has, u)) continue;
+    add_ideal(t, with(t, x.has, u), x.n + 1);
+    if (only_next) return;
+  }
+}
+
+Ideals ideals_find(const Partition *p, Arena *a) {
+  Ideals t = {.p = p, .arena = a, .words = p->n_units / UNIT_WORD + 1, .complete = true};
+  int n = p->n_units, most = n + 1 > MAX_IDEALS ? n + 1 : MAX_IDEALS;
+  const UnitWord *none = arena_array(a, UnitWord, t.words);
+  add_ideal(&t, none, 0);
+  for (int i = 0; i < t.list.n && t.list.n <= most; i++)
+    add_larger(&t, i, false);
+  if (t.list.n <= most) return t;
+  t.complete = false;
+  t.list.n = 1;
+  for (int i = 0; i < n; i++)
+    add_larger(&t, i, true);
+  return t;
+}
+
+bool ideal_within(const Ideals *t, const Ideal *a, const Ideal *b) {
+  for (int w = 0; w < t->words; w++)
+    if (a->has[w] & ~b->has[w]) return false;
+  return a->n < b->n;
+}
+
+bool flow_has_reader(const Flow *f, const UnitWord *in, const UnitWord *but) {
+  for (int k = 0; k < f->n_readers; k++)
+    if ((!in || unit_in(in, f->reader[k])) && !unit_in(but, f->reader[k])) return true;
+  return false;
+}
+
+// -- Runs ----------------------------------------------------------------------------------------
+
+NextRuns next_runs_find(const Partition *p, Arena *a) {
+  NextRuns x = {.n = arena_array(a, int, p->n_runs),
+                .at = arena_array(a, int, p->n_runs * p->n_runs)};
+  for (int g = 0; g < p->n_runs; g++) {
+    for (int h = 0; h < p->n_runs; h++)
+      if (p->run[h].first == p->run[g].first + p->run[g].n) x.at[g * p->n_runs + x.n[g]++] = h;
+    if (x.n[g] > x.most) x.most = x.n[g];
+  }
+  return x;
+}

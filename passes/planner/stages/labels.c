@@ -1,0 +1,470 @@
+// Stages one behind the other, with all that they send one another.
+//
+//     done 0 1 2 3 4 of 0 … 9, the last stage on run [2-3]
+//       unit 1 is on [0], which has had 12 ms to do, and has readers ahead
+//       unit 4 is on [2-3], which has had 9 ms
+//
+// A label is stages that lead to such a place, an ideal (ideals.h) and the run of its last stage:
+// it says what the stages that may yet have to send something had to do so far.  What a value costs
+// is added to both of its ends when the stage that reads it is known, so a label costs what it
+// costs, where table.c says of far stages what they cost at least.  Two labels in one place differ
+// only in what they have open, and one is left out where it is in nothing better.  Others are left
+// out where what is ahead takes, at least, longer than what is known already; a table of that, from
+// the end, is made first.
+//
+// A place keeps so many labels and forgets those that promise least; what the best of these
+// promised is what any stages take at least, if nothing better was found.  So more and more are
+// kept, until nothing was forgotten that could be better, or there was work enough.  Work is
+// counted in labels and not in seconds: the same problem has the same answer on any machine.
+// (Labels are those of shortest paths with resources: Desrochers and Soumis, "A Generalized
+// Permanent Labelling Algorithm for the Shortest Path Problem with Time Windows", 1988.)
+
+#include <math.h>
+#include <string.h>
+
+#include "ideals.h"
+
+enum {
+  MOST_RUNS = 300,
+  MOST_PLACES = 2000000,
+  MOST_WORK = 5000000,
+  MORE_KEPT = 8,
+  MOST_KEPT = 512
+};
+
+static const double slack = 0.5e-6; // what is better by less is not looked for
+
+// What a stage that has something to send has had to do, for one of its units.
+typedef struct Debt {
+  int run;
+  double seconds;
+} Debt;
+
+typedef struct Label {
+  double worst, sum;          // so far
+  double least;               // the slowest, whatever comes
+  int ideal, on, count;       // -1: nothing is done
+  const struct Label *before; // without the last stage
+  Debt *debt;                 // [n_open of the ideal]
+} Label;
+
+typedef Vec(Label *) Labels;
+
+// The units of an ideal that others ahead read something of.
+typedef struct Open {
+  int n, *unit;
+  double *send; // [n * n_runs] what that takes at least
+} Open;
+
+// What is the same for all labels: the stage that one ideal has more than another, on any run.
+typedef struct Stage {
+  int from, to;
+  int n_in, *in, *maker; // flows that it gets, and which open unit of `from` makes each
+  int *was;           // of each open unit of `to`: which one of `from`, or -1: it is in the stage
+  double *own, *send; // by run: what it has to do but for what it gets; least for what it sends
+  bool *may;          // by run: it fits, and may be better
+} Stage;
+
+typedef struct Search {
+  const Partition *p;
+  Arena *arena, *labels; // `labels`: of one round
+  Ideals ideals;
+  NextRuns next;
+  int *first, n_first;       // runs that begin at rank 0
+  Open *open;                // by ideal
+  double *seconds, *bytes;   // [ideal * n_runs]
+  double *to_any, *from_any; // [flow * n_runs] the least to some run behind, from some before
+  double *ahead;             // [ideal * n_runs] the least that any stage behind takes
+  int *dearer;               // [n_runs * n_runs] to runs from here on the one is no dearer
+  Labels *place;             // [count][ideal][n_runs + 1], the last for nothing done
+  int n_counts, kept;
+  int64_t work;
+  double floor, limit; // nothing is faster; only what is faster is looked for
+  double forgotten;    // the least that a forgotten label promised
+  const Label *best;
+} Search;
+
+// -- What is the same for all --------------------------------------------------------------------
+
+static bool is_before(const Partition *p, int r, int s) {
+  return p->run[s].first >= p->run[r].first + p->run[r].n;
+}
+
+static void find_least(Search *s) {
+  const Partition *p = s->p;
+  int n = p->n_runs;
+  s->to_any = arena_array(s->arena, double, p->n_flows *n);
+  s->from_any = arena_array(s->arena, double, p->n_flows *n);
+  for (int i = 0; i < p->n_flows * n; i++)
+    s->to_any[i] = s->from_any[i] = INFINITY;
+  for (int f = 0; f < p->n_flows; f++)
+    for (int r = 0; r < n; r++)
+      for (int k = 0; k < n; k++) {
+        if (!is_before(p, r, k)) continue;
+        double seconds = flow_seconds(p, &p->flow[f], r, k);
+        s->to_any[f * n + r] = fmin(s->to_any[f * n + r], seconds);
+        s->from_any[f * n + k] = fmin(s->from_any[f * n + k], seconds);
+      }
+}
+
+// From which rank on run r is nowhere dearer to send from than run k.
+static void find_dearer(Search *s) {
+  const Partition *p = s->p;
+  int n = p->n_runs;
+  s->dearer = arena_array(s->arena, int, n *n);
+  for (int r = 0; r < n; r++)
+    for (int k = 0; k < n; k++)
+      for (int to = 0; to < n && r != k; to++) {
+        int x = r * n + to, y = k * n + to;
+        bool dearer = p->start[x] > p->start[y] || p->by_rows[x] > p->by_rows[y] ||
+                      p->by_whole[x] > p->by_whole[y];
+        if (dearer && is_before(p, r, to) && is_before(p, k, to) &&
+            p->run[to].first >= s->dearer[r * n + k])
+          s->dearer[r * n + k] = p->run[to].first + 1;
+      }
+}
+
+static void find_first(Search *s) {
+  s->first = arena_array(s->arena, int, s->p->n_runs);
+  for (int r = 0; r < s->p->n_runs; r++)
+    if (s->p->run[r].first == 0) s->first[s->n_first++] = r;
+}
+
+static Open open_of(const Search *s, const Ideal *x) {
+  const Partition *p = s->p;
+  Open out = {0, arena_array(s->arena, int, p->n_units), NULL};
+  int *which = arena_array(s->arena, int, p->n_units);
+  for (int pass = 0; pass < 2; pass++) {
+    for (int f = 0; f < p->n_flows; f++) {
+      int from = p->flow[f].from;
+      if (!unit_in(x->has, from) || !flow_has_reader(&p->flow[f], NULL, x->has)) continue;
+      if (pass == 0 && !which[from]) {
+        out.unit[out.n++] = from;
+        which[from] = out.n;
+      }
+      for (int r = 0; r < p->n_runs && pass == 1; r++)
+        out.send[(which[from] - 1) * p->n_runs + r] += s->to_any[f * p->n_runs + r];
+    }
+    if (pass == 0) out.send = arena_array(s->arena, double, out.n * p->n_runs);
+  }
+  return out;
+}
+
+static void find_open(Search *s) {
+  const Partition *p = s->p;
+  int n = s->ideals.list.n;
+  s->open = arena_array(s->arena, Open, n);
+  s->seconds = arena_array(s->arena, double, n * p->n_runs);
+  s->bytes = arena_array(s->arena, double, n * p->n_runs);
+  for (int i = 0; i < n; i++) {
+    const Ideal *x = &s->ideals.list.at[i];
+    s->open[i] = open_of(s, x);
+    for (int u = 0; u < p->n_units; u++)
+      for (int r = 0; r < p->n_runs && unit_in(x->has, u); r++) {
+        s->seconds[i * p->n_runs + r] += unit_seconds(p, u, r);
+        s->bytes[i * p->n_runs + r] += unit_bytes(p, u, r);
+      }
+  }
+}
+
+// -- Stages --------------------------------------------------------------------------------------
+
+static int open_index(const Open *o, int unit) {
+  for (int i = 0; i < o->n; i++)
+    if (o->unit[i] == unit) return i;
+  return -1;
+}
+
+static bool has_any(const Shared *x, const Ideal *a, const Ideal *b) {
+  for (int k = 0; k < x->n_units; k++)
+    if (unit_in(b->has, x->unit[k]) && !unit_in(a->has, x->unit[k])) return true;
+  return false;
+}
+
+static void find_flows(const Search *s, Arena *a, Stage *x) {
+  const Partition *p = s->p;
+  const Ideal *from = &s->ideals.list.at[x->from], *to = &s->ideals.list.at[x->to];
+  x->in = arena_array(a, int, p->n_flows);
+  x->maker = arena_array(a, int, p->n_flows);
+  for (int f = 0; f < p->n_flows; f++) {
+    if (!unit_in(from->has, p->flow[f].from)) continue;
+    if (!flow_has_reader(&p->flow[f], to->has, from->has)) continue;
+    x->maker[x->n_in] = open_index(&s->open[x->from], p->flow[f].from);
+    x->in[x->n_in++] = f;
+  }
+  const Open *open = &s->open[x->to];
+  x->was = arena_array(a, int, open->n);
+  for (int i = 0; i < open->n; i++)
+    x->was[i] = open_index(&s->open[x->from], open->unit[i]);
+}
+
+static void find_own(const Search *s, Stage *x, int r, const bool *shares) {
+  const Partition *p = s->p;
+  int i = x->from * p->n_runs + r, k = x->to * p->n_runs + r;
+  double bytes = p->base_bytes[r] + s->bytes[k] - s->bytes[i];
+  x->own[r] = p->base_seconds[r] + s->seconds[k] - s->seconds[i];
+  for (int n = 0; n < p->n_shared; n++) {
+    x->own[r] += shares[n] ? p->shared[n].seconds[r] : 0;
+    bytes += shares[n] ? p->shared[n].bytes : 0;
+  }
+  for (int n = 0; n < x->n_in; n++)
+    bytes += flow_kept(p, &p->flow[x->in[n]], r);
+  const Open *open = &s->open[x->to];
+  for (int n = 0; n < open->n; n++)
+    if (x->was[n] < 0) x->send[r] += open->send[n * p->n_runs + r];
+  x->may[r] = run_fits(p, r, bytes) && x->own[r] + x->send[r] < s->limit;
+}
+
+static Stage stage_between(const Search *s, Arena *a, int from, int to) {
+  const Partition *p = s->p;
+  Stage x = {.from = from, .to = to};
+  find_flows(s, a, &x);
+  x.own = arena_array(a, double, p->n_runs);
+  x.send = arena_array(a, double, p->n_runs);
+  x.may = arena_array(a, bool, p->n_runs);
+  bool *shares = arena_array(a, bool, p->n_shared), all = to == s->ideals.list.n - 1;
+  for (int i = 0; i < p->n_shared; i++)
+    shares[i] = has_any(&p->shared[i], &s->ideals.list.at[from], &s->ideals.list.at[to]);
+  for (int r = 0; r < p->n_runs; r++) {
+    bool last = p->run[r].first + p->run[r].n == p->n_ranks;
+    if (all == last) find_own(s, &x, r, shares);
+  }
+  return x;
+}
+
+// -- What is ahead -------------------------------------------------------------------------------
+
+static double least_of_stage(const Search *s, const Stage *x, int before, int on) {
+  const Partition *p = s->p;
+  double seconds = x->own[on] + x->send[on];
+  for (int i = 0; i < x->n_in; i++) {
+    const Flow *f = &p->flow[x->in[i]];
+    bool near = f->from == s->ideals.list.at[x->from].top;
+    seconds += near ? flow_seconds(p, f, before, on) : s->from_any[x->in[i] * p->n_runs + on];
+  }
+  return seconds;
+}
+
+static void find_ahead_of(Search *s, const Stage *x) {
+  int n = s->p->n_runs;
+  for (int before = 0; before < n; before++)
+    for (int k = 0; k < s->next.n[before]; k++) {
+      int on = s->next.at[before * n + k];
+      double *least = &s->ahead[x->from * n + before], behind = s->ahead[x->to * n + on];
+      if (!x->may[on] || behind >= *least || x->own[on] >= *least) continue;
+      *least = fmin(*least, fmax(behind, least_of_stage(s, x, before, on)));
+    }
+}
+
+static void find_ahead(Search *s) {
+  int n = s->ideals.list.n, n_runs = s->p->n_runs;
+  s->ahead = arena_array(s->arena, double, n *n_runs);
+  for (int i = 0; i < n * n_runs; i++)
+    s->ahead[i] = i < (n - 1) * n_runs ? INFINITY : 0;
+  for (int from = n - 2; from > 0; from--) {
+    Arena *scratch = arena_new();
+    for (int to = from + 1; to < n; to++) {
+      if (!ideal_within(&s->ideals, &s->ideals.list.at[from], &s->ideals.list.at[to])) continue;
+      Stage x = stage_between(s, scratch, from, to);
+      find_ahead_of(s, &x);
+    }
+    arena_free(scratch);
+  }
+}
+
+// -- Labels --------------------------------------------------------------------------------------
+
+static Labels *place_at(const Search *s, int count, int ideal, int on) {
+  int64_t i = (int64_t)(s->n_counts > 1 ? count : 0) * s->ideals.list.n + ideal;
+  return &s->place[i * (s->p->n_runs + 1) + on];
+}
+
+// Whether `a` is in nothing worse than `b`, which is at the same place.
+static bool is_no_worse(const Search *s, const Label *a, const Label *b) {
+  const Open *open = &s->open[a->ideal];
+  const Run *on = &s->p->run[a->on];
+  if (a->worst > fmax(b->worst, s->floor)) return false;
+  for (int i = 0; i < open->n; i++) {
+    const Debt *x = &a->debt[i], *y = &b->debt[i];
+    if (x->seconds > y->seconds) return false;
+    if (s->dearer[x->run * s->p->n_runs + y->run] > on->first + on->n) return false;
+    // What is on one run has to send for all.
+    for (int k = 0; k < i; k++)
+      if (a->debt[k].run == x->run && b->debt[k].run != y->run) return false;
+  }
+  return true;
+}
+
+static bool promises_less(const Label *a, const Label *b) {
+  return a->least != b->least ? a->least < b->least : a->sum < b->sum;
+}
+
+static void forget(Search *s, const Label *x) {
+  s->forgotten = fmin(s->forgotten, x->least);
+}
+
+// `x` has room for its debts in a scratch label; what is kept is a copy.
+static void keep(Search *s, const Label *x) {
+  Labels *at = place_at(s, x->count, x->ideal, x->on);
+  int n = 0, worst = -1;
+  for (int i = 0; i < at->n; i++)
+    if (is_no_worse(s, at->at[i], x)) return;
+  for (int i = 0; i < at->n; i++)
+    if (!is_no_worse(s, x, at->at[i])) at->at[n++] = at->at[i];
+  at->n = n;
+  for (int i = 0; i < n; i++)
+    if (worst < 0 || promises_less(at->at[worst], at->at[i])) worst = i;
+  if (n == s->kept) {
+    forget(s, promises_less(x, at->at[worst]) ? at->at[worst] : x);
+    if (!promises_less(x, at->at[worst])) return;
+  }
+  Label *copy = arena_copy(s->labels, x, sizeof *x);
+  int n_open = s->open[x->ideal].n;
+  copy->debt = arena_array(s->labels, Debt, n_open);
+  memcpy(copy->debt, x->debt, (size_t)n_open * sizeof *x->debt);
+  if (n == s->kept)
+    at->at[worst] = copy;
+  else
+    vec_push(s->labels, at, copy);
+}
+
+static void finish(Search *s, const Label *x) {
+  if (s->p->n_stages && x->count != s->p->n_stages) return;
+  s->best = arena_copy(s->labels, x, sizeof *x);
+  s->limit = x->worst * (1 - slack);
+}
+
+// Adds what the stage gets, on both ends; returns what it takes.  `debt`: those of `from`.
+static double get_all(const Search *s, const Stage *x, int on, Debt *debt) {
+  const Open *open = &s->open[x->from];
+  double sum = 0;
+  for (int i = 0; i < x->n_in; i++) {
+    int run = debt[x->maker[i]].run;
+    double seconds = flow_seconds(s->p, &s->p->flow[x->in[i]], run, on);
+    sum += seconds;
+    for (int k = 0; k < open->n; k++)
+      if (debt[k].run == run) debt[k].seconds += seconds;
+  }
+  return sum;
+}
+
+// With what the stages that have something open send at least.
+static double least_with_open(const Search *s, const Label *x) {
+  const Open *open = &s->open[x->ideal];
+  int n = s->p->n_runs;
+  double least = fmax(x->worst, s->ahead[x->ideal * n + x->on]);
+  for (int i = 0; i < open->n; i++) {
+    double seconds = x->debt[i].seconds;
+    for (int k = 0; k < open->n; k++)
+      if (x->debt[k].run == x->debt[i].run) seconds += open->send[k * n + x->debt[k].run];
+    least = fmax(least, seconds);
+  }
+  return least;
+}
+
+// The stage on this run, behind the label.  `old` and `new` have room for all debts.
+static void extend(Search *s, const Label *l, const Stage *x, int on, Debt *old, Debt *new) {
+  s->work++;
+  int n_open = s->open[x->from].n;
+  if (n_open) memcpy(old, l->debt, (size_t)n_open * sizeof *old);
+  double got = get_all(s, x, on, old), seconds = x->own[on] + got;
+  Label y = {fmax(l->worst, seconds), l->sum + seconds + got, 0, x->to, on, l->count + 1, l, new};
+  for (int i = 0; i < n_open; i++)
+    y.worst = fmax(y.worst, old[i].seconds);
+  const Open *open = &s->open[x->to];
+  for (int i = 0; i < open->n; i++)
+    new[i] = x->was[i] < 0 ? (Debt){on, seconds} : old[x->was[i]];
+  y.least = fmax(l->least, least_with_open(s, &y));
+  if (y.least >= s->limit) return;
+  if (x->to == s->ideals.list.n - 1)
+    finish(s, &y);
+  else
+    keep(s, &y);
+}
+
+// All labels of a place have the same run, so the same ones may follow.
+static void extend_place(Search *s, const Labels *at, const Stage *x, Debt *old, Debt *new) {
+  const Partition *p = s->p;
+  const Label *any = at->at[0];
+  bool all = x->to == s->ideals.list.n - 1, begins = any->on < 0;
+  if (p->n_stages && !all && any->count + 1 >= p->n_stages) return;
+  const int *next = begins ? s->first : s->next.at + any->on * p->n_runs;
+  int n = begins ? s->n_first : s->next.n[any->on];
+  for (int k = 0; k < n; k++)
+    for (int i = 0; i < at->n; i++) {
+      bool may = x->may[next[k]] && s->ahead[x->to * p->n_runs + next[k]] < s->limit;
+      if (may && at->at[i]->least < s->limit) extend(s, at->at[i], x, next[k], old, new);
+    }
+}
+
+// -- Rounds --------------------------------------------------------------------------------------
+
+static void extend_from(Search *s, int from, Debt *old, Debt *new) {
+  Arena *scratch = arena_new();
+  Vec(Labels *) places = {0};
+  for (int count = 0; count < s->n_counts; count++)
+    for (int on = 0; on <= s->p->n_runs; on++)
+      if (place_at(s, count, from, on)->n) vec_push(scratch, &places, place_at(s, count, from, on));
+  for (int to = from + 1; to < s->ideals.list.n && places.n; to++) {
+    if (!ideal_within(&s->ideals, &s->ideals.list.at[from], &s->ideals.list.at[to])) continue;
+    Stage x = stage_between(s, scratch, from, to);
+    for (int i = 0; i < places.n && s->work < MOST_WORK; i++)
+      extend_place(s, places.at[i], &x, old, new);
+  }
+  arena_free(scratch);
+}
+
+static void read_back(const Search *s, int *run_of) {
+  for (const Label *l = s->best; l->before; l = l->before) {
+    const UnitWord *to = s->ideals.list.at[l->ideal].has;
+    const UnitWord *from = s->ideals.list.at[l->before->ideal].has;
+    for (int u = 0; u < s->p->n_units; u++)
+      if (unit_in(to, u) && !unit_in(from, u)) run_of[u] = l->on;
+  }
+}
+
+// Whether it came to an end.
+static bool go_round(Search *s, int *run_of) {
+  int64_t n = (int64_t)s->n_counts * s->ideals.list.n * (s->p->n_runs + 1);
+  Label nothing = {.on = -1};
+  s->labels = arena_new();
+  s->place = arena_array(s->labels, Labels, n);
+  s->forgotten = INFINITY;
+  s->best = NULL;
+  Debt *old = arena_array(s->labels, Debt, 2 * s->p->n_units), *new = old + s->p->n_units;
+  vec_push(s->labels, place_at(s, 0, 0, s->p->n_runs), &nothing);
+  for (int from = 0; from < s->ideals.list.n; from++)
+    extend_from(s, from, old, new);
+  if (s->best) read_back(s, run_of);
+  arena_free(s->labels);
+  return s->work < MOST_WORK;
+}
+
+bool labels_solve(const Partition *p, int *run_of, bool has, double *bound) {
+  if (p->n_runs > MOST_RUNS) return has;
+  Arena *scratch = arena_new();
+  Search s = {.p = p, .arena = scratch, .limit = INFINITY};
+  if (has) s.limit = partition_load(scratch, p, run_of).slowest * (1 - slack);
+  s.ideals = ideals_find(p, scratch);
+  s.next = next_runs_find(p, scratch);
+  s.n_counts = p->n_stages ? p->n_stages + 1 : 1;
+  int64_t n = (int64_t)s.n_counts * s.ideals.list.n * (p->n_runs + 1);
+  if (n <= MOST_PLACES) {
+    find_least(&s);
+    find_dearer(&s);
+    find_first(&s);
+    find_open(&s);
+    find_ahead(&s);
+    bool more = true;
+    for (s.kept = 1; more && s.kept <= MOST_KEPT; s.kept *= MORE_KEPT) {
+      int64_t before = s.work;
+      s.floor = *bound;
+      more = go_round(&s, run_of);
+      if (more && s.ideals.complete) *bound = fmax(*bound, fmin(s.limit, s.forgotten));
+      has |= isfinite(s.limit);
+      more &= s.forgotten < s.limit && s.work + MORE_KEPT * (s.work - before) <= MOST_WORK;
+    }
+  }
+  arena_free(scratch);
+  return has;
+}

@@ -1,0 +1,113 @@
+// See links.h.
+//
+// Every two runs of which one may be behind the other are sent two sizes, by rows and whole,
+// message by message: that grows with the square of the number of runs.
+
+#include "links.h"
+
+#include <math.h>
+
+static int device_at(const Links *l, int outer, int rank, int inner) {
+  int size = l->s->mesh->axis[l->axis].size;
+  return l->s->mesh->device[(outer * size + rank) * l->inner + inner];
+}
+
+// Rank i of `from` and rank k of `to`: which part of the value the one sends to the other.
+static double part_between(const Run *from, const Run *to, int i, int k, bool whole) {
+  if (whole) return i == (int)((int64_t)k * from->n / to->n) ? 1 : 0;
+  double lo = fmax((double)i / from->n, (double)k / to->n);
+  double hi = fmin((i + 1.0) / from->n, (k + 1.0) / to->n);
+  return hi - lo > 1e-12 ? hi - lo : 0;
+}
+
+static double send_seconds(Links *l, const Run *from, const Run *to, bool whole, double bytes) {
+  for (int o = 0; o < l->outer; o++)
+    for (int in = 0; in < l->inner; in++)
+      for (int i = 0; i < from->n; i++)
+        for (int k = 0; k < to->n; k++) {
+          double part = part_between(from, to, i, k, whole);
+          if (part > 0)
+            traffic_message(l->traffic, device_at(l, o, from->first + i, in),
+                            device_at(l, o, to->first + k, in), part * bytes);
+        }
+  return traffic_cost(l->traffic).seconds;
+}
+
+static double reduce_seconds(Links *l, const Run *run, double bytes) {
+  Groups g = {l->outer * l->inner, run->n, NULL};
+  g.device = arena_array(l->arena, int, g.n *g.size);
+  int n = 0;
+  for (int o = 0; o < l->outer; o++)
+    for (int in = 0; in < l->inner; in++)
+      for (int i = 0; i < run->n; i++)
+        g.device[n++] = device_at(l, o, run->first + i, in);
+  return groups_cost(l->traffic, PATH_all_reduce, &g, bytes, bytes).seconds;
+}
+
+enum { PROBE = 1 << 20 }; // bytes; seconds grow evenly with them
+
+static Rate rate_of(double once, double twice) {
+  return (Rate){2 * once - twice, (twice - once) / PROBE};
+}
+
+static void price(Links *l, Partition *p) {
+  int n = p->n_runs;
+  p->start = arena_array(l->arena, double, n *n);
+  p->by_rows = arena_array(l->arena, double, n *n);
+  p->by_whole = arena_array(l->arena, double, n *n);
+  l->reduce = arena_array(l->arena, Rate, n);
+  for (int i = 0; i < n; i++) {
+    const Run *from = &p->run[i];
+    if (from->n > 1)
+      l->reduce[i] = rate_of(reduce_seconds(l, from, PROBE), reduce_seconds(l, from, 2 * PROBE));
+    for (int k = 0; k < n; k++) {
+      const Run *to = &p->run[k];
+      if (to->first < from->first + from->n) continue;
+      Rate rows = rate_of(send_seconds(l, from, to, false, PROBE),
+                          send_seconds(l, from, to, false, 2 * PROBE));
+      Rate whole = rate_of(send_seconds(l, from, to, true, PROBE),
+                           send_seconds(l, from, to, true, 2 * PROBE));
+      p->start[i * n + k] = fmax(rows.start, whole.start);
+      p->by_rows[i * n + k] = rows.byte;
+      p->by_whole[i * n + k] = whole.byte;
+    }
+  }
+}
+
+Device links_least(const Links *l, const Run *run) {
+  Device least = cluster_device(l->s->cluster, device_at(l, 0, run->first, 0));
+  for (int o = 0; o < l->outer; o++)
+    for (int i = 0; i < run->n; i++)
+      for (int in = 0; in < l->inner; in++) {
+        int device = device_at(l, o, run->first + i, in);
+        least = device_least(least, cluster_device(l->s->cluster, device));
+      }
+  return least;
+}
+
+double links_held(const Links *l, const Run *run, double bytes) {
+  const Cluster *c = l->s->cluster;
+  int node = cluster_node(c, device_at(l, 0, run->first, 0));
+  bool across = false;
+  for (int i = 0; i < l->s->mesh->n_devices; i++)
+    across |= cluster_node(c, l->s->mesh->device[i]) != node;
+  double slowest = 0;
+  for (int o = 0; o < l->outer; o++)
+    for (int i = 0; i < run->n; i++)
+      for (int in = 0; in < l->inner; in++) {
+        int device = device_at(l, o, run->first + i, in);
+        const Link *link = across ? cluster_across(c, device) : cluster_inside(c, device);
+        slowest = fmax(slowest, link->alpha + bytes * link->beta);
+      }
+  return c->start + slowest;
+}
+
+Links links_price(const Sharding *s, int axis, Partition *p, Arena *a) {
+  Links l = {.s = s, .axis = axis, .outer = 1, .inner = 1, .arena = a};
+  for (int k = 0; k < s->mesh->n_axes; k++)
+    if (k != axis && !s->mesh->axis[k].time)
+      *(k < axis ? &l.outer : &l.inner) *= s->mesh->axis[k].size;
+  l.traffic = traffic_new(a, s->cluster);
+  price(&l, p);
+  return l;
+}

@@ -1,0 +1,433 @@
+// See loads.h.
+//
+// Who uses a value is found first, backwards, as a set of units for each value.  Then ops add their
+// seconds and what is kept of them to tables of units by runs, values add flows, and weights what
+// they take where they are.  What ops do that are held is summed up by rank, as it is there on any
+// run.
+
+#include "loads.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/vec.h"
+#include "cost/cost.h"
+#include "ir/analysis/origin.h"
+#include "ir/op.h"
+#include "ir/split.h"
+#include "links.h"
+#include "rows.h"
+#include "sharding/assign.h"
+
+// Units, as bits; the last one is for what is held.
+typedef uint64_t Word;
+enum { WORD = 64 };
+
+typedef struct Maker {
+  const Sharding *s;
+  int axis;
+  const Units *units;
+  const int *rows;
+  Arena *arena;
+  Loads *out;
+  Partition *p;
+  double slices; // of time
+  Links links;
+  Device *device; // by run: what each of its devices has at least
+  int words;
+  Word *users; // by value id
+  bool trains;
+} Maker;
+
+// -- Parts ---------------------------------------------------------------------------------------
+
+// How many parts axes cut the value in, but for this one and time.
+static double parts_of(const Maker *m, const Value *v) {
+  const Mesh *mesh = m->s->mesh;
+  double parts = 1;
+  for (int a = 0; a < mesh->n_axes; a++)
+    if (a != m->axis && !mesh->axis[a].time && m->s->decided[a] &&
+        m->s->lies[v->id][a].kind == SBP_S)
+      parts *= mesh->axis[a].size;
+  return parts;
+}
+
+static double own_bytes(const Maker *m, const Value *v) {
+  return (double)type_bytes(v->type) / parts_of(m, v);
+}
+
+bool loads_share_rows(const Sharding *s, int axis, const Units *units, const int *rows, int n) {
+  const Mesh *mesh = s->mesh;
+  bool any = false;
+  for_each_op(op, s->g) {
+    int letter =
+        op_part(op) == PART_forward && units->of_op[op->id] >= 0 ? rows_letter(s, rows, op) : -1;
+    if (letter < 0) continue;
+    const Dims *dims = dims_of(s, op);
+    int64_t parts = n;
+    for (int a = 0; a < mesh->n_axes; a++)
+      if (a != axis && (!s->decided[a] || op->split[a] == dims->letter[letter].name))
+        parts *= mesh->axis[a].size; // axes outside may want their part of the rows, too
+    if (dims->letter[letter].size % parts) return false;
+    any = true;
+  }
+  return any || n == 1;
+}
+
+// What axes inside cut, and the rows over `n` ranks.
+static Cut cut_of(const Maker *m, const Op *op, int n) {
+  const Dims *dims = dims_of(m->s, op);
+  Cut cut = op_cut(op, dims);
+  int letter = n > 1 ? rows_letter(m->s, m->rows, op) : -1;
+  if (letter < 0 || cut.n == MAX_AXES) return cut;
+  cut.at[cut.n].letter = letter;
+  cut.at[cut.n++].parts = n;
+  return cut;
+}
+
+// Of each step; what is in the loop starts its kernels for each micro-batch.
+static double seconds_of(const Maker *m, const Op *op, const Device *d, int n) {
+  OpWork w = op_work(op, dims_of(m->s, op));
+  Cut cut = cut_of(m, op, n);
+  double again = op_part(op) == PART_update ? 0 : m->slices - 1;
+  return work_seconds_on(d, &w, &cut) + again * w.launches * d->launch;
+}
+
+// -- Who uses what -------------------------------------------------------------------------------
+
+static Word *users_of(const Maker *m, const Value *v) {
+  return &m->users[(int64_t)v->id * m->words];
+}
+
+static void add_user(Word *set, int unit) {
+  set[unit / WORD] |= (Word)1 << unit % WORD;
+}
+
+static bool has_user(const Word *set, int unit) {
+  return set[unit / WORD] >> unit % WORD & 1;
+}
+
+// The units whose ops of the model read a value, also through ops that are nobody's; and whether
+// what is held does, as unit number n.
+static void find_users(Maker *m) {
+  const Graph *g = m->s->g;
+  m->words = m->units->n / WORD + 1;
+  m->users = arena_array(m->arena, Word, (int64_t)g->n_values * m->words);
+  for (const Op *op = g->last; op; op = op->prev) {
+    if (op_part(op) != PART_forward) continue;
+    int unit = m->units->of_op[op->id];
+    for (int i = 0; i < op->n_in; i++) {
+      Word *set = users_of(m, op->in[i].value);
+      if (unit != UNIT_none) {
+        add_user(set, unit == UNIT_held ? m->units->n : unit);
+        continue;
+      }
+      for (int k = 0; k < op->n_out; k++)
+        for (int w = 0; w < m->words; w++)
+          set[w] |= users_of(m, op->out[k])[w];
+    }
+  }
+}
+
+// The units among the users, in order.
+static const int *list_users(const Maker *m, const Value *v, int but, int *n) {
+  const Word *set = users_of(m, v);
+  int *unit = arena_array(m->arena, int, m->units->n);
+  *n = 0;
+  for (int u = 0; u < m->units->n; u++)
+    if (u != but && has_user(set, u)) unit[(*n)++] = u;
+  return unit;
+}
+
+static bool held_uses(const Maker *m, const Value *v) {
+  return has_user(users_of(m, v), m->units->n);
+}
+
+// -- What units do -------------------------------------------------------------------------------
+
+static void add_seconds(Maker *m, int unit, const Op *op) {
+  for (int r = 0; r < m->p->n_runs; r++)
+    m->p->seconds[unit * m->p->n_runs + r] += seconds_of(m, op, &m->device[r], m->p->run[r].n);
+}
+
+// Of the held op, on the ranks that it runs on.
+static void add_held_seconds(Maker *m, const Op *op, double *of_rank) {
+  const Ranks *ranks = m->s->ranks[op->id][m->axis];
+  Device least = cluster_least(m->s->cluster);
+  double seconds = seconds_of(m, op, &least, 1);
+  int n = ranks ? ranks->n : m->p->n_ranks;
+  for (int i = 0; i < n; i++)
+    of_rank[ranks ? ranks->at[i] : i] += seconds;
+}
+
+static bool read_back(const Value *v) {
+  for_each_use(u, v)
+    if (u->user && op_part(u->user) == PART_backward) return true;
+  return false;
+}
+
+static StageBytes *bytes_at(Maker *m, int unit, int run) {
+  return &m->out->of_unit[unit * m->p->n_runs + run];
+}
+
+// What the gradients read again, of one micro-batch.
+static void add_kept(Maker *m, int unit, const Op *op) {
+  for (int i = 0; i < op->n_out; i++) {
+    const Value *v = op->out[i];
+    if (!read_back(v)) continue;
+    for (int r = 0; r < m->p->n_runs; r++) {
+      double n = m->rows[v->id] >= 0 ? m->p->run[r].n : 1;
+      bytes_at(m, unit, r)->kept += own_bytes(m, v) / n / m->slices;
+    }
+  }
+}
+
+static void add_held_kept(Maker *m, const Op *op) {
+  const Ranks *ranks = m->s->ranks[op->id][m->axis];
+  int n = ranks ? ranks->n : m->p->n_ranks;
+  for (int i = 0; i < op->n_out; i++) {
+    const Value *v = op->out[i];
+    if (!read_back(v)) continue;
+    Sbp lies = split_gives(op, dims_of(m->s, op), i, m->axis);
+    double bytes = own_bytes(m, v) / (lies.kind == SBP_S ? n : 1) / m->slices;
+    for (int k = 0; k < n; k++)
+      m->out->of_rank[ranks ? ranks->at[k] : k].kept += bytes;
+  }
+}
+
+static void add_ops(Maker *m, double *held) {
+  for_each_op(op, m->s->g) {
+    int unit = m->units->of_op[op->id];
+    if (op_part(op) == PART_update || unit == UNIT_none) continue;
+    if (unit >= 0)
+      add_seconds(m, unit, op);
+    else
+      add_held_seconds(m, op, held);
+    if (op_part(op) != PART_forward) continue;
+    if (unit >= 0)
+      add_kept(m, unit, op);
+    else
+      add_held_kept(m, op);
+  }
+}
+
+// -- Weights -------------------------------------------------------------------------------------
+
+typedef struct Weight {
+  StageBytes bytes;
+  double *seconds; // of its update, by run
+} Weight;
+
+static Weight weight_of(const Maker *m, const Value *v) {
+  Weight w = {.bytes.weights = own_bytes(m, v)};
+  w.seconds = arena_array(m->arena, double, m->p->n_runs);
+  if (m->trains && v->role == ROLE_weight && v->train) w.bytes.gradients = own_bytes(m, v);
+  for_each_use(u, v) {
+    const Op *op = u->user;
+    if (!op || op_part(op) != PART_update) continue;
+    for (int r = 0; r < m->p->n_runs; r++)
+      w.seconds[r] += seconds_of(m, op, &m->device[r], 1);
+    for (int i = 0; i < op->n_in; i++) {
+      const Value *state = op->in[i].value;
+      if (!state->def && state->role == ROLE_state && !state->host)
+        w.bytes.states += own_bytes(m, state);
+    }
+  }
+  return w;
+}
+
+// Of what is read by ops that are held: how many parts they want it in, and where they are.
+static void add_held_weight(Maker *m, const Value *v, const Weight *w, double *held) {
+  int n_ranks = m->p->n_ranks;
+  Device least = cluster_least(m->s->cluster);
+  double update = 0;
+  for_each_use(u, v)
+    if (u->user && op_part(u->user) == PART_update) update += seconds_of(m, u->user, &least, 1);
+  double *part = arena_array(m->arena, double, n_ranks);
+  for_each_use(u, v) {
+    const Op *op = u->user;
+    if (!op || op_part(op) != PART_forward || m->units->of_op[op->id] != UNIT_held) continue;
+    const Ranks *ranks = m->s->ranks[op->id][m->axis];
+    int n = ranks ? ranks->n : n_ranks;
+    Sbp want = split_wants(op, dims_of(m->s, op), u->index, m->axis, (Sbp){.kind = SBP_B});
+    for (int i = 0; i < n; i++) {
+      double *at = &part[ranks ? ranks->at[i] : i];
+      *at = fmax(*at, want.kind == SBP_S ? 1.0 / n : 1);
+    }
+  }
+  for (int i = 0; i < n_ranks; i++) {
+    if (part[i] == 0) continue;
+    stage_bytes_add(&m->out->of_rank[i], &w->bytes, part[i], 1);
+    held[i] += update * part[i];
+  }
+}
+
+static double sum_seconds(const Maker *m, const Weight *w, int run) {
+  const Rate *rate = &m->links.reduce[run];
+  return w->bytes.gradients > 0 ? rate->start + w->bytes.gradients * rate->byte : 0;
+}
+
+typedef Vec(Shared) SharedList;
+typedef Vec(Flow) Flows;
+
+static void add_weight(Maker *m, const Value *v, SharedList *shared, Flows *flows, double *held) {
+  Weight w = weight_of(m, v);
+  int n;
+  const int *unit = list_users(m, v, -1, &n);
+  if (held_uses(m, v)) add_held_weight(m, v, &w, held);
+  if (n == 1) {
+    for (int r = 0; r < m->p->n_runs; r++) {
+      stage_bytes_add(bytes_at(m, *unit, r), &w.bytes, 1, 1);
+      m->p->seconds[*unit * m->p->n_runs + r] += w.seconds[r] + sum_seconds(m, &w, r);
+    }
+    return;
+  }
+  if (n == 0) return;
+  Shared s = {n, unit, stage_bytes_sum(&w.bytes), arena_array(m->arena, double, m->p->n_runs)};
+  for (int r = 0; r < m->p->n_runs; r++)
+    s.seconds[r] = w.seconds[r] + sum_seconds(m, &w, r);
+  m->out->of_shared[shared->n] = w.bytes;
+  vec_push(m->arena, shared, s);
+  // Each run's share of the gradient, and the sum.
+  if (w.bytes.gradients > 0)
+    vec_push(m->arena, flows, (Flow){unit[0], n - 1, unit + 1, true, 2, 2 * w.bytes.gradients, 0});
+}
+
+// -- Values --------------------------------------------------------------------------------------
+
+static bool has_gradient(const Maker *m, const Value *v) {
+  bool flows = op_info[v->def->kind].grad != zero_grad && dtype_class[v->type->dtype] == 'F';
+  return m->trains && flows;
+}
+
+static void add_held_end(Maker *m, int unit, double bytes, double messages) {
+  for (int r = 0; r < m->p->n_runs; r++) {
+    const Run *run = &m->p->run[r];
+    double once = links_held(&m->links, run, bytes / run->n / messages);
+    m->p->seconds[unit * m->p->n_runs + r] += messages * once;
+  }
+}
+
+static void add_value(Maker *m, const Value *v, Flows *flows) {
+  int from = m->units->of_op[v->def->id], n;
+  double times = has_gradient(m, v) ? 2 : 1, bytes = times * own_bytes(m, v);
+  const int *reader = list_users(m, v, from, &n);
+  if (from == UNIT_held) {
+    for (int i = 0; i < n; i++)
+      add_held_end(m, reader[i], bytes, times * m->slices);
+    return;
+  }
+  if (held_uses(m, v)) add_held_end(m, from, bytes, times * m->slices);
+  // What the next forward begins with goes back to the first stages, wherever they are: that is as
+  // much for all choices.
+  while (n && reader[0] < from) {
+    reader++;
+    n--;
+  }
+  bool whole = m->rows[v->id] < 0;
+  double kept = read_back(v) ? own_bytes(m, v) / m->slices : 0;
+  if (n) vec_push(m->arena, flows, (Flow){from, n, reader, whole, times * m->slices, bytes, kept});
+}
+
+static void add_values(Maker *m, Flows *flows) {
+  for_each_op(op, m->s->g) {
+    if (op_part(op) != PART_forward || m->units->of_op[op->id] == UNIT_none) continue;
+    for (int i = 0; i < op->n_out; i++)
+      add_value(m, op->out[i], flows);
+  }
+}
+
+// Flows between the same units are one, so that the program has fewer columns.
+static void join_flows(Flows *flows) {
+  int n = 0;
+  for (int i = 0; i < flows->n; i++) {
+    Flow *f = &flows->at[i], *same = NULL;
+    for (int k = 0; k < n && !same; k++) {
+      Flow *g = &flows->at[k];
+      bool alike = g->from == f->from && g->n_readers == f->n_readers && g->whole == f->whole;
+      if (alike && !memcmp(g->reader, f->reader, (size_t)f->n_readers * sizeof *f->reader))
+        same = g;
+    }
+    if (same) {
+      same->messages += f->messages;
+      same->bytes += f->bytes;
+      same->kept += f->kept;
+    } else
+      flows->at[n++] = *f;
+  }
+  flows->n = n;
+}
+
+// -- All together --------------------------------------------------------------------------------
+
+static void make_tables(Maker *m) {
+  Partition *p = m->p;
+  p->seconds = arena_array(m->arena, double, p->n_units * p->n_runs);
+  p->bytes = arena_array(m->arena, double, p->n_units * p->n_runs);
+  p->base_seconds = arena_array(m->arena, double, p->n_runs);
+  p->base_bytes = arena_array(m->arena, double, p->n_runs);
+  p->limit = arena_array(m->arena, double, p->n_runs);
+  m->out->of_unit = arena_array(m->arena, StageBytes, p->n_units * p->n_runs);
+  m->out->of_rank = arena_array(m->arena, StageBytes, p->n_ranks);
+  m->out->of_shared = arena_array(m->arena, StageBytes, m->s->g->n_params);
+  m->device = arena_array(m->arena, Device, p->n_runs);
+  for (int r = 0; r < p->n_runs; r++) {
+    m->device[r] = links_least(&m->links, &p->run[r]);
+    p->limit[r] = m->s->limited && m->device[r].memory > 0 ? m->device[r].memory : INFINITY;
+  }
+}
+
+static void add_params(Maker *m, SharedList *shared, Flows *flows, double *held) {
+  const Graph *g = m->s->g;
+  for (int i = 0; i < g->n_params; i++)
+    if (g->params[i]->role == ROLE_weight) add_weight(m, g->params[i], shared, flows, held);
+}
+
+static void add_sums(Maker *m, const double *held) {
+  Partition *p = m->p;
+  for (int u = 0; u < p->n_units; u++)
+    for (int r = 0; r < p->n_runs; r++)
+      p->bytes[u * p->n_runs + r] = stage_bytes_sum(bytes_at(m, u, r));
+  for (int r = 0; r < p->n_runs; r++)
+    for (int k = p->run[r].first; k < p->run[r].first + p->run[r].n; k++) {
+      p->base_seconds[r] = fmax(p->base_seconds[r], held[k]);
+      p->base_bytes[r] = fmax(p->base_bytes[r], stage_bytes_sum(&m->out->of_rank[k]));
+    }
+}
+
+static double slices_of(const Mesh *mesh) {
+  double slices = 1;
+  for (int a = 0; a < mesh->n_axes; a++)
+    slices *= mesh->axis[a].time ? mesh->axis[a].size : 1;
+  return slices;
+}
+
+Loads *loads_new(const Sharding *s, int axis, const Units *units, const int *rows, const Run *run,
+                 int n_runs, Arena *a) {
+  Loads *out = arena_one(a, Loads);
+  Maker m = {.s = s, .axis = axis, .units = units, .rows = rows, .arena = a, .out = out};
+  m.p = &out->p;
+  out->rows = rows;
+  out->p = (Partition){.n_units = units->n, .n_ranks = s->mesh->axis[axis].size};
+  out->p.run = run;
+  out->p.n_runs = n_runs;
+  for_each_op(op, s->g)
+    m.trains |= op_part(op) == PART_backward;
+  m.slices = slices_of(s->mesh);
+  m.links = links_price(s, axis, m.p, a);
+  make_tables(&m);
+  find_users(&m);
+  SharedList shared = {0};
+  Flows flows = {0};
+  double *held = arena_array(a, double, out->p.n_ranks);
+  add_ops(&m, held);
+  add_values(&m, &flows);
+  add_params(&m, &shared, &flows, held);
+  join_flows(&flows);
+  add_sums(&m, held);
+  out->p.flow = flows.at;
+  out->p.n_flows = flows.n;
+  out->p.shared = shared.at;
+  out->p.n_shared = shared.n;
+  return out;
+}

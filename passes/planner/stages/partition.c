@@ -1,0 +1,319 @@
+// What an assignment comes to, and the way to a good one: see partition.h.
+
+#include "partition.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+double flow_seconds(const Partition *p, const Flow *f, int from, int to) {
+  if (from == to) return 0;
+  int i = from * p->n_runs + to;
+  return f->messages * p->start[i] + f->bytes * (f->whole ? p->by_whole[i] : p->by_rows[i]);
+}
+
+double flow_kept(const Partition *p, const Flow *f, int to) {
+  return f->whole ? f->kept : f->kept / p->run[to].n;
+}
+
+// -- Loads ---------------------------------------------------------------------------------------
+
+// Whether reader `i` is the first on its run, which is not that of who makes it.
+static bool gets_first(const Flow *f, const int *run_of, int i) {
+  if (run_of[f->reader[i]] == run_of[f->from]) return false;
+  for (int k = 0; k < i; k++)
+    if (run_of[f->reader[k]] == run_of[f->reader[i]]) return false;
+  return true;
+}
+
+static void add_flow(const Partition *p, const Flow *f, const int *run_of, Load *out) {
+  for (int i = 0; i < f->n_readers; i++) {
+    if (!gets_first(f, run_of, i)) continue;
+    int from = run_of[f->from], to = run_of[f->reader[i]];
+    double seconds = flow_seconds(p, f, from, to);
+    out->comm[from] += seconds;
+    out->comm[to] += seconds;
+    out->bytes[to] += flow_kept(p, f, to);
+  }
+}
+
+static void add_shared(const Shared *s, const int *run_of, Load *out) {
+  for (int i = 0; i < s->n_units; i++) {
+    int run = run_of[s->unit[i]];
+    bool first = true;
+    for (int k = 0; k < i; k++)
+      first &= run_of[s->unit[k]] != run;
+    if (!first) continue;
+    out->comm[run] += s->seconds[run];
+    out->bytes[run] += s->bytes;
+  }
+}
+
+Load partition_load(Arena *a, const Partition *p, const int *run_of) {
+  Load x = {.fits = true};
+  bool *used = arena_array(a, bool, p->n_runs);
+  x.seconds = arena_array(a, double, p->n_runs);
+  x.comm = arena_array(a, double, p->n_runs);
+  x.bytes = arena_array(a, double, p->n_runs);
+  for (int u = 0; u < p->n_units; u++) {
+    used[run_of[u]] = true;
+    x.seconds[run_of[u]] += unit_seconds(p, u, run_of[u]);
+    x.bytes[run_of[u]] += unit_bytes(p, u, run_of[u]);
+  }
+  for (int i = 0; i < p->n_flows; i++)
+    add_flow(p, &p->flow[i], run_of, &x);
+  for (int i = 0; i < p->n_shared; i++)
+    add_shared(&p->shared[i], run_of, &x);
+  for (int r = 0; r < p->n_runs; r++) {
+    if (!used[r]) continue;
+    x.seconds[r] += p->base_seconds[r] + x.comm[r];
+    x.bytes[r] += p->base_bytes[r];
+    x.fits &= run_fits(p, r, x.bytes[r]);
+    x.slowest = fmax(x.slowest, x.seconds[r]);
+    x.sum += x.seconds[r];
+  }
+  return x;
+}
+
+bool load_less(const Load *a, const Load *b) {
+  if (a->fits != b->fits) return a->fits;
+  if (a->slowest != b->slowest) return a->slowest < b->slowest;
+  return a->sum < b->sum;
+}
+
+static bool goes_back(const Partition *p, const int *run_of) {
+  for (int i = 0; i < p->n_flows; i++)
+    for (int k = 0; k < p->flow[i].n_readers; k++)
+      if (p->run[run_of[p->flow[i].reader[k]]].first < p->run[run_of[p->flow[i].from]].first)
+        return true;
+  return false;
+}
+
+bool partition_legal(const Partition *p, const int *run_of) {
+  Arena *a = arena_new();
+  int *covered = arena_array(a, int, p->n_ranks);
+  bool *used = arena_array(a, bool, p->n_runs), legal = !goes_back(p, run_of);
+  int n = 0;
+  for (int u = 0; u < p->n_units; u++)
+    used[run_of[u]] = true;
+  for (int r = 0; r < p->n_runs; r++)
+    for (int k = 0; used[r] && k < p->run[r].n; k++) {
+      covered[p->run[r].first + k]++;
+      n += k == 0;
+    }
+  for (int k = 0; k < p->n_ranks; k++)
+    legal &= covered[k] == 1;
+  arena_free(a);
+  return legal && (!p->n_stages || n == p->n_stages);
+}
+
+// -- A bound -------------------------------------------------------------------------------------
+
+// Every unit runs somewhere, and all of them share the ranks.
+double partition_bound(const Partition *p) {
+  double most = 0, sum = 0;
+  for (int u = 0; u < p->n_units; u++) {
+    double least = INFINITY, work = INFINITY;
+    for (int r = 0; r < p->n_runs; r++) {
+      least = fmin(least, unit_seconds(p, u, r) + p->base_seconds[r]);
+      work = fmin(work, unit_seconds(p, u, r) * p->run[r].n);
+    }
+    most = fmax(most, least);
+    sum += work;
+  }
+  return fmax(most, sum / p->n_ranks);
+}
+
+// -- Improving -----------------------------------------------------------------------------------
+
+// Units one by one, to the run before or behind their own, and from good places also to worse ones,
+// less and less (Kirkpatrick, Gelatt and Vecchi, "Optimization by Simulated Annealing", 1983).
+// Numbers follow from a seed, so the same problem ends at the same place.
+
+enum { TRIES = 20000 };
+
+typedef struct Walk {
+  const Partition *p;
+  Arena *arena; // of one load
+  int *run_of, *best;
+  Load now, least;
+  int *before, *behind; // by run, among those in use; -1
+  uint64_t dice;
+} Walk;
+
+static double roll(Walk *w) {
+  w->dice = w->dice * 6364136223846793005u + 1442695040888963407u;
+  return (double)(w->dice >> 11) * 0x1p-53;
+}
+
+static Load load_of(Walk *w, const int *run_of) {
+  arena_free(w->arena);
+  w->arena = arena_new();
+  return partition_load(w->arena, w->p, run_of);
+}
+
+// The run in use that ends where this one begins.
+static void find_neighbours(Walk *w, Arena *a) {
+  const Partition *p = w->p;
+  w->before = arena_array(a, int, p->n_runs);
+  w->behind = arena_array(a, int, p->n_runs);
+  for (int r = 0; r < p->n_runs; r++)
+    w->before[r] = w->behind[r] = -1;
+  for (int u = 0; u < p->n_units; u++)
+    for (int v = 0; v < p->n_units; v++) {
+      int r = w->run_of[u], s = w->run_of[v];
+      if (p->run[r].first + p->run[r].n != p->run[s].first) continue;
+      w->behind[r] = s;
+      w->before[s] = r;
+    }
+}
+
+// How much there is to be gained by making slow runs faster, and not only the slowest.
+static double height(const Walk *w, const Load *x) {
+  double sum = 0;
+  for (int r = 0; r < w->p->n_runs; r++)
+    sum += pow(x->seconds[r] / w->least.slowest, 12);
+  return x->fits ? sum : sum + 1e6;
+}
+
+static void take_best(Walk *w) {
+  if (!load_less(&w->now, &w->least)) return;
+  w->least = (Load){w->now.fits, w->now.slowest, w->now.sum, NULL, NULL, NULL};
+  memcpy(w->best, w->run_of, (size_t)w->p->n_units * sizeof *w->best);
+}
+
+static void try_move(Walk *w, double heat, double *at) {
+  int unit = (int)(roll(w) * w->p->n_units), before = w->run_of[unit];
+  int to = roll(w) < 0.5 ? w->before[before] : w->behind[before];
+  if (to < 0) return;
+  w->run_of[unit] = to;
+  if (partition_legal(w->p, w->run_of)) {
+    w->now = load_of(w, w->run_of);
+    double now = height(w, &w->now);
+    take_best(w);
+    if (now <= *at || roll(w) < exp((*at - now) / heat)) {
+      *at = now;
+      return;
+    }
+  }
+  w->run_of[unit] = before;
+}
+
+// Moves units to the runs before and behind, for a while, and leaves the best it has seen.
+static void partition_improve(const Partition *p, int *run_of) {
+  Arena *a = arena_new();
+  Walk w = {.p = p, .arena = arena_new(), .best = run_of, .dice = 1};
+  w.run_of = arena_copy(a, run_of, (size_t)p->n_units * sizeof *run_of);
+  w.now = load_of(&w, run_of);
+  w.least = w.now;
+  find_neighbours(&w, a);
+  double at = height(&w, &w.now);
+  for (int i = 0; i < TRIES && w.least.slowest > 0; i++)
+    try_move(&w, 2 * pow(1e-4, (double)i / TRIES), &at);
+  arena_free(w.arena);
+  arena_free(a);
+}
+
+// -- So many stages, on any runs -----------------------------------------------------------------
+
+enum { MOST_COVERS = 200000000 };
+
+// Whether `n` runs cover the ranks from `first` on, and the first of them, of about equal ones.
+// `known` has for each rank and number what was found before: 0: nothing, 1: none, 2 + a run.
+static int first_run(const Partition *p, int first, int n, int *known) {
+  int *at = &known[first * (p->n_stages + 1) + n], left = p->n_ranks - first, best = -1;
+  if (*at) return *at - 2;
+  for (int r = 0; r < p->n_runs && n > 0; r++) {
+    int behind = left - p->run[r].n;
+    bool may = p->run[r].first == first && behind >= n - 1 && (behind == 0) == (n == 1);
+    if (!may || (n > 1 && first_run(p, p->n_ranks - behind, n - 1, known) < 0)) continue;
+    if (best < 0 || abs(p->run[r].n * n - left) < abs(p->run[best].n * n - left)) best = r;
+  }
+  return (*at = best + 2) - 2;
+}
+
+// Units in their order on as many stages as there must be, each about its share of the seconds.
+static bool partition_even(Arena *a, const Partition *p, int *run_of) {
+  double work = (double)p->n_ranks * p->n_stages * p->n_runs;
+  if (!p->n_stages || p->n_stages > p->n_units || work > MOST_COVERS) return false;
+  int *known = arena_array(a, int, (p->n_ranks + 1) * (p->n_stages + 1));
+  if (first_run(p, 0, p->n_stages, known) < 0) return false;
+  int run = first_run(p, 0, p->n_stages, known), left = p->n_stages;
+  double all = 0, done = 0;
+  for (int u = 0; u < p->n_units; u++)
+    all += unit_seconds(p, u, run) * p->run[run].n;
+  for (int u = 0; u < p->n_units; u++) {
+    int end = p->run[run].first + p->run[run].n;
+    bool full = done * p->n_ranks >= all * end, last = p->n_units - u < left;
+    if (u && left > 1 && run_of[u - 1] == run && (full || last))
+      run = first_run(p, end, --left, known);
+    run_of[u] = run;
+    done += unit_seconds(p, u, run) * p->run[run].n;
+  }
+  return true;
+}
+
+// -- All together --------------------------------------------------------------------------------
+
+enum { SLACK = 1000000 }; // one part of so many is within CBC's tolerances
+
+// What is found replaces what is known where it is better than CBC's tolerances.
+static void offer(Arena *a, const Partition *p, const int *run_of, int *best, bool *has) {
+  Load now = partition_load(a, p, run_of);
+  if (!now.fits) return;
+  if (*has) {
+    Load known = partition_load(a, p, best);
+    bool faster = now.slowest < known.slowest * (1 - 1.0 / SLACK);
+    if (!faster && (now.slowest > known.slowest || now.sum >= known.sum)) return;
+  }
+  memcpy(best, run_of, (size_t)p->n_units * sizeof *best);
+  *has = true;
+}
+
+static void ask(Arena *a, const Partition *p, const PartitionOptions *o, int *best, bool *has,
+                PartitionResult *out) {
+  int *found = arena_array(a, int, p->n_units);
+  out->status = partition_ask(p, o->seconds, *has ? best : NULL, found, out);
+  if (out->status != PARTITION_proved && out->status != PARTITION_found) return;
+  partition_improve(p, found);
+  offer(a, p, found, best, has);
+}
+
+static bool is_proved(Arena *a, const Partition *p, const int *run_of, double bound) {
+  return partition_load(a, p, run_of).slowest <= bound * (1 + 1.0 / SLACK);
+}
+
+PartitionResult partition_solve(Arena *a, const Partition *p, const PartitionOptions *o) {
+  PartitionResult out = {.status = PARTITION_unknown, .bound = partition_bound(p)};
+  if (o->lp) out.lp_failed = !partition_write(p, o->lp);
+  int *best = arena_array(a, int, p->n_units);
+  bool has = false;
+  double bound;
+  const int *start = table_solve(a, p, &bound);
+  out.bound = fmax(out.bound, bound);
+  if (start) {
+    int *moved = arena_copy(a, start, (size_t)p->n_units * sizeof *moved);
+    if (!is_proved(a, p, start, out.bound)) partition_improve(p, moved);
+    offer(a, p, moved, best, &has);
+  } else if (!(isinf(bound) && bound > 0) && partition_even(a, p, best)) {
+    partition_improve(p, best);
+    has = partition_load(a, p, best).fits;
+  }
+  bool none = isinf(bound) && bound > 0, done = none || (has && is_proved(a, p, best, out.bound));
+  if (!done) {
+    has = labels_solve(p, best, has, &out.bound);
+    none = isinf(out.bound);
+    done = none || (has && is_proved(a, p, best, out.bound));
+  }
+  if (!done) ask(a, p, o, best, &has, &out);
+  if (none) out.status = PARTITION_infeasible;
+  if (!has) return out;
+  out.run_of = best;
+  if (is_proved(a, p, best, out.bound))
+    out.status = PARTITION_proved;
+  else if (out.status != PARTITION_proved)
+    out.status = PARTITION_found;
+  if (out.status == PARTITION_proved) out.bound = partition_load(a, p, best).slowest;
+  return out;
+}

@@ -1,0 +1,354 @@
+// The assignment as a 0/1 program, for CBC or for a file.  How far CBC goes is counted in work, so
+// that it comes to the same on any machine; the clock is there for when that is a bad guess.
+//
+//     minimise  t                                    of the slowest run, as a part of the start's
+//     choose    sum over r of x(u, r) = 1            unit u is on one run of ranks
+//     cover     sum over r with rank k of use(r) = 1 each rank is in one run
+//     on        x(u, r) <= use(r)
+//     work      sum over u of x(u, r) >= use(r)      a run that is used has a unit
+//     count     sum over r of use(r) = n             where there must be n stages
+//     pair      sum over s of y(u, r, v, s) = x(u, r)    for each pair that a value joins, and so
+//               sum over r of y(u, r, v, s) = x(v, s)    for the other end: the marginals
+//     get       m(f, r, s) >= y(u, r, v, s)          what flow f brings from r to s, for all readers
+//     share     z(k, r) >= x(u, r)                   what is shared is on r
+//     time      base(r) use(r) + sum seconds x + sum seconds m + sum seconds z <= t
+//     memory    base(r) use(r) + sum bytes x + sum bytes m + sum bytes z <= limit(r)
+//
+// x and use are 0 or 1; the others follow from them.  y is there only for runs that are in order,
+// so no value goes back.  Where a flow has one reader, its m are the y.
+
+#include "solver/program.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "base/vec.h"
+#include "partition.h"
+#include "solver/effort.h"
+#include "solver/zero_one.h"
+
+typedef struct Entry {
+  int column;
+  double value;
+} Entry;
+
+typedef Vec(Entry) Entries;
+
+// Units that a value joins.
+typedef struct Joint {
+  int from, to, first; // column of the first y; see joint_column
+} Joint;
+
+typedef struct Builder {
+  Arena *arena;
+  const Partition *p;
+  bool names;
+  double scale; // seconds that t = 1 is
+  ProgramBuilder to;
+  int use, t; // columns: use(0), t
+  int *y;     // [n_runs * n_runs] which y of a pair this is, or -1
+  int n_y;    // of a pair
+  Vec(Joint) joints;
+  Entries *time, *memory; // by run
+} Builder;
+
+#define name_of(b, ...) ((b)->names ? str_format((b)->arena, __VA_ARGS__) : NULL)
+
+// "2_6": six ranks from rank 2 on.
+static const char *run_name(const Builder *b, int run) {
+  return str_format(b->arena, "%d_%d", b->p->run[run].first, b->p->run[run].n);
+}
+
+static int x_column(const Builder *b, int unit, int run) {
+  return unit * b->p->n_runs + run;
+}
+
+static void load(Builder *b, int run, int column, double seconds, double bytes) {
+  if (seconds != 0) vec_push(b->arena, &b->time[run], (Entry){column, seconds / b->scale});
+  if (bytes != 0) vec_push(b->arena, &b->memory[run], (Entry){column, bytes});
+}
+
+// -- Columns -------------------------------------------------------------------------------------
+
+static void add_choices(Builder *b) {
+  const Partition *p = b->p;
+  for (int u = 0; u < p->n_units; u++)
+    for (int r = 0; r < p->n_runs; r++) {
+      int x = program_column(&b->to, 0, name_of(b, "x%d_%s", u, run_name(b, r)));
+      load(b, r, x, unit_seconds(p, u, r), unit_bytes(p, u, r));
+    }
+  b->use = b->to.costs.n;
+  for (int r = 0; r < p->n_runs; r++) {
+    int use = program_column(&b->to, 0, name_of(b, "use_%s", run_name(b, r)));
+    load(b, r, use, p->base_seconds[r], p->base_bytes[r]);
+  }
+  b->t = b->to.costs.n;
+}
+
+static bool in_order(const Partition *p, int r, int s) {
+  return r == s || p->run[s].first >= p->run[r].first + p->run[r].n;
+}
+
+static void number_joints(Builder *b) {
+  const Partition *p = b->p;
+  b->y = arena_array(b->arena, int, p->n_runs * p->n_runs);
+  for (int r = 0; r < p->n_runs; r++)
+    for (int s = 0; s < p->n_runs; s++)
+      b->y[r * p->n_runs + s] = in_order(p, r, s) ? b->n_y++ : -1;
+}
+
+static int joint_column(const Builder *b, const Joint *pair, int r, int s) {
+  int i = b->y[r * b->p->n_runs + s];
+  return i < 0 ? -1 : pair->first + i;
+}
+
+static void joint_rows(Builder *b, const Joint *pair) {
+  int n = b->p->n_runs;
+  for (int end = 0; end < 2; end++)
+    for (int r = 0; r < n; r++) {
+      int unit = end ? pair->to : pair->from;
+      program_row(&b->to, name_of(b, "pair%d_%d_%d_%s", pair->from, pair->to, unit, run_name(b, r)),
+                  0, 0);
+      program_entry(&b->to, x_column(b, unit, r), -1);
+      for (int s = 0; s < n; s++) {
+        int y = end ? joint_column(b, pair, s, r) : joint_column(b, pair, r, s);
+        if (y >= 0) program_entry(&b->to, y, 1);
+      }
+    }
+}
+
+// That of these two units, which is made if there is none.
+static const Joint *joint_of(Builder *b, int from, int to) {
+  const Partition *p = b->p;
+  for (int i = 0; i < b->joints.n; i++)
+    if (b->joints.at[i].from == from && b->joints.at[i].to == to) return &b->joints.at[i];
+  vec_push(b->arena, &b->joints, (Joint){from, to, b->to.costs.n});
+  const Joint *pair = &b->joints.at[b->joints.n - 1];
+  for (int r = 0; r < p->n_runs; r++)
+    for (int s = 0; s < p->n_runs; s++)
+      if (in_order(p, r, s))
+        program_column(&b->to, 0,
+                       name_of(b, "y%d_%s__%d_%s", from, run_name(b, r), to, run_name(b, s)));
+  joint_rows(b, pair);
+  return pair;
+}
+
+static void load_flow(Builder *b, const Flow *f, int column, int r, int s) {
+  double seconds = flow_seconds(b->p, f, r, s);
+  load(b, r, column, seconds, 0);
+  load(b, s, column, seconds, flow_kept(b->p, f, s));
+}
+
+static void add_flow(Builder *b, int flow) {
+  const Partition *p = b->p;
+  const Flow *f = &p->flow[flow];
+  Joint *pair = arena_array(b->arena, Joint, f->n_readers);
+  for (int i = 0; i < f->n_readers; i++)
+    pair[i] = *joint_of(b, f->from, f->reader[i]);
+  for (int r = 0; r < p->n_runs; r++)
+    for (int s = 0; s < p->n_runs; s++) {
+      if (r == s || !in_order(p, r, s)) continue;
+      int column = joint_column(b, &pair[0], r, s);
+      if (f->n_readers > 1)
+        column = program_column(&b->to, 0,
+                                name_of(b, "m%d_%s__%s", flow, run_name(b, r), run_name(b, s)));
+      for (int i = 0; i < f->n_readers && f->n_readers > 1; i++) {
+        program_row(&b->to, name_of(b, "get%d_%d_%s__%s", flow, i, run_name(b, r), run_name(b, s)),
+                    0, 1);
+        program_entry(&b->to, column, 1);
+        program_entry(&b->to, joint_column(b, &pair[i], r, s), -1);
+      }
+      load_flow(b, f, column, r, s);
+    }
+}
+
+static void add_shared(Builder *b, int shared) {
+  const Shared *s = &b->p->shared[shared];
+  for (int r = 0; r < b->p->n_runs; r++) {
+    int z = program_column(&b->to, 0, name_of(b, "z%d_%s", shared, run_name(b, r)));
+    load(b, r, z, s->seconds[r], s->bytes);
+    for (int i = 0; i < s->n_units; i++) {
+      program_row(&b->to, name_of(b, "share%d_%d_%s", shared, i, run_name(b, r)), 0, 1);
+      program_entry(&b->to, z, 1);
+      program_entry(&b->to, x_column(b, s->unit[i], r), -1);
+    }
+  }
+}
+
+// -- Rows ----------------------------------------------------------------------------------------
+
+static void units_rows(Builder *b) {
+  const Partition *p = b->p;
+  for (int u = 0; u < p->n_units; u++) {
+    program_row(&b->to, name_of(b, "choose%d", u), 1, 1);
+    for (int r = 0; r < p->n_runs; r++)
+      program_entry(&b->to, x_column(b, u, r), 1);
+    for (int r = 0; r < p->n_runs; r++) {
+      program_row(&b->to, name_of(b, "on%d_%s", u, run_name(b, r)), 0, 1);
+      program_entry(&b->to, b->use + r, 1);
+      program_entry(&b->to, x_column(b, u, r), -1);
+    }
+  }
+}
+
+static void runs_rows(Builder *b) {
+  const Partition *p = b->p;
+  for (int k = 0; k < p->n_ranks; k++) {
+    program_row(&b->to, name_of(b, "cover%d", k), 1, 1);
+    for (int r = 0; r < p->n_runs; r++)
+      if (p->run[r].first <= k && k < p->run[r].first + p->run[r].n)
+        program_entry(&b->to, b->use + r, 1);
+  }
+  for (int r = 0; r < p->n_runs; r++) {
+    program_row(&b->to, name_of(b, "work_%s", run_name(b, r)), 0, p->n_units);
+    program_entry(&b->to, b->use + r, -1);
+    for (int u = 0; u < p->n_units; u++)
+      program_entry(&b->to, x_column(b, u, r), 1);
+  }
+  if (!p->n_stages) return;
+  program_row(&b->to, name_of(b, "count"), p->n_stages, p->n_stages);
+  for (int r = 0; r < p->n_runs; r++)
+    program_entry(&b->to, b->use + r, 1);
+}
+
+// Limits are 1, so that rows of bytes and of seconds are about as large.
+static void load_rows(Builder *b) {
+  const Partition *p = b->p;
+  for (int r = 0; r < p->n_runs; r++) {
+    program_row(&b->to, name_of(b, "time_%s", run_name(b, r)), -INFINITY, 0);
+    for (int i = 0; i < b->time[r].n; i++)
+      program_entry(&b->to, b->time[r].at[i].column, b->time[r].at[i].value);
+    program_entry(&b->to, b->t, -1);
+    if (isinf(p->limit[r])) continue;
+    double unit = p->limit[r] > 0 ? p->limit[r] : 1;
+    program_row(&b->to, name_of(b, "memory_%s", run_name(b, r)), -INFINITY, p->limit[r] / unit);
+    for (int i = 0; i < b->memory[r].n; i++)
+      program_entry(&b->to, b->memory[r].at[i].column, b->memory[r].at[i].value / unit);
+  }
+}
+
+static ZeroOne *build(Arena *a, const Partition *p, double scale, bool names) {
+  Builder b = {.arena = a, .p = p, .to = {.arena = a}, .scale = scale, .names = names};
+  b.time = arena_array(a, Entries, p->n_runs);
+  b.memory = arena_array(a, Entries, p->n_runs);
+  add_choices(&b);
+  program_column(&b.to, 1, name_of(&b, "t"));
+  number_joints(&b);
+  for (int i = 0; i < p->n_flows; i++)
+    add_flow(&b, i);
+  for (int i = 0; i < p->n_shared; i++)
+    add_shared(&b, i);
+  units_rows(&b);
+  runs_rows(&b);
+  load_rows(&b);
+  return program_end(
+      &b.to, b.t, 0,
+      "x: a unit on a run of ranks, by its first and how many; use: that run is a stage; "
+      "y: two units on their runs; m: a value from run to run; z: what is shared on a run");
+}
+
+// How many columns that would be, about.
+static double columns_of(const Partition *p) {
+  double n = p->n_runs, y = 0, all = (p->n_units + p->n_shared) * n;
+  for (int r = 0; r < p->n_runs; r++)
+    for (int s = 0; s < p->n_runs; s++)
+      y += in_order(p, r, s);
+  for (int i = 0; i < p->n_flows; i++)
+    all += (p->flow[i].n_readers + (p->flow[i].n_readers > 1)) * y;
+  return all;
+}
+
+// -- Asking --------------------------------------------------------------------------------------
+
+static double *start_values(Arena *a, const Partition *p, const ZeroOne *z, const int *run_of) {
+  double *value = arena_array(a, double, z->n_columns);
+  for (int u = 0; u < p->n_units; u++) {
+    value[u * p->n_runs + run_of[u]] = 1;
+    value[p->n_units * p->n_runs + run_of[u]] = 1;
+  }
+  return value;
+}
+
+static bool read_runs(const Partition *p, const double *value, int *run_of) {
+  for (int u = 0; u < p->n_units; u++) {
+    run_of[u] = -1;
+    for (int r = 0; r < p->n_runs; r++)
+      if (value[u * p->n_runs + r] > 0.5) run_of[u] = r;
+    if (run_of[u] < 0) return false;
+  }
+  return partition_legal(p, run_of);
+}
+
+// Without a start: as if all was on one rank, one part after the other.
+static double most_seconds(const Partition *p) {
+  double sum = 0;
+  for (int u = 0; u < p->n_units; u++) {
+    double most = 0;
+    for (int r = 0; r < p->n_runs; r++)
+      most = fmax(most, unit_seconds(p, u, r));
+    sum += most;
+  }
+  for (int r = 0; r < p->n_runs; r++)
+    sum += p->base_seconds[r];
+  for (int i = 0; i < p->n_shared; i++)
+    for (int r = 0; r < p->n_runs; r++)
+      sum += p->shared[i].seconds[r];
+  for (int i = 0; i < p->n_flows; i++) {
+    double most = 0;
+    for (int r = 0; r < p->n_runs; r++)
+      for (int s = 0; s < p->n_runs; s++)
+        most = fmax(most, flow_seconds(p, &p->flow[i], r, s));
+    sum += p->flow[i].n_readers * 2 * most;
+  }
+  return sum > 0 ? sum : 1;
+}
+
+// What CBC does, in work (solver/effort.h) for each entry: before its first node, and at each node.
+enum { MAX_COLUMNS = 2000, OF_ROOT = 150000, OF_NODE = 30000 };
+static const double most_work = 2e9; // three seconds and a bit
+
+static double work_of(const ZeroOne *z, double nodes) {
+  double entries = 1;
+  for (int r = 0; r < z->n_rows; r++)
+    entries += z->row[r].n;
+  return entries * (OF_ROOT + OF_NODE * nodes);
+}
+
+// So many nodes that the work is done, one at least.
+static int nodes_of(const ZeroOne *z) {
+  double root = work_of(z, 0), nodes = (most_work - root) / (work_of(z, 1) - root);
+  return nodes > 1 ? (int)nodes : 1;
+}
+
+bool partition_write(const Partition *p, const char *lp) {
+  Arena *scratch = arena_new();
+  bool ok = program_write(build(scratch, p, most_seconds(p), true), lp);
+  arena_free(scratch);
+  return ok;
+}
+
+PartitionStatus partition_ask(const Partition *p, double seconds, const int *start, int *run_of,
+                              PartitionResult *out) {
+  if (columns_of(p) > MAX_COLUMNS) return PARTITION_unknown;
+  Arena *scratch = arena_new();
+  double scale = start ? partition_load(scratch, p, start).slowest : most_seconds(p);
+  if (!(scale > 0)) scale = 1;
+  const ZeroOne *z = build(scratch, p, scale, false);
+  Effort effort = effort_new(&(SolverOptions){.seconds = seconds, .work = most_work});
+  ZeroOneAsk ask = {.cutoff = INFINITY, .end = effort.end, .most_nodes = nodes_of(z)};
+  if (start) ask.start = start_values(scratch, p, z, start);
+  double *value = arena_array(scratch, double, z->n_columns);
+  ZeroOneAnswer x = zero_one_ask(z, &ask, value);
+  out->n_columns = z->n_columns;
+  effort.work += work_of(z, x.nodes);
+  out->out_of_time = effort_over(&effort) && effort.ended == SOLVER_late;
+  bool has = x.has && read_runs(p, value, run_of);
+  if (has) has = partition_load(scratch, p, run_of).fits;
+  if (isfinite(x.bound)) out->bound = fmax(out->bound, x.bound * scale * (1 - 1e-6));
+  PartitionStatus status = PARTITION_unknown;
+  if (has) status = x.proven ? PARTITION_proved : PARTITION_found;
+  if (!has && x.proven && !start) status = PARTITION_infeasible;
+  arena_free(scratch);
+  return status;
+}

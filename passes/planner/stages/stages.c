@@ -1,0 +1,438 @@
+// See stages.h.
+//
+// In this order: the runs that stages may be, what is wrong with the wish, the solution, and what
+// it means for ops and parameters; nothing of the program is changed before the last.  The solver
+// takes the time, and the hint of a wish for too many stages, which solves for fewer and fewer.
+
+#include "stages.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/vec.h"
+#include "cost/cost.h"
+#include "ir/analysis/origin.h"
+#include "ir/op.h"
+#include "ir/split.h"
+#include "placing.h"
+#include "rows.h"
+#include "sharding/assign.h"
+
+enum { SECONDS = 10, MAX_RUNS = 160, MANY_RANKS = 12 };
+
+// -- Runs that stages may be ---------------------------------------------------------------------
+
+typedef Vec(Run) Runs;
+
+static bool shares(const Placing *p, int n) {
+  return loads_share_rows(p->s, p->axis, &p->units, p->rows, n);
+}
+
+static void add_run(Placing *p, Runs *out, int first, int n) {
+  vec_push(p->s->scratch, out, (Run){first, n});
+}
+
+// As the program says, one behind the other.
+static void given_runs(Placing *p, const StageWish *w, Runs *out) {
+  for (int i = 0, first = 0; i < w->n; first += w->size[i++])
+    add_run(p, out, first, w->size[i]);
+}
+
+// All of the lengths that share the rows; where there are many ranks, those that are powers of two
+// and begin at a multiple of their length.
+static void open_runs(Placing *p, const StageWish *w, Runs *out) {
+  int most = w->n ? p->n_ranks - w->n + 1 : p->n_ranks;
+  bool few = p->n_ranks > MANY_RANKS;
+  for (int n = 1; n <= most; n++) {
+    if ((few && (n & (n - 1))) || !shares(p, n)) continue;
+    for (int first = 0; first + n <= p->n_ranks; first += few ? n : 1)
+      add_run(p, out, first, n);
+  }
+}
+
+static void find_runs(Placing *p, const StageWish *w) {
+  Runs out = {0};
+  if (w->size)
+    given_runs(p, w, &out);
+  else
+    open_runs(p, w, &out);
+  // Of many runs few numbers of stages can be looked at: those of equal length.
+  if (!w->size && w->n && out.n > MAX_RUNS && p->n_ranks % w->n == 0) {
+    out.n = 0;
+    for (int i = 0; i < w->n; i++)
+      add_run(p, &out, i * (p->n_ranks / w->n), p->n_ranks / w->n);
+  }
+  p->run = out.at;
+  p->n_runs = out.n;
+}
+
+// -- What is wrong with the wish -----------------------------------------------------------------
+
+static bool check_sizes(const Placing *p, const StageWish *w, Diag *d) {
+  int sum = 0;
+  const char *axis = p->s->mesh->axis[p->axis].name;
+  for (int i = 0; i < w->n && w->size; i++)
+    sum += w->size[i];
+  if (w->size && sum != p->n_ranks)
+    return diag_error(d, p->why, "these stages have %d ranks together, and %s has %d", sum, axis,
+                      p->n_ranks);
+  for (int i = 0; i < w->n && w->size; i++)
+    if (!shares(p, w->size[i]))
+      return diag_error(d, p->why, "a stage of %d ranks cannot share the rows evenly", w->size[i]);
+  if (w->n > p->n_ranks)
+    return diag_error(d, p->why, "%d stages cannot share the %d rank%s of %s", w->n, p->n_ranks,
+                      p->n_ranks == 1 ? "" : "s", axis);
+  return true;
+}
+
+static bool check_ways(const Placing *p, const StageWish *w, Diag *d) {
+  bool has[3] = {false};
+  if (!w->ways) return true;
+  for_each_op(op, p->s->g)
+    if (op_part(op) == PART_forward && op->piece <= 2) has[op->piece] = true;
+  if (p->n_ranks % 2)
+    return diag_error(d, p->why, "two ways are through an even number of ranks, and %s has %d",
+                      p->s->mesh->axis[p->axis].name, p->n_ranks);
+  if (has[1] && has[2]) return true;
+  diag_error(d, p->why, "two ways are for a model in two pieces, and this is in one");
+  diag_hint(d, "pieces(list, 2, true) in 'model' deals the rows of the model to two pieces");
+  return false;
+}
+
+// Whether so many stages of equally many ranks can be, in the memory there is.
+static bool can_be(const Placing *p, int n) {
+  Arena *scratch = arena_new();
+  Run *run = arena_array(scratch, Run, n);
+  int each = p->n_ranks / n;
+  bool can = p->n_ranks % n == 0 && shares(p, each);
+  for (int i = 0; i < n; i++)
+    run[i] = (Run){i * each, each};
+  if (can) {
+    Loads *l = loads_new(p->s, p->axis, &p->units, p->rows, run, n, scratch);
+    l->p.n_stages = n;
+    can = partition_solve(scratch, &l->p, &(PartitionOptions){.seconds = SECONDS}).run_of != NULL;
+  }
+  arena_free(scratch);
+  return can;
+}
+
+static bool check_units(const Placing *p, const StageWish *w, Diag *d) {
+  const char *axis = p->s->mesh->axis[p->axis].name;
+  int n = p->units.n;
+  if (!n)
+    return diag_error(d, p->why,
+                      "nothing is left to place along %s: all that computes something is assigned "
+                      "or split",
+                      axis);
+  int wanted = w->chunks > 1 ? p->n_ranks : w->n;
+  if (n >= wanted) return true;
+  diag_error(d, p->why, "%d stages, and only %d unit%s to put on them", wanted, n,
+             n == 1 ? "" : "s");
+  diag_note(d, p->units.first[n - 1]->loc, "the last unit begins here");
+  if (w->forwards > 1)
+    diag_hint(d,
+              "these are stages of a model that goes through itself %d times, as one that "
+              "recycles does; of others there is pp",
+              w->forwards);
+  if (w->chunks > 1 || w->forwards > 1) return false;
+  while (n > 1 && !can_be(p, n))
+    n--;
+  if (n > 1)
+    diag_hint(d, "%d stages of %d rank%s each would do: pp=%d,dp=%d, or place(axis, %d)", n,
+              p->n_ranks / n, p->n_ranks / n == 1 ? "" : "s", n, p->n_ranks / n, n);
+  return false;
+}
+
+static bool check_cluster(const Placing *p, Diag *d) {
+  const Cluster *c = p->s->cluster;
+  if (!cost_known(c))
+    return diag_error(d, p->why,
+                      "'%s' does not say how fast its devices are: give memory_speed and f32",
+                      c->name);
+  if (p->s->mesh->n_devices > cluster_devices(c))
+    return diag_error(d, p->why, "'%s' has %d devices for %d ranks", c->name, cluster_devices(c),
+                      p->s->mesh->n_devices);
+  return true;
+}
+
+static bool check_open(const Placing *p, Diag *d) {
+  if (!p->s->placed[p->axis].why) return true;
+  diag_error(d, p->why, "%s is placed already", p->s->mesh->axis[p->axis].name);
+  diag_note(d, p->s->placed[p->axis].why, "here");
+  return false;
+}
+
+// -- Writing it down -----------------------------------------------------------------------------
+
+// `op`: what is to be there, or NULL.
+static const Ranks *ranks_of(const Placing *p, const Op *op, const Run *run) {
+  int *at = arena_array(p->s->scratch, int, run->n);
+  bool back = p->wish->ways && op && op->piece == 2;
+  for (int i = 0; i < run->n; i++)
+    at[i] = back ? p->n_ranks - run->first - run->n + i : run->first + i;
+  return ranks_new(p->s, p->axis, at, run->n);
+}
+
+// Ranks of a stage share its rows.
+static void split_rows(const Placing *p, Op *op) {
+  int letter = rows_letter(p->s, p->rows, op);
+  const Dims *dims = dims_of(p->s, op);
+  if (op_ranks(op, p->axis) == 1 || letter < 0 || !split_legal(op, dims, letter, p->axis)) return;
+  op->split[p->axis] = dims->letter[letter].name;
+  p->s->fixed[op->id][p->axis] = p->why;
+}
+
+// The unit of all that read it; -1: there are several, or others do.
+static int only_unit(const Placing *p, const Value *v) {
+  int unit = UNIT_none;
+  for_each_use(u, v) {
+    if (!u->user || op_part(u->user) != PART_forward) continue;
+    int reader = p->units.of_op[u->user->id];
+    if (reader < 0 || (unit >= 0 && p->run_of[reader] != p->run_of[unit])) return -1;
+    unit = reader;
+  }
+  return unit;
+}
+
+// An input that one stage reads is read by its ranks, each its rows.
+static void write_input(const Placing *p, Value *v) {
+  int unit = only_unit(p, v);
+  if (unit < 0 || p->rows[v->id] != 0 || p->s->given[v->id][p->axis] != OPEN) return;
+  const Run *run = &p->run[p->run_of[unit]];
+  if (run->n == 1) return;
+  const Layout *before = v->layout;
+  assign_param(p->s, v, p->axis, ranks_of(p, NULL, run));
+  if (!param_cuts(p->s, v, 0, p->axis)) {
+    v->layout = before;
+    return;
+  }
+  p->s->lies[v->id][p->axis] = (Sbp){.kind = SBP_S};
+  p->s->given[v->id][p->axis] = FIXED;
+}
+
+// An op of which it is open how it splits is on all ranks.
+static void hold(Sharding *s, Op *op, int axis) {
+  if (s->said[op->id][axis] && !s->assigned[op->id][axis]) assign_op(s, op, axis, NULL);
+}
+
+static void write_all(const Placing *p) {
+  const Graph *g = p->s->g;
+  for_each_op(op, g) {
+    int unit = op_part(op) == PART_forward ? p->units.of_op[op->id] : UNIT_none;
+    hold(p->s, op, p->axis);
+    if (unit < 0) continue;
+    assign_op(p->s, op, p->axis, ranks_of(p, op, &p->run[p->run_of[unit]]));
+    p->s->assigned_by[op->id][p->axis] = p->why;
+    split_rows(p, op);
+  }
+  for (int i = 0; i < g->n_params; i++)
+    if (g->params[i]->role == ROLE_input) write_input(p, g->params[i]);
+}
+
+// -- Other graphs --------------------------------------------------------------------------------
+
+// The ops of the model in the first graph, by which of its nodes they are.
+typedef struct Firsts {
+  int n;           // nodes are below it
+  const Op **of;   // the first op of each
+  const Op **next; // by op id: of the same node
+} Firsts;
+
+static Firsts firsts_of(const Sharding *first) {
+  Firsts f = {0};
+  for_each_op(op, first->g)
+    if (op->of >= f.n) f.n = op->of + 1;
+  f.of = arena_array(first->scratch, const Op *, f.n);
+  f.next = arena_array(first->scratch, const Op *, first->g->n_ops);
+  for (const Op *op = first->g->last; op; op = op->prev) {
+    if (op_part(op) != PART_forward || !op->of) continue;
+    f.next[op->id] = f.of[op->of];
+    f.of[op->of] = op;
+  }
+  return f;
+}
+
+// The op of the first graph that is the same of the model.
+static const Op *same_op(const Firsts *f, const Op *op) {
+  if (op_part(op) != PART_forward || !op->of || op->of >= f->n) return NULL;
+  const Op *same = f->of[op->of];
+  while (same && (same->piece != op->piece || same->kind != op->kind))
+    same = f->next[same->id];
+  return same;
+}
+
+static void place_as_first(Sharding *s, int axis, const Loc *why) {
+  Firsts firsts = firsts_of(s->first);
+  for_each_op(op, s->g) {
+    const Op *same = same_op(&firsts, op);
+    hold(s, op, axis);
+    if (!same || s->assigned[op->id][axis] || op->split[axis] != SPLIT_NONE) continue;
+    if (!s->first->placed_op[same->id][axis]) continue;
+    assign_op(s, op, axis, s->first->ranks[same->id][axis]);
+    s->assigned_by[op->id][axis] = why;
+    int letter = dims_find(dims_of(s, op), same->split[axis]);
+    if (same->split[axis] == SPLIT_NONE || letter < 0 ||
+        !split_legal(op, dims_of(s, op), letter, axis))
+      continue;
+    op->split[axis] = same->split[axis];
+    s->fixed[op->id][axis] = why;
+  }
+}
+
+// -- Chunks --------------------------------------------------------------------------------------
+
+static int rank_of_stage(const StageWish *w, int n_ranks, int stage) {
+  int rank = stage % n_ranks;
+  return w->back && stage / n_ranks % 2 ? n_ranks - 1 - rank : rank;
+}
+
+// Each stage by itself, as if it had a rank of its own; prices are those of the ranks they are on.
+// What goes from a later rank to an earlier costs what it does in the other direction.
+static void chunk_loads(Placing *p, const Run *on) {
+  Partition *q = &p->loads->p;
+  int n = p->n_runs;
+  for (int i = 0; i < n; i++) {
+    q->limit[i] /= p->wish->chunks;
+    for (int k = i + 1; k < n; k++) {
+      if (on[k].first >= on[i].first) continue;
+      int at = i * n + k, other = on[k].first * n + on[i].first;
+      q->start[at] = q->start[other];
+      q->by_rows[at] = q->by_rows[other];
+      q->by_whole[at] = q->by_whole[other];
+    }
+  }
+  q->run = p->run;
+  q->n_ranks = p->n_ranks;
+}
+
+// The ranks of stages; `p->run` counts them as if each had one of its own.
+static Run *chunk_runs(Placing *p) {
+  int n = p->n_ranks;
+  Run *own = arena_array(p->s->scratch, Run, n), *on = arena_array(p->s->scratch, Run, n);
+  for (int i = 0; i < n; i++) {
+    own[i] = (Run){i, 1};
+    on[i] = (Run){rank_of_stage(p->wish, n / p->wish->chunks, i), 1};
+  }
+  p->run = own;
+  p->n_runs = n;
+  return on;
+}
+
+// Every rank has a stage of each way.
+static void halve_memory(const Placing *p) {
+  for (int i = 0; i < p->n_runs; i++)
+    p->loads->p.limit[i] /= 2;
+}
+
+// -- All together --------------------------------------------------------------------------------
+
+static const SolverStatus solver_status[] = {
+    [PARTITION_proved] = SOLVER_optimal,
+    [PARTITION_found] = SOLVER_feasible,
+    [PARTITION_infeasible] = SOLVER_infeasible,
+    [PARTITION_unknown] = SOLVER_time_out,
+};
+
+// How many ranks each stage has.
+static const int *sizes_of(const Placing *p, int *n) {
+  int *size = arena_array(p->s->scratch, int, p->n_ranks);
+  *n = 0;
+  for (int rank = 0; rank < p->n_ranks; rank += size[(*n)++])
+    size[*n] = placing_run_at(p, rank)->n;
+  return size;
+}
+
+static void report(const Placing *p, const PartitionResult *r, double seconds, Stages *out) {
+  double slowest = p->load.slowest;
+  out->searched = (Searched){.n = 1, .status = solver_status[r->status], .step = slowest};
+  out->searched.gap = slowest > 0 ? (slowest - r->bound) / slowest : 0;
+  out->searched.seconds = seconds;
+  out->searched.ended = r->out_of_time                  ? SOLVER_late
+                        : r->status == PARTITION_proved ? SOLVER_done
+                                                        : SOLVER_worked;
+  out->searched.n_nodes = p->units.n;
+  out->searched.n_choices = p->units.n * p->n_runs;
+  out->searched.n_edges = p->loads->p.n_flows;
+  out->size = sizes_of(p, &out->n);
+}
+
+const Run *placing_run_at(const Placing *p, int rank) {
+  for (int u = 0; u < p->units.n; u++) {
+    const Run *run = &p->run[p->run_of[u]];
+    if (run->first <= rank && rank < run->first + run->n) return run;
+  }
+  BUG("rank %d is in no stage", rank);
+}
+
+const int *placing_open(const Placing *p, int *n_stages) {
+  Placing q = *p;
+  StageWish any = {0};
+  find_runs(&q, &any);
+  q.loads = loads_new(q.s, q.axis, &q.units, q.rows, q.run, q.n_runs, q.s->scratch);
+  PartitionOptions o = {.seconds = SECONDS};
+  q.run_of = partition_solve(q.s->scratch, &q.loads->p, &o).run_of;
+  return q.run_of ? sizes_of(&q, n_stages) : NULL;
+}
+
+static bool solve(Placing *p, Stages *out, Diag *d) {
+  double start = clock_seconds();
+  PartitionOptions o = {.seconds = SECONDS, .lp = p->s->lp};
+  PartitionResult r = partition_solve(p->s->scratch, &p->loads->p, &o);
+  if (r.lp_failed) return diag_error(d, p->why, "'%s' cannot be written", o.lp);
+  if (!r.run_of && p->wish->chunks > 1)
+    return diag_error(d, p->why, "the model fits on no stages of which every rank has %d",
+                      p->wish->chunks);
+  if (!r.run_of) {
+    double needed = placing_failed(p, &r, d);
+    out->searched = (Searched){.n = needed > 0, .status = solver_status[r.status], .peak = needed};
+    return false;
+  }
+  p->run_of = r.run_of;
+  p->load = partition_load(p->s->scratch, &p->loads->p, r.run_of);
+  report(p, &r, clock_seconds() - start, out);
+  return true;
+}
+
+static void remember(const Placing *p, const Stages *made) {
+  Sharding *s = p->s;
+  s->placed[p->axis] = (struct Placed){p->why, made->n, made->size};
+  for_each_op(op, s->g)
+    s->placed_op[op->id][p->axis] = p->units.of_op[op->id] >= 0;
+}
+
+bool stages_place(Sharding *s, int axis, const StageWish *wish, const Loc *why, Stages *out,
+                  Diag *d) {
+  Placing p = {.s = s, .axis = axis, .why = why, .wish = wish, .n_ranks = s->mesh->axis[axis].size};
+  *out = (Stages){0};
+  if (!check_open(&p, d) || !check_cluster(&p, d)) return false;
+  if (s->first) {
+    const struct Placed *placed = &s->first->placed[axis];
+    place_as_first(s, axis, why);
+    s->placed[axis] = *placed;
+    *out = (Stages){.n = placed->n_stages, .size = placed->size};
+    return true;
+  }
+  bool chunks = wish->chunks > 1;
+  if (chunks) p.n_ranks *= wish->chunks;
+  p.rows = rows_find(s, s->scratch);
+  int forwards = wish->forwards > 1 ? wish->forwards : 1;
+  UnitWish units = {forwards * (wish->n ? wish->n : p.n_ranks), forwards > 1,
+                    wish->ways || wish->pieces};
+  p.units = units_find(s, axis, &units, s->scratch);
+  if (!check_ways(&p, wish, d) || !check_sizes(&p, wish, d) || !check_units(&p, wish, d))
+    return false;
+  const Run *on = chunks ? chunk_runs(&p) : NULL;
+  if (!chunks) find_runs(&p, wish);
+  p.loads = loads_new(s, axis, &p.units, p.rows, chunks ? on : p.run, p.n_runs, s->scratch);
+  p.loads->p.n_stages = chunks ? p.n_ranks : wish->n;
+  if (chunks) chunk_loads(&p, on);
+  if (wish->ways) halve_memory(&p);
+  if (!solve(&p, out, d)) return false;
+  if (s->explain) out->searched.explained = placing_explain(&p, s->explain);
+  if (chunks) p.run = on;
+  write_all(&p);
+  remember(&p, out);
+  return true;
+}

@@ -1,0 +1,444 @@
+// See units.h.
+//
+// Units are found op by op in the order of the model.  If they are many, the ops are put in an
+// order in which what repeats stands together and units are found again; then those of a layer
+// become one, and neighbours, where there still are too many.  Gradients take the units of their
+// ops of the model.
+
+#include "units.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/vec.h"
+#include "ir/analysis/op_names.h"
+#include "ir/analysis/origin.h"
+#include "ir/analysis/work.h"
+#include "ir/op.h"
+
+enum {
+  MAX_FINE = 24,  // units that are not put together
+  MAX_UNITS = 96, // where fewer stages than that are asked for
+  SHARE = 4,      // a layer may have one part in so many of a rank's work
+};
+
+typedef struct Finder {
+  const Sharding *s;
+  int axis;
+  const UnitWish *wish;
+  Arena *arena;
+  bool *constant;  // by value id: made of weights and constants alone
+  bool *trained;   // by value id: such a value of a trained weight
+  int *of_op;      // by op id
+  Vec(Op *) heads; // the op that each unit begins with
+} Finder;
+
+static bool is_model(const Op *op) {
+  return op_part(op) == PART_forward;
+}
+
+// -- Ops that begin one --------------------------------------------------------------------------
+
+static void find_constants(Finder *f) {
+  const Graph *g = f->s->g;
+  f->constant = arena_array(f->arena, bool, g->n_values);
+  f->trained = arena_array(f->arena, bool, g->n_values);
+  for (int i = 0; i < g->n_params; i++) {
+    const Value *v = g->params[i];
+    f->constant[v->id] = v->role != ROLE_input;
+    f->trained[v->id] = v->role == ROLE_weight && v->train;
+  }
+  for_each_op(op, g) {
+    bool constant = true, trained = false;
+    for (int i = 0; i < op->n_in; i++) {
+      constant &= f->constant[op->in[i].value->id];
+      trained |= f->trained[op->in[i].value->id];
+    }
+    for (int i = 0; i < op->n_out; i++) {
+      f->constant[op->out[i]->id] = constant;
+      f->trained[op->out[i]->id] = constant && trained;
+    }
+  }
+}
+
+// More flops than it has elements to read and write, several times over.
+static bool sums_products(const Op *op) {
+  double elements = 0;
+  for (int i = 0; i < op->n_in; i++)
+    elements += (double)type_count(op->in[i].value->type);
+  for (int i = 0; i < op->n_out; i++)
+    elements += (double)type_count(op->out[i]->type);
+  return !(op_info[op->kind].traits & VIEW) && op_flops(op) > 2 * elements;
+}
+
+// A bias stays with the product that it is added to.
+static bool begins_unit(const Finder *f, const Op *op) {
+  bool trained = false, follows_any = false;
+  for (int i = 0; i < op->n_in; i++) {
+    const Op *def = op->in[i].value->def;
+    trained |= f->trained[op->in[i].value->id];
+    follows_any |= def && f->of_op[def->id] >= 0;
+  }
+  bool is_bias = op_info[op->kind].formula != NULL && follows_any;
+  return sums_products(op) || (trained && !is_bias);
+}
+
+// What a program has said something of stays where it is.
+static bool is_held(const Finder *f, const Op *op) {
+  return f->s->assigned[op->id][f->axis] || f->s->fixed[op->id][f->axis] ||
+         f->s->said[op->id][f->axis] || op->split[f->axis] != SPLIT_NONE;
+}
+
+static bool is_constant(const Finder *f, const Op *op) {
+  bool constant = true;
+  for (int i = 0; i < op->n_out; i++)
+    constant &= f->constant[op->out[i]->id];
+  return constant;
+}
+
+// The last unit that the op reads something of; else whether it reads what is held.
+static int follows(const Finder *f, const Op *op) {
+  int last = UNIT_none;
+  for (int i = 0; i < op->n_in; i++) {
+    const Op *def = op->in[i].value->def;
+    int unit = def ? f->of_op[def->id] : UNIT_none;
+    if (unit >= 0 ? unit > last : unit == UNIT_held && last == UNIT_none) last = unit;
+  }
+  return last;
+}
+
+static void add_op(Finder *f, Op *op) {
+  int *unit = &f->of_op[op->id];
+  if (f->wish->pieces && op->piece > 1) return; // add_twins
+  if (is_held(f, op))
+    *unit = UNIT_held;
+  else if (is_constant(f, op))
+    *unit = UNIT_none;
+  else if (begins_unit(f, op)) {
+    *unit = f->heads.n;
+    vec_push(f->arena, &f->heads, op);
+  } else
+    *unit = follows(f, op);
+}
+
+// -- The same weights again ----------------------------------------------------------------------
+
+// Who has read a weight first in a certain way.
+typedef struct Reader {
+  const Value *weight;
+  OpKind kind;
+  int operand, unit;
+} Reader;
+
+// The weight that it is, or is cast or turned from; or NULL.
+static const Value *weight_behind(const Finder *f, const Value *v) {
+  while (v->def && v->def->n_in && f->of_op[v->def->id] == UNIT_none)
+    v = v->def->in[0].value;
+  return !v->def && v->role == ROLE_weight ? v : NULL;
+}
+
+static int root_of(const int *same, int unit) {
+  while (same[unit] != unit)
+    unit = same[unit];
+  return unit;
+}
+
+static void join_units(int *same, int a, int b) {
+  a = root_of(same, a);
+  b = root_of(same, b);
+  if (a < b) same[b] = a;
+  if (b < a) same[a] = b;
+}
+
+// What is made of weights alone is where that is read.
+static int unit_at(const Finder *f, const Op *op) {
+  while (op && is_model(op) && f->of_op[op->id] == UNIT_none)
+    op = op->n_out && op->out[0]->uses ? op->out[0]->uses->user : NULL;
+  return op && is_model(op) ? f->of_op[op->id] : UNIT_none;
+}
+
+// `plain`: by unit, whether it reads no weight.
+static void join_readers(Finder *f, int *same, bool *plain) {
+  Vec(Reader) all = {0};
+  for_each_op(op, f->s->g) {
+    int unit = unit_at(f, op);
+    for (int i = 0; unit >= 0 && i < op->n_in; i++) {
+      Reader r = {weight_behind(f, op->in[i].value), op->kind, i, unit};
+      if (!r.weight) continue;
+      plain[unit] = false;
+      int k = 0;
+      while (k < all.n && (all.at[k].weight != r.weight || all.at[k].kind != r.kind ||
+                           all.at[k].operand != r.operand))
+        k++;
+      if (k < all.n)
+        join_units(same, all.at[k].unit, unit);
+      else
+        vec_push(f->arena, &all, r);
+    }
+  }
+}
+
+// What is not in every forward stays with the first that is behind it, or the last before it: no
+// stage has nothing else.
+static void join_ends(int *same, int n) {
+  int first = n, last = -1;
+  for (int i = 0; i < n; i++) {
+    if (same[i] == i) continue;
+    if (root_of(same, i) < first) first = root_of(same, i);
+    if (root_of(same, i) > last) last = root_of(same, i);
+  }
+  for (int i = 0; i < n && last >= 0; i++) {
+    if (same[i] == i && i < first) join_units(same, i, first);
+    if (same[i] == i && i > last) join_units(same, i, last);
+  }
+}
+
+static void merge_again(Finder *f) {
+  int n = f->heads.n, *same = arena_array(f->arena, int, n), *to = arena_array(f->arena, int, n);
+  bool *plain = arena_array(f->arena, bool, n);
+  for (int i = 0; i < n; i++) {
+    same[i] = i;
+    plain[i] = true;
+  }
+  join_readers(f, same, plain);
+  for (int i = 1; i < n; i++) {
+    int first = root_of(same, i - 1);
+    if (plain[i] && first < i - 1 && plain[first + 1]) join_units(same, first + 1, i);
+  }
+  join_ends(same, n);
+  f->heads.n = 0;
+  for (int i = 0; i < n; i++) {
+    if (same[i] == i) {
+      to[i] = f->heads.n;
+      f->heads.at[f->heads.n++] = f->heads.at[i];
+    } else
+      to[i] = to[root_of(same, i)];
+  }
+  for (uint32_t i = 0; i < f->s->g->n_ops; i++)
+    if (f->of_op[i] >= 0) f->of_op[i] = to[f->of_op[i]];
+}
+
+// -- In an order in which what repeats stands together -------------------------------------------
+
+typedef Vec(Op *) Ops;
+
+// Which occurrence an op is in, as far as they are still whole; by op id, 0: none.
+typedef struct Layers {
+  int *of_op;
+  int n;
+} Layers;
+
+static double occurrence_work(const Occurrence *o) {
+  double work = 0;
+  for (int i = 0; i < o->block->n_members; i++)
+    work += o->member[i].op ? op_flops(o->member[i].op) : occurrence_work(o->member[i].inner);
+  return work;
+}
+
+static void add_layer(const Finder *f, const Member *m, int layer, Ops *out, Layers *layers) {
+  if (m->op) {
+    if (is_model(m->op)) vec_push(f->arena, out, m->op);
+    layers->of_op[m->op->id] = layer;
+    return;
+  }
+  for (int i = 0; i < m->inner->block->n_members; i++)
+    add_layer(f, &m->inner->member[i], layer, out, layers);
+}
+
+// Layers that are too much become what they are made of.
+static void add_members(const Finder *f, const Member *m, int n, double most, Ops *out,
+                        Layers *layers) {
+  for (int i = 0; i < n; i++) {
+    bool split = !m[i].op && occurrence_work(m[i].inner) > most;
+    if (split)
+      add_members(f, m[i].inner->member, m[i].inner->block->n_members, most, out, layers);
+    else
+      add_layer(f, &m[i], m[i].op ? 0 : ++layers->n, out, layers);
+  }
+}
+
+static void find_fine(Finder *f, const Ops *order) {
+  f->heads.n = 0;
+  for (int i = 0; i < order->n; i++)
+    add_op(f, order->at[i]);
+}
+
+// -- Fewer units ---------------------------------------------------------------------------------
+
+// Neighbours become one unit: `to` says which each is in, not descending.
+static void merge(Finder *f, const int *to) {
+  int n = 0;
+  for (int i = 0; i < f->heads.n; i++)
+    if (i == 0 || to[i] != to[i - 1]) f->heads.at[n++] = f->heads.at[i];
+  for (uint32_t i = 0; i < f->s->g->n_ops; i++)
+    if (f->of_op[i] >= 0) f->of_op[i] = to[f->of_op[i]];
+  f->heads.n = n;
+}
+
+static void merge_layers(Finder *f, const Layers *layers) {
+  int *to = arena_array(f->arena, int, f->heads.n), n = -1;
+  for (int i = 0; i < f->heads.n; i++) {
+    int layer = layers->of_op[f->heads.at[i]->id];
+    bool same = i && layer && layer == layers->of_op[f->heads.at[i - 1]->id];
+    to[i] = same ? n : ++n;
+  }
+  merge(f, to);
+}
+
+// Down to `most` of about the same work.
+static void merge_even(Finder *f, int most) {
+  int n = f->heads.n, *to = arena_array(f->arena, int, n), unit = 0;
+  double *work = arena_array(f->arena, double, n), sum = 0, done = 0;
+  for_each_op(op, f->s->g) {
+    if (!is_model(op) || f->of_op[op->id] < 0) continue;
+    work[f->of_op[op->id]] += op_flops(op);
+    sum += op_flops(op);
+  }
+  for (int i = 0; i < n; i++) {
+    bool full = done >= sum * (unit + 1) / most && unit + 1 < most;
+    if (i && full) unit++;
+    to[i] = unit;
+    done += work[i];
+  }
+  merge(f, to);
+}
+
+static double model_work(const Sharding *s) {
+  double work = 0;
+  for_each_op(op, s->g)
+    if (is_model(op)) work += op_flops(op);
+  return work;
+}
+
+static void find_units(Finder *f) {
+  int least = f->wish->least;
+  const Graph *g = f->s->g;
+  Ops order = {0};
+  Layers layers = {.of_op = arena_array(f->arena, int, g->n_ops)};
+  bool *among = arena_array(f->arena, bool, g->n_ops);
+  for_each_op(op, g) {
+    among[op->id] = is_model(op);
+    if (is_model(op)) vec_push(f->arena, &order, op);
+  }
+  find_fine(f, &order);
+  int fine = f->heads.n;
+  if (f->wish->again) merge_again(f);
+  if (f->heads.n <= MAX_FINE || fine <= least) return;
+  const Repeats *r = repeats_find(g, LEAST_BLOCK, among, f->arena);
+  double most = model_work(f->s) / (SHARE * (double)least);
+  order.n = 0;
+  add_members(f, r->order, r->n_order, most, &order, &layers);
+  find_fine(f, &order);
+  merge_layers(f, &layers);
+  if (f->wish->again) merge_again(f);
+  int limit = least > MAX_UNITS / 2 ? 2 * least : MAX_UNITS;
+  if (f->heads.n > limit) merge_even(f, limit);
+}
+
+// -- Pieces --------------------------------------------------------------------------------------
+
+// The units of the first piece's ops, by node, kind and which of those it is.
+typedef struct Twin {
+  const char *node;
+  OpKind kind;
+  int which, unit;
+} Twin;
+
+static int by_name(const void *x, const void *y) {
+  const Twin *a = x, *b = y;
+  int order = strcmp(a->node, b->node);
+  if (order) return order;
+  return a->kind != b->kind ? (int)a->kind - (int)b->kind : a->which - b->which;
+}
+
+static int by_node(const void *x, const void *y) {
+  const Op *a = *(Op *const *)x, *b = *(Op *const *)y;
+  int order = strcmp(op_node(a), op_node(b));
+  if (order) return order;
+  return a->kind != b->kind ? (int)a->kind - (int)b->kind : a->id < b->id ? -1 : 1;
+}
+
+// The ops of a piece by their names, numbered where several have one.
+static Twin *list_piece(const Finder *f, int piece, const Op ***op, int *n) {
+  Vec(const Op *) all = {0};
+  for_each_op(k, f->s->g)
+    if (is_model(k) && k->piece == piece) vec_push(f->arena, &all, k);
+  Twin *twin = arena_array(f->arena, Twin, all.n);
+  if (all.n) qsort(all.at, (size_t)all.n, sizeof *all.at, by_node);
+  for (int i = 0; i < all.n; i++) {
+    twin[i] = (Twin){op_node(all.at[i]), all.at[i]->kind, 0, f->of_op[all.at[i]->id]};
+    bool same = i && !strcmp(twin[i].node, twin[i - 1].node) && twin[i].kind == twin[i - 1].kind;
+    if (same) twin[i].which = twin[i - 1].which + 1;
+  }
+  *op = all.at;
+  *n = all.n;
+  return twin;
+}
+
+static void add_twins_of(Finder *f, const Twin *first, int n_first, int piece) {
+  int n;
+  const Op **op;
+  const Twin *other = list_piece(f, piece, &op, &n);
+  for (int i = 0; i < n; i++) {
+    const Twin *twin =
+        n_first ? bsearch(&other[i], first, (size_t)n_first, sizeof *first, by_name) : NULL;
+    if (twin) f->of_op[op[i]->id] = twin->unit;
+  }
+}
+
+static void add_twins(Finder *f) {
+  int n_first, last = 1;
+  const Op **op;
+  const Twin *first = list_piece(f, 1, &op, &n_first);
+  for_each_op(k, f->s->g)
+    if (is_model(k) && k->piece > last) last = k->piece;
+  for (int piece = 2; piece <= last; piece++)
+    add_twins_of(f, first, n_first, piece);
+}
+
+// -- Gradients -----------------------------------------------------------------------------------
+
+// By number of an op of the model, the unit of what it became; what became of it may also be
+// nobody's, as the cast of a weight is.
+static int *units_by_number(const Finder *f) {
+  int n = 0;
+  for_each_op(op, f->s->g)
+    if (op->of > n) n = op->of;
+  int *unit = arena_array(f->arena, int, n + 1);
+  for (int i = 0; i <= n; i++)
+    unit[i] = UNIT_none;
+  for_each_op(op, f->s->g)
+    if (is_model(op) && op->of && unit[op->of] == UNIT_none) unit[op->of] = f->of_op[op->id];
+  return unit;
+}
+
+static void add_gradients(Finder *f) {
+  const Op *const *model = model_ops(f->s->g, f->arena);
+  const int *by_number = units_by_number(f);
+  for_each_op(op, f->s->g) {
+    if (op_part(op) != PART_backward) continue;
+    const Op *of = model_op_of(f->s, op, model);
+    int unit = of ? f->of_op[of->id] : follows(f, op);
+    f->of_op[op->id] = unit == UNIT_none ? by_number[op->of] : unit;
+  }
+}
+
+Units units_find(const Sharding *s, int axis, const UnitWish *wish, Arena *a) {
+  Finder f = {.s = s, .axis = axis, .wish = wish, .arena = a};
+  f.of_op = arena_array(a, int, s->g->n_ops);
+  for (uint32_t i = 0; i < s->g->n_ops; i++)
+    f.of_op[i] = UNIT_none;
+  find_constants(&f);
+  find_units(&f);
+  if (wish->pieces) add_twins(&f);
+  Units out = {f.heads.n, f.of_op, arena_array(a, Op *, f.heads.n),
+               arena_array(a, Op *, f.heads.n)};
+  for_each_op(op, s->g) {
+    int unit = is_model(op) ? f.of_op[op->id] : UNIT_none;
+    if (unit < 0) continue;
+    if (!out.first[unit]) out.first[unit] = op;
+    out.last[unit] = op;
+  }
+  add_gradients(&f);
+  return out;
+}

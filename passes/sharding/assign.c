@@ -1,0 +1,266 @@
+// See assign.h.
+//
+// A list of ranks that is known is one Stage, with a number in the order in which the model comes
+// to it.  The rest of the ops are given stages part by part: the model from the front to the back,
+// what reads nothing from the back, parameters, gradients, updates, states.  Only `apply` puts
+// anything on another mesh.
+
+#include "assign.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/vec.h"
+#include "ir/analysis/origin.h"
+#include "ir/op.h"
+
+enum { SHOWN = 4 }; // ranks in a name, where they do not follow one another
+
+// -- Ranks -------------------------------------------------------------------------------------
+
+const Ranks *ranks_new(const Sharding *s, int axis, const int *at, int n) {
+  bool all = n == s->mesh->axis[axis].size;
+  for (int i = 0; i < n; i++)
+    all &= at[i] == i;
+  if (all) return NULL;
+  Ranks *r = arena_alloc(s->scratch, sizeof *r + (size_t)n * sizeof *at);
+  r->n = n;
+  memcpy(r->at, at, (size_t)n * sizeof *at);
+  return r;
+}
+
+static bool same_ranks(const Ranks *a, const Ranks *b) {
+  return a == b || (a && b && a->n == b->n && !memcmp(a->at, b->at, (size_t)a->n * sizeof *a->at));
+}
+
+static bool is_run(const Ranks *r) {
+  bool run = true;
+  for (int i = 1; i < r->n; i++)
+    run &= r->at[i] == r->at[i - 1] + 1;
+  return run;
+}
+
+const char *ranks_text(Arena *a, const Ranks *r, const char *axis) {
+  if (!r) return str_format(a, "all ranks of %s", axis);
+  if (r->n == 1) return str_format(a, "rank %d of %s", r->at[0], axis);
+  StrBuf b = {.arena = a};
+  strbuf_add(&b, "ranks ");
+  for (int i = 0; i < r->n && (is_run(r) ? i < 1 : i < SHOWN); i++)
+    strbuf_addf(&b, "%s%d", i ? ", " : "", r->at[i]);
+  if (is_run(r))
+    strbuf_addf(&b, "-%d", r->at[r->n - 1]);
+  else if (r->n > SHOWN)
+    strbuf_add(&b, ", …");
+  strbuf_addf(&b, " of %s", axis);
+  return b.at;
+}
+
+// -- Meshes ------------------------------------------------------------------------------------
+
+// "pp1", "pp0to3", "pp0_2": and what the mesh was called before, if it was not the whole.
+static const char *mesh_name(const Sharding *s, const Mesh *from, int axis, const Ranks *r) {
+  Arena *a = s->g->module->arena;
+  StrBuf b = {.arena = a};
+  if (from != s->mesh) strbuf_addf(&b, "%s_", from->name);
+  strbuf_addf(&b, "%s%d", s->mesh->axis[axis].name, r->at[0]);
+  for (int i = 1; i < r->n && i < SHOWN && !is_run(r); i++)
+    strbuf_addf(&b, "_%d", r->at[i]);
+  if (r->n > 1 && is_run(r)) strbuf_addf(&b, "to%d", r->at[r->n - 1]);
+  const char *name = b.at;
+  for (int i = 2; module_find_mesh(s->g->module, name); i++)
+    name = str_format(a, "%s_%d", b.at, i);
+  return name;
+}
+
+// The devices of `from` that are at these ranks of the axis, which it has whole.
+static const Mesh *mesh_at(const Sharding *s, const Mesh *from, int axis, const Ranks *r) {
+  Module *m = s->g->module;
+  Mesh *mesh = arena_one(m->arena, Mesh);
+  int inner = 1, outer;
+  for (int a = axis + 1; a < from->n_axes; a++)
+    if (!from->axis[a].time) inner *= from->axis[a].size;
+  outer = from->n_devices / (inner * from->axis[axis].size);
+  *mesh = *from;
+  mesh->axis[axis].size = r->n;
+  mesh->n_devices = outer * r->n * inner;
+  mesh->device = arena_array(m->arena, int, mesh->n_devices);
+  for (int o = 0, n = 0; o < outer; o++)
+    for (int i = 0; i < r->n; i++)
+      for (int k = 0; k < inner; k++)
+        mesh->device[n++] = from->device[(o * from->axis[axis].size + r->at[i]) * inner + k];
+  const Mesh *known = module_find_alike(m, mesh);
+  if (known) return known;
+  mesh->name = mesh_name(s, from, axis, r);
+  module_add_mesh(m, mesh);
+  return mesh;
+}
+
+static void put(const Sharding *s, Value *v, int axis, const Ranks *r) {
+  if (!r) return;
+  const Mesh *mesh = mesh_at(s, v->layout->mesh, axis, r);
+  v->layout = layout_broadcast(s->g->module, mesh);
+}
+
+void assign_op(Sharding *s, Op *op, int axis, const Ranks *r) {
+  for (int i = 0; i < op->n_out; i++)
+    put(s, op->out[i], axis, r);
+  s->assigned[op->id][axis] = true;
+  s->ranks[op->id][axis] = r;
+}
+
+void assign_param(Sharding *s, Value *v, int axis, const Ranks *r) {
+  put(s, v, axis, r);
+}
+
+// -- Stages ------------------------------------------------------------------------------------
+
+// Ranks that something is on, and how far into the model that is.
+typedef struct Stage {
+  const Ranks *ranks;
+  int order;
+} Stage;
+
+typedef struct Assign {
+  Sharding *s;
+  int axis;
+  Vec(Stage *) known;     // in the order in which the model comes to them
+  const Stage **of_op;    // by op id; NULL: not known, and in the end all ranks
+  const Stage **of_param; // by index, the same
+  const Op *const *model; // as model_ops gives them
+} Assign;
+
+static const Stage *stage_of(Assign *a, const Ranks *ranks) {
+  for (int i = 0; i < a->known.n; i++)
+    if (same_ranks(a->known.at[i]->ranks, ranks)) return a->known.at[i];
+  Stage *p = arena_one(a->s->scratch, Stage);
+  *p = (Stage){ranks, a->known.n};
+  vec_push(a->s->scratch, &a->known, p);
+  return p;
+}
+
+static int by_number(const void *x, const void *y) {
+  return *(const int *)x - *(const int *)y;
+}
+
+// The ranks of both; of one where the other is not known.
+static const Stage *both(Assign *a, const Stage *p, const Stage *q) {
+  if (!p || !q || p == q) return p ? p : q;
+  if (!p->ranks || !q->ranks) return p->ranks ? q : p;
+  int n = p->ranks->n, *at = arena_array(a->s->scratch, int, n + q->ranks->n);
+  memcpy(at, p->ranks->at, (size_t)n * sizeof *at);
+  for (int i = 0; i < q->ranks->n; i++) {
+    bool there = false;
+    for (int k = 0; k < p->ranks->n; k++)
+      there |= at[k] == q->ranks->at[i];
+    if (!there) at[n++] = q->ranks->at[i];
+  }
+  qsort(at, (size_t)n, sizeof *at, by_number);
+  return stage_of(a, ranks_new(a->s, a->axis, at, n));
+}
+
+// -- What follows ------------------------------------------------------------------------------
+
+// Of the operands that ops made, the last stage, or the first.
+static const Stage *of_operands(const Assign *a, const Op *op, bool last) {
+  const Stage *found = NULL;
+  for (int i = 0; i < op->n_in; i++) {
+    const Op *def = op->in[i].value->def;
+    const Stage *p = def ? a->of_op[def->id] : NULL;
+    if (p && (!found || (last ? p->order > found->order : p->order < found->order))) found = p;
+  }
+  return found;
+}
+
+// Wherever ops are that read the value; `model`: those of the model only.
+static const Stage *of_readers(Assign *a, const Value *v, bool model) {
+  const Stage *found = NULL;
+  for_each_use(u, v)
+    if (u->user && (!model || op_part(u->user) == PART_forward))
+      found = both(a, found, a->of_op[u->user->id]);
+  return found;
+}
+
+// What nothing comes to runs wherever what it makes is read.
+static void assign_sources(Assign *a, bool model) {
+  for (Op *op = a->s->g->last; op; op = op->prev) {
+    if (a->of_op[op->id] || (op_part(op) == PART_forward) != model) continue;
+    const Stage *p = NULL;
+    for (int i = 0; i < op->n_out; i++)
+      p = both(a, p, of_readers(a, op->out[i], model));
+    a->of_op[op->id] = p;
+  }
+}
+
+static void assign_model(Assign *a) {
+  const Graph *g = a->s->g;
+  for_each_op(op, g)
+    if (a->s->assigned[op->id][a->axis] || op->split[a->axis] != SPLIT_NONE)
+      a->of_op[op->id] = stage_of(a, a->s->ranks[op->id][a->axis]);
+  for_each_op(op, g)
+    if (!a->of_op[op->id] && op_part(op) == PART_forward)
+      a->of_op[op->id] = of_operands(a, op, true);
+  assign_sources(a, true);
+}
+
+// One that a program cut along the axis, or that lies as in another graph, stays where it is.
+static bool may_go(const Assign *a, const Value *v) {
+  return a->s->given[v->id][a->axis] == OPEN && v->role != ROLE_scalar;
+}
+
+static void assign_params(Assign *a, bool model) {
+  const Graph *g = a->s->g;
+  for (int i = 0; i < g->n_params; i++)
+    if (!a->of_param[i] && may_go(a, g->params[i]))
+      a->of_param[i] = of_readers(a, g->params[i], model);
+}
+
+static const Stage *of_gradient(const Assign *a, const Op *op) {
+  const Op *of = model_op_of(a->s, op, a->model);
+  const Stage *p = of ? a->of_op[of->id] : NULL;
+  return p ? p : of_operands(a, op, false);
+}
+
+static const Stage *of_update(const Assign *a, const Op *op) {
+  for (int i = 0; i < op->n_in; i++) {
+    const Value *v = op->in[i].value;
+    if (!v->def && v->role == ROLE_weight) return a->of_param[v->index];
+  }
+  return of_operands(a, op, true);
+}
+
+static void assign_training(Assign *a) {
+  for_each_op(op, a->s->g) {
+    TrainPart part = op_part(op);
+    if (a->of_op[op->id] || part == PART_forward) continue;
+    a->of_op[op->id] = part == PART_backward ? of_gradient(a, op) : of_update(a, op);
+  }
+  assign_sources(a, false);
+}
+
+static void apply(const Assign *a) {
+  const Graph *g = a->s->g;
+  for (int i = 0; i < g->n_params; i++)
+    if (a->of_param[i]) put(a->s, g->params[i], a->axis, a->of_param[i]->ranks);
+  for_each_op(op, g) {
+    const Stage *p = a->of_op[op->id];
+    if (p && !a->s->assigned[op->id][a->axis]) assign_op(a->s, op, a->axis, p->ranks);
+  }
+}
+
+bool assign_rest(Sharding *s, int axis) {
+  const Graph *g = s->g;
+  Assign a = {.s = s, .axis = axis};
+  bool any = false;
+  for_each_op(op, g)
+    any |= s->assigned[op->id][axis];
+  if (!any) return false;
+  a.of_op = arena_array(s->scratch, const Stage *, s->n_ops);
+  a.of_param = arena_array(s->scratch, const Stage *, g->n_params);
+  a.model = model_ops(g, s->scratch);
+  assign_model(&a);
+  assign_params(&a, true);
+  assign_training(&a);
+  assign_params(&a, false); // states
+  apply(&a);
+  return true;
+}

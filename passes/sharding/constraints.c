@@ -1,0 +1,202 @@
+// See constraints.h.
+//
+// Whether claims can hold together is tried out: axis by axis every split that was named first for
+// it (find_splits). Axes are few, and so are the splits of each.  A smallest part takes one such
+// trial for each claim.
+
+#include "constraints.h"
+
+#include <string.h>
+
+#include "assign.h"
+#include "ir/op.h"
+
+// -- Splits --------------------------------------------------------------------------------------
+
+bool said_allows(const Said *said, char split) {
+  for (; said; said = said->before)
+    if (!strchr(said->splits, split)) return false;
+  return true;
+}
+
+const char *said_splits(const Said *said, Arena *a) {
+  StrBuf b = {.arena = a};
+  const Said *first = said;
+  while (first && first->before)
+    first = first->before;
+  for (const char *p = first ? first->splits : ""; *p; p++)
+    if (said_allows(said, *p)) strbuf_add_n(&b, p, 1);
+  return b.n ? b.at : "";
+}
+
+const char *splits_text(Arena *a, const char *splits) {
+  StrBuf b = {.arena = a};
+  for (const char *p = splits; *p; p++)
+    strbuf_addf(&b, "%s'%c'", p == splits ? "" : p[1] ? ", " : " or ", *p);
+  return b.n ? b.at : "nothing";
+}
+
+char split_of(Sbp lies) {
+  return lies.kind == SBP_S ? (char)('0' + lies.dim) : '-';
+}
+
+Sbp lies_of(char split) {
+  return split == '-' ? (Sbp){.kind = SBP_B} : (Sbp){.kind = SBP_S, .dim = split - '0'};
+}
+
+// -- What is possible ----------------------------------------------------------------------------
+
+// All that was said of an op or a parameter.
+typedef struct Case {
+  const Sharding *s;
+  const Op *op;
+  const Dims *dims; // of the op
+  const Value *v;
+  Claims all;
+  const bool *kept;
+  char split[MAX_AXES], was[MAX_AXES]; // as is being tried; where nothing was said
+} Case;
+
+// How many ranks of the axis it would be on; a parameter is where it is.
+static int ranks_of(const Case *c, int axis) {
+  if (c->v) return value_ranks(c->v, axis);
+  for (int i = 0; i < c->all.n; i++) {
+    const Claim *said = &c->all.at[i];
+    if (c->kept[i] && said->axis == axis && !said->splits && said->ranks) return said->ranks->n;
+  }
+  return c->s->mesh->axis[axis].size;
+}
+
+static int64_t parts_of(const Case *c, char split) {
+  int64_t parts = 1;
+  for (int a = 0; a < c->s->mesh->n_axes; a++)
+    if (c->split[a] == split) parts *= ranks_of(c, a);
+  return parts;
+}
+
+static bool op_can(const Case *c, int axis) {
+  char split = c->split[axis];
+  if (split == '-') return true;
+  if (split == SPLIT_PARTIAL) return op_traits(c->op) & (SUM | EACH);
+  int i = dims_find(c->dims, split);
+  bool alone = ranks_of(c, axis) == 1 && c->s->mesh->axis[axis].size > 1;
+  return i >= 0 && !alone && !c->dims->letter[i].whole && dims_leads(c->dims, i) &&
+         c->dims->letter[i].size % parts_of(c, split) == 0;
+}
+
+static bool param_can(const Case *c, int axis) {
+  int dim = c->split[axis] - '0';
+  if (c->split[axis] == '-') return true;
+  return dim >= 0 && dim < c->v->type->rank &&
+         c->v->type->dim[dim] % parts_of(c, c->split[axis]) == 0;
+}
+
+static bool can_all(const Case *c) {
+  for (int a = 0; a < c->s->mesh->n_axes; a++)
+    if (!(c->op ? op_can(c, a) : param_can(c, a))) return false;
+  return true;
+}
+
+static bool is_allowed(const Case *c, int axis, char split) {
+  for (int i = 0; i < c->all.n; i++) {
+    const Claim *said = &c->all.at[i];
+    if (c->kept[i] && said->axis == axis && said->splits && !strchr(said->splits, split))
+      return false;
+  }
+  return true;
+}
+
+static const char *first_splits(const Case *c, int axis) {
+  for (int i = 0; i < c->all.n; i++)
+    if (c->kept[i] && c->all.at[i].axis == axis && c->all.at[i].splits) return c->all.at[i].splits;
+  return NULL;
+}
+
+// Whether there is a split for all axes from this one on.
+static bool find_splits(Case *c, int axis) {
+  if (axis == c->s->mesh->n_axes) return can_all(c);
+  const char *splits = first_splits(c, axis);
+  c->split[axis] = c->was[axis];
+  if (!splits) return find_splits(c, axis + 1);
+  for (; *splits; splits++) {
+    c->split[axis] = *splits;
+    if (is_allowed(c, axis, *splits) && find_splits(c, axis + 1)) return true;
+  }
+  return false;
+}
+
+static bool is_possible(void *context, const bool *kept) {
+  Case *c = context;
+  c->kept = kept;
+  return find_splits(c, 0);
+}
+
+void keep_least(bool *kept, int n, bool (*possible)(void *context, const bool *kept),
+                void *context) {
+  for (int i = n - 1; i >= 0; i--) {
+    if (!kept[i]) continue;
+    kept[i] = false;
+    if (possible(context, kept)) kept[i] = true;
+  }
+}
+
+// -- What was said -------------------------------------------------------------------------------
+
+static void add_sets(Case *c, int axis, const Said *said) {
+  if (!said) return;
+  add_sets(c, axis, said->before);
+  vec_push(c->s->scratch, &c->all, (Claim){axis, said->splits, NULL, said->line});
+}
+
+static const char *one_split(const Case *c, char split) {
+  return str_copy_n(c->s->scratch, &split, 1);
+}
+
+// The claims that `more` needs to be impossible, and `more`.
+static Claims contradiction(Case *c, const Claim *more) {
+  Claims least = {0};
+  int n = c->all.n;
+  if (more) vec_push(c->s->scratch, &c->all, *more);
+  bool *kept = arena_array(c->s->scratch, bool, c->all.n + 1);
+  memset(kept, true, (size_t)c->all.n);
+  if (is_possible(c, kept)) return least;
+  keep_least(kept, n, is_possible, c);
+  for (int i = 0; i < c->all.n; i++)
+    if (kept[i]) vec_push(c->s->scratch, &least, c->all.at[i]);
+  return least;
+}
+
+Claims op_contradiction(const Sharding *s, const Op *op, const Claim *more) {
+  Case c = {.s = s, .op = op, .dims = dims_of(s, op)};
+  for (int a = 0; a < s->mesh->n_axes; a++) {
+    char split = op->split[a] ? op->split[a] : '-';
+    const Loc *fixed = s->fixed[op->id][a];
+    c.was[a] = s->decided[a] ? split : '-';
+    if (s->assigned[op->id][a])
+      vec_push(s->scratch, &c.all,
+               (Claim){a, NULL, s->ranks[op->id][a], s->assigned_by[op->id][a]});
+    if (fixed) vec_push(s->scratch, &c.all, (Claim){a, one_split(&c, split), NULL, fixed});
+    add_sets(&c, a, s->said[op->id][a]);
+  }
+  return contradiction(&c, more);
+}
+
+Claims param_contradiction(const Sharding *s, const Value *v, const Claim *more) {
+  Case c = {.s = s, .v = v};
+  for (int a = 0; a < s->mesh->n_axes; a++) {
+    char split = split_of(s->lies[v->id][a]);
+    c.was[a] = s->decided[a] ? split : '-';
+    if (s->given[v->id][a] != OPEN)
+      vec_push(s->scratch, &c.all, (Claim){a, one_split(&c, split), NULL, s->given_by[v->id][a]});
+    add_sets(&c, a, s->said_lies[v->id][a]);
+  }
+  return contradiction(&c, more);
+}
+
+const char *claim_text(const Sharding *s, const Claim *c, const char *verb) {
+  const char *along = s->mesh->axis[c->axis].name;
+  if (c->splits)
+    return str_format(s->scratch, "%s %s along %s", verb, splits_text(s->scratch, c->splits),
+                      along);
+  return str_format(s->scratch, "to run on %s", ranks_text(s->scratch, c->ranks, along));
+}

@@ -1,0 +1,40 @@
+// See microbatch_cut.h.
+//
+// `shard` is asked, on a copy that has no axis but time (single_device.h). The ops of the copy
+// stand in the same order, and its splits are read off.
+
+#include "microbatch_cut.h"
+
+#include "ir/op.h"
+#include "single_device.h"
+
+static int cut_dim(const Value *v) {
+  const Sbp *along = &v->layout->axis[0];
+  return along->kind == SBP_S ? along->dim : -1;
+}
+
+const Timed *timed_find(const Graph *g, int64_t slices, Arena *a) {
+  Module *copy = slices > 1 ? graph_alone(g, slices, "") : NULL;
+  if (!copy) return NULL;
+  Timed *t = arena_one(a, Timed);
+  *t = (Timed){slices, arena_array(a, char, g->n_ops), arena_array(a, int, g->n_params)};
+  const Op *same = copy->graphs->first;
+  for_each_op(op, g) {
+    if (!same || same->kind != op->kind) BUG("shard alone has changed the program");
+    t->split[op->id] = same->split[0];
+    same = same->next;
+  }
+  for (int i = 0; i < g->n_params; i++)
+    t->dim[i] = cut_dim(copy->graphs->params[i]);
+  module_free(copy);
+  return t;
+}
+
+bool timed_letter(const Timed *t, const Op *op, char letter, int64_t size, int64_t parts) {
+  return !t || t->split[op->id] != letter || size % (parts * t->slices) == 0;
+}
+
+bool timed_dim(const Timed *t, const Value *v, int dim, int64_t parts) {
+  if (!t || v->def || t->dim[v->index] != dim) return true;
+  return v->type->dim[dim] % (parts * t->slices) == 0;
+}

@@ -1,0 +1,411 @@
+// See propagate.h.
+//
+// A round is a walk forward that splits every op, and one back that narrows.  Where parameters are
+// cut by what their readers then want, another round follows, as that changes what comes in.  Each
+// letter that could be split is tried, and what operands would have to move is added up.
+//
+// Axes of time are the last to be decided, but the first to be served:
+//
+//     %g = reduce_sum %d axes=[0]     12 rows on 4 ranks, in 2 slices
+//
+// is not split over the ranks, as 3 rows could not be cut in 2: each rank has the 6 of a slice.
+
+#include "propagate.h"
+
+#include "constraints.h"
+#include "ir/analysis/origin.h"
+#include "ir/op.h"
+#include "microbatch_cut.h"
+
+enum { MAX_ROUNDS = 8 }; // for weights that are cut because others are
+
+static const Sbp whole = {.kind = SBP_B};
+
+// -- Time --------------------------------------------------------------------------------------
+
+struct TimedOnce {
+  uint32_t n_ops; // when it was found: programs may add some
+  const Timed *timed;
+};
+
+static const Timed *timed_of(const Sharding *s) {
+  struct TimedOnce *once = s->timed;
+  if (once->n_ops == s->g->n_ops) return once->timed;
+  once->n_ops = s->g->n_ops;
+  once->timed = timed_find(s->g, module_slices(s->g->module), s->scratch);
+  return once->timed;
+}
+
+// Whether slices of time can cut the letter too, if they will, where ranks split it along `axis`.
+static bool leaves_time(const Sharding *s, const Op *op, int letter, int axis) {
+  const Dims *dims = dims_of(s, op);
+  char name = dims->letter[letter].name;
+  int64_t parts = op_ranks(op, axis), size = dims->letter[letter].size;
+  if (s->mesh->axis[axis].time) return true;
+  for (int a = 0; a < s->mesh->n_axes; a++)
+    if (a != axis && !s->mesh->axis[a].time && op->split[a] == name) parts *= op_ranks(op, a);
+  return size % (parts * module_slices(s->g->module)) == 0 ||
+         timed_letter(timed_of(s), op, name, size, parts);
+}
+
+static bool can_split(const Sharding *s, const Op *op, int letter, int axis) {
+  return split_legal(op, dims_of(s, op), letter, axis) && leaves_time(s, op, letter, axis);
+}
+
+// The letter that is split with dimension `dim` of operand `i`; -1: none can be.
+static int letter_with(const Sharding *s, const Op *op, int i, int dim, int axis) {
+  int letter = letter_of_operand(s, op, i, dim, axis);
+  return letter >= 0 && leaves_time(s, op, letter, axis) ? letter : -1;
+}
+
+// -- Propagation -----------------------------------------------------------------------------
+
+// How an op of the model wants `v`, of which `reader` is part of the gradient; NULL when it does
+// not read it.
+static const Use *model_use(const Sharding *s, const Value *v, const Op *reader) {
+  if (op_part(reader) != PART_backward) return NULL;
+  for_each_use(u, kept_of(s, v))
+    if (u->user && op_is_gradient_of(reader, u->user)) return u;
+  return NULL;
+}
+
+// Also in another type.
+static bool is_stored(const Sharding *s, const Value *v, int axis) {
+  while (v->def && v->def->kind == OP_cast)
+    v = v->def->in[0].value;
+  return !v->def && s->given[v->id][axis] == STORED;
+}
+
+// How a value lies for one who reads it: the shares of a sum are added up before it goes to another
+// mesh.
+static Sbp lies_for(const Sharding *s, const Value *v, const Op *reader, int axis) {
+  Sbp lies = s->lies[v->id][axis];
+  return lies.kind == SBP_P && op_mesh(reader) != v->layout->mesh ? whole : lies;
+}
+
+// How a value lies as far as its readers' splits are concerned.  A gradient has it as the op of the
+// model had it, which is the chain rule: what that op split, its gradient splits.  What is only
+// stored in parts is used whole, but for what changes its type.
+static Sbp shown(const Sharding *s, const Value *v, const Op *reader, int axis) {
+  const Use *u = model_use(s, v, reader);
+  if (u)
+    return split_wants(u->user, dims_of(s, u->user), u->index, axis, lies_for(s, v, u->user, axis));
+  return is_stored(s, v, axis) && reader->kind != OP_cast ? whole : lies_for(s, v, reader, axis);
+}
+
+// Bytes of a device's part, as other axes cut it.
+static double part_bytes(const Sharding *s, const Value *v, int axis) {
+  double bytes = (double)type_bytes(v->type);
+  for (int a = 0; a < s->mesh->n_axes; a++)
+    if (a != axis && s->decided[a] && s->lies[v->id][a].kind == SBP_S) bytes /= value_ranks(v, a);
+  return bytes;
+}
+
+// Does an op before `op` have it whole already?
+static bool gathered_before(const Sharding *s, const Value *v, const Op *op, int axis) {
+  for_each_use(u, v) {
+    if (!u->user || u->user->id >= op->id) continue;
+    Sbp want = split_wants(u->user, dims_of(s, u->user), u->index, axis, whole);
+    if (want.kind == SBP_B) return true;
+  }
+  return false;
+}
+
+// What a rank sends for operand `i` to be as `op` splits it now.
+static double operand_cost(const Sharding *s, const Op *op, int i, int axis) {
+  const Value *v = op->in[i].value;
+  Sbp have = shown(s, v, op, axis);
+  Sbp want = split_wants(op, dims_of(s, op), i, axis, have);
+  double n = op_ranks(op, axis), sent = part_bytes(s, v, axis) * (n - 1) / n;
+  if (sbp_equal(have, want) || have.kind == SBP_B) return 0;
+  if (have.kind == SBP_P) return want.kind == SBP_B ? 2 * sent : sent;
+  if (want.kind == SBP_B) return gathered_before(s, v, op, axis) ? 0 : sent;
+  return sent / n;
+}
+
+static double split_cost(const Sharding *s, Op *op, int letter, int axis) {
+  char before = op->split[axis];
+  double cost = 0, n = op_ranks(op, axis);
+  op->split[axis] = dims_of(s, op)->letter[letter].name;
+  for (int i = 0; i < op->n_in; i++)
+    cost += operand_cost(s, op, i, axis);
+  for (int i = 0; i < op->n_out; i++)
+    if (split_gives(op, dims_of(s, op), i, axis).kind == SBP_P)
+      cost += 2 * (n - 1) / n * part_bytes(s, op->out[i], axis);
+  op->split[axis] = before;
+  return cost;
+}
+
+// Whether programs allow it.
+static bool may_split(const Sharding *s, const Op *op, int letter, int axis) {
+  return said_allows(s->said[op->id][axis], dims_of(s, op)->letter[letter].name);
+}
+
+// The letter by which operands come in split that costs least, if the op can split one.
+// `of_model`: among those that the op of the model reads, too.
+static int incoming_letter(const Sharding *s, Op *op, int axis, bool of_model) {
+  int best = -1;
+  double least = 0;
+  for (int i = 0; i < op->n_in; i++) {
+    Sbp have = shown(s, op->in[i].value, op, axis);
+    if (have.kind != SBP_S || (of_model && !model_use(s, op->in[i].value, op))) continue;
+    int letter = letter_with(s, op, i, have.dim, axis);
+    if (letter < 0 || letter == best || !may_split(s, op, letter, axis)) continue;
+    double cost = split_cost(s, op, letter, axis);
+    if (best >= 0 && cost >= least) continue;
+    best = letter;
+    least = cost;
+  }
+  return best;
+}
+
+// The op of the model of whose gradient `op` is a part, as far as it reads what that reads.
+static const Op *model_op(const Sharding *s, const Op *op) {
+  for (int i = 0; i < op->n_in; i++) {
+    const Use *u = model_use(s, op->in[i].value, op);
+    if (u) return u->user;
+  }
+  return NULL;
+}
+
+// Is `v` the gradient of `result`, for an op that is part of the gradient of what makes that?
+static bool is_gradient_of(const Sharding *s, const Value *v, const Op *reader,
+                           const Value *result) {
+  return v->type == result->type && v->def && op_part(v->def) == PART_backward &&
+         !op_is_anew(v->def) && !model_use(s, v, reader);
+}
+
+// What the op of the model split is a dimension of its result, and the gradient of that has the
+// same:
+//
+//     y = linear x, w                 0 k, k n -> 0 n    split=[n], x {B}
+//     dw = linear_back_w x, dy        0 k, 0 n -> k n    split=[n], however dy comes in
+static int letter_of_result(const Sharding *s, Op *op, int axis) {
+  const Op *of = model_op(s, op);
+  int split = of ? dims_find(dims_of(s, of), of->split[axis]) : -1;
+  for (int r = 0; split >= 0 && r < of->n_out; r++) {
+    int dim = dims_position(dims_of(s, of), &dims_of(s, of)->out[r], split);
+    for (int i = 0; dim >= 0 && i < op->n_in; i++)
+      if (is_gradient_of(s, op->in[i].value, op, of->out[r]))
+        return letter_with(s, op, i, dim, axis);
+  }
+  return -1;
+}
+
+// Whether the partial sums among the operands may pass through.
+static bool partial_passes(const Sharding *s, const Op *op, int axis) {
+  int partial = 0;
+  for (int i = 0; i < op->n_in; i++) {
+    Sbp have = lies_for(s, op->in[i].value, op, axis);
+    if (have.kind == SBP_S) return false;
+    partial += have.kind == SBP_P;
+  }
+  if (!partial) return false;
+  // The update multiplies a gradient by what is known after the last slice of time, if by anything.
+  bool waits = s->mesh->axis[axis].time && op_part(op) == PART_update;
+  if (waits && partial < op->n_in) return false;
+  int traits = op_traits(op);
+  return ((traits & SUM) && partial == op->n_in) || ((traits & EACH) && partial == 1);
+}
+
+// Where a program allows only splits that nothing leads to: the first of them that can be.  Where
+// other axes have left none, shard.c says so.
+static char first_allowed(const Sharding *s, const Op *op, int axis) {
+  const Dims *dims = dims_of(s, op);
+  for (const char *split = said_splits(s->said[op->id][axis], s->scratch); *split; split++)
+    if (*split != SPLIT_PARTIAL && can_split(s, op, dims_find(dims, *split), axis)) return *split;
+  return SPLIT_NONE;
+}
+
+// What computes a value anew splits what the op of the model did, so that the values lie alike.
+static bool repeats(const Sharding *s, const Op *op, const Op *of, int axis) {
+  if (!of || op_mesh(of) != op_mesh(op) ||
+      !said_allows(s->said[op->id][axis], of->split[axis] ? of->split[axis] : '-'))
+    return false;
+  const Dims *dims = dims_of(s, op);
+  return !of->split[axis] || of->split[axis] == SPLIT_PARTIAL ||
+         can_split(s, op, dims_find(dims, of->split[axis]), axis);
+}
+
+static char choose(const Sharding *s, Op *op, int axis) {
+  const Op *of = repeated_by(s, op);
+  if (repeats(s, op, of, axis)) return of->split[axis];
+  int letter = incoming_letter(s, op, axis, true);
+  if (letter < 0) letter = letter_of_result(s, op, axis);
+  if (letter < 0) letter = incoming_letter(s, op, axis, false);
+  if (letter >= 0) return dims_of(s, op)->letter[letter].name;
+  const Said *said = s->said[op->id][axis];
+  if (partial_passes(s, op, axis) && said_allows(said, SPLIT_PARTIAL)) return SPLIT_PARTIAL;
+  return said_allows(said, '-') ? SPLIT_NONE : first_allowed(s, op, axis);
+}
+
+static void lay_results(Sharding *s, const Op *op, int axis) {
+  for (int i = 0; i < op->n_out; i++)
+    s->lies[op->out[i]->id][axis] = split_gives(op, dims_of(s, op), i, axis);
+}
+
+static void propagate(Sharding *s, int axis) {
+  for_each_op(op, s->g) {
+    if (!s->fixed[op->id][axis]) {
+      op->split[axis] = SPLIT_NONE; // as costs and what is legal see it
+      op->split[axis] = choose(s, op, axis);
+    }
+    lay_results(s, op, axis);
+  }
+}
+
+// -- Parameters --------------------------------------------------------------------------------
+
+// How a reader wants the value, which may be on other ranks: whole if they are fewer or more.
+static Sbp wanted_of(const Sharding *s, const Value *v, const Use *u, int axis) {
+  if (op_ranks(u->user, axis) != value_ranks(v, axis)) return whole;
+  return split_wants(u->user, dims_of(s, u->user), u->index, axis, whole);
+}
+
+static bool may_lie(const Sharding *s, const Value *v, Sbp lies, int axis) {
+  return said_allows(s->said_lies[v->id][axis], split_of(lies));
+}
+
+// How the readers that cut it want a parameter, if they agree; of a weight those of the model and
+// its gradients, so that it is not cut because only its optimizer is.
+static Sbp wanted_of_param(const Sharding *s, const Value *v, int axis) {
+  Sbp all = whole;
+  for_each_use(u, v) {
+    const Op *op = u->user;
+    if (!op || (v->role == ROLE_weight && op_part(op) == PART_update)) continue;
+    Sbp want = wanted_of(s, v, u, axis);
+    if (want.kind != SBP_S) continue;
+    if (all.kind == SBP_S && !sbp_equal(all, want)) return whole;
+    all = want;
+  }
+  return all;
+}
+
+// By value id, what a parameter becomes.
+static const Value **find_updates(const Graph *g, Arena *a) {
+  const Value **update = arena_array(a, const Value *, g->n_values);
+  for (int i = 0; i < g->n_results; i++)
+    if (g->results[i]->target) update[g->results[i]->target->id] = g->results[i]->use.value;
+  return update;
+}
+
+// Whether any parameter was cut that was not before.  No state is that would have to be put
+// together for its update.
+static bool lay_params(Sharding *s, const Value *const *update, int axis) {
+  bool changed = false;
+  for (int i = 0; i < s->g->n_params; i++) {
+    const Value *v = s->g->params[i];
+    bool open = s->given[v->id][axis] == OPEN && s->lies[v->id][axis].kind == SBP_B;
+    if (!open || (v->role != ROLE_weight && v->role != ROLE_state)) continue;
+    Sbp want = wanted_of_param(s, v, axis);
+    if (want.kind != SBP_S || !may_lie(s, v, want, axis) || !param_cuts(s, v, want.dim, axis))
+      continue;
+    const Value *next = v->role == ROLE_state ? update[v->id] : NULL;
+    if (next && !sbp_equal(s->lies[next->id][axis], want)) continue;
+    s->lies[v->id][axis] = want;
+    changed = true;
+  }
+  return changed;
+}
+
+// Those that a program wants in parts and whose readers do not say how: the first of its splits
+// that can be.  Whether any was cut that was not before.
+static bool lay_the_rest(Sharding *s, int axis) {
+  bool changed = false;
+  for (int i = 0; i < s->g->n_params; i++) {
+    const Value *v = s->g->params[i];
+    if (s->given[v->id][axis] != OPEN || may_lie(s, v, s->lies[v->id][axis], axis)) continue;
+    const char *split = said_splits(s->said_lies[v->id][axis], s->scratch);
+    while (*split && !param_cuts(s, v, *split - '0', axis))
+      split++;
+    if (!*split) continue;
+    s->lies[v->id][axis] = lies_of(*split);
+    changed = true;
+  }
+  return changed;
+}
+
+// -- Narrowing ---------------------------------------------------------------------------------
+
+// What every reader of `v` wants along `axis`, if they agree on a slice; otherwise B.
+static Sbp wanted_by_all(const Sharding *s, const Value *v, int axis) {
+  Sbp all = whole;
+  for_each_use(u, v) {
+    if (!u->user) return whole;
+    Sbp want = wanted_of(s, v, u, axis);
+    if (want.kind != SBP_S || (u != v->uses && !sbp_equal(want, all))) return whole;
+    all = want;
+  }
+  return all;
+}
+
+// The letter along which all readers of its only result want an op cut that is whole as yet, if it
+// can be; otherwise -1.
+static int wanted_letter(const Sharding *s, const Op *op, int axis) {
+  if (op->n_out != 1 || op->split[axis] != SPLIT_NONE || s->fixed[op->id][axis]) return -1;
+  if (op_ranks(op, axis) == 1) return -1;
+  const Dims *dims = dims_of(s, op);
+  Sbp want = wanted_by_all(s, op->out[0], axis);
+  if (want.kind != SBP_S) return -1;
+  int letter = dims_splitter(dims, &dims->out[0], want.dim, op_ranks(op, axis));
+  return letter >= 0 && can_split(s, op, letter, axis) ? letter : -1;
+}
+
+// Whether a reader takes the parameter in parts of this dimension, or would if it was cut as its
+// own readers want it.
+static bool takes_cut(const Sharding *s, const Use *u, int dim, int axis) {
+  Sbp want = wanted_of(s, u->value, u, axis);
+  if (want.kind == SBP_S) return want.dim == dim;
+  int letter = wanted_letter(s, u->user, axis);
+  const Dims *dims = dims_of(s, u->user);
+  return letter >= 0 && dims_position(dims, &dims->in[u->index], letter) == dim;
+}
+
+// May `v` be cut for an op that reads it: is it made for that one, or a weight that nothing keeps
+// whole but what updates it?
+static bool may_cut(const Sharding *s, const Value *v, int dim, int axis) {
+  if (v->def) return !v->uses->next;
+  if (v->role != ROLE_weight || s->given[v->id][axis] != OPEN) return false;
+  if (!may_lie(s, v, (Sbp){.kind = SBP_S, .dim = dim}, axis)) return false;
+  for_each_use(u, v) {
+    if (u->user && op_part(u->user) == PART_update) continue;
+    if (!u->user || !takes_cut(s, u, dim, axis)) return false;
+  }
+  return param_cuts(s, v, dim, axis);
+}
+
+// Ops made from whole operands: when all readers want the same slice of the only result, and no
+// operand would have to be cut for it but those that may be, each device makes its slice.
+static bool narrow(const Sharding *s, Op *op, int axis) {
+  int letter = wanted_letter(s, op, axis);
+  if (letter < 0 || !may_split(s, op, letter, axis)) return false;
+  const Dims *dims = dims_of(s, op);
+  for (int i = 0; i < op->n_in; i++) {
+    const Value *v = op->in[i].value;
+    if (shown(s, v, op, axis).kind != SBP_B) return false;
+    int dim = dims_position(dims, &dims->in[i], letter);
+    if (dim >= 0 && !may_cut(s, v, dim, axis)) return false;
+  }
+  op->split[axis] = dims->letter[letter].name;
+  return true;
+}
+
+// -- One axis -----------------------------------------------------------------------------------
+
+void propagate_axis(Sharding *s, int axis) {
+  if (!s->timed) s->timed = arena_one(s->scratch, struct TimedOnce);
+  for (int i = 0; i < s->g->n_params; i++) {
+    const Value *v = s->g->params[i];
+    if (s->given[v->id][axis] == OPEN) s->lies[v->id][axis] = whole;
+  }
+  Arena *scratch = arena_new();
+  const Value **update = find_updates(s->g, scratch);
+  for (int i = 0;
+       i == 0 || (i < MAX_ROUNDS && (lay_params(s, update, axis) || lay_the_rest(s, axis))); i++) {
+    propagate(s, axis);
+    for (Op *op = s->g->last; op; op = op->prev)
+      if (narrow(s, op, axis)) lay_results(s, op, axis);
+  }
+  arena_free(scratch);
+  s->decided[axis] = true;
+}

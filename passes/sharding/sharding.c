@@ -1,0 +1,157 @@
+// See sharding.h.
+//
+// Tables are by op and value id.  Programs add ops, so sharding_grow, or sharding_add where one op
+// is all, is called after whatever may have: tables are made longer by half, and new values get a
+// mesh.
+
+#include "sharding.h"
+
+#include <string.h>
+
+#include "ir/analysis/origin.h"
+#include "ir/op.h"
+#include "prove/number.h"
+
+// A copy of `at` with zeros behind its `n` elements.
+static void *grown(const Sharding *s, const void *at, uint32_t n, uint32_t to, size_t size) {
+  char *copy = arena_alloc(s->scratch, to * size);
+  if (n) memcpy(copy, at, n * size);
+  memset(copy + n * size, 0, (to - n) * size);
+  return copy;
+}
+
+// The first operand that an op made, and knows where.
+static const Op *first_made(const Op *op) {
+  for (int i = 0; i < op->n_in; i++)
+    if (op->in[i].value->def && op->in[i].value->layout) return op->in[i].value->def;
+  return NULL;
+}
+
+// A new op runs where what made its first operand does, and is assigned as that; where there are
+// only parameters, on all ranks, although these may be on some.
+static void place_new(Sharding *s, Op *op) {
+  const Op *from = first_made(op);
+  const Mesh *mesh = from ? op_mesh(from) : s->mesh;
+  for (int i = 0; i < op->n_out; i++)
+    op->out[i]->layout = layout_broadcast(s->g->module, mesh);
+  if (!from) return;
+  memcpy(s->assigned[op->id], s->assigned[from->id], sizeof *s->assigned);
+  memcpy(s->ranks[op->id], s->ranks[from->id], sizeof *s->ranks);
+}
+
+// Equal values have equal numbers, and that of the model comes first.
+static void find_kept(Sharding *s) {
+  bool any = false;
+  for_each_op(op, s->g)
+    any |= op_is_anew(op);
+  s->kept = any ? arena_array(s->scratch, const Value *, s->n_values) : NULL;
+  if (!any) return;
+  Arena *scratch = arena_new();
+  const Numbers *numbers = numbers_new(s->g, scratch);
+  for_each_op(op, s->g)
+    for (int i = 0; i < op->n_out && op_is_anew(op); i++) {
+      const Value *first = number_value(numbers, number_of(numbers, op->out[i]));
+      if (first->def && first->def->part == PART_forward) s->kept[op->out[i]->id] = first;
+    }
+  arena_free(scratch);
+}
+
+const Value *kept_of(const Sharding *s, const Value *v) {
+  const Value *kept = s->kept ? s->kept[v->id] : NULL;
+  return kept ? kept : v;
+}
+
+const Op *repeated_by(const Sharding *s, const Op *op) {
+  const Value *v = op->n_out ? kept_of(s, op->out[0]) : NULL;
+  return v && v->def != op && v->def->kind == op->kind ? v->def : NULL;
+}
+
+static void grow_tables(Sharding *s) {
+  const Graph *g = s->g;
+  if (g->n_ops > s->n_ops) {
+    uint32_t to = g->n_ops + g->n_ops / 2;
+    s->dims = grown(s, s->dims, s->n_ops, to, sizeof *s->dims);
+    s->fixed = grown(s, s->fixed, s->n_ops, to, sizeof *s->fixed);
+    s->assigned = grown(s, s->assigned, s->n_ops, to, sizeof *s->assigned);
+    s->ranks = grown(s, s->ranks, s->n_ops, to, sizeof *s->ranks);
+    s->assigned_by = grown(s, s->assigned_by, s->n_ops, to, sizeof *s->assigned_by);
+    s->said = grown(s, s->said, s->n_ops, to, sizeof *s->said);
+    s->placed_op = grown(s, s->placed_op, s->n_ops, to, sizeof *s->placed_op);
+    s->n_ops = to;
+  }
+  if (g->n_values > s->n_values) {
+    uint32_t to = g->n_values + g->n_values / 2;
+    s->lies = grown(s, s->lies, s->n_values, to, sizeof *s->lies);
+    s->given = grown(s, s->given, s->n_values, to, sizeof *s->given);
+    s->given_by = grown(s, s->given_by, s->n_values, to, sizeof *s->given_by);
+    s->said_lies = grown(s, s->said_lies, s->n_values, to, sizeof *s->said_lies);
+    if (s->kept) s->kept = grown(s, s->kept, s->n_values, to, sizeof *s->kept);
+    s->n_values = to;
+  }
+}
+
+// What reads nothing of the model, such as a sum of gradients, is with the one before it.
+const Op *model_op_of(const Sharding *s, const Op *op, const Op *const *model) {
+  const Op *again = repeated_by(s, op);
+  if (again) return again;
+  for (int i = 0; i < op->n_in; i++)
+    for_each_use(u, kept_of(s, op->in[i].value))
+      if (u->user && op_is_gradient_of(op, u->user)) return u->user;
+  for (int i = op->n_in - 1; i >= 0 && op->of; i--) {
+    const Op *def = op->in[i].value->def;
+    if (def && def->part == op->part && def->of == op->of) return model_op_of(s, def, model);
+  }
+  return op->of ? model[op->of] : NULL;
+}
+
+void sharding_grow(Sharding *s) {
+  const Graph *g = s->g;
+  grow_tables(s);
+  for (int i = 0; s->mesh && i < g->n_params; i++)
+    if (!g->params[i]->layout) g->params[i]->layout = layout_broadcast(g->module, s->mesh);
+  for_each_op(op, g)
+    if (s->mesh && op->n_out && !op->out[0]->layout) place_new(s, op);
+  find_kept(s);
+}
+
+void sharding_add(Sharding *s, Op *op) {
+  grow_tables(s);
+  place_new(s, op);
+}
+
+const Dims *dims_of(const Sharding *s, const Op *op) {
+  if (op->id < s->n_ops && s->dims[op->id]) return s->dims[op->id];
+  Diag *d = diag_new(stderr);
+  const Dims *dims = op_dims_kept(op, s->scratch, d);
+  if (!dims) BUG("%s does not fit", op_info[op->kind].name);
+  diag_free(d);
+  if (op->id < s->n_ops) s->dims[op->id] = dims;
+  return dims;
+}
+
+int op_ranks(const Op *op, int axis) {
+  return op_mesh(op)->axis[axis].size;
+}
+
+int value_ranks(const Value *v, int axis) {
+  return v->layout->mesh->axis[axis].size;
+}
+
+bool param_cuts(const Sharding *s, const Value *v, int dim, int axis) {
+  if (v->def || dim < 0 || dim >= v->type->rank) return false;
+  // Weights and states outlive a micro-batch, so each has them whole.
+  if (s->mesh->axis[axis].time && value_lasts(v)) return false;
+  int64_t n = value_ranks(v, axis);
+  for (int a = 0; a < s->mesh->n_axes; a++) {
+    Sbp other = s->lies[v->id][a];
+    if (a != axis && other.kind == SBP_S && other.dim == dim) n *= value_ranks(v, a);
+  }
+  return v->type->dim[dim] % n == 0;
+}
+
+int letter_of_operand(const Sharding *s, const Op *op, int i, int dim, int axis) {
+  const Dims *dims = dims_of(s, op);
+  if (op_ranks(op, axis) == 1) return -1;
+  int letter = dims_splitter(dims, &dims->in[i], dim, op_ranks(op, axis));
+  return letter >= 0 && split_legal(op, dims, letter, axis) ? letter : -1;
+}

@@ -1,0 +1,75 @@
+// A cross entropy whose classes can be split.
+//
+// The loss of a row is lse - x[label], with lse = log(sum of exp(x)) over all classes.  Neither can
+// be put together from the losses of parts of the classes.  But lse can from the lse of the parts,
+// and x[label] is a sum over the parts of which all but one are 0.  In two parts:
+//
+//     %loss, %lse = cross_entropy %x, %labels ignore=-100    : f32[8], f32[8]         x f32[8,96]
+//
+//   =>                                                                          split by
+//
+//     %0    = lse_parts %x shape=[8,2]      : f32[8,2]   of each part           g
+//     %1    = lse_parts %0 shape=[8,1]      : f32[8,1]   of the parts' lse
+//     %lse  = reshape %1 shape=[8]          : f32[8]
+//     %2    = nll %x, %labels ignore=-100   : f32[8]     -x[label]              c: partial sums
+//     %3    = add %lse, %2                  : f32[8]     the loss of rows that count
+//     %4    = fill value=-100 to=i64
+//     %5    = broadcast %4 shape=[8]        : i64[8]
+//     %6    = equal %labels, %5             : bool[8]    those that do not
+//     %7    = fill value=0 shape=[8] to=f32
+//     %loss = where %6, %7, %3              : f32[8]
+//
+// So a device that has some of the classes sends two numbers for each row, and no logits.  What is
+// added is what a whole cross_entropy adds, and as precise: every exponential is relative to the
+// largest logit of its part, every part to the largest of them.
+//
+// cross_entropy_back, which reads %lse, can be split as it is.
+
+#include "split_classes.h"
+
+#include <string.h>
+
+#include "ir/analysis/rewrite.h"
+#include "ir/op.h"
+
+// The log-sum-exp of each of `parts` equal parts of the last dimension.
+static Value *parts_of(Builder *b, Value *x, int64_t parts) {
+  int64_t shape[MAX_RANK];
+  int rank = x->type->rank;
+  memcpy(shape, x->type->dim, sizeof shape);
+  shape[rank - 1] = parts;
+  return build(b, OP_lse_parts, IN(x), ATTRS(a_list("shape", shape, rank)));
+}
+
+// The losses, but 0 where the label is `ignore`.
+static Value *without_ignored(Builder *b, Value *losses, Value *labels, int64_t ignore) {
+  const Type *t = labels->type;
+  int32_t narrow = (int32_t)ignore;
+  if (t->dtype == DT_i32 && narrow != ignore) return losses; // no label is
+  const void *bytes = t->dtype == DT_i32 ? (const void *)&narrow : &ignore;
+  Value *one = build_constant(b, type_scalar(b->g->module, t->dtype), bytes);
+  Value *all = build_broadcast(b, one, t->rank, t->dim);
+  Value *ignored = build(b, OP_equal, IN(labels, all), NO_ATTRS);
+  Value *zero = build_fill(b, losses->type->dtype, t->rank, t->dim, 0);
+  return build_where(b, ignored, zero, losses);
+}
+
+bool split_classes(Op *op, int parts, Diag *d) {
+  Value *x = op->in[0].value, *labels = op->in[1].value;
+  const Type *t = op->out[0]->type;
+  int64_t classes = x->type->dim[t->rank];
+  if (parts < 1 || classes % parts != 0)
+    return diag_error(d, op->loc, "cross_entropy: %lld classes cannot be split in %d equal parts",
+                      (long long)classes, parts);
+  Builder b = {.g = op->graph, .at = op, .origin = op_origin(op), .d = d};
+  Value *one = parts_of(&b, parts_of(&b, x, parts), 1);
+  Value *lse = build_reshape(&b, one, t->rank, t->dim);
+  Value *minus = build(&b, OP_nll, IN(x, labels), ATTRS(*op_attr(op, "ignore")));
+  Value *losses = build(&b, OP_add, IN(lse, minus), NO_ATTRS);
+  Value *loss = without_ignored(&b, losses, labels, attr_i(op, "ignore"));
+  if (b.failed) return false;
+  replace(op->out[0], loss);
+  replace(op->out[1], lse);
+  op_erase(op);
+  return true;
+}
