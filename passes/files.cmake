@@ -52,7 +52,7 @@ set(PASS_FILES
   overlap/defer_updates.c
   overlap/overlap.c
   overlap/prioritize_comm.c
-  overlap/update_in_backward.c
+  overlap/optimizer_in_backward.c
   paths/edge_prices.c
   paths/path.c
   paths/path_bounds.c
@@ -68,7 +68,7 @@ set(PASS_FILES
   pipeline/lua_schedule.c
   pipeline/schedule.c
   pipeline/segments.c
-  pipeline/stash.c
+  pipeline/stash_weights.c
   pipeline/unstash.c
   planner/annotations/annotate.c
   planner/annotations/annotated.c
@@ -134,13 +134,13 @@ set(PASS_FILES
   prove/prove.c
   prove/prove_pieces.c
   prove/prove_why.c
-  repeats/fold.c
+  repeats/outline_repeats.c
   repeats/recall.c
   repeats/repeats.c
   repeats/repeats_choose.c
   repeats/repeats_grow.c
   repeats/repeats_net.c
-  repeats/unfold.c
+  repeats/inline_calls.c
   schedule/best.c
   schedule/names.c
   sharding/assign.c

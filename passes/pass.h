@@ -45,8 +45,10 @@ extern const Pass passes[];
 extern const int n_passes;
 
 #define PASS(name, from, to, skip, proof, options, summary) PassFn pass_##name;
+#define ALIAS(old, name)
 #include "passes.def"
 #undef PASS
+#undef ALIAS
 
 // What to show while a pipeline runs; the flags of nnaot and nnaot-opt have the same names.
 typedef struct PipelineOptions {
@@ -75,7 +77,12 @@ typedef struct PipelineOptions {
 bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Diag *d);
 bool pipeline_check(const char *pipeline, Diag *d); // syntax, names and options only
 void passes_list(FILE *out);                        // for --list
-// A named pipeline ("train", …), or NULL.
-const char *pipeline_named(const char *name);
+// The text of the pipeline `name` of pipelines.def, or NULL if there is none: of its steps from pass
+// `first` on, or of all if that is NULL; with the steps whose conditions hold; and with the options
+// for which value_of, if not NULL, has a value.
+enum { PIPELINE_FRESH_WEIGHTS = 1, PIPELINE_LOW_PRECISION = 2 };
+typedef const char *OptionValue(Arena *a, const char *pass, const char *option, const void *from);
+const char *pipeline_text(Arena *a, const char *name, const char *first, unsigned conditions,
+                          OptionValue *value_of, const void *from);
 
 #endif

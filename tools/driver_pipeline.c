@@ -10,16 +10,6 @@
 
 #include "driver.h"
 
-// A value of a pass's option, in quotes.
-static const char *quoted(Arena *a, const char *s) {
-  StrBuf b = {.arena = a};
-  strbuf_add(&b, "\"");
-  for (; *s; s++)
-    strbuf_addf(&b, *s == '"' || *s == '\\' ? "\\%c" : "%c", *s);
-  strbuf_add(&b, "\"");
-  return b.at;
-}
-
 const char *joined(Arena *a, const Strings *s, const char *between) {
   StrBuf b = {.arena = a};
   for (int i = 0; i < s->n; i++)
@@ -48,18 +38,6 @@ static const TargetInfo *target_of(const Settings *s) {
   return &target_info[s->backend.target.target];
 }
 
-// Plans are priced on the target's own cluster where none was given.
-static const char *shard_options(Arena *a, const Settings *s, const Choice *c) {
-  return str_format(a, "(mesh=%s plan=%s cluster=%s%s%s%s%s%s%s)", quoted(a, mesh_text(a, s, c)),
-                    quoted(a, programs_text(a, &c->plan, 2)),
-                    quoted(a, s->cluster ? s->cluster : target_of(s)->cluster),
-                    s->cluster ? "" : " unlimited=true", s->cluster ? " routed=true" : "",
-                    c->factoring >= 0 ? str_format(a, " factoring=%d", c->factoring) : "",
-                    c->memory ? str_format(a, " memory=%lld", (long long)c->memory) : "",
-                    c->work ? str_format(a, " work=%lld", (long long)c->work) : "",
-                    s->explain ? str_format(a, " explain=%s", quoted(a, s->explain)) : "");
-}
-
 // The patterns of --freeze that are of rows, or the others.
 static const char *frozen(Arena *a, const Settings *s, bool rows) {
   StrBuf b = {.arena = a};
@@ -69,75 +47,61 @@ static const char *frozen(Arena *a, const Settings *s, bool rows) {
   return b.n ? b.at : NULL;
 }
 
-static const char *autodiff_options(Arena *a, const Settings *s, const Choice *c) {
-  StrBuf b = {.arena = a};
-  strbuf_add(&b, "");
-  if (frozen(a, s, false)) strbuf_addf(&b, " freeze=%s", quoted(a, frozen(a, s, false)));
-  if (s->detach.n) strbuf_addf(&b, " detach=%s", quoted(a, joined(a, &s->detach, ",")));
+typedef struct Asked {
+  const Settings *s;
+  const Choice *c;
+} Asked;
+
+// The value of a pass's option, or NULL for its default.
+static const char *option_value(Arena *a, const char *pass, const char *option, const void *from) {
+  const Settings *s = ((const Asked *)from)->s;
+  const Choice *c = ((const Asked *)from)->c;
+  bool grouped = s->groups.n > 0;
+#define OPTION(of, name, value)                                                                    \
+  if ((!*of || !strcmp(of, pass)) && !strcmp(name, option)) return value
+#define WHOLE(value) str_format(a, "%lld", (long long)(value))
+  OPTION("loss", "spec", s->loss);
+  OPTION("init", "seed", s->init[6] == ':' ? s->init + 7 : "0"); // of random or random:SEED
+  // A program may change the model without any ranks, as pieces and recompute do.
+  OPTION("transform", "plan", programs_text(a, &c->plan, 1));
+  OPTION("eval_graph", "metrics", s->loss);
+  OPTION("autodiff", "freeze", frozen(a, s, false));
+  OPTION("autodiff", "detach", s->detach.n ? joined(a, &s->detach, ",") : NULL);
   // As torch.amp.GradScaler begins; bf16 has the range of f32.
-  if (!strcmp(s->dtype, "f16")) strbuf_add(&b, " scale=65536");
-  if (s->accumulate * c->micro_batches > 1) strbuf_add(&b, " apart=true");
-  return *b.at ? str_format(a, "(%s)", b.at + 1) : "";
-}
-
-static const char *optimizer_options(Arena *a, const Settings *s) {
-  StrBuf b = {.arena = a};
-  strbuf_addf(&b, "(name=%s clip=%.17g", quoted(a, s->optimizer), s->clip_norm);
-  if (frozen(a, s, true)) strbuf_addf(&b, " rows=%s", quoted(a, frozen(a, s, true)));
-  if (s->no_decay) strbuf_addf(&b, " no_decay=%s", quoted(a, s->no_decay));
-  if (s->groups.n)
-    strbuf_addf(&b, " groups=%s lr=%.17g", quoted(a, joined(a, &s->groups, ";")), s->lr);
-  strbuf_add(&b, ")");
-  return b.at;
-}
-
-// What is said to a pass of the pipeline.
-static const char *pass_options(Arena *a, const char *pass, const Settings *s, const Choice *c) {
-  if (!strcmp(pass, "loss") && s->loss) return str_format(a, "(spec=%s)", quoted(a, s->loss));
-  if (!strcmp(pass, "eval_graph") && s->loss)
-    return str_format(a, "(metrics=%s)", quoted(a, s->loss));
-  if (!strcmp(pass, "autodiff")) return autodiff_options(a, s, c);
-  if (!strcmp(pass, "optimizer")) return optimizer_options(a, s);
-  if (!strcmp(pass, "shard")) return shard_options(a, s, c);
-  bool routes = !strcmp(pass, "comm") || !strcmp(pass, "fuse_comm") || !strcmp(pass, "schedule");
-  if (routes && s->cluster) return str_format(a, "(cluster=%s)", quoted(a, s->cluster));
-  if (!strcmp(pass, "stash") && s->accumulate > 1)
-    return str_format(a, "(accumulate=%lld)", (long long)s->accumulate);
-  if (!strcmp(pass, "hurry"))
-    return str_format(a, "(cluster=%s)",
-                      quoted(a, s->cluster ? s->cluster : target_of(s)->cluster));
-  if (!strcmp(pass, "overlap"))
-    return str_format(a, "(cluster=%s%s)",
-                      quoted(a, s->cluster ? s->cluster : target_of(s)->cluster),
-                      s->cluster ? " limited=true" : "");
-  // What a program does to the model may need no ranks, as pieces and recompute.
-  if (!strcmp(pass, "transform"))
-    return str_format(a, "(plan=%s)", quoted(a, programs_text(a, &c->plan, 1)));
-  return "";
-}
-
-// `given` with the target, if the pass wants to know it.
-static const char *with_target(Arena *a, const char *pass, const char *given, const char *target) {
-  for (int i = 0; i < n_passes; i++) {
-    if (strcmp(passes[i].name, pass) != 0 || !strstr(passes[i].options, "target:s")) continue;
-    if (!*given) return str_format(a, "(target=%s)", target);
-    return str_format(a, "%.*s target=%s)", (int)strlen(given) - 1, given, target);
-  }
-  return given;
+  OPTION("autodiff", "scale", !strcmp(s->dtype, "f16") ? "65536" : NULL);
+  OPTION("autodiff", "apart", s->accumulate * c->micro_batches > 1 ? "true" : NULL);
+  OPTION("optimizer", "name", s->optimizer);
+  OPTION("optimizer", "clip", str_format(a, "%.17g", s->clip_norm));
+  OPTION("optimizer", "rows", frozen(a, s, true));
+  OPTION("optimizer", "no_decay", s->no_decay);
+  OPTION("optimizer", "groups", grouped ? joined(a, &s->groups, ";") : NULL);
+  OPTION("optimizer", "lr", grouped ? str_format(a, "%.17g", s->lr) : NULL);
+  OPTION("mixed_precision", "to", s->dtype);
+  OPTION("shard", "mesh", mesh_text(a, s, c));
+  OPTION("shard", "plan", programs_text(a, &c->plan, 2));
+  OPTION("shard", "unlimited", s->cluster ? NULL : "true");
+  OPTION("shard", "routed", s->cluster ? "true" : NULL);
+  OPTION("shard", "factoring", c->factoring >= 0 ? WHOLE(c->factoring) : NULL);
+  OPTION("shard", "memory", c->memory ? WHOLE(c->memory) : NULL);
+  OPTION("shard", "work", c->work ? WHOLE(c->work) : NULL);
+  OPTION("shard", "explain", s->explain);
+  OPTION("stash_weights", "accumulate", s->accumulate > 1 ? WHOLE(s->accumulate) : NULL);
+  OPTION("overlap", "limited", s->cluster ? "true" : NULL);
+  // What is always priced is priced on the target's own cluster where none was given.
+  const char *cluster = s->cluster ? s->cluster : target_of(s)->cluster;
+  OPTION("shard", "cluster", cluster);
+  OPTION("prioritize_comm", "cluster", cluster);
+  OPTION("overlap", "cluster", cluster);
+  OPTION("", "cluster", s->cluster);
+  OPTION("", "target", target_of(s)->name);
+#undef OPTION
+#undef WHOLE
+  return NULL;
 }
 
 const char *train_pipeline(Arena *a, const Settings *s, const Choice *c) {
-  StrBuf b = {.arena = a};
-  for (const char *p = pipeline_named(target_of(s)->pipeline); *p;) {
-    size_t n = strcspn(p, ",");
-    const char *pass = str_copy_n(a, p, n);
-    if (!strcmp(pass, "recompute") && strcmp(s->dtype, "f32") != 0)
-      strbuf_addf(&b, ",lower_precision(to=%s)", s->dtype);
-    strbuf_addf(&b, "%s%s%s", b.n ? "," : "", pass,
-                with_target(a, pass, pass_options(a, pass, s, c), target_of(s)->name));
-    if (!strcmp(pass, "loss") && str_starts(s->init, "random"))
-      strbuf_addf(&b, ",init(seed=%s)", s->init[6] == ':' ? s->init + 7 : "0");
-    p += n + (p[n] == ',');
-  }
-  return b.at;
+  unsigned conditions = (str_starts(s->init, "random") ? PIPELINE_FRESH_WEIGHTS : 0) |
+                        (strcmp(s->dtype, "f32") != 0 ? PIPELINE_LOW_PRECISION : 0);
+  return pipeline_text(a, target_of(s)->pipeline, NULL, conditions, option_value,
+                       &(Asked){.s = s, .c = c});
 }

@@ -68,7 +68,7 @@ static bool can_prove(const Module *m, Diag *d) {
       if (op->kind != OP_fused && op->kind != OP_batch) continue;
       diag_error(d, op->loc, "--prove does not cover %s: what it computes is in '@%s'",
                  op_info[op->kind].name, op->callee->name);
-      diag_hint(d, "prove a dump from before that, such as the one after pack_grads");
+      diag_hint(d, "prove a dump from before that, such as the one after bucket_grads");
       return false;
     }
   return true;
@@ -83,7 +83,7 @@ static bool prove_model(const Module *m, Diag *d) {
     ok = diag_error(d, NULL, "this does not compute what '%s' says", model);
     diag_hint(d,
               "'%s' must be the last dump of whole tensors, from right before shard, and what is "
-              "proved from before passes for a target: after pack_grads at the latest",
+              "proved from before passes for a target: after bucket_grads at the latest",
               model);
   }
   if (whole) module_free(whole);

@@ -22,7 +22,7 @@
 typedef struct Tree {
   const Value *from; // the value, accumulated over time if that is wanted
   TrainPart part;
-  bool is_summed; // a gradient: pack_grads joins its all_reduces with those of others
+  bool is_summed; // a gradient: bucket_grads joins its all_reduces with those of others
   Vec(const Layout *) layouts;
   int *parent;       // of each of them; -1: the value
   struct Tree *next; // of the same original

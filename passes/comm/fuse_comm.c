@@ -8,12 +8,12 @@
 //
 // One collective of four ranks starts once where two of two ranks start twice, and a sum is sent
 // less often: 2 (1 - 1/4) of it instead of 2 (1 - 1/2) twice.  Nobody else may read what is
-// between. comm goes axis by axis and leaves this to us; pack_grads then has fewer groups.
+// between. comm goes axis by axis and leaves this to us; bucket_grads then has fewer groups.
 //
 // Over several nodes that may take longer, as a ring of all has more hops between nodes than rings
 // of few: the loss of 16 ranks on two nodes is added up in 27 us axis by axis, in 87 us at once.
 // So where the option `cluster` says what links cost, two become one if that is no slower; but for
-// sums of gradients, as pack_grads has many of them share a start.
+// sums of gradients, as bucket_grads has many of them share a start.
 
 #include <string.h>
 

@@ -19,7 +19,7 @@
 //
 // Updates of what is in host memory (offload.c) go together as far as they have no more bytes there
 // than the largest of them alone: what is batched comes to the device together.  So do updates that
-// stand among the gradients (update_in_backward.c), and sums of squares, as far as their gradients
+// stand among the gradients (optimizer_in_backward.c), and sums of squares, as far as their gradients
 // have no more bytes than the largest: what is batched is kept until the last of it is there.
 //
 // A cast to 16 bits of what an op of trait NARROWS makes is done in the same launch (see
@@ -264,7 +264,7 @@ static void batch_graph(Batcher *b) {
   graph_renumber(b->g);
 }
 
-bool pass_batch(Module *m, const PassOptions *o, Diag *d) {
+bool pass_multi_tensor(Module *m, const PassOptions *o, Diag *d) {
   Batcher b = {.scratch = opt_scratch(o), .d = d};
   Vec(Graph *) entries = {0}; // bodies are made meanwhile
   for_each_graph(g, m)

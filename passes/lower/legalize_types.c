@@ -102,7 +102,7 @@ bool must_widen(const Op *op, Target t) {
          !kernel_name(op, t, name, sizeof name);
 }
 
-bool pass_widen(Module *m, const PassOptions *o, Diag *d) {
+bool pass_legalize_types(Module *m, const PassOptions *o, Diag *d) {
   Widening p = {.scratch = opt_scratch(o), .d = d};
   if (!opt_target(o, &p.target, d)) return false;
   for_each_graph(g, m) {

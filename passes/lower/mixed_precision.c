@@ -10,7 +10,7 @@
 //       %db = reduce_sum %dz axes=[0]     : f32[96]
 //       %w1 = sgd %w, %dw, %lr, %c        : f32[64,96]
 //
-//   =>  lower_precision(to=bf16)
+//   =>  mixed_precision(to=bf16)
 //
 //       %0  = cast %x to=bf16             : bf16[8,64]
 //       %1  = cast %w to=bf16             : bf16[64,96]
@@ -232,14 +232,14 @@ static bool lower_graph(Lowering *p, Graph *g) {
   return true;
 }
 
-bool pass_lower_precision(Module *m, const PassOptions *o, Diag *d) {
+bool pass_mixed_precision(Module *m, const PassOptions *o, Diag *d) {
   Lowering p = {.scratch = opt_scratch(o), .d = d};
   const char *to = opt_str(o, "to");
   if (!to || !dtype_parse(to, &p.low) || (p.low != DT_bf16 && p.low != DT_f16)) {
     if (to)
       diag_error(d, NULL, "cannot lower to '%s'", to);
     else
-      diag_error(d, NULL, "'lower_precision' wants a type");
+      diag_error(d, NULL, "'mixed_precision' wants a type");
     diag_hint(d, "to=bf16 or to=f16");
     return false;
   }

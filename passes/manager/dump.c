@@ -14,12 +14,11 @@
 #include "pipeline.h"
 
 // True when the comma list holds the name; "" and NULL hold none.
-static bool list_has(const char *list, const char *name) {
-  size_t n = strlen(name);
+static bool list_has(Arena *a, const char *list, const char *name) {
   for (const char *at = list; at && *at;) {
-    size_t length = strcspn(at, ",");
-    if (length == n && !strncmp(at, name, n)) return true;
-    at += length + (at[length] == ',');
+    size_t n = strcspn(at, ",");
+    if (!strcmp(pass_name(str_copy_n(a, at, n)), name)) return true;
+    at += n + (at[n] == ',');
   }
   return false;
 }
@@ -37,7 +36,7 @@ static bool check_list(Arena *a, const char *flag, const char *list, Diag *d) {
 static bool check_stop(const char *name, const Steps *steps, Diag *d) {
   if (!name) return true;
   for (int i = 0; i < steps->n; i++)
-    if (!strcmp(steps->at[i].pass->name, name)) return true;
+    if (!strcmp(steps->at[i].pass->name, pass_name(name))) return true;
   return diag_error(d, NULL, "--stop-after: pass '%s' is not in the pipeline", name);
 }
 
@@ -86,7 +85,7 @@ bool dump_input(Dump *dump, const Module *m, Diag *d) {
 
 void dump_before(Dump *dump, const Module *m, const Pass *pass) {
   const PipelineOptions *o = dump->o;
-  bool print = o->print_before_all || list_has(o->print_before, pass->name);
+  bool print = o->print_before_all || list_has(dump->arena, o->print_before, pass->name);
   dump->before = NULL;
   if (!print && !o->print_changed && !o->diffs) return;
   // The text from before the last pass is of no more use.
@@ -109,7 +108,7 @@ static void show_change(const Dump *dump, const Pass *pass, const char *after, F
 
 bool dump_after(Dump *dump, const Module *m, const Pass *pass, Diag *d) {
   const PipelineOptions *o = dump->o;
-  bool print = o->print_after_all || list_has(o->print_after, pass->name), ok = true;
+  bool print = o->print_after_all || list_has(dump->arena, o->print_after, pass->name), ok = true;
   dump->n++;
   if (!print && !o->print_changed && !o->dump_dir && !o->diffs) return true;
   Arena *a = arena_new();

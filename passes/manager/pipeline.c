@@ -226,7 +226,7 @@ static bool run_steps(Run *r, Steps *steps) {
   if (!dump_input(&r->dump, r->m, r->d)) return false;
   for (int i = 0; i < steps->n; i++) {
     if (!run_pass(r, &steps->at[i])) return false;
-    if (r->o->stop_after && !strcmp(r->o->stop_after, steps->at[i].pass->name)) break;
+    if (r->o->stop_after && !strcmp(pass_name(r->o->stop_after), steps->at[i].pass->name)) break;
   }
   return true;
 }

@@ -34,7 +34,8 @@ struct PassOptions {
 typedef Vec(PassOptions) Steps; // a pipeline, one element per pass
 
 bool pipeline_parse(const char *text, Arena *a, Steps *steps, Diag *d);
-const Pass *pass_find(const char *name); // NULL when there is none
+const char *pass_name(const char *name); // the name of today, of an older one; others stay
+const Pass *pass_find(const char *name); // NULL when there is none; older names are known
 
 // -- dump.c ----------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ const Pass passes[] = {
 #define sharded PHASE_sharded
 #define local   PHASE_local
 #define planned PHASE_planned
+#define ALIAS(old, name)
 #define PASS(name, from, to, skip, proof, options, summary)                                        \
   {#name,                                                                                          \
    from,                                                                                           \
@@ -31,6 +32,7 @@ const Pass passes[] = {
    pass_##name},
 #include "passes.def"
 #undef PASS
+#undef ALIAS
 #undef typed
 #undef sharded
 #undef local
@@ -38,40 +40,107 @@ const Pass passes[] = {
 };
 const int n_passes = sizeof passes / sizeof *passes;
 
-// The pipelines that have a name.  nnaot runs the one that target_info says, with what its options
-// say to the passes.
-// After optimizer the module is a training step; from shard on ops are what one rank does with its
-// part of the batch; after plan_memory no value is added.  fuse_classifier comes first of its kind:
-// the others make of a product what it would not know again.
+// -- Named pipelines ---------------------------------------------------------------------------
+
+enum { always = 0, fresh_weights = PIPELINE_FRESH_WEIGHTS, low_precision = PIPELINE_LOW_PRECISION };
+enum { no = false, yes = true };
+
 static const struct {
-  const char *name, *text, *summary;
+  const char *name, *summary;
 } pipelines[] = {
-    {"train",
-     "simplify,raise,simplify,loss,transform,eval_graph,autodiff,optimizer,lower_batch_norm,"
-     "simplify,"
-     "channels_last,simplify,recompute,shard,comm,fuse_comm,pack_grads,stash,widen,hoist,fuse,"
-     "schedule,offload,carry,hurry,overlap,swap,plan_memory",
-     "a model to a training step; the loss is the model's scalar output, the optimizer sgd"},
-    {"train_cuda",
-     "simplify,raise,simplify,loss,transform,eval_graph,autodiff,optimizer,lower_batch_norm,"
-     "simplify,"
-     "channels_last,simplify,recompute,shard,comm,fuse_comm,pack_grads,fuse_classifier,stash,"
-     "fuse_linear,fuse_attention,fuse_norm,expand_batch_norm,widen,keep_casts,hoist,batch,fuse,"
-     "schedule,offload,carry,hurry,overlap,swap,plan_memory",
-     "the same for gpus"},
-    {"infer",
-     "simplify,raise,simplify,channels_last,simplify,shard,comm,fuse_comm,fuse,plan_memory",
-     "a model as it is, ready to run"},
+#define PIPELINE(name, summary) {#name, summary},
+#define STEP(pass, train, train_cuda, infer, when)
+#include "pipelines.def"
+#undef PIPELINE
+#undef STEP
 };
 enum { N_PIPELINES = sizeof pipelines / sizeof *pipelines };
 
-const char *pipeline_named(const char *name) {
+static const struct {
+  const char *pass;
+  bool in[N_PIPELINES];
+  unsigned when;
+} pipeline_steps[] = {
+#define PIPELINE(name, summary)
+#define STEP(pass, train, train_cuda, infer, when) {#pass, {train, train_cuda, infer}, when},
+#include "pipelines.def"
+#undef PIPELINE
+#undef STEP
+};
+
+// Index in `pipelines`, or -1.
+static int pipeline_find(const char *name) {
   for (int i = 0; i < N_PIPELINES; i++)
-    if (!strcmp(pipelines[i].name, name)) return pipelines[i].text;
-  return NULL;
+    if (!strcmp(pipelines[i].name, name)) return i;
+  return -1;
+}
+
+// A value of an option, in quotes if it has anything but letters, digits and underscores.
+static void add_value(StrBuf *b, const char *value) {
+  if (*value && !value[strspn(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                     "0123456789_.-+")]) {
+    strbuf_add(b, value);
+    return;
+  }
+  strbuf_add(b, "\"");
+  for (; *value; value++)
+    strbuf_addf(b, *value == '"' || *value == '\\' ? "\\%c" : "%c", *value);
+  strbuf_add(b, "\"");
+}
+
+static void add_options(StrBuf *b, const Pass *pass, OptionValue *value_of, const void *from) {
+  bool any = false;
+  for (const char *at = pass->options; *at;) {
+    size_t n = strcspn(at, ":");
+    const char *option = str_copy_n(b->arena, at, n);
+    const char *value = value_of(b->arena, pass->name, option, from);
+    if (value) {
+      strbuf_addf(b, "%s%s=", any ? " " : "(", option);
+      add_value(b, value);
+      any = true;
+    }
+    at += n + 2;
+    at += strspn(at, " ");
+  }
+  if (any) strbuf_add(b, ")");
+}
+
+const char *pipeline_text(Arena *a, const char *name, const char *first, unsigned conditions,
+                          OptionValue *value_of, const void *from) {
+  int pipeline = pipeline_find(name);
+  if (pipeline < 0) return NULL;
+  StrBuf b = {.arena = a};
+  bool begun = !first;
+  for (size_t i = 0; i < sizeof pipeline_steps / sizeof *pipeline_steps; i++) {
+    const char *pass = pipeline_steps[i].pass;
+    unsigned when = pipeline_steps[i].when;
+    if (first && !strcmp(pass, first)) begun = true;
+    if (!begun || !pipeline_steps[i].in[pipeline] || (when & conditions) != when) continue;
+    strbuf_addf(&b, "%s%s", b.n ? "," : "", pass);
+    if (value_of) add_options(&b, pass_find(pass), value_of, from);
+  }
+  return b.at;
+}
+
+// -- Passes by name ----------------------------------------------------------------------------
+
+const char *pass_name(const char *name) {
+  static const struct {
+    const char *old, *name;
+  } aliases[] = {
+#define PASS(name, from, to, skip, proof, options, summary)
+#define ALIAS(old, name) {#old, #name},
+#include "passes.def"
+#undef PASS
+#undef ALIAS
+  };
+  for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+    if (!strcmp(aliases[i].old, name)) return aliases[i].name;
+  return name;
 }
 
 const Pass *pass_find(const char *name) {
+  name = pass_name(name);
   for (int i = 0; i < n_passes; i++)
     if (!strcmp(passes[i].name, name)) return &passes[i];
   return NULL;
@@ -255,7 +324,8 @@ static bool read_options(Reader *r, PassOptions *o) {
 }
 
 static bool read_step(Reader *r, Steps *steps) {
-  const char *start = r->at, *name = read_word(r), *named = pipeline_named(name);
+  const char *start = r->at, *name = read_word(r),
+             *named = pipeline_text(r->arena, name, NULL, 0, NULL, NULL);
   if (!*name) return fail(r, start, 1, "expected the name of a pass");
   if (named) {
     if (*r->at == '(') return fail(r, r->at, 1, "the pipeline '%s' has no options", name);
@@ -322,6 +392,6 @@ void passes_list(FILE *out) {
   fprintf(out, "pipelines:\n");
   for (int i = 0; i < N_PIPELINES; i++)
     fprintf(out, "  %-36s %s\n  %-36s   = %s\n", pipelines[i].name, pipelines[i].summary, "",
-            pipelines[i].text);
+            pipeline_text(a, pipelines[i].name, NULL, 0, NULL, NULL));
   arena_free(a);
 }

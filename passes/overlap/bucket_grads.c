@@ -176,7 +176,7 @@ static bool pack_graph(Packer *p) {
   return close_read(p, INT64_MAX);
 }
 
-bool pass_pack_grads(Module *m, const PassOptions *o, Diag *d) {
+bool pass_bucket_grads(Module *m, const PassOptions *o, Diag *d) {
   Packer p = {.scratch = opt_scratch(o), .d = d, .limit = opt_int(o, "bucket", PACK_BUCKET)};
   for_each_graph(g, m) {
     p.g = g;

@@ -1,4 +1,4 @@
-// What those know of pack_grads who price gradients before it runs: many small all_reduces share a
+// What those know of bucket_grads who price gradients before it runs: many small all_reduces share a
 // start.
 
 #ifndef BUCKET_GRADS_H

@@ -205,7 +205,7 @@ static Value *copy_of(Carry *c, Value *v, Op *first) {
   for (int i = 0; i < c->copied.n; i++)
     if (c->copied.at[i].of == v) return c->copied.at[i].copy;
   Builder b = {.g = c->g, .at = first, .d = c->d};
-  b.origin = origin_for(c->g->module->arena, value_origin(v), "owed to the next step");
+  b.origin = origin_for(c->g->module->arena, value_origin(v), "deferred to the next step");
   b.origin.part = PART_update;
   Value *copy = local_value(&b, OP_stash, IN(v), NO_ATTRS, v->layout);
   if (!copy) BUG("stash does not fit");
@@ -294,7 +294,7 @@ static bool check(const Carry *c, const Value *w, const Value *next) {
 
 // -- The pass ----------------------------------------------------------------------------------
 
-bool pass_carry(Module *m, const PassOptions *o, Diag *d) {
+bool pass_defer_updates(Module *m, const PassOptions *o, Diag *d) {
   Carry c = {.g = module_first_entry(m), .scratch = opt_scratch(o), .d = d};
   const Value *next = NULL;
   const Value *w = c.g ? first_trained(c.g, &next) : NULL;
@@ -320,7 +320,7 @@ bool pass_carry(Module *m, const PassOptions *o, Diag *d) {
   order_owed(&c);
   copy_lost(&c);
   graph_renumber(c.g);
-  opt_stat(o, c.reduces, "all_reduces under way at the end of a step");
-  opt_stat(o, c.owed, "ops of the update owed to the next step");
+  opt_stat(o, c.reduces, "all_reduces in flight at the end of a step");
+  opt_stat(o, c.owed, "ops of the update deferred to the next step");
   return true;
 }

@@ -130,7 +130,7 @@ static void move_reduces(Hurry *h) {
   }
 }
 
-bool pass_hurry(Module *m, const PassOptions *o, Diag *d) {
+bool pass_prioritize_comm(Module *m, const PassOptions *o, Diag *d) {
   bool ok;
   Hurry h = {.g = module_first_entry(m), .arena = opt_scratch(o)};
   if (!h.g || !graph_first_owed(h.g)) return true;
@@ -148,6 +148,6 @@ bool pass_hurry(Module *m, const PassOptions *o, Diag *d) {
   }
   move_reduces(&h);
   graph_renumber(h.g);
-  opt_stat(o, h.n, "all_reduces moved behind others that are wanted first");
+  opt_stat(o, h.n, "all_reduces reordered by first use");
   return true;
 }

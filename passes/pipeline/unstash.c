@@ -1,4 +1,4 @@
-// Copies of weights that no update comes between (pipeline/stash.c).
+// Copies of weights that no update comes between (pipeline/stash_weights.c).
 //
 //     run devices=1 F1 B1 F1 B1 …
 //

@@ -349,7 +349,7 @@ static bool check_no_calls(const Module *m, Diag *d) {
       if (g->entry && op->kind == OP_call) {
         diag_error(d, op->loc, "shard: the ops inside of '@%s' are called, and cannot be split",
                    op->callee->name);
-        diag_hint(d, "run 'unfold' first");
+        diag_hint(d, "run 'inline_calls' first");
         return false;
       }
   return true;

@@ -73,7 +73,7 @@ def gpt(layers, batch):
 
 def seconds(opt, model, mesh, plan):
     passes = ('loss(spec="next_token(logits,tokens)"),autodiff,optimizer(name=adamw,clip=1),'
-              f'shard(mesh={mesh} plan="{plan}"),comm,fuse_comm,pack_grads')
+              f'shard(mesh={mesh} plan="{plan}"),comm,fuse_comm,bucket_grads')
     run = subprocess.run([opt, model, "--passes", passes, "--time-passes", "-o", "/dev/null"],
                          capture_output=True, text=True)
     if run.returncode:
@@ -93,7 +93,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         model = str(pathlib.Path(folder) / "gpt3.nn")
         pathlib.Path(model).write_text(gpt(o.layers, 128))
-        columns = ["shard", "comm", "fuse_comm", "pack_grads", "prove", "total"]
+        columns = ["shard", "comm", "fuse_comm", "bucket_grads", "prove", "total"]
         print(f"{'plan':24}" + "".join(f"{c:>12}" for c in columns))
         for mesh, plan in PLANS:
             runs = [seconds(o.opt, model, mesh, plan) for _ in range(o.times)]

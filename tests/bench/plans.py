@@ -46,7 +46,7 @@ CASES = {
 }
 PASSES = ["choose", "shard", "comm", "fuse", "plan_memory", "prove"]
 FRONT = ["simplify", "raise", "loss", "transform", "eval_graph", "autodiff", "optimizer", "lower_batch_norm",
-         "channels_last", "lower_precision"]
+         "channels_last", "mixed_precision"]
 
 
 def run(command, limit):
@@ -73,7 +73,7 @@ def plan(nnaot, folder, model, loss, case, limit):
 
 
 def fold_seconds(nnaot, model, batch):
-    done = subprocess.run([nnaot, model, "--batch", str(batch), "--passes", "simplify,raise,simplify,fold", "--emit",
+    done = subprocess.run([nnaot, model, "--batch", str(batch), "--passes", "simplify,raise,simplify,outline_repeats", "--emit",
                            "plan", "--time-passes", "-o", "/dev/null"], capture_output=True, text=True)
     found = re.findall(r"^ +([\d.]+) +[\d.]+% +fold$", done.stderr, re.M)
     return float(found[0]) if found else float("nan")

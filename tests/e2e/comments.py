@@ -88,7 +88,7 @@ def check(passes, model, plan, ranks, extra, folder, begin, step):
         if got != whole:
             failed += 1
             print(f"{plan} {model} {ranks}: goes elsewhere from {text.name}: difference{first_difference(got, whole)}")
-    model_text, rank_text = texts[passes.index("shard")], texts[passes.index("pack_grads") + 1]
+    model_text, rank_text = texts[passes.index("shard")], texts[passes.index("bucket_grads") + 1]
     for text in model_text, rank_text:
         text.write_text(without_comments(text.read_text()))
     run(OPT, rank_text, "--prove", model_text)

@@ -43,9 +43,9 @@ TRAIN = "simplify,raise,simplify,loss(spec={loss}),eval_graph,autodiff," \
         "optimizer(name=\"adamw:eps=1e-5\" clip=0.5),lower_batch_norm,simplify"
 # From comm on, by target.
 BACKEND = {
-    "cpu": "comm,fuse_comm,pack_grads,widen,fuse,plan_memory",
-    "cuda": "comm,fuse_comm,pack_grads,fuse_classifier,fuse_linear,fuse_attention(target=cuda),fuse_norm,"
-            "expand_batch_norm,widen(target=cuda),keep_casts,batch,fuse,plan_memory(target=cuda)",
+    "cpu": "comm,fuse_comm,bucket_grads,legalize_types,fuse,plan_memory",
+    "cuda": "comm,fuse_comm,bucket_grads,fuse_classifier,fuse_linear,fuse_attention(target=cuda),fuse_norm,"
+            "expand_batch_norm,legalize_types(target=cuda),keep_casts,multi_tensor,fuse,plan_memory(target=cuda)",
 }
 
 # Name, model, slices of time, stages as (devices, axes, plan), how ops are given to them.

@@ -4,7 +4,7 @@
     priced.py --all     every plan of plan_cases.PLANS with its first model, on 4 and 8 ranks, over three
 
 The plan is the same, so it may cost less with --cluster, but not more.  Costs are those of the model in
-passes/paths/path_cost.h, added up over all ops of a step before pack_grads (tests/plan/price.c), not times.
+passes/paths/path_cost.h, added up over all ops of a step before bucket_grads (tests/plan/price.c), not times.
 """
 
 import pathlib

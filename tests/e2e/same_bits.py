@@ -1,6 +1,6 @@
 """Programs under a plan and under one that changes when weights are updated: both must come to the same bits.
 
-Buckets are small, so that many sums over ranks are under way at a time: passes from pack_grads on run by themselves.
+Buckets are small, so that many sums over ranks are under way at a time: passes from bucket_grads on run by themselves.
 """
 
 import json
@@ -12,7 +12,7 @@ from common import NNAOT, compile_in_a_hurry, mpirun, run, scratch
 from plans import counted_traffic, predicted_traffic
 
 STEPS, BEFORE, BUCKET = 5, 2, 16384
-REST = ("pack_grads(bucket={bucket}),stash,widen,hoist,fuse,schedule,offload,carry,hurry(cluster=\"{cluster}\"),overlap,swap,"
+REST = ("bucket_grads(bucket={bucket}),stash_weights,legalize_types,optimizer_in_backward,fuse,schedule,offload,defer_updates,prioritize_comm(cluster=\"{cluster}\"),overlap,swap,"
         "plan_memory")
 ADAM, MOMENTUM, SGD, LAMB = ([*flags, "--clip-norm", 0] for flags in (
     [], ["--optimizer", "sgd:momentum=0.9"], ["--optimizer", "sgd"], ["--optimizer", "lamb"]))

@@ -32,8 +32,8 @@ LOSS = {
 }
 DISTRIBUTED = [
     "shard(mesh=dp:2),comm",
-    "shard(mesh=dp:4),comm,pack_grads,fuse,plan_memory",
-    "shard(mesh=acc:2:time+dp:2),comm,pack_grads,fuse,plan_memory",
+    "shard(mesh=dp:4),comm,bucket_grads,fuse,plan_memory",
+    "shard(mesh=acc:2:time+dp:2),comm,bucket_grads,fuse,plan_memory",
 ]
 # BatchNormalization couples the rows of a batch: it can be cut among ranks, and not in time.
 COUPLED = {"resnet"}

@@ -13,8 +13,8 @@ static const char *const pipelines[][MAX_STEPS] = {
     {"simplify", "raise", "simplify", "channels_last", "simplify"},
     {"raise", "simplify", "autodiff", "optimizer(name=adamw clip=1)", "simplify",
      "lower_batch_norm", "channels_last", "simplify", "shard(mesh=2 plan=dp)", "comm",
-     "pack_grads(bucket=64)", "fuse", "plan_memory"},
-    {"fold", "unfold", "fold", "autodiff", "simplify", "unfold"},
+     "bucket_grads(bucket=64)", "fuse", "plan_memory"},
+    {"fold", "inline_calls", "fold", "autodiff", "simplify", "inline_calls"},
     {"loss", "lower_batch_norm", "shard(mesh=1 plan=dp)", "comm", "fuse", "plan_memory"},
 };
 

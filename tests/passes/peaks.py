@@ -21,9 +21,9 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OPT = os.path.join(os.environ.get("BUILD", "build"), "bin", "nnaot-opt")
 LEAST, MOST = 0.8, 1.1  # of the slab
-AFTER = {"": "widen,fuse,plan_memory",
-         "cuda": "fuse_classifier,fuse_linear,fuse_attention(target=cuda),fuse_norm,expand_batch_norm,widen(target=cuda),"
-                 "keep_casts,batch,fuse,plan_memory(target=cuda)"}
+AFTER = {"": "legalize_types,fuse,plan_memory",
+         "cuda": "fuse_classifier,fuse_linear,fuse_attention(target=cuda),fuse_norm,expand_batch_norm,legalize_types(target=cuda),"
+                 "keep_casts,multi_tensor,fuse,plan_memory(target=cuda)"}
 CLUSTER = """return {{ nodes = {nodes}, per_node = {per_node}, nics = {per_node}, start = {start},
   inside = {{ alpha = 1e-6, beta = {inside} }}, across = {{ alpha = 5e-6, beta = {across} }},
   memory = {memory}, memory_speed = 1e12, f32 = {f32}, half = {f32}, launch = 1e-6 }}
@@ -119,8 +119,8 @@ def peaks(folder, model, loss, mesh, plan, optimizer, link, narrow):
     lua.write_text(CLUSTER.format(**link))
     is_onnx = str(model).endswith(".onnx")
     passes = (f'{"simplify,raise,simplify," if is_onnx else ""}loss(spec="{loss}"),autodiff,optimizer({optimizer}),'
-              f'lower_batch_norm,simplify,channels_last,simplify,{"lower_precision(to=bf16)," if narrow else ""}'
-              f'shard(mesh={mesh} plan="{plan}" cluster="{lua}" target={narrow or "cpu"}),comm,fuse_comm,pack_grads,'
+              f'lower_batch_norm,simplify,channels_last,simplify,{"mixed_precision(to=bf16)," if narrow else ""}'
+              f'shard(mesh={mesh} plan="{plan}" cluster="{lua}" target={narrow or "cpu"}),comm,fuse_comm,bucket_grads,'
               f"{AFTER[narrow]}")
     run = subprocess.run([OPT, str(model), *(["--batch", "64"] if is_onnx else []), f"--passes={passes}", "--stats",
                           "-o", os.devnull], capture_output=True, text=True)

@@ -19,12 +19,12 @@ EVAL = os.path.join(os.environ.get("BUILD", "build"), "bin", "nnaot-eval")
 # ranks each has a single row of the inputs.
 SAME = [
     ("", "simplify,raise,simplify", 1e-5),
-    ("lower_precision(to=bf16)", "lower_precision(to=bf16),simplify", 0.03),
-    ("lower_precision(to=bf16)", "lower_precision(to=bf16),shard(mesh=2),comm,pack_grads,widen,fuse", 0.03),
-    ("lower_precision(to=f16)", "lower_precision(to=f16),shard(mesh=4),comm,pack_grads,widen,fuse", 0.004),
-    ("", "simplify,shard(mesh=2x2),comm,fuse_linear,fuse_norm,batch,fuse,plan_memory(target=cuda)", 1e-4),
-    ("lower_precision(to=bf16)", "lower_precision(to=bf16),simplify,shard(mesh=2),comm,fuse_linear,fuse_norm,"
-     "widen(target=cuda),keep_casts,batch,fuse,plan_memory(target=cuda)", 0.03),
+    ("mixed_precision(to=bf16)", "mixed_precision(to=bf16),simplify", 0.03),
+    ("mixed_precision(to=bf16)", "mixed_precision(to=bf16),shard(mesh=2),comm,bucket_grads,legalize_types,fuse", 0.03),
+    ("mixed_precision(to=f16)", "mixed_precision(to=f16),shard(mesh=4),comm,bucket_grads,legalize_types,fuse", 0.004),
+    ("", "simplify,shard(mesh=2x2),comm,fuse_linear,fuse_norm,multi_tensor,fuse,plan_memory(target=cuda)", 1e-4),
+    ("mixed_precision(to=bf16)", "mixed_precision(to=bf16),simplify,shard(mesh=2),comm,fuse_linear,fuse_norm,"
+     "legalize_types(target=cuda),keep_casts,multi_tensor,fuse,plan_memory(target=cuda)", 0.03),
 ]
 LARGEST = 4000  # elements
 

@@ -5,7 +5,7 @@
 //     random_plans --say MODEL.nn PLAN.nn    the same, with what is said to each
 //
 // Of each seed: a random training step; perhaps some ops cut in unequal parts; a random mesh with
-// random layouts; comm and pack_grads; perhaps values taken to other meshes and back; the proof
+// random layouts; comm and bucket_grads; perhaps values taken to other meshes and back; the proof
 // must accept it, and the ranks, simulated, must compute the numbers of the model.  Then single
 // things of it are changed.  What the verifier and the proof still accept must compute the numbers
 // of the model, too: such changes are called equal.
@@ -139,7 +139,7 @@ static bool distribute(Module *m, Random *r, bool cut, bool time, Diag *quiet, D
   if (cut) random_cuts(m->graphs, r, quiet);
   random_layout(m, r, time, d);
   PipelineOptions o = {.verify_each = true, .bisect_limit = -1};
-  const char *const ways[] = {"comm", "comm,pack_grads", "comm,pack_grads(bucket=200)"};
+  const char *const ways[] = {"comm", "comm,bucket_grads", "comm,bucket_grads(bucket=200)"};
   return module_verify(m, d) && pipeline_run(m, ways[below(r, 3)], &o, time ? quiet : d);
 }
 

@@ -88,7 +88,7 @@
 //       that it reads last, too, and no other op updates them; what else it reads the step makes not
 //       before the op that it is due before, or it makes that itself.
 //
-//   Where updates are early (update_in_backward.c):
+//   Where updates are early (optimizer_in_backward.c):
 //
 //   24  The module is local or planned and cut into no slices of time, so that all of a step is one order
 //       of ops, with no schedule, and owes nothing to the next one.

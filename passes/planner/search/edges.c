@@ -215,14 +215,14 @@ typedef struct Return {
   double back, reduced;
 } Return;
 
-// Of a sum that pack_grads reduces with others.  One that fills half a bucket has half of its
+// Of a sum that bucket_grads reduces with others.  One that fills half a bucket has half of its
 // start, and of the kernel that packs it; one that is larger starts alone.
 static double packed_seconds(const Problem *p, const Type *whole, const Layout *to, Reduces x) {
   double share = fmin((double)type_bytes(whole) / parts_of(to) / p->bucket, 1);
   return x.bytes + share * (x.start + p->c->launch);
 }
 
-// Comm leaves it to pack_grads where its bytes, axis by axis, take no longer than the routes that
+// Comm leaves it to bucket_grads where its bytes, axis by axis, take no longer than the routes that
 // begin alone; a bucket is reduced over all axes at once.  Routes may end in all_reduces, which are
 // packed too.
 static Return return_of_weight(Problem *p, const Type *whole, const Layout *from,

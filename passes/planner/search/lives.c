@@ -15,20 +15,16 @@
 #include "pass.h"
 #include "sharding/single_device.h"
 
-// What the target's pipeline does after shard; plan_memory only says what is in the place of what.
+// Options of passes after shard: plan_memory only says which values share memory.
+static const char *option_of(Arena *a, const char *pass, const char *option, const void *target) {
+  (void)a;
+  if (!strcmp(option, "target")) return target;
+  return !strcmp(pass, "plan_memory") && !strcmp(option, "apart") ? "true" : NULL;
+}
+
 static const char *passes_after(Target target, Arena *a) {
   const TargetInfo *t = &target_info[target];
-  StrBuf b = {.arena = a};
-  for (const char *p = strstr(pipeline_named(t->pipeline), ",comm,"); *p;) {
-    size_t n = strcspn(++p, ",");
-    const char *pass = str_copy_n(a, p, n);
-    bool plans = str_equal(pass, "plan_memory"),
-         told = strstr(pass_find(pass)->options, "target:s");
-    strbuf_addf(&b, ",%s", pass);
-    if (told) strbuf_addf(&b, "(target=%s%s)", t->name, plans ? " apart=true" : "");
-    p += n;
-  }
-  return b.at;
+  return str_format(a, ",%s", pipeline_text(a, t->pipeline, "comm", 0, option_of, t->name));
 }
 
 // -- What is in it -----------------------------------------------------------------------------

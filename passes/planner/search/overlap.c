@@ -63,7 +63,7 @@ static Waiting *waiting_of(Backward *b, const Layout *lies) {
   return &b->waiting[b->n_waiting++];
 }
 
-// As pack_grads fills its buckets.
+// As bucket_grads fills its buckets.
 static void pack(Backward *b, const Layout *lies, double bytes, double cost) {
   Waiting alone = {.lies = lies}, *w = waiting_of(b, lies);
   if (!w) w = &alone;

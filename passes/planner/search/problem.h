@@ -70,7 +70,7 @@ typedef struct Problem {
   const struct Timed *timed; // microbatch_cut.h; NULL: time is not cut
   Repeats *repeats;
   int64_t *norm;   // cost of adding up the norm over axes, by their bits, once per step
-  double bucket;   // bytes of gradients that pack_grads reduces together, at most all there are
+  double bucket;   // bytes of gradients that bucket_grads reduces together, at most all there are
   double exposed;  // the part of such reducing that a step waits for: overlap.c
   bool late_hides; // but for what is late: whether a step does not wait for that
   Op **model_op;   // by op id: whose gradient it is, or NULL

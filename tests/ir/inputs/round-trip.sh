@@ -15,7 +15,7 @@ for file in $(find "$folder" -name '*.nn' | LC_ALL=C sort); do
   [ $((i % every)) = 0 ] && same "$file"
 done
 "$opt" "$folder/passes/pipeline/inputs/mlp.nn" -o "$temporary/out.nn" --dump-dir="$temporary/dump" \
-  --passes='loss(spec=mse(y)),eval_graph,autodiff,optimizer(name=adamw clip=1),simplify,shard(mesh=dp:2),comm,pack_grads,fuse,plan_memory'
+  --passes='loss(spec=mse(y)),eval_graph,autodiff,optimizer(name=adamw clip=1),simplify,shard(mesh=dp:2),comm,bucket_grads,fuse,plan_memory'
 for file in "$temporary"/dump/*.nn; do
   same "$file"
 done

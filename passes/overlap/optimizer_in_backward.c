@@ -1,0 +1,288 @@
+// Hoist: each weight is updated as soon as its gradient is whole and its old value is read no more
+// (LOMO: Lv et al. 2023, section 3.1).
+//
+//     %gv = linear_back_w %y, %dz   backward       %gv = linear_back_w %y, %dz   backward
+//     %dy = linear %dz, %v          backward       %sv = sum_squares %gv         update  %gv is there
+//     %gw = linear_back_w %x, %dy   backward       %dy = linear %dz, %v          backward
+//     %sv = sum_squares %gv         update    =>   %v1 = sgd %v, %gv, …          update  %v is read no more
+//     %sw = sum_squares %gw         update         %gw = linear_back_w %x, %dy   backward
+//     %n  = add %sv, %sw            update         %sw = sum_squares %gw         update
+//     %v1 = sgd %v, %gv, …          update         %w1 = sgd %w, %gw, …          update
+//     %w1 = sgd %w, %gw, …          update         %n  = add %sv, %sw            update
+//
+// With all updates behind all gradients there is a gradient of every weight in memory when backward
+// ends.  Here the room of one is free again for the next.  What is computed is the same, of the
+// same numbers, and the norm of all gradients is known at the end, as it was.
+//
+// A program of a plan says so, `optimizer_in_backward`, and where it cannot be that is an error.
+// Where states are in host memory (offload.c) updates are early without that, if they can be: then
+// copies of states run beside backward.  But so what is on the device of states is there beside
+// what forward has kept: it must be less than all gradients are.
+//
+// What makes a parameter, or less of what the step makes, goes as far up as it can; what is made
+// for these alone, such as a rank's part of a weight, no further up than it is needed.  A sum over
+// ranks is on its way while backward goes on: what reads it is put behind the start of the next
+// such sum, when links have something else to do.
+//
+// It stands before updates are batched, which must not wait for each other then (multi_tensor.c).
+
+#include "base/vec.h"
+#include "ir/analysis/place.h"
+#include "ir/op.h"
+#include "memory/offload.h"
+#include "pass.h"
+
+typedef Vec(Op *) Ops;
+
+typedef struct Hoist {
+  Graph *g;
+  Arena *scratch;
+  uint32_t n_ops;
+  const Value **target; // by value id: the parameter that it becomes, or is a view of what does
+  bool *follows;        // by op id: it is an optimizer, a sum of squares, or behind these
+  bool *sums;           // it is of the update, and makes gradients whole
+  bool *moves;          // it goes up
+  bool *feeds;          // such an op: a parameter follows from it
+  // By op id, of those that go up: behind which op at the soonest, and where it is put; n_ops:
+  // behind all.
+  uint32_t *soonest, *behind;
+  uint32_t *next_sum; // by op id: the next all_reduce of those that stay, n_ops: none
+  int64_t n;
+} Hoist;
+
+// -- What goes up ------------------------------------------------------------------------------
+
+static bool is_read(const Op *op, const bool *by) {
+  for (int i = 0; i < op->n_out; i++)
+    for_each_use(u, op->out[i])
+      if (u->user && by[u->user->id]) return true;
+  return false;
+}
+
+static bool reads(const Op *op, const bool *which) {
+  for (int i = 0; i < op->n_in; i++)
+    if (op->in[i].value->def && which[op->in[i].value->def->id]) return true;
+  return false;
+}
+
+// What follows from an optimizer or from a sum of squares; the rest of the update makes gradients
+// whole.
+static void find_follows(Hoist *h) {
+  for_each_op(op, h->g) {
+    bool squares = op->kind == OP_sum_squares && op->part == PART_update;
+    h->follows[op->id] = op_optimizes(op) || squares || reads(op, h->follows);
+  }
+}
+
+// Of the update, sums of gradients over ranks start where they are, in the order in which those are
+// ready.  Of what is for updates alone, ranks' parts of gradients go with these.
+static bool can_move(const Hoist *h, const Op *op) {
+  bool sums = op->kind == OP_all_reduce || op->kind == OP_pack || is_read(op, h->sums);
+  h->sums[op->id] = op->part == PART_update && !h->follows[op->id] && sums;
+  if (op->part == PART_update) return !h->sums[op->id];
+  if (op->kind != OP_local_slice && !op_is_view(op)) return false;
+  for_each_use(u, op->out[0])
+    if (!u->user || !h->moves[u->user->id]) return false;
+  return op->out[0]->uses != NULL;
+}
+
+static bool feeds_parameter(const Hoist *h, const Op *op) {
+  for (int i = 0; i < op->n_out; i++)
+    if (h->target[op->out[i]->id]) return true;
+  return is_read(op, h->feeds);
+}
+
+static void find_moves(Hoist *h) {
+  for (int i = 0; i < h->g->n_results; i++) {
+    const Result *r = h->g->results[i];
+    if (!r->target || !value_lasts(r->target)) continue;
+    Value *v = r->use.value;
+    h->target[v->id] = r->target;
+    for (; v->def && op_is_view(v->def); v = v->def->in[0].value)
+      h->target[v->def->in[0].value->id] = r->target;
+  }
+  find_follows(h);
+  for (const Op *op = h->g->last; op; op = op->prev)
+    h->moves[op->id] = can_move(h, op);
+  // Of a bucket that goes up, as of the norm and the loss, so do all members.
+  for_each_op(op, h->g)
+    h->moves[op->id] |= reads(op, h->moves);
+  uint32_t next = h->n_ops;
+  for (const Op *op = h->g->last; op; op = op->prev) {
+    h->feeds[op->id] = h->moves[op->id] && feeds_parameter(h, op);
+    h->next_sum[op->id] = next;
+    if (op->kind == OP_all_reduce && !h->moves[op->id]) next = op->id;
+  }
+}
+
+// -- Where to ----------------------------------------------------------------------------------
+
+static uint32_t later(uint32_t a, uint32_t b) {
+  return a > b ? a : b;
+}
+
+// When the op is done; of a sum over ranks, when the next is on its way.
+static uint32_t done(const Hoist *h, const Op *op) {
+  return h->moves[op->id] ? h->soonest[op->id] : op->id;
+}
+
+static uint32_t there(const Hoist *h, Value *v) {
+  int64_t skip;
+  const Value *root = view_root(v, &skip);
+  uint32_t at = v->def ? done(h, v->def) : 0;
+  if (!root->def || root->def->kind != OP_all_reduce || h->moves[root->def->id]) return at;
+  return later(at, h->next_sum[root->def->id]);
+}
+
+// When nobody reads it any more, but for ops of the update behind `by`.
+static uint32_t last_read(const Hoist *h, const Value *v, const Op *by) {
+  uint32_t at = 0;
+  for_each_use(u, v) {
+    const Op *op = u->user;
+    if (!op || op == by || (h->moves[op->id] && op->id > by->id)) continue;
+    at = later(at, done(h, op));
+    if (op_is_view(op) && u->index == 0) at = later(at, last_read(h, op->out[0], by));
+  }
+  return at;
+}
+
+static bool reads_tensor(const Op *op) {
+  for (int i = 0; i < op->n_in; i++)
+    if (op->in[i].value->type->rank) return true;
+  return false;
+}
+
+static uint32_t find_soonest(const Hoist *h, const Op *op) {
+  if (op->turn || (!h->feeds[op->id] && !reads_tensor(op))) return h->n_ops;
+  uint32_t at = 0;
+  for (int i = 0; i < op->n_in; i++)
+    at = later(at, there(h, op->in[i].value));
+  for (int i = 0; i < op->n_out; i++) {
+    const Value *target = h->target[op->out[i]->id];
+    if (target) at = later(at, last_read(h, target, op));
+  }
+  return at;
+}
+
+static bool goes_first(const Hoist *h, const Op *op) {
+  int64_t bytes = 0;
+  for (int i = 0; i < op->n_in; i++)
+    if (op->in[i].value->def) bytes += type_bytes(op->in[i].value->type);
+  for (int i = 0; i < op->n_out; i++) {
+    if (h->target[op->out[i]->id]) return true;
+    bytes -= type_bytes(op->out[i]->type);
+  }
+  return bytes > 0;
+}
+
+static uint32_t first_wanted(const Hoist *h, const Op *op) {
+  uint32_t at = h->n_ops;
+  for (int i = 0; i < op->n_out; i++)
+    for_each_use(u, op->out[i])
+      if (u->user && h->behind[u->user->id] < at) at = h->behind[u->user->id];
+  return at;
+}
+
+static void find_places(Hoist *h) {
+  for_each_op(op, h->g)
+    if (h->moves[op->id]) h->soonest[op->id] = find_soonest(h, op);
+  for (const Op *op = h->g->last; op; op = op->prev)
+    if (h->moves[op->id])
+      h->behind[op->id] = goes_first(h, op) ? h->soonest[op->id] : first_wanted(h, op);
+}
+
+// -- The order ---------------------------------------------------------------------------------
+
+// Of ops that go behind the same, those stay in order.
+static void order(Hoist *h) {
+  Ops *up = arena_array(h->scratch, Ops, h->n_ops + 1);
+  Op **at = arena_array(h->scratch, Op *, h->n_ops);
+  for_each_op(op, h->g) {
+    at[op->id] = op;
+    if (h->moves[op->id]) vec_push(h->scratch, &up[h->behind[op->id]], op);
+  }
+  for (uint32_t i = 0; i <= h->n_ops; i++) {
+    if (i < h->n_ops && !h->moves[i]) op_move_before(at[i], NULL);
+    for (int k = 0; k < up[i].n; k++)
+      op_move_before(up[i].at[k], NULL);
+    h->n += i < h->n_ops ? up[i].n : 0;
+  }
+  graph_renumber(h->g);
+}
+
+// -- What is in the way ------------------------------------------------------------------------
+
+typedef struct Reason {
+  const char *why, *hint;
+} Reason;
+
+// What gradients are multiplied by comes from the norm of all of them.
+static bool waits_for_norm(const Hoist *h) {
+  bool *seen = arena_array(h->scratch, bool, h->n_ops);
+  for_each_op(op, h->g) {
+    if (op_optimizes(op) && value_leads_from(op->in[op_gscale(op)].value, OP_sum_squares, seen))
+      return true;
+  }
+  return false;
+}
+
+static Reason in_the_way(const Hoist *h) {
+  const Module *m = h->g->module;
+  if (m->cross_barrier)
+    return (Reason){"cross_barrier wants it in the step after", "leave cross_barrier out"};
+  if (m->meshes && m->meshes->next)
+    return (Reason){"ranks are several stages, or do other parts of the model",
+                    "take a plan by which all ranks do the same"};
+  if (module_slices(m) > 1)
+    return (Reason){"its gradient is a sum over several micro-batches, whole after the last",
+                    "have one micro-batch and no --accumulate"};
+  if (!waits_for_norm(h)) return (Reason){0};
+  if (graph_find_output(h->g, "loss_scale"))
+    return (Reason){"whether gradients are finite in f16 is known when all are there",
+                    "compile with --dtype bf16 or f32"};
+  return (Reason){"the norm that gradients are clipped by is known when all are there",
+                  "compile without --clip-norm"};
+}
+
+// -- The pass ----------------------------------------------------------------------------------
+
+static const Value *first_trained(const Graph *g) {
+  for (int i = 0; i < g->n_results; i++) {
+    const Value *target = g->results[i]->target;
+    if (target && target->role == ROLE_weight && target->train) return target;
+  }
+  return NULL;
+}
+
+bool pass_optimizer_in_backward(Module *m, const PassOptions *o, Diag *d) {
+  Hoist h = {.g = module_first_entry(m), .scratch = opt_scratch(o)};
+  const Value *w = h.g ? first_trained(h.g) : NULL;
+  bool wanted = m->optimizer_in_backward;
+  m->optimizer_in_backward = false;
+  if (!w || (!wanted && !offload_wants_early(h.g))) return true;
+  graph_renumber(h.g);
+  h.n_ops = h.g->n_ops;
+  Reason reason = in_the_way(&h);
+  if (reason.why && !wanted) return true;
+  if (reason.why) {
+    diag_error(d, w->loc,
+               "'%s' cannot be updated in backward, as optimizer_in_backward wants it: %s",
+               w->label, reason.why);
+    diag_hint(d, "%s, or leave optimizer_in_backward out of the plan", reason.hint);
+    return false;
+  }
+  h.target = arena_array(h.scratch, const Value *, h.g->n_values);
+  h.follows = arena_array(h.scratch, bool, h.n_ops);
+  h.sums = arena_array(h.scratch, bool, h.n_ops);
+  h.moves = arena_array(h.scratch, bool, h.n_ops);
+  h.feeds = arena_array(h.scratch, bool, h.n_ops);
+  h.soonest = arena_array(h.scratch, uint32_t, h.n_ops);
+  h.behind = arena_array(h.scratch, uint32_t, h.n_ops);
+  h.next_sum = arena_array(h.scratch, uint32_t, h.n_ops);
+  find_moves(&h);
+  find_places(&h);
+  order(&h);
+  m->early_updates = true;
+  opt_stat(o, h.n, "ops of the update in backward");
+  return true;
+}

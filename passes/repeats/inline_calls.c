@@ -1,0 +1,261 @@
+// Calls become what they call: the inverse of `outline_repeats`, which shows an example.
+//
+// Where a call says what its ops were (recall.h), they get their names, numbers and locations back,
+// and if all of them say where they stood, and that is an order in which they can run, their
+// places.  So `outline_repeats,inline_calls` changes nothing.  A call that does not say so, because it was written
+// by hand or because another pass changed what it calls, leaves the ops where it was itself.
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/op.h"
+#include "ir/text.h"
+#include "pass.h"
+#include "recall.h"
+
+typedef struct Inliner {
+  Graph *g;
+  Arena *a; // scratch
+  Diag *d;
+  Ops op; // those that came in place of calls
+  Vec(int) place;
+  bool placed;         // every one of them has a place
+  const Op *says_rest; // the call that says where the others stood, or NULL
+} Inliner;
+
+// -- One call --------------------------------------------------------------------------------
+
+// Puts the ops of `body` before `at`, with those that they call, and adds them to `ops`;
+// `result[i]` is what result i of it is.
+static bool inline_body(Inliner *u, Op *at, const Graph *body, Value *const *in, Value **result,
+                        Ops *ops) {
+  Value **now = arena_array(u->a, Value *, body->n_values);
+  for (int i = 0; i < body->n_params; i++)
+    now[body->params[i]->id] = in[i];
+  for_each_op(op, body) {
+    Value **operand = arena_array(u->a, Value *, op->n_in);
+    Value **out = arena_array(u->a, Value *, op->n_out);
+    for (int i = 0; i < op->n_in; i++)
+      operand[i] = now[op->in[i].value->id];
+    if (op->kind == OP_call) {
+      if (!inline_body(u, at, op->callee, operand, out, ops)) return false;
+    } else {
+      Op *copy = op_copy(u->g, at, op, operand, u->d);
+      if (!copy) return false;
+      vec_push(u->a, ops, copy);
+      memcpy(out, copy->out, (size_t)op->n_out * sizeof(Value *));
+    }
+    for (int i = 0; i < op->n_out; i++)
+      now[op->out[i]->id] = out[i];
+  }
+  for (int i = 0; i < body->n_results; i++)
+    result[i] = now[body->results[i]->use.value->id];
+  return true;
+}
+
+static bool is_id(const char *name) {
+  return *name >= '0' && *name <= '9';
+}
+
+static void restore(Inliner *u, Op *op, const Recall *was) {
+  const Loc *loc;
+  if (loc_read(u->g->module->arena, was->loc, &loc)) op->loc = loc;
+  op->of = was->of;
+  for (int i = 0; i < op->n_out; i++) {
+    const char *name = was->name[i];
+    int64_t id = is_id(name) ? strtoll(name, NULL, 10) : MAX_ID;
+    if (!is_id(name))
+      value_set_name(op->out[i], name);
+    else if (id < MAX_ID)
+      op->out[i]->id = (uint32_t)id;
+  }
+}
+
+// What nothing is known of is called as in the callee; results are called as those of the call.
+static void name_like(const Ops *ops, const Ops *body, const char *const *name,
+                      Value *const *result, int n) {
+  for (int i = 0; i < n; i++)
+    if (!result[i]->name && result[i]->def) value_set_name(result[i], name[i]);
+  for (int i = 0; i < ops->n; i++)
+    for (int k = 0; k < ops->at[i]->n_out; k++) {
+      Value *v = ops->at[i]->out[k];
+      if (!v->name) value_set_name(v, body->at[i]->out[k]->name);
+    }
+}
+
+static bool inline_call(Inliner *u, Op *call) {
+  Ops ops = {0}, body = {0};
+  Value **in = arena_array(u->a, Value *, call->n_in);
+  Value **result = arena_array(u->a, Value *, call->n_out);
+  const char **name = arena_array(u->a, const char *, call->n_out);
+  for (int i = 0; i < call->n_in; i++)
+    in[i] = call->in[i].value;
+  if (!inline_body(u, call, call->callee, in, result, &ops)) return false;
+  for (int i = 0; i < call->n_out; i++) {
+    name[i] = call->out[i]->name;
+    value_replace(call->out[i], result[i]);
+  }
+  ops_called(call->callee, u->a, &body);
+  Recall *callee = arena_array(u->a, Recall, body.n), *was = arena_array(u->a, Recall, body.n);
+  for (int i = 0; i < body.n; i++)
+    callee[i] = recall_of(body.at[i], u->a);
+  bool known = recalls_read(call, callee, was, body.n, u->a);
+  int *place = arena_array(u->a, int, body.n);
+  u->placed &= places_read(call, "at", place, body.n);
+  if (attr_n(call, "rest")) u->says_rest = call;
+  op_erase(call);
+  if (!known) name_like(&ops, &body, name, result, call->n_out);
+  for (int i = 0; i < ops.n; i++) {
+    if (known) restore(u, ops.at[i], &was[i]);
+    vec_push(u->a, &u->op, ops.at[i]);
+    vec_push(u->a, &u->place, place[i]);
+  }
+  return true;
+}
+
+// -- Places ----------------------------------------------------------------------------------
+
+static bool can_run(const Inliner *u, Op *const *order, int n) {
+  bool *done = arena_array(u->a, bool, u->g->n_ops);
+  for (int i = 0; i < n; i++) {
+    for (int k = 0; k < order[i]->n_in; k++) {
+      const Op *def = order[i]->in[k].value->def;
+      if (def && !done[def->id]) return false;
+    }
+    done[order[i]->id] = true;
+  }
+  return true;
+}
+
+// The places of the ops that were in no call: in their order in what is left, or as a call says.
+static bool add_rest(Inliner *u, const bool *called, int n) {
+  Ops rest = {0};
+  for_each_op(op, u->g)
+    if (!called[op->id]) vec_push(u->a, &rest, op);
+  int *place = arena_array(u->a, int, rest.n);
+  bool *taken = arena_array(u->a, bool, n);
+  if (u->says_rest && !places_read(u->says_rest, "rest", place, rest.n)) return false;
+  for (int i = 0; i < u->place.n; i++)
+    if (u->place.at[i] < n) taken[u->place.at[i]] = true;
+  for (int i = 0, at = 0; !u->says_rest && i < rest.n; i++, at++) {
+    while (at < n && taken[at])
+      at++;
+    place[i] = at;
+  }
+  for (int i = 0; i < rest.n; i++) {
+    vec_push(u->a, &u->op, rest.at[i]);
+    vec_push(u->a, &u->place, place[i]);
+  }
+  return true;
+}
+
+// Everything where it stood, if that can be.
+static void place_ops(Inliner *u) {
+  int n = 0;
+  bool *called = arena_array(u->a, bool, u->g->n_ops);
+  for_each_op(op, u->g)
+    n++;
+  for (int i = 0; i < u->op.n; i++)
+    called[u->op.at[i]->id] = true;
+  Op **order = arena_array(u->a, Op *, n);
+  if (!add_rest(u, called, n)) return;
+  for (int i = 0; i < n; i++) {
+    int place = u->place.at[i];
+    if (place >= n || order[place]) return;
+    order[place] = u->op.at[i];
+  }
+  if (!can_run(u, order, n)) return;
+  for (int i = 0; i < n; i++)
+    op_move_before(order[i], NULL);
+}
+
+static bool inline_graph(Graph *g, const PassOptions *o, Diag *d) {
+  Inliner u = {.g = g, .a = opt_scratch(o), .d = d, .placed = true};
+  for_each_op_safe(op, g)
+    if (op->kind == OP_call && !inline_call(&u, op)) return false;
+  if (!u.op.n) return true;
+  opt_stat(o, u.op.n, "ops inlined");
+  if (u.placed) place_ops(&u);
+  values_number(g, u.a);
+  return true;
+}
+
+// -- The graphs that were called -------------------------------------------------------------
+
+typedef Vec(Graph *) Graphs;
+
+static void add_called(const Graph *g, Arena *a, Graphs *to) {
+  for_each_op(op, g) {
+    bool known = op->kind != OP_call;
+    for (int i = 0; !known && i < to->n; i++)
+      known = to->at[i] == op->callee;
+    if (known) continue;
+    vec_push(a, to, op->callee);
+    add_called(op->callee, a, to);
+  }
+}
+
+static bool is_called(const Graph *callee) {
+  for_each_graph(g, callee->module)
+    for_each_op(op, g)
+      if (op->callee == callee) return true;
+  return false;
+}
+
+// Callers go before what they call.
+static void erase_called(Graphs *called) {
+  for (bool erased = true; erased;) {
+    erased = false;
+    for (int i = 0; i < called->n; i++) {
+      if (!called->at[i] || is_called(called->at[i])) continue;
+      graph_erase(called->at[i]);
+      called->at[i] = NULL;
+      erased = true;
+    }
+  }
+}
+
+// -- How much it becomes ---------------------------------------------------------------------
+
+enum { MOST_OPS = 1 << 20 };
+
+typedef struct Size {
+  const Graph *g;
+  int64_t n_ops;
+} Size;
+
+typedef Vec(Size) Sizes;
+
+// The ops of a graph with those that it calls, but no more than MOST_OPS + 1: calls of calls can be
+// more than there is room for.
+static int64_t n_inlined(const Graph *g, Arena *a, Sizes *known) {
+  int64_t n = 0;
+  for (int i = 0; i < known->n; i++)
+    if (known->at[i].g == g) return known->at[i].n_ops;
+  for_each_op(op, g) {
+    n += op->kind == OP_call ? n_inlined(op->callee, a, known) : 1;
+    if (n > MOST_OPS) n = MOST_OPS + 1;
+  }
+  vec_push(a, known, (Size){g, n});
+  return n;
+}
+
+static bool check_sizes(const Module *m, Arena *a, Diag *d) {
+  Sizes known = {0};
+  for_each_graph(g, m)
+    if (g->entry && n_inlined(g, a, &known) > MOST_OPS)
+      return diag_error(d, g->first->loc, "inline_calls: '@%s' becomes more than %d ops", g->name,
+                        MOST_OPS);
+  return true;
+}
+
+bool pass_inline_calls(Module *m, const PassOptions *o, Diag *d) {
+  Graphs called = {0};
+  if (!check_sizes(m, opt_scratch(o), d)) return false;
+  for_each_graph(g, m)
+    if (g->entry) add_called(g, opt_scratch(o), &called);
+  for_each_graph(g, m)
+    if (g->entry && !inline_graph(g, o, d)) return false;
+  erase_called(&called);
+  return true;
+}

@@ -1,0 +1,370 @@
+// What repeats becomes calls of one graph.
+//
+//     %y = linear %x, %w0      # m.onnx:/h.0/fc       %z = call @main.block0 %x, %w0 at=[0,2] …
+//     %z = gelu %y             # m.onnx:/h.0/act      %t = call @main.block0 %z, %w1 at=[2,2] …
+//     %s = linear %z, %w1      # m.onnx:/h.1/fc   =>
+//     %t = gelu %s             # m.onnx:/h.1/act      graph @main.block0 (%x, %w0) {
+//                                                       %y = linear %x, %w0
+//                                                       %z = gelu %y
+//                                                       return %z
+//
+// repeats.c finds it; blocks that are in one another become calls inside of graphs that are called.
+// The graph takes its names and locations from the first occurrence, and a call says in `at` and
+// `was` what the ops were that it stands for (recall.h), for `inline_calls` to put them back.
+//
+// A block with more operands or results than an op may have stays what it is, as do the calls that
+// are there already.
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "ir/op.h"
+#include "pass.h"
+#include "recall.h"
+#include "repeats.h"
+
+typedef Vec(Member) Members;
+
+// An occurrence, as the call that it becomes.
+typedef struct Site {
+  Members member; // with those of inner ones that are not called in place of them
+  Value **in, **out;
+} Site;
+
+// One operand of a block: what it is in every occurrence.
+typedef struct Slot {
+  int index;
+  Value **of;
+  struct Slot *next; // the one before of the same value in the first occurrence
+} Slot;
+
+// A block, as the graph that it becomes.
+typedef struct Callee {
+  bool known, called;
+  Graph *graph;
+  int n_in, n_out;
+  Vec(int) param; // of every operand of every member: which it is, or INSIDE
+  Site *site;     // by occurrence
+} Callee;
+
+enum { INSIDE = -1 };
+
+typedef struct Fold {
+  Graph *g;
+  Repeats *r;
+  Arena *a; // scratch
+  Diag *d;
+  Callee *callee;  // by block
+  Slot **slot;     // by value id, while a block's are found
+  int *place;      // by op id
+  Value **in_body; // by value id: what it is in the graph that is being made
+  Value **now;     // by value id: what it is in g
+} Fold;
+
+static Callee *callee_of(const Fold *f, const Occurrence *o) {
+  return &f->callee[o->block->id];
+}
+
+static Site *site_of(const Fold *f, const Occurrence *o) {
+  return &callee_of(f, o)->site[o->index];
+}
+
+// -- What is read and made -------------------------------------------------------------------
+
+static int member_n_in(const Fold *f, Member m) {
+  return m.op ? m.op->n_in : callee_of(f, m.inner)->n_in;
+}
+
+static Value *member_in(const Fold *f, Member m, int i) {
+  return m.op ? m.op->in[i].value : site_of(f, m.inner)->in[i];
+}
+
+static int member_n_out(const Fold *f, Member m) {
+  return m.op ? m.op->n_out : callee_of(f, m.inner)->n_out;
+}
+
+static Value *member_out(const Fold *f, Member m, int i) {
+  return m.op ? m.op->out[i] : site_of(f, m.inner)->out[i];
+}
+
+static void add_members(Fold *f, const Member *member, int n, Members *to) {
+  for (int i = 0; i < n; i++) {
+    const Occurrence *inner = member[i].inner;
+    if (inner && !callee_of(f, inner)->called) {
+      const Members *its = &site_of(f, inner)->member;
+      add_members(f, its->at, its->n, to);
+    } else {
+      vec_push(f->a, to, member[i]);
+    }
+  }
+}
+
+// Operand `i` of member `p`, as one of the block if it is from outside: a new one, unless there is
+// one that always is the same.
+static void add_slot(Fold *f, const Block *b, int p, int i) {
+  Callee *c = &f->callee[b->id];
+  Value *first = member_in(f, c->site[0].member.at[p], i);
+  if (first->def && op_is_within(f->r, first->def, b->at[0])) {
+    vec_push(f->a, &c->param, INSIDE);
+    return;
+  }
+  Slot *slot = arena_one(f->a, Slot);
+  *slot = (Slot){c->n_in, arena_array(f->a, Value *, b->n), f->slot[first->id]};
+  for (int o = 0; o < b->n; o++)
+    slot->of[o] = member_in(f, c->site[o].member.at[p], i);
+  const Slot *same = slot->next;
+  while (same && memcmp(same->of, slot->of, (size_t)b->n * sizeof *same->of) != 0)
+    same = same->next;
+  vec_push(f->a, &c->param, same ? same->index : slot->index);
+  if (same) return;
+  f->slot[first->id] = slot;
+  for (int o = 0; c->n_in < MAX_TERMS && o < b->n; o++)
+    c->site[o].in[c->n_in] = slot->of[o];
+  c->n_in++;
+}
+
+static bool is_read_outside(const Fold *f, const Value *v, const Occurrence *o) {
+  for_each_use(u, v)
+    if (!u->user || !op_is_within(f->r, u->user, o)) return true;
+  return false;
+}
+
+// A result of the block is what is read outside of any of the occurrences.
+static void add_result(Fold *f, const Block *b, int p, int i) {
+  Callee *c = &f->callee[b->id];
+  bool read = false;
+  for (int o = 0; !read && o < b->n; o++)
+    read = is_read_outside(f, member_out(f, c->site[o].member.at[p], i), b->at[o]);
+  if (!read) return;
+  for (int o = 0; c->n_out < MAX_RESULTS && o < b->n; o++)
+    c->site[o].out[c->n_out] = member_out(f, c->site[o].member.at[p], i);
+  c->n_out++;
+}
+
+static void find_sites(Fold *f, const Block *b) {
+  Callee *c = &f->callee[b->id];
+  if (c->known) return;
+  c->known = true;
+  for (int p = 0; p < b->n_members; p++)
+    if (b->at[0]->member[p].inner) find_sites(f, b->at[0]->member[p].inner->block);
+  c->site = arena_array(f->a, Site, b->n);
+  for (int o = 0; o < b->n; o++) {
+    add_members(f, b->at[o]->member, b->n_members, &c->site[o].member);
+    c->site[o].in = arena_array(f->a, Value *, MAX_TERMS);
+    c->site[o].out = arena_array(f->a, Value *, MAX_RESULTS);
+  }
+  for (int p = 0; p < c->site[0].member.n; p++) {
+    Member m = c->site[0].member.at[p];
+    for (int i = 0; i < member_n_in(f, m); i++)
+      add_slot(f, b, p, i);
+    for (int i = 0; i < member_n_out(f, m); i++)
+      add_result(f, b, p, i);
+  }
+  for (int p = 0; p < c->site[0].member.n; p++)
+    for (int i = 0; i < member_n_in(f, c->site[0].member.at[p]); i++)
+      f->slot[member_in(f, c->site[0].member.at[p], i)->id] = NULL;
+  c->called = c->n_in <= MAX_TERMS && c->n_out <= MAX_RESULTS && c->n_out > 0;
+}
+
+// -- The graph that is called ----------------------------------------------------------------
+
+// The ops that it stands for, in the order in which the callee has them.
+static void add_ops(const Fold *f, const Occurrence *o, Ops *to) {
+  const Members *member = &site_of(f, o)->member;
+  for (int i = 0; i < member->n; i++)
+    if (member->at[i].op)
+      vec_push(f->a, to, member->at[i].op);
+    else
+      add_ops(f, member->at[i].inner, to);
+}
+
+// A call is where its first op was, and of the last part that any of them is of; it has no number.
+static Origin call_origin(const Ops *ops) {
+  Origin o = {.loc = ops->at[0]->loc};
+  for (int i = 0; i < ops->n; i++)
+    if (ops->at[i]->part > o.part) o.part = ops->at[i]->part;
+  return o;
+}
+
+static Origin inner_origin(const Fold *f, const Occurrence *o) {
+  Ops ops = {0};
+  add_ops(f, o, &ops);
+  return call_origin(&ops);
+}
+
+// Names and ids in the callee are those of the first occurrence.
+static bool copy_member(Fold *f, Graph *body, Member m, const int *param) {
+  int n_in = member_n_in(f, m);
+  Value **in = arena_array(f->a, Value *, n_in);
+  for (int i = 0; i < n_in; i++)
+    in[i] = param[i] == INSIDE ? f->in_body[member_in(f, m, i)->id] : body->params[param[i]];
+  Op *copy = m.op ? op_copy(body, NULL, m.op, in, f->d)
+                  : op_new_call(body, NULL, OP_call, callee_of(f, m.inner)->graph, in, n_in,
+                                inner_origin(f, m.inner), f->d);
+  if (!copy) return false;
+  for (int i = 0; i < copy->n_out; i++) {
+    const Value *v = member_out(f, m, i);
+    f->in_body[v->id] = copy->out[i];
+    value_set_name(copy->out[i], v->name);
+  }
+  return true;
+}
+
+static Graph *new_graph(const Fold *f) {
+  for (int i = 0;; i++) {
+    const char *name = str_format(f->a, "%s.block%d", f->g->name, i);
+    if (!graph_find(f->g->module, name)) return graph_new(f->g->module, name, false);
+  }
+}
+
+static bool make_callee(Fold *f, const Block *b) {
+  Callee *c = &f->callee[b->id];
+  const Site *first = &c->site[0];
+  if (c->graph || !c->called) return true;
+  for (int p = 0; p < first->member.n; p++) {
+    const Occurrence *inner = first->member.at[p].inner;
+    if (inner && !make_callee(f, inner->block)) return false;
+  }
+  Graph *body = c->graph = new_graph(f);
+  for (int i = 0; i < c->n_in; i++) {
+    const Value *v = first->in[i];
+    graph_param(body, v->name, v->type, ROLE_none, v->def ? v->def->loc : v->loc);
+  }
+  for (int p = 0, at = 0; p < first->member.n; p++) {
+    if (!copy_member(f, body, first->member.at[p], &c->param.at[at])) return false;
+    at += member_n_in(f, first->member.at[p]);
+  }
+  for (int i = 0; i < c->n_out; i++)
+    graph_output(body, f->in_body[first->out[i]->id], NULL);
+  for (int p = 0; p < first->member.n; p++)
+    for (int i = 0; i < member_n_out(f, first->member.at[p]); i++) {
+      const Value *v = member_out(f, first->member.at[p], i);
+      f->in_body[v->id]->id = v->id;
+    }
+  values_number(body, f->a);
+  return true;
+}
+
+// -- The calls -------------------------------------------------------------------------------
+
+static Recall *recalls(const Fold *f, const Ops *ops) {
+  Recall *of = arena_array(f->a, Recall, ops->n);
+  for (int i = 0; i < ops->n; i++)
+    of[i] = recall_of(ops->at[i], f->a);
+  return of;
+}
+
+static Attr places(const Fold *f, const char *name, const Ops *ops) {
+  int *place = arena_array(f->a, int, ops->n);
+  for (int i = 0; i < ops->n; i++)
+    place[i] = f->place[ops->at[i]->id];
+  return places_attr(name, place, ops->n, f->a);
+}
+
+// The result of the call is the value from now on, with its name and number.
+static void take_over(Value *from, Value *to) {
+  const char *name = from->name;
+  value_set_name(from, NULL);
+  value_set_name(to, name);
+  to->id = from->id;
+  value_replace(from, to);
+}
+
+static Op *call_site(Fold *f, const Occurrence *o) {
+  Callee *c = callee_of(f, o);
+  Site *site = site_of(f, o);
+  Ops ops = {0}, body = {0};
+  add_ops(f, o, &ops);
+  ops_called(c->graph, f->a, &body);
+  if (body.n != ops.n) BUG("@%s is not what it stands for", c->graph->name);
+  // What they read may be a result of a call by now.
+  Value **in = arena_array(f->a, Value *, c->n_in);
+  for (int i = 0; i < c->n_in; i++)
+    in[i] = f->now[site->in[i]->id];
+  Op *call = op_new_call(f->g, NULL, OP_call, c->graph, in, c->n_in, call_origin(&ops), f->d);
+  if (!call) return NULL;
+  op_set_attr(call, places(f, "at", &ops));
+  op_set_attr(call, recalls_attr(recalls(f, &body), recalls(f, &ops), ops.n, f->a));
+  for (int i = 0; i < c->n_out; i++) {
+    f->now[site->out[i]->id] = call->out[i];
+    take_over(site->out[i], call->out[i]);
+  }
+  for (int i = ops.n - 1; i >= 0; i--)
+    op_erase(ops.at[i]);
+  return call;
+}
+
+static bool is_in_order(const Fold *f, const Ops *ops) {
+  for (int i = 1; i < ops->n; i++)
+    if (f->place[ops->at[i]->id] < f->place[ops->at[i - 1]->id]) return false;
+  return true;
+}
+
+// All in an order in which what is called stands together.  Where that changes the order of the
+// others, the first call says where they stood.
+static bool place_members(Fold *f, const Members *order) {
+  Op *first = NULL;
+  Ops rest = {0};
+  for (int i = 0; i < order->n; i++) {
+    Member m = order->at[i];
+    if (m.op) {
+      op_move_before(m.op, NULL);
+      vec_push(f->a, &rest, m.op);
+      continue;
+    }
+    Op *call = call_site(f, m.inner);
+    if (!call) return false;
+    if (!first) first = call;
+  }
+  if (first && !is_in_order(f, &rest)) op_set_attr(first, places(f, "rest", &rest));
+  return true;
+}
+
+static int64_t n_ops(const Graph *g) {
+  int64_t n = 0;
+  for_each_op(op, g)
+    n++;
+  return n;
+}
+
+static bool outline_graph(Graph *g, int min, const PassOptions *o, Diag *d) {
+  Arena *a = opt_scratch(o);
+  Fold f = {.g = g, .a = a, .d = d, .r = repeats_find(g, min, NULL, a)};
+  if (!f.r->n_blocks) return true;
+  f.callee = arena_array(a, Callee, f.r->n_blocks);
+  f.slot = arena_array(a, Slot *, g->n_values);
+  f.in_body = arena_array(a, Value *, g->n_values);
+  f.now = arena_array(a, Value *, g->n_values);
+  f.place = arena_array(a, int, g->n_ops);
+  int place = 0;
+  for (int i = 0; i < g->n_params; i++)
+    f.now[g->params[i]->id] = g->params[i];
+  for_each_op(op, g) {
+    f.place[op->id] = place++;
+    for (int i = 0; i < op->n_out; i++)
+      f.now[op->out[i]->id] = op->out[i];
+  }
+  for (int b = 0; b < f.r->n_blocks; b++)
+    find_sites(&f, f.r->block[b]);
+  for (int b = 0; b < f.r->n_blocks; b++)
+    if (!make_callee(&f, f.r->block[b])) return false;
+  Members order = {0};
+  add_members(&f, f.r->order, f.r->n_order, &order);
+  return place_members(&f, &order);
+}
+
+bool pass_outline_repeats(Module *m, const PassOptions *o, Diag *d) {
+  int64_t min = opt_int(o, "min", LEAST_BLOCK), before = 0, after = 0;
+  if (m->phase != PHASE_typed)
+    return diag_error(d, NULL, "outline_repeats wants a typed module, this one is %s", phase_name[m->phase]);
+  if (min < 2 || min > INT32_MAX)
+    return diag_error(d, NULL, "outline_repeats: min=%" PRId64 ": a block has at least two ops", min);
+  for_each_graph(g, m)
+    before += n_ops(g);
+  for_each_graph(g, m)
+    if (g->entry && !outline_graph(g, (int)min, o, d)) return false;
+  for_each_graph(g, m)
+    after += n_ops(g);
+  opt_stat(o, before - after, "ops outlined");
+  return true;
+}
