@@ -333,7 +333,7 @@ static bool add_batch_call(Writer *w, const Op *op) {
   const Op *first = op->callee->first, *cast = NULL;
   const OpInfo *row = &op_info[first->kind];
   const char *type = dtype_name[first->out[0]->type->dtype];
-  if (!target_info[target_of(w)].batches || !(row->traits & BATCH)) return no_kernel(w, op);
+  if (!target_info[target_of(w)].batches || !(row->traits & MULTI_TENSOR)) return no_kernel(w, op);
   for_each_op(member, op->callee)
     if (batch_narrows(member)) cast = member;
   StrBuf sizes = {.arena = w->arena}, out = {.arena = w->arena}, in = {.arena = w->arena};
@@ -519,7 +519,7 @@ static bool add_op(Writer *w, Op *op) {
   if (op->kind == OP_call)
     return diag_error(w->p->d, op->loc, "call: the %s target does not support it yet",
                       target_info[target_of(w)].name);
-  if (op_info[op->kind].traits & TIME)
+  if (op_info[op->kind].traits & ACCUMULATES)
     add_line(w, op_mesh(op),
              str_format(w->arena, "if (r->micro == 0) nnrt_zero(%s, %" PRId64 ");",
                         buffer(w, op->out[0]), type_bytes(op->out[0]->type)),

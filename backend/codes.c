@@ -149,7 +149,8 @@ int move_number(const Program *p, const Op *move) {
 }
 
 static void find_meeting(Program *p, const Op *op) {
-  if (!(op_info[op->kind].traits & COMM) || (op_info[op->kind].traits & (TIME | VIEW))) return;
+  if (!(op_info[op->kind].traits & COMM) || (op_info[op->kind].traits & (ACCUMULATES | VIEW)))
+    return;
   if (op->kind == OP_move) {
     if (!op_inplace(op, 0, 0, p->arena)) vec_push(p->arena, &p->move, op);
     return;

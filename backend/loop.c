@@ -10,7 +10,7 @@
 //     static void train_s1_F1(NnrtRank *r) {…}              the segment
 //     static void train_s1_B1(NnrtRank *r) {…}
 //     static void train_s1_B1_start(NnrtRank *r) {…}        sends what it made
-//     static const NnrtPart train_s1_parts[] = {get, F1, B1};
+//     static const NnrtTask train_s1_parts[] = {get, F1, B1};
 //     static const int train_s1_order[] = {0, 1, 2, 0, 1, 2, …};
 //
 // Without a schedule the loop is one part, `micro`, in no order but that of slices.

@@ -54,7 +54,7 @@ typedef struct Call {
 } Call;
 typedef Vec(Call) CallList;
 
-// What a code runs of a slice, as NnrtPart: see loop.c.
+// What a code runs of a slice, as NnrtTask: see loop.c.
 typedef struct LoopPart {
   Action action;        // neither a segment nor a get: the whole loop
   const char *name;     // "F0", "get %g1"

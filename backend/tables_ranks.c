@@ -8,11 +8,11 @@
 //         {0, 2, 0, {4, 6}, {0, 0}, {0, 0}},                              a box from rank 0 to rank 2
 //     static const NnrtMove moves[] = {
 //         {0, 1, 2, {4, 6}, {8, 6}, false, true, 2, messages_0},          from mesh 0 to mesh 1
-//     static const NnrtPart train_s0_parts[] = {
+//     static const NnrtTask train_s0_parts[] = {
 //         {"F0", NULL, train_s0_F0, train_s0_F0_start},                   a segment and what it starts
 //     static const int train_s0_order[] = {0, 0, 1, 2, 0, 1, 2, …};       of parts
 //     static void (*const train_owed[])(NnrtRank *r) = {…};               what a step owes the next
-//     static const NnrtCode codes[] = {
+//     static const NnrtRankProgram codes[] = {
 //         {prepare_s0, {NULL, 3, train_s0_parts, train_s0_order, train_s0_update}, {0}, 832},
 
 #include <inttypes.h>
@@ -139,7 +139,7 @@ static void add_loops(const Program *p, StrBuf *out, const GraphCode *g) {
     const Calls *calls = &g->calls[c];
     const Code *code = &p->code.at[c];
     if (!calls->part.n) continue;
-    strbuf_addf(out, "static const NnrtPart %s[] = {\n",
+    strbuf_addf(out, "static const NnrtTask %s[] = {\n",
                 function_name(p->arena, g->name, code, "parts"));
     for (int i = 0; i < calls->part.n; i++)
       add_part(p, out, &calls->part.at[i]);
@@ -168,7 +168,7 @@ static void add_codes(const Program *p, StrBuf *out) {
   add_loops(p, out, &p->train);
   add_loops(p, out, &p->eval);
   add_owed(p, out);
-  strbuf_add(out, "static const NnrtCode codes[] = {\n");
+  strbuf_add(out, "static const NnrtRankProgram codes[] = {\n");
   for (int c = 0; c < p->code.n; c++) {
     const Code *code = &p->code.at[c];
     strbuf_addf(out, "    {%s", function_name(p->arena, "prepare", code, ""));

@@ -19,10 +19,10 @@ bool opt_bool(const PassOptions *o, const char *name, bool otherwise);
 bool opt_target(const PassOptions *o, Target *out, Diag *d);
 Arena *opt_scratch(const PassOptions *o); // freed when the pass has run
 // What came of the searches of a plan, for whoever runs the pipeline.
-struct Searched;
-void opt_searched(const PassOptions *o, const struct Searched *s);
-struct Record *opt_record(const PassOptions *o);    // or NULL
-struct KnownLives *opt_lives(const PassOptions *o); // or NULL
+struct SearchStats;
+void opt_searched(const PassOptions *o, const struct SearchStats *s);
+struct Record *opt_record(const PassOptions *o);       // or NULL
+struct LifetimeCache *opt_lives(const PassOptions *o); // or NULL
 // A figure for --stats: "simplify: 12 ops folded".
 void opt_stat(const PassOptions *o, int64_t n, const char *what);
 
@@ -65,10 +65,10 @@ typedef struct PipelineOptions {
   void (*timed)(void *to, const char *pass, double seconds);
   void *timed_to;
   // Called with what came of the searches of a plan (planner/search/search.h), when it is not NULL.
-  void (*searched)(void *to, const struct Searched *s);
+  void (*searched)(void *to, const struct SearchStats *s);
   void *searched_to;
   struct Record *record; // what the programs of a plan do is written down there (record.h), or NULL
-  struct KnownLives
+  struct LifetimeCache
       *lives; // for modules that are sharded several times (planner/search/lives.h), or NULL
 } PipelineOptions;
 
@@ -77,9 +77,9 @@ typedef struct PipelineOptions {
 bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Diag *d);
 bool pipeline_check(const char *pipeline, Diag *d); // syntax, names and options only
 void passes_list(FILE *out);                        // for --list
-// The text of the pipeline `name` of pipelines.def, or NULL if there is none: of its steps from pass
-// `first` on, or of all if that is NULL; with the steps whose conditions hold; and with the options
-// for which value_of, if not NULL, has a value.
+// The text of the pipeline `name` of pipelines.def, or NULL if there is none: of its steps from
+// pass `first` on, or of all if that is NULL; with the steps whose conditions hold; and with the
+// options for which value_of, if not NULL, has a value.
 enum { PIPELINE_FRESH_WEIGHTS = 1, PIPELINE_LOW_PRECISION = 2 };
 typedef const char *OptionValue(Arena *a, const char *pass, const char *option, const void *from);
 const char *pipeline_text(Arena *a, const char *name, const char *first, unsigned conditions,

@@ -77,7 +77,7 @@ Amount nnrt_amount(double bytes) {
 }
 
 void nnrt_slabs_add(Slabs *s, const NnrtProgram *p, int rank, bool slab, bool host) {
-  const NnrtCode *code = nnrt_code_of(p, rank);
+  const NnrtRankProgram *code = nnrt_code_of(p, rank);
   double bytes = (slab ? (double)code->slab_bytes : 0) + (host ? (double)code->host_bytes : 0);
   s->n++;
   s->all += bytes;

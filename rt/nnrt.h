@@ -163,33 +163,33 @@ typedef struct NnrtGraph {
 
 // What a rank runs of one slice of time without waiting for others but before it.  One that only
 // gets something, and so begins to wait for it, has no segment: `run` is NULL.
-typedef struct NnrtPart {
+typedef struct NnrtTask {
   const char *name;           // "F0", "get %g1": for --trace
   void (*wait)(NnrtRank *r);  // until what moves bring is here; NULL: there are none
   void (*run)(NnrtRank *r);   // the segment
   void (*start)(NnrtRank *r); // of moves that go on meanwhile; NULL: of none
-} NnrtPart;
+} NnrtTask;
 
 // What a rank does in a step of a graph: `begin`, its parts for all slices of time, `update`.
 //
 //     part   F0, get g1, B0          order   0 0 0 1 2 0 1 2 0 1 2 1 2 1 2
 //
 // Every part is there for every slice: the first time it is of slice 0, then of slice 1, ….
-typedef struct NnrtSteps {
+typedef struct NnrtSchedule {
   void (*begin)(NnrtRank *r); // what is the same in all slices; NULL: nothing
   int n_parts;
-  const NnrtPart *part;
+  const NnrtTask *part;
   const int *order;            // [n_parts * slices]; NULL: all parts of slice 0, of slice 1, …
   void (*update)(NnrtRank *r); // what only depends on sums over slices; NULL: nothing
-} NnrtSteps;
+} NnrtSchedule;
 
 // What ranks do that are on the same meshes.
-typedef struct NnrtCode {
+typedef struct NnrtRankProgram {
   void (*init)(NnrtRank *r); // prepares kernels, into r->prep
-  NnrtSteps train, eval;     // all is NULL where there is no eval
+  NnrtSchedule train, eval;  // all is NULL where there is no eval
   int64_t slab_bytes;
   int64_t host_bytes; // of values, weights and states in host memory
-} NnrtCode;
+} NnrtRankProgram;
 
 // An array of the program's text that kernels read.  The runtime puts it where they can.
 typedef struct NnrtConstant {
@@ -207,7 +207,7 @@ typedef struct NnrtProgram {
   int n_groups;
   const NnrtMove *move; // [n_moves], as nnrt_move_… name them
   int n_moves;
-  const NnrtCode *code; // [n_codes]
+  const NnrtRankProgram *code; // [n_codes]
   int n_codes;
   const int *code_of;    // [ranks]; NULL: all have the first
   int ranks;             // of all meshes together; they are 0, 1, …
@@ -251,7 +251,7 @@ struct NnrtRank {
   int64_t step;
   int *op; // which of the graph's is called now; kernels of a gpu keep it with what they find
   const NnrtProgram *program;
-  const NnrtCode *code;
+  const NnrtRankProgram *code;
   const NnrtGraph *graph; // the one that runs
   struct NnrtDevice *device;
   struct NnrtComm *comm;

@@ -4,15 +4,15 @@
 
 #include "runtime.h"
 
-const NnrtCode *nnrt_code_of(const NnrtProgram *p, int rank) {
+const NnrtRankProgram *nnrt_code_of(const NnrtProgram *p, int rank) {
   return &p->code[p->code_of ? p->code_of[rank] : 0];
 }
 
-int nnrt_pieces(const NnrtRank *r, const NnrtSteps *s) {
+int nnrt_pieces(const NnrtRank *r, const NnrtSchedule *s) {
   return s->n_parts * r->program->micro_batches + 2;
 }
 
-const NnrtPart *nnrt_part_of(const NnrtSteps *s, int piece) {
+const NnrtTask *nnrt_part_of(const NnrtSchedule *s, int piece) {
   int i = piece - 1;
   return &s->part[s->order ? s->order[i] : i % s->n_parts];
 }

@@ -174,11 +174,11 @@ void nnrt_set_coords(NnrtRank *r); // r->coord, which it makes the first time, o
 
 // ---- program.c: which code a rank runs, and which program it is
 
-const NnrtCode *nnrt_code_of(const NnrtProgram *p, int rank);
+const NnrtRankProgram *nnrt_code_of(const NnrtProgram *p, int rank);
 // A step is cut into pieces: 0 what comes before the loop over slices, then each time of a part,
 // and the last what comes after.
-int nnrt_pieces(const NnrtRank *r, const NnrtSteps *s);
-const NnrtPart *nnrt_part_of(const NnrtSteps *s, int piece); // of a piece that is of the loop
+int nnrt_pieces(const NnrtRank *r, const NnrtSchedule *s);
+const NnrtTask *nnrt_part_of(const NnrtSchedule *s, int piece); // of a piece that is of the loop
 // Alike for all executables of one --split-ranks.
 void nnrt_program_terms(const NnrtProgram *p, Terms *t);
 

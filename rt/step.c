@@ -4,9 +4,9 @@
 //     every step: rows in, micro-batches, update; loss out; evaluate (evaluate.c), log, checkpoint
 //     end: rank 0 writes the weights
 //
-// A step is a walk through what generated code lists (NnrtSteps): what comes before the loop over
-// slices of time, the parts of the loop in the order of this rank's schedule, what comes after.
-// Rows of a slice are put in before the first segment that the rank runs of it:
+// A step is a walk through what generated code lists (NnrtSchedule): what comes before the loop
+// over slices of time, the parts of the loop in the order of this rank's schedule, what comes
+// after. Rows of a slice are put in before the first segment that the rank runs of it:
 //
 //     rows 0 | F0 0, start h | rows 1 | F0 1, start h | get g 0 | wait g, B0 0 | …
 //
@@ -71,7 +71,7 @@ static void set_micro(NnrtRank *r, int micro) {
   nnrt_set_coords(r);
 }
 
-static const NnrtSteps *steps_of(const NnrtRank *r) {
+static const NnrtSchedule *steps_of(const NnrtRank *r) {
   return r->graph == &r->program->train ? &r->code->train : &r->code->eval;
 }
 
@@ -80,22 +80,22 @@ static int last_piece(const NnrtRank *r) {
 }
 
 // Of the current piece; NULL before and after the loop.
-static const NnrtPart *current_part(const NnrtRank *r) {
+static const NnrtTask *current_part(const NnrtRank *r) {
   return r->piece > 0 && r->piece < last_piece(r) ? nnrt_part_of(steps_of(r), r->piece) : NULL;
 }
 
 // What comes before the loop is one piece with the first segment, unless that waits for something;
 // what comes after it with the last, unless that starts something.
-static bool first_has_begin(const NnrtSteps *s) {
+static bool first_has_begin(const NnrtSchedule *s) {
   return s->n_parts > 0 && nnrt_part_of(s, 1)->run && !nnrt_part_of(s, 1)->wait;
 }
 
-static bool last_has_update(const NnrtSteps *s, int last) {
+static bool last_has_update(const NnrtSchedule *s, int last) {
   return s->n_parts > 0 && nnrt_part_of(s, last - 1)->run && !nnrt_part_of(s, last - 1)->start;
 }
 
 static void first_piece(Trainer *t) {
-  const NnrtSteps *s = steps_of(t->r);
+  const NnrtSchedule *s = steps_of(t->r);
   t->r->piece = -1;
   memset(t->slice, 0, (size_t)s->n_parts * sizeof *t->slice);
 }
@@ -103,13 +103,13 @@ static void first_piece(Trainer *t) {
 // Goes to the next piece and its slice; false behind the last.
 static bool next_piece(Trainer *t) {
   NnrtRank *r = t->r;
-  const NnrtSteps *s = steps_of(r);
+  const NnrtSchedule *s = steps_of(r);
   int last = last_piece(r);
   do
     r->piece++;
   while ((r->piece == 0 && first_has_begin(s)) || (r->piece == last && last_has_update(s, last)));
   if (r->piece > last) return false;
-  const NnrtPart *part = current_part(r);
+  const NnrtTask *part = current_part(r);
   int after = r->piece == 0 ? 0 : r->program->micro_batches - 1;
   set_micro(r, part ? t->slice[part - s->part]++ : after);
   return true;
@@ -120,7 +120,7 @@ static void run_part(NnrtRank *r, int phase, void (*part)(NnrtRank *r)) {
   if (part) part(r);
 }
 
-static void run_segment(NnrtRank *r, const NnrtPart *part) {
+static void run_segment(NnrtRank *r, const NnrtTask *part) {
   int64_t from = r->trace ? nnrt_device_mark(r) : 0;
   run_part(r, TRAFFIC_micro, part->run);
   if (r->trace) nnrt_trace_segment(r, part->name, from);
@@ -128,8 +128,8 @@ static void run_segment(NnrtRank *r, const NnrtPart *part) {
 
 // The current piece.
 static void run_piece(NnrtRank *r) {
-  const NnrtSteps *s = steps_of(r);
-  const NnrtPart *part = current_part(r);
+  const NnrtSchedule *s = steps_of(r);
+  const NnrtTask *part = current_part(r);
   int last = last_piece(r), i = r->piece;
   nnrt_traffic_piece(r);
   if (i == 0 || (i == 1 && first_has_begin(s))) run_part(r, TRAFFIC_begin, s->begin);
@@ -159,7 +159,7 @@ static void feed(Trainer *t) {
 
 static void put_piece(Trainer *t) {
   NnrtRank *r = t->r;
-  const NnrtPart *part = current_part(r);
+  const NnrtTask *part = current_part(r);
   if (part && part->run) feed(t);
   if (part && part->wait) nnrt_device_call(r, wait_for_moves);
   if (!part || part->run) {
@@ -499,7 +499,7 @@ static bool do_step(Trainer *t, int64_t step, int *out_signal) {
   if (!t->under_way) t->began_at = nnrt_now_us();
   nnrt_put_graph(t, &t->p->train, &run->data, &t->order, step, nnrt_schedule_lr(&t->schedule, step),
                  &t->out);
-  // Answers come before ranks agree, so that once is enough.
+  // SolutionCache come before ranks agree, so that once is enough.
   if (t->under_way) ended = take_answers(t, step - 1, out); // this one has settled all
   r->settled = 0;
   if (at_once) take_answers(t, step, out);

@@ -34,7 +34,7 @@ typedef struct Choice {
   int factoring;         // of its ranks, by number (factoring.h), or left to shard
   int64_t memory;        // bytes of a rank that searches count on; 0: what devices have
   int64_t work;          // of a search's solver; 0: as it likes
-  struct KnownLives
+  struct LifetimeCache
       *known; // what its searches answered when it was chosen (planner/search/lives.h), or NULL
 } Choice;
 

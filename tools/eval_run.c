@@ -63,7 +63,7 @@ static uint8_t when_defined(const Run *r, const Value *v) {
 
 static bool decide_when(Run *r) {
   for_each_op(op, r->g) {
-    bool per_slice = op_info[op->kind].traits & TIME, after = false;
+    bool per_slice = op_info[op->kind].traits & ACCUMULATES, after = false;
     for (int i = 0; i < op->n_in; i++) {
       uint8_t when = when_defined(r, op->in[i].value);
       per_slice |= when == PER_SLICE || sliced(r, op->in[i].value);

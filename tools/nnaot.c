@@ -225,7 +225,7 @@ static OnnxOptions import_options(const Settings *s, bool *annotated, OnnxFindin
 const PipelineOptions *run_options(const Settings *s, Compiled *c, Arena *a) {
   PipelineOptions *run = arena_copy(a, &s->run, sizeof s->run);
   c->summary.seconds.n = 0;
-  c->summary.searched = (Searched){0};
+  c->summary.searched = (SearchStats){0};
   c->record = (Record){.arena = a};
   run->timed = summary_timed;
   run->timed_to = &c->summary;

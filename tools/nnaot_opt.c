@@ -91,7 +91,7 @@ static bool prove_model(const Module *m, Diag *d) {
 }
 
 // Of shard(explain=…), beside the module.
-static void say_explained(void *nothing, const Searched *s) {
+static void say_explained(void *nothing, const SearchStats *s) {
   (void)nothing;
   if (s->explained) fputs(s->explained, stderr);
 }

@@ -148,7 +148,7 @@ const char *manifest_text(Arena *a, const Module *m, bool csv) {
 static const char *decision_text(Arena *a, const Op *op, Diag *quiet) {
   const char *text = op_text(op, a);
   MeshAxes axes;
-  bool names_axes = (op_info[op->kind].traits & (COMM | TIME)) && op_has_attr(op, "axis");
+  bool names_axes = (op_info[op->kind].traits & (COMM | ACCUMULATES)) && op_has_attr(op, "axis");
   if (!names_axes || !op_axes(op, &axes, quiet)) return text;
   const char *name = str_format(a, " axis=\"%s\"", attr_s(op, "axis"));
   const char *at = strstr(text, name);
@@ -285,13 +285,13 @@ static void add_ranks(StrBuf *b, const Module *m, int ranks, const StepCost *cos
 
 // -- The plan ----------------------------------------------------------------------------------
 
-void summary_searched(void *summary, const Searched *found) {
+void summary_searched(void *summary, const SearchStats *found) {
   Summary *s = summary;
   searched_add(&s->searched, found);
   if (found->explained) s->searched.explained = str_copy(s->arena, found->explained);
 }
 
-static void add_solver(StrBuf *b, const Searched *found) {
+static void add_solver(StrBuf *b, const SearchStats *found) {
   if (!found->n)
     strbuf_add(
         b,

@@ -27,13 +27,13 @@ typedef struct Summary {
   Candidates candidates; // of --plan auto, else none
   int chosen;            // of these; -1
   double choosing;       // seconds
-  Searched searched;
+  SearchStats searched;
 } Summary;
 
 // Counts what repeats in the model as it was imported; simplifies a copy for that.
 void summary_before(Summary *s, const Module *m);
 void summary_timed(void *summary, const char *pass, double seconds); // PipelineOptions.timed
-void summary_searched(void *summary, const Searched *found);         // PipelineOptions.searched
+void summary_searched(void *summary, const SearchStats *found);      // PipelineOptions.searched
 const char *summary_command(const Summary *s);                       // as a shell reads it
 const char *summary_text(Summary *s, const Module *m);
 

@@ -13,14 +13,15 @@
 //     }
 //
 // A model has a hundred tensors of a few hundred numbers, and on a gpu each launch costs as much as
-// millions of them.  What is batched: ops of trait BATCH, which are optimizers and the sums of
-// squares for clipping.  They must have the same attributes and types, and run at the same time:
+// millions of them.  What is batched: ops of trait MULTI_TENSOR, which are optimizers and the sums
+// of squares for clipping.  They must have the same attributes and types, and run at the same time:
 // once per step, or for every micro-batch.
 //
 // Updates of what is in host memory (offload.c) go together as far as they have no more bytes there
 // than the largest of them alone: what is batched comes to the device together.  So do updates that
-// stand among the gradients (optimizer_in_backward.c), and sums of squares, as far as their gradients
-// have no more bytes than the largest: what is batched is kept until the last of it is there.
+// stand among the gradients (optimizer_in_backward.c), and sums of squares, as far as their
+// gradients have no more bytes than the largest: what is batched is kept until the last of it is
+// there.
 //
 // A cast to 16 bits of what an op of trait NARROWS makes is done in the same launch (see
 // keep_casts.c).  In the body it follows its op:
@@ -51,7 +52,7 @@ typedef struct Batcher {
 } Batcher;
 
 static bool may_batch(const Op *op) {
-  return (op_info[op->kind].traits & BATCH) && op->in[0].value->type->dtype == DT_f32;
+  return (op_info[op->kind].traits & MULTI_TENSOR) && op->in[0].value->type->dtype == DT_f32;
 }
 
 static bool alike(const Op *a, const Op *b) {

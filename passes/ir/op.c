@@ -63,11 +63,11 @@ int op_traits(const Op *op) {
   if (op->kind != OP_cast && op->kind != OP_scale) return traits;
   DType from = op->in[0].value->type->dtype;
   // Integers are cut down to integers: parts of a sum lose more than the sum.
-  if (op->kind == OP_scale) return dtype_class[from] == 'F' ? traits : traits & ~SUM;
+  if (op->kind == OP_scale) return dtype_class[from] == 'F' ? traits : traits & ~ADDITIVE;
   DType to = attr_t(op, "to");
   bool widens =
       dtype_class[from] == 'F' && dtype_class[to] == 'F' && dtype_bytes[from] < dtype_bytes[to];
-  return widens ? traits | SUM : traits;
+  return widens ? traits | ADDITIVE : traits;
 }
 
 bool op_optimizes(const Op *op) {
@@ -101,7 +101,7 @@ bool op_is_view(const Op *op) {
 
 const Value *op_boxed(const Op *op) {
   int traits = op_info[op->kind].traits;
-  return traits & LOGICAL ? op->out[0] : traits & LOGICAL_IN ? op->in[0].value : NULL;
+  return traits & GLOBAL_INDEX ? op->out[0] : traits & GLOBAL_INDEX_IN ? op->in[0].value : NULL;
 }
 
 bool op_axes(const Op *op, MeshAxes *out, Diag *d) {
@@ -139,7 +139,7 @@ bool batch_narrows(const Op *op) {
 }
 
 bool value_accumulates(const Value *v) {
-  return v->def && v->index == 0 && (op_info[v->def->kind].traits & TIME);
+  return v->def && v->index == 0 && (op_info[v->def->kind].traits & ACCUMULATES);
 }
 
 bool from_row(const Op *op, Dims *dims, Diag *d) {

@@ -7,22 +7,22 @@
 #include "ir/dims.h"
 #include "ir/graph.h"
 
-// Bits of the last column of ops.def.
+// Bits of the last column of ops.def, which explains them.
 enum {
-  SUM = 1,      // f(a+a', b+b') = f(a,b) + f(a',b'): all operands partial in, partial out
-  EACH = 2,     // linear in each operand: one partial in, the others whole, partial out
-  INPLACE = 4,  // result 0 may take the memory of operand 0
-  VIEW = 8,     // result 0 is bytes of operand 0, from the start or from attribute `offset`
-  COMM = 16,    // moves data between ranks or micro-batches, or says of which of these it is (VIEW)
-  PREP = 32,    // the kernel is prepared once: nnrt_<name>_prep_<dtype>(arguments), then run
-  LOGICAL = 64, // it matters where the local part of result 0 lies in the whole: op_boxed
-  STATES = 128, // result i > 0 may take the memory of operand i + 1: an optimizer's states
-  LOW = 256,    // worth computing in 16 bits
-  WIDE = 512,   // not to be computed in 16 bits
-  TIME = 2048,  // result 0 is added up over the slices of the axis of time `axis`
-  BATCH = 1024, // on targets that batch there is nnrt_<name>_batch_<dtype>, for many ops at once
-  NARROWS = 4096,    // that kernel can write result 0 in 16 bits, too: ops.def
-  LOGICAL_IN = 8192, // it matters where the local part of operand 0 lies in the whole
+  ADDITIVE = 1,
+  MULTILINEAR = 2,
+  INPLACE = 4,
+  VIEW = 8,
+  COMM = 16,
+  PREP = 32,
+  GLOBAL_INDEX = 64, // of result 0: op_boxed
+  STATES = 128,
+  AMP_LOW = 256,
+  AMP_F32 = 512,
+  MULTI_TENSOR = 1024,
+  ACCUMULATES = 2048,
+  NARROWS = 4096,
+  GLOBAL_INDEX_IN = 8192, // of operand 0
 };
 
 // What a program is compiled for: the columns of ops.def that say which kernels there are.
@@ -33,7 +33,7 @@ typedef struct TargetInfo {
   const char *name;     // "cpu"
   const char *pipeline; // that makes a training step for it: pipeline_named
   int64_t align;        // of values in memory, in bytes
-  bool batches;         // has the kernels of trait BATCH
+  bool batches;         // has the kernels of trait MULTI_TENSOR
   const char *cluster;  // on which its ranks are assumed to run, where nobody says
 } TargetInfo;
 
@@ -91,7 +91,7 @@ const AttrSpec *op_attr_specs(OpKind kind, int *n);
 bool op_infer(const Op *op, const Type **types, Diag *d);
 // What the row's types column says of operand i: a class ('F', 'S', …), or 0 where it names a type.
 char op_operand_class(const Op *op, int i);
-// The row's traits, but SUM for a cast to a wider floating type, which is exact, and not for a
+// The row's traits, but ADDITIVE for a cast to a wider floating type, which is exact, and not for a
 // scale of integers, which rounds: the row cannot say so.
 int op_traits(const Op *op);
 // Whether what it makes is where its operand is.
@@ -106,8 +106,8 @@ const Op *value_optimizer(const Value *next);
 // Whether an op of the kind is among those of the update that `v` is made by.  `seen`, by op id:
 // those that are known not to lead there.
 bool value_leads_from(const Value *v, OpKind kind, bool *seen);
-// The value of which the op must know where the local part lies in the whole: result 0 of a LOGICAL
-// row, operand 0 of one that is LOGICAL_IN; of others NULL.
+// The value of which the op must know where the local part lies in the whole: result 0 of a
+// GLOBAL_INDEX row, operand 0 of one that is GLOBAL_INDEX_IN; of others NULL.
 const Value *op_boxed(const Op *op);
 // The axes of its mesh that its attribute `axis` names, as in "dp" or "dp+tp".
 bool op_axes(const Op *op, MeshAxes *out, Diag *d);
@@ -116,7 +116,8 @@ int op_time_axis(const Op *op); // the only one, which is bound to time; -1 when
 int64_t pack_length(const Type *t);
 // Is it the cast to 16 bits that a batch makes in one launch with the op before it?
 bool batch_narrows(const Op *op);
-// Is it added up over the slices of time, and known after the last: result 0 of an op of TIME?
+// Is it added up over the slices of time, and known after the last: result 0 of an op of
+// ACCUMULATES?
 bool value_accumulates(const Value *v);
 // Says, after an error, where an operand comes from.
 void op_note_operand(const Op *op, int i, Diag *d);

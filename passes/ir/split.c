@@ -24,7 +24,7 @@ Sbp split_wants(const Op *op, const Dims *dims, int i, int axis, Sbp have) {
 
 // Are the parts of result `i` along `axis` added up by the op itself?
 static bool adds_up(const Op *op, int i, int axis) {
-  return i == 0 && (op_info[op->kind].traits & TIME) && op_time_axis(op) == axis;
+  return i == 0 && (op_info[op->kind].traits & ACCUMULATES) && op_time_axis(op) == axis;
 }
 
 Sbp split_gives(const Op *op, const Dims *dims, int i, int axis) {

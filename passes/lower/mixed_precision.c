@@ -24,15 +24,15 @@
 //       %db = reduce_sum %3 axes=[0]      : f32[96]
 //       %w1 = sgd %w, %dw, %lr, %c        : f32[64,96]
 //
-// The row of an op decides.  LOW: operands become 16 bits (contractions, convolutions, attention).
-// WIDE: operands become f32 (sums, exponentials, squares, the optimizers).  All others follow:
-// where an operand that is not a scalar has 16 bits already they all become so, else all are f32.
-// What a row calls S is f32 always: statistics, losses, and the gradients of weights.
+// The row of an op decides.  AMP_LOW: operands become 16 bits (contractions, convolutions,
+// attention). AMP_F32: operands become f32 (sums, exponentials, squares, the optimizers).  All
+// others follow: where an operand that is not a scalar has 16 bits already they all become so, else
+// all are f32. What a row calls S is f32 always: statistics, losses, and the gradients of weights.
 //
 // Weights and their updates stay f32.  A weight of two or more dimensions is read through one cast
-// by all but WIDE ops; one of one dimension, a bias say, is cast where it meets 16 bits, which is
-// inside of a fused kernel.  Of a table that only gathers read, the rows that were looked up are
-// cast instead of all of it.  An input is cast when a LOW op reads it.  Others stay as they are
+// by all but AMP_F32 ops; one of one dimension, a bias say, is cast where it meets 16 bits, which
+// is inside of a fused kernel.  Of a table that only gathers read, the rows that were looked up are
+// cast instead of all of it.  An input is cast when a AMP_LOW op reads it.  Others stay as they are
 // fed, and what reads them is f32: the target of a regression is compared in f32.
 //
 // A number too large for f16, as masks have, becomes the largest there is: it is not to turn into
@@ -75,7 +75,7 @@ static bool is_chosen(const Lowering *p, const Op *op, int i) {
 }
 
 static bool is_low_op(const Lowering *p, const Op *op, int i) {
-  return (op_info[op->kind].traits & LOW) && is_chosen(p, op, i);
+  return (op_info[op->kind].traits & AMP_LOW) && is_chosen(p, op, i);
 }
 
 // -- What is read through a cast ---------------------------------------------------------------
@@ -90,13 +90,13 @@ static bool is_lookup(const Use *u) {
   return u->user && u->user->kind == OP_gather && u->index == 0;
 }
 
-// A table that only gathers and WIDE ops, an optimizer say, read.
+// A table that only gathers and AMP_F32 ops, an optimizer say, read.
 static bool is_table(const Value *v) {
   bool looked_up = false;
   for_each_use(u, v) {
     if (is_lookup(u))
       looked_up = true;
-    else if (u->user && !(op_info[u->user->kind].traits & WIDE))
+    else if (u->user && !(op_info[u->user->kind].traits & AMP_F32))
       return false;
   }
   return looked_up;
@@ -179,8 +179,8 @@ static bool is_exact_input(const Lowering *p, const Value *v) {
 // The type of the operands whose type is to be chosen.
 static DType choose(const Lowering *p, const Op *op) {
   int traits = op_info[op->kind].traits;
-  if (op->callee || (traits & WIDE)) return DT_f32;
-  if (traits & LOW) return p->low;
+  if (op->callee || (traits & AMP_F32)) return DT_f32;
+  if (traits & AMP_LOW) return p->low;
   bool any_low = false;
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;

@@ -50,7 +50,7 @@ void opt_stat(const PassOptions *o, int64_t n, const char *what) {
   vec_push(stats->arena, &stats->list, stat);
 }
 
-void opt_searched(const PassOptions *o, const struct Searched *s) {
+void opt_searched(const PassOptions *o, const struct SearchStats *s) {
   if (o->run->searched) o->run->searched(o->run->searched_to, s);
 }
 
@@ -58,7 +58,7 @@ struct Record *opt_record(const PassOptions *o) {
   return o->run->record;
 }
 
-struct KnownLives *opt_lives(const PassOptions *o) {
+struct LifetimeCache *opt_lives(const PassOptions *o) {
   return o->run->lives;
 }
 

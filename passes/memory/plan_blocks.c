@@ -34,7 +34,7 @@ static bool read_later(const Planner *p, const Value *v, const Op *op) {
   if (!p->stays || !op->segment || !value_stays(v)) return false;
   int slices = module_slices(p->m);
   for (int r = 0; r < p->g->schedule->run.n; r++) {
-    const Stay *stay = stays_of(p->stays, v, r);
+    const LiveRange *stay = stays_of(p->stays, v, r);
     if (!stay || !mesh_has(op_mesh(op), p->g->schedule->run.at[r].device[0])) continue;
     for (int m = 0; m < slices; m++)
       if (stay[m].to > stays_time(p->stays, op, r, m)) return true;

@@ -59,7 +59,7 @@ typedef struct Planner {
   int64_t *bucket_at;
   Value **target;     // the parameter that a value becomes
   Block **pack_block; // by op id
-  Stays *stays;       // of a graph with a schedule, else NULL
+  LiveRanges *stays;  // of a graph with a schedule, else NULL
   Life *segment;      // of its segments, the times of their ops
   Blocks block;
   int64_t in_place, unshared, looked_at;

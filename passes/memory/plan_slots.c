@@ -10,11 +10,11 @@
 #include "plan_blocks.h"
 
 // When the block is taken on a run, slice by slice; false: it is not there.
-static bool block_stays(const Planner *p, const Block *b, int run, Stay *out) {
+static bool block_stays(const Planner *p, const Block *b, int run, LiveRange *out) {
   bool there = false;
   int slices = module_slices(p->m);
   for (int i = 0; i < b->member.n; i++) {
-    const Stay *stay = stays_of(p->stays, b->member.at[i], run);
+    const LiveRange *stay = stays_of(p->stays, b->member.at[i], run);
     for (int m = 0; stay && m < slices; m++) {
       out[m].from = there ? earlier(out[m].from, stay[m].from) : stay[m].from;
       out[m].to = there ? later(out[m].to, stay[m].to) : stay[m].to;
@@ -28,7 +28,7 @@ static bool block_stays(const Planner *p, const Block *b, int run, Stay *out) {
 }
 
 // How many slices are there at the most, of which each ends after the one before.
-static int count_slots(const Stay *stay, int slices) {
+static int count_slots(const LiveRange *stay, int slices) {
   int most = 1;
   for (int m = 0, k = 0; m < slices; m++) {
     while (k < slices && stay[k].from <= stay[m].to)
@@ -39,7 +39,7 @@ static int count_slots(const Stay *stay, int slices) {
 }
 
 // In which op times the run's segments find something of it.
-static Life life_in_run(const Planner *p, const Stay *stay, int run) {
+static Life life_in_run(const Planner *p, const LiveRange *stay, int run) {
   const RankRun *r = &p->g->schedule->run.at[run];
   Life life = {INT64_MAX, -1};
   for (int m = 0; m < module_slices(p->m); m++) {
@@ -56,7 +56,7 @@ static Life life_in_run(const Planner *p, const Stay *stay, int run) {
   return life;
 }
 
-static void count_stays(Planner *p, Block *b, Stay *stay) {
+static void count_stays(Planner *p, Block *b, LiveRange *stay) {
   Life life = {INT64_MAX, -1};
   int slots = 1;
   bool all_stay = true;
@@ -81,7 +81,7 @@ static void count_stays(Planner *p, Block *b, Stay *stay) {
 }
 
 void slots_find(Planner *p) {
-  Stay *stay = arena_array(p->scratch, Stay, module_slices(p->m));
+  LiveRange *stay = arena_array(p->scratch, LiveRange, module_slices(p->m));
   for (int i = 0; i < p->block.n; i++)
     if (!p->block.at[i]->kept) count_stays(p, p->block.at[i], stay);
 }

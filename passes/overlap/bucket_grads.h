@@ -1,5 +1,5 @@
-// What those know of bucket_grads who price gradients before it runs: many small all_reduces share a
-// start.
+// What those know of bucket_grads who price gradients before it runs: many small all_reduces share
+// a start.
 
 #ifndef BUCKET_GRADS_H
 #define BUCKET_GRADS_H

@@ -254,7 +254,7 @@ static bool check_update(const Carry *c, const Value *w, const Value *next) {
 // Whether ranks wait for each other before some update, other than for the norm.
 static bool updates_wait(const Carry *c) {
   for_each_op(op, c->g) {
-    bool over_time = op_info[op->kind].traits & TIME, read = false;
+    bool over_time = op_info[op->kind].traits & ACCUMULATES, read = false;
     if (over_time || !op_meets_others(op) || !(leads_on(c, op) & TO_update)) continue;
     for (int i = 0; i < op->n_out; i++)
       read |= updates_by(op->out[i]);

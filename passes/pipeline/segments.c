@@ -179,7 +179,7 @@ enum { NO_SUM = -1, MANY = -2 };
 // Which sum over time is all that comes of the op, by id; or MANY.
 static int sum_of(const Finder *f, const Op *op, const int *sum) {
   int only = NO_SUM;
-  if (op_info[op->kind].traits & TIME) return (int)op->id;
+  if (op_info[op->kind].traits & ACCUMULATES) return (int)op->id;
   for (int i = 0; i < op->n_out; i++)
     for_each_use(u, op->out[i]) {
       if (!loops(f, u->user) || set_of(f, u->user) != set_of(f, op)) return MANY;

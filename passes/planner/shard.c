@@ -46,7 +46,7 @@
 static bool check_sums(const Sharding *s, const Op *op, int axis, Diag *d) {
   const Loc *said = s->fixed[op->id][axis];
   if (!said || op->split[axis] != SPLIT_PARTIAL) return true;
-  int n = 0, want = op_traits(op) & EACH ? 1 : op->n_in;
+  int n = 0, want = op_traits(op) & MULTILINEAR ? 1 : op->n_in;
   for (int i = 0; i < op->n_in; i++)
     n += s->lies[op->in[i].value->id][axis].kind == SBP_P;
   if (n == want) return true;
@@ -136,14 +136,14 @@ typedef struct Attempt {
   int n, n_factorings[MAX_AXES], pick[MAX_AXES]; // of each program
   int n_best, best[N_FACTORINGS]; // the cheapest of all combinations of picks, by number
   double took[N_FACTORINGS];
-  bool price_only;   // the module is not needed any more
-  double worth;      // seconds of a step, beyond which no way is wanted; 0: any is
-  Answers *answers;  // of the searches of this factoring
-  KnownLives *lives; // of all of them
-  bool ordered;      // some graph: its ids are in order no more, until all graphs are done
+  bool price_only;        // the module is not needed any more
+  double worth;           // seconds of a step, beyond which no way is wanted; 0: any is
+  SolutionCache *answers; // of the searches of this factoring
+  LifetimeCache *lives;   // of all of them
+  bool ordered;           // some graph: its ids are in order no more, until all graphs are done
   Record *record;
   double others_work; // of what was tried before one was taken
-  Searched searched;
+  SearchStats searched;
   const char *otherwise; // what is explained where no search does
 } Attempt;
 
@@ -249,10 +249,10 @@ static int64_t n_picks(const Attempt *t) {
 }
 
 // Those of a way, which are known where the module was sharded before.
-static Answers *answers_of(const Attempt *t, int way) {
-  KnownLives *k = t->lives;
-  if (!k->answers) k->answers = arena_array(k->lasting, Answers, MAX_ATTEMPTS);
-  Answers *all = &k->answers[way];
+static SolutionCache *answers_of(const Attempt *t, int way) {
+  LifetimeCache *k = t->lives;
+  if (!k->answers) k->answers = arena_array(k->lasting, SolutionCache, MAX_ATTEMPTS);
+  SolutionCache *all = &k->answers[way];
   all->arena = k->lasting;
   all->known = all->all.n > 0;
   all->next = 0;
@@ -277,7 +277,7 @@ static bool pick_factors(const Module *m, Attempt *t, Diag *d) {
   bool quiet = diag_quiet(d, true);
   for (int i = 0; i < n; i++) {
     Module *copy = module_clone(m);
-    each.searched = (Searched){0};
+    each.searched = (SearchStats){0};
     each.scratch = arena_new();
     each.answers = answers_of(t, i);
     each.worth = t->n_best ? WORTH_TRYING * t->took[0] : 0;
@@ -358,7 +358,7 @@ static bool check_no_calls(const Module *m, Diag *d) {
 bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   const char *mesh = opt_str(o, "mesh"), *cluster = opt_str(o, "cluster");
   Attempt t = {.mesh = mesh ? mesh : "1", .plan = opt_str(o, "plan"), .scratch = opt_scratch(o)};
-  KnownLives here = {.arena = t.scratch, .lasting = t.scratch};
+  LifetimeCache here = {.arena = t.scratch, .lasting = t.scratch};
   t.lives = opt_lives(o) ? opt_lives(o) : &here;
   t.explain = opt_str(o, "explain");
   t.record = opt_record(o);

@@ -170,7 +170,7 @@ static bool may_split(Proof *p, const Op *op, const Dims *dims, int axis) {
   char letter = op->split[axis];
   if (letter == SPLIT_NONE) return true;
   if (letter == SPLIT_PARTIAL) {
-    if (op_traits(op) & (SUM | EACH)) return true; // of the right operands, as verified
+    if (op_traits(op) & (ADDITIVE | MULTILINEAR)) return true; // of the right operands, as verified
     fails(p, op->loc, "%s: cannot pass partial sums on", kind_name(op));
     return false;
   }

@@ -2,8 +2,9 @@
 //
 // Where a call says what its ops were (recall.h), they get their names, numbers and locations back,
 // and if all of them say where they stood, and that is an order in which they can run, their
-// places.  So `outline_repeats,inline_calls` changes nothing.  A call that does not say so, because it was written
-// by hand or because another pass changed what it calls, leaves the ops where it was itself.
+// places.  So `outline_repeats,inline_calls` changes nothing.  A call that does not say so, because
+// it was written by hand or because another pass changed what it calls, leaves the ops where it was
+// itself.
 
 #include <stdlib.h>
 #include <string.h>

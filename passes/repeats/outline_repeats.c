@@ -356,9 +356,11 @@ static bool outline_graph(Graph *g, int min, const PassOptions *o, Diag *d) {
 bool pass_outline_repeats(Module *m, const PassOptions *o, Diag *d) {
   int64_t min = opt_int(o, "min", LEAST_BLOCK), before = 0, after = 0;
   if (m->phase != PHASE_typed)
-    return diag_error(d, NULL, "outline_repeats wants a typed module, this one is %s", phase_name[m->phase]);
+    return diag_error(d, NULL, "outline_repeats wants a typed module, this one is %s",
+                      phase_name[m->phase]);
   if (min < 2 || min > INT32_MAX)
-    return diag_error(d, NULL, "outline_repeats: min=%" PRId64 ": a block has at least two ops", min);
+    return diag_error(d, NULL, "outline_repeats: min=%" PRId64 ": a block has at least two ops",
+                      min);
   for_each_graph(g, m)
     before += n_ops(g);
   for_each_graph(g, m)

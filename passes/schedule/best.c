@@ -78,7 +78,8 @@ static bool kind_best(const ScheduleChoice *c, SchedulePlan *p, ScheduleBest *x)
   return true;
 }
 
-// -- Answers ------------------------------------------------------------------------------------
+// -- SolutionCache
+// ------------------------------------------------------------------------------------
 
 // What is tried first, of each number of chunks; and those whose shapes are searched: orders of
 // others are found in these.

@@ -77,7 +77,7 @@ static int64_t parts_of(const Case *c, char split) {
 static bool op_can(const Case *c, int axis) {
   char split = c->split[axis];
   if (split == '-') return true;
-  if (split == SPLIT_PARTIAL) return op_traits(c->op) & (SUM | EACH);
+  if (split == SPLIT_PARTIAL) return op_traits(c->op) & (ADDITIVE | MULTILINEAR);
   int i = dims_find(c->dims, split);
   bool alone = ranks_of(c, axis) == 1 && c->s->mesh->axis[axis].size > 1;
   return i >= 0 && !alone && !c->dims->letter[i].whole && dims_leads(c->dims, i) &&

@@ -14,7 +14,7 @@ static int cut_dim(const Value *v) {
 }
 
 const Timed *timed_find(const Graph *g, int64_t slices, Arena *a) {
-  Module *copy = slices > 1 ? graph_alone(g, slices, "") : NULL;
+  Module *copy = slices > 1 ? graph_on_one_device(g, slices, "") : NULL;
   if (!copy) return NULL;
   Timed *t = arena_one(a, Timed);
   *t = (Timed){slices, arena_array(a, char, g->n_ops), arena_array(a, int, g->n_params)};

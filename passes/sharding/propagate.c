@@ -205,7 +205,7 @@ static bool partial_passes(const Sharding *s, const Op *op, int axis) {
   bool waits = s->mesh->axis[axis].time && op_part(op) == PART_update;
   if (waits && partial < op->n_in) return false;
   int traits = op_traits(op);
-  return ((traits & SUM) && partial == op->n_in) || ((traits & EACH) && partial == 1);
+  return ((traits & ADDITIVE) && partial == op->n_in) || ((traits & MULTILINEAR) && partial == 1);
 }
 
 // Where a program allows only splits that nothing leads to: the first of them that can be.  Where

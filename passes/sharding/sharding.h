@@ -30,24 +30,24 @@ typedef struct Sharding {
   Graph *g;
   const Mesh *mesh; // of all ranks
   Arena *scratch;
-  const Cluster *cluster;    // what a search prices plans by
-  Target target;             // what the step is compiled for, which decides its kernels
-  struct Searched *searched; // what came of searches, added up
-  struct KnownLives
+  const Cluster *cluster;       // what a search prices plans by
+  Target target;                // what the step is compiled for, which decides its kernels
+  struct SearchStats *searched; // what came of searches, added up
+  struct LifetimeCache
       *lives;     // what a search found of the step's values (planner/search/lives.h), or NULL
   int64_t memory; // bytes of a rank that searches count on; 0: what devices have
   int64_t work;   // that the solver may do for one search; 0: about 1 s of it
   double worth;   // seconds of a step beyond which a search may give up; 0: none
   bool tried;     // as one of several factorings: nobody asks why it cannot be
-  struct Answers *answers; // of its searches, to be kept or used again, or NULL
-  const char *problem;     // a file for what the last search solves; NULL: none
-  const char *explain;     // of what a search is to say why; NULL: of nothing
-  const Op *about;         // a search is asked about this op only, and decides nothing; or NULL
-  const Dims **dims;       // by op id, of the whole; see dims_of
-  struct Record *record;   // of what programs did, or NULL
-  const char *lp;          // a file for the 0/1 program that places ops; or NULL
-  bool routed;             // comm will take the cheapest routes over the cluster
-  bool limited;            // stages have the memory of the cluster's devices, and no more
+  struct SolutionCache *answers; // of its searches, to be kept or used again, or NULL
+  const char *problem;           // a file for what the last search solves; NULL: none
+  const char *explain;           // of what a search is to say why; NULL: of nothing
+  const Op *about;       // a search is asked about this op only, and decides nothing; or NULL
+  const Dims **dims;     // by op id, of the whole; see dims_of
+  struct Record *record; // of what programs did, or NULL
+  const char *lp;        // a file for the 0/1 program that places ops; or NULL
+  bool routed;           // comm will take the cheapest routes over the cluster
+  bool limited;          // stages have the memory of the cluster's devices, and no more
   const struct Sharding *first;  // of the module's first graph; of that NULL
   Orders orders;                 // which ops programs want to run before which
   const Loc *(*fixed)[MAX_AXES]; // by op id: where a program chose the split, or NULL

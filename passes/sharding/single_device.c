@@ -46,7 +46,7 @@ static void keep_only(Module *m, const char *name) {
   }
 }
 
-Module *graph_alone(const Graph *g, int64_t slices, const char *more) {
+Module *graph_on_one_device(const Graph *g, int64_t slices, const char *more) {
   Arena *scratch = arena_new();
   Diag *quiet = diag_new(stderr);
   Module *copy = module_clone(g->module);

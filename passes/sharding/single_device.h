@@ -11,6 +11,6 @@
 
 // Through shard, and then the passes of `more`; NULL where that cannot be done.  The caller frees
 // it.
-Module *graph_alone(const Graph *g, int64_t slices, const char *more);
+Module *graph_on_one_device(const Graph *g, int64_t slices, const char *more);
 
 #endif

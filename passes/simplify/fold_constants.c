@@ -15,7 +15,7 @@ static bool is_known(const Value *v) {
 }
 
 static bool is_foldable(const Op *op) {
-  if (op->callee || op->n_in == 0 || (op_info[op->kind].traits & (COMM | TIME)) ||
+  if (op->callee || op->n_in == 0 || (op_info[op->kind].traits & (COMM | ACCUMULATES)) ||
       !op_info[op->kind].reference)
     return false;
   // Of a part, what it is depends on the rank.

@@ -96,7 +96,7 @@ static Rows *find_rows(const Parts *p) {
   Module *copy = NULL;
   int64_t batch = graph_rows(p->g);
   for (int64_t n = batch; n > 1 && !copy; n--)
-    if (batch % n == 0) copy = graph_alone(p->g, n, "");
+    if (batch % n == 0) copy = graph_on_one_device(p->g, n, "");
   const Op *same = copy ? copy->graphs->first : NULL;
   for_each_op(op, p->g) {
     for (int i = 0; i < op->n_out; i++) {

@@ -28,7 +28,7 @@ static Slabs slabs_on_gpu(NnrtRank *r, bool *out_shared) {
   return here;
 }
 
-static const GpuWay *choose_way(NnrtRank *r) {
+static const GpuTransport *choose_way(NnrtRank *r) {
   if (r->run->launch.kind == LAUNCH_none) {
     if (r->rank == 0 && nnrt_gpu_of_rank(r->run, 1) != nnrt_gpu_of_rank(r->run, 0))
       nnrt_say_note("several gpus are used by one process; faster is one for each rank, as in: "
@@ -119,7 +119,7 @@ int nnrt_gpu_comm_join(NnrtRank *r) {
 }
 
 static int call_way(NnrtRank *r, const Job *job) {
-  const GpuWay *way = r->device->comm->way;
+  const GpuTransport *way = r->device->comm->way;
   switch (job->kind) {
   case JOB_reduce: return way->reduce(r, job->group, job->y, job->x, job->n, job->dtype);
   case JOB_gather: return way->gather(r, job->group, job->y, job->x, job->n);

@@ -36,7 +36,7 @@
 
 // They put work in the stream of collectives, moves in the one that nnrt_gpu_comm_stream says, and
 // return a code.
-typedef struct GpuWay {
+typedef struct GpuTransport {
   const char *name;
   bool records; // may be part of a CUDA graph
   int (*open)(NnrtRank *r);
@@ -58,8 +58,8 @@ typedef struct GpuWay {
               const void *x);
   // Of nnrt_device_waits_in; may be NULL.
   int (*waits_in)(NnrtRank *r);
-} GpuWay;
-extern const GpuWay nnrt_gpu_meet, nnrt_gpu_nccl, nnrt_gpu_staged;
+} GpuTransport;
+extern const GpuTransport nnrt_gpu_meet, nnrt_gpu_nccl, nnrt_gpu_staged;
 
 enum { MOST_STARTED = 256 };
 
@@ -70,7 +70,7 @@ typedef struct Started {
 } Started;
 
 typedef struct GpuComm {
-  const GpuWay *way;
+  const GpuTransport *way;
   void *state; // the way's
   cudaEvent_t fork;
   // What nobody waited for; number i is at i modulo MOST_STARTED.

@@ -69,7 +69,7 @@ static int measure(NnrtGemm *g, const Trial *t, cudaEvent_t from, cudaEvent_t to
 }
 
 // The fastest of some ways; *out_us is 0 when none could be measured.
-static int find_fastest(NnrtGemm *g, const NnrtGemmSpec *s, const NnrtWay *way, int n,
+static int find_fastest(NnrtGemm *g, const NnrtGemmSpec *s, const GemmAlgo *way, int n,
                         float *out_us) {
   Trial t = {0};
   cudaEvent_t from = NULL, to = NULL;
@@ -94,17 +94,17 @@ static int find_fastest(NnrtGemm *g, const NnrtGemmSpec *s, const NnrtWay *way, 
 }
 
 // The choice that the file has for this product, as far as cuBLASLt agrees with it.
-static bool find_tuned(NnrtGemm *g, const NnrtGemmSpec *s, const char *problem, NnrtWay *out) {
+static bool find_tuned(NnrtGemm *g, const NnrtGemmSpec *s, const char *problem, GemmAlgo *out) {
   NnrtChoice c;
   if (!nnrt_tune_find(problem, &c)) return false;
-  *out = (NnrtWay){.inside = c.apart ? NNRT_EPILOGUE_none : s->epilogue};
+  *out = (GemmAlgo){.inside = c.apart ? NNRT_EPILOGUE_none : s->epilogue};
   memcpy(&out->algo, c.algo, sizeof out->algo);
   return nnrt_gemm_accepts(g, out);
 }
 
-NnrtWay nnrt_fastest_way(NnrtGemm *g, const NnrtGemmSpec *s, const char *problem,
-                         const NnrtWay *way, int n) {
-  NnrtWay chosen;
+GemmAlgo nnrt_fastest_way(NnrtGemm *g, const NnrtGemmSpec *s, const char *problem,
+                          const GemmAlgo *way, int n) {
+  GemmAlgo chosen;
   _Static_assert(sizeof chosen.algo == NNRT_ALGO_BYTES, "what a tune file keeps");
   nnrt_tune_begin(cublasLtGetVersion(), nnrt_gpu()->sm, nnrt_gpu()->processors);
   if (!find_tuned(g, s, problem, &chosen)) {

@@ -14,24 +14,24 @@
 enum { NNRT_GEMM_WORKSPACE = 32 << 20 };
 
 // One way to do a product.
-typedef struct NnrtWay {
+typedef struct GemmAlgo {
   cublasLtMatmulAlgo_t algo;
   int64_t workspace;
   NnrtEpilogue inside; // what cuBLASLt does of the epilogue: all, or none
-} NnrtWay;
+} GemmAlgo;
 
 static inline bool nnrt_epilogue_has_aux(NnrtEpilogue e) {
   return e == NNRT_EPILOGUE_gelu_bias || e == NNRT_EPILOGUE_gelu_back;
 }
 
 // By products.c: from now on the product is done in this way.
-int nnrt_gemm_take(NnrtGemm *g, const NnrtWay *way);
+int nnrt_gemm_take(NnrtGemm *g, const GemmAlgo *way);
 // Whether cuBLASLt can do it so; sets the way's workspace.
-bool nnrt_gemm_accepts(NnrtGemm *g, NnrtWay *way);
+bool nnrt_gemm_accepts(NnrtGemm *g, GemmAlgo *way);
 
 // By measure.c: what the tune file says for `problem`, or the fastest of n ways, which it keeps.
-NnrtWay nnrt_fastest_way(NnrtGemm *g, const NnrtGemmSpec *s, const char *problem,
-                         const NnrtWay *way, int n);
+GemmAlgo nnrt_fastest_way(NnrtGemm *g, const NnrtGemmSpec *s, const char *problem,
+                          const GemmAlgo *way, int n);
 
 #ifdef __cplusplus
 extern "C" {

@@ -203,6 +203,6 @@ static int move_meet(NnrtRank *r, const Group *g, const Route *route, int64_t wi
   return code;
 }
 
-const GpuWay nnrt_gpu_meet = {"threads",       false,       open_meet,   close_meet,
-                              memory_meet,     reduce_meet, gather_meet, reduce_scatter_meet,
-                              all_to_all_meet, move_meet,   NULL};
+const GpuTransport nnrt_gpu_meet = {"threads",       false,       open_meet,   close_meet,
+                                    memory_meet,     reduce_meet, gather_meet, reduce_scatter_meet,
+                                    all_to_all_meet, move_meet,   NULL};

@@ -386,6 +386,6 @@ static int waits_in_nccl(NnrtRank *r) {
   return s && s->watch ? nnrt_watch_op(s->watch) : -1;
 }
 
-const GpuWay nnrt_gpu_nccl = {"nccl",          true,        open_nccl,    close_nccl,
-                              memory_nccl,     reduce_nccl, gather_nccl,  reduce_scatter_nccl,
-                              all_to_all_nccl, move_nccl,   waits_in_nccl};
+const GpuTransport nnrt_gpu_nccl = {"nccl",          true,        open_nccl,    close_nccl,
+                                    memory_nccl,     reduce_nccl, gather_nccl,  reduce_scatter_nccl,
+                                    all_to_all_nccl, move_nccl,   waits_in_nccl};

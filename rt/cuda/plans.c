@@ -266,7 +266,7 @@ static bool write_plans(const char *path, Why *w) {
 }
 
 // All ranks that have it run the same calls on the same shapes.
-static void plan_code(const NnrtProgram *p, const NnrtCode *code) {
+static void plan_code(const NnrtProgram *p, const NnrtRankProgram *code) {
   int op = -1;
   NnrtRank r = {.ranks = p->ranks, .program = p, .code = code, .op = &op};
   while (r.rank + 1 < p->ranks && nnrt_code_of(p, r.rank) != code)

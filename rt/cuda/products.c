@@ -204,7 +204,7 @@ static int describe_epilogue(NnrtGemm *g, NnrtEpilogue e) {
 enum { PROPOSALS = 16 };
 
 // Appends what cuBLASLt proposes, best first; nothing where it cannot do it.
-static int propose(NnrtGemm *g, NnrtEpilogue inside, int most, NnrtWay *way, int *n_ways) {
+static int propose(NnrtGemm *g, NnrtEpilogue inside, int most, GemmAlgo *way, int *n_ways) {
   cublasLtHandle_t blas_handle = handle();
   cublasLtMatmulPreference_t wish = NULL;
   cublasLtMatmulHeuristicResult_t proposal[PROPOSALS];
@@ -242,7 +242,7 @@ static int propose(NnrtGemm *g, NnrtEpilogue inside, int most, NnrtWay *way, int
     if (!cannot) code = blas(status, "asking how to do a product");
     for (int i = 0; !cannot && i < n; i++)
       if (proposal[i].state == CUBLAS_STATUS_SUCCESS)
-        way[(*n_ways)++] = (NnrtWay){proposal[i].algo, (int64_t)proposal[i].workspaceSize, inside};
+        way[(*n_ways)++] = (GemmAlgo){proposal[i].algo, (int64_t)proposal[i].workspaceSize, inside};
   }
   cublasLtMatmulPreferenceDestroy(wish);
   return code;
@@ -284,7 +284,7 @@ static int finish(const NnrtGemm *g, void *d, const void *a, const void *b, void
   return NNRT_OK;
 }
 
-int nnrt_gemm_take(NnrtGemm *g, const NnrtWay *way) {
+int nnrt_gemm_take(NnrtGemm *g, const GemmAlgo *way) {
   g->algo = way->algo;
   g->workspace = way->workspace;
   g->after = way->inside == g->spec.epilogue ? NNRT_EPILOGUE_none : g->spec.epilogue;
@@ -307,7 +307,7 @@ static int run_once(NnrtGemm *g, void *d, const void *a, const void *b, void *bi
   return code ? code : finish(g, d, a, b, bias, aux, scratch);
 }
 
-bool nnrt_gemm_accepts(NnrtGemm *g, NnrtWay *way) {
+bool nnrt_gemm_accepts(NnrtGemm *g, GemmAlgo *way) {
   cublasLtMatmulHeuristicResult_t result;
   if (describe_epilogue(g, way->inside) ||
       cublasLtMatmulAlgoCheck(handle(), g->how, g->b, g->a, g->d, g->d, &way->algo, &result) !=
@@ -319,7 +319,7 @@ bool nnrt_gemm_accepts(NnrtGemm *g, NnrtWay *way) {
 
 static int choose(NnrtGemm *g) {
   const NnrtGemmSpec *s = &g->spec;
-  NnrtWay way[2 * PROPOSALS];
+  GemmAlgo way[2 * PROPOSALS];
   int n = 0, code = NNRT_OK, most = nnrt_tune_on() ? PROPOSALS : 1;
   // Rows of aux must begin at multiples of 8 elements.
   bool fits = !nnrt_epilogue_has_aux(s->epilogue) || s->n % 8 == 0;
@@ -330,7 +330,7 @@ static int choose(NnrtGemm *g) {
   if (n == 0)
     return nnrt_error(NNRT_UNSUPPORTED, "cuBLASLt knows no way to do the product %s",
                       problem_of(s).text);
-  NnrtWay chosen = nnrt_tune_on() ? nnrt_fastest_way(g, s, problem_of(s).text, way, n) : way[0];
+  GemmAlgo chosen = nnrt_tune_on() ? nnrt_fastest_way(g, s, problem_of(s).text, way, n) : way[0];
   return nnrt_gemm_take(g, &chosen);
 }
 

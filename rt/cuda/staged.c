@@ -110,7 +110,7 @@ static int move_staged(NnrtRank *r, const Group *g, const Route *route, int64_t 
   return code;
 }
 
-const GpuWay nnrt_gpu_staged = {
+const GpuTransport nnrt_gpu_staged = {
     "staged",          false,         open_staged,   close_staged,
     memory_staged,     reduce_staged, gather_staged, reduce_scatter_staged,
     all_to_all_staged, move_staged,   NULL};

@@ -89,7 +89,7 @@ static DType rounded_to(const Op *op, int i) {
 }
 
 static bool is_added_up(const Op *op, int i) {
-  return i == 0 && (op_info[op->kind].traits & TIME);
+  return i == 0 && (op_info[op->kind].traits & ACCUMULATES);
 }
 
 static bool run(const Trial *t, Arena *a) {
@@ -106,7 +106,7 @@ static bool run(const Trial *t, Arena *a) {
     if (is_added_up(op, i)) must(cudaMemset(result[i], 0, (size_t)bytes), "zeroing a sum");
   }
   int code = trial_call(t, data, result, a);
-  if (!code && (op_info[op->kind].traits & TIME)) code = trial_call(t, data, result, a);
+  if (!code && (op_info[op->kind].traits & ACCUMULATES)) code = trial_call(t, data, result, a);
   must(cudaStreamSynchronize(gpu.stream), "waiting for the kernel");
   if (code) {
     ok = trial_fail(t, "the kernel returns", code);

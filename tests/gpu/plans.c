@@ -273,7 +273,7 @@ int main(int argc, char **argv) {
   snprintf(path, sizeof path, "%s/plans", argv[2]);
   setenv("NNRT_PLAN_DEVICE", argv[1], 1);
   setenv("NNRT_PLAN_OUT", path, 1);
-  const NnrtCode code = {.init = make_all};
+  const NnrtRankProgram code = {.init = make_all};
   const NnrtProgram p = {.model = "plans", .ranks = 1, .code = &code, .n_codes = 1};
   double from = nnrt_now_us();
   CHECK(nnrt_plans_main(&p) == 0, "planning failed");

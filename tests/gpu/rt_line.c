@@ -193,7 +193,7 @@ static void init(NnrtRank *r) {
 static const NnrtHole holes[] = {{"w", NNRT_f16, 8, 10}, {"b \"quoted\"", NNRT_f64, 32, 8}};
 
 static const NnrtGroup groups[] = {{0, {0, -1}}, {0, {1, -1}}}; // along dp, along tp
-static const NnrtPart loop = {"micro", NULL, micro, NULL};
+static const NnrtTask loop = {"micro", NULL, micro, NULL};
 
 #define N_OF(list) ((int)(sizeof(list) / sizeof *(list)))
 // clang-format off
@@ -244,11 +244,11 @@ int main(int argc, char **argv) {
                          {{"dp", dp, false}, {"tp", line->tp, false}, {"mb", line->micro, true}},
                          line->ranks,
                          all_ranks};
-  const NnrtCode code = {init,
-                         {NULL, 1, &loop, NULL, train_update},
-                         {NULL, 1, &loop, NULL, eval_update},
-                         line->slab_bytes ? line->slab_bytes : slab_bytes,
-                         0};
+  const NnrtRankProgram code = {init,
+                                {NULL, 1, &loop, NULL, train_update},
+                                {NULL, 1, &loop, NULL, eval_update},
+                                line->slab_bytes ? line->slab_bytes : slab_bytes,
+                                0};
   const NnrtProgram program = {
       .model = "line.onnx",
       .plan = "dp",

@@ -32,7 +32,7 @@ static bool image_types(const Example *e, Module *m, const Type **out) {
     out[i] = op_info[e->op->kind].formula ? type_new(m, t->dtype, 4, image)
                                           : type_new(m, t->dtype, t->rank, t->dim);
   }
-  bool typed = !(op_info[e->op->kind].traits & (COMM | TIME)); // others come later
+  bool typed = !(op_info[e->op->kind].traits & (COMM | ACCUMULATES)); // others come later
   return typed && e->op->n_in && out[0]->dtype == DT_f32 && out[0]->rank >= 3 &&
          type_count(out[0]) > 0;
 }

@@ -3,8 +3,8 @@
 //   letters  Every letter that is not marked ^ and has an even length is cut in two.  The halves
 //            are computed apart; results that have the letter are their concatenation, those that
 //            lack it their sum.  Both must equal the whole.
-//   SUM      f(a + a', b + b') = f(a, b) + f(a', b')
-//   EACH     f(a + a', b) = f(a, b) + f(a', b), for each operand
+//   ADDITIVE      f(a + a', b + b') = f(a, b) + f(a', b')
+//   MULTILINEAR     f(a + a', b) = f(a, b) + f(a', b), for each operand
 //   rows     every row has an instance
 //
 // A wrong row fails here before it is a wrong gradient: taking the marks off a softmax, and calling
@@ -99,7 +99,7 @@ static bool check_linear(const Op *op, const Tensor *in, const Tensor *other, in
   if (!x || !y || !is) return fail(op, "traits", 0, 1);
   for (int i = 0; i < op->n_out; i++)
     want[i] = tensor_sum(&x[i], &y[i], a);
-  return compare(op, only < 0 ? "SUM" : "EACH", is, want);
+  return compare(op, only < 0 ? "ADDITIVE" : "MULTILINEAR", is, want);
 }
 
 // `lie`: pretend that no letter is marked and that the row is linear.
@@ -119,8 +119,8 @@ static bool check_example(const Example *e, bool lie, Arena *a, Diag *d) {
   bool ok = true;
   for (int letter = 0; letter < dims.n_letters; letter++)
     ok &= check_letter(op, &dims, letter, in, whole, a, d);
-  if (lie || traits & SUM) ok &= check_linear(op, in, other, -1, a, d);
-  for (int i = 0; traits & EACH && i < op->n_in; i++)
+  if (lie || traits & ADDITIVE) ok &= check_linear(op, in, other, -1, a, d);
+  for (int i = 0; traits & MULTILINEAR && i < op->n_in; i++)
     if (counts(op, &in[i])) ok &= check_linear(op, in, other, i, a, d);
   return ok;
 }

@@ -4,7 +4,7 @@
 //   instances  those of the examples, in each element type the row promises a kernel for
 //   larger     the same with longer dimensions, odd ones too, for the ends of blocks and threads
 //   in place   rows marked INPLACE or STATES once more with results on top of operands
-//   part       LOGICAL and LOGICAL_IN rows once more as a part of something larger
+//   part       GLOBAL_INDEX and GLOBAL_INDEX_IN rows once more as a part of something larger
 //
 // What is the target's own, memory and comparison, is its TryFn: kernels.c here, and in tests/gpu.
 

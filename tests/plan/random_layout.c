@@ -60,7 +60,8 @@ static bool partial_passes(const Op *op, int axis) {
   int partial = 0, traits = op_traits(op);
   for (int i = 0; i < op->n_in; i++)
     partial += op->in[i].value->layout->axis[axis].kind == SBP_P;
-  return (traits & SUM && partial && partial == op->n_in) || (traits & EACH && partial == 1);
+  return (traits & ADDITIVE && partial && partial == op->n_in) ||
+         (traits & MULTILINEAR && partial == 1);
 }
 
 static char incoming(const Op *op, const Dims *dims, int axis) {

@@ -316,7 +316,7 @@ static void update(NnrtRank *r, bool first, bool second) {
   static void name##_eval(NnrtRank *r) {                                                           \
     if (second) loss(r);                                                                           \
   }                                                                                                \
-  static const NnrtPart name##_loop = {"micro", NULL, name##_micro, NULL};
+  static const NnrtTask name##_loop = {"micro", NULL, name##_micro, NULL};
 CODE(neither, false, false)
 CODE(only_first, true, false)
 CODE(only_second, false, true)
@@ -335,8 +335,9 @@ int main(int argc, char **argv) {
   row = &programs[program_row(argv[0], programs, N_OF(programs), sizeof *programs)];
   make_meshes();
   make_moves();
-  const NnrtCode codes[] = {CODE_OF(neither, 0), CODE_OF(only_first, 0),
-                            CODE_OF(only_second, row->more_bytes), CODE_OF(both, row->more_bytes)};
+  const NnrtRankProgram codes[] = {CODE_OF(neither, 0), CODE_OF(only_first, 0),
+                                   CODE_OF(only_second, row->more_bytes),
+                                   CODE_OF(both, row->more_bytes)};
   int code_of[MOST_RANKS] = {0};
   for (int i = 0; i < row->first.n; i++)
     code_of[row->first.rank[i]] |= 1;

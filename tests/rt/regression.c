@@ -283,7 +283,7 @@ static const NnrtHole holes[] = {{"w", NNRT_f16, 8, 10}, {"b \"quoted\"", NNRT_f
 
 static const int all_ranks[] = {0, 1, 2, 3}; // as many of them as there are
 static const NnrtGroup group = {0, {0, -1}};
-static const NnrtPart loop = {"micro", NULL, train_micro, NULL};
+static const NnrtTask loop = {"micro", NULL, train_micro, NULL};
 
 #define N_OF(list) ((int)(sizeof(list) / sizeof *(list)))
 // clang-format off
@@ -324,11 +324,11 @@ int main(int argc, char **argv) {
   // clang-format on
   const NnrtMesh mesh = {
       "all", 2, {{"dp", line->ranks, false}, {"mb", line->micro, true}}, line->ranks, all_ranks};
-  const NnrtCode code = {init,
-                         {NULL, 1, &loop, NULL, train_update},
-                         {NULL, 1, &loop, NULL, eval_update},
-                         line->slab_bytes ? line->slab_bytes : slab_bytes,
-                         0};
+  const NnrtRankProgram code = {init,
+                                {NULL, 1, &loop, NULL, train_update},
+                                {NULL, 1, &loop, NULL, eval_update},
+                                line->slab_bytes ? line->slab_bytes : slab_bytes,
+                                0};
   const NnrtProgram program = {
       .model = "line.onnx",
       .plan = line->plan,

@@ -40,12 +40,12 @@ typedef struct Segment {
   bool reads;        // rows
   bool meets;        // its ranks add up what they have
   int here, move[2]; // what it gets: of a segment on the same ranks, in moves; -1: nothing
-  NnrtPart part;
+  NnrtTask part;
 } Segment;
 
 typedef struct Move {
   int from, to; // segments
-  NnrtPart part;
+  NnrtTask part;
 } Move;
 
 static Segment segment[SEGMENTS];
@@ -185,13 +185,13 @@ MOVE(0) MOVE(1) MOVE(2) MOVE(3) MOVE(4) MOVE(5) MOVE(6) MOVE(7) MOVE(8) MOVE(9) 
 
 #define SEGMENT_PART(s) {"s" #s, wait_##s, run_##s, start_##s}
 #define MOVE_PART(m) {"get " #m, NULL, NULL, get_##m}
-static const NnrtPart segment_part[] = {
+static const NnrtTask segment_part[] = {
     SEGMENT_PART(0), SEGMENT_PART(1), SEGMENT_PART(2), SEGMENT_PART(3),
     SEGMENT_PART(4), SEGMENT_PART(5), SEGMENT_PART(6), SEGMENT_PART(7)};
-static const NnrtPart move_part[] = {
+static const NnrtTask move_part[] = {
     MOVE_PART(0), MOVE_PART(1), MOVE_PART(2), MOVE_PART(3), MOVE_PART(4), MOVE_PART(5),
     MOVE_PART(6), MOVE_PART(7), MOVE_PART(8), MOVE_PART(9), MOVE_PART(10), MOVE_PART(11)};
-static const NnrtPart slice_part = {"slice", NULL, run_slice, NULL};
+static const NnrtTask slice_part = {"slice", NULL, run_slice, NULL};
 // clang-format on
 
 // ---- drawing a program
@@ -402,17 +402,17 @@ static bool out_touches(const Turn *t, int what, int rank) {
 
 // ---- tables
 
-static NnrtPart parts[MOST_RANKS][SEGMENTS + MOVES];
+static NnrtTask parts[MOST_RANKS][SEGMENTS + MOVES];
 static int orders[MOST_RANKS][TURNS];
-static NnrtCode codes[MOST_RANKS];
+static NnrtRankProgram codes[MOST_RANKS];
 static int code_of[MOST_RANKS];
 
 static void init(NnrtRank *r) {
   (void)r;
 }
 
-static NnrtPart part_of_segment(int rank, int s) {
-  NnrtPart part = segment_part[s];
+static NnrtTask part_of_segment(int rank, int s) {
+  NnrtTask part = segment_part[s];
   bool starts = false;
   for (int m = 0; m < n_moves; m++)
     starts |= move_of[m].from == s;
@@ -422,7 +422,7 @@ static NnrtPart part_of_segment(int rank, int s) {
   return part;
 }
 
-static void list_turns(int rank, NnrtSteps *steps) {
+static void list_turns(int rank, NnrtSchedule *steps) {
   int number[SEGMENTS + MOVES];
   memset(number, -1, sizeof number);
   for (int i = 0; i < order_of[rank].n; i++) {
@@ -483,14 +483,14 @@ static void make(void) {
   for (int i = 0; i < 2 && slots_of_x > 1; i++)
     tensors[i].slots = slots_of_x;
   for (int rank = 0; rank < ranks; rank++) {
-    NnrtSteps steps = {.update = update};
+    NnrtSchedule steps = {.update = update};
     if (order)
       list_turns(rank, &steps);
     else {
       steps.n_parts = 1;
       steps.part = &slice_part;
     }
-    codes[rank] = (NnrtCode){init, steps, steps, SLAB, 0};
+    codes[rank] = (NnrtRankProgram){init, steps, steps, SLAB, 0};
     code_of[rank] = rank;
   }
 }

@@ -1,7 +1,7 @@
 // See live_ranges.h.
 //
-// Every run is followed once, and notes when which segment runs of which slice.  Stays are found
-// from that when they are asked for, by value and run, and are kept.
+// Every run is followed once, and notes when which segment runs of which slice.  LiveRanges are
+// found from that when they are asked for, by value and run, and are kept.
 
 #include "live_ranges.h"
 
@@ -14,24 +14,24 @@ typedef struct RunTimes {
   int **segment, **get, *first; // [slice]; NULL: none.  `first`: its first segment, any
 } RunTimes;
 
-struct Stays {
+struct LiveRanges {
   const Graph *g;
   Arena *arena;
   int slices;
   int64_t scale; // op times of an action
   RunTimes *run;
-  const Stay **known; // by value id and run
+  const LiveRange **known; // by value id and run
   bool *looked;
   bool *ahead; // by op id: move_is_ahead
 };
 
 // -- Times -------------------------------------------------------------------------------------
 
-static int *new_times(const Stays *s) {
+static int *new_times(const LiveRanges *s) {
   return arena_array(s->arena, int, s->slices);
 }
 
-static void follow(Stays *s, RunTimes *t) {
+static void follow(LiveRanges *s, RunTimes *t) {
   int *count = arena_array(s->arena, int, s->g->schedule->segment.n + 1);
   int *got = arena_array(s->arena, int, s->g->n_values);
   t->segment = arena_array(s->arena, int *, s->g->schedule->segment.n + 1);
@@ -50,13 +50,13 @@ static void follow(Stays *s, RunTimes *t) {
   }
 }
 
-Stays *stays_new(const Graph *g, Arena *a) {
-  Stays *s = arena_one(a, Stays);
+LiveRanges *stays_new(const Graph *g, Arena *a) {
+  LiveRanges *s = arena_one(a, LiveRanges);
   int n = g->schedule->run.n;
-  *s = (Stays){.g = g, .arena = a, .slices = module_slices(g->module)};
+  *s = (LiveRanges){.g = g, .arena = a, .slices = module_slices(g->module)};
   s->scale = graph_end(g) + 1;
   s->run = arena_array(a, RunTimes, n);
-  s->known = arena_array(a, const Stay *, (int64_t)g->n_values *n);
+  s->known = arena_array(a, const LiveRange *, (int64_t)g->n_values *n);
   s->looked = arena_array(a, bool, (int64_t)g->n_values *n);
   s->ahead = arena_array(a, bool, g->n_ops);
   for_each_op(op, g)
@@ -68,23 +68,23 @@ Stays *stays_new(const Graph *g, Arena *a) {
   return s;
 }
 
-int stays_action(const Stays *s, int64_t time) {
+int stays_action(const LiveRanges *s, int64_t time) {
   return (int)(time / s->scale);
 }
 
-int64_t stays_op_time(const Stays *s, int64_t time) {
+int64_t stays_op_time(const LiveRanges *s, int64_t time) {
   return time % s->scale;
 }
 
-static int64_t time_of(const Stays *s, int action, int64_t op_time) {
+static int64_t time_of(const LiveRanges *s, int action, int64_t op_time) {
   return action * s->scale + op_time;
 }
 
-int64_t stays_time(const Stays *s, const Op *op, int run, int slice) {
+int64_t stays_time(const LiveRanges *s, const Op *op, int run, int slice) {
   return time_of(s, s->run[run].segment[op->segment][slice], op_time(op));
 }
 
-int64_t stays_segment_end(const Stays *s, const Op *op, int run, int slice) {
+int64_t stays_segment_end(const LiveRanges *s, const Op *op, int run, int slice) {
   return time_of(s, s->run[run].segment[op->segment][slice], s->scale - 1);
 }
 
@@ -112,7 +112,7 @@ bool value_stays(const Value *v) {
   return v->def->segment && !value_accumulates(v) && !value_escapes(v);
 }
 
-static int64_t begin_of(const Stays *s, const Value *v, const RunTimes *t, int slice) {
+static int64_t begin_of(const LiveRanges *s, const Value *v, const RunTimes *t, int slice) {
   if (!v->def) return time_of(s, t->first[slice], 0);
   if (!s->ahead[v->def->id]) return time_of(s, t->segment[v->def->segment][slice], op_time(v->def));
   if (t->get[v->id]) return time_of(s, t->get[v->id][slice], 0);
@@ -120,7 +120,8 @@ static int64_t begin_of(const Stays *s, const Value *v, const RunTimes *t, int s
 }
 
 // NULL where the run has no part in it.
-static const int *read_at(const Stays *s, const Op *reader, const RunTimes *t, int64_t *op_at) {
+static const int *read_at(const LiveRanges *s, const Op *reader, const RunTimes *t,
+                          int64_t *op_at) {
   bool ahead = s->ahead[reader->id];
   *op_at = ahead ? s->scale - 1 : op_time(reader);
   // Somebody waits for the sum, at the latest as the segment ends.
@@ -133,8 +134,8 @@ static const int *read_at(const Stays *s, const Op *reader, const RunTimes *t, i
   return t->segment[ahead ? move_start(reader, t->run) : reader->segment];
 }
 
-static Stay *find_stays(const Stays *s, const Value *v, const RunTimes *t) {
-  Stay *stay = arena_array(s->arena, Stay, s->slices);
+static LiveRange *find_stays(const LiveRanges *s, const Value *v, const RunTimes *t) {
+  LiveRange *stay = arena_array(s->arena, LiveRange, s->slices);
   for (int m = 0; m < s->slices; m++) {
     stay[m].from = stay[m].to = begin_of(s, v, t, m);
     // What is got is there when its segment begins, even if nobody reads it.
@@ -151,7 +152,7 @@ static Stay *find_stays(const Stays *s, const Value *v, const RunTimes *t) {
   return stay;
 }
 
-const Stay *stays_of(Stays *s, const Value *v, int run) {
+const LiveRange *stays_of(LiveRanges *s, const Value *v, int run) {
   int64_t at = (int64_t)v->id * s->g->schedule->run.n + run;
   if (s->looked[at]) return s->known[at];
   s->looked[at] = true;

@@ -20,23 +20,23 @@
 
 #include "ir/schedule.h"
 
-typedef struct Stay {
+typedef struct LiveRange {
   int64_t from, to; // both included
-} Stay;
+} LiveRange;
 
-typedef struct Stays Stays;
+typedef struct LiveRanges LiveRanges;
 
-Stays *stays_new(const Graph *g, Arena *a); // of a graph with a schedule
+LiveRanges *stays_new(const Graph *g, Arena *a); // of a graph with a schedule
 // Of each slice; NULL where the value is not on the run's devices or has no stays.
-const Stay *stays_of(Stays *s, const Value *v, int run);
+const LiveRange *stays_of(LiveRanges *s, const Value *v, int run);
 // The action of a time, and when an op runs of which slice in a run that has its segment.
-int stays_action(const Stays *s, int64_t time);
-int64_t stays_time(const Stays *s, const Op *op, int run, int slice);
+int stays_action(const LiveRanges *s, int64_t time);
+int64_t stays_time(const LiveRanges *s, const Op *op, int run, int slice);
 // When the segment of an op ends.
-int64_t stays_segment_end(const Stays *s, const Op *op, int run, int slice);
+int64_t stays_segment_end(const LiveRanges *s, const Op *op, int run, int slice);
 // The op times (place.h) at which the action runs, if it is a segment.  `to` is the end of time
 // within the action where it is more than all.
-int64_t stays_op_time(const Stays *s, int64_t time);
+int64_t stays_op_time(const LiveRanges *s, int64_t time);
 // Whether each slice has a value of its own: see above.
 bool value_stays(const Value *v);
 // Whether it is read after the loop, too; that is made in it, and no sum.

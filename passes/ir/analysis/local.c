@@ -16,7 +16,8 @@ static int n_axes(const Op *op) {
 static bool fits(const Op *op, const Dims *dims) {
   for (int axis = 0; axis < n_axes(op); axis++) {
     char letter = op->split[axis];
-    if (letter == SPLIT_PARTIAL && !(op_info[op->kind].traits & (SUM | EACH))) return false;
+    if (letter == SPLIT_PARTIAL && !(op_info[op->kind].traits & (ADDITIVE | MULTILINEAR)))
+      return false;
     if (letter != SPLIT_NONE && letter != SPLIT_PARTIAL) {
       int i = dims_find(dims, letter);
       if (i < 0 || dims->letter[i].whole || !dims_leads(dims, i)) return false;

@@ -202,7 +202,8 @@ static bool whole_in_time(const Value *v) {
 
 static bool begins(const Op *op, const bool *begin) {
   int64_t bytes = 0;
-  if ((op_info[op->kind].traits & TIME) || (op->n_in == 0 && op->kind != OP_constant)) return false;
+  if ((op_info[op->kind].traits & ACCUMULATES) || (op->n_in == 0 && op->kind != OP_constant))
+    return false;
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;
     bool same = v->def ? begin[v->def->id] : value_lasts(v) && !v->each_slice;
@@ -284,7 +285,7 @@ static bool only_updates(const Op *op, const bool *steady) {
 // What adds up over time runs for every micro-batch, whatever becomes of the sum.
 static bool starts_update(const Op *op, const bool *steady, const bool *each_slice) {
   if (op->owed) return true;
-  if (op_info[op->kind].traits & TIME) return false;
+  if (op_info[op->kind].traits & ACCUMULATES) return false;
   for (int i = 0; i < op->n_in; i++)
     if (value_accumulates(op->in[i].value)) return true;
   return !each_slice[op->id] && (makes_parameter(op, false) || only_updates(op, steady));

@@ -2,9 +2,9 @@
 //
 // Time is counted in ops: a value lives from its op to the last op that reads it, or that reads a
 // view of it.  Parameters live from 0, results of the graph to its end.  Two things stretch that:
-// what is added up over time (trait TIME) is kept while the ops before it run again for the next
-// micro-batch, so it lives from 0; and an `all_reduce` that is not in place reads its operand until
-// somebody waits for its result, which graph_lives does not count.
+// what is added up over time (trait ACCUMULATES) is kept while the ops before it run again for the
+// next micro-batch, so it lives from 0; and an `all_reduce` that is not in place reads its operand
+// until somebody waits for its result, which graph_lives does not count.
 //
 // A step with slices of time runs its ops in three parts, and plan_memory orders them so:
 //

@@ -65,7 +65,7 @@ static void add_reads(OpWork *w, const Op *op, const Dims *dims) {
 
 static void add_writes(OpWork *w, const Op *op, const Dims *dims) {
   for (int i = 0; i < op->n_out; i++) {
-    bool again = i == 0 && (op_info[op->kind].traits & TIME);
+    bool again = i == 0 && (op_info[op->kind].traits & ACCUMULATES);
     add(w, out_letters(dims, i), 0, again ? bytes(op->out[i]) : 0, bytes(op->out[i]));
   }
   // Zeros everywhere, and then every element of dy is added to one of them.

@@ -129,7 +129,7 @@ static bool integers(const Op *op, const Tensor *in, Tensor *out, Diag *d) {
   Wide a = 0, b = 0;
   attr_numbers(op, number);
   if (!attr_wide(op, number[0], &a, d) || !attr_wide(op, number[1], &b, d)) return false;
-  bool ring = (op_info[op->kind].traits & (SUM | EACH)) || op->kind == OP_square;
+  bool ring = (op_info[op->kind].traits & (ADDITIVE | MULTILINEAR)) || op->kind == OP_square;
   int64_t n = type_count(out->type);
   for (int64_t i = 0; i < n; i++) {
     Wide x[3] = {0, 0, 0};

@@ -80,11 +80,11 @@ static bool is_rounding(const Op *op) {
 static bool check_partial(const Op *op, int axis, Diag *d) {
   const char *name = op_info[op->kind].name;
   int traits = op_traits(op), partial = 0;
-  if (!(traits & (SUM | EACH)) && !is_rounding(op))
+  if (!(traits & (ADDITIVE | MULTILINEAR)) && !is_rounding(op))
     return diag_error(d, op->loc, "%s: cannot pass partial sums on", name);
   for (int i = 0; i < op->n_in; i++)
     partial += op->in[i].value->layout->axis[axis].kind == SBP_P;
-  if (partial == (traits & EACH ? 1 : op->n_in)) return true;
+  if (partial == (traits & MULTILINEAR ? 1 : op->n_in)) return true;
   return diag_error(d, op->loc, "%s: %d of %d operands are partial sums along %s", name, partial,
                     op->n_in, op_mesh(op)->axis[axis].name);
 }
@@ -186,19 +186,19 @@ static bool check_mesh(const Op *op, bool local, Diag *d) {
 static bool check_axis(const Op *op, bool local, Diag *d) {
   const char *name = op_info[op->kind].name;
   int traits = op_info[op->kind].traits;
-  if (!(traits & (COMM | TIME))) return true;
+  if (!(traits & (COMM | ACCUMULATES))) return true;
   if (!local) return diag_error(d, op->loc, "%s: is here before the module is local", name);
   if (op->kind == OP_move) return true;
   MeshAxes axes;
   if (!op_axes(op, &axes, d)) return false;
-  if ((traits & TIME) && op_time_axis(op) < 0)
+  if ((traits & ACCUMULATES) && op_time_axis(op) < 0)
     return diag_error(d, op->loc, "%s: axis '%s' is not bound to time", name, attr_s(op, "axis"));
   return true;
 }
 
 // Every slice must have a part of what is added up.
 static bool check_adds_up(const Op *op, const Dims *dims, Diag *d) {
-  if (!(op_info[op->kind].traits & TIME)) return true;
+  if (!(op_info[op->kind].traits & ACCUMULATES)) return true;
   int axis = op_time_axis(op);
   if (op->split[axis] != SPLIT_NONE && split_gives(op, dims, 0, axis).kind == SBP_B) return true;
   return diag_error(d, op->loc, "%s: a slice of '%s' has no part of the sum",

@@ -271,15 +271,15 @@ static bool slices_overlap(const Value *a, int slice, const Value *b, int other)
 }
 
 // As may_share, of one slice of both.
-static bool same_slice_may_share(const Place *a, const Stay *x, const Place *b, const Stay *y,
-                                 Arena *scratch) {
+static bool same_slice_may_share(const Place *a, const LiveRange *x, const Place *b,
+                                 const LiveRange *y, Arena *scratch) {
   const Place *first = x->from <= y->from ? a : b, *next = first == a ? b : a;
   int64_t dies = first == a ? x->to : y->to, born = first == a ? y->from : x->from;
   return dies == born && may_replace(first, next, scratch);
 }
 
-static bool run_may_share(const Place *a, const Stay *x, const Place *b, const Stay *y, int slices,
-                          Arena *scratch) {
+static bool run_may_share(const Place *a, const LiveRange *x, const Place *b, const LiveRange *y,
+                          int slices, Arena *scratch) {
   bool one = viewed(a->v) == viewed(b->v);
   for (int m = 0, first = 0; m < slices; m++) {
     while (first < slices && y[first].to < x[m].from)
@@ -293,17 +293,17 @@ static bool run_may_share(const Place *a, const Stay *x, const Place *b, const S
 }
 
 // Of two values of which every slice has its own; or of one, and itself.
-static bool slices_may_share(const Graph *g, Stays *stays, const Place *a, const Place *b,
+static bool slices_may_share(const Graph *g, LiveRanges *stays, const Place *a, const Place *b,
                              Arena *scratch) {
   int slices = module_slices(g->module);
   for (int r = 0; r < g->schedule->run.n; r++) {
-    const Stay *x = stays_of(stays, a->v, r), *y = stays_of(stays, b->v, r);
+    const LiveRange *x = stays_of(stays, a->v, r), *y = stays_of(stays, b->v, r);
     if (x && y && !run_may_share(a, x, b, y, slices, scratch)) return false;
   }
   return true;
 }
 
-static bool both_may_share(const Graph *g, Stays *stays, const Meets *meets, const Place *a,
+static bool both_may_share(const Graph *g, LiveRanges *stays, const Meets *meets, const Place *a,
                            const Place *b, Arena *scratch) {
   if (value_on_host(a->v) != value_on_host(b->v)) return true;
   if (stays && value_stays(a->v) && value_stays(b->v))
@@ -329,7 +329,7 @@ static bool check_overlaps(const Graph *g, Diag *d) {
   }
   qsort(place, (size_t)n, sizeof *place, by_offset);
   bool ok = true;
-  Stays *stays = g->schedule ? stays_new(g, a) : NULL;
+  LiveRanges *stays = g->schedule ? stays_new(g, a) : NULL;
   for (int i = 0; ok && i < n; i++)
     for (int k = stays ? i : i + 1; ok && k < n && place[k].from < place[i].to; k++)
       if ((k > i || value_stays(place[i].v)) &&

@@ -55,7 +55,7 @@ static int meet_step(const Waits *w, int segment, int slice) {
 }
 
 static bool communicates(const Op *op) {
-  return (op_info[op->kind].traits & COMM) && !(op_info[op->kind].traits & (TIME | VIEW)) &&
+  return (op_info[op->kind].traits & COMM) && !(op_info[op->kind].traits & (ACCUMULATES | VIEW)) &&
          (op->kind != OP_move || !move_is_ahead(op));
 }
 

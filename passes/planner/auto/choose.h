@@ -65,7 +65,7 @@ typedef struct Candidate {
   double seconds; // of a step
   int sharing;    // ranks that share the work (redundancy.h); others do the same, or nothing
   bool alike;     // a search would rather have all ranks do the same
-  struct KnownLives
+  struct LifetimeCache
       *known; // what its searches answered (planner/search/lives.h), for whoever makes it again
   Needs needs;
 } Candidate;

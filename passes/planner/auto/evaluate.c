@@ -48,7 +48,7 @@ typedef struct Making {
 
 // Whether a search found that nothing fits, and what a rank needs at least; and which factorings of
 // the ranks are about as good.
-static void note_searched(void *making, const Searched *s) {
+static void note_searched(void *making, const SearchStats *s) {
   const Making *k = making;
   Candidate *c = k->c;
   if (k->run && k->run->searched) k->run->searched(k->run->searched_to, s);
@@ -81,7 +81,7 @@ static void unmake(Made *made) {
 // Whether there is something to measure, which may be no candidate.  What is watched may be what is
 // used, and is verified and proved.
 static bool make_once(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c,
-                      bool watched, KnownLives *lives, Made *out) {
+                      bool watched, LifetimeCache *lives, Made *out) {
   size_t n;
   FILE *f = open_memstream(&out->said, &n);
   if (!f) BUG("no memory for what a plan says");
@@ -124,7 +124,7 @@ static Candidate same_again(const Candidate *c) {
 
 // Once more, watched, with the answers that its searches had.
 static void make_again(const Module *model, const ChooseOptions *o, Arena *a, const Candidate *c,
-                       KnownLives *lives, Made *out) {
+                       LifetimeCache *lives, Made *out) {
   Candidate same = same_again(c);
   unmake(out);
   make_once(model, o, a, &same, true, lives, out);
@@ -134,9 +134,9 @@ static void make_again(const Module *model, const ChooseOptions *o, Arena *a, co
 // What the search of a small model finds about as good (planner/search/k_best.c).  NULL: it is not
 // small, the search is not good itself, or there is no work left for it.
 static Answer *find_others(const Module *model, const ChooseOptions *o, Arena *a,
-                           const Candidate *c, KnownLives *lives) {
+                           const Candidate *c, LifetimeCache *lives) {
   enum { FEW_OPS = 128 }; // of a step: it is made in milliseconds
-  const Answers *used = c->searched ? lives->used : NULL;
+  const SolutionCache *used = c->searched ? lives->used : NULL;
   if (model->graphs->n_ops > FEW_OPS || (o->left && *o->left <= 0)) return NULL;
   if (c->worth > 0 && c->seconds > WORTH_TRYING * c->worth) return NULL;
   if (!used || used->all.n != 1 || used->all.at[0].n_nodes > FEW_NODES) return NULL;
@@ -151,7 +151,7 @@ static Answer *find_others(const Module *model, const ChooseOptions *o, Arena *a
 
 // All of that is made, and what is best becomes the answer.  Whether there was something better.
 static bool try_as_good(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c,
-                        KnownLives *lives) {
+                        LifetimeCache *lives) {
   Answer *answer = find_others(model, o, a, c, lives);
   bool any = false;
   for (int i = 0; answer && i < answer->n_others; i++) {
@@ -194,8 +194,8 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
                     Module **kept) {
   Rounds rounds = rounds_begin(o->cluster->memory);
   const Candidate asked = *c;
-  KnownLives lives = {.arena = arena_new(), .lasting = a};
-  KnownLives *known = arena_one(a, KnownLives); // of the best
+  LifetimeCache lives = {.arena = arena_new(), .lasting = a};
+  LifetimeCache *known = arena_one(a, LifetimeCache); // of the best
   Made best = {0};
   int64_t memory = 0;
   double work_done = 0;
@@ -213,7 +213,8 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
     work_done += now.work_done;
     if (!memory || is_better(&now, c)) {
       *c = now;
-      *known = (KnownLives){.answers = lives.answers, .used = lives.used, .arena = a, .lasting = a};
+      *known =
+          (LifetimeCache){.answers = lives.answers, .used = lives.used, .arena = a, .lasting = a};
     }
     again &= !is_past(&now, c);
     memory = again ? rounds_next(&rounds, &now.round) : 0;

@@ -34,7 +34,7 @@ static int search(lua_State *l) {
   PlanProgram *p = program_of(l);
   bool sums = search_sums(l);
   int n = lua_gettop(l), axis[MAX_AXES];
-  Searched found = {0};
+  SearchStats found = {0};
   Spared began = sandbox_begin(l);
   plan_sharding(l);
   if (n < 1 || n > MAX_AXES) return FAIL(l, NULL, "search takes the axes that it is about");
@@ -91,7 +91,7 @@ static void check_names(lua_State *l, int arg) {
 
 // {chunks = 2, back = true}, {forwards = 3}, {ways = 2} or {pieces = true}; false: there is none of
 // that.
-static bool check_table(lua_State *l, int arg, int size, StageWish *w) {
+static bool check_table(lua_State *l, int arg, int size, StageOptions *w) {
   if (!lua_istable(l, arg)) return false;
   check_names(l, arg);
   int n = table_number(l, arg, "chunks", MAX_STAGES / size);
@@ -104,7 +104,7 @@ static bool check_table(lua_State *l, int arg, int size, StageWish *w) {
     FAIL(l, NULL, "each piece goes once, in the same way, through one stage on each rank");
   if (n > 1 && forwards > 1)
     FAIL(l, NULL, "several forwards go through one stage on each rank, and not through %d", n);
-  *w = (StageWish){.n = n > 1 ? 0 : size, .chunks = n, .forwards = forwards, .ways = ways};
+  *w = (StageOptions){.n = n > 1 ? 0 : size, .chunks = n, .forwards = forwards, .ways = ways};
   w->pieces = pieces;
   w->back = table_flag(l, arg, "back");
   return true;
@@ -112,8 +112,8 @@ static bool check_table(lua_State *l, int arg, int size, StageWish *w) {
 
 // A number of stages, a list of how many ranks each has, or how many every rank has; without one,
 // nothing is asked for.
-static StageWish check_stages(lua_State *l, int arg, int size) {
-  StageWish w = {0};
+static StageOptions check_stages(lua_State *l, int arg, int size) {
+  StageOptions w = {0};
   if (lua_isnoneornil(l, arg) || check_table(l, arg, size, &w)) return w;
   bool counted = !lua_istable(l, arg);
   lua_Integer n = counted ? luaL_checkinteger(l, arg) : (lua_Integer)lua_rawlen(l, arg);
@@ -140,7 +140,7 @@ static int place(lua_State *l) {
   plan_sharding(l);
   int axis = plan_axis(l, 1);
   if (p->s->mesh->axis[axis].time) return FAIL(l, NULL, "stages are ranks, and no micro-batches");
-  StageWish wish = check_stages(l, 2, p->s->mesh->axis[axis].size);
+  StageOptions wish = check_stages(l, 2, p->s->mesh->axis[axis].size);
   Stages made;
   if (p->s->guessing) return plan_quit(l); // outer.h: stages are not guessed
   Spared began = sandbox_begin(l);

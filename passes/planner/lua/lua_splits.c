@@ -29,8 +29,9 @@ const char *plan_why_not(lua_State *l, const Op *op, char letter, int axis) {
                       splits_text(a, said_splits(p->s->said[op->id][axis], a)), axis_name, letter);
   if (letter == '-') return NULL;
   if (letter == SPLIT_PARTIAL)
-    return op_traits(op) & (SUM | EACH) ? NULL
-                                        : str_format(a, "%s cannot pass partial sums on", name);
+    return op_traits(op) & (ADDITIVE | MULTILINEAR)
+               ? NULL
+               : str_format(a, "%s cannot pass partial sums on", name);
   int i = dims_find(dims, letter);
   if (i < 0)
     return str_format(a, "%s has no letter '%c': it is %s", name, letter, dims_text(a, dims));

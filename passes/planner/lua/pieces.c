@@ -150,9 +150,9 @@ static bool add_cut(Region *r, Op *op, const Dims *dims, int letter, int64_t out
   if (!has_room(r, op, dims, letter, outer)) return false;
   int traits = op_info[op->kind].traits;
   bool knows_where = op->kind == OP_dropout && !r->pieces->dealt && outer == 1;
-  if (op->callee || (traits & COMM) || ((traits & LOGICAL) && !knows_where)) return false;
+  if (op->callee || (traits & COMM) || ((traits & GLOBAL_INDEX) && !knows_where)) return false;
   // Where an element lies in operand 0 is the same in all pieces if that is whole.
-  if ((traits & LOGICAL_IN) && dims_position(dims, &dims->in[0], letter) != -1) return false;
+  if ((traits & GLOBAL_INDEX_IN) && dims_position(dims, &dims->in[0], letter) != -1) return false;
   Cut *c = arena_one(r->arena, Cut);
   *c = (Cut){op, *dims, letter, outer};
   vec_push(r->arena, &r->cut, c);
@@ -354,7 +354,7 @@ static Op *build_piece(Region *r, Builder *b, const Cut *c, int i) {
   Attr *attrs = arena_array(r->arena, Attr, n);
   for (int k = 0; k < n; k++)
     attrs[k] = str_equal(op->attrs[k].name, "shape") ? shape_of_piece(r, c, i) : op->attrs[k];
-  if (op_info[op->kind].traits & LOGICAL) place_piece(r, c, i, attrs, n);
+  if (op_info[op->kind].traits & GLOBAL_INDEX) place_piece(r, c, i, attrs, n);
   if (b->failed) return NULL;
   return op_new(r->g, b->at, op->kind, in, op->n_in, attrs, n, b->origin, r->d);
 }

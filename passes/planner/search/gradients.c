@@ -57,7 +57,7 @@ static bool letters_of_model(const Problem *p, const Value *v, const Op *of, Let
 }
 
 static bool passes_on(const Op *op) {
-  return op->kind == OP_cast || (op_traits(op) & SUM);
+  return op->kind == OP_cast || (op_traits(op) & ADDITIVE);
 }
 
 static void forget(Factors *map, const Dims *dims) {

@@ -101,7 +101,7 @@ static void find_times(Reader *r) {
 // What is added up: by an op of its own, or by the product that makes it.
 static void find_sums(Reader *r) {
   for_each_op(op, r->alone) {
-    const Value *v = op_traits(op) & TIME && op->n_out ? value_of(r, op->out[0]) : NULL;
+    const Value *v = op_traits(op) & ACCUMULATES && op->n_out ? value_of(r, op->out[0]) : NULL;
     if (!v || type_bytes(v->type) == 0) continue;
     bool alone = op->kind == OP_accumulate;
     double bytes = (double)type_bytes(op->out[0]->type);
@@ -134,7 +134,7 @@ static void read_all(Reader *r) {
 }
 
 Lives *lives_of(const Module *m, Target target, int64_t slices, Arena *a) {
-  Module *copy = graph_alone(m->graphs, slices, passes_after(target, a));
+  Module *copy = graph_on_one_device(m->graphs, slices, passes_after(target, a));
   if (!copy) return NULL;
   Arena *scratch = arena_new();
   const Graph *g = m->graphs, *alone = copy->graphs;

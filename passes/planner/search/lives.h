@@ -40,14 +40,14 @@ typedef struct Lives {
 } Lives;
 
 // Of a module that is sharded several times, and is the same each time: what was found before.
-typedef struct KnownLives {
-  Lives *lives;            // in `arena`; NULL: not yet
-  struct Answers *answers; // of searches, by way to factor the ranks (search.h), in `lasting`;
-                           // NULL: none are known
-  struct Answers *used;    // those of the way that was taken
-  bool others;             // other answers that are about as good are wanted, too (k_best.c)
+typedef struct LifetimeCache {
+  Lives *lives;                  // in `arena`; NULL: not yet
+  struct SolutionCache *answers; // of searches, by way to factor the ranks (search.h), in
+                                 // `lasting`; NULL: none are known
+  struct SolutionCache *used;    // those of the way that was taken
+  bool others;                   // other answers that are about as good are wanted, too (k_best.c)
   Arena *arena, *lasting;
-} KnownLives;
+} LifetimeCache;
 
 // Of the first graph, the training step, compiled for that target; everything in `a`.  NULL where
 // the step cannot be made for one device.

@@ -51,7 +51,7 @@ void choose_split(const Problem *p, const Node *n, const Choice *c) {
 }
 
 static bool passes_sums(const Op *op, int i, const Choice *c) {
-  return (op_traits(op) & SUM) || c->via == i;
+  return (op_traits(op) & ADDITIVE) || c->via == i;
 }
 
 const Layout *op_gives(const Problem *p, const Op *op, int i) {
@@ -125,8 +125,8 @@ static void add_splits(Problem *p, Node *n, Choice *c, int k) {
   c->split[axis] = op->split[axis] = SPLIT_PARTIAL;
   bool sums = p->sums && said_allows(said, SPLIT_PARTIAL);
   int traits = sums ? op_traits(op) : 0, via = c->via;
-  if (traits & SUM) add_splits(p, n, c, k + 1);
-  for (int i = 0; i < op->n_in && (traits & EACH) && !(traits & SUM); i++) {
+  if (traits & ADDITIVE) add_splits(p, n, c, k + 1);
+  for (int i = 0; i < op->n_in && (traits & MULTILINEAR) && !(traits & ADDITIVE); i++) {
     if (via >= 0 && i != via) continue;
     c->via = i;
     add_splits(p, n, c, k + 1);

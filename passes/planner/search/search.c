@@ -151,7 +151,7 @@ static Transitions *without_starts(const Problem *p) {
   return transitions_new(p->s->g->module, joined, p->scratch);
 }
 
-void searched_add(Searched *sum, const Searched *more) {
+void searched_add(SearchStats *sum, const SearchStats *more) {
   if (!sum->n || more->status > sum->status) sum->status = more->status;
   sum->bound |= more->bound;
   sum->gap = sum->gap > more->gap ? sum->gap : more->gap;
@@ -190,7 +190,7 @@ static double unit_of(const Problem *p) {
 // are counted on.
 static const Lives *known_lives(const Problem *p) {
   const Sharding *s = p->s;
-  KnownLives here = {.arena = s->scratch}, *known = s->lives ? s->lives : &here;
+  LifetimeCache here = {.arena = s->scratch}, *known = s->lives ? s->lives : &here;
   if (s->g != s->g->module->graphs) return NULL;
   if (known->lives) return known->lives;
   Lives *lives = known->lives = lives_of(s->g->module, s->target, p->slices, known->arena);
@@ -205,16 +205,16 @@ static bool wants_others(const Problem *p) {
 
 // What was answered when this factoring was tried; NULL: nothing.
 static Answer *known_answer(const Problem *p) {
-  Answers *all = p->s->answers;
+  SolutionCache *all = p->s->answers;
   if (!all || !all->known || all->next >= all->all.n) return NULL;
   Answer *a = &all->all.at[all->next++];
   if (a->n_nodes != p->nodes.n) BUG("a factoring asks something else the second time");
   return a;
 }
 
-static void note_answer(const Problem *p, const Solved *solved, const Searched *found,
+static void note_answer(const Problem *p, const Solved *solved, const SearchStats *found,
                         Answer *known) {
-  Answers *all = p->s->answers;
+  SolutionCache *all = p->s->answers;
   if (!all || (all->known && !known)) return;
   int n = p->nodes.n;
   Answer a = {.n_nodes = n, .searched = *found};
@@ -226,9 +226,9 @@ static void note_answer(const Problem *p, const Solved *solved, const Searched *
     vec_push(all->arena, &all->all, a);
 }
 
-static Searched searched_of(const Problem *p, const Solved *solved) {
+static SearchStats searched_of(const Problem *p, const Solved *solved) {
   const SolverResult *r = &solved->result;
-  Searched out = {.n = 1, .status = r->status, .step = solved->step, .gap = r->gap};
+  SearchStats out = {.n = 1, .status = r->status, .step = solved->step, .gap = r->gap};
   out.ended = r->ended;
   out.seconds = solved->seconds;
   out.work = out.all_work = solved->work;
@@ -242,7 +242,7 @@ static Searched searched_of(const Problem *p, const Solved *solved) {
 }
 
 // What is chosen; NULL, having reported why, where that is nothing.
-static const int *solve(Problem *p, Searched *out, const Loc *why, Diag *d) {
+static const int *solve(Problem *p, SearchStats *out, const Loc *why, Diag *d) {
   Sharding *s = p->s;
   if (!choices_make(p)) return no_choice(p, why, d);
   Answer *known = known_answer(p);
@@ -264,7 +264,7 @@ static const int *solve(Problem *p, Searched *out, const Loc *why, Diag *d) {
 }
 
 bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *c, const Loc *why,
-                 Searched *out, Diag *d) {
+                 SearchStats *out, Diag *d) {
   Problem p = {.s = s, .scratch = s->scratch, .c = c, .axis = axis, .n_axes = n, .slices = 1};
   p.sums = sums;
   p.memory = s->memory ? s->memory : c->memory > 0 ? (int64_t)c->memory : SOLVER_NO_LIMIT;

@@ -46,7 +46,7 @@ enum { FEW_NODES = 32 };
 #define SEARCH_WORK 6e8
 
 // What came of it.
-typedef struct Searched {
+typedef struct SearchStats {
   int n; // searches
   SolverStatus status;
   double step;     // seconds, as far as the search sees, without what is hidden
@@ -62,7 +62,7 @@ typedef struct Searched {
   int factoring[N_FACTORINGS]; // their numbers, as shard's option `factoring` takes them
   double took[N_FACTORINGS];   // seconds of a step
   const char *explained;       // what Sharding.explain asks; NULL: nothing is called so
-} Searched;
+} SearchStats;
 
 // What the searches of one factoring of the ranks found, in order.  The same one asks the same
 // again when it is taken, and need not be solved again.
@@ -71,23 +71,23 @@ typedef struct Answer {
   int n_nodes;
   const int **other; // [n_others] what is about as cheap, best first: k_best.c
   int n_others;
-  Searched searched;
+  SearchStats searched;
 } Answer;
 
-typedef struct Answers {
+typedef struct SolutionCache {
   Vec(Answer) all;
   Arena *arena;
   bool known; // they are to be used
   int next;   // of those that are used
-} Answers;
+} SolutionCache;
 
 // Of two, what came of both.
-void searched_add(Searched *sum, const Searched *more);
+void searched_add(SearchStats *sum, const SearchStats *more);
 
 // The rest of the axes (propagate.h) is not decided by this.  `why` is the line that asks for it.
 // False, having reported why, when nothing fits into memory.
 bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *c, const Loc *why,
-                 Searched *out, Diag *d);
+                 SearchStats *out, Diag *d);
 
 // Of a step that is decided: what it would take if one of the ops that are called so split
 // otherwise, and all else stayed as it is.  NULL: none is called so, or this cannot be asked.

@@ -73,7 +73,7 @@ static const char *split_text(Arena *a, const Op *op, const int *axis, int n) {
 // NULL where the search does not see it so.
 static const char *ask(const Sharding *s, const Op *op, const int *axis, int n) {
   Sharding t = all_but(s, op, axis, n);
-  Searched found = {0};
+  SearchStats found = {0};
   const char *now = split_text(s->scratch, op, axis, n);
   Diag *quiet = diag_new(stderr);
   diag_quiet(quiet, true);

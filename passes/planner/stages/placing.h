@@ -12,7 +12,7 @@ typedef struct Placing {
   Sharding *s;
   int axis, n_ranks;
   const Loc *why;
-  const StageWish *wish;
+  const StageOptions *wish;
   const int *rows;
   Units units;
   const Run *run; // that stages may be

@@ -35,14 +35,14 @@ static void add_run(Placing *p, Runs *out, int first, int n) {
 }
 
 // As the program says, one behind the other.
-static void given_runs(Placing *p, const StageWish *w, Runs *out) {
+static void given_runs(Placing *p, const StageOptions *w, Runs *out) {
   for (int i = 0, first = 0; i < w->n; first += w->size[i++])
     add_run(p, out, first, w->size[i]);
 }
 
 // All of the lengths that share the rows; where there are many ranks, those that are powers of two
 // and begin at a multiple of their length.
-static void open_runs(Placing *p, const StageWish *w, Runs *out) {
+static void open_runs(Placing *p, const StageOptions *w, Runs *out) {
   int most = w->n ? p->n_ranks - w->n + 1 : p->n_ranks;
   bool few = p->n_ranks > MANY_RANKS;
   for (int n = 1; n <= most; n++) {
@@ -52,7 +52,7 @@ static void open_runs(Placing *p, const StageWish *w, Runs *out) {
   }
 }
 
-static void find_runs(Placing *p, const StageWish *w) {
+static void find_runs(Placing *p, const StageOptions *w) {
   Runs out = {0};
   if (w->size)
     given_runs(p, w, &out);
@@ -70,7 +70,7 @@ static void find_runs(Placing *p, const StageWish *w) {
 
 // -- What is wrong with the wish -----------------------------------------------------------------
 
-static bool check_sizes(const Placing *p, const StageWish *w, Diag *d) {
+static bool check_sizes(const Placing *p, const StageOptions *w, Diag *d) {
   int sum = 0;
   const char *axis = p->s->mesh->axis[p->axis].name;
   for (int i = 0; i < w->n && w->size; i++)
@@ -87,7 +87,7 @@ static bool check_sizes(const Placing *p, const StageWish *w, Diag *d) {
   return true;
 }
 
-static bool check_ways(const Placing *p, const StageWish *w, Diag *d) {
+static bool check_ways(const Placing *p, const StageOptions *w, Diag *d) {
   bool has[3] = {false};
   if (!w->ways) return true;
   for_each_op(op, p->s->g)
@@ -118,7 +118,7 @@ static bool can_be(const Placing *p, int n) {
   return can;
 }
 
-static bool check_units(const Placing *p, const StageWish *w, Diag *d) {
+static bool check_units(const Placing *p, const StageOptions *w, Diag *d) {
   const char *axis = p->s->mesh->axis[p->axis].name;
   int n = p->units.n;
   if (!n)
@@ -283,7 +283,7 @@ static void place_as_first(Sharding *s, int axis, const Loc *why) {
 
 // -- Chunks --------------------------------------------------------------------------------------
 
-static int rank_of_stage(const StageWish *w, int n_ranks, int stage) {
+static int rank_of_stage(const StageOptions *w, int n_ranks, int stage) {
   int rank = stage % n_ranks;
   return w->back && stage / n_ranks % 2 ? n_ranks - 1 - rank : rank;
 }
@@ -346,7 +346,7 @@ static const int *sizes_of(const Placing *p, int *n) {
 
 static void report(const Placing *p, const PartitionResult *r, double seconds, Stages *out) {
   double slowest = p->load.slowest;
-  out->searched = (Searched){.n = 1, .status = solver_status[r->status], .step = slowest};
+  out->searched = (SearchStats){.n = 1, .status = solver_status[r->status], .step = slowest};
   out->searched.gap = slowest > 0 ? (slowest - r->bound) / slowest : 0;
   out->searched.seconds = seconds;
   out->searched.ended = r->out_of_time                  ? SOLVER_late
@@ -368,7 +368,7 @@ const Run *placing_run_at(const Placing *p, int rank) {
 
 const int *placing_open(const Placing *p, int *n_stages) {
   Placing q = *p;
-  StageWish any = {0};
+  StageOptions any = {0};
   find_runs(&q, &any);
   q.loads = loads_new(q.s, q.axis, &q.units, q.rows, q.run, q.n_runs, q.s->scratch);
   PartitionOptions o = {.seconds = SECONDS};
@@ -386,7 +386,8 @@ static bool solve(Placing *p, Stages *out, Diag *d) {
                       p->wish->chunks);
   if (!r.run_of) {
     double needed = placing_failed(p, &r, d);
-    out->searched = (Searched){.n = needed > 0, .status = solver_status[r.status], .peak = needed};
+    out->searched =
+        (SearchStats){.n = needed > 0, .status = solver_status[r.status], .peak = needed};
     return false;
   }
   p->run_of = r.run_of;
@@ -402,7 +403,7 @@ static void remember(const Placing *p, const Stages *made) {
     s->placed_op[op->id][p->axis] = p->units.of_op[op->id] >= 0;
 }
 
-bool stages_place(Sharding *s, int axis, const StageWish *wish, const Loc *why, Stages *out,
+bool stages_place(Sharding *s, int axis, const StageOptions *wish, const Loc *why, Stages *out,
                   Diag *d) {
   Placing p = {.s = s, .axis = axis, .why = why, .wish = wish, .n_ranks = s->mesh->axis[axis].size};
   *out = (Stages){0};
@@ -418,8 +419,8 @@ bool stages_place(Sharding *s, int axis, const StageWish *wish, const Loc *why, 
   if (chunks) p.n_ranks *= wish->chunks;
   p.rows = rows_find(s, s->scratch);
   int forwards = wish->forwards > 1 ? wish->forwards : 1;
-  UnitWish units = {forwards * (wish->n ? wish->n : p.n_ranks), forwards > 1,
-                    wish->ways || wish->pieces};
+  UnitOptions units = {forwards * (wish->n ? wish->n : p.n_ranks), forwards > 1,
+                       wish->ways || wish->pieces};
   p.units = units_find(s, axis, &units, s->scratch);
   if (!check_ways(&p, wish, d) || !check_sizes(&p, wish, d) || !check_units(&p, wish, d))
     return false;

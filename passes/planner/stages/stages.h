@@ -32,7 +32,7 @@
 #include "sharding/sharding.h"
 
 // What a program asks for.
-typedef struct StageWish {
+typedef struct StageOptions {
   int n;           // stages; 0: as many as are best
   const int *size; // [n] ranks of each; NULL: as many as are best
   int chunks;      // more than 1: every rank has so many stages, of the ranks one after the other
@@ -40,16 +40,16 @@ typedef struct StageWish {
   bool ways;       // of a model in two pieces, the second goes from the last rank to the first
   bool pieces;     // of a model in pieces, all go through the same stages
   int forwards;    // more than 1: the model goes through the stages so many times
-} StageWish;
+} StageOptions;
 
 typedef struct Stages {
   int n;
   const int *size; // [n] ranks of each
-  Searched searched;
+  SearchStats searched;
 } Stages;
 
 // `why` is the line that asks for it.  False, having reported why, when it cannot be.
-bool stages_place(Sharding *s, int axis, const StageWish *wish, const Loc *why, Stages *out,
+bool stages_place(Sharding *s, int axis, const StageOptions *wish, const Loc *why, Stages *out,
                   Diag *d);
 
 #endif

@@ -25,7 +25,7 @@ enum {
 typedef struct Finder {
   const Sharding *s;
   int axis;
-  const UnitWish *wish;
+  const UnitOptions *wish;
   Arena *arena;
   bool *constant;  // by value id: made of weights and constants alone
   bool *trained;   // by value id: such a value of a trained weight
@@ -423,7 +423,7 @@ static void add_gradients(Finder *f) {
   }
 }
 
-Units units_find(const Sharding *s, int axis, const UnitWish *wish, Arena *a) {
+Units units_find(const Sharding *s, int axis, const UnitOptions *wish, Arena *a) {
   Finder f = {.s = s, .axis = axis, .wish = wish, .arena = a};
   f.of_op = arena_array(a, int, s->g->n_ops);
   for (uint32_t i = 0; i < s->g->n_ops; i++)

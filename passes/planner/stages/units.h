@@ -34,12 +34,12 @@ typedef struct Units {
 // in the unit of the same op of the first.  What the first has none of, such as the keys of several
 // pieces put together, is nobody's: it runs where these are.
 
-typedef struct UnitWish {
+typedef struct UnitOptions {
   int least;  // units, where the model has as many
   bool again; // a layer of all forwards is one
   bool pieces;
-} UnitWish;
+} UnitOptions;
 
-Units units_find(const Sharding *s, int axis, const UnitWish *wish, Arena *a);
+Units units_find(const Sharding *s, int axis, const UnitOptions *wish, Arena *a);
 
 #endif

@@ -161,11 +161,11 @@ static const NnrtGroup groups[] = {
     {0, {1, -1}},
 };
 
-static const NnrtPart train_parts[] = {
+static const NnrtTask train_parts[] = {
     {"micro", NULL, train_micro, NULL},
 };
 
-static const NnrtCode codes[] = {
+static const NnrtRankProgram codes[] = {
     {prepare, {train_begin, 1, train_parts, NULL, train_update}, {0}, 896, 0},
 };
 

@@ -64,7 +64,7 @@ static void read_symbols(void) {
   int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
   struct stat s;
   if (fd < 0 || fstat(fd, &s)) return;
-  // Stays: names are read in it.
+  // LiveRanges: names are read in it.
   char *file = mmap(NULL, (size_t)s.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
   close(fd);
   if (file == MAP_FAILED) return;
