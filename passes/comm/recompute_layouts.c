@@ -5,14 +5,14 @@
 #include "ir/analysis/origin.h"
 
 static bool is_sent_anew(const Op *op, const Value *v) {
-  return v->def && op_is_anew(v->def) && !mesh_same_devices(op_mesh(v->def), op_mesh(op));
+  return v->def && op_is_recomputed(v->def) && !mesh_same_devices(op_mesh(v->def), op_mesh(op));
 }
 
 // Readers stand behind what they read.
 static void erase_unused(Graph *g) {
   for (Op *op = g->last, *prev; op; op = prev) {
     prev = op->prev;
-    if (op_is_anew(op) && !op_used(op)) op_erase(op);
+    if (op_is_recomputed(op) && !op_used(op)) op_erase(op);
   }
 }
 

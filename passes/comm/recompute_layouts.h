@@ -5,10 +5,10 @@
 //     %h = a %x         : … @s0                      %h = a %x    : … @s0
 //     %y = b %h         : … @s1                      %y = b %h    : … @s1
 //     …                                              …
-//     %1 = a %x         : … @s0 backward anew=1
-//     %2 = b %1         : … @s1 backward anew=1      %2 = b %h    : … @s1 backward anew=1
+//     %1 = a %x         : … @s0 backward recompute_group=1
+//     %2 = b %1         : … @s1 backward recompute_group=1      %2 = b %h    : … @s1 backward recompute_group=1
 //     %3 = b_back %2, … : … @s1 backward         =>  %3 = b_back %2, … : … @s1 backward
-//     …                                              %1 = a %x    : … @s0 backward anew=1
+//     …                                              %1 = a %x    : … @s0 backward recompute_group=1
 //     %4 = a_back %1, … : … @s0 backward             %4 = a_back %1, … : … @s0 backward
 //
 // A list of ops that are computed anew (recompute.c) is one of the model, and borders of stages

@@ -154,7 +154,8 @@ static void emit_group(Fuser *f, const Group *g) {
   Origin origin = op_origin(op_of_latest_part(g->member.at, g->member.n));
   for (int i = 0; i < g->member.n; i++) {
     if (g->member.at[i]->turn > origin.turn) origin.turn = g->member.at[i]->turn;
-    if (g->member.at[i]->away > origin.away) origin.away = g->member.at[i]->away;
+    if (g->member.at[i]->offload_group > origin.offload_group)
+      origin.offload_group = g->member.at[i]->offload_group;
   }
   Op *op = op_new_call(f->g, NULL, OP_fused, callee, c.input.at, c.input.n, origin, f->d);
   if (!op) BUG("the fused op of @%s does not fit", callee->name);

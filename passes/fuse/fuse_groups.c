@@ -108,7 +108,7 @@ static bool repeats(const Group *a, const Group *b) {
   bool anew = false, forward = false;
   for (int m = 0; m < a->member.n + b->member.n; m++) {
     const Op *op = m < a->member.n ? a->member.at[m] : b->member.at[m - a->member.n];
-    anew |= op_is_anew(op);
+    anew |= op_is_recomputed(op);
     forward |= op->part == PART_forward;
   }
   return anew && forward;

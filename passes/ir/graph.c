@@ -287,7 +287,8 @@ void graph_erase_param(Graph *g, int i) {
 const char *const train_part_name[N_TRAIN_PARTS] = {"forward", "backward", "update"};
 
 Origin op_origin(const Op *op) {
-  return (Origin){op->loc, op->part, op->of, op->piece, op->turn, op->anew, op->by_piece, op->away};
+  return (Origin){op->loc,      op->part,         op->of, op->piece, op->turn, op->recompute_group,
+                  op->by_piece, op->offload_group};
 }
 
 Origin value_origin(const Value *v) {
@@ -308,9 +309,9 @@ Op *op_draft(Graph *g, OpKind kind, Value *const *in, int n_in, int n_out, Origi
   op->of = origin.of;
   op->piece = origin.piece;
   op->turn = origin.turn;
-  op->anew = origin.anew;
+  op->recompute_group = origin.recompute_group;
   op->by_piece = origin.by_piece;
-  op->away = origin.away;
+  op->offload_group = origin.offload_group;
   op->n_in = n_in;
   op->in = arena_array(a, Use, n_in);
   for (int i = 0; i < n_in; i++) {

@@ -203,11 +203,11 @@ typedef struct Origin {
   int turn;  // ops of a graph that have one run in its order; 0: where the list has it (order.h)
   // Forward, the list of ops, from 1, whose results are not kept for gradients; backward, that list
   // of an op that computes such a result anew: recompute.c.  0: none.
-  int anew;
-  bool by_piece; // with `anew`: one piece at a time
+  int recompute_group;
+  bool by_piece; // with `recompute_group`: one piece at a time
   // Forward, the list of ops, from 1, whose results are in host memory between forward and
   // backward: swap.c.  0: none.
-  int away;
+  int offload_group;
 } Origin;
 
 struct Op {
@@ -224,7 +224,7 @@ struct Op {
   // Its Origin.
   const Loc *loc;
   TrainPart part;
-  int of, piece, turn, anew, away;
+  int of, piece, turn, recompute_group, offload_group;
   bool by_piece;
   int segment; // of its graph's schedule, from 1; 0: none
   bool owed;   // of the update: it runs in the step after (deferred.h)

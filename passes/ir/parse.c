@@ -11,7 +11,7 @@
 //     op        = [%NAME {"," %NAME} "="] WORD [@NAME] [%NAME {"," %NAME}] {WORD "=" attr}
 //                 [":" type {"," type} ["split=[" ... "]"]] origin ["segment=" WORD] ["owed"]
 //     origin    = ["backward" | "update"] ["of=" NUMBER] ["piece=" NUMBER] ["turn=" NUMBER]
-//                 ["anew=" NUMBER ["by_piece"]] ["away=" NUMBER]
+//                 ["recompute_group=" NUMBER ["by_piece"]] ["offload_group=" NUMBER]
 //     type      = dtype "[" [NUMBER {"," NUMBER}] "]" [layout] ["at" NUMBER ["slots=" NUMBER ":" NUMBER]]
 //     layout    = [@NAME] "{" [sbp {"," sbp}] "}"
 //     return    = "return" result {"," result}

@@ -172,9 +172,11 @@ static bool parse_origin(Parser *p, Statement *s) {
   bool ok = parse_number_of_origin(p, "of", &s->origin.of) &&
             parse_number_of_origin(p, "piece", &s->origin.piece) &&
             parse_number_of_origin(p, "turn", &s->origin.turn) &&
-            parse_number_of_origin(p, "anew", &s->origin.anew);
-  s->origin.by_piece = ok && s->origin.anew && accept(p, "by_piece");
-  return ok && parse_number_of_origin(p, "away", &s->origin.away);
+            parse_number_of_origin(p, "recompute_group", &s->origin.recompute_group) &&
+            parse_number_of_origin(p, "anew", &s->origin.recompute_group);
+  s->origin.by_piece = ok && s->origin.recompute_group && accept(p, "by_piece");
+  return ok && parse_number_of_origin(p, "offload_group", &s->origin.offload_group) &&
+         parse_number_of_origin(p, "away", &s->origin.offload_group); // older names, too
 }
 
 static bool parse_segment(Parser *p, Statement *s) {

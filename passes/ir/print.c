@@ -120,14 +120,15 @@ static void add_split(StrBuf *b, const Op *op) {
   strbuf_add(b, "]");
 }
 
-// " backward of=3 piece=2 turn=1 anew=3 segment=B0", " update owed"
+// " backward of=3 piece=2 turn=1 recompute_group=3 segment=B0", " update owed"
 static void add_origin(StrBuf *b, const Op *op) {
   if (op->part != PART_forward) strbuf_addf(b, " %s", train_part_name[op->part]);
   if (op->of) strbuf_addf(b, " of=%d", op->of);
   if (op->piece) strbuf_addf(b, " piece=%d", op->piece);
   if (op->turn) strbuf_addf(b, " turn=%d", op->turn);
-  if (op->anew) strbuf_addf(b, " anew=%d%s", op->anew, op->by_piece ? " by_piece" : "");
-  if (op->away) strbuf_addf(b, " away=%d", op->away);
+  if (op->recompute_group)
+    strbuf_addf(b, " recompute_group=%d%s", op->recompute_group, op->by_piece ? " by_piece" : "");
+  if (op->offload_group) strbuf_addf(b, " offload_group=%d", op->offload_group);
   if (op->segment)
     strbuf_addf(b, " segment=%s", str_name(b->arena, segment_name(op->graph, op->segment)));
   if (op->owed) strbuf_add(b, " owed");

@@ -1,8 +1,8 @@
 // Swap: what backward reads of some ops goes to host memory, and comes back before it is read.
 //
-//     %h = linear %x, %w     away=1          %h = linear %x, %w
+//     %h = linear %x, %w     offload_group=1          %h = linear %x, %w
 //     …                                      %1 = swap_out %h
-//     %k = linear %g, %v     away=2          …
+//     %k = linear %g, %v     offload_group=2          …
 //     …                            =>        %k = linear %g, %v
 //                                            %2 = swap_wait %1, %h           %h is in the way no more
 //     %5 = gelu_back %k, %dy  backward       %3 = swap_in %2       backward
@@ -77,8 +77,8 @@ static bool find_readers(const Swap *s, const Value *v, Op **first) {
 
 // The list that an op is of: a cast is of that of what it casts.
 static int number_of(const Op *op) {
-  if (op->away || op->kind != OP_cast || !op->in[0].value->def) return op->away;
-  return op->in[0].value->def->away;
+  if (op->offload_group || op->kind != OP_cast || !op->in[0].value->def) return op->offload_group;
+  return op->in[0].value->def->offload_group;
 }
 
 static List *list_of(Swap *s, Op *op) {
@@ -191,7 +191,7 @@ static bool read_back(Swap *s, Value *v, Value *by, const Away *a) {
       memcpy(view->split, op->split, sizeof view->split);
       view->out[0]->layout = op->out[0]->layout;
       view->part = PART_backward;
-      view->turn = view->away = 0;
+      view->turn = view->offload_group = 0;
       view->segment = a->first->segment;
       if (!read_back(s, op->out[0], view->out[0], a)) return false;
     }
@@ -228,7 +228,7 @@ static bool swap(Swap *s) {
 static void end_lists(Module *m) {
   for_each_graph(g, m)
     for_each_op(op, g)
-      op->away = 0;
+      op->offload_group = 0;
 }
 
 bool pass_swap(Module *m, const PassOptions *o, Diag *d) {
@@ -237,7 +237,7 @@ bool pass_swap(Module *m, const PassOptions *o, Diag *d) {
     Swap s = {.g = g, .d = d, .scratch = opt_scratch(o)};
     bool any = false;
     for_each_op(op, g)
-      any |= op->away != 0;
+      any |= op->offload_group != 0;
     if (!g->entry || !any) continue;
     graph_renumber(g);
     s.begin = graph_begin_ops(g, s.scratch);

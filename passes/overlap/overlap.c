@@ -5,10 +5,10 @@
 // ranks.  What that layer computes anew does not read it: only what was kept.
 //
 //     %d = all_reduce %p      backward             %d = all_reduce %p      backward
-//     %e = cast %d            waits for %d         %1 = layer_norm %x      anew=1
-//     …                                     =>     %2 = linear %1, %q      anew=1
-//     %1 = layer_norm %x      anew=1               %e = cast %d            waits for %d
-//     %2 = linear %1, %q      anew=1               …
+//     %e = cast %d            waits for %d         %1 = layer_norm %x      recompute_group=1
+//     …                                     =>     %2 = linear %1, %q      recompute_group=1
+//     %1 = layer_norm %x      recompute_group=1               %e = cast %d            waits for %d
+//     %2 = linear %1, %q      recompute_group=1               …
 //     … gradients that read %2 and %e              … gradients that read %2 and %e
 //
 // The pass goes through the ops in their order with two clocks, of what is computed and of what the
@@ -118,7 +118,7 @@ static void find_anew(Overlap *x) {
       any |= def && x->is_anew[def->id];
       all = !def || x->is_anew[def->id];
     }
-    x->is_anew[op->id] = op_is_anew(op) || (any && all);
+    x->is_anew[op->id] = op_is_recomputed(op) || (any && all);
   }
 }
 
@@ -187,7 +187,7 @@ static void overlap(Overlap *x) {
 static bool may_overlap(const Graph *g) {
   bool anew = false, sums = false;
   for_each_op(op, g) {
-    anew |= op_is_anew(op);
+    anew |= op_is_recomputed(op);
     sums |= op->kind == OP_all_reduce;
   }
   return g->entry && anew && sums;
@@ -207,7 +207,7 @@ static void overlap_graph(Overlap *x, Graph *g) {
   x->is_anew = arena_array(x->arena, bool, g->n_ops);
   for_each_op(op, g) {
     x->at[op_time(op)] = op;
-    x->list[op_time(op)] = op_is_anew(op) ? op->anew : 0;
+    x->list[op_time(op)] = op_is_recomputed(op) ? op->recompute_group : 0;
   }
   find_memory(x);
   find_anew(x);

@@ -172,7 +172,7 @@ static const Op *model_op(const Sharding *s, const Op *op) {
 static bool is_gradient_of(const Sharding *s, const Value *v, const Op *reader,
                            const Value *result) {
   return v->type == result->type && v->def && op_part(v->def) == PART_backward &&
-         !op_is_anew(v->def) && !model_use(s, v, reader);
+         !op_is_recomputed(v->def) && !model_use(s, v, reader);
 }
 
 // What the op of the model split is a dimension of its result, and the gradient of that has the

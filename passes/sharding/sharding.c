@@ -43,13 +43,13 @@ static void place_new(Sharding *s, Op *op) {
 static void find_kept(Sharding *s) {
   bool any = false;
   for_each_op(op, s->g)
-    any |= op_is_anew(op);
+    any |= op_is_recomputed(op);
   s->kept = any ? arena_array(s->scratch, const Value *, s->n_values) : NULL;
   if (!any) return;
   Arena *scratch = arena_new();
   const Numbers *numbers = numbers_new(s->g, scratch);
   for_each_op(op, s->g)
-    for (int i = 0; i < op->n_out && op_is_anew(op); i++) {
+    for (int i = 0; i < op->n_out && op_is_recomputed(op); i++) {
       const Value *first = number_value(numbers, number_of(numbers, op->out[i]));
       if (first->def && first->def->part == PART_forward) s->kept[op->out[i]->id] = first;
     }

@@ -50,7 +50,7 @@ int merge_equal(Graph *g) {
   Arena *a = arena_new();
   Entry **slot = arena_array(a, Entry *, n_slots);
   for_each_op_safe(op, g) {
-    if ((op_info[op->kind].traits & COMM) || op_is_anew(op)) continue;
+    if ((op_info[op->kind].traits & COMM) || op_is_recomputed(op)) continue;
     Entry **at = &slot[hash_op(op) & (uint64_t)(n_slots - 1)], *e = *at;
     while (e && !op_equal(e->op, op))
       e = e->next;

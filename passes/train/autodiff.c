@@ -163,7 +163,7 @@ static bool check_gradients(Autodiff *ad) {
 static Origin origin_of_gradient(const Autodiff *ad, Origin of) {
   of.loc = loc_from(ad->arena, of.loc, "gradient");
   of.part = PART_backward;
-  of.anew = of.away = 0;
+  of.recompute_group = of.offload_group = 0;
   of.by_piece = false;
   return of;
 }

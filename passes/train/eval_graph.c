@@ -187,7 +187,7 @@ bool pass_eval_graph(Module *m, const PassOptions *o, Diag *d) {
     if (!str_equal(g->results[i]->label, "loss")) graph_erase_result(g, i);
   Builder b = {.g = g, .d = d};
   for_each_op_safe(op, g) {
-    op->anew = op->away = 0; // nothing is kept for gradients
+    op->recompute_group = op->offload_group = 0; // nothing is kept for gradients
     op->by_piece = false;
     if (!replace(op, &b)) return false;
   }

@@ -1,12 +1,12 @@
 // Recompute: what backward reads of some ops is computed anew from what goes into them, instead of
 // being kept since forward (Chen et al. 2016).
 //
-//     %h = linear %x, %w        of=1 anew=1              %h = linear %x, %w of=1
-//     %g = gelu %h              of=2 anew=1              %g = gelu %h       of=2
-//     %y = linear %g, %v        of=3 anew=1              %y = linear %g, %v of=3
+//     %h = linear %x, %w        of=1 recompute_group=1              %h = linear %x, %w of=1
+//     %g = gelu %h              of=2 recompute_group=1              %g = gelu %h       of=2
+//     %y = linear %g, %v        of=3 recompute_group=1              %y = linear %g, %v of=3
 //     …                                                  …
-//     %1 = linear_back_w %g, %dy    backward of=3   =>   %5 = linear %x, %w backward of=1 anew=1
-//     %2 = linear %dy, %v           backward of=3        %6 = gelu %5       backward of=2 anew=1
+//     %1 = linear_back_w %g, %dy    backward of=3   =>   %5 = linear %x, %w backward of=1 recompute_group=1
+//     %2 = linear %dy, %v           backward of=3        %6 = gelu %5       backward of=2 recompute_group=1
 //     %3 = gelu_back %h, %2         backward of=2        %1 = linear_back_w %6, %dy backward of=3
 //     %4 = linear_back_w %x, %3     backward of=1        %2 = linear %dy, %v        backward of=3
 //                                                        %3 = gelu_back %5, %2      backward of=2
@@ -29,15 +29,15 @@
 // before those of its piece; and one piece is there at a time, at the price of computing it once
 // more.
 //
-//     %a1 = … %x          piece=1                %5 = … %x          piece=1 anew=1
-//     %p1 = … %a1         piece=1                %6 = … %5          piece=1 anew=1
-//     %a2 = … %x          piece=2                %7 = … %x          piece=2 anew=1
-//     %p2 = … %a2         piece=2                %8 = … %7          piece=2 anew=1
-//     %s = add %p1, %p2                   =>     %9 = add %6, %8    anew=1
+//     %a1 = … %x          piece=1                %5 = … %x          piece=1 recompute_group=1
+//     %p1 = … %a1         piece=1                %6 = … %5          piece=1 recompute_group=1
+//     %a2 = … %x          piece=2                %7 = … %x          piece=2 recompute_group=1
+//     %p2 = … %a2         piece=2                %8 = … %7          piece=2 recompute_group=1
+//     %s = add %p1, %p2                   =>     %9 = add %6, %8    recompute_group=1
 //     …                                          … what reads %9: here are no pieces
-//                                                %10 = … %x         piece=2 anew=1
+//                                                %10 = … %x         piece=2 recompute_group=1
 //                                                … gradients of piece 2, which read %10
-//                                                %11 = … %x         piece=1 anew=1
+//                                                %11 = … %x         piece=1 recompute_group=1
 //                                                … gradients of piece 1, which read %11
 //
 // Where a list is on several devices, each computes its part anew from what it was sent: shard sees
@@ -66,9 +66,9 @@ typedef struct Recompute {
 
 // Is it made by an op of a list, and not needed by another list?
 static bool is_not_kept(const Value *v) {
-  if (!v->def || v->def->part != PART_forward || !v->def->anew) return false;
+  if (!v->def || v->def->part != PART_forward || !v->def->recompute_group) return false;
   for_each_use(u, v)
-    if (u->user && u->user->part == PART_forward && u->user->anew && u->user->anew != v->def->anew)
+    if (u->user && u->user->part == PART_forward && u->user->recompute_group && u->user->recompute_group != v->def->recompute_group)
       return false;
   return true;
 }
@@ -161,8 +161,8 @@ static bool recompute_for(Recompute *r, Op *op) {
 static void end_lists(Graph *g) {
   for (Op *op = g->last, *prev; op; op = prev) {
     prev = op->prev;
-    if (op->part != PART_forward || !op->anew) continue;
-    op->anew = 0;
+    if (op->part != PART_forward || !op->recompute_group) continue;
+    op->recompute_group = 0;
     if (!op_used(op)) op_erase(op);
   }
 }
@@ -171,14 +171,14 @@ static bool recompute(Graph *g, const PassOptions *o, Diag *d, int64_t *n) {
   Recompute r = {.g = g, .arena = g->module->arena, .scratch = opt_scratch(o), .d = d};
   bool any = false;
   for_each_op(op, g)
-    any |= op->part == PART_forward && op->anew;
+    any |= op->part == PART_forward && op->recompute_group;
   if (!any) return true;
   graph_renumber(g);
   r.n_values = g->n_values;
   r.again = arena_array(r.scratch, Value *, g->n_values);
   r.own = arena_array(r.scratch, Value *, g->n_values);
   for_each_op(op, g)
-    if (op->part == PART_backward && !op_is_anew(op) && !recompute_for(&r, op)) return false;
+    if (op->part == PART_backward && !op_is_recomputed(op) && !recompute_for(&r, op)) return false;
   end_lists(g);
   *n += r.n;
   return true;

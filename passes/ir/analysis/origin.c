@@ -18,8 +18,8 @@ bool op_is_gradient_of(const Op *op, const Op *of) {
   return op->part == PART_backward && of->part == PART_forward && op->of && op->of == of->of;
 }
 
-bool op_is_anew(const Op *op) {
-  return op->part == PART_backward && op->anew;
+bool op_is_recomputed(const Op *op) {
+  return op->part == PART_backward && op->recompute_group;
 }
 
 const Op *const *model_ops(const Graph *g, Arena *a) {

@@ -11,7 +11,7 @@ TrainPart op_part(const Op *op);
 // Whether `op` is part of the gradient of `of`, which is an op of the model.
 bool op_is_gradient_of(const Op *op, const Op *of);
 // Whether it computes what an op of the model does again, as that is not kept: recompute.c.
-bool op_is_anew(const Op *op);
+bool op_is_recomputed(const Op *op);
 // By number, the first op of the model that has it: of those that an op of the model became.
 const Op *const *model_ops(const Graph *g, Arena *a);
 // Whose origin one op has that is put together of these: the last that is of the latest part.

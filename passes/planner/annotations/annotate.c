@@ -274,8 +274,8 @@ typedef struct Marked {
 static Marked find_marked(const Graph *g) {
   Marked n = {0};
   for_each_op(op, g) {
-    n.anew += op->anew > 0 && op->part == PART_backward;
-    n.away += op->away > 0;
+    n.anew += op->recompute_group > 0 && op->part == PART_backward;
+    n.away += op->offload_group > 0;
     n.piece += op->piece > 0;
   }
   return n;

@@ -180,11 +180,11 @@ typedef struct ListMark {
 } ListMark;
 
 static int *anew_of(Op *op) {
-  return &op->anew;
+  return &op->recompute_group;
 }
 
 static int *away_of(Op *op) {
-  return &op->away;
+  return &op->offload_group;
 }
 
 // Makes a list of the ops, which are in none yet.
