@@ -9,7 +9,7 @@
 // which later work.  One work of one micro-batch is a block.  It says nothing of orders: those are
 //
 //     orders      pairs of blocks on one device, of which the first runs before the second
-//                 (op_order, as in passes/plans): what a kind, such as 1F1B, is
+//                 (op_order, as in passes/planner/plans): what a kind, such as 1F1B, is
 //     timeline    what becomes of them: schedule_list fills in what they leave open, one rule for
 //                 all; schedule_run takes the order of each device as it is
 //     search      looks for orders with which the last block ends earlier, in the memory there is

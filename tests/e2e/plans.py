@@ -3,7 +3,7 @@
     plans.py                       a slice: every plan on one model and one number of ranks, every third also under mpirun
     plans.py --all                 all models and numbers of ranks
     plans.py --plan P --model M --ranks N      what is left of all with these
-    plans.py --samples ...         the same of samples/, with their data, and all programs of passes/plans
+    plans.py --samples ...         the same of samples/, with their data, and all programs of passes/planner/plans
     NVCC=build/emulator/nvcc plans.py -- --target cuda:sm_90      what stands behind -- goes to nnaot
 
 Rows are PLANS of plan_cases and sample_cases.  Each is compiled once, and trained for 20 steps as threads and, on

@@ -1,4 +1,4 @@
-"""The samples under plans: their data, and every program of passes/plans.
+"""The samples under plans: their data, and every program of passes/planner/plans.
 
 gpt2_drop is gpt2 as it is, but for its Dropouts: they were exported with a ratio of 0, and have 0.1 here.
 """
@@ -114,9 +114,9 @@ RESUMES = [
 
 
 def without_row():
-    """The programs of passes/plans that no row has.  Those for annotated models are tested by annotated.py, those for
+    """The programs of passes/planner/plans that no row has.  Those for annotated models are tested by annotated.py, those for
     models that recycle on such a one, and that which does not train as one rank does by pipedream.py."""
-    programs = {p.stem for p in (ROOT / "passes/plans").glob("*.lua")}
+    programs = {p.stem for p in (ROOT / "passes/planner/plans").glob("*.lua")}
     return programs - {p for p, *_ in PLANS} - {"onnx", "onnx_search", "pp_3f1b", "pp_pipedream"}
 
 

@@ -8,7 +8,7 @@
 //     search          2.9 ms    1.9 GB    taken
 //     search=2x4      3.0 ms    1.9 GB
 //
-// Candidates are the programs of passes/plans, alone and a data-parallel one outside of a
+// Candidates are the programs of passes/planner/plans, alone and a data-parallel one outside of a
 // tensor-parallel one of every degree, and searches: `search`, the factorings of the ranks that it
 // finds about as good as the one it takes, and `search_added`, whose plans are all among those that
 // `search` has looked at, as what a search sees of a step is not all there is.  Each is run through

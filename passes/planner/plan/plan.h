@@ -7,7 +7,7 @@
 //     my.lua=4          a file; its axis is called my
 //
 // A program fixes some of a plan and leaves the rest to shard.  Those with a name are the files of
-// passes/plans; its README is the language.
+// passes/planner/plans; its README is the language.
 
 #ifndef PLAN_H
 #define PLAN_H
