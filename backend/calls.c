@@ -9,8 +9,9 @@
 // that could not be made in the place of the old ones are copied there when everything else is
 // done.
 //
-// A call goes to the codes of the ranks that are on the op's mesh (codes.c), a move to those of
-// both meshes: who only gives has no place for what comes, who only gets has nothing to give.
+// A call goes to the codes of the ranks that are on the op's mesh (rank_programs.c), a move to
+// those of both meshes: who only gives has no place for what comes, who only gets has nothing to
+// give.
 //
 //     RUN(3, nnrt_move_b4(NULL, H, r, 0));    // %h1 = move %h …        the ranks of @s0
 //     RUN(3, nnrt_move_b4(H1, NULL, r, 0));   // %h1 = move %h …        the ranks of @s1
@@ -38,10 +39,10 @@
 #include "ir/analysis/loops.h"
 #include "ir/analysis/place.h"
 #include "ir/kernel.h"
+#include "ir/op_display_name.h"
 #include "ir/schedule.h"
 #include "ir/split.h"
 #include "ir/text.h"
-#include "ir/titles.h"
 #include "kernels.h"
 #include "target.h"
 

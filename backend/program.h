@@ -17,7 +17,7 @@ const char *names_of(Names *n, const Value *v, const char *graph, StrBuf *define
 const char *c_string(Arena *a, const char *s);
 const char *c_comment(Arena *a, const char *s);
 
-// What ranks that are on the same meshes run: see codes.c.
+// What ranks that are on the same meshes run: see rank_programs.c.
 typedef struct Code {
   const char *name; // "s0": it has the functions train_s0_micro, …; NULL where there is only one
   const char *who;  // its ranks: "0-3, 6 on @m, @s0"
@@ -102,7 +102,8 @@ typedef struct Program {
   int64_t *payload_of; // by index of the train graph's parameters; -1: nothing of it is there
 } Program;
 
-// Whether the devices of all meshes are 0, 1, …, as ranks are (codes.c).  Reports one that is not.
+// Whether the devices of all meshes are 0, 1, …, as ranks are (rank_programs.c).  Reports one that
+// is not.
 bool codes_ready(const Module *m, Diag *d);
 // Which ranks run the same, the groups and the moves.  With --split-ranks there is one code, that
 // of the only rank; the rest is the same in the programs of all ranks.

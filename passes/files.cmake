@@ -34,9 +34,9 @@ set(PASS_FILES
   lower/lower_batch_norm.c
   lower/mixed_precision.c
   lua/lua_file.c
-  lua/lua_places.c
+  lua/lua_locations.c
   lua/lua_sandbox.c
-  lua/lua_steady.c
+  lua/lua_deterministic.c
   manager/diff.c
   manager/dump.c
   manager/pipeline.c

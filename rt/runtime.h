@@ -47,7 +47,7 @@ char *nnrt_must_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)
 // `text`, which is freed, and more; NULL is "".
 char *nnrt_must_append(char *text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-// ---- terms.c: what all ranks must have alike
+// ---- config_agreement.c: what all ranks must have alike
 
 // "name\0value\0…", in an order that all ranks have.
 typedef struct Terms {
@@ -452,7 +452,7 @@ typedef struct Launch {
 bool nnrt_launch_find(Launch *l, Why *w);
 int nnrt_launch_threads(const Launch *l, int ranks_here); // OpenMP threads a rank should use
 
-// ---- spin.c
+// ---- omp_spin.c
 
 // Starts this process again, once, with an OpenMP that leaves the cores sooner; comes before
 // anything that could not be done twice.
@@ -537,7 +537,7 @@ typedef struct NnrtRun {
   Checkpoints checkpoints;
 } NnrtRun;
 
-// ---- in_use.c
+// ---- memory_watch.c
 
 bool nnrt_in_use_possible(const NnrtRun *run, Why *w); // or --memory is not given
 void nnrt_in_use_start(NnrtRank *r);                   // collective

@@ -7,8 +7,8 @@
 
 #include "ir/analysis/origin.h"
 #include "ir/op.h"
+#include "ir/op_display_name.h"
 #include "ir/text.h"
-#include "ir/titles.h"
 #include "repeats/repeats.h"
 #include "report.h"
 

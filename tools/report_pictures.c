@@ -16,9 +16,9 @@
 #include "ir/analysis/deferred.h"
 #include "ir/analysis/origin.h"
 #include "ir/op.h"
+#include "ir/op_display_name.h"
 #include "ir/schedule.h"
 #include "ir/text.h"
-#include "ir/titles.h"
 
 enum { LEFT = 110, WIDTH = 970, ROW = 40, MOST_LANES = 32, MOST_HELD = 12 };
 static const double least = 0.6; // of a pixel, that is drawn for itself

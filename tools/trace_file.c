@@ -18,9 +18,9 @@
 #include <math.h>
 
 #include "ir/analysis/deferred.h"
+#include "ir/op_display_name.h"
 #include "ir/schedule.h"
 #include "ir/text.h"
-#include "ir/titles.h"
 #include "output.h"
 
 enum { MOST_RANKS = 64, MOST_EVENTS = 400000 };

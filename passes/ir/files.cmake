@@ -55,7 +55,7 @@ set(IR_FILES
   ir/split.c
   ir/tensor.c
   ir/text.c
-  ir/titles.c
+  ir/op_display_name.c
   ir/type.c
   ir/verify/verify.c
   ir/verify/verify_calls.c

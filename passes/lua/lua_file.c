@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/vec.h"
-#include "lua_places.h"
+#include "lua_locations.h"
 #include "lua_sandbox.h"
 
 typedef struct Reading {

@@ -19,7 +19,7 @@ typedef enum LuaKind { LUA_FILE_number, LUA_FILE_string, LUA_FILE_boolean, LUA_F
 
 typedef struct LuaField {
   const char *name; // "nodes", or "[1]" in a list
-  const Loc *loc;   // see lua_places.h
+  const Loc *loc;   // see lua_locations.h
   LuaKind kind;
   double number; // or 0 and 1 of a boolean
   const char *string;

@@ -16,7 +16,7 @@
 #include <lualib.h>
 
 #include "base/clock.h"
-#include "lua_steady.h"
+#include "lua_deterministic.h"
 
 // -- Limits ----------------------------------------------------------------------------------
 

@@ -68,7 +68,8 @@ typedef struct Recompute {
 static bool is_not_kept(const Value *v) {
   if (!v->def || v->def->part != PART_forward || !v->def->recompute_group) return false;
   for_each_use(u, v)
-    if (u->user && u->user->part == PART_forward && u->user->recompute_group && u->user->recompute_group != v->def->recompute_group)
+    if (u->user && u->user->part == PART_forward && u->user->recompute_group &&
+        u->user->recompute_group != v->def->recompute_group)
       return false;
   return true;
 }

@@ -2,9 +2,9 @@
 //
 //     collectives.c   the order: what waits for what
 //     moves.c         moves between meshes, in one or in two
-//     meet.c          ranks are threads of this process: kernels read each other's memory
+//     comm_peer.c          ranks are threads of this process: kernels read each other's memory
 //     nccl.c          ranks are processes, each with a gpu of its own: NCCL
-//     staged.c        ranks are processes that share a gpu: through this machine's memory
+//     comm_host.c        ranks are processes that share a gpu: through this machine's memory
 //
 // A collective goes to the rank's stream for collectives, which first waits for what the stream of
 // operations has been given so far:

@@ -58,10 +58,10 @@ STAGES = {"changed": ["build"], "quick": ["build"], "rest": list(BUILDS)}
 BUILD_LIMIT = 900 # seconds
 LEAST_LIMIT = 60 # seconds for a test; one that needs more has three times what it needs
 # Files whose output is messages, times or measured choices; and a wrong group is where there are groups.
-SAY_ONLY = re.compile(r"passes/(base/(diag|clock)|ir/titles|manager/dump|planner/\w+/(failed|explain|conflict)|prove/prove_why)\.c|"
+SAY_ONLY = re.compile(r"passes/(base/(diag|clock)|ir/op_display_name|manager/dump|planner/\w+/(failed|explain|conflict)|prove/prove_why)\.c|"
                       r"frontend/onnx_report\.c|rt/(describe|log|progress|error)\.c|rt/cuda/(check|measure|tune|watch)\.c|"
                       r"rt/cuda/standin/.*")
-HAVE_GROUPS = re.compile(r"rt/(?!cpu/(?!comm|device)|cuda/(?!coll|move|meet|nccl|staged))|backend/|passes/(comm|sharding)/|"
+HAVE_GROUPS = re.compile(r"rt/(?!cpu/(?!comm|device)|cuda/(?!coll|move|comm_peer|nccl|comm_host))|backend/|passes/(comm|sharding)/|"
                          r"passes/ir/(ops/comm|mesh|collective|analysis/(place|boxes))|frontend/")
 CUDA_SHARE = 0.25 # of a line's chance: there are as many lines as for processors, and most are only there on a gpu
 

@@ -10,7 +10,7 @@
 #include "ir/analysis/work.h"
 #include "ir/op.h"
 #include "ir/verify/verify.h"
-#include "lua/lua_steady.h"
+#include "lua/lua_deterministic.h"
 #include "repeats/repeats.h"
 
 PlanProgram *program_of(lua_State *l) {
@@ -436,7 +436,7 @@ static int value_text_of(lua_State *l) {
 
 // -- Types -------------------------------------------------------------------------------------
 
-// Ops and values as keys (lua_steady.h): as the graph numbers them.
+// Ops and values as keys (lua_deterministic.h): as the graph numbers them.
 static int order_of(lua_State *l) {
   Op *const *op = luaL_testudata(l, 1, PLAN_OPS);
   Value *const *v = luaL_testudata(l, 1, PLAN_VALUES);

@@ -3,8 +3,8 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "lua/lua_places.h"
-#include "lua/lua_steady.h"
+#include "lua/lua_deterministic.h"
+#include "lua/lua_locations.h"
 #include "lua_graph.h"
 #include "planner/plan/plan_texts.h"
 #include "rt/nearest.h"

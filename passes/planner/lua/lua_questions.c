@@ -7,7 +7,7 @@
 
 #include "ir/analysis/origin.h"
 #include "ir/op.h"
-#include "lua/lua_steady.h"
+#include "lua/lua_deterministic.h"
 #include "lua_graph.h"
 #include "repeats/repeats.h"
 

@@ -20,7 +20,7 @@
 
 #include "base/vec.h"
 #include "ir/op.h"
-#include "lua/lua_steady.h"
+#include "lua/lua_deterministic.h"
 #include "lua_graph.h"
 #include "planner/saved/plan_fingerprint.h"
 

@@ -8,7 +8,7 @@
 #include "ir/analysis/batch_dim.h"
 #include "ir/op.h"
 #include "ir/verify/verify.h"
-#include "lua/lua_steady.h"
+#include "lua/lua_deterministic.h"
 #include "lua_graph.h"
 #include "sharding/assign.h"
 #include "sharding/constraints.h"

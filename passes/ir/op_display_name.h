@@ -3,8 +3,8 @@
 //     %h1, %h = fused @fused_0 %h0, %b    "fused add gelu"    "mlp.onnx:/act/Gelu"
 //     %g = linear_back_w %x, %d           "linear_back_w"     "mlp.onnx:/fc1/MatMul (gradient)"
 
-#ifndef IR_TITLES_H
-#define IR_TITLES_H
+#ifndef IR_OP_DISPLAY_NAME_H
+#define IR_OP_DISPLAY_NAME_H
 
 #include "ir/op.h"
 

@@ -8,8 +8,8 @@
 //
 // Other keys have no order, and are an error where one is needed.
 
-#ifndef LUA_STEADY_H
-#define LUA_STEADY_H
+#ifndef LUA_DETERMINISTIC_H
+#define LUA_DETERMINISTIC_H
 
 #include <lua.h>
 

@@ -1,10 +1,10 @@
-// See lua_steady.h.
+// See lua_deterministic.h.
 //
 // `pairs` sorts the keys once for a loop, `next` at every call, as it has nowhere to keep them: a
 // loop that calls it by itself takes the square of what one of pairs does.  `sort` merges, since
 // that leaves equal entries as they were, in one list and back in another.
 
-#include "lua_steady.h"
+#include "lua_deterministic.h"
 
 #include <lauxlib.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
-// See titles.h.
+// See op_display_name.h.
 
-#include "ir/titles.h"
+#include "ir/op_display_name.h"
 
 #include <string.h>
 

@@ -1,10 +1,10 @@
-// See lua_places.h.
+// See lua_locations.h.
 //
 // The text is passed over comment by comment and string by string, and brackets are counted; no
 // expression is understood.  Every question goes through its table again, and through the whole
 // file where the table has no such name: files are small.
 
-#include "lua_places.h"
+#include "lua_locations.h"
 
 #include <ctype.h>
 #include <string.h>

@@ -7,8 +7,8 @@
 // constructor behind the last `return`, and those inside of it.  What is made in another way, by a
 // loop or from a variable, is where its name is first given a value.
 
-#ifndef LUA_PLACES_H
-#define LUA_PLACES_H
+#ifndef LUA_LOCATIONS_H
+#define LUA_LOCATIONS_H
 
 #include "base/diag.h"
 
