@@ -1,5 +1,5 @@
-// Recompute: what backward reads of some ops is computed anew from what goes into them, instead of
-// being kept since forward (Chen et al. 2016).
+// Recompute: activation checkpointing (Chen et al. 2016).  Backward recomputes the results of some
+// ops instead of reading saved activations.
 //
 //     %h = linear %x, %w        of=1 recompute_group=1              %h = linear %x, %w of=1
 //     %g = gelu %h              of=2 recompute_group=1              %g = gelu %h       of=2
@@ -12,22 +12,20 @@
 //                                                        %3 = gelu_back %5, %2      backward of=2
 //                                                        %4 = linear_back_w %x, %3  backward of=1
 //
-// %h and %g are not needed any more when %y is there; only %x is kept.  The program of a plan says
-// which ops, as lists (`recompute`); `anew` is the number of the list.  What one list reads of
-// another is kept, as it is what is computed anew from.  So of a network whose layers are each a
-// list, what goes from layer to layer is kept, and while there are gradients of one layer, what is
-// between of that one.
+// %h and %g are dead after %y; only %x is saved.  The program of a plan gives the ops, as lists
+// (`recompute`), which are numbered as recompute groups.  A result that another group reads is
+// saved, since that group is recomputed from it.  So if each layer of a network is a group, the
+// values between layers are saved, and those within a layer are live for its own gradients only.
 //
-// An op is repeated right before the first op of backward that needs it, with what it needs itself
-// of its list.  What nobody reads of a list is not repeated: running statistics are updated once.
-// What is drawn at random is decided by key and element, so it is drawn again as it was.
+// An op is repeated right before the first op of backward that needs it, together with its
+// predecessors in the group.  Dead results are not repeated: running statistics are updated once.
+// Random numbers are functions of key and element, so they are the same again.
 //
-// What a rank computes in pieces (planner/lua/pieces.h) need not be all there at a time either, if
-// the list is `by_piece`.  Take a layer whose attention is cut in two: gradients of what follows
-// want %s, which all pieces are summed up in, and what is in the pieces is wanted only later, by
-// the gradients of each.  So it is made twice, once on the way to %s and once for gradients, right
-// before those of its piece; and one piece is there at a time, at the price of computing it once
-// more.
+// With `by_piece`, ops in pieces (planner/lua/pieces.h) are recomputed one piece at a time.
+// Example: the attention of a layer is cut into two pieces.  The gradients of its successors need
+// %s, the sum over all pieces; the gradients of each piece need its own results, later.  So the
+// pieces are computed twice, once for %s and once right before their gradients; one piece is live
+// at a time, at the price of one more computation.
 //
 //     %a1 = … %x          piece=1                %5 = … %x          piece=1 recompute_group=1
 //     %p1 = … %a1         piece=1                %6 = … %5          piece=1 recompute_group=1
@@ -40,15 +38,14 @@
 //                                                %11 = … %x         piece=1 recompute_group=1
 //                                                … gradients of piece 1, which read %11
 //
-// Where a list is on several devices, each computes its part anew from what it was sent: shard sees
-// to that (comm/recompute_layouts.h).
+// If a group is on several devices, each recomputes its shard from the operands that it has
+// received: shard arranges that (comm/recompute_layouts.h).
 //
-// The repeated op is one of backward and has the number of the op that it repeats.  This pass
-// stands behind all that merges or rewrites ops of whole tensors, and shard lays out what is
-// repeated as its op of the model (kept_of).  merge_equal leaves it alone, and fuse puts it in no
-// kernel with ops of forward; nothing else puts equal ops together, and no op of forward may read
-// what one of backward makes (verify.c).  That the values are the same is proved, as is all that
-// follows: the proof begins before this pass.
+// The repeated op is of backward, with the number of the original.  This pass runs after all passes
+// that merge or rewrite ops of global tensors; shard gives the repeated op the layout of the
+// original (kept_of).  merge_equal does not merge it, and fuse does not join it with ops of
+// forward; no other pass merges equal ops, and no op of forward reads a result of backward
+// (verify.c).  The proof begins before this pass, so it covers the recomputation.
 
 #include "base/vec.h"
 #include "ir/analysis/origin.h"
@@ -58,8 +55,8 @@ typedef struct Recompute {
   Graph *g;
   Arena *arena, *scratch;
   Diag *d;
-  Value **again; // by value id: computed anew, or NULL
-  Value **own;   // by value id: what is of a piece, computed anew for the gradients of that
+  Value **again; // by value id: the recomputed value, or NULL
+  Value **own;   // by value id: the recomputed value of a piece, for the gradients of that piece
   uint32_t n_values;
   int64_t n;
 } Recompute;

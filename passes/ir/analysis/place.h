@@ -1,33 +1,31 @@
-// Places in memory: which values share one, and for how long a value needs its own.
+// Memory of values: which values share an offset, and the live range of each.
 //
-// Time is counted in ops: a value lives from its op to the last op that reads it, or that reads a
-// view of it.  Parameters live from 0, results of the graph to its end.  Two things stretch that:
-// what is added up over time (trait ACCUMULATES) is kept while the ops before it run again for the
-// next micro-batch, so it lives from 0; and an `all_reduce` that is not in place reads its operand
-// until somebody waits for its result, which graph_lives does not count.
+// Time is counted in ops: a value lives from its op to the last reader of it or of a view of it.
+// Parameters live from 0, results of the graph to its end.  Two rules extend that: an accumulation
+// over time (trait ACCUMULATES) survives while the ops before it run again for the next
+// micro-batch, so it lives from 0; and an `all_reduce` that is not in place reads its operand until
+// its result is waited for, which graph_lives does not count.
 //
-// A step with slices of time runs its ops in three parts, and plan_memory orders them so:
+// A step with time slices has three parts, in the order of plan_memory:
 //
-//     begin    once, before the first slice    what is the same in all of them
-//     loop     for every slice                 what reads its rows
-//     update   once, after the last            what follows from sums over them, or is for that alone
+//     begin    once, before the first slice    values that are the same in all slices
+//     loop     for every slice                 values that depend on its rows
+//     update   once, after the last            values that depend on sums over slices, or serve only those
 //
-// Behind these stand the ops that the step owes to the next one (deferred.h).
+// The updates that the step defers to the next one follow (deferred.h).
 //
-// What is updated in every slice (Value.each_slice) is so in the loop, and nothing that reads it
-// begins.
+// A parameter that is updated in every slice (Value.each_slice) is updated in the loop, so its
+// readers are not in `begin`.  A result of `begin` that the loop reads lives as long as the loop,
+// since the next slice reads it too.
 //
-// What begin makes and the loop reads lives as long as the loop, since the next slice reads it too.
+// A result may take the memory of an operand that dies at the op, if the op may run in place.
 //
-// Two values whose lives touch at an op, one read by it and one made by it, may share bytes if the
-// op may run in place.
+// A value has one offset, on all devices of its mesh.  Values on disjoint meshes never meet in one
+// memory, so they may have the same offset; the slab of a device ends with the last value of its
+// meshes.
 //
-// A value has one offset, on all devices of its mesh.  Values on meshes that have no device in
-// common are never in one memory, so they may have the same offset; what a device needs is the
-// largest end of what is on its meshes.
-//
-// What swap_out makes, what is a view of that, and parameters that say so are in host memory: there
-// offsets are of a slab of its own, and nothing there is in the way of what is on a device.
+// Results of swap_out, views of them, and parameters marked `host` are in host memory: their
+// offsets are of a slab of their own.
 
 #ifndef IR_PLACE_H
 #define IR_PLACE_H
@@ -43,7 +41,7 @@ int64_t graph_end(const Graph *g); // after the last op
 // The time of the first op that reads `v` or a view of it, or the graph's end: an all_reduce is
 // waited for there.
 int64_t value_first_read(const Value *v);
-// A parameter that has its place to itself, in all graphs alike: one that lasts, or a scalar.
+// A parameter with an offset of its own, the same in all graphs: a persistent one, or a scalar.
 bool param_kept(const Value *param);
 // Lives by value id, of ops in the order of their parts.
 Life *graph_lives(const Graph *g, Arena *a);
@@ -51,9 +49,9 @@ Life *graph_lives(const Graph *g, Arena *a);
 // The value that `v` is a view of, or `v` itself, and how many bytes into it `v` begins.
 Value *view_root(Value *v, int64_t *bytes);
 
-// The id of the mesh that it is on; without meshes 0.
+// The id of its mesh; without meshes 0.
 int value_mesh_id(const Value *v);
-// Whether it is in host memory.
+// Whether the value is in host memory.
 bool value_on_host(const Value *v);
 
 // Whether some device is on the meshes of both values, for all pairs of meshes of a module.

@@ -1,110 +1,103 @@
-// What holds of a module, checked after every pass.
+// The verifier: promises of a module, checked after every pass.
 //
 // In every phase (typed):
 //
-//    1  The list of ops is doubly linked, and every op, value, use and result knows where it
-//       stands.
-//    2  A value's list of uses holds every operand and result that reads it, once, and nothing
-//       else.
-//    3  A value is a parameter or the result of an op; what an op reads is defined before it, in
-//       its own graph, and by no op of a later part of the step (TrainPart), so that what is made
-//       for a gradient cannot forget to say so.  Only what was put together of ops of several parts
-//       (a bucket, a fused op) is of the last of these, and read from earlier ones.  Ops of an entry
-//       graph that have a turn (Origin) stand in the order of their turns.
+//    1  The list of ops is doubly linked; back pointers of ops, values, uses and results are right.
+//    2  A value's list of uses holds each operand and result that reads it, once, and nothing else.
+//    3  A value is a parameter or the result of an op.  Its definition precedes its readers, is in
+//       their graph, and is of no later part of the step (TrainPart), so that ops of gradients are
+//       marked as such.  Only an op that combines several parts (a bucket, a fused op) is of the
+//       last of these and read from earlier ones.  Ops of an entry graph that have a turn (Origin)
+//       are in the order of their turns.
 //    4  Names are unique in their graph, and found by graph_find_value; ids are unique and below
 //       n_values and n_ops.
-//    5  Results have the types that the op's row, or its callee, gives them.  An attribute `shape`
-//       is the shape of result 0.
-//    6  Parameters of an entry graph have a role and those of other graphs none.  Weights and
-//       states, and nothing else, have initial contents, of the size of their type, where the
-//       type is that of the whole.  Only weights are trained; scalars have no dimensions.  A copy
-//       has the label, the dimensions and the layout of an f32 weight, which has no other, and is
-//       updated if that is (with what, is not looked at); and the first entry graph, whose copies
-//       the runtime makes, has it too.
-//    7  A result of an entry graph is an output with a label of its own, or the one update of a
+//    5  Results have the types that the op's row, or its callee, infers.  An attribute `shape` is
+//       the shape of result 0.
+//    6  Parameters of an entry graph have a role, those of other graphs none.  Weights and states,
+//       and no others, have initial contents, as large as their global type.  Only weights are
+//       trained; scalars have no dimensions.  A copy has the label, the dimensions and the layout
+//       of one f32 weight; if that is updated, so is the copy (its value is not checked); and the
+//       first entry graph has the weight, since the runtime makes the copies of that graph.
+//    7  A result of an entry graph is an output with a label of its own, or the only update of a
 //       weight, state or copy, of its type.  Results of other graphs are neither.
-//    8  `fused`, `batch` and `call`, and no other op, have a callee.  It is in the module, no entry,
-//       and calls neither itself nor anything that calls it.  That of `batch` holds ops of one kind,
-//       with the same attributes, that read parameters only; and behind some of them, where the kind
-//       allows it (NARROWS), a cast of result 0, of all to the same type of 16 bits.  It returns all
-//       that they make.
-//    9  Meshes have names of their own, and so have the axes of a mesh.  A mesh names no device
-//       twice, and its axes that are not of time have as many places as it has devices.  At most
-//       one is of time, and all meshes that have one cut time in equally many slices: it is the
-//       same loop.
+//    8  `fused`, `batch` and `call`, and no other op, have a callee: a graph of the module that is no
+//       entry and not recursive.  The callee of `batch` holds ops of one kind with the same
+//       attributes, which read parameters only; if the kind allows it (NARROWS), some are followed by
+//       a cast of result 0, all to one type of 16 bits.  It returns all results.
+//    9  Names of meshes, and of axes of a mesh, are unique.  A mesh has distinct devices, as many as
+//       the product of its axes that are not of time.  At most one axis is of time, with the same
+//       number of slices on all meshes that have one: it is one loop.
 //
 // From sharded on:
 //
-//   10  Every value of an entry graph has a layout, on a mesh of the module, with an axis for each
-//       of that, and none before.  S(d) names a dimension that the axes splitting it divide.  A
-//       parameter is no partial sum; one that lasts is not cut along time.
-//   11  An op's split names, for each axis, a letter of its einsum that may be split, `+` if the op
-//       passes partial sums on, or nothing.  Of a `+` all operands are partial sums, or one is and
-//       the op is linear in each.  Its results have the layouts that this gives them, all on one
-//       mesh.  Before, nothing is split.
-//   12  Ops that move data between ranks, or add it up over time, are there from local on only.
-//       All but `move` are over an axis of their mesh.  What is added up over time has a part in
-//       every slice.
+//   10  Every value of an entry graph has a layout, on a mesh of the module, with an entry per axis;
+//       before, none has.  S(d) names a dimension that is divisible by its axes.  A parameter is no
+//       partial sum; persistent ones are not split along time.
+//   11  An op's split has for each axis a letter of its einsum that may be split, `+` if the op
+//       passes partial sums on, or nothing.  With `+`, all operands are partial sums, or one is and
+//       the op is linear in each.  Its results have the layouts that follow, all on one mesh.
+//       Before, no op has a split.
+//   12  Ops that communicate, or accumulate over time, exist from local on only.  All except `move`
+//       are over an axis of their mesh.  An accumulation has a term in every slice.
 //
 // From local on:
 //
-//   13  Types are of one rank's part, so 5 holds of the parts.  Every operand is on the mesh of its
-//       op, and has the layout that the op wants, and a collective gives what its rule says
-//       (collective.h).  What `move` reads may be on any mesh and have any layout; it is as a whole
-//       what the result is, and along time it is cut in the same way: what a slice makes is moved
-//       in that slice.  A bucket lies as all that is packed into it; a fill is no partial sum.
-//   14  An output is no partial sum, and an update lies as its parameter does.  What runs for every
-//       slice of time reads nothing that is known after the last: no sum over them.
+//   13  Types are local, so 5 holds of shards.  Every operand is on the mesh of its op, in the layout
+//       that the op needs; collectives follow their rules (collective.h).  The operand of `move` may
+//       be on any mesh in any layout; it is the same global value, and is split in the same way
+//       along time: each slice is moved when it is produced.  A bucket has the layout of all its
+//       gradients; a fill is no partial sum.
+//   14  An output is no partial sum; an update has the layout of its parameter.  Ops that run in every
+//       time slice read no sums over all slices.
 //
-//   Where a graph has a schedule (schedule.h):
+//   If a graph has a schedule (schedule.h):
 //
-//   15  It is an entry.  Ops that run in every slice have a segment, others none.  Those of a segment
-//       stand together, but for ops that run once, and are on the same devices.
-//   16  A device that is on the mesh of a segment is in one run.  The run has each of the device's
-//       segments as often as there are slices, and so each get of what the device only gets.  A
-//       segment comes after what makes what it reads, and after its gets.
-//   17  No two wait for each other, even where sending ends when somebody has got it.
+//   15  It is an entry.  Ops that run in every slice have a segment, others none.  The ops of a segment
+//       are adjacent, except for ops that run once, and on the same devices.
+//   16  Each device of a segment's mesh is in one run, which has each of its segments, and each get of
+//       values that it only receives, once per slice.  A segment follows the producers of its
+//       operands, and its gets.
+//   17  There is no deadlock, even if a send blocks until it is received.
 //
-//   Where values go to host memory (verify_swap.c):
+//   If values are offloaded to host memory (verify_swap.c):
 //
-//   21  swap_out, swap_in and swap_wait are there from local on only.  Each of the first two is read by
-//       one swap_wait, which has what it copies too, so that this stays there until it is copied; and by
-//       nothing else, so that nobody reads what is not there yet.  A swap_wait is of one of them, in the
-//       same segment.  What is in host memory, and waited for, is read by swap_in alone, and swap_in
-//       reads nothing else.  That holds of parameters that are there from planned on: only weights and
-//       states are, and what they hold after the step is there as well.
+//   21  swap_out, swap_in and swap_wait exist from local on only.  The one reader of each of the first
+//       two is a swap_wait in the same segment, which also reads the source, so that this stays live
+//       until the copy is complete.  Values in host memory, once waited for, are read by swap_in
+//       alone, and swap_in reads no others.  The same holds of parameters in host memory from planned
+//       on: only weights and states are, and so are their updates.
 //
-//   Where weights are updated in every slice (versions.h):
+//   If weights are updated in every slice (versions.h):
 //
-//   22  What changes in every slice lasts, is there from local on only, and an op of the loop makes
-//       what it is next.  Where there is a schedule, all that a slice reads of it but for updates, is
-//       one version.  From planned on, what it is next lies where it is.
+//   22  A parameter that changes in every slice is persistent, exists from local on only, and an op of
+//       the loop computes its next value.  Under a schedule, all reads of a slice except updates are
+//       of one version.  From planned on, the next value is in place.
 //
-//   Where a step owes updates to the next one (deferred.h):
+//   If a step defers updates to the next one (deferred.h):
 //
-//   23  What is owed is of the update of an entry graph without a schedule, there from local on only,
-//       and stands behind all that is not.  Of ops that move data between ranks it is all_reduce alone.
-//       Parameters that it updates last, and from planned on it makes them where they lie.  Those
-//       that it reads last, too, and no other op updates them; what else it reads the step makes not
-//       before the op that it is due before, or it makes that itself.
+//   23  Deferred ops are updates of an entry graph without a schedule, from local on, after all others.
+//       Their only communication is all_reduce.  The parameters that they update are persistent, and
+//       from planned on updated in place.  Parameters that they read are persistent, with no other
+//       update; other operands are deferred ops' results, or produced in the step after the op that
+//       they are due before.
 //
-//   Where updates are early (optimizer_in_backward.c):
+//   If updates are early (optimizer_in_backward.c):
 //
-//   24  The module is local or planned and cut into no slices of time, so that all of a step is one order
-//       of ops, with no schedule, and owes nothing to the next one.
+//   24  The module is local or planned without a time axis or schedule, so that the step is one order
+//       of ops, and has no deferred updates.
 //
 // From planned on:
 //
-//   18  Every value of an entry graph has a place inside the slab, aligned to 64 bytes; constants
-//       need none, as they are part of the program, and values of other graphs have none.
-//       Before, no value has one.
-//   19  The result of a view lies where the view says, in its operand.
-//   20  Two values alive at once on meshes that have a device in common do not overlap, except a
-//       view and what it views; a result and an operand that is not read later, where the op may run
-//       in place (ir/analysis/place.h); a bucket and what is packed into it; an update and its parameter, from
-//       the last read of that on.  What an all_reduce reads elsewhere than it writes lives until
-//       somebody reads the sum.  Where ranks are in several slices at once, that holds of every two slices that are there at
-//       the same time (ir/analysis/live_ranges.h).  Only what each slice has of its own may have slots.
+//   18  Every value of an entry graph has an offset in the slab, aligned to 64 bytes.  Constants have
+//       none, as they are part of the program, nor have values of other graphs.  Before, no value has
+//       an offset.
+//   19  The result of a view is at its offset in the operand.
+//   20  Values with overlapping live ranges, on meshes that share a device, do not overlap in memory,
+//       except a view and its operand; a result and an operand that dies, if the op may run in place
+//       (ir/analysis/place.h); a bucket and its gradients; an update and its parameter after its last
+//       read.  The operand of an all_reduce that is not in place lives until the sum is read.  If ranks
+//       are in several slices at once, the same holds of the values of all live slices
+//       (ir/analysis/live_ranges.h).  Only values of a single slice may have slots.
 
 #include "verify.h"
 
