@@ -131,7 +131,7 @@ def scratch():
 
 def counted_plan(plan, folder):
     """In a plan, coshard_8 is the program coshard with a count of 8, in a file of its own."""
-    programs = ROOT / "passes" / "plans"
+    programs = ROOT / "passes/planner/plans"
 
     def file(found):
         program, count = found.groups()

@@ -33,7 +33,7 @@ CASES = [("mlp", 2, "dp", "cross_barrier", ADAM, 0),
 def one_case(folder, model, ranks, plain, plan, flags, processes):
     before = Program(folder, "before", model, ranks, plain, flags)
     after = Program(folder, "after", model, ranks, plan, flags)
-    carried = counted(after.stats, "under way at the end of a step")
+    carried = counted(after.stats, "in flight at the end of a step")
     wrong = differences(before, after, processes)
     if not carried: wrong.append("nothing carried")
     print(f"{model:10}{ranks:2} {plan:34} {' '.join(map(str, flags)):62}{carried:4} "
