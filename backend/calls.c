@@ -10,7 +10,7 @@
 // done.
 //
 // A call goes to the codes of the ranks that are on the op's mesh (rank_programs.c), a move to
-// those of both meshes: who only gives has no place for what comes, who only gets has nothing to
+// those of both meshes: a sender alone has no place for a result, a receiver alone has nothing to
 // give.
 //
 //     RUN(3, nnrt_move_b4(NULL, H, r, 0));    // %h1 = move %h …        the ranks of @s0
@@ -24,8 +24,8 @@
 //     RUN(3, nnrt_move_start_b4(H1, NULL, r, 0));  train_s1_get_h1
 //     RUN(4, nnrt_move_wait_b4(H1, r, 0));         train_s1_F1_wait
 //
-// What a step owes to the next one (ir/analysis/deferred.h) has a function for each group, which
-// the runtime calls where the next step asks for it, and all where weights must be as they are
+// Deferred updates (ir/analysis/deferred.h) have a function for each group, which the runtime calls
+// when the next step asks for it, and all when weights must be as they are
 // after the step:
 //
 //     nnrt_settle(r, 1);                      // before linear         train_micro

@@ -17,7 +17,7 @@ const char *names_of(Names *n, const Value *v, const char *graph, StrBuf *define
 const char *c_string(Arena *a, const char *s);
 const char *c_comment(Arena *a, const char *s);
 
-// What ranks that are on the same meshes run: see rank_programs.c.
+// The program of all ranks that are on the same meshes: see rank_programs.c.
 typedef struct Code {
   const char *name; // "s0": it has the functions train_s0_micro, …; NULL where there is only one
   const char *who;  // its ranks: "0-3, 6 on @m, @s0"
@@ -54,7 +54,7 @@ typedef struct Call {
 } Call;
 typedef Vec(Call) CallList;
 
-// What a code runs of a slice, as NnrtTask: see loop.c.
+// A task of a slice, as NnrtTask: see loop.c.
 typedef struct LoopPart {
   Action action;        // neither a segment nor a get: the whole loop
   const char *name;     // "F0", "get %g1"

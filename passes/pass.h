@@ -64,7 +64,7 @@ typedef struct PipelineOptions {
   // Called after each pass, and each proof ("prove"), with how long it took, when it is not NULL.
   void (*timed)(void *to, const char *pass, double seconds);
   void *timed_to;
-  // Called with what came of the searches of a plan (planner/search/search.h), when it is not NULL.
+  // Called with the statistics of a plan's searches (planner/search/search.h), if it is not NULL.
   void (*searched)(void *to, const struct SearchStats *s);
   void *searched_to;
   struct Record *record; // what the programs of a plan do is written down there (record.h), or NULL

@@ -186,7 +186,7 @@ typedef struct NnrtSchedule {
 // What ranks do that are on the same meshes.
 typedef struct NnrtRankProgram {
   void (*init)(NnrtRank *r); // prepares kernels, into r->prep
-  NnrtSchedule train, eval;  // all is NULL where there is no eval
+  NnrtSchedule train, eval;  // all is NULL without an eval graph
   int64_t slab_bytes;
   int64_t host_bytes; // of values, weights and states in host memory
 } NnrtRankProgram;

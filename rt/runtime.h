@@ -47,7 +47,7 @@ char *nnrt_must_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)
 // `text`, which is freed, and more; NULL is "".
 char *nnrt_must_append(char *text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-// ---- config_agreement.c: what all ranks must have alike
+// ---- config_agreement.c: the program and flags that all ranks share
 
 // "name\0value\0…", in an order that all ranks have.
 typedef struct Terms {

@@ -4,7 +4,7 @@
 //     every step: rows in, micro-batches, update; loss out; evaluate (evaluate.c), log, checkpoint
 //     end: rank 0 writes the weights
 //
-// A step is a walk through what generated code lists (NnrtSchedule): what comes before the loop
+// A step is a walk through the lists of generated code (NnrtSchedule): the part before the loop
 // over slices of time, the parts of the loop in the order of this rank's schedule, what comes
 // after. Rows of a slice are put in before the first segment that the rank runs of it:
 //
@@ -499,7 +499,7 @@ static bool do_step(Trainer *t, int64_t step, int *out_signal) {
   if (!t->under_way) t->began_at = nnrt_now_us();
   nnrt_put_graph(t, &t->p->train, &run->data, &t->order, step, nnrt_schedule_lr(&t->schedule, step),
                  &t->out);
-  // SolutionCache come before ranks agree, so that once is enough.
+  // Answers come before ranks agree, so that once is enough.
   if (t->under_way) ended = take_answers(t, step - 1, out); // this one has settled all
   r->settled = 0;
   if (at_once) take_answers(t, step, out);

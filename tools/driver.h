@@ -35,7 +35,7 @@ typedef struct Choice {
   int64_t memory;        // bytes of a rank that searches count on; 0: what devices have
   int64_t work;          // of a search's solver; 0: as it likes
   struct LifetimeCache
-      *known; // what its searches answered when it was chosen (planner/search/lives.h), or NULL
+      *known; // answers of its searches when it was chosen (planner/search/lives.h), or NULL
 } Choice;
 
 // What the command line said.

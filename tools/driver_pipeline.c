@@ -87,7 +87,7 @@ static const char *option_value(Arena *a, const char *pass, const char *option, 
   OPTION("shard", "explain", s->explain);
   OPTION("stash_weights", "accumulate", s->accumulate > 1 ? WHOLE(s->accumulate) : NULL);
   OPTION("overlap", "limited", s->cluster ? "true" : NULL);
-  // What is always priced is priced on the target's own cluster where none was given.
+  // Passes that always price use the target's own cluster if none was given.
   const char *cluster = s->cluster ? s->cluster : target_of(s)->cluster;
   OPTION("shard", "cluster", cluster);
   OPTION("prioritize_comm", "cluster", cluster);

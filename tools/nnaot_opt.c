@@ -60,8 +60,8 @@ static bool write_output(const Module *m, Diag *d) {
   return ok;
 }
 
-// What `fuse` and `batch` make one op of is in a graph of its own, which a proof does not look
-// into.
+// The ops that `fuse` and `multi_tensor` join are in a graph of its own, which a proof does not
+// look into.
 static bool can_prove(const Module *m, Diag *d) {
   for_each_graph(g, m)
     for_each_op(op, g) {

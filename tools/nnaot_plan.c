@@ -43,7 +43,7 @@ static const Question *find_question(const char *name) {
 
 static const char *summary_text(Arena *a) {
   StrBuf b = {.arena = a};
-  strbuf_add(&b, "SolutionCache questions about plans that need no model:\n\n");
+  strbuf_add(&b, "Answers questions about plans that need no model:\n\n");
   for (int i = 0; i < N_QUESTIONS; i++)
     strbuf_addf(&b, "      %-12s%s\n", name_of(questions[i]), questions[i]->about);
   strbuf_add(&b, "\n'nnaot-plan QUESTION --help' lists what may be said to it.");

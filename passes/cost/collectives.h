@@ -18,7 +18,7 @@ typedef enum StepPart { STEP_begin, STEP_micro, STEP_update, N_STEP_PARTS } Step
 
 extern const char *const step_part_name[N_STEP_PARTS]; // "begin", "micro", "update"
 
-// By op id; of what the step owes (ir/analysis/deferred.h), that in which the next one does it.
+// By op id; of deferred updates (ir/analysis/deferred.h), that in which the next step runs them.
 StepPart *graph_step_parts(const Graph *g, Arena *a);
 
 typedef struct Collective {

@@ -26,7 +26,7 @@
 //     segment do among themselves does not stand behind what they get for the next slice.
 //   * All sums of a segment are waited for at its end.
 //
-// What a step owes to the next one (ir/analysis/deferred.h) is done there, before the op that it is
+// Deferred updates (ir/analysis/deferred.h) run in the next step, before the op that each is
 // due before: sums that owed ops read are waited for then, in the step after.  Steps are gone
 // through until they take the same, and the step is one of these: from when it begins to when the
 // next one does.

@@ -11,7 +11,7 @@
 // anew, unless it lasts: what is added up over slices, what begin makes, what update reads.  Sums
 // over slices are there from the first slice on, that writes and does not add.
 //
-// What a step owes to the next one (ir/analysis/deferred.h) is read there: what it reads lives to
+// Deferred updates (ir/analysis/deferred.h) run in the next step: their operands live to
 // the end of its step, and again from the beginning of the next, which is the same step here, as
 // all are alike.
 //

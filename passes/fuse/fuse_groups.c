@@ -2,21 +2,20 @@
 //
 // Groups grow greedily in the order of the ops: an op joins the groups of its producers when they
 // have the same points (ir/analysis/loops.h says when one nest of loops serves a body), and when
-// that leaves no path out of the group and back into it: a walk against the flow of data, from what
-// both read.
+// that leaves no path out of the group and back into it: a walk against the flow of data, from the
+// operands of both.
 //
 // A cast from 16 bits joins its reader first, and who makes its operand only where that one does.
 // Then sums join, and last groups of few points whose results leave the graph, as the running
 // statistics of batch normalisation do: each is hardly more than its launch.
 //
-// Ops that have a turn (Origin) depend on the one before as if they read it.  What is computed anew
-// for gradients (recompute.c) joins no ops of forward: there it would be kept.  And what is of
-// different pieces (planner/lua/pieces.h) is not joined, as the sum over all of them would be: it
-// would read what every piece made, when the last one is done, and pieces are there to keep less.
+// Ops that have a turn (Origin) depend on the one before as if they read it.  Recomputed
+// ops (recompute.c) are not joined with ops of forward, whose kernels would save their results. Ops
+// of different pieces (planner/lua/pieces.h) are not joined, as the sum over all pieces would be:
+// that would read the results of every piece after the last one, and pieces are there to save less.
 //
-// Where a plan has no barrier between steps (defer_updates.c), what the update makes for a report
-// alone, as the norm of all gradients, is not joined with what weights are updated by: the updates
-// would wait for all gradients, too.
+// If updates are deferred (defer_updates.c), ops that only serve a report, such as the norm of all
+// gradients, are not joined with updates of weights: these would wait for all gradients, too.
 
 #include "fuse_groups.h"
 
@@ -105,13 +104,13 @@ bool read_outside(const FuseGroups *f, const Value *v, const Group *a, const Gro
 
 // Does one repeat what it would be kept with in the other?
 static bool repeats(const Group *a, const Group *b) {
-  bool anew = false, forward = false;
+  bool recomputed = false, forward = false;
   for (int m = 0; m < a->member.n + b->member.n; m++) {
     const Op *op = m < a->member.n ? a->member.at[m] : b->member.at[m - a->member.n];
-    anew |= op_is_recomputed(op);
+    recomputed |= op_is_recomputed(op);
     forward |= op->part == PART_forward;
   }
-  return anew && forward;
+  return recomputed && forward;
 }
 
 static bool fits(const FuseGroups *f, const Group *a, const Group *b) {

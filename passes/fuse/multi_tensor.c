@@ -1,5 +1,5 @@
-// Batching: ops of one kind that do not depend on each other become one launch, with casts of what
-// they make.
+// Multi-tensor launches: independent ops of one kind become one launch, with casts of their
+// results.
 //
 //     %a1, %am1, %av1 = adam %a, %ga, %am, %av, %lr, %c, %step beta1=0.9 …
 //     %b1, %bm1, %bv1 = adam %b, %gb, %bm, %bv, %lr, %c, %step beta1=0.9 …
@@ -13,15 +13,15 @@
 //     }
 //
 // A model has a hundred tensors of a few hundred numbers, and on a gpu each launch costs as much as
-// millions of them.  What is batched: ops of trait MULTI_TENSOR, which are optimizers and the sums
+// millions of them.  Batched are ops of trait MULTI_TENSOR, which are optimizers and the sums
 // of squares for clipping.  They must have the same attributes and types, and run at the same time:
 // once per step, or for every micro-batch.
 //
 // Updates of what is in host memory (offload.c) go together as far as they have no more bytes there
 // than the largest of them alone: what is batched comes to the device together.  So do updates that
 // stand among the gradients (optimizer_in_backward.c), and sums of squares, as far as their
-// gradients have no more bytes than the largest: what is batched is kept until the last of it is
-// there.
+// gradients have no more bytes than the largest: gradients of a batch are live until the last one
+// is ready.
 //
 // A cast to 16 bits of what an op of trait NARROWS makes is done in the same launch (see
 // keep_casts.c).  In the body it follows its op:

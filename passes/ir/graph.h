@@ -274,8 +274,8 @@ struct Module {
   Phase phase;
   const char *schedule; // the kind that a plan wants for stages, until the pass `schedule`; or NULL
   const Loc *schedule_loc;    // who says so
-  bool cross_barrier;         // a plan wants updates in the step after, until the pass `carry`
-  bool optimizer_in_backward; // a plan wants each right behind its gradient, until the pass `hoist`
+  bool cross_barrier;         // a plan asks for deferred updates, until the pass `defer_updates`
+  bool optimizer_in_backward; // a plan asks for early updates, until the pass of that name
   bool early_updates;         // and there they are: of one slice, no op runs behind all others
   struct Annotations *annotations; // what the model says of devices, up to shard; or NULL
   struct Interned *interned;

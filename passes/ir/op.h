@@ -106,8 +106,8 @@ const Op *value_optimizer(const Value *next);
 // Whether an op of the kind is among those of the update that `v` is made by.  `seen`, by op id:
 // those that are known not to lead there.
 bool value_leads_from(const Value *v, OpKind kind, bool *seen);
-// The value of which the op must know where the local part lies in the whole: result 0 of a
-// GLOBAL_INDEX row, operand 0 of one that is GLOBAL_INDEX_IN; of others NULL.
+// The value whose global index the kernel needs: result 0 of a GLOBAL_INDEX row, operand 0 of a
+// GLOBAL_INDEX_IN row; else NULL.
 const Value *op_boxed(const Op *op);
 // The axes of its mesh that its attribute `axis` names, as in "dp" or "dp+tp".
 bool op_axes(const Op *op, MeshAxes *out, Diag *d);

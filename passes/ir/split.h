@@ -8,7 +8,7 @@
 //     split=[k]   x {S(1)}, w {S(0)} -> y {P}         row parallel: y is a sum of partial results
 //     split=[+]   x {P},    w {B}    -> y {P}         linear in x, so a partial sum passes through
 //
-// What an op of trait ACCUMULATES adds up over its `axis` is no partial sum along that, but B.
+// The result of an op of trait ACCUMULATES is no partial sum along its `axis`, but B.
 //
 // This is AutoDDL's SBP (section 3) with the rules for each op read off its einsum.
 

@@ -18,8 +18,8 @@
 //       return … update %w %w1, update %c %c1
 //
 // The update has the new weight at hand, so there the cast costs 2 bytes of writing for an element,
-// once `batch` has made one launch of both; at the step's beginning it cost reading 4 bytes more. A
-// weight that is not trained is not cast at all any more, nor is any weight in @eval.
+// once `multi_tensor` has made one launch of both; at the step's beginning it cost reading 4 bytes
+// more. A weight that is not trained is not cast at all any more, nor is any weight in @eval.
 //
 // The runtime makes the copies of @train whenever weights come from elsewhere: at the start, from a
 // checkpoint.  They are in no checkpoint.  @eval reads those that @train has.

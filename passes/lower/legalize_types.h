@@ -1,4 +1,4 @@
-// What is computed in f32 though it is in 16 bits: see legalize_types.c.
+// Ops in 16 bits that are computed in f32: see legalize_types.c.
 
 #ifndef LEGALIZE_TYPES_H
 #define LEGALIZE_TYPES_H

@@ -26,14 +26,14 @@
 //
 // The row of an op decides.  AMP_LOW: operands become 16 bits (contractions, convolutions,
 // attention). AMP_F32: operands become f32 (sums, exponentials, squares, the optimizers).  All
-// others follow: where an operand that is not a scalar has 16 bits already they all become so, else
-// all are f32. What a row calls S is f32 always: statistics, losses, and the gradients of weights.
+// others follow: if an operand that is not a scalar has 16 bits already, all operands get 16 bits,
+// else f32.  Class S of a row is f32 always: statistics, losses, and the gradients of weights.
 //
 // Weights and their updates stay f32.  A weight of two or more dimensions is read through one cast
-// by all but AMP_F32 ops; one of one dimension, a bias say, is cast where it meets 16 bits, which
-// is inside of a fused kernel.  Of a table that only gathers read, the rows that were looked up are
-// cast instead of all of it.  An input is cast when a AMP_LOW op reads it.  Others stay as they are
-// fed, and what reads them is f32: the target of a regression is compared in f32.
+// by all but AMP_F32 ops; one of one dimension, such as a bias, is cast beside its 16-bit operand,
+// in a fused kernel.  Of a table that only gathers read, the rows that were looked up are
+// cast instead of all of it.  An input is cast if an AMP_LOW op reads it.  Other inputs and
+// their readers stay f32: the target of a regression is compared in f32.
 //
 // A number too large for f16, as masks have, becomes the largest there is: it is not to turn into
 // the NaN that infinity times 0 would be.

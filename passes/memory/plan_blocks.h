@@ -80,7 +80,7 @@ void blocks_make(Planner *p);
 void slots_begin(Planner *p);
 void slots_find(Planner *p);
 
-// What is there for owed ops, and so in the step after (plan_deferred.c).
+// The blocks of deferred updates, which live into the next step (plan_deferred.c).
 void owed_find(Planner *p);
 
 static inline int64_t later(int64_t a, int64_t b) {

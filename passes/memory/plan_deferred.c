@@ -1,4 +1,4 @@
-// Blocks of what a step owes to the next one (ir/analysis/deferred.h): see plan_blocks.h.
+// Blocks of deferred updates (ir/analysis/deferred.h): see plan_blocks.h.
 //
 //     step   op 1 … due … 20 … 31 | 1 … due … 20 …        %r = all_reduce … at 20, and %w1 = sgd %w, %r
 //     %r                   ──────────────                 owed, due before op 7: from 20 to the end, and

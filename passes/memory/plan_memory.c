@@ -17,14 +17,14 @@
 // other's way, and what is on the most devices comes first: so a stage of a pipeline does not pay
 // for the weights of another, and a device's slab ends where the last value on its meshes does.
 // With `apart` blocks do not share bytes: a search only asks what is in the place of what
-// (planner/search/lives.h).  What is in host memory (ir/analysis/place.h) has places in a slab
-// there, by the same rules.
+// (planner/search/lives.h).  Values in host memory (ir/analysis/place.h) have offsets in a
+// slab there, by the same rules.
 //
-// What owed ops read (ir/analysis/deferred.h) is there from its op to the end of the step, and from
-// the beginning of the next until they have read it (plan_deferred.c).
+// Operands of deferred updates (ir/analysis/deferred.h) live from their op to the end of the step,
+// and from the beginning of the next to their last reader (plan_deferred.c).
 //
 // In a loop with a schedule a rank is in several slices at once, and a block has as many slots as
-// it needs, one behind the other (plan_slots.c).
+// it needs, one after the other (plan_slots.c).
 //
 // Ops that run once per step are moved before and behind the ones that run once per micro-batch
 // (ir/analysis/place.h).

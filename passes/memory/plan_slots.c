@@ -2,9 +2,9 @@
 //
 //     run devices=0 F0 F0 F0 B0 F0 B0 …          %h of F0, which B0 reads:   at 4096 slots=3:1024
 //
-// A rank is in several slices at once.  What is made in one segment and read in another has then as
-// many slots as slices of it are there together, one behind the other (ir/analysis/live_ranges.h
-// says from when to when each is); its block lives while any of its slices does.
+// A rank is in several slices at once.  A value that is produced in one segment and read in another
+// has as many slots as live slices, one after the other (ir/analysis/live_ranges.h has the live
+// range of each); its block lives while any of its slices does.
 
 #include "ir/op.h"
 #include "plan_blocks.h"

@@ -19,7 +19,7 @@
 //
 // Where a rank wants its part of such a sum only, that is sliced off behind the bucket.
 //
-// Where a plan has no barrier between steps (defer_updates.c), what a step reports is not in a
+// If updates are deferred (defer_updates.c), a value that the step reports is not in a
 // bucket with gradients, which may be on their way longer.
 //
 // What is wanted much sooner than the rest of its bucket, as the statistics of a batch

@@ -1,4 +1,4 @@
-// What those know of bucket_grads who price gradients before it runs: many small all_reduces share
+// The rule of bucket_grads, for estimates before it runs: many small all_reduces share
 // a start.
 
 #ifndef BUCKET_GRADS_H

@@ -1,5 +1,5 @@
-// Carry: updates that wait for other ranks are done in the step after, right before they are read
-// (ByteScheduler: Peng et al. 2019).
+// Deferred updates: an update that waits for other ranks runs in the next step, right before the
+// first use of its weight (ByteScheduler: Peng et al. 2019).
 //
 //     %y  = linear %x, %w                          %y  = linear %x, %w
 //     %z  = linear %y, %v                          %z  = linear %y, %v
@@ -55,7 +55,7 @@ typedef struct Copied {
   Value *copy;
 } Copied;
 
-typedef struct Carry {
+typedef struct Deferral {
   Graph *g;
   Arena *scratch;
   Diag *d;
@@ -65,7 +65,7 @@ typedef struct Carry {
   Vec(Update) update;
   Vec(Copied) copied;
   int64_t reduces, owed;
-} Carry;
+} Deferral;
 
 // -- What is owed ------------------------------------------------------------------------------
 
@@ -86,7 +86,7 @@ static bool updates_by(const Value *v) {
 }
 
 // What follows from what the op makes.
-static int leads_on(const Carry *c, const Op *op) {
+static int leads_on(const Deferral *c, const Op *op) {
   int leads = 0;
   for (int i = 0; i < op->n_out; i++)
     for_each_use(u, op->out[i])
@@ -94,7 +94,7 @@ static int leads_on(const Carry *c, const Op *op) {
   return leads;
 }
 
-static void find_leads(Carry *c) {
+static void find_leads(Deferral *c) {
   for (const Op *op = c->g->last; op; op = op->prev) {
     int leads = leads_on(c, op);
     bool swaps = op->kind == OP_swap_in || op->kind == OP_swap_out || op->kind == OP_swap_wait;
@@ -105,19 +105,19 @@ static void find_leads(Carry *c) {
 }
 
 // Whether it adds up what the norm of all gradients is made of.
-static bool is_of_norm(const Carry *c, const Op *reduce) {
+static bool is_of_norm(const Deferral *c, const Op *reduce) {
   return (leads_on(c, reduce) & TO_norm) &&
          value_leads_from(reduce->in[0].value, OP_sum_squares,
                           arena_array(c->scratch, bool, c->g->n_ops));
 }
 
-static bool can_be_carried(const Carry *c, const Op *op) {
+static bool can_be_carried(const Deferral *c, const Op *op) {
   int leads = leads_on(c, op);
   return op->kind == OP_all_reduce && (leads & TO_update) && !(leads & TO_else) &&
          !is_of_norm(c, op);
 }
 
-static void find_owed(Carry *c) {
+static void find_owed(Deferral *c) {
   for_each_op(op, c->g) {
     bool carried = can_be_carried(c, op);
     c->reduces += carried;
@@ -132,7 +132,7 @@ static void find_owed(Carry *c) {
 
 // -- Their order -------------------------------------------------------------------------------
 
-static bool is_ready(const Carry *c, const Op *op) {
+static bool is_ready(const Deferral *c, const Op *op) {
   for (int i = 0; i < op->n_in; i++) {
     const Op *made = op->in[i].value->def;
     if (made && made->owed && !c->placed[made->id]) return false;
@@ -140,16 +140,16 @@ static bool is_ready(const Carry *c, const Op *op) {
   return true;
 }
 
-static void place(Carry *c, Op *op);
+static void place(Deferral *c, Op *op);
 
 // What reads it for the norm alone.
-static void place_for_norm(Carry *c, const Value *v) {
+static void place_for_norm(Deferral *c, const Value *v) {
   for_each_use(u, v)
     if (u->user && c->leads[u->user->id] == TO_norm && is_ready(c, u->user)) place(c, u->user);
 }
 
 // Behind those that are placed, and behind what it reads, and what the norm wants of that.
-static void place(Carry *c, Op *op) {
+static void place(Deferral *c, Op *op) {
   if (!op->owed || c->placed[op->id]) return;
   for (int i = 0; i < op->n_in; i++)
     if (op->in[i].value->def) place(c, op->in[i].value->def);
@@ -174,7 +174,7 @@ static int by_due(const void *x, const void *y) {
   return (a->op->id > b->op->id) - (a->op->id < b->op->id);
 }
 
-static void order_owed(Carry *c) {
+static void order_owed(Deferral *c) {
   const int64_t *order = step_order(c->g, c->scratch);
   for_each_op(op, c->g) {
     if (!op->owed || !makes_parameter(op)) continue;
@@ -201,7 +201,7 @@ static bool is_lost(Value *read, const int64_t *order, const Op *due) {
   return v->def->kind != OP_constant && !v->def->owed && order[v->def->id] < order[due->id];
 }
 
-static Value *copy_of(Carry *c, Value *v, Op *first) {
+static Value *copy_of(Deferral *c, Value *v, Op *first) {
   for (int i = 0; i < c->copied.n; i++)
     if (c->copied.at[i].of == v) return c->copied.at[i].copy;
   Builder b = {.g = c->g, .at = first, .d = c->d};
@@ -213,7 +213,7 @@ static Value *copy_of(Carry *c, Value *v, Op *first) {
   return copy;
 }
 
-static void copy_lost(Carry *c) {
+static void copy_lost(Deferral *c) {
   OwedGroups groups = {0};
   graph_renumber(c->g);
   const int64_t *order = step_order(c->g, c->scratch);
@@ -230,7 +230,7 @@ static void copy_lost(Carry *c) {
 
 // -- What is wrong -----------------------------------------------------------------------------
 
-static bool wrong(const Carry *c, const Value *w, const char *why, const char *hint) {
+static bool wrong(const Deferral *c, const Value *w, const char *why, const char *hint) {
   diag_error(c->d, w->loc,
              "'%s' cannot be updated in the step after, as cross_barrier wants it: %s", w->label,
              why);
@@ -239,7 +239,7 @@ static bool wrong(const Carry *c, const Value *w, const char *why, const char *h
 }
 
 // The norm of all gradients waits for all of them.
-static bool check_update(const Carry *c, const Value *w, const Value *next) {
+static bool check_update(const Deferral *c, const Value *w, const Value *next) {
   const Op *op = value_optimizer(next);
   if (!op || !value_leads_from(op->in[op_gscale(op)].value, OP_sum_squares,
                                arena_array(c->scratch, bool, c->g->n_ops)))
@@ -252,7 +252,7 @@ static bool check_update(const Carry *c, const Value *w, const Value *next) {
 }
 
 // Whether ranks wait for each other before some update, other than for the norm.
-static bool updates_wait(const Carry *c) {
+static bool updates_wait(const Deferral *c) {
   for_each_op(op, c->g) {
     bool over_time = op_info[op->kind].traits & ACCUMULATES, read = false;
     if (over_time || !op_meets_others(op) || !(leads_on(c, op) & TO_update)) continue;
@@ -273,7 +273,7 @@ static const Value *first_trained(const Graph *g, const Value **next) {
   return NULL;
 }
 
-static bool check_ranks(const Carry *c, const Value *w) {
+static bool check_ranks(const Deferral *c, const Value *w) {
   const Module *m = c->g->module;
   if (c->target != TARGET_cpu)
     return wrong(c, w, "a gpu has its step recorded as a whole", "compile with --target cpu");
@@ -283,7 +283,7 @@ static bool check_ranks(const Carry *c, const Value *w) {
   return true;
 }
 
-static bool check(const Carry *c, const Value *w, const Value *next) {
+static bool check(const Deferral *c, const Value *w, const Value *next) {
   if (!check_update(c, w, next)) return false;
   if (c->owed) return true;
   return wrong(
@@ -295,7 +295,7 @@ static bool check(const Carry *c, const Value *w, const Value *next) {
 // -- The pass ----------------------------------------------------------------------------------
 
 bool pass_defer_updates(Module *m, const PassOptions *o, Diag *d) {
-  Carry c = {.g = module_first_entry(m), .scratch = opt_scratch(o), .d = d};
+  Deferral c = {.g = module_first_entry(m), .scratch = opt_scratch(o), .d = d};
   const Value *next = NULL;
   const Value *w = c.g ? first_trained(c.g, &next) : NULL;
   bool wanted = m->cross_barrier;

@@ -1,4 +1,4 @@
-// Hoist: each weight is updated as soon as its gradient is whole and its old value is read no more
+// Early updates: each weight is updated as soon as its gradient is complete and its old value dead
 // (LOMO: Lv et al. 2023, section 3.1).
 //
 //     %gv = linear_back_w %y, %dz   backward       %gv = linear_back_w %y, %dz   backward

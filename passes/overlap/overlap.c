@@ -44,14 +44,14 @@ typedef struct Overlap {
   const Cluster *cluster;
   Arena *arena;
   int64_t n_times;
-  Op **at;          // in order, by time; NULL: moved before
-  int *list;        // of the plan that is computed anew, by time; 0: of none
-  bool *is_anew;    // by op id: it is computed anew, or follows from only such ops
-  Planner planner;  // what is in memory when
-  bool limited;     // by the memory of a device
-  int64_t room;     // then: what may be used of it, beside what lasts
-  int64_t **in_use; // by mesh id, of each time: bytes
-  int64_t *most;    // by mesh id
+  Op **at;             // in order, by time; NULL: moved before
+  int *list;           // of the plan that is computed anew, by time; 0: of none
+  bool *is_recomputed; // by op id: it is computed anew, or follows from only such ops
+  Planner planner;     // what is in memory when
+  bool limited;        // by the memory of a device
+  int64_t room;        // then: what may be used of it, beside what lasts
+  int64_t **in_use;    // by mesh id, of each time: bytes
+  int64_t *most;       // by mesh id
   int64_t n;
 } Overlap;
 
@@ -110,15 +110,15 @@ static bool takes_room(Overlap *x, const Op *op, int64_t from, int64_t to) {
 // -- What may go before what -------------------------------------------------------------------
 
 // Collectives and casts between ops that are computed anew are no ops of a list themselves.
-static void find_anew(Overlap *x) {
+static void find_recomputed(Overlap *x) {
   for_each_op(op, x->g) {
     bool any = false, all = op->part == PART_backward;
     for (int i = 0; i < op->n_in && all; i++) {
       const Op *def = op->in[i].value->def;
-      any |= def && x->is_anew[def->id];
-      all = !def || x->is_anew[def->id];
+      any |= def && x->is_recomputed[def->id];
+      all = !def || x->is_recomputed[def->id];
     }
-    x->is_anew[op->id] = op_is_recomputed(op) || (any && all);
+    x->is_recomputed[op->id] = op_is_recomputed(op) || (any && all);
   }
 }
 
@@ -159,7 +159,7 @@ static void fill(Overlap *x, Clocks *c, int64_t t, bool *stays) {
   for (int64_t k = t + 1; k <= last && c->now < until; k++) {
     Op *op = x->at[k];
     if (!is_near(&lists, x->list[k])) break;
-    if (!op || !x->is_anew[op->id] || !is_alike(op, wait) || !is_ready(op, stays) ||
+    if (!op || !x->is_recomputed[op->id] || !is_alike(op, wait) || !is_ready(op, stays) ||
         clocks_ready(c, op) > c->now || !takes_room(x, op, t, k))
       continue;
     op_move_before(op, wait);
@@ -185,12 +185,12 @@ static void overlap(Overlap *x) {
 
 // Whether something is computed anew, and something summed over ranks.
 static bool may_overlap(const Graph *g) {
-  bool anew = false, sums = false;
+  bool recomputed = false, sums = false;
   for_each_op(op, g) {
-    anew |= op_is_recomputed(op);
+    recomputed |= op_is_recomputed(op);
     sums |= op->kind == OP_all_reduce;
   }
-  return g->entry && anew && sums;
+  return g->entry && recomputed && sums;
 }
 
 static bool any_may_overlap(const Module *m) {
@@ -204,13 +204,13 @@ static void overlap_graph(Overlap *x, Graph *g) {
   x->n_times = graph_end(g) + 1;
   x->at = arena_array(x->arena, Op *, x->n_times);
   x->list = arena_array(x->arena, int, x->n_times);
-  x->is_anew = arena_array(x->arena, bool, g->n_ops);
+  x->is_recomputed = arena_array(x->arena, bool, g->n_ops);
   for_each_op(op, g) {
     x->at[op_time(op)] = op;
     x->list[op_time(op)] = op_is_recomputed(op) ? op->recompute_group : 0;
   }
   find_memory(x);
-  find_anew(x);
+  find_recomputed(x);
   overlap(x);
 }
 

@@ -1,9 +1,9 @@
-// Hurry: of what a step owes to the next one (ir/analysis/deferred.h), what that wants first is
-// reduced first.
+// Prioritised communication: the reductions of deferred updates (ir/analysis/deferred.h) in order
+// of their first use in the next step.
 //
 //     backward       … %g3 ── %g2 ── %g1 ─┐
 //     in order           r3 ─────── r2 ───│──── r1 ──         the next forward waits for r1, the last
-//     hurried            r3 ─────── r1 ───│──── r2 ──         … and for r2 when it comes to layer 2
+//     prioritised        r3 ─────── r1 ───│──── r2 ──         … and for r2 when it comes to layer 2
 //
 // The queue of collectives does one after the other, in the order in which they are started.  With
 // more to reduce than backward takes, gradients of the first layers would stand behind all others.

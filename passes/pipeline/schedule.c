@@ -437,7 +437,7 @@ static bool check(const Scheduler *s) {
 
 // -- The pass ----------------------------------------------------------------------------------
 
-// Only what `stash` has prepared may run asynchronously.
+// Only a graph that `stash_weights` has prepared may run asynchronously.
 static bool check_nature(Scheduler *s, Diag *d) {
   ScheduleNature nature;
   if (!schedule_nature(s->arena, &s->fit.read, &nature, d)) return false;
@@ -447,7 +447,7 @@ static bool check_nature(Scheduler *s, Diag *d) {
   return !nature.asynchronous ||
          diag_error(d, s->fit.loc,
                     "the schedule '%s' is asynchronous, and weights are updated once in a step: a "
-                    "plan must ask for it, before pass 'stash'",
+                    "plan must ask for it, before pass 'stash_weights'",
                     s->fit.kind);
 }
 

@@ -1,10 +1,9 @@
-// Calls become what they call: the inverse of `outline_repeats`, which shows an example.
+// Inlines calls: the inverse of `outline_repeats`, which shows an example.
 //
 // Where a call says what its ops were (recall.h), they get their names, numbers and locations back,
 // and if all of them say where they stood, and that is an order in which they can run, their
-// places.  So `outline_repeats,inline_calls` changes nothing.  A call that does not say so, because
-// it was written by hand or because another pass changed what it calls, leaves the ops where it was
-// itself.
+// places.  So `outline_repeats,inline_calls` changes nothing.  A call without that, written by
+// hand or with a graph that another pass has changed, is replaced in place.
 
 #include <stdlib.h>
 #include <string.h>

@@ -10,7 +10,7 @@
 //
 // repeats.c finds it; blocks that are in one another become calls inside of graphs that are called.
 // The graph takes its names and locations from the first occurrence, and a call says in `at` and
-// `was` what the ops were that it stands for (recall.h), for `inline_calls` to put them back.
+// `was` the names and places of its ops (recall.h), for `inline_calls` to restore them.
 //
 // A block with more operands or results than an op may have stays what it is, as do the calls that
 // are there already.

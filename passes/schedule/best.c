@@ -78,7 +78,7 @@ static bool kind_best(const ScheduleChoice *c, SchedulePlan *p, ScheduleBest *x)
   return true;
 }
 
-// -- SolutionCache
+// -- Answers
 // ------------------------------------------------------------------------------------
 
 // What is tried first, of each number of chunks; and those whose shapes are searched: orders of

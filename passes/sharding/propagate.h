@@ -7,7 +7,7 @@
 // operands come in along several letters, the one is taken for which least has to be moved.  What
 // nothing reaches is replicated.  A gradient splits what its op of the model did: the chain rule.
 //
-// Where a program named a set of letters (constraints.h), what would be chosen is, if it is in the
+// If a program named a set of letters (constraints.h), the default is chosen if it is in the
 // set, else the first of the set that can be.  So it is of the dimensions of parameters.
 //
 // Weights and states lie as their readers split them: when those of the model that split a weight

@@ -24,27 +24,26 @@ typedef enum Given {
 } Given;
 
 typedef struct Ranks Ranks; // of an axis: assign.h
-typedef struct Said Said; // what programs said of one op or parameter along one axis: constraints.h
+typedef struct Said Said;   // constraints on one op or parameter along one axis: constraints.h
 
 typedef struct Sharding {
   Graph *g;
   const Mesh *mesh; // of all ranks
   Arena *scratch;
-  const Cluster *cluster;       // what a search prices plans by
-  Target target;                // what the step is compiled for, which decides its kernels
-  struct SearchStats *searched; // what came of searches, added up
-  struct LifetimeCache
-      *lives;     // what a search found of the step's values (planner/search/lives.h), or NULL
-  int64_t memory; // bytes of a rank that searches count on; 0: what devices have
-  int64_t work;   // that the solver may do for one search; 0: about 1 s of it
-  double worth;   // seconds of a step beyond which a search may give up; 0: none
-  bool tried;     // as one of several factorings: nobody asks why it cannot be
+  const Cluster *cluster;       // that a search prices plans on
+  Target target;                // of the step, which decides its kernels
+  struct SearchStats *searched; // of all searches, added up
+  struct LifetimeCache *lives; // live ranges of the step's values (planner/search/lives.h), or NULL
+  int64_t memory;              // capacity of a rank that searches assume; 0: the device's
+  int64_t work;                // that the solver may do for one search; 0: about 1 s of it
+  double worth;                // seconds of a step beyond which a search may give up; 0: none
+  bool tried;                  // as one of several factorings: its failure needs no explanation
   struct SolutionCache *answers; // of its searches, to be kept or used again, or NULL
-  const char *problem;           // a file for what the last search solves; NULL: none
-  const char *explain;           // of what a search is to say why; NULL: of nothing
+  const char *problem;           // a file for the problem of the last search; NULL: none
+  const char *explain;           // the op whose split a search explains; NULL: none
   const Op *about;       // a search is asked about this op only, and decides nothing; or NULL
   const Dims **dims;     // by op id, of the whole; see dims_of
-  struct Record *record; // of what programs did, or NULL
+  struct Record *record; // of the programs' calls, or NULL
   const char *lp;        // a file for the 0/1 program that places ops; or NULL
   bool routed;           // comm will take the cheapest routes over the cluster
   bool limited;          // stages have the memory of the cluster's devices, and no more
@@ -68,8 +67,7 @@ typedef struct Sharding {
   int section;
   bool guessing;             // it is of a copy, to see what outer programs do: nothing is searched
   const struct Outer *outer; // what is assumed of them while a search lasts, or NULL
-  // Where a program placed what was open on stages (planner/stages/stages.h), and which ops, by op
-  // id.
+  // The stages that a program placed open ops on (planner/stages/stages.h), and these ops, by id.
   struct Placed {
     const Loc *why; // NULL: nowhere
     int n_stages;
@@ -88,8 +86,8 @@ const Dims *dims_of(const Sharding *s, const Op *op);
 const Value *kept_of(const Sharding *s, const Value *v);
 // The op of the model that `op` does again; NULL: none.
 const Op *repeated_by(const Sharding *s, const Op *op);
-// The op of the model that `op` does again or is part of the gradient of; where that became
-// several, the one that reads what `op` reads, or the first that `model` (origin.h) has.  NULL:
+// The op of the model that `op` does again or is part of the gradient of; if that became
+// several, the one with the operands of `op`, or the first that `model` (origin.h) has.  NULL:
 // none.
 const Op *model_op_of(const Sharding *s, const Op *op, const Op *const *model);
 // Ranks of the axis that the op runs on; that the value is on.

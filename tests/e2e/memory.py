@@ -2,7 +2,7 @@
 
     memory.py [PLAN ...]       plans of the samples' gpt2, every kind of schedule among them
 
-With --memory an executable watches the pages of its slabs (rt/memory_watch.c), and knows nothing of what the compiler meant to be
+With --memory an executable watches the pages of its slabs (rt/memory_watch.c), and does not know the live ranges that the compiler meant to be
 where.  For each rank two things are within 2 %:
 
     in use     the most that was in use at once, beside the peak of the memory that nnaot's --trace predicts

@@ -212,11 +212,11 @@ def _compared(module, inputs, made, exporter, program, held, own, notes, log):
         finally:
             _restore(module, held)
 
-    def noted(what, difference, *args):
+    def noted(compared, difference, *args):
         try:
             return difference(*args)
         except compare.NotCompared as e:
-            notes.append(f"{what} the file of {exporter} have not been compared with the module's: {e}")
+            notes.append(f"{compared} the file of {exporter} have not been compared with the module's: {e}")
             if isinstance(e, compare.Unrepeatable):
                 raise
 

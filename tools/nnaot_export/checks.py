@@ -34,8 +34,8 @@ def notes(module, functions, hooks, recorded, versions, held):
 
 def own_gradients(module, outputs, recorded):
     """Gradients that are others than those of forward(): the names of torch.autograd.Functions, but PyTorch's own; the places
-    of x.register_hook(), with parameters and parts that have hooks; and the ids of the parameters whose gradients come from
-    these."""
+    of x.register_hook(), with parameters and parts that have hooks; and the ids of the parameters with gradients that come
+    from these."""
     functions, starts = set(), [node for nodes in recorded.hooked.values() for node in nodes]
     for node in nodes_of_backward(v.grad_fn for v in outputs):
         function = getattr(node, "_forward_cls", None)

@@ -197,7 +197,7 @@ def other_weights(module, file):
         for name, p in module.named_parameters():
             if p.requires_grad:
                 p.data.mul_(1 + 0.25 * torch.from_numpy(normal(p.shape)).to(p)).add_(0.01)
-            held_as = name if name in initial else f"module.{name}"  # where an input or output has its name
+            held_as = name if name in initial else f"module.{name}"  # if an input or output has its name
             if held_as in initial:
                 file.rt_inits_[held_as] = array(p).astype(initial[held_as].dtype)
         yield
@@ -251,7 +251,7 @@ def results_of(run, inputs):
 def last_bits(v, generator):
     if not v.is_floating_point():
         return v
-    toward_zero = torch.randint(0, 2, v.shape, generator=generator).to(v)  # what is at most 1 stays so
+    toward_zero = torch.randint(0, 2, v.shape, generator=generator).to(v)  # values of at most 1 stay so
     return v - v * toward_zero * torch.finfo(v.dtype).eps
 
 

@@ -16,7 +16,7 @@ from .silence import place
 class AsRecorded(TorchFunctionMode):
     """Records gradients' stops: results of torch.no_grad() and x.data become those of x.detach(); a change
     in place through which no gradient goes becomes a sum, x + (new - x).detach(); dropout in place becomes dropout; and
-    gaussian_nll_loss, whose variance changes so inside it, is written out."""
+    gaussian_nll_loss, with such a change of its variance, is written out."""
 
     def __init__(self):
         super().__init__()
@@ -59,7 +59,7 @@ class AsRecorded(TorchFunctionMode):
         if func in (torch.Tensor.requires_grad_, torch.Tensor.requires_grad.__set__) and isinstance(x, torch.nn.Parameter):
             if x.requires_grad != (args[1] if len(args) > 1 else kwargs.get("requires_grad", True)):
                 raise ExportError(f"{place(True)}: forward() changes requires_grad of a parameter, which a file cannot say: "
-                                  "write detach() of what has no gradient")
+                                  "write detach() of tensors without a gradient")
         if func in (torch.Tensor.detach, torch.Tensor.data.__get__):
             out = x.detach()
             self.detached[id(out)] = out, self.detached.get(id(x), (x, x))[1]

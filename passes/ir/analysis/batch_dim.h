@@ -7,7 +7,7 @@
 //     y [T*n,3] = reshape h            batch 0, its minor factor: T others stand before it
 //
 // A letter that must not be split carries the batch all the same: planner/stages/rows.h, which asks
-// where rows can be split, leaves those out.
+// while rows can be split, leaves those out.
 
 #ifndef IR_BATCH_DIM_H
 #define IR_BATCH_DIM_H

@@ -24,7 +24,7 @@ bool verify_swap(const Graph *g, Diag *d);
 // 22: what changes in every slice of time.
 bool verify_versions(const Graph *g, Diag *d);
 
-// 23: what a step owes to the next one.
+// 23: deferred updates.
 bool verify_owed(const Graph *g, Diag *d);
 
 // "%x" or "%12", for messages.

@@ -1,4 +1,4 @@
-// The promises about what a step owes to the next one: 23 of verify.c.
+// The promises about deferred updates: 23 of verify.c.
 
 #include "ir/analysis/deferred.h"
 #include "ir/analysis/place.h"

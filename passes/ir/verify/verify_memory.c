@@ -15,9 +15,8 @@
 //
 // Values on meshes that have no device in common are not in one memory.
 //
-// What a step owes to the next one (deferred.h) runs before the op there that it is due before:
-// what it makes lives from then on, and what it reads of its step to the end of that and again
-// until then.
+// A deferred update (deferred.h) runs in the next step, before the op that it is due before: its
+// results live from then on; its operands to the end of their own step, and again until then.
 //
 // With a schedule, ranks are in several slices at once.  Of two values that slices have of their
 // own, each slice of one is compared with those of the other that are there at the same time, run
@@ -209,7 +208,7 @@ static bool becomes(const Value *v, const Value *param) {
   return false;
 }
 
-// It is where its parameter is, and what the next step finds there: verify_deferred.c.
+// A deferred update is at its parameter's offset, for the next step: verify_deferred.c.
 static bool is_owed_update(const Value *v) {
   if (!v->def || !v->def->owed) return false;
   for_each_use(u, v)

@@ -268,14 +268,14 @@ static bool is_updated_in_parts(const Annotate *p, const Value *v) {
 
 // Ops with marks that annotations have no words for.
 typedef struct Marked {
-  int anew, away, piece;
+  int recomputed, offloaded, piece;
 } Marked;
 
 static Marked find_marked(const Graph *g) {
   Marked n = {0};
   for_each_op(op, g) {
-    n.anew += op->recompute_group > 0 && op->part == PART_backward;
-    n.away += op->offload_group > 0;
+    n.recomputed += op->recompute_group > 0 && op->part == PART_backward;
+    n.offloaded += op->offload_group > 0;
     n.piece += op->piece > 0;
   }
   return n;
@@ -298,8 +298,8 @@ static void warn_of_lost(const Annotate *p, const Graph *g, Diag *d) {
   } parts[] = {{n[ROLE_weight], "weights are kept in parts"},
                {n[ROLE_state], "states of the optimizer are kept in parts"},
                {updated, "weights are updated in parts"},
-               {marked.anew, "ops are computed anew"},
-               {marked.away, "ops are swapped"},
+               {marked.recomputed, "ops are recomputed"},
+               {marked.offloaded, "ops are swapped"},
                {hosted, "weights have their states offloaded"},
                {marked.piece, "ops are in pieces"}};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)

@@ -28,10 +28,10 @@
 //
 // A search is asked several times where memory is short, counting on more or less of it, as what
 // its plans need is only known when they are made (memory_budget.h); and again, counting on less,
-// where all ranks do the same under its plan; but not where less memory would have to make it
-// faster. Where nobody named a plan all searches together may do so much work, counted and not
-// timed, and each of them a part of what is left, so that many of them do not take many times as
-// long.  Of a small model its next best answers are made, too (planner/search/k_best.c).
+// if all ranks do the same under its plan; but not if less memory would have to make it faster.
+// Without a named plan, all searches together have one budget of work, counted instead of timed,
+// and each of them a part of the rest, so that many of them do not take many times as long.  Of a
+// small model its next best answers are made, too (planner/search/k_best.c).
 
 #ifndef CHOOSE_H
 #define CHOOSE_H
@@ -50,12 +50,12 @@ typedef struct Candidate {
   int64_t ranks, micro_batches;
   int n_others, other[2]; // factorings by number, where `plan` leaves that open: worth a try, too
   int64_t work;           // that each of its searches may do; 0: as much as it likes
-  int64_t memory;       // bytes that its searches count on (memory_budget.h); 0: what a device has
-  double worth;         // seconds of the best before it that fits; 0: none did
-  const char *why;      // it could not be made: the first that was wrong
-  bool needs_less;      // and that was memory: a search found that nothing fits
-  double least;         // then: bytes that a rank needs, where ranks need least; 0: not known
-  int64_t least_slices; // micro-batches that this was with
+  int64_t memory;         // capacity that its searches assume (memory_budget.h); 0: a device's
+  double worth;           // seconds of the best before it that fits; 0: none did
+  const char *why;        // it could not be made: the first that was wrong
+  bool needs_less;        // and that was memory: a search found that nothing fits
+  double least;           // then: bytes of a rank under the plan that needs least; 0: not known
+  int64_t least_slices;   // micro-batches that this was with
   const char *least_why;
   bool searched; // then what a round comes to, and how much solvers worked in all of them
   double work_done;
@@ -66,7 +66,7 @@ typedef struct Candidate {
   int sharing;    // ranks that share the work (redundancy.h); others do the same, or nothing
   bool alike;     // a search would rather have all ranks do the same
   struct LifetimeCache
-      *known; // what its searches answered (planner/search/lives.h), for whoever makes it again
+      *known; // answers of its searches (planner/search/lives.h), for the next time it is made
   Needs needs;
 } Candidate;
 

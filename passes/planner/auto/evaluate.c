@@ -131,8 +131,8 @@ static void make_again(const Module *model, const ChooseOptions *o, Arena *a, co
   if (!same.fits) BUG("the plan '%s' fits, but not when it is made again", c->plan);
 }
 
-// What the search of a small model finds about as good (planner/search/k_best.c).  NULL: it is not
-// small, the search is not good itself, or there is no work left for it.
+// Answers of about the same cost, of a small model's search (planner/search/k_best.c).  NULL: it is
+// not small, the search is not good itself, or there is no work left for it.
 static Answer *find_others(const Module *model, const ChooseOptions *o, Arena *a,
                            const Candidate *c, LifetimeCache *lives) {
   enum { FEW_OPS = 128 }; // of a step: it is made in milliseconds

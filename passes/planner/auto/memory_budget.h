@@ -1,6 +1,6 @@
 // On how much memory a search should count so that its plan fits, and is the cheapest that does.
 //
-// What a search sees of memory (planner/search/memory.h) is not what plan_memory needs in the end:
+// A search's estimate of memory (planner/search/memory.h) differs from the needs of plan_memory:
 //
 //     counted on           seen     needed    of 2.0 MB
 //     2.0 MB, as it is      1.9       1.4     fits, but with more it might be cheaper

@@ -1,4 +1,4 @@
-// What the program of a plan may ask of the graph: see lua_graph.h; passes/planner/plans/README.md
+// Queries of a plan's program about the graph: see lua_graph.h; passes/planner/plans/README.md
 // has the functions.
 
 #include <math.h>

@@ -1,6 +1,6 @@
-// What the program of a plan may say of splits and ranks: see lua_graph.h;
-// passes/planner/plans/README.md has the functions.  Each of them says one thing of one op or
-// parameter, and ends the program where that cannot be, or cannot be besides what was said before.
+// Constraints of a plan's program on splits and ranks: see lua_graph.h;
+// passes/planner/plans/README.md has the functions.  Each adds one constraint on one op or
+// parameter, and ends the program if that is infeasible, alone or with earlier ones.
 
 #include <ctype.h>
 #include <string.h>

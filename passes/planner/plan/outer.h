@@ -12,7 +12,7 @@
 // ZeRO takes a dimension of a weight that is free, but cut as much.
 //
 // Nothing is guessed of axes of time, which a search counts by itself (planner/search/lives.h); of
-// outer searches, which are asked nothing; nor of stages, and where a program refuses: then outer
+// outer searches, which are asked nothing; nor of stages, or if a program refuses: then outer
 // axes count as if nothing was split over them.
 
 #ifndef OUTER_H

@@ -1,13 +1,13 @@
-// Which of what programs said leaves a search nothing: see solved.h.
+// The constraints that leave a search no solution: see solved.h.
 //
 //     op_trans(fc, "0", axis)          every weight of fc and proj is whole on every rank then, which is
 //     op_trans(proj, "0", axis)        more than a device has; either alone could be had
 //     search(axis)
 //
-// What was said is taken line by line, as one line may say it of every layer.  Lines are left out
-// one after the other as long as what is left is still impossible (constraints.h); each time the
-// search is made anew, and asked for any plan at all.  What takes too long to refute counts as
-// possible, so a line too many may be named, and none that has no part in it.
+// Constraints are removed line by line, as one line may hold for every layer, as long as the rest
+// is still infeasible (constraints.h); each time a new search looks for any plan at all.  A set
+// that takes too long to refute counts as feasible, so the result may have a line too many, but
+// none that is unrelated.
 
 #include <string.h>
 

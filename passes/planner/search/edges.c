@@ -101,7 +101,7 @@ static const Layout *added_up(const Problem *p, const Layout *from, const Layout
   return l;
 }
 
-// What it takes longer that sums in 16 bits are cast and added up in f32 (legalize_types.c): comm
+// The extra time of 16-bit sums that are cast and reduced in f32 (legalize_types.c): comm
 // goes the way that it would go otherwise.
 static double widened_seconds(Problem *p, const Type *whole, const Layout *from, const Layout *to,
                               Moves moves) {
@@ -222,9 +222,9 @@ static double packed_seconds(const Problem *p, const Type *whole, const Layout *
   return x.bytes + share * (x.start + p->c->launch);
 }
 
-// Comm leaves it to bucket_grads where its bytes, axis by axis, take no longer than the routes that
-// begin alone; a bucket is reduced over all axes at once.  Routes may end in all_reduces, which are
-// packed too.
+// Comm leaves a reduction to bucket_grads if its bytes, axis by axis, take no longer than the
+// routes that begin alone; a bucket is reduced over all axes at once.  Routes may end in
+// all_reduces, which are packed too.
 static Return return_of_weight(Problem *p, const Type *whole, const Layout *from,
                                const Layout *to) {
   double alone = price(p, whole, from, to, AT_ONCE);

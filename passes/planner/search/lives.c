@@ -1,7 +1,7 @@
 // See lives.h.
 //
-// A copy goes through the passes that make one device's program of it (single_device.h).  What
-// keeps its name there is in memory; the rest is part of a kernel.
+// A copy is compiled for a single device (single_device.h).  Values that keep their name there are
+// in memory; the others are within kernels.
 
 #include "lives.h"
 

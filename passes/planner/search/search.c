@@ -2,7 +2,7 @@
 //
 // search_axes, at the end, is the order of things: prices, what is in memory when (lives.h), what
 // outer programs will do (outer.h), choices (nodes.c) and their costs (edges.c), the solver as
-// often as copies are found that do not fit (memory_refine.c), and what was chosen written into the
+// often as copies are found that do not fit (memory_refine.c), and the choice written into the
 // program.
 
 #include "cost/cost.h"

@@ -69,7 +69,7 @@ typedef struct SearchStats {
 typedef struct Answer {
   const int *choice; // [n_nodes] as the solver has it
   int n_nodes;
-  const int **other; // [n_others] what is about as cheap, best first: k_best.c
+  const int **other; // [n_others] answers of about the same cost, best first: k_best.c
   int n_others;
   SearchStats searched;
 } Answer;

@@ -27,14 +27,14 @@ typedef struct Solved {
 } Solved;
 
 Solved search_solve(Problem *p);
-// What is about as cheap, best first, in `a`; none of a large problem (k_best.c).  Returns how
-// many.
+// Answers of about the same cost, best first, in `a`; none of a large problem (k_best.c).  Returns
+// how many.
 int search_others(const Problem *p, const Solved *solved, Arena *a, const int ***out);
 // What is found first within the options.
 SolverResult search_any(Problem *p);
 
 // What the choices of a value, or of the ops of a kind or place, would cost; NULL: nothing is
-// called so.  `choice`, or NULL, is what was taken, which need not be the cheapest (k_best.c).
+// called so.  `choice`, or NULL, is the answer taken, which need not be the cheapest (k_best.c).
 const char *search_explain(const Problem *p, const SolverProblem *problem, const char *what,
                            const int *choice);
 
