@@ -178,6 +178,7 @@ set(PASS_FILES
   train/metrics.c
   train/optimizer.c
   train/optimizer_spec.c
+  train/optimizers.c
   train/param_groups.c
   train/recompute.c
   train/trained.c

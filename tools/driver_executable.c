@@ -14,10 +14,8 @@
 static const char *optimizer_of(const Module *m) {
   for_each_graph(g, m)
     for_each_op(op, g) {
-      if (op->kind == OP_sgd || op->kind == OP_sgd_momentum) return "sgd";
-      if (op->kind == OP_adam) return attr_i(op, "decoupled") ? "adamw" : "adam";
-      if (op->kind == OP_adagrad) return "adagrad";
-      if (op->kind == OP_lamb) return "lamb";
+      const char *name = optimizer_of_op(op);
+      if (name) return name;
     }
   return NULL;
 }

@@ -75,7 +75,7 @@ static const Option options[] = {
         "OUTPUT, cross_entropy(OUTPUT), next_token(OUTPUT,INPUT), mse(OUTPUT), …; by default the "
         "model's only scalar output"),
     STRING("optimizer", 0, &settings.optimizer, "NAME[:k=v,…]",
-           "sgd, adam, adamw, adagrad or lamb"),
+           "how weights are updated; a list with the settings is below"),
     LIST("group", 0, &settings.groups, "GLOB,…:k=v,…",
          "weights with settings of the optimizer of their own, and lr=0.1x; the last that matches "
          "counts"),

@@ -7,7 +7,7 @@
 //                                                    update %w %w1, update %m %m1, update %v %v1
 //
 // The specification is NAME[:key=value,…] with the names, the defaults and the arithmetic of
-// torch.optim; optimizer_spec.c has the list.  States are parameters labelled WEIGHT.exp_avg and so
+// torch.optim; optimizers.c has the table.  States are parameters labelled WEIGHT.exp_avg and so
 // on, 0 at first; the learning rate and the step are scalars that the runtime sets.
 //
 // What every gradient is multiplied by goes to the op as its operand `gscale` instead of being an
@@ -50,7 +50,7 @@ typedef struct Gradient {
   Value *frozen; // true in rows that stay as they are, as the weight; or NULL
 } Gradient;
 
-typedef struct Optimizer {
+typedef struct Update {
   Graph *g;
   Builder b;
   Origin origin; // of what is of no single weight
@@ -63,12 +63,12 @@ typedef struct Optimizer {
   Value *gscale;
   Value *loss_scale; // the state, or NULL
   Value *updates;    // done before this one: the scalar `step`, or a state where some are skipped
-} Optimizer;
+} Update;
 
 // -- Gradients -------------------------------------------------------------------------------
 
 // `weight` is where the only weight is from that it is about, or NULL.
-static Origin origin_of_update(const Optimizer *p, const Loc *weight) {
+static Origin origin_of_update(const Update *p, const Loc *weight) {
   return (Origin){.loc = loc_from(p->g->module->arena, weight, "update"), .part = PART_update};
 }
 
@@ -77,7 +77,7 @@ static bool is_gradient(const Result *r) {
 }
 
 // Takes the outputs grad:NAME off the graph.
-static bool take_gradients(Optimizer *p) {
+static bool take_gradients(Update *p) {
   Graph *g = p->g;
   Table *params = graph_params_by_label(g, p->scratch);
   for (int i = 0; i < g->n_results; i++) {
@@ -112,7 +112,7 @@ static Value *scalar_factor(Value *gradient, Value **rest) {
 }
 
 // The products are left without readers, and dropped at the end.
-static void take_factor(Optimizer *p) {
+static void take_factor(Update *p) {
   Value *factor = NULL, *rest;
   for (int i = 0; i < p->gradients.n; i++) {
     Value *s = scalar_factor(p->gradients.at[i].gradient, &rest);
@@ -136,7 +136,7 @@ static bool names_row(const char *text, const Value *w, int64_t *out_row, Arena 
 }
 
 // True in that row.
-static Value *row_mask(Optimizer *p, const Value *w, int64_t row) {
+static Value *row_mask(Update *p, const Value *w, int64_t row) {
   Builder *b = &p->b;
   const Type *t = w->type;
   int64_t one[MAX_RANK], dim[MAX_RANK], low[MAX_RANK] = {row};
@@ -153,7 +153,7 @@ static Value *row_mask(Optimizer *p, const Value *w, int64_t row) {
 
 // `rows`: as --freeze has them, "emb.weight[1],*.table[0]".  Their gradients are zero, which the
 // norm of all sees, too.
-static bool freeze_rows(Optimizer *p, const char *rows) {
+static bool freeze_rows(Update *p, const char *rows) {
   for (const char *at = rows; at && *at;) {
     size_t n = strcspn(at, ",");
     const char *text = str_copy_n(p->scratch, at, n);
@@ -189,7 +189,7 @@ static bool freeze_rows(Optimizer *p, const char *rows) {
 // -- Scalars ---------------------------------------------------------------------------------
 
 // The scalar of this label; a weight of the model may have the same name.
-static Value *scalar(Optimizer *p, const char *label, DType dtype) {
+static Value *scalar(Update *p, const char *label, DType dtype) {
   if (!p->params) p->params = graph_params_by_label(p->g, p->scratch);
   Value *v = table_find(p->params, ROLE_scalar, label);
   if (v) return v;
@@ -200,7 +200,7 @@ static Value *scalar(Optimizer *p, const char *label, DType dtype) {
 }
 
 // The L2 norm of all gradients together, in f32.
-static Value *norm(Optimizer *p) {
+static Value *norm(Update *p) {
   Builder *b = &p->b;
   Value **squares = arena_array(p->scratch, Value *, p->gradients.n), *sum = NULL;
   for (int i = 0; i < p->gradients.n; i++) {
@@ -226,7 +226,7 @@ static Value *clipping(Builder *b, Value *norm, double clip) {
   return build_binary(b, OP_min, ratio, build_fill(b, DT_f32, 0, NULL, 1));
 }
 
-static bool add_output(Optimizer *p, Value *v, const char *label) {
+static bool add_output(Update *p, Value *v, const char *label) {
   if (graph_find_output(p->g, label))
     return diag_error(p->b.d, NULL, "'@%s' has an output '%s' already", p->g->name, label);
   if (v) graph_output(p->g, v, label);
@@ -237,19 +237,19 @@ static bool add_output(Optimizer *p, Value *v, const char *label) {
 
 static const double least_scale = 0x1p-14, largest_scale = 0x1p24;
 
-static Value *number(Optimizer *p, DType t, double x) {
+static Value *number(Update *p, DType t, double x) {
   return build_fill(&p->b, t, 0, NULL, x);
 }
 
-static Value *choose(Optimizer *p, Value *which, Value *x, Value *y) {
+static Value *choose(Update *p, Value *which, Value *x, Value *y) {
   return build_where(&p->b, which, x, y);
 }
 
-static Value *add_one(Optimizer *p, Value *x) {
+static Value *add_one(Update *p, Value *x) {
   return build(&p->b, OP_offset, IN(x), ATTRS(a_f("by", 1)));
 }
 
-static Value *scalar_state(Optimizer *p, const char *label, DType dtype) {
+static Value *scalar_state(Update *p, const char *label, DType dtype) {
   Module *m = p->g->module;
   Value *s = graph_param(p->g, label, type_scalar(m, dtype), ROLE_state, NULL);
   s->label = label;
@@ -260,7 +260,7 @@ static Value *scalar_state(Optimizer *p, const char *label, DType dtype) {
 }
 
 // Skips the update when a gradient is not finite, and chooses the next scale.
-static bool scale_loss(Optimizer *p, Value *norm, int64_t growth) {
+static bool scale_loss(Update *p, Value *norm, int64_t growth) {
   Builder *b = &p->b;
   Value *scale = p->loss_scale, *streak = scalar_state(p, "loss_scale.good_steps", DT_f32);
   Value *good = build_binary(b, OP_less, norm, number(p, DT_f32, INFINITY));
@@ -277,7 +277,7 @@ static bool scale_loss(Optimizer *p, Value *norm, int64_t growth) {
   graph_update(p->g, streak, next_streak);
   bool counts = false; // an optimizer reads how many updates there were
   for (int i = 0; i < p->groups.n; i++)
-    counts |= p->groups.at[i].spec.kind != OP_sgd;
+    counts |= optimizer_counts_steps(&p->groups.at[i].spec);
   if (!counts) return true;
   p->updates = scalar_state(p, "loss_scale.updates", DT_i64);
   graph_update(p->g, p->updates, choose(p, good, add_one(p, p->updates), p->updates));
@@ -285,7 +285,7 @@ static bool scale_loss(Optimizer *p, Value *norm, int64_t growth) {
 }
 
 // What gradients are multiplied by.
-static bool make_gscale(Optimizer *p, double clip, int64_t growth) {
+static bool make_gscale(Update *p, double clip, int64_t growth) {
   Builder *b = &p->b;
   Value *total = norm(p), *coefficient = NULL;
   if (!add_output(p, total, "grad_norm")) return false;
@@ -302,7 +302,7 @@ static bool make_gscale(Optimizer *p, double clip, int64_t growth) {
 
 // -- Updates ---------------------------------------------------------------------------------
 
-static Value *new_state(Optimizer *p, const Value *w, const char *suffix, double fill) {
+static Value *new_state(Update *p, const Value *w, const char *suffix, double fill) {
   Arena *a = p->g->module->arena;
   const char *name = w->name ? str_format(a, "%s.%s", w->name, suffix) : NULL;
   Value *s = graph_param(p->g, name, w->type, ROLE_state, w->loc);
@@ -316,43 +316,36 @@ static Value *new_state(Optimizer *p, const Value *w, const char *suffix, double
   return s;
 }
 
-static Value *group_lr(Optimizer *p, const ParamGroup *g) {
+static Value *group_lr(Update *p, const ParamGroup *g) {
   Value **lr = &p->lr[g - p->groups.at];
   if (!*lr) *lr = scalar(p, "lr", DT_f32);
   if (g->lr_factor != 1 && !(*lr)->def) *lr = build_scale(&p->b, *lr, g->lr_factor);
   return *lr;
 }
 
-// Operands that all update ops have in this order, as far as the row asks for them.
-static Value *update_one(Optimizer *p, const Gradient *g, Value **states) {
+// The new weight; the new states are updates of the graph.
+static Value *update_one(Update *p, const Gradient *g) {
   const OptimizerSpec *spec = &g->group->spec;
   Builder *b = &p->b;
   DType t = g->weight->type->dtype;
-  Value *lr = build_cast(b, group_lr(p, g->group), t);
-  Value *gscale = build_cast(b, p->gscale, t);
-  Value *in[8] = {g->weight, g->gradient};
-  int n = 2;
+  Value *states[MAX_STATES];
+  UpdateOperands u = {.weight = g->weight, .gradient = g->gradient};
+  u.lr = build_cast(b, group_lr(p, g->group), t);
+  u.gscale = build_cast(b, p->gscale, t);
   for (int i = 0; i < spec->n_states; i++)
-    in[n++] = states[i] = new_state(p, g->weight, spec->state[i], spec->state_fill[i]);
-  if (spec->kind != OP_lamb) in[n++] = lr;
-  in[n++] = gscale;
-  if (spec->kind != OP_sgd) in[n++] = p->updates ? p->updates : scalar(p, "step", DT_i64);
-  Value *first = build(b, spec->kind, in, n, (Attrs){spec->attrs, spec->n_attrs});
-  if (!first) return NULL;
-  for (int i = 0; i < spec->n_states; i++)
-    graph_update(p->g, states[i], first->def->out[1 + i]);
-  if (spec->kind != OP_lamb) return first;
-  Value *w2 = build(b, OP_sum_squares, IN(g->weight), NO_ATTRS);
-  Value *d2 = build(b, OP_sum_squares, IN(first), NO_ATTRS);
-  return build(b, OP_lamb_apply, IN(g->weight, first, w2, d2, lr), NO_ATTRS);
+    u.state[i] = new_state(p, g->weight, spec->optimizer->states[i].name, optimizer_fill(spec, i));
+  if (optimizer_counts_steps(spec)) u.step = p->updates ? p->updates : scalar(p, "step", DT_i64);
+  Value *weight = optimizer_update(b, spec, &u, states);
+  for (int i = 0; weight && i < spec->n_states; i++)
+    graph_update(p->g, u.state[i], states[i]);
+  return weight;
 }
 
-static bool update_all(Optimizer *p) {
+static bool update_all(Update *p) {
   for (int i = 0; i < p->gradients.n; i++) {
     const Gradient *g = &p->gradients.at[i];
-    Value *states[MAX_STATES];
     p->b.origin = origin_of_update(p, g->weight->loc);
-    Value *updated = update_one(p, g, states);
+    Value *updated = update_one(p, g);
     if (updated && g->frozen) updated = build_where(&p->b, g->frozen, g->weight, updated);
     if (!updated) return false;
     graph_update(p->g, g->weight, updated);
@@ -381,7 +374,7 @@ static void update_statistics(Graph *g) {
 
 bool pass_optimizer(Module *m, const PassOptions *o, Diag *d) {
   Graph *g = graph_find(m, "train");
-  Optimizer p = {.g = g ? g : m->graphs, .scratch = opt_scratch(o)};
+  Update p = {.g = g ? g : m->graphs, .scratch = opt_scratch(o)};
   p.origin = origin_of_update(&p, NULL);
   p.b = (Builder){.g = p.g, .origin = p.origin, .d = d};
   const char *name = opt_str(o, "name");

@@ -1,8 +1,7 @@
-// Reads --optimizer, which is NAME[:key=value,…] with the names and defaults of torch.optim.
+// Reads --optimizer, NAME[:key=value,…], by the table of optimizers.c.
 //
-// The table has for every optimizer its keys with their defaults.  A key that torch.optim has but
-// we do not compile is in the table too, with the only value it may have, so that the message can
-// say what is the matter.
+// A key of torch.optim that is not compiled is in the table, too, with the only value it may have,
+// so that its error can say so.
 
 #include "optimizer_spec.h"
 
@@ -10,88 +9,40 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ir/build.h"
 #include "rt/nearest.h"
 
-typedef struct Setting {
-  const char *key;
-  enum { NUMBER, BOOLEAN, BETAS, FIXED, VARIANT } kind;
-  double value; // the default; of BETAS the first
-  double low;   // the least that is allowed; of BETAS the default of the second
-} Setting;
-
-typedef struct Entry {
-  const char *name;
-  double lr;
-  Setting settings[10];
-} Entry;
-
-// FIXED: anything but the default is refused.
-static const Entry table[] = {
-    {"sgd",
-     1e-3,
-     {{"momentum", NUMBER, 0, 0},
-      {"dampening", NUMBER, 0, -1e300},
-      {"weight_decay", NUMBER, 0, 0},
-      {"nesterov", BOOLEAN, 0, 0},
-      {"maximize", FIXED, 0, 0}}},
-    {"adam",
-     1e-3,
-     {{"betas", BETAS, 0.9, 0.999},
-      {"eps", NUMBER, 1e-8, 0},
-      {"weight_decay", NUMBER, 0, 0},
-      {"variant", VARIANT, 0, 0},
-      {"amsgrad", FIXED, 0, 0},
-      {"maximize", FIXED, 0, 0}}},
-    {"adamw",
-     1e-3,
-     {{"betas", BETAS, 0.9, 0.999},
-      {"eps", NUMBER, 1e-8, 0},
-      {"weight_decay", NUMBER, 1e-2, 0},
-      {"amsgrad", FIXED, 0, 0},
-      {"maximize", FIXED, 0, 0}}},
-    {"adagrad",
-     1e-2,
-     {{"lr_decay", NUMBER, 0, 0},
-      {"weight_decay", NUMBER, 0, 0},
-      {"initial_accumulator_value", NUMBER, 0, 0},
-      {"eps", NUMBER, 1e-10, 0},
-      {"maximize", FIXED, 0, 0}}},
-    {"lamb",
-     1e-3,
-     {{"betas", BETAS, 0.9, 0.999}, {"eps", NUMBER, 1e-6, 0}, {"weight_decay", NUMBER, 0, 0}}},
-};
-enum { N_ENTRIES = sizeof table / sizeof *table, MAX_KEYS = 10 };
-
-// What a specification sets the keys of its entry to.
+// One text of --optimizer while it is read.
 typedef struct Reading {
-  const char *said;
-  const Entry *entry;
+  const char *said; // the subject of errors
+  OptimizerSpec *spec;
   Arena *arena;
   Diag *d;
-  double value[MAX_KEYS], second[MAX_KEYS]; // second: of BETAS
-  double lr;
 } Reading;
 
-static const char *keys_text(Arena *a, const Entry *e) {
+static bool is_key(const Setting *s) {
+  return s->kind != SETTING_constant;
+}
+
+static const char *keys_text(Arena *a, const Optimizer *o) {
   StrBuf b = {.arena = a};
   strbuf_add(&b, "lr");
-  for (const Setting *s = e->settings; s->key; s++)
-    if (s->kind != FIXED) strbuf_addf(&b, ", %s", s->key);
+  for (const Setting *s = o->settings; s->key; s++)
+    if (is_key(s) && s->kind != SETTING_fixed) strbuf_addf(&b, ", %s", s->key);
   return b.at;
 }
 
 const char *optimizer_usage(Arena *a, const char *between) {
   StrBuf b = {.arena = a};
-  for (int i = 0; i < N_ENTRIES; i++) {
-    strbuf_addf(&b, "%s%s:lr=%g", i ? between : "", table[i].name, table[i].lr);
-    for (const Setting *s = table[i].settings; s->key; s++)
+  for (int i = 0; i < n_optimizers; i++) {
+    strbuf_addf(&b, "%s%s:lr=%g", i ? between : "", optimizers[i].name, optimizers[i].lr);
+    for (const Setting *s = optimizers[i].settings; s->key; s++)
       switch (s->kind) {
-      case NUMBER: strbuf_addf(&b, ",%s=%g", s->key, s->value); break;
-      case BOOLEAN: strbuf_addf(&b, ",%s=%s", s->key, s->value ? "true" : "false"); break;
-      case BETAS: strbuf_addf(&b, ",%s=%g/%g", s->key, s->value, s->low); break;
-      case VARIANT: strbuf_addf(&b, ",%s=torch|onnx", s->key); break;
-      case FIXED: break;
+      case SETTING_number: strbuf_addf(&b, ",%s=%g", s->key, s->value); break;
+      case SETTING_boolean: strbuf_addf(&b, ",%s=%s", s->key, s->value ? "true" : "false"); break;
+      case SETTING_betas: strbuf_addf(&b, ",%s=%g/%g", s->key, s->value, s->low); break;
+      case SETTING_variant: strbuf_addf(&b, ",%s=torch|onnx", s->key); break;
+      case SETTING_fixed:
+      case SETTING_constant: break;
       }
   }
   return b.at;
@@ -99,7 +50,7 @@ const char *optimizer_usage(Arena *a, const char *between) {
 
 static bool bad(const Reading *r, const char *what) {
   diag_error(r->d, NULL, "%s: %s", r->said, what);
-  diag_hint(r->d, "%s has %s", r->entry->name, keys_text(r->arena, r->entry));
+  diag_hint(r->d, "%s has %s", r->spec->optimizer->name, keys_text(r->arena, r->spec->optimizer));
   return false;
 }
 
@@ -129,46 +80,44 @@ static bool read_betas(Arena *a, const char *text, double *first, double *second
 static bool read_setting(Reading *r, const char *key, const char *text) {
   const char *wanted = NULL;
   if (!strcmp(key, "lr")) {
-    if (read_number(text, &r->lr) && r->lr >= 0) return true;
+    if (read_number(text, &r->spec->lr) && r->spec->lr >= 0) return true;
     return bad(r, str_format(r->arena, "lr wants a number that is not negative, not '%s'", text));
   }
-  int i = 0;
-  while (r->entry->settings[i].key && strcmp(r->entry->settings[i].key, key))
-    i++;
-  const Setting *s = &r->entry->settings[i];
+  const Setting *s = r->spec->optimizer->settings;
+  while (s->key && (!is_key(s) || strcmp(s->key, key)))
+    s++;
+  double *value = &r->spec->value[s - r->spec->optimizer->settings];
+  double *second = &r->spec->second[s - r->spec->optimizer->settings];
   if (!s->key) return bad(r, str_format(r->arena, "there is no '%s'", key));
   switch (s->kind) {
-  case NUMBER:
-    if (!read_number(text, &r->value[i]) || r->value[i] < s->low)
+  case SETTING_number:
+    if (!read_number(text, value) || *value < s->low)
       wanted = s->low == 0 ? "a number that is not negative" : "a number";
     break;
-  case BOOLEAN:
-    if (!read_boolean(text, &r->value[i])) wanted = "true or false";
+  case SETTING_boolean:
+    if (!read_boolean(text, value)) wanted = "true or false";
     break;
-  case BETAS:
-    if (!read_betas(r->arena, text, &r->value[i], &r->second[i]))
+  case SETTING_betas:
+    if (!read_betas(r->arena, text, value, second))
       wanted = "two numbers from 0 to below 1, as in 0.9/0.999";
     break;
-  case VARIANT:
-    r->value[i] = !strcmp(text, "onnx");
-    if (!r->value[i] && strcmp(text, "torch")) wanted = "torch or onnx";
+  case SETTING_variant:
+    *value = !strcmp(text, "onnx");
+    if (!*value && strcmp(text, "torch")) wanted = "torch or onnx";
     break;
-  case FIXED:
-    if (!read_boolean(text, &r->value[i]))
+  case SETTING_fixed:
+    if (!read_boolean(text, value))
       wanted = "true or false";
-    else if (r->value[i] != s->value)
+    else if (*value != s->value)
       return bad(r, str_format(r->arena, "%s is not supported", key));
     break;
+  case SETTING_constant: break;
   }
   if (!wanted) return true;
   return bad(r, str_format(r->arena, "%s wants %s, not '%s'", key, wanted, text));
 }
 
 static bool read_settings(Reading *r, const char *at) {
-  for (const Setting *s = r->entry->settings; s->key; s++) {
-    r->value[s - r->entry->settings] = s->value;
-    r->second[s - r->entry->settings] = s->low;
-  }
   while (*at) {
     size_t n = strcspn(at, ",");
     const char *word = str_copy_n(r->arena, at, n), *equals = strchr(word, '=');
@@ -180,89 +129,34 @@ static bool read_settings(Reading *r, const char *at) {
   return true;
 }
 
-// -- To the op -------------------------------------------------------------------------------
-
-static double value_of(const Reading *r, const char *key) {
-  for (int i = 0; r->entry->settings[i].key; i++)
-    if (!strcmp(r->entry->settings[i].key, key)) return r->value[i];
-  BUG("%s has no setting '%s'", r->entry->name, key);
-}
-
-static void add(OptimizerSpec *spec, Attr attr) {
-  spec->attrs[spec->n_attrs++] = attr;
-}
-
-static void add_number(OptimizerSpec *spec, const Reading *r, const char *key) {
-  add(spec, a_f(key, value_of(r, key)));
-}
-
-static void add_state(OptimizerSpec *spec, const char *name, double fill) {
-  spec->state_fill[spec->n_states] = fill;
-  spec->state[spec->n_states++] = name;
-}
-
-// betas stand first in the entries that have them.
-static void add_moments(OptimizerSpec *spec, const Reading *r) {
-  add(spec, a_f("beta1", r->value[0]));
-  add(spec, a_f("beta2", r->second[0]));
-  add_number(spec, r, "eps");
-  add_state(spec, "exp_avg", 0);
-  add_state(spec, "exp_avg_sq", 0);
-}
-
-static bool to_sgd(OptimizerSpec *spec, const Reading *r) {
-  double momentum = value_of(r, "momentum"), dampening = value_of(r, "dampening");
-  bool nesterov = value_of(r, "nesterov") != 0;
-  if (nesterov && (momentum <= 0 || dampening != 0))
-    return bad(r, "nesterov wants a momentum and no dampening");
-  spec->kind = momentum ? OP_sgd_momentum : OP_sgd;
-  if (!momentum) return true;
-  add(spec, a_f("momentum", momentum));
-  add(spec, a_f("dampening", dampening));
-  add(spec, a_b("nesterov", nesterov));
-  add_state(spec, "momentum_buffer", 0);
-  return true;
-}
-
-static bool to_op(OptimizerSpec *spec, const Reading *r) {
-  const char *name = r->entry->name;
-  add_number(spec, r, "weight_decay");
-  if (!strcmp(name, "sgd")) return to_sgd(spec, r);
-  if (!strcmp(name, "adagrad")) {
-    spec->kind = OP_adagrad;
-    add_number(spec, r, "lr_decay");
-    add_number(spec, r, "eps");
-    add_state(spec, "sum", value_of(r, "initial_accumulator_value"));
-    return true;
-  }
-  add_moments(spec, r);
-  spec->kind = !strcmp(name, "lamb") ? OP_lamb : OP_adam;
-  if (spec->kind == OP_lamb) return true;
-  bool decoupled = !strcmp(name, "adamw");
-  add(spec, a_b("decoupled", decoupled));
-  add(spec, a_b("onnx", !decoupled && value_of(r, "variant") != 0));
-  return true;
-}
-
 bool optimizer_parse(const char *text, const char *said, OptimizerSpec *out, Arena *a, Diag *d) {
-  Reading r = {.said = said ? said : str_format(a, "optimizer '%s'", text), .arena = a, .d = d};
   size_t n = strcspn(text, ":");
   StrBuf names = {.arena = a};
   NnrtNearest near = {0};
-  for (int i = 0; i < N_ENTRIES; i++) {
-    nnrt_nearest(&near, text, n, table[i].name);
-    strbuf_addf(&names, "%s%s", i ? ", " : "", table[i].name);
-    if (strlen(table[i].name) == n && !strncmp(table[i].name, text, n)) r.entry = &table[i];
+  const Optimizer *found = NULL;
+  for (int i = 0; i < n_optimizers; i++) {
+    nnrt_nearest(&near, text, n, optimizers[i].name);
+    strbuf_addf(&names, "%s%s", i ? ", " : "", optimizers[i].name);
+    if (strlen(optimizers[i].name) == n && !strncmp(optimizers[i].name, text, n))
+      found = &optimizers[i];
   }
-  if (!r.entry) {
+  if (!found) {
     diag_error(d, NULL, "there is no optimizer '%.*s'%s", (int)n, text,
                str_did_you_mean(a, near.name));
     diag_hint(d, "there are %s", names.at);
     return false;
   }
-  *out = (OptimizerSpec){0};
-  r.lr = r.entry->lr;
-  if (!read_settings(&r, text + n + (text[n] == ':')) || !to_op(out, &r)) return false;
-  out->lr = r.lr;
-  return true;
+
+  // The defaults first, then the text's settings.
+  *out = (OptimizerSpec){.optimizer = found, .op = found->op, .lr = found->lr};
+  for (int i = 0; found->settings[i].key; i++) {
+    out->value[i] = found->settings[i].value;
+    out->second[i] = found->settings[i].low;
+  }
+  while (out->n_states < MAX_STATES && found->states[out->n_states].name)
+    out->n_states++;
+  Reading r = {said ? said : str_format(a, "optimizer '%s'", text), out, a, d};
+  if (!read_settings(&r, text + n + (text[n] == ':'))) return false;
+  const char *why;
+  return !found->adjust || found->adjust(out, &why) || bad(&r, why);
 }

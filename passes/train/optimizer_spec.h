@@ -3,19 +3,7 @@
 #ifndef OPTIMIZER_SPEC_H
 #define OPTIMIZER_SPEC_H
 
-#include "ir/graph.h"
-
-enum { MAX_STATES = 2, MAX_SETTINGS = 8 };
-
-typedef struct OptimizerSpec {
-  OpKind kind;
-  int n_states;
-  const char *state[MAX_STATES]; // as torch.optim calls them: exp_avg
-  double state_fill[MAX_STATES];
-  Attr attrs[MAX_SETTINGS]; // of the op
-  int n_attrs;
-  double lr; // the default of --lr: given here, or torch's
-} OptimizerSpec;
+#include "optimizers.h"
 
 // All optimizers with their settings and defaults, "sgd:lr=0.001,momentum=0,…", with `between` two.
 const char *optimizer_usage(Arena *a, const char *between);

@@ -186,17 +186,11 @@ const ParamGroup *param_group_of(ParamGroups *groups, const Value *w) {
   return &groups->at[found];
 }
 
-static double weight_decay(const OptimizerSpec *spec) {
-  for (int i = 0; i < spec->n_attrs; i++)
-    if (!strcmp(spec->attrs[i].name, "weight_decay")) return spec->attrs[i].f;
-  BUG("an optimizer without weight_decay");
-}
-
 void param_groups_check(const ParamGroups *groups, Diag *d) {
   const ParamGroup *all = groups->at;
   for (int i = 1; i < groups->n; i++) {
     const ParamGroup *g = &groups->at[i];
-    if (g->kinds && weight_decay(&all->spec) == 0) {
+    if (g->kinds && optimizer_value(&all->spec, "weight_decay") == 0) {
       diag_warning(d, NULL, "--no-decay %s has no effect: '%s' has no weight_decay", g->text,
                    all->text);
       diag_hint(d, "--optimizer %s%sweight_decay=X", all->text, strchr(all->text, ':') ? "," : ":");
