@@ -13,7 +13,6 @@
 
 #include "optimizers.h"
 
-#include <math.h>
 #include <string.h>
 
 // -- Updates of several ops ----------------------------------------------------------------------
@@ -147,26 +146,13 @@ double optimizer_fill(const OptimizerSpec *spec, int state) {
 }
 
 bool optimizer_counts_steps(const OptimizerSpec *spec) {
-  return spec->op == N_OPS || has_step(spec->op);
+  return has_step(spec->op);
 }
 
 Value *optimizer_update(Builder *b, const OptimizerSpec *spec, const UpdateOperands *u,
                         Value **out_states) {
   UpdateFn *update = spec->optimizer->update;
-  if (!update) return update_by_op(b, spec, u, true, out_states);
-  Value *weight = update(b, spec, u, out_states);
-  if (!weight || spec->op != N_OPS) return weight;
-
-  // An op of an optimizer skips the step itself if gscale is NaN; of other ops the results are
-  // chosen here.
-  Value *infinite = build_full_like(b, u->gscale, INFINITY);
-  Value *good = build_binary(b, OP_less, build_unary(b, OP_abs, u->gscale), infinite);
-  for (int i = -1; i < spec->n_states; i++) {
-    Value **made = i < 0 ? &weight : &out_states[i];
-    Value *mask = build_broadcast(b, good, u->weight->type->rank, u->weight->type->dim);
-    *made = build_where(b, mask, *made, i < 0 ? u->weight : u->state[i]);
-  }
-  return weight;
+  return update ? update(b, spec, u, out_states) : update_by_op(b, spec, u, true, out_states);
 }
 
 const char *optimizer_of_op(const Op *op) {

@@ -48,7 +48,7 @@ typedef Value *UpdateFn(Builder *b, const OptimizerSpec *spec, const UpdateOpera
 typedef struct Optimizer {
   const char *name;
   double lr; // the default of torch.optim
-  OpKind op; // N_OPS: `update` needs no op of its own, and steps that are not finite skip it
+  OpKind op; // its update, or the first op of it
   Setting settings[MAX_SETTINGS + 1];
   OptimizerState states[MAX_STATES];
   bool (*adjust)(OptimizerSpec *spec, const char **why); // after its settings are read; may be NULL

@@ -21,7 +21,7 @@ function step(axis)
       if letter then
         op_trans(op, letter, axis)
         -- What else reads the gradient (its norm, to clip it) takes the same part.
-        for _, r in ipairs(op.inputs[2].readers) do
+        for _, r in ipairs(op.inputs[2] and op.inputs[2].readers or {}) do
           local same = r.op:letter(r.index, dim)
           if r.op ~= op and r.op.part == "update" and can(r.op, same, axis) then op_trans(r.op, same, axis) end
         end

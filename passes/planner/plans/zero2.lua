@@ -8,7 +8,7 @@ function step(axis)
   for _, op in ipairs(ops(nil, "update")) do
     local w, gradient = op.inputs[1], op.inputs[2]
     local letter = op:split(axis)
-    if w and w.role == "weight" and letter and gradient.def then
+    if w and w.role == "weight" and letter and gradient and gradient.def then
       for dim = 0, gradient.rank - 1 do
         if op:letter(2, dim) == letter then
           local pinned = pin(gradient)
