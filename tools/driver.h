@@ -38,32 +38,21 @@ typedef struct Choice {
       *known; // answers of its searches when it was chosen (planner/search/lives.h), or NULL
 } Choice;
 
-// What the command line said.
+// The command line: a field for each option, and fields computed of them.
 typedef struct Settings {
   const char *model; // a file
-  // Output
-  const char *output, *target_text, *link_text, *aot_plans, *emit_text, *summary, *manifest;
-  int64_t ranks, jobs;
-  bool split_ranks, verbose;
-  // Model
-  const char *batch_dim, *external_data_dir, *init, *dtype;
-  int64_t batch;
-  Strings dims;
-  bool train_mode;
-  // Training
-  const char *loss, *optimizer, *lr_text, *lr_schedule, *no_decay;
-  double clip_norm;
-  int64_t accumulate, micro_batches;
-  Strings freeze, detach, groups;
-  int argc; // the command line, which --summary and --report say
+  int argc;          // the command line, which --summary and --report quote
   char **argv;
-  // Plan
-  const char *plan, *cluster, *explain, *report, *trace;
-  // Passes
-  const char *pipeline;
-  PipelineOptions run;
+  PipelineOptions run; // options of the passes
 
-  // What main and the checks read out of it:
+#define OPT_FLAG(field, name, letter, initial, help)           bool field;
+#define OPT_INTEGER(field, name, letter, initial, value, help) int64_t field;
+#define OPT_NUMBER(field, name, letter, initial, value, help)  double field;
+#define OPT_STRING(field, name, letter, initial, value, help)  const char *field;
+#define OPT_LIST(field, name, letter, value, help)             Strings field;
+#include "nnaot.def"
+
+  // Computed by main and the checks:
   Emit emit;
   BackendOptions backend; // target, how to link, and whether only sources are made
   double lr;              // --lr, or the default of the optimizer

@@ -19,117 +19,37 @@
 #include "train/optimizer_spec.h"
 
 static Settings settings = {
-    .emit_text = "exe",
-    .target_text = "cpu",
-    .ranks = 1,
-    .jobs = 1,
-    .init = "keep",
-    .dtype = "f32",
-    .optimizer = "sgd",
-    .lr_schedule = "constant",
-    .accumulate = 1,
-    .micro_batches = 1,
-    .plan = "auto",
-    .run = {.verify_each = true, .bisect_limit = -1},
+#define OPT_FLAG(field, name, letter, initial, help)                  .field = initial,
+#define OPT_INTEGER(field, name, letter, initial, value, help)        .field = initial,
+#define OPT_NUMBER(field, name, letter, initial, value, help)         .field = initial,
+#define OPT_STRING(field, name, letter, initial, value, help)         .field = initial,
+#define OPT_PASSES_FLAG(field, name, letter, initial, help)           .run.field = initial,
+#define OPT_PASSES_INTEGER(field, name, letter, initial, value, help) .run.field = initial,
+#define OPT_PASSES_STRING(field, name, letter, initial, value, help)  .run.field = initial,
+#include "nnaot.def"
 };
 
 static const Option options[] = {
-    GROUP("Output"),
-    STRING("output", 'o', &settings.output, "FILE", "the executable; with --emit, what that makes"),
-    INTEGER("ranks", 'g', &settings.ranks, "N",
-            "number of ranks; the executable can be any of them"),
-    FLAG("split-ranks", 0, &settings.split_ranks,
-         "write FILE.0, FILE.1, …: each can be one rank only"),
-    STRING("target", 0, &settings.target_text, "cpu|cuda[:sm_XX,…]",
-           "what to compile for; cuda is cuda:" CUDA_ARCHITECTURES),
-    STRING("link", 0, &settings.link_text, "static|shared",
-           "the libraries of a gpu; by default static where there are archives of them"),
-    STRING("aot-plans", 0, &settings.aot_plans, "yes|no",
-           "make plans of cudnn ahead of time; by default where that is possible"),
-    STRING("emit", 0, &settings.emit_text, "exe|nn|c|plan|onnx",
-           "where to stop: executable, IR of a rank, folder of C, the model annotated with the "
-           "plan, or decisions: a program for --plan if -o ends in .lua, else JSON"),
-    STRING("summary", 0, &settings.summary, "FILE", "decisions and predictions as JSON"),
-    STRING(
-        "comm-manifest", 0, &settings.manifest, "FILE",
-        "every collective of a step, with the bytes of one rank, of a move all of them; as JSON, "
-        "or for NCCL's tuner if FILE ends in .csv"),
-    INTEGER("jobs", 'j', &settings.jobs, "N",
-            "compile so many programs at once (with --split-ranks)"),
-    FLAG("verbose", 'v', &settings.verbose,
-         "say which weights are trained, what is run, and the peak of memory"),
-    GROUP("Model"),
-    INTEGER("batch", 0, &settings.batch, "B", "rows of a batch, of all ranks; 0: as in the model"),
-    STRING("batch-dim", 0, &settings.batch_dim, "NAME", "the symbolic dimension that is the batch"),
-    LIST("dim", 0, &settings.dims, "NAME=VALUE", "the size of another symbolic dimension"),
-    STRING("external-data-dir", 0, &settings.external_data_dir, "DIR",
-           "one more folder that external data may lie in"),
-    FLAG("train-mode", 0, &settings.train_mode,
-         "Dropout and BatchNormalization behave as in training"),
-    STRING("init", 0, &settings.init, "keep|random[:SEED]", "the model's weights, or fresh ones"),
-    STRING("dtype", 0, &settings.dtype, "f32|bf16|f16",
-           "the type to compute in; weights stay f32, and with f16 the loss is scaled"),
-    GROUP("Training"),
-    STRING(
-        "loss", 0, &settings.loss, "SPEC",
-        "OUTPUT, cross_entropy(OUTPUT), next_token(OUTPUT,INPUT), mse(OUTPUT), …; by default the "
-        "model's only scalar output"),
-    STRING("optimizer", 0, &settings.optimizer, "NAME[:k=v,…]",
-           "how weights are updated; a list with the settings is below"),
-    LIST("group", 0, &settings.groups, "GLOB,…:k=v,…",
-         "weights with settings of the optimizer of their own, and lr=0.1x; the last that matches "
-         "counts"),
-    STRING("no-decay", 0, &settings.no_decay, "norms,biases,embeddings",
-           "weights without weight_decay, by what the model does with them"),
-    STRING("lr", 0, &settings.lr_text, "X", "learning rate; by default the optimizer's"),
-    STRING("lr-schedule", 0, &settings.lr_schedule, "KIND[:k=v,…]",
-           "constant, linear or cosine, with warmup=STEPS and min=X"),
-    NUMBER("clip-norm", 0, &settings.clip_norm, "X", "limit of the gradients' total norm; 0: none"),
-    INTEGER("accumulate", 0, &settings.accumulate, "K", "a step takes K batches and updates once"),
-    INTEGER(
-        "micro-batches", 0, &settings.micro_batches, "M",
-        "cut a batch in M, one after the other; where it is not given, the plan's file may say, "
-        "and more are tried where the memory of --cluster is short"),
-    LIST("freeze", 0, &settings.freeze, "GLOB",
-         "weights that stay as they are; NAME[12]: row 12, as digits in brackets at the end are"),
-    EXCEPT(
-        "train", 0, &settings.freeze, "GLOB",
-        "weights that are trained whatever the model says; of both options the last that matches "
-        "counts"),
-    LIST("detach", 0, &settings.detach, "GLOB",
-         "nodes through whose results no gradient goes, as through x.detach()"),
-    GROUP("Plan"),
-    STRING(
-        "plan", 0, &settings.plan, "NAME[=N],…|FILE.lua",
-        "how ranks share the work: auto, dp, tp, zero1, …, or several with their ranks, dp=2,tp=4"),
-    STRING(
-        "cluster", 0, &settings.cluster, "NAME[:NxM]|FILE.lua",
-        "what the ranks run on, N nodes of M; values then take the routes that are cheapest there"),
-    STRING("explain", 0, &settings.explain, "VALUE|OP", "what was decided about it"),
-    STRING("report", 0, &settings.report, "FILE",
-           "a page on the plan: its timeline, memory, traffic, what passes did"),
-    STRING("trace", 0, &settings.trace, "FILE",
-           "the predicted timeline of a step, which opens in Perfetto"),
-    GROUP("Passes"),
-    STRING("passes", 0, &settings.pipeline, "PIPELINE",
-           "instead of those that the options above make"),
-    STRING("stop-after", 0, &settings.run.stop_after, "PASS",
-           "stop when this pass has run (with --emit nn)"),
-    STRING("print-before", 0, &settings.run.print_before, "PASSES",
-           "print the module before these"),
-    STRING("print-after", 0, &settings.run.print_after, "PASSES", "print the module after these"),
-    FLAG("print-before-all", 0, &settings.run.print_before_all,
-         "print the module before every pass"),
-    FLAG("print-after-all", 0, &settings.run.print_after_all, "print the module after every pass"),
-    FLAG("print-changed", 0, &settings.run.print_changed,
-         "print what every pass changed, as a diff"),
-    STRING("dump-dir", 0, &settings.run.dump_dir, "DIR",
-           "write 00-input.nn, 01-PASS.nn … there; each can be read again"),
-    FLAG("verify-each", 0, &settings.run.verify_each, "check the module after every pass"),
-    FLAG("time-passes", 0, &settings.run.time_passes, "print the seconds of every pass"),
-    FLAG("stats", 0, &settings.run.stats, "print what passes counted"),
-    INTEGER("opt-bisect-limit", 0, &settings.run.bisect_limit, "N",
-            "run only the first N of the passes that may be skipped; -1: all"),
+#define OPT_GROUP(name) {.kind = OPTION_group, name},
+#define OPT_FLAG(field, name, letter, initial, help)                                               \
+  {OPTION_flag, name, letter, {.flag = &settings.field}, NULL, help, false},
+#define OPT_INTEGER(field, name, letter, initial, value, help)                                     \
+  {OPTION_integer, name, letter, {.integer = &settings.field}, value, help, false},
+#define OPT_NUMBER(field, name, letter, initial, value, help)                                      \
+  {OPTION_number, name, letter, {.number = &settings.field}, value, help, false},
+#define OPT_STRING(field, name, letter, initial, value, help)                                      \
+  {OPTION_string, name, letter, {.string = &settings.field}, value, help, false},
+#define OPT_LIST(field, name, letter, value, help)                                                 \
+  {OPTION_list, name, letter, {.list = &settings.field}, value, help, false},
+#define OPT_EXCEPT(field, name, letter, value, help)                                               \
+  {OPTION_except, name, letter, {.list = &settings.field}, value, help, false},
+#define OPT_PASSES_FLAG(field, name, letter, initial, help)                                        \
+  {OPTION_flag, name, letter, {.flag = &settings.run.field}, NULL, help, false},
+#define OPT_PASSES_INTEGER(field, name, letter, initial, value, help)                              \
+  {OPTION_integer, name, letter, {.integer = &settings.run.field}, value, help, false},
+#define OPT_PASSES_STRING(field, name, letter, initial, value, help)                               \
+  {OPTION_string, name, letter, {.string = &settings.run.field}, value, help, false},
+#include "nnaot.def"
 };
 
 #undef GROUP
@@ -184,7 +104,7 @@ static const Program program = {
     "nnaot MODEL.onnx [-g RANKS] [--batch B] [--loss SPEC] [--optimizer NAME] -o FILE",
     "Compiles an ONNX model ahead of time into an executable that trains it. A module in text "
     "form\n"
-    "(.nn, as nnaot-opt writes it) is taken as well; --passes says what is left to do.",
+    "(.nn, as nnaot-opt writes it) is compiled by the rest of its pipeline, --passes.",
     options,
     sizeof options / sizeof *options,
     of_executable,
