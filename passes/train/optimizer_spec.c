@@ -1,8 +1,7 @@
-// Reads --optimizer, which is NAME[:key=value,…] with the names and defaults of torch.optim.
+// Reads --optimizer: NAME[:key=value,…] with the names and defaults of torch.optim.
 //
-// The table has for every optimizer its keys with their defaults.  A key that torch.optim has but
-// we do not compile is in the table too, with the only value it may have, so that the message can
-// say what is the matter.
+// The table has for every optimizer its keys with their defaults.  A key of torch.optim without
+// support here is in the table too, with its only legal value, so that the message can explain it.
 
 #include "optimizer_spec.h"
 
@@ -17,7 +16,7 @@ typedef struct Setting {
   const char *key;
   enum { NUMBER, BOOLEAN, BETAS, FIXED, VARIANT } kind;
   double value; // the default; of BETAS the first
-  double low;   // the least that is allowed; of BETAS the default of the second
+  double low;   // the least legal value; of BETAS the default of the second
 } Setting;
 
 typedef struct Entry {
@@ -63,7 +62,7 @@ static const Entry table[] = {
 };
 enum { N_ENTRIES = sizeof table / sizeof *table, MAX_KEYS = 10 };
 
-// What a specification sets the keys of its entry to.
+// The values of an entry's keys in a specification.
 typedef struct Reading {
   const char *said;
   const Entry *entry;
@@ -119,7 +118,7 @@ static bool is_beta(double x) {
   return x >= 0 && x < 1;
 }
 
-// "0.9/0.95"
+// Reads "0.9/0.95".
 static bool read_betas(Arena *a, const char *text, double *first, double *second) {
   const char *slash = strchr(text, '/');
   return slash && read_number(str_copy_n(a, text, (size_t)(slash - text)), first) &&
@@ -132,6 +131,7 @@ static bool read_setting(Reading *r, const char *key, const char *text) {
     if (read_number(text, &r->lr) && r->lr >= 0) return true;
     return bad(r, str_format(r->arena, "lr wants a number that is not negative, not '%s'", text));
   }
+  // lr belongs to every optimizer; the other keys are in the entry's table.
   int i = 0;
   while (r->entry->settings[i].key && strcmp(r->entry->settings[i].key, key))
     i++;
@@ -153,6 +153,7 @@ static bool read_setting(Reading *r, const char *key, const char *text) {
     r->value[i] = !strcmp(text, "onnx");
     if (!r->value[i] && strcmp(text, "torch")) wanted = "torch or onnx";
     break;
+  // A key of torch.optim that we do not compile: only its default is legal.
   case FIXED:
     if (!read_boolean(text, &r->value[i]))
       wanted = "true or false";
@@ -201,7 +202,7 @@ static void add_state(OptimizerSpec *spec, const char *name, double fill) {
   spec->state[spec->n_states++] = name;
 }
 
-// betas stand first in the entries that have them.
+// betas come first in the entries that have them.
 static void add_moments(OptimizerSpec *spec, const Reading *r) {
   add(spec, a_f("beta1", r->value[0]));
   add(spec, a_f("beta2", r->second[0]));
@@ -249,6 +250,7 @@ bool optimizer_parse(const char *text, const char *said, OptimizerSpec *out, Are
   size_t n = strcspn(text, ":");
   StrBuf names = {.arena = a};
   NnrtNearest near = {0};
+  // Look up the name, and collect names for the message meanwhile.
   for (int i = 0; i < N_ENTRIES; i++) {
     nnrt_nearest(&near, text, n, table[i].name);
     strbuf_addf(&names, "%s%s", i ? ", " : "", table[i].name);
