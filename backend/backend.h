@@ -1,4 +1,4 @@
-// C out: a planned module becomes sources, a payload of weights, and an executable.
+// The backend: turns a planned module into C sources, a payload of weights, and an executable.
 
 #ifndef BACKEND_H
 #define BACKEND_H
@@ -7,25 +7,25 @@
 
 enum { MAX_SM = 16 };
 
-#define CUDA_ARCHITECTURES "sm_80,sm_90,sm_100" // of "cuda"
+#define CUDA_ARCHITECTURES "sm_80,sm_90,sm_100" // default of "cuda"
 
-// What to compile for.
+// A target with its architectures.
 typedef struct TargetSpec {
   Target target;
   int n_sm;
   int sm[MAX_SM]; // 90 of sm_90, ascending; of cuda only
 } TargetSpec;
 
-// Where in the skeleton of the model for --export the bytes of a weight go.
+// The place of a weight's bytes in the skeleton of the model for --export.
 typedef struct ExportHole {
   const char *label;
   DType dtype; // of the file
   int64_t offset, length;
 } ExportHole;
 
-// How the libraries of a gpu are linked.  `any`: static where there are archives of all of them.
+// How the libraries of a gpu are linked.  `any`: static if there are archives of all of them.
 typedef enum LinkMode { LINK_any, LINK_static, LINK_shared } LinkMode;
-// Whether plans of cuDNN are made ahead of time.  `any`: where that is possible.
+// Whether plans of cuDNN are made ahead of time.  `any`: if that is possible.
 typedef enum PlansMode { PLANS_any, PLANS_yes, PLANS_no } PlansMode;
 
 typedef struct BackendOptions {
@@ -34,7 +34,7 @@ typedef struct BackendOptions {
   PlansMode plans;
   const char *output; // the executable's name
   bool split_ranks;   // one executable per rank: output.0, output.1, …
-  int only_rank;      // then, which of them (set by backend_build)
+  int only_rank;      // with split_ranks: the rank (set by backend_build)
   int jobs;
   bool verbose;
   bool only_sources;    // nothing is compiled: emit
@@ -55,21 +55,21 @@ bool backend_target_parse(const char *text, TargetSpec *out, Diag *d);
 // Whether the option, "link" or "aot-plans", has an effect with the target.
 bool backend_takes(Target t, const char *option);
 
-// Whether this machine has what executables of the target, or with only_sources their sources, are
-// made with; decides o->link.
+// Checks for the tools and libraries that executables of the target need, or with only_sources
+// their sources; decides o->link.
 typedef enum Readiness {
   READY_yes,
   READY_no,      // something is missing
-  READY_mistake, // this target can be made nowhere
+  READY_mistake, // no machine can compile for this target
 } Readiness;
 Readiness backend_ready(BackendOptions *o, Diag *d);
 
-// Writes the sources of `m` (PHASE_planned) into `dir`: program.c, payload.bin, what the target has
-// besides (kernels.cu), and constants.bin when there are large constants.
+// Writes the sources of `m` (PHASE_planned) into `dir`: program.c, payload.bin, further files of
+// the target (kernels.cu), and constants.bin if there are large constants.
 bool emit(const Module *m, const char *dir, const BackendOptions *o, Diag *d);
 // emit, then compile and link into o->output, atomically.
 bool backend_build(const Module *m, const BackendOptions *o, Diag *d);
-// Whether a file of this name can be made, so that nobody compiles for nothing.
+// Whether a file of this name can be written, known before the work of compiling.
 bool backend_writable(const char *output, Diag *d);
 
 #endif

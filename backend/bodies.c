@@ -55,7 +55,7 @@ static int find_read(Kernel *k, const BodyValue *v) {
   return k->read.n - 1;
 }
 
-// One number, rounded to its type, as a literal of the type that is computed in.
+// A scalar, rounded to its type, as a literal of the computation type.
 static const char *scalar_text(Kernel *k, const Op *def) {
   DType t = def->out[0]->type->dtype, in = kernel_dtype(t);
   if (t == in && def->kind == OP_constant)
@@ -84,7 +84,7 @@ const char *kernel_value(Kernel *k, const Value *value) {
 
 // -- Formulas ----------------------------------------------------------------------------------
 
-// Attribute `i` of an elementwise op as C, in the type that its formula computes in.
+// Attribute `i` of an elementwise op as C, in the computation type of its formula.
 static const char *attr_text(Kernel *k, const Op *op, int i) {
   int n;
   op_attr_specs(op->kind, &n);
@@ -95,22 +95,22 @@ static const char *attr_text(Kernel *k, const Op *op, int i) {
   return text[0] == '-' ? str_format(k->arena, "(%s)", text) : text;
 }
 
-// By an op of the body.
+// Whether an op of the body reads the value.
 static bool is_read(const Value *v) {
   for_each_use(u, v)
     if (u->user) return true;
   return false;
 }
 
-// A cast to 16 bits is asked to round, so it does for those who read it here as well.  What other
-// ops compute is rounded when it is stored.
+// The operand of a cast to 16 bits, rounded: readers inside the body see the rounded value, too.
+// Results of other ops are rounded only when they are stored.
 static const char *rounded(Kernel *k, const Value *v, const char *x) {
   DType t = v->type->dtype;
   if (kernel_dtype(t) == t) return x;
   return str_format(k->arena, "m_from_%s(m_to_%s(%s))", dtype_name[t], dtype_name[t], x);
 }
 
-// The formula of `op` with its operands and attributes in it.
+// The formula of `op` with its operands and attributes filled in.
 static const char *formula_text(Kernel *k, const Op *op) {
   StrBuf b = {.arena = k->arena};
   for (const char *p = op_info[op->kind].formula; *p;) {

@@ -1,4 +1,4 @@
-// A fused body while it is written as a kernel: what the writers of all targets need.
+// A fused body while it is written as a kernel: the part common to all targets.
 //
 //     kernels_cpu.c    loops around a leaf, in C
 //     kernels_cuda.c   the same points by the threads of a gpu, in CUDA C
@@ -6,7 +6,7 @@
 // Both write the same formulas of the same operands and results:
 //
 //     y0, y1, …   results, in the order of the body        u0, u1, …   operands as they are read
-//     x0, x1, …   operands, in the order of the body       v7          what op %7 computes
+//     x0, x1, …   operands, in the order of the body       v7          the result of op %7
 //     s0, t0      sums, by the number of their result
 
 #ifndef BACKEND_BODIES_H
@@ -15,7 +15,7 @@
 #include "base/vec.h"
 #include "ir/analysis/loops.h"
 
-// A parameter of the body, and how it is read: a body may read one in several ways.
+// A parameter of the body with an access pattern: a body may read one in several ways.
 typedef struct Read {
   const Value *param;
   Access access;
@@ -29,7 +29,7 @@ typedef struct Kernel {
   Body body;
   Vec(Read) read;
   int indent;
-  // `u3` at the point that is written, as C: u3, or u3[j].
+  // `u3` at the current point, as C: u3, or u3[j].
   const char *(*read_text)(struct Kernel *k, int i);
 } Kernel;
 
@@ -39,19 +39,19 @@ void kernel_line(Kernel *k, const char *fmt, ...) PRINTF_LIKE(2, 3);
 const Value *kernel_result(const Kernel *k, int i);
 bool kernel_is_sum(const Kernel *k, int i); // result i
 
-// What elements of `t` are computed in: f32 for 16-bit floating types.
+// The computation type of elements of `t`: f32 for 16-bit floating types.
 DType kernel_dtype(DType t);
-// The type of what `v` is computed in, and of what it is stored in, as C.
+// The computation type of `v`, and its stored type, as C.
 const char *kernel_ctype(const Value *v);
 const char *kernel_stored_ctype(const Value *v);
-// What sums of `v` that may be long are kept in.
+// The accumulator type of possibly long sums of `v`.
 const char *kernel_sum_ctype(const Value *v);
 
-// The body value as C at the point that is written.  Notes what is read.
+// The body value at the current point, as C.  Records the operand that it reads.
 const char *kernel_value(Kernel *k, const Value *v);
-// The elementwise ops: "const float v3 = u0[i] + u1; // add".
+// Writes the elementwise ops: "const float v3 = u0[i] + u1; // add".
 void kernel_formulas(Kernel *k);
-// What is added up to result `i` at the point that is written.
+// The term that the current point adds to result `i`, a sum.
 const char *kernel_addend(Kernel *k, int i);
 
 // "float *y0, const float *x0": stored types, results first.

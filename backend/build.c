@@ -1,17 +1,17 @@
-// Sources to an executable:
+// Builds an executable from sources:
 //
 //     cc -O3 -fopenmp -Irt -c program.c -o program.o
 //     cc -fopenmp program.o libnnrt_cpu.a libnnrt.a -ldnnl … -o train_rank
 //
-// and then the payload behind it.
+// and appends the payload.
 //
 // The commands are the target's.  The C compiler is $CC, or the one nnaot was built with, or cc.
-// The runtime is found from where nnaot itself is: ../lib/nnaot when installed, and in the build
-// tree where CMake says.
+// The runtime is found relative to nnaot: ../lib/nnaot if installed, and CMake's location in the
+// build tree.
 //
-// Everything is made in a temporary folder; the executable is renamed to its name when it is whole.
-// The code is ours, so when the compiler has something to say against it that is our mistake: the
-// folder is kept, and named.  In all other cases it goes, also when nnaot is told to stop.
+// Everything is made in a temporary folder; the complete executable is renamed to its name.
+// Compiler errors in generated code are our mistake: the folder is kept, and named.  In all other
+// cases it is removed, also when nnaot is told to stop.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +34,7 @@ bool is_file(const char *path) {
   return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-// The folder nnaot was installed under: that of bin/nnaot.
+// The folder that nnaot is installed in: the one that has bin/nnaot.
 static const char *prefix(Arena *a) {
   char path[PATH_MAX];
   ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
@@ -69,7 +69,7 @@ Command build_c_command(Build *b) {
   Command c = {.arena = b->arena, .tool = "C compiler", .variable = "CC"};
   const char *cc = getenv("CC");
   command_adds(&c, cc && *cc ? cc : is_file(NNAOT_CC) ? NNAOT_CC : "cc");
-  // No flag changes what a formula means but by rounding: products may be fused with sums.
+  // The flags change formulas by rounding only: products may be fused with sums.
   command_adds(&c, "-std=gnu17 -fopenmp -ffp-contract=fast -fno-math-errno -fno-trapping-math "
                    "-fwrapv -Wall -Wextra -Wpedantic");
   command_adds(&c, NNAOT_RT_FLAGS);
@@ -96,7 +96,7 @@ static bool compile(Build *b) {
   return target_backend(b->o->target.target)->finish(b);
 }
 
-// -- The payload behind it ---------------------------------------------------------------------
+// -- The appended payload ----------------------------------------------------------------------
 
 static bool copy_bytes(FILE *from, FILE *to, int64_t *n) {
   char *piece = malloc(PIECE);
@@ -127,7 +127,7 @@ static void write_trailer(FILE *f, int64_t offset, int64_t bytes, int64_t plans)
 static bool append_payload(Build *b, FILE *out) {
   FILE *program = fopen(str_format(b->arena, "%s/program", b->dir), "rb");
   FILE *payload = fopen(str_format(b->arena, "%s/payload.bin", b->dir), "rb");
-  FILE *plans = fopen(str_format(b->arena, "%s/plans", b->dir), "rb"); // there may be none
+  FILE *plans = fopen(str_format(b->arena, "%s/plans", b->dir), "rb"); // absent without plans
   int64_t offset = 0, bytes = 0, plans_bytes = 0;
   bool ok = program && payload && copy_bytes(program, out, &offset);
   if (ok) {
@@ -146,11 +146,13 @@ static bool append_payload(Build *b, FILE *out) {
 // The temporary file beside `output`, so that the last step is a rename.
 static bool write_output(Build *b, const char *output) {
   const char *part = str_format(b->arena, "%s.part-%ld", output, (long)getpid());
+  // A signal during the write removes the partial file.
   temporary_file(part);
   FILE *f = fopen(part, "wb");
   if (!f) return diag_error(b->d, NULL, "cannot write '%s': %s", output, strerror(errno));
   bool ok = append_payload(b, f);
   int error = errno;
+  // umask has no getter: the executable gets the bits that the user's umask leaves.
   mode_t mask = umask(0);
   umask(mask);
   ok = ok && fchmod(fileno(f), 0777 & ~mask) == 0;
@@ -158,6 +160,7 @@ static bool write_output(Build *b, const char *output) {
     ok = false;
     error = errno;
   }
+  // The old executable stays intact until the new one is complete.
   if (ok && rename(part, output) != 0) {
     ok = false;
     error = errno;
@@ -168,7 +171,7 @@ static bool write_output(Build *b, const char *output) {
   return diag_error(b->d, NULL, "cannot write '%s': %s", output, strerror(error));
 }
 
-// -- All of it ---------------------------------------------------------------------------------
+// -- The executable ----------------------------------------------------------------------------
 
 static bool build_one(Build *b, const char *output) {
   bool ok = emit(b->m, b->dir, b->o, b->d) && compile(b) && write_output(b, output);
@@ -190,7 +193,7 @@ static bool make_dir(Build *b) {
 
 bool backend_writable(const char *output, Diag *d) {
   struct stat st;
-  // What takes its name at the end would replace a device, too.
+  // The final rename would replace a device, too.
   if (stat(output, &st) == 0 && !S_ISREG(st.st_mode))
     return diag_error(d, NULL, "cannot write '%s': it is %s", output,
                       S_ISDIR(st.st_mode) ? "a folder" : "not a file");
@@ -207,13 +210,16 @@ bool backend_writable(const char *output, Diag *d) {
   return ok;
 }
 
-// The programs of all ranks, `jobs` at a time, each in a process of its own.
+// Builds the programs of all ranks, `jobs` at a time, each in its own process.
 static bool build_split(Build *b, BackendOptions *options) {
   int ranks, running = 0;
   module_devices(b->m, b->arena, &ranks);
   bool ok = true;
+  // Children must not write buffered output again.
   fflush(NULL);
   for (int rank = 0; rank < ranks || running > 0;) {
+    // Start as many processes as allowed; after a failure start none, but wait for the running
+    // ones.
     if (ok && rank < ranks && running < options->jobs && running < MAX_CHILDREN) {
       options->only_rank = rank++;
       pid_t child = temporary_fork();
@@ -222,6 +228,7 @@ static bool build_split(Build *b, BackendOptions *options) {
         const char *output = str_format(b->arena, "%s.%d", options->output, options->only_rank);
         _exit(make_dir(b) && build_one(b, output) ? 0 : 1);
       }
+      // The child has its own copy of the options.
       running += child > 0;
       ok &= child > 0 || diag_error(b->d, NULL, "cannot start a process: %s", strerror(errno));
       continue;

@@ -1,4 +1,4 @@
-// Commands, and what is known while an executable is made of sources: build.c and the targets.
+// Commands, and the state of a build from sources: for build.c and the targets.
 
 #ifndef BACKEND_BUILD_H
 #define BACKEND_BUILD_H
@@ -6,14 +6,14 @@
 #include "backend.h"
 #include "base/vec.h"
 
-// CMakeLists.txt defines what the build knows: NNAOT_CC, NNAOT_RT_HEADERS and so on.  An installed
+// CMakeLists.txt defines paths of the build: NNAOT_CC, NNAOT_RT_HEADERS and so on.  An installed
 // nnaot finds its runtime beside itself.
 
 typedef struct Command {
   Arena *arena;
   Vec(char *) word;
-  const char *tool;     // what it is: "C compiler"
-  const char *variable; // the environment variable that names another: "CC"
+  const char *tool;     // its kind: "C compiler"
+  const char *variable; // the environment variable that overrides it: "CC"
 } Command;
 
 typedef struct Commands {
@@ -25,9 +25,9 @@ typedef struct Build {
   const BackendOptions *o;
   Arena *arena;
   Diag *d;
-  bool installed;                  // or in the build tree
+  bool installed;                  // else in the build tree
   const char *headers, *libraries; // folders of the runtime
-  const char *dir;                 // where sources are
+  const char *dir;                 // folder of the sources
 } Build;
 
 // -- command.c
@@ -36,17 +36,18 @@ void command_add(Command *c, const char *word);
 void command_adds(Command *c, const char *words); // several, between blanks
 const char *command_text(const Command *c);       // as a shell reads it
 // Runs it in the folder of the sources, its output appended to the file log there.  `environment`:
-// "NAME=VALUE" …, NULL at the end, or NULL.  False, having reported it, when it could not be run.
+// "NAME=VALUE" …, NULL at the end, or NULL.  Returns false, having reported it, if it could not
+// run.
 bool command_start(Build *b, Command *c, const char *const *environment, int *out_status);
-// The same, and whatever is wrong is reported.
+// The same, and reports every failure.
 bool command_run(Build *b, Command *c);
 
 // -- build.c
 
 bool is_file(const char *path);
-// Finds the runtime; false, having reported it, when there is none.
+// Finds the runtime.  Returns false, having reported it, if there is none.
 bool build_find_runtime(Build *b);
-// The C compiler: $CC, the one nnaot was built with, or cc; with what all programs need.
+// The C compiler, $CC, the one nnaot was built with, or cc, with the options of all programs.
 Command build_c_command(Build *b);
 
 #endif

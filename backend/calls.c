@@ -4,29 +4,26 @@
 //     RUN(1, fused_0(Z, Y, B));               // %z = fused @fused_0 …  mlp.onnx:/act/Gelu
 //     RUN(2, nnrt_wait(r, G));                // before unpack
 //
-// Views and constants need no call.  A collective that only starts, all_reduce, is waited for
-// before the first op that reads its result; the ops up to there run meanwhile.  New parameters
-// that could not be made in the place of the old ones are copied there when everything else is
-// done.
+// Views and constants need no call.  The call of an asynchronous collective, all_reduce, only
+// starts it.  The wait precedes the first op that reads its result; the ops up to there overlap
+// with it.  New parameters that could not be computed in place are copied over the old ones at the
+// end.
 //
-// A call goes to the codes of the ranks that are on the op's mesh (rank_programs.c), a move to
-// those of both meshes: a sender alone has no place for a result, a receiver alone has nothing to
-// give.
+// A call goes to the rank programs of the ranks on the op's mesh (rank_programs.c), a move to those
+// of both meshes: a sender alone has no buffer for the result, a receiver alone has no operand.
 //
 //     RUN(3, nnrt_move_b4(NULL, H, r, 0));    // %h1 = move %h …        the ranks of @s0
 //     RUN(3, nnrt_move_b4(H1, NULL, r, 0));   // %h1 = move %h …        the ranks of @s1
 //
-// Where the graph has a schedule each segment has a function of its own.  A move that comes from
-// another segment is started behind that, or where the schedule says `get`, and waited for before
-// the segment that it is in:
+// With a schedule, each segment has a function of its own.  A move from another segment starts
+// after that segment, or at the `get` of the schedule.  The wait precedes the segment of the move:
 //
 //     RUN(3, nnrt_move_start_b4(NULL, H, r, 0));   train_s0_F0_start
 //     RUN(3, nnrt_move_start_b4(H1, NULL, r, 0));  train_s1_get_h1
 //     RUN(4, nnrt_move_wait_b4(H1, r, 0));         train_s1_F1_wait
 //
-// Deferred updates (ir/analysis/deferred.h) have a function for each group, which the runtime calls
-// when the next step asks for it, and all when weights must be as they are
-// after the step:
+// Deferred updates (ir/analysis/deferred.h) have a function for each group.  The runtime calls one
+// when the next step asks for it, and all of them when the weights must be up to date:
 //
 //     nnrt_settle(r, 1);                      // before linear         train_micro
 //     RUN(9, nnrt_wait(r, G));                // before sgd            train_owed_0
@@ -46,16 +43,16 @@
 #include "kernels.h"
 #include "target.h"
 
-// While calls of one graph are written.
+// State while the calls of one graph are written.
 typedef struct Writer {
   Program *p;
   GraphCode *code;
   Arena *arena;
-  enum { IN_begin, IN_loop, IN_update, IN_owed } part; // that lines go to
-  int segment; // of the loop; 0 where there is no schedule. In what is owed, which group
+  enum { IN_begin, IN_loop, IN_update, IN_owed } part; // the destination of lines
+  int segment; // of the loop; 0 without a schedule.  In IN_owed: the group
   OwedGroups owed;
-  Vec(Op *) in_flight; // all_reduces nobody has waited for
-  int *copy, n_copies; // by op id, of what begins one to or from host memory: its number
+  Vec(Op *) in_flight; // all_reduces without a wait so far
+  int *copy, n_copies; // by op id, of ops that start a copy to or from host memory: its number
 } Writer;
 
 static Target target_of(const Writer *w) {
@@ -88,13 +85,13 @@ static void add_to_code(Writer *w, int c, const char *text, const char *comment)
   add_to_list(w, current_list(w, c), text, comment);
 }
 
-// To all that are on the mesh.
+// Adds a line to all rank programs on the mesh.
 static void add_line(Writer *w, const Mesh *mesh, const char *text, const char *comment) {
   for (int c = 0; c < w->p->code.n; c++)
     if (code_on(w->p, c, mesh)) add_to_code(w, c, text, comment);
 }
 
-// "%y = linear %x, %w": without types, which stand with the buffers.
+// "%y = linear %x, %w": without types, which the macros of the buffers have.
 static const char *op_line(Writer *w, const Op *op) {
   const char *text = op_text(op, w->arena), *types = strstr(text, " : ");
   size_t n = types ? (size_t)(types - text) : strlen(text);
@@ -103,7 +100,7 @@ static const char *op_line(Writer *w, const Op *op) {
   return str_copy_n(w->arena, text, n);
 }
 
-// The index of a new entry of the table that errors and traces name ops by.
+// Adds an op to the table of names for errors and traces.  Returns its index.
 static int new_op(Writer *w, const char *what, const char *place) {
   vec_push(w->arena, &w->code->ops, str_format(w->arena, "%s  %s", what, place));
   vec_push(w->arena, &w->code->made_of, NULL);
@@ -139,7 +136,7 @@ static const char *buffer(Writer *w, Value *v) {
   int64_t skip;
   const Value *root = view_root(v, &skip);
   if (v->offset < 0 && root->def && root->def->kind == OP_constant)
-    return constant_name(w, root); // no op but unpack has a view that begins inside
+    return constant_name(w, root); // only unpack has views that begin inside
   if (v->offset < 0) BUG("'%s' has no place", v->name ? v->name : "?");
   return names_of(w->p->names, v, w->code->name, &w->p->defines);
 }
@@ -153,8 +150,8 @@ static const char *list_text(Writer *w, const int64_t *list, int n) {
   return b.at;
 }
 
-// Where the local part of a value begins along dimension `dim`, and how long the whole is: the
-// coordinates on the axes that cut the dimension, outermost first, are the digits of the part's
+// The start of the local shard along dimension `dim`, and the whole length in *whole.  The
+// coordinates on the axes that shard the dimension, outermost first, are the digits of the shard's
 // number.
 static const char *start_text(Writer *w, const Value *v, int dim, int64_t *whole) {
   const char *part = "";
@@ -244,14 +241,14 @@ static int new_prep(Writer *w, const char *call) {
   return p->prep.n - 1;
 }
 
-// Kernels prepared alike are prepared once: ops run one after the other.
+// Ops run one after the other, so kernels with equal preparation can share it.
 static int find_prep(Writer *w, const char *call) {
   for (int i = 0; i < w->p->prep.n; i++)
     if (str_equal(w->p->prep.at[i].call, call)) return i;
   return new_prep(w, call);
 }
 
-// Whoever runs `op` prepares it.
+// Marks the preparation as needed by the rank programs that run `op`.
 static const char *use_prep(Writer *w, const Op *op, int prep) {
   for (int c = 0; c < w->p->code.n; c++)
     w->p->prep.at[prep].runs[c] |= code_on(w->p, c, op_mesh(op));
@@ -272,6 +269,7 @@ static bool add_kernel_call(Writer *w, const Op *op) {
   if (!kernel_name(op, target_of(w), name, sizeof name)) return no_kernel(w, op);
   StrBuf call = {.arena = w->arena};
   strbuf_addf(&call, "%s(", name);
+  // A prepared kernel takes its arguments at preparation, and only buffers at each call.
   if (op_info[op->kind].traits & PREP) {
     char prep_name[128];
     StrBuf prep = {.arena = w->arena};
@@ -290,7 +288,7 @@ static bool add_kernel_call(Writer *w, const Op *op) {
   return true;
 }
 
-// The graph's own name, unless that is no name of C or could be one of something else.
+// The graph's own name, unless it is no C name or could clash with another.
 static const char *fused_name(Writer *w, const Graph *body, int index) {
   if (str_starts(body->name, "fused_") &&
       strspn(body->name, "abcdefghijklmnopqrstuvwxyz_0123456789") == strlen(body->name))
@@ -326,15 +324,16 @@ static Value *value_outside(const Op *op, const Value *v) {
   BUG("a value of @%s is not seen outside", op->callee->name);
 }
 
-// One kernel does all ops of the body: it is prepared with the number of elements of each and what
-// they have in common, and gets their results and operands one op after the other.  Of a kind that
-// can narrow its result it is told to what, and gets a place for that or NULL behind each op's
-// results.  What it prepares depends on where they are, so it is not shared.
+// One kernel computes all ops of the body.  Its preparation takes the number of elements of each op
+// and their common attributes; the call takes the results and operands op by op.  A kind that can
+// narrow its result also takes the narrow type, and after each op's results a buffer for it or
+// NULL. The preparation depends on the addresses, so it is not shared.
 static bool add_batch_call(Writer *w, const Op *op) {
   const Op *first = op->callee->first, *cast = NULL;
   const OpInfo *row = &op_info[first->kind];
   const char *type = dtype_name[first->out[0]->type->dtype];
   if (!target_info[target_of(w)].batches || !(row->traits & MULTI_TENSOR)) return no_kernel(w, op);
+  // A narrowing cast follows its update op in the body; all casts have one type.
   for_each_op(member, op->callee)
     if (batch_narrows(member)) cast = member;
   StrBuf sizes = {.arena = w->arena}, out = {.arena = w->arena}, in = {.arena = w->arena};
@@ -351,6 +350,7 @@ static bool add_batch_call(Writer *w, const Op *op) {
     for (int i = 0; i < member->n_in; i++)
       strbuf_addf(&in, "%s%s", in.n ? ", " : "", buffer(w, value_outside(op, member->in[i].value)));
   }
+  // The first argument is the element count, of each op its own; the others are common to all ops.
   StrBuf prep = {.arena = w->arena};
   strbuf_addf(&prep, "nnrt_%s_batch_prep_%s(%d, LIST(%s)", row->name, type, n, sizes.at);
   if (row->traits & NARROWS)
@@ -368,8 +368,8 @@ static bool add_batch_call(Writer *w, const Op *op) {
   return true;
 }
 
-// Waits for the collectives in flight whose results `op` reads; when it is NULL for all of them but
-// those that are carried into the next step.
+// Adds waits for the collectives in flight whose results `op` reads; if it is NULL, for all of them
+// but those that are carried into the next step.
 static void wait_for(Writer *w, const Op *op) {
   int left = 0;
   for (int i = 0; i < w->in_flight.n; i++) {
@@ -399,7 +399,7 @@ static void add_constant(Writer *w, const Op *op) {
            op_comment(w, op));
 }
 
-// Every part is there already, and only in another place of memory, if at all.
+// Every shard is on its rank already: copies it if the offset differs.
 static void add_local_copy(Writer *w, const Op *op) {
   Value *x = op->in[0].value, *y = op->out[0];
   if (y->offset == x->offset) return;
@@ -408,8 +408,8 @@ static void add_local_copy(Writer *w, const Op *op) {
                      type_bytes(y->type)));
 }
 
-// A move as a code has part in it: `at` is the segment behind which it starts, 0 where only `get`
-// does that.
+// The part of a rank program in a move.  `at`: the segment after which it starts; 0 if only `get`
+// starts it.
 typedef struct MovePart {
   const Op *op;
   const char *kernel; // "b4" of nnrt_move_b4
@@ -419,7 +419,7 @@ typedef struct MovePart {
   int at;
 } MovePart;
 
-// Behind which segment the code starts a move that is ahead of its own.
+// The segment after which the rank program starts a move that is ahead of its own segment.
 static int starts_behind(const Writer *w, const MovePart *m, int c) {
   const RankRun *run = w->p->code.at[c].run[w->code->index];
   return m->gives && run ? move_start(m->op, run) : 0;
@@ -459,6 +459,7 @@ static bool add_move(Writer *w, const Op *op) {
   const Mesh *from = op->in[0].value->layout->mesh, *to = op_mesh(op);
   if (!kernel_name(op, target_of(w), name, sizeof name)) return no_kernel(w, op);
   MovePart m = {.op = op, .kernel = name + strlen(prefix), .number = move_number(w->p, op)};
+  // Only a move from another segment, in a loop with a schedule, starts ahead of its own segment.
   bool ahead = w->part == IN_loop && op->segment && move_is_ahead(op);
   m.run = new_op(w, "move", op_place(w->arena, op));
   m.wait = -1;
@@ -467,12 +468,14 @@ static bool add_move(Writer *w, const Op *op) {
     m.gives = code_on(w->p, c, from);
     m.gets = code_on(w->p, c, to);
     if (!m.gives && !m.gets) continue;
+    // A sender starts the move after the segment that computes the operand; a receiver at `get`.
     m.at = ahead ? starts_behind(w, &m, c) : op->segment;
     if (m.at == op->segment) {
       add_whole_move(w, &m, c);
       continue;
     }
     add_move_start(w, &m);
+    // All receivers share one entry in the table of names.
     if (m.gets && m.wait < 0) m.wait = new_op(w, "wait", op_place(w->arena, op));
     if (m.gets) add_move_wait(w, &m);
   }
@@ -481,7 +484,7 @@ static bool add_move(Writer *w, const Op *op) {
 
 // -- Host memory -------------------------------------------------------------------------------
 
-// Copies have numbers: the runtime has an event for each that is on its way.
+// Copies have numbers: the runtime has an event for each copy in flight.
 static void add_swap(Writer *w, const Op *op) {
   const Op *starts = op->kind == OP_swap_wait ? op->in[0].value->def : op;
   if (op == starts) w->copy[op->id] = w->n_copies++;
@@ -492,7 +495,7 @@ static void add_swap(Writer *w, const Op *op) {
                         buffer(w, starts->in[0].value), type_bytes(starts->out[0]->type)));
 }
 
-// Is nothing called for it?
+// Whether the op needs no call.
 static bool is_silent(const Op *op) {
   if (op->kind == OP_swap_wait) return false;
   return (op_info[op->kind].traits & VIEW) || (op->kind == OP_constant && op->out[0]->offset < 0);
@@ -501,6 +504,7 @@ static bool is_silent(const Op *op) {
 static bool add_op(Writer *w, Op *op) {
   if (is_silent(op)) return true;
   wait_for(w, op);
+  // A transfer concerns two meshes, so it goes to rank programs of both.
   if (op->kind == OP_move && move_number(w->p, op) >= 0) return add_move(w, op);
   if (!mesh_runs(w->p, op_mesh(op))) return true;
   if (op->kind == OP_move || op->kind == OP_stash) {
@@ -520,6 +524,7 @@ static bool add_op(Writer *w, Op *op) {
   if (op->kind == OP_call)
     return diag_error(w->p->d, op->loc, "call: the %s target does not support it yet",
                       target_info[target_of(w)].name);
+  // The first slice of a step starts every accumulated sum at 0.
   if (op_info[op->kind].traits & ACCUMULATES)
     add_line(w, op_mesh(op),
              str_format(w->arena, "if (r->micro == 0) nnrt_zero(%s, %" PRId64 ");",
@@ -544,7 +549,7 @@ static void add_copy(Writer *w, const Result *r) {
            str_format(w->arena, "the new %s", r->target->label ? r->target->label : "parameter"));
 }
 
-// Parameters that take the value of another parameter are copied first, before that changes.
+// Parameters that take the value of another parameter are copied first, before that one changes.
 static void add_copies(Writer *w, const Graph *g) {
   for (int pass = 0; pass < 2; pass++)
     for (int i = 0; i < g->n_results; i++) {
@@ -562,8 +567,8 @@ static void add_copies(Writer *w, const Graph *g) {
     }
 }
 
-// Lines go to a part of the step from here on, or to a segment of its loop.  What is in flight does
-// not outlast one of several slices, or of several segments: the next must not find it under way.
+// Directs lines to another part of the step, or to a segment of its loop.  If slices or segments
+// repeat, all collectives are waited for at the end of each: the next must not find one in flight.
 static void go_to(Writer *w, int part, int segment) {
   bool repeated = module_slices(w->p->m) > 1 || w->code->g->schedule;
   if (w->part == IN_owed) wait_for(w, NULL);
@@ -572,7 +577,7 @@ static void go_to(Writer *w, int part, int segment) {
   w->segment = segment;
 }
 
-// What the step before owes and is due before the op.
+// Flushes the deferred updates of the previous step that are due before the op.
 static void settle_before(Writer *w, const Op *op) {
   for (int i = 0; i < w->owed.n; i++)
     if (w->owed.at[i].due == op)
@@ -601,14 +606,17 @@ void graph_calls(Program *p, GraphCode *code) {
   const Op *owed = graph_first_owed(code->g);
   loops_find(p, code);
   graph_owed_groups(code->g, p->arena, &w.owed);
+  // Macros of parameters come first, dead ones included.
   for (int i = 0; i < code->g->n_params; i++)
     if (code->g->params[i]->offset >= 0 && mesh_runs(p, value_mesh(code->g->params[i])))
       buffer(&w, code->g->params[i]);
+  // Once per step, before the first slice.
   for_each_op(op, code->g)
     if (begin[op->id]) {
       settle_before(&w, op);
       add_op(&w, op);
     }
+  // Then the loop over slices, and the update.  Deferred updates follow, in functions of their own.
   go_to(&w, IN_loop, 0);
   for (Op *op = code->g->first; op != owed; op = op->next) {
     if (begin[op->id]) continue;
@@ -619,6 +627,7 @@ void graph_calls(Program *p, GraphCode *code) {
     add_op(&w, op);
   }
   if (w.part == IN_loop) go_to(&w, IN_update, 0);
+  // A group may be due before the first deferred update, which the loop does not reach.
   if (start && start == owed) settle_before(&w, owed);
   wait_for(&w, NULL);
   add_copies(&w, code->g);

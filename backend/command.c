@@ -30,7 +30,7 @@ const char *command_text(const Command *c) {
   return b.at;
 }
 
-// Says why the tool failed; the folder stays when there is something in it to look at.
+// Reports the failure of a tool; keeps the folder if its contents help.
 static bool failed(Build *b, const Command *c, int status) {
   struct stat log;
   const char *name = c->word.at[0];
@@ -53,6 +53,7 @@ static bool failed(Build *b, const Command *c, int status) {
 }
 
 bool command_start(Build *b, Command *c, const char *const *environment, int *out_status) {
+  // execvp needs a NULL at the end.
   vec_push(c->arena, &c->word, NULL);
   c->word.n--;
   if (b->o->verbose) {
@@ -63,6 +64,7 @@ bool command_start(Build *b, Command *c, const char *const *environment, int *ou
   pid_t child = temporary_fork();
   if (child < 0)
     return diag_error(b->d, NULL, "cannot start '%s': %s", c->word.at[0], strerror(errno));
+  // The child reports 126 or 127 as a shell does: not started, not found.
   if (child == 0) {
     int log = open(str_format(b->arena, "%s/log", b->dir), O_WRONLY | O_CREAT | O_APPEND, 0666);
     if (log < 0 || dup2(log, 1) < 0 || dup2(log, 2) < 0 || chdir(b->dir)) _exit(126);

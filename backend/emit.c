@@ -1,19 +1,19 @@
-// A planned module to C: program.c and what it starts from.
+// Writes a planned module as C: program.c and its data.
 //
 //     // Made by nnaot from mlp.onnx; edits are lost.
 //     #include "nnrt.h"
 //
 //     #define X ((float *)(r->slab + 26752)) // f32[32,64] x
-//     …                                          where values are, in one slab
+//     …                                          offsets of values in one slab
 //     static const float constant_0[2] = {…};    constants
-//     static void prepare(NnrtRank *r) {…}       what kernels prepare once
+//     static void prepare(NnrtRank *r) {…}       one-time preparation of kernels
 //     static int fused_0(float *y0, …) {…}       fused bodies
 //     static void train_begin(NnrtRank *r) {…}   once per step, if there is something to do
-//     static void train_micro(NnrtRank *r) {     one call per op, for every micro-batch; where there
-//       RUN(0, nnrt_linear_f32(P0, Y, X, W));    is a schedule a function for each segment
+//     static void train_micro(NnrtRank *r) {     one call per op, for every micro-batch; with a
+//       RUN(0, nnrt_linear_f32(P0, Y, X, W));    schedule, a function for each segment
 //     }
 //     static void train_update(NnrtRank *r) {…}  once per step
-//     static void train_owed_0(NnrtRank *r) {…}  what the next step does of it, if there is something
+//     static void train_owed_0(NnrtRank *r) {…}  deferred updates for the next step, if any
 //     const NnrtProgram nnrt_program = {…};      tables for the runtime
 //
 // It includes the runtime's nnrt.h and nothing else, and it compiles without warnings.
@@ -28,7 +28,7 @@
 
 enum { COMMENT_COLUMN = 72 };
 
-// "train_micro"; of one code of several "train_s0_micro".
+// "train_micro"; if there are several rank programs, "train_s0_micro".
 const char *function_name(Arena *a, const char *of, const Code *code, const char *part) {
   return code->name ? str_format(a, "%s_%s%s%s", of, code->name, *part ? "_" : "", part)
                     : str_format(a, "%s%s%s", of, *part ? "_" : "", part);
@@ -103,7 +103,7 @@ static void emit_section(StrBuf *out, const char *title, const StrBuf *text) {
   strbuf_addf(out, "// -- %s\n\n%s\n", title, text->at);
 }
 
-// How the sources become an executable with its payload behind it (payload.c).
+// Writes the commands that build the executable with its payload (payload.c), as a comment.
 static void emit_how(Program *p, StrBuf *out) {
   const char *commands = backend_commands(p->o, p->arena);
   if (*commands)
@@ -162,7 +162,7 @@ bool text_write(Arena *a, const char *path, const StrBuf *text, Diag *d) {
   return part_finish(f, a, path, true, d);
 }
 
-// @train, or the first entry; and @eval.
+// Finds @train, or the first entry; and @eval.
 static void find_graphs(Program *p) {
   for_each_graph(g, p->m) {
     if (!g->entry) continue;
@@ -173,7 +173,7 @@ static void find_graphs(Program *p) {
   }
 }
 
-// Also where nobody has checked the module after its passes: what follows counts on it.
+// Verifies schedules: the module may be unverified after its passes, and emitting relies on them.
 static bool schedules_hold(const Module *m, Diag *d) {
   for_each_graph(g, m)
     if (g->entry && !verify_schedule(g, d)) return false;
@@ -192,6 +192,8 @@ bool emit(const Module *m, const char *dir, const BackendOptions *o, Diag *d) {
   int errors = diag_errors(d);
   find_graphs(p);
   bool ok = p->train.g || diag_error(d, NULL, "there is no entry graph to run");
+  // Decide everything first: offsets in the payload, rank programs, calls.  Reports all errors at
+  // once.
   if (ok) {
     payload_plan(p);
     codes_find(p);
@@ -199,6 +201,7 @@ bool emit(const Module *m, const char *dir, const BackendOptions *o, Diag *d) {
     if (p->eval.g) graph_calls(p, &p->eval);
     ok = diag_errors(d) == errors;
   }
+  // Constants are emitted after the calls, which have collected them.
   if (ok) {
     StrBuf out = {.arena = a};
     constants_emit(p);

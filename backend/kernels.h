@@ -5,7 +5,7 @@
 
 #include "ir/graph.h"
 
-// Appends the kernel of a fused body, `int name(results…, operands…)`: in C (kernels_cpu.c), or in
+// Appends the kernel of a fused body, `int name(results…, operands…)`, in C (kernels_cpu.c) or in
 // CUDA C (kernels_cuda.c).
 void kernel_emit_cpu(StrBuf *out, const Graph *body, const char *name);
 void kernel_emit_cuda(StrBuf *out, const Graph *body, const char *name);

@@ -28,12 +28,12 @@
 //
 // The leaf is compiled for several generations of processors and vectorised; `omp simd` says that
 // points do not depend on each other, which holds although y0 may be x0 (in place).  The loops
-// around it run in parallel when there is enough to do.
+// around it run in parallel if there is enough work.
 //
 // Sums over rows are made of partial sums of the leaf, in float and in vector lanes, at most
 // LONGEST points each; partial sums are added up in double.  Sums over columns have an array of
-// accumulators in double.  What each thread adds up is decided here and not by how many threads
-// there are, and the parts are added up in order: the same program gives the same bits.
+// accumulators in double.  The work of each thread is fixed at compile time, not by the number of
+// threads, and its results are added up in order: the same program gives the same bits.
 
 #include "kernels.h"
 
@@ -50,8 +50,8 @@ enum {
   STACK = 16384,    // accumulators on the stack, at most
 };
 
-// How many loops the sums take: the innermost, or the outermost, until nothing but kept ones is
-// left.
+// The number of loops that the sums reduce: from the innermost (rows) or outermost (columns) on,
+// until only kept loops are left.
 static int count_summed(const Kernel *k) {
   const Loops *l = &k->body.loops;
   int64_t summed = k->body.n_kept ? k->body.count / k->body.n_kept : 0, n = 1;
@@ -73,7 +73,7 @@ static const char *read_text(Kernel *k, int i) {
   return str_format(k->arena, "u%d", i);
 }
 
-// What is at `place`, as what is computed in; and `x` as what is stored.
+// The element at `place`, converted to the computation type; and `x` converted to the stored type.
 static const char *loaded(Kernel *k, const Value *v, const char *place) {
   DType t = v->type->dtype;
   return kernel_dtype(t) == t ? place : str_format(k->arena, "m_from_%s(%s)", dtype_name[t], place);
@@ -97,7 +97,7 @@ static void emit_points(Kernel *k) {
   }
 }
 
-// What a row of points adds up to is summed in its own type, in vector lanes.
+// A row of points is summed in its own type, in vector lanes.
 static void emit_row_sums_before(Kernel *k) {
   StrBuf names = {.arena = k->arena};
   for (int i = 0; i < k->g->n_results; i++) {
@@ -123,7 +123,7 @@ static const char *leaf_params(Kernel *k) {
   return b.at;
 }
 
-// Everything is read before anything is written: a result may lie where an operand lies.
+// Writes all loads before any store: a result may share the memory of an operand.
 static void emit_loads(Kernel *k, bool moving) {
   for (int i = 0; i < k->read.n; i++) {
     int64_t stride = inner_stride(k, &k->read.at[i]);
@@ -138,7 +138,7 @@ static void emit_loads(Kernel *k, bool moving) {
 }
 
 static void emit_leaf(Kernel *k) {
-  // The points first: they say what is read.
+  // Write the points first: they record the operands that they read.
   StrBuf *out = k->out, inside = {.arena = k->arena};
   k->out = &inside;
   k->indent = 2;
@@ -165,7 +165,7 @@ static void emit_leaf(Kernel *k) {
   kernel_line(k, "}\n");
 }
 
-// -- The loops around it -----------------------------------------------------------------------
+// -- The loops around the leaf -----------------------------------------------------------------
 
 // " + i0 * 48 + i1 * 6" for the loops from `from` up to `to`, and " + at" by the stride of the
 // last.
@@ -180,7 +180,7 @@ static void add_index(StrBuf *b, const Kernel *k, const Access *a, int from, int
   if (at && stride > 1) strbuf_addf(b, " + at * %" PRId64, stride);
 }
 
-// Points of the loops from `from` up to `to`.
+// The number of points of the loops from `from` up to `to`.
 static int64_t points(const Kernel *k, int from, int to) {
   int64_t n = 1;
   for (int i = from; i < to; i++)
@@ -198,8 +198,8 @@ static Access dense(const Kernel *k, int from, int to) {
   return a;
 }
 
-// A call of the leaf at the point that the loops stand at.  `at`: the innermost begins there.
-// `sums`: where its sums go, "t%d" or so.
+// Writes a call of the leaf at the current point of the loops.  `at`: the innermost loop begins at
+// `at`.  `sums`: the index of the destination of sums, after "t%d".
 static void emit_call(Kernel *k, const char *n, bool at, const char *sums) {
   StrBuf b = {.arena = k->arena};
   int last = k->body.loops.n - 1;
@@ -232,7 +232,7 @@ static void open_loops(Kernel *k, int from, int to) {
     open_loop(k, i, "");
 }
 
-// The innermost loop in pieces of `piece` points.
+// Opens the innermost loop in pieces of `piece` points.
 static void open_pieces(Kernel *k, int64_t piece) {
   kernel_line(k, "for (int64_t at = 0; at < %" PRId64 "; at += %" PRId64 ")",
               k->body.loops.extent[k->body.loops.n - 1], piece);
@@ -253,7 +253,7 @@ static void emit_parallel(Kernel *k, int n_loops) {
     kernel_line(k, "#pragma omp parallel for");
 }
 
-// The leaf over the whole innermost loop, in pieces if it is long.
+// Calls the leaf over the whole innermost loop, in pieces if it is long.
 static void emit_leaf_calls(Kernel *k, const char *sums) {
   int64_t n = k->body.loops.extent[k->body.loops.n - 1];
   bool pieces = n > LONGEST;
@@ -272,7 +272,7 @@ static void emit_elementwise(Kernel *k) {
   k->indent = indent;
 }
 
-// A sum as it is stored.
+// A sum, converted to its stored type.
 static const char *sum_text(Kernel *k, int i, const char *at) {
   const Value *v = kernel_result(k, i);
   return stored(k, v, str_format(k->arena, "(%s)t%d%s", kernel_ctype(v), i, at));
@@ -296,7 +296,7 @@ static void emit_sum_locals(Kernel *k, const char *what) {
 
 // Rows: the innermost loops are summed, one sum for each iteration of the others.
 static void emit_rows(Kernel *k) {
-  int first = k->body.loops.n - count_summed(k); // summed loop
+  int first = k->body.loops.n - count_summed(k); // first summed loop
   int64_t rows = points(k, 0, first), first_n = k->body.loops.extent[first];
   const Access kept = dense(k, 0, first);
   bool work = k->body.count >= PARALLEL;
@@ -311,8 +311,8 @@ static void emit_rows(Kernel *k) {
     open_loops(k, first, k->body.loops.n - 1);
     emit_leaf_calls(k, "");
   } else {
-    // Few long rows: each is cut in parts of its own sum.
-    bool pieces = count_summed(k) == 1; // of the innermost loop, else of the first summed one
+    // Few long rows: each is split into parts with partial sums.
+    bool pieces = count_summed(k) == 1; // of the innermost loop, else the first summed one
     int64_t unit = pieces ? LONGEST : 1, units = (first_n + unit - 1) / unit;
     int64_t each = (units + TASKS - 1) / TASKS * unit, tasks = (first_n + each - 1) / each;
     const char *var = pieces ? "at" : str_format(k->arena, "i%d", first);
@@ -350,10 +350,11 @@ static void emit_rows(Kernel *k) {
   k->indent = indent;
 }
 
-// Columns, many: each task has some of them and goes down all rows.
+// Many columns: each task has some of them and goes down all rows.
 static void emit_wide_columns(Kernel *k) {
   int first = count_summed(k), last = k->body.loops.n - 1;
   int64_t n = k->body.loops.extent[last], piece = n < COLUMNS ? n : COLUMNS;
+  // Tasks are all iterations of the kept loops, the innermost in pieces of COLUMNS.
   const Access kept = dense(k, first, k->body.loops.n);
   bool pieces = n > piece;
   int n_loops = last - first + pieces;
@@ -367,6 +368,7 @@ static void emit_wide_columns(Kernel *k) {
     kernel_line(k, "const int64_t n = %s;", piece_text(k, piece));
   }
   const char *length = pieces ? "n" : str_format(k->arena, "%" PRId64, n);
+  // Each task has an array of accumulators, which the leaf adds to row after row.
   emit_sum_locals(k, str_format(k->arena, "[%" PRId64 "] = {0}", piece));
   int body = k->indent;
   open_loops(k, 0, first);
@@ -384,13 +386,15 @@ static void emit_wide_columns(Kernel *k) {
   k->indent = indent;
 }
 
-// Columns, few: each task has some of the rows, and all columns.
+// Few columns: each task has some of the rows, and all columns.
 static void emit_narrow_columns(Kernel *k) {
   int first = count_summed(k), last = k->body.loops.n - 1;
   int64_t columns = points(k, first, k->body.loops.n), rows = k->body.loops.extent[0];
+  // The number of tasks depends on the shape only, so sums do not depend on the number of threads.
   int64_t most = STACK / columns < TASKS ? STACK / columns : TASKS;
   int64_t each = (rows + most - 1) / most, tasks = (rows + each - 1) / each;
   emit_sum_locals(k, str_format(k->arena, "_of[%" PRId64 "][%" PRId64 "] = {{0}}", tasks, columns));
+  // In parallel: each task adds up its rows in accumulators of its own.
   emit_parallel(k, 1);
   kernel_line(k, "for (int64_t part = 0; part < %" PRId64 "; part++) {", tasks);
   k->indent++;
@@ -407,6 +411,7 @@ static void emit_narrow_columns(Kernel *k) {
   emit_call(k, str_format(k->arena, "%" PRId64, k->body.loops.extent[last]), false, column.at);
   k->indent = body - 1;
   kernel_line(k, "}");
+  // Then, in order of tasks: the sum over all of them.
   kernel_line(k, "for (int64_t i = 0; i < %" PRId64 "; i++) {", columns);
   k->indent++;
   emit_sum_locals(k, " = 0");
@@ -440,6 +445,7 @@ static void emit_function(Kernel *k) {
     strbuf_addf(&space, "%s%" PRId64, i ? " x " : "", k->body.loops.extent[i]);
   kernel_line(k, "static int %s(%s) { // %s points", k->name, kernel_params(k), space.at);
   k->indent = 1;
+  // Few columns give too few tasks, so tasks split the rows instead.
   bool few = k->body.sum == SUM_columns && k->body.n_kept < 4 * COLUMNS;
   if (k->body.count == 0)
     emit_nothing(k);

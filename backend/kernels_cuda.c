@@ -10,7 +10,7 @@
 //
 //   =>
 //
-//     static __device__ inline uint32_t fused_0_at1(uint32_t i) {  // where u1 of point i is
+//     static __device__ inline uint32_t fused_0_at1(uint32_t i) {  // index of u1 for point i
 //       return i / 6;
 //     }
 //     template <int n>
@@ -33,16 +33,16 @@
 //       return launch(fused_0_kernel, blocks_for(12), BLOCK, 0, y0, x0, x1);
 //     }
 //
-// A thread takes as many neighbours as make 16 bytes of the smallest elements there are.  Operands
-// that are broadcast are found by divisions by constants, which the compiler turns into
-// multiplications; 32 bits do for all but the largest tensors.
+// A thread takes as many neighbours as make 16 bytes of the smallest element type.  Indices of
+// broadcast operands are divisions by constants, which the compiler turns into multiplications; 32
+// bits suffice for all but the largest tensors.
 //
-// Sums over rows are made by some lanes of a warp for short rows, by a block for long ones, and by
-// several blocks where there are too few rows for a gpu.  Sums over columns are made by blocks that
-// go down a part of the rows with some neighbouring columns.  What several blocks add up goes
-// through scratch: see rt/cuda/fused.cuh.
+// Sums over rows use some lanes of a warp for short rows, a block for long ones, and several blocks
+// if there are too few rows for a gpu.  Sums over columns use blocks that go down a part of the
+// rows with some neighbouring columns.  Partial sums of several blocks go through scratch: see
+// rt/cuda/fused.cuh.
 //
-// A grid has no more than MOST_BLOCKS blocks, or FEW_BLOCKS + BLOCKS of what has parts, and BLOCKS
+// A grid has no more than MOST_BLOCKS blocks, or FEW_BLOCKS + BLOCKS with partial sums, and BLOCKS
 // in y: a gpu takes 2^31 - 1, and 65535 in y.
 
 #include "kernels.h"
@@ -57,24 +57,24 @@ enum {
   MAX_PACK = 8,          // points of one thread at a time
   LONG_ROW = 2048,       // points worth a block
   BLOCKS = 1024,         // enough for any gpu
-  FEW_BLOCKS = 256,      // too few for a large one
+  FEW_BLOCKS = 256,      // too few for a large gpu
   MOST_BLOCKS = 1 << 20, // of a grid; they go on to further rows or columns
-  LEAST_PASSES = 4,      // of a block over its part of a long row, to be worth a second step
-  LEAST_ROWS = 64,       // of a part, in columns
+  LEAST_PASSES = 4,      // of a block over its part of a long row, to be worth a second reduction
+  LEAST_ROWS = 64,       // of a part, in sums over columns
   SCRATCH_ALIGN = 256,
 };
 
 typedef struct CudaKernel {
   Kernel k;
   const char *index; // the type of a point's number
-  int pack;          // points that a thread takes at a time
+  int pack;          // points per thread and iteration
 } CudaKernel;
 
 // How an operand is read at `pack` neighbouring points.
 typedef enum Reading {
-  READ_all,  // neighbours, at once
-  READ_one,  // the same for all
-  READ_each, // each by itself
+  READ_all,  // neighbours, in one vector load
+  READ_one,  // one element for all
+  READ_each, // one load each
 } Reading;
 
 static bool is_uniform(const Access *a) {
@@ -103,7 +103,7 @@ static const char *element(const Value *v) {
   return kernel_dtype(t) == t ? dtype_ctype[t] : dtype_name[t];
 }
 
-// What one thread or block adds up in.
+// The accumulator type of one thread or block.
 static const char *sum_type(const Value *v) {
   return dtype_class[v->type->dtype] == 'F' ? kernel_ctype(v) : "long long";
 }
@@ -120,7 +120,7 @@ static int smaller(int a, int b) {
   return a < b ? a : b;
 }
 
-// Neighbours to take at a time, so that `of` is a multiple.
+// The number of neighbours per thread: a divisor of `of`.
 static int pack_of(const Kernel *k, int64_t of) {
   int bytes = 8;
   for (int i = 0; i < k->g->n_results; i++)
@@ -142,7 +142,7 @@ static const char *read_text(Kernel *k, int i) {
   return str_format(k->arena, one ? "u%d" : "u%d[j]", i);
 }
 
-// "i / 6 % 4 * 12 + i % 6": where element i is read.
+// "i / 6 % 4 * 12 + i % 6": the index that point i reads.
 static const char *place_text(Kernel *k, const Access *a) {
   StrBuf b = {.arena = k->arena};
   int64_t inner = 1;
@@ -183,12 +183,13 @@ static const char *read_place(Kernel *k, int i, const char *point) {
   return str_format(k->arena, "x%d + %s_at%d(%s)", r->param->index, k->name, i, point);
 }
 
-// Everything is read before anything is written: a result may lie where an operand lies.
+// Writes all loads before any store: a result may share the memory of an operand.
 static void emit_loads(CudaKernel *c) {
   Kernel *k = &c->k;
   for (int i = 0; i < k->read.n; i++) {
     const Read *r = &k->read.at[i];
     const char *type = kernel_ctype(r->param);
+    // One load for all points, one vector load, or a load for each point.
     switch (reading(&r->access, c->pack)) {
     case READ_one:
       kernel_line(k, "const %s u%d = load_one(%s);", type, i, read_place(k, i, "i"));
@@ -207,7 +208,7 @@ static void emit_loads(CudaKernel *c) {
   }
 }
 
-// The parameters of the points: of their results, or of where their sums go.
+// The parameters of the points: results and operands; for sums, the accumulators.
 static const char *points_params(CudaKernel *c) {
   Kernel *k = &c->k;
   StrBuf b = {.arena = k->arena};
@@ -225,7 +226,7 @@ static const char *points_params(CudaKernel *c) {
 
 static void emit_points(CudaKernel *c) {
   Kernel *k = &c->k;
-  // The formulas first: they say what is read.
+  // Write the formulas first: they record the operands that they read.
   StrBuf *out = k->out, inside = {.arena = k->arena};
   k->out = &inside;
   k->indent = 2;
@@ -255,7 +256,7 @@ static void emit_points(CudaKernel *c) {
   kernel_line(k, "}");
 }
 
-// A call of the points at number `i`.
+// Writes a call of the points from number `i`.
 static void emit_points_call(CudaKernel *c, int pack, const char *i) {
   Kernel *k = &c->k;
   StrBuf b = {.arena = k->arena};
@@ -268,7 +269,7 @@ static void emit_points_call(CudaKernel *c, int pack, const char *i) {
 
 // -- Kernels -----------------------------------------------------------------------------------
 
-// `parts`: sums go to scratch, as t0, t1, …
+// Opens a kernel.  `parts`: sums go to scratch, as t0, t1, …
 static void open_kernel(CudaKernel *c, bool parts) {
   Kernel *k = &c->k;
   StrBuf b = {.arena = k->arena};
@@ -298,12 +299,12 @@ static void open_function(CudaKernel *c) {
   k->indent = 1;
 }
 
-// Where in scratch the parts of a sum are.
+// The address in scratch of the partial sums of a result.
 static const char *part_place(Kernel *k, int64_t at) {
   return at ? str_format(k->arena, "parts + %" PRId64, at) : "parts";
 }
 
-// "launch(fused_0_kernel, GRID, BLOCK, 0, y0, x0)"; `parts`: sums go to scratch.
+// "launch(fused_0_kernel, GRID, BLOCK, 0, y0, x0)"; `part_at`: offsets of sums in scratch, or NULL.
 static const char *launch_text(CudaKernel *c, const char *grid, const int64_t *part_at) {
   Kernel *k = &c->k;
   StrBuf b = {.arena = k->arena};
@@ -325,6 +326,7 @@ static void emit_elementwise(CudaKernel *c) {
   int64_t n = k->body.count, rest = n % c->pack, packs = n / c->pack;
   const char *times = c->pack > 1 ? str_format(k->arena, "%d * ", c->pack) : "";
   open_kernel(c, false);
+  // Whole packs first; the remaining points, fewer than a pack, take a thread each.
   if (packs > 0) {
     kernel_line(k, "for (%s i = %s(%s)first_thread(); i < %" PRId64 "; i += %s(%s)all_threads())",
                 c->index, times, c->index, n - rest, times, c->index);
@@ -355,11 +357,12 @@ static void emit_sums_at_zero(CudaKernel *c, int n) {
 
 // -- Several blocks for one sum
 
-// What the function does when each sum is made of `parts`.
+// Writes the launching function if each sum has `parts` partial sums.
 static void emit_parts(CudaKernel *c, const char *grid, int64_t parts) {
   Kernel *k = &c->k;
   int64_t n = k->body.n_kept, bytes = 0;
   int64_t *at = arena_array(k->arena, int64_t, k->g->n_results);
+  // Offsets in scratch: each sum has `parts` rows of n partial sums.
   for (int i = 0; i < k->g->n_results; i++) {
     if (!kernel_is_sum(k, i)) continue;
     at[i] = bytes;
@@ -369,6 +372,7 @@ static void emit_parts(CudaKernel *c, const char *grid, int64_t parts) {
   int columns = 1;
   while (columns < WARP && columns < n)
     columns *= 2;
+  // The kernel writes partial sums; a second one adds them.
   open_function(c);
   kernel_line(k, "char *parts = (char *)nnrt_gpu_scratch(%" PRId64 ");", bytes);
   kernel_line(k, "if (!parts) return NNRT_MEMORY;");
@@ -386,7 +390,7 @@ static void emit_parts(CudaKernel *c, const char *grid, int64_t parts) {
   close_kernel(c);
 }
 
-// The function that launches it: once, or for each part of the sums, which are then added.
+// Writes the function that launches the kernel once, or for partial sums, which it then adds.
 static void emit_launch(CudaKernel *c, const char *grid, int64_t parts) {
   if (parts > 1) {
     emit_parts(c, grid, parts);
@@ -399,7 +403,7 @@ static void emit_launch(CudaKernel *c, const char *grid, int64_t parts) {
 
 // -- Rows
 
-// Short ones: some lanes of a warp for each.
+// Short rows: some lanes of a warp for each.
 static void emit_short_rows(CudaKernel *c) {
   Kernel *k = &c->k;
   int64_t rows = k->body.n_kept, length = k->body.count / rows;
@@ -409,7 +413,7 @@ static void emit_short_rows(CudaKernel *c) {
   int at_once = BLOCK / lanes;
   open_kernel(c, false);
   kernel_line(k, "const %s lane = threadIdx.x %% %d;", c->index, lanes);
-  // All lanes of a warp take part in a sum, also those that have no row.
+  // All lanes of a warp take part in a sum, also lanes without a row.
   kernel_line(k, "for (%s first = blockIdx.x * %d; first < %" PRId64 "; first += gridDim.x * %d) {",
               c->index, at_once, rows, at_once);
   k->indent++;
@@ -434,11 +438,12 @@ static void emit_short_rows(CudaKernel *c) {
   close_kernel(c);
 }
 
-// Long ones: a block for each, or several.
+// Long rows: a block for each, or several.
 static void emit_long_rows(CudaKernel *c) {
   Kernel *k = &c->k;
   int64_t rows = k->body.n_kept, length = k->body.count / rows;
   int64_t pass = (int64_t)BLOCK * c->pack, passes = (length + pass - 1) / pass, parts = 1;
+  // Too few rows for a gpu: several blocks per row, each with at least LEAST_PASSES passes.
   if (rows < FEW_BLOCKS) {
     parts = (BLOCKS + rows - 1) / rows;
     if (parts > passes / LEAST_PASSES) parts = passes / LEAST_PASSES;
@@ -447,6 +452,7 @@ static void emit_long_rows(CudaKernel *c) {
   int64_t each = (passes + parts - 1) / parts * pass;
   parts = (length + each - 1) / each;
   open_kernel(c, parts > 1);
+  // With parts, a block has one part of one row; otherwise it loops over whole rows.
   if (parts > 1) {
     kernel_line(k, "const %s row = blockIdx.x / %" PRId64 ", part = blockIdx.x %% %" PRId64 ";",
                 c->index, parts, parts);
@@ -465,6 +471,7 @@ static void emit_long_rows(CudaKernel *c) {
   k->indent++;
   emit_points_call(c, c->pack, str_format(k->arena, "row * %" PRId64 " + at", length));
   k->indent--;
+  // Reduce over the block.  A partial sum goes to scratch, a whole one to the result.
   for (int i = 0; i < k->g->n_results; i++) {
     if (!kernel_is_sum(k, i)) continue;
     kernel_line(k, "block_sums<1>(s%d);", i);
@@ -488,10 +495,12 @@ static void emit_columns(CudaKernel *c) {
   Kernel *k = &c->k;
   int64_t columns = k->body.n_kept, rows = k->body.count / columns;
   int wide = 1; // packs of a block, side by side
+  // A block is `wide` packs of columns by `high` rows; a tile is its columns.
   while (wide < WARP && (int64_t)wide * c->pack < columns)
     wide *= 2;
   int high = BLOCK / wide;
   int64_t tile = (int64_t)wide * c->pack, tiles = (columns + tile - 1) / tile;
+  // Too few tiles for a gpu: rows are split into parts of at least LEAST_ROWS, along y of the grid.
   int64_t parts = (BLOCKS + tiles - 1) / tiles, most = rows / LEAST_ROWS;
   if (parts > most) parts = most;
   if (parts < 1) parts = 1;
@@ -517,6 +526,7 @@ static void emit_columns(CudaKernel *c) {
   k->indent++;
   emit_points_call(c, c->pack, str_format(k->arena, "row * %" PRId64 " + column", columns));
   k->indent--;
+  // Reduce over the rows of the block.  A partial sum goes to scratch, a whole one to the result.
   for (int i = 0; i < k->g->n_results; i++) {
     if (!kernel_is_sum(k, i)) continue;
     kernel_line(k, "block_sums<%d>(s%d);", wide, i);
@@ -560,7 +570,7 @@ void kernel_emit_cuda(StrBuf *out, const Graph *body, const char *name) {
   Body *b = &c.k.body;
   if (!body_read(body, b, out->arena)) BUG("@%s is no fused body", body->name);
   if (out->n) strbuf_add(out, "\n");
-  // The largest number of a point, and the step to the next, must fit.
+  // The index type must hold the largest point number plus one step.
   c.index = b->count <= INT32_MAX ? "uint32_t" : "int64_t";
   if (b->count == 0) {
     emit_nothing(&c);

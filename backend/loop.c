@@ -1,19 +1,19 @@
-// What a code does in the loop over slices of time: the segments that its ranks run, the moves that
-// they begin to wait for, and in which order, as the graph's schedule says (ir/schedule.h).
+// The loop of a rank program over time slices: the segments that its ranks run, the moves that they
+// start, and their order, as the graph's schedule says (ir/schedule.h).
 //
 //     run devices=2-3 (get %h1 F1 B1)*8
 //
 //   =>
 //
 //     static void train_s1_get_h1_start(NnrtRank *r) {…}    a part that only starts a move
-//     static void train_s1_F1_wait(NnrtRank *r) {…}         until the move is done
+//     static void train_s1_F1_wait(NnrtRank *r) {…}         until the move is complete
 //     static void train_s1_F1(NnrtRank *r) {…}              the segment
 //     static void train_s1_B1(NnrtRank *r) {…}
-//     static void train_s1_B1_start(NnrtRank *r) {…}        sends what it made
+//     static void train_s1_B1_start(NnrtRank *r) {…}        sends its results
 //     static const NnrtTask train_s1_parts[] = {get, F1, B1};
 //     static const int train_s1_order[] = {0, 1, 2, 0, 1, 2, …};
 //
-// Without a schedule the loop is one part, `micro`, in no order but that of slices.
+// Without a schedule the loop is one part, `micro`, and only slices have an order.
 
 #include <string.h>
 
@@ -29,7 +29,7 @@ static bool is_taken(const Program *p, const char *name) {
   return false;
 }
 
-// What a code has for each graph, whatever its segments are called.
+// Reserves the names that a rank program has for each graph, apart from segments.
 static void take_fixed(Program *p, const GraphCode *code) {
   static const char *const fixed[] = {"begin", "update", "parts", "order", "ops", "tensors"};
   for (int c = 0; c < p->code.n; c++)
@@ -38,11 +38,12 @@ static void take_fixed(Program *p, const GraphCode *code) {
                function_name(p->arena, code->name, &p->code.at[c], fixed[i]));
 }
 
-// "train_s1_get_h1" of "get %h1", and with a number behind it where that or one of its functions is
-// something else.
+// "train_s1_get_h1" of "get %h1", with a number appended if the name, or that of one of its
+// functions, is taken.
 static const char *name_function(Program *p, const GraphCode *code, int c, const char *part) {
   static const char *const suffix[] = {"", "_wait", "_start"};
   StrBuf plain = {.arena = p->arena};
+  // Runs of other characters become one underscore.
   for (const char *at = part; *at; at++) {
     bool word = strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", *at);
     if (word || (plain.n && plain.at[plain.n - 1] != '_'))
@@ -51,6 +52,7 @@ static const char *name_function(Program *p, const GraphCode *code, int c, const
   const char *first =
       function_name(p->arena, code->name, &p->code.at[c], plain.n ? plain.at : "of");
   const char *name = first;
+  // The part's function and its wait and start must all be free.
   for (int i = 2;; i++) {
     bool taken = false;
     for (int k = 0; k < 3; k++)

@@ -1,4 +1,4 @@
-// C names for values, the macros that say where they are:
+// C names for values: macros with their addresses.
 //
 //     %h.0/mlp/fc1 : f32[4,6] at 4096
 //
@@ -6,12 +6,12 @@
 //
 //     #define H_0_MLP_FC1 ((float *)(r->slab + 4096)) // f32[4,6]
 //
-// What is there for several slices of time at once is where the current one has it:
+// A value with several live time slices has the address of the current slice:
 //
 //     #define H ((float *)(r->slab + 4096 + r->micro % 3 * INT64_C(128))) // f32[4,6]
 //
-// Names are in capitals, unique in the program, and no macro of a header.  Values of @eval that lie
-// elsewhere than a value of @train of the same name begin with EVAL_.
+// Names are in capitals, unique in the program, and no macro of a header.  A value of @eval begins
+// with EVAL_ if @train has a value of the same name at another offset.
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -22,7 +22,7 @@
 
 typedef struct Name {
   const char *name;
-  const char *place; // what it is defined as
+  const char *place; // the macro's expansion
   const Value *value;
 } Name;
 
@@ -76,7 +76,8 @@ static const char *c_identifier(Arena *a, const char *name) {
   return str_copy(a, text);
 }
 
-// Macros of the headers that generated code includes, or of the code itself (P3, C0).
+// Whether the name is a macro of the headers that generated code includes, or of the code itself
+// (P3, C0).
 static bool is_reserved(const char *name) {
   static const char *const words[] = {"NULL",      "EOF",  "NAN",    "INFINITY",
                                       "RUN",       "LIST", "DOMAIN", "OVERFLOW",
@@ -111,6 +112,7 @@ const char *names_of(Names *n, const Value *v, const char *graph, StrBuf *define
   for (int i = 2;; i++) {
     Name *at = find(n, name);
     if (!at->name) break;
+    // @train and @eval share the macro of a parameter at the same offset.
     bool same = at->value == v || (at->value->graph != v->graph && at->value->type == v->type &&
                                    !v->def && str_equal(at->place, place));
     if (same) return at->name;
@@ -119,6 +121,7 @@ const char *names_of(Names *n, const Value *v, const char *graph, StrBuf *define
     else
       name = str_format(a, "%s_%d", base, i);
   }
+  // The table stays at most half full.
   if (2 * ++n->n > n->n_slots) grow(n);
   *find(n, name) = (Name){name, place, v};
   const char *what = v->label ? str_format(a, "%s %s", type, v->label) : type;

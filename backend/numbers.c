@@ -37,6 +37,7 @@ const char *c_number(Arena *a, DType t, double x) {
 }
 
 const char *c_element(Arena *a, DType t, const void *bytes, int64_t i) {
+  // Elements of bytes may be unaligned, so each is copied.
   const char *at = (const char *)bytes + i * dtype_bytes[t];
   switch (t) {
 #define CASE(name, ctype)                                                                          \

@@ -1,13 +1,13 @@
-// The payload: the bytes that a program starts from, at the end of the executable.
+// The payload: the initial data of a program, at the end of the executable.
 //
 //     | executable | zeros | payload | plans | zeros | NnrtTrailer |
 //
 //     payload = weights, each at a multiple of 64 bytes, then the model for --export
 //
-// The payload begins at a multiple of 4096, the trailer at one of 8.
-// A weight is row-major, of its value's type; NnrtTensor.payload says where it begins.  It is
-// whole, but in a program of --split-ranks, which has of each weight what its rank has: a box of
-// it, or nothing.  Only rank 0 writes files, so the model is in the program of rank 0 alone.
+// The payload begins at a multiple of 4096, the trailer at one of 8. A weight is row-major, of its
+// value's type, at the offset NnrtTensor.payload.  Weights are whole, except in a program of
+// --split-ranks, which has its rank's shard of each weight: a box of it, or nothing.  Only rank 0
+// writes files, so the model is in the program of rank 0 alone.
 //
 //     %w: f32[2,3] on (tp=2), of f32[4,3] {S(0)} 0 1 2, 3 4 5, 6 7 8, 9 10 11
 //
@@ -16,7 +16,7 @@
 //
 // Sources are mapped and converted piece by piece, so that a model need not fit in memory.  The
 // trailer is struct NnrtTrailer of rt/nnrt.h: 8 bytes of magic, offset and length of the payload,
-// and the length of what follows it (plans.c).  tests/backend checks that both sides mean the same.
+// and the length of the plans after it (plans.c).  tests/backend checks that both sides agree.
 //
 // Large constants go to a file that the assembler includes; small ones are lists of numbers.
 
@@ -43,9 +43,10 @@ static bool in_payload(const Value *v) {
   return v->init && (v->init->kind == INIT_file || v->init->kind == INIT_bytes);
 }
 
-// -- What is where -----------------------------------------------------------------------------
+// -- Layout ------------------------------------------------------------------------------------
 
-// The box of a weight that the payload has; false: nothing of it.
+// Finds the box of a weight in the payload.  Returns false if the payload has no part of the
+// weight.
 static bool find_box(const Program *p, const Value *v, Region *out) {
   const Layout *l = v->layout;
   const Mesh *mesh = l ? l->mesh : NULL;
@@ -68,7 +69,7 @@ static int64_t box_count(const Type *whole, const Region *box) {
   return n;
 }
 
-// How many elements of a box follow each other in the whole.
+// The number of contiguous elements of a box in the whole.
 static int64_t box_run(const Type *whole, const Region *box) {
   int64_t n = 1;
   int d = whole->rank - 1;
@@ -77,7 +78,7 @@ static int64_t box_run(const Type *whole, const Region *box) {
   return d >= 0 ? n * box->size[d] : n;
 }
 
-// Where in the whole element `i` of a box is.
+// The index in the whole of element `i` of a box.
 static int64_t box_element(const Type *whole, const Region *box, int64_t i) {
   int64_t at = 0, stride = 1;
   for (int d = whole->rank - 1; d >= 0; d--) {
@@ -121,7 +122,7 @@ int64_t payload_at(const Program *p, const Value *v) {
 
 typedef struct Source {
   const char *at; // the first byte
-  void *map;      // what to unmap, or NULL
+  void *map;      // the mapping, or NULL
   size_t map_bytes;
 } Source;
 
@@ -140,12 +141,14 @@ static bool source_open(const Value *v, Source *out, Diag *d) {
     close(fd);
     return source_error(d, v, "the file is too short");
   }
+  // mmap maps whole pages: begin at the page of the first byte.
   int64_t page = sysconf(_SC_PAGESIZE), skip = init->offset % page;
   out->map_bytes = (size_t)(init->length + skip);
   out->map = mmap(NULL, out->map_bytes, PROT_READ, MAP_PRIVATE, fd, init->offset - skip);
   int error = errno;
   close(fd);
   if (out->map == MAP_FAILED) return source_error(d, v, strerror(error));
+  // Weights may be larger than memory: pages are read ahead, and can be dropped after use.
   madvise(out->map, out->map_bytes, MADV_SEQUENTIAL);
   out->at = (const char *)out->map + skip;
   return true;
@@ -157,7 +160,7 @@ static void source_close(Source *s) {
 
 // -- Writing -----------------------------------------------------------------------------------
 
-// Element by element, as the reference evaluator rounds.
+// Converts element by element, with the rounding of the reference evaluator.
 static void convert(DType from, const char *in, DType to, char *out, int64_t n) {
   const Type in_type = {from, 1, {n}}, out_type = {to, 1, {n}};
   const Tensor x = {&in_type, (void *)(uintptr_t)in}; // only read
@@ -171,7 +174,7 @@ static void convert(DType from, const char *in, DType to, char *out, int64_t n) 
   }
 }
 
-// `n` elements that follow each other; `piece` has room for PIECE.
+// Writes `n` contiguous elements; `piece` has the capacity PIECE.
 static void write_run(const char *at, DType from, DType to, int64_t n, char *piece, FILE *f) {
   if (from == to) {
     fwrite(at, (size_t)dtype_bytes[to], (size_t)n, f);
@@ -204,7 +207,7 @@ static bool write_box(const Program *p, const Value *v, const Region *box, FILE 
   return true;
 }
 
-// The model for --export, leaving out the holes, which are in the order of the file.
+// Writes the model for --export without its holes, which are in the order of the file.
 static void write_skeleton(const BackendOptions *o, FILE *f) {
   int64_t at = 0;
   for (int i = 0; i < o->n_holes; i++) {
@@ -236,7 +239,8 @@ static bool is_listed(const Constant *c) {
   return type_count(c->value->type) <= LISTED;
 }
 
-// An array of the program's text for each, and where kernels read it: the runtime's copy.
+// Writes for each constant an array in the program's text, and a macro for the runtime's copy,
+// which kernels read.
 void constants_emit(Program *p) {
   StrBuf *b = &p->constants;
   int64_t at = 0;
@@ -247,6 +251,7 @@ void constants_emit(Program *p) {
     const char *type = type_text(p->arena, t), *ctype = dtype_ctype[t->dtype];
     int64_t n = type_count(t);
     strbuf_addf(b, "#define %s ((const %s *)r->constant[%d]) // %s\n", c->name, ctype, i, type);
+    // A large constant is included by the assembler, at its offset in constants.bin.
     if (!is_listed(c)) {
       strbuf_addf(b,
                   "__asm__(\".section .rodata\\n.balign 64\\nconstant_%d: .incbin "
@@ -256,6 +261,7 @@ void constants_emit(Program *p) {
       at += type_bytes(t);
       continue;
     }
+    // C has no empty arrays: an empty constant gets one element.
     strbuf_addf(b, "static const %s constant_%d[%" PRId64 "] = {", ctype, i, n ? n : 1);
     for (int64_t k = 0; k < n; k++)
       strbuf_addf(b, "%s%s,", k % 8 ? " " : "\n    ",

@@ -1,11 +1,11 @@
-// Plans of cuDNN made ahead of time: the linked program is run here, without a gpu, once for each
-// kind of gpu that it may run on, and what it writes is appended to it.
+// Plans of cuDNN made ahead of time.  The linked program runs here without a gpu, once for each
+// kind of gpu that it may run on, and its output is appended to it.
 //
 //     NNRT_PLAN_DEVICE=devices/h200.json NNRT_PLAN_OUT=plans.1 ./program
 //
-// devices/ has the properties of gpus as cuDNN writes them; those of an architecture of the target
-// are taken.  Where there is no driver, a stand-in for its library does: cuDNN only wants to find
-// it (rt/cuda/standin).  rt/cuda/plans.h is the other side.
+// devices/ has the properties of gpus in cuDNN's format; those of the target's architectures are
+// used.  Without a driver, a stub of its library suffices, since cuDNN only loads it
+// (rt/cuda/standin).  rt/cuda/plans.h is the other side.
 
 #include "plans.h"
 
@@ -35,7 +35,7 @@ static int device_sm(const char *path) {
   return at ? atoi(at + sizeof key - 1) / 10 : 0;
 }
 
-// The properties of gpus of these architectures, in the order of their names.
+// Finds the properties of gpus of these architectures, ordered by name.
 static Paths find_devices(Build *b) {
   Paths found = {0};
   const TargetSpec *t = &b->o->target;
@@ -68,7 +68,7 @@ static const char *library_path(Build *b) {
                     before ? before : "");
 }
 
-// What the program said, in one line.
+// The first line of the program's output.
 static const char *said(Build *b) {
   char line[512] = "";
   FILE *f = fopen(str_format(b->arena, "%s/log", b->dir), "r");
@@ -89,7 +89,7 @@ static bool append(FILE *to, const char *path) {
   return ok;
 }
 
-// For one gpu.  What is wrong is in *out_why.
+// Makes the plans for one gpu.  Returns false with the reason in *out_why.
 static bool plan_one(Build *b, const char *device, FILE *plans, const char **out_why) {
   Command c = {.arena = b->arena};
   command_add(&c, "./program");
@@ -125,6 +125,7 @@ bool plans_make(Build *b) {
   FILE *plans = fopen(path, "wb");
   if (!plans) return diag_error(b->d, NULL, "cannot write '%s': %s", path, strerror(errno));
   const char *why = "", *failed = NULL;
+  // `failed` names the gpu without plans, for the message.
   for (int i = 0; i < devices.n && !failed; i++)
     if (!plan_one(b, devices.at[i], plans, &why)) failed = strrchr(devices.at[i], '/') + 1;
   if (fclose(plans) && !failed) {
@@ -132,7 +133,7 @@ bool plans_make(Build *b) {
     failed = "plans";
   }
   if (!failed) return true;
-  unlink(path); // all or none: what is missing would be found out only on that gpu
+  unlink(path); // all or none: a gap would show only on that gpu
   return not_made(b, str_format(b->arena, "plans for '%s' could not be made ahead of time", failed),
                   why);
 }

@@ -5,8 +5,9 @@
 
 #include "build.h"
 
-// Makes the file `plans` in the folder of the sources; none when there is nothing to plan.  False,
-// having reported it, when that fails and b->o->plans is PLANS_yes; else failing is a note.
+// Makes the file `plans` in the folder of the sources, or none if there is nothing to plan.
+// Returns false, having reported it, on a failure with b->o->plans PLANS_yes; else a failure is a
+// note.
 bool plans_make(Build *b);
 
 #endif

@@ -1,4 +1,4 @@
-// What the parts of the backend share while they write one program.
+// State shared by the parts of the backend while they write one program.
 
 #ifndef BACKEND_PROGRAM_H
 #define BACKEND_PROGRAM_H
@@ -11,23 +11,23 @@
 // C names for values: see names.c.
 typedef struct Names Names;
 Names *names_new(Arena *a);
-// The macro for where `v` is, defined now if it was not: the definition is added to `defines`.
+// The macro with the address of `v`.  Defines it in `defines` at the first call.
 const char *names_of(Names *n, const Value *v, const char *graph, StrBuf *defines);
-// A C string literal; text that is safe at the end of a line after //.
+// A C string literal; and text that is safe at the end of a line after //.
 const char *c_string(Arena *a, const char *s);
 const char *c_comment(Arena *a, const char *s);
 
-// The program of all ranks that are on the same meshes: see rank_programs.c.
+// The rank program: that of all ranks on the same meshes.  See rank_programs.c.
 typedef struct Code {
-  const char *name; // "s0": it has the functions train_s0_micro, …; NULL where there is only one
+  const char *name; // "s0": it has the functions train_s0_micro, …; NULL if there is only one
   const char *who;  // its ranks: "0-3, 6 on @m, @s0"
-  bool *on;         // by mesh id: are its ranks on that?
-  // What they do in the loops of train and eval; NULL: nothing, or there is no schedule.
+  bool *on;         // by mesh id: whether its ranks are on the mesh
+  // The run of its ranks in the loops of train and eval; NULL: empty, or no schedule.
   const RankRun *run[2];
   int64_t slab_bytes, host_bytes;
 } Code;
 
-// The ranks that meet in a collective: as NnrtGroup.
+// The ranks of a collective, as NnrtGroup.
 typedef struct Group {
   const Mesh *mesh;
   MeshAxes axes;
@@ -38,46 +38,46 @@ typedef struct Prep {
   const char *call; // "nnrt_linear_prep_f32(32, 64, 48, false)"
   const char *graph;
   int op;     // the index of the first op that runs it, for errors
-  bool *runs; // by code: whether it does
+  bool *runs; // by rank program: whether it runs the kernel
 } Prep;
 
 // A constant of the program.
 typedef struct Constant {
-  const Value *value; // result of the op
+  const Value *value; // result of the constant op
   const char *name;
 } Constant;
 
 // A line of a function.
 typedef struct Call {
   const char *text;    // "RUN(3, nnrt_…);", or NULL: only the comment
-  const char *comment; // the line of IR, and where it comes from
+  const char *comment; // the line of IR, and its location
 } Call;
 typedef Vec(Call) CallList;
 
-// A task of a slice, as NnrtTask: see loop.c.
+// A task of the loop over slices, as NnrtTask: see loop.c.
 typedef struct LoopPart {
   Action action;        // neither a segment nor a get: the whole loop
   const char *name;     // "F0", "get %g1"
-  const char *function; // "train_s0_F0"; before and after it are train_s0_F0_wait and …_start
+  const char *function; // "train_s0_F0"; its wait and start are train_s0_F0_wait and …_start
   CallList wait, run, start;
 } LoopPart;
 
-// What a code does in a step of a graph.
+// The calls of a rank program in a step of a graph.
 typedef struct Calls {
   CallList begin, update; // see ir/analysis/place.h
-  Vec(CallList) owed;     // to the next step, by group: see ir/analysis/deferred.h
+  Vec(CallList) owed;     // deferred to the next step, by group: see ir/analysis/deferred.h
   Vec(LoopPart) part;
   Vec(int) order; // of parts; none: all of slice 0, then of slice 1, …
 } Calls;
 
-// What one entry graph becomes.
+// The generated code of one entry graph.
 typedef struct GraphCode {
   Graph *g;
   const char *name;        // "train"
   int index;               // 0 of train, 1 of eval
-  Calls *calls;            // by code
-  Vec(const char *) ops;   // what errors and traces call them, whoever runs them
-  Vec(const Op *) made_of; // by number of those, or NULL
+  Calls *calls;            // by rank program
+  Vec(const char *) ops;   // names for errors and traces, of all rank programs
+  Vec(const Op *) made_of; // by index of these: the op, or NULL
 } GraphCode;
 
 typedef struct Program {
@@ -88,63 +88,64 @@ typedef struct Program {
   Names *names;
   StrBuf defines, kernels, constants; // of program.c
   StrBuf device;                      // kernels in a file of their own
-  Vec(const char *) function;         // names that are taken
+  Vec(const char *) function;         // taken names
   int n_ranks;
   Vec(Code) code;
   int *code_of; // by rank
   Vec(Group) group;
-  Vec(const Op *) move; // those for which there is something to do
+  Vec(const Op *) move; // moves that transfer or copy something
   Vec(Prep) prep;
   Vec(Constant) constant;
-  Vec(const Graph *) fused; // those that have their kernel
+  Vec(const Graph *) fused; // bodies with a kernel
   GraphCode train, eval;    // eval.g is NULL when there is none
   int64_t payload_bytes, skeleton_at;
-  int64_t *payload_of; // by index of the train graph's parameters; -1: nothing of it is there
+  int64_t *payload_of; // by index of the train graph's parameters; -1: not in the payload
 } Program;
 
-// Whether the devices of all meshes are 0, 1, …, as ranks are (rank_programs.c).  Reports one that
-// is not.
+// Checks that the devices of all meshes are 0, 1, …, as ranks are (rank_programs.c).  Reports a
+// missing one.
 bool codes_ready(const Module *m, Diag *d);
-// Which ranks run the same, the groups and the moves.  With --split-ranks there is one code, that
-// of the only rank; the rest is the same in the programs of all ranks.
+// Finds the rank programs, the groups and the moves.  With --split-ranks there is one rank program,
+// that of the only rank; the rest is the same in the programs of all ranks.
 void codes_find(Program *p);
-// Whether code `c` runs what is on `mesh`, and whether any does.
+// Whether rank program `c` runs the ops on `mesh`, and whether any does.
 bool code_on(const Program *p, int c, const Mesh *mesh);
 bool mesh_runs(const Program *p, const Mesh *mesh);
 int group_number(const Program *p, const Mesh *mesh, const MeshAxes *axes);
-int move_number(const Program *p, const Op *move); // -1: there is nothing to do
+int move_number(const Program *p, const Op *move); // -1: nothing to transfer
 
-// Calls for all ops of a graph (calls.c).  Reports every op that has no kernel.
+// Makes the calls for all ops of a graph (calls.c).  Reports every op without a kernel.
 void graph_calls(Program *p, GraphCode *code);
 
-// The parts of the loop of each code, and their order (loop.c).
+// Finds the parts of the loop of each rank program, and their order (loop.c).
 void loops_find(Program *p, GraphCode *code);
 LoopPart *loop_segment(Calls *calls, int segment); // NULL: the code does not run it
 LoopPart *loop_get(Calls *calls, const Value *y);
 
-// Where in the payload each weight goes (payload.c), and the payload itself.
+// Assigns each weight its offset in the payload (payload.c).
 void payload_plan(Program *p);
-// Of a weight of @train, or of @eval, which has those of @train.
+// The offset of a weight of @train, or of @eval, which shares those of @train.
 int64_t payload_at(const Program *p, const Value *v);
 bool payload_write(const Program *p, const char *path);
-// Constants that are too large for a list of numbers go to a file of their own.
+// Writes constants that are too large for a list of numbers to a file of their own.
 bool constants_write(const Program *p, const char *path);
 void constants_emit(Program *p);
 
-// A file that gets its name when it is whole (emit.c); `ok`: what was written is right.
+// Opens a file that part_finish renames to its name once it is complete (emit.c); `ok`: the
+// contents are valid.
 FILE *part_open(Arena *a, const char *path, Diag *d);
 bool part_finish(FILE *f, Arena *a, const char *path, bool ok, Diag *d);
 bool text_write(Arena *a, const char *path, const StrBuf *text, Diag *d);
 
-// What a code has of its own: "train_update", "train_s0_update", "prepare_s0".
+// The name of a rank program's function: "train_update", "train_s0_update", "prepare_s0".
 const char *function_name(Arena *a, const char *of, const Code *code, const char *part);
 
 // The commands that make `program` of the sources (build.c), each after "//   " on a line of its
-// own; "" where there is no runtime.
+// own; "" without a runtime.
 const char *backend_commands(const BackendOptions *o, Arena *a);
 
-// The tables that describe the program to the runtime (tables.c); those of them that are of ranks,
-// and the fields of the program that point to these (tables_ranks.c).
+// Writes the tables that describe the program to the runtime (tables.c); the tables about ranks;
+// and the program's fields that point to those (tables_ranks.c).
 void tables_emit(const Program *p, StrBuf *out);
 void ranks_emit(const Program *p, StrBuf *out);
 void ranks_add(const Program *p, StrBuf *out);

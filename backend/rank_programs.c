@@ -1,20 +1,19 @@
-// Which ranks run which program.
+// Rank programs: sets of ranks that run the same calls.
 //
 //     mesh @m devices=0-3 (dp=4)
-//     mesh @s0 devices=0-1 (dp=2)          ranks 0, 1: on @m and @s0, the code "m_s0"
-//     mesh @s1 devices=2-3 (dp=2)          ranks 2, 3: on @m and @s1, the code "m_s1"
+//     mesh @s0 devices=0-1 (dp=2)          ranks 0, 1: on @m and @s0, the rank program "m_s0"
+//     mesh @s1 devices=2-3 (dp=2)          ranks 2, 3: on @m and @s1, the rank program "m_s1"
 //
-// A rank runs the ops that are on one of its meshes, in the order in which the graph has them, and
-// a move if it is on the mesh that this comes from or goes to.  Ranks that are on the same meshes
-// run the same, where a schedule does not say otherwise: a code, with functions of its own.
+// A rank runs the ops on its meshes in the order of the graph, and a move if it is on the mesh of
+// the operand or of the result.  Ranks on the same meshes run the same calls, unless a schedule
+// gives them different runs: they share a rank program (`Code`), with functions of its own.
 //
-// All ranks go through what they have part in in the one order of the graph.  So nobody waits for
-// somebody who waits for him: of those who wait, the one at the earliest op does so for ranks that
-// are behind it, which run.  Where there is a schedule the segments of all slices are in one order,
-// too (ir/schedule.h).
+// All ranks run their ops in the one order of the graph, so there is no deadlock.  Among the
+// waiting ranks, take one at the earliest op: it waits for ranks that have not reached this op, so
+// they run. With a schedule, the segments of all slices are in one order, too (ir/schedule.h).
 //
-// Groups and moves are numbered in that order as well, and alike in all programs of --split-ranks:
-// the runtime makes the communicators of groups in the order of their numbers.
+// Groups and moves are numbered in that order as well, with the same numbers in all programs of
+// --split-ranks: the runtime makes the communicators of groups in the order of their numbers.
 
 #include <string.h>
 
@@ -55,7 +54,7 @@ static bool *meshes_of(const Program *p, int rank, int n_meshes) {
   return on;
 }
 
-// The code of `rank`, a new one if there is none for the meshes that it is on and what it runs.
+// The rank program of `rank`: an existing one with the same meshes and runs, or a new one.
 static int find_code(Program *p, int rank, int n_meshes, const int64_t *ends,
                      const int64_t *host_ends) {
   bool *on = meshes_of(p, rank, n_meshes);
@@ -75,7 +74,7 @@ static int find_code(Program *p, int rank, int n_meshes, const int64_t *ends,
   return p->code.n - 1;
 }
 
-// "m_s0", and with a number behind it where another code is called so.
+// "m_s0", with a number appended if another rank program has this name.
 static const char *name_of(const Program *p, int c) {
   StrBuf name = {.arena = p->arena};
   for_each_mesh(mesh, p->m) {

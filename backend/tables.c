@@ -4,10 +4,10 @@
 //         {"x", NNRT_input, NNRT_f32, 2, {32, 64}, {{0, -1}, {-1}}, .offset = 26752},
 //         {"w", NNRT_weight, NNRT_f32, 2, {64, 48}, {{-1}, {-1}}, .offset = 0, .train = true, …},
 //
-// An output that is there for several slices at once is read when the last is done, so where that
-// is.
+// An output with several live slices is read after the last slice, so its offset is the one of that
+// slice.
 //
-// A tensor's dimensions here are of the whole: the local ones times the axes that cut them.
+// Dimensions of tensors are global here: the local ones times the axes that shard them.
 
 #include <inttypes.h>
 #include <math.h>
@@ -23,6 +23,7 @@ static void add_shape(const Program *p, StrBuf *out, const Value *v) {
   const Mesh *mesh = v->layout ? v->layout->mesh : NULL;
   StrBuf split = {.arena = p->arena};
   strbuf_addf(out, "%d, {", v->type->rank);
+  // Per dimension: the global length, and the mesh axes that shard it.
   for (int d = 0; d < v->type->rank; d++) {
     int64_t n = v->type->dim[d];
     strbuf_add(&split, d ? ", {" : "{");
@@ -37,6 +38,7 @@ static void add_shape(const Program *p, StrBuf *out, const Value *v) {
     strbuf_addf(out, "%s%" PRId64, d ? ", " : "", n);
   }
   if (v->type->rank == 0) strbuf_add(out, "0");
+  // An output has the slot of the last slice; a parameter has a slot for each slice.
   int64_t last = v->slots > 1 && v->def ? (module_slices(p->m) - 1) % v->slots : 0;
   strbuf_addf(out, "}, {%s}, .offset = %" PRId64, split.at ? split.at : "{-1}",
               v->offset + last * v->stride);
@@ -120,7 +122,8 @@ static void add_value(StrBuf *out, int op, int number, const Value *v) {
               v->slots > 1 ? v->stride : 0);
 }
 
-// Results of collectives are those of other ranks, and there may be gaps between what is packed.
+// Lists the operands and results of ops, except of collectives, which have results of other ranks,
+// and of pack, which may leave gaps.
 static void add_values(StrBuf *out, const GraphCode *code) {
   strbuf_addf(out, "static const NnrtValue %s_values[] = {\n", code->name);
   for (int i = 0; i < code->made_of.n; i++) {
@@ -132,7 +135,7 @@ static void add_values(StrBuf *out, const GraphCode *code) {
       if (has_place(op->out[k])) add_value(out, i, -k - 1, op->out[k]);
   }
   strbuf_addf(out, "    {%d, 0, NNRT_f32, false, 0, 0, 0, 0},\n};\n\n",
-              code->made_of.n); // of no operation
+              code->made_of.n); // end mark: of no op
 }
 
 static int count_tensors(const Graph *g) {
@@ -165,7 +168,7 @@ static void add_holes(const Program *p, StrBuf *out) {
   strbuf_add(out, "};\n\n");
 }
 
-// Rows that a step reads: of the whole of an input.
+// The number of rows of a step: of a whole input.
 static int64_t whole_batch(const Program *p) {
   const Graph *g = p->train.g;
   for (int i = 0; i < g->n_params; i++) {
@@ -188,6 +191,7 @@ static const char *target_text(Arena *a, const TargetSpec *t) {
 void tables_emit(const Program *p, StrBuf *out) {
   const BackendOptions *o = p->o;
   Arena *a = p->arena;
+  // Arrays first; the program refers to them.
   add_tensors(p, out, &p->train);
   add_values(out, &p->train);
   if (p->eval.g) add_tensors(p, out, &p->eval);

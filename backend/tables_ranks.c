@@ -1,17 +1,17 @@
-// The tables of who runs what and who meets whom, as the runtime reads them (rt/nnrt.h):
+// The tables of ranks, their tasks, groups and messages, as the runtime reads them (rt/nnrt.h):
 //
 //     static const NnrtMesh meshes[] = {
 //         {"s0", 1, {{"dp", 2, false}}, 2, (const int[]){0, 1}},          ranks of an axis of two
 //     static const NnrtGroup groups[] = {
-//         {0, {0, -1}},                                                   those along it
+//         {0, {0, -1}},                                                   the ranks along it
 //     static const NnrtMessage messages_0[] = {
 //         {0, 2, 0, {4, 6}, {0, 0}, {0, 0}},                              a box from rank 0 to rank 2
 //     static const NnrtMove moves[] = {
 //         {0, 1, 2, {4, 6}, {8, 6}, false, true, 2, messages_0},          from mesh 0 to mesh 1
 //     static const NnrtTask train_s0_parts[] = {
-//         {"F0", NULL, train_s0_F0, train_s0_F0_start},                   a segment and what it starts
+//         {"F0", NULL, train_s0_F0, train_s0_F0_start},                   a segment, then its moves
 //     static const int train_s0_order[] = {0, 0, 1, 2, 0, 1, 2, …};       of parts
-//     static void (*const train_owed[])(NnrtRank *r) = {…};               what a step owes the next
+//     static void (*const train_owed[])(NnrtRank *r) = {…};               deferred to the next step
 //     static const NnrtRankProgram codes[] = {
 //         {prepare_s0, {NULL, 3, train_s0_parts, train_s0_order, train_s0_update}, {0}, 832},
 
@@ -124,7 +124,7 @@ static void add_order(const Program *p, StrBuf *out, const char *name, const Cal
   strbuf_add(out, "};\n");
 }
 
-// Of the one code of a program that owes something.
+// Adds the deferred updates.  A program with such updates has one rank program.
 static void add_owed(const Program *p, StrBuf *out) {
   int n = p->train.calls[0].owed.n;
   if (!n) return;
@@ -190,7 +190,7 @@ void ranks_emit(const Program *p, StrBuf *out) {
   add_codes(p, out);
 }
 
-// Of all ranks, so that those of --split-ranks can be compared.
+// Adds the schedule of all ranks, so that the programs of --split-ranks can be compared.
 static void add_schedule(const Program *p, StrBuf *out) {
   StrBuf text = {.arena = p->arena};
   schedule_print(&text, p->train.g);

@@ -32,7 +32,7 @@ bool backend_takes(Target t, const char *option) {
   return at && strchr(" ", at[strlen(option)]);
 }
 
-// "sm_90,sm_100"
+// Reads "sm_90,sm_100".
 static bool parse_sms(const char *text, TargetSpec *t, Diag *d) {
   for (const char *p = text;; p++) {
     char *end = NULL;

@@ -1,6 +1,7 @@
-// Programs for processors: kernels in C, and oneDNN.
+// Programs for CPUs: kernels in C, and oneDNN.
 //
-// The executable finds libdnnl beside itself, in lib/ beside itself, or where it was found now.
+// The executable finds libdnnl beside itself, in lib/ beside itself, or at its location at build
+// time.
 
 #include "kernels.h"
 #include "target.h"
@@ -22,7 +23,7 @@ static Readiness ready(Build *b, BackendOptions *o) {
 static void commands(Build *b, Commands *out) {
   const char *dnnl = b->installed ? b->libraries : NNAOT_DNNL_DIR;
   Command compile = build_c_command(b), c = build_c_command(b);
-  command_adds(&compile, "-O3 -c program.c -o program.o"); // by itself, as compiler caches want it
+  command_adds(&compile, "-O3 -c program.c -o program.o"); // separate, for compiler caches
   vec_push(b->arena, &out->at, compile);
   command_adds(&c, "program.o -o program -Wl,--start-group");
   command_add(&c, str_format(b->arena, "%s/libnnrt.a", b->libraries));

@@ -4,11 +4,12 @@
 //     nvcc -gencode … -c kernels.cu
 //     nvcc program.o kernels.o libnnrt.a libnnrt_cuda_sm_90.a -lcublasLt -lcudnn -lnccl -o program
 //
-// nvcc is $NVCC, the one nnaot was built with, or what the PATH has.  Kernels are compiled for each
-// architecture of the target, and the newest one's also as PTX, which later gpus can take.  The
-// runtime's kernels are in an archive for each architecture, and in one with all of them.  The
-// CUDA runtime is linked statically, and so are the libraries where there are archives of them; or
-// the executable finds them beside itself, in lib/ beside itself, or where they were found now.
+// nvcc is $NVCC, the one nnaot was built with, or the one in the PATH.  Kernels are compiled for
+// each architecture of the target, and for the newest also as PTX, which later gpus can take.  The
+// runtime's kernels are in an archive for each architecture, and in one with all of them.  The CUDA
+// runtime is linked statically, and so are the libraries if there are archives of them.  Otherwise
+// the executable finds them beside itself, in lib/ beside itself, or at their location at build
+// time.
 
 #include <fcntl.h>
 #include <limits.h>
@@ -37,7 +38,7 @@ static bool files(const Program *p, const char *dir) {
   return text_write(p->arena, str_format(p->arena, "%s/kernels.cu", dir), &out, p->d);
 }
 
-// -- What this machine has ---------------------------------------------------------------------
+// -- Tools and libraries of this machine -------------------------------------------------------
 
 static bool is_program(const char *path) {
   return is_file(path) && access(path, X_OK) == 0;
@@ -77,7 +78,7 @@ static void add_folder(Arena *a, Folders *f, const char *path) {
   vec_push(a, f, str_copy(a, real));
 }
 
-// Where the libraries may be: those of the toolkit that nvcc belongs to, then of the build.
+// Folders of the libraries: those of the toolkit that nvcc belongs to, then those of the build.
 static Folders library_folders(Arena *a, const char *nvcc) {
   static const char *const of_toolkit[] = {"lib64", "lib", "targets/x86_64-linux/lib"};
   Folders f = {0};
@@ -103,8 +104,8 @@ static const char *find_in(Arena *a, const Folders *f, const char *name) {
 static const char *const shared[] = {"cublasLt", "cudnn", "nccl"};
 enum { N_SHARED = sizeof shared / sizeof *shared };
 
-// Archives, and whether all of one is wanted, although nothing refers to it: engines of cuDNN are
-// found by tables they make when they are loaded, and NCCL is used where it is there (nccl.c).
+// Archives.  `whole`: link all of it although nothing refers to it: engines of cuDNN register in
+// tables when they are loaded, and NCCL is used if it is present (nccl.c).
 static const struct {
   const char *name;
   bool whole;
@@ -130,7 +131,7 @@ static const char *folders_text(Arena *a, const Folders *f) {
   return b.at ? b.at : "no folder";
 }
 
-// The names of those that are missing, a line each, or NULL.
+// The names of missing archives, a line each, or NULL.
 static const char *missing_archives(Arena *a, const Folders *f) {
   StrBuf b = {.arena = a};
   for (int i = 0; i < N_ARCHIVES; i++)
@@ -138,7 +139,7 @@ static const char *missing_archives(Arena *a, const Folders *f) {
   return b.at;
 }
 
-// Decides how to link.
+// Chooses static or shared linking.
 static bool choose_link(Build *b, BackendOptions *o, const Folders *f) {
   Arena *a = b->arena;
   const char *missing = missing_archives(a, f);
@@ -158,8 +159,8 @@ static bool choose_link(Build *b, BackendOptions *o, const Folders *f) {
   return true;
 }
 
-// What `nvcc --list-gpu-code` says of those that can compute in bf16, ascending; none when it says
-// nothing.
+// The architectures of `nvcc --list-gpu-code` that can compute in bf16, ascending; none if it
+// prints none.
 enum { OLDEST = 80 };
 
 typedef Vec(int) Architectures;
@@ -200,14 +201,15 @@ static bool check_architectures(Build *b, const TargetSpec *t, const Architectur
 // -- The runtime's archive -----------------------------------------------------------------------
 //
 // libnnrt_cuda_sm_90.a and so on have the kernels of one architecture and their PTX; libnnrt_cuda.a
-// has those of all, and the PTX of the newest.  Which are made is the user's choice.
+// has those of all, and the PTX of the newest.  The user chooses which of them are built.
 
-// The architectures that there can be archives of, ascending; none where nnaot was built without.
+// The architectures that archives can be built for, ascending; none if nnaot was built without
+// cuda.
 static const int built_for[] = {NNAOT_CUDA_ARCHITECTURES 0};
 enum { N_BUILT_FOR = sizeof built_for / sizeof *built_for - 1 };
 
-// The newest of built_for that is not newer than sm_`sm`, or 0.  A gpu of sm_`sm` has its code, if
-// it is of the same major version, or makes code of its PTX.
+// The newest of built_for that is not newer than sm_`sm`, or 0.  A gpu of sm_`sm` runs its code if
+// the major version is the same, or compiles its PTX.
 static int kernels_for(int sm) {
   int best = 0;
   for (int i = 0; i < N_BUILT_FOR; i++)
@@ -239,7 +241,7 @@ static const char *archive_of_nvcc(const Build *b, const char *nvcc) {
   return is_file(path) ? path : NULL;
 }
 
-// The one to link, which may be missing.
+// The archive to link, which may be missing.
 static const char *choose_archive(const Build *b, const char *nvcc) {
   const TargetSpec *t = &b->o->target;
   const char *own = archive_of_nvcc(b, nvcc), *all = archive_of_all(b);
@@ -247,12 +249,13 @@ static const char *choose_archive(const Build *b, const char *nvcc) {
   int kernels = kernels_for(t->sm[0]);
   if (t->n_sm > 1 || !kernels) return all;
   const char *one = archive_of(b, kernels);
-  // Sources that are written and not linked do not depend on the archives that were built.
+  // Sources that are written and not linked do not depend on the archives of this installation.
   if (b->o->only_sources) return one;
   return !is_file(one) && is_file(all) && all_have(t->sm[0]) ? all : one;
 }
 
-// The text of rt/headers.c in an archive: which headers it was compiled with; NULL: no such file.
+// The text of rt/headers.c in an archive: the hash of the headers it was compiled with; "" if it
+// has none; NULL: no such file.
 static const char *headers_of(Arena *a, const char *path) {
   static const char text[] = "nnrt headers: ";
   enum { HASH = 64 };
@@ -276,6 +279,7 @@ static const char *headers_of(Arena *a, const char *path) {
 static bool has_archive(Build *b, const char *nvcc) {
   const TargetSpec *t = &b->o->target;
   if (archive_of_nvcc(b, nvcc)) return true;
+  // Every requested architecture must be covered by code, or by PTX of an older one.
   for (int i = 0; i < t->n_sm; i++) {
     if (t->n_sm > 1 ? all_have(t->sm[i]) : kernels_for(t->sm[i]) > 0) continue;
     StrBuf made = {.arena = b->arena};
@@ -287,6 +291,7 @@ static bool has_archive(Build *b, const char *nvcc) {
     return false;
   }
   const char *path = choose_archive(b, nvcc);
+  // An archive with other headers than libnnrt.a is of another version.
   const char *ours = headers_of(b->arena, str_format(b->arena, "%s/libnnrt.a", b->libraries));
   const char *its = headers_of(b->arena, path);
   if (its && ours && str_equal(its, ours)) return true;
@@ -309,8 +314,7 @@ static bool has_target(Build *b) {
   return false;
 }
 
-// Sources can be written without a compiler and an archive; then nobody knows which architectures
-// there are.
+// Sources can be written without a compiler and an archive; the architectures are then not checked.
 static Readiness ready(Build *b, BackendOptions *o) {
   if (!has_target(b)) return READY_no;
   const char *nvcc = find_nvcc(b->arena), *wanted = getenv("NVCC");
@@ -321,6 +325,8 @@ static Readiness ready(Build *b, BackendOptions *o) {
     diag_hint(b->d, "install CUDA 13, or name nvcc in the environment variable NVCC");
     return READY_no;
   }
+  // A name that nvcc does not know is a usage error; anything missing here is an error of the
+  // machine.
   Architectures known = {0};
   if (found) known = known_architectures(b->arena, nvcc);
   if (!known.n && !o->only_sources) {
@@ -352,7 +358,7 @@ static Command kernels_command(Build *b, const char *nvcc) {
   int newest = t->sm[t->n_sm - 1];
   command_adds(&c,
                str_format(b->arena, "-gencode arch=compute_%d,code=compute_%d", newest, newest));
-  if (t->n_sm > 1) command_adds(&c, "--threads 0"); // the architectures side by side
+  if (t->n_sm > 1) command_adds(&c, "--threads 0"); // compiles the architectures in parallel
   command_add(&c, str_format(b->arena, "-I%s", b->headers));
   command_adds(&c, "-c kernels.cu -o kernels.o");
   return c;
@@ -361,6 +367,7 @@ static Command kernels_command(Build *b, const char *nvcc) {
 static void add_libraries(Build *b, Command *c, const Folders *f) {
   Arena *a = b->arena;
   if (b->o->link == LINK_static) {
+    // The whole archives are one -Xlinker argument, which nvcc splits at commas.
     StrBuf whole = {.arena = a};
     for (int i = 0; i < N_ARCHIVES; i++)
       if (archives[i].whole) strbuf_addf(&whole, "%s,", find_in(a, f, archives[i].name));
@@ -376,6 +383,7 @@ static void add_libraries(Build *b, Command *c, const Folders *f) {
     const char *path = find_in(a, f, str_format(a, "lib%s.so", shared[i]));
     if (path) add_folder(a, &used, str_copy_n(a, path, (size_t)(strrchr(path, '/') - path)));
   }
+  // The executable looks beside itself first, then in the folders of this machine.
   StrBuf search = {.arena = a};
   strbuf_add(&search, "$ORIGIN:$ORIGIN/lib");
   for (int i = 0; i < used.n; i++) {

@@ -1,5 +1,5 @@
-// See temporary.h.  The handler may run at any instruction, so that it calls only what POSIX lets
-// it (unlink, rmdir, kill, waitpid), on paths that were put together before.
+// See temporary.h.  The handler may run at any instruction, so it calls only functions that POSIX
+// allows there (unlink, rmdir, kill, waitpid), on paths that were put together before.
 
 #include "temporary.h"
 
@@ -79,13 +79,13 @@ static void each(sigset_t *set) {
 
 void temporary_watch(void) {
   struct sigaction new = {.sa_handler = stop, .sa_flags = SA_RESTART}, old;
-  each(&new.sa_mask); // one after the other
+  each(&new.sa_mask); // block the other signals meanwhile
   for (int i = 0; i < N_SIGNALS; i++)
     if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
       sigaction(signals[i], &new, NULL);
 }
 
-// In the child: what is noted is the parent's.
+// Resets the child: the recorded paths and processes are the parent's.
 static void forget(void) {
   struct sigaction old;
   has_dir = has_file = 0;
@@ -96,7 +96,7 @@ static void forget(void) {
       signal(signals[i], SIG_DFL);
 }
 
-// Signals wait meanwhile, so that there is no child that is not noted.
+// Signals are blocked meanwhile, so that every child is recorded.
 pid_t temporary_fork(void) {
   sigset_t ours, before;
   int slot = 0;

@@ -1,11 +1,11 @@
-// A cluster whose prices are nearest to what was measured: see calibrate.h.
+// Fits a cluster to the measured times: see calibrate.h.
 //
-// A collective takes what path_cost.h says, start + alpha * hops + beta * bytes of the busiest
-// link. Of one with the links of a node only, or of adapters only, that is linear in these three,
-// so they are fitted by least squares (AutoDDL, section 3.2): of errors relative to what was
-// measured, as small messages count as much as large ones.  None may be below 0; of so few, all
-// ways to leave some out are tried.  Adapters are fitted after nodes, with the start that those
-// gave.
+// The cost of a collective is start + alpha * hops + beta * bytes of the busiest link
+// (path_cost.h).  Over the links of a node only, or over adapters only, it is linear in these three
+// terms.  They are fitted by least squares (AutoDDL, section 3.2).  Errors are relative to the
+// measured time, so that small messages count as much as large ones.  No term may be below 0: there
+// are so few terms that the fit tries every subset.  Adapters are fitted after nodes, with the
+// start that the nodes gave.
 
 #include <math.h>
 #include <stdlib.h>
@@ -67,7 +67,7 @@ double calibrate_price(const Cluster *c, const Probe *p) {
 
 // -- Least squares -----------------------------------------------------------------------------
 
-// A measured time: what of it each term is, times the term, should be `is`.
+// One equation of the fit: the sum of of[k] times term k should be `is`.
 typedef struct Row {
   double of[N_TERMS], is;
 } Row;
@@ -85,16 +85,20 @@ static double error_of(const Rows *rows, const double *x) {
   return sum;
 }
 
-// The terms of `which` (bits) with the least error, the others 0: the normal equations, by Gauss.
+// Finds the terms of `which` (bits) with the least error, the others 0: the normal equations, by
+// Gauss.  Returns false if they are singular or a term is negative.
 static bool solve(const Rows *rows, unsigned which, double *x) {
   double m[N_TERMS][N_TERMS + 1] = {{0}};
+  // The normal equations, with the right side as the last column.
   for (int i = 0; i < rows->n; i++)
     for (int r = 0; r < N_TERMS; r++)
       for (int k = 0; k <= N_TERMS; k++)
         m[r][k] += rows->at[i].of[r] * (k < N_TERMS ? rows->at[i].of[k] : rows->at[i].is);
+  // Terms outside `which` get the equation x = 0.
   for (int r = 0; r < N_TERMS; r++)
     for (int k = 0; k <= N_TERMS; k++)
       if (!(which >> r & 1) || (k < N_TERMS && !(which >> k & 1))) m[r][k] = r == k;
+  // Gauss-Jordan elimination; a positive definite matrix needs no pivots.
   for (int r = 0; r < N_TERMS; r++) {
     if (!(fabs(m[r][r]) > 0)) return false;
     for (int other = 0; other < N_TERMS; other++) {
@@ -122,7 +126,8 @@ static void fit(const Rows *rows, double *best) {
 
 // -- Links -------------------------------------------------------------------------------------
 
-// How much of a collective's price each term is: what it costs where that is 1, and the others 0.
+// The equation of a measured collective.  The coefficient of a term is the price with that term 1
+// and the others 0, relative to the measured time.
 static Row row_of(Arena *a, const Cluster *c, const Probe *p, double start) {
   Row row = {.is = 1 - start / p->seconds};
   for (int k = 0; k < N_TERMS; k++) {
@@ -163,7 +168,7 @@ static double median(double *x, int n) {
   return n ? x[n / 2] : 0;
 }
 
-// The median of what `rate` says of each probe of a kind.
+// The median of `rate` over the probes of a kind.
 static double median_of(Arena *a, const Probes *probes, ProbeKind kind, const Cluster *c,
                         double (*rate)(const Cluster *c, const Probe *p)) {
   double *x = arena_array(a, double, probes->n);
@@ -173,7 +178,8 @@ static double median_of(Arena *a, const Probes *probes, ProbeKind kind, const Cl
   return median(x, n);
 }
 
-// Of what is measured in a few ticks of a clock, at least a tenth is the work itself.
+// Seconds of work without the launch.  A probe of a few clock ticks counts at least a tenth of its
+// time as work.
 static double work_seconds(const Cluster *c, const Probe *p) {
   return fmax(p->seconds - c->launch, p->seconds / 10);
 }
@@ -191,7 +197,7 @@ static double rate_product(const Cluster *c, const Probe *p) {
   return 2 * pow((double)p->m, 3) / work_seconds(c, p);
 }
 
-// Of this machine, shared among the ranks on it.
+// Bytes per rank: the memory of this machine divided by its ranks; 0 for GPUs.
 static double memory_each(const Machine *machine) {
   double pages = (double)sysconf(_SC_PHYS_PAGES), size = (double)sysconf(_SC_PAGE_SIZE);
   return machine->target.target == TARGET_cpu && pages > 0 ? pages * size / machine->per_node : 0;
@@ -204,7 +210,7 @@ Cluster calibrate_fit(Arena *a, const Machine *machine, const Probes *probes) {
                .nics = 1};
   fit_links(a, probes, false, &c);
   fit_links(a, probes, true, &c);
-  if (machine->per_node == 1) c.inside = c.across; // nothing is sent there
+  if (machine->per_node == 1) c.inside = c.across; // no rank has a neighbour in its node
   c.memory = memory_each(machine);
   c.launch = median_of(a, probes, PROBE_tiny, &c, rate_tiny);
   c.memory_speed = median_of(a, probes, PROBE_stream, &c, rate_stream);

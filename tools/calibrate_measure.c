@@ -1,9 +1,9 @@
-// The executable of the probes, run as a rank under the launcher that started this process, and
-// what its --trace says: see calibrate.h.
+// Runs the executable of the probes as a rank under the launcher that started this process, and
+// reads its --trace: see calibrate.h.
 //
-// Every process makes the executable, as machines may share no folder, and runs it as its child,
-// which finds the launcher as any program does that a script starts.  Rank 0 writes the trace, so
-// who finds one is the parent of rank 0.
+// Every process builds the executable, since machines may share no folder, and runs it as its
+// child.  The child finds the launcher as any program does that a script starts.  Rank 0 writes the
+// trace, so the process that finds a trace is the parent of rank 0.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -53,6 +53,7 @@ static bool run_program(Arena *a, const Machine *machine, const char *dir, Diag 
   const char *log = str_format(a, "%s/log", dir), *program = str_format(a, "%s/program", dir);
   const char *steps = str_format(a, "%lld", (long long)machine->steps + WARM_STEPS);
   const char *trace = str_format(a, "%s/trace", dir);
+  // The child must not write buffered output again.
   fflush(NULL);
   pid_t child = temporary_fork();
   if (child == 0) {
@@ -75,7 +76,7 @@ static bool run_program(Arena *a, const Machine *machine, const char *dir, Diag 
 
 // -- The trace ---------------------------------------------------------------------------------
 
-// What an op took on a rank in a step; of an all_reduce until it was waited for.
+// The time of an op on a rank in a step; of an all_reduce, until the end of its wait.
 typedef struct Span {
   double from, to; // in us
 } Span;
@@ -108,6 +109,7 @@ static void read_event(Measured *m, Json *j) {
   const char *at = NULL;
   double from = 0, us = 0;
   int64_t step = -1, rank = -1;
+  // Members come in any order.
   for (bool more = json_open(j, '{'); more; more = json_next(j, '}')) {
     const char *key = json_key(j);
     if (str_equal(key, "ts"))
@@ -137,8 +139,8 @@ static int ascending(const void *x, const void *y) {
   return (a > b) - (a < b);
 }
 
-// Who comes last to a collective waits for nobody, so what it takes is what the rank takes that is
-// in it for the shortest time; a kernel takes what the slowest rank needs.
+// The median over steps of a probe's time.  The last rank that enters a collective waits for no
+// other, so a collective takes the shortest time of any rank; a kernel takes the longest.
 static double seconds_of(const Measured *m, int probe) {
   const Machine *machine = m->machine;
   bool collective = m->probes->at[probe].kind <= PROBE_all_to_all;
@@ -173,6 +175,7 @@ static bool read_trace(Arena *a, const Machine *machine, const char *path, Probe
       read_event(&m, &j);
   }
   if (!json_end(&j)) return false;
+  // A probe without a time would spoil the fit.
   for (int i = 0; i < io->n; i++) {
     io->at[i].seconds = seconds_of(&m, i);
     if (!(io->at[i].seconds > 0))
@@ -190,7 +193,7 @@ bool calibrate_measure(Arena *a, const Machine *machine, Probes *io, bool *first
     return diag_error(d, NULL, "cannot make a folder '%s': %s", dir, strerror(errno));
   bool ok = make_program(a, machine, io, str_format(a, "%s/program", dir), d);
   const char *trace = str_format(a, "%s/trace", dir);
-  temporary_dir(dir); // from now on; the build has had a folder of its own
+  temporary_dir(dir); // only from here on: the build has a folder of its own
   ok = ok && run_program(a, machine, dir, d);
   *first = ok && access(trace, R_OK) == 0;
   if (*first) ok = read_trace(a, machine, trace, io, d);

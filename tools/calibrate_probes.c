@@ -1,11 +1,11 @@
-// What calibrate measures, and the module that does it: see calibrate.h.
+// The probes of calibrate, and the module that runs them: see calibrate.h.
 //
-//     %x1 = reduce_sum %w1 axes=[0] : f32[1024] @g4 {P} split=[a]          a sum over ranks to begin with
+//     %x1 = reduce_sum %w1 axes=[0] : f32[1024] @g4 {P} split=[a]          a partial sum as operand
 //     %y1 = all_reduce %x1 axis="g" : f32[1024] @g4 {B}  # calibrate:all_reduce.4.4096
-//     %z1 = sum_squares %y1 …                                              somebody reads it, and waits
+//     %z1 = sum_squares %y1 …                                              a reader, which waits
 //
-// A mesh @g4 (o=…, g=4) has groups of neighbours, and @across (n=…, i=…) groups of one rank of each
-// node.
+// Groups are along axis g.  A mesh @g4 (o=…, g=4, i=1) has groups of neighbours, and @across2 (o=1,
+// g=2, i=…) groups of one rank of each node.
 
 #include <inttypes.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static void add_kernels(Arena *a, const Machine *machine, Probes *out) {
     vec_push(a, out, (Probe){.kind = PROBE_tiny, .name = str_format(a, "tiny.%d", i)});
   vec_push(a, out, (Probe){.kind = PROBE_stream, .name = "stream", .bytes = 3 * (int64_t)STREAM});
   for (int kind = PROBE_f32; kind <= PROBE_half; kind++)
-    // Processors compute 16 bits in f32.
+    // CPUs compute 16-bit types in f32.
     for (int i = 0; i < 4 && (kind == PROBE_f32 || machine->target.target != TARGET_cpu); i++)
       vec_push(a, out,
                (Probe){.kind = (ProbeKind)kind,
@@ -35,7 +35,7 @@ static void add_kernels(Arena *a, const Machine *machine, Probes *out) {
 static void add_collectives(Arena *a, int size, bool across, Probes *out) {
   for (int kind = PROBE_all_reduce; kind <= PROBE_all_to_all; kind++)
     for (int64_t bytes = 1 << 10; bytes <= 1 << 22; bytes <<= 3) {
-      // Both dimensions of what is exchanged are cut.
+      // Both dimensions of the tensor are split.
       int64_t least = 4 * (int64_t)size * size, whole = (bytes + least - 1) / least * least;
       vec_push(a, out,
                (Probe){.kind = (ProbeKind)kind,
@@ -67,8 +67,8 @@ typedef struct Text {
 
 static void add_mesh(Text *t, const Machine *machine, int size, bool across) {
   StrBuf *b = &t->meshes;
-  // The groups are along the axis g: of neighbours the last, of ranks of different nodes the
-  // middle.
+  // Groups of neighbours have axis g innermost, as i has size 1; groups of ranks of different nodes
+  // have it in the middle.
   int inside = across ? machine->per_node : 1, outside = machine->ranks / size / inside;
   strbuf_addf(b, "mesh @%s%d devices=0-%d (o=%d, g=%d, i=%d)\n", across ? "across" : "g", size,
               machine->ranks - 1, outside, size, inside);
@@ -79,7 +79,7 @@ static void add_parameter(Text *t, const char *name, int n, const char *type, co
               n, type, layout, name, n);
 }
 
-// All that is made is read by something, and that is an output.
+// Adds a reader of a probe's result, and makes it an output, so that no op is dead.
 static void add_reader(Text *t, int n, const char *mesh, const char *lies, const char *split) {
   strbuf_addf(&t->ops, "  %%z%d = sum_squares %%y%d : f32[] @%s {B, %s, B}%s\n", n, n, mesh, lies,
               split);
@@ -91,7 +91,7 @@ static void add_reader(Text *t, int n, const char *mesh, const char *lies, const
   t->n++;
 }
 
-// A sum over the group of f32[rows, columns], or a part of it.
+// Adds a collective and its operand: a partial sum f32[rows, columns] over the group, or a shard.
 static void add_collective(Text *t, const Probe *p, int n) {
   Arena *a = t->ops.arena;
   const char *mesh = str_format(a, "%s%d", p->across ? "across" : "g", p->size);
@@ -100,6 +100,7 @@ static void add_collective(Text *t, const Probe *p, int n) {
   const char *row = str_format(a, "f32[1,%" PRId64 "]", columns);
   const char *column = str_format(a, "f32[%" PRId64 ",%" PRId64 "]", rows, part);
   const char *at = str_format(a, "# calibrate:%s", p->name);
+  // A collective that reduces needs a partial sum, the others a shard as operand.
   if (p->kind == PROBE_all_reduce || p->kind == PROBE_reduce_scatter) {
     add_parameter(t, "w", n, str_format(a, "f32[1,%" PRId64 ",%" PRId64 "]", rows, columns),
                   str_format(a, "@%s {B, S(0), B}", mesh));
@@ -159,6 +160,7 @@ const char *calibrate_module(Arena *a, const Machine *machine, const Probes *pro
   strbuf_addf(&t.meshes,
               "module \"calibrate\" phase=local\nmesh @all devices=0-%d (o=%d, g=1, i=1)\n",
               machine->ranks - 1, machine->ranks);
+  // The meshes of all group sizes, as in calibrate_probes.
   for (int size = 2; size <= machine->per_node; size++)
     if (machine->per_node % size == 0) add_mesh(&t, machine, size, false);
   for (int size = 2; size <= nodes; size++)

@@ -1,11 +1,11 @@
 // A timeline in letters, a line for each device.
 //
-//     0  F0F1F2F3......B0----F4B1----…      F1: forward of micro-batch 1; dots: nothing to do
+//     0  F0F1F2F3......B0----F4B1----…      F1: forward of micro-batch 1; dots: idle
 //     1  ..F0F1F2......B0----…              a block is as long as its time, filled up with -
 //
-// What does not fit into a line goes on in a further panel.  A device's second, fourth … stage is
-// in small letters.  Of several forwards, the first is F, the second G, and so on.  Where micro-
-// batches are in pieces, these have the numbers.
+// A timeline longer than a line continues in further panels.  A device's second, fourth … stage is
+// in small letters.  Of several forwards, the first is F, the second G, and so on.  If
+// micro-batches are cut into pieces, the numbers are those of pieces.
 
 #include <math.h>
 #include <stdio.h>
@@ -19,16 +19,16 @@ enum { COLUMNS = 180, MOST_PANELS = 12, MANY_DEVICES = 64, TICK = 20 };
 typedef struct Drawing {
   const SchedulePlan *p;
   const Timeline *t;
-  double scale; // columns of a unit of time
-  int columns;  // all
-  int margin;   // of the names of devices
+  double scale; // columns per unit of time
+  int columns;  // of all panels
+  int margin;   // width of the device names
 } Drawing;
 
 static int label_length(const SchedulePlan *p) {
   return 1 + snprintf(NULL, 0, "%d", p->shape.n_micro_batches - 1);
 }
 
-// So that the shortest block has its label, unless that took too many panels.
+// Sets the scale so that the shortest block fits its label, unless that takes too many panels.
 static void set_scale(Drawing *g) {
   double shortest = g->t->makespan;
   for (int k = 0; k < g->p->blocks->n; k++) {
@@ -40,8 +40,8 @@ static void set_scale(Drawing *g) {
   g->columns = (int)lround(g->t->makespan * g->scale);
 }
 
-// Whether it is the second, fourth, … stage that its device has of this micro-batch's; the first on
-// the way back, where there are two directions.
+// Whether the block's stage is the second, fourth, … that its device runs for this micro-batch.  In
+// a bidirectional schedule, micro-batches of the other direction have the first, third, … instead.
 static bool is_small(const SchedulePlan *p, int block) {
   const Work *w = p->blocks->work[block];
   const Shape *s = &p->shape;
@@ -71,7 +71,7 @@ static void draw_block(const Drawing *g, char *line, int block) {
   if (from < to) memcpy(line + from, label, (size_t)(n <= to - from ? n : 1));
 }
 
-// When the columns are: a number over every 20th.
+// Draws the time axis: a number over every 20th column.
 static void draw_times(const Drawing *g, int from, int to) {
   int at = -g->margin;
   for (int k = from; k < to; k += TICK) {
@@ -92,6 +92,7 @@ void draw_timeline(const SchedulePlan *p, const Timeline *t) {
   set_scale(&g);
   size_t width = (size_t)g.columns + 1;
   char *lines = arena_array(a, char, (size_t)n *width);
+  // Draw whole lines first, then cut them into panels.
   for (int d = 0; d < n; d++) {
     memset(lines + (size_t)d * width, '.', width - 1);
     for (int i = t->at[d]; i < t->at[d + 1]; i++)

@@ -1,17 +1,17 @@
-// What the files of nnaot share.
+// Declarations shared by the files of nnaot.
 //
-//     nnaot.c               the options, and the steps from a model to what is written
-//     driver_check.c        what can be known to be wrong before the model is read
-//     driver_choose.c       the plan: as it was asked for, as the model says, or the best
-//     driver_pipeline.c     by such a plan, the text of the pipeline
-//     driver_write.c        what is printed and written
-//     driver_executable.c   of that, executables and the C that they are made of
+//     nnaot.c               the options, and the steps from a model to its outputs
+//     driver_check.c        errors that can be known before the model is read
+//     driver_choose.c       the plan: as requested, as the model is annotated, or the best
+//     driver_pipeline.c     the text of the pipeline for a plan
+//     driver_write.c        printed and written outputs
+//     driver_executable.c   among these, executables and their C sources
 //     summary.c, explain.c, trace_file.c
 //                           the texts of --summary, --comm-manifest, --explain and --trace
 //     report.h, report*.c   the page of --report
 //
-// What the command line said and what was chosen are values that are handed on.  After
-// check_settings neither changes: another plan is another Choice.
+// The command line and the choice are values that the steps hand on.  After check_settings neither
+// changes: another plan is another Choice.
 
 #ifndef TOOLS_DRIVER_H
 #define TOOLS_DRIVER_H
@@ -26,14 +26,14 @@
 
 typedef enum Emit { EMIT_exe, EMIT_nn, EMIT_c, EMIT_plan, EMIT_onnx } Emit;
 
-// By which plan the step is made.
+// The plan of a step.
 typedef struct Choice {
   const char *name;      // as in --plan
-  Plan plan;             // its programs and their axes; none where the plan is not known yet
+  Plan plan;             // its programs and their axes; empty until the plan is known
   int64_t micro_batches; // of a batch
-  int factoring;         // of its ranks, by number (factoring.h), or left to shard
-  int64_t memory;        // bytes of a rank that searches count on; 0: what devices have
-  int64_t work;          // of a search's solver; 0: as it likes
+  int factoring;         // number of its factoring of ranks (factoring.h), or left to shard
+  int64_t memory;        // bytes per rank that searches assume; 0: the memory of the devices
+  int64_t work;          // work limit of a search's solver; 0: the default
   struct LifetimeCache
       *known; // answers of its searches when it was chosen (planner/search/lives.h), or NULL
 } Choice;
@@ -54,25 +54,25 @@ typedef struct Settings {
 
   // Computed by main and the checks:
   Emit emit;
-  BackendOptions backend; // target, how to link, and whether only sources are made
+  BackendOptions backend; // target, how to link, and whether to write only sources
   double lr;              // --lr, or the default of the optimizer
-  double least_lr;        // of the schedule
+  double least_lr;        // minimum of the schedule
   Choice asked;           // --plan
-  bool is_cut;       // how many micro-batches there are was said, by the option or by a program
-  const Loc *cut_by; // then: by which line of a program; NULL: by the option
-  bool made_folder;  // of --emit c: it goes again when nothing comes into it
+  bool is_cut;            // the option or a program fixes the number of micro-batches
+  const Loc *cut_by;      // if so: that line of a program; NULL: the option
+  bool made_folder;       // --emit c created its folder, which is removed if it stays empty
 } Settings;
 
-// A training step, and what was seen on the way to it.
+// A training step, and findings of its compilation.
 typedef struct Compiled {
   OnnxOptions import;
   OnnxFindings found; // in the model
   Choice choice;
-  Module *m;     // what one rank does
-  Module *model; // as it was before the passes; only for --emit onnx
+  Module *m;     // the program of a rank
+  Module *model; // a copy from before the passes; only for --emit onnx
   Summary summary;
-  Record record; // of the plan; only for a plan that is written as a program
-  FILE *diffs;   // what the passes changed, in `diff_text`; only for --report
+  Record record; // of the plan; only for a plan written as a program
+  FILE *diffs;   // changes by passes, in `diff_text`; only for --report
   char *diff_text;
   size_t diff_bytes;
   FILE *counts; // the figures of --stats, in `count_text`; only for --report
@@ -82,14 +82,14 @@ typedef struct Compiled {
 
 // -- driver_check.c --------------------------------------------------------------------------
 
-// Everything that can be wrong before the model is read.  Returns an exit status.
+// Checks everything that can be wrong before the model is read.  Returns an exit status.
 int check_settings(Settings *s, Arena *a, Diag *d);
-// Whether the schedule goes down from this learning rate.
+// Checks that the minimum of the schedule is at most this learning rate.
 bool check_least_lr(const Settings *s, double lr, Diag *d);
-// Whether the step is for as many ranks as were asked for, and fits into their memory.
+// Checks that the step is for the requested number of ranks, and fits into their memory.
 bool check_compiled(const Settings *s, const Compiled *c, Arena *a, Diag *d);
 
-// Whether --explain asks about something that passes up to shard know, or those after it may make.
+// Checks that --explain names something that passes up to shard know, or that later ones may make.
 bool check_explained(const Settings *s, const Module *m, Arena *a, Diag *d);
 
 // Whether the model is a module in text form.
@@ -97,49 +97,49 @@ bool is_text(const Settings *s);
 
 // -- nnaot.c ---------------------------------------------------------------------------------
 
-// How passes are run, and who is told what happens: nobody has been told anything yet.
+// Options for running passes, with the observers of their results.  Clears earlier results.
 const PipelineOptions *run_options(const Settings *s, Compiled *c, Arena *a);
 
 // -- driver_choose.c -------------------------------------------------------------------------
 
-// Whether nnaot chooses how ranks share the work: one rank has nothing to share, but where its
-// memory is limited takes a plan that needs less.
+// Whether nnaot chooses how ranks share the work.  A single rank has nothing to share, and only
+// takes a plan that needs less memory, if memory is limited.
 bool is_auto(const Settings *s);
-// Whether the plan is what the model is annotated with.
+// Whether the plan follows the annotations of the model.
 bool follows_annotations(const Settings *s);
 
 // Reads --plan into s->asked.
 bool ask_plan(Settings *s, Arena *a, Diag *d);
-// Whether the programs of s->asked can be run.  They may say how many micro-batches they are for.
+// Checks that the programs of s->asked can be run.  They may fix the number of micro-batches.
 bool ask_programs(Settings *s, Arena *a, Diag *d);
-// What the model says of devices, where that is followed: else *out is NULL, and the module forgets
-// it.  `annotated`: whether the file says anything.
+// Takes the device annotations of the model if the plan follows them; otherwise *out is NULL, and
+// the module loses them.  `annotated`: whether the file has any.
 bool take_annotations(const Settings *s, Module *m, bool annotated, const Annotations **out,
                       Arena *a, Diag *d);
-// The plan, and how many micro-batches it takes to fit into memory.  `said` is what the model says
-// of devices, or NULL.  *made is the step by that plan, where all that is done for it was done on
-// the way, as run_options says; else NULL.
+// Chooses the plan, and the number of micro-batches with which it fits into memory.  `said`: the
+// device annotations of the model, or NULL.  *made is the compiled step of that plan if choosing
+// compiled it with all effects of run_options; else NULL.
 bool choose(const Settings *s, Compiled *c, const Annotations *said, Module **made, Arena *a,
             Diag *d);
 
 // -- driver_pipeline.c -----------------------------------------------------------------------
 
-// The target's pipeline, with what the settings describe.
+// The target's pipeline for these settings and this plan.
 const char *train_pipeline(Arena *a, const Settings *s, const Choice *c);
-// "a,b,c"
+// Joins strings: "a,b,c".
 const char *joined(Arena *a, const Strings *s, const char *between);
 
 // -- driver_write.c --------------------------------------------------------------------------
 
 // Whether the plan is written as a program: --emit plan -o FILE.lua.
 bool writes_program(const Settings *s);
-// Whether a step of as many ranks can be predicted there, where that is to be shown.
+// Checks that a step of so many ranks can be predicted on the cluster, if an output shows it.
 bool check_priced(const Settings *s, const Cluster *c, int64_t ranks, Diag *d);
 bool write_all(const Settings *s, Compiled *c, Arena *a, Diag *d);
 
 // -- driver_executable.c ---------------------------------------------------------------------
 
-// The executables, or with --emit c what they would be made of.
+// Writes the executables, or with --emit c their sources.
 bool write_executable(const Settings *s, const Compiled *c, Arena *a, Diag *d);
 
 #endif

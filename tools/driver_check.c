@@ -1,12 +1,12 @@
-// What is wrong with a command line.
+// Checks of a command line.
 //
 //     nnaot: error: a batch of 10 cannot be cut in 4 micro-batches
 //
-// What can be known without the model is found before it is read: options that contradict each
-// other or have no effect, numbers out of range, files that cannot be written, a machine that has
-// no compiler.  What depends on the model, such as the outputs that a loss names, is for the passes
-// to say, but for what is asked about before a plan is chosen.  What shows only when they have run,
-// memory and the ranks of a pipeline, is at the end.
+// Errors that do not depend on the model are found before it is read: options that contradict each
+// other or have no effect, numbers out of range, files that cannot be written, a machine without a
+// compiler.  Passes report errors that depend on the model, such as missing outputs of a loss.  The
+// subject of --explain is checked before a plan is chosen.  The last checks, of memory and of the
+// ranks of a pipeline, run after the passes.
 
 #include <errno.h>
 #include <math.h>
@@ -22,7 +22,7 @@
 #include "planner/auto/memory_breakdown.h"
 #include "train/param_groups.h"
 
-// -- What is supported, and has an effect ------------------------------------------------------
+// -- Options without effect --------------------------------------------------------------------
 
 bool is_text(const Settings *s) {
   return str_ends(s->model, ".nn") || !strcmp(s->model, "-");
@@ -48,7 +48,7 @@ static void refuse(const char *const *names, const char *with, const char *hint,
   }
 }
 
-// Files of such a name are taken for what another --emit writes.
+// Warns if the file's ending belongs to another --emit.
 static void check_ending(const Settings *s, Diag *d) {
   static const struct {
     const char *ending, *text;
@@ -65,7 +65,7 @@ static void check_ending(const Settings *s, Diag *d) {
     }
 }
 
-// What an option asks for is done, or it is an error.
+// Rejects options that would have no effect.
 static bool check_effect(const Settings *s, Diag *d) {
   static const char *const step[] = {"loss",       "optimizer",     "group", "no-decay",  "freeze",
                                      "train",      "detach",        "init",  "clip-norm", "dtype",
@@ -74,6 +74,7 @@ static bool check_effect(const Settings *s, Diag *d) {
       "batch", "batch-dim", "dim", "accumulate", "external-data-dir", "train-mode", NULL};
   static const char *const of_target[] = {"link", "aot-plans"};
   int errors = diag_errors(d);
+  // Report every option without effect, not only the first.
   if (s->emit == EMIT_onnx && (s->pipeline || is_text(s)))
     diag_error(d, NULL, "--emit onnx annotates an ONNX model with a plan, and %s",
                s->pipeline ? "--passes has none" : "this is a module in text form");
@@ -89,6 +90,7 @@ static bool check_effect(const Settings *s, Diag *d) {
     refuse(import, "a module in text form", "its sizes are those that it was written with", d);
   if (s->split_ranks && s->emit != EMIT_exe)
     diag_error(d, NULL, "--split-ranks has no effect with --emit %s", s->emit_text);
+  // Some options belong to one target.
   for (size_t i = 0; i < sizeof of_target / sizeof *of_target; i++)
     if (option_given(of_target[i]) && !backend_takes(s->backend.target.target, of_target[i]))
       diag_error(d, NULL, "--%s has no effect with --target %s", of_target[i],
@@ -98,7 +100,7 @@ static bool check_effect(const Settings *s, Diag *d) {
 
 // -- The values of options ---------------------------------------------------------------------
 
-// --target, --link and --aot-plans, into s->backend.
+// Reads --target, --link and --aot-plans into s->backend.
 static bool check_target(Settings *s, Diag *d) {
   static const char *const links[] = {"static", "shared", NULL};
   static const char *const plans[] = {"yes", "no", NULL};
@@ -125,6 +127,7 @@ static bool check_sizes(const Settings *s, Diag *d) {
     if (sizes[i].value < sizes[i].least || sizes[i].value > sizes[i].most)
       diag_error(d, NULL, "%s cannot be %lld, only %lld to %lld", sizes[i].name,
                  (long long)sizes[i].value, (long long)sizes[i].least, (long long)sizes[i].most);
+  // The product is the length of the time axis of the mesh.
   if (s->accumulate >= 1 && s->micro_batches > MAX_DEVICES / s->accumulate)
     diag_error(d, NULL, "--accumulate times --micro-batches is at most %d", MAX_DEVICES);
   if (diag_errors(d) > errors) return false;
@@ -138,7 +141,7 @@ static bool check_sizes(const Settings *s, Diag *d) {
   return true;
 }
 
-// NAME=VALUE
+// Checks --dim NAME=SIZE.
 static bool check_dims(const Settings *s, Diag *d) {
   for (int i = 0; i < s->dims.n; i++) {
     const char *equals = strchr(s->dims.at[i], '=');
@@ -150,7 +153,7 @@ static bool check_dims(const Settings *s, Diag *d) {
   return true;
 }
 
-// --train is for whole weights.
+// Rejects --train of single rows: it is for whole weights.
 static bool check_trained(const Settings *s, Diag *d) {
   bool ok = true;
   for (int i = 0; i < s->freeze.n; i++) {
@@ -170,7 +173,8 @@ static bool check_init(const Settings *s, Diag *d) {
   return ok || diag_error(d, NULL, "--init is keep or random[:SEED], not '%s'", s->init);
 }
 
-// constant|linear|cosine[:warmup=…,min=…].  The executable reads it; here mistakes are found early.
+// Checks constant|linear|cosine[:warmup=…,min=…], which the executable reads, to find mistakes
+// early.
 static bool check_schedule(Settings *s, Arena *a, Diag *d) {
   static const char *const kinds[] = {"constant", "linear", "cosine", NULL};
   size_t n = strcspn(s->lr_schedule, ":");
@@ -179,6 +183,7 @@ static bool check_schedule(Settings *s, Arena *a, Diag *d) {
     diag_hint(d, "the schedules are: constant, linear, cosine");
     return false;
   }
+  // Each iteration begins at a ':' or ','.
   for (const char *p = s->lr_schedule + n; *p; p += strcspn(p, ",")) {
     p++;
     size_t key = strcspn(p, "=,");
@@ -212,8 +217,8 @@ bool check_least_lr(const Settings *s, double lr, Diag *d) {
 
 // -- The ranks ---------------------------------------------------------------------------------
 
-// --cluster, which must have a device for every rank.  What a file says is input, and no usage.
-// Returns an exit status.
+// Reads --cluster, which must have a device for every rank.  An error in its file is an input
+// error, not a usage error.  Returns an exit status.
 static int check_cluster(Settings *s, Arena *a, Diag *d) {
   if (!s->cluster || s->pipeline) return EXIT_SUCCESS;
   const Cluster *c = cluster_read(a, s->cluster, "--cluster", d);
@@ -223,6 +228,8 @@ static int check_cluster(Settings *s, Arena *a, Diag *d) {
                cluster_devices(c), (long long)s->ranks);
     return EXIT_USAGE;
   }
+  // A plan alone follows the cluster to the cuda target; an executable for the wrong one is an
+  // error.
   bool other = c->gpus && s->backend.target.target == TARGET_cpu;
   if (other && s->emit == EMIT_plan && !option_given("target"))
     other = !backend_target_parse("cuda", &s->backend.target, d);
@@ -245,8 +252,8 @@ static int check_cluster(Settings *s, Arena *a, Diag *d) {
   return EXIT_SUCCESS;
 }
 
-// Every plan is for micro-batches of whole rows.  Which plans also want rows for every rank is
-// theirs to say, when there is a model.
+// Checks that the batch has whole rows per micro-batch.  A plan that also needs rows for every rank
+// checks that itself, with the model.
 static bool check_batch(const Settings *s, Diag *d) {
   int64_t slices = s->asked.micro_batches;
   if (!s->batch || s->batch % slices == 0) return true;
@@ -257,9 +264,9 @@ static bool check_batch(const Settings *s, Diag *d) {
   return false;
 }
 
-// -- What is written, and with what ------------------------------------------------------------
+// -- Compiler and output files -----------------------------------------------------------------
 
-// What compiles is looked for before anything is read.  Returns an exit status.
+// Checks for the compiler before anything is read.  Returns an exit status.
 static int check_machine(Settings *s, Diag *d) {
   s->backend.only_sources = s->emit == EMIT_c;
   if (!s->backend.only_sources && s->emit != EMIT_exe) return EXIT_SUCCESS;
@@ -276,7 +283,7 @@ static bool check_folder(Settings *s, Diag *d) {
   return diag_error(d, NULL, "cannot make the folder '%s': %s", s->output, strerror(errno));
 }
 
-// No output takes the place of another or of what is read.
+// Checks that no output overwrites another output or an input.
 static bool check_apart(const Settings *s, Arena *a, Diag *d) {
   const Plan *plan = &s->asked.plan;
   Vec(UsedFile) files = {0};
@@ -294,7 +301,7 @@ static bool check_apart(const Settings *s, Arena *a, Diag *d) {
   return outputs_apart(files.at, files.n, d);
 }
 
-// All of them, so that one that cannot be written is found before anything is.
+// Checks all outputs, so that an unwritable one is found before any is written.
 static bool check_outputs(Settings *s, Arena *a, Diag *d) {
   if (!check_apart(s, a, d)) return false;
   if (s->summary && !output_writable(s->summary, d)) return false;
@@ -320,24 +327,24 @@ int check_settings(Settings *s, Arena *a, Diag *d) {
   int status = check_cluster(s, a, d);
   if (status != EXIT_SUCCESS) return status;
   if (!s->lr_text) s->lr = groups.at[0].spec.lr;
-  bool late = s->pipeline && !s->lr_text; // the ops will say
+  bool late = s->pipeline && !s->lr_text; // the optimizer of the ops gives lr: see default_lr
   if (!late && !check_least_lr(s, s->lr, d)) return EXIT_USAGE;
 
-  // Programs of plans are files of their own: input, and no usage.
+  // Programs of plans are files: their errors are input errors, not usage errors.
   if (!ask_programs(s, a, d) || !check_batch(s, d)) return EXIT_FAILURE;
   status = check_machine(s, d);
   if (status != EXIT_SUCCESS) return status;
   return check_outputs(s, a, d) ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-// -- When the model is read --------------------------------------------------------------------
+// -- Once the model is read --------------------------------------------------------------------
 
 static bool lasts_nowhere(const void *nothing, const char *node) {
   (void)nothing, (void)node;
   return false;
 }
 
-// What is wrong on the way to shard will say so itself.
+// Passes that fail here report their errors in the real run.
 bool check_explained(const Settings *s, const Module *m, Arena *a, Diag *d) {
   PipelineOptions front = {.bisect_limit = -1, .stop_after = "recompute", .unproved = true};
   Module *step = module_clone(m);
@@ -350,9 +357,9 @@ bool check_explained(const Settings *s, const Module *m, Arena *a, Diag *d) {
   return ok || known || explain_failed(s->explain, d);
 }
 
-// -- When the passes have run ------------------------------------------------------------------
+// -- After the passes --------------------------------------------------------------------------
 
-// A pipeline that was given has its own mesh.
+// A pipeline given by --passes has its own mesh, which must have as many ranks as -g.
 static bool check_ranks(const Settings *s, const Module *m, Diag *d) {
   int found;
   module_devices(m, m->arena, &found);
@@ -363,7 +370,7 @@ static bool check_ranks(const Settings *s, const Module *m, Diag *d) {
   return false;
 }
 
-// What --cluster says of memory holds for every plan.
+// The memory that --cluster gives is a limit for every plan.
 static bool check_memory(const Settings *s, const Module *m, const Cluster *c, Arena *a, Diag *d) {
   if (!s->cluster || m->phase < PHASE_planned) return true;
   Needs n = needs_most(m, c);

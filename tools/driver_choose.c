@@ -1,10 +1,10 @@
-// By which plan the step is made: the one that was asked for, the one that the model is annotated
-// with, or the best of those that are known (choose.h).
+// The plan of the step: the requested one, the one that the model is annotated with, or the best of
+// the known ones (choose.h).
 //
 //     --plan dp=2,tp=4    {"dp=2,tp=4", dp over an axis of 2 and tp over one of 4, 1 micro-batch}
 //
-// Whoever asks for a plan and gives a cluster still leaves one thing open: in how many
-// micro-batches a batch is cut so that it fits into memory, and how a search does.
+// A requested plan with a cluster still leaves one choice: the number of micro-batches, and the
+// limits of a search, with which the step fits into memory.
 
 #include <string.h>
 
@@ -18,13 +18,13 @@ bool is_auto(const Settings *s) {
   return !s->pipeline && s->ranks > 1 && !strcmp(s->plan, "auto");
 }
 
-// Whether other plans may be taken than one that was asked for: one rank takes those that need less
-// memory, where that is limited.
+// Whether plans other than the requested one may be taken.  A single rank takes one that needs less
+// memory, if memory is limited.
 static bool is_open(const Settings *s) {
   return !s->pipeline && !strcmp(s->plan, "auto");
 }
 
-// The plans of what the model is annotated with.
+// The plans that follow the annotations of a model.
 static const char *const annotated_plans[] = {"onnx", "onnx_search"};
 enum { N_ANNOTATED_PLANS = sizeof annotated_plans / sizeof *annotated_plans };
 
@@ -38,9 +38,9 @@ bool follows_annotations(const Settings *s) {
   return !s->pipeline && is_annotated_plan(s->plan);
 }
 
-// -- As asked ----------------------------------------------------------------------------------
+// -- Requested plans ---------------------------------------------------------------------------
 
-// A pipeline that was given says its own plan, and auto is chosen later.
+// A pipeline given by --passes names its own plan, and auto is chosen later.
 bool ask_plan(Settings *s, Arena *a, Diag *d) {
   Plan *plan = &s->asked.plan;
   bool is_named = !s->pipeline && strcmp(s->plan, "auto") != 0;
@@ -69,6 +69,7 @@ bool ask_programs(Settings *s, Arena *a, Diag *d) {
     int64_t wanted = program_micro_batches(p, &said);
     program_close(p);
     if (wanted < 0) return false;
+    // --micro-batches overrides the programs, which otherwise must agree.
     if (!wanted || given) continue;
     if (s->cut_by && s->asked.micro_batches != wanted) {
       diag_error(d, said,
@@ -85,7 +86,7 @@ bool ask_programs(Settings *s, Arena *a, Diag *d) {
   return true;
 }
 
-// -- As annotated ------------------------------------------------------------------------------
+// -- Annotated plans ---------------------------------------------------------------------------
 
 static bool check_annotations(const Settings *s, const Annotations *said, Arena *a, Diag *d) {
   int64_t n = 1;
@@ -116,7 +117,7 @@ bool take_annotations(const Settings *s, Module *m, bool annotated, const Annota
   return false;
 }
 
-// The axes that the model is annotated for, each of which the program is run for.
+// The annotated axes of the model, each with the program.
 static Plan annotated_axes(const char *program, const Annotations *said) {
   Plan plan = {.n = said->n_axes};
   for (int i = 0; i < plan.n; i++)
@@ -125,7 +126,7 @@ static Plan annotated_axes(const char *program, const Annotations *said) {
   return plan;
 }
 
-// -- As chosen ---------------------------------------------------------------------------------
+// -- Chosen plans ------------------------------------------------------------------------------
 
 static Choice choice_of(Arena *a, const Candidate *c, const Annotations *said) {
   Choice out = {.name = c->plan, .micro_batches = c->micro_batches};
@@ -145,7 +146,7 @@ static Choice choice_of(Arena *a, const Candidate *c, const Annotations *said) {
   return out;
 }
 
-// What the candidates of one model have in common.
+// Data shared by the candidates of one model.
 typedef struct Common {
   const Settings *s;
   Compiled *compiled;
@@ -157,11 +158,11 @@ static const char *pipeline_of(void *context, const Candidate *c) {
   Common *common = context;
   Choice choice = choice_of(common->a, c, common->said);
   Settings s = *common->s;
-  if (is_open(&s)) s.explain = NULL; // which takes time, and is of the one that is taken
+  if (is_open(&s)) s.explain = NULL; // slow, and only of interest for the chosen plan
   return train_pipeline(common->a, &s, &choice);
 }
 
-// Whoever wants to see what passes do sees it of the plan that is taken.
+// Whether passes print or dump something.  The user sees that of the chosen plan only.
 static bool is_watched(const PipelineOptions *run) {
   return run->print_before || run->print_after || run->print_after_all || run->print_before_all ||
          run->print_changed || run->time_passes || run->stats || run->dump_dir || run->stop_after ||
@@ -173,7 +174,7 @@ static const PipelineOptions *run_of(void *context) {
   return run_options(common->s, common->compiled, common->a);
 }
 
-// Without a price none is better than another.
+// Warns if plans have no price: they cannot be compared.
 static void warn_unpriced(const Settings *s, const Cluster *c, Diag *d) {
   const char *name = s->cluster ? s->cluster : c->name;
   if (s->ranks > cluster_devices(c))
@@ -186,13 +187,13 @@ static void warn_unpriced(const Settings *s, const Cluster *c, Diag *d) {
                  name);
 }
 
-// Whether the memory of the cluster that was given is a limit.
+// Whether the memory of the given cluster is a limit.
 static bool is_limited(const Settings *s, const Cluster *c) {
   return s->cluster && c->memory > 0;
 }
 
-// The candidates are the plan that was asked for, with more and more micro-batches, or those of
-// what the model says, or all that are known.
+// The candidates: the requested plan with more and more micro-batches, the plans that follow
+// annotations, or all known plans.
 static ChooseOptions choose_options(const Settings *s, const Cluster *c, Common *common) {
   ChooseOptions o = {.ranks = s->ranks,
                      .micro_batches = s->is_cut ? s->asked.micro_batches : 0,
@@ -213,8 +214,8 @@ static ChooseOptions choose_options(const Settings *s, const Cluster *c, Common 
   return o;
 }
 
-// A plan of whose candidates at least one could be made must fit; what cannot be made of what the
-// model says, or for one rank, will say so itself.
+// Whether the lack of a plan that fits is an error here.  It is if some candidate could be
+// compiled. If none could, for annotations or a single rank, compilation reports the reason.
 static bool is_choosable(const Settings *s, const Candidates *all, const Annotations *said) {
   bool made = !said && s->ranks > 1;
   for (int i = 0; i < all->n; i++)
@@ -243,7 +244,7 @@ bool choose(const Settings *s, Compiled *c, const Annotations *said, Module **ma
     seen->choosing = clock_seconds() - start;
     if (chosen < 0 && is_choosable(s, &all, said)) return choose_failed(c->m, &o, a, &all, d);
   }
-  // A plan that was asked for, by a model as well, and does not fit or cannot be made will say so.
+  // A plan requested by the user or the model that does not fit or compile is reported later.
   Candidate as_asked = {.plan = is_auto(s) && said ? "onnx" : s->asked.name,
                         .ranks = s->ranks,
                         .micro_batches = s->is_cut ? s->asked.micro_batches : 1};

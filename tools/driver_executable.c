@@ -1,5 +1,5 @@
-// What the backend is told beside the module: the defaults of the executable's flags, what its
-// --describe says of where it comes from, and for its --export the model with room for weights.
+// Inputs of the backend besides the module: the defaults of the executable's flags, the provenance
+// in its --describe, and for its --export the model with space for weights.
 
 #include <string.h>
 
@@ -20,8 +20,8 @@ static const char *optimizer_of(const Module *m) {
   return NULL;
 }
 
-// What --describe of the executable adds to what the runtime knows.  Of a pipeline that was given,
-// the ops say which optimizer it is, and the rest is null: nobody knows what made the module.
+// The part of the executable's --describe that the runtime does not know.  With --passes, the ops
+// give the optimizer, and the rest is null: the origin of the module is unknown.
 static const char *describe_text(Arena *a, const Settings *s, const Module *m,
                                  const char *updated_by) {
   StrBuf b = {.arena = a};
@@ -61,7 +61,7 @@ static bool is_updated(const Graph *g, const Value *v) {
   return false;
 }
 
-// Whether a weight that training leaves alone can be written as the file has it.
+// Whether an untrained weight can be written as it is in the file.
 static bool is_kept(const Graph *g, const Value *v) {
   if (is_updated(g, v) || !v->init) return false;
   DType file = v->init->dtype, here = v->type->dtype;
@@ -70,7 +70,7 @@ static bool is_kept(const Graph *g, const Value *v) {
          (dtype_class[file] == dtype_class[here] && dtype_bytes[file] < dtype_bytes[here]);
 }
 
-// The model with room for what the ranks have; first of all what training changes.
+// Adds the model with space for the weights of the ranks, trained weights first.
 static bool add_skeleton(const Settings *s, const Compiled *c, Arena *a, BackendOptions *o,
                          Diag *d) {
   if (!str_ends(s->model, ".onnx")) return true;
@@ -100,7 +100,7 @@ static bool add_skeleton(const Settings *s, const Compiled *c, Arena *a, Backend
 
 // ----------------------------------------------------------------------------------------------
 
-// The default of --lr.  Of a pipeline that was given it is that of the optimizer in the module.
+// The default of --lr; with --passes, the default of the optimizer in the module.
 static bool default_lr(const Settings *s, const char *updated_by, double *lr, Arena *a, Diag *d) {
   OptimizerSpec spec;
   *lr = s->lr;

@@ -1,10 +1,10 @@
-// The text of the pipeline that makes a training step, by the settings and a plan.
+// The text of the pipeline of a training step, for the settings and a plan.
 //
 //     nnaot m.onnx -g 8 --loss 'mse(y)' --plan dp=2,tp=4 …   =>
 //     …,loss(spec="mse(y)"),…,shard(mesh="acc:1:time+dp:2+tp:4" plan="dp,tp" …),comm,…
 //
-// It is a text so that candidates are made, priced and compiled in the same way, and so that what
-// nnaot runs can be given to nnaot-opt.  Which passes there are is the target's row.
+// With a text, candidates are made, priced and compiled in the same way, and nnaot-opt can run the
+// pipeline of nnaot.  The target's row lists the passes.
 
 #include <string.h>
 
@@ -26,7 +26,7 @@ static const char *mesh_text(Arena *a, const Settings *s, const Choice *c) {
   return b.at;
 }
 
-// "dp,tp": of axes of `least` ranks or more.
+// "dp,tp": the programs of axes of `least` ranks or more.
 static const char *programs_text(Arena *a, const Plan *plan, int64_t least) {
   StrBuf b = {.arena = a};
   for (int i = 0; i < plan->n; i++)
@@ -38,7 +38,7 @@ static const TargetInfo *target_of(const Settings *s) {
   return &target_info[s->backend.target.target];
 }
 
-// The patterns of --freeze that are of rows, or the others.
+// The patterns of --freeze for rows, or those for whole weights.
 static const char *frozen(Arena *a, const Settings *s, bool rows) {
   StrBuf b = {.arena = a};
   for (int i = 0; i < s->freeze.n; i++)
@@ -62,12 +62,12 @@ static const char *option_value(Arena *a, const char *pass, const char *option, 
 #define WHOLE(value) str_format(a, "%lld", (long long)(value))
   OPTION("loss", "spec", s->loss);
   OPTION("init", "seed", s->init[6] == ':' ? s->init + 7 : "0"); // of random or random:SEED
-  // A program may change the model without any ranks, as pieces and recompute do.
+  // A program may change the model of a single rank, as pieces and recompute do.
   OPTION("transform", "plan", programs_text(a, &c->plan, 1));
   OPTION("eval_graph", "metrics", s->loss);
   OPTION("autodiff", "freeze", frozen(a, s, false));
   OPTION("autodiff", "detach", s->detach.n ? joined(a, &s->detach, ",") : NULL);
-  // As torch.amp.GradScaler begins; bf16 has the range of f32.
+  // The initial scale of torch.amp.GradScaler; bf16 has the range of f32.
   OPTION("autodiff", "scale", !strcmp(s->dtype, "f16") ? "65536" : NULL);
   OPTION("autodiff", "apart", s->accumulate * c->micro_batches > 1 ? "true" : NULL);
   OPTION("optimizer", "name", s->optimizer);
@@ -87,7 +87,7 @@ static const char *option_value(Arena *a, const char *pass, const char *option, 
   OPTION("shard", "explain", s->explain);
   OPTION("stash_weights", "accumulate", s->accumulate > 1 ? WHOLE(s->accumulate) : NULL);
   OPTION("overlap", "limited", s->cluster ? "true" : NULL);
-  // Passes that always price use the target's own cluster if none was given.
+  // Passes that always need prices use the target's default cluster if none is given.
   const char *cluster = s->cluster ? s->cluster : target_of(s)->cluster;
   OPTION("shard", "cluster", cluster);
   OPTION("prioritize_comm", "cluster", cluster);

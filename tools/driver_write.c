@@ -1,12 +1,12 @@
-// What comes out: what is printed of a training step, and the files that it is written to.
+// Outputs: the printed report of a training step, and its files.
 //
 //     --emit exe, c   driver_executable.c
-//     --emit nn       the text of the module that the passes left
-//     --emit plan     the plan: a program for --plan, or what was decided as JSON
-//     --emit onnx     the model as it was, annotated with the plan
+//     --emit nn       the text of the module after the passes
+//     --emit plan     the plan: a program for --plan, or the decisions as JSON
+//     --emit onnx     the original model, annotated with the plan
 //
-// and beside any of them --summary, --comm-manifest, --trace, --report, --explain and what
-// --verbose adds.
+// and beside any of them --summary, --comm-manifest, --trace, --report, --explain and the additions
+// of --verbose.
 
 #include <errno.h>
 #include <string.h>
@@ -21,7 +21,7 @@
 
 // -- Weights -----------------------------------------------------------------------------------
 
-// The import's finding about the weight; NULL for a module that was read as text.
+// The import's finding about the weight; NULL for a module read as text.
 static const OnnxWeight *find_weight(const OnnxFindings *found, const char *label) {
   for (int i = 0; i < found->n_weights; i++)
     if (str_equal(found->weights[i].label, label)) return &found->weights[i];
@@ -43,7 +43,7 @@ static const char *reason(const Settings *s, const OnnxFindings *found, const Va
   return by ? by : w ? w->reason : "the module says so";
 }
 
-// How many weights, of how many numbers, and which of them may be meant otherwise.
+// Prints the number of trained and of kept weights, their elements, and doubtful decisions.
 static void say_weights(const Settings *s, const Compiled *c) {
   enum { MOST = 8 };
   const Graph *g = c->m->graphs;
@@ -59,11 +59,13 @@ static void say_weights(const Settings *s, const Compiled *c) {
     numbers[v->train] += type_count(value_whole(v));
     if (s->verbose)
       fprintf(stderr, "%-7s  %s %s  %s\n", is, v->label, type_text(a, value_whole(v)), why);
+    // A weight that --freeze or --train names is in no doubt.
     const OnnxWeight *w = find_weight(&c->found, v->label);
     if (!w || !w->doubtful || asked(s, v->label) || doubtful++ >= MOST) continue;
     strbuf_addf(&doubts, "%s %s (%s: %s)", doubtful > 1 ? "," : "", v->label, is, why);
   }
   if (doubtful > MOST) strbuf_addf(&doubts, " and %d more", doubtful - MOST);
+  // Trained weights first; doubtful weights of both kinds follow the kept ones.
   for (int trained = 1; trained >= 0; trained--)
     fprintf(stderr, "%-8s %lld weight%s, %lld parameter%s%s%s%s\n",
             trained ? "trained:" : "kept:", (long long)weights[trained],
@@ -78,7 +80,7 @@ static void say_weights(const Settings *s, const Compiled *c) {
 
 // ------------------------------------------------------------------------------------------------
 
-// Beside what goes to standard output, if anything does.
+// Standard output, or stderr if some output is written to standard output.
 static FILE *beside_output(const Settings *s) {
   const char *written[] = {s->output, s->summary, s->manifest, s->trace, s->report};
   for (size_t i = 0; i < sizeof written / sizeof *written; i++)
@@ -86,7 +88,7 @@ static FILE *beside_output(const Settings *s) {
   return stdout;
 }
 
-// Of what passes have folded or joined with others: into which node it went.
+// Names the node that contains the ops of --explain, after passes folded or joined them.
 static bool say_taken_in(const Settings *s, const Compiled *c, FILE *out) {
   Arena *a = arena_new();
   bool known;
@@ -102,7 +104,8 @@ static bool say_taken_in(const Settings *s, const Compiled *c, FILE *out) {
   return known;
 }
 
-// --explain: what a search saw, and what became of it.  Some ops are parts of others by then.
+// --explain: the alternatives of a search, and the resulting ops.  Some are parts of others by
+// then.
 static bool say_explained(const Settings *s, const Compiled *c, Diag *d) {
   FILE *out = beside_output(s);
   const Summary *seen = &c->summary;
@@ -112,7 +115,7 @@ static bool say_explained(const Settings *s, const Compiled *c, Diag *d) {
   return (!is_text(s) && say_taken_in(s, c, out)) || explain_failed(s->explain, d);
 }
 
-// c->m has gone all the way by the same plan, so it is one that can be executed.
+// c->m has passed the whole pipeline with the same plan, so the plan can be executed.
 static bool write_onnx(const Settings *s, const Compiled *c, Arena *a, Diag *d) {
   PipelineOptions again = {
       .bisect_limit = s->run.bisect_limit, .stop_after = "shard", .unproved = true};
@@ -175,7 +178,7 @@ bool check_priced(const Settings *s, const Cluster *c, int64_t ranks, Diag *d) {
   return false;
 }
 
-// What --trace and --report show.
+// Predicts the timeline that --trace and --report show.
 static bool predict(const Settings *s, const Compiled *c, Arena *a, StepTimeline *out, Diag *d) {
   int ranks;
   module_devices(c->m, a, &ranks);
@@ -190,7 +193,7 @@ static bool predict(const Settings *s, const Compiled *c, Arena *a, StepTimeline
   return false;
 }
 
-// --trace and --report, of one prediction.
+// Writes --trace and --report from one prediction.
 static bool write_pictures(const Settings *s, Compiled *c, const StepTimeline *t, Arena *a,
                            Diag *d) {
   Target target = c->summary.target;

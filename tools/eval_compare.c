@@ -2,7 +2,7 @@
 // as sums over large numbers do.  NaN equals nothing.
 //
 // A result may be 0 but for rounding as a whole: the gradient of a bias before BatchNormalization,
-// say.  A run on operands perturbed in their last bits shows it: no digit of such a result stays.
+// say.  A run on operands perturbed in their last bits shows it: such a result keeps no digit.
 // Then the other result only has to be as small.
 
 #include "eval.h"
@@ -38,13 +38,14 @@ static double norm(const Tensor *x) {
 
 // Whether `x` and `y` are nothing but rounding; `near`: `x` of perturbed operands.
 static bool both_rounding(const Tensor *x, const Tensor *y, const Tensor *near) {
-  enum { MUCH = 16 }; // that sums in another order may be off
+  enum { MUCH = 16 }; // tolerated ratio between orders of summation
   if (dtype_class[x->type->dtype] != 'F') return false;
   double rounding = tensor_difference(near, x) * norm(x);
   return isfinite(rounding) && norm(x) <= rounding && norm(y) <= MUCH * rounding;
 }
 
-// The first element whose difference is more than its share of what is allowed, or the largest.
+// The first element that differs by more than its share of the tolerance, or the one that differs
+// most.
 static int64_t guilty_element(const Tensor *x, const Tensor *y, double tolerance) {
   int64_t n = type_count(x->type), worst = 0;
   double size = 0, most = -1;
@@ -89,8 +90,8 @@ static bool equal(const char *name, const Tensor *x, const Tensor *y, const Tens
                     apart, index_text(x->type, i, a), tensor_f(x, i), tensor_f(y, i));
 }
 
-// What a pipeline that keeps weights in 16 bits makes, besides what others make, must be what the
-// new weights round to.
+// Checks a 16-bit copy of a weight, a result of one pipeline only: it must equal the new weight,
+// rounded.
 static bool equal_copy(const Values *v, const Named *copy, Arena *a, Diag *d) {
   const Tensor *weight =
       values_find(v, str_format(a, "update %s", copy->name + sizeof "update copy " - 1));

@@ -1,9 +1,9 @@
-// What goes into a graph: the files that were named, the initial contents that the module gives,
-// and random numbers for the rest.  Numbers depend on the seed, the label and the element only, so
-// two pipelines over one model see the same.
+// Makes the operands of a graph: named files, initial contents that the module gives, and random
+// numbers for the rest.  Random numbers depend on the seed, the label and the element only, so two
+// pipelines over one model see the same.
 //
-// Integers that are used as indices must be valid ones; how large they may be is found by following
-// the input to what it picks from:
+// Integers that are used as indices must be valid.  Their bound is found by following the input to
+// the indexed tensor:
 //
 //     %y = gather %table, %ids axis=0          %table: f32[96,16]    ids are 0 to 95
 
@@ -51,6 +51,7 @@ static bool from_init(const Value *v, const EvalOptions *o, Tensor *t, Arena *a,
   void *bytes;
   stored.dtype = init->dtype;
   switch (init->kind) {
+  // The stored element type may differ from the value's.
   case INIT_file:
   case INIT_bytes:
     if (init->length != type_bytes(&stored))
@@ -99,7 +100,7 @@ static bool passes_on(const Op *op, int operand) {
   }
 }
 
-// How many different values `v` may have, as an index; INT64_MAX when it is none.
+// The number of valid values of `v` as an index; INT64_MAX if it is none.
 static int64_t index_bound(const Value *v, int depth) {
   int64_t bound = INT64_MAX;
   for_each_use(u, v) {
@@ -107,6 +108,7 @@ static int64_t index_bound(const Value *v, int depth) {
     if (!op) continue;
     int64_t here = INT64_MAX;
     const Type *first = value_whole(op->in[0].value);
+    // The smallest bound of all readers holds.
     if (op->kind == OP_gather && u->index == 1)
       here = first->dim[attr_i(op, "axis")];
     else if (op->kind == OP_gather_back && u->index == 0)
@@ -149,7 +151,7 @@ static void scalar_number(const Value *v, const EvalOptions *o, Tensor *t, Arena
     tensor_set_f(t, 0, 1);
 }
 
-// -- All of them -----------------------------------------------------------------------------
+// -- Operands --------------------------------------------------------------------------------
 
 // The FILE of NAME=FILE, or NULL.
 static const char *given_file(const EvalOptions *o, const char *name) {
@@ -172,7 +174,7 @@ static bool make(const Value *v, const EvalOptions *o, Tensor *t, Arena *a, Diag
   return true;
 }
 
-// A copy in 16 bits is what its weight, which has its value already, rounds to.
+// Makes the 16-bit copies by rounding their weights, which have their values already.
 static void copy_weights(const Graph *g, Values *out, Arena *a) {
   for (int i = 0; i < g->n_params; i++) {
     const Value *v = g->params[i];

@@ -1,5 +1,5 @@
-// Kernels called by name: what generated code would call, with the same arguments (ir/kernel.h),
-// through libffi.  The program exports the runtime's symbols to itself, so that dlsym finds them.
+// Calls kernels by name, through libffi, with the arguments that generated code would pass
+// (ir/kernel.h).  The program exports the runtime's symbols to itself, so that dlsym finds them.
 
 #include "eval.h"
 
@@ -15,7 +15,7 @@ typedef struct Call {
   int n;
   ffi_type *type[MAX_TERMS + MAX_RESULTS + 2 * MAX_KERNEL_ARGS];
   void *value[MAX_TERMS + MAX_RESULTS + 2 * MAX_KERNEL_ARGS];
-  Arena *arena; // of what `value` points to
+  Arena *arena; // owns the targets of `value`
 } Call;
 
 static void push(Call *c, ffi_type *type, const void *bytes) {

@@ -27,6 +27,7 @@ bool npy_read(const char *path, const Type *type, Tensor *out, Arena *a, Diag *d
   Why w;
   if (!nnrt_npy_open(&npy, path, &w)) return diag_error(d, NULL, "%s", w.text);
   bool ok = fits(&npy, type) && !npy.swapped;
+  // NumPy's default integers are i32 on some systems.
   if (ok && npy.dtype == NNRT_i32 && type->dtype == DT_i64) {
     *out = tensor_new(a, type);
     for (int64_t i = 0; i < type_count(type); i++) {

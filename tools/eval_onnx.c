@@ -3,14 +3,14 @@
 //     CASE/model.onnx
 //     CASE/test_data_set_0/input_0.pb, output_0.pb …      inputs and outputs in the model's order
 //
-// A case has passed when every output has the expected element type, shape and numbers:
-// |a - b| <= 1e-7 + 1e-3 |b|, NaN where NaN is expected.  In f16 and bf16 that is less than one
-// rounding of an intermediate result makes, so there two units in the last place are allowed.  A
-// case is unsupported when the model cannot be compiled, or expects what a particular generator of
-// random numbers draws, which ONNX leaves open; otherwise it is wrong.
+// A case passes if every output has the expected element type, shape and numbers: |a - b| <= 1e-7 +
+// 1e-3 |b|, NaN for an expected NaN.  In f16 and bf16 this is less than one rounding of an
+// intermediate result, so two units in the last place are allowed there.  A case is unsupported if
+// the model cannot be compiled, or if it expects the numbers of a particular random generator,
+// which ONNX leaves open; otherwise it is wrong.
 //
-// Many cases have as inputs what must be known when the model is compiled: shapes, axes, counts.
-// The importer is shown the inputs' files for that.
+// In many cases, shapes, axes or counts are inputs, but must be known at compile time.  The
+// importer gets the files of the inputs for them.
 
 #include "eval.h"
 
@@ -29,7 +29,7 @@ typedef enum Outcome { PASSED, UNSUPPORTED, WRONG, N_OUTCOMES } Outcome;
 
 static const char *const outcome_name[N_OUTCOMES] = {"passed", "unsupported", "wrong"};
 
-// How many cases of one op came out how.
+// The number of cases of one op by outcome.
 typedef struct Row {
   const char *op;
   int n[N_OUTCOMES];
@@ -81,7 +81,7 @@ static bool as_expected(const Case *c, int k, const Tensor *x, const Tensor *wan
 
 // -- One case --------------------------------------------------------------------------------
 
-// Reads input_K or output_K of one data set, until there is none.
+// Reads input_K or output_K of one data set, until one is missing.
 static bool read_data(Case *c, Module *m, int set, const char *what, Tensor *t, int *n) {
   for (*n = 0; exists(data_path(c, set, what, *n)); (*n)++) {
     if (*n == MAX_INPUTS)
@@ -103,7 +103,7 @@ static Module *compile(Case *c, int set, int n_inputs) {
   return NULL;
 }
 
-// The numbers of the case become those of the parameters, in order.
+// Assigns the inputs of the case to the parameters, in order.
 static bool take_inputs(Case *c, const Graph *g, const Tensor *in, int n_in, Values *out) {
   int n = 0;
   for (int i = 0; i < g->n_params; i++) {
@@ -198,7 +198,7 @@ static void print_table(Table *table) {
   print_row(&sum);
 }
 
-// The first error in the messages, without its beginning.
+// The first error in the messages, without its prefix.
 static const char *reason(Case *c) {
   fflush(c->said);
   char *at = strstr(c->text, "error: ");

@@ -1,5 +1,5 @@
-// Parts of tensors: a mesh (acc=2:time, dp=4) has four ranks, each with two slices of time, and a
-// tensor f32[16,6] {S(0), S(0)} is cut in two halves, each of those in four:
+// Shards of tensors.  A mesh (acc=2:time, dp=4) has four ranks, each with two time slices.  It
+// splits a tensor f32[16,6] {S(0), S(0)} in two halves, and each half in four:
 //
 //     rank 1, slice 1     rows 8 + 2 to 8 + 3
 
@@ -15,7 +15,7 @@ Box place_box(const Type *whole, const Layout *l, const Place *at) {
   return box;
 }
 
-// Row by row: elements of a row lie side by side in both.
+// Copies row by row: the elements of a row are contiguous in both.
 static void copy(char *whole, const Box *box, char *part, const Type *t, bool put) {
   int64_t inner = dtype_bytes[t->dtype], at[MAX_RANK] = {0}, count = type_count(t);
   if (count == 0) return;

@@ -1,16 +1,15 @@
-// One step of a graph on simulated devices.
+// Runs one step of a graph on simulated devices.
 //
-// Before PHASE_local there is one device.  From then on every device of a mesh is a rank, with
-// values of its own, and has part in the ops of the meshes that it is in.  All go through the ops
-// in step, so that a collective finds the operands of all:
+// Before PHASE_local there is one device.  From then on every device of a mesh is a rank with
+// values of its own, and takes part in the ops of its meshes.  All ranks run the ops in lock-step,
+// so that a collective finds all operands:
 //
-//     once before   what depends on no slice of the inputs        %w16 = cast %w
-//     per slice     what does: the micro-batch loop                %y = linear %x, %w16
-//                   what adds the slices up                        %g = accumulate %gy axis=acc
-//     once after    what depends on the sums                       %w1 = sgd %w, %g, …
+//     once before   ops that depend on no slice of the inputs     %w16 = cast %w
+//     per slice     ops that depend on one: the micro-batch loop   %y = linear %x, %w16
+//                   sums over the slices                           %g = accumulate %gy axis=acc
+//     once after    ops that depend on the sums                    %w1 = sgd %w, %g, …
 //
-// Results are put together from the parts of all ranks and slices.  Ranks that should have the same
-// part are checked to have it.
+// Results are assembled from the shards of all ranks and slices.  Replicas are checked to be equal.
 
 #include "eval.h"
 
@@ -24,16 +23,16 @@ typedef struct Run {
   const Graph *g;
   const Module *m;
   const EvalOptions *o;
-  bool parts; // values lie as their layouts say
+  bool parts; // values are sharded by their layouts
   int ranks, slices, slice;
   int *device;   // [rank]
   int **rank_of; // [mesh id][position]
-  Tensor **of;   // [rank][value id]; of ranks that have no part of it there is nothing
+  Tensor **of;   // [rank][value id]; empty if the rank has no shard
   uint8_t *when; // [op id]
   Values *out;
   Arena *a;    // lasts as long as the results
   Arena *once; // as long as the run
-  Arena *loop; // as long as the slice
+  Arena *loop; // as long as a slice
   Diag *d;
 } Run;
 
@@ -81,7 +80,7 @@ static bool decide_when(Run *r) {
 
 // -- Devices ---------------------------------------------------------------------------------
 
-// NULL: one device.
+// The mesh of a value; NULL: one device.
 static const Mesh *mesh_of(const Run *r, const Value *v) {
   const Layout *l = layout_of(r, v);
   return l ? l->mesh : NULL;
@@ -125,7 +124,7 @@ static int place_along(const Mesh *mesh, const MeshAxes *axes, const Place *at) 
   return place;
 }
 
-// The ranks of those that differ from the one at `position` along these axes only, in order.
+// Finds the ranks that differ from the one at `position` along these axes only, in order.
 static void peers_of(const Run *r, const Mesh *mesh, int position, const MeshAxes *axes,
                      int *peers) {
   Place me = mesh_place(mesh, position, 0);
@@ -151,7 +150,7 @@ static Tensor copy_of(const Tensor *t, Arena *a) {
   return (Tensor){t->type, arena_copy(a, t->data, (size_t)type_bytes(t->type))};
 }
 
-// A result; of one that is added up, the part of this slice.
+// Stores a result; of an accumulated value, adds the share of this slice.
 static void set_value(Run *r, int rank, const Value *v, const Tensor *t) {
   Tensor *to = &r->of[rank][v->id];
   if (!value_accumulates(v))
@@ -162,7 +161,7 @@ static void set_value(Run *r, int rank, const Value *v, const Tensor *t) {
     add_to(to, t);
 }
 
-// The sum of what the peers have, in their order.
+// The sum of the peers' values, in the order of peers.
 static Tensor sum_of(const Run *r, const Value *v, int n, const int *peers, Arena *a) {
   Tensor sum = copy_of(&r->of[peers[0]][v->id], a);
   for (int i = 1; i < n; i++)
@@ -170,7 +169,7 @@ static Tensor sum_of(const Run *r, const Value *v, int n, const int *peers, Aren
   return sum;
 }
 
-// Part `i` of `whole` along `dim`, of type `t`.
+// Shard `i` of `whole` along `dim`, of type `t`.
 static Tensor part_of(const Tensor *whole, int dim, int i, const Type *t, Arena *a) {
   Tensor part = tensor_new(a, t);
   Box box = {0};
@@ -187,7 +186,7 @@ static void put_part_of(Tensor *whole, int dim, int i, const Tensor *part) {
   box_put(whole, &box, part);
 }
 
-// What `rank` gets, which is the `me`th of n `peers`, who have the operands.
+// The result on `rank`, the `me`th of n `peers`, which have the operands.
 static Tensor collect(const Run *r, const Op *op, int rank, int me, int n, const int *peers,
                       Arena *a) {
   const Value *in = op->in[0].value, *out = op->out[0];
@@ -340,7 +339,7 @@ static void set_params(Run *r, const Values *in, bool per_slice, Arena *a) {
   }
 }
 
-// Is this the first of the ranks that have this part?
+// Whether this is the first of the ranks with the same shard.
 static bool is_first(const Layout *l, const Place *at) {
   for (int i = 0; l && i < l->n_axes; i++)
     if (!l->mesh->axis[i].time && l->axis[i].kind == SBP_B && at->coord[i] != 0) return false;
@@ -368,7 +367,7 @@ static bool put_part(Run *r, const Value *v, int position, Tensor *whole, const 
                     apart);
 }
 
-// What a result is called.
+// The name of a result.
 static const char *result_name(const Run *r, int i) {
   const Result *result = r->g->results[i];
   if (result->target) return str_format(r->a, "update %s", param_label(result->target, r->a));
@@ -385,7 +384,7 @@ static bool put_results(Run *r, bool per_slice) {
   return true;
 }
 
-// What changes in every slice is, for the next one, what this one makes of it.
+// Gives the next slice the new values of parameters that every slice updates.
 static void update_params(Run *r) {
   for (int i = 0; i < r->g->n_results; i++) {
     const Result *result = r->g->results[i];
@@ -398,8 +397,8 @@ static void update_params(Run *r) {
   }
 }
 
-// Slices go one by one here; where weights change meanwhile, others would be read than in a
-// schedule.
+// Rejects a schedule with updates in every slice.  Slices run one after the other here, so ops
+// would read other versions of the weights than in the schedule.
 static bool check_schedule(const Run *r) {
   for (int i = 0; r->g->schedule && i < r->g->n_params; i++)
     if (r->g->params[i]->each_slice)
@@ -424,7 +423,7 @@ static bool run_slices(Run *r, const Values *in) {
   return ok;
 }
 
-// Outlives the module.
+// A type that outlives the module.
 static const Type *known_type(const Value *v, Arena *a) {
   return arena_copy(a, value_known(v), sizeof(Type));
 }

@@ -5,7 +5,7 @@
 //       %h1: 6144 bytes at 34944, from op 3 to op 15, where %h0 was
 //       %h1 is read by fused @fused_4
 //
-// and of a plan that was chosen:
+// and of a chosen plan:
 //
 //     plan: search                        0.627336 ms   1179716 bytes
 //     plan: dp                            1.224773 ms   4358272 bytes   +95.23 %
@@ -13,7 +13,7 @@
 //     plan: zero3, 4 micro-batches        0.610000 ms   9358272 bytes   does not fit into 8000000
 //     plan: tp2d                                                           all ranks do the same
 //
-// and on a cluster of which it is not known how fast it is
+// and on a cluster of unknown speed:
 //
 //     plan: dp                              not priced   4358272 bytes
 
@@ -43,6 +43,7 @@ static void explain_value(Arena *a, const Value *v, const Life *lives, FILE *out
             lives[v->id].from, lives[v->id].to);
   fputs("\n", out);
   const Op *def = v->def;
+  // An operand at the same offset: the result is computed in place.
   for (int i = 0; def && v->offset >= 0 && i < def->n_in; i++)
     if (def->in[i].value->offset == v->offset)
       fprintf(out, "  %s: where %s was\n", name, name_of(a, def->in[i].value));
@@ -57,7 +58,7 @@ static void explain_value(Arena *a, const Value *v, const Life *lives, FILE *out
   }
 }
 
-// "mlp.onnx:/fc1/Gemm, gradient, all_reduce": the node, and what was derived from it in turn.
+// "mlp.onnx:/fc1/Gemm, gradient, all_reduce": the node, followed by the derivations from it.
 static const char *origin_text(Arena *a, const Loc *loc) {
   if (!loc) return "";
   if (!loc->from) return loc_text(a, loc);
@@ -78,7 +79,7 @@ static void explain_op(Arena *a, const Op *op, const Life *lives, FILE *out) {
     explain_value(a, op->out[i], lives, out);
 }
 
-// By what would be cheapest.
+// Compares candidates: cheapest first, those that could not be made last.
 static int by_seconds(const void *x, const void *y) {
   const Candidate *a = *(Candidate *const *)x, *b = *(Candidate *const *)y;
   if (a->made != b->made) return a->made ? -1 : 1;
@@ -101,6 +102,7 @@ void explain_candidates(const Candidates *all, int chosen, const Cluster *c, FIL
   for (int i = 0; i < all->n; i++) {
     const Candidate *x = order[i];
     fprintf(out, "plan: %-28s ", candidate_name(a, x));
+    // A candidate that could not be made has only a reason.
     if (!x->made) {
       fprintf(out, "%36s   %s\n", "", x->why);
       continue;
@@ -113,6 +115,7 @@ void explain_candidates(const Candidates *all, int chosen, const Cluster *c, FIL
       fprintf(out, "   does not fit into %.0f", c->memory);
     else if (x != best && priced)
       fprintf(out, "   %+.2f %%", 100 * (x->seconds - best->seconds) / best->seconds);
+    // Less than all: the other ranks repeat work.
     if (x->sharing < x->ranks)
       fprintf(out, "   %d of %" PRId64 " ranks share it", x->sharing, x->ranks);
     fputs("\n", out);
@@ -126,6 +129,7 @@ bool explain_module(const Module *m, const char *what, FILE *out) {
     if (!g->entry) continue;
     Arena *a = arena_new();
     const Life *lives = graph_lives(g, a);
+    // Parameters by name or label, then ops by kind, value or node.
     for (int i = 0; i < g->n_params; i++) {
       const Value *v = g->params[i];
       if (!str_equal(name_of(a, v), what) && !str_equal(v->label, what)) continue;
@@ -189,7 +193,7 @@ bool explain_failed(const char *what, Diag *d) {
   return false;
 }
 
-// The value that a node makes and that the model's file or the module calls so, or NULL.
+// The result of a node with this name in the model's file or the module, or NULL.
 static const Value *made_value(const Graph *g, const char *what, Arena *a) {
   for (int i = 0; i < g->n_results; i++)
     if (str_equal(g->results[i]->label, what)) return g->results[i]->use.value;

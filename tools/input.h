@@ -1,4 +1,4 @@
-// What nnaot-opt and nnaot-eval read: a model (.onnx), with the options of its import, or a module
+// Input of nnaot-opt and nnaot-eval: a model (.onnx), with the options of its import, or a module
 // in text form (.nn; "-" is standard input).
 
 #ifndef TOOLS_INPUT_H
@@ -29,7 +29,7 @@ typedef struct InputOptions {
       INTEGER("devices", 0, &(o).devices, "N",                                                     \
               "keep the multi-device annotations for N devices; 0: none")
 
-// NULL when it could not be read, which has been reported.
+// Reads a module.  Returns NULL after an error, which it has reported.
 Module *input_read(const char *path, const InputOptions *o, Diag *d);
 
 #endif

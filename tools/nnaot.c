@@ -2,9 +2,9 @@
 //
 //     nnaot mlp.onnx -g 2 --batch 32 --loss 'cross_entropy(logits)' --optimizer adamw -o train_rank
 //
-// The model is imported with the batch of a whole step, the passes of the pipeline turn it into
-// what one rank does, and the backend writes that as C and compiles it.  Here are the options, and
-// the steps in order; driver.h says where each is done.
+// The model is imported with the batch of a whole step.  The passes of the pipeline turn it into
+// the program of a rank, and the backend writes that as C and compiles it.  This file has the
+// options and the order of the steps; driver.h lists the files of the steps.
 
 #include <ctype.h>
 #include <stdio.h>
@@ -60,13 +60,13 @@ static const char *const of_executable[] = {
     NULL,
 };
 
-// A dot before a space; "et al. 2019" goes on with a digit.
+// Whether a dot ends a sentence: a space follows, and no digit, as in "et al. 2019".
 static bool ends_sentence(const char *at) {
   size_t space = *at == '.' ? strspn(at + 1, " \n-") : 0;
   return space > 0 && !isdigit((unsigned char)at[1 + space]);
 }
 
-// The first sentence of a plan's text says what it is; as much of it as fits.
+// The title of a plan: the first sentence of its text, or as much of it as fits.
 static const char *plan_title(Arena *a, const char *text) {
   enum { WIDTH = 74 };
   StrBuf b = {.arena = a};
@@ -154,12 +154,12 @@ const PipelineOptions *run_options(const Settings *s, Compiled *c, Arena *a) {
   run->record = writes_program(s) ? &c->record : NULL;
   run->diffs = c->diffs;
   run->counts = c->counts;
-  // Without a pass that bisection leaves out, a search is asked something else.
+  // If bisection skips a pass, searches get other problems, so earlier answers do not hold.
   run->lives = s->run.bisect_limit < 0 ? c->choice.known : NULL;
   return run;
 }
 
-// Turns the model into what one rank does, unless that was done while the plan was chosen.
+// Turns the model into the program of a rank, unless choosing the plan did so already.
 static bool make_step(const Settings *s, Compiled *c, Module *made, Arena *a, Diag *d) {
   const char *pipeline = s->pipeline ? s->pipeline : train_pipeline(a, s, &c->choice);
   if (!made) return pipeline_run(c->m, pipeline, run_options(s, c, a), d);
@@ -178,7 +178,8 @@ static void warn_of_batch_norms(const OnnxFindings *found, Diag *d) {
   diag_hint(d, "--train-mode takes the statistics of each batch, as module.train() does");
 }
 
-// Which attention is one op, and why some is not: of a copy, as passes will find it.
+// Prints which attention becomes one op, and why other attention does not.  Works on a copy, as the
+// passes will find it.
 static void say_recognised(const Module *m, Diag *d) {
   Module *copy = module_clone(m);
   PipelineOptions run = {.bisect_limit = -1};
@@ -198,7 +199,7 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
 
   c.import = import_options(s, &annotated, &c.found);
 
-  // What the ranks run on: whose seconds are predicted, and whose memory is a limit.
+  // The devices of the ranks: their speed gives predictions, and their memory is a limit.
   const char *cluster = s->cluster ? s->cluster : target_info[target].cluster;
   c.summary.cluster = cluster_read(a, cluster, "--cluster", d);
   if (!c.summary.cluster) return false;
@@ -209,29 +210,29 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
   if (!c.m) return false;
   warn_of_batch_norms(&c.found, d);
 
-  // Who asks about a value asks by a name that passes may take from it.
+  // Passes may drop the name of a value that --explain asks about.
   Settings lasting = *s;
   if (s->explain) lasting.explain = explain_lasting(c.m, s->explain, a);
   s = &lasting;
 
-  // What the model says itself of devices, where that is to be followed.
+  // Take the model's own device annotations, if the plan follows them.
   bool ok = take_annotations(s, c.m, annotated, &said, a, d);
 
   if (ok && s->verbose && !s->pipeline) say_recognised(c.m, d);
 
-  // Count what repeats in it, as long as it is as it was imported.
+  // Count repeated subgraphs while the module is as imported.
   if (ok && (s->summary || s->emit == EMIT_plan)) summary_before(&c.summary, c.m);
 
-  // Whoever asks about nothing that there is should not wait for a choice.
+  // An unknown name in --explain should not wait for a choice.
   ok = ok && (!s->explain || !is_auto(s) || check_explained(s, c.m, a, d));
 
-  // By which plan.  Beyond this point the plan is known.
+  // Choose the plan.  Beyond this point the plan is known.
   Module *made = NULL;
   ok = ok && choose(s, &c, said, &made, a, d);
   c.summary.plan = s->pipeline ? NULL : c.choice.name;
   c.summary.micro_batches = s->pipeline ? 1 : c.choice.micro_batches;
 
-  // What is annotated with the plan is the model as it is now.
+  // --emit onnx annotates the model as it is now.
   if (ok && s->emit == EMIT_onnx) c.model = module_clone(c.m);
 
   if (s->report) c.diffs = open_memstream(&c.diff_text, &c.diff_bytes);
@@ -240,10 +241,10 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
   // Beyond this point c.m is a program of ranks.
   ok = ok && make_step(s, &c, made, a, d);
 
-  // What only shows now: how many ranks that are, and whether it fits.
+  // Only now are the number of ranks and the memory known.
   ok = ok && check_compiled(s, &c, a, d);
 
-  // Say and write what was asked for.
+  // Print and write the requested outputs.
   ok = ok && write_all(s, &c, a, d);
 
   if (c.diffs) fclose(c.diffs);
@@ -257,7 +258,7 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
 
 int main(int argc, char **argv) {
   Settings *s = &settings;
-  static Strings words; // static: what it points to is reachable until the end
+  static Strings words; // static: reachable until the end, for leak checkers
   int status = options_parse(&program, argc, argv, &words);
   if (status == EXIT_SUCCESS && option_given("help")) help_more();
   if (status >= 0) return status;

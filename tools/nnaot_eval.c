@@ -65,8 +65,8 @@ static Graph *pick_graph(const Module *m, Diag *d) {
   return m->graphs;
 }
 
-// Runs the module after `passes`.  Inputs that the run before it had are taken from `in`, which
-// then holds all of this one's.
+// Runs the module after `passes`.  Takes inputs that the previous run had from `in`, which then
+// holds all inputs of this run.
 static bool run(Module *m, const char *passes_text, Values *in, Values *out, Arena *a, Diag *d) {
   PipelineOptions o = {.verify_each = true, .bisect_limit = -1};
   if (passes_text && !pipeline_run(m, passes_text, &o, d)) return false;
@@ -109,7 +109,7 @@ static bool write_outputs(const Values *values, Diag *d) {
   return ok;
 }
 
-// Names that nothing has are mistakes.
+// Rejects input files for names that no parameter has.
 static bool check_inputs(const Values *in, Diag *d) {
   bool ok = true;
   for (int i = 0; i < inputs.n; i++) {
@@ -154,7 +154,7 @@ static bool eval_file(const char *path, Arena *a, Diag *d) {
   return ok;
 }
 
-// A folder with a model: what is none is a mistake on the command line, not an unsupported case.
+// Whether the folder has a model.  One without is a usage error, not an unsupported case.
 static bool is_case(const char *folder) {
   Arena *a = arena_new();
   bool found = access(str_format(a, "%s/model.onnx", folder), R_OK) == 0;
@@ -177,6 +177,7 @@ int main(int argc, char **argv) {
     diag_free(d);
     return EXIT_USAGE;
   }
+  // Cases of the test suite report their own errors.
   if (onnx_test) {
     diag_free(d);
     for (int i = 0; i < words.n; i++)

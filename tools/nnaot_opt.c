@@ -60,8 +60,8 @@ static bool write_output(const Module *m, Diag *d) {
   return ok;
 }
 
-// The ops that `fuse` and `multi_tensor` join are in a graph of its own, which a proof does not
-// look into.
+// Rejects ops that `fuse` and `multi_tensor` joined: their contents are in separate graphs, which
+// the proof does not enter.
 static bool can_prove(const Module *m, Diag *d) {
   for_each_graph(g, m)
     for_each_op(op, g) {
@@ -74,7 +74,7 @@ static bool can_prove(const Module *m, Diag *d) {
   return true;
 }
 
-// A dump changed by hand, say: does it still compute what the one from before `shard` does?
+// Proves that a dump, changed by hand perhaps, computes the same as the dump from before `shard`.
 static bool prove_model(const Module *m, Diag *d) {
   if (!model) return true;
   Module *whole = input_read(model, &import, d);
@@ -90,14 +90,14 @@ static bool prove_model(const Module *m, Diag *d) {
   return ok;
 }
 
-// Of shard(explain=…), beside the module.
+// Prints the explanation of shard(explain=…), beside the module.
 static void say_explained(void *nothing, const SearchStats *s) {
   (void)nothing;
   if (s->explained) fputs(s->explained, stderr);
 }
 
 int main(int argc, char **argv) {
-  static Strings words; // static: what it points to is reachable until the end
+  static Strings words; // static: reachable until the end, for leak checkers
   int status = options_parse(&program, argc, argv, &words);
   if (status >= 0) return status;
   if (list) {

@@ -18,8 +18,8 @@
 //     1  ..F0B0--F1B1--..
 //     makespan 9; span 9; bubble 0.333333; peak 2,1
 //
-// The questions are those of the passes and of the solver, and each has a file with what may be
-// said to it; here is which there are.
+// The questions are those of the passes and of the solver.  Each has a file with its options; this
+// file lists them.
 
 #include <stdio.h>
 #include <string.h>
@@ -50,9 +50,9 @@ static const char *summary_text(Arena *a) {
   return b.at;
 }
 
-// Without a question.
+// The command line without a known question.
 static int no_question(int argc, char **argv) {
-  static Strings words; // static: what it points to is reachable until the end
+  static Strings words; // static: reachable until the end, for leak checkers
   Arena *a = arena_new();
   Program program = {"nnaot-plan", "nnaot-plan QUESTION [OPTIONS]", summary_text(a), NULL, 0, NULL,
                      NULL};

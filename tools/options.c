@@ -12,7 +12,7 @@
 
 #include "rt/nearest.h"
 
-enum { HELP = 1000, VERSION, FIRST }; // what getopt_long returns for a long option
+enum { HELP = 1000, VERSION, FIRST }; // values of getopt_long for long options
 enum { HELP_COLUMN = 32, HELP_WIDTH = 100 };
 
 static void *allocate(size_t n, size_t size) {
@@ -33,7 +33,7 @@ int usage_error(const Program *p, const char *fmt, ...) {
 
 // -- Help ------------------------------------------------------------------------------------
 
-// " (default 4)" when there is one worth showing, or " (needed)".
+// " (default 4)" if there is a default worth showing, or " (needed)".
 static const char *default_text(const Option *o, char *buffer, size_t n) {
   buffer[0] = 0;
   if (o->needed) snprintf(buffer, n, " (needed)");
@@ -54,7 +54,7 @@ static const char *default_text(const Option *o, char *buffer, size_t n) {
   return buffer;
 }
 
-// How many letters there are among the first `n` bytes of UTF-8.
+// The number of characters in the first `n` bytes of UTF-8.
 static int letters(const char *text, int n) {
   int count = 0;
   for (int i = 0; i < n; i++)
@@ -62,7 +62,7 @@ static int letters(const char *text, int n) {
   return count;
 }
 
-// Words from HELP_COLUMN on, broken at blanks.
+// Prints words from HELP_COLUMN on, broken at blanks.
 static void print_help(const char *text) {
   for (int column = HELP_COLUMN; *text; text += *text == ' ') {
     int n = (int)strcspn(text, " "), width = letters(text, n);
@@ -106,7 +106,7 @@ static void help(const Program *p) {
 // -- Parsing ---------------------------------------------------------------------------------
 
 static void push(Strings *to, const char *s) {
-  // At powers of two there is no room left.
+  // The capacity is the next power of two, so it is full at powers of two.
   if ((to->n & (to->n - 1)) == 0) {
     const char **grown = allocate((size_t)(to->n ? 2 * to->n : 1), sizeof *grown);
     if (to->n) memcpy(grown, to->at, (size_t)to->n * sizeof *grown);
@@ -116,7 +116,7 @@ static void push(Strings *to, const char *s) {
   to->at[to->n++] = s;
 }
 
-// Puts `text` (NULL: the flag stands alone) where the option says.
+// Stores `text` (NULL: a flag without a value) in the variable of the option.
 static int set(const Program *p, const Option *o, const char *text) {
   char *end = NULL;
   errno = 0;
@@ -140,6 +140,7 @@ static int set(const Program *p, const Option *o, const char *text) {
     return -1;
   case OPTION_string: *o->to.string = text; return -1;
   case OPTION_list: push(o->to.list, text); return -1;
+  // These strings live until the end of the program, as the lists do.
   case OPTION_except:
     for (const char *at = text; *at; at += strspn(at, ",")) {
       int n = (int)strcspn(at, ",");
@@ -173,7 +174,7 @@ static Getopt describe(const Program *p) {
               allocate((size_t)p->n_options * 2 + 5, 1)};
   struct option *to = g.longs;
   char *letter = g.letters;
-  *letter++ = ':'; // a missing value is told from an unknown option
+  *letter++ = ':'; // a missing value is distinct from an unknown option
   *letter++ = 'h';
   *to++ = (struct option){"help", no_argument, NULL, HELP};
   *to++ = (struct option){"version", no_argument, NULL, VERSION};
@@ -215,12 +216,14 @@ static NnrtNearest nearest_foreign(const Program *p, const char *word, size_t n)
   return best;
 }
 
-// What getopt_long found wrong with `word`: `c` is its '?' or ':', and optopt the option, if known.
+// Reports an error of getopt_long in `word`: `c` is its '?' or ':', and optopt the option, if
+// known.
 static int mistake(const Program *p, int c, const char *word) {
   char letter[] = {'-', (char)optopt, 0};
   bool is_long = !optopt || optopt >= HELP; // a letter may stand in the middle of a word
   const char *name = is_long ? word : letter;
   int n = is_long ? (int)strcspn(word, "=") : 2, n_alike = 0;
+  // A known option with a missing or superfluous value.
   if (c == ':') return usage_error(p, "%.*s wants a value", n, name);
   if (is_long && optopt) return usage_error(p, "%.*s takes no value", n, name);
   if (is_long && is_foreign(p, word + 2, (size_t)n - 2)) {
@@ -228,11 +231,13 @@ static int mistake(const Program *p, int c, const char *word) {
             p->foreign_hint);
     return EXIT_USAGE;
   }
+  // An abbreviation is ambiguous if several options begin with it.
   for (int i = 0; is_long && i < p->n_options; i++)
     n_alike +=
         p->options[i].kind != OPTION_group && !strncmp(p->options[i].name, word + 2, (size_t)n - 2);
   if (n_alike > 1) return usage_error(p, "%.*s may be several options", n, name);
   if (!is_long) return usage_error(p, "there is no option %.*s", n, name);
+  // Suggest the nearest name, of this program or of the foreign one.
   NnrtNearest near = nearest_option(p, word + 2, (size_t)n - 2);
   NnrtNearest other = nearest_foreign(p, word + 2, (size_t)n - 2);
   if (other.name && (!near.name || other.distance < near.distance)) {
@@ -249,6 +254,7 @@ int options_parse(const Program *p, int argc, char **argv, Strings *words) {
   Getopt g = describe(p);
   int status = -1;
   *words = (Strings){0};
+  // getopt_long keeps its state in globals; its own messages are off.
   optind = 1;
   opterr = 0;
   while (status < 0) {
@@ -269,6 +275,7 @@ int options_parse(const Program *p, int argc, char **argv, Strings *words) {
       status = set(p, o, optarg);
     }
   }
+  // getopt_long has moved all arguments that are no options to the end.
   while (optind < argc)
     push(words, argv[optind++]);
   free(g.longs);

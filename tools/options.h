@@ -7,7 +7,7 @@
 //         INTEGER("ranks", 'g', &ranks, "N", "number of ranks"),
 //     };
 //
-// What stands in the variables before is the default, and --help shows it.
+// The initial values of the variables are the defaults, and --help shows them.
 
 #ifndef TOOLS_OPTIONS_H
 #define TOOLS_OPTIONS_H
@@ -41,7 +41,7 @@ typedef struct Option {
     const char **string;
     Strings *list;
   } to;
-  const char *value, *help; // what stands for the value in --help
+  const char *value, *help; // placeholder of the value in --help
   bool needed;              // without a default: it is a mistake to leave it out
 } Option;
 
@@ -76,15 +76,14 @@ typedef struct Program {
 
 enum { EXIT_USAGE = 2 };
 
-// Fills the variables; *words gets what is not an option.  Returns -1 to go on, or what the
-// program is to exit with: after --help and --version (0), after a mistake that it has reported
-// (EXIT_USAGE).
+// Fills the variables; *words gets the arguments that are no options.  Returns -1 to go on, or an
+// exit status: 0 after --help and --version, EXIT_USAGE after a mistake that it has reported.
 int options_parse(const Program *p, int argc, char **argv, Strings *words);
 
-// Reports options that are needed and were not given.  Returns EXIT_USAGE if there are any, else 0.
+// Reports needed options that are missing.  Returns EXIT_USAGE if there are any, else 0.
 int options_check_needed(const Program *p);
 
-// Whether the command line said it, `help` too; for options that would have no effect with others.
+// Whether the command line has the option, `help` too; for options without effect beside others.
 bool option_given(const char *name);
 
 // Reports a mistake in the command line, with a pointer to --help.  Returns EXIT_USAGE.

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// /dev/null, a pipe: nothing may take its place.
+// Whether the path is special, as /dev/null or a pipe are: a rename must not replace it.
 static bool is_special(const char *path) {
   struct stat s;
   return !stat(path, &s) && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode);
@@ -29,6 +29,7 @@ bool output_write_bytes(const char *path, const void *bytes, int64_t n, Diag *d)
     return output_flush(d);
   }
   Arena *a = arena_new();
+  // The process id keeps runs that write one file apart.
   bool special = is_special(path);
   const char *temporary = special ? path : str_format(a, "%s.%ld.tmp", path, (long)getpid());
   FILE *f = fopen(temporary, "w");
@@ -58,6 +59,7 @@ bool output_writable(const char *path, Diag *d) {
   } else if (is_special(path)) {
     ok = !access(path, W_OK);
   } else {
+    // Only the folder matters: the file will be replaced.
     int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     ok = fd >= 0;
     if (ok) {
@@ -70,7 +72,7 @@ bool output_writable(const char *path, Diag *d) {
   return ok;
 }
 
-// Whether two names are of one file, which need not be there yet.
+// Whether two names are of one file, which need not exist yet.
 static bool is_same_file(Arena *a, const char *x, const char *y) {
   struct stat of_x, of_y;
   bool has_x = !stat(x, &of_x), has_y = !stat(y, &of_y);

@@ -1,26 +1,26 @@
-// What programs write besides executables.
+// Writing of files other than executables.
 
 #ifndef TOOLS_OUTPUT_H
 #define TOOLS_OUTPUT_H
 
 #include "base/diag.h"
 
-// Writes the file, or standard output when it is '-'.  Nothing half-written is left under the name:
-// a temporary file beside it is renamed.
+// Writes the file, or standard output if it is '-'.  A temporary file beside it is renamed, so that
+// the name never has a partial file.
 bool output_write(const char *path, const char *text, Diag *d);
 bool output_write_bytes(const char *path, const void *bytes, int64_t n, Diag *d);
-// Whether standard output took all that was printed.
+// Whether standard output took all printed text.
 bool output_flush(Diag *d);
-// Whether output_write could, so that nobody works for nothing.
+// Whether output_write can write the file, known before the work for its contents.
 bool output_writable(const char *path, Diag *d);
 
-// A file that a program reads or writes, and where its name was said: "--summary", or "the model".
+// A file that a program reads or writes, and the source of its name: "--summary", or "the model".
 typedef struct UsedFile {
   const char *said, *path; // NULL: none
   bool is_read;
 } UsedFile;
 
-// Whether each has what it is to write for itself: no file is read as well, or written twice.
+// Checks that no written file is also read, or written twice.
 bool outputs_apart(const UsedFile *files, int n, Diag *d);
 
 const char *json_string(Arena *a, const char *s);

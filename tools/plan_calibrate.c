@@ -15,7 +15,7 @@
 
 enum { MAX_RANKS = 4096 };
 
-// -- What may be said --------------------------------------------------------------------------
+// -- Options -----------------------------------------------------------------------------------
 
 static struct {
   int64_t ranks, per_node, steps;
@@ -36,9 +36,10 @@ static const Option options[] = {
     FLAG("verbose", 0, &said.verbose, "say on stderr what was measured, and what is fitted"),
 };
 
-// -- Who runs ----------------------------------------------------------------------------------
+// -- Ranks and machines ------------------------------------------------------------------------
 
-// Ranks and ranks of this machine, as the launcher says them; false where there is none.
+// Finds the number of ranks, and of ranks on this machine (0: unknown), in the launcher's
+// variables. Returns false without a launcher.
 static bool find_launcher(int64_t *ranks, int64_t *here) {
   static const struct {
     const char *kind, *rank, *world, *local_world;
@@ -72,6 +73,7 @@ static int read_machine(const Program *program, Machine *out, Diag *d) {
   if (ranks < 2 || ranks > MAX_RANKS)
     return usage_error(program, "calibrate needs from 2 to %d ranks, not %" PRId64, MAX_RANKS,
                        ranks);
+  // Without an option or a launcher's figure, all ranks are on one machine.
   int64_t per_node = option_given("per-node") ? said.per_node : here > 0 ? here : ranks;
   if (per_node < 1 || per_node > ranks || ranks % per_node)
     return usage_error(program, "%" PRId64 " ranks are not machines of %" PRId64 " ranks each",
@@ -82,7 +84,7 @@ static int read_machine(const Program *program, Machine *out, Diag *d) {
   return backend_target_parse(said.target, &out->target, d) ? 0 : EXIT_USAGE;
 }
 
-// -- What it says ------------------------------------------------------------------------------
+// -- Output ------------------------------------------------------------------------------------
 
 static void add_link(StrBuf *b, const char *name, Link link) {
   const char *beta = link.beta > 0 ? str_format(b->arena, "1 / %.4g", 1 / link.beta) : "0";
@@ -93,7 +95,7 @@ static double relative_error(const Cluster *c, const Probe *p) {
   return fabs(calibrate_price(c, p) - p->seconds) / p->seconds;
 }
 
-// A line for each kind: how far its prices are from what was measured, in the mean.
+// Adds a line for each kind of probe: the mean relative error of its prices.
 static void add_errors(StrBuf *b, const Cluster *c, const Probes *probes) {
   for (int kind = 0; kind < N_PROBE_KINDS; kind++) {
     double sum = 0;

@@ -9,7 +9,7 @@
 #include "paths/path.h"
 #include "questions.h"
 
-// -- What may be said ----------------------------------------------------------------------------
+// -- Options -------------------------------------------------------------------------------------
 
 static struct {
   const char *shape, *dtype, *from, *to, *cluster;
@@ -34,7 +34,7 @@ static const Option options[] = {
 
 // -- Output ----------------------------------------------------------------------------------
 
-// Of send_recv, which lists what readers have as well.
+// Whether a send_recv is from a device to itself: it lists data that readers already have, too.
 static bool is_own(const PathStep *s, int group) {
   const int *device = s->groups.device + group * s->groups.size;
   return s->edge.prim == PATH_send_recv && device[0] == device[1];
@@ -88,7 +88,8 @@ static bool read_dtype(Arena *a, TensorShape *shape, Diag *d) {
   return false;
 }
 
-// Options are usage, what a file of theirs says is input.  Returns an exit status.
+// Answers the question.  Errors in options are usage errors, errors in their files are input
+// errors. Returns an exit status.
 static int rvd(Arena *a, Diag *d) {
   TensorShape shape;
   Placement from, to;
@@ -96,7 +97,7 @@ static int rvd(Arena *a, Diag *d) {
   if (!shape_read(said.shape, "--shape", &shape, d) || !read_dtype(a, &shape, d)) return EXIT_USAGE;
   c = cluster_read(a, said.cluster, "--cluster", d);
   if (!c) return cluster_is_file(said.cluster) ? EXIT_FAILURE : EXIT_USAGE;
-  // Both, so that mistakes in both are told at once.
+  // Read both, so that mistakes in both are reported at once.
   bool ok = placement_read(a, said.from, "--from", &shape, c, &from, d);
   if (!placement_read(a, said.to, "--to", &shape, c, &to, d) || !ok) return EXIT_USAGE;
   const Path *p = path_find(paths_new(a, c), &shape, &from, &to);

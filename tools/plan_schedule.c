@@ -1,4 +1,5 @@
-// nnaot-plan schedule: which block of a pipeline each device runs when (passes/schedule).
+// nnaot-plan schedule: the order and times of the blocks of a pipeline on each device
+// (passes/schedule).
 
 #include <math.h>
 #include <stdio.h>
@@ -10,7 +11,7 @@
 
 #define LARGEST 1e12 // times: sums of them must stay exact enough
 
-// -- What may be said --------------------------------------------------------------------------
+// -- Options -----------------------------------------------------------------------------------
 
 static struct {
   const char *kind, *constraints;
@@ -48,9 +49,9 @@ static const Option options[] = {
          "print one object: makespan, span, bubble, peak, chunks, bound, optimal, ops"),
 };
 
-// -- What was said -----------------------------------------------------------------------------
+// -- Checks of options -------------------------------------------------------------------------
 
-// Each that is wrong is reported; the last one's status.
+// Reports each wrong number.  Returns the status of the last one.
 static int check_numbers(const Program *program) {
   const struct {
     const char *name;
@@ -72,6 +73,7 @@ static int check_numbers(const Program *program) {
   if (said.chunks < 2 || said.chunks > SCHEDULE_CHUNKS)
     status = usage_error(program, "--chunks must be from 2 to %d", SCHEDULE_CHUNKS);
   if (!(said.memory > 0)) status = usage_error(program, "--memory must be above 0");
+  // Sums and products only of numbers that are in range.
   if (!status && said.f + said.b + said.w <= 0)
     status = usage_error(program, "--f, --b and --w are all 0: there is nothing to do");
   if (!status && said.stages > SCHEDULE_PLACES / said.micro_batches)
@@ -80,7 +82,7 @@ static int check_numbers(const Program *program) {
   return status;
 }
 
-// A search takes as many chunks as it may, unless a file says what its shape is.
+// Reads the kind.  A search uses as many chunks as it may, unless a file gives its shape.
 static int read_kind(const Program *program, ScheduleChoice *c) {
   ScheduleKind kind;
   const char *wrong = schedule_kind(c->arena, said.kind, &kind);
@@ -149,7 +151,7 @@ static void print_json(Arena *a, const ScheduleBest *x) {
   printf("]}\n");
 }
 
-// Whether there is an embedding, the kind or the file says.
+// Checks --embed: the kind or the file decides whether there is an embedding.
 static int check_embed(const Program *program, const ScheduleChoice *c, const Shape *shape,
                        Diag *d) {
   const char *option = c->constraints ? "constraints" : "kind";

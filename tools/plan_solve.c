@@ -8,7 +8,7 @@
 #include "questions.h"
 #include "solver/solver.h"
 
-#define MOST_CHOICES 1e30 // combinations, of which few are looked at to their end
+#define MOST_CHOICES 1e30 // combinations, few of which are evaluated to the end
 
 static struct {
   const char *method, *lp;
@@ -95,6 +95,7 @@ static bool solve(const char *file, SolverMethod method, Arena *a, Diag *d) {
                      .lp = said.lp,
                      .seed = (uint64_t)said.seed,
                      .verbose = said.verbose};
+  // Find an unwritable output before the search.
   const UsedFile files[] = {{"the problem", file, true}, {"--lp", o.lp, false}};
   if (!outputs_apart(files, 2, d) || (o.lp && !output_writable(o.lp, d))) return false;
   const SolverProblem *p = solver_read(a, file, d);
@@ -103,6 +104,7 @@ static bool solve(const char *file, SolverMethod method, Arena *a, Diag *d) {
     return diag_error(d, loc, "there are %.3g combinations, more than the %.0e that are all tried",
                       solver_choices(p), MOST_CHOICES);
   SolverResult r = solver_solve(a, p, &o);
+  // The solution is printed even if the LP could not be written.
   if (r.lp_failed) diag_error(d, loc_line(a, o.lp, 0, 0), "cannot be written");
   if (!r.choice) return fail(a, p, &r, loc, d);
   if (said.json)
@@ -122,6 +124,7 @@ static int answer(const Program *program, const char *file) {
     return usage_error(
         program, "there is no method '%s': there are auto, exhaustive, metropolis and descent",
         said.method);
+  // Only method auto limits work and writes an LP.
   if (said.work > 0 && method != SOLVER_auto)
     return usage_error(program, "--work has no effect with --method %s", said.method);
   if (said.lp && method != SOLVER_auto)

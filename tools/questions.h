@@ -1,4 +1,4 @@
-// The questions of nnaot-plan, each a file that has its own command line.
+// The questions of nnaot-plan, each a file with its own command line.
 
 #ifndef TOOLS_QUESTIONS_H
 #define TOOLS_QUESTIONS_H
@@ -9,8 +9,8 @@
 typedef struct Question {
   Program program;   // called "nnaot-plan rvd"
   const char *about; // a line of `nnaot-plan --help`
-  bool of_file;      // and not of options alone
-  // Returns what the program is to exit with; `file` is "" where none was given.
+  bool of_file;      // takes a file, not options alone
+  // Returns the exit status of the program; `file` is "" if none was given.
   int (*answer)(const Program *program, const char *file);
 } Question;
 

@@ -1,7 +1,7 @@
 // See report.h.
 //
-// The page is one text, to which its parts are added in the order in which it shows them.  Words
-// for numbers and ranks, which the other parts use as well, come first.
+// The page is one text.  Its parts are added in the order of the page.  The words for numbers and
+// ranks, which the other parts use as well, come first.
 
 #include "report.h"
 
@@ -81,6 +81,7 @@ static void add_head(StrBuf *b, const Report *r) {
     html_add(b, r->plan);
     strbuf_add(b, "</code> ");
   }
+  // Devices, types and the command line.
   strbuf_addf(b, "on %d rank%s of <code>", r->timeline->cost.n_ranks,
               r->timeline->cost.n_ranks > 1 ? "s" : "");
   html_add(b, r->seen->cluster->name);
@@ -110,6 +111,7 @@ static void add_candidate(StrBuf *b, const Candidate *c, const Candidate *best, 
   strbuf_addf(b, "<tr class=\"%s\"><td class=\"mono\">", chosen ? "chosen" : c->fits ? "" : "out");
   html_add(b, c->plan);
   strbuf_addf(b, "</td><td class=\"n\">%" PRId64 "</td>", c->micro_batches);
+  // A candidate that could not be made has only a reason.
   if (!c->made) {
     strbuf_add(b, "<td colspan=\"4\">");
     html_add(b, c->why);
@@ -138,6 +140,7 @@ static void add_alternatives(StrBuf *b, const Report *r) {
     return;
   }
   const Candidate **order = arena_array(b->arena, const Candidate *, all->n);
+  // Bars are relative to the slowest candidate.
   double slowest = 0;
   for (int i = 0; i < all->n; i++) {
     order[i] = &all->at[i];
@@ -169,12 +172,12 @@ static void add_line(StrBuf *b, const char *from, const char *to) {
   strbuf_add(b, from == to ? " </i>" : "</i>");
 }
 
-// One diff; returns what stands behind it.
+// Adds one diff.  Returns the text after it.
 static const char *add_diff(StrBuf *b, const char *diff) {
   static const char head[] = "--- before ";
   const char *end = line_end(diff), *name = diff + strlen(head), *lines = end;
   int more = 0, less = 0, n = 0;
-  // The two lines of its head, and those of its body up to the next.
+  // The two lines of its head, and its body up to the next head.
   lines = *lines ? line_end(lines + 1) : lines;
   const char *next = lines;
   while (*next && !str_starts(next + 1, head) && !str_starts(next + 1, "# -- ")) {

@@ -1,10 +1,10 @@
-// --report: one page on a plan and what is predicted of it, for people.
+// --report: one page for people, on a plan and its prediction.
 //
-//     report.c            the page: what was asked, what is predicted, the alternatives, the diffs
-//     report_graph.c      what the model computes, blocks once, with the layouts of values
-//     report_pictures.c   who does what when, and what is in memory meanwhile
-//     report_traffic.c    what moves between ranks
-//     report.html         what stands around it, and how it looks
+//     report.c            the page: the request, the prediction, the alternatives, the diffs
+//     report_graph.c      the ops of the model, blocks once, with the layouts of values
+//     report_pictures.c   timelines of the ranks and of their memory
+//     report_traffic.c    transfers between ranks
+//     report.html         the frame of the page, and its style
 
 #ifndef TOOLS_REPORT_H
 #define TOOLS_REPORT_H
@@ -18,14 +18,14 @@ typedef struct Report {
   const Summary *seen;
   const StepTimeline *timeline;
   const LaneMemory *memory; // or NULL
-  const LaneMemory *host;   // what is in host memory; NULL: nothing is
-  const char *diffs;        // what passes changed: unified diffs, one after the other
+  const LaneMemory *host;   // of host memory; NULL: none is used
+  const char *diffs;        // changes by passes: unified diffs, one after the other
   const char *counts;       // their figures, a line each: "raise: 12 attention"
 } Report;
 
 const char *report_text(Arena *a, const Report *r);
 
-// -- What the files of it share ----------------------------------------------------------------
+// -- Shared by the files of the report ---------------------------------------------------------
 
 extern const char report_html[];
 

@@ -1,5 +1,4 @@
-// The model as a table: what it computes, with blocks that repeat once, and how values lie over
-// ranks.
+// The model as a table: its ops, with repeated blocks once, and the sharding of values over ranks.
 //
 //     gather      f32[4,64,64]   @pp0 {S(0), B}   /wte/Gather
 //     4 times, ops alike:
@@ -69,7 +68,7 @@ static bool has_shown(const Occurrence *o) {
   return false;
 }
 
-// Occurrences that follow each other are shown once.
+// Adds members.  Occurrences that follow each other are shown once.
 static void add_members(Table *t, const Member *m, int n, int depth) {
   for (int i = 0; i < n; i++) {
     if (m[i].op) {
@@ -88,6 +87,7 @@ void report_graph(StrBuf *b, const Report *r) {
   Arena *a = b->arena;
   const Graph *g = r->m->graphs;
   Table t = {b, r, 0};
+  // Repeats are found in the forward ops only.
   bool *among = arena_array(a, bool, g->n_ops);
   for_each_op(op, g)
     among[op->id] = op_part(op) == PART_forward;

@@ -1,12 +1,12 @@
-// Pictures of a step: who does what when, and what is in memory meanwhile.
+// Pictures of a step: the timeline of each rank, and the memory in use over time.
 //
-//     ranks 0-1   F0 F0 F0    B0 F0 B0 …      what is computed
-//                  ─  ─  ─   ─                what ranks of a segment send each other
+//     ranks 0-1   F0 F0 F0    B0 F0 B0 …      computation
+//                  ─  ─  ─   ─                communication among the ranks of a segment
 //                    ─  ─  ─  ─               moves to other segments
 //                   ── ──       ── ──         copies to host memory, and from it
 //
-// A pixel is the least that is drawn: what is shorter is part of its neighbour.  Only the colours
-// that are there are explained.
+// Nothing is smaller than a pixel: a shorter event is part of its neighbour.  The legend explains
+// only colours in use.
 
 #include "report.h"
 
@@ -21,13 +21,13 @@
 #include "ir/text.h"
 
 enum { LEFT = 110, WIDTH = 970, ROW = 40, MOST_LANES = 32, MOST_HELD = 12 };
-static const double least = 0.6; // of a pixel, that is drawn for itself
+static const double least = 0.6; // least width, in pixels, of a separate bar
 
 static double x_of(const Report *r, double time) {
   return LEFT + WIDTH * time / r->timeline->cost.seconds;
 }
 
-// A round number of seconds, of which some eight are in a step.
+// A round number of seconds, about an eighth of a step.
 static double tick_of(double seconds) {
   double power = pow(10, floor(log10(seconds / 8)));
   static const double steps[] = {1, 2, 5, 10};
@@ -52,9 +52,9 @@ static void begin_svg(StrBuf *b, double height, const char *what) {
               LEFT + WIDTH + 30, height, what);
 }
 
-// -- Who does what when ------------------------------------------------------------------------
+// -- Timeline ----------------------------------------------------------------------------------
 
-// A run of alike events that are drawn as one.
+// A run of similar events, drawn as one.
 typedef struct Bar {
   const char *class, *title;
   const char *label; // NULL: none
@@ -63,12 +63,12 @@ typedef struct Bar {
 
 typedef struct Picture {
   const Report *r;
-  int *piece;   // by segment: which one of a micro-batch it is of; 0: of none
-  int n_pieces; // 0: micro-batches are not cut
+  int *piece;   // by segment: number of its piece of a micro-batch; 0: none
+  int n_pieces; // 0: micro-batches have no pieces
 } Picture;
 
-// A segment is of a piece if all its ops are that come of cutting; in one that does piece after
-// piece they are of several.
+// Finds the pieces of segments.  A segment belongs to a piece if all its ops with a piece have that
+// one.  A segment that runs piece after piece has ops of several.
 static Picture picture_of(Arena *a, const Report *r) {
   const Graph *g = r->m->graphs;
   Picture p = {.r = r};
@@ -88,7 +88,8 @@ static Picture picture_of(Arena *a, const Report *r) {
   return p;
 }
 
-// What is added up in every slice is of gradients, whatever asked for it.
+// The colour class of an op.  An update op that runs in every slice accumulates gradients, so it
+// counts as backward.
 static const char *part_class(const Report *r, const StepEvent *e) {
   if (e->op->owed) return "updating before";
   bool in_slice = e->part == STEP_micro && !r->m->early_updates;
@@ -139,13 +140,13 @@ static const char *whose(Arena *a, const Picture *p, const StepEvent *e) {
                     pieces ? str_format(a, " piece %d", piece) : "");
 }
 
-// What the event is in a line; false: nothing.
+// Makes the bar of an event in a line.  Returns false if the event has none there.
 static bool bar_of(StrBuf *b, const Picture *p, const StepEvent *e, StepLine line, Bar *out) {
   Arena *a = b->arena;
   *out = (Bar){.from = e->from, .to = e->to};
   bool moves = line != LINE_computes;
   if (e->line != line || (!e->op && !e->segment)) return false;
-  if (e->op && !moves && e->segment) return false; // its segment is drawn
+  if (e->op && !moves && e->segment) return false; // drawn as its segment
   const char *of = whose(a, p, e);
   if (e->op) {
     out->class = !moves ? part_class(p->r, e) : e->before ? "moving before" : "moving";
@@ -159,7 +160,7 @@ static bool bar_of(StrBuf *b, const Picture *p, const StepEvent *e, StepLine lin
   return true;
 }
 
-// Neighbours of a kind that no eye could tell apart become one.
+// Draws a line of a lane.  Neighbours of one kind that no eye could tell apart become one.
 static void draw_lane(StrBuf *b, const Picture *p, int lane, StepLine line, double y,
                       double height) {
   const Report *r = p->r;
@@ -218,6 +219,7 @@ void report_timeline(StrBuf *b, const Report *r) {
   add_time_legend(b, &p);
   begin_svg(b, n * ROW + 22, "what ranks do when");
   add_ticks(b, r, n * ROW);
+  // A row per lane: computation, and below it thin lines for transfers and copies.
   for (int i = 0; i < n; i++) {
     strbuf_addf(b, "<text class=\"row\" x=\"%d\" y=\"%d\" text-anchor=\"end\">%s</text>\n",
                 LEFT - 8, i * ROW + 17, lane_text(b->arena, &t->lane[i]));
@@ -243,7 +245,7 @@ void report_timeline(StrBuf *b, const Report *r) {
 enum { COLUMNS = 480, MEMORY_HEIGHT = 120 };
 
 typedef struct Column {
-  int64_t all, bytes[N_MEMORY_KINDS]; // where there is most
+  int64_t all, bytes[N_MEMORY_KINDS]; // at the column's peak
 } Column;
 
 static int64_t sum_of(const MemoryPoint *p) {
@@ -261,7 +263,7 @@ static void raise(Column *c, const MemoryPoint *p) {
     c->bytes[k] = p->bytes[k];
 }
 
-// In each column the most that is in use in its time.
+// Finds the peak of memory in use in the time of each column.
 static void find_columns(const Report *r, const LaneMemory *m, Column *column) {
   double per = r->timeline->cost.seconds / COLUMNS;
   const MemoryPoint *last = NULL;
@@ -294,7 +296,7 @@ static void draw_memory(StrBuf *b, const Report *r, int lane) {
   find_columns(r, m, column);
   begin_svg(b, MEMORY_HEIGHT + 22, "memory over time");
   add_ticks(b, r, MEMORY_HEIGHT);
-  // What lies behind is drawn first.
+  // Areas are stacked: draw from back to front.
   for (int k = N_MEMORY_KINDS; k--;)
     add_area(b, column, k, scale);
   strbuf_addf(b, "<line class=\"limit\" x1=\"%d\" y1=\"10\" x2=\"%d\" y2=\"10\"/>\n", LEFT,
@@ -322,7 +324,7 @@ static void add_held(StrBuf *b, const Report *r, const MemoryHeld *h) {
   strbuf_add(b, "</td></tr>\n");
 }
 
-// What the most bytes are of: by kind, and the largest.
+// Breaks down the bytes at the peak: by kind, and the largest values.
 static void explain_peak(StrBuf *b, const Report *r, const LaneMemory *m) {
   Arena *a = b->arena;
   int64_t by_kind[N_MEMORY_KINDS] = {0}, shown = 0;
@@ -339,6 +341,7 @@ static void explain_peak(StrBuf *b, const Report *r, const LaneMemory *m) {
   }
   strbuf_addf(b, ": %s of the %s that plan_memory planned.", bytes_text(a, (double)m->peak),
               bytes_text(a, (double)m->planned));
+  // Offsets are fixed for the step, so fragmentation leaves gaps.
   if (m->planned > m->peak)
     strbuf_addf(b, " The other %s are gaps between places.",
                 bytes_text(a, (double)(m->planned - m->peak)));
@@ -350,6 +353,7 @@ static void explain_peak(StrBuf *b, const Report *r, const LaneMemory *m) {
   strbuf_add(
       b, "</div>\n<div class=\"table\"><table><tr><th class=\"n\">at the peak</th><th class=\"n\">"
          "micro-batches</th><th>as</th><th>made by</th><th>in the model</th></tr>\n");
+  // The largest values first; the rest is one row.
   for (int i = 0; i < m->at_peak.n && i < MOST_HELD; i++) {
     add_held(b, r, &m->at_peak.at[i]);
     shown += m->at_peak.at[i].bytes * m->at_peak.at[i].slices;

@@ -1,13 +1,13 @@
-// What moves between ranks in a step: from whom to whom, and by which collectives.
+// Traffic between ranks in a step: by sender and receiver, and by collective.
 //
 //         0    1    2    3       rank 0 sends 1.2 MB to rank 1 …
 //     0   ·   1.2   ·    ·
 //     1   ·    ·   1.2   ·
 //
-// A collective is counted as if it went around a ring of its group, an all_to_all as what each
-// sends to each.  What really goes over which link is for the communicator to say.  What ranks hand
-// to a collective is another number, which does not depend on how it is done: that of --summary and
-// --comm-manifest, and what an executable counts.
+// A collective is counted as if it went around a ring of its group; an all_to_all, as direct
+// messages from each to each.  The communicator decides the actual links.  The bytes that ranks
+// hand over to a collective are another number, independent of its algorithm: --summary and
+// --comm-manifest show it, and an executable counts it.
 //
 //     all_reduce of 1.0 MB on 4 ranks     handed over 4.0 MB     sent 6.0 MB: 2 * 3/4 by each
 
@@ -22,7 +22,7 @@
 enum { MOST_CELLS = 32, CELL = 24, LEFT = 46, TOP = 22 };
 
 typedef struct Matrix {
-  int n, per;    // cells of a side, and devices of a cell
+  int n, per;    // cells per side, and devices per cell
   double *bytes; // [from][to]
 } Matrix;
 
@@ -30,7 +30,7 @@ static void send(Matrix *x, int from, int to, double bytes) {
   if (from != to) x->bytes[from / x->per * x->n + to / x->per] += bytes;
 }
 
-// How much of its bytes each member of a ring of n sends to the next.
+// The fraction of its bytes that each member of a ring of n sends to the next.
 static double ring_share(const Op *op, int n) {
   return (op->kind == OP_all_reduce ? 2.0 : 1.0) * (n - 1) / n;
 }
@@ -96,6 +96,7 @@ static void draw_matrix(StrBuf *b, const Matrix *x) {
   for (int i = 0; i < x->n; i++) {
     strbuf_addf(b, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">%s</text>", LEFT - 6,
                 TOP + i * CELL + 16, cell_name(a, x, i));
+    // Names of several ranks are too wide for many columns.
     if (x->per == 1 || x->n <= 8)
       strbuf_addf(b, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text>\n",
                   LEFT + i * CELL + CELL / 2, TOP - 7, cell_name(a, x, i));
@@ -117,7 +118,8 @@ static void draw_matrix(StrBuf *b, const Matrix *x) {
       bytes_text(a, most));
 }
 
-// By kind, and when: what is handed over, and what is sent, of which the matrix is the sum.
+// Adds a table by kind and part of the step: bytes handed over, and bytes sent.  The sum of the
+// matrix is the latter.
 static void add_kinds(StrBuf *b, const Collectives *list) {
   strbuf_add(
       b,
@@ -126,6 +128,7 @@ static void add_kinds(StrBuf *b, const Collectives *list) {
   for (int k = 0; k < N_COLLECTIVE_KINDS; k++)
     for (StepPart part = 0; part < N_STEP_PARTS; part++) {
       double bytes = 0, sent = 0;
+      // A matrix with a single cell sums all transfers.
       Matrix whole = {.n = 1, .per = INT_MAX, .bytes = &sent};
       int64_t count = 0;
       for (int i = 0; i < list->n; i++) {

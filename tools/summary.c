@@ -1,6 +1,5 @@
-// See summary.h.  Only what is known is said: times are null until collectives are chosen, or where
-// the cluster does not say how fast it is, and so is the quality of a plan that nobody searched
-// for.
+// See summary.h.  Unknown figures are null: times until collectives are chosen or if the cluster
+// has no speeds, and the quality of a plan without a search.
 //
 // comm_bytes is the sum of the collectives' bytes (collectives.h) over all ranks and all
 // micro-batches of a step.  An executable counts the same with --traffic (rt/traffic.h).
@@ -27,7 +26,7 @@ void summary_before(Summary *s, const Module *m) {
   Diag *d = diag_new(stderr);
   PipelineOptions quietly = {.bisect_limit = -1};
   diag_quiet(d, true);
-  // What cannot be simplified is counted as it is, and is reported when it is compiled.
+  // A model that cannot be simplified is counted as it is; compiling it reports the error.
   if (m->phase == PHASE_typed) pipeline_run(model, "simplify,raise,simplify", &quietly, d);
   diag_free(d);
   for_each_graph(g, model) {
@@ -53,7 +52,7 @@ void summary_timed(void *summary, const char *pass, double seconds) {
 
 // -- Collectives -------------------------------------------------------------------------------
 
-// What NCCL's tuner calls it; it has no word for sends and receives.
+// The name in NCCL's tuner; NULL if it has none, as for sends and receives.
 static const char *nccl_name(const Op *op) {
   switch ((int)op->kind) {
   case OP_all_reduce: return "allreduce";
@@ -76,7 +75,7 @@ static const char *groups_text(Arena *a, const Op *op) {
   return b.at;
 }
 
-// Who sends to whom: [[0,2],[1,2]].
+// The pairs of sender and receiver: [[0,2],[1,2]].
 static const char *pairs_text(Arena *a, const Op *move) {
   Messages messages = messages_of(a, move);
   StrBuf b = {.arena = a};
@@ -107,7 +106,7 @@ static const char *manifest_json(Arena *a, const Collectives *list) {
   return b.at;
 }
 
-// What a tuner tells collectives by.
+// Compares collectives by the keys of a tuner.
 static int by_tuned(const void *x, const void *y) {
   const Collective *c = x, *d = y;
   int kind = strcmp(nccl_name(c->op), nccl_name(d->op));
@@ -116,7 +115,7 @@ static int by_tuned(const void *x, const void *y) {
   return (first > 0) - (first < 0);
 }
 
-// A row for those that are alike, of which a tuner takes the first.
+// A row for collectives with equal keys: a tuner takes the first match.
 static const char *manifest_csv(Arena *a, const Collectives *list) {
   Collective *tuned = arena_array(a, Collective, list->n);
   StrBuf b = {.arena = a};
@@ -143,8 +142,8 @@ const char *manifest_text(Arena *a, const Module *m, bool csv) {
 
 // -- The summary -------------------------------------------------------------------------------
 
-// The op with axes by their places in the mesh: what they are called is no decision, and ONNX's
-// annotations have no names for them.
+// The op with axes by position in the mesh.  Axis names are no decisions, and ONNX's annotations do
+// not have them.
 static const char *decision_text(Arena *a, const Op *op, Diag *quiet) {
   const char *text = op_text(op, a);
   MeshAxes axes;
@@ -161,7 +160,7 @@ static const char *decision_text(Arena *a, const Op *op, Diag *quiet) {
   return b.at;
 }
 
-// The decisions, without where ops come from: equal for equal plans of equal models.
+// Hash of the decisions, without locations of ops: equal for equal plans of equal models.
 static uint64_t plan_hash(Arena *a, const Module *m) {
   uint64_t hash = 14695981039346656037u; // FNV-1a
   Diag *d = diag_new(stderr);
@@ -190,13 +189,13 @@ static void add_comm_bytes(StrBuf *b, const Collectives *list) {
   }
 }
 
-// What the model itself computes; collectives and buckets came with the plan.
+// Whether the op belongs to the model; collectives and buckets come from the plan.
 static bool is_of_model(const Op *op) {
   bool is_moved = (op_info[op->kind].traits & COMM) || op->kind == OP_pack || op->kind == OP_unpack;
   return op_part(op) == PART_forward && !is_moved;
 }
 
-// The op, and the node of the model that it is of.
+// Adds the op, and its node of the model.
 static void add_op(StrBuf *b, const char *which, const Op *op) {
   Arena *a = b->arena;
   const char *node = op ? op_node(op) : "";
@@ -205,11 +204,12 @@ static void add_op(StrBuf *b, const char *which, const Op *op) {
               *node ? json_string(a, node) : "null");
 }
 
-// The ops of the model on one mesh, if it runs any: that makes it a stage.  A module without meshes
-// runs on `ranks` devices, and is one stage.
+// Adds a mesh as a stage, if it runs ops of the model.  A module without meshes runs on `ranks`
+// devices, and is one stage.
 static void add_stage(StrBuf *b, const Module *m, const Mesh *mesh, int ranks, int *n_stages) {
   Arena *a = b->arena;
   const Op *first = NULL, *last = NULL;
+  // The first and the last op tell the stage's place in the model.
   for (const Op *op = m->graphs ? m->graphs->first : NULL; op; op = op->next) {
     if (!is_of_model(op) || (mesh && op_mesh(op) != mesh)) continue;
     if (!first) first = op;
@@ -255,7 +255,7 @@ static const char *ms_text(Arena *a, bool known, double seconds) {
   return known ? str_format(a, "%.6f", seconds * 1e3) : "null";
 }
 
-// `cost` is NULL where nothing is predicted.
+// The cost of a device's rank.  `cost` is NULL without a prediction.
 static const RankCost *cost_of(const StepCost *cost, int device) {
   for (int i = 0; cost && i < cost->n_ranks; i++)
     if (cost->device[i] == device) return cost->rank[i];
@@ -306,7 +306,7 @@ static void add_solver(StrBuf *b, const SearchStats *found) {
                 1e3 * found->step);
 }
 
-// Each plan that was looked at; null where it could not be made, and why.
+// Adds each evaluated plan; null and the reason if it could not be made.
 static void add_candidates(StrBuf *b, const Summary *s) {
   if (!s->candidates.n) return;
   strbuf_addf(b, "  \"candidates\": [");
@@ -341,6 +341,7 @@ const char *summary_text(Summary *s, const Module *m) {
   int ranks = s->ranks;
   if (m->meshes) module_devices(m, a, &ranks);
   collectives_find(a, m, &list);
+  // Predictions are null if the cluster has no speeds, or before collectives are chosen.
   StepCost cost;
   bool known = step_cost(m, s->cluster, s->target, a, &cost);
   strbuf_addf(&b,
@@ -364,6 +365,7 @@ const char *summary_text(Summary *s, const Module *m) {
               "  \"fold\": {\"ops_before\": %d, \"ops_after\": %d, \"unique_blocks\": %d},\n",
               known ? str_format(a, "%.6f", cost.bubble) : "null", s->n_ops, s->n_folded,
               s->n_blocks);
+  // The search that made the plan, and the seconds of every pass.
   add_solver(&b, &s->searched);
   add_candidates(&b, s);
   strbuf_add(&b, "  \"seconds\": {");

@@ -1,4 +1,4 @@
-// What --summary and --comm-manifest say of a compiled module.
+// Reports on a compiled module: --summary and --comm-manifest.
 
 #ifndef TOOLS_SUMMARY_H
 #define TOOLS_SUMMARY_H
@@ -18,26 +18,26 @@ typedef struct Summary {
   int argc; // the command line
   char **argv;
   int ranks;
-  const char *plan;              // that was taken, as in --plan; NULL: passes were said
+  const char *plan;              // the chosen plan, as in --plan; NULL: --passes was given
   int64_t micro_batches;         // of a batch
-  int n_ops, n_folded, n_blocks; // of the model: with every block once, and how many blocks
+  int n_ops, n_folded, n_blocks; // of the model: ops, ops with every block once, and blocks
   Target target;
-  const Cluster *cluster; // that times are predicted for
+  const Cluster *cluster; // for predicted times
   Vec(PassSeconds) seconds;
   Candidates candidates; // of --plan auto, else none
-  int chosen;            // of these; -1
-  double choosing;       // seconds
+  int chosen;            // index of a candidate; -1: none
+  double choosing;       // seconds of the choice
   SearchStats searched;
 } Summary;
 
-// Counts what repeats in the model as it was imported; simplifies a copy for that.
+// Counts repeated subgraphs of the imported model; simplifies a copy for that.
 void summary_before(Summary *s, const Module *m);
 void summary_timed(void *summary, const char *pass, double seconds); // PipelineOptions.timed
 void summary_searched(void *summary, const SearchStats *found);      // PipelineOptions.searched
 const char *summary_command(const Summary *s);                       // as a shell reads it
 const char *summary_text(Summary *s, const Module *m);
 
-// The type that the module computes in: "bf16" or "f16" where any value is of it, else "f32".
+// The computation type of the module: "bf16" or "f16" if any value has it, else "f32".
 const char *summary_dtype(const Module *m);
 
 // Every collective of a step: JSON, or CSV as NCCL's example tuner plugin reads it.

@@ -8,9 +8,8 @@
 //                 from host memory              swap_in
 //                 memory          weights, forward, … in bytes
 //
-// A rank is a process of the picture.  What was begun in the step before is of step -1.  Of many
-// ranks, or where they do very much, those that do the same at the same time are one process:
-// "ranks 0-63".
+// A rank is a process of the picture.  Events that began in the previous step have step -1.  With
+// many ranks or events, ranks with equal timelines share one process: "ranks 0-63".
 
 #include "trace_file.h"
 
@@ -29,7 +28,7 @@ static const struct {
   const char *name, *kind;
 } thread[] = {{"operations", "op"}, {"communication", "comm"},  {"segments", "segment"},
               {"moves", "comm"},    {"to host memory", "copy"}, {"from host memory", "copy"}};
-// Of events that are ops.
+// The threads of events that are ops.
 static const int thread_of[] = {[LINE_computes] = OPERATIONS,
                                 [LINE_moves] = COMMUNICATION,
                                 [LINE_ahead] = MOVES,
@@ -43,10 +42,10 @@ typedef struct Trace {
   const StepTimeline *t;
   const LaneMemory *memory;
   const char **title, **place; // of ops, by id, as JSON
-  int *first, *next;           // events of each lane, and what follows each
+  int *first, *next;           // first event of each lane, and successor of each event
 } Trace;
 
-// The events of lanes, in their order.
+// Lists the events of each lane, in order.
 static void list_events(Trace *x) {
   Arena *a = x->b.arena;
   int *last = arena_array(a, int, x->t->n_lanes);
@@ -96,7 +95,7 @@ static void add_event(Trace *x, int process, const StepEvent *e) {
   strbuf_addf(&x->b, "\"at\":%s}}", e->op ? x->place[e->op->id] : "\"\"");
 }
 
-// Of points at one time the last is what is in use from then on.
+// Adds the memory in use.  Of several points at one time, the last holds from then on.
 static void add_memory(Trace *x, int process, const LaneMemory *memory) {
   for (int i = 0; i < memory->point.n; i++) {
     const MemoryPoint *p = &memory->point.at[i];
@@ -108,7 +107,7 @@ static void add_memory(Trace *x, int process, const LaneMemory *memory) {
   }
 }
 
-// Whether a rank may have such a thread.
+// Whether a rank may have this thread.
 static bool is_there(const Trace *x, int tid) {
   if (tid == MOVES) return x->m->graphs->schedule || graph_first_owed(x->m->graphs);
   return tid < MOVES || x->m->host_bytes > 0;

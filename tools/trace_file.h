@@ -1,5 +1,5 @@
-// --trace: the timeline that is predicted for a step, in Chrome's trace format (Perfetto,
-// chrome://tracing), as executables write what really ran when (rt/trace.c).
+// --trace: the predicted timeline of a step, in Chrome's trace format (Perfetto, chrome://tracing).
+// Executables write the measured one in the same format (rt/trace.c).
 
 #ifndef TOOLS_TRACE_FILE_H
 #define TOOLS_TRACE_FILE_H

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// A row's name is written with '-' for '_'.
+// The name of a row has '-' for '_'.
 #define CLUSTER(name_, node, nics_, in_s, in_gb, across_s, across_gb, start_, gb, gb_s, f32_,      \
                 half_, launch_, host_, gpus_)                                                      \
   {.name = #name_,                                                                                 \
@@ -41,7 +41,7 @@ static const char *all_names(Arena *a) {
   return b.at;
 }
 
-// "4x8" after the colon.
+// Reads the "4x8" after the colon.
 static bool read_sizes(const char *text, Cluster *c) {
   char *end;
   if (!isdigit((unsigned char)*text)) return false;
@@ -71,7 +71,8 @@ const Cluster *cluster_read(Arena *a, const char *text, const char *option, Diag
     if (!str_equal(name, plain_name(a, table[i].name))) continue;
     Cluster *c = arena_copy(a, &table[i], sizeof *c);
     c->name = str_copy(a, text);
-    c->nodes = CLUSTER_UNSIZED / c->per_node; // unless it has a size
+    c->nodes = CLUSTER_UNSIZED / c->per_node; // unless a size follows
+    // NAME:NODESxPER_NODE overrides both numbers.
     if (colon && !read_sizes(colon + 1, c)) {
       diag_error(d, loc, "'%s' is no size of a cluster", colon + 1);
       diag_hint(d, "%s:NODESxPER_NODE, such as %s:4x8, with at most %d devices", name, name,
@@ -85,7 +86,7 @@ const Cluster *cluster_read(Arena *a, const char *text, const char *option, Diag
   return NULL;
 }
 
-// -- What there is of one -----------------------------------------------------------------------
+// -- Properties of a cluster --------------------------------------------------------------------
 
 static Link faster(Link a, Link b) {
   return (Link){a.alpha < b.alpha ? a.alpha : b.alpha, a.beta < b.beta ? a.beta : b.beta};

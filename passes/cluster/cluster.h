@@ -1,13 +1,13 @@
-// What the devices are and how they are connected, for those who choose between plans.
+// The devices and the links between them, for the choice between plans.
 //
 //     h100:4x8         four nodes of eight H100s: devices 0-7 are node 0, 8-15 node 1, …
-//     h100             as many nodes as the device numbers in use ask for, up to 4096 devices
+//     h100             as many nodes as the device numbers in use need, up to 4096 devices
 //     mine.lua         a file that returns a table; see cluster_file.c
 //
 // Inside a node every device has its own link, in and out.  Between nodes there are adapters, which
 // a node's devices share: device i of a node uses adapter i * nics / per_node.  A message of n
 // bytes takes alpha + n * beta on the link that it crosses; messages that cross one link at the
-// same time take their turns.
+// same time are serialized.
 //
 // Devices may differ in speed, memory and links (`devices` of a file).  A message leaves by the
 // link of its sender and arrives by that of its receiver, and takes alpha and beta of the slower.
@@ -20,51 +20,51 @@
 #include "base/diag.h"
 
 typedef struct Link {
-  double alpha; // seconds of a message, however short
-  double beta;  // seconds of a byte
+  double alpha; // latency: seconds per message
+  double beta;  // seconds per byte
 } Link;
 
-// What a device is; 0 where not known.
+// Properties of a device; 0 if not known.
 typedef struct Device {
   double memory;                  // bytes
   double memory_speed, f32, half; // bytes/s, and FLOP/s in f32 and in 16 bits
-  double launch;                  // seconds of a kernel, however small
-  double host;                    // bytes/s to host memory, and as much back
+  double launch;                  // least seconds of a kernel
+  double host;                    // bytes/s to host memory; the same back
 } Device;
 
-// Devices that are not like the others.
+// Devices with properties of their own.
 typedef struct DeviceKind {
   int from, to; // both included
   Device is;
-  Link inside, across; // their own, and those of the adapters that they use
+  Link inside, across; // their own, and those of their adapters
 } DeviceKind;
 
 typedef struct Cluster {
   const char *name;
-  int nodes, per_node, nics; // nics: of a node
-  Link inside, across;       // of devices that are of no kind
+  int nodes, per_node, nics; // nics: per node
+  Link inside, across;       // of devices without a kind
   double start;              // seconds until a primitive begins
-  // As in Device: what every device has at least.  Where all do the same, they wait for the
-  // slowest.
+  // As in Device: the minimum over all devices; `launch` is the maximum.  Ranks that all do the
+  // same wait for the slowest.
   double memory, memory_speed, f32, half, launch, host;
-  bool gpus;     // its devices are; of a file that is not known
-  Device others; // where there are kinds: what devices are that are of none
+  bool gpus;     // its devices are gpus; false for a file, which does not say
+  Device others; // if there are kinds: the properties of devices without one
   const DeviceKind *kind;
   int n_kinds;
-  const int *kind_of; // by device, where there are kinds: 0, or 1 + which
-  bool links_differ;  // of some kind, from those of others
+  const int *kind_of; // by device, if there are kinds: 0, or 1 + index of the kind
+  bool links_differ;  // a kind has links that differ from those of others
 } Cluster;
 
-// At most; and of a cluster without a size, which has as many as anybody may name.
+// The most devices; and the devices of a cluster without a size: it has as many as may be named.
 enum { CLUSTER_DEVICES = 32768, CLUSTER_UNSIZED = 4096 };
 
-// `text` is NAME, NAME:NODESxPER_NODE or FILE.lua.  NULL, having reported why; messages are about
-// `option`, such as "--cluster".
+// Reads a cluster.  `text` is NAME, NAME:NODESxPER_NODE or FILE.lua.  Returns NULL after an error,
+// which it has reported; messages name `option`, such as "--cluster".
 const Cluster *cluster_read(Arena *a, const char *text, const char *option, Diag *d);
-bool cluster_is_file(const char *text); // or a name
+bool cluster_is_file(const char *text); // else it is a name
 const Cluster *cluster_read_file(Arena *a, const char *path, Diag *d);
 
-// The same, but that what is sent takes no time to begin: as part of something larger, it does not.
+// A copy without latencies to start: a transfer that is part of a larger one does not start again.
 const Cluster *cluster_without_starts(Arena *a, const Cluster *c);
 
 // The least alpha and the least beta of all devices and, with more than one node, all adapters.
@@ -77,11 +77,11 @@ static inline int cluster_devices(const Cluster *c) {
 static inline int cluster_node(const Cluster *c, int device) {
   return device / c->per_node;
 }
-// From 0: of those that are of no kind; else 1 + which.
+// 0 for a device without a kind; else 1 + index of the kind.
 static inline int cluster_kind(const Cluster *c, int device) {
   return c->n_kinds ? c->kind_of[device] : 0;
 }
-// What both have at least.
+// The minimum of both devices, property by property; the maximum for `launch`.
 static inline Device device_least(Device a, Device b) {
   return (Device){fmin(a.memory, b.memory), fmin(a.memory_speed, b.memory_speed),
                   fmin(a.f32, b.f32),       fmin(a.half, b.half),
@@ -103,7 +103,7 @@ static inline const Link *cluster_across(const Cluster *c, int device) {
   int kind = cluster_kind(c, device);
   return kind ? &c->kind[kind - 1].across : &c->across;
 }
-// Which of all adapters the device uses.
+// The adapter of the device, numbered over all nodes.
 static inline int cluster_nic(const Cluster *c, int device) {
   int within = device % c->per_node;
   return cluster_node(c, device) * c->nics + (int)((long)within * c->nics / c->per_node);

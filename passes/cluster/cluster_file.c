@@ -2,21 +2,21 @@
 //
 //     return {
 //       nodes = 2, per_node = 8, nics = 4,                  -- 1, needed, 1
-//       inside = { alpha = 0.6e-6, beta = 1 / 150e9 },      -- seconds, seconds of a byte; needed
+//       inside = { alpha = 0.6e-6, beta = 1 / 150e9 },      -- seconds, seconds per byte; needed
 //       across = { alpha = 2.7e-6, beta = 1 / 12.5e9 },     -- of an adapter; needed with 2 nodes
 //       start = 6.6e-6,                                     -- seconds until a primitive begins; 0
 //       memory = 32e9, memory_speed = 900e9,                -- bytes, bytes/s; not known
 //       f32 = 15.7e12, half = 125e12,                       -- FLOP/s; not known
 //       launch = 2e-6,                                      -- seconds of a kernel; 0
 //       host = 16e9,                                        -- bytes/s to host memory; memory_speed
-//       devices = {                                         -- those that are not so; none
-//         { from = 8, to = 15, memory = 16e9, f32 = 8e12,   -- what it leaves out is as above
+//       devices = {                                         -- devices that differ; none
+//         { from = 8, to = 15, memory = 16e9, f32 = 8e12,   -- missing fields are as above
 //           inside = { alpha = 5e-6, beta = 1 / 16e9 } },   -- and across
 //       },
 //     }
 //
-// What is behind the dashes is what a field is when the file leaves it out.  Devices that share an
-// adapter have the same `across`.
+// A comment gives the unit, and then the default of the field.  Devices that share an adapter have
+// the same `across`.
 
 #include <math.h>
 #include <stddef.h>
@@ -25,13 +25,13 @@
 #include "cluster.h"
 #include "lua/lua_file.h"
 
-// A field of the file and what it may be.  Beyond its limits a number is a slip of the pen, and
-// sums of costs would not be numbers.
+// A field of the file and its limits.  A number beyond them is a typing error, and would make sums
+// of costs overflow.
 typedef struct Field {
   const char *name;
   enum { COUNT, LINK, NUMBER, KINDS } kind;
   bool of_device; // devices may have their own
-  size_t at;      // in a Cluster
+  size_t at;      // offset in a Cluster
   const char *unit;
   double least, most; // of a number; 0 is always legal
 } Field;
@@ -59,7 +59,7 @@ static const Field alpha_field = {"alpha", NUMBER, false, offsetof(Link, alpha),
 static const Field beta_field = {"beta", NUMBER, false, offsetof(Link, beta), "seconds of a byte",
                                  0,      1};
 
-// Those of a cluster, or of some devices, behind `first`.
+// The field names of a cluster, or of a kind of devices, after `first`.
 static const char *field_names(Arena *a, const char *first, bool of_device) {
   StrBuf b = {.arena = a};
   const char *last = NULL;
@@ -110,7 +110,7 @@ static bool read_link(const LuaField *f, Link *out, Diag *d) {
   return read_number(beta, &beta_field, &out->beta, d) && ok;
 }
 
-// One that is in a Cluster, at its place.
+// Reads a field into its place in a Cluster.
 static bool read_value(const LuaField *f, const Field *as, Cluster *c, Diag *d) {
   void *out = (char *)c + as->at;
   return as->kind == COUNT  ? read_count(f, as, out, d)
@@ -126,18 +126,18 @@ static const Field *field_of(const char *name, bool of_device) {
 
 static bool read_field(const LuaField *f, Cluster *c, Arena *a, Diag *d) {
   const Field *as = field_of(f->name, false);
-  if (as && as->kind == KINDS) return true; // when all else is known
+  if (as && as->kind == KINDS) return true; // read last, after all other fields
   if (as) return read_value(f, as, c, d);
   diag_error(d, f->loc, "a cluster has no '%s'", f->name);
   diag_hint(d, "it has %s", field_names(a, "", false));
   return false;
 }
 
-// -- Devices that are not like the others --------------------------------------------------------
+// -- Kinds of devices ----------------------------------------------------------------------------
 
 static const char kind_text[] = "{ from = FIRST, to = LAST, memory = BYTES }";
 
-// `is` has what devices are that are of no kind.
+// Reads a field of a kind; `is` has the properties of devices without a kind.
 static bool read_kind_field(const LuaField *f, Cluster *is, DeviceKind *out, Arena *a, Diag *d) {
   const Field *as = field_of(f->name, true);
   const Field number = {f->name, COUNT, false, 0, "", 0, cluster_devices(is) - 1};
@@ -169,7 +169,7 @@ static bool read_kind(const LuaField *f, const Cluster *c, DeviceKind *out, Aren
   return ok;
 }
 
-// Whether no device is of two kinds.  `f` is the list.
+// Checks that no device is of two kinds.  `f` is the list.
 static bool check_once(const LuaField *f, const DeviceKind *kind, Diag *d) {
   bool ok = true;
   for (int i = 0; i < f->table->n; i++)
@@ -187,7 +187,7 @@ static bool link_equal(const Link *a, const Link *b) {
   return a->alpha == b->alpha && a->beta == b->beta;
 }
 
-// Whether those that use one adapter say the same of it.
+// Checks that devices with the same adapter have the same `across`.
 static bool check_adapters(const LuaField *f, const Cluster *c, Diag *d) {
   bool ok = true;
   for (int i = 1; c->nodes > 1 && i < cluster_devices(c); i++) {
@@ -201,7 +201,7 @@ static bool check_adapters(const LuaField *f, const Cluster *c, Diag *d) {
   return ok;
 }
 
-// What all devices have at least; `launch` is what a kernel takes at most.
+// Finds the minimum of each property over all devices; for `launch`, the maximum.
 static void find_least(Cluster *c) {
   Device least = cluster_device(c, 0);
   for (int i = 1; i < cluster_devices(c); i++)
@@ -242,7 +242,7 @@ static bool read_kinds(const LuaField *f, Cluster *c, Arena *a, Diag *d) {
   return check_adapters(f, c, d);
 }
 
-// -- All together --------------------------------------------------------------------------------
+// -- The file ------------------------------------------------------------------------------------
 
 const Cluster *cluster_read_file(Arena *a, const char *path, Diag *d) {
   const LuaTable *t = lua_file_read(a, path, d);
@@ -254,6 +254,7 @@ const Cluster *cluster_read_file(Arena *a, const char *path, Diag *d) {
   for (int i = 0; i < t->n; i++)
     ok = read_field(&t->at[i], c, a, d) && ok;
   if (!ok) return NULL;
+  // All fields are read: check those that are needed, and how they fit together.
   if (!c->per_node)
     ok = diag_error(d, loc, "'per_node' is missing, the number of devices of a node");
   if (!find_field(t, "inside"))
@@ -266,6 +267,7 @@ const Cluster *cluster_read_file(Arena *a, const char *path, Diag *d) {
   if (ok && c->nics > c->per_node)
     ok = diag_error(d, find_field(t, "nics")->loc, "a node has %d adapters for %d devices", c->nics,
                     c->per_node);
+  // Kinds come last: fields that they leave out have the cluster's values.
   const LuaField *devices = find_field(t, "devices");
   if (ok && devices) ok = read_kinds(devices, c, a, d);
   return ok ? c : NULL;

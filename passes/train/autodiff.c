@@ -6,39 +6,39 @@
 //                                                 return output "loss" %l,
 //                                                        output "grad:w" %1
 //
-// A reverse sweep.  Going through the ops from the last to the first, when an op is reached all
-// that read its results have been, so the adjoints of its results are complete; the `grad` of its
-// row gives those of its operands.  An op takes part when it depends on a trainable weight and the
-// loss depends on it, both through ops that have a derivative.  What a gradient function makes in
-// vain, the adjoint of an input say, is erased at the end.
+// A reverse sweep goes through the ops from the last to the first.  When it reaches an op, all
+// readers of its results are done, so the adjoints of its results are complete; the `grad` of its
+// row gives those of its operands.  An op takes part if it depends on a trainable weight and the
+// loss depends on it, both through ops that have a derivative.  Dead results of gradient functions,
+// such as the adjoint of an input, are erased at the end.
 //
 // A loss that is divided by a count of the data, as with ignored labels, is
 //
 //     loss = f * s        s: a sum over rows, f: does not depend on the weights
 //
 // and its gradient is f * ds.  The sweep starts at s with 1 and every gradient is multiplied by f
-// at its end.  So nothing on the way back reads f, which is known after the last micro-batch only:
-// gradients are summed up over micro-batches first and divided then.  optimizer.c takes the
-// factor off again and gives it to the update.  Where a loss has no such form, say the sum of two
-// that are divided by different counts, f is read on the way; that is as right for a whole batch,
-// and comm.c refuses to cut it.
+// at its end.  So the backward pass does not read f, which is known after the last micro-batch
+// only: gradients are summed over micro-batches first and divided then.  optimizer.c takes the
+// factor off again and gives it to the update.  A loss without such a form, such as the sum of two
+// that are divided by different counts, reads f during backward.  That is correct for a whole
+// batch, but comm.c refuses to split it.
 //
-// Gradients in f16 may be too small for it, so with scale=S the loss's adjoint is multiplied by the
-// state `loss_scale`, which is S at first, and the gradients are divided by it at their end: one
-// more part of the common factor.
+// Gradients may be too small for f16, so with scale=S the loss's adjoint is multiplied by the state
+// `loss_scale`, initially S, and the gradients are divided by it at their end: one more part of the
+// common factor.
 //
 //     %0 = scale %loss_scale by=0.125             the adjoint that the sweep starts with
 //     …
 //     %9 = mul %8, (reciprocal %loss_scale)       output "grad:w"
 //
-// optimizer.c chooses the next one.  A sum of many losses whose count is not known yet starts with
-// what their mean would, 1/N of that, and its factor is N times as large: the adjoints of a sum
-// would leave the range of f16 at once.
+// optimizer.c chooses the next scale.  A sum of N losses with a count that is not known yet starts
+// with the adjoint of their mean, 1/N of the sum's, and its factor is N times as large: the
+// adjoints of a sum would leave the range of f16 at once.
 //
-// Of a model in pieces (planner/lua/pieces.h) each piece of an op has a gradient for the weight
-// that it reads.  Those by the pieces of one op are added up first, and then the sums: ops that
-// read one weight may be on different ranks, as both ends of a pipeline are, and a sum over all
-// would go from one to the other and back for every piece.
+// In a model in pieces (planner/lua/pieces.h) each piece of an op has a gradient for the weight
+// that it reads.  The gradients of all pieces of one op are added up first, and then the sums: ops
+// that read one weight may be on different ranks, as both ends of a pipeline are, and a sum over
+// all would go from one to the other and back for every piece.
 //
 //     %1 = linear_back_w …  piece=2               %1 = linear_back_w …  piece=2
 //     %2 = gather_back …    piece=2               %2 = gather_back …    piece=2
@@ -48,12 +48,12 @@
 //     %6 = gather_back …    piece=1               %6 = add %2, %5
 //     %7 = add %5, %6                             %7 = add %4, %6
 //
-// Weights that get no gradient lose their `train`.
+// Weights without a gradient lose their `train`.
 //
-// With detach=GLOB, no gradient goes back through what nodes of such names make, as if they were
-// constants: a model that recycles, as AlphaFold does, takes the result of one forward into the
+// With detach=GLOB, results of nodes with such names count as constants, and no gradient goes back
+// through them: a model that recycles, as AlphaFold does, takes the result of one forward into the
 // next and trains the last one.  Of plain exports only torch.export's have x.detach() of the
-// program, as detach; it is gone when the gradients are there.
+// program, as op `detach`, which is erased after the gradients are made.
 
 #include <string.h>
 
@@ -65,12 +65,12 @@
 #include "pass.h"
 #include "trained.h"
 
-// The sum of gradients for a weight by all pieces of one op of the model.
+// The sum of the gradients for a weight by all pieces of one op of the model.
 typedef struct OpSum {
   OpKind kind;
-  int operand, nth; // of such readers in a piece, as all pieces have the same in the same order
+  int operand, nth; // index of similar readers in a piece; all pieces have the same order
   Value *sum;
-  int n;         // gradients that it is of
+  int n;         // summed gradients
   Origin origin; // of the last of them
   struct OpSum *next;
 } OpSum;
@@ -84,7 +84,7 @@ typedef struct Autodiff {
   bool *useful;      // [n_values] the loss depends on it
   bool *detached;    // by op id, of the forward part: no gradient goes back through it
   Value **adjoint;   // [n_values] of this sweep, or NULL
-  OpSum **op_sums;   // [n_values] of weights: what is to be added to their adjoints
+  OpSum **op_sums;   // [n_values] of weights: still to be added to their adjoints
   Value **gradient;  // [n_values] of weights, by all sweeps so far, or NULL
   bool failed;
 } Autodiff;
@@ -97,7 +97,7 @@ static GradFn *grad_of(const Op *op) {
   return op_info[op->kind].grad;
 }
 
-// -- What takes part -------------------------------------------------------------------------
+// -- Ops that take part ----------------------------------------------------------------------
 
 static bool any_varied(const Autodiff *ad, const Op *op) {
   for (int i = 0; i < op->n_in; i++)
@@ -143,7 +143,7 @@ static const char *shapes_text(Arena *a, const Op *op) {
   return b.at;
 }
 
-// All that stands in the way, in one run.
+// Reports all ops without a gradient at once.
 static bool check_gradients(Autodiff *ad) {
   int n = 0;
   for_each_op(op, ad->g) {
@@ -170,7 +170,7 @@ static Origin origin_of_gradient(const Autodiff *ad, Origin of) {
 
 // -- The sweep -------------------------------------------------------------------------------
 
-// How many readers like this one stand before it in its piece.
+// The number of similar readers before this one in its piece.
 static int nth_in_piece(const Op *op, int operand) {
   int n = 0;
   for_each_use(u, op->in[operand].value) {
@@ -215,7 +215,7 @@ static void sweep_op(Autodiff *ad, Op *op) {
   for (int i = 0; i < op->n_out; i++)
     any |= (dout[i] = ad->adjoint[op->out[i]->id]) != NULL;
   if (!any) return;
-  // Gradients may rely on the adjoint of the first result: zeros when only others have one.
+  // Gradients may rely on the adjoint of the first result: zeros if only others have one.
   if (!dout[0]) {
     const Type *t = op->out[0]->type;
     dout[0] = build_fill(&b, t->dtype, t->rank, t->dim, 0);
@@ -241,8 +241,8 @@ static Value *finish(Builder *b, Value *gradient, Value *factor) {
   return build(b, OP_mul, IN(gradient, factor), NO_ATTRS);
 }
 
-// A sum that goes to another rank is complete at the end: before that it would stand in the way of
-// what backward waits for there.
+// Adds the sums of ops to the weight's adjoint.  A sum that is sent to another rank moves to the
+// end: earlier it would delay transfers that backward waits for there.
 static void add_op_sums(Autodiff *ad, Builder *b, const Value *w) {
   Value **adjoint = &ad->adjoint[w->id];
   const OpSum *first = ad->op_sums[w->id];
@@ -257,6 +257,7 @@ static void add_op_sums(Autodiff *ad, Builder *b, const Value *w) {
 
 static int add_outputs(Autodiff *ad, Builder *b) {
   int n = 0;
+  // The table finds labels that outputs have already.
   Table *outputs = table_new(ad->arena);
   for (int i = 0; i < ad->g->n_results; i++)
     if (ad->g->results[i]->label)
@@ -264,6 +265,7 @@ static int add_outputs(Autodiff *ad, Builder *b) {
   for (int i = 0; i < ad->g->n_params; i++) {
     Value *w = ad->g->params[i];
     if (!w->train) continue;
+    // A weight that does not reach the loss is no longer trained.
     Value *gradient = ad->gradient[w->id];
     w->train = gradient != NULL;
     if (!gradient) continue;
@@ -288,7 +290,7 @@ static void erase_unused(const Op *last_forward, Graph *g) {
   }
 }
 
-// detach has no more to say.
+// Erases detach, which has no effect after the sweep.
 static void erase_detach(Graph *g) {
   for (Op *op = g->last, *prev; op; op = prev) {
     prev = op->prev;
@@ -308,8 +310,8 @@ static Value *loss_scale(Autodiff *ad, double first) {
   return v;
 }
 
-// The adjoint of a term's start: `by`, times the loss's scale where it has one, times the factor
-// where that is read on the way.
+// The adjoint of a term's start: `by`, times the loss scale (NULL: none), times the factor if
+// backward reads it (NULL: it does not).
 static Value *first_adjoint(Builder *b, const LossTerm *term, Value *scale, Value *factor) {
   const Type *t = term->start->type;
   if (!scale && !factor) return build_fill(b, t->dtype, t->rank, t->dim, term->by);
@@ -332,7 +334,7 @@ static bool check_scale(const Autodiff *ad, double scale) {
   return true;
 }
 
-// How many numbers the terms with this factor are sums of, the most of them.
+// The largest number of summands among the terms with this factor.
 static double most_summed(const LossTerms *terms, const Value *factor) {
   int64_t most = 1;
   for (int i = 0; i < terms->n; i++) {
@@ -344,8 +346,9 @@ static double most_summed(const LossTerms *terms, const Value *factor) {
   return (double)most;
 }
 
-// One way back from the starts of terms with this factor, or from all of them, which read theirs.
-// `update`: the factor's products come after the last micro-batch, one by one.
+// Runs one sweep from the starts of the terms with the factor of `only`, or of all terms (NULL),
+// which then read their factors.  `update`: products with the factor come after the last
+// micro-batch.
 static void sweep(Autodiff *ad, Builder *b, Op *last, const LossTerms *terms, Value *scale,
                   const LossTerm *only, bool update) {
   memset(ad->adjoint, 0, ad->n_values * sizeof *ad->adjoint);
@@ -391,6 +394,8 @@ static bool differentiate(Autodiff *ad, Value *loss, const PassOptions *o) {
   if (!check_scale(ad, by)) return false;
   LossTerms terms = find_loss_terms(&b, loss, ad->varied, ad->scratch);
   drop_constant_terms(ad, &terms);
+  // With one common factor there is one sweep, and the factor comes at its end.  With several, each
+  // has its own sweep if `apart` asks for it; otherwise one sweep reads them all on the way.
   int n_factors = 0;
   for (int i = 0; i < terms.n; i++)
     n_factors += is_first_of_factor(&terms, i);
@@ -402,6 +407,7 @@ static bool differentiate(Autodiff *ad, Value *loss, const PassOptions *o) {
     if (each ? is_first_of_factor(&terms, i) : i == 0)
       sweep(ad, &b, last, &terms, scale, each ? &terms.at[i] : NULL, apart);
   }
+  // Beyond this point gradients are outputs, so ops without readers are dead.
   if (ad->failed || b.failed) return false;
   int n = add_outputs(ad, &b);
   if (b.failed) return false;
@@ -430,6 +436,7 @@ bool pass_autodiff(Module *m, const PassOptions *o, Diag *d) {
   if (loss->use.value->type->rank != 0 || !is_floating(loss->use.value))
     return diag_error(d, NULL, "the loss is %s and not a floating-point number",
                       type_text(opt_scratch(o), loss->use.value->type));
+  // Arrays are indexed by id: values of the forward pass have ids below n_values.
   graph_renumber(g);
   Autodiff ad = {.g = g, .arena = m->arena, .scratch = opt_scratch(o), .d = d};
   ad.n_values = g->n_values;
@@ -438,6 +445,7 @@ bool pass_autodiff(Module *m, const PassOptions *o, Diag *d) {
   ad.adjoint = arena_array(ad.scratch, Value *, g->n_values);
   ad.op_sums = arena_array(ad.scratch, OpSum *, g->n_values);
   ad.gradient = arena_array(ad.scratch, Value *, g->n_values);
+  // The sources of `varied` are the trained weights; detached ops cut it off.
   choose_trained(g, opt_str(o, "freeze"), ad.scratch, d);
   for (int i = 0; i < g->n_params; i++)
     ad.varied[g->params[i]->id] = g->params[i]->train;

@@ -6,7 +6,7 @@
 
 #include "loss_spec.h"
 
-// `n` numbers, of the file that the specification names; NULL after an error that names both.
+// Reads `n` numbers from the file of the specification; NULL after an error that names both.
 const float *read_class_weights(const LossSpec *spec, int64_t n, Arena *a, Diag *d);
 
 #endif

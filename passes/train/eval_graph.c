@@ -7,21 +7,21 @@
 //       %l = div %sum, %count                           return output "loss.sum.1" %sum,
 //                                                              output "loss.count.1" %count
 //
-// A copy of the forward pass, made before autodiff adds the backward one.  Dropout is gone, batch
-// normalisation takes the running statistics, and nothing is updated.  Parameters are those of
-// @train with the same label: weights are shared, inputs are fed from other files.  An op has the
-// number that it has in @train.
+// A copy of the forward pass, made before autodiff adds the backward one.  Dropout is removed,
+// batch normalisation takes the running statistics, and nothing is updated.  Parameters are those
+// of @train with the same label: weights are shared, inputs are fed from other files.  An op keeps
+// its number of @train.
 //
-// The loss over all rows of a file is not the mean of the batches' losses where these are divided
-// by counts of their own.  So the terms of the loss (loss_terms.h) are outputs:
+// The loss over all rows of a file is not the mean of the batches' losses if these are divided by
+// counts of their own.  So the terms of the loss (loss_terms.h) are outputs:
 //
 //     loss                       the mean over rows, of all terms that are one
-//     loss.sum.K, loss.count.K   a quotient of the sums of both over all batches; the count is 1 of
-//                                terms that read no rows, as a regularizer does
-//     loss.batch                 instead of them all, where a term couples the rows of a batch: the
+//     loss.sum.K, loss.count.K   a quotient of the sums of both over all batches; the count is 1 for
+//                                terms that read no rows, such as a regularizer
+//     loss.batch                 instead of all these, if a term couples the rows of a batch: the
 //                                mean over whole batches
 //
-// With metrics=SPEC, the loss's, those of metrics.h too.
+// With metrics=SPEC, the loss's specification, there are also the metrics of metrics.h.
 
 #include "ir/analysis/batch_dim.h"
 #include "ir/analysis/origin.h"
@@ -41,14 +41,14 @@ static bool replace(Op *op, Builder *b) {
     return true;
   }
   if (op->kind != OP_batch_norm_train) return true;
-  // Only a loss that reads the statistics of the batch itself keeps the op.
+  // The op stays only if the loss reads the statistics of the batch itself.
   Value *in[5];
   for (int i = 0; i < 5; i++)
     in[i] = op->in[i].value;
   Value *y = build(b, OP_batch_norm, in, 5, ATTRS(*op_attr(op, "axis"), *op_attr(op, "eps")));
   if (!y) return false;
   value_replace(op->out[0], y);
-  // Running statistics stay as they are.
+  // Running statistics are not updated.
   for (int i = 3; i < 5; i++)
     value_replace(op->out[i], in[i]);
   if (!value_used(op->out[1]) && !value_used(op->out[2])) op_erase(op);
@@ -57,9 +57,9 @@ static bool replace(Op *op, Builder *b) {
 
 // -- Parts of the loss -------------------------------------------------------------------------
 
-enum { MAX_QUOTIENTS = 3 }; // the executable reports as many
+enum { MAX_QUOTIENTS = 3 }; // limit of the executable's report
 
-// How a value of the whole batch comes of its rows.
+// The dependence of a value on rows: a sum over them, none, or coupled.
 typedef enum Rows { ROWS_sum, ROWS_none, ROWS_coupled } Rows;
 
 typedef struct Parts {
@@ -89,8 +89,8 @@ static void follow(Parts *p) {
       }
 }
 
-// By value id; sharding along time alone finds it, in as many slices as can be: a plan may have cut
-// the model in pieces of several rows.
+// The kinds of values, by value id.  Sharding along time alone finds them, with as many slices as
+// possible: a plan may have cut the model into pieces of several rows.
 static Rows *find_rows(const Parts *p) {
   Rows *rows = arena_array(p->scratch, Rows, p->g->n_values);
   Module *copy = NULL;
@@ -126,7 +126,8 @@ static void add_quotient(Parts *p, Value *sum, Value *count) {
   p->sum[k] = build_add(&p->b, p->sum[k], sum);
 }
 
-// False if the term couples the rows of the batch, or there are too many counts.
+// Adds a term to the parts.  Returns false if it couples the rows of the batch, or there are too
+// many counts.
 static bool add_term(Parts *p, const LossTerm *t, const Rows *rows, int64_t n_values) {
   Builder *b = &p->b;
   Value *count = divisor(t->factor), *x = build_scale(b, build_scalar(b, t->start), t->by);
@@ -147,7 +148,7 @@ static bool split_loss(Parts *p, Value *loss) {
   follow(p);
   int64_t n_values = p->g->n_values;
   const Rows *rows = find_rows(p);
-  // One that is a single part stays as it is.
+  // A loss with a single part stays as it is.
   if (rows[loss->id] == ROWS_sum) p->mean = loss;
   if (rows[loss->id] == ROWS_sum) return true;
   LossTerms terms = find_loss_terms(&p->b, loss, p->varied, p->scratch);
@@ -187,7 +188,7 @@ bool pass_eval_graph(Module *m, const PassOptions *o, Diag *d) {
     if (!str_equal(g->results[i]->label, "loss")) graph_erase_result(g, i);
   Builder b = {.g = g, .d = d};
   for_each_op_safe(op, g) {
-    op->recompute_group = op->offload_group = 0; // nothing is kept for gradients
+    op->recompute_group = op->offload_group = 0; // no saved activations in @eval
     op->by_piece = false;
     if (!replace(op, &b)) return false;
   }
@@ -204,7 +205,7 @@ bool pass_eval_graph(Module *m, const PassOptions *o, Diag *d) {
   }
   for (int i = g->n_params - 1; i >= 0; i--) {
     g->params[i]->train = false;
-    // Inputs are fed whether they are read or not.
+    // Inputs are fed even if they are dead.
     if (!value_used(g->params[i]) && g->params[i]->role != ROLE_input) graph_erase_param(g, i);
   }
   return true;

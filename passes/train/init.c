@@ -1,4 +1,5 @@
-// Fresh weights instead of the model's (--init random), as PyTorch's modules draw them.
+// Fresh weights instead of the model's (--init random), with the distributions of PyTorch's
+// modules.
 //
 //     %w: f32[768,3072] weight "fc.weight" train @ "gpt2.onnx"+4096
 //
@@ -6,7 +7,7 @@
 //
 //     %w: f32[768,3072] weight "fc.weight" train = uniform(-0.03608439…,0.03608439…)
 //
-// What a weight is for is read off the op that uses it, past what only changes its shape:
+// The op that reads a weight, past ops that only change its shape, gives its purpose:
 //
 //     norms                    scale 1, offset 0; running mean 0, variance 1
 //     gather                   a table of embeddings: normal(0, 0.02)
@@ -15,16 +16,16 @@
 //     mul                      one dimension: a scale, 1
 //     anything else            two dimensions or more: as for conv; fewer: 0
 //
-// A weight with several uses takes the first line that one of them is on.  Numbers are drawn when
-// the executable starts, keyed by seed, name and element.  Weights that are not trained, tables of
-// integers and masks, keep what they have; running statistics start anew.
+// A weight with several uses takes the first matching line.  Numbers are drawn when the executable
+// starts, keyed by seed, name and element.  Weights that are not trained, tables of integers and
+// masks, keep their contents; running statistics are reset.
 
 #include <math.h>
 
 #include "ir/build.h"
 #include "pass.h"
 
-// In order of precedence.
+// Purposes of a weight, in order of precedence.
 typedef enum Purpose { NORM_SCALE, NORM_OFFSET, TABLE, MATRIX, OFFSET, SCALE, OTHER } Purpose;
 
 typedef struct Found {
@@ -47,7 +48,7 @@ static int64_t product(const Type *t, int from) {
   return n;
 }
 
-// At most one dimension that is longer than 1: [64], [64,1,1].
+// Whether at most one dimension is longer than 1: [64], [64,1,1].
 static bool is_vector(const Type *t) {
   int n = 0;
   for (int i = 0; i < t->rank; i++)
@@ -57,7 +58,7 @@ static bool is_vector(const Type *t) {
 
 static Found purpose_of(const Value *v);
 
-// What one reader says of its operand.
+// The purpose of an operand for one reader.
 static Found purpose_of_use(const Use *u) {
   const Op *op = u->user;
   if (!op) return found(OTHER);
@@ -67,11 +68,13 @@ static Found purpose_of_use(const Use *u) {
   case OP_rms_norm:
   case OP_batch_norm:
   case OP_batch_norm_train:
+    // Operands 1 and 2 are scale and shift; 3 and 4 running mean and variance.
     if (u->index == 1 || u->index == 4) return found(NORM_SCALE);
     return found(u->index == 2 || u->index == 3 ? NORM_OFFSET : OTHER);
   case OP_gather: return found(u->index == 0 ? TABLE : OTHER);
   case OP_linear: return u->index == 1 ? matrix(t->dim[attr_i(op, "trans") ? 1 : 0]) : found(OTHER);
   case OP_matmul: {
+    // The fan in is the contracted dimension of the operand.
     bool transposed = attr_i(op, u->index == 0 ? "trans_a" : "trans_b");
     bool rows = u->index == 0 ? transposed : !transposed;
     return matrix(t->dim[t->rank - (rows ? 2 : 1)]);
@@ -80,6 +83,7 @@ static Found purpose_of_use(const Use *u) {
   case OP_add:
   case OP_sub: return found(OFFSET);
   case OP_mul: return found(SCALE);
+  // Ops that only change the shape pass the question on.
   case OP_reshape:
   case OP_slice:
   case OP_broadcast:

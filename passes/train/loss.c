@@ -13,14 +13,14 @@
 //       %3 = scale %2 by=0.125             : f32[]
 //       return output "loss" %3
 //
-// Everything here is made so that the batch can be cut, over ranks and over micro-batches, and the
-// pieces' results add up.  A mean is a sum, then its scale by 1/n with n of the whole batch.  Where
-// labels are ignored n is not known before the data is:
+// The ops are chosen so that the batch can be split, over ranks and over micro-batches, with
+// results that add up.  A mean is a sum, then its scale by 1/n with n of the whole batch.  With
+// ignored labels, n depends on the data:
 //
 //     loss = div(sum of losses, count of labels that are not ignored)
 //
 // Both are sums over rows, so both add up, and the division is done once, after the last
-// micro-batch; autodiff.c knows that the gradient has to be divided there too.
+// micro-batch; autodiff.c divides the gradient there, too.
 //
 // The graph is called @train from here on, and its only output is the loss.
 
@@ -64,8 +64,8 @@ static bool is_floating(LossPass *p, const Value *v, const char *label) {
                     label, type_text(p->scratch, v->type));
 }
 
-// Whether dimension 0 of labels is the batch.  `batch`: the dimension of them that was the output's
-// batch, or -1, and then equal lengths are all there is to go by.
+// Whether dimension 0 of labels is the batch.  `batch`: the dimension of labels that corresponds to
+// the output's batch, or -1 if unknown; then equal lengths decide.
 static bool labels_have_rows(const LossPass *p, const Type *labels, int batch) {
   return batch >= 0 ? batch == 0 : labels->dim[0] == graph_rows(p->g);
 }
@@ -101,7 +101,7 @@ Value *loss_mean_of(Builder *b, Value *x, double n) {
   return build_scale(b, build_sum(b, x), 1 / n);
 }
 
-// An output of the model that is the loss already.
+// The loss if an output of the model is the loss already.
 static Value *by_output(LossPass *p, const char *label, Value *x) {
   if (type_count(x->type) == 1) return build_scalar(&p->b, x);
   diag_error(p->d, x->def ? x->def->loc : x->loc,
@@ -111,7 +111,7 @@ static Value *by_output(LossPass *p, const char *label, Value *x) {
   return NULL;
 }
 
-// Without a specification: the only scalar output.
+// The only scalar output: the loss without a specification.
 static const char *only_scalar(LossPass *p) {
   const char *label = NULL;
   int n = 0;
@@ -165,7 +165,7 @@ bool pass_loss(Module *m, const PassOptions *o, Diag *d) {
   if (!g->entry) return diag_error(d, NULL, "'@%s' is no entry, so it has no loss", g->name);
   Value *loss = build_loss(&p, opt_str(o, "spec"));
   if (!loss || p.b.failed) return false;
-  // What becomes of parameters, running statistics, stays.
+  // Updates of parameters, the running statistics, stay.
   for (int i = g->n_results - 1; i >= 0; i--)
     if (g->results[i]->label) graph_erase_result(g, i);
   graph_output(g, loss, "loss");

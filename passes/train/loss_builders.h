@@ -10,7 +10,7 @@
 #include "ir/op.h"
 #include "loss_spec.h"
 
-// A loss of classes.
+// A classification loss.
 typedef struct Classified {
   const Value *labels;
   int64_t n; // classes
@@ -27,17 +27,17 @@ typedef struct LossPass {
   Vec(Classified) classified; // so far
 } LossPass;
 
-// The loss of the output `x`, as p->spec says; NULL when an error was reported.
+// Builds the loss of the output `x`, as p->spec says; NULL after a reported error.
 typedef Value *LossFn(LossPass *p, Value *x);
 #define LOSS(name, names, options, usage) LossFn loss_##name;
 #include "train/losses.def"
 #undef LOSS
 
-// The input that the specification names, else `label`; one that there is may serve.  `batch`: the
-// dimension of it that was the output's batch, or -1.
+// The input named by the specification, else `label`; an existing one is reused.  `batch`: the
+// dimension of it that corresponds to the output's batch, or -1.
 Value *loss_input(LossPass *p, const char *label, DType dtype, int rank, const int64_t *dim,
                   int batch);
-// The mean over `n` of the elements; the others are 0.
+// The mean over `n` elements of `x`; all others are 0.
 Value *loss_mean_of(Builder *b, Value *x, double n);
 
 #endif

@@ -1,26 +1,25 @@
 // Losses of classes: cross_entropy, nll and next_token.
 //
 // next_token shifts the labels, not the logits: `pad` drops the first column of the tokens and
-// appends one of ignored labels.  Unless others are ignored the number of labels that count is
-// known, B * (T - 1).
+// appends one of ignored labels.  Unless others are ignored, the number of counted labels is known:
+// B * (T - 1).
 //
-// With label smoothing and weights of classes, C of them, a row has PyTorch's
+// With label smoothing e and weights w of C classes, a row has PyTorch's
 //
 //     (1 - e) w[y] (lse - x[y])  +  e / C sum over c of w[c] (lse - x[c])
 //
-// and the mean divides by the sum of w[y].  lse is cross_entropy + x[y], and x[y] is -nll: no
-// other op takes the labels.
+// and the mean divides by the sum of w[y].  lse is cross_entropy + x[y], and x[y] is -nll: no other
+// op takes the labels.
 
 #include <string.h>
 
 #include "class_weights.h"
 #include "loss_builders.h"
 
-// No label is this: nothing is ignored.
+// No label has this value: nothing is ignored.
 static const int64_t no_label = INT64_MIN;
 
-// Logits or log-probabilities x, with the classes last, a label for each row, and the settings of
-// them.
+// Logits or log-probabilities x, with the classes last, a label for each row, and their settings.
 typedef struct Classes {
   Value *x, *labels;
   int64_t ignore, n;
@@ -34,7 +33,7 @@ static Value *row_op(LossPass *p, OpKind kind, const Classes *c) {
   return build(&p->b, kind, IN(c->x, c->labels), ATTRS(a_i("ignore", c->ignore)));
 }
 
-// Reads the weights' file, and looks up those of the rows.
+// Reads the file of class weights, and looks up the weights of the rows.
 static bool weigh(LossPass *p, Classes *c) {
   Builder *b = &p->b;
   DType dtype = c->x->type->dtype;
@@ -74,7 +73,7 @@ static Value *smooth(LossPass *p, const Classes *c, Value *loss) {
   return all ? build_scale(b, all, p->spec->label_smoothing / (double)c->n) : NULL;
 }
 
-// The mean over the rows that count; `n` of them, or as many as the data says.
+// The mean over the counted rows: `n`, or a count of the data.
 static Value *mean_of_rows(LossPass *p, OpKind kind, Classes *c, double n) {
   Builder *b = &p->b;
   if (!weigh(p, c)) return NULL;
@@ -93,7 +92,7 @@ static Value *mean_of_rows(LossPass *p, OpKind kind, Classes *c, double n) {
   return build_binary(b, OP_div, sum, build_sum(b, counts));
 }
 
-// Outputs of different classes have labels of their own, most likely.
+// Warns if outputs with different numbers of classes share labels: most likely each needs its own.
 static void warn_of_shared_labels(LossPass *p, const Value *labels, int64_t n) {
   for (int i = 0; i < p->classified.n; i++) {
     const Classified *other = &p->classified.at[i];
@@ -118,6 +117,7 @@ static Value *labelled(LossPass *p, OpKind kind, Value *x) {
                (long long)(p->spec->has_axis ? p->spec->axis : -1));
     return NULL;
   }
+  // Classes move to the last dimension; labels have the remaining ones.
   for (int i = 0; i < rank - 1; i++) {
     perm[i] = i < axis ? i : i + 1;
     dim[i] = x->type->dim[perm[i]];
@@ -125,6 +125,7 @@ static Value *labelled(LossPass *p, OpKind kind, Value *x) {
   perm[rank - 1] = axis;
   Classes c = {.ignore = p->spec->has_ignore ? p->spec->ignore_index : no_label};
   c.x = build_transpose(&p->b, x, perm);
+  // The batch dimension of the labels: that of the output, with the axis of classes removed.
   int batch = batch_dim(p->batch[x->id]);
   batch = batch == axis ? -1 : batch - (batch > axis);
   c.labels = loss_input(p, "labels", DT_i64, rank - 1, dim, batch);
@@ -152,7 +153,7 @@ static Value *fail_no_tokens(const LossPass *p) {
   return NULL;
 }
 
-// The model looks up token 0 for an ignored token that is no class.
+// Makes the model look up token 0 for an ignored token that is no class.
 static void replace_ignored(LossPass *p, Value *tokens) {
   Builder first = p->b;
   first.at = p->g->first;
@@ -186,8 +187,8 @@ Value *loss_next_token(LossPass *p, Value *x) {
   }
   bool no_class = s->has_ignore && (s->ignore_index < 0 || s->ignore_index >= x->type->dim[rank]);
   if (no_class) replace_ignored(p, tokens);
-  // The last position has a label that no data has.  Without ignore_index -100 among tokens is
-  // an index out of range.
+  // The last position gets a label that no data has.  Without ignore_index, -100 among tokens is an
+  // index out of range.
   Classes c = {.x = x, .ignore = t->dtype == DT_i32 ? INT32_MIN : INT64_MIN};
   if (s->has_ignore) c.ignore = s->ignore_index;
   int64_t low[MAX_RANK] = {0};

@@ -93,7 +93,7 @@ static bool set_option(const Parser *p, LossSpec *s, const struct LossRow *row, 
   return fail(p, row, str_format(p->a, "'%s' cannot be %s", value, name));
 }
 
-// What stands between the parentheses, and the second of them.
+// Reads the arguments in parentheses: the output, the second name, and options.
 static bool take_arguments(Parser *p, LossSpec *s, const struct LossRow *row) {
   const char **name[] = {&s->output, &s->input};
   for (int n = 0; n < row->names || !take(p, ')'); n++) {
@@ -103,6 +103,7 @@ static bool take_arguments(Parser *p, LossSpec *s, const struct LossRow *row) {
       return fail(p, row, "the parenthesis is not closed");
     }
     skip_spaces(p);
+    // The first names are positional; options follow as NAME=VALUE.
     bool quoted = *p->at == '"';
     const char *word = take_word(p, n < row->names ? ",)" : ",=)");
     if (!word) return fail(p, row, "a quote is not closed");
@@ -154,12 +155,14 @@ static bool take_loss(Parser *p, LossSpec *s) {
   bool negative = *p->at == '-';
   const char *word = take_word(p, "(+*");
   if (!word) return fail(p, NULL, "a quote is not closed");
+  // The name of a loss without a parenthesis may still be an output of the model.
   for (int i = 0; i < N_LOSSES && !quoted; i++) {
     if (strcmp(rows[i].name, word) != 0) continue;
     s->kind = (LossKind)i;
     if (take(p, '(')) return take_arguments(p, s, &rows[i]);
     if (!graph_find_output(p->g, word)) return fail(p, &rows[i], "an output is missing");
   }
+  // No loss has this name: an output, unless a parenthesis shows that a loss was meant.
   skip_spaces(p);
   if (*p->at == '(' && negative) {
     fail(p, NULL, "a loss cannot begin with '-'");

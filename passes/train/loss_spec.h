@@ -34,11 +34,11 @@ typedef struct LossSpec {
 
 typedef Vec(LossSpec) LossSpecs;
 
-// All mistakes in `text` are one error, with the alternatives.  The whole text may be the name of
-// an output of `g`.
+// Parses `text`, which may also be the name of an output of `g` as a whole.  Reports all mistakes
+// as one error, with the alternatives.
 bool loss_spec_parse(LossSpecs *out, const char *text, Graph *g, Arena *a, Diag *d);
 
-// The names and options of all losses, each as it is written, with `between` two.
+// The names and options of all losses, each as it is written, with `between` in between.
 const char *loss_usage(Arena *a, const char *between);
 
 #endif

@@ -26,14 +26,14 @@ static bool has_one_use(const Value *v) {
   return v->uses && !v->uses->next;
 }
 
-// Takes one op off the term, or replaces it by two; false when its start has other readers
-// or at an op of another kind.
+// Takes one op off the term, or replaces the term by two.  Returns false if its start has other
+// readers, or its op is of another kind.
 static bool take_apart(Builder *b, LossTerms *terms, int i, const bool *varied, Arena *a) {
   LossTerm *t = &terms->at[i];
   const Op *op = t->start->def;
   Value *x = op && op->n_in > 0 ? op->in[0].value : NULL;
   Value *y = op && op->n_in > 1 ? op->in[1].value : NULL;
-  // What several terms read is a start, or there could be more terms than ops.
+  // A value with several readers is a start: otherwise there could be more terms than ops.
   if (!x || type_count(x->type) != 1 || (t->of_sum && !has_one_use(t->start))) return false;
   bool first = varied[x->id], second = y && varied[y->id];
   switch (op->kind) {
@@ -65,7 +65,7 @@ static bool take_apart(Builder *b, LossTerms *terms, int i, const bool *varied, 
   }
 }
 
-// Whether both are computed in the same way, of the same values.
+// Whether both are the same computation on the same values.
 static bool is_same(const Value *x, const Value *y) {
   if (x == y) return true;
   const Op *p = x ? x->def : NULL, *q = y ? y->def : NULL;

@@ -13,7 +13,7 @@
 #include "base/vec.h"
 #include "ir/build.h"
 
-// by * factor * start.
+// The term by * factor * start.
 typedef struct LossTerm {
   Value *start;  // one element, of any rank
   Value *factor; // a scalar, or NULL
@@ -23,11 +23,11 @@ typedef struct LossTerm {
 
 typedef Vec(LossTerm) LossTerms;
 
-// `varied`: by value id, whether it depends on the weights; a term that does not starts where a sum
-// reads it.  Factors are built at `b`, one value for equal ones.
+// Splits the loss into terms.  `varied`: by value id, whether the value depends on the weights; a
+// term that does not is not split further than its sum.  Factors are built at `b`, equal ones once.
 LossTerms find_loss_terms(Builder *b, Value *loss, const bool *varied, Arena *a);
 
-// Whether no term before term `i` has its factor, or has none like it.
+// Whether term `i` is the first with its factor, or the first without any.
 bool is_first_of_factor(const LossTerms *terms, int i);
 
 #endif

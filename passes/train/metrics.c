@@ -5,7 +5,7 @@
 #include "ir/op.h"
 #include "loss_spec.h"
 
-// Of larger logits it would take more memory than it is worth.
+// Larger logits are not classified: it would take too much memory.
 enum { MOST_CLASSIFIED = 1 << 24 };
 
 typedef struct Metric {
@@ -53,7 +53,7 @@ static void list_losses(Metrics *m, const LossSpecs *specs) {
   }
 }
 
-// Of the same operands there may be several: label smoothing has an nll beside its cross entropy.
+// Lists one op per pair of operands: label smoothing has an nll beside its cross entropy.
 static void list_ops(Metrics *m, const Graph *g) {
   for_each_op(op, g) {
     if (op->kind != OP_cross_entropy && op->kind != OP_nll) continue;
@@ -65,7 +65,7 @@ static void list_ops(Metrics *m, const Graph *g) {
   }
 }
 
-// The number of rows that are true, added to *io_sum.
+// Adds the number of true rows to *io_sum.
 static void count(Builder *b, Value **io_sum, Value *rows) {
   *io_sum = build_add(b, *io_sum, build_sum(b, build_cast(b, rows, DT_f32)));
 }
@@ -87,7 +87,7 @@ static void add_counts(Metrics *m, Metric *metric, const Op *op) {
   count(b, &metric->wrong, build_binary(b, OP_and, wrong, counted));
 }
 
-// The loss of classes that the op computes; negative: none.  The ops of the loss are the last of
+// The index of the loss that the op computes; negative: none.  The ops of the loss are the last of
 // each piece: a model may have losses of its own before them.
 static int loss_of(const Metrics *m, int op) {
   int after = 0;
@@ -104,7 +104,7 @@ bool add_metrics(Graph *g, const char *spec, Arena *a, Diag *d) {
   list_ops(&m, g);
   for (int i = 0; i < m.class_op.n && !m.b.failed; i++) {
     int loss = loss_of(&m, i);
-    // Of several losses of one output the first counts.
+    // Only the first of several losses of one output counts.
     bool first = loss >= 0;
     for (int k = 0; k < loss; k++)
       first &= m.of_loss.at[k] != m.of_loss.at[loss];

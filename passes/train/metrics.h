@@ -1,4 +1,4 @@
-// Metrics of an evaluation: how many rows an output that the loss classifies has right, and wrong.
+// Metrics of an evaluation: the number of rows that a classified output has right, and wrong.
 //
 //     %15, %16 = cross_entropy %logits, %labels      %17 = arg_max %logits
 //                                               =>   return output "accuracy(logits).right" …,
@@ -9,8 +9,8 @@
 
 #include "ir/build.h"
 
-// Adds them to @eval.  `spec`: that of the loss, whose ops stand in the graph in its order, once in
-// each piece.
+// Adds metrics to @eval.  `spec`: that of the loss.  Its ops are in the graph in the order of the
+// specification, once in each piece.
 bool add_metrics(Graph *g, const char *spec, Arena *a, Diag *d);
 
 #endif

@@ -10,27 +10,28 @@
 // torch.optim; optimizers.c has the table.  States are parameters labelled WEIGHT.exp_avg and so
 // on, 0 at first; the learning rate and the step are scalars that the runtime sets.
 //
-// What every gradient is multiplied by goes to the op as its operand `gscale` instead of being an
-// op of its own over all the weights: the clipping coefficient, as torch.nn.utils.clip_grad_norm_
-// computes it, and the common factor that autodiff left at the end of every gradient (see there),
-// which is what lets gradients be summed over micro-batches before they are divided.
+// The common factor of all gradients is the operand `gscale` of the update op, instead of an op of
+// its own over all the weights.  It combines the clipping coefficient, as
+// torch.nn.utils.clip_grad_norm_ computes it, and the factor that autodiff left at the end of every
+// gradient (see there): with the latter, gradients are summed over micro-batches before they are
+// divided.
 //
-// grad_norm is always an output: the total L2 norm before clipping, of the true gradients where the
-// loss was scaled.
+// grad_norm is always an output: the total L2 norm before clipping; if the loss was scaled, of the
+// unscaled gradients.
 //
-// Where autodiff scaled the loss, the scale looks after itself, as torch.amp.GradScaler's does:
+// If autodiff scaled the loss, the scale adapts as that of torch.amp.GradScaler:
 //
 //     %good   = less %norm, inf                  no gradient is infinite or not a number
 //     %gscale = where %good, %c, nan             nan: the optimizers leave weights and states alone
-//     scale, after `growth` good steps in a row:  2 * scale, then counted anew
+//     scale, after `growth` good steps in a row:  2 * scale, and a new count
 //     scale, after a bad one:                     scale / 2
 //
-// A bad step is a skipped step: it is not counted among those that adam corrects its averages for,
-// so the number of updates is a state here.  The output `loss_scale` is the next step's scale, and
-// tells the runtime two things.  That there is one at all: a norm that is not finite is then a
-// skipped step and not the end of the job.  And when it does not go down any more after such a
-// step, at 2^-14: gradients that are not finite even so are no matter of range, and the job ends.
-// A loss that is not finite ends it as ever, since no scale can help there.
+// A bad step is a skipped step: adam does not count it when it corrects its averages, so the number
+// of updates is a state here.  The output `loss_scale` is the next step's scale.  The runtime
+// derives two things from it.  If it exists, a norm that is not finite is a skipped step and not
+// the end of the job.  If it no longer decreases after such a step, at 2^-14, the range of f16 is
+// not the cause, and the job ends.  A loss that is not finite always ends the job, since no scale
+// can help there.
 
 #include <math.h>
 #include <stdlib.h>
@@ -47,27 +48,27 @@
 typedef struct Gradient {
   Value *weight, *gradient;
   const ParamGroup *group;
-  Value *frozen; // true in rows that stay as they are, as the weight; or NULL
+  Value *frozen; // true in frozen rows, with the shape of the weight; or NULL
 } Gradient;
 
 typedef struct Update {
   Graph *g;
   Builder b;
-  Origin origin; // of what is of no single weight
+  Origin origin; // of ops that belong to no single weight
   Arena *scratch;
   ParamGroups groups;
   Value **lr;    // by group, or NULL: not made yet
-  Table *params; // by role and label, those that were there before; and all scalars
+  Table *params; // by role and label: parameters from before the pass, and all scalars
   Vec(Gradient) gradients;
-  Value *factor; // common to all gradients and taken off, or NULL
+  Value *factor; // common to all gradients and removed from them, or NULL
   Value *gscale;
   Value *loss_scale; // the state, or NULL
-  Value *updates;    // done before this one: the scalar `step`, or a state where some are skipped
+  Value *updates;    // earlier updates: the scalar `step`, or a state if steps may be skipped
 } Update;
 
 // -- Gradients -------------------------------------------------------------------------------
 
-// `weight` is where the only weight is from that it is about, or NULL.
+// The origin of an update op.  `weight`: the location of the only weight that it concerns, or NULL.
 static Origin origin_of_update(const Update *p, const Loc *weight) {
   return (Origin){.loc = loc_from(p->g->module->arena, weight, "update"), .part = PART_update};
 }
@@ -76,14 +77,14 @@ static bool is_gradient(const Result *r) {
   return r->label && str_starts(r->label, "grad:");
 }
 
-// Takes the outputs grad:NAME off the graph.
+// Takes the outputs grad:NAME from the graph.
 static bool take_gradients(Update *p) {
   Graph *g = p->g;
   Table *params = graph_params_by_label(g, p->scratch);
   for (int i = 0; i < g->n_results; i++) {
     const Result *r = g->results[i];
     if (!is_gradient(r)) continue;
-    // A scalar or an input of the same name, as `step`, has no gradient.
+    // Only weights count: a scalar or an input of the same name, such as `step`, has no gradient.
     Value *weight = table_find(params, ROLE_weight, r->label + strlen("grad:"));
     if (!weight || weight->type != r->use.value->type)
       return diag_error(p->b.d, NULL, "output '%s' is not the gradient of a weight", r->label);
@@ -97,7 +98,7 @@ static bool take_gradients(Update *p) {
   return false;
 }
 
-// s of  %g = mul %h, %b  where %b is the scalar s everywhere; *rest becomes h.
+// The scalar s if the gradient is  %g = mul %h, %b  with %b a broadcast of s; *rest becomes h.
 static Value *scalar_factor(Value *gradient, Value **rest) {
   const Op *op = gradient->def;
   if (!op || op->kind != OP_mul) return NULL;
@@ -111,7 +112,7 @@ static Value *scalar_factor(Value *gradient, Value **rest) {
   return NULL;
 }
 
-// The products are left without readers, and dropped at the end.
+// Takes the common factor off all gradients.  The products become dead, and are dropped at the end.
 static void take_factor(Update *p) {
   Value *factor = NULL, *rest;
   for (int i = 0; i < p->gradients.n; i++) {
@@ -128,14 +129,14 @@ static void take_factor(Update *p) {
 
 // -- Frozen rows -----------------------------------------------------------------------------
 
-// "NAME[ROW]": whether NAME matches the weight, and the row.
+// Whether NAME of "NAME[ROW]" matches the weight; gives the row.
 static bool names_row(const char *text, const Value *w, int64_t *out_row, Arena *a) {
   size_t n = str_row_glob(text);
   *out_row = n ? strtoll(text + n + 1, NULL, 10) : 0;
   return n && str_glob(str_copy_n(a, text, n), w->label);
 }
 
-// True in that row.
+// A mask of the weight's shape, true in the row.
 static Value *row_mask(Update *p, const Value *w, int64_t row) {
   Builder *b = &p->b;
   const Type *t = w->type;
@@ -151,10 +152,11 @@ static Value *row_mask(Update *p, const Value *w, int64_t row) {
   return build_broadcast(b, build_binary(b, OP_greater, rows, half), t->rank, t->dim);
 }
 
-// `rows`: as --freeze has them, "emb.weight[1],*.table[0]".  Their gradients are zero, which the
-// norm of all sees, too.
+// Freezes rows.  `rows`: as for --freeze, "emb.weight[1],*.table[0]".  Their gradients become zero,
+// in the norm of all gradients as well.
 static bool freeze_rows(Update *p, const char *rows) {
   for (const char *at = rows; at && *at;) {
+    // Collect a mask of frozen rows for each weight.
     size_t n = strcspn(at, ",");
     const char *text = str_copy_n(p->scratch, at, n);
     bool found = false;
@@ -174,6 +176,7 @@ static bool freeze_rows(Update *p, const char *rows) {
     if (!found) diag_warning(p->b.d, NULL, "--freeze '%s' matches no weight that is trained", text);
     at += n + (at[n] == ',');
   }
+  // Zero the gradients of these rows.  update_all keeps the rows of the weight itself.
   for (int i = 0; i < p->gradients.n && !p->b.failed; i++) {
     Gradient *g = &p->gradients.at[i];
     if (!g->frozen) continue;
@@ -205,8 +208,8 @@ static Value *norm(Update *p) {
   Value **squares = arena_array(p->scratch, Value *, p->gradients.n), *sum = NULL;
   for (int i = 0; i < p->gradients.n; i++) {
     const Gradient *g = &p->gradients.at[i];
-    // Of the update, as the optimizer's op is, so a plan that says how this finds the gradient says
-    // it for both.
+    // The part is update, as for the optimizer's op, so the constraint of a plan on the layout of
+    // the gradient in updates holds for both.
     b->origin = origin_of_update(p, g->weight->loc);
     squares[i] = build_cast(b, build(b, OP_sum_squares, IN(g->gradient), NO_ATTRS), DT_f32);
   }
@@ -259,12 +262,14 @@ static Value *scalar_state(Update *p, const char *label, DType dtype) {
   return s;
 }
 
-// Skips the update when a gradient is not finite, and chooses the next scale.
+// Skips the update if a gradient is not finite, and chooses the next scale.
 static bool scale_loss(Update *p, Value *norm, int64_t growth) {
   Builder *b = &p->b;
   Value *scale = p->loss_scale, *streak = scalar_state(p, "loss_scale.good_steps", DT_f32);
+  // The norm is finite only if all gradients are.
   Value *good = build_binary(b, OP_less, norm, number(p, DT_f32, INFINITY));
   p->gscale = choose(p, good, p->gscale, number(p, DT_f32, NAN));
+  // The next scale: doubled after `growth` good steps in a row, halved after a bad one.
   Value *longer = add_one(p, streak);
   Value *grows = build_binary(b, OP_greater_equal, longer, number(p, DT_f32, (double)growth));
   Value *up = choose(p, grows, build_scale(b, scale, 2), scale);
@@ -275,7 +280,8 @@ static bool scale_loss(Update *p, Value *norm, int64_t growth) {
   if (!add_output(p, next, "loss_scale") || b->failed) return false;
   graph_update(p->g, scale, next);
   graph_update(p->g, streak, next_streak);
-  bool counts = false; // an optimizer reads how many updates there were
+  // Skipped steps do not count in bias corrections, so the step number no longer serves.
+  bool counts = false; // an optimizer reads the number of updates
   for (int i = 0; i < p->groups.n; i++)
     counts |= optimizer_counts_steps(&p->groups.at[i].spec);
   if (!counts) return true;
@@ -284,7 +290,7 @@ static bool scale_loss(Update *p, Value *norm, int64_t growth) {
   return !b->failed;
 }
 
-// What gradients are multiplied by.
+// Makes the common factor of all gradients.
 static bool make_gscale(Update *p, double clip, int64_t growth) {
   Builder *b = &p->b;
   Value *total = norm(p), *coefficient = NULL;
@@ -360,7 +366,7 @@ static Value *find_loss_scale(const Graph *g) {
   return NULL;
 }
 
-// Running statistics that the model keeps as weights are kept up to date.
+// Adds updates of running statistics that are weights of the model.
 static void update_statistics(Graph *g) {
   for_each_op(op, g) {
     if (op->kind != OP_batch_norm_train) continue;

@@ -70,7 +70,7 @@ static bool is_beta(double x) {
   return x >= 0 && x < 1;
 }
 
-// "0.9/0.95"
+// Reads "0.9/0.95".
 static bool read_betas(Arena *a, const char *text, double *first, double *second) {
   const char *slash = strchr(text, '/');
   return slash && read_number(str_copy_n(a, text, (size_t)(slash - text)), first) &&

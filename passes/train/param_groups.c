@@ -30,11 +30,12 @@ static WeightKinds kind_by_norm(const Op *op, int operand) {
   return 0;
 }
 
-// What readers of the value say; `along`: it is a row that a broadcast repeats.
+// The kinds of a weight by the ops that read it; `along`: a broadcast repeats it as a row.
 static WeightKinds kinds_of(const Value *v, bool along) {
   WeightKinds kinds = 0;
   for_each_use(u, v) {
     const Op *op = u->user;
+    // Only readers of the forward pass tell the kind: gradients read weights in other roles.
     if (!op || op_part(op) != PART_forward) continue;
     kinds |= kind_by_norm(op, u->index);
     switch (op->kind) {
@@ -54,7 +55,8 @@ static WeightKinds kinds_of(const Value *v, bool along) {
   return kinds;
 }
 
-// Only what has one dimension longer than 1, as the model has it, is a scale, a shift or a bias.
+// The kinds of a weight.  Scales, shifts and biases have at most one dimension longer than 1 in the
+// model.
 static WeightKinds kinds_of_weight(const Value *w) {
   const Type *t = w->as ? w->as : w->type;
   int n = 0;
@@ -83,7 +85,7 @@ static const char *take_word(Reader *r, const char *ends) {
   return str_take_word(r->a, &r->at, ends);
 }
 
-// 0.1x, or a learning rate, which is one of `base`.
+// Reads 0.1x, or a learning rate, as a factor of `base`.
 static bool read_lr(const char *text, double base, double *out_factor) {
   char *end;
   double x = strtod(text, &end);
@@ -92,7 +94,7 @@ static bool read_lr(const char *text, double base, double *out_factor) {
   return end != text && !end[times] && x >= 0 && (times || base > 0) && *out_factor < INFINITY;
 }
 
-// The settings of one group: those of --optimizer, followed by the group's own.
+// Reads the settings of one group: those of --optimizer, followed by the group's own.
 static bool read_settings(Reader *r, ParamGroup *g, const char *settings) {
   StrBuf b = {.arena = r->a};
   strbuf_add(&b, r->optimizer);
@@ -136,6 +138,7 @@ static bool read_no_decay(Reader *r, ParamGroups *out) {
   ParamGroup g = {.text = r->at, .lr_factor = 1};
   const char *text = r->at;
   for (;; r->at++) {
+    // Several kinds make one group.
     const char *word = take_word(r, ",");
     WeightKinds kind = 0;
     for (size_t i = 0; word && i < sizeof names / sizeof *names; i++)

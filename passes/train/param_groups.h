@@ -1,10 +1,10 @@
 // Parameter groups, as --group and --no-decay have them: weights with settings of their own.
 //
 //     norm*,*.bias:weight_decay=0      weights by name; the settings of --optimizer, and
-//     head.*:lr=0.1x                   lr: a learning rate, or x times the one of the others
+//     head.*:lr=0.1x                   lr: a learning rate, or a multiple of the default one
 //
-// Of the groups that match a weight the last counts; --no-decay stands before them all.  A name
-// that holds one of  , : ;  stands in double quotes.
+// The last group that matches a weight counts; --no-decay comes before all groups.  A name that
+// holds one of  , : ;  is in double quotes.
 
 #ifndef PARAM_GROUPS_H
 #define PARAM_GROUPS_H
@@ -26,19 +26,19 @@ typedef struct ParamGroup {
   WeightKinds kinds;          // or these
   OptimizerSpec spec;
   double lr_factor; // of the learning rate of weights in no group
-  int n;            // weights that it has
+  int n;            // its weights so far
 } ParamGroup;
 
 typedef Vec(ParamGroup) ParamGroups;
 
-// The first is `optimizer` itself, of all weights.  `groups`: as --group, with `;` between several;
-// `no_decay`: as --no-decay; either may be NULL.  `lr`: what a group's own learning rate is a part
-// of, or 0: that of `optimizer`.
+// Parses groups.  The first is `optimizer` itself, for all weights.  `groups`: as --group, with `;`
+// between several; `no_decay`: as --no-decay; either may be NULL.  `lr`: the base of a group's
+// learning rate, or 0: that of `optimizer`.
 bool param_groups_parse(ParamGroups *out, const char *optimizer, double lr, const char *groups,
                         const char *no_decay, Arena *a, Diag *d);
-// The group of a weight of the model, in which it is counted.
+// The group of a weight of the model.  Counts the weight in each matching group.
 const ParamGroup *param_group_of(ParamGroups *groups, const Value *w);
-// Groups without a weight are warned of.
+// Warns of groups without a weight.
 void param_groups_check(const ParamGroups *groups, Diag *d);
 
 #endif

@@ -32,7 +32,7 @@
 //     %a2 = … %x          piece=2                %7 = … %x          piece=2 recompute_group=1
 //     %p2 = … %a2         piece=2                %8 = … %7          piece=2 recompute_group=1
 //     %s = add %p1, %p2                   =>     %9 = add %6, %8    recompute_group=1
-//     …                                          … what reads %9: here are no pieces
+//     …                                          … readers of %9, which have no pieces
 //                                                %10 = … %x         piece=2 recompute_group=1
 //                                                … gradients of piece 2, which read %10
 //                                                %11 = … %x         piece=1 recompute_group=1
@@ -61,7 +61,7 @@ typedef struct Recompute {
   int64_t n;
 } Recompute;
 
-// Is it made by an op of a list, and not needed by another list?
+// Whether the value is recomputed: an op of a group makes it, and no other group reads it.
 static bool is_not_kept(const Value *v) {
   if (!v->def || v->def->part != PART_forward || !v->def->recompute_group) return false;
   for_each_use(u, v)
@@ -71,7 +71,7 @@ static bool is_not_kept(const Value *v) {
   return true;
 }
 
-// Does it read what is of different pieces, as sums over them do?
+// Whether the op reads values of different pieces, as sums over them do.
 static bool joins_pieces(const Op *op) {
   int piece = 0;
   for (int i = 0; i < op->n_in; i++) {
@@ -83,21 +83,21 @@ static bool joins_pieces(const Op *op) {
   return false;
 }
 
-// `piece` where `v` is made in it and it is computed anew by itself, else 0.
+// `piece` if `v` belongs to it and is recomputed separately for it, else 0.
 static int piece_within(const Value *v, int piece) {
   const Op *def = v->def;
   return def->by_piece && def->piece == piece && !joins_pieces(def) ? piece : 0;
 }
 
-// What `v`, which is not kept, is for gradients of `piece`; 0: for what has none, or on the way to
-// other values.  NULL: not made yet.
+// The recomputed value of `v`, which is not saved, for gradients of `piece`; 0: for gradients
+// without a piece, or for other repeated ops.  NULL: not repeated yet.
 static Value *again(const Recompute *r, const Value *v, int piece) {
   if (piece_within(v, piece)) return r->own[v->id];
   return r->again[v->id] ? r->again[v->id] : r->own[v->id];
 }
 
-// An op that is to be repeated, for gradients of which piece, and how many of its operands have
-// been looked at.
+// An op to repeat, the piece that it is repeated for, and the number of its operands visited so
+// far.
 typedef struct Frame {
   Op *op;
   int piece, operand;
@@ -126,7 +126,7 @@ static bool repeat(Recompute *r, const Op *op, int piece, Op *at) {
   return copy != NULL;
 }
 
-// Repeats what makes `v` before `at`, behind what it needs of its list.
+// Repeats the op of `v` before `at`, after its missing predecessors in the group.
 static bool repeat_all(Recompute *r, const Value *v, Op *at) {
   Vec(Frame) open = {0};
   vec_push(r->scratch, &open, frame_of(v, at->piece));
@@ -138,7 +138,7 @@ static bool repeat_all(Recompute *r, const Value *v, Op *at) {
       if (is_not_kept(x) && !again(r, x, piece)) vec_push(r->scratch, &open, frame_of(x, piece));
       continue;
     }
-    // An op may be needed by several that are open.
+    // Several open ops may need the same op.
     if (!again(r, top->op->out[0], top->piece) && !repeat(r, top->op, top->piece, at)) return false;
     open.n--;
   }
@@ -155,7 +155,8 @@ static bool recompute_for(Recompute *r, Op *op) {
   return true;
 }
 
-// What only gradients read is made in backward only; and the lists are done with.
+// Clears the groups of forward, and erases forward ops that only gradients have read: backward
+// recomputes them.
 static void end_lists(Graph *g) {
   for (Op *op = g->last, *prev; op; op = prev) {
     prev = op->prev;

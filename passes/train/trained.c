@@ -8,7 +8,7 @@
 #include "ir/analysis/op_names.h"
 #include "ir/op.h"
 
-// The globs of an option, and whether each has matched.
+// The globs of an option, with a mark for those that have matched.
 typedef struct Globs {
   int n;
   const char **at;

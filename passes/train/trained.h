@@ -1,16 +1,15 @@
-// Which weights are trained, and through which ops no gradient goes: --freeze, --train and
-// --detach.
+// The choice of trained weights, and of ops that stop the gradient: --freeze, --train and --detach.
 
 #ifndef TRAIN_TRAINED_H
 #define TRAIN_TRAINED_H
 
 #include "ir/graph.h"
 
-// `globs`, or NULL: separated by commas.  The last that matches the label of a weight counts: it
-// freezes the weight or, after a '!', trains it.  Sets `train` and missing labels of weights; warns
-// of globs that match none.
+// Sets `train` and missing labels of weights.  `globs`: separated by commas, or NULL.  The last one
+// that matches the label of a weight counts: it freezes the weight or, after a '!', trains it.
+// Warns of globs that match none.
 void choose_trained(Graph *g, const char *globs, Arena *scratch, Diag *d);
-// By op id, whether a glob matches the node that the op is of.  Warns of globs that match none.
+// By op id, whether a glob matches the node of the op.  Warns of globs that match none.
 bool *find_detached(const Graph *g, const char *globs, Arena *scratch, Diag *d);
 
 #endif

@@ -1,4 +1,4 @@
-// Fused kernels compute what their bodies mean.
+// Fused kernels compute the same as the reference evaluation of their bodies.
 //
 //     test_backend_kernels BODIES.nn                 each graph there that is no entry, and
 //                                                    random ones
@@ -7,8 +7,8 @@
 //
 // Each body is written as C or CUDA C, all of it is compiled, and every kernel's results are
 // compared with the reference evaluation of the body; once more with a result in the place of an
-// operand, where that is allowed.  Bodies in 16 bits are computed in f32 and rounded at the end:
-// their reference is the same body in f32, named NAME_meaning.
+// operand, if that is allowed.  Bodies in 16 bits are computed in f32 and rounded at the end: their
+// reference is the same body in f32, named NAME_meaning.
 
 #include <math.h>
 #include <stdlib.h>
@@ -68,7 +68,7 @@ static void add_op(Maker *k) {
   k->value[k->n++] = v;
 }
 
-// Sums over some of the first or of the last dimensions.
+// Adds sums over some of the first or of the last dimensions.
 static void add_sums(Maker *k) {
   int n = 1 + (int)draw((uint32_t)k->rank);
   int64_t axes[3];
@@ -83,7 +83,7 @@ static void add_sums(Maker *k) {
     graph_output(k->b.g, build_reduce_sum(&k->b, any(k), axes, n, draw(2)), NULL);
 }
 
-// Bodies have no dead code.
+// Erases dead ops: bodies have none.
 static void erase_dead(Graph *g) {
   for (Op *op = g->last, *prev; op; op = prev) {
     prev = op->prev;
@@ -130,7 +130,7 @@ static bool is_body(const Graph *g, Arena *a) {
   return !g->entry && !str_ends(g->name, "_meaning") && body_read(g, &body, a);
 }
 
-// A function that takes all buffers as one array.
+// Writes a function that takes all buffers as one array.
 static void add_entry(StrBuf *out, const Graph *g, const char *linkage) {
   strbuf_addf(out, "%sint call_%s(void **b);\n%sint call_%s(void **b) {\n  return %s(", linkage,
               g->name, linkage, g->name, g->name);
@@ -199,7 +199,7 @@ static bool compare(const Graph *g, const char *how, int result, const Tensor *g
   return true;
 }
 
-// The kernel's results, with result `moved` (or -1) where operand `onto` is.
+// Checks the kernel's results, with result `moved` (or -1) in the memory of operand `onto`.
 static bool check(const Graph *g, Kernel *kernel, const Tensor *in, const Tensor *want, int moved,
                   int onto, double slack, Arena *a) {
   void *buffers[64];
@@ -221,7 +221,7 @@ static bool check(const Graph *g, Kernel *kernel, const Tensor *in, const Tensor
   return ok;
 }
 
-// How far a number of the type may be off when it is rounded.
+// The relative error of rounding to the type.
 static double rounding(DType t) {
   return t == DT_bf16 ? 0x1p-8 : t == DT_f16 ? 0x1p-11 : 0;
 }
@@ -252,7 +252,7 @@ static bool check_body(Module *m, Graph *g, Kernel *kernel, Diag *d) {
   }
   Op *op = op_new_call(caller, NULL, OP_fused, meaning, operand, g->n_params, (Origin){0}, d);
   bool ok = op && op_evaluate(op, in_meaning, want, NULL, a, d);
-  // Sums lose what is far below the sum of magnitudes.
+  // Sums lose terms far below the sum of magnitudes.
   double slack = 2e-5 + (body.sum ? 1e-7 * (double)body.count / (double)body.n_kept : 0);
   slack += g->n_results ? rounding(g->results[0]->use.value->type->dtype) : 0;
   ok = ok && check(g, kernel, in, want, -1, -1, slack, a);
@@ -265,7 +265,7 @@ static bool check_body(Module *m, Graph *g, Kernel *kernel, Diag *d) {
   return ok;
 }
 
-// How many kernels there are, and how many of them are wrong.
+// Counts the kernels, and the wrong ones among them.
 static void try_kernels(Module *m, Arena *a, int *out_tried, int *out_wrong, Diag *d) {
   for (Graph *g = m->graphs, *next; g; g = next) {
     next = g->next;

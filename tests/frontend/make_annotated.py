@@ -22,12 +22,12 @@ def configure(m, name, n, names=()):
 
 
 def cut(axis, *shards):
-    """A dimension in so many shards, or in those of its factors: (size or symbol, shards)."""
+    """A dimension split into so many shards, or into those of its factors: (size or symbol, shards)."""
     return axis, shards
 
 
 def annotate(m, which, name, tensors=(), stage=None):
-    """What a node says: `tensors` are (name, devices or groups of them, cut, ...)."""
+    """The annotations of a node: `tensors` are (name, devices or groups of them, cut, ...)."""
     n = next(n for n in m.graph.node if n.name == which)
     to = n.device_configurations.add(configuration_id=name)
     if stage is not None:
@@ -88,7 +88,7 @@ def annotated_factors():
 
 
 def annotated_bad():
-    """Everything that a node can say wrongly of a tensor."""
+    """Every error that annotations of a tensor can have."""
     m = mlp()
     four = [0, 1, 2, 3]
     configure(m, "four", 4)
@@ -114,7 +114,7 @@ def annotated_cuts():
 
 
 def annotated_sizes():
-    """As large as numbers are."""
+    """The largest numbers."""
     m = mlp()
     most, least = 2**63 - 1, -2**63
     configure(m, "four", 4)
@@ -125,7 +125,7 @@ def annotated_sizes():
 
 
 def annotated_against():
-    """Products whose operands are cut in ways that do not fit one another."""
+    """Products whose operands have splits that contradict one another."""
     m = mlp()
     configure(m, "pair", 2)
     annotate(m, "/a", "pair", [("x", [0, 1], cut(1, 2)), ("w", [0, 1], cut(1, 2))])

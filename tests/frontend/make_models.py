@@ -3,7 +3,7 @@
     python3 tests/frontend/make_models.py        needs the onnx and numpy packages
 
 The files are committed, so that running the tests needs neither.  Each function below is one model,
-named like its file; what is wrong with it, or untidy, stands in its docstring.
+named like its file; its docstring gives its error or peculiarity.
 """
 
 import os
@@ -62,7 +62,7 @@ def unsorted():
 
 
 def no_opset():
-    """No opset_import: opset 1 by rule, where Softmax flattens from axis 1 on."""
+    """No opset_import: opset 1 by rule, with a Softmax that flattens from axis 1 on."""
     return model([node("Softmax", "x", "y", "/s")], [value("x", [2, 3, 4])], "y", opset=0)
 
 
@@ -111,7 +111,7 @@ def branch():
 
 
 def shape_chain():
-    """What exporters write for x.view(x.shape[0], -1, 2 * 2)."""
+    """The nodes that exporters write for x.view(x.shape[0], -1, 2 * 2)."""
     return model(
         [node("Shape", "x", "s", "/shape"), node("Gather", "s zero", "n", "/gather"),
          node("Unsqueeze", "n axes", "n1", "/unsqueeze"), node("Mul", "two two", "four", "/mul"),
@@ -187,7 +187,7 @@ KIND, SOURCES = "pkg.torch.export.graph_signature.InputSpec.kind", "pkg.onnxscri
 
 
 def origins():
-    """What PyTorch's exporter says of initializers: a parameter, its transpose, a buffer, a number."""
+    """Initializers with the metadata of PyTorch's exporter: a parameter, its transpose, a buffer, a number."""
     m = model([node("MatMul", "x w", "a"), node("Add", "a freqs", "b"), node("MatMul", "b val_9", "c"),
                node("Mul", "c val_33", "y")],
               [value("x", [1, 2])], "y",
@@ -240,7 +240,7 @@ def detached():
 
 
 def told():
-    """What nnaot-export says of initializers in the model's metadata, whatever their names and values."""
+    """Initializers with the metadata of nnaot-export, which decides, whatever their names and values."""
     m = model([node("Gather", "embed ids", "e", "/embed"), node("Gather", "plain ids", "p", "/plain"),
                node("Add", "e p", "a", "/a"), node("Mul", "a onnx::Mul_7", "b", "/b"), node("Add", "b bias", "c", "/c"), node("Mul", "c table", "y", "/y")],
               [value("ids", [3], I64)], "y",
@@ -252,7 +252,7 @@ def told():
 
 
 def parameters():
-    """What is trained without metadata: everything that floats, but for what its name, values or readers say."""
+    """Weights without metadata: all floating ones are trained, except by their names, values or readers."""
     f32 = lambda name, x: numpy_helper.from_array(np.array(x, np.float32), name)
     return model(
         [node("Cast", "image", "i", "/i", to=F32), node("Sub", "i mean", "centred", "/sub"),
@@ -315,7 +315,7 @@ def sequences():
 
 
 def sequence_errors():
-    """A position that is data or outside, parts that do not fit, a sequence where a tensor belongs, and an output."""
+    """A position that is data or out of range, parts that do not fit, a sequence in place of a tensor, and an output."""
     return model(
         [node("SplitToSequence", "x two", "parts", "/split", axis=1),
          node("SequenceAt", "parts i", "a", "/data"), node("SequenceAt", "parts seven", "b", "/outside"),
@@ -329,7 +329,7 @@ def sequence_errors():
 
 
 def batch_norm(call=None, producer="pytorch", twice=False, **attributes):
-    """One or two nodes with the same statistics; PyTorch's exporter says by what call they were made."""
+    """One or two nodes with the same statistics; PyTorch's exporter records the call that made them."""
     outputs = "{} {}_m {}_v" if attributes.get("training_mode") else "{}"
     nodes = [node("BatchNormalization", f"{x} g b mean var", outputs.format(y, y, y), "/" + y, **attributes)
              for x, y in ([("x", "h"), ("h", "y")] if twice else [("x", "y")])]
@@ -371,7 +371,7 @@ def made_one(reading, scopes=False):
 
 
 def inference_forms():
-    """What --export writes otherwise: BatchNormalization and Dropout in training, also in a branch and a function."""
+    """Forms that --export changes: BatchNormalization and Dropout in training, also in a branch and a function."""
     yes = numpy_helper.from_array(np.array(True), "yes")
     branch_nodes = [node("BatchNormalization", "h g b mean var", "k k_m k_v", "/then/bn", training_mode=1)]
     then = helper.make_graph(branch_nodes, "then", [], [value("k", None)])
@@ -391,7 +391,7 @@ def inference_forms():
 
 
 def external(location="w.bin", offset="4", length="24", columns=3, **more):
-    """The weight lies in another file."""
+    """The weight is in another file."""
     w = TensorProto(name="w", data_type=F32, dims=[2, columns], data_location=TensorProto.EXTERNAL)
     for key, text in dict(location=location, offset=offset, length=length, **more).items():
         if text is not None:
@@ -429,7 +429,7 @@ def twice():
 
 
 def unknown():
-    """Operators nobody has, of two domains; what hangs on them; and an error of its own."""
+    """Unknown operators of two domains, their consumers, and an error of its own."""
     return model([node("Nonsense", "x", "a", "/n0"), node("Nonsense", "a w", "b", "/n1"),
                   helper.make_node("BiasGelu", ["x", "w"], ["c"], domain="com.microsoft", name="/gelu"),
                   node("Add", "b c", "d", "/hangs"), node("Reshape", "x shape", "e", "/view"),

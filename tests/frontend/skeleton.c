@@ -1,11 +1,11 @@
-// The form for --export: filled in, it is the model with other weights.
+// The skeleton for --export: filled in, it is the model with other weights.
 
 #include "unit.h"
 
 #include "frontend/onnx.h"
 #include "frontend/onnx_tensor.h"
 
-// Fills the skeleton of `model` with bytes 1, 2, 3 … and imports what comes out.
+// Fills the skeleton of `model` with bytes 1, 2, 3 … and imports the result.
 static Module *export_and_import(const char *model, const char *const *labels, int n_labels,
                                  OnnxSkeleton *s, Arena *a, Diag *d) {
   bool batch = strstr(model, "mlp.onnx") != NULL; // the only one of them whose batch is free
@@ -120,8 +120,8 @@ static void what_need_not_be_one_has_no_hole(void **state) {
   arena_free(a);
 }
 
-// A model that was exported in training is for inference afterwards, with running statistics where
-// those of the batch were read.
+// A model exported in training becomes one for inference, with running statistics in place of those
+// of the batch.
 static void nodes_are_as_in_inference(void **state) {
   (void)state;
   Arena *a = arena_new();

@@ -1,24 +1,24 @@
-"""Exports a module of PyTorch to ONNX so that nnaot trains it as PyTorch would.
+"""Exports a PyTorch module to ONNX so that nnaot trains it as PyTorch would.
 
     from nnaot_export import export
     export(module, example, "model.onnx")          example: a tensor, a tuple of inputs, or a dict of them by name
 
-The module is exported in training mode, with the batch symbolic and nothing folded: by torch.export (dynamo=True), or if
-that fails, by TorchScript (dynamo=False).  Parts of a module in training mode may be in evaluation mode: they are exported so.
-Inputs are called as forward() calls them; outputs as a dict's keys, else `output`, or `output_0`, `output_1`, …; a part of a
-part is `KEY_0`, `KEY_1`, ….
+The module is exported in training mode, with the batch symbolic and without constant folding: by torch.export
+(dynamo=True), or if that fails, by TorchScript (dynamo=False).  Parts in evaluation mode of a module in training mode are
+exported in that mode.  Inputs have the names of forward()'s arguments; outputs are a dict's keys, else `output`, or
+`output_0`, `output_1`, …; a part of a part is `KEY_0`, `KEY_1`, ….
 
-The batch is dimension 0 of every input, or what batch_dims says: with
+The batch is dimension 0 of every input, unless batch_dims differs: with
 
     export(module, (x, table), "model.onnx", batch_dims={"x": 1, "table": None})
 
 it is dimension 1 of x, and the table, which has none, keeps its shape.
 
-A file of torch.export has parameters, buffers and padding rows in its metadata; one of TorchScript gets them from here, and
-both which parameters have no requires_grad.  The gradient stops where it does in the module: at x.detach(), x.data and
-results of torch.no_grad().
+A file of torch.export has parameters, buffers and padding rows in its metadata; this package adds them to a file of
+TorchScript, and to both the list of parameters without requires_grad.  The gradient stops as in the module: at x.detach(),
+x.data and results of torch.no_grad().
 
-The file is computed, and has to give what the module gives: of the example, of another number of rows and of other values.
+The file is evaluated, and must give the module's results: for the example, another number of rows and other values.
 
 Needs torch and onnx.  `nnaot-export` is the command.
 
@@ -27,9 +27,9 @@ Needs torch and onnx.  `nnaot-export` is the command.
     checks.py      properties of a module that a file cannot hold
     file.py        names, buffers, kinds of weights and stops of gradients in the file
     compare.py     the file and the module on the same data
-    recorded.py    in-place changes, torch.no_grad() and dropout as exporters can record them
+    recorded.py    in-place changes, torch.no_grad() and dropout in a form that exporters record
     silence.py     exporters without their output
-    operators.py, random.py    of onnx's evaluator
+    operators.py, random.py    for onnx's evaluator
 """
 
 import contextlib
@@ -50,16 +50,16 @@ from .silence import silence, traced_once
 
 __all__ = ["ExportError", "ExportWarning", "export"]
 
-LARGEST = 1_800_000_000  # bytes of weights in the file itself; above, they go into a file beside it
+LARGEST = 1_800_000_000  # most bytes of weights in the file itself; more go into a file beside it
 
 
 def export(module, example, path, *, batch_dims=None, output_names=None, train=True, opset=None, batch_name="batch",
            exporters=("dynamo", "torchscript"), compare=True, verbose=False, log=None):
-    """Writes `path` (and `path`.data, where weights are large) and returns the exporter that succeeded first.
+    """Writes `path` (and `path`.data, if weights are large) and returns the first exporter that succeeded.
 
-    ExportWarnings have the reason why the first exporter failed, and whatever of the module the file lacks.  With verbose,
-    all output of exporters goes to stderr; without compare, the file is not computed; log is called with the text of each step,
-    as it begins.  The module stays as it is: the mode
+    ExportWarnings give the reason of the first exporter's failure, and properties of the module that the file lacks.  With
+    verbose, all output of exporters goes to stderr; without compare, the file is not evaluated; log is called with the text of
+    each step, as it begins.  The module is not changed: the mode
     of each part, its buffers and parameters, and whether it caches keys and values.
     """
     path = pathlib.Path(path)
@@ -86,7 +86,7 @@ def export(module, example, path, *, batch_dims=None, output_names=None, train=T
                 part.training = mode
             if use_cache:
                 module.config.use_cache = use_cache
-        # The model comes last: it is never there without its data.
+        # The model is moved last: it is never there without its data.
         for file in sorted((folder / exporter).iterdir(), key=lambda file: file.name == path.name):
             os.replace(file, path.parent / file.name)
     for note in notes + more:
@@ -95,7 +95,7 @@ def export(module, example, path, *, batch_dims=None, output_names=None, train=T
 
 
 def _unwrapped(module):
-    """The user's own module in those of torch.compile and of data parallelism."""
+    """The user's own module inside the wrappers of torch.compile and of data parallelism."""
     while True:
         if hasattr(module, "_orig_mod"):
             module = module._orig_mod
@@ -106,7 +106,7 @@ def _unwrapped(module):
 
 
 def _own_train(module):
-    """Whether a part of the module decides what train() is for it, such as a normalization that stays frozen."""
+    """Whether a part of the module overrides train(), such as a normalization that stays frozen."""
     return any(type(part).train is not torch.nn.Module.train for part in module.modules())
 
 
@@ -195,7 +195,7 @@ def _export(module, inputs, path, names, opset, batch, exporters, held, own, com
 
 
 def _compared(module, inputs, made, exporter, program, held, own, notes, log):
-    """How the file, or the program that it has been made of, differs, or None.  That it could not be compared becomes a note."""
+    """The difference of the file, or of the program that it was made from, or None.  A failed comparison becomes a note."""
     from . import compare
 
     def run(tensors, program=None, use=list):

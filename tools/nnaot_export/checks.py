@@ -12,7 +12,7 @@ def uninitialized(module):
 
 
 def refuse(module, versions):
-    """versions: of each parameter before forward() has run."""
+    """versions: of each parameter before forward() runs."""
     changed = ", ".join(name for name, p in module.named_parameters() if p.requires_grad and p._version != versions[name])
     if changed:
         raise ExportError(f"forward() changes parameters, {changed}, which training with a file cannot do")
@@ -23,7 +23,7 @@ def refuse(module, versions):
 
 
 def notes(module, functions, hooks, recorded, versions, held):
-    """held: buffers and parameters that are not trained, before forward() has run."""
+    """held: buffers and untrained parameters before forward() runs."""
     found = ((functions, "the gradients of {} are the module's own: in the file they are those of forward()"),
              (hooks, "hooks of gradients are not in the file: {}"),
              (_averaged(module), "running statistics of {} are averages of all steps (momentum=None), "
@@ -33,9 +33,8 @@ def notes(module, functions, hooks, recorded, versions, held):
 
 
 def own_gradients(module, outputs, recorded):
-    """Gradients that are others than those of forward(): the names of torch.autograd.Functions, but PyTorch's own; the places
-    of x.register_hook(), with parameters and parts that have hooks; and the ids of the parameters with gradients that come
-    from these."""
+    """Gradients that differ from those of forward(): the names of torch.autograd.Functions, except PyTorch's own; the places
+    of x.register_hook(), with parameters and parts that have hooks; and the ids of the parameters with such gradients."""
     functions, starts = set(), [node for nodes in recorded.hooked.values() for node in nodes]
     for node in nodes_of_backward(v.grad_fn for v in outputs):
         function = getattr(node, "_forward_cls", None)
@@ -63,7 +62,7 @@ def nodes_of_backward(starts):
 
 
 def _updated(module, recorded, versions, held):
-    """Buffers and parameters that forward() has changed, but those that training with the file updates, too.  A parameter may
+    """Buffers and parameters that forward() changes, except those that training with the file updates, too.  A parameter may
     be changed to the value that it has, as an average of equals is."""
     statistics = {id(b) for part in module.modules() if isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
                   for b in part.buffers(recurse=False)}

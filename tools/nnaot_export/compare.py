@@ -1,9 +1,9 @@
-"""Compares an exported file with its module: results for the example, of another number of rows and of other values.
+"""Compares an exported file with its module: results for the example, another number of rows and other values.
 
-An exporter that runs the module once records a branch, len(x) or a size as they were of the example; others lose arguments of
-a function.  Such a file would train another model.  It is computed here by onnx's reference evaluator, in numpy, and by
-PyTorch for operators that take numpy minutes.  Random numbers, as of dropout, are the same on both sides: each follows from
-its place alone.
+An exporter that runs the module once records a branch, len(x) or a size as constants of the example; others lose arguments of
+a function.  Such a file would train another model.  It is evaluated here by onnx's reference evaluator, in numpy, and by
+PyTorch for operators that take numpy minutes.  Random numbers, as of dropout, are the same on both sides: each is a function
+of its index alone.
 """
 
 import contextlib
@@ -19,23 +19,23 @@ from .operators import REPLACED
 from .random import Drawn, normal, uniform
 
 PIXELWISE = {"DeformConv", "GridSample", "RoiAlign"}  # a loop in Python over every element
-TOLERANCE = 1e-5  # of a result's norm, beside what rounding does to the module itself
-ROUNDING = 16  # times that
-GRADIENT_TOLERANCE = 1e-2  # of a gradient's norm: stops are looked for, not rounding
+TOLERANCE = 1e-5  # relative to a result's norm, besides the rounding of the module itself
+ROUNDING = 16  # multiple of that rounding
+GRADIENT_TOLERANCE = 1e-2  # relative to a gradient's norm: it should find stops, not rounding
 CHUNK = 1 << 20  # elements in f64 at a time
 
 
 class NotCompared(Exception):
-    """Why a file cannot be compared: it may be right."""
+    """The reason why a file cannot be compared: it may be right."""
 
 
 class Unrepeatable(NotCompared):
-    """The module gives other results each time."""
+    """The results of the module are different each time."""
 
 
 def difference(module, path, args, axes, run, notes, log):
     """The first result that differs, as text, or None.  args: the example by name; axes: the batch's dimension by name;
-    run(args): the module's results in the order of the file's outputs; log(text): of each step."""
+    run(args): the module's results in the order of the file's outputs; log(text): called for each step."""
     model = onnx.load(path)
     nodes = [node for graph in (model.graph, *model.functions) for node in nodes_of(graph)]
     ops = {node.op_type for node in nodes}
@@ -65,7 +65,7 @@ def difference(module, path, args, axes, run, notes, log):
 
 
 def compared(module, file, data, inputs, right, example, run, tolerance):
-    """The first result of the file that differs from those that are right for these inputs, as text, or None."""
+    """The first result of the file that differs from `right`, the module's for these inputs, as text, or None."""
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -86,8 +86,8 @@ def compared(module, file, data, inputs, right, example, run, tolerance):
 
 
 def gradient_difference(module, program, args, run, own, log):
-    """The first weight whose gradient in the exporter's program, which program() makes, is another than in the module: one
-    stops where the other does not.  own: ids of the weights that are left out."""
+    """The first weight with different gradients in the module and in the exporter's program, which program() makes: one
+    stops a gradient and the other does not.  own: ids of the weights that are left out."""
     log("comparing with the module: gradients")
     weights = {name: p for name, p in module.named_parameters() if p.requires_grad and id(p) not in own}
     try:
@@ -106,7 +106,7 @@ def gradient_difference(module, program, args, run, own, log):
 
 
 def gradients(weights, of, args, run):
-    """Of a sum of all results with factors.  The weights keep the gradients that they have."""
+    """Gradients of a sum of all results with factors.  The weights keep their own .grad."""
     weights = list(weights)
 
     def differentiate(results):
@@ -132,7 +132,7 @@ def gradients(weights, of, args, run):
 
 
 def differs(a, b, tolerance, noise, example):
-    """How much, or None.  Of other data than the example, only what the module computes as finite numbers counts."""
+    """The size of the difference as text, or None.  For data other than the example, only the module's finite values count."""
     if a.shape != b.shape:
         return f"in shape: {list(a.shape)}, not {list(b.shape)}"
     if example and not np.array_equal(np.isfinite(a), np.isfinite(b)):
@@ -144,7 +144,7 @@ def differs(a, b, tolerance, noise, example):
 
 
 def distances(a, b):
-    """The norm of a - b, and that of b, of the elements that are finite in b."""
+    """The norm of a - b, and that of b, over the elements that are finite in b."""
     apart = norm = 0.0
     for i in range(0, a.size, CHUNK):
         x, y = (v.reshape(-1)[i:i + CHUNK].astype(np.float64) for v in (a, b))
@@ -162,7 +162,7 @@ def first_line(e):
 
 def examples(module, file, args, once, axes, run, notes):
     """Data that the module takes, with a text for it and the module's results: the example; the same with other weights; its
-    rows in reverse with more of them; its values in reverse, larger, and with either sign."""
+    rows in reverse order, and more of them; its values in reverse order, larger, and with either sign."""
     yield "the example", args, once
     with other_weights(module, file):
         right = accepted(run, args)
@@ -190,7 +190,7 @@ def examples(module, file, args, once, axes, run, notes):
 
 @contextlib.contextmanager
 def other_weights(module, file):
-    """Of the module and of the file: one of them may hold numbers that were made of the weights."""
+    """A context with other weights in the module and in the file: one of them may hold constants computed from the weights."""
     held = {name: p.detach().clone() for name, p in module.named_parameters()}
     initial = dict(file.rt_inits_)
     try:
@@ -220,7 +220,7 @@ def all_dims(v):
 
 
 def with_rows(v, axis, more):
-    """More rows, between others where there are values between: equal rows have no variance."""
+    """Reverses the rows and adds more.  Those of floats are between existing values, if there are several: equal rows have no variance."""
     rows = v.narrow(axis, 0, more)
     if v.is_floating_point():
         rows = 0.75 * rows + 0.25 * v.flip(axis).narrow(axis, 0, more) if v.shape[axis] > 1 else 0.75 * rows
@@ -228,7 +228,7 @@ def with_rows(v, axis, more):
 
 
 def rounding_of(module, run, inputs, right):
-    """How far each result moves if weights and inputs change in their last bits; not at all if the module refuses them."""
+    """The change of each result if weights and inputs change in their last bits; 0 if the module refuses them."""
     held = {k: p.detach().clone() for k, p in module.named_parameters()}
     generator = torch.Generator().manual_seed(1)
     try:
@@ -278,8 +278,8 @@ def precision(node):
 
 
 def is_training(node):
-    """torch.export's file has the inference form also of model.train(), with the call in the node's metadata; see
-    frontend/onnx_ops_norm.c."""
+    """Whether the node is in training mode: torch.export's file has the inference form even for model.train(), with the call
+    in the node's metadata; see frontend/onnx_ops_norm.c."""
     calls = [p.value for p in node.metadata_props if "aten." in p.value and "batch_norm" in p.value]
     return any("_legit_functional" in call or "batch_norm.default" in call and ", True, " in call for call in calls)
 

@@ -1,4 +1,4 @@
-"""What export() raises, and what it warns of."""
+"""Exceptions and warnings of export()."""
 
 
 class ExportError(RuntimeError):

@@ -1,5 +1,5 @@
-"""PyTorch's exporters, with the gradient's stops in the file.  Each returns a function that makes the program which the file
-was made of: it takes tensors in order, and has a backward pass."""
+"""PyTorch's exporters, with the gradient's stops in the file.  Each returns a function that makes the program that the file
+was made from: it takes tensors in order, and has a backward pass."""
 
 import torch
 
@@ -10,7 +10,7 @@ DETACHED = "detached"  # an attribute of an Identity, by TorchScript, until the 
 
 
 class ByPosition(torch.nn.Module):
-    """The module called with tensors in order, giving tensors in order, as exporters want it."""
+    """The module as exporters need it: called with tensors in order, returning tensors in order."""
 
     def __init__(self, module, inputs):
         super().__init__()
@@ -63,7 +63,7 @@ def by_torchscript(module, inputs, path, names, batch, large, opset, verbose):
 
 
 class AsTraced(torch.nn.Module):
-    """A program of TorchScript that runs as it is: its optimizer computes constants by calls that are no tensors'."""
+    """A program of TorchScript without optimization: its optimizer computes constants by calls that are no tensors'."""
 
     def __init__(self, program):
         super().__init__()

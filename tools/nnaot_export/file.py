@@ -1,4 +1,4 @@
-"""The file that an exporter wrote, made ready for nnaot: names, buffers, kinds of weights, stops of gradients."""
+"""Prepares an exporter's file for nnaot: names, buffers, kinds of weights, stops of gradients."""
 
 import numpy as np
 import onnx
@@ -7,7 +7,7 @@ from onnx import helper, numpy_helper
 
 from .exporters import DETACHED
 
-CALL = "pkg.torch.onnx.fx_node"  # metadata of a node, as torch.export's files have it
+CALL = "pkg.torch.onnx.fx_node"  # metadata of a node in files of torch.export
 DETACH = "%detach : call_function[target=torch.ops.aten.detach.default](args = (), kwargs = {})"
 
 INPUT = "nnaot_input_"
@@ -54,7 +54,8 @@ def nodes_of(graph):
 
 
 def hide_scores(node):
-    """Attention's hidden scores are -inf, not the lowest number, with which a row that is hidden whole has equal weights."""
+    """Sets attention's hidden scores to -inf instead of the lowest number, which gives equal weights to a row that is hidden
+    whole."""
     if node.op_type != "Constant" or not any(ATTENTION in p.value for p in node.metadata_props):
         return
     for attribute in node.attribute:
@@ -66,7 +67,7 @@ def hide_scores(node):
 # -- Names -----------------------------------------------------------------------------------
 
 def own_outputs(graph):
-    """An output that is an input, a weight or another output, too, becomes a value of its own."""
+    """Gives an output that is also an input, a weight or another output a value of its own."""
     taken = {v.name for v in (*graph.input, *graph.initializer)}
     for i, output in enumerate(graph.output):
         if output.name in taken:
@@ -77,7 +78,7 @@ def own_outputs(graph):
 
 
 def new_names(module, graph, inputs, outputs):
-    """By old name: of inputs, outputs and weights, and of nodes and values inside that had one of these."""
+    """New names by old name: of inputs, outputs and weights, and of nodes and values inside that had one of these."""
     values = {v.name for v in (*graph.input, *graph.initializer)} | {name for n in nodes_of(graph) for name in n.output}
     own = {name for name, _ in (*module.named_parameters(remove_duplicate=False), *module.named_buffers())}
     new = {v.name: name for v, name in zip(graph.output, outputs)}
@@ -121,7 +122,7 @@ def rename(graph, new):
 # -- Kinds of weights ------------------------------------------------------------------------
 
 def weight_kinds(module, names, exporter):
-    """Of all initializers in a file of TorchScript, which has none; else of parameters that are not trained."""
+    """Kinds of all initializers in a file of TorchScript, which has none; else of untrained parameters."""
     parameters, buffers = dict(module.named_parameters(remove_duplicate=False)), dict(module.named_buffers())
     padding, looked_up = {}, set()
     for prefix, part in module.named_modules(remove_duplicate=False):
@@ -143,7 +144,7 @@ def weight_kinds(module, names, exporter):
             yield name, kind if row is None else f"{kind} padding_idx={row}"
 
 
-# -- What may be wrong -----------------------------------------------------------------------
+# -- Possible mistakes -----------------------------------------------------------------------
 
 def fixed_batch(path, axes, batch):
     """Inputs of the file whose batch is not symbolic, as text, or None."""

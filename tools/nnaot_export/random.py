@@ -1,4 +1,4 @@
-"""Random numbers that follow from their place alone: the same in the module and in its file."""
+"""Random numbers that are a function of their index alone: the same in the module and in its file."""
 
 import numpy as np
 import torch
@@ -6,19 +6,19 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 def uniform(shape):
-    """Of 0 to 1, spread evenly: multiples of the golden ratio."""
+    """Numbers from 0 to 1, spread evenly: multiples of the golden ratio."""
     turns = np.arange(1, np.prod(shape, dtype=np.int64) + 1) * 0.6180339887498949
     turns -= np.floor(turns)
     return turns.astype(np.float32).reshape(tuple(shape))
 
 
 def normal(shape):
-    """Mean and variance are those of a normal distribution, which is all that is wanted of it."""
+    """Numbers with the mean and variance of a normal distribution; no other property is needed."""
     return np.asarray(12 ** 0.5 * (uniform(shape) - 0.5), np.float32)
 
 
 class Drawn(TorchDispatchMode):
-    """PyTorch's random numbers are uniform() and normal()."""
+    """Replaces PyTorch's random numbers by uniform() and normal()."""
 
     supports_higher_order_operators = True
 

@@ -20,11 +20,11 @@ class AsRecorded(TorchFunctionMode):
 
     def __init__(self):
         super().__init__()
-        self.detached = {}  # by the id of x.detach() or x.data: that, and x
-        self.views = {}  # by id: of these, and under torch.no_grad()
-        self.in_function = 0  # how many forward() of torch.autograd.Function are running: these see no gradients
+        self.detached = {}  # by the id of x.detach() or x.data: that result, and x
+        self.views = {}  # by id: views of these, and views under torch.no_grad()
+        self.in_function = 0  # number of running forward() of torch.autograd.Function: these see no gradients
         self.hooked = {}  # by FILE:LINE of x.register_hook(): the nodes of backward() that made x
-        self.changed = set()  # ids of parameters that are not trained
+        self.changed = set()  # ids of untrained parameters
 
     def __enter__(self):
         mode, self.apply = self, inspect.getattr_static(torch.autograd.Function, "apply")

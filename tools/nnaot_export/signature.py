@@ -1,7 +1,7 @@
 """The inputs and results of a module by name.
 
-An input is called as forward() calls its argument; a tensor in a list, tuple or dict of an argument also by its place: xs_0,
-batch_mask.  What is no tensor stays as the example has it.
+An input has the name of its argument of forward(); a tensor in a list, tuple or dict of an argument has its place appended:
+xs_0, batch_mask.  Arguments that are no tensors keep the values of the example.
 """
 
 import collections.abc
@@ -13,7 +13,7 @@ from .errors import ExportError
 
 
 class Inputs:
-    """tensors: those of the example by name; axes: the batch's dimension by name, of those that have one."""
+    """tensors: those of the example by name; axes: the batch's dimension by name, of tensors with one."""
 
     def __init__(self, module, example, batch_dims):
         self._signature = inspect.signature(module.forward)
@@ -21,14 +21,14 @@ class Inputs:
         self.tensors = {}
         for name, v in self._arguments():
             collect(name, v, self.tensors)
-        # Exporters take one tensor that is given twice for one input.
+        # Exporters make one input of a tensor that is given twice.
         self.tensors = {name: v.detach().clone() for name, v in self.tensors.items()}
         if not self.tensors:
             raise ExportError("there is no tensor among the example's inputs")
         self.axes = batch_axes(self.tensors, batch_dims)
 
     def copies(self):
-        """The tensors in order: forward() may change what it is given."""
+        """Copies of the tensors in order: forward() may change its arguments."""
         return tuple(v.detach().clone() for v in self.tensors.values())
 
     def _bind(self, example):
@@ -41,7 +41,7 @@ class Inputs:
             raise ExportError(f"the example does not fit forward({takes}): {e}") from None
 
     def _arguments(self):
-        """Arguments of forward() by name, those of **kwargs by their own."""
+        """Arguments of forward() by name, those of **kwargs by their own name."""
         for name, v in self._bound.arguments.items():
             if self._signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
                 yield from v.items()
@@ -49,7 +49,7 @@ class Inputs:
                 yield name, v
 
     def call(self, module, tensors):
-        """The module on other tensors of these names."""
+        """Runs the module on other tensors of these names."""
         bound = self._signature.bind_partial()
         rest = {name: replaced(name, v, tensors) for name, v in self._arguments()}
         for name, p in self._signature.parameters.items():
@@ -112,8 +112,8 @@ def batch_axes(tensors, batch_dims):
 
 
 def results(out, name=""):
-    """Tensors with their names in order, also those in dicts and tuples of dicts and tuples: keys of a dict; output, or
-    output_0, output_1, … of a tuple; KEY_0, KEY_1, … of a part.  Caches of keys and values, numbers and None are none."""
+    """Tensors with their names in order, also those in nested dicts and tuples: keys of a dict; output, or
+    output_0, output_1, … of a tuple; KEY_0, KEY_1, … of a part.  Caches of keys and values, numbers and None do not count."""
     if torch.is_tensor(out):
         return [(name or "output", out)]
     if hasattr(out, "_asdict"):
@@ -130,7 +130,7 @@ def results(out, name=""):
 
 
 def output_names(out, inputs, given):
-    """Names that no input has."""
+    """Names of the results that no input has."""
     names = [name for name, _ in results(out)]
     if not names:
         raise ExportError(f"forward() returns no tensor, but {type(out).__name__}")

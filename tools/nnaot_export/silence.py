@@ -12,7 +12,7 @@ import torch
 
 @contextlib.contextmanager
 def silence():
-    """Nothing is printed, by Python or by C++, or logged.  Yields a list of the warnings: category, text, FILE:LINE."""
+    """Suppresses all output, of Python or C++, and logs.  Yields a list of the warnings: category, text, FILE:LINE."""
     disabled, kept, warned = logging.root.manager.disable, [], []
 
     def keep(message, category, *_, **__):
@@ -37,7 +37,7 @@ def silence():
 
 
 def place(through_torch=False):
-    """FILE:LINE of the module's own call, or None if PyTorch itself calls, unless that is passed through."""
+    """FILE:LINE of the module's own call, or None if PyTorch itself calls, unless the call is passed through."""
     torch_folder = os.path.dirname(torch.__file__)
     of_tensors = (os.path.join(torch_folder, file) for file in ("_tensor.py", "overrides.py"))
     passed = (os.path.dirname(__file__), warnings.__file__, *([torch_folder] if through_torch else of_tensors))
@@ -49,7 +49,7 @@ def place(through_torch=False):
 
 
 def traced_once(warned):
-    """A note for each line of the module that TorchScript recorded as it ran on the example, but for lines of libraries."""
+    """A note for each line of the module that TorchScript recorded with the example's values, except lines of libraries."""
     lines = {at: text.split(". ")[0].split("\n")[0] for category, text, at in warned
              if at and "site-packages" not in at and issubclass(category, torch.jit.TracerWarning)}
     return [f"{at}: the model is right for the example alone if other data take another way here: {text}"

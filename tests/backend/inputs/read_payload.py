@@ -1,4 +1,4 @@
-"""Prints the payloads of executables as f32: what is not 0, with a | after every 64 bytes."""
+"""Prints the payloads of executables as f32: the elements that are not 0, with a | after every 64 bytes."""
 
 import pathlib
 import struct

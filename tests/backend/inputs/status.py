@@ -1,4 +1,4 @@
-"""status.py N COMMAND …: runs the command; succeeds when its exit status is N."""
+"""status.py N COMMAND …: runs the command; succeeds if its exit status is N."""
 
 import subprocess
 import sys

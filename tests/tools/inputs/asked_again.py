@@ -1,4 +1,4 @@
-"""Candidates of --plan auto are told apart by their plans, and one that auto factored has these axes when it is asked for.
+"""Candidates of --plan auto differ by their plans, and one that auto factored has the same axes if it is requested.
 
     asked_again.py FOLDER nnaot MODEL OPTIONS …
 """

@@ -1,4 +1,4 @@
-"""check_report.py PAGE.html SUMMARY.json [TEXT ...]: a page that stands alone, and says what the summary says."""
+"""check_report.py PAGE.html SUMMARY.json [TEXT ...]: a page without external references, and with the summary's numbers."""
 
 import html.parser
 import json
@@ -12,7 +12,7 @@ VOID = {"meta", "link", "br", "img", "hr", "input"}
 
 
 class Page(html.parser.HTMLParser):
-    """Every element is closed where it must be; `text` is what a reader sees, `ids` what can be linked to."""
+    """Every element is closed in order; `text` is the visible text, `ids` the targets of links."""
 
     def __init__(self):
         super().__init__()
@@ -54,7 +54,7 @@ took = float(said[1]) * {"µs": 1e-3, "ms": 1, "s": 1e3}[said[2]]
 assert abs(took / step - 1) < 0.01, (took, step)
 assert f"{100 * summary['bubble_fraction']:.1f} %of all ranks’ time they are idle" in text
 
-# What is handed to collectives is what the summary says, and what is sent is what goes from rank to rank.
+# Bytes handed to collectives equal the summary's; bytes sent equal the sum of the transfers from rank to rank.
 UNITS = {"bytes": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 handed, sent = {}, 0
 for kind, a, a_unit, b, b_unit in re.findall(

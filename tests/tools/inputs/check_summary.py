@@ -1,4 +1,4 @@
-"""check_summary.py FILE.json RANKS PHASE: the keys of --summary, and that numbers are there when known."""
+"""check_summary.py FILE.json RANKS PHASE: the keys of --summary, and that known numbers are not null."""
 
 import json
 import sys
@@ -21,14 +21,14 @@ for rank in s["per_rank"]:
     assert rank["peak_bytes"] > 4 * 11386 if planned else rank["peak_bytes"] is None
     times = [rank["compute_ms"], rank["comm_ms"], rank["idle_ms"]]
     if planned:
-        # Ranks that do the same never wait for one another.
+        # Ranks with equal work never wait for one another.
         assert times[0] > 0 and times[1] > 0 and times[2] == 0
         assert max(times) < s["predicted_step_ms"] <= sum(times) + 1e-5
     else:
         assert times == [None] * 3
 (stage,) = s["stages"]
 assert stage["devices"] == list(range(ranks))
-# Those of the model, without gradients, updates, and what moves the loss between ranks.
+# Ops of the model only: no gradients, no updates, no communication of the loss.
 assert " = linear %x, " in stage["first_op"]
 assert (" = fused " if planned else " = scale ") in stage["last_op"] and " : f32[]" in stage["last_op"]
 if planned:

@@ -1,4 +1,4 @@
-"""check_trace.py TRACE.json SUMMARY.json: a predicted timeline says what the summary says."""
+"""check_trace.py TRACE.json SUMMARY.json: a predicted timeline agrees with the summary."""
 
 import json
 import pathlib
@@ -6,12 +6,12 @@ import sys
 
 trace, summary = (json.loads(pathlib.Path(p).read_text()) for p in sys.argv[1:3])
 events, ranks = trace["traceEvents"], summary["per_rank"]
-# The fourth with a schedule, the last two where something is swapped.
+# The fourth exists with a schedule, the last two with swaps.
 THREADS = ["operations", "communication", "segments", "moves", "to host memory", "from host memory"]
 
 
 def seconds_of(list_):
-    """In which any of them is."""
+    """The time in which any of them runs."""
     took = end = 0
     for e in sorted(list_, key=lambda e: e["ts"]):
         took += max(0, e["ts"] + e["dur"] - max(e["ts"], end))
@@ -39,9 +39,9 @@ for r, said in enumerate(ranks):
         took = seconds_of(list_)
         # Each event is rounded to a nanosecond.
         assert abs(took - 1e3 * said[key]) < 0.001 * (len(list_) + 1), (r, key, took, said[key])
-    # What goes to host memory comes back.
+    # Each copy to host memory has a copy back.
     assert len(mine[4]) == len(mine[5]) and bool(mine[4]) == bool(said["host_bytes"]), (r, len(mine[4]), len(mine[5]))
-    # What is of a micro-batch lies in a segment of it.
+    # An op of a micro-batch runs within a segment of it.
     for e in mine[0]:
         if "micro_batch" not in e["args"]: continue
         assert any(s["args"]["micro_batch"] == e["args"]["micro_batch"] and s["ts"] <= e["ts"] + 0.002 and
@@ -50,7 +50,7 @@ for r, said in enumerate(ranks):
     if said["peak_bytes"] is None:
         assert not memory
         continue
-    # Between places there may be gaps.
+    # Offsets may leave gaps.
     assert 0.9 * said["peak_bytes"] <= max(memory) <= said["peak_bytes"], (r, max(memory), said["peak_bytes"])
-    # The next step begins with what this one leaves, and its rows.
+    # The next step begins with the values that this one leaves, and with its rows.
     assert min(memory) >= 0

@@ -1,8 +1,8 @@
-"""Does what an error advises:  follow.py FOLDER MEMORY nnaot …
+"""Follows the advice of an error:  follow.py FOLDER MEMORY nnaot …
 
-The devices of the cluster have MEMORY bytes, which is too little under every plan.  What the error says is then tried, and
-must fit: the plan that needs least with as much more memory as it would need, and the plan on more ranks, where one is
-named.
+The devices of the cluster have MEMORY bytes, too little for every plan.  The alternatives of the error are then tried, and
+must fit: the plan with the least memory on devices with as much more memory as it needs, and the plan on more ranks, if the
+error names one.
 """
 
 import json
@@ -16,7 +16,7 @@ folder.mkdir(exist_ok=True)
 
 
 def compile_for(memory, *flags):
-    """On devices with so much memory; what it says, and the bytes of the rank with most, or None where it fails."""
+    """Runs on devices with so much memory: the messages, and the peak bytes of the largest rank, or None if it fails."""
     cluster = folder / "cluster.lua"
     cluster.write_text("return {per_node = 8, inside = {alpha = 1e-6, beta = 1e-10}, memory_speed = 2e10, f32 = 1e11, "
                        f"memory = {memory}}}")

@@ -1,4 +1,4 @@
-"""same_losses.py A.jsonl B.jsonl: the losses of the steps that both have differ by rounding only."""
+"""same_losses.py A.jsonl B.jsonl: the losses of common steps differ by rounding only."""
 
 import json
 import math

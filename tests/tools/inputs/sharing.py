@@ -1,4 +1,4 @@
-"""How many ranks share the work under the plan that was taken, and under the fastest:  sharing.py SUMMARY.json"""
+"""The number of ranks that share the work under the chosen plan, and under the fastest:  sharing.py SUMMARY.json"""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""stop.py FOLDER NNAOT MODEL: nnaot that is told to stop while it compiles leaves nothing."""
+"""stop.py FOLDER NNAOT MODEL: nnaot leaves no files if it is told to stop while it compiles."""
 
 import os
 import pathlib
@@ -15,7 +15,7 @@ cc = folder / "slow-cc"
 cc.write_text("#!/bin/sh\necho > program\nexec sleep 60\n")
 cc.chmod(0o755)
 for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE:
-    signal.signal(number, signal.SIG_DFL)  # lit ignores some, and what is ignored stays so
+    signal.signal(number, signal.SIG_DFL)  # lit ignores some signals, and an ignored signal stays ignored
     p = subprocess.Popen([nnaot, model, "--batch", "16", "--loss", "cross_entropy(logits)", "-o", folder / "exe"],
                          env={**os.environ, "TMPDIR": str(tmp), "CC": str(cc)})
     for _ in range(3000):

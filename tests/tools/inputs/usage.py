@@ -1,4 +1,4 @@
-"""usage.py NNAOT NNAOT_OPT NNAOT_EVAL: what is said of mistakes, and the exit status."""
+"""usage.py NNAOT NNAOT_OPT NNAOT_EVAL: messages and exit statuses of mistakes."""
 
 import pathlib
 import re
@@ -23,7 +23,7 @@ for program in nnaot, opt, evaluate:
     expect(program, "in.nn --batch x", f"{name}: error: --batch wants an integer, not 'x'")
     expect(program, "in.nn --help=3", f"{name}: error: --help takes no value")
 
-# Flags of the executable, unless nnaot has one of that name too, are known to be that.
+# Flags of the executable, unless nnaot has one of the same name, are recognised as such.
 help_text = subprocess.run([nnaot, "--help"], stdout=subprocess.PIPE, text=True).stdout
 if re.search(r"\(default( default)?\)", help_text):
     wrong.append("--help shows a default that is no value")
@@ -54,7 +54,7 @@ for option in "warmup=-5", "warmup=nan", "warmup=1.5", "warmup", "min=-1", "min=
     expect(nnaot, f"none.onnx -o x --lr 0.1 --lr-schedule linear:{option}", "--lr-schedule")
 for dim in "foo", "foo=", "=3", "foo=x", "foo=0", "foo=-1":
     expect(nnaot, f"none.onnx -o x --dim {dim}", "--dim wants NAME=SIZE")
-# The text of a plan is usage, its programs are input.
+# Errors in the text of a plan are usage errors, errors in its programs are input errors.
 for plan, said in [
     ("dp=3", "the plan 'dp=3' is for 3 ranks, not for 4"), ("dp,tp=3", "is for multiples of 3 ranks, not for 4"),
     ("dp,tp", "does not say how many ranks 'dp' and 'tp' have"), ("dp=2,dp=2", "the plan has 'dp' twice"),
@@ -76,7 +76,7 @@ expect(nnaot, f"none.onnx -o x -g 4 --plan {here}/", "the file cannot be read: I
 expect(nnaot, "none.onnx -o x -g 4 --plan /dev/zero", "/dev/zero: error: the file is larger than", 1)
 expect(nnaot, "none.onnx -o x -g 4 --plan /dev/null", "/dev/null: error: the program has no function 'step'", 1)
 expect(nnaot, f"none.onnx -o x -g 4 --plan dp=2,{nnaot}=2", "error: ", 1)  # no text, or too large
-# So it is with the name of a cluster and what its file says.
+# The same holds for the name of a cluster and the contents of its file.
 expect(nnaot, "none.onnx -o x --cluster none", "there is no cluster 'none'")
 expect(nnaot, "none.onnx -o x --cluster h100:0x2", "'0x2' is no size of a cluster")
 expect(nnaot, "none.onnx -o x -g 9 --cluster h100:1x8 --emit plan", "'h100:1x8' has 8 devices for 9 ranks")
@@ -84,7 +84,7 @@ expect(nnaot, "none.onnx -o x --cluster h100:1x8", "the devices of 'h100:1x8' ar
 expect(nnaot, "none.onnx --bacth 3 -o x", "there is no option --bacth; did you mean --batch?")
 expect(nnaot, "none.onnx --stpes 3 -o x", "there is no option --stpes; did you mean --steps?\nhint: it is an option of the executable")
 expect(nnaot, "none.onnx -o x --cluster none.lua", "none.lua: error: the file cannot be read", 1)
-# These are right, and then there is no model.
+# These options are right; then the model is missing.
 expect(nnaot, "none.onnx -o x --lr 0.1 --lr-schedule linear:warmup=5,min=0.1 --dim n=3", "none.onnx", 1)
 print("\n".join(wrong))
 sys.exit(bool(wrong))

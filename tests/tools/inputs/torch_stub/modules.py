@@ -1,4 +1,4 @@
-"""What users give nnaot-export, by a function each."""
+"""Modules of users of nnaot-export, each made by a function."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""As much of torch as nnaot-export calls without comparing: tests need no framework."""
+"""The part of torch that nnaot-export calls without comparing: tests need no framework."""
 
 import contextlib
 import types

@@ -49,7 +49,7 @@ class Embedding(Module):
 
 
 class Other:
-    """A class that no module here is of."""
+    """A class without instances here."""
 
 
 DataParallel = Other

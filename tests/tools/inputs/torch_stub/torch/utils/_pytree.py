@@ -1,1 +1,1 @@
-"""Nothing of it is called without torch."""
+"""Empty: nothing of it is called without torch."""
