@@ -1,4 +1,4 @@
-// The model as it is, with a plan as its multi-device annotations: --emit onnx.
+// Writes a plan into the model as multi-device annotations: --emit onnx.
 //
 //     node "/fc1/MatMul" stage=0 in %w {S(1), B} out %h {S(1), B}      axes d0=2, d1=2
 //
@@ -8,9 +8,9 @@
 //                         index_to_device_group_map { key: -1 value: 0 value: 1 } …
 //                         sharded_dim { axis: 1 simple_sharding { num_shards: 2 } } } … } }
 //
-// Everything else is copied byte for byte, also what our onnx.proto is too old to know, but for
-// annotations that were there before.  The bytes of weights stay where they are: inline or in other
-// files.  What the standard leaves to chance is written so that onnx_devices.c reads it back.
+// All other bytes are copied, also fields that are newer than our onnx.proto; previous annotations
+// are removed.  The bytes of weights stay in their place: inline or in other files.  The choices
+// that the standard leaves open are made so that onnx_devices.c reads the plan back.
 
 #include <string.h>
 
@@ -40,7 +40,7 @@ enum {
   DIM_AXIS = 1,
   DIM_CUT = 2,
   CUT_SHARDS = 3,
-  IR_VERSION = 11, // the first with these
+  IR_VERSION = 11, // the first with annotations
 };
 
 typedef struct Annotate {
@@ -48,7 +48,7 @@ typedef struct Annotate {
   Arena *a;
   const OnnxFile *file;
   const Annotations *all;
-  NameMap nodes, results; // to `at`; to the values that nodes make
+  NameMap nodes, results; // to `at`; to the results of nodes
   Vec(const Annotation *) at;
   Vec(const AnnotatedValue *) made;
   Vec(int) stage_of_made;
@@ -61,7 +61,7 @@ static void copy(Annotate *w, const WireField *field) {
 
 // -- Devices -----------------------------------------------------------------------------------
 
-// The dimensions that are cut, in order, and in how many parts.
+// The sharded dimensions, in order, and their numbers of parts.
 typedef struct Cuts {
   int n, dim[MAX_RANK], parts[MAX_RANK], shards;
 } Cuts;
@@ -80,7 +80,7 @@ static Cuts find_cuts(const Annotations *all, const AnnotatedValue *v) {
   return c;
 }
 
-// Which shard a device has; -1: the device is not of the stage.
+// Returns the shard of a device; -1: the device is not in the stage.
 static int shard_of(const Annotations *all, const AnnotatedValue *v, const Cuts *c, int stage,
                     int device) {
   int place[MAX_AXES], shard = 0;
@@ -145,7 +145,7 @@ static const AnnotatedValue *find_operand(const Annotation *one, const char *nam
   return NULL;
 }
 
-// Results are made by whatever op makes them now, also where the node's own is gone.
+// Finds a result, which another node's op may compute if the original op is gone.
 static int find_result(const Annotate *w, const char *tensor) {
   return name_map_find(&w->results, onnx_value_name(w->a, tensor));
 }
@@ -169,6 +169,7 @@ static void write_node(Annotate *w, const Onnx__NodeProto *node) {
   wire_string(&w->out, DEVICES_CONFIGURATION, w->all->name);
   empty = w->out.n;
   NameMap seen = {.arena = w->a};
+  // A tensor that is read twice has one annotation.
   for (size_t i = 0; i < node->n_input; i++) {
     const char *tensor = onnx_str(node->input[i]);
     const AnnotatedValue *v = find_operand(one, onnx_value_name(w->a, tensor));
@@ -181,6 +182,7 @@ static void write_node(Annotate *w, const Onnx__NodeProto *node) {
       write_sharding(w, tensor, w->made.at[made], stage);
   }
   if (stage >= 0) wire_int(&w->out, DEVICES_STAGE, stage);
+  // A node without annotations gets no message.
   if (w->out.n > empty)
     wire_close(&w->out, start);
   else
@@ -199,6 +201,7 @@ static void write_graph(Annotate *w, const WireField *graph) {
       continue;
     }
     int64_t node = wire_open(&w->out, GRAPH_NODE);
+    // All fields of a node except its previous annotations.
     for (int64_t part = field.data; part < field.end;) {
       WireField one = wire_read(w->file->at, part);
       part = one.end;
@@ -251,7 +254,7 @@ static void index_annotations(Annotate *w) {
   }
 }
 
-// What lies in other files is found beside the model only.
+// External data is found beside the model only.
 static void warn_of_external(const Annotate *w, const char *to, Diag *d) {
   const Onnx__GraphProto *graph = onnx_model(w->file)->graph;
   const char *from = w->file->path, *slash = strrchr(from, '/'), *to_slash = strrchr(to, '/');

@@ -1,11 +1,11 @@
-// The batch among the dimensions of the inputs: the symbol that --batch-dim names, else the one
-// that stands on axis 0 of every input, else any dimension 0 that is not fixed.
+// Finds the batch among the dimensions of the inputs: the symbol of --batch-dim, else the symbol on
+// axis 0 of every input, else any dimension 0 that is not fixed.
 
 #include <string.h>
 
 #include "onnx_shape.h"
 
-// The symbol on axis 0 of all inputs that have axes, or NULL.
+// Returns the symbol on axis 0 of all inputs that have axes, or NULL.
 static const char *shared_symbol(const Shapes *s) {
   const char *shared = NULL;
   for (int i = 0; i < s->n; i++) {
@@ -21,7 +21,7 @@ const char *batch_symbol(const Shapes *s) {
   return s->im->o->batch_dim ? s->im->o->batch_dim : shared_symbol(s);
 }
 
-// Is the symbol on axis 0 of some input?
+// Whether the symbol is on axis 0 of some input.
 static bool on_axis_0(const Shapes *s, const char *name) {
   for (int i = 0; i < s->n; i++)
     if (input_rank(s->input[i]) > 0 && str_equal(dim_symbol(input_dim(s->input[i], 0)), name))
@@ -34,15 +34,15 @@ bool dim_is_batch(const Shapes *s, const char *symbol, size_t axis) {
   return axis == 0 || (*symbol && on_axis_0(s, symbol));
 }
 
-// The first dimension with the symbol, or -1.
+// Returns the first dimension with the symbol, or -1.
 static int batch_axis(const Onnx__ValueInfoProto *v, const char *batch) {
   for (size_t axis = 0; axis < input_rank(v); axis++)
     if (str_equal(dim_symbol(input_dim(v, axis)), batch)) return (int)axis;
   return -1;
 }
 
-// The dimension of input `i` that is the batch, or -1: the one with its symbol.  Without a symbol
-// it is dimension 0 unless that is fixed; if all inputs' are fixed, it has the length of the first
+// Returns the batch dimension of input `i`, or -1: the one with its symbol.  Without a symbol it is
+// dimension 0 unless that is fixed; if all inputs' are fixed, it must have the length of the first
 // input's.
 int input_batch(const Shapes *s, int i) {
   if (s->batch) return batch_axis(s->input[i], s->batch);
@@ -74,7 +74,8 @@ bool takes_batch(const Shapes *s) {
   return false;
 }
 
-// The first symbol after axis 0 that may be the batch, or NULL.  `bound`: one that --dim binds.
+// Returns the first symbol after axis 0 that may be the batch, or NULL.  `bound`: one that --dim
+// binds.
 static const char *other_batch(const Shapes *s, bool bound, int *out_input, size_t *out_axis) {
   for (int i = 0; i < s->n && !s->im->o->batch_dim; i++)
     for (size_t axis = 1; axis < input_rank(s->input[i]); axis++) {
@@ -87,7 +88,7 @@ static const char *other_batch(const Shapes *s, bool bound, int *out_input, size
   return NULL;
 }
 
-// A hint at --batch-dim with that symbol, or else `hint`.
+// Prints a hint at --batch-dim with that symbol, or else `hint`.
 static void hint_at_batch_dim(const Shapes *s, bool bound, const char *hint) {
   int input;
   size_t axis;
@@ -99,7 +100,7 @@ static void hint_at_batch_dim(const Shapes *s, bool bound, const char *hint) {
     diag_hint(s->im->d, "%s", hint);
 }
 
-// With axis 0 fixed in all inputs, the batch is of the size that the model was exported with.
+// With axis 0 fixed in all inputs, the batch has the size of the export.
 static bool check_fixed_batch(const Shapes *s) {
   const OnnxOptions *o = s->im->o;
   Diag *d = s->im->d;
@@ -113,6 +114,7 @@ static bool check_fixed_batch(const Shapes *s) {
     if (!fixed) fixed = s->input[i];
   }
   if (!fixed) return true;
+  // --batch does not contradict the file; but a symbol bound by --dim may be the real batch.
   if (as_asked) {
     if (!other_batch(s, true, &(int){0}, &(size_t){0})) return true;
     diag_warning(d, input_loc(s, fixed), "dimension 0 of input '%s', fixed at %lld, is the batch",

@@ -1,17 +1,16 @@
-// Weights that stand in Constant nodes, as paddle2onnx and some versions of tf2onnx write them:
+// Weights in Constant nodes, as paddle2onnx and some versions of tf2onnx write them:
 //
 //     Constant -> w          is bound as an initializer `w` would be, since all that read it have
 //     Conv(x, w, b) -> y     parameters there (slots)
 //
-// Exporters of PyTorch keep parameters in initializers; their Constant nodes hold
-// none.
+// Exporters of PyTorch keep parameters in initializers; their Constant nodes hold none.
 
 #include <string.h>
 
 #include "frontend/onnx_constant_weights.h"
 #include "frontend/onnx_walk.h"
 
-// Operands that are parameters where they are constant.
+// Operands that are parameters if they are constant.
 static const struct {
   const char *op;
   int first, last;
@@ -28,12 +27,12 @@ static const struct {
     {"Gather", 0, 0},
 };
 
-// Ops whose result has a bias added.
+// Ops with a result to which a bias may be added.
 static const char *const biased[] = {"Conv", "ConvTranspose", "Gemm", "MatMul"};
 
 typedef struct Search {
   const Onnx__GraphProto *g;
-  NameMap made; // names of results, to the node that makes them
+  NameMap made; // names of results, to their nodes
 } Search;
 
 const Onnx__TensorProto *onnx_constant_tensor(const Onnx__NodeProto *node) {
@@ -87,6 +86,7 @@ void onnx_find_constant_weights(Import *im) {
       name_map_add(&s.made, onnx_str(s.g->node[i]->output[k]), (int)i);
   bool *read = arena_array(im->a, bool, s.g->n_node),
        *other = arena_array(im->a, bool, s.g->n_node);
+  // A Constant is a weight if all its readers take a parameter in that place.
   for (size_t i = 0; i < s.g->n_node; i++)
     for (size_t k = 0; k < s.g->node[i]->n_input; k++) {
       int by = name_map_find(&s.made, onnx_str(s.g->node[i]->input[k]));
@@ -95,6 +95,7 @@ void onnx_find_constant_weights(Import *im) {
       read[by] = true;
       other[by] |= !is_slot(&s, s.g->node[i], k, t);
     }
+  // An output of the graph is a reader that takes no parameter.
   for (size_t i = 0; i < s.g->n_output; i++) {
     int by = name_map_find(&s.made, onnx_str(s.g->output[i]->name));
     if (by >= 0) other[by] = true;

@@ -5,7 +5,7 @@
 
 #include "frontend/onnx_read.h"
 
-// The tensor that a Constant node holds, or NULL.
+// Returns the tensor of a Constant node, or NULL.
 const Onnx__TensorProto *onnx_constant_tensor(const Onnx__NodeProto *node);
 
 #endif

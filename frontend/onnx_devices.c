@@ -1,4 +1,4 @@
-// What the nodes of a model say of devices: multi-device annotations, of IR version 11.
+// Reads the multi-device annotations of nodes, of IR version 11.
 //
 //     configuration { name: "tp" num_devices: 2 }
 //     node { op_type: "MatMul" input: "x" input: "w" output: "h"
@@ -11,12 +11,12 @@
 //
 //   =>  node "/fc1/MatMul" in %w {S(1)}, %x {B}
 //
-// Of the configurations the one is taken that is for as many devices as there are ranks.  `device`
-// has an entry for every shard: a device, or a group of devices that all have it.  Shards are
-// counted with the first of the sharded dimensions as the slowest.
+// The configuration with as many devices as there are ranks is used.  `device` has an entry for
+// every shard: a device, or a group of devices that replicate the shard.  Shards are numbered with
+// the first of the sharded dimensions as the slowest.
 //
-// A node may be in a pipeline stage.  Stages are counted anew from 0, without gaps; no node may
-// read what a later stage makes.  Everything that is wrong is reported in one run, at its node.
+// A node may be in a pipeline stage.  Stages are renumbered from 0, without gaps; no node may read
+// a result of a later stage.  All errors are reported in one run, at their nodes.
 
 #include "frontend/onnx_devices.h"
 
@@ -43,12 +43,13 @@ static bool check_configuration(Import *im, Devices *all, const Device__Configur
   return true;
 }
 
-// Takes the first one for as many devices as are asked for.
+// Takes the first configuration for the requested number of devices.
 static bool read_configurations(Import *im, Devices *all) {
   const ProtobufCMessage *model = im->file->message, *message;
   StrBuf others = {.arena = im->a};
   unsigned at = 0;
   bool ok = true;
+  // All configurations are checked, and listed for the error.
   while ((message = onnx_devices_message(model, &at, &device__configuration__descriptor))) {
     const Device__Configuration *c = (const void *)message;
     bool good = check_configuration(im, all, c);
@@ -85,15 +86,15 @@ bool onnx_devices_begin(Import *im) {
   return read_configurations(im, all);
 }
 
-// -- What one node says ------------------------------------------------------------------------
+// -- One node ----------------------------------------------------------------------------------
 
 typedef struct Reader {
   Import *im;
   Devices *all;
   AnnotatedNode *node;
-  NameMap tensors, seen; // of the node; of those the annotated ones
-  const char *tensor;    // that it is about
-  const Type *type;      // of that
+  NameMap tensors, seen; // of the node; its annotated ones
+  const char *tensor;    // the current tensor
+  const Type *type;      // of the current tensor
 } Reader;
 
 static bool wrong(Reader *r, const char *fmt, ...) PRINTF_LIKE(2, 3);
@@ -116,13 +117,13 @@ void onnx_devices_input(Import *im, const Onnx__ValueInfoProto *input, const Typ
   }
 }
 
-// -1: no input has it.
+// Returns the size of a symbol; -1: no input has it.
 static int64_t symbol_size(const Devices *all, const char *symbol) {
   int i = name_map_find(&all->symbol_names, symbol);
   return i < 0 ? -1 : all->symbol_size.at[i];
 }
 
-// The lengths of the factors that a dimension is a product of; one may be left open.
+// Sets the lengths of a dimension's factors; one may be unspecified.
 static bool factor_sizes(Reader *r, const Device__Dim *dim, int64_t length, int64_t *size) {
   int open = -1;
   int64_t known = 1;
@@ -142,14 +143,15 @@ static bool factor_sizes(Reader *r, const Device__Dim *dim, int64_t length, int6
     else if (__builtin_mul_overflow(known, size[i], &known))
       known = INT64_MAX;
   }
+  // The unspecified factor is the rest of the dimension.
   if (open >= 0 && length % known == 0) size[open] = length / known;
   if (open >= 0 ? length % known == 0 : length == known) return true;
   return wrong(r, "'%s': a dimension of %" PRId64 " is annotated as one of %s%" PRId64, r->tensor,
                length, open >= 0 ? "multiples of " : "", known);
 }
 
-// In how many parts the dimension is cut.  That is done to factors from the first on, all of which
-// but the last one must be cut all through: else a part is not in one piece.
+// Sets the number of parts of the dimension.  Factors are split from the first on; every split
+// factor but the last must be split completely, or a part would not be contiguous.
 static bool read_cut(Reader *r, const Device__Dim *dim, int at, int *out) {
   enum { MAX_CUTS = 8 };
   int64_t size[MAX_CUTS], length = r->type->dim[at], parts = 1;
@@ -159,6 +161,7 @@ static bool read_cut(Reader *r, const Device__Dim *dim, int at, int *out) {
     return wrong(r, "'%s': dimension %d is sharded as %zu factors; there are 1 to %d", r->tensor,
                  at, dim->n_simple_sharding, MAX_CUTS);
   if (!factor_sizes(r, dim, length, size)) return false;
+  // `through`: all factors so far are split completely.
   for (int i = 0; i < n; i++) {
     int64_t shards = dim->simple_sharding[i]->num_shards;
     if (!dim->simple_sharding[i]->has_num_shards || shards < 1)
@@ -200,7 +203,7 @@ static bool read_cuts(Reader *r, const Device__Sharding *s, Sharding *out, int64
   return true;
 }
 
-// The group that an entry of `device` stands for, or NULL.
+// Returns the group that an entry of `device` stands for, or NULL.
 static const Device__Group *find_group(const Device__Sharding *s, const NameMap *groups,
                                        const char *key) {
   int i = name_map_find(groups, key);
@@ -251,6 +254,7 @@ static bool read_devices(Reader *r, const Device__Sharding *s, int64_t n_shards,
     for (size_t k = 0; group && k < group->n_value; k++)
       if (!place(r, &placed, group->value[k], (int64_t)i)) return false;
   }
+  // Sorted by device, so a device listed twice is next to itself.
   qsort(placed.at, (size_t)placed.n, sizeof *placed.at, upwards);
   out->n_devices = placed.n;
   out->device = arena_array(a, int, placed.n);
@@ -264,7 +268,7 @@ static bool read_devices(Reader *r, const Device__Sharding *s, int64_t n_shards,
   return true;
 }
 
-// What it makes and reads.
+// The operands and results of a node.
 enum { READS, MAKES };
 
 static void name_tensors(Reader *r, const Onnx__NodeProto *node) {
@@ -285,7 +289,7 @@ static bool read_sharding(Reader *r, const Scope *scope, const Device__Sharding 
   if (!name_map_add(&r->seen, out.tensor, 0))
     return wrong(r, "it is annotated twice how '%s' lies", out.tensor);
   const Binding *b = onnx_lookup(scope, out.tensor);
-  if (!b || !b->v) return true; // nobody reads it, or it has been reported
+  if (!b || !b->v) return true; // it is unused, or the error has been reported
   r->type = b->v->type;
   out.value = b->v->name ? str_copy(r->im->m->arena, b->v->name) : NULL;
   int64_t n_shards;

@@ -1,5 +1,5 @@
-// What the files that read multi-device annotations share: onnx_devices.c, what each node says;
-// onnx_grid.c, which axes the devices of all of them form.
+// Multi-device annotations as read: onnx_devices.c reads those of each node; onnx_grid.c derives
+// the axes of the devices from all of them.
 
 #ifndef FRONTEND_ONNX_DEVICES_H
 #define FRONTEND_ONNX_DEVICES_H
@@ -7,13 +7,13 @@
 #include "frontend/onnx_walk.h"
 #include "ir/annotations.h"
 
-// How a tensor lies, as one node has it.
+// The layout of a tensor at one node.
 typedef struct Sharding {
-  const char *tensor, *value; // of the model; of the module
+  const char *tensor, *value; // names in the model and in the module
   bool result;
   int n_devices;
-  int *device; // upwards
-  int *shard;  // which of them device[i] has: a number whose digits are the parts of `cut`
+  int *device; // ascending
+  int *shard;  // shard of device[i]: a number with the parts of `cut` as digits
   int n_cuts;
   struct {
     int dim, parts;
@@ -22,7 +22,7 @@ typedef struct Sharding {
 
 typedef struct AnnotatedNode {
   const Loc *loc;
-  int64_t stage; // as the model has it; -1: none
+  int64_t stage; // in the model; -1: none
   Vec(Sharding) shardings;
 } AnnotatedNode;
 
@@ -31,13 +31,13 @@ typedef struct Devices {
   int n;
   NameMap ids;                // of all configurations
   Vec(AnnotatedNode *) nodes; // in the order of import
-  Vec(int64_t) stage;         // by value id: the latest that it needs, and 1 more; 0: none
+  Vec(int64_t) stage;         // by value id: 1 + the latest stage that it depends on; 0: none
   NameMap symbol_names;       // of dimensions of the inputs, to `symbol_size`
   Vec(int64_t) symbol_size;
   bool failed; // something was reported
 } Devices;
 
-// The parts of all nodes as those of one grid, in the module.  False, having reported why.
+// Converts the shards of all nodes to layouts on one grid, in the module.  False after a report.
 bool onnx_grid(Import *im, Devices *devices);
 
 #endif

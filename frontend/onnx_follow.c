@@ -1,9 +1,8 @@
-// What became of a name of the model: into which node, of those that are left of it, goes what it
-// stands for.
+// Finds the surviving node of the model that depends on a name.
 //
 //     /Constant ─ /Range ─ /Gather ─ /h.0/Add       passes have folded all but /h.0/Add
 //
-// Nodes are gone through in their order, as often as some of them stand before what they read.
+// Nodes are visited in their order, repeatedly as long as some precede their operands.
 
 #include "frontend/onnx.h"
 #include "frontend/onnx_walk.h"
@@ -20,7 +19,7 @@ static bool is_called(const Follow *f, const char *what) {
   return str_equal(onnx_str(what), f->name);
 }
 
-// Whether the node is meant, or reads what was reached; then what it makes is reached as well.
+// Whether the node has the name, or reads a reached value; then its results are reached as well.
 static bool reaches(Follow *f, const Onnx__NodeProto *node, const char *name, bool *more) {
   bool is = str_equal(name, f->name), reads = false;
   for (size_t i = 0; i < node->n_output; i++)

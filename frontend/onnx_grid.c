@@ -1,18 +1,18 @@
-// Which axes the devices form, given which shard of each tensor every one of them has.
+// Derives the axes of the devices from the shards of each tensor on every device.
 //
 //     device   0 1 2 3              "x" is in 2 shards, on devices 0, 1 and 2, 3
 //     shard    0 0 1 1    of "x"    "w" is in 2 shards, on devices 0, 2 and 1, 3
 //     shard    0 1 0 1    of "w"    =>  axes of 2 and 2: "x" {S(0), B}, "w" {B, S(1)}
 //
-// Devices are a grid in their order, the last axis the fastest.  How a shard's number changes from
-// device to device says where axes begin: it stays as it is along axes that the dimension is not
-// cut by, then goes up evenly along one that cuts it, and so on.  Places where that changes must
-// divide one another, of all tensors together.  Then every dimension is cut by some of the axes,
-// the outermost into the largest pieces, which is checked device by device.
+// Devices are a grid in their order, the last axis the fastest.  The change of a shard's number
+// from device to device determines the strides of the axes: it is constant along axes that do not
+// split the dimension, then increases evenly along one that does, and so on.  The strides of all
+// tensors together must divide one another.  Then some of the axes split every dimension, the
+// outermost into the largest pieces, which is checked device by device.
 //
-// Stages are one more axis: each has the devices that its nodes name or, where none does, a run of
-// them.  All stages are the same grid, and a device's place in it is what is left when the stage is
-// taken out of its number.
+// Stages are one more axis: each has the devices of its nodes' tensors or, if none names any, a run
+// of devices.  All stages are the same grid; a device's position in it is its number without the
+// digit of the stage.
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -25,14 +25,14 @@ enum { MAX_GRID = 4 }; // axes
 typedef struct Grid {
   Import *im;
   Devices *all;
-  Vec(int64_t) stages; // those of the model, upwards
-  int *place;          // which part of the devices each has, from 0
-  int n_stages;        // parts, some of which may have no node
+  Vec(int64_t) stages; // of the model, ascending
+  int *place;          // group of devices of each stage, from 0
+  int n_stages;        // groups of devices, some of which may have no node
   int stride;          // from a device to the same one of the next stage
   int inner;           // devices of a stage
-  Vec(int) cuts;       // of places in a stage where an axis begins, upwards when they are complete
+  Vec(int) cuts;       // strides of axes, in positions of a stage; ascending once complete
   int n_axes, stage_axis;
-  int size[MAX_GRID + 1], step[MAX_GRID + 1]; // outermost first; steps are of places
+  int size[MAX_GRID + 1], step[MAX_GRID + 1]; // outermost first; step: stride in positions
 } Grid;
 
 static bool wrong(const Grid *g, const AnnotatedNode *node, const char *text) {
@@ -48,7 +48,7 @@ static int upwards(const void *x, const void *y) {
   return (a > b) - (a < b);
 }
 
-// The index of the model's stage among all that nodes are in, or -1.
+// Returns the index of the model's stage among all stages with nodes, or -1.
 static int stage_index(const Grid *g, int64_t stage) {
   const int64_t *at =
       g->stages.n ? bsearch(&stage, g->stages.at, (size_t)g->stages.n, sizeof stage, upwards)
@@ -66,7 +66,7 @@ static void list_stages(Grid *g) {
   g->stages.n = n;
 }
 
-// The first tensor of a node in a stage, which says how many devices a stage has.
+// Returns the first tensor of a node in a stage: its devices give the number of devices per stage.
 static const Sharding *first_of_stages(const Grid *g) {
   for (int i = 0; i < g->all->nodes.n; i++)
     if (g->all->nodes.at[i]->stage >= 0 && g->all->nodes.at[i]->shardings.n)
@@ -78,7 +78,7 @@ static int place_of_device(const Grid *g, int device) {
   return device / g->stride % g->n_stages;
 }
 
-// Where stages are that no tensor says it of: as they are counted, if that leaves all somewhere.
+// Places stages without annotated tensors by their index, if every group of devices has a stage.
 static bool place_others(const Grid *g) {
   for (int i = 0; i < g->stages.n; i++) {
     if (g->place[i] >= 0) continue;
@@ -97,6 +97,7 @@ static bool lay_stages(Grid *g) {
   int n = g->all->n;
   list_stages(g);
   const Sharding *first = first_of_stages(g);
+  // All stages have as many devices as the first annotated tensor.
   g->n_stages = first && n % first->n_devices == 0 ? n / first->n_devices : g->stages.n;
   if (!g->n_stages) g->n_stages = 1;
   if (n % g->n_stages != 0 || g->n_stages < g->stages.n)
@@ -105,12 +106,14 @@ static bool lay_stages(Grid *g) {
         str_format(g->im->a, "%d devices cannot be shared out among %d stages", n, g->stages.n));
   g->inner = n / g->n_stages;
   g->stride = g->inner;
+  // Devices of a stage are runs of `stride`; the stages alternate between the runs.
   for (int i = 1; first && i < first->n_devices && g->stride == g->inner; i++)
     if (first->device[i] != first->device[i - 1] + 1) g->stride = i;
-  if (g->inner % g->stride != 0) g->stride = g->inner; // and tensors will not fit
+  if (g->inner % g->stride != 0) g->stride = g->inner; // a later check refuses the tensors
   g->place = arena_array(g->im->a, int, g->stages.n);
   for (int i = 0; i < g->stages.n; i++)
     g->place[i] = -1;
+  // A stage is on the devices of its first annotated tensor.
   for (int i = 0; i < g->all->nodes.n; i++) {
     const AnnotatedNode *node = g->all->nodes.at[i];
     int stage = stage_index(g, node->stage);
@@ -120,13 +123,13 @@ static bool lay_stages(Grid *g) {
   return place_others(g);
 }
 
-// Which of the stages' devices the node runs on; -1: it is in no stage.
+// Returns the group of devices that the node runs on; -1: it is in no stage.
 static int place_of_node(const Grid *g, const AnnotatedNode *node) {
   int stage = stage_index(g, node->stage);
   return stage < 0 ? -1 : g->place[stage];
 }
 
-// Whether the tensor is on all devices of its stage, of which device[i] then has place i.
+// Whether the tensor is on all devices of its stage: then device[i] has position i.
 static bool check_devices(const Grid *g, const AnnotatedNode *node, const Sharding *s) {
   int place = g->n_stages > 1 ? place_of_node(g, node) : 0;
   if (place < 0)
@@ -150,7 +153,7 @@ static bool check_devices(const Grid *g, const AnnotatedNode *node, const Shardi
 
 // -- Axes --------------------------------------------------------------------------------------
 
-// Which part of its i-th cut dimension a place has.
+// Returns the part of its i-th sharded dimension at a position.
 static int part_at(const Sharding *s, int i, int place) {
   int shard = s->shard[place];
   for (int k = s->n_cuts - 1; k > i; k--)
@@ -164,7 +167,7 @@ static void add_cut(Grid *g, int at) {
   vec_push(g->im->a, &g->cuts, at);
 }
 
-// Where axes begin for the sake of this dimension.
+// Adds the strides of axes that this dimension implies.
 static bool find_cuts(Grid *g, const Sharding *s, int i) {
   int first = part_at(s, i, 0), step = 1;
   while (step < g->inner) {
@@ -218,7 +221,7 @@ static bool make_axes(Grid *g) {
                           g->n_axes, MAX_GRID));
 }
 
-// The axes that cut the i-th of its cut dimensions, in order: into `axis`, which has room for all.
+// Sets, in `axis`, the axes that split the i-th of its sharded dimensions.
 static bool find_axes(const Grid *g, const Sharding *s, int i, Sbp *axis) {
   int parts = 1;
   for (int a = g->n_axes - 1; a >= 0; a--) {

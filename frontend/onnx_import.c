@@ -4,11 +4,11 @@
 //     node MatMul(x, w) -> h   "/fc/MatMul"    =>    %w: f32[768,3072] weight @ "m.onnx"+4711 …) {
 //     node Add(h, b) -> y                            %h = linear %x, %w : f32[8,128,3072]
 //
-// Every name of the model is bound to an IR value as its node is imported by the function its row
-// of onnx_ops.def names.  Initializers become weights when they are first read, small integer ones
-// constants.  Calls of the model's own functions, and branches of If whose condition is known, are
-// imported in place.  A node that fails is recorded and its results are poisoned: what reads them
-// fails silently, everything else is still looked at.
+// A node is imported by the function in its row of onnx_ops.def; its results are then bound to IR
+// values by their names.  Initializers become weights at their first use, small integer ones
+// constants.  Calls of the model's own functions, and branches of If with a known condition, are
+// imported in place.  A node that fails is recorded and its results are poisoned: their readers
+// fail silently, and all other nodes are still imported.
 //
 // Shapes are static: onnx_shape.c binds the inputs'; onnx_known.c follows shape arithmetic.
 
@@ -18,7 +18,7 @@
 #include "frontend/onnx_walk.h"
 
 enum {
-  MAX_NODES = 1 << 22, // after functions have been put in place
+  MAX_NODES = 1 << 22, // after functions have been inlined
   MAX_INLINE_DEPTH = 64,
   NEWEST_OPSET = 28,
 };
@@ -62,7 +62,7 @@ Binding *onnx_lookup(const Scope *scope, const char *name) {
   return NULL;
 }
 
-// Letters, digits, '_' and '.', and not a digit first.
+// Keeps letters, digits, '_' and '.'; the first is no digit.
 const char *onnx_value_name(Arena *a, const char *name) {
   while (*name == '/' || *name == '.')
     name++;
@@ -109,7 +109,7 @@ Value *onnx_binding_value(Import *im, Binding *b) {
   OnnxWhy why = onnx_why(im, b->name, &t, loc);
   bool constant = onnx_is_constant(why, &t);
   Value *v = NULL;
-  // One that computes nothing is saved all the same.
+  // A constant that is not computed with is saved all the same.
   if (why != WHY_integer || !constant) {
     v = graph_param(im->g, name, type, ROLE_weight, loc);
     v->label = str_copy(a, b->name);
@@ -157,7 +157,7 @@ static bool import_plain_unary(Node *n) {
   return true;
 }
 
-// Before opset 7 the second operand was broadcast when asked for, from dimension `axis` on.
+// Before opset 7 the second operand was broadcast on request, from dimension `axis` on.
 static bool import_plain_binary(Node *n) {
   Value *y = n->in[1];
   int64_t axis = -1, dim[MAX_RANK];
@@ -172,7 +172,7 @@ static bool import_plain_binary(Node *n) {
   return true;
 }
 
-// The row of the newest form that the opset has; else NULL.
+// Returns the row of the newest form up to the opset; else NULL.
 static const Row *find_row(const char *name, int opset) {
   const Row *best = NULL;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -186,7 +186,7 @@ static const char *plain_domain(const char *domain) {
   return str_equal(domain, "ai.onnx") ? "" : domain;
 }
 
-// By rule, a model that does not say has opset 1.
+// A model without the domain's opset has opset 1, by the standard.
 static int64_t find_opset(const Scope *scope, const char *domain) {
   for (size_t i = 0; i < scope->n_opsets; i++)
     if (str_equal(plain_domain(onnx_str(scope->opsets[i]->domain)), domain))
@@ -250,7 +250,7 @@ bool node_fail(Node *n, const char *fmt, ...) {
   return false;
 }
 
-// Reports what op_new or an evaluation said about an op of this node, without the place.
+// Reports the caught error of op_new or of an evaluation at this node, without its location.
 static void report_caught(Node *n) {
   Import *im = n->im;
   fflush(im->stream);
@@ -262,7 +262,7 @@ static void report_caught(Node *n) {
   onnx_problem(im, n->b->origin.loc, text, NULL, describe_node(im, n->scope, n->proto, n->opset));
 }
 
-// Looks up the operands.  False when one is poisoned or missing.
+// Looks up the operands.  False if one is poisoned or missing.
 static bool read_operands(Import *im, Scope *scope, const Onnx__NodeProto *node, int64_t opset,
                           Value **in, const Sequence **in_sequence) {
   bool ok = true;
@@ -276,7 +276,7 @@ static bool read_operands(Import *im, Scope *scope, const Onnx__NodeProto *node,
           str_format(im->a, "'%s' is not an input, an initializer or a node's output", name), NULL,
           describe_node(im, scope, node, opset));
     in_sequence[i] = b ? b->sequence : NULL;
-    if (b && !b->poisoned && !b->v && !b->init) continue; // or left out in this function's call
+    if (b && !b->poisoned && !b->v && !b->init) continue; // left out in this function's call
     in[i] = b && !b->poisoned ? onnx_binding_value(im, b) : NULL;
     ok = ok && in[i];
   }
@@ -315,7 +315,7 @@ static bool import_by_row(Import *im, Scope *scope, const Onnx__NodeProto *node,
     if (i < row->least && !in[i] && !in_sequence[i])
       return node_fail(&n, "operand %d is left out", i);
   }
-  onnx_evaluate_new(im, &n); // the initializers among the operands
+  onnx_evaluate_new(im, &n); // for the initializers among the operands
   bool ok = row->import(&n) && !b.failed && node_check_attributes(&n);
   if (ok) onnx_evaluate_new(im, &n);
   if (!ok || b.failed) {
@@ -367,7 +367,7 @@ static bool import_call(Import *im, Scope *scope, const Onnx__NodeProto *node, i
   body->prefix = onnx_node_name(im->a, scope, node);
   body->n_opsets = f->n_opset_import ? f->n_opset_import : scope->n_opsets;
   body->opsets = f->n_opset_import ? f->opset_import : scope->opsets;
-  // An operand that is left out is left out of its readers in the body as well.
+  // An omitted operand is omitted for its readers in the body as well.
   for (size_t i = 0; i < f->n_input; i++) {
     const char *name = i < node->n_input ? onnx_str(node->input[i]) : "";
     const Binding *operand = *name ? onnx_lookup(scope, name) : NULL;
@@ -404,6 +404,7 @@ static bool import_node(Import *im, Scope *scope, const Onnx__NodeProto *node) {
   const Sequence **sequence = arena_array(im->a, const Sequence *, node->n_input + 16);
   int function = name_map_find(&im->functions, function_key(im->a, domain, name));
   const Row *row = *domain ? NULL : find_row(name, opset < 1 ? 1 : (int)opset);
+  // The model's own functions override operators of the same name.
   if (function < 0 && !row) {
     read_operands(im, scope, node, opset, in, sequence); // so that the report has their types
     onnx_problem(im, node_loc(im, scope, node),
@@ -536,6 +537,7 @@ Module *onnx_import(const char *path, const OnnxOptions *o, Diag *d) {
     if (!im.stream) abort(); // out of memory
     im.caught = diag_new(im.stream);
     ok = check_model(&im) && onnx_devices_begin(&im) && import_graph(&im) && onnx_devices_end(&im);
+    // Reports come last, grouped, whether the import succeeded or not.
     ok = onnx_report(&im) && ok && diag_errors(d) == errors;
     if (ok) onnx_tidy(&im);
     diag_free(im.caught);

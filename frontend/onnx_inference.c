@@ -1,4 +1,4 @@
-// Nodes of a model as in inference, for --export.
+// Writes nodes of a model as in inference, for --export.
 //
 //     y, m, v = BatchNormalization(x, scale, bias, mean, var) training_mode=1
 //     z, mask = Dropout(y, ratio, true)
@@ -10,7 +10,7 @@
 //     z, mask = Dropout(y, ratio)
 //
 // All other nodes are copied byte for byte, in branches and loops as well.  A BatchNormalization
-// whose statistics of the batch are read (before opset 14) has no such form and stays.
+// with readers of the batch's statistics (before opset 14) has no such form and is not changed.
 
 #include "frontend/onnx_inference.h"
 

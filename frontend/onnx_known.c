@@ -1,13 +1,13 @@
-// What is known at compile time.
+// Evaluates values that are known at compile time.
 //
 // Exporters write shapes as arithmetic:
 //
 //     Shape(x) -> Gather(0) -> Unsqueeze -> Concat(·, 12, 64) -> Reshape(y, ·)
 //
-// All shapes are static here, so Shape is a constant, and so is whatever is computed from constants
-// alone: the ops of every imported node are evaluated at once, by their references, when their
-// operands are known and the result is small.  When the model has been imported, known values that
-// the rest still reads become constants and the arithmetic goes.
+// All shapes are static here, so Shape is a constant, and so is everything computed from constants
+// alone: the ops of every imported node are evaluated at once, by their reference implementations,
+// if their operands are known and the result is small.  After the import, known values with other
+// readers become constants and the arithmetic is erased.
 
 #include "frontend/onnx_tensor.h"
 #include "frontend/onnx_walk.h"
@@ -20,7 +20,7 @@ static void learn(Import *im, const Value *v, Tensor t, bool hinted) {
   im->known.at[v->id] = (Known){t, hinted};
 }
 
-// NULL when nothing is known, not even by hints.
+// Returns NULL if nothing is known, not even by hints.
 static const Known *find(const Import *im, const Value *v) {
   if ((int)v->id >= im->known.n || !im->known.at[v->id].tensor.data) return NULL;
   return &im->known.at[v->id];
@@ -69,6 +69,8 @@ static void evaluate(Import *im, const Op *op, Node *n) {
     hinted = hinted || k->hinted;
     if (type_bytes(in[i].type) > bytes) bytes = type_bytes(in[i].type);
   }
+  // Results are limited to KNOWN_BYTES or the size of the largest operand: a large constant can be
+  // reshaped, but not expanded.
   for (int i = 0; i < op->n_out; i++)
     out_bytes += type_bytes(op->out[i]->type);
   if (out_bytes > bytes && op->kind != OP_constant) return;
@@ -95,8 +97,8 @@ static bool is_constant(const Op *op) {
   return op->kind == OP_constant || op->kind == OP_fill;
 }
 
-// A known value that something unknown reads.  What a small constant was broadcast to stays a
-// broadcast, unless all its elements are equal.
+// Makes a constant of a known value with an unknown reader.  A broadcast of a small constant stays
+// a broadcast, unless all its elements are equal.
 static void materialise(Import *im, Op *op) {
   const Known *k = find(im, op->out[0]);
   if (!k || k->hinted || op->n_out != 1 || is_constant(op)) return;
@@ -114,7 +116,7 @@ static void materialise(Import *im, Op *op) {
 
 void onnx_tidy(Import *im) {
   Graph *g = im->g;
-  // Backwards, so that what only arithmetic reads is gone before it is looked at.
+  // Backwards, so that operands of dead arithmetic are dead when they are reached.
   for (Op *op = g->last, *prev; op; op = prev) {
     prev = op->prev;
     bool used = false;
@@ -125,7 +127,7 @@ void onnx_tidy(Import *im) {
     else
       op_erase(op);
   }
-  // Integers that only arithmetic read.  Floating-point weights stay: they are saved.
+  // Erase integers read by erased arithmetic only.  Floating-point weights stay: they are saved.
   for (int i = g->n_params - 1; i >= 0; i--) {
     Value *v = g->params[i];
     if (v->role != ROLE_weight || value_used(v)) continue;

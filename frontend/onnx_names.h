@@ -1,4 +1,4 @@
-// What a name stands for: a map from strings to small numbers.
+// A map from names to small numbers.
 
 #ifndef FRONTEND_ONNX_NAMES_H
 #define FRONTEND_ONNX_NAMES_H
@@ -15,8 +15,8 @@ typedef struct NameMap {
   int n, cap;
 } NameMap;
 
-int name_map_find(const NameMap *map, const char *name); // -1: not there
-// False, changing nothing, when the name is there already.  It is not copied.
+int name_map_find(const NameMap *map, const char *name); // -1: not found
+// Adds a name, without copying it.  Returns false and changes nothing if it is present already.
 bool name_map_add(NameMap *map, const char *name, int value);
 
 #endif

@@ -14,7 +14,8 @@ static const Onnx__AttributeProto *find(size_t n, Onnx__AttributeProto *const *a
   return NULL;
 }
 
-// Defaults of a function's attributes stand in a node without op_type: see onnx_read.h.
+// Finds an attribute's default, which is in a node of the function without op_type: see
+// onnx_read.h.
 static const Onnx__AttributeProto *function_default(const Onnx__FunctionProto *f,
                                                     const char *name) {
   for (size_t i = 0; f && i < f->n_node; i++) {
@@ -44,7 +45,7 @@ const Onnx__AttributeProto *node_attr(const Node *n, const char *name) {
   return resolve(n->scope, n->proto, name);
 }
 
-// They choose how, not what: precision inside an op, its seed, memory it may reuse.
+// They do not change the operator's result: precision inside an op, its seed, memory it may reuse.
 static const char *const harmless[] = {
     "consumed_inputs",
     "stash_type",
@@ -122,11 +123,13 @@ bool node_setting(Node *n, int i, const char *what, const Tensor **out) {
   const Value *v = node_in(n, i);
   *out = NULL;
   if (!v) return true;
+  // Known at compile time, if only by a hint.
   *out = onnx_hinted(n, v);
   if (*out) return true;
   const char *name = onnx_str(n->proto->input[i]);
   const Binding *b = onnx_lookup(n->scope, name);
   OnnxTensor t;
+  // A small initializer that other nodes may read as a weight: its value in the file.
   if (b && b->init && !v->def && v->init && v->init->length <= 1 << 20) {
     Tensor *tensor = arena_one(n->a, Tensor);
     *out = tensor;

@@ -1,4 +1,4 @@
-// One node of the model, as the functions that import ops see it.
+// One node of the model, for the functions that import ops.
 //
 //     // y = x, with dimensions of length 1 put in
 //     bool import_unsqueeze(Node *n) {
@@ -9,10 +9,10 @@
 //       return true;
 //     }
 //
-// Operands are IR values whose types are known.  What an op needs to know at compile time (a shape,
-// axes, a ratio) it asks for with node_known and its like: every op whose operands are known is
-// evaluated as it is imported, so the answer is there whenever the exporter's shape arithmetic
-// depends on nothing but shapes and constants.
+// Operands are IR values of known types.  Values that an op needs at compile time (a shape, axes, a
+// ratio) come from node_known and similar functions: every op with known operands is evaluated as
+// it is imported, so the value is known if the exporter's shape arithmetic depends only on shapes
+// and constants.
 
 #ifndef FRONTEND_ONNX_NODE_H
 #define FRONTEND_ONNX_NODE_H
@@ -22,14 +22,15 @@
 
 #include "onnx.pb-c.h"
 
-// Tensors in a list, as SplitToSequence gives them.  Its length is known, and it is there only
-// during the import: the IR has the tensors alone.
+// A list of tensors, as the result of SplitToSequence.  Its length is known, and it exists only
+// during the import: the IR has only the tensors.
 typedef struct Sequence {
   int n;
   Value *const *at; // [n]
 } Sequence;
 
-// Why an initializer is trained, kept or a constant: rows of `reasons` in onnx_parameters.c.
+// The reason that an initializer is trained, frozen or a constant: rows of `reasons` in
+// onnx_parameters.c.
 typedef enum OnnxWhy {
   WHY_plain,
   WHY_parameter,
@@ -53,15 +54,15 @@ typedef struct Node {
   const char *op; // "MatMul"
   int opset;      // of its domain
   int index;      // in the order of import, from 0
-  OpKind kind;    // the op a UNARY or BINARY row names
+  OpKind kind;    // the op in a UNARY or BINARY row
   int n_in, n_out;
-  Value **in;                                   // [n_in]; NULL where left out, or a sequence
-  Value **out;                                  // [n_out]; to be set, at least where node_wants
-  const Sequence **in_sequence, **out_sequence; // likewise; NULL for a tensor
+  Value **in;  // [n_in]; NULL if omitted, or a sequence
+  Value **out; // [n_out]; to be set, at least those with node_wants
+  const Sequence **in_sequence, **out_sequence; // the same; NULL for a tensor
   Builder *b;                                   // appends to the graph, at the node's location
   Arena *a;                                     // scratch
   const Onnx__NodeProto *proto;
-  bool *read; // which of its attributes the import function has looked at
+  bool *read; // attributes that the import function has read
   struct Scope *scope;
   struct Import *im;
 } Node;
@@ -80,13 +81,14 @@ typedef bool ImportFn(Node *n);
 
 // onnx_parameters.c: whether the model's metadata calls the weight the table of an nn.Embedding.
 bool node_of_embedding(const Node *n, const Value *table);
-// onnx_parameters.c: the padding row of a table that is a weight, if it is in the model's metadata.
+// onnx_parameters.c: reads the padding row of a weight used as a table, if the model's metadata has
+// it.
 bool node_padding_row(const Node *n, const Value *table, int64_t *row);
 
 // Reports that the node cannot be compiled, and returns false.  Nodes with the same message are
 // reported together.
 bool node_fail(Node *n, const char *fmt, ...) PRINTF_LIKE(2, 3);
-// The same with a cure.
+// The same with a hint.
 bool node_fail_hint(Node *n, const char *hint, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 // -- Attributes --------------------------------------------------------------------------------
@@ -96,64 +98,65 @@ typedef struct Ints {
   const int64_t *at;
 } Ints;
 
-// NULL when the node does not have it; in the body of a function, attributes that refer to those of
-// the call are resolved.
+// Returns NULL if the node lacks it; in the body of a function, references to attributes of the
+// call are resolved.
 const Onnx__AttributeProto *node_attr(const Node *n, const char *name);
-// Reports an attribute that the import function has not looked at: newer than it, or misspelled.
+// Reports an attribute that the import function has not read: newer than it, or misspelled.
 bool node_check_attributes(Node *n);
 int64_t node_int(const Node *n, const char *name, int64_t otherwise);
 double node_float(const Node *n, const char *name, double otherwise);
 const char *node_str(const Node *n, const char *name, const char *otherwise);
-bool node_list(const Node *n, const char *name, Ints *out); // false when it does not have it
+bool node_list(const Node *n, const char *name, Ints *out); // false if it is missing
 
 // -- PyTorch's call (onnx_torch.c) -------------------------------------------------------------
 
 // Whether an exporter of PyTorch wrote the model.
 bool node_by_torch(const Node *n);
-// Whether PyTorch's exporter says that the node comes from a call of a function named like
-// `function`, such as "aten.embedding".
+// Whether the node comes from a call of a function named like `function`, such as "aten.embedding",
+// according to PyTorch's exporter.
 bool node_from_torch(const Node *n, const char *function);
-// The text of positional argument `i` of that call; NULL when there is no call or no such argument.
+// Returns the text of positional argument `i` of that call; NULL if there is no call or no such
+// argument.
 const char *node_torch_arg(const Node *n, int i);
 
 // -- Operands ----------------------------------------------------------------------------------
 
-Value *node_in(const Node *n, int i);    // NULL when left out or beyond the last
-bool node_wants(const Node *n, int out); // somebody reads this result
-// The operand is no parameter for this reason, unless PyTorch's exporter or the user calls it one.
+Value *node_in(const Node *n, int i);    // NULL if omitted or beyond the last
+bool node_wants(const Node *n, int out); // the result has a reader
+// Freezes the operand for this reason, unless PyTorch's exporter or the user calls it a parameter.
 void node_keep(Node *n, int i, OnnxWhy why);
 int node_rank(const Node *n, int i);
 
-// What the value holds, or NULL when that depends on inputs or weights.
+// Returns the value's contents, or NULL if they depend on inputs or weights.
 const Tensor *node_known(const Node *n, const Value *v);
-// The same for what is no more than a setting of the op: also of an initializer, which other
-// readers see as a weight.  `what` names it in the error; false when it was reported.
+// The same for a setting of the op, also for an initializer that is a weight for other readers.
+// `what` names it in the error; false after a report.
 bool node_setting(Node *n, int i, const char *what, const Tensor **out);
 bool node_setting_float(Node *n, int i, const char *what, double otherwise, double *out);
 bool node_setting_int(Node *n, int i, const char *what, int64_t otherwise, int64_t *out);
-// Integers of operand `i`, or of the attribute where older opsets have one; `given` is false when
-// there is neither.
+// Reads integers of operand `i`, or of the attribute that older opsets have instead; `given` is
+// false without either.
 bool node_ints(Node *n, int i, const char *what, Ints *out, bool *given);
 
 // -- Shapes ------------------------------------------------------------------------------------
 
-// An axis of a tensor of that rank, made not negative; reported when it is outside.
+// Converts an axis of a tensor of that rank to a nonnegative one; reports it if out of range.
 bool node_axis(Node *n, int64_t axis, int rank, int *out);
-// Checks rank and size of a shape that the model asks for.
+// Checks rank and size of a shape that the model requests.
 bool node_shape(Node *n, int rank, const int64_t *dim);
-// Checks that so many elements may be made here and now.
+// Checks that `count` elements are few enough to be computed at compile time.
 bool node_small(Node *n, int64_t count);
-// 0, 1, 2 … as an i64 vector; NULL, reported, when that is too long.
+// Returns 0, 1, 2 … as an i64 vector; NULL, with a report, if it is too long.
 Value *node_count_up(Node *n, int64_t count);
-// The shape that numpy broadcasts the operands to.
+// Sets the shape of the operands broadcast by numpy's rules.
 bool node_broadcast_shape(Node *n, Value *const *in, int n_in, int *rank, int64_t *dim);
-// The same, and the operands broadcast to it.
+// The same, and broadcasts the operands to it.
 bool node_broadcast(Node *n, Value **in, int n_in);
 
 Value *node_scalar(Node *n, DType dtype, double x);            // a fill of rank 0
 Value *node_like(Node *n, const Value *v, double x);           // a fill of its type
 Value *node_ints_value(Node *n, const int64_t *at, int count); // an i64 vector
-// `length` elements along `axis` from `start`, and everything along the others.
+// Returns `length` elements along `axis` from `start`, and all along the other axes.
 Value *node_part(Node *n, Value *x, int axis, int64_t start, int64_t length);
 Value *node_unary(Node *n, OpKind kind, Value *x);
 Value *node_binary(Node *n, OpKind kind, Value *x, Value *y); // broadcasts

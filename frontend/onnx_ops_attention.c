@@ -3,7 +3,7 @@
 //     Attention  q (b, h, t, d), k (b, h, s, d), v (b, h, s, e)      attention
 //
 // or with heads and width in one dimension, (b, t, h d), which is reshaped to (b, t, h, d).  A
-// boolean mask becomes what is added to the scores: 0 where it is true, else -inf.
+// boolean mask becomes an addend of the scores: 0 for true, -inf for false.
 
 #include <math.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static Value *join_heads(Node *n, Value *y) {
   return build_reshape(n->b, y, 3, (int64_t[]){d[0], d[1], d[2] * d[3]});
 }
 
-// To rank 4, and to what is added to the scores.
+// Returns the mask with rank 4, as an addend of the scores.
 static Value *score_mask(Node *n, Value *mask, DType dtype, int64_t t, int64_t s) {
   if (!mask) return NULL;
   const Type *type = mask->type;
@@ -48,7 +48,8 @@ static Value *score_mask(Node *n, Value *mask, DType dtype, int64_t t, int64_t s
   return build_where(n->b, mask, zero, build_fill(n->b, dtype, 4, dim, -INFINITY));
 }
 
-// Position i sees 0..i; the op's own `causal` aligns at the end, which is the same for t = s only.
+// Position i attends to 0..i; the op's own `causal` aligns at the end, which is the same for t = s
+// only.
 static Value *causal_mask(Node *n, DType dtype, int64_t t, int64_t s) {
   int64_t dim[4] = {1, 1, t, s};
   Value *seen = build(n->b, OP_trilu, IN(build_fill(n->b, DT_bool, 4, dim, 1)),
@@ -56,8 +57,8 @@ static Value *causal_mask(Node *n, DType dtype, int64_t t, int64_t s) {
   return score_mask(n, seen, dtype, t, s);
 }
 
-// Keys or values (b, h/r, s, d), for the heads of the queries: each serves r that follow each
-// other.
+// Repeats heads of keys or values (b, h/r, s, d) for the heads of the queries: each serves r
+// consecutive ones.
 static Value *repeat_heads(Node *n, Value *x, int64_t heads) {
   const int64_t *d = x->type->dim;
   int64_t own = d[1];
@@ -68,8 +69,8 @@ static Value *repeat_heads(Node *n, Value *x, int64_t heads) {
   return build_reshape(n->b, x, 4, (int64_t[]){dim[0], heads, dim[3], dim[4]});
 }
 
-// Attention whose scores are squeezed into -softcap..softcap before the mask is added, which the op
-// does not do: step by step.
+// Attention with scores squeezed into -softcap..softcap before the mask is added, which the op does
+// not support: built from single ops.
 static Value *capped(Node *n, Value *q, Value *k, Value *v, Value *mask, double scale,
                      double softcap) {
   k = repeat_heads(n, k, q->type->dim[1]);
@@ -98,6 +99,7 @@ bool import_attention(Node *n) {
   DType dtype = q->type->dtype;
   bool causal = node_int(n, "is_causal", 0) != 0;
   if (mask) mask = score_mask(n, mask, dtype, t, s);
+  // The op's own `causal` differs from ONNX's unless t = s.
   if (causal && (t != s || softcap > 0)) {
     Value *triangle = causal_mask(n, dtype, t, s);
     mask = mask ? node_binary(n, OP_add, mask, triangle) : triangle;
@@ -106,6 +108,7 @@ bool import_attention(Node *n) {
   if (n->b->failed) return false;
   double scale = node_float(n, "scale", 1 / sqrt((double)q->type->dim[3]));
   Value *in[] = {q, k, v, mask}, *y;
+  // The op has no softcap.
   if (softcap > 0)
     y = capped(n, q, k, v, mask, scale, softcap);
   else
@@ -115,7 +118,7 @@ bool import_attention(Node *n) {
   return true;
 }
 
-// `count` elements of the last dimension from `start`, every `step`th.
+// Returns `count` elements of the last dimension from `start`, every `step`th.
 static Value *last_part(Node *n, Value *x, int64_t start, int64_t step, int64_t count) {
   if (!x) return NULL;
   int rank = x->type->rank;
@@ -145,7 +148,7 @@ static Value *angles(Node *n, Value *cache, int64_t half) {
   return build_reshape(n->b, cache, 4, (int64_t[]){t->dim[0], 1, t->dim[1], half});
 }
 
-// Pairs (x1, x2) of the first `rotary` elements, halves of them or neighbours, turn by an angle
+// Rotates pairs (x1, x2) of the first `rotary` elements, halves of them or neighbours, by an angle
 // each: (x1 cos - x2 sin, x1 sin + x2 cos)
 bool import_rotary_embedding(Node *n) {
   bool joined = node_rank(n, 0) == 3;
@@ -158,6 +161,7 @@ bool import_rotary_embedding(Node *n) {
                      (long long)width);
   int64_t half = rotary / 2;
   bool interleaved = node_int(n, "interleaved", 0) != 0;
+  // The pairs: alternate elements, or the two halves.
   Value *x1 = last_part(n, x, 0, interleaved ? 2 : 1, half);
   Value *x2 = last_part(n, x, interleaved ? 1 : half, interleaved ? 2 : 1, half);
   Value *c = angles(n, n->in[1], half), *s = c ? angles(n, n->in[2], half) : NULL;
@@ -168,6 +172,7 @@ bool import_rotary_embedding(Node *n) {
   Value *y;
   int64_t d[5];
   memcpy(d, x->type->dim, 4 * sizeof *d);
+  // Interleave the results again, or join the halves.
   if (interleaved) {
     d[3] = half;
     d[4] = 1;
@@ -178,6 +183,7 @@ bool import_rotary_embedding(Node *n) {
   } else {
     y = build(n->b, OP_concat, IN(y1, y2), ATTRS(a_i("axis", 3)));
   }
+  // The rest of the elements is not rotated.
   if (rotary < width)
     y = build(n->b, OP_concat, IN(y, last_part(n, x, rotary, 1, width - rotary)),
               ATTRS(a_i("axis", 3)));

@@ -44,6 +44,7 @@ bool import_constant(Node *n) {
   static const char *const forms[] = {"value", "value_float", "value_floats", "value_int",
                                       "value_ints"};
   int form = -1;
+  // A Constant has one of these attributes, or one of strings or sparse tensors.
   for (int i = 0; i < 5 && !a; i++)
     if ((a = node_attr(n, forms[i]))) form = i;
   const Type *scalar_i = type_scalar(n->im->m, DT_i64);
@@ -98,7 +99,7 @@ bool import_range(Node *n) {
   double steps = ceil((to_f - from_f) / by_f);
   if (steps < 0) steps = 0;
   if (!node_small(n, steps < 0x1p62 ? (int64_t)steps : INT64_MAX)) return false;
-  // Exact where double is not.
+  // Integers are exact beyond the precision of double.
   int64_t count =
       floating ? (int64_t)steps
       : (by > 0 ? from >= to : from <= to)
@@ -134,7 +135,7 @@ bool import_eye_like(Node *n) {
   return true;
 }
 
-// How many there are is a matter of data, so the data must be known.
+// The size of the result depends on the data, so the data must be known.
 bool import_non_zero(Node *n) {
   const Tensor *t;
   if (!node_setting(n, 0, "operand", &t)) return false;
@@ -153,7 +154,7 @@ bool import_non_zero(Node *n) {
   return true;
 }
 
-// The branch that the condition takes, in place.
+// Imports the branch that the condition selects, in place.
 bool import_if(Node *n) {
   Import *im = n->im;
   const Tensor *condition;
@@ -186,7 +187,7 @@ bool import_if(Node *n) {
     if (!b) return node_fail(n, "%s does not define its result '%s'", branch, output[i]);
     n->out[i] = b->poisoned ? NULL : onnx_binding_value(im, b);
     n->out_sequence[i] = b->sequence;
-    // What is missing has been reported in the branch.
+    // A missing result has been reported in the branch.
     if (!n->out[i] && !n->out_sequence[i]) n->b->failed = true;
   }
   return !n->b->failed;

@@ -3,10 +3,10 @@
 //     "bhqd,bhkd->bhqk"      batch b h, rows q, columns k, summed d:
 //                            matmul (b h) q d, (b h) d k
 //
-// Operands are taken from left to right, two at a time.  A name that nobody needs any more is
-// summed: within one operand by reduce_sum, across the two as the inner dimension of their product.
-// A name that stands twice in one operand is its diagonal.
-// Dimensions that "..." stands for get names of their own, counted from the last.
+// Operands are taken from left to right, two at a time.  A name without further uses is summed:
+// within one operand by reduce_sum, across the two as the inner dimension of their product.  A name
+// that occurs twice in one operand is its diagonal. Dimensions of "..." get names of their own,
+// counted from the last.
 
 #include <string.h>
 
@@ -23,7 +23,7 @@ typedef struct Factor {
 typedef struct Sum {
   Node *node;
   int64_t size[N_NAMES]; // 0: not seen
-  int times[N_NAMES];    // in how many operands
+  int times[N_NAMES];    // number of operands with it
 } Sum;
 
 static int find(const Factor *t, int name) {
@@ -36,12 +36,12 @@ static bool bad_equation(Node *n) {
   return node_fail(n, "cannot read its equation '%s'", node_str(n, "equation", ""));
 }
 
-// Reads names up to a comma, an arrow or the end; `rank` is the operand's, or -1 for the result,
-// whose
-// "..." stands for `wide` dimensions.
+// Reads names up to a comma, an arrow or the end.  `rank` is the operand's, or -1 for the result;
+// in the result "..." has `wide` dimensions.
 static bool read_term(Sum *s, const char **at, int rank, int wide, Factor *t) {
   const char *p = *at;
   int letters = 0, dots = 0;
+  // First pass: counts the letters, which gives the number of dimensions of "...".
   for (; *p && *p != ',' && *p != '-'; p++) {
     if (*p == ' ') continue;
     if (*p == '.') {
@@ -58,6 +58,7 @@ static bool read_term(Sum *s, const char **at, int rank, int wide, Factor *t) {
     return node_fail(s->node, "equation '%s' does not fit its operands",
                      node_str(s->node, "equation", ""));
   t->n = 0;
+  // Second pass: the names, in order.
   for (p = *at; *p && *p != ',' && *p != '-'; p++) {
     if (*p == '.') {
       for (int i = 0; i < in_dots; i++)
@@ -84,12 +85,13 @@ static void drop_dim(Node *n, Factor *t, int i) {
   t->v = build_reshape(n->b, t->v, rank, dim);
 }
 
-// Of dimensions i < j, which have one name, the diagonal: "ii->i" takes every (n+1)-th element of n
-// rows of n.
+// Takes the diagonal of dimensions i < j, which have one name: "ii->i" takes every (n+1)-th element
+// of n rows of n.
 static void take_diagonal(Node *n, Factor *t, int i, int j) {
   int64_t perm[MAX_RANK], dim[MAX_RANK], start[MAX_RANK] = {0}, step[MAX_RANK];
   int64_t size = t->v->type->dim[i];
   int rank = 0, name = t->name[i];
+  // i and j become the last two dimensions.
   for (int k = 0; k < t->n; k++) {
     if (k == i || k == j) continue;
     perm[rank] = k;
@@ -100,6 +102,7 @@ static void take_diagonal(Node *n, Factor *t, int i, int j) {
   perm[rank] = i;
   perm[rank + 1] = j;
   t->v = build_transpose(n->b, t->v, perm);
+  // They are merged, and every (size + 1)-th element is taken.
   dim[rank] = size * size;
   step[rank] = size + 1;
   t->v = build_reshape(n->b, t->v, rank + 1, dim);
@@ -116,11 +119,11 @@ static void take_diagonals(Node *n, Factor *t) {
     int i = find(t, t->name[j]);
     if (i == j || !t->v) continue;
     take_diagonal(n, t, i, j);
-    j = t->n; // they stand in another order now
+    j = t->n; // the order has changed
   }
 }
 
-// Sums what neither `other` nor `needed` has.
+// Sums over names that are in neither `other` nor `needed`.
 static void sum_out(Node *n, Factor *t, const Factor *other, const int *needed) {
   int64_t axes[MAX_RANK];
   int n_axes = 0, kept = 0;
@@ -133,7 +136,7 @@ static void sum_out(Node *n, Factor *t, const Factor *other, const int *needed) 
   t->v = build_reduce_sum(n->b, t->v, axes, n_axes, false);
 }
 
-// The dimensions named, in that order.
+// Transposes the operand to the named dimensions, in that order.
 static void arrange(Node *n, Factor *t, const int *name) {
   int64_t perm[MAX_RANK];
   for (int i = 0; i < t->n; i++)
@@ -149,6 +152,7 @@ static bool multiply(Sum *s, Factor *a, Factor *b, const int *needed) {
   int batch[MAX_RANK], inner[MAX_RANK], rows[MAX_RANK], columns[MAX_RANK];
   int n_batch = 0, n_inner = 0, n_rows = 0, n_columns = 0;
   int64_t size_batch = 1, size_inner = 1, size_rows = 1, size_columns = 1;
+  // The names of a: only in a, in both and needed later, in both and summed.
   for (int i = 0; i < a->n; i++) {
     int name = a->name[i];
     if (find(b, name) < 0) {
@@ -169,6 +173,7 @@ static bool multiply(Sum *s, Factor *a, Factor *b, const int *needed) {
     }
   if (n_batch + n_rows + n_columns > MAX_RANK)
     return node_fail(n, "an intermediate result of more than %d dimensions", MAX_RANK);
+  // a is (batch, rows, inner), b (batch, inner, columns), the result (batch, rows, columns).
   int left[MAX_RANK], right[MAX_RANK], out[MAX_RANK], nl = 0, nr = 0, no = 0;
   for (int i = 0; i < n_batch; i++)
     left[nl++] = right[nr++] = out[no++] = batch[i];
@@ -199,7 +204,7 @@ static bool multiply(Sum *s, Factor *a, Factor *b, const int *needed) {
   return !n->b->failed;
 }
 
-// Without an arrow, the result has "..." and then, sorted, what stands in one place only.
+// Sets the result without an arrow: "..." and then, sorted, the names that occur once.
 static void implied_result(const Sum *s, int wide, Factor *out) {
   out->n = 0;
   for (int i = 0; i < wide; i++)
@@ -240,7 +245,7 @@ bool import_einsum(Node *n) {
   } else {
     implied_result(&s, wide, &out);
   }
-  // Dimensions of 1 that others stretch.
+  // Broadcast dimensions of 1.
   for (int i = 0; i < n->n_in; i++)
     for (int k = term[i].n - 1; k >= 0; k--)
       if (term[i].v && term[i].v->type->dim[k] == 1 && s.size[term[i].name[k]] > 1)

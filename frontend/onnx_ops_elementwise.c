@@ -1,5 +1,4 @@
-// Elementwise operators that are more than a row: attributes to read, several operands, mixed
-// types.
+// Elementwise operators that need more than a row: attributes, several operands, mixed types.
 
 #include <float.h>
 #include <math.h>
@@ -36,7 +35,7 @@ bool import_selu(Node *n) {
   return true;
 }
 
-// x where it is positive, else alpha * (exp(x / alpha) - 1)
+// x if it is positive, else alpha * (exp(x / alpha) - 1)
 bool import_celu(Node *n) {
   double alpha = node_float(n, "alpha", 1);
   Value *scaled = build_scale(n->b, n->in[0], 1 / alpha);
@@ -91,7 +90,7 @@ bool import_prelu(Node *n) {
   Value *x = n->in[0], *slope = n->in[1];
   int rank = x->type->rank;
   int64_t dim[MAX_RANK];
-  // As exporters of older opsets wrote it: one slope per channel, without trailing dimensions.
+  // Older opsets have one slope per channel, without trailing dimensions.
   if (slope->type->rank == 1 && rank > 2 && slope->type->dim[0] == x->type->dim[1] &&
       slope->type->dim[0] != x->type->dim[rank - 1]) {
     for (int i = 0; i < rank - 1; i++)
@@ -141,7 +140,7 @@ bool import_cosh(Node *n) {
   return true;
 }
 
-// Neither a constant nor an initializer.
+// Whether operand i is neither a constant nor an initializer.
 static bool is_computed(const Node *n, int i) {
   const Value *v = node_in(n, i);
   return v && !node_known(n, v) && (v->def || v->role != ROLE_weight);
@@ -151,7 +150,7 @@ static Value *clip(const Node *n, double low, double high) {
   return build(n->b, OP_clip, IN(n->in[0]), ATTRS(a_f("low", low), a_f("high", high)));
 }
 
-// The bounds are settings, not operands: by the standard nothing is differentiated by them.
+// The bounds are settings, not operands: by the standard they have no gradient.
 bool import_clip(Node *n) {
   Value *x = n->in[0];
   bool attributes = node_attr(n, "min") || node_attr(n, "max");
@@ -172,7 +171,7 @@ bool import_clip(Node *n) {
   return true;
 }
 
-// An exponent that is trained, as in GeM pooling, has a gradient; else an initializer is a number.
+// A trained exponent, as in GeM pooling, has a gradient; otherwise an initializer is a number.
 bool import_pow(Node *n) {
   Value *x = n->in[0], *y = n->in[1];
   const Tensor *t = node_known(n, y);
@@ -180,7 +179,7 @@ bool import_pow(Node *n) {
   DType dtype = x->type->dtype;
   bool floating = dtype_class[dtype] == 'F';
   double power = t && type_count(t->type) == 1 ? tensor_f(t, 0) : NAN;
-  // A scalar may still give the result dimensions.
+  // A scalar exponent may still add dimensions to the result.
   bool same = y->type->rank <= x->type->rank;
   if (floating && same && power == 2)
     n->out[0] = node_unary(n, OP_square, x);
@@ -194,7 +193,7 @@ bool import_pow(Node *n) {
     n->out[0] = x;
   else {
     if (t && !y->def) y = build_constant(n->b, t->type, t->data);
-    // The result has the base's type; whatever is floating is computed so.
+    // The result has the base's type; with a floating exponent it is computed in floating point.
     bool as_float = !floating && dtype_class[y->type->dtype] == 'F';
     DType compute = as_float ? y->type->dtype : dtype;
     Value *power_of =
@@ -222,9 +221,9 @@ static Value *fold_left(Node *n, OpKind kind) {
   return all;
 }
 
-// PyTorch's exporter writes clamp with two numbers as Max and Min with tensors that it calls
-// scalar_tensor; a tensor of the model is called otherwise.  At a number no gradient passes, while
-// equal tensors share it.
+// Whether the node is a clamp with numbers.  PyTorch's exporter writes it as Max and Min with
+// tensors named scalar_tensor; tensors of the model have other names.  At equality a clamp passes
+// no gradient, while equal tensors share it.
 static bool is_clamp(const Node *n, double *bound) {
   if (!node_from_torch(n, "aten.clamp") || n->n_in != 2) return false;
   const char *low = node_torch_arg(n, 1), *high = node_torch_arg(n, 2);
@@ -241,8 +240,8 @@ bool import_min(Node *n) {
   return true;
 }
 
-// The logarithm in PyTorch's BCELoss, max(log(x), -100), of which torch.export's decomposition has
-// no finite gradient at 0.
+// Whether the node is max(log(x), -100) of PyTorch's BCELoss: torch.export's decomposition of it
+// has no finite gradient at 0.
 static bool is_log_of_bce(const Node *n) {
   if (!node_from_torch(n, "aten.maximum") || n->n_in != 2 || !n->in[0]->def ||
       n->in[0]->def->kind != OP_log)
@@ -254,7 +253,7 @@ static bool is_log_of_bce(const Node *n) {
   return t && type_count(t->type) == 1 && tensor_f(t, 0) == -100;
 }
 
-// p, of x = -p + 1, in which a small p is lost; else 1 - x.
+// Returns p if x = -p + 1, in which a small p is lost; else 1 - x.
 static Value *one_minus(const Node *n, Value *x) {
   for (int i = 0; x->def && x->def->kind == OP_add && i < 2; i++) {
     const Value *p = x->def->in[i].value;
@@ -264,8 +263,9 @@ static Value *one_minus(const Node *n, Value *x) {
 }
 
 // The derivative of BCELoss by a probability p is (p - y) / max(p (1 - p), 1e-12), by ATen's
-// Loss.cpp.  It is the sum of those of its logarithms, log(x) of x = p and of x = 1 - p, if each is
-// (1 - x) / max(x (1 - x), 1e-12).  The result is y and a term that is zero, which has that.
+// Loss.cpp.  It is the sum of the derivatives of its logarithms, log(x) with x = p and x = 1 - p,
+// if each of these is (1 - x) / max(x (1 - x), 1e-12).  The result is the logarithm, detached, plus
+// a term that is zero and has this derivative.
 static Value *log_of_bce(const Node *n) {
   Value *x = n->in[0]->def->in[0].value, *y = clip(n, -100, INFINITY), *rest = one_minus(n, x);
   Value *product = build_binary(n->b, OP_mul, x, rest);
@@ -296,12 +296,12 @@ bool import_mean(Node *n) {
   return true;
 }
 
-// The scores that a mask hides are -inf in PyTorch's attention, and in its exporter's files the
-// lowest number, with which the softmax of a row that is hidden whole is not NaN.
+// Masked scores are -inf in PyTorch's attention.  Its exporter writes the lowest number instead,
+// with which the softmax of a completely masked row is not NaN.
 static Value *hidden_score(Node *n, Value *v) {
   const Tensor *t = node_known(n, v);
   bool lowest = t && type_count(t->type) == 1 && dtype_class[t->type->dtype] == 'F' &&
-                tensor_f(t, 0) <= -65504; // that of f16
+                tensor_f(t, 0) <= -65504; // the lowest of f16
   bool attention = lowest && node_from_torch(n, "aten.scaled_dot_product_attention");
   return attention ? node_like(n, v, -INFINITY) : v;
 }
@@ -332,7 +332,7 @@ bool import_cast_like(Node *n) {
   return true;
 }
 
-// One of x.detach() stops the gradient.
+// An Identity from x.detach() stops the gradient.
 bool import_identity(Node *n) {
   bool stops =
       node_from_torch(n, "aten.detach") && n->in[0] && dtype_class[n->in[0]->type->dtype] == 'F';
@@ -341,7 +341,7 @@ bool import_identity(Node *n) {
   return true;
 }
 
-// The scalar of this label; an input or a weight of the model may have the same name.
+// Returns the scalar with this label; an input or a weight of the model may have the same name.
 static Value *step_or_seed(Node *n, const char *label) {
   Value *v = graph_find_role(n->im->g, ROLE_scalar, label);
   if (v) return v;
@@ -350,15 +350,16 @@ static Value *step_or_seed(Node *n, const char *label) {
   return v;
 }
 
-// Identity unless training: by --train-mode, by the model's own training_mode (opset 12 and later;
-// before 7 by is_test=0), or in attention of PyTorch, which drops out whenever it has a ratio.  The
-// mask is the same dropout of ones.
+// The identity unless training: by --train-mode, by the model's own training_mode (opset 12 and
+// later; before 7 by is_test=0), or in attention of PyTorch, which drops out if it has a ratio.
+// The mask is the same dropout of ones.
 bool import_dropout(Node *n) {
   Value *x = n->in[0];
   double ratio = node_float(n, "ratio", 0.5);
   const Tensor *training;
   if (!node_attr(n, "ratio") && !node_setting_float(n, 1, "ratio", 0.5, &ratio)) return false;
   if (!node_setting(n, 2, "training_mode", &training)) return false;
+  // PyTorch's attention drops out by a ratio alone, without training_mode.
   bool train = n->im->o->train_mode || (training && tensor_i(training, 0) != 0) ||
                (!training && n->n_in == 2 && node_by_torch(n));
   if (ratio < 0 || ratio > 1) return node_fail(n, "a ratio of %g", ratio);
@@ -368,6 +369,7 @@ bool import_dropout(Node *n) {
     if (ones) n->out[1] = build_fill(n->b, DT_bool, x->type->rank, x->type->dim, 1);
     return true;
   }
+  // The same key for result and mask: both drop the same elements.
   Attrs attrs = ATTRS(a_f("ratio", ratio), a_i("key", n->index));
   Value *step = step_or_seed(n, "step"), *seed = step_or_seed(n, "seed");
   n->out[0] = build(n->b, OP_dropout, IN(x, step, seed), attrs);

@@ -11,11 +11,12 @@ static Value *linear(Node *n, Value *x, Value *w, bool trans) {
   return build(n->b, OP_linear, IN(x, w), ATTRS(a_b("trans", trans)));
 }
 
-// Both operands with the same leading dimensions.
+// Broadcasts both operands to the same leading dimensions.
 static Value *batched(Node *n, Value *a, Value *b) {
   const Type *ta = a->type, *tb = b->type;
   int rank = ta->rank > tb->rank ? ta->rank : tb->rank;
   int64_t da[MAX_RANK], db[MAX_RANK];
+  // Leading dimensions are aligned at the end, as in numpy.
   for (int i = 0; i < rank - 2; i++) {
     int ia = i - (rank - ta->rank), ib = i - (rank - tb->rank);
     int64_t la = ia < 0 ? 1 : ta->dim[ia], lb = ib < 0 ? 1 : tb->dim[ib];
@@ -61,7 +62,7 @@ bool import_matmul(Node *n) {
 bool import_gemm(Node *n) {
   Value *a = n->in[0], *b = n->in[1], *c = node_in(n, 2);
   bool trans_a = node_int(n, "transA", 0) != 0, trans_b = node_int(n, "transB", 0) != 0;
-  (void)node_int(n, "broadcast", 0); // before opset 7: what is always done since
+  (void)node_int(n, "broadcast", 0); // of opsets before 7; newer ones always broadcast
   double alpha = node_float(n, "alpha", 1), beta = node_float(n, "beta", 1);
   if (a->type->rank != 2 || b->type->rank != 2)
     return node_fail(n, "its operands are %s and %s, not matrices", type_text(n->a, a->type),
@@ -70,6 +71,7 @@ bool import_gemm(Node *n) {
   if (ka != kb)
     return node_fail_hint(n, "a weight may be transposed: see transA and transB",
                           "inner dimensions differ: %lld and %lld", (long long)ka, (long long)kb);
+  // linear has a transposed weight, but no transposed x.
   if (trans_a) a = build_transpose(n->b, a, (int64_t[]){1, 0});
   Value *y = build_scale(n->b, linear(n, a, b, trans_b), alpha);
   if (c && beta != 0 && y) {

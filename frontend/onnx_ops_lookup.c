@@ -1,20 +1,21 @@
-// Lookup by index.  All become a gather along one axis, if need be of tables that have indices of
-// their own (batch), so that their gradients are that of gather, and rows of the batch stay apart:
+// Lookup by index.  All operators become a gather along one axis, with `batch` if tables have
+// indices of their own, so that their gradients are that of gather, and rows of the batch stay
+// apart:
 //
 //     GatherElements  y[i,j] = x[index[i,j], j]           gather, batch=1, of x and index transposed
 //     GatherND        y[b] = x[b, index[b,0], index[b,1]]  gather, batch=1, of x[b] flattened
 //     x[arange(B), index]                                 gather, batch=1: no row reads another
 //
 // TorchScript's exporter writes x[arange(B), i] as a Gather of x [B,T,rest] flattened, by i + b*T.
-// That stays one of the flattened tensor: a module that flattens x itself exports to the same
-// nodes, and its i may reach into other rows.
+// That remains a gather of the flattened tensor: a module that flattens x itself exports to the
+// same nodes, and its i may reach into other rows.
 
 #include <stdlib.h>
 
 #include "frontend/onnx_node.h"
 
-// The padding_idx of the torch.nn.Embedding that the node was exported from, or that the model's
-// metadata has of its table: how many rows, of which there is one at most.
+// Reads the padding_idx of the torch.nn.Embedding that the node was exported from, or that the
+// model's metadata has for its table; returns the number of padding rows, 0 or 1.
 static int read_padding(Node *n, int64_t *row) {
   const char *text = node_from_torch(n, "aten.embedding") ? node_torch_arg(n, 2) : NULL;
   bool found = text && *text >= '0' && *text <= '9';
@@ -31,7 +32,7 @@ static bool is_embedding(const Node *n, int axis) {
   return axis == 0 && !node_known(n, n->in[1]) && node_of_embedding(n, n->in[0]);
 }
 
-// Whether the gradient of a row is divided by how many indices are of it.
+// Whether the gradient of a row is divided by the number of its indices.
 static bool scales_by_frequency(const Node *n) {
   const char *text = node_from_torch(n, "aten.embedding") ? node_torch_arg(n, 3) : NULL;
   return text && str_equal(text, "True");
@@ -57,8 +58,8 @@ static Value *not_negative(Node *n, Value *index, int64_t length) {
   return build_where(n->b, negative, from_end, index);
 }
 
-// gather of tables with indices of their own: x (batch, axis …, rest), index (batch, places); the
-// dimensions of x between the batch and `end` are flattened.
+// Builds a gather of tables with indices of their own: x (batch, axis …, rest), index (batch,
+// places); the dimensions of x between the batch and `end` are flattened.
 static Value *gather_own(Node *n, Value *x, int batch, int end, Value *index) {
   const Type *t = x->type;
   int64_t dim[MAX_RANK];
@@ -72,7 +73,7 @@ static Value *gather_own(Node *n, Value *x, int batch, int end, Value *index) {
   return build(n->b, OP_gather, IN(tables, index), ATTRS(a_i("axis", batch), a_i("batch", batch)));
 }
 
-// x cut to the lengths of `like`, in all dimensions but `axis`.
+// Slices x to the lengths of `like`, in all dimensions but `axis`.
 static Value *cut_to(Node *n, Value *x, const Type *like, int axis) {
   for (int i = 0; i < like->rank && x; i++)
     if (i != axis && like->dim[i] < x->type->dim[i]) x = build_slice(n->b, x, i, 0, like->dim[i]);
@@ -89,6 +90,7 @@ bool import_gather_elements(Node *n) {
     fits = i == axis || ti->dim[i] <= t->dim[i];
   if (!fits)
     return node_fail(n, "its operands are %s and %s", type_text(n->a, t), type_text(n->a, ti));
+  // The axis becomes the last dimension; all others are the batch.
   int64_t perm[MAX_RANK], back[MAX_RANK];
   for (int i = 0; i < rank; i++) {
     perm[i] = i == rank - 1 ? axis : i + (i >= axis);
@@ -101,7 +103,7 @@ bool import_gather_elements(Node *n) {
   return true;
 }
 
-// Component `k` of the index tuples, which lie along the last dimension.
+// Returns component `k` of the index tuples, which are the last dimension.
 static Value *component(Node *n, Value *index, int64_t k) {
   int rank = index->type->rank;
   int64_t start[MAX_RANK] = {0}, step[MAX_RANK], dim[MAX_RANK];
@@ -147,15 +149,17 @@ bool import_gather_nd(Node *n) {
     return node_fail(n, "its operands are %s and %s", type_text(n->a, t), type_text(n->a, ti));
   int end = (int)(batch + depth);
   bool own = depth > 1 && batch + 1 < ti->rank && ti->dim[batch] == t->dim[batch];
+  // A component that only counts along a dimension of x makes this dimension a batch.
   if (own && counts_along(n, index, (int)batch)) {
     batch++;
     first++;
   }
+  // The index into the flattened dimensions.
   Value *flat = NULL;
   for (int64_t k = first; k < depth; k++) {
     int64_t axis = batch + k - first, stride = product(t->dim, (int)axis + 1, end);
     Value *at = build_cast(n->b, component(n, index, k), DT_i64);
-    if (end - batch > 1) { // each by itself may count from the end
+    if (end - batch > 1) { // each component may count from the end
       at = not_negative(n, at, t->dim[axis]);
       at = at ? node_binary(n, OP_mul, at, node_like(n, at, (double)stride)) : NULL;
     }
@@ -166,8 +170,8 @@ bool import_gather_nd(Node *n) {
   return true;
 }
 
-// on where the position along the new axis is the index, off elsewhere; also for indices from the
-// end, and off for those outside
+// `on` if the position along the new axis is the index, else `off`; indices may count from the end,
+// and those out of range give `off` everywhere
 bool import_one_hot(Node *n) {
   const Type *ti = n->in[0]->type, *tv = n->in[2]->type;
   int64_t depth, dim[MAX_RANK], place[MAX_RANK];
@@ -181,6 +185,7 @@ bool import_one_hot(Node *n) {
   }
   if (!node_shape(n, rank, place)) return false;
   Value *index = not_negative(n, build_cast(n->b, n->in[0], DT_i64), depth);
+  // The indices are compared with 0 .. depth - 1 along the new axis.
   Value *hot = node_binary(n, OP_equal, build_reshape(n->b, index, rank, dim),
                            build_reshape(n->b, node_count_up(n, depth), rank, place));
   if (!hot) return false;

@@ -1,12 +1,12 @@
 // The losses of the standard, on scores (n, c, d…) and labels (n, d…):
 //
-//     l = -log(softmax(scores))[label] * weight[label], 0 where the label is ignore_index
+//     l = -log(softmax(scores))[label] * weight[label], 0 if the label is ignore_index
 //
-// then as they are, their sum, or their mean: the sum divided by that of the applied weights.
+// The result is l, its sum, or its mean: the sum divided by the sum of the applied weights.
 
 #include "frontend/onnx_node.h"
 
-// No label is this.
+// No label has this value.
 static const int64_t no_label = INT64_MIN;
 
 // (n, c, d…) to (n, d…, c)
@@ -18,7 +18,7 @@ static Value *class_last(Node *n, Value *x) {
   return build_transpose(n->b, x, perm);
 }
 
-// The weight of every label; NULL when all are one.
+// Returns the weight of every label; NULL if all are one.
 static Value *label_weights(Node *n, Value *labels, int64_t ignore) {
   Value *weight = node_in(n, 2), *kept = NULL;
   node_keep(n, 2, WHY_class_weights);
@@ -43,6 +43,7 @@ static bool loss(Node *n, OpKind kind) {
     return node_fail(n, "reduction '%s' is unknown", reduction);
   Value *l = build(n->b, kind, IN(class_last(n, x), labels), ATTRS(a_i("ignore", ignore)));
   if (!l) return false;
+  // Also without class weights, ignored labels have weight 0.
   Value *w = label_weights(n, labels, ignore);
   if (w && node_in(n, 2)) l = build(n->b, OP_mul, IN(l, w), NO_ATTRS);
   if (!l) return false;
@@ -50,6 +51,7 @@ static bool loss(Node *n, OpKind kind) {
   for (int i = 0; i < l->type->rank; i++)
     axes[i] = i;
   if (!none) l = build_reduce_sum(n->b, l, axes, l->type->rank, false);
+  // A weighted mean divides by the sum of the weights.
   if (mean && w)
     l = build(n->b, OP_div, IN(l, build_reduce_sum(n->b, w, axes, w->type->rank, false)), NO_ATTRS);
   else if (mean)

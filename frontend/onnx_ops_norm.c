@@ -1,7 +1,7 @@
 // Softmax and the normalisations.
 //
-// The ops normalise the last dimension (softmax: any).  What ONNX normalises otherwise, several
-// dimensions or groups of channels, is reshaped so that it is the last one:
+// The ops normalise the last dimension (softmax: any).  For ONNX's other normalisations, of several
+// dimensions or groups of channels, x is reshaped so that these are the last dimension:
 //
 //     InstanceNormalization  x (n, c, h, w)
 //                            layer_norm of (n c, h w), then scale and bias by channel
@@ -21,8 +21,8 @@ static bool softmax_by_axis(Node *n, OpKind kind) {
   return node_axis(n, node_int(n, "axis", -1), node_rank(n, 0), &axis) && softmax(n, kind, axis);
 }
 
-// Before opset 13, everything from `axis` on was one dimension.  `last` gets what x is then, or x
-// itself when that is the same along one axis.
+// Flattens the dimensions from `axis` on into one, as before opset 13.  Returns x itself if
+// normalising along that axis alone is the same.
 static Value *coerce(Node *n, int *axis) {
   Value *x = n->in[0];
   const Type *t = x->type;
@@ -114,8 +114,8 @@ static bool read_tail(Node *n, Tail *t) {
   return true;
 }
 
-// A scale or bias as a vector over the tail; NULL, without a report, when it also varies over the
-// leading dimensions.
+// Returns a scale or bias as a vector over the tail; NULL, without a report, if it also varies over
+// the leading dimensions.
 static Value *tail_vector(Node *n, const Tail *t, Value *v) {
   const Type *x = n->in[0]->type;
   int rank = x->rank - t->axis;
@@ -148,6 +148,7 @@ bool import_layer_normalization(Node *n) {
   Value *b = bias ? tail_vector(n, &t, bias) : zeros(n, dtype, t.count);
   if (n->b->failed) return false;
   Value *flat = build_reshape(n->b, x, t.rank, t.dim), *y;
+  // A scale or bias that varies over leading dimensions is applied after the op.
   if (g && b) {
     y = layer_norm(n, flat, g, b, eps);
   } else {
@@ -181,7 +182,7 @@ bool import_rms_normalization(Node *n) {
   return true;
 }
 
-// One number per channel, where x has the channel at dimension 1.
+// Reshapes one number per channel to broadcast along dimension 1 of x.
 static Value *per_channel(Node *n, Value *v, int rank) {
   int64_t dim[MAX_RANK];
   if (!v) return NULL;
@@ -190,7 +191,7 @@ static Value *per_channel(Node *n, Value *v, int rank) {
   return build_reshape(n->b, v, rank, dim);
 }
 
-// Normalises groups of channels with everything behind them; then scale and bias by channel.
+// Normalises groups of channels together with all later dimensions; then scale and bias by channel.
 static bool group_norm(Node *n, int64_t groups, Value *scale, Value *bias) {
   Value *x = n->in[0];
   const Type *t = x->type;
@@ -231,8 +232,8 @@ bool import_group_normalization(Node *n) {
   return group_norm(n, groups, scale, bias);
 }
 
-// By --train-mode, or where the model says so: by training_mode=1 (from opset 14), or because the
-// node was exported from such a call of PyTorch.
+// Whether the node trains: by --train-mode, by training_mode=1 (from opset 14), or because it was
+// exported from such a call of PyTorch.
 static bool in_training(Node *n) {
   if (node_int(n, "training_mode", 0) != 0 || n->im->o->train_mode) return true;
   if (node_from_torch(n, "batch_norm_legit_no_training")) return false;
@@ -245,15 +246,15 @@ static bool in_training(Node *n) {
   return false;
 }
 
-// The running statistics, brought up to date by all nodes so far: a second node with the same ones
-// goes on from there.
+// Returns the running statistics after all nodes so far: a second node with the same statistics
+// updates them further.
 static Value *newest(Node *n, Value *running) {
   Result *r = graph_find_update(n->b->g, running);
   return r ? r->use.value : running;
 }
 
-// In training the running variance takes the unbiased variance of the batch, as PyTorch trains, or
-// the biased one, as ONNX defines, where the model is not from PyTorch.
+// In training the running variance is updated by the unbiased variance of the batch, as in PyTorch,
+// or by the biased one, as ONNX defines, if the model is not from PyTorch.
 bool import_batch_normalization(Node *n) {
   double eps = node_float(n, "epsilon", 1e-5), momentum = node_float(n, "momentum", 0.9);
   bool unbiased = node_by_torch(n);
@@ -288,7 +289,8 @@ bool import_batch_normalization(Node *n) {
     else
       graph_update(n->b->g, running, out[3 + i]);
   }
-  // Opset 14 gives the new running ones; before, after those, the batch's own.
+  // Opset 14 has the new running statistics as results; older opsets have the batch's own after
+  // them.
   n->out[1] = out[3];
   n->out[2] = out[4];
   n->out[3] = out[1];
@@ -306,6 +308,7 @@ bool import_lrn(Node *n) {
   if (size < 1 || size > INT32_MAX) return node_fail(n, "a size of %lld", (long long)size);
   int64_t plane[4] = {t->dim[0], 1, t->dim[1], product(t->dim, 2, t->rank)};
   int64_t kernel[2] = {size, 1}, once[2] = {1, 1};
+  // With an even size, the window has one channel more after than before.
   int64_t pads[4] = {(size - 1) / 2, 0, size - 1 - (size - 1) / 2, 0};
   Value *squares = build_reshape(n->b, node_unary(n, OP_square, x), 4, plane);
   Value *mean =
@@ -332,7 +335,7 @@ bool import_lp_normalization(Node *n) {
   Value *norm = build_reduce_sum(n->b, each, (int64_t[]){axis}, 1, true);
   if (p == 2) norm = node_unary(n, OP_sqrt, norm);
   Value *zero = node_binary(n, OP_equal, norm, norm ? node_like(n, norm, 0) : NULL);
-  // Where the norm is zero so is x, and zero it stays.
+  // If the norm is zero, x is zero, and stays zero.
   norm = build_where(n->b, zero, norm ? node_like(n, norm, 1) : NULL, norm);
   n->out[0] = node_binary(n, OP_div, x, norm);
   return true;

@@ -1,5 +1,5 @@
 // Reductions and scans.  Axes are an attribute or, from opset 13 or 18 on, an operand; without any
-// all are reduced, or none when noop_with_empty_axes says so.
+// all axes are reduced, or none with noop_with_empty_axes.
 
 #include <math.h>
 
@@ -28,14 +28,14 @@ static bool read_axes(Node *n, Axes *out) {
   return true;
 }
 
-// Over no axes, whatever the reduction, nothing changes.
+// A reduction over no axes is the identity.
 static Value *reduce(Node *n, OpKind kind, Value *x, const Axes *axes) {
   if (axes->n == 0) return x;
   return build(n->b, kind, IN(x),
                ATTRS(a_list("axes", axes->at, axes->n), a_b("keep", axes->keep)));
 }
 
-// `before` is applied to every element; N_OPS: nothing.
+// Builds a reduction; `before` is applied to every element; N_OPS: none.
 static bool reduction(Node *n, OpKind before, OpKind kind, OpKind after) {
   Axes axes;
   if (!read_axes(n, &axes)) return false;
@@ -50,7 +50,7 @@ bool import_reduce_sum(Node *n) {
   return reduction(n, N_OPS, OP_reduce_sum, N_OPS);
 }
 
-// Of nothing, the maximum is the lowest value of the type and the minimum the highest.
+// Without elements, the maximum is the lowest value of the type and the minimum the highest.
 static Value *extreme_of_none(Node *n, OpKind kind, DType dtype, const Axes *axes) {
   const Type *x = n->in[0]->type;
   int64_t dim[MAX_RANK];
@@ -75,8 +75,8 @@ static bool is_empty(const Type *t, const Axes *axes) {
   return false;
 }
 
-// The first of the largest has all of the gradient, as in torch.max(x, dim); elements that equal
-// reduce_max share it, as in torch.amax.
+// The first of the largest elements gets the whole gradient, as in torch.max(x, dim); elements
+// equal to the result of reduce_max share it, as in torch.amax.
 static Value *first_of(Node *n, Value *x, OpKind arg, const Axes *axes) {
   int axis = (int)axes->at[0], rank = x->type->rank;
   Value *at =

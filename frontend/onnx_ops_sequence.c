@@ -5,8 +5,8 @@
 //     SequenceAt(s, 1) -> k                       q is %s0, k is %s1
 //
 // PyTorch's exporter writes every split() and chunk() this way.  Lengths and positions are known
-// during the import, so that a sequence is a list of values (onnx_node.h) and leaves no trace in
-// the IR: operators that build one make its elements, operators that read one choose from them.
+// during the import, so a sequence is a list of values (onnx_node.h) and does not occur in the IR:
+// operators that build one build its elements, operators that read one select from them.
 
 #include <string.h>
 
@@ -20,14 +20,14 @@ static Sequence *sequence_new(Node *n, int64_t length, Value ***at) {
   return s;
 }
 
-// Operand i; NULL, reported, for a tensor.
+// Returns operand i; NULL, with a report, for a tensor.
 static const Sequence *node_sequence(Node *n, int i) {
   const Sequence *s = n->in_sequence[i];
   if (!s) node_fail(n, "operand %d is not a sequence of tensors", i);
   return s;
 }
 
-// The position that operand i holds, from the end where negative: one of `count`, else the last.
+// Reads the position in operand i, from the end if negative: one of `count`; by default the last.
 static bool read_position(Node *n, int i, int count, int *out) {
   int64_t at;
   if (!node_setting_int(n, i, "position", count - 1, &at)) return false;
@@ -38,7 +38,8 @@ static bool read_position(Node *n, int i, int count, int *out) {
   return true;
 }
 
-// In parts of a given size, of which the last may be shorter; of given sizes; or of size 1.
+// Splits into parts of a given size, the last of which may be shorter; of given sizes; or of size
+// 1.
 bool import_split_to_sequence(Node *n) {
   enum { MOST = 1 << 16 };
   const Type *x = n->in[0]->type;
@@ -130,7 +131,7 @@ bool import_sequence_length(Node *n) {
   return true;
 }
 
-// Along an axis of the elements, or along a new one (torch.stack).
+// Concatenates along an axis of the elements, or along a new one (torch.stack).
 bool import_concat_from_sequence(Node *n) {
   const Sequence *s = node_sequence(n, 0);
   int64_t dim[MAX_RANK];
@@ -148,6 +149,7 @@ bool import_concat_from_sequence(Node *n) {
       return node_fail(n, "its elements are %s and %s", type_text(n->a, t), type_text(n->a, each));
     in[i] = s->at[i];
     if (!stack) continue;
+    // Stacking adds a dimension of length 1 to each element.
     for (int k = 0; k <= t->rank; k++)
       dim[k] = k < axis ? each->dim[k] : k == axis ? 1 : each->dim[k - 1];
     in[i] = build_reshape(n->b, in[i], t->rank + 1, dim);

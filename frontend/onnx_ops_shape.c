@@ -1,4 +1,4 @@
-// Operators that move elements or say where they are: results have the elements of the operands.
+// Operators that move elements or compute positions: results have the elements of the operands.
 
 #include <string.h>
 
@@ -17,6 +17,7 @@ bool import_reshape(Node *n) {
   int open = -1;
   for (int i = 0; i < shape.n; i++) {
     dim[i] = shape.at[i];
+    // 0 copies the dimension of the operand, the first -1 is computed.
     if (dim[i] == 0 && !allow_zero) {
       if (i >= x->rank)
         return node_fail(n, "shape has a 0 beyond the dimensions of %s", type_text(n->a, x));
@@ -86,6 +87,7 @@ bool import_unsqueeze(Node *n) {
   int rank = x->rank + axes.n;
   if (rank > MAX_RANK)
     return node_fail(n, "a tensor of %d dimensions; the limit is %d", rank, MAX_RANK);
+  // Axes are of the result.
   for (int i = 0; i < axes.n; i++) {
     int axis;
     if (!node_axis(n, axes.at[i], rank, &axis)) return false;
@@ -111,7 +113,7 @@ bool import_transpose(Node *n) {
   return true;
 }
 
-// Old exporters join a vector of no elements to whatever there is.
+// Old exporters concatenate a vector without elements with other tensors.
 bool import_concat(Node *n) {
   Value **in = arena_array(n->a, Value *, n->n_in);
   int count = 0, axis;
@@ -138,7 +140,7 @@ bool import_split(Node *n) {
   if (!node_ints(n, 1, "split", &sizes, &given)) return false;
   if (given && sizes.n != n->n_out)
     return node_fail(n, "has %d sizes for %d results", sizes.n, n->n_out);
-  // In equal parts, of which the last may be shorter; as many as the node has results.
+  // Splits into equal parts, the last of which may be shorter; one for each result of the node.
   if (node_int(n, "num_outputs", n->n_out) != n->n_out)
     return node_fail(n, "has %d results and num_outputs of %lld", n->n_out,
                      (long long)node_int(n, "num_outputs", 0));
@@ -155,7 +157,7 @@ bool import_split(Node *n) {
          node_fail(n, "its parts are shorter than dimension %d of %s", axis, type_text(n->a, x));
 }
 
-// Bounds count from the end when negative, and are clamped to the tensor.
+// Bounds count from the end if negative, and are clamped to the tensor.
 static int64_t clamp_bound(int64_t at, int64_t length, int64_t low, int64_t high) {
   if (at < 0) at = at < -length ? -1 : at + length;
   return at < low ? low : at > high ? high : at;
@@ -188,7 +190,7 @@ bool import_slice(Node *n) {
     int64_t span = step > 0 ? to - from : from - to, size = step > 0 ? step : -step;
     shape[axis] = span > 0 ? (span - 1) / size + 1 : 0;
     starts[axis] = shape[axis] ? from : 0;
-    // A step past the end of one element is the same as any other.
+    // For one element every step is the same.
     steps[axis] = shape[axis] > 1 ? step : 1;
     whole = whole && shape[axis] == length && steps[axis] == 1;
   }
@@ -215,6 +217,7 @@ bool import_pad(Node *n) {
   int64_t low[MAX_RANK] = {0}, shape[MAX_RANK];
   memcpy(shape, x->dim, sizeof shape);
   bool none = true;
+  // Pads are all starts, then all ends; negative ones crop.
   for (int i = 0; i < count; i++) {
     int axis;
     if (!node_axis(n, has_axes ? axes.at[i] : i, x->rank, &axis)) return false;
@@ -232,7 +235,7 @@ bool import_pad(Node *n) {
   return true;
 }
 
-// Both ways: where the shape asked for has a 1, the tensor's own dimension stands.
+// Broadcasts both ways: for a 1 in the requested shape, the tensor's own dimension is kept.
 bool import_expand(Node *n) {
   const Type *x = n->in[0]->type;
   Ints shape;
@@ -254,7 +257,7 @@ bool import_expand(Node *n) {
   return true;
 }
 
-// One dimension after the other: (before, 1, rest) is broadcast to (before, times, rest).
+// One dimension after another: (before, 1, rest) is broadcast to (before, times, rest).
 bool import_tile(Node *n) {
   Value *x = n->in[0];
   Ints times;
@@ -284,7 +287,7 @@ bool import_tile(Node *n) {
 bool import_trilu(Node *n) {
   int64_t k;
   if (!node_setting_int(n, 1, "k", 0, &k)) return false;
-  // Beyond any diagonal all are alike.
+  // All larger diagonals are outside of the matrix, too.
   if (k > INT32_MAX) k = INT32_MAX;
   if (k < -INT32_MAX) k = -INT32_MAX;
   n->out[0] = build(n->b, OP_trilu, IN(n->in[0]),
@@ -292,7 +295,7 @@ bool import_trilu(Node *n) {
   return true;
 }
 
-// The blocks of x (n, c, h, w), which must be cut into pieces of `block`.
+// Reads the block size for x (n, c, h, w), which must be divisible into blocks.
 static bool read_block(Node *n, bool channels, int64_t *block) {
   const Type *x = n->in[0]->type;
   *block = node_int(n, "blocksize", 0);

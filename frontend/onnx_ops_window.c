@@ -25,7 +25,7 @@ static bool read_list(Node *n, const char *name, int count, int64_t low, int64_t
   return true;
 }
 
-// auto_pad: as much padding as makes the result the input divided by the stride, rounded up.
+// auto_pad: enough padding for a result of the input divided by the stride, rounded up.
 static bool read_geometry(Node *n, const int64_t *kernel, Geometry *g) {
   const Type *x = n->in[0]->type;
   const char *auto_pad = node_str(n, "auto_pad", "NOTSET");
@@ -45,6 +45,7 @@ static bool read_geometry(Node *n, const int64_t *kernel, Geometry *g) {
   bool upper = str_equal(auto_pad, "SAME_UPPER");
   if (!upper && !str_equal(auto_pad, "SAME_LOWER"))
     return node_fail(n, "auto_pad '%s' is unknown", auto_pad);
+  // SAME: an odd pad has its extra element at the end (UPPER) or at the start (LOWER).
   for (int i = 0; i < g->n; i++) {
     int64_t length = x->dim[2 + i], out = (length + g->stride[i] - 1) / g->stride[i];
     int64_t reach = (g->kernel[i] - 1) * g->dilation[i] + 1;
@@ -71,6 +72,7 @@ bool import_conv(Node *n) {
                    ATTRS(a_list("strides", g.stride, g.n), a_list("pads", g.pad, 2 * g.n),
                          a_list("dilations", g.dilation, g.n),
                          a_i("group", node_int(n, "group", 1)), a_b("channels_last", false)));
+  // One number per channel, broadcast over the spatial dimensions.
   if (bias && y) {
     if (bias->type->rank != 1) return node_fail(n, "its bias is not a vector");
     int64_t dim[MAX_RANK] = {bias->type->dim[0]};
@@ -100,7 +102,7 @@ static bool pool_geometry(Node *n, Geometry *g) {
   return true;
 }
 
-// Where in the whole tensor each maximum is: the op says where in its plane.
+// Returns the index of each maximum in the whole tensor: the op has its index in its plane.
 static Value *whole_positions(Node *n, Value *in_plane, const Type *x) {
   int64_t planes = x->dim[0] * x->dim[1], plane = product(x->dim, 2, x->rank);
   if (!node_small(n, planes)) return NULL;

@@ -1,9 +1,9 @@
-// The nodes of a graph in an order in which every one comes after those it reads.
+// Sorts the nodes of a graph topologically.
 //
-// The standard asks for sorted nodes, and published files do not always obey.  Nodes are visited
+// The standard requires sorted nodes, and published files do not always obey.  Nodes are visited
 // depth first, in the file's order, so a file that is sorted keeps its order.  A node that is met
-// again while it is being visited closes a cycle, which is reported as the chain of its nodes.
-// A node that holds graphs (If) reads what they take from outside.
+// again while it is being visited closes a cycle, which is reported as the chain of its nodes. A
+// node with subgraphs (If) reads the outer names that they use.
 
 #include <string.h>
 
@@ -11,7 +11,7 @@
 
 typedef Vec(const char *) Strings;
 
-// The names that a graph reads and does not define itself.
+// Collects the names that a graph reads and does not define itself.
 static void outer_reads(Arena *a, const Onnx__GraphProto *g, Strings *reads);
 
 static void node_reads(Arena *a, const Onnx__NodeProto *node, Strings *reads) {
@@ -61,7 +61,7 @@ typedef struct Order {
   NameMap producer;
   Strings *reads; // of every node
   enum { NEW, OPEN, DONE } * state;
-  int *next; // of an open node, the read to follow next
+  int *next; // of an open node, the next read to follow
   int *stack, n_stack;
 } Order;
 
@@ -82,7 +82,7 @@ static bool report_cycle(Order *o, int again) {
   return false;
 }
 
-// Visits node `root` and what it reads; `order` gets them, the root last.
+// Visits node `root` and all nodes that it depends on; appends them to `order`, the root last.
 static bool visit(Order *o, int root, int *order, int *n_order) {
   if (o->state[root] != NEW) return true;
   o->stack[o->n_stack++] = root;
@@ -139,7 +139,7 @@ bool onnx_order(Import *im, Onnx__NodeProto *const *node, size_t n_nodes, char *
   for (int i = 0; i < n; i++)
     if (!visit(&o, i, all, &n_all)) return false;
 
-  // Backwards: a node is needed when something needed reads it.
+  // Backwards: a node is needed if a needed node reads it.
   for (size_t i = 0; i < n_output; i++)
     name_map_add(&scope->read, onnx_str(output[i]), 0);
   bool *needed = arena_array(a, bool, n);

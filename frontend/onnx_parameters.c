@@ -1,7 +1,7 @@
-// Classifies initializers: trained weights, weights that are kept, and constants.
+// Classifies initializers: trained weights, frozen weights, and constants.
 //
-// An ONNX file does not say which is which.  This is the one place that decides, and each decision
-// has a reason, which nnaot -v prints:
+// An ONNX file does not have these classes.  Only this file decides, and each decision has a
+// reason, which nnaot -v prints:
 //
 //     fc.weight   InputSpec.kind PARAMETER              trained, as PyTorch's exporter says
 //     fc.bias     nnaot.weight/fc.bias = FROZEN         kept, as nnaot-export says: no requires_grad
@@ -9,9 +9,9 @@
 //     val_9       folded_from ['fc.weight']             trained: its transpose, say; with a warning
 //     val_33      nothing, or folded_from ['val_13']    a number of the program: a constant
 //
-// PyTorch's exporter (dynamo=True) has this in the metadata of values, nnaot-export in that of the
-// model, and one in which some value is a PARAMETER is read so.  In others every floating-point
-// initializer is a weight, unless its name, its values or its readers say otherwise:
+// PyTorch's exporter (dynamo=True) writes these facts into the metadata of values, nnaot-export
+// into that of the model; they are used if some value of the model is a PARAMETER.  In other models
+// every floating-point initializer is a weight, except by its name, its values or its readers:
 //
 //     onnx::Mul_17 []          one number, with a name that an exporter made up: a constant
 //     mask [5,5], -inf         not finite, or not in f32: a constant
@@ -29,8 +29,8 @@
 #include "frontend/onnx_walk.h"
 
 enum {
-  MAX_CONSTANT_BYTES = 4 << 20, // of an initializer that is not made a weight
-  MAX_READ_BYTES = 16 << 20,    // of one that is looked into
+  MAX_CONSTANT_BYTES = 4 << 20, // of an initializer that becomes a constant
+  MAX_READ_BYTES = 16 << 20,    // of an initializer with values to inspect
 };
 
 typedef struct Reason {
@@ -60,7 +60,7 @@ static const Reason reasons[] = {
 
 // -- Metadata ------------------------------------------------------------------------------------
 
-// The first that is said of a name holds.
+// Adds the origin of a name; the first one wins.
 static void add_origin(Import *im, const char *name, const char *text) {
   if (!name_map_add(&im->origins, name, im->origins.n)) return;
   im->origin_text[im->origins.n - 1] = text;
@@ -91,7 +91,7 @@ static const char *origin_of(const Import *im, const char *name) {
   return i < 0 ? "" : im->origin_text[i];
 }
 
-// The metadata of a weight; "" for any other value.
+// Returns the metadata of a weight; "" for any other value.
 static const char *origin_of_weight(const Import *im, const Value *v) {
   return v && !v->def && v->role == ROLE_weight ? origin_of(im, v->label) : "";
 }
@@ -106,12 +106,12 @@ bool node_of_embedding(const Node *n, const Value *table) {
   return strstr(origin_of_weight(n->im, table), " embedding") != NULL;
 }
 
-// val_ and a number: a name of PyTorch's exporter (dynamo=True).
+// Whether the name is val_ and a number: from PyTorch's exporter (dynamo=True).
 static bool is_numbered(const char *name, size_t n) {
   return str_starts(name, "val_") && 4 + strspn(name + 4, "0123456789") == n;
 }
 
-// Is there a name in the list ['a', 'b'] that is not?
+// Whether the list ['a', 'b'] has a name that is not numbered.
 static bool has_named_source(const char *list) {
   for (const char *at = strchr(list, '\''); at; at = strchr(at, '\'')) {
     const char *name = at + 1, *end = strchr(name, '\'');
@@ -136,7 +136,7 @@ static OnnxWhy by_metadata(const Import *im, const char *name, int rank) {
 // -- Names and values ----------------------------------------------------------------------------
 
 // PyTorch's names of parameters are words with dots between them.  TensorFlow's have slashes and
-// colons, as those of its constants have, but a variable is read.
+// colons, as do those of its constants, but a variable is read.
 bool onnx_is_made_up(const char *name) {
   if (strstr(name, "ReadVariableOp")) return false;
   return strpbrk(name, "/:") || is_numbered(name, strlen(name)) ||
@@ -144,14 +144,14 @@ bool onnx_is_made_up(const char *name) {
          str_starts(name, "Constant_");
 }
 
-// In the type that it is computed in.
+// Whether all elements are finite in the compute type.
 static bool is_finite(Import *im, const OnnxTensor *t, const Loc *loc) {
   double most = im->o->keep_f64 || t->dtype != DT_f64 ? INFINITY : FLT_MAX;
   if (t->bytes > MAX_READ_BYTES || im->file->unread) return true;
   const Type *type = type_new(im->m, t->dtype, t->rank, t->dim);
   Arena *a = arena_new();
   Tensor tensor;
-  // Its readers report bytes that cannot be read.
+  // Unreadable bytes are reported when the tensor is used.
   bool finite = true, quiet = diag_quiet(im->d, true);
   if (onnx_tensor_load(im->file, t, type, a, loc, &tensor, im->d))
     for (int64_t i = 0; i < t->count && finite; i++)
@@ -210,7 +210,7 @@ void onnx_keep(Import *im, Value *v, OnnxWhy why) {
     onnx_decide(im, v, why);
 }
 
-// The weight of which the value is a reshaped, transposed, broadcast or cast copy; or NULL.
+// Returns the weight that the value is a reshaped, transposed, broadcast or cast copy of; or NULL.
 static Value *weight_behind(Value *v) {
   while (v->def && (v->def->kind == OP_broadcast || v->def->kind == OP_reshape ||
                     v->def->kind == OP_cast || v->def->kind == OP_transpose))
@@ -230,7 +230,7 @@ static void keep_epsilons(Import *im) {
   }
 }
 
-// (x - mean) / std, with x an image that is an input.
+// Keeps mean and std of (x - mean) / std, with x an input that is an image.
 static void keep_image_scales(Import *im, const Value *x, int64_t channels, int depth) {
   enum { DEEPEST = 16 };
   for_each_use(u, x) {
@@ -260,8 +260,8 @@ static void keep_images(Import *im) {
 
 // -- Warnings and reasons ------------------------------------------------------------------------
 
-// A transpose trains as its source does; rows that were looked up, or one parameter folded into
-// two weights, do not.
+// A transposed copy trains as its source does; looked-up rows, or one parameter folded into two
+// weights, do not.
 static void warn_of_folded(Import *im) {
   int n = 0;
   const char *first = NULL;

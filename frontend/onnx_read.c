@@ -1,7 +1,7 @@
-// Reading a file of ONNX messages that may have been written to harm us.
+// Reads a file of ONNX messages, which may be malicious.
 //
-// protobuf-c copies every byte it is given to its heap and trusts lengths more than we do, so it
-// never sees the file.  The file is mapped, and a walk over it, led by the descriptors that
+// protobuf-c copies every byte of its input to its heap and trusts lengths more than we do, so it
+// never sees the file.  The file is mapped, and a walk over it, guided by the descriptors that
 // protoc-c generated, writes a second, slim message:
 //
 //     file                                          slim
@@ -9,11 +9,11 @@
 //                   dims: 512 dims: 512                           dims: 512 dims: 512
 //                   raw_data: 1 MiB of bytes }                    segment { begin: 71 … } }
 //
-// The walk checks what protobuf-c would take on trust: that varints and lengths end inside the
-// message around them, that a field has the wire type of its declaration, that a field which may
-// stand once stands once, that strings hold no zero byte, how deep messages nest, and how much heap
-// the message will need.  Fields that the declaration does not know are left out; what is
-// newer than Debian's onnx.proto are rewritten into what it knows (see onnx_read.h).
+// The walk checks facts that protobuf-c trusts: varints and lengths end inside the message around
+// them, a field has the wire type of its declaration, a singular field occurs once, strings hold no
+// zero byte, the nesting of messages is limited, and so is the heap that the message will need.
+// Fields without a declaration are left out; fields newer than Debian's onnx.proto are rewritten
+// into declared ones (see onnx_read.h).
 
 #include "frontend/onnx_read.h"
 
@@ -31,18 +31,18 @@ enum {
   WIRE_64bit = 1,
   WIRE_bytes = 2,
   WIRE_32bit = 5,
-  MAX_DEPTH = 100, // as deep as protobuf's own readers go
+  MAX_DEPTH = 100, // the limit of protobuf's own readers
   LENGTH_BYTES = 5,
 };
 
-// What a repeated element or a string costs the heap beside its bytes.
+// Heap bytes per repeated element or string, besides its own.
 enum { HEAP_PER_PIECE = 48 };
 
 typedef struct Slim {
   const uint8_t *at; // the file
   StrBuf out;
-  int64_t heap, heap_limit; // what protobuf-c will need, about
-  const char *wrong;        // NULL while all is well
+  int64_t heap, heap_limit; // the approximate need of protobuf-c
+  const char *wrong;        // NULL: no error
   int64_t wrong_at;
 } Slim;
 
@@ -80,7 +80,7 @@ static void put_bytes(Slim *s, int64_t from, int64_t to) {
   strbuf_add_n(&s->out, (const char *)s->at + from, (size_t)(to - from));
 }
 
-// A message's length stands before it and is known after it: five bytes are kept for it.
+// Opens a message.  Its length precedes it and is known after it: five bytes are reserved for it.
 static size_t open_message(Slim *s, uint64_t field) {
   put_varint(s, field << 3 | WIRE_bytes);
   size_t at = s->out.n;
@@ -117,7 +117,7 @@ static int wire_type(ProtobufCType type) {
   return -1;
 }
 
-// A list of numbers in one piece.
+// Checks a packed list of numbers.
 static bool check_packed(Slim *s, int wire, int64_t from, int64_t to) {
   if (wire == WIRE_32bit || wire == WIRE_64bit) {
     int64_t size = wire == WIRE_32bit ? 4 : 8;
@@ -131,7 +131,7 @@ static bool check_packed(Slim *s, int wire, int64_t from, int64_t to) {
   return true;
 }
 
-// What is newer than the declaration, and the fields it is rewritten into.
+// Fields newer than the declaration, and the fields they are rewritten into.
 enum {
   NODE_OP_TYPE = 4,
   NODE_ATTRIBUTE = 5,
@@ -155,9 +155,9 @@ typedef struct Span {
   int64_t from, to;
 } Span;
 
-// A field made of two is written last, when both are known: the name of a node's op or of a
-// function and its overload; of a value, what PyTorch's exporter says it is and what it was folded
-// from.  The doc_string of a node becomes the module and the call that it was exported from, a line
+// Fields that are combined and so written last: the name of a node's op or of a function, with its
+// overload; of a value, its kind according to PyTorch's exporter, with the sources it was folded
+// from; in the doc_string of a node, the module and the call that it was exported from, a line
 // each.
 typedef struct Named {
   uint64_t name_field, overload_field;
@@ -212,7 +212,7 @@ static bool span_is(const Slim *s, Span span, const char *text) {
   return (size_t)(span.to - span.from) == n && memcmp(s->at + span.from, text, n) == 0;
 }
 
-// A key and its value, of which four are of interest.
+// Reads a key and its value; four keys are used.
 static bool read_metadata(Slim *s, Span span, Named *named) {
   Span part[3] = {{0, 0}, {0, 0}, {0, 0}};
   for (int64_t at = span.from; at < span.to;) {
@@ -228,6 +228,7 @@ static bool read_metadata(Slim *s, Span span, Named *named) {
   Span value = part[ENTRY_VALUE];
   if (memchr(s->at + value.from, 0, (size_t)(value.to - value.from)))
     return fail(s, value.from, "a string holds a zero byte");
+  // A value has the first two keys, a node the others.
   if (span_is(s, part[ENTRY_KEY], "pkg.torch.export.graph_signature.InputSpec.kind"))
     named->name = value;
   if (span_is(s, part[ENTRY_KEY], "pkg.onnxscript.optimizer.folded_from")) named->overload = value;
@@ -236,7 +237,7 @@ static bool read_metadata(Slim *s, Span span, Named *named) {
   return true;
 }
 
-// The message of devices.proto that the field holds, or NULL.
+// Returns the message of devices.proto that the field holds, or NULL.
 static const ProtobufCMessageDescriptor *device_message(const ProtobufCMessageDescriptor *type,
                                                         uint64_t id) {
   if (type == &onnx__node_proto__descriptor && id == NODE_DEVICES) return &device__node__descriptor;
@@ -245,7 +246,7 @@ static const ProtobufCMessageDescriptor *device_message(const ProtobufCMessageDe
   return NULL;
 }
 
-// Goes into a field that no declaration has, so that protobuf-c keeps it as it is.
+// Rewrites the message into an undeclared field, which protobuf-c keeps as bytes.
 static bool slim_devices(Slim *s, const ProtobufCMessageDescriptor *type, Span span, int depth) {
   size_t at = open_message(s, ONNX_DEVICES_FIELD);
   s->heap += span.to - span.from;
@@ -254,7 +255,7 @@ static bool slim_devices(Slim *s, const ProtobufCMessageDescriptor *type, Span s
   return true;
 }
 
-// A field that the declaration lacks.
+// Rewrites a field that the declaration lacks.
 static bool slim_newer(Slim *s, const ProtobufCMessageDescriptor *type, uint64_t id, Named *named,
                        Span span, int depth) {
   if (named->overload_field && id == named->overload_field) {
@@ -338,7 +339,8 @@ static bool slim_message(Slim *s, const ProtobufCMessageDescriptor *type, int64_
                                  : protobuf_c_message_descriptor_get_field(type, (unsigned)id);
     if (device_message(type, id) && wire != WIRE_bytes)
       return fail(s, start, "a field is not of its declared type");
-    // A tensor's segment is how we say where its raw_data lies; no writer of models uses it.
+    // The slim message uses a tensor's segment for the range of its raw_data; no writer of models
+    // uses it.
     if (field && field->type == PROTOBUF_C_TYPE_MESSAGE &&
         field->descriptor == &onnx__tensor_proto__segment__descriptor)
       return fail(s, start, "a tensor in segments is not supported");
@@ -413,8 +415,8 @@ static bool map_file(OnnxFile *f, Diag *d) {
   return true;
 }
 
-// A plan or a summary where a model belongs: no byte of a text is a control character but for
-// blanks, and what exporters write begins with one, the tag of ir_version.
+// Whether the file is text, a plan or a summary for example: text has no control characters except
+// white space, and files of exporters begin with one, the tag of ir_version.
 static bool is_text(const OnnxFile *f) {
   int64_t n = f->n < 256 ? f->n : 256;
   for (int64_t i = 0; i < n; i++)

@@ -1,11 +1,11 @@
-// Everything that cannot be compiled, in one run, grouped by cause:
+// Reports all unsupported nodes in one run, grouped by cause:
 //
 //     m.onnx:/nms: error: NonMaxSuppression is not supported (2 nodes)
 //     m.onnx:/nms: note: NonMaxSuppression, opset 13, of f32[1,100,4], f32[1,8,100]
 //     m.onnx:/nms_1: note: NonMaxSuppression, opset 13, of f32[1,100,4], f32[1,8,100]
 //     hint: …
 //
-// What only follows from something reported already is not: see `poisoned` in onnx_walk.h.
+// Consequences of a reported error are not reported: see `poisoned` in onnx_walk.h.
 
 #include "frontend/onnx_walk.h"
 
@@ -21,6 +21,7 @@ bool onnx_report(Import *im) {
   NameMap names = {.arena = im->a};
   Vec(Group) groups = {0};
   int *next = arena_array(im->a, int, im->problems.n); // of the same group; 0: none
+  // Problems with the same cause form a list, in the order of their first occurrence.
   for (int i = 0; i < im->problems.n; i++) {
     if (name_map_add(&names, im->problems.at[i].cause, groups.n)) {
       vec_push(im->a, &groups, (Group){i, i, 1});

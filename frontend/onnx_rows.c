@@ -1,4 +1,4 @@
-// The batch as dimension 0 of inputs and outputs, as in files of data.
+// Makes the batch dimension 0 of inputs and outputs, as in files of data.
 //
 //     input x: float[T,n,5]     =>   %x: f32[n,T,5] input "x", and %1 = transpose %x perm=[1,0,2]
 //     input mask: float[T,1]    =>   %mask: f32[T,1] input "mask" whole
@@ -22,7 +22,7 @@ Value *onnx_input(Import *im, const OnnxInput *input) {
   v->whole = im->o->rows_first && type->rank > 0 && input->batch < 0;
   if (!moves) return v;
   im->batch_moved = true;
-  // Dimension 0 goes to its place, and those up to there one to the left.
+  // Dimension 0 moves to the batch's position, and those up to there one to the left.
   int64_t perm[MAX_RANK];
   for (int d = 0; d < type->rank; d++)
     perm[d] = d < input->batch ? d + 1 : d == input->batch ? 0 : d;
@@ -30,7 +30,7 @@ Value *onnx_input(Import *im, const OnnxInput *input) {
   return build_transpose(&b, v, perm);
 }
 
-// Places of dimension 0 that are (outer, batch, inner), as (batch, outer, inner).
+// Reorders positions of dimension 0 from (outer, batch, inner) to (batch, outer, inner).
 static Value *batch_to_front(Import *im, Value *v, int64_t outer, int64_t rows, const Loc *loc) {
   const Type *t = v->type;
   int64_t dim[MAX_RANK] = {outer, rows, t->dim[0] / (outer * rows)};

@@ -2,8 +2,8 @@
 //
 //     input x: float[N, 3, H, W]       --batch 16 --dim H=224 --dim W=224    =>  f32[16,3,224,224]
 //
-// A symbol that is bound is bound wherever it stands.  A dimension without a symbol (-1, or nothing
-// at all) is bound by its place: --dim x:1=80.
+// A symbol is bound in all its occurrences.  A dimension without a symbol (-1, or nothing at all)
+// is bound by its position: --dim x:1=80.
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +38,7 @@ const Loc *input_loc(const Shapes *s, const Onnx__ValueInfoProto *input) {
   return onnx_place(s->im->file, s->im->m->arena, onnx_str(input->name));
 }
 
-// The index of the last --dim NAME=VALUE, or -1.
+// Returns the index of the last --dim NAME=VALUE, or -1.
 int dim_option(const Shapes *s, const char *name) {
   const OnnxOptions *o = s->im->o;
   size_t length = strlen(name);
@@ -47,7 +47,7 @@ int dim_option(const Shapes *s, const char *name) {
   return -1;
 }
 
-// Its VALUE, or -1.
+// Returns its VALUE, or -1.
 int64_t dim_option_size(const Shapes *s, int option) {
   return option < 0 ? -1 : strtoll(strrchr(s->im->o->dims[option], '=') + 1, NULL, 10);
 }
@@ -90,6 +90,7 @@ static bool bind_dim(Shapes *s, const Onnx__ValueInfoProto *input, size_t axis, 
     *out = dim->dim_value;
     return true;
   }
+  // Options by precedence: --dim by position, --dim by symbol, --batch.
   bool is_batch = dim_is_batch(s, name, axis);
   *out = option_dim(s, place);
   if (*out < 0) *out = option_dim(s, name);
@@ -131,6 +132,7 @@ static const Type *input_type(Shapes *s, const Onnx__ValueInfoProto *input) {
                t->shape->n_dim, MAX_RANK);
     return NULL;
   }
+  // The largest element has 8 bytes, so the size in bytes cannot overflow either.
   int64_t dim[MAX_RANK], count = 8;
   bool ok = true;
   for (size_t i = 0; i < t->shape->n_dim; i++) {
@@ -161,7 +163,7 @@ bool onnx_inputs(Import *im, OnnxInput *inputs, int *n_inputs) {
   Shapes s = {.im = im};
   s.input = arena_array(im->a, const Onnx__ValueInfoProto *, graph->n_input);
   s.dim_used = arena_array(im->a, bool, im->o->n_dims);
-  // Before IR version 4, initializers stood among the inputs as well.
+  // Before IR version 4, initializers were listed among the inputs as well.
   NameMap initial = {.arena = im->a};
   for (size_t i = 0; i < graph->n_initializer; i++)
     name_map_add(&initial, onnx_str(graph->initializer[i]->name), 0);

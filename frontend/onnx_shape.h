@@ -23,11 +23,11 @@ const Loc *input_loc(const Shapes *s, const Onnx__ValueInfoProto *input);
 
 int dim_option(const Shapes *s, const char *name);    // the last --dim NAME=SIZE, or -1
 int64_t dim_option_size(const Shapes *s, int option); // its SIZE, or -1
-void hint_at_symbols(const Shapes *s);                // lists those of the inputs
+void hint_at_symbols(const Shapes *s);                // lists the symbols of the inputs
 
-// onnx_batch.c: the symbol of the batch, or NULL; the dimension of input `i` that is the batch, or
-// -1; whether an unbound dimension is the batch; whether --batch would bind some dimension; and
-// contradictions among the options about the batch.
+// onnx_batch.c: the symbol of the batch, or NULL; the batch dimension of input `i`, or -1; whether
+// an unbound dimension is the batch; whether --batch would bind some dimension; and contradictions
+// among the options about the batch.
 const char *batch_symbol(const Shapes *s);
 int input_batch(const Shapes *s, int i);
 bool dim_is_batch(const Shapes *s, const char *symbol, size_t axis);

@@ -1,14 +1,14 @@
-// The model as a form to be filled in: for --export, every initializer that a run has becomes raw
-// data inline, zeros here, and `holes` say where its bytes go.
+// The model as a template for --export: every initializer that is a weight of the executable
+// becomes inline raw data, zeros here, and `holes` are the ranges of these bytes.
 //
 //     initializer { dims: 2 dims: 3 data_type: 1 name: "w"       initializer { dims: 2 dims: 3 …
 //                   float_data: 0.5 float_data: … }         =>                 raw_data: 24 zeros }
 //
-// A weight that stands in a Constant node (onnx_constant_weights.c) becomes an initializer.  Nodes
-// are as in inference (onnx_inference.c); the rest is copied byte for byte, also fields that
-// our onnx.proto is too old to know.  External tensors come inline as well, so that the export
-// stands alone.  It is written twice, the first time only to be measured.  Above 2 GiB it would be
-// no ONNX any more: then there is none.
+// A weight in a Constant node (onnx_constant_weights.c) becomes an initializer.  Nodes are as in
+// inference (onnx_inference.c); the rest is copied byte for byte, also fields that are newer than
+// our onnx.proto.  External tensors become inline as well, so that the export needs no other file.
+// The message is written twice, the first time only to be measured.  Above 2 GiB it would not be a
+// valid ONNX file: then there is no template.
 
 #include <string.h>
 
@@ -44,7 +44,7 @@ typedef struct Writer {
   OnnxSkeleton *out;
 } Writer;
 
-// What holds or describes a tensor's elements; the rest of the message is what it is.
+// Whether the field holds or describes a tensor's elements; other fields are copied.
 static bool is_data(int number) {
   static const int numbers[] = {4, 5, 7, TENSOR_RAW_DATA, 10, 11, 13, 14};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
@@ -52,7 +52,7 @@ static bool is_data(int number) {
   return false;
 }
 
-// `name`: another than its own, or NULL.
+// Writes an initializer with inline data.  `name`: replaces its own; or NULL.
 static bool write_inline(Writer *w, const OnnxTensor *t, const char *label, const WireField *field,
                          const char *name, const Loc *loc) {
   int64_t start = wire_open(&w->to, GRAPH_INITIALIZER);
@@ -142,7 +142,7 @@ static void write_function(Writer *w, const WireField *field, const Onnx__Functi
   for (int64_t at = field->data; at < field->end;) {
     WireField part = wire_read(w->f->at, at);
     at = part.end;
-    // A default attribute is a node without op_type in what onnx_open gives.
+    // onnx_open turns a default attribute into a node without op_type.
     node += part.number == FUNCTION_ATTRIBUTE_PROTO;
     if (part.number == FUNCTION_NODE)
       inference_put_node(&w->nodes, FUNCTION_NODE, &part, f->node[node++]);

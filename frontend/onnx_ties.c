@@ -1,4 +1,4 @@
-// Weights that an exporter has taken apart or made one, which then train as another model than the
+// Warns of weights that an exporter has split or merged, which then train as another model than the
 // module.  Exporters that fold constants and initializers do both:
 //
 //     embed.weight [V,D], onnx::MatMul_6 [D,V] = its transpose    one parameter became two weights
@@ -43,14 +43,14 @@ static bool read_element(Ties *s, const Trained *w, int64_t i, double *out) {
     one.init.bytes = (const char *)one.init.bytes + i * size;
   const Type *type = type_new(s->im->m, one.dtype, 0, NULL);
   Tensor x;
-  bool quiet = diag_quiet(s->im->d, true); // readers report bytes that cannot be read
+  bool quiet = diag_quiet(s->im->d, true); // unreadable bytes are reported when the tensor is used
   bool ok = onnx_tensor_load(s->im->file, &one, type, s->a, w->loc, &x, s->im->d);
   diag_quiet(s->im->d, quiet);
   if (ok) *out = tensor_f(&x, 0);
   return ok;
 }
 
-// Scattered over the tensor, the same for all tensors of a size.
+// Returns the i-th sampled position, the same for all tensors of a size.
 static int64_t position(int64_t count, int i) {
   return (int64_t)(((uint64_t)i * 0x9e3779b97f4a7c15u) >> 2) % count;
 }
@@ -89,7 +89,7 @@ static const char *and_more(Arena *a, int n, const char *things) {
   return str_format(a, n == 1 ? "; there is %d more %s" : "; there are %d more %ss", n, things);
 }
 
-// -- Taken apart ---------------------------------------------------------------------------------
+// -- Split parameters ----------------------------------------------------------------------------
 
 static void find_tables(Ties *s) {
   const Onnx__GraphProto *graph = onnx_model(s->im->file)->graph;
@@ -129,8 +129,10 @@ static void warn_of_copies(Ties *s) {
       if (!may_be_copies(x, y)) continue;
       bool same = equal_elements(s, x, y, false);
       if (!same && !equal_elements(s, x, y, true)) continue;
+      // The one with a made-up name is the copy.
       if (x->made_up && !y->made_up) x = y, y = &s->weights.at[j];
       onnx_decide(s->im, y->v, WHY_tied);
+      // Only the first pair is named.
       if (n++) continue;
       copy = y;
       of = x;
@@ -148,10 +150,10 @@ static void warn_of_copies(Ties *s) {
             "(..., dynamo=False, do_constant_folding=False)");
 }
 
-// -- Made one ------------------------------------------------------------------------------------
+// -- Merged parameters ---------------------------------------------------------------------------
 
-// Whether one of two modules is the other or in it, apart from the numbers that the exporter
-// (dynamo=False) gives to calls: block.norm, block.norm_1.
+// Whether one of two modules is the other or in it, ignoring the numbers that the exporter
+// (dynamo=False) appends for calls: block.norm, block.norm_1.
 static bool within_module(const char *x, const char *y) {
   while (*x && *y) {
     size_t nx = strcspn(x, "."), ny = strcspn(y, ".");
@@ -169,8 +171,8 @@ static bool within_module(const char *x, const char *y) {
   return true;
 }
 
-// The module that reads weights by this node.  An Identity gives a weight the name of another one
-// that was equal to it.
+// Returns the module that reads weights by this node.  An Identity gives a weight the name of
+// another one that was equal to it.
 static const char *reading_module(Import *im, const Onnx__NodeProto *node) {
   if (!str_equal(onnx_str(node->op_type), "Identity") || node->n_output != 1)
     return onnx_module_name(im->a, node);
@@ -190,6 +192,7 @@ static void warn_of_merged(Ties *s) {
     for (size_t k = 0; module && k < graph->node[i]->n_input; k++) {
       int at = name_map_find(&s->index, graph->node[i]->input[k]);
       const Trained *w = at < 0 ? NULL : &s->weights.at[at];
+      // Only vectors of equal elements, such as initial gains and biases.
       if (!w || w->varies || w->t.rank != 1 || w->t.count < 2) continue;
       if (!reader[at]) reader[at] = module;
       if (merged[at] || within_module(reader[at], module)) continue;

@@ -1,4 +1,4 @@
-// The call of PyTorch that a node was exported from, and the module that called.
+// The call of PyTorch that a node was exported from, and the module that made the call.
 //
 // The exporter (dynamo=True) keeps both in the metadata of the node, names of modules with the
 // node's own last, and the call as torch.fx prints it:
@@ -8,14 +8,14 @@
 //     .default](args = (%x, %weight, %bias, %mean, %var, True, 0.1, 1e-05), kwargs = {})
 //
 // ONNX lacks these facts of the call: the mode of a BatchNormalization, model.train() or eval();
-// the padding_idx of an Embedding; that an Identity is x.detach(); the one of equal values that
-// max.dim chooses.
+// the padding_idx of an Embedding; that an Identity is x.detach(); the choice of max.dim among
+// equal values.
 
 #include <string.h>
 
 #include "frontend/onnx_walk.h"
 
-// The text between `from` and the character in `ends` that is in no brackets or quotes.
+// Returns the end of the text from `from` to a character of `ends` outside of brackets and quotes.
 static const char *find_end(const char *from, const char *ends) {
   int depth = 0;
   char quote = 0;

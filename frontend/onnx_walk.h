@@ -1,5 +1,5 @@
-// What the files of the importer share about the model being imported.  Import functions of ops
-// see onnx_node.h instead.
+// The state of an import, for the files of the importer.  Import functions of ops use onnx_node.h
+// instead.
 
 #ifndef FRONTEND_ONNX_WALK_H
 #define FRONTEND_ONNX_WALK_H
@@ -12,23 +12,23 @@
 #include "frontend/onnx_weights.h"
 #include "ir/analysis/batch_dim.h"
 
-// What a name of the model stands for.
+// The meaning of a name of the model.
 typedef struct Binding {
   const char *name;
-  Value *v;                      // NULL: a weight nobody has read yet, or nothing that can be had
+  Value *v;                      // NULL: a weight without readers so far, or an unavailable value
   const Onnx__TensorProto *init; // of an initializer
   const Sequence *sequence;      // instead of v
-  bool poisoned;                 // what should have made it has been reported
+  bool poisoned;                 // its producer has been reported
 } Binding;
 
 // The names of one graph: the model's, the branch of an If, the body of a function.
 typedef struct Scope {
-  const struct Scope *outer; // whose names are seen too; NULL for the model and for functions
+  const struct Scope *outer; // its names are visible too; NULL for the model and for functions
   NameMap names;             // to `bindings`
   Vec(Binding) bindings;
-  NameMap read; // names that somebody reads
-  // Of the body of a function, and of branches in it: the call, which has the attributes, and
-  // where it stands.
+  NameMap read; // names with readers
+  // In the body of a function, and in branches in it: the call, which has the attributes, and its
+  // scope.
   const Onnx__NodeProto *call;
   const struct Scope *caller;
   const Onnx__FunctionProto *function;
@@ -43,8 +43,8 @@ typedef struct Problem {
   const char *cause, *hint, *detail;
 } Problem;
 
-// What a value holds; data is NULL where that is not known.  `hinted`: if the inputs are as the
-// options say.
+// The contents of a value; data is NULL if they are unknown.  `hinted`: if the inputs have the
+// values of the options.
 typedef struct Known {
   Tensor tensor;
   bool hinted;
@@ -58,51 +58,51 @@ typedef struct Import {
   Graph *g;
   Diag *d;
   Vec(Problem) problems;
-  // Errors of op_new and of evaluation are caught, to be reported with the others.
+  // Errors of op_new and of evaluation are caught, and reported with all other problems.
   Diag *caught;
   FILE *stream;
   char *text;
   size_t text_n, text_seen;
-  Vec(Known) known;  // by id of the value
-  Op *last;          // the last op that was looked at
+  Vec(Known) known;  // by value id
+  Op *last;          // the last op that was evaluated
   const char *batch; // the symbol of the batch dimension, or NULL
   bool batch_moved;  // some input had the batch in another dimension than the first
   NameMap origins;   // to origin_text: see onnx_parameters.c
   const char **origin_text;
   bool has_origins;
-  Vec(OnnxWhy) why;         // by id of the weight
+  Vec(OnnxWhy) why;         // by weight id
   NameMap functions;        // "domain:name" to onnx_model(file)->functions
   NameMap constant_weights; // results of Constant nodes that are weights: to the node
   int n_nodes, depth;
-  struct Devices *devices; // NULL: annotations are not asked for
+  struct Devices *devices; // NULL: annotations are not requested
 } Import;
 
-// onnx_order.c: indices of the nodes that are needed for the outputs, in an order in which every
-// node comes after those it reads; names that the nodes read go to `read`.
+// onnx_order.c: sets the indices of the nodes that the outputs depend on, in topological order;
+// adds the names that they read to `read`.
 bool onnx_order(Import *im, Onnx__NodeProto *const *node, size_t n, char *const *output,
                 size_t n_output, Scope *scope, int **order, int *n_order);
-// The name of a node in messages: its own, or Gemm(y).
+// Returns the name of a node in messages: its own, or Gemm(y).
 const char *onnx_node_name(Arena *a, const Scope *scope, const Onnx__NodeProto *node);
 
 // onnx_shape.c: the dimensions of all inputs, symbolic ones bound by the options.
 typedef struct OnnxInput {
   const char *name;
-  const Type *type; // NULL: could not be bound, which has been reported
-  int batch;        // the dimension that is the batch; -1: none
+  const Type *type; // NULL: unbound, which has been reported
+  int batch;        // the batch dimension; -1: none
 } OnnxInput;
 bool onnx_inputs(Import *im, OnnxInput *inputs, int *n_inputs);
-// The first dimension of an output's declared type that has the batch's symbol, or -1.
+// Returns the first dimension of an output's declared type that has the batch's symbol, or -1.
 int onnx_declared_batch(const Import *im, const Onnx__ValueInfoProto *output, const Type *type);
 
-// onnx_rows.c, of OnnxOptions.rows_first: the value of a new parameter with the dimensions in the
-// model's order; and an output's value with the batch in dimension 0, given its place in the value
-// as the model has it.
+// onnx_rows.c, for OnnxOptions.rows_first: returns the value of a new parameter with the dimensions
+// in the model's order; and an output's value with the batch in dimension 0, given its position in
+// the model's value.
 Value *onnx_input(Import *im, const OnnxInput *input);
 Value *onnx_output(Import *im, const Onnx__ValueInfoProto *output, Value *v, BatchDim batch_at);
 
-// onnx_constant_weights.c: weights that stand in Constant nodes of the model's graph.
+// onnx_constant_weights.c: weights in Constant nodes of the model's graph.
 void onnx_find_constant_weights(Import *im);
-// The tensor of such a node; NULL for other nodes.
+// Returns the tensor of such a node; NULL for other nodes.
 const Onnx__TensorProto *onnx_constant_weight(const Import *im, const Onnx__NodeProto *node);
 
 // onnx_parameters.c: the class of an initializer, and its reason.
@@ -111,21 +111,21 @@ OnnxWhy onnx_why(Import *im, const char *name, const OnnxTensor *t, const Loc *l
 bool onnx_is_constant(OnnxWhy why, const OnnxTensor *t);
 void onnx_decide(Import *im, Value *v, OnnxWhy why);
 OnnxWhy onnx_why_of(const Import *im, const Value *v);
-// Is the name of an initializer one that an exporter made up?
+// Whether the name of an initializer is one that an exporter made up.
 bool onnx_is_made_up(const char *name);
-// The same of a weight that is trained only because nothing says otherwise; v may be anything.
+// Freezes a weight that is trained only by default; ignores any other v.
 void onnx_keep(Import *im, Value *v, OnnxWhy why);
-// When all nodes have been imported.
+// Called after all nodes have been imported.
 void onnx_settle_weights(Import *im);
 
-// onnx_torch.c: the module of PyTorch that the node is of, "layer1.bn", or NULL.
+// onnx_torch.c: returns the PyTorch module of the node, "layer1.bn", or NULL.
 const char *onnx_module_name(Arena *a, const Onnx__NodeProto *node);
 
-// onnx_ties.c: warns of weights that an exporter has taken apart, or made one.
+// onnx_ties.c: warns of weights that an exporter has split from one parameter, or merged into one.
 void onnx_warn_of_ties(Import *im);
 
 // onnx_devices.c: multi-device annotations.  A node's are read when it has been imported; all of
-// them become the module's at the end.  False when something was reported.
+// them become the module's at the end.  False after a report.
 bool onnx_devices_begin(Import *im);
 void onnx_devices_input(Import *im, const Onnx__ValueInfoProto *input, const Type *type);
 void onnx_devices_node(Import *im, const Scope *scope, const Onnx__NodeProto *node, const Loc *loc);
@@ -134,25 +134,25 @@ bool onnx_devices_end(Import *im);
 // onnx_report.c
 void onnx_problem(Import *im, const Loc *loc, const char *cause, const char *hint,
                   const char *detail);
-bool onnx_report(Import *im); // false when there was anything to report
+bool onnx_report(Import *im); // false if there was anything to report
 
 // onnx_known.c
-bool onnx_hint(Import *im, const Value *input, int i);    // learns what the options say of it
+bool onnx_hint(Import *im, const Value *input, int i);    // reads its value from the options
 const Tensor *onnx_hinted(const Node *n, const Value *v); // known, or known by hints
-void onnx_evaluate_new(Import *im, Node *n);              // reports through the node
-void onnx_tidy(Import *im); // known values become constants; ops that nothing reads go
+void onnx_evaluate_new(Import *im, Node *n);              // reports errors of the node
+void onnx_tidy(Import *im); // known values become constants; dead ops are erased
 
-// onnx_import.c: the nodes of a body, in their order, in the given scope.
+// onnx_import.c: imports the nodes of a body, in topological order, in the given scope.
 bool onnx_body(Import *im, Scope *scope, Onnx__NodeProto *const *node, size_t n,
                char *const *output, size_t n_output);
 Scope *onnx_scope_new(Import *im, const Scope *outer);
 void onnx_bind(Import *im, Scope *scope, const char *name, Value *v, bool poisoned);
 // Binds the name to the same value as another binding.
 void onnx_bind_as(Import *im, Scope *scope, const char *name, const Binding *as);
-// NULL when there is no such name, here or outside.
+// Returns NULL if there is no such name, here or outside.
 Binding *onnx_lookup(const Scope *scope, const char *name);
 bool onnx_initializers(Import *im, Scope *scope, const Onnx__GraphProto *g);
-// The IR value of a binding; makes the parameter or the constant of an initializer.
+// Returns the IR value of a binding; creates the parameter or the constant of an initializer.
 Value *onnx_binding_value(Import *im, Binding *b);
 
 #endif

@@ -1,15 +1,15 @@
 // Tensors of a model: inline as raw bytes, inline as a list of numbers, or in another file.
 //
-// Weights are not read here.  A tensor becomes an Init that says in which file its bytes lie and
-// where; raw bytes inline lie in the model file itself:
+// Weights are not read here.  A tensor becomes an Init with the file and the offset of its bytes;
+// inline raw bytes are in the model file itself:
 //
 //     raw_data                       @ "mlp.onnx"+71
 //     external_data location=w.bin   @ "dir/w.bin"+4096      in the folder of the model
 //     float_data, int64_data, …      = x"0000803f…"          repacked
 //
-// A model is data from strangers, and `location` is a path in it.  What it names is opened first
-// and asked for its real name afterwards, so that neither `..` nor a link anywhere in the path
-// leads out: the real name must lie in the real folder of the model, or in the one the user allows.
+// A model is untrusted, and `location` is a path in it.  The file is opened first and its real name
+// read afterwards, so that neither `..` nor a link anywhere in the path leads out: the real name
+// must be in the real folder of the model, or in the one that the user allows.
 
 #include "frontend/onnx_weights.h"
 
@@ -62,6 +62,7 @@ static bool read_shape(const Onnx__TensorProto *t, const Loc *loc, OnnxTensor *o
                       MAX_RANK);
   out->rank = (int)t->n_dims;
   out->count = 1;
+  // With a dimension of 0 the product of the others may overflow.
   bool zero = false;
   for (int i = 0; i < out->rank; i++)
     zero = zero || t->dims[i] == 0;
@@ -105,7 +106,7 @@ static bool read_list(const Onnx__TensorProto *t, Arena *a, const Loc *loc, Onnx
   int64_t size = dtype_bytes[out->dtype];
   char *bytes = arena_alloc(a, (size_t)out->bytes + 1);
   bool as_u64 = out->dtype == DT_u32 || out->dtype == DT_u64;
-  // Narrow types stand in wider ones, low byte first.
+  // Narrow types are stored in wider ones, low byte first.
   for (size_t i = 0; i < n; i++) {
     const void *from = out->dtype == DT_f32   ? (const void *)&t->float_data[i]
                        : out->dtype == DT_f64 ? (const void *)&t->double_data[i]
@@ -146,7 +147,7 @@ static bool read_keys(const Onnx__TensorProto *t, const Loc *loc, External *out,
       ok = read_number(value, &out->offset);
     else if (str_equal(key, "length"))
       ok = read_number(value, &out->length);
-    else if (!str_equal(key, "checksum")) // SHA1 of the whole file: would mean to read all of it
+    else if (!str_equal(key, "checksum")) // SHA1 of the whole file: checking would read all of it
       return diag_error(d, loc, "external data of tensor '%s' has an unknown key '%s'", name, key);
     if (!ok)
       return diag_error(d, loc, "external data of tensor '%s': %s '%s' is not a size", name, key,
@@ -171,7 +172,7 @@ static const char *folder_of(Arena *a, const char *path) {
   return !slash ? "." : slash == path ? "/" : str_copy_n(a, path, (size_t)(slash - path));
 }
 
-// The open file by its real name, all links followed; "" if it has none.
+// Returns the real name of the open file, all links followed; "" if it has none.
 static const char *real_name(Arena *a, int fd) {
   char file[PATH_MAX];
   ssize_t n = readlink(str_format(a, "/proc/self/fd/%d", fd), file, sizeof file - 1);
@@ -186,9 +187,9 @@ static bool lies_in(Arena *a, int fd, const char *folder) {
   return strncmp(file, real, length) == 0 && file[length] == '/';
 }
 
-enum { NO_FILE = -2 }; // and none is needed
+enum { NO_FILE = -2 }; // the file is missing and not needed
 
-// Opens what `location` names, if it may be; the path it was found under goes to `out`.
+// Opens the file of `location`, if that is allowed; sets `out` to its path.
 static int open_external(const OnnxFile *f, const char *external_dir, const char *location,
                          const char *name, Arena *a, const Loc *loc, const char **out, Diag *d) {
   const char *why = location[0] == '/'      ? "is an absolute path"
@@ -209,7 +210,7 @@ static int open_external(const OnnxFile *f, const char *external_dir, const char
   }
   if (fd < 0) {
     if (errno == ENOENT && f->unread) return NO_FILE;
-    if (str_equal(*f->missing, *out)) return -1; // of another tensor
+    if (str_equal(*f->missing, *out)) return -1; // reported for another tensor
     *f->missing = *out;
     diag_error(d, loc, "external data of tensor '%s': cannot open '%s': %s", name, *out,
                strerror(errno));
@@ -226,7 +227,7 @@ static int open_external(const OnnxFile *f, const char *external_dir, const char
     diag_hint(d, "--external-data-dir '%s' allows the folder it leads to",
               folder_of(a, real_name(a, fd)));
   } else if (!allowed && st.st_nlink > 1) {
-    // A hard link is the one way out that a real name does not show.
+    // A real name shows all ways out of the folder except hard links.
     diag_error(d, loc, "external data of tensor '%s': '%s' has other names elsewhere (hard links)",
                name, *out);
     diag_hint(d, "copy the file, or allow its folder with --external-data-dir");
@@ -318,7 +319,7 @@ bool onnx_tensor_load(const OnnxFile *f, const OnnxTensor *t, const Type *type, 
   int64_t too_large = 0;
   for (int64_t i = 0; i < t->count; i++) {
     double x = tensor_f(&stored, i);
-    // A mask of -1e300 hides scores; -inf would make NaN of a row of them.
+    // A mask of -1e300 hides scores; -inf would make NaN of a completely masked row.
     if (type->dtype == DT_f32 && isfinite(x) && fabs(x) > FLT_MAX) {
       too_large++;
       x = copysign(FLT_MAX, x);

@@ -4,8 +4,8 @@
 //     error: step 3: sqrt  m.onnx:/Sqrt: not a number: 2 of 8 values of its result
 //     note: operand 1: 8 values from -0.25 to 3.5, 0.8 on average without their signs
 //
-// Infinite values may be meant, as in a mask: the first that arise of finite ones are remembered,
-// and said when something that is not a number follows from them.
+// Infinite values may be intended, as in a mask.  The first operation of a step that makes an
+// infinite value from finite operands is remembered, and reported if a NaN follows.
 
 #include <math.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ const char *nnrt_checks_infinite(const NnrtRank *r) {
 
 typedef struct Statistics {
   int64_t n, nan, infinite;
-  double least, most, sum; // of the finite ones; sum without signs
+  double least, most, sum; // of the finite values; sum of absolute values
 } Statistics;
 
 static Statistics look_at(NnrtRank *r, const NnrtValue *v) {
@@ -62,7 +62,7 @@ static void add(char *text, size_t n, const char *name, const Statistics *s) {
              s->least, s->most, s->sum / (double)finite);
 }
 
-// Of the operation; the first row, and how many.
+// Returns the operation's first row of values, and the number of rows.
 static const NnrtValue *find_values(const NnrtGraph *g, int op, int *out_n) {
   int low = 0, high = g->n_values;
   while (low < high) {
@@ -84,7 +84,7 @@ static bool overlap(const NnrtValue *x, const NnrtValue *y) {
   return x->host == y->host && x->offset < y_end && y->offset < x_end;
 }
 
-// The operands after the operation: a result may have overwritten one.
+// Describes the operands after the operation ran: a result may have overwritten one.
 static void describe_operands(NnrtRank *r, const NnrtValue *v, int n, char *text, size_t size) {
   for (int i = 0; i < n; i++) {
     char name[64];
@@ -105,6 +105,7 @@ void nnrt_check_values(NnrtRank *r, int op) {
   const NnrtValue *v = find_values(r->graph, op, &n);
   if (c->step != r->step) c->infinite[0] = 0;
   c->step = r->step;
+  // Results have negative numbers; operands are only read to explain them.
   for (int i = 0; i < n; i++) {
     if (v[i].number > 0) continue;
     Statistics s = look_at(r, &v[i]);
@@ -114,6 +115,7 @@ void nnrt_check_values(NnrtRank *r, int op) {
         before |= v[k].number > 0 && look_at(r, &v[k]).infinite > 0;
       if (!before) snprintf(c->infinite, sizeof c->infinite, "%s", r->graph->ops[op]);
     }
+    // The first NaN ends the job.
     if (!s.nan) continue;
     char text[1024];
     snprintf(text, sizeof text, "%lld of %lld values of its result%s", (long long)s.nan,

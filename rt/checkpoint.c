@@ -1,13 +1,12 @@
-// Checkpoints: everything that lasts from step to step, in one file that any number of ranks can
-// read.
+// Checkpoints: all persistent state, in one file that any number of ranks can read.
 //
 //     DIR/step-000000000120.safetensors
 //
-// It is a safetensors file of whole tensors, weights as "weight/NAME" and optimizer state as
-// "state/NAME".  Its metadata says the step (how many were done), the seed and the order of the
-// data, and holds a checksum of the header and of every tensor, so that any flipped bit is found
-// before anything is used.  It is written beside, flushed and renamed (file.c): a crash or a full
-// disk leaves the one before.
+// The file is a safetensors file of whole tensors: weights as "weight/NAME", optimizer state as
+// "state/NAME".  Its metadata holds the step (the number of steps done), the seed, the order of the
+// data, and a checksum of the header and of every tensor: any flipped bit is found before the data
+// is used.  The file is written under a temporary name, flushed and renamed (file.c): a crash or a
+// full disk leaves the previous checkpoint intact.
 
 #include <dirent.h>
 #include <errno.h>
@@ -28,7 +27,7 @@ static char *checkpoint_path(const Checkpoints *c, int64_t step) {
   return nnrt_must_format("%s/step-%012lld.safetensors", c->dir, (long long)step);
 }
 
-// The step in a checkpoint's name, -1 if it is not one's.
+// Returns the step in a checkpoint's name; -1 for any other name.
 static int64_t step_of(const char *name) {
   long long step;
   char again[64];
@@ -42,7 +41,7 @@ static int newest_first(const void *a, const void *b) {
   return (x < y) - (x > y);
 }
 
-// The steps there are checkpoints of, newest first.
+// Lists the steps that have a checkpoint, newest first.
 static int list_steps(const Checkpoints *c, int64_t **out) {
   int n = 0, room = 16;
   int64_t *steps = nnrt_must_alloc((size_t)room * sizeof *steps);
@@ -60,7 +59,7 @@ static int list_steps(const Checkpoints *c, int64_t **out) {
   return n;
 }
 
-// A run that was killed while it wrote leaves a file that never got its name.
+// Removes unfinished files: a run that was killed while writing leaves a temporary name.
 static void remove_unfinished(const Checkpoints *c) {
   DIR *folder = opendir(c->dir);
   for (struct dirent *e; folder && (e = readdir(folder));) {
@@ -82,7 +81,7 @@ bool nnrt_checkpoint_open(Checkpoints *c, const char *dir, int keep, Why *w) {
   return ok;
 }
 
-// A run that starts anew keeps what it finds, under names that --resume does not look at.
+// Renames the checkpoints of an earlier run, when this run does not resume: --resume ignores *.old.
 static void set_aside(Checkpoints *c) {
   int64_t *steps;
   int n = list_steps(c, &steps);
@@ -101,7 +100,7 @@ static void remove_old(const Checkpoints *c) {
   int64_t *steps;
   int n = list_steps(c, &steps), kept = 0;
   for (int i = 0; i < n; i++) {
-    // What is newer than the last we wrote was found damaged; its turn comes when it is replaced.
+    // A checkpoint newer than our last was found damaged.  It is kept until it is replaced.
     if (steps[i] > c->last || kept++ < c->keep) continue;
     char *path = checkpoint_path(c, steps[i]);
     unlink(path);
@@ -123,6 +122,7 @@ static bool open_checked(StFile *f, const char *path, Why *w) {
   if (!nnrt_st_open(f, path, w)) return false;
   bool ok = f->header_bytes > HEADER_SUM_AT - 8 + DIGITS &&
             memcmp(f->header, file_start, sizeof file_start - 1) == 0;
+  // The checksum of the header is over the header with zeros in its place.
   if (ok) {
     size_t n = (size_t)f->header_bytes + 8;
     char *header = nnrt_must_alloc(n);
@@ -147,6 +147,7 @@ bool nnrt_checkpoint_find(Checkpoints *c, int64_t *out_step, Why *w) {
   int64_t *steps;
   int n = list_steps(c, &steps);
   c->last = *out_step = -1;
+  // Damaged checkpoints are skipped: an older one is better than none.
   for (int i = 0; i < n && c->last < 0; i++) {
     char *path = checkpoint_path(c, steps[i]);
     StFile f;
@@ -181,13 +182,13 @@ static bool same_shape(const StTensor *s, const NnrtTensor *t) {
   return same;
 }
 
-// What scales the loss of a program in f16 and counts its steps: a program in another type has
-// none, and its checkpoint serves one in f16 as well.
+// Whether this is the state of loss scaling: the scale and its step counts.  Only programs in f16
+// have it; checkpoints of programs in other types serve one in f16 as well.
 static bool scales_loss(const char *state) {
   return strcmp(state, "loss_scale") == 0 || strncmp(state, "loss_scale.", 11) == 0;
 }
 
-// Tensors in the file that this program does without.
+// Counts the tensors in the file that this program does not use: the state of loss scaling.
 static int count_unused(const StFile *f, const NnrtGraph *g) {
   int n = 0;
   for (int i = 0; i < f->n_tensors; i++) {
@@ -199,14 +200,14 @@ static int count_unused(const StFile *f, const NnrtGraph *g) {
   return n;
 }
 
-// After `step` steps, none of which was skipped.
+// Initializes the state of loss scaling, as after `step` steps with none skipped.
 static void start_scale(NnrtRank *r, const NnrtTensor *t, int64_t step, const char *path) {
   Part part;
   if (strcmp(t->name, "loss_scale.updates") == 0 && t->dtype == NNRT_i64) {
     if (nnrt_part_here(r, t, &part)) nnrt_part_put(r, t, &part, &step);
     return;
   }
-  nnrt_init_tensor(r, t, 0); // filled: no seed matters
+  nnrt_init_tensor(r, t, 0); // a fill: the seed does not matter
   if (r->rank == 0 && strcmp(t->name, "loss_scale") == 0)
     nnrt_say_note("checkpoint '%s' was not written in f16: the loss's scale starts anew", path);
 }
@@ -220,6 +221,7 @@ static bool load_tensors(const StFile *f, NnrtRank *r, int64_t step, const char 
     if (!nnrt_tensor_saved(t)) continue;
     char *name = nnrt_must_format("%s/%s", role_folder(t), t->name);
     const StTensor *s = nnrt_st_find(f, name);
+    // A checkpoint of a program that is not in f16 has no loss scale.
     if (!s && t->role == NNRT_state && scales_loss(t->name)) {
       start_scale(r, t, step, path);
       free(name);
@@ -237,6 +239,7 @@ static bool load_tensors(const StFile *f, NnrtRank *r, int64_t step, const char 
     if (nnrt_part_here(r, t, &part)) nnrt_part_put(r, t, &part, f->data + s->begin);
     n++;
   }
+  // Every tensor of the file must have been used, or ignored on purpose.
   if (n == f->n_tensors) return true;
   return why(w, "checkpoint '%s' is of another program: it has %d tensors, this program %d\n%s",
              path, f->n_tensors, n, hint);
@@ -305,6 +308,7 @@ static void list_contents(Writer *wr, const NnrtProgram *p, int64_t step, const 
   if (order->lr_steps >= 0)
     add_text(wr, nnrt_must_format("lr_steps"),
              nnrt_must_format("%lld", (long long)order->lr_steps));
+  // Checksums are zeros until the tensors are written, so the length of the header is final.
   for (int i = 0; i < g->n_tensors; i++) {
     const NnrtTensor *t = &g->tensors[i];
     if (!nnrt_tensor_saved(t)) continue;
@@ -356,7 +360,7 @@ static bool write_checkpoint(Checkpoints *c, NnrtRank *r, int64_t step, const Da
   }
   int first_sum = wr.n_texts - wr.n_tensors, n = 0;
   Whole memory = {0};
-  // A rank whose disk is full still takes part: the others wait for it.
+  // A rank with a full disk still takes part: the other ranks wait for it.
   for (int i = 0; i < g->n_tensors; i++) {
     const NnrtTensor *t = &g->tensors[i];
     if (!nnrt_tensor_saved(t)) continue;

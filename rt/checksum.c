@@ -1,7 +1,7 @@
-// Checksums: XXH64 for what we keep, CRC-32C for what others read.
+// Checksums: XXH64 for our own files, CRC-32C for files that other programs read.
 //
-// XXH64 is Yann Collet's (xxhash_spec.md), CRC-32C is Castagnoli's polynomial reflected, as in
-// RFC 3720 and in TensorFlow's record files.
+// XXH64 is Yann Collet's (xxhash_spec.md), CRC-32C is Castagnoli's polynomial reflected, as in RFC
+// 3720 and in TensorFlow's record files.
 
 #include <string.h>
 
@@ -40,6 +40,7 @@ static uint64_t merge(uint64_t hash, uint64_t lane) {
 uint64_t nnrt_xxh64(const void *data, int64_t n, uint64_t seed) {
   const uint8_t *p = data, *end = p + n;
   uint64_t hash;
+  // Four independent lanes over stripes of 32 bytes.
   if (n >= 32) {
     uint64_t a = seed + P1 + P2, b = seed + P2, c = seed, d = seed - P1;
     for (; end - p >= 32; p += 32) {
@@ -54,6 +55,7 @@ uint64_t nnrt_xxh64(const void *data, int64_t n, uint64_t seed) {
     hash = seed + P5;
   }
   hash += (uint64_t)n;
+  // The remainder, and the final avalanche.
   for (; end - p >= 8; p += 8)
     hash = rotate(hash ^ mix_in(0, read64(p)), 27) * P1 + P4;
   for (; end - p >= 4; p += 4)

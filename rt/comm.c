@@ -1,4 +1,4 @@
-// Groups of ranks, and the queues of jobs.  See comm.h.
+// Groups of ranks, and job queues.  See comm.h.
 
 #include "comm.h"
 
@@ -47,8 +47,8 @@ int nnrt_group_place(const NnrtRank *r, int group, int *n) {
   return place;
 }
 
-// Places on a mesh count like the digits of a number over the axes that are not time; the last axis
-// is fastest.  So do those of a group, over its axes.
+// Positions on a mesh are mixed-radix numbers over the axes other than time; the last axis is
+// fastest. Positions in a group are the same over the axes of the group.
 Group nnrt_group_of(const NnrtProgram *p, int group, int rank) {
   const NnrtGroup *of = &p->group[group];
   const NnrtMesh *mesh = &p->mesh[of->mesh];
@@ -59,7 +59,7 @@ Group nnrt_group_of(const NnrtProgram *p, int group, int rank) {
     if (mesh->axis[a].time) continue;
     int size = mesh->axis[a].size, digit = place / stride % size;
     if (group_has(of, a)) {
-      // What was there is one of `size` runs of places, each so much further.
+      // Repeats the positions so far `size` times, each copy offset by another `stride`.
       for (int i = n * size - 1; i >= 0; i--)
         g.rank[i] = g.rank[i % n] + i / n * stride;
       g.me += digit * n;
@@ -145,7 +145,7 @@ static void set_code(NnrtComm *c, int code) {
   snprintf(c->text, sizeof c->text, "%s", nnrt_error_detail());
 }
 
-// Until there is a job, or for a moment; with the lock held.
+// Waits until there is a job, or for a second if the wire must be checked; with the lock held.
 static void wait_for_more(Queue *q) {
   NnrtComm *c = q->comm;
   bool checks = q->lane == QUEUE_here && c->way == &nnrt_comm_peers && c->wire->check && !c->lost;
@@ -162,7 +162,7 @@ static void wait_for_more(Queue *q) {
   if (c->lost) snprintf(c->lost_text, sizeof c->lost_text, "%s", nnrt_error_detail());
 }
 
-// What failed in one queue ends all: who waits for any of them hears of it.
+// Wakes all waiters of all queues: a failure in one queue ends every queue.
 static void tell_all(NnrtComm *c) {
   for (int i = 0; i < c->n_queues; i++) {
     pthread_cond_broadcast(&c->queue[i].more);
@@ -170,7 +170,7 @@ static void tell_all(NnrtComm *c) {
   }
 }
 
-// Jobs until there are no more to come; false: one failed.  With the lock held.
+// Runs jobs until the queue is closed and empty; false: a job failed.  With the lock held.
 static bool run_jobs(Queue *q) {
   NnrtComm *c = q->comm;
   while (!c->code) {
@@ -207,7 +207,7 @@ static void *communicate(void *arg) {
   tell_all(c);
   bool orderly = run_jobs(q);
   pthread_mutex_unlock(&c->lock);
-  // Nobody uses the way any more.
+  // The transport may be closed only after the other thread has ended.
   if (c->n_queues > 1) pthread_join(c->queue[QUEUE_ahead].thread, NULL);
   if (orderly) c->way->close(c);
   return NULL;
@@ -248,7 +248,7 @@ bool nnrt_comm_open(NnrtRank *r, const CommWay *way, void *shared, Why *w) {
   nnrt_traffic_open(r);
   if (r->ranks == 1) return true;
 
-  c->wire = shared; // comm_threads takes it for what it is, in open
+  c->wire = shared; // comm_threads casts it back to its own type
   c->n_queues = any_ahead(p) || p->n_owed ? N_QUEUES : 1;
   if (way == &nnrt_comm_peers) c->wire->lanes = c->n_queues;
   pthread_mutex_init(&c->lock, NULL);
@@ -266,12 +266,13 @@ bool nnrt_comm_open(NnrtRank *r, const CommWay *way, void *shared, Why *w) {
 
 void nnrt_comm_close(NnrtRank *r) {
   NnrtComm *c = r->comm;
+  // The threads finish the jobs that are queued before they end.
   if (c->n_queues) {
     pthread_mutex_lock(&c->lock);
     c->closing = true;
     tell_all(c);
     pthread_mutex_unlock(&c->lock);
-    pthread_join(c->queue[QUEUE_here].thread, NULL); // which joins the other
+    pthread_join(c->queue[QUEUE_here].thread, NULL); // joins the other thread
     pthread_mutex_destroy(&c->lock);
     for (int i = 0; i < c->n_queues; i++) {
       pthread_cond_destroy(&c->queue[i].more);
@@ -306,7 +307,7 @@ char *nnrt_comm_scratch(NnrtComm *c, int64_t bytes) {
 
 // ---- the queues
 
-// The code of what failed, with its text where nnrt_fail finds it.
+// Returns the code of the first failure, and sets its text for nnrt_fail.
 static int failed(NnrtComm *c) {
   return c->code ? nnrt_error(c->code, "%s", c->text) : 0;
 }
@@ -315,7 +316,7 @@ static Queue *queue_of(NnrtComm *c, bool ahead) {
   return &c->queue[ahead ? QUEUE_ahead : QUEUE_here];
 }
 
-// The number of the job in its queue, from which it can be waited for; -1 where all has failed.
+// Puts a job into its queue; returns its number there, for wait_for.  -1 after a failure.
 static int64_t put(NnrtComm *c, Job job) {
   Queue *q = queue_of(c, job.ahead);
   pthread_mutex_lock(&c->lock);
@@ -338,6 +339,7 @@ static int wait_for(Queue *q, int64_t number) {
   pthread_mutex_lock(&c->lock);
   atomic_store(&q->waiting, true);
   while (q->n_done <= number && !c->code) {
+    // The timeout counts from the last finished job, not from the start of the wait.
     int64_t before = q->n_done;
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
@@ -410,7 +412,8 @@ void nnrt_comm_exchange(NnrtRank *r, Exchange *e) {
   if (code) fail(r, code);
 }
 
-// By parcels in the queue of moves, which does not stand behind what a step owes to the next one.
+// Sums by parcels in the queue of moves, which has no deferred updates of the previous step to wait
+// for.
 static void sum_ahead(NnrtRank *r, int64_t *x, int n) {
   int others = r->ranks - 1;
   int64_t bytes = n * (int64_t)sizeof *x;
@@ -477,7 +480,7 @@ bool nnrt_comm_lost(NnrtComm *c, char *text, size_t size) {
   return lost;
 }
 
-// ---- arithmetic that the ways share
+// ---- arithmetic shared by the transports
 
 #define ADD(type)                                                                                  \
   do {                                                                                             \
@@ -493,7 +496,7 @@ bool nnrt_comm_lost(NnrtComm *c, char *text, size_t size) {
   } while (0)
 
 void nnrt_comm_add(void *y, const void *const *x, int n, int64_t count, NnrtDtype t) {
-  enum { BLOCK = 1024 }; // stays in the first cache; y may be one of x
+  enum { BLOCK = 1024 }; // fits the L1 cache; y may be one of x
   if (t == NNRT_f32)
     ADD(float);
   else

@@ -1,20 +1,22 @@
-// Communication between ranks: one interface, two ways.
+// Communication between ranks: one interface, two transports.
 //
 //     comm.c          groups of ranks, and their queues
 //     comm_threads.c  ranks are threads of this process and read each other's memory
 //     comm_peers.c    ranks are processes that send to each other, over a Wire:
 //     comm_mpi.c        MPI, found at run time
-//     comm_tcp.c        sockets, when torchrun or Slurm started us
+//     comm_tcp.c        sockets, if torchrun or Slurm started the process
 //
-// What is moved is memory of this machine: tensors when that computes (cpu/comm.c), and what ranks
-// agree on.  Tensors on gpus go another way (cuda/comm.h).
+// All transfers are between buffers in host memory: tensors if the target is the CPU (cpu/comm.c),
+// and agreements between ranks.  Tensors on GPUs have other transports (cuda/comm.h).
 //
-// Every rank has a communicating thread that takes jobs from a queue in order, so backward goes on
-// while gradients are reduced.  All ranks put the same jobs in the same order.  A reduction adds up
-// in the group's order, whatever the way and the sizes: x0 + x1 + x2 …, the same bits on all ranks.
+// Every rank has a communicating thread that takes jobs from a queue in order, so backward
+// continues while gradients are reduced.  All ranks put the same jobs in the same order.  A
+// reduction adds in the group's order, x0 + x1 + x2 …, for every transport and size: all ranks get
+// the same bits.
 //
-// Moves that are ahead (nnrt.h) have a queue and a thread of their own: what a stage is to get for
-// its next slice may still have to be made, and nothing that it does for this one waits for that.
+// Moves that are ahead (nnrt.h) have a queue and a thread of their own.  The sender may still be
+// computing the value that a stage needs for its next slice, and no job of the current slice may
+// wait for it.
 //
 //     jobs of B0       all_reduce ── all_reduce ── …
 //     moves ahead      get %g1 ─────────────────── get %g1
@@ -30,14 +32,14 @@
 #include "runtime.h"
 #include "traffic.h"
 
-// The ranks of an NnrtGroup that this rank is one of, or all of them.
+// The ranks of an NnrtGroup that contains this rank, or all ranks.
 typedef struct Group {
-  int n, me;               // me: which of them this rank is; n is 0 where it is none
+  int n, me;               // me: the index of this rank; n is 0 if the rank is in no group
   int *rank;               // [n]
-  struct Meeting *meeting; // of comm_threads.c
+  struct Meeting *meeting; // used by comm_threads.c
 } Group;
 
-// `n` elements, and parts that lie one after the other, by the ranks of the group:
+// A job over `n` elements.  Parts are contiguous, in the order of the ranks of the group:
 //
 //     reduce            y[n] = the sum of all x[n]
 //     gather            y[ranks, n] = all x[n]
@@ -46,55 +48,55 @@ typedef struct Group {
 //     move              parcels, each from one rank to another (route.h)
 typedef struct Job {
   enum { JOB_reduce, JOB_gather, JOB_reduce_scatter, JOB_all_to_all, JOB_move } kind;
-  const Group *group; // of a move between gpus all that give or get
+  const Group *group; // of a move between GPUs: all senders and receivers
   void *y;
   const void *x;
   int64_t n;
-  NnrtDtype dtype; // u8, so bytes, of what is only moved
-  bool everyone;   // of a gather: all get y, not only the first of the group
-  // Of a move: in this machine's memory an exchange; between gpus a route, whose parcels are x and
-  // y, of elements of `width` bytes.
+  NnrtDtype dtype; // u8 (bytes) of transfers without arithmetic
+  bool everyone;   // of a gather: all ranks get y, not only the first of the group
+  // Of a move: in host memory an exchange; between GPUs a route with its parcels in x and y, of
+  // elements of `width` bytes.
   struct Exchange *exchange;
-  bool ahead; // which queue it goes to
+  bool ahead; // selects the queue
   const Route *route;
   int64_t width;
-  TraceOf of; // for --trace; without a name: it is of no op
+  TraceOf of; // for --trace; without a name: of no op
 } Job;
 
-// What one rank has for another, or gets of it.
+// A message from one rank to another, at either end.
 typedef struct Parcel {
   int peer;
   int64_t bytes;
-  char *at; // allocated; NULL of one that is got, until it came
+  char *at; // allocated; NULL of a parcel to receive, until it arrives
 } Parcel;
 
-// Parcels that a rank gives and gets in one job: those it gives by how many ranks further their
-// peers are, counted round, and those it gets by how many back.  The rank does not wait until what
-// it gives is taken, so the communicating thread frees it.
+// Parcels that a rank sends and receives in one job.  Sends are sorted by (peer - rank) modulo the
+// number of ranks, receives by (rank - peer).  The rank does not wait for its sends, so the
+// communicating thread frees their parcels.
 typedef struct Exchange {
   int n_to, n_from;
   Parcel *to, *from;
 } Exchange;
 
-// A move that was started, on a rank that waits for it.
+// A move that was started, on a rank that has to wait for it.
 typedef struct StartedMove {
   Exchange *exchange;
-  int64_t job; // of the queue that the move is of
-  char *kept;  // what this rank has for itself, as a parcel
+  int64_t job; // in the queue of the move
+  char *kept;  // the message of this rank to itself, as a parcel
   struct StartedMove *next;
 } StartedMove;
 
 enum { QUEUE_LENGTH = 1024 };
 
-// Jobs that one thread does in order.
+// Jobs that one thread runs in order.
 typedef struct Queue {
   struct NnrtComm *comm;
-  int lane; // its number: the mailboxes, tags or connections that it has for itself
+  int lane; // its number; every lane has mailboxes, tags or connections of its own
   pthread_t thread;
-  pthread_cond_t more, fewer; // under the lock of all queues
+  pthread_cond_t more, fewer; // with the lock of all queues
   Job job[QUEUE_LENGTH];
-  int64_t n_put, n_done; // of all time; job i is at i modulo QUEUE_LENGTH
-  atomic_bool waiting;   // a rank does nothing until its jobs are done
+  int64_t n_put, n_done; // since the start; job i is at i modulo QUEUE_LENGTH
+  atomic_bool waiting;   // a rank is blocked until its jobs are done
 } Queue;
 
 enum { QUEUE_here, QUEUE_ahead, N_QUEUES };
@@ -104,28 +106,30 @@ typedef struct NnrtComm {
   NnrtRank *rank;
   Group world, *group; // the program's groups
   Route *route;        // [n_moves]
-  Group *movers;       // [n_moves] all that give or get
-  // [n_moves] in this machine's memory: those that nobody waited for, the first first.
+  Group *movers;       // [n_moves] all senders and receivers
+  // [n_moves] in host memory: moves that were started and not waited for, oldest first.
   StartedMove **started;
-  struct Wire *wire; // of comm_peers.c
-  char *scratch;     // of the way, for the first queue
+  struct Wire *wire; // used by comm_peers.c
+  char *scratch;     // of the transport, for the first queue
   int64_t scratch_bytes;
   double patience; // seconds to wait for other ranks
   Traffic traffic; // of generated code
 
-  int n_queues; // 0: one rank, and nothing below is used; 1: no move is ahead, and nothing owed
+  int n_queues; // 0: one rank, nothing below is used; 1: no move is ahead, no update deferred
   Queue queue[N_QUEUES];
   pthread_mutex_t lock;
   bool ready, closing;
-  int code; // of the first that failed
+  int code; // of the first failure
   char text[512];
-  // While there was nothing to do a rank was found to be gone: at the end of the job, or before.
+  // The thread of the first queue, while idle, found a rank to be gone: normal at the end of the
+  // job, an error before.
   bool lost;
   char lost_text[512];
 } NnrtComm;
 
-// Called by the thread of a queue: moves by that which they are in, all else by the first, which
-// opens before and closes after the other runs.  They return a code, as kernels do.
+// Functions of a transport, called by the threads of the queues.  Moves are called by the thread of
+// their queue, all else by the first thread, which opens before and closes after the other runs.
+// They return a code, as kernels do.
 typedef struct CommWay {
   const char *name;
   int (*open)(NnrtComm *c);
@@ -139,59 +143,60 @@ typedef struct CommWay {
 
 extern const CommWay nnrt_comm_threads, nnrt_comm_peers;
 
-// Makes r->comm; `shared` is what comm_threads_new returned, or the wire.
+// Creates r->comm; `shared` is the result of comm_threads_new, or the wire.
 bool nnrt_comm_open(NnrtRank *r, const CommWay *way, void *shared, Why *w);
 void nnrt_comm_close(NnrtRank *r);
-void *nnrt_comm_threads_new(const NnrtProgram *p); // what all ranks of this process share
+void *nnrt_comm_threads_new(const NnrtProgram *p); // shared by all ranks of this process
 void nnrt_comm_threads_free(void *shared, const NnrtProgram *p);
 
-// Collective, over all ranks, and done when they return; a failure ends the job.
+// Collective over all ranks, and complete when they return; a failure ends the job.
 void nnrt_comm_exchange(NnrtRank *r, Exchange *e); // as nnrt_comm_move
 void nnrt_comm_sum(NnrtRank *r, int64_t *x, int n);
 void nnrt_comm_gather(NnrtRank *r, void *y, const void *x,
                       int64_t bytes); // at rank 0, in rank order
-void nnrt_comm_drain(NnrtRank *r);    // waits until nothing is under way
-// Between `begin` and `end`, which waits for all ranks, they wait for each other as long as it
-// takes: rank 0 may have much to read or write.
+void nnrt_comm_drain(NnrtRank *r);    // waits for all jobs of both queues
+// Between `begin` and `end`, which waits for all ranks, waits have no timeout: rank 0 may have much
+// to read or write.
 void nnrt_comm_begin_files(NnrtRank *r);
 void nnrt_comm_end_files(NnrtRank *r);
-// Comes before the ranks end, so that one that is gone before has failed.
+// Waits for all ranks before they end: a connection that closes earlier is a failed rank.
 void nnrt_comm_part(NnrtRank *r);
-bool nnrt_comm_lost(NnrtComm *c, char *text, size_t size); // is one gone?
+bool nnrt_comm_lost(NnrtComm *c, char *text, size_t size); // whether a rank is gone
 
-// In memory of this machine.  Jobs of all ranks are started in the same order; x and y are the
-// queue's until nnrt_comm_wait(c, y).
+// Jobs in host memory.  All ranks start the same jobs in the same order; the queue owns x and y
+// until nnrt_comm_wait(c, y).
 int nnrt_comm_start(NnrtComm *c, Job job);
 int nnrt_comm_wait(NnrtComm *c, const void *y);
-int nnrt_comm_do(NnrtComm *c, Job job); // both
+int nnrt_comm_do(NnrtComm *c, Job job); // starts a job and waits for it
 
 Exchange *nnrt_exchange_new(int n_to, int n_from);
 Parcel nnrt_parcel_new(int peer, int64_t bytes);
 void nnrt_exchange_free(Exchange *e);
-// Gives and gets; returns when all is here that it gets.  One that gets nothing belongs to the
-// queue from now on, any other to the caller.
+// Sends and receives; returns when all receives are complete.  From this call on, the queue owns an
+// exchange without receives, and frees it; the caller owns any other.
 int nnrt_comm_move(NnrtComm *c, Exchange *e, bool ahead, TraceOf of);
-// The same in two.  The exchange is the queue's until the wait, which one that gets nothing does
-// without.
+// The same in two calls.  The queue owns the exchange until the wait; an exchange without receives
+// has no wait.
 int nnrt_comm_move_start(NnrtComm *c, Exchange *e, bool ahead, TraceOf of, int64_t *out_job);
 int nnrt_comm_move_wait(NnrtComm *c, bool ahead, int64_t job);
 
-void nnrt_comm_meet(const Group *g); // of threads of this process: none goes on before all came
+void nnrt_comm_meet(const Group *g); // a barrier for threads of this process
 
 // y = x[0] + x[1] + … + x[n - 1], in this order.
 void nnrt_comm_add(void *y, const void *const *x, int n, int64_t count, NnrtDtype t);
-// How many ranks each of the groups of this number has.
+// Returns the number of ranks in each group with this number.
 int nnrt_group_size(const NnrtProgram *p, int group);
-// The one that the rank is in, its `rank` to be freed.
+// Returns the group of the rank; the caller frees `rank`.
 Group nnrt_group_of(const NnrtProgram *p, int group, int rank);
-// The ranks that give or get in a move, if the rank is one of them; its `rank` to be freed.
+// Returns the senders and receivers of a move, if the rank is one of them; the caller frees `rank`.
 Group nnrt_movers_of(const NnrtProgram *p, int move, int rank);
-// Which of `n` slices is this rank's along the group's axes; over time, the current one.
+// Returns the index of this rank's slice, of `n`, along the group's axes; over time, the current
+// one.
 int nnrt_group_place(const NnrtRank *r, int group, int *n);
 char *nnrt_comm_scratch(NnrtComm *c, int64_t bytes);
 
-// How processes reach each other.  Each lane is called by one thread, and what goes through one has
-// nothing to do with the others; the first one's thread opens, closes and checks all.
+// A connection between processes.  Each lane is called by one thread, and lanes are independent of
+// each other; the thread of the first lane opens, closes and checks all.
 typedef struct Wire {
   const char *name;
   int rank, world, lanes;
@@ -200,7 +205,7 @@ typedef struct Wire {
   int (*exchange)(struct Wire *w, int lane, int to, const void *out, int64_t n_out, int from,
                   void *in, int64_t n_in, atomic_bool *hurry);
   void (*close)(struct Wire *w);
-  // A code if a rank is gone, while nothing is exchanged; NULL: the launcher looks after that.
+  // Returns a code if a rank is gone; called while idle.  NULL: the launcher detects that.
   int (*check)(struct Wire *w);
 } Wire;
 

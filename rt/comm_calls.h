@@ -1,11 +1,11 @@
-// The collectives that generated code calls, by element type or size.  Included last by the file of
-// each target that has these, for any type or size:
+// The collectives that generated code calls, by element type or size.  The file of each target that
+// implements them for any type or size includes this header last:
 //
 //     all_reduce  reduce_scatter      of a type
 //     gather  slice  all_to_all       of elements of so many bytes
 //     move  move_start  move_wait     of both; of a sum it is told the type
 //
-// What sends is counted here, for every target and way (traffic.h).
+// Sent bytes are counted here, for every target and transport (traffic.h).
 
 #include "traffic.h"
 

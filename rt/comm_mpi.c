@@ -1,9 +1,9 @@
-// MPI as a wire, found at run time: the same executable runs where there is none.
+// MPI as a wire, found at run time: the same executable runs on machines without MPI.
 //
 // There are two binary interfaces.  In MPICH's (and Intel's, and Cray's) handles are ints with
-// known values; in Open MPI's they are pointers to known symbols, which is how we tell them apart.
-// With one lane all calls come from the thread that called MPI_Init_thread, so MPI_THREAD_FUNNELED
-// will do; with two from two threads, never at once, which is MPI_THREAD_SERIALIZED.
+// known values; in Open MPI's they are pointers to known symbols, which tells the two apart. With
+// one lane all calls come from the thread that called MPI_Init_thread, so MPI_THREAD_FUNNELED is
+// enough.  With two lanes they come from two threads, never at once: MPI_THREAD_SERIALIZED.
 //
 //     exchange   MPI_Irecv, MPI_Isend, MPI_Test until both are done; a tag for each lane
 
@@ -39,7 +39,7 @@ enum { MPICH_WORLD = 0x44000000, MPICH_BYTE = 0x4c00010d, MPICH_RETURN = 0x54000
 
 typedef struct MpiWire {
   Wire wire;
-  pthread_mutex_t calls; // of MPI: one at a time
+  pthread_mutex_t calls; // serializes calls of MPI
   void *library;
   bool open_mpi;
   Mpich mpich;
@@ -63,7 +63,7 @@ static bool load_symbol(MpiWire *m, const char *name, void *out, Why *w) {
 }
 
 static bool load_library(MpiWire *m, Why *w) {
-  // Of several that are installed, the launcher's: each wants its own processes.
+  // If several are installed, take the launcher's: each works only with its own processes.
   bool hydra = getenv("PMI_RANK") != NULL;
   const char *names[] = {getenv("NNRT_MPI_LIBRARY"), hydra ? "libmpich.so.12" : "libmpi.so.40",
                          hydra ? "libmpi.so.12" : "libmpi.so", hydra ? "libmpich.so" : NULL,
@@ -103,9 +103,11 @@ static bool open_mpi(Wire *wire, Why *w) {
   if (!load_library(m, w)) return false;
   int code = m->init_thread(NULL, NULL, wanted, &provided);
   if (code) return why(w, "MPI_Init_thread failed with %d", code);
+  // Levels of thread support are ordered.
   if (provided < FUNNELED) return why(w, "this MPI library does not allow threads at all");
   if (provided < wanted)
     return why(w, "this MPI library allows calls from one thread only, and stages need two");
+  // Errors are returned as codes, so that the rank can report its operation.
   if (m->open_mpi) {
     m->ompi.comm_set_errhandler(m->ompi_world, m->ompi_return);
     m->ompi.comm_rank(m->ompi_world, &rank);
@@ -154,7 +156,7 @@ static int mpi_failed(MpiWire *m, int code, int to, int from) {
   return nnrt_error(NNRT_COMM, "mpi: with ranks %d and %d: %.400s", to, from, text);
 }
 
-// Between looks: nothing while the rank waits for us, a moment's sleep while it computes.
+// Pauses between two tests: yields if the rank waits for this job, sleeps 50 µs while it computes.
 static void rest(int turn, const atomic_bool *hurry) {
   if (turn < 100 || atomic_load(hurry))
     sched_yield();

@@ -1,13 +1,14 @@
 // Ranks as processes that send to each other.
 //
-// An all_reduce of n ranks cuts the tensor into n chunks.  Everybody gets chunk i of all others at
-// rank i, which adds them up in rank order, and then gets the sums of the others: twice (n-1)/n of
-// the tensor goes out of every rank, as in a ring, and the order of adding does not depend on the
-// way. In round k rank i sends to i+k and receives from i-k, so all links are busy and none is
-// waited for in a circle.  What is small goes whole, in one turn of rounds instead of two.
+// An all_reduce of n ranks splits the tensor into n chunks.  Rank i receives chunk i of all other
+// ranks and adds them in rank order; then every rank receives the sums of the other ranks.  Each
+// rank sends twice (n-1)/n of the tensor, as in a ring, and the order of the additions is the same
+// as in every other transport. In round k rank i sends to i+k and receives from i-k: all links are
+// busy, and no waits form a cycle.  Small tensors are sent whole, in one phase of rounds instead of
+// two.
 //
-// A reduce_scatter is the first of the two turns, its chunks the parts; an all_to_all is such a
-// turn, too, in which nothing is added.
+// A reduce_scatter is the first of the two phases, with the parts as chunks; an all_to_all is such
+// a phase without additions.
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +26,7 @@ static void close_peers(NnrtComm *c) {
   c->wire->close(c->wire);
 }
 
-// The rank k places after this one in the group; before it for a negative k.
+// Returns the rank k positions after this one in the group; before it for a negative k.
 static int member(const Group *g, int k) {
   return ((g->me + k) % g->n + g->n) % g->n;
 }
@@ -36,7 +37,7 @@ static int exchange(NnrtComm *c, const Group *g, int to, const void *out, int64_
                            &c->queue[QUEUE_here].waiting);
 }
 
-// Everybody's x, of `bytes` each, one after the other in `all`.
+// Gathers the x of all ranks, `bytes` each, contiguously in `all`.
 static int gather_all(NnrtComm *c, const Group *g, char *all, const void *x, int64_t bytes) {
   char *mine = all + g->me * bytes;
   if (mine != x && bytes > 0) memmove(mine, x, (size_t)bytes);
@@ -53,7 +54,7 @@ static int64_t chunk_size(int64_t n, int64_t chunk, int i) {
   return left < 0 ? 0 : left < chunk ? left : chunk;
 }
 
-// Room for what all ranks have of `bytes` each, one after the other, and a list of where.
+// Returns pointers into scratch memory for `bytes` from each rank, contiguous at *out_parts.
 static const void **room(NnrtComm *c, const Group *g, int64_t bytes, char **out_parts) {
   int64_t list = g->n * (int64_t)sizeof(void *);
   const void **part = (void *)nnrt_comm_scratch(c, list + g->n * bytes);
@@ -72,7 +73,7 @@ static int reduce_whole(NnrtComm *c, const Job *job) {
   return code;
 }
 
-// sum = the sum of this rank's chunk of all x, which have n elements in chunks of `chunk`.
+// sum = the sum of this rank's chunk over all x, which have n elements in chunks of `chunk`.
 static int reduce_chunk(NnrtComm *c, const Group *g, void *sum, const char *x, int64_t n,
                         int64_t chunk, NnrtDtype t) {
   int64_t size = nnrt_dtype_size(t), mine = chunk_size(n, chunk, g->me);
@@ -132,8 +133,9 @@ static int gather_peers(NnrtComm *c, const Job *job) {
   return 0;
 }
 
-// In round k parcels go k ranks further; who has none takes no part in it.  As no rank comes to a
-// round before it is through with those before, whoever is in the earliest can always go on.
+// In round k parcels go k ranks further; a rank without such a parcel skips the round.  A rank
+// enters a round only after all earlier ones, so the ranks in the earliest round can always
+// continue.
 static int move_peers(NnrtComm *c, const Job *job) {
   const Exchange *e = job->exchange;
   int me = c->rank->rank, n = c->rank->ranks, lane = job->ahead ? QUEUE_ahead : QUEUE_here;
@@ -141,6 +143,7 @@ static int move_peers(NnrtComm *c, const Job *job) {
     Parcel none = {.peer = me}, *to = &none, *from = &none;
     int to_round = i < e->n_to ? (e->to[i].peer - me + n) % n : n;
     int from_round = j < e->n_from ? (me - e->from[j].peer + n) % n : n;
+    // A send and a receive of the same round are one exchange.
     bool gives = to_round <= from_round, gets = from_round <= to_round;
     if (gives) to = &e->to[i++];
     if (gets) {
@@ -150,7 +153,7 @@ static int move_peers(NnrtComm *c, const Job *job) {
     int code = c->wire->exchange(c->wire, lane, to->peer, to->at, to->bytes, from->peer, from->at,
                                  from->bytes, &c->queue[lane].waiting);
     if (code) return code;
-    free(to->at); // given is given
+    free(to->at); // sent
     to->at = NULL;
   }
   return 0;

@@ -1,10 +1,10 @@
-// Sockets as a wire, when torchrun or Slurm started us: a connection between every two ranks, in
-// each lane.
+// Sockets as a wire, if torchrun or Slurm started the process: a connection between every two
+// ranks, in each lane.
 //
-// Rank 0 listens where MASTER_ADDR and MASTER_PORT say.  The others come there with a Hello that
-// says who they are and where they listen, and are told where the others are; then every rank
-// connects to those before it.  A Hello of another world is refused; a dead peer is noticed because
-// its connection closes.
+// Rank 0 listens at MASTER_ADDR and MASTER_PORT.  The other ranks connect to it and send a Hello
+// with their rank and their own listening port.  Rank 0 answers with the addresses of all ranks;
+// then every rank connects to the ranks before it.  A Hello of another world is refused.  A dead
+// peer is detected because its connection closes.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@ enum { CONNECT_SECONDS = 120, HELLO_SECONDS = 30, PATIENCE_SECONDS = 5 };
 typedef struct Hello {
   char magic[8];
   int32_t world, rank, port;
-  int32_t lanes, lane; // this connection is of
+  int32_t lanes, lane; // of this connection
   char host[64];       // numeric; rank 0 fills it in
 } Hello;
 
@@ -35,7 +35,7 @@ typedef struct TcpWire {
   Wire wire;
   const char *host;
   int port;
-  int *link; // [lanes, world], -1 where there is none
+  int *link; // [lanes, world], -1: not connected
 } TcpWire;
 
 // ---- whole messages, while connecting
@@ -76,6 +76,7 @@ static int listen_at(int port, int *out_port, Why *w) {
   struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
   struct sockaddr *address = (void *)&six;
   socklen_t n = sizeof six;
+  // One socket serves IPv6 and IPv4.
   if (fd >= 0) {
     setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   } else { // a machine without IPv6
@@ -90,16 +91,18 @@ static int listen_at(int port, int *out_port, Why *w) {
     if (fd >= 0) close(fd);
     return -1;
   }
+  // For port 0 the kernel has chosen one.
   *out_port = ntohs(address->sa_family == AF_INET6 ? six.sin6_port : four.sin_port);
   return fd;
 }
 
-// Tries again until `rank` listens there.
+// Connects to `rank`; tries again until it listens there.
 static int connect_to(int rank, const char *host, int port, Why *w) {
   double began = nnrt_now_us(), until = began + CONNECT_SECONDS * 1e6;
   bool said = false;
   char service[16];
   snprintf(service, sizeof service, "%d", port);
+  // Pauses between attempts double up to a second.
   for (long pause_ms = 10;; pause_ms = pause_ms < 1000 ? 2 * pause_ms : 1000) {
     struct addrinfo want = {.ai_socktype = SOCK_STREAM}, *found = NULL;
     int code = getaddrinfo(host, service, &want, &found), error = 0;
@@ -129,7 +132,7 @@ static int connect_to(int rank, const char *host, int port, Why *w) {
 static void tune(int fd) {
   int on = 1, idle = 30, interval = 10, count = 3;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  // A machine that is gone says nothing: ask it.
+  // A machine that is down sends nothing: probe it.
   setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
@@ -141,7 +144,7 @@ static int *link_to(const TcpWire *t, int lane, int rank) {
   return &t->link[lane * t->wire.world + rank];
 }
 
-// In all lanes.
+// Whether the rank is connected in all lanes.
 static bool has_come(const TcpWire *t, int rank) {
   for (int lane = 0; lane < t->wire.lanes; lane++)
     if (*link_to(t, lane, rank) < 0) return false;
@@ -155,7 +158,8 @@ static int count_missing(const TcpWire *t, int first) {
   return n;
 }
 
-// Rank 0 is where MASTER_ADDR says; of the others only they know where they are.
+// Reports the rank that is missing.  Rank 0 listens at MASTER_ADDR; other ranks name only their
+// port.
 static void say_waiting(const TcpWire *t, int port, int first, int missing) {
   char more[32] = "", where[300] = "";
   int rank = first;
@@ -175,7 +179,7 @@ static Hello hello_of(const TcpWire *t, int port, int lane) {
   return h;
 }
 
-// Takes connections, at `port`, until every rank from `first` on has one.
+// Accepts connections, at `port`, until every rank from `first` on has one.
 static bool accept_ranks(TcpWire *t, int listening, int port, int first, Hello *heard, Why *w) {
   double began = nnrt_now_us(), until = began + CONNECT_SECONDS * 1e6;
   bool said = false;
@@ -194,7 +198,7 @@ static bool accept_ranks(TcpWire *t, int listening, int port, int first, Hello *
     int fd = accept4(listening, (void *)&from, &n, SOCK_CLOEXEC);
     Hello h;
     if (fd < 0) continue;
-    // Strangers happen: whatever scans ports.  They are not an error.
+    // Strangers connect too, port scanners for example.  They are not an error.
     if (!read_all(fd, &h, sizeof h, nnrt_now_us() + HELLO_SECONDS * 1e6) ||
         memcmp(h.magic, magic, sizeof magic) != 0) {
       close(fd);
@@ -217,7 +221,7 @@ static bool accept_ranks(TcpWire *t, int listening, int port, int first, Hello *
   return true;
 }
 
-// To a rank that listens there; this one does at `mine`.
+// Connects to a rank that listens there; this rank listens at port `mine`.
 static bool connect_lanes(TcpWire *t, int rank, const char *host, int port, int mine, Why *w) {
   for (int lane = 0; lane < t->wire.lanes; lane++) {
     Hello hello = hello_of(t, mine, lane);

@@ -1,19 +1,19 @@
 // Ranks as threads of one process: they read each other's memory.
 //
-// An all_reduce of n ranks cuts the tensor into n chunks.  Everybody shows where its x is; rank i
-// adds up chunk i of all x into its y; then everybody copies the other chunks from those who have
-// them. Between the three there is a meeting, where nobody goes on before all have come:
+// An all_reduce of n ranks splits the tensor into n chunks.  Every rank publishes the address of
+// its x.  Rank i sums chunk i of all x into its y; then every rank copies the other chunks from the
+// ranks that have them.  A barrier separates the three parts:
 //
 //     show x, y │ y_i[chunk i] = Σ x_k[chunk i] │ y_i[chunk k] = y_k[chunk k] │
 //
-// y may be x: in the second part rank i alone touches chunk i, in the third nobody reads x.
-// What fits into a cell of the meeting needs only one: everybody leaves a copy there.
+// y may be x: in the second part only rank i accesses chunk i, in the third no rank reads x. Data
+// that fits into a cell of the meeting needs only one barrier: every rank leaves a copy there.
 //
-// A reduce_scatter is the first two of the three, its chunks the parts; in a gather and an
-// all_to_all everybody copies from all x.
+// A reduce_scatter is the first two of the three parts, with the parts of x as chunks; in a gather
+// and an all_to_all every rank copies from all x.
 //
-// In a move there is no meeting.  Who gives leaves its parcels with those who get them, and goes
-// on; who gets takes the first that has come from a rank, or waits for it.
+// A move has no barrier.  A sender leaves its parcels with their receivers and continues; a
+// receiver takes the first parcel from a sender, or waits for it.
 
 #include <linux/futex.h>
 #include <sched.h>
@@ -26,22 +26,22 @@
 
 enum { CELL = 2048 };
 
-typedef struct Place { // of one rank at a meeting
+typedef struct Place { // one rank's entry in a meeting
   _Alignas(64) const void *x;
   void *y;
-  // The cells are used in turn: who writes one again has met everybody after they read it.
+  // The cells alternate: before a rank overwrites one, a barrier has followed every read of it.
   _Alignas(64) char cell[2][CELL];
   int turn;
 } Place;
 
 typedef struct Meeting {
   _Alignas(64) atomic_int here;
-  _Alignas(64) atomic_uint times; // met so far
+  _Alignas(64) atomic_uint times; // number of barriers so far
   int n, spins;
   Place *place; // [n]
 } Meeting;
 
-// What has come to a rank, the first first.
+// A parcel that arrived at a rank, in a list with the oldest first.
 typedef struct Letter {
   int from;
   char *at;
@@ -56,7 +56,7 @@ typedef struct Mailbox {
 
 typedef struct Shared {
   Meeting *world;
-  Meeting **group;            // [n_groups, ranks], by the first rank of it
+  Meeting **group;            // [n_groups, ranks], at the first rank of each group
   Meeting **movers;           // [n_moves]
   Mailbox *mailbox[N_QUEUES]; // [ranks]
 } Shared;
@@ -69,12 +69,12 @@ static Meeting *new_meeting(int n, int ranks) {
   memset(place, 0, (size_t)n * sizeof *place);
   m->n = n;
   m->place = place;
-  // Who comes early looks for a moment before it sleeps, unless it keeps the late from a core.
+  // An early rank spins before it sleeps, unless spinning would keep a late rank off a core.
   m->spins = sysconf(_SC_NPROCESSORS_ONLN) >= 2 * ranks ? 2000 : 0;
   return m;
 }
 
-// Of the group of this number that `rank` is the first of; NULL where it is not.
+// Returns a meeting for the group of this number that begins with `rank`; NULL if none does.
 static Meeting *new_meeting_of(const NnrtProgram *p, int group, int rank) {
   Group g = nnrt_group_of(p, group, rank);
   Meeting *m = g.n > 0 && g.me == 0 ? new_meeting(g.n, p->ranks) : NULL;
@@ -97,6 +97,7 @@ void *nnrt_comm_threads_new(const NnrtProgram *p) {
   Shared *s = nnrt_must_alloc(sizeof *s);
   s->world = new_meeting(p->ranks, p->ranks);
   s->group = nnrt_must_alloc((size_t)p->n_groups * (size_t)p->ranks * sizeof *s->group);
+  // Each group has one meeting, under its first rank.
   for (int g = 0; g < p->n_groups; g++)
     for (int rank = 0; rank < p->ranks; rank++)
       s->group[g * p->ranks + rank] = new_meeting_of(p, g, rank);
@@ -107,6 +108,7 @@ void *nnrt_comm_threads_new(const NnrtProgram *p) {
     if (n > 0) s->movers[i] = new_meeting(n, p->ranks);
   }
   free(movers);
+  // Queues have separate mailboxes, so that their moves are independent.
   for (int i = 0; i < N_QUEUES; i++) {
     s->mailbox[i] = nnrt_must_alloc((size_t)p->ranks * sizeof *s->mailbox[i]);
     for (int rank = 0; rank < p->ranks; rank++)
@@ -168,10 +170,10 @@ static int open_threads(NnrtComm *c) {
 }
 
 static void close_threads(NnrtComm *c) {
-  (void)c; // what is shared goes when all ranks are done
+  (void)c; // nnrt_comm_threads_free frees the shared part
 }
 
-// Leaves a copy of this rank's x in a cell and returns where everybody's are.
+// Leaves a copy of this rank's x in a cell; returns the addresses of all ranks' copies.
 static const void **show_small(NnrtComm *c, const Job *job, int64_t bytes) {
   const Group *g = job->group;
   Place *place = g->meeting->place;
@@ -192,7 +194,7 @@ static int reduce_threads(NnrtComm *c, const Job *job) {
     return 0;
   }
   Place *place = g->meeting->place;
-  // Chunks begin at cache lines, so that no two ranks write to one.
+  // Chunks begin at cache lines, so no two ranks write to the same line.
   int64_t chunk = (job->n + g->n - 1) / g->n, line = 64 / size;
   chunk = (chunk + line - 1) / line * line;
   place[g->me].x = job->x;
@@ -267,7 +269,7 @@ static void leave(Mailbox *m, int from, char *at) {
   pthread_mutex_unlock(&m->lock);
 }
 
-// The first from this rank, to be freed; waits for it.
+// Returns the first parcel from this rank, waiting for it; the caller frees it.
 static char *take(Mailbox *m, int from) {
   pthread_mutex_lock(&m->lock);
   Letter **place = &m->first;
@@ -294,7 +296,7 @@ static int move_threads(NnrtComm *c, const Job *job) {
   Exchange *e = job->exchange;
   for (int i = 0; i < e->n_to; i++) {
     leave(&mailbox[e->to[i].peer], c->rank->rank, e->to[i].at);
-    e->to[i].at = NULL; // theirs now
+    e->to[i].at = NULL; // the receiver owns it now
   }
   for (int i = 0; i < e->n_from; i++)
     e->from[i].at = take(&mailbox[c->rank->rank], e->from[i].peer);

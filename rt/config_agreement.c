@@ -1,11 +1,11 @@
-// Terms: what all ranks of a job must have alike, each a name and what this rank has of it.
+// Terms: settings that must be equal on all ranks of a job, each a name and this rank's value.
 //
 //     rank 0:  --lr 0.1, --shuffle 1              error: --shuffle is 1 at rank 0, but not given
 //     rank 3:  --lr 0.1, --shuffle not given             at rank 3
 //
-// Threads share what main has read.  Processes may have been started differently, and would then
-// train something else each, or wait for each other in collectives that not all know of.  So all
-// ranks get the terms of all, and come to the same conclusion.
+// Threads share the settings that main has read.  Processes may have been started with different
+// ones: they would then train different models, or wait for each other in collectives that not all
+// ranks call.  So all ranks get the terms of all, and come to the same conclusion.
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -41,7 +41,7 @@ static const char *next(const char *text) {
   return text + strlen(text) + 1;
 }
 
-// An empty name is the end.
+// Compares two lists of terms; an empty name ends a list.
 static bool compare(const char *first, const char *other, int rank, Why *w) {
   while (*first && *other) {
     const char *here = next(first), *there = next(other);

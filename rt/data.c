@@ -1,9 +1,10 @@
-// Rows for inputs.
+// Rows of data for inputs.
 //
-// Row i of a step is sample number n + i, if the steps before it read n: that is row (n + i) modulo
-// the number of rows, or what that epoch's permutation makes of it: a function of seed, epoch and
-// sample, never of rank.  Rows of several files follow each other.  A rank copies what its part of
-// an input needs and touches nothing else of the mapped files.
+// Row i of a step is sample number n + i, if the steps before it read n samples.  A sample is row
+// (n + i) modulo the number of rows, mapped by the permutation of its epoch if data is shuffled.
+// The row is a function of seed, epoch and sample, never of rank.  Rows of several files are
+// concatenated. A rank copies only the rows of its own shard of an input, and touches no other part
+// of the mapped files.
 
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +35,8 @@ static char *input_names(const Data *d) {
   return names;
 }
 
-// Each flag names one file, or those that a pattern matches, in the order of their names.
+// Opens the source of each flag: one file, or all files that match a pattern, in order of their
+// names.
 static bool assign(Data *d, const Flag *files, const char *flag, bool tokens, Why *w) {
   for (int i = 0; i < files->n; i++) {
     const char *file = NULL;
@@ -49,6 +51,7 @@ static bool assign(Data *d, const Flag *files, const char *flag, bool tokens, Wh
       return false;
     }
     Source *s = &d->source[at];
+    // Files of one input are all rows or all tokens.
     if (s->n_shards && s->tokens != tokens)
       return why(w, "--%s %s: input '%s' is given both as rows and as tokens", flag, files->list[i],
                  s->input->name);
@@ -63,7 +66,7 @@ static bool is_integer(NnrtDtype t) {
   return t == NNRT_i32 || t == NNRT_i64;
 }
 
-// A flat stream becomes rows of T; a remainder of a file shorter than T is left out.
+// Checks a flat stream, which becomes rows of T; a remainder of a file shorter than T is left out.
 static bool check_tokens(const Source *s, Shard *shard, const char *flag, Why *w) {
   const NnrtTensor *t = s->input;
   const Npy *a = &shard->npy;
@@ -84,24 +87,24 @@ static bool check_tokens(const Source *s, Shard *shard, const char *flag, Why *w
              (long long)a->dim[0], (long long)t->dim[1]);
 }
 
-// Labels are often small integers, other data doubles, halves or bytes; nothing else changes its
-// type.
+// Whether the data is converted: labels are often small integers, other data doubles, halves or
+// bytes.  All else must have the input's type.
 static bool converts(const NnrtTensor *t, NnrtDtype file) {
   if (t->dtype == NNRT_f32) return file == NNRT_f64 || file == NNRT_f16 || file == NNRT_u8;
   return strcmp(t->name, "labels") == 0 && t->dtype == NNRT_i64 &&
          (file == NNRT_i32 || file == NNRT_u16 || file == NNRT_u8);
 }
 
-// How many places along dimension 0 each row of data has; 0: the input has no rows.
+// Returns the number of positions along dimension 0 for each row of data; 0: the input has no rows.
 static int64_t places_of_row(const NnrtTensor *t, int64_t batch) {
   bool rows = t->rank > 0 && !t->every_step && t->dim[0] % batch == 0;
   return rows ? t->dim[0] / batch : 0;
 }
 
-// The rows of a file of an input that has `each` places for one: [rows x each, …], or
-// [rows, each, …]; -1: it has another shape.
+// Returns the number of rows in a file for an input with `each` positions per row: [rows x each,
+// …], or [rows, each, …]; -1: it has another shape.
 static int64_t rows_of_file(const NnrtTensor *t, int64_t each, const Npy *a) {
-  int more = a->rank - t->rank; // a dimension of its own for the places
+  int more = a->rank - t->rank; // 1 if the positions have a dimension of their own
   bool fits = more == 0 ? a->dim[0] % each == 0 : more == 1 && each > 1 && a->dim[1] == each;
   for (int i = 1; fits && i < t->rank; i++)
     fits = a->dim[i + more] == t->dim[i];
@@ -116,7 +119,7 @@ static bool same_shape(const NnrtTensor *t, const Npy *a) {
   return same;
 }
 
-// How to make labels of a file that has other numbers, or "".
+// Returns a hint for making labels from a file with other contents, or "".
 static const char *labels_hint(const NnrtTensor *t, const Npy *a) {
   bool classes = strcmp(t->name, "labels") == 0 && t->dtype == NNRT_i64;
   if (!classes || a->rank != t->rank + 1) return "";
@@ -130,10 +133,12 @@ static bool check_rows(const Source *s, Shard *shard, const char *flag, Why *w) 
   const Npy *a = &shard->npy;
   bool batched = s->each > 0;
   int64_t rows = batched ? rows_of_file(t, s->each, a) : 0;
+  // The element type.
   if (a->dtype != t->dtype && !converts(t, a->dtype))
     return why(w, "--%s %s=%s: the input's type is %s, the file's %s%s", flag, t->name, shard->path,
                nnrt_dtype_name(t->dtype), nnrt_dtype_name(a->dtype),
                *labels_hint(t, a) ? labels_hint(t, a) : "\nhint: convert it with numpy's astype");
+  // The shape.
   if (rows < 0 && s->each > 1)
     return why(w,
                "--%s %s=%s: the input is %s, the file %s; a row of data has %lld of its first "
@@ -184,7 +189,7 @@ bool nnrt_data_open(Data *d, const NnrtProgram *p, const NnrtGraph *g, const Fla
       has_batch |= places_of_row(t, p->batch) == 1;
       if (t->rank > 0 && !t->every_step && !first_dim) first_dim = t->dim[0];
     }
-  // A graph for evaluation may take fewer rows at once.
+  // A graph for evaluation may take smaller batches.
   if (!has_batch && first_dim) d->batch = first_dim;
 
   char input_flag[32], tokens_flag[32];
@@ -247,7 +252,7 @@ static float float_at(const uint8_t *p, NnrtDtype t, bool swapped) {
   return (float)nnrt_element_at(x, t, 0);
 }
 
-// Makes n elements of a file those of an input, which may be of another type: see converts().
+// Converts n elements of a file to the input's type, if it differs: see converts().
 static bool convert(char *to, const NnrtTensor *input, const Shard *s, const uint8_t *from,
                     int64_t n, Why *w) {
   NnrtDtype type = input->dtype;
@@ -309,9 +314,9 @@ Data nnrt_data_rows(const Data *d, int64_t first, int64_t n) {
   return part;
 }
 
-// The file that holds a row.
+// Returns the file that holds a row.
 static const Shard *shard_of(const Source *s, int64_t row) {
-  int low = 0, high = s->n_shards; // it is one of low … high - 1
+  int low = 0, high = s->n_shards; // the result is one of low … high - 1
   while (high - low > 1) {
     int middle = low + (high - low) / 2;
     *(s->shard[middle].first <= row ? &low : &high) = middle;
@@ -319,14 +324,14 @@ static const Shard *shard_of(const Source *s, int64_t row) {
   return &s->shard[low];
 }
 
-// An element along dimension 0 of a source, in its file.
+// A position along dimension 0 of a source, in its file.
 typedef struct Place {
   const Shard *shard;
-  int64_t row; // of the shard
+  int64_t row; // in the shard
   const uint8_t *at;
 } Place;
 
-// Of place `i` of the batch.
+// Finds position `i` of the batch.
 static Place find_place(const NnrtFed *fed, const Source *s, int64_t i) {
   const DataOrder *order = fed->order;
   int64_t row = 0;
@@ -347,11 +352,12 @@ static bool feed_source(const NnrtFed *fed, const Source *s, NnrtRank *r, Why *w
   Part part;
   if (!s->n_shards || !nnrt_part_here(r, t, &part)) return true;
   char *to = r->slab + t->offset + (t->slots ? r->micro % t->slots * t->stride : 0);
-  int64_t first_dim = s->rows ? 1 : 0; // the dimensions from here on are of one row
+  int64_t first_dim = s->rows ? 1 : 0; // the dimensions from here on belong to one row
   Runs runs = nnrt_part_runs(t->rank - (int)first_dim, t->dim + first_dim, part.start + first_dim,
                              part.size + first_dim);
   int64_t places = s->rows ? part.size[0] : 1;
   int64_t to_size = nnrt_dtype_size(t->dtype);
+  // Positions may be in different files, and within a position the shard is runs of elements.
   for (int64_t i = 0; i < places; i++) {
     Place place = find_place(fed, s, s->rows ? part.start[0] + i : 0);
     int64_t from_size = nnrt_dtype_size(place.shard->npy.dtype);
@@ -371,10 +377,10 @@ bool nnrt_data_feed(const NnrtFed *fed, NnrtRank *r, Why *w) {
   return true;
 }
 
-// Adds a note with the first place of the batch that holds the integer.
+// Adds a note with the first position in the batch that holds the integer.
 static char *add_first(char *notes, const NnrtFed *fed, const Source *s, int64_t value) {
   const NnrtTensor *t = s->input;
-  int64_t n = 1; // elements of a place
+  int64_t n = 1; // elements of a position
   for (int i = s->rows ? 1 : 0; i < t->rank; i++)
     n *= t->dim[i];
   for (int64_t i = 0; i < (s->rows ? fed->data->batch * s->each : 1); i++) {
@@ -384,6 +390,7 @@ static char *add_first(char *notes, const NnrtFed *fed, const Source *s, int64_t
     while (k < n && integer_at(place.at + k * size, npy->dtype, npy->swapped) != value)
       k++;
     if (k == n) continue;
+    // Token files have no rows of their own: report the index of the token.
     if (s->tokens)
       return nnrt_must_append(notes, "\nnote: in '%s', token %lld of '%s' is %lld", t->name,
                               (long long)((place.at - npy->data) / size + k), place.shard->path,

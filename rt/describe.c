@@ -1,4 +1,4 @@
-// --describe: what this binary is, as one JSON object.
+// --describe: describes this executable as one JSON object.
 
 #include <link.h>
 #include <stdlib.h>
@@ -35,7 +35,7 @@ static void write_axes(FILE *f, const NnrtMesh *m) {
   fputc('}', f);
 }
 
-// "mesh" has the axes of the only one; "meshes" the axes and ranks of each of several.
+// "mesh" has the axes if there is one mesh; "meshes" has axes and ranks of each of several.
 static void write_meshes(FILE *f, const NnrtProgram *p) {
   fprintf(f, ",\n  \"%s\": ", p->n_mesh == 1 ? "mesh" : "meshes");
   if (p->n_mesh == 1) {
@@ -78,7 +78,7 @@ typedef struct Libraries {
 static int write_library(struct dl_phdr_info *info, size_t size, void *arg) {
   Libraries *l = arg;
   (void)size;
-  // The first has no name: it is this program.  The kernel's own has no file.
+  // The first has no name: it is this program.  The kernel's vDSO has no file.
   if (!info->dlpi_name[0] || strncmp(info->dlpi_name, "linux-", 6) == 0) return 0;
   fputs(l->n++ ? ", " : "", l->out);
   nnrt_json_write_string(l->out, info->dlpi_name);

@@ -1,11 +1,11 @@
-// Saying what went wrong, and ending the job.
+// Reports an error and ends the job.
 //
 //     train_rank: error: no such input 'y'; the model has x, labels
 //     train_rank: rank 1, step 12: error: cross_entropy  m.onnx:/loss: label 11 is not in 0..9
 //
-// A training job has nothing to recover to: a rank that fails ends the process, and so, by the
-// launcher or by its connections closing, the other processes.  Nothing runs at exit, since other
-// ranks are still in the middle of their work.
+// A training job has nothing to recover to.  A rank that fails ends its process; the launcher, or
+// the closed connections, then end the other processes.  No exit handlers run, since other ranks
+// are still in the middle of their work.
 
 #include <ctype.h>
 #include <errno.h>
@@ -37,13 +37,13 @@ static void say(const char *kind, const char *fmt, va_list args) {
   int m = vsnprintf(line + n, sizeof line - 1 - (size_t)n, fmt, args);
   n = m < 0 ? n : n + m;
   if (n > (int)sizeof line - 2) n = (int)sizeof line - 2;
-  // Names of inputs may hold anything, and a terminal obeys control characters.
+  // Names of inputs may hold any bytes, and a terminal obeys control characters.
   for (int i = 0; i < n; i++)
     if (iscntrl((unsigned char)line[i]) && line[i] != '\n' && line[i] != '\t') line[i] = '?';
   line[n++] = '\n';
   nnrt_progress_end();
   fflush(stdout);
-  // In one piece, so that lines of several processes do not mix.
+  // In one write, so that lines of several processes do not mix.
   for (ssize_t done = 0, step; done < n; done += step)
     if ((step = write(STDERR_FILENO, line + done, (size_t)(n - done))) <= 0) break;
 }
@@ -120,7 +120,7 @@ char *nnrt_must_append(char *text, const char *fmt, ...) {
 }
 
 int nnrt_error(int code, const char *fmt, ...) {
-  // The arguments may be what was said before.
+  // The arguments may be the previous text.
   char text[sizeof detail];
   va_list args;
   va_start(args, fmt);
@@ -158,7 +158,7 @@ static const char *code_text(int code) {
   return "failed";
 }
 
-// What failed: an operation, or one from `first` to `last`.
+// Describes the failing operation, or operations from `first` to `last`.
 static char *failing_op(const NnrtRank *r, int first, int last) {
   const NnrtGraph *g = r->graph;
   if (!g) return nnrt_must_format("the start");
@@ -193,7 +193,7 @@ _Noreturn void nnrt_fail(NnrtRank *r, int i, int code) {
 }
 
 _Noreturn void nnrt_fail_between(NnrtRank *r, int first, int last, int code) {
-  // The first rank to fail is the one to hear about; the others fail because of it, or like it.
+  // Report only the first rank that fails: other ranks fail because of it, or in the same way.
   if (atomic_flag_test_and_set(&failing))
     for (;;)
       pause();

@@ -10,7 +10,7 @@
 //     loss.sum.1 / loss.count.1     a mean over labels that count, which are not the same in each row
 //     accuracy(y).right, .wrong     how many labels the metric counts
 //
-// The rows that are left are put in again and again until they fill a batch; see add_rows.
+// The remaining rows are repeated until they fill a batch; see add_rows.
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ enum {
   EVAL_sum,
   N_QUOTIENTS = 3,
   EVAL_count = EVAL_sum + N_QUOTIENTS,
-  EVAL_right = EVAL_count + N_QUOTIENTS, // of metrics that are wanted
+  EVAL_right = EVAL_count + N_QUOTIENTS, // of requested metrics
   EVAL_wrong = EVAL_right + MAX_METRICS
 };
 _Static_assert((int)EVAL_wrong + (int)MAX_METRICS == (int)NNRT_ANSWERS, "an answer for each");
@@ -61,7 +61,7 @@ static void put_eval(Trainer *t, const Data *d, int64_t index) {
   nnrt_put_graph(t, &t->p->eval, d, &file_order, index, 0, &t->eval_out);
 }
 
-// Those of this rank; the others are 0.
+// Takes the results of this rank; those of other ranks are 0.
 static void take_eval(Trainer *t, int64_t index, double *out) {
   double when;
   nnrt_take_answer(t, index, out, &when);
@@ -82,8 +82,8 @@ static void add_batches(Trainer *t, int64_t batches, double *io_sum) {
   }
 }
 
-// Adds the sums over rows first … first + n - 1, fewer than a batch.  A batch of them again and
-// again holds each `times`, and some of the first once more, which are taken off.
+// Adds the sums over rows first … first + n - 1, fewer than a batch.  The batch repeats these rows
+// `times` times, and some of the first once more: their sums are subtracted.
 static void add_rows(Trainer *t, int64_t first, int64_t n, double *io_sum) {
   Data rows = nnrt_data_rows(&t->run->eval_data, first, n);
   int64_t times = rows.batch / n, more = rows.batch % n;
@@ -91,7 +91,7 @@ static void add_rows(Trainer *t, int64_t first, int64_t n, double *io_sum) {
   put_eval(t, &rows, 0);
   take_eval(t, 0, out);
   free(rows.source);
-  t->r->fed = NULL; // `rows` ends here
+  t->r->fed = NULL; // `rows` is out of scope after this
   if (more) add_rows(t, first, more, of_more);
   for (int k = 0; k < NNRT_ANSWERS; k++)
     io_sum[k] += (out[k] - of_more[k]) / (double)times;
@@ -103,7 +103,7 @@ static void say_no_labels(const Trainer *t) {
                  "hint: look at --eval-input, and at the loss's ignore_index");
 }
 
-// The loss over all rows in file order; over whole batches only if rows are coupled.
+// Returns the loss over all rows in file order; over whole batches only if rows are coupled.
 Evaluation nnrt_evaluate(Trainer *t) {
   const Data *d = &t->run->eval_data;
   int64_t batches = d->rows / d->batch, left = d->rows % d->batch;
@@ -111,10 +111,12 @@ Evaluation nnrt_evaluate(Trainer *t) {
   if (nnrt_eval_couples_rows(t->p)) left = 0;
   add_batches(t, batches, sum);
   if (left) add_rows(t, batches * d->batch, left, sum);
+  // The sums of all ranks that report a result are exchanged once, at the end.
   int64_t later = 0; // a signal is for the next step
   if (!nnrt_agree(t, &later, &t->eval_out, sum))
     nnrt_end_saying(t, t->unreadable, nnrt_say_unreadable);
   Evaluation e = {.n_metrics = t->run->flags.metric.n};
+  // The loss is the sum of its terms, each divided by its own weight.
   if (t->eval_out.all[EVAL_loss])
     e.loss += sum[EVAL_loss] / ((double)batches + (double)left / (double)d->batch);
   if (t->eval_out.all[EVAL_batch]) e.loss += sum[EVAL_batch] / (double)batches;

@@ -1,8 +1,8 @@
-// --export: the model as it was compiled from, with the trained weights in it.
+// --export: writes the original model file with the trained weights.
 //
 // The payload holds the file without the bytes of initializers that are weights here, trained or
-// not.  What stands between them is copied, and each of these holes is filled, in the element type
-// that the file says.
+// not.  The bytes between these holes are copied, and each hole is filled with the weight, in the
+// element type of the file.
 
 #include <stdlib.h>
 
@@ -13,7 +13,7 @@ static bool fill_hole(OutFile *o, const NnrtHole *hole, const void *from, const 
   enum { BLOCK = 1 << 13 };
   int64_t n = nnrt_tensor_count(t), size = nnrt_dtype_size(t->dtype),
           to_size = nnrt_dtype_size(hole->dtype);
-  double block[BLOCK]; // room for any type
+  double block[BLOCK]; // large enough for any type
   for (int64_t at = 0; at < n; at += BLOCK) {
     int64_t m = n - at < BLOCK ? n - at : BLOCK;
     nnrt_convert(block, hole->dtype, (const char *)from + at * size, t->dtype, m);
@@ -22,8 +22,8 @@ static bool fill_hole(OutFile *o, const NnrtHole *hole, const void *from, const 
   return true;
 }
 
-// The literal bytes of the file up to `end`, of which `*at` have been written or filled; they go on
-// at `*from` in the payload.
+// Copies the literal bytes of the file up to `end`; `*at` bytes of the file have been written or
+// filled, and the literals continue at `*from` in the payload.
 static bool copy_up_to(OutFile *o, int64_t end, int64_t *at, const uint8_t **from, Why *w) {
   bool ok = nnrt_out_write_at(o, *at, *from, end - *at, w);
   *from += end - *at;
@@ -43,6 +43,7 @@ bool nnrt_export_model(NnrtRank *r, const char *path, Why *w) {
     const NnrtHole *hole = &p->holes[i];
     const NnrtTensor *t = nnrt_find_tensor(&p->train, NNRT_weight, hole->name);
     const void *whole = t ? nnrt_tensor_whole(r, t, &memory) : NULL;
+    // All ranks take part in nnrt_tensor_whole, also after an error.
     if (!root || !ok) continue;
     if (!t || hole->length != nnrt_tensor_count(t) * nnrt_dtype_size(hole->dtype) ||
         hole->offset < at || hole->length > p->skeleton_bytes - hole->offset)

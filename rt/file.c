@@ -1,8 +1,7 @@
-// Files that are there whole or not at all.
+// Files that are complete or absent.
 //
-// What is written goes to a hidden name beside the one wanted, is flushed to the disk, and then
-// takes the name; a crash at any moment leaves the old file or the new one.  What is read is
-// mapped.
+// Output goes to a hidden name in the same folder, is flushed to the disk, and then takes the name:
+// a crash at any moment leaves the old file or the new one.  Input is mapped.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -35,10 +34,10 @@ static bool sync_folder_of(const char *path) {
   return ok;
 }
 
-// Where a name leads: of a link, even one to nothing, what it stands for.  To be freed.
+// Resolves links, even to files that do not exist; the caller frees the name.
 static char *end_of_links(const char *path) {
   char *at = nnrt_must_format("%s", path), to[4096];
-  // As many as the kernel follows; a circle fails when it is opened.
+  // As many links as the kernel follows; a cycle fails when it is opened.
   for (int i = 0; i < 40; i++) {
     ssize_t n = readlink(at, to, sizeof to - 1);
     if (n < 0) break; // not a link
@@ -52,7 +51,7 @@ static char *end_of_links(const char *path) {
   return at;
 }
 
-// The same for a file that may not be there yet: its folder's real name and its own.
+// Resolves the name of a file that may not exist yet: its folder's real name, and its own.
 static char *real_name(const char *path) {
   char *at = end_of_links(path), *slash = strrchr(at, '/');
   char *folder = slash ? nnrt_must_format("%.*s", (int)(slash + 1 - at), at) : NULL;
@@ -74,10 +73,10 @@ bool nnrt_out_same(const char *a, const char *b) {
 
 bool nnrt_out_begin(OutFile *o, const char *path, Why *w) {
   struct stat st;
-  // A link stays, and what it stands for is written.
+  // A link is kept, and its target is written.
   char *target = end_of_links(path);
   *o = (OutFile){.path = target, .temporary = hidden_name(target), .fd = -1};
-  // What takes its name at the end would replace a device, too.
+  // The rename at the end would replace a device, too.
   if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
     nnrt_out_abandon(o);
     return why(w, "cannot write '%s': it is %s", path,
@@ -162,6 +161,7 @@ bool nnrt_in_open(InFile *f, const char *path, Why *w) {
     return why(w, "cannot read '%s': it is not a file", path);
   }
   f->bytes = st.st_size;
+  // mmap refuses empty files.
   static const uint8_t nothing[1];
   f->at = nothing;
   if (f->bytes > 0) {

@@ -134,6 +134,7 @@ static void refuse_training_flags(Flags *f) {
 void nnrt_flags_parse(Flags *f, int argc, char **argv, const NnrtProgram *p) {
   struct option options[N_ROWS + 1] = {0};
   int at[N_ROWS], n = 0;
+  // The options of getopt are the rows that are not headings; `at` maps them back.
   for (int i = 0; i < N_ROWS; i++) {
     if (rows[i].kind == KIND_group) continue;
     options[n] = (struct option){
@@ -155,6 +156,7 @@ void nnrt_flags_parse(Flags *f, int argc, char **argv, const NnrtProgram *p) {
     }
   }
   if (optind < argc) nnrt_ranks_refuse(2, "unexpected '%s'\nhint: see --help", argv[optind]);
+  // These print and exit before anything is opened.
   if (f->help.given) {
     help(argv[0], p);
     exit(0);
@@ -170,7 +172,7 @@ void nnrt_flags_parse(Flags *f, int argc, char **argv, const NnrtProgram *p) {
   if (f->eval_only.given) refuse_training_flags(f);
 }
 
-// The shortest text that is this number.
+// Adds a number as its shortest exact text.
 static void add_number(Terms *t, const char *name, double x) {
   char text[32];
   int digits = 6;

@@ -1,13 +1,13 @@
-// Initial contents of weights and states: from the payload, one value, or drawn.  Drawn numbers
-// depend on seed, name and logical element, so every rank draws its own part of the same tensor.
-// What copies of weights hold is made of these, wherever they are from.
+// Initial contents of weights and states: from the payload, one value, or random.  Random numbers
+// depend on seed, name and global element, so every rank draws its own shard of the same tensor.
+// 16-bit copies of weights are rounded from them, for every origin of the weights.
 
 #include <stdlib.h>
 
 #include "device.h"
 #include "nnrt_random.h"
 
-enum { BLOCK = 1 << 17 }; // elements that are made before they are put where they belong
+enum { BLOCK = 1 << 17 }; // elements drawn between two writes to the device
 
 static void init_drawn(NnrtRank *r, const NnrtTensor *t, const Part *part, int64_t seed,
                        char *block) {
@@ -59,7 +59,7 @@ void nnrt_init_tensor(NnrtRank *r, const NnrtTensor *t, int64_t seed) {
   case NNRT_from_fill: init_fill(r, t, n, block); break;
   case NNRT_from_normal:
   case NNRT_from_uniform:
-    // The compiled seed, until --seed says something else than the compiled default.
+    // The compiled seed, unless --seed differs from the compiled default.
     init_drawn(r, t, &part,
                (int64_t)((uint64_t)t->init_seed + (uint64_t)seed - (uint64_t)r->program->seed),
                block);

@@ -1,4 +1,4 @@
-// Reading JSON piece by piece: the caller knows what it wants next, and anything else is an error.
+// Reads JSON piece by piece: the caller asks for the next item, and anything else is an error.
 // After an error every call fails, so callers may check once at the end.
 
 #include <ctype.h>
@@ -49,7 +49,7 @@ static int hex4(Json *j) {
   return code;
 }
 
-// \uXXXX, or two of them for what needs more than 16 bits, as UTF-8.
+// Writes \uXXXX, or a surrogate pair of them for a code above 16 bits, as UTF-8.
 static char *put_code(Json *j, char *out) {
   int code = hex4(j);
   if (code >= 0xD800 && code < 0xDC00 && j->end - j->at >= 6 && j->at[0] == '\\' &&
@@ -58,7 +58,7 @@ static char *put_code(Json *j, char *out) {
     int low = hex4(j);
     code = low >= 0xDC00 && low < 0xE000 ? 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00) : -1;
   }
-  // No string of ours holds a 0 byte, and C's would end there.
+  // None of our strings holds a 0 byte, and C's would end there.
   if (code <= 0 || (code >= 0xD800 && code < 0xE000)) {
     fail(j, "a string has a wrong escape");
     return out;
@@ -84,7 +84,7 @@ char *nnrt_json_string(Json *j) {
     fail(j, "a string does not end");
     return NULL;
   }
-  // What an escape stands for is never longer than the escape.
+  // The value of an escape is never longer than the escape.
   char *text = nnrt_must_alloc((size_t)(close - j->at) + 1), *out = text;
   while (!j->error && j->at < close) {
     char c = *j->at++;

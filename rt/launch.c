@@ -1,10 +1,10 @@
-// Who started us, and so how many ranks there are and which one this process is.
+// Finds the launcher, and from it the number of ranks and the rank of this process.
 //
 //     MPICH, Intel MPI, Open MPI
-//     torchrun           besides, MASTER_ADDR and MASTER_PORT say where rank 0 is
+//     torchrun           besides, rank 0 listens at MASTER_ADDR and MASTER_PORT
 //     Slurm              of a task that srun started; rank 0 is on the first of its nodes
 //
-// launchers.def has the variables.  The first that is there counts.  None: all ranks are threads of
+// launchers.def has the variables; the first launcher found wins.  None: all ranks are threads of
 // this process.
 
 #include <sched.h>
@@ -14,7 +14,7 @@
 
 #include "runtime.h"
 
-// A whole number from 0; -1 when the variable is not set, -2 when it is something else.
+// Returns a whole number from 0; -1 if the variable is not set, -2 if it has another value.
 static int64_t variable(const char *name) {
   const char *text = getenv(name);
   if (!text) return -1;
@@ -55,7 +55,7 @@ static bool take(Launch *l, int row, Why *w) {
   return true;
 }
 
-// The first host of Slurm's list: "gpu[03-05,9],login" is gpu03.
+// Returns the first host of Slurm's list: "gpu[03-05,9],login" is gpu03.
 static char *first_host(const char *list) {
   size_t prefix = strcspn(list, "[,"), first = 0;
   const char *number = list + prefix;
@@ -75,7 +75,7 @@ bool nnrt_launch_find(Launch *l, Why *w) {
       return why(w, "RANK and WORLD_SIZE are set, but MASTER_ADDR and MASTER_PORT do not say where "
                     "rank 0 is");
     l->port = (int)port;
-    // torchrun's agent then has a store of its own at MASTER_PORT.
+    // Then torchrun's agent has a store of its own at MASTER_PORT.
     const char *agent = getenv("TORCHELASTIC_USE_AGENT_STORE");
     if (agent && strcmp(agent, "True") == 0)
       l->port = l->port < 65000 ? l->port + 17 : l->port - 17;
@@ -90,7 +90,7 @@ bool nnrt_launch_find(Launch *l, Why *w) {
     l->host = getenv("MASTER_ADDR");
     if (!l->host) l->host = nodes ? first_host(nodes) : "127.0.0.1";
     int64_t port = variable("MASTER_PORT"), job = variable("SLURM_JOB_ID");
-    // Jobs that share a node must not meet.
+    // Jobs that share a node need different ports.
     l->port = port > 0 && port < 65536 ? (int)port : 20000 + (int)((job > 0 ? job : 0) % 20000);
     return true;
   }
@@ -102,7 +102,7 @@ int nnrt_launch_threads(const Launch *l, int ranks_here) {
   cpu_set_t set;
   int online = (int)sysconf(_SC_NPROCESSORS_ONLN);
   int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : online;
-  // A launcher that bound every rank to cores of its own has divided them already.
+  // A launcher that bound every rank to its own cores has divided them already.
   if (l->kind != LAUNCH_none && cores * ranks_here <= online) return cores;
   return cores / ranks_here > 1 ? cores / ranks_here : 1;
 }

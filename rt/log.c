@@ -1,5 +1,5 @@
-// The log: one JSON object per step, written at once, so that a run that is killed leaves whole
-// lines. A resumed run first takes back the lines of steps it will do again.
+// The log: one JSON object per step, written at once, so a killed run leaves whole lines.  A
+// resumed run first removes the lines of steps that it will repeat.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 
 #include "runtime.h"
 
-// How much of the log is whole lines of steps before `first_step`.
+// Returns the length of the whole lines of steps before `first_step`.
 static int64_t good_length(const InFile *f, int64_t first_step) {
   int64_t good = 0;
   while (good < f->bytes) {
@@ -35,10 +35,10 @@ bool nnrt_log_open(Log *l, const char *path, int64_t first_step, Why *w) {
     nnrt_in_close(&old);
   }
   l->path = path;
-  // Whoever moves or empties the file meanwhile, lines go to its end.
+  // Appends: another process may move or empty the file meanwhile.
   l->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (l->fd < 0) return why(w, "cannot write '%s': %s", path, strerror(errno));
-  // A pipe or a terminal cannot be cut, and has nothing to be cut.
+  // A pipe or a terminal cannot be truncated, and needs no truncation.
   if (ftruncate(l->fd, keep) != 0 && errno != EINVAL)
     return why(w, "cannot write '%s': %s", path, strerror(errno));
   return true;
@@ -66,14 +66,14 @@ typedef struct Line {
   size_t n;
 } Line;
 
-// The stream writes into *l until line_end.
+// Begins a line; the stream writes into *l until line_end.
 static void line_begin(Line *l, const char *name, int64_t steps) {
   l->out = open_memstream(&l->text, &l->n);
   if (!l->out) abort(); // out of memory
   fprintf(l->out, "{\"%s\":%lld", name, (long long)steps);
 }
 
-// One write, so that a line is there whole or not at all.
+// Writes the line in one call, so it is complete or absent.
 static bool line_end(Line *l, const Log *log, Why *w) {
   fputs("}\n", l->out);
   bool ok = fclose(l->out) == 0;

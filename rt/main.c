@@ -1,6 +1,6 @@
 // The executable: reads the flags, opens everything that can be missing or wrong, starts the ranks.
 //
-// Whatever the user can have got wrong is found here, before the first rank has done anything.
+// Every possible mistake of the user is found here, before the first rank has done anything.
 
 #include <errno.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@ static const char *base_name(const char *path) {
   return slash ? slash + 1 : path;
 }
 
-// What generated code promises; see NnrtGraph.
+// Checks the invariants of generated code; see NnrtGraph.
 static void check_program(const NnrtProgram *p) {
   for (int i = 0; i < p->eval.n_tensors; i++) {
     const NnrtTensor *e = &p->eval.tensors[i];
@@ -29,13 +29,14 @@ static _Noreturn void usage(const char *text) {
   nnrt_ranks_refuse(2, "%s\nhint: see --help", text);
 }
 
-// Those that the executable has are outputs NAME.right of @eval.
+// Checks the requested metrics: those of the executable are outputs NAME.right of @eval.
 static void check_metrics(const Flags *f, const NnrtProgram *p) {
   if (f->metric.n > MAX_METRICS) usage("--metric is given too often");
   for (int i = 0; i < f->metric.n; i++) {
     const char *name = f->metric.list[i];
     char *has = NULL;
     bool found = false;
+    // The names of available metrics are collected for the hint.
     for (int k = 0; k < p->eval.n_tensors; k++) {
       const NnrtTensor *t = &p->eval.tensors[k];
       size_t n = strlen(t->name);
@@ -68,6 +69,7 @@ static void check_flags(const Flags *f, const NnrtProgram *p) {
   if (f->eval_only.given && !evaluates) usage("--eval-only needs --eval-input");
   if (evaluates && !p->eval.n_tensors) usage("this executable has no graph for evaluation");
   if (f->export.given && !p->skeleton_bytes) usage("this executable holds no model to --export");
+  // Two outputs in one file would overwrite each other.
   struct {
     const char *name;
     const Flag *flag;
@@ -95,7 +97,7 @@ static void compare_program(NnrtRun *run) {
 
 static void compare_started(NnrtRun *run) {
   Terms flags = {0};
-  compare_program(run); // first: of another one the flags may be others
+  compare_program(run); // first: another program may have other flags
   nnrt_flags_terms(&run->flags, &flags);
   nnrt_ranks_compare(run, &flags, "all ranks need the same flags; only names of files may differ",
                      2);
@@ -110,8 +112,8 @@ static void compare_rows(NnrtRun *run) {
   nnrt_ranks_compare(run, &rows, "all ranks need the same data", 1);
 }
 
-// Started as more or fewer ranks than the program has.  Hydra notices the end of a process only
-// when that has connected to the others, and some of them may have another program.
+// Ends a job that was started with more or fewer ranks than the program has.  Hydra notices the end
+// of a process only after it connected to the others, and some of them may have another program.
 static _Noreturn void end_unfit(NnrtRun *run) {
   int ranks = run->program->ranks, world = run->launch.world;
   Why w, unconnected;
@@ -125,7 +127,8 @@ static _Noreturn void end_unfit(NnrtRun *run) {
   nnrt_end_job(1);
 }
 
-// Only after ranks have connected can one of them end the others.
+// Checks the rank of a program for one rank only.  After ranks connect, since only then one can end
+// the others.
 static bool check_split(const NnrtRun *run, Why *w) {
   const NnrtProgram *p = run->program;
   bool alone = run->launch.kind == LAUNCH_none;
@@ -137,7 +140,7 @@ static bool check_split(const NnrtRun *run, Why *w) {
              p->split_rank - 1, p->ranks);
 }
 
-// *io_status is what the process ends with after an error.
+// Opens schedule and data; *io_status is the exit status of the process after an error.
 static bool open_schedule(NnrtRun *run, int *io_status, Why *w) {
   const Flags *f = &run->flags;
   const NnrtProgram *p = run->program;
@@ -198,7 +201,7 @@ static bool open_eval(NnrtRun *run, Why *w) {
   return true;
 }
 
-// Finds out now what could not be written at the end.
+// Finds now the outputs that could not be written at the end.
 static bool check_outputs(NnrtRun *run, Why *w) {
   const Flags *f = &run->flags;
   const Flag *files[] = {&f->save, &f->export, &f->trace, &f->traffic, &f->memory};
@@ -206,7 +209,7 @@ static bool check_outputs(NnrtRun *run, Why *w) {
   for (size_t i = 0; i < sizeof files / sizeof *files; i++)
     if (files[i]->given && !nnrt_out_possible(files[i]->s, w)) return false;
   if (f->log.given) {
-    FILE *log = fopen(f->log.s, "ae"); // leaves what is there
+    FILE *log = fopen(f->log.s, "ae"); // keeps its contents
     if (!log) return why(w, "cannot write '%s': %s", f->log.s, strerror(errno));
     fclose(log);
   }
@@ -235,15 +238,15 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
   int ranks_here = several ? run.launch.local_world : p->ranks;
   run.threads = nnrt_launch_threads(&run.launch, ranks_here > 0 ? ranks_here : p->ranks);
   run.seed = run.flags.seed.given ? run.flags.seed.i : p->seed;
-  // Before any rank can have connected, and so before one has begun to take of what is there.  What
-  // is missing is said when they have: a launcher is then sure to notice.
+  // Before any rank can connect, and so before any takes memory that counts as free.  A missing
+  // device is reported after ranks connect: then a launcher is sure to notice.
   Why missing;
   bool found = nnrt_device_find(&run, &missing);
 
   const Flags *f = &run.flags;
   bool connected = nnrt_ranks_connect(&run, &w);
   if (connected) compare_started(&run);
-  // Flags that all ranks have, so what is wrong with them is said by one.
+  // All ranks have the same flags, so one rank reports errors in them.
   if (connected && !nnrt_in_use_possible(&run, &w)) nnrt_ranks_end(&run, w.text, 1);
   int failure = 1;
   bool ok = connected && check_split(&run, &w) && (found || why(&w, "%s", missing.text)) &&
@@ -267,6 +270,6 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
   nnrt_in_watch();
   nnrt_signals_catch();
 
-  // Beyond this point ranks run, and what fails ends the job.
+  // Beyond this point ranks run, and any failure ends the job.
   return nnrt_ranks_run(&run);
 }

@@ -1,17 +1,16 @@
-// Whether the slabs of this machine's ranks fit into its memory.
+// Checks that the slabs of this machine's ranks fit into its memory.
 //
-// A slab is mapped without being reserved, so that what does not fit is noticed by the kernel when
-// it kills the process in the middle of a step.  What is free and, in a container, what the cgroups
-// allow are known before that.  Neither is exact, so only what cannot be true is refused: cached
-// files count as free, and so does swap.
+// A slab is mapped without being reserved: without this check, the kernel would kill the process in
+// the middle of a step.  Free memory and, in a container, the limits of the cgroups are known
+// before. Neither is exact, so only impossible sizes are refused: cached files count as free, and
+// so does swap.
 
 #include <math.h>
 #include <string.h>
 
 #include "runtime.h"
 
-// The number in a file that holds nothing else; infinite if it holds a word ("max") or is not
-// there.
+// Returns the only number in a file; INFINITY if it holds a word ("max") or does not exist.
 static double number_in(const char *path) {
   double x = INFINITY;
   FILE *f = fopen(path, "re");
@@ -21,7 +20,8 @@ static double number_in(const char *path) {
   return x;
 }
 
-// The least limit of a group and those it is in: FOLDER/a/b, FOLDER/a, FOLDER.  Cuts `group` short.
+// Returns the least limit of a group and its parents: FOLDER/a/b, FOLDER/a, FOLDER.  Truncates
+// `group`.
 static double limit_of(const char *folder, char *group, const char *file) {
   double least = INFINITY;
   for (char *end = group + strlen(group); end; end = strrchr(group, '/')) {
@@ -33,7 +33,7 @@ static double limit_of(const char *folder, char *group, const char *file) {
   return least;
 }
 
-// "0::/a/b" is a group of the second version, "4:memory:/a/b" one of the first.
+// "0::/a/b" is a group of cgroup version 2, "4:memory:/a/b" of version 1.
 static double group_limit(void) {
   char line[4096];
   double least = INFINITY;

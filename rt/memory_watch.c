@@ -1,4 +1,4 @@
-// --memory: how much of its slab each rank had in use at once, found by watching who touches it.
+// --memory: measures the peak of each rank's resident slab pages, by trapping accesses to them.
 //
 //     op       linear   gelu   linear   add
 //     page 7   write    read                     in use from the first op to the second
@@ -6,20 +6,20 @@
 //     page 7                   write    read     something else: in use again
 //
 // A page is in use from an op that begins to write it to the last one that reads it before another
-// begins to write it.  What is read before anything is written was there from the start: weights.
-// The most pages in use at once are the peak; --summary predicts it.
+// begins to write it.  A page that is read before any write was in use from the start: weights. The
+// most pages in use at once are the peak; --summary predicts it.
 //
-// Nothing here knows what the compiler meant to be where.  While an op runs all pages are forbidden
-// that it has not touched; the kernel stops who touches one, and on_fault lets the access through
-// and writes down whether it reads or writes.  All threads are seen: those of kernels, those that
-// communicate, and other ranks of this process, which read each other's slabs.  Where the operating
-// system is asked to read or write a slab, it refuses instead, so ranks are not processes here.
+// This measurement does not use the offsets that the compiler chose.  While an op runs, all pages
+// that it has not touched are protected.  A fault stops the accessing thread; on_fault permits the
+// access and records whether it is a read or a write.  All threads are seen: kernel threads,
+// communicating threads, and other ranks of this process, which read each other's slabs.  A system
+// call on a protected slab fails instead, so ranks must not be processes here.
 //
-// What is being communicated is in use from its start until somebody waits for it, however soon it
-// is there: y of a move for what comes, x and y of an all_reduce.  That is said (nnrt_in_use_lend),
-// as it cannot be seen.
+// Buffers of a communication are in use from its start until a wait, even if it completes earlier:
+// y of a move for the received data, x and y of an all_reduce.  The communication reports them
+// (nnrt_in_use_lend), as no access shows it.
 //
-// What shares a page with something else is in use with it: a few KiB for each tensor at most.
+// Values that share a page are in use together: an error of at most a few KiB per tensor.
 
 #include <sched.h>
 #include <signal.h>
@@ -35,41 +35,41 @@
 typedef enum Access { ACCESS_none, ACCESS_read, ACCESS_write } Access;
 
 typedef struct Page {
-  Access first; // of the op that runs
+  Access first; // in the current op
   bool lives;
-  int lent;         // to how many communications
-  int32_t from, to; // moments, of the last life
+  int lent;         // number of communications that use it
+  int32_t from, to; // moments, of the last live range
 } Page;
 
-// Pages that a communication into `y` has.
+// The pages that a communication into `y` uses.
 typedef struct Lent {
   struct Lent *next;
   const void *y;
   int first[2], end[2];
 } Lent;
 
-// An op of a step is a moment; what is between two of them is one, too.
+// An op of a step is a moment, and so is the time between two ops.
 typedef struct Moment {
-  int32_t begin, end; // pages that are in use from here on, and up to here
+  int32_t begin, end; // pages with a live range that begins or ends here
   int32_t op;         // of @train, then of @eval; -1: between ops
 } Moment;
 
 typedef struct NnrtInUse {
-  struct NnrtInUse *next; // of this process
+  struct NnrtInUse *next; // the ranks of this process
   char *slab;
   int64_t bytes; // of the pages
   int n_pages;
   Page *page;
-  atomic_flag busy; // guards what may change: threads fault at any time
+  atomic_flag busy; // guards the fields that change: threads fault at any time
   int *touched;     // pages, since the op began
   int n_touched;
-  bool rests; // nothing is forbidden
+  bool rests; // no page is protected
   Lent *lent; // in the order of starts
   Moment *moment;
   int32_t n_moments, room;
 } NnrtInUse;
 
-// An access that is not of a page that is watched ends the process as it would have.
+// Restored for a fault outside of all watched pages, which then ends the process as usual.
 static struct sigaction before;
 static _Atomic(NnrtInUse *) all;
 static int64_t page_bytes;
@@ -83,7 +83,7 @@ static void unlock(NnrtInUse *u) {
   atomic_flag_clear_explicit(&u->busy, memory_order_release);
 }
 
-// ---- what touches a page
+// ---- accesses to pages
 
 #ifdef __x86_64__
 static const bool known_machine = true;
@@ -109,7 +109,7 @@ static void touch(NnrtInUse *u, int i, Access access) {
 
 static void let_through(NnrtInUse *u, int i, Access access) {
   lock(u);
-  // One that has read may write now, too.
+  // A second fault on a page that was read is a write.
   bool writes = access == ACCESS_write || u->page[i].first != ACCESS_none;
   int may = writes ? PROT_READ | PROT_WRITE : PROT_READ;
   touch(u, i, u->page[i].lent ? ACCESS_read : access);
@@ -146,7 +146,7 @@ static void add_moment(NnrtInUse *u, int32_t op) {
   u->moment[u->n_moments++] = (Moment){.op = op};
 }
 
-// What was touched since the last moment began belongs to it.
+// Ends the last moment: pages touched since its begin belong to it.
 static void end_moment(NnrtInUse *u) {
   int32_t now = u->n_moments - 1;
   for (int i = 0; i < u->n_touched; i++) {
@@ -203,7 +203,7 @@ void nnrt_in_use_lend(NnrtRank *r, const void *y, const void *x, int64_t bytes) 
   if (x) find_pages(u, x, bytes, &l->first[0], &l->end[0]);
   find_pages(u, y, bytes, &l->first[1], &l->end[1]);
   lock(u);
-  touch_lent(u, l, 0, ACCESS_read, 1); // first, as it may be y
+  touch_lent(u, l, 0, ACCESS_read, 1); // first, as x may be y
   touch_lent(u, l, 1, ACCESS_write, 1);
   while (*end)
     end = &(*end)->next;
@@ -235,8 +235,8 @@ bool nnrt_in_use_possible(const NnrtRun *run, Why *w) {
                 "hint: start it without a launcher");
 }
 
-// Kernels that oneDNN generates may keep something below the stack's end, farther than a signal
-// leaves alone (its AVX matrix product does), so faults are handled on a stack of their own.
+// Runs the fault handler on a stack of its own.  Kernels that oneDNN generates may keep data below
+// the stack pointer, beyond the red zone that a signal preserves (its AVX matrix product does).
 static void give_stack(void) {
   enum { STACK = 1 << 16 };
   stack_t stack;
@@ -256,10 +256,12 @@ void nnrt_in_use_start(NnrtRank *r) {
   u->page = nnrt_must_alloc((size_t)u->n_pages * sizeof *u->page + 1);
   u->touched = nnrt_must_alloc((size_t)u->n_pages * sizeof *u->touched + 1);
   add_moment(u, -1);
+  // The signal handler is the process's; the first rank installs it.
   if (!atomic_flag_test_and_set(&first)) {
     page_bytes = page;
     sigaction(SIGSEGV, &action, &before);
   }
+  // Lock-free: another rank may fault meanwhile, and its handler walks the list.
   NnrtInUse *head = atomic_load(&all);
   do
     u->next = head;
@@ -271,7 +273,7 @@ void nnrt_in_use_start(NnrtRank *r) {
   mprotect(u->slab, (size_t)u->bytes, PROT_NONE);
 }
 
-// What the peak of a rank is; ranks are added up.
+// The peak of a rank.  Ranks are combined by a sum over an array of these.
 typedef struct Most {
   int64_t slab, touched, peak, op;
 } Most;
@@ -331,6 +333,7 @@ static void write_text(FILE *f, const NnrtProgram *p, const Most *most) {
 bool nnrt_in_use_write(NnrtRank *r, const char *path, Why *w) {
   Most *most = nnrt_must_alloc((size_t)r->ranks * sizeof *most);
   most[r->rank] = stop(r);
+  // Each rank fills only its own entry, so the sum gathers them.
   nnrt_comm_sum(r, (int64_t *)(void *)most, r->ranks * (int64_t)(sizeof *most / sizeof(int64_t)));
   bool ok = true;
   if (r->rank == 0) {

@@ -1,7 +1,7 @@
-// Which ranks there are, on which meshes, and where on them.
+// Maps ranks to meshes and to coordinates on them.
 //
-// A mesh lists its ranks, row-major over the axes that are not time.  On ranks 4 5 6 7 8 9 and axes
-// a=2, t=2 (of time), b=3 rank 7 is at a=1, b=0, and at t=0 or t=1, whichever slice it is at.
+// A mesh lists its ranks, row-major over the axes other than time.  On ranks 4 5 6 7 8 9 and axes
+// a=2, t=2 (of time), b=3 rank 7 is at a=1, b=0, and at t=0 or t=1, depending on its current slice.
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ bool nnrt_on_mesh(const NnrtRank *r, int mesh) {
   return nnrt_mesh_place(&r->program->mesh[mesh], r->rank) >= 0;
 }
 
-// Slice `micro` of time: the axes of time count like digits, the last one fastest.
+// Sets slice `micro` of time: the axes of time are digits, the last one fastest.
 static void set_slice(const NnrtMesh *m, int micro, int *coord) {
   for (int a = m->n_axes - 1; a >= 0; a--)
     if (m->axis[a].time) {

@@ -1,5 +1,5 @@
-// The name that is nearest to a mistyped one: "did you mean".  Of the compiler's programs and of
-// the runtime, which have nothing else in common.
+// The name nearest to a mistyped one: "did you mean".  For the compiler's programs and the runtime,
+// which share no other code.
 
 #ifndef NNRT_NEAREST_H
 #define NNRT_NEAREST_H
@@ -12,8 +12,8 @@ static inline int nnrt_lower(char c) {
   return c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c;
 }
 
-// How many letters were added, left out, changed or swapped with the next one, between the `n`
-// letters at `a` and `b`, capital or not; more than 64 letters are far from everything.
+// Returns the number of letters added, left out, changed or swapped with the next one, between the
+// `n` letters at `a` and `b`, ignoring case.  More than 64 letters are far from everything.
 static inline int nnrt_distance(const char *a, size_t n, const char *b) {
   enum { MOST = 64 };
   size_t m = strlen(b);
@@ -28,6 +28,7 @@ static inline int nnrt_distance(const char *a, size_t n, const char *b) {
         now[k] = (int)k;
         continue;
       }
+      // A changed letter, a letter left out, a letter added, two letters swapped.
       int best = before[k - 1] + (nnrt_lower(a[i - 1]) != nnrt_lower(b[k - 1]));
       if (before[k] + 1 < best) best = before[k] + 1;
       if (now[k - 1] + 1 < best) best = now[k - 1] + 1;
@@ -45,8 +46,8 @@ typedef struct NnrtNearest {
   int distance;
 } NnrtNearest;
 
-// Takes `name` if it is nearer to the word than the names before it, and so near that one is likely
-// to be meant for the other.
+// Takes `name` if it is nearer to the word than the names before it, and near enough to be a likely
+// typo.
 static inline void nnrt_nearest(NnrtNearest *io_best, const char *word, size_t n,
                                 const char *name) {
   int distance = nnrt_distance(word, n, name);

@@ -1,22 +1,22 @@
-// The kernels: for each row of the op table with a column of the target, what computes it fast.
+// The kernels: for each row of the op table with a column of the target, its implementation.
 //
 //     int nnrt_softmax_f32(float *y, const float *x, int64_t rank, const int64_t *shape,
 //                          int64_t axis);
 //
 // Results come first, then operands, then sizes and attributes in the order of the row's args.
-// Tensors are row-major and packed; their shapes stand behind them as comments.  A kernel returns 0
-// or a code, having said more by nnrt_error.  Only results that the row marks INPLACE may be the
-// memory of an operand (of operand i, for result i of an optimizer).
+// Tensors are row-major and packed; comments after them give their shapes.  A kernel returns 0 or a
+// code, with details by nnrt_error.  Only results that the row marks INPLACE may share the memory
+// of an operand (of operand i, for result i of an optimizer).
 //
-// Kernels that are prepared come in two: nnrt_X_prep_f32 is called once per rank and place in the
-// program (NULL: failed, by nnrt_error), the kernel itself every step.  What was prepared is one
-// rank's and used by one thread at a time.
+// A prepared kernel has two functions: nnrt_X_prep_f32 is called once per rank and place in the
+// program (NULL: failed, by nnrt_error), the kernel itself every step.  The NnrtPrep belongs to one
+// rank, and one thread at a time uses it.
 //
 // Every rank is a thread that calls kernels on its own, with an OpenMP team of its own.  With the
 // same number of threads the same operands give the same bits.
 //
-// On a gpu (cuda/gpu.h) tensors are in its memory, and a call puts the work in the stream of the
-// thread's rank and returns; an index out of range is found when the step is done.
+// On a GPU (cuda/gpu.h) tensors are in its memory, and a call enqueues the work in the stream of
+// the thread's rank and returns; an index out of range is reported at the end of the step.
 
 #ifndef NNRT_KERNELS_H
 #define NNRT_KERNELS_H
@@ -48,13 +48,13 @@ int nnrt_copy(void *y, const void *x, int64_t bytes);
 #undef NNRT_T
 #undef NNRT_NAME
 
-// One kernel for many tensors, on gpus only: the operation `batch`.  Tensor i has sizes[i]
-// elements. out and in have the results and the operands of the single kernels one after the other:
+// One kernel for many tensors (multi-tensor apply), on GPUs only: the operation `batch`.  Tensor i
+// has sizes[i] elements. out and in concatenate the results and the operands of the single kernels:
 // of adam, out is w, m, v of the first tensor, then those of the second; in is w, g, m, v, lr,
 // gscale, step of the first, and so on.  Each result may take the memory that the single kernel
 // allows, no other. The attributes are the same for all.  Pointers are the same in every step.
-// `narrow` is bf16 or f16 where weights are wanted in 16 bits, too: then out has a place for each
-// behind its results, or NULL for one that is not.  Otherwise it is f32.
+// `narrow` is bf16 or f16 if 16-bit copies of weights are needed: then out has, after each tensor's
+// results, the copy, or NULL for none.  Otherwise it is f32.
 NnrtPrep *nnrt_sgd_batch_prep_f32(int64_t n, const int64_t *sizes, NnrtDtype narrow,
                                   double weight_decay);
 int nnrt_sgd_batch_f32(NnrtPrep *p, void *const *out, const void *const *in);
@@ -100,7 +100,8 @@ NNRT_REDUCE(prod, i32, int32_t)
 NNRT_REDUCE(prod, i64, int64_t)
 #undef NNRT_REDUCE
 int nnrt_sum_squares_f32(float *y, const float *x, int64_t n); // y: one number
-// The place of the largest along `axis`: of equal ones the first, or the last; a NaN is largest.
+// The index of the largest element along `axis`: of equal ones the first, or the last; a NaN is
+// largest.
 #define NNRT_ARG(type, T)                                                                          \
   int nnrt_arg_max_##type(int64_t *y, const T *x, int64_t rank, const int64_t *shape,              \
                           int64_t axis, bool last);                                                \
@@ -121,9 +122,9 @@ int nnrt_cumsum_i64(int64_t *y, const int64_t *x, int64_t rank, const int64_t *s
 #define NNRT_BY_SIZE(declare) declare(b1) declare(b2) declare(b4) declare(b8)
 
 // Lookup.  y (before axis, index shape, after axis) = x[…, at, …]; the first `batch` dimensions, 0
-// or `axis`, are shared by x and the indices, of `width` bytes, from -all, or from 0 in an
-// `embedding`, to all - 1.  Of these rows x has those that begin with number `from`; of others y
-// gets zeros.
+// or `axis`, are shared by x and the indices.  Indices have `width` bytes and are from -all, or
+// from 0 in an `embedding`, to all - 1.  x holds a shard of these rows, starting with number
+// `from`; y gets zeros for other rows.
 #define NNRT_GATHER(size)                                                                          \
   int nnrt_gather_##size(void *y, const void *x, const void *at, int64_t x_rank,                   \
                          const int64_t *x_shape, int64_t at_rank, const int64_t *at_shape,         \
@@ -149,7 +150,7 @@ NNRT_BY_SIZE(NNRT_GATHER)
   int nnrt_pack_##size(void *y, const void *const *in, int64_t n, const int64_t *sizes);
 NNRT_BY_SIZE(NNRT_SHAPE)
 #undef NNRT_SHAPE
-// mode: "constant", "reflect", "edge" or "wrap"; `low` elements before, negative: cut
+// mode: "constant", "reflect", "edge" or "wrap"; `low` elements before, negative: crop
 #define NNRT_PAD(name, type)                                                                       \
   int nnrt_pad_##name(type *y, const type *x, int64_t rank, const int64_t *x_shape,                \
                       const int64_t *low, const int64_t *y_shape, const char *mode, double value);

@@ -1,7 +1,7 @@
 // The kernels that exist for several floating-point types, once for each: nnrt_kernels.h includes
-// this with NNRT_T, the type of an element, and NNRT_NAME(linear), its name.  Those of 16 bits, in
-// uint16_t, are on gpus only.  What is `float` here is so for every type: statistics, gains and
-// what is summed up.
+// this with NNRT_T, the type of an element, and NNRT_NAME(linear), its name.  16-bit types, in
+// uint16_t, are on GPUs only.  `float` parameters are f32 for every type: statistics, gains and
+// sums.
 
 // Contractions
 // y (m, n) = x (m, k) w, with w (k, n), or (n, k) when `trans`
@@ -15,7 +15,7 @@ NnrtPrep *NNRT_NAME(matmul_prep)(int64_t batch, int64_t m, int64_t n, int64_t k,
                                  bool trans_b);
 int NNRT_NAME(matmul)(NnrtPrep *p, NNRT_T *y, const NNRT_T *a, const NNRT_T *b);
 
-// Products with what stands around them, on gpus only.  x, w and y as in linear; b (n).
+// Products with fused epilogues, on GPUs only.  x, w and y as in linear; b (n).
 NnrtPrep *NNRT_NAME(linear_bias_prep)(int64_t m, int64_t k, int64_t n, bool trans);
 int NNRT_NAME(linear_bias)(NnrtPrep *p, NNRT_T *y, const NNRT_T *x, const NNRT_T *w,
                            const NNRT_T *b);
@@ -23,8 +23,8 @@ int NNRT_NAME(linear_bias)(NnrtPrep *p, NNRT_T *y, const NNRT_T *x, const NNRT_T
 NnrtPrep *NNRT_NAME(linear_gelu_tanh_prep)(int64_t m, int64_t k, int64_t n, bool trans);
 int NNRT_NAME(linear_gelu_tanh)(NnrtPrep *p, NNRT_T *y, NNRT_T *pre, const NNRT_T *x,
                                 const NNRT_T *w, const NNRT_T *b);
-// dpre (m, n) = gelu_tanh'(pre) times x w, with pre (m, n); n is a multiple of 8.  x is the adjoint
-// of what the next product gave, w that product's weight.
+// dpre (m, n) = gelu_tanh'(pre) times x w, with pre (m, n); n is a multiple of 8.  x is the
+// gradient of the next product's result, w that product's weight.
 NnrtPrep *NNRT_NAME(linear_gelu_tanh_back_prep)(int64_t m, int64_t k, int64_t n, bool trans);
 int NNRT_NAME(linear_gelu_tanh_back)(NnrtPrep *p, NNRT_T *dpre, const NNRT_T *x, const NNRT_T *w,
                                      const NNRT_T *pre);
@@ -32,7 +32,7 @@ int NNRT_NAME(linear_gelu_tanh_back)(NnrtPrep *p, NNRT_T *dpre, const NNRT_T *x,
 NnrtPrep *NNRT_NAME(linear_back_w_bias_prep)(int64_t m, int64_t k, int64_t n, bool trans);
 int NNRT_NAME(linear_back_w_bias)(NnrtPrep *p, float *dw, float *db, const NNRT_T *x,
                                   const NNRT_T *dy);
-// dw is added to what is there; db is written
+// dw is added to its previous contents; db is written
 NnrtPrep *NNRT_NAME(linear_back_w_accumulate_prep)(int64_t m, int64_t k, int64_t n, bool trans);
 int NNRT_NAME(linear_back_w_accumulate)(NnrtPrep *p, float *dw, const NNRT_T *x, const NNRT_T *dy);
 NnrtPrep *NNRT_NAME(linear_back_w_bias_accumulate_prep)(int64_t m, int64_t k, int64_t n,
@@ -40,12 +40,12 @@ NnrtPrep *NNRT_NAME(linear_back_w_bias_accumulate_prep)(int64_t m, int64_t k, in
 int NNRT_NAME(linear_back_w_bias_accumulate)(NnrtPrep *p, float *dw, float *db, const NNRT_T *x,
                                              const NNRT_T *dy);
 // The cross entropy of logits = x w (m, n) with labels (m) of `width` bytes each, as cross_entropy
-// below: loss (m).  The logits are made for some rows at a time, in scratch.
+// below: loss (m).  The logits are computed for some rows at a time, in scratch.
 NnrtPrep *NNRT_NAME(classifier_prep)(int64_t m, int64_t k, int64_t n, bool trans, int64_t width,
                                      int64_t ignore);
 int NNRT_NAME(classifier)(NnrtPrep *p, float *loss, const NNRT_T *x, const NNRT_T *w,
                           const void *labels);
-// The same with the gradients: of dloss (m), dx (m, k) and dw, as w; dw is summed up in f32.
+// The same with the gradients: from dloss (m), dx (m, k) and dw, as w; dw is summed in f32.
 NnrtPrep *NNRT_NAME(classifier_back_prep)(int64_t m, int64_t k, int64_t n, bool trans,
                                           int64_t width, int64_t ignore);
 int NNRT_NAME(classifier_back)(NnrtPrep *p, float *loss, NNRT_T *dx, float *dw, const NNRT_T *x,
@@ -69,8 +69,8 @@ NnrtPrep *NNRT_NAME(conv_back_w_prep)(int64_t rank, const int64_t *x_shape, cons
                                       bool channels_last);
 int NNRT_NAME(conv_back_w)(NnrtPrep *p, float *dw, const NNRT_T *x, const NNRT_T *dy);
 
-// Pooling.  `at` (of y's shape): where in the plane of x, row-major over its spatial dimensions,
-// the maximum is; the first of equal ones, and the first NaN.
+// Pooling.  `at` (of y's shape): the index of the maximum in the plane of x, row-major over its
+// spatial dimensions; the first of equal ones, and the first NaN.
 int NNRT_NAME(max_pool)(NNRT_T *y, int32_t *at, const NNRT_T *x, int64_t rank,
                         const int64_t *x_shape, const int64_t *y_shape, const int64_t *kernel,
                         const int64_t *strides, const int64_t *pads, const int64_t *dilations,
@@ -79,8 +79,8 @@ int NNRT_NAME(max_pool_back)(NNRT_T *dx, const int32_t *at, const NNRT_T *dy, in
                              const int64_t *y_shape, const int64_t *x_shape, const int64_t *kernel,
                              const int64_t *strides, const int64_t *pads, const int64_t *dilations,
                              bool channels_last);
-// The mean of the window: of all of it that lies in x and its pads when `include_pad`, else of what
-// lies in x.
+// The mean of the window: over its elements in x and the pads if `include_pad`, else over its
+// elements in x.
 int NNRT_NAME(avg_pool)(NNRT_T *y, const NNRT_T *x, int64_t rank, const int64_t *x_shape,
                         const int64_t *y_shape, const int64_t *kernel, const int64_t *strides,
                         const int64_t *pads, const int64_t *dilations, bool include_pad,
@@ -110,7 +110,7 @@ int NNRT_NAME(rms_norm)(NNRT_T *y, float *rstd, const NNRT_T *x, const float *g,
                         int64_t n, double eps);
 int NNRT_NAME(rms_norm_back)(NNRT_T *dx, float *dg, const NNRT_T *x, const float *g,
                              const float *rstd, const NNRT_T *dy, int64_t m, int64_t n);
-// With the sum of a residual stream, on gpus only.  s (m, n) = x + r, y the norm of s; s may be x.
+// With the sum of a residual stream, on GPUs only.  s (m, n) = x + r, y the norm of s; s may be x.
 int NNRT_NAME(add_layer_norm)(NNRT_T *s, NNRT_T *y, float *mean, float *rstd, const NNRT_T *x,
                               const NNRT_T *r, const float *g, const float *b, int64_t m, int64_t n,
                               double eps);
@@ -124,7 +124,7 @@ int NNRT_NAME(rms_norm_back_add)(NNRT_T *dx, float *dg, const NNRT_T *dr, const 
                                  const float *g, const float *rstd, const NNRT_T *dy, int64_t m,
                                  int64_t n);
 // x, y of `shape`; all others (c), with c = shape[axis].  `count`: elements per channel of the
-// whole batch, of which this may be a part.
+// whole batch, of which this may be a shard.
 int NNRT_NAME(batch_norm)(NNRT_T *y, const NNRT_T *x, const float *g, const float *b,
                           const float *mean, const float *var, int64_t rank, const int64_t *shape,
                           int64_t axis, double eps);
@@ -141,9 +141,9 @@ int NNRT_NAME(batch_norm_back)(NNRT_T *dx, const NNRT_T *x, const float *g, cons
                                int64_t count);
 
 // Attention.  in: q (b, h, t, d), k (b, h, s, d), v (b, h, s, e), mask (b|1, h|1, t|1, s|1) if n is
-// 4; (b, t, h, d) and so on when `seq_major`, y too.  y (b, h, t, e), lse (b, h, t).  causal:
-// position i sees 0 .. i + s - t.  A position that sees nothing gets 0, and lse -inf.  q may have r
-// times the heads of k and v; its head i then reads head i / r of them.
+// 4; (b, t, h, d) and so on if `seq_major`, y too.  y (b, h, t, e), lse (b, h, t).  causal:
+// position i attends to 0 .. i + s - t.  A position that attends to nothing gets 0, and lse -inf.
+// q may have r times the heads of k and v; its head i then reads head i / r of them.
 NnrtPrep *NNRT_NAME(attention_prep)(int64_t n, int64_t rank, const int64_t *q_shape,
                                     const int64_t *k_shape, const int64_t *v_shape,
                                     const int64_t *mask_shape, double scale, bool causal,
@@ -156,7 +156,7 @@ NnrtPrep *NNRT_NAME(attention_back_prep)(int64_t n, int64_t rank, const int64_t 
                                          bool seq_major);
 int NNRT_NAME(attention_back)(NnrtPrep *p, NNRT_T *dq, NNRT_T *dk, NNRT_T *dv,
                               const void *const *in);
-// q, k and v packed as one product gives them, on gpus only: x (b, t, 3, heads, d), `shape` is
+// q, k and v packed, as the result of one product, on GPUs only: x (b, t, 3, heads, d), `shape` is
 // (b, t, 3 heads d); y (b, t, heads, d), lse (b, heads, t).
 NnrtPrep *NNRT_NAME(attention_packed_prep)(const int64_t *shape, int64_t heads, double scale,
                                            bool causal);
@@ -167,8 +167,8 @@ NnrtPrep *NNRT_NAME(attention_packed_back_prep)(const int64_t *shape, int64_t he
 int NNRT_NAME(attention_packed_back)(NnrtPrep *p, NNRT_T *dx, const NNRT_T *x, const NNRT_T *y,
                                      const float *lse, const NNRT_T *dy);
 
-// Losses.  logits (m, c), labels (m) of `width` bytes each, loss and lse (m).  Where the c classes
-// are a part of `all`, they begin with number `from`: nothing is at a label of another part.
+// Losses.  logits (m, c), labels (m) of `width` bytes each, loss and lse (m).  If the c classes are
+// a shard of `all`, they begin with number `from`; a label outside of the shard contributes 0.
 int NNRT_NAME(cross_entropy)(float *loss, float *lse, const NNRT_T *logits, const void *labels,
                              int64_t m, int64_t c, int64_t width, int64_t ignore);
 int NNRT_NAME(cross_entropy_back)(NNRT_T *dlogits, const NNRT_T *logits, const void *labels,
@@ -177,7 +177,7 @@ int NNRT_NAME(cross_entropy_back)(NNRT_T *dlogits, const NNRT_T *logits, const v
 // log-probabilities (m, c)
 int NNRT_NAME(nll)(float *loss, const NNRT_T *logp, const void *labels, int64_t m, int64_t c,
                    int64_t from, int64_t all, int64_t width, int64_t ignore);
-// y (m, g): the log-sum-exp of the rows of x (m, g, c); -inf of nothing but that
+// y (m, g): the log-sum-exp of the rows of x (m, g, c); -inf if all elements are
 int NNRT_NAME(lse_parts)(float *y, const NNRT_T *x, int64_t m, int64_t g, int64_t c);
 
 // Lookup
@@ -189,8 +189,9 @@ int NNRT_NAME(gather_back)(float *dx, const void *at, const NNRT_T *dy, int64_t 
                            int64_t all);
 
 // Random.  y of `shape`, which begins at `start` in a tensor of shape `whole`: x / (1 - ratio), or
-// 0 where nnrt_random_uniform(seed, step, key, place in the whole) is below `ratio`.  That tensor
-// may itself begin at `piece_start` of one of shape `piece_of`, whose places count then, or NULL.
+// 0 if nnrt_random_uniform(seed, step, key, index in the whole) is below `ratio`.  That tensor may
+// itself begin at `piece_start` of one of shape `piece_of`, and then indices in that count; or
+// NULL.
 int NNRT_NAME(dropout)(NNRT_T *y, const NNRT_T *x, const int64_t *step, const int64_t *seed,
                        int64_t rank, const int64_t *shape, const int64_t *whole,
                        const int64_t *start, const int64_t *piece_of, const int64_t *piece_start,

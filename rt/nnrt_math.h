@@ -1,13 +1,13 @@
-// The functions that the elementwise formulas of the op table are made of.
+// The functions in the elementwise formulas of the op table.
 //
 //     gelu   m_gelu(x)         swish   x * m_sigmoid(a * x)
 //
-// Each picks its version by the type of its arguments: `float` here is polynomial and without
-// branches, so that the C compiler turns a loop over it into vector code on its own; `double`, for
-// the reference evaluator and for f64, is the C library's.  m_exp and m_log are within 2 units in
-// the last place, the other float functions within 4 (m_sin and m_cos up to |x| = 1e6); all of them
-// do with infinities, NaN and denormals what the C library does.  -fno-math-errno and
-// -fno-trapping-math let more of it be vectorised and change no result; -ffast-math would.
+// Each selects its version by the type of its arguments.  `float` is polynomial and without
+// branches, so that the C compiler vectorises a loop over it; `double`, for the reference evaluator
+// and for f64, is the C library's.  m_exp and m_log are within 2 units in the last place, the other
+// float functions within 4 (m_sin and m_cos up to |x| = 1e6).  For infinities, NaN and denormals
+// all give the results of the C library.  -fno-math-errno and -fno-trapping-math permit more
+// vectorisation and change no result; -ffast-math would.
 //
 // The file is C and CUDA C.
 
@@ -25,9 +25,9 @@
 #define M_FN static inline __attribute__((unused))
 #endif
 
-// Before a leaf function that is one loop: it is compiled for three generations of processors, and
-// the dynamic linker takes the one that fits the machine.  OpenMP pragmas stay outside, because
-// what a pragma outlines is not cloned.  Sanitizers run too late for the choosing code.
+// Marks a leaf function that is one loop: it is compiled for three generations of processors, and
+// the dynamic linker selects the one for the machine.  OpenMP pragmas stay outside, because
+// outlined functions are not cloned.  Sanitizers start too late for the resolver.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__) &&     \
     defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define NNRT_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -35,7 +35,7 @@
 #define NNRT_CLONES
 #endif
 
-// What x of a floating type must exceed to be infinite.
+// The largest finite value: a larger x of a floating type is infinite.
 #define m_huge DBL_MAX
 
 M_FN uint32_t m_bits(float x) {
@@ -50,8 +50,8 @@ M_FN float m_from_bits(uint32_t u) {
   return x;
 }
 
-// The 16-bit types, which nothing computes in: to float, and back to the nearest, of two that are
-// as near to the even one.  NaN stays NaN.
+// The 16-bit types, which are for storage only: conversion to float, and back, rounding to nearest
+// even.  NaN stays NaN.
 M_FN float m_from_bf16(uint16_t h) {
   return m_from_bits((uint32_t)h << 16);
 }
@@ -71,7 +71,7 @@ M_FN float m_from_f16(uint16_t h) {
 M_FN uint16_t m_to_f16(float x) {
   uint32_t u = m_bits(x), sign = u & 0x80000000u, size = u ^ sign;
   uint32_t normal = (size - (112u << 23) + 0xfff + (size >> 13 & 1)) >> 13;
-  // Adding 1/2 leaves just the bits that a result below 2^-14 has.
+  // Adding 1/2 leaves exactly the bits of a result below 2^-14.
   uint32_t small = m_bits(m_from_bits(size) + 0.5f) - m_bits(0.5f);
   uint32_t huge = size > 255u << 23 ? 0x7e00 : 0x7c00;
   uint32_t h = size >= 143u << 23 ? huge : size < 113u << 23 ? small : normal;
@@ -79,7 +79,7 @@ M_FN uint16_t m_to_f16(float x) {
 }
 
 // x rounded to an integer, as a float and (in the low bits) as an int: adding 1.5 * 2^23 leaves no
-// room for a fraction.  |x| < 2^22.
+// bits for a fraction.  |x| < 2^22.
 #define M_ROUND_BY 0x1.8p23f
 
 // 2^n for n of -126 to 127, n as two's complement.
@@ -135,8 +135,10 @@ M_FN float m_expm1_f(float x) {
 
 // x = 2^e m with m from 2/3 to 4/3; ln(x) = e ln(2) + ln(m)
 M_FN float m_log_f(float x) {
+  // Denormals are scaled up by 2^23 first.
   float tiny = x < FLT_MIN ? 1.0f : 0.0f;
   float a = x < FLT_MIN ? x * 0x1p23f : x;
+  // The exponent for m from 2/3 to 4/3; then a polynomial in m - 1, even and odd terms apart.
   uint32_t e = (m_bits(a) - 0x3f2aaaab) & 0xff800000;
   float m = m_from_bits(m_bits(a) - e) - 1.0f;
   float i = (float)(int32_t)e * 0x1p-23f - tiny * 23.0f;
@@ -157,7 +159,7 @@ M_FN float m_log_f(float x) {
   return x > 0 && x <= FLT_MAX ? r : special;
 }
 
-// ln(1 + x) from the logarithm of u, which is 1 + x rounded, and what the rounding lost.
+// ln(1 + x) from the logarithm of u, which is 1 + x rounded, and the rounding error.
 M_FN float m_log1p_f(float x) {
   float u = 1.0f + x;
   float lost = x - (u - 1.0f);
@@ -209,11 +211,13 @@ M_FN float m_sin_quarter(float x, uint32_t quarter) {
   double d = x;
   double t = d * 0x1.45f306dc9c883p-1 + 0x1.8p52; // the same trick: round to an integer
   double n = t - 0x1.8p52;
+  // pi / 2 in two parts, so that the difference stays accurate for large n.
   double rest = d - n * 0x1.921fb544p0;
   float r = (float)(rest - n * 0x1.0b4611a626331p-34);
   uint64_t bits;
   memcpy(&bits, &t, sizeof bits);
   uint32_t i = (uint32_t)bits + quarter;
+  // Both polynomials are evaluated; the quadrant selects one and the sign.
   float s = r * r;
   float sine = 0x1.6f4dp-19f;
   sine = sine * s - 0x1.a00f9cp-13f;
@@ -424,7 +428,7 @@ M_FN double m_mod_d(double x, double y) {
   M_FN type m_##name(type x, type y) {                                                             \
     return m_##name##_##suffix(x, y);                                                              \
   }
-// Of two types, they compute in the one that x + y has, as in C.
+// Functions of two types compute in the type of x + y, as in C.
 #define M_TWO(name)                                                                                \
   M_TWO_OF(name, f, float)                                                                         \
   M_TWO_OF(name, d, double)                                                                        \

@@ -1,13 +1,13 @@
-// Random numbers that depend on nothing but what they are for: the seed, the step, a key (which op
-// or which weight) and the logical index of the element in the whole tensor.  So they are the same
-// on any number of ranks, whatever was computed before, and after a resume.
+// Random numbers that depend only on their use: the seed, the step, a key (the op or weight) and
+// the global index of the element in the whole tensor.  So they are the same on any number of
+// ranks, after any computation, and after a resume.
 //
 // The generator is Philox4x32-10 (Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3,
 // section 3.3): a function from a counter of 128 bits and a key of 64 to 128 random bits.  The
 // counter is the step and the block of four elements; the key mixes seed and key.
 //
-// The file is C and CUDA C.  The compiler's evaluator has the same in its own sources, and the two
-// are tested to be equal.
+// The file is C and CUDA C.  The compiler's evaluator has its own copy; a test checks that the two
+// are equal.
 
 #ifndef NNRT_RANDOM_H
 #define NNRT_RANDOM_H
@@ -54,7 +54,7 @@ M_FN void nnrt_random_block(int64_t seed, int64_t step, int64_t key, int64_t blo
   nnrt_random_philox(counter, keys, out);
 }
 
-// In [0, 1), a multiple of 2^-24: a float holds it.
+// In [0, 1), a multiple of 2^-24: a float represents it exactly.
 M_FN double nnrt_random_uniform_of(uint32_t bits) {
   return (double)(bits >> 8) * 0x1p-24;
 }

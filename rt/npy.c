@@ -2,7 +2,7 @@
 //
 //     \x93NUMPY 1 0 <u16 n> {'descr': '<f4', 'fortran_order': False, 'shape': (1797, 64), }   …
 //
-// What we do not read we refuse: Fortran order, records, objects, other types.
+// Unsupported contents are refused: Fortran order, records, objects, other types.
 
 #include <ctype.h>
 #include <string.h>
@@ -95,6 +95,7 @@ static bool read_header(Npy *a, Cursor *c, const char *path, Why *w) {
   char key[32], descr[32] = "";
   bool fortran = false, has_order = false, has_shape = false;
   if (!take(c, '{')) return why(w, "'%s' has a damaged header", path);
+  // Keys come in any order, each once; an unknown one is an error.
   while (!take(c, '}')) {
     bool ok = take_string(c, key, sizeof key) && take(c, ':');
     if (ok && strcmp(key, "descr") == 0) {

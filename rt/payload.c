@@ -2,7 +2,7 @@
 //
 //     | program | zeros up to 4096 k | payload | plans | zeros up to 8 k | NnrtTrailer |
 //
-// It is mapped, so only what is read of it takes memory.  strip and objcopy cut it off.
+// It is mapped, so only the pages that are read take memory.  strip and objcopy cut it off.
 
 #include <string.h>
 

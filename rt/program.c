@@ -1,4 +1,4 @@
-// What a program is: which code a rank of it runs, and what tells it from others.
+// The code of each rank, and the identity of a program.
 
 #include <string.h>
 
@@ -41,7 +41,7 @@ static uint64_t add_tensor(uint64_t key, const NnrtTensor *t) {
   return add_key(key, t->split, sizeof t->split);
 }
 
-// A number that is, as good as certain, another one for programs whose ranks do not fit together.
+// Returns a hash that differs, almost certainly, between programs with incompatible ranks.
 static uint64_t program_key(const NnrtProgram *p) {
   const int64_t sizes[] = {p->ranks,   p->micro_batches,  p->batch,           p->n_mesh,
                            p->n_moves, p->n_groups,       p->train.n_tensors, p->eval.n_tensors,

@@ -1,8 +1,9 @@
-// What a person sees.  On a terminal one line that changes:
+// Progress for people.  On a terminal one line that is rewritten:
 //
 //     step 120/1000  loss 2.3412  31.5 steps/s  1008 samples/s  28s left
 //
-// Elsewhere the same as plain lines, about a hundred of them and at least one in ten seconds.
+// Otherwise plain lines with the same contents, about a hundred of them and at least one in ten
+// seconds.
 
 #include <math.h>
 #include <stdlib.h>
@@ -46,7 +47,7 @@ void nnrt_progress_step(const StepReport *s) {
   if (!due && !first && !last && !s->has_eval) return;
   shown = now;
 
-  // Time left comes from all steps so far: evaluation and checkpoints take their share of it.
+  // The time left is computed from all steps so far: it includes evaluation and checkpoints.
   char left[32], skipped[64] = "";
   double per_step = (now - started) / (double)(s->step + 1 - s->first);
   duration(left, sizeof left, last ? now - started : per_step * (double)(s->steps - s->step - 1));
@@ -59,7 +60,7 @@ void nnrt_progress_step(const StepReport *s) {
          s->samples_per_s * s->step_ms / smooth_ms, last ? "in " : "", left, last ? "" : " left");
   free(eval);
   if (terminal) {
-    fputs("\033[K", stdout); // what is left of a longer line
+    fputs("\033[K", stdout); // the rest of a longer line
     line_open = true;
     if (last) nnrt_progress_end();
   } else {

@@ -1,7 +1,7 @@
-// Starting ranks: memory, communication, training, and the end.
+// Starts the ranks: memory, communication, training, and the end.
 //
-// With a launcher this process is one rank.  Without, every rank is a thread of it; they share what
-// main opened and have a slab each.
+// With a launcher this process is one rank.  Without, every rank is a thread of it; they share the
+// files that main opened, and each has a slab.
 
 #include <omp.h>
 #include <pthread.h>
@@ -30,12 +30,14 @@ static void *run_rank(void *arg) {
   if (run->threads > 0) omp_set_num_threads(run->threads);
   r->prep = nnrt_must_alloc((size_t)(r->program->n_prep + 1) * sizeof *r->prep);
   nnrt_set_coords(r);
+  // A rank that is a process has connected before.
   if (!r->comm && !nnrt_comm_open(r, seat->way, seat->shared, &w)) {
     nnrt_say_error("%s", w.text);
     nnrt_end_job(1);
   }
   nnrt_device_open(r);
   seat->status = nnrt_train(r);
+  // Work in flight may still use the prepared kernels.
   nnrt_device_finish(r);
   for (int i = 0; i < r->program->n_prep; i++)
     nnrt_prep_free(r->prep[i]);
@@ -57,8 +59,8 @@ static bool alone(const NnrtRun *run) {
   return l->kind == LAUNCH_none || (run->program->ranks == 1 && l->world == 1);
 }
 
-static Seat process_seat;         // the rank that this process is, when it is not alone
-static const NnrtProgram nothing; // what a process runs that is no rank of its program
+static Seat process_seat;         // this process as a rank, if it is not the only one
+static const NnrtProgram nothing; // of a process that is no rank of its program
 
 bool nnrt_ranks_connect(NnrtRun *run, Why *w) {
   if (alone(run)) return true;
@@ -73,7 +75,7 @@ bool nnrt_ranks_connect(NnrtRun *run, Why *w) {
   return nnrt_comm_open(&seat->rank, seat->way, seat->shared, w);
 }
 
-// Until it is said: a launcher ends all when one ends.
+// Waits until all ranks have reported: a launcher ends all processes when one ends.
 static _Noreturn void end_together(NnrtRun *run, int status) {
   NnrtRank *r = &process_seat.rank;
   int64_t none = 0;
@@ -85,8 +87,8 @@ static _Noreturn void end_together(NnrtRun *run, int status) {
   nnrt_end_job(status);
 }
 
-// Processes of MPI connect, and tell the others in the place of the first terms that are compared.
-// Other launchers see that a process ends, and end the rest before it says the same.
+// Processes of MPI connect, and report to the others by the first terms that are compared.  Other
+// launchers see that a process ends, and end the rest before they report the same.
 _Noreturn void nnrt_ranks_refuse(int status, const char *fmt, ...) {
   static NnrtRun run = {.program = &nothing};
   char text[1024];
@@ -99,6 +101,7 @@ _Noreturn void nnrt_ranks_refuse(int status, const char *fmt, ...) {
   bool first = !launched || run.launch.rank == 0;
   if (first) nnrt_say_error("%s", text);
   if (!launched) nnrt_end_job(status);
+  // The launcher usually ends the other ranks after rank 0, before they would repeat its message.
   if (run.launch.kind != LAUNCH_mpi) {
     if (!first) sleep(1);
     if (!first) nnrt_say_error("%s", text);
@@ -108,11 +111,12 @@ _Noreturn void nnrt_ranks_refuse(int status, const char *fmt, ...) {
     if (!first) nnrt_say_error("%s", text);
     nnrt_end_job(status);
   }
+  // The other ranks are comparing terms now: this rank's differ from theirs.
   Terms mine = {0};
   bool alike;
   nnrt_terms_add(&mine, "the command line", "not understood: %.*s", (int)strcspn(text, "\n"), text);
   if (nnrt_terms_compare(&process_seat.rank, &mine, &alike, &w)) nnrt_end_job(status);
-  end_together(&run, status); // where rank 0 understands its own, it says what is wrong
+  end_together(&run, status); // rank 0 reports the difference, if it parsed its own
 }
 
 void nnrt_ranks_compare(NnrtRun *run, Terms *t, const char *hint, int status) {

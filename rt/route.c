@@ -11,8 +11,9 @@ static int64_t message_size(const NnrtMove *m, const NnrtMessage *message) {
   return n;
 }
 
-// Lists the peers that have parcels, of n[peer] elements, by how many ranks further they are, or
-// back for a `step` of -1.  Leaves in number[peer] which of the list it is.
+// Lists the peers that have parcels, of n[peer] elements, by (peer - rank) modulo the number of
+// ranks, or by (rank - peer) for a `step` of -1.  Sets number[peer] to the peer's index in the
+// list.
 static int list_peers(const int64_t *n, int rank, int ranks, int step, RoutePeer *out, int *number,
                       int64_t *out_all) {
   int peers = 0;
@@ -27,7 +28,7 @@ static int list_peers(const int64_t *n, int rank, int ranks, int step, RoutePeer
   return peers;
 }
 
-// Of the messages that have elements.
+// Counts the messages that have elements.
 static void count(Route *r, int rank, int64_t *to, int64_t *from) {
   const NnrtMove *m = r->move;
   for (int i = 0; i < m->n; i++) {
@@ -52,6 +53,7 @@ static void list_boxes(Route *r, int rank, const int *to_number, const int *from
     to_at[i] = r->to[i].at;
   for (int i = 0; i < r->n_from; i++)
     from_at[i] = r->from[i].at;
+  // Boxes are appended to the parcel of their peer, in the order of the messages.
   for (int i = 0; i < m->n; i++) {
     const NnrtMessage *message = &m->message[i];
     int64_t n = message_size(m, message);

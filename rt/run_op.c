@@ -1,8 +1,8 @@
-// What generated code does around every op (RUN): the rank knows where it is, and --memory, --trace
-// and --check-values see it.
+// The calls around every op of generated code (RUN): they record the current op for errors, and
+// serve --memory, --trace and --check-values.
 //
-// Two functions, since the calls of a large model are thousands: branches in every one of them took
-// compilers half of their time.
+// They are functions because a large model has thousands of calls: with inline branches in each,
+// compilers took twice the time.
 
 #include "nnrt.h"
 

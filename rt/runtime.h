@@ -1,15 +1,17 @@
-// The inside of the runtime: what an executable does besides its kernels.  nnrt.h is the outside.
+// The internal interface of the runtime: all of an executable besides its kernels.  nnrt.h is the
+// external one.
 //
 // From the top: main.c reads the flags, opens everything that can be missing or wrong, and starts
 // the ranks (launch.c, rank.c).  Each rank fills its slab, memory of a device (device.h, init.c or
 // checkpoint.c), and goes through the steps (step.c): feed rows (data.c), run the graph, log
 // (log.c, progress.c, tensorboard.c), evaluate (evaluate.c), checkpoint.  At the end rank 0 writes
-// what was asked for (save.c, export.c, trace.c).
+// the requested files (save.c, export.c, trace.c).
 //
-// Ranks do the same things in the same order; those that need each other's memory or opinion are
-// marked `collective` and must be called by all.  What is not marked and writes files is rank 0's.
+// Ranks make the same calls in the same order.  Functions that exchange data between ranks are
+// marked `collective`: all ranks must call them.  Functions that write files and are not marked are
+// for rank 0.
 //
-// Functions that can fail for a reason the user should hear return false and say it in a Why.
+// Functions that can fail for a reason the user should hear return false and describe it in a Why.
 
 #ifndef NNRT_RUNTIME_H
 #define NNRT_RUNTIME_H
@@ -21,7 +23,7 @@
 
 #include "nnrt.h"
 
-// ---- error.c: saying what went wrong
+// ---- error.c: error reports
 
 typedef struct Why {
   char text[1024];
@@ -32,24 +34,25 @@ bool nnrt_why(Why *w, const char *fmt, ...) __attribute__((format(printf, 2, 3))
 void nnrt_say_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void nnrt_say_warning(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void nnrt_say_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-// Who speaks: the program's name; which rank, where several processes write to one terminal.
+// Sets the prefix of messages: the program's name, and the rank if several processes share a
+// terminal.
 void nnrt_say_as(const char *program, int rank, bool several);
 _Noreturn void nnrt_end_job(int status); // at once, and the other ranks with it
-// What may help if an operation of this thread fails now; NULL: nothing in particular.
+// Sets the hint that is printed if an operation of this thread fails now; NULL: none.
 void nnrt_fail_hint(const char *hint);
-// What nnrt_fail says, without ending anything.
+// Prints the message of nnrt_fail without ending the job.
 void nnrt_say_failed(const NnrtRank *r, int i, int code);
-// As nnrt_fail, where it was one of the operations from `first` to `last`; -1: none of them.
+// As nnrt_fail, for a failure in one of the operations from `first` to `last`; -1: in none.
 _Noreturn void nnrt_fail_between(NnrtRank *r, int first, int last, int code);
-const char *nnrt_error_detail(void); // what nnrt_error kept for this thread, or ""
+const char *nnrt_error_detail(void); // the text of this thread's last nnrt_error, or ""
 void *nnrt_must_alloc(size_t n);     // zeroed; ends the job when there is no memory
 char *nnrt_must_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-// `text`, which is freed, and more; NULL is "".
+// Appends to `text`, which is freed; NULL is "".
 char *nnrt_must_append(char *text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 // ---- config_agreement.c: the program and flags that all ranks share
 
-// "name\0value\0…", in an order that all ranks have.
+// "name\0value\0…", in the same order on all ranks.
 typedef struct Terms {
   char *at;
   int64_t bytes;
@@ -57,7 +60,7 @@ typedef struct Terms {
 void nnrt_terms_add(Terms *t, const char *name, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void nnrt_terms_free(Terms *t);
-// Collective: a code if that fails.  The first difference, if there is one, is the same `w` on all.
+// Collective: returns a code on failure.  The first difference, if any, is the same `w` on all.
 int nnrt_terms_compare(NnrtRank *r, const Terms *t, bool *out_alike, Why *w);
 
 // ---- flags.c, flags.def: the command line
@@ -76,16 +79,16 @@ typedef struct Flags {
 #include "flags.def"
 } Flags;
 
-// Exits for --help, and with status 2 for what is not a flag.
+// Exits for --help, and with status 2 for an unknown flag.
 void nnrt_flags_parse(Flags *f, int argc, char **argv, const NnrtProgram *p);
-void nnrt_flags_terms(const Flags *f, Terms *t); // of those that must agree
+void nnrt_flags_terms(const Flags *f, Terms *t); // of the flags that must agree
 
 // ---- checksum.c
 
 uint64_t nnrt_xxh64(const void *data, int64_t n, uint64_t seed);
-uint32_t nnrt_crc32c(uint32_t crc, const void *data, int64_t n); // of nothing is 0
+uint32_t nnrt_crc32c(uint32_t crc, const void *data, int64_t n); // 0 for no data
 
-// ---- file.c: files that are there whole or not at all
+// ---- file.c: files that are complete or absent
 
 typedef struct OutFile {
   char *path, *temporary;
@@ -97,10 +100,10 @@ bool nnrt_out_begin(OutFile *o, const char *path, Why *w);
 bool nnrt_out_write(OutFile *o, const void *data, int64_t n, Why *w);
 bool nnrt_out_write_at(OutFile *o, int64_t at, const void *data, int64_t n, Why *w);
 bool nnrt_out_commit(OutFile *o, Why *w); // flushed to the disk and renamed, directory included
-void nnrt_out_abandon(OutFile *o);        // leaves nothing behind
-bool nnrt_out_possible(const char *path, Why *w); // could `path` be written?
-bool nnrt_out_same(const char *a, const char *b); // would the two be one file?
-bool nnrt_make_folder(const char *path, Why *w);  // unless it is there; its parent must be
+void nnrt_out_abandon(OutFile *o);        // leaves no file
+bool nnrt_out_possible(const char *path, Why *w); // whether `path` can be written
+bool nnrt_out_same(const char *a, const char *b); // whether the two would be one file
+bool nnrt_make_folder(const char *path, Why *w);  // unless it exists; its parent must exist
 
 typedef struct InFile {
   const uint8_t *at; // mapped
@@ -108,85 +111,86 @@ typedef struct InFile {
 } InFile;
 bool nnrt_in_open(InFile *f, const char *path, Why *w);
 void nnrt_in_close(InFile *f);
-void nnrt_in_watch(void); // a mapped file that someone cuts short ends the job with a message
+void nnrt_in_watch(void); // a mapped file that is truncated meanwhile ends the job with a message
 
 // ---- payload.c: the bytes at the end of the executable
 
 bool nnrt_payload_open(const NnrtProgram *p, const uint8_t **out, Why *w);
-// What libraries planned ahead of time; NULL and 0 when there is nothing, or it is damaged.
+// Returns execution plans of libraries, made ahead of time; NULL and 0 if none, or damaged.
 const char *nnrt_payload_plans(int64_t *out_bytes);
 
 // ---- tensor.c: shapes, boxes and element types
 
 const char *nnrt_dtype_name(NnrtDtype t);
 int64_t nnrt_dtype_size(NnrtDtype t);
-int64_t nnrt_tensor_count(const NnrtTensor *t); // of the whole
-// The whole's dimensions as users and files know them; returns how many.
+int64_t nnrt_tensor_count(const NnrtTensor *t); // of the whole tensor
+// Sets the whole tensor's dimensions for users and files; returns their number.
 int nnrt_tensor_known(const NnrtTensor *t, const int64_t **dim);
 bool nnrt_tensor_floating(const NnrtTensor *t);
 bool nnrt_tensor_saved(const NnrtTensor *t); // weight or state: a checkpoint holds it
-bool nnrt_tensor_lasts(const NnrtTensor *t); // or copy: a step finds what the one before left
+bool nnrt_tensor_lasts(const NnrtTensor *t); // persistent state: also a copy
 
 typedef struct ShapeText {
   char at[96];
 } ShapeText;
 ShapeText nnrt_shape_text(NnrtDtype dtype, const int64_t *dim, int rank); // "f32[8,512]"
-ShapeText nnrt_tensor_text(const NnrtTensor *t); // the same of a tensor as users know it
+ShapeText nnrt_tensor_text(const NnrtTensor *t); // the same with a tensor's dimensions for users
 
-// The part of a tensor that one rank has in one slice of time.
+// The shard of a tensor that one rank has in one slice of time.
 typedef struct Part {
   int64_t start[NNRT_MAX_RANK], size[NNRT_MAX_RANK];
   bool whole;
 } Part;
-// Of the rank at `coord` of the tensor's mesh.
+// Returns the part of the rank at `coord` of the tensor's mesh.
 Part nnrt_tensor_part(const NnrtTensor *t, const NnrtProgram *p, const int *coord);
-// Of this rank, now; false: it is not on the tensor's mesh.
+// Sets the current part of this rank; false: it is not on the tensor's mesh.
 bool nnrt_part_here(const NnrtRank *r, const NnrtTensor *t, Part *out);
 int64_t nnrt_part_count(const NnrtTensor *t, const Part *part);
-// Where this rank has its part: in the slab, or in host memory.
+// Returns the address of this rank's part: in the slab, or in host memory.
 char *nnrt_tensor_at(const NnrtRank *r, const NnrtTensor *t);
 bool nnrt_on_host(const NnrtRank *r, const void *at);
-// Puts the part of `whole` there.
+// Copies the part of `whole` to that address.
 void nnrt_part_put(NnrtRank *r, const NnrtTensor *t, const Part *where, const void *whole);
 void nnrt_whole_from_part(void *whole, const void *part, const NnrtTensor *t, const Part *where);
 
-// A box of a tensor is `n` runs of `length` elements that lie side by side in both.
+// A box of a tensor as `n` runs of `length` elements, each contiguous in the box and in the tensor.
 typedef struct Runs {
   int rank;
   const int64_t *dim, *start, *size; // of the whole, and of the box in it
   int64_t length, n;
 } Runs;
 Runs nnrt_part_runs(int rank, const int64_t *dim, const int64_t *start, const int64_t *size);
-int64_t nnrt_run_start(const Runs *runs, int64_t i); // in the whole
+int64_t nnrt_run_start(const Runs *runs, int64_t i); // in the whole tensor
 
 double nnrt_element_at(const void *from, NnrtDtype t, int64_t i);
 void nnrt_element_set(void *to, NnrtDtype t, int64_t i, double x); // rounds to nearest even
 void nnrt_convert(void *out, NnrtDtype to, const void *in, NnrtDtype from, int64_t n);
 const NnrtTensor *nnrt_find_tensor(const NnrtGraph *g, NnrtRole role, const char *name);
 
-// ---- meshes.c: which ranks there are, and where
+// ---- meshes.c: positions of ranks on meshes
 
 int nnrt_mesh_place(const NnrtMesh *m, int rank); // in its list; -1: it is not on the mesh
 bool nnrt_on_mesh(const NnrtRank *r, int mesh);
-// Of a place on the mesh, in the first slice of time.
+// Sets the coordinates of a position on the mesh, in the first slice of time.
 void nnrt_mesh_coord(const NnrtMesh *m, int place, int *coord);
-void nnrt_set_coords(NnrtRank *r); // r->coord, which it makes the first time, of slice r->micro
+void nnrt_set_coords(NnrtRank *r); // sets r->coord for slice r->micro; allocates it the first time
 
-// ---- program.c: which code a rank runs, and which program it is
+// ---- program.c: the code of a rank, and the identity of the program
 
 const NnrtRankProgram *nnrt_code_of(const NnrtProgram *p, int rank);
-// A step is cut into pieces: 0 what comes before the loop over slices, then each time of a part,
-// and the last what comes after.
+// Returns the number of pieces of a step: 0 is the part before the loop over slices, then come all
+// occurrences of parts in the loop, and the last is the part after it.
 int nnrt_pieces(const NnrtRank *r, const NnrtSchedule *s);
-const NnrtTask *nnrt_part_of(const NnrtSchedule *s, int piece); // of a piece that is of the loop
-// Alike for all executables of one --split-ranks.
+const NnrtTask *nnrt_part_of(const NnrtSchedule *s, int piece); // of a piece in the loop
+// Adds terms that are equal for all executables of one --split-ranks.
 void nnrt_program_terms(const NnrtProgram *p, Terms *t);
 
 typedef struct Whole {
-  char *at; // to be freed
+  char *at; // the caller frees it
   int64_t bytes;
 } Whole;
-// Collective: a whole tensor at rank 0 (NULL elsewhere), valid until the next call with `memory`.
+// Collective: returns a whole tensor at rank 0 (NULL elsewhere), valid until the next call with
+// `memory`.
 const void *nnrt_tensor_whole(NnrtRank *r, const NnrtTensor *t, Whole *memory);
 
 // ---- npy.c: NumPy's files
@@ -203,7 +207,7 @@ bool nnrt_npy_open(Npy *a, const char *path, Why *w);
 
 // ---- data.c, shuffle.c: rows for inputs
 
-// Inputs of random numbers, the order of rows and the learning rate.  Step `first` follows `read`
+// The order of rows, the seeds, and the schedule of the learning rate.  Step `first` follows `read`
 // rows, which steps of any batch size have read.
 typedef struct DataOrder {
   int64_t seed;
@@ -211,16 +215,16 @@ typedef struct DataOrder {
   int64_t shuffle_seed, rows;
   int64_t first, read;
   int64_t length;   // of a row of tokens; 0 without tokens
-  int64_t lr_steps; // of the learning rate's schedule; -1: it is constant, or nothing says
+  int64_t lr_steps; // of the learning rate's schedule; -1: constant, or unknown
 } DataOrder;
 
-// Element i of the permutation of 0..n-1 that belongs to (seed, epoch); in O(1) memory.
+// Returns element i of the permutation of 0..n-1 for (seed, epoch); in O(1) memory.
 int64_t nnrt_shuffled(int64_t i, int64_t n, int64_t seed, int64_t epoch);
 
 typedef struct Shard { // one of the files of an input
   const char *path;
   Npy npy;
-  int64_t first, rows; // of the input's
+  int64_t first, rows; // of the input
   int64_t row_bytes;   // in the file
 } Shard;
 
@@ -230,15 +234,15 @@ typedef struct Source { // of one input
   Shard *shard;
   int64_t rows; // of all files; 0: the same for every step
   int64_t skip; // rows before the first of them
-  int64_t each; // places along dimension 0 that each row has: labels of [rows x length] have length
+  int64_t each; // positions of each row along dimension 0: labels of [rows x length] have length
   bool tokens;
 } Source;
 
 // ---- shards.c: the files of an input
 
-// Adds the file, or those that a pattern of the shell matches.
+// Adds the file, or all files that match a shell pattern.
 bool nnrt_shards_find(Source *s, const char *pattern, Why *w);
-// A flat stream of tokens: .npy, or .bin, which is u16 as it is, or has the header of llm.c.
+// Opens a flat stream of tokens: .npy, or .bin, which is plain u16 or has the header of llm.c.
 bool nnrt_tokens_open(Npy *a, const char *path, Why *w);
 
 typedef struct Data {
@@ -250,11 +254,11 @@ typedef struct Data {
 } Data;
 bool nnrt_data_open(Data *d, const NnrtProgram *p, const NnrtGraph *g, const Flag *input,
                     const Flag *tokens, const char *prefix, Why *w);
-// Says which files are of another floating-point type than their inputs.
+// Reports files with another floating-point type than their inputs.
 void nnrt_data_say_converted(const Data *d, const char *prefix);
-// Rows that the steps before `step` read.
+// Returns the number of rows that the steps before `step` read.
 int64_t nnrt_rows_read(const Data *d, const DataOrder *order, int64_t step);
-// The same inputs, of rows first … first + n - 1 alone; the caller frees its `source`.
+// Returns the same inputs, restricted to rows first … first + n - 1; the caller frees its `source`.
 Data nnrt_data_rows(const Data *d, int64_t first, int64_t n);
 // The batch that a run of a graph reads.
 typedef struct NnrtFed {
@@ -262,10 +266,10 @@ typedef struct NnrtFed {
   const DataOrder *order;
   int64_t step;
 } NnrtFed;
-// Notes with the first row of each input that holds the integer in this batch, for the caller to
-// free; "" if no input holds it, or `fed` is NULL.
+// Returns notes with the first row of each input that holds the integer in this batch; the caller
+// frees them.  "" if no input holds it, or `fed` is NULL.
 char *nnrt_data_find(const NnrtFed *fed, int64_t value);
-// Copies this rank's share of micro-batch r->micro into the slab.
+// Copies this rank's shard of micro-batch r->micro into the slab.
 bool nnrt_data_feed(const NnrtFed *fed, NnrtRank *r, Why *w);
 
 // ---- schedule.c: the learning rate
@@ -276,17 +280,17 @@ typedef struct Schedule {
   int64_t warmup, horizon;
 } Schedule;
 bool nnrt_schedule_parse(Schedule *s, const char *spec, double lr, Why *w);
-// Of a schedule that goes on s->horizon steps.
+// Returns the learning rate of a schedule of s->horizon steps.
 double nnrt_schedule_lr(const Schedule *s, int64_t step);
 
 // ---- json.c: a pull parser for one text
 
 typedef struct Json {
   const char *at, *end;
-  const char *error; // NULL while all is well
+  const char *error; // NULL: no error
 } Json;
 bool nnrt_json_take(Json *j, char c);      // skips white space; if `c` is next, takes it
-bool nnrt_json_want(Json *j, char c);      // and it is an error if not
+bool nnrt_json_want(Json *j, char c);      // the same, and an error if not
 char *nnrt_json_string(Json *j);           // allocated; NULL on error
 bool nnrt_json_int(Json *j, int64_t *out); // from 0, without a fraction
 void nnrt_json_write_string(FILE *f, const char *s);
@@ -321,8 +325,8 @@ bool nnrt_st_open(StFile *f, const char *path, Why *w);
 void nnrt_st_close(StFile *f);
 const StTensor *nnrt_st_find(const StFile *f, const char *name);
 const char *nnrt_st_text(const StFile *f, const char *key);
-// Lays the tensors out one after the other, sets begin and end, and returns the file's first bytes:
-// length and header, to be freed.
+// Places the tensors contiguously, sets begin and end, and returns the file's first bytes: length
+// and header.  The caller frees them.
 char *nnrt_st_header(StTensor *tensor, int n_tensors, const StText *text, int n_texts,
                      int64_t *bytes);
 
@@ -336,27 +340,27 @@ bool nnrt_export_model(NnrtRank *r, const char *path, Why *w);
 typedef struct Checkpoints {
   const char *dir;
   int keep;
-  int64_t last; // step of the newest that is whole, -1: none known
+  int64_t last; // step of the newest complete one, -1: none known
   bool failed;  // the last save
-  bool anew;    // this run does not continue what is in the folder
+  bool anew;    // this run does not resume from the folder
 } Checkpoints;
 
 bool nnrt_checkpoint_open(Checkpoints *c, const char *dir, int keep, Why *w);
-// Finds the newest whole one: its step, or -1 when there is none; false when all are damaged.
+// Finds the step of the newest complete one, -1 if there is none; false if all are damaged.
 bool nnrt_checkpoint_find(Checkpoints *c, int64_t *out_step, Why *w);
-// Every rank reads its own parts.
+// Loads a checkpoint: every rank reads its own parts.
 bool nnrt_checkpoint_load(const Checkpoints *c, NnrtRank *r, int64_t step, DataOrder *out_order,
                           Why *w);
-// Collective.  Failing is a warning: the one before is still there and training goes on.
+// Collective.  Failing is a warning: the previous checkpoint remains and training continues.
 void nnrt_checkpoint_save(Checkpoints *c, NnrtRank *r, int64_t step, const DataOrder *order);
 
-// ---- check_values.c: results that are not numbers
+// ---- check_values.c: NaN in results
 
 void nnrt_checks_start(NnrtRank *r);
-// The operation that first made infinite values of finite ones; NULL: none did.
+// Returns the operation that first made infinite values from finite ones; NULL: none did.
 const char *nnrt_checks_infinite(const NnrtRank *r);
 
-// ---- log.c, progress.c, tensorboard.c: what a step says
+// ---- log.c, progress.c, tensorboard.c: reports of a step
 
 enum { MAX_METRICS = 4 };
 
@@ -364,7 +368,7 @@ enum { MAX_METRICS = 4 };
 typedef struct Evaluation {
   double loss;
   int n_metrics;
-  const char *metric[MAX_METRICS]; // as --metric calls them
+  const char *metric[MAX_METRICS]; // as named by --metric
   double value[MAX_METRICS];
 } Evaluation;
 
@@ -373,7 +377,7 @@ typedef struct StepReport {
   float loss, grad_norm;
   bool has_grad_norm, has_eval;
   bool has_loss_scale, skipped; // skipped: no weight was updated
-  float loss_scale;             // the next step's
+  float loss_scale;             // for the next step
   double lr, step_ms, samples_per_s;
   Evaluation eval;
 } StepReport;
@@ -384,12 +388,12 @@ typedef struct Log {
 } Log;
 bool nnrt_log_open(Log *l, const char *path, int64_t first_step, Why *w);
 bool nnrt_log_step(const Log *l, const StepReport *s, Why *w);
-bool nnrt_log_eval(const Log *l, int64_t steps, const Evaluation *e, Why *w); // after so many steps
+bool nnrt_log_eval(const Log *l, int64_t steps, const Evaluation *e, Why *w); // `steps` are done
 // "eval_loss 2.31  accuracy(y) 0.5"
 char *nnrt_eval_text(const Evaluation *e); // freed by the caller
 
 void nnrt_progress_step(const StepReport *s);
-void nnrt_progress_end(void); // the next words begin a line
+void nnrt_progress_end(void); // the next message begins a line
 
 typedef struct Events {
   int fd;
@@ -400,14 +404,14 @@ bool nnrt_events_step(Events *e, const StepReport *s, Why *w);
 
 // ---- trace.c
 
-// What takes time, as the graph names it: "linear  mlp.onnx:/fc1/MatMul".
+// The subject of an event, by its name in the graph: "linear  mlp.onnx:/fc1/MatMul".
 typedef struct TraceOf {
-  const char *name; // NULL: it is of no op
+  const char *name; // NULL: of no op
   int64_t step;
   int slice; // -1: outside of the loop over slices
 } TraceOf;
 
-// What a rank does side by side: threads of its trace.
+// Concurrent activities of a rank: threads of its trace.
 enum {
   TRACE_ops,
   TRACE_comm,
@@ -419,17 +423,17 @@ enum {
 };
 
 void nnrt_trace_start(NnrtRank *r);
-TraceOf nnrt_trace_of(const NnrtRank *r); // the op that is called
-// The op that is called goes on beside the others: it is an event of another thread.
+TraceOf nnrt_trace_of(const NnrtRank *r); // the current op
+// The current op overlaps the others: it is an event of another thread.
 void nnrt_trace_elsewhere(NnrtRank *r);
-// The op that is called begins copy number `copy`, which is done later, and what it was.
+// The current op starts copy number `copy`, which completes later; nnrt_trace_said returns that op.
 void nnrt_trace_later(NnrtRank *r, int copy);
 TraceOf nnrt_trace_said(const NnrtRank *r, int copy);
-// From one mark of device.h to another; in time of this machine.
+// Adds an event from one mark of device.h to another; or in time of the host's clock.
 void nnrt_trace_device(NnrtRank *r, int thread, TraceOf of, int64_t from, int64_t to);
 void nnrt_trace_host(NnrtRank *r, int thread, TraceOf of, double from_us, double to_us);
-void nnrt_trace_segment(NnrtRank *r, const char *name, int64_t from); // that ends now
-void nnrt_trace_resolve(NnrtRank *r);                         // when what was traced is done
+void nnrt_trace_segment(NnrtRank *r, const char *name, int64_t from); // ends now
+void nnrt_trace_resolve(NnrtRank *r);                         // once the traced work is complete
 bool nnrt_trace_write(NnrtRank *r, const char *path, Why *w); // collective
 double nnrt_now_us(void);
 
@@ -438,89 +442,89 @@ double nnrt_now_us(void);
 void nnrt_signals_catch(void);
 int nnrt_signal_seen(void); // SIGTERM, SIGINT or 0
 
-// ---- launch.c: who started us
+// ---- launch.c: the launcher
 
 typedef struct Launch {
   enum { LAUNCH_none, LAUNCH_mpi, LAUNCH_torchrun, LAUNCH_slurm } kind;
-  const char *said_by; // the variable that told
+  const char *said_by; // the variable that identified the launcher
   int rank, world;
-  int local_world;  // ranks on this machine, 0: not said
-  int local_rank;   // which of them this is, -1: not said
+  int local_world;  // ranks on this machine, 0: unknown
+  int local_rank;   // index of this rank among them, -1: unknown
   const char *host; // of rank 0
   int port;
 } Launch;
 bool nnrt_launch_find(Launch *l, Why *w);
-int nnrt_launch_threads(const Launch *l, int ranks_here); // OpenMP threads a rank should use
+int nnrt_launch_threads(const Launch *l, int ranks_here); // OpenMP threads per rank
 
 // ---- omp_spin.c
 
-// Starts this process again, once, with an OpenMP that leaves the cores sooner; comes before
-// anything that could not be done twice.
+// Starts this process again, once, with an OpenMP that spins less; called before anything that
+// could not be done twice.
 void nnrt_spin_less(char **argv);
 
-// ---- memory.c: is there enough
+// ---- memory.c: checks of the memory size
 
-double nnrt_memory_free(void); // bytes this process could get; infinite where nobody says
+double nnrt_memory_free(void); // bytes available to this process; INFINITY: unknown
 #define NNRT_MEMORY_HINT                                                                           \
   "hint: more ranks on more machines, more --micro-batches or a smaller --batch when compiling"
 typedef struct Slabs { // of some ranks
   int n;
   double all, largest; // bytes
 } Slabs;
-// The rank's slab, what it has in host memory, or both.
+// Adds the rank's slab, its host memory, or both.
 void nnrt_slabs_add(Slabs *s, const NnrtProgram *p, int rank, bool slab, bool host);
-// Do they fit into the `bytes` that are there of `what`?
+// Whether they fit into `bytes`, the available memory of kind `what`.
 bool nnrt_memory_enough(const Slabs *s, double bytes, const char *what, Why *w);
 typedef struct Amount {
   char text[32];
 } Amount;
 Amount nnrt_amount(double bytes); // "1.5 GiB"
 
-// ---- comm.h: communication between ranks
-// ---- device.h: the machine that computes
+// ---- comm.h: communication between ranks ---- device.h: the device that computes
 
 // ---- init.c: initial contents
 
 void nnrt_init_tensor(NnrtRank *r, const NnrtTensor *t, int64_t seed);
 void nnrt_init_tensors(NnrtRank *r, int64_t seed); // all that checkpoints hold
-void nnrt_init_copies(NnrtRank *r);                // of the weights as they are now
+void nnrt_init_copies(NnrtRank *r);                // from the current weights
 
 // ---- evaluate.c
 
-// Whether the loss of @eval is one of whole batches, as no row has a loss of its own.
+// Whether the loss of @eval is over whole batches only, as no row has a loss of its own.
 bool nnrt_eval_couples_rows(const NnrtProgram *p);
 
 // ---- step.c
 
-// Collective: all steps, evaluation and checkpoints; the exit status.
+// Collective: runs all steps, evaluation and checkpoints; returns the exit status.
 int nnrt_train(NnrtRank *r);
 
 // ---- rank.c
 
-// Finds the other processes, if there are any.  Comes before anything that may fail on some of them
-// only: a launcher is sure to notice the end of a process only when that has connected.
-// Where the launcher has started more or fewer than the program has ranks, they can do nothing but
-// compare terms and end.
+// Connects to the other processes, if any.  Called before any check that may fail on some of them
+// only: a launcher is sure to notice the end of a process only after that has connected.  If the
+// launcher has started more or fewer processes than the program has ranks, they can only compare
+// terms and end.
 bool nnrt_ranks_connect(struct NnrtRun *run, Why *w);
 // Collective: frees the terms, and ends the job with `status` if ranks differ in them.
 void nnrt_ranks_compare(struct NnrtRun *run, Terms *t, const char *hint, int status);
-// Ends a process that has not connected, once its launcher is sure to notice.  Of ranks that say
-// the same, rank 0 does.
+// Ends a process that has not connected, once its launcher is sure to notice.  Of ranks with the
+// same message, rank 0 prints it.
 _Noreturn void nnrt_ranks_refuse(int status, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-// Collective: where some have failed, the first of them says why, and all end with its status; 0:
-// this one has not.
+// Collective: if some ranks have failed, the first of them reports why, and all end with its
+// status. A status of 0: this rank has not.
 void nnrt_ranks_check(struct NnrtRun *run, int status, const char *text);
-// Collective, of ranks that know it: rank 0 says why, and all end.
+// Collective, of ranks that all know the reason: rank 0 reports it, and all end.
 _Noreturn void nnrt_ranks_end(struct NnrtRun *run, const char *text, int status);
-// Runs all ranks of this process to their end; the exit status.
+// Runs all ranks of this process to their end; returns the exit status.
 int nnrt_ranks_run(struct NnrtRun *run);
 
 // ---- describe.c
 
 void nnrt_describe(const NnrtProgram *p, FILE *out);
 
-// What main knows and all ranks of this process share.  Rank 0 alone changes what follows `log`.
+// The settings and files that all ranks of this process share.  Only rank 0 changes the fields from
+// `log` on.
 typedef struct NnrtRun {
   const NnrtProgram *program;
   Flags flags;
@@ -531,7 +535,7 @@ typedef struct NnrtRun {
   Schedule schedule;
   int64_t seed;
   int64_t steps; // in all
-  int threads;   // of OpenMP, of each rank; 0: as OMP_NUM_THREADS says
+  int threads;   // OpenMP threads of each rank; 0: as OMP_NUM_THREADS
   Log log;
   Events events;
   Checkpoints checkpoints;
@@ -539,11 +543,11 @@ typedef struct NnrtRun {
 
 // ---- memory_watch.c
 
-bool nnrt_in_use_possible(const NnrtRun *run, Why *w); // or --memory is not given
+bool nnrt_in_use_possible(const NnrtRun *run, Why *w); // true without --memory
 void nnrt_in_use_start(NnrtRank *r);                   // collective
-// Until the next operation nobody is watched, so that the operating system may read the slab.
+// Stops watching until the next operation, so that system calls may read the slab.
 void nnrt_in_use_rest(NnrtRank *r);
-// A communication from x, or NULL, into y has both from here on, until it is waited for.
+// A communication from x, or NULL, into y uses both from here on, until it is waited for.
 void nnrt_in_use_lend(NnrtRank *r, const void *y, const void *x, int64_t bytes);
 void nnrt_in_use_back(NnrtRank *r, const void *y);
 // Collective: stops watching, and rank 0 writes.

@@ -2,10 +2,9 @@
 //
 //     <u64 n> {"__metadata__":{"k":"v"},"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}} …
 //
-// Read with every check of the reference implementation: a header of at most 100 MB that begins
-// with
-// '{', no name twice, shapes whose sizes do not overflow, and offsets that tile the rest of the
-// file with no hole, no overlap and nothing left.
+// Reading makes every check of the reference implementation: a header of at most 100 MB that begins
+// with '{', no name twice, shapes with sizes that do not overflow, and offsets that tile the rest
+// of the file without a hole, an overlap or a remainder.
 
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +32,7 @@ static bool read_type(Json *j, NnrtDtype *out) {
   return found;
 }
 
-// "[" [int {"," int}] "]"; their number, -1 on error
+// Reads "[" [int {"," int}] "]"; returns their number, -1 on error.
 static int read_ints(Json *j, int64_t *out, int max) {
   int n = 0;
   if (!nnrt_json_want(j, '[')) return -1;
@@ -65,6 +64,7 @@ static bool read_tensor(Json *j, StTensor *t) {
       j->error = "a tensor has a wrong field";
       return false;
     }
+    // Each of the three fields occurs once, in any order.
     seen |= field;
     if (!nnrt_json_want(j, ':')) return false;
     if (field == 1 && !read_type(j, &t->dtype)) return false;
@@ -111,6 +111,7 @@ static bool read_header(Json *j, StFile *f) {
         free(name);
         return false;
       }
+      // All keys but this one are names of tensors.
       if (strcmp(name, "__metadata__") == 0) {
         free(name);
         if (has_texts) j->error = "__metadata__ is there twice";
@@ -155,10 +156,12 @@ static bool check_tensors(const StFile *f, const StTensor **order, Why *w) {
       return why(w, "'%s' needs %lld bytes, its data_offsets are %lld to %lld", t->name,
                  (long long)size, (long long)t->begin, (long long)t->end);
   }
+  // Names must be unique.
   qsort(order, (size_t)f->n_tensors, sizeof *order, by_name);
   for (int i = 1; i < f->n_tensors; i++)
     if (strcmp(order[i - 1]->name, order[i]->name) == 0)
       return why(w, "'%s' is there twice", order[i]->name);
+  // The tensors must tile the data.
   qsort(order, (size_t)f->n_tensors, sizeof *order, by_place);
   int64_t at = 0;
   for (int i = 0; i < f->n_tensors; at = order[i++]->end)
@@ -182,6 +185,7 @@ static bool read_file(StFile *f, Why *w) {
   f->header_bytes = (int64_t)n;
   f->data = p + 8 + n;
   f->data_bytes = f->file.bytes - 8 - (int64_t)n;
+  // The reference implementation permits no white space before the header.
   if (n == 0 || f->header[0] != '{') return why(w, "its header is not JSON");
   Json j = {f->header, f->header + n, NULL};
   if (!read_header(&j, f))

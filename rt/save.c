@@ -35,6 +35,7 @@ static bool write_header(OutFile *o, const NnrtProgram *p, Why *w) {
     for (int d = 0; d < s->rank; d++)
       s->dim[d] = dim[d];
   }
+  // The header has the name of the model as metadata.
   StText text = {nnrt_must_format("model"), nnrt_must_format("%s", p->model)};
   int64_t bytes;
   char *header = nnrt_st_header(list, n, &text, 1, &bytes);
@@ -54,7 +55,7 @@ bool nnrt_save_weights(NnrtRank *r, const char *path, Why *w) {
   OutFile o = {.fd = -1};
   bool ok = !root || (nnrt_out_begin(&o, path, w) && write_header(&o, r->program, w));
   Whole memory = {0};
-  // A rank whose disk is full still takes part: the others wait for it.
+  // A rank with a full disk still takes part: the other ranks wait for it.
   for (int i = 0; i < g->n_tensors; i++) {
     if (!saved(&g->tensors[i])) continue;
     const void *whole = nnrt_tensor_whole(r, &g->tensors[i], &memory);

@@ -2,8 +2,8 @@
 //
 //     constant | linear | cosine   [":" option {"," option}]   option = warmup=STEPS | min=RATE
 //
-// Over the first `warmup` steps it grows from lr/warmup to lr.  Then constant stays, and linear and
-// cosine fall to `min` at the horizon, the number of steps of the whole training.
+// Over the first `warmup` steps it grows from lr/warmup to lr.  After that, constant stays at lr,
+// and linear and cosine fall to `min` at the horizon, the number of steps of the whole training.
 
 #include <math.h>
 #include <stdlib.h>
@@ -20,6 +20,7 @@ bool nnrt_schedule_parse(Schedule *s, const char *spec, double lr, Why *w) {
     kind++;
   if (kind == 3) return why(w, "no such schedule of the learning rate: '%s'", spec);
   s->kind = kind;
+  // Options, each a nonnegative number.
   for (const char *p = spec + n; *p;) {
     p++; // ':' or ','
     char *end;

@@ -1,4 +1,4 @@
-// The files of an input: one, or shards whose rows follow each other.
+// The files of an input: one file, or shards with concatenated rows.
 //
 //     --input x=a.npy --input x=b.npy      rows of a, then of b
 //     --tokens ids='train_*.bin'           in the order of their names
@@ -22,7 +22,7 @@ static void add(Source *s, const char *path) {
   s->shard[s->n_shards++] = (Shard){.path = path};
 }
 
-// A file whose name has the characters of a pattern is that file.
+// An existing file wins over a pattern of the same text.
 bool nnrt_shards_find(Source *s, const char *pattern, Why *w) {
   if (!strpbrk(pattern, "*?[") || access(pattern, F_OK) == 0) {
     add(s, pattern);
@@ -51,6 +51,7 @@ static bool read_bin(Npy *a, const char *path, Why *w) {
   a->rank = 1;
   a->data = p;
   a->dtype = NNRT_u16;
+  // A header of llm.c, recognized by its magic number.
   for (size_t i = 0; bytes >= HEADER && i < sizeof headers / sizeof *headers; i++) {
     if (i32_at(p) != headers[i].magic) continue;
     if (i32_at(p + 4) != headers[i].version)
@@ -63,6 +64,7 @@ static bool read_bin(Npy *a, const char *path, Why *w) {
     if (a->dim[0] * nnrt_dtype_size(a->dtype) <= bytes) return true;
     return why(w, "'%s' is truncated: its header says %lld tokens", path, (long long)a->dim[0]);
   }
+  // Otherwise plain tokens of 16 bits.
   a->dim[0] = bytes / 2;
   return bytes % 2 == 0 ||
          why(w, "'%s' has %lld bytes, and no tokens of 16 bits have", path, (long long)bytes);

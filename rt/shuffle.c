@@ -1,9 +1,9 @@
 // A random order of n rows without a list of n rows.
 //
-// A Feistel network is a permutation of 2k-bit numbers whatever its round function; with k just
-// large enough that 2^2k >= n, numbers from n up are sent through again until one is below n
-// ("cycle walking", Black and Rogaway, Ciphers with Arbitrary Finite Domains, section 4).  2^2k <
-// 4n, so that takes fewer than four turns on average.
+// A Feistel network is a permutation of 2k-bit numbers for any round function.  With the smallest k
+// such that 2^2k >= n, numbers from n up pass through it again until one is below n ("cycle
+// walking", Black and Rogaway, Ciphers with Arbitrary Finite Domains, section 4).  2^2k < 4n, so
+// this takes fewer than four passes on average.
 
 #include "runtime.h"
 

@@ -1,5 +1,5 @@
-// SIGTERM and SIGINT finish the step, save what is to be saved, and end; the same once more ends at
-// once.  The handler only remembers: ranks agree at the end of a step (step.c).
+// SIGTERM and SIGINT finish the step, save the outputs, and end; a second signal ends at once.  The
+// handler only sets a flag: ranks agree at the end of a step (step.c).
 
 #include <signal.h>
 #include <string.h>
@@ -18,7 +18,7 @@ void nnrt_signals_catch(void) {
   struct sigaction action = {.sa_handler = remember, .sa_flags = SA_RESTART};
   sigaction(SIGTERM, &action, NULL);
   sigaction(SIGINT, &action, NULL);
-  // A file that grows too large and a reader that goes away are errors of write.
+  // A file beyond the size limit and a reader that has closed are errors of write.
   signal(SIGXFSZ, SIG_IGN);
   signal(SIGPIPE, SIG_IGN);
 }

@@ -1,5 +1,5 @@
-// main of a generated program.  It is a file of its own so that what links the runtime for its
-// kernels can have another.
+// main of a generated program, in a file of its own: a program that links the runtime for its
+// kernels can define another main.
 
 #include "nnrt.h"
 

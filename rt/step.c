@@ -5,43 +5,45 @@
 //     end: rank 0 writes the weights
 //
 // A step is a walk through the lists of generated code (NnrtSchedule): the part before the loop
-// over slices of time, the parts of the loop in the order of this rank's schedule, what comes
-// after. Rows of a slice are put in before the first segment that the rank runs of it:
+// over slices of time, the parts of the loop in the order of this rank's schedule, the part after
+// the loop. Rows of a slice are copied in before the rank's first segment of that slice:
 //
 //     rows 0 | F0 0, start h | rows 1 | F0 1, start h | get g 0 | wait g, B0 0 | …
 //
-// Waits and starts of moves are called every time, since other ranks go on meanwhile; what is
-// between them are pieces, which a gpu records.
+// Waits and starts of moves are called every time, since other ranks continue meanwhile.  The work
+// between them is divided into pieces, which a GPU records.
 //
-// A gpu does a step some time after it was put in.  While it does, the host puts in the next one
-// and then reports what came of this:
+// A GPU runs a step some time after it was enqueued.  Meanwhile the host enqueues the next one, and
+// then reports the results of this one:
 //
 //     host   put 0 | put 1 | report 0 | put 2 | report 1 | …
 //     gpu          step 0       | step 1       | step 2 …
 //
-// So a step is under way when the one before is found to be the last that is sane; it is given up.
-// What needs the slab as it is after a step, or comes after the last, waits for that step first.
+// So when a loss is found to be NaN or infinite, the next step is already in flight; it is
+// discarded. Evaluation and checkpoints, which need the slab as it is after a step, and the end of
+// training wait for that step first.
 //
-// Where a step owes updates to the next one, that does them before it reads the weights, and the
-// norm of the gradients is known then; so answers come as late as a gpu's, and what needs the slab
-// as it is after a step settles all first.
+// With deferred updates, the next step runs them before it reads the weights, and only then is the
+// norm of the gradients known.  So answers come as late as a GPU's, and evaluation and checkpoints
+// flush the deferred updates first.
 //
-// A step that was put in while another was under way takes from the end of that to its own end, so
-// that all of them together take the time that went by.  It ends with the last of its pieces; what
-// it owes is done in the time of the step after, or in its own if it is settled at once.
+// The time of a step that was enqueued while another was in flight is from the end of that one to
+// its own end, so that the times of all steps add up to the elapsed time.  A step ends with the
+// last of its pieces; its deferred updates count for the next step, or for itself if they are
+// flushed at once.
 //
-// A program in f16 scales its loss and says in the output `loss_scale` what the next step scales it
-// by.  A norm that is not finite is then a step that it skipped.  But if the scale is not lower for
-// that it is as low as it goes, and training cannot go on.
+// A program in f16 scales its loss, and its output `loss_scale` is the scale of the next step.  A
+// norm that is not finite is then a skipped step.  But if the scale was not lowered after it, it is
+// at its minimum, and training cannot continue.
 //
-// Ranks agree, by adding up, on what only some of them know: a signal, a checkpoint found, rows
-// that cannot be read, what a gpu found wrong in the data.  Rank 0 alone logs and writes.  Loss and
-// gradient norm come from the first rank that has them to all with that: they are the same bits on
-// every rank, and so is what follows from them.
+// Ranks exchange, by a sum, facts that only some of them know: a signal, a checkpoint found,
+// unreadable rows, bad data found by a GPU.  Rank 0 alone logs and writes.  The first rank that has
+// the loss or the gradient norm sends it to all in the same exchange: every rank gets the same
+// bits, and so makes the same decisions.
 //
-// A rank with a wrong label spoils the loss of all, and one whose rows cannot be read puts in the
-// step all the same, or the others would wait for it in the middle of theirs.  So nothing follows
-// from a step before all ranks know that none has found anything; else the one that has says it.
+// A rank with a wrong label spoils the loss of all.  A rank with unreadable rows enqueues the step
+// all the same, or the others would wait for it in the middle of theirs.  So a step has no effects
+// before all ranks know that none has found an error; otherwise the rank with the error reports it.
 
 #include <math.h>
 #include <signal.h>
@@ -52,7 +54,7 @@
 
 // ---- one step
 
-// Each mesh that wants it may have it as a tensor of its own.
+// Sets a scalar on every mesh of this rank that has it: each may have a tensor of its own.
 static void set_scalar(const Trainer *t, const char *name, double value, int64_t integer) {
   NnrtRank *r = t->r;
   for (int i = 0; i < r->graph->n_tensors; i++) {
@@ -61,7 +63,7 @@ static void set_scalar(const Trainer *t, const char *name, double value, int64_t
     if (s->role != NNRT_scalar || strcmp(s->name, name) != 0 || !nnrt_on_mesh(r, s->mesh)) continue;
     nnrt_element_set(&room, s->dtype, 0, value);
     if (s->dtype == NNRT_i64)
-      memcpy(&room, &integer, sizeof room); // a double does not hold them all
+      memcpy(&room, &integer, sizeof room); // a double does not represent them all
     nnrt_device_put(r, r->slab + s->offset, &room, nnrt_dtype_size(s->dtype));
   }
 }
@@ -79,13 +81,13 @@ static int last_piece(const NnrtRank *r) {
   return nnrt_pieces(r, steps_of(r)) - 1;
 }
 
-// Of the current piece; NULL before and after the loop.
+// Returns the task of the current piece; NULL before and after the loop.
 static const NnrtTask *current_part(const NnrtRank *r) {
   return r->piece > 0 && r->piece < last_piece(r) ? nnrt_part_of(steps_of(r), r->piece) : NULL;
 }
 
-// What comes before the loop is one piece with the first segment, unless that waits for something;
-// what comes after it with the last, unless that starts something.
+// `begin` is one piece with the first segment, unless that waits for a move; `update` is one with
+// the last segment, unless that starts a move.
 static bool first_has_begin(const NnrtSchedule *s) {
   return s->n_parts > 0 && nnrt_part_of(s, 1)->run && !nnrt_part_of(s, 1)->wait;
 }
@@ -100,7 +102,7 @@ static void first_piece(Trainer *t) {
   memset(t->slice, 0, (size_t)s->n_parts * sizeof *t->slice);
 }
 
-// Goes to the next piece and its slice; false behind the last.
+// Advances to the next piece and its slice; false after the last.
 static bool next_piece(Trainer *t) {
   NnrtRank *r = t->r;
   const NnrtSchedule *s = steps_of(r);
@@ -126,7 +128,7 @@ static void run_segment(NnrtRank *r, const NnrtTask *part) {
   if (r->trace) nnrt_trace_segment(r, part->name, from);
 }
 
-// The current piece.
+// Runs the current piece.
 static void run_piece(NnrtRank *r) {
   const NnrtSchedule *s = steps_of(r);
   const NnrtTask *part = current_part(r);
@@ -176,7 +178,7 @@ static void record_pieces(Trainer *t) {
   nnrt_device_recorded(r);
 }
 
-// Of the update, wherever it is called.
+// Counts the traffic as that of the update, in any phase.
 void nnrt_settle(NnrtRank *r, int n) {
   int phase = r->comm->traffic.phase;
   nnrt_traffic_phase(r, TRAFFIC_update);
@@ -211,13 +213,13 @@ void nnrt_take_answer(Trainer *t, int64_t index, double *out, double *out_when) 
   t->found |= !nnrt_device_answer(t->r, slot_of(index), out, out_when);
 }
 
-// All that a step reports, when what it owes is done, too.  Returns when its pieces were done.
+// Takes all results of a step, after its deferred updates.  Returns the end time of its pieces.
 static double take_answers(Trainer *t, int64_t step, double *out) {
   NnrtRank *r = t->r;
   double ended, settled;
   nnrt_take_answer(t, step, out, &ended);
   if (t->p->n_owed) {
-    nnrt_traffic_moves(r); // it is of no piece
+    nnrt_traffic_moves(r); // no piece contains it
     nnrt_settle(r, t->p->n_owed);
     nnrt_device_ask(r, slot_of(step), t->out.owed);
     nnrt_take_answer(t, step, out, &settled);
@@ -226,7 +228,7 @@ static double take_answers(Trainer *t, int64_t step, double *out) {
   return ended;
 }
 
-// Collective: the first of the ranks that have this, if there is one, says it before any goes on.
+// Collective: the first rank with `mine`, if any, calls `say` before any continues.
 static void say_once(const Trainer *t, bool mine, void (*say)(const Trainer *t)) {
   NnrtRank *r = t->r;
   int64_t *has = nnrt_must_alloc((size_t)r->ranks * sizeof *has);
@@ -240,7 +242,7 @@ static void say_once(const Trainer *t, bool mine, void (*say)(const Trainer *t))
   free(has);
 }
 
-// A launcher ends all when one ends, so none does before it is said.
+// A launcher ends all processes when one ends, so none ends before the report.
 _Noreturn void nnrt_end_saying(const Trainer *t, bool mine, void (*say)(const Trainer *t)) {
   say_once(t, mine, say);
   nnrt_end_job(1);
@@ -264,7 +266,7 @@ bool nnrt_agree(Trainer *t, int64_t *io_signal, const Outputs *out, double *io_v
   enum { FOUND, UNREADABLE, INTERRUPTED, TERMINATED, VALUES, WORDS = VALUES + NNRT_ANSWERS };
   int64_t any[WORDS] = {t->found, t->unreadable, *io_signal == SIGINT, *io_signal == SIGTERM};
   for (int i = 0; i < NNRT_ANSWERS; i++)
-    if (out->says[i]) memcpy(&any[VALUES + i], &io_value[i], sizeof *io_value); // the others have 0
+    if (out->says[i]) memcpy(&any[VALUES + i], &io_value[i], sizeof *io_value); // the others add 0
   nnrt_comm_sum(t->r, any, WORDS);
   memcpy(io_value, &any[VALUES], NNRT_ANSWERS * sizeof *io_value);
   if (any[FOUND]) nnrt_end_saying(t, t->found, say_found);
@@ -275,7 +277,7 @@ bool nnrt_agree(Trainer *t, int64_t *io_signal, const Outputs *out, double *io_v
 
 // ---- the beginning
 
-// Collective: the step to go on from, 0 to start anew; false after an error.
+// Collective: finds the step to resume from, -1 for none; false after an error.
 static bool find_checkpoint(Trainer *t, int64_t *out_step) {
   NnrtRun *run = t->run;
   int64_t found[2] = {0, 0}; // 1 + step, or 0: none; failed
@@ -294,7 +296,7 @@ static bool find_checkpoint(Trainer *t, int64_t *out_step) {
   return !found[1];
 }
 
-// What the command line says is what holds, and it says so where the checkpoint differs.
+// Flags override the checkpoint, with a note if they differ from it.
 static void choose_order(Trainer *t, const DataOrder *saved) {
   const Flags *f = &t->run->flags;
   DataOrder given = t->order;
@@ -315,7 +317,7 @@ static void choose_order(Trainer *t, const DataOrder *saved) {
                   (long long)given.rows, (long long)saved->rows);
 }
 
-// After the last row that was read, also by batches of another size.
+// Continues after the last row that was read, also by batches of another size.
 static void choose_position(Trainer *t, const DataOrder *saved) {
   const NnrtRun *run = t->run;
   DataOrder *o = &t->order;
@@ -336,8 +338,8 @@ static void choose_position(Trainer *t, const DataOrder *saved) {
   t->steps = o->first + (left > 0 ? (left + batch - 1) / batch : 0);
 }
 
-// Of the schedule, if there is one: that of the command line, else of the checkpoint, else all
-// steps of this run.
+// Sets the horizon of the schedule, if there is one: from the command line, else from the
+// checkpoint, else all steps of this run.
 static void choose_horizon(Trainer *t, int64_t saved) {
   const Flags *f = &t->run->flags;
   t->schedule = t->run->schedule;
@@ -372,7 +374,7 @@ static bool begin(Trainer *t) {
   if (step >= 0) {
     DataOrder saved;
     if (!nnrt_checkpoint_load(&run->checkpoints, r, step, &saved, &w)) {
-      // Every rank hears the same; one says it, unless its file system is another.
+      // Ranks on one file system fail with the same message: one reports it.
       if (is_root(t) || run->launch.kind != LAUNCH_none) nnrt_say_error("%s", w.text);
       return false;
     }
@@ -403,7 +405,7 @@ static bool begin(Trainer *t) {
   }
   r->graph = &t->p->train;
   r->step = t->first;
-  r->settled = t->p->n_owed; // nothing is owed yet
+  r->settled = t->p->n_owed; // no update is deferred yet
   r->code->init(r);
   if (run->flags.trace.given) nnrt_trace_start(r);
   if (run->flags.memory.given) nnrt_in_use_start(r);
@@ -428,8 +430,9 @@ static bool is_due(const Flag *every, int64_t done) {
   return every->given && done % every->i == 0;
 }
 
-// What follows a step that ended then and was answered with `out`; false when training cannot go
-// on.  Only the step put in last may be due for evaluation or a checkpoint, or be the last.
+// Evaluates, reports and checkpoints after a step that ended at `ended` with results `out`; false
+// if training cannot continue.  Only the step enqueued last may be due for evaluation or a
+// checkpoint, or be the last.
 static bool end_step(Trainer *t, int64_t step, double ended, const double *out, bool last) {
   NnrtRun *run = t->run;
   const Flags *f = &run->flags;
@@ -466,7 +469,7 @@ static bool end_step(Trainer *t, int64_t step, double ended, const double *out, 
           "hint: %s%s",
           (long long)step + 1, isfinite(s.loss) ? "gradient's norm" : "loss",
           isnan(isfinite(s.loss) ? s.grad_norm : s.loss) ? "not a number" : "infinite",
-          // Before the first update no learning rate has done anything.
+          // Before the first update the learning rate has had no effect.
           step == 0
               ? "no weight has changed yet: look for it in the data and in the model's weights"
           : s.has_loss_scale
@@ -487,8 +490,8 @@ static bool end_step(Trainer *t, int64_t step, double ended, const double *out, 
   return true;
 }
 
-// Puts in one step, and ends the one before or as many as must be ended now; false when training
-// cannot go on.
+// Enqueues one step, and ends the previous one, or all that must be ended now; false if training
+// cannot continue.
 static bool do_step(Trainer *t, int64_t step, int *out_signal) {
   NnrtRun *run = t->run;
   const Flags *f = &run->flags;
@@ -499,8 +502,8 @@ static bool do_step(Trainer *t, int64_t step, int *out_signal) {
   if (!t->under_way) t->began_at = nnrt_now_us();
   nnrt_put_graph(t, &t->p->train, &run->data, &t->order, step, nnrt_schedule_lr(&t->schedule, step),
                  &t->out);
-  // Answers come before ranks agree, so that once is enough.
-  if (t->under_way) ended = take_answers(t, step - 1, out); // this one has settled all
+  // Answers come before the ranks' exchange, so that one exchange is enough.
+  if (t->under_way) ended = take_answers(t, step - 1, out); // this step ran all deferred updates
   r->settled = 0;
   if (at_once) take_answers(t, step, out);
   int64_t signal_number = nnrt_signal_seen();
@@ -525,6 +528,8 @@ static bool finish(Trainer *t) {
   Why w;
   bool ok = true;
   nnrt_comm_begin_files(t->r);
+  // One failed output does not prevent the others.  The memory file is first: it ends the watch, so
+  // that the others may read the slab by system calls.
   if (f->memory.given && !nnrt_in_use_write(t->r, f->memory.s, &w)) {
     nnrt_say_error("%s", w.text);
     ok = false;

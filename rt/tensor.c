@@ -1,8 +1,8 @@
 // Shapes, boxes and element types.
 //
-// What one rank has of a tensor is a box of it, its Part: along every dimension the axes that split
-// it count, outermost first, like the digits of a number.  On axes dp=2, mb=2 an f32[8,3] that both
-// cut along rows lies like this, and rank 1 in slice 0 of time has start 4,0 and size 2,3:
+// A rank's shard of a tensor is a box, its Part: along every dimension, the axes that split it are
+// the digits of a mixed-radix number, outermost first.  On axes dp=2, mb=2 an f32[8,3] that both
+// split along rows has the layout below, and rank 1 in slice 0 of time has start 4,0 and size 2,3:
 //
 //     rows 0-1  dp 0 mb 0     rows 2-3  dp 0 mb 1     rows 4-5  dp 1 mb 0     rows 6-7  dp 1 mb 1
 
@@ -78,7 +78,7 @@ ShapeText nnrt_tensor_text(const NnrtTensor *t) {
 
 // ---- parts
 
-// The i-th axis that splits dimension `d`; -1 after the last.
+// Returns the i-th axis that splits dimension `d`; -1 after the last.
 static int splitting_axis(const NnrtTensor *t, const NnrtMesh *m, int d, int i) {
   return i < m->n_axes && t->split[d][i] < m->n_axes ? t->split[d][i] : -1;
 }
@@ -160,7 +160,7 @@ void nnrt_whole_from_part(void *whole, const void *part, const NnrtTensor *t, co
            (const char *)part + i * runs.length * size, (size_t)(runs.length * size));
 }
 
-// Does the tensor's part differ along an axis of its mesh?
+// Whether the tensor's part differs along an axis of its mesh.
 static bool splits(const NnrtTensor *t, const NnrtMesh *m, int axis) {
   for (int d = 0; d < t->rank; d++)
     for (int i = 0, a; (a = splitting_axis(t, m, d, i)) >= 0; i++)
@@ -168,7 +168,7 @@ static bool splits(const NnrtTensor *t, const NnrtMesh *m, int axis) {
   return false;
 }
 
-// Of those that have the same part the one that gives it to rank 0: itself, where it can be.
+// Whether this is the replica that sends its part to rank 0: rank 0 itself if it has the part.
 static bool gives(const NnrtTensor *t, const NnrtMesh *m, int place) {
   int root = nnrt_mesh_place(m, 0), first[NNRT_MAX_AXES], coord[NNRT_MAX_AXES];
   nnrt_mesh_coord(m, root < 0 ? 0 : root, first);
@@ -186,7 +186,8 @@ static bool root_has_all(const NnrtTensor *t, const NnrtProgram *p) {
   return nnrt_tensor_part(t, p, coord).whole;
 }
 
-// Those that give, but rank 0, the last first: so few ranks back is each from there.
+// Lists the senders other than rank 0, the highest first: at rank 0 this is the order by rank
+// distance.
 static Exchange *expect_parts(const NnrtTensor *t, const NnrtProgram *p, int64_t bytes) {
   const NnrtMesh *m = &p->mesh[t->mesh];
   Exchange *e = nnrt_exchange_new(0, m->n_ranks);
@@ -208,7 +209,7 @@ static void put_part(void *whole, const void *part, const NnrtTensor *t, const N
   nnrt_whole_from_part(whole, part, t, &where);
 }
 
-// At rank 0, which may have a part itself, or none: `here` is then NULL.
+// Collects the parts at rank 0; `here` is rank 0's own part, or NULL if it has none.
 static const void *collect(NnrtRank *r, const NnrtTensor *t, const void *here, int64_t part_bytes,
                            Whole *memory) {
   const NnrtProgram *p = r->program;
@@ -233,7 +234,7 @@ const void *nnrt_tensor_whole(NnrtRank *r, const NnrtTensor *t, Whole *memory) {
   int place = nnrt_mesh_place(m, r->rank), first[NNRT_MAX_AXES];
   bool root = r->rank == 0, has = place >= 0 && gives(t, m, place);
   nnrt_mesh_coord(m, 0, first);
-  Part part = nnrt_tensor_part(t, p, first); // as large as any
+  Part part = nnrt_tensor_part(t, p, first); // the size of every rank's part
   int64_t bytes = nnrt_part_count(t, &part) * nnrt_dtype_size(t->dtype);
   bool all = root_has_all(t, p);
   const void *here =
@@ -246,7 +247,7 @@ const void *nnrt_tensor_whole(NnrtRank *r, const NnrtTensor *t, Whole *memory) {
     memcpy(e->to[0].at, here, (size_t)bytes);
     nnrt_comm_exchange(r, e);
   }
-  // Nobody has the next ready before this is taken: rank 0 may be slow to write.
+  // No rank prepares the next tensor before this one is received: rank 0 may be slow to write.
   nnrt_comm_sum(r, &(int64_t){0}, 1);
   return whole;
 }
@@ -274,7 +275,7 @@ static uint16_t float_to_half(float f) {
   uint16_t sign = bits >> 16 & 0x8000;
   bits &= 0x7fffffff;
   if (bits > 0x7f800000) return sign | 0x7e00;
-  if (bits >= 0x47800000) return sign | 0x7c00; // from 65536; what rounds up to it comes below
+  if (bits >= 0x47800000) return sign | 0x7c00; // from 65536; numbers that round to it: below
   if (bits < 0x38800000) { // result below the smallest normal: let the addition round
     float x;
     memcpy(&x, &bits, 4);

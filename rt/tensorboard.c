@@ -16,7 +16,7 @@
 #include "runtime.h"
 
 typedef struct Bytes {
-  uint8_t *at; // for the function that declares it to free
+  uint8_t *at; // freed by the function that declares it
   int64_t n, room;
 } Bytes;
 
@@ -24,7 +24,7 @@ static void put(Bytes *b, const void *data, int64_t n) {
   if (b->n + n > b->room) {
     b->room = 2 * (b->n + n);
     b->at = realloc(b->at, (size_t)b->room);
-    if (!b->at) nnrt_must_alloc((size_t)-1); // says that memory is out
+    if (!b->at) nnrt_must_alloc((size_t)-1); // reports the lack of memory
   }
   memcpy(b->at + b->n, data, (size_t)n);
   b->n += n;

@@ -1,11 +1,10 @@
-// --trace: what really ran when, in Chrome's trace format (chrome://tracing, Perfetto), as nnaot
-// writes what it predicts (tools/trace_file.c).
+// --trace: measured events in Chrome's trace format (chrome://tracing, Perfetto), the format of
+// nnaot's predicted trace (tools/trace_file.c).
 //
-// A rank is a process of the picture, with threads for its operations, for communication, for the
-// segments that the operations are of, for moves from one segment to another, which are
-// communication beside the rest, and for copies to host memory and back.  An event says in which
-// step it was begun and of which slice of time, if it is of one.
-// Only the first events of each thread are kept, so that a long run does not fill the memory.
+// A rank is a process of the trace.  Its threads are operations, communication, segments (groups of
+// operations), moves between segments, which overlap other communication, and copies to host memory
+// and back.  An event has the step in which it began and its slice of time, if any.  Only the first
+// events of each thread are kept, so that a long run does not fill the memory.
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -28,25 +27,25 @@ static const struct {
 typedef struct Event {
   TraceOf of;
   int64_t from_mark, to_mark; // of the device, until `resolved`
-  double from, to;            // in µs, then
+  double from, to;            // in µs, once `resolved`
   bool resolved;
 } Event;
 
 typedef struct Track {
   Event *event;
   int n, room;
-  int n_resolved; // from the first on
+  int n_resolved; // the first events, which are resolved
   bool full;
 } Track;
 
 typedef struct NnrtTrace {
-  pthread_mutex_t lock; // of tracks: communicating threads add to them, too
+  pthread_mutex_t lock; // guards tracks: communicating threads add to them, too
   Track track[N_TRACES];
   int64_t begun; // a mark
   bool elsewhere;
-  TraceOf *later; // by number of the copy
+  TraceOf *later; // indexed by the number of the copy
   int n_later;
-  double zero; // what the picture's time counts from; about the same moment on every rank
+  double zero; // origin of the trace's time; about the same moment on every rank
 } NnrtTrace;
 
 double nnrt_now_us(void) {
@@ -165,7 +164,7 @@ static void write_track(FILE *f, const NnrtTrace *t, int rank, int tid) {
       rank, tid, thread[tid].name);
   for (int i = 0; i < t->track[tid].n; i++) {
     const Event *e = &t->track[tid].event[i];
-    // "linear  mlp.onnx:/fc1/MatMul": the operation, and where it comes from
+    // "linear  mlp.onnx:/fc1/MatMul": the operation, and its origin
     const char *text = e->of.name, *at = strstr(text, "  ");
     char *name = nnrt_must_format("%.*s", at ? (int)(at - text) : (int)strlen(text), text);
     fputs(",\n{\"name\":", f);
@@ -181,7 +180,7 @@ static void write_track(FILE *f, const NnrtTrace *t, int rank, int tid) {
   }
 }
 
-// Collective: says of which threads some rank's have more events than are kept.
+// Collective: reports the threads for which some rank has more events than are kept.
 static void say_full(NnrtRank *r, const NnrtTrace *t) {
   int64_t full[N_TRACES];
   char *names = NULL;
@@ -203,7 +202,7 @@ static void say_full(NnrtRank *r, const NnrtTrace *t) {
 
 bool nnrt_trace_write(NnrtRank *r, const char *path, Why *w) {
   NnrtTrace *t = r->trace;
-  r->trace = NULL; // what gathers the trace is not part of it
+  r->trace = NULL; // gathering the trace is not traced
   char *text = NULL;
   size_t n = 0;
   FILE *f = open_memstream(&text, &n);
@@ -215,7 +214,7 @@ bool nnrt_trace_write(NnrtRank *r, const char *path, Why *w) {
     if (is_there(r->program, i)) write_track(f, t, r->rank, i);
   if (fclose(f) != 0) nnrt_must_alloc((size_t)-1);
 
-  // Texts of different lengths are gathered as the longest.
+  // Texts of different lengths are padded to the longest.
   int64_t *lengths = nnrt_must_alloc((size_t)r->ranks * sizeof *lengths), longest = 0;
   lengths[r->rank] = (int64_t)n;
   nnrt_comm_sum(r, lengths, r->ranks);

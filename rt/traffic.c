@@ -1,4 +1,5 @@
-// --traffic: what a step sends, of all ranks together, by kind of collective.  See traffic.h.
+// --traffic: the bytes sent in a step, of all ranks together, by kind of collective.  See
+// traffic.h.
 //
 //     {"ranks": 4, "steps": 3,
 //      "comm_bytes": {"all_reduce": 1648, "all_gather": 0, "reduce_scatter": 0, "all_to_all": 0,
@@ -6,8 +7,8 @@
 //      "sends": [{"kind": "all_reduce", "phase": "micro", "calls": 4, "bytes": 1600},
 //                {"kind": "all_reduce", "phase": "update", "calls": 4, "bytes": 48}]}
 //
-// `steps` says over how many it was counted; everything else is of one step.  Every step calls the
-// same collectives, so the total divides by it.
+// `steps` is the number of counted steps; everything else is per step.  Every step calls the same
+// collectives, so the total is divisible by it.
 
 #include "traffic.h"
 
@@ -17,7 +18,7 @@
 
 void nnrt_traffic_open(NnrtRank *r) {
   Traffic *t = &r->comm->traffic;
-  // A process that is no rank, because there are too many, has no code either.
+  // A surplus process, which is no rank of the program, has no code either.
   int pieces = r->code ? nnrt_pieces(r, &r->code->train) : 0;
   t->piece = nnrt_must_alloc((size_t)pieces * sizeof *t->piece);
   t->into = &t->total;
@@ -93,6 +94,7 @@ static void write_text(FILE *f, const Traffic *t, const Tally *all, int ranks) {
   int64_t steps = t->steps ? t->steps : 1;
   fprintf(f, "{\n  \"ranks\": %d,\n  \"steps\": %lld,\n  \"comm_bytes\": {", ranks,
           (long long)t->steps);
+  // Totals per kind, then calls and bytes per kind and phase; all per step.
   for (int k = 0; k < N_TRAFFIC_KINDS; k++) {
     int64_t bytes = 0;
     for (int p = 0; p < N_TRAFFIC_PHASES; p++)

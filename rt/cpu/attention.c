@@ -1,8 +1,8 @@
-// Attention that never holds more scores than one tile: y = softmax(scale q k' + mask) v, one block
-// of queries after the other, going through the keys in tiles.  With every tile the running maximum
-// may grow; what was summed before is then scaled down (Milakov and Gimelshein, "Online normalizer
-// calculation for softmax"; Dao et al., "FlashAttention", algorithm 1).  Tiles that a causal mask
-// hides from all queries of the block are not visited.
+// Attention with at most one tile of scores in memory: y = softmax(scale q k' + mask) v, one block
+// of queries after another, over the keys in tiles.  When a tile raises the running maximum, the
+// previous sums are scaled down (Milakov and Gimelshein, "Online normalizer calculation for
+// softmax"; Dao et al., "FlashAttention", algorithm 1).  Tiles that a causal mask hides from all
+// queries of the block are skipped.
 
 #include "attention.h"
 
@@ -82,14 +82,14 @@ void attention_scores(const Attention *p, float *scores, const float *block, con
              p->mask_stride[3], keys, count);
   for (int64_t l = 0; p->causal && l < count; l++) {
     int64_t hidden = visible(p, i + l) - j;
-    if (hidden >= keys) break; // later queries see more
+    if (hidden >= keys) break; // later queries attend to more
     for (int64_t c = hidden < 0 ? 0 : hidden; c < keys; c++)
       scores[c * LANES + l] = -INFINITY;
   }
 }
 
-// Turns scores into e^(score - maximum), and sums them.  Returns by what to scale what was summed
-// before, per lane, in `shrink`.
+// Replaces scores by e^(score - maximum), and sums them.  Sets `shrink`, per lane, to the factor
+// for the previous sums.
 NNRT_CLONES static void online_softmax(float *restrict scores, int64_t keys, float *restrict top,
                                        float *restrict sum, float *restrict shrink) {
   float high[LANES], base[LANES], total[LANES];
@@ -99,7 +99,7 @@ NNRT_CLONES static void online_softmax(float *restrict scores, int64_t keys, flo
     for (int l = 0; l < LANES; l++)
       high[l] = scores[j * LANES + l] > high[l] ? scores[j * LANES + l] : high[l];
   for (int l = 0; l < LANES; l++) {
-    base[l] = high[l] == -INFINITY ? 0.0f : high[l]; // nothing seen yet: all powers are 0
+    base[l] = high[l] == -INFINITY ? 0.0f : high[l]; // no visible key yet: all powers are 0
     shrink[l] = m_exp_f(top[l] - base[l]);
     total[l] = sum[l] * shrink[l];
     top[l] = high[l];
@@ -128,12 +128,12 @@ NNRT_CLONES static void store_block(float *restrict y, int64_t row, const float 
       y[l * row + c] = block[c * LANES + l] * factor[l];
 }
 
-// Scratch of one thread, in floats.
+// Returns the scratch size of one thread, in floats.
 static int64_t scratch_floats(const Attention *p) {
   return (p->d + p->e + KEYS) * LANES;
 }
 
-// Queries i .. i + LANES of one head.
+// Computes queries i .. i + LANES of one head.
 static void forward_block(const Attention *p, float *y, Head yh, float *lse, const float *q,
                           Head qh, const float *k, Head kh, const float *v, Head vh,
                           const float *mask, int64_t i, float *memory) {
@@ -165,7 +165,7 @@ static void forward_block(const Attention *p, float *y, Head yh, float *lse, con
                                 .add = true});
   }
   for (int64_t l = 0; l < count; l++) {
-    lse[i + l] = top[l] + logf(sum[l]); // of nothing seen: -inf
+    lse[i + l] = top[l] + logf(sum[l]); // -inf without visible keys
     shrink[l] = sum[l] > 0 ? 1.0f / sum[l] : sum[l];
   }
   store_block(y + yh.at + i * yh.row, yh.row, sums, shrink, p->e, count);
@@ -189,8 +189,8 @@ int nnrt_attention_f32(NnrtPrep *prep, float *y, float *lse, const void *const *
   size_t bytes = (size_t)(threads * each) * sizeof(float);
   float *memory = scratch(bytes);
   if (!memory) return scratch_failed(bytes);
-    // Dynamic, because under a causal mask later blocks see more; each block is computed alone, so
-    // the result does not depend on who does it.
+    // Dynamic, because under a causal mask later blocks attend to more; blocks are independent, so
+    // the result does not depend on the thread.
 #pragma omp parallel for collapse(2) num_threads(threads) schedule(dynamic)
   for (int64_t bh = 0; bh < p->b * p->h; bh++)
     for (int64_t block = 0; block < blocks; block++) {

@@ -1,12 +1,12 @@
-// The gradient of attention.  The probabilities are computed again, tile by tile, from the
-// log-sum-exp that the forward pass kept (Dao et al., "FlashAttention", algorithm 4):
+// The gradient of attention.  The probabilities are recomputed, tile by tile, from the log-sum-exp
+// that the forward pass saved (Dao et al., "FlashAttention", algorithm 4):
 //
 //     P = e^(scale q k' + mask - lse)      dV = P' dy       dP = dy v'
 //     dS = P (dP - D) scale                dQ = dS k        dK = dS' q       D = rowsum(dy y)
 //
-// A task is one head of k and v with the heads of q that read it, or, where there are fewer of them
-// than threads, a range of its keys: the task alone adds to its rows of dK and dV.  The ranges'
-// parts of dQ are added up at the end, in order.
+// A task is one head of k and v with the heads of q that read it, or, with fewer heads than
+// threads, a range of its keys: only this task adds to its rows of dK and dV.  The ranges' parts of
+// dQ are added at the end, in order.
 
 #include "attention.h"
 
@@ -76,7 +76,7 @@ static void back_block(const Back *p, const Task *task, int64_t i, float *memory
   pad_rows(dys, p->ep, dy, task->y_row, e, count);
   memset(dqt, 0, (size_t)(d * LANES) * sizeof *dqt);
   for (int64_t l = 0; l < LANES; l++) {
-    // Lanes beyond the last query, and queries that see nothing, get probability 0.
+    // Lanes beyond the last query, and queries without visible keys, get probability 0.
     bool sees = l < count && task->lse[i + l] > -INFINITY;
     lse[l] = sees ? task->lse[i + l] : INFINITY;
     delta[l] = l < count ? dot(dy + l * task->y_row, task->y + (i + l) * task->y_row, e) : 0.0f;
@@ -162,14 +162,14 @@ NnrtPrep *nnrt_attention_back_prep_f32(int64_t n, int64_t rank, const int64_t *q
   return p ? &p->attention.base : NULL;
 }
 
-// Operands, results, and where the parts of dQ go: (b, h, parts, t, d), when there is more than
+// Operands, results, and the buffer for the parts of dQ, (b, h, parts, t, d), if there is more than
 // one.
 typedef struct Tensors {
   const void *const *in;
   float *dq, *dk, *dv, *dq_parts;
 } Tensors;
 
-// Part `part` of head `shared` of k and v.
+// Computes part `part` of head `shared` of k and v.
 static void back_task(const Back *p, const Tensors *x, int64_t b, int64_t shared, int64_t part,
                       int64_t parts, float *memory) {
   const Attention *a = &p->attention;

@@ -1,15 +1,15 @@
-// Batch normalisation in the parts that data parallelism needs apart: the sums of a rank's rows,
-// which are added up between ranks, and what is computed from the whole sums.
+// Batch normalisation, divided for data parallelism: the sums over a rank's rows, which are added
+// between ranks, and the results of the whole sums.
 //
 // x is (outer, c, inner) around the channel axis.  Channels first (inner > 1): a channel is runs of
 // `inner` elements, and threads take channels.  Channels last (inner = 1): vectors go along the
 // channels, threads take rows, and their sums are added in order.  Sums are in double: there may be
-// millions of terms, and the vectors are waiting for memory anyway.
+// millions of terms, and the kernel is bound by memory bandwidth anyway.
 
 #include "kernel.h"
 
-// What is summed over a channel's elements: x; (x - mean)^2; and for the gradients dy and
-// dy (x - mean).
+// The terms of the sums over a channel's elements: x; (x - mean)^2; and for the gradients dy and dy
+// (x - mean).
 typedef enum Sum { SUM_X, SUM_SQUARES, SUM_BACK } Sum;
 
 // Adds one run of one channel.
@@ -70,11 +70,12 @@ NNRT_CLONES static void sum_rows(Sum what, double *restrict total, const float *
   }
 }
 
-// The sums of all channels, (2, c) in scratch; NULL: no memory.
+// Returns the sums of all channels, (2, c) in scratch; NULL: out of memory.
 static double *sums(Sum what, const float *x, const float *dy, const float *mean, Axis a) {
   int parts = threads_for(a.outer * a.n * a.inner);
   double *total = scratch((size_t)(2 * a.n * parts) * sizeof(double)); // (parts, 2, c)
   if (!total) return NULL;
+  // Channels first: each thread sums whole channels.
   if (a.inner > 1) {
 #pragma omp parallel for num_threads(parts)
     for (int64_t c = 0; c < a.n; c++) {
@@ -95,6 +96,7 @@ static double *sums(Sum what, const float *x, const float *dy, const float *mean
     memset(mine, 0, (size_t)(2 * a.n) * sizeof(double));
     sum_rows(what, mine, x, dy, mean, p.from, p.to, a.n);
   }
+  // Channels last: the threads' parts are added in order.
   for (int i = 1; i < parts; i++)
     for (int64_t c = 0; c < 2 * a.n; c++)
       total[c] += total[i * 2 * a.n + c];

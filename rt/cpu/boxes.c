@@ -1,4 +1,4 @@
-// Boxes of tensors on processors: boxes.h.
+// Boxes of tensors on CPUs: boxes.h.
 
 #include "../boxes.h"
 
@@ -20,7 +20,7 @@ int nnrt_box_copy(void *to, const void *from, int64_t width, const Box *b) {
   return 0;
 }
 
-// Runs along the last dimension, where elements of both lie side by side.
+// Adds runs along the last dimension, which is contiguous in both tensors.
 #define ADD(type)                                                                                  \
   do {                                                                                             \
     type *y = (type *)to + to_at;                                                                  \

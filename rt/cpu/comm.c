@@ -1,11 +1,11 @@
-// Collectives of generated code on processors: jobs of the rank's queue (comm.h), and copies.
+// Collectives of generated code on CPUs: jobs of the rank's queue (comm.h), and copies.
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm.h"
 
-// Jobs of the op that is called.
+// Starts a job of the current op.
 static int start(NnrtRank *r, Job job) {
   job.of = nnrt_trace_of(r);
   return nnrt_comm_start(r->comm, job);
@@ -27,8 +27,8 @@ int nnrt_wait(NnrtRank *r, const void *y) {
   return code;
 }
 
-// Ranks' parts go one after the other, part[n, outer, run].  In a tensor that is cut along a
-// dimension with others before it they alternate: whole[outer, n, run].
+// Splits a tensor into contiguous parts of ranks, part[n, outer, run].  If the sharded dimension
+// has others before it, parts alternate in the tensor: whole[outer, n, run].
 static void take_apart(char *part, const char *whole, int n, int64_t outer, int64_t run) {
   for (int64_t o = 0; o < outer; o++)
     for (int i = 0; i < n; i++)
@@ -119,7 +119,7 @@ static int slice(void *y, const void *x, int64_t rank, const int64_t *dims, int6
   return 0;
 }
 
-// What this rank gives, in parcels, and room for those that it gets.
+// Packs the sends of this rank into parcels, and lists its receives.
 static Exchange *pack(const Route *route, const void *x, int64_t size) {
   Exchange *e = nnrt_exchange_new(route->n_to, route->n_from);
   for (int i = 0; i < route->n_to; i++)
@@ -134,7 +134,7 @@ static Exchange *pack(const Route *route, const void *x, int64_t size) {
   return e;
 }
 
-// What is this rank's own, as a parcel; NULL where nothing is.
+// Packs the boxes from this rank to itself; NULL if there are none.
 static char *pack_kept(const Route *route, const void *x, int64_t size) {
   if (route->kept == 0) return NULL;
   Parcel p = nnrt_parcel_new(0, route->kept * size);
@@ -146,8 +146,8 @@ static char *pack_kept(const Route *route, const void *x, int64_t size) {
   return p.at;
 }
 
-// All that this rank gets, in the order of the messages.  What is its own comes from x, or from
-// what was kept of that.
+// Unpacks all boxes for this rank, in the order of the messages.  Boxes from the rank to itself
+// come from x, or from their copy `kept` if x is NULL.
 static void unpack(const Route *route, void *y, const Exchange *e, const void *x, const char *kept,
                    int64_t size, bool sums, NnrtDtype t) {
   if (y && sums) memset(y, 0, (size_t)(product(route->move->rank, route->move->to_dim) * size));
@@ -170,7 +170,7 @@ static bool meets_others(const Route *route) {
   return route->n_to + route->n_from > 0;
 }
 
-// An exchange that others gave nothing to is the queue's, if it went there.
+// Frees an exchange, unless it has sends but no receives: then the queue owns it.
 static void free_exchange(const Route *route, Exchange *e) {
   if (route->n_from > 0 || route->n_to == 0) nnrt_exchange_free(e);
 }
@@ -203,12 +203,14 @@ static int move_start(void *y, const void *x, NnrtRank *r, int number, int64_t s
   if (meets_others(route))
     code = nnrt_comm_move_start(r->comm, e, route->move->ahead, nnrt_trace_of(r), &job);
   if (code) return code;
+  // A rank that only sends has no wait.
   if (!y) {
     free_exchange(route, e);
     return 0;
   }
   StartedMove *m = nnrt_must_alloc(sizeof *m), **end = &r->comm->started[number];
   if (r->in_use) nnrt_in_use_lend(r, y, NULL, moved_bytes(r, number, size));
+  // x may be overwritten after this call, so the rank's own boxes are copied now.
   *m = (StartedMove){.exchange = e, .job = job, .kept = pack_kept(route, x, size)};
   while (*end)
     end = &(*end)->next;

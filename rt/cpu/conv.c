@@ -1,11 +1,11 @@
 // Convolution and its gradients, by oneDNN, over one to three spatial dimensions.
 //
 // Weights are (o, c / group, spatial) in memory and change every step; each run reorders them into
-// what the implementation likes, which is cheap beside the convolution.  Activations channels last
-// are used as they are.  Channels first, oneDNN has only a slow path (im2col and a product of
-// matrices): letting it choose a blocked format and reordering in and out takes 0.5 to 0.7 times as
-// long on ResNet's layers.  The exception is a gradient that flows to a few channels, where the
-// slow path wins: 1.3 ms against 7.1 for the first layer of a ResNet.
+// the layout of the implementation, which is cheap compared with the convolution.  Activations
+// channels last are used without a reorder.  Channels first, oneDNN has only a slow path (im2col
+// and a product of matrices): a blocked format of its choice, with a reorder of input and output,
+// takes 0.5 to 0.7 times as long on ResNet's layers.  The exception is a gradient with few
+// channels: there the slow path takes 1.3 ms instead of 7.1 for the first layer of a ResNet.
 
 #include "dnnl.h"
 
@@ -50,7 +50,7 @@ static bool conv_of(Conv *c, int64_t rank, const int64_t *x_shape, const int64_t
   return true;
 }
 
-// x or y as it lies in memory
+// Returns x or y with its layout in memory.
 static dnnl_memory_desc_t plain(DnnlOp *op, const Conv *c, const int64_t *dim) {
   if (!c->channels_last) return dnnl_op_desc(op, c->rank, dim);
   int64_t stride[MAX_DIMS], n = dim[1];
@@ -70,7 +70,7 @@ static dnnl_primitive_desc_t describe(DnnlOp *op, const Conv *c, Direction direc
   dnnl_primitive_desc_t forward = NULL, pd = NULL;
   dnnl_engine_t engine = dnnl_op_engine();
   dnnl_alg_kind_t how = dnnl_convolution_direct;
-  // The gradients' descriptors want the forward one as a hint.
+  // The gradients' descriptors need the forward one as a hint.
   if (op->failed || !dnnl_op_ok(op, dnnl_convolution_forward_primitive_desc_create(
                                         &forward, engine, dnnl_forward_training, how, x, w, NULL, y,
                                         c->stride, c->dilation, c->low, c->high, attr))) {
@@ -110,7 +110,7 @@ static void add_reorder(DnnlOp *op, const_dnnl_memory_desc_t from, const_dnnl_me
   dnnl_primitive_attr_destroy(attr);
 }
 
-// One of the three tensors: how it lies in memory, how the primitive wants it, address of the run.
+// One of the three tensors: its layout in memory, the primitive's layout, its address of the run.
 typedef struct Role {
   dnnl_memory_desc_t memory;
   const_dnnl_memory_desc_t wanted;
@@ -119,8 +119,10 @@ typedef struct Role {
   size_t temp;
 } Role;
 
-// Operands that lie otherwise are reordered before the primitive, the result after it.
+// Adds the primitive, with reorders before it of operands with another layout, and after it of the
+// result.
 static void add_steps(DnnlOp *op, dnnl_primitive_desc_t pd, Role *role) {
+  // Reorders of operands.
   for (int i = 0; i < 3; i++) {
     Role *r = &role[i];
     r->moved = !dnnl_memory_desc_equal(r->memory, r->wanted);
@@ -138,6 +140,7 @@ static void add_steps(DnnlOp *op, dnnl_primitive_desc_t pd, Role *role) {
     else
       dnnl_op_arg(op, role[i].arg, role[i].memory, role[i].at);
   }
+  // The reorder of the result.
   for (int i = 0; i < 3; i++) {
     Role *r = &role[i];
     if (!r->moved || !r->result) continue;

@@ -1,9 +1,10 @@
-// Copying boxes of elements: see copy.h.
+// Copies boxes of elements: see copy.h.
 //
-// First the axes are simplified: those of length 1 go, neighbours that are one axis in both tensors
-// are merged.  Then the innermost axis of y decides: if x runs along it too, it is a run of memory;
-// if x stands still, a fill; if x runs along another axis of the box, that axis and this one are
-// transposed in tiles, so that both tensors are read and written in whole cache lines.
+// First the axes are simplified: those of length 1 are dropped, neighbours that are one axis in
+// both tensors are merged.  Then the innermost axis of y decides.  If x has stride 1 along it too,
+// it is a contiguous run; if x has stride 0, a fill.  If x has stride 1 along another axis of the
+// box, that axis and this one are transposed in tiles, so that both tensors are read and written in
+// whole cache lines.
 
 #include "copy.h"
 
@@ -41,7 +42,7 @@ static Copy simplified(const Copy *from) {
   return c;
 }
 
-// Removes axis `d` from the loops around, leaving it to a leaf.
+// Removes axis `d` from the outer loops, for a leaf.
 static void drop_axis(Copy *c, int64_t d) {
   c->rank--;
   for (int64_t i = d; i < c->rank; i++) {
@@ -60,8 +61,8 @@ static void place(const Copy *c, int64_t i, int64_t *y, int64_t *x) {
   }
 }
 
-// line: n elements with strides.  tile: y[i * ys + j] = x[j * xs + i] for i < rows, j < columns; by
-// way of a copy, since rows of x a power of two apart would fight for the same few places of the
+// line: n elements with strides.  tile: y[i * ys + j] = x[j * xs + i] for i < rows, j < columns; it
+// goes through a copy, since rows of x a power of two apart would conflict in the same sets of the
 // cache.
 #define LEAVES(size)                                                                               \
   NNRT_CLONES static void line_##size(size *y, const size *x, int64_t n, int64_t ys, int64_t xs) { \
@@ -107,7 +108,7 @@ static void tile(char *y, const char *x, int64_t width, int64_t rows, int64_t co
   }
 }
 
-// The axis of the box along which x is a run of memory, if it is not y's innermost.
+// Returns the axis of the box along which x is contiguous, if it is not y's innermost.
 static int64_t crossing_axis(const Copy *c) {
   int64_t last = c->rank - 1;
   if (c->y_stride[last] != 1 || c->x_stride[last] == 1 || c->x_stride[last] == 0) return -1;
@@ -147,7 +148,7 @@ void copy_box(void *y, const void *x, int64_t width, const Copy *copy) {
   int64_t last = c.rank - 1, n = c.shape[last], ys = c.y_stride[last], xs = c.x_stride[last];
   drop_axis(&c, last);
   int64_t outer = product(c.shape, c.rank);
-  // A single long line is cut; otherwise threads take lines.
+  // A single long line is split; otherwise threads take lines.
   int64_t pieces = outer >= threads ? 1 : threads;
 #pragma omp parallel for collapse(2) num_threads(threads)
   for (int64_t o = 0; o < outer; o++)

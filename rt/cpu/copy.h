@@ -1,5 +1,5 @@
-// Copying boxes of elements between strided tensors: what transpose, broadcast, slice and concat
-// are.
+// Copies boxes of elements between strided tensors: the core of transpose, broadcast, slice and
+// concat.
 //
 //     transpose 0213 of (b, t, h, d)     shape (b, h, t, d), x strides (t h d, d, h d, 1)
 //     broadcast (3) to (2, 3)            shape (2, 3),       x strides (0, 1)

@@ -1,5 +1,5 @@
-// This machine as the device (device.h): the slab is memory like any other, what is put there is
-// there, what is run is done.
+// The CPU as the device (device.h): the slab is ordinary memory, and every call is complete when it
+// returns.
 
 #include <math.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ struct NnrtDevice {
 
 enum { HUGE_PAGE = 2 << 20 };
 
-static double memory_free; // before any rank took of it
+static double memory_free; // before any rank allocated
 
 bool nnrt_device_errand(const NnrtProgram *p, int *out_status) {
   (void)p;
@@ -37,7 +37,8 @@ bool nnrt_device_find(const NnrtRun *run, Why *w) {
 bool nnrt_device_enough(const NnrtRun *run, int ranks_here, Why *w) {
   const Launch *l = &run->launch;
   Slabs slabs = {0};
-  // Those of a machine mostly follow each other; where nobody says which it has, as many as this.
+  // The ranks of a machine are mostly consecutive; if they are unknown, count this rank's slab for
+  // each.
   int first = l->kind == LAUNCH_none ? 0 : l->rank - l->local_rank;
   bool known = first >= 0 && first <= l->rank && first + ranks_here <= run->program->ranks;
   for (int i = 0; i < ranks_here; i++)
@@ -55,10 +56,10 @@ void nnrt_device_describe(const NnrtProgram *p, FILE *out) {
   (void)out;
 }
 
-// Zeroed memory on huge pages, touched first by the rank that uses it.
+// Maps zeroed memory on huge pages; the rank that uses it touches it first.
 static char *map_memory(int64_t bytes, const char *what, char **out_mapped, int64_t *out_bytes) {
   size_t n = ((size_t)bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-  // One huge page more than needed, so that it can begin at one.
+  // One huge page more than needed, to align the start.
   char *mapped = mmap(NULL, n + HUGE_PAGE, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapped == MAP_FAILED) {
@@ -68,7 +69,7 @@ static char *map_memory(int64_t bytes, const char *what, char **out_mapped, int6
   *out_mapped = mapped;
   *out_bytes = (int64_t)n + HUGE_PAGE;
   char *at = mapped + -(uintptr_t)mapped % HUGE_PAGE;
-  madvise(at, n, MADV_HUGEPAGE); // where there are none, ordinary pages do
+  madvise(at, n, MADV_HUGEPAGE); // without huge pages, ordinary pages do
   return at;
 }
 
@@ -85,7 +86,7 @@ void nnrt_device_open(NnrtRank *r) {
     r->constant[i] = p->constants[i].at;
 }
 
-// Of a step that is given up, sums that it owes are under way.
+// If the last step was discarded, all-reduces of its deferred updates are in flight.
 void nnrt_device_finish(NnrtRank *r) {
   if (r->program->n_owed) nnrt_comm_drain(r);
 }
@@ -116,7 +117,7 @@ void nnrt_device_narrow(NnrtRank *r, void *to, NnrtDtype type, const void *from,
     nnrt_element_set(to, type, i, (double)x[i]);
 }
 
-// The step that is put in does what the one before owes.
+// A step runs the deferred updates of the previous one, so that is answered later.
 int nnrt_device_depth(const NnrtRank *r) {
   return r->program->n_owed > 0;
 }
@@ -146,7 +147,7 @@ void nnrt_device_call(NnrtRank *r, void (*work)(NnrtRank *r)) {
 }
 
 void nnrt_device_ask(NnrtRank *r, int slot, const NnrtTensor *const *outputs) {
-  if (!r->program->n_owed) nnrt_comm_drain(r); // all is waited for that these depend on
+  if (!r->program->n_owed) nnrt_comm_drain(r); // outputs depend only on finished jobs
   for (int i = 0; i < NNRT_ANSWERS; i++)
     if (outputs[i])
       r->device->value[slot][i] =
@@ -157,7 +158,7 @@ void nnrt_device_ask(NnrtRank *r, int slot, const NnrtTensor *const *outputs) {
 bool nnrt_device_answer(NnrtRank *r, int slot, double *out_value, double *out_when) {
   *out_when = r->device->known_at[slot];
   memcpy(out_value, r->device->value[slot], sizeof r->device->value[slot]);
-  return true; // a kernel that finds something wrong says so when it is called
+  return true; // a kernel reports bad data when it is called
 }
 
 void nnrt_device_say_found(NnrtRank *r) {

@@ -51,9 +51,10 @@ static void op_free(NnrtPrep *p) {
   free(op);
 }
 
-// With two idle cores a product of 2^20 multiplications gains 3 of its 9 microseconds from the
-// second one, and one of half that size nothing.  An element that comes from memory takes as long
-// as many multiplications: a vector times a matrix of 2^20 elements takes 100.
+// Whether one thread should run it.  With two idle cores a product of 2^20 multiplications gains 3
+// of its 9 microseconds from the second one, and one of half that size nothing.  An element that
+// comes from memory costs as much as many multiplications: a vector times a matrix of 2^20 elements
+// takes 100.
 static bool is_small(int64_t products, int64_t elements) {
   return (double)products + 16 * (double)elements < 1 << 20;
 }
@@ -149,7 +150,7 @@ void dnnl_op_step(DnnlOp *op, dnnl_primitive_desc_t pd) {
   const_dnnl_memory_desc_t pad = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
   size_t bytes = dnnl_memory_desc_get_size(pad);
   if (!bytes) return;
-  // Its place is known when all intermediate tensors are: see dnnl_op_end.
+  // The offset is known after all intermediate tensors: see dnnl_op_end.
   add_arg(op, DNNL_ARG_SCRATCHPAD, pad, (DnnlArg){.at = -1});
   if (bytes > op->largest) op->largest = bytes;
 }

@@ -1,4 +1,4 @@
-// oneDNN as the kernels use it: primitives with their memory objects, made once; a run only sets
+// oneDNN's primitives for kernels, with their memory objects, created once; a run only sets
 // addresses.
 //
 //     DnnlOp *op = dnnl_op_new("linear", m * n * k, m * k + k * n + m * n);
@@ -9,13 +9,13 @@
 //
 //     dnnl_op_run(p, (const void *[]){y, x, w});
 //
-// The engine and primitives may be used by all threads; streams and memory objects belong to one
-// DnnlOp, and so to one rank.  Intermediate tensors and what primitives need while they run are in
-// the rank's scratch.
+// All threads may use the engine and the primitives; streams and memory objects belong to one
+// DnnlOp, and so to one rank.  Intermediate tensors and the scratchpads of primitives are in the
+// rank's scratch.
 //
 // oneDNN starts a team for the smallest product, and a team costs more than the product as soon as
-// other programs want the cores: its threads wait for one another by turning in circles.  So what
-// is small is made and run by one thread.
+// other programs use the cores: its threads spin while they wait for one another.  So one thread
+// creates and runs small primitives.
 
 #ifndef NNRT_DNNL_H
 #define NNRT_DNNL_H
@@ -35,8 +35,8 @@ typedef struct DnnlOp {
   NnrtPrep base;
   const char *name;
   dnnl_stream_t stream;
-  bool small;  // one thread does it
-  int threads; // while it is made: how many there were
+  bool small;  // run by one thread
+  int threads; // the caller's OpenMP threads, restored by dnnl_op_end
   struct {
     dnnl_primitive_t primitive;
     dnnl_exec_arg_t exec[DNNL_OP_ARGS];
@@ -45,14 +45,14 @@ typedef struct DnnlOp {
   } step[DNNL_OP_STEPS];
   int n_steps;
   size_t temps;   // bytes of scratch for intermediate tensors, and after them
-  size_t largest; // the most that one primitive needs for itself
+  size_t largest; // the largest scratchpad of a primitive
   bool failed;
 } DnnlOp;
 
-// Begins one of so many multiplications on tensors of so many elements; until dnnl_op_end it says
-// how many threads the caller's OpenMP has.  NULL: failed.
+// Begins an op of `products` multiplications on tensors of `elements` elements.  Until dnnl_op_end
+// it may change the number of threads of the caller's OpenMP.  NULL: failed.
 DnnlOp *dnnl_op_new(const char *name, int64_t products, int64_t elements);
-bool dnnl_op_ok(DnnlOp *op, dnnl_status_t status); // false, having reported it, if it is an error
+bool dnnl_op_ok(DnnlOp *op, dnnl_status_t status); // reports an error and returns false
 dnnl_engine_t dnnl_op_engine(void);                // of the process
 
 // Row-major, or with the given strides; `any` lets the primitive choose.

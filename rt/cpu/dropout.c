@@ -1,4 +1,4 @@
-// Dropout.  Whether an element is kept depends on seed, step, key and its place in the whole
+// Dropout.  Whether an element is kept depends on seed, step, key and its index in the whole
 // tensor, so it is the same on any number of ranks, and the gradient is the same function of dy.
 
 #include "kernel.h"
@@ -36,7 +36,7 @@ NNRT_CLONES static void random_words(uint32_t *restrict words, uint64_t first, u
   }
 }
 
-// y = x scale where the upper 24 bits of the word are at least `limit`, else 0; in place
+// y = x scale if the upper 24 bits of the word are at least `limit`, else 0; in place
 NNRT_CLONES static void keep(float *y, const float *x, const uint32_t *words, int64_t n,
                              uint32_t limit, float scale) {
 #pragma omp simd
@@ -50,7 +50,7 @@ typedef struct Draw {
   float scale;
 } Draw;
 
-// n elements whose place in the whole is `at` and on
+// Computes n elements, from index `at` of the whole on.
 static void run(float *y, const float *x, int64_t at, int64_t n, const Draw *d) {
   uint32_t words[4 * BLOCKS];
   while (n > 0) {
@@ -74,7 +74,7 @@ int nnrt_dropout_f32(float *y, const float *x, const int64_t *step, const int64_
             .step = (uint64_t)*step,
             .limit = (uint32_t)ceil(ratio * 0x1p24),
             .scale = (float)(1.0 / (1.0 - ratio))};
-  // Inner axes that are there in full make runs of neighbours.
+  // Inner axes that are complete form contiguous runs.
   int64_t inner = rank, n = 1;
   while (inner > 0 && shape[inner - 1] == whole[inner - 1])
     n *= shape[--inner];

@@ -8,8 +8,8 @@ set(CPU_FILES
     cpu/reduce.c cpu/scan.c cpu/lookup.c
     cpu/shape.c cpu/pad.c cpu/dropout.c cpu/optimizers.c)
 
-# Vector code for square roots and comparisons without any change of results; multiply-add in one
-# step, also where C17 is asked for strictly.
+# Vector code for square roots and comparisons without any change of results; fused multiply-add, also
+# in strict C17.
 set_source_files_properties(${CPU_FILES} PROPERTIES
     COMPILE_OPTIONS "-O3;-fno-math-errno;-fno-trapping-math;-ffp-contract=fast"
     INCLUDE_DIRECTORIES "${NNAOT_DNNL}/include")

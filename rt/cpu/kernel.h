@@ -1,4 +1,4 @@
-// What kernels share: how many threads a piece of work deserves, and the view of a tensor as
+// Helpers of all kernels: the number of threads for an amount of work, and the view of a tensor as
 // (outer, n, inner) around one axis.
 //
 // The pattern is always the same.  A public function splits its rows among threads and calls a
@@ -9,8 +9,8 @@
 //     #pragma omp parallel for num_threads(threads_for(m * n))
 //     for (int64_t i = 0; i < m; i++) scale_rows(y + i * n, x + i * n, n);
 //
-// Sums in floating point are made vector code by `omp simd reduction`, which allows the change of
-// order that vector code is; the order depends on the processor but not on the number of threads.
+// Floating-point sums are vectorised by `omp simd reduction`, which permits the change of order;
+// the order depends on the processor but not on the number of threads.
 
 #ifndef NNRT_KERNEL_H
 #define NNRT_KERNEL_H
@@ -30,7 +30,7 @@ static inline int threads_for(int64_t elements) {
   return (int)(n < 1 ? 1 : n < most ? n : most);
 }
 
-// The i-th of n even parts of 0 .. size; a multiple of `unit` where it can be.
+// The i-th of n even parts of 0 .. size, in units of `unit`; the last unit may be shorter.
 typedef struct Part {
   int64_t from, to;
 } Part;
@@ -48,7 +48,7 @@ static inline int64_t product(const int64_t *shape, int64_t n) {
   return p;
 }
 
-// A tensor as (outer, n, inner), where n is shape[axis].
+// A tensor as (outer, n, inner), with n = shape[axis].
 typedef struct Axis {
   int64_t outer, n, inner;
 } Axis;
@@ -57,14 +57,14 @@ static inline Axis axis_of(int64_t rank, const int64_t *shape, int64_t axis) {
   return (Axis){product(shape, axis), shape[axis], product(shape + axis + 1, rank - axis - 1)};
 }
 
-// What every prepared kernel begins with.
+// The first member of every prepared kernel.
 struct NnrtPrep {
-  void (*free)(NnrtPrep *p); // frees what it holds and itself
+  void (*free)(NnrtPrep *p); // frees its contents and itself
 };
 
-// Memory for the time of one call: at least `bytes`, at a multiple of 64, NULL if there is none. It
-// is the calling thread's and grows to the largest that was asked for, so that a rank's kernels
-// share one.  A kernel asks once; OpenMP threads get parts of what their master asked for.
+// Returns memory for one call: at least `bytes`, at a multiple of 64, NULL if out of memory. It
+// belongs to the calling thread and grows to the largest request, so that a rank's kernels share
+// one block.  A kernel asks once; OpenMP threads get parts of their master's block.
 void *scratch(size_t bytes);
 int scratch_failed(size_t bytes); // reports it
 
@@ -72,7 +72,7 @@ static inline size_t round_64(size_t bytes) {
   return (bytes + 63) / 64 * 64;
 }
 
-// Index number `i` of an array whose elements are `width` bytes.
+// Returns index number `i` of an array of elements of `width` bytes.
 static inline int64_t index_at(const void *at, int64_t width, int64_t i) {
   return width == 4 ? ((const int32_t *)at)[i] : ((const int64_t *)at)[i];
 }

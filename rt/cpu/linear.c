@@ -1,8 +1,8 @@
 // Products of matrices, by oneDNN's matmul; transposed operands are strides.
 //
-// Weights stay in plain row-major order.  They change every step, and a layout that suits oneDNN
-// better would have to be made anew each time for a gain that is within the noise (at m 1024, two
-// cores of AVX-512: 490 to 530 Gflop/s plain, 500 to 540 reordered).
+// Weights stay in plain row-major order.  They change every step, so a better layout for oneDNN
+// would need a reorder each time, for a gain within the noise (at m 1024, two cores of AVX-512: 490
+// to 530 Gflop/s plain, 500 to 540 reordered).
 
 #include "dnnl.h"
 
@@ -17,7 +17,7 @@ static NnrtPrep *product_prep(const char *name, const Product *p) {
   DnnlOp *op = dnnl_op_new(name, p->batch * p->m * p->n * p->k,
                            p->batch * (p->m * p->k + p->k * p->n + p->m * p->n));
   if (!op) return NULL;
-  // A batch of one is a plain product, which oneDNN has more ways to do.
+  // A batch of one is a plain product, for which oneDNN has more implementations.
   int skip = p->batch == 1;
   int64_t rank = 3 - skip;
   int64_t a_dim[] = {p->batch, p->m, p->k}, a_stride[] = {p->m * p->k, p->a_row, p->a_column};

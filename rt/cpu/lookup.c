@@ -1,10 +1,10 @@
-// Rows taken from a table by indices, and the sum of what flows back to each row.
+// Gathers rows of a table by indices; the gradient adds up the rows' gradients.
 //
-// The table may be a part of a larger one: rows `from` to `from + n` of `all`.  Indices are those
-// of the whole; of a row that is in another part gather makes zeros, and gather_back adds nothing.
+// The table may be a shard of a larger one: rows `from` to `from + n` of `all`.  Indices are
+// global; for a row of another shard gather writes zeros, and gather_back adds nothing.
 //
 // With a batch each of the outer tables has its own indices, and all of them together are one table
-// of as many rows.
+// with as many rows.
 
 #include "kernel.h"
 
@@ -35,7 +35,7 @@ static int check_indices(const Indices *x) {
   return NNRT_OK;
 }
 
-// The row that index i means; -1 when it is in another part.
+// Returns the row of index i; -1 if it is in another shard.
 static inline int64_t row_at(const Indices *x, int64_t i) {
   int64_t index = index_at(x->at, x->width, i);
   int64_t row = (index < 0 ? index + x->all : index) - x->from;
@@ -43,7 +43,7 @@ static inline int64_t row_at(const Indices *x, int64_t i) {
   return x->per ? i / x->per * x->n + row : row;
 }
 
-// The types are what one element is copied as; floats may be behind them.
+// The types for copying one element; the memory may hold floats.
 typedef uint8_t __attribute__((may_alias)) b1;
 typedef uint16_t __attribute__((may_alias)) b2;
 typedef uint32_t __attribute__((may_alias)) b4;
@@ -82,7 +82,7 @@ typedef uint64_t __attribute__((may_alias)) b8;
 NNRT_BY_SIZE(ROWS)
 NNRT_BY_SIZE(GATHER)
 
-// Adds columns from .. to of the rows of dy whose index lies in rows low .. high of dx.
+// Adds columns from .. to of the rows of dy with an index in rows low .. high of dx.
 NNRT_CLONES static void add_rows(float *restrict dx, const float *restrict dy, const Indices *at,
                                  Axis a, Part columns, Part rows) {
   for (int64_t r = rows.from; r < rows.to; r++)
@@ -98,7 +98,7 @@ NNRT_CLONES static void add_rows(float *restrict dx, const float *restrict dy, c
 }
 
 // No two threads add to the same element, and each adds in the order of dy: threads take slices of
-// the outer axes, else columns, else, where rows are short, ranges of rows.
+// the outer axes, else columns, else, for short rows, ranges of rows.
 int nnrt_gather_back_f32(float *dx, const void *at, const float *dy, int64_t at_rank,
                          const int64_t *at_shape, int64_t width, int64_t x_rank,
                          const int64_t *x_shape, int64_t axis, int64_t batch, int64_t from,

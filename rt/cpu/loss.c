@@ -1,8 +1,8 @@
 // Cross-entropy of logits (m, c) with labels (m), and the negative log-likelihood of
 // log-probabilities, with their gradients.  Labels are checked before anything is written.
 //
-// Of all but cross_entropy itself the classes may be a part of more: those from number `from` on,
-// of `all`.  A row whose label is of another part has nothing at it.
+// Except in cross_entropy itself, the classes may be a shard: those from number `from` on, of
+// `all`. A row with a label in another shard contributes 0.
 
 #include "kernel.h"
 
@@ -15,12 +15,12 @@ static int check_labels(const void *labels, int64_t width, int64_t m, int64_t al
   return NNRT_OK;
 }
 
-// Is it one of the c classes that are here?
+// Whether the label is one of the c classes of this shard.
 static inline bool is_here(int64_t label, int64_t c, int64_t from, int64_t ignore) {
   return label != ignore && label >= from && label < from + c;
 }
 
-// -inf where all are; NaN where one is NaN or +inf
+// -inf if all elements are; NaN if one is NaN or +inf
 NNRT_CLONES static float log_sum_exp(const float *x, int64_t n) {
   float top = -INFINITY, sum = 0;
 #pragma omp simd reduction(max : top)

@@ -18,8 +18,8 @@ NNRT_CLONES static void layer_norm_rows(float *restrict y, float *restrict mean,
     for (int64_t j = 0; j < n; j++)
       sum += xi[j];
     float m = sum / (float)n;
-    // A second pass: the row is in the nearest cache, and E(x^2) - m^2 would cancel.  It also finds
-    // by how much the mean was off, which counts where the mean is large beside the deviation.
+    // A second pass: the row is in the L1 cache, and E(x^2) - m^2 would cancel.  It also finds the
+    // error of the mean, which matters if the mean is large compared with the deviation.
 #pragma omp simd reduction(+ : left, squares)
     for (int64_t j = 0; j < n; j++) {
       float d = xi[j] - m;

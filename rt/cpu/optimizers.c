@@ -1,9 +1,9 @@
-// The optimizers: one pass over a tensor, which is read and written once.  The arithmetic is that
-// of torch.optim, in its order, so that losses agree: numbers that depend on the step are computed
-// in double and rounded once, the rest is float.
+// The optimizers: one pass over a tensor, with one read and one write.  The arithmetic is that of
+// torch.optim, in its order, so that losses agree: numbers that depend on the step are computed in
+// double and rounded once, the rest is float.
 //
-// Results may be the memory of w and of the states.  The gradient is multiplied by *gscale first,
-// which is what clipping by the global norm does; where that is not a number the update is skipped.
+// Results may share the memory of w and of the states.  The gradient is first multiplied by
+// *gscale, the factor of clipping by the global norm; if that is NaN the update is skipped.
 
 #include "kernel.h"
 
@@ -77,7 +77,7 @@ int nnrt_sgd_momentum_f32(float *w2, float *m2, const float *w, const float *g, 
     keep(m2, m, n);
     return NNRT_OK;
   }
-  // The first gradient is taken whole.
+  // The first gradient has full weight.
   bool first = *step == 0;
   Momentum k = {.lr = *lr,
                 .gscale = *gscale,
@@ -205,7 +205,7 @@ NNRT_CLONES static void step_along(float *y, const float *w, const float *x, int
 
 int nnrt_lamb_apply_f32(float *w2, const float *w, const float *direction, const float *w_square,
                         const float *direction_square, const float *lr, int64_t n) {
-  // Where either norm is 0 the trust ratio is 1.
+  // If either norm is 0 the trust ratio is 1.
   double trust = *w_square > 0 && *direction_square > 0
                      ? sqrt((double)*w_square) / sqrt((double)*direction_square)
                      : 1.0;

@@ -1,10 +1,10 @@
-// Padding.  Along each axis, a table says which position of x each position of y shows, or OUTSIDE.
+// Padding.  Along each axis, a table has the position of x for each position of y, or OUTSIDE.
 //
 //     reflect, low 2, of a b c      c b | a b c | b a
 //     wrap                          b c | a b c | a b
 //     edge                          a a | a b c | c c
 //
-// A negative width cuts elements off; the others then pad what is left.
+// A negative width removes elements; the other padding then applies to the rest.
 
 #include "kernel.h"
 
@@ -35,8 +35,7 @@ static Mode mode_of(const char *name) {
   return N_MODES;
 }
 
-// Fills table (all axes of y, one after the other); the elements of x that one step along each axis
-// is.
+// Fills table (all axes of y, concatenated), and the strides of x.
 static void tables(int64_t *table, int64_t *stride, int64_t rank, const int64_t *x_shape,
                    const int64_t *low, const int64_t *y_shape, Mode mode) {
   int64_t n = 1;
@@ -54,7 +53,7 @@ static void tables(int64_t *table, int64_t *stride, int64_t rank, const int64_t 
   }
 }
 
-// Where line `i` of y begins in x, or OUTSIDE.
+// Returns the start in x of line `i` of y, or OUTSIDE.
 static int64_t line_at(const int64_t *table, const int64_t *stride, int64_t rank,
                        const int64_t *y_shape, int64_t i) {
   int64_t at = 0;

@@ -1,8 +1,9 @@
 // Pooling over one to three spatial dimensions, channels first or last.
 //
-// Channels first, a leaf makes one row of results: for each element of the window, the results that
-// have it inside x are one range of the row, and vectors go along it (of maxima, first along the
-// rows of x).  Channels last, a leaf makes the channels of one result, and vectors go across them.
+// Channels first, a leaf computes one row of results: for each element of the window, the results
+// that have it inside x are one range of the row, and vectors go along it (for maxima, first along
+// the rows of x).  Channels last, a leaf computes the channels of one result, and vectors go across
+// them.
 
 #include "kernel.h"
 
@@ -37,7 +38,8 @@ static Pool pool_of(int64_t rank, const int64_t *x_shape, const int64_t *y_shape
   return p;
 }
 
-// Where element k of the window of result o lies along dimension d; inside x if 0 <= it < x[d].
+// Returns the position along dimension d of element k of result o's window; inside x if 0 <= it <
+// x[d].
 static inline int64_t position(const Pool *p, int d, int64_t o, int64_t k) {
   return o * p->stride[d] - p->low[d] + k * p->dilation[d];
 }
@@ -46,7 +48,7 @@ static inline bool inside(const Pool *p, int d, int64_t at) {
   return at >= 0 && at < p->x[d];
 }
 
-// The results along dimension d whose element k lies inside x.
+// Returns the range of results along dimension d with element k inside x.
 static inline Part range(const Pool *p, int d, int64_t k) {
   int64_t s = p->stride[d], first = -position(p, d, 0, k);
   int64_t from = first > 0 ? (first + s - 1) / s : 0;
@@ -63,8 +65,8 @@ static inline void nothing_yet(float *y, int32_t *at, int64_t n) {
   }
 }
 
-// Largest so far, and where; `at` -1: nothing yet.  The first of equal ones stays.  A whole row of
-// x, of which the first element is at `place`:
+// Updates the maximum so far and its index, for a whole row of x with its first element at index
+// `place`.  `at` is -1 before the first element.  Of equal ones the first is kept.
 static inline void max_over_rows(float *restrict top, int32_t *restrict at, const float *restrict x,
                                  int64_t n, int32_t place) {
   for (int64_t i = 0; i < n; i++) {
@@ -76,8 +78,8 @@ static inline void max_over_rows(float *restrict top, int32_t *restrict at, cons
   }
 }
 
-// Every stride-th of those into results.  What stands further left may come from a row further
-// down, so that of equal ones the places decide.
+// Combines every stride-th of those maxima into results.  A maximum further left may come from a
+// lower row, so the lesser index wins among equal ones.
 static inline void max_over_columns(float *restrict y, int32_t *restrict at,
                                     const float *restrict top, const int32_t *restrict top_at,
                                     int64_t n, int64_t stride) {
@@ -103,8 +105,8 @@ NNRT_CLONES static void max_channels(float *restrict y, int32_t *restrict at,
   }
 }
 
-// Row (d, h) of results of one plane: first down the columns of x, then along the row; top, top_at:
-// for one row of x.
+// Computes row (d, h) of results of one plane: first maxima down the columns of x, then along the
+// row. top, top_at: one row of x.
 NNRT_CLONES static void max_pool_row(const Pool *p, float *y, int32_t *at, const float *x,
                                      int64_t d, int64_t h, float *top, int32_t *top_at) {
   nothing_yet(top, top_at, p->x[2]);
@@ -126,8 +128,8 @@ NNRT_CLONES static void max_pool_row(const Pool *p, float *y, int32_t *at, const
   }
 }
 
-// Calls body for each element of the window of result (d, h, w) inside x, whose place in its plane
-// is `place`.
+// Calls body for each element of the window of result (d, h, w) inside x; `place` is its index in
+// its plane.
 #define FOR_WINDOW(p, d, h, w, body)                                                               \
   for (int64_t i_ = 0; i_ < (p)->kernel[0]; i_++) {                                                \
     int64_t xd_ = position(p, 0, d, i_);                                                           \
@@ -180,7 +182,7 @@ int nnrt_max_pool_f32(float *y, int32_t *at, const float *x, int64_t rank, const
   return NNRT_OK;
 }
 
-// Windows overlap, so that elements of dx are added to; threads take planes, or channels of them.
+// Windows overlap, so gradients add up in dx; threads take planes, or channels of them.
 int nnrt_max_pool_back_f32(float *dx, const int32_t *at, const float *dy, int64_t rank,
                            const int64_t *y_shape, const int64_t *x_shape, const int64_t *kernel,
                            const int64_t *strides, const int64_t *pads, const int64_t *dilations,
@@ -212,7 +214,7 @@ int nnrt_max_pool_back_f32(float *dx, const int32_t *at, const float *dy, int64_
   return NNRT_OK;
 }
 
-// How many elements of result o's window count along dimension d.
+// Returns the number of elements of result o's window that count along dimension d.
 static int64_t count_along(const Pool *p, int d, int64_t o, bool include_pad) {
   int64_t n = 0;
   for (int64_t k = 0; k < p->kernel[d]; k++) {
@@ -222,7 +224,7 @@ static int64_t count_along(const Pool *p, int d, int64_t o, bool include_pad) {
   return n;
 }
 
-// What each result along dimension 2 is divided by, in line (d, h), as a factor.
+// Sets the inverse of each result's divisor along dimension 2, in line (d, h).
 static void factors(const Pool *p, float *factor, int64_t d, int64_t h, bool include_pad) {
   int64_t line = count_along(p, 0, d, include_pad) * count_along(p, 1, h, include_pad);
   for (int64_t w = 0; w < p->y[2]; w++) {
@@ -231,7 +233,7 @@ static void factors(const Pool *p, float *factor, int64_t d, int64_t h, bool inc
   }
 }
 
-// y += x, of strided elements; then the factor of each, or of all
+// y += x, with strides; below, with a factor per element, or one for all
 static inline void add_from(float *restrict y, const float *restrict x, int64_t n,
                             int64_t x_stride) {
   for (int64_t i = 0; i < n; i++)
@@ -253,7 +255,7 @@ static inline void multiply(float *restrict y, const float *restrict factor, int
     y[i] *= factor[i];
 }
 
-// One row of results (forward: y from x) or of their gradients (x from y), of one plane.
+// Computes one row of results (forward: y from x) or of gradients (dx from dy), of one plane.
 NNRT_CLONES static void avg_row(const Pool *p, float *y, float *dx, const float *x, const float *dy,
                                 const float *factor, int64_t d, int64_t h) {
   if (y) memset(y, 0, (size_t)p->y[2] * sizeof *y);

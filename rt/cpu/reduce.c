@@ -1,19 +1,19 @@
-// Reductions over any axes, sums of squares, places of extremes, and running sums.
+// Reductions over any axes.
 //
-// The axes are first merged: neighbours that are both kept or both reduced are one, and axes of
-// length 1 are none, so that most reductions become one of
+// The axes are first merged: neighbours that are both kept or both reduced become one, and axes of
+// length 1 are dropped, so that most reductions become one of
 //
 //     (kept, reduced)          sums of rows: each row is a run of memory
 //     (reduced, kept)          sums of columns: vectors go across a tile of columns
 //
 // and the others are these within loops over further kept and reduced axes.  Sums of floats are
-// kept in double: vectors wait for memory here anyway.
+// accumulated in double: the kernel is bound by memory bandwidth anyway.
 
 #include "kernel.h"
 
 enum {
   TILE = 2048, // columns that are accumulated at once
-  LANES = 32,  // sums of a run that are kept apart: enough to hide how long one operation takes
+  LANES = 32,  // independent partial sums of a run: enough to hide the latency of one operation
 };
 
 // x as groups of axes, alternately kept and reduced, outermost first.
@@ -28,6 +28,7 @@ static Groups groups_of(int64_t rank, const int64_t *shape, int64_t n_axes, cons
   bool reduced[NNRT_MAX_RANK] = {0};
   for (int64_t i = 0; i < n_axes; i++)
     reduced[axes[i]] = true;
+  // Merges neighbours of one kind.
   for (int64_t d = 0; d < rank; d++) {
     if (shape[d] == 1) continue;
     if (g.n && g.reduced[g.n - 1] == reduced[d]) {
@@ -45,8 +46,8 @@ static Groups groups_of(int64_t rank, const int64_t *shape, int64_t n_axes, cons
   return g;
 }
 
-// The element where combination number i of the groups that are `reduced` (or kept) begins, of all
-// but the innermost `skip` groups.
+// Returns the first element of combination number i of the groups that are `reduced` (or kept), of
+// all but the innermost `skip` groups.
 static int64_t place(const Groups *g, bool reduced, int skip, int64_t i) {
   int64_t at = 0;
   for (int d = g->n - 1 - skip; d >= 0; d--) {

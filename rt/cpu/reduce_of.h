@@ -1,11 +1,11 @@
-// One reduction, for reduce.c: includes as often as there are NAME, T, ACC, OF and START.
+// One reduction, for reduce.c, which includes this once for each set of NAME, T, ACC, OF and START.
 
 #define PASTE_(a, b) a##_##b
 #define PASTE(a, b)  PASTE_(a, b)
 #define RUN_OF       PASTE(run, NAME)
 #define TILE_OF      PASTE(tile, NAME)
 
-// All of a run of memory.
+// Reduces a contiguous run.
 NNRT_CLONES static ACC RUN_OF(const T *x, int64_t n) {
   // Lanes, because OF is not always an operation that `omp simd reduction` knows.
   ACC lane[LANES], all = START;
@@ -27,8 +27,7 @@ NNRT_CLONES static ACC RUN_OF(const T *x, int64_t n) {
   return OF(lane[0], all);
 }
 
-// Into acc (width): `rows` rows of x.  Four at once, so that acc is not all that is read and
-// written.
+// Reduces `rows` rows of x into acc (width).  Four at once, to read and write acc less often.
 NNRT_CLONES static void TILE_OF(ACC *restrict acc, const T *restrict x, int64_t stride,
                                 int64_t rows, int64_t width) {
   int64_t i = 0;
@@ -90,8 +89,8 @@ int PASTE(nnrt_reduce, NAME)(T *y, const T *x, int64_t rank, const int64_t *shap
     memcpy(y, x, (size_t)inner * sizeof *y);
     return NNRT_OK;
   }
-  // Columns, in tiles, over runs of rows that are one stride apart; where there are fewer tiles
-  // than threads, rows are shared out too.
+  // Columns, in tiles, over runs of rows that are one stride apart; with fewer tiles than threads,
+  // rows are divided among threads too.
   int64_t tiles = (inner + TILE - 1) / TILE, length = g.size[g.n - 2];
   int64_t parts = kept * tiles >= threads ? 1 : (threads + kept * tiles - 1) / (kept * tiles);
   size_t bytes = (size_t)(kept * parts * inner) * sizeof(ACC);

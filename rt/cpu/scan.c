@@ -1,4 +1,4 @@
-// Along one axis of x (outer, n, inner): the place of the largest or smallest, and running sums.
+// Along one axis of x (outer, n, inner): the index of the largest or smallest, and running sums.
 // And the sum of the squares of all elements.
 
 #include "kernel.h"
@@ -28,7 +28,7 @@ int nnrt_sum_squares_f32(float *y, const float *x, int64_t n) {
   return NNRT_OK;
 }
 
-// The place of the best of `n` numbers, each `step` after the last.  A NaN is better than a number.
+// Returns the index of the best of `n` numbers, `step` apart.  A NaN is better than a number.
 typedef int64_t BestFn(const void *x, int64_t first, int64_t n, int64_t step, bool most, bool last);
 
 #define BEST(type, T)                                                                              \

@@ -1,5 +1,5 @@
-// One block of memory per rank for what a kernel needs only while it runs: packed panels of
-// matrices, reordered tensors, partial sums.  Every call overwrites the one before.
+// One block of memory per rank for temporary data of a running kernel: packed panels of matrices,
+// reordered tensors, partial sums.  Every call overwrites the one before.
 
 #include <pthread.h>
 
@@ -20,7 +20,7 @@ static void block_free(void *p) {
 }
 
 static void make_key(void) {
-  // Without a key there is no block, and scratch says so to every caller.
+  // Without a key there is no block, and scratch would fail for every caller.
   if (pthread_key_create(&key, block_free)) abort();
 }
 

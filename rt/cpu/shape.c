@@ -1,5 +1,5 @@
-// The kernels that move elements and compute nothing: all are boxes copied between strided tensors
-// (copy.h).  They exist by element size.
+// Kernels that only move elements: all copy boxes between strided tensors (copy.h).  They exist by
+// element size.
 
 #include "copy.h"
 
@@ -17,7 +17,7 @@ static int transpose(void *y, const void *x, int64_t width, int64_t rank, const 
   return NNRT_OK;
 }
 
-// Axes of x are the last of y; those of length 1 stand still.
+// Axes of x are the last of y; those of length 1 get stride 0.
 static int broadcast(void *y, const void *x, int64_t width, int64_t y_rank, const int64_t *y_shape,
                      int64_t x_rank, const int64_t *x_shape) {
   Copy c = {.rank = y_rank};
@@ -32,7 +32,8 @@ static int broadcast(void *y, const void *x, int64_t width, int64_t y_rank, cons
   return NNRT_OK;
 }
 
-// The box within `whole` that begins at `starts` and goes by `steps`: strides, and where it begins.
+// Sets the strides of the box within `whole` that begins at `starts` and advances by `steps`;
+// returns its offset.
 static int64_t steps_of(int64_t rank, const int64_t *whole, const int64_t *starts,
                         const int64_t *steps, int64_t *stride) {
   int64_t at = 0;
@@ -101,8 +102,8 @@ static int trilu(void *y, const void *x, int64_t width, int64_t rank, const int6
   return NNRT_OK;
 }
 
-// The bucket: operands one after the other at multiples of 64 bytes.  One that was computed in its
-// place is not moved.  What is between them is zero, so that sums over a bucket are sums of them.
+// Packs operands into a bucket, at multiples of 64 bytes.  An operand that was computed in its
+// place is not copied.  The gaps are zero, so the sum over a bucket is the sum over its operands.
 static int pack(void *y, const void *const *in, int64_t width, int64_t n, const int64_t *sizes) {
   char *to = y;
   for (int64_t i = 0; i < n; i++) {

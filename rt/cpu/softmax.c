@@ -1,8 +1,8 @@
 // Softmax and log-softmax along one axis of x (outer, n, inner), and their gradients.
 //
-// Where the axis is the last, inner is 1 and each row is one run of memory.  Otherwise a leaf does
-// up to COLUMNS neighbouring positions of inner at once, and vectors go across them.  All may work
-// in place.
+// If the axis is the last, inner is 1 and each row is contiguous.  Otherwise a leaf computes up to
+// COLUMNS neighbouring positions of inner at once, and vectors go across them.  All may work in
+// place.
 
 #include "kernel.h"
 
@@ -41,7 +41,7 @@ NNRT_CLONES static void rows(Kind kind, float *y, const float *x, int64_t from, 
   }
 }
 
-// `width` columns from x on, of n rows that are `stride` apart
+// Computes `width` columns from x on, of n rows at distance `stride`.
 NNRT_CLONES static void columns(Kind kind, float *y, const float *x, int64_t n, int64_t stride,
                                 int64_t width) {
   float top[COLUMNS], sum[COLUMNS];

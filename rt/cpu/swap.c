@@ -1,7 +1,7 @@
-// Values between the slab and host memory.  On processors both are memory of this machine, and the
-// copies are done for all that: one to host memory where it is waited for, and one back where it
-// begins.  That is as late and as early as may be, so a plan that gives a place away too soon gives
-// wrong numbers here, whatever the machine does.
+// Copies between the slab and host memory.  On CPUs both are ordinary memory, and the copies are
+// made all the same: one to host memory at its wait, and one back at its start.  These are the
+// latest and earliest times that the plan permits, so a plan that reuses memory too soon gives
+// wrong numbers here on any machine.
 
 #include <string.h>
 

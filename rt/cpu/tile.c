@@ -1,5 +1,5 @@
-// Products of small tiles: see tile.h.  Registers decide how many rows are done at once, so there
-// is a version per kind of processor rather than clones of one.
+// Products of small tiles: see tile.h.  The number of registers determines the number of rows per
+// block, so there is a version per kind of processor rather than clones of one.
 
 #include "tile.h"
 

@@ -1,9 +1,9 @@
-// Products of small tiles, for attention: everything is in the nearest caches, nothing is packed.
+// Products of small tiles, for attention: all data is in the L1 or L2 cache, and nothing is packed.
 //
 //     c[r][l] (+)= sum over k of a(r, k) b[k][l]        a(r, k) = a[r a_row + k a_step]
 //
-// Vectors go along l, which is a multiple of TILE_LANES; elements of `a` are taken one by one, so
-// that it may be a tensor in memory, as it lies or transposed.
+// Vectors go along l, which is a multiple of TILE_LANES.  Elements of `a` are read one by one, so
+// `a` may be a tensor in memory with any strides, transposed or not.
 
 #ifndef NNRT_TILE_H
 #define NNRT_TILE_H

@@ -8,8 +8,8 @@
 
 typedef float VEC __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
 
-// `n` rows, a constant; 2 * WIDTH lanes.  Addresses of three rows of `a` share a register, which is
-// what the processor's scaled index is for.
+// Computes `n` rows, a constant, of 2 * WIDTH lanes.  Three rows of `a` share an address register,
+// by the processor's scaled index.
 TARGET static inline __attribute__((always_inline)) void
 ROWS_OF(const int n, float *c, int64_t c_row, const float *a, int64_t a_row, int64_t a_step,
         const float *b, int64_t b_row, int64_t steps, bool add) {

@@ -8,7 +8,7 @@ import struct
 import sys
 
 path, *names = sys.argv[1:]
-# The model is the bytes 0 to 63, less what the weights fill: w as f16 at 8, b as f64 at 32.
+# The model is the bytes 0 to 63 without the weights: w as f16 at 8, b as f64 at 32.
 model = bytes(range(8)) + bytes(range(18, 32)) + bytes(range(40, 64))
 payload = struct.pack("<5f", 0.1, 0.2, 0.3, 0.4, 0.5).ljust(64, b"\0") + model
 with open(path, "r+b") as f:

@@ -1,4 +1,4 @@
-"""Checkpoints: resuming is exact, whatever happens to the process, the file or the disk.
+"""Checkpoints: resuming is exact, after any failure of process, file or disk.
 
 KILLS and FLIPS in the environment ask for more than the few of an ordinary run.
 """
@@ -19,7 +19,7 @@ random.seed(11)
 
 
 def xxh64(data):
-    """XXH64 with seed 0, from its specification."""
+    """Returns XXH64 with seed 0, from its specification."""
     p = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
     mask = (1 << 64) - 1
     rotate = lambda x, r: (x << r | x >> (64 - r)) & mask
@@ -78,7 +78,7 @@ with folder_with_data():
     train("half1", "--steps", 7, "--lr", 0, "--checkpoint-dir", "rows", "--resume", "--log", "rows.jsonl")
     got, want_rows = [x["loss"] for x in log("rows.jsonl")], [x["loss"] for x in log("small.jsonl")]
 
-    def of_rows(got, want):  # the loss has some of the step in it, too
+    def of_rows(got, want):  # the loss includes noise that depends on the step
         return len(got) == len(want) and all(abs(a - b) < 1e-3 * b for a, b in zip(got, want))
     check("smaller batches read the next rows", of_rows(got, want_rows[8:11]), got, want_rows)
     train("half1", "--epochs", 1, "--lr", 0, "--checkpoint-dir", "rows", "--resume", "--log", "rows.jsonl")
@@ -87,7 +87,7 @@ with folder_with_data():
     train("line1", "--steps", 10, "--lr", 0, "--checkpoint-dir", "rows", "--resume", "--log", "rows.jsonl")
     check("and back", safetensors("rows/step-000000000010.safetensors")[1]["rows_read"] == str(64 + 5 * 8 + 16))
 
-    # One of an older nnaot, without the number of rows: as many as steps of this batch read.
+    # A checkpoint of an older nnaot, without the number of rows: as many as steps of this batch read.
     path = pathlib.Path("rows/step-000000000010.safetensors")
     data = bytearray(path.read_bytes())
     length = 8 + int.from_bytes(data[:8], "little")
@@ -100,7 +100,7 @@ with folder_with_data():
     said = train("line1", "--steps", 11, "--lr", 0, "--checkpoint-dir", "rows", "--resume").stderr
     check("an older checkpoint", "has no number of rows: 160 are taken as read" in said, said)
 
-    # The learning rate falls over the steps that the first run named.
+    # The horizon of the learning rate is that of the first run.
     def rates(*flags):
         said = train("cosine1", "--log", "lr.jsonl", "--checkpoint-dir", "lr", *flags).stderr
         return [x["lr"] for x in log("lr.jsonl")], said
@@ -114,7 +114,7 @@ with folder_with_data():
     got, said = rates("--steps", 14, "--lr-steps", 14, "--resume")
     check("another one is said", "--lr-steps 14 replaces the checkpoint's 6" in said and got[13] > 0.001, got, said)
 
-    # A log that ran ahead of the checkpoint is taken back, also its half last line.
+    # A log that is ahead of the checkpoint is truncated, with a partial last line.
     lines = open("want.jsonl").read().splitlines(True)
     for f in names():
         os.remove(f"ck/{f}")
@@ -123,7 +123,7 @@ with folder_with_data():
     train("line2", "--steps", 40, *ck, "--resume", "--log", "log.jsonl")
     check("a log that ran ahead", losses("log.jsonl") == losses("want.jsonl"))
 
-    # A run that starts anew does not mix with what it finds.
+    # A run without --resume does not mix with the checkpoints in its folder.
     said = train("line2", "--steps", 3, "--checkpoint-dir", "ck").stderr
     new = [n for n in names() if n.endswith(".safetensors")]
     check("an earlier run is set aside", new == ["step-000000000003.safetensors"] and "*.old" in said, names(), said)
@@ -137,7 +137,7 @@ with folder_with_data():
                    "--checkpoint-dir", "ck", "--resume")
     check("is not a damaged one", "damaged" not in done.stderr, done.stderr)
 
-    # Other ranks go on from it: every part is where it belongs, also of what the ranks split among them.
+    # Other numbers of ranks resume from it: every shard is correct, also of split weights.
     train("line1", "--steps", 40, "--save", "one.st", "--log", "one.jsonl")
     for before, after in (1, 4), (4, 1), (2, 4), (4, 2):
         os.system("rm -rf ck")
@@ -153,7 +153,7 @@ with folder_with_data():
         train("line2", "--steps", 40, *ck, "--resume", "--save", "got.st", launcher=mpirun(2))
         check("processes go on where threads were", open("got.st", "rb").read() == want)
 
-    # A checkpoint that takes longer than ranks wait for each other does not end the job.
+    # A checkpoint that takes longer than --stall-timeout does not end the job.
     slow = ["--steps", 2, "--checkpoint-dir", "slow", "--checkpoint-every", 1, "--stall-timeout", 1]
     train("disk2", *slow)
     if HAS_MPI:
@@ -179,7 +179,7 @@ with folder_with_data():
     check("and so is the log", losses("got400.jsonl") == losses("want400.jsonl"))
     check("nothing unfinished is left", not [n for n in os.listdir("killed") if "tmp" in n], os.listdir("killed"))
 
-    # Any flipped bit is found before anything is used, and the checkpoint before it serves.
+    # Any flipped bit is found before the data is used, and the previous checkpoint is loaded.
     os.system("rm -rf ck")
     train("line1", "--steps", 10, *ck)
     good = pathlib.Path("ck/step-000000000010.safetensors")
@@ -211,7 +211,7 @@ with folder_with_data():
     refused("all are damaged", "cannot resume: every checkpoint in 'ck' is damaged", "line1", *DATA, "--resume",
             "--checkpoint-dir", "ck")
 
-    # A disk that fills up: training goes on, the checkpoint before is there, and the end says it.
+    # A full disk: training continues, the previous checkpoint remains, and the exit status reports it.
     os.system("rm -rf ck")
     train("line1", "--steps", 5, *ck)
     limit = os.path.getsize("ck/step-000000000005.safetensors") - 1000

@@ -1,4 +1,4 @@
-"""What the runtime's tests share: small arrays as .npy, runs, and checks that say what they protect.
+"""Helpers of the runtime's tests: small arrays as .npy, runs, and checks that name their invariant.
 
 Standard library only.  PROGRAMS names the folder of the programs.
 """
@@ -33,7 +33,7 @@ def finish():
 
 
 def npy(path, values, shape, descr="<f4", fortran=False, version=1, header=None, body=None):
-    """Writes an array as numpy.save does, or as it never would."""
+    """Writes an array as numpy.save does, or an invalid variant of that."""
     text = header or "{'descr': '%s', 'fortran_order': %s, 'shape': (%s), }" % (
         descr, fortran, "".join(f"{n}, " for n in shape))
     start = 10 if version == 1 else 12
@@ -47,7 +47,7 @@ def npy(path, values, shape, descr="<f4", fortran=False, version=1, header=None,
 
 @contextlib.contextmanager
 def folder_with_data(rows=100):
-    """A scratch folder, the current one meanwhile, with x.npy and y.npy of a line and some noise."""
+    """Changes to a scratch folder with x.npy and y.npy: a linear function and some noise."""
     rng = random.Random(3)
     here = os.getcwd()
     with tempfile.TemporaryDirectory(prefix="nnaot-rt-") as folder:
@@ -66,7 +66,7 @@ DATA = ["--input", "x=x.npy", "--input", "labels=y.npy"]
 
 
 def run(program, *flags, launcher=(), env=None, timeout=60, **kw):
-    """Runs a program to its end and returns what subprocess.run does; a hang is a failure."""
+    """Runs a program to its end; returns the result of subprocess.run.  A hang is a failure."""
     command = [*launcher, str(PROGRAMS / program), *map(str, flags)]
     # mpirun does not end on SIGTERM while it waits for a lost process: kill the whole group.
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -81,15 +81,15 @@ def run(program, *flags, launcher=(), env=None, timeout=60, **kw):
 
 
 def train(program, *flags, data=DATA, **kw):
-    """A run that must succeed."""
+    """Runs a program that must succeed."""
     done = run(program, *data, *flags, **kw)
     check(f"{program} {flags} succeeds", done.returncode == 0, done.returncode, done.stdout, done.stderr)
     return done
 
 
 def refused(what, said, program, *flags, status=1, launcher=(), **kw):
-    """A run that must fail with this status, saying this.  A launcher has a status of its own: that of a rank
-    that failed, or that of a rank it killed because another one failed."""
+    """Runs a program that must fail with this status and message.  A launcher has a status of its own: of a rank that
+    failed, or of a rank that it killed because another one failed."""
     done = run(program, *flags, launcher=launcher, **kw)
     failed = done.returncode != 0 if launcher else done.returncode == status
     check(f"{what}: exit status {status}", failed, done.returncode, done.stdout, done.stderr)
@@ -102,7 +102,7 @@ def mpirun(n):
 
 
 def free_port():
-    """One below those that the kernel gives to whoever names none, and drawn by lot: other tests run beside this one."""
+    """Returns a random port below those that the kernel assigns: other tests run at the same time."""
     while True:
         port = random.SystemRandom().randrange(10000, 32768)
         with socket.socket() as s:
@@ -122,7 +122,7 @@ def start(program, rank, world, port, *flags, data=DATA, **more):
 
 
 def end(jobs):
-    """The exit status and errors of processes that must end."""
+    """Returns the exit status and errors of processes that must end."""
     result = []
     for job in jobs:
         try:
@@ -147,12 +147,12 @@ def losses(path):
 
 
 def losses_of(path):
-    """Of a program without a gradient's norm: a loss a step, with that of evaluation where there is one."""
+    """Returns the loss of each step, with that of evaluation if present, of a program without a gradient norm."""
     return tuple((line["loss"], line.get("eval_loss")) for line in log(path))
 
 
 def safetensors(path):
-    """{name: (dtype, shape, bytes)} and the metadata."""
+    """Returns {name: (dtype, shape, bytes)} and the metadata."""
     raw = pathlib.Path(path).read_bytes()
     n = struct.unpack("<Q", raw[:8])[0]
     header = json.loads(raw[8:8 + n])

@@ -1,7 +1,7 @@
-"""Rows: every kind of .npy that is read gives the same training, every other is refused.
+"""Rows: every supported kind of .npy gives the same training, every other is refused.
 
-Which row a step reads is a function of seed, epoch and sample: observed here through the loss of a
-program that does not learn (--lr 0).
+The rows of a step are a function of seed, epoch and sample: observed here through the loss of a program that does not
+learn (--lr 0).
 """
 
 import struct
@@ -92,7 +92,7 @@ with folder_with_data():
     refused("a label out of range", "step 3: linear  line.onnx:/fc/Gemm: an index is out of range: label 1000",
             "line1", "--input", "x=x.npy", "--input", "labels=y1000.npy")
 
-    # Without learning a step's loss says which rows it read.  100 rows: step 25 is step 0 again.
+    # Without learning a step's loss identifies its rows.  100 rows: step 25 is step 0 again.
     def order(*flags, program="line1", steps=50, **data):
         train(program, "--lr", 0, "--steps", steps, "--log", "order.jsonl", *flags, **data)
         return [norm for _, _, norm in losses("order.jsonl")]
@@ -102,7 +102,7 @@ with folder_with_data():
     check("shuffling is another order, another every epoch", len(set(plain + shuffled)) == 75)
     check("the same seed is the same order", order("--shuffle", 5) == shuffled)
     check("another seed is another order", not set(order("--shuffle", 6)) & set(shuffled))
-    # Every row once an epoch: with 96 rows, 6 steps add up to the same whatever their order.
+    # Every row once an epoch: with 96 rows, 6 steps have the same sum in any order.
     npy("x96.npy", x[:480], (96, 5))
     npy("y96.npy", y[:96], (96,), "<i8")
     def sums(*flags):
@@ -141,7 +141,7 @@ with folder_with_data():
         npy("ids.npy", ids, (503,), descr)
         check(f"tokens of {descr}", tokens("--tokens", "x=ids.npy") == want, tokens("--tokens", "x=ids.npy"))
 
-    # .bin: tokens of 16 bits as nanoGPT writes them, or behind the header of llm.c, for 16 or 32 bits.
+    # .bin: tokens of 16 bits as nanoGPT writes them, or after the header of llm.c, of 16 or 32 bits.
     def header(magic, version, n):
         return struct.pack("<256i", magic, version, n, *[0] * 253)
 
@@ -157,7 +157,7 @@ with folder_with_data():
         open("ids.bin", "wb").write(data)
         refused(said, said, "tokens1", "--tokens", "x=ids.bin", "--input", "labels=y.npy")
 
-    # Of several files each has rows of its own.
+    # Several files are divided into rows separately.
     npy("part_b.npy", ids[205:503], (298,), "<i4")
     open("part_a.bin", "wb").write(struct.pack("<207H", *ids[:205], 1, 2))
     parts = tokens("--tokens", "x=part_a.bin", "--tokens", "x=part_b.npy")

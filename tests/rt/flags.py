@@ -1,4 +1,4 @@
-"""Wrong usage is exit status 2, wrong data 1; both say what, and nothing is left behind."""
+"""Wrong usage is exit status 2, wrong data 1; both name the error, and leave no files."""
 
 import json
 import os
@@ -44,7 +44,7 @@ with folder_with_data() as folder:
     for flags in ["--tune", "ways"], ["--tf32"]:
         refused(f"{flags[0]} without a gpu", f"{flags[0]} is for gpus", "line1", *DATA, *flags)
 
-    # What cannot be written is found before training.
+    # Unwritable outputs are found before training.
     for flag in "--save", "--export", "--trace", "--log":
         refused(f"{flag} into no folder", "cannot write 'no/such'", "line1", *DATA, flag, "no/such")
         refused(f"{flag} onto a folder", "cannot write", "line1", *DATA, flag, str(folder))
@@ -77,7 +77,7 @@ with folder_with_data() as folder:
     check("--help groups the options", said.returncode == 0 and "\nCheckpoints:\n" in said.stdout, said.stdout)
     check("--version", run("line1", "--version").stdout == "nnaot test: line.onnx for cpu\n")
 
-    # A program whose payload was cut off says so instead of training something else.
+    # A program without its payload reports that instead of training with other weights.
     cut = folder / "cut" / "line1"
     cut.parent.mkdir()
     whole = (PROGRAMS / "line1").read_bytes()

@@ -1,5 +1,5 @@
-// The parts of the runtime that are functions of their arguments: checksums, shuffling, element
-// types, parts of tensors, schedules, JSON and safetensors.
+// The pure functions of the runtime: checksums, shuffling, element types, parts of tensors,
+// schedules, JSON and safetensors.
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -42,13 +42,13 @@ static void a_shuffle_is_a_permutation(void **state) {
       same += at == nnrt_shuffled(i, n, 7, 4);
     }
     free(seen);
-    // Of a random permutation one element stays on average.
+    // A random permutation has one fixed point on average.
     if (n >= 100) assert_true(stays < 10 && same < 10);
   }
   assert_in_range(nnrt_shuffled(123456789012, (int64_t)1 << 40, 1, 1), 0, ((int64_t)1 << 40) - 1);
 }
 
-// Every order of three rows comes up about as often as the others.
+// Every order of three rows is about equally frequent.
 static void a_shuffle_is_fair(void **state) {
   (void)state;
   int count[27] = {0};
@@ -91,7 +91,7 @@ static void half_precision_rounds_to_even(void **state) {
     nnrt_convert(&to, NNRT_bf16, &cases[i].from, NNRT_f32, 1);
     assert_int_equal(to, cases[i].bf16);
   }
-  // What is read and written again is the same, for every number there is.
+  // Reading and writing gives the same number, for every number of the type.
   for (int bits = 0; bits < 65536; bits++) {
     if ((bits & 0x7c00) == 0x7c00 && bits & 0x3ff) continue; // NaN
     uint16_t from = (uint16_t)bits, back;

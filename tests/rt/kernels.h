@@ -1,4 +1,4 @@
-// What the tests of kernels share: operands, and comparison with a naive result in double.
+// Helpers of the kernels' tests: operands, and comparison with a naive result in double.
 
 #ifndef KERNELS_TEST_H
 #define KERNELS_TEST_H
@@ -7,7 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-// cmocka.h wants the four above first.
+// cmocka.h needs the four above first.
 #include <cmocka.h>
 
 #include <math.h>
@@ -20,7 +20,7 @@
 #include "nnrt.h"
 #include "nnrt_random.h"
 
-// From -1 to 1; the same for the same seed.
+// Returns numbers from -1 to 1; the same for the same seed.
 static inline float *floats(int64_t n, int64_t seed) {
   float *x = malloc((size_t)n * sizeof *x);
   for (int64_t i = 0; i < n; i++)
@@ -28,7 +28,7 @@ static inline float *floats(int64_t n, int64_t seed) {
   return x;
 }
 
-// Results begin as NaN, so that what is not written shows.
+// Results begin as NaN, which shows elements that are not written.
 static inline float *results(int64_t n) {
   float *x = malloc((size_t)n * sizeof *x);
   for (int64_t i = 0; i < n; i++)
@@ -40,7 +40,7 @@ static inline double *zeros(int64_t n) {
   return calloc((size_t)n, sizeof(double));
 }
 
-// |got - want| / |want| as norms.  A NaN fails.
+// Checks |got - want| / |want| as norms.  A NaN fails.
 static inline void assert_near(const char *what, const float *got, const double *want, int64_t n,
                                double tolerance) {
   double off = 0, size = 0;

@@ -6,7 +6,7 @@
 typedef struct Case {
   int64_t b, h, group, t, s, d, e; // k and v have h / group heads
   bool causal, seq_major;
-  bool mask, mask_whole[4]; // of b, h, t, s: the mask has all of it
+  bool mask, mask_whole[4]; // of b, h, t, s: the mask is not broadcast
 } Case;
 
 static const Case cases[] = {
@@ -14,8 +14,8 @@ static const Case cases[] = {
     {2, 3, 1, 5, 7, 4, 4, false, false, false, {0}},
     {2, 3, 1, 33, 33, 8, 8, true, false, false, {0}},
     {1, 2, 1, 70, 133, 20, 36, false, true, false, {0}},
-    {1, 2, 1, 70, 133, 20, 36, true, true, false, {0}},  // sees 63 more than its own position
-    {1, 2, 1, 133, 70, 64, 64, true, false, false, {0}}, // the first 63 see nothing
+    {1, 2, 1, 70, 133, 20, 36, true, true, false, {0}},  // attends to 63 more than its own position
+    {1, 2, 1, 133, 70, 64, 64, true, false, false, {0}}, // the first 63 attend to nothing
     {2, 4, 2, 40, 65, 16, 16, true, false, true, {1, 1, 1, 1}},
     {2, 6, 3, 40, 65, 16, 5, false, true, true, {1, 0, 0, 1}},
     {2, 2, 1, 31, 64, 12, 16, false, false, true, {0, 1, 1, 0}},
@@ -23,7 +23,7 @@ static const Case cases[] = {
     {1, 1, 1, 200, 200, 64, 64, true, false, false, {0}},
 };
 
-// Element (b, h, i, c) of a tensor with `heads` heads of `rows` rows of n.
+// Returns the index of element (b, h, i, c) of a tensor with `heads` heads of `rows` rows of n.
 static int64_t at(const Case *c, int64_t heads, int64_t rows, int64_t n, int64_t b, int64_t h,
                   int64_t i, int64_t j) {
   return c->seq_major ? ((b * rows + i) * heads + h) * n + j : ((b * heads + h) * rows + i) * n + j;
@@ -40,7 +40,7 @@ typedef struct Naive {
   double *y, *lse, *dq, *dk, *dv;
 } Naive;
 
-// One row of queries: probabilities by the definition, then the gradients.
+// Computes one row of queries: probabilities by the definition, then the gradients.
 static void naive_row(const Case *c, const void *const *in, double scale, Naive *out, int64_t b,
                       int64_t h, int64_t i) {
   int64_t kh = h / c->group, heads = c->h / c->group;
@@ -104,7 +104,7 @@ static void check(const Case *c, int threads) {
   float *q = floats(nq, 1), *k = floats(nk, 2), *v = floats(nv, 3), *dy = floats(ny, 4);
   float *mask = floats(n_mask, 5), *y = results(ny), *lse = results(nl);
   float *dq = results(nq), *dk = results(nk), *dv = results(nv), *again = results(nq);
-  for (int64_t i = 0; i < n_mask; i += 3) // hides keys, and where it is whole rows, all of them
+  for (int64_t i = 0; i < n_mask; i += 3) // hides keys, or whole rows without a key axis
     mask[i] = -INFINITY;
   double scale = 1.0 / sqrt((double)c->d);
   Naive want = {zeros(ny), zeros(nl), zeros(nq), zeros(nk), zeros(nv)};

@@ -1,5 +1,5 @@
 // nnrt_math.h: distance to the C library in units in the last place, over floats of all sizes, and
-// what must hold for infinities, NaN, zeros and integers.
+// the results for infinities, NaN, zeros and integers.
 
 #include "kernels.h"
 
@@ -130,7 +130,7 @@ static void integers(void **state) {
   assert_true(m_fmod(-seven, three) == -1 && m_fmod(seven, -three) == 1);
   assert_true(m_mod(-7.0f, 3.0f) == 2 && m_fmod(-7.0f, 3.0f) == -1);
   assert_true(m_mod(-7.5, 2.0) == 0.5 && m_fmod(-7.5, 2.0) == -1.5);
-  // What the processor would trap.
+  // Operations that would trap in the processor.
   assert_true(m_mod(low, -1) == 0 && m_fmod(INT64_MIN, (int64_t)-1) == 0 && m_mod(seven, 0) == 0);
   assert_true(m_pow(three, 4) == 81 && m_pow(-three, 3) == -27 && m_pow(seven, 0) == 1);
   assert_true(m_pow(2, -1) == 0 && m_pow(-1, -3) == -1 && m_pow(1, -5) == 1);

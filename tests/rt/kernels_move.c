@@ -136,7 +136,7 @@ static void concat_and_pack(void **state) {
         index[1] += before;
         assert_element("concat", y, place_of(3, y_shape, index), in[i], j, width);
       }
-    // A bucket; its second operand is in its place already.
+    // A bucket; its second operand was computed in its place.
     int64_t bytes = 0, at[3];
     for (int i = 0; i < 3; i++) {
       at[i] = bytes;
@@ -185,7 +185,7 @@ static void pad(void **state) {
     assert_same_bits(modes[m], y, want[m], sizeof y);
   }
   assert_int_equal(nnrt_pad_f32(y, line, 1, three, three, ten, "mirror", 9), NNRT_UNSUPPORTED);
-  // Cut in front, padded behind, over all axes: element by element.
+  // Cropped at the low end, padded at the high end, over all axes: element by element.
   int64_t x_shape[] = {20, 30, 90}, low[] = {2, -3, -4}, y_shape[] = {25, 29, 99};
   int64_t n = count(3, y_shape);
   int64_t *x = calloc((size_t)count(3, x_shape), sizeof *x), *big = calloc((size_t)n, sizeof *big);
@@ -264,7 +264,7 @@ static void bad_indices(void **state) {
   assert_true(y[0] == 7 && y[3] == 7);
 }
 
-// A part of a tensor drops what the whole drops there; and about `ratio` of all.
+// A shard drops the same elements as the whole tensor; and about `ratio` of all are dropped.
 static void dropout(void **state) {
   (void)state;
   int64_t whole[] = {12, 70, 130}, zero[] = {0, 0, 0}, n = 12 * 70 * 130, step = 3, seed = 5;
@@ -293,7 +293,7 @@ static void dropout(void **state) {
         index[d] += start[d];
       part[i] = x[place_of(3, whole, index)];
     }
-    // In place; every second part as all of a piece of the whole.
+    // In place; every second part as the whole of a piece of a larger tensor.
     assert_int_equal(nnrt_dropout_f32(part, part, &step, &seed, 3, shape, b % 2 ? shape : whole,
                                       b % 2 ? zero : start, b % 2 ? whole : NULL,
                                       b % 2 ? start : NULL, ratio, 9),
@@ -309,7 +309,8 @@ static void dropout(void **state) {
   free(x), free(y), free(part);
 }
 
-// On top of weights and states, as programs call it: like out of place, on any number of threads.
+// Results in the memory of weights and states, as in programs: like out of place, for any number of
+// threads.
 static void optimizers_in_place(void **state) {
   (void)state;
   int64_t n = 70001, step = 4;

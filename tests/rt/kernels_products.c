@@ -83,7 +83,7 @@ static const Case cases[] = {
     {3, 1, 2, 3, 1, {5, 4, 6}, {2, 3, 3}, {1, 1, 2}, {1, 1, 1}, {0, 1, 1, 1, 1, 0}},
 };
 
-// Where element (n, c, spatial position p) of a tensor lies.
+// Returns the index of element (n, c, spatial position p) of a tensor.
 static int64_t place(bool last, int64_t c_all, int64_t plane, int64_t n, int64_t c, int64_t p) {
   return last ? (n * plane + p) * c_all + c : (n * c_all + c) * plane + p;
 }
@@ -112,7 +112,7 @@ static Shapes shapes_of(const Case *c, bool last) {
   return s;
 }
 
-// The place in the plane of x that result p and element k of the kernel meet, or -1.
+// Returns the position in the plane of x for result p and element k of the kernel, or -1.
 static int64_t meet(const Case *c, const Shapes *s, int64_t p, int64_t k) {
   int64_t at = 0, stride = 1;
   for (int64_t d = c->spatial - 1; d >= 0; d--) {
@@ -126,7 +126,7 @@ static int64_t meet(const Case *c, const Shapes *s, int64_t p, int64_t k) {
   return at;
 }
 
-// All three at once: every product x w dy belongs to one element of each result.
+// Computes all three: every product x w dy belongs to one element of each result.
 static void naive_conv(const Case *c, const Shapes *s, bool last, const float *x, const float *w,
                        const float *dy, double *y, double *dx, double *dw) {
   int64_t c_group = c->c / c->group, o_group = c->o / c->group;

@@ -1,5 +1,5 @@
-// Kernels over rows and channels, at sizes that several threads share: normalisations, softmax,
-// losses, reductions and pooling, against naive loops in double; with one thread and with three.
+// Kernels over rows and channels, at sizes for several threads: normalisations, softmax, losses,
+// reductions and pooling, against naive loops in double; with one thread and with three.
 
 #include "kernels.h"
 
@@ -121,7 +121,7 @@ static void batch_norm(void **state) {
     double *mean = zeros(c), *var = zeros(c), *dg = zeros(c), *db = zeros(c);
     double *y = zeros(all), *dx = zeros(all), eps = 1e-5;
     for (int64_t i = 0; i < all; i++) {
-      x[i] += 3; // a mean beside which the deviation is small
+      x[i] += 3; // a mean that is large compared with the deviation
       mean[i / inner % c] += (double)x[i] / (double)count;
     }
     for (int64_t i = 0; i < all; i++) {
@@ -261,7 +261,7 @@ static void reductions(void **state) {
   free(x), free(ints);
 }
 
-// A NaN wins every maximum and minimum, wherever it stands.
+// A NaN wins every maximum and minimum, in any position.
 static void nan_is_not_lost(void **state) {
   (void)state;
   int64_t shape[] = {300}, axes[] = {0};
@@ -298,8 +298,8 @@ static void sum_squares(void **state) {
   free(x);
 }
 
-// Gradients of pooling are the transposes: <pool(x), dy> = <x, pool_back(dy)>; and a maximum is
-// where `at` says.
+// Gradients of pooling are the transposes: <pool(x), dy> = <x, pool_back(dy)>; and `at` is the
+// index of a maximum.
 static void pooling(void **state) {
   (void)state;
   int64_t kernel[] = {3, 2}, strides[] = {2, 1}, pads[] = {1, 1, 1, 0}, dilations[] = {1, 2};

@@ -1,4 +1,4 @@
-"""Launchers: who we are is read from their variables, and a wrong number of processes is an error."""
+"""Launchers: the own rank is read from their variables, and a wrong number of processes is an error."""
 
 import os
 import signal
@@ -38,7 +38,7 @@ with folder_with_data():
     check("both end when one fails", all(code == 1 for code, _ in done) and "rank 1, step 4" in done[1][1]
           and "rank 1 is gone" in done[0][1], done)
 
-    # Ranks that wait say for whom, whichever comes first.
+    # A waiting rank names the rank that is missing, in any order of starts.
     for order in (0, 1), (1, 0):
         port = free_port()
         first = start("line2", order[0], 2, port, "--steps", 2)
@@ -47,7 +47,7 @@ with folder_with_data():
         check(f"waiting for rank {order[1]}", [code for code, _ in done] == [0, 0] and
               f"waiting for rank {order[1]} at 127.0.0.1:{port}\n" in done[0][1] and "waiting" not in done[1][1], done)
 
-    # The executable of another rank: all ends.
+    # An executable for another rank ends all.
     port = free_port()
     done = end([start("split0", i, 2, port) for i in range(2)])
     check("a wrong executable ends all", [code for code, _ in done] == [1, 1] and "can only be rank 0 of 2" in done[1][1], done)
@@ -73,7 +73,7 @@ with folder_with_data():
     done = end([start("line2", 0, 2, port), start("fail2", 1, 2, port), ])
     check("ranks of the same shape meet", done[1][0] == 1 and "step 4" in done[1][1], done)
 
-    # A rank that is stopped is waited for as long as was said.
+    # A stopped rank is waited for until --stall-timeout.
     port = free_port()
     both = [start("slow2", rank, 2, port, "--steps", 10**8, "--stall-timeout", 2, "--log", f"stall{rank}.jsonl")
             for rank in range(2)]

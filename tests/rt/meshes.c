@@ -1,18 +1,18 @@
-// A program of two stages, as the compiler would write it, by hand: h = x w + b on a mesh `first`,
-// its error and the loss on a mesh `second`, and weights on others.  Which ranks those have says
-// the row of mesh_programs.def that has the name the program is started by: they may be apart,
-// overlap, come in another order, or all be one rank.
+// A program of two stages, in the compiler's form, written by hand: h = x w + b on a mesh `first`,
+// its error and the loss on a mesh `second`, and weights on others.  The row of mesh_programs.def
+// with the program's name gives the ranks of these meshes: they may be disjoint, overlap, be in
+// another order, or all be one rank.
 //
 //     first    h = x w + b                      dw, db from e; momentum
 //     move           h ──┐                ┌── e
 //     second             └─ e = h - label ┘     loss = mean e^2
 //
-// Besides, every step runs moves of messages that are drawn by lot, of parts of all shapes, and
-// compares what each rank gets with what the messages say, one element after the other.  What is
-// wrong makes the loss NaN; processors say so at once.
+// Besides, every step runs moves of random messages, of parts of all shapes, and compares each
+// rank's result with the messages, one element after another.  An error makes the loss NaN; on CPUs
+// it is reported at once.
 //
-// With `late`, whoever only gets h asks for it before it adds up something with all ranks, and
-// whoever gives it does that after: ranks get through only if the sum does not stand behind the
+// With `late`, a rank that only receives h requests it before it takes part in a sum of all ranks,
+// and a rank that sends h does so after the sum.  The ranks deadlock if the sum is queued after the
 // move.
 
 #include <stdlib.h>
@@ -35,24 +35,24 @@ typedef struct Ranks {
 typedef struct Meshes {
   const char *name;
   int ranks;
-  Ranks first, second, third; // of which meshes are
+  Ranks first, second, third; // ranks of the meshes
   bool late;
   int fail_step;      // the step, from 1, in which the last rank of `second` fails; 0: none
-  int64_t more_bytes; // that the slab of a rank of `second` has more than it needs
+  int64_t more_bytes; // added to the slab's size on a rank of `second`
 } Meshes;
 
 static const Meshes programs[] = {
 #define PROGRAM(program, ...) {.name = #program, __VA_ARGS__},
 #include "mesh_programs.def"
 };
-static const Meshes *row; // the program that runs
+static const Meshes *row; // the running program
 
 enum { MICRO = 2, BATCH = 16 };
 enum { ALL_mesh, FIRST_mesh, SECOND_mesh, THIRD_mesh, N_MESH };
 
 #define N_OF(list) ((int)(sizeof(list) / sizeof *(list)))
 
-static const int all_ranks[MOST_RANKS] = {0, 1, 2, 3}; // as many of them as there are
+static const int all_ranks[MOST_RANKS] = {0, 1, 2, 3}; // the first `ranks` of these
 static NnrtMesh meshes[N_MESH];
 
 static void make_meshes(void) {
@@ -70,9 +70,9 @@ enum { FIRST_group, SECOND_group, ALL_group, N_GROUPS };
 static const NnrtGroup groups[] = {
     {FIRST_mesh, {1, -1}}, {SECOND_mesh, {1, -1}}, {ALL_mesh, {1, -1}}};
 
-// The slab: what the meshes have is side by side, though no rank need have all of it.
+// The slab: sections of all meshes side by side, on every rank.
 enum {
-  AREA = 24576, // of a lot's part
+  AREA = 24576, // of a part of a random move
   AT_x = 0,
   AT_w = AT_x + 16 * N * 4,
   AT_b = AT_w + 512,
@@ -92,11 +92,11 @@ enum {
   AT_squares = AT_label + 512,
   AT_sum = AT_squares + 512,
   AT_loss = AT_sum + 512,
-  AT_far = AT_loss + 512,  // f32[24], cut on `second`
+  AT_far = AT_loss + 512,  // f32[24], sharded on `second`
   AT_near = AT_far + 512,  // f32[24,2], whole on `second`
-  AT_cut = AT_near + 512,  // f32[4,12], columns cut on `third`
-  AT_wide = AT_cut + 512,  // f32[12], cut on all
-  AT_give = AT_wide + 512, // of lots
+  AT_cut = AT_near + 512,  // f32[4,12], columns sharded on `third`
+  AT_wide = AT_cut + 512,  // f32[12], sharded on all
+  AT_give = AT_wide + 512, // of random moves
   AT_got = AT_give + AREA,
   SLAB = AT_got + AREA,
 };
@@ -141,7 +141,7 @@ static const char *const ops[] = {"linear  line.onnx:/fc/Gemm", "move  h",
                                   "sub  line.onnx:/loss",       "all_reduce  grads of /fc",
                                   "sgd  line.onnx:/fc/w",       "move  by lot"};
 
-// ---- moves: those of the stages, then those drawn by lot
+// ---- moves: those of the stages, then random ones
 
 enum { TO_SECOND, TO_FIRST, N_STAGES, N_LOTS = 60, N_MOVES = N_STAGES + N_LOTS, MOST = 40 };
 
@@ -149,7 +149,7 @@ static NnrtMessage message[N_MOVES][MOST];
 static NnrtMove moves[N_MOVES];
 static const NnrtConstant constants[] = {{message, sizeof message}};
 
-// Rows that are cut evenly over the ranks of one list, to those of another.
+// Makes a move of rows that are evenly sharded over the ranks of one mesh, to those of another.
 static void make_rows(int move, int from_mesh, int to_mesh) {
   const NnrtMesh *a = &meshes[from_mesh], *b = &meshes[to_mesh];
   int rows = BATCH / MICRO, each = rows / a->n_ranks, wanted = rows / b->n_ranks;
@@ -180,7 +180,7 @@ static int by_receiver(const void *a, const void *b) {
   return x->to != y->to ? x->to - y->to : x->share - y->share;
 }
 
-// Messages from anybody to anybody; some have nothing in them, some ranks no part.
+// Makes a move of messages between random ranks; some messages are empty, some ranks have no part.
 static void make_lot(int move, uint64_t *state) {
   NnrtMove *m = &moves[move];
   *m = (NnrtMove){.rank = (int)draw(state, 5), .sums = move % 3 == 0, .message = message[move]};
@@ -239,7 +239,7 @@ static void run_lot(NnrtRank *r, int move) {
     gives |= m->message[i].from == r->rank;
     lot.gets |= m->message[i].to == r->rank;
   }
-  lot.gets |= m->sums && r->rank % 2; // a part that nobody sends to
+  lot.gets |= m->sums && r->rank % 2; // a part without a sender
   void *x = r->slab + AT_give, *y = r->slab + AT_got;
   RUN(OP_lots, lot_give(x, y, I(AT_step), lot));
   if (gives || lot.gets)

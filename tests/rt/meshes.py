@@ -1,7 +1,7 @@
-"""Several meshes: two stages train as one rank does, wherever their ranks are and however they talk.
+"""Several meshes: two stages train as one rank does, on any ranks and with any transport.
 
-The program itself compares what moves carry with what their messages say.  LOTS in the environment
-asks for so many other draws of these.
+The program itself compares the results of moves with their messages.  LOTS in the environment is a number of further
+random sets of messages.
 """
 
 import json
@@ -53,7 +53,7 @@ with folder_with_data():
     for program, n in PROGRAMS.items():
         train(program, *EVERY, *files(program))
         same_training(program, program, "one")
-        # Moves are sent, but for what stays where it is: 8 values of h and e a slice, and what lots have.
+        # Moves between ranks count as sent: 8 values of h and e a slice, and the random messages.
         kinds = {s["kind"] for s in json.load(open(f"{program}/traffic"))["sends"]}
         check(f"{program}: what is sent has moves", "move" in kinds, kinds)
         train(program, *EVERY, *files(f"{program}-again"))
@@ -66,7 +66,7 @@ with folder_with_data():
             train(program, *EVERY, *files(f"{program}-mpi"), launcher=mpirun(n))
             same_files(f"{program} by MPI", f"{program}-mpi", program)
 
-    # A checkpoint of one plan is one of any.
+    # A checkpoint of one plan can be loaded by any.
     for before, after in ("apart4", "stages1"), ("stages1", "overlap4"), ("uneven4", "apart4"), ("overlap4", "stages2"):
         os.system("rm -rf ck")
         train(before, "--steps", 9, "--checkpoint-dir", "ck")
@@ -76,7 +76,7 @@ with folder_with_data():
         a, b = safetensors("resumed.st")[0], safetensors("one/save")[0]
         check(f"{after} goes on from {before}: weights", all(a[k] == b[k] for k in ("far", "near", "wide")))
 
-    # Other draws of messages, on each way.
+    # Other random messages, with each transport.
     for lots in range(2, 2 + int(os.environ.get("LOTS", 3))):
         env = {"LOTS": str(lots)}
         for program in PROGRAMS:
@@ -99,7 +99,7 @@ with folder_with_data():
     events = [e for e in json.load(open("t.json"))["traceEvents"] if e["ph"] == "X"]
     check("all ranks are traced", {e["pid"] for e in events} == {0, 1, 2, 3}, events[:3])
 
-    # A rank that fails is named, and ends those that wait for what it sends.
+    # A rank that fails is named, and ends the ranks that wait for its messages.
     said = "rank 3, step 4: sub  line.onnx:/loss: a library call failed: made to fail"
     refused("a failing rank", said, "stop4", *DATA)
     if HAS_MPI:
@@ -109,7 +109,7 @@ with folder_with_data():
     done = end([start("stop4", i, 4, port) for i in range(4)])
     check("all end when one fails", all(code == 1 for code, _ in done) and said in done[3][1], done)
 
-    # One that is stopped is waited for as long as was said.
+    # A stopped rank is waited for until --stall-timeout.
     port = free_port()
     jobs = [start("apart4", i, 4, port, "--steps", 10**8, "--stall-timeout", 2, "--log", "stall") for i in range(4)]
     while not (os.path.exists("stall") and open("stall").read().count("\n") > 5):

@@ -1,4 +1,4 @@
-"""What comes out: log, plain progress lines, saved and exported weights, event files, trace, evaluation."""
+"""Outputs: log, plain progress lines, saved and exported weights, event files, trace, evaluation."""
 
 import glob
 import json
@@ -71,12 +71,12 @@ with folder_with_data():
     check("a plain line per step", done.stdout.count("\n") == 20 and "step 20/20  loss " in done.stdout
           and "\r" not in done.stdout, done.stdout)
 
-    # The log and the weights do not depend on whether they are evaluated.
+    # Evaluation changes neither the log nor the weights.
     train("line2", "--steps", 20, "--log", "plain.jsonl", "--save", "plain.safetensors")
     check("evaluation changes nothing", open("plain.safetensors", "rb").read() == open("w.safetensors", "rb").read())
 
-    # A step that owes its update to the next one takes no more and no less than others: it sleeps for 2 * 20 ms, as each of
-    # the 12 batches that are evaluated does, and all of them together take no longer than the run.
+    # The time of a step with a deferred update is that of other steps: it sleeps for 2 * 20 ms, as does each of the 12
+    # batches of evaluation, and the sum over all steps is no more than the time of the run.
     train("line2", "--steps", 6, "--log", "plain.jsonl", "--save", "plain.safetensors")
     for n in 1, 2:
         begun = time.monotonic()
@@ -95,7 +95,7 @@ with folder_with_data():
     mean = sum(l["loss"] for l in lines[25:]) / 6
     check("evaluation is of the weights after the step", 0 <= mean - lines[24]["eval_loss"] <= 0.01, mean, lines[24])
 
-    # --eval-only: over all rows, also of the last batch and of less than one, and the steps of a checkpoint.
+    # --eval-only: over all rows, with a partial last batch, with less than one batch, and the steps of a checkpoint.
     def evaluated(program, data, *flags):
         done = run(program, "--eval-only", "--log", "only.jsonl", *data, *flags)
         check(f"--eval-only {flags}", done.returncode == 0 and "eval_loss " in done.stdout, done.stderr)
@@ -151,7 +151,7 @@ with folder_with_data():
           if e["name"] == "all_reduce" and e["args"]["at"] == "grads of /fc"} == set(range(20)), comm[:3])
     check("trace: time goes on", all(e["dur"] >= 0 and e["ts"] >= 0 for e in spans))
 
-    # Only so many events are kept of each thread, and all 20 slices are less.
+    # A limited number of events is kept of each thread; the 20 slices are below it.
     done = train("few2", "--steps", 10, "--trace", "few.json")
     events = [e for e in json.load(open("few.json"))["traceEvents"] if e["ph"] == "X"]
     kept = {(rank, cat): sum(e["pid"] == rank and e["cat"] == cat for e in events) for rank in (0, 1)
@@ -160,7 +160,7 @@ with folder_with_data():
     check("trace: which threads have more is said", "first 50 events of a thread of a rank, and not all of: operations, "
           "communication\n" in done.stderr, done.stderr)
 
-    # Traffic is of one step whatever runs beside it, and of all ranks: what train_update in regression.c sends.
+    # Traffic is per step, without evaluation, of all ranks: the collectives of train_update in regression.c.
     for n, beside in (2, ["--eval-input", "x=x.npy", "--eval-input", "labels=y.npy", "--eval-every", 2]), (4, []), (1, []):
         train(f"line{n}", "--steps", 5, "--traffic", "sent.json", *beside)
         sent = json.load(open("sent.json"))
@@ -171,14 +171,14 @@ with folder_with_data():
             **{k: n * b if n > 1 else 0 for k, (_, b) in each.items()}, "move": 0}, sent)
         check(f"traffic of {n} ranks: calls", {s["kind"]: s["calls"] for s in sent["sends"] if s["phase"] == "update"} ==
               {k: n * c for k, (c, _) in each.items() if n > 1} and len(sent["sends"]) == (4 if n > 1 else 0), sent)
-    # What is in use is less than the slab, and not nothing; weights are, whatever runs.
+    # The peak is between 0 and the slab's size: weights are always in use.
     for n in 1, 2, 4:
         train(f"line{n}", "--steps", 3, "--memory", "used.json")
         used = json.load(open("used.json"))
         check(f"memory of {n} ranks", used["ranks"] == n == len(used["per_rank"]) and all(
             0 < r["peak_bytes"] <= r["touched_bytes"] < r["slab_bytes"] + used["page_bytes"] and "peak_op" in r
             for r in used["per_rank"]), used)
-    # What is written to files is read by the operating system, which stops at pages that nobody may touch.
+    # Writes of checkpoints read the slab by system calls, which fail at protected pages.
     os.mkdir("watched")
     train("line2", "--steps", 4, "--memory", "used.json", "--checkpoint-dir", "watched", "--checkpoint-every", 1, "--keep", 9)
     check("checkpoints beside --memory", len(os.listdir("watched")) == 4, os.listdir("watched"))
@@ -188,7 +188,7 @@ with folder_with_data():
     refused("two outputs in one file", "--trace and --traffic are the same file", "line1", *DATA, "--trace", "one.json",
             "--traffic", "one.json", status=2)
 
-    # Whoever empties the log meanwhile, as programs that rotate logs do, finds lines alone in it.
+    # A log that is truncated meanwhile, as by log rotation, then has whole lines only.
     job = subprocess.Popen([PROGRAMS / "slow1", *DATA, "--steps", "1500", "--log", "rotated.jsonl"], stdout=subprocess.DEVNULL,
                            stderr=subprocess.DEVNULL)
     while job.poll() is None and (not os.path.exists("rotated.jsonl") or os.path.getsize("rotated.jsonl") < 2000):
@@ -207,7 +207,7 @@ with folder_with_data():
     lr = [l["lr"] for l in log("lr.jsonl")]
     check("linear", all(abs(x - 0.7 * (1 - i / 7)) < 1e-8 for i, x in enumerate(lr)) and len(lr) == 7, lr)
 
-    # The seed reaches the graph, and the weights that are drawn.
+    # The seed reaches the graph, and the random weights.
     def saved(*flags):
         train("line1", "--steps", 3, "--save", "s.st", "--log", "s.jsonl", *flags)
         return safetensors("s.st")[0], log("s.jsonl")[0]["loss"]
@@ -215,7 +215,7 @@ with folder_with_data():
     check("another seed, other weights", one[0]["big"] != two[0]["big"] and one[1] != two[1])
     check("the same seed, the same", one == again)
 
-    # A link is written through, also one to what is not there yet.
+    # A link is followed, also to a file that does not exist yet.
     os.mkdir("there")
     os.symlink("there/a.st", "one")
     os.symlink("one", "two")

@@ -1,4 +1,4 @@
-// Elements and where they are, for tests of kernels that move them: all by definition, one index at
+// Elements and their indices, for tests of kernels that move elements: by definition, one index at
 // a time.
 
 #ifndef TESTS_RT_PLACES_H
@@ -18,7 +18,7 @@ static int64_t count(int64_t rank, const int64_t *shape) {
   return n;
 }
 
-// Index number i of a tensor of `shape`, and back.
+// Converts element number i of a tensor of `shape` to its index, and back.
 static void index_of(int64_t rank, const int64_t *shape, int64_t i, int64_t *index) {
   for (int64_t d = rank - 1; d >= 0; d--) {
     index[d] = i % shape[d];
@@ -33,7 +33,7 @@ static int64_t place_of(int64_t rank, const int64_t *shape, const int64_t *index
   return at;
 }
 
-// n elements of `width` bytes; element i is a number that i gives.
+// Returns n elements of `width` bytes; the value of element i depends on i.
 static char *elements(int64_t n, int64_t width) {
   char *x = malloc((size_t)(n * width) + 1);
   for (int64_t i = 0; i < n; i++) {
@@ -43,7 +43,7 @@ static char *elements(int64_t n, int64_t width) {
   return x;
 }
 
-// Calls the kernel of the size of `width` bytes.
+// Calls the kernel for elements of `width` bytes.
 #define BY_WIDTH(name, width, ...)                                                                 \
   ((width) == 1   ? nnrt_##name##_b1(__VA_ARGS__)                                                  \
    : (width) == 2 ? nnrt_##name##_b2(__VA_ARGS__)                                                  \

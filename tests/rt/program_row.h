@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The number of the row, of rows of so many bytes that begin with their name, which a program
-// started as "…/name" or "…/gpu_name" is.
+// Returns the row of a program started as "…/name" or "…/gpu_name", in a table of `n` rows of
+// `bytes` bytes that begin with their name.
 static int program_row(const char *started_as, const void *rows, int n, size_t bytes) {
   const char *slash = strrchr(started_as, '/'), *name = slash ? slash + 1 : started_as;
   if (strncmp(name, "gpu_", 4) == 0) name += 4;

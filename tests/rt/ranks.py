@@ -1,6 +1,6 @@
-"""Ranks: threads and processes give the same bits; a rank that fails ends the job with its name.
+"""Ranks: threads and processes give the same bits; a rank that fails ends the job and is named.
 
-The program itself checks what its collectives return, element by element.
+The program itself checks the results of its collectives, element by element.
 """
 
 import os
@@ -13,7 +13,7 @@ from common import DATA, HAS_MPI, PROGRAMS, check, finish, folder_with_data, los
 
 
 def descendants(pid, name):
-    """Processes started by this name that `pid` has started, through others or not."""
+    """Returns the descendants of `pid` with this name."""
     parents, names = {}, {}
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         try:
@@ -49,7 +49,7 @@ with folder_with_data():
         for turn in range(3):
             train(f"line{n}", "--steps", 30, "--save", "again.st")
             check(f"{n} ranks: the same bits again", open("again.st", "rb").read() == open(f"{n}.st", "rb").read())
-    # The slices of time come in another number, so sums are grouped differently, but little is lost.
+    # The number of micro-batches differs, so sums are grouped differently, with little effect.
     train("line4whole", "--steps", 30, "--log", "whole.jsonl")
     d = max(abs(a[1] - b[1]) / abs(b[1]) for a, b in zip(losses("whole.jsonl"), one))
     check("one micro-batch is as good as two", d < 1e-5, d)
@@ -77,7 +77,7 @@ with folder_with_data():
         done = run("nan2", *DATA, launcher=mpirun(2), timeout=20)
         check("all processes stop", done.returncode != 0 and done.stderr.count("not a number") == 1, done)
 
-        # A process that is missing something ends the job even where the others are already waiting.
+        # A process that lacks a file ends the job even if the others are already waiting.
         with open("one.sh", "w") as f:
             f.write('#!/bin/sh\nif [ "$PMI_RANK" = 1 ]; then exec "$@" --input x=no.npy; else exec "$@" --input x=x.npy; fi\n')
         os.chmod("one.sh", 0o755)

@@ -1,6 +1,6 @@
-// A program as the compiler would write it, by hand: y = x w + b on an axis dp of ranks and an axis
+// A program in the compiler's form, written by hand: y = x w + b on an axis dp of ranks and an axis
 // mb of micro-batches, trained with momentum.  It has one of everything the runtime handles: inputs
-// that are floats, labels and tokens, weights from the payload, filled and drawn, a frozen one, an
+// that are floats, labels and tokens, weights from the payload, filled and random, a frozen one, an
 // integer one, states, scalars, collectives, evaluation and a model to export.
 //
 //     loss = mean over rows of (x w + b - label)^2 + noise(step, seed)
@@ -24,14 +24,14 @@ typedef struct Line {
   int ranks, micro, batch;
   int big; // elements of a weight that only fills checkpoints and collectives
   const char *plan, *optimizer, *schedule;
-  bool tokens;        // x is of integers
-  int owes;           // 1: a step leaves its norm and the update of the weights to the next one
+  bool tokens;        // x is integers
+  int owes;           // 1: the norm and the update of the weights are deferred to the next step
   int split_rank;     // 1 + the only rank
   int sleep_us;       // in each micro-batch
   bool slow_disk;     // fsync takes 1.5 seconds
   int fail_step;      // the step, from 1, in which the last rank fails; 0: none
   int nan_step;       // the loss of this step, from 1, is NaN; 0: none
-  int64_t slab_bytes; // that the program says it needs; 0: those that it needs
+  int64_t slab_bytes; // the declared size; 0: the real one
 } Line;
 
 enum { BATCH = 16, N = 5, MOST_RANKS = 4 };
@@ -47,9 +47,9 @@ static const Line lines[] = {
 #include "line_programs.def"
 };
 #pragma GCC diagnostic pop
-static const Line *line; // the program that runs
+static const Line *line; // the running program
 
-// Where sections of the slab of a rank begin, at multiples of 16 bytes.
+// Offsets of sections in the slab of a rank, multiples of 16 bytes.
 static int64_t AT_x, AT_label, AT_w, AT_b, AT_big, AT_steps, AT_v, AT_lr, AT_step, AT_seed,
     AT_owed_lr, AT_loss, AT_norm, AT_g, AT_gall, AT_bigsum, AT_rows, AT_spread, AT_wpart,
     slab_bytes;
@@ -71,7 +71,7 @@ static void lay_out_slab(void) {
   AT_lr = section(4);
   AT_step = section(8);
   AT_seed = section(8);
-  AT_owed_lr = section(4); // of the step whose update is owed
+  AT_owed_lr = section(4); // of the step with the deferred update
   AT_loss = section(4);
   AT_norm = section(4);
   AT_g = section(4 * 8);    // f32[8]: gradients of w and b, sum of squares; over all micro-batches
@@ -89,7 +89,7 @@ enum { OP_linear, OP_reduce, OP_check };
 static const char *const ops[] = {"linear  line.onnx:/fc/Gemm", "all_reduce  grads of /fc",
                                   "cross_entropy  line.onnx:/loss"};
 
-// In place of the C library's.
+// Replaces the C library's.
 int fsync(int fd) {
   if (line->slow_disk) nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 500000000}, NULL);
   return (int)syscall(SYS_fsync, fd);
@@ -127,7 +127,7 @@ static void train_micro(NnrtRank *r) {
   RUN(OP_linear, rows(r));
 }
 
-// What the ranks got must be what they were to get: 1 + 2 + … of everything, in order.
+// Checks the results of the collectives: 1 + 2 + … of everything, in order.
 static int check_collectives(NnrtRank *r) {
   int ranks = line->ranks;
   for (int i = 0; i < line->big; i++)
@@ -152,8 +152,8 @@ static float term(int rank, int i) {
   return 1 / (float)(1 + rank + i % 1000);
 }
 
-// Each rank gets its part of the middle dimension of what the ranks add up, in their order: the
-// terms are such that another order has other bits.
+// Checks that each rank gets its shard of the middle dimension of a sum in rank order: with these
+// terms another order gives other bits.
 static int check_reduce_scatter(NnrtRank *r) {
   enum { PART = 3000 };
   int ranks = line->ranks, all = 2 * ranks * PART;
@@ -184,8 +184,8 @@ typedef int AllToAll(void *y, const void *x, int64_t rank, const int64_t *dims, 
 
 enum { MOST_CUBE = MOST_RANKS * 2 * MOST_RANKS * 3 * MOST_RANKS };
 
-// Rank `rank`'s part along `cut` of a tensor of [ranks,2 ranks,3 ranks] elements of `size` bytes,
-// all different; returns how many elements it has.
+// Fills rank `rank`'s shard along `cut` of a tensor of [ranks,2 ranks,3 ranks] elements of `size`
+// bytes, all different; returns its number of elements.
 static int part_of(char *out, int64_t *dims, int cut, int rank, int size) {
   int ranks = line->ranks;
   int64_t first[3] = {0};
@@ -203,7 +203,7 @@ static int part_of(char *out, int64_t *dims, int cut, int rank, int size) {
   return n;
 }
 
-// From every dimension to every other.
+// Checks all_to_all from every dimension to every other.
 static int check_all_to_all(NnrtRank *r) {
   static AllToAll *const kernels[] = {nnrt_all_to_all_b1, nnrt_all_to_all_b2, nnrt_all_to_all_b4,
                                       nnrt_all_to_all_b8};
@@ -263,7 +263,7 @@ static void train_update(NnrtRank *r) {
     RUN(OP_check, nnrt_error(NNRT_LIBRARY, "made to fail"));
   I(AT_steps)[0]++;
   if (line->owes)
-    F(AT_owed_lr)[0] = F(AT_lr)[0]; // the next step has another
+    F(AT_owed_lr)[0] = F(AT_lr)[0]; // the next step overwrites it
   else
     update_weights(r, F(AT_lr)[0]);
 }
@@ -278,10 +278,11 @@ static void init(NnrtRank *r) {
   (void)r;
 }
 
-// The payload: w, then a "model" of 64 bytes less the holes for w as f16 at 8 and b as f64 at 32.
+// The payload: w, then a "model" of 64 bytes without the holes for w as f16 at 8 and b as f64 at
+// 32.
 static const NnrtHole holes[] = {{"w", NNRT_f16, 8, 10}, {"b \"quoted\"", NNRT_f64, 32, 8}};
 
-static const int all_ranks[] = {0, 1, 2, 3}; // as many of them as there are
+static const int all_ranks[] = {0, 1, 2, 3}; // the first `ranks` of these
 static const NnrtGroup group = {0, {0, -1}};
 static const NnrtTask loop = {"micro", NULL, train_micro, NULL};
 

@@ -1,4 +1,4 @@
-// The kernels of stages.h on processors.
+// The kernels of stages.h on CPUs.
 
 #include "stages_of.h"
 

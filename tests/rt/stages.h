@@ -1,5 +1,5 @@
-// The kernels of meshes.c: on processors in stages.c, on a gpu in tests/gpu/stages.cu.  Both do
-// what stages_of.h says, all in one thread.
+// The kernels of meshes.c: on CPUs in stages.c, on a GPU in tests/gpu/stages.cu.  Both run the
+// functions of stages_of.h, in one thread.
 
 #ifndef TESTS_RT_STAGES_H
 #define TESTS_RT_STAGES_H
@@ -12,14 +12,14 @@ extern "C" {
 
 enum { N = 5 }; // columns of x
 
-// Which rows a rank has of how many, and whether these are the first of the step.
+// The number of a rank's rows, that of the batch, and whether these are the first of the step.
 typedef struct Rows {
   int64_t n, batch;
   bool first;
 } Rows;
 
-// A move, by its number, of elements of `width` bytes, as a rank sees it; what is given is another
-// thing in every step.
+// A random move, by its number, of elements of `width` bytes, as seen by a rank; its data differs
+// in every step.
 typedef struct Lot {
   int move, rank, width;
   bool gets; // whether it has a part after
@@ -32,15 +32,15 @@ int stage_forward(float *h, float *g, const float *x, const float *w, const floa
 int stage_error(float *e, float *squares, const float *h, const int64_t *labels, Rows rows);
 // g += gradients of w and b
 int stage_backward(float *g, const float *e, const float *x, Rows rows);
-// Momentum, and the gradient's norm.
+// Updates with momentum, and computes the gradient's norm.
 int stage_update(float *w, float *b, float *v, float *norm, const float *g, const float *lr);
 int stage_decay(float *x, int64_t n, const float *lr);
-// loss = sum, or NaN if anything is bad.
+// loss = sum, or NaN if any element is bad.
 int stage_loss(float *loss, const float *sum, const int64_t *bad);
 
-// x = what the rank gives, y = bytes of 77
+// x = the rank's data to send, y = bytes of 77
 int lot_give(void *x, void *y, const int64_t *step, Lot lot);
-// bad += how many elements of y are not what the messages, where kernels read them, say
+// bad += number of elements of y that differ from the messages; those are in the kernels' memory
 int lot_check(int64_t *bad, const void *y, const NnrtMessage *messages, const int64_t *step,
               Lot lot);
 

@@ -1,4 +1,4 @@
-// What the kernels of stages.h do, in C and CUDA C.
+// The functions of the kernels of stages.h, in C and CUDA C.
 
 #ifndef TESTS_RT_STAGES_OF_H
 #define TESTS_RT_STAGES_OF_H
@@ -59,13 +59,14 @@ M_FN int64_t count_of(int rank, const int64_t *dim) {
   return n;
 }
 
-// As 64 bits, of which the element has as many as it has.
+// 64 bits, of which an element uses the first `width` bytes.
 typedef union Element {
   float f;
   int64_t i;
 } Element;
 
-// Number i of a rank's part before the move; in sums another order of adding has other bits.
+// Returns element i of a rank's part before the move; the terms of a sum give other bits in another
+// order.
 M_FN Element element_of(const Lot *l, int rank, int64_t i, int64_t step) {
   Element e = {.i = 0};
   double term = 1.0 / (double)(1 + rank + (i + step) % 1000);
@@ -92,8 +93,8 @@ M_FN void give_of(void *x, void *y, const int64_t *step, Lot l) {
     ((char *)y)[i] = 77;
 }
 
-// Where element `i` of the part after comes from in that before; -1: it is not in the message's
-// box.
+// Returns the index, in the part before, of the source of element `i` of the part after; -1: it is
+// not in the message's box.
 M_FN int64_t origin_of(const NnrtMove *m, const NnrtMessage *what, int64_t i) {
   int64_t from = 0, stride = 1;
   for (int d = m->rank - 1; d >= 0; d--) {

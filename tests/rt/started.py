@@ -1,4 +1,4 @@
-"""Processes of one job that were started differently: all end before the first step, and rank 0 says what differs."""
+"""Processes of one job that were started differently: all end before the first step, and rank 0 names the difference."""
 
 import os
 
@@ -40,7 +40,7 @@ def trains(*ranks):
 with folder_with_data():
     eval_data = [flag.replace("--", "--eval-") if flag == "--input" else flag for flag in DATA]
 
-    # Files that one rank alone is to write or read, which takes all; and what each does by itself.
+    # Files that only one rank writes or reads, which is collective; and settings of each process.
     for flag, given, both in [
         ("--save", ["s.st"], []), ("--export", ["m.onnx"], []), ("--trace", ["t.json"], []), ("--traffic", ["t.json"], []), ("--memory", ["u.json"], []),
         ("--checkpoint-dir", ["ck"], []), ("--resume", [], ["--checkpoint-dir", "ck"]), ("--tf32", [], []),
@@ -59,14 +59,14 @@ with folder_with_data():
     refused("--eval-input is given 2 times at rank 0, but not given at rank 1", ("line2", DATA, eval_data), ("line2", DATA, []))
     refused("--tokens is not given at rank 0, but given at rank 1", ("line2", DATA, []),
             ("line2", DATA, ["--tokens", "x=x.npy"]))
-    # The first that differs from rank 0, and executables of --split-ranks.
+    # The first difference from rank 0, and executables of --split-ranks.
     same = ("line4", DATA, ["--steps", "2"])
     refused("--lr is not given at rank 0, but 0.5 at rank 2", same, same, ("line4", DATA, ["--steps", "2", "--lr", "0.5"]), same)
     refused("--save is given at rank 0, but not given at rank 1", ("split0", DATA, ["--save", "s.st"]), ("split1", DATA, []))
     trains(("split0", DATA, ["--steps", "2", "--save", "s.st"]), ("split1", DATA, ["--steps", "2", "--save", "s.st"]))
     check("nothing else is written", sorted(os.listdir()) == ["s.st", "x.npy", "y.npy"], os.listdir())
 
-    # Numbers are what they are worth; files may lie elsewhere; what rank 0 alone writes is its own.
+    # Numbers compare by value; names of files may differ; outputs of rank 0 are its own.
     trains(("line2", DATA, ["--steps", "2", "--lr", "0.1", "--save", "a.st", "--log", "a.jsonl"]),
            ("line2", DATA, ["--steps", "2", "--lr", "1e-1", "--save", "b.st"]))
 
@@ -79,7 +79,8 @@ with folder_with_data():
     four = [("line4", DATA, [])] * 3
     refused("the model is 'line.onnx' at rank 0, but 'stages.onnx' at rank 3", *four, ("apart4", DATA, []))
 
-    # Data is opened when the ranks have met: as many rows each, or their epochs end at another step.
+    # Data is opened after the ranks have connected: the numbers of rows must be equal, or epochs would end at different
+    # steps.
     npy("fewer_x.npy", [0] * 5 * 90, (90, 5))
     npy("fewer_y.npy", [0] * 90, (90,), "<i8")
     fewer = ["--input", "x=fewer_x.npy", "--input", "labels=fewer_y.npy"]
@@ -88,7 +89,7 @@ with folder_with_data():
     refused("the number of rows for evaluation is 100 at rank 0, but 90 at rank 1", ("line2", DATA, eval_data),
             ("line2", DATA, fewer_eval), status=1)
 
-    # What all ranks find wrong is said once; what one finds, by that.
+    # An error of all ranks is reported once; an error of one rank, by that rank.
     missing = ("line2", ["--input", "x=no.npy", "--input", "labels=y.npy"], [])
     refused("--input x=no.npy: cannot read 'no.npy': No such file or directory", missing, missing, status=1)
     for way in WAYS:
@@ -96,8 +97,8 @@ with folder_with_data():
         check(f"{way.__name__}: a file that rank 1 misses", set(codes) == {1} and err.count("error: ") == 1 and
               "rank 1: error: --input x=no.npy" in err, codes, err)
 
-    # Hydra does not notice the end of a process that has not connected, so one with a wrong command line still does,
-    # and one whose program is for another number of ranks.
+    # Hydra does not notice the end of a process that has not connected: so a process with a wrong command line
+    # connects, and so does one with a program for another number of ranks.
     if HAS_MPI:
         refused("the number of ranks is 2 at rank 0, but 4 at rank 1", ("line2", DATA, []), ("line4", DATA, []), ways=[by_mpi])
         refused("the number of ranks is 1 at rank 0, but 2 at rank 1", ("line1", DATA, []), ("line2", DATA, []), ways=[by_mpi])

@@ -1,13 +1,13 @@
-// Schedules drawn by lot: segments on some ranks each, moves between them, and an order for every
-// rank that some course of time gives.
+// Random schedules: segments on some ranks each, moves between them, and an order for every rank
+// that corresponds to a possible timing.
 //
 //     PROGRAM=3 ORDER=0    slice by slice, every move whole
 //     PROGRAM=3 ORDER=7    the same numbers in another order, moves in two, and only as many places
 //                          for several slices as that order needs
 //
-// Segment j gets of one or two segments before it: from where it is itself, or in moves.  What it
-// makes is a number of all that it got, of rows, and of which rank and slice it is, so whatever is
-// overwritten, missing or of another slice changes the loss, which is of the sum of all.
+// Segment j reads the results of one or two segments before it: on its own ranks, or by moves.  Its
+// result is a hash of its operands, of rows, and of the rank and slice, so any overwritten or
+// missing value, or one of another slice, changes the loss, which is of the sum of all.
 //
 // The row of turns_programs.def with the program's name gives its number of ranks.
 
@@ -31,15 +31,15 @@ static const struct {
 #include "turns_programs.def"
 };
 enum { MOST_RANKS = 4 };
-static int ranks; // of the program that runs
+static int ranks; // of the running program
 
 // ---- the program
 
 typedef struct Segment {
   bool on[MOST_RANKS];
   bool reads;        // rows
-  bool meets;        // its ranks add up what they have
-  int here, move[2]; // what it gets: of a segment on the same ranks, in moves; -1: nothing
+  bool meets;        // its ranks all-reduce their results
+  int here, move[2]; // its operands: of a segment on the same ranks, by moves; -1: none
   NnrtTask part;
 } Segment;
 
@@ -55,16 +55,16 @@ static NnrtMessage message[MOVES][MOST];
 static NnrtMove moves[MOVES];
 
 enum { ALL_mesh, N_MESH = SEGMENTS + 1 };
-static const int all_ranks[] = {0, 1, 2, 3}; // as many of them as there are
+static const int all_ranks[] = {0, 1, 2, 3}; // the first `ranks` of these
 static int mesh_rank[SEGMENTS][MOST_RANKS];
 static NnrtMesh meshes[N_MESH];
 static NnrtGroup groups[SEGMENTS + 1]; // of each segment, and all
 
-// How many slices each of these is there for.
+// Number of slices resident at once, for each of these.
 static int slots_of_x = 1, slots_of_out[SEGMENTS], slots_of_got[MOVES];
 
 enum {
-  PLACE = 256, // room for PART elements
+  PLACE = 256, // bytes for PART elements
   AT_x = 0,
   AT_labels = AT_x + SLICES * PLACE,
   AT_out = AT_labels + SLICES * PLACE,
@@ -91,7 +91,7 @@ static int64_t *got_of(NnrtRank *r, int m) {
 enum { OP_make, OP_move, OP_wait, OP_reduce, N_OPS };
 static const char *const ops[] = {"make  turns", "move  turns", "wait  turns", "all_reduce  turns"};
 
-// ---- what segments do
+// ---- work of segments
 
 static void start_move(NnrtRank *r, int m) {
   int64_t *y = segment[move_of[m].to].on[r->rank] ? got_of(r, m) : NULL;
@@ -206,13 +206,13 @@ static int by_receiver(const void *a, const void *b) {
   return x->to != y->to ? x->to - y->to : x->share - y->share;
 }
 
-// Boxes from ranks of one segment to ranks of another, which may be the same.
+// Draws boxes from ranks of one segment to ranks of another, which may be the same.
 static void draw_messages(int m, uint64_t *state) {
   NnrtMove *k = &moves[m];
   const Segment *from = &segment[move_of[m].from], *to = &segment[move_of[m].to];
   *k = (NnrtMove){.from = 1 + move_of[m].from, .to = 1 + move_of[m].to, .rank = 1};
   k->from_dim[0] = k->to_dim[0] = PART;
-  k->sums = true; // or what nobody gives would be of an older slice
+  k->sums = true; // else elements without a sender would be of an older slice
   k->message = message[m];
   for (int i = 0, n = 4 + (int)draw(state, MOST - 4); i < n; i++) {
     NnrtMessage *w = &message[m][k->n];
@@ -223,7 +223,7 @@ static void draw_messages(int m, uint64_t *state) {
     k->n += from->on[w->from] && to->on[w->to];
   }
   qsort(message[m], (size_t)k->n, sizeof **message, by_receiver);
-  // One that carries all of it to each, from one rank, is no sum.
+  // In one case of three, one rank sends its whole part to each receiver, which is no sum.
   if (draw(state, 3) > 0) return;
   int giver = 0;
   while (!from->on[giver])
@@ -249,7 +249,7 @@ static void draw_segment(int s, uint64_t *state) {
   Segment *me = &segment[s];
   *me = (Segment){.here = -1, .move = {-1, -1}};
   int n = 0;
-  if (s > 0 && draw(state, 3) == 0) // where another is
+  if (s > 0 && draw(state, 3) == 0) // on the ranks of another
     memcpy(me->on, segment[draw(state, s)].on, sizeof me->on);
   else
     for (int rank = 0; rank < ranks; rank++)
@@ -270,7 +270,7 @@ static void draw_segment(int s, uint64_t *state) {
 
 // ---- drawing an order
 
-// When each segment ends in each slice, all at different times, and in which order they start.
+// The end of each segment in each slice, all at different times, and the order of their starts.
 static int64_t end_of[SEGMENTS][SLICES];
 static struct { int segment, slice; } started[SEGMENTS * SLICES];
 
@@ -312,9 +312,9 @@ static void draw_times(uint64_t *state) {
   }
 }
 
-typedef struct Turn { // of a segment, or of a move that it gets
+typedef struct Turn { // of a segment, or of a move to receive
   int segment, move, slice;
-  int64_t time; // when that ends, or what is moved is made
+  int64_t time; // its end; of a move, the end of the segment that sends
 } Turn;
 
 enum { TURNS = (SEGMENTS + MOVES) * SLICES };
@@ -333,7 +333,7 @@ static int by_time(const void *a, const void *b) {
   return x->time != y->time ? (x->time > y->time) - (x->time < y->time) : x->move - y->move;
 }
 
-// A get comes before the first segment that ends after what is moved was made.
+// A receive comes before the first segment that ends after the end of its sender.
 static void order_rank(int rank) {
   Order *o = &order_of[rank];
   for (int i = 0; i < SEGMENTS * SLICES; i++) {
@@ -346,9 +346,9 @@ static void order_rank(int rank) {
   qsort(o->turn, (size_t)o->n, sizeof *o->turn, by_time);
 }
 
-// ---- places
+// ---- live ranges
 
-// From which turn to which turn of a rank something of each slice is there.
+// The live range, in turns of a rank, of a value of each slice.
 typedef struct Lives {
   int from[SLICES], to[SLICES];
 } Lives;
@@ -365,7 +365,7 @@ static bool collide(const Lives *l, int slots) {
   return false;
 }
 
-// What a turn makes or reads: rows, what segments made, what moves bring.
+// Whether a turn writes or reads a value: rows, results of segments, results of moves.
 static bool touches_out(const Turn *t, int s) {
   return t->segment == s || (t->segment >= 0 && segment[t->segment].here == s);
 }
@@ -392,7 +392,7 @@ static int fewest_slots(bool (*touches)(const Turn *t, int what, int rank), int 
 static bool rows_touch(const Turn *t, int what, int rank) {
   (void)what;
   (void)rank;
-  return t->segment >= 0; // they come before the first
+  return t->segment >= 0; // rows are copied before the first
 }
 
 static bool out_touches(const Turn *t, int what, int rank) {

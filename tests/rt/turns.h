@@ -1,5 +1,5 @@
-// The kernels of turns.c: on processors in turns_cpu.c, on a gpu in tests/gpu/turns.cu.  Both do
-// what the functions here that end in _of say, all in one thread.
+// The kernels of turns.c: on CPUs in turns_cpu.c, on a GPU in tests/gpu/turns.cu.  Both run the
+// functions here that end in _of, in one thread.
 
 #ifndef TESTS_RT_TURNS_H
 #define TESTS_RT_TURNS_H
@@ -11,15 +11,15 @@
 extern "C" {
 #endif
 
-enum { PART = 24, COLUMNS = 5 }; // elements of what a rank has of a segment; columns of x
+enum { PART = 24, COLUMNS = 5 }; // elements of a rank's part of a segment; columns of x
 
-// out[i] = a number of which segment, rank and slice it is, and of the slice's rows.
+// out[i] = a hash of segment, rank and slice (`who`), and of the slice's rows.
 int turn_make(int64_t *out, const float *x, const int64_t *labels, int64_t rows, int64_t who);
-// out[i] = a number of both
+// out[i] = a hash of out[i] and in[i]
 int turn_mix(int64_t *out, const int64_t *in);
-// sum += all of out; or it is that, at first
+// sum += all of out; or = if `first`
 int turn_sum(int64_t *sum, const int64_t *out, bool first);
-// loss = a number of the sum
+// loss = the low bits of the sum
 int turn_loss(float *loss, const int64_t *sum);
 
 M_FN int64_t mixed(int64_t a, int64_t b) {

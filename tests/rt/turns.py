@@ -1,4 +1,4 @@
-"""Schedules: whatever the order in which ranks run segments of slices, a step is the one of slice by slice.
+"""Schedules: in any order of segments on the ranks, a step has the results of slice by slice.
 
 turns.c draws programs and orders; `turns.py 0 500` tries so many.
 """
@@ -15,7 +15,7 @@ EVERY = ["--steps", 3, "--eval-input", "x=x.npy", "--eval-input", "labels=y.npy"
 
 
 def result(name):
-    """The losses of steps and evaluations, and what was sent."""
+    """Returns the losses of steps and evaluations, and the traffic."""
     return losses_of(f"{name}.log"), json.load(open(f"{name}.traffic"))
 
 
@@ -47,7 +47,7 @@ with folder_with_data():
             check(f"{program} {env}: the step of slice by slice", result("got") == want, result("got"), want)
     check("programs differ", len(different) == COUNT, different)
 
-    # The trace shows which rank ran which segment of which slice, in the order of its schedule.
+    # The trace shows the segments of each rank with their slices, in the order of its schedule.
     env = {"PROGRAM": "1", "ORDER": "1"}
     train("turns4", "--steps", 2, "--trace", "t.json", env=env)
     spans = [e for e in json.load(open("t.json"))["traceEvents"] if e["ph"] == "X"]

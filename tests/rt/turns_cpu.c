@@ -1,4 +1,4 @@
-// The kernels of turns.h on processors.
+// The kernels of turns.h on CPUs.
 
 #include "turns.h"
 
