@@ -1,24 +1,26 @@
 // Passes and pipelines.
 //
-// A pipeline is text:  autodiff(loss=loss),simplify,shard(mesh=4 plan=dp)
-// Options stand in parentheses, name=value, separated by spaces or commas; a value may be quoted.
+// A pipeline is text:
+//
+//     autodiff(loss=loss),simplify,shard(mesh=4 plan=dp)
+//
+// Options are in parentheses, name=value, separated by spaces or commas; a value may be quoted.
 
 #ifndef PASS_H
 #define PASS_H
 
 #include "ir/op.h"
 
-typedef struct PassOptions PassOptions; // what stood in parentheses, checked against the row
+typedef struct PassOptions PassOptions; // options checked against the row
 
-const char *opt_str(const PassOptions *o, const char *name); // NULL when not given
+const char *opt_str(const PassOptions *o, const char *name); // NULL if not given
 int64_t opt_int(const PassOptions *o, const char *name, int64_t otherwise);
 double opt_float(const PassOptions *o, const char *name, double otherwise);
 bool opt_bool(const PassOptions *o, const char *name, bool otherwise);
-// Option `target`, the cpu when not given.  False, having reported, when there is none of that
-// name.
+// Option `target`; the default is the cpu.  False after an error, if there is no such target.
 bool opt_target(const PassOptions *o, Target *out, Diag *d);
-Arena *opt_scratch(const PassOptions *o); // freed when the pass has run
-// What came of the searches of a plan, for whoever runs the pipeline.
+Arena *opt_scratch(const PassOptions *o); // freed after the pass
+// Passes the statistics of a plan's searches to the caller of the pipeline.
 struct SearchStats;
 void opt_searched(const PassOptions *o, const struct SearchStats *s);
 struct Record *opt_record(const PassOptions *o);       // or NULL
@@ -28,8 +30,8 @@ void opt_stat(const PassOptions *o, int64_t n, const char *what);
 
 typedef bool PassFn(Module *m, const PassOptions *o, Diag *d);
 
-// A pass takes a module that is at least in phase `from` and leaves it in phase `to` (KEEP: as it
-// was), which is also where a pass that disturbs an earlier promise puts it back to.
+// A pass takes a module that is at least in phase `from` and leaves it in phase `to` (KEEP: the
+// same phase).  A module in a later phase returns to `to`, since the pass breaks later promises.
 typedef struct Pass {
   const char *name;
   Phase from, to;
@@ -50,30 +52,30 @@ extern const int n_passes;
 #undef PASS
 #undef ALIAS
 
-// What to show while a pipeline runs; the flags of nnaot and nnaot-opt have the same names.
+// Flags of a pipeline run; the flags of nnaot and nnaot-opt have the same names.
 typedef struct PipelineOptions {
   const char *print_before, *print_after; // comma lists of pass names
   bool print_after_all, print_before_all, print_changed, verify_each, time_passes, stats;
-  const char *dump_dir;   // written to as NN-pass.nn
+  const char *dump_dir;   // for files NN-pass.nn
   const char *stop_after; // a pass name
   int64_t bisect_limit;   // -1: none
-  FILE *out;              // where prints go; stderr by default
-  FILE *diffs;            // what every pass changed, as diffs, goes there; or NULL
-  FILE *counts;           // the figures of --stats go there, too; or NULL
-  bool unproved;          // nothing is proved: of plans that are priced only
-  // Called after each pass, and each proof ("prove"), with how long it took, when it is not NULL.
+  FILE *out;              // for prints; stderr by default
+  FILE *diffs;            // for the diffs of every pass; or NULL
+  FILE *counts;           // for the figures of --stats; or NULL
+  bool unproved;          // skips proofs, for plans that are only estimated
+  // Called after each pass, and each proof ("prove"), with its duration, if not NULL.
   void (*timed)(void *to, const char *pass, double seconds);
   void *timed_to;
   // Called with the statistics of a plan's searches (planner/search/search.h), if it is not NULL.
   void (*searched)(void *to, const struct SearchStats *s);
   void *searched_to;
-  struct Record *record; // what the programs of a plan do is written down there (record.h), or NULL
+  struct Record *record; // records the decisions of a plan's programs (record.h), or NULL
   struct LifetimeCache
       *lives; // for modules that are sharded several times (planner/search/lives.h), or NULL
 } PipelineOptions;
 
-// Parses and runs.  After each pass the module is put in the pass's phase and verified; a plan is
-// proved after the passes that make it, in any case after the last of them.
+// Parses and runs a pipeline.  After each pass the module is set to the pass's phase and verified;
+// a plan is proved after the passes that build it, in any case after the last of them.
 bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Diag *d);
 bool pipeline_check(const char *pipeline, Diag *d); // syntax, names and options only
 void passes_list(FILE *out);                        // for --list

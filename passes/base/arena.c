@@ -1,11 +1,11 @@
-// Arenas: a list of chunks, each twice as large as the one before, handed out from the front.
+// Arenas: a list of chunks, each twice as large as the previous one and filled from the front.
 //
 //     chunk   [ block ][ block ][ not yet handed out ...  ]
 //                                ^ used                   ^ size
 //
-// Chunks come zeroed from calloc, so blocks are.  A block larger than the next chunk would be gets
-// a chunk of its own size.  Under AddressSanitizer what has not been handed out is poisoned, and
-// so is a gap after every block, so that running over the end of one is seen.
+// Chunks come zeroed from calloc, so blocks are zeroed.  A block larger than the next chunk gets a
+// chunk of its own size.  Under AddressSanitizer the unallocated bytes are poisoned, and so is a
+// gap after every block, so that an overrun is detected.
 
 #include "base/arena.h"
 
@@ -26,7 +26,7 @@ enum { GAP = 0 };
 enum { ALIGN = 16, FIRST_CHUNK = 4 << 10, LARGEST_CHUNK = 4 << 20 };
 
 typedef struct Chunk {
-  struct Chunk *next; // the one before it in time
+  struct Chunk *next; // the previous chunk
   size_t used, size;
   _Alignas(ALIGN) char bytes[];
 } Chunk;

@@ -1,8 +1,8 @@
-// Memory that goes away all at once.
+// Memory that is freed all at once.
 //
 // A Module owns an Arena, and so does a pass for its scratch; nothing in the compiler calls free.
 // Blocks come zeroed.  Out of memory ends the program in one place, arena.c.  Under
-// AddressSanitizer the bytes not yet handed out are poisoned.
+// AddressSanitizer the unallocated bytes are poisoned.
 
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H

@@ -1,11 +1,11 @@
-// How long something takes, and until when it may.
+// Durations and deadlines.
 
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 
-// Since some moment; whoever sets the time of day does not set this.
+// Monotonic seconds since an arbitrary start; setting the time of day does not change them.
 double clock_seconds(void);
-// That processors have worked for this thread: the same on a machine that has other work as well.
+// CPU seconds of this thread, independent of other load on the machine.
 double thread_seconds(void);
 
 #endif

@@ -1,7 +1,7 @@
-// Messages: `PLACE: error: TEXT`, then what is known about where the place came from.
+// Messages: `PLACE: error: TEXT`, then the derivation of the location.
 //
-// A place that was derived (a gradient's, a collective's) has no position of its own: the message
-// stands at the nearest place that has one, and a note says how it was derived from there.
+// A derived location (a gradient's, a collective's) has no position of its own.  Its message has
+// the nearest location with a position, and a note gives the derivation from there.
 
 #include "base/diag.h"
 
@@ -13,7 +13,7 @@ struct Diag {
   FILE *out;
   int errors, warnings;
   bool quiet;
-  const char *shown; // the line of the last message, which a note at the same does not show again
+  const char *shown; // the line of the last message; a note does not repeat it
 };
 
 const Loc *loc_node(Arena *a, const char *file, const char *node) {
@@ -69,7 +69,7 @@ bool loc_same(const Loc *x, const Loc *y) {
   return !x && !y;
 }
 
-// The nearest place that has a position of its own, or NULL.
+// The nearest location with a position of its own, or NULL.
 static const Loc *positioned(const Loc *loc) {
   while (loc && !loc->file && !loc->node && loc->line == 0)
     loc = loc->from;
@@ -98,7 +98,7 @@ void diag_free(Diag *d) {
   free(d);
 }
 
-// Of the name that stands in the line at the column, or of one character.
+// The width of the name at the location's column, or 1 if there is no name.
 static int word_width(const Loc *loc) {
   const char *at = loc->source + (loc->column ? loc->column - 1 : 0), *end = at;
   while (isalnum((unsigned char)*end) || *end == '_')
@@ -114,7 +114,7 @@ static void show_line(Diag *d, const Loc *loc, bool is_note) {
   if (line || !is_note) d->shown = line;
 }
 
-// Names of a model may hold anything, and a terminal obeys control characters.
+// Writes control characters as \xHH: names in a model may contain them, and a terminal obeys them.
 static void put_visible(FILE *out, const char *text) {
   for (const char *at = text; *at; at++)
     if (iscntrl((unsigned char)*at) && *at != '\n' && *at != '\t')
@@ -136,7 +136,8 @@ static void say(Diag *d, const Loc *loc, const char *kind, const char *fmt, va_l
   show_line(d, positioned(loc), !strcmp(kind, "note"));
 }
 
-// Where a place came from; of several steps at one position the last, which is nearest to it.
+// Prints the derivation of a location as notes.  Of several steps at one position only the last is
+// printed, which is the nearest to it.
 static void say_origin(Diag *d, const Loc *loc) {
   for (; loc && loc->from; loc = loc->from) {
     if (loc->from->from && positioned(loc->from) == positioned(loc->from->from)) continue;
@@ -185,7 +186,7 @@ void diag_hint(Diag *d, const char *fmt, ...) {
 void diag_caret(Diag *d, const char *line, int column, int width) {
   if (d->quiet) return;
   fprintf(d->out, "  %s\n  ", line);
-  // A tab under a tab, so that the caret stands where it should in any terminal.
+  // A tab under a tab, so that the caret is in the right column in any terminal.
   for (int i = 0; i < column - 1 && line[i]; i++)
     fputc(line[i] == '\t' ? '\t' : ' ', d->out);
   fputc('^', d->out);

@@ -1,7 +1,7 @@
 // Locations and messages.
 //
-// Something the user can mend is a diag_error; something only we can mend is a BUG.  A message is
-// lower case, has no full stop, and puts its subject in single quotes:
+// An error that the user can fix is a diag_error; an error that only we can fix is a BUG.  A
+// message is lower case, has no full stop, and puts its subject in single quotes:
 //
 //     gpt2.onnx:/h.0/mlp/c_fc/MatMul: error: linear: inner dimensions differ: 768 and 3072
 //     gpt2.onnx:transformer.h.0.mlp.c_fc.weight: note: '%w' comes from here
@@ -17,24 +17,24 @@
 #include "base/arena.h"
 #include "base/str.h"
 
-// Where something comes from: a node of the model (`node` set), or a line of a text file
-// (`line` > 0).  `from` leads on to what it was derived from: the forward op of a gradient, the
-// reader of a collective.  Lives in an arena; NULL means unknown.
+// A location: a node of a model (`node` set), or a line of a text file (`line` > 0).  `from` is the
+// location that it was derived from: the forward op of a gradient, the reader of a collective.
+// Lives in an arena; NULL means unknown.
 typedef struct Loc {
   const char *file, *node;
-  int line, column;   // column 0: nobody knows which
-  const char *source; // the line of the file, which messages then show, ended by '\n' or 0; or NULL
+  int line, column;   // column 0: unknown
+  const char *source; // the text of the line, shown by messages, ended by '\n' or 0; or NULL
   const struct Loc *from;
-  const char *why; // how this was derived from `from`: "gradient", "all_reduce for"; or NULL
+  const char *why; // the kind of derivation from `from`: "gradient", "all_reduce for"; or NULL
 } Loc;
 
 const Loc *loc_node(Arena *a, const char *file, const char *node);
 const Loc *loc_line(Arena *a, const char *file, int line, int column);
 const Loc *loc_source(Arena *a, const char *file, int line, int column, const char *source);
-const Loc *loc_copy(Arena *a, const Loc *loc); // for when what `loc` is in may be gone
+const Loc *loc_copy(Arena *a, const Loc *loc); // for a `loc` whose arena may be freed
 const Loc *loc_from(Arena *a, const Loc *from, const char *why);
 const Loc *loc_origin(const Loc *loc);     // the end of the `from` chain
-bool loc_same(const Loc *x, const Loc *y); // with all that they were derived from
+bool loc_same(const Loc *x, const Loc *y); // including their derivations
 // "mlp.onnx:/fc1/MatMul" or "x.nn:3:7"; "" for NULL.
 const char *loc_text(Arena *a, const Loc *loc);
 
@@ -43,26 +43,26 @@ typedef struct Diag Diag;
 Diag *diag_new(FILE *out); // messages are written to `out` as they come
 void diag_free(Diag *d);
 
-// Return false, so that a function can end with `return diag_error(...)`.  The chain of `from`
-// is printed as notes.
+// Return false, so that a function can end with `return diag_error(...)`.  Prints the chain of
+// `from` as notes.
 bool diag_error(Diag *d, const Loc *loc, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void diag_warning(Diag *d, const Loc *loc, const char *fmt, ...) PRINTF_LIKE(3, 4);
-// About the message just given.
+// Adds to the previous message.
 void diag_note(Diag *d, const Loc *loc, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void diag_hint(Diag *d, const char *fmt, ...) PRINTF_LIKE(2, 3);
-// A line of source with a caret under `column` (1-based), about the message just given.
+// Prints a source line with a caret under `column` (1-based), after the previous message.
 void diag_caret(Diag *d, const char *line, int column, int width);
-// The same of a line of a file, up to `end`, which may be very long: what lies around the column;
-// no caret at column 0.
+// Does the same for a line of a file that ends at `end`.  Of a long line it prints the surroundings
+// of the column.  At column 0 there is no caret.
 void diag_source(Diag *d, const char *line, const char *end, int column, int width);
 
-int diag_errors(const Diag *d); // how many so far
+int diag_errors(const Diag *d); // the number of errors so far
 int diag_warnings(const Diag *d);
-// While quiet, errors are counted and not written: for trying something.  Returns what it was
-// before.
+// While quiet, errors are counted but not printed, for attempts that may fail.  Returns the
+// previous state.
 bool diag_quiet(Diag *d, bool quiet);
 
-// Our own mistake: says where, and aborts.
+// Reports an error of the compiler itself at this line of its source, and aborts.
 #define BUG(...) bug_at(__FILE__, __LINE__, __VA_ARGS__)
 _Noreturn void bug_at(const char *file, int line, const char *fmt, ...) PRINTF_LIKE(3, 4);
 

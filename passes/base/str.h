@@ -1,4 +1,4 @@
-// Strings: NUL-terminated, in an arena, never changed once made.
+// Strings: NUL-terminated, in an arena, immutable.
 
 #ifndef BASE_STR_H
 #define BASE_STR_H
@@ -19,7 +19,7 @@ const char *str_copy(Arena *a, const char *s);
 const char *str_copy_n(Arena *a, const char *s, size_t n);
 const char *str_format(Arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
 const char *str_vformat(Arena *a, const char *fmt, va_list args);
-const char *str_shell(Arena *a, const char *word); // as a shell reads it: in quotes, if it must be
+const char *str_shell(Arena *a, const char *word); // quoted for a shell, if necessary
 bool str_equal(const char *a, const char *b);      // NULL equals only NULL
 bool str_starts(const char *s, const char *prefix);
 bool str_ends(const char *s, const char *suffix);
@@ -28,9 +28,9 @@ bool str_glob(const char *pattern, const char *s); // *, ? and [a-z], as a shell
 // [digits].
 size_t str_row_glob(const char *pattern);
 
-// The word at *io_at up to an unquoted character of `ends`, without spaces around it.  Double
-// quotes quote any part of it; in them \" is a quote and \\ a backslash.  NULL if a quote is not
-// closed.
+// Takes the word at *io_at up to an unquoted character of `ends`, without surrounding spaces.  Any
+// part of the word may be in double quotes; in them \" is a quote and \\ a backslash.  NULL if a
+// quote is not closed.
 const char *str_take_word(Arena *a, const char **io_at, const char *ends);
 
 // "; did you mean NAME?", or "" without a name.

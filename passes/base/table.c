@@ -8,7 +8,7 @@
 typedef struct Entry {
   uint64_t hash;
   int kind;
-  const char *text; // NULL of a slot that is empty
+  const char *text; // NULL: an empty slot
   void *what;
 } Entry;
 
@@ -25,7 +25,7 @@ static uint64_t hash_of(int kind, const char *text) {
   return h ^ h >> 29;
 }
 
-// The slot of that name, or the empty one where the search for it ends.
+// The slot of the text, or the empty slot that ends the search.
 static Entry *find_slot(const Table *t, uint64_t hash, int kind, const char *text) {
   for (uint64_t i = hash;; i++) {
     Entry *e = &t->slot[i & (uint64_t)(t->cap - 1)];

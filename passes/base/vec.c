@@ -1,4 +1,4 @@
-// Growing of Vec: capacity doubles, the old array stays behind in the arena.
+// Growth of Vec: the capacity doubles; the old array remains allocated in the arena.
 
 #include "base/vec.h"
 

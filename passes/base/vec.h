@@ -20,7 +20,7 @@
                       : (void)0,                                                                   \
    (void)((v)->at[(v)->n++] = (__VA_ARGS__)))
 
-// A copy of `at` with room for at least one more; `*cap` becomes the new capacity.
+// Returns a copy of `at` with capacity for at least one more element; `*cap` is the new capacity.
 void *vec_grow(Arena *a, const void *at, int *cap, size_t size);
 
 #endif

@@ -124,6 +124,7 @@ static bool read_node(Parser *p, Annotations *all) {
   Values values = {0};
   one->node = keep(p, t);
   one->stage = -1;
+  // A stage needs a pipeline axis, and must be a position on it.
   if (accept(p, "stage")) {
     int64_t stage;
     const Token *at = peek2(p);

@@ -1,18 +1,17 @@
-// What a model says of the devices it is to run on: ONNX's multi-device annotations, as text.
+// The multi-device annotations of an ONNX model, as text.
 //
 //     module "mlp.onnx" phase=typed
 //     annotations "dp=2,tp=2" (d0=2, d1=2)
 //     node "/fc1/MatMul" in %x {S(0), B}, %fc1.w {B, S(1)} out %h {S(0), S(1)}
 //     node "/fc2/MatMul" in %h {S(0), S(1)}, %fc2.w {B, S(0)}
 //
-// The first line has the axes that the devices form, outermost first; along the one that `stages`
-// names, if any, nodes are on one device after the other.  A node is one of the model, as the
-// location of its ops has it, and so are the values, by their names.  Along every axis a value is
-// whole, or a slice of a dimension: B or S.
+// The first line has the axes of the devices, outermost first.  The axis named by `stages`, if any,
+// is the pipeline axis: each node is on one of its devices.  A node is identified by its name in
+// the model, which is in the locations of its ops, and a value by its name.  Along every axis a
+// value is replicated or sharded along a dimension: B or S.
 //
-// They are wishes about ops that passes may have put others in place of, so nothing here points at
-// an op or a value, and neither has to be there any more.  annotated.c in passes does what they
-// say.
+// Passes may have replaced the annotated ops, so annotations hold no pointers to ops or values, and
+// neither need still exist.  annotated.c in passes applies them.
 
 #ifndef IR_ANNOTATIONS_H
 #define IR_ANNOTATIONS_H
@@ -27,25 +26,25 @@ typedef struct AnnotatedValue {
 
 typedef struct Annotation {
   const char *node;
-  int stage; // -1: not said
+  int stage; // -1: unspecified
   int n_values;
   AnnotatedValue *value; // operands first
   struct Annotation *next;
 } Annotation;
 
 typedef struct Annotations {
-  const char *name;   // of the configuration
-  int n_axes, stages; // which of them has the stages; -1: none
+  const char *name;   // the name of the configuration
+  int n_axes, stages; // stages: the index of the pipeline axis; -1: none
   MeshAxis axis[MAX_AXES];
   Annotation *first, *last; // in the order of the model
 } Annotations;
 
 void annotations_add(Annotations *all, Annotation *one);
 void annotations_print(StrBuf *b, const Annotations *all);
-Annotations *annotations_clone(Arena *a, const Annotations *all); // of NULL: NULL
+Annotations *annotations_clone(Arena *a, const Annotations *all); // NULL for NULL
 
 struct Parser;
-// From behind the word `annotations` on, into the parser's module.
+// Parses the text after the word `annotations` into the parser's module.
 bool annotations_parse(struct Parser *p);
 
 #endif

@@ -1,4 +1,4 @@
-// Attributes: what a row of ops.def allows, and what an op has.
+// Attributes: the specs in the rows of ops.def, and the attributes of ops.
 
 #include <string.h>
 
@@ -63,7 +63,7 @@ void op_set_attr(Op *op, Attr attr) {
   *to = attr;
 }
 
-// Eight at a time: constants may have megabytes.
+// Eight bytes at a time: constants may have megabytes.
 static uint64_t mix_bytes(uint64_t h, const void *at, size_t n) {
   const unsigned char *bytes = at;
   size_t i = 0;

@@ -1,5 +1,5 @@
-// Short spellings: attributes, one op with its errors remembered in the builder, and the handful of
-// ops that gradients and importers write again and again.
+// Short spellings: attributes, one op with its error recorded in the builder, and the common ops of
+// gradients and importers.
 
 #include "ir/build.h"
 
@@ -146,7 +146,7 @@ Value *build_full_like(Builder *b, const Value *x, double value) {
   return x ? build_fill(b, x->type->dtype, x->type->rank, x->type->dim, value) : NULL;
 }
 
-// Whether all elements are one number that the double of a fill can hold.
+// Whether all elements are one number that the double of a fill can represent.
 static bool all_equal(const Tensor *t, double *value) {
   int64_t bytes = type_bytes(t->type), one = dtype_bytes[t->type->dtype];
   *value = 0;

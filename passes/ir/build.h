@@ -3,8 +3,8 @@
 //     Value *wt = build(b, OP_transpose, IN(w), ATTRS(a_list("perm", perm, 2)));
 //     Value *dx = build(b, OP_linear, IN(dy, wt), NO_ATTRS);
 //
-// An error is reported once, at the builder's origin; from then on `failed` is set and every
-// call returns NULL, so that a chain needs one check at its end.  A NULL operand gives NULL.
+// An error is reported once, at the builder's origin.  From then on `failed` is set and every call
+// returns NULL, so a chain needs one check at its end.  A NULL operand gives NULL.
 
 #ifndef IR_BUILD_H
 #define IR_BUILD_H
@@ -13,8 +13,8 @@
 
 typedef struct Builder {
   Graph *g;
-  Op *at;        // ops are put before it, or at the end when NULL
-  Origin origin; // of all that is built
+  Op *at;        // ops are inserted before it, or at the end if NULL
+  Origin origin; // of all built ops
   Diag *d;
   bool failed;
 } Builder;
@@ -42,7 +42,7 @@ Attr a_t(const char *name, DType t);
 Attr a_list(const char *name, const int64_t *at, int n);
 Attr a_data(const char *name, const void *at, int64_t n);
 
-// The first result; the others are result->def->out[i].
+// Returns the first result; the others are result->def->out[i].
 Value *build(Builder *b, OpKind kind, Value *const *in, int n_in, Attrs attrs);
 
 Value *build_unary(Builder *b, OpKind kind, Value *x); // without attributes
@@ -51,16 +51,16 @@ Value *build_where(Builder *b, Value *condition, Value *x, Value *y);
 Value *build_add(Builder *b, Value *sum, Value *x); // x itself if the sum is NULL
 Value *build_scale(Builder *b, Value *x, double by);
 Value *build_slice(Builder *b, Value *x, int dim, int64_t start, int64_t n); // of one dimension
-Value *build_reshape(Builder *b, Value *x, int rank, const int64_t *dim);    // x itself if it is so
+Value *build_reshape(Builder *b, Value *x, int rank, const int64_t *dim);    // x if unchanged
 Value *build_scalar(Builder *b, Value *x); // of one element, reshaped to rank 0
 Value *build_transpose(Builder *b, Value *x, const int64_t *perm);          // x itself if identity
 Value *build_broadcast(Builder *b, Value *x, int rank, const int64_t *dim); // numpy's rule
 Value *build_reduce_sum(Builder *b, Value *x, const int64_t *axes, int n, bool keep);
 Value *build_sum(Builder *b, Value *x);                      // over all dimensions
 Value *build_sum_to(Builder *b, Value *x, const Type *like); // adjoint of a broadcast from `like`
-Value *build_cast(Builder *b, Value *x, DType to);           // x itself if it is so
+Value *build_cast(Builder *b, Value *x, DType to);           // x itself if it has this type
 Value *build_fill(Builder *b, DType dtype, int rank, const int64_t *dim, double value);
 Value *build_full_like(Builder *b, const Value *x, double value);
-Value *build_constant(Builder *b, const Type *type, const void *bytes); // a fill when all are equal
+Value *build_constant(Builder *b, const Type *type, const void *bytes); // a fill if all are equal
 
 #endif

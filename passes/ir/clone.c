@@ -1,7 +1,7 @@
 // Copies of graphs, inside a module or into another one.
 //
 // A copy in another module shares nothing with the original: names, locations, attributes and the
-// bytes of weights are copied too, since the original's arena may go away first.
+// bytes of weights are copied too, since the original's arena may be freed first.
 
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +54,7 @@ static const Loc *clone_loc(Clone *c, const Loc *loc) {
   copy->file = str_copy(a, loc->file);
   copy->node = str_copy(a, loc->node);
   copy->why = str_copy(a, loc->why);
-  copy->source = NULL; // the text may be gone
+  copy->source = NULL; // the text may be freed
   copy->from = clone_loc(c, loc->from);
   return copy;
 }
@@ -110,6 +110,7 @@ static void clone_op(Clone *c, const Op *op, Graph *g, Value **map) {
   Op *copy = op_draft(g, op->kind, in, op->n_in, op->n_out, clone_origin(c, op));
   int n;
   const AttrSpec *spec = op_attr_specs(op->kind, &n);
+  // Attribute names must be those of the static table; a deep copy also copies lists and strings.
   copy->attrs = arena_copy(c->to->arena, op->attrs, (size_t)n * sizeof *op->attrs);
   for (int i = 0; i < n; i++) {
     copy->attrs[i].name = spec[i].name;
@@ -119,6 +120,7 @@ static void clone_op(Clone *c, const Op *op, Graph *g, Value **map) {
   memcpy(copy->split, op->split, sizeof copy->split);
   copy->segment = op->segment;
   copy->owed = op->owed;
+  // op_insert gives the op its ids and links its operands.
   op_insert(copy, NULL);
   for (int i = 0; i < op->n_out; i++) {
     clone_value(c, op->out[i], copy->out[i]);
@@ -191,12 +193,14 @@ Module *module_clone(const Module *m) {
   copy->cross_barrier = m->cross_barrier;
   copy->optimizer_in_backward = m->optimizer_in_backward;
   copy->early_updates = m->early_updates;
+  // Meshes come first, since layouts refer to them.
   for_each_mesh(mesh, m)
     module_add_mesh(copy, clone_mesh(copy->arena, mesh));
   copy->annotations = annotations_clone(copy->arena, m->annotations);
   Clone c = {.to = copy, .deep = true, .scratch = arena_new()};
   for_each_graph(g, m)
     clone_graph(&c, g, g->name);
+  // Callees still point into the original, because a callee may follow its callers.
   for_each_graph(g, copy) {
     for_each_op(op, g) {
       if (op->callee) op->callee = graph_find(copy, op->callee->name);

@@ -1,6 +1,7 @@
 // See collective.h.
 //
-// A row of `rules` for each collective; collective_gives checks the operand by it, and applies it.
+// `rules` has a row for each collective; collective_gives checks the operand against it, and
+// applies it.
 
 #include "ir/collective.h"
 
@@ -8,13 +9,13 @@
 #include "ir/split.h"
 #include "ir/verify/verify.h"
 
-// Which axes a collective may be over.
+// The axes that a collective may run over.
 enum { DEVICES = 1, TIME_AXIS = 2, ANY_AXIS = 3 };
 
 typedef struct Rule {
   OpKind op;
   int from, to;                  // kinds of Sbp
-  const char *from_dim, *to_dim; // the attributes that say which dimension, of SBP_S
+  const char *from_dim, *to_dim; // the attributes with the dimensions of SBP_S
   int over;
 } Rule;
 
@@ -39,7 +40,7 @@ static Sbp lies(const Op *op, int kind, const char *dim) {
   return (Sbp){.kind = kind, .dim = dim ? (int)attr_i(op, dim) : 0};
 }
 
-// Nothing else inside of the first of the axes may cut what is cut or joined.
+// Checks that no axis inside of the first of the op's axes splits the same dimension.
 static bool innermost(const Op *op, const MeshAxes *axes, Sbp cut, Diag *d) {
   const Layout *have = op->in[0].value->layout;
   const Mesh *mesh = op_mesh(op);
@@ -52,7 +53,7 @@ static bool innermost(const Op *op, const MeshAxes *axes, Sbp cut, Diag *d) {
   return true;
 }
 
-// The operand must lie so along every axis of the op.
+// Checks that the operand has this layout along every axis of the op.
 static bool lies_so(const Op *op, const MeshAxes *axes, Sbp so, Diag *d) {
   const Value *in = op->in[0].value;
   for (int i = 0; i < axes->n; i++) {

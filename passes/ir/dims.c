@@ -1,11 +1,11 @@
-// Einsums: read from text, matched against the operands' shapes, and asked about.
+// Einsums: parsed from text, matched against the operands' shapes, and queried.
 //
 //     einsum = terms "->" terms          terms = term { "," term } [ "..." ]
 //     term   = { "*" | "1" | letter | "(" { letter } ")" }, each letter or * perhaps followed by ^
 //
-// A term of a row is laid against the dimensions of its operand.  That gives letters their sizes
-// at once where they stand alone; in a product the last unknown factor is what is left over; what
-// is still unknown is only in results, and the rule that wrote the einsum says it (dims_size).
+// A term of a row is matched with the dimensions of its operand.  A letter that is alone gets its
+// size at once; the last unknown factor of a product gets the quotient.  Letters that occur only in
+// results get their sizes from the rule that wrote the einsum (dims_size).
 
 #include "ir/dims.h"
 
@@ -43,7 +43,7 @@ int64_t dims_length(const Dims *dims, const Term *t, int dim) {
   int64_t length = 1;
   for (int i = 0; i < t->dim[dim].n; i++)
     if (__builtin_mul_overflow(length, dims->letter[t->dim[dim].letter[i]].size, &length))
-      return -1; // no type has it: type_fits says so
+      return -1; // no type has this size: type_fits reports it
   return length;
 }
 
@@ -52,7 +52,7 @@ int64_t dims_length(const Dims *dims, const Term *t, int dim) {
 typedef struct Reader {
   const char *text, *at;
   Dims *dims;
-  int n_star; // dimensions that * stands for
+  int n_star; // the number of dimensions that * stands for
 } Reader;
 
 static void skip_spaces(Reader *r) {
@@ -120,7 +120,7 @@ static void read_term(Reader *r, Term *t) {
   }
 }
 
-// How many dimensions a term has besides its star.
+// Counts the dimensions of a term besides its star.
 static int count_explicit(const char *term, bool *star) {
   int n = 0;
   bool inside = false;
@@ -157,6 +157,7 @@ static bool find_star(const Op *op, const char *const *term, int *n_star, Diag *
     bool star;
     const Type *t = op->in[i].value->type;
     int over = t->rank - count_explicit(term[i], &star);
+    // All stars of an op stand for the same number of dimensions.
     if (star ? over < 0 : over != 0) return wrong_rank(op, i, term[i], star, d);
     if (star && by >= 0 && over != *n_star) {
       diag_error(d, op->loc, "%s: numbers of dimensions differ: operand %d is %s, operand %d is %s",
@@ -173,18 +174,18 @@ static bool find_star(const Op *op, const char *const *term, int *n_star, Diag *
   return true;
 }
 
-// Finds where the term of each operand begins; the last one's repeats when ... follows it.
+// Finds the start of each operand's term; the last term repeats if ... follows it.
 static void find_terms(const Op *op, const char *einsum, const char **term) {
   const char *at = einsum, *end;
   int n = 0;
   for (;; at = end + 1) {
     end = at + strcspn(at, ",.-");
-    int least = n + (*end != '.'); // an operand that repeats may also be missing
+    int least = n + (*end != '.'); // an operand that repeats may also be absent
     for (; n < least || (*end == '.' && n < op->n_in); n++)
       if (n < op->n_in) term[n] = at;
     if (*end != ',') break;
   }
-  // Nothing before the arrow is one scalar, or no operand at all.
+  // An empty text before the arrow is one scalar, or no operand at all.
   bool none = n == 1 && op->n_in == 0 && at == einsum && strspn(at, " ") == (size_t)(end - at);
   if (n != op->n_in && !none)
     BUG("the einsum '%s' of %s is not one of %d operands", einsum, op_info[op->kind].name,
@@ -193,7 +194,7 @@ static void find_terms(const Op *op, const char *einsum, const char **term) {
 
 // -- Matching --------------------------------------------------------------------------------
 
-// Which operand and dimension gave each letter its size.
+// The operand and dimension that gave each letter its size.
 typedef struct Match {
   const Op *op;
   Dims *dims;
@@ -244,11 +245,12 @@ static void learn(Match *m, int letter, int64_t size, int operand, int dim) {
   m->by[letter].dim = dim;
 }
 
-// Lays dimension k of operand i against its term.  `*learned` when a letter became known.
+// Matches dimension k of operand i with its term.  Sets `*learned` if a letter became known.
 static bool match_dim(Match *m, int i, int k, bool *learned) {
   const Term *t = &m->dims->in[i];
   int64_t length = m->op->in[i].value->type->dim[k], known = 1;
   int unknown = -1, n_unknown = 0;
+  // The known factors of the dimension, and the number of unknown ones.
   for (int f = 0; f < t->dim[k].n; f++) {
     int letter = t->dim[k].letter[f];
     if (m->dims->letter[letter].size >= 0)
@@ -256,12 +258,14 @@ static bool match_dim(Match *m, int i, int k, bool *learned) {
     else
       unknown = letter, n_unknown++;
   }
+  // With two unknown factors nothing can be learned yet.
   if (n_unknown > 1) return true;
   if (n_unknown == 0) {
     if (known == length) return true;
     return t->dim[k].n == 1 ? sizes_differ(m, t->dim[k].letter[0], i, k)
                             : wrong_length(m, i, k, "", known);
   }
+  // The last unknown factor is the quotient.
   if (t->dim[k].n > 1 && (known == 0 || length % known != 0))
     return wrong_length(m, i, k, "a multiple of ", known);
   learn(m, unknown, length / known, i, k);
@@ -290,6 +294,7 @@ bool dims_parse(Dims *dims, const Op *op, const char *einsum, Diag *d) {
   find_terms(op, einsum, term);
   Reader r = {.text = einsum, .dims = dims};
   if (!find_star(op, term, &r.n_star, d)) return false;
+  // Terms of operands are known to fit their ranks now.
   for (int i = 0; i < op->n_in; i++) {
     r.at = term[i];
     read_term(&r, &dims->in[i]);
@@ -297,6 +302,7 @@ bool dims_parse(Dims *dims, const Op *op, const char *einsum, Diag *d) {
   const char *arrow = strstr(einsum, "->");
   if (!arrow) BUG("the einsum '%s' of %s lacks an arrow", einsum, name);
   r.at = arrow + 2;
+  // Terms of results; the star has the number of dimensions found in the operands.
   do {
     if (dims->n_out == MAX_RESULTS) BUG("more than %d results in '%s'", MAX_RESULTS, einsum);
     bool star;
@@ -308,7 +314,7 @@ bool dims_parse(Dims *dims, const Op *op, const char *einsum, Diag *d) {
   return match(op, dims, d);
 }
 
-// What a rule may get wrong is ours to mend.
+// Checks the einsum of a rule: an error in it is a BUG.
 static void check(const Op *op, const Dims *dims) {
   const char *name = op_info[op->kind].name;
   if (dims->n_in != op->n_in || dims->n_out != op->n_out)
@@ -327,7 +333,7 @@ static void check(const Op *op, const Dims *dims) {
   }
 }
 
-// Attribute `shape`, where the row has one, is the shape of a tensor: rules may rely on it.
+// Checks that attribute `shape`, if the row has one, is the shape of a tensor; rules rely on it.
 static bool check_shape(const Op *op, Diag *d) {
   int n;
   const AttrSpec *spec = op_attr_specs(op->kind, &n);
@@ -374,7 +380,7 @@ bool op_dims(const Op *op, Dims *dims, Diag *d) {
   return true;
 }
 
-// -- Asking ----------------------------------------------------------------------------------
+// -- Queries ---------------------------------------------------------------------------------
 
 int dims_splitter(const Dims *dims, const Term *t, int dim, int n) {
   for (int i = 0; i < t->dim[dim].n; i++) {
@@ -388,7 +394,7 @@ int dims_splitter(const Dims *dims, const Term *t, int dim, int n) {
 int dims_position(const Dims *dims, const Term *t, int letter) {
   int at = -1;
   for (int k = 0; k < t->rank; k++) {
-    bool first = true; // only factors of length 1 stand before it
+    bool first = true; // only factors of length 1 come before it
     for (int f = 0; f < t->dim[k].n; f++) {
       if (t->dim[k].letter[f] == letter) {
         if (!first || at != -1) return -2;

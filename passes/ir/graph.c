@@ -1,5 +1,5 @@
 // Graphs as a data structure: parameters, results, ops in a list, and for every value the list of
-// its uses.  What an op's operands and results must be is infer.c's matter.
+// its uses.  infer.c defines the requirements on operands and results.
 
 #include "ir/graph.h"
 
@@ -142,8 +142,8 @@ static Value *value_new(Graph *g, const Type *type) {
   return v;
 }
 
-// `list` of n pointers with room for one more.  The capacity is the power of two at or above n, so
-// it need not be stored.
+// Grows `list` of n pointers by one entry.  The capacity is the power of two at or above n, so it
+// is not stored.
 static void *list_grow(Arena *a, void *list, int n) {
   if (n & (n - 1)) return list;
   void **grown = arena_array(a, void *, n ? 2 * n : 1);
@@ -314,6 +314,7 @@ Op *op_draft(Graph *g, OpKind kind, Value *const *in, int n_in, int n_out, Origi
   op->offload_group = origin.offload_group;
   op->n_in = n_in;
   op->in = arena_array(a, Use, n_in);
+  // Uses get linked into their values by op_insert.
   for (int i = 0; i < n_in; i++) {
     if (in[i]->graph != g)
       BUG("operand %d is a value of @%s, the op is of @%s", i, in[i]->graph->name, g->name);

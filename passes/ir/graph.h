@@ -4,13 +4,12 @@
 // defines Values; a Value is defined once and never changes.  There is no control flow.  A Graph
 // that is not an entry is the body of a `fused`, `batch` or `call` op.
 //
-// What lasts from step to step (weights, their copies in 16 bits, optimizer state) are parameters
-// of the entry graph; its results say what becomes of them (`update`).
+// Persistent state (weights, their copies in 16 bits, optimizer state) consists of parameters of
+// the entry graph.  Its results give their next values (`update`).
 //
-// Everything here lives in the Module's arena and goes away with it.  What these structs hold is
-// what print.c writes and parse.c reads back, so a test can start from text at any point of the
-// pipeline.  A fact that only one pass needs is not stored here: it is an array in that pass,
-// indexed by `id`.
+// All structs live in the Module's arena and are freed with it.  print.c writes and parse.c reads
+// every field, so a test can start from text at any point of the pipeline.  A fact that only one
+// pass needs is not stored here: it is an array in that pass, indexed by `id`.
 
 #ifndef IR_GRAPH_H
 #define IR_GRAPH_H
@@ -46,8 +45,8 @@ extern const char dtype_class[N_DTYPES]; // 'F', 'I', 'U' or 'B', as in dtypes.d
 bool dtype_parse(const char *name, DType *out);
 bool dtype_narrow(DType t); // a floating type of 16 bits
 
-// The type of a tensor: of the whole of it up to PHASE_sharded, of one rank's part from
-// PHASE_local on.  Interned: equal types are equal pointers.  Printed as f32[8,512].
+// The type of a tensor: global up to PHASE_sharded, of one rank's shard from PHASE_local on.
+// Interned: equal types are equal pointers.  Printed as f32[8,512].
 typedef struct Type {
   DType dtype;
   int rank;
@@ -57,37 +56,37 @@ typedef struct Type {
 typedef struct MeshAxis {
   const char *name;
   int size;
-  bool time; // its slices are one after the other, on the same devices
+  bool time; // its slices run in sequence, on the same devices
 } MeshAxis;
 
-// An ordered group of devices factored into named axes.  An axis bound to time has its slices one
-// after the other on the same devices: micro-batches, gradient accumulation.  A module may have
-// several meshes, which may share devices, in any order; the slices of time are the same for all.
-// Printed as  mesh @m devices=0-3 (dp=4, mb=2:time)
+// An ordered group of devices factored into named axes.  The slices of a time axis run in sequence
+// on the same devices: micro-batches, gradient accumulation.  A module may have several meshes.
+// Meshes may share devices, in any order; their time axes are the same loop.  Printed as
+//     mesh @m devices=0-3 (dp=4, mb=2:time)
 typedef struct Mesh {
   const char *name; // unique in its module
-  int id;           // the module's meshes have 0, 1, ... in their order
+  int id;           // 0, 1, ... in the order of the module's meshes
   int n_axes;
   MeshAxis axis[MAX_AXES];
   int n_devices;
-  int *device; // [n_devices], each once; row-major over the axes that are not time
+  int *device; // [n_devices], distinct; row-major over the axes other than time
   struct Mesh *next;
 } Mesh;
 
-// How a tensor lies along one axis of the mesh.
+// The layout of a tensor along one axis of the mesh.
 typedef struct Sbp {
   enum {
-    SBP_B, // broadcast: every device has all of it
-    SBP_S, // split: device i has slice i of dimension `dim`
-    SBP_P, // partial: the tensor is the sum of what the devices have
+    SBP_B, // replicated: every device has the whole tensor
+    SBP_S, // sharded: device i has slice i of dimension `dim`
+    SBP_P, // partial sum: the tensor is the sum over the devices
   } kind;
   int dim; // of SBP_S, otherwise 0
 } Sbp;
 
-// Where a tensor lies: on which mesh, and how along each of its axes.  Interned.
-// Printed as {S(0), B} when the mesh is the module's first, else as @stage1 {S(0), B}.
+// The layout of a tensor: a mesh, and an Sbp for each of its axes.  Interned. Printed as {S(0), B}
+// if the mesh is the module's first, else as @stage1 {S(0), B}.
 typedef struct Layout {
-  const Mesh *mesh; // NULL in a module without one
+  const Mesh *mesh; // NULL in a module without meshes
   int n_axes;       // of the mesh
   Sbp axis[MAX_AXES];
 } Layout;
@@ -100,7 +99,7 @@ typedef struct Layout {
 //   fill    every element is `fill`.                                 Printed as  = 0.5
 //   random  drawn at start, keyed by name and element:               Printed as  = normal(0,0.02)
 //           normal(mean, deviation) or uniform(low, high),                   or  = uniform(-1,1)
-//           and a seed of its own when it has one                            or  = normal(0,1,7)
+//           with an optional seed of its own                                 or  = normal(0,1,7)
 typedef struct Init {
   enum { INIT_file, INIT_bytes, INIT_fill, INIT_normal, INIT_uniform } kind;
   DType dtype;
@@ -109,7 +108,7 @@ typedef struct Init {
   const void *bytes;
   double fill;  // also the mean, or the low end
   double to;    // the deviation, or the high end
-  int64_t seed; // of random ones; added to that of the run
+  int64_t seed; // of a random init; added to the seed of the run
 } Init;
 
 typedef enum Role {
@@ -123,43 +122,43 @@ extern const char *const role_name[N_ROLES];
 
 struct Value {
   uint32_t id;      // dense in its graph; side tables are indexed by it
-  const char *name; // printed as %name, or as %id when NULL; unique in its graph
+  const char *name; // printed as %name, or as %id if NULL; unique in its graph
   const Type *type;
   const Layout *layout; // NULL before PHASE_sharded
   Graph *graph;
   Op *def;        // NULL for a parameter
-  int index;      // which result of `def`, or which parameter
+  int index;      // of the result of `def`, or of the parameter
   Use *uses;      // the operands and results that read this value, newest first
-  int64_t offset; // of its first byte in the slab; -1 before PHASE_planned, and where it has none
-  // Of what is there for several slices of time at once (schedule.h): how many places it has, each
-  // `stride` bytes behind the one before.  0 where all slices have the same.
+  int64_t offset; // of the first byte in the slab; -1: none, or before PHASE_planned
+  // For values with several live slices (schedule.h): the number of slots, each `stride` bytes
+  // after the previous one.  0: one offset for all slices.
   int slots;
   int64_t stride;
-  // The rest is of parameters only.
+  // Parameters only, from here on.
   Role role;
-  const char *label; // the name users know: of the ONNX tensor, of the scalar, of a copy's weight
-  // The whole as users know it, where that has other dimensions: of a weight or state, as many
+  const char *label; // the name for users: of the ONNX tensor, of the scalar, of a copy's weight
+  // The global type for users, if its dimensions differ: of a weight or state, with as many
   // elements in the same order.  Otherwise NULL.
   const Type *as;
   bool whole; // of an input: each step reads all of it; dimension 0 of other inputs is rows of data
   bool train; // of a weight: autodiff gives it a gradient and an update
-  bool host;  // of a weight or state: it is in host memory from step to step (offload.c)
-  // Of what lasts: it is updated in every slice of time, and the next one to begin finds it so
-  // (versions.h).  Otherwise after the last, for the next step.
+  bool host;  // of a weight or state: resident in host memory between steps (offload.c)
+  // Of persistent state: updated in every time slice, and the next slice to begin reads the new
+  // value (versions.h).  Otherwise updated after the last slice, for the next step.
   bool each_slice;
   Init *init;     // of a weight or state; otherwise NULL
-  const Loc *loc; // of a parameter; a result's is its op's
+  const Loc *loc; // of a parameter; a result has the location of its op
 };
 
-// One operand of one op, or one result of a graph, and a link in its value's list of uses.
+// One operand of an op, or one result of a graph, and a link in its value's list of uses.
 struct Use {
   Value *value;
   Op *user;  // NULL for a result of the graph
-  int index; // which operand, or which result
+  int index; // the index of the operand or result
   Use *next, *prev;
 };
 
-// What an attribute holds.  The kinds and their spelling in ops.def:
+// The value of an attribute.  The kinds and their spelling in ops.def:
 //   i int64   f double   b bool   s string   t element type   I list of int64   d bytes
 typedef struct Attr {
   const char *name;
@@ -187,26 +186,26 @@ typedef enum OpKind {
   N_OPS,
 } OpKind;
 
-// Of a training step: the model, its gradients, or what they do to the weights.
+// The parts of a training step: the model, its gradients, the updates of weights and states.
 typedef enum TrainPart { PART_forward, PART_backward, PART_update, N_TRAIN_PARTS } TrainPart;
 
 extern const char *const train_part_name[N_TRAIN_PARTS];
 
-// What an op is part of.  An op that is made for another has that one's: op_origin, origin_for.
+// The origin of an op.  A derived op inherits that of its source: op_origin, origin_for.
 typedef struct Origin {
   const Loc *loc; // for readers; only a plan program that asks for names depends on it
   TrainPart part;
-  // Forward, the number of the op of the model that it is, or one of those it became; backward, of
-  // the one it is part of the gradient of.  0: none, and before number_model of origin.h.
+  // The number of the op of the model.  Forward: the op itself, or the op that it replaces.
+  // Backward: the op of the gradient.  0: none, or before number_model of origin.h.
   int of;
-  int piece; // from 1; 0 of what was not cut: pieces.h
-  int turn;  // ops of a graph that have one run in its order; 0: where the list has it (order.h)
-  // Forward, the list of ops, from 1, whose results are not kept for gradients; backward, that list
-  // of an op that computes such a result anew: recompute.c.  0: none.
+  int piece; // from 1; 0: not split into pieces (pieces.h)
+  int turn;  // the order of the ops of a graph that have one; 0: none (order.h)
+  // The list of ops that are recomputed together, from 1: recompute.c.  Forward: the results are
+  // not saved for gradients.  Backward: the op recomputes such a result.  0: none.
   int recompute_group;
   bool by_piece; // with `recompute_group`: one piece at a time
-  // Forward, the list of ops, from 1, whose results are in host memory between forward and
-  // backward: swap.c.  0: none.
+  // Forward: the list of ops, from 1, with results in host memory between forward and backward
+  // (swap.c).  0: none.
   int offload_group;
 } Origin;
 
@@ -216,18 +215,18 @@ struct Op {
   int n_in, n_out;
   Use *in;       // [n_in]
   Value **out;   // [n_out]
-  Attr *attrs;   // all of the row's, in the row's order
+  Attr *attrs;   // all of the row, in its order
   Graph *callee; // of `fused`, `batch` and `call`, otherwise NULL
-  // For each axis of its mesh (op_mesh), the letter of the op's einsum that it splits; '+' when
-  // partial sums pass through; 0 when every device does all of it.  From PHASE_sharded on.
+  // For each axis of its mesh (op_mesh): the letter of the op's einsum that the axis splits; '+' if
+  // partial sums pass through; 0 if the op is replicated.  From PHASE_sharded on.
   char split[MAX_AXES];
-  // Its Origin.
+  // The fields of its Origin.
   const Loc *loc;
   TrainPart part;
   int of, piece, turn, recompute_group, offload_group;
   bool by_piece;
   int segment; // of its graph's schedule, from 1; 0: none
-  bool owed;   // of the update: it runs in the step after (deferred.h)
+  bool owed;   // an update that runs in the next step (deferred.h)
   Graph *graph;
   Op *prev, *next;
 };
@@ -241,9 +240,9 @@ typedef enum Phase {
 
 extern const char *const phase_name[N_PHASES];
 
-// What a result of an entry graph is: `output` has a name users know ("loss", "grad_norm", or the
-// ONNX output's); `update` is what parameter `target` holds after the step.  Results of graphs
-// that are called have neither.
+// A result of an entry graph is an `output`, with a name for users ("loss", "grad_norm", or that of
+// the ONNX output), or an `update`: the value of parameter `target` after the step.  Results of
+// called graphs are neither.
 typedef struct Result {
   Use use;
   const char *label; // of an output, otherwise NULL
@@ -259,7 +258,7 @@ struct Graph {
   int n_results;
   Op *first, *last;
   uint32_t n_ops, n_values; // ids are below these
-  Schedule *schedule;       // of an entry: when ranks run what (schedule.h); NULL: slice by slice
+  Schedule *schedule;       // of an entry: its ranks' schedule (schedule.h); NULL: slice by slice
   Module *module;
   Graph *next;
 };
@@ -268,16 +267,16 @@ struct Module {
   Arena *arena;
   const char *source; // the model's file name, or NULL
   int64_t slab_bytes; // of one rank, from PHASE_planned on
-  int64_t host_bytes; // the same in host memory: place.h
-  Mesh *meshes;       // in order; NULL: one device
+  int64_t host_bytes; // of one rank's host memory: place.h
+  Mesh *meshes;       // in order; NULL: a single device
   Graph *graphs;      // in order; the first is the main entry
   Phase phase;
-  const char *schedule; // the kind that a plan wants for stages, until the pass `schedule`; or NULL
-  const Loc *schedule_loc;    // who says so
-  bool cross_barrier;         // a plan asks for deferred updates, until the pass `defer_updates`
-  bool optimizer_in_backward; // a plan asks for early updates, until the pass of that name
-  bool early_updates;         // and there they are: of one slice, no op runs behind all others
-  struct Annotations *annotations; // what the model says of devices, up to shard; or NULL
+  const char *schedule;       // the kind that a plan requests, until the pass `schedule`; or NULL
+  const Loc *schedule_loc;    // the location of that request
+  bool cross_barrier;         // a plan requests deferred updates, until the pass `defer_updates`
+  bool optimizer_in_backward; // a plan requests early updates, until the pass of that name
+  bool early_updates;         // updates are early: with one slice, no update follows all other ops
+  struct Annotations *annotations; // the model's multi-device annotations, up to shard; or NULL
   struct Interned *interned;
 };
 
@@ -288,19 +287,19 @@ void module_free(Module *m);
 Module *module_clone(const Module *m);
 Graph *graph_new(Module *m, const char *name, bool entry); // appended
 Graph *graph_find(const Module *m, const char *name);
-Graph *graph_clone(Graph *g, const char *name); // appended; same names for values
-void graph_erase(Graph *g);                     // nobody may call it, which the verifier sees
+Graph *graph_clone(Graph *g, const char *name); // appended; values keep their names
+void graph_erase(Graph *g);                     // must not be called, which the verifier checks
 
 Value *graph_param(Graph *g, const char *name, const Type *type, Role role, const Loc *loc);
 void graph_output(Graph *g, Value *v, const char *label);
 void graph_update(Graph *g, Value *target, Value *v);
 Result *graph_find_output(Graph *g, const char *label);
-Result *graph_find_update(const Graph *g, const Value *target);       // NULL: it is not updated
+Result *graph_find_update(const Graph *g, const Value *target);       // NULL: not updated
 Value *graph_find_param(Graph *g, const char *label);                 // by label
 Value *graph_find_role(const Graph *g, Role role, const char *label); // by label, of this role
-// All of them by role and label, as they are now; of two that are called alike, the first.
+// The current parameters by role and label; of two with the same label, the first.
 struct Table *graph_params_by_label(const Graph *g, Arena *a);
-Graph *module_first_entry(const Module *m); // the training step, where there is one; or NULL
+Graph *module_first_entry(const Module *m);          // the training step, if there is one; or NULL
 Value *graph_find_value(Graph *g, const char *name); // by name or, for unnamed ones, "%12"
 void graph_set_result(Graph *g, int i, Value *v);    // keeps its label or target
 void graph_erase_result(Graph *g, int i);
@@ -308,85 +307,86 @@ void graph_erase_results(Graph *g, bool (*which)(const Result *r));
 void graph_erase_param(Graph *g, int i); // must be unused
 void graph_renumber(Graph *g);           // ids dense again, in order
 
-// Whether it is a type at all: lengths not negative, and its size in bytes no overflow.
+// Whether the type is legal: no negative length, and no overflow of its size in bytes.
 bool type_fits(DType dtype, int rank, const int64_t *dim);
 const Type *type_new(Module *m, DType dtype, int rank, const int64_t *dim); // interned
 const Type *type_scalar(Module *m, DType dtype);
 int64_t type_count(const Type *t); // elements
 int64_t type_bytes(const Type *t);
-// Also of different modules.
+// Also compares types of different modules.
 bool type_equal(const Type *x, const Type *y);
 bool type_same_dims(const Type *x, const Type *y);
 const char *type_text(Arena *a, const Type *t);
 const Layout *layout_new(Module *m, const Mesh *mesh, const Sbp *axis); // interned
 const Layout *layout_broadcast(Module *m, const Mesh *mesh);            // B on every axis
-int64_t layout_parts(const Layout *l, int dim); // how many parts all axes cut `dim` in
+int64_t layout_parts(const Layout *l, int dim); // parts of `dim`, over all axes
 const char *sbp_text(Arena *a, Sbp sbp);        // "S(0)"
 const char *layout_text(Arena *a, const Layout *l);
 
 void module_add_mesh(Module *m, Mesh *mesh);
-void module_drop_meshes(Module *m); // those on which no value is, but for the first
+void module_drop_meshes(Module *m); // drops meshes without values, except the first
 int module_n_meshes(const Module *m);
 const Mesh *module_find_mesh(const Module *m, const char *name);
-// One of the same devices in the same order, factored alike; the names may be others.  Or NULL.
+// A mesh with the same devices in the same order and the same factors, under any names; or NULL.
 const Mesh *module_find_alike(const Module *m, const Mesh *mesh);
-int module_slices(const Module *m); // of time, in a step
-// The devices of all meshes, each once, in the order in which the meshes name them; device 0 where
-// there is no mesh.
+int module_slices(const Module *m); // time slices per step
+// The devices of all meshes, each once, in the order of the meshes' lists; device 0 if there is no
+// mesh.
 int *module_devices(const Module *m, Arena *a, int *n);
 bool mesh_has(const Mesh *mesh, int device);
-bool mesh_covers(const Mesh *all, const Mesh *mesh);    // has its devices
-bool mesh_same_devices(const Mesh *a, const Mesh *b);   // in any order, and factored in any way
-bool mesh_repeats(const Mesh *mesh, int *device);       // whether it names a device twice
-int mesh_find_axis(const Mesh *mesh, const char *name); // -1: it has none of this name
-// From a device to its next along the axis, in places of the mesh.
+bool mesh_covers(const Mesh *all, const Mesh *mesh);    // `all` has its devices
+bool mesh_same_devices(const Mesh *a, const Mesh *b);   // in any order, with any factors
+bool mesh_repeats(const Mesh *mesh, int *device);       // whether it lists a device twice
+int mesh_find_axis(const Mesh *mesh, const char *name); // -1: no axis of this name
+// The distance in the mesh's list from a device to the next one along the axis.
 int mesh_stride(const Mesh *mesh, int axis);
 
-// Some axes of a mesh, in its order, which together are as one: a place on them is a number whose
-// digits are the places on each, the last the fastest.
+// Some axes of a mesh, in its order, combined into one: a coordinate is a number with the
+// coordinates along each axis as digits, the last axis fastest.
 typedef struct MeshAxes {
   int n, at[MAX_AXES];
 } MeshAxes;
 
 int axes_size(const Mesh *mesh, const MeshAxes *axes); // the product
 bool axes_have(const MeshAxes *axes, int axis);
-// Where an op runs: the mesh of its results.  While it is being made it is that of its operands;
-// where nothing has a layout, the module's first, or NULL.
+// The mesh of an op: that of its results, or of its operands while the op is under construction.
+// Without any layout it is the module's first mesh, or NULL.
 const Mesh *op_mesh(const Op *op);
 
-// Appends the op before `at`, or at the end of `g` when `at` is NULL, and infers its results from
-// its row.  Attributes may come in any order; those left out take the row's default (0, "", {}).
-// Returns NULL, having reported why at `loc`, when operands or attributes do not fit.
+// Appends an op before `at`, or at the end of `g` if `at` is NULL, and infers its results from its
+// row.  Attributes may come in any order; missing ones take the row's default (0, "", {}).  If
+// operands or attributes are illegal, reports it at the origin's location and returns NULL.
 Op *op_new(Graph *g, Op *at, OpKind kind, Value *const *in, int n_in, const Attr *attrs,
            int n_attrs, Origin origin, Diag *d);
-// The same with the callee of `fused`, `batch` or `call`; result types are those of the callee's
+// The same, with the callee of `fused`, `batch` or `call`; result types are those of the callee's
 // results.
 Op *op_new_call(Graph *g, Op *at, OpKind kind, Graph *callee, Value *const *in, int n_in,
                 Origin origin, Diag *d);
-// The same op again, of other operands.
+// A copy of `op` with other operands.
 Op *op_copy(Graph *g, Op *at, const Op *op, Value *const *in, Diag *d);
 
-Origin op_origin(const Op *op);      // of an op that takes the place of `op`
-Origin value_origin(const Value *v); // that of what defines it; of a parameter, its place
-// Of what is made for `for_whom`, and is neither it nor its gradient: `why` is for the location.
+Origin op_origin(const Op *op);      // for an op that replaces `op`
+Origin value_origin(const Value *v); // of the defining op; of a parameter, its location
+// The origin of an op made for `for_whom`, neither that op nor its gradient; `why` is for the
+// location.
 Origin origin_for(Arena *a, Origin for_whom, const char *why);
 
 // -- Changing --------------------------------------------------------------------------------
 
 void op_set_in(Op *op, int i, Value *v);
-void op_move_before(Op *op, Op *at);     // to the end when `at` is NULL
+void op_move_before(Op *op, Op *at);     // to the end if `at` is NULL
 void op_erase(Op *op);                   // its results must be unused
-bool op_retype(Op *op, Diag *d);         // infers the result types again, after operands changed
-void value_replace(Value *v, Value *by); // every use of `v` reads `by`
+bool op_retype(Op *op, Diag *d);         // infers the result types after a change of operands
+void value_replace(Value *v, Value *by); // every use of `v` becomes a use of `by`
 void value_set_name(Value *v, const char *name); // made unique with a suffix if it is taken
 bool value_used(const Value *v);
-bool op_used(const Op *op);       // whether any of its results is
-bool value_lasts(const Value *v); // a parameter that keeps its contents: see roles.def
+bool op_used(const Op *op);       // whether any result has a use
+bool value_lasts(const Value *v); // a persistent parameter: see roles.def
 
 // -- Attributes ------------------------------------------------------------------------------
 
 bool op_has_attr(const Op *op, const char *name);
-const Attr *op_attr(const Op *op, const char *name); // BUG when the row has no such attribute
+const Attr *op_attr(const Op *op, const char *name); // BUG if the row has no such attribute
 int64_t attr_i(const Op *op, const char *name);      // also of a bool
 double attr_f(const Op *op, const char *name);
 const char *attr_s(const Op *op, const char *name);
@@ -395,25 +395,25 @@ int attr_n(const Op *op, const char *name); // length of a list
 const int64_t *attr_list(const Op *op, const char *name);
 void op_set_attr(Op *op, Attr attr);           // by name; the list or bytes are copied
 bool attr_same(const Attr *a, const Attr *b);  // of one kind; numbers by their bits
-bool op_same_attrs(const Op *a, const Op *b);  // of two ops of one kind
+bool op_same_attrs(const Op *a, const Op *b);  // of two ops of the same kind
 uint64_t attr_hash(uint64_t h, const Attr *a); // mixed into `h`
 
 // -- Text ------------------------------------------------------------------------------------
 
-// parse(print(m)) is m.  Functions that report return false or NULL when they did.
+// parse(print(m)) is m.  Functions that report errors return false or NULL after one.
 void module_print(const Module *m, FILE *out);
 const char *module_text(const Module *m, Arena *a);
 const char *op_text(const Op *op, Arena *a); // one line, without indentation and location
 Module *module_parse(const char *path, const char *text, size_t n, Diag *d);
 Module *module_read(const char *path, Diag *d); // "-" is standard input
 
-// True when the module is well formed and what its phase promises holds.
+// Whether the module is well formed and keeps the promises of its phase.
 bool module_verify(const Module *m, Diag *d);
 
 #define for_each_mesh(k, m)  for (const Mesh *k = (m)->meshes; k; k = k->next)
 #define for_each_graph(g, m) for (Graph *g = (m)->graphs; g; g = g->next)
 #define for_each_op(op, g)   for (Op *op = (g)->first; op; op = op->next)
-// The op may be erased in the body.
+// The body may erase the op.
 #define for_each_op_safe(op, g)                                                                    \
   for (Op *op = (g)->first, *op##_next; op && (op##_next = op->next, 1); op = op##_next)
 #define for_each_use(u, v) for (Use *u = (v)->uses; u; u = u->next)

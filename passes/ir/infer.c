@@ -1,8 +1,8 @@
 // New ops: their operands and attributes checked against their row of ops.def, and the types of
 // their results inferred from it.
 //
-// The types column decides element types.  A class stands for any type of it; equal classes in one
-// row are the same type:
+// The types column decides element types.  A class stands for any of its types; equal classes in
+// one row are the same type:
 //
 //     F, I -> F, F          cross_entropy: two results of the type of the logits
 //     A... -> A             concat: any number of operands, all of one type
@@ -23,7 +23,7 @@ enum { MAX_COLUMN = 16 };
 // A parsed types column.
 typedef struct Column {
   int n_in, n_out;
-  bool variadic; // the last operand's entry is there any number of times, also none
+  bool variadic; // the last operand's entry repeats any number of times, also zero
   char in[MAX_COLUMN][8], out[MAX_COLUMN][8];
 } Column;
 
@@ -102,7 +102,7 @@ void op_note_operand(const Op *op, int i, Diag *d) {
 
 static bool check_count(const Op *op, const Column *c, Diag *d) {
   int least = c->variadic ? c->n_in - 1 : c->n_in;
-  // A row of nothing but a variadic operand needs one to know its types from.
+  // A row with only a variadic operand needs at least one, to infer types from.
   if (c->variadic && least == 0) least = 1;
   if (op->n_in < least || (!c->variadic && op->n_in > least))
     return diag_error(d, op->loc, "%s: takes %s%d operand%s, not %d", op_info[op->kind].name,
@@ -110,15 +110,15 @@ static bool check_count(const Op *op, const Column *c, Diag *d) {
   return true;
 }
 
-// What sums over elements of type `t` are kept in.
+// The type of sums over elements of type `t`.
 static const DType *sum_type(DType t) {
   static const DType single = DT_f32, twice = DT_f64;
   return t == DT_f64 ? &twice : &single;
 }
 
-// Checks the operands' element types; `of_class` gets the type each class stands for.
+// Checks the operands' element types; sets `of_class` to the type of each class.
 static bool check_types(const Op *op, const Column *c, const DType **of_class, Diag *d) {
-  int by[128] = {0}; // the operand that decided a class
+  int by[128] = {0}; // the operand that determined a class
   for (int i = 0; i < op->n_in; i++) {
     const char *want = column_entry(c, i), *name = op_info[op->kind].name;
     const DType *t = &op->in[i].value->type->dtype;
@@ -132,6 +132,7 @@ static bool check_types(const Op *op, const Column *c, const DType **of_class, D
       diag_error(d, op->loc, "%s: element types differ: operand %d is %s, operand %d is %s", name,
                  by[class], dtype_name[*of_class[class]], i, dtype_name[*t]);
     }
+    // The note gives the location of the operand.
     if (!fits) {
       op_note_operand(op, i, d);
       return false;
@@ -140,6 +141,7 @@ static bool check_types(const Op *op, const Column *c, const DType **of_class, D
       of_class[class] = t;
       by[class] = i;
     }
+    // Class F determines class S.
     if (class == 'F' && !of_class['S']) {
       of_class['S'] = sum_type(*t);
       by['S'] = i;
@@ -179,7 +181,7 @@ static bool find_types(const Op *op, const Type **types, Diag *d) {
   return true;
 }
 
-// Puts the types of the op's results into `types`.
+// Sets `types` to the types of the op's results.
 static bool infer(const Op *op, const Type **types, Diag *d) {
   Alike *alike = op_alike(op);
   size_t bytes = (size_t)op->n_out * sizeof(Type *);
@@ -210,10 +212,12 @@ static bool set_attrs(Op *op, const Attr *attrs, int n_attrs, Diag *d) {
   const AttrSpec *spec = op_attr_specs(op->kind, &n);
   const char *name = op_info[op->kind].name;
   op->attrs = arena_array(op->graph->module->arena, Attr, n);
+  // Defaults: zero, and an empty string.
   for (int i = 0; i < n; i++)
     op->attrs[i] = (Attr){.name = spec[i].name, .kind = spec[i].kind};
   for (int i = 0; i < n; i++)
     if (spec[i].kind == 's') op->attrs[i].s = "";
+  // Given attributes, in any order.
   for (int i = 0; i < n_attrs; i++) {
     int k = 0;
     while (k < n && !str_equal(spec[k].name, attrs[i].name))

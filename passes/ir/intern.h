@@ -1,6 +1,6 @@
-// What the files that build and change graphs share, and nobody else sees: what a module keeps so
-// that equal things are found again (its types, its layouts, moves between them, the names of its
-// values, einsums of ops that are alike), and ops before they stand in a graph.
+// Internals of the files that build and change graphs: the module's interned objects (types,
+// layouts, moves between them, names of values, einsums of identical ops), and ops before their
+// insertion into a graph.
 
 #ifndef IR_INTERN_H
 #define IR_INTERN_H
@@ -25,7 +25,7 @@ typedef struct Names {
   int n, cap;
 } Names;
 
-// Whether a move of a value has nothing to do: boxes.c only.
+// Whether a move of a value is a no-op; boxes.c only.
 typedef struct KnownMove {
   const Type *whole;
   const Layout *from, *to;
@@ -33,17 +33,17 @@ typedef struct KnownMove {
   struct KnownMove *next;
 } KnownMove;
 
-// Ops that are alike: alike.c says which.
+// A class of identical ops, as alike.c defines it.
 typedef struct Alike {
   uint64_t hash;
   OpKind kind;
   int n_in, n_out;
   const Attr *attrs;
   const Type **in;
-  bool local;            // types are those of parts, and what follows tells ops apart
-  const Mesh *mesh;      // that they run on
+  bool local;            // types are local, and the next two fields distinguish ops
+  const Mesh *mesh;      // the mesh of the ops
   const Layout **layout; // of operands and results
-  // What is known of them, NULL until somebody has asked.
+  // Cached results, NULL until the first query.
   const Dims *dims;
   const Type **out;
   struct Alike *next;
@@ -62,12 +62,12 @@ static inline uint64_t hash_mix(uint64_t h, uint64_t x) {
 }
 
 Value *name_find(const Graph *g, const char *name);
-void name_remove(Value *v); // does nothing when it has none
+void name_remove(Value *v); // does nothing if it has no name
 
-Alike *op_alike(const Op *op); // NULL where ops that look the same may differ
+Alike *op_alike(const Op *op); // NULL if ops with equal fields may differ
 
-// An op that knows its operands and nothing of them knows it: uses are not linked, results have no
-// types and no ids yet.  op_insert makes it part of the graph.
+// An op with operands, outside of the graph: uses are not linked, results have no types and no ids.
+// op_insert makes it part of the graph.
 Op *op_draft(Graph *g, OpKind kind, Value *const *in, int n_in, int n_out, Origin origin);
 void op_insert(Op *op, Op *at);
 

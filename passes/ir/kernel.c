@@ -9,7 +9,7 @@
 #include "ir/dims.h"
 #include "ir/op.h"
 
-// Is `word` one of the words of `list`?
+// Whether `word` is one of the words of `list`.
 static bool has_word(const char *list, const char *word) {
   size_t n = strlen(word);
   for (const char *p = list; (p = strstr(p, word)) != NULL; p += n)
@@ -17,7 +17,7 @@ static bool has_word(const char *list, const char *word) {
   return false;
 }
 
-// The operand that the row's types column calls F.
+// The operand of class F in the row's types column.
 static const Value *floating(const Op *op) {
   const char *p = op_info[op->kind].types;
   for (int i = 0; i < op->n_in; i++) {
@@ -28,8 +28,9 @@ static const Value *floating(const Op *op) {
   BUG("'%s' has no operand of type F", op_info[op->kind].name);
 }
 
-// The value whose element type names the kernel: result 0, or operand 0 where the row fixes the
-// type of result 0, as arg_max does; where that is S, which is f32 for several types, operand F.
+// The value that gives the kernel's name its element type: result 0, or operand 0 if the row fixes
+// the type of result 0, as for arg_max.  If that type is S, which is f32 for several types: operand
+// F.
 static const Value *telling(const Op *op) {
   const char *result = strstr(op_info[op->kind].types, "->") + 2;
   result += strspn(result, " ");
@@ -110,7 +111,7 @@ static KernelArg attr_arg(const Attr *attr) {
   BUG("a kernel cannot take attribute '%s'", attr->name);
 }
 
-// concat: how long each operand is along the axis; pack: how many elements each has.
+// The length of each operand along the axis (concat), or its number of elements (pack).
 static KernelArg sizes_arg(const Op *op, Arena *a) {
   int64_t *sizes = arena_array(a, int64_t, op->n_in);
   const Attr *axis = find_attr(op, "axis");
@@ -128,7 +129,7 @@ static KernelArg ranks_arg(const Op *op) {
   return arg;
 }
 
-// A letter of the einsum, or `*`: all the letters that it stands for, which are digits.
+// The size of a letter of the einsum, or of `*`: the product of its letters, which are digits.
 static KernelArg letter_arg(const Op *op, const Dims *dims, char letter) {
   int64_t size = 1;
   bool found = letter == '*';
@@ -142,7 +143,7 @@ static KernelArg letter_arg(const Op *op, const Dims *dims, char letter) {
   return int_arg(size);
 }
 
-// `v_from` and `v_all`: of letter v, where the local part starts, and the length of the whole.
+// `v_from` and `v_all`: for letter v, the start of the local shard, and the global length.
 static KernelArg part_arg(const Op *op, const Dims *dims, const char *word) {
   const Value *boxed = op_boxed(op);
   if (!boxed) BUG("the args of '%s' say '%s', but no trait whose", op_info[op->kind].name, word);

@@ -1,14 +1,16 @@
-// How a runtime kernel is called: its name and the arguments after results and operands, out of
-// the `cpu`, `cuda` and `args` columns of ops.def.  Kernels of one name are called alike on all
-// targets; on a gpu pointers are to its memory, and a call only puts the work in the rank's stream.
+// The call of a runtime kernel: its name and the arguments after results and operands, from the
+// `cpu`, `cuda` and `args` columns of ops.def.  Kernels of one name have the same signature on all
+// targets.  On a GPU pointers are to its memory, and a call only enqueues the work on the rank's
+// stream.
 //
 //     %y = linear %x, %w trans=true : f32[4,8,32]      args "* k n trans"
 //
 //     nnrt_linear_f32   4*8=32, 16, 32, true
 //
-// The backend prints this as C, nnaot-eval passes it through libffi.  Results come first, then
-// operands (or one array of them, kernel_variadic), then these; a PREP kernel gets these when it is
-// prepared, by the name with `_prep_` before the type, and only results and operands when it runs.
+// The backend prints this as C, nnaot-eval passes it through libffi.  The order is results,
+// operands (or one array of them, kernel_variadic), then these arguments.  A PREP kernel gets these
+// when it is prepared, by the name with `_prep_` before the type, and only results and operands
+// when it runs.
 
 #ifndef IR_KERNEL_H
 #define IR_KERNEL_H
@@ -23,10 +25,10 @@ typedef struct KernelArg {
     ARG_float, // double `f`
     ARG_bool,  // bool, in `i`
     ARG_str,   // const char * `s`
-    ARG_list,  // const int64_t * `list`, of `n`; NULL where that is 0, or the operand is absent
-    ARG_box,   // two const int64_t *: the whole shape of op_boxed, and where the local part starts
-    ARG_from,  // int64_t: where in the whole dimension `i` of op_boxed starts
-    ARG_all,   // int64_t: how long that is in the whole
+    ARG_list,  // const int64_t * `list`, of `n`; NULL if `n` is 0 or the operand is absent
+    ARG_box,  // two const int64_t *: the global shape of op_boxed, and the start of the local shard
+    ARG_from, // int64_t: the start of the local shard along dimension `i` of op_boxed
+    ARG_all,  // int64_t: the global length of that dimension
     ARG_ranks, // NnrtRank *r, int: the group of ranks that differ along `axes` only
   } kind;
   int64_t i;
@@ -40,18 +42,20 @@ typedef struct KernelArg {
 // "nnrt_linear_f32", "nnrt_gather_b4"; with `prep`, "nnrt_linear_prep_f32".  False when there is
 // no kernel for the op with these element types.
 bool kernel_name(const Op *op, Target t, char *buf, size_t n);
-bool kernel_prep_name(const Op *op, Target t, char *buf, size_t n); // of a PREP op
+bool kernel_prep_name(const Op *op, Target t, char *buf, size_t n); // for PREP ops
 
-// Is there a kernel for elements of type `dtype`, those that tell the name?
+// Whether there is a kernel named after element type `dtype`.
 bool kernel_exists(OpKind kind, Target t, DType dtype);
 
-// Whether a move adds up shares of a sum, or leaves zeros where one is of nothing.
+// Whether a move has a partial sum as its operand or result: it adds shares, or leaves zeros in
+// shares without a source.
 bool move_sums(const Op *move);
 
-// Fills `args` in the order of the column and returns how many.  Lists live in `a` or in the op.
+// Fills `args` in the order of the column and returns their number.  Lists live in `a` or in the
+// op.
 int kernel_args(const Op *op, KernelArg *args, int max, Arena *a);
 
-// Operands come as one array `const T *const *in`: the row takes any number of them.
+// Whether operands are passed as one array `const T *const *in`: the row takes any number of them.
 bool kernel_variadic(const Op *op);
 
 #endif

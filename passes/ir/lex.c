@@ -1,4 +1,4 @@
-// Cuts text into tokens: see lex.h.
+// Splits text into tokens: see lex.h.
 
 #include "ir/lex.h"
 
@@ -72,9 +72,10 @@ static void bad(Lexer *l, const char *what) {
   l->token.text = what;
 }
 
-// At the opening quote.  Leaves the text in the token, or makes it bad.
+// Reads a string from the opening quote on: sets the token's text, or makes it TOKEN_bad.
 static void lex_string(Lexer *l, TokenKind kind) {
   StrBuf b = {.arena = l->arena};
+  // An empty string has an empty text, not NULL.
   strbuf_add(&b, "");
   l->token.kind = kind;
   l->at++;
@@ -86,6 +87,7 @@ static void lex_string(Lexer *l, TokenKind kind) {
     }
     l->at++;
     if (c == '"') break;
+    // After a bad escape the string is still read to its end.
     if (c == '\\') {
       int e = peek(l, 0);
       if (e == '"' || e == '\\') {
@@ -103,6 +105,7 @@ static void lex_string(Lexer *l, TokenKind kind) {
       }
       l->at++;
     }
+    // Texts are NUL-terminated.
     if (c == 0) {
       bad(l, "a string cannot hold a zero byte");
       continue;
@@ -113,7 +116,7 @@ static void lex_string(Lexer *l, TokenKind kind) {
   if (l->token.kind != TOKEN_bad) l->token.text = b.at;
 }
 
-// At the opening quote of x"3f80".
+// Reads x"3f80" from the opening quote on.
 static void lex_bytes(Lexer *l) {
   const char *start = ++l->at;
   while (hex_digit(peek(l, 0)) >= 0)
@@ -128,6 +131,7 @@ static void lex_bytes(Lexer *l) {
     bad(l, "an odd number of hexadecimal digits");
     return;
   }
+  // Zeroed, so NUL-terminated even if empty.
   char *bytes = arena_alloc(l->arena, (size_t)(digits / 2 + 1));
   for (int64_t i = 0; i < digits / 2; i++)
     bytes[i] = (char)(hex_digit(start[2 * i]) * 16 + hex_digit(start[2 * i + 1]));
@@ -136,7 +140,7 @@ static void lex_bytes(Lexer *l) {
   l->token.n = digits / 2;
 }
 
-// [+-] digits, with fraction and exponent, decimal or hexadecimal; or [+-] inf.
+// Reads [+-] digits, with fraction and exponent, decimal or hexadecimal; or [+-] inf.
 static void lex_number(Lexer *l) {
   const char *start = l->at;
   if (peek(l, 0) == '-' || peek(l, 0) == '+') l->at++;
@@ -148,7 +152,7 @@ static void lex_number(Lexer *l) {
   l->token.text = str_copy_n(l->arena, start, (size_t)(l->at - start));
 }
 
-// At the sigil of %x or @main; false when no name follows it.
+// Reads %x or @main from the sigil on; false if no name follows it.
 static bool lex_name(Lexer *l, TokenKind kind) {
   if (peek(l, 1) == '"') {
     l->at++;
@@ -192,7 +196,7 @@ static void lex_token(Lexer *l) {
     l->token.kind = TOKEN_punct;
     l->token.text = str_copy_n(l->arena, start, 1);
   } else {
-    // One whole character of UTF-8, so that the caret stands under something.
+    // A whole UTF-8 character, so that the caret points at something visible.
     do
       l->at++;
     while ((peek(l, 0) & 0xc0) == 0x80 && peek(l, 0) != -1);
@@ -204,7 +208,7 @@ static void lex_token(Lexer *l) {
 Token *lex(Arena *a, const Source *s, int *n_tokens) {
   Lexer l = {.arena = a, .at = s->text, .end = s->text + s->n, .line_start = s->text, .line = 1};
   Vec(Token) tokens = {0};
-  int last_line = 0; // of the token before
+  int last_line = 0; // of the previous token
   for (;;) {
     int c = peek(&l, 0);
     if (c == '\n') {
@@ -213,6 +217,7 @@ Token *lex(Arena *a, const Source *s, int *n_tokens) {
     } else if (c == ' ' || c == '\t' || c == '\r') {
       l.at++;
     } else if (c == '#') {
+      // The comment, without surrounding blanks, belongs to the last token of its line.
       const char *start = ++l.at;
       while (peek(&l, 0) != -1 && peek(&l, 0) != '\n')
         l.at++;

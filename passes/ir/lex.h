@@ -1,9 +1,9 @@
-// The words of the text form; parse.c makes graphs of them.
+// The tokens of the text form; parse.c builds graphs from them.
 //
 //     %y = linear %x, %w trans=0 : f32[4,6]   # mlp.onnx:/fc1/MatMul
 //
-// is  VALUE = WORD VALUE , VALUE WORD = NUMBER : WORD [ NUMBER , NUMBER ]  and the last of them
-// carries the comment.  Line ends mean nothing except to comments.
+// is  VALUE = WORD VALUE , VALUE WORD = NUMBER : WORD [ NUMBER , NUMBER ]  and the last token
+// carries the comment.  Line ends matter only to comments.
 
 #ifndef IR_LEX_H
 #define IR_LEX_H
@@ -22,16 +22,16 @@ typedef enum TokenKind {
   TOKEN_string, // "text" with its escapes undone
   TOKEN_bytes,  // x"3f80": the bytes themselves
   TOKEN_punct,  // one character, in text[0]
-  TOKEN_bad,    // something else; text is what is wrong with it
+  TOKEN_bad,    // an invalid token; text describes the error
 } TokenKind;
 
 typedef struct Token {
   TokenKind kind;
-  bool quoted; // of a value or graph: the name stood in quotes
+  bool quoted; // of a value or graph: the name was in quotes
   int line, column, width;
   int64_t n; // of bytes
   const char *text;
-  // What stands behind '#' on the line after this token, when nothing else does; or NULL.
+  // The text after '#' on the token's line, if no other token comes between; or NULL.
   const char *comment;
 } Token;
 
@@ -40,17 +40,17 @@ typedef struct Source {
   size_t n;
 } Source;
 
-// All tokens; the last is TOKEN_end.  Never fails: what is no token is a TOKEN_bad.
+// All tokens; the last is TOKEN_end.  Never fails: invalid text becomes TOKEN_bad.
 Token *lex(Arena *a, const Source *s, int *n_tokens);
 
-// A message about a token, with its line and a caret.  Returns false.
+// Reports a message about a token, with its line and a caret.  Returns false.
 bool token_error(Diag *d, Arena *a, const Source *s, const Token *t, const char *fmt, ...)
     PRINTF_LIKE(5, 6);
-// The same for any stretch of a line; for carets under what several tokens say.
+// Prints any part of a line with a caret, for messages about several tokens.
 void source_caret(Diag *d, const Source *s, int line, int column, int width);
 
-bool is_word(const char *s);                     // may stand without quotes
+bool is_word(const char *s);                     // needs no quotes
 const char *str_quoted(Arena *a, const char *s); // "text" with escapes
-const char *str_name(Arena *a, const char *s);   // as it stands, or quoted where it is no word
+const char *str_name(Arena *a, const char *s);   // unchanged if it is a word, else quoted
 
 #endif

@@ -1,5 +1,5 @@
-// The functions that the formulas of ops.def are written in, in double: what the reference
-// evaluator computes with.  rt/nnrt_math.h has the same for kernels, in float.
+// The functions in the formulas of ops.def, in double, for the reference evaluator. rt/nnrt_math.h
+// has the same for kernels, in float.
 
 #ifndef IR_MATH_H
 #define IR_MATH_H
@@ -49,7 +49,7 @@ static inline double m_fmod(double x, double y) {
   return fmod(x, y);
 } // the sign of x
 
-// A NaN on either side is the result.
+// NaN if either operand is NaN.
 static inline double m_min(double x, double y) {
   return x < y || x != x ? x : y;
 }
@@ -57,7 +57,7 @@ static inline double m_max(double x, double y) {
   return x > y || x != x ? x : y;
 }
 
-// With the sign of y, as Python's %; a zero too.
+// The remainder with the sign of y, as Python's %; a zero too.
 static inline double m_mod(double x, double y) {
   double r = fmod(x, y);
   if (r == 0) return copysign(r, y);

@@ -25,6 +25,7 @@ int module_n_meshes(const Module *m) {
 void module_drop_meshes(Module *m) {
   Arena *a = arena_new();
   bool *used = arena_array(a, bool, module_n_meshes(m) + 1);
+  // The first mesh stays, even if it is unused.
   used[0] = true;
   for_each_graph(g, m) {
     for (int i = 0; i < g->n_params; i++)
@@ -35,6 +36,7 @@ void module_drop_meshes(Module *m) {
         if (op->out[i]->layout && op->out[i]->layout->mesh)
           used[op->out[i]->layout->mesh->id] = true;
   }
+  // Unlinks unused meshes and renumbers the others.
   int n = 0;
   for (Mesh **at = &m->meshes; *at;) {
     if (!used[(*at)->id]) {
@@ -66,7 +68,7 @@ const Mesh *module_find_mesh(const Module *m, const char *name) {
   return NULL;
 }
 
-// Meshes that have an axis of time have the same one.
+// The slices of the time axis; all meshes that have one have the same.
 int module_slices(const Module *m) {
   for_each_mesh(mesh, m) {
     for (int i = 0; i < mesh->n_axes; i++)
@@ -99,7 +101,7 @@ int *module_devices(const Module *m, Arena *a, int *n) {
 }
 
 bool mesh_has(const Mesh *mesh, int device) {
-  // Where it is if they are in order, as most are.
+  // Fast path: most meshes list consecutive devices.
   int at = mesh->n_devices ? device - mesh->device[0] : -1;
   if (at >= 0 && at < mesh->n_devices && mesh->device[at] == device) return true;
   for (int i = 0; i < mesh->n_devices; i++)

@@ -1,4 +1,4 @@
-// The names of values: unique in their graph, found in constant time.
+// The names of values: unique in their graph, with lookup in constant time.
 
 #include <string.h>
 
@@ -15,7 +15,7 @@ static uint64_t hash_name(const Graph *g, const char *name) {
   return h ^ h >> 29;
 }
 
-// The slot that holds the value, or the empty one where the search for it ends.
+// The slot of the value of this name, or the empty slot that ends the search.
 static int find_slot(const Names *names, const Graph *g, const char *name) {
   int i = (int)(hash_name(g, name) & (uint64_t)(names->cap - 1));
   for (;; i = (i + 1) & (names->cap - 1)) {
@@ -29,7 +29,7 @@ Value *name_find(const Graph *g, const char *name) {
   return names->cap ? names->slot[find_slot(names, g, name)] : NULL;
 }
 
-// Makes room for one more, dropping the erased, so that at least half of the slots are empty.
+// Grows the table for one more name, dropping erased ones; at least half of the slots are empty.
 static void grow(Names *names, Arena *a) {
   Names old = *names;
   int live = 0;
@@ -44,7 +44,7 @@ static void grow(Names *names, Arena *a) {
       names->slot[find_slot(names, old.slot[i]->graph, old.slot[i]->name)] = old.slot[i];
 }
 
-// Its name must be free.
+// The name must be free.
 static void name_add(Value *v) {
   Names *names = &v->graph->module->interned->names;
   if (2 * (names->n + 1) > names->cap) grow(names, v->graph->module->arena);
@@ -68,7 +68,7 @@ void value_set_name(Value *v, const char *name) {
   name_remove(v);
   v->name = NULL;
   if (!name || !*name) return;
-  // %12 is how a value without a name is printed.
+  // A name that begins with a digit would print like the id of an unnamed value, %12.
   if (*name >= '0' && *name <= '9') name = str_format(a, "v%s", name);
   const char *unique = name;
   for (int i = 1; name_find(v->graph, unique); i++)

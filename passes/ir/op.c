@@ -1,4 +1,4 @@
-// The tables behind op.h: the rows of ops.def as data.
+// The tables of op.h: the rows of ops.def as data.
 
 #include "ir/op.h"
 
@@ -22,8 +22,8 @@ const OpInfo op_info[N_OPS] = {
 #include "ir/ops.def"
 };
 
-// Values are aligned to what the widest registers hold; and to what cudaMalloc gives, which
-// libraries look at when they choose between their kernels.
+// Values are aligned to the widest vector registers, and to the alignment of cudaMalloc, which
+// libraries consider when they choose a kernel.
 const TargetInfo target_info[N_TARGETS] = {
     [TARGET_cpu] = {"cpu", "train", 64, false, "cpu"},
     [TARGET_cuda] = {"cuda", "train_cuda", 256, true, "h100"},
@@ -62,7 +62,7 @@ int op_traits(const Op *op) {
   int traits = op_info[op->kind].traits;
   if (op->kind != OP_cast && op->kind != OP_scale) return traits;
   DType from = op->in[0].value->type->dtype;
-  // Integers are cut down to integers: parts of a sum lose more than the sum.
+  // Integers are truncated: the scaled terms of a sum lose more than the scaled sum.
   if (op->kind == OP_scale) return dtype_class[from] == 'F' ? traits : traits & ~ADDITIVE;
   DType to = attr_t(op, "to");
   bool widens =
@@ -111,14 +111,17 @@ bool op_axes(const Op *op, MeshAxes *out, Diag *d) {
   for (;; at++) {
     size_t length = strcspn(at, "+");
     int axis = -1;
+    // Axis names between the plus signs.
     for (int i = 0; mesh && i < mesh->n_axes; i++)
       if (strlen(mesh->axis[i].name) == length && !strncmp(mesh->axis[i].name, at, length))
         axis = i;
     if (axis < 0)
       return diag_error(d, op->loc, "%s: the mesh has no axis '%.*s'", name, (int)length, at);
+    // The order is canonical, and no axis occurs twice.
     if (out->n > 0 && out->at[out->n - 1] >= axis)
       return diag_error(d, op->loc, "%s: '%s' is not in the order of the mesh", name, all);
     out->at[out->n++] = axis;
+    // A time axis cannot be combined with other axes.
     if (out->n > 1 && (mesh->axis[axis].time || mesh->axis[out->at[0]].time))
       return diag_error(d, op->loc, "%s: '%s' joins an axis of time", name, all);
     at += length;
@@ -159,7 +162,7 @@ bool zero_grad(Builder *b, Op *op, Value **dout, Value **din) {
 
 enum { MAX_ATTRS = 8 };
 
-// The attrs columns, parsed when first asked for.  The names live as long as the program.
+// The attrs columns, parsed at the first query.  The names live as long as the program.
 static struct {
   bool parsed;
   int n;

@@ -11,22 +11,23 @@ const char *op_place(Arena *a, const Op *op) {
     if (l->why) strbuf_addf(&why, "%s%s", why.n ? ", " : "(", l->why);
   const Loc *origin = loc_origin(op->loc);
   const char *text = loc_text(a, origin);
-  // Folders say nothing here: the program is of one model.
+  // Without folders, as the program is of one model.
   const char *slash = origin->file ? strrchr(origin->file, '/') : NULL;
   if (slash && str_starts(text, origin->file)) text += slash + 1 - origin->file;
   if (!why.n) return text;
   return str_format(a, "%s%s%s)", text, *text ? " " : "", why.at);
 }
 
-// Does it say only where elements are, or of which type?  Kernels of such ops are by element size.
+// Whether the op only moves elements or changes their type.  Kernels of such ops are named by
+// element size.
 static bool is_dull(const Op *op, Target target) {
   const OpInfo *row = &op_info[op->kind];
   return op->n_in == 0 || op->kind == OP_cast || (row->traits & VIEW) ||
          str_equal(row->kernels[target], "b");
 }
 
-// "fused mul gelu reduce_sum": the last kinds of op in the body, of those that compute where there
-// are such.
+// "fused mul gelu reduce_sum": the last kinds of ops in the body; of computing ops, if there are
+// any.
 static const char *fused_title(Arena *a, const Graph *body, Target target) {
   enum { SHOWN = 3 };
   bool all = true;

@@ -1,4 +1,4 @@
-// What errors of executables, traces and reports call an op.
+// Display names of ops for errors of executables, traces and reports.
 //
 //     %h1, %h = fused @fused_0 %h0, %b    "fused add gelu"    "mlp.onnx:/act/Gelu"
 //     %g = linear_back_w %x, %d           "linear_back_w"     "mlp.onnx:/fc1/MatMul (gradient)"
@@ -9,7 +9,7 @@
 #include "ir/op.h"
 
 const char *op_title(Arena *a, const Op *op, Target target);
-// Where in the model it comes from, and what was derived from that.
+// The op's location in the model, and the derivation from it.
 const char *op_place(Arena *a, const Op *op);
 
 #endif

@@ -1,11 +1,13 @@
 // Reads the text form.  The language is in README.md; print.c writes it.
 //
-//     module    = "module" [STRING] "phase=" WORD ["slab=" NUMBER] {mesh} [annotations] {graph}
+//     module    = "module" [STRING] "phase=" WORD ["slab=" NUMBER] ["host=" NUMBER]
+//                 ["schedule=" STRING] ["cross_barrier"] ["optimizer_in_backward"]
+//                 ["early_updates"] {mesh} [annotations] {graph}
 //     mesh      = "mesh" @NAME "devices=" devices "(" axis {"," axis} ")"
 //     axis      = WORD "=" NUMBER [":" "time"]
 //     graph     = "graph" @NAME ["entry"] "(" [param {"," param}] ")" "{" {op} [return] {run} "}"
-//     param     = %NAME ":" type [role [STRING] ["as" type]] ["train"] ["host"] ["each_slice"]
-//                 [init]
+//     param     = %NAME ":" type [role [STRING] ["as" type]] ["whole"] ["train"] ["host"]
+//                 ["each_slice"] [init]
 //     init      = ("@" STRING "+" NUMBER [":" NUMBER] | "=" (NUMBER | list | BYTES | random))
 //                 ["as" dtype]
 //     op        = [%NAME {"," %NAME} "="] WORD [@NAME] [%NAME {"," %NAME}] {WORD "=" attr}
@@ -19,13 +21,12 @@
 //     run       = "run" "devices=" devices actions
 //     actions   = {(WORD | "get" %NAME | "(" actions ")") ["*" NUMBER]}
 //
-// Types of results may be left out: every op is built with op_new, which infers them, and what is
-// written must agree.  A graph that is called may stand behind its callers: graphs are found
-// first and a callee is read when it is first asked for.  The grammar of annotations is in
-// annotations.c.
+// Types of results may be left out: every op is built with op_new, which infers them, and written
+// types must agree.  A called graph may come after its callers: all graphs are located first, and a
+// callee is read at its first call.  The grammar of annotations is in annotations.c.
 //
-// After an error reading goes on at the next line, so that one run reports several.  A value whose
-// definition failed is known and absent, and what reads it is passed over in silence.
+// After an error, reading continues at the next line, so one run reports several errors.  A value
+// with a failed definition is known but absent, and its readers are skipped without an error.
 
 #include "ir/parse.h"
 
@@ -54,6 +55,7 @@ static bool parse_file_init(Parser *p, Init *init) {
 
 static bool parse_value_init(Parser *p, Init *init, List *list) {
   const Token *t = peek(p);
+  // The element type of a list is known only later: see parse_init.
   if (is(t, "[")) {
     init->kind = INIT_bytes;
     return parse_list(p, list);
@@ -105,6 +107,7 @@ static bool parse_param(Parser *p) {
   const Token *first = expect_kind(p, TOKEN_value, "a parameter such as %x");
   Typed typed;
   if (!first) return false;
+  // After an error the name is still defined, so that its readers are skipped without errors.
   if (!expect(p, ":") || !parse_typed(p, &typed)) {
     define(p, first, NULL);
     return false;
@@ -115,6 +118,7 @@ static bool parse_param(Parser *p) {
   v->slots = (int)typed.slots;
   v->stride = typed.stride;
   if (!define(p, first, v)) return false;
+  // Role, label and flags, in the order of the grammar.
   if (peek(p)->kind == TOKEN_word && role_parse(peek(p)->text, &v->role)) {
     next(p);
     if (peek(p)->kind == TOKEN_string) v->label = keep(p, next(p));
@@ -125,6 +129,7 @@ static bool parse_param(Parser *p) {
   v->host = accept(p, "host");
   v->each_slice = accept(p, "each_slice");
   if ((is(peek(p), "@") || is(peek(p), "=")) && !parse_init(p, v)) return false;
+  // The comment with the location follows the comma.
   if (!is(peek(p), ",") && !is(peek(p), ")")) return expected(p, "',' or ')' after a parameter");
   bool comma = accept(p, ",");
   v->loc = loc_of(p, first, &p->tokens[p->at - 1]);
@@ -147,6 +152,7 @@ static bool parse_result(Parser *p) {
     if (target && target->def) return fail(p, t, "only a parameter can be updated");
   }
   if (!parse_value(p, &v)) return false;
+  // The definition of a value failed: its error is already reported.
   if (!v || (update && !target)) return true;
   if (update)
     graph_update(p->g, target, v);
@@ -166,7 +172,7 @@ static bool too_many(const Parser *p) {
   return diag_errors(p->d) >= p->error_limit;
 }
 
-// To the next line that can begin something, past the token of the error.
+// Skips to the next line that can begin an item, past the token of the error.
 static void skip_line(Parser *p, int start) {
   if (p->at == start) next(p);
   while (peek(p)->kind != TOKEN_end) {
@@ -178,7 +184,7 @@ static void skip_line(Parser *p, int start) {
   }
 }
 
-// To the comma before the next parameter, or to the end of them.
+// Skips to the comma before the next parameter, or to the end of the list.
 static void skip_param(Parser *p) {
   while (peek(p)->kind != TOKEN_end && !(is(peek(p), ")") && is(peek2(p), "{")) &&
          !(is(peek(p), ",") && peek2(p)->kind == TOKEN_value))
@@ -249,6 +255,7 @@ static bool parse_module_line(Parser *p) {
     i++;
   if (i == N_PHASES) return fail(p, t, "unknown phase '%s'", t->text);
   p->m->phase = (Phase)i;
+  // Optional fields, in the order of print.c.
   if (accept(p, "slab") && (!expect(p, "=") || !parse_int(p, 0, INT64_MAX, &p->m->slab_bytes)))
     return false;
   if (accept(p, "host") && (!expect(p, "=") || !parse_int(p, 0, INT64_MAX, &p->m->host_bytes)))
@@ -273,7 +280,7 @@ bool parse_devices(Parser *p, int **device, int *n) {
     int64_t from, to;
     if (!parse_int(p, 0, INT32_MAX - 1, &from)) return false;
     to = from;
-    // The lexer takes the hyphen for a sign.
+    // The lexer reads the hyphen as a sign.
     if (peek(p)->kind == TOKEN_number && *peek(p)->text == '-') {
       const Token *t = peek(p);
       if (!parse_int(p, 1 - INT32_MAX, 0, &to)) return false;
@@ -324,6 +331,7 @@ static bool parse_mesh(Parser *p) {
     } while (accept(p, ","));
     if (!expect(p, ")")) return false;
   }
+  // The device axes must cover the list of devices exactly.
   int64_t devices = 1;
   for (int i = 0; i < mesh->n_axes; i++)
     if (!mesh->axis[i].time && devices <= MAX_DEVICES) devices *= mesh->axis[i].size;
@@ -351,7 +359,7 @@ Part *find_part(Parser *p, const Token *name) {
   return NULL;
 }
 
-// A graph begins where a line begins with "graph @".
+// Locates the graphs: each begins on a line that begins with "graph @".
 static void find_parts(Parser *p, int n) {
   for (int i = 0; i + 1 < n; i++) {
     const Token *t = &p->tokens[i];

@@ -1,8 +1,8 @@
-// What the files of the parser share: parse.c (modules, graphs, parameters), parse_op.c (ops) and
-// parse_word.c (tokens, names, numbers and types).
+// Declarations shared by the parser's files: parse.c (modules, graphs, parameters), parse_op.c
+// (ops) and parse_word.c (tokens, names, numbers and types).
 //
-// Functions that read take what they read off the front of the tokens, and return false when they
-// have reported an error.
+// Reading functions consume tokens from the front, and return false after they have reported an
+// error.
 
 #ifndef IR_PARSE_H
 #define IR_PARSE_H
@@ -13,12 +13,12 @@
 
 enum { MAX_NESTING = 64, MAX_NUMBER = 1 << 24, N_NAME_BUCKETS = 1024 };
 
-// A name of the graph being read.  `value` is NULL when its definition failed.
+// A name of the current graph.  `value` is NULL if its definition failed.
 typedef struct Name {
   const char *text;
-  bool numbered; // %12: not a name but an id
+  bool numbered; // %12: an id, not a name
   Value *value;
-  struct Name *next; // in its bucket
+  struct Name *next; // in its hash bucket
 } Name;
 
 // One "graph" of the text.
@@ -34,28 +34,28 @@ typedef struct Parser {
   Module *m;
   Arena *scratch;
   Diag *d;
-  int error_limit; // of the Diag: reading stops there
+  int error_limit; // the error count of the Diag at which reading stops
   Token *tokens;
-  int at, end; // the next token, and where the part being read ends
-  Token stop;  // what is seen there
+  int at, end; // the next token, and the end of the current part
+  Token stop;  // the token returned at the end
   Vec(Part) parts;
   int nesting;
-  // Of the graph being read.
+  // The current graph.
   Graph *g;
   Name **names; // [N_NAME_BUCKETS]
 } Parser;
 
-// Tokens: `peek` looks at the next one, `next` takes it, `accept` takes it if it is this one.
+// Tokens: `peek` returns the next one, `next` consumes it, `accept` consumes it if it matches.
 const Token *peek(const Parser *p);
 const Token *peek2(const Parser *p);
 const Token *next(Parser *p);
 bool is(const Token *t, const char *text);
 bool accept(Parser *p, const char *text);
 bool expect(Parser *p, const char *text);
-const Token *expect_kind(Parser *p, TokenKind kind, const char *what); // NULL: another kind
+const Token *expect_kind(Parser *p, TokenKind kind, const char *what); // NULL after an error
 void set_range(Parser *p, int at, int end);
 
-// Errors: about a token, and "expected WHAT, found the next token".  Return false.
+// Errors: about a token, or "expected WHAT, found the next token".  They return false.
 bool fail(Parser *p, const Token *t, const char *fmt, ...) PRINTF_LIKE(3, 4);
 bool expected(Parser *p, const char *what);
 const char *token_text(Parser *p, const Token *t);
@@ -64,18 +64,18 @@ bool token_int(Parser *p, const Token *t, int64_t low, int64_t high, int64_t *to
 bool parse_int(Parser *p, int64_t low, int64_t high, int64_t *to);
 bool parse_float(Parser *p, double *to);
 bool parse_dtype(Parser *p, DType *to);
-const char *keep(Parser *p, const Token *t); // its text, for as long as the module lives
-// The location that the comment behind `last` gives, else where `first` stands.
+const char *keep(Parser *p, const Token *t); // a copy of its text, allocated in the module
+// The location in the comment after `last`; without one, the position of `first`.
 const Loc *loc_of(Parser *p, const Token *first, const Token *last);
 
-// Names.  `v` is NULL for a definition that failed: what reads it is then passed over in silence.
+// Names.  `v` is NULL for a failed definition; its readers are then skipped without an error.
 bool define(Parser *p, const Token *t, Value *v);
 bool parse_value(Parser *p, Value **v);
-void number_values(Parser *p); // when all of p->g is read
+void number_values(Parser *p); // after all of p->g is read
 
 bool parse_sbp(Parser *p, int rank, Sbp *to);
 bool parse_type(Parser *p, const Type **to);
-// A type with what stands behind it.
+// A type with its layout, offset and slots.
 typedef struct Typed {
   const Token *token;
   const Type *type;
@@ -84,14 +84,14 @@ typedef struct Typed {
 } Typed;
 bool parse_typed(Parser *p, Typed *to);
 
-// [1,2.5,true]: the tokens of the elements, whose type may be known only later.
+// [1,2.5,true]: the tokens of the elements; their type may be known only later.
 typedef Vec(const Token *) List;
 bool parse_list(Parser *p, List *list);
 bool list_bytes(Parser *p, const List *list, DType t, const void **at, int64_t *n);
 
 bool parse_devices(Parser *p, int **device, int *n); // 0-3,8
 bool parse_op(Parser *p);
-Part *find_part(Parser *p, const Token *name); // NULL: there is no graph of this name
+Part *find_part(Parser *p, const Token *name); // NULL: no graph of this name
 bool parse_graph(Parser *p, Part *part);
 
 #endif

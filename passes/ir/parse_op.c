@@ -1,7 +1,7 @@
 // Reads one op: see the grammar in parse.c.
 //
-// The line is read as a whole into a Statement, because its comment may say where the op comes
-// from; then op_new builds it, and what is written about the results must be what it gives.
+// The line is first read as a whole into a Statement, because its comment may give the location.
+// Then op_new builds the op, and the written results must match its own.
 
 #include "ir/parse.h"
 
@@ -10,29 +10,30 @@
 #include "ir/op.h"
 #include "ir/schedule.h"
 
-// What one line says before it becomes an op.
+// The parsed text of one line.
 typedef struct Statement {
-  const Token *first, *name; // of the line, of the op
+  const Token *first, *name; // the first token of the line; the name of the op
   OpKind kind;
-  bool poisoned; // an operand's definition failed
+  bool poisoned; // the definition of an operand failed
   Graph *callee;
   Vec(const Token *) results;
   Vec(Value *) in;
   Vec(Attr) attrs;
   Vec(Typed) types;
   char split[MAX_AXES];
-  Origin origin; // but for the location, which is behind all of it
+  Origin origin; // without the location, which comes last
   int segment;
   bool owed;
 } Statement;
 
-// Reads the graph that the op calls, unless that is done.
+// Reads the called graph, unless it is already read.
 static bool parse_callee(Parser *p, Statement *s) {
   const Token *t = next(p);
   Part *part = find_part(p, t);
   if (!part) return fail(p, t, "there is no graph '@%s'", t->text);
   if (part->state == READING) return fail(p, t, "'@%s' calls itself", t->text);
   if (p->nesting == MAX_NESTING) return fail(p, t, "calls are nested too deeply");
+  // The parser's state is saved while the callee is read.
   if (part->state == UNREAD) {
     int at = p->at, end = p->end;
     Graph *g = p->g;
@@ -44,6 +45,7 @@ static bool parse_callee(Parser *p, Statement *s) {
     p->g = g;
     p->names = names;
   }
+  // A call of a failed graph is skipped without a further error.
   s->poisoned |= part->state == FAILED;
   s->callee = part->graph;
   return true;
@@ -70,7 +72,7 @@ static bool parse_ints(Parser *p, Attr *attr) {
   return true;
 }
 
-// Bytes written as a list wait in `*list` until the element type is known.
+// Bytes that are written as a list remain in `*list` until the element type is known.
 static bool parse_attr_value(Parser *p, Attr *attr, List *list) {
   const Token *t = peek(p);
   switch (attr->kind) {
@@ -89,6 +91,7 @@ static bool parse_attr_value(Parser *p, Attr *attr, List *list) {
     attr->s = keep(p, t);
     return true;
   case 'd':
+    // list_bytes converts the list once `to` is known.
     if (is(t, "[")) return parse_list(p, list);
     if (!expect_kind(p, TOKEN_bytes, "x\"…\" or a list of elements")) return false;
     attr->data.n = t->n;
@@ -98,7 +101,8 @@ static bool parse_attr_value(Parser *p, Attr *attr, List *list) {
   BUG("attribute '%s' has kind '%c'", attr->name, attr->kind);
 }
 
-// They stand behind the attributes where types are left out.
+// Whether of=, piece=, turn= or segment= is next: it directly follows the attributes if types are
+// left out.
 static bool at_number_of_origin(const Parser *p) {
   const Token *t = peek(p);
   return (is(t, "of") || is(t, "piece") || is(t, "turn") || is(t, "segment")) && is(peek2(p), "=");
@@ -115,6 +119,7 @@ static bool parse_attrs(Parser *p, Statement *s) {
     while (i < n && strcmp(spec[i].name, t->text))
       i++;
     if (i == n) return fail(p, t, "unknown attribute '%s'; %s", t->text, attr_names(p, s->kind));
+    // Names in specs are unique pointers.
     for (int k = 0; k < s->attrs.n; k++)
       if (s->attrs.at[k].name == spec[i].name)
         return fail(p, t, "attribute '%s' is given twice", t->text);
@@ -125,6 +130,7 @@ static bool parse_attrs(Parser *p, Statement *s) {
     if (attr.kind == 't') dtype = attr.t;
     vec_push(p->scratch, &s->attrs, attr);
   }
+  // Attribute `to` may follow the list, so it is converted last.
   if (data < 0) return true;
   Attr *attr = &s->attrs.at[data];
   return list_bytes(p, &list, dtype, &attr->data.at, &attr->data.n);
@@ -176,7 +182,7 @@ static bool parse_origin(Parser *p, Statement *s) {
             parse_number_of_origin(p, "anew", &s->origin.recompute_group);
   s->origin.by_piece = ok && s->origin.recompute_group && accept(p, "by_piece");
   return ok && parse_number_of_origin(p, "offload_group", &s->origin.offload_group) &&
-         parse_number_of_origin(p, "away", &s->origin.offload_group); // older names, too
+         parse_number_of_origin(p, "away", &s->origin.offload_group); // also the older names
 }
 
 static bool parse_segment(Parser *p, Statement *s) {
@@ -200,6 +206,7 @@ static bool parse_statement(Parser *p, Statement *s) {
   if (!s->name) return false;
   if (!op_kind_parse(s->name->text, &s->kind))
     return fail(p, s->name, "unknown op '%s'", s->name->text);
+  // The callee is read now, since result types follow from it.
   bool calls = op_has_callee(s->kind);
   if (calls && peek(p)->kind != TOKEN_graph) return expected(p, "the graph it calls, such as @k");
   if (calls && !parse_callee(p, s)) return false;
@@ -230,7 +237,7 @@ static Op *build_op(Parser *p, const Statement *s) {
   return op;
 }
 
-// What is written about the results must be what the op gives.
+// Checks the written results against those of the op.
 static bool check_results(Parser *p, const Statement *s, Op *op) {
   if (op->n_out != s->results.n)
     return fail(p, s->name, "%s has %d result%s, but %d are named", s->name->text, op->n_out,
@@ -238,6 +245,7 @@ static bool check_results(Parser *p, const Statement *s, Op *op) {
   if (s->types.n && s->types.n != op->n_out)
     return fail(p, s->types.at[0].token, "%s has %d results, but there are %d types", s->name->text,
                 op->n_out, s->types.n);
+  // Types are interned, so pointers are compared; then layouts and offsets are taken over.
   for (int i = 0; i < s->types.n; i++) {
     const Typed *typed = &s->types.at[i];
     if (typed->type != op->out[i]->type)
@@ -266,7 +274,7 @@ bool parse_op(Parser *p) {
     op = build_op(p, &s);
     ok = op && check_results(p, &s, op);
   }
-  // Names are known even when what they stand for is not.
+  // Defines the names even if the op failed.
   for (int i = 0; i < s.results.n; i++)
     ok &= define(p, s.results.at[i], ok && op ? op->out[i] : NULL);
   return ok;

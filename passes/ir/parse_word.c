@@ -1,4 +1,4 @@
-// The smallest things of the text form: tokens, numbers, names, types.  See parse.h.
+// The smallest elements of the text form: tokens, numbers, names, types.  See parse.h.
 
 #include "ir/parse.h"
 
@@ -40,7 +40,7 @@ bool fail(Parser *p, const Token *t, const char *fmt, ...) {
   va_start(args, fmt);
   const char *text = str_vformat(p->scratch, fmt, args);
   va_end(args);
-  // What the lexer has to say about a token is nearer to the cause.
+  // The lexer's message about a token is more precise.
   if (t->kind == TOKEN_bad) text = t->text;
   return token_error(p->d, p->scratch, &p->source, t, "%s", text);
 }
@@ -79,7 +79,7 @@ bool expect(Parser *p, const char *text) {
   return accept(p, text) || expected(p, str_format(p->scratch, "'%s'", text));
 }
 
-// The next token when it is of this kind, else NULL and an error.
+// Returns the next token if it has this kind, else NULL after an error.
 const Token *expect_kind(Parser *p, TokenKind kind, const char *what) {
   if (peek(p)->kind == kind) return next(p);
   expected(p, what);
@@ -101,7 +101,7 @@ bool parse_int(Parser *p, int64_t low, int64_t high, int64_t *to) {
   return token_int(p, peek(p), low, high, to) && next(p);
 }
 
-// A number, inf, nan, or nan(0x7ff...) with its bits.
+// Reads a number, inf, nan, or nan(0x7ff...) with its bits.
 bool parse_float(Parser *p, double *to) {
   const Token *t = next(p);
   if (is(t, "inf") || is(t, "nan")) {
@@ -156,10 +156,12 @@ static Name **find_name(Parser *p, const Token *t, bool *numbered) {
 bool define(Parser *p, const Token *t, Value *v) {
   bool numbered;
   Name **at = find_name(p, t, &numbered);
+  // A failed second definition has its error already.
   if (*at) {
     if (!v) return true;
     return fail(p, t, "'%%%s' is defined twice", t->text);
   }
+  // An id out of range is an error at the token.
   int64_t number;
   if (numbered && !token_int(p,
                              &(Token){.kind = TOKEN_number,
@@ -176,7 +178,7 @@ bool define(Parser *p, const Token *t, Value *v) {
   return true;
 }
 
-// A value that is read.  False after an error; *v stays NULL when the definition had failed.
+// Reads a use of a value.  False after an error; *v stays NULL if the definition failed.
 bool parse_value(Parser *p, Value **v) {
   *v = NULL;
   const Token *t = expect_kind(p, TOKEN_value, "a value such as %x");
@@ -188,10 +190,11 @@ bool parse_value(Parser *p, Value **v) {
   return true;
 }
 
-// Unnamed values get the id that they were written with, so that text read and printed again is
-// the same; the others get what is left.
+// Gives unnamed values the ids in the text, so that parsing and printing reproduces it.  Named
+// values get the remaining ids.
 void number_values(Parser *p) {
   Graph *g = p->g;
+  // The table covers the largest written id.
   int64_t n = g->n_values;
   for (int i = 0; i < N_NAME_BUCKETS; i++)
     for (Name *name = p->names[i]; name; name = name->next)
@@ -203,6 +206,7 @@ void number_values(Parser *p) {
         name->value->id = (uint32_t)atoll(name->text);
         taken[name->value->id] = true;
       }
+  // Named values take the free ids in order.
   uint32_t free_id = 0;
   for (int i = 0; i < g->n_params; i++)
     if (g->params[i]->name) {
@@ -233,7 +237,7 @@ bool parse_sbp(Parser *p, int rank, Sbp *to) {
   if (!is(peek(p), "S")) return expected(p, "B, P or S(dimension)");
   if (rank == 0) return fail(p, peek(p), "a scalar cannot be split");
   next(p);
-  int64_t dim = 0; // of a bucket it is that of its members: verify_layout.c knows
+  int64_t dim = 0; // for a bucket it is a dimension of its members: checked in verify_layout.c
   if (!expect(p, "(") || !parse_int(p, 0, MAX_RANK - 1, &dim) || !expect(p, ")")) return false;
   *to = (Sbp){SBP_S, (int)dim};
   return true;
@@ -246,6 +250,7 @@ static bool parse_layout(Parser *p, int rank, const Layout **layout) {
     mesh = module_find_mesh(p->m, next(p)->text);
     if (!mesh) return fail(p, t, "there is no mesh '@%s'", t->text);
   }
+  // One entry per axis of the mesh.
   int n_axes = mesh ? mesh->n_axes : 0, n = 0;
   Sbp axis[MAX_AXES];
   if (!expect(p, "{")) return false;

@@ -10,8 +10,8 @@
 //       return output "y" %y
 //     }
 //
-// Whatever the structs of graph.h hold is here; what equals its default is left out.  Types and
-// comments stand in columns, except behind lines that are too long for it.
+// The text has every field of the structs of graph.h, except fields with default values.  Types and
+// comments are aligned in columns, except on lines that are too long for it.
 
 #include <inttypes.h>
 #include <string.h>
@@ -31,12 +31,12 @@ typedef struct Line {
 } Line;
 
 const char *value_name(Arena *a, const Value *v) {
-  if (!v) return "%?"; // only in a graph that is broken
+  if (!v) return "%?"; // only in a malformed graph
   if (!v->name) return str_format(a, "%%%u", v->id);
   return str_format(a, "%%%s", str_name(a, v->name));
 }
 
-// ": f32[4,6] {P} at 4096", from after the colon on.
+// The text after the colon in ": f32[4,6] {P} at 4096".
 static const char *value_type_text(Arena *a, const Value *v) {
   StrBuf b = {.arena = a};
   strbuf_add(&b, type_text(a, v->type));
@@ -57,7 +57,7 @@ static bool attr_is_default(const Attr *attr) {
   case 's': return !attr->s || !*attr->s;
   case 'I': return attr->list.n == 0;
   case 'd': return attr->data.n == 0;
-  default: return false; // an element type is always worth reading
+  default: return false; // an element type is never left out
   }
 }
 
@@ -74,7 +74,7 @@ static const char *bytes_text(Arena *a, const void *at, int64_t n) {
   return text;
 }
 
-// The bytes of an op that says their element type (`constant` does, in `to`) are readable.
+// The bytes are readable if the op gives their element type (`constant` does, in `to`).
 static const char *data_text(Arena *a, const Op *op, const Attr *attr) {
   int n;
   op_attr_specs(op->kind, &n);
@@ -104,7 +104,7 @@ const char *attr_text(Arena *a, const Op *op, const Attr *attr) {
   BUG("attribute '%s' has kind '%c'", attr->name, attr->kind);
 }
 
-// " split=[k,-]": a letter per axis of its mesh, '-' where every device does all of it.
+// " split=[k,-]": a letter per axis of its mesh, '-' if the op is replicated.
 static void add_split(StrBuf *b, const Op *op) {
   const Mesh *mesh = op_mesh(op);
   int n = mesh ? mesh->n_axes : 0;
@@ -168,7 +168,7 @@ static void add_init(StrBuf *b, const Value *v) {
   switch (init->kind) {
   case INIT_file:
     strbuf_addf(b, " @ %s+%" PRId64, str_quoted(a, init->path), init->offset);
-    // The types of local values no longer say how much there is.
+    // The length is needed once the type is local.
     if (init->length != type_count(v->type) * dtype_bytes[init->dtype])
       strbuf_addf(b, ":%" PRId64, init->length);
     break;
@@ -222,6 +222,7 @@ static void pad(StrBuf *b, int n) {
 
 static void add_lines(StrBuf *b, const Line *lines, int n) {
   int type_column = 0, comment_column = 0;
+  // Too long lines do not move the columns.
   for (int i = 0; i < n; i++)
     if (lines[i].type && width(lines[i].what) > type_column &&
         width(lines[i].what) <= MAX_TYPE_COLUMN)
@@ -231,6 +232,7 @@ static void add_lines(StrBuf *b, const Line *lines, int n) {
     if (lines[i].type) w = (w > type_column ? w : type_column) + 1 + width(lines[i].type);
     if (w > comment_column && w <= MAX_COMMENT_COLUMN) comment_column = w;
   }
+  // The op, its type and the comment, each padded to its column.
   for (int i = 0; i < n; i++) {
     int w = width(lines[i].what);
     strbuf_addf(b, "  %s", lines[i].what);
@@ -265,7 +267,7 @@ static void add_graph(StrBuf *b, const Graph *g) {
   strbuf_add(b, "}\n");
 }
 
-// Runs of devices that count upwards by one.
+// Prints runs of consecutive device numbers as ranges.
 const char *device_list(Arena *a, const int *device, int n) {
   StrBuf b = {.arena = a};
   for (int i = 0, end; i < n; i = end) {

@@ -1,12 +1,12 @@
-// Random numbers that depend on nothing but what they are for: the seed, the step, a key (which op
-// or which weight) and the logical index of the element in the whole tensor.  So they are the same
-// on any number of ranks, whatever was computed before, and after a resume.
+// Random numbers that depend only on the seed, the step, a key (of an op or a weight) and the
+// global index of the element.  So they are the same on any number of ranks, after any other
+// computation, and after a resume.
 //
 // The generator is Philox4x32-10 (Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3,
 // section 3.3): a function from a counter of 128 bits and a key of 64 to 128 random bits.  The
 // counter is the step and the block of four elements; the key mixes seed and key.
 //
-// rt/nnrt_random.h is the same for programs that were made, and the two are tested to be equal.
+// rt/nnrt_random.h is the same for compiled programs; tests compare the two.
 
 #ifndef IR_RANDOM_H
 #define IR_RANDOM_H
@@ -52,7 +52,7 @@ static inline void random_block(int64_t seed, int64_t step, int64_t key, int64_t
   random_philox(counter, keys, out);
 }
 
-// In [0, 1), a multiple of 2^-24: a float holds it.
+// A number in [0, 1), a multiple of 2^-24, so exact in float.
 static inline double random_uniform_of(uint32_t bits) {
   return (double)(bits >> 8) * 0x1p-24;
 }
@@ -63,7 +63,7 @@ static inline double random_uniform(int64_t seed, int64_t step, int64_t key, int
   return random_uniform_of(out[element % 4]);
 }
 
-// Of mean 0 and deviation 1, by Box and Muller: two elements from two words.
+// A normal number with mean 0 and deviation 1, by Box and Muller: two elements from two words.
 static inline double random_normal(int64_t seed, int64_t step, int64_t key, int64_t element) {
   uint32_t out[4];
   random_block(seed, step, key, element / 4, out);

@@ -1,4 +1,4 @@
-// The text of a schedule: a line for each run, in which what repeats stands once.
+// The text of a schedule: a line for each run, with repetitions factored out.
 //
 //     run devices=0-1 F0*3 (F0 get %g1 B0)*5 (get %g1 B0)*3
 
@@ -75,7 +75,7 @@ int move_start(const Op *move, const RankRun *run) {
 
 // -- Writing -----------------------------------------------------------------------------------
 
-// The longest part that repeats which is looked for: what a stage of many chunks does in a round.
+// The longest period of a repetition: the actions of a stage with many chunks in one round.
 enum { LONGEST_PERIOD = 256 };
 
 static bool same_actions(const Action *a, const Action *b, int n) {
@@ -84,7 +84,7 @@ static bool same_actions(const Action *a, const Action *b, int n) {
   return true;
 }
 
-// How often the first `period` of n actions stand there, one after the other.
+// The number of consecutive repetitions of the first `period` of n actions.
 static int times(const Action *a, int n, int period) {
   int k = 1;
   while ((k + 1) * period <= n && same_actions(a, a + k * period, period))
@@ -112,7 +112,7 @@ static void add_repeat(StrBuf *b, const Graph *g, const Action *a, int period, i
   if (k > 1) strbuf_addf(b, "*%d", k);
 }
 
-// What covers most, in the shortest period of those.
+// Takes the repetition that covers the most actions, with the shortest such period.
 static void add_actions(StrBuf *b, const Graph *g, const Action *a, int n) {
   for (int i = 0; i < n;) {
     int best = 1, covers = times(a + i, n - i, 1);
@@ -161,7 +161,7 @@ static bool parse_action(Parser *p, Actions *out) {
     if (!t) return false;
     action.segment = schedule_segment(p->g, t->text);
   }
-  // A value whose definition failed has had its error.
+  // A value with a failed definition is already reported.
   if (action.segment || action.get) vec_push(p->scratch, out, action);
   return true;
 }

@@ -1,4 +1,4 @@
-// When ranks run what a loop over slices of time is made of: the schedule of an entry graph.
+// The order in which ranks run a loop over time slices: the schedule of an entry graph.
 //
 //     %h  = linear %x, %w          : f32[2,6] @s0 {B} of=1 segment=F0
 //     %h1 = move %h shape=[2,6]    : f32[2,6] @s1 {B} of=1 segment=F1
@@ -8,26 +8,25 @@
 //     run devices=0 F0*2 (F0 get %g1 B0)*6 (get %g1 B0)*2
 //     run devices=1 (get %h1)*3 (F1 B1 get %h1)*5 (F1 B1)*3
 //
-// A segment is what a rank runs of one slice without waiting for others but before it: the forward
-// of a stage, its gradients of inputs, its gradients of weights.  Ops that run in every slice have
-// one, in graphs with a schedule; those that run once, before or after all slices
-// (ir/analysis/place.h), and those of other graphs have none.  The ops of a segment stand together
-// in the graph.
+// A segment consists of ops that a rank runs for one slice without waiting for other ranks except
+// at its start: the forward of a stage, its gradients of inputs, its gradients of weights.  In a
+// graph with a schedule, ops that run in every slice have a segment; ops that run once, before or
+// after all slices (ir/analysis/place.h), and ops of other graphs have none.  The ops of a segment
+// are adjacent in the graph.
 //
-// A run says what the devices that it lists do in a step between what runs once, in this order.
-// Each of its segments is in it as often as there are slices, and the first time it is of slice 0,
-// then of slice 1, and so on: no slice overtakes another.  So is every `get`.
+// A run is the sequence of actions of the listed devices in a step, between the ops that run once.
+// Each of its segments occurs once per slice, for slice 0 first, then for slice 1, and so on: no
+// slice overtakes another.  The same holds for every `get`.
 //
-// A move is done where it stands, as any op, if its segment makes what is moved, or if nothing of
-// it goes from one device to another.  Any other starts where the segment ends that makes what is
-// moved (of what no segment makes, the first segment that runs there), on all devices that have
-// that; several in the order of the graph.  Those that only get it say where they begin to wait for
-// it, `get`; all that get it have it when the segment of the move begins.  Starts and gets of all
-// devices are in one order, that in which they are in some course of time, so that no two wait for
-// each other.
+// A move runs in its position, like any op, if its segment produces its operand, or if it transfers
+// nothing between devices.  Any other move starts at the end of the segment that produces its
+// operand (if no segment does, of the first segment there), on all devices that have the operand;
+// several start in the order of the graph.  Devices that only receive it wait for it at a `get`.
+// All receivers have it when the segment of the move begins.  Starts and gets of all devices have
+// one common order, that of some possible execution in time, so that there is no deadlock.
 //
-// Values that are made in one segment and read in another are there for several slices at once.
-// Each has `slots` places (Value): slice m is in the one of number m modulo `slots`.
+// Values that are produced in one segment and read in another are live for several slices at once.
+// Each has `slots` slots (Value): slice m uses slot m modulo `slots`.
 
 #ifndef IR_SCHEDULE_H
 #define IR_SCHEDULE_H
@@ -35,7 +34,7 @@
 #include "base/vec.h"
 #include "ir/graph.h"
 
-// A segment runs, or what a move brings is waited for from here on.
+// Runs a segment, or waits for the result of a move.
 typedef struct Action {
   int segment; // from 1; 0: a get
   Value *get;  // the result of the move
@@ -48,25 +47,25 @@ typedef struct RankRun {
 } RankRun;
 
 struct Schedule {
-  Vec(const char *) segment; // names; number 1 is at 0
+  Vec(const char *) segment; // names; number 1 is at index 0
   Vec(RankRun) run;
 };
 
-Schedule *graph_schedule(Graph *g);                      // the graph's, made now if there is none
-int schedule_segment(Graph *g, const char *name);        // its number; a new one if there is none
+Schedule *graph_schedule(Graph *g);                      // the graph's, created if it has none
+int schedule_segment(Graph *g, const char *name);        // its number; created if new
 const char *segment_name(const Graph *g, int segment);   // "F0"
-const RankRun *graph_run_of(const Graph *g, int device); // NULL: it takes no part in the loop
+const RankRun *graph_run_of(const Graph *g, int device); // NULL: not in the loop
 
-// Whether a move takes what another segment than its own makes, or none.
+// Whether the operand of a move is not produced by the move's own segment.
 bool move_leads_on(const Op *move);
-// Whether a move starts before the segment begins in which it stands; of ops of the loop.
+// Whether a move of the loop starts before its segment begins.
 bool move_is_ahead(const Op *op);
-// At the end of which segment devices of this run start a move that is ahead, if they have it.
+// The segment after which devices of this run start a move that is ahead, if they have its operand.
 int move_start(const Op *move, const RankRun *run);
 
-// What print.c and parse.c write and read: the lines behind `return`.
+// Printing and parsing of the lines after `return`.
 void schedule_print(StrBuf *b, const Graph *g);
 struct Parser;
-bool schedule_parse(struct Parser *p); // one of them, after `run`
+bool schedule_parse(struct Parser *p); // parses one line, after `run`
 
 #endif

@@ -22,7 +22,7 @@ Sbp split_wants(const Op *op, const Dims *dims, int i, int axis, Sbp have) {
   return term_sbp(dims, &dims->in[i], dims_find(dims, op->split[axis]), whole);
 }
 
-// Are the parts of result `i` along `axis` added up by the op itself?
+// Whether the op itself sums the parts of result `i` along `axis`.
 static bool adds_up(const Op *op, int i, int axis) {
   return i == 0 && (op_info[op->kind].traits & ACCUMULATES) && op_time_axis(op) == axis;
 }

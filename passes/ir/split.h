@@ -1,4 +1,4 @@
-// What one op's split of the mesh means for the layouts of its operands and results.
+// The layouts of an op's operands and results that follow from its split.
 //
 // For every axis of its mesh an op names the letter of its einsum that the axis splits (Op.split).
 // With  linear "0 k, k n -> 0 n"  on an axis of two devices:
@@ -8,9 +8,9 @@
 //     split=[k]   x {S(1)}, w {S(0)} -> y {P}         row parallel: y is a sum of partial results
 //     split=[+]   x {P},    w {B}    -> y {P}         linear in x, so a partial sum passes through
 //
-// The result of an op of trait ACCUMULATES is no partial sum along its `axis`, but B.
+// The result of an op with trait ACCUMULATES is B along its `axis`, not a partial sum.
 //
-// This is AutoDDL's SBP (section 3) with the rules for each op read off its einsum.
+// This is AutoDDL's SBP (section 3), with the rules for each op derived from its einsum.
 
 #ifndef IR_SPLIT_H
 #define IR_SPLIT_H
@@ -19,20 +19,20 @@
 
 enum { SPLIT_NONE = 0, SPLIT_PARTIAL = '+' };
 
-// What `op` wants of operand `i`, and gives as result `i`, along `axis`.  `have` is what the
-// operand is now; it matters only to '+', where partial operands stay so.
+// The layouts along `axis` that `op` requires of operand `i` and gives to result `i`.  `have` is
+// the current layout of the operand; it matters only to '+', which passes partial operands on.
 Sbp split_wants(const Op *op, const Dims *dims, int i, int axis, Sbp have);
 Sbp split_gives(const Op *op, const Dims *dims, int i, int axis);
 
-// Whether the mesh axes given by `split` can cut `letter` (an index into dims) and `axis` too:
-// it is not whole, it stands first wherever it stands, and its length divides.
+// Whether `axis` can split `letter` (an index into dims) in addition to the axes in `split`: the
+// letter is not marked ^, it is the first factor of its dimensions, and its length is divisible.
 bool split_legal(const Op *op, const Dims *dims, int letter, int axis);
 
-// The whole type cut by the layout, and the reverse.  The length must divide.
+// The local type of a global type under the layout, and the reverse.  The length must be divisible.
 const Type *type_local(Module *m, const Type *whole, const Layout *layout);
 const Type *type_whole(Module *m, const Type *local, const Layout *layout);
-const Type *value_whole(const Value *v); // the type of the whole tensor, in any phase
-const Type *value_known(const Value *v); // the same, as users know it
+const Type *value_whole(const Value *v); // the global type, in any phase
+const Type *value_known(const Value *v); // the global type for users
 
 bool sbp_equal(Sbp a, Sbp b);
 

@@ -1,15 +1,15 @@
 // Tensors of the reference evaluator: reading and writing elements of any type.
 //
 // A value is computed in double and rounded once, when it is stored, to the nearest number of the
-// type and to the even one of two that are as near.  For f16 and bf16 that takes going from double
-// in one step: by way of float, 1 + 2^-11 + 2^-30 would round twice and to the wrong side.
+// type, ties to even.  For f16 and bf16 the conversion from double must be one step: via float, 1 +
+// 2^-11 + 2^-30 would be rounded twice, to the wrong side.
 
 #include "ir/op.h"
 
 #include <math.h>
 #include <string.h>
 
-// The bits of `x` in a format of 16: a sign, `exponent` bits, `mantissa` bits.
+// The bits of `x` in a 16-bit format: a sign, `exponent` bits, `mantissa` bits.
 static uint16_t round_to_16(double x, int exponent, int mantissa) {
   uint64_t bits;
   memcpy(&bits, &x, sizeof bits);
@@ -21,7 +21,7 @@ static uint16_t round_to_16(double x, int exponent, int mantissa) {
   uint64_t whole = (bits & (((uint64_t)1 << 52) - 1)) | (uint64_t)1 << 52;
   int e = (int)(bits >> 52 & 0x7ff) - 1023 + (1 << (exponent - 1)) - 1;
   int shift = 52 - mantissa;
-  if (e < 1) { // below the normal numbers: the leading one moves into the mantissa
+  if (e < 1) { // subnormal: the leading one moves into the mantissa
     shift += 1 - e;
     e = 1;
   }
@@ -77,7 +77,7 @@ double tensor_f(const Tensor *t, int64_t i) {
   BUG("a tensor has no element type");
 }
 
-// Of a double outside of int64_t the nearest there is; of NaN, zero.
+// A double as int64_t: saturates outside of its range; NaN gives zero.
 static int64_t truncated(double x) {
   if (x >= 0x1p63) return INT64_MAX;
   if (x < -0x1p63) return INT64_MIN;
@@ -112,6 +112,7 @@ void tensor_set_f(Tensor *t, int64_t i, double x) {
   case DT_f16: ((uint16_t *)t->data)[i] = round_to_16(x, 5, 10); return;
   case DT_bf16: ((uint16_t *)t->data)[i] = round_to_16(x, 8, 7); return;
   case DT_bool: ((uint8_t *)t->data)[i] = x != 0; return;
+  // u64 values above INT64_MAX do not fit the conversion via int64_t.
   case DT_u64:
     ((uint64_t *)t->data)[i] = x >= 0x1p63 && x < 0x1p64 ? (uint64_t)x : (uint64_t)truncated(x);
     return;
@@ -139,7 +140,7 @@ void tensor_set_i(Tensor *t, int64_t i, int64_t x) {
   case DT_u32: ((uint32_t *)t->data)[i] = (uint32_t)x; return;
   case DT_u64: ((uint64_t *)t->data)[i] = (uint64_t)x; return;
   case DT_bool: ((uint8_t *)t->data)[i] = x != 0; return;
-  case DT_f32: ((float *)t->data)[i] = (float)x; return; // not by way of double: once
+  case DT_f32: ((float *)t->data)[i] = (float)x; return; // not via double: rounded once
   case DT_f64:
   case DT_f16:
   case DT_bf16: tensor_set_f(t, i, (double)x); return;

@@ -1,11 +1,11 @@
 // Numbers and locations as text that reads back exactly: see text.h.
 //
-// A location comment is a place, then for everything it was derived from "<-", why, and a place:
+// A location comment is a place; then, for every derivation, "<-", the reason, and a place:
 //
 //     # mlp.onnx:/fc1/MatMul                             a node of a model
 //     # mlp.nn:7:3                                       line 7, column 3 of a file
 //     # ? <- gradient mlp.onnx:/fc1/MatMul               derived; has no place of its own
-//     # "a b.onnx":"node with space"                     what would be ambiguous is quoted
+//     # "a b.onnx":"node with space"                     ambiguous names are quoted
 //
 // Any other comment is a remark and is skipped.
 
@@ -30,7 +30,7 @@ static uint64_t bits_of(double x) {
   return bits;
 }
 
-// 100 rather than 1e+02.
+// Writes 100, not 1e+02.
 static const char *integer_text(Arena *a, double x) {
   return x == rint(x) && fabs(x) < 1e9 && (x || !signbit(x)) ? str_format(a, "%.0f", x) : NULL;
 }
@@ -56,11 +56,13 @@ static bool integer_read(DType t, const char *text, void *to) {
   if (dtype_class[t] == 'I') {
     long long x = strtoll(text, &end, 10);
     if (*end || errno) return false;
+    // strtoll checks the range of 64 bits only.
     if (bits < 64 && (x < -(1LL << (bits - 1)) || x >= 1LL << (bits - 1))) return false;
     int64_t wide = x;
     memcpy(to, &wide, (size_t)dtype_bytes[t]); // little-endian: the low bytes come first
     return true;
   }
+  // Unsigned types and bool; strtoull would accept a minus sign.
   if (*text == '-') return false;
   unsigned long long x = strtoull(text, &end, 10);
   if (*end || errno) return false;
@@ -90,7 +92,7 @@ bool element_read(DType t, const char *text, void *to) {
   return true;
 }
 
-// The shortest text of a floating element, or NULL when none gives back its bits (some NaNs).
+// The shortest text of a floating element, or NULL if none reproduces its bits (some NaNs).
 static const char *float_element_text(Arena *a, DType t, const void *at) {
   double x = 0;
   float f = 0;
@@ -107,6 +109,7 @@ static const char *float_element_text(Arena *a, DType t, const void *at) {
   if (isnan(x)) return NULL;
   const char *integer = integer_text(a, x);
   if (integer) return integer;
+  // The fewest digits that read back to the same bits; 17 suffice for f64.
   for (int digits = 1; digits <= 17; digits++) {
     const char *text = str_format(a, "%.*g", digits, x);
     char back[8];
@@ -122,6 +125,7 @@ const char *elements_text(Arena *a, DType t, const void *at, int64_t n) {
   strbuf_add(&b, "[");
   for (const char *e = at; e < (const char *)at + n; e += size) {
     if (e != (const char *)at) strbuf_add(&b, ",");
+    // An element that does not read back makes the whole list bytes.
     if (dtype_class[t] == 'F') {
       const char *text = float_element_text(a, t, e);
       if (!text) return NULL;
@@ -132,6 +136,7 @@ const char *elements_text(Arena *a, DType t, const void *at, int64_t n) {
     } else {
       uint64_t x = 0;
       memcpy(&x, e, (size_t)size);
+      // Sign extension: shift up and back.
       int unused = 64 - size * 8;
       if (dtype_class[t] == 'I')
         strbuf_addf(&b, "%" PRId64, (int64_t)(x << unused) >> unused);
@@ -152,7 +157,7 @@ static bool is_plain(const char *s) {
   return true;
 }
 
-// "12:3": what follows the file when a place is a line.
+// "12:3": the rest of a place after the file, if it is a line.
 static bool read_line_column(const char *s, int *line, int *column) {
   int n = 0;
   return isdigit((unsigned char)*s) && sscanf(s, "%9d:%9d%n", line, column, &n) == 2 && !s[n] &&
@@ -191,7 +196,8 @@ const char *loc_comment(Arena *a, const Loc *loc) {
   return b.at;
 }
 
-// A string with escapes in `s` up to its closing quote; `*end` is behind that.  NULL: none.
+// Reads a string with escapes from `s` up to its closing quote; `*end` is the position after it.
+// NULL: none.
 static const char *read_quoted(Arena *a, const char *s, const char **end) {
   const char *stop = s + 1;
   while (*stop && *stop != '"')
@@ -224,7 +230,7 @@ static bool read_place(Arena *a, const char *s, Loc *loc) {
   return loc->node && !*s;
 }
 
-// Words stand apart by one space; a quoted part of a word may hold spaces.
+// Words are separated by one space; a quoted part of a word may contain spaces.
 typedef Vec(const char *) Words;
 
 static Words split_words(Arena *a, const char *s) {
@@ -245,7 +251,7 @@ static Words split_words(Arena *a, const char *s) {
   return words;
 }
 
-// Words `from` to `to`: why something was derived.  NULL when there are none.
+// Joins words `from` to `to`: the reason of a derivation.  NULL if there are none.
 static const char *join_why(Arena *a, const Words *words, int from, int to) {
   if (from == to) return NULL;
   const char *end;
@@ -263,10 +269,12 @@ bool loc_read(Arena *a, const char *comment, const Loc **loc) {
   if (!words.n) return false;
   if (words.n == 1 && !strcmp(words.at[0], "?")) return true;
   Loc *first = arena_one(a, Loc), *last = first;
+  // The place itself, then a chain of derivations.
   if (!read_place(a, words.at[0], first)) return false;
   for (int i = 1; i < words.n;) {
     if (strcmp(words.at[i], "<-")) return false;
     int end = ++i;
+    // The words up to the next arrow are the reason, and the last one is the place.
     while (end < words.n && strcmp(words.at[end], "<-"))
       end++;
     Loc *from = arena_one(a, Loc);

@@ -1,5 +1,5 @@
-// Element types, tensor types and layouts.  Types and layouts are interned in their module: they
-// are compared by pointer everywhere else.
+// Element types, tensor types and layouts.  Types and layouts are interned in their module: all
+// other code compares them by pointer.
 
 #include <string.h>
 
@@ -44,7 +44,7 @@ bool dtype_parse(const char *name, DType *out) {
 bool type_fits(DType dtype, int rank, const int64_t *dim) {
   if (rank < 0 || rank > MAX_RANK) return false;
   int64_t bytes = dtype_bytes[dtype];
-  // A length of 0 must not hide that the others overflow: strides are computed from them.
+  // A length of 0 must not hide an overflow of the others: strides are computed from them.
   for (int i = 0; i < rank; i++)
     if (dim[i] < 0 || __builtin_mul_overflow(bytes, dim[i] ? dim[i] : 1, &bytes)) return false;
   return true;

@@ -1,8 +1,8 @@
 // See lua_deterministic.h.
 //
-// `pairs` sorts the keys once for a loop, `next` at every call, as it has nowhere to keep them: a
-// loop that calls it by itself takes the square of what one of pairs does.  `sort` merges, since
-// that leaves equal entries as they were, in one list and back in another.
+// `pairs` sorts the keys once per loop, `next` at every call, since it has no state: a loop over
+// `next` takes quadratic time in the cost of a loop over `pairs`.  `sort` is a merge sort, which is
+// stable, between the list and a temporary one.
 
 #include "lua_deterministic.h"
 
@@ -38,7 +38,7 @@ static bool prints_address(const char *format) {
   return false;
 }
 
-// Upvalue 1 is Lua's own.
+// Upvalue 1 is Lua's own string.format.
 static int format(lua_State *l) {
   if (prints_address(luaL_checkstring(l, 1))) return luaL_error(l, "'%%p' is an address");
   for (int i = 2; i <= lua_gettop(l); i++) {
@@ -57,11 +57,11 @@ static int format(lua_State *l) {
 // -- Keys in order -------------------------------------------------------------------------------
 
 typedef struct Key {
-  int kind; // the order of kinds
+  int kind; // keys are ordered by kind first
   lua_Number number;
   const char *string;
   size_t n;
-  int at; // in the list of keys
+  int at; // index in the list of keys
 } Key;
 
 static int by_key(const void *x, const void *y) {
@@ -73,7 +73,7 @@ static int by_key(const void *x, const void *y) {
   return order ? order : (a->n > b->n) - (a->n < b->n);
 }
 
-// Of the key on top.
+// The sort key of the value on top of the stack.
 static Key key_of(lua_State *l, int at) {
   Key k = {.kind = lua_type(l, -1), .at = at};
   switch (k.kind) {
@@ -89,15 +89,17 @@ static Key key_of(lua_State *l, int at) {
   return k;
 }
 
-// Pushes a list of the keys of the table at `t`.
+// Pushes a sorted list of the keys of the table at `t`.
 static void push_keys(lua_State *l, int t) {
   int n = 0;
   lua_newtable(l);
   int list = lua_gettop(l);
+  // Values cannot be kept in C, so the keys stay in a list and the sort keys refer to it.
   for (lua_pushnil(l); lua_next(l, t); lua_pop(l, 1)) {
     lua_pushvalue(l, -2);
     lua_rawseti(l, list, ++n);
   }
+  // Userdata, so that an error of Lua frees it.
   Key *key = lua_newuserdatauv(l, sizeof *key * (size_t)(n + 1), 0);
   for (int i = 0; i < n; i++) {
     lua_rawgeti(l, list, i + 1);
@@ -114,7 +116,8 @@ static void push_keys(lua_State *l, int t) {
   lua_settop(l, list);
 }
 
-// Upvalues: the table, its keys, and how many of them are done.  What is gone by now is left out.
+// The iterator of `pairs`.  Upvalues: the table, its keys, and the number of keys done.  Skips keys
+// that were removed meanwhile.
 static int step(lua_State *l) {
   lua_Integer done = lua_tointeger(l, lua_upvalueindex(3));
   for (;;) {
@@ -159,8 +162,8 @@ static int next(lua_State *l) {
 
 // -- Sorting -------------------------------------------------------------------------------------
 
-// Whether entry i of the list at `list` comes before entry j: by the function that is argument 2,
-// or by `<`.
+// Whether entry i of the list at `list` sorts before entry j: by the function in argument 2, or by
+// `<`.
 static bool is_before(lua_State *l, int list, lua_Integer i, lua_Integer j) {
   bool less;
   if (lua_isnoneornil(l, 2)) {
@@ -179,7 +182,7 @@ static bool is_before(lua_State *l, int list, lua_Integer i, lua_Integer j) {
   return less;
 }
 
-// Entries lo to mid and mid to hi of `from`, each in order, to `to`.
+// Merges entries lo to mid and mid to hi of `from`, each in order, into `to`.
 static void merge(lua_State *l, int from, int to, lua_Integer lo, lua_Integer mid, lua_Integer hi) {
   lua_Integer i = lo, j = mid;
   for (lua_Integer k = lo; k < hi; k++) {
@@ -196,6 +199,7 @@ static int sort(lua_State *l) {
   lua_Integer n = luaL_len(l, 1);
   lua_newtable(l);
   int from = 1, to = 3;
+  // Runs of `width` are merged from one list to the other, which then change roles.
   for (lua_Integer width = 1; width < n; width *= 2) {
     for (lua_Integer lo = 1; lo <= n; lo += 2 * width) {
       lua_Integer mid = lo + width < n + 1 ? lo + width : n + 1;
@@ -205,6 +209,7 @@ static int sort(lua_State *l) {
     from = to;
     to = other;
   }
+  // The result must be in the argument.
   for (lua_Integer i = 1; from != 1 && i <= n; i++) {
     lua_rawgeti(l, from, i);
     lua_rawseti(l, 1, i);
@@ -212,7 +217,7 @@ static int sort(lua_State *l) {
   return 0;
 }
 
-// -- What there is -------------------------------------------------------------------------------
+// -- Library -------------------------------------------------------------------------------------
 
 void steady_libraries(lua_State *l) {
   static const luaL_Reg plain[] = {

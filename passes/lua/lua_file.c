@@ -18,7 +18,7 @@ typedef struct Reading {
 
 // -- The table -------------------------------------------------------------------------------
 
-// Numbers of a list in their order.
+// Lists are sorted by number.
 static int by_name(const void *a, const void *b) {
   const char *x = ((const LuaField *)a)->name, *y = ((const LuaField *)b)->name;
   size_t n = strlen(x), k = strlen(y);
@@ -27,7 +27,7 @@ static int by_name(const void *a, const void *b) {
 
 static const LuaTable *copy_table(Reading *r, lua_State *l, int depth, LuaSpan at);
 
-// The key and its value are the two values on top; `table` is where they are written.
+// Copies the key and value on top of the stack; `table` is the table's position in the text.
 static bool copy_field(Reading *r, lua_State *l, int depth, LuaSpan table, LuaField *f) {
   bool in_list = lua_isinteger(l, -2);
   if (!in_list && lua_type(l, -2) != LUA_TSTRING)
@@ -35,6 +35,7 @@ static bool copy_field(Reading *r, lua_State *l, int depth, LuaSpan table, LuaFi
                       luaL_typename(l, -2));
   f->name = in_list ? str_format(r->arena, "[%lld]", (long long)lua_tointeger(l, -2))
                     : str_copy(r->arena, lua_tostring(l, -2));
+  // The position in the text gives the location for messages.
   LuaPlace place = lua_place_of(r->arena, r->path, r->text, table, in_list ? NULL : f->name,
                                 in_list ? lua_tointeger(l, -2) : 0);
   f->loc = place.loc;
@@ -64,9 +65,10 @@ static bool copy_field(Reading *r, lua_State *l, int depth, LuaSpan table, LuaFi
   }
 }
 
-// Of the table on top.
+// Copies the table on top of the stack.
 static const LuaTable *copy_table(Reading *r, lua_State *l, int depth, LuaSpan at) {
   Vec(LuaField) fields = {0};
+  // Nested tables need stack space for a key and a value each.
   if (!lua_checkstack(l, 4)) {
     diag_error(r->d, loc_line(r->arena, r->path, 0, 0), "not enough memory");
     return NULL;
@@ -81,6 +83,7 @@ static const LuaTable *copy_table(Reading *r, lua_State *l, int depth, LuaSpan a
     if (!copy_field(r, l, depth, at, &f)) return NULL;
     vec_push(r->arena, &fields, f);
   }
+  // Sorted by name: independent of Lua's hash order.
   if (fields.n) qsort(fields.at, (size_t)fields.n, sizeof *fields.at, by_name);
   LuaTable *t = arena_one(r->arena, LuaTable);
   *t = (LuaTable){fields.at, fields.n};

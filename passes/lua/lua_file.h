@@ -1,9 +1,9 @@
-// Files in Lua that say what something is: they are run, and the table they return is what counts.
+// Configuration files in Lua: a file is run, and the table that it returns is the configuration.
 //
 //     local gbit = 1e9 / 8
 //     return { nodes = 2, across = { alpha = 2.7e-6, beta = 1 / (100 * gbit) } }
 //
-// What a file may do is in lua_sandbox.h.
+// lua_sandbox.h lists the functions that a file may use.
 
 #ifndef LUA_FILE_H
 #define LUA_FILE_H
@@ -11,8 +11,8 @@
 #include "base/diag.h"
 
 enum {
-  LUA_FILE_FIELDS = 1000, // in all tables of the result
-  LUA_FILE_DEPTH = 8,     // of tables in tables
+  LUA_FILE_FIELDS = 1000, // in all tables of the result together
+  LUA_FILE_DEPTH = 8,     // of nested tables
 };
 
 typedef enum LuaKind { LUA_FILE_number, LUA_FILE_string, LUA_FILE_boolean, LUA_FILE_table } LuaKind;
@@ -21,7 +21,7 @@ typedef struct LuaField {
   const char *name; // "nodes", or "[1]" in a list
   const Loc *loc;   // see lua_locations.h
   LuaKind kind;
-  double number; // or 0 and 1 of a boolean
+  double number; // a boolean is 0 or 1
   const char *string;
   const struct LuaTable *table;
 } LuaField;
@@ -31,7 +31,7 @@ typedef struct LuaTable {
   int n;
 } LuaTable;
 
-// NULL, having reported why and on which line.
+// NULL after an error, reported at its line.
 const LuaTable *lua_file_read(Arena *a, const char *path, Diag *d);
 
 #endif

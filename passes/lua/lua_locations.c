@@ -1,8 +1,8 @@
 // See lua_locations.h.
 //
-// The text is passed over comment by comment and string by string, and brackets are counted; no
-// expression is understood.  Every question goes through its table again, and through the whole
-// file where the table has no such name: files are small.
+// The text is scanned comment by comment and string by string, counting brackets, without parsing
+// expressions.  Each query scans its table again, and the whole file if the table lacks the name:
+// files are small.
 
 #include "lua_locations.h"
 
@@ -11,14 +11,14 @@
 
 static const LuaSpan nowhere = {NULL, NULL};
 
-// -- Through the text ----------------------------------------------------------------------------
+// -- Scanning ------------------------------------------------------------------------------------
 
 static const char *behind(const char *s, const char *what) {
   const char *at = strstr(s, what);
   return at ? at + strlen(what) : s + strlen(s);
 }
 
-// Behind a comment, a string, or one character.
+// The end of the comment, string or single character at `s`.
 static const char *skip(const char *s) {
   if (!strncmp(s, "--[[", 4)) return behind(s + 4, "]]");
   if (!strncmp(s, "[[", 2)) return behind(s + 2, "]]");
@@ -44,7 +44,7 @@ static const char *skip_space(const char *s) {
   return s;
 }
 
-// The table that begins here, if one does.
+// The table that begins at `s`, if one does.
 static LuaSpan table_at(const char *s) {
   s = skip_space(s);
   if (*s != '{') return nowhere;
@@ -62,7 +62,7 @@ static bool in_word(char c) {
   return isalnum((unsigned char)c) || c == '_';
 }
 
-// Behind `name =`, if that stands here; NULL else.
+// The position after `name =` if `s` is at it, else NULL.
 static const char *behind_name(const char *text, const char *s, const char *name) {
   size_t n = strlen(name);
   if ((s > text && in_word(s[-1])) || strncmp(s, name, n) != 0) return NULL;
@@ -72,7 +72,7 @@ static const char *behind_name(const char *text, const char *s, const char *name
 
 // -- Fields --------------------------------------------------------------------------------------
 
-// Where `name =` stands among the fields of the table, or anywhere in the text.
+// The position of `name =` among the fields of the table, else of the first one in the text.
 static const char *find_name(const char *text, LuaSpan t, const char *name) {
   int depth = 0;
   for (const char *s = t.from, *next; s && s < t.to; s = next) {
@@ -93,7 +93,7 @@ static bool has_name(const char *s) {
   return *s == '[' || (after > s && after[0] == '=' && after[1] != '=');
 }
 
-// Where number i of the list begins.
+// The start of entry i of the list.
 static const char *find_item(LuaSpan t, long long i) {
   int depth = 0;
   const char *s = t.from ? skip_space(t.from) : NULL;

@@ -1,29 +1,29 @@
-// Where the fields of a table that a Lua file returns stand in its text.
+// Positions in the text of a Lua file of the fields of the table that it returns.
 //
 //     return { nodes = 2, devices = { { from = 0 }, { from = 8 } } }
 //              ^          ^           ^ [1]         ^ [2]
 //
-// Lua tells what a table has and not where that was written, so the text is read again: the
-// constructor behind the last `return`, and those inside of it.  What is made in another way, by a
-// loop or from a variable, is where its name is first given a value.
+// Lua does not record the positions of fields, so the text is scanned again: the constructor after
+// the last `return`, and the constructors inside it.  For other values, from a loop or a variable,
+// the position is the first assignment to their name.
 
 #ifndef LUA_LOCATIONS_H
 #define LUA_LOCATIONS_H
 
 #include "base/diag.h"
 
-// What stands between the braces of a table; NULL: not known.
+// The text between the braces of a table; NULL: unknown.
 typedef struct LuaSpan {
   const char *from, *to;
 } LuaSpan;
 
 typedef struct LuaPlace {
-  const Loc *loc; // of the field, or only the file
-  LuaSpan inside; // of the table that is its value
+  const Loc *loc; // of the field, or of the whole file
+  LuaSpan inside; // the value of the field, if it is a table
 } LuaPlace;
 
 LuaSpan lua_span_returned(const char *text);
-// The field that is called so, or with a NULL name, number i of the list, from 1.
+// The place of the field `name`; if that is NULL, of entry i of the list, from 1.
 LuaPlace lua_place_of(Arena *a, const char *path, const char *text, LuaSpan table, const char *name,
                       long long i);
 

@@ -1,9 +1,8 @@
 // See lua_sandbox.h.
 //
-// Limits are looked at by a hook every SLICE instructions, when memory is asked for, and by
-// functions that work for long (sandbox_check). What is over one raises an error of Lua's like any
-// other; `find_line` notes where the program was while its stack is still there, and `report` makes
-// a diagnostic of both.
+// Limits are checked by a hook every SLICE instructions, at every allocation, and by functions that
+// work for long (sandbox_check).  Exceeding one raises an ordinary Lua error; `find_line` records
+// the line while the stack still exists, and `report` builds a diagnostic from both.
 
 #include "lua_sandbox.h"
 
@@ -20,7 +19,7 @@
 
 // -- Limits ----------------------------------------------------------------------------------
 
-// Instructions from one look at the limits to the next.
+// Instructions between two checks of the limits.
 enum { SLICE = 100 };
 
 static Sandbox *sandbox_of(lua_State *l) {
@@ -29,7 +28,7 @@ static Sandbox *sandbox_of(lua_State *l) {
   return s;
 }
 
-// Without a line, which find_line finds.
+// Raises an error without a line, which find_line adds.
 static void over(lua_State *l, const char *what, int limit, const char *unit) {
   lua_pushfstring(l, "this %s more than %d %s", what, limit, unit);
   lua_error(l);
@@ -70,8 +69,8 @@ static void count(lua_State *l, lua_Debug *at) {
   sandbox_check(l);
 }
 
-// Errors that a C function raised for another, those that are no text, and a lack of memory say no
-// line: it is the one of the program that runs.
+// Records the line of the running program.  Errors raised by C functions, errors that are not
+// strings, and a lack of memory have no line of their own.
 static int find_line(lua_State *l) {
   lua_Debug at;
   sandbox_of(l)->line = 0;
@@ -84,11 +83,11 @@ static int find_line(lua_State *l) {
   return 1;
 }
 
-// A lack of memory is an error without a line.  So what is over the limit by less than as much
-// again is granted, and the next instruction ends the program.
+// Lua's allocator.  Lua reports a lack of memory without a line.  So allocations up to twice the
+// limit succeed, and the hook ends the program at the next instruction.
 static void *allocate(void *context, void *old, size_t old_size, size_t size) {
   Sandbox *s = context;
-  if (!old) old_size = 0; // then it is the kind of object
+  if (!old) old_size = 0; // it is the kind of object then
   size_t more = size > old_size ? size - old_size : 0;
   if (more && s->used + more > 2 * (size_t)LUA_BYTES) {
     if (s->lua) find_line(s->lua);
@@ -105,8 +104,8 @@ static void *allocate(void *context, void *old, size_t old_size, size_t size) {
   return at;
 }
 
-// What there is of Lua's libraries: nothing that reaches the machine, and no function of which one
-// call can work for long, as the patterns of string and table.move can.
+// The permitted library functions: none that reaches the machine, and none with unbounded time per
+// call, as patterns of string and table.move have.
 static const struct {
   const char *name;
   lua_CFunction open;
@@ -123,7 +122,7 @@ static const struct {
     {"table", luaopen_table, {"concat", "insert", "remove", "sort", "unpack"}},
 };
 
-// The fields that are allowed of the library on top, to the table at `to`.
+// Copies the permitted fields of the library on top to the table at `to`.
 static void copy_fields(lua_State *l, const char *const *name, int to) {
   for (; *name; name++) {
     lua_getfield(l, -1, *name);
@@ -141,7 +140,7 @@ void sandbox_environment(lua_State *l) {
     lua_pop(l, 1);
     if (i) lua_setfield(l, world, libraries[i].name);
   }
-  // s:len() finds the library through the strings' own table of methods.
+  // s:len() finds the library through the metatable of strings.
   lua_pushliteral(l, "");
   if (lua_getmetatable(l, -1)) {
     lua_getfield(l, world, "string");
@@ -153,7 +152,7 @@ void sandbox_environment(lua_State *l) {
 
 // -- Places in the file ------------------------------------------------------------------------
 
-// Where a line begins, looked for from the one that was asked for last; NULL: there is none.
+// The start of a line, searched from the previous query; NULL: no such line.
 static const char *line_start(Sandbox *s, int line) {
   const char *end = s->text + s->n;
   if (!s->seen) {
@@ -161,7 +160,7 @@ static const char *line_start(Sandbox *s, int line) {
     s->seen_line = 1;
   }
   for (; s->seen_line > line; s->seen_line--) {
-    s->seen--; // before the '\n' that ends the line before
+    s->seen--; // before the '\n' that ends the previous line
     while (s->seen > s->text && s->seen[-1] != '\n')
       s->seen--;
   }
@@ -177,9 +176,9 @@ static bool in_name(char c) {
   return isalnum((unsigned char)c) || c == '_';
 }
 
-// The column, from 1, of what stands once in a line, and is no part of a longer name; else 0.
+// The column, from 1, of a word that occurs once in a line, not as part of a longer name; else 0.
 static int column_of(const char *line, const char *word) {
-  enum { MOST = 2000 }; // characters of a line that are looked at
+  enum { MOST = 2000 }; // characters of a line that are searched
   size_t n = strlen(word), length = strcspn(line, "\n");
   int column = 0;
   if (!n || length > MOST) return 0;
@@ -201,8 +200,8 @@ const Loc *sandbox_loc(Sandbox *s, int line, const char *word) {
 
 // -- Errors ----------------------------------------------------------------------------------
 
-// What Lua says an error is about: "… (global 'x')", "… near 'end'"; else what is quoted first.
-// NULL: nothing is.
+// The subject of a Lua message: "… (global 'x')", "… near 'end'"; else the first quoted text. NULL:
+// none.
 static const char *blamed(Arena *a, const char *message) {
   static const char *const before[] = {"near '",   "global '",  "field '", "local '",
                                        "method '", "upvalue '", "to '",    "'"};
@@ -215,10 +214,11 @@ static const char *blamed(Arena *a, const char *message) {
   return NULL;
 }
 
-// "lua:LINE: text": Lua would shorten the path.
+// Messages begin with "lua:LINE: ", since Lua would shorten the path.
 static void report(Sandbox *s, const char *message) {
   int line = s->line;
   if (s->reported) return;
+  // A line in the message overrides that of find_line.
   if (str_starts(message, "lua:") && isdigit((unsigned char)message[4])) {
     char *end;
     line = (int)strtol(message + 4, &end, 10);
@@ -229,6 +229,7 @@ static void report(Sandbox *s, const char *message) {
   if (s->about) diag_note(s->d, s->about, "this is what it is about");
   for (int i = 0; i < s->notes.n; i++)
     diag_note(s->d, s->notes.at[i].loc, "%s", s->notes.at[i].text);
+  // Hints for common errors.
   if (line == 1 && s->n && *s->text == '{')
     diag_hint(
         s->d,
@@ -252,6 +253,7 @@ const char *sandbox_read(Arena *a, const char *path, size_t *n, Diag *d) {
   if (f)
     while ((k = fread(block, 1, sizeof block, f)) > 0 && text.n <= LUA_TEXT)
       strbuf_add_n(&text, block, k);
+  // errno is that of fopen or fread.
   if (!f || ferror(f)) {
     diag_error(d, loc_line(a, path, 0, 0), "the file cannot be read: %s", strerror(errno));
     if (f) fclose(f);
@@ -288,12 +290,13 @@ void sandbox_run(Sandbox *s, int n_results) {
     lua_error(l);
   }
   lua_insert(l, -2);
-  lua_setupvalue(l, -2, 1); // all that it has of the world
+  lua_setupvalue(l, -2, 1); // its only upvalue, _ENV
   lua_call(l, 0, n_results);
 }
 
 bool sandbox_call(Sandbox *s, lua_CFunction function, void *context, int n_results) {
   lua_State *l = s->lua;
+  // The limits apply to each call.
   s->about = NULL;
   s->call = NULL;
   s->notes.n = 0;
@@ -307,6 +310,7 @@ bool sandbox_call(Sandbox *s, lua_CFunction function, void *context, int n_resul
     report(s, "not enough memory");
     return false;
   }
+  // The handler runs before the stack is unwound, so it finds the line.
   int handler = lua_gettop(l) + 1;
   lua_pushcfunction(l, find_line);
   lua_pushcfunction(l, function);
@@ -319,6 +323,7 @@ bool sandbox_call(Sandbox *s, lua_CFunction function, void *context, int n_resul
   if (status == LUA_ERRMEM)
     text = str_format(s->arena, "this wants more than %d MiB of memory", LUA_BYTES >> 20);
   report(s, text);
+  // The stack is empty after an error.
   lua_settop(l, 0);
   return false;
 }

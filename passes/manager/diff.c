@@ -1,9 +1,9 @@
 // A unified diff of two printed modules: patience diff (Bram Cohen).
 //
-// The lines that occur once on both sides are matched first; the longest run of them that is in
-// order on both sides stays, and what lies between two of them is done the same way.  In SSA form
-// nearly every line is unique, so this is close to the shortest edit, in O(n log n), and no matter
-// how much changed.
+// Lines that occur once on both sides are matched first.  Their longest sequence in order on both
+// sides stays, and the lines between two of its members are matched recursively.  In SSA form
+// nearly every line is unique, so this is close to the shortest edit, in O(n log n), regardless of
+// the number of changes.
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ typedef struct DiffLine {
 
 typedef Vec(DiffLine) Lines;
 
-// One side's lines of one class in the range that is being compared.
+// The lines of one class on each side, within the compared range.
 typedef struct Count {
   int n_a, n_b, at_a, at_b;
 } Count;
@@ -28,14 +28,14 @@ typedef struct Count {
 typedef struct Differ {
   Arena *arena;
   Lines a, b;
-  int *match;    // [a.n] the line of b that stands for it, or -1
+  int *match;    // [a.n] the matching line of b, or -1
   Count *counts; // by class
 } Differ;
 
 // -- Lines -----------------------------------------------------------------------------------
 
 typedef struct Class {
-  const char *text; // blanks squeezed
+  const char *text; // with blanks collapsed
   struct Class *next;
   int id;
 } Class;
@@ -82,7 +82,7 @@ static Lines split_lines(Classes *c, const char *s) {
 // -- Matching --------------------------------------------------------------------------------
 
 typedef struct Pair {
-  int a, b, before; // before: the pair that stands before it in the longest run, or -1
+  int a, b, before; // before: its predecessor in the longest run, or -1
 } Pair;
 
 static void count(Differ *d, int a0, int a1, int b0, int b1) {
@@ -103,7 +103,7 @@ static void count(Differ *d, int a0, int a1, int b0, int b1) {
 }
 
 // The longest list of unique common lines that is in order on both sides: patience sorting.  The
-// pairs come ordered by `a`; ends[k] is the pair with the smallest `b` that ends a run of k + 1.
+// pairs are sorted by `a`; ends[k] is the pair with the smallest `b` that ends a run of k + 1.
 static int longest_run(Arena *arena, Pair *pairs, int n, int *run) {
   int *ends = arena_array(arena, int, n), length = 0;
   for (int i = 0; i < n; i++) {
@@ -139,7 +139,7 @@ static void match(Differ *d, int a0, int a1, int b0, int b1) {
     if (c->n_a == 1 && c->n_b == 1) pairs[n++] = (Pair){.a = i, .b = c->at_b};
   }
   n = longest_run(scratch, pairs, n, run);
-  // Each part is smaller than the whole, as every line of the run is left out.
+  // Terminates: each part is smaller than the whole, as the lines of the run are excluded.
   for (int k = 0; k < n; k++) {
     const Pair *p = &pairs[run[k]];
     d->match[p->a] = p->b;
@@ -157,7 +157,7 @@ static void match(Differ *d, int a0, int a1, int b0, int b1) {
 typedef struct Edit {
   char sign;
   const DiffLine *line;
-  int a, b; // how many lines of each stand before it
+  int a, b; // the number of lines of each before it
 } Edit;
 
 typedef Vec(Edit) Edits;
@@ -174,7 +174,7 @@ static Edits edits_of(Differ *d) {
     for (; b < until; b++)
       vec_push(d->arena, &edits, (Edit){'+', &d->b.at[b], a, b});
     if (a == d->a.n) break;
-    // What is shown is the new spelling: it may be aligned differently.
+    // Shows the new spelling, which may be aligned differently.
     vec_push(d->arena, &edits, (Edit){' ', &d->b.at[b], a, b});
     b++;
   }
@@ -189,7 +189,7 @@ static void write_hunk(const Edits *edits, int from, int to, FILE *out) {
   }
   const Edit *first = &edits->at[from];
   fprintf(out, "@@ -%d,%d +%d,%d @@", first->a + (n_a > 0), n_a, first->b + (n_b > 0), n_b);
-  // The graph it is in, as diff -p would say.
+  // The graph of the hunk, as diff -p shows the function.
   for (int i = from; i >= 0; i--)
     if (edits->at[i].sign != '-' && str_starts(edits->at[i].line->text, "graph ")) {
       fprintf(out, " %.*s", (int)strcspn(edits->at[i].line->text, "(\n") - 1,
@@ -205,7 +205,7 @@ static void write_edits(const Edits *edits, FILE *out) {
   for (int i = 0; i < edits->n; i++) {
     if (edits->at[i].sign == ' ') continue;
     int from = i > CONTEXT ? i - CONTEXT : 0, to = i + 1;
-    // Changes that are near each other share a hunk.
+    // Nearby changes share a hunk.
     for (int k = i; k < edits->n && k <= to - 1 + 2 * CONTEXT; k++)
       if (edits->at[k].sign != ' ') to = k + 1;
     i = to;

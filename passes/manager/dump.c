@@ -1,7 +1,7 @@
-// Shows the module between passes: --print-before, --print-after, --print-changed, --dump-dir.
+// Prints the module between passes: --print-before, --print-after, --print-changed, --dump-dir.
 //
-// What is printed begins with a comment that names the pass, so it can be fed back in, and so can
-// every file of the folder:
+// Each print begins with a comment that names the pass, so it is valid input, and so is every file
+// of the folder:
 //
 //     00-input.nn   01-simplify.nn   02-raise.nn   …
 
@@ -13,7 +13,7 @@
 
 #include "pipeline.h"
 
-// True when the comma list holds the name; "" and NULL hold none.
+// Whether the comma list has the name; "" and NULL are empty lists.
 static bool list_has(Arena *a, const char *list, const char *name) {
   for (const char *at = list; at && *at;) {
     size_t n = strcspn(at, ",");
@@ -88,7 +88,7 @@ void dump_before(Dump *dump, const Module *m, const Pass *pass) {
   bool print = o->print_before_all || list_has(dump->arena, o->print_before, pass->name);
   dump->before = NULL;
   if (!print && !o->print_changed && !o->diffs) return;
-  // The text from before the last pass is of no more use.
+  // The text before the previous pass is no longer needed.
   arena_free(dump->arena);
   dump->arena = arena_new();
   dump->before = module_text(m, dump->arena);

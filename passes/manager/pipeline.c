@@ -2,13 +2,14 @@
 //
 //     simplify -> verify -> autodiff -> verify -> shard -> verify -> …
 //
-// Nobody else calls a pass.  Around each: is the module far enough for it, run it, put the module
-// in the pass's phase, check that it keeps the promises of that phase, show and time it.  A promise
-// that is broken is our mistake, and the pass that broke it is named.
+// All passes are called from here.  For each: check the module's phase, run the pass, set the
+// module to the pass's phase, verify the promises of that phase, dump and time it.  A broken
+// promise is an error of nnaot, and the message names the pass that broke it.
 //
-// Passes that distribute the program (column `proof` of passes.def) stand together.  Before the
-// first of them the module is copied, and after each, in any case after the last, it is proved that
-// what the ranks compute is what the copy says.  From the next pass on nobody needs it.
+// Passes that distribute the program (column `proof` of passes.def) are adjacent.  Before the first
+// of them the module is copied.  After each with verify_each, otherwise after the last, a proof
+// shows that the ranks compute the same as the copy.  The next pass that is not proved frees the
+// copy.
 
 #include "pipeline.h"
 
@@ -32,9 +33,9 @@ typedef struct Run {
   Dump dump;
   Stats stats;
   Vec(Timing) timings;
-  int64_t n_optional;   // passes met that may be skipped
-  Module *model;        // before the first of the passes that are to be proved, or NULL
-  const Pass *unproved; // the last of them that ran since the last proof, or NULL
+  int64_t n_optional;   // optional passes so far
+  Module *model;        // the module before the first of the proved passes, or NULL
+  const Pass *unproved; // the last proved pass since the last proof, or NULL
 } Run;
 
 void opt_stat(const PassOptions *o, int64_t n, const char *what) {
@@ -76,14 +77,14 @@ static bool check_phase(Run *r, const Pass *pass) {
       }
     return false;
   }
-  // There is no way back from types that are one rank's part.
+  // Local types cannot be made global again.
   if (phase >= PHASE_local && !pass->keep && pass->to < PHASE_local)
     return diag_error(r->d, NULL, "pass '%s' comes too late: the module is %s", pass->name,
                       phase_name[phase]);
   return true;
 }
 
-// --opt-bisect-limit: passes that may be skipped run up to a number.
+// --opt-bisect-limit: optional passes run up to a number.
 static bool bisect(Run *r, const Pass *pass) {
   if (r->o->bisect_limit < 0 || !pass->may_skip) return true;
   bool run = ++r->n_optional <= r->o->bisect_limit;
@@ -108,7 +109,8 @@ static void timed(Run *r, const char *what, double start) {
   if (r->o->timed) r->o->timed(r->o->timed_to, what, timing.seconds);
 }
 
-// A module whose types are those of parts cannot say any more what the whole was.
+// Copies the module for the proof.  A module with local types no longer has the global ones, so it
+// cannot serve as the reference.
 static void begin_proof(Run *r) {
   double start = clock_seconds();
   if (r->o->unproved || r->model || r->m->phase >= PHASE_local) return;
@@ -139,7 +141,7 @@ static bool end_proof(Run *r) {
   return ok;
 }
 
-// How many turns ops have; -1 where they are out of order.
+// The number of different turns in entry graphs; -1 if ops are out of order.
 static int count_turns(const Module *m) {
   int n = 0;
   for_each_graph(g, m) {
@@ -154,8 +156,8 @@ static int count_turns(const Module *m) {
   return n;
 }
 
-// A pass that may be skipped and that would break or lose what op_order wants is: it is tried
-// first.
+// Whether a pass keeps the order of op_order.  Tries an optional pass on a copy; it is skipped if
+// it would break or lose the order.
 static bool keeps_turns(Run *r, PassOptions *step) {
   int n = step->pass->may_skip ? count_turns(r->m) : 0;
   if (n == 0) return true;
@@ -167,7 +169,7 @@ static bool keeps_turns(Run *r, PassOptions *step) {
   alone.stats = &stats;
   alone.run = r->o;
   alone.scratch = arena_new();
-  bool keeps = !alone.pass->run(trial, &alone, d) || count_turns(trial) == n; // it will say what
+  bool keeps = !alone.pass->run(trial, &alone, d) || count_turns(trial) == n; // reports its error
   arena_free(alone.scratch);
   diag_free(d);
   module_free(trial);
@@ -202,7 +204,7 @@ static bool run_pass(Run *r, PassOptions *step) {
   return !r->o->verify_each || prove_plan(r);
 }
 
-// -- All of them -----------------------------------------------------------------------------
+// -- All passes ------------------------------------------------------------------------------
 
 static void print_times(const Run *r) {
   double total = 0;

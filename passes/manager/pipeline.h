@@ -1,5 +1,5 @@
-// What the files of the pipeline share: pipeline.c runs it, pipeline_text.c reads its text, dump.c
-// shows the module between passes.
+// Declarations shared by the files of the pipeline: pipeline.c runs it, pipeline_text.c parses its
+// text, dump.c prints the module between passes.
 
 #ifndef PIPELINE_H
 #define PIPELINE_H
@@ -12,7 +12,7 @@ typedef struct GivenOption {
   const char *name, *value;
 } GivenOption;
 
-// A figure of --stats: `n` of `what`, summed over all runs of the pass.
+// A figure of --stats: the sum of `n` over all runs of the pass, labelled `what`.
 typedef struct Stat {
   const char *pass, *what;
   int64_t n;
@@ -34,32 +34,32 @@ struct PassOptions {
 typedef Vec(PassOptions) Steps; // a pipeline, one element per pass
 
 bool pipeline_parse(const char *text, Arena *a, Steps *steps, Diag *d);
-const char *pass_name(const char *name); // the name of today, of an older one; others stay
-const Pass *pass_find(const char *name); // NULL when there is none; older names are known
+const char *pass_name(const char *name); // replaces older names
+const Pass *pass_find(const char *name); // NULL if there is none; older names work
 
 // -- dump.c ----------------------------------------------------------------------------------
 
 typedef struct Dump {
   const PipelineOptions *o;
   FILE *out;
-  Arena *arena;       // of what follows
-  const char *before; // the module's text before the pass that runs, or NULL
-  int n;              // passes run
+  Arena *arena;       // of the fields below
+  const char *before; // the module's text before the current pass, or NULL
+  int n;              // passes so far
 } Dump;
 
-// Checks the names in the flags, and makes the folder.
+// Checks the names in the flags, and creates the folder.
 bool dump_start(Dump *dump, const PipelineOptions *o, const Steps *steps, Diag *d);
 void dump_end(Dump *dump);
 bool dump_input(Dump *dump, const Module *m, Diag *d);
 void dump_before(Dump *dump, const Module *m, const Pass *pass);
 bool dump_after(Dump *dump, const Module *m, const Pass *pass, Diag *d);
-// Writes a module that failed to verify where it can be found, and says where.
+// Writes a module that failed to verify to a file, and reports its path.
 void dump_broken(const Dump *dump, const Module *m, const Pass *pass, Diag *d);
 
 // -- diff.c ----------------------------------------------------------------------------------
 
-// What changed from `a` to `b`, as a unified diff with three lines around each change.  Lines
-// that differ in the width of blanks only are equal: the printer aligns.
+// Writes a unified diff from `a` to `b`, with three lines around each change.  Lines that differ
+// only in the width of blanks are equal, because the printer aligns columns.
 void diff_unified(const char *a, const char *name_a, const char *b, const char *name_b, FILE *out);
 
 #endif

@@ -1,4 +1,4 @@
-// Reads the text of a pipeline, which is LLVM's:
+// Parses the text of a pipeline, in LLVM's syntax:
 //
 //     autodiff(freeze="emb.*"),simplify,shard(mesh=4 plan=dp)
 //
@@ -75,7 +75,7 @@ static int pipeline_find(const char *name) {
   return -1;
 }
 
-// A value of an option, in quotes if it has anything but letters, digits and underscores.
+// Adds a value of an option, quoted if it has anything but letters, digits and underscores.
 static void add_value(StrBuf *b, const char *value) {
   if (*value && !value[strspn(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                      "0123456789_.-+")]) {
@@ -148,7 +148,7 @@ const Pass *pass_find(const char *name) {
 
 // -- Options ---------------------------------------------------------------------------------
 
-// The kind in "loss:s mesh:s", or 0 when the pass has no such option.
+// The kind in "loss:s mesh:s", or 0 if the pass has no such option.
 static char option_kind(const Pass *pass, const char *name) {
   size_t n = strlen(name);
   for (const char *at = pass->options; *at;) {
@@ -204,7 +204,7 @@ Arena *opt_scratch(const PassOptions *o) {
   return o->scratch;
 }
 
-// NULL, or what the value should be.
+// NULL if the value is legal, else a description of legal values.
 static const char *check_value(char kind, const char *value) {
   char *end = NULL;
   errno = 0;
@@ -288,12 +288,14 @@ static bool read_option(Reader *r, PassOptions *o) {
   char kind = option_kind(pass, name);
   if (!kind) {
     fail(r, start, strlen(name), "pass '%s' has no option '%s'", pass->name, name);
+    // A comma in an unquoted value looks like the next option.
     if (o->given.n) diag_hint(r->d, "a value with commas or blanks must stand in quotes");
     return false;
   }
   for (int i = 0; i < o->given.n; i++)
     if (!strcmp(o->given.at[i].name, name))
       return fail(r, start, strlen(name), "option '%s' is given twice", name);
+  // An option without a value is true.
   GivenOption option = {name, "true"};
   if (*r->at == '=') {
     const char *at = ++r->at;

@@ -1,13 +1,13 @@
-// What is found once for all ops that are alike: their einsum and the types of their results.
+// The cache of einsums and result types, shared by all identical ops.
 //
 //     %y = linear %x, %w     : f32[8,6]       0 k, k n -> 0 n    found from the row
 //     %z = linear %y, %v     : f32[8,6]       the same: known
 //
-// Layers repeat, and every pass, the verifier and the proof ask this of every op.  Alike are ops of
-// one kind with the same attributes, whose operands have the same types; where types are those of
-// parts, also with the same layouts, as some rules look at the whole (shape.c) or at the mesh
-// (comm.c).  Not ops with a callee, of which that is all there is to know, nor constants, whose
-// bytes would have to be compared.
+// Layers repeat, and every pass, the verifier and the proof request the einsum of every op.  Ops
+// are identical if they have one kind, the same attributes, and operands of the same types; if
+// types are local, also the same layouts, as some rules use the global type (shape.c) or the mesh
+// (comm.c). Not cached are ops with a callee, since their callee identifies them, and constants,
+// since comparing them would compare their bytes.
 
 #include <stddef.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 #include "ir/intern.h"
 #include "ir/op.h"
 
-// Without the operands that there are not: an einsum has room for many.
+// Excludes unused operand entries: an einsum has capacity for many.
 static size_t dims_bytes(const Dims *dims) {
   return offsetof(Dims, in) + (size_t)dims->n_in * sizeof *dims->in;
 }
@@ -37,7 +37,7 @@ static bool is_local(const Op *op) {
   return op->graph->module->phase >= PHASE_local;
 }
 
-// An op that is being made has no results yet.
+// An op under construction has no results yet.
 static const Layout *layout_of(const Op *op, int i) {
   const Value *v = i < op->n_in ? op->in[i].value : op->out[i - op->n_in];
   return v ? v->layout : NULL;

@@ -21,7 +21,7 @@ int batch_dim(BatchDim at) {
 }
 
 // The letter of the batch in an operand, or -1 if no letter holds it, as in a tensor without
-// elements; `rest`: the product of the factors before it in the letter.
+// elements.  `rest`: the product of the factors before the batch in the letter.
 static int letter_at(const Dims *dims, const Term *t, BatchDim at, int64_t *rest) {
   int i = 0;
   for (*rest = at.outer; i < t->dim[at.dim].n; i++) {
@@ -44,7 +44,7 @@ static BatchDim dim_of(const Dims *dims, const Term *t, int letter, int64_t rest
   return none;
 }
 
-// The first operand that hands its batch on decides.
+// The first operand that passes its batch on decides.
 static BatchDim carried(const Op *op, const Dims *dims, const BatchDim *batch, const Term *out) {
   BatchDim at = none;
   for (int i = 0; i < op->n_in && at.dim < 0; i++) {

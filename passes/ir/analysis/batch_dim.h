@@ -1,22 +1,22 @@
-// The batch in a graph of whole tensors: dimension 0 of the inputs that have rows of data, and from
-// there along the einsums of the ops.
+// The batch dimension in a graph of global tensors: dimension 0 of the inputs with rows of data,
+// propagated along the einsums of the ops.
 //
 //     x [n,T,5]                        batch 0
 //     h [T,n,3] = …                    batch 1
 //     f [n*T,3] = reshape x w          batch 0, its major factor
-//     y [T*n,3] = reshape h            batch 0, its minor factor: T others stand before it
+//     y [T*n,3] = reshape h            batch 0, its minor factor, after a factor T
 //
-// A letter that must not be split carries the batch all the same: planner/stages/rows.h, which asks
-// while rows can be split, leaves those out.
+// A letter that must not be split carries the batch too.  planner/stages/rows.h, which needs
+// splittable rows, excludes such letters.
 
 #ifndef IR_BATCH_DIM_H
 #define IR_BATCH_DIM_H
 
 #include "ir/graph.h"
 
-bool value_has_rows(const Value *v); // an input of rows of data
-int64_t graph_rows(const Graph *g);  // of the first input that has rows; 1 if none has
-// The dimension that the batch is a factor of, or -1, and the product of the factors before it.
+bool value_has_rows(const Value *v); // an input with rows of data
+int64_t graph_rows(const Graph *g);  // rows of the first input that has rows; 1 if none has
+// The dimension with the batch as a factor, or -1, and the product of the factors before the batch.
 typedef struct BatchDim {
   int dim;
   int64_t outer;

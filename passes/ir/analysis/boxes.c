@@ -1,8 +1,8 @@
 // See boxes.h.
 //
-// A layout cuts every dimension in equal parts, so its boxes are the cells of a grid; with the
-// shares of a sum that makes `n_cells * n_shares` different things that devices have, each on as
-// many devices as the axes that are B have places.
+// A layout splits every dimension into equal parts, so its boxes are the cells of a grid.  With the
+// shares of a partial sum there are `n_cells * n_shares` distinct pieces.  Each has as many
+// replicas as the product of the sizes of the axes that are B.
 
 #include "boxes.h"
 
@@ -39,7 +39,8 @@ static int time_axis(const Layout *l) {
   return -1;
 }
 
-// Into how many parts axes outside of `axis` cut what it cuts: a slice is so many separate pieces.
+// The number of parts that axes outside of `axis` split its dimension into.  A slice of `axis`
+// consists of as many separate pieces.
 static int pieces_of_slice(const Layout *l, int axis) {
   int n = 1;
   for (int i = 0; i < axis; i++)
@@ -60,13 +61,13 @@ typedef struct Device {
   int device, position;
 } Device;
 
-// One end of a move, at the first slice of time: the others are like it.
+// One end of a move, at the first time slice; the other slices are the same.
 typedef struct End {
   const Layout *l;
   int n; // devices
   int n_cells, n_shares, n_copies;
-  int parts[MAX_RANK];      // of every dimension, in one slice
-  int64_t size[MAX_RANK];   // of one of them
+  int parts[MAX_RANK];      // per dimension, in one slice
+  int64_t size[MAX_RANK];   // of one part
   int64_t *start[MAX_RANK]; // [parts], ascending
   int *cell, *share;        // [n], by position
   int *holder;              // [(cell * n_shares + share) * n_copies + copy]: a position
@@ -85,7 +86,8 @@ static int position_of(const End *e, int device) {
   return found ? found->position : -1;
 }
 
-// The part of dimension `dim` that is at `at`, of `parts`: the digits along the axes that cut it.
+// The index of the part of dimension `dim` at `at`: its digits are the coordinates along the axes
+// that split it.
 static int part_index(const Layout *l, const Place *at, int dim) {
   int index = 0;
   for (int i = 0; i < l->n_axes; i++)
@@ -129,6 +131,7 @@ static End end_of(const Type *whole, const Layout *l, Arena *a) {
   int *n_holders = arena_array(a, int, e.n_cells *e.n_shares);
   for (int d = 0; d < whole->rank; d++)
     e.start[d] = arena_array(a, int64_t, e.parts[d]);
+  // Every device holds one replica of one share of one cell.
   for (int p = 0; p < e.n; p++) {
     Place at = mesh_place(l->mesh, p, 0);
     Region r = place_region(whole, l, &at);
@@ -143,6 +146,7 @@ static End end_of(const Type *whole, const Layout *l, Arena *a) {
     e.holder[thing * e.n_copies + n_holders[thing]++] = p;
     e.by_device[p] = (Device){l->mesh ? l->mesh->device[p] : 0, p};
   }
+  // position_of searches this list.
   qsort(e.by_device, (size_t)e.n, sizeof *e.by_device, compare_devices);
   return e;
 }
@@ -162,7 +166,7 @@ static Region cell_region(const End *e, int rank, int cell) {
   return r;
 }
 
-// What two regions have in common; false when that is nothing.
+// The intersection of two regions; false if it is empty.
 static bool intersect(const Region *x, const Region *y, int rank, Region *out) {
   *out = (Region){0};
   for (int d = 0; d < rank; d++) {
@@ -174,7 +178,7 @@ static bool intersect(const Region *x, const Region *y, int rank, Region *out) {
   return true;
 }
 
-// -- Which share goes to which -----------------------------------------------------------------
+// -- Pairs of shares ---------------------------------------------------------------------------
 
 typedef struct Pair {
   int from, to; // shares
@@ -193,9 +197,11 @@ static int most_first(const void *a, const void *b) {
   return compare_pairs(a, b);
 }
 
-// How many elements of a share before are where they would be a part of a share after.
+// For each pair of a source share and a target share, counts the elements that need no transfer.
+// Most elements first.
 static int find_pairs(const Type *whole, const End *from, const End *to, Pair *pair) {
   int n = 0, merged = 0;
+  // One pair per device that has a box before and after, with the size of the intersection.
   for (int p = 0; p < to->n; p++) {
     int at = position_of(from, device_at(to, p));
     if (at < 0) continue;
@@ -208,6 +214,7 @@ static int find_pairs(const Type *whole, const End *from, const End *to, Pair *p
     pair[n++] = found;
   }
   if (n == 0) return 0;
+  // Pairs of the same shares are merged, and then ordered by the number of elements.
   qsort(pair, (size_t)n, sizeof *pair, compare_pairs);
   for (int i = 1; i < n; i++)
     if (compare_pairs(&pair[merged], &pair[i]) == 0)
@@ -218,13 +225,14 @@ static int find_pairs(const Type *whole, const End *from, const End *to, Pair *p
   return merged;
 }
 
-// For each share before, the one after that it becomes part of; those that stay where they are
-// first, and none gets more than its part of them.
+// The target share of each source share.  Assigns the pairs with the most local elements first, and
+// no target share more than its even portion of source shares.
 static int *share_targets(const Type *whole, const End *from, const End *to, Arena *a) {
   int *target = arena_array(a, int, from->n_shares), *taken = arena_array(a, int, to->n_shares);
   int most = (from->n_shares + to->n_shares - 1) / to->n_shares, next = 0;
   Pair *pair = arena_array(a, Pair, to->n);
   int n = to->n_shares > 1 ? find_pairs(whole, from, to, pair) : 0;
+  // Greedy: the pairs with the most elements that stay local come first.
   for (int i = 0; i < from->n_shares; i++)
     target[i] = -1;
   for (int i = 0; i < n; i++) {
@@ -232,6 +240,7 @@ static int *share_targets(const Type *whole, const End *from, const End *to, Are
     target[pair[i].from] = pair[i].to;
     taken[pair[i].to]++;
   }
+  // The remaining shares fill up the targets with capacity.
   for (int i = 0; i < from->n_shares; i++) {
     if (target[i] >= 0) continue;
     while (taken[next] == most)
@@ -259,7 +268,7 @@ int64_t message_bytes(const Message *m, const Type *t) {
   return n;
 }
 
-// The position, before, of the device that sends a cell of a share to device `to`.
+// The source position of the device that sends a cell of a share to device `to`.
 static int sender(const Move *m, int cell, int share, int to) {
   const End *e = &m->from;
   int own = position_of(e, to), best = -1;
@@ -308,7 +317,7 @@ static int first_part(const End *e, int d, int64_t start) {
   return low;
 }
 
-// All cells before that have something of what the device at position `to` gets.
+// Sends all source cells that intersect the target region of the device at position `to`.
 static void send_share(Move *m, int share, int to) {
   int rank = m->whole->rank, first[MAX_RANK], at[MAX_RANK];
   Region y = cell_region(&m->to, rank, m->to.cell[to]);

@@ -16,7 +16,7 @@ static bool is_view_of(const Use *u) {
   return (op_info[u->user->kind].traits & VIEW) && u->index == 0;
 }
 
-// Whether owed ops alone read it, if any.
+// Whether all readers are deferred ops.  Sets `any` if there is one.
 static bool only_owed_read(const Value *v, bool *any) {
   for_each_use(u, v) {
     if (!u->user) return false;
@@ -45,7 +45,7 @@ bool param_changes_in_step(const Value *param) {
   return false;
 }
 
-// -- When they are due -------------------------------------------------------------------------
+// -- Due ops -----------------------------------------------------------------------------------
 
 int64_t *step_order(const Graph *g, Arena *a) {
   const bool *begin = graph_begin_ops(g, a), *update = graph_update_ops(g, a);
@@ -77,7 +77,7 @@ Op *first_to_want(const Op *op, const int64_t *order) {
   return first;
 }
 
-// The update of a step begins when nothing is owed of the one before.
+// The first op of the update of a step.  All deferred ops of the previous step run before it.
 static Op *start_of_update(const Graph *g, const int64_t *order) {
   Op *start = NULL;
   for_each_op(op, g)
@@ -92,7 +92,7 @@ void graph_owed_groups(const Graph *g, Arena *a, OwedGroups *out) {
   if (!first) return;
   const int64_t *order = step_order(g, a);
   Op *due = start_of_update(g, order);
-  // From the last on: what is due later may wait for none before it.
+  // From the last op back: a deferred op is due no later than the ones after it.
   for (Op *op = g->last; op != first->prev; op = op->prev) {
     Op *want = first_to_want(op, order);
     if (want && order[want->id] < order[due->id]) due = want;

@@ -1,24 +1,24 @@
-// Updates that a step owes to the next one: there is no barrier between the two (ByteScheduler:
-// Peng et al. 2019, section 3).
+// Deferred updates: a step leaves them to the next one, so there is no barrier between the two
+// (ByteScheduler: Peng et al. 2019, section 3).
 //
-//     %y  = linear %x, %w                       the next step settles what it owes of %w before this
-//     %z  = linear %y, %v                       … and of %v before this: until then %s is on its way
+//     %y  = linear %x, %w                       the next step runs the update of %w before this
+//     %z  = linear %y, %v                       … and of %v before this; %s may be in flight until then
 //     …
-//     %r  = all_reduce %h  backward             nobody waits for it in its step
+//     %r  = all_reduce %h  backward             not waited for in its own step
 //     %s  = all_reduce %g  backward
-//     %l  = stash %lr      update               as it is in the step that owes
+//     %l  = stash %lr      update               the learning rate of the deferring step
 //     %w1 = sgd %w, %r, %l update owed
 //     %v1 = sgd %v, %s, %l update owed
 //     return update %w %w1, update %v %v1
 //
-// The graph is the step all the same: owed ops are its last, and whoever runs them where they stand
-// gets what the step means.  A program leaves them to the next step.  There they run in their
-// order, each as late as it may: right before the first op that reads a parameter which it, or an
-// owed op behind it, updates; and what nobody waits for before the next step's own update.  Those
-// that are due before one op are a group.
+// The graph is still the step: deferred ops are its last ops, and running them in that position
+// gives the result of the step.  A program leaves them to the next step.  They run there in their
+// order, each as late as possible: immediately before the first op that reads a parameter which it,
+// or a later deferred op, updates.  Deferred ops without such a reader run before the next step's
+// own update. Deferred ops that are due before the same op form a group.
 //
-// So what an owed op reads of its step must be there until then.  The next step makes it anew only
-// behind the op before which it is due.
+// So every operand of a deferred op lives until its due op in the next step.  The next step
+// overwrites it only after that op.
 
 #ifndef IR_DEFERRED_H
 #define IR_DEFERRED_H
@@ -26,32 +26,33 @@
 #include "base/vec.h"
 #include "ir/graph.h"
 
-// Owed ops that are due before the same op of the next step.
+// Deferred ops that are due before the same op of the next step.
 typedef struct OwedGroup {
   Op *first, *due;
-  int n; // neighbours in the order of the graph
+  int n; // adjacent in the graph
 } OwedGroup;
 
 typedef Vec(OwedGroup) OwedGroups;
 
-// The first of them, behind which there are no others; NULL: there are none.
+// The first deferred op; all ops after it are deferred too.  NULL: none.
 Op *graph_first_owed(const Graph *g);
-// In their order, and so in that of what they are due before.  Ops are in the order of their parts
-// (place.h).
+// The groups in the order of their ops, which is also the order of their due ops.  The ops of the
+// graph must be in the order of their parts (place.h).
 void graph_owed_groups(const Graph *g, Arena *a, OwedGroups *out);
-// By op id, of owed ops: the time (place.h) of the op that they are due before.  NULL without any.
+// The time (place.h) of the due op of each deferred op, by op id.  NULL if no op is deferred.
 int64_t *graph_owed_due(const Graph *g, Arena *a);
 
-// By op id: the place of an op in the order in which a step runs its parts.
+// The position of each op in the order in which a step runs its parts, by op id.
 int64_t *step_order(const Graph *g, Arena *a);
-// The first in that order that is not owed and reads a parameter which the op makes anew; or NULL.
+// The first op in that order that is not deferred and reads a parameter which `op` updates; or
+// NULL.
 Op *first_to_want(const Op *op, const int64_t *order);
 
-// Whether others, ranks or slices of time, are waited for where it stands.
+// Whether the op synchronises with other ranks or time slices.
 bool op_meets_others(const Op *op);
-// Whether ops that are not owed make what the parameter is after the step.
+// Whether an op that is not deferred produces the next value of the parameter.
 bool param_changes_in_step(const Value *param);
-// Of an all_reduce: it is still under way when its step ends.
+// Whether an all_reduce is still in flight at the end of its step.
 bool reduce_is_carried(const Op *reduce);
 
 #endif

@@ -1,24 +1,24 @@
 // See live_ranges.h.
 //
-// Every run is followed once, and notes when which segment runs of which slice.  LiveRanges are
-// found from that when they are asked for, by value and run, and are kept.
+// Every run is simulated once, which records the action of each segment of each slice.  Live ranges
+// are derived from these on demand, by value and run, and cached.
 
 #include "live_ranges.h"
 
 #include "ir/op.h"
 #include "place.h"
 
-// What a run does when: actions by segment and by what is got, of each slice.
+// The actions of a run, by segment and by received value, for each slice.
 typedef struct RunTimes {
   const RankRun *run;
-  int **segment, **get, *first; // [slice]; NULL: none.  `first`: its first segment, any
+  int **segment, **get, *first; // [slice]; NULL: none.  `first`: the first segment of a slice
 } RunTimes;
 
 struct LiveRanges {
   const Graph *g;
   Arena *arena;
   int slices;
-  int64_t scale; // op times of an action
+  int64_t scale; // the number of op times per action
   RunTimes *run;
   const LiveRange **known; // by value id and run
   bool *looked;
@@ -43,7 +43,7 @@ static void follow(LiveRanges *s, RunTimes *t) {
     const Action *action = &t->run->action.at[i];
     int slice = action->get ? got[action->get->id]++ : count[action->segment]++;
     int **times = action->get ? &t->get[action->get->id] : &t->segment[action->segment];
-    if (slice >= s->slices) continue; // the verifier says so
+    if (slice >= s->slices) continue; // the verifier reports it
     if (!*times) *times = new_times(s);
     (*times)[slice] = i;
     if (!action->get && t->first[slice] < 0) t->first[slice] = i;
@@ -90,7 +90,7 @@ int64_t stays_segment_end(const LiveRanges *s, const Op *op, int run, int slice)
 
 // -- Values ------------------------------------------------------------------------------------
 
-// What a parameter is from the next slice on has the parameter's place.
+// The next value of an each_slice parameter is in the memory of the parameter.
 static bool becomes_each_slice(const Result *r) {
   return r->target && r->target->each_slice;
 }
@@ -106,7 +106,7 @@ bool value_escapes(const Value *v) {
   return false;
 }
 
-// Constants are part of the program.
+// Excludes constants, which are part of the program.
 bool value_stays(const Value *v) {
   if (!v->def) return !param_kept(v);
   return v->def->segment && !value_accumulates(v) && !value_escapes(v);
@@ -119,12 +119,12 @@ static int64_t begin_of(const LiveRanges *s, const Value *v, const RunTimes *t, 
   return time_of(s, t->segment[move_start(v->def, t->run)][slice], s->scale - 1);
 }
 
-// NULL where the run has no part in it.
+// The read actions by slice; NULL if the run does not run the reader.
 static const int *read_at(const LiveRanges *s, const Op *reader, const RunTimes *t,
                           int64_t *op_at) {
   bool ahead = s->ahead[reader->id];
   *op_at = ahead ? s->scale - 1 : op_time(reader);
-  // Somebody waits for the sum, at the latest as the segment ends.
+  // The sum is waited for at its first reader in the segment, at the latest at the segment's end.
   if (reader->kind == OP_all_reduce && reader->in[0].value->offset != reader->out[0]->offset) {
     *op_at = s->scale - 1;
     for_each_use(u, reader->out[0])
@@ -138,14 +138,14 @@ static LiveRange *find_stays(const LiveRanges *s, const Value *v, const RunTimes
   LiveRange *stay = arena_array(s->arena, LiveRange, s->slices);
   for (int m = 0; m < s->slices; m++) {
     stay[m].from = stay[m].to = begin_of(s, v, t, m);
-    // What is got is there when its segment begins, even if nobody reads it.
+    // A received value is live until its segment begins, even if it is dead.
     if (v->def && s->ahead[v->def->id])
       stay[m].to = time_of(s, t->segment[v->def->segment][m], op_time(v->def));
   }
   for_each_use(u, v) {
     int64_t op_at;
     const int *at = u->user && u->user->segment ? read_at(s, u->user, t, &op_at) : NULL;
-    // A move reads where it starts, and so on devices of what it reads only.
+    // A move reads its operand when it starts, so only on the devices that have the operand.
     for (int m = 0; at && m < s->slices; m++)
       if (time_of(s, at[m], op_at) > stay[m].to) stay[m].to = time_of(s, at[m], op_at);
   }

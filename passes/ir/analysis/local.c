@@ -12,7 +12,7 @@ static int n_axes(const Op *op) {
   return mesh ? mesh->n_axes : 0;
 }
 
-// May the op be cut as its split says, and do its operands lie so?
+// Whether the op may be split as its `split` says, and its operands have the layouts for it.
 static bool fits(const Op *op, const Dims *dims) {
   for (int axis = 0; axis < n_axes(op); axis++) {
     char letter = op->split[axis];
@@ -30,7 +30,7 @@ static bool fits(const Op *op, const Dims *dims) {
   return true;
 }
 
-// Gives the results of `op` their layouts; erases it and returns NULL when it does not fit.
+// Gives the results of `op` their layouts; if the split is not legal, erases `op` and returns NULL.
 static Op *laid_out(Op *op, Diag *d) {
   Dims dims;
   if (!op_dims(op, &dims, d)) BUG("%s does not fit", op_info[op->kind].name);
@@ -63,7 +63,7 @@ Value *local_value(Builder *b, OpKind kind, Value *const *in, int n_in, Attrs at
                    const Layout *layout) {
   Op *op = draft(b, kind, in, n_in, attrs);
   Dims dims;
-  op->out[0]->layout = layout; // which the einsum of a part may need
+  op->out[0]->layout = layout; // the einsum of a local op may need it
   if (!op_dims(op, &dims, b->d)) BUG("%s does not fit", op_info[kind].name);
   for (int a = 0; a < layout->n_axes && a < MAX_AXES; a++) {
     Sbp sbp = layout->axis[a];

@@ -1,8 +1,8 @@
 // See loops.h.
 //
-// Three things, each of the one before: accesses as digits and strides, the loops that serve all of
-// them (an access that does not fit makes loops_cut_at cut one in two), and bodies, read op by op:
-// each value is an operand, a scalar, computed or a sum.
+// Three layers, each built on the previous one.  Accesses are digits and strides.  Loops serve all
+// accesses; an access that does not fit splits a loop in two (loops_cut_at).  Bodies are read op by
+// op: each value is an operand, a scalar, computed, or a sum.
 
 #include "loops.h"
 
@@ -16,7 +16,8 @@ bool op_is_elementwise(const Op *op) {
 
 // -- Accesses and loops ------------------------------------------------------------------------
 
-// Adds an inner digit; digits of one element, and digits that go on as the one before, vanish.
+// Adds an inner digit.  Drops digits of one element, and merges a digit that continues the previous
+// one.
 static void access_push(Access *a, int64_t extent, int64_t stride) {
   if (extent == 1) return;
   if (a->n > 0 && a->stride[a->n - 1] == stride * extent) {
@@ -58,7 +59,7 @@ Loops loops_flat(int64_t count) {
 }
 
 bool loops_cut_at(Loops *l, int64_t inner) {
-  if (l->n > 0 && l->extent[0] == 0) return true; // no points: nothing to serve
+  if (l->n > 0 && l->extent[0] == 0) return true; // no points, so no constraint
   int64_t below = 1;                              // points of the loops inside of loop k
   for (int k = l->n - 1; k >= 0 && below <= inner; k--) {
     if (below == inner) return true;
@@ -116,7 +117,7 @@ SumKind sum_kind(const Op *reduce, int64_t *n_kept) {
     last = summed[i];
     n++;
   }
-  if (n == 0 || (changes == 0 && !first)) return SUM_none; // nothing is added up
+  if (n == 0 || (changes == 0 && !first)) return SUM_none; // nothing is reduced
   if (changes > 1) return SUM_other;
   return last ? SUM_rows : SUM_columns;
 }
@@ -157,19 +158,22 @@ static bool read_op(Body *b, const Op *op) {
     out->kind = BODY_sum;
     return read_sum(b, op);
   }
+  // Views keep the flat index, and so does a broadcast that changes no length.
   const BodyValue *in = op->n_in > 0 ? &b->value[op->in[0].value->id] : NULL;
   bool same_count = in && type_count(op->in[0].value->type) == type_count(op->out[0]->type);
   if (op->kind == OP_reshape || (op->kind == OP_broadcast && same_count)) {
     *out = *in;
     return true;
   }
+  // A broadcast of an operand needs a flat access, since accesses do not compose.
   if (op->kind != OP_broadcast) return false;
   *out = *in;
   out->access = access_broadcast(op->in[0].value->type, op->out[0]->type);
   return in->kind == BODY_scalar || (in->kind == BODY_operand && access_is_flat(&in->access));
 }
 
-// Operands of what is computed or added up must have a place at every point.
+// Checks the operands of computed values and sums: none is a sum, so each has an element at every
+// point.  Splits the loops for their accesses.
 static bool check_operands(Body *b, const Op *op) {
   for (int i = 0; i < op->n_in; i++) {
     const BodyValue *in = &b->value[op->in[i].value->id];
@@ -187,10 +191,11 @@ bool body_read(const Graph *g, Body *out, Arena *a) {
                                             .access = access_flat(type_count(g->params[i]->type))};
   for_each_op(op, g)
     if (!read_op(&b, op)) return false;
-  for (int i = 0; i < g->n_results; i++) { // a body may be a fill, a view or a broadcast alone
+  for (int i = 0; i < g->n_results; i++) { // a body may be only a fill, a view or a broadcast
     const Value *v = g->results[i]->use.value;
     if (b.value[v->id].kind != BODY_sum && !set_count(&b, type_count(v->type))) return false;
   }
+  // Accesses of operands refine the loops.
   for_each_op(op, g) {
     if (!op_is_elementwise(op) && op->kind != OP_reduce_sum) continue;
     if (!check_operands(&b, op)) return false;
@@ -199,6 +204,7 @@ bool body_read(const Graph *g, Body *out, Arena *a) {
     const BodyValue *v = &b.value[g->results[i]->use.value->id];
     if (v->kind == BODY_operand && !loops_cut(&b.loops, &v->access)) return false;
   }
+  // The loop over a sum's dimensions must be a loop of its own.
   if (b.count > 0 && b.sum == SUM_rows && !loops_cut_at(&b.loops, b.count / b.n_kept)) return false;
   if (b.sum == SUM_columns && !loops_cut_at(&b.loops, b.n_kept)) return false;
   *out = b;

@@ -1,4 +1,4 @@
-// The loops of a fused body: which elements one pass over it reads, computes and adds up.
+// The loops of a fused body: the elements that one pass reads, computes and reduces.
 //
 //     graph @fused_0 (%0: f32[4,6,8], %1: f32[8]) {    for i0 = 0 .. 24     4*6
 //       %2 = broadcast %1 shape=[4,6,8] : f32[4,6,8]     for i1 = 0 .. 8
@@ -7,14 +7,14 @@
 //       return %3, %4
 //     }
 //
-// Everything that is computed has one element per point of one index space.  A point is a flat
-// index, so reshapes mean nothing here; an operand that is broadcast is read at a sum of strides
-// over digits of that index (Access), and the loops are the fewest whose digits serve all of them.
-// Sums come last: over the innermost loops (rows) or over the outermost (columns), the same ones
-// for all sums of a body.
+// Every computed value has one element per point of one index space.  A point is a flat index, so
+// reshapes are no-ops.  The index of a broadcast operand is a sum of strides over digits of the
+// flat index (Access).  The loops are the fewest that refine the digits of all accesses.  Sums come
+// last: over the innermost loops (rows) or over the outermost (columns), the same for all sums of a
+// body.
 //
-// passes/fuse/fuse.c makes such bodies, plan_memory asks which operands a result may overwrite,
-// and the backend writes them as C.
+// passes/fuse/fuse.c builds such bodies, plan_memory queries the operands that a result may
+// overwrite, and the backend prints them as C.
 
 #ifndef IR_LOOPS_H
 #define IR_LOOPS_H
@@ -23,8 +23,8 @@
 
 enum { MAX_LOOPS = 12 };
 
-// Where a tensor is read at flat index i: the sum over k of digit_k(i) * stride[k], where the
-// digits are those of a mixed radix number with `extent` as radices, outermost first.
+// The element of a tensor at flat index i: the sum over k of digit_k(i) * stride[k].  The digits
+// are those of a mixed radix number with `extent` as radices, outermost first.
 typedef struct Access {
   int n;
   int64_t extent[MAX_LOOPS], stride[MAX_LOOPS];
@@ -35,28 +35,28 @@ typedef struct Loops {
   int64_t extent[MAX_LOOPS];
 } Loops;
 
-// A tensor of type `from` read through a broadcast to `to`.
+// The access of a tensor of type `from` through a broadcast to `to`.
 Access access_broadcast(const Type *from, const Type *to);
 bool access_is_flat(const Access *a);
 
 Loops loops_flat(int64_t count);
-// Cuts the loops where the strides of `a` change.  False, and `l` as it was, when one would have to
-// be cut so that no loop is left.
+// Splits the loops at each stride change of `a`.  If a split is not possible, returns false and
+// leaves `l` unchanged.
 bool loops_cut(Loops *l, const Access *a);
-// The same at the loops whose inner part has `inner` points.
+// Splits the loops so that an inner part of them has `inner` points.
 bool loops_cut_at(Loops *l, int64_t inner);
 int64_t loops_stride(const Loops *l, int loop, const Access *a);
 
-// How a reduce_sum lies in the space of its operand.
+// The dimensions that a reduce_sum reduces in its operand.
 typedef enum SumKind {
   SUM_none,
-  SUM_rows,    // over the trailing dimensions; over all of them too
-  SUM_columns, // over the leading ones
-  SUM_other,   // over what lies between: not one pass
+  SUM_rows,    // the trailing dimensions, possibly all
+  SUM_columns, // the leading dimensions
+  SUM_other,   // dimensions in the middle: not one pass
 } SumKind;
-SumKind sum_kind(const Op *reduce, int64_t *n_kept); // results
+SumKind sum_kind(const Op *reduce, int64_t *n_kept); // n_kept: elements of the result
 
-// What one body value is.
+// The kind of a body value.
 typedef enum BodyKind {
   BODY_operand,  // a parameter, or a view or broadcast of one: read by `access`
   BODY_scalar,   // one number: a fill or constant, viewed or broadcast
@@ -79,14 +79,14 @@ typedef struct Body {
   BodyValue *value; // by value id
 } Body;
 
-// False when `g` is not such a body.
+// Fills `out`; false if `g` is not such a body.
 bool body_read(const Graph *g, Body *out, Arena *a);
-// Result `result` may take the memory of operand `operand`: each element of the operand is read
-// only where the result's is written, and they are equally long.
+// Whether result `result` may take the memory of operand `operand`: they have the same length, and
+// each element of the operand is read only at the point that writes the same element of the result.
 bool body_inplace(const Body *b, int result, int operand);
-// Do both compute the same, on whatever devices?
+// Whether both compute the same function, on any devices.
 bool body_same(const Graph *a, const Graph *b);
-// Is `op` an elementwise op: one with a formula?
+// Whether `op` is elementwise: it has a formula.
 bool op_is_elementwise(const Op *op);
 
 #endif

@@ -1,7 +1,7 @@
 // See op_names.h.
 //
-// All ops of the graph in two sorted lists, one by kind and one without, and a table from ops to
-// their places in the first: names and ops are both found without a walk.
+// All ops of the graph in two sorted lists, one with the kind as a key and one without, and a table
+// from op ids to positions in the first list.  So both lookups are without a walk over the graph.
 
 #include "op_names.h"
 
@@ -24,7 +24,7 @@ struct OpNames {
   Named *at;  // by node, part, kind and position
   Named *any; // by node, part and position
   int n;
-  int *place; // in `at`, by op id; -1: of no op
+  int *place; // index into `at`, by op id; -1: no op
   uint32_t n_ids;
 };
 
@@ -66,9 +66,11 @@ OpNames *op_names_new(const Graph *g, Arena *a) {
     names->at[n] = (Named){op_node(op), op_part(op), (int)op->kind, n, op};
     n++;
   }
+  // The same entries in two orders: one with the kind as a key, one without.
   names->any = arena_copy(a, names->at, (size_t)n * sizeof *names->at);
   qsort(names->at, (size_t)n, sizeof *names->at, by_name);
   qsort(names->any, (size_t)n, sizeof *names->any, by_place);
+  // The index from op ids to the first list.
   names->place = arena_array(a, int, names->n_ids);
   for (uint32_t i = 0; i < names->n_ids; i++)
     names->place[i] = -1;
@@ -77,8 +79,8 @@ OpNames *op_names_new(const Graph *g, Arena *a) {
   return names;
 }
 
-// How many of the list stand before all that are like this one, or before all that come behind
-// these.
+// The number of entries before the first that equals `like`; with `behind`, before the first
+// greater one.
 static int bound(const Named *at, int n, int (*order)(const Named *, const Named *),
                  const Named *like, bool behind) {
   int low = 0, high = n;

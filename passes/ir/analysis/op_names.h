@@ -1,5 +1,5 @@
-// Ops by what a plan calls them: the node of the model that they come from, the part of the step,
-// their kind, and which of those they are that have all of this in common.
+// Names of ops in plans: the node of the model, the part of the step, the kind, and an ordinal
+// among the ops with the same node, part and kind.
 //
 //     %h = linear %x, %a             # m.onnx:/fc1/MatMul       "/fc1/MatMul"  forward   linear         1
 //     %2 = linear_back_w %x, %g      # … <- m.onnx:/fc1/MatMul  "/fc1/MatMul"  backward  linear_back_w  1
@@ -10,25 +10,26 @@
 
 #include "ir/graph.h"
 
-// The node of the model; "" where it is not known.
+// The node of the model; "" if unknown.
 const char *op_node(const Op *op);
 
 typedef struct OpNames OpNames;
 
-// Of all ops of the graph, as they are now.
+// The names of the current ops of the graph.
 OpNames *op_names_new(const Graph *g, Arena *a);
-// The `which`-th, from 1, of those of this node and part, and of this kind unless it is N_OPS; NULL
-// when there are fewer.  `n` becomes how many there are.
+// The `which`-th op, from 1, of this node, part and kind (any kind if N_OPS); NULL if there are
+// fewer.  Sets `n` to their number.
 Op *op_names_find(const OpNames *names, const char *node, TrainPart part, int kind, int which,
                   int *n);
-// Whether it was there when they were made.
+// Whether the op existed when the names were computed.
 bool op_names_has(const OpNames *names, const Op *op);
-// Which one it is of those of its node, part and kind.
+// The ordinal of the op among those of its node, part and kind.
 int op_names_which(const OpNames *names, const Op *op);
 
 int op_names_position(const OpNames *names, const Op *op); // in the graph, from 0
-// Whether `what` is %name of a result, the op's kind (linear), or a part of the node's name (/fc1/)
-// that it or what it was derived from has; of an op that has a callee also of one in there.
+// Whether `what` selects the op.  `what` is the %name of a result, the kind of the op (linear), or
+// a part of the name of a node (/fc1/) in the op's location or its derivation.  An op with a callee
+// is also selected by any op of the callee.
 bool op_is_meant(const Op *op, const char *what, Arena *a);
 
 #endif

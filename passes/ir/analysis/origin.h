@@ -1,20 +1,20 @@
-// Which part of a training step an op belongs to, and to which op of the model: see Origin.
+// The part of the training step and the op of the model that an op belongs to: see Origin.
 
 #ifndef ORIGIN_H
 #define ORIGIN_H
 
 #include "ir/graph.h"
 
-// Every op of the model without a number gets the next one, by which it and its gradient are known.
+// Gives every op of the model without a number the next one, which identifies it and its gradient.
 void number_model(Graph *g);
 TrainPart op_part(const Op *op);
-// Whether `op` is part of the gradient of `of`, which is an op of the model.
+// Whether `op` is part of the gradient of `of`, an op of the model.
 bool op_is_gradient_of(const Op *op, const Op *of);
-// Whether it computes what an op of the model does again, as that is not kept: recompute.c.
+// Whether the op recomputes a forward op, because its result is not saved: recompute.c.
 bool op_is_recomputed(const Op *op);
-// By number, the first op of the model that has it: of those that an op of the model became.
+// By number, the first op of the model with this number: several may replace one op.
 const Op *const *model_ops(const Graph *g, Arena *a);
-// Whose origin one op has that is put together of these: the last that is of the latest part.
+// The op that gives a combination of these ops its origin: the last one of the latest part.
 const Op *op_of_latest_part(Op *const *op, int n);
 
 #endif

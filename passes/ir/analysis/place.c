@@ -1,8 +1,8 @@
 // See place.h.
 //
-// Lives are found from the last op to the first, so that of a view is known before that of what it
-// is of.  Behind these are devices, what may run in place, and which ops begin and update: all of
-// it in walks over the graph, by op and value id.
+// Live ranges are computed from the last op to the first, so the range of a view precedes that of
+// its source.  Then follow devices, in-place execution, and the parts begin and update: all of them
+// walks over the graph, with arrays by op and value id.
 
 #include "place.h"
 
@@ -24,7 +24,7 @@ static int64_t later(int64_t a, int64_t b) {
   return a > b ? a : b;
 }
 
-// Whether what the op makes is a view of just this operand.
+// Whether the user's result is a view of this operand.
 static bool use_views(const Use *u) {
   return (op_info[u->user->kind].traits & VIEW) && u->index == 0;
 }
@@ -40,7 +40,7 @@ int64_t value_first_read(const Value *v) {
   return first;
 }
 
-// Later readers come first: a view's life is known before that of what it is a view of.
+// The time of the last read of `v` or of its views, which already have their ranges.
 static int64_t last_read(const Value *v, const Life *lives) {
   int64_t to = lives[v->id].from;
   for_each_use(u, v) {
@@ -55,7 +55,7 @@ bool param_kept(const Value *param) {
   return value_lasts(param) || param->role == ROLE_scalar;
 }
 
-// What begin makes and the loop reads is there until the loop has ended.
+// Extends results of begin that the loop reads to the end of the loop.
 static void keep_through_loop(const Graph *g, Life *lives, Arena *a) {
   const bool *begin = graph_begin_ops(g, a);
   const Op *start = graph_update_start(g);
@@ -77,7 +77,7 @@ Life *graph_lives(const Graph *g, Arena *a) {
       bool all_slices = value_accumulates(op->out[i]) || (g->schedule && value_escapes(op->out[i]));
       life->from = all_slices ? 0 : op_time(op);
       life->to = last_read(op->out[i], lives);
-      // Nobody waits for what nobody reads, until the end.
+      // A dead sum is waited for at the end.
       if (op->kind == OP_all_reduce) life->to = later(life->to, value_first_read(op->out[i]));
       if (value_accumulates(op->out[i])) life->to = later(life->to, op_time(op));
     }
@@ -110,7 +110,7 @@ int value_mesh_id(const Value *v) {
   return v->layout && v->layout->mesh ? v->layout->mesh->id : 0;
 }
 
-// Without a mesh there is one device all the same.
+// Counts the single device of a module without meshes as one.
 static int count_meshes(const Module *m) {
   return m->meshes ? module_n_meshes(m) : 1;
 }
@@ -168,7 +168,7 @@ int64_t device_end(const Module *m, const int64_t *ends, int device) {
 
 // -- In place ----------------------------------------------------------------------------------
 
-// The op of the body that makes the result says so, if it alone reads the operand.
+// Whether the body's op that computes the result may run in place, and is the only reader.
 static bool batch_inplace(const Graph *body, int result, int operand, Arena *scratch) {
   const Value *made = body->results[result]->use.value;
   const Use *use = body->params[operand]->uses;
@@ -226,7 +226,7 @@ bool *graph_begin_ops(const Graph *g, Arena *a) {
   return begin;
 }
 
-// Whether it makes what a parameter is after the step, or after every slice.
+// Whether the op computes the next value of a parameter: per step, or with `each_slice` per slice.
 static bool makes_parameter(const Op *op, bool each_slice) {
   for (int i = 0; i < op->n_out; i++)
     for_each_use(u, op->out[i]) {
@@ -243,7 +243,7 @@ static bool read_by_any(const Op *op, const bool *which) {
   return false;
 }
 
-// The ops of the update that run in every slice, by op id: all that leads to what changes in each.
+// The update ops that run in every slice, by op id: all ops that lead to each_slice updates.
 static bool *updates_each_slice(const Graph *g, Arena *a) {
   bool *each = arena_array(a, bool, g->n_ops);
   for (const Op *op = g->last; op; op = op->prev)
@@ -251,7 +251,7 @@ static bool *updates_each_slice(const Graph *g, Arena *a) {
   return each;
 }
 
-// What is the same in every slice, by op id.
+// The ops with the same result in every slice, by op id.
 static bool *steady_ops(const Graph *g, Arena *a) {
   bool *steady = arena_array(a, bool, g->n_ops);
   for_each_op(op, g)
@@ -266,11 +266,11 @@ static bool read_by_updates(const Op *op) {
   return true;
 }
 
-// What is for the update alone, and is the same in every slice: of the learning rate, say, or of
-// the loss's scale, which was sent to where the loss is.
+// Whether the op serves only the update and has the same result in every slice: of the learning
+// rate, for example, or of the loss scale that was sent to the mesh of the loss.
 static bool only_updates(const Op *op, const bool *steady) {
   if (op->part != PART_update) return false;
-  bool made = false; // by an op: what it reads
+  bool made = false; // an operand is the result of an op
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;
     if (v->def ? !steady[v->def->id] : !param_kept(v)) return false;
@@ -282,7 +282,7 @@ static bool only_updates(const Op *op, const bool *steady) {
   return true;
 }
 
-// What adds up over time runs for every micro-batch, whatever becomes of the sum.
+// An accumulation over time runs in every micro-batch, regardless of the uses of its sum.
 static bool starts_update(const Op *op, const bool *steady, const bool *each_slice) {
   if (op->owed) return true;
   if (op_info[op->kind].traits & ACCUMULATES) return false;

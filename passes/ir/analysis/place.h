@@ -43,18 +43,18 @@ int64_t graph_end(const Graph *g); // after the last op
 int64_t value_first_read(const Value *v);
 // A parameter with an offset of its own, the same in all graphs: a persistent one, or a scalar.
 bool param_kept(const Value *param);
-// Lives by value id, of ops in the order of their parts.
+// Live ranges by value id.  Ops must be in the order of their parts.
 Life *graph_lives(const Graph *g, Arena *a);
 
-// The value that `v` is a view of, or `v` itself, and how many bytes into it `v` begins.
+// The source of the view `v`, or `v` itself; and the byte offset of `v` in it.
 Value *view_root(Value *v, int64_t *bytes);
 
-// The id of its mesh; without meshes 0.
+// The id of the value's mesh; 0 without meshes.
 int value_mesh_id(const Value *v);
 // Whether the value is in host memory.
 bool value_on_host(const Value *v);
 
-// Whether some device is on the meshes of both values, for all pairs of meshes of a module.
+// Whether two meshes share a device, for all pairs of meshes of a module.
 typedef struct Meets {
   int n;            // meshes
   const bool *pair; // [a * n + b]
@@ -62,37 +62,36 @@ typedef struct Meets {
 Meets module_meets(const Module *m, Arena *a);
 bool values_meet(const Meets *meets, const Value *a, const Value *b);
 
-// Where the last value on each mesh ends, by mesh id, of all entry graphs; where there is no mesh,
-// one number.  And where the last one on a device does.
+// The end of the last value on each mesh, by mesh id, over all entry graphs; one number if there
+// are no meshes.  device_end: the end of the last value on a device.
 int64_t *mesh_ends(const Module *m, Arena *a);
-int64_t *mesh_host_ends(const Module *m, Arena *a); // of what is in host memory
+int64_t *mesh_host_ends(const Module *m, Arena *a); // in host memory
 int64_t device_end(const Module *m, const int64_t *ends, int device);
 
-// May result `result` of `op` lie exactly where operand `operand` lies, when that is read no more?
-// A move may if every device of its target has its part already: nothing is left to do then.
+// Whether result `result` of `op` may have exactly the memory of operand `operand`, if that dies
+// here.  A move may if every device of its target already has its shard, since it is a no-op then.
 bool op_inplace(const Op *op, int result, int operand, Arena *scratch);
 
-// The ops of begin, by op id: none without slices of time.  They read weights, states, copies,
-// constants and what ops of begin make; nothing is cut over time or a sum over it.  Inputs are of
-// one slice, and scalars are left to the loop: what reads the seed is to differ from slice to
-// slice.
+// The ops of begin, by op id; none without time slices.  They read weights, states, copies,
+// constants and results of other ops of begin, and neither operands nor results are split or
+// partial along time. Inputs differ by slice.  Scalars are left to the loop: readers of the seed
+// must differ from slice to slice.
 //
-// What is kept through the loop is not to cost more than what it is made of: an op whose results
-// have more bytes than its operands is in the loop, and so is all that reads them.  Casts to 16
-// bits, slices, transposes and what is sent to another mesh are made once; a weight that is
-// gathered is there only while it is used, as is what is broadcast or filled.
+// A value that lives through the loop must not take more memory than its sources.  So an op with
+// more bytes of results than of operands is in the loop, and so are all its readers.  Casts to 16
+// bits, slices, transposes and transfers to another mesh run once; a gathered weight, a broadcast
+// or a fill lives only during its use.
 bool *graph_begin_ops(const Graph *g, Arena *a);
 
-// The first op that runs once per step, after the last micro-batch: from here on are the ops that
-// read what was accumulated, the ones that make the new parameters, those of the update that read
-// nothing but what is the same in all slices, and all that follows from them.
-// plan_memory orders them so.  NULL when there is none, as where updates are early: then they stand
-// among the ops of the one slice there is.
+// The first op that runs once per step, after the last micro-batch.  From it on are the readers of
+// accumulated values, the ops that compute new parameters, the ops of the update whose operands are
+// the same in all slices, and everything that depends on these.  plan_memory establishes this
+// order. NULL if there is none, as with early updates: they are among the ops of the only slice.
 Op *graph_update_start(const Graph *g);
-// Those ops of any order, by op id.
+// The same ops by op id, for any order of the graph.
 bool *graph_update_ops(const Graph *g, Arena *a);
 
-// The first op that stands behind one of a later turn (Origin), or NULL.
+// The first op after an op of a later turn (Origin), or NULL.
 const Op *graph_out_of_turn(const Graph *g);
 
 #endif

@@ -26,9 +26,11 @@ void drop_unread(Op *op) {
     Op *dead = pending.at[--pending.n];
     int n = dead->n_in;
     Value **in = arena_array(a, Value *, n);
+    // Saved first, since op_erase unlinks the operands.
     for (int i = 0; i < n; i++)
       in[i] = dead->in[i].value;
     op_erase(dead);
+    // Each producer is pushed once, although several operands may be its results.
     for (int i = 0; i < n; i++) {
       bool again = false;
       for (int k = 0; k < i; k++)

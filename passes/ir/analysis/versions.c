@@ -1,7 +1,7 @@
 // See versions.h.
 //
-// A run is followed once, counting its updates of the parameter: of every slice, the first segment
-// that reads it must find as many as the last.
+// Each run is simulated once, counting its updates of the parameter: for every slice, all segments
+// that read the parameter must find the same count.
 
 #include "versions.h"
 
@@ -9,7 +9,7 @@
 #include "ir/schedule.h"
 #include "place.h"
 
-// Segments whose ops read it, or a view of it, as what the model computes with.
+// Marks the segments with ops, other than updates, that read `v` or a view of it.
 static void find_readers(const Value *v, bool *reads) {
   for_each_use(u, v) {
     if (!u->user || u->user->part == PART_update) continue;
@@ -20,7 +20,7 @@ static void find_readers(const Value *v, bool *reads) {
   }
 }
 
-// The segment that makes what the parameter is next; 0: none does.
+// The segment that computes the next value of the parameter; 0: none.
 static int updated_in(const Graph *g, const Value *param) {
   int64_t skip;
   for (int i = 0; i < g->n_results; i++) {
@@ -35,7 +35,7 @@ static bool run_has_one(const Graph *g, const RankRun *run, const bool *reads, i
                         Arena *a) {
   int slices = module_slices(g->module), updates = 0;
   int *count = arena_array(a, int, g->schedule->segment.n + 1);
-  int *found = arena_array(a, int, slices); // 1 + the updates that the slice found done; 0: not yet
+  int *found = arena_array(a, int, slices); // 1 + updates before the first read; 0: not read
   for (int i = 0; i < run->action.n; i++) {
     int segment = run->action.at[i].segment;
     int slice = segment ? count[segment]++ : slices;

@@ -2,28 +2,29 @@
 //
 //     %w: f32[6,6] @s0 {B, B} weight "w" train each_slice
 //
-//     %s  = stash %w            segment=F0           a copy of %w as this slice finds it
+//     %s  = stash %w            segment=F0           a copy of the version that this slice reads
 //     %h  = linear %x, %w       segment=F0
 //     %g  = linear %d, %s       segment=B0           the gradient is of the same %w
-//     %dw = own_share %p        update segment=B0    what this slice adds to the sum of all
+//     %dw = own_share %p        update segment=B0    this slice's share of the sum
 //     %w1 = sgd %w, %dw …       update segment=B0    … to the newest %w
 //     return update %w %w1
 //
-//     run devices=0 F0 F0 get %d B0 F0 get %d B0 …   F0 of slice 2 reads what B0 of slice 0 left
+//     run devices=0 F0 F0 get %d B0 F0 get %d B0 …   F0 of slice 2 reads the version of B0 of slice 0
 //
-// Stages that update their weights after the backward of every slice are in several slices at once,
-// so that between the forward of one and its backward the weights change (PipeDream: Narayanan et
-// al. 2019, section 3.3).  What a slice reads of a weight must be one version all the same, or its
-// gradients are of no function at all.  Updates alone read the newest.
+// Stages that update their weights after the backward of every slice have several slices in flight,
+// so the weights change between the forward and the backward of a slice (PipeDream: Narayanan et
+// al. 2019, section 3.3).  All reads of a weight by one slice must still be of one version;
+// otherwise its gradients are not the gradients of any function.  Only updates read the newest
+// version.
 
 #ifndef IR_VERSIONS_H
 #define IR_VERSIONS_H
 
 #include "ir/graph.h"
 
-// Whether each slice reads one version of the parameter, which is each_slice; `also`: if the
-// readers of this value read the parameter as well, or NULL.  Without a schedule slices come one by
-// one, and it does.
+// Whether each slice reads one version of the parameter, which is each_slice.  If `also` is not
+// NULL, its readers count as readers of the parameter too.  Without a schedule slices run one by
+// one, so the answer is yes.
 bool version_is_one(const Graph *g, const Value *param, const Value *also, Arena *scratch);
 
 #endif

@@ -1,8 +1,8 @@
 // See work.h.
 //
-// Letters are bits, and what an op does is added up by the set of letters that shrink it: bytes
-// that are read, bytes that are written, flops.  add_flops has a case for each op that does more
-// than something with every element.
+// Letters are bits.  Work is summed by the set of letters that shrink it: bytes read, bytes
+// written, flops.  add_flops has a case for each op that computes more than one formula per
+// element.
 
 #include "work.h"
 
@@ -10,7 +10,7 @@
 
 // -- Parts -----------------------------------------------------------------------------------
 
-// Those that may be cut.
+// The letters of a term that may be split.
 static uint64_t letters_of(const Dims *dims, const Term *t) {
   uint64_t letters = 0;
   for (int k = 0; k < t->rank; k++)
@@ -19,7 +19,7 @@ static uint64_t letters_of(const Dims *dims, const Term *t) {
   return letters;
 }
 
-// Nothing is cut where there is no einsum: `dims` is NULL.
+// Without an einsum (`dims` is NULL) nothing can be split.
 static uint64_t in_letters(const Dims *dims, int i) {
   return dims ? letters_of(dims, &dims->in[i]) : 0;
 }
@@ -46,7 +46,7 @@ static double bytes(const Value *v) {
   return (double)type_bytes(v->type);
 }
 
-// Of operand 0 only as many elements as result 0 has.
+// Whether the op reads only as many elements of operand 0 as result 0 has.
 static bool takes_some(const Op *op) {
   return op->kind == OP_gather || op->kind == OP_slice || op->kind == OP_local_slice ||
          op->kind == OP_nll;
@@ -68,7 +68,7 @@ static void add_writes(OpWork *w, const Op *op, const Dims *dims) {
     bool again = i == 0 && (op_info[op->kind].traits & ACCUMULATES);
     add(w, out_letters(dims, i), 0, again ? bytes(op->out[i]) : 0, bytes(op->out[i]));
   }
-  // Zeros everywhere, and then every element of dy is added to one of them.
+  // Zeros in the whole result, and then every element of dy is added to one of them.
   if (op->kind == OP_gather_back) {
     double touched = count(op->in[1].value) * dtype_bytes[op->out[0]->type->dtype];
     add(w, in_letters(dims, 1), 0, touched, touched);
@@ -78,17 +78,17 @@ static void add_writes(OpWork *w, const Op *op, const Dims *dims) {
 // -- Flops -----------------------------------------------------------------------------------
 
 // A window slides over the image: for every element of y, a multiply-add with every weight of its
-// output channel.  The einsum does not know how image and window dimensions hang together.
+// output channel.  The einsum does not relate image and window dimensions.
 static void add_conv(OpWork *w, const Dims *dims, const Value *weight, const Term *wt,
                      const Value *y, const Term *yt) {
-  Term row = *wt; // of one output channel
+  Term row = *wt; // the weights of one output channel
   row.dim[0].n = 0;
   int64_t channels = weight->type->dim[0];
   double flops = 2 * count(y) * count(weight) / (double)(channels ? channels : 1);
   add(w, letters_of(dims, &row) | letters_of(dims, yt), flops, 0, 0);
 }
 
-// Products of t x s matrices with their d columns, half of them under a causal mask.
+// Products of t x s matrices with their d columns; with a causal mask half of them.
 static void add_attention(OpWork *w, const Op *op, const Dims *dims, const Value *lse,
                           const Term *t, double s, double d, int products) {
   double flops = 2 * count(lse) * s * d * products;
@@ -111,7 +111,7 @@ static void add_packed(OpWork *w, const Op *op, const Dims *dims, const Value *l
   add_attention(w, op, dims, lse, t, (double)x->dim[1], d, products);
 }
 
-// Of a contraction: all letters.
+// Contractions over all letters.
 static void add_products(OpWork *w, const Dims *dims, int products) {
   double flops = 2 * products;
   uint64_t letters = 0;
@@ -144,7 +144,7 @@ static void add_flops(OpWork *w, const Op *op, const Dims *dims) {
   case OP_attention_packed_back: add_packed(w, op, dims, op->in[2].value, &in[2], BACK); return;
   case OP_classifier_back: add_products(w, dims, 3); return; // the logits and two gradients
   }
-  // What is prepared once and is none of these is one product with something around it.
+  // Any other op with a prepared kernel is one product with an epilogue.
   if (op_info[op->kind].traits & PREP)
     add_products(w, dims, 1);
   else
@@ -158,7 +158,7 @@ static bool is_free(const Op *op) {
   return (op_info[op->kind].traits & (VIEW | COMM)) || op->kind == OP_constant;
 }
 
-// NULL of ops with a body, which need not have an einsum: it cannot write many operands.
+// NULL for ops with a body, which need not have an einsum: einsums limit the number of operands.
 static const Dims *dims_alone(const Op *op, Dims *dims) {
   if (op_has_callee(op->kind)) return NULL;
   Diag *d = diag_new(stderr);
@@ -174,7 +174,8 @@ OpWork op_work_alone(const Op *op) {
   return op_work(op, dims_alone(op, &dims));
 }
 
-// What the body's ops do.  Whatever can be cut of an op with a body is in all of its results.
+// Adds the work of the body's ops.  All letters of an op with a body that can be split are in all
+// its results.
 static void add_body(OpWork *w, const Op *op, const Dims *dims) {
   uint64_t letters = op->n_out ? out_letters(dims, 0) : 0;
   int launches = 0;

@@ -1,5 +1,5 @@
-// How much an op computes and how much of memory it reads and writes, in parts that shrink with
-// letters of its einsum:
+// The flops of an op and its bytes read and written, in parts that shrink with letters of its
+// einsum:
 //
 //     linear "0 k, k n -> 0 n"  of f32[4096,64] and f32[64,256], in two parts of equal letters:
 //       0 k n    2*4096*64*256 flops
@@ -7,17 +7,17 @@
 //       k n                             4*64*256  bytes read
 //       0 n                                                   4*4096*256 bytes written
 //
-// Cut letter 0 in two, and all is half but what is read of the weight.  So a search asks for the
-// work of an op once, and for that of a cut of it with a few divisions.  Of an op from PHASE_local
-// on, whose types are those of parts, the work is one device's.
+// If letter 0 is split in two, everything is halved except the bytes read of the weight.  So a
+// search computes the work of an op once, and that of each split with a few divisions.  From
+// PHASE_local on types are local, so the work is that of one device.
 //
 //   views, constants       nothing
-//   what moves data        nothing here: routes between ranks have their own price (cost.h)
-//   lookups and slices     what they touch, not what they touch it in
-//   pack                   moves nothing: plan_memory has its operands made in the bucket
+//   communication          nothing here: cost.h estimates transfers between ranks
+//   lookups and slices     the elements that they access, not the whole tensor
+//   pack                   nothing: plan_memory places its operands in the bucket
 //   fused                  its body's flops; its own operands and results
-//   batch, call            all of what the body's ops do; a batch is one launch
-//   added up over time     also reads what was there
+//   batch, call            all work of the body's ops; a batch is one launch
+//   accumulations          also read the previous sum
 //   all other ops          every operand once and every result once
 
 #ifndef IR_WORK_H
@@ -28,7 +28,7 @@
 enum { WORK_PARTS = 16 };
 
 typedef struct WorkPart {
-  uint64_t letters; // a bit for each by which it shrinks, by index into Dims.letter
+  uint64_t letters; // the letters that shrink it: a bit for each index into Dims.letter
   double flops, read, written;
 } WorkPart;
 
@@ -36,14 +36,14 @@ typedef struct OpWork {
   bool narrow;  // computed in 16 bits
   int launches; // kernels
   int n;
-  WorkPart part[WORK_PARTS]; // each with other letters
+  WorkPart part[WORK_PARTS]; // distinct sets of letters
 } OpWork;
 
-// `dims` are those of `op`.
+// `dims` is the einsum of `op`.
 OpWork op_work(const Op *op, const Dims *dims);
-OpWork op_work_alone(const Op *op); // of one that nobody has the einsum of
+OpWork op_work_alone(const Op *op); // computes the einsum itself
 
-// Letters that are cut, each in so many equal parts.  One that several axes cut stands there once
+// Split letters, each into a number of equal parts.  A letter split by several axes has an entry
 // for each.
 typedef struct Cut {
   int n;
@@ -53,17 +53,17 @@ typedef struct Cut {
   } at[MAX_AXES];
 } Cut;
 
-// What Op.split cuts.
+// The letters that Op.split splits.
 Cut op_cut(const Op *op, const Dims *dims);
 
-// Flops and bytes of one of the parts that a cut makes; NULL cuts nothing.
+// Flops and bytes of one part of a split op; a NULL cut splits nothing.
 typedef struct WorkSum {
   double flops, read, written;
 } WorkSum;
 WorkSum work_sum(const OpWork *w, const Cut *cut);
 
-// Multiply-adds counted as two, from the product of all letters of a contraction; for others the
-// number of elements read and written, by views as well.
+// Multiply-adds counted as two, from the product of all letters of a contraction.  For other ops,
+// the number of elements read and written, views included.
 double op_flops(const Op *op);
 
 #endif

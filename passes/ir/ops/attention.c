@@ -2,17 +2,17 @@
 //
 //     b (h r) t d, b h s d, b h s e, b (h r) t^ s^ -> b (h r) t e, b (h r) t
 //
-// is the einsum of an instance in which r query heads share one head of k and v (r is left out
-// when it is 1); with `seq_major` the heads stand after t and s.  A row of scores is needed whole,
-// so s, d and e are not split; t is, unless `causal` makes rows depend on where they are.
+// is the einsum of an instance with r query heads per head of k and v (r is left out if it is 1);
+// with `seq_major` the heads come after t and s.  A row of scores is needed whole, so s, d and e
+// are not split; t may be split, unless `causal` makes rows depend on their position.
 //
-// lse, the logarithm of the sum of the exponentials of a row's scores, is all that the adjoint
-// needs to make the probabilities again (Dao et al., FlashAttention-2, section 3):
+// lse, the logarithm of the sum of the exponentials of a row's scores, is the only value that the
+// adjoint needs to recompute the probabilities (Dao et al., FlashAttention-2, section 3):
 //
 //     p = exp(scale q k' + mask - lse)      D = sum over e of dy y
 //     dv = p' dy      ds = p (dy v' - D)      dq = scale ds k      dk = scale ds' q
 //
-// A row whose scores are all -inf, or that `causal` leaves nothing to see, has y 0, lse -inf and
+// A row with only -inf scores, or without visible positions under `causal`, has y 0, lse -inf and
 // no gradient.
 
 #include <math.h>
@@ -20,12 +20,12 @@
 #include "ir/ops/reference.h"
 #include "ir/split.h"
 
-// The sizes of an instance, and where its elements are.
+// The sizes of an instance, and the order of its dimensions.
 typedef struct Shape {
   int64_t b, h, r, t, s, d, e; // h heads of k and v, each for r heads of q
   bool seq_major, causal, back;
-  int mask;                            // which operand, or -1
-  bool mask_b, mask_h, mask_t, mask_s; // the dimensions in which the mask is not 1
+  int mask;                            // the index of the operand, or -1
+  bool mask_b, mask_h, mask_t, mask_s; // the dimensions along which the mask is not 1
 } Shape;
 
 static bool attention_shape(Shape *a, const Op *op, bool back, Diag *d) {
@@ -53,7 +53,8 @@ static bool attention_shape(Shape *a, const Op *op, bool back, Diag *d) {
                       (long long)q->dim[head], (long long)a->h);
   a->r = q->dim[head] / a->h;
   if (a->mask < 0) return true;
-  // Of a part with one row, a mask of 1 may be that row's or all rows': as wholes they differ.
+  // In a shard with one row, a mask of length 1 may be that row or be shared by all rows: the
+  // global types tell.
   const Type *mask = value_whole(op->in[n].value);
   q = value_whole(op->in[0].value);
   const int64_t want[4] = {q->dim[0], q->dim[head], q->dim[seq], a->s};
@@ -103,7 +104,7 @@ bool attention_back_rule(const Op *op, Dims *dims, Diag *d) {
   return rule(op, dims, true, d);
 }
 
-// b (h r) t d of `x`, in this order of dimensions, with the heads of k and v repeated.
+// `x` as b (h r) t d, with the heads of k and v repeated if `repeat`.
 static Value *heads_first(Builder *b, const Shape *a, Value *x, bool repeat) {
   if (a->seq_major) x = build_transpose(b, x, (int64_t[]){0, 2, 1, 3});
   if (!repeat || a->r == 1 || !x) return x;
@@ -117,9 +118,9 @@ static Value *product(Builder *b, Value *x, Value *y) {
   return build(b, OP_matmul, IN(x, y), ATTRS(a_b("trans_b", true)));
 }
 
-// ds of every score, summed to the shape of the mask.  Only masks that are learnt (relative
-// positions) need it: for others nothing reads it, and it goes away with the dead code.  It is
-// written with ordinary ops because the kernel never holds all scores at once.
+// ds of every score, summed to the shape of the mask.  Only learnt masks (relative positions) need
+// it; for others it is dead code.  It is written with ordinary ops because the kernel never holds
+// all scores at once.
 static Value *mask_adjoint(Builder *b, const Op *op, const Shape *a, Value *dy) {
   Value *q = heads_first(b, a, op->in[0].value, false), *mask = op->in[3].value;
   Value *k = heads_first(b, a, op->in[1].value, true),
@@ -129,7 +130,7 @@ static Value *mask_adjoint(Builder *b, const Op *op, const Shape *a, Value *dy) 
   int64_t n_heads = a->h * a->r, scores[4] = {a->b, n_heads, a->t, a->s};
   Value *s = build_scale(b, product(b, q, k), attr_f(op, "scale"));
   s = build(b, OP_add, IN(s, build_broadcast(b, mask, 4, scores)), NO_ATTRS);
-  // Rows that see nothing: exp(-inf - low) is 0, where exp(-inf + inf) is not a number.
+  // Rows without visible positions: exp(-inf - low) is 0, while exp(-inf + inf) is not a number.
   double low = mask->type->dtype == DT_f16 ? -65504 : -1e38;
   Value *lse = build(b, OP_clip, IN(op->out[1]), ATTRS(a_f("low", low), a_f("high", INFINITY)));
   lse =
@@ -163,7 +164,7 @@ bool attention_grad(Builder *b, Op *op, Value **dout, Value **din) {
   return !b->failed;
 }
 
-// Where vector (b, head, position) starts in a tensor of `heads` heads of vectors of `width`.
+// The offset of vector (b, head, position) in a tensor of `heads` heads of vectors of `width`.
 static int64_t vector_at(const Shape *a, int64_t heads, int64_t length, int64_t width, int64_t b,
                          int64_t head, int64_t position) {
   return (a->seq_major ? (b * length + position) * heads + head
@@ -171,7 +172,7 @@ static int64_t vector_at(const Shape *a, int64_t heads, int64_t length, int64_t 
          width;
 }
 
-// Scores of one row of q; -inf where `causal` hides the position.
+// The scores of one row of q; -inf at positions that `causal` hides.
 static void row_scores(const Shape *a, double scale, const double *q, const double *k,
                        const Tensor *mask, int64_t b, int64_t head, int64_t i, double *score) {
   const double *row = q + vector_at(a, a->h * a->r, a->t, a->d, b, head, i);
@@ -206,6 +207,8 @@ bool attention_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, 
     for (int64_t head = 0; head < heads; head++) {
       for (int64_t i = 0; i < a.t; i++) {
         row_scores(&a, attr_f(op, "scale"), q, k, mask, b, head, i, score);
+        // The maximum is subtracted before the exponentials, so that none overflows.  NaN counts as
+        // a maximum.
         double max = -INFINITY, sum = 0;
         for (int64_t j = 0; j < a.s; j++)
           max = score[j] > max || isnan(score[j]) ? score[j] : max;
@@ -214,6 +217,7 @@ bool attention_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, 
           sum += exp(score[j] - max);
         double lse = blind ? -INFINITY : log(sum) + max;
         tensor_set_f(&out[1], (b * heads + head) * a.t + i, lse);
+        // y is the sum of the rows of v, weighted by the probabilities.
         for (int64_t l = 0; l < a.e; l++) {
           double y = 0;
           for (int64_t j = 0; j < a.s && !blind; j++)
@@ -244,16 +248,19 @@ bool attention_back_ref(const Op *op, const Tensor *in, Tensor *out, const Box *
   for (int64_t b = 0; b < a.b; b++) {
     for (int64_t head = 0; head < heads; head++) {
       for (int64_t i = 0; i < a.t; i++) {
+        // Rows without visible positions have no gradient.
         double lse = tensor_f(&in[4], (b * heads + head) * a.t + i), sum = 0;
         if (lse == -INFINITY) continue;
         row_scores(&a, scale, q, k, mask, b, head, i, score);
         int64_t at_q = vector_at(&a, heads, a.t, a.d, b, head, i);
         int64_t at_y = vector_at(&a, heads, a.t, a.e, b, head, i);
+        // D, the sum of dy y over the row.
         for (int64_t l = 0; l < a.e; l++)
           sum += dy[at_y + l] * y[at_y + l];
         for (int64_t j = 0; j < a.s; j++) {
           int64_t at_k = vector_at(&a, a.h, a.s, a.d, b, head / a.r, j);
           int64_t at_v = vector_at(&a, a.h, a.s, a.e, b, head / a.r, j);
+          // p and ds of one score, and their terms of dv, dq and dk.
           double p = exp(score[j] - lse), dp = 0;
           for (int64_t l = 0; l < a.e; l++) {
             dp += dy[at_y + l] * v[at_v + l];

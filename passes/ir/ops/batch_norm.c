@@ -1,25 +1,27 @@
 // Batch normalisation, with a mean and a variance for each channel (dimension `axis`).
 //
 //     batch_norm        y = g (x - mean) rstd + b     rstd = 1 / sqrt(var + eps), given mean, var
-//     batch_norm_train  the same with the batch's own, and the running ones brought up to date
+//     batch_norm_train  the same with the batch's own, and an update of the running statistics
 //
-// Training couples the whole batch, so it cannot be split; lower_batch_norm makes it into steps
-// that can, each a sum over what a rank has, divided by the `count` of the whole batch:
+// Training couples the whole batch, so it cannot be split.  lower_batch_norm replaces it by steps
+// that can, each a sum over a rank's shard, divided by the `count` of the whole batch:
 //
 //     batch_norm_mean  mean = sum of x / count
 //     batch_norm_var   var = sum of (x - mean)^2 / count
 //     batch_norm_sums  dg = sum of h dy, db = sum of dy           h = (x - mean) rstd
 //     batch_norm_back  dx = g rstd (dy - db / count - h dg / count)
 //
-// With x f32[8,16,4,4] and axis=1 the terms are "a b c d" for x and "b" for a channel's number.
+// With x f32[8,16,4,4] and axis=1 the terms are "a b c d" for x and "b" for a statistic of a
+// channel.
 
 #include <math.h>
 
 #include "ir/ops/einsum.h"
 #include "ir/ops/reference.h"
 
-// Every `x` in `pattern` stands for a tensor like operand 0, every `c` for one number per channel;
-// `^` marks all of x's letters but the channel.  "xcccc>x" -> "a b c, b, b, b, b -> a b c".
+// Every `x` in `pattern` stands for a tensor like operand 0, every `c` for one number per channel.
+// With `whole`, all of x's letters but the channel get `^`.
+//     "xcccc>x" -> "a b c, b, b, b, b -> a b c"
 static bool channel_rule(const Op *op, Dims *dims, const char *pattern, bool whole, Diag *d) {
   const Type *x = op->in[0].value->type;
   if (!axis_fits(op, x->rank, d)) return false;
@@ -73,8 +75,8 @@ bool batch_norm_back_rule(const Op *op, Dims *dims, Diag *d) {
   return counted_rule(op, dims, "xcccxcc>x", d);
 }
 
-// With given statistics y is linear in x, so dx is the same op on dy without the offsets.
-// d rstd / d var = -rstd^3 / 2 makes dvar of dg, and dmean of db.
+// With given statistics y is linear in x, so dx is the same op on dy without the offsets. d rstd /
+// d var = -rstd^3 / 2 gives dvar from dg, and dmean from db.
 bool batch_norm_grad(Builder *b, Op *op, Value **dout, Value **din) {
   Value *x = op->in[0].value, *g = op->in[1].value, *dy = dout[0];
   Value *mean = op->in[3].value, *var = op->in[4].value;
@@ -145,7 +147,7 @@ static double channel_sum(const AxisView *v, const Tensor *x, int64_t c, double 
   return sum;
 }
 
-// momentum is the part of the running statistics that stays.
+// momentum is the weight of the old running statistics.
 bool batch_norm_train_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
   (void)box, (void)d;
   AxisView v = axis_view(in[0].type, (int)attr_i(op, "axis"));

@@ -1,7 +1,7 @@
-// Communication, and the buckets that gradients travel in.
+// Communication, and the buckets of gradients.
 //
-// An op of one device cannot say what a collective does; the references here are of a mesh of one,
-// where all of them are copies, and nnaot-eval moves the data of many.
+// On a mesh of one device all collectives are copies, and the references here compute only that;
+// nnaot-eval moves the data of several devices.
 //
 //     all_gather f32[2,6] axis="dp" dim=0          A^ b -> P^ b     P is A times the axis's size
 //     reduce_scatter f32[4,6] axis="dp" dim=0      A^ b -> P^ b     P is A over the axis's size
@@ -12,7 +12,7 @@
 #include "ir/ops/einsum.h"
 #include "ir/ops/index.h"
 
-// The size of `axis`, which only a module that knows its mesh has.
+// The size of `axis`; only a module with a mesh has one.
 static bool axis_size(const Op *op, int64_t *out, Diag *d) {
   MeshAxes axes;
   if (!op_mesh(op))
@@ -22,8 +22,8 @@ static bool axis_size(const Op *op, int64_t *out, Diag *d) {
   return true;
 }
 
-// Dimensions whose lengths in `after` are not -1 change to those; the others are the same before
-// and after.
+// Writes an einsum with new lengths for the dimensions whose entry in `after` is not -1; the others
+// keep their letter.
 static bool resized_rule(const Op *op, Dims *dims, const int64_t *after, Diag *d) {
   int rank = op->in[0].value->type->rank;
   Einsum e = {0};
@@ -46,7 +46,7 @@ static bool dim_fits(const Op *op, const char *attr, Diag *d) {
                     (long long)dim, rank - 1);
 }
 
-// Length `dim` of the operand, times what `axis` has ranks.
+// Multiplies the length of dimension `dim` by the size of `axis`.
 static bool joined(const Op *op, int64_t dim, int64_t *after, Diag *d) {
   int64_t parts = 0;
   if (!axis_size(op, &parts, d)) return false;
@@ -55,7 +55,7 @@ static bool joined(const Op *op, int64_t dim, int64_t *after, Diag *d) {
   return true;
 }
 
-// The same, over what it has.
+// Divides the length of dimension `dim` by the size of `axis`.
 static bool cut(const Op *op, int64_t dim, int64_t *after, Diag *d) {
   int64_t parts = 0, length = op->in[0].value->type->dim[dim];
   if (!axis_size(op, &parts, d)) return false;
@@ -78,7 +78,7 @@ bool all_gather_rule(const Op *op, Dims *dims, Diag *d) {
          resized_rule(op, dims, after, d);
 }
 
-// Of reduce_scatter, too.
+// Also the rule of reduce_scatter.
 bool local_slice_rule(const Op *op, Dims *dims, Diag *d) {
   int64_t after[MAX_RANK];
   as_before(after);
@@ -95,7 +95,7 @@ bool all_to_all_rule(const Op *op, Dims *dims, Diag *d) {
   return joined(op, from, after, d) && cut(op, to, after, d) && resized_rule(op, dims, after, d);
 }
 
-// What the shape is before and after is a matter of layouts: verify_layout.c.
+// The layouts determine the shapes before and after: verify_layout.c.
 bool move_rule(const Op *op, Dims *dims, Diag *d) {
   int rank = op->in[0].value->type->rank;
   if (attr_n(op, "shape") != rank)
@@ -112,7 +112,7 @@ bool move_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag 
   return true;
 }
 
-// The value is the same wherever it is.
+// The global value is unchanged.
 bool same_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
   (void)op, (void)box, (void)d;
   memcpy(out->data, in[0].data, (size_t)type_bytes(out->type));
@@ -139,8 +139,8 @@ int64_t pack_length(const Type *t) {
   return (type_count(t) + align - 1) / align * align;
 }
 
-// Nothing of a bucket can be split, so dimensions of the same length share a letter: a bucket has
-// many dimensions and few lengths.
+// A bucket cannot be split, so dimensions of the same length share a letter: it has many dimensions
+// and few lengths.
 bool pack_rule(const Op *op, Dims *dims, Diag *d) {
   int64_t length[MAX_LENGTHS], sum = 0;
   int n = 0;
@@ -149,6 +149,7 @@ bool pack_rule(const Op *op, Dims *dims, Diag *d) {
     const Type *t = op->in[k].value->type;
     einsum_add(&e, k ? ", " : "");
     for (int i = 0; i < t->rank; i++) {
+      // The letter of this length.
       int which = 0;
       while (which < n && length[which] != t->dim[i])
         which++;
@@ -161,6 +162,7 @@ bool pack_rule(const Op *op, Dims *dims, Diag *d) {
   }
   einsum_add(&e, "-> Z^");
   if (!dims_parse(dims, op, e.text, d)) return false;
+  // Z, the length of the bucket, includes the padding of each member.
   dims_size(dims, 'Z', sum);
   return true;
 }

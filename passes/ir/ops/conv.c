@@ -2,16 +2,16 @@
 //
 //     y[n o p] = sum over c, r of x[n c q] w[o c r]      q = p * stride - before + r * dilation
 //
-// is linear in x and in w, so y, dx and dw are three sums over the same triples of elements
-// (x[..], w[..], y[..]): conv adds x w to y, conv_back_x adds w dy to dx, conv_back_w adds x dy to
-// dw.  With groups, output channel o sees only the channels of its own group.
+// is linear in x and in w, so y, dx and dw are three sums over the same triples of elements (x[..],
+// w[..], y[..]): conv adds x w to y, conv_back_x adds w dy to dx, conv_back_w adds x dy to dw.
+// With groups, output channel o reads only the channels of its own group.
 //
 // The einsum of a convolution over two dimensions, and the same with groups:
 //
 //     n c y^ x^, o c r^ s^ -> n o p^ q^
 //     n (g^ c^) y^ x^, (g^ o^) c^ r^ s^ -> n (g^ o^) p^ q^
 //
-// Groups are not split: the attribute `group` is that of the whole tensor.
+// Groups are not split: the attribute `group` is global.
 
 #include "ir/ops/reference.h"
 #include "ir/ops/window.h"
@@ -31,7 +31,7 @@ static void add_term(Einsum *e, int tensor, int n, int64_t group, bool channels_
     window_term(e, "n", c[tensor], letters, n, channels_last);
 }
 
-// The geometry out of the types of x and w, and of y where it is known.
+// The geometry, from the types of x and w, and of y if it is known.
 static bool conv_window(Window *win, const Op *op, const Type *x, const Type *w, const Type *y,
                         Diag *d) {
   const char *name = op_info[op->kind].name;
@@ -72,17 +72,19 @@ static bool conv_window(Window *win, const Op *op, const Type *x, const Type *w,
 // The type that attribute `shape` gives result 0.
 static Type shape_type(const Op *op) {
   Type t = {.dtype = op->in[0].value->type->dtype, .rank = attr_n(op, "shape")};
-  if (t.rank > MAX_RANK) t.rank = 0; // of no use to a convolution either
+  if (t.rank > MAX_RANK) t.rank = 0; // such a type is illegal for a convolution too
   for (int i = 0; i < t.rank; i++)
     t.dim[i] = attr_list(op, "shape")[i];
   return t;
 }
 
-// `which` is the tensor that is computed; the other two are the operands, in the order x, w, y.
+// The rule of the three ops: `which` is the result; the other two are the operands, in the order x,
+// w, y.
 static bool rule(const Op *op, Dims *dims, int which, Diag *d) {
   const Type *type[3] = {0};
   Type shape;
   int operand = 0;
+  // Operands have types; the result of a gradient has the type of attribute `shape`.
   for (int i = 0; i < 3; i++)
     if (i != which) type[i] = op->in[operand++].value->type;
   if (which != Y) {
@@ -93,6 +95,7 @@ static bool rule(const Op *op, Dims *dims, int which, Diag *d) {
   if (!conv_window(&win, op, type[X], type[W], type[Y], d)) return false;
   int n = type[X]->rank - 2;
   int64_t group = attr_i(op, "group");
+  // The einsum: two operands and the result.
   Einsum e = {0};
   add_term(&e, which == X ? W : X, n, group, win.channels_last);
   einsum_add(&e, ", ");
@@ -100,11 +103,13 @@ static bool rule(const Op *op, Dims *dims, int which, Diag *d) {
   einsum_add(&e, " -> ");
   add_term(&e, which, n, group, win.channels_last);
   if (!dims_parse(dims, op, e.text, d)) return false;
+  // With groups the dimensions are products, so their factors must be given.
   if (group > 1) {
     dims_size(dims, 'g', group);
     dims_size(dims, 'c', type[W]->dim[1]);
     dims_size(dims, 'o', type[W]->dim[0] / group);
   }
+  // Spatial letters that only the result has.
   const int64_t *size = which == X ? win.in : which == W ? win.kernel : win.out;
   for (int i = MAX_SPATIAL - n; i < MAX_SPATIAL; i++)
     dims_size(dims, spatial_letters[which][i], size[i]);
@@ -121,7 +126,7 @@ bool conv_back_w_rule(const Op *op, Dims *dims, Diag *d) {
   return rule(op, dims, W, d);
 }
 
-// The attributes of `op`, and the shape of the result where it is one of the adjoints.
+// Builds an op with the attributes of `op`, and with the shape of the result if it is an adjoint.
 static Value *conv_of(Builder *b, const Op *op, OpKind kind, Value *first, Value *second,
                       const Type *like) {
   Attr attrs[6] = {*op_attr(op, "strides"), *op_attr(op, "pads"), *op_attr(op, "dilations"),
@@ -138,7 +143,7 @@ bool conv_grad(Builder *b, Op *op, Value **dout, Value **din) {
   return !b->failed;
 }
 
-// Transposed convolutions are imported as this, so it has a gradient too.
+// Transposed convolutions are imported as conv_back_x, so it has a gradient too.
 bool conv_back_x_grad(Builder *b, Op *op, Value **dout, Value **din) {
   Value *w = op->in[0].value, *dx = dout[0];
   din[0] = conv_of(b, op, OP_conv_back_w, dx, op->in[1].value, w->type);
@@ -156,10 +161,12 @@ static void add_triples(const Window *win, int64_t group, double *const at[3], i
     for (int64_t o = 0; o < win->c_out; o++) {
       for_each_position(p, win->out) {
         int64_t y = window_at(win, win->out, win->c_out, n, o, p), tap = -1;
+        // Taps outside of the image read padding, which contributes nothing.
         for_each_position(r, win->kernel) {
           int64_t q[MAX_SPATIAL];
           tap++;
           if (!window_input(win, p, r, q)) continue;
+          // x has all channels; w only those of the group.
           for (int64_t c = 0; c < c_group; c++) {
             int64_t x = window_at(win, win->in, win->c_in, n, o / o_group * c_group + c, q);
             int64_t w = (o * c_group + c) * taps + tap;
@@ -180,6 +187,7 @@ static bool reference(const Op *op, const Tensor *in, Tensor *out, int which, Di
   const Type *type[3] = {0};
   double *at[3] = {0};
   int operand = 0;
+  // The two operands as doubles, and zeros for the result.
   for (int i = 0; i < 3; i++) {
     if (i == which) continue;
     type[i] = in[operand].type;

@@ -12,7 +12,7 @@
 #include "ir/op.h"
 
 typedef struct Einsum {
-  char text[8192]; // more than MAX_TERMS of MAX_RANK dimensions, "a^ " each, take
+  char text[8192]; // fits MAX_TERMS of MAX_RANK dimensions, "a^ " each
   size_t n;
 } Einsum;
 
@@ -25,8 +25,8 @@ PRINTF_LIKE(2, 3) static inline void einsum_add(Einsum *e, const char *fmt, ...)
   e->n += (size_t)n;
 }
 
-// Dimension i of what most rules write is letter 'a' + i where it can be split, and 'A' + i, or
-// 'P' + i in results, where it is whole and differs between operand and result.
+// Letters by convention: dimension i is 'a' + i if it can be split; 'A' + i in operands, or 'P' + i
+// in results, if it is whole and differs between them.
 static inline char letter_free(int i) {
   return (char)('a' + i);
 }
@@ -37,14 +37,14 @@ static inline char letter_out(int i) {
   return (char)('P' + i);
 }
 
-// Is dimension `i` one of the axes?
+// Whether dimension `i` is one of the axes.
 static inline bool is_axis(const int64_t *axes, int n, int i) {
   for (int k = 0; k < n; k++)
     if (axes[k] == i) return true;
   return false;
 }
 
-// The attribute `axis`, if it is a dimension of a tensor with `rank` of them.
+// Checks that attribute `axis` is a dimension of a tensor of `rank` dimensions.
 static inline bool axis_fits(const Op *op, int rank, Diag *d) {
   int64_t axis = attr_i(op, "axis");
   if (axis >= 0 && axis < rank) return true;
@@ -52,7 +52,7 @@ static inline bool axis_fits(const Op *op, int rank, Diag *d) {
                     (long long)axis, rank - 1);
 }
 
-// The list attribute `name`, if it has one number for each of `rank` dimensions.
+// Checks that the list attribute `name` has one number for each of `rank` dimensions.
 static inline bool list_fits(const Op *op, const char *name, int rank, Diag *d) {
   if (attr_n(op, name) == rank) return true;
   return diag_error(d, op->loc, "%s: '%s' has %d numbers for %d dimensions", op_info[op->kind].name,

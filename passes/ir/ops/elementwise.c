@@ -8,7 +8,8 @@
 //     Wide   mod_i(Wide x, Wide y, …)     { return w_mod(x, y); }
 //
 // Floating types are computed in double.  Integers, and bool as 0 and 1, are computed in 128 bits,
-// where neither INT64_MIN / -1 nor a product of two i64 overflows, and wrap when they are stored.
+// so that neither INT64_MIN / -1 nor a product of two i64 overflows.  They wrap when they are
+// stored.
 
 #include <float.h>
 #include <limits.h>
@@ -59,7 +60,7 @@ typedef Wide WideFn(Wide x, Wide y, Wide z, Wide a, Wide b);
 #include "ir/ops.def"
 #undef FORMULA
 
-// Rows for floating types only are compiled here too, and never called.
+// Rows for floating types only are also compiled here, but never called.
 #define m_min                                         w_min
 #define m_max                                         w_max
 #define m_mod                                         w_mod
@@ -89,7 +90,7 @@ static const struct {
 #undef OP
 };
 
-// The first two attributes, `a` and `b`, as numbers; a type is none.
+// The first two attributes, `a` and `b`, as numbers; type attributes are skipped.
 static void attr_numbers(const Op *op, double at[2]) {
   int n;
   op_attr_specs(op->kind, &n);
@@ -101,7 +102,8 @@ static void attr_numbers(const Op *op, double at[2]) {
   }
 }
 
-// Bounds of a clip may be infinite: the largest u64 then, times which an i64 still is no overflow.
+// The attribute as an integer.  Bounds of a clip may be infinite: they become the largest u64, for
+// which a product with an i64 does not overflow.
 static bool attr_wide(const Op *op, double x, Wide *out, Diag *d) {
   Wide far = ((Wide)1 << 64) - 1;
   if (x != floor(x)) // NaN too
@@ -111,8 +113,8 @@ static bool attr_wide(const Op *op, double x, Wide *out, Diag *d) {
   return true;
 }
 
-// Where a result modulo 2^64 depends on operands modulo 2^64 only, the sign of a u64 is irrelevant
-// and products must stay small; elsewhere its value counts.
+// With `ring`, the result modulo 2^64 depends on operands modulo 2^64 only: the sign of a u64 is
+// irrelevant, and products must stay small.  Otherwise the value of a u64 matters.
 static Wide wide_element(const Tensor *t, int64_t i, bool ring) {
   int64_t x = tensor_i(t, i);
   return t->type->dtype == DT_u64 && !ring ? (Wide)(uint64_t)x : (Wide)x;
@@ -129,6 +131,7 @@ static bool integers(const Op *op, const Tensor *in, Tensor *out, Diag *d) {
   Wide a = 0, b = 0;
   attr_numbers(op, number);
   if (!attr_wide(op, number[0], &a, d) || !attr_wide(op, number[1], &b, d)) return false;
+  // Ring operations depend only on operands modulo 2^64.
   bool ring = (op_info[op->kind].traits & (ADDITIVE | MULTILINEAR)) || op->kind == OP_square;
   int64_t n = type_count(out->type);
   for (int64_t i = 0; i < n; i++) {
@@ -139,6 +142,7 @@ static bool integers(const Op *op, const Tensor *in, Tensor *out, Diag *d) {
       return diag_error(d, op->loc, "%s: division by zero at element %lld", op_info[op->kind].name,
                         (long long)i);
     Wide r = formulas[op->kind].integer(x[0], x[1], x[2], a, b);
+    // A u64 above INT64_MAX as a float must not wrap to a negative number.
     if (dtype_class[out->type->dtype] == 'F' && r > INT64_MAX)
       tensor_set_f(out, i, (double)r);
     else
@@ -159,7 +163,7 @@ static void floats(const Op *op, const Tensor *in, Tensor *out) {
   }
 }
 
-// The last operand tells: where's condition is bool whatever it selects.
+// The last operand determines the type: the condition of `where` is always bool.
 bool elementwise(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
   (void)box;
   if (dtype_class[in[op->n_in - 1].type->dtype] != 'F') return integers(op, in, out, d);

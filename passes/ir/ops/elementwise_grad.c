@@ -1,11 +1,11 @@
-// Gradients of the elementwise rows, made of elementwise ops again: what is a chain here becomes
-// one kernel in passes/fuse/fuse.c.
+// Gradients of the elementwise rows, composed of elementwise ops: passes/fuse/fuse.c turns such a
+// chain into one kernel.
 //
 //     %y = sqrt %x                     %t = scale %y by=2
 //                                      %dx = div %dy, %t
 //
-// At points without a derivative they agree with PyTorch: abs has 0 at 0, clip passes nothing
-// at its bounds, min and max give half to each of two equal operands, and the norm of zeros has 0.
+// At points without a derivative they agree with PyTorch: abs has 0 at 0, clip passes nothing at
+// its bounds, min and max give half to each of two equal operands, and the norm of zeros has 0.
 
 #include "ir/op.h"
 
@@ -13,7 +13,7 @@ static Value *offset(Builder *b, Value *x, double by) {
   return build(b, OP_offset, IN(x), ATTRS(a_f("by", by)));
 }
 
-// `v` where `condition` holds, elsewhere 0; and the reverse.
+// `v` if `condition` holds, else 0; and the reverse.
 static Value *where_so(Builder *b, Value *condition, Value *v) {
   return build_where(b, condition, v, build_full_like(b, v, 0));
 }
@@ -94,7 +94,7 @@ bool cast_grad(Builder *b, Op *op, Value **dout, Value **din) {
 
 // -- Powers ----------------------------------------------------------------------------------
 
-// The number that every element of `v` is, when that can be seen.
+// The constant that every element of `v` equals, if `v` is defined by known ops.
 static bool known_number(const Value *v, double *out) {
   while (v->def && (v->def->kind == OP_broadcast || v->def->kind == OP_reshape))
     v = v->def->in[0].value;
@@ -109,8 +109,8 @@ static bool known_number(const Value *v, double *out) {
   return true;
 }
 
-// Whether `v` is a sum of even powers, so zero only where all its terms are, as in a norm or a
-// standard deviation.
+// Whether `v` is a sum of squares, or of powers with a constant exponent > 1, as in a norm or a
+// standard deviation.  Such a sum is taken to be zero only if all its terms are.
 static bool is_sum_of_powers(const Value *v) {
   double p;
   for (const Op *op = v->def; op; op = v->def) {
@@ -118,6 +118,7 @@ static bool is_sum_of_powers(const Value *v) {
     switch (op->kind) {
     case OP_square: return true;
     case OP_pow: return known_number(op->in[1].value, &p) && p > 1;
+    // x x is a power; a product with a constant is a scale.
     case OP_mul:
       if (v == op->in[1].value) return true;
       if (known_number(v, &p))
@@ -128,6 +129,7 @@ static bool is_sum_of_powers(const Value *v) {
     case OP_div:
       if (!known_number(op->in[1].value, &p)) return false;
       break;
+    // These ops preserve the property.
     case OP_reduce_sum:
     case OP_scale:
     case OP_cast:
@@ -140,7 +142,7 @@ static bool is_sum_of_powers(const Value *v) {
   return false;
 }
 
-// dx, which is no derivative where x is a sum of powers that are all zero.
+// Replaces dx by 0 at points with x = 0, if x is a sum of powers: there is no derivative.
 static Value *root_grad(Builder *b, Value *x, Value *dx) {
   return is_sum_of_powers(x)
              ? where_not(b, build_binary(b, OP_equal, x, build_full_like(b, x, 0)), dx)
@@ -182,7 +184,8 @@ bool log_grad(Builder *b, Op *op, Value **dout, Value **din) {
   return !b->failed;
 }
 
-// x^p for a known p:  p x^(p-1) dy, which is no 0 times infinity for p = 0, and nothing for p.
+// The gradient of x^p for a known p: p x^(p-1) dy.  For p = 0 there is none, instead of 0 times
+// infinity.
 static Value *power_grad(Builder *b, Value *x, double p, Value *dy) {
   if (p == 0) return NULL;
   if (p == 1) return dy;
@@ -192,7 +195,7 @@ static Value *power_grad(Builder *b, Value *x, double p, Value *dy) {
   return p > 0 && p < 1 ? root_grad(b, x, dx) : dx;
 }
 
-// z = x^y:  dx = y x^(y-1) dz, and 0 where y = 0;  dy = z log(x) dz, and 0 where x = 0 and y >= 0.
+// z = x^y:  dx = y x^(y-1) dz, and 0 if y = 0;  dy = z log(x) dz, and 0 if x = 0 and y >= 0.
 bool pow_grad(Builder *b, Op *op, Value **dout, Value **din) {
   Value *x = op->in[0].value, *y = op->in[1].value, *dz = dout[0];
   double p;
@@ -238,7 +241,7 @@ bool softplus_grad(Builder *b, Op *op, Value **dout, Value **din) {
 
 // -- Functions with a row of their own for the gradient ----------------------------------------
 
-// The row `back` has the attributes of the op's.
+// Builds the gradient as the row `back`, with the attributes of the op.
 static bool back(Builder *b, Op *op, OpKind kind, Value *xy, Value **dout, Value **din) {
   int n;
   op_attr_specs(op->kind, &n);
@@ -254,7 +257,7 @@ bool sigmoid_grad(Builder *b, Op *op, Value **dout, Value **din) {
   return back(b, op, OP_sigmoid_back, op->out[0], dout, din);
 }
 
-// The result is positive where the operand is, and then the operand need not be kept.
+// The result is positive exactly if the operand is, so the operand need not be saved.
 bool relu_grad(Builder *b, Op *op, Value **dout, Value **din) {
   return back(b, op, OP_relu_back, op->out[0], dout, din);
 }
@@ -297,7 +300,8 @@ bool clip_grad(Builder *b, Op *op, Value **dout, Value **din) {
 
 // -- Choices ---------------------------------------------------------------------------------
 
-// `loses` says where x is not the result; equal operands share.
+// The gradient of min or max.  `loses`(x, y) holds if x is not the result, `wins`(x, y) if y is
+// not. Equal operands share the gradient.
 static bool extreme_grad(Builder *b, Op *op, OpKind loses, OpKind wins, Value **dout, Value **din) {
   Value *x = op->in[0].value, *y = op->in[1].value, *dz = dout[0];
   Value *equal = build_binary(b, OP_equal, x, y);

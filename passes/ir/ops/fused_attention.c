@@ -1,12 +1,13 @@
-// Attention that reads q, k and v where one product has left them, and whose adjoint is laid out
-// the same way, so that nothing is cut apart and put together again.
+// Attention that reads q, k and v packed, as one product writes them.  Its adjoint is packed in the
+// same way, so that there are no slices and no concatenation.
 //
 //     x  b t (3 h d)    the h heads of q, the h heads of k, the h heads of v
 //     y  b t (h d)      lse  b h t
 //
 //     y, lse = attention_packed x           dx = attention_packed_back x, y, lse, dy
 //
-// fuse_attention makes them of slices, attention and concatenation, which are also their reference.
+// fuse_attention replaces slices, attention and concatenation by these ops; the replaced ops are
+// also their reference.
 
 #include <string.h>
 
@@ -20,7 +21,7 @@ static bool packed_rule(const Op *op, Dims *dims, const char *einsum, Diag *d) {
     return diag_error(d, op->loc, "%s: operand 0 must have rank 3, and 3 times %lld heads",
                       op_info[op->kind].name, (long long)heads);
   if (!dims_parse(dims, op, einsum, d)) return false;
-  // Where an operand has these letters its type has set them.
+  // If an operand has these letters, its type has set their sizes.
   int h = dims_find(dims, 'h'), e = dims_find(dims, 'e');
   if ((dims->letter[h].size >= 0 && dims->letter[h].size != heads) ||
       (dims->letter[e].size >= 0 && dims->letter[e].size != x->dim[2] / 3))
@@ -39,7 +40,7 @@ bool attention_packed_back_rule(const Op *op, Dims *dims, Diag *d) {
   return packed_rule(op, dims, "b t^ c^, b t^ e^, b h^ t^, b t^ e^ -> b t^ c^", d);
 }
 
-// Which third of `x` (rows, 3 width) is copied to or from `part` (rows, width).
+// Copies a third of `x` (rows, 3 width) to or from `part` (rows, width).
 static void copy_third(Tensor *x, int third, Tensor *part, bool to) {
   int64_t wide = x->type->dim[x->type->rank - 1], width = wide / 3;
   for (int64_t i = 0; i < type_count(part->type); i++) {
@@ -51,7 +52,7 @@ static void copy_third(Tensor *x, int third, Tensor *part, bool to) {
   }
 }
 
-// Runs attention or attention_back on q, k, v of `x` and `more`, as an op of a module of its own.
+// Runs attention or attention_back on q, k, v of `x` and on `more`, as an op of a temporary module.
 static bool run_unpacked(OpKind kind, const Op *op, const Tensor *x, const Tensor *more, int n_more,
                          Tensor *out, Arena *a, Diag *d) {
   Module *m = module_new();
@@ -93,7 +94,7 @@ bool attention_packed_back_ref(const Op *op, const Tensor *in, Tensor *out, cons
   Arena *a = arena_new();
   Tensor result[3];
   bool ok = run_unpacked(OP_attention_back, op, &in[0], &in[1], 3, result, a, d);
-  // The types of the results went with their module; the parts are laid out as a third of x.
+  // The result types were freed with their module; each part has the shape of a third of x.
   const Type *x = in[0].type;
   const Type *part =
       type_new(op->graph->module, x->dtype, 3, (int64_t[]){x->dim[0], x->dim[1], x->dim[2] / 3});

@@ -1,5 +1,4 @@
-// Products with what stands around them, as the epilogues of a matrix library give them, and losses
-// over the classes that a product gives.
+// Products with epilogues of a matrix library, and losses over classes that a product computes.
 //
 //     linear_bias            y = x w + b
 //     linear_gelu_tanh       pre = x w + b, y = gelu_tanh(pre)
@@ -8,8 +7,8 @@
 //     classifier             loss = cross_entropy(x w, labels)
 //     classifier_back        the same, and dx, dw for the adjoint of the loss
 //
-// Passes make them of the ops of which they consist, which are also their references.  What adds a
-// bias must not be cut along k: every part would add it; likewise db, which lacks k.
+// Passes build them from ops that are also their references.  An op with a bias must not be split
+// along k, since every part would add the bias; the same holds for db, which lacks k.
 
 #include "ir/math.h"
 #include "ir/ops/reference.h"
@@ -46,7 +45,7 @@ bool classifier_back_rule(const Op *op, Dims *dims, Diag *d) {
                     d);
 }
 
-// x w + b, as doubles; without `b` when that is NULL.
+// x w + b, as doubles; without `b` if it is NULL.
 static Tensor product(Arena *a, const Op *op, const Tensor *in, const Tensor *b) {
   const Type *x = in[0].type, *w = in[1].type;
   int64_t n = w->dim[attr_i(op, "trans") ? 0 : 1];

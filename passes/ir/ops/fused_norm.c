@@ -1,11 +1,11 @@
-// Normalisation of a residual stream: of a sum that is also passed on, and its adjoint.
+// Norms of a residual stream: of a sum that is also passed on, and its adjoint.
 //
 //     s, y, mean, rstd = add_layer_norm x, r, g, b         s = x + r, y = layer_norm(s)
 //     dx, dg, db = layer_norm_back_add dr, x, g, mean, rstd, dy
 //                                                          dx = dr + the dx of layer_norm_back
 //
-// and the same of rms_norm.  fuse_norm makes them of the ops of which they consist, which are also
-// their references; the norm is that of the sum as it is stored.
+// and the same of rms_norm.  fuse_norm builds them from ops that are also their references; the
+// norm is that of the sum as it is stored.
 
 #include "ir/ops/reference.h"
 

@@ -1,13 +1,14 @@
-// Ops that are graphs: fused, the body of one generated kernel, and call, a graph that repeats.
+// Ops that are graphs: fused, the body of one generated kernel, and call, a repeated subgraph.
 //
 //     %y = call @block(%x, %w)          graph @block(%0: f32[4,8], %1: f32[8]) { … return %9 }
 //
-// Their meaning is that of the callee's ops one after the other, and so is the gradient of a call.
+// Their meaning is that of the callee's ops in sequence.  The gradient of a call is that of its
+// ops.
 
 #include "ir/ops/einsum.h"
 #include "ir/ops/index.h"
 
-// All of them compute element i from the elements i: then all dimensions can be split.
+// Whether all ops compute element i from elements i, so that all dimensions can be split.
 static bool elementwise_body(const Graph *g, const Type *shape) {
   for_each_op(op, g) {
     if (!op_info[op->kind].formula) return false;
@@ -28,9 +29,10 @@ static bool same_shapes(const Op *op) {
   return elementwise_body(op->callee, shape);
 }
 
-enum { MAX_LENGTHS = 52 }; // letters of the alphabet, small and capital
+enum { MAX_LENGTHS = 52 }; // lower and upper case letters
 
-// Otherwise nothing can be; dimensions of the same length share a letter.
+// Adds a term that cannot be split.  Dimensions of the same length share a letter.  False if there
+// are too many lengths.
 static bool add_whole(Einsum *e, const Type *t, int64_t *length, int *n) {
   for (int i = 0; i < t->rank; i++) {
     int which = 0;
@@ -48,6 +50,7 @@ bool callee_rule(const Op *op, Dims *dims, Diag *d) {
   int n = 0;
   bool same = op->n_out > 0 && same_shapes(op), few = true;
   Einsum e = {0};
+  // Elementwise bodies share one star, which can be split; others have letters that cannot.
   for (int i = 0; i < op->n_in && few; i++) {
     einsum_add(&e, i ? "," : "");
     if (same)
@@ -71,6 +74,7 @@ bool callee_rule(const Op *op, Dims *dims, Diag *d) {
     return diag_error(d, op->loc, "%s: '@%s' has more than %d different lengths", name,
                       op->callee->name, MAX_LENGTHS);
   if (!dims_parse(dims, op, e.text, d)) return false;
+  // Sizes of letters that only results have; a match sets the others.
   for (int i = 0; i < n; i++)
     dims_size(dims, (char)(i < 26 ? 'a' + i : 'A' + i - 26), length[i]);
   return true;
@@ -89,6 +93,8 @@ bool callee_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Dia
     Tensor *results = arena_array(scratch, Tensor, inner->n_out);
     for (int i = 0; i < inner->n_in; i++)
       operands[i] = of[inner->in[i].value->id];
+    // A callee does not know the shard's position, so ops that need it must not be in a local
+    // callee.
     if (op_boxed(inner) && g->module->phase >= PHASE_local && g->module->meshes)
       ok = diag_error(d, op->loc, "%s: '%s' must not be called by ranks", op_info[op->kind].name,
                       op_info[inner->kind].name);
@@ -98,6 +104,7 @@ bool callee_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Dia
     for (int i = 0; i < inner->n_out; i++)
       of[inner->out[i]->id] = results[i];
   }
+  // Results are copied, since their tensors are in the scratch arena.
   for (int i = 0; ok && i < g->n_results; i++)
     memcpy(out[i].data, of[g->results[i]->use.value->id].data, (size_t)type_bytes(out[i].type));
   arena_free(scratch);
@@ -106,8 +113,7 @@ bool callee_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Dia
 
 // -- The gradient of a call --------------------------------------------------------------------
 
-// What is known of a value of the callee: the value of the caller that it is there, and the adjoint
-// so far.
+// The state of a value of the callee: its copy in the caller, and its adjoint so far.
 typedef struct Known {
   Value *value, *adjoint;
 } Known;
@@ -120,7 +126,7 @@ static void add_adjoint(Builder *b, Known *k, Value *dy) {
   k->adjoint = k->adjoint ? build(b, OP_add, IN(k->adjoint, dy), NO_ATTRS) : dy;
 }
 
-// The callee's op again, in the caller.
+// Copies the callee's op into the caller.
 static Op *copy_op(Builder *b, const Op *op, const Known *known) {
   Value *in[MAX_TERMS];
   for (int i = 0; i < op->n_in; i++)
@@ -132,7 +138,8 @@ static Op *copy_op(Builder *b, const Op *op, const Known *known) {
   return op_new(b->g, b->at, op->kind, in, op->n_in, op->attrs, n, b->origin, b->d);
 }
 
-// `copy` is `op` in the caller: what flows into its results flows on into its operands.
+// Appends the gradient of `op`, with `copy` as its copy in the caller, and adds to the adjoints of
+// its operands.
 static bool op_back(Builder *b, const Op *op, Op *copy, Known *known) {
   Value *dout[MAX_RESULTS] = {0}, *din[MAX_TERMS] = {0};
   bool flows = false;
@@ -147,9 +154,8 @@ static bool op_back(Builder *b, const Op *op, Op *copy, Known *known) {
   return !b->failed;
 }
 
-// Computes the callee once more in the caller, where its gradients can read what they need, and
-// goes back through it.  What nobody reads is dropped later, and what equals the call's own
-// operands and results is there already.
+// Recomputes the callee in the caller, to give its gradients their operands, and differentiates it.
+// Dead ops are dropped later, and copies that equal the call's operands and results are merged.
 bool call_grad(Builder *b, Op *op, Value **dout, Value **din) {
   const Graph *g = op->callee;
   Arena *scratch = arena_new();
@@ -158,12 +164,14 @@ bool call_grad(Builder *b, Op *op, Value **dout, Value **din) {
   bool ok = true;
   for (int i = 0; i < g->n_params; i++)
     known[g->params[i]->id].value = op->in[i].value;
+  // The forward ops again, in the caller.
   for (Op *inner = g->first; ok && inner; inner = inner->next) {
     Op *copy = copies[inner->id] = copy_op(b, inner, known);
     ok = copy != NULL;
     for (int i = 0; ok && i < inner->n_out; i++)
       known[inner->out[i]->id].value = copy->out[i];
   }
+  // The adjoints of the results, propagated back to the parameters.
   for (int i = 0; ok && i < g->n_results; i++)
     if (dout[i]) add_adjoint(b, &known[g->results[i]->use.value->id], dout[i]);
   for (Op *inner = g->last; ok && inner; inner = inner->prev)

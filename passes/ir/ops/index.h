@@ -15,7 +15,7 @@ static inline void element_copy(Tensor *to, int64_t i, const Tensor *from, int64
   memcpy((char *)to->data + i * size, (const char *)from->data + j * size, (size_t)size);
 }
 
-// Elements between neighbours along each dimension.
+// The distance between neighbours along each dimension, in elements.
 static inline void strides_of(const Type *t, int64_t *stride) {
   int64_t n = 1;
   for (int i = t->rank - 1; i >= 0; i--) {
@@ -24,7 +24,7 @@ static inline void strides_of(const Type *t, int64_t *stride) {
   }
 }
 
-// The next index in row-major order; false, and all zeros again, after the last.
+// Advances to the next index in row-major order; after the last, returns false and resets to zeros.
 static inline bool index_next(const Type *t, int64_t *at) {
   for (int i = t->rank - 1; i >= 0; i--) {
     if (++at[i] < t->dim[i]) return true;

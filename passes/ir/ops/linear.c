@@ -1,10 +1,10 @@
-// Products of matrices.
+// Matrix products.
 //
-//     linear         y = x w     x: any leading dimensions and k; w: k n, or n k when `trans`
-//     linear_back_w  dw = x' dy, summed over the leading dimensions, laid out as w
+//     linear         y = x w     x: any leading dimensions and k; w: k n, or n k if `trans`
+//     linear_back_w  dw = x' dy, summed over the leading dimensions, in the layout of w
 //     matmul         y = a b     for each of the leading dimensions, either matrix transposed
 //
-// The gradients are products again, with other flags; no transpose op appears.
+// The gradients are products again, with other flags, and need no transpose op.
 
 #include "ir/ops/reference.h"
 
@@ -24,7 +24,7 @@ bool matmul_rule(const Op *op, Dims *dims, Diag *d) {
   return dims_parse(dims, op, einsum[attr_i(op, "trans_a")][attr_i(op, "trans_b")], d);
 }
 
-// dx = dy w'     dw = x' dy, which is summed up in f32 where w has 16 bits
+// dx = dy w'     dw = x' dy, summed in f32 if w has 16 bits
 bool linear_grad(Builder *b, Op *op, Value **dout, Value **din) {
   Value *x = op->in[0].value, *w = op->in[1].value, *dy = dout[0];
   bool trans = attr_i(op, "trans");
@@ -38,8 +38,8 @@ static Value *product(Builder *b, Value *x, bool trans_x, Value *y, bool trans_y
   return build(b, OP_matmul, IN(x, y), ATTRS(a_b("trans_a", trans_x), a_b("trans_b", trans_y)));
 }
 
-// y = a b:  da = dy b' and db = a' dy.  Where the operand was read transposed, its adjoint is the
-// transpose of that, which is the product of the transposes in the other order.
+// y = a b:  da = dy b' and db = a' dy.  If the operand was read transposed, its adjoint is the
+// transpose of that: the product of the transposes in the other order.
 bool matmul_grad(Builder *b, Op *op, Value **dout, Value **din) {
   Value *x = op->in[0].value, *y = op->in[1].value, *dout0 = dout[0];
   bool trans_x = attr_i(op, "trans_a"), trans_y = attr_i(op, "trans_b");
@@ -48,7 +48,7 @@ bool matmul_grad(Builder *b, Op *op, Value **dout, Value **din) {
   return !b->failed;
 }
 
-// One matrix of an operand: element (i, j) of it is at i * row + j * column.
+// One matrix of an operand: its element (i, j) is at i * row + j * column.
 typedef struct Matrix {
   int64_t start, row, column;
 } Matrix;
@@ -64,7 +64,7 @@ static void multiply(const Tensor *x, Matrix mx, const Tensor *y, Matrix my, Ten
   for (int64_t i = 0; i < m; i++) {
     for (int64_t j = 0; j < n; j++) {
       double sum = 0;
-      uint64_t whole = 0; // wraps where int64_t must not
+      uint64_t whole = 0; // wraps; int64_t must not
       for (int64_t l = 0; l < k; l++) {
         int64_t at_x = mx.start + i * mx.row + l * mx.column;
         int64_t at_y = my.start + l * my.row + j * my.column;

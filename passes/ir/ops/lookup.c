@@ -1,13 +1,13 @@
-// Rows picked by index, and its adjoint.
+// Rows selected by index, and the adjoint.
 //
 //     gather f32[10,6], i64[4,3] axis=0     v b, A B -> A B b       each index, its row
-//     gather_back i64[4,3], f32[4,3,6]      A B, A B b -> v b       rows added where they came from
+//     gather_back i64[4,3], f32[4,3,6]      A B, A B b -> v b       rows added to their sources
 //     gather f32[4,10,6], i64[4,3] batch=1  a v c, a B -> a B c     each index, its row of its own table
 //
-// Split along the dimension looked into, v, gather gives partial sums: each index is a row of one
-// part of the table, and gets zeros from the others.  So the elements must be of a type that sums
-// are defined for; otherwise v is whole.  gather_back makes its part of the rows, from the indices
-// that are there.  Split along the indices, it is gather_back that gives partial sums.
+// Split along the indexed dimension, v, gather gives partial sums: each index is a row of one shard
+// of the table, and gets zeros from the other shards.  So the element type must have a sum;
+// otherwise v is whole.  gather_back computes its shard of the rows from all indices.  Split along
+// the indices, gather_back gives partial sums.
 //
 // Lookups of the rows in `padding` give no gradient.
 
@@ -15,7 +15,7 @@
 #include "ir/ops/index.h"
 #include "ir/ops/reference.h"
 
-// What ranks can add up.
+// Whether ranks can add elements of this type.
 static bool sums(DType t) {
   return dtype_class[t] == 'F' || t == DT_i32 || t == DT_i64;
 }
@@ -48,7 +48,7 @@ static void add_y(Einsum *e, int rank, int axis, int batch, int index_rank) {
       einsum_add(e, " %c", letter_free(i));
 }
 
-// The dimensions that tables and indices share stand right before the axis.
+// Checks that the dimensions shared by tables and indices come right before the axis.
 static bool batch_fits(const Op *op, int index_rank, Diag *d) {
   int64_t batch = attr_i(op, "batch");
   if (batch == 0 || (batch == attr_i(op, "axis") && batch > 0 && batch <= index_rank)) return true;
@@ -86,6 +86,7 @@ bool gather_back_rule(const Op *op, Dims *dims, Diag *d) {
   einsum_add(&e, "->");
   add_x(&e, rank, axis, op->in[1].value->type->dtype);
   if (!dims_parse(dims, op, e.text, d)) return false;
+  // All dimensions except the indexed one are also dimensions of dy.
   for (int i = 0; i < rank; i++) {
     int known = dims_find(dims, letter_free(i));
     if (i != axis && dims->letter[known].size != shape[i])
@@ -98,7 +99,7 @@ bool gather_back_rule(const Op *op, Dims *dims, Diag *d) {
   return true;
 }
 
-// dy with zeros where the index is one of `padding`, as torch.nn.Embedding defines its padding_idx.
+// dy with zeros for indices in `padding`, as torch.nn.Embedding defines its padding_idx.
 static Value *without_padding(Builder *b, const Op *op, Value *dy) {
   Value *index = op->in[1].value;
   const Type *t = index->type;
@@ -145,8 +146,8 @@ static Lookup lookup_of(const Op *op, const Type *x, const Type *index, const Bo
   return l;
 }
 
-// The row of x that index `i` means, or -1 when another part has it; negative ones count from the
-// end.
+// Sets `out` to the row of x for index `i`, or to -1 if another shard has it; negative indices
+// count from the end.  False after an error.
 static bool row_at(const Op *op, const Tensor *index, int64_t i, const Lookup *l, int64_t *out,
                    Diag *d) {
   int64_t at = tensor_i(index, i), row = at < 0 ? at + l->all : at;
@@ -157,7 +158,7 @@ static bool row_at(const Op *op, const Tensor *index, int64_t i, const Lookup *l
                     (long long)(l->all - 1));
 }
 
-// `out` is zero where no row is copied.
+// `out` comes zeroed; rows of other shards stay zero.
 bool gather_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
   Lookup l = lookup_of(op, in[0].type, in[1].type, box);
   for (int64_t i = 0; i < l.outer; i++)
@@ -170,7 +171,7 @@ bool gather_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Dia
   return true;
 }
 
-// Sums are kept in double until all has been added.
+// Sums are kept in double and rounded once.
 bool gather_back_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
   Lookup l = lookup_of(op, out->type, in[0].type, box);
   Arena *scratch = arena_new();

@@ -5,10 +5,10 @@
 //     nll            loss = -x[label]         dx = -1[label] dloss
 //     lse_parts      lse of each of g parts of the row
 //
-// A label equal to `ignore` gives loss 0 and no gradient; another one outside 0 .. c-1 is an error,
-// c counting the classes of all parts where classes are split.  A part that lacks the label's class
-// has 0 in its place, so that losses are partial sums; but a sum of log-sum-exps is none, and
-// cross_entropy's classes are whole.
+// A label equal to `ignore` gives loss 0 and no gradient.  Any other label outside 0 .. c-1 is an
+// error; if classes are split, c counts the classes of all shards.  A shard without the label's
+// class contributes 0, so its losses are partial sums.  But a log-sum-exp is not the sum of those
+// of shards, so cross_entropy needs whole classes.
 
 #include <math.h>
 
@@ -64,7 +64,7 @@ bool nll_grad(Builder *b, Op *op, Value **dout, Value **din) {
   return !b->failed;
 }
 
-// Rows of n classes, of which there are `all` in the whole; those here begin with number `from`.
+// Rows of n local classes, out of `all`; the local ones begin with number `from`.
 typedef struct Classes {
   int64_t rows, n, from, all;
 } Classes;
@@ -76,8 +76,8 @@ static Classes classes_of(const Type *t, const Box *box) {
 
 enum { IGNORED = -1, ELSEWHERE = -2 };
 
-// The label of `row`, counted from the first class that is here; or that it is to be ignored, or is
-// of a class in another part.
+// Sets `label` to the label of `row` relative to the first local class, to IGNORED, or to ELSEWHERE
+// if its class is in another shard.  False after an error.
 static bool label_of(const Op *op, const Tensor *labels, int64_t row, const Classes *c,
                      int64_t *label, Diag *d) {
   int64_t class = tensor_i(labels, row);
@@ -92,7 +92,7 @@ static bool label_of(const Op *op, const Tensor *labels, int64_t row, const Clas
                     (long long)c->all - 1);
 }
 
-// Of n elements of x from `at` on.  -inf where all are; NaN where one is NaN or +inf.
+// The log-sum-exp of n elements of x from `at` on: -inf if all are; NaN if any is NaN or +inf.
 static double log_sum_exp(const Tensor *x, int64_t at, int64_t n) {
   double max = -INFINITY, sum = 0;
   for (int64_t j = 0; j < n; j++)

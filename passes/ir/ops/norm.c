@@ -8,7 +8,7 @@
 //     layer_norm  dx = rstd (p - <p> - h <p h>)      dg = sum of h dy      db = sum of dy
 //     rms_norm    dx = rstd (p - h <p h>)            dg = sum of h dy
 //
-// The sums are over the leading dimensions, so that a rank with some of them has partial sums.
+// dg and db sum over the leading dimensions, so a rank with a shard of these has partial sums.
 
 #include <math.h>
 
@@ -35,7 +35,7 @@ bool rms_norm_grad(Builder *b, Op *op, Value **dout, Value **din) {
   return true;
 }
 
-// (rows, n) of a tensor normalised over its last dimension.
+// A view (rows, n) of a tensor normalised over its last dimension.
 static AxisView rows_of(const Type *t) {
   return axis_view(t, t->rank - 1);
 }
@@ -45,6 +45,7 @@ bool layer_norm_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box,
   AxisView v = rows_of(in[0].type);
   double eps = attr_f(op, "eps");
   for (int64_t i = 0; i < v.outer; i++) {
+    // Two passes: the variance is of the differences from the mean.
     double mean = 0, var = 0;
     for (int64_t j = 0; j < v.n; j++)
       mean += tensor_f(&in[0], i * v.n + j);
@@ -58,6 +59,7 @@ bool layer_norm_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box,
       double h = (tensor_f(&in[0], i * v.n + j) - mean) * rstd;
       tensor_set_f(&out[0], i * v.n + j, h * tensor_f(&in[1], j) + tensor_f(&in[2], j));
     }
+    // The statistics are results, for the gradient.
     tensor_set_f(&out[1], i, mean);
     tensor_set_f(&out[2], i, rstd);
   }
@@ -83,7 +85,7 @@ bool rms_norm_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, D
   return true;
 }
 
-// Both adjoints: with `mean` NULL it is that of rms_norm, which has no <p> and no db.
+// Both adjoints; `mean` is NULL for rms_norm, which has no <p> and no db.
 static void norm_back(const Tensor *x, const Tensor *g, const Tensor *mean, const Tensor *rstd,
                       const Tensor *dy, Tensor *out) {
   AxisView v = rows_of(x->type);

@@ -1,9 +1,9 @@
 // The optimizers, with the arithmetic of torch.optim's plain loops (`_single_tensor_sgd` and so
-// on), operation by operation; tests/ops/torch_optim.py makes the numbers they are held against.
+// on), operation by operation; tests/ops/torch_optim.py computes the expected numbers.
 //
-// Every gradient is multiplied by `gscale` first, which is how clipping and loss scaling reach it.
-// Where that is not a number the update is skipped: weights and states stay as they are, and a
-// direction is 0.  `step` counts the updates done before this one.
+// Every gradient is multiplied by `gscale` first, which carries clipping and loss scaling.  If it
+// is NaN the update is skipped: weights and states are unchanged, and a direction is 0.  `step` is
+// the number of previous updates.
 
 #include <math.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static void keep(Tensor *out, const Tensor *in) {
   memcpy(out->data, in->data, (size_t)type_bytes(in->type));
 }
 
-// Weights and `n` states as they were.
+// Copies the weight and `n_states` states unchanged.
 static bool skip(Tensor *out, const Tensor *in, int n_states) {
   keep(&out[0], &in[0]);
   for (int i = 0; i < n_states; i++)
@@ -70,12 +70,14 @@ bool adam_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag 
   if (skips(&in[5])) return skip(out, in, 2);
   for (int64_t i = 0; i < type_count(in[0].type); i++) {
     double w = tensor_f(&in[0], i), g = tensor_f(&in[1], i) * gscale;
+    // AdamW shrinks the weight; Adam adds the decay to the gradient.
     if (decoupled)
       w *= 1 - lr * decay;
     else
       g += decay * w;
     double m = beta1 * tensor_f(&in[2], i) + (1 - beta1) * g;
     double v = beta2 * tensor_f(&in[3], i) + (1 - beta2) * g * g;
+    // Bias correction of the root: onnx adds epsilon before it.
     double root = onnx ? (sqrt(v) + eps) / root2 : sqrt(v) / root2 + eps;
     tensor_set_f(&out[0], i, w - lr / correction1 * m / root);
     tensor_set_f(&out[1], i, m);
@@ -101,7 +103,7 @@ bool adagrad_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Di
 }
 
 // You et al., Large Batch Optimization for Deep Learning, algorithm 2, in two ops: the direction,
-// whose norm other ranks may have a part of, and the step along it.
+// whose norm may be a partial sum over ranks, and the step along it.
 bool lamb_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
   (void)box, (void)d;
   double beta1 = attr_f(op, "beta1"), beta2 = attr_f(op, "beta2"), eps = attr_f(op, "eps");
@@ -113,6 +115,7 @@ bool lamb_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag 
     keep(&out[2], &in[3]);
     return true;
   }
+  // Adam's step with decoupled decay; lamb_apply scales it.
   for (int64_t i = 0; i < type_count(in[0].type); i++) {
     double w = tensor_f(&in[0], i), g = tensor_f(&in[1], i) * gscale;
     double m = beta1 * tensor_f(&in[2], i) + (1 - beta1) * g;
@@ -125,7 +128,8 @@ bool lamb_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag 
   return true;
 }
 
-// The step is as long as the weights are, times the rate; by the rate alone where a norm is 0.
+// The step has the norm of the weights times the rate; if a norm is 0, the rate scales the
+// direction itself.
 bool lamb_apply_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
   (void)op, (void)box, (void)d;
   double w2 = scalar_f(&in[2]), direction2 = scalar_f(&in[3]), lr = scalar_f(&in[4]);

@@ -12,7 +12,7 @@
 
 static const char input_letters[] = "zyx", output_letters[] = "upq";
 
-// Fills `w` from the attributes, the pooled tensor's type and the result's of the pooling.
+// Fills `w` from the attributes, the type of the pooled tensor, and the type of the result.
 static bool pool_window(Window *w, const Op *op, const Type *x, const Type *y, Diag *d) {
   const char *name = op_info[op->kind].name;
   int n;
@@ -26,7 +26,8 @@ static bool pool_window(Window *w, const Op *op, const Type *x, const Type *y, D
   for (int i = MAX_SPATIAL - n; i < MAX_SPATIAL; i++) {
     if (w->out[i] > INT32_MAX || w->in[i] > INT32_MAX)
       return diag_error(d, op->loc, "%s: a dimension is too long", name);
-    // Windows that start on data see it; those to look at start before it, or are the last.
+    // A window that starts on data reads it; only windows that start before data, and the last one,
+    // need a check.
     for (int64_t o = 0; o < w->out[i]; o++) {
       int64_t start = o * w->stride[i] - w->before[i];
       if (start >= 0 && o < w->out[i] - 1) {
@@ -42,7 +43,7 @@ static bool pool_window(Window *w, const Op *op, const Type *x, const Type *y, D
   return true;
 }
 
-// Operands as `operands` says, i input side and o output side; then the arrow and the results.
+// Writes the einsum from `sides`: i for a tensor of the input's shape, o for one of the output's.
 static bool pool_dims(const Op *op, Dims *dims, const char *sides, const int64_t *shape, Diag *d) {
   int n = attr_n(op, "shape") - 2;
   bool last = attr_i(op, "channels_last");
@@ -129,12 +130,14 @@ bool max_pool_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, D
       for_each_position(p, w.out) {
         double best = 0;
         int64_t where = -1;
+        // The first maximum wins, and NaN wins over numbers.
         for_each_position(k, w.kernel) {
           int64_t q[MAX_SPATIAL];
           if (!window_input(&w, p, k, q)) continue;
           double x = tensor_f(&in[0], window_at(&w, w.in, w.c_in, n, c, q));
           if (where >= 0 && !(x > best || (x != x && best == best))) continue;
           best = x;
+          // The index is within the plane of one image and channel.
           where = (q[0] * w.in[1] + q[1]) * w.in[2] + q[2];
         }
         int64_t at = window_at(&w, w.out, w.c_out, n, c, p);
@@ -146,12 +149,13 @@ bool max_pool_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, D
   return true;
 }
 
-// Planes are runs of elements, `step` apart.
+// The elements of a plane are `step` apart.
 bool max_pool_back_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
   (void)box;
   bool last = attr_i(op, "channels_last");
   const Type *x = out->type, *y = in[0].type;
   int64_t channels = x->dim[last ? x->rank - 1 : 1], plane_x = 1, plane_y = 1;
+  // The spatial dimensions: between batch and channels, or after both.
   for (int i = last ? 1 : 2; i < x->rank - last; i++) {
     plane_x *= x->dim[i];
     plane_y *= y->dim[i];
@@ -164,6 +168,7 @@ bool max_pool_back_ref(const Op *op, const Tensor *in, Tensor *out, const Box *b
     for (int64_t c = 0; c < channels && ok; c++) {
       int64_t start_x = last ? n * plane_x * channels + c : (n * channels + c) * plane_x;
       int64_t start_y = last ? n * plane_y * channels + c : (n * channels + c) * plane_y;
+      // Windows may overlap, so an element can get several gradients.
       for (int64_t i = 0; i < plane_y && ok; i++) {
         int64_t where = tensor_i(&in[0], start_y + i * step);
         if (where < 0 || where >= plane_x)
@@ -179,8 +184,8 @@ bool max_pool_back_ref(const Op *op, const Tensor *in, Tensor *out, const Box *b
   return ok;
 }
 
-// By how much the sum over the window at `p` is divided: its elements, with `include_pad` those
-// of the padding too.
+// The divisor of the sum over the window at `p`: its elements, with `include_pad` also those of the
+// padding.
 static double window_count(const Window *w, const int64_t *p, bool include_pad) {
   double count = 1;
   for (int i = 0; i < MAX_SPATIAL; i++) {

@@ -1,10 +1,10 @@
-// Dropout.  Whether an element is kept depends on seed, step, the op's key and where the element
-// lies in the whole tensor, so it is the same however the tensor is split; the gradient drops the
-// same elements by asking again instead of keeping a mask.
+// Dropout.  Whether an element is kept depends on seed, step, the op's key and the global index of
+// the element, so it is the same for every split of the tensor.  The gradient drops the same
+// elements by drawing the same numbers, without a saved mask.
 //
 //     %1 = dropout %x1, %step, %seed ratio=0.1 key=7 whole=[8,64] start=[0,32] : f32[8,32]
 //
-// is what the right half of dropout %x would be, of a model whose op was cut in pieces.
+// is the right half of dropout %x, in a model whose op was split into pieces.
 
 #include "ir/random.h"
 #include "ir/ops/index.h"
@@ -24,7 +24,7 @@ bool dropout_rule(const Op *op, Dims *dims, Diag *d) {
   return dims_parse(dims, op, "*, ,  -> *", d);
 }
 
-// It is linear in x: its adjoint is itself.
+// Dropout is linear in x: its adjoint is dropout itself.
 bool dropout_grad(Builder *b, Op *op, Value **dout, Value **din) {
   din[0] = build(b, OP_dropout, IN(dout[0], op->in[1].value, op->in[2].value),
                  ATTRS(*op_attr(op, "ratio"), *op_attr(op, "key"), *op_attr(op, "whole"),
@@ -39,6 +39,7 @@ bool dropout_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Di
     return diag_error(d, op->loc, "dropout: ratio %g is not from 0 to 1", ratio);
   const Type *y = out->type;
   Type whole = *y;
+  // The index is global: of the whole tensor, for a shard (box) and for a piece (start).
   if (box) memcpy(whole.dim, box->whole, sizeof whole.dim);
   int pieces = attr_n(op, "whole");
   for (int k = 0; k < pieces; k++)
@@ -49,6 +50,7 @@ bool dropout_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Di
   start += pieces ? index_offset(attr_list(op, "start"), stride, y->rank) : 0;
   for (int64_t i = 0; i < n; i++, index_next(y, at)) {
     int64_t logical = start + index_offset(at, stride, y->rank);
+    // Scaling by 1 / (1 - ratio) preserves the mean.
     bool keep = random_uniform(seed, step, key, logical) >= ratio;
     tensor_set_f(out, i, keep ? tensor_f(&in[0], i) * scale : 0);
   }

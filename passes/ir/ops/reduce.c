@@ -1,7 +1,8 @@
 // Reductions and scans.
 //
-// A sum can be split along what it sums: every rank has a part of it.  A maximum, a minimum or a
-// product of parts is not the sum of anything, so there the reduced dimensions are whole.
+// A sum can be split along the reduced dimensions: every rank has a partial sum.  The maximum,
+// minimum or product of a shard is not a term of any sum, so there the reduced dimensions are
+// whole.
 //
 //     reduce_sum f32[4,6,8] axes=[1]              a b c -> a c       split by b: partial
 //     reduce_max f32[4,6,8] axes=[1] keep=true    a b^ c -> a 1 c
@@ -11,7 +12,7 @@
 #include "ir/ops/einsum.h"
 #include "ir/ops/index.h"
 
-// What reduces: attribute `axes`, or `axis`.
+// The reduced dimensions: attribute `axes`, or `axis`.
 static const int64_t *axes_of(const Op *op, int64_t *one, int *n) {
   if (op->kind == OP_arg_max || op->kind == OP_arg_min) {
     *one = attr_i(op, "axis");
@@ -67,7 +68,7 @@ bool arg_rule(const Op *op, Dims *dims, Diag *d) {
 
 // -- Gradients ---------------------------------------------------------------------------------
 
-// `v`, a result of `op` or its adjoint, with the shape it has when dimensions are kept.
+// `v`, a result of `op` or its adjoint, in the shape with kept dimensions.
 static Value *kept(Builder *b, const Op *op, Value *v) {
   const Type *x = op->in[0].value->type;
   int64_t dim[MAX_RANK];
@@ -90,7 +91,7 @@ bool reduce_sum_grad(Builder *b, Op *op, Value **dout, Value **din) {
   return !b->failed;
 }
 
-// Elements that equal the maximum share what flows into it, as in torch.amax.
+// Elements equal to the maximum share its gradient, as in torch.amax.
 bool reduce_max_grad(Builder *b, Op *op, Value **dout, Value **din) {
   Value *x = op->in[0].value;
   const int64_t *axes = attr_list(op, "axes");
@@ -103,8 +104,9 @@ bool reduce_max_grad(Builder *b, Op *op, Value **dout, Value **din) {
   return !b->failed;
 }
 
-// The derivative by an element is the product of the others.  That is 0 when there is a zero among
-// them; else it is the product of all that are not zero, divided by the element if that is not.
+// The derivative by an element is the product of the other elements.  That is 0 if one of them is
+// zero.  Otherwise it is the product of all nonzero elements, divided by the element if it is not
+// zero.
 bool reduce_prod_grad(Builder *b, Op *op, Value **dout, Value **din) {
   Value *x = op->in[0].value, *zeros = zeros_like(b, x);
   const int64_t *axes = attr_list(op, "axes");
@@ -138,7 +140,7 @@ static double reduce_f(Reduction r, double so_far, double x) {
   BUG("no reduction");
 }
 
-// Sums and products wrap.  Bits of a u64 are compared as one.
+// Sums and products wrap.  For u64 the bits are compared as unsigned.
 static int64_t reduce_i(Reduction r, int64_t so_far, int64_t x, bool is_unsigned) {
   bool less = is_unsigned ? (uint64_t)x < (uint64_t)so_far : x < so_far;
   switch (r) {
@@ -150,8 +152,8 @@ static int64_t reduce_i(Reduction r, int64_t so_far, int64_t x, bool is_unsigned
   BUG("no reduction");
 }
 
-// Elements between neighbours in the result, along each dimension of the operand: 0 along those
-// that are reduced.
+// The distance in the result between neighbours along each dimension of the operand: 0 along
+// reduced dimensions.
 static void result_strides(const Type *x, const int64_t *axes, int n, int64_t *stride) {
   int64_t count = 1;
   for (int i = x->rank - 1; i >= 0; i--) {
@@ -160,18 +162,20 @@ static void result_strides(const Type *x, const int64_t *axes, int n, int64_t *s
   }
 }
 
-// For maximum and minimum the first element is where it starts.
+// Maximum and minimum start from the first element.
 static bool reduce(const Op *op, const Tensor *in, Tensor *out, Reduction r) {
   const Type *x = in[0].type;
   bool floating = dtype_class[x->dtype] == 'F', is_unsigned = x->dtype == DT_u64;
   int64_t stride[MAX_RANK], at[MAX_RANK] = {0}, n = type_count(x), m = type_count(out->type);
   result_strides(x, attr_list(op, "axes"), attr_n(op, "axes"), stride);
   Arena *scratch = arena_new();
-  double *sum = arena_array(scratch, double, m); // rounded when all is summed, not before
+  double *sum = arena_array(scratch, double, m); // rounded once, after the last addition
   int64_t *whole = arena_array(scratch, int64_t, m);
   bool *started = arena_array(scratch, bool, m);
+  // The neutral elements of sum and product.
   for (int64_t j = 0; j < m; j++)
     sum[j] = (double)(whole[j] = r == REDUCE_prod);
+  // Floating types accumulate in `sum`, integers in `whole`.
   for (int64_t i = 0; i < n; i++, index_next(x, at)) {
     int64_t j = index_offset(at, stride, x->rank);
     bool first = !started[j] && (r == REDUCE_max || r == REDUCE_min);
@@ -220,8 +224,8 @@ bool sum_squares_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box
   return true;
 }
 
-// Does element i beat element j, when the greater wins?  NaN is the greatest and, as in numpy, the
-// least as well.
+// Whether element i wins over element j: the greater, or else the smaller.  NaN wins in both cases,
+// as in numpy.
 static bool beats(const Tensor *t, int64_t i, int64_t j, bool greater) {
   if (dtype_class[t->type->dtype] != 'F') {
     int64_t x = tensor_i(t, i), y = tensor_i(t, j);
@@ -234,7 +238,7 @@ static bool beats(const Tensor *t, int64_t i, int64_t j, bool greater) {
   return greater ? x > y : x < y;
 }
 
-// Of equal ones the first, or with `last` the last.
+// The index of the winner: of equal ones the first, or with `last` the last.
 static bool arg(const Op *op, const Tensor *in, Tensor *out, bool greater) {
   const Type *x = in[0].type;
   int axis = (int)attr_i(op, "axis");
@@ -277,7 +281,7 @@ bool cumsum_rule(const Op *op, Dims *dims, Diag *d) {
   return dims_parse(dims, op, e.text, d);
 }
 
-// What an element was added to lies on the other side of it.
+// The adjoint of an element sums over the elements on its other side: a cumsum in reverse.
 bool cumsum_grad(Builder *b, Op *op, Value **dout, Value **din) {
   din[0] = build(b, OP_cumsum, IN(dout[0]),
                  ATTRS(a_i("axis", attr_i(op, "axis")), a_b("exclusive", attr_i(op, "exclusive")),
@@ -294,12 +298,14 @@ bool cumsum_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Dia
   int64_t inner = 1, length = x->dim[axis], n = type_count(x);
   for (int i = axis + 1; i < x->rank; i++)
     inner *= x->dim[i];
+  // One line along the axis for every index of the other dimensions.
   for (int64_t line = 0; length > 0 && line < n / length; line++) {
     int64_t start = line / inner * inner * length + line % inner;
     double sum = 0;
     uint64_t whole = 0;
     for (int64_t k = 0; k < length; k++) {
       int64_t i = start + (reverse ? length - 1 - k : k) * inner;
+      // An exclusive scan stores the sum before the element.
       double before = sum;
       uint64_t whole_before = whole;
       sum += tensor_f(&in[0], i);

@@ -1,5 +1,5 @@
-// What the reference functions of this folder share: tensors as arrays of double, and tensors
-// seen as three dimensions around an axis.
+// Helpers of the reference functions: tensors as arrays of double, and tensors viewed as three
+// dimensions around an axis.
 
 #ifndef IR_OPS_REFERENCE_H
 #define IR_OPS_REFERENCE_H
@@ -32,7 +32,7 @@ static inline Tensor tensor_of_doubles(Arena *a, const Op *op, const Type *like,
 void linear_product(const Tensor *x, const Tensor *w, bool trans, Tensor *y);
 void linear_product_back_w(const Tensor *x, const Tensor *dy, bool trans, Tensor *dw);
 
-// A tensor as (outer, n, inner), where n is the length of dimension `axis`: element (i, j, k) is
+// A tensor viewed as (outer, n, inner), with n the length of dimension `axis`: element (i, j, k) is
 // at (i * n + j) * inner + k.
 typedef struct AxisView {
   int64_t outer, n, inner;
@@ -51,8 +51,7 @@ static inline int64_t axis_at(const AxisView *v, int64_t outer, int64_t j, int64
   return (outer * v->n + j) * v->inner + inner;
 }
 
-// Where the part that a reference is given starts in the whole, and how long the whole is, along
-// `dim`; `part` is the part's type.
+// The start of the local shard, and the global length, along `dim`; `part` is the local type.
 static inline int64_t box_start(const Box *box, int dim) {
   return box ? box->start[dim] : 0;
 }
@@ -60,8 +59,8 @@ static inline int64_t box_whole(const Box *box, const Type *part, int dim) {
   return box ? box->whole[dim] : part->dim[dim];
 }
 
-// For gradients: true when nothing flows into the results from `first` on.  They are statistics,
-// there to be read by the gradient itself.
+// For gradients: whether the results from `first` on have no adjoint.  They are statistics for the
+// gradient itself.
 static inline bool only_first_results(const Builder *b, const Op *op, Value *const *dout,
                                       int first) {
   for (int i = first; i < op->n_out; i++)

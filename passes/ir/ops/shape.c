@@ -1,33 +1,33 @@
-// The same elements in another shape or order: reshape, transpose, broadcast; and tensors that
-// come from nothing: constant, fill.
+// The same elements in another shape or order: reshape, transpose, broadcast; and tensors without
+// operands: constant, fill.
 //
-// reshape is the one with a thought in it.  Its einsum says which dimensions survive, so that a
-// split of the batch passes through:
+// Only reshape needs thought.  Its einsum tells which dimensions survive, so that a split of the
+// batch passes through:
 //
 //     f32[4,8,16] to f32[32,16]     a b c -> (a b) c
 //     f32[4,48]   to f32[4,3,16]    a (b c) -> a b c
 //     f32[4,6]    to f32[2,12]      (a b) c -> a (b c)
 //     f32[5,4,6]  to f32[5,6,4]     a b^ c^ -> a d^ e^     neither 4 nor 6 is a part of the other
 //
-// Once types are local, shapes alone no longer tell.  Of f32[2,6] to f32[1,4,3], cut in two, a rank
-// has f32[1,6] to f32[1,2,3], which looks as if the leading 1 had been cut; of f32[2,1,6] to
-// f32[2,6] it has f32[1,1,6] to f32[1,6].  So the einsum of a part is the one of the whole, which
-// shapes and layouts give back, with the letters that are cut so much shorter: a split names the
-// same letter before and after.  broadcast needs it too, to tell a 1 that stretches from a 2 of
-// which a rank has one half.
+// Once types are local, shapes alone are ambiguous.  For f32[2,6] to f32[1,4,3], split in two, a
+// rank has f32[1,6] to f32[1,2,3], which looks as if the leading 1 had been split; for f32[2,1,6]
+// to f32[2,6] it has f32[1,1,6] to f32[1,6].  So the einsum of a local op is that of the global op,
+// reconstructed from shapes and layouts, with split letters shorter by the number of parts: a split
+// names the same letter before and after.  broadcast needs it too, to distinguish a 1 that is
+// stretched from a 2 of which a rank has one half.
 
 #include "ir/ops/einsum.h"
 #include "ir/ops/index.h"
 
-// In how many parts dimension `dim` of `v` was cut, where types are those of parts: from local on.
-// An op that is being made has no results yet.
+// The number of parts that dimension `dim` of `v` is split into, if types are local. An op under
+// construction has no results yet.
 static int64_t parts_of(const Op *op, const Value *v, int dim) {
   if (op->graph->module->phase < PHASE_local || !v || !v->layout) return 1;
   return layout_parts(v->layout, dim);
 }
 
-// The shape of the whole tensor of which `v`, of shape `part`, is a part.  False when it has more
-// elements than can be counted.
+// The global shape of `v`, which has the local shape `part`.  False if its number of elements
+// overflows.
 static bool whole_shape(const Op *op, const Value *v, int rank, const int64_t *part,
                         int64_t *whole) {
   int64_t count = 1;
@@ -39,7 +39,7 @@ static bool whole_shape(const Op *op, const Value *v, int rank, const int64_t *p
   return true;
 }
 
-// What one dimension is a product of.
+// The factors of one dimension.
 typedef struct Product {
   int n;
   char letter[MAX_FACTORS];
@@ -64,9 +64,9 @@ static void keep_whole(Matching *m, const int64_t *dim, Product *p, int from, in
     p[i] = dim[i] == 1 ? (Product){0} : (Product){1, {new_letter(m, dim[i])}, true};
 }
 
-// Dimensions x0 to x1 become y0 to y1, of the same product.  Takes the common part of what is left
-// of the two dimensions at hand, major first; a dimension of 1 has no letter.  False when one is
-// not a multiple of the other.
+// Matches dimensions x0 to x1 with y0 to y1, which have the same product.  Takes the common factor
+// of the remainders of two dimensions, major first; a dimension of 1 has no letter.  False if one
+// remainder is not a multiple of the other.
 static bool match_group(Matching *m, int x0, int x1, int y0, int y1) {
   int64_t left_x = 1, left_y = 1; // 1: take the next dimension
   for (int i = x0, j = y0;;) {
@@ -74,7 +74,7 @@ static bool match_group(Matching *m, int x0, int x1, int y0, int y1) {
       left_x = m->x[i++];
     while (left_y == 1 && j < y1)
       left_y = m->y[j++];
-    if (left_x == 1) return true; // and left_y is 1: the products are the same
+    if (left_x == 1) return true; // left_y is 1 too: the products are equal
     int64_t common = left_x < left_y ? left_x : left_y;
     Product *px = &m->px[i - 1], *py = &m->py[j - 1];
     if (left_x % common || left_y % common) return false;
@@ -85,7 +85,7 @@ static bool match_group(Matching *m, int x0, int x1, int y0, int y1) {
   }
 }
 
-// The shortest runs of dimensions with the same product, each matched on its own.
+// Matches the shortest runs of dimensions with the same product, each on its own.
 static void match_runs(Matching *m) {
   for (int i = 0, j = 0; i < m->nx || j < m->ny;) {
     int x0 = i, y0 = j, first = m->n_letters;
@@ -121,7 +121,7 @@ static int64_t count_of(const int64_t *dim, int n) {
   return count;
 }
 
-// Shapes of the same number of elements.
+// Matches two shapes with the same number of elements.
 static void match_shapes(Matching *m) {
   if (count_of(m->x, m->nx) > 0) {
     match_runs(m);
@@ -131,7 +131,7 @@ static void match_shapes(Matching *m) {
   keep_whole(m, m->y, m->py, 0, m->ny);
 }
 
-// Whether the letters of `p` make up `length`.
+// Whether the product of the letters of `p` is `length`.
 static bool is_product(const Matching *m, const Product *p, int64_t length) {
   int64_t product = 1;
   for (int i = 0; i < p->n; i++)
@@ -139,11 +139,11 @@ static bool is_product(const Matching *m, const Product *p, int64_t length) {
   return product == length;
 }
 
-// Matches the shapes that the whole tensors have, then cuts the letters as the operand is cut.
-// False when the op is no part of such a reshape.
+// Matches the global shapes, then divides the letters as the operand is split. False if the op is
+// not a local part of such a reshape.
 static bool match_wholes(Matching *m, const Op *op, const int64_t *x, const int64_t *y) {
   const Value *in = op->in[0].value, *out = op->out[0];
-  if (!in->layout || !out || !out->layout) return false; // it is being made
+  if (!in->layout || !out || !out->layout) return false; // under construction
   if (!whole_shape(op, in, m->nx, x, m->x) || !whole_shape(op, out, m->ny, y, m->y)) return false;
   if (count_of(m->x, m->nx) != count_of(m->y, m->ny)) return false;
   match_shapes(m);
@@ -168,6 +168,7 @@ bool reshape_rule(const Op *op, Dims *dims, Diag *d) {
     return diag_error(d, op->loc, "reshape: %lld elements do not fit a shape of %lld",
                       (long long)count, (long long)count_of(shape, rank));
   Matching m = {.nx = x->rank, .ny = rank};
+  // Without a global match, the local shapes decide.
   if (!match_wholes(&m, op, x->dim, shape)) {
     m = (Matching){.nx = x->rank, .ny = rank};
     memcpy(m.x, x->dim, (size_t)x->rank * sizeof *m.x);
@@ -179,6 +180,7 @@ bool reshape_rule(const Op *op, Dims *dims, Diag *d) {
   einsum_add(&e, " -> ");
   add_products(&e, m.py, m.ny);
   if (!dims_parse(dims, op, e.text, d)) return false;
+  // Products of the operand alone do not determine all factors.
   for (int i = 0; i < m.n_letters; i++)
     dims_size(dims, (char)('a' + i), m.size[i]);
   return true;
@@ -249,6 +251,7 @@ bool broadcast_rule(const Op *op, Dims *dims, Diag *d) {
   Einsum e = {0};
   for (int i = 0; i < x->rank; i++) {
     char letter = letter_free(more + i);
+    // A local length of 1 stretches also if only the result is split along it.
     bool cut_only_after = parts_of(op, op->in[0].value, i) < parts_of(op, op->out[0], more + i);
     bool stretches = x->dim[i] == 1 && (shape[more + i] != 1 || cut_only_after);
     if (!stretches && x->dim[i] != shape[more + i])
@@ -284,7 +287,7 @@ bool broadcast_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, 
 
 // -- constant and fill -------------------------------------------------------------------------
 
-// The bytes of a constant are all of it; every part of a fill is the same.
+// The bytes of a constant are the whole tensor; every part of a fill is the same.
 bool constant_rule(const Op *op, Dims *dims, Diag *d) {
   const int64_t *shape = attr_list(op, "shape");
   int rank = attr_n(op, "shape");

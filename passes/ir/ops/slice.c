@@ -1,7 +1,7 @@
 // Parts of tensors: slice and slice_back, concat, pad, trilu.
 //
-// A dimension of which all is taken keeps its letter and can be split; one that is cut, joined or
-// padded has one letter before and another after, both whole:
+// A dimension that is taken completely keeps its letter and can be split.  One that is sliced,
+// joined or padded has different letters before and after, both whole:
 //
 //     slice f32[8,10] starts=[0,9] steps=[1,-3] shape=[8,4]     a B^ -> a Q^
 //     concat f32[8,3], f32[8,5] axis=1                          a B^, a C^ -> a Q^
@@ -9,7 +9,8 @@
 #include "ir/ops/einsum.h"
 #include "ir/ops/index.h"
 
-// The letters of operand and result, where dimension i is the same on both sides or is not.
+// Writes the einsum: dimension i has one letter if it is the same on both sides, else two whole
+// ones.
 static bool parse_partly(const Op *op, Dims *dims, const bool *same, Diag *d) {
   const Type *x = op->in[0].value->type;
   const int64_t *shape = attr_list(op, "shape");
@@ -25,14 +26,14 @@ static bool parse_partly(const Op *op, Dims *dims, const bool *same, Diag *d) {
   return true;
 }
 
-// `n` elements from `start` by `step` lie within `length`, and whether that is all of them in
-// order.
+// Checks that `n` elements from `start` by `step` are within `length`.  Sets `all` if they are all
+// elements in order.
 static bool slice_fits(const Op *op, int i, int64_t length, int64_t n, bool *all, Diag *d) {
   int64_t start = attr_list(op, "starts")[i], step = attr_list(op, "steps")[i];
   *all = start == 0 && step == 1 && n == length;
   if (n == 0 || *all) return true;
   bool inside = start >= 0 && start < length;
-  int64_t more = 0; // elements after the first that there is room for
+  int64_t more = 0; // the number of steps that fit after the first element
   if (inside && step > 0) more = (length - 1 - start) / step;
   if (inside && step < 0) more = step == INT64_MIN ? 0 : start / -step;
   if (inside && step != 0 && n - 1 <= more) return true;
@@ -41,7 +42,7 @@ static bool slice_fits(const Op *op, int i, int64_t length, int64_t n, bool *all
                     (long long)length);
 }
 
-// slice takes `part` out of `whole`, slice_back puts it there.
+// slice takes `part` out of `whole`, slice_back puts it back.
 static bool slicing_rule(const Op *op, Dims *dims, const int64_t *whole, const int64_t *part,
                          Diag *d) {
   int rank = op->in[0].value->type->rank;
@@ -73,7 +74,7 @@ bool slice_grad(Builder *b, Op *op, Value **dout, Value **din) {
   return !b->failed;
 }
 
-// Where in the whole the element of the part at `at` is.
+// The offset in the whole tensor of the slice's element at `at`.
 static int64_t slice_offset(const Op *op, const int64_t *at, const int64_t *stride, int rank) {
   const int64_t *starts = attr_list(op, "starts"), *steps = attr_list(op, "steps");
   int64_t offset = 0;
@@ -102,8 +103,8 @@ bool slice_back_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box,
 
 // -- concat ------------------------------------------------------------------------------------
 
-// Operands of the same length along the axis share a letter: it is whole, and there are few
-// letters.
+// Operands of the same length along the axis share a letter: it cannot be split, and letters are
+// few.
 enum { MAX_LENGTHS = 20 };
 
 bool concat_rule(const Op *op, Dims *dims, Diag *d) {
@@ -117,6 +118,7 @@ bool concat_rule(const Op *op, Dims *dims, Diag *d) {
     if (x->rank != rank)
       return diag_error(d, op->loc, "concat: operand %d has %d dimensions, operand 0 has %d", k,
                         x->rank, rank);
+    // The letter of this length along the axis.
     int which = 0;
     while (which < n_lengths && length[which] != x->dim[axis])
       which++;
@@ -133,6 +135,7 @@ bool concat_rule(const Op *op, Dims *dims, Diag *d) {
       else
         einsum_add(&e, "%c ", letter_free(i));
   }
+  // Other dimensions keep their letters and can be split.
   einsum_add(&e, "->");
   for (int i = 0; i < rank; i++)
     einsum_add(&e, i == axis ? " Z^" : " %c", letter_free(i));
@@ -141,7 +144,7 @@ bool concat_rule(const Op *op, Dims *dims, Diag *d) {
   return true;
 }
 
-// Each operand gets its slice.
+// Each operand gets its slice of the adjoint.
 bool concat_grad(Builder *b, Op *op, Value **dout, Value **din) {
   int64_t axis = attr_i(op, "axis"), starts[MAX_RANK] = {0}, steps[MAX_RANK];
   for (int i = 0; i < MAX_RANK; i++)
@@ -156,7 +159,7 @@ bool concat_grad(Builder *b, Op *op, Value **dout, Value **din) {
   return !b->failed;
 }
 
-// Result and operands are (outer, length along the axis and everything after it).
+// Result and operands are viewed as (outer, length along the axis and everything after it).
 bool concat_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
   (void)box, (void)d;
   int axis = (int)attr_i(op, "axis");
@@ -177,8 +180,8 @@ bool concat_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Dia
 
 // -- pad ---------------------------------------------------------------------------------------
 
-// One dimension: `low` elements are put before, and as many after as it takes to make `to` out of
-// `from`.  What is negative is cut off first, and the rest is repeated:
+// The padding of one dimension: `low` elements before, and after it as many as extend `from` to
+// `to`.  Negative amounts are cut off first; then the remaining elements are repeated:
 //
 //     reflect  d c b [a b c d] c b a       edge  a a a [a b c d] d d d
 //     wrap     b c d [a b c d] a b c
@@ -206,7 +209,7 @@ static bool pad_mode(const Op *op, PadMode *out) {
   return false;
 }
 
-// The element of the operand that element `i` of the result is, or -1: the value.
+// The operand's element for element `i` of the result, or -1: the attribute `value`.
 static int64_t pad_source(PadMode mode, const Padding *p, int64_t i) {
   int64_t at = i - p->low, n = p->n;
   if (at >= 0 && at < n) return p->cut_low + at;
@@ -245,8 +248,8 @@ bool pad_rule(const Op *op, Dims *dims, Diag *d) {
   return parse_partly(op, dims, same, d);
 }
 
-// The adjoint of the modes that repeat elements, dimension by dimension: every element of dx gets
-// the sum of those that were made of it.
+// The adjoint of the modes that repeat elements, dimension by dimension: every element of dx is the
+// sum over its repetitions.
 static Value *pad_back(Builder *b, const Op *op, PadMode mode, Value *dy, int i) {
   const Type *x = op->in[0].value->type;
   int64_t n = dy->type->dim[i], shape[MAX_RANK];
@@ -295,6 +298,7 @@ bool pad_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *
   int64_t stride[MAX_RANK], at[MAX_RANK] = {0}, n = type_count(y);
   strides_of(x, stride);
   for (int64_t k = 0; k < n; k++, index_next(y, at)) {
+    // An element outside along any dimension is padding.
     int64_t from = 0;
     for (int i = 0; i < x->rank && from >= 0; i++) {
       int64_t source = pad_source(mode, &p[i], at[i]);
@@ -310,7 +314,7 @@ bool pad_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *
 
 // -- trilu -------------------------------------------------------------------------------------
 
-// What stays depends on where in the matrix an element lies, so matrices are not split.
+// The mask depends on the position in the matrix, so matrices are not split.
 bool trilu_rule(const Op *op, Dims *dims, Diag *d) {
   return dims_parse(dims, op, "* m^ n^ -> * m^ n^", d);
 }

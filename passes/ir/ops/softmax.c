@@ -33,7 +33,7 @@ bool log_softmax_grad(Builder *b, Op *op, Value **dout, Value **din) {
   return !b->failed;
 }
 
-// One vector along the axis: reads x (and dy), writes y (or dx).
+// Computes one vector along the axis: reads x (and dy), writes y (or dx).
 typedef void VectorFn(const double *x, const double *dy, double *y, int64_t n);
 
 static void each_vector(const Op *op, const Tensor *in, Tensor *out, VectorFn *f) {
@@ -55,7 +55,7 @@ static void each_vector(const Op *op, const Tensor *in, Tensor *out, VectorFn *f
   arena_free(a);
 }
 
-// An infinite maximum makes it NaN, as in PyTorch.
+// NaN if the maximum is infinite, as in PyTorch.
 static double log_sum_exp(const double *x, int64_t n) {
   double max = -INFINITY, sum = 0;
   for (int64_t j = 0; j < n; j++)

@@ -41,7 +41,7 @@ bool window_init(Window *w, const Op *op, const Type *x, const Type *y, const in
   w->c_in = x ? x->dim[channel] : 0;
   w->c_out = y ? y->dim[channel] : 0;
   for (int i = 0; i < MAX_SPATIAL; i++) {
-    int j = i - (MAX_SPATIAL - n); // dimension of the op, or negative for one it lacks
+    int j = i - (MAX_SPATIAL - n); // dimension of the op; negative: the op lacks it
     bool has = j >= 0;
     w->in[i] = !x ? 0 : has ? x->dim[first + j] : 1;
     w->out[i] = !y ? 0 : has ? y->dim[first + j] : 1;

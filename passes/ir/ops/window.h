@@ -1,11 +1,11 @@
-// Windows that slide over the spatial dimensions of a tensor: what convolution and pooling share.
+// Windows that slide over the spatial dimensions of a tensor, for convolution and pooling.
 //
 // Along one dimension, output position o reads input positions
 //
 //     o * stride - before + k * dilation      for k = 0 .. kernel-1
 //
-// of which those outside 0 .. in-1 are padding.  Up to three dimensions; ops with fewer have the
-// missing ones in front, of length 1, so that every loop below is the same loop.
+// of which those outside 0 .. in-1 are padding.  Up to three dimensions; ops with fewer have extra
+// leading ones of length 1, so that all loops have three levels.
 
 #ifndef IR_OPS_WINDOW_H
 #define IR_OPS_WINDOW_H
@@ -14,7 +14,8 @@
 
 enum { MAX_SPATIAL = 3 };
 
-// x is n c spatial, or n spatial c.  in, out and kernel are (z, y, x), as are the others.
+// The geometry of one op.  x is n c spatial, or n spatial c.  in, out and kernel are (z, y, x), and
+// so are the remaining arrays.
 typedef struct Window {
   int64_t n, c_in, c_out;
   bool channels_last;
@@ -23,19 +24,19 @@ typedef struct Window {
   int64_t before[MAX_SPATIAL], after[MAX_SPATIAL];
 } Window;
 
-// How many spatial dimensions tensors of this rank have: rank - 2, reported when not 1 to 3.
+// The number of spatial dimensions of tensors of this rank: rank - 2; an error if not 1 to 3.
 bool window_rank(const Op *op, int rank, int *n_spatial, Diag *d);
 
-// Takes strides, pads and dilations from the attributes and the rest from the types of the input
-// and the output side; either may be NULL and is then left zero.  The types must have the same
-// rank, one that window_rank allows.  Reports lists of the wrong length and values without sense.
+// Takes strides, pads and dilations from the attributes, and the rest from the types of the input
+// and the output side; a NULL type leaves its part zero.  The types must have the same rank, one
+// that window_rank allows.  Reports lists of the wrong length and illegal values.
 bool window_init(Window *w, const Op *op, const Type *x, const Type *y, const int64_t *kernel,
                  Diag *d);
 
-// Output length along each of the last `n` dimensions, or false having reported why not.
+// The output length along each of the last `n` dimensions; false after an error.
 bool window_output(const Window *w, const Op *op, int n, int64_t *out, Diag *d);
 
-// Element of the input or output side: batch, channel, and position.
+// The offset of an element of the input or output side, by batch, channel and position.
 static inline int64_t window_at(const Window *w, const int64_t *size, int64_t channels, int64_t n,
                                 int64_t c, const int64_t *at) {
   if (w->channels_last)
@@ -43,8 +44,8 @@ static inline int64_t window_at(const Window *w, const int64_t *size, int64_t ch
   return (((n * channels + c) * size[0] + at[0]) * size[1] + at[1]) * size[2] + at[2];
 }
 
-// The position in the input that kernel position `k` sees from output position `o`; false when
-// that is padding.
+// The input position that kernel position `k` reads for output position `o`; false if it is
+// padding.
 static inline bool window_input(const Window *w, const int64_t *o, const int64_t *k, int64_t *at) {
   for (int i = 0; i < MAX_SPATIAL; i++) {
     at[i] = o[i] * w->stride[i] - w->before[i] + k[i] * w->dilation[i];

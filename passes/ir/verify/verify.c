@@ -126,7 +126,7 @@ static bool check_use(const Graph *g, const Use *u, const Op *user, int index, D
   return true;
 }
 
-// `n_uses` counts, for each value, the uses that the graph has.
+// `n_uses` has the number of uses of each value in the graph.
 static bool check_uses_of(const Value *v, const int *n_uses, Diag *d) {
   int n = 0;
   for_each_use(u, v) {
@@ -146,7 +146,7 @@ static bool check_result_of(const Op *op, int i, Diag *d) {
   return true;
 }
 
-// Of an op: that it is where the list has it, and that its operands and results know it.
+// Checks the op's links in the list, and the back pointers of its operands and results.
 static bool check_links(const Graph *g, const Op *op, const Op *prev, Diag *d) {
   if (op->prev != prev || op->graph != g)
     return diag_error(d, op->loc, "the list of ops of '@%s' is broken", g->name);
@@ -178,7 +178,7 @@ static bool check_value(const Value *v, bool *defined, const Loc *loc, Diag *d) 
   return true;
 }
 
-// Runs before anything that indexes by the op's id, or by those of its results.
+// Must run before anything indexes by the id of the op or of its results.
 static bool check_ids(const Graph *g, const Op *op, bool *op_seen, bool *defined, Diag *d) {
   if (op->id >= g->n_ops || op_seen[op->id])
     return diag_error(d, op->loc, "two ops have the id %u", op->id);
@@ -188,7 +188,7 @@ static bool check_ids(const Graph *g, const Op *op, bool *op_seen, bool *defined
   return true;
 }
 
-// May results be of earlier parts than the op?
+// Whether results may be of earlier parts than the op.
 static bool is_of_several_parts(const Op *op) {
   return op->callee || op->kind == OP_classifier_back;
 }
@@ -197,7 +197,7 @@ static bool reads_later_part(const Op *op, const Value *v) {
   return v->def && v->def->part > op->part && !is_of_several_parts(v->def) && op->kind != OP_unpack;
 }
 
-// `defined`: what is defined before the op.
+// `defined`: the values defined before the op, by id.
 static bool check_order(const Op *op, const bool *defined, Arena *a, Diag *d) {
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;
@@ -242,19 +242,19 @@ static bool check_types(const Op *op, Arena *a, Diag *d) {
   return check_shape_attr(op, a, d);
 }
 
-// -- All of them -----------------------------------------------------------------------------
+// -- All promises ----------------------------------------------------------------------------
 
-// What is known of a graph as far as it has been walked through.
+// The state of a walk over a graph, up to the current op.
 typedef struct Walk {
   Arena *a;
   bool *defined, *op_seen; // by value and op id
   int *n_uses;             // by value id
-  bool turns, calls;       // some op has a turn, or a callee
+  bool turns, calls;       // whether any op has a turn, or a callee
   Calls *called;
 } Walk;
 
-// All that an op promises by itself and to what stands before it: one walk for all of it, as most
-// of the time goes into fetching ops from memory.
+// Checks all promises of an op by itself and relative to earlier ops.  It is one walk for all,
+// because the time is dominated by loading ops from memory.
 static bool check_op(Walk *w, const Graph *g, const Op *op, const Op *prev, Diag *d) {
   if (!check_links(g, op, prev, d) || !check_order(op, w->defined, w->a, d) ||
       !check_ids(g, op, w->op_seen, w->defined, d) || !calls_check(w->called, op, d) ||
@@ -325,7 +325,7 @@ static bool check_devices(const Mesh *mesh, Diag *d) {
          diag_error(d, NULL, "'@%s' names device %d twice", mesh->name, twice);
 }
 
-// `time` is the axis of time of the meshes before, its size 0 when none has one.
+// `time` is the time axis of the meshes before, with size 0 if none has one.
 static bool check_mesh(const Mesh *mesh, MeshAxis *time, Diag *d) {
   int n_time = 0;
   for (int i = 0; i < mesh->n_axes; i++) {

@@ -1,4 +1,4 @@
-// One function for each phase of phases.def; verify.c opens with what they promise.
+// One function for each phase of phases.def; the head of verify.c lists the promises.
 
 #ifndef IR_VERIFY_H
 #define IR_VERIFY_H
@@ -9,19 +9,19 @@
 #include "ir/phases.def"
 #undef PHASE
 
-// Of promise 6 and 7: parameters and results.
+// Promises 6 and 7: parameters and results.
 bool verify_ends(const Graph *g, Arena *a, Diag *d);
 
-// Of promise 8, what an op calls; and when all ops were looked at, that no graph calls itself.
+// Promise 8: the callee of each op; and at the end, that no graph calls itself.
 typedef struct Calls Calls;
 Calls *calls_new(Arena *a, const Graph *g);
 bool calls_check(Calls *c, const Op *op, Diag *d);
 bool calls_end(Calls *c, Diag *d);
 
-// 21: what goes to host memory and comes back.
+// 21: values in host memory.
 bool verify_swap(const Graph *g, Diag *d);
 
-// 22: what changes in every slice of time.
+// 22: updates in every time slice.
 bool verify_versions(const Graph *g, Diag *d);
 
 // 23: deferred updates.

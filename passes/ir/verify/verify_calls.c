@@ -30,6 +30,7 @@ static bool check_batch(const Op *batch, Diag *d) {
   if (!first) return diag_error(d, batch->loc, "batch: '@%s' is empty", name);
   for_each_op(op, batch->callee) {
     const char *what = op_info[op->kind].name;
+    // Casts must agree in their type, other ops in kind and attributes.
     bool casts = batch_narrows(op), fits = op->kind == first->kind && op_same_attrs(op, first);
     if (casts) {
       fits = !cast || attr_t(cast, "to") == attr_t(op, "to");
@@ -38,6 +39,7 @@ static bool check_batch(const Op *batch, Diag *d) {
     if (!fits)
       return diag_error(d, batch->loc, "batch: '@%s' has %s next to %s that is not like it", name,
                         what, op_info[cast && casts ? OP_cast : first->kind].name);
+    // Ops of one launch run in any order, so none may depend on another.
     if (!casts && !reads_only_parameters(op))
       return diag_error(d, batch->loc, "batch: '@%s' has %s that reads what another op there makes",
                         name, what);
@@ -48,7 +50,7 @@ static bool check_batch(const Op *batch, Diag *d) {
   return true;
 }
 
-// What is known of a graph: the depth of calls from here on, 1 where there are none.
+// The depth of calls below a graph, itself included: 1 without calls.
 enum { UNKNOWN, OPEN = -1, DEEPEST = 64 };
 typedef struct Called {
   const Graph *g;
@@ -57,8 +59,8 @@ typedef struct Called {
 
 struct Calls {
   Arena *a;
-  Called first;  // where it begins
-  Table *called; // all graphs by name; NULL: nothing was called yet
+  Called first;  // the root
+  Table *called; // all graphs by name; NULL before the first call
 };
 
 static Called *called_by(Calls *c, const char *name) {
@@ -86,8 +88,8 @@ bool calls_check(Calls *c, const Op *op, Diag *d) {
   return op->kind != OP_batch || check_batch(op, d);
 }
 
-// Depth-first, each graph once; one that is entered again while it is open calls itself.  `outer`
-// graphs are open.
+// Depth-first, each graph once.  A graph that is reached while it is open calls itself.  `outer`:
+// the number of open graphs.
 static bool check_callees(Calls *c, Called *k, int outer, Diag *d) {
   if (k->depth == OPEN) return diag_error(d, NULL, "'@%s' calls itself", k->g->name);
   if (outer + (k->depth ? k->depth : 1) > DEEPEST)

@@ -11,7 +11,7 @@ static bool wrong(const Op *op, const char *what, Diag *d) {
 
 static bool check_result(const Op *op, const Value *v, const Use *u, Diag *d) {
   const Result *r = op->graph->results[u->index];
-  if (!r->target) return true; // an output is told a step later
+  if (!r->target) return true; // an output is reported a step later
   if (!value_lasts(r->target)) return wrong(op, "makes what does not last", d);
   if (op->graph->module->phase >= PHASE_planned && v->offset != r->target->offset)
     return wrong(op, "what it makes lies elsewhere than the parameter that it becomes", d);
@@ -29,7 +29,7 @@ static bool check_op(const Op *op, Diag *d) {
   return true;
 }
 
-// What an owed op reads is as it was in its step until then.
+// Checks that the operand of a deferred op is unchanged from its own step until the op runs.
 static bool check_operand(const Op *op, Value *read, int64_t due, const int64_t *order, Diag *d) {
   int64_t skip;
   const Value *v = view_root(read, &skip);

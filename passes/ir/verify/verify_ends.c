@@ -10,14 +10,14 @@
 #include "verify.h"
 
 static bool check_init(const Value *v, const char *name, Diag *d) {
-  bool kept = v->role == ROLE_weight || v->role == ROLE_state; // a copy begins as its weight does
+  bool kept = v->role == ROLE_weight || v->role == ROLE_state; // copies start from weights
   if (kept != (v->init != NULL))
     return diag_error(d, v->loc,
                       kept ? "'%s' has no initial contents"
                            : "'%s' cannot have initial "
                              "contents",
                       name);
-  // From local on the type is a part's, and the contents are still the whole's.
+  // From local on the type is local, but the contents are still global.
   if (!kept || v->graph->module->phase >= PHASE_local ||
       (v->init->kind != INIT_file && v->init->kind != INIT_bytes))
     return true;
@@ -28,9 +28,9 @@ static bool check_init(const Value *v, const char *name, Diag *d) {
   return true;
 }
 
-// What copies are looked up in; made where there are any.
+// Tables for the lookup of copies, created for the first copy.
 typedef struct Labels {
-  const Table *params, *first; // by role and label, of the graph and of the first entry graph
+  const Table *params, *first; // by role and label, in the graph and in the first entry graph
   const bool *updated;         // by value id
 } Labels;
 

@@ -37,7 +37,7 @@ static bool has_no_layout(const Value *v, Diag *d) {
   return !v->layout || wrong(v, "has a layout before the module is sharded", d);
 }
 
-// A bucket lies as what is packed into it, which has the dimensions that are split.
+// A bucket has the layout of its members; the layout's split dimensions are theirs.
 static bool is_bucket(const Value *v) {
   while (v->def && (op_info[v->def->kind].traits & COMM))
     v = v->def->in[0].value;
@@ -61,21 +61,21 @@ static bool has_layout(const Value *v, Diag *d) {
     if (sbp.dim < 0 || sbp.dim >= v->type->rank)
       return wrong(v, "lacks a dimension that its layout splits", d);
     parts[sbp.dim] *= v->layout->mesh->axis[i].size;
-    // From local on the length is a part's.
+    // From local on the length is that of a shard.
     if (m->phase < PHASE_local && v->type->dim[sbp.dim] % parts[sbp.dim] != 0)
       return wrong(v, "has a dimension that cannot be cut as its layout says", d);
   }
   return true;
 }
 
-// A part of a sum may be rounded, as widen does where it was computed in 16 bits; shard would
-// rather add up first.
+// A partial sum may be rounded: legalize_types does so after an op that computes it in f32 in place
+// of 16 bits.  shard reduces before it rounds.
 static bool is_rounding(const Op *op) {
   return op->kind == OP_cast && dtype_class[op->in[0].value->type->dtype] == 'F' &&
          dtype_class[op->out[0]->type->dtype] == 'F';
 }
 
-// f(a) + f(a') is f(a + a') where all operands are parts of sums, or one is and `op` is linear in
+// f(a) + f(a') is f(a + a') if all operands are partial sums, or if one is and `op` is linear in
 // each.
 static bool check_partial(const Op *op, int axis, Diag *d) {
   const char *name = op_info[op->kind].name;
@@ -135,7 +135,7 @@ static bool check_wants(const Op *op, const Dims *dims, Diag *d) {
   return true;
 }
 
-// A collective gives what its rule says.
+// Checks the result of a collective against its rule.
 static bool check_collective(const Op *op, Diag *d) {
   Sbp gives[MAX_AXES];
   if (!collective_gives(op, gives, d)) return false;
@@ -145,7 +145,8 @@ static bool check_collective(const Op *op, Diag *d) {
   return true;
 }
 
-// A bucket lies as all that is packed into it, and what is read back as the bucket.
+// Checks that a bucket has the layout of all its members, and an unpacked member that of the
+// bucket.
 static bool check_bucket(const Op *op, Diag *d) {
   for (int i = 0; i < op->n_in; i++)
     if (op->in[i].value->layout != op->out[0]->layout)
@@ -156,7 +157,7 @@ static bool check_bucket(const Op *op, Diag *d) {
   return true;
 }
 
-// A fill is the same in every part, but parts of a sum would add up.
+// A fill is the same in every shard, but the shares of a partial sum would add up.
 static bool check_fill(const Op *op, Diag *d) {
   for (int axis = 0; axis < n_axes(op_mesh(op)); axis++)
     if (op->out[0]->layout->axis[axis].kind == SBP_P)
@@ -164,7 +165,7 @@ static bool check_fill(const Op *op, Diag *d) {
   return true;
 }
 
-// An op runs on one mesh.  Before local its operands may still be on others.
+// Checks that an op runs on one mesh.  Before local its operands may still be on other meshes.
 static bool check_mesh(const Op *op, bool local, Diag *d) {
   const Mesh *mesh = op_mesh(op);
   for (int i = 0; i < op->n_out; i++)
@@ -182,7 +183,7 @@ static bool check_mesh(const Op *op, bool local, Diag *d) {
   return true;
 }
 
-// Ops that move data between ranks, or add it up over time, are over an axis of their mesh.
+// Checks that ops that communicate, or accumulate over time, are over an axis of their mesh.
 static bool check_axis(const Op *op, bool local, Diag *d) {
   const char *name = op_info[op->kind].name;
   int traits = op_info[op->kind].traits;
@@ -196,7 +197,7 @@ static bool check_axis(const Op *op, bool local, Diag *d) {
   return true;
 }
 
-// Every slice must have a part of what is added up.
+// Checks that every slice has a term of an accumulation.
 static bool check_adds_up(const Op *op, const Dims *dims, Diag *d) {
   if (!(op_info[op->kind].traits & ACCUMULATES)) return true;
   int axis = op_time_axis(op);
@@ -205,7 +206,7 @@ static bool check_adds_up(const Op *op, const Dims *dims, Diag *d) {
                     op_info[op->kind].name, attr_s(op, "axis"));
 }
 
-// What `move` makes is the same value, and of the same slice of time.
+// Checks that `move` preserves the global shape, and the part of each time slice.
 static bool check_move(const Op *op, Diag *d) {
   const Value *x = op->in[0].value, *y = op->out[0];
   for (int i = 0; i < x->type->rank; i++) {
@@ -229,7 +230,7 @@ static bool check_op(const Op *op, bool local, Arena *a, Diag *d) {
   if (local && (op_info[op->kind].traits & COMM)) return check_collective(op, d);
   if (local && (op->kind == OP_pack || op->kind == OP_unpack)) return check_bucket(op, d);
   if (local && op->kind == OP_fill) return check_fill(op, d);
-  if (local && op->callee) return true; // what was fused had its layouts checked before
+  if (local && op->callee) return true; // layouts in a fused body were checked before fusion
   const Dims *dims = op_dims_kept(op, a, d);
   if (!dims || !check_split(op, dims, d) || !check_adds_up(op, dims, d) ||
       !check_gives(op, dims, d))
@@ -254,7 +255,7 @@ static bool verify_before(const Graph *g, Diag *d) {
   return true;
 }
 
-// An op's results are looked at before it, and its operands are results of those before it.
+// Results of an op are checked before the op, so its operands are already checked.
 bool verify_sharded(const Graph *g, Diag *d) {
   Phase phase = g->module->phase;
   if (phase < PHASE_sharded) return verify_before(g, d);
@@ -267,7 +268,7 @@ bool verify_sharded(const Graph *g, Diag *d) {
   return ok;
 }
 
-// Is it another in every slice of time: a slice, or a slice's part of a sum?
+// Whether the value differs by time slice: it is a slice, or a slice's share of a sum.
 static bool per_slice(const Value *v) {
   const Layout *l = v->layout;
   for (int axis = 0; axis < l->n_axes; axis++)
@@ -275,7 +276,7 @@ static bool per_slice(const Value *v) {
   return false;
 }
 
-// Does it run for every slice of time: does it read or make what is another in each?
+// Whether the op runs for every time slice: an operand or a result differs by slice.
 static bool runs_per_slice(const Op *op) {
   bool runs = false;
   for (int i = 0; i < op->n_in; i++)
@@ -292,7 +293,7 @@ static bool has_time(const Module *m) {
   return false;
 }
 
-// What is added up over time is known after the last slice.
+// A sum over time is complete only after the last slice.
 static bool check_time(const Graph *g, Diag *d) {
   if (!has_time(g->module)) return true;
   Arena *a = arena_new();

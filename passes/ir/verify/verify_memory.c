@@ -1,10 +1,10 @@
 // The promises about memory: 18 to 20 of verify.c.
 //
-// Lifetimes are in the order of execution.  With an axis bound to time that is not quite the order
-// of the ops: what is the same in all micro-batches runs once, before the first; what depends on a
-// sum over time, or makes a new parameter, runs once, after the last; and everything else between
-// them, once for each.  A sum that is being accumulated lives through all of that, and what was
-// made before the first micro-batch, if one reads it, until the last has ended.
+// Live ranges are in the order of execution.  With a time axis this differs from the order of the
+// ops: ops with the same result in all micro-batches run once, before the first; ops that depend on
+// a sum over time, or compute a new parameter, run once, after the last; all others run between
+// them, once per micro-batch.  An accumulation lives through all of that.  A value from before the
+// first micro-batch, if one reads it, lives until the last has ended.
 //
 //     %h = cast %w …             0    once
 //     %g = linear_back_w …, %h   2    every micro-batch; %h is alive to 6
@@ -13,14 +13,14 @@
 //     %l = reduce_sum …          4    every micro-batch
 //     %m = accumulate %l         5
 //
-// Values on meshes that have no device in common are not in one memory.
+// Values on meshes without a common device share no memory.
 //
-// A deferred update (deferred.h) runs in the next step, before the op that it is due before: its
-// results live from then on; its operands to the end of their own step, and again until then.
+// A deferred update (deferred.h) runs in the next step, before its due op.  Its results live from
+// then on; its operands live to the end of their own step, and in the next step until then.
 //
-// With a schedule, ranks are in several slices at once.  Of two values that slices have of their
-// own, each slice of one is compared with those of the other that are there at the same time, run
-// by run (live_ranges.h), and a value with itself.
+// With a schedule, ranks are in several slices at once.  For two values that differ by slice, the
+// live range of each slice of one is compared with those of all slices of the other, run by run
+// (live_ranges.h); a value is also compared with itself.
 
 #include <limits.h>
 #include <stdlib.h>
@@ -36,18 +36,18 @@ enum { ALIGNMENT = 64, START = -1, END = INT_MAX };
 typedef struct Place {
   Value *v;
   int64_t from, to; // bytes of the slab, of all slots
-  int born, dies;   // when it is written, when it is last read
-  int made;         // when it is first written in a step: `born`, but of sums over slices
-  int again;        // in the step after, from its start: when it is last read; START: never
-  int order, last;  // of owed ops, in their order: that which makes it, that which reads it last
-  bool lasts;       // and what it is or views is kept after that
+  int born, dies;   // the times of the write and of the last read
+  int made;         // the first write in a step: `born`, except for sums over slices
+  int again;        // the last read in the next step; START: none
+  int order, last;  // order among deferred ops: of the producer, of the last reader
+  bool lasts;       // it is, or is a view of, persistent state
 } Place;
 
 static bool is_view(const Value *v) {
   return v->def && v->index == 0 && (op_info[v->def->kind].traits & VIEW);
 }
 
-// What a value is a view of, in the end.
+// The root of a chain of views.
 static const Value *viewed(const Value *v) {
   while (is_view(v))
     v = v->def->in[0].value;
@@ -59,14 +59,14 @@ static bool needs_place(const Value *v) {
   return !op || (op->kind != OP_constant && op->kind != OP_fill);
 }
 
-// When each op runs; see above.  No op runs at the times when the micro-batches begin and end.
+// The time at which each op runs; see above.  Begin and end of the loop are times without an op.
 typedef struct Times {
   int *of;  // by op id
-  int *due; // of owed ops, by op id: that of what they are due before; NULL: there are none
+  int *due; // by op id: the time of the due op of a deferred op; NULL: none
   int loop, loop_end;
 } Times;
 
-// Of the op that runs at a time, if it is owed; else NULL.
+// The deferred op that runs at a time, or NULL.
 static const Op *owed_at(const Graph *g, const Times *time, int at) {
   for (const Op *op = g->last; time->due && op && op->owed; op = op->prev)
     if (time->of[op->id] == at) return op;
@@ -104,7 +104,7 @@ static Times find_times(const Graph *g, Arena *a) {
   return t;
 }
 
-// When somebody first reads `v`, or a view of it.
+// The time of the first read of `v`, or of a view of it.
 static int first_read(const Value *v, const Times *time) {
   int first = END;
   for_each_use(u, v) {
@@ -116,8 +116,8 @@ static int first_read(const Value *v, const Times *time) {
   return first;
 }
 
-// Until when a reduction that is not in place reads its operand: somebody waits for the sum, at the
-// latest as the part ends that the reduction is in.
+// The end of the read by a reduction that is not in place: the first use of the sum, at the latest
+// the end of the reduction's part.
 static int waited_for(const Op *reduce, const Times *time) {
   int first = first_read(reduce->out[0], time), now = time->of[reduce->id];
   if (now < time->loop && first > time->loop) return time->loop;
@@ -129,8 +129,8 @@ static int64_t slots_end(const Value *v) {
   return v->offset + more + type_bytes(v->type);
 }
 
-// What owed ops make lives when they run, and what they read of their step twice; so does a view of
-// that which they make themselves.
+// Extends live ranges for deferred ops.  Their results live when they run.  Operands from their own
+// step live twice; so does a view that a deferred op produces of such an operand.
 static void live_owed(Place *p, const Times *time) {
   const Op *last = owed_at(p->v->graph, time, p->dies), *made = p->v->def;
   const Op *root = viewed(p->v)->def;
@@ -180,6 +180,7 @@ static bool check_place(const Value *v, Diag *d) {
   const Module *m = v->graph->module;
   if (m->phase < PHASE_planned || !v->graph->entry)
     return v->offset == -1 || misplaced(v, "must not have a place", d);
+  // Constants and fills need no memory.
   if (v->offset == -1 && !needs_place(v)) return true;
   if (v->offset < 0 || slots_end(v) > (value_on_host(v) ? m->host_bytes : m->slab_bytes))
     return misplaced(v, "is not in the slab", d);
@@ -187,6 +188,7 @@ static bool check_place(const Value *v, Diag *d) {
                    v->stride % ALIGNMENT))
     return misplaced(v, "has slots that it cannot have", d);
   if (v->offset % ALIGNMENT != 0) return misplaced(v, "is not aligned", d);
+  // A view is at its offset in the operand, with the same slots.
   if (is_view(v)) {
     const Value *of = v->def->in[0].value;
     int64_t into =
@@ -198,7 +200,7 @@ static bool check_place(const Value *v, Diag *d) {
   return true;
 }
 
-// Is `v`, or a view of it, what the parameter is after the step?
+// Whether `v`, or a view of it, is the value of the parameter after the step.
 static bool becomes(const Value *v, const Value *param) {
   for_each_use(u, v) {
     if (!u->user && v->graph->results[u->index]->target == param) return true;
@@ -208,7 +210,7 @@ static bool becomes(const Value *v, const Value *param) {
   return false;
 }
 
-// A deferred update is at its parameter's offset, for the next step: verify_deferred.c.
+// A deferred update is at the offset of its parameter, for the next step: verify_deferred.c.
 static bool is_owed_update(const Value *v) {
   if (!v->def || !v->def->owed) return false;
   for_each_use(u, v)
@@ -216,20 +218,20 @@ static bool is_owed_update(const Value *v) {
   return false;
 }
 
-// Whether `next` may be written over `first`, which its op reads and no one afterwards.
+// Whether `next` may overwrite `first`: the op of `next` is its last reader.
 static bool may_replace(const Place *first, const Place *next, Arena *a) {
   Op *op = next->v->def;
   for (int i = 0; op && i < op->n_in; i++) {
     if (viewed(op->in[i].value) != viewed(first->v)) continue;
-    // What is packed may be made where the bucket has it.
+    // An operand of pack may be produced at its position in the bucket.
     if (op->kind == OP_pack) return first->from >= next->from && first->to <= next->to;
     if (next->from != first->from || !op_inplace(op, next->v->index, i, a)) return false;
   }
   return op != NULL;
 }
 
-// Whether `b` is not in the way of what is left of `a` in the step after: it is made behind that,
-// or over it by who reads it last.  The op that owed ops are due before runs behind them.
+// Whether `b` does not conflict with the rest of `a` in the next step: `b` is produced after the
+// last read of `a`, or by its last reader in place.  The due op runs after the deferred ops.
 static bool is_behind(const Place *a, const Place *b, Arena *scratch) {
   if (a->again == START || viewed(a->v) == viewed(b->v)) return true;
   if (b->again != START) return false;
@@ -237,7 +239,7 @@ static bool is_behind(const Place *a, const Place *b, Arena *scratch) {
   return b->order > a->last || (b->order == a->last && may_replace(a, b, scratch));
 }
 
-// Most of those that share bytes are not alive together.
+// A quick test: most values that share bytes have disjoint live ranges.
 static bool are_apart(const Place *a, const Place *b) {
   if (a->born <= b->born) return a->dies < b->born && !a->lasts;
   return b->dies < a->born && !b->lasts;
@@ -246,7 +248,7 @@ static bool are_apart(const Place *a, const Place *b) {
 static bool may_share(const Place *a, const Place *b, Arena *scratch) {
   if (viewed(a->v) == viewed(b->v)) return true;
   const Place *first = a->born <= b->born ? a : b, *next = first == a ? b : a;
-  // What the step keeps may be overwritten by its update and by nothing else.
+  // Only its own update may overwrite persistent state.
   const Value *root = viewed(first->v);
   if (value_lasts(root) && (!becomes(next->v, root) || next->from != first->from)) return false;
   return first->dies < next->born ||
@@ -269,7 +271,7 @@ static bool slices_overlap(const Value *a, int slice, const Value *b, int other)
   return x < y + type_bytes(b->type) && y < x + type_bytes(a->type);
 }
 
-// As may_share, of one slice of both.
+// may_share for one slice of both values.
 static bool same_slice_may_share(const Place *a, const LiveRange *x, const Place *b,
                                  const LiveRange *y, Arena *scratch) {
   const Place *first = x->from <= y->from ? a : b, *next = first == a ? b : a;
@@ -291,7 +293,7 @@ static bool run_may_share(const Place *a, const LiveRange *x, const Place *b, co
   return true;
 }
 
-// Of two values of which every slice has its own; or of one, and itself.
+// For two values that differ by slice, or for one and itself.
 static bool slices_may_share(const Graph *g, LiveRanges *stays, const Place *a, const Place *b,
                              Arena *scratch) {
   int slices = module_slices(g->module);
@@ -318,6 +320,7 @@ static bool check_overlaps(const Graph *g, Diag *d) {
   const Times time = find_times(g, a);
   int n = 0;
   Place *place = arena_array(a, Place, g->n_values);
+  // Values with memory of their own; a deferred update is checked as its parameter.
   for (int i = 0; i < g->n_params; i++)
     if (type_bytes(g->params[i]->type) > 0) place[n++] = place_of(g->params[i], &time);
   for_each_op(op, g) {
@@ -329,6 +332,7 @@ static bool check_overlaps(const Graph *g, Diag *d) {
   qsort(place, (size_t)n, sizeof *place, by_offset);
   bool ok = true;
   LiveRanges *stays = g->schedule ? stays_new(g, a) : NULL;
+  // Sorted by offset, so each value is compared only with those that begin before its end.
   for (int i = 0; ok && i < n; i++)
     for (int k = stays ? i : i + 1; ok && k < n && place[k].from < place[i].to; k++)
       if ((k > i || value_stays(place[i].v)) &&

@@ -1,5 +1,4 @@
-// The promises about schedules: 15 and 16 of verify.c.  That runs do not wait for each other is
-// verify_waits.c.
+// The promises about schedules: 15 and 16 of verify.c.  verify_waits.c checks for deadlocks.
 
 #include "verify_schedule.h"
 
@@ -17,6 +16,7 @@ static bool check_segments(const Scheduled *s, Diag *d) {
   const Graph *g = s->g;
   const bool *early = graph_begin_ops(g, s->arena), *late = graph_update_ops(g, s->arena);
   int last = 0;
+  // An op that runs in every slice needs a segment; others must not have one.
   for_each_op(op, g) {
     bool loops = !early[op->id] && !late[op->id];
     const char *name = op->segment ? segment_name(g, op->segment) : "";
@@ -30,6 +30,7 @@ static bool check_segments(const Scheduled *s, Diag *d) {
                               op_info[op->kind].name));
     if (!loops) continue;
     const Mesh *mesh = s->mesh[op->segment];
+    // Segments are contiguous and on the same devices.
     if (mesh && op->segment != last)
       return wrong(g, op, d,
                    str_format(s->arena, "the ops of segment %s do not stand together", name));
@@ -44,8 +45,8 @@ static bool check_segments(const Scheduled *s, Diag *d) {
 
 // -- 16: runs ----------------------------------------------------------------------------------
 
-// Which segment reads, on the same devices, what which other makes; each pair once, as far as pairs
-// of one reader follow each other.
+// Finds the pairs of a segment and a producer segment of its operands.  Each pair is listed once,
+// except if ops of different segments alternate.
 static void find_reads(Scheduled *s) {
   for_each_op(op, s->g)
     for (int i = 0; op->segment && i < op->n_in; i++) {
@@ -68,7 +69,7 @@ static void find_ahead(Scheduled *s) {
     }
 }
 
-// Whether it only gets what that moves.
+// Whether the run's devices receive the result of the move but do not have its operand.
 static bool run_gets(const RankRun *run, const Op *move) {
   int device = run->device[0];
   return mesh_has(move->out[0]->layout->mesh, device) &&
@@ -78,8 +79,8 @@ static bool run_gets(const RankRun *run, const Op *move) {
 typedef struct RunCheck {
   Scheduled *s;
   const RankRun *run;
-  int *count; // of each segment: how often it has run
-  int *got;   // of each move that is ahead
+  int *count; // by segment: how often it has run
+  int *got;   // by move that is ahead: how often it was received
   Diag *d;
 } RunCheck;
 
@@ -90,6 +91,7 @@ static bool bad_run(const RunCheck *c, const char *what) {
 static bool check_action(const RunCheck *c, const Action *action) {
   const Scheduled *s = c->s;
   const Graph *g = s->g;
+  // A get: of a move that this run's devices only receive.
   if (action->get) {
     int k = s->ahead_of[action->get->id];
     const char *name = value_text(s->arena, action->get);
@@ -100,6 +102,7 @@ static bool check_action(const RunCheck *c, const Action *action) {
   }
   int n = ++c->count[action->segment];
   const char *name = segment_name(g, action->segment);
+  // Producer segments on the same devices must have run for this slice.
   for (int i = 0; i < s->reads.n; i++) {
     const SegmentRead *read = &s->reads.at[i];
     if (read->reader != action->segment || !mesh_has(s->mesh[read->made], *c->run->device) ||
@@ -109,6 +112,7 @@ static bool check_action(const RunCheck *c, const Action *action) {
                    str_format(s->arena, "runs %s of slice %d before %s, which makes what it reads",
                               name, n - 1, segment_name(g, read->made)));
   }
+  // Moves into the segment must have been received, or must have been started here.
   for (int i = 0; i < s->ahead.n; i++) {
     const Op *move = s->ahead.at[i];
     if (move->segment != action->segment) continue;
@@ -123,7 +127,7 @@ static bool check_action(const RunCheck *c, const Action *action) {
   return true;
 }
 
-// What one device of a run does, all do: they are on the meshes of the same segments.
+// Checks that all devices of a run are on the meshes of its segments, and the number of actions.
 static bool check_counts(const RunCheck *c) {
   const Scheduled *s = c->s;
   for (int k = 1; k <= s->n; k++) {
@@ -153,7 +157,7 @@ static bool check_run(Scheduled *s, const RankRun *run, Diag *d) {
   return check_counts(&c);
 }
 
-// Each device that is on the mesh of a segment is in one run, others are in none.
+// Checks that each device of a segment's mesh is in one run, and other devices in none.
 static bool check_devices(const Scheduled *s, Diag *d) {
   int n;
   const int *device = module_devices(s->g->module, s->arena, &n);

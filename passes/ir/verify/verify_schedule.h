@@ -1,4 +1,4 @@
-// What the checks of schedules share: verify_schedule.c and verify_waits.c.
+// Declarations shared by the checks of schedules: verify_schedule.c and verify_waits.c.
 
 #ifndef IR_VERIFY_SCHEDULE_H
 #define IR_VERIFY_SCHEDULE_H
@@ -9,19 +9,19 @@ typedef struct SegmentRead {
   int reader, made; // segments
 } SegmentRead;
 
-// A graph with its schedule, as it is looked at.
+// A graph with its schedule, during verification.
 typedef struct Scheduled {
   const Graph *g;
   Arena *arena;
-  int n, slices;          // segments; of time
-  const Mesh **mesh;      // of each segment, from 1
-  Vec(SegmentRead) reads; // of another segment
+  int n, slices;          // segments; time slices
+  const Mesh **mesh;      // by segment, from 1
+  Vec(SegmentRead) reads; // of other segments
   Vec(const Op *) ahead;  // moves that start before their segments (move_is_ahead)
-  int *ahead_of;          // by id of a move's result: which of these, from 1; 0: none
+  int *ahead_of;          // by id of a move's result: its number in `ahead`, from 1; 0: none
 } Scheduled;
 
 bool verify_schedule(const Graph *g, Diag *d);
-// 17: whether all can run to their ends.
+// 17: no deadlock.
 bool verify_waits(Scheduled *s, Diag *d);
 
 #endif

@@ -1,16 +1,16 @@
 // The promise about host memory: 21 of verify.c.
 //
-//     %h = swap_out %x            begins to copy %x there
-//     %k = swap_wait %h, %x       from here on %k is there, and %x may be overwritten
+//     %h = swap_out %x            starts the copy of %x to host memory
+//     %k = swap_wait %h, %x       the copy is complete: %k is in host memory, and %x may be overwritten
 //     …
-//     %b = swap_in %k             begins to copy it back, into a place of its own
-//     %y = swap_wait %b, %k       from here on %y, which is a view of %b, may be read
+//     %b = swap_in %k             starts the copy back, to an offset of its own
+//     %y = swap_wait %b, %k       the copy is complete: %y, a view of %b, may be read
 //
-// A parameter that is in host memory from step to step is as %k; what it holds after the step is
-// such a %k of its own.  Until the pass offload there is nothing yet that brings it.
+// A parameter that is resident in host memory is like %k, and its update is another such %k.
+// Before the pass offload nothing copies it to the device.
 //
-// That a place is not taken while bytes are copied from it or to it needs no promise of its own:
-// the wait reads what is copied, so it lives until then as anything does that is read later.
+// Memory must not be reused while bytes are copied from it or to it.  That needs no promise of its
+// own: the swap_wait reads the source, so the source lives until then.
 
 #include "ir/analysis/place.h"
 #include "ir/op.h"
@@ -52,7 +52,7 @@ static bool reads_host(const Op *op, int i) {
          op->in[0].value->def->kind == OP_swap_in;
 }
 
-// Whether nobody may read it, or what it is a view of, but what copies it.
+// Whether the value, or the root of its view, is in host memory, so that only copies may read it.
 static bool is_away(Value *v) {
   int64_t skip;
   const Value *root = view_root(v, &skip);
@@ -72,7 +72,7 @@ static bool check_op(const Op *op, Diag *d) {
   return true;
 }
 
-// A parameter is updated where it is.
+// A parameter in host memory must be updated there.
 static bool check_result(const Result *r, Diag *d) {
   Value *v = r->use.value;
   const Loc *loc = v->def ? v->def->loc : v->loc;

@@ -1,4 +1,4 @@
-// The promises about what changes in every slice of time: 22 of verify.c.
+// The promises about updates in every time slice: 22 of verify.c.
 
 #include "ir/analysis/place.h"
 #include "ir/analysis/versions.h"

@@ -1,27 +1,27 @@
-// Whether what the runs of a schedule wait for comes: promise 17 of verify.c.
+// The absence of deadlocks in a schedule: promise 17 of verify.c.
 //
 //     run devices=0 F0 get %g1 B0        device 0 sends %h at the end of F0, then gets %g1
 //     run devices=1 get %h1 F1 B1        device 1 gets %h, then sends %g at the end of B1
 //
-// Nothing is known of times here.  Each run does its actions in order, and has a queue of all that
-// it sends and gets, which is done in order, too; sending ends when the other has got it, as in a
-// rendezvous.  So these are steps, and what each of them waits for:
+// This check uses no times.  Each run does its actions in order.  It also has a queue of its sends
+// and receives, which are done in order, too; a send ends when it is received, as in a rendezvous.
+// So these are the steps, and the steps that each one waits for:
 //
-//     an action            the action before; before a segment, what is moved for it
-//     a move of a slice    of each run that sends or gets it: the action that put it into the queue,
-//                          and what stands before it there
-//     what a segment of    all its runs: the action before, and all that is in their queues
-//     several devices does
-//     among them
+//     an action            the previous action; before a segment, the moves that it needs
+//     a move of a slice    for each run that sends or receives it: the action that enqueued it,
+//                          and its predecessor in the queue
+//     collectives of a     for all its runs: the previous action, and everything in their queues
+//     segment with several
+//     devices
 //
-// All can run if these steps have an order.  If not, some wait for each other in a circle, which is
-// reported.  Devices of one run are taken as one: a move of some waits for all of them.
+// There is no deadlock if these steps have a topological order.  If not, a cycle is reported.
+// Devices of one run are treated as one: a move of some of them waits for all.
 //
-// Where a program runs, less waits.  There moves are in a queue, and what ranks do in a segment is
-// in another (rt/README.md), so whatever has an order here has one there: each queue is a part of
-// this one.  But not everywhere at all times.  Ranks that are threads and have gpus, and processes
-// that share one, meet move by move in the order of their calls, and so do all when NCCL connects
-// them, the first time.  That is the one queue of here.
+// A compiled program waits less.  It has one queue for moves and another for the collectives of
+// segments (rt/README.md), so any order found here is an order there: each of its queues is a
+// subsequence of this one.  In some cases it has a single queue, as in this model: ranks that are
+// threads with GPUs, and processes that share a GPU, synchronise move by move in the order of their
+// calls, and so do all ranks the first time, when NCCL connects them.
 
 #include "ir/op.h"
 #include "verify.h"
@@ -34,10 +34,10 @@ typedef struct Edge {
 typedef struct Waits {
   Scheduled *s;
   int *action_at; // the first step of each run's actions
-  int move_at;    // of the moves: slice by slice
-  int meet_at;    // of what segments do among devices
+  int move_at;    // the first move, slice by slice
+  int meet_at;    // the first collective step of a segment
   int n;          // steps
-  bool *meets;    // of each segment: whether it does
+  bool *meets;    // by segment: whether its devices communicate
   Vec(Edge) edge;
 } Waits;
 
@@ -77,14 +77,14 @@ static void find_steps(Waits *w) {
       w->meets[op->segment] |= communicates(op);
 }
 
-// -- Who waits for whom ------------------------------------------------------------------------
+// -- Edges between steps -----------------------------------------------------------------------
 
-// One run, on its way.
+// The state of one run.
 typedef struct Runner {
   const RankRun *run;
-  int step, queue; // the last action, and the last in the queue; -1: none
+  int step, queue; // the last action, and the last step in the queue; -1: none
   int *count, *got;
-  bool *ours; // of each move that is ahead: whether the run starts it
+  bool *ours; // by move that is ahead: whether the run starts it
 } Runner;
 
 static void put_in_queue(Waits *w, Runner *r, int step) {
@@ -121,6 +121,7 @@ static void follow_run(Waits *w, int which) {
               arena_array(s->arena, int, s->n + 1),
               arena_array(s->arena, int, s->ahead.n),
               arena_array(s->arena, bool, s->ahead.n)};
+  // All devices of a run have the same operands, so the first one stands for all.
   for (int i = 0; i < s->ahead.n; i++)
     r.ours[i] = mesh_has(s->ahead.at[i]->in[0].value->layout->mesh, run->device[0]);
   for (int i = 0; i < run->action.n; i++) {
@@ -129,6 +130,7 @@ static void follow_run(Waits *w, int which) {
       run_segment(w, &r, segment, step);
       continue;
     }
+    // A get enqueues the move on the receiving run.
     int move = s->ahead_of[run->action.at[i].get->id] - 1;
     add_edge(w, r.step, step);
     r.step = step;
@@ -136,11 +138,11 @@ static void follow_run(Waits *w, int which) {
   }
 }
 
-// -- Circles -----------------------------------------------------------------------------------
+// -- Cycles ------------------------------------------------------------------------------------
 
-// Steps by what they wait for, or by who waits for them.
+// Adjacency lists of steps: predecessors or successors.
 typedef struct Lists {
-  int *at, *step; // those of step i: step[at[i] … at[i + 1]]
+  int *at, *step; // the list of step i: step[at[i] … at[i + 1]]
 } Lists;
 
 static Lists list_edges(const Waits *w, bool back) {
@@ -148,7 +150,7 @@ static Lists list_edges(const Waits *w, bool back) {
   Lists l = {arena_array(a, int, w->n + 2), arena_array(a, int, w->edge.n)};
   for (int i = 0; i < w->edge.n; i++)
     l.at[(back ? w->edge.at[i].to : w->edge.at[i].from) + 2]++;
-  // Counted two places ahead, so that filling leaves the beginnings.
+  // Counts are two places ahead, so that filling the lists leaves `at` as their starts.
   for (int i = 0; i < w->n; i++)
     l.at[i + 2] += l.at[i + 1];
   for (int i = 0; i < w->edge.n; i++) {
@@ -176,6 +178,7 @@ static const char *step_text(const Waits *w, int step) {
   const Scheduled *s = w->s;
   const Schedule *all = s->g->schedule;
   Arena *a = s->arena;
+  // Steps are numbered: actions of the runs, then moves, then collectives.
   if (step >= w->meet_at)
     return str_format(a, "what ranks do together in %s of slice %d",
                       segment_name(s->g, (step - w->meet_at) % s->n + 1),
@@ -189,6 +192,7 @@ static const char *step_text(const Waits *w, int step) {
     r--;
   const RankRun *run = &all->run.at[r];
   const Action *action = &run->action.at[step - w->action_at[r]];
+  // The slice is the number of the same actions before.
   int k = 0;
   for (int i = 0; i < step - w->action_at[r]; i++)
     k += run->action.at[i].segment == action->segment && run->action.at[i].get == action->get;
@@ -199,7 +203,7 @@ static const char *step_text(const Waits *w, int step) {
                     segment_name(s->g, action->segment), k);
 }
 
-// From a step that cannot run back to one that was there before.
+// Reports a cycle, found backwards from a step that cannot run.
 static bool report(const Waits *w, const int *left, Diag *d) {
   Arena *a = w->s->arena;
   Lists before = list_edges(w, true);
@@ -207,7 +211,7 @@ static bool report(const Waits *w, const int *left, Diag *d) {
   int step = 0;
   while (!left[step])
     step++;
-  // Backwards until a step comes again: that one is in a circle.
+  // Round 0 goes back until a step repeats, which is in a cycle; round 1 prints the cycle.
   for (int round = 0; round < 2; round++) {
     int start = step;
     bool again = false;
