@@ -5,6 +5,7 @@
 
 #include "ir/parse.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include "ir/op.h"
@@ -101,11 +102,26 @@ static bool parse_attr_value(Parser *p, Attr *attr, List *list) {
   BUG("attribute '%s' has kind '%c'", attr->name, attr->kind);
 }
 
-// Whether of=, piece=, turn= or segment= is next: it directly follows the attributes if types are
-// left out.
-static bool at_number_of_origin(const Parser *p) {
+// Numbers of an op's origin, in the order of the text; two have an older name.
+static const struct {
+  const char *word;
+  size_t field; // in Origin
+} origin_numbers[] = {{"of", offsetof(Origin, of)},
+                      {"piece", offsetof(Origin, piece)},
+                      {"turn", offsetof(Origin, turn)},
+                      {"recompute_group", offsetof(Origin, recompute_group)},
+                      {"anew", offsetof(Origin, recompute_group)},
+                      {"offload_group", offsetof(Origin, offload_group)},
+                      {"away", offsetof(Origin, offload_group)}};
+enum { N_ORIGIN_NUMBERS = sizeof origin_numbers / sizeof *origin_numbers };
+
+// Whether a field of the op is next and not an attribute: it follows them if types are left out.
+static bool at_field(const Parser *p) {
   const Token *t = peek(p);
-  return (is(t, "of") || is(t, "piece") || is(t, "turn") || is(t, "segment")) && is(peek2(p), "=");
+  bool field = is(t, "segment");
+  for (int i = 0; i < N_ORIGIN_NUMBERS; i++)
+    field |= is(t, origin_numbers[i].word);
+  return field && is(peek2(p), "=");
 }
 
 static bool parse_attrs(Parser *p, Statement *s) {
@@ -113,7 +129,7 @@ static bool parse_attrs(Parser *p, Statement *s) {
   const AttrSpec *spec = op_attr_specs(s->kind, &n);
   List list = {0};
   DType dtype = DT_f32;
-  while (peek(p)->kind == TOKEN_word && is(peek2(p), "=") && !at_number_of_origin(p)) {
+  while (peek(p)->kind == TOKEN_word && is(peek2(p), "=") && !at_field(p)) {
     const Token *t = next(p);
     int i = 0;
     while (i < n && strcmp(spec[i].name, t->text))
@@ -164,25 +180,18 @@ static bool parse_types(Parser *p, Statement *s) {
   return !accept(p, "split") || parse_split(p, s);
 }
 
-static bool parse_number_of_origin(Parser *p, const char *word, int *to) {
-  int64_t number;
-  if (!accept(p, word)) return true;
-  if (!expect(p, "=") || !parse_int(p, 1, MAX_NUMBER, &number)) return false;
-  *to = (int)number;
-  return true;
-}
-
 static bool parse_origin(Parser *p, Statement *s) {
   for (int part = PART_backward; part < N_TRAIN_PARTS && s->origin.part == PART_forward; part++)
     if (accept(p, train_part_name[part])) s->origin.part = (TrainPart)part;
-  bool ok = parse_number_of_origin(p, "of", &s->origin.of) &&
-            parse_number_of_origin(p, "piece", &s->origin.piece) &&
-            parse_number_of_origin(p, "turn", &s->origin.turn) &&
-            parse_number_of_origin(p, "recompute_group", &s->origin.recompute_group) &&
-            parse_number_of_origin(p, "anew", &s->origin.recompute_group);
-  s->origin.by_piece = ok && s->origin.recompute_group && accept(p, "by_piece");
-  return ok && parse_number_of_origin(p, "offload_group", &s->origin.offload_group) &&
-         parse_number_of_origin(p, "away", &s->origin.offload_group); // also the older names
+  for (int i = 0; i < N_ORIGIN_NUMBERS; i++) {
+    int64_t number;
+    if (!accept(p, origin_numbers[i].word)) continue;
+    if (!expect(p, "=") || !parse_int(p, 1, MAX_NUMBER, &number)) return false;
+    *(int *)(void *)((char *)&s->origin + origin_numbers[i].field) = (int)number;
+    if (origin_numbers[i].field == offsetof(Origin, recompute_group))
+      s->origin.by_piece = accept(p, "by_piece");
+  }
+  return true;
 }
 
 static bool parse_segment(Parser *p, Statement *s) {
