@@ -10,17 +10,17 @@
 //       %y = linear %x, %w        : f32[8,6] {S(0)} split=[0]
 //       %g = linear_back_w %x, %d : f32[4,6] {P}    split=[0]
 //
-// Programs say some of it: how inputs and weights lie, what some ops split (plan.h).  The rest
+// Programs fix a part: layouts of inputs and weights, splits of some ops (plan.h). The rest
 // follows along the einsums (propagate.h).
 //
-// One axis after the other is decided, the innermost first, so that programs of outer axes know
-// what is cut already: ZeRO picks a dimension of a weight that tensor parallelism leaves whole.
+// Axes are decided one after the other, the innermost first, so that programs of outer axes know
+// the splits so far: ZeRO picks a dimension of a weight that tensor parallelism leaves whole.
 //
-// An axis may be shared out among ops instead: each has some of its ranks (assign.h), and may split
-// over those.  Then there are several meshes, and this is decided of each axis before what is
-// split.
+// An axis may be divided among ops instead: each runs on some of its ranks (assign.h), and may
+// split over those. Then there are several meshes, and the ranks along each axis are decided before
+// the splits.
 //
-// Nothing moves here; comm.c inserts the collectives that these layouts imply.
+// No data moves here; comm.c inserts the collectives that these layouts imply.
 
 #include <math.h>
 #include <string.h>
@@ -41,8 +41,8 @@
 
 // -- One graph ---------------------------------------------------------------------------------
 
-// Whether partial sums come in where a program said that they pass through: it says so before what
-// leads there is decided.
+// Checks that partial sums arrive at an op that passes them on by a program's request: the request
+// precedes the decision about the operands.
 static bool check_sums(const Sharding *s, const Op *op, int axis, Diag *d) {
   const Loc *said = s->fixed[op->id][axis];
   if (!said || op->split[axis] != SPLIT_PARTIAL) return true;
@@ -62,7 +62,7 @@ static bool check_sums(const Sharding *s, const Op *op, int axis, Diag *d) {
   return false;
 }
 
-// Whether what programs allowed was left by all else that was decided.
+// Checks that all other decisions left a split that the programs' constraints allow.
 static bool check_allowed(const Sharding *s, const Said *said, char split, const char *what,
                           const Loc *about, const Loc *runs, int axis, Diag *d) {
   if (said_allows(said, split)) return true;
@@ -94,7 +94,7 @@ static bool check_program(const Sharding *s, Diag *d) {
   return ok;
 }
 
-// What graphs have in common lies in all of them as it does in the first.
+// Gives parameters that graphs have in common the layouts of the first graph.
 static void lay_as_before(Sharding *s, const Sharding *first) {
   const Table *params = first ? graph_params_by_label(first->g, s->scratch) : NULL;
   for (int i = 0; first && i < s->g->n_params; i++) {
@@ -125,26 +125,26 @@ static void make_layouts(Sharding *s) {
 
 // -- Factorings of the ranks ---------------------------------------------------------------------
 
-// One of them: programs may leave several open, of which the cheapest is taken.
+// One factoring of the ranks. Programs may leave several open, and the cheapest is taken.
 typedef struct Attempt {
   const char *mesh, *plan, *explain, *lp, *problem;
   bool limited, routed;
-  int64_t memory, work; // that searches count on; 0: what devices have, and as they like
+  int64_t memory, work; // for searches; 0: the devices' memory, no limit of work
   const Cluster *cluster;
   Target target;
   Arena *scratch;
   int n, n_factorings[MAX_AXES], pick[MAX_AXES]; // of each program
-  int n_best, best[N_FACTORINGS]; // the cheapest of all combinations of picks, by number
+  int n_best, best[N_FACTORINGS];                // the cheapest combinations of picks, by number
   double took[N_FACTORINGS];
-  bool price_only;        // the module is not needed any more
-  double worth;           // seconds of a step, beyond which no way is wanted; 0: any is
+  bool price_only;        // the module is not needed afterwards
+  double worth;           // seconds of a step; slower factorings are useless; 0: no limit
   SolutionCache *answers; // of the searches of this factoring
-  LifetimeCache *lives;   // of all of them
-  bool ordered;           // some graph: its ids are in order no more, until all graphs are done
+  LifetimeCache *lives;   // of all factorings
+  bool ordered; // some graph is reordered: its ids are out of order until all graphs are done
   Record *record;
-  double others_work; // of what was tried before one was taken
+  double others_work; // work of factorings that were tried before one was taken
   SearchStats searched;
-  const char *otherwise; // what is explained where no search does
+  const char *otherwise; // explanation if no search gives one
 } Attempt;
 
 static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding **first, Diag *d) {
@@ -172,6 +172,7 @@ static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding
     s->problem = t->price_only ? NULL : t->problem;
   }
   s->sections = sections;
+  // The innermost program first.
   for (int i = sections->n - 1; i >= 0; i--) {
     const Section *own = &sections->at[i];
     s->section = i;
@@ -179,6 +180,7 @@ static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding
     if (i == 0 && t->price_only) return true;
     decide_axes(s, own->axis, own->n);
   }
+  // All splits and layouts are decided from here on.
   if (!check_program(s, d)) return false;
   if (s->explain && s == *first && !t->searched.explained)
     t->otherwise = search_otherwise(s, s->explain);
@@ -190,7 +192,7 @@ static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding
   return true;
 }
 
-// As the attempt picks.
+// Shards the module with the attempt's picks.
 static bool attempt(Module *m, Attempt *t, Diag *d) {
   Sections sections;
   Sharding *first = NULL;
@@ -218,10 +220,10 @@ static bool count_factorings(Module *m, Attempt *t, Diag *d) {
 }
 
 enum { MAX_ATTEMPTS = 256 };
-#define AS_GOOD 1e-3 // of a step: how far searches are off is more than that, and differs
+#define AS_GOOD 1e-3 // of a step: searches err by more than that
 
-// Puts it among the best, if it is one of them; of those as good the one that comes first is
-// before.
+// Inserts a factoring into the best, if it is one of them; of equally good ones the first stays
+// ahead.
 static void note_best(Attempt *t, int number, double step) {
   int i = t->n_best < N_FACTORINGS ? t->n_best++ : N_FACTORINGS;
   for (; i > 0 && step < (1 - AS_GOOD) * t->took[i - 1]; i--)
@@ -248,7 +250,7 @@ static int64_t n_picks(const Attempt *t) {
   return n;
 }
 
-// Those of a way, which are known where the module was sharded before.
+// Returns the answers of a factoring, which are known if the module was sharded before.
 static SolutionCache *answers_of(const Attempt *t, int way) {
   LifetimeCache *k = t->lives;
   if (!k->answers) k->answers = arena_array(k->lasting, SolutionCache, MAX_ATTEMPTS);
@@ -259,8 +261,8 @@ static SolutionCache *answers_of(const Attempt *t, int way) {
   return all;
 }
 
-// Which factoring of the ranks is cheapest, as far as searches see, and of those as good the one
-// that comes first; where none is any good, the first, which will say why.
+// Picks the cheapest factoring by the searches' estimates, of equally good ones the first; if none
+// succeeds, the first, which will report the error.
 static bool pick_factors(const Module *m, Attempt *t, Diag *d) {
   Attempt each = *t;
   bool searches = true;
@@ -272,8 +274,9 @@ static bool pick_factors(const Module *m, Attempt *t, Diag *d) {
         d, NULL,
         "the plan's programs have %lld factorings of the ranks together; at most %d are tried",
         (long long)n, MAX_ATTEMPTS);
+  // Each factoring is priced on a copy of the module, without error messages.
   each.price_only = true;
-  t->answers = NULL; // of the best of them, if there is one
+  t->answers = NULL; // those of the best factoring, if there is one
   bool quiet = diag_quiet(d, true);
   for (int i = 0; i < n; i++) {
     Module *copy = module_clone(m);
@@ -303,7 +306,7 @@ static bool pick_factors(const Module *m, Attempt *t, Diag *d) {
 
 // -- Ranks without work --------------------------------------------------------------------------
 
-// The ranks on no mesh that an op of the model runs on.
+// Returns the number of ranks without an op of the model.
 static int count_idle(const Module *m, const Graph *g, Arena *scratch) {
   int n = m->meshes->n_devices, n_idle = n;
   bool *busy = arena_array(scratch, bool, n); // by device, which are 0 … n-1
@@ -320,8 +323,7 @@ static int count_idle(const Module *m, const Graph *g, Arena *scratch) {
   return n_idle;
 }
 
-// A plan may not fit a model: then ranks do the same or nothing, and that is hardly what was
-// wanted.
+// A plan may not suit a model: then ranks do the same or nothing, which is rarely intended.
 static void warn_of_idle(const Module *m, Arena *scratch, Diag *d) {
   const Mesh *mesh = m->meshes;
   const Graph *g = module_first_entry(m);
@@ -342,7 +344,7 @@ static void warn_of_idle(const Module *m, Arena *scratch, Diag *d) {
   if (used < mesh->n_devices) diag_hint(d, "%d rank%s as fast", used, used == 1 ? " is" : "s are");
 }
 
-// Each op has its own split, also those that calls hide.
+// Each op has its own split, also ops inside of calls.
 static bool check_no_calls(const Module *m, Diag *d) {
   for_each_graph(g, m)
     for_each_op(op, g)
@@ -374,6 +376,7 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
                       m->meshes->n_devices, m->meshes->n_devices == 1 ? "" : "s");
   t.cluster = cluster_read(t.scratch, cluster ? cluster : "h100", "cluster", d);
   if (!t.cluster || !check_no_calls(m, d) || !count_factorings(m, &t, d)) return false;
+  // The given factoring, or the cheapest one.
   int64_t factoring = opt_int(o, "factoring", -1);
   if (factoring >= n_picks(&t))
     return diag_error(d, NULL, "there are %lld factorings of the ranks, and no number %lld",
@@ -383,7 +386,7 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   bool ok = factoring >= 0 || pick_factors(m, &t, d);
   t.lives->used = t.answers;
   ok = ok && attempt(m, &t, d);
-  if (t.n_best) t.searched.all_work = 0; // it was one of those that were tried
+  if (t.n_best) t.searched.all_work = 0; // counted among those that were tried
   t.searched.all_work += t.others_work;
   t.searched.n_factorings = t.n_best;
   memcpy(t.searched.factoring, t.best, sizeof t.best);
@@ -395,6 +398,6 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   if (t.searched.n)
     opt_stat(o, (int64_t)t.searched.peak, "bytes at the peak, as the search sees it");
   warn_of_idle(m, t.scratch, d);
-  m->annotations = NULL; // of what was; layouts say it now
+  m->annotations = NULL; // of the unsharded model; layouts replace them
   return true;
 }

@@ -1,8 +1,8 @@
 // See annotate.h.
 //
-// Whether annotations can say the stages is checked first, of all ops.  Then one walk adds what
-// each op wants and makes to the plan of its node, which is looked for from the last on: ops of a
-// node stand close together.
+// First all ops are checked for stages that annotations can express. Then one walk adds the
+// operands and results of each op to the plan of its node. That node is searched for from the last
+// one on, as ops of a node are close together.
 
 #include "annotate.h"
 
@@ -17,27 +17,27 @@
 
 typedef Vec(AnnotatedValue) Values;
 
-// What the ops of one node of the model read and make.
+// The operands and results of the ops of one node of the model.
 typedef struct NodePlan {
   const char *node;
-  int stage;    // that of its op with the most work, but behind those that it reads from
-  double flops; // of that op; -1: none is on some of the ranks
+  int stage;    // of its op with most work; at least that of nodes that it reads from
+  double flops; // of that op; -1: all ops are on all ranks
   Values in, out;
-  bool passes_sums; // one of its ops does
+  bool passes_sums; // one of its ops passes sums on
 } NodePlan;
 
 typedef struct Annotate {
   const Module *m;
   const Mesh *mesh; // of all ranks
   Arena *a;
-  int axis[MAX_AXES]; // of the mesh, by that of the annotations
+  int axis[MAX_AXES]; // of the mesh, by axis of the annotations
   Annotations *all;
   Vec(NodePlan *) nodes; // in the order of the model
 } Annotate;
 
 // -- Axes and stages ---------------------------------------------------------------------------
 
-// The rank of the axis that the op runs on; -1 if it runs on several.
+// Returns the rank of the axis that the op runs on; -1: several.
 static int rank_of(const Annotate *p, const Op *op, int axis) {
   const Mesh *mesh = op_mesh(op);
   if (mesh->axis[axis].size != 1) return -1;
@@ -49,7 +49,7 @@ static int rank_of(const Annotate *p, const Op *op, int axis) {
   return place / inner % p->mesh->axis[axis].size;
 }
 
-// Whether it is where its readers are, so that nobody has to say so: what reads nothing.
+// Whether the op runs on the ranks of its readers, and needs no annotation: it has no operands.
 static bool goes_along(const Op *op) {
   return op->n_in == 0;
 }
@@ -58,7 +58,7 @@ static bool is_partial(const Annotate *p, const Op *op, int axis) {
   return op_mesh(op)->axis[axis].size < p->mesh->axis[axis].size;
 }
 
-// The stage of what makes an operand is none behind the op's own.
+// Checks that the op reads from no later stage than its own.
 static bool check_before(const Annotate *p, const Op *op, int axis, Diag *d) {
   int rank = op_mesh(op) == p->mesh ? 0 : rank_of(p, op, axis);
   for (int i = 0; i < op->n_in; i++) {
@@ -74,8 +74,8 @@ static bool check_before(const Annotate *p, const Op *op, int axis, Diag *d) {
   return true;
 }
 
-// Whether all ops of the model run where annotations can say: along one axis, on one rank, as their
-// stage, or on all.  What is wrong is reported of the first op that it is wrong of.
+// Checks that all ops of the model run on ranks that annotations can express: on one rank of one
+// axis, as their stage, or on all. Reports the first op that does not.
 static bool check_stages(const Annotate *p, const Graph *g, int axis, Diag *d) {
   const char *along = p->mesh->axis[axis].name;
   for_each_op(op, g) {
@@ -93,12 +93,13 @@ static bool check_stages(const Annotate *p, const Graph *g, int axis, Diag *d) {
                           "stages along one axis",
                           op_info[op->kind].name, p->mesh->axis[a].name, along);
   }
+  // Then the order: no op reads from a later stage.
   for_each_op(op, g)
     if (annotated_node(op) && !goes_along(op) && !check_before(p, op, axis, d)) return false;
   return true;
 }
 
-// The axis whose ranks are stages; -1: there is none.
+// Returns the axis with stages as its ranks; -1: there is none.
 static int find_stages(const Annotate *p, const Graph *g) {
   for (int a = 0; a < p->mesh->n_axes; a++)
     for_each_op(op, g)
@@ -118,7 +119,7 @@ static void make_axes(Annotate *p, int stages) {
 
 // -- Values ------------------------------------------------------------------------------------
 
-// The names and dimensions of channels_last become those of the model.
+// Translates the names and dimensions of channels_last to those of the model.
 static const char *model_name(Arena *a, const char *name, const Type *t, Sbp *axis) {
   if (t->rank < 3 || !str_ends(name, ".last")) return name;
   for (int i = 0; i < MAX_AXES; i++)
@@ -137,7 +138,7 @@ static void add_value(const Annotate *p, Values *to, const Value *v, const Sbp *
   vec_push(p->a, to, add);
 }
 
-// How the operand of the op that `v` is the result of would lie; false where that cannot be said.
+// Translates a layout of `v` to the operand of its op; false if that is impossible.
 static bool lies_above(const Value *v, Sbp *axis) {
   Dims dims;
   Diag *d = diag_new(stderr);
@@ -221,9 +222,9 @@ static void add_op(Annotate *p, const Op *op) {
   diag_free(d);
 }
 
-// -- What is lost --------------------------------------------------------------------------------
+// -- Losses --------------------------------------------------------------------------------------
 
-// Whether an op of the model takes the weight in parts along the axis.
+// Whether an op of the model wants the weight sharded along the axis.
 static bool is_read_in_parts(const Value *v, int axis) {
   bool parts = false;
   Diag *d = diag_new(stderr);
@@ -237,7 +238,7 @@ static bool is_read_in_parts(const Value *v, int axis) {
   return parts;
 }
 
-// The weight that a state is of: that which the op that reads the state updates.
+// Returns the weight of a state: the one that the reader of the state updates.
 static const Value *weight_of_state(const Value *v) {
   for_each_use(u, v) {
     const Value *w = u->user && u->user->n_in ? u->user->in[0].value : NULL;
@@ -246,7 +247,7 @@ static const Value *weight_of_state(const Value *v) {
   return NULL;
 }
 
-// Whether the parameter is kept in parts of what the model takes whole.
+// Whether the parameter is stored sharded, but read replicated by the model.
 static bool is_stored(const Annotate *p, const Value *v) {
   const Value *w = v->role == ROLE_weight ? v : v->role == ROLE_state ? weight_of_state(v) : NULL;
   bool stored = false;
@@ -255,7 +256,7 @@ static bool is_stored(const Annotate *p, const Value *v) {
   return stored;
 }
 
-// Whether each rank updates a part of what the model takes whole.
+// Whether each rank updates a shard of a weight that the model reads replicated.
 static bool is_updated_in_parts(const Annotate *p, const Value *v) {
   for_each_use(u, v) {
     const Op *op = u->user;
@@ -266,7 +267,7 @@ static bool is_updated_in_parts(const Annotate *p, const Value *v) {
   return false;
 }
 
-// Ops with marks that annotations have no words for.
+// Numbers of ops with marks that annotations cannot express.
 typedef struct Marked {
   int recomputed, offloaded, piece;
 } Marked;
@@ -281,8 +282,8 @@ static Marked find_marked(const Graph *g) {
   return n;
 }
 
-// Annotations are of what nodes read and make, not of what is kept between steps, how that is
-// updated, and when what is computed.
+// Annotations describe the operands and results of nodes, not the state between steps, its updates,
+// or the order of execution.
 static void warn_of_lost(const Annotate *p, const Graph *g, Diag *d) {
   int n[N_ROLES] = {0}, updated = 0, hosted = 0;
   Marked marked = find_marked(g);
@@ -292,6 +293,7 @@ static void warn_of_lost(const Annotate *p, const Graph *g, Diag *d) {
     updated += is_updated_in_parts(p, g->params[i]);
     hosted += g->params[i]->host && g->params[i]->role == ROLE_weight;
   }
+  // One warning for all losses.
   const struct {
     int n;
     const char *what;

@@ -1,8 +1,8 @@
 // See annotated.h.
 //
-// Ops are found by node in a sorted list, values by name.  A cut is followed by functions that call
-// one another: follow_down and follow_in from operands to results, follow_up and follow_operands
-// back.  `fix` alone sets splits; a cut goes no further than an op that has one already.
+// Ops are found by node in a sorted list, values by name. Recursive functions follow a split:
+// follow_down and follow_in from operands to results, follow_up and follow_operands back. Only
+// `fix` sets splits; a split goes no further than an op that has one already.
 
 #include "annotated.h"
 
@@ -30,12 +30,12 @@ typedef struct Apply {
   const Loc *line;
   Diag *d;
   Vec(NodeOp) ops; // by node
-  // At hand.
+  // The current annotation.
   const Annotation *node;
-  const char *ops_of; // the node whose ops it is about: itself, unless it has none
+  const char *ops_of; // the node with the ops to split: its own, unless that has none
   const AnnotatedValue *value;
   int n_fixed, n_errors;
-  int n_lost; // nodes
+  int n_lost; // nodes without effect
   const char *lost;
 } Apply;
 
@@ -51,7 +51,7 @@ static bool is_cut_along(const Annotations *all, const char *name, int dim) {
   return false;
 }
 
-// Whether columns of `v` are read apart, and cut.
+// Whether columns of `v` are sliced, and the slice is sharded.
 static bool is_apart(const Value *v) {
   const Annotations *all = v->graph->module->annotations;
   for_each_use(u, v)
@@ -69,7 +69,7 @@ bool annotated_apart(const Op *op) {
   return false;
 }
 
-// -- What there is -----------------------------------------------------------------------------
+// -- The present ops ---------------------------------------------------------------------------
 
 const char *annotated_node(const Op *op) {
   return op_part(op) == PART_forward && op->loc ? op->loc->node : NULL;
@@ -91,8 +91,8 @@ static void find_ops(Apply *p) {
   if (p->ops.n) qsort(p->ops.at, (size_t)p->ops.n, sizeof *p->ops.at, by_node);
 }
 
-// NULL: it is not there any more.  Where channels_last has put the channel last in it, it is found
-// by the name that it has then, and what was dimension *dim is another.
+// Returns the value with this name; NULL: it is gone. After channels_last it has another name, and
+// *dim is translated.
 static Value *find_value(const Apply *p, const char *name, int *dim) {
   Value *v = graph_find_value(p->s->g, name);
   if (v) return v;
@@ -101,7 +101,7 @@ static Value *find_value(const Apply *p, const char *name, int *dim) {
   return v;
 }
 
-// The first of the node's ops among all of them; behind the last of others, where it has none.
+// Returns the index of the node's first op; if it has none, the index at which one would be.
 static int first_op(const Apply *p, const char *node) {
   int low = 0, high = p->ops.n;
   while (low < high) {
@@ -134,7 +134,7 @@ static void wrong(Apply *p, const Op *op, const char *why) {
   p->n_errors++;
 }
 
-// The letter that dimension `dim` of the term is cut by, or -1 and why there is none.
+// Returns the letter that splits dimension `dim` of the term, or -1 and the reason.
 static int letter_of(Apply *p, const Op *op, const Term *t, int dim, const char **why) {
   Arena *a = p->s->scratch;
   const Dims *dims = dims_of(p->s, op);
@@ -165,8 +165,8 @@ static bool splits_other(const Apply *p, const Op *op, int letter) {
          split_name(op, p->axis) != dims_of(p->s, op)->letter[letter].name;
 }
 
-// Whether the op splits the letter because of this, which it did not before.  Between the ops of a
-// node a value may be cut anew.
+// Sets the op's split; returns whether it was open. A value may be resharded between the ops of a
+// node.
 static bool fix(Apply *p, Op *op, int letter, bool first) {
   const Sharding *s = p->s;
   char name = dims_of(s, op)->letter[letter].name;
@@ -183,7 +183,7 @@ static bool fix(Apply *p, Op *op, int letter, bool first) {
   return false;
 }
 
-// `first`: the op reads or makes the annotated value itself, so that it must follow.
+// `first`: the op reads or produces the annotated value itself, so that it must follow.
 static void follow_down(Apply *p, const Value *v, int dim, bool first);
 static void follow_up(Apply *p, const Value *v, int dim, bool first);
 static void follow_operands(Apply *p, const Op *op, int letter, bool first);
@@ -211,7 +211,7 @@ static void follow_down(Apply *p, const Value *v, int dim, bool first) {
   }
 }
 
-// An op behind another lies along an axis that is decided already as what it reads.
+// Gives the result of an op without other effect the layout of its operand, along a decided axis.
 static void lay_behind(const Sharding *s, const Value *v, const Value *behind, int axis) {
   Sbp lies = s->lies[v->id][axis];
   const Dims *dims = dims_of(s, behind->def);
@@ -222,7 +222,7 @@ static void lay_behind(const Sharding *s, const Value *v, const Value *behind, i
   s->lies[behind->id][axis] = lies;
 }
 
-// Whether there are as many equal parts, besides those of axes that are decided already.
+// Whether the dimension has so many equal parts, in addition to the splits of decided axes.
 static bool cuts_evenly(const Apply *p, const Value *v, int dim) {
   int64_t parts = value_ranks(v, p->axis);
   for (int a = 0; a < p->s->mesh->n_axes; a++) {
@@ -232,7 +232,7 @@ static bool cuts_evenly(const Apply *p, const Value *v, int dim) {
   return dim < v->type->rank && v->type->dim[dim] % parts == 0;
 }
 
-// A result that its op does not make so is cut anew behind it, by an op that does nothing else.
+// Reshards a result that its op does not produce in this layout, by a new op after it.
 static void cut_anew(Apply *p, Value *v, int dim) {
   Sharding *s = p->s;
   const char *name = v->name, *why = NULL;
@@ -242,6 +242,7 @@ static void cut_anew(Apply *p, Value *v, int dim) {
     p->n_errors++;
     return;
   }
+  // The new value takes over the readers and the name.
   value_replace(v, cut);
   op_set_in(cut->def, 0, v);
   value_set_name(v, NULL);
@@ -279,7 +280,7 @@ static void follow_operands(Apply *p, const Op *op, int letter, bool first) {
   }
 }
 
-// An input of the model is read as it is cut; the first annotation of it counts.
+// Gives an input of the model the layout of its reader; the first annotation of it counts.
 static void lay_input(const Apply *p, const Value *v, int dim) {
   Sharding *s = p->s;
   if (v->def || v->role != ROLE_input || s->given[v->id][p->axis] != OPEN) return;
@@ -288,7 +289,7 @@ static void lay_input(const Apply *p, const Value *v, int dim) {
   s->given[v->id][p->axis] = FIXED;
 }
 
-// A node without ops: its result is made by another one now.
+// For a node without ops: the op that produces the result now.
 static void move_to(Apply *p, const Value *result) {
   const Op *op = result->def;
   p->ops_of = p->node->node;
@@ -314,7 +315,7 @@ static void follow_value(Apply *p, const AnnotatedValue *value) {
   }
 }
 
-// -- What is whole -----------------------------------------------------------------------------
+// -- Replicated results ------------------------------------------------------------------------
 
 static void keep_whole(const Apply *p, const Op *op) {
   if (!p->s->fixed[op->id][p->axis]) p->s->fixed[op->id][p->axis] = p->line;
@@ -358,7 +359,7 @@ static void follow_splits(Apply *p) {
     follow_whole(p, &p->node->value[i]);
 }
 
-// What reads nothing is where its readers are.
+// An op without operands runs on the ranks of its readers.
 static void assign(const Apply *p, Op *op) {
   if (p->s->assigned[op->id][p->axis] || op->n_in == 0) return;
   assign_op(p->s, op, p->axis, ranks_new(p->s, p->axis, &p->node->stage, 1));
@@ -379,7 +380,7 @@ static void follow_stage(Apply *p) {
   if (!n) lose(p);
 }
 
-// Inputs that nothing is said of, beside one that is cut by rows.
+// Shards inputs without annotations by rows, like one that is sharded by rows.
 static void lay_rows(const Apply *p) {
   const Sharding *s = p->s;
   int64_t rows = -1;
@@ -417,6 +418,7 @@ int annotated_apply(Sharding *s, int axis, const Loc *line, Diag *d) {
     return 1;
   }
   find_ops(&p);
+  // The axis of stages assigns ranks, all other axes split.
   for (p.node = p.all->first; p.node; p.node = p.node->next) {
     if (p.along == p.all->stages)
       follow_stage(&p);

@@ -15,14 +15,14 @@ static bool any(const Module *m) {
   return true;
 }
 
-// A weight, or what one op after the other made of it alone.
+// Whether the value is a weight, or derived from one by ops with one operand.
 static bool is_weight(const Value *v) {
   while (v->def && v->def->n_in == 1)
     v = v->def->in[0].value;
   return v->role == ROLE_weight;
 }
 
-// Matrices, one for each expert, as ep.lua wants them.
+// Whether a product reads a matrix per expert, as ep.lua requires.
 static bool has_experts(const Module *m) {
   for_each_op(op, m->graphs)
     for (int i = 0; op->kind == OP_matmul && i < op->n_in; i++)
@@ -30,15 +30,15 @@ static bool has_experts(const Module *m) {
   return false;
 }
 
-// What is cut apart: perhaps the columns of a product, as search_qkv.lua wants them.
+// Whether values are sliced: perhaps the columns of a product, as search_qkv.lua requires.
 static bool has_slices(const Module *m) {
   for_each_op(op, m->graphs)
     if (op->kind == OP_slice) return true;
   return false;
 }
 
-// Layers that rows go through again and again, as pp_3f1b.lua wants them: several ops read a
-// weight, and not only a lookup and the product behind it.
+// Whether rows go through the same layers several times, as pp_3f1b.lua requires: more than two ops
+// read a weight, so not only a lookup and the output product.
 static bool recycles(const Module *m) {
   const Graph *g = m->graphs;
   for (int i = 0; i < g->n_params; i++) {
@@ -50,7 +50,7 @@ static bool recycles(const Module *m) {
   return false;
 }
 
-// (batch, rows, columns, features), normalised, as dap.lua wants them.
+// Whether tables of (batch, rows, columns, features) are normalised, as dap.lua requires.
 static bool has_tables(const Module *m) {
   for_each_op(op, m->graphs)
     if ((op->kind == OP_layer_norm || op->kind == OP_rms_norm) && op->out[0]->type->rank == 4)
@@ -87,7 +87,7 @@ static const Kind known[] = {
 };
 enum { N_KNOWN = sizeof known / sizeof *known };
 
-// One of the kind, between what is outside of it and inside of it, "" where nothing is.
+// Adds a candidate of the kind, between an outer and an inner plan; "" is none.
 static Trial *add(const ChooseOptions *o, Arena *a, Trials *out, const char *outside,
                   const Kind *kind, const char *inside) {
   int64_t slices = o->micro_batches ? o->micro_batches : 1;
@@ -98,7 +98,7 @@ static Trial *add(const ChooseOptions *o, Arena *a, Trials *out, const char *out
   return &out->at[out->n - 1];
 }
 
-// The first of the use.
+// Returns the first kind with that use.
 static const Kind *first_kind(int use) {
   int i = 0;
   while (!(known[i].use & use))
@@ -106,7 +106,7 @@ static const Kind *first_kind(int use) {
   return &known[i];
 }
 
-// `fewer`: the plan with as few ranks inside as can be; NULL: this will be it, which is returned.
+// `fewer`: the plan with the fewest ranks inside; NULL: this will be it, and is returned.
 static const char *list_around(const ChooseOptions *o, Arena *a, Trials *out, const Kind *inner,
                                int64_t k, const char *fewer) {
   const char *inside = str_format(a, ",%s=%" PRId64, inner->plan, k);
@@ -121,7 +121,7 @@ static const char *list_around(const ChooseOptions *o, Arena *a, Trials *out, co
   return fewer;
 }
 
-// Links between nodes are slower, but for nodes of one device there are no others.
+// Links between nodes are slower; nodes of one device have no others.
 static int64_t most_ranks(const ChooseOptions *o, const Kind *kind) {
   bool near = (kind->use & IN_NODE) && o->cluster->per_node > 1;
   return near ? o->cluster->per_node : o->ranks;
@@ -142,7 +142,7 @@ void candidates_list(const Module *m, const ChooseOptions *o, Arena *a, Trials *
   }
 }
 
-// What is not kept computed anew, with each of the others around it or inside of it.
+// Candidates that recompute or offload saved activations, with each of the others around or inside.
 static void list_anew(const Module *m, const ChooseOptions *o, Arena *a, const Kind *anew,
                       Trials *out) {
   int64_t n = o->ranks;
@@ -165,12 +165,12 @@ static void list_anew(const Module *m, const ChooseOptions *o, Arena *a, const K
   }
 }
 
-// Whether it matters which axis is inside of which: some links are slower, or devices differ.
+// Whether the nesting of axes matters: some links are slower, or devices differ.
 static bool has_places(const ChooseOptions *o) {
   return o->ranks > o->cluster->per_node || o->cluster->n_kinds;
 }
 
-// So many stages, with one of the others inside of each, and outside of all where it may be.
+// So many stages, with one of the others inside of each, and outside of all if it may be.
 static void list_with(const ChooseOptions *o, Arena *a, const Kind *stages, int64_t k,
                       const Kind *other, Trials *out) {
   add(o, a, out, str_format(a, "%s=%" PRId64 ",", stages->plan, k), other, "");
@@ -178,7 +178,7 @@ static void list_with(const ChooseOptions *o, Arena *a, const Kind *stages, int6
     add(o, a, out, "", other, str_format(a, ",%s=%" PRId64, stages->plan, k));
 }
 
-// So many, alone and with each of the others.
+// So many stages, alone and with each of the others.
 static void list_stages(const Module *m, const ChooseOptions *o, Arena *a, const Kind *stages,
                         int64_t k, Trials *out) {
   if (k == o->ranks) add(o, a, out, "", stages, "");
@@ -198,7 +198,7 @@ void candidates_stages(const Module *m, const ChooseOptions *o, Arena *a, Trials
       if (o->ranks % k == 0) list_stages(m, o, a, &known[i], k, out);
 }
 
-// Inside of each outer one.
+// Adds `inside` to each outer plan.
 static void list_inside(const Module *m, const ChooseOptions *o, Arena *a, const char *inside,
                         Trials *out) {
   for (int i = 0; i < N_KNOWN; i++)
@@ -239,8 +239,8 @@ void candidates_all_of_stages(const Module *m, const ChooseOptions *o, Arena *a,
   if (stages < o->ranks) list_with(o, a, first_kind(STAGES), stages, first_kind(SEARCH), out);
 }
 
-// The program of a plan's text that says stages, in whatever order: where it begins, and the kind;
-// or NULL.
+// Returns the position of the program that makes stages in a plan's text, in any order, and its
+// kind; or NULL.
 static const char *find_stages(const char *text, const Kind **kind) {
   for (const char *p = text; p; p = strchr(p, ',')) {
     p += *p == ',';

@@ -1,7 +1,7 @@
-// Which plans `--plan auto` tries, of the kinds in candidates.def.
+// The plans that `--plan auto` tries, of the kinds in candidates.def.
 //
 //     8 ranks   dp zero1 zero3 sp    dp,sp=2 zero1,sp=2 zero3,sp=2    dp,sp=4 …    search …
-//     or        pp pp=2,dp dp,pp=2 …              where nothing fits
+//     or        pp pp=2,dp dp,pp=2 …              if nothing fits
 //
 // Each kind is tried on all ranks, and with others outside and inside of it.
 
@@ -11,41 +11,42 @@
 #include "base/vec.h"
 #include "choose.h"
 
-// A candidate, and what may have come of those before it that makes it worth no try.
+// A candidate, and the earlier results that make a trial of it pointless.
 typedef struct Trial {
   Candidate c;
-  const char *spares; // a plan, where that fits; or NULL
-  const char *inside; // a plan, where by that all ranks do the same; or NULL
-  // A plan with fewer ranks inside and one with none, where the former takes longer and saves
-  // nothing that is lacking; or NULL: more of them will not help either.
+  const char *spares; // a plan that makes it pointless if it fits; or NULL
+  const char *inside; // a plan that makes it pointless if all ranks do the same; or NULL
+  // A plan with fewer ranks inside and one with none. If the former takes longer and saves no
+  // memory that is lacking, more ranks inside will not help either. Or NULL.
   const char *fewer, *none;
 } Trial;
 
 typedef Vec(Trial) Trials;
 
-// Those that are tried at first, or that were asked for.
+// Lists the candidates to try first, or the requested ones.
 void candidates_list(const Module *m, const ChooseOptions *o, Arena *a, Trials *out);
-// Those for where none of them fits in one micro-batch: what is not kept is computed anew; then
-// stages, where none fits at all; then what lasts is elsewhere.
+// List candidates for the case that none of these fits in one micro-batch: saved activations are
+// recomputed or offloaded; then stages, if none fits at all; then the optimizer states are
+// offloaded.
 void candidates_anew(const Module *m, const ChooseOptions *o, Arena *a, Trials *out);
 void candidates_stages(const Module *m, const ChooseOptions *o, Arena *a, Trials *out);
 void candidates_last(const Module *m, const ChooseOptions *o, Arena *a, Trials *out);
-// So many stages, with data parallelism inside of each, and outside of all where that is something
-// else; if that is asked for, also a search.
+// Lists so many stages, with data parallelism inside of each, and outside of all if that makes a
+// difference; with `searched`, also with a search.
 void candidates_of_stages(const ChooseOptions *o, Arena *a, int64_t stages, bool searched,
                           Trials *out);
-// Stages of unequal numbers of ranks, where devices differ.
+// Lists stages of unequal numbers of ranks, if devices differ.
 void candidates_uneven(const ChooseOptions *o, Arena *a, Trials *out);
-// So many stages, with each of the others inside or outside of them, and a search inside.
+// Lists so many stages, with each of the others inside or outside of them, and a search inside.
 void candidates_all_of_stages(const Module *m, const ChooseOptions *o, Arena *a, int64_t stages,
                               Trials *out);
-// The same plan, whose stages run in another order; none where there is one micro-batch.
+// Lists the same plan with other orders of its stages; none with one micro-batch.
 void candidates_scheduled(const Module *m, Arena *a, const Candidate *c, Trials *out);
-// How many stages it has; all of the ranks, where its text does not say.
+// Returns the number of stages; all of the ranks, if the plan's text has no number.
 int64_t candidate_stages(const Candidate *c);
-// A search inside of data parallelism.
+// Lists searches inside of data parallelism.
 void candidates_inside(const ChooseOptions *o, Arena *a, Trials *out);
-// Those that take little time, each on all ranks; stages among them, if that is asked for.
+// Lists the candidates that take little time, each on all ranks; with `stages`, stages among them.
 void candidates_quick(const Module *m, const ChooseOptions *o, Arena *a, bool stages, Trials *out);
 // Whether it only adds to other searches.
 bool candidate_adds(const Candidate *c);

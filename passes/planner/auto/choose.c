@@ -1,4 +1,4 @@
-// What `--plan auto` tries of the plans that candidates.h lists, and what it takes (choose.h).
+// The trials of `--plan auto` with the plans of candidates.h, and the choice (choose.h).
 //
 //     8 ranks   dp 9.1 ms   zero1 9.4 ms   sp all ranks do the same   …   search 7.9 ms   one that fits
 //     then      search=2x4 7.6 ms      a factoring that `search` found to be about as good
@@ -10,10 +10,11 @@
 #include "pipelines.h"
 #include "planner/plan/factoring.h"
 
-#define ALL_WORK 2e9        // of all searches of `auto`: some 10 s at most
-#define EQUAL    (1 - 1e-6) // times another: of such two the first is taken, which needs less
+#define ALL_WORK 2e9        // of all searches of `auto`: about 10 s at most
+#define EQUAL    (1 - 1e-6) // times another: of two this close the first is taken, which needs less
 
-// The cheapest of those that fit and share the work between as many ranks; of equal ones the first.
+// Returns the cheapest of those that fit and share the work among at least so many ranks; of equal
+// ones the first.
 static int cheapest_of(const Candidates *all, int sharing) {
   int best = -1;
   for (int i = 0; i < all->n; i++) {
@@ -24,7 +25,7 @@ static int cheapest_of(const Candidates *all, int sharing) {
   return best;
 }
 
-// But one that takes about as long in which more ranks share it.
+// Prefers one that takes about as long and shares the work among more ranks.
 static int cheapest(const Candidates *all) {
   int best = cheapest_of(all, 0);
   if (best < 0) return best;
@@ -34,7 +35,7 @@ static int cheapest(const Candidates *all) {
   return best;
 }
 
-// Whether an earlier one came to the same, as searches do that see the same model.
+// Whether an earlier one has the same result, like searches that see the same model.
 static bool is_known(const Candidates *all, int i) {
   const Candidate *c = &all->at[i];
   for (int k = 0; k < i; k++) {
@@ -45,7 +46,7 @@ static bool is_known(const Candidates *all, int i) {
   return false;
 }
 
-// The other factorings of what was tried.
+// Tries the other factorings of earlier candidates.
 static void try_others(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all) {
   for (int i = 0, n = all->n; i < n; i++) {
     const Candidate c = all->at[i];
@@ -60,21 +61,21 @@ static void try_others(const Module *model, const ChooseOptions *o, Arena *a, Ca
   }
 }
 
-// The first of that plan; NULL: it could not be made, or was not tried.
+// Returns the first candidate of that plan; NULL: it could not be made, or was not tried.
 static const Candidate *find_made(const Candidates *all, const char *plan) {
   for (int i = 0; i < all->n; i++)
     if (str_equal(all->at[i].plan, plan)) return all->at[i].made ? &all->at[i] : NULL;
   return NULL;
 }
 
-// Whether ranks inside make a step longer, and save no memory, or some of which there is enough.
+// Whether ranks inside make a step longer, and save no memory, or memory that is not lacking.
 static bool are_no_help_inside(const Candidates *all, const char *fewer, const char *none) {
   const Candidate *some = fewer ? find_made(all, fewer) : NULL, *no = find_made(all, none);
   if (!some || !no || some->seconds <= no->seconds) return false;
   return some->needs.peak_bytes >= no->needs.peak_bytes || (some->fits && no->fits);
 }
 
-// Whether nothing that was tried before leaves nothing to be won by it.
+// Whether no earlier result makes the trial pointless.
 static bool is_worth_a_try(const Candidates *all, const Trial *t) {
   bool worth = !t->spares;
   if (are_no_help_inside(all, t->fewer, t->none)) return false;
@@ -94,7 +95,7 @@ static void try_all(const Module *model, const ChooseOptions *o, Arena *a, const
     if (is_worth_a_try(out, &trials->at[i])) candidate_try(model, o, a, out, trials->at[i].c, kept);
 }
 
-// Where a search would rather have all ranks do the same, fewer of them may share more.
+// If a search prefers that all ranks do the same, fewer of them may share more.
 static void try_inside(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all) {
   Trials inside = {0};
   if (any_alike(all)) candidates_inside(o, a, &inside);
@@ -107,20 +108,20 @@ static bool any_made(const Candidates *all) {
   return false;
 }
 
-// Whether the best fits only as the batch is cut in more micro-batches, which also takes longer.
+// Whether the best fits only with the batch in several micro-batches, which also takes longer.
 static bool memory_cuts(const ChooseOptions *o, const Candidates *all) {
   int best = cheapest(all);
   return best >= 0 && !o->micro_batches && all->at[best].micro_batches > 1;
 }
 
-// Whether what needs less memory may be the best, though it takes longer.
+// Whether a plan with less memory may be the best, though it takes longer.
 static bool lacks_memory(const Candidates *all, bool cuts) {
   return any_made(all) && (!any_fits(all) || cuts);
 }
 
-// What takes longer is tried where nothing else fits as it is; what needs less memory is no help
-// where the model cannot be cut.  What was made of a plan is kept where there is no other plan to
-// compare it with: the last that was tried, if any, fits.
+// Slower plans are tried if nothing else fits as it is; plans with less memory are no help if the
+// model cannot be split. The module of a plan is kept if there is no other plan to compare it with:
+// the last that was tried, if any, fits.
 int choose_plan(const Module *model, const ChooseOptions *options, Arena *a, Candidates *out,
                 Module **made) {
   double left = ALL_WORK;
@@ -129,13 +130,16 @@ int choose_plan(const Module *model, const ChooseOptions *options, Arena *a, Can
   Trials trials = {0}, anew = {0}, stages = {0}, last = {0};
   *made = NULL;
   candidates_list(model, o, a, &trials);
+  // A single plan may be the result already: it needs no second compilation.
   Module **kept = o->run && o->plans && trials.n == 1 ? made : NULL;
   try_all(model, o, a, &trials, out, kept);
   if (o->plans) return cheapest(out);
+  // Variants of the searches, then pipelines that may be faster.
   try_others(model, o, a, out);
   try_inside(model, o, a, out);
   bool cuts = memory_cuts(o, out);
   try_pipelines(model, o, a, out);
+  // Memory is lacking: recomputation, stages, and offloaded states, in this order.
   if (lacks_memory(out, cuts)) candidates_anew(model, o, a, &anew);
   try_all(model, o, a, &anew, out, NULL);
   if (!any_fits(out)) candidates_stages(model, o, a, &stages);

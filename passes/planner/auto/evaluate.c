@@ -23,12 +23,12 @@ static void measure(const Module *m, const ChooseOptions *o, Candidate *c) {
   arena_free(a);
 }
 
-#define LEAST_WORK 1e6 // of a search, when little is left for all
+#define LEAST_WORK 1e6 // of a search, if little is left for all
 
 const char all_same[] = "all ranks do the same";
 
-// The first error of those that were written, as a reason: "mlp.onnx:x: the batch of …", without
-// what comes after it.
+// Returns the first error of the messages, as a reason: "mlp.onnx:x: the batch of …", without the
+// lines after it.
 static const char *first_error(Arena *a, const char *text) {
   static const char word[] = "error: ";
   const char *at = strstr(text, word), *start = at;
@@ -39,20 +39,20 @@ static const char *first_error(Arena *a, const char *text) {
   return str_format(a, "%.*s%.*s", (int)(at - start), start, (int)strcspn(what, "\n"), what);
 }
 
-// A candidate that is being made, and who else is told of its searches.
+// A candidate during compilation, and the recipients of its searches' statistics.
 typedef struct Making {
   Candidate *c;
   const PipelineOptions *run; // or NULL
-  double *left;               // work for all searches; or NULL
+  double *left;               // remaining work of all searches; or NULL
 } Making;
 
-// Whether a search found that nothing fits, and what a rank needs at least; and which factorings of
-// the ranks are about as good.
+// Notes whether a search found that nothing fits, and the least need of a rank; and the factorings
+// of the ranks that are about as good.
 static void note_searched(void *making, const SearchStats *s) {
   const Making *k = making;
   Candidate *c = k->c;
   if (k->run && k->run->searched) k->run->searched(k->run->searched_to, s);
-  if (!s->n) return; // it explains what was not searched
+  if (!s->n) return; // an explanation without a search
   c->searched = true;
   c->round.nothing = s->status == SOLVER_infeasible || s->status == SOLVER_time_out;
   c->round.bound = s->bound;
@@ -66,7 +66,7 @@ static void note_searched(void *making, const SearchStats *s) {
     if (s->took[i] <= WORTH_TRYING * s->took[0]) c->other[c->n_others++] = s->factoring[i];
 }
 
-// What was made of a candidate, and what there was to say.
+// The module of a candidate, and its messages.
 typedef struct Made {
   Module *m;
   char *said;
@@ -78,8 +78,8 @@ static void unmake(Made *made) {
   *made = (Made){0};
 }
 
-// Whether there is something to measure, which may be no candidate.  What is watched may be what is
-// used, and is verified and proved.
+// Compiles a candidate once. Returns whether there is something to measure, which may be no
+// candidate. A watched module may be the result, and is verified and proved.
 static bool make_once(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c,
                       bool watched, LifetimeCache *lives, Made *out) {
   size_t n;
@@ -107,14 +107,15 @@ static bool make_once(const Module *model, const ChooseOptions *o, Arena *a, Can
   return ok;
 }
 
-// Of two rounds; where neither fits the first says why, but for one that needs less.
+// Compares two rounds. If neither fits the first one stays with its reason, unless the new one
+// needs less.
 static bool is_better(const Candidate *c, const Candidate *than) {
   if (c->fits != than->fits) return c->fits;
   if (c->fits) return c->seconds < than->seconds;
   return c->made && than->made && c->needs.peak_bytes < than->needs.peak_bytes;
 }
 
-// The same once more.
+// Returns the same candidate without results.
 static Candidate same_again(const Candidate *c) {
   Candidate same = {.plan = c->plan, .ranks = c->ranks, .micro_batches = c->micro_batches};
   same.memory = c->memory;
@@ -122,7 +123,7 @@ static Candidate same_again(const Candidate *c) {
   return same;
 }
 
-// Once more, watched, with the answers that its searches had.
+// Compiles the candidate once more, watched, with the answers of its searches.
 static void make_again(const Module *model, const ChooseOptions *o, Arena *a, const Candidate *c,
                        LifetimeCache *lives, Made *out) {
   Candidate same = same_again(c);
@@ -131,8 +132,8 @@ static void make_again(const Module *model, const ChooseOptions *o, Arena *a, co
   if (!same.fits) BUG("the plan '%s' fits, but not when it is made again", c->plan);
 }
 
-// Answers of about the same cost, of a small model's search (planner/search/k_best.c).  NULL: it is
-// not small, the search is not good itself, or there is no work left for it.
+// Returns answers of about the same cost, of a small model's search (planner/search/k_best.c).
+// NULL: the model is not small, the search is not good itself, or no work is left.
 static Answer *find_others(const Module *model, const ChooseOptions *o, Arena *a,
                            const Candidate *c, LifetimeCache *lives) {
   enum { FEW_OPS = 128 }; // of a step: it is made in milliseconds
@@ -149,7 +150,7 @@ static Answer *find_others(const Module *model, const ChooseOptions *o, Arena *a
   return &used->all.at[0];
 }
 
-// All of that is made, and what is best becomes the answer.  Whether there was something better.
+// Compiles each of these answers, and keeps the best. Returns whether one is better.
 static bool try_as_good(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c,
                         LifetimeCache *lives) {
   Answer *answer = find_others(model, o, a, c, lives);
@@ -171,25 +172,25 @@ static bool try_as_good(const Module *model, const ChooseOptions *o, Arena *a, C
   return any;
 }
 
-// The work that a search of the next round may do: a part of what is left for all, and always a
-// little.  0: as much as it likes.
+// Returns the work that a search of the next round may do: a part of the rest, and always a little.
+// 0: no limit.
 static int64_t work_of(const ChooseOptions *o, const Rounds *r) {
-  enum { FIRST = 3, LATER = 10 }; // a part has several factorings, and solvers are asked again
+  enum { FIRST = 3, LATER = 10 }; // parts, as a search has several factorings and solver runs
   double share = o->left ? *o->left / (r->n ? LATER : FIRST) : SEARCH_WORK;
   if (share < LEAST_WORK) share = LEAST_WORK;
   if (r->n) return share < (double)r->left ? (int64_t)share : r->left;
   return share < SEARCH_WORK ? (int64_t)share : 0;
 }
 
-// Whether less memory than this plan needs, which does not fit, would have to make it faster.
+// Whether a plan that does not fit is too slow: one with less memory would have to be faster.
 static bool is_past(const Candidate *now, const Candidate *best) {
   if (!now->made || now->fits) return false;
   bool slow = now->worth > 0 && now->seconds > NO_GAIN * now->worth;
   return slow || (best->fits && now->seconds >= best->seconds);
 }
 
-// The best of some rounds.  Only the first is watched, as each may be the last, and most often the
-// first is; if a later one is the best it is made again.
+// Keeps the best of some rounds. Only the first is watched, as each may be the last, and most often
+// the first is; if a later one is the best it is compiled again.
 void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c,
                     Module **kept) {
   Rounds rounds = rounds_begin(o->cluster->memory);
@@ -239,9 +240,9 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
   arena_free(lives.arena);
 }
 
-// Whether it can be seen that it does not fit in `n` micro-batches: what lasts from step to step is
-// as it was, and the rest of its peak becomes smaller at best as rows do.  Another search may find
-// another plan, and nobody knows of what was not made.
+// Whether the plan certainly does not fit in `n` micro-batches: persistent state stays the same,
+// and the rest of its peak shrinks at best in proportion to the rows. Another search may find
+// another plan, and the needs of a plan that was not made are unknown.
 static bool is_too_much(const ChooseOptions *o, const Candidate *c, int64_t n) {
   if (c->searched || !c->made) return false;
   double kept = (double)(c->needs.weight_bytes + c->needs.state_bytes);
@@ -250,7 +251,7 @@ static bool is_too_much(const ChooseOptions *o, const Candidate *c, int64_t n) {
   return kept + rest * (double)c->micro_batches / (double)n > memory;
 }
 
-// In how many micro-batches it may fit, more than `n`.  0: in none.
+// Returns the next number of micro-batches above `n` that may fit; 0: none.
 static int64_t next_cut(const ChooseOptions *o, const Candidate *c, int64_t n) {
   if (o->micro_batches || c->fits || !(c->made || c->needs_less)) return 0;
   if (c->searched || !c->made) n = 2 * n - 1;
@@ -259,7 +260,8 @@ static int64_t next_cut(const ChooseOptions *o, const Candidate *c, int64_t n) {
   return 0;
 }
 
-// One that could not be made may need less in the last number of micro-batches that was tried.
+// A candidate that could not be made may need less in the last number of micro-batches that was
+// tried.
 static void note_least(Candidate *first, const Candidate *last) {
   if (last->made || last->least <= 0 || last->least >= first->least) return;
   first->least = last->least;

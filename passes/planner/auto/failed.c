@@ -1,11 +1,11 @@
-// Why no plan was chosen, and what would help.
+// Explains that no plan was chosen, with a cure.
 //
 //     error: the model fits under none of the plans tried: with the one that needs least, zero3 in
 //            96 micro-batches, rank 0 needs 152852 bytes, and its device of 'cpu' has 60000
 //     hint: it fits on 4 ranks: -g 4 --plan sp --micro-batches 24
 //
-// Or none could be made at all: then why, those with one reason together, and on how many ranks one
-// could.
+// Or none could be made at all: then it lists the reasons, with the plans of each, and a number of
+// ranks for which one could be made.
 
 #include <inttypes.h>
 #include <string.h>
@@ -23,14 +23,14 @@ static const Candidate *smallest(const Candidates *all) {
   return best;
 }
 
-// How much of a reason is as it is by chance: a number, or the axis that it is about.
+// Returns the length of an accidental part of a reason: a number, or the name of an axis.
 static size_t chance(const char *text) {
   static const char digits[] = "0123456789", along[] = " along ";
   enum { N = sizeof along - 1 };
   return strncmp(text, along, N) ? strspn(text, digits) : N + strcspn(text + N, " :;,");
 }
 
-// Whether two reasons are one, but for that.
+// Whether two reasons are the same up to accidental parts.
 static bool is_same_reason(const char *x, const char *y) {
   while (*x && *y) {
     size_t in_x = chance(x), in_y = chance(y);
@@ -41,8 +41,8 @@ static bool is_same_reason(const char *x, const char *y) {
   return *x == *y;
 }
 
-// "dp, zero1 and zero3", those that could not be made for the same reason as number `first`, or the
-// first few; NULL where an earlier one could not either.
+// "dp, zero1 and zero3": the plans with the same reason as number `first`, or the first few; NULL
+// if an earlier one has that reason.
 static const char *same_reason(Arena *a, const Candidates *all, int first) {
   enum { FEW = 8 };
   StrBuf b = {.arena = a};
@@ -62,7 +62,7 @@ static const char *same_reason(Arena *a, const Candidates *all, int first) {
   return b.at;
 }
 
-// One of the quick ones, on as many ranks; it could be made, and fits.
+// Whether a quick candidate on so many ranks can be made, and fits.
 static bool works_on(const Module *model, const ChooseOptions *o, Arena *a, int64_t ranks,
                      Candidate *out) {
   ChooseOptions other = *o;
@@ -79,7 +79,8 @@ static bool works_on(const Module *model, const ChooseOptions *o, Arena *a, int6
   return false;
 }
 
-// The number of ranks next to what was asked for that some quick plan shares the work between.
+// Hints at the number of ranks nearest to the requested one that can share the work of a quick
+// plan.
 static void hint_nearest(const Module *model, const ChooseOptions *o, Arena *a,
                          const Candidates *all, Diag *d) {
   enum { FARTHEST = 8 };
@@ -101,7 +102,7 @@ static void hint_nearest(const Module *model, const ChooseOptions *o, Arena *a,
     }
 }
 
-// None could be made: what they say, of as many reasons as one reads.
+// Reports that none could be made, with the first few reasons.
 static bool none_made(const Module *model, const ChooseOptions *o, Arena *a, const Candidates *all,
                       Diag *d) {
   enum { REASONS = 3 };
@@ -119,7 +120,7 @@ static bool none_made(const Module *model, const ChooseOptions *o, Arena *a, con
   return false;
 }
 
-// Whether one of the quick ones fits with more ranks.
+// Whether a quick candidate fits with more ranks: a hint.
 static bool fits_wider(const Module *model, const ChooseOptions *o, Arena *a, Diag *d) {
   ChooseOptions more = *o;
   for (more.ranks = 2 * o->ranks; more.ranks <= cluster_devices(o->cluster); more.ranks *= 2) {
@@ -139,7 +140,7 @@ static bool fits_wider(const Module *model, const ChooseOptions *o, Arena *a, Di
   return false;
 }
 
-// The largest number of micro-batches, more than `n`, that the rows can be cut in; 0: none.
+// Returns the largest number of micro-batches above `n` that divides the rows; 0: none.
 static int64_t most_slices(const ChooseOptions *o, int64_t n) {
   int64_t most = o->batch < MAX_MICRO_BATCHES ? o->batch : MAX_MICRO_BATCHES;
   while (!o->micro_batches && most > n && o->batch % most != 0)
@@ -147,8 +148,9 @@ static int64_t most_slices(const ChooseOptions *o, int64_t n) {
   return !o->micro_batches && most > n ? most : 0;
 }
 
-// What lasts from step to step may have been too much, so that in more micro-batches it was not
-// tried; there it needs least.  What did not need less than the least so far is left out.
+// Tries plans in their largest number of micro-batches, in which they need least: too much
+// persistent state may have excluded that before. Plans that would not need less than the least so
+// far are left out.
 static void try_most_slices(const Module *model, const ChooseOptions *o, Arena *a,
                             Candidates *all) {
   for (int i = 0, n = all->n; i < n; i++) {
@@ -177,8 +179,7 @@ static const Candidate *smallest_unmade(const Candidates *all) {
   return best;
 }
 
-// No plan could be made for want of memory, and so much a rank would need at least in the one that
-// needs least.
+// Reports that no plan could be made for lack of memory, and the least need of a rank.
 static void say_unmade(const Candidate *c, Diag *d) {
   diag_error(d, NULL,
              "the model fits under none of the plans tried, and none can be made: in the one that "
@@ -187,7 +188,7 @@ static void say_unmade(const Candidate *c, Diag *d) {
   diag_note(d, NULL, "%s", c->least_why);
 }
 
-// `less`: one that could not be made, but would need less; or NULL.
+// `less`: a candidate that could not be made, but would need less; or NULL.
 static void say_least(const Candidate *c, const Candidate *less, const ChooseOptions *o, Arena *a,
                       Diag *d) {
   diag_error(

@@ -6,7 +6,7 @@
 
 #include "ir/analysis/place.h"
 
-// What lasts from step to step on the rank.
+// Counts the persistent values on the rank.
 static void count_kept(const Module *m, Needs *n) {
   const Graph *g = m->graphs;
   for (int i = 0; i < g->n_params; i++) {
@@ -18,7 +18,7 @@ static void count_kept(const Module *m, Needs *n) {
   }
 }
 
-// Bytes that the rank needs and its device has not; below 0: it has more.
+// Returns the bytes that the rank needs beyond its device's memory; below 0: there is more memory.
 static double lacks(const Needs *n, const Cluster *c) {
   return (double)n->peak_bytes - cluster_device(c, n->rank).memory;
 }

@@ -1,20 +1,20 @@
 // See memory_budget.h.
 //
-// Two bounds are known after some rounds, the most that was counted on by a plan that fits and the
-// least that one saw that does not.  Between them the next is the memory there is, divided by how
-// many times what it saw the last plan needed; where that is not between them, their geometric
-// mean.
+// After some rounds two bounds are known: the largest assumption with a plan that fits, and the
+// least estimate of a plan that does not. The next assumption between them is the device's memory
+// divided by the last plan's ratio of need to estimate; if that is not between them, their
+// geometric mean.
 
 #include "memory_budget.h"
 
 #include <math.h>
 
 enum { MOST_ROUNDS = 4 };
-#define MORE       1.5    // work of all others, times that of the first
+#define MORE       1.5    // work of all further rounds, times that of the first
 #define LEAST_WORK 2e8    // or this
-#define FOR_ALIKE  5e6    // or only this, where all that it lacks is ranks that share
+#define FOR_ALIKE  5e6    // or only this, if redundant ranks are the only fault
 #define ANY        0x1p62 // bytes: without a limit
-#define CLOSE      1.01   // what fits and what does not, when there is no need to look between them
+#define CLOSE      1.01   // bounds within this factor need no round between them
 
 Rounds rounds_begin(double have) {
   return (Rounds){.have = have, .counts = have, .least = INFINITY};
@@ -35,8 +35,9 @@ static void note(Rounds *r, const Round *last) {
   r->least = fmin(r->least, r->ratio);
 }
 
-// Whether with all the memory there is a plan fits, or none was found, with any one does not, and
-// no plan needs less than was seen: so none fits that is seen to need more than there is.
+// Whether the estimate is exact: with the device's memory a plan fits, or none was found; without a
+// limit one does not fit; and no plan needs less than its estimate. Then no plan fits if its
+// estimate exceeds the memory.
 static bool is_seen_whole(const Rounds *r) {
   return r->fits >= r->have && r->over > 0 && r->least * CLOSE >= 1;
 }

@@ -7,17 +7,17 @@
 #include "candidates.h"
 #include "sharding/sharding.h"
 
-#define LEAST_GAIN  0.99      // of the best so far: else it is not worth a try
-#define DRAINED     (1.0 / 3) // of the time in which a pipeline fills and drains, at least
-#define MAY_IMPROVE 1.5       // times the best: what the order of its blocks may still gain
-#define MAY_SAVE    1.15 // the same: what ranks of a stage may still gain by doing it otherwise
+#define LEAST_GAIN  0.99      // times the best so far: longer bounds are not worth a try
+#define DRAINED     (1.0 / 3) // of the fill and drain time, at least
+#define MAY_IMPROVE 1.5       // times the best: other orders of its blocks may still gain this
+#define MAY_SAVE    1.15      // times the best: other plans inside of a stage may still gain this
 enum {
-  N_NUMBERS = 3, // of stages, of which one each is tried in other orders
-  N_INSIDE = 2,  // others of the best number that are
-  FILLED = 4     // micro-batches for each stage, with which a pipeline is full most of the time
+  N_NUMBERS = 3, // of stages, with one plan of each tried in other orders
+  N_INSIDE = 2,  // further plans of the best number that are tried in other orders
+  FILLED = 4     // micro-batches for each stage that keep a pipeline full most of the time
 };
 
-// Seconds of the step on one rank; 0: not known, as devices differ or it cannot be made.
+// Returns the seconds of the step on one rank; 0: unknown, as devices differ or it cannot be made.
 static double alone_seconds(const Module *model, const ChooseOptions *o, Arena *a, int64_t slices) {
   Candidate one = {.plan = "dp", .ranks = 1, .micro_batches = slices};
   if (o->cluster->n_kinds) return 0;
@@ -29,7 +29,7 @@ static double least_seconds(const ChooseOptions *o, double alone, int64_t stages
   return alone / (double)o->ranks * (1 + DRAINED * (double)(stages - 1) / (double)slices);
 }
 
-// Those of `all` from `first` on, in order of their seconds: the number i, or NULL.
+// Returns number i, in order of seconds, of those in `all` from `first` on that fit; or NULL.
 static const Candidate *fastest(const Candidates *all, int first, int i) {
   const Candidate *last = NULL;
   for (; i >= 0; i--) {
@@ -52,8 +52,8 @@ static bool is_tried(const Candidates *all, int first, const Candidate *c) {
   return false;
 }
 
-// In as many micro-batches as they say, and no more where they do not fit.  Whether any could be
-// made.
+// Tries each in its own number of micro-batches, and no more if it does not fit. Returns whether
+// any could be made.
 static bool try_each(const Module *model, const ChooseOptions *o, Arena *a, const Trials *trials,
                      int first, Candidates *all) {
   bool any = false;
@@ -73,7 +73,7 @@ static void cut_from(Trials *trials, int first, int64_t slices) {
     trials->at[i].c.micro_batches = slices;
 }
 
-// The least number of micro-batches that fills so many stages, more than `slices`; 0: none.
+// Returns the least number of micro-batches above `slices` that fills so many stages; 0: none.
 static int64_t filling(const ChooseOptions *o, int64_t stages, int64_t slices) {
   if (o->micro_batches) return 0;
   int64_t n = FILLED * stages > slices ? FILLED * stages : slices + 1;
@@ -82,15 +82,15 @@ static int64_t filling(const ChooseOptions *o, int64_t stages, int64_t slices) {
   return n <= o->batch && n <= MAX_MICRO_BATCHES ? n : 0;
 }
 
-// The next less number of micro-batches that the rows can be cut in, more than `slices`; 0: none.
+// Returns the next lower number of micro-batches above `slices` that divides the rows; 0: none.
 static int64_t next_less(const ChooseOptions *o, int64_t n, int64_t slices) {
   for (n--; n > slices; n--)
     if (o->batch % n == 0) return n;
   return 0;
 }
 
-// So many stages, or where devices differ any number, in as many micro-batches.  Whether so many
-// could be made.
+// Tries so many stages, and uneven ones if devices differ, in so many micro-batches. Returns
+// whether the even ones could be made.
 static bool try_shape(const Module *model, const ChooseOptions *o, Arena *a, int64_t stages,
                       int64_t slices, bool searched, int first, Candidates *all) {
   Trials even = {0}, uneven = {0};
@@ -103,8 +103,9 @@ static bool try_shape(const Module *model, const ChooseOptions *o, Arena *a, int
   return any;
 }
 
-// Every number of stages that may be worth it, in `slices` micro-batches and as many as fill it, or
-// where ranks of a stage cannot share so few rows, the most that can be made.
+// Tries every number of stages that may be worth it, in `slices` micro-batches and in as many as
+// fill the pipeline, or, if the ranks of a stage cannot share so few rows, in the most that can be
+// made.
 static void try_shapes(const Module *model, const ChooseOptions *o, Arena *a, int64_t slices,
                        double worth, bool searched, int first, Candidates *all) {
   double alone = alone_seconds(model, o, a, slices);
@@ -120,7 +121,7 @@ static void try_shapes(const Module *model, const ChooseOptions *o, Arena *a, in
   }
 }
 
-// Of the fastest from `first` on, each with another number of stages.
+// Tries other orders of the fastest from `first` on, each with another number of stages.
 static void try_orders_of_numbers(const Module *model, const ChooseOptions *o, Arena *a, int first,
                                   Candidates *all) {
   Trials orders = {0};

@@ -1,8 +1,8 @@
 // See redundancy.h.
 //
-// Groups are joined by everything that is sent, as a forest: each rank points to another of its
-// group or to itself.  Ranks are of one kind until a mesh tells them apart: one of which some are
-// no part, or along whose axes they have other parts of something.
+// Every message joins groups, as a forest: each rank points to another of its group or to itself.
+// Ranks are of one kind until a mesh distinguishes them: one that some are no part of, or that has
+// axes along which they have different shards.
 
 #include "redundancy.h"
 
@@ -10,7 +10,7 @@
 
 #include "cost/collectives.h"
 
-// -- Ranks that have to do with each other -----------------------------------------------------
+// -- Ranks with messages between them ----------------------------------------------------------
 
 static int root_of(int *joined, int rank) {
   while (joined[rank] != rank)
@@ -18,14 +18,14 @@ static int root_of(int *joined, int rank) {
   return rank;
 }
 
-// Whether they were apart.
+// Joins two groups; false: they were one.
 static bool join(int *joined, int x, int y) {
   int from = root_of(joined, x), to = root_of(joined, y);
   joined[from] = to;
   return from != to;
 }
 
-// How many groups became part of another.
+// Returns the number of groups that became part of another.
 static int join_all(const Op *op, int *joined) {
   Arena *a = arena_new(); // large models on many ranks have millions of messages
   int n = 0;
@@ -45,7 +45,8 @@ static int join_all(const Op *op, int *joined) {
 
 // -- Ranks that do the same --------------------------------------------------------------------
 
-// Whether something of the step lies there, and the axes along which it lies in parts, as bits.
+// Whether the step has values on a mesh, and the axes along which these are sharded or partial, as
+// bits.
 typedef struct Used {
   bool any;
   uint32_t split;
@@ -70,7 +71,7 @@ static Used *used_of(const Module *m, Arena *a) {
   return used;
 }
 
-// Which of the parts that these axes make the device at this position has.
+// Returns the index of the device's shard, for splits along these axes.
 static int part_at(const Mesh *mesh, uint32_t split, int position) {
   int part = 0, apart = 1;
   for (int i = mesh->n_axes - 1; i >= 0; i--) {
@@ -94,7 +95,7 @@ static int compare_members(const void *x, const void *y) {
                         : (a->part > b->part) - (a->part < b->part);
 }
 
-// Of the ranks of each kind those with the same part stay one.
+// Divides each kind by the shards of its ranks.
 static void tell_apart(const Mesh *mesh, uint32_t split, int *kind, int *n_kinds, Arena *a) {
   Member *all = arena_array(a, Member, mesh->n_devices);
   for (int i = 0; i < mesh->n_devices; i++)
@@ -106,7 +107,7 @@ static void tell_apart(const Mesh *mesh, uint32_t split, int *kind, int *n_kinds
   }
 }
 
-// By rank: ranks of one kind do the same.
+// Returns the kind of each rank: ranks of one kind do the same.
 static int *kinds_of(const Module *m, int n_ranks, Arena *a) {
   int *kind = arena_array(a, int, n_ranks), n_kinds = 1;
   if (!m->graphs) return kind;
@@ -116,7 +117,7 @@ static int *kinds_of(const Module *m, int n_ranks, Arena *a) {
   return kind;
 }
 
-// The most kinds in a group.
+// Returns the most kinds in a group.
 static int most_kinds(const int *device, int n, int *joined, const int *kind, Arena *a) {
   Member *all = arena_array(a, Member, n);
   for (int i = 0; i < n; i++)

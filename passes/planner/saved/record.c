@@ -1,8 +1,8 @@
 // See record.h.
 //
-// While programs run, their calls are kept as text, and ops that these name as o[i]. When all is
-// decided, every op and parameter becomes a row.  record_text takes out the rows that all graphs
-// have, joins those that differ in a number (record_rows.h) and writes tables.
+// While programs run, their calls are kept as text, and the ops that these name as o[i]. When all
+// is decided, every op and parameter becomes a row. record_text takes out the rows common to all
+// graphs, joins rows that differ in a number (record_rows.h) and writes tables.
 
 #include "record.h"
 
@@ -19,7 +19,7 @@
 enum {
   MAX_CELLS = 5 + MAX_AXES, // of tables
   MAX_WIDTH = 60,
-  MAX_INLINE = 4, // ranks of a list that stands in a row
+  MAX_INLINE = 4, // ranks of a list within a row
 };
 
 // -- Calls ---------------------------------------------------------------------------------------
@@ -36,7 +36,7 @@ static Changes *changes_of(Record *r, const Graph *g) {
   return g->module->meshes ? &of->step : &of->model;
 }
 
-// Takes back what was named for a call that never came.
+// Removes the ops that were named for a call that never came.
 static void forget_unsaid(RecordedCalls *calls) {
   for (int i = calls->n_said; i < calls->ops.n; i++)
     calls->number[calls->ids.at[i]] = 0;
@@ -47,7 +47,7 @@ void record_before(Record *r, Op *const *op, int n) {
   if (!r || !n) return;
   const Graph *g = op[0]->graph;
   Changes *all = changes_of(r, g);
-  // Of calls that changed nothing no trace is left: who reads the plan has not tried them.
+  // Calls without effect leave no trace: a reader of the plan does not repeat them.
   while (all->n > 0 && !all->at[all->n - 1].calls.n)
     all->n--;
   bool known = all->n > 0;
@@ -99,9 +99,9 @@ void record_call(Record *r, const Graph *g, const char *fmt, ...) {
   calls->n_said = calls->ops.n;
 }
 
-// -- What was decided ----------------------------------------------------------------------------
+// -- Decisions -----------------------------------------------------------------------------------
 
-// "{ 0, 1 }", or the name of that where it is long.
+// "{ 0, 1 }", or a name for it if it is long.
 static const char *list_word(Record *r, const Ranks *ranks, int size) {
   StrBuf b = {.arena = r->arena};
   int n = ranks ? ranks->n : size;
@@ -117,7 +117,7 @@ static const char *list_word(Record *r, const Ranks *ranks, int size) {
   return str_format(r->arena, "ranks[%d]", k + 1);
 }
 
-// "n", or { "n", { 0, 1 } } where it was assigned.
+// "n", or { "n", { 0, 1 } } if the op was assigned.
 static const char *split_text(Record *r, const Sharding *s, const Op *op, int axis) {
   char letter = op->split[axis] ? op->split[axis] : '-';
   const char *split = lua_quoted(r->arena, (char[]){letter, 0});
@@ -138,7 +138,6 @@ static void record_op_row(Record *r, GraphRecord *of, const Sharding *s, const O
   vec_push(r->arena, &of->rows, row);
 }
 
-// Devices from one position along the axis to the next.
 // Whether the value is on all ranks of the axis, in their order.
 static bool on_all(const Sharding *s, const Value *v, int axis) {
   const Mesh *mesh = v->layout->mesh;
@@ -149,8 +148,8 @@ static bool on_all(const Sharding *s, const Value *v, int axis) {
   return mesh->axis[axis].size == size;
 }
 
-// An input is whole where nobody says otherwise, but a weight may be cut because its readers are.
-// What is on some ranks only is there because its readers are, and lies as they want it.
+// An input is replicated by default, but readers may shard a weight. A parameter on some ranks only
+// is there because of its readers, in the layout that they want.
 static void record_param(Record *r, const Sharding *s, const Value *v) {
   StrBuf b = {.arena = r->arena};
   bool cut = v->role == ROLE_weight || v->role == ROLE_state;
@@ -158,6 +157,7 @@ static void record_param(Record *r, const Sharding *s, const Value *v) {
   for (int a = 0; a < s->mesh->n_axes; a++) {
     Sbp lies = s->lies[v->id][a];
     if (s->mesh->axis[a].time) continue;
+    // false: left to propagation.
     if (!on_all(s, v, a))
       strbuf_add(&b, ",\tfalse");
     else if (lies.kind != SBP_S)
@@ -221,7 +221,7 @@ static Rows common_rows(Record *r) {
   Rows common = {0}, *of = arena_array(r->arena, Rows, r->graphs.n);
   for (int i = 0; i < r->graphs.n; i++)
     of[i] = sorted(r->arena, &r->graphs.at[i].rows);
-  for (int i = r->graphs.n - 1; i >= 0; i--) { // the first last, whose order it is
+  for (int i = r->graphs.n - 1; i >= 0; i--) { // the first graph last: its order counts
     if (!r->graphs.at[i].decided) continue;
     Rows own = {0};
     common.n = 0;
@@ -240,7 +240,8 @@ static Rows common_rows(Record *r) {
 
 // -- The program ---------------------------------------------------------------------------------
 
-// Lines have tabs between their cells until all are known: these become as wide as the widest.
+// Cells are separated by tabs until all lines are known; then a column gets the width of its widest
+// cell.
 static void add_table(StrBuf *b, const char *indent, const Lines *lines) {
   int width[MAX_CELLS] = {0};
   for (int i = 0; i < lines->n; i++) {
@@ -251,6 +252,7 @@ static void add_table(StrBuf *b, const char *indent, const Lines *lines) {
       cell += n + 1;
     }
   }
+  // With all widths known, cells are padded.
   for (int i = 0; i < lines->n; i++) {
     const char *cell = lines->at[i];
     strbuf_add(b, indent);
@@ -311,7 +313,7 @@ static int count_calls(const Changes *all) {
   return n;
 }
 
-// What a function does to each graph before all else.
+// Writes the changes that a function makes to each graph before all else.
 static void add_changes(StrBuf *b, const Record *r, bool step) {
   for (int i = 0; i < r->graphs.n; i++) {
     const GraphRecord *g = &r->graphs.at[i];
@@ -364,6 +366,7 @@ static void add_step(StrBuf *b, Record *r) {
   for (int i = 0; i < r->axes.n; i++)
     strbuf_addf(b, ", %s", r->axes.at[i]);
   strbuf_add(b, "\n");
+  // Rows of all graphs first, then those of single graphs.
   add_rows(b, "  ", "op_row", &common);
   for (int i = 0; i < r->graphs.n; i++) {
     const GraphRecord *g = &r->graphs.at[i];

@@ -1,5 +1,5 @@
-// What the programs of a plan did, as one program of its own: a plan that is saved, edited by hand
-// and read back.
+// The effects of a plan's programs, as one program: a plan that is saved, edited by hand and read
+// back.
 //
 //     nnaot mlp.onnx -g 4 --plan dp=2,tp=2 … --emit plan -o mine.lua
 //
@@ -20,13 +20,13 @@
 //     nnaot mlp.onnx -g 4 --plan mine.lua …               the same plan, to the last byte of its ops
 //
 // Programs change the model and the step first (`unpack`, `pieces`, `split_loss`, `pin`): these
-// calls are recorded as they come.  What they, a search and propagation then decided is read off
-// the graphs when all is decided: of every op what it splits along every axis and on which ranks it
-// is, of weights and states how they lie.  Nothing is left open then.  Axes of time are not of the
-// plan, as --accumulate and --micro-batches are not.
+// calls are recorded as they come. The decisions of programs, a search and propagation are read off
+// the graphs at the end: the splits of every op along every axis and its ranks, the layouts of
+// weights and states. Nothing is left open then. Time axes are not part of the plan, nor are
+// --accumulate and --micro-batches.
 //
-// Calls find the ops that they speak of before the first of them changes the graph, so that neither
-// who writes them nor who reads them has to name all ops anew after each.
+// Calls find their ops before the first of them changes the graph, so that neither the writer nor
+// the reader of a plan has to name all ops again after each.
 
 #ifndef RECORD_H
 #define RECORD_H
@@ -38,18 +38,18 @@
 
 typedef Vec(const char *) Lines;
 
-// Calls that changed a graph, and the ops that they speak of, which were all there before.
+// Calls that changed a graph, and the ops in their arguments, which all existed before.
 typedef struct RecordedCalls {
   const OpNames *names;
-  int *number; // by op id: which of `ops` it is, from 1; 0: none
+  int *number; // by op id: its number in `ops`, from 1; 0: none
   Lines ops, calls;
   Vec(uint32_t) ids; // of `ops`
-  int n_said;        // of `ops`: others were named for calls that changed nothing
+  int n_said;        // of `ops`: the rest were named for calls without effect
 } RecordedCalls;
 
 typedef Vec(RecordedCalls) Changes;
 
-// Of one graph that is an entry.
+// The record of an entry graph.
 typedef struct GraphRecord {
   const char *graph;
   Changes model, step; // in the functions of these names
@@ -61,27 +61,27 @@ typedef struct Record {
   Arena *arena;
   Vec(GraphRecord) graphs;
   Rows params;    // of the first graph; the others have the same
-  Rows offloaded; // of these the weights
+  Rows offloaded; // weights with offloaded states
   bool cross_barrier, optimizer_in_backward;
-  Lines axes;  // none of one rank
-  Lines lists; // of ranks, that are too long for a row
+  Lines axes;  // empty for one rank
+  Lines lists; // of ranks, too long for a row
   int64_t size[MAX_AXES];
   MadeFor made_for;
-  const char *schedule; // of micro-batches, where a program says it
-  bool made;            // there is a plan
+  const char *schedule; // of micro-batches, if a program sets it
+  bool made;            // a plan was made
 } Record;
 
-// Before a call that may change the graph: it will speak of these ops.  `r` may be NULL.
+// To be called before a change of the graph that names these ops. `r` may be NULL.
 void record_before(Record *r, Op *const *op, int n);
-// "o[3]": what the call calls one of them; NULL where `r` is.
+// Returns the name of an op in a call, "o[3]"; NULL if `r` is NULL.
 const char *record_op(Record *r, const Op *op);
-// "{ o[1], o[2] }", of a record that there is.
+// Returns "{ o[1], o[2] }"; `r` is not NULL.
 const char *record_ops(Record *r, Op *const *op, int n);
-// The call, if it changed anything: of `step`, where there are meshes, else of `model`.
+// Records a call that changed something: in `step` if there are meshes, else in `model`.
 void record_call(Record *r, const Graph *g, const char *fmt, ...) PRINTF_LIKE(3, 4);
-// All that was decided of the graph.
+// Records all decisions of the graph.
 void record_decided(Record *r, const Sharding *s);
-// The program; NULL when no plan was made.
+// Returns the program; NULL if no plan was made.
 const char *record_text(Record *r, const char *source, int64_t micro_batches);
 
 #endif

@@ -1,8 +1,8 @@
 // See record_rows.h.
 //
-// Each number in a name is a spot, and its row with # for the number is what it may have in common
-// with others.  Spots are sorted by that, so those that are alike stand together; a row goes with
-// the spot that has most like it, and of these the ones that are equally far apart are joined.
+// Each number in a name is a spot; its rest is the row with # for the number. Spots are sorted by
+// rest, so that equal ones are adjacent. A row goes with the spot that has most equals, and equally
+// spaced ones among these are joined.
 
 #include "record_rows.h"
 
@@ -35,8 +35,8 @@ typedef struct Spot {
   uint64_t hash;    // of that
   int64_t number;
   int row;
-  int at;      // which number of the name it is
-  int n_alike; // that have this rest
+  int at;      // index of the number in the name
+  int n_alike; // spots with this rest
 } Spot;
 
 typedef Vec(Spot) Spots;
@@ -48,7 +48,7 @@ static uint64_t hash_of(const char *s) {
   return hash;
 }
 
-// Numbers with zeros before them could not be written back as they were.
+// A number with leading zeros could not be written back.
 static void find_spots(const Row *row, int i, Spots *spots, Arena *a) {
   int n_found = 0;
   if (strchr(row->name, '#')) return;
@@ -79,7 +79,7 @@ static int same_rest(const Spots *spots, int from) {
   return n;
 }
 
-// Of each row the spot that most are alike in, the first of several.
+// Returns for each row the spot with most equals, the first of several.
 static const Spot **best_spots(Spots *spots, int n_rows, Arena *a) {
   const Spot **best = arena_array(a, const Spot *, n_rows);
   if (spots->n) qsort(spots->at, (size_t)spots->n, sizeof *spots->at, by_rest);
@@ -108,7 +108,7 @@ static const char *range_name(const Spot *spot, int64_t last, int64_t step, Aren
   return b.at;
 }
 
-// How many from the first on are equally far apart, if that is worth a row.
+// Returns the length of the equally spaced run at the beginning, if it is worth a row; else 1.
 static int run_length(const Spot *const *spot, int n) {
   int run = n < 2 ? n : 2;
   while (run < n && spot[run]->number - spot[run - 1]->number == spot[1]->number - spot[0]->number)
@@ -117,7 +117,7 @@ static int run_length(const Spot *const *spot, int n) {
   return worth ? run : 1;
 }
 
-// spot[n] have one rest.  Rows that are in that of another are left without a name.
+// spot[n] have one rest. Rows joined into another are left without a name.
 static void join(Row *out, const Spot *const *spot, int n, Arena *a) {
   for (int i = 0, run; i < n; i += run) {
     run = run_length(&spot[i], n - i);
@@ -162,6 +162,7 @@ Rows rows_joined(const Rows *all, Arena *a) {
     out[i].name = lua_quoted(a, out[i].name);
     find_spots(&rows->at[i], i, &spots, a);
   }
+  // A row is joined in one of its numbers only.
   const Spot **best = best_spots(&spots, rows->n, a);
   const Spot **chosen = arena_array(a, const Spot *, spots.n);
   for (int i = 0, n; i < spots.n; i += n) {

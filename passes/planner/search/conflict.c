@@ -1,13 +1,13 @@
 // The constraints that leave a search no solution: see solved.h.
 //
-//     op_trans(fc, "0", axis)          every weight of fc and proj is whole on every rank then, which is
-//     op_trans(proj, "0", axis)        more than a device has; either alone could be had
+//     op_trans(fc, "0", axis)         then every weight of fc and proj is replicated, which exceeds
+//     op_trans(proj, "0", axis)       a device's memory; either line alone is feasible
 //     search(axis)
 //
 // Constraints are removed line by line, as one line may hold for every layer, as long as the rest
-// is still infeasible (constraints.h); each time a new search looks for any plan at all.  A set
-// that takes too long to refute counts as feasible, so the result may have a line too many, but
-// none that is unrelated.
+// is still infeasible (constraints.h). Each attempt searches for any plan at all. A set that takes
+// too long to refute counts as feasible, so the result may have a line too many, but none that is
+// unrelated.
 
 #include <string.h>
 
@@ -19,20 +19,20 @@
 #include "solved.h"
 
 enum { SECONDS_EACH = 2, SECONDS_ALL = 30, MAX_LINES = 64 };
-#define ANY_PLAN 1e9 // a gap that every plan is within
+#define ANY_PLAN 1e9 // a gap that any plan is within
 
-// One line of a program, and an op or parameter that it is about.
+// One line of a program, and an op or parameter that it constrains.
 typedef struct Line {
   const Loc *loc;
   const Op *op;
   const Value *v;
-  int n; // that it is about
+  int n; // ops or parameters that it constrains
 } Line;
 
 typedef struct Conflict {
   const Problem *p;
   Vec(Line) lines;
-  double end; // of the processor's seconds: what is not known by then counts as possible
+  double end; // in processor seconds; a set not refuted by then counts as feasible
 } Conflict;
 
 // -- Lines ------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ static void find_lines(Conflict *c) {
   }
 }
 
-// -- Without some of them ---------------------------------------------------------------------
+// -- Problem without some lines ---------------------------------------------------------------
 
 static bool is_out(const Conflict *c, const bool *kept, const Loc *loc) {
   int i = find_line(c, loc);
@@ -89,7 +89,7 @@ static void *copied(const Conflict *c, const void *at, uint32_t n, size_t size) 
   return arena_copy(c->p->scratch, at, n * size);
 }
 
-// What was said but for the lines that are out.  Op.split is of the graph and set, too.
+// Returns the constraints without the removed lines. Also sets Op.split, which is in the graph.
 static Sharding *without(const Conflict *c, const bool *kept) {
   Sharding *s = arena_copy(c->p->scratch, c->p->s, sizeof *s);
   s->fixed = copied(c, s->fixed, s->n_ops, sizeof *s->fixed);
@@ -101,6 +101,7 @@ static Sharding *without(const Conflict *c, const bool *kept) {
     int a = c->p->axis[k];
     for_each_op(op, s->g) {
       s->said[op->id][a] = said_without(c, kept, s->said[op->id][a]);
+      // A decision of a removed line is open again.
       if (!is_out(c, kept, s->fixed[op->id][a])) continue;
       s->fixed[op->id][a] = NULL;
       op->split[a] = SPLIT_NONE;
@@ -135,7 +136,7 @@ static bool is_possible(void *context, const bool *kept) {
   return possible;
 }
 
-// -- What is said of it -----------------------------------------------------------------------
+// -- Notes ------------------------------------------------------------------------------------
 
 static void note(const Line *line, Arena *a, Diag *d) {
   const char *more = line->n > 1 ? str_format(a, ", and of %d more", line->n - 1) : "";
@@ -150,7 +151,7 @@ bool search_conflict(const Problem *p, Diag *d) {
   Conflict c = {.p = p, .end = thread_seconds() + SECONDS_ALL};
   find_lines(&c);
   bool *kept = arena_array(p->scratch, bool, c.lines.n + 1);
-  if (!c.lines.n || !is_possible(&c, kept)) return false; // it is not what programs said
+  if (!c.lines.n || !is_possible(&c, kept)) return false; // infeasible without constraints, too
   memset(kept, true, (size_t)c.lines.n);
   keep_least(kept, c.lines.n, is_possible, &c);
   for (int i = 0; i < c.lines.n; i++)

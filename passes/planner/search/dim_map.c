@@ -18,7 +18,7 @@ bool letters_known(const Lettered *l) {
   return false;
 }
 
-// More than there is room for is as good as unknown: nothing is split by what stands so far behind.
+// Factors beyond the capacity count as unknown: no split reaches so far from the front.
 static void append(Factors *f, int64_t size, int letter) {
   if (f->n == MAX_FACTORS) return;
   f->size[f->n] = size;
@@ -38,12 +38,12 @@ Lettered lettered_of(const Dims *dims, const Term *t) {
   return out;
 }
 
-// What is left of a list, from its front.
+// The rest of a list of factors.
 typedef struct Front {
   const Factors *list;
   int at;
-  int64_t left;  // of the factor there
-  bool is_first; // of its parts
+  int64_t left;  // elements left of the factor at `at`
+  bool is_first; // no part of that factor is taken yet
 } Front;
 
 static Front front_of(const Factors *list) {
@@ -56,8 +56,8 @@ static void step(Front *f) {
   f->is_first = true;
 }
 
-// Moves the factors of the next `size` elements from the front to the end of `to`.  Where these end
-// within a factor, its first part is its letter's, the rest is nobody's.
+// Moves the factors of the next `size` elements from the front to the end of `to`. If `size` ends
+// within a factor, its first part keeps the letter, and the rest is unknown.
 static void take(Front *f, int64_t size, Factors *to) {
   while (size > 1 && f->at < f->list->n) {
     int letter = f->is_first ? f->list->letter[f->at] : UNKNOWN_LETTER;
@@ -71,7 +71,7 @@ static void take(Front *f, int64_t size, Factors *to) {
       f->is_first = false;
       return;
     } else {
-      f->at = f->list->n; // they share no boundary from here on
+      f->at = f->list->n; // no common boundary from here on
     }
   }
   if (size > 1) append(to, size, UNKNOWN_LETTER);

@@ -1,7 +1,7 @@
-// What choices cost together: see problem.h.
+// Costs of pairs of choices: see problem.h.
 //
-// An edge joins what makes a value with one that reads it.  Where several do, all of them read a
-// node between, which is made once:
+// An edge joins the producer of a value with a reader. Several readers all read one node between,
+// with a value that is produced once:
 //
 //     y ─ relu            y ─ [y for both] ─ relu
 //       ─ add      =>                      ─ add
@@ -54,14 +54,15 @@ static void grow(Problem *p) {
   p->known_size = size;
 }
 
-// Nobody makes a sum of what is whole, or a part: ops that pass sums on must get them.
+// Whether a reshard exists. None produces a partial sum from a replicated or sharded value: an op
+// that passes sums on must receive one.
 static bool has_way(const Layout *from, const Layout *to) {
   for (int a = 0; a < from->n_axes; a++)
     if (to->axis[a].kind == SBP_P && from->axis[a].kind != SBP_P) return false;
   return true;
 }
 
-// Each slice sends its part of the bytes, and each takes its time to start.
+// Each time slice sends its part of the bytes, and pays the start latency.
 static double hops_price(Problem *p, const Type *whole, const Layout *from, const Layout *to,
                          Moves moves, Hops hops) {
   Module *m = p->s->g->module;
@@ -71,7 +72,7 @@ static double hops_price(Problem *p, const Type *whole, const Layout *from, cons
                                           : seconds;
 }
 
-// A part of what is whole is copied.
+// Seconds to copy a shard out of a replicated value.
 static double slice_seconds(const Problem *p, const Type *whole, const Layout *from,
                             const Layout *to, Moves moves) {
   double launch = p->c->launch * (moves == BY_SLICE ? (double)p->slices : 1);
@@ -81,14 +82,14 @@ static double slice_seconds(const Problem *p, const Type *whole, const Layout *f
   return 0;
 }
 
-// As comm chooses: see comm_routes.c.
+// Seconds of the route that comm chooses: see comm_routes.c.
 static double cheapest_way(Problem *p, const Type *whole, const Layout *from, const Layout *to,
                            Moves moves) {
   double best = INFINITY;
   if (!has_way(from, to)) return best;
   if (p->routed && moves != WITH_OTHERS)
     best = transition_routed(p->prices, whole, from, to, moves == BY_SLICE ? p->slices : 1);
-  if (isfinite(best)) return best; // which hops are among
+  if (isfinite(best)) return best; // routes include hops
   for (Hops hops = NO_HOPS; hops <= ALL_HOP; hops++)
     best = fmin(best, hops_price(p, whole, from, to, moves, hops));
   return best;
@@ -101,8 +102,8 @@ static const Layout *added_up(const Problem *p, const Layout *from, const Layout
   return l;
 }
 
-// The extra time of 16-bit sums that are cast and reduced in f32 (legalize_types.c): comm
-// goes the way that it would go otherwise.
+// Extra seconds of 16-bit sums that are cast and reduced in f32 (legalize_types.c); comm takes the
+// route that it takes without the cast.
 static double widened_seconds(Problem *p, const Type *whole, const Layout *from, const Layout *to,
                               Moves moves) {
   bool adds =
@@ -131,7 +132,7 @@ double price(Problem *p, const Type *whole, const Layout *from, const Layout *to
 
 // -- Ends of edges -------------------------------------------------------------------------------
 
-// How a value lies at one end of an edge and how its gradient does, for each choice of the node
+// One end of an edge: the layouts of the value and of its gradient, for each choice of the node
 // there.
 typedef struct End {
   int node;
@@ -150,12 +151,12 @@ static const Layout *without_sums(const Problem *p, const Layout *l) {
   return l;
 }
 
-// Without sums they are added up at once: see add_up.
+// Without `sums` partial sums are reduced at once: see add_up.
 static const Layout *as_left(const Problem *p, const Layout *l) {
   return p->sums ? l : without_sums(p, l);
 }
 
-// Of a parameter, or of a value that several read.
+// The end at a parameter, or at a shared node.
 static End end_of_value(const Problem *p, int node) {
   End e = end_new(p, node);
   const Node *n = &p->nodes.at[node];
@@ -166,7 +167,8 @@ static End end_of_value(const Problem *p, int node) {
   return e;
 }
 
-// Of what makes it: its gradient is wanted as the value lies, and whole where that is a sum.
+// The end at the producer: the gradient is wanted in the layout of the value, replicated instead of
+// partial.
 static End end_of_maker(const Problem *p, const Value *v) {
   if (!v->def) return end_of_value(p, p->value_node[v->id]);
   End e = end_new(p, p->op_node[v->def->id]);
@@ -193,14 +195,14 @@ static End end_of_reader(const Problem *p, const Op *op, int i) {
 
 // -- Edges ---------------------------------------------------------------------------------------
 
-// How often in a step.
+// Executions per step.
 typedef struct Often {
   double forward, backward; // 0: never
-  bool added;               // what comes back of a weight is added to others in every slice
-  bool late;                // nobody waits for it but outputs
+  bool added;               // the weight's gradient is added to other readers' in every slice
+  bool late;                // only outputs wait for it
 } Often;
 
-// Of sums, at once over all axes.
+// Seconds of one all_reduce over all axes with partial sums.
 static double all_reduce_seconds(Problem *p, const Type *whole, const Layout *from,
                                  const Layout *to) {
   uint32_t axes = 0;
@@ -209,21 +211,22 @@ static double all_reduce_seconds(Problem *p, const Type *whole, const Layout *fr
   return transition_collective(p->prices, OP_all_reduce, whole, from, to, axes);
 }
 
-// What brings a gradient to where it is wanted: what backward waits for, and what only the update
-// does, which is all_reduces of weights' gradients.
+// Seconds of the transfers of a gradient: `back`, on which backward waits, and `reduced`, the
+// all_reduces of weight gradients, on which only the update waits.
 typedef struct Return {
   double back, reduced;
 } Return;
 
-// Of a sum that bucket_grads reduces with others.  One that fills half a bucket has half of its
-// start, and of the kernel that packs it; one that is larger starts alone.
+// Seconds of a sum that bucket_grads reduces together with others. A sum that fills half a bucket
+// pays half of the start latency and of the packing kernel; one that is larger than a bucket starts
+// alone.
 static double packed_seconds(const Problem *p, const Type *whole, const Layout *to, Reduces x) {
   double share = fmin((double)type_bytes(whole) / parts_of(to) / p->bucket, 1);
   return x.bytes + share * (x.start + p->c->launch);
 }
 
 // Comm leaves a reduction to bucket_grads if its bytes, axis by axis, take no longer than the
-// routes that begin alone; a bucket is reduced over all axes at once.  Routes may end in
+// routes with their own start latency; a bucket is reduced over all axes at once. Routes may end in
 // all_reduces, which are packed too.
 static Return return_of_weight(Problem *p, const Type *whole, const Layout *from,
                                const Layout *to) {
@@ -239,9 +242,9 @@ static Return return_of_weight(Problem *p, const Type *whole, const Layout *from
   return (Return){alone - last.start - last.bytes, packed_seconds(p, whole, to, last)};
 }
 
-// Nobody waits before the end of the step for a sum that only outputs come of, such as the loss, so
-// it is done beside backward, before gradients are reduced: that part of its `seconds`.  But for
-// several collectives, as every one waits for the one before it.
+// Returns the part of `seconds` that runs beside backward. Only the end of the step waits for a sum
+// that only outputs depend on, such as the loss; it is reduced before gradients are. Several
+// collectives hide nothing, as each waits for the one before.
 static double late_seconds(Problem *p, const Value *v, const Layout *from, const Layout *to,
                            double seconds) {
   if (!is_all_reduced(from, to) || p->slices > 1) return 0;
@@ -249,7 +252,7 @@ static double late_seconds(Problem *p, const Value *v, const Layout *from, const
   return fmax(seconds - price(p, v->type, from, to, WITH_OTHERS), 0);
 }
 
-// What one of such pairs of choices costs.
+// Costs of choice `i` of `from` with choice `k` of `to`.
 static void price_choices(Problem *p, const Value *v, const End *from, const End *to, Often o,
                           Pair *e, int i, int k) {
   const Value *weight = weight_of(v);
@@ -298,7 +301,7 @@ int64_t *pair_cost(const Problem *p, const Pair *e) {
   return cost;
 }
 
-// The edge between these; NULL: there is none yet.
+// Returns the edge with the same ends; NULL: there is none yet.
 static Pair *known_pair(const Problem *p, const Pair *e) {
   for (int i = p->first_pair[e->from]; i; i = p->pairs.at[i - 1].next) {
     Pair *k = &p->pairs.at[i - 1];
@@ -309,7 +312,7 @@ static Pair *known_pair(const Problem *p, const Pair *e) {
   return NULL;
 }
 
-// The same, which is counted once more.
+// The same, counted once more.
 static Pair *counted_pair(Problem *p, const Pair *e) {
   Pair *k = known_pair(p, e);
   if (k) k->n++;
@@ -329,9 +332,9 @@ static bool gradient_reads(const Value *v) {
   return false;
 }
 
-// A weight is gathered for the model and again for its gradients, in each slice of time, and its
-// gradient is reduced once.  What several read is kept for their gradients as they have it; these
-// are added up in each slice, so they are brought together in each.
+// A weight is gathered for forward and again for its gradients, in each time slice, and its
+// gradient is reduced once. A value with several readers keeps their shared layout for their
+// gradients; these are added up, and so resharded, in each slice.
 static Often how_often(const Problem *p, const Value *v, bool one_of_several) {
   double slices = (double)p->slices, back = p->has_gradient[v->id];
   if (!weight_of(v)) return (Often){.forward = 1, .backward = back};
@@ -340,8 +343,8 @@ static Often how_often(const Problem *p, const Value *v, bool one_of_several) {
   return (Often){.forward = gradient_reads(v) ? 2 * slices : slices, .backward = back};
 }
 
-// Between what makes a value, or makes it for all, and whoever reads it; `reader` NULL: the node
-// for all.
+// Returns the ends of the edge from a value's producer, or its shared node, to `reader`; NULL: to
+// the shared node.
 static Pair ends_of(const Problem *p, const Value *v, const Use *reader) {
   int shared = p->shared_node[v->id];
   Pair e = {.from_index = v->def ? v->index : 0, .type = v->type};
@@ -378,7 +381,8 @@ static void add_value_pairs(Problem *p, const Value *v) {
   }
 }
 
-// What becomes of a parameter, such as a running mean, lies as that does.
+// Adds an edge for the new value of a parameter, such as a running mean: it gets the parameter's
+// layout.
 static void add_update(Problem *p, const Value *v, int param) {
   Pair e = {.from = p->op_node[v->def->id], .to = param, .from_index = v->index, .to_index = -1};
   e.type = v->type;
@@ -398,8 +402,8 @@ static bool is_read(const Value *v) {
   return false;
 }
 
-// Where sums may not be passed on, every device gets those that an op makes, and its gradient,
-// right behind it; but for the gradients of weights, of which a device may get its part.
+// Without `sums`, adds the cost of reducing an op's partial sums, and those of its gradient, on
+// every device at once. Exception: of a weight's gradient a device may receive only its shard.
 static void add_up(Problem *p, Node *n) {
   for (int k = 0; k < n->choices.n; k++) {
     const Op *op = n->op;
@@ -416,7 +420,7 @@ static void add_up(Problem *p, Node *n) {
   }
 }
 
-// A sum goes with the next that is reduced.
+// A partial sum is reduced together with the next one.
 static double output_price(Problem *p, const Value *v, const Layout *from, const Layout *to) {
   bool packed = is_all_reduced(from, to);
   double seconds = price(p, v->type, from, to, AT_ONCE);

@@ -1,6 +1,7 @@
-// Why it was decided so: what the whole step would take if one node was another way and all others
-// were the best for that, how much of it is in nodes (kernels, updates of weights) and how much
-// between them (moves); and why a choice is out: it does not fit, or it cannot be.
+// Reasons of a decision: the time of the whole step under each choice of a node, with the best
+// choices of all other nodes for it; the parts of this time in nodes (kernels, updates of weights)
+// and between them (reshards); and the reason that excludes a choice: it does not fit, or is
+// impossible.
 //
 //     search: linear, gpt3.nn:/h0/up, and 95 like it
 //       split=[0,n]    7906.417 ms            nodes 7201.220, between 705.197
@@ -21,13 +22,13 @@
 #include "problem.h"
 #include "solved.h"
 
-enum { MAX_EXPLAINED = 8 }; // nodes: each of their choices is a problem of its own
+enum { MAX_EXPLAINED = 8 }; // nodes: each of their choices is a separate problem
 
 typedef struct Alternative {
   const Choice *choice;
   SolverStatus status;
-  int64_t cost, nodes; // of all, of nodes; SOLVER_INFINITE: there is none
-  int64_t needed;      // bytes of a rank without a limit, where it does not fit; or 0
+  int64_t cost, nodes; // of all, and of nodes; SOLVER_INFINITE: no solution
+  int64_t needed;      // bytes of a rank without a limit, if it does not fit; or 0
 } Alternative;
 
 static bool is_meant(Arena *a, const Node *n, const char *what) {
@@ -59,7 +60,7 @@ static const char *choice_text(const Problem *p, Arena *a, const Node *n, const 
   return b.at;
 }
 
-// What fits first, then what would be cheap.
+// Choices that fit come first, then by cost.
 static int by_cost(const void *x, const void *y) {
   const Alternative *a = x, *b = y;
   if (!a->needed != !b->needed) return a->needed ? 1 : -1;
@@ -127,7 +128,7 @@ static void explain_alternative(const Problem *p, const Node *n, const Alternati
                 (double)(x->cost - x->nodes) * 1e3 * p->unit);
 }
 
-// Where a program said it; NULL: it did not.
+// Returns the line of the constraint; NULL: there is none.
 static const Loc *said_at(const Problem *p, const Node *n) {
   for (int i = 0; n->op && i < p->n_axes; i++)
     if (p->s->fixed[n->op->id][p->axis[i]]) return p->s->fixed[n->op->id][p->axis[i]];

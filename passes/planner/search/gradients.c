@@ -1,5 +1,5 @@
-// What the ops of a gradient split when their op of the model splits a letter: the same letter, by
-// whatever name they have it.
+// The splits of a gradient's ops when their op of the model splits a letter: the same letter, under
+// the name that it has in each of these ops.
 //
 //     %m = mul %x, %c                 split=[0]     m[a,b,c], which the attention reads as %t
 //     %t = transpose %m perm=[1,0,2]
@@ -8,13 +8,17 @@
 //     %dm = mul %dt, %c2              split=[1]     its letter 1 is the mul's 0
 //     %dx = transpose %dm perm=[1,0,2]
 //
-// So for each op of a gradient it is found which letter of its op of the model each of its letters
-// is, operand by operand: what the op of the model reads or makes has that's letters; what another
-// op of the same gradient makes has those which were found for that; and what comes from elsewhere
-// is the gradient of a result, by the chain of ops between: it has the letters of the op whose
-// gradient made it, which is followed up the model, through ops that pass gradients on as they are,
-// such as transposes and sums.  A letter of results only is that of the operand they are the
-// gradient of.  Letters of which nothing is known so are split by none.
+// Each letter of a gradient op is matched with a letter of its op of the model, operand by operand:
+//
+// * An operand that the op of the model reads or produces has the letters of that op.
+// * An operand that another op of the same gradient produces has the letters found for that op.
+// * Any other operand is the gradient of a result, through a chain of ops. It has the letters of
+// the
+//   op of the model with the gradient that produced it. These are followed up the model, through ops
+//   that pass gradients on unchanged, such as transposes and sums.
+//
+// A letter of results only is the letter of the operand that they are the gradient of. Letters that
+// none of this determines are never split.
 
 #include "dim_map.h"
 #include "ir/analysis/origin.h"
@@ -25,12 +29,12 @@
 
 #include <string.h>
 
-enum { MAX_UP = 100 }; // ops between two of which one's gradient reads the other's
+enum { MAX_UP = 100 }; // longest chain of ops between two ops with gradients that read each other
 
 typedef struct Finder {
   const Problem *p;
-  Factors **map;  // by op id, of gradients: what each of their letters is of their op's
-  uint32_t *seen; // by op id: the last walk up the model that came there
+  Factors **map;  // by op id, of gradients: each letter in letters of the op of the model
+  uint32_t *seen; // by op id: the last walk up the model that visited it
   uint32_t walk;
 } Finder;
 
@@ -40,7 +44,7 @@ static const Value *uncast(const Value *v) {
   return v;
 }
 
-// Of what the op of the model reads or makes, in whatever type.
+// Finds the letters of a value that the op of the model reads or produces, in any element type.
 static bool letters_of_model(const Problem *p, const Value *v, const Op *of, Lettered *out) {
   const Dims *dims = dims_of(p->s, of);
   for (int i = 0; i < of->n_in; i++)
@@ -65,7 +69,7 @@ static void forget(Factors *map, const Dims *dims) {
     map[i].n = 0;
 }
 
-// What letters of `at` are of the op that makes its operand `i`.
+// Finds the letters of `at` in letters of the producer of its operand `i`.
 static void find_letters_above(const Problem *p, const Op *at, int i, Factors *map) {
   const Value *v = at->in[i].value;
   const Dims *dims = dims_of(p->s, at), *up = dims_of(p->s, v->def);
@@ -74,8 +78,8 @@ static void find_letters_above(const Problem *p, const Op *at, int i, Factors *m
   lettered_learn(map, dims, &dims->in[i], &made);
 }
 
-// Of the gradient of something that `at` reads, in letters of that: in those of `of`, which makes
-// it, or makes what it is made of.
+// Translates `l`, the dimensions of a gradient in letters of `at`, which reads the value, into
+// letters of `of`, a direct or indirect producer of an operand of `at`.
 static bool letters_up(Finder *f, const Op *at, const Lettered *l, const Op *of, int most,
                        Lettered *out) {
   f->seen[at->id] = f->walk;
@@ -116,7 +120,7 @@ static void find_letters_of(Finder *f, const Op *op, const Op *of) {
   }
 }
 
-// The only operand of that shape; -1: there is none, or several.
+// Returns the only operand with that shape; -1: none, or several.
 static int operand_shaped(const Op *op, const Type *t) {
   int found = -1;
   for (int i = 0; i < op->n_in; i++) {
@@ -134,8 +138,8 @@ static bool is_read(const Dims *dims, int letter) {
   return false;
 }
 
-// A letter that only the result has, such as the words of a table that was looked up, is the one of
-// the operand that this is the gradient of.
+// A letter that only the result has, such as the words of an embedding table, is the letter of the
+// operand with this gradient.
 static void find_letters_made(Finder *f, const Op *op, const Op *of) {
   const Dims *dims = dims_of(f->p->s, op), *of_dims = dims_of(f->p->s, of);
   for (int r = 0; r < op->n_out; r++) {
@@ -166,14 +170,17 @@ void gradients_find(Problem *p) {
     int n = dims_of(p->s, op)->n_letters;
     f.map[op->id] = arena_array(p->scratch, Factors, n);
     p->model_letter[op->id] = arena_array(p->scratch, int8_t, n);
+    // Operands first: the letters of results complete them.
     find_letters_of(&f, op, of);
     find_letters_made(&f, op, of);
+    // A split of a letter divides its leading factor.
     for (int i = 0; i < n; i++)
       p->model_letter[op->id][i] = (int8_t)leading_letter(&f.map[op->id][i]);
   }
 }
 
-// The first of its letters that is what the op of the model splits, if that can be.
+// Returns the first letter of the op that matches the split letter of its op of the model, if the
+// split is legal.
 static char gradient_split(const Problem *p, const Op *op, const Op *of, int axis) {
   char split = of->split[axis];
   if (repeated_by(p->s, op) == of) return split;

@@ -1,12 +1,12 @@
-// What a search finds about as good as its answer, where the model is small enough to ask.
+// Answers of about the same cost as the best, for small models.
 //
 //     answer       0.2671 ms as the search sees it, 0.2671 in fact
 //     others       0.2672                           0.2651: taken
 //                  0.2683                           0.2710
 //
-// A step is no sum over ops: what is hidden, what goes in one collective and what is lost between
-// blocks of memory is known when it is made (planner/auto/evaluate.c).  In a small model that is
-// worth as much as many a choice, and a step is soon made; so the next best answers are made, too.
+// The time of a step is not a sum over ops: hidden reductions, joint collectives and memory
+// fragmentation are known only after compilation (planner/auto/evaluate.c). In a small model they
+// outweigh many choices, and compilation is fast; so the next best answers are compiled, too.
 
 #include "problem.h"
 
@@ -16,7 +16,7 @@
 #include "solved.h"
 
 enum { MOST = 12 };
-#define WORK 1e6 // of each time that the solver is asked
+#define WORK 1e6 // of each run of the solver
 
 int search_others(const Problem *p, const Solved *solved, Arena *a, const int ***out) {
   const int *best = solved->result.choice, *ranked[MOST + 1];

@@ -1,16 +1,16 @@
-// Kernels: what an op and its gradient take under each choice of the op.
+// Kernel costs of an op and its gradient under each choice of the op.
 //
 //     %1 = broadcast %b      nothing: the kernel of the add reads %b
-//     %2 = add %y, %1        no launch, and nothing written: it is part of gelu's
+//     %2 = add %y, %1        no launch, and no write: part of gelu's kernel
 //     %3 = gelu %2           reads %y and %b, writes %3; one launch
 //
-// Which values are in memory is as on one device (lives.h); others are neither read nor written,
-// and an op that makes no other has no launch of its own.  Each op of a gradient splits what its op
-// of the model does, and has its own work: what that leaves whole is not less for it, nor is a
-// launch.
+// The values in memory are those of a single device (lives.h); others are neither read nor written,
+// and an op with no result in memory has no launch of its own. Each op of a gradient has the split
+// of its op of the model, and its own work. Tensors that this split leaves replicated cost the full
+// work, and so does each launch.
 //
-// Where time is cut in slices, a kernel runs in each: what it reads or writes whole, a weight or
-// its gradient, it does so every time, and gradients are added up.
+// With a time axis a kernel runs in each slice. It reads or writes in full, every time, each tensor
+// that time does not split, such as a weight or its gradient; and gradients are accumulated.
 
 #include "cost/cost.h"
 #include "ir/analysis/loops.h"
@@ -30,7 +30,7 @@ static bool is_there(const Problem *p, const Value *v) {
   return !v->def || !p->lives || p->lives->there[v->id];
 }
 
-// Of all operands, or all results, in f32 where they are in 16 bits.
+// Bytes of all operands, or of all results, with 16-bit tensors in f32.
 static double wide_bytes(const Op *op, bool operands) {
   double bytes = 0;
   for (int i = 0; i < (operands ? op->n_in : op->n_out); i++) {
@@ -44,16 +44,17 @@ static Summed summed(const Problem *p, const Value *v) {
   return p->lives && p->slices > 1 ? p->lives->summed[v->id] : (Summed){0};
 }
 
-// What a product that adds reads of its result, for each byte of that.
+// Bytes that an accumulating product reads of its result, per byte of the result.
 static double read_again(const Problem *p, const Op *op) {
   Summed s = op->n_out ? summed(p, op->out[0]) : (Summed){0};
   return s.launches ? 0 : s.moved;
 }
 
-// The part of an op that its kernel has to do with memory.
+// The work of an op with only the memory traffic of its own kernel.
 OpWork kernel_work(const Problem *p, const Op *op) {
   OpWork w = op_work(op, dims_of(p->s, op));
   double read = 0, all_read = 0, written = 0, all_written = 0;
+  // Bytes of all operands and results, and of those in memory.
   for (int i = 0; i < op->n_in; i++) {
     double bytes = (double)type_bytes(op->in[i].value->type);
     all_read += bytes;
@@ -64,11 +65,13 @@ OpWork kernel_work(const Problem *p, const Op *op) {
     all_written += bytes;
     if (is_there(p, op->out[i])) written += bytes;
   }
+  // An op that the target does not run in 16 bits reads and writes f32.
   if (must_widen(op, p->s->target)) {
     w.narrow = false;
     read = wide_bytes(op, true);
     written = wide_bytes(op, false);
   }
+  // The traffic of each part of the work shrinks in proportion.
   double again = read_again(p, op);
   for (int i = 0; i < w.n; i++) {
     if (all_read > 0) w.part[i].read *= read / all_read;
@@ -79,7 +82,7 @@ OpWork kernel_work(const Problem *p, const Op *op) {
   return w;
 }
 
-// Bytes of one rank's part of an operand, or of a result, as the op splits now.
+// Bytes of one rank's shard of an operand or result, under the current split.
 static double own_bytes(const Problem *p, const Op *op, const Type *t, int i, bool operand) {
   const Mesh *mesh = op_mesh(op);
   const Sbp whole = {.kind = SBP_B};
@@ -92,8 +95,8 @@ static double own_bytes(const Problem *p, const Op *op, const Type *t, int i, bo
   return bytes;
 }
 
-// What brings operands in 16 bits to f32, and results back, is done by the elementwise kernels that
-// make the ones and read the others, where there are such: these write, and read, f32.
+// Seconds of the casts of 16-bit operands to f32, and of results back. An elementwise kernel that
+// produces such an operand, or reads such a result, does the cast itself: it writes, or reads, f32.
 static double casts_seconds(const Problem *p, const Op *op, double times) {
   double bytes = 0;
   int launches = 0;
@@ -117,7 +120,8 @@ static bool time_cut(const Op *op) {
   return false;
 }
 
-// How often an op runs in a step; adds to the cut what time will cut, unless it does already.
+// Returns the runs of an op per step; adds the split along time to the cut, unless it is there
+// already.
 static double cut_in_time(const Problem *p, const Op *op, bool is_cut, Cut *cut) {
   char split = p->timed ? p->timed->split[op->id] : SPLIT_NONE;
   if (split == SPLIT_NONE) return 1;
@@ -143,7 +147,7 @@ double whole_seconds(const Problem *p, const Op *op) {
   return times * work_seconds(p->c, &work, &cut);
 }
 
-// What ops of their own take that add up what a gradient's op makes.
+// Seconds of separate ops that accumulate the results of a gradient op.
 static double sum_seconds(const Problem *p, const Op *op) {
   double bytes = 0;
   int launches = 0;
@@ -164,7 +168,8 @@ void price_op(const Problem *p, Node *n) {
   }
 }
 
-// The first gradients of a choice are what later ones read, so all of them are chosen together.
+// Later ops of a gradient read the results of earlier ones, so each choice sets the splits of all
+// of them together.
 void price_gradients(const Problem *p, Node *n, Op *const *gradient, int count) {
   char(*before)[MAX_AXES] = arena_alloc_array(p->scratch, (size_t)count, sizeof *before);
   OpWork *work = arena_alloc_array(p->scratch, (size_t)count, sizeof *work);
@@ -174,6 +179,7 @@ void price_gradients(const Problem *p, Node *n, Op *const *gradient, int count) 
   }
   n->n_gradients = count;
   n->back = arena_array(p->scratch, int64_t, (int64_t)count * n->choices.n);
+  // A gradient's split follows from the split of its op under each choice.
   for (int k = 0; k < n->choices.n; k++) {
     choose_split(p, n, &n->choices.at[k]);
     for (int i = 0; i < count; i++) {

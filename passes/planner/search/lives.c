@@ -15,7 +15,7 @@
 #include "pass.h"
 #include "sharding/single_device.h"
 
-// Options of passes after shard: plan_memory only says which values share memory.
+// Options of the passes after shard: plan_memory only finds the values that share memory.
 static const char *option_of(Arena *a, const char *pass, const char *option, const void *target) {
   (void)a;
   if (!strcmp(option, "target")) return target;
@@ -27,10 +27,10 @@ static const char *passes_after(Target target, Arena *a) {
   return str_format(a, ",%s", pipeline_text(a, t->pipeline, "comm", 0, option_of, t->name));
 }
 
-// -- What is in it -----------------------------------------------------------------------------
+// -- Contents of the copy ----------------------------------------------------------------------
 
 typedef struct Reader {
-  const Graph *g; // that was asked about
+  const Graph *g; // the given graph
   const Graph *alone;
   Lives *out;
   Value **value; // of `g`, by id
@@ -39,7 +39,7 @@ typedef struct Reader {
   int64_t kept_end;
 } Reader;
 
-// What it is called after, or what it is made of.
+// Returns the value of the given graph with this name, or that of the operand it is derived from.
 static Value *value_of(const Reader *r, const Value *v) {
   while (!v->name || v->name[0] != 'v') {
     if (!v->def || !v->def->n_in) return NULL;
@@ -68,7 +68,7 @@ static bool overlap(const Value *a, const Value *b) {
   return a->offset < b->offset + type_bytes(b->type) && b->offset < a->offset + type_bytes(a->type);
 }
 
-// What is made in the place of an operand is all that is there from then on.
+// A result in the place of an operand ends the operand's live range.
 static void end_replaced(const Reader *r, const Op *op) {
   int64_t time = 2 * op_time(op);
   for (int k = 0; k < op->n_out; k++)
@@ -80,7 +80,7 @@ static void end_replaced(const Reader *r, const Op *op) {
     }
 }
 
-// -- When ops run ------------------------------------------------------------------------------
+// -- Execution times ---------------------------------------------------------------------------
 
 // An op that is part of a kernel runs when one of its readers does.
 static void find_times(Reader *r) {
@@ -98,7 +98,7 @@ static void find_times(Reader *r) {
         if (u->user && time[u->user->id] > time[op->id]) time[op->id] = time[u->user->id];
 }
 
-// What is added up: by an op of its own, or by the product that makes it.
+// Finds accumulated values: by a separate op, or by the product that produces them.
 static void find_sums(Reader *r) {
   for_each_op(op, r->alone) {
     const Value *v = op_traits(op) & ACCUMULATES && op->n_out ? value_of(r, op->out[0]) : NULL;
@@ -117,6 +117,8 @@ static void read_all(Reader *r) {
   for_each_op(op, g)
     for (int i = 0; i < op->n_out; i++)
       r->value[op->out[i]->id] = op->out[i];
+  // Persistent parameters are at the start of the slab. A value below their end is in the place of
+  // one of them.
   for (int i = 0; i < alone->n_params; i++) {
     const Value *v = alone->params[i];
     int64_t end = v->offset + type_bytes(v->type);
@@ -127,6 +129,7 @@ static void read_all(Reader *r) {
   for_each_op(op, alone)
     for (int i = 0; i < op->n_out; i++)
       add(r, op->out[i]);
+  // All live ranges are known now, and can be shortened.
   for_each_op(op, alone)
     end_replaced(r, op);
   find_times(r);
@@ -145,6 +148,7 @@ Lives *lives_of(const Module *m, Target target, int64_t slices, Arena *a) {
   out->there = arena_array(a, bool, g->n_values);
   out->summed = arena_array(a, Summed, g->n_values);
   out->time = arena_array(a, int64_t, g->n_ops);
+  // Two time units per op: the op, and the transfers of its results.
   out->end = 2 * graph_end(alone) + 1;
   out->update = update ? 2 * op_time(update) : out->end;
   r.value = arena_array(scratch, Value *, g->n_values);

@@ -1,7 +1,7 @@
 // See memory.h.
 //
-// Each value that lives.h knows becomes buffers that begin and end (memory_events.h): as it is
-// made, and as each of those wants it who read it otherwise.
+// Each value of lives.h becomes buffers with a live range (memory_events.h): one in the produced
+// layout, and one for each other layout that readers want.
 
 #include "memory.h"
 
@@ -13,10 +13,10 @@
 #include "planner/plan/outer.h"
 #include "value_layouts.h"
 
-// A reader, or several alike.
+// A reader, or several with the same layout.
 typedef struct Want {
   const Share *as;
-  TrainPart part; // of a weight: it is brought for each part anew
+  TrainPart part; // of a weight: each part gathers it again
   int64_t first, last;
 } Want;
 
@@ -38,7 +38,7 @@ int64_t buffer_bytes(const Buffer *b, int choice) {
   return b->as ? (int64_t)((double)b->bytes / parts_of(b->as->lies[choice])) : b->bytes;
 }
 
-// A sum is added up where it is.
+// A partial sum is reduced in place.
 static bool is_copied(const Layout *from, const Layout *as) {
   if (from->mesh != as->mesh) return true;
   for (int a = 0; a < from->n_axes; a++) {
@@ -87,7 +87,7 @@ static void add(Maker *k, const Lived *l, const Share *from, const Share *as, in
   if (first > last || l->bytes == 0 || (from && (from == as || !as))) return;
   if (2 * k->out->buffer.n >= k->known_size) grow(k);
   Buffer b = {from, as, l->bytes};
-  if (from && from->node == as->node) b.from = NULL; // as one choice has it
+  if (from && from->node == as->node) b.from = NULL; // one node decides both
   if (b.from && !ever_copied(k, &b)) return;
   int *at = buffer_slot(k, &b);
   if (!*at) {
@@ -99,9 +99,9 @@ static void add(Maker *k, const Lived *l, const Share *from, const Share *as, in
   vec_push(k->scratch, &k->span, ((Span){*at - 1, first, last, mesh}));
 }
 
-// -- When which are there ----------------------------------------------------------------------
+// -- Live ranges of buffers --------------------------------------------------------------------
 
-// What is read through a view is read later.
+// Returns the time of a read: through a view, that of the last reader of the view.
 static int64_t read_at(const Maker *k, const Op *op) {
   int64_t time = k->lives->time[op->id];
   if (!(op_info[op->kind].traits & VIEW)) return time;
@@ -125,7 +125,8 @@ static void add_want(const Maker *k, Wants *wants, const Share *as, TrainPart pa
   vec_push(k->scratch, wants, ((Want){as, part, time, time}));
 }
 
-// How the states of the weight lie that a gradient is for; NULL: it is for none.
+// Returns the layouts of the states of the weight with this gradient; NULL: it is no weight's
+// gradient.
 static const Share *for_update(Maker *k, const Value *v) {
   for_each_use(u, v)
     if (u->user && updated_by(k->p, u->user) >= 0)
@@ -133,7 +134,7 @@ static const Share *for_update(Maker *k, const Value *v) {
   return NULL;
 }
 
-// What is shown to users is whole.
+// Users see replicated values.
 static const Share *shown_whole(Maker *k, const Share *made) {
   const Problem *p = k->p;
   int n = p->nodes.at[made->node].choices.n;
@@ -143,12 +144,13 @@ static const Share *shown_whole(Maker *k, const Share *made) {
   return share_of(k->shares, made->node, lies);
 }
 
-// Adds what readers want, and returns the last moment at which it is read as it is made.
+// Collects the layouts that readers want, and returns the last time at which the produced layout is
+// read.
 static int64_t find_wants(Maker *k, const Lived *l, const Share *made, Wants *wants) {
   int64_t last = l->from;
   const Value *v = k->value[l->id];
   const Share *update = for_update(k, v);
-  bool by_part = weight_of(v) != NULL; // its copies are made where they are read
+  bool by_part = weight_of(v) != NULL; // copied separately for each part
   for_each_use(u, v) {
     const Op *op = u->user;
     const Share *as = op ? share_read(k->shares, u) : NULL;
@@ -177,7 +179,7 @@ static void add_weight(Maker *k, const Lived *l, const Share *made, const Wants 
       add(k, l, made, wants->at[i].as, wants->at[i].first - 1, wants->at[i].last);
 }
 
-// As it is made, but along the axes that outer programs cut it along.
+// The produced layout, except along axes that outer programs shard it along.
 static const Share *pinned(Maker *k, const Share *made, const Layout *update) {
   const Problem *p = k->p;
   const Outer *outer = p->s->outer;
@@ -191,8 +193,8 @@ static const Share *pinned(Maker *k, const Share *made, const Layout *update) {
   return share_of(k->shares, made->node, lies);
 }
 
-// A gradient that an outer program cuts before slices of time are added up: whole only as long as
-// it takes to cut that of one.
+// A gradient that an outer program shards before time slices are accumulated: the gradient of one
+// slice is whole only while it is sharded.
 static bool add_pinned(Maker *k, const Lived *l) {
   const Value *v = k->value[l->id];
   const Outer *outer = k->p->s->outer;
@@ -214,7 +216,7 @@ static void add_value(Maker *k, const Lived *l) {
     add_weight(k, l, made, &wants);
     return;
   }
-  if (l->from == 0 && v->def) { // added up over slices of time, and brought once that is done
+  if (l->from == 0 && v->def) { // accumulated over time slices, and resharded after the last
     if (last < k->lives->update) last = k->lives->update;
     brought = last;
   }
@@ -224,8 +226,10 @@ static void add_value(Maker *k, const Lived *l) {
     return;
   }
   int shared = k->p->shared_node[v->id];
+  // With several readers, other layouts are copies of that of the shared node.
   const Share *all = shared >= 0 ? share_of_node(k->shares, shared, false) : most->as;
   if (last < brought) last = brought;
+  // The produced layout, then the wanted one, and both while their live ranges overlap.
   add(k, l, NULL, made, l->from, last);
   add(k, l, NULL, all, last + 1, most->last);
   add(k, l, made, all, brought, last < most->last ? last : most->last);
@@ -243,7 +247,8 @@ static void number_values(Maker *k) {
       k->value[op->out[i]->id] = op->out[i];
 }
 
-// Parts of kernels, which are nowhere on one device, but between collectives.
+// Adds values within kernels: they are not in memory on a single device, but are next to a
+// collective.
 static void add_parts(Maker *k) {
   bool *lived = arena_array(k->scratch, bool, k->p->s->g->n_values);
   for (int i = 0; i < k->lives->n; i++)
@@ -285,6 +290,7 @@ int64_t memory_peak(const Memory *m, const int *choice, int64_t limit, bool *out
     int as = b->as ? choice[b->as->node] : 0;
     bytes[i] = b->from ? copy_bytes(b, choice[b->from->node], as) : buffer_bytes(b, as);
   }
+  // A time above the limit reports its copies.
   for (int r = 0; r < m->n_rows; r++) {
     const int *count = m->count + (int64_t)r * n;
     int64_t sum = 0;

@@ -1,28 +1,28 @@
-// What the choices of a search need of memory, at every moment of the step.
+// Memory use of the choices of a search, at every time of the step.
 //
-// A value is as large as a choice makes it: that of the op that makes it, or of a reader that gets
-// it in another layout.  lives.h says when it is there.
+// The choice of its producer, or of a reader with another layout, decides the size of a value.
+// lives.h has its live range.
 //
 //     %y = linear   {S(1)}     ├─ as made ─┤
 //     all_gather    {B}              ├──── as %z wants it ─────┤
 //     %z = linear                          z          gradient of z
 //
-//     as made     until the last op that reads it so: the gradient of what made it
-//     as wanted   from then on, until its reader's gradient has read it.  Where several read it, the
-//                 node for all of them says how it lies then.
-//     both        before that, where the two differ: a copy, which depends on two nodes
+//     as made     until the last op that reads this layout: the gradient of its producer
+//     as wanted   from then on, until its reader's gradient has read it; with several readers, in the
+//                 layout of their shared node
+//     both        before that, if the two differ: a copy, which depends on two nodes
 //
-// A weight is there all the time, and where a reader wants it otherwise there is a copy while that
-// reads it.  A gradient lies as the op that makes it gives it, then as its reader wants it: the
-// gradient of a weight as the weight's states lie.
+// A weight is always resident; a reader that wants another layout adds a copy while it reads. A
+// gradient has the layout that its op produces, then the one that its reader wants: the gradient of
+// a weight, that of the weight's states.
 //
-// It errs both ways.  Less than there will be: of copies on the way from one layout to another, and
-// of gaps between values.  More: of a copy for two readers that want neither what others do nor
-// what is made.  Fusion is as on one device, but where a copy stands between the ops of a kernel.
-// tests/passes/peaks.py says how far off it is.
+// The estimate errs both ways. It is too low by intermediate layouts of a reshard, and by gaps
+// between values. It is too high by a copy for two readers with a layout that differs from the
+// other readers' and the produced one. Fusion is as on a single device, except that a copy
+// separates two ops of a kernel. tests/passes/peaks.py measures the error.
 //
-// Copies are left to whoever solves: he counts those that his answer needs, and asks again
-// (memory_refine.c).
+// Copies are left to the caller of the solver: it counts those that the answer needs, and solves
+// again (memory_refine.c).
 
 #ifndef MEMORY_H
 #define MEMORY_H
@@ -31,14 +31,14 @@
 #include "problem.h"
 #include "shares.h"
 
-// Bytes of a rank that a choice decides; of a copy those that two decide together.
+// Bytes of a rank that one choice decides, or, for a copy, two choices together.
 typedef struct Buffer {
-  const Share *from; // NULL unless it is a copy: how it lies otherwise
-  const Share *as;   // NULL: as large whatever is chosen
-  int64_t bytes;     // of the whole
+  const Share *from; // NULL unless it is a copy: the layouts of the original
+  const Share *as;   // NULL: the size is the same under every choice
+  int64_t bytes;     // of the global value
 } Buffer;
 
-// Moments at which memory may be full, and how many of each buffer there are then.
+// Times of possible peaks, and the number of each buffer at these times.
 typedef struct Memory {
   Vec(Buffer) buffer;
   int n_rows;
@@ -46,10 +46,11 @@ typedef struct Memory {
 } Memory;
 
 Memory *memory_of(Problem *p, const Lives *lives);
-// Bytes of one of them; in the second case when its nodes choose these.
+// Bytes of one buffer under a choice of its node; of a copy, under the choices of both nodes.
 int64_t buffer_bytes(const Buffer *b, int choice);
 int64_t copy_bytes(const Buffer *b, int from, int as);
-// Of a choice for all nodes; and which copies there are where that is more than the limit.
+// Returns the peak under a choice for all nodes. Sets `out_copies` for the copies at times above
+// the limit.
 int64_t memory_peak(const Memory *m, const int *choice, int64_t limit, bool *out_copies);
 
 #endif

@@ -1,8 +1,8 @@
 // See memory_events.h.
 //
-// For each mesh one walk along sorted beginnings and ends makes rows; those at which the same
-// buffers begin are of layers that are alike, and of these the ones between others are left out.  A
-// row has a number for every buffer, so there is reason to leave out many.
+// For each mesh, one walk along the sorted beginnings and ends makes the rows. Rows at which the
+// same buffers begin belong to repeated layers, and those between others are left out. A row has a
+// number for every buffer, so it pays to leave out many.
 
 #include "memory_events.h"
 
@@ -30,17 +30,17 @@ static int by_to(const void *x, const void *y) {
   return (a->to > b->to) - (a->to < b->to);
 }
 
-// A moment at which something begins, and after which something ends before more begins.
+// A time at which a buffer begins, and after which one ends before another begins.
 typedef struct Row {
   int64_t time;
-  uint64_t begun; // which buffers begin at that moment: layers that are alike have the same
+  uint64_t begun; // hash of the buffers that begin then: the same for repeated layers
   int *count;     // of each buffer
   bool needed;
 } Row;
 
 typedef Vec(Row) Rows;
 
-// Of what is on devices of one mesh.
+// Finds the rows of buffers on devices of one mesh.
 static void find_rows(const Moments *k, const Meets *meets, int mesh, Rows *out) {
   int n = 0, n_buffers = k->n_buffers, end = 0, *now = arena_array(k->scratch, int, n_buffers);
   Span *from = arena_array(k->scratch, Span, k->n);
@@ -49,6 +49,7 @@ static void find_rows(const Moments *k, const Meets *meets, int mesh, Rows *out)
   Span *to = arena_copy(k->scratch, from, (size_t)n * sizeof *from);
   qsort(from, (size_t)n, sizeof *from, by_from);
   qsort(to, (size_t)n, sizeof *to, by_to);
+  // A sweep over beginnings, with the buffers that are live at each.
   for (int i = 0; i < n;) {
     Row row = {.time = from[i].from, .begun = 14695981039346656037u, .needed = true};
     for (; end < n && to[end].to < row.time; end++)
@@ -57,21 +58,22 @@ static void find_rows(const Moments *k, const Meets *meets, int mesh, Rows *out)
       now[from[i].buffer]++;
       row.begun = (row.begun ^ (uint64_t)from[i].buffer) * 1099511628211u;
     }
-    if (i < n && to[end].to >= from[i].from) continue; // nothing ends before more begins
+    if (i < n && to[end].to >= from[i].from) continue; // no buffer ends before another begins
     row.count = arena_copy(k->scratch, now, (size_t)n_buffers * sizeof *now);
     vec_push(k->scratch, out, row);
   }
 }
 
-// Whether nothing is more than between two others, `share` of the way from the first to the last.
+// Whether no count exceeds the interpolation of two others, `share` of the way from the first to
+// the last.
 static bool is_between(const Row *row, const Row *first, const Row *last, double share, int n) {
   for (int i = 0; i < n; i++)
     if (row->count[i] > (1 - share) * first->count[i] + share * last->count[i] + 1e-6) return false;
   return true;
 }
 
-// Layers that are alike fill memory evenly: what is between the first and the last of them cannot
-// be full before one of the two is.  The first ones may be unlike those that follow.
+// Repeated layers fill memory evenly: a row between the first and the last of them cannot peak
+// before one of these two does. The first layers may differ from those that follow.
 static void drop_between(Row *const *row, int n_rows, int n) {
   for (int first = 0, last = n_rows - 1; first + 1 < last; first++, last--) {
     bool any = false;
@@ -102,7 +104,7 @@ static void drop_all_between(const Moments *k, const Rows *rows) {
   }
 }
 
-// For each mesh, as values on meshes that have no device in common do not add up.
+// Finds rows mesh by mesh, as values on meshes without a common device do not add up.
 static void find_all(const Moments *k, const Meets *meets, Rows *out) {
   bool *done = arena_array(k->scratch, bool, meets->n);
   for (int i = 0; i < k->n; i++) {

@@ -1,14 +1,14 @@
-// The cheapest choice that fits into memory, and what it needs.
+// The cheapest choice that fits into memory, and its peak.
 //
-// What a node uses is part of the solver's problem.  A copy depends on two nodes, which the problem
-// has no word for; it gets a node of its own that says whether it is there:
+// The memory of a node is part of the solver's problem. A copy depends on two nodes, which the
+// problem cannot express; it gets a node of its own that says whether it exists:
 //
-//     %x ─ (lies ℓ) ─ linear      nodes x, linear, and [no copy of ℓ | a copy of ℓ] for each
-//                                 layout ℓ in which linear wants it, tied to both by edges of 0 or infinity
+//     %x ─ (layout ℓ) ─ linear    nodes x, linear, and [no copy of ℓ | a copy of ℓ] for each
+//                                 layout ℓ that linear wants, tied to both by edges: 0 or infinity
 //
-// There are many copies and few that matter.  So at first none has a node; where an answer needs
-// more than there is, those that are there when it does get one, and the solver is asked again.
-// The first time it is asked without a limit: where that fits, memory is no matter.
+// There are many copies, and few matter. So at first none has a node; if an answer exceeds the
+// memory, the copies resident at that time get nodes, and the solver runs again. The first run has
+// no limit: if its answer fits, memory does not matter.
 
 #include <math.h>
 
@@ -16,19 +16,19 @@
 #include "memory.h"
 #include "solved.h"
 
-// Of each time that the solver is asked.
+// Of each run of the solver.
 #define LEAST_SECONDS 0.2
 #define LEAST_WORK    1e8
-#define LEAST_CHANGE  0.02 // of the share that is exposed, to ask again
+#define LEAST_CHANGE  0.02 // of the exposed part, to solve again
 
-#define LEAST_NORM 0.1 // of a step, to be counted
+#define LEAST_NORM 0.1 // of a step, to be part of the problem
 
-enum { ROUNDS = 3 }; // more than the first
+enum { ROUNDS = 3 }; // after the first
 
 typedef struct Building {
   Problem *p;
   const Memory *m;
-  const bool *copies; // by buffer: those that have a node
+  const bool *copies; // by buffer: whether it has a node
   int *copy_node;
   Vec(SolverNode) node;
   Vec(SolverEdge) edge;
@@ -48,13 +48,15 @@ static int distinct(const Problem *p, const Share *s, const Layout **out) {
   return n;
 }
 
-// Choice 2 k: no copy in layout k is there; 2 k + 1: it is.
+// Choice 2 k: no copy in layout k exists; 2 k + 1: one exists.
 static void add_copy(Building *b, const Buffer *of) {
   const Problem *p = b->p;
   const Share *from = of->from, *as = of->as;
   int n_from = p->nodes.at[from->node].choices.n, n_as = p->nodes.at[as->node].choices.n;
   const Layout **layout = arena_array(p->scratch, const Layout *, n_as);
   int n = distinct(p, as, layout), node = b->node.n;
+  // `tie` admits the two choices of the wanted layout; `need` forbids the first one if a copy is
+  // required.
   int64_t *tie = arena_array(p->scratch, int64_t, (int64_t)2 * n * n_as);
   int64_t *need = arena_array(p->scratch, int64_t, (int64_t)2 * n * n_from);
   for (int k = 0; k < n; k++) {
@@ -79,9 +81,10 @@ static bool is_alone(const Buffer *b) {
   return !b->from || b->from->node == b->as->node;
 }
 
-// Bytes of one of a buffer for each choice of the node that has it, times so many.
+// Bytes of `count` instances of a buffer, for each choice of its node.
 static int64_t *usage_of(const Building *b, const Buffer *of, int count) {
   const Problem *p = b->p;
+  // The same bytes under every choice.
   if (!of->as) {
     int64_t *usage = arena_one(p->scratch, int64_t);
     usage[0] = count * of->bytes;
@@ -89,11 +92,13 @@ static int64_t *usage_of(const Building *b, const Buffer *of, int count) {
   }
   int n = p->nodes.at[of->as->node].choices.n;
   int64_t *usage = arena_array(p->scratch, int64_t, 2 * n);
+  // Decided by the choices of one node.
   if (is_alone(of)) {
     for (int i = 0; i < n; i++)
       usage[i] = count * (of->from ? copy_bytes(of, i, i) : buffer_bytes(of, i));
     return usage;
   }
+  // The node of a copy: the second choice of each layout has its bytes.
   const Layout **layout = arena_array(p->scratch, const Layout *, n);
   int n_layouts = distinct(p, of->as, layout);
   for (int k = 0; k < n_layouts; k++)
@@ -102,7 +107,7 @@ static int64_t *usage_of(const Building *b, const Buffer *of, int count) {
   return usage;
 }
 
-// As many intervals as there are runs of rows with the same number of it.
+// Adds an interval for each run of rows with the same count of the buffer.
 static void add_uses(Building *b, int buffer, int node) {
   const Memory *m = b->m;
   for (int lo = 0, hi; lo < m->n_rows; lo = hi) {
@@ -124,7 +129,7 @@ static void add_nodes(Building *b) {
     const Node *n = &p->nodes.at[i];
     vec_push(p->scratch, &b->node, ((SolverNode){n->choices.n, n->cost, NULL, 0}));
   }
-  vec_push(p->scratch, &b->node, ((SolverNode){1, none, NULL, 0})); // what is as large anyway
+  vec_push(p->scratch, &b->node, ((SolverNode){1, none, NULL, 0})); // for buffers of constant size
   for (int i = 0; i < p->pairs.n; i++) {
     const Pair *e = &p->pairs.at[i];
     vec_push(p->scratch, &b->edge, ((SolverEdge){{e->from, e->to}, pair_cost(p, e)}));
@@ -139,7 +144,7 @@ static bool has_norm(const Node *n, uint32_t axes) {
   return false;
 }
 
-// Choice 0: no weight has its part of the norm to be added up over these axes; 1: some may.
+// Choice 0: no weight has a part of the norm to reduce over these axes; 1: some may.
 static void add_norm(Building *b, uint32_t axes) {
   const Problem *p = b->p;
   int node = b->node.n;
@@ -156,8 +161,8 @@ static void add_norm(Building *b, uint32_t axes) {
   }
 }
 
-// Such a node is next to all weights, which makes it dear to solve with.  So there is none where it
-// would be a small part of the step, and then no choice is made for its sake.
+// A norm node is adjacent to all weights, and makes the problem expensive to solve. There is none
+// if the norm is a small part of the step; then the norm influences no choice.
 static void add_norms(Building *b) {
   const Problem *p = b->p;
   double sum = 0;
@@ -184,7 +189,7 @@ static double norm_cost(const Problem *p, const int *choice) {
   return cost;
 }
 
-// `copies`, by buffer: those that are part of it.
+// `copies`, by buffer: the copies in the problem.
 static SolverProblem problem_with(Problem *p, const Memory *m, const bool *copies, int64_t limit) {
   Building b = {.p = p, .m = m, .copies = copies};
   int n = m ? m->buffer.n : 0, *node = arena_array(p->scratch, int, n);
@@ -216,18 +221,18 @@ static bool any_new(const bool *found, bool *copies, int n) {
   return any;
 }
 
-// What the solver may still take, each time that it is asked.
+// The remaining budget of the solver.
 typedef struct Left {
   double end, work;
-  bool bound; // what was found is more than there is memory for, unless it is looked at
+  bool bound; // an answer without a limit did not fit into memory
 } Left;
 
-// `copies` are those that answers have needed so far.
+// `copies`: needed by the answers so far.
 static Solved fit(Problem *p, const Memory *m, bool *copies, Left *left) {
   int n = m ? m->buffer.n : 0;
   bool *found = arena_array(p->scratch, bool, n);
   int64_t limit = left->bound ? p->memory : SOLVER_NO_LIMIT;
-  for (;;) { // each time with more copies, of which there are so many
+  for (;;) { // each round adds copies, so it ends
     SolverOptions options = p->options;
     Solved out = {.problem = problem_with(p, m, copies, limit), .bound = left->bound};
     options.seconds = fmax((left->end - clock_seconds()) / 2, LEAST_SECONDS);
@@ -243,9 +248,9 @@ static Solved fit(Problem *p, const Memory *m, bool *copies, Left *left) {
   }
 }
 
-// -- What is hidden ----------------------------------------------------------------------------
+// -- Hidden reductions -------------------------------------------------------------------------
 
-// Seconds of all that is not hidden.
+// Seconds of a step, without the hidden ones.
 static double step_of(const Problem *p, const int *choice, double hidden) {
   double cost = norm_cost(p, choice);
   for (int i = 0; i < p->nodes.n; i++)
@@ -280,7 +285,7 @@ static bool may_hide(const Problem *p) {
   return p->slices == 1 && (any_reduced(p, false) || any_reduced(p, true));
 }
 
-// With that share of what reduces gradients exposed.
+// Solves with that part of the gradient reductions exposed.
 static Solved fit_exposed(Problem *p, const Memory *m, bool *copies, Left *left, double share,
                           bool late_hides) {
   p->exposed = share;
@@ -292,7 +297,8 @@ static Solved fit_exposed(Problem *p, const Memory *m, bool *copies, Left *left,
   return out;
 }
 
-// Seconds that a step takes at least, as if memory were no limit and all that can be hidden were.
+// Returns a lower bound of the seconds of a step: without a memory limit, and with every reduction
+// hidden that can be.
 static double least_step(Problem *p, double *work) {
   SolverProblem free = problem_with(p, NULL, NULL, SOLVER_NO_LIMIT);
   SolverOptions options = p->options;
@@ -308,11 +314,12 @@ static void take_better(const Problem *p, const Solved *next, Solved *best) {
   if (next->result.choice && next->peak <= p->memory && next->step < best->step) *best = *next;
 }
 
-// What is hidden depends on the answer, so it is asked for again with the share that an answer has:
-// as if nothing were hidden, as if the loss were, as if all were, and then as it was.  The best of
-// all is taken, so it is no worse than the first.
+// The hidden time depends on the answer, so the problem is solved several times: with nothing
+// hidden, with the loss hidden, with everything hidden, and then with the exposed part of the
+// previous answer. The best of all is taken, so it is no worse than the first.
 Solved search_solve(Problem *p) {
   double before = 0;
+  // A lower bound above the best known step ends the search.
   if (p->s->worth > 0 && least_step(p, &before) > p->s->worth)
     return (Solved){.result = {.status = SOLVER_infeasible}, .bound = true, .work = before};
   const Memory *m = p->lives ? memory_of(p, p->lives) : NULL;

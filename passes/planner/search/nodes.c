@@ -1,16 +1,16 @@
-// What can be chosen: the nodes of the problem, and each one's choices.
+// The nodes of the problem, and the choices of each.
 //
-//     %y = linear %x, %w      an op          what each axis splits: -, 0, n or k; and where a sum comes
-//                                            in, and it is linear in that operand, + of it
-//     %w: weight              a parameter    how it lies, {B}, {S(0)} or {S(1)}, and how its states do
-//     %y, read by two ops     a value        how both get it, and how their gradients are added up
+//     %y = linear %x, %w     an op         the letter of each axis: -, 0, n or k; or +: a partial sum
+//                                          passes, if the op is linear in the operand with the sum
+//     %w: weight             a parameter   its layout, {B}, {S(0)} or {S(1)}, and that of its states
+//     %y, read by two ops    a value       the layout for both, and that of their gradients' sum
 //
-// With two axes a choice is one of each, but for combinations that lengths do not allow.  What
-// programs have said leaves those choices that agree with it, one where all is said.
+// With two axes a choice is a pair, except for combinations that lengths do not allow. Constraints
+// of programs leave the choices that agree with them: one if they fix everything.
 //
-// In a large model layers that repeat have one node together, so the problem is as large as what
-// is different in it; but for ops of which programs say something else than of the first like them.
-// A small one is decided op by op.
+// In a large model repeated layers have one node together, so the problem is as large as the
+// model's distinct parts. An op with constraints that differ from those of the first op like it has
+// its own node. A small model is decided op by op.
 
 #include <math.h>
 #include <string.h>
@@ -27,7 +27,7 @@
 #include "splits.h"
 #include "value_layouts.h"
 
-enum { MAX_OPS = 400 }; // of the model that are decided one by one
+enum { MAX_OPS = 400 }; // more ops of the model than these are decided by repeated layers
 
 static const Sbp whole = {.kind = SBP_B}, sum = {.kind = SBP_P};
 
@@ -70,8 +70,8 @@ const Layout *op_wants(const Problem *p, const Op *op, int i, const Choice *c) {
   return layout_new(p->s->g->module, mesh, lies);
 }
 
-// A device that has a slice of a letter has its part of the gradient where the operand has the
-// letter, and a share of it where not.
+// Layout of the gradient of operand `i` along an axis: sharded if the operand has the split letter,
+// else a partial sum.
 static Sbp gradient_sbp(const Dims *dims, const Op *op, int i, int axis, const Choice *c) {
   if (op->split[axis] == SPLIT_NONE) return whole;
   if (op->split[axis] == SPLIT_PARTIAL) return passes_sums(op, i, c) ? whole : sum;
@@ -87,7 +87,7 @@ const Layout *op_gradient(const Problem *p, const Op *op, int i, const Choice *c
   return layout_new(p->s->g->module, mesh, lies);
 }
 
-// Whether the parts that this leaves can be cut in slices of time.
+// Whether the shards under this split are divisible into time slices.
 static bool leaves_time(const Problem *p, const Op *op, int letter, int axis) {
   const Mesh *mesh = p->s->mesh;
   const Dims *dims = dims_of(p->s, op);
@@ -98,7 +98,7 @@ static bool leaves_time(const Problem *p, const Op *op, int letter, int axis) {
   return timed_letter(p->timed, op, name, dims->letter[letter].size, parts);
 }
 
-// All splits of the axes from the k-th on.
+// Adds all splits along the axes from the k-th on.
 static void add_splits(Problem *p, Node *n, Choice *c, int k) {
   if (k == p->n_axes) {
     vec_push(p->scratch, &n->choices, *c);
@@ -107,6 +107,7 @@ static void add_splits(Problem *p, Node *n, Choice *c, int k) {
   Op *op = n->op;
   int axis = p->axis[k];
   const Dims *dims = dims_of(p->s, op);
+  // A fixed axis has one choice.
   if (p->s->fixed[op->id][axis]) {
     c->split[axis] = op->split[axis];
     add_splits(p, n, c, k + 1);
@@ -115,6 +116,7 @@ static void add_splits(Problem *p, Node *n, Choice *c, int k) {
   const Said *said = p->s->said[op->id][axis];
   c->split[axis] = op->split[axis] = SPLIT_NONE;
   if (said_allows(said, '-')) add_splits(p, n, c, k + 1);
+  // One choice per letter; a letter of length 1 only if a constraint names it.
   for (int i = 0; i < dims->n_letters; i++) {
     bool is_open = said_allows(said, dims->letter[i].name) && (said || dims->letter[i].size != 1);
     if (!is_open || !split_legal(op, dims, i, axis)) continue;
@@ -122,6 +124,8 @@ static void add_splits(Problem *p, Node *n, Choice *c, int k) {
     c->split[axis] = op->split[axis] = dims->letter[i].name;
     add_splits(p, n, c, k + 1);
   }
+  // Partial sums pass an additive op through all operands, a multilinear op through one: the same
+  // operand along all axes.
   c->split[axis] = op->split[axis] = SPLIT_PARTIAL;
   bool sums = p->sums && said_allows(said, SPLIT_PARTIAL);
   int traits = sums ? op_traits(op) : 0, via = c->via;
@@ -144,7 +148,7 @@ static void add_pair(Problem *p, Node *n, Choice *c, int k, Sbp lies, Sbp back) 
   Sbp *now = &p->s->lies[n->v->id][axis], before = *now;
   c->lies[axis] = lies;
   c->back[axis] = back;
-  *now = back.kind == SBP_S ? back : lies; // as param_cuts sees it
+  *now = back.kind == SBP_S ? back : lies; // read by param_cuts
   add_lies(p, n, c, k + 1);
   *now = before;
 }
@@ -153,8 +157,7 @@ static bool is_trained(const Problem *p, const Value *v) {
   return !v->def && v->role == ROLE_weight && p->has_gradient[v->id];
 }
 
-// The op that makes what the weight becomes, if a program said what it splits along the axis; or
-// NULL.
+// Returns the op that updates the weight, if a program fixed its split along the axis; or NULL.
 static const Op *fixed_update(const Problem *p, const Value *v, int axis) {
   for_each_use(u, v)
     if (u->user && u->index == 0 && op_part(u->user) == PART_update &&
@@ -163,7 +166,7 @@ static const Op *fixed_update(const Problem *p, const Value *v, int axis) {
   return NULL;
 }
 
-// Whether the states may lie in parts of this dimension, or -1: whole, as far as programs say.
+// Whether constraints allow states sharded along this dimension; -1: replicated states.
 static bool may_keep(const Problem *p, const Value *v, int dim, int axis) {
   const Op *op = fixed_update(p, v, axis);
   if (!op) return true;
@@ -172,8 +175,8 @@ static bool may_keep(const Problem *p, const Value *v, int dim, int axis) {
          (found < 0 ? -1 : dims_position(dims_of(p->s, op), &dims_of(p->s, op)->out[0], found));
 }
 
-// All layouts that a parameter may have along the axes from the k-th on.  States of a weight that
-// is whole may lie in parts of its first dimension that can be cut, or as a program said: ZeRO.
+// Adds all layouts of a parameter along the axes from the k-th on. A replicated weight may have
+// states sharded along their first divisible dimension, or as a program fixed it: ZeRO.
 static void add_param(Problem *p, Node *n, Choice *c, int k) {
   int axis = p->axis[k], n_before = n->choices.n;
   const Value *v = n->v;
@@ -226,7 +229,7 @@ static void add_lies(Problem *p, Node *n, Choice *c, int k) {
     add_param(p, n, c, k);
 }
 
-// Along axes that are not searched a value lies as is known, or whole.
+// Along axes that are not searched a value has its known layout, or is replicated.
 const Layout *lies_as(const Problem *p, const Value *v, const Sbp *lies) {
   const Mesh *mesh = p->s->mesh;
   Sbp all[MAX_AXES];
@@ -237,7 +240,7 @@ const Layout *lies_as(const Problem *p, const Value *v, const Sbp *lies) {
   return layout_new(p->s->g->module, mesh, all);
 }
 
-// How the op that updates a weight has it along an axis that is not searched.
+// Layout that the update op gives a weight along an axis that is not searched.
 static Sbp updated_as(const Problem *p, const Value *v, int axis) {
   for_each_use(u, v)
     if (u->user && u->index == 0 && op_part(u->user) == PART_update)
@@ -245,7 +248,8 @@ static Sbp updated_as(const Problem *p, const Value *v, int axis) {
   return p->s->lies[v->id][axis];
 }
 
-// The same of a gradient: that of a weight lies as its states do; that of a sum is whole.
+// The same for a gradient: a weight's gradient has the layout of its states; the gradient of a
+// partial sum is replicated.
 const Layout *back_as(const Problem *p, const Value *v, const Sbp *back) {
   const Layout *l = lies_as(p, v, back);
   for (int a = 0; a < l->n_axes; a++) {
@@ -259,7 +263,7 @@ const Layout *back_as(const Problem *p, const Value *v, const Sbp *back) {
   return l;
 }
 
-// -- What each costs by itself -----------------------------------------------------------------
+// -- Costs of single nodes ---------------------------------------------------------------------
 
 double parts_of(const Layout *l) {
   double parts = 1;
@@ -268,7 +272,7 @@ double parts_of(const Layout *l) {
   return parts;
 }
 
-// Rows are read into memory by every rank that has them.
+// Every rank reads its rows into memory, also rows that other ranks read.
 static void price_input(Problem *p, Node *n) {
   double bytes = (double)type_bytes(n->v->type);
   for (int k = 0; k < n->choices.n; k++) {
@@ -282,9 +286,9 @@ static void price_param(Problem *p, Node *n) {
   if (n->v->role == ROLE_input) price_input(p, n);
 }
 
-// -- What is decided alike ---------------------------------------------------------------------
+// -- Shared decisions --------------------------------------------------------------------------
 
-// Whether programs and axes inside have said the same of two ops, or of two parameters.
+// Whether two ops, or two parameters, have the same constraints from programs and inner axes.
 static bool same_sets(const Problem *p, const Said *x, const Said *y) {
   return x == y || (x && y && str_equal(said_splits(x, p->scratch), said_splits(y, p->scratch)));
 }
@@ -312,14 +316,14 @@ static bool params_said_alike(const Problem *p, const Value *x, const Value *y) 
   return true;
 }
 
-// The same member of the first occurrence of the outermost block that `o` is in.
+// Returns the corresponding member of the first occurrence of the outermost block around `o`.
 static const Occurrence *first_occurrence(const Occurrence *o) {
   if (!o->outer) return o->block->at[0];
   return first_occurrence(o->outer)->member[o->position].inner;
 }
 
-// The first op like it.  Layers are decided alike; what repeats within them, such as q, k and v, is
-// not.
+// Returns the first op like it. Repeated layers are decided together; repetitions within a layer,
+// such as q, k and v, are not.
 static Op *find_first(const Problem *p, Op *op) {
   const OpRepeat *r = &p->repeats->of_op[op->id];
   Op *first = r->occurrence ? first_occurrence(r->occurrence)->member[r->position].op : op;
@@ -352,7 +356,7 @@ static Value *first_value(const Problem *p, Value *v) {
   return v->def ? p->first_op[v->def->id]->out[v->index] : first_param(p, v);
 }
 
-// -- All of them -------------------------------------------------------------------------------
+// -- All nodes ---------------------------------------------------------------------------------
 
 static int add_node(Problem *p, Op *op, Value *v, bool shared) {
   Node n = {.op = op, .v = v, .shared = shared};
@@ -376,7 +380,7 @@ const Value *weight_of(const Value *v) {
   return is_weight(v) ? v : NULL;
 }
 
-// Values whose gradient is wanted: trained weights, and what is computed from them.
+// Marks values that have a gradient: trained weights, and values computed from them.
 static void find_gradients(Problem *p) {
   const Graph *g = p->s->g;
   bool trains = false;
@@ -395,8 +399,8 @@ static void find_gradients(Problem *p) {
   }
 }
 
-// Small models are searched op by op: layers that are alike may be best in turns, one by columns
-// and the next by rows.
+// Small models are searched op by op: alternating choices may be best for identical layers, one
+// split by columns and the next by rows.
 static void find_repeats(Problem *p) {
   const Graph *g = p->s->g;
   int n = 0;
@@ -416,7 +420,8 @@ static int *no_nodes(const Problem *p, uint32_t n) {
   return node;
 }
 
-// Of those that are alike one has a node, whether or not it is the first to be met.
+// One node per group of identical parameters, at the first of the group, in whatever order they are
+// visited.
 static void add_param_nodes(Problem *p) {
   const Graph *g = p->s->g;
   for (int i = 0; i < g->n_params; i++) {
@@ -457,7 +462,7 @@ static bool splits_leave_time(const Problem *p, const Op *op) {
   return true;
 }
 
-// Whether the gradient, too, leaves parts that can be cut in slices of time.
+// Whether the shards of all gradient ops, too, are divisible into time slices.
 static bool gradients_leave_time(const Problem *p, const Op *of, const Ops *gradient) {
   bool all = true;
   for (int i = 0; i < gradient->n && all; i++) {
@@ -471,8 +476,8 @@ static bool gradients_leave_time(const Problem *p, const Op *of, const Ops *grad
   return all;
 }
 
-// Leaves out the choices whose gradient cannot be cut in time.  Where that is all of them, comm
-// says which op it is.
+// Drops the choices with gradient ops that cannot be split in time. If these are all choices, keeps
+// them: comm reports the op.
 static void drop_untimed(Problem *p, Node *n, const Ops *gradient) {
   int kept = 0;
   Choice *choice = arena_array(p->scratch, Choice, n->choices.n);
@@ -489,7 +494,7 @@ static void drop_untimed(Problem *p, Node *n, const Ops *gradient) {
   n->choices.n = kept;
 }
 
-// The kernels of a gradient are decided by its op of the model.
+// Adds the kernels of gradients to the node of their op of the model, which decides them.
 static void add_gradients(Problem *p) {
   gradients_find(p);
   Ops *of_node = arena_alloc_array(p->scratch, (size_t)p->nodes.n, sizeof *of_node);
@@ -505,7 +510,7 @@ static void add_gradients(Problem *p) {
   }
 }
 
-// Where several ops read a value there is a node between, and so there is for those that are alike.
+// Adds a shared node for a value with several readers; identical values have one together.
 static void add_shared_nodes(Problem *p, Value *v) {
   if (readers_of(v) < 2 || is_weight(v)) return;
   Value *first = first_value(p, v);

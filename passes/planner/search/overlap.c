@@ -1,16 +1,16 @@
-// How much of the reducing of gradients, and of the loss before them, is done beside backward.
+// Overlap: the reductions of gradients, and of the loss before them, that run beside backward.
 //
 //     ops           linear_back ── move ── linear_back ───────── linear_back ── move ─ …
 //     all_reduces          └── of w3 ──┘ waits    └── of w2 ── of w1 ──┘
 //
-// An all_reduce that only the update waits for, or nobody, runs while backward goes on, but what
-// backward does wait for goes behind it in the same queue (cost_step.h).  So how much is hidden
-// depends on all choices together, which no sum over nodes and edges can say.  The problem has a
-// share instead: Problem.exposed, that part of each such all_reduce which the step waits for.  This
-// says what it is for an answer: backward is gone through as step_cost.c does it, with the prices
-// of the problem.
+// An all_reduce on which only the update waits, or no op, runs while backward continues. Transfers
+// on which backward waits follow it in the same queue (cost_step.h). So the hidden time depends on
+// all choices together, and no sum over nodes and edges can express it. Instead the problem has one
+// number: Problem.exposed, the part of each such all_reduce on which the step waits. This file
+// computes that number for an answer: it simulates backward as step_cost.c does, with the prices of
+// the problem.
 //
-// Where time is cut, gradients are reduced after the last slice, and nothing is hidden.
+// With a time axis, gradients are reduced after the last slice, and nothing is hidden.
 
 #include <math.h>
 #include <string.h>
@@ -22,19 +22,19 @@
 #include "solved.h"
 #include "value_layouts.h"
 
-// Gradients that lie alike and wait for others to be reduced with.
+// Gradients of one layout that wait for their bucket to fill.
 typedef struct Waiting {
   const Layout *lies;
   double bytes, cost;
 } Waiting;
 
-enum { MAX_WAITING = 16 }; // layouts at a time; more are not waited for
+enum { MAX_WAITING = 16 }; // layouts at a time; gradients of further layouts do not wait
 
 typedef struct Backward {
   const Problem *p;
   const int *choice;
-  double now, queued;    // until when ops and all_reduces run
-  double done, reducing; // what all that takes, one after the other; the all_reduces of it
+  double now, queued;    // end times of ops and of all_reduces
+  double done, reducing; // total time without overlap; the part of all_reduces in it
   Waiting waiting[MAX_WAITING];
   int n_waiting;
 } Backward;
@@ -63,7 +63,7 @@ static Waiting *waiting_of(Backward *b, const Layout *lies) {
   return &b->waiting[b->n_waiting++];
 }
 
-// As bucket_grads fills its buckets.
+// Fills a bucket as bucket_grads does.
 static void pack(Backward *b, const Layout *lies, double bytes, double cost) {
   Waiting alone = {.lies = lies}, *w = waiting_of(b, lies);
   if (!w) w = &alone;
@@ -74,20 +74,20 @@ static void pack(Backward *b, const Layout *lies, double bytes, double cost) {
   if (w->bytes >= PACK_BUCKET || w == &alone) reduce(b, w);
 }
 
-// -- What moves --------------------------------------------------------------------------------
+// -- Transfers ---------------------------------------------------------------------------------
 
 static int64_t at_choice(const Backward *b, const Pair *e, const int64_t *cost) {
   int n = b->p->nodes.at[e->to].choices.n;
   return cost ? cost[b->choice[e->from] * n + b->choice[e->to]] : 0;
 }
 
-// The edge by which an op reads operand `i`; NULL: it has none.
+// Returns the edge by which an op reads operand `i`; NULL: there is none.
 static const Pair *read_by(const Backward *b, const Op *of, int i) {
   return pair_between(b->p, of->in[i].value, &of->in[i]);
 }
 
-// What has to be there before the first op of a gradient: weights that lie in parts, and the sum of
-// what all readers of a result gave.
+// Runs the transfers before the first op of a gradient: sharded weights are gathered, and the sum
+// of the gradients from all readers of a result is resharded.
 static void move_before(Backward *b, const Op *of) {
   for (int i = 0; i < of->n_out; i++) {
     const Pair *e = pair_between(b->p, of->out[i], NULL);
@@ -117,7 +117,7 @@ static void reduce_results(Backward *b, const Op *of) {
   }
 }
 
-// The loss, say, is in the queue when backward begins.
+// Late reductions, such as that of the loss, are in the queue when backward begins.
 static void reduce_late(Backward *b) {
   for (int i = 0; i < b->p->pairs.n; i++) {
     const Pair *e = &b->p->pairs.at[i];
@@ -128,7 +128,7 @@ static void reduce_late(Backward *b) {
   }
 }
 
-// -- All of it ---------------------------------------------------------------------------------
+// -- The whole of backward ---------------------------------------------------------------------
 
 static int *count_gradients(const Problem *p) {
   int *n = arena_array(p->scratch, int, p->s->g->n_ops);
@@ -137,7 +137,7 @@ static int *count_gradients(const Problem *p) {
   return n;
 }
 
-// Op number `i` of the gradient of `of`.
+// Runs op number `i` of the gradient of `of`.
 static void run_gradient(Backward *b, const Op *of, int i, bool is_last) {
   int node = b->p->op_node[of->id];
   const Node *n = &b->p->nodes.at[node];

@@ -1,9 +1,8 @@
 // See search.h.
 //
-// search_axes, at the end, is the order of things: prices, what is in memory when (lives.h), what
-// outer programs will do (outer.h), choices (nodes.c) and their costs (edges.c), the solver as
-// often as copies are found that do not fit (memory_refine.c), and the choice written into the
-// program.
+// search_axes, at the end, has the steps in order: prices, live ranges (lives.h), the assumed
+// shardings of outer programs (outer.h), choices (nodes.c) and their costs (edges.c), the solver,
+// repeated while copies do not fit (memory_refine.c), and the choices written into the program.
 
 #include "cost/cost.h"
 #include "ir/analysis/origin.h"
@@ -20,10 +19,10 @@
 
 #include <string.h>
 
-enum { SECONDS = 120 }; // for the solver, where its work takes longer than it should
-#define GAP 1e-4        // that nobody minds: prices are not that exact
+enum { SECONDS = 120 }; // for the solver, if its work takes longer than expected
+#define GAP 1e-4        // accepted gap: prices are not that exact
 
-// -- Writing it down ---------------------------------------------------------------------------
+// -- Writing choices into ops ------------------------------------------------------------------
 
 static void write_op(const Problem *p, Op *op, const Choice *c, const Loc *why) {
   for (int i = 0; i < p->n_axes; i++) {
@@ -33,8 +32,9 @@ static void write_op(const Problem *p, Op *op, const Choice *c, const Loc *why) 
   }
 }
 
-// What a gradient splits is what was priced: the letter that its op of the model splits, and
-// nothing where every device does that.  Where that letter is not known it splits what comes in.
+// A gradient op gets the split that was priced: the letter that its op of the model splits, or none
+// if every device runs all of that op. If the letter is unknown, the split is left to propagation
+// from the operands.
 static void write_gradient(const Problem *p, Op *op, const Op *of, const Loc *why) {
   char left[MAX_AXES];
   memcpy(left, op->split, sizeof left);
@@ -56,7 +56,7 @@ static void write_gradients(const Problem *p, const Loc *why) {
     if (p->model_op[op->id]) write_gradient(p, op, p->model_op[op->id], why);
 }
 
-// Whether all readers of the model take the parameter as it lies along the axis.
+// Whether all readers in the model take the parameter in its layout along the axis.
 static bool taken_so(const Problem *p, const Value *v, Sbp lies, int axis) {
   for_each_use(u, v) {
     if (!u->user || op_part(u->user) != PART_forward) continue;
@@ -108,7 +108,7 @@ Problem problem_about(const Problem *p, Sharding *s) {
   again.s = s;
   memset(&again.nodes, 0, sizeof again.nodes);
   memset(&again.pairs, 0, sizeof again.pairs);
-  again.known = NULL; // with the layouts that were asked for
+  again.known = NULL; // their cache keys are layouts
   again.n_known = again.known_size = 0;
   return again;
 }
@@ -121,7 +121,7 @@ bool choices_make(Problem *p) {
   return true;
 }
 
-// What programs said and what other axes split leaves an op or a parameter no choice.
+// Reports the op or parameter that constraints and splits of other axes leave no choice.
 static const int *no_choice(const Problem *p, const Loc *why, Diag *d) {
   for (int i = 0; i < p->nodes.n; i++) {
     const Node *n = &p->nodes.at[i];
@@ -159,7 +159,7 @@ void searched_add(SearchStats *sum, const SearchStats *more) {
   sum->n += more->n;
   if (more->explained) sum->explained = more->explained;
   sum->step += more->step;
-  sum->peak = more->peak; // of the last all axes are known
+  sum->peak = more->peak; // the last search knows all axes
   sum->seconds += more->seconds;
   sum->work += more->work;
   sum->all_work += more->all_work;
@@ -168,7 +168,7 @@ void searched_add(SearchStats *sum, const SearchStats *more) {
   sum->n_edges += more->n_edges;
 }
 
-// Kernels that are cut as often as there are devices.
+// Returns a lower bound of the step time: all kernels, divided evenly by all devices.
 static double least_of(const Problem *p) {
   double least = 0;
   for_each_op(op, p->s->g)
@@ -176,18 +176,18 @@ static double least_of(const Problem *p) {
   return least / p->s->mesh->n_devices;
 }
 
-// Picoseconds, or what a larger step is counted in: the solver's bounds are exact to a part in
-// 10^12, and prove an optimum when what they lack is less than 1.
+// Returns picoseconds, or a power-of-two multiple for a longer step: the solver's bounds are exact
+// to one part in 10^12, and prove an optimum when the gap is below 1.
 static double unit_of(const Problem *p) {
-  enum { SPARE = 8 }; // a step takes longer than its kernels do at best
+  enum { SPARE = 8 }; // a step takes longer than its kernels at best
   double unit = 1e-12;
   while (p->least * SPARE > 4e11 * unit)
     unit *= 2;
   return unit;
 }
 
-// Of the training step; once for all factorings of its ranks, and for all amounts of memory that
-// are counted on.
+// Live ranges of the training step, computed once for all factorings of its ranks and all assumed
+// amounts of memory.
 static const Lives *known_lives(const Problem *p) {
   const Sharding *s = p->s;
   LifetimeCache here = {.arena = s->scratch}, *known = s->lives ? s->lives : &here;
@@ -198,12 +198,12 @@ static const Lives *known_lives(const Problem *p) {
   return lives;
 }
 
-// Whether others are wanted besides the answer: of the factoring that is taken.
+// Whether alternatives are wanted besides the answer: only for the factoring that is taken.
 static bool wants_others(const Problem *p) {
   return p->s->lives && p->s->lives->others && !p->s->tried;
 }
 
-// What was answered when this factoring was tried; NULL: nothing.
+// Returns the answer found when this factoring was tried; NULL: none.
 static Answer *known_answer(const Problem *p) {
   SolutionCache *all = p->s->answers;
   if (!all || !all->known || all->next >= all->all.n) return NULL;
@@ -241,7 +241,7 @@ static SearchStats searched_of(const Problem *p, const Solved *solved) {
   return out;
 }
 
-// What is chosen; NULL, having reported why, where that is nothing.
+// Returns the chosen alternative of each node; NULL, with an error reported, if there is none.
 static const int *solve(Problem *p, SearchStats *out, const Loc *why, Diag *d) {
   Sharding *s = p->s;
   if (!choices_make(p)) return no_choice(p, why, d);

@@ -1,29 +1,29 @@
-// Chooses how ops split and how parameters lie along some axes of a mesh, all together, so that a
-// step takes as little time as can be.
+// Chooses the splits of ops and the layouts of parameters along some axes of a mesh, all together,
+// to minimize the time of a step.
 //
 //     nodes    each op of the model    the letters that the axes split (Op.split)
-//              each parameter          how it lies, and how its optimizer's states do
-//              each value that         the layout in which all of them get it, and the one in which
-//              several ops read        their gradients are added up
+//              each parameter          its layout, and the layout of its optimizer states
+//              each value with         the layout for all of them, and the layout in which their
+//              several readers         gradients are added up
 //     cost     of an op                its kernels and those of its gradient: roofline (cost.h)
-//              of an edge              what comm will do to bring a value from one end to the other, and
-//                                      its gradient back: the same routes at the same prices (routes.h;
-//                                      hops.h where comm goes axis by axis)
-//              of gradients            all_reduces by their part of a bucket (bucket_grads.c), and of that
-//                                      what the step waits for (overlap.c)
-//              of the norm             once for all weights of which ranks have parts
-//     memory   of all values at every moment, as plan_memory will place them (memory.h)
+//              of an edge              transfers by comm of the value from end to end, and of its
+//                                      gradient back: the same routes at the same prices
+//                                      (routes.h; hops.h if comm goes axis by axis)
+//              of gradients            all_reduces by their part of a bucket (bucket_grads.c), and
+//                                      the exposed part of these (overlap.c)
+//              of the norm             once for all weights that are sharded
+//     memory   of all values at every time, as plan_memory will place them (memory.h)
 //
-// A gradient splits what its op of the model does (propagate.h), so forward and backward of an edge
-// are priced together and the problem is about the model only.  Partial sums are layouts like
-// others: a product may leave its sum to whoever reads it, which is what makes AutoDDL's products
-// with least communication (section 4.2) members of this space.  The problem is solver/solver.h's.
+// A gradient has the split of its op of the model (propagate.h), so forward and backward of an edge
+// are priced together and the problem contains the model only. Partial sums are layouts like
+// others: a product may leave its sum to its readers, so AutoDDL's communication-minimal products
+// (section 4.2) are members of this space. solver/solver.h solves the problem.
 //
-// What programs have fixed stays: it has one choice.
+// A decision that programs have fixed has one choice.
 //
-// Without sums (`sums` below) what an op leaves as a sum over ranks is added up before anything
-// reads it, and what several read is whole or in parts: the space of GSPMD and Alpa, to compare
-// with.
+// Without sums (`sums` below) the partial sums of an op are reduced before any op reads them, and
+// values with several readers are replicated or sharded: the space of GSPMD and Alpa, for
+// comparison.
 
 #ifndef SEARCH_H
 #define SEARCH_H
@@ -33,41 +33,43 @@
 #include "sharding/sharding.h"
 #include "solver/solver.h"
 
-// Factorings of the ranks, among which the searches' prices decide, but may be off by a little.
+// Number of best factorings of the ranks to compare: search prices rank them, but may be slightly
+// off.
 enum { N_FACTORINGS = 3 };
-// Those that take more than so many times what the best does are not tried by anyone.
+// Alternatives that take more than this multiple of the best one's time are not tried.
 #define WORTH_TRYING 1.05
 
-// A search of no more nodes says what else is about as good as its answer, when it is asked:
+// A search of at most this many nodes also returns answers of about the same cost, on request:
 // k_best.c.
 enum { FEW_NODES = 32 };
 
-// For the solver, where nobody says less: about 1 s, so that a slow machine chooses the same.
+// Default work of the solver: about 1 s. Work, not time, so that a slow machine makes the same
+// choice.
 #define SEARCH_WORK 6e8
 
-// What came of it.
+// Statistics of one search, or of several.
 typedef struct SearchStats {
   int n; // searches
   SolverStatus status;
-  double step;     // seconds, as far as the search sees, without what is hidden
-  double peak;     // bytes of a rank when it needs most; 0 where that is not known
-  bool bound;      // with more memory it may take less
-  double gap;      // of plans that hide as much of reducing gradients, the best may be less by this
+  double step;     // estimated seconds, without hidden reductions
+  double peak;     // peak bytes of a rank; 0: unknown
+  bool bound;      // more memory may make the step faster
+  double gap;      // the best plan that hides as many gradient reductions may be cheaper by this
   SolverEnd ended; // of the search that was cut off the most
-  double seconds;  // that solving took
-  double work;     // the same, in numbers of tables that were looked at
-  double all_work; // the same, with factorings that were not taken
+  double seconds;  // of solving
+  double work;     // of solving, as a number of visited tables
+  double all_work; // the same, including factorings that were not taken
   int n_nodes, n_choices, n_edges;
-  int n_factorings; // the cheapest there are, best first, where a plan leaves that open; else 0
-  int factoring[N_FACTORINGS]; // their numbers, as shard's option `factoring` takes them
+  int n_factorings; // the cheapest ones, best first, if the plan leaves that open; else 0
+  int factoring[N_FACTORINGS]; // their numbers, for shard's option `factoring`
   double took[N_FACTORINGS];   // seconds of a step
-  const char *explained;       // what Sharding.explain asks; NULL: nothing is called so
+  const char *explained;       // answer to Sharding.explain; NULL: no op or value has that name
 } SearchStats;
 
-// What the searches of one factoring of the ranks found, in order.  The same one asks the same
-// again when it is taken, and need not be solved again.
+// Answers of the searches of one factoring of the ranks, in order. When that factoring is taken, it
+// asks the same questions again, and need not solve them again.
 typedef struct Answer {
-  const int *choice; // [n_nodes] as the solver has it
+  const int *choice; // [n_nodes] as in SolverResult
   int n_nodes;
   const int **other; // [n_others] answers of about the same cost, best first: k_best.c
   int n_others;
@@ -77,20 +79,21 @@ typedef struct Answer {
 typedef struct SolutionCache {
   Vec(Answer) all;
   Arena *arena;
-  bool known; // they are to be used
-  int next;   // of those that are used
+  bool known; // the answers are to be reused
+  int next;   // the next answer to reuse
 } SolutionCache;
 
-// Of two, what came of both.
+// Adds the statistics of another search.
 void searched_add(SearchStats *sum, const SearchStats *more);
 
-// The rest of the axes (propagate.h) is not decided by this.  `why` is the line that asks for it.
-// False, having reported why, when nothing fits into memory.
+// Searches these axes; the other axes (propagate.h) stay undecided. `why` is the line that asks for
+// it. False, with an error reported, if nothing fits into memory.
 bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *c, const Loc *why,
                  SearchStats *out, Diag *d);
 
-// Of a step that is decided: what it would take if one of the ops that are called so split
-// otherwise, and all else stayed as it is.  NULL: none is called so, or this cannot be asked.
+// Returns the estimated step time of each alternative split of the ops with this name, under a
+// decided plan that otherwise stays the same. NULL: no op has that name, or the question is not
+// supported.
 const char *search_otherwise(Sharding *s, const char *what);
 
 #endif

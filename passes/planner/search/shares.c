@@ -1,7 +1,7 @@
 // See shares.h.
 //
-// The gradient of an op splits what that does, so how it lies is asked of it under each of the op's
-// choices; gradients that are alike, as those of layers are, are asked once.
+// The split of a gradient follows from that of its op, so its layouts are computed under each
+// choice of the op; identical gradients, as of repeated layers, are computed once.
 
 #include "shares.h"
 
@@ -12,20 +12,20 @@
 #include "splits.h"
 #include "value_layouts.h"
 
-// What is asked of a node again and again, by layers that are decided alike: how its op gives its
-// results and wants its operands, or how its value lies and its gradient; NULL before.
+// Cache of a node, for its repeated layers: the shares of its op's results and operands, or of its
+// value and the value's gradient; NULL until computed.
 typedef struct OfNode {
   const Share **gives, **wants, *lies, *back;
 } OfNode;
 
-// Gradients that are alike lie the same by their op of the model: see gradient_of.
+// Gradients with the same layouts under the choices of their op of the model: see gradient_of.
 typedef struct Gradient {
   int node;
   const Dims *dims, *of_dims;
   const Mesh *mesh;
   char split[MAX_AXES];
-  const int8_t *letter; // of each of its own, that of the op of the model
-  const Share **share;  // of operands and results, NULL before they have been asked for
+  const int8_t *letter; // for each letter of its own, that of the op of the model
+  const Share **share;  // of operands and results; NULL until requested
   struct Gradient *next;
 } Gradient;
 
@@ -38,7 +38,7 @@ struct Shares {
   OfNode *of_node;
   Gradient *gradients[N_GRADIENTS];
   Gradient **gradient_of; // by op id, or NULL
-  const Share **given;    // by value id, as far as they have been asked for
+  const Share **given;    // by value id, once requested
   bool *asked;
 };
 
@@ -55,9 +55,9 @@ Shares *shares_new(Problem *p, Arena *scratch) {
   return k;
 }
 
-// -- How values lie ----------------------------------------------------------------------------
+// -- Layouts of values -------------------------------------------------------------------------
 
-// The same for all that lie the same by the choices of one node.
+// Values with the same layouts under the choices of one node have the same share.
 const Share *share_of(Shares *k, int node, const Layout **lies) {
   size_t size = (size_t)k->p->nodes.at[node].choices.n * sizeof *lies;
   for (const Share *s = k->shares[node]; s; s = s->next)
@@ -69,7 +69,7 @@ const Share *share_of(Shares *k, int node, const Layout **lies) {
 
 typedef const Layout *LiesFn(const Problem *p, const Op *op, int i, const Choice *c);
 
-// Of an op of the model, under each of its choices.
+// Finds the share of an op of the model, under each of its choices.
 static const Share *find_share_of_op(Shares *k, int node, int i, LiesFn *lies_under) {
   Problem *p = k->p;
   const Node *n = &p->nodes.at[node];
@@ -128,7 +128,8 @@ static bool same_gradient(const Gradient *x, const Gradient *y) {
          !memcmp(x->letter, y->letter, (size_t)x->dims->n_letters);
 }
 
-// Those of layers that are alike: of one node, with the same einsum, of the same operands.
+// Returns the class of a gradient op. Gradients of repeated layers have one class: the same node,
+// einsums and matching letters.
 static Gradient *gradient_of(Shares *k, const Op *op, const Op *of) {
   if (k->gradient_of[op->id]) return k->gradient_of[op->id];
   const Problem *p = k->p;
@@ -138,7 +139,8 @@ static Gradient *gradient_of(Shares *k, const Op *op, const Op *of) {
   g.of_dims = dims_of(p->s, of);
   memcpy(g.split, op->split, sizeof g.split);
   for (int i = 0; i < p->n_axes; i++)
-    g.split[p->axis[i]] = 0; // the choices say it
+    g.split[p->axis[i]] = 0; // set by the choices
+  // The first op of a class allocates its shares.
   uint64_t h = ((uintptr_t)g.dims * 0x9e3779b97f4a7c15u ^ (uint64_t)g.node) * 0xbf58476d1ce4e5b9u;
   Gradient **bucket = &k->gradients[h >> 32 & (N_GRADIENTS - 1)], *at = *bucket;
   while (at && !same_gradient(at, &g))
@@ -151,7 +153,8 @@ static Gradient *gradient_of(Shares *k, const Op *op, const Op *of) {
   return k->gradient_of[op->id] = at;
 }
 
-// Of operand or result `i` of a gradient, under each choice of its op of the model.
+// Finds the share of operand or result `i` of a gradient op, under each choice of its op of the
+// model.
 static const Share *find_share_of_gradient(Shares *k, Op *op, Op *of, int i, bool result) {
   Problem *p = k->p;
   int node = p->op_node[of->id];
@@ -162,6 +165,7 @@ static const Share *find_share_of_gradient(Shares *k, Op *op, Op *of, int i, boo
   char before[MAX_AXES], of_before[MAX_AXES];
   memcpy(before, op->split, sizeof before);
   memcpy(of_before, of->split, sizeof of_before);
+  // Both splits change under each choice, and are restored after.
   for (int c = 0; c < n->choices.n; c++) {
     Sbp sbp[MAX_AXES];
     for (int a = 0; a < p->n_axes; a++)
@@ -184,7 +188,7 @@ static const Share *share_of_gradient(Shares *k, Op *op, Op *of, int i, bool res
   return *known;
 }
 
-// The op of the model that says how an op of a gradient lies; NULL: nothing of it is known.
+// Returns the op of the model that decides the layouts of a gradient op; NULL: unknown.
 static Op *said_by(const Problem *p, const Op *op) {
   Op *of = p->model_op[op->id];
   bool known = of && repeated_by(p->s, op) == of;
@@ -193,9 +197,9 @@ static Op *said_by(const Problem *p, const Op *op) {
   return known ? of : NULL;
 }
 
-// -- What makes and reads a value --------------------------------------------------------------
+// -- Producers and readers of a value ----------------------------------------------------------
 
-// The node of the weight that an op updates; -1: of none.
+// Returns the node of the weight that an op updates; -1: none.
 int updated_by(const Problem *p, const Op *op) {
   const Value *v = op->n_in ? op->in[0].value : NULL;
   bool is = v && op_part(op) == PART_update && !v->def && v->role == ROLE_weight;
@@ -215,7 +219,7 @@ const Share *share_read(Shares *k, const Use *u) {
   return NULL;
 }
 
-// A sum of gradients, say: as its reader wants it, or as that lies that it is made of.
+// For example a sum of gradients: the layout that its reader wants, or that of an operand.
 static const Share *given_by_others(Shares *k, const Value *v) {
   for_each_use(u, v) {
     const Share *s = u->user ? share_read(k, u) : NULL;
@@ -245,7 +249,7 @@ static const Share *find_given(Shares *k, const Value *v) {
   return node >= 0 ? share_of_node(k, node, true) : given_by_others(k, v);
 }
 
-// How it lies as it is made; NULL: nothing that is known decides it.
+// The layouts of a value as produced; NULL: no known node decides them.
 const Share *share_made(Shares *k, const Value *v) {
   if (!k->asked[v->id]) k->given[v->id] = find_given(k, v);
   k->asked[v->id] = true;

@@ -1,13 +1,14 @@
-// What is done with the gradient of a weight, once per step:
+// The ops that process a weight's gradient, once per step:
 //
-//     %n = sum_squares %g             each rank its part, where the states lie in parts (ZeRO)
+//     %n = sum_squares %g             each rank its part, if the states are sharded (ZeRO)
 //     %w1, %m1 = momentum %w, %g, %m  the same part
-//     %w2 = all_gather %w1            where the weight itself is whole
+//     %w2 = all_gather %w1            if the weight itself is replicated
 //     %s = add %n, …
-//     %t = all_reduce %s              where any rank had but a part of any
+//     %t = all_reduce %s              if any rank had only a part of any gradient
 //
-// These ops split the dimension in which the weight's states lie, so all of it follows from the
-// choice of the weight, but for the last: that is done once for all weights that lie alike.
+// These ops split the dimension along which the weight's states are sharded, so the choice of the
+// weight decides all of them except the last. That one runs once for all weights with the same
+// layout.
 
 #include "base/vec.h"
 #include "comm/hops.h"
@@ -22,16 +23,16 @@
 
 #include <string.h>
 
-// An op of the update, and the operand, or result 0, that lies as the weight's states do.
+// An op of the update, and its operand, or result 0, with the layout of the weight's states.
 typedef struct Updating {
   Op *op;
-  int operand; // -1: the result
+  int operand; // -1: result 0
 } Updating;
 
 typedef Vec(Updating) Updatings;
 
-// The op that makes what the weight becomes, and what else reads the gradient for it, as its norm
-// does.
+// Returns the update op of a weight, and the other ops of the update that read its gradient, such
+// as its norm.
 static Updatings updatings_of(const Problem *p, const Value *v) {
   Updatings all = {0};
   for_each_use(u, v) {
@@ -45,14 +46,14 @@ static Updatings updatings_of(const Problem *p, const Value *v) {
   return all;
 }
 
-// The letter of a dimension of what lies as the states do; -1: it has none.
+// Returns the letter of a dimension of that operand or result; -1: it has none.
 static int letter_at(const Problem *p, const Updating *u, int dim) {
   const Dims *dims = dims_of(p->s, u->op);
   const Term *t = u->operand < 0 ? &dims->out[0] : &dims->in[u->operand];
   return dim < t->rank && t->dim[dim].n ? t->dim[dim].letter[0] : -1;
 }
 
-// Sets what the op splits where nobody said otherwise.  `why`: the line that may do so.
+// Sets the op's split, unless constraints forbid it. `why`: a line that may set it again.
 static bool split_at(const Problem *p, const Updating *u, Sbp states, int axis, const Loc *why) {
   Op *op = u->op;
   const Dims *dims = dims_of(p->s, op);
@@ -72,7 +73,7 @@ void split_update(const Problem *p, const Value *v, Sbp states, int axis, const 
     if (split_at(p, &all.at[i], states, axis, why)) p->s->fixed[all.at[i].op->id][axis] = why;
 }
 
-// -- What it takes -----------------------------------------------------------------------------
+// -- Costs -------------------------------------------------------------------------------------
 
 static uint32_t sums_over(const Problem *p, const Op *op) {
   uint32_t axes = 0;
@@ -81,7 +82,7 @@ static uint32_t sums_over(const Problem *p, const Op *op) {
   return axes;
 }
 
-// Adds what the op costs under a choice of the weight.
+// Adds the cost of the op under a choice of the weight.
 static void price_updating(const Problem *p, Node *n, const Updating *u, const OpWork *work,
                            int choice) {
   char before[MAX_AXES];

@@ -1,21 +1,21 @@
-// How values lie by what is chosen: as ops give and want them, and as nodes have them.
+// Layouts of values under choices: as ops produce and want them, and as nodes have them.
 
 #ifndef SEARCH_VALUE_LAYOUTS_H
 #define SEARCH_VALUE_LAYOUTS_H
 
 #include "problem.h"
 
-// How the op gives result `i` and wants operand `i`, and how the gradient of that operand comes out
-// of its gradient; the op splits what the choice says.
+// Layouts of result `i` and of operand `i` of the op, and of the gradient of that operand as the
+// op's gradient produces it, under the split of the choice.
 const Layout *op_gives(const Problem *p, const Op *op, int i);
 const Layout *op_wants(const Problem *p, const Op *op, int i, const Choice *c);
 const Layout *op_gradient(const Problem *p, const Op *op, int i, const Choice *c);
-// The weight that a value is, or is cast from; NULL: none.  What weights in 16 bits are read as is
-// made of them once, and their gradients are those of the weights, in the type of these.
+// Returns the weight that a value is, or is cast from; NULL: none. A weight is cast to 16 bits
+// once, and the gradient of the copy is the gradient of the weight, in the weight's type.
 const Value *weight_of(const Value *v);
-// In how many parts a value lies.
+// Returns the number of shards of a layout.
 double parts_of(const Layout *l);
-// A value as a node has it: along axes that are not searched as is known.
+// Layout of a value under a choice of its node; axes that are not searched have their known layout.
 const Layout *lies_as(const Problem *p, const Value *v, const Sbp *lies);
 const Layout *back_as(const Problem *p, const Value *v, const Sbp *back); // its gradient
 

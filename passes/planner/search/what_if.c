@@ -1,5 +1,5 @@
-// What a step would take if one op split otherwise, under a plan that says how all are split: the
-// search's problem, in which everything else has the one choice that it has.
+// The time of a step if one op has another split, under a plan that decides all splits: the
+// search's problem, with one choice for every other op.
 //
 //     plan dp, 4 ranks, --explain c_attn
 //
@@ -8,8 +8,8 @@
 //       split=[n]        1.987654 ms   +16.16 %   nodes 1.583305, between 0.404349
 //       split=[0] is what the plan has
 //
-// Only values that several ops read may then be had in another way than the plan's, as what is
-// best for them follows from the op.
+// Only values with several readers may deviate from the plan, as their best layout follows from the
+// op.
 
 #include <string.h>
 
@@ -19,11 +19,11 @@
 #include "ir/op.h"
 #include "search.h"
 
-enum { MAX_ASKED = 8 }; // ops: each is a problem of its own
+enum { MAX_ASKED = 8 }; // ops: each is a separate problem
 
 typedef char Splits[MAX_AXES];
 
-// Along all axes of devices; how many.
+// Returns the number of device axes, and their indices.
 static int device_axes(const Mesh *mesh, int *axis) {
   int n = 0;
   for (int a = 0; a < mesh->n_axes; a++)
@@ -35,7 +35,7 @@ static void *copied(const Sharding *s, const void *at, uint32_t n, size_t size) 
   return arena_copy(s->scratch, at, n * size);
 }
 
-// What is decided, as if a program had said it, but of one op.
+// Returns all decisions except those of one op, as if a program had made them.
 static Sharding all_but(const Sharding *s, const Op *open, const int *axis, int n) {
   static const Loc decided = {0};
   Sharding t = *s;
@@ -48,6 +48,7 @@ static Sharding all_but(const Sharding *s, const Op *open, const int *axis, int 
   t.problem = NULL;
   t.answers = NULL;
   t.memory = SOLVER_NO_LIMIT;
+  // All other ops are fixed, and parameters keep their layouts.
   for (int k = 0; k < n; k++) {
     int a = axis[k];
     t.decided[a] = false;
@@ -70,7 +71,7 @@ static const char *split_text(Arena *a, const Op *op, const int *axis, int n) {
   return b.at;
 }
 
-// NULL where the search does not see it so.
+// Returns the answer for one op; NULL: the search has no node for it.
 static const char *ask(const Sharding *s, const Op *op, const int *axis, int n) {
   Sharding t = all_but(s, op, axis, n);
   SearchStats found = {0};
@@ -87,7 +88,7 @@ static bool is_askable(const Sharding *s, int n_axes) {
   if (!n_axes || !cost_known(s->cluster) || s->mesh->n_devices > cluster_devices(s->cluster))
     return false;
   for_each_op(op, s->g)
-    if (op_mesh(op) != s->mesh) return false; // what runs on some of the ranks is not searched
+    if (op_mesh(op) != s->mesh) return false; // ops on some of the ranks are not searched
   return true;
 }
 
@@ -105,7 +106,7 @@ const char *search_otherwise(Sharding *s, const char *what) {
     const char *said = ask(s, op, axis, n);
     if (said) strbuf_add(&b, said);
     for_each_op(each, s->g)
-      memcpy(each->split, was[each->id], sizeof *was); // which prices of kernels change
+      memcpy(each->split, was[each->id], sizeof *was); // pricing kernels changes them
   }
   return b.n ? b.at : NULL;
 }

@@ -1,10 +1,10 @@
-// Why an op is on its stage: what its unit would cost on the next one.
+// Explains the stage of an op: the cost of its unit on the next stage.
 //
 //     place: linear, gpt3.nn:/h5/up: unit 6 of 14, stage 2 of 4, ranks 2-3 of pp
 //       the slowest stage is 4, and takes 12.310 ms; this one takes 11.902 ms
 //       with this unit, and 1 behind it, on stage 3: 13.520 ms, stage 3 would be the slowest
 //
-// What of its stage reads what it makes goes with it.
+// The units of its stage that read its results move with it.
 
 #include "ir/analysis/op_names.h"
 #include "ir/op.h"
@@ -14,7 +14,7 @@
 
 enum { MAX_EXPLAINED = 8 }; // units
 
-// From 1, in the order of the ranks.
+// Returns the number of the stage, from 1 in the order of the ranks.
 static int stage_number(const Placing *p, int run) {
   int n = 0;
   for (int rank = 0; rank <= p->run[run].first; rank += placing_run_at(p, rank)->n)
@@ -29,7 +29,7 @@ static int slowest_run(const Placing *p, const Load *load) {
   return slowest;
 }
 
-// Moves the unit, and what on its stage comes behind it; how many that are besides.
+// Moves the unit, and the units of its stage that depend on it; returns the number of the latter.
 static int move_behind(const Placing *p, int unit, int to, int *run_of) {
   int before = run_of[unit], n = 0;
   run_of[unit] = to;
@@ -59,6 +59,7 @@ static void explain_next(const Placing *p, int unit, StrBuf *out) {
   strbuf_addf(out, "  with this unit%s on stage %d: ",
               more ? str_format(out->arena, ", and %d behind it,", more) : "",
               stage_number(p, next));
+  // A stage needs a unit.
   if (!partition_legal(&p->loads->p, run_of)) {
     strbuf_add(out, "nothing would be left on its own\n");
     return;
@@ -74,6 +75,7 @@ static void explain_op(const Placing *p, const Op *op, StrBuf *out) {
   const char *axis = p->s->mesh->axis[p->axis].name;
   int unit = p->units.of_op[op->id];
   strbuf_addf(out, "place: %s, %s: ", op_info[op->kind].name, loc_comment(a, op->loc));
+  // Held ops and ops without a unit are on no stage.
   if (unit < 0) {
     strbuf_add(out,
                unit == UNIT_held ? "stays where the program has it\n" : "runs where it is read\n");

@@ -1,5 +1,5 @@
-// Why nothing can be placed: the stages that need least memory, what they need it for, and what
-// would make them fit.
+// Explains that nothing can be placed: the stages with the least memory use, the parts of this
+// memory, and a cure.
 
 #include <inttypes.h>
 #include <math.h>
@@ -8,14 +8,13 @@
 
 enum { SECONDS = 5 }; // of the solver
 
-// The memory of the run's smallest device; infinite where it is not limited.
+// Returns the memory of the run's smallest device; infinite: no limit.
 static double room(const Placing *p, int run) {
   return p->loads->p.limit[run];
 }
 
-// The same choice with parts of a device's memory for seconds, in `slices` times as many
-// micro-batches: the device that is filled most is to be filled least.  What comes from other
-// stages is not in it.
+// The same problem with parts of a device's memory for seconds, in `slices` times as many
+// micro-batches: it minimizes the fill of the fullest device. Received values are left out.
 static Partition by_bytes(const Placing *p, Arena *a, double slices) {
   const Loads *l = p->loads;
   Partition q = l->p;
@@ -25,6 +24,7 @@ static Partition by_bytes(const Placing *p, Arena *a, double slices) {
   q.bytes = arena_array(a, double, q.n_units *n);
   q.base_bytes = arena_array(a, double, n);
   q.limit = arena_array(a, double, n);
+  // Messages cost nothing.
   q.start = q.by_rows = q.by_whole = arena_array(a, double, n *n);
   for (int i = 0; i < q.n_units * n; i++) {
     double bytes = stage_bytes_sum(&l->of_unit[i]) - l->of_unit[i].kept * (1 - 1 / slices);
@@ -34,6 +34,7 @@ static Partition by_bytes(const Placing *p, Arena *a, double slices) {
     q.limit[r] = INFINITY;
     q.base_seconds[r] = l->p.base_bytes[r] / room(p, r);
   }
+  // Shared tensors, too, have parts of the memory for seconds.
   Shared *shared = arena_array(a, Shared, q.n_shared);
   for (int i = 0; i < q.n_shared; i++) {
     shared[i] = l->p.shared[i];
@@ -46,7 +47,7 @@ static Partition by_bytes(const Placing *p, Arena *a, double slices) {
   return q;
 }
 
-// What a rank of a run needs, by what it is for.
+// Returns the bytes of a rank of a run, by use.
 static StageBytes bytes_of(const Placing *p, const int *run_of, int run, double slices) {
   const Loads *l = p->loads;
   StageBytes sum = {0}, most = {0};
@@ -64,13 +65,13 @@ static StageBytes bytes_of(const Placing *p, const int *run_of, int run, double 
   return sum;
 }
 
-// The stages in which the run that is filled most is filled least; NULL: none can be made at all.
+// Returns the stages that minimize the fill of the fullest run; NULL: no stages are possible.
 static const int *least_filled(const Placing *p, Arena *a, double slices) {
   Partition q = by_bytes(p, a, slices);
   return partition_solve(a, &q, &(PartitionOptions){.seconds = SECONDS}).run_of;
 }
 
-// Whether what runs do themselves fits in so many micro-batches.
+// Whether the runs fit in that many micro-batches, without received values.
 static bool fits_sliced(const Placing *p, const int *run_of, double slices) {
   for (int u = 0; u < p->units.n; u++) {
     StageBytes b = bytes_of(p, run_of, run_of[u], slices);
@@ -79,10 +80,10 @@ static bool fits_sliced(const Placing *p, const int *run_of, double slices) {
   return true;
 }
 
-// Of the stages that need least, the run that lacks most, and what a rank of it needs.
+// The run that lacks most, of the stages that need least, and the bytes that a rank of it needs.
 typedef struct Worst {
-  int run;            // -1: no stages can be made at all
-  double needed, got; // bytes; of them, of what comes from other stages
+  int run;            // -1: no stages are possible
+  double needed, got; // bytes; the part received from other stages
   StageBytes own;
 } Worst;
 
@@ -102,7 +103,7 @@ static Worst worst_run(const Placing *p, Arena *a) {
   return w;
 }
 
-// -- What would help -----------------------------------------------------------------------------
+// -- Hints ---------------------------------------------------------------------------------------
 
 static bool hint_slices(const Placing *p, Arena *a, Diag *d) {
   int64_t slices = module_slices(p->s->g->module);
@@ -117,7 +118,7 @@ static bool hint_slices(const Placing *p, Arena *a, Diag *d) {
   return false;
 }
 
-// Other stages than those that were asked for.
+// Hints at stages of other sizes than the requested ones.
 static bool hint_sizes(const Placing *p, Diag *d) {
   int n = 0;
   const int *size = p->wish->n ? placing_open(p, &n) : NULL;
@@ -130,7 +131,7 @@ static bool hint_sizes(const Placing *p, Diag *d) {
   return true;
 }
 
-// Of a rank of the axis, the device with the least memory.
+// Returns the device with the least memory of a rank of the axis.
 static int smallest_device(const Placing *p, int rank) {
   const Mesh *mesh = p->s->mesh;
   int inner = 1, smallest = -1;
@@ -145,7 +146,7 @@ static int smallest_device(const Placing *p, int rank) {
   return smallest;
 }
 
-// The rank of the run with the smallest device.
+// Returns the rank of the run with the smallest device.
 static int smallest_rank(const Placing *p, int run) {
   int smallest = p->run[run].first;
   for (int k = smallest; k < p->run[run].first + p->run[run].n; k++)
@@ -155,7 +156,7 @@ static int smallest_rank(const Placing *p, int run) {
   return smallest;
 }
 
-// No stages were made; why that has nothing to do with memory.
+// Reports that no stages were made for reasons other than memory.
 static void say_unmade(const Placing *p, const PartitionResult *r, const char *axis, Diag *d) {
   if (r->status == PARTITION_unknown) {
     diag_error(d, p->why,
@@ -191,6 +192,7 @@ double placing_failed(const Placing *p, const PartitionResult *r, Diag *d) {
     say_unmade(p, r, axis, d);
     return 0;
   }
+  // The smallest device of the run is the one that lacks memory.
   int rank = smallest_rank(p, w.run), device = smallest_device(p, rank);
   diag_error(d, p->why,
              "%s: where ranks hold least, rank %d of %s needs %.0f bytes, and device %d of '%s' "

@@ -1,8 +1,8 @@
 // See ideals.h.
 //
-// Ideals are found by size, each from those that have one unit less.  Those of a size stand at the
-// end of the list together, and a new one is compared with these only.  When there are too many the
-// list is begun anew, and only the first unit that may follow is added to each.
+// Ideals are found by size, each from those with one unit less. Those of one size are together at
+// the end of the list, and a new one is compared with these only. If there are too many, the list
+// starts over, and each ideal is extended by its first possible unit only.
 
 #include "ideals.h"
 
@@ -66,7 +66,7 @@ static void add_ideal(Ideals *t, const UnitWord *set, int n) {
   if (!is_known(t, set, n)) vec_push(t->arena, &t->list, ideal_of(t, set, n));
 }
 
-// Those with one unit more than number i has.
+// Adds the ideals with one unit more than number i.
 static void add_larger(Ideals *t, int i, bool only_next) {
   for (int u = 0; u < t->p->n_units; u++) {
     const Ideal x = t->list.at[i];

@@ -1,23 +1,23 @@
-// Stages one behind the other, with all that they send one another.
+// Stages one after the other, with the exact cost of all messages between them.
 //
 //     done 0 1 2 3 4 of 0 … 9, the last stage on run [2-3]
 //       unit 1 is on [0], which has had 12 ms to do, and has readers ahead
 //       unit 4 is on [2-3], which has had 9 ms
 //
-// A label is stages that lead to such a place, an ideal (ideals.h) and the run of its last stage:
-// it says what the stages that may yet have to send something had to do so far.  What a value costs
-// is added to both of its ends when the stage that reads it is known, so a label costs what it
-// costs, where table.c says of far stages what they cost at least.  Two labels in one place differ
-// only in what they have open, and one is left out where it is in nothing better.  Others are left
-// out where what is ahead takes, at least, longer than what is known already; a table of that, from
-// the end, is made first.
+// A label is a sequence of stages that leads to a place: an ideal (ideals.h) and the run of the
+// last stage. It records the work so far of each stage that may still have to send. The cost of a
+// value is added at both ends once the stage that reads it is known, so labels have exact costs;
+// table.c has lower bounds for distant stages. Two labels in one place differ only in their open
+// values, and a label that is better in nothing is dropped. A label is also dropped if the
+// remaining stages take, at least, longer than the best known assignment; a table of these lower
+// bounds, computed from the end, is made first.
 //
-// A place keeps so many labels and forgets those that promise least; what the best of these
-// promised is what any stages take at least, if nothing better was found.  So more and more are
-// kept, until nothing was forgotten that could be better, or there was work enough.  Work is
-// counted in labels and not in seconds: the same problem has the same answer on any machine.
-// (Labels are those of shortest paths with resources: Desrochers and Soumis, "A Generalized
-// Permanent Labelling Algorithm for the Shortest Path Problem with Time Windows", 1988.)
+// A place keeps a limited number of labels and forgets the least promising; the best promise among
+// these is a lower bound of any assignment, if nothing better was found. So the limit grows until
+// no forgotten label could be better, or the budget of work is spent. Work is counted in labels,
+// not in seconds: the same problem has the same answer on any machine. (Labels are those of
+// shortest paths with resources: Desrochers and Soumis, "A Generalized Permanent Labelling
+// Algorithm for the Shortest Path Problem with Time Windows", 1988.)
 
 #include <math.h>
 #include <string.h>
@@ -32,9 +32,9 @@ enum {
   MOST_KEPT = 512
 };
 
-static const double slack = 0.5e-6; // what is better by less is not looked for
+static const double slack = 0.5e-6; // smaller relative improvements are not searched for
 
-// What a stage that has something to send has had to do, for one of its units.
+// The work so far of a stage that has to send, for one of its units.
 typedef struct Debt {
   int run;
   double seconds;
@@ -42,27 +42,27 @@ typedef struct Debt {
 
 typedef struct Label {
   double worst, sum;          // so far
-  double least;               // the slowest, whatever comes
-  int ideal, on, count;       // -1: nothing is done
+  double least;               // lower bound of the slowest stage
+  int ideal, on, count;       // on -1: no stage yet
   const struct Label *before; // without the last stage
   Debt *debt;                 // [n_open of the ideal]
 } Label;
 
 typedef Vec(Label *) Labels;
 
-// The units of an ideal that others ahead read something of.
+// The units of an ideal with readers outside of it.
 typedef struct Open {
   int n, *unit;
-  double *send; // [n * n_runs] what that takes at least
+  double *send; // [n * n_runs] lower bound of their sends
 } Open;
 
-// What is the same for all labels: the stage that one ideal has more than another, on any run.
+// A stage, the difference of two ideals, on any run: common to all labels.
 typedef struct Stage {
   int from, to;
-  int n_in, *in, *maker; // flows that it gets, and which open unit of `from` makes each
-  int *was;           // of each open unit of `to`: which one of `from`, or -1: it is in the stage
-  double *own, *send; // by run: what it has to do but for what it gets; least for what it sends
-  bool *may;          // by run: it fits, and may be better
+  int n_in, *in, *maker; // received flows, and the open unit of `from` that makes each
+  int *was;              // by open unit of `to`: its index in `from`, or -1: it is in the stage
+  double *own, *send;    // by run: its work without receives; lower bound of its sends
+  bool *may;             // by run: it fits, and may be better
 } Stage;
 
 typedef struct Search {
@@ -73,18 +73,18 @@ typedef struct Search {
   int *first, n_first;       // runs that begin at rank 0
   Open *open;                // by ideal
   double *seconds, *bytes;   // [ideal * n_runs]
-  double *to_any, *from_any; // [flow * n_runs] the least to some run behind, from some before
-  double *ahead;             // [ideal * n_runs] the least that any stage behind takes
-  int *dearer;               // [n_runs * n_runs] to runs from here on the one is no dearer
-  Labels *place;             // [count][ideal][n_runs + 1], the last for nothing done
+  double *to_any, *from_any; // [flow * n_runs] the least to any later run, from any earlier run
+  double *ahead;             // [ideal * n_runs] lower bound of the slowest later stage
+  int *dearer;               // [n_runs * n_runs] to runs from here on the one is as cheap
+  Labels *place;             // [count][ideal][n_runs + 1], the last for the empty label
   int n_counts, kept;
   int64_t work;
-  double floor, limit; // nothing is faster; only what is faster is looked for
-  double forgotten;    // the least that a forgotten label promised
+  double floor, limit; // seconds: a lower bound; only faster assignments are searched for
+  double forgotten;    // the best promise among forgotten labels
   const Label *best;
 } Search;
 
-// -- What is the same for all --------------------------------------------------------------------
+// -- Tables common to all labels -----------------------------------------------------------------
 
 static bool is_before(const Partition *p, int r, int s) {
   return p->run[s].first >= p->run[r].first + p->run[r].n;
@@ -107,7 +107,7 @@ static void find_least(Search *s) {
       }
 }
 
-// From which rank on run r is nowhere dearer to send from than run k.
+// Finds the rank from which on run r is never more expensive to send from than run k.
 static void find_dearer(Search *s) {
   const Partition *p = s->p;
   int n = p->n_runs;
@@ -232,7 +232,7 @@ static Stage stage_between(const Search *s, Arena *a, int from, int to) {
   return x;
 }
 
-// -- What is ahead -------------------------------------------------------------------------------
+// -- Lower bounds of later stages ----------------------------------------------------------------
 
 static double least_of_stage(const Search *s, const Stage *x, int before, int on) {
   const Partition *p = s->p;
@@ -279,7 +279,7 @@ static Labels *place_at(const Search *s, int count, int ideal, int on) {
   return &s->place[i * (s->p->n_runs + 1) + on];
 }
 
-// Whether `a` is in nothing worse than `b`, which is at the same place.
+// Whether `a` is in nothing worse than `b`, a label in the same place.
 static bool is_no_worse(const Search *s, const Label *a, const Label *b) {
   const Open *open = &s->open[a->ideal];
   const Run *on = &s->p->run[a->on];
@@ -288,7 +288,7 @@ static bool is_no_worse(const Search *s, const Label *a, const Label *b) {
     const Debt *x = &a->debt[i], *y = &b->debt[i];
     if (x->seconds > y->seconds) return false;
     if (s->dearer[x->run * s->p->n_runs + y->run] > on->first + on->n) return false;
-    // What is on one run has to send for all.
+    // A run with several open units sends for all of them.
     for (int k = 0; k < i; k++)
       if (a->debt[k].run == x->run && b->debt[k].run != y->run) return false;
   }
@@ -303,10 +303,11 @@ static void forget(Search *s, const Label *x) {
   s->forgotten = fmin(s->forgotten, x->least);
 }
 
-// `x` has room for its debts in a scratch label; what is kept is a copy.
+// `x` is a scratch label with space for its debts; the place keeps a copy.
 static void keep(Search *s, const Label *x) {
   Labels *at = place_at(s, x->count, x->ideal, x->on);
   int n = 0, worst = -1;
+  // Only labels that no other dominates are kept.
   for (int i = 0; i < at->n; i++)
     if (is_no_worse(s, at->at[i], x)) return;
   for (int i = 0; i < at->n; i++)
@@ -314,6 +315,7 @@ static void keep(Search *s, const Label *x) {
   at->n = n;
   for (int i = 0; i < n; i++)
     if (worst < 0 || promises_less(at->at[worst], at->at[i])) worst = i;
+  // A full place forgets the least promising label.
   if (n == s->kept) {
     forget(s, promises_less(x, at->at[worst]) ? at->at[worst] : x);
     if (!promises_less(x, at->at[worst])) return;
@@ -334,7 +336,7 @@ static void finish(Search *s, const Label *x) {
   s->limit = x->worst * (1 - slack);
 }
 
-// Adds what the stage gets, on both ends; returns what it takes.  `debt`: those of `from`.
+// Adds the receives of the stage at both ends; returns their seconds. `debt`: those of `from`.
 static double get_all(const Search *s, const Stage *x, int on, Debt *debt) {
   const Open *open = &s->open[x->from];
   double sum = 0;
@@ -348,7 +350,7 @@ static double get_all(const Search *s, const Stage *x, int on, Debt *debt) {
   return sum;
 }
 
-// With what the stages that have something open send at least.
+// Lower bound that includes the sends of stages with open units.
 static double least_with_open(const Search *s, const Label *x) {
   const Open *open = &s->open[x->ideal];
   int n = s->p->n_runs;
@@ -362,7 +364,7 @@ static double least_with_open(const Search *s, const Label *x) {
   return least;
 }
 
-// The stage on this run, behind the label.  `old` and `new` have room for all debts.
+// Extends the label by the stage on this run. `old` and `new` have space for all debts.
 static void extend(Search *s, const Label *l, const Stage *x, int on, Debt *old, Debt *new) {
   s->work++;
   int n_open = s->open[x->from].n;
@@ -382,7 +384,7 @@ static void extend(Search *s, const Label *l, const Stage *x, int on, Debt *old,
     keep(s, &y);
 }
 
-// All labels of a place have the same run, so the same ones may follow.
+// All labels of a place have the same run, so the same runs may follow.
 static void extend_place(Search *s, const Labels *at, const Stage *x, Debt *old, Debt *new) {
   const Partition *p = s->p;
   const Label *any = at->at[0];
@@ -423,7 +425,7 @@ static void read_back(const Search *s, int *run_of) {
   }
 }
 
-// Whether it came to an end.
+// Runs one round; false: the budget was spent.
 static bool go_round(Search *s, int *run_of) {
   int64_t n = (int64_t)s->n_counts * s->ideals.list.n * (s->p->n_runs + 1);
   Label nothing = {.on = -1};
@@ -444,6 +446,7 @@ bool labels_solve(const Partition *p, int *run_of, bool has, double *bound) {
   if (p->n_runs > MOST_RUNS) return has;
   Arena *scratch = arena_new();
   Search s = {.p = p, .arena = scratch, .limit = INFINITY};
+  // Only faster assignments than the known one are searched for.
   if (has) s.limit = partition_load(scratch, p, run_of).slowest * (1 - slack);
   s.ideals = ideals_find(p, scratch);
   s.next = next_runs_find(p, scratch);
@@ -456,6 +459,7 @@ bool labels_solve(const Partition *p, int *run_of, bool has, double *bound) {
     find_open(&s);
     find_ahead(&s);
     bool more = true;
+    // Each round keeps more labels per place.
     for (s.kept = 1; more && s.kept <= MOST_KEPT; s.kept *= MORE_KEPT) {
       int64_t before = s.work;
       s.floor = *bound;

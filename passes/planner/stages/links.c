@@ -1,7 +1,7 @@
 // See links.h.
 //
-// Every two runs of which one may be behind the other are sent two sizes, by rows and whole,
-// message by message: that grows with the square of the number of runs.
+// For every two runs in this order, messages of two sizes are priced, by rows and whole, so the
+// work grows with the square of the number of runs.
 
 #include "links.h"
 
@@ -12,7 +12,7 @@ static int device_at(const Links *l, int outer, int rank, int inner) {
   return l->s->mesh->device[(outer * size + rank) * l->inner + inner];
 }
 
-// Rank i of `from` and rank k of `to`: which part of the value the one sends to the other.
+// Returns the part of the value that rank i of `from` sends to rank k of `to`.
 static double part_between(const Run *from, const Run *to, int i, int k, bool whole) {
   if (whole) return i == (int)((int64_t)k * from->n / to->n) ? 1 : 0;
   double lo = fmax((double)i / from->n, (double)k / to->n);
@@ -44,7 +44,7 @@ static double reduce_seconds(Links *l, const Run *run, double bytes) {
   return groups_cost(l->traffic, PATH_all_reduce, &g, bytes, bytes).seconds;
 }
 
-enum { PROBE = 1 << 20 }; // bytes; seconds grow evenly with them
+enum { PROBE = 1 << 20 }; // bytes; seconds are linear in them
 
 static Rate rate_of(double once, double twice) {
   return (Rate){2 * once - twice, (twice - once) / PROBE};
@@ -62,6 +62,7 @@ static void price(Links *l, Partition *p) {
       l->reduce[i] = rate_of(reduce_seconds(l, from, PROBE), reduce_seconds(l, from, 2 * PROBE));
     for (int k = 0; k < n; k++) {
       const Run *to = &p->run[k];
+      // Values only go to later runs.
       if (to->first < from->first + from->n) continue;
       Rate rows = rate_of(send_seconds(l, from, to, false, PROBE),
                           send_seconds(l, from, to, false, 2 * PROBE));

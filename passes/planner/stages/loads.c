@@ -1,9 +1,8 @@
 // See loads.h.
 //
-// Who uses a value is found first, backwards, as a set of units for each value.  Then ops add their
-// seconds and what is kept of them to tables of units by runs, values add flows, and weights what
-// they take where they are.  What ops do that are held is summed up by rank, as it is there on any
-// run.
+// First a backward walk finds the users of each value, as a set of units. Then ops add their
+// seconds and saved activations to tables of units by runs, values add flows, and weights add their
+// bytes and updates. The work of held ops is summed by rank, as it is the same for all choices.
 
 #include "loads.h"
 
@@ -19,7 +18,7 @@
 #include "rows.h"
 #include "sharding/assign.h"
 
-// Units, as bits; the last one is for what is held.
+// Sets of units, as bits; the last bit is for held ops.
 typedef uint64_t Word;
 enum { WORD = 64 };
 
@@ -31,9 +30,9 @@ typedef struct Maker {
   Arena *arena;
   Loads *out;
   Partition *p;
-  double slices; // of time
+  double slices; // time slices
   Links links;
-  Device *device; // by run: what each of its devices has at least
+  Device *device; // by run: the minimum over its devices
   int words;
   Word *users; // by value id
   bool trains;
@@ -41,7 +40,7 @@ typedef struct Maker {
 
 // -- Parts ---------------------------------------------------------------------------------------
 
-// How many parts axes cut the value in, but for this one and time.
+// Returns the number of shards of the value along all axes but this one and time.
 static double parts_of(const Maker *m, const Value *v) {
   const Mesh *mesh = m->s->mesh;
   double parts = 1;
@@ -67,14 +66,14 @@ bool loads_share_rows(const Sharding *s, int axis, const Units *units, const int
     int64_t parts = n;
     for (int a = 0; a < mesh->n_axes; a++)
       if (a != axis && (!s->decided[a] || op->split[a] == dims->letter[letter].name))
-        parts *= mesh->axis[a].size; // axes outside may want their part of the rows, too
+        parts *= mesh->axis[a].size; // an undecided axis may split the rows, too
     if (dims->letter[letter].size % parts) return false;
     any = true;
   }
   return any || n == 1;
 }
 
-// What axes inside cut, and the rows over `n` ranks.
+// The cut along inner axes, and of the rows over `n` ranks.
 static Cut cut_of(const Maker *m, const Op *op, int n) {
   const Dims *dims = dims_of(m->s, op);
   Cut cut = op_cut(op, dims);
@@ -85,7 +84,7 @@ static Cut cut_of(const Maker *m, const Op *op, int n) {
   return cut;
 }
 
-// Of each step; what is in the loop starts its kernels for each micro-batch.
+// Seconds per step; an op in the loop launches its kernels for each micro-batch.
 static double seconds_of(const Maker *m, const Op *op, const Device *d, int n) {
   OpWork w = op_work(op, dims_of(m->s, op));
   Cut cut = cut_of(m, op, n);
@@ -93,7 +92,7 @@ static double seconds_of(const Maker *m, const Op *op, const Device *d, int n) {
   return work_seconds_on(d, &w, &cut) + again * w.launches * d->launch;
 }
 
-// -- Who uses what -------------------------------------------------------------------------------
+// -- Users of values -----------------------------------------------------------------------------
 
 static Word *users_of(const Maker *m, const Value *v) {
   return &m->users[(int64_t)v->id * m->words];
@@ -107,8 +106,8 @@ static bool has_user(const Word *set, int unit) {
   return set[unit / WORD] >> unit % WORD & 1;
 }
 
-// The units whose ops of the model read a value, also through ops that are nobody's; and whether
-// what is held does, as unit number n.
+// Finds the units with ops of the model that read a value, also through ops without a unit; held
+// ops count as unit number n.
 static void find_users(Maker *m) {
   const Graph *g = m->s->g;
   m->words = m->units->n / WORD + 1;
@@ -129,7 +128,7 @@ static void find_users(Maker *m) {
   }
 }
 
-// The units among the users, in order.
+// Lists the units among the users, in order.
 static const int *list_users(const Maker *m, const Value *v, int but, int *n) {
   const Word *set = users_of(m, v);
   int *unit = arena_array(m->arena, int, m->units->n);
@@ -143,14 +142,14 @@ static bool held_uses(const Maker *m, const Value *v) {
   return has_user(users_of(m, v), m->units->n);
 }
 
-// -- What units do -------------------------------------------------------------------------------
+// -- Loads of units ------------------------------------------------------------------------------
 
 static void add_seconds(Maker *m, int unit, const Op *op) {
   for (int r = 0; r < m->p->n_runs; r++)
     m->p->seconds[unit * m->p->n_runs + r] += seconds_of(m, op, &m->device[r], m->p->run[r].n);
 }
 
-// Of the held op, on the ranks that it runs on.
+// Seconds of a held op, on its ranks.
 static void add_held_seconds(Maker *m, const Op *op, double *of_rank) {
   const Ranks *ranks = m->s->ranks[op->id][m->axis];
   Device least = cluster_least(m->s->cluster);
@@ -170,7 +169,7 @@ static StageBytes *bytes_at(Maker *m, int unit, int run) {
   return &m->out->of_unit[unit * m->p->n_runs + run];
 }
 
-// What the gradients read again, of one micro-batch.
+// Bytes of saved activations, of one micro-batch.
 static void add_kept(Maker *m, int unit, const Op *op) {
   for (int i = 0; i < op->n_out; i++) {
     const Value *v = op->out[i];
@@ -236,13 +235,14 @@ static Weight weight_of(const Maker *m, const Value *v) {
   return w;
 }
 
-// Of what is read by ops that are held: how many parts they want it in, and where they are.
+// Adds the bytes and updates of a weight on the ranks of the held ops that read it.
 static void add_held_weight(Maker *m, const Value *v, const Weight *w, double *held) {
   int n_ranks = m->p->n_ranks;
   Device least = cluster_least(m->s->cluster);
   double update = 0;
   for_each_use(u, v)
     if (u->user && op_part(u->user) == PART_update) update += seconds_of(m, u->user, &least, 1);
+  // The largest part of the weight that held ops want on each rank.
   double *part = arena_array(m->arena, double, n_ranks);
   for_each_use(u, v) {
     const Op *op = u->user;
@@ -255,6 +255,7 @@ static void add_held_weight(Maker *m, const Value *v, const Weight *w, double *h
       *at = fmax(*at, want.kind == SBP_S ? 1.0 / n : 1);
     }
   }
+  // A rank keeps and updates its part.
   for (int i = 0; i < n_ranks; i++) {
     if (part[i] == 0) continue;
     stage_bytes_add(&m->out->of_rank[i], &w->bytes, part[i], 1);
@@ -288,7 +289,7 @@ static void add_weight(Maker *m, const Value *v, SharedList *shared, Flows *flow
     s.seconds[r] = w.seconds[r] + sum_seconds(m, &w, r);
   m->out->of_shared[shared->n] = w.bytes;
   vec_push(m->arena, shared, s);
-  // Each run's share of the gradient, and the sum.
+  // Two messages: the partial gradient of each run, and the sum.
   if (w.bytes.gradients > 0)
     vec_push(m->arena, flows, (Flow){unit[0], n - 1, unit + 1, true, 2, 2 * w.bytes.gradients, 0});
 }
@@ -318,8 +319,8 @@ static void add_value(Maker *m, const Value *v, Flows *flows) {
     return;
   }
   if (held_uses(m, v)) add_held_end(m, from, bytes, times * m->slices);
-  // What the next forward begins with goes back to the first stages, wherever they are: that is as
-  // much for all choices.
+  // The start values of the next forward go back to the first stages; they cost the same under all
+  // choices.
   while (n && reader[0] < from) {
     reader++;
     n--;
@@ -337,7 +338,7 @@ static void add_values(Maker *m, Flows *flows) {
   }
 }
 
-// Flows between the same units are one, so that the program has fewer columns.
+// Joins the flows between the same units, so that the 0/1 program has fewer columns.
 static void join_flows(Flows *flows) {
   int n = 0;
   for (int i = 0; i < flows->n; i++) {

@@ -1,13 +1,13 @@
-// What units are to the devices: the problem of partition.h for an axis of a mesh.
+// The loads of units on devices: the problem of partition.h for an axis of a mesh.
 //
 // Seconds are those of the unit's kernels, of the model, its gradients and its updates (cost.h), on
-// one rank of the run, which has its part of the rows; and of adding up the gradients of its
-// weights over the run.  Bytes are those of weights, gradients and states, and of what the
-// gradients read again.  What goes from run to run is sent row by row, at the prices of the links
-// between these devices (path_cost.h), and its gradient back.
+// one rank of the run, with its part of the rows; and of the all_reduce of its weights' gradients
+// over the run. Bytes are those of weights, gradients, states and saved activations. Values between
+// runs are sent row by row, at the prices of the links between these devices (path_cost.h), and
+// their gradients back.
 //
-// What is held runs on ranks that are known, so it is there before anything is chosen: its seconds
-// and bytes are those of its ranks.
+// Held ops run on known ranks, before any choice: their seconds and bytes are charged to their
+// ranks.
 
 #ifndef STAGES_LOADS_H
 #define STAGES_LOADS_H
@@ -15,7 +15,7 @@
 #include "partition.h"
 #include "units.h"
 
-// Bytes of a rank, by what they are for.
+// Bytes of a rank, by use.
 typedef struct StageBytes {
   double weights, states, gradients, kept;
 } StageBytes;
@@ -23,7 +23,7 @@ typedef struct StageBytes {
 static inline double stage_bytes_sum(const StageBytes *b) {
   return b->weights + b->states + b->gradients + b->kept;
 }
-// A part of `b`, of what is kept less with more micro-batches.
+// Adds a part of `b`; more micro-batches reduce the saved activations.
 static inline void stage_bytes_add(StageBytes *to, const StageBytes *b, double part,
                                    double slices) {
   to->weights += b->weights * part;
@@ -35,15 +35,16 @@ static inline void stage_bytes_add(StageBytes *to, const StageBytes *b, double p
 typedef struct Loads {
   Partition p;
   StageBytes *of_unit; // [n_units * n_runs]
-  StageBytes *of_rank; // of what is held
+  StageBytes *of_rank; // of held ops
   StageBytes *of_shared;
   const int *rows; // by value id: rows.h
 } Loads;
 
-// Whether `n` ranks can share the rows of all units evenly, besides what other axes cut of them.
+// Whether `n` ranks can share the rows of all units evenly, in addition to the splits along other
+// axes.
 bool loads_share_rows(const Sharding *s, int axis, const Units *units, const int *rows, int n);
 
-// `run`: those that stages may be.
+// `run`: the candidate runs of stages.
 Loads *loads_new(const Sharding *s, int axis, const Units *units, const int *rows, const Run *run,
                  int n_runs, Arena *a);
 

@@ -1,4 +1,4 @@
-// What an assignment comes to, and the way to a good one: see partition.h.
+// The load of an assignment, and the search for a good one: see partition.h.
 
 #include "partition.h"
 
@@ -19,7 +19,7 @@ double flow_kept(const Partition *p, const Flow *f, int to) {
 
 // -- Loads ---------------------------------------------------------------------------------------
 
-// Whether reader `i` is the first on its run, which is not that of who makes it.
+// Whether reader `i` is the first one on its run, and this run is not the producer's.
 static bool gets_first(const Flow *f, const int *run_of, int i) {
   if (run_of[f->reader[i]] == run_of[f->from]) return false;
   for (int k = 0; k < i; k++)
@@ -56,6 +56,7 @@ Load partition_load(Arena *a, const Partition *p, const int *run_of) {
   x.seconds = arena_array(a, double, p->n_runs);
   x.comm = arena_array(a, double, p->n_runs);
   x.bytes = arena_array(a, double, p->n_runs);
+  // Units on their runs first, then flows and shared tensors between runs.
   for (int u = 0; u < p->n_units; u++) {
     used[run_of[u]] = true;
     x.seconds[run_of[u]] += unit_seconds(p, u, run_of[u]);
@@ -127,9 +128,9 @@ double partition_bound(const Partition *p) {
 
 // -- Improving -----------------------------------------------------------------------------------
 
-// Units one by one, to the run before or behind their own, and from good places also to worse ones,
-// less and less (Kirkpatrick, Gelatt and Vecchi, "Optimization by Simulated Annealing", 1983).
-// Numbers follow from a seed, so the same problem ends at the same place.
+// Moves units one by one to the run before or after their own, and from good assignments also to
+// worse ones, less and less (Kirkpatrick, Gelatt and Vecchi, "Optimization by Simulated Annealing",
+// 1983). The random numbers follow from a seed, so the same problem has the same result.
 
 enum { TRIES = 20000 };
 
@@ -138,7 +139,7 @@ typedef struct Walk {
   Arena *arena; // of one load
   int *run_of, *best;
   Load now, least;
-  int *before, *behind; // by run, among those in use; -1
+  int *before, *behind; // by run: the adjacent runs in use; -1: none
   uint64_t dice;
 } Walk;
 
@@ -153,7 +154,7 @@ static Load load_of(Walk *w, const int *run_of) {
   return partition_load(w->arena, w->p, run_of);
 }
 
-// The run in use that ends where this one begins.
+// Finds the adjacent runs of each run in use.
 static void find_neighbours(Walk *w, Arena *a) {
   const Partition *p = w->p;
   w->before = arena_array(a, int, p->n_runs);
@@ -169,7 +170,7 @@ static void find_neighbours(Walk *w, Arena *a) {
     }
 }
 
-// How much there is to be gained by making slow runs faster, and not only the slowest.
+// The energy: it falls when any slow run becomes faster, not only the slowest one.
 static double height(const Walk *w, const Load *x) {
   double sum = 0;
   for (int r = 0; r < w->p->n_runs; r++)
@@ -200,7 +201,7 @@ static void try_move(Walk *w, double heat, double *at) {
   w->run_of[unit] = before;
 }
 
-// Moves units to the runs before and behind, for a while, and leaves the best it has seen.
+// Moves units to adjacent runs, TRIES times, and leaves the best assignment seen.
 static void partition_improve(const Partition *p, int *run_of) {
   Arena *a = arena_new();
   Walk w = {.p = p, .arena = arena_new(), .best = run_of, .dice = 1};
@@ -215,12 +216,12 @@ static void partition_improve(const Partition *p, int *run_of) {
   arena_free(a);
 }
 
-// -- So many stages, on any runs -----------------------------------------------------------------
+// -- A start with the required stages ------------------------------------------------------------
 
 enum { MOST_COVERS = 200000000 };
 
-// Whether `n` runs cover the ranks from `first` on, and the first of them, of about equal ones.
-// `known` has for each rank and number what was found before: 0: nothing, 1: none, 2 + a run.
+// Returns the first of `n` runs of about equal length that cover the ranks from `first` on; -1:
+// there are none. `known` caches results by rank and number: 0: unknown, 1: none, 2 + a run.
 static int first_run(const Partition *p, int first, int n, int *known) {
   int *at = &known[first * (p->n_stages + 1) + n], left = p->n_ranks - first, best = -1;
   if (*at) return *at - 2;
@@ -233,7 +234,8 @@ static int first_run(const Partition *p, int first, int n, int *known) {
   return (*at = best + 2) - 2;
 }
 
-// Units in their order on as many stages as there must be, each about its share of the seconds.
+// Assigns the units in order to the required number of stages, each with about its part of the
+// seconds.
 static bool partition_even(Arena *a, const Partition *p, int *run_of) {
   double work = (double)p->n_ranks * p->n_stages * p->n_runs;
   if (!p->n_stages || p->n_stages > p->n_units || work > MOST_COVERS) return false;
@@ -256,9 +258,9 @@ static bool partition_even(Arena *a, const Partition *p, int *run_of) {
 
 // -- All together --------------------------------------------------------------------------------
 
-enum { SLACK = 1000000 }; // one part of so many is within CBC's tolerances
+enum { SLACK = 1000000 }; // 1 / SLACK is within CBC's tolerances
 
-// What is found replaces what is known where it is better than CBC's tolerances.
+// Takes the new assignment if it is faster beyond CBC's tolerances, or as fast with a smaller sum.
 static void offer(Arena *a, const Partition *p, const int *run_of, int *best, bool *has) {
   Load now = partition_load(a, p, run_of);
   if (!now.fits) return;
@@ -290,6 +292,7 @@ PartitionResult partition_solve(Arena *a, const Partition *p, const PartitionOpt
   int *best = arena_array(a, int, p->n_units);
   bool has = false;
   double bound;
+  // The table is exact for chains; otherwise it gives a start and a bound.
   const int *start = table_solve(a, p, &bound);
   out.bound = fmax(out.bound, bound);
   if (start) {
@@ -300,12 +303,15 @@ PartitionResult partition_solve(Arena *a, const Partition *p, const PartitionOpt
     partition_improve(p, best);
     has = partition_load(a, p, best).fits;
   }
+  // An infinite bound proves that nothing fits.
   bool none = isinf(bound) && bound > 0, done = none || (has && is_proved(a, p, best, out.bound));
+  // Labels are exact for messages between distant stages, too.
   if (!done) {
     has = labels_solve(p, best, has, &out.bound);
     none = isinf(out.bound);
     done = none || (has && is_proved(a, p, best, out.bound));
   }
+  // CBC is the last resort: its answer is improved by annealing.
   if (!done) ask(a, p, o, best, &has, &out);
   if (none) out.status = PARTITION_infeasible;
   if (!has) return out;

@@ -1,5 +1,5 @@
-// What the files of place share: stages.c (does it), failed.c (why it cannot be), explain.c (why it
-// is so).
+// Shared by the files of place: stages.c (assigns), failed.c (explains failures), explain.c
+// (explains assignments).
 
 #ifndef STAGES_PLACING_H
 #define STAGES_PLACING_H
@@ -15,25 +15,25 @@ typedef struct Placing {
   const StageOptions *wish;
   const int *rows;
   Units units;
-  const Run *run; // that stages may be
+  const Run *run; // candidate runs of stages
   int n_runs;
   Loads *loads;
-  const int *run_of; // by unit, once it is solved
-  Load load;         // of that
+  const int *run_of; // by unit, once solved
+  Load load;         // of run_of
 } Placing;
 
 const Run *placing_run_at(const Placing *p, int rank); // the stage of this rank
 
-// With as many stages of as many ranks as are best, whatever was asked for: how many ranks each of
-// them has where that fits, and how many stages; NULL: it does not.
+// Returns the number of ranks of each stage, and the number of stages, in the best assignment
+// without options; NULL: none fits.
 const int *placing_open(const Placing *p, int *n_stages);
 
-// Reports that nothing fits: which rank lacks how many bytes, what they are for, and what would
-// help.  Returns that number of bytes; 0: no stages can be made, however much memory there is.
+// Reports that nothing fits: the rank, the bytes that it lacks, their use, and a cure. Returns the
+// bytes that this rank needs; 0: no stages can be made, however much memory there is.
 double placing_failed(const Placing *p, const PartitionResult *r, Diag *d);
 
-// Where ops of that kind or place are, and what it would take to have them on the next stage; NULL:
-// nothing is called so.
+// Returns the stages of the ops of that kind or place, and the step time with each of them on the
+// next stage; NULL: no op has that name.
 const char *placing_explain(const Placing *p, const char *what);
 
 #endif

@@ -1,21 +1,21 @@
-// The assignment as a 0/1 program, for CBC or for a file.  How far CBC goes is counted in work, so
-// that it comes to the same on any machine; the clock is there for when that is a bad guess.
+// The assignment as a 0/1 program, for CBC or for a file. A budget of work limits CBC, so that it
+// has the same answer on any machine; the clock limits it if the estimate of work is wrong.
 //
 //     minimise  t                                    of the slowest run, as a part of the start's
 //     choose    sum over r of x(u, r) = 1            unit u is on one run of ranks
 //     cover     sum over r with rank k of use(r) = 1 each rank is in one run
 //     on        x(u, r) <= use(r)
 //     work      sum over u of x(u, r) >= use(r)      a run that is used has a unit
-//     count     sum over r of use(r) = n             where there must be n stages
+//     count     sum over r of use(r) = n             if n stages are required
 //     pair      sum over s of y(u, r, v, s) = x(u, r)    for each pair that a value joins, and so
 //               sum over r of y(u, r, v, s) = x(v, s)    for the other end: the marginals
-//     get       m(f, r, s) >= y(u, r, v, s)          what flow f brings from r to s, for all readers
-//     share     z(k, r) >= x(u, r)                   what is shared is on r
+//     get       m(f, r, s) >= y(u, r, v, s)          flow f goes from r to s, for all readers
+//     share     z(k, r) >= x(u, r)                   shared tensor k is on r
 //     time      base(r) use(r) + sum seconds x + sum seconds m + sum seconds z <= t
 //     memory    base(r) use(r) + sum bytes x + sum bytes m + sum bytes z <= limit(r)
 //
-// x and use are 0 or 1; the others follow from them.  y is there only for runs that are in order,
-// so no value goes back.  Where a flow has one reader, its m are the y.
+// x and use are 0 or 1; the others follow from them. y exists only for runs in order, so no value
+// goes back. If a flow has one reader, its m are the y.
 
 #include "solver/program.h"
 
@@ -35,7 +35,7 @@ typedef struct Entry {
 
 typedef Vec(Entry) Entries;
 
-// Units that a value joins.
+// Two units that a value joins.
 typedef struct Joint {
   int from, to, first; // column of the first y; see joint_column
 } Joint;
@@ -44,11 +44,11 @@ typedef struct Builder {
   Arena *arena;
   const Partition *p;
   bool names;
-  double scale; // seconds that t = 1 is
+  double scale; // seconds of t = 1
   ProgramBuilder to;
   int use, t; // columns: use(0), t
-  int *y;     // [n_runs * n_runs] which y of a pair this is, or -1
-  int n_y;    // of a pair
+  int *y;     // [n_runs * n_runs] the index of a pair's y, or -1
+  int n_y;    // y per pair
   Vec(Joint) joints;
   Entries *time, *memory; // by run
 } Builder;
@@ -118,7 +118,7 @@ static void joint_rows(Builder *b, const Joint *pair) {
     }
 }
 
-// That of these two units, which is made if there is none.
+// Returns the columns of two units; adds them if there are none.
 static const Joint *joint_of(Builder *b, int from, int to) {
   const Partition *p = b->p;
   for (int i = 0; i < b->joints.n; i++)
@@ -149,6 +149,7 @@ static void add_flow(Builder *b, int flow) {
   for (int r = 0; r < p->n_runs; r++)
     for (int s = 0; s < p->n_runs; s++) {
       if (r == s || !in_order(p, r, s)) continue;
+      // With one reader the message is y itself.
       int column = joint_column(b, &pair[0], r, s);
       if (f->n_readers > 1)
         column = program_column(&b->to, 0,
@@ -212,7 +213,7 @@ static void runs_rows(Builder *b) {
     program_entry(&b->to, b->use + r, 1);
 }
 
-// Limits are 1, so that rows of bytes and of seconds are about as large.
+// The limit is 1 in both, so that rows of bytes and of seconds have about the same scale.
 static void load_rows(Builder *b) {
   const Partition *p = b->p;
   for (int r = 0; r < p->n_runs; r++) {
@@ -248,7 +249,7 @@ static ZeroOne *build(Arena *a, const Partition *p, double scale, bool names) {
       "y: two units on their runs; m: a value from run to run; z: what is shared on a run");
 }
 
-// How many columns that would be, about.
+// Returns the approximate number of columns.
 static double columns_of(const Partition *p) {
   double n = p->n_runs, y = 0, all = (p->n_units + p->n_shared) * n;
   for (int r = 0; r < p->n_runs; r++)
@@ -280,7 +281,7 @@ static bool read_runs(const Partition *p, const double *value, int *run_of) {
   return partition_legal(p, run_of);
 }
 
-// Without a start: as if all was on one rank, one part after the other.
+// The scale without a start: all units in sequence on one rank.
 static double most_seconds(const Partition *p) {
   double sum = 0;
   for (int u = 0; u < p->n_units; u++) {
@@ -294,6 +295,7 @@ static double most_seconds(const Partition *p) {
   for (int i = 0; i < p->n_shared; i++)
     for (int r = 0; r < p->n_runs; r++)
       sum += p->shared[i].seconds[r];
+  // Each message at both of its ends.
   for (int i = 0; i < p->n_flows; i++) {
     double most = 0;
     for (int r = 0; r < p->n_runs; r++)
@@ -304,9 +306,9 @@ static double most_seconds(const Partition *p) {
   return sum > 0 ? sum : 1;
 }
 
-// What CBC does, in work (solver/effort.h) for each entry: before its first node, and at each node.
+// Work of CBC (solver/effort.h) for each entry: before its first node, and at each node.
 enum { MAX_COLUMNS = 2000, OF_ROOT = 150000, OF_NODE = 30000 };
-static const double most_work = 2e9; // three seconds and a bit
+static const double most_work = 2e9; // a little over three seconds
 
 static double work_of(const ZeroOne *z, double nodes) {
   double entries = 1;
@@ -315,7 +317,7 @@ static double work_of(const ZeroOne *z, double nodes) {
   return entries * (OF_ROOT + OF_NODE * nodes);
 }
 
-// So many nodes that the work is done, one at least.
+// Returns the number of nodes that the budget allows, at least one.
 static int nodes_of(const ZeroOne *z) {
   double root = work_of(z, 0), nodes = (most_work - root) / (work_of(z, 1) - root);
   return nodes > 1 ? (int)nodes : 1;

@@ -1,7 +1,7 @@
 // See rows.h.
 //
-// One walk over the graph: an op hands on the letter along which the first of its operands that has
-// rows comes in.
+// One walk over the graph: an op passes on the letter of the rows of its first operand that has
+// rows.
 
 #include "rows.h"
 #include "ir/analysis/batch_dim.h"

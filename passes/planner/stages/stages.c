@@ -1,8 +1,8 @@
 // See stages.h.
 //
-// In this order: the runs that stages may be, what is wrong with the wish, the solution, and what
-// it means for ops and parameters; nothing of the program is changed before the last.  The solver
-// takes the time, and the hint of a wish for too many stages, which solves for fewer and fewer.
+// In this order: the candidate runs, the checks of the options, the solution, and its effects on
+// ops and parameters. Nothing of the program changes before the last step. The time goes to the
+// solver, and to the hint after a request for too many stages, which solves for fewer and fewer.
 
 #include "stages.h"
 
@@ -22,7 +22,7 @@
 
 enum { SECONDS = 10, MAX_RUNS = 160, MANY_RANKS = 12 };
 
-// -- Runs that stages may be ---------------------------------------------------------------------
+// -- Candidate runs of stages --------------------------------------------------------------------
 
 typedef Vec(Run) Runs;
 
@@ -34,14 +34,14 @@ static void add_run(Placing *p, Runs *out, int first, int n) {
   vec_push(p->s->scratch, out, (Run){first, n});
 }
 
-// As the program says, one behind the other.
+// The sizes of the program, one after the other.
 static void given_runs(Placing *p, const StageOptions *w, Runs *out) {
   for (int i = 0, first = 0; i < w->n; first += w->size[i++])
     add_run(p, out, first, w->size[i]);
 }
 
-// All of the lengths that share the rows; where there are many ranks, those that are powers of two
-// and begin at a multiple of their length.
+// All runs with a length that shares the rows; with many ranks, only lengths that are powers of
+// two, at multiples of their length.
 static void open_runs(Placing *p, const StageOptions *w, Runs *out) {
   int most = w->n ? p->n_ranks - w->n + 1 : p->n_ranks;
   bool few = p->n_ranks > MANY_RANKS;
@@ -58,7 +58,7 @@ static void find_runs(Placing *p, const StageOptions *w) {
     given_runs(p, w, &out);
   else
     open_runs(p, w, &out);
-  // Of many runs few numbers of stages can be looked at: those of equal length.
+  // Too many runs for this number of stages: only stages of equal length.
   if (!w->size && w->n && out.n > MAX_RUNS && p->n_ranks % w->n == 0) {
     out.n = 0;
     for (int i = 0; i < w->n; i++)
@@ -68,7 +68,7 @@ static void find_runs(Placing *p, const StageOptions *w) {
   p->n_runs = out.n;
 }
 
-// -- What is wrong with the wish -----------------------------------------------------------------
+// -- Checks of the options -----------------------------------------------------------------------
 
 static bool check_sizes(const Placing *p, const StageOptions *w, Diag *d) {
   int sum = 0;
@@ -101,7 +101,7 @@ static bool check_ways(const Placing *p, const StageOptions *w, Diag *d) {
   return false;
 }
 
-// Whether so many stages of equally many ranks can be, in the memory there is.
+// Whether this many stages of equal size are possible, and fit into memory.
 static bool can_be(const Placing *p, int n) {
   Arena *scratch = arena_new();
   Run *run = arena_array(scratch, Run, n);
@@ -136,6 +136,7 @@ static bool check_units(const Placing *p, const StageOptions *w, Diag *d) {
               "these are stages of a model that goes through itself %d times, as one that "
               "recycles does; of others there is pp",
               w->forwards);
+  // A hint: the largest number of stages that works.
   if (w->chunks > 1 || w->forwards > 1) return false;
   while (n > 1 && !can_be(p, n))
     n--;
@@ -164,9 +165,9 @@ static bool check_open(const Placing *p, Diag *d) {
   return false;
 }
 
-// -- Writing it down -----------------------------------------------------------------------------
+// -- Assignment of ranks -------------------------------------------------------------------------
 
-// `op`: what is to be there, or NULL.
+// `op`: the op to assign, or NULL. The second piece of two ways runs on the mirrored ranks.
 static const Ranks *ranks_of(const Placing *p, const Op *op, const Run *run) {
   int *at = arena_array(p->s->scratch, int, run->n);
   bool back = p->wish->ways && op && op->piece == 2;
@@ -175,7 +176,7 @@ static const Ranks *ranks_of(const Placing *p, const Op *op, const Run *run) {
   return ranks_new(p->s, p->axis, at, run->n);
 }
 
-// Ranks of a stage share its rows.
+// The ranks of a stage share its rows.
 static void split_rows(const Placing *p, Op *op) {
   int letter = rows_letter(p->s, p->rows, op);
   const Dims *dims = dims_of(p->s, op);
@@ -184,7 +185,7 @@ static void split_rows(const Placing *p, Op *op) {
   p->s->fixed[op->id][p->axis] = p->why;
 }
 
-// The unit of all that read it; -1: there are several, or others do.
+// Returns the unit of all readers; -1: readers on several runs, or without a unit.
 static int only_unit(const Placing *p, const Value *v) {
   int unit = UNIT_none;
   for_each_use(u, v) {
@@ -196,7 +197,7 @@ static int only_unit(const Placing *p, const Value *v) {
   return unit;
 }
 
-// An input that one stage reads is read by its ranks, each its rows.
+// If only one stage reads an input, each of its ranks reads its rows.
 static void write_input(const Placing *p, Value *v) {
   int unit = only_unit(p, v);
   if (unit < 0 || p->rows[v->id] != 0 || p->s->given[v->id][p->axis] != OPEN) return;
@@ -212,7 +213,7 @@ static void write_input(const Placing *p, Value *v) {
   p->s->given[v->id][p->axis] = FIXED;
 }
 
-// An op of which it is open how it splits is on all ranks.
+// An op whose split is undecided runs on all ranks.
 static void hold(Sharding *s, Op *op, int axis) {
   if (s->said[op->id][axis] && !s->assigned[op->id][axis]) assign_op(s, op, axis, NULL);
 }
@@ -233,11 +234,11 @@ static void write_all(const Placing *p) {
 
 // -- Other graphs --------------------------------------------------------------------------------
 
-// The ops of the model in the first graph, by which of its nodes they are.
+// The ops of the model in the first graph, by the node that they belong to.
 typedef struct Firsts {
-  int n;           // nodes are below it
-  const Op **of;   // the first op of each
-  const Op **next; // by op id: of the same node
+  int n;           // more than the largest number of a node
+  const Op **of;   // by node: its first op
+  const Op **next; // by op id: the next op of the same node
 } Firsts;
 
 static Firsts firsts_of(const Sharding *first) {
@@ -254,7 +255,7 @@ static Firsts firsts_of(const Sharding *first) {
   return f;
 }
 
-// The op of the first graph that is the same of the model.
+// Returns the op of the first graph that stands for the same op of the model.
 static const Op *same_op(const Firsts *f, const Op *op) {
   if (op_part(op) != PART_forward || !op->of || op->of >= f->n) return NULL;
   const Op *same = f->of[op->of];
@@ -288,8 +289,8 @@ static int rank_of_stage(const StageOptions *w, int n_ranks, int stage) {
   return w->back && stage / n_ranks % 2 ? n_ranks - 1 - rank : rank;
 }
 
-// Each stage by itself, as if it had a rank of its own; prices are those of the ranks they are on.
-// What goes from a later rank to an earlier costs what it does in the other direction.
+// Loads of chunks: each stage has a rank of its own, at the prices of the ranks they run on. A
+// message from a later rank to an earlier one costs as much as in the other direction.
 static void chunk_loads(Placing *p, const Run *on) {
   Partition *q = &p->loads->p;
   int n = p->n_runs;
@@ -307,7 +308,7 @@ static void chunk_loads(Placing *p, const Run *on) {
   q->n_ranks = p->n_ranks;
 }
 
-// The ranks of stages; `p->run` counts them as if each had one of its own.
+// Returns the ranks of the stages; `p->run` numbers them as if each had its own.
 static Run *chunk_runs(Placing *p) {
   int n = p->n_ranks;
   Run *own = arena_array(p->s->scratch, Run, n), *on = arena_array(p->s->scratch, Run, n);
@@ -335,7 +336,7 @@ static const SolverStatus solver_status[] = {
     [PARTITION_unknown] = SOLVER_time_out,
 };
 
-// How many ranks each stage has.
+// Returns the number of ranks of each stage.
 static const int *sizes_of(const Placing *p, int *n) {
   int *size = arena_array(p->s->scratch, int, p->n_ranks);
   *n = 0;

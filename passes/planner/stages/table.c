@@ -1,16 +1,16 @@
-// Stages one behind the other, by dynamic programming.
+// Stages one after the other, by dynamic programming.
 //
-// A state is (ideal, run g, run h): all that is done (ideals.h), on which run the last stage is,
-// and on which the next will be, so that what they send one another is known.  Where there must be
-// so many stages, the state also has how many there are.
+// A state is (ideal, run g, run h): the finished units (ideals.h), the run of the last stage, and
+// the run of the next one, so that the messages between these two are known. If the number of
+// stages is required, a state also counts them.
 //
-// What a stage computes and keeps is exact.  What it gets from a stage that is not the one before
-// it, or sends to one that is not the next, is charged at the least that this can cost, and a value
-// that several later stages read is charged to who makes it once.  So what comes out is a bound,
-// and where the stages found do cost that, they are the best there are: always so for chains.
+// Compute and memory of a stage are exact. A receive from a stage other than the one before, or a
+// send to one other than the next, is charged at a lower bound; a value that several later stages
+// read is charged to its producer once. So the result is a lower bound, and stages that cost as
+// much are optimal: for chains they always do.
 //
-// Twice: first the slowest stage is made as fast as it can be, then, with none slower than that,
-// their sum.
+// The table is filled twice: first to minimize the slowest stage, then, with none slower than that,
+// the sum.
 
 #include <math.h>
 #include <stdint.h>
@@ -29,12 +29,12 @@ typedef struct Amount {
   double messages, rows, whole;
 } Amount;
 
-// What the units of a stage come to, on any run.
+// The amounts of a stage's units, on any run.
 typedef struct Stage {
-  Amount from_last, from_any; // what it gets from the stage before it, and from some before it
+  Amount from_last, from_any; // received from the stage before, and from any earlier one
   Amount to_next, to_any;
-  double kept_rows, kept_whole; // bytes of what it gets
-  const bool *shares;           // by what is shared, whether it does
+  double kept_rows, kept_whole; // bytes of its receives
+  const bool *shares;           // by shared tensor: whether a unit of the stage uses it
 } Stage;
 
 typedef struct Table {
@@ -42,11 +42,11 @@ typedef struct Table {
   Arena *arena;
   Ideals ideals;
   double *seconds, *bytes;  // [ideal * n_runs]: of all its units
-  Price *from_any, *to_any; // by run: the least from one before it, to one behind it
+  Price *from_any, *to_any; // by run: the least from any earlier one, to any later one
   NextRuns next;
-  int n_counts; // of stages so far; 1 where any number will do
+  int n_counts; // numbers of stages so far; 1: any number is allowed
   struct State *at;
-  double most; // no stage may be slower
+  double most; // seconds: no stage may be slower
   bool by_sum;
 } Table;
 
@@ -85,7 +85,7 @@ static void find_prices(Table *t) {
       }
 }
 
-// Each run has its place among the stages: they cover the ranks in one order only.
+// Whether each run has a fixed position among the stages: they cover the ranks in one order only.
 static bool is_row_of_runs(const Table *t) {
   int n_first = 0;
   for (int g = 0; g < t->p->n_runs; g++)
@@ -105,7 +105,7 @@ static void add_amount(Amount *to, const Flow *f) {
   *(f->whole ? &to->whole : &to->rows) += f->bytes;
 }
 
-// The units of `b` that `a` has not.
+// Returns the stage of the units in `b` but not in `a`.
 static Stage stage_between(const Table *t, Arena *scratch, const Ideal *a, const Ideal *b) {
   const Partition *p = t->p;
   Stage s = {0};
@@ -128,7 +128,7 @@ static Stage stage_between(const Table *t, Arena *scratch, const Ideal *a, const
 }
 
 static double amount_seconds(const Amount *a, const Price *price) {
-  double seconds = 0; // nothing may be sent where there is no price
+  double seconds = 0; // a price is infinite if there is no such run
   if (a->messages > 0) seconds += a->messages * price->start;
   if (a->rows > 0) seconds += a->rows * price->rows;
   if (a->whole > 0) seconds += a->whole * price->whole;
@@ -142,13 +142,13 @@ static Price price_between(const Partition *p, int from, int to) {
 
 // -- States --------------------------------------------------------------------------------------
 
-// The stages so far, of which the last ends here.
+// A sequence of stages; the last one ends here.
 typedef struct State {
-  double worst, sum; // INFINITY: no stages lead here
-  int from, before;  // of the last: the ideal before it, and the run before its own, or -1
+  double worst, sum; // INFINITY: unreachable
+  int from, before;  // of the last stage: the ideal before it, and the run before its own, or -1
 } State;
 
-// `next`: which of the runs behind `on` follows; most_next where none does.
+// `next`: index of the run that follows `on`; next.most: none follows.
 static State *state_at(const Table *t, int count, int ideal, int on, int next) {
   int64_t i = ((int64_t)count * t->ideals.list.n + ideal) * t->p->n_runs + on;
   return &t->at[i * (t->next.most + 1) + next];
@@ -167,7 +167,7 @@ static bool is_better(const Table *t, double worst, double sum, const State *tha
   return worst < than->worst || (worst == than->worst && sum < than->sum);
 }
 
-// A stage from one ideal to another, behind others.
+// A stage from one ideal to another, after other stages.
 typedef struct Step {
   int from, to, count, before, on; // before -1: it is the first
   State start;
@@ -195,6 +195,7 @@ static void add_steps(Table *t, const Step *x, const Stage *s) {
   bool all = x->to == t->ideals.list.n - 1;
   if (all != is_last(t, x->on)) return;
   if (!all && t->n_counts > 1 && x->count + 1 >= p->n_stages) return;
+  // Compute and memory are exact.
   int i = x->from * p->n_runs + x->on, k = x->to * p->n_runs + x->on;
   double seconds = p->base_seconds[x->on] + t->seconds[k] - t->seconds[i];
   double bytes = p->base_bytes[x->on] + t->bytes[k] - t->bytes[i];
@@ -204,6 +205,7 @@ static void add_steps(Table *t, const Step *x, const Stage *s) {
     bytes += s->shares[n] ? p->shared[n].bytes : 0;
   }
   if (!run_fits(p, x->on, bytes)) return;
+  // Receives: a bound for earlier stages, exact for the one before.
   seconds += amount_seconds(&s->from_any, &t->from_any[x->on]);
   if (x->before >= 0) {
     Price price = price_between(p, x->before, x->on);
@@ -261,7 +263,7 @@ static const State *end_at(const Table *t, int on) {
   return state_at(t, t->n_counts - 1, t->ideals.list.n - 1, on, t->next.most);
 }
 
-// The run that the last of the best stages is on, or -1.
+// Returns the run of the last of the best stages, or -1.
 static int best_end(const Table *t) {
   int best = -1;
   for (int on = 0; on < t->p->n_runs; on++) {
@@ -299,7 +301,7 @@ static bool is_less(Arena *a, const Partition *p, const int *x, const int *y) {
   return load_less(&of_x, &of_y);
 }
 
-// The least slowest stage, and then the least sum.
+// Minimizes the slowest stage, and then the sum.
 static const int *solve(Table *t, Arena *a, double *bound) {
   fill(t);
   int on = best_end(t);

@@ -1,9 +1,9 @@
 // See units.h.
 //
-// Units are found op by op in the order of the model.  If they are many, the ops are put in an
-// order in which what repeats stands together and units are found again; then those of a layer
-// become one, and neighbours, where there still are too many.  Gradients take the units of their
-// ops of the model.
+// Units are found op by op in the order of the model. If there are many, the ops are reordered so
+// that each repeated subgraph is contiguous, and units are found again; then the units of a layer
+// are merged, and neighbours too if there still are too many. Gradients take the units of their ops
+// of the model.
 
 #include "units.h"
 
@@ -17,9 +17,9 @@
 #include "ir/op.h"
 
 enum {
-  MAX_FINE = 24,  // units that are not put together
-  MAX_UNITS = 96, // where fewer stages than that are asked for
-  SHARE = 4,      // a layer may have one part in so many of a rank's work
+  MAX_FINE = 24,  // this many units need no merging
+  MAX_UNITS = 96, // merge to this many, unless that is less than two per stage
+  SHARE = 4,      // a layer may have this part, 1 / SHARE, of a rank's work
 };
 
 typedef struct Finder {
@@ -27,17 +27,17 @@ typedef struct Finder {
   int axis;
   const UnitOptions *wish;
   Arena *arena;
-  bool *constant;  // by value id: made of weights and constants alone
+  bool *constant;  // by value id: computed from weights and constants alone
   bool *trained;   // by value id: such a value of a trained weight
   int *of_op;      // by op id
-  Vec(Op *) heads; // the op that each unit begins with
+  Vec(Op *) heads; // the first op of each unit
 } Finder;
 
 static bool is_model(const Op *op) {
   return op_part(op) == PART_forward;
 }
 
-// -- Ops that begin one --------------------------------------------------------------------------
+// -- First ops of units --------------------------------------------------------------------------
 
 static void find_constants(Finder *f) {
   const Graph *g = f->s->g;
@@ -48,6 +48,7 @@ static void find_constants(Finder *f) {
     f->constant[v->id] = v->role != ROLE_input;
     f->trained[v->id] = v->role == ROLE_weight && v->train;
   }
+  // A result is constant if all operands are; it is trained if one of them is, too.
   for_each_op(op, g) {
     bool constant = true, trained = false;
     for (int i = 0; i < op->n_in; i++) {
@@ -61,7 +62,7 @@ static void find_constants(Finder *f) {
   }
 }
 
-// More flops than it has elements to read and write, several times over.
+// Whether its flops exceed twice the elements that it reads and writes.
 static bool sums_products(const Op *op) {
   double elements = 0;
   for (int i = 0; i < op->n_in; i++)
@@ -83,7 +84,7 @@ static bool begins_unit(const Finder *f, const Op *op) {
   return sums_products(op) || (trained && !is_bias);
 }
 
-// What a program has said something of stays where it is.
+// Whether a program has a constraint on the op along the axis.
 static bool is_held(const Finder *f, const Op *op) {
   return f->s->assigned[op->id][f->axis] || f->s->fixed[op->id][f->axis] ||
          f->s->said[op->id][f->axis] || op->split[f->axis] != SPLIT_NONE;
@@ -96,7 +97,7 @@ static bool is_constant(const Finder *f, const Op *op) {
   return constant;
 }
 
-// The last unit that the op reads something of; else whether it reads what is held.
+// Returns the last unit that the op reads from; without one, UNIT_held if it reads from a held op.
 static int follows(const Finder *f, const Op *op) {
   int last = UNIT_none;
   for (int i = 0; i < op->n_in; i++) {
@@ -109,7 +110,7 @@ static int follows(const Finder *f, const Op *op) {
 
 static void add_op(Finder *f, Op *op) {
   int *unit = &f->of_op[op->id];
-  if (f->wish->pieces && op->piece > 1) return; // add_twins
+  if (f->wish->pieces && op->piece > 1) return; // left to add_twins
   if (is_held(f, op))
     *unit = UNIT_held;
   else if (is_constant(f, op))
@@ -121,16 +122,16 @@ static void add_op(Finder *f, Op *op) {
     *unit = follows(f, op);
 }
 
-// -- The same weights again ----------------------------------------------------------------------
+// -- Repeated forwards ---------------------------------------------------------------------------
 
-// Who has read a weight first in a certain way.
+// The first reader of a weight with this kind and operand.
 typedef struct Reader {
   const Value *weight;
   OpKind kind;
   int operand, unit;
 } Reader;
 
-// The weight that it is, or is cast or turned from; or NULL.
+// Returns the weight that the value is, or is cast or transposed from; or NULL.
 static const Value *weight_behind(const Finder *f, const Value *v) {
   while (v->def && v->def->n_in && f->of_op[v->def->id] == UNIT_none)
     v = v->def->in[0].value;
@@ -150,7 +151,7 @@ static void join_units(int *same, int a, int b) {
   if (b < a) same[a] = b;
 }
 
-// What is made of weights alone is where that is read.
+// An op computed from weights alone is in the unit of its reader.
 static int unit_at(const Finder *f, const Op *op) {
   while (op && is_model(op) && f->of_op[op->id] == UNIT_none)
     op = op->n_out && op->out[0]->uses ? op->out[0]->uses->user : NULL;
@@ -178,8 +179,8 @@ static void join_readers(Finder *f, int *same, bool *plain) {
   }
 }
 
-// What is not in every forward stays with the first that is behind it, or the last before it: no
-// stage has nothing else.
+// Units that are not in every forward join the first repeated unit after them, or the last one
+// before them, so that no stage consists of them alone.
 static void join_ends(int *same, int n) {
   int first = n, last = -1;
   for (int i = 0; i < n; i++) {
@@ -201,11 +202,13 @@ static void merge_again(Finder *f) {
     plain[i] = true;
   }
   join_readers(f, same, plain);
+  // A unit without a weight joins the one at its position after the first forward's unit.
   for (int i = 1; i < n; i++) {
     int first = root_of(same, i - 1);
     if (plain[i] && first < i - 1 && plain[first + 1]) join_units(same, first + 1, i);
   }
   join_ends(same, n);
+  // Renumber the remaining units.
   f->heads.n = 0;
   for (int i = 0; i < n; i++) {
     if (same[i] == i) {
@@ -218,11 +221,11 @@ static void merge_again(Finder *f) {
     if (f->of_op[i] >= 0) f->of_op[i] = to[f->of_op[i]];
 }
 
-// -- In an order in which what repeats stands together -------------------------------------------
+// -- Contiguous order of repeated subgraphs ------------------------------------------------------
 
 typedef Vec(Op *) Ops;
 
-// Which occurrence an op is in, as far as they are still whole; by op id, 0: none.
+// By op id, the occurrence that the op is in, as long as that is whole; 0: none.
 typedef struct Layers {
   int *of_op;
   int n;
@@ -245,7 +248,7 @@ static void add_layer(const Finder *f, const Member *m, int layer, Ops *out, Lay
     add_layer(f, &m->inner->member[i], layer, out, layers);
 }
 
-// Layers that are too much become what they are made of.
+// Divides layers with too much work into their members.
 static void add_members(const Finder *f, const Member *m, int n, double most, Ops *out,
                         Layers *layers) {
   for (int i = 0; i < n; i++) {
@@ -263,9 +266,9 @@ static void find_fine(Finder *f, const Ops *order) {
     add_op(f, order->at[i]);
 }
 
-// -- Fewer units ---------------------------------------------------------------------------------
+// -- Merging -------------------------------------------------------------------------------------
 
-// Neighbours become one unit: `to` says which each is in, not descending.
+// Merges neighbours: `to` has the new unit of each, not descending.
 static void merge(Finder *f, const int *to) {
   int n = 0;
   for (int i = 0; i < f->heads.n; i++)
@@ -285,7 +288,7 @@ static void merge_layers(Finder *f, const Layers *layers) {
   merge(f, to);
 }
 
-// Down to `most` of about the same work.
+// Merges down to `most` units of about the same work.
 static void merge_even(Finder *f, int most) {
   int n = f->heads.n, *to = arena_array(f->arena, int, n), unit = 0;
   double *work = arena_array(f->arena, double, n), sum = 0, done = 0;
@@ -323,7 +326,9 @@ static void find_units(Finder *f) {
   find_fine(f, &order);
   int fine = f->heads.n;
   if (f->wish->again) merge_again(f);
+  // A small model keeps its fine units.
   if (f->heads.n <= MAX_FINE || fine <= least) return;
+  // Otherwise a unit is a layer, or a part of a large one.
   const Repeats *r = repeats_find(g, LEAST_BLOCK, among, f->arena);
   double most = model_work(f->s) / (SHARE * (double)least);
   order.n = 0;
@@ -331,13 +336,14 @@ static void find_units(Finder *f) {
   find_fine(f, &order);
   merge_layers(f, &layers);
   if (f->wish->again) merge_again(f);
+  // Still too many: units of about the same work.
   int limit = least > MAX_UNITS / 2 ? 2 * least : MAX_UNITS;
   if (f->heads.n > limit) merge_even(f, limit);
 }
 
 // -- Pieces --------------------------------------------------------------------------------------
 
-// The units of the first piece's ops, by node, kind and which of those it is.
+// The unit of an op of the first piece, by node, kind and number among the ops with both.
 typedef struct Twin {
   const char *node;
   OpKind kind;
@@ -358,7 +364,7 @@ static int by_node(const void *x, const void *y) {
   return a->kind != b->kind ? (int)a->kind - (int)b->kind : a->id < b->id ? -1 : 1;
 }
 
-// The ops of a piece by their names, numbered where several have one.
+// Lists the ops of a piece by name and kind, with numbers for those that have both in common.
 static Twin *list_piece(const Finder *f, int piece, const Op ***op, int *n) {
   Vec(const Op *) all = {0};
   for_each_op(k, f->s->g)
@@ -398,8 +404,8 @@ static void add_twins(Finder *f) {
 
 // -- Gradients -----------------------------------------------------------------------------------
 
-// By number of an op of the model, the unit of what it became; what became of it may also be
-// nobody's, as the cast of a weight is.
+// By number of an op of the model, the unit of the ops that replace it. Some of these, such as the
+// cast of a weight, have no unit.
 static int *units_by_number(const Finder *f) {
   int n = 0;
   for_each_op(op, f->s->g)

@@ -1,20 +1,19 @@
-// What is put on stages: the ops of the model, in units that stay together.
+// Units: groups of ops of the model that stay together on a stage.
 //
 //     norm qkv attention add | norm up gelu down add | norm qkv … | head loss
 //
-// A unit begins at an op that reads a trained weight or sums products; what is computed of its
-// results alone follows it, so a unit is such an op and what comes behind it until the next.  Where
-// there are many, a unit is a layer: an occurrence of what repeats (repeats.h), or a part of one
-// where it is too much for one rank.
+// A unit begins at an op that reads a trained weight or sums products. Ops computed from its
+// results follow it, up to the next such op. In a large model a unit is a layer: an occurrence of a
+// repeated subgraph (repeats.h), or a part of one that is too large for one rank.
 //
 // Ops that a program has assigned or split along the axis are held: they are in no unit, and
-// neither is what only they give something to.  Masks and positions, that no weight reaches, are
-// nobody's: they run wherever they are read (assign.h).
+// neither are ops that read from held ops only. Masks and positions, which depend on no weight,
+// have no unit: they run on the ranks of their readers (assign.h).
 //
-// Of a model that goes through the same layers several times, as AlphaFold recycles, a layer of all
-// these forwards is one unit: what reads a weight stays with what has read it in the same way, by
-// the same operand of an op of the same kind; and what reads none, with what has its place behind
-// such an op.  What comes before the first of them, and behind the last, is one unit with it.
+// In a model that goes through the same layers several times, as AlphaFold recycles, a layer of all
+// these forwards is one unit: an op that reads a weight joins the earlier reader with the same
+// operand of an op of the same kind; an op that reads none joins the op at its position after such
+// an op. Ops before the first of these layers, and after the last, are in one unit with it.
 
 #ifndef STAGES_UNITS_H
 #define STAGES_UNITS_H
@@ -22,7 +21,7 @@
 #include "repeats/repeats.h"
 #include "sharding/sharding.h"
 
-enum { UNIT_none = -1, UNIT_held = -2 }; // in place of a unit's number
+enum { UNIT_none = -1, UNIT_held = -2 }; // instead of a unit's number
 
 typedef struct Units {
   int n;
@@ -30,13 +29,13 @@ typedef struct Units {
   Op **first, **last; // of the model, by unit
 } Units;
 
-// Of a model in pieces, of which each goes through the stages, an op of another than the first is
-// in the unit of the same op of the first.  What the first has none of, such as the keys of several
-// pieces put together, is nobody's: it runs where these are.
+// In a model in pieces that all go through the stages, an op of a later piece is in the unit of the
+// same op of the first piece. Ops without a counterpart in the first piece, such as the
+// concatenation of several pieces' keys, have no unit: they run on the ranks of their operands.
 
 typedef struct UnitOptions {
-  int least;  // units, where the model has as many
-  bool again; // a layer of all forwards is one
+  int least;  // the least number of units, if the model has as many
+  bool again; // a layer of all forwards is one unit
   bool pieces;
 } UnitOptions;
 
