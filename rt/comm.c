@@ -113,25 +113,18 @@ void nnrt_exchange_free(Exchange *e) {
 
 // ---- the communicating threads
 
-static int call_way(NnrtComm *c, const Job *job, const char **name) {
-  switch (job->kind) {
-  case JOB_reduce: *name = "all_reduce"; return c->way->reduce(c, job);
-  case JOB_gather: *name = "gather"; return c->way->gather(c, job);
-  case JOB_reduce_scatter: *name = "reduce_scatter"; return c->way->reduce_scatter(c, job);
-  case JOB_all_to_all: *name = "all_to_all"; return c->way->all_to_all(c, job);
-  case JOB_move: *name = "move"; return c->way->move(c, job);
-  }
-  return NNRT_COMM;
-}
-
 static int run_job(Queue *q, const Job *job) {
   NnrtComm *c = q->comm;
-  const char *name = "";
+  static const char *const name[] = {
+#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) [JOB_##job] = #op,
+#include "collectives.def"
+      [JOB_move] = "move",
+  };
   double start = c->rank->trace ? nnrt_now_us() : 0;
-  int code = call_way(c, job, &name);
+  int code = c->way->run[job->kind](c, job);
   if (c->rank->trace) {
     TraceOf of = job->of;
-    if (!of.name) of.name = name;
+    if (!of.name) of.name = name[job->kind];
     nnrt_trace_host(c->rank, q->lane == QUEUE_ahead ? TRACE_moves : TRACE_comm, of, start,
                     nnrt_now_us());
   }

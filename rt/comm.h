@@ -39,6 +39,14 @@ typedef struct Group {
   struct Meeting *meeting; // used by comm_threads.c
 } Group;
 
+// The jobs of collectives.def, and move.
+typedef enum JobKind {
+#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) JOB_##job,
+#include "collectives.def"
+  JOB_move,
+  N_JOB_KINDS
+} JobKind;
+
 // A job over `n` elements.  Parts are contiguous, in the order of the ranks of the group:
 //
 //     reduce            y[n] = the sum of all x[n]
@@ -47,7 +55,7 @@ typedef struct Group {
 //     all_to_all        y[ranks, n]: y[i] is rank i's x[me], of x[ranks, n]
 //     move              parcels, each from one rank to another (route.h)
 typedef struct Job {
-  enum { JOB_reduce, JOB_gather, JOB_reduce_scatter, JOB_all_to_all, JOB_move } kind;
+  JobKind kind;
   const Group *group; // of a move between GPUs: all senders and receivers
   void *y;
   const void *x;
@@ -134,11 +142,7 @@ typedef struct CommWay {
   const char *name;
   int (*open)(NnrtComm *c);
   void (*close)(NnrtComm *c);
-  int (*reduce)(NnrtComm *c, const Job *job);
-  int (*gather)(NnrtComm *c, const Job *job);
-  int (*reduce_scatter)(NnrtComm *c, const Job *job);
-  int (*all_to_all)(NnrtComm *c, const Job *job);
-  int (*move)(NnrtComm *c, const Job *job);
+  int (*run[N_JOB_KINDS])(NnrtComm *c, const Job *job);
 } CommWay;
 
 extern const CommWay nnrt_comm_threads, nnrt_comm_peers;

@@ -159,5 +159,14 @@ static int move_peers(NnrtComm *c, const Job *job) {
   return 0;
 }
 
-const CommWay nnrt_comm_peers = {"peers",      open_peers,           close_peers,      reduce_peers,
-                                 gather_peers, reduce_scatter_peers, all_to_all_peers, move_peers};
+const CommWay nnrt_comm_peers = {
+    .name = "peers",
+    .open = open_peers,
+    .close = close_peers,
+    .run =
+        {
+#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) [JOB_##job] = job##_peers,
+#include "collectives.def"
+            [JOB_move] = move_peers,
+        },
+};

@@ -303,6 +303,14 @@ static int move_threads(NnrtComm *c, const Job *job) {
   return 0;
 }
 
-const CommWay nnrt_comm_threads = {"threads",          open_threads,   close_threads,
-                                   reduce_threads,     gather_threads, reduce_scatter_threads,
-                                   all_to_all_threads, move_threads};
+const CommWay nnrt_comm_threads = {
+    .name = "threads",
+    .open = open_threads,
+    .close = close_threads,
+    .run =
+        {
+#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) [JOB_##job] = job##_threads,
+#include "collectives.def"
+            [JOB_move] = move_threads,
+        },
+};

@@ -85,9 +85,11 @@ void nnrt_traffic_step(NnrtRank *r) {
 
 // ---- the file
 
-#define KIND(name) #name,
-static const char *const kind_name[] = {TRAFFIC_KINDS(KIND)};
-#undef KIND
+static const char *const kind_name[] = {
+#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) #op,
+#include "collectives.def"
+    "move",
+};
 static const char *const phase_name[] = {"begin", "micro", "update"};
 
 static void write_text(FILE *f, const Traffic *t, const Tally *all, int ranks) {

@@ -28,17 +28,13 @@
 
 #include "runtime.h"
 
-// The collectives of nnrt.h that send data.
-#define TRAFFIC_KINDS(KIND)                                                                        \
-  KIND(all_reduce)                                                                                 \
-  KIND(all_gather)                                                                                 \
-  KIND(reduce_scatter)                                                                             \
-  KIND(all_to_all)                                                                                 \
-  KIND(move)
-
-#define KIND(name) TRAFFIC_##name,
-typedef enum TrafficKind { TRAFFIC_KINDS(KIND) N_TRAFFIC_KINDS } TrafficKind;
-#undef KIND
+// The collectives of collectives.def, and move.
+typedef enum TrafficKind {
+#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) TRAFFIC_##op,
+#include "collectives.def"
+  TRAFFIC_move,
+  N_TRAFFIC_KINDS
+} TrafficKind;
 
 enum { TRAFFIC_begin, TRAFFIC_micro, TRAFFIC_update, N_TRAFFIC_PHASES };
 

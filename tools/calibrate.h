@@ -18,10 +18,8 @@
 #include "cluster/cluster.h"
 
 typedef enum ProbeKind {
-  PROBE_all_reduce,
-  PROBE_reduce_scatter,
-  PROBE_all_gather,
-  PROBE_all_to_all,
+#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) PROBE_##op,
+#include "rt/collectives.def"
   PROBE_tiny,   // a kernel with almost no work
   PROBE_stream, // a kernel that reads and writes memory
   PROBE_f32,    // a matrix product
@@ -30,6 +28,7 @@ typedef enum ProbeKind {
 } ProbeKind;
 
 extern const char *const probe_name[N_PROBE_KINDS]; // "all_reduce"
+bool probe_is_collective(ProbeKind kind);
 
 typedef struct Probe {
   ProbeKind kind;

@@ -20,8 +20,10 @@ enum { N_TERMS = 3 }; // start, alpha, beta
 // -- Prices ------------------------------------------------------------------------------------
 
 static PathPrim prim_of(ProbeKind kind) {
-  static const PathPrim prims[] = {PATH_all_reduce, PATH_reduce_scatter, PATH_all_gather,
-                                   PATH_all_to_all};
+  static const PathPrim prims[] = {
+#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) [PROBE_##op] = PATH_##op,
+#include "rt/collectives.def"
+  };
   return prims[kind];
 }
 
@@ -145,7 +147,7 @@ static void fit_links(Arena *a, const Probes *probes, bool across, Cluster *io) 
   double x[N_TERMS];
   for (int i = 0; i < probes->n; i++) {
     const Probe *p = &probes->at[i];
-    if (p->kind > PROBE_all_to_all || p->across != across) continue;
+    if (!probe_is_collective(p->kind) || p->across != across) continue;
     Row row = row_of(a, io, p, knows_start ? io->start : 0);
     if (knows_start) row.of[0] = 0;
     vec_push(a, &rows, row);

@@ -143,7 +143,7 @@ static int ascending(const void *x, const void *y) {
 // other, so a collective takes the shortest time of any rank; a kernel takes the longest.
 static double seconds_of(const Measured *m, int probe) {
   const Machine *machine = m->machine;
-  bool collective = m->probes->at[probe].kind <= PROBE_all_to_all;
+  bool collective = probe_is_collective(m->probes->at[probe].kind);
   double *of = arena_array(m->a, double, machine->steps);
   for (int64_t step = 0; step < machine->steps; step++) {
     double seconds = collective ? INFINITY : 0;

@@ -13,7 +13,17 @@
 #include "calibrate.h"
 
 const char *const probe_name[N_PROBE_KINDS] = {
-    "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "tiny", "stream", "f32", "half"};
+#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) #op,
+#include "rt/collectives.def"
+    "tiny",
+    "stream",
+    "f32",
+    "half",
+};
+
+bool probe_is_collective(ProbeKind kind) {
+  return kind < PROBE_tiny;
+}
 
 // -- Probes ------------------------------------------------------------------------------------
 
@@ -33,7 +43,7 @@ static void add_kernels(Arena *a, const Machine *machine, Probes *out) {
 }
 
 static void add_collectives(Arena *a, int size, bool across, Probes *out) {
-  for (int kind = PROBE_all_reduce; kind <= PROBE_all_to_all; kind++)
+  for (int kind = 0; probe_is_collective((ProbeKind)kind); kind++)
     for (int64_t bytes = 1 << 10; bytes <= 1 << 22; bytes <<= 3) {
       // Both dimensions of the tensor are split.
       int64_t least = 4 * (int64_t)size * size, whole = (bytes + least - 1) / least * least;
@@ -167,7 +177,7 @@ const char *calibrate_module(Arena *a, const Machine *machine, const Probes *pro
     if (nodes % size == 0) add_mesh(&t, machine, size, true);
   for (int i = 0; i < probes->n; i++) {
     const Probe *p = &probes->at[i];
-    if (p->kind <= PROBE_all_to_all)
+    if (probe_is_collective(p->kind))
       add_collective(&t, p, i);
     else
       add_kernel(&t, p, i);

@@ -54,11 +54,9 @@ void summary_timed(void *summary, const char *pass, double seconds) {
 
 // The name in NCCL's tuner; NULL if it has none, as for sends and receives.
 static const char *nccl_name(const Op *op) {
-  switch ((int)op->kind) {
-  case OP_all_reduce: return "allreduce";
-  case OP_all_gather: return "allgather";
-  case OP_reduce_scatter: return "reducescatter";
-  }
+#define COLLECTIVE(name, from, to, from_dim, to_dim, job, nccl)                                    \
+  if (op->kind == OP_##name) return nccl;
+#include "rt/collectives.def"
   return NULL;
 }
 

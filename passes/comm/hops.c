@@ -6,6 +6,7 @@
 
 #include "hops.h"
 
+#include "ir/collective.h"
 #include "ir/split.h"
 
 bool is_time(const Layout *l, int axis) {
@@ -68,19 +69,14 @@ Step next_step(Module *m, const Layout *have, const Layout *want, Hops hops) {
 
 // -- Costs -------------------------------------------------------------------------------------
 
-static OpKind kind_of_step(Sbp from, Sbp to) {
-  if (from.kind == SBP_P) return to.kind == SBP_S ? OP_reduce_scatter : OP_all_reduce;
-  if (from.kind == SBP_B) return OP_local_slice;
-  return to.kind == SBP_S ? OP_all_to_all : OP_all_gather;
-}
-
 double hops_seconds(Module *m, Transitions *prices, const Type *whole, const Layout *from,
                     const Layout *want, Hops hops) {
   double sum = 0;
   for (const Layout *have = from; have != want;) {
     Step s = next_step(m, have, want, hops), next = s;
     Sbp before = have->axis[s.axis], after = s.layout->axis[s.axis];
-    OpKind kind = kind_of_step(before, after);
+    // From a replicated value nothing is sent, to a partial sum neither.
+    OpKind kind = before.kind == SBP_B ? OP_local_slice : collective_between(before, after);
     uint32_t axes = 0;
     const Layout *first = have;
     do {

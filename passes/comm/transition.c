@@ -271,7 +271,7 @@ static bool exchanges_one(const Walk *w, const PathStep *s, int *from, int *to) 
 }
 
 static bool is_word(PathPrim prim) {
-  return prim == PATH_slice || (prim >= PATH_all_reduce && prim <= PATH_all_to_all);
+  return prim == PATH_slice || path_is_collective(prim);
 }
 
 // Whether axes that take no part stay as they are: a step that stands for several may have
@@ -409,19 +409,6 @@ static double piece_bytes(Transitions *t, const Type *whole, const Layout *l) {
   return (double)type_count(piece) * (double)dtype_bytes[piece->dtype];
 }
 
-static PathPrim prim_of(OpKind kind) {
-  static const struct {
-    OpKind kind;
-    PathPrim prim;
-  } words[] = {{OP_all_reduce, PATH_all_reduce},
-               {OP_all_gather, PATH_all_gather},
-               {OP_reduce_scatter, PATH_reduce_scatter},
-               {OP_all_to_all, PATH_all_to_all}};
-  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-    if (words[i].kind == kind) return words[i].prim;
-  return PATH_slice; // nothing is sent
-}
-
 static const Rate *rate_of(Transitions *t, PathPrim prim, const Mesh *mesh, uint32_t axes) {
   for (int i = 0; i < t->rates.n; i++) {
     const Rate *r = &t->rates.at[i];
@@ -440,7 +427,7 @@ static const Rate *rate_of(Transitions *t, PathPrim prim, const Mesh *mesh, uint
 
 double transition_collective(Transitions *t, OpKind kind, const Type *whole, const Layout *before,
                              const Layout *after, uint32_t axes) {
-  PathPrim prim = prim_of(kind);
+  PathPrim prim = path_prim_of(kind);
   if (prim == PATH_slice) return 0;
   const Rate *r = rate_of(t, prim, before->mesh, axes);
   return r->start + r->byte * piece_bytes(t, whole, prim == PATH_all_gather ? after : before);

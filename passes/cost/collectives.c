@@ -9,8 +9,11 @@
 
 const char *const step_part_name[N_STEP_PARTS] = {"begin", "micro", "update"};
 
-const OpKind collective_kinds[N_COLLECTIVE_KINDS] = {OP_all_reduce, OP_all_gather,
-                                                     OP_reduce_scatter, OP_all_to_all, OP_move};
+const OpKind collective_kinds[N_COLLECTIVE_KINDS] = {
+#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) OP_##op,
+#include "rt/collectives.def"
+    OP_move,
+};
 
 bool op_is_collective(const Op *op) {
   for (int k = 0; k < N_COLLECTIVE_KINDS; k++)

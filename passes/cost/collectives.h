@@ -33,8 +33,12 @@ typedef Vec(Collective) Collectives;
 // Those of the first graph, in its order; none before PHASE_local.
 void collectives_find(Arena *a, const Module *m, Collectives *out);
 
-// What collectives are: all_reduce, all_gather, reduce_scatter, all_to_all and move, in this order.
-enum { N_COLLECTIVE_KINDS = 5 };
+// The collectives of rt/collectives.def in its order, and move.
+enum {
+  N_COLLECTIVE_KINDS = 1
+#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) +1
+#include "rt/collectives.def"
+};
 extern const OpKind collective_kinds[N_COLLECTIVE_KINDS];
 bool op_is_collective(const Op *op);
 

@@ -67,21 +67,11 @@ static unsigned key_bucket(const Key *k) {
 
 // -- Prices ----------------------------------------------------------------------------------
 
-static PathPrim prim_of(const Op *op) {
-  switch ((int)op->kind) {
-  case OP_all_reduce: return PATH_all_reduce;
-  case OP_all_gather: return PATH_all_gather;
-  case OP_reduce_scatter: return PATH_reduce_scatter;
-  case OP_all_to_all: return PATH_all_to_all;
-  }
-  BUG("%s has no price", op_info[op->kind].name);
-}
-
 static void price_groups(CommPrices *p, const Op *op, CommPrice *out) {
   if (collective_size(op) == 1) return; // nothing is sent
   out->parties.groups = collective_groups(p->arena, op);
   out->cost =
-      groups_cost(p->traffic, prim_of(op), &out->parties.groups,
+      groups_cost(p->traffic, path_prim_of(op->kind), &out->parties.groups,
                   (double)type_bytes(op->in[0].value->type), (double)type_bytes(op->out[0]->type));
 }
 

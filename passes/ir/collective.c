@@ -1,6 +1,6 @@
 // See collective.h.
 //
-// `rules` has a row for each collective; collective_gives checks the operand against it, and
+// rt/collectives.def has a row for each; collective_gives checks the operand against it, and
 // applies it.
 
 #include "ir/collective.h"
@@ -20,18 +20,24 @@ typedef struct Rule {
 } Rule;
 
 static const Rule rules[] = {
-    {OP_all_reduce, SBP_P, SBP_B, NULL, NULL, DEVICES},
-    {OP_all_gather, SBP_S, SBP_B, "dim", NULL, DEVICES},
-    {OP_local_slice, SBP_B, SBP_S, NULL, "dim", ANY_AXIS},
-    {OP_reduce_scatter, SBP_P, SBP_S, NULL, "dim", DEVICES},
-    {OP_all_to_all, SBP_S, SBP_S, "from", "to", DEVICES},
-    {OP_accumulate, SBP_P, SBP_B, NULL, NULL, TIME_AXIS},
-    {OP_own_share, SBP_P, SBP_B, NULL, NULL, TIME_AXIS},
-    {OP_as_share, SBP_B, SBP_P, NULL, NULL, TIME_AXIS},
+#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl)                                      \
+  {OP_##op, SBP_##from, SBP_##to, from_dim, to_dim, DEVICES},
+#define LAYOUT_CHANGE(op, from, to, from_dim, to_dim, over)                                        \
+  {OP_##op, SBP_##from, SBP_##to, from_dim, to_dim, over},
+#include "rt/collectives.def"
 };
+enum { N_RULES = sizeof rules / sizeof *rules };
+
+OpKind collective_between(Sbp from, Sbp to) {
+  for (int i = 0; i < N_RULES; i++)
+    if (rules[i].from == (int)from.kind && rules[i].to == (int)to.kind &&
+        rules[i].over != TIME_AXIS)
+      return rules[i].op;
+  BUG("no collective takes %d to %d", from.kind, to.kind);
+}
 
 static const Rule *rule_of(const Op *op) {
-  for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+  for (int i = 0; i < N_RULES; i++)
     if (rules[i].op == op->kind) return &rules[i];
   BUG("%s has no rule", op_info[op->kind].name);
 }

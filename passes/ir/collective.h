@@ -23,4 +23,7 @@
 // without the layout that the rule requires.
 bool collective_gives(const Op *op, Sbp *axis, Diag *d);
 
+// The op over devices that takes a layout from one kind to the other along an axis.
+OpKind collective_between(Sbp from, Sbp to);
+
 #endif

@@ -69,10 +69,6 @@ Cost send_recv_price(EdgePrices *s, const State *before, const State *after, dou
 
 // -- Collectives ---------------------------------------------------------------------------------
 
-static bool is_collective(PathPrim prim) {
-  return prim >= PATH_all_reduce && prim <= PATH_all_to_all;
-}
-
 static Rate *rates_of(const PathRules *rules, const Group *g) {
   size_t axes = (size_t)g->n_axes * sizeof *g->size, devices = (size_t)g->n * sizeof *g->device;
   for (GroupRates *r = *rules->rates; r; r = r->next)
@@ -122,7 +118,7 @@ Cost edge_price(EdgePrices *s, const State *before, const State *after, const Ed
   double new = state_bytes(&p->shape, &p->group[after->group], after);
   if (e->prim <= PATH_pad_sum) return (Cost){0};
   if (e->prim == PATH_send_recv) return send_recv_price(s, before, after, limit, NULL);
-  if (is_collective(e->prim)) {
+  if (path_is_collective(e->prim)) {
     const Rate *r = rate_of(s, before, after, e);
     double n = (e->prim == PATH_all_gather ? new : old) / 1e9;
     return (Cost){r->start.seconds + n * r->gigabyte.seconds, n * r->gigabyte.bytes,

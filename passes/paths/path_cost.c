@@ -6,9 +6,34 @@
 #include <string.h>
 
 const char *const path_prim_name[PATH_send_recv + 1] = {
-    "slice",   "split_sum", "pad_sum",   "all_reduce", "reduce_scatter", "all_gather", "all_to_all",
-    "permute", "move",      "broadcast", "rd_scatter", "rd_gather",      "reduce",     "send_recv",
+    "slice",
+    "split_sum",
+    "pad_sum",
+#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) #op,
+#include "rt/collectives.def"
+    "permute",
+    "move",
+    "broadcast",
+    "rd_scatter",
+    "rd_gather",
+    "reduce",
+    "send_recv",
 };
+
+static const OpKind op_of_prim[PATH_send_recv + 1] = {
+#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) [PATH_##op] = OP_##op,
+#include "rt/collectives.def"
+};
+
+bool path_is_collective(PathPrim prim) {
+  return op_of_prim[prim] != 0;
+}
+
+PathPrim path_prim_of(OpKind op) {
+  for (int prim = 0; prim <= PATH_send_recv; prim++)
+    if (op_of_prim[prim] == op && op) return (PathPrim)prim;
+  return PATH_slice;
+}
 
 // -- Traffic ---------------------------------------------------------------------------------
 

@@ -29,16 +29,15 @@
 #ifndef PATH_COST_H
 #define PATH_COST_H
 
+#include "ir/graph.h"
 #include "path_state.h"
 
 typedef enum PathPrim {
   PATH_slice,
   PATH_split_sum,
   PATH_pad_sum,
-  PATH_all_reduce,
-  PATH_reduce_scatter,
-  PATH_all_gather,
-  PATH_all_to_all,
+#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) PATH_##op,
+#include "rt/collectives.def"
   PATH_permute,
   PATH_move,
   PATH_broadcast,
@@ -49,6 +48,9 @@ typedef enum PathPrim {
 } PathPrim;
 
 extern const char *const path_prim_name[PATH_send_recv + 1];
+bool path_is_collective(PathPrim prim); // of rt/collectives.def
+// The primitive of a collective; PATH_slice, which sends nothing, of other ops.
+PathPrim path_prim_of(OpKind op);
 
 // One way from a state to another.  `mask`: the axes that take part, in one group; `map`: to which
 // axis of the other state's group each axis of the smaller group goes.

@@ -118,25 +118,12 @@ int nnrt_gpu_comm_join(NnrtRank *r) {
   return c && c->n_started > c->n_joined ? join(r, c->n_started - 1) : 0;
 }
 
-static int call_way(NnrtRank *r, const Job *job) {
-  const GpuTransport *way = r->device->comm->way;
-  switch (job->kind) {
-  case JOB_reduce: return way->reduce(r, job->group, job->y, job->x, job->n, job->dtype);
-  case JOB_gather: return way->gather(r, job->group, job->y, job->x, job->n);
-  case JOB_reduce_scatter:
-    return way->reduce_scatter(r, job->group, job->y, job->x, job->n, job->dtype);
-  case JOB_all_to_all: return way->all_to_all(r, job->group, job->y, job->x, job->n);
-  case JOB_move: return way->move(r, job->group, job->route, job->width, job->y, job->x);
-  }
-  return NNRT_COMM;
-}
-
 int nnrt_gpu_comm_call(NnrtRank *r, const Job *job) {
   cudaStream_t stream = nnrt_gpu_comm_stream(r, job->ahead);
   int code = fork_to(r, stream);
   if (code) return code;
   int64_t from = r->trace ? nnrt_gpu_mark(r, stream) : 0;
-  code = call_way(r, job);
+  code = r->device->comm->way->run[job->kind](r, job);
   if (!code && r->trace)
     nnrt_trace_device(r, job->ahead ? TRACE_moves : TRACE_comm, nnrt_trace_of(r), from,
                       nnrt_gpu_mark(r, stream));

@@ -42,20 +42,7 @@ typedef struct GpuTransport {
   int (*open)(NnrtRank *r);
   void (*close)(NnrtRank *r);                           // and frees the slab
   int (*memory)(NnrtRank *r, void **out, size_t bytes); // for the slab
-  // y = the sum of all x, of n elements.
-  int (*reduce)(NnrtRank *r, const Group *g, void *y, const void *x, int64_t n, NnrtDtype t);
-  // y = all x, of these bytes, one after the other.
-  int (*gather)(NnrtRank *r, const Group *g, void *y, const void *x, int64_t bytes);
-  // x has parts one after the other, as many as there are ranks: y = the sum of this rank's part of
-  // all x, of n elements.
-  int (*reduce_scatter)(NnrtRank *r, const Group *g, void *y, const void *x, int64_t n,
-                        NnrtDtype t);
-  // y = this rank's part of all x, of these bytes each, one after the other.
-  int (*all_to_all)(NnrtRank *r, const Group *g, void *y, const void *x, int64_t bytes);
-  // Parcels of elements of `width` bytes, where the route says, to and from the others of the
-  // group; x and y are NULL where there are none.
-  int (*move)(NnrtRank *r, const Group *g, const Route *route, int64_t width, void *y,
-              const void *x);
+  int (*run[N_JOB_KINDS])(NnrtRank *r, const Job *job); // as comm.h says
   // Of nnrt_device_waits_in; may be NULL.
   int (*waits_in)(NnrtRank *r);
 } GpuTransport;

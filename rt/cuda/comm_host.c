@@ -60,40 +60,37 @@ static int through_here(NnrtRank *r, Job job, int64_t x_bytes, int64_t y_bytes) 
   return code ? code : nnrt_cuda(cudaStreamSynchronize(stream), "waiting for the gpu");
 }
 
-static int reduce_staged(NnrtRank *r, const Group *g, void *y, const void *x, int64_t n,
-                         NnrtDtype t) {
-  int64_t bytes = n * nnrt_dtype_size(t);
-  return through_here(r, (Job){JOB_reduce, g, y, x, n, t, .everyone = true}, bytes, bytes);
+static int64_t bytes_of(const Job *job) {
+  return job->n * nnrt_dtype_size(job->dtype);
 }
 
-static int gather_staged(NnrtRank *r, const Group *g, void *y, const void *x, int64_t bytes) {
-  return through_here(r, (Job){JOB_gather, g, y, x, bytes, NNRT_u8, .everyone = true}, bytes,
-                      bytes * g->n);
+static int reduce_staged(NnrtRank *r, const Job *job) {
+  return through_here(r, *job, bytes_of(job), bytes_of(job));
 }
 
-static int reduce_scatter_staged(NnrtRank *r, const Group *g, void *y, const void *x, int64_t n,
-                                 NnrtDtype t) {
-  int64_t bytes = n * nnrt_dtype_size(t);
-  return through_here(r, (Job){JOB_reduce_scatter, g, y, x, n, t, .everyone = true}, bytes * g->n,
-                      bytes);
+static int gather_staged(NnrtRank *r, const Job *job) {
+  return through_here(r, *job, bytes_of(job), bytes_of(job) * job->group->n);
 }
 
-static int all_to_all_staged(NnrtRank *r, const Group *g, void *y, const void *x, int64_t bytes) {
-  return through_here(r, (Job){JOB_all_to_all, g, y, x, bytes, NNRT_u8, .everyone = true},
-                      bytes * g->n, bytes * g->n);
+static int reduce_scatter_staged(NnrtRank *r, const Job *job) {
+  return through_here(r, *job, bytes_of(job) * job->group->n, bytes_of(job));
 }
 
-static int move_staged(NnrtRank *r, const Group *g, const Route *route, int64_t width, void *y,
-                       const void *x) {
+static int all_to_all_staged(NnrtRank *r, const Job *job) {
+  return through_here(r, *job, bytes_of(job) * job->group->n, bytes_of(job) * job->group->n);
+}
+
+static int move_staged(NnrtRank *r, const Job *job) {
+  const Route *route = job->route;
+  int64_t width = job->width;
   cudaStream_t stream = nnrt_gpu_comm_stream(r, route->move->ahead);
   Exchange *e = nnrt_exchange_new(route->n_to, route->n_from);
   int code = 0;
-  (void)g;
   for (int i = 0; i < route->n_to; i++) {
     const RoutePeer *to = &route->to[i];
     e->to[i] = nnrt_parcel_new(to->rank, to->n * width);
     if (!code)
-      code = nnrt_cuda(cudaMemcpyAsync(e->to[i].at, (const char *)x + to->at * width,
+      code = nnrt_cuda(cudaMemcpyAsync(e->to[i].at, (const char *)job->x + to->at * width,
                                        (size_t)e->to[i].bytes, cudaMemcpyDeviceToHost, stream),
                        "copying from the gpu");
   }
@@ -102,7 +99,7 @@ static int move_staged(NnrtRank *r, const Group *g, const Route *route, int64_t 
   if (!code) code = nnrt_cuda(cudaStreamSynchronize(stream), "waiting for the gpu");
   if (!code) code = nnrt_comm_move(r->comm, e, route->move->ahead, (TraceOf){0});
   for (int i = 0; i < route->n_from && !code; i++)
-    code = nnrt_cuda(cudaMemcpyAsync((char *)y + route->from[i].at * width, e->from[i].at,
+    code = nnrt_cuda(cudaMemcpyAsync((char *)job->y + route->from[i].at * width, e->from[i].at,
                                      (size_t)e->from[i].bytes, cudaMemcpyHostToDevice, stream),
                      "copying to the gpu");
   if (!code) code = nnrt_cuda(cudaStreamSynchronize(stream), "waiting for the gpu");
@@ -111,6 +108,15 @@ static int move_staged(NnrtRank *r, const Group *g, const Route *route, int64_t 
 }
 
 const GpuTransport nnrt_gpu_staged = {
-    "staged",          false,         open_staged,   close_staged,
-    memory_staged,     reduce_staged, gather_staged, reduce_scatter_staged,
-    all_to_all_staged, move_staged,   NULL};
+    .name = "staged",
+    .records = false,
+    .open = open_staged,
+    .close = close_staged,
+    .memory = memory_staged,
+    .run =
+        {
+#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) [JOB_##job] = job##_staged,
+#include "../collectives.def"
+            [JOB_move] = move_staged,
+        },
+};

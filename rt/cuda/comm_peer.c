@@ -102,21 +102,23 @@ static int copy(void *y, const void *x, int64_t bytes, cudaStream_t stream) {
                    "copying from another rank");
 }
 
-static int reduce_meet(NnrtRank *r, const Group *g, void *y, const void *x, int64_t n,
-                       NnrtDtype t) {
+static int reduce_meet(NnrtRank *r, const Job *job) {
+  const Group *g = job->group;
+  int64_t n = job->n;
   Shown *s = atomic_load(&shown), *mine = &s[r->rank];
   cudaStream_t stream = r->device->gpu.comm;
-  int64_t size = nnrt_dtype_size(t), line = 128 / size;
+  int64_t size = nnrt_dtype_size(job->dtype), line = 128 / size;
   int64_t chunk = ((n + g->n - 1) / g->n + line - 1) / line * line;
-  mine->x = x;
-  mine->y = y;
+  mine->x = job->x;
+  mine->y = job->y;
   int code = bar(r, g, 0, stream);
   if (code) return code;
   const void **parts = nnrt_must_alloc((size_t)g->n * sizeof *parts);
   int64_t first = chunk * g->me, count = n - first < chunk ? n - first : chunk;
   for (int i = 0; i < g->n; i++)
     parts[i] = (const char *)s[g->rank[i]].x + first * size;
-  if (count > 0) code = nnrt_gpu_add((char *)y + first * size, parts, g->n, count, t, stream);
+  if (count > 0)
+    code = nnrt_gpu_add((char *)job->y + first * size, parts, g->n, count, job->dtype, stream);
   free(parts);
   if (!code) code = bar(r, g, 1, stream);
   for (int k = 1; k < g->n && !code; k++) {
@@ -124,52 +126,57 @@ static int reduce_meet(NnrtRank *r, const Group *g, void *y, const void *x, int6
     first = chunk * i;
     count = n - first < chunk ? n - first : chunk;
     if (count > 0)
-      code = copy((char *)y + first * size, (char *)s[g->rank[i]].y + first * size, count * size,
-                  stream);
+      code = copy((char *)job->y + first * size, (char *)s[g->rank[i]].y + first * size,
+                  count * size, stream);
   }
   if (!code) code = bar(r, g, 2, stream);
   nnrt_comm_meet(g);
   return code;
 }
 
-static int gather_meet(NnrtRank *r, const Group *g, void *y, const void *x, int64_t bytes) {
+static int gather_meet(NnrtRank *r, const Job *job) {
+  const Group *g = job->group;
+  int64_t bytes = job->n;
   Shown *s = atomic_load(&shown);
   cudaStream_t stream = r->device->gpu.comm;
-  s[r->rank].x = x;
+  s[r->rank].x = job->x;
   int code = bar(r, g, 0, stream);
   for (int i = 0; i < g->n && !code; i++)
-    code = copy((char *)y + i * bytes, s[g->rank[i]].x, bytes, stream);
+    code = copy((char *)job->y + i * bytes, s[g->rank[i]].x, bytes, stream);
   if (!code) code = bar(r, g, 1, stream);
   nnrt_comm_meet(g);
   return code;
 }
 
-static int reduce_scatter_meet(NnrtRank *r, const Group *g, void *y, const void *x, int64_t n,
-                               NnrtDtype t) {
+static int reduce_scatter_meet(NnrtRank *r, const Job *job) {
+  const Group *g = job->group;
+  int64_t n = job->n;
   Shown *s = atomic_load(&shown);
   cudaStream_t stream = r->device->gpu.comm;
-  int64_t first = g->me * n * nnrt_dtype_size(t);
-  s[r->rank].x = x;
+  int64_t first = g->me * n * nnrt_dtype_size(job->dtype);
+  s[r->rank].x = job->x;
   int code = bar(r, g, 0, stream);
   const void **parts = nnrt_must_alloc((size_t)g->n * sizeof *parts);
   for (int i = 0; i < g->n; i++)
     parts[i] = (const char *)s[g->rank[i]].x + first;
-  if (!code) code = nnrt_gpu_add(y, parts, g->n, n, t, stream);
+  if (!code) code = nnrt_gpu_add(job->y, parts, g->n, n, job->dtype, stream);
   free(parts);
   if (!code) code = bar(r, g, 1, stream);
   nnrt_comm_meet(g);
   return code;
 }
 
-static int all_to_all_meet(NnrtRank *r, const Group *g, void *y, const void *x, int64_t bytes) {
+static int all_to_all_meet(NnrtRank *r, const Job *job) {
+  const Group *g = job->group;
+  int64_t bytes = job->n;
   Shown *s = atomic_load(&shown);
   cudaStream_t stream = r->device->gpu.comm;
-  s[r->rank].x = x;
+  s[r->rank].x = job->x;
   int code = bar(r, g, 0, stream);
   for (int k = 0; k < g->n && !code; k++) {
     int i = (g->me + k) % g->n; // not all from the same rank at once
-    code =
-        copy((char *)y + i * bytes, (const char *)s[g->rank[i]].x + g->me * bytes, bytes, stream);
+    code = copy((char *)job->y + i * bytes, (const char *)s[g->rank[i]].x + g->me * bytes, bytes,
+                stream);
   }
   if (!code) code = bar(r, g, 1, stream);
   nnrt_comm_meet(g);
@@ -184,25 +191,37 @@ static int64_t place_of_parcel(const Route *theirs, int rank) {
   return theirs->to[i].at;
 }
 
-static int move_meet(NnrtRank *r, const Group *g, const Route *route, int64_t width, void *y,
-                     const void *x) {
+static int move_meet(NnrtRank *r, const Job *job) {
+  const Group *g = job->group;
+  const Route *route = job->route;
+  int64_t width = job->width;
   Shown *s = atomic_load(&shown);
   cudaStream_t stream = nnrt_gpu_comm_stream(r, route->move->ahead);
-  s[r->rank].x = x;
+  s[r->rank].x = job->x;
   s[r->rank].route = route;
   int code = bar(r, g, 0, stream);
   for (int i = 0; i < route->n_from && !code; i++) {
     const RoutePeer *from = &route->from[i];
     const Shown *theirs = &s[from->rank];
     int64_t at = place_of_parcel(theirs->route, r->rank);
-    code = copy((char *)y + from->at * width, (const char *)theirs->x + at * width, from->n * width,
-                stream);
+    code = copy((char *)job->y + from->at * width, (const char *)theirs->x + at * width,
+                from->n * width, stream);
   }
   if (!code) code = bar(r, g, 1, stream);
   nnrt_comm_meet(g);
   return code;
 }
 
-const GpuTransport nnrt_gpu_meet = {"threads",       false,       open_meet,   close_meet,
-                                    memory_meet,     reduce_meet, gather_meet, reduce_scatter_meet,
-                                    all_to_all_meet, move_meet,   NULL};
+const GpuTransport nnrt_gpu_meet = {
+    .name = "threads",
+    .records = false,
+    .open = open_meet,
+    .close = close_meet,
+    .memory = memory_meet,
+    .run =
+        {
+#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) [JOB_##job] = job##_meet,
+#include "../collectives.def"
+            [JOB_move] = move_meet,
+        },
+};

@@ -285,13 +285,15 @@ static int end(NnrtRank *r, bool ahead, ncclComm_t *comm, ncclResult_t result, c
   return code ? code : nnrt_watch_end(s->watch, ahead, nnrt_gpu_comm_stream(r, ahead));
 }
 
-static int collective(NnrtRank *r, const Group *g, const char *what, CallFn *call, void *y,
-                      const void *x, int64_t n, ncclDataType_t type) {
+static int collective(NnrtRank *r, const Job *job, const char *what, CallFn *call,
+                      ncclDataType_t type) {
+  const Group *g = job->group;
   State *s = r->device->comm->state;
   ncclComm_t *comm = &s->comm[g - r->comm->group];
   int code = begin(r, false);
   if (code) return code;
-  return end(r, false, comm, call(g, y, x, (size_t)n, type, *comm, r->device->gpu.comm), what);
+  return end(r, false, comm,
+             call(g, job->y, job->x, (size_t)job->n, type, *comm, r->device->gpu.comm), what);
 }
 
 static ncclDataType_t type_of(NnrtDtype t) {
@@ -304,9 +306,8 @@ static ncclResult_t call_reduce(const Group *g, char *y, const char *x, size_t n
   return nccl.AllReduce(x, y, n, type, ncclSum, comm, stream);
 }
 
-static int reduce_nccl(NnrtRank *r, const Group *g, void *y, const void *x, int64_t n,
-                       NnrtDtype t) {
-  return collective(r, g, "all_reduce", call_reduce, y, x, n, type_of(t));
+static int reduce_nccl(NnrtRank *r, const Job *job) {
+  return collective(r, job, "all_reduce", call_reduce, type_of(job->dtype));
 }
 
 static ncclResult_t call_gather(const Group *g, char *y, const char *x, size_t n,
@@ -315,8 +316,8 @@ static ncclResult_t call_gather(const Group *g, char *y, const char *x, size_t n
   return nccl.AllGather(x, y, n, type, comm, stream);
 }
 
-static int gather_nccl(NnrtRank *r, const Group *g, void *y, const void *x, int64_t bytes) {
-  return collective(r, g, "all_gather", call_gather, y, x, bytes, ncclUint8);
+static int gather_nccl(NnrtRank *r, const Job *job) {
+  return collective(r, job, "all_gather", call_gather, ncclUint8);
 }
 
 static ncclResult_t call_reduce_scatter(const Group *g, char *y, const char *x, size_t n,
@@ -325,9 +326,8 @@ static ncclResult_t call_reduce_scatter(const Group *g, char *y, const char *x, 
   return nccl.ReduceScatter(x, y, n, type, ncclSum, comm, stream);
 }
 
-static int reduce_scatter_nccl(NnrtRank *r, const Group *g, void *y, const void *x, int64_t n,
-                               NnrtDtype t) {
-  return collective(r, g, "reduce_scatter", call_reduce_scatter, y, x, n, type_of(t));
+static int reduce_scatter_nccl(NnrtRank *r, const Job *job) {
+  return collective(r, job, "reduce_scatter", call_reduce_scatter, type_of(job->dtype));
 }
 
 static bool refused(ncclResult_t result) {
@@ -347,8 +347,8 @@ static ncclResult_t call_all_to_all(const Group *g, char *y, const char *x, size
   return refused(result) ? result : end;
 }
 
-static int all_to_all_nccl(NnrtRank *r, const Group *g, void *y, const void *x, int64_t bytes) {
-  return collective(r, g, "all_to_all", call_all_to_all, y, x, bytes, ncclUint8);
+static int all_to_all_nccl(NnrtRank *r, const Job *job) {
+  return collective(r, job, "all_to_all", call_all_to_all, ncclUint8);
 }
 
 static ncclResult_t call_move(const Route *route, int64_t width, char *y, const char *x,
@@ -369,16 +369,15 @@ static ncclResult_t call_move(const Route *route, int64_t width, char *y, const 
   return refused(result) ? result : ended;
 }
 
-static int move_nccl(NnrtRank *r, const Group *g, const Route *route, int64_t width, void *y,
-                     const void *x) {
+static int move_nccl(NnrtRank *r, const Job *job) {
   State *s = r->device->comm->state;
-  bool ahead = route->move->ahead;
+  bool ahead = job->route->move->ahead;
   ncclComm_t *comm = &s->comm[r->program->n_groups + ahead];
   cudaStream_t stream = nnrt_gpu_comm_stream(r, ahead);
-  (void)g;
   int code = begin(r, ahead);
   if (code) return code;
-  return end(r, ahead, comm, call_move(route, width, y, x, *comm, stream), "move");
+  return end(r, ahead, comm, call_move(job->route, job->width, job->y, job->x, *comm, stream),
+             "move");
 }
 
 static int waits_in_nccl(NnrtRank *r) {
@@ -386,6 +385,17 @@ static int waits_in_nccl(NnrtRank *r) {
   return s && s->watch ? nnrt_watch_op(s->watch) : -1;
 }
 
-const GpuTransport nnrt_gpu_nccl = {"nccl",          true,        open_nccl,    close_nccl,
-                                    memory_nccl,     reduce_nccl, gather_nccl,  reduce_scatter_nccl,
-                                    all_to_all_nccl, move_nccl,   waits_in_nccl};
+const GpuTransport nnrt_gpu_nccl = {
+    .name = "nccl",
+    .records = true,
+    .open = open_nccl,
+    .close = close_nccl,
+    .memory = memory_nccl,
+    .run =
+        {
+#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) [JOB_##job] = job##_nccl,
+#include "../collectives.def"
+            [JOB_move] = move_nccl,
+        },
+    .waits_in = waits_in_nccl,
+};

@@ -9,13 +9,13 @@
 
 #include "layouts.h"
 
-enum { MAX_STATES = 200, MAX_AXES = 3 };
+enum { MAX_STATES = 200, MOST_AXES = 3 };
 
 // Of an axis: B, P, or 10 * (1 + dim) + place.
 enum { B = 0, P = 1 };
 
 typedef struct Listed {
-  int label[MAX_AXES];
+  int label[MOST_AXES];
 } Listed;
 
 typedef struct World {
@@ -44,7 +44,7 @@ static bool is_valid(const World *w, const Listed *s) {
 }
 
 static void list_states(World *w, Listed s, int axis) {
-  if (axis == w->n_axes || axis == MAX_AXES) {
+  if (axis == w->n_axes || axis == MOST_AXES) {
     if (is_valid(w, &s)) w->state[w->n_states++] = s;
     return;
   }
@@ -107,7 +107,7 @@ static double collective(const World *w, int rounds, int p, double bytes) {
 
 // The axes of one are those of the other, elsewhere.
 static bool is_permuted(const World *w, const Listed *a, const Listed *b) {
-  bool taken[MAX_AXES] = {false};
+  bool taken[MOST_AXES] = {false};
   for (int i = 0; i < w->n_axes; i++) {
     int k = 0;
     while (k < w->n_axes && (taken[k] || b->label[k] != a->label[i]))
