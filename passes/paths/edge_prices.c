@@ -4,14 +4,13 @@
 
 #include <string.h>
 
-// Costs of a collective over one set of axes: they grow evenly with the bytes.
+// The cost of a collective over one set of axes, linear in the bytes.
 typedef struct Rate {
-  int64_t work;         // to find that; 0: it is not known yet
-  Cost start, gigabyte; // of nothing; of 1e9 bytes more
+  int64_t work;         // to compute it; 0: not computed
+  Cost start, gigabyte; // of an empty message; per 1e9 bytes
 } Rate;
 
-// Those of a group's collectives, by mask and primitive: searches for other tensors ask for them,
-// too.
+// Rates of a group's collectives, by mask and primitive, shared by searches for other tensors.
 typedef struct GroupRates {
   int n, n_axes, size[PATH_AXES];
   const int *device; // [n]
@@ -19,7 +18,7 @@ typedef struct GroupRates {
   struct GroupRates *next;
 } GroupRates;
 
-// What devices of a state's group have, for send/recv from there.
+// The pieces of a state's devices, for send/recv from there.
 typedef struct Senders {
   Arena *arena;
   State state;
@@ -34,7 +33,7 @@ struct EdgePrices {
   Senders senders;
   Groups groups;  // scratch
   Rate *rate[2];  // of a group's collectives; see rate_of
-  bool *asked[2]; // those that this search has asked for
+  bool *asked[2]; // those that this search has used
 };
 
 EdgePrices *edge_prices_new(Arena *a, const PathRules *rules, const Path *p, int64_t *work) {
@@ -94,8 +93,8 @@ static void find_rate(EdgePrices *s, const State *before, const State *after, co
   r->work = 2 * n * (e->prim == PATH_all_to_all ? s->groups.size : 1);
 }
 
-// What it takes to find is counted where it is known as well: how far a search goes does not depend
-// on those before.
+// The work counts for a cached rate, too: the limit of a search must not depend on earlier
+// searches.
 static const Rate *rate_of(EdgePrices *s, const State *before, const State *after, const Edge *e) {
   const Group *g = &s->path->group[before->group];
   int index = (int)(e->mask * 4) + (int)(e->prim - PATH_all_reduce);

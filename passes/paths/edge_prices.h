@@ -1,12 +1,12 @@
-// What the edges of one search cost, as path_cost.h prices them.
+// Costs of the edges of one search, by the model of path_cost.h.
 //
-//     all_reduce over a mask   start + bytes * rate of the mask: found once for a group of devices,
-//                              for all searches that have the group
-//     send_recv                as path_p2p.h plans it, up to a limit; who has what is found once for
-//                              all edges out of a state
-//     all else                 put on the links each time
+//     all_reduce over a mask   start + bytes * rate of the mask: computed once for a group of devices,
+//                              for all searches with that group
+//     send_recv                as planned by path_p2p.h, up to a limit; the producers' pieces are
+//                              computed once for all edges out of a state
+//     all other primitives     added up on the links each time
 //
-// How many devices were looked at for that is counted, so that a search can end.
+// The number of devices visited is counted, as the limit of a search.
 
 #ifndef EDGE_PRICES_H
 #define EDGE_PRICES_H
@@ -16,11 +16,11 @@
 
 typedef struct EdgePrices EdgePrices;
 
-// `work`: to which the devices are added that are looked at.
+// `work`: incremented by the number of devices visited.
 EdgePrices *edge_prices_new(Arena *a, const PathRules *rules, const Path *p, int64_t *work);
 void edge_prices_free(EdgePrices *p);
 
-// More than the limit, but too little, where a send/recv exceeds that.
+// The cost of an edge. For a send/recv above the limit, a value above the limit, but too small.
 Cost edge_price(EdgePrices *p, const State *before, const State *after, const Edge *e,
                 double limit);
 // `out` may be NULL.

@@ -1,4 +1,4 @@
-// The paths of one cluster: what was asked for is known, and so is what is alike.
+// The paths of one cluster: a cache of results, which also covers equivalent queries.
 
 #include "path.h"
 
@@ -69,7 +69,7 @@ static void known_grow(Paths *p) {
   }
 }
 
-// Where the number of what is known is, + 1, or would be.
+// The slot of a query in the table, which holds its number + 1, or 0.
 static int *known_slot(Paths *paths, const TensorShape *shape, const Placement *from,
                        const Placement *to) {
   if (2 * (paths->known.n + 1) > paths->table_size) known_grow(paths);
@@ -89,14 +89,14 @@ static Placement placement_copy(Arena *a, const Placement *p) {
   return copy;
 }
 
-// -- Nodes by other numbers --------------------------------------------------------------------
+// -- Renumbered nodes --------------------------------------------------------------------------
 
-// Where nodes are alike, the way from one stage of a pipeline to the next is that between the first
-// two, with other devices: searched once, for nodes that are numbered as they come.
+// If all nodes are equal, a path between two stages of a pipeline is that between the first two,
+// with other devices.  The search runs once, with nodes renumbered in order of appearance.
 typedef struct Renumbering {
   int per_node, n;
-  int *node;   // [n] the node that is called 0, 1, … here
-  int *number; // of every node, + 1; 0: not met
+  int *node;   // [n] the original node of 0, 1, …
+  int *number; // per original node: new number + 1; 0: none yet
 } Renumbering;
 
 static Placement renumber(Arena *a, Renumbering *r, const Placement *p) {
@@ -168,6 +168,6 @@ const Path *path_find(Paths *paths, const TensorShape *shape, const Placement *f
              placement_copy(paths->rules.arena, to), NULL};
   k.path = find_alike(paths, shape, &k.from, &k.to);
   vec_push(paths->rules.arena, &paths->known, k);
-  *known_slot(paths, shape, from, to) = paths->known.n; // others may have come between
+  *known_slot(paths, shape, from, to) = paths->known.n; // find_alike may have added others
   return k.path;
 }

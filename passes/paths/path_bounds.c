@@ -1,8 +1,8 @@
 // See path_bounds.h.
 //
-// Three bounds: by the links between the groups (Crossing), by what a device must get (bound_ahead
-// inside of the last group), and by what a node lacks, which comes in through its adapters (Gate).
-// They are as if everything went over the fastest link there is, all at once.
+// Three bounds: of the links between the groups (Crossing), of the bytes that a device must receive
+// (bound_ahead inside of the last group), and of the bytes that a node lacks, which arrive through
+// its adapters (Gate).  All assume the fastest link of the cluster, fully parallel.
 
 #include "path_bounds.h"
 
@@ -10,25 +10,25 @@
 
 #include "base/vec.h"
 
-// What it takes at least to get from the devices of the first group to those of the last.
+// Lower bounds from the devices of the first group to those of the last.
 typedef struct Crossing {
-  bool owned;            // all of the last are in the first too, and may have what they want
-  double start;          // until a message is there
-  double tensor;         // seconds of one copy of the tensor, over all links at once
-  double byte_of_reader; // seconds of a byte that every device of the last group gets
+  bool owned;            // all of the last are in the first too, and may have their pieces
+  double start;          // until a message has arrived
+  double tensor;         // seconds for one copy of the tensor, over all links in parallel
+  double byte_of_reader; // seconds per byte that every device of the last group receives
 } Crossing;
 
-// What it takes at least among the devices of one group: Least of a message, and of a byte that a
-// device gets, by one link or by the one to its node and the adapter at the same time.
+// Lower bounds within one group: of a message, and per byte that a device receives, through one
+// link, or through its link and the adapter in parallel.
 typedef struct Least {
   double start, byte, byte_both;
 } Least;
 
-// A node of the last group, which gets what it lacks through its adapters.
+// A node of the last group, which receives missing pieces through its adapters.
 typedef struct Gate {
-  int nics;    // that devices of either group use
-  int readers; // devices of the last group that share one, at most
-  double want; // bytes of different pieces in the end; -1: none are there
+  int nics;    // used by devices of either group
+  int readers; // most devices of the last group that share one
+  double want; // bytes of distinct pieces in the end; -1: no device of the last group
 } Gate;
 
 struct PathBounds {
@@ -39,22 +39,22 @@ struct PathBounds {
   Crossing crossing;
   Least least;
   int64_t parts[PLACEMENT_DIMS]; // of the last state
-  double whole, want;            // bytes of the tensor, and of what a device has in the end
+  double whole, want;            // bytes of the tensor; of a device's piece in the end
   int shares;                    // in the end
-  Vec(Gate) gates;               // where send/recv may come behind other steps
+  Vec(Gate) gates;               // if send/recv may follow other steps
   int *gate_at;                  // gate + 1, by node
   double *have;                  // [gates] scratch
-  int *seen, n_seen;             // scratch: by gate and piece, when it was met last
+  int *seen, n_seen;             // scratch: by gate and piece, the last visit
   bool has_sender;
-  State sender;       // for which the next is known
-  double *sender_has; // [gates] bytes of different pieces in the gate's node; -1: it has no device
+  State sender;       // the state of sender_has
+  double *sender_has; // [gates] bytes of distinct pieces in the gate's node; -1: it has no device
 };
 
 static double smaller(double a, double b) {
   return a < b ? a : b;
 }
 
-// Devices of the group that use one adapter, at most; and how many adapters they use.
+// The most devices of the group that share one adapter; and the number of adapters in use.
 static int sharing(const Cluster *c, const Group *g, int *nics, Arena *scratch) {
   int most = 0, *users = arena_array(scratch, int, c->nodes * c->nics);
   *nics = 0;
@@ -85,7 +85,7 @@ int devices_outside(const Path *p) {
 static Crossing crossing_of(const Cluster *c, const Path *p, Arena *scratch) {
   const Group *g = p->group;
   int nics[2], most = sharing(c, &g[1], &nics[1], scratch), n_outside = devices_outside(p);
-  double bytes = state_bytes(&p->shape, &g[0], &(State){0}); // of all
+  double bytes = state_bytes(&p->shape, &g[0], &(State){0}); // of the whole tensor
   Link inside = cluster_fastest_inside(c), across = cluster_fastest_across(c);
   sharing(c, &g[0], &nics[0], scratch);
   if (n_outside && apart(c, g, scratch))
@@ -93,7 +93,7 @@ static Crossing crossing_of(const Cluster *c, const Path *p, Arena *scratch) {
                       bytes * across.beta / smaller(nics[0], nics[1]), most * across.beta};
   Crossing least = {n_outside == 0, c->start + smaller(inside.alpha, across.alpha), 0,
                     smaller(inside.beta, across.beta)};
-  // Each byte takes one of the links, so all are no faster than all the links together.
+  // Each byte takes one of the links, so the rate is at most the sum of all links'.
   if (n_outside && n_outside == g[1].n && least.byte_of_reader > 0) {
     double links = g[1].n / inside.beta + nics[1] / across.beta;
     least.tensor = bytes / links;
@@ -106,7 +106,7 @@ static int64_t rounded_down(double seconds) {
   return n > 0 ? n - 1 : 0;
 }
 
-// Steps are rounded one by one.
+// Each step is rounded separately.
 static int64_t of_steps(double seconds) {
   int64_t n = picoseconds(seconds);
   return n > PATH_AXES ? n - PATH_AXES : 0;
@@ -138,15 +138,15 @@ static void begin_bounds(PathBounds *s) {
   s->shares = shares_of(last, &p->last);
 }
 
-// Whether something must be sent before the label is the last one: slices and zeros are free.
+// Whether a label needs a transfer to become the last one: slices and zeros are local.
 static bool must_send(int label, int last) {
   return label != last && label != LABEL_B && !(label >= LABEL_DIM && last == LABEL_P);
 }
 
-// From a state in the group of the last one.  A device must get what it wants and has not: of boxes
-// as long as these two no more than the shorter length of each dimension can be in common.  Sums
-// must be added up: all_reduce and reduce_scatter send each device at least what it has afterwards.
-// Where there is a sum in the end, too, what is wanted may as well be zeros.
+// From a state in the group of the last one.  A device must receive the missing part of its piece:
+// two boxes of these sizes have at most the shorter length of each dimension in common.  Partial
+// sums must be reduced: all_reduce and reduce_scatter send each device at least its result.  If the
+// last state is a partial sum, too, the piece may be zeros.
 static int64_t least_inside(const PathBounds *s, const State *at) {
   const Group *g = &s->path->group[at->group];
   double common = s->whole;
@@ -167,10 +167,10 @@ int64_t bound_crossing(const PathBounds *s, const State *at) {
   return at->group == 1 || c->owned ? 0 : rounded_down(c->start + c->tensor);
 }
 
-// -- What nodes lack ---------------------------------------------------------------------------
+// -- Missing pieces of nodes -------------------------------------------------------------------
 
-// By gate, bytes of the different pieces that devices of its node have; -1 where there is none of
-// the group.  Shares of the same box are different.
+// By gate, bytes of the distinct pieces of its node's devices; -1 if the group has no device there.
+// Shares of the same box are distinct.
 static void node_bytes(PathBounds *s, const State *at, double *out) {
   const Group *g = &s->path->group[at->group];
   double piece = state_bytes(&s->path->shape, g, at);
@@ -203,6 +203,7 @@ static void begin_gates(PathBounds *s) {
   int *users = arena_array(s->arena, int, c->nodes * c->nics), most = p->group[0].n + p->group[1].n;
   bool *used = arena_array(s->arena, bool, c->nodes * c->nics);
   s->gate_at = arena_array(s->arena, int, c->nodes);
+  // Count the adapters that either group uses, and the readers of each.
   for (int i = 0; i < 2; i++)
     for (int x = 0; x < p->group[i].n; x++) {
       int device = p->group[i].device[x];
@@ -222,8 +223,8 @@ static void begin_gates(PathBounds *s) {
     s->gates.at[i].want = s->have[i];
 }
 
-// Whatever the steps are, each node gets through its adapters what its devices want in the end and
-// none of them has.  Of a sum all shares may be in the node; zeros are made there.
+// For any steps, each node receives through its adapters the pieces that its devices need in the
+// end and none of them has.  All shares of a sum may be in the node; zeros are made there.
 int64_t bound_lack(PathBounds *s, const State *at) {
   if (!s->mixes) return 0;
   double seconds = 0, beta = cluster_fastest_across(s->rules->c).beta;
@@ -238,7 +239,7 @@ int64_t bound_lack(PathBounds *s, const State *at) {
   return seconds > 0 ? of_steps(0.999 * (s->least.start + seconds)) : 0;
 }
 
-// What nodes have in the state, which is that of the next edges, too.
+// Caches the nodes' pieces in a state, which is also that of the next edges.
 static void find_sender(PathBounds *s, const State *from) {
   if (s->has_sender && !memcmp(&s->sender, from, sizeof *from)) return;
   s->has_sender = true;
@@ -246,7 +247,7 @@ static void find_sender(PathBounds *s, const State *from) {
   node_bytes(s, from, s->sender_has);
 }
 
-// Into how many messages it comes that a device wants, at least.
+// The least number of messages for a device's piece.
 static double messages_of(const PathBounds *s, const Group *const g[2], const State *from,
                           const State *to) {
   double n = shares_of(g[0], from) / shares_of(g[1], to);
@@ -257,8 +258,8 @@ static double messages_of(const PathBounds *s, const Group *const g[2], const St
   return n;
 }
 
-// Every device gets its piece of each share that goes into its own, but what it has.  What no
-// device of its node has comes through the adapter, for one reader after the other.
+// Every device receives its piece of each share that its own sums up, except for its own part.
+// Pieces that no device of its node has come through the adapter, for one reader after the other.
 static int64_t least_of_send_recv(PathBounds *s, const State *from, const State *to) {
   const Group *g[] = {&s->path->group[from->group], &s->path->group[to->group]};
   const Crossing *c = &s->crossing;
@@ -269,6 +270,7 @@ static int64_t least_of_send_recv(PathBounds *s, const State *from, const State 
   double bytes = all - smaller(all, have);
   if (bytes <= 0) return 0;
   Link across = cluster_fastest_across(s->rules->c);
+  // Messages of one device follow each other; so do the bytes of readers that share an adapter.
   double start = inside ? s->least.start : c->start;
   double alpha = start - s->rules->c->start, n = messages_of(s, g, from, to);
   double seconds = bytes * (inside ? s->least.byte_both : c->byte_of_reader);
@@ -285,7 +287,7 @@ static int64_t least_of_send_recv(PathBounds *s, const State *from, const State 
 
 int64_t bound_edge(PathBounds *s, const State *from, const State *to, const Edge *e) {
   if (e->prim == PATH_send_recv) return least_of_send_recv(s, from, to);
-  // Whose labels change places does not have what it is to have.
+  // A device whose labels change lacks its piece.
   if (e->prim == PATH_permute)
     return rounded_down(s->least.start +
                         state_bytes(&s->path->shape, &s->path->group[from->group], from) *
@@ -294,8 +296,7 @@ int64_t bound_edge(PathBounds *s, const State *from, const State *to, const Edge
   return may_be_free ? 0 : picoseconds(s->rules->c->start);
 }
 
-// -- All of them
-// -----------------------------------------------------------------------------------
+// -- The interface -----------------------------------------------------------------------------
 
 int64_t bound_ahead(const PathBounds *s, const State *at) {
   return at->group == s->path->last.group ? least_inside(s, at) : bound_crossing(s, at);

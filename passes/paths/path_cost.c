@@ -1,4 +1,4 @@
-// Who takes part in a primitive and what it costs: see path_cost.h.
+// Devices and costs of the primitives: see path_cost.h.
 
 #include "path_cost.h"
 
@@ -39,13 +39,13 @@ PathPrim path_prim_of(OpKind op) {
 
 struct Traffic {
   const Cluster *c;
-  double *out, *in;         // seconds of a device's link inside its node
-  double *nic_out, *nic_in; // of an adapter
-  double *waits;            // alphas of what a device sends; then of what it gets
-  int *in_node;             // devices of a group that are in each node; 0 between uses
+  double *out, *in;         // seconds, of a device's link inside its node
+  double *nic_out, *nic_in; // per adapter
+  double *waits;            // per device: alphas of its sends; of its receives
+  int *in_node;             // devices of a group per node; 0 between uses
   int *touched, n_touched;  // devices
   bool *is_touched;
-  double bytes, crossing, alpha; // alpha: at least
+  double bytes, crossing, alpha; // alpha: a lower bound of the latency
 };
 
 Traffic *traffic_new(Arena *a, const Cluster *c) {
@@ -85,7 +85,7 @@ static Link link_between(const Cluster *c, int src, int dst) {
   return (Link){larger(out->alpha, in->alpha), larger(out->beta, in->beta)};
 }
 
-// Bytes without a message of their own, as they flow around a ring.
+// Adds bytes without the latency of a message, as in a ring.
 static void flow(Traffic *t, int src, int dst, double bytes) {
   if (src == dst) return;
   touch(t, src);
@@ -153,7 +153,8 @@ static void sort_devices(int *device, int n) {
   }
 }
 
-// Devices of a node are neighbours, so a ring leaves every node once.  `steps` of the slowest hop.
+// A ring over sorted devices: those of a node are adjacent, so it leaves every node once.  `steps`
+// times the slowest hop.
 static void ring(Traffic *t, int *device, int n, int steps, double bytes) {
   double alpha = 0;
   sort_devices(device, n);
@@ -165,8 +166,8 @@ static void ring(Traffic *t, int *device, int n, int steps, double bytes) {
   t->alpha = larger(t->alpha, steps * alpha);
 }
 
-// Each sends to all others; how many of those are in its node is all that matters, but for alpha,
-// where each waits for the slowest.
+// All-to-all traffic: only the number of peers inside and outside of the node matters, except for
+// alpha: each waits for the slowest.
 static void all_pairs(Traffic *t, const int *device, int n, double bytes) {
   const Cluster *c = t->c;
   double alpha = 0;
@@ -190,9 +191,8 @@ static void all_pairs(Traffic *t, const int *device, int n, double bytes) {
   t->alpha = larger(t->alpha, (n - 1) * alpha);
 }
 
-// From `root` through all others, those in its own node first; or, for a reduce, the other way. The
-// pieces of a message follow one another, but what comes through an adapter goes on when it is
-// there.
+// A chain from `root` through all others, those in its own node first; or the reverse for a reduce.
+// Messages are pipelined within nodes, but stored and forwarded after an adapter.
 static void chain(Traffic *t, int root, int *others, int n, bool towards, double bytes) {
   double alpha = 0, inside = 0, across = 0;
   int at = root;
@@ -216,6 +216,7 @@ Cost groups_cost(Traffic *t, PathPrim prim, const Groups *g, double before, doub
   int p = g->size;
   for (int i = 0; i < g->n; i++) {
     int *device = g->device + i * p;
+    // All groups add to the same links; traffic_cost then finds the busiest.
     switch (prim) {
     case PATH_slice:
     case PATH_split_sum:
@@ -248,7 +249,7 @@ static int digit(const Group *g, int axis, int position) {
   return position / g->stride[axis] % g->size[axis];
 }
 
-// How many positions differ in the digits of the mask only.
+// The number of positions that differ in the digits of the mask only.
 static int mask_size(const Group *g, uint32_t mask) {
   int size = 1;
   for (int i = 0; i < g->n_axes; i++)
@@ -256,14 +257,14 @@ static int mask_size(const Group *g, uint32_t mask) {
   return size;
 }
 
-// Whether x is the first of those.
+// Whether x is the first of these positions.
 static bool is_first(const Group *g, uint32_t mask, int x) {
   for (int i = 0; i < g->n_axes; i++)
     if ((mask >> i & 1) && digit(g, i, x) != 0) return false;
   return true;
 }
 
-// The k-th of those of which x is the first.
+// The k-th of the positions of which x is the first.
 static int mask_member(const Group *g, uint32_t mask, int x, int k) {
   for (int i = g->n_axes - 1; i >= 0; i--) {
     if (!(mask >> i & 1)) continue;
@@ -285,8 +286,8 @@ static void mask_groups(const Group *g, uint32_t mask, Groups *out) {
   }
 }
 
-// The position in `large` whose mapped axes have the digits of position x in `small`, and whose
-// other axes have those of the number `extra`.
+// The position in `large` with the digits of position x of `small` on the mapped axes, and the
+// digits of `extra` on the others.
 static int mapped(const Group *small, const Group *large, const uint8_t *map, int x, int extra) {
   int y = 0;
   uint32_t taken = 0;
@@ -302,11 +303,11 @@ static int mapped(const Group *small, const Group *large, const uint8_t *map, in
   return y;
 }
 
-// Whether no device needs anything: all have the right boxes, and shares of a sum are as good under
-// other numbers, if the same ones stay together.
+// Whether no transfer is needed: all devices have the right boxes, and shares of a sum may be
+// renumbered, if equal ones stay together.
 static bool renumbers(const TensorShape *shape, const Group *from, const State *before,
                       const Group *to, const State *after, int *scratch) {
-  int *number = scratch, *back = scratch + to->n; // of shares: wanted to had, had to wanted
+  int *number = scratch, *back = scratch + to->n; // of shares: wanted to present, present to wanted
   for (int x = 0; x < 2 * to->n; x++)
     scratch[x] = -1;
   for (int x = 0; x < to->n; x++) {
@@ -324,7 +325,7 @@ static bool renumbers(const TensorShape *shape, const Group *from, const State *
   return true;
 }
 
-// Pairs of a permute, or of a move between groups of one size, or from one copy in a larger group.
+// Pairs of a permute, or of a move between groups of one size, or from one copy of a larger group.
 static void pairs(const TensorShape *shape, const Group *from, const State *before, const Group *to,
                   const State *after, const Edge *e, const Cluster *c, Groups *out) {
   out->n = 0;
@@ -334,7 +335,7 @@ static void pairs(const TensorShape *shape, const Group *from, const State *befo
   for (int x = 0; x < to->n; x++) {
     int device = to->device[x], src = -1;
     int own = from == to ? x : from->position[device];
-    if (q > 1) { // copies: one in the reader's node, else each reader another one
+    if (q > 1) { // copies: one in the reader's node, else spread over readers
       for (int k = 0; k < q && src < 0; k++) {
         int y = mapped(to, from, e->map, x, k);
         if (cluster_node(c, from->device[y]) == cluster_node(c, device)) src = y;
@@ -342,14 +343,14 @@ static void pairs(const TensorShape *shape, const Group *from, const State *befo
       if (src < 0) src = mapped(to, from, e->map, x, x % q);
     } else {
       src = 0;
-      // Of copies the one with the reader's own digits, so that as little as possible moves.
+      // Of several copies, the one with the reader's own digits, for the fewest transfers.
       for (int i = 0; i < from->n_axes; i++) {
         bool any = from == to && before->label[i] == LABEL_B;
         src += digit(to, any ? i : e->map[i], x) * from->stride[i];
       }
     }
     if (from->device[src] == device) continue;
-    if (own >= 0) { // compared with what comes: only the map says which share becomes which
+    if (own >= 0) { // compare data: only the map tells which share becomes which
       Piece have = state_piece(shape, from, before, own);
       Piece comes = state_piece(shape, from, before, src);
       if (piece_equal(&have, &comes)) continue;
@@ -359,11 +360,10 @@ static void pairs(const TensorShape *shape, const Group *from, const State *befo
   }
 }
 
-enum { MAX_CHOICE = 64 }; // readers of copies, for whom it is worth looking
+enum { MAX_CHOICE = 64 }; // limit of readers for choose_copies
 
-// Each of n devices that have the same sends to `each` of the readers: to itself, if it is one; to
-// others of its node; to those that are left.  Puts the readers of the first copy first, then those
-// of the second, …
+// Assigns `each` readers to each of n devices with the same data: itself, if it is one; then
+// readers in its node; then the rest.  Sorts the readers by their copy.
 static void choose_copies(const Cluster *c, const int *copy, int n, int each, int *reader) {
   int chosen[MAX_CHOICE], old[MAX_CHOICE], n_chosen[MAX_CHOICE] = {0};
   for (int k = 0; k < n * each; k++) {
@@ -389,7 +389,7 @@ static uint32_t copied_axes(const Group *few, const Edge *e, const State *before
   return mask;
 }
 
-// The groups x, of which one begins at out->device + x * out->size, are those of `n` copies.
+// Reassigns the senders of `n` copies by distance; a group x begins at out->device + x * out->size.
 static void send_from_nearest(const Cluster *c, const Group *few, uint32_t copied, int x, int n,
                               bool few_send, Groups *out) {
   int copy[MAX_CHOICE] = {0}, reader[MAX_CHOICE], *group[MAX_CHOICE], q = out->size - 1;
@@ -417,7 +417,7 @@ static void send_from_nearest(const Cluster *c, const Group *few, uint32_t copie
   }
 }
 
-// Each device of `few` with those of `many` that it sends to or hears from, senders first.
+// Groups each device of `few` with its peers of `many`, senders first.
 static void stars(const Group *few, const Group *many, const Edge *e, const State *before,
                   bool few_send, const Cluster *c, Groups *out) {
   int q = many->n / few->n, *at = out->device;
@@ -431,6 +431,7 @@ static void stars(const Group *few, const Group *many, const Edge *e, const Stat
   out->size = q + 1;
   uint32_t copied = copied_axes(few, e, before, few_send);
   int n = mask_size(few, copied);
+  // Senders that have copies of each other may exchange readers, to send within nodes.
   for (int x = 0; x < few->n && n > 1 && n * q <= MAX_CHOICE; x++)
     if (is_first(few, copied, x)) send_from_nearest(c, few, copied, x, n, few_send, out);
 }

@@ -4,18 +4,19 @@
 
 typedef struct Walk {
   const TensorShape *shape;
-  const Group *group; // both
+  const Group *group; // [2]
   const State *before;
   EdgeVisitor *visit;
   void *context;
-  bool few; // axes: nothing is left out
+  bool few; // few axes: no edge is left out
 } Walk;
 
 static bool found(const Walk *w, const Edge *e, const State *after) {
   return w->visit(w->context, e, after);
 }
 
-// Gives the axes in `left` of `g` to the dimensions in `dims`, from `dim` on, in every order.
+// Distributes the axes in `left` of `g` over the dimensions in `dims`, from `dim` on, in every
+// order.
 static bool arrange(const Walk *w, const Edge *e, const Group *g, State *s, uint32_t left,
                     uint32_t dims, int dim, int last) {
   if (!left) return !state_fits(w->shape, g, s) || found(w, e, s);
@@ -38,8 +39,8 @@ static uint32_t all_dims(const Walk *w) {
   return (1u << w->shape->rank) - 1;
 }
 
-// Takes the axes in `mask` out of the state, all of which have dimensions; *dims: which.  false
-// where they are not innermost.
+// Removes the axes in `mask`, all of dimensions, from the state; *dims: the set of these.  False if
+// they are not innermost.
 static bool take_places(const Group *g, State *s, uint32_t mask, uint32_t *dims) {
   *dims = 0;
   for (int i = 0; i < g->n_axes; i++)
@@ -54,7 +55,7 @@ static bool take_places(const Group *g, State *s, uint32_t mask, uint32_t *dims)
   return true;
 }
 
-// What all axes in the mask have in common: LABEL_B, LABEL_P, LABEL_DIM for dimensions, or -1.
+// The common label of all axes in the mask: LABEL_B, LABEL_P, LABEL_DIM for dimensions, or -1.
 static int common_label(const Group *g, const State *s, uint32_t mask) {
   int label = -1;
   for (int i = 0; i < g->n_axes; i++) {
@@ -96,6 +97,7 @@ static bool local_edges(const Walk *w) {
 static bool collective_edges(const Walk *w) {
   const Group *g = &w->group[w->before->group];
   for (uint32_t mask = 1; mask < 1u << g->n_axes; mask++) {
+    // A collective reduces axes that are all partial sums, or moves axes that are all sharded.
     int label = common_label(g, w->before, mask);
     State s = *w->before;
     Edge e = {.mask = mask};
@@ -116,7 +118,7 @@ static bool collective_edges(const Walk *w) {
   return true;
 }
 
-// The larger group's axes that were not mapped: they are `extra`.
+// Completes a map between groups of different size: `extra` are the larger group's unmapped axes.
 static bool unequal_edges(const Walk *w, Edge *e, const State *mapped_state, uint32_t extra) {
   State s = *mapped_state;
   if (w->before->group == 0 && w->group[0].n < w->group[1].n) {
@@ -132,7 +134,7 @@ static bool unequal_edges(const Walk *w, Edge *e, const State *mapped_state, uin
 static bool map_axes(const Walk *w, Edge *e, const Group *small, const Group *large, int axis,
                      uint32_t taken, const State *from, bool shrinks);
 
-// All axes of the smaller group have their place in the larger one.
+// Adds edges for a complete map: all axes of the smaller group have an axis of the larger one.
 static bool map_done(const Walk *w, Edge *e, const Group *small, const Group *large, uint32_t taken,
                      const State *from, bool shrinks) {
   State s = {.group = (uint8_t)(e->prim == PATH_permute ? from->group : 1)};
@@ -156,7 +158,7 @@ static bool map_axes(const Walk *w, Edge *e, const Group *small, const Group *la
   if (axis == small->n_axes) return map_done(w, e, small, large, taken, from, shrinks);
   for (int i = 0; i < large->n_axes; i++) {
     if (taken >> i & 1 || large->size[i] != small->size[axis]) continue;
-    // Many axes keep their order.
+    // With many axes, only order-preserving maps.
     if (!w->few && axis > 0 && i < e->map[axis - 1]) continue;
     e->map[axis] = (uint8_t)i;
     if (!map_axes(w, e, small, large, axis + 1, taken | 1u << i, from, shrinks)) return false;
@@ -164,11 +166,12 @@ static bool map_axes(const Walk *w, Edge *e, const Group *small, const Group *la
   return true;
 }
 
-// Pieces that change places inside the group.
+// Permutations of pieces within the group.
 static bool permute_edges(const Walk *w) {
   const Group *g = &w->group[w->before->group];
   Edge e = {.prim = PATH_permute};
   if (w->few) return map_axes(w, &e, g, g, 0, 0, w->before, false);
+  // With many axes, only swaps of two.
   for (int i = 0; i < g->n_axes; i++)
     for (int k = 0; k < i; k++) {
       if (g->size[i] != g->size[k] || w->before->label[i] == w->before->label[k]) continue;

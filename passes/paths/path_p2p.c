@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <string.h>
 
-// Elements that two pieces have in common, whatever their shares.
+// The number of elements that two pieces have in common, regardless of their shares.
 static double common(const TensorShape *shape, const Piece *a, const Piece *b) {
   double elements = 1;
   for (int i = 0; i < shape->rank; i++) {
@@ -19,11 +19,11 @@ static double common(const TensorShape *shape, const Piece *a, const Piece *b) {
   return elements;
 }
 
-// Those with the same piece next to one another.
+// Devices sorted by piece.
 struct Producers {
-  Piece piece; // of one of them
+  Piece piece; // of any one of them
   int n_pieces;
-  int *first; // index in `device`; one more than there are pieces
+  int *first; // [n_pieces + 1] index in `device`
   int *device;
 };
 
@@ -70,8 +70,8 @@ static int nearest(const Traffic *t, const Cluster *c, const int *device, int n,
   return best;
 }
 
-// The pieces of one share that have something of `want`, in the order of their numbers: `at` is the
-// index of the next in each dimension, of those from `first` to `last`.
+// Iterates over the pieces of one share that overlap `want`, in the order of their numbers: `at` is
+// the index of the current one in each dimension, from `first` to `last`.
 typedef struct Overlap {
   int rank, at[PLACEMENT_DIMS], first[PLACEMENT_DIMS], last[PLACEMENT_DIMS];
 } Overlap;
@@ -80,7 +80,7 @@ static Overlap overlap_of(const TensorShape *shape, const int *parts, const Piec
   Overlap o = {.rank = shape->rank};
   for (int d = 0; d < shape->rank; d++) {
     int64_t size = shape->dim[d] / parts[d], length = shape->dim[d] / want->parts[d];
-    if (!size || !length) continue; // nothing is in common
+    if (!size || !length) continue; // no overlap
     int64_t lo = want->index[d] * length;
     o.at[d] = o.first[d] = (int)(lo / size);
     o.last[d] = (int)((lo + length - 1) / size);
@@ -96,10 +96,10 @@ static bool overlap_next(Overlap *o) {
   return false;
 }
 
-// What the reader lacks of each share that goes into its own.  false where the limit is exceeded.
+// Sends the reader the missing parts of each share that its own sums up.  False above the limit.
 static bool read_all(const P2p *q, const Producers *p, const Piece *want, int reader, Sends *out) {
   Piece have = p->piece;
-  // Which shares a share is made of: where the producers have fewer, some get zeros.
+  // The shares that one share sums up: if the producers have fewer, some consumers get zeros.
   for (have.share = want->share; have.share < have.shares; have.share += want->shares) {
     Overlap o = overlap_of(q->shape, have.parts, want);
     do {

@@ -1,13 +1,12 @@
 // See path_search.h.
 //
-// A* over the states of both groups, by what the way from a state takes at least (path_bounds.h).
-// Seconds are counted in whole picoseconds, so that sums do not depend on their order; of equally
-// cheap paths the one with fewer steps wins.  What is as dear as send/recv is never looked at, nor
-// is what would be with all that is still to come.  That keeps most searches small; a bound on the
-// number of edges keeps the others small too (Path.complete).
-// Send/recv may also start where any path has led to, or lead to a state that one all_gather turns
-// into the last one: between groups of which neither size divides the other there are no other
-// primitives, and in small groups it is cheaper for some permutations.
+// A* over the states of both groups, with the lower bounds of path_bounds.h.  Costs are in whole
+// picoseconds, so that sums do not depend on their order; among equally cheap paths the one with
+// fewer steps wins.  States as expensive as send/recv are pruned, including those whose bound makes
+// them so. That keeps most searches small; a limit on the number of edges keeps the others small
+// too (Path.complete). Send/recv may also start at any state on the way, or lead to a state from
+// which one all_gather leads to the last: between groups of which neither size divides the other
+// there are no other primitives, and in small groups it is cheaper for some permutations.
 
 #include "path_search.h"
 
@@ -19,13 +18,13 @@
 #include "path_edges.h"
 
 enum {
-  MAX_EDGES = 400000,  // looked at in one search: below a second
-  MAX_WORK = 20000000, // devices looked at for their costs
-  MAX_ORDERS = 5,      // times these, of all searches for other orders together
+  MAX_EDGES = 400000,  // per search: below a second
+  MAX_WORK = 20000000, // devices visited to compute costs
+  MAX_ORDERS = 5,      // the limits times this, for all searches of other orders together
   MAX_MIXED = 64,      // producers times consumers
 };
 
-// What searches have looked at.
+// Counters of searches, for the limits.
 typedef struct Looked {
   int64_t edges, work;
 } Looked;
@@ -33,14 +32,14 @@ typedef struct Looked {
 typedef struct Node {
   State state;
   int64_t picoseconds;
-  int n_steps, from; // steps_of all on the way; node, or -1
+  int n_steps, from; // n_steps: sum of steps_of; from: node, or -1
   Edge edge;
   bool settled;
-  int64_t lack; // picoseconds that it takes at least to bring nodes what they lack; -1: not known
+  int64_t lack; // bound_lack of the state, in picoseconds; -1: not computed
 } Node;
 
 typedef struct HeapEntry {
-  int64_t picoseconds; // to the end, at least
+  int64_t picoseconds; // lower bound of the whole path
   int n_steps, node;
 } HeapEntry;
 
@@ -51,16 +50,16 @@ typedef struct Search {
   Vec(Node) nodes;
   Vec(HeapEntry) heap;
   int *table, table_size; // node + 1 by hash; a power of two
-  int64_t bound;          // what is dearer is of no use
-  bool mixes;             // send/recv may also come behind other steps
-  int at;                 // the node whose edges are visited
-  Looked looked; // by this one and those before that have to make do with as much, together
-  int searches;  // as much as for so many
+  int64_t bound;          // more expensive paths are pruned
+  bool mixes;             // send/recv may follow other steps
+  int at;                 // the node under expansion
+  Looked looked;          // by this search and earlier ones with the same limits
+  int searches;           // factor of the limits
   PathBounds *bounds;
   EdgePrices *prices;
 } Search;
 
-// -- States that were met ---------------------------------------------------------------------
+// -- Visited states ---------------------------------------------------------------------------
 
 static void grow(Search *s) {
   s->table_size = s->table_size ? 2 * s->table_size : 1024;
@@ -129,7 +128,7 @@ static bool is_enough(const Looked *l, int64_t searches) {
   return l->edges > searches * MAX_EDGES || l->work > searches * MAX_WORK;
 }
 
-// Of equally cheap ones: single messages only where there is nothing else.
+// The tie-breaker: send/recv only if no other path is as cheap.
 static int steps_of(const Edge *e) {
   return e->prim == PATH_send_recv ? 2 * PATH_AXES : 1;
 }
@@ -144,7 +143,7 @@ static bool visit(void *context, const Edge *e, const State *after) {
   if (s->nodes.at[to].picoseconds <= from->picoseconds &&
       s->nodes.at[to].n_steps <= from->n_steps + steps_of(e))
     return true;
-  // Most edges come too late whatever flows over them.
+  // Bounds prune most edges before they are priced.
   int64_t ahead = least_ahead(s, to, after),
           soonest = from->picoseconds + bound_edge(s->bounds, &from->state, after, e);
   if (soonest + ahead > s->bound || soonest > s->nodes.at[to].picoseconds) return true;
@@ -168,8 +167,8 @@ static bool same_devices(const Group *a, const Group *b) {
   return a->n == b->n || !b->n;
 }
 
-// Whether send/recv may come behind other steps: where there is no other way to the other group,
-// and where the groups are small enough to look at all of that.
+// Whether send/recv may follow other steps: if there are no other primitives between the groups, or
+// if the groups are small enough for that search.
 static bool may_mix(const Path *p) {
   int n = p->group[0].n, m = p->group[1].n;
   return m ? n * m <= MAX_MIXED || (n % m && m % n) : n * n <= MAX_MIXED;
@@ -205,7 +204,7 @@ static bool search(Search *s) {
     HeapEntry top = heap_pop(s);
     if (s->nodes.at[top.node].settled) continue;
     s->nodes.at[top.node].settled = true;
-    State state = s->nodes.at[top.node].state; // nodes move when there are more
+    State state = s->nodes.at[top.node].state; // a copy: the array may be reallocated
     if (!memcmp(&state, &p->last, sizeof state)) return true;
     if (s->nodes.at[top.node].picoseconds + least_ahead(s, top.node, &state) > s->bound) continue;
     s->at = top.node;
@@ -241,11 +240,13 @@ static void fill_step(Search *s, PathStep *step, const Node *from, const Node *t
   step->groups.device = arena_array(a, int, 2 * (group[0].n + group[1].n));
   edge_groups(&s->path->shape, group, &from->state, &to->state, &to->edge, s->rules->c,
               &step->groups);
+  // On the same devices in another order a move is a permute.
   if (step->edge.prim == PATH_move && same_devices(&group[0], &group[1]))
     step->edge.prim = PATH_permute;
 }
 
-// What devices do alone is one step, and renumbering their shares is none.
+// Local ops of one kind are joined into one step; a permute without transfers, which only renumbers
+// shares, is dropped.
 static bool is_nothing(const PathStep *s) {
   return s->edge.prim == PATH_permute && s->groups.n == 0;
 }
@@ -289,7 +290,8 @@ static void set_whole(State *s, uint32_t mask) {
     if (mask >> i & 1) s->label[i] = LABEL_B;
 }
 
-// What it costs to add up all shares, then to gather all parts: after that there is only to forget.
+// The cost to reduce all partial sums, then to gather all shards: afterwards all further steps are
+// local.
 static int64_t replicating(Search *s) {
   const Group *g = &s->path->group[0];
   State whole = s->path->first, sum;
@@ -305,10 +307,10 @@ static int64_t replicating(Search *s) {
   double seconds =
       reduce.mask ? edge_price(s->prices, &s->path->first, &sum, &reduce, INFINITY).seconds : 0;
   if (gather.mask) seconds += edge_price(s->prices, &sum, &whole, &gather, INFINITY).seconds;
-  return picoseconds(seconds) + 2; // each is rounded by itself
+  return picoseconds(seconds) + 2; // rounded separately
 }
 
-// NULL where nothing is cheaper than the limit.
+// NULL if no path is below the limit.
 static Path *find_once(const PathRules *rules, const TensorShape *shape, const Placement *from,
                        const Placement *to, int64_t limit, Looked *looked) {
   Path *p = arena_one(rules->arena, Path);
@@ -322,6 +324,7 @@ static Path *find_once(const PathRules *rules, const TensorShape *shape, const P
   s.prices = edge_prices_new(s.arena, rules, p, &s.looked.work);
   bool inside = same_devices(&p->group[0], &p->group[1]);
   bool sends = !rules->only_collectives || !inside;
+  // The send/recv plan is the first upper bound; within one set of devices, replication is another.
   if (sends || from->n * to->n <= MAX_MIXED)
     p->p2p = send_recv_price(s.prices, &p->first, &p->last, INFINITY, NULL);
   s.bound = sends ? picoseconds(p->p2p.seconds) : INT64_MAX - 1;
@@ -337,7 +340,8 @@ static Path *find_once(const PathRules *rules, const TensorShape *shape, const P
     fill_path(&s, last);
   else if (limit == INT64_MAX && sends)
     send_recv_only(&s);
-  else if (limit == INT64_MAX) // given up: no steps, at a price that there is always a way for
+  else if (limit ==
+           INT64_MAX) // no result: no steps, at the cost of replication, which is always possible
     p->total.seconds = (double)replicating(&s) * 1e-12;
   edge_prices_free(s.prices);
   arena_free(s.arena);
@@ -348,13 +352,13 @@ static int turned(int i, int n, int k) {
   return (n & (n - 1)) == 0 ? i ^ k : (i + k) % n;
 }
 
-// In how many orders the copies and the shares of a placement are counted.
+// The number of equivalent orders of a placement's copies and shares.
 static int orders_of(const Placement *p) {
   int n = p->copies * p->shares;
   return n < p->n ? n * n : n;
 }
 
-// The k-th: every part's begin elsewhere, and those of every other part elsewhere again.
+// The k-th order: rotates copies and shares, and those of every second part once more.
 static Placement recounted(Arena *a, const Placement *p, int k) {
   Placement q = *p;
   int n = p->copies * p->shares, each = p->n / n, *device = arena_array(a, int, p->n);
@@ -370,10 +374,9 @@ static Placement recounted(Arena *a, const Placement *p, int k) {
   return q;
 }
 
-// Copies and shares have no order, but positions do, and it matters which part of a copy or of a
-// sum a device keeps where others are near that want it, or where it wants that itself.  So between
-// small groups several orders are tried, and both ends' together where the groups overlap, until
-// that was enough.
+// Copies and shares are interchangeable, but devices are not: the cost depends on which part of a
+// copy or sum a device keeps, if a nearby device needs it, or the device itself.  So for small
+// groups it tries several orders, of both ends together if the groups overlap, up to a limit.
 const Path *path_search(const PathRules *rules, const TensorShape *shape, const Placement *from,
                         const Placement *to) {
   Looked looked = {0};
@@ -387,7 +390,7 @@ const Path *path_search(const PathRules *rules, const TensorShape *shape, const 
       Placement a = recounted(rules->arena, from, i), b = recounted(rules->arena, to, k);
       Path *p = find_once(rules, shape, &a, &b, picoseconds(best->total.seconds), &looked);
       if (!p) continue;
-      p->p2p = best->p2p; // of the order that was asked for
+      p->p2p = best->p2p; // of the original order
       best = p;
     }
   best->complete = complete && !is_enough(&looked, MAX_ORDERS);

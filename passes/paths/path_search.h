@@ -1,16 +1,16 @@
-// One search for the cheapest path (path.h); path.c remembers what came of it.
+// One search for the cheapest path (path.h); path.c caches the results.
 
 #ifndef PATH_SEARCH_H
 #define PATH_SEARCH_H
 
 #include "path.h"
 
-// What a search depends on, besides the tensor and its placements.
+// Parameters of a search, besides the tensor and its placements.
 typedef struct PathRules {
-  Arena *arena; // of what is found
+  Arena *arena; // of the results
   const Cluster *c;
   Traffic *traffic;
-  struct GroupRates **rates; // of groups of devices, from searches before: edge_prices.c
+  struct GroupRates **rates; // cache of groups' costs from earlier searches: edge_prices.c
   bool only_collectives;     // no send/recv among the devices of one group
 } PathRules;
 

@@ -22,6 +22,7 @@ Piece state_piece(const TensorShape *shape, const Group *g, const State *s, int 
       p.shares *= g->size[i];
     }
   }
+  // Places of a dimension are nested: the outermost axis is the most significant digit.
   for (int dim = 0; dim < shape->rank; dim++) {
     p.parts[dim] = 1;
     for (int place = 0; place < places[dim]; place++) {
@@ -77,13 +78,13 @@ static int placement_factors(const TensorShape *shape, const Placement *p, int *
   return 2 + shape->rank;
 }
 
-// Numbers that divide one another, ascending: where the axes of both groups begin.  A cut c splits
+// Axis boundaries of both groups: ascending numbers, each a divisor of the next.  A cut c splits
 // the positions into position / c and position % c.
 typedef struct Cuts {
   int n, at[64];
 } Cuts;
 
-// false, and nothing changed, when the numbers would not divide one another any more.
+// False, without a change, if the numbers would no longer divide one another.
 static bool add_cut(Cuts *c, int cut) {
   int i = 0;
   while (i < c->n && c->at[i] < cut)
@@ -110,8 +111,8 @@ static int smallest_prime(int n) {
   return n;
 }
 
-// Cuts where the axes are as few as the placements, the nodes and the other group allow, and more
-// of them, down to primes, while there are few.
+// Finds common axes: as few as the placements, the nodes and the other group allow; if they are
+// few, splits them further, down to primes.
 static bool shared_cuts(Cuts *cuts, const Cluster *c, const TensorShape *shape,
                         const Placement *from, const Placement *to) {
   *cuts = (Cuts){1, {1}};
@@ -128,20 +129,21 @@ static bool shared_cuts(Cuts *cuts, const Cluster *c, const TensorShape *shape,
   return true;
 }
 
-// The axes of one placement, outermost first, each with its label; `prime`: every axis is prime.
+// The axes of one placement, outermost first, each with its label; `prime`: only prime axes.
 static void factor(const TensorShape *shape, const Placement *p, const Cuts *cuts, bool prime,
                    Group *g, State *s) {
   int size[2 + PLACEMENT_DIMS];
   int n_factors = placement_factors(shape, p, size);
-  int outer = p->n; // positions that are not factored yet
+  int outer = p->n; // positions not factored yet
   g->n_axes = 0;
   for (int i = 0; i < n_factors; i++) {
     for (int left = size[i], place = 0; left > 1; place++) {
-      assert(g->n_axes < PATH_AXES); // CLUSTER_DEVICES has fewer primes
+      assert(g->n_axes < PATH_AXES); // CLUSTER_DEVICES has fewer prime factors
       int axis;
       if (prime) {
         axis = smallest_prime(left);
       } else {
+        // The axis reaches down to the next cut.
         int below = cuts->n - 1;
         while (cuts->at[below] >= outer)
           below--;
@@ -162,8 +164,8 @@ static void set_strides(Group *g) {
   }
 }
 
-// Reorders the axes by size, and the list of devices with them, so that groups that are factored in
-// different orders, 2x3 and 3x2, have the same axes over different lists.
+// Sorts the axes by size, and permutes the list of devices accordingly, so that groups with
+// different orders of factors, 2x3 and 3x2, have the same axes over different lists.
 static void sort_axes(Arena *a, Group *g, State *s) {
   Group old = *g;
   int from[PATH_AXES];
@@ -181,6 +183,7 @@ static void sort_axes(Arena *a, Group *g, State *s) {
   }
   memcpy(s->label, label, (size_t)g->n_axes);
   set_strides(g);
+  // The device at each new position is the one with the same digits in the old order.
   int *device = arena_array(a, int, g->n);
   for (int x = 0; x < g->n; x++) {
     int y = 0;

@@ -1,4 +1,4 @@
-// Placements and shapes from text: see placement.h.  Mistakes are shown with a caret under them.
+// Parses placements and shapes: see placement.h.  Errors are shown with a caret.
 
 #include "placement.h"
 
@@ -8,14 +8,14 @@
 
 #include "base/vec.h"
 
-// A text that is being read, and who is to hear about it.
+// The text being parsed, and the target of errors.
 typedef struct Reader {
   const char *text, *at, *option;
   Arena *arena; // for messages, and for the list of devices
   Diag *d;
 } Reader;
 
-// Reports a mistake in the `width` characters at `at`.
+// Reports an error in the `width` characters at `at`.
 static bool mistake(const Reader *r, const char *at, int width, const char *fmt, ...)
     PRINTF_LIKE(4, 5);
 static bool mistake(const Reader *r, const char *at, int width, const char *fmt, ...) {
@@ -33,7 +33,7 @@ static bool at_end(const Reader *r) {
   return !*r->at;
 }
 
-// NUMBER, from `least` to INT_MAX or, for dimensions, to 2^62.
+// NUMBER, from `least` to INT_MAX or, for dimensions, to INT64_MAX / 16.
 static bool read_number(Reader *r, int64_t least, int64_t most, int64_t *out) {
   const char *start = r->at;
   int64_t value = 0;
@@ -163,6 +163,7 @@ bool placement_read(Arena *a, const char *text, const char *option, const Tensor
     return false;
   int width = (int)(r.at - text);
   if (!expect(&r, "@") || !read_devices(&r, c, out)) return false;
+  // In floating point: the product may overflow an int.
   double product = (double)out->copies * out->shares;
   for (int i = 0; i < shape->rank; i++)
     product *= out->part[i];
@@ -181,7 +182,7 @@ const char *devices_text(Arena *a, const int *device, int n) {
   for (int i = 0, end; i < n; i = end) {
     for (end = i + 1; end < n && device[end] == device[end - 1] + 1;)
       end++;
-    if (end - i < 3) end = i + 1; // two in a row are no range
+    if (end - i < 3) end = i + 1; // two are listed, not a range
     strbuf_addf(&b, i ? ",%d" : "%d", device[i]);
     if (end - i > 1) strbuf_addf(&b, "-%d", device[end - 1]);
   }

@@ -1,7 +1,7 @@
-// How a tensor lies over devices, in the notation of SuperScaler (§3.3):
+// The placement of a tensor on devices, in the notation of SuperScaler (§3.3):
 //
-//     R(2)V(1)D(1,4)@0-7       two copies, each cut into four along the second dimension
-//     R(1)V(2)D(1,2)@0,2,4,6   every half is the sum of what two devices have
+//     R(2)V(1)D(1,4)@0-7       two copies, each sharded in four along the second dimension
+//     R(1)V(2)D(1,2)@0,2,4,6   every half is the sum of two devices' shares
 //
 // The list of devices is row-major over R, V, and the dimensions, in this order: the last varies
 // fastest.  In the first line device 0 has columns 0-1/4 of the first copy, device 1 columns
@@ -19,20 +19,20 @@ enum { PLACEMENT_DIMS = 8 };
 typedef struct TensorShape {
   int rank; // 1 to PLACEMENT_DIMS
   int64_t dim[PLACEMENT_DIMS];
-  int bytes; // of an element
+  int bytes; // per element
 } TensorShape;
 
 typedef struct Placement {
   int copies, shares, part[PLACEMENT_DIMS]; // R, V, D
-  int n;                                    // their product: how many devices
+  int n;                                    // their product: the number of devices
   const int *device;
 } Placement;
 
-// "1024x1024".  false, having reported why; messages are about `option`, such as "--shape".
+// Parses "1024x1024".  False after an error; messages name `option`, such as "--shape".
 bool shape_read(const char *text, const char *option, TensorShape *out, Diag *d);
 bool shape_equal(const TensorShape *a, const TensorShape *b);
 
-// Also checks that the shape can be cut so, and that the cluster has the devices.
+// Parses a placement. Also checks that it divides the shape, and that the cluster has the devices.
 bool placement_read(Arena *a, const char *text, const char *option, const TensorShape *shape,
                     const Cluster *c, Placement *out, Diag *d);
 

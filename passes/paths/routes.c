@@ -1,7 +1,7 @@
 // See routes.h.
 //
-// A net (routes_net.h) is of a mesh; a tariff is what its hops cost for values of one shape.  The
-// routes out of one state of it are found when the first of them is asked for.
+// A net (routes_net.h) belongs to a mesh; a tariff has the costs of its hops for values of one
+// shape. The routes out of a state are computed on the first query.
 
 #include "routes.h"
 
@@ -14,16 +14,16 @@
 // The routes from one state to all others.
 typedef struct Reach {
   double *seconds;
-  int *n_steps, *hop, *before; // the last hop, and where that begins
+  int *n_steps, *hop, *before; // the last hop, and its start state
 } Reach;
 
 typedef struct Tariff {
   const RouteNet *net;
   TensorShape shape;
-  int64_t slices; // in which it is moved
-  double bytes;   // of one of them
-  bool *fits;     // by state: whether the dimensions can be cut so
-  Reach **from;   // by state; NULL: not asked for yet
+  int64_t slices; // number of equal slices of the value
+  double bytes;   // per slice
+  bool *fits;     // by state: whether it divides the dimensions
+  Reach **from;   // by state; NULL: not computed yet
   struct Tariff *next;
 } Tariff;
 
@@ -51,7 +51,7 @@ static RouteNet *net_of(Routes *r, const Mesh *mesh, int rank) {
   return r->nets = net;
 }
 
-// -- What it costs -------------------------------------------------------------------------------
+// -- Tariffs -------------------------------------------------------------------------------------
 
 TensorShape shape_in_slice(const Type *whole, const Layout *l) {
   TensorShape s = {.rank = whole->rank ? whole->rank : 1, .dim = {1}};
@@ -89,7 +89,7 @@ static Tariff *tariff_of(Routes *r, const Mesh *mesh, const TensorShape *shape, 
   return *bucket = t;
 }
 
-// -- The routes out of one state -----------------------------------------------------------------
+// -- Routes out of one state ---------------------------------------------------------------------
 
 typedef struct Waiting {
   double seconds;
@@ -133,7 +133,7 @@ static Reach *reach_new(Arena *a, int n) {
   return reach;
 }
 
-// Dijkstra's algorithm; of routes that cost the same, the one of fewest steps.
+// Dijkstra's algorithm; ties go to fewer steps.
 static const Reach *reach_from(Routes *r, Tariff *t, int from) {
   if (t->from[from]) return t->from[from];
   const RouteNet *net = t->net;
@@ -143,6 +143,7 @@ static const Reach *reach_from(Routes *r, Tariff *t, int from) {
   reach->seconds[from] = 0;
   queue_push(scratch, &queue, (Waiting){0, 0, from});
   while (queue.n) {
+    // A state may be queued several times: only the entry with its final cost counts.
     Waiting w = queue_pop(&queue);
     if (w.seconds > reach->seconds[w.state] || w.n_steps > reach->n_steps[w.state]) continue;
     for (int i = net->first[w.state]; i < net->first[w.state + 1]; i++) {
@@ -161,7 +162,7 @@ static const Reach *reach_from(Routes *r, Tariff *t, int from) {
   return reach;
 }
 
-// False where the mesh has too many axes.
+// False if the mesh has too many axes.
 static bool find_ends(Routes *r, const Type *whole, const Layout *from, const Layout *want,
                       int64_t slices, Tariff **out, int *out_from, int *out_to) {
   TensorShape shape = shape_in_slice(whole, from);
@@ -195,7 +196,7 @@ Reduces route_reduces(Routes *r, const Type *whole, const Layout *from, const La
   return sum;
 }
 
-// -- Step by step --------------------------------------------------------------------------------
+// -- Steps of a route ----------------------------------------------------------------------------
 
 static bool joins(const PathStep *last, const Hop *next) {
   return last && last->edge.prim == PATH_slice && next->edge.prim == PATH_slice;

@@ -2,17 +2,17 @@
 // time:
 //
 //     {P, P} to {B, B}          reduce_scatter inside of the nodes, all_reduce between them,
-//                               all_gather inside, where the second axis is that of a node
-//     {P, B} to {B, S(1)}       a slice first, and no more than that is added up
-//     {S(1), P} to {S(1), S(1)} reduce_scatter, and parts that came in another order change places
+//                               all_gather inside, if the second axis is that of a node
+//     {P, B} to {B, S(1)}       a slice first, so that only the slice is reduced
+//     {S(1), P} to {S(1), S(1)} reduce_scatter, then a permutation of the parts
 //
-// path.h looks at more routes between two placements, which may be any, for milliseconds.  A search
-// of layouts asks for all pairs of them, of many types.  So here a value has few states: the axes
-// are the mesh's, cut in two where nodes end inside of them, and what may follow is only what
-// becomes one op at just that price (transition.h): what a search counts on is what comm does.  The
-// routes out of a layout are found together.
+// path.h considers more routes between two arbitrary placements, for milliseconds.  A search of
+// layouts needs all pairs of them, for many types.  So here a value has few states: the axes are
+// the mesh's, split in two at node boundaries, and the only edges are those that become one op at
+// exactly that cost (transition.h): the costs of the search are those of the pass comm.  All routes
+// out of a layout are computed together.
 //
-// Axes of time stay as they are, and a value is as large as it is in one slice of time.
+// Time axes stay as they are, and a value has the size of one time slice.
 
 #ifndef ROUTES_H
 #define ROUTES_H
@@ -20,24 +20,24 @@
 #include "ir/graph.h"
 #include "path.h"
 
-typedef struct Routes Routes; // over one cluster
+typedef struct Routes Routes; // of one cluster
 
 Routes *routes_new(Arena *a, const Cluster *c);
 
-// Of a value that lies so, what there is in one slice of time.
+// The shape of one time slice of a value with this layout.
 TensorShape shape_in_slice(const Type *whole, const Layout *l);
 
-// Between layouts of one mesh, of a value of this type as one device would have it.  Infinite where
-// there is no route, and where the mesh has too many axes.  `slices`: what it takes to do so with
-// the value in so many equal parts, one after the other.
+// Seconds between layouts of one mesh, for a value of this type, as on a single device.  Infinite
+// if there is no route, or if the mesh has too many axes.  `slices`: in this many equal parts, one
+// after the other.
 double route_seconds(Routes *r, const Type *whole, const Layout *from, const Layout *want,
                      int64_t slices);
-// Of that, at once, the all_reduces that it ends in: nothing waits for those but who reads the sum.
+// The all_reduces at the end of that route, in one part: only readers of the sum wait for these.
 typedef struct Reduces {
-  double start, bytes; // seconds until they begin, and of what they send
+  double start, bytes; // seconds: latencies, and the time for their bytes
 } Reduces;
 Reduces route_reduces(Routes *r, const Type *whole, const Layout *from, const Layout *want);
-// All of it, step by step; NULL where there is no route.
+// The steps of the route; NULL if there is none.
 const Path *route_path(Routes *r, const Type *whole, const Layout *from, const Layout *want);
 
 #endif

@@ -1,8 +1,8 @@
 // See routes_net.h.
 //
-// States of all layouts are there first; path_edges.h says what may follow each, which finds more,
-// until all have their hops.  Hops of one primitive over the same axes cost the same but for the
-// part of the value that they send, so few are priced.
+// The states of all layouts are added first; path_edges.h lists the edges out of each, which may
+// lead to more states, until all have their hops.  Hops of one primitive over the same axes have
+// the same cost per byte sent, so few are priced.
 
 #include "routes_net.h"
 
@@ -11,7 +11,7 @@
 #include "path_edges.h"
 #include "path_search.h"
 
-enum { MOST_AXES = 4, CUT_AXES = 3 }; // of a net; of one with axes that are cut where nodes end
+enum { MOST_AXES = 4, CUT_AXES = 3 }; // of a net; after splitting axes at node boundaries
 
 // -- Axes ----------------------------------------------------------------------------------------
 
@@ -21,7 +21,7 @@ static bool is_contiguous(const Cluster *c, const Mesh *mesh) {
   return mesh->device[0] % c->per_node == 0;
 }
 
-// How many of the axis' ranks are in one node; all, where no node ends inside of it.
+// The number of the axis' ranks within a node; all, if there is no node boundary inside of it.
 static int inside_node(const Cluster *c, const Mesh *mesh, int axis) {
   int size = mesh->axis[axis].size, stride = mesh_stride(mesh, axis);
   if (c->per_node <= stride || c->per_node % stride || !is_contiguous(c, mesh)) return size;
@@ -37,7 +37,7 @@ static void add_axis(RouteNet *net, int axis, int size, int stride) {
   g->stride[g->n_axes++] = stride;
 }
 
-// The axes of the mesh, or with those that nodes cut as two each.
+// The axes of the mesh; with `cut`, those that cross node boundaries as two each.
 static void set_axes(const Cluster *c, RouteNet *net, bool cut) {
   const Mesh *mesh = net->mesh;
   net->group[0].n_axes = 0;
@@ -82,7 +82,7 @@ static int layout_number(const RouteNet *net, const Layout *l) {
   return number;
 }
 
-// The state in which axis `a` of the mesh has digit[a].
+// The state for the digits digit[a] of the mesh's axes: B, P or S(dim).
 static State state_of(const RouteNet *net, const int *digit) {
   State s = {0};
   int places[PLACEMENT_DIMS] = {0};
@@ -133,19 +133,19 @@ static void add_layouts(Arena *a, RouteNet *net) {
 
 // -- Hops ----------------------------------------------------------------------------------------
 
-// Costs of a collective over one set of axes.
+// The cost of a collective over one set of axes.
 typedef struct Rate {
   bool known;
-  double start, byte; // seconds, of a byte that path_cost.h multiplies with
+  double start, byte; // seconds; per byte of the size used by path_cost.h
 } Rate;
 
-// Of parts of a dimension in another order, by the orders of the axes that cut it.
+// Of reordering the parts of a dimension, by the orders of its axes.
 typedef struct OrderRate {
   int n, from[MOST_AXES], to[MOST_AXES];
   Rate rate;
 } OrderRate;
 
-// Of pieces that change places, by where each axis goes (Edge.map).
+// Of a permutation of pieces, by the map of axes (Edge.map).
 typedef struct SwapRate {
   uint8_t map[MOST_AXES];
   Rate rate;
@@ -163,7 +163,7 @@ typedef struct Growing {
   Vec(SwapRate) swaps;
 } Growing;
 
-// Pieces that change places, of which every device has one and each has one sender.
+// Whether pieces are permuted: every device has one, and each has one sender.
 static bool is_swap(const Group *g, const State *before, const State *after) {
   bool any = false;
   for (int i = 0; i < g->n_axes; i++) {
@@ -174,8 +174,9 @@ static bool is_swap(const Group *g, const State *before, const State *after) {
   return any;
 }
 
-// Whether it is one op at this price: all axes of the mask leave one dimension for one, and keep
-// their order.  What is whole becomes a sum of it and zeros; parts become sums for more than that.
+// Whether the edge is one op at this cost: all axes of the mask go from one dimension to one, in
+// the same order.  A replicated value becomes a partial sum of it and zeros; from a sharded value
+// that costs more.
 static bool is_one_op(const Group *g, const State *before, const State *after, const Edge *e) {
   int first = -1;
   if (e->prim == PATH_permute) return is_swap(g, before, after);
@@ -219,7 +220,7 @@ static Rate rate_of(Growing *g, const State *after, const Edge *e) {
   return *rate;
 }
 
-// Of a value of so many parts.
+// The fraction of a value that one device has.
 static double part_of(const RouteNet *net, const State *s) {
   double part = 1;
   for (int i = 0; i < net->group[0].n_axes; i++)
@@ -238,9 +239,9 @@ static bool add_hop(void *context, const Edge *e, const State *after) {
   return true;
 }
 
-// -- Parts in another order ----------------------------------------------------------------------
+// -- Reordered parts -----------------------------------------------------------------------------
 
-// The axes that cut a dimension, outermost first.
+// The axes that split a dimension, outermost first.
 static int axes_of(const Group *g, const State *s, int dim, int axis[MOST_AXES]) {
   int n = state_places(g, s, dim);
   for (int i = 0; i < g->n_axes; i++)
@@ -248,8 +249,8 @@ static int axes_of(const Group *g, const State *s, int dim, int axis[MOST_AXES])
   return n;
 }
 
-// Who has what the device at this position is to have, when axes that were nested as in `from` are
-// nested as in `to`.
+// The position of the device that has the part for this position, if the nesting of axes changes
+// from `from` to `to`.
 static int owner_of(const Group *g, int position, int n, const int *from, const int *to) {
   int part = 0, owner = position;
   for (int i = 0; i < n; i++) {
@@ -287,7 +288,7 @@ static Rate order_rate(Growing *g, int n, const int *from, const int *to) {
   return order.rate;
 }
 
-// The k-th of all orders.
+// The k-th permutation.
 static void reorder(const int *from, int n, int k, int *to) {
   memcpy(to, from, sizeof *to * (size_t)n);
   for (int i = 0; i < n; i++) {
@@ -298,8 +299,8 @@ static void reorder(const int *from, int n, int k, int *to) {
   }
 }
 
-// Axes that cut one dimension come to be nested otherwise, as where what is scattered along the
-// outer one had to come second.
+// Adds changes of the nesting of a dimension's axes, for example after a scatter along the outer
+// axis that had to come second.
 static void add_orders(Growing *g, int dim) {
   const Group *group = &g->net->group[0];
   int from[MOST_AXES], to[MOST_AXES], n = axes_of(group, &g->from, dim, from), n_orders = 1;
@@ -322,7 +323,7 @@ static void add_hops(Growing *g) {
   RouteNet *net = g->net;
   g->groups.device = arena_array(g->arena, int, 2 * net->group[0].n);
   Vec(int) first = {0};
-  for (int i = 0; i < net->state.n; i++) { // which become more
+  for (int i = 0; i < net->state.n; i++) { // grows meanwhile
     g->from = net->state.at[i];
     vec_push(g->arena, &first, net->hop.n);
     path_edges(&net->shape, net->group, &g->from, add_hop, g);

@@ -1,22 +1,22 @@
-// A search in order of time: all successors of the beginnings that are kept, then the best of
-// these are kept, block by block.
+// Beam search in order of time: expands all partial schedules ("beginnings"), block by block, and
+// keeps the best successors.
 //
-//     F0           the first device may run F1 or, once it is there, B0: two beginnings, and each
-//     ├─ F0 F1     has a bound of when all could end.  Where one has done the same as another, is
-//     └─ F0 B0     nowhere later, and may do whatever that may, the other is dropped.
+//     F0           the first device may run F1 or, once it is ready, B0: two beginnings, each with
+//     ├─ F0 F1     a lower bound of the makespan.  One is dropped if another has run the same
+//     └─ F0 B0     blocks, is nowhere later, and may continue with all that this one may.
 //
-// Which successors there are follows Giffler and Thompson: of all blocks that could begin, take the
-// one that would end first; on its device the next block is that one, or one that could begin
-// before that end.  Everything else wastes time, but for memory: a forward that takes some may be
-// better left out until the device has done something else; that is a further successor.
+// Successors follow Giffler and Thompson: among all blocks that can start, take the one that would
+// end first; the next block on its device is that one, or one that can start before that end.  All
+// other choices waste time, except for memory: a forward that takes some may be better delayed
+// until the device has run another block; that is a further successor.
 //
-// Micro-batches of a route are alike.  So each work may be taken to be done for them in order: the
-// n-th time that it is done, whoever it was done for, no work that it waits for has been done less
-// often.  What is done is then a count for each work.  Orders that want it otherwise are not for
-// this search, and under those that say nothing of it something shorter may be out of its reach.
+// Micro-batches of a route are interchangeable.  So each work may run for them in order: at the
+// n-th run of a work, for whichever micro-batch, each of its predecessors has run at least n times.
+// The state is then a count per work.  Orders that require another sequence are not for this
+// search; under orders that leave it open, it may miss a shorter schedule.
 //
-// Where all beginnings that were kept out had bounds that were no better than the best end known,
-// that is optimal.  How many are kept follows from the work that is allowed.
+// If all dropped beginnings had bounds no better than the best makespan, the result is optimal.
+// The beam width follows from the limit of work.
 
 #include <math.h>
 #include <stdlib.h>
@@ -29,30 +29,29 @@ enum {
   WORDS = 8,
   MOST_WORKS = 64 * WORDS,
   MOST_WIDTH = 1 << 14,
-  MOST_SAME =
-      8, // that one is compared with: with times that differ by little, few are better in all
+  MOST_SAME = 8, // comparisons per hash: near-equal times rarely dominate
   TABLE = 1 << 16,
 };
 
 typedef struct Beginning {
-  int *count;             // of each work: how often it is done
-  double *free;           // of each device
-  double *used;           // memory of each device
-  double *load;           // of each device: what it has still to do
-  double *end;            // of each block that is done
-  uint64_t barred[WORDS]; // works that are left out until their device has done something else
+  int *count;             // per work: number of runs
+  double *free;           // per device: end of its last block
+  double *used;           // memory per device
+  double *load;           // per device: remaining work
+  double *end;            // per finished block
+  uint64_t barred[WORDS]; // works delayed until their device has run another block
   uint64_t hash;          // of the counts
-  double bound, waste;    // when all end at the earliest; idle time of all devices
+  double bound, waste;    // lower bound of the makespan; idle time of all devices
   int step;               // the last block, as a Step
-  int same;               // the one before it with a hash in the same slot, or -1
+  int same;               // the previous one with a hash in the same slot, or -1
 } Beginning;
 
 typedef struct Step {
-  int block, before; // the Step before it, or -1
+  int block, before; // `before`: the previous Step, or -1
 } Step;
 
 typedef struct Successor {
-  int from, block; // a Beginning, and what it does next
+  int from, block; // a Beginning, and its next block
   double start, bound, waste;
   uint64_t barred[WORDS];
 } Successor;
@@ -62,23 +61,23 @@ typedef struct Beam {
   Arena *arena;
   int n, n_devices; // works, of all routes
   const Work **work;
-  int *route_at;                // of each route: its first work
-  int *total;                   // of each work: how often it is to be done
-  int **block_of;               // [work][n]: the block that is done then
-  int *work_of;                 // of each block
-  int *wait_at, *wait;          // of each block: orders that it waits for, as blocks
+  int *route_at;                // per route: its first work
+  int *total;                   // per work: total number of runs
+  int **block_of;               // [work][n]: the block of its n-th run
+  int *work_of;                 // per block
+  int *wait_at, *wait;          // per block: first blocks of its orders
   int *device_at, *device_work; // works of each device
-  double *tail;                 // of each work: what comes after it at least
-  uint64_t *random;             // of each work, for the hash
+  double *tail;                 // per work: least time after its end
+  uint64_t *random;             // per work, for the hash
   double room, best;
   Vec(Step) steps;
   Beginning *now, *next;
-  int n_now, n_next, width, *slot; // slot: of the hash, the last in `next`
+  int n_now, n_next, width, *slot; // slot: by hash, the last in `next`
   Vec(Successor) successors;
-  bool dropped, bars; // a beginning was dropped that might have been better; bars are used
+  bool dropped, bars; // a possibly better beginning was dropped; bars are used
 } Beam;
 
-// -- What there is -----------------------------------------------------------------------------
+// -- Works, devices, dependencies --------------------------------------------------------------
 
 static void list_works(Beam *x) {
   const Pipeline *p = x->b->pipeline;
@@ -99,6 +98,8 @@ static void list_works(Beam *x) {
       x->work[x->route_at[r] + i] = &p->route[r].work[i];
       x->block_of[x->route_at[r] + i] = arena_array(x->arena, int, count[r]);
     }
+  // Blocks are in order of micro-batches, so the n-th run of a work is for the n-th one of its
+  // route.
   for (int k = 0; k < x->b->n; k++) {
     int m = x->b->micro_batch[k], j = x->route_at[p->route_of[m]] + k - x->b->first[m];
     x->work_of[k] = j;
@@ -143,7 +144,7 @@ static void list_waits(Beam *x, const Orders *o) {
     x->wait[x->wait_at[o->at[i].then + 1]++] = o->at[i].first;
 }
 
-// Whether orders leave works in order of their micro-batches.
+// Whether the orders allow each work to run in order of micro-batches.
 static bool in_order(const Beam *x, const Orders *o) {
   Orders all = {.at = arena_array(x->arena, Order, o->n + x->b->n)};
   for (int i = 0; i < o->n; i++)
@@ -154,7 +155,7 @@ static bool in_order(const Beam *x, const Orders *o) {
   return orders_agree(x->b, &all);
 }
 
-// Whether orders say that themselves, or there are none: then it costs nothing that is shorter.
+// Whether the orders require that, or there are none: then no shorter schedule is missed.
 static bool may_be_in_order(const Beam *x, const Orders *o) {
   bool *followed = arena_array(x->arena, bool, x->b->n);
   for (int i = 0; i < o->n; i++)
@@ -187,12 +188,13 @@ typedef struct Ready {
   double start, end;
 } Ready;
 
-// Whether the work can be done next, and when.
+// Whether the work can run next, and its times.
 static bool is_ready(const Beam *x, const Beginning *s, const uint64_t *barred, int j, Ready *out) {
   const Work *w = x->work[j];
   if (s->count[j] == x->total[j] || is_barred(barred, j)) return false;
   int k = x->block_of[j][s->count[j]];
   double start = 0;
+  // Data dependencies, then orders, then devices and their memory.
   for (int i = x->b->after_at[k]; i < x->b->after_at[k + 1]; i++) {
     int from = x->b->after[i];
     if (s->count[x->work_of[from]] <= s->count[j]) return false;
@@ -210,7 +212,8 @@ static bool is_ready(const Beam *x, const Beginning *s, const uint64_t *barred, 
   return true;
 }
 
-// What device d still has to do, from when it is free, and what comes after the last of it.
+// A lower bound from device d: the time when it is free, plus its remaining work, plus the least
+// time after the last of that.
 static double device_bound(const Beam *x, const Beginning *s, int d, double free, double load,
                            int done) {
   double tail = INFINITY;
@@ -240,8 +243,8 @@ static void add_way(Beam *x, int from, const Ready *r, const uint64_t *barred) {
   vec_push(x->arena, &x->successors, then);
 }
 
-// The successors of one beginning.  A round for each block that would end first; further rounds
-// with the blocks of the last one barred, as long as those take memory.
+// Lists the successors of one beginning: a round for each block that would end first, and further
+// rounds with the blocks of the last one barred, as long as the first takes memory.
 static void list_ways(Beam *x, int from, Ready *ready) {
   const Beginning *s = &x->now[from];
   uint64_t barred[WORDS];
@@ -255,6 +258,7 @@ static void list_ways(Beam *x, int from, Ready *ready) {
     }
     if (first < 0) return;
     const Work *w = x->work[ready[first].work];
+    // Giffler and Thompson's conflict set: blocks on its device that can start before its end.
     for (int i = 0; i < n; i++)
       if (i == first ||
           (ready[i].start < ready[first].end && work_shares_device(x->work[ready[i].work], w)))
@@ -267,9 +271,9 @@ static void list_ways(Beam *x, int from, Ready *ready) {
   }
 }
 
-// -- Keeping -----------------------------------------------------------------------------------
+// -- Selection ---------------------------------------------------------------------------------
 
-// Both have done the same: whether `s` is nowhere later than `t`, and may do what that may.
+// For equal counts: whether `s` is nowhere later than `t`, and may continue with all that `t` may.
 static bool dominates(const Beam *x, const Beginning *s, const Beginning *t) {
   for (int d = 0; d < x->n_devices; d++)
     if (s->free[d] > t->free[d]) return false;
@@ -300,6 +304,7 @@ static void take_successor(Beam *x, const Successor *then, Beginning *s) {
   memcpy(s->load, from->load, devices);
   memcpy(s->end, from->end, (size_t)x->b->n * sizeof *s->end);
   memcpy(s->barred, then->barred, sizeof s->barred);
+  // Copied above; now run the block.
   s->count[j]++;
   s->end[then->block] = then->start + w->time;
   for (int i = 0; i < w->n_devices; i++) {
@@ -352,7 +357,7 @@ static void keep_best(Beam *x) {
   x->n_now = x->n_next;
 }
 
-// -- All of it ---------------------------------------------------------------------------------
+// -- The search --------------------------------------------------------------------------------
 
 static Beginning *new_beginnings(const Beam *x) {
   Beginning *s = arena_array(x->arena, Beginning, x->width);
@@ -366,7 +371,7 @@ static Beginning *new_beginnings(const Beam *x) {
   return s;
 }
 
-// Bars are needed where memory may bind, and right where what takes some has one device.
+// Bars are needed if memory may bind, and exact if works that take memory have one device each.
 static bool wants_bars(const Beam *x) {
   return x->room < INFINITY && x->n <= MOST_WORKS;
 }
@@ -385,7 +390,7 @@ static void set_up(Beam *x, const Orders *o, int64_t work) {
   x->random = arena_array(x->arena, uint64_t, x->n);
   for (int j = 0; j < x->n; j++)
     x->random[j] = next_random(&state);
-  // A beginning costs about a look at each work, and a copy.
+  // The cost of a beginning: a check of each work, and a copy.
   double cost = (double)x->b->n * (4.0 * x->n + x->b->n / 4.0);
   x->width = (int)fmax(1, fmin(MOST_WIDTH, (double)work / cost));
   x->bars = wants_bars(x);
@@ -399,7 +404,7 @@ static void set_up(Beam *x, const Orders *o, int64_t work) {
       x->now->load[x->work[j]->device[i]] += x->total[j] * x->work[j]->time;
 }
 
-// The order of each device in the beginning that has done all.
+// Reads the order of each device from the complete schedule.
 static void read_devices(Arena *a, const Beam *x, Timeline *t) {
   int n = x->n_devices, *sequence = arena_array(x->arena, int, x->b->n), k = x->b->n;
   int *fill = arena_array(x->arena, int, n);
@@ -423,7 +428,7 @@ SearchResult schedule_beam(Arena *a, const Blocks *b, const Orders *o, double ro
                            int64_t work) {
   Beam x = {.b = b, .arena = arena_new(), .n_devices = b->pipeline->n_devices, .room = room};
   SearchResult result = {0};
-  // Not by less than rounding.
+  // An improvement must exceed rounding.
   x.best = cutoff * (1 - 1e-9);
   list_works(&x);
   bool alike = in_order(&x, o);

@@ -1,19 +1,18 @@
-// A kind's schedule: its orders, and what they leave open filled in by the rule that ends first.
-// A kind that says how much room it wants is searched in if it may have more.  Or the shortest
-// schedule that is found: of all kinds that fit, and of searches in their shapes, without their
-// orders.
+// The schedule of a kind: its orders, completed by the rule with the least makespan.  If a kind
+// sets `room` and has more memory than that, a search follows.  Or the shortest schedule found: of
+// all kinds that fit, and of searches in their shapes, without their orders.
 
 #include "schedule/best.h"
 
 #include <math.h>
 
-// What searches may look at, all of them together: about half a second.
+// Limit of all searches together: about half a second.
 #define SEARCH_WORK INT64_C(100000000)
-#define KIND_WORK   INT64_C(15000000) // in a kind's own orders
+#define KIND_WORK   INT64_C(15000000) // for a search within a kind's orders
 
 static const Orders no_orders;
 
-// -- Under some orders -------------------------------------------------------------------------
+// -- With given orders -------------------------------------------------------------------------
 
 static bool list_plan(Arena *a, const SchedulePlan *p, double room, Timeline *out) {
   bool has = false;
@@ -59,7 +58,7 @@ static void take(ScheduleBest *x, SchedulePlan *p, const Timeline *t, const char
   x->how = how;
 }
 
-// Of this shape, under these orders.  Whether nothing better is left in it.
+// Searches this shape, under these orders.  Returns whether the result is proven optimal for it.
 static bool search_plan(const ScheduleChoice *c, SchedulePlan *p, const Orders *o, double room,
                         int64_t work, ScheduleBest *x) {
   double cutoff = x->plan ? x->timeline.makespan : INFINITY;
@@ -68,7 +67,7 @@ static bool search_plan(const ScheduleChoice *c, SchedulePlan *p, const Orders *
   return r.optimal;
 }
 
-// What a kind is worth alone: the same whether it is asked for or one of those that a search tries.
+// The best schedule of a kind, the same for an explicit kind and for a candidate of a search.
 static bool kind_best(const ScheduleChoice *c, SchedulePlan *p, ScheduleBest *x) {
   Timeline t;
   if (!list_plan(c->arena, p, fmin(p->room, c->ask.memory), &t)) return false;
@@ -78,14 +77,13 @@ static bool kind_best(const ScheduleChoice *c, SchedulePlan *p, ScheduleBest *x)
   return true;
 }
 
-// -- Answers
-// ------------------------------------------------------------------------------------
+// -- Answers -----------------------------------------------------------------------------------
 
-// What is tried first, of each number of chunks; and those whose shapes are searched: orders of
-// others are found in these.
+// Kinds that are tried first, for each number of chunks; and those with a searched shape: this
+// finds the orders of the other kinds, too.
 static const struct {
   const char *kind;
-  int least_chunks, searched_chunks; // more than one: up to as many as are asked for; 0: none
+  int least_chunks, searched_chunks; // > 1: up to ask.chunks; 0: none
 } candidates[] = {
     {"1f1b", 1, 0},  {"gpipe", 1, 0}, {"interleaved", 2, 2}, {"chimera", 1, 0},
     {"zb-h1", 1, 1}, {"zb-h2", 1, 0}, {"zb-v", 1, 1},        {"dualpipe", 1, 1},
@@ -109,13 +107,14 @@ static bool search_shapes(const ScheduleChoice *c, ScheduleBest *x, Diag *d) {
       if (ask.chunks == candidates[i].searched_chunks) searched[n_searched++] = p;
     }
   }
+  // The searches share the limit, and each must beat the best so far.
   for (int i = 0; i < n_searched; i++)
     search_plan(c, searched[i], &no_orders, c->ask.memory, SEARCH_WORK / n_searched, x);
   if (!x->plan) return too_little(c, first, d);
   return true;
 }
 
-// What the file leaves open.
+// Searches the open choices of a file's schedule.
 static bool search_file(const ScheduleChoice *c, ScheduleBest *x, Diag *d) {
   SchedulePlan *p = c->constraints
                         ? schedule_plan_file(c->arena, c->constraints, &c->ask, d)

@@ -1,4 +1,4 @@
-// The schedule of a kind, or the best that is found.
+// The schedule of a kind, or the best one found.
 
 #ifndef SCHEDULE_BEST_H
 #define SCHEDULE_BEST_H
@@ -15,16 +15,16 @@ typedef struct ScheduleChoice {
 typedef struct ScheduleBest {
   SchedulePlan *plan;
   Timeline timeline;
-  double bound;    // nothing of this shape, or of any that a search looks at, ends earlier
-  bool optimal;    // nothing of these in this room does
-  const char *how; // a search's: what found it
+  double bound;    // lower bound of this shape, or of all that a search covers
+  bool optimal;    // proven for these within the memory limit
+  const char *how; // of a search: the method that found it
 } ScheduleBest;
 
-// False, having reported why.
+// False after an error.
 bool schedule_best(const ScheduleChoice *c, ScheduleBest *out, Diag *d);
-// Stages of each device.
+// The number of stages per device.
 int schedule_best_chunks(const ScheduleBest *x);
-// A line about what a search has found.
+// A line about the result of a search.
 const char *schedule_best_text(Arena *a, const ScheduleChoice *c, const ScheduleBest *x);
 
 #endif

@@ -1,4 +1,4 @@
-// Blocks of a pipeline: every work of every micro-batch, and who waits for whom.
+// Blocks of a pipeline: every work of every micro-batch, and their dependencies.
 
 #include "schedule/schedule.h"
 
@@ -45,7 +45,7 @@ static void list_after(Arena *a, Blocks *b) {
       b->latency[i] = b->work[k]->after[j].latency;
       b->next_at[b->after[i] + 2]++;
     }
-  // Counted two places ahead, so that filling leaves the beginnings.
+  // Counted two positions ahead, so that the filling below leaves the starts in place.
   for (int k = 0; k < b->n; k++)
     b->next_at[k + 2] += b->next_at[k + 1];
   for (int k = 0; k < b->n; k++)
@@ -69,8 +69,8 @@ const char *block_text(Arena *a, const Blocks *b, int block) {
   return str_format(a, "%s(%d, %d)", work_kind_name[w->kind], w->stage, m);
 }
 
-// All forwards of a micro-batch, of all its pieces, come before its first backward, so what each
-// takes is there at once.
+// All forwards of a micro-batch, of all its pieces, precede its first backward, so their memory
+// adds up.
 double pipeline_least_room(Arena *a, const Pipeline *p) {
   double *taken = arena_array(a, double, p->n_devices), least = 0;
   for (int m = 0; m < p->n_micro_batches; m++) {
@@ -90,11 +90,11 @@ double pipeline_least_room(Arena *a, const Pipeline *p) {
 // -- Bound -------------------------------------------------------------------------------------
 
 typedef struct Ends {
-  double *load, *head, *tail; // of each device: work, and what at least comes before and after
-  double longest;             // micro-batch
+  double *load, *head, *tail; // per device: work, and least time before and after it
+  double longest;             // time of a micro-batch
 } Ends;
 
-// Where a work can begin at the earliest, and what comes after it at least.
+// Finds the earliest start of each work, and the least time after its end.
 static void route_ends(Arena *a, const Route *r, Ends *e) {
   double *head = arena_array(a, double, r->n), *tail = arena_array(a, double, r->n);
   for (int i = 0; i < r->n; i++)
@@ -107,6 +107,7 @@ static void route_ends(Arena *a, const Route *r, Ends *e) {
       const WorkAfter *after = &r->work[i].after[k];
       tail[after->work] = fmax(tail[after->work], tail[i] + r->work[i].time + after->latency);
     }
+  // A device starts with the earliest of its works and ends with the one nearest to the end.
   for (int i = 0; i < r->n; i++) {
     const Work *w = &r->work[i];
     e->longest = fmax(e->longest, head[i] + w->time + tail[i]);

@@ -1,11 +1,10 @@
-// Makes a timeline shorter by small steps: two neighbours on a device change places where the
-// second could have begun before.
+// Local search: swaps two neighbours on a device if the second could have started earlier.
 //
-//     F3 F4 W1 B1      B1 is there while W1 begins: F3 F4 B1 W1, if all then ends earlier, or if
-//                      as late and the blocks' ends add up to less
+//     F3 F4 W1 B1      B1 is ready when W1 starts: F3 F4 B1 W1, if the makespan falls, or if it is
+//                      equal and the sum of the blocks' ends falls
 //
-// What was filled in by a rule or unrolled from what repeats has such places where the pipeline is
-// filled and emptied.
+// Schedules filled in by a rule, or unrolled from a steady state, have such places while the
+// pipeline fills and drains.
 
 #include <math.h>
 
@@ -13,7 +12,7 @@
 
 typedef struct Improve {
   const Blocks *b;
-  Timeline t; // the best so far
+  Timeline t; // best so far
   double room, sum;
   int64_t work;
 } Improve;
@@ -25,7 +24,7 @@ static double sum_of_ends(const Improve *x, const Timeline *t) {
   return sum;
 }
 
-// When what it waits for is there, its device aside.
+// The time at which its dependencies are ready, regardless of its device.
 static double ready_at(const Improve *x, int k) {
   double ready = 0;
   for (int i = x->b->after_at[k]; i < x->b->after_at[k + 1]; i++)
@@ -33,7 +32,7 @@ static double ready_at(const Improve *x, int k) {
   return ready;
 }
 
-// Whether the device's i-th block could be one earlier.
+// Whether the device's i-th block could start earlier.
 static bool may_move(const Improve *x, int i) {
   int before = x->t.block[i - 1], k = x->t.block[i];
   return x->b->work[k]->n_devices == 1 && x->b->work[before]->n_devices == 1 &&
@@ -50,6 +49,7 @@ static bool try_swap(Improve *x, int i) {
   Arena *scratch = arena_new();
   Timeline t = x->t;
   swap(&t, i);
+  // Each trial runs the whole timeline; it must be feasible in memory and no longer.
   x->work -= x->b->n;
   bool better = schedule_run(scratch, x->b, &t) &&
                 timeline_peak(x->b, &t) <= x->room * (1 + 1e-9) &&

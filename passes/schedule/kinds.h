@@ -1,13 +1,13 @@
-// Kinds of schedules, and constraints of users: files in Lua, as in kinds/.
+// Kinds of schedules, and users' constraints: files in Lua, as in kinds/.
 //
-//     split = true                                       -- what is to be scheduled
-//     function device(i, m) … end                        -- which device has stage i for micro-batch m
-//     function order()                                   -- what runs before what
+//     split = true                                       -- B and W are separate blocks
+//     function device(i, m) … end                        -- the device of stage i for micro-batch m
+//     function order()                                   -- pairs of blocks
 //       op_order(F(0, 1), B(0, 0))
 //     end
 //
-// README.md has all that they may say.  A file is run with `devices`, `micro_batches`, `chunks` and
-// `memory` set, and says a Shape, orders, and how much room the list may use.
+// README.md documents all settings.  A file runs with `devices`, `micro_batches`, `chunks` and
+// `memory` set, and defines a Shape, orders, and the memory limit of list scheduling.
 
 #ifndef SCHEDULE_KINDS_H
 #define SCHEDULE_KINDS_H
@@ -22,9 +22,9 @@ enum {
 
 typedef struct ScheduleAsk {
   int n_devices, n_micro_batches;
-  int chunks; // of a device, interleaved; as many as a search may take
+  int chunks; // per device, of interleaved; the most that a search tries
   double f, b, w, e, latency;
-  double memory; // INFINITY: any
+  double memory; // INFINITY: no limit
 } ScheduleAsk;
 
 typedef struct SchedulePlan {
@@ -33,21 +33,21 @@ typedef struct SchedulePlan {
   Shape shape;
   Pipeline *pipeline;
   Blocks *blocks;
-  Orders orders; // of which there is no circle
-  double room;   // as the file says; INFINITY: any
+  Orders orders; // without a cycle
+  double room;   // from the file; INFINITY: no limit
 } SchedulePlan;
 
-// What the file says of the program that it is for, whatever the pipeline.
+// Properties of a kind that do not depend on the pipeline.
 typedef struct ScheduleNature {
   bool asynchronous; // stages update their weights after each backward, instead of once in a step
-  int pieces;        // each micro-batch goes through the stages in so many
+  int pieces;        // per micro-batch
 } ScheduleNature;
 
-// False, having reported why that cannot be read.
+// Reads these from the kind's file.  False after an error.
 bool schedule_nature(Arena *a, const ScheduleKind *kind, ScheduleNature *out, Diag *d);
-// Runs the file.  NULL, having reported why.
+// Runs the file.  NULL after an error.
 SchedulePlan *schedule_plan(Arena *a, const ScheduleText *text, const ScheduleAsk *ask, Diag *d);
-// The file at `path`.
+// The same for the file at `path`.
 SchedulePlan *schedule_plan_file(Arena *a, const char *path, const ScheduleAsk *ask, Diag *d);
 
 #endif

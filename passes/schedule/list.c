@@ -1,14 +1,14 @@
-// Fills in what orders leave open: of the blocks that can begin first, the one that the rule wants.
+// List scheduling: among the blocks that can start first, takes the one that the rule prefers.
 //
-//     device 1   …  F3 ends at 7          can begin: B0 at 7, F4 at 7, W0 since 5
-//                   B0 begins at 7        backwards are first with the rule {F 1, B 0, W 2}
+//     device 1   …  F3 ends at 7          can start: B0 at 7, F4 at 7, W0 since 5
+//                   B0 starts at 7        backwards are first with the rule {F 1, B 0, W 2}
 //
-// No device is idle while it could do something, but for memory: a block that takes some begins
-// only if all micro-batches can still end, one after the other, in the room there is (the banker's
-// algorithm, in order of micro-batches; all pieces of one are there at once).  So it cannot get
-// stuck, unless orders contradict that. Where a forward waits for room, weight gradients that make
-// some come before backwards: they are no hurry otherwise, but a forward that is late makes all
-// that follows late, to the very end.
+// A device is idle only if no block can start or for lack of memory: a block that takes memory
+// starts only if all micro-batches can still finish one after the other within the limit (the
+// banker's algorithm, in order of micro-batches; all pieces of one count together).  So there is no
+// deadlock, unless orders contradict that.  If a forward waits for memory, weight gradients that
+// free it come before backwards: otherwise they are not urgent, but a late forward delays
+// everything after it.
 
 #include <math.h>
 
@@ -26,18 +26,18 @@ const ListRule list_rules[N_LIST_RULES] = {
 };
 
 typedef struct Waiting {
-  double start, key; // when it could begin, as far as was known; what the rule says
+  double start, key; // earliest start when it was pushed; priority by the rule
   int micro_batch, block;
 } Waiting;
 
 typedef struct Device {
   double free, used;
-  int n;         // blocks so far
-  int oldest;    // no earlier micro-batch takes or holds anything any more
-  double *holds; // of each whole micro-batch; these two only where room is limited
+  int n;         // number of blocks so far
+  int oldest;    // earlier micro-batches neither take nor hold memory any more
+  double *holds; // memory held and still wanted, per whole micro-batch; only with a limit
   double *wants;
-  // Of the blocks that are in the list: those that take memory, those of them that wait for it, and
-  // weight gradients, which give it back.
+  // Blocks in the list: those that take memory, the ones among them that wait for it, and weight
+  // gradients, which free it.
   Vec(int) takers;
   Vec(int) parked;
   Vec(int) makers;
@@ -49,12 +49,12 @@ typedef struct List {
   const ListRule *rule;
   Timeline *t;
   Device *device;
-  int *left;           // of each block: what it waits for
-  int *then_at, *then; // orders, by their first
-  double *ready;       // of each block
+  int *left;           // per block: unfinished predecessors
+  int *then_at, *then; // orders, by their first block
+  double *ready;       // per block
   Vec(Waiting) heap;
-  bool *begun;           // of each block
-  int *sequence, n_done; // blocks as they begin
+  bool *begun;           // per block
+  int *sequence, n_done; // blocks in order of their start
 } List;
 
 // -- A heap ------------------------------------------------------------------------------------
@@ -90,13 +90,13 @@ static Waiting pop(List *l) {
   return top;
 }
 
-// -- Room --------------------------------------------------------------------------------------
+// -- Memory ------------------------------------------------------------------------------------
 
 static bool limited(const List *l) {
   return l->rule->room < INFINITY;
 }
 
-// The micro-batch whose block, or whose piece's, it is.
+// The whole micro-batch of a block, of which its own may be a piece.
 static int whole_of(const List *l, int k) {
   return l->b->micro_batch[k] / l->b->pipeline->pieces;
 }
@@ -105,7 +105,7 @@ static int count_whole(const List *l) {
   return l->b->pipeline->n_micro_batches / l->b->pipeline->pieces;
 }
 
-// Whether all micro-batches can end, one after the other, when `m` takes so much more now.
+// Whether all micro-batches can finish, one after the other, if `m` takes this much more now.
 static bool is_safe(List *l, Device *x, int m, double takes) {
   double slack = 1e-9 * (1 + l->rule->room), room = l->rule->room - x->used - takes + slack;
   if (room < 0) return false;
@@ -156,7 +156,7 @@ static double earliest(const List *l, int k) {
   return start;
 }
 
-// Forgets what has begun.  The lists are short: what can begin at a time, on one device.
+// Removes started blocks from a list.  The lists are short: ready blocks of one device.
 static void tidy(const List *l, int *at, int *n) {
   int kept = 0;
   for (int i = 0; i < *n; i++)
@@ -164,8 +164,8 @@ static void tidy(const List *l, int *at, int *n) {
   *n = kept;
 }
 
-// Where a forward waits for room, a weight gradient that can begin by then, instead of a block that
-// gives none back; or -1.
+// If a forward waits for memory, a weight gradient that can start by then, to run before a block
+// that frees none; or -1.
 static int makes_room(List *l, int k, double by) {
   const Work *w = l->b->work[k];
   Device *x = &l->device[*w->device];
@@ -180,7 +180,7 @@ static int makes_room(List *l, int k, double by) {
   return -1;
 }
 
-// Puts it aside until a device that has none for it gets some back.
+// Parks a block until a device with too little memory for it frees some.
 static void park(List *l, int k) {
   const Work *w = l->b->work[k];
   int i = 0;
@@ -249,7 +249,7 @@ static void count_wants(List *l) {
       l->device[l->b->work[k]->device[i]].wants[whole_of(l, k)] += l->b->work[k]->takes;
 }
 
-// The blocks of each device as they began.
+// Lists the blocks of each device in order of their start.
 static void list_devices(Arena *a, const List *l) {
   int n = l->b->pipeline->n_devices, *fill = arena_array(l->arena, int, n);
   l->t->at = arena_array(a, int, n + 1);
@@ -278,11 +278,12 @@ static bool list_all(List *l, const Orders *o) {
   if (limited(l)) count_wants(l);
   for (int k = 0; k < b->n; k++)
     if (!l->left[k]) offer(l, k);
+  // Entries may be outdated: started, or with a device that is busy by now.
   while (l->heap.n) {
     Waiting w = pop(l);
     if (l->begun[w.block]) continue;
     double start = earliest(l, w.block);
-    if (start > w.start) { // something else was begun meanwhile
+    if (start > w.start) { // another block was started meanwhile
       w.start = start;
       push(l, w);
       continue;

@@ -1,4 +1,4 @@
-// What may be said of a kind of schedule: see names.h.
+// Names of schedule kinds: see names.h.
 
 #include "schedule/names.h"
 
@@ -7,7 +7,7 @@
 
 #include "base/str.h"
 
-// Kinds that have a number behind their names, and of what.  All kinds: schedule_texts.
+// Kinds with a number in their names, and its meaning.  All kinds: schedule_texts.
 static const struct Counted {
   const char *kind, *of, *sign;
 } counted[] = {

@@ -1,10 +1,10 @@
-// Whether orders agree with each other, and with what the blocks wait for.
+// Checks that orders are consistent with each other, and with the blocks' dependencies.
 //
 //     op_order(B(0, 0), F(0, 0))    mine.lua:3: error: these blocks would wait for each other
-//                                   mine.lua:3: note: B(0, 0) runs before F(0, 0)
+//                                   mine.lua:3: note: B(0, 0) is to run before F(0, 0)
 //                                   note: F(0, 0) makes what F(1, 0) needs …
 //
-// What is reported is a shortest circle through the first block that could never run.
+// The report is a shortest cycle, found from the first block that could never run.
 
 #include "base/vec.h"
 #include "schedule/schedule.h"
@@ -13,8 +13,8 @@ typedef struct Graph {
   const Blocks *b;
   const Orders *o;
   Arena *arena;
-  int *left;              // of each block: what it waits for
-  int *then_at, *then_of; // orders by their first: numbers of orders
+  int *left;              // per block: unfinished predecessors
+  int *then_at, *then_of; // numbers of orders, by their first block
 } Graph;
 
 static void list_orders(Graph *g) {
@@ -48,7 +48,8 @@ static void run_all(Graph *g) {
   }
 }
 
-// One that waits in vain is behind a circle, or in it: what it waits for in vain leads there.
+// Returns a block on a cycle: a block that never runs is on one or after one, and its blocked
+// predecessors lead there.
 static int in_circle(const Graph *g, int k) {
   int *before = arena_array(g->arena, int, g->b->n);
   bool *seen = arena_array(g->arena, bool, g->b->n);
@@ -66,10 +67,10 @@ static int in_circle(const Graph *g, int k) {
 
 typedef struct Step {
   int from;  // block; -1: not reached
-  int order; // by which; -1: it needs what that makes
+  int order; // the order, or -1: a data dependency
 } Step;
 
-// Breadth first from `start` to itself.
+// Breadth-first search from `start` to itself.
 static Step *find_steps(const Graph *g, int start) {
   const Blocks *b = g->b;
   Step *step = arena_array(g->arena, Step, b->n);
@@ -91,7 +92,7 @@ static Step *find_steps(const Graph *g, int start) {
   return step;
 }
 
-// By somebody, rather than by what the block reads.
+// Whether it is an order of the user's, not a data dependency.
 static bool is_said(const Graph *g, const Step *s) {
   return s->order >= 0 && g->o->at[s->order].line;
 }
@@ -101,6 +102,7 @@ static bool report(const Graph *g, int start, const Loc *file, Diag *d) {
   const Step *step = find_steps(g, start);
   Vec(int) circle = {0};
   const Loc *line = file;
+  // The steps point backwards; the error is at the line of an order on the cycle, if there is one.
   int k = start;
   do {
     vec_push(a, &circle, k);

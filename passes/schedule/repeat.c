@@ -1,14 +1,14 @@
-// The part that repeats: what every device does over and over once the pipeline is full
-// (Tessel, Lin et al. 2024).
+// The steady state: the periodic part of a schedule, once the pipeline is full (Tessel, Lin et al.
+// 2024).
 //
-//     device 0   … F5 B2 W2  F6 B3 W3 …     In a period of T each work is done once, for a later
-//     device 3   … F2 B2 W1  F3 B3 W2 …     micro-batch each time.  Work j of micro-batch m begins
+//     device 0   … F5 B2 W2  F6 B3 W3 …     In a period of T each work runs once, for the next
+//     device 3   … F2 B2 W1  F3 B3 W2 …     micro-batch each time.  Work j of micro-batch m starts
 //                                           at at[j] + m T.
 //
-// T is the least that the device with most to do and the memory allow, or longer where nothing is
-// found.  Two searches look for at[]: repeat_try.c places works one after the other, many times at
-// random, and repeat_cbc.c asks CBC, where there are few works.  Unrolled, each is an order for
-// every device, filling and emptying included: then each block runs as early as it can.
+// T is the lower bound from the busiest device and the memory, or longer if no solution is found.
+// Two searches find at[]: repeat_try.c places works one after the other, many times at random, and
+// repeat_cbc.c uses CBC, for few works.  Unrolled, each gives an order for every device, with fill
+// and drain phases: then each block runs as early as possible.
 
 #include <math.h>
 #include <stdlib.h>
@@ -20,14 +20,14 @@ enum { FEW_WORKS = 24, PATTERNS = 24 };
 static const double periods[] = {1, 1.03125, 1.0625, 1.125, 1.25, 1.5, 2};
 enum { N_PERIODS = sizeof periods / sizeof *periods };
 
-// -- What repeats ------------------------------------------------------------------------------
+// -- Rounds and periods ------------------------------------------------------------------------
 
 int round_work(const Round *r, int block) {
   int m = r->b->micro_batch[block];
   return r->route_at[r->b->pipeline->route_of[m]] + block - r->b->first[m];
 }
 
-// What gives back what j takes: a work of its stage, on its device.
+// The work that frees the memory of j: of the same stage, on the same device.
 static int giver_of(const Round *r, int j) {
   for (int k = j; k < r->n && r->first[k] == r->first[j]; k++)
     if (r->work[k]->frees > 0 && r->work[k]->stage == r->work[j]->stage &&
@@ -36,7 +36,7 @@ static int giver_of(const Round *r, int j) {
   return j;
 }
 
-// False: routes are not used alike.
+// Lists the works of a round.  False: routes have different numbers of micro-batches.
 static bool list_works(Round *r) {
   const Pipeline *p = r->b->pipeline;
   int *count = arena_array(r->arena, int, p->n_routes);
@@ -47,6 +47,7 @@ static bool list_works(Round *r) {
   for (int k = 0; k < p->n_routes; k++) {
     r->route_at[k] = r->n;
     r->n += p->route[k].n;
+    // Rounds need the same number of micro-batches on each route, up to an incomplete last round.
     if (abs(count[k] - count[0]) > 1) return false;
   }
   r->n_rounds = count[0];
@@ -63,7 +64,8 @@ static bool list_works(Round *r) {
   return true;
 }
 
-// From the begin of work i to that of j of the same route, at least; longest[] is of works.
+// The least time from the start of work i to that of j of the same route; longest[] is indexed by
+// work.
 static double distance(const Round *r, int i, int j, double *longest) {
   int first = r->first[i];
   for (int k = first; k <= j; k++) {
@@ -77,8 +79,8 @@ static double distance(const Round *r, int i, int j, double *longest) {
   return longest[j];
 }
 
-// No period is shorter: what a device has to do in it, and how long the memory that it has room for
-// is taken.
+// A lower bound of the period: the work of a device in it, and the memory times duration that it
+// has capacity for.
 static double least_period(const Round *r) {
   int n = r->b->pipeline->n_devices;
   double *load = arena_array(r->arena, double, n), *taken = arena_array(r->arena, double, n);
@@ -97,10 +99,10 @@ static double least_period(const Round *r) {
   return least;
 }
 
-// -- Unrolled ----------------------------------------------------------------------------------
+// -- Unrolling ---------------------------------------------------------------------------------
 
-// Every device in the order of when its blocks would begin if the pipeline had always been full.
-// Where there are orders, they say what is first, and these times the rest.
+// Orders the blocks of every device by their start in an endless steady state.  Orders, if any,
+// have precedence over these times.
 static bool unroll(Arena *a, const Round *r, const Orders *o, const double *at, Timeline *out) {
   double *key = arena_array(r->arena, double, r->b->n);
   for (int k = 0; k < r->b->n; k++)

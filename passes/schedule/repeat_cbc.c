@@ -1,16 +1,16 @@
-// What repeats, as a 0/1 program.  Times are in periods, and at[j] = k_j + o_j: k_j is whole and
-// o_j the place in the period, from 0 to 1; t_i is the time of work i and what its result takes to
-// arrive.
+// The steady state as a 0/1 program.  Times are in periods, and at[j] = k_j + o_j: k_j is an
+// integer and o_j the offset in the period, from 0 to 1; t_i is the time of work i plus the latency
+// of its result.
 //
-//     minimise   when the last B of a micro-batch begins             how long filling takes
-//     waits      k_j + o_j >= k_i + o_i + t_i                        j needs what i makes
+//     minimise   start of the last B of a micro-batch                the time to fill the pipeline
+//     waits      k_j + o_j >= k_i + o_i + t_i                        j depends on i
 //     devices    o_b - o_a >= t_a - (1 - y_ab)                       a and b share a device; y_ab:
 //                o_a - o_b >= t_b - y_ab                             a comes first in the period
-//     memory     sum over b of k_w - k_b + y_aw - y_ab <= room       at the begin of each taker a;
-//                                                                    w gives back what b takes
+//     memory     sum over b of k_w - k_b + y_aw - y_ab <= room       at the start of each taker a;
+//                                                                    w frees the memory of b
 //
-// k_j is k of what j waits for, and a number of j's own, in binary.  Orders that hold for most
-// micro-batches are as waits.
+// k_j is k of the first dependency of j, plus a binary number of j's own.  Orders that hold for
+// most micro-batches become waits.
 
 #include <math.h>
 #include <stdlib.h>
@@ -21,20 +21,20 @@
 #include "solver/zero_one.h"
 
 enum { MOST_BITS = 4, MOST_NODES = 20 };
-#define MOST_SECONDS 4.0 // nodes end it before, unless the machine is very busy
+#define MOST_SECONDS 4.0 // the node limit comes first, unless the machine is very busy
 
 typedef struct Columns {
   const Round *r;
   ProgramBuilder program;
-  int *base;           // of each work: the one its k counts from, or -1
-  int *bits, *n_bits;  // columns of its own number
+  int *base;           // per work: the one that its k is relative to, or -1
+  int *bits, *n_bits;  // columns of its own binary number
   int *place;          // column of o
   int *before;         // [n * n]: column of y, or -1
-  double *coefficient; // of each column, for the row that is being made
+  double *coefficient; // per column, of the row under construction
 } Columns;
 
-// So many that it may begin as many periods after its base as are begun while that takes its time;
-// weight gradients, for which nothing waits, up to three.
+// Enough bits for a delay by the number of periods that start during its base; weight gradients,
+// which delay no other work, up to three periods.
 static int bits_of(const Columns *c, int j) {
   if (c->base[j] < 0) return 0;
   if (c->r->work[j]->kind == WORK_W) return 2;
@@ -61,14 +61,14 @@ static void add_columns(Columns *c) {
                                        : -1;
 }
 
-// factor * k_j, to the row that is being made.
+// Adds factor * k_j to the row under construction.
 static void add_k(Columns *c, int j, double factor) {
   for (; j >= 0; j = c->base[j])
     for (int i = 0; i < c->n_bits[j]; i++)
       c->coefficient[c->bits[j] + i] += factor * (1 << i);
 }
 
-// factor * (whether a comes before b in the period); returns what is constant of it.
+// Adds factor * (a is before b in the period); returns its constant part.
 static double add_before(Columns *c, int a, int b, double factor) {
   if (a == b) return 0;
   bool turned = a > b;
@@ -85,7 +85,7 @@ static void end_row(Columns *c, double lo, double hi) {
   }
 }
 
-// Work j begins `time` after work i of the micro-batch `shift` before its own has begun.
+// Work j starts at least `time` after work i of the micro-batch `shift` before its own.
 static void add_wait(Columns *c, int i, int j, int shift, double time) {
   add_k(c, j, 1);
   add_k(c, i, -1);
@@ -137,7 +137,7 @@ static void add_memory(Columns *c) {
 }
 
 typedef struct Habit {
-  int first, then, shift; // works, and how many micro-batches the second is after the first
+  int first, then, shift; // works, and the distance of their micro-batches
 } Habit;
 
 static int by_habit(const void *x, const void *y) {
@@ -147,7 +147,7 @@ static int by_habit(const void *x, const void *y) {
   return a->shift - b->shift;
 }
 
-// Orders between the same works, so many micro-batches apart, that hold for most of these.
+// Adds orders between the same works at the same distance that hold for most rounds.
 static void add_orders(Columns *c, const Orders *o) {
   if (!o->n) return;
   Habit *habit = arena_array(c->r->arena, Habit, o->n);
@@ -179,7 +179,7 @@ static const ZeroOne *build(Columns *c, const Orders *o) {
   for (int j = 0; j < c->r->n; j++)
     c->place[j] = program_column(&c->program, 0, NULL);
   c->coefficient = arena_array(c->r->arena, double, c->program.costs.n);
-  // The end of a route's last B counts most; that of every W a little.
+  // The objective: the start of a route's last B, plus a little for every other work.
   for (int j = 0; j < c->r->n; j++) {
     double weight = c->r->work[j]->kind == WORK_B && c->r->work[j]->stage == 0 ? 1 : 0.01;
     c->program.costs.at[c->place[j]] += weight;
@@ -187,7 +187,7 @@ static const ZeroOne *build(Columns *c, const Orders *o) {
       for (int k = 0; k < c->n_bits[i]; k++)
         c->program.costs.at[c->bits[i] + k] += weight * (1 << k);
   }
-  c->coefficient[c->place[0]] = 1; // any work may be where the period begins
+  c->coefficient[c->place[0]] = 1; // fixes the phase: work 0 starts the period
   end_row(c, 0, 0);
   add_waits(c);
   add_devices(c);

@@ -1,27 +1,27 @@
-// What repeats, by many tries: works are placed one after the other, each as early as what it waits
-// for and the free places of its device in the period allow.
+// The steady state, by random tries: places works one after the other, each as early as its
+// dependencies and the free slots of its devices in the period allow.
 //
-//     T = 3     device 1   F . B      the next W, ready at 7, begins at 8.0: place 2 is taken by B,
-//                                     and 7 mod 3 is 1
+//     T = 3     device 1   F . B      a W that is ready at 8 starts at 10: 8 mod 3 is 2, the slot
+//                                     of B, and the next one is F's
 //
-// A try is as good as when its last work ends, if what is held fits at every moment.  Tries differ
-// by which free place is taken: now and then not the first.  As each is quick, thousands are made.
+// The quality of a try is the end of its last work, if the memory fits at every time.  Tries differ
+// in the slots: now and then they skip the first free one.  A try is quick, so there are thousands.
 
 #include <math.h>
 
 #include "schedule/repeat.h"
 
-enum { TRIES = 400, SKIPS = 8 }; // one free place in so many is left out
+enum { TRIES = 400, SKIPS = 8 }; // one in this many skips a free slot
 
 typedef struct Taken {
-  double from, to; // in the period; to may be beyond its end
+  double from, to; // in the period; `to` may be after its end
 } Taken;
 
 typedef struct Try {
   const Round *r;
-  Taken **taken; // of each device
+  Taken **taken; // per device
   int *n_taken;
-  double *at; // of each work
+  double *at; // per work
   uint64_t *seed;
 } Try;
 
@@ -32,13 +32,13 @@ static int random_below(uint64_t *state, int n) {
   return (int)((z ^ (z >> 31)) % (uint64_t)n);
 }
 
-// x in the period; what is its end but for rounding is its begin.
+// x modulo the period; the end, up to rounding, is 0.
 static double place_of(const Round *r, double x) {
   double place = x - floor(x / r->period) * r->period;
   return place > r->period * (1 - 1e-9) ? 0 : place;
 }
 
-// When it could begin instead, after what is in its way on this device; `start`: nothing is.
+// The next possible start, after a conflict on this device; `start` if there is none.
 static double after_taken(const Try *t, int d, double start, double time) {
   double place = place_of(t->r, start), slack = 1e-9 * t->r->period;
   for (int i = 0; i < t->n_taken[d]; i++) {
@@ -51,7 +51,7 @@ static double after_taken(const Try *t, int d, double start, double time) {
   return start;
 }
 
-// The first free place from `start` on; `skips`: one after it.  INFINITY: there is none.
+// The first free slot from `start` on; with `skips`, a later one.  INFINITY: there is none.
 static double free_place(const Try *t, const Work *w, double start, int skips) {
   double end = start + (1 + skips) * t->r->period;
   while (start < end) {
@@ -87,7 +87,8 @@ static bool place_work(Try *t, int j) {
   return true;
 }
 
-// Those that others wait for first, as what is late there is late everywhere.
+// Places weight gradients last: no other work waits for them, and a late start of others delays
+// all.
 static bool place_all(Try *t) {
   const Round *r = t->r;
   for (int d = 0; d < r->b->pipeline->n_devices; d++)
@@ -98,8 +99,8 @@ static bool place_all(Try *t) {
   return true;
 }
 
-// What is held on the devices of taker a when it has begun: of each taker b, the micro-batches that
-// have begun and not been given back.
+// The memory held on the devices of taker a at its start: of each taker b, the micro-batches that
+// have started and have not been freed.
 static double held_at(const Try *t, int a) {
   const Round *r = t->r;
   double held = 0, slack = 1e-9;
@@ -131,6 +132,7 @@ double *repeat_by_try(const Round *r, uint64_t *seed) {
     t.taken[d] = arena_array(r->arena, Taken, r->n);
   for (int k = 0; k < TRIES; k++) {
     if (!place_all(&t)) continue;
+    // Check the memory only for tries that would be the best.
     double end = 0;
     for (int j = 0; j < r->n; j++)
       end = fmax(end, t.at[j] + r->work[j]->time);

@@ -1,4 +1,4 @@
-// Timelines of given orders: every block as early as its device and what it waits for allow.
+// Timelines of complete orders: every block starts as early as its device and dependencies allow.
 
 #include <math.h>
 #include <stdlib.h>
@@ -46,9 +46,9 @@ double timeline_peak(const Blocks *b, const Timeline *t) {
 typedef struct Run {
   const Blocks *b;
   Timeline *t;
-  int *left;    // of each block: what it still waits for, devices included
-  int *next;    // of each device: which of its blocks is the next one
-  double *free; // of each device
+  int *left;    // per block: unfinished predecessors, including those on its devices
+  int *next;    // per device: position of its next block
+  double *free; // per device
   int *ready, n_ready;
 } Run;
 
@@ -86,6 +86,7 @@ bool schedule_run(Arena *a, const Blocks *b, Timeline *t) {
     r.left[k] = b->work[k]->n_after + b->work[k]->n_devices;
   for (int k = 0; k < b->n; k++)
     if (!r.left[k]) r.ready[r.n_ready++] = k;
+  // The first block of each device has no predecessor there.
   for (int d = 0; d < n; d++) {
     r.next[d] = t->at[d];
     if (t->at[d] < t->at[d + 1]) less(&r, t->block[t->at[d]]);
@@ -123,6 +124,7 @@ bool schedule_sorted(Arena *a, const Blocks *b, const double *key, Timeline *out
   if (b->n) qsort(keyed, (size_t)b->n, sizeof *keyed, by_key);
   for (int d = 0; d < n; d++)
     out->at[d + 1] += out->at[d];
+  // Distribute the sorted blocks over their devices.
   out->block = arena_array(a, int, out->at[n]);
   for (int k = 0; k < b->n; k++) {
     const Work *w = b->work[keyed[k].block];

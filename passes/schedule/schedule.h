@@ -1,57 +1,57 @@
-// Which block of a pipeline every device runs when.
+// Pipeline schedules: the order of blocks on every device.
 //
 //     device 0   F0 F1 F2 F3 B0    B1 …          F1: stage 0, forward, micro-batch 1
-//     device 1      F0 F1 F2 …                   each device has its blocks in an order; a block
-//                                                runs as soon as it can
+//     device 1      F0 F1 F2 …                   each device has an order of its blocks; a block
+//                                                runs as soon as possible
 //
-// A Pipeline says what is to be done: every micro-batch takes a route, a list of works (a stage's
-// forward, say), each with its devices, its time, what it waits for and what memory it takes until
-// which later work.  One work of one micro-batch is a block.  It says nothing of orders: those are
+// A Pipeline is the problem: every micro-batch takes a route, a list of works (such as a stage's
+// forward), each with its devices, time, dependencies, and the memory that it takes and a later
+// work frees.  One work of one micro-batch is a block.  It has no orders; those are
 //
 //     orders      pairs of blocks on one device, of which the first runs before the second
-//                 (op_order, as in passes/planner/plans): what a kind, such as 1F1B, is
-//     timeline    what becomes of them: schedule_list fills in what they leave open, one rule for
-//                 all; schedule_run takes the order of each device as it is
-//     search      looks for orders with which the last block ends earlier, in the memory there is
+//                 (op_order, as in passes/planner/plans): they define a kind, such as 1F1B
+//     timeline    start and end of each block: schedule_list completes partial orders, by the same
+//                 rule for all; schedule_run takes a complete order of each device
+//     search      looks for orders with a smaller makespan, within the memory
 //
-// No graph is known here, only times: `nnaot-plan schedule` asks with times from its command line.
-// Stages may differ in times and memory, devices may have several, a work may need several devices
-// at once (a split embedding), and there may be several forwards before the backward.
+// There are no graphs here, only times: `nnaot-plan schedule` takes times from its command line.
+// Stages may differ in time and memory, devices may have several stages, a work may need several
+// devices at once (a sharded embedding), and there may be several forwards before the backward.
 
 #ifndef SCHEDULE_SCHEDULE_H
 #define SCHEDULE_SCHEDULE_H
 
 #include "base/diag.h"
 
-// -- What is to be done ------------------------------------------------------------------------
+// -- The problem -------------------------------------------------------------------------------
 
 typedef enum WorkKind {
   WORK_F, // forward
-  WORK_B, // gradient of the input; where it is not split, of the weights as well
+  WORK_B, // gradient of the input; and of the weights, if there is no W
   WORK_W, // gradient of the weights
-  WORK_E, // on all devices: an embedding, or its gradient
+  WORK_E, // embedding on all devices, or its gradient
   N_WORK_KINDS,
 } WorkKind;
 
 extern const char *const work_kind_name[N_WORK_KINDS]; // "F", …
 
 typedef struct WorkAfter {
-  int work;       // of the same route, earlier in its list
-  double latency; // from its end; no device is busy meanwhile
+  int work;       // an earlier one of the same route
+  double latency; // after its end; devices are not busy meanwhile
 } WorkAfter;
 
 typedef struct Work {
   WorkKind kind;
-  int stage, pass; // of several forwards, from 1; of embeddings, which of the four
+  int stage, pass; // pass: of several forwards, from 1; of embeddings, 1 to 4
   double time;
-  const int *device; // all are busy at the same time
+  const int *device; // all busy at the same time
   int n_devices;
-  double takes, frees; // memory on each of its devices: when it begins, when it ends
+  double takes, frees; // memory on each of its devices: at its start, at its end
   const WorkAfter *after;
   int n_after;
 } Work;
 
-// Whether they cannot be at the same time.
+// Whether they exclude each other.
 bool work_shares_device(const Work *v, const Work *w);
 
 typedef struct Route {
@@ -63,8 +63,8 @@ typedef struct Pipeline {
   int n_devices, n_micro_batches;
   const Route *route;
   int n_routes;
-  const int *route_of; // of each micro-batch
-  int pieces;          // of each micro-batch, which stand for it everywhere here
+  const int *route_of; // per micro-batch
+  int pieces;          // per micro-batch; all micro-batches here are then pieces
 } Pipeline;
 
 // -- Blocks ------------------------------------------------------------------------------------
@@ -72,12 +72,12 @@ typedef struct Pipeline {
 typedef struct Blocks {
   const Pipeline *pipeline;
   int n;
-  const int *first;       // of each micro-batch, and n
-  const int *micro_batch; // of each block
+  const int *first;       // per micro-batch, and n at the end
+  const int *micro_batch; // per block
   const Work **work;
-  // What waits for what: of block b, after[after_at[b] … after_at[b + 1]], and who waits for b.
+  // Dependencies of block b, after[after_at[b] … after_at[b + 1]]; and its dependents.
   int *after_at, *after;
-  double *latency; // of each of `after`
+  double *latency; // per entry of `after`
   int *next_at, *next;
 } Blocks;
 
@@ -86,7 +86,7 @@ const char *block_text(Arena *a, const Blocks *b, int block); // "F(0, 3)": stag
 
 typedef struct Order {
   int first, then; // blocks with a device in common
-  const Loc *line; // who said it; NULL: the second reads what the first makes
+  const Loc *line; // of the order; NULL: a data dependency
 } Order;
 
 typedef struct Orders {
@@ -94,90 +94,90 @@ typedef struct Orders {
   int n, cap;
 } Orders;
 
-// Whether some order of all blocks keeps all of this; if not, reports the shortest circle.
+// Whether orders and dependencies are acyclic; if not, reports a shortest cycle.
 bool orders_check(const Blocks *b, const Orders *o, const Loc *file, Diag *d);
-bool orders_agree(const Blocks *b, const Orders *o); // the same, without a word
+bool orders_agree(const Blocks *b, const Orders *o); // the same, without a report
 
 // -- Timelines ---------------------------------------------------------------------------------
 
 typedef struct Timeline {
-  double *start, *end; // of each block
-  int *at, *block;     // those of device d, in order: block[at[d] … at[d + 1]]
-  double makespan;     // when the last block ends
-  double span;         // of the device with most: from its first block's start to its last's end
-  double bubble;       // how much of devices x makespan is idle
-  double *peak;        // of each device: the most memory that is taken at one time
+  double *start, *end; // per block
+  int *at, *block;     // in order, of device d: block[at[d] … at[d + 1]]
+  double makespan;     // end of the last block
+  double span;         // longest time of a device, from its first block's start to its last's end
+  double bubble;       // the idle share of devices x makespan
+  double *peak;        // peak memory per device
 } Timeline;
 
-// How schedule_list chooses where orders leave it a choice: of the blocks that can begin first,
-// that of the lowest rank, then of the lowest micro-batch.
+// The priority rule of schedule_list: among the blocks that can start first, the one with the
+// lowest rank, then with the lowest micro-batch.
 typedef struct ListRule {
   int rank[N_WORK_KINDS];
-  const double *key; // of each block, instead of rank; or NULL
-  bool makes_room;   // what gives memory back comes first where a forward waits for it
-  double room;       // no device takes more memory at a time; INFINITY: any
+  const double *key; // per block, instead of rank; or NULL
+  bool makes_room;   // if a forward waits for memory, blocks that free it come first
+  double room;       // memory limit of each device; INFINITY: none
 } ListRule;
 
 enum { N_LIST_RULES = 4 };
 extern const ListRule list_rules[N_LIST_RULES];
 
-// False: it got stuck, as room and orders contradict each other.
+// List scheduling.  False: a deadlock, if orders contradict the memory limit.
 bool schedule_list(Arena *a, const Blocks *b, const Orders *o, const ListRule *rule, Timeline *out);
-// Each device runs its blocks as t->at and t->block say, as early as it can; fills in the rest.
-// False: they wait for each other in a circle.
+// Runs the blocks of each device in the order of t->at and t->block, as early as possible; fills in
+// the rest.  False: a cycle.
 bool schedule_run(Arena *a, const Blocks *b, Timeline *t);
 
-// Each device runs its blocks in order of their keys.
+// Runs the blocks of each device in order of their keys.
 bool schedule_sorted(Arena *a, const Blocks *b, const double *key, Timeline *out);
 
-double timeline_peak(const Blocks *b, const Timeline *t); // of the device with most
-// What a device needs for a micro-batch alone, with all its pieces, at the worst device: nothing
-// works with less.
+double timeline_peak(const Blocks *b, const Timeline *t); // of the device with the largest
+// The least memory limit: of a single micro-batch, with all its pieces, on the device that needs
+// most.
 double pipeline_least_room(Arena *a, const Pipeline *p);
-// No timeline ends earlier.
+// A lower bound of the makespan.
 double pipeline_bound(Arena *a, const Pipeline *p);
-double pipeline_longest(Arena *a, const Pipeline *p); // a micro-batch alone
+double pipeline_longest(Arena *a, const Pipeline *p); // time of a single micro-batch
 
 // -- Pipelines of equal stages -----------------------------------------------------------------
 
 typedef struct Shape {
   int n_devices, n_stages;
-  int n_micro_batches;        // or as many of their pieces
-  bool split;                 // B and W are two blocks
-  int forwards;               // of which the last keeps what the backward needs
-  int pieces;                 // of each micro-batch
+  int n_micro_batches;        // or their pieces
+  bool split;                 // B and W are separate blocks
+  int forwards;               // the last one saves the activations for backward
+  int pieces;                 // per micro-batch
   bool embedding;             // four blocks on all devices: lookup, output, and their gradients
   const int *device;          // [micro-batch][stage]
   double f, b, w, e, latency; // of all stages of a device; of one embedding; between devices
 } Shape;
 
 Pipeline *shape_pipeline(Arena *a, const Shape *s);
-// The block, or -1 where there is no such micro-batch; `pass` from 1, of F and E.
+// The block, or -1 if there is no such micro-batch; `pass` from 1, for F and E.
 int shape_block(const Shape *s, const Blocks *b, WorkKind kind, int stage, int micro_batch,
                 int pass);
-// In what order a stage has the pieces of a micro-batch, which it has on one device: forward each
-// reads what those before it have left there, and gradients go back in the other order.
+// Orders the pieces of a micro-batch on each stage, which has them on one device: forward each
+// reads values of earlier pieces, and gradients run in reverse.
 void shape_order_pieces(Arena *a, const Shape *s, const Blocks *b, Orders *o);
 
 // -- Search ------------------------------------------------------------------------------------
 
 typedef struct SearchResult {
-  bool has;      // a timeline that fits is known
-  Timeline best; // of the blocks asked about
-  bool optimal;  // proven to be
+  bool has;      // a feasible timeline is known
+  Timeline best; // of the given blocks
+  bool optimal;  // `best` is proven optimal; without `best`, there is none before the cutoff
 } SearchResult;
 
-// Looks for something that ends before `cutoff` (INFINITY: anything).  `work`: how much is looked
-// at, in blocks that are tried; the answer does not depend on how fast the machine is.
+// Searches for a makespan below `cutoff` (INFINITY: any).  `work` is the limit, in blocks tried;
+// the result does not depend on the speed of the machine.
 SearchResult schedule_search(Arena *a, const Blocks *b, const Orders *o, double room, double cutoff,
                              int64_t work);
 
-// Its parts: the part that repeats, unrolled; false: nothing ends before `cutoff`.
+// Part of the search: the steady state, unrolled; false: no makespan below `cutoff`.
 bool schedule_repeat(Arena *a, const Blocks *b, const Orders *o, double room, double cutoff,
                      Timeline *out);
-// Neighbours on a device change places as long as that helps.
+// Swaps neighbours on a device as long as that helps.
 void schedule_improve(Arena *a, const Blocks *b, double room, int64_t work, Timeline *t);
-// Beginnings in order of time, of which the best are kept; exact where none had to be dropped.
+// Beam search in order of time; exact if the beam dropped nothing.
 SearchResult schedule_beam(Arena *a, const Blocks *b, const Orders *o, double room, double cutoff,
                            int64_t work);
 

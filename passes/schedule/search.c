@@ -1,5 +1,5 @@
-// Looks for a short timeline: what the rules find, what repeats, a search in order of time, and
-// small steps from the best of these.
+// Searches for a short timeline: list scheduling by all rules, the steady state, beam search, and
+// local search from the best of these.
 
 #include <math.h>
 

@@ -1,12 +1,12 @@
-// Pipelines of equal stages, as `nnaot-plan schedule` asks about them.
+// Pipelines of equal stages, for `nnaot-plan schedule`.
 //
 //     forward    [E1]  F(0) … F(S-1)  again for each forward  [E2]
 //     backward   [E3]  B(S-1) … B(0)  [E4]                    W of a stage any time after its B
 //
-// Times are a device's share of a micro-batch: a stage takes its part of them, by how many stages
-// the device has.  A device with three stages in a shape where most have two has as much to do as
-// the others.  Where micro-batches are in pieces, what is said of one is of all its pieces
-// together, and a stage has them in this order:
+// Times are per device and micro-batch: the stages of a device share them equally.  So a device
+// with three stages, in a shape with mostly two, has the same total time.  If micro-batches are in
+// pieces, times and memory of one are those of all its pieces together, and a stage runs them in
+// this order:
 //
 //     forward    F(i, 0) F(i, 1) … F(i, N-1)
 //     backward   B(i, N-1) … B(i, 1) B(i, 0)
@@ -19,8 +19,8 @@
 typedef struct Builder {
   Arena *arena;
   const Shape *s;
-  const int *device; // of each stage, for this route
-  int *shares;       // stages of each device
+  const int *device; // per stage, of this route
+  int *shares;       // number of stages per device
   const int *all;    // 0, 1, …
   Work *work;
   int n;
@@ -31,7 +31,7 @@ static bool same_devices(const Work *x, const Work *y) {
          !memcmp(x->device, y->device, (size_t)x->n_devices * sizeof *x->device);
 }
 
-// Behind the work `after`, and `second`; -1: none.
+// Adds a work that depends on `after` and `second`; -1: none.
 static int add(Builder *b, Work w, int after, int second) {
   WorkAfter *list = arena_array(b->arena, WorkAfter, 2);
   const int wanted[] = {after, second};
@@ -111,6 +111,7 @@ Pipeline *shape_pipeline(Arena *a, const Shape *s) {
   size_t row = (size_t)s->n_stages;
   for (int d = 0; d < s->n_devices; d++)
     all[d] = d;
+  // Micro-batches with the same devices share a route.
   for (int m = 0; m < s->n_micro_batches; m++) {
     const int *device = s->device + (size_t)m * row;
     int r = 0;
@@ -129,7 +130,7 @@ Pipeline *shape_pipeline(Arena *a, const Shape *s) {
   return p;
 }
 
-// Where build_route has put it.
+// The index of a work in the list of build_route.
 static int work_of(const Shape *s, WorkKind kind, int stage, int pass) {
   int forwards = s->n_stages * s->forwards, parts = s->split ? 2 : 1, e = s->embedding;
   switch (kind) {

@@ -5,10 +5,10 @@
 //
 //     F_v(s1, …, sk) = min over v of  cost(v) + pairs(v, si) + F_w(…, v) of earlier w
 //
-// A scope is ordered by when its variables go, the last first.  So the variable at whose turn a
-// table is used is the innermost of its dimensions: what is added up are rows of numbers that lie
-// side by side, one for each label of v.  The sum over what depends on s1 … sd only is made once
-// for all of s(d+1) … sk.  Labels are found backwards, without having been stored.
+// A scope is in reverse order of elimination.  So the variable whose step reads a table is the
+// table's innermost dimension: the sum adds contiguous rows, one number for each label of v.  The
+// sum of all inputs that depend on s1 … sd only is computed once for all of s(d+1) … sk.  Labels
+// are recomputed backwards, without being stored.
 
 #include <math.h>
 #include <stdlib.h>
@@ -20,8 +20,8 @@ enum { MAX_SCOPE = 24 };
 
 typedef struct Input {
   const double *at;
-  int64_t stride[MAX_SCOPE]; // for each of the scope's variables, 0 where it does not depend on it
-  int depth;                 // of the innermost one that it depends on; 0: none
+  int64_t stride[MAX_SCOPE]; // per variable of the scope, 0 if independent of it
+  int depth;                 // position of the innermost one that it depends on, from 1; 0: none
 } Input;
 
 typedef struct Step {
@@ -29,10 +29,10 @@ typedef struct Step {
   int n_scope;
   int scope[MAX_SCOPE]; // local numbers
   double *table;
-  double *base;                // cost of each label, with the tables to those that keep theirs
-  double *paid;                // with what it pays, when solved
-  int first_child, next_child; // earlier steps whose table is used here
-  Input *input;                // what is added up, by depth
+  double *base;                // cost of each label, with the tables to fixed variables
+  double *paid;                // the same with memory costs, after solving
+  int first_child, next_child; // earlier steps whose table this one reads
+  Input *input;                // summands, by depth
   int n_inputs;
 } Step;
 
@@ -40,12 +40,12 @@ struct Block {
   const Core *core;
   int most_vars, n_words;
   int64_t entries;
-  int n;          // variables asked for
-  int *var;       // of each local number
-  int *local;     // of each variable of the core, or -1
-  uint64_t *near; // n x n_words bits: neighbours not yet gone
-  double *weight; // of each: entries of the table that eliminating it would need
-  char *state;    // 0: there, 1: gone, 2: keeps its label
+  int n;          // requested variables
+  int *var;       // per local number
+  int *local;     // per variable of the core, or -1
+  uint64_t *near; // n x n_words bits: neighbours not yet eliminated
+  double *weight; // per variable: entries that its elimination would compute
+  char *state;    // 0: open, 1: eliminated, 2: fixed
   Step *step;     // in the order of elimination
   int n_steps;
   int *step_of; // local number to step, or -1
@@ -78,6 +78,7 @@ Block *block_new(Arena *a, const Core *c, int most_vars, int64_t entries) {
   b->sums = arena_array(a, double, (int64_t)(MAX_SCOPE + 1) * c->most_labels);
   b->pay = arena_array(a, double, c->most_labels);
   b->paid = arena_array(a, double, c->n_labels);
+  // An input per table of two free variables, and one per table of an elimination.
   int n_links = 0;
   for (int i = 0; i < c->n_vars; i++)
     n_links += c->var[i].n_links;
@@ -150,7 +151,7 @@ static void eliminate(Block *b, int x) {
   b->step_of[x] = b->n_steps++;
   take_out(b, x);
   for_each_near(b, x, y) {
-    s->scope[s->n_scope++] = y; // in any order as yet
+    s->scope[s->n_scope++] = y; // unordered so far
     for (int w = 0; w < b->n_words; w++)
       near_of(b, y)[w] |= near_of(b, x)[w];
     near_of(b, y)[y / 64] &= ~(UINT64_C(1) << y % 64);
@@ -165,7 +166,7 @@ static int lightest(const Block *b) {
   return best;
 }
 
-// Of those that are there, one that makes tables large.
+// An open variable that makes tables large, with some randomness.
 static int heaviest(const Block *b, Dice *r) {
   int best = -1;
   double most = 0;
@@ -177,7 +178,7 @@ static int heaviest(const Block *b, Dice *r) {
   return best;
 }
 
-// A variable may have come into scopes before it was decided that it keeps its label.
+// A variable may have entered scopes before it was fixed.
 static void leave_out_kept(const Block *b, Step *s) {
   int n = 0;
   for (int i = 0; i < s->n_scope; i++)
@@ -185,7 +186,7 @@ static void leave_out_kept(const Block *b, Step *s) {
   s->n_scope = n;
 }
 
-// Scopes in the order in which their variables go, the last first; and whose table goes where.
+// Sorts scopes in reverse order of elimination, and assigns each table to the step that reads it.
 static void order_scopes(Block *b) {
   for (int k = 0; k < b->n_steps; k++) {
     Step *s = &b->step[k];
@@ -266,7 +267,7 @@ static int input_order(const void *x, const void *y) {
   return ((const Input *)x)->depth - ((const Input *)y)->depth;
 }
 
-// Each table is used by one step, and each pair by the one of its ends that goes first.
+// One step reads each table; each pair is read at its end that is eliminated first.
 static void set_inputs(Block *b) {
   b->n_inputs = 0;
   for (int k = 0; k < b->n_steps; k++) {
@@ -285,9 +286,10 @@ int block_plan(Block *b, const int *var, int n, const int *label, int64_t table,
   b->n_steps = 0;
   b->used = 0;
   b->work = 0;
+  // Eliminate the variable with the smallest table; if even that is too large, fix another one.
   for (int left = n; left; left--) {
     int x = lightest(b);
-    double size = b->weight[x] / labels(b, x); // of the table that stays
+    double size = b->weight[x] / labels(b, x); // of the resulting table
     if (b->weight[x] > (double)table || size > (double)(b->entries - b->used)) {
       keep_label(b, heaviest(b, r));
       continue;
@@ -350,13 +352,16 @@ typedef struct Fill {
   double *out;
 } Fill;
 
-// All tables entries for one choice of the outer depths; `sum` is what these cost, for each label.
+// Computes all table entries for fixed labels of the outer depths; `sum` is the cost of these, per
+// label.
 static void fill(Fill *f, int depth, const double *sum) {
   Input *input = f->s->input;
   Block *b = f->b;
   int last = f->s->n_scope, from = f->first[depth], to = f->first[depth + 1];
   double *mine = b->sums + (int64_t)depth * b->core->most_labels;
   int count = labels(b, f->s->scope[depth - 1]);
+  // Three cases: one input at the last depth needs no row of sums; else add this depth's inputs,
+  // and go deeper unless it is the last.
   for (int j = 0; j < count; j++) {
     if (depth == last && to - from == 1) {
       *f->out++ = least_of_sum(sum, input[from].at, f->n);
@@ -373,6 +378,7 @@ static void fill(Fill *f, int depth, const double *sum) {
       else
         fill(f, depth + 1, here);
     }
+    // Advance the pointers of all inputs to the next label of this depth; rewind after the loop.
     for (int k = from; k < f->n_inputs; k++)
       input[k].at += input[k].stride[depth - 1];
   }
@@ -395,6 +401,7 @@ static void fill_step(Block *b, Step *s, const double *sum) {
     for (int i = 0; i < v->n; i++)
       s->paid[i] += b->pay[i];
   }
+  // Inputs of depth 0 are constant over the whole table.
   double *own = b->sums;
   memcpy(own, s->paid, (size_t)v->n * sizeof *own);
   for (int k = 0; k < f.first[1]; k++)
@@ -406,7 +413,7 @@ static void fill_step(Block *b, Step *s, const double *sum) {
     s->table[0] = least_of(own, v->n);
 }
 
-// The label of a step's variable, when those of its scope are known.
+// The best label of a step's variable, given the labels of its scope.
 static int best_label(Block *b, const Step *s, const int *label) {
   const CoreVar *v = &b->core->var[b->var[s->var]];
   const Input *input = s->input;

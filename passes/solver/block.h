@@ -1,4 +1,4 @@
-// The best labels of some variables while the others keep theirs, by bucket elimination.
+// Optimal labels of a block of variables while all others stay fixed, by bucket elimination.
 
 #ifndef SOLVER_BLOCK_H
 #define SOLVER_BLOCK_H
@@ -10,16 +10,16 @@ typedef struct Block Block;
 // For up to `most_vars` variables at a time; tables of up to `entries` numbers together.
 Block *block_new(Arena *a, const Core *c, int most_vars, int64_t entries);
 
-// Plans the elimination of `var`.  Those that would make a table of more than `table` entries
-// necessary keep their label: which ones is partly random.  Returns how many are free.
+// Plans the elimination of `var`.  Variables that would need a table of more than `table` entries
+// keep their label: the selection is partly random.  Returns the number of free ones.
 int block_plan(Block *b, const int *var, int n, const int *label, int64_t table, Dice *r);
-double block_work(const Block *b);                   // numbers that solving it looks at
-int block_free(const Block *b, const int **out_var); // those of the last plan
+double block_work(const Block *b);                   // numbers that block_solve reads
+int block_free(const Block *b, const int **out_var); // the free variables of the last plan
 
-// The least sum of what the free ones cost, with each other, the others, and `pay`, at prices whose
-// prefix sums are `sum` (or NULL).  Their labels are put into `label`.
+// The least cost of the free variables: their own, their tables, and memory at prices with the
+// prefix sums `sum` (or NULL).  Writes their labels to `label`.
 double block_solve(Block *b, const double *sum, int *label);
-// That sum without prices, of any labels of the free ones.
+// The same cost without prices, for any labels of the free variables.
 double block_cost(const Block *b, const int *label);
 
 #endif

@@ -1,18 +1,17 @@
-// Trying labels one after the other (solve.h), depth first, the most promising first.
+// Branch and bound (solve.h), depth first, the most promising part first.
 //
-// Where memory binds, a few large items are most of what a row may hold, and the dual takes a
-// fraction of each: that is why its bound is low.  So the variable whose labels pay most
-// differently at the prices goes first, in parts of labels that pay the same, and with each part it
-// is known how much room is left for the others:
+// If memory binds, a few large items take most of a row's capacity, and the dual takes a fraction
+// of each: that is why its bound is low.  So it branches first on the variable with the largest
+// spread of memory costs at the prices, on groups of labels with equal memory costs; each group
+// fixes the capacity that remains for the other variables:
 //
 //     row 215   room 1157284   price * room 162413      %20 uses 0.88, 0.44, 0.22, … of the room
-//       %20 uses 0.88 of it    at once nothing else that is large fits: bound 1622396, done with
+//       %20 uses 0.88 of it    no other large item fits: bound 1622396, pruned
 //       %20 uses 0.44          …
 //
-// Once nothing pays differently it is label by label, of the variable whose label decides most.
-// With labels gone, tables become costs of the neighbours, and reduction and the dual begin again
-// on what is left, which is much less.  A part of the choices whose bound reaches the best cost is
-// done with.
+// Once memory costs no longer differ, it branches on single labels, of the most decisive variable.
+// With labels removed, tables become costs of the neighbours, and reduction and the dual start
+// again on the rest, which is much smaller.  A part is pruned when its bound reaches the best cost.
 
 #include <math.h>
 #include <stdio.h>
@@ -22,19 +21,19 @@
 #include "solver/reduce.h"
 #include "solver/solve.h"
 
-enum { MAX_VARS = 1000, MAX_DEPTH = 60, SMALL_ENTRIES = 8000 }; // small: for CBC
+enum { MAX_VARS = 1000, MAX_DEPTH = 60, SMALL_ENTRIES = 8000 }; // small enough for CBC
 
-// Memory decides where it makes so much of the gap's difference between two labels.
+// The least spread of memory costs, as a share of the gap, for a branch on memory.
 static const double worth_splitting = 0.02;
 
-// -- How to split ------------------------------------------------------------------------------
+// -- The branching variable and its parts ------------------------------------------------------
 
 typedef struct Split {
   int var, n_labels, n_parts;
-  bool memory;   // by what labels pay
+  bool memory;   // parts have equal memory costs
   int *part;     // of each label
-  double *least; // of each part: what its best label costs more than the best of all
-  int *order;    // parts, the most promising first
+  double *least; // of each part: its best label's extra cost over the best of all
+  int *order;    // parts, most promising first
 } Split;
 
 typedef struct Ranked {
@@ -56,7 +55,7 @@ static double spread_of(const double *at, int n) {
   return most - least;
 }
 
-// The variable whose labels pay most differently.
+// The variable with the largest spread of memory costs.
 static int most_spread(const Core *c, const double *sum, double *pay, double *out_spread) {
   int best = 0;
   *out_spread = -1;
@@ -68,7 +67,7 @@ static int most_spread(const Core *c, const double *sum, double *pay, double *ou
   return best;
 }
 
-// The one whose label decides most: with many tables, and large ones, for its number of labels.
+// The most decisive variable: with many and large tables, relative to its number of labels.
 static int decisive(const Core *c) {
   int best = 0;
   double most = -1;
@@ -83,7 +82,7 @@ static int decisive(const Core *c) {
   return best;
 }
 
-// Labels that pay the same, but for a thousandth of what they may differ by, are one part.
+// Groups labels with equal memory costs, up to a thousandth of their spread.
 static void part_by_pay(Split *x, const double *pay, Arena *a) {
   Ranked *ranked = arena_array(a, Ranked, x->n_labels);
   for (int i = 0; i < x->n_labels; i++)
@@ -129,6 +128,7 @@ static Split choose_split(const Solve *s) {
   double spread;
   Split x = {.var = most_spread(c, sum, pay, &spread)};
   x.memory = spread > worth_splitting * fabs(s->best - s->dual->bound);
+  // Without a relevant spread of memory costs: single labels.
   if (!x.memory) x.var = decisive(c);
   x.n_labels = c->var[x.var].n;
   x.part = arena_array(a, int, x.n_labels);
@@ -143,7 +143,7 @@ static Split choose_split(const Solve *s) {
 
 // -- Part by part ------------------------------------------------------------------------------
 
-// To what was worked on before.
+// Restores the enclosing subproblem.
 static void go_back(Solve *s, const Solve *before) {
   s->model = before->model;
   s->round = before->round;
@@ -155,7 +155,7 @@ static void go_back(Solve *s, const Solve *before) {
 
 static double part(Solve *s, Model *m, const Model *from, const Dual *its, int depth);
 
-// What is worked on in `here`, with the labels of one part only.  Returns a bound of it.
+// Solves the subproblem of `here` with the labels of one part only.  Returns a bound of it.
 static double try_part(Solve *s, const Solve *here, const Split *x, int which, int depth) {
   Arena *a = arena_new();
   Model *m = model_copy(a, here->model);
@@ -170,9 +170,9 @@ static double try_part(Solve *s, const Solve *here, const Split *x, int which, i
   return bound;
 }
 
-// All parts of one variable's labels, in turn.
+// Solves all parts of one variable's labels, in turn.
 static double split(Solve *s, int depth) {
-  Solve here = *s; // what is being worked on here; choices that are found go to *s
+  Solve here = *s; // this subproblem; choices that are found go to *s
   Split x = choose_split(s);
   double least = INFINITY;
   for (int k = 0; k < x.n_parts; k++) {
@@ -207,6 +207,7 @@ static double part(Solve *s, Model *m, const Model *from, const Dual *its, int d
     solve_ascend(s, 400, 0.02);
     if (s->dual->bound > bound) bound = s->dual->bound;
     again = false;
+    // Not pruned by the dual: local search, exclusion of labels (then again), CBC, branches.
     if (bound <= solve_target(s) && !solve_over(s)) {
       if (first && s->core->n_vars && solve_find(s, 2)) solve_improve(s, 30);
       if (!s->core->n_vars) {

@@ -1,8 +1,8 @@
-// What is left, given to CBC (program.h says as what).
+// Solves the core with CBC (program.h has the formulation).
 //
-// Most rows of memory never bind: the program has those with a price and those that have been
-// overflowed; when CBC's answer overflows others they are added, and it begins again.  A program
-// with fewer rows is a relaxation, so its bound is one all the same.
+// Most memory rows never bind: the program has only priced rows and rows that overflowed before; if
+// CBC's answer overflows others, they are added, and it runs again.  A program with fewer rows is a
+// relaxation, so its bound remains valid.
 
 #include <math.h>
 
@@ -19,10 +19,10 @@ double solve_cbc(Solve *s) {
 #else
 
 enum { MAX_ENTRIES = 200000, MAX_TIMES = 20, MOST_ROWS = 100 };
-// What CBC does, in work for each entry of a table: before its first node, and at each node.
+// Estimated work of CBC per table entry: before its first node, and at each node.
 enum { OF_ROOT = 30000, OF_NODE = 2000 };
 
-// Labels of a solution, if it is one.
+// Labels of a solution, if it is integral.
 static bool read_labels(const Core *c, const double *value, int *label) {
   for (int v = 0, n = 0; v < c->n_vars; n += c->var[v++].n) {
     label[v] = 0;
@@ -33,7 +33,7 @@ static bool read_labels(const Core *c, const double *value, int *label) {
   return true;
 }
 
-// Rows that are overflowed, the fullest first of those that lie together; returns how many are new.
+// Adds the fullest row of each run of overflowing rows; returns the number of new ones.
 static int want_more(const Core *c, const int *label, bool *wanted) {
   Arena *a = arena_new();
   int64_t *used = arena_array(a, int64_t, c->n_rows + 1);
@@ -54,7 +54,7 @@ static int want_more(const Core *c, const int *label, bool *wanted) {
   return n;
 }
 
-// Labels that are an answer, if there are any; no choice costs less than the bound.
+// Runs CBC: labels of its answer, if any; returns a lower bound of the cost.
 static double ask(Solve *s, const ZeroOne *p, int *label, bool *has, Arena *a) {
   bool known = s->search->over == 0 && s->search->cost <= s->best;
   double entries = (double)s->n_entries + 1, left = s->effort->most_work - s->effort->work;
@@ -66,9 +66,9 @@ static double ask(Solve *s, const ZeroOne *p, int *label, bool *has, Arena *a) {
   ZeroOneAnswer x = zero_one_ask(p, &ask, value);
   s->effort->work += entries * (OF_ROOT + (double)OF_NODE * x.nodes);
   *has = x.has && read_labels(s->core, value, label);
-  // Costs are what the dual left of them, so this is about the gap and not about the whole cost:
-  // within CBC's tolerances it is far less than one.
-  if (x.bound == INFINITY) return s->has ? s->best : -INFINITY; // nothing is better
+  // Costs are reduced by the dual, so this concerns the gap and not the whole cost: CBC's
+  // tolerances are far less than one unit of it.
+  if (x.bound == INFINITY) return s->has ? s->best : -INFINITY; // no better choice
   return p->constant + x.bound - 1e-9 * fabs(x.bound);
 }
 
@@ -77,8 +77,8 @@ static void want_priced(const Solve *s, bool *wanted) {
     wanted[t] = s->dual->price[t] > 0 || s->core->n_rows <= MOST_ROWS;
 }
 
-// Its root alone may take more than what is left, as there is no better bound; but not more than
-// twice all that may be done.
+// CBC's root alone may exceed the remaining work, as no other bound is as good; but not twice the
+// total limit.
 static bool has_work(const Solve *s) {
   return 2 * s->effort->most_work >= ((double)s->n_entries + 1) * OF_ROOT;
 }
@@ -96,6 +96,7 @@ double solve_cbc(Solve *s) {
     bool has;
     double known = ask(s, p, label, &has, scratch);
     arena_free(scratch);
+    // Each program has more rows than the last, so bounds rise until its answer is feasible.
     if (known > bound) bound = known;
     solve_say(s, "cbc");
     if (!has) break;

@@ -1,14 +1,14 @@
-// Other methods, to compare with (solver.h): they work on the problem as it is, with no reduction.
+// Other methods, for comparison (solver.h): they work on the unreduced problem.
 //
-//     exhaustive   every combination, node by node, but for those that are infinite, overflow or cost
-//                  more than the best already; what it has seen all of is proven
-//     metropolis   one node at a time to a random strategy; a worse one is taken with a probability
-//                  that falls with how much worse it is and with time (Metropolis et al., Equation of
-//                  state calculations by fast computing machines)
-//     descent      one node at a time to its best strategy, in random order, until none changes; then
-//                  from another random start (AutoDDL, section 4.6)
+//     exhaustive   every combination, node by node, except infinite or overflowing ones and those
+//                  above the best cost; a complete run is a proof
+//     metropolis   one node at a time to a random strategy; a worse one is accepted with a
+//                  probability that falls with the difference and with time (Metropolis et al.,
+//                  Equation of state calculations by fast computing machines)
+//     descent      one node at a time to its best strategy, in random order, until none changes;
+//                  then from another random start (AutoDDL, section 4.6)
 //
-// Overflow and infinite costs are paid for, more the longer nothing fits.
+// Overflow and infinite costs are penalised, the more the longer no choice is feasible.
 
 #include <math.h>
 #include <string.h>
@@ -19,14 +19,14 @@
 typedef struct Compare {
   const SolverProblem *problem;
   const SolverOptions *options;
-  Core *core; // the problem itself: no variable goes
+  Core *core; // the unreduced problem
   Dice dice;
   double end;
   int *label, *best;
   bool has, complete;
   double cost; // of the best
   int64_t *used, *difference;
-  double fine, infinite; // for each byte of overflow; for an infinite cost
+  double fine, infinite; // penalties: per byte of overflow; per infinite cost
 } Compare;
 
 static bool is_late(const Compare *c) {
@@ -42,11 +42,12 @@ static void keep(Compare *c, double cost) {
 
 // -- Exhaustive ------------------------------------------------------------------------------
 
-// The least that everything from a node on costs, whatever the others do.
+// Lower bounds of the cost of all nodes from one on, over all labels of the rest.
 static double *least_after(const Compare *c, Arena *a) {
   const Core *core = c->core;
   double *least = arena_array(a, double, core->n_vars + 1);
   for (int v = core->n_vars - 1; v >= 0; v--) {
+    // Each table counts at its later end.
     const CoreVar *x = &core->var[v];
     double most = INFINITY;
     for (int i = 0; i < x->n; i++) {
@@ -73,7 +74,7 @@ static double cost_so_far(const Core *core, const int *label, int v, int i) {
   return cost;
 }
 
-// Adds or takes off what a label uses; false: some row overflows.
+// Adds or subtracts the usage of a label; false if some row overflows.
 static bool use(Compare *c, int v, int i, int sign) {
   const CoreVar *x = &c->core->var[v];
   bool fits = true;
@@ -85,7 +86,7 @@ static bool use(Compare *c, int v, int i, int sign) {
   return fits;
 }
 
-// An explicit stack: problems may have more nodes than calls can be deep.
+// With an explicit stack: a problem may have more nodes than the call stack allows.
 static void exhaustive(Compare *c, Arena *a) {
   const Core *core = c->core;
   const double *least = least_after(c, a);
@@ -99,6 +100,7 @@ static void exhaustive(Compare *c, Arena *a) {
       keep(c, cost[v--]);
       continue;
     }
+    // Undo the previous label of this node, then try the next one.
     if (c->label[v] >= 0) use(c, v, c->label[v], -1);
     if (++c->label[v] == core->var[v].n) {
       v--;
@@ -128,7 +130,7 @@ static double local_cost(const Compare *c, int v, int i) {
   return cost;
 }
 
-// What overflow is paid for with label i, when the node's own usage is taken off.
+// The overflow penalty with label i, if the node's own usage is already subtracted.
 static double local_fine(const Compare *c, int v, int i) {
   const CoreVar *x = &c->core->var[v];
   double over = 0;
@@ -258,6 +260,7 @@ SolverResult solver_compare(Arena *a, const SolverProblem *p, const SolverOption
   c.best = arena_array(scratch, int, core->n_vars + 1);
   c.used = arena_array(scratch, int64_t, core->n_rows + 1);
   begin_start(&c);
+  // Negative capacity: not even the least usage fits.
   bool possible = true;
   for (int t = 0; t < core->n_rows; t++)
     possible = possible && core->room[t] >= 0;

@@ -1,4 +1,4 @@
-// What reduction leaves, laid out for searching (core.h).
+// The reduced model in arrays for the search (core.h).
 
 #include <math.h>
 #include <string.h>
@@ -28,6 +28,7 @@ Core *core_build(Arena *a, const Model *m) {
     c->n_labels += x->n;
     if (x->n > c->most_labels) c->most_labels = x->n;
   }
+  // All variables have numbers now: add the tables as seen from each end.
   for (int i = 0; i < c->n_vars; i++) {
     CoreVar *v = &c->var[i];
     Link *link = arena_array(a, Link, v->n_links);
@@ -69,7 +70,7 @@ void core_add(const CoreVar *v, int label, int sign, int64_t *difference) {
 }
 
 double core_usage(const Core *c, const int *label, int64_t *used) {
-  int64_t sum = 0, *difference = used; // which has room for one more row
+  int64_t sum = 0, *difference = used; // with space for one more row
   memset(used, 0, (size_t)(c->n_rows + 1) * sizeof *used);
   for (int i = 0; i < c->n_vars; i++)
     core_add(&c->var[i], label[i], 1, difference);

@@ -11,7 +11,7 @@ Effort effort_new(const SolverOptions *o) {
                   .end = clock_seconds() + o->seconds};
 }
 
-// What has ended it once is what ended it.
+// The first limit reached stays the reason.
 bool effort_over(Effort *e) {
   if (e->ended != SOLVER_done) return true;
   if (e->work >= e->most_work)

@@ -1,8 +1,8 @@
-// How much has been done, and whether that is enough.
+// Counts work and checks its limits.
 //
-// Work is counted in numbers of tables that were looked at: the same problem does the same work on
-// every machine, and ends with the same choice.  A second is about 6e8 of them.  The clock is there
-// for when that is a bad guess; what it ends depends on how fast the machine was.
+// Work is the number of table entries read: the same problem takes the same work on every machine,
+// and ends with the same choice.  A second is about 6e8 of them.  The clock is the fallback if that
+// estimate is bad; then the result depends on the speed of the machine.
 
 #ifndef SOLVER_EFFORT_H
 #define SOLVER_EFFORT_H
@@ -10,9 +10,9 @@
 #include "solver/solver.h"
 
 typedef struct Effort {
-  double work, most_work; // done, and to do at most; INFINITY: any
-  double end;             // of clock_seconds
-  SolverEnd ended;        // by what, once it is over
+  double work, most_work; // done, and the limit; INFINITY: none
+  double end;             // in clock_seconds
+  SolverEnd ended;        // the limit that was reached, if any
 } Effort;
 
 Effort effort_new(const SolverOptions *o);

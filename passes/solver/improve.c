@@ -1,10 +1,9 @@
 // Local search with exact moves (improve.h).
 //
-// A move takes a block of variables that lie close together, or at the same full rows, and finds
-// their best labels by elimination while all others keep theirs.  Memory is priced: where the best
-// choice does not fit, prices of the rows that overflow rise by Polyak's rule (Minimization of
-// unsmooth functionals) until it does, or until the bound that they give says that this block can
-// save nothing.
+// A move takes a block of variables near each other, or at the same full rows, and finds their best
+// labels by elimination while all others stay fixed.  Memory is priced: if the best choice
+// overflows, the prices of those rows rise by Polyak's rule (Minimization of unsmooth functionals)
+// until it is feasible, or until their bound proves that the block cannot save anything.
 
 #include <math.h>
 #include <stdio.h>
@@ -12,13 +11,13 @@
 
 #include "solver/improve.h"
 
-// In large cores small blocks earn more in the same time, and large tables are worth it: S after 40
-// s costs 1.682e9 with blocks up to 1024 and tables up to 2^15, 1.626e9 with 256 and 2^18.
+// In large cores small blocks save more per second, and large tables pay off: S after 40 s costs
+// 1.682e9 with blocks up to 1024 and tables up to 2^15, 1.626e9 with 256 and 2^18.
 enum {
   MOST_VARS = 1024,
   MOST_OF_MANY = 256,
-  MOST_ENTRIES = 1 << 21, // of all tables of a block
-  PRICE_STEPS = 12,       // for one block
+  MOST_ENTRIES = 1 << 21, // in all tables of a block
+  PRICE_STEPS = 12,       // per block
 };
 
 Search *search_new(Arena *a, const Core *c, const SolverOptions *o, Effort *e) {
@@ -69,7 +68,7 @@ static const double *sums_of(Search *s, const double *price, const double *weigh
 
 // -- Blocks ----------------------------------------------------------------------------------
 
-// Variables around some seeds, breadth first, each neighbour with some chance.
+// Breadth-first block of variables around some seeds; each neighbour joins with some probability.
 static int grow(Search *s, int n_seeds, int most) {
   const Core *c = s->core;
   int n = n_seeds;
@@ -106,18 +105,17 @@ static int choose_block(Search *s, int most) {
 
 static int plan(Search *s, const int *var, int n, const int *label, int64_t table) {
   int n_free = block_plan(s->block, var, n, label, table, &s->dice);
-  s->effort->work += (double)n * n; // the next to be eliminated is looked for among all
+  s->effort->work += (double)n * n; // each elimination scans all
   return n_free;
 }
 
-// A table of a block is filled about four times as fast as messages pass along one.  What follows
-// adds up rows, too.
+// A table entry costs about a quarter of a message entry.  The caller also adds up rows.
 static double solve(Search *s, const double *sum, int *label) {
   s->effort->work += block_work(s->block) / 4 + 4.0 * s->core->n_rows;
   return block_solve(s->block, sum, label);
 }
 
-// The usage of a block's labels, at each row, into s->difference.
+// Writes the usage of a block's labels, per row, to s->difference.
 static void block_usage(Search *s, const int *var, int n, const int *label) {
   memset(s->difference, 0, (size_t)(s->core->n_rows + 1) * sizeof *s->difference);
   for (int k = 0; k < n; k++)
@@ -126,7 +124,7 @@ static void block_usage(Search *s, const int *var, int n, const int *label) {
     s->difference[t] += s->difference[t - 1];
 }
 
-// The others' usage instead of everybody's.
+// Subtracts the block's usage from s->used (sign 1), or adds it back (-1).
 static void take_off(Search *s, const int *var, int n, int sign) {
   block_usage(s, var, n, s->label);
   for (int t = 0; t < s->core->n_rows; t++)
@@ -134,10 +132,10 @@ static void take_off(Search *s, const int *var, int n, int sign) {
 }
 
 typedef struct Slack {
-  double paid;   // sum of prices times what there is of rows
-  double length; // of the direction in which prices go, squared
-  double fine;   // what is paid for overflow
-  bool fits;     // into the limits
+  double paid;   // priced capacity left by the other variables
+  double length; // squared, of the subgradient
+  double fine;   // penalty for overflow
+  bool fits;     // within the limits
 } Slack;
 
 static Slack slack(const Search *s, const double *price) {
@@ -169,7 +167,7 @@ static void set_limits(Search *s) {
     s->limit[t] = s->used[t] > s->core->room[t] ? s->used[t] : s->core->room[t];
 }
 
-// Something cheaper, fines included, that stays within the limits.
+// Searches for a cheaper choice of one block, penalties included, within the limits.
 static bool improve_block(Search *s, int n, int64_t table) {
   const int *var;
   plan(s, s->queue, n, s->label, table);
@@ -177,13 +175,14 @@ static bool improve_block(Search *s, int n, int64_t table) {
   double *price = s->trial;
   memset(price, 0, (size_t)s->core->n_rows * sizeof *price);
   double old = block_cost(s->block, s->label);
-  double least = fmin(1e-9 * fabs(s->cost), 0.5); // what is worth the trouble
+  double least = fmin(1e-9 * fabs(s->cost), 0.5); // the least saving that counts
   bool fined = s->over > 0;
   double bound = solve(s, fined ? sums_of(s, price, s->weight) : NULL, s->attempt);
   if (!fined && bound > old - least) return false;
-  take_off(s, var, n, 1); // which leaves the block's own usage in s->difference
+  take_off(s, var, n, 1); // leaves the block's usage in s->difference
   double paid = old + slack(s, price).fine, best = paid, cost = old;
   bool found = false;
+  // Step 0 has no prices; step 1 tries those of the last success; then Polyak's rule raises them.
   for (int step = 0;; step++) {
     block_usage(s, var, n, s->attempt);
     Slack x = slack(s, price);
@@ -224,9 +223,9 @@ int search_improve(Search *s, int moves) {
   return good;
 }
 
-// -- Something that fits ---------------------------------------------------------------------
+// -- Feasibility -----------------------------------------------------------------------------
 
-// The best labels of a block at the prices, whether they fit or not.
+// The best labels of a block at the prices, feasible or not.
 static void settle_block(Search *s, int n, int *label) {
   plan(s, s->queue, n, label, 1 << 13);
   solve(s, s->sum, label);
@@ -239,7 +238,7 @@ static double overflow(const Search *s) {
   return over;
 }
 
-// What overflows pays more: all together a part of the cost to begin with.
+// Raises the penalties of overflowing rows, initially to a fraction of the cost in total.
 static void raise_weights(Search *s, double part) {
   double length = 0;
   for (int t = 0; t < s->core->n_rows; t++) {
@@ -262,7 +261,7 @@ bool search_free(Search *s, int *label) {
   return true;
 }
 
-// From s->label, which is made to fit.
+// Makes s->label feasible.
 static bool fit(Search *s, int moves, int sweeps) {
   int most = s->core->n_vars < 256 ? s->core->n_vars : 256;
   for (int k = 0; k < sweeps && s->over > 0 && !effort_over(s->effort); k++) {
@@ -296,7 +295,7 @@ bool search_fit(Search *s, const int *start, const double *price, int sweeps) {
   return fit(s, moves, sweeps);
 }
 
-// What was there before comes back, unless what there is now is better.
+// Restores the choice `before` unless the present one is better.
 static bool keep_better(Search *s, const int *before, double cost) {
   if (s->over == 0 && s->cost < cost) return true;
   put(s, before);

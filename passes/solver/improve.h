@@ -12,16 +12,16 @@ typedef struct Search {
   bool verbose;
   Effort *effort;
   Block *block;
-  int *label;    // the best that fits, or what is nearest to fitting
-  double cost;   // of it
-  double over;   // by how much all rows together overflow; 0: it fits
-  int64_t *used; // of each row
-  double *price; // of each row, from the last of the prices that did well
-  // While something does not fit: what a row pays for each byte that it overflows by, and what it
-  // may use, which is its room or, where it overflows, what it uses.
+  int *label;    // the best feasible choice, or the one nearest to feasibility
+  double cost;   // of that choice
+  double over;   // total overflow of all rows; 0: feasible
+  int64_t *used; // per row
+  double *price; // per row: the last prices that led to an improvement
+  // Per row.  The penalty for each byte of overflow, while infeasible; and the usage limit: the
+  // capacity, or the present usage if that is larger.
   double *weight;
   int64_t *limit;
-  double target; // stop when something that fits costs no more
+  double target; // stop at a feasible choice of this cost or less
   // scratch
   int *attempt, *queue;
   bool *seen;
@@ -31,18 +31,19 @@ typedef struct Search {
 
 Search *search_new(Arena *a, const Core *c, const SolverOptions *o, Effort *e);
 
-// Puts a choice in, if it is better than what there is.
+// Takes this choice if it is better than the present one.
 bool search_offer(Search *s, const int *label);
-// The optimum without memory, by elimination alone, into `label`.  False: tables would be too
+// The optimum without memory, by elimination alone, into `label`.  False if tables would be too
 // large.
 bool search_free(Search *s, int *label);
-// Looks for something that fits, from a choice that need not: what overflows pays more and more.
+// Searches for a feasible choice, from one that may be infeasible, with rising penalties for
+// overflow.
 bool search_fit(Search *s, const int *label, const double *price, int sweeps);
-// Makes it cheaper, by so many moves; returns how many helped.
+// Lowers the cost, by this many moves; returns the number of improving ones.
 int search_improve(Search *s, int moves);
-// Another try, as search_fit; the better one of before and after stays.
+// Another attempt, as search_fit; keeps the better choice of before and after.
 bool search_again(Search *s, const int *label, const double *price, int moves);
-// The same from the choice there is, of which a block is made anew at about these prices.
+// The same from the present choice, with one block re-optimised at roughly these prices.
 bool search_kick(Search *s, const double *price, int moves);
 
 #endif

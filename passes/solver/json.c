@@ -9,7 +9,7 @@
 
 #include "solver/json.h"
 
-enum { MAX_DEPTH = 256 }; // of what is skipped
+enum { MAX_DEPTH = 256 }; // of skipped values
 
 static const Loc *line_of(const Json *j, const char *at) {
   int line = 1;
@@ -67,7 +67,7 @@ static void skip_blanks(Json *j) {
     j->at++;
 }
 
-// What stands here, for a message.
+// The text at the current position, for a message.
 static const char *here(Json *j) {
   if (j->at >= j->end) return "the end of the file";
   unsigned char c = (unsigned char)*j->at;
@@ -105,7 +105,7 @@ bool json_next(Json *j, char close) {
   return false;
 }
 
-// Escapes are left as they are: no key that is asked for has one.
+// Escapes are not decoded: no expected key has one.
 static const char *string(Json *j) {
   if (!expect(j, '"')) return "";
   const char *from = j->at;
@@ -130,7 +130,7 @@ static bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-// Past the number; whether there was one.  *out_whole: without fraction and exponent.
+// Skips a number; false if there is none.  *out_whole: without fraction and exponent.
 static bool scan_number(Json *j, bool *out_whole) {
   const char *p = j->at + (*j->at == '-');
   if (!is_digit(*p)) return false;
@@ -211,6 +211,7 @@ static void skip_value(Json *j, int depth) {
     json_fail(j, "more than %d values in each other", MAX_DEPTH);
     return;
   }
+  // The recursion depth is limited, as a file may nest deeper than the call stack.
   skip_blanks(j);
   if (*j->at == '{') {
     for (bool more = json_open(j, '{'); more; more = json_next(j, '}')) {

@@ -1,11 +1,10 @@
-// JSON from a file, read in one pass and never held: a reader asks for what it expects next.
+// A streaming JSON reader: the caller asks for the next expected value, and no tree is built.
 //
 //     for (bool more = json_open(j, '{'); more; more = json_next(j, '}'))
 //       if (str_equal(json_key(j), "limit")) limit = json_integer(j); else json_skip(j);
 //
-// What is no JSON is reported with its line, once; after it every question is answered with "no
-// more". What is JSON, and says what nobody asked for, is reported with json_error, and reading
-// goes on.
+// A syntax error is reported with its line, once; afterwards every loop ends.  Callers report
+// unexpected content of valid JSON with json_error, and reading continues.
 
 #ifndef SOLVER_JSON_H
 #define SOLVER_JSON_H
@@ -24,25 +23,25 @@ typedef struct Json {
   bool failed;
 } Json;
 
-// The text must stay; text[n] is '\0'.
+// The text must outlive the reader; text[n] is '\0'.
 void json_text(Json *j, Arena *a, const char *file, const char *text, size_t n, Diag *d);
 // The file's text, or NULL.
 const char *json_load(Arena *a, const char *path, size_t *out_n, Diag *d);
 
-// After `open` and after each element: whether there is one more, at which j->at stands then.
+// Whether there is a first element after `open`, or one more after the last; j->at is its start.
 bool json_open(Json *j, char open);
 bool json_next(Json *j, char close);
 
-const char *json_key(Json *j); // with its colon; j->at stands at the value
-// A whole number, also as 1e18 or 3.0; what is beyond 64 bits becomes INT64_MAX or INT64_MIN.
+const char *json_key(Json *j); // reads the colon, too; j->at is the start of the value
+// An integer, also as 1e18 or 3.0; beyond 64 bits it saturates to INT64_MAX or INT64_MIN.
 int64_t json_integer(Json *j);
 double json_number(Json *j);
-const char *json_quoted(Json *j); // with its escapes as they are
+const char *json_quoted(Json *j); // escapes are not decoded
 void json_skip(Json *j);          // any value
-bool json_end(Json *j);           // nothing follows
+bool json_end(Json *j);           // whether the text ends here
 
 bool json_fail(Json *j, const char *fmt, ...) PRINTF_LIKE(2, 3);
-// About what stands at `at`, which j->at was.
+// Reports an error at `at`, an earlier j->at.
 void json_error(Json *j, const char *at, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 #endif

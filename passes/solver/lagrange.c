@@ -1,28 +1,28 @@
 // The Lagrangian bound (lagrange.h).
 //
-// At prices p >= 0 of the rows, memory is only a cost of labels, and for every choice x that fits
+// At prices p >= 0 of the rows, memory becomes a cost of labels, and every feasible choice x has
 //
 //     cost(x)  >=  cost(x) + sum p (used(x) - room)  >=  min over all y of the same  =  L(p)
 //
-// The minimum over y is that of a pairwise model.  It is bounded from below by moving costs between
-// tables and labels, which changes no choice's cost, so that the sum of all single minima is large:
+// The minimum over y is that of a pairwise model.  A lower bound moves costs between tables and
+// labels, which changes no choice's cost, to maximise the sum of all separate minima:
 //
 //     labels of v     cost(v, i) + pay(v, i) + sum over its tables of message(table -> v, i)
 //     table of u, v   table(i, j) - message(table -> u, i) - message(table -> v, j)
 //
-// Messages are passed along the variables' order and back, as in Kolmogorov's SRMP (A new look at
-// reweighted message passing): at its turn a variable takes from each table behind it all that the
-// table can give, and shares what it has among those before it.  No pass lowers the sum.
+// A pass sends messages along the variables' order and back, as Kolmogorov's SRMP (A new look at
+// reweighted message passing): a variable takes all that the tables to visited variables can give,
+// and distributes its costs over the tables to unvisited ones.  No pass lowers the sum.
 //
-// Prices follow the subgradient used - room of the labels that are best at each variable's turn,
-// with Polyak's step: so far that the bound would reach the target if it were linear.
+// Prices follow the subgradient used - room of the labels with least cost at each variable's visit,
+// with Polyak's step: the bound would reach the target if it were linear.
 
 #include <math.h>
 #include <string.h>
 
 #include "solver/lagrange.h"
 
-// Most of the time goes into one loop, which wider vectors make twice as fast where there are any.
+// One loop takes most of the time; wider vectors make it twice as fast.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                             \
     !defined(__SANITIZE_ADDRESS__)
 #define VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -30,9 +30,10 @@
 #define VECTOR_CLONES
 #endif
 
-// How much of the direction before is kept; steps without a better bound until they become shorter.
+// The share of the previous direction that is kept; steps without a better bound before the step
+// length shrinks.
 static const double keep = 0.98;
-// How far above the bound the target is while none is known.
+// The distance of the target from the bound, relative, while no feasible cost is known.
 static const double guess = 0.2;
 enum { PATIENCE = 30 };
 
@@ -84,7 +85,7 @@ Dual *dual_new(Arena *a, const Core *c) {
   return d;
 }
 
-// What labels cost at the prices; returns what the room of all rows is worth.
+// Computes the costs of labels at the prices; returns the priced capacity of all rows.
 static double set_prices(Dual *d, const double *price) {
   const Core *c = d->core;
   double sum = 0, worth = 0;
@@ -103,7 +104,7 @@ static double set_prices(Dual *d, const double *price) {
   return worth;
 }
 
-// Takes from a table all that it can give to `var`.
+// Moves all possible cost from a table to `var`.
 VECTOR_CLONES static void take(Dual *d, int var, int k) {
   const CoreVar *v = &d->core->var[var];
   const Link *link = &v->link[k];
@@ -139,7 +140,7 @@ static int smallest(const double *at, int n) {
   return best;
 }
 
-// One variable's turn.  `forward`: tables to larger numbers are before it.  Returns the minimum.
+// Visits one variable.  `forward`: larger numbers are unvisited.  Returns its least cost.
 static double turn(Dual *d, int var, bool forward) {
   const CoreVar *v = &d->core->var[var];
   int before = 0;
@@ -153,6 +154,8 @@ static double turn(Dual *d, int var, bool forward) {
   int best = smallest(have, v->n), behind = v->n_links - before;
   double least = have[best];
   d->label[var] = best;
+  // The least cost stays at the variable; shares of the rest go to the tables of unvisited
+  // neighbours.
   double share = 1.0 / (before > behind ? before : behind ? behind : 1);
   for (int k = 0; k < v->n_links; k++) {
     if ((v->link[k].other > var) != forward) continue;
@@ -163,7 +166,7 @@ static double turn(Dual *d, int var, bool forward) {
   return least;
 }
 
-// There or back over all variables; returns the bound without what the room is worth.
+// Visits all variables in one direction; returns the bound without the priced capacity.
 static double sweep(Dual *d, bool forward) {
   int n = d->core->n_vars;
   double sum = d->core->constant;
@@ -172,8 +175,8 @@ static double sweep(Dual *d, bool forward) {
   return sum;
 }
 
-// Messages follow before prices move on: a bound that is low for want of them would make the steps
-// long.
+// Messages adapt before prices change further: a bound that is low for lack of messages would cause
+// long steps.
 void dual_take_prices(Dual *d, const int64_t *time, const int64_t *other_time,
                       const double *other_price, int n_others) {
   enum { SWEEPS = 10 };
@@ -189,9 +192,9 @@ void dual_take_prices(Dual *d, const int64_t *time, const int64_t *other_time,
   }
 }
 
-// By how much a row overflows, or is not full.  What overflows together with its neighbours shares
-// most items with them, and counts where it overflows most: if all of a hundred such rows got a
-// price, the step would be cut to a hundredth, and their prices would have to come down again.
+// The overflow of a row, or its slack if negative.  Overflowing neighbours share most items, so
+// only the local maximum counts: if a hundred such rows got a price each, the step would shrink to
+// a hundredth, and their prices would have to fall again.
 static double excess(const Dual *d, int t) {
   const Core *c = d->core;
   int64_t more = d->used[t] - c->room[t];
@@ -201,11 +204,11 @@ static double excess(const Dual *d, int t) {
   return up || down ? 0 : (double)more;
 }
 
-// The direction in which prices go: that of the subgradient at peaks, and most of where they went
-// before, so that they do not swing (Camerini, Fratta, Maffioli: On improving relaxation methods by
-// modified gradient techniques).  The bound of S, whose optimum is 1.5113e9, after 500
-// steps: 1.36e9 with neither, 1.479e9 with all of the subgradient and 0.95 of the
-// direction, 1.5096e9 with peaks and 0.98.  Returns the square of its length.
+// Computes the direction of prices: the subgradient at peaks plus most of the previous direction,
+// against oscillation (Camerini, Fratta, Maffioli: On improving relaxation methods by modified
+// gradient techniques).  The bound of S, with optimum 1.5113e9, after 500 steps: 1.36e9 with
+// neither, 1.479e9 with the full subgradient and 0.95 of the direction, 1.5096e9 with peaks and
+// 0.98.  Returns the square of its length.
 static double turn_direction(Dual *d) {
   double length = 0;
   for (int t = 0; t < d->core->n_rows; t++) {
@@ -260,8 +263,8 @@ double dual_settle(Dual *d) {
   return d->bound = sum - 1e-12 * size;
 }
 
-// With all that its tables can give, a variable's labels differ by no more than what they cost; the
-// sum of all minima is not lowered by that.
+// After taking all that its tables can give, the differences between a variable's labels are lower
+// bounds of their extra costs; the sum of all minima does not fall.
 void dual_reduced(Dual *d, int var, double *out) {
   const CoreVar *v = &d->core->var[var];
   for (int k = 0; k < v->n_links; k++)

@@ -1,4 +1,4 @@
-// A bound on what any choice for a core costs, and prices of its rows.
+// A lower bound of the cost of a core's feasible choices, and prices of its rows.
 
 #ifndef SOLVER_LAGRANGE_H
 #define SOLVER_LAGRANGE_H
@@ -7,46 +7,48 @@
 
 typedef struct Dual {
   const Core *core;
-  double *price; // of each row, that of the best bound
+  double *price; // per row, those of the best bound
   double bound;  // the best so far
-  int *label;    // of the last pass: near a minimum at the prices, and it need not fit
-  // From here on the ascent's own.
+  int *label;    // of the last pass: near a minimum at the prices, perhaps infeasible
+  // The rest is internal to the ascent.
   double *trial, *sum, *best_price;
   int64_t *used;
   double *direction; // of prices
-  double **message;  // of each link of each variable: what the table has given to its labels
-  int *reverse;      // of each link: the same table's link at the other end
-  int *first;        // of each variable: the number of its first link
-  double *paid;      // of each label of each variable: its cost at the prices
+  double *
+      *message; // of each link of each variable: the costs that the table has given to its labels
+  int *reverse; // of each link: the same table's link at the other end
+  int *first;   // of each variable: the number of its first link
+  double *paid; // of each label of each variable: its cost at the prices
   int *first_label;
   double *row;
   double factor; // of steps
   int worse;     // steps since the bound was last raised
 } Dual;
 
-// The core is of a reduced model: every label is possible with some of each neighbour's.
+// The core is of a reduced model: every label has a finite pair with each neighbour.
 Dual *dual_new(Arena *a, const Core *c);
 
-// Begins at the prices of other rows: those at the same moment, which all of ours are among.
+// Starts at the prices of another set of rows, by time; ours are a subset.
 void dual_take_prices(Dual *d, const int64_t *time, const int64_t *other_time,
                       const double *other_price, int n_others);
 
-// One pass there and back over all messages, and a step of prices towards `target`, the cost of
-// something that fits, or infinity.  Returns whether the bound was raised.
+// One pass in both directions over all messages, and a step of prices towards `target`, the cost of
+// a feasible choice, or infinity.  Returns whether the bound rose.
 bool dual_step(Dual *d, double target);
 
-// Makes messages and prices those of the best bound; returns the bound, added up anew.
+// Restores messages and prices of the best bound; returns the bound, recomputed.
 double dual_settle(Dual *d);
 
-// What the table of a link has given to the variable's labels, and to those of the other end.
+// The costs that the table of a link has given to the variable's labels, and to those of the other
+// end.
 const double *dual_message(const Dual *d, int var, int link);
 const double *dual_message_back(const Dual *d, int var, int link);
 
-// What each label of a variable costs more than the best of them.
+// The extra cost of each label of a variable over its best label.
 void dual_reduced(Dual *d, int var, double *out);
 
-// After dual_settle: gone[number of the label] where every choice with that label costs more than
-// `target`.  Labels are numbered from d->first_label[variable].  Returns how many.
+// After dual_settle: sets gone[number of the label] if every choice with that label costs more than
+// `target`.  Labels are numbered from d->first_label[variable].  Returns their number.
 int dual_exclude(Dual *d, double target, bool *gone);
 
 #endif

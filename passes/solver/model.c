@@ -1,4 +1,4 @@
-// The problem while it is being made smaller (model.h): making it, and the notes of what went.
+// Builds and edits the model under reduction (model.h), with the notes for recovery.
 
 #include <math.h>
 #include <stdlib.h>
@@ -11,14 +11,15 @@ typedef enum NoteKind { NOTE_keep, NOTE_merge, NOTE_drop } NoteKind;
 struct Note {
   Note *next;
   NoteKind kind;
-  int var, first, second; // merge: into `first`
+  int var, first, second; // merge: `first` is the target
   int n;                  // labels of `second`
   Label *label;
 };
 
 // -- Items -----------------------------------------------------------------------------------
 
-// Usages are counted from the least of them.  Whether the item is still needed.
+// Subtracts the least usage from all labels, and from the capacity.  Returns whether the item is
+// still needed.
 static bool settle_item(Model *m, Item *x, int n) {
   int64_t least = x->usage[0], most = x->usage[0];
   for (int i = 1; i < n; i++) {
@@ -44,7 +45,7 @@ static int item_order(const void *x, const void *y) {
   return a->lo != b->lo ? (a->lo > b->lo) - (a->lo < b->lo) : (a->hi > b->hi) - (a->hi < b->hi);
 }
 
-// Items over the same rows become one.
+// Adds up items over the same rows.
 static void join_items(Var *v) {
   if (v->items.n > 1) qsort(v->items.at, (size_t)v->items.n, sizeof *v->items.at, item_order);
   int n = 0;
@@ -71,7 +72,7 @@ static int moment_order(const void *x, const void *y) {
   return (a > b) - (a < b);
 }
 
-// All moments at which something begins; model_rows keeps those that matter.
+// Rows for all times at which an interval begins; model_rows removes redundant ones.
 static void build_rows(Model *m, const SolverProblem *p) {
   int n_uses = 0;
   for (int i = 0; i < p->n_nodes; i++)
@@ -104,7 +105,8 @@ static int row_from(const Model *m, int64_t time) { // the first row at `time` o
   return lo;
 }
 
-// What does not fit alone is never chosen; this keeps sums small.
+// A strategy that exceeds the limit on its own gets infinite cost; its usage is clamped, to keep
+// sums small.
 static void build_item(Model *m, Var *v, const SolverUse *use, int64_t limit) {
   Item item = {row_from(m, use->lo), row_from(m, use->hi), arena_array(m->arena, int64_t, v->n)};
   for (int s = 0; s < v->n; s++) {
@@ -125,7 +127,7 @@ static void build_var(Model *m, int i, const SolverNode *node, int64_t limit) {
   settle_items(m, v);
 }
 
-// The cost of label i with label j of an edge is added; an edge of a node with itself is a cost.
+// Adds an edge's costs to the table of its ends; a self-edge adds node costs.
 static void build_edge(Model *m, const SolverProblem *p, const SolverEdge *e) {
   int a = e->node[0], b = e->node[1], n = p->node[a].n, k = p->node[b].n;
   if (a == b) {
@@ -194,7 +196,7 @@ static void model_unlink(Model *m, int pair) {
   p->var[0] = p->var[1] = -1;
 }
 
-// -- What goes -------------------------------------------------------------------------------
+// -- Removal ---------------------------------------------------------------------------------
 
 static Note *note(Model *m, NoteKind kind, int var, const Label *label, int64_t n) {
   Note *x = arena_one(m->arena, Note);
@@ -203,7 +205,7 @@ static Note *note(Model *m, NoteKind kind, int var, const Label *label, int64_t 
   return m->notes = x;
 }
 
-// Tables shrink in place: what is kept moves to the front.
+// Compacts a table in place: remaining entries move to the front.
 static void keep_in_pair(Model *m, Pair *p, int var, const Label *label, int n) {
   int columns = m->var[p->var[1]].n;
   if (p->var[0] == var) {
@@ -221,6 +223,7 @@ static void keep_in_pair(Model *m, Pair *p, int var, const Label *label, int n) 
 void model_keep(Model *m, int var, const Label *label, int n) {
   Var *v = &m->var[var];
   if (n == v->n) return;
+  // The note maps new labels to old ones; every array below shrinks in the same order.
   note(m, NOTE_keep, var, label, n);
   for (int i = 0; m->hold && i < n; i++)
     if (label[i] == m->hold[var]) {
@@ -307,7 +310,7 @@ void model_recover(const Model *m, const int *label, int *choice) {
     now = up;
     play_back(m->parent, now);
   }
-  memcpy(choice, now, (size_t)m->n_vars * sizeof *now); // m is that of the problem now
+  memcpy(choice, now, (size_t)m->n_vars * sizeof *now); // m is the model of the problem now
   arena_free(a);
 }
 
@@ -336,6 +339,7 @@ Model *model_copy(Arena *a, const Model *from) {
   m->time = arena_copy(a, from->time, (size_t)from->n_rows * sizeof *m->time);
   m->var = arena_array(a, Var, from->n_vars);
   m->origin = arena_array(a, int, from->n_vars);
+  // Removed variables and tables get no number in the copy.
   Arena *scratch = arena_new();
   int *number = arena_array(scratch, int, from->n_vars);
   for (int v = 0; v < from->n_vars; v++) {
@@ -358,8 +362,8 @@ Model *model_copy(Arena *a, const Model *from) {
 // -- Rows ------------------------------------------------------------------------------------
 
 typedef struct RowUse {
-  int64_t *most;      // what the items alive could use together
-  int *begins, *ends; // how many have begun, and ended
+  int64_t *most;      // upper bound of the usage of live items
+  int *begins, *ends; // number of items that have begun, and ended
 } RowUse;
 
 static RowUse use_rows(const Model *m, Arena *a) {
@@ -378,6 +382,7 @@ static RowUse use_rows(const Model *m, Arena *a) {
       u.ends[x->hi]++;
     }
   }
+  // Prefix sums: differences at the ends of intervals become values per row.
   for (int t = 1; t <= m->n_rows; t++) {
     u.most[t] += u.most[t - 1];
     u.begins[t] += u.begins[t - 1];
@@ -386,8 +391,8 @@ static RowUse use_rows(const Model *m, Arena *a) {
   return u;
 }
 
-// A row is part of an earlier one if nothing began since, and of a later one if nothing ended
-// until then; it is not needed if the other has no more room.
+// A row's live items are a subset of an earlier row's if no item began since, and of a later row's
+// if no item ends until then.  It is redundant if that row has no larger capacity.
 static int needed_rows(const Model *m, const RowUse *u, int *row) {
   int n = 0;
   for (int t = 0; t < m->n_rows; t++) {
@@ -421,6 +426,7 @@ void model_rows(Model *m) {
   }
   for (int t = 0; t < m->n_rows; t++)
     before[t + 1] += before[t];
+  // Items that no longer span a row vanish; others may now span the same rows.
   for (int i = 0; i < m->n_vars; i++) {
     Var *v = &m->var[i];
     for (int k = 0; k < v->items.n; k++) {

@@ -1,14 +1,14 @@
-// The problem while it is being made smaller: variables with labels, tables between them, items
-// that use memory, and rows, the moments that memory is counted at.
+// The problem under reduction: variables with labels, tables between them, items that use memory,
+// and rows, the times at which memory is constrained.
 //
-// It begins as the problem itself, one variable for each node.  Each step of reduce.c removes
-// labels, tables or variables and notes how a choice for what is left says the choice for what went
-// (model_recover plays the notes backwards).  A variable may end up with the items of several
-// nodes.
+// It starts as the problem itself, one variable per node.  Each step of reduce.c removes labels,
+// tables or variables, and notes how to recover them from a choice for the rest (model_recover
+// replays the notes backwards).  A variable may end up with the items of several nodes.
 //
-// Rows are only those moments at which the set of items alive is not part of another's: between two
-// of them nothing can go wrong.  An item's usages are counted from its least, which is taken off
-// the room of its rows; so a row's room is what is left for choices, and rows differ in it.
+// A row is a time at which the set of live items is no subset of another time's: other times cannot
+// overflow first.  The least usage of an item is subtracted from its usages and from the capacity
+// of its rows; so the capacity of a row is the part that depends on choices, and it differs between
+// rows.
 
 #ifndef SOLVER_MODEL_H
 #define SOLVER_MODEL_H
@@ -19,22 +19,22 @@
 typedef uint16_t Label;
 
 typedef struct Item {
-  int lo, hi;     // alive at the rows [lo, hi)
-  int64_t *usage; // of each label of its variable; the least is 0
+  int lo, hi;     // live at the rows [lo, hi)
+  int64_t *usage; // per label of its variable; the least is 0
 } Item;
 
 typedef Vec(Item) Items;
 typedef Vec(int) Ints;
 
 typedef struct Var {
-  int n;        // labels; 0: gone
-  double *cost; // of each
+  int n;        // labels; 0: removed
+  double *cost; // per label
   Items items;
   Ints edges;
 } Var;
 
 typedef struct Pair {
-  int var[2]; // var[0] < 0: gone
+  int var[2]; // var[0] < 0: removed
   double *at; // row-major: label of var[0], then of var[1]
 } Pair;
 
@@ -42,27 +42,27 @@ typedef struct Note Note;
 
 typedef struct Model {
   Arena *arena;
-  const struct Model *parent; // what it was copied from, or NULL
-  int *origin;                // of each variable: its number there
+  const struct Model *parent; // the model of which it is a copy, or NULL
+  int *origin;                // of each variable: its number in the parent
   Var *var;
   int n_vars;
   Vec(Pair) pairs;
-  int64_t *room; // of each row; negative: nothing fits
-  int64_t *time; // a moment of the row
+  int64_t *room; // per row; negative: infeasible
+  int64_t *time; // a time of the row
   int n_rows;
-  double constant; // cost of what went
-  bool infeasible; // some variable has no label left, or a row no room
-  int full_row;    // the row without room, or -1
+  double constant; // cost of removed variables
+  bool infeasible; // some variable has no label, or a row negative capacity
+  int full_row;    // the row with negative capacity, or -1
   Note *notes;     // newest first
-  int *hold; // of each variable the label of a choice that fits, which stays possible; or NULL
+  int *hold;       // per variable: its label in a feasible choice that stays possible; or NULL
 } Model;
 
-// A table seen from one of its ends: what label i costs with label j of the other end.
+// A table seen from one end: costs of label i with label j of the other end.
 typedef struct View {
   const double *at;
   int64_t row, column; // strides
   int other;           // the variable at the other end
-  int n;               // and its labels
+  int n;               // its labels
 } View;
 
 Model *model_build(Arena *a, const SolverProblem *p);
@@ -71,21 +71,22 @@ static inline double view_at(const View *w, int i, int j) {
   return w->at[i * w->row + j * w->column];
 }
 
-// What goes, with the note for its recovery.  Arrays are copied.
-void model_keep(Model *m, int var, const Label *label, int n);     // label[new] is the old one
-void model_merge(Model *m, int var, int into, const Label *label); // label[into's] is var's
-// Variable `var` is label[i * n + j] when the others have i and j; either may be -1.
+// Removal, with a note for recovery.  Arrays are copied.
+void model_keep(Model *m, int var, const Label *label, int n);     // label[new]: old label
+void model_merge(Model *m, int var, int into, const Label *label); // label[into's]: var's label
+// Variable `var` gets label[i * n + j] if the others have i and j; either may be -1.
 void model_drop(Model *m, int var, int first, int second, const Label *label);
 
-// Adds to the table between two variables, which is made if there is none.
+// The table between two variables, which is added if there is none.
 double *model_pair(Model *m, int a, int b, bool *out_flipped);
 
-// Takes constant usage off the room, then drops rows that cannot overflow or are part of others.
+// Drops rows that cannot overflow or are redundant.
 void model_rows(Model *m);
 
-// What is left of a model, numbered anew; the model must not change while the copy is used.
+// A copy without removed parts, renumbered; the original must not change during its use.
 Model *model_copy(Arena *a, const Model *m);
-// From labels of what is left, label[var], to a choice of all nodes of the problem.
+// Computes a choice for all nodes of the problem from labels of the remaining variables,
+// label[var].
 void model_recover(const Model *m, const int *label, int *choice);
 
 #endif

@@ -1,4 +1,4 @@
-// Problems (solver.h): read from a contest's file, checked, and added up.
+// Reads problems (solver.h) from the contest's files, checks and evaluates them.
 //
 //     {"problem": {
 //       "name": …,
@@ -7,9 +7,9 @@
 //       "uses": {"nodes": [[a], …], "intervals": [[lo, hi], …], "usages": [[…], …]},
 //       "usage_limit": N}}
 //
-// Keys may come in any order; `uses`, which a contest's file has not, are what nodes use besides
-// what stands with them.  `name`, `uses` and `usage_limit` may be left out.  Any other key is an
-// error: a limit that is misspelt would else be none.
+// Keys may come in any order.  `uses`, an extension of the contest's format, has the uses of a node
+// after its first.  `name`, `uses` and `usage_limit` are optional.  Any other key is an error: a
+// misspelt limit would otherwise be no limit.
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,19 +43,19 @@ typedef struct Reader {
   struct {
     int64_t *at;
     int n, cap;
-  } row; // the one being read
+  } row; // under construction
   Rows intervals, costs, usages, ends, edge_costs, users, use_intervals, use_usages;
   int64_t limit;
   bool has_limit, has_name, has_nodes, has_edges, has_uses, has_problem;
 } Reader;
 
-// A list of an object that has such lists only.
+// One list of an object of lists.
 typedef struct Field {
   const char *key;
   Rows *rows;
 } Field;
 
-// False, having passed over the value, where the key was there already.
+// Reports a repeated key and skips its value; then false.
 static bool once(Reader *r, bool *given, const char *key, const char *at) {
   if (!*given) return *given = true;
   json_error(&r->json, at, "there is a second '%s'", key);
@@ -86,7 +86,7 @@ static const Field *find_field(const Field *field, int n, const char *key) {
   return NULL;
 }
 
-// An object that has these lists, and no others; all of them are needed.
+// Reads an object with exactly these lists, all required.
 static void read_lists(Reader *r, const char *of, const Field *field, int n) {
   Json *j = &r->json;
   const char *begin = j->at;
@@ -122,6 +122,7 @@ static void read_uses(Reader *r) {
 static void read_problem(Reader *r) {
   Json *j = &r->json;
   const char *begin = j->at;
+  // Keys in any order; each at most once.
   for (bool more = json_open(j, '{'); more; more = json_next(j, '}')) {
     const char *at = j->at, *key = json_key(j);
     if (str_equal(key, "nodes")) {
@@ -162,7 +163,7 @@ static const Loc *at(Arena *a, const char *file, const char *what, int i) {
   return loc_node(a, file, str_format(a, "%s[%d]", what, i));
 }
 
-// Sums of usages, and differences of them, must stay in 64 bits.
+// Sums and differences of usages must fit in 64 bits.
 static bool check_sum(const SolverProblem *p, const Loc *loc, Diag *d) {
   SolverCost sum = 0;
   for (int i = 0; i < p->n_nodes; i++)
@@ -201,7 +202,7 @@ static void check_edge(const SolverEdge *e, int64_t n, const Loc *loc, Diag *d) 
       diag_error(d, loc, "cost %lld is minus infinity: %lld", (long long)k, (long long)e->cost[k]);
 }
 
-// Of nodes and edges that are right.
+// Requires valid nodes and edges.
 static bool check_limit(const SolverProblem *p, const char *file, Diag *d) {
   Arena *a = arena_new();
   const Loc *loc = loc_line(a, file, 0, 0);
@@ -211,7 +212,7 @@ static bool check_limit(const SolverProblem *p, const char *file, Diag *d) {
   return ok;
 }
 
-// -- What the file said, as a problem -----------------------------------------------------------
+// -- Conversion of the file's rows --------------------------------------------------------------
 
 static bool check_lists(const Reader *r, Arena *a, const char *file, Diag *d) {
   const Loc *loc = loc_line(a, file, 0, 0);
@@ -227,7 +228,7 @@ static bool check_lists(const Reader *r, Arena *a, const char *file, Diag *d) {
   return diag_errors(d) == errors;
 }
 
-// False, having reported why, when that is no use of a node with `n` strategies.
+// False after an error, if that is no use of a node with `n` strategies.
 static bool make_use(Row interval, Row usages, int n, SolverUse *u, const Loc *loc, Diag *d) {
   *u = (SolverUse){.usage = usages.at};
   if (interval.n != 2)
@@ -237,7 +238,7 @@ static bool make_use(Row interval, Row usages, int n, SolverUse *u, const Loc *l
   return n == usages.n || diag_error(d, loc, "there are %d costs and %d usages", n, usages.n);
 }
 
-// `use` has room for one.
+// `use` has space for one.
 static void make_node(const Reader *r, int i, SolverNode *v, SolverUse *use, Arena *a,
                       const char *file, Diag *d) {
   Row costs = r->costs.at[i];
@@ -246,7 +247,7 @@ static void make_node(const Reader *r, int i, SolverNode *v, SolverUse *use, Are
   if (make_use(r->intervals.at[i], r->usages.at[i], costs.n, use, loc, d)) check_node(v, loc, d);
 }
 
-// The node that a use is of; -1, having reported why, when there is none.
+// The node of a use; -1 after an error.
 static int user_of(const Reader *r, int i, const Loc *loc, Diag *d) {
   Row user = r->users.at[i];
   if (user.n != 1)
@@ -258,13 +259,14 @@ static int user_of(const Reader *r, int i, const Loc *loc, Diag *d) {
   return -1;
 }
 
-// Uses besides the first ones: all of a node lie side by side then.
+// Adds the uses after the first; all uses of a node become one array.
 static void make_uses(const Reader *r, SolverNode *node, Arena *a, const char *file, Diag *d) {
   int *more = arena_array(a, int, r->costs.n), *user = arena_array(a, int, r->users.n);
   for (int i = 0; i < r->users.n; i++) {
     user[i] = user_of(r, i, at(a, file, "uses", i), d);
     if (user[i] >= 0) more[user[i]]++;
   }
+  // Counted above: copy the first use of these nodes to arrays of the final length.
   SolverUse **use = arena_array(a, SolverUse *, r->costs.n);
   for (int i = 0; i < r->costs.n; i++) {
     if (!more[i]) continue;
@@ -342,7 +344,7 @@ SolverProblem *solver_read(Arena *a, const char *path, Diag *d) {
   return p;
 }
 
-// -- Adding up -------------------------------------------------------------------------------
+// -- Evaluation ------------------------------------------------------------------------------
 
 bool solver_cost(const SolverProblem *p, const int *choice, SolverCost *out_cost) {
   SolverCost sum = 0;
@@ -385,6 +387,7 @@ SolverCost solver_peak(const SolverProblem *p, const int *choice, int64_t *out_m
       change[n++] = (Change){u->lo, u->usage[choice[i]]};
       change[n++] = (Change){u->hi, -u->usage[choice[i]]};
     }
+  // A sweep over begins and ends.
   qsort(change, (size_t)n, sizeof *change, change_order);
   SolverCost sum = 0, peak = 0;
   *out_moment = 0;
@@ -402,7 +405,7 @@ const char *solver_cost_text(Arena *a, SolverCost cost) {
   char digit[48];
   int n = sizeof digit;
   digit[--n] = '\0';
-  // Of a negative number the digits are negative: its absolute value need not be one.
+  // Digits of a negative number are negative: its absolute value may not be representable.
   SolverCost rest = cost;
   do {
     int one = (int)(rest % 10);

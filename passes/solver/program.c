@@ -1,4 +1,4 @@
-// What is left of a problem as a 0/1 program (program.h).
+// Builds the core as a 0/1 program (program.h).
 
 #include <math.h>
 #include <stdio.h>
@@ -39,7 +39,7 @@ ZeroOne *program_end(const ProgramBuilder *b, int n_binary, double constant, con
   return p;
 }
 
-// -- Of a problem --------------------------------------------------------------------------------
+// -- The program of a core -----------------------------------------------------------------------
 
 typedef struct Builder {
   Arena *arena;
@@ -54,7 +54,7 @@ typedef struct Builder {
 
 #define name_of(b, ...) ((b)->names ? str_format((b)->arena, __VA_ARGS__) : NULL)
 
-// Each variable's labels cost from 0 on, and the rest is constant.
+// Shifts each variable's costs to a minimum of 0; the constant takes the rest.
 static void add_var(Builder *b, int v) {
   const CoreVar *x = &b->core->var[v];
   Arena *a = arena_new();
@@ -101,6 +101,7 @@ static void add_table(Builder *b, int v, int k) {
                       : program_column(&b->to, cost,
                                        name_of(b, "y%d_%d_%d_%d", x->origin, i, y->origin, j));
     }
+  // The marginals over both ends equal the labels' columns.
   for (int i = 0; i < x->n; i++) {
     program_row(&b->to, name_of(b, "table%d_%d_%d", x->origin, y->origin, i), 0, 0);
     program_entry(&b->to, b->first[v] + i, -1);
@@ -116,7 +117,7 @@ static void add_table(Builder *b, int v, int k) {
   arena_free(a);
 }
 
-// Of one row, what each label uses: items of a variable add up.
+// The constraint of one row: the usage of each label, summed over the items of a variable.
 static void add_memory(Builder *b, int t) {
   program_row(&b->to, name_of(b, "memory%d", t), -INFINITY, (double)b->core->room[t]);
   for (int v = 0; v < b->core->n_vars; v++) {

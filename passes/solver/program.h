@@ -1,4 +1,4 @@
-// What is left of a problem as a 0/1 program: for CBC, and for a file to be looked at.
+// The core as a 0/1 program: for CBC, and as a file to inspect.
 //
 //     minimise  sum cost(v, i) x(v, i) + sum table(i, j) y(u, i, v, j)
 //     choose    sum over i of x(v, i) = 1                      for each variable v
@@ -6,7 +6,7 @@
 //               sum over i of y(u, i, v, j) = x(v, j)          of its ends
 //     memory    sum usage(v, i) x(v, i) <= room                for each row
 //
-// x are 0 or 1, y follow from them and need not be said to be whole.  With equalities for the
+// x are binary.  y are continuous: integral x make them integral.  With equalities for the
 // marginals the relaxation is that of the local polytope; with y <= x it would be weaker, and
 // slower. Infinite pairs have no y.
 
@@ -31,10 +31,10 @@ typedef struct ZeroOne {
   int *column; // of each entry
   double *value;
   double constant;
-  const char *about; // what the columns are, for a file
+  const char *about; // meaning of the columns, for a file
 } ZeroOne;
 
-// A program while it is made, column by column and row by row: entries are of the last row.
+// Builds a program column by column, then row by row: entries belong to the last row.
 typedef struct ProgramBuilder {
   Arena *arena;
   Vec(double) costs;
@@ -44,14 +44,14 @@ typedef struct ProgramBuilder {
   Vec(double) values;
 } ProgramBuilder;
 
-int program_column(ProgramBuilder *b, double cost, const char *name); // its number
+int program_column(ProgramBuilder *b, double cost, const char *name); // returns its number
 void program_row(ProgramBuilder *b, const char *name, double lo, double hi);
 void program_entry(ProgramBuilder *b, int column, double value);
-// `about` says what columns are called.
+// `about` explains the names of columns.
 ZeroOne *program_end(const ProgramBuilder *b, int n_binary, double constant, const char *about);
 
-// Memory of the rows `wanted` only.  Costs are moved between labels and tables as the dual's
-// messages say, if there is one: then they are small where a choice is good.  `names`: for a file.
+// With memory constraints of the rows `wanted` only.  With a dual, costs move between labels and
+// tables by its messages: then good choices have small costs.  `names`: for a file.
 ZeroOne *program_build(Arena *a, const Core *c, const Dual *d, const bool *wanted, bool names);
 // A value for each column.
 double *program_values(Arena *a, const Core *c, const ZeroOne *p, const int *label);

@@ -1,21 +1,22 @@
-// The cheapest choices of a small problem, best first (Lawler 1972, "A procedure for computing the
-// K best solutions to discrete optimization problems").
+// The k best choices of a small problem, in order (Lawler 1972, "A procedure for computing the K
+// best solutions to discrete optimization problems").
 //
 //     all choices                                  best: a1 b2 c0
 //       but a1                                     best: a0 b2 c0
 //       with a1, but b2                            best: a1 b1 c0
 //       with a1 and b2, but c0                     best: a1 b2 c1
 //
-// What is left behind the best choice of a part is taken apart so that no choice is lost and none
-// is in two parts: each of them agrees with the best in the first nodes, and not in the next.  The
-// next best of all is the best of some part, which is taken apart in turn.
+// The rest of a part without its best choice is partitioned, so that each choice is in exactly one
+// part: the choices of a part agree with the best in the first nodes, and differ in the next.  The
+// next best of all is the best of some part, which is partitioned in turn.
 
 #include <string.h>
 
 #include "base/vec.h"
 #include "solver/solver.h"
 
-// Of the choices that agree with `best` in the nodes before `from`, those that are not `gone`.
+// The choices that agree with `best` in the nodes before `from`, and have no `gone` strategy at
+// `from`.
 typedef struct Part {
   const int *best; // [n_nodes] the cheapest of the part
   SolverCost cost;
@@ -31,7 +32,7 @@ typedef struct Ranking {
   Vec(Part) part;
 } Ranking;
 
-// Nodes before `from` have one strategy left, and that one does without some.
+// Fixes the nodes before `from`, and excludes strategies of node `from`.
 static SolverProblem without(Arena *a, const SolverProblem *p, const int *choice, int from,
                              const bool *gone) {
   SolverProblem out = *p;
@@ -46,7 +47,7 @@ static SolverProblem without(Arena *a, const SolverProblem *p, const int *choice
   return out;
 }
 
-// The part whose choices agree with `choice` before `from`.
+// Solves and adds the part of choices that agree with `choice` before `from`.
 static void add_part(Ranking *r, const int *choice, int from, const bool *gone) {
   Arena *scratch = arena_new();
   SolverProblem p = without(scratch, r->problem, choice, from, gone);
@@ -58,7 +59,7 @@ static void add_part(Ranking *r, const int *choice, int from, const bool *gone) 
   arena_free(scratch);
 }
 
-// All but its best.
+// Partitions a part without its best choice.
 static void take_apart(Ranking *r, const Part *part, int n) {
   for (int v = part->from; v < n; v++) {
     int strategies = r->problem->node[v].n;

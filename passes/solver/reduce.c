@@ -1,20 +1,21 @@
-// Exact simplification (reduce.h).  What it does to a variable, until nothing changes:
+// Exact simplification (reduce.h).  Applies these rules until a fixed point:
 //
-//     dead labels     infinite alone, with every label of a neighbour, or larger than the room
-//     one label left  its costs go to the neighbours, its usage off the room
+//     dead labels     infinite alone, or with every label of a neighbour, or above the capacity
+//     single label    its costs are added to the neighbours', its usage is subtracted from the
+//                     capacity
 //     elimination     a variable without items and with up to two neighbours: the least over its
 //                     labels becomes the cost of a neighbour's label, or of a pair of theirs
 //                     (Bertele and Brioschi, Nonserial Dynamic Programming, chapter 2)
-//     dominance       a label that another could replace whatever the neighbours do: it uses no
-//                     less, and costs no less even where the difference is smallest (Goldstein,
+//     dominance       a label that another one can replace for all labels of the neighbours: it
+//                     uses no less, and costs no less even at the smallest difference (Goldstein,
 //                     Efficient rotamer elimination applied to protein side-chains)
-//     leaves          with one neighbour: for each label of that, a label that another beats in
-//                     cost and usage will not be chosen beside it: the pair becomes infinite
-//     merging         a variable whose label follows from a neighbour's becomes part of it, with
-//                     items and tables
+//     leaves          with one neighbour: a label that another beats in cost and usage beside a
+//                     given label of the neighbour is not chosen there: the pair becomes infinite
+//     merging         a variable that is a function of a neighbour is merged into it, with items
+//                     and tables
 //
-// The last two are what takes most nodes out of real problems: an elementwise operation is sharded
-// as its operand is, and has memory of its own, so elimination alone cannot have it.
+// The last two remove most nodes of real problems: an elementwise operation is sharded like its
+// operand and has memory of its own, so elimination alone cannot remove it.
 
 #include <math.h>
 #include <string.h>
@@ -22,16 +23,16 @@
 #include "solver/reduce.h"
 
 enum {
-  MAX_TABLE = 1 << 18,    // entries of a table that elimination makes
+  MAX_TABLE = 1 << 18,    // entries of an elimination's result
   MAX_DOMINANCE = 1 << 28 // steps for one variable
 };
 
 typedef struct Reducer {
   Model *m;
   Arena *arena;
-  int *queue, first, n; // a ring of variables to look at
+  int *queue, first, n; // worklist: a ring of variables
   bool *queued;
-  Label *label; // scratch, as many as any table's side
+  Label *label; // scratch, sized for any variable
   bool *gone;
 } Reducer;
 
@@ -47,9 +48,9 @@ static void push_neighbours(Reducer *r, int v) {
     push(r, model_view(r->m, x->edges.at[k], v).other);
 }
 
-// -- Labels that go --------------------------------------------------------------------------
+// -- Removing labels -------------------------------------------------------------------------
 
-static bool keep_others(Reducer *r, int v) { // than r->gone
+static bool keep_others(Reducer *r, int v) { // all but r->gone
   Var *x = &r->m->var[v];
   int n = 0;
   for (int i = 0; i < x->n; i++)
@@ -80,11 +81,11 @@ static bool drop_dead(Reducer *r, int v) {
   return keep_others(r, v);
 }
 
-// Whether label t could stand wherever s does.
+// Whether label t can replace label s in every choice.
 static bool dominates(const Model *m, const Var *x, int v, int t, int s) {
   for (int k = 0; k < x->items.n; k++)
     if (x->items.at[k].usage[t] > x->items.at[k].usage[s]) return false;
-  double more = x->cost[s] - x->cost[t]; // what s costs more, at least
+  double more = x->cost[s] - x->cost[t]; // lower bound of the extra cost of s
   for (int k = 0; k < x->edges.n; k++) {
     View w = model_view(m, x->edges.at[k], v);
     double least = INFINITY;
@@ -115,7 +116,7 @@ static bool drop_dominated(Reducer *r, int v) {
   return keep_others(r, v);
 }
 
-// The least room of any row of a range, in steps of powers of two.
+// Range minimum of the capacity: a sparse table over powers of two.
 typedef struct Least {
   const int64_t *at[32];
 } Least;
@@ -139,7 +140,7 @@ static int64_t least_of(const Least *l, int lo, int hi) {
   return x < y ? x : y;
 }
 
-// Labels that do not fit even where all others use their least.
+// Removes labels that overflow even if all other variables use their least.
 static void drop_too_large(Reducer *r) {
   Model *m = r->m;
   Arena *a = arena_new();
@@ -158,7 +159,7 @@ static void drop_too_large(Reducer *r) {
   arena_free(a);
 }
 
-// -- Variables that go -----------------------------------------------------------------------
+// -- Removing variables ----------------------------------------------------------------------
 
 static void drop_single(Reducer *r, int v) {
   Model *m = r->m;
@@ -200,6 +201,7 @@ static bool drop_between(Reducer *r, int v) {
   Label *label = arena_array(r->arena, Label, size);
   bool flipped;
   double *table = model_pair(m, a.other, b.other, &flipped);
+  // For each pair of labels, the best label of the eliminated variable, noted for recovery.
   for (int i = 0; i < a.n; i++)
     for (int j = 0; j < b.n; j++) {
       double least = INFINITY;
@@ -229,7 +231,7 @@ static bool eliminate(Reducer *r, int v) {
   return true;
 }
 
-// -- Leaves, and what follows from a neighbour -----------------------------------------------
+// -- Leaves and merging ----------------------------------------------------------------------
 
 static bool beats(const Var *x, const View *w, int t, int s, int j) {
   double of_t = x->cost[t] + view_at(w, t, j), of_s = x->cost[s] + view_at(w, s, j);
@@ -240,7 +242,7 @@ static bool beats(const Var *x, const View *w, int t, int s, int j) {
     if (by < 0) return false;
     same = same && !by;
   }
-  return !same || t < s; // of two that are alike, the first
+  return !same || t < s; // ties: the first
 }
 
 static bool thin_leaf(Reducer *r, int v) {
@@ -258,6 +260,7 @@ static bool thin_leaf(Reducer *r, int v) {
       for (int t = 0; t < x->n && !r->gone[s]; t++)
         r->gone[s] = t != s && !isinf(view_at(&w, t, j)) && beats(x, &w, t, s, j);
     }
+    // If the held choice uses a removed pair, hold a label that beats it.
     int *hold = m->hold && m->hold[w.other] == j && r->gone[m->hold[v]] ? &m->hold[v] : NULL;
     for (int s = 0; hold && r->gone[*hold] && s < x->n; s++)
       if (!r->gone[s] && !isinf(view_at(&w, s, j)) && beats(x, &w, s, *hold, j)) *hold = s;
@@ -267,7 +270,7 @@ static bool thin_leaf(Reducer *r, int v) {
   return changed;
 }
 
-// Whether each label of the other has one of ours that is possible; r->label says which.
+// Whether each label of the neighbour allows exactly one label of ours, stored in r->label.
 static bool follows(Reducer *r, const Var *x, const View *w) {
   for (int j = 0; j < w->n; j++) {
     int n = 0;
@@ -278,7 +281,8 @@ static bool follows(Reducer *r, const Var *x, const View *w) {
   return true;
 }
 
-// Merging moves tables and items: of two that follow from each other the smaller one goes.
+// If each of two variables is a function of the other, the smaller one is merged: fewer tables and
+// items move.
 static bool smaller(const Var *x, const Var *y) {
   return x->edges.n + x->items.n <= y->edges.n + y->items.n;
 }
@@ -304,7 +308,7 @@ static bool merge(Reducer *r, int v) {
   return false;
 }
 
-// -- Until nothing changes -------------------------------------------------------------------
+// -- The fixed point -------------------------------------------------------------------------
 
 static void look_at(Reducer *r, int v) {
   if (drop_dead(r, v)) return;
@@ -345,6 +349,8 @@ void model_reduce(Model *m) {
                arena_array(a, bool, most)};
   for (int v = 0; v < m->n_vars; v++)
     push(&r, v);
+  // Removing rows can make labels equivalent, and removing labels can make rows redundant:
+  // alternate.
   for (int before = 0, now = alive(m); now != before && !m->infeasible; now = alive(m)) {
     before = now;
     drain(&r);

@@ -1,4 +1,4 @@
-// Exact simplification of a model: no choice that could be the best goes, memory included.
+// Exact simplification of a model: it keeps at least one optimal choice, memory included.
 
 #ifndef SOLVER_REDUCE_H
 #define SOLVER_REDUCE_H

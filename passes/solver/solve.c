@@ -1,14 +1,14 @@
-// From a problem to the best choice that time allows (solver.h).
+// Solves a problem as well as the limits allow (solver.h).
 //
-//     model_reduce ─► rounds of:  dual_step     bounds from below, and prices of memory
-//                                 search        choices that fit, better and better
-//                                 dual_exclude  labels that no better choice has go, and
-//                                 model_reduce  what has become simple with them
-//                  ─► branch      when rounds do not help any more, and so little is left that
-//                                 trying labels one after the other can end
+//     model_reduce ─► rounds of:  dual_step     lower bounds, and prices of memory
+//                                 search        feasible choices of decreasing cost
+//                                 dual_exclude  removes labels that no better choice has, and
+//                                 model_reduce  simplifies the rest
+//                  ─► branch      if rounds no longer help, and the rest is small enough for
+//                                 branch and bound
 //
-// until the bound meets the cost, nothing is left, or enough is done (effort.h).  What is done next
-// depends on steps, not on seconds: the same problem takes the same way, and the clock only ends
+// until the bound meets the cost, the model is empty, or a limit is reached (effort.h).  Decisions
+// depend on steps, not on seconds: the same problem takes the same path, and the clock only ends
 // it.
 
 #include <math.h>
@@ -62,7 +62,7 @@ double solve_target(const Solve *s) {
   return s->best - 0.5;
 }
 
-// Nothing that is worth looking for costs less.
+// Whether the bound leaves no improvement beyond the gap.
 static bool is_close(const Solve *s) {
   if (!s->has) return false;
   return s->best - s->bound <= s->options->gap * fabs(s->best) || s->bound > solve_target(s);
@@ -149,7 +149,7 @@ bool solve_exclude(Solve *s) {
 
 // -- The problem as a whole ------------------------------------------------------------------
 
-// What was found becomes the choice that stays possible in the model.
+// Marks the best choice found, which all later reductions keep possible.
 static void hold(Solve *s) {
   Model *m = s->model;
   if (!m->hold) m->hold = arena_array(m->arena, int, m->n_vars);
@@ -173,7 +173,7 @@ static void next_round(Solve *s) {
     label[i] = m->hold[s->core->var[i].origin];
   search_offer(s->search, label);
   solve_offer(s, label);
-  if (!s->core->n_vars) s->bound = s->best; // there is no other choice that could be better
+  if (!s->core->n_vars) s->bound = s->best; // no other choice can be better
 }
 
 static void ascend(Solve *s, int steps) {
@@ -184,12 +184,12 @@ static void ascend(Solve *s, int steps) {
 
 enum { MANY_LABELS = 30000 }; // a step takes about 10 ms
 
-// Whether labels went.
+// Returns whether labels were removed.
 static bool round_of(Solve *s, int moves) {
   double before = s->dual->bound;
   ascend(s, s->core->n_labels > MANY_LABELS ? 200 : 1000);
   if (solve_over(s)) return false;
-  // Prices that are much better are worth a new beginning.
+  // Much better prices justify a new start.
   if (s->dual->bound - before > 0.01 * (s->best - before)) {
     search_again(s->search, s->dual->label, s->dual->price, 100);
     solve_offer(s, s->search->label);
@@ -219,7 +219,7 @@ static void run(Solve *s, Model *m) {
     s->bound = fabs(all) < 0x1p53 ? all : all - 1e-12 * fabs(all);
     return;
   }
-  // Where memory does not bind there is nothing to search.
+  // If memory does not bind, elimination alone may solve it.
   int *label = arena_array(s->round, int, s->core->n_vars);
   if (search_free(s->search, label)) {
     s->bound = core_cost(s->core, label) - 1e-12 * fabs(core_cost(s->core, label));
@@ -295,6 +295,7 @@ SolverResult solver_solve(Arena *a, const SolverProblem *p, const SolverOptions 
              .best = INFINITY,
              .bound = -INFINITY};
   s.choice = arena_array(a, int, p->n_nodes);
+  // The start counts only if it is feasible.
   if (o->start) offer(&s, o->start);
   Model *m = model_build(scratch, p);
   model_reduce(m);

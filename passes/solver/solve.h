@@ -1,4 +1,4 @@
-// What the parts of solver_solve share.
+// State shared by the parts of solver_solve.
 
 #ifndef SOLVER_SOLVE_H
 #define SOLVER_SOLVE_H
@@ -11,15 +11,15 @@ typedef struct Solve {
   Arena *arena; // of the result
   const SolverProblem *problem;
   const SolverOptions *options;
-  double begin; // by the clock
+  double begin; // clock time
   Effort *effort;
-  bool alone;  // CBC is not asked
+  bool alone;  // without CBC
   int *choice; // of each node, when `has`
   bool has;
   SolverCost cost;
   double best;  // the cost, or infinity
   double bound; // of the whole problem, the best so far
-  // What is being worked on: the problem, or a part of its choices.
+  // The current subproblem: the problem, or a part of its choices.
   Model *model;
   Arena *round;
   Core *core;
@@ -28,28 +28,27 @@ typedef struct Solve {
   Search *search;
 } Solve;
 
-// A choice that costs more is not better: costs are whole numbers.
+// A choice above this is no improvement: costs are integers.
 double solve_target(const Solve *s);
 bool solve_over(Solve *s);
 
-// Makes `m`, which is reduced, what is being worked on; `round` is new.
+// Makes `m`, a reduced model, the current subproblem; `round` is a new arena.
 void solve_begin(Solve *s, Model *m);
-// Raises the dual's bound, until 100 steps close less than a part `least` of the gap, or half of
-// the work that is left is done.
+// Raises the dual bound, until 100 steps close less than the share `least` of the gap, or use half
+// of the remaining work.
 void solve_ascend(Solve *s, int steps, double least);
-// Something that fits.
+// Searches for a feasible choice.
 bool solve_find(Solve *s, int tries);
 void solve_improve(Solve *s, int moves);
-// Labels that no better choice has go from the model.  False: too few to be worth a new core.
+// Removes labels that no better choice has.  False: too few for a new core.
 bool solve_exclude(Solve *s);
-// What the search has found, with everything that went, may be the best.
+// Offers the choice of the original problem that these labels stand for.
 void solve_offer(Solve *s, const int *label);
 void solve_say(const Solve *s, const char *what);
 
-// The same by CBC, if it is there, and what is left is small enough for it.
+// The same by CBC, if it is built in and the core is small enough.
 double solve_cbc(Solve *s);
-// Everything that the model can be, by trying labels one after the other.  Returns a bound of it
-// all.
+// Branch and bound over all choices of the model.  Returns a lower bound of them.
 double solve_branch(Solve *s);
 
 #endif

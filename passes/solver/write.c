@@ -1,5 +1,5 @@
-// A problem as a file that solver_read reads (problem.c has the format).  The first use of a node
-// stands with it, as in a contest's files; others are `uses`.
+// Writes a problem as a file for solver_read (problem.c has the format).  The first use of a node
+// is part of it, as in the contest's files; the rest are `uses`.
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@ static const SolverUse *first_use(const SolverNode *v) {
   return v->n_uses ? &v->use[0] : &none;
 }
 
-// NULL: so many zeros.
+// `at` NULL: zeros.
 static void write_numbers(FILE *f, const char *before, const int64_t *at, int64_t n) {
   fprintf(f, "%s[", before);
   for (int64_t i = 0; i < n; i++)
@@ -52,7 +52,7 @@ static void write_edges(FILE *f, const SolverProblem *p) {
   fputs("]}", f);
 }
 
-// What of the uses behind the first ones is to be written.
+// The field of `uses` to write; a node's first use is not among them.
 typedef enum UseList { USE_node, USE_interval, USE_usages } UseList;
 
 static void write_uses(FILE *f, const SolverProblem *p, const char *name, UseList list) {

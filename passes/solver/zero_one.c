@@ -1,4 +1,4 @@
-// See zero_one.h.  The only file that knows CBC.
+// See zero_one.h.  The only file that calls CBC.
 
 #include "solver/zero_one.h"
 
@@ -25,9 +25,9 @@ ZeroOneAnswer zero_one_ask(const ZeroOne *p, const ZeroOneAsk *ask, double *valu
 
 #include "base/clock.h"
 
-// CBC's tolerances are the same for all rows.  With bytes of memory in one, beside the 0s and 1s of
-// others, its simplex turns in circles for minutes, beyond any number of nodes.  So no entry is as
-// large as 2; by powers of two, which are exact.
+// CBC has the same tolerances for all rows.  With bytes in one row, beside the 0s and 1s of others,
+// its simplex cycles for minutes, regardless of the node limit.  So rows are scaled to entries
+// below 2; by powers of two, which are exact.
 static double row_scale(const ZeroOne *p, const ProgramRow *r) {
   double most = 1;
   for (int k = r->first; k < r->first + r->n; k++)
@@ -42,7 +42,7 @@ static Cbc_Model *load(const ZeroOne *p) {
   double *hi = arena_array(a, double, p->n_columns + p->n_rows);
   for (int k = 0; k < p->n_columns; k++)
     hi[k] = 1;
-  // By column, as CBC wants it.
+  // Column-major, as CBC requires.
   int *start = arena_array(a, int, p->n_columns + 2), n = 0;
   for (int r = 0; r < p->n_rows; r++) {
     double scale = row_scale(p, &p->row[r]);
@@ -80,8 +80,8 @@ static void set_start(Cbc_Model *m, const ZeroOne *p, const double *value) {
   arena_free(a);
 }
 
-// At the root, of 100 where nobody says how many.  The first few raise the bound most; problems of
-// searches where memory binds take half the time.
+// Cut passes at the root; CBC's default is 100.  The first few raise the bound most; search
+// problems with binding memory take half the time.
 #define CUT_PASSES "20"
 
 static void set_options(Cbc_Model *m, const ZeroOneAsk *ask) {
@@ -133,14 +133,14 @@ static bool write_all(int file, const void *from, size_t n) {
 static void answer_into(int file, const ZeroOne *p, const ZeroOneAsk *ask, double *value) {
   int nowhere = open("/dev/null", O_WRONLY);
   dup2(nowhere, STDOUT_FILENO);
-  dup2(nowhere, STDERR_FILENO); // what it says when it crashes
+  dup2(nowhere, STDERR_FILENO); // its output in a crash
   ZeroOneAnswer x = solve(p, ask, value);
   bool ok =
       write_all(file, &x, sizeof x) && write_all(file, value, (size_t)p->n_columns * sizeof *value);
   _exit(ok ? 0 : 1);
 }
 
-// False: the other end has closed, or the time is over.
+// False: the other end is closed, or the time limit is reached.
 static bool read_all(int file, void *to, size_t n, double end) {
   for (size_t done = 0; done < n;) {
     double left = fmax(end - clock_seconds(), 0);
@@ -163,7 +163,7 @@ ZeroOneAnswer zero_one_ask(const ZeroOne *p, const ZeroOneAsk *ask, double *valu
   close(ends[1]);
   ZeroOneAnswer x = nothing;
   if (child > 0) {
-    double end = ask->end + 0.5; // it may be about to answer
+    double end = ask->end + 0.5; // grace period for its answer
     if (!read_all(ends[0], &x, sizeof x, end) ||
         !read_all(ends[0], value, (size_t)p->n_columns * sizeof *value, end))
       x = nothing;

@@ -1,11 +1,11 @@
-// Asks CBC for the best of a 0/1 program (program.h), in a process of its own: CBC does not look at
-// the clock everywhere, and some of its versions crash when time is over while they preprocess.
+// Solves a 0/1 program (program.h) with CBC, in a child process: CBC does not check the clock
+// everywhere, and some versions crash if time runs out during preprocessing.
 //
 //     double *value = arena_array(a, double, p->n_columns);
 //     ZeroOneAnswer x = zero_one_ask(p, &(ZeroOneAsk){.start = known, .end = end}, value);
 //
-// All columns are from 0 to 1; the first n_binary are one of both.  Where CBC is not built in, or
-// says nothing, the answer is that nothing is known.
+// All columns are within [0, 1]; the first n_binary are integers.  If CBC is not built in, or gives
+// no answer, the result has neither solution nor bound.
 
 #ifndef SOLVER_ZERO_ONE_H
 #define SOLVER_ZERO_ONE_H
@@ -13,16 +13,16 @@
 #include "solver/program.h"
 
 typedef struct ZeroOneAsk {
-  const double *start; // a value for each column that is good already, or NULL
-  double cutoff;       // no answer that costs more is of use; INFINITY: any is
-  double end;          // by clock_seconds
-  int most_nodes;      // of the search, so that it ends at the same place however slow; 0: any
+  const double *start; // a good solution, a value for each column, or NULL
+  double cutoff;       // answers above this cost are useless; INFINITY: none is
+  double end;          // in clock_seconds
+  int most_nodes;      // limit of the search, the same on every machine; 0: none
 } ZeroOneAsk;
 
 typedef struct ZeroOneAnswer {
-  double bound; // no answer costs less; without the program's constant
-  bool has;     // `value` is an answer
-  bool proven;  // that it is the best, or that there is none
+  double bound; // no solution costs less; without the program's constant
+  bool has;     // `value` is a solution
+  bool proven;  // optimal, or infeasible
   int nodes;    // of the search
 } ZeroOneAnswer;
 

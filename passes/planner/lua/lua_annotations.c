@@ -1,9 +1,9 @@
-// What the program of a plan may ask to be done of the model's annotations: annotated.h.
+// Plan programs' access to the model's annotations: annotated.h.
 
 #include "lua_graph.h"
 #include "planner/annotations/annotated.h"
 
-// annotations(axis): what they say along it is said of the ops.
+// annotations(axis): adds the annotations along it as constraints of the ops.
 int plan_annotations(lua_State *l) {
   PlanProgram *p = program_of(l);
   int axis = plan_axis(l, 1);
@@ -11,7 +11,7 @@ int plan_annotations(lua_State *l) {
   return 0;
 }
 
-// annotated_apart(op): whether a product is cut apart, and its parts are annotated as cut.
+// annotated_apart(op): whether a product is sliced into groups of columns with annotated shardings.
 int plan_annotated_apart(lua_State *l) {
   lua_pushboolean(l, annotated_apart(plan_op(l, 1)));
   return 1;

@@ -1,15 +1,15 @@
-// What programs of plans change: the model, in function `model`, and the step.
+// Changes that plan programs make: of the model, in function `model`, and of the step.
 //
-//     pieces({ { op = fc1, letter = "n" } }, 4)     fc1 and what follows it become four pieces each
-//     recompute(layer)                              what backward reads of these is computed anew
-//     swap(layer)                                   that is in host memory until then
-//     cross_barrier()                               updates wait for the step after
+//     pieces({ { op = fc1, letter = "n" } }, 4)     fc1 and its readers become four pieces each
+//     recompute(layer)                              recomputes their saved activations in backward
+//     swap(layer)                                   offloads these to host memory until backward
+//     cross_barrier()                               defers updates to the next step
 //     optimizer_in_backward()                       updates do not wait for other gradients
-//     offload(weight)                               states of it are there from step to step
-//     pin(gradient)                                 an op that only says how a gradient lies
+//     offload(weight)                               keeps its states in host memory between steps
+//     pin(gradient)                                 an op that only sets the layout of a gradient
 //
-// Each call is checked, done by a file of its own (pieces.h, unpack.h, split_classes.h), and
-// recorded, so that a saved plan does it again (record.h).
+// Each call is checked, implemented in a file of its own (pieces.h, unpack.h, split_classes.h), and
+// recorded, so that a saved plan repeats it (record.h).
 
 #include <string.h>
 
@@ -25,7 +25,7 @@
 
 // -- The classes of a loss ---------------------------------------------------------------------
 
-// split_loss(op, axis): a cross entropy becomes ops whose classes can be split along the axis.
+// split_loss(op, axis): replaces a cross entropy by ops whose classes can be split along the axis.
 static int split_loss(lua_State *l) {
   PlanProgram *p = program_of(l);
   Op *op = plan_op(l, 1);
@@ -46,7 +46,7 @@ static int split_loss(lua_State *l) {
 
 // -- Pins --------------------------------------------------------------------------------------
 
-// Along the axes that are decided it lies as the value does, which may be a sum.
+// Along decided axes the pin has the layout of its value, which may be a partial sum.
 static void pin_decided(Sharding *s, Op *pin) {
   for (int a = 0; a < s->mesh->n_axes; a++) {
     Sbp lies = s->lies[pin->in[0].value->id][a];
@@ -58,8 +58,8 @@ static void pin_decided(Sharding *s, Op *pin) {
   }
 }
 
-// pin(value): an op that does nothing to the value and takes its readers of the update, so that
-// one can say what it splits.
+// pin(value): inserts an identity op between the value and its readers in the update, for a
+// constraint on its split.
 static int pin(lua_State *l) {
   PlanProgram *p = program_of(l);
   Value *v = plan_value(l, 1);
@@ -69,6 +69,7 @@ static int pin(lua_State *l) {
   Record *r = p->s->record;
   record_before(r, &v->def, 1);
   const char *name = record_op(r, v->def);
+  // A reshape to the same shape is the identity.
   Value *pinned = build(&b, OP_reshape, IN(v), ATTRS(a_list("shape", v->type->dim, v->type->rank)));
   if (!pinned) return FAIL(l, v->def->loc, "the value cannot be pinned");
   for (Use *u = v->uses, *next; u; u = next) {
@@ -86,7 +87,7 @@ static int pin(lua_State *l) {
 
 // -- Changes of the model ----------------------------------------------------------------------
 
-// unpack(op): whether its result was cut apart.
+// unpack(op): returns whether its result was a fused product.
 static int unpack(lua_State *l) {
   PlanProgram *p = program_of(l);
   Op *op = plan_op(l, 1);
@@ -104,7 +105,7 @@ static int unpack(lua_State *l) {
 
 enum { MAX_PIECES = 1024 };
 
-// A number of equal pieces, or a list of how long each is.
+// A number of equal pieces, or a list of relative sizes.
 static PieceSizes check_sizes(lua_State *l, int arg) {
   PieceSizes s = {0};
   bool equal = !lua_istable(l, arg);
@@ -137,8 +138,8 @@ static const char *pieces_words(Record *r, const PieceStart *start, int n,
   return b.at;
 }
 
-// pieces(list of {op=, letter=}, n or list of sizes, dealt in turn): whether these and what follows
-// was cut so; if not, also the op that cannot be, where it is one.
+// pieces(list of {op=, letter=}, n or list of sizes, interleaved): returns whether these and their
+// readers were split; if not, also the op that prevents it, if there is one.
 static int pieces(lua_State *l) {
   PlanProgram *p = program_of(l);
   luaL_checktype(l, 1, LUA_TTABLE);
@@ -159,6 +160,7 @@ static int pieces(lua_State *l) {
   }
   bool done;
   Op *wall;
+  // The names for the record must be taken before the ops are replaced.
   record_before(p->s->record, ops, n);
   const char *words = pieces_words(p->s->record, start, n, &sizes);
   if (!cut_in_pieces(start, n, &sizes, &done, &wall, p->box.d))
@@ -171,9 +173,9 @@ static int pieces(lua_State *l) {
   return 2;
 }
 
-// -- Lists that are computed anew, or swapped ----------------------------------------------------
+// -- Recomputed and offloaded lists --------------------------------------------------------------
 
-// A mark of ops: the number of the list that they are of, 0: of none.
+// A mark of ops: the number of their list, 0 for none.
 typedef struct ListMark {
   const char *call, *said;
   int *(*of)(Op *op);
@@ -187,7 +189,7 @@ static int *away_of(Op *op) {
   return &op->offload_group;
 }
 
-// Makes a list of the ops, which are in none yet.
+// Makes a list of the ops; an op that is in one already is an error.
 static int mark_list(lua_State *l, const ListMark *mark, bool by_piece) {
   PlanProgram *p = program_of(l);
   const Graph *g = plan_sharding(l)->g;
@@ -198,6 +200,7 @@ static int mark_list(lua_State *l, const ListMark *mark, bool by_piece) {
   lua_settop(l, 1);
   plan_list(l, arena_array(p->s->scratch, bool, g->n_ops), &ops, mark->call);
   if (!ops.n) return FAIL(l, NULL, "%s wants ops, and this list is empty", mark->call);
+  // Numbers lists from 1, in the order of the calls.
   for_each_op(op, g)
     if (*mark->of(op) >= list) list = *mark->of(op) + 1;
   for (int i = 0; i < ops.n; i++) {
@@ -215,21 +218,22 @@ static int mark_list(lua_State *l, const ListMark *mark, bool by_piece) {
   return 0;
 }
 
-// recompute(list, by_piece): what backward reads of what these ops make is computed anew, not kept.
+// recompute(list, by_piece): backward recomputes the results of these ops instead of saving them.
 static int recompute(lua_State *l) {
   if (!lua_isnoneornil(l, 2)) luaL_checktype(l, 2, LUA_TBOOLEAN);
   bool by_piece = lua_toboolean(l, 2);
   return mark_list(l, &(ListMark){"recompute", "computed anew", anew_of}, by_piece);
 }
 
-// swap(list): what backward reads of what these ops make is in host memory until then.
+// swap(list): offloads the saved activations of these ops to host memory until backward.
 static int swap(lua_State *l) {
   return mark_list(l, &(ListMark){"swap", "swapped", away_of}, false);
 }
 
-// -- What is in host memory from step to step ----------------------------------------------------
+// -- Persistent state in host memory -------------------------------------------------------------
 
-// offload(weight): the optimizer's states of it are, and it is, if updates alone read it.
+// offload(weight): keeps its optimizer states in host memory, and the weight, if only updates read
+// it.
 static int offload(lua_State *l) {
   Value *v = plan_value(l, 1);
   PlanProgram *p = program_of(l);
@@ -241,9 +245,9 @@ static int offload(lua_State *l) {
   return 0;
 }
 
-// -- When updates are done -----------------------------------------------------------------------
+// -- Order of updates ----------------------------------------------------------------------------
 
-// cross_barrier(): updates are done in the step after, right before they are read.
+// cross_barrier(): defers updates to the next step, right before the first use of their result.
 static int cross_barrier(lua_State *l) {
   PlanProgram *p = program_of(l);
   if (p->n_axes) return FAIL(l, NULL, "the model is as it is now: this belongs into 'model'");
@@ -252,7 +256,7 @@ static int cross_barrier(lua_State *l) {
   return 0;
 }
 
-// optimizer_in_backward(): each is done as soon as its gradient is whole.
+// optimizer_in_backward(): runs each update as soon as its gradient is complete.
 static int optimizer_in_backward(lua_State *l) {
   PlanProgram *p = program_of(l);
   if (p->n_axes) return FAIL(l, NULL, "the model is as it is now: this belongs into 'model'");

@@ -1,5 +1,5 @@
-// Ops and values as programs have them, and their fields: see lua_graph.h;
-// passes/planner/plans/README.md has the fields.
+// Ops and values as Lua userdata, and their fields: see lua_graph.h; passes/planner/plans/README.md
+// documents the fields.
 
 #include "lua_graph.h"
 
@@ -69,13 +69,14 @@ const Sharding *plan_sharding(lua_State *l) {
   return p->s;
 }
 
-// `step` runs for every graph that is an entry, and a program may have kept what is of another.
+// Rejects an op or value of another graph: `step` runs for every entry, and a program may keep
+// objects of an earlier one.
 static void check_graph(lua_State *l, const Graph *g, const Loc *loc) {
   const Graph *own = plan_sharding(l)->g;
   if (g != own) FAIL(l, loc, "this is of '@%s', and the graph is '@%s' now", g->name, own->name);
 }
 
-// An op may have become others since it was handed out.
+// Rejects an op that has been replaced since the program got it.
 static void check_there(lua_State *l, const Op *op) {
   check_graph(l, op->graph, op->loc);
   if (op->prev ? op->prev->next != op : op->graph->first != op)
@@ -101,7 +102,7 @@ const Loc *plan_loc(const Value *v) {
   return v->def ? v->def->loc : v->loc;
 }
 
-// While the model changes nothing is kept of ops: it is that of the op that was last asked for.
+// In `model`, while the graph changes, the result is valid until the next call only.
 const Dims *plan_einsum(lua_State *l, const Op *op) {
   PlanProgram *p = program_of(l);
   if (p->s->n_ops) return dims_of(p->s, op);
@@ -163,8 +164,7 @@ static void push_inputs(lua_State *l, const Op *op) {
   }
 }
 
-// The letter that a split of the dimension is over, whether it may be split or not: the first that
-// is longer than 1.
+// The letter that a split of the dimension would use, possible or not: the first longer than 1.
 static int first_letter(const Dims *dims, const Term *t, int dim) {
   for (int i = 0; i < t->dim[dim].n; i++)
     if (dims->letter[t->dim[dim].letter[i]].size != 1) return t->dim[dim].letter[i];
@@ -195,7 +195,7 @@ static int op_result_letter(lua_State *l) {
   return push_letter(l, op, plan_einsum(l, op)->out, op->n_out, "result");
 }
 
-// What the op splits along an axis, as far as that is decided; otherwise nil.
+// The op's split along an axis if decided; otherwise nil.
 static int op_split(lua_State *l) {
   const Op *op = plan_op(l, 1);
   const Sharding *s = program_of(l)->s;
@@ -209,7 +209,7 @@ static int op_split(lua_State *l) {
   return 1;
 }
 
-// Whether an axis that is decided splits the letter.
+// Whether a decided axis splits the letter.
 static int op_taken(lua_State *l) {
   const Op *op = plan_op(l, 1);
   const Sharding *s = program_of(l)->s;
@@ -350,7 +350,7 @@ static void push_dtype(lua_State *l, Value *v) {
   lua_pushstring(l, dtype_name[v->type->dtype]);
 }
 
-// A list of {op=, index=}: which operands it is of which ops.
+// A list of {op=, index=}: the readers and the number of the operand.
 static void push_readers(lua_State *l, Value *v) {
   lua_newtable(l);
   int n = 0;
@@ -396,7 +396,7 @@ static void push_def(lua_State *l, Value *v) {
     lua_pushnil(l);
 }
 
-// What a value was cut, cast or turned from.
+// The value from which this was cast, sliced, transposed or reshaped.
 static void push_source(lua_State *l, Value *v) {
   while (v->def && (v->def->kind == OP_cast || v->def->kind == OP_slice ||
                     v->def->kind == OP_transpose || v->def->kind == OP_reshape))
@@ -436,7 +436,7 @@ static int value_text_of(lua_State *l) {
 
 // -- Types -------------------------------------------------------------------------------------
 
-// Ops and values as keys (lua_deterministic.h): as the graph numbers them.
+// Orders ops and values as keys (lua_deterministic.h) by their numbers in the graph.
 static int order_of(lua_State *l) {
   Op *const *op = luaL_testudata(l, 1, PLAN_OPS);
   Value *const *v = luaL_testudata(l, 1, PLAN_VALUES);

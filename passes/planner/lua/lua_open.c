@@ -1,10 +1,10 @@
-// What programs of plans leave to be chosen: calls of the search, and of place.
+// Calls of plan programs that leave decisions to the compiler: the search, and stage placement.
 //
-//     search("dp", "tp")            what is open along these axes is chosen, all together (search.h)
-//     place("pp", 4)                what is open runs on four stages (stages.h)
-//     place("pp", {chunks = 2})     on two of each rank
+//     search("dp", "tp")            decides all open choices along these axes jointly (search.h)
+//     place("pp", 4)                runs open ops on four stages (stages.h)
+//     place("pp", {chunks = 2})     on two stages per rank
 //
-// What they take is not counted against the program's own limits.
+// Their resources do not count against the program's own limits.
 
 #include "base/vec.h"
 #include "ir/op.h"
@@ -13,7 +13,7 @@
 #include "planner/stages/stages.h"
 #include "schedule/names.h"
 
-// Takes {sums = false} off, the first of the arguments, if it is there.
+// Removes {sums = false} from the arguments, if it is the first.
 static bool search_sums(lua_State *l) {
   bool sums = true;
   if (!lua_istable(l, 1)) return sums;
@@ -27,9 +27,11 @@ static bool search_sums(lua_State *l) {
   return sums;
 }
 
-enum { MAX_SEARCHES = 64 }; // of one program, with those that it applies: each takes what it needs
+enum {
+  MAX_SEARCHES = 64
+}; // per program, with the programs that it applies: each has limits of its own
 
-// search({sums = false}, axis, …): what is open along these axes is chosen, all together.
+// search({sums = false}, axis, …): decides all open choices along these axes jointly.
 static int search(lua_State *l) {
   PlanProgram *p = program_of(l);
   bool sums = search_sums(l);
@@ -41,6 +43,7 @@ static int search(lua_State *l) {
   if (++p->n_searches > MAX_SEARCHES)
     return FAIL(l, NULL, "a program searches at most %d times", MAX_SEARCHES);
   plan_axes(l, 1, n, axis);
+  // Ops that are assigned to some of the ranks cannot be searched.
   for_each_op(op, p->s->g)
     if (op_mesh(op) != p->s->mesh)
       return FAIL(l, op->loc,
@@ -54,7 +57,7 @@ static int search(lua_State *l) {
 
 enum { MAX_STAGES = 4096 };
 
-// A whole number from 1 to `most` in the table at `arg`; 0: there is none.
+// An integer from 1 to `most` in the table at `arg`; 0 if there is none.
 static int table_number(lua_State *l, int arg, const char *name, int most) {
   int is_integer;
   if (lua_getfield(l, arg, name) == LUA_TNIL) {
@@ -89,8 +92,8 @@ static void check_names(lua_State *l, int arg) {
   }
 }
 
-// {chunks = 2, back = true}, {forwards = 3}, {ways = 2} or {pieces = true}; false: there is none of
-// that.
+// {chunks = 2, back = true}, {forwards = 3}, {ways = 2} or {pieces = true}; false for none of
+// these.
 static bool check_table(lua_State *l, int arg, int size, StageOptions *w) {
   if (!lua_istable(l, arg)) return false;
   check_names(l, arg);
@@ -110,8 +113,7 @@ static bool check_table(lua_State *l, int arg, int size, StageOptions *w) {
   return true;
 }
 
-// A number of stages, a list of how many ranks each has, or how many every rank has; without one,
-// nothing is asked for.
+// A number of stages, a list of ranks per stage, or options; without an argument, no constraint.
 static StageOptions check_stages(lua_State *l, int arg, int size) {
   StageOptions w = {0};
   if (lua_isnoneornil(l, arg) || check_table(l, arg, size, &w)) return w;
@@ -133,8 +135,8 @@ static StageOptions check_stages(lua_State *l, int arg, int size) {
   return w;
 }
 
-// place(axis, number of stages or list of their ranks): what is open runs on stages.  Returns the
-// list of how many ranks each has.
+// place(axis, number of stages or list of their ranks): runs open ops on stages.  Returns the list
+// of ranks per stage.
 static int place(lua_State *l) {
   PlanProgram *p = program_of(l);
   plan_sharding(l);
@@ -142,7 +144,7 @@ static int place(lua_State *l) {
   if (p->s->mesh->axis[axis].time) return FAIL(l, NULL, "stages are ranks, and no micro-batches");
   StageOptions wish = check_stages(l, 2, p->s->mesh->axis[axis].size);
   Stages made;
-  if (p->s->guessing) return plan_quit(l); // outer.h: stages are not guessed
+  if (p->s->guessing) return plan_quit(l); // outer.h: no prediction for stages
   Spared began = sandbox_begin(l);
   bool ok = stages_place(p->s, axis, &wish, plan_line(l), &made, p->box.d);
   if (p->s->searched && made.searched.n) searched_add(p->s->searched, &made.searched);

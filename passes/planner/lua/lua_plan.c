@@ -1,8 +1,8 @@
-// What programs of plans ask and say of the step as a whole: where a split leads, what runs before
-// what, and when stages run which micro-batch.
+// Calls of plan programs about the whole step: propagation of a split, order of ops, and the
+// schedule of micro-batches on stages.
 //
-//     ends, stops = flow(fc1, "n", "tp")     fc2, which sums over what fc1 splits; and nothing
-//     op_order(a2, b1)                       a2, and all that it needs, before b1
+//     ends, stops = flow(fc1, "n", "tp")     fc2, which sums over the split of fc1; and no stops
+//     op_order(a2, b1)                       a2, and all its dependencies, before b1
 //     schedule("zb-h1")                      of micro-batches
 
 #include <stdlib.h>
@@ -14,9 +14,9 @@
 #include "planner/saved/record.h"
 #include "schedule/names.h"
 
-// -- Where a split leads -----------------------------------------------------------------------
+// -- Propagation of a split --------------------------------------------------------------------
 
-// A dimension of a value that comes in cut.
+// A split dimension of a value.
 typedef struct Cut {
   const Value *v;
   int dim;
@@ -25,7 +25,7 @@ typedef struct Cut {
 typedef struct Flow {
   lua_State *l;
   int axis;
-  Vec(Cut) cuts; // all that were met; those from some point on are still to be followed
+  Vec(Cut) cuts; // all visited; also the worklist
   int n_ends, n_stops;
 } Flow;
 
@@ -87,8 +87,8 @@ static void follow(Flow *f, Cut cut) {
   }
 }
 
-// flow(op, letter, axis): follows a split through the model.  Returns where it ends in sums, as a
-// list of {op=, letter=}; and the list of ops that cannot take it.
+// flow(op, letter, axis): follows a split through the model.  Returns the ops that sum over it, as
+// a list of {op=, letter=}; and the list of ops that cannot be split so.
 static int flow(lua_State *l) {
   const Op *op = plan_op(l, 1);
   char letter = plan_letter_arg(l, 2, op);
@@ -119,7 +119,7 @@ static int by_position(const void *x, const void *y) {
   return ((const Positioned *)x)->position - ((const Positioned *)y)->position;
 }
 
-// In the order of the graph.
+// Sorts the list by graph order.
 static Op **in_order(PlanProgram *p, const OpList *list) {
   const OpNames *names = plan_names_of(p);
   Positioned *at = arena_array(p->s->scratch, Positioned, list->n);
@@ -131,8 +131,7 @@ static Op **in_order(PlanProgram *p, const OpList *list) {
   return list->at;
 }
 
-// The op that is argument `arg`, or those of the list, in the order of the graph.  They stay
-// marked.
+// The op in argument `arg`, or those of the list, in graph order.  They stay marked.
 static Op **check_ops(lua_State *l, int arg, const char *which, int *n) {
   PlanProgram *p = program_of(l);
   OpList list = {0};
@@ -157,7 +156,7 @@ static void record_order(Record *r, const Graph *g, const Order *o) {
               record_ops(r, o->then, o->n_then));
 }
 
-// op_order(a, b): the op, or all of the list, before the other, or all of the other list.
+// op_order(a, b): the op, or all of a list, runs before the other op, or all of the other list.
 static int op_order(lua_State *l) {
   PlanProgram *p = program_of(l);
   Order o = {.line = plan_line(l)};
@@ -169,6 +168,7 @@ static int op_order(lua_State *l) {
   o.first = check_ops(l, 1, "first", &o.n_first);
   unmark(p, o.first, o.n_first);
   o.then = check_ops(l, 2, "second", &o.n_then);
+  // The marks now are those of the second list: an op in both would wait for itself.
   for (int i = 0; i < o.n_first; i++)
     if (p->marked[o.first[i]->id])
       return FAIL(l, o.first[i]->loc, "%s is to come before itself",
@@ -184,7 +184,7 @@ static int op_order(lua_State *l) {
 
 // -- Micro-batches -----------------------------------------------------------------------------
 
-// schedule(kind): when stages run which micro-batch.
+// schedule(kind): the order of micro-batches on stages.
 static int schedule(lua_State *l) {
   PlanProgram *p = program_of(l);
   const char *kind = luaL_checkstring(l, 1);

@@ -1,4 +1,4 @@
-// Programs of plans: opened, and asked for their functions `factors`, `model` and `step` (plan.h).
+// Opens programs of plans and runs their functions `factors`, `model` and `step` (plan.h).
 
 #include <ctype.h>
 #include <string.h>
@@ -9,11 +9,11 @@
 #include "planner/plan/plan_texts.h"
 #include "rt/nearest.h"
 
-enum { MAX_DEPTH = 8 }; // of programs that apply programs
+enum { MAX_DEPTH = 8 }; // of nested `apply`
 
-// -- Other programs ----------------------------------------------------------------------------
+// -- Applying other programs -------------------------------------------------------------------
 
-// The program's function of that name; false, with nothing on the stack, when it has none.
+// Pushes the program's function of that name; false, with an empty stack, if there is none.
 static bool push_function(lua_State *l, const char *name) {
   lua_getfield(l, LUA_REGISTRYINDEX, "world");
   lua_getfield(l, -1, name);
@@ -23,7 +23,7 @@ static bool push_function(lua_State *l, const char *name) {
   return false;
 }
 
-// A `step` that names its axes wants as many.
+// A `step` with named axes requires that many.
 static void check_axes(lua_State *l, PlanProgram *other, const char *name, int n) {
   lua_Debug at;
   push_function(other->box.lua, "step");
@@ -34,7 +34,7 @@ static void check_axes(lua_State *l, PlanProgram *other, const char *name, int n
        at.nparams == 1 ? "is" : "es", n);
 }
 
-// apply(name, axis, …): what that program wants of the axes.
+// apply(name, axis, …): runs another program on these axes.
 static int apply(lua_State *l) {
   PlanProgram *p = program_of(l);
   const char *name = luaL_checkstring(l, 1);
@@ -47,6 +47,7 @@ static int apply(lua_State *l) {
     return FAIL(l, NULL, "programs apply one another more than %d deep", MAX_DEPTH);
   PlanProgram *other = program_open(p->box.arena, name, p->box.d);
   bool ok = other != NULL;
+  // Searches of both count together; resources exempt in the applied program are exempt here.
   if (ok) {
     other->depth = p->depth + 1;
     other->n_searches = p->n_searches;
@@ -63,7 +64,7 @@ static int apply(lua_State *l) {
   return plan_quit(l);
 }
 
-// -- What there is -----------------------------------------------------------------------------
+// -- The functions of programs -----------------------------------------------------------------
 
 static const luaL_Reg program_calls[] = {{"apply", apply}, {NULL, NULL}};
 
@@ -79,8 +80,8 @@ static const char *call_names(Arena *a) {
   return b.at;
 }
 
-// Upvalue 1 is the function, and 2 its name: one instruction may call what works for long, or takes
-// much memory.
+// Checks the limits after each call, since one Lua instruction may call a slow function or one that
+// uses much memory. Upvalue 1 is the function, 2 its name.
 static int checked(lua_State *l) {
   PlanProgram *p = program_of(l);
   lua_CFunction function = lua_tocfunction(l, lua_upvalueindex(1));
@@ -91,7 +92,7 @@ static int checked(lua_State *l) {
   return n_results;
 }
 
-// Into the table on top.
+// Adds the functions to the table on top of the stack.
 static void push_calls(lua_State *l, const luaL_Reg *call) {
   for (; call->name; call++) {
     lua_pushcfunction(l, call->func);
@@ -115,7 +116,7 @@ static int start(lua_State *l) {
   return 0;
 }
 
-// A program may do away with its functions while it runs.
+// A program may delete its functions while it runs.
 static void push_own_function(lua_State *l, const char *name) {
   if (!push_function(l, name)) luaL_error(l, "the program has no function '%s' any more", name);
 }
@@ -126,7 +127,7 @@ static bool has_function(PlanProgram *p, const char *name) {
   return has;
 }
 
-// What `factors` returned is wrong, and no line of it more than another.
+// Reports an invalid result of `factors`, at the line of the function: no other line is to blame.
 static int bad_factors(lua_State *l, const char *what, lua_Integer i) {
   lua_Debug at;
   push_own_function(l, "factors");
@@ -141,10 +142,11 @@ static bool is_axis_name(const char *name) {
   return *name && !*p;
 }
 
-// The list of sizes on top of the stack, which it takes off.
+// Pops the list of sizes on top of the stack.
 static void read_factors(lua_State *l, const PlanProgram *p, Factors *out) {
   int n = (int)lua_rawlen(l, -1);
   if (n < 1 || n > MAX_AXES) bad_factors(l, "'factors' must return 1 to %I sizes", MAX_AXES);
+  // The sizes must be positive integers whose product is the number of ranks.
   lua_Integer product = 1;
   for (int i = 0; i < n; i++) {
     int whole;
@@ -153,7 +155,7 @@ static void read_factors(lua_State *l, const PlanProgram *p, Factors *out) {
     if (!whole) bad_factors(l, "what 'factors' returned as size %I is no integer", i + 1);
     if (size < 1 || size > INT32_MAX) bad_factors(l, "'factors' returned a size of %I", size);
     out->size[i] = size;
-    product = product > INT32_MAX ? product : product * size; // both are small enough
+    product = product > INT32_MAX ? product : product * size; // no overflow: both are below 2^31
     lua_pop(l, 1);
   }
   if (product != p->n) {
@@ -164,7 +166,7 @@ static void read_factors(lua_State *l, const PlanProgram *p, Factors *out) {
   lua_pop(l, 1);
 }
 
-// The list of names on top of the stack, if it is one, is that of all ways.
+// The list of names on top of the stack, if any, applies to all factorings.
 static void read_names(lua_State *l, const PlanProgram *p) {
   if (lua_isnil(l, -1)) return;
   if (!lua_istable(l, -1)) bad_factors(l, "the names that 'factors' returned are no list", 0);
@@ -184,14 +186,15 @@ static void read_names(lua_State *l, const PlanProgram *p) {
   }
 }
 
-// One list of sizes, or a list of such lists; and a list of the axes' names.
+// Results: a list of sizes or a list of such lists; and a list of axis names.
 static int call_factors(lua_State *l) {
   PlanProgram *p = lua_touserdata(l, 1);
   push_own_function(l, "factors");
   lua_pushinteger(l, p->n);
   lua_call(l, 1, 2);
-  lua_insert(l, -2); // the names below the sizes
+  lua_insert(l, -2); // moves the names below the sizes
   if (!lua_istable(l, -1)) return bad_factors(l, "'factors' must return a list of sizes", 0);
+  // A list of numbers is a single factoring.
   bool several = lua_rawgeti(l, -1, 1) == LUA_TTABLE;
   lua_pop(l, 1);
   lua_Integer n = several ? (lua_Integer)lua_rawlen(l, -1) : 1;
@@ -239,7 +242,7 @@ int program_factors(PlanProgram *p, int64_t n, Factors out[MAX_FACTORINGS]) {
   return sandbox_call(&p->box, call_factors, p, 0) ? p->n_factors : 0;
 }
 
-// Where the text says how many, as well as that can be known.
+// The line that sets `micro_batches`, as far as the text shows it.
 static const Loc *micro_batches_place(const PlanProgram *p) {
   const LuaSpan no_table = {NULL, NULL};
   return lua_place_of(p->box.arena, p->box.path, p->box.text, no_table, "micro_batches", 0).loc;
@@ -262,7 +265,7 @@ int64_t program_micro_batches(PlanProgram *p, const Loc **said) {
   return sandbox_call(&p->box, get_micro_batches, p, 0) ? p->n : -1;
 }
 
-// What is known of each op, and is of use to the next program too; beside that as much as Lua has.
+// Memory limit of the calls: state of each op, which later programs reuse, and as much as Lua has.
 static void allow_memory(PlanProgram *p, const Graph *g) {
   enum { OF_OP = sizeof(Dims) + 4096 };
   p->box.other = g->module->arena;

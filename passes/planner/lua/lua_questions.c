@@ -13,7 +13,7 @@
 
 // -- Ops ---------------------------------------------------------------------------------------
 
-enum { MAX_LISTS = 4 }; // in one another: of blocks, occurrences and ops there are three
+enum { MAX_LISTS = 4 }; // nested: of blocks, occurrences and ops there are three
 
 // "add, linear, relu": the kinds of op in the graph.
 static const char *kinds_in(lua_State *l) {
@@ -26,7 +26,7 @@ static const char *kinds_in(lua_State *l) {
   return b.n ? b.at : "none";
 }
 
-// The op of that name, if one was given.
+// The op kind of that name, if one was given.
 static void check_kind(lua_State *l, const char *kind, OpKind *known) {
   if (kind && !op_kind_parse(kind, known))
     FAIL(l, NULL, "there is no op '%s'; the graph has %s", kind, kinds_in(l));
@@ -39,7 +39,7 @@ static void check_part(lua_State *l, const char *part) {
   if (!is_part) FAIL(l, NULL, "the parts are forward, backward and update, not '%s'", part);
 }
 
-// What `ops` is to list.
+// The filter of `ops`.
 typedef struct Wanted {
   const char *kind, *part, *name;
   OpKind known;
@@ -72,7 +72,7 @@ static const char *text_field(lua_State *l, const char *field) {
   int kind = lua_getfield(l, 1, field);
   if (kind != LUA_TNIL && kind != LUA_TSTRING)
     FAIL(l, NULL, "'%s' wants a text, not %s", field, steady_text(l, -1));
-  const char *text = lua_tostring(l, -1); // which the table keeps
+  const char *text = lua_tostring(l, -1); // the table owns it
   lua_pop(l, 1);
   return text;
 }
@@ -102,8 +102,8 @@ static bool is_wanted(const Wanted *w, const Op *op) {
          (!w->name || str_glob(w->name, op_node(op))) && (!w->among || w->among[op->id]);
 }
 
-// ops(kind, part), or ops{kind=, part=, name=, block=}: those that are all of this, in order; nil
-// stands for any.
+// ops(kind, part), or ops{kind=, part=, name=, block=}: the ops that match all of these, in order;
+// nil matches any.
 static int list_ops(lua_State *l) {
   Wanted w = {0};
   plan_sharding(l);
@@ -115,6 +115,7 @@ static int list_ops(lua_State *l) {
   }
   check_kind(l, w.kind, &w.known);
   check_part(l, w.part);
+  // The filter is valid: list its ops in graph order.
   const Graph *g = plan_sharding(l)->g;
   lua_newtable(l);
   int n = 0;
@@ -138,8 +139,7 @@ static int by_size(const void *x, const void *y) {
   return more ? more : a->id - b->id;
 }
 
-// The ops of an occurrence, with those of occurrences inside of it, behind the `n` of the list on
-// top.
+// Appends the ops of an occurrence, with those of nested occurrences, to the list of `n` on top.
 static int push_members(lua_State *l, const Occurrence *o, int n) {
   for (int i = 0; i < o->block->n_members; i++) {
     const Member *m = &o->member[i];
@@ -171,8 +171,9 @@ static void push_occurrence(lua_State *l, const Occurrence *o, int number) {
   lua_rawseti(l, -2, number);
 }
 
-// blocks(): what repeats in the model, that with the most ops first: a list of blocks, each a list
-// of occurrences, each a list of ops, op i of one being what op i of another is.
+// blocks(): the repeated subgraphs of the model, those with the most ops first: a list of blocks,
+// each a list of occurrences, each a list of ops; op i corresponds to op i of every other
+// occurrence.
 static int list_blocks(lua_State *l) {
   const Repeats *r = repeats_of(l);
   lua_createtable(l, r->n_blocks, 0);
@@ -186,7 +187,7 @@ static int list_blocks(lua_State *l) {
   return 1;
 }
 
-// What comes before the loss, in as many runs of ops as there are ops in each.
+// Cuts the ops before the loss into runs, about as many as there are ops in each.
 static void push_runs(lua_State *l) {
   const Graph *g = plan_sharding(l)->g;
   int n = 0;
@@ -218,7 +219,7 @@ static int by_first_op(const void *x, const void *y) {
 }
 
 // layers(): the occurrences of all blocks that are in no other, in order of their first ops; runs
-// of ops where nothing repeats.
+// of ops if nothing repeats.
 static int list_layers(lua_State *l) {
   const Repeats *r = repeats_of(l);
   Arena *a = program_of(l)->s->scratch;
@@ -239,7 +240,7 @@ static int list_layers(lua_State *l) {
 
 // -- Parameters and axes -------------------------------------------------------------------------
 
-// params(role): in order; nil stands for any.
+// params(role): in order; nil matches any.
 static int list_params(lua_State *l) {
   const char *role = luaL_optstring(l, 1, NULL);
   const Graph *g = plan_sharding(l)->g;
@@ -292,7 +293,7 @@ static int find_op(lua_State *l) {
   return 1;
 }
 
-// graph(): "train" while it is the step that is spoken of.
+// graph(): "train" for the training step, "eval" for evaluation.
 static int graph_name(lua_State *l) {
   lua_pushstring(l, plan_sharding(l)->g->name);
   return 1;
@@ -309,10 +310,10 @@ static int matches(lua_State *l) {
   return 1;
 }
 
-enum { MAX_PRODUCT = 1 << 24 }; // whose divisors are tried one by one
+enum { MAX_PRODUCT = 1 << 24 }; // the limit of trial division
 
-// Behind the `n` lists of the list below, each list that the `n_sizes` sizes on top begin and that
-// `count` more sizes end, of 2 or more, with this product.
+// Appends to the `n` lists of the list below each factoring of `product` that begins with the
+// `n_sizes` sizes on top and ends with `count` more sizes, of 2 or more.
 static lua_Integer push_products(lua_State *l, lua_Integer product, int n_sizes, int count,
                                  lua_Integer n) {
   luaL_checkstack(l, 4, NULL);
@@ -336,7 +337,7 @@ static lua_Integer push_products(lua_State *l, lua_Integer product, int n_sizes,
   return n;
 }
 
-// products(n, least, most): all ways to write n as a product of so many sizes, in order.
+// products(n, least, most): all ordered factorings of n into that many sizes.
 static int products(lua_State *l) {
   lua_Integer product = luaL_checkinteger(l, 1), n = 0;
   lua_Integer least = luaL_checkinteger(l, 2), most = luaL_optinteger(l, 3, least);
@@ -353,8 +354,7 @@ static int products(lua_State *l) {
 
 enum { MAX_REFUSED = 100 };
 
-// refuse(op or value, message): an error of the model, found here; the program goes on to find
-// more.
+// refuse(op or value, message): reports an error of the model; the program continues, to find more.
 static int refuse(lua_State *l) {
   PlanProgram *p = program_of(l);
   bool is_value = luaL_testudata(l, 1, PLAN_VALUES) != NULL;
@@ -365,7 +365,7 @@ static int refuse(lua_State *l) {
   return 0;
 }
 
-// -- What there is -----------------------------------------------------------------------------
+// -- The table of queries ----------------------------------------------------------------------
 
 const luaL_Reg plan_questions[] = {
     {"glob", matches},

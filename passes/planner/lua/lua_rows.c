@@ -1,4 +1,4 @@
-// The rows of a plan that was saved (record.h), as calls of a program:
+// The rows of a saved plan (record.h), as calls of a program:
 //
 //     saved_for { update = "adamw", rows = 32 }
 //     op_row("/fc1/MatMul", "linear", "forward", 1, "0", "n")
@@ -8,10 +8,11 @@
 //
 //     offload_row({ "h.#.fc1.weight", 0, 11 })         in `model`
 //
-// A row has a split for each axis of the program, outermost first, and says of all that it names
-// what op_trans, op_assign, split and store say of one, the innermost axis first.  An error is at
-// the row.  `saved_for` is an error with another optimizer, whose states no row knows; with other
-// rows of a batch the plan may be as good, so only an error that a row leads to speaks of that.
+// A row has a split for each axis of the program, outermost first.  For every op or parameter that
+// it names, it adds the constraints that op_trans, op_assign, split and store add for one, the
+// innermost axis first.  An error is reported at the row.  `saved_for` is an error with another
+// optimizer, since no row covers its states.  With another number of rows per step the plan may
+// still be good, so only an error in a row adds a note about that.
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -26,12 +27,12 @@
 
 // -- Names -------------------------------------------------------------------------------------
 
-// All that argument 1 names: a text, or { text, first, last, step } with # for the number.
+// The names of argument 1: a text, or { text, first, last, step } with # for the number.
 typedef struct Range {
   const char *text;
-  bool one; // the text as it is
+  bool one; // the text is the name
   lua_Integer at, last, step;
-  StrBuf name; // of `at`
+  StrBuf name; // the name with number `at`
 } Range;
 
 static lua_Integer range_entry(lua_State *l, lua_Integer i, lua_Integer otherwise) {
@@ -46,7 +47,7 @@ static Range range_arg(lua_State *l) {
     r.text = luaL_checkstring(l, 1);
     return r;
   }
-  if (lua_rawgeti(l, 1, 1) == LUA_TSTRING) r.text = lua_tostring(l, -1); // which the table keeps
+  if (lua_rawgeti(l, 1, 1) == LUA_TSTRING) r.text = lua_tostring(l, -1); // the table owns it
   lua_pop(l, 1);
   const char *mark = r.text ? strchr(r.text, '#') : NULL;
   if (!mark || strchr(mark + 1, '#'))
@@ -60,7 +61,7 @@ static Range range_arg(lua_State *l) {
   return r;
 }
 
-// The next of the names; NULL behind the last.
+// The next name; NULL after the last.
 static const char *next_name(Range *r) {
   if (r->at > r->last) return NULL;
   if (r->one) {
@@ -77,7 +78,7 @@ static const char *next_name(Range *r) {
 
 // -- Splits --------------------------------------------------------------------------------------
 
-// Behind the `n` arguments that name it a row has at most a split for each axis.
+// After the `n` naming arguments a row has at most one split per axis.
 static void check_splits(lua_State *l, int n) {
   const PlanProgram *p = program_of(l);
   int splits = lua_gettop(l) - n;
@@ -146,7 +147,7 @@ static int by_label(const void *x, const void *y) {
   return order ? order : (int)a->role - (int)b->role;
 }
 
-// Those of the graph by label and role.
+// Sorts the graph's parameters by label and role.
 static void sort_params(PlanProgram *p) {
   const Graph *g = p->s->g;
   p->n_params = g->n_params;
@@ -155,7 +156,7 @@ static void sort_params(PlanProgram *p) {
   qsort(p->params, (size_t)p->n_params, sizeof *p->params, by_label);
 }
 
-// NULL: a graph after the first, which may read less, has none.
+// NULL for a missing parameter of a graph after the first, which may have fewer.
 static Value *find_param(lua_State *l, const char *name, const char *role) {
   PlanProgram *p = program_of(l);
   Value like = {.label = name}, *key = &like, **found = NULL;
@@ -171,7 +172,7 @@ static Value *find_param(lua_State *l, const char *name, const char *role) {
   return found ? *found : NULL;
 }
 
-// A dimension, "-", or { dimension } of what is only stored so.
+// A dimension, "-", or { dimension } for storage only.
 static void say_cut(lua_State *l, const Value *v, int arg, int axis) {
   bool stored = lua_istable(l, arg);
   if (stored)
@@ -199,7 +200,7 @@ static int param_row(lua_State *l) {
   return 0;
 }
 
-// offload_row(name): as offload, of weights
+// offload_row(name): `offload` of the named weights
 static int offload_row(lua_State *l) {
   const char *name;
   plan_sharding(l);
@@ -212,9 +213,9 @@ static int offload_row(lua_State *l) {
   return 0;
 }
 
-// -- What it was saved for ---------------------------------------------------------------------
+// -- Model and optimizer of a saved plan -------------------------------------------------------
 
-// A name that is misspelt would say nothing.
+// Rejects unknown keys: a misspelt one would have no effect.
 static void check_saved_names(lua_State *l) {
   for (lua_pushnil(l); lua_next(l, 1); lua_pop(l, 1)) {
     const char *name = lua_type(l, -2) == LUA_TSTRING ? lua_tostring(l, -2) : "";
@@ -224,7 +225,7 @@ static void check_saved_names(lua_State *l) {
   }
 }
 
-// saved_for { update = "adamw", rows = 32 }, of the training step
+// saved_for { update = "adamw", rows = 32 }, about the training step
 static int saved_for(lua_State *l) {
   const PlanProgram *p = program_of(l);
   luaL_checktype(l, 1, LUA_TTABLE);
@@ -234,6 +235,7 @@ static int saved_for(lua_State *l) {
   if ((!lua_isnil(l, 2) && lua_type(l, 2) != LUA_TSTRING) ||
       (!lua_isnil(l, 3) && !(lua_isinteger(l, 3) && lua_tointeger(l, 3) > 0)))
     return FAIL(l, NULL, "saved_for wants { update = \"adamw\", rows = 32 }");
+  // Checked once, in the first graph.
   if (plan_sharding(l)->first) return 0;
   MadeFor here = made_for(p->s->g);
   const char *update = lua_tostring(l, 2);

@@ -15,12 +15,13 @@
 
 // -- Splits of ops -----------------------------------------------------------------------------
 
-// Why `op` cannot split `letter` along `axis`, or NULL.
+// The reason why `op` cannot split `letter` along `axis`, or NULL.
 const char *plan_why_not(lua_State *l, const Op *op, char letter, int axis) {
   const PlanProgram *p = program_of(l);
   Arena *a = p->box.arena;
   const Dims *dims = plan_einsum(l, op);
   const char *name = op_info[op->kind].name, *axis_name = p->s->mesh->axis[axis].name;
+  // Earlier constraints first, then the op's own rules, then divisibility.
   if (p->s->fixed[op->id][axis] && (op->split[axis] ? op->split[axis] : '-') != letter)
     return str_format(a, "%s splits '%c' along %s already", name,
                       op->split[axis] ? op->split[axis] : '-', axis_name);
@@ -70,7 +71,7 @@ static int can(lua_State *l) {
 
 // -- Contradictions ----------------------------------------------------------------------------
 
-// Ends the program: `why`, and where it was said what that contradicts.
+// Ends the program with `why`, and the lines of the conflicting constraints.
 static int contradict(lua_State *l, const Loc *loc, const Claims *claims, const char *verb,
                       const char *why) {
   PlanProgram *p = program_of(l);
@@ -88,7 +89,7 @@ static void add_letter(StrBuf *b, char letter) {
   if (!b->n || !strchr(b->at, letter)) strbuf_add_n(b, &letter, 1);
 }
 
-// "~k": whatever the op can split, but k, which it need not have.
+// "~k": every split that the op allows, except k, which it may lack.
 static void add_all_but(lua_State *l, StrBuf *b, const Op *op, char letter) {
   const Dims *dims = plan_einsum(l, op);
   if (letter != '-') add_letter(b, '-');
@@ -97,7 +98,7 @@ static void add_all_but(lua_State *l, StrBuf *b, const Op *op, char letter) {
   if (letter != SPLIT_PARTIAL) add_letter(b, SPLIT_PARTIAL);
 }
 
-// A letter, or "~" and the one that it is not: argument `arg`.
+// A letter, or "~" and the excluded one: argument `arg`.
 static void add_letters(lua_State *l, StrBuf *b, int arg, const Op *op) {
   size_t n;
   const char *text = luaL_checklstring(l, arg, &n);
@@ -110,7 +111,7 @@ static void add_letters(lua_State *l, StrBuf *b, int arg, const Op *op) {
   }
 }
 
-// The letters of argument `arg`, which is one such or a list of them.
+// The letters of argument `arg`: one of these or a list of them.
 static const char *letters_of(lua_State *l, int arg, const Op *op) {
   StrBuf b = {.arena = program_of(l)->s->scratch};
   if (!lua_istable(l, arg)) {
@@ -129,7 +130,7 @@ static const char *letters_of(lua_State *l, int arg, const Op *op) {
   return b.at;
 }
 
-// Why none of the letters can be.
+// The reason why none of the letters is possible.
 static const char *why_none(lua_State *l, const Op *op, const char *letters, int axis) {
   const PlanProgram *p = program_of(l);
   StrBuf b = {.arena = p->box.arena};
@@ -173,8 +174,8 @@ void plan_say_split(lua_State *l, Op *op, char letter, int axis) {
   p->s->fixed[op->id][axis] = more.line;
 }
 
-// op_trans(op, letter, axis): it splits this; or one of a list, or anything but "~k", which a
-// search or propagation picks.
+// op_trans(op, letter, axis): the op splits this letter; or one of a list, or any but "~k", as
+// chosen by search or propagation.
 static int op_trans(lua_State *l) {
   Op *op = plan_op(l, 1);
   int axis = plan_axis(l, 3);
@@ -186,7 +187,7 @@ static int op_trans(lua_State *l) {
 
 // -- Ranks of ops ------------------------------------------------------------------------------
 
-// An entry of the list that is argument `arg`, `i` from 1.
+// Entry `i` (from 1) of the list in argument `arg`.
 lua_Integer plan_entry(lua_State *l, int arg, lua_Integer i, const char *what, const Loc *loc) {
   int is_integer;
   lua_rawgeti(l, arg, i);
@@ -230,6 +231,7 @@ void plan_say_ranks(lua_State *l, Op *op, int arg, int axis) {
   const PlanProgram *p = program_of(l);
   const char *name = op_info[op->kind].name, *along = p->s->mesh->axis[axis].name;
   const Ranks *ranks = check_ranks(l, arg, op, axis);
+  // Ranks come before splits: a split's divisibility depends on the number of ranks.
   if (op->split[axis] != SPLIT_NONE) {
     if (p->s->fixed[op->id][axis])
       plan_note(l, p->s->fixed[op->id][axis], "it was said here what it splits");
@@ -252,7 +254,7 @@ void plan_say_ranks(lua_State *l, Op *op, int arg, int axis) {
   p->s->assigned_by[op->id][axis] = more.line;
 }
 
-// op_assign(op, ranks, axis): it runs on this rank of the axis, or on the ranks of this list.
+// op_assign(op, ranks, axis): the op runs on this rank of the axis, or on the ranks of this list.
 static int op_assign(lua_State *l) {
   Op *op = plan_op(l, 1);
   plan_say_ranks(l, op, 2, plan_axis(l, 3));
@@ -272,7 +274,7 @@ static const char *dim_text(Arena *a, const Value *v, int dim) {
                                        : str_format(a, "dimension %d of", dim);
 }
 
-// " besides the 4 parts that it is in already", or nothing.
+// " besides the 4 parts that it is in already", or empty.
 static const char *besides_text(const PlanProgram *p, const Value *v, char split) {
   int64_t parts = 1;
   for (int a = 0; a < p->s->mesh->n_axes; a++)
@@ -300,7 +302,7 @@ static const char *why_not_cut(lua_State *l, const Value *v, char split, int axi
   return NULL;
 }
 
-// A dimension, or "-": whole on every rank.
+// A dimension, or "-": replicated.
 char plan_split_arg(lua_State *l, int arg, const Value *v) {
   bool whole = lua_type(l, arg) == LUA_TSTRING && str_equal(lua_tostring(l, arg), "-");
   return (char)(whole ? '-' : '0' + plan_dim(l, arg, v->type->rank, plan_loc(v)));
@@ -363,7 +365,8 @@ static int allow_cuts(lua_State *l, const Value *v, const char *splits, int axis
   return 0;
 }
 
-// split(param, dim, axis): it lies in parts of this dimension, or whole; or one of a list.
+// split(param, dim, axis): the parameter is sharded along this dimension, or replicated; or one of
+// a list.
 static int split(lua_State *l) {
   const Value *v = plan_value(l, 1);
   int axis = plan_axis(l, 3);

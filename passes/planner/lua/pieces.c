@@ -1,9 +1,9 @@
 // See pieces.h.
 //
-// find_region walks the graph once and says by which letter each op would be cut, or that one
-// cannot be, before anything is changed.  Then all ops are built for the first piece, all for the
-// second and so on, behind the last op of the region, so nothing before that may read what it
-// leaves.
+// find_region walks the graph once and finds the letter by which each op would be split, or an op
+// that cannot be, before any change.  Then all ops are built for the first piece, all for the
+// second and so on, after the last op of the region, so no op before that may read the region's
+// results.
 
 #include "pieces.h"
 
@@ -12,8 +12,8 @@
 #include "base/vec.h"
 #include "ir/op.h"
 
-// An op of the region, and the letter that it is cut along.  A letter may stand for all tokens of
-// all rows, where a model has made one dimension of both: then each of its `outer` parts is cut.
+// An op of the region, and the letter that it is split along.  The letter may stand for all tokens
+// of all rows, if a model merges them into one dimension: then each of its `outer` parts is split.
 typedef struct Cut {
   Op *op;
   Dims dims;
@@ -21,16 +21,16 @@ typedef struct Cut {
   int64_t outer;
 } Cut;
 
-// Where a value is cut: along which dimension, or -1, and so many parts of that each.
+// The split of a value: the dimension, or -1, and the number of parts that are split each.
 typedef struct Place {
   int dim;
   int64_t outer;
 } Place;
 
-// All pieces of a value up to one, put together.
+// The concatenation of a value's pieces up to one.
 typedef struct Prefix {
   Value *v;
-  int n; // of how many
+  int n; // number of pieces
 } Prefix;
 
 typedef struct Region {
@@ -39,29 +39,30 @@ typedef struct Region {
   Diag *d;
   const PieceSizes *pieces;
   Vec(Cut *) cut;    // in the order of the graph
-  Place *place;      // by value id: where it comes in pieces
-  Value **piece;     // by value id: the one that is being made
-  Prefix *prefix;    // by value id: of what a causal attention reads
-  Op *wall;          // what cannot be cut, where something cannot
-  int64_t rows;      // of what is dealt: so many are, each with all that is in it
-  uint32_t n_values; // that these are for
+  Place *place;      // by value id: its split
+  Value **piece;     // by value id: the current piece
+  Prefix *prefix;    // by value id: of operands of causal attentions
+  Op *wall;          // the op that prevents the split, or NULL
+  int64_t rows;      // number of interleaved rows; an element of the row stays with it
+  uint32_t n_values; // length of these arrays
 } Region;
 
-// The queries of a causal attention, by which it is cut although where they stand matters; or -1.
-// Piece `i` has the last of the keys that are before its end, as `causal` wants it.
+// The queries of a causal attention, along which it can be split although their position matters;
+// or -1. Piece `i` gets the keys up to its end, so its last query sees the last key, as `causal`
+// requires.
 static int causal_queries(const Region *r, const Op *op, const Dims *dims) {
   if (op->kind != OP_attention || !attr_i(op, "causal") || r->pieces->dealt) return -1;
   int queries = dims_find(dims, 't'), keys = dims_find(dims, 's');
   return dims->letter[queries].size == dims->letter[keys].size ? queries : -1;
 }
 
-// The letter by which an operand has what goes with `letter`: of a causal attention, its keys.
+// The letter of an operand that corresponds to `letter`: of a causal attention, its keys.
 static int letter_in(const Region *r, const Op *op, const Dims *dims, int operand, int letter) {
   bool by_keys = (operand == 1 || operand == 2) && letter == causal_queries(r, op, dims);
   return by_keys && letter >= 0 ? dims_find(dims, 's') : letter;
 }
 
-// Only a reshape makes tokens of tokens and rows, and back.
+// Only a reshape merges rows and tokens, or separates them.
 static bool may_cut(const Region *r, const Op *op, const Dims *dims, int letter, int64_t outer) {
   if (letter < 0) return false;
   if ((op->kind != OP_reshape || r->pieces->dealt) && !dims_leads(dims, letter)) return false;
@@ -83,7 +84,7 @@ static Place place_in(const Dims *dims, const Term *t, int letter, int64_t outer
   return (Place){-1, 1};
 }
 
-// The letter that is cut where a dimension is cut in so many parts each, and in how many parts that
+// The letter that is split if a dimension is split in this way, and the number of parts of that
 // letter; or -1.
 static int letter_at(const Dims *dims, const Term *t, Place at, int64_t *outer) {
   int64_t before = 1;
@@ -97,7 +98,7 @@ static int letter_at(const Dims *dims, const Term *t, Place at, int64_t *outer) 
   return -1;
 }
 
-// Of a length, how much is before piece `i`; of i = n, all of it.
+// The part of a length that is before piece `i`; all of it for i = n.
 static int64_t before(const PieceSizes *pieces, int64_t length, int i) {
   int64_t parts = 0;
   for (int k = 0; k < i; k++)
@@ -109,7 +110,7 @@ static int64_t size_of(const PieceSizes *pieces, int64_t length, int i) {
   return length / pieces->sum * pieces->at[i];
 }
 
-// The letter by which operand `i`, which comes in pieces, has the op cut.
+// The letter by which operand `i`, which is in pieces, splits the op.
 static int letter_by(const Region *r, const Op *op, const Dims *dims, int i, int64_t *outer) {
   Place at = r->place[op->in[i].value->id];
   int queries = causal_queries(r, op, dims);
@@ -119,8 +120,8 @@ static int letter_by(const Region *r, const Op *op, const Dims *dims, int i, int
   return letter_at(dims, &dims->in[i], at, outer);
 }
 
-// The letter by which an operand comes in pieces: -1 when none does, -2 when the op cannot take
-// them.
+// The letter by which operands split the op: -1 if none is in pieces, -2 if the op cannot be split
+// so.
 static int letter_of(const Region *r, const Op *op, const Dims *dims, int64_t *outer) {
   int letter = -1;
   for (int i = 0; i < op->n_in; i++) {
@@ -135,7 +136,8 @@ static int letter_of(const Region *r, const Op *op, const Dims *dims, int64_t *o
   return letter;
 }
 
-// Whether what is whole has dimensions to spare where rows of it are dealt, or parts cut each.
+// Whether whole operands have spare dimensions for the reshape that interleaved rows, or several
+// parts, need.
 static bool has_room(const Region *r, const Op *op, const Dims *dims, int letter, int64_t outer) {
   int more = r->pieces->dealt ? 2 : outer > 1;
   for (int i = 0; i < op->n_in; i++) {
@@ -151,7 +153,7 @@ static bool add_cut(Region *r, Op *op, const Dims *dims, int letter, int64_t out
   int traits = op_info[op->kind].traits;
   bool knows_where = op->kind == OP_dropout && !r->pieces->dealt && outer == 1;
   if (op->callee || (traits & COMM) || ((traits & GLOBAL_INDEX) && !knows_where)) return false;
-  // Where an element lies in operand 0 is the same in all pieces if that is whole.
+  // Indices into operand 0 are the same in all pieces if that is whole.
   if ((traits & GLOBAL_INDEX_IN) && dims_position(dims, &dims->in[0], letter) != -1) return false;
   Cut *c = arena_one(r->arena, Cut);
   *c = (Cut){op, *dims, letter, outer};
@@ -160,7 +162,7 @@ static bool add_cut(Region *r, Op *op, const Dims *dims, int letter, int64_t out
     Place at = place_in(dims, &dims->out[i], letter, outer);
     r->place[op->out[i]->id] = at;
     for_each_use(u, op->out[i])
-      if (!u->user && at.dim >= 0) return false; // a result of the graph is whole
+      if (!u->user && at.dim >= 0) return false; // results of the graph are whole
   }
   return true;
 }
@@ -171,7 +173,7 @@ static int start_letter(const PieceStart *start, int n, const Op *op, const Dims
   return -1;
 }
 
-// Finds all that is cut; false where something cannot be.
+// Finds all ops to split; false if one cannot be.
 static bool find_region(Region *r, const PieceStart *start, int n) {
   int started = 0;
   for_each_op(op, r->g) {
@@ -192,7 +194,7 @@ static bool find_region(Region *r, const PieceStart *start, int n) {
   return started == n;
 }
 
-// Is a result of the region summed over pieces, and read only behind all of it?
+// Whether results of the region that are summed over pieces are only read after the whole region.
 static bool ends_last(Region *r) {
   const Op *last = r->cut.at[r->cut.n - 1]->op;
   for (int k = 0; k < r->cut.n; k++)
@@ -207,8 +209,8 @@ static bool ends_last(Region *r) {
   return true;
 }
 
-// The i-th row, and every n-th behind it.  A dimension that has several elements of each row, as
-// that of all words of all rows, is taken apart.
+// Rows i, i + n, i + 2n and so on.  A dimension with several elements per row, such as all words of
+// all rows, is reshaped first.
 static Value *dealt_to(const Region *r, Builder *b, Value *v, int dim, int i) {
   Type t = *v->type, one = *v->type;
   int64_t n = r->pieces->n, in_row = t.dim[dim] / r->rows;
@@ -238,12 +240,11 @@ static Value *slice_of_each(const Region *r, Builder *b, Value *v, Place at, int
   return cut ? build_reshape(b, cut, one.rank, one.dim) : NULL;
 }
 
-// All of an operand up to the end of piece `i`, which is the next after that for which it was asked
-// last.
+// The prefix of an operand up to the end of piece `i`; called with i = 0, 1, 2 and so on.
 static Value *prefix_of(Region *r, Builder *b, Value *v, int dim, int i) {
   int64_t length = v->type->dim[dim];
   Prefix *p = &r->prefix[v->id];
-  if (p->n == i + 1) return p->v; // another attention has had it put together
+  if (p->n == i + 1) return p->v; // built for another attention
   if (r->place[v->id].dim < 0)
     p->v = build_slice(b, v, dim, 0, before(r->pieces, length, i + 1));
   else if (i == 0)
@@ -254,7 +255,7 @@ static Value *prefix_of(Region *r, Builder *b, Value *v, int dim, int i) {
   return p->v;
 }
 
-// Of a mask, the rows of a piece and the columns that it sees.
+// The rows of piece `i` of a mask, with the columns of its keys.
 static Value *mask_of(const Region *r, Builder *b, const Cut *c, Value *mask, int i) {
   int rows = dims_position(&c->dims, &c->dims.in[3], c->letter);
   int columns = dims_position(&c->dims, &c->dims.in[3], dims_find(&c->dims, 's'));
@@ -266,9 +267,9 @@ static Value *mask_of(const Region *r, Builder *b, const Cut *c, Value *mask, in
   return build_slice(b, mask, columns, 0, before(r->pieces, mask->type->dim[columns], i + 1));
 }
 
-// What is broadcast is broadcast in pieces: of a bias, that is the same all along the dimension,
-// the gradient need not be put together then, and of positions, that are as long, a piece is all
-// that is broadcast for it.  NULL: it is not broadcast, or what is cut of it is not together.
+// Broadcasts pieces instead of slicing a broadcast.  For a bias, constant along the dimension, the
+// gradient then needs no concatenation; for positions, as long as the dimension, only a piece is
+// broadcast.  NULL: the operand is no broadcast, or its piece is not contiguous.
 static Value *broadcast_of(const Region *r, Builder *b, const Value *v, Place at, int i) {
   const Op *op = v->def;
   int dim = at.dim;
@@ -286,7 +287,7 @@ static Value *broadcast_of(const Region *r, Builder *b, const Value *v, Place at
   return build_broadcast(b, x, t.rank, t.dim);
 }
 
-// Piece `i` of an operand that is whole.
+// Piece `i` of a whole operand.
 static Value *slice_of(const Region *r, Builder *b, Value *v, Place at, int i) {
   int64_t length = v->type->dim[at.dim];
   Value *same = broadcast_of(r, b, v, at, i);
@@ -311,7 +312,7 @@ static Attr shape_of_piece(const Region *r, const Cut *c, int i) {
   return list_of(r, "shape", shape, t->rank);
 }
 
-// Of what depends on where an element lies: the whole that piece `i` is of, and where it begins.
+// For ops that depend on the global index: the shape of the whole, and the start of piece `i`.
 static void place_piece(const Region *r, const Cut *c, int i, Attr *attrs, int n) {
   const Op *op = c->op;
   const Type *t = op->out[0]->type;
@@ -327,7 +328,7 @@ static void place_piece(const Region *r, const Cut *c, int i, Attr *attrs, int n
   }
 }
 
-// What piece `i` of the op has as its operand `k`.
+// Operand `k` of piece `i` of the op.
 static Value *operand_of(Region *r, Builder *b, const Cut *c, int k, int i) {
   Value *v = c->op->in[k].value;
   bool causal = c->letter == causal_queries(r, c->op, &c->dims);
@@ -339,7 +340,6 @@ static Value *operand_of(Region *r, Builder *b, const Cut *c, int k, int i) {
   return at.dim >= 0 ? slice_of(r, b, v, at, i) : v;
 }
 
-// Piece `i` of the op.
 static Op *build_piece(Region *r, Builder *b, const Cut *c, int i) {
   const Op *op = c->op;
   Arena *a = r->g->module->arena;
@@ -359,7 +359,7 @@ static Op *build_piece(Region *r, Builder *b, const Cut *c, int i) {
   return op_new(r->g, b->at, op->kind, in, op->n_in, attrs, n, b->origin, r->d);
 }
 
-// Builds all pieces behind the region, adds up those of what is whole, and takes the place of it.
+// Builds all pieces after the region, sums their whole results, and replaces the region.
 static bool replace_region(Region *r) {
   Op *last = r->cut.at[r->cut.n - 1]->op;
   Builder b = {.g = r->g, .at = last->next, .d = r->d};
@@ -377,6 +377,7 @@ static bool replace_region(Region *r) {
         if (!sum[id]) return false;
       }
     }
+  // Backwards, so that each op is dead before it is erased.
   for (int k = r->cut.n - 1; k >= 0; k--) {
     Op *op = r->cut.at[k]->op;
     for (int o = 0; o < op->n_out; o++)

@@ -1,7 +1,7 @@
 // See unpack.h.
 //
-// The pattern is looked at as a whole before anything is changed.  Then every slice gets a product
-// of its own, and the product goes when nothing reads it any more.
+// The whole pattern is matched before any change.  Then every slice gets a product of its own, and
+// the original product is erased once it is dead.
 
 #include "unpack.h"
 
@@ -10,10 +10,10 @@
 
 typedef struct Product {
   Op *linear;
-  Value *w, *bias;  // bias: of one dimension, or NULL
+  Value *w, *bias;  // bias: one-dimensional, or NULL
   Op *add;          // of the bias, or NULL
   bool shares_bias; // with another product
-  Value *y;         // what is cut
+  Value *y;         // the value that is sliced
 } Product;
 
 static bool is_column_slice(const Op *op) {
@@ -31,7 +31,7 @@ static bool only_sliced(const Value *v) {
   return v->uses != NULL;
 }
 
-// The bias of one dimension that was broadcast along the columns of `v`, or NULL.
+// The one-dimensional bias that was broadcast along the columns of `v`, or NULL.
 static Value *bias_of(const Value *v) {
   if (!v->def || v->def->kind != OP_broadcast) return NULL;
   Value *b = v->def->in[0].value;
@@ -55,7 +55,7 @@ static bool find_product(Op *op, Product *p) {
   return only_sliced(p->y);
 }
 
-// How many columns each slice has, if they are as many, one after the other; otherwise 0.
+// The number of columns per slice, if all are equal and aligned; otherwise 0.
 static int64_t equal_columns(const Product *p) {
   int last = p->y->type->rank - 1;
   int64_t n = p->y->uses->user->out[0]->type->dim[last];
@@ -66,8 +66,8 @@ static int64_t equal_columns(const Product *p) {
   return n && p->y->type->dim[last] % n == 0 ? n : 0;
 }
 
-// Gives a weight that only one op reads a dimension for the parts of its columns, which are along
-// `dim`.
+// Adds a dimension for the groups of columns, which are along `dim`, to a weight with a single
+// reader.
 static void open_weight(Value *v, int dim, int64_t n) {
   const Type *t = v->type;
   if (v->def || v->role != ROLE_weight || v->as || v->uses->next || t->rank == MAX_RANK) return;
@@ -80,7 +80,7 @@ static void open_weight(Value *v, int dim, int64_t n) {
   v->type = type_new(v->graph->module, t->dtype, t->rank + 1, shape);
 }
 
-// Columns of what has `rank` dimensions, unless it was opened.
+// A range of columns, as a value of `rank` dimensions, from a weight opened or not.
 static Value *columns_of(Builder *b, Value *v, int rank, int dim, int64_t start, int64_t n) {
   if (v->type->rank == rank) return build_slice(b, v, dim, start, n);
   int64_t shape[MAX_RANK];
@@ -89,7 +89,7 @@ static Value *columns_of(Builder *b, Value *v, int rank, int dim, int64_t start,
   return build_reshape(b, build_slice(b, v, dim, start / n, 1), rank, shape);
 }
 
-// What the slice reads of the product, as a product of its own.
+// The columns of one slice, as a product of their own.
 static Value *build_part(const Product *p, Op *slice, Diag *d) {
   const Type *t = slice->out[0]->type;
   bool trans = attr_i(p->linear, "trans");
@@ -103,7 +103,7 @@ static Value *build_part(const Product *p, Op *slice, Diag *d) {
                                                   : build(&b, OP_add, IN(bias, y), NO_ATTRS);
 }
 
-// Now that nothing reads it.
+// Erases the product, which is dead now.
 static void erase_product(const Product *p) {
   if (p->add) {
     Op *bias = p->add->in[p->add->in[0].value == p->linear->out[0] ? 1 : 0].value->def;

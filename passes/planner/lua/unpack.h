@@ -1,4 +1,4 @@
-// Products that are several in one, such as that of q, k and v:
+// Unpacks fused products, such as that of q, k and v:
 //
 //     %y = linear %x, %w : f32[8,192]              %w0 = slice %w …          %b0 = slice %b …
 //     %c = broadcast %b shape=[8,192]              %y0 = linear %x, %w0      %c0 = broadcast %b0
@@ -6,11 +6,11 @@
 //     %q = slice %z starts=[0,0] shape=[8,64]      …
 //     %k = slice %z starts=[0,64] shape=[8,64]
 //
-// The result of the one is cut along columns that belong to different products, so a part of its
-// columns is no part of q, k and v; parts of the columns of each are.
+// A shard of the fused product's columns is no shard of q, k and v. The separate products can be
+// sharded along the columns of each.
 //
-// A weight or bias of equal parts that nothing else reads gets a dimension more, so that it can lie
-// as the products want it:
+// A weight or bias of equal groups with no other reader gets another dimension, so that it can have
+// the layout of the products:
 //
 //     %w: f32[64,192] weight "w"       =>       %w: f32[64,3,64] weight "w" as f32[64,192]
 //
@@ -22,8 +22,8 @@
 
 #include "ir/graph.h"
 
-// Makes `op` several products if it is a `linear` whose result, perhaps with a bias, is read by
-// slices of its columns only; `*done` says whether.  False, having reported why, when that failed.
+// Replaces `op` by several products if it is a `linear` whose result, perhaps plus a bias, is read
+// by slices of columns only; `*done` says whether.  False after an error.
 bool unpack_product(Op *op, bool *done, Diag *d);
 
 #endif

@@ -16,7 +16,7 @@ static int open_factors(Arena *a, const PlanAxes *p, Factors out[MAX_FACTORINGS]
   return n;
 }
 
-// The same sizes, but for those that are 1.
+// Whether the sizes are equal, ignoring sizes of 1.
 static bool has_sizes(const Factors *f, const PlanAxes *p) {
   int i = 0, k = 0;
   for (;; i++, k++) {
@@ -49,7 +49,7 @@ static bool has_no_such(Arena *a, const PlanAxes *p, const Factors *all, int n, 
   return false;
 }
 
-// Which of an entry's factorings is meant; -1, having reported that it is none.
+// The entry's factoring among all; -1 after an error, if it is none of them.
 static int pick_of(Arena *a, const PlanAxes *p, const Factors *all, int n, Diag *d) {
   for (int i = 0; i < n; i++)
     if (has_sizes(&all[i], p)) return i;
@@ -69,6 +69,7 @@ bool factoring_number(Arena *a, const Plan *plan, int *out, Diag *d) {
   if (!says_any(plan)) return true;
   Factors *all = arena_array(a, Factors, MAX_FACTORINGS);
   int64_t number = 0;
+  // A mixed-radix number: one digit per program, the last program's is the lowest.
   for (int i = 0; i < plan->n; i++) {
     const PlanAxes *p = &plan->at[i];
     if (p->size == 1) continue; // no axis of the mesh

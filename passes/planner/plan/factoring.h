@@ -1,13 +1,13 @@
-// Which axes a program cuts its ranks into, as the text of a plan says it.
+// Factorings of a program's ranks into axes, as text of a plan.
 //
-//     search        the factoring that is best, of those that the program's `factors` returns
+//     search        the best of the factorings that the program's `factors` returns
 //     search=8      the same, of 8 ranks
-//     search=2x4    the one that has these sizes, outermost first
-//     search=8x1    the one that has a single axis: sizes of 1 are none
+//     search=2x4    the one with these sizes, outermost first
+//     search=8x1    the one with a single axis: sizes of 1 are ignored
 //
-// shard knows a factoring of a whole plan by its number: all combinations of its programs' are
-// counted, the last program's first.  So a candidate whose factoring was found by a search can be
-// asked for by a text, and a text be handed to shard.
+// shard identifies a factoring of a whole plan by its number: it enumerates all combinations of the
+// programs' factorings, the last program's first.  So the factoring that a search found for a
+// candidate can be written as text, and the text passed to shard.
 
 #ifndef FACTORING_H
 #define FACTORING_H
@@ -16,7 +16,7 @@
 
 enum { FACTORING_OPEN = -1 }; // the plan's text leaves it to shard
 
-// The number of the factoring that the plan says.  False, having reported why there is none.
+// The number of the plan's factoring.  False after an error, if there is none.
 bool factoring_number(Arena *a, const Plan *plan, int *out, Diag *d);
 // The text of the same plan with the factoring of this number.
 const char *factoring_text(Arena *a, const char *text, int64_t ranks, int number);

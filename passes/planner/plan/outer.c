@@ -1,7 +1,7 @@
 // See outer.h.
 //
-// Ops of the copy stand in the order of those they are copies of, so a walk along both tells which
-// is which; what the programs add to the copy is of no value here, and is told by its id.
+// Ops of the copy are in the order of the originals, so a walk along both maps one to the other.
+// Ops and values that the programs add to the copy have no original; their ids tell them apart.
 
 #include "outer.h"
 
@@ -11,13 +11,13 @@
 #include "ir/op.h"
 #include "sections.h"
 
-// -- A copy that others may decide ---------------------------------------------------------------
+// -- The clone -----------------------------------------------------------------------------------
 
 typedef struct Guessing {
   const Sharding *of;
   Sharding copy;
   Module *module;
-  const Value **value; // of the graph that was copied, by id of the copy; NULL: it is new
+  const Value **value; // of the original graph, by id of the copy; NULL: added
   uint32_t n_values;
 } Guessing;
 
@@ -60,6 +60,7 @@ static void make_copy(Guessing *k) {
   sharding_grow(&k->copy);
   memcpy(k->copy.decided, s->decided, sizeof s->decided);
   k->n_values = g->n_values;
+  // Values with ids from n_values on are additions of the programs.
   k->value = arena_array(s->scratch, const Value *, g->n_values);
   for (int i = 0; i < g->n_params; i++)
     copy_value(k, s->g->params[i], g->params[i]);
@@ -70,17 +71,18 @@ static void make_copy(Guessing *k) {
   }
 }
 
-// -- What they will do ---------------------------------------------------------------------------
+// -- Running the outer programs ------------------------------------------------------------------
 
 static bool run_outer(Guessing *k, const Section *own, const char *name, Diag *d) {
-  PlanProgram *p = program_open(k->of->scratch, name, d); // the other one may remember what it did
+  PlanProgram *p =
+      program_open(k->of->scratch, name, d); // a fresh instance: the section's own has state
   bool ok = p && program_step(p, &k->copy, own->axis, own->n);
   if (p) program_close(p);
   if (ok) decide_axes(&k->copy, own->axis, own->n);
   return ok;
 }
 
-// The programs outside of the one that has its say, from the inside out.
+// Runs the programs of the axes outside of the current one, from the inside out.
 static bool run_all(Guessing *k, Outer *out) {
   const Sections *all = k->of->sections;
   const Section *now = &all->at[k->of->section];
@@ -99,7 +101,7 @@ static bool run_all(Guessing *k, Outer *out) {
   return ok && any;
 }
 
-// -- What is learned of it -----------------------------------------------------------------------
+// -- Reading the prediction ----------------------------------------------------------------------
 
 static void read_value(const Guessing *k, const Value *copy, Outer *out) {
   const Value *v = copy->id < k->n_values ? k->value[copy->id] : NULL;
@@ -112,7 +114,7 @@ static bool is_updated_from(const Value *v) {
   return false;
 }
 
-// A gradient that a program pins in parts lies so while those of several slices are added up.
+// A gradient that a program pins to a sharded layout is accumulated over slices in that layout.
 static void read_pinned(const Guessing *k, const Op *op, Outer *out) {
   const Value *in = op->n_in ? op->in[0].value : NULL;
   const Value *v = in && in->id < k->n_values ? k->value[in->id] : NULL;
@@ -148,7 +150,7 @@ Outer *outer_guess(const Sharding *s) {
   return known ? out : NULL;
 }
 
-// -- For as long as a search lasts ---------------------------------------------------------------
+// -- For the duration of a search ----------------------------------------------------------------
 
 static void set_split(const Outer *o, Op *op, const char *from) {
   for (int a = 0; a < MAX_AXES; a++)

@@ -13,7 +13,7 @@ static bool bad_entry(const char *text, size_t n, Diag *d) {
   return false;
 }
 
-// What the axis of a program is called: the name, or the file's, without its folder and ending.
+// The axis name of a program: its name, or that of the file without folder and extension.
 static const char *axis_name(Arena *a, const char *program) {
   const char *slash = strrchr(program, '/');
   const char *base = slash ? slash + 1 : program;
@@ -24,7 +24,7 @@ static const char *axis_name(Arena *a, const char *program) {
   return b.n ? b.at : "plan";
 }
 
-// sizes = size {"x" size}: ranks, and the axes that they are cut into.
+// sizes = size {"x" size}: ranks, and their factors.
 static bool read_sizes(const char *text, PlanAxes *out) {
   int64_t product = 1;
   for (out->n_factors = 0;; text++) {
@@ -51,6 +51,7 @@ static bool read_entry(Arena *a, const char *text, size_t n, Plan *out, Diag *d)
                  "apply(\"tp\", axis) does along one of them what another program does");
     return false;
   }
+  // The axis name is the program's, so a program may appear only once.
   PlanAxes *p = &out->at[out->n];
   *p = (PlanAxes){.program = str_copy_n(a, text, name_n)};
   if (name_n == 0) return bad_entry(text, n, d);
@@ -64,7 +65,7 @@ static bool read_entry(Arena *a, const char *text, size_t n, Plan *out, Diag *d)
   return true;
 }
 
-// The one entry without a size takes what is left.
+// Gives the one entry without a size the remaining factor of the ranks.
 static bool fit_ranks(const char *text, int64_t ranks, Plan *out, Diag *d) {
   int64_t product = 1;
   PlanAxes *open = NULL;
@@ -86,7 +87,7 @@ static bool fit_ranks(const char *text, int64_t ranks, Plan *out, Diag *d) {
   return false;
 }
 
-// The entry at `p`, without the blanks around it: its beginning and its length.
+// The entry at `p`, without surrounding blanks: its beginning and its length.
 static const char *entry_at(const char *p, size_t *n) {
   *n = strcspn(p, ",");
   for (; *n && isspace((unsigned char)*p); ++p)

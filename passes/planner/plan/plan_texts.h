@@ -1,4 +1,4 @@
-// The programs of passes/planner/plans, as the build puts them into plan_texts.c.
+// The programs of passes/planner/plans, which the build embeds in plan_texts.c.
 
 #ifndef PLAN_TEXTS_H
 #define PLAN_TEXTS_H

@@ -33,7 +33,7 @@ void sections_close(const Sections *s) {
     if (s->at[i].program) program_close(s->at[i].program);
 }
 
-// The section that has an axis of the mesh that is being made.
+// The section of an axis of the mesh under construction.
 static int section_of(const Sections *s, int axis) {
   for (int i = 0; i < s->n; i++)
     for (int k = 0; k < s->at[i].n; k++)
@@ -41,7 +41,7 @@ static int section_of(const Sections *s, int axis) {
   BUG("an axis of no section");
 }
 
-// Names are those of programs, of files, and those that `factors` returns.
+// Reports a duplicate axis name. Names come from programs, files, and the results of `factors`.
 static bool named_twice(const Sections *all, const char *name, int before, int section, Diag *d) {
   diag_error(d, NULL, "two axes of the plan are called '%s', of '%s' and of '%s'", name,
              all->mesh->axis[section_of(all, before)].name, all->mesh->axis[section].name);
@@ -50,7 +50,7 @@ static bool named_twice(const Sections *all, const char *name, int before, int s
   return false;
 }
 
-// Of section number `i`, cut so.
+// Adds the axes of section `i` with this factoring.
 static bool add_axes(Module *m, Sections *all, int i, const Factors *f, Mesh *out, Diag *d) {
   const MeshAxis *axis = &all->mesh->axis[i];
   Section *s = &all->at[i];
@@ -78,8 +78,8 @@ bool sections_factor(Sections *s, Module *m, const int *pick, Diag *d) {
   return true;
 }
 
-// Where ops have been assigned, what was found of the axes inside of them is found anew: operands
-// come from elsewhere now.
+// If the plan assigns ops, decided inner axes are propagated again, since operands may now come
+// from other ranks.
 void decide_axes(Sharding *s, const int *axis, int n) {
   bool assigned = false;
   for (int k = 0; k < n; k++)

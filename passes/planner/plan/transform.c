@@ -1,5 +1,5 @@
-// Changes of the model that the programs of a plan want before there are gradients: their functions
-// `model`.  What they change has the gradients of what it is then, by the chain rule.
+// Changes of the model by the programs of a plan, their functions `model`, before autodiff. The
+// gradients are those of the changed model, by the chain rule.
 
 #include "pass.h"
 #include "plan.h"

@@ -1,14 +1,14 @@
--- Co-shard: data parallelism, and products in pieces that a rank computes one after the other
+-- Co-shard: data parallelism, and products split into pieces that run in sequence on one rank
 -- (nnScaler, table 5).
 --
--- Pairs of products, as tensor parallelism has them, are cut as it cuts them: heads of an attention,
--- columns of a hidden layer. But the pieces stay on one rank, and nothing is communicated. Less of what
--- lies between the two products is made at a time; the gradients still want all of it, as long as nothing
--- is computed anew for them.
+-- Pairs of products are split as tensor parallelism splits them, along the heads of an attention or
+-- the columns of a hidden layer. But all pieces stay on one rank, without communication. Fewer
+-- activations between the two products exist at a time; all of them are still saved for backward
+-- unless they are recomputed.
 
-local count = 2 -- pieces
+local count = 2 -- of pieces
 
--- The products of weights with `x` that are whole, each with its columns.
+-- Products of weights with `x` that are not pieces yet, each with the letter of its columns.
 local function products(x)
   local list = {}
   for _, r in ipairs(x.readers) do
@@ -26,7 +26,8 @@ function model()
   while ops("linear")[i] do
     local op = ops("linear")[i]
     local list = products(op.inputs[1])
-    -- Products with one value are tried once; where they are cut, another op is the i-th.
+    -- Each group of products with the same operand is tried once. A split changes the list: another
+    -- op is then the i-th.
     local first = #list > 0 and list[1].op == op
     if not (first and pieces(list, count)) then i = i + 1 end
   end

@@ -1,10 +1,11 @@
--- Cross barrier: data parallelism, and a step does not wait for the gradients of the one before but where it reads what they
--- update (ByteScheduler: Peng et al. 2019).
+-- Cross barrier: data parallelism without a barrier between steps. A step waits for the gradients
+-- of the previous step only before it reads the weights that they update (ByteScheduler: Peng et
+-- al. 2019).
 --
--- Gradients of the first layers are reduced before those of the last, where both are ready, and updates are done in the next
--- step. Losses and weights are the same numbers.
+-- Among ready gradients, those of the first layers are reduced before those of the last, and
+-- updates run in the next step. Losses and weights are the same numbers.
 --
--- It needs no ranks: `--plan dp=2,tp=2,cross_barrier=1` does this to that plan.
+-- An axis of size 1 suffices: `--plan dp=2,tp=2,cross_barrier=1` applies this to that plan.
 
 function model()
   cross_barrier()

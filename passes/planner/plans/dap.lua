@@ -1,13 +1,14 @@
--- Dynamic axial parallelism (FastFold): for models that attend along one axis of a table after the
--- other.
+-- Dynamic axial parallelism (FastFold): for models with attention along one axis of a table after
+-- the other.
 --
--- While rows are attended to, ranks have columns of the table each, and the other way round; between
--- the two an all_to_all turns it. Weights are everywhere. Here a table is what has dimensions
--- (batch, rows, columns, features) when it is normalised.
+-- During attention along rows, ranks have shards of the columns, and vice versa; an all_to_all
+-- between the two switches the layout. Weights are replicated. A table is a value with dimensions
+-- (batch, rows, columns, features) as the input of a norm.
 
 local norms = { layer_norm = true, rms_norm = true }
 
--- The norm that `value` was made from, and which of its dimensions dimension `dim` was.
+-- The norm from which `value` was computed, and the dimension of the norm that became dimension
+-- `dim`.
 local function origin(value, dim)
   local op = value.def
   if not op or op.part ~= "forward" then return end
@@ -23,7 +24,7 @@ local function origin(value, dim)
   end
 end
 
--- The norm of a table and its dimension along which `op` attends, if it does.
+-- The norm of a table and its dimension along which `op` attends, if any.
 local function attended(op)
   if op.kind == "softmax" then return origin(op.outputs[1], op:attribute("axis")) end
   if op.kind == "attention" then

@@ -1,7 +1,7 @@
 -- Data parallelism: every rank has its rows of the batch, and all weights.
 --
--- What is computed from rows is cut as they are; the gradient of a weight is a sum over rows, so
--- each rank has a share of it, and an all_reduce adds them up.
+-- Values computed from rows are sharded along these rows. The gradient of a weight sums over rows,
+-- so it is a partial sum, and an all_reduce completes it.
 
 function step(axis)
   for _, x in ipairs(params("input")) do

@@ -1,7 +1,7 @@
--- Expert parallelism: every rank has its experts of a mixture, and all else.
+-- Expert parallelism: every rank has its experts of a mixture, and all other weights.
 --
--- Experts are a dimension of a weight along which a batched product runs: one matrix for each. What
--- the mixture adds up over experts is a sum over ranks.
+-- Experts are the batch dimension of a batched product with a weight: one matrix per expert. The
+-- mixture's sum over experts is a partial sum over ranks.
 
 function step(axis)
   for _, op in ipairs(ops("matmul", "forward")) do

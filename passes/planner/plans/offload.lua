@@ -1,11 +1,13 @@
--- Offload: data parallelism, and the optimizer's states are in host memory but while they are updated (Ren et al. 2021).
+-- Offload: data parallelism, and optimizer states are in host memory except during their update
+-- (Ren et al. 2021).
 --
--- So are weights of which the step has copies in 16 bits, as it has on gpus: only their update reads them then. Others
--- stay on the device.
+-- So are weights of which the step has 16-bit copies, as on GPUs: then only the update reads them.
+-- Other weights stay on the device.
 --
--- Updates do not wait for gradients of other weights where that makes room, as with `optimizer_in_backward`.
+-- Updates run before other gradients are complete if that saves memory, as with
+-- `optimizer_in_backward`.
 --
--- It needs no ranks: `--plan zero3=4,offload=1` does this to what zero3 keeps on each rank.
+-- An axis of size 1 suffices: `--plan zero3=4,offload=1` offloads each rank's shard of zero3.
 
 function model()
   for _, weight in ipairs(params("weight")) do

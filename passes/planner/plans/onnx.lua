@@ -1,9 +1,10 @@
--- What the model itself says: the multi-device annotations of ONNX, and what follows from them.
+-- The model's multi-device annotations (ONNX), and their consequences.
 --
--- A product whose result is cut apart, as q, k and v are, becomes several where these are cut by columns: then
--- every rank has its part of each.
+-- If the result of a product is sliced into separate groups of columns, such as q, k and v, and
+-- these are sharded along columns, the product becomes one product per group: then every rank has
+-- its shard of each.
 --
--- The axes are those that the annotations form, and nnaot runs this program for each of them.
+-- The annotations define the axes, and nnaot runs this program for each of them.
 
 function step(axis)
   annotations(axis)

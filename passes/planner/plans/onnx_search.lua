@@ -1,4 +1,5 @@
--- What the model itself says, as `onnx` has it; what it leaves open is searched.
+-- The model's multi-device annotations, as in `onnx`, and a search over the choices that they leave
+-- open.
 
 function step(axis)
   apply("onnx", axis)

@@ -1,5 +1,5 @@
--- Stages of a pipeline: the model's ops on one rank of the axis after the other, so that the slowest has least
--- to compute, to send and to get, and each has the memory for it.
+-- Pipeline stages in the order of the model on the ranks of the axis. Minimises the slowest stage's
+-- time for computation, sending and receiving, within the memory of each rank.
 
 function step(axis)
   place(axis, size(axis))

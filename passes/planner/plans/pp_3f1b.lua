@@ -1,5 +1,5 @@
--- A model that recycles goes through the stages three times, and back once, for the gradients of the last time; passes
--- of micro-batches that follow each other take turns (nnScaler, table 7 and figure 2).
+-- Stages of a model with recycling: three forward passes, and one backward pass for the last of
+-- them. Passes of successive micro-batches alternate (nnScaler, table 7 and figure 2).
 
 function step(axis)
   place(axis, { forwards = 3 })

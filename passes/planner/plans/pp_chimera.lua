@@ -1,6 +1,7 @@
--- Half of every micro-batch goes through the stages from the first rank to the last, the other half from the last to
--- the first, so a rank that waits for one has work of the other. Every rank has two stages, and so every weight is on
--- two ranks, whose gradients are added up (Li and Hoefler 2021).
+-- Half of every micro-batch goes through the stages from the first rank to the last, the other half
+-- in the opposite direction, so a rank that waits for one half can run the other. Every rank has
+-- two stages, so every weight is on two ranks, and their gradients are summed (Li and Hoefler
+-- 2021).
 
 function model()
   local list = {}

@@ -1,5 +1,5 @@
--- Two ways as in pp_chimera, and gradients of weights apart, as zero bubble has them: the shape of DualPipe
--- (DeepSeek-V3).
+-- Both directions as in pp_chimera, and separate weight gradients as in zero bubble: the shape of
+-- DualPipe (DeepSeek-V3).
 
 function model()
   apply("pp_chimera")

@@ -1,4 +1,5 @@
--- Stages as pp has them; of a step, all micro-batches go forward before the first goes back (Huang et al. 2019).
+-- Stages as in pp; all micro-batches of a step run forward before the first runs backward (Huang et
+-- al. 2019).
 
 function step(axis)
   apply("pp", axis)

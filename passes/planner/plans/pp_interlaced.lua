@@ -1,5 +1,6 @@
--- An embedding that is too large for one rank is cut by words over all of them, and so are the logits, which are made
--- with the same table where it is tied; the rest is stages. Ranks take turns at both (nnScaler, table 6 and figure 6).
+-- Pipeline stages for an embedding that is too large for one rank: it is sharded along the
+-- vocabulary over all ranks, and so are the logits, with the same table if it is tied. Each rank
+-- alternates between its share of these and its stage (nnScaler, table 6 and figure 6).
 
 function step(axis)
   apply("words", axis)

@@ -1,4 +1,5 @@
--- Every rank has two chunks of the model, so that it waits half as long for its first (Narayanan et al. 2021).
+-- Two stages per rank, which halves the time until a rank has its first work (Narayanan et al.
+-- 2021).
 
 function step(axis)
   place(axis, { chunks = 2 })

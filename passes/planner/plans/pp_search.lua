@@ -1,4 +1,4 @@
--- Stages as pp has them, and the shortest order that is found for what they take, in the memory of 1F1B.
+-- Stages as in pp, with the shortest schedule found for their times, in the memory of 1F1B.
 
 function step(axis)
   apply("pp", axis)

@@ -1,17 +1,20 @@
--- A micro-batch goes through the stages in pieces of its tokens: a stage has the next ones while the one behind it has the
--- last, so few micro-batches of long sequences fill a pipeline (Li et al. 2021). A token may wait for those before it only,
--- as in causal attention, where a piece reads the keys and values of all pieces up to itself.
+-- Pipeline stages that process each micro-batch in pieces of its tokens (Li et al. 2021). A stage
+-- runs one piece while the next stage runs the piece before it, so few micro-batches of long
+-- sequences fill a pipeline. A token may depend only on earlier tokens, as in causal attention: a
+-- piece reads the keys and values of all pieces up to itself.
 
-local sizes = { 1, 1, 1, 1 } -- of pieces, in parts of all tokens; { 4, 3, 3, 2 }: those that attend to more are shorter
+local sizes = { 1, 1, 1, 1 } -- relative sizes of pieces; { 4, 3, 3, 2 }: later ones attend to more
+                             -- and are shorter
 
 local sum = 0
 for _, size in ipairs(sizes) do sum = sum + size end
 if #sizes < 2 then error("'sizes' wants two pieces or more: of whole micro-batches, pp has the same stages") end
 
--- What a program can do instead.
+-- The end of error messages: the alternative.
 local else_ = "; pp and the other plans of stages cut no tokens"
 
--- Does a result have the letter?  What sums over it has no tokens, but features, say.
+-- Whether a result of the op has the letter. An op that sums over it reads features there, for
+-- example, not tokens.
 local function keeps(op, letter)
   for i, v in ipairs(op.outputs) do
     for dim = 0, v.rank - 1 do
@@ -21,7 +24,9 @@ local function keeps(op, letter)
   return false
 end
 
--- What reads tokens, which are the second dimension of inputs, as an embedding does. Labels are cut where logits meet them.
+-- Ops that read tokens, such as an embedding, each with the letter of its tokens: the second
+-- dimension of an input. Labels are split at the op that also reads logits. Also returns an input
+-- that the sizes do not divide.
 local function readers()
   local list, short = {}, nil
   for _, x in ipairs(params("input")) do

@@ -1,5 +1,5 @@
--- As many stages as are best, each on as many neighbouring ranks as are best, which share its rows: for devices of
--- which some are faster, or layers of which some take longer.
+-- Pipeline stages with a searched number of stages and of neighbouring ranks per stage, which share
+-- its rows: for devices of different speed, or layers of different cost.
 
 function step(axis)
   place(axis)

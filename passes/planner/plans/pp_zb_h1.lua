@@ -1,5 +1,5 @@
--- Stages as pp has them, and gradients of weights wait until a stage has nothing else to do, in about the memory of
--- 1F1B (Qi et al. 2023).
+-- Stages as in pp. Weight gradients are deferred until a stage would be idle, in about the memory
+-- of 1F1B (Qi et al. 2023).
 
 function step(axis)
   apply("pp", axis)

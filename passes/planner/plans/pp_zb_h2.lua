@@ -1,4 +1,4 @@
--- The same in up to twice that memory, so that stages wait less (Qi et al. 2023).
+-- As pp_zb_h1 in up to twice the memory, with less waiting (Qi et al. 2023).
 
 function step(axis)
   apply("pp", axis)

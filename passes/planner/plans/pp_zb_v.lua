@@ -1,4 +1,5 @@
--- Two chunks of the model on every rank, through the ranks and back, and gradients of weights apart (Qi et al. 2024).
+-- Two stages per rank, from the first rank to the last and back, with separate weight gradients (Qi
+-- et al. 2024).
 
 function step(axis)
   place(axis, { chunks = 2, back = true })

@@ -1,10 +1,11 @@
--- Recompute: data parallelism, and backward computes the inside of layers anew (Chen et al. 2016).
+-- Activation checkpointing: data parallelism, and backward recomputes the inside of layers (Chen et
+-- al. 2016).
 --
--- What repeats in the model, a layer mostly, is a list of its own: of each only what it reads of others is
--- kept from forward to backward. Where nothing repeats, there are as many lists as ops in each: as many values
--- are kept then as are made anew at a time.
+-- Each repeated subgraph, usually a layer, is a list of its own: only its inputs are saved from
+-- forward to backward. Without repeated subgraphs there are as many lists as ops in each: then as
+-- many values are saved as are recomputed at a time.
 --
--- It needs no ranks: `--plan tp=4,recompute=1` does this to what tp makes of the model.
+-- An axis of size 1 suffices: `--plan tp=4,recompute=1` applies this to the program of tp.
 
 function model()
   for _, list in ipairs(layers()) do recompute(list) end

@@ -1,17 +1,19 @@
--- Selective recompute: data parallelism, and backward computes the inner part of attentions anew, which
--- takes much memory and little time (Korthikanti et al. 2022, section 5).
+-- Selective activation recomputation: data parallelism, and backward recomputes the inner part of
+-- attentions, with large activations and little computation (Korthikanti et al. 2022, section 5).
 --
--- That is all between the products with weights that make q, k and v, and the one that follows: heads taken
--- apart, scores, softmax, dropout, the sum of values, heads put together.
+-- The inner part is all ops between the weight products that produce q, k and v and the next weight
+-- product: the split into heads, scores, softmax, dropout, the weighted sum of values, the
+-- concatenation of heads.
 --
--- It needs no ranks: `--plan tp=4,recompute_attention=1` does this to what tp makes of the model.
+-- An axis of size 1 suffices: `--plan tp=4,recompute_attention=1` applies this to the program of
+-- tp.
 
 local function has_weight(op)
   return op.kind == "linear" or op.kind == "conv"
 end
 
--- Adds `op`, all that it is made of and all that is made of it, up to products with weights. What several
--- attentions share, a mask say, is of the first.
+-- Adds `op`, its transitive producers and its transitive readers, up to products with weights. An
+-- op shared by several attentions, such as a mask, belongs to the first.
 local function inner(op, list, seen)
   local function up(v)
     local def = v.def

@@ -1,10 +1,12 @@
--- Recompute, one piece at a time: what co-shard has cut is computed anew right before the gradients of each piece.
+-- Activation checkpointing, one piece at a time: activations split by co-shard are recomputed right
+-- before the gradients of each piece.
 --
--- So less of it is there at once than with recompute, and some of it is computed twice: for where the pieces of a layer
--- together need more memory than there is. As in `--plan coshard=1,recompute_pieces=1`. What layers hand to each other
--- is then most of what is kept; with two layers in a list it is half of that, and a piece's part of two is there at once.
+-- Fewer recomputed activations are resident at once than with `recompute`, and some ops are recomputed
+-- twice. For layers whose pieces together exceed the memory: `--plan coshard=1,recompute_pieces=1`.
+-- Most saved activations are then the ones passed from layer to layer. Two layers per list halve
+-- these, and keep one piece of two layers resident at once.
 
-local count = 1 -- layers in a list
+local count = 1 -- layers per list
 
 function model()
   local lists = layers()

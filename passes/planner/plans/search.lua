@@ -1,5 +1,5 @@
--- Everything is searched: how ops split and how weights and states lie, over one axis or two of the
--- ranks, whichever is best.
+-- Searches everything: the splits of ops, and the layouts of weights and states, over one or two
+-- axes of the ranks, the faster of the two.
 
 function factors(n) return products(n, 1, 2) end
 

@@ -1,12 +1,13 @@
--- Everything is searched as in search.lua, over three axes of the ranks: rows, columns and sums of a product
--- can each be cut a way of their own, as in three-dimensional products (AutoDDL, section 4.2).
+-- Searches everything as search.lua does, over three axes of the ranks: rows, columns and the
+-- summed dimension of a product may each be split over an axis of their own, as in
+-- three-dimensional products (AutoDDL, section 4.2).
 --
--- What can be chosen of an op on three axes is about the third power of what can be on one, so this takes its
--- time for large models.
+-- An op has about the third power of the alternatives that it has on one axis, so large models take
+-- long.
 
-local most = 64 -- ways to cut the ranks that are tried
+local most = 64 -- factorings of the ranks that are tried
 
--- Those first in which the largest size is smallest, which are nearest to cubes.
+-- Orders factorings by their largest size: those nearest to a cube come first.
 local function before(x, y)
   local p, q = math.max(table.unpack(x)), math.max(table.unpack(y))
   if p ~= q then return p < q end
@@ -16,7 +17,7 @@ local function before(x, y)
   return false
 end
 
--- Ranks that are no product of three sizes have fewer axes.
+-- Fewer axes if the ranks are no product of three sizes.
 function factors(n)
   local all, count = products(n, 3), 3
   while #all == 0 do

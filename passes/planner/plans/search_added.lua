@@ -1,7 +1,8 @@
--- Everything is searched as in search.lua, but sums over ranks are added up before anything reads them, as in GSPMD and
--- Alpa.  These are some of the plans that search.lua looks at; where its prices are off by a little, they may be better.
+-- Searches everything as search.lua does, but partial sums are reduced before any reader, as in
+-- GSPMD and Alpa. The plans are a subset of those of search.lua; if its cost estimates are slightly
+-- off, these may be better.
 
--- All ways to write n as a product of two sizes, in order; n alone is one axis.
+-- All ordered factorings of n into two sizes, and n alone, which is one axis.
 function factors(n)
   local all = { { n } }
   for a = 2, n // 2 do

@@ -1,5 +1,5 @@
--- Everything is searched, of a model in which q, k and v are products of their own: heads can be cut
--- then, which is worth it in large models, and in small ones not the three products.
+-- Searches everything for a model with q, k and v as separate products: then heads can be sharded.
+-- That outweighs the cost of three products in large models, but not in small ones.
 
 function factors(n) return products(n, 1, 2) end
 
@@ -7,7 +7,7 @@ function step(...)
   search(...)
 end
 
--- The columns of q, k and v in one product are those of three.
+-- Unpacks fused products: the columns of q, k and v in one product are separate groups.
 function model()
   for _, op in ipairs(ops("linear")) do unpack(op) end
 end

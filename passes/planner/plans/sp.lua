@@ -1,14 +1,14 @@
--- Sequence parallelism: tensor parallelism, and what lies between its products cut along the
+-- Sequence parallelism: tensor parallelism, with the ops between its products sharded along the
 -- sequence (Korthikanti et al. 2022).
 --
--- Norms, dropouts and residual sums read all columns of a row, so tensor parallelism alone has every
--- rank do all of them.  Cut along the sequence, each rank has its rows; the all_reduce behind a
--- pair of products becomes a reduce_scatter there and an all_gather before the next pair.
+-- Norms, dropouts and residual sums read all columns of a row, so tensor parallelism alone
+-- replicates them. Sharded along the sequence, each rank has its rows; the all_reduce after a pair
+-- of products becomes a reduce_scatter there and an all_gather before the next pair.
 
 local norms = { layer_norm = true, rms_norm = true }
 local along = { dropout = true, gather = true }
 
--- Cuts what leads up to `v` (b t d) along t, as far as there are ops that can be.
+-- Splits the producers of `v` (b t d) along t, transitively, as far as their ops allow it.
 local function cut_up(v, axis)
   local op = v.def
   if not op or not (op.elementwise or along[op.kind]) or op:split(axis) then return end

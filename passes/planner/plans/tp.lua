@@ -1,11 +1,12 @@
--- Tensor parallelism: pairs of products, the first cut by columns, the second by rows (Megatron-LM).
+-- Tensor parallelism: pairs of products, the first sharded by columns, the second by rows
+-- (Megatron-LM).
 --
 --     y = gelu(x A) B      A {S(1)}, B {S(0)}: every rank has its columns of x A, applies gelu to
---                          them, and multiplies them with its rows of B.  That gives shares of y.
+--                          them, and multiplies them with its rows of B.  The result is a partial sum.
 --
--- A product with a weight is cut by columns where that leads, without communication, to products
--- that sum over what is cut, and to nothing else: through elementwise ops, and through attention,
--- whose heads are columns of q, k and v.  Other products are done whole by every rank.
+-- A product with a weight is sharded by columns if the split leads, without communication, only to
+-- products that sum over the split dimension: through elementwise ops, and through attention, as
+-- its heads are columns of q, k and v. All other products are replicated.
 
 local function has_weight(op)
   return op.inputs[2].source.role == "weight"
@@ -14,10 +15,10 @@ end
 local products = { linear = true, conv = true }
 
 function step(axis)
-  local rows = {} -- products that a cut of others leads to
+  local rows = {} -- products that sum over a split of earlier ones
   for _, op in ipairs(ops(nil, "forward")) do
     if products[op.kind] and not rows[op] and has_weight(op) then
-      -- Of a convolution, the columns are the channels that come out: the weight's first dimension.
+      -- The columns of a convolution are its output channels: dimension 0 of the weight.
       local letter = op.kind == "conv" and op:letter(2, 0) or op:result_letter(1, -1)
       if can(op, letter, axis) then
         local ends, stops = flow(op, letter, axis)
@@ -34,7 +35,7 @@ function step(axis)
   end
 end
 
--- The columns of q, k and v in one product are those of three.
+-- Unpacks fused products: the columns of q, k and v in one product are separate groups.
 function model()
   for _, op in ipairs(ops("linear")) do unpack(op) end
 end

@@ -1,22 +1,23 @@
--- Two-dimensional tensor parallelism: pairs of products of which each is cut by rows and by columns
+-- Two-dimensional tensor parallelism: pairs of products, each sharded by rows and by columns
 -- (AutoDDL, section 4.2).
 --
 --     over axes    r        c
 --     x            S(0)     S(2)     a gather over r, for the columns of A
 --     x A          S(2)     P        a reduce_scatter over c, along the batch
---     h            S(2)     S(0)     what is done element by element; then a gather over c
+--     h            S(2)     S(0)     elementwise ops; then a gather over c
 --     h B          P        S(2)     a reduce_scatter over r, along the batch: as x
 --
--- A rank sends about 1 / sqrt(n) of what it does when products are cut one way only.
+-- A rank sends about 1 / sqrt(n) of the bytes that it sends if products are sharded along one
+-- dimension only.
 
--- Two sizes, as near to one another as they can be.
+-- Two sizes, as equal as possible.
 function factors(n)
   local c = math.floor(math.sqrt(n) + 0.5)
   while n % c ~= 0 do c = c - 1 end
   return { n // c, c }
 end
 
--- Whoever reads the sum has its part of the batch.
+-- Shards the readers of a partial sum along the batch.
 local function scatter(op, axis)
   for _, r in ipairs(op.outputs[1].readers) do
     local rows = r.op:letter(r.index, 0)

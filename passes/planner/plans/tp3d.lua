@@ -1,7 +1,7 @@
--- Three-dimensional tensor parallelism: rows of the batch over the first axis, and what tp2d does over
--- the other two (AutoDDL, section 4.2).
+-- Three-dimensional tensor parallelism: rows of the batch over the first axis, tp2d over the other
+-- two (AutoDDL, section 4.2).
 
--- Three sizes, as near to one another as they can be.
+-- Three sizes, as equal as possible.
 function factors(n)
   local a = math.floor(n ^ (1 / 3) + 0.5)
   while n % a ~= 0 do a = a - 1 end

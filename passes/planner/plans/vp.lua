@@ -1,5 +1,5 @@
--- Vocabulary parallelism: tensor parallelism, and the embedding, the product that makes logits and the
--- loss cut by words (Megatron-LM, section 3; words.lua).
+-- Vocabulary parallelism: tensor parallelism, with the embedding, the logits product and the loss
+-- sharded along the vocabulary (Megatron-LM, section 3; words.lua).
 
 function model()
   apply("tp")

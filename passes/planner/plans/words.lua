@@ -1,10 +1,11 @@
--- Embedding, the product that makes logits and the loss, all cut by words; nothing else.
+-- Shards the embedding, the logits product and the loss along the vocabulary, and nothing else.
 --
---     h = gather(table, words)     table {S(0)}: a rank finds the words of its part, and zeros for others
---     x = h W                      W {S(1)}: every rank has the logits of its part of the words
---     loss(x, label)               two numbers a row are exchanged, and no logits
+--     h = gather(table, words)     table {S(0)}: a rank looks up the words of its shard; others give zeros
+--     x = h W                      W {S(1)}: every rank has the logits of its shard of the vocabulary
+--     loss(x, label)               exchanges two numbers per row, and no logits
 
--- The product that makes the logits, and what is done to each of them, such as a bias added.
+-- Returns the product that computes the logits, and the elementwise ops after it, such as the
+-- addition of a bias.
 local function maker(logits)
   local op, behind = logits.source.def, {}
   while op and op.elementwise do

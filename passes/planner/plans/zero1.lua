@@ -1,10 +1,10 @@
--- ZeRO, stage 1: data parallelism, and each rank keeps its part of the optimizer's states.
+-- ZeRO, stage 1: data parallelism with sharded optimizer states.
 --
--- The optimizer of a weight splits one of its dimensions, so states lie so, the gradient is wanted
--- so (a reduce_scatter instead of an all_reduce), and the new weight is gathered.
+-- The optimizer op of a weight splits one of its dimensions: states have that layout, the gradient
+-- is reduced to it (a reduce_scatter instead of an all_reduce), and the new weight is gathered.
 
--- A dimension of the weight, the first that can be cut and that no other axis cuts: parts of parts would
--- have to be put together first.
+-- Returns the first dimension of the weight that can be split and that no other axis splits: shards
+-- of shards would need an additional gather.
 local function free_letter(op, axis)
   for dim = 0, op.outputs[1].rank - 1 do
     local letter = op:result_letter(1, dim)
@@ -20,7 +20,7 @@ function step(axis)
       local letter, dim = free_letter(op, axis)
       if letter then
         op_trans(op, letter, axis)
-        -- What else reads the gradient (its norm, to clip it) takes the same part.
+        -- Other readers of the gradient, such as its norm for clipping, take the same shard.
         for _, r in ipairs(op.inputs[2] and op.inputs[2].readers or {}) do
           local same = r.op:letter(r.index, dim)
           if r.op ~= op and r.op.part == "update" and can(r.op, same, axis) then op_trans(r.op, same, axis) end

@@ -1,7 +1,7 @@
--- ZeRO, stage 2: as stage 1, and each rank keeps its part of the gradients only.
+-- ZeRO, stage 2: as stage 1, with gradients sharded too.
 --
--- Where a step has several micro-batches, their gradients are reduced one by one, so that what is
--- added up over them is a rank's part: the gradient is pinned to be cut before it is added up.
+-- If a step has several micro-batches, the gradient of each is reduced separately, so that the
+-- accumulator is only a shard: the gradient is pinned to a sharded layout before accumulation.
 
 function step(axis)
   apply("zero1", axis)

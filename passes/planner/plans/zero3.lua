@@ -1,6 +1,6 @@
--- ZeRO, stage 3: as stage 2, and each rank keeps its part of the weights only.
+-- ZeRO, stage 3: as stage 2, with weights sharded too.
 --
--- A weight is gathered where the model uses it, and again where its gradients do.
+-- A weight is gathered for its forward reader, and again for backward.
 
 function step(axis)
   apply("zero2", axis)

@@ -1,5 +1,6 @@
--- Chimera (Li and Hoefler 2021): two copies of the model. Half of the micro-batches go through the devices in one
--- direction, half in the other, so that a device that waits for one of them has work of the other.
+-- Chimera (Li and Hoefler 2021): two copies of the model. Half of the micro-batches go through the
+-- devices in one direction, half in the other, so that a device that waits for one half can run the
+-- other.
 --
 --     device 0   F0    F2 …    F1    F3           even ones go down, odd ones up
 --     device 3   F1    F3 …    F0    F2

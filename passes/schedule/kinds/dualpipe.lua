@@ -1,4 +1,5 @@
--- Two directions as in Chimera, and backwards in two parts as in zero bubble: the shape of DualPipe (DeepSeek-V3).
+-- DualPipe (DeepSeek-V3): both directions as in Chimera, and separate weight gradients as in zero
+-- bubble.
 
 split = true
 room = devices

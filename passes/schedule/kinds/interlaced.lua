@@ -1,6 +1,7 @@
--- Interlaced (nnScaler, table 6; SuperScaler §3.4.2): a table that is too large for one device is split over all of
--- them, and used at both ends of the model; the stages are a pipeline in between. What uses the table, E, runs on all
--- devices at once: at each turn all have the same to do before it, so none waits.
+-- Interlaced (nnScaler, table 6; SuperScaler §3.4.2): a table too large for one device is sharded
+-- over all of them, and used at both ends of the model; the stages are a pipeline in between. The
+-- uses of the table, E, run on all devices at once: in each turn all devices have equal work before
+-- it, so none waits.
 --
 --     turn k   E(1, k)  F(i, k-i)  E(2, k-3) E(3, k-3)  B(i, k-6+i)  E(4, k-6)       of 4 stages
 

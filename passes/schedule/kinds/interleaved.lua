@@ -1,17 +1,17 @@
--- Interleaved 1F1B: every device has several chunks of the model, `chunks` of them, so that the pipeline is
--- filled and emptied by shorter blocks (Narayanan et al. 2021, Megatron-LM).
+-- Interleaved 1F1B: every device has `chunks` chunks of the model, so that shorter blocks fill and
+-- drain the pipeline (Narayanan et al. 2021, Megatron-LM).
 --
 --     device 0 of 4   chunk 0: F0 F1 F2 F3, chunk 1: F0 F1 F2 F3, chunk 0: F4 …
 --
--- Micro-batches go in groups of as many as there are devices, each through all chunks. A last group that is smaller
--- has the places of a whole one.
+-- Micro-batches run in groups of `devices`, each through all chunks. An incomplete last group takes
+-- the slots of a complete one.
 
 stages = devices * chunks
 
 function order()
   local groups = (micro_batches + devices - 1) // devices
   for d = 0, devices - 1 do
-    -- The turns of this device; false where there is no such micro-batch.
+    -- The slots of this device; false for a missing micro-batch.
     local forward, backward = {}, {}
     for g = 0, groups - 1 do
       for c = 0, chunks - 1 do

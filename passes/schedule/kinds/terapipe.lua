@@ -1,14 +1,15 @@
--- TeraPipe (Li et al. 2021): a micro-batch goes through the stages in pieces, each of them some of its tokens. Where
--- attention is causal a piece reads keys and values of the pieces before it, so forwards are in this order, and
--- gradients go back in the other.  The last piece is forward before the first is back; else it is one forward, one
--- backward, as in Seq1F1B (Sun et al. 2024), so no more pieces are held than that takes.
+-- TeraPipe (Li et al. 2021): a micro-batch goes through the stages in pieces of its tokens. With
+-- causal attention a piece reads the keys and values of earlier pieces, so forwards run in this
+-- order, and backwards in reverse. The last piece runs forward before the first backward; otherwise
+-- forward and backward alternate, as in Seq1F1B (Sun et al. 2024), which keeps the fewest pieces in
+-- memory.
 --
 --     stage 0   F0 F1 F2 B1 F3 B0 …          of two micro-batches in two pieces: 0 and 1, 2 and 3
 --     stage 1      F0 F1 B1 F2 B0 F3 B3 …
 
 pieces = chunks
 
--- The k-th that goes back.
+-- The k-th backward.
 local function back(i, k)
   return B(i, k - k % pieces + pieces - 1 - k % pieces)
 end

@@ -1,5 +1,6 @@
--- Zero bubble, first handcrafted schedule (Qi et al. 2023): 1F1B with backwards in two parts. Only the gradient of
--- the input is waited for; that of the weights is done in what were gaps, and no stage holds more than 1F1B's first.
+-- Zero bubble, first handcrafted schedule (Qi et al. 2023): 1F1B with separate weight gradients.
+-- Other stages wait for the gradient of the input only; weight gradients fill the bubbles, and no
+-- stage holds more than the first stage of 1F1B.
 
 split = true
 

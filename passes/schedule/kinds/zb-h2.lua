@@ -1,5 +1,5 @@
--- Zero bubble, second handcrafted schedule (Qi et al. 2023): as zb-h1, with so many forwards at the beginning that
--- no stage has to wait once it has begun. It takes nearly twice the memory.
+-- Zero bubble, second handcrafted schedule (Qi et al. 2023): as zb-h1, with enough forwards at the
+-- start that no stage waits once it has started. It takes nearly twice the memory.
 
 split = true
 

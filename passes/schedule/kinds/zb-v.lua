@@ -1,5 +1,6 @@
--- Zero bubble in the memory of 1F1B (Qi et al. 2024): each device has two chunks, and the model goes through the
--- devices there and back, so that the device that is first is also last, and has its gradients at once.
+-- Zero bubble in the memory of 1F1B (Qi et al. 2024): each device has two chunks, and the model
+-- goes through the devices and back, so that the first device also has the last stage, and its
+-- gradients at once.
 --
 --     device 0   stages 0 and 7
 --     device 3   stages 3 and 4
