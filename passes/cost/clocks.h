@@ -1,12 +1,12 @@
-// Two clocks, for passes that look for a better order of ops: until when a rank computes, and until
-// when its queue of collectives is busy.
+// Two clocks for passes that reorder ops: the time at which a rank stops computing, and the time at
+// which its queue of collectives is empty.
 //
-//     compute   %a ── %b ── %c ─────┐ waits ┌ %d        %d reads what is summed
+//     compute   %a ── %b ── %c ─────┐ waits ┌ %d        %d reads the result of the all_reduce
 //     queue         └ all_reduce ───────────┘
 //
-// Ops run in the order in which they are given, an all_reduce beside what follows, until somebody
-// reads it; all else that moves data is waited for at once.  All ranks do the same, and slices of
-// time are no matter: step_walk.c, which has classes of ranks, tells what a step takes.
+// Ops run in the given order.  An all_reduce overlaps with the ops after it, up to its first
+// reader. Every other transfer is waited for at once.  All ranks are assumed equal, and time slices
+// are ignored: step_walk.c, which has classes of ranks, predicts the step time.
 
 #ifndef COST_CLOCKS_H
 #define COST_CLOCKS_H
@@ -19,19 +19,19 @@ typedef struct Clocks {
   const Cluster *cluster;
   CommPrices *prices;
   double now, queue; // seconds
-  double *done;      // by op id, of all_reduces: when the queue has done them
+  double *done;      // by op id, of all_reduces: the completion time
 } Clocks;
 
-// Both at 0, for a graph whose ids have no gaps.
+// Returns both clocks at 0, for a graph with ids without gaps.
 Clocks clocks_new(const Graph *g, const Cluster *cluster, Arena *a);
-// When all that it waits for is done.
+// The time at which all all_reduces that the op reads are complete.
 double clocks_ready(const Clocks *c, const Op *op);
-// How long it computes: nothing, if it moves data.
+// The compute time of the op: 0 for an op that transfers data.
 double clocks_seconds(const Clocks *c, const Op *op);
 void clocks_run(Clocks *c, const Op *op);
-// Of a collective: it is put in the queue, and nobody waits.
+// Puts a collective into the queue without waiting for it.
 void clocks_queue(Clocks *c, const Op *op);
-// What is now becomes 0.
+// Makes the current time 0.
 void clocks_begin(Clocks *c, const Graph *g);
 
 #endif

@@ -36,7 +36,7 @@ StepPart *graph_step_parts(const Graph *g, Arena *a) {
   return part;
 }
 
-// -- Between whom ----------------------------------------------------------------------------
+// -- Participants ----------------------------------------------------------------------------
 
 static MeshAxes axes_of(const Op *op) {
   MeshAxes axes;
@@ -76,7 +76,7 @@ Messages messages_of(Arena *a, const Op *move) {
   return messages;
 }
 
-// -- How much --------------------------------------------------------------------------------
+// -- Bytes -----------------------------------------------------------------------------------
 
 static int64_t sum_of_messages(const Op *move) {
   Arena *scratch = arena_new();
@@ -89,7 +89,7 @@ static int64_t sum_of_messages(const Op *move) {
   return bytes;
 }
 
-// Moves of layers are alike, so each kind of them is looked at once.
+// The bytes of one kind of move.  Layers repeat their moves, so each kind is counted once.
 typedef struct Sum {
   const Type *part;
   const Layout *from, *to;

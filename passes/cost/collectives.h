@@ -1,10 +1,9 @@
-// The collectives of a step: what moves data between ranks, how many bytes of it, when and how
-// often, between whom.  From PHASE_local on.
+// The collectives of a step: kind, bytes, part of the step, number of executions, and participants.
+// From PHASE_local on.
 //
-// Bytes of a collective are those of one rank's larger buffer: what is reduced, what is gathered in
-// the end, what is exchanged; of a move, those of all its messages.  Along axes of one device
-// nothing is sent, and a move whose parts all are where they must be sends nothing either: these
-// are not among them.
+// The bytes of a collective are those of one rank's larger buffer: the reduced, the gathered or the
+// exchanged tensor.  The bytes of a move are those of all its messages.  Collectives along axes of
+// size 1 and moves without messages between devices send nothing; they are left out.
 
 #ifndef COLLECTIVES_H
 #define COLLECTIVES_H
@@ -13,24 +12,25 @@
 #include "ir/analysis/boxes.h"
 #include "paths/path_cost.h"
 
-// In which part of a step an op runs: see ir/analysis/place.h.
+// The part of a step in which an op runs: see ir/analysis/place.h.
 typedef enum StepPart { STEP_begin, STEP_micro, STEP_update, N_STEP_PARTS } StepPart;
 
 extern const char *const step_part_name[N_STEP_PARTS]; // "begin", "micro", "update"
 
-// By op id; of deferred updates (ir/analysis/deferred.h), that in which the next step runs them.
+// The part of each op, by op id.  A deferred update (ir/analysis/deferred.h) has the part in which
+// the next step runs it.
 StepPart *graph_step_parts(const Graph *g, Arena *a);
 
 typedef struct Collective {
   const Op *op;
-  StepPart part; // when it runs, as --traffic counts it: of one slice, sums of gradients in it
-  int64_t bytes, count; // of one, in a step
-  int64_t all_bytes;    // of one, over all ranks
+  StepPart part; // as --traffic counts it; with a single slice, gradient sums are in STEP_micro
+  int64_t bytes, count; // bytes of one execution; executions in a step
+  int64_t all_bytes;    // of one execution, over all ranks
 } Collective;
 
 typedef Vec(Collective) Collectives;
 
-// Those of the first graph, in its order; none before PHASE_local.
+// Finds the collectives of the first graph, in its order; none before PHASE_local.
 void collectives_find(Arena *a, const Module *m, Collectives *out);
 
 // The collectives of rt/collectives.def in its order, and move.
@@ -42,11 +42,11 @@ enum {
 extern const OpKind collective_kinds[N_COLLECTIVE_KINDS];
 bool op_is_collective(const Op *op);
 
-// Of any but a move: how many devices take part in each of its groups, and which, in the order of
-// the mesh.
+// The number of devices in each group of a collective other than a move, and the groups, with
+// devices in the order of the mesh.
 int collective_size(const Op *op);
 Groups collective_groups(Arena *a, const Op *op);
-// Of a move.  Messages from a device to itself are among them.
+// The messages of a move, including those from a device to itself.
 Messages messages_of(Arena *a, const Op *move);
 
 #endif

@@ -19,7 +19,7 @@ const Cluster *cost_cluster(const char *name, const Module *m, Arena *a, Diag *d
 
 double work_seconds_on(const Device *d, const OpWork *w, const Cut *cut) {
   WorkSum sum = work_sum(w, cut);
-  // A device whose speed in 16 bits is not known is no slower in them.
+  // Without a known 16-bit peak, 16-bit arithmetic is assumed to run at the f32 peak.
   double peak = w->narrow && d->half > 0 ? d->half : d->f32;
   double compute = sum.flops / peak, memory = (sum.read + sum.written) / d->memory_speed;
   return (compute > memory ? compute : memory) + w->launches * d->launch;

@@ -1,7 +1,7 @@
 // See cost_comm.h.
 //
-// A hash by all that a price depends on (Key). What is not in it is put on the links once: groups
-// as a whole, a move parcel by parcel.
+// Prices are hashed by everything that they depend on (Key).  A new key is put on the links once:
+// groups as a whole, a move parcel by parcel.
 
 #include "cost_comm.h"
 
@@ -10,13 +10,13 @@
 #include "collectives.h"
 #include "ir/op.h"
 
-// What makes a collective cost what it does.  Types and layouts are interned, so they are equal
-// where their pointers are.
+// Everything that the cost of a collective depends on.  Types and layouts are interned, so pointer
+// equality is equality.
 typedef struct Key {
   OpKind kind;
   const Type *in, *out;
   const Layout *from, *to;
-  const char *axis; // "" of a move
+  const char *axis; // "" for a move
 } Key;
 
 typedef struct Known {
@@ -68,7 +68,7 @@ static unsigned key_bucket(const Key *k) {
 // -- Prices ----------------------------------------------------------------------------------
 
 static void price_groups(CommPrices *p, const Op *op, CommPrice *out) {
-  if (collective_size(op) == 1) return; // nothing is sent
+  if (collective_size(op) == 1) return; // no transfer
   out->parties.groups = collective_groups(p->arena, op);
   out->cost =
       groups_cost(p->traffic, path_prim_of(op->kind), &out->parties.groups,
@@ -81,8 +81,8 @@ static void add_once(int *list, int *n, bool *there, int device) {
   list[(*n)++] = device;
 }
 
-// What goes from one rank to another is one parcel, of all its boxes.  Messages stand in the order
-// of their receivers; `to` ends them.
+// Sends one parcel per pair of ranks, with all its boxes.  Messages are in the order of receivers;
+// `to` ends the parcels of one receiver.
 static void send_parcels(CommPrices *p, double *bytes_from, int *from, int *n_from, int to) {
   for (int i = 0; i < *n_from; i++) {
     traffic_message(p->traffic, from[i], to, bytes_from[from[i]]);
@@ -95,6 +95,7 @@ static void price_move(CommPrices *p, const Op *move, CommPrice *out) {
   Arena *scratch = arena_new();
   Messages messages = messages_of(scratch, move);
   bool *sends = arena_array(scratch, bool, p->n_devices);
+  // Bytes to the current receiver, by sender; `from` lists the senders with any.
   bool *gets = arena_array(scratch, bool, p->n_devices);
   double *bytes_from = arena_array(scratch, double, p->n_devices);
   int *from = arena_array(scratch, int, p->n_devices), n_from = 0;
@@ -109,6 +110,7 @@ static void price_move(CommPrices *p, const Op *move, CommPrice *out) {
       add_once(parties->sender, &parties->n_senders, sends, m->from);
       add_once(parties->receiver, &parties->n_receivers, gets, m->to);
     }
+    // The receiver's last message completes its parcels.
     if (i + 1 == messages.n || messages.at[i + 1].to != m->to)
       send_parcels(p, bytes_from, from, &n_from, m->to);
   }

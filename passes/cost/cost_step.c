@@ -1,8 +1,8 @@
 // See cost_step.h.
 //
-// The parts of a step one after the other, each as programs for every class (step_programs.c) that
-// are walked together (step_walk.c). Without a schedule, slices are walked until one takes what
-// that before it took; the others are added up, unless somebody wants to see them.
+// The parts of a step run one after the other.  Each part is a program per class (step_programs.c),
+// and all classes are simulated together (step_walk.c).  Without a schedule, slices are simulated
+// until two take the same time; the others are extrapolated, unless a timeline is recorded.
 
 #include "cost_step.h"
 
@@ -18,7 +18,7 @@
 
 // -- Micro-batches ---------------------------------------------------------------------------
 
-// What a micro-batch did to a class.
+// The change of a class's clocks and costs over one micro-batch.
 typedef struct Advance {
   double now, queued;
   RankCost cost;
@@ -35,8 +35,8 @@ static bool same(double a, double b, double scale) {
   return fabs(a - b) <= 1e-9 * scale;
 }
 
-// Does every class do as in the micro-batch before, and take as long as all others?  Then nothing
-// changes any more but the time.  `last` becomes what this one did.
+// Whether the loop is steady: every class repeats its previous micro-batch, and all classes take
+// the same time.  Then only the clocks advance.  `last` becomes the advance of this micro-batch.
 static bool is_steady(const StepState *s, const Class *before, Advance *last) {
   double all = 0;
   bool steady = true;
@@ -57,7 +57,7 @@ static void repeat(StepState *s, const Advance *as, int times) {
     k->cost.compute += times * as[i].cost.compute;
     k->cost.comm += times * as[i].cost.comm;
     k->cost.idle += times * as[i].cost.idle;
-    // Nothing is ahead of slices that are all alike.
+    // A loop without a schedule has no moves in QUEUE_ahead.
     Queue *q = &k->queue[QUEUE_here];
     q->until += times * as[i].queued;
     for (int x = 0; x < q->busy.n && as[i].queued > 0; x++) {
@@ -82,7 +82,7 @@ static bool run_slices(StepState *s) {
   for (int i = 0; i < n; i++) {
     memcpy(before, s->class_at, sizeof *before * (size_t)s->n_classes);
     if (!run_part(s, i ? others : first, STEP_micro, i)) return false;
-    // Whoever wants to see every slice gets it.
+    // A timeline records every slice.
     if (s->timeline || !is_steady(s, before, last)) continue;
     repeat(s, last, n - 1 - i);
     break;
@@ -131,9 +131,10 @@ static bool walk_parts(StepState *s) {
          run_part(s, step_part_programs(s, STEP_update, true), STEP_update, 0);
 }
 
-// -- Steps without a barrier between them ------------------------------------------------------
+// -- Steps without a barrier in between --------------------------------------------------------
 
-// All ranks say once a step how they are (rt/step.c), so they end it together.
+// Ends the step for all ranks at once, since they exchange their status once a step (rt/step.c).
+// Returns the time.
 static double end_of_step(StepState *s) {
   double end = 0;
   for (int i = 0; i < s->n_classes; i++)
@@ -149,7 +150,7 @@ static void carry_over(StepState *s) {
         s->class_at[i].before[x] = s->class_at[i].done[x][0];
 }
 
-// What is under way at the end of a step is so at its beginning, as steps are all alike.
+// Copies transfers in flight at the end of a step to its beginning, since all steps are equal.
 static void wrap_timeline(StepState *s, double from, double seconds) {
   StepTimeline *t = s->timeline;
   StepTimeline all = {0};
@@ -171,13 +172,14 @@ static void wrap_timeline(StepState *s, double from, double seconds) {
   if (t) memcpy(&t->event, &all.event, sizeof t->event);
 }
 
-// Goes from step to step until they take the same, and looks at one more.
+// Simulates steps until two take the same time, then one more, which is the result.
 static bool run_steady(StepState *s, StepCost *out) {
   enum { MOST = 32 };
   RankCost *cost = arena_array(s->a, RankCost, s->n_classes);
   StepTimeline *timeline = s->timeline;
   double from = 0, last = 0, seconds = 0;
   bool steady = false;
+  // The first steps start without carried all_reduces, so they are not representative.
   s->timeline = NULL;
   for (int i = 0; i < MOST && !steady; i++) {
     if (!walk_parts(s)) return false;
@@ -188,6 +190,7 @@ static bool run_steady(StepState *s, StepCost *out) {
     from = end;
     steady = i > 0 && same(seconds, last, seconds);
   }
+  // Costs accumulate over steps: those of the last step are the difference.
   for (int i = 0; i < s->n_classes; i++)
     cost[i] = s->class_at[i].cost;
   s->timeline = timeline;

@@ -1,4 +1,5 @@
-// Classes of ranks, who meets whom, and what ops take: see step_state.h.
+// The classes of ranks, the participants of transfers, and the events with their seconds: see
+// step_state.h.
 
 #include "step_state.h"
 
@@ -13,7 +14,7 @@
 
 // -- Classes ---------------------------------------------------------------------------------
 
-// Devices of one class that differ in whether they are among these become two.
+// Splits each class that has devices both in and outside of this list.
 static void tell_apart(StepState *s, const int *device, int n_devices) {
   Arena *scratch = arena_new();
   int n = s->n_classes;
@@ -40,7 +41,7 @@ static void tell_kinds_apart(StepState *s) {
   }
 }
 
-// The classes of some devices, each once.
+// The classes of some devices, without duplicates.
 static Classes classes_of(const StepState *s, const int *device, int n) {
   Classes out = {.at = arena_array(s->a, int, s->n_classes)};
   bool *there = arena_array(s->a, bool, s->n_classes);
@@ -81,7 +82,7 @@ static int root_of(const int *above, int k) {
   return k;
 }
 
-// Classes that have ranks in one group meet, and so do those that meet the same.
+// Joins classes with ranks in a common group into one set, transitively.
 static void meet_groups(const StepState *s, const Groups *groups, Meeting *out) {
   int *above = arena_array(s->a, int, s->n_classes), n = groups->n * groups->size;
   for (int k = 0; k < s->n_classes; k++)
@@ -124,7 +125,7 @@ int step_room(const StepState *s, StepPart part, int slice) {
   return slice < 0 ? s->n_rooms - 1 : slice;
 }
 
-// The all_reduces that generated code waits for before `op`.
+// Adds the all_reduces that generated code waits for before `op`.
 static void add_waits(const StepState *s, Event *e) {
   for (int i = 0; i < e->op->n_in; i++) {
     int64_t skip;
@@ -135,7 +136,7 @@ static void add_waits(const StepState *s, Event *e) {
   }
 }
 
-// On processors only those that send are waited for, elsewhere both ends of a move.
+// The number of classes that must arrive: on CPUs the senders of a move, elsewhere both ends.
 static int n_wanted(const StepState *s, const Event *e, int set) {
   const Classes *from = &e->meeting->set[0], *to = &e->meeting->set[1];
   if (e->op->kind != OP_move) return e->meeting->set[set].n;
@@ -158,7 +159,7 @@ static void add_meets(StepState *s, Event *e) {
   s->event_of[e->op->id] = s->events.n;
 }
 
-// Who has an end of it, and waits for that.
+// Marks the classes that take part in a transfer; they can wait for it.
 static void add_ends(StepState *s, int event) {
   const Event *e = &s->events.at[event];
   int rooms = step_room(s, e->part, -1) + 1;
@@ -169,7 +170,7 @@ static void add_ends(StepState *s, int event) {
     }
 }
 
-// What goes to host memory goes through the device's link to it; who waits for that takes no time.
+// A swap runs at the bandwidth of the device's link to the host; a swap_wait takes no time.
 static double seconds_on(const Device *d, const Op *op) {
   if (op->kind == OP_swap_wait) return 0;
   if (!op_swaps(op)) return op_seconds_on(d, op);
@@ -181,15 +182,18 @@ static void add_event(StepState *s, const Op *op, StepPart part, const int64_t *
   Event e = {.op = op, .part = part, .on = &s->on_mesh[mesh ? mesh->id : 0]};
   e.carried = reduce_is_carried(op);
   if (op->owed) e.due = due[op->id];
+  // Views take no time, except that a swap_wait synchronises.
   if ((op_info[op->kind].traits & VIEW) && op->kind != OP_swap_wait) return;
   add_waits(s, &e);
   if (mesh && op_is_collective(op)) {
     const CommPrice *price = comm_price(s->prices, op);
     e.seconds = price->cost.seconds;
+    // A free collective involves no other rank.
     if (e.seconds > 0) e.meeting = meeting_of(s, op, price);
     if (e.meeting) add_meets(s, &e);
     e.ahead = e.meeting && op->kind == OP_move && op->segment && move_leads_on(op);
   } else {
+    // Classes of one kind of device need the same time.
     double *computes = arena_array(s->a, double, s->n_classes);
     for (int i = 0; i < e.on->n; i++) {
       int k = e.on->at[i];
@@ -201,6 +205,7 @@ static void add_event(StepState *s, const Op *op, StepPart part, const int64_t *
   }
   if (op->kind == OP_swap_wait) e.starts = s->event_of[op->in[0].value->def->id];
   if (op_swaps(op)) s->event_of[op->id] = s->events.n;
+  // Events without any effect on a clock are left out.
   if (e.seconds > 0 || e.n_waits || op_swaps(op) || op->kind == OP_swap_wait)
     vec_push(s->a, &s->events, e);
 }

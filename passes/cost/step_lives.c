@@ -1,7 +1,7 @@
 // See step_lives.h.
 //
-// First the blocks, by linking values that overlap; then the lane's order; then what makes and
-// reads each block, sorted by block, so that the lives of one are found side by side.
+// First the blocks are found, by linking overlapping values; then the lane's order; then the
+// touches, which are sorted by block, so that the touches of one block are adjacent.
 
 #include "step_lives.h"
 
@@ -13,14 +13,14 @@
 #include "ir/op.h"
 #include "ir/schedule.h"
 
-// Something that makes or reads a block.
+// An op's write or read of a block.
 typedef struct Touch {
   MemBlock *block;
-  int segment; // of the loop, with a schedule
+  int segment; // of the loop, under a schedule
   const Op *get;
   StepPart part;
   int64_t at;
-  bool owed; // in the step after, or at its end
+  bool owed; // in the next step, or at its end
 } Touch;
 
 struct LaneLives {
@@ -28,13 +28,13 @@ struct LaneLives {
   Arena *scratch;
   const StepPart *part;
   int n_slices, device;
-  const int64_t *due;  // by op id, of owed ops; NULL: there are none
-  bool host;           // of what is in host memory
-  int *above;          // by value id: of the values of one block
-  MemBlock **block_of; // by value id of the first
+  const int64_t *due;  // by op id, of deferred ops; NULL: none
+  bool host;           // values in host memory
+  int *above;          // by value id: union-find over the values of one block
+  MemBlock **block_of; // by the root's value id
   int n_blocks;
   Vec(Touch) touch;
-  const RankRun *says; // what the schedule says of it; NULL: nothing
+  const RankRun *says; // the device's run in the schedule; NULL: none
   LaneRun run;
 };
 
@@ -63,7 +63,7 @@ static int64_t bytes_of(const Value *v) {
   return type_bytes(v->type);
 }
 
-// What a bucket is packed of is what most of it is; what is added up over slices are gradients.
+// A bucket has the kind of its largest member; a value accumulated over slices is a gradient.
 static MemoryKind kind_of(const Value *v) {
   if (v->def && v->def->kind == OP_pack) {
     const Value *most = v->def->in[0].value;
@@ -72,6 +72,7 @@ static MemoryKind kind_of(const Value *v) {
     return kind_of(most);
   }
   if (value_accumulates(v)) return MEMORY_backward;
+  // A parameter has the kind of its role; scalars count as inputs.
   if (!v->def) {
     if (v->role == ROLE_weight || v->role == ROLE_copy) return MEMORY_weight;
     return v->role == ROLE_state ? MEMORY_state : MEMORY_input;
@@ -86,7 +87,7 @@ static MemoryKind kind_of(const Value *v) {
   return MEMORY_update;
 }
 
-// What is made where something lies that lasts from step to step is that.
+// The bytes of persistent parameters.  A value produced in place over them counts as the parameter.
 typedef struct Kept {
   int64_t from, to;
 } Kept;
@@ -97,7 +98,7 @@ static int by_from(const void *x, const void *y) {
 }
 
 static bool is_kept(const Kept *kept, int n, const Value *v) {
-  int low = 0, high = n; // the first that ends behind the beginning of v
+  int low = 0, high = n; // the first that ends after the beginning of v
   while (low < high) {
     int middle = (low + high) / 2;
     if (kept[middle].to <= v->offset)
@@ -144,7 +145,7 @@ static int by_offset(const void *x, const void *y) {
   return (a->offset > b->offset) - (a->offset < b->offset);
 }
 
-// Each of the packed values has what is up to the next one.
+// Divides a bucket into a block per member, each up to the beginning of the next.
 static void take_apart(LaneLives *s, const Op *pack) {
   MemBlock **at = &s->block_of[root_of(s, (int)pack->out[0]->id)];
   const Value **part = arena_array(s->scratch, const Value *, pack->n_in);
@@ -185,7 +186,7 @@ static void find_blocks(LaneLives *s) {
     if (op->kind == OP_pack && is_here(s, op->out[0])) take_apart(s, op);
 }
 
-// -- What makes and reads them -----------------------------------------------------------------
+// -- Touches -----------------------------------------------------------------------------------
 
 static void touch(LaneLives *s, const Value *v, Touch t) {
   for (MemBlock *b = s->block_of[root_of(s, (int)v->id)]; b; b = b->next) {
@@ -196,13 +197,14 @@ static void touch(LaneLives *s, const Value *v, Touch t) {
   }
 }
 
-// Where a move of the loop takes what it moves, on those that have that.
+// The point at which a move of the loop reads its operand, on devices that have it.
 static Touch start_of(const LaneLives *s, const Op *move) {
   if (!move_leads_on(move)) return (Touch){.segment = move->segment, .at = op_time(move)};
   return (Touch){.segment = s->says ? move_start(move, s->says) : 0, .at = INT64_MAX};
 }
 
-// An all_reduce reads its operand until somebody waits for it: at the end of its segment at last.
+// An all_reduce reads its operand until the first wait for it, at the latest at the end of its
+// segment.
 static int64_t read_until(const LaneLives *s, const Op *op) {
   if (op->kind != OP_all_reduce) return op_time(op);
   int64_t first = value_first_read(op->out[0]);
@@ -218,7 +220,7 @@ static Touch touch_of(const LaneLives *s, const Op *op, int64_t at) {
                  .owed = op->owed};
 }
 
-// The first op that reads what is carried, or a view of it.
+// The first op that reads the result of a carried all_reduce, or a view of it.
 static const Op *first_owed_reader(const Value *v) {
   const Op *first = NULL;
   for_each_use(u, v) {
@@ -262,7 +264,7 @@ static void find_touches(LaneLives *s) {
     bool owed = v->def && v->def->owed;
     if (is_here(s, v)) touch(s, v, (Touch){.part = STEP_update, .at = INT64_MAX, .owed = owed});
   }
-  // What lasts is there even if nobody reads it.
+  // Persistent parameters occupy memory even without a reader.
   for (int i = 0; i < s->g->n_params; i++) {
     const Value *v = s->g->params[i];
     if (is_here(s, v) && param_kept(v)) touch(s, v, (Touch){.part = STEP_begin});
@@ -283,7 +285,7 @@ static void add_action(LaneLives *s, int segment, const Op *get, int slice) {
   r->last = i;
 }
 
-// Begin, the loop, update.
+// Lists the lane's actions: begin, the loop, update.
 static void find_run(LaneLives *s) {
   const Schedule *schedule = s->g->schedule;
   const RankRun *run = s->says = schedule ? graph_run_of(s->g, s->device) : NULL;
@@ -297,6 +299,7 @@ static void find_run(LaneLives *s) {
                  .first_of = arena_array(s->scratch, int, s->n_slices)};
   int *n_run = arena_array(s->scratch, int, n_segments + 1);
   int *n_got = arena_array(s->scratch, int, s->g->n_ops);
+  // -1: the lane does not run that segment for that slice.
   for (int i = 0; i < s->n_slices; i++)
     r->first_of[i] = -1;
   for (int i = 0; i <= n_segments; i++) {
@@ -307,6 +310,7 @@ static void find_run(LaneLives *s) {
   add_action(s, 0, NULL, -1);
   for (int i = 0; !schedule && i < s->n_slices; i++)
     add_action(s, 0, NULL, i);
+  // The n-th occurrence of a segment or a get is for slice n.
   for (int i = 0; run && i < run->action.n; i++) {
     const Action *action = &run->action.at[i];
     const Op *get = action->get ? action->get->def : NULL;
@@ -318,7 +322,7 @@ static void find_run(LaneLives *s) {
 
 // -- Lives -------------------------------------------------------------------------------------
 
-// Where in the lane's order a touch is, in a slice; false: the lane does nothing of the kind.
+// The moment of a touch in one slice; false: the lane has no such action.
 static bool find_moment(const LaneLives *s, const Touch *t, int slice, Moment *out) {
   const LaneRun *r = &s->run;
   if (t->part != STEP_micro) {
@@ -341,7 +345,8 @@ static bool is_kept_param(const MemBlock *b) {
   return !b->value->def && param_kept(b->value);
 }
 
-// Of a block that lasts: from the first slice to the last.  Owed ops run in the first.
+// The live range of a block that lasts: from its first touch in the first slice to its last in the
+// last.  Deferred ops run in the first slice.
 static Lived life_of_lasting(const LaneLives *s, const MemBlock *b, const Touch *t, int n,
                              bool owed) {
   if (is_kept_param(b)) return (Lived){true, {0, 0}, s->run.end};
@@ -359,7 +364,8 @@ static Lived life_of_lasting(const LaneLives *s, const MemBlock *b, const Touch 
   return life;
 }
 
-// What owed ops read of their step is there to its end, and in the next one until then.
+// Operands of deferred ops live to the end of their step, and in the next step to the op that reads
+// them.
 static void each_of_lasting(const LaneLives *s, const MemBlock *b, const Touch *t, int n,
                             EachLife *then, void *context) {
   Lived life = life_of_lasting(s, b, t, n, false), owed = life_of_lasting(s, b, t, n, true);

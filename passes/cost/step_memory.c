@@ -1,11 +1,12 @@
-// What is in the memory of ranks when: the lives of step_lives.h at the times that a timeline says.
+// Resident memory of ranks over time: the live ranges of step_lives.h at the times of a timeline.
 //
 //     moments     F0 0 | op 3   + 4 MB of forward     3.1 ms   4 MB
 //                 F0 1 | op 3   + 4 MB of forward     5.2 ms   8 MB      the peak
 //                 B0 0 | op 9   - 4 MB of forward     6.0 ms   4 MB
 //
-// Lives become what is more and what is less at their ends, sorted by moment; added up, that is a
-// line of points with a peak.  Then lives are gone through again for what is there at the peak.
+// Each live range becomes an increase and a decrease, sorted by moment.  Their running sum is the
+// curve, and its maximum the peak.  A second pass over the live ranges lists the values resident at
+// the peak.
 
 #include <limits.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@ const char *const memory_kind_name[N_MEMORY_KINDS] = {
 
 typedef struct Delta {
   Moment when;
-  int64_t bytes; // less behind the moment, more before it
+  int64_t bytes; // negative: freed after the moment; positive: allocated before it
   MemoryKind kind;
 } Delta;
 
@@ -28,26 +29,26 @@ typedef struct Memory {
   const StepTimeline *t;
   const Module *m;
   const Graph *g;
-  Arena *a, *scratch; // of one lane
+  Arena *a, *scratch; // scratch of one lane
   const StepPart *part;
   const LaneLives *lives;
-  const int64_t *due; // by op id, of owed ops
+  const int64_t *due; // by op id, of deferred ops
   const LaneRun *run;
   Vec(Delta) delta;
 } Memory;
 
-// -- More and less -------------------------------------------------------------------------------
+// -- Increases and decreases ---------------------------------------------------------------------
 
 static void add_life(const MemBlock *b, Lived life, void *context) {
   Memory *s = context;
   int64_t bytes = b->to - b->from;
   vec_push(s->scratch, &s->delta, (Delta){life.from, bytes, b->kind});
-  // What is there at the end is there when the next step begins.
+  // A block that lives to the end of the step lives on into the next one.
   if (moment_before(life.to, s->run->end))
     vec_push(s->scratch, &s->delta, (Delta){life.to, -bytes, b->kind});
 }
 
-// More comes before less, as an op has its operands while it makes its results.
+// Sorts increases before decreases, since operands live while their op produces its results.
 static int by_moment(const void *x, const void *y) {
   const Delta *a = x, *b = y;
   if (moment_before(a->when, b->when)) return -1;
@@ -57,11 +58,11 @@ static int by_moment(const void *x, const void *y) {
 
 // -- Times -------------------------------------------------------------------------------------
 
-// When moments of a lane are: those of its ops, and of its segments.
+// The times of a lane's moments: of its ops, and of its segments.
 typedef struct Times {
-  const StepEvent **op; // of the lane, in order
+  const StepEvent **op; // in order
   int n_ops, at;
-  double *from, *to; // by action, of segments
+  double *from, *to; // by action
   double now;
 } Times;
 
@@ -77,6 +78,7 @@ static Times find_times(const Memory *s, int lane) {
   for (int i = 0; i < s->t->event.n; i++) {
     const StepEvent *e = &s->t->event.at[i];
     if (e->lane != lane || e->line != LINE_computes) continue;
+    // Begin and update are the first and the last action.
     int action = e->part == STEP_begin    ? 0
                  : e->part == STEP_update ? r->n_actions - 1
                                           : r->run_of[e->segment][e->slice];
@@ -86,6 +88,7 @@ static Times find_times(const Memory *s, int lane) {
     t.from[action] = e->from < t.from[action] ? e->from : t.from[action];
     t.to[action] = later(t.to[action], e->to);
   }
+  // Actions that compute nothing, such as gets, take place at the end of the previous one.
   for (int i = 0; i < r->n_actions; i++) {
     double last = i ? t.to[i - 1] : 0;
     if (t.to[i] == 0) t.from[i] = t.to[i] = last;
@@ -93,12 +96,12 @@ static Times find_times(const Memory *s, int lane) {
   return t;
 }
 
-// Owed ops run when they are due.
+// The op time at which the step runs the op: a deferred op runs when it is due.
 static int64_t time_in_step(const Memory *s, const Op *op) {
   return op->owed ? s->due[op->id] : op_time(op);
 }
 
-// Moments come in order.
+// The time of a moment.  Callers ask in the order of moments.
 static double time_of(const Memory *s, Times *t, Moment when) {
   double from = t->from[when.action], to = t->to[when.action];
   if (when.at == INT64_MAX) return t->now = later(t->now, to);
@@ -117,7 +120,7 @@ typedef struct Peak {
   Arena *a;
   Moment when;
   LaneMemory *out;
-  const MemBlock *last; // whose slices were counted
+  const MemBlock *last; // the block counted last; its further slices follow
 } Peak;
 
 static void add_held(const MemBlock *b, Lived life, void *context) {
@@ -163,7 +166,7 @@ static void add_points(Memory *s, int lane, LaneMemory *out) {
     const Delta *d = &s->delta.at[i], *next = i + 1 < s->delta.n ? d + 1 : NULL;
     is.bytes[d->kind] += d->bytes;
     all += d->bytes;
-    // All that begins at a moment is one point, and so is all that ends there.
+    // Increases at the same moment become one point, and so do decreases.
     if (next && !moment_before(d->when, next->when) && (d->bytes < 0) == (next->bytes < 0))
       continue;
     is.time = time_of(s, &times, d->when);

@@ -1,17 +1,17 @@
-// What each class of ranks does in which order, as generated code and the runtime do it, and where
-// it waits for what it put in its queue: see step_state.h.
+// The program of each class of ranks: the order of its ops, as in generated code and the runtime,
+// and the waits for queued transfers.  See step_state.h.
 //
 //     %s = all_reduce %p      queue %s              the rank goes on
 //     %y = linear %s, %w      wait %s, compute %y
 //     %g = all_gather %y      queue %g, wait %g
 //     end                     wait for every all_reduce
 //
-// With a schedule (ir/schedule.h) a segment is a program, and what a move to another one does is
-// spread over three:
+// Under a schedule (ir/schedule.h) a segment is a program, and a move to another segment has steps
+// in three programs:
 //
-//     the segment that makes x       … queue the move             whoever has x
-//     get                            queue the move               who only gets
-//     the segment of the move        wait for the move, …         all that get
+//     the segment that produces x    … queue the move             ranks that have x
+//     get                            queue the move               ranks that only receive
+//     the segment of the move        wait for the move, …         all receivers
 
 #include "ir/analysis/place.h"
 #include "ir/op.h"
@@ -24,13 +24,13 @@ static bool have(const Classes *on, int k) {
   return false;
 }
 
-// -- Ops where they stand ----------------------------------------------------------------------
+// -- Ops in program order ----------------------------------------------------------------------
 
 static void add_step(StepState *s, Program *p, Step step) {
   vec_push(s->a, &p->step, step);
 }
 
-// The class waits for it where it has a part in it at all.
+// Adds a wait, if the class takes part in the event.
 static void add_wait(StepState *s, Program *of_class, int k, int event) {
   if (s->class_at[k].done[event])
     add_step(s, &of_class[k], (Step){.what = DO_wait, .event = event});
@@ -41,8 +41,8 @@ static void add_queue(StepState *s, Program *of_class, int k, Step step) {
   add_step(s, &of_class[k], step);
 }
 
-// The i-th class that has an end of the move, and which ends these are; one that has both stands
-// among those that send.
+// Returns the i-th class that takes part in the move, and whether it sends or receives.  False for
+// the second entry of a class that does both: it is listed as a sender.
 static bool end_of(const StepState *s, int event, int i, int *k, Step *out) {
   const Classes *from = &s->events.at[event].meeting->set[0];
   const Classes *to = &s->events.at[event].meeting->set[1];
@@ -55,7 +55,7 @@ static int n_ends(const Event *e) {
   return e->meeting->set[0].n + e->meeting->set[1].n;
 }
 
-// On processors who only sends goes on at once.
+// Adds a move that blocks its ranks; on CPUs a rank that only sends continues at once.
 static void add_move(StepState *s, Program *of_class, int event) {
   Step step;
   for (int i = 0, k; i < n_ends(&s->events.at[event]); i++) {
@@ -75,7 +75,7 @@ static void add_collective(StepState *s, Program *of_class, int event) {
     }
 }
 
-// What the op reads of all_reduces is there for those that have it.
+// Adds waits for the all_reduces that the op reads, on the classes that take part in these.
 static void add_reads(StepState *s, Program *of_class, const Event *e) {
   bool moves = e->meeting && e->op->kind == OP_move;
   for (int set = 0; set < (moves ? 2 : 1); set++) {
@@ -86,7 +86,7 @@ static void add_reads(StepState *s, Program *of_class, const Event *e) {
   }
 }
 
-// What an op does where it stands.
+// The step of an op that is not a transfer between ranks.
 static Step own_step(const Event *e, int event) {
   if (e->op->kind == OP_swap_wait) return (Step){.what = DO_copied, .event = e->starts};
   return (Step){.what = op_swaps(e->op) ? DO_copy : DO_compute, .event = event};
@@ -113,7 +113,8 @@ static void wait_for_sum(StepState *s, Program *of_class, int event) {
 
 // -- Parts of a step ---------------------------------------------------------------------------
 
-// Adds what the step before owes from number `at` on, as far as it is due then; returns the next.
+// Adds deferred ops of the previous step, from event `at` on, that are due at time `then`; returns
+// the next.
 static int settle(StepState *s, Program *of_class, StepPart part, int at, int64_t then) {
   for (; at < s->events.n; at++) {
     const Event *e = &s->events.at[at];
@@ -124,19 +125,22 @@ static int settle(StepState *s, Program *of_class, StepPart part, int at, int64_
   return at;
 }
 
-// All sums are waited for before the next slice, and at the end; but for those that are carried.
+// Every all_reduce is waited for before the next slice and at the end, unless it is carried.
 Program *step_part_programs(StepState *s, StepPart part, bool settles) {
   Program *of_class = arena_array(s->a, Program, s->n_classes);
   bool one_slice = module_slices(s->m) == 1;
   int owed = settles ? 0 : s->events.n;
   for (int k = 0; k < s->n_classes; k++)
     of_class[k].part = part;
+  // Deferred ops of the previous step run before the op that they are due before.
   for (int i = 0; i < s->events.n; i++) {
     if (s->events.at[i].part != part || s->events.at[i].due) continue;
     owed = settle(s, of_class, part, owed, op_time(s->events.at[i].op));
     add_op(s, of_class, i);
   }
   settle(s, of_class, part, owed, INT64_MAX);
+  // With one slice, the all_reduces of the loop overlap with the update, and are waited for after
+  // it.
   if (part == STEP_micro && one_slice) return of_class;
   for (int i = 0; i < s->events.n; i++) {
     StepPart of = s->events.at[i].part;
@@ -151,9 +155,9 @@ Program *step_part_programs(StepState *s, StepPart part, bool settles) {
 
 typedef struct Segments {
   StepState *s;
-  Program **program;   // by segment from 1, and class
+  Program **program;   // by segment from 1, and by class
   const RankRun **run; // of each class, or NULL
-  Program **get;       // by event, and class: of moves
+  Program **get;       // of moves, by event and class
 } Segments;
 
 static bool lies_on(const StepState *s, const Value *v, int k) {
@@ -192,7 +196,7 @@ static void add_ends(Segments *g, int event) {
   }
 }
 
-// In this order: what is waited for, the ops, the sums, and the moves that start.
+// The steps of a segment in order: waits, ops, waits for all_reduces, and the moves that start.
 static void add_segments(Segments *g) {
   StepState *s = g->s;
   for (int i = 0; i < s->events.n; i++) {
@@ -211,8 +215,8 @@ static void add_segments(Segments *g) {
 
 // -- Runs --------------------------------------------------------------------------------------
 
-// Tasks of a class, with the slices that they are of: those of each segment, and each get, are
-// counted.
+// Lists the tasks of a class with their slices, by counting the occurrences of each segment and
+// get. Returns false if a slice is out of range.
 static bool add_run(Segments *g, int k, const RankRun *run) {
   StepState *s = g->s;
   Arena *scratch = arena_new();
@@ -220,6 +224,7 @@ static bool add_run(Segments *g, int k, const RankRun *run) {
   int *n_got = arena_array(scratch, int, s->events.n);
   bool ok = true;
   for (int i = 0; ok && i < run->action.n; i++) {
+    // An action runs a segment or is a get.
     const Action *action = &run->action.at[i];
     const Op *move = action->get ? action->get->def : NULL;
     int event = move ? s->event_of[move->id] : -1;
@@ -229,7 +234,7 @@ static bool add_run(Segments *g, int k, const RankRun *run) {
     else if (event >= 0 && g->get[event])
       task = (Task){&g->get[event][k], n_got[event]++};
     else
-      continue; // nothing is sent
+      continue; // no transfer
     ok = task.slice < s->n_rooms;
     if (ok) vec_push(s->a, &s->class_at[k].task, task);
   }

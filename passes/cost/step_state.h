@@ -1,9 +1,9 @@
-// What the files that price a step share: see cost_step.h.
+// The state shared by the files that simulate a step: see cost_step.h.
 //
-//     step_events.c     classes of ranks, who meets whom, and what ops take
-//     step_programs.c   what each class does in which order, and where it waits
-//     step_walk.c       when that is: all classes go on until each is through
-//     cost_step.c       the step: begin, the slices of time, update, and what it comes to
+//     step_events.c     classes of ranks, participants of transfers, seconds of ops
+//     step_programs.c   the program of each class: its order of ops and its waits
+//     step_walk.c       the simulation: runs the classes until all are done
+//     cost_step.c       the step: begin, the time slices, update, and the result
 
 #ifndef STEP_STATE_H
 #define STEP_STATE_H
@@ -24,60 +24,59 @@ typedef struct Classes {
   int n, *at;
 } Classes;
 
-// Who waits for whom where data moves: classes that have ranks in the same groups, and of a move
-// those that send, and those that get.  Equal collectives share it.
+// The classes that wait for each other in a transfer: sets of classes with ranks in common groups,
+// or the senders and the receivers of a move.  Equal collectives share it.
 typedef struct Meeting {
   int n;
   Classes *set;
 } Meeting;
 
-// Who has come so far, of one set in one slice; of a move there is one for both sets.
+// The arrivals of one set in one slice; a move has one for both sets.
 typedef struct Meet {
   int n_wanted, n_come;
-  double latest; // when the last could begin; of a move on processors, when the last has sent
+  double latest; // the latest arrival; for a move on CPUs, the end of the last send
 } Meet;
 
-// An op, as it runs.
+// An op in the simulation.
 typedef struct Event {
   const Op *op;
   StepPart part;
-  const Classes *on;      // its mesh
-  double seconds;         // of what moves data
-  const double *computes; // seconds of what computes, or copies to host memory, by class
-  int starts;             // of a swap_wait: the number of what it waits for
-  const Meeting *meeting; // of what moves data, else NULL
-  Meet *meet;             // of that: [set][slice]; of a move, as if of one set
-  int *n_wanted;          // who must come to it, by set
-  int n_waits, *wait;     // numbers of events: all_reduces that it reads
-  bool ahead;             // a move to another segment, for which there is a queue of its own
-  bool carried;           // an all_reduce that ends in the step after
-  int64_t due;            // of what the step before owes: the time of the op that it is due before
+  const Classes *on;      // the classes of its mesh
+  double seconds;         // of a transfer; of a computation, on the slowest class
+  const double *computes; // seconds by class, of a computation or a copy to host memory
+  int starts;             // of a swap_wait: the number of its swap
+  const Meeting *meeting; // of a transfer, else NULL
+  Meet *meet;             // of a transfer: [set][slice]; a move has one set
+  int *n_wanted;          // classes that must arrive, by set
+  int n_waits, *wait;     // numbers of the all_reduces that it reads
+  bool ahead;             // a move to another segment; it uses QUEUE_ahead
+  bool carried;           // an all_reduce that ends in the next step
+  int64_t due; // of an op deferred by the previous step: the time of the op before which it runs
 } Event;
 
 // -- Programs ----------------------------------------------------------------------------------
 
 typedef enum StepDo {
   DO_compute,
-  DO_queue,  // is put in a queue of what moves data; the rank goes on
-  DO_wait,   // until that queue has done it
-  DO_copy,   // to host memory or back; the rank goes on
-  DO_copied, // until that is done
+  DO_queue,  // puts a transfer into its queue; the rank continues
+  DO_wait,   // waits until the transfer is complete
+  DO_copy,   // starts a copy to host memory or back; the rank continues
+  DO_copied, // waits until the copy is complete
 } StepDo;
 
 typedef struct Step {
   StepDo what;
   int event;
-  int meet;         // DO_queue: which of its sets
+  int meet;         // DO_queue: its set of the meeting
   bool sends, gets; // DO_queue, of a move
 } Step;
 
-// What a class does without looking at its list of actions: a part of the step, a segment of it, or
-// the get of a move.
+// The steps of a class for one action: a part of the step, a segment of it, or the get of a move.
 typedef struct Program {
   Vec(Step) step;
   StepPart part;
   int segment; // of the schedule, or 0
-  bool gets;   // only that
+  bool gets;   // it is a get
 } Program;
 
 typedef struct Task {
@@ -85,45 +84,45 @@ typedef struct Task {
   int slice;
 } Task;
 
-// Something in a queue of a class.
+// A transfer in a queue of a class.
 typedef struct Job {
   const Step *step;
   int slice;
-  double since; // when it was put there
+  double since; // when it was queued
   bool has_come;
 } Job;
 
-// What moves data, one after the other.
+// Transfers that run one after the other.
 typedef struct Queue {
-  double until; // it runs
+  double until; // when it is empty
   Vec(Job) job;
   int n_done;     // jobs
-  Vec(Span) busy; // in order; those before `past` are over
+  Vec(Span) busy; // in order; those before `past` are in the past
   int past;
 } Queue;
 
-// Moves to other segments, and all else.
+// QUEUE_ahead: moves to other segments.  QUEUE_here: all other transfers.
 enum { QUEUE_here, QUEUE_ahead, N_QUEUES };
 
-// Ranks that are on the same meshes, have the same run, and are of the same kind of device.
+// Ranks on the same meshes, with the same run and the same kind of device.
 typedef struct Class {
   Device device;
-  int kind;          // of it, in the cluster
-  double now;        // until when its ops run
-  double copying[2]; // until when it copies to host memory, and back
-  double first;      // when it begins; INFINITY: not yet
+  int kind;          // of device, in the cluster
+  double now;        // the end of its last op
+  double copying[2]; // the end of its last copy to host memory, and back
+  double first;      // the start of its first op; INFINITY: none yet
   RankCost cost;
   Queue queue[N_QUEUES];
-  Vec(Span) gap;  // its ops wait; not looked at yet whether its queues do, too
-  double *copied; // by event, of the slice that runs: when it is copied
-  double **done;  // by event, slice: when its queue has done it; NAN: not yet; NULL: it never does
-  double *before; // by event, of what is carried: when that of the step before is done
+  Vec(Span) gap;  // waiting times of its ops that are not yet compared with the queues' busy times
+  double *copied; // by event, of the current slice: the end of the copy
+  double **done; // end of the transfer, by event and slice; NAN: unknown; NULL: takes no part in it
+  double *before; // end of the previous step's transfer, by event, if it is carried
   Vec(Task) task;
-  int n_tasks, at; // of which are over, and steps of the next one
-  double began;    // its first step that is no wait
+  int n_tasks, at; // number of completed tasks; completed steps of the next one
+  double began;    // start of its first step that is not a wait
 } Class;
 
-// -- All of it ---------------------------------------------------------------------------------
+// -- The state ---------------------------------------------------------------------------------
 
 typedef struct StepState {
   const Module *m;
@@ -138,11 +137,11 @@ typedef struct StepState {
   Class *class_at;
   Classes *on_mesh;        // by mesh id
   Vec(Meeting *) meetings; // by id of price
-  int *event_of;           // by op id, of what moves data: its number, or -1
+  int *event_of;           // by op id, of transfers: the event's number, or -1
   Vec(Event) events;
-  int n_slices, n_rooms;  // slices that are told apart: all of a schedule's, else 1
-  StepTimeline *timeline; // what happens is written down there, or NULL
-  Vec(int) todo;          // classes that may go on
+  int n_slices, n_rooms;  // slices simulated separately: all with a schedule, else 1
+  StepTimeline *timeline; // records the events, or NULL
+  Vec(int) todo;          // classes that may be able to continue
   bool *is_todo;
 } StepState;
 
@@ -152,20 +151,19 @@ static inline bool op_swaps(const Op *op) {
 }
 void step_find_classes(StepState *s);
 void step_add_events(StepState *s);
-// What `part` of the step is to a slice of it, as far as slices are told apart.
+// The index of the slice among those that are simulated separately; 0 outside of the loop.  Slice
+// -1 is the last.
 int step_room(const StepState *s, StepPart part, int slice);
 
-// step_programs.c
-// By class, of ops of a part.  With a schedule the loop has none.
-// `settles`: with what the step before owes, which only the first slice does.
+// step_programs.c The programs of a part, by class.  Under a schedule the loop has none. `settles`:
+// includes the ops deferred by the previous step, which only the first slice runs.
 Program *step_part_programs(StepState *s, StepPart part, bool settles);
-// The run of each class becomes its tasks.  false: that is no run of this many slices.
+// Turns the run of each class into its tasks.  Returns false if a run has too many slices.
 bool step_add_runs(StepState *s);
 
-// step_walk.c
-// Every class does its tasks, which are of that part.  false: they wait for each other in a circle.
+// step_walk.c Runs all tasks of the classes, which belong to that part.  Returns false on deadlock.
 bool step_walk(StepState *s, StepPart part, bool settles);
-// At the end of the step all wait for the last; nothing is in their queues.
+// Ends the step: all classes wait until `time`; their queues are empty.
 void step_end(StepState *s, double time);
 
 #endif

@@ -1,19 +1,19 @@
-// When what classes of ranks do is: see step_state.h.
+// The simulation of the classes of ranks: see step_state.h.
 //
-// A class has three hands: its ops, one after the other, and its two queues of what moves data, one
-// job after the other.  Each goes on until it needs what is not known yet: ops wait for jobs of
-// their own queues, jobs for others that have a part in them.  Times are maxima and sums of such,
-// so it does not matter who goes on first; a class goes on whenever something that it has a part in
-// becomes known.
+// A class advances on three lines: its ops in order, and its two queues of transfers in order.
+// Each line advances until it needs an unknown time.  Ops wait for jobs of their own queues, jobs
+// for the other participants.  All times are maxima and sums, so the order of simulation does not
+// matter.  A class is resumed whenever a time that it takes part in becomes known.
 
 #include <math.h>
 
 #include "ir/op.h"
 #include "step_state.h"
 
-// -- What ranks do with their time -------------------------------------------------------------
+// -- Recording and idle time -------------------------------------------------------------------
 
-// What takes no time is not seen; of what is moved it is told all the same.
+// Records an event on the timeline.  Computations without duration are left out, transfers are
+// kept.
 static void record(StepState *s, const Class *k, StepEvent e) {
   if (!s->timeline || (e.to <= e.from && e.line == LINE_computes)) return;
   e.lane = (int)(k - s->class_at);
@@ -21,11 +21,13 @@ static void record(StepState *s, const Class *k, StepEvent e) {
   vec_push(s->a, &s->timeline->event, e);
 }
 
-// For how long of this time any of the queues was busy.
+// The seconds between `from` and `to` in which any of the queues was busy.
 static double busy_seconds(Class *k, double from, double to) {
   double seconds = 0;
   while (from < to) {
-    double end = from, next = to; // of those that are busy now, and of the others
+    // Each round covers the time to the next change of the busy queues: `end` of the queues that
+    // are busy now, or else `next` start of a span.
+    double end = from, next = to;
     for (int i = 0; i < N_QUEUES; i++) {
       Queue *q = &k->queue[i];
       while (q->past < q->busy.n && q->busy.at[q->past].to <= from)
@@ -49,7 +51,8 @@ static void wait_until(StepState *s, Class *k, double time) {
   k->now = time;
 }
 
-// What jobs of a gap take is known when all are done.
+// Counts the idle time in gaps.  The busy times of the queues in a gap are known once all jobs are
+// complete.
 static void look_at_gaps(Class *k) {
   for (int i = 0; i < k->gap.n; i++) {
     const Span *gap = &k->gap.at[i];
@@ -65,7 +68,7 @@ void step_end(StepState *s, double time) {
   }
 }
 
-// A queue is busy; seconds in which the other is not.
+// Records a busy span of a queue; returns its seconds without overlap with the other queue.
 static double add_busy(StepState *s, Class *k, int queue, Span span) {
   const Queue *other = &k->queue[N_QUEUES - 1 - queue];
   double seconds = span.to - span.from;
@@ -90,7 +93,7 @@ static void compute(StepState *s, Class *k, const Event *e, const Task *task) {
   k->cost.compute += seconds;
 }
 
-// Copies in one direction follow one another, beside all else.
+// Copies in one direction run one after the other, overlapped with all else.
 static void copy(StepState *s, Class *k, const Event *e, const Task *task, int event) {
   bool in = e->op->kind == OP_swap_in;
   double *busy = &k->copying[in], from = fmax(*busy, k->now);
@@ -120,8 +123,7 @@ static void wake(StepState *s, const Event *e, int set) {
       go_on(s, e->meeting->set[i].at[j]);
 }
 
-// On processors only those that send come to a move: what is sent is there when the last has sent
-// it.
+// On CPUs only senders arrive at a move: the data is complete when the last sender has sent it.
 static bool only_senders(const StepState *s, const Event *e) {
   return e->op->kind == OP_move && s->target == TARGET_cpu;
 }
@@ -133,7 +135,7 @@ static void come(StepState *s, const Event *e, Job *job, Meet *meet, double begi
   if (++meet->n_come == meet->n_wanted) wake(s, e, job->step->meet);
 }
 
-// When the job ends that could begin then; NAN: that is not known yet.
+// The end of a job that can begin at `begin`; NAN: not yet known.
 static double end_of(const StepState *s, const Event *e, const Job *job, const Meet *meet,
                      double begin) {
   bool all = meet->n_come == meet->n_wanted;
@@ -143,18 +145,20 @@ static double end_of(const StepState *s, const Event *e, const Job *job, const M
   return all ? fmax(own, meet->latest) : NAN;
 }
 
-// Does the next job of a queue, if it is known when it ends.
+// Completes the next job of a queue, if its end is known.
 static bool do_job(StepState *s, Class *k, int queue) {
   Queue *q = &k->queue[queue];
   if (q->n_done == q->job.n) return false;
   Job *job = &q->job.at[q->n_done];
   const Event *e = &s->events.at[job->step->event];
   int room = step_room(s, e->part, job->slice);
+  // Each set of the meeting has its own arrivals per slice.
   Meet *meet = &e->meet[job->step->meet * (step_room(s, e->part, -1) + 1) + room];
   double begin = fmax(job->since, q->until);
   if (!job->has_come) come(s, e, job, meet, begin);
   double end = end_of(s, e, job, meet, begin);
   if (isnan(end)) return false;
+  // The transfer occupies the time before its end; any earlier time is waiting.
   double seconds = fmin(e->seconds, end - begin);
   k->cost.comm += add_busy(s, k, queue, (Span){end - seconds, end});
   record(s, k,
@@ -174,7 +178,7 @@ static bool do_job(StepState *s, Class *k, int queue) {
 
 // -- Programs ----------------------------------------------------------------------------------
 
-// Takes the next step of the task, if it is known when.
+// Runs the next step of the task, if its time is known.
 static bool do_step(StepState *s, Class *k, const Task *task) {
   const Step *step = &task->program->step.at[k->at];
   const Event *e = &s->events.at[step->event];
@@ -183,7 +187,7 @@ static bool do_step(StepState *s, Class *k, const Task *task) {
     return true;
   }
   if (step->what == DO_wait) {
-    // What another part of the step began was done in the last of its slices.
+    // A transfer of another part of the step was completed in the last slice of that part.
     int slice = e->part == task->program->part ? task->slice : -1;
     double done = k->done[step->event][step_room(s, e->part, slice)];
     if (isnan(done)) return false;
@@ -239,7 +243,7 @@ static void go(StepState *s, Class *k) {
 
 // -- All classes -------------------------------------------------------------------------------
 
-// Nobody has come anywhere yet, and nothing is done, of what is in this part of the step.
+// Resets the arrivals and completion times of all transfers in this part of the step.
 static void forget(StepState *s, StepPart part, bool settles) {
   int rooms = step_room(s, part, -1) + 1;
   for (int i = 0; i < s->events.n; i++) {
@@ -253,7 +257,7 @@ static void forget(StepState *s, StepPart part, bool settles) {
   }
 }
 
-// Jobs that are over are of no more use.
+// Clears the queues and tasks at the end of a part.  Returns false if any job or task is left.
 static bool end_class(Class *k) {
   bool ok = k->n_tasks == k->task.n;
   look_at_gaps(k);

@@ -7,12 +7,13 @@
 //                                               %z1 = conv %r1, %v channels_last=true
 //                                               %z  = transpose %z1 perm=[0,3,1,2]
 //
-// The kernels run faster so: the inner loop is over channels, which lie side by side.
+// The kernels run faster in this layout: their inner loop is over channels, which become
+// contiguous.
 //
-// One walk in order.  An image op is made anew on the transposed operands, and its result is the
-// transpose back of what the new op makes.  An op that can work on any order of dimensions
-// (elementwise, reductions, concat, …) follows when that leaves no more transposes than before.
-// What is transposed back and forth is taken as it was; transposes nobody reads go at the end.
+// One walk in order.  An image op is rebuilt on the transposed operands, and its result is the
+// transpose back of the new op's result.  An op that accepts any order of dimensions (elementwise,
+// reductions, concat, …) follows if that leaves no more transposes than before.  A transpose of a
+// transpose back is replaced by the original; dead transposes are removed at the end.
 //
 // Weights and their gradients stay as they are: o c spatial, in either form.
 
@@ -22,14 +23,15 @@
 #include "ir/analysis/rewrite.h"
 #include "pass.h"
 
-// The operands and results of an op that are images, as bits.  Some ops want the channel
-// last; the others go along.  Of its attributes, those that move with the dimensions of an image.
+// Describes an op that can run channels last: the operands and results that are images, as bits;
+// whether it prefers the channel last, or only follows; and the attributes that are permuted with
+// the dimensions of an image.
 typedef struct ImageOp {
   OpKind kind;
   bool wants;
   unsigned in, out;
   const char *axis; // an axis, or a list of axes; NULL: none
-  const char *each; // lists of a number for each dimension, between blanks
+  const char *each; // names of attributes with one number per dimension
 } ImageOp;
 
 #define ALL ~0u
@@ -65,12 +67,12 @@ static const ImageOp image_ops[] = {
 
 typedef struct Images {
   Builder b;
-  Value **last; // by id: the same value with the channel last, once made
+  Value **last; // by id: the same value with the channel last, once built
   uint32_t n_values;
   int moved;
 } Images;
 
-// n c spatial to n spatial c, and back.
+// The permutations from n c spatial to n spatial c, and back.
 static void to_last(int rank, int64_t *perm) {
   for (int i = 0; i < rank; i++)
     perm[i] = i == 0 ? 0 : i == rank - 1 ? 1 : i + 1;
@@ -94,7 +96,7 @@ static void last_shape(const Type *t, int64_t *dim) {
     dim[i] = t->dim[perm[i]];
 }
 
-// What `v` is when it is the transpose back of a value with the channel last.
+// The channels-last value that `v` is the transpose back of, or NULL.
 static Value *was_last(const Value *v) {
   int64_t perm[MAX_RANK];
   const Op *op = made_by(v, OP_transpose);
@@ -108,13 +110,13 @@ static Value *known_last(const Images *c, const Value *v) {
   return last || v->id >= c->n_values ? last : c->last[v->id];
 }
 
-// Whether this walk made `v` with the channel last.  The model's own transposes say nothing of
-// that: [0,2,1], which a vision transformer has behind its patches, goes either way.
+// Whether this walk built `v` with the channel last.  The model's own transposes do not tell: the
+// [0,2,1] after the patches of a vision transformer is its own inverse.
 static bool is_image(const Images *c, const Value *v) {
   return v->id < c->n_values ? c->last[v->id] != NULL : was_last(v) != NULL;
 }
 
-// Whether the channel can be put last in `v` without moving the whole of it.
+// Whether the channel can be put last in `v` without transposing all of its elements.
 static bool is_cheap(const Value *v) {
   double value;
   if (is_fill(v, &value)) return true;
@@ -157,7 +159,7 @@ static bool image_op(const Op *op, ImageOp *out) {
   return false;
 }
 
-// A reduction that drops dimensions leaves no image, and must leave the others in order.
+// A reduction that drops dimensions yields no image, and must keep the others in order.
 static bool drops(const Op *op) {
   return op_has_attr(op, "keep") && !attr_i(op, "keep");
 }
@@ -171,7 +173,7 @@ static bool order_is_kept(const Op *op) {
   return spatial == rank - 2;
 }
 
-// Whether `op` is done with the channel last: it wants to, or it goes along at no cost.
+// Whether `op` becomes channels last: it prefers it, or follows at no cost.
 static bool is_moved(const Images *c, const Op *op, const ImageOp *row) {
   if (op_has_attr(op, "channels_last") && attr_i(op, "channels_last")) return false;
   if (drops(op) && !order_is_kept(op)) return false;
@@ -199,7 +201,7 @@ static int compare(const void *x, const void *y) {
   return (a > b) - (a < b);
 }
 
-// Whether `name` is one of the words of the text.
+// Whether `name` is one of the words of `text`.
 static bool has_word(const char *text, const char *name) {
   size_t n = strlen(name);
   for (const char *at = text; *at; at += strcspn(at, " "), at += strspn(at, " "))
@@ -207,7 +209,7 @@ static bool has_word(const char *text, const char *name) {
   return false;
 }
 
-// The attributes of `op` as they are when its images have the channel last.
+// Computes the attributes of `op` for images with the channel last.
 static void move_attrs(const Op *op, const ImageOp *row, Attr *attrs, int n, int rank, Arena *a) {
   int64_t perm[MAX_RANK];
   to_last(rank, perm);
@@ -216,6 +218,8 @@ static void move_attrs(const Op *op, const ImageOp *row, Attr *attrs, int n, int
     *attr = op->attrs[i];
     bool axis = row->axis && str_equal(attr->name, row->axis);
     if (row->wants && str_equal(attr->name, "channels_last")) attr->i = true;
+    // Axes are renumbered; lists of axes stay sorted; lists with a number per dimension are
+    // permuted.
     if (axis && attr->kind == 'i') attr->i = moved_axis(attr->i, rank);
     if (attr->kind != 'I' || !(axis || has_word(row->each, attr->name))) continue;
     int64_t *at = arena_copy(a, attr->list.at, (size_t)attr->list.n * sizeof *at);
@@ -230,7 +234,7 @@ static void move_attrs(const Op *op, const ImageOp *row, Attr *attrs, int n, int
   }
 }
 
-// What is %y with the channel last is %y.last: %y itself may go.
+// Names the channels-last form of %y %y.last: %y itself may be removed.
 static void name_last(Value *v, const char *name) {
   if (name) value_set_name(v, str_format(v->graph->module->arena, "%s.last", name));
 }
@@ -247,12 +251,14 @@ static bool move(Images *c, Op *op, const ImageOp *row) {
     rank = in[i]->type->rank;
     in[i] = last(c, in[i]);
   }
+  // The new op has the same attributes, permuted.
   op_attr_specs(op->kind, &n);
   Attr *attrs = arena_array(a, Attr, n);
   move_attrs(op, row, attrs, n, rank, a);
   Value *made = build(&c->b, op->kind, in, op->n_in, (Attrs){attrs, n});
   arena_free(a);
   if (!made) return false;
+  // Readers get the transpose back; those that become channels last skip it.
   int64_t perm[MAX_RANK];
   to_first(rank, perm);
   for (int i = 0; i < op->n_out; i++) {

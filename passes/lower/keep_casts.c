@@ -1,5 +1,5 @@
-// Keeps weights in 16 bits from step to step: they are cast where they are updated, instead of
-// where every step begins.
+// Keeps 16-bit copies of weights across steps: weights are cast when they are updated, instead of
+// at the beginning of every step.
 //
 //     graph @train entry (…, %w: f32[64,96] {B} weight "fc.w" train …) {
 //       %0  = cast %w to=bf16       : bf16[64,96] {B}
@@ -17,16 +17,16 @@
 //       %c1 = cast %w1 to=bf16      : bf16[64,96] {B}
 //       return … update %w %w1, update %c %c1
 //
-// The update has the new weight at hand, so there the cast costs 2 bytes of writing for an element,
-// once `multi_tensor` has made one launch of both; at the step's beginning it cost reading 4 bytes
-// more. A weight that is not trained is not cast at all any more, nor is any weight in @eval.
+// The update already has the new weight, so the cast there only writes 2 bytes per element, once
+// `multi_tensor` has merged both into one launch; at the beginning of the step it also read 4
+// bytes. Frozen weights are no longer cast at all, nor is any weight in @eval.
 //
-// The runtime makes the copies of @train whenever weights come from elsewhere: at the start, from a
-// checkpoint.  They are in no checkpoint.  @eval reads those that @train has.
+// The runtime computes the copies of @train whenever weights are loaded: at the start, or from a
+// checkpoint.  Checkpoints do not contain them.  @eval reads the copies of @train.
 //
-// Only weights that ops read as they lie in memory have a copy: a matrix product does, while
-// elementwise ops cast what they read.  One that is updated in every slice is another in each, as
-// is its cast, which each slice makes.
+// Only weights that ops read directly from memory get a copy: a matrix product does, while
+// elementwise ops cast their operands.  A weight that is updated in every slice gets none: each
+// slice casts its own version.
 
 #include "ir/analysis/local.h"
 #include "ir/analysis/rewrite.h"
@@ -40,7 +40,7 @@ typedef struct Keeper {
   int64_t copies; // of the first entry graph
 } Keeper;
 
-// Is `v` read by anything but elementwise ops, which may see it through views?
+// Whether any op but an elementwise one reads `v`, directly or through views.
 static bool read_from_memory(const Value *v) {
   for_each_use(u, v) {
     if (!u->user) return true;
@@ -50,7 +50,7 @@ static bool read_from_memory(const Value *v) {
   return false;
 }
 
-// The first cast of `w` to 16 bits that is worth keeping.
+// The first cast of `w` to 16 bits that is worth a copy, or NULL.
 static Op *find_cast(const Value *w) {
   Op *cast = NULL; // uses are newest first
   for_each_use(u, w)
@@ -60,7 +60,7 @@ static Op *find_cast(const Value *w) {
   return cast;
 }
 
-// What the update leaves, in 16 bits, is what the copy is in the next step.
+// Makes the 16-bit cast of the updated weight the update of the copy.
 static void update_copy(Keeper *k, const Value *w, Value *copy) {
   for (int i = 0; i < k->g->n_results; i++) {
     Result *r = k->g->results[i];
@@ -73,8 +73,8 @@ static void update_copy(Keeper *k, const Value *w, Value *copy) {
   }
 }
 
-// The copy of `w` in 16 bits of type `to`.  NULL when it has one of another type, or the first
-// entry graph, whose copies are made at the start, has none.
+// Returns the copy of `w` in the 16-bit type `to`.  NULL if its copy has another type, or if the
+// first entry graph, which has its copies computed at the start, has none.
 static Value *find_copy(Keeper *k, const Value *w, DType to) {
   Graph *first = module_first_entry(k->g->module);
   Value *copy = graph_find_role(k->g, ROLE_copy, w->label);
@@ -104,11 +104,11 @@ static void keep_cast(Keeper *k, Value *w, const Op *cast) {
 }
 
 static void keep_casts(Keeper *k) {
-  int n = k->g->n_params; // copies come behind
+  int n = k->g->n_params; // copies are added after these
   for (int i = 0; i < n; i++) {
     Value *w = k->g->params[i];
     if (w->role != ROLE_weight || w->type->dtype != DT_f32 || w->each_slice) continue;
-    if (graph_find_role(k->g, ROLE_weight, w->label) != w) continue; // a copy is known by its label
+    if (graph_find_role(k->g, ROLE_weight, w->label) != w) continue; // copies are found by label
     const Op *cast = find_cast(w);
     if (cast) keep_cast(k, w, cast);
   }

@@ -1,4 +1,4 @@
-// Ops in 16 bits that the target has no kernel for are computed in f32.
+// Computes 16-bit ops without a kernel on the target in f32.
 //
 //     %y, %i = max_pool %x …         : bf16[8,4,16], i32[8,4,16]         cpu: a kernel for f32 only
 //
@@ -8,15 +8,15 @@
 //     %1, %i = max_pool %0 …         : f32[8,4,16], i32[8,4,16]
 //     %y = cast %1 to=bf16           : bf16[8,4,16]
 //
-// So a target needs kernels in 16 bits only where they are worth having, and the meaning stays:
-// what is rounded to 16 bits is rounded as before.  Elementwise ops stay as they are, since their
-// kernels are generated for every type, and ops that move elements, whose kernels go by their size.
-// fuse makes most of the casts a part of the kernels before and after.
+// So a target needs 16-bit kernels only if they pay off.  The semantics stay: values that were
+// rounded to 16 bits are still rounded.  Elementwise ops stay as they are, since their kernels are
+// generated for every type; so do ops that move elements, since their kernels depend on the element
+// size only.  fuse merges most of the casts into the kernels before and after.
 //
-// The CPU has kernels for f32 only, so there every contraction comes out as an f32 one on rounded
-// values: right, and no faster than f32.  It is how a model is tried out that will train on a GPU.
+// The CPU has kernels for f32 only, so every contraction becomes an f32 one on rounded values:
+// right, but not faster than f32.  This allows tests on a CPU of models that will train on a GPU.
 //
-// An op that has no kernel for f32 either is left alone, and the backend says so.
+// An op without an f32 kernel is left alone, and the backend reports it.
 
 #include "legalize_types.h"
 #include "ir/kernel.h"
@@ -36,7 +36,8 @@ static bool is_narrow(const Value *v) {
   return dtype_narrow(v->type->dtype);
 }
 
-// A cast passes every part on as it is, so it is split as its operand lies.
+// Gives a cast the layout of its operand.  It passes partial sums through and splits along the
+// dimension that is sharded.
 static bool lay_out(Op *cast, const Layout *layout, Diag *d) {
   Dims dims;
   if (!op_dims(cast, &dims, d)) return false;
@@ -57,7 +58,7 @@ static Value *cast(Widening *p, Value *v, DType to, const Layout *layout, const 
   return made && lay_out(made->def, layout, p->d) ? made : NULL;
 }
 
-// Readers of result `i` go on reading the type that it had.
+// Casts result `i` back to its former type for its readers.
 static bool narrow_result(Widening *p, Op *op, int i, DType was) {
   Value *v = op->out[i];
   if (v->type->dtype == was || !value_used(v)) return true;
@@ -97,7 +98,7 @@ bool must_widen(const Op *op, Target t) {
   bool any = false;
   for (int i = 0; i < op->n_in; i++)
     any |= is_narrow(op->in[i].value);
-  // Elementwise ops and views have no kernels, nor has a body.
+  // Elementwise ops and views have no kernels, and a call runs the kernels of its callee.
   return any && !op->callee && kernel_exists(op->kind, t, DT_f32) &&
          !kernel_name(op, t, name, sizeof name);
 }

@@ -1,11 +1,11 @@
-// Ops in 16 bits that are computed in f32: see legalize_types.c.
+// 16-bit ops that are computed in f32: see legalize_types.c.
 
 #ifndef LEGALIZE_TYPES_H
 #define LEGALIZE_TYPES_H
 
 #include "ir/op.h"
 
-// Is there a kernel for f32, but none for the 16 bits that `op` has?
+// Whether the target has an f32 kernel for `op`, but none for its 16-bit type.
 bool must_widen(const Op *op, Target t);
 
 #endif

@@ -1,21 +1,21 @@
-// Batch normalisation in training: statistics of the whole batch, in pieces that can be cut.
+// Batch normalisation in training, lowered to ops that can be sharded along the batch.
 //
 //     %y, %m, %v, %rm1, %rv1 = batch_norm_train %x, %g, %b, %rm, %rv axis=1 momentum=0.9
 //
 //   =>
 //
-//     %m   = batch_norm_mean %x axis=1 count=128            sums over rows: ranks' results add up
+//     %m   = batch_norm_mean %x axis=1 count=128            a sum over rows: partial sums of ranks
 //     %v   = batch_norm_var %x, %m axis=1 count=128         likewise
 //     %y   = batch_norm %x, %g, %b, %m, %v axis=1
 //     %rm1 = add (scale %rm by=0.9), (scale %m by=0.1)
-//     %rv1 = add (scale %rv by=0.9), (scale %v by=0.1)      times n/(n-1) where unbiased
+//     %rv1 = add (scale %rv by=0.9), (scale %v by=0.1)      times n/(n-1) if unbiased
 //
-// Each op is split over the batch by its einsum: mean and var come out partial and comm adds them
-// up, so the statistics are those of the global batch under every plan.  Over micro-batches that
-// cannot be: y needs the mean while later rows are not there yet, and comm says so.
+// Each op is split over the batch by its einsum: mean and var become partial sums that comm
+// reduces, so the statistics are those of the global batch under every plan.  A split into
+// micro-batches is an error that comm reports: y needs the mean before later rows are computed.
 //
-// After autodiff, which has a gradient for the whole that is simpler than the chain of those of the
-// pieces.
+// Runs after autodiff, since the gradient of the whole op is simpler than the chain of gradients of
+// its parts.
 
 #include <string.h>
 
@@ -46,7 +46,7 @@ static bool lower(Op *op, Diag *d) {
   out[2] = statistic(&b, OP_batch_norm_var, op, out[1], count);
   out[0] = build(&b, OP_batch_norm, IN(x, g, shift, out[1], out[2]),
                  ATTRS(*op_attr(op, "axis"), *op_attr(op, "eps")));
-  // Not made unless they are read: the model may not keep them.
+  // The running statistics are built only if they are read: the model may not keep them.
   out[3] = out[4] = NULL;
   if (value_used(op->out[3])) out[3] = blend(&b, op->in[3].value, out[1], momentum, 1);
   if (value_used(op->out[4])) out[4] = blend(&b, op->in[4].value, out[2], momentum, correction);

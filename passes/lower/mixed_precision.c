@@ -1,5 +1,5 @@
-// Mixed precision: the step computes in bf16 or f16 where that is worth it, and in f32 where it
-// would hurt.
+// Mixed precision: ops compute in bf16 or f16 if they gain from it, and in f32 if they lose
+// accuracy.
 //
 //     graph @train entry (%x: f32[8,64] input "x", %w: f32[64,96] … train, %b: f32[96] …) {
 //       %y  = linear %x, %w               : f32[8,96]
@@ -24,24 +24,24 @@
 //       %db = reduce_sum %3 axes=[0]      : f32[96]
 //       %w1 = sgd %w, %dw, %lr, %c        : f32[64,96]
 //
-// The row of an op decides.  AMP_LOW: operands become 16 bits (contractions, convolutions,
-// attention). AMP_F32: operands become f32 (sums, exponentials, squares, the optimizers).  All
-// others follow: if an operand that is not a scalar has 16 bits already, all operands get 16 bits,
+// The row of an op decides.  AMP_LOW: operands are cast to 16 bits (contractions, convolutions,
+// attention). AMP_F32: operands are cast to f32 (sums, exponentials, squares, the optimizers).  All
+// others follow their operands: if one that is not a scalar has 16 bits already, all get 16 bits,
 // else f32.  Class S of a row is f32 always: statistics, losses, and the gradients of weights.
 //
 // Weights and their updates stay f32.  A weight of two or more dimensions is read through one cast
-// by all but AMP_F32 ops; one of one dimension, such as a bias, is cast beside its 16-bit operand,
-// in a fused kernel.  Of a table that only gathers read, the rows that were looked up are
-// cast instead of all of it.  An input is cast if an AMP_LOW op reads it.  Other inputs and
-// their readers stay f32: the target of a regression is compared in f32.
+// by all but AMP_F32 ops; one of one dimension, such as a bias, is cast together with its 16-bit
+// operand, in a fused kernel.  Of a table with only gathers as readers, the looked-up rows are cast
+// instead of the table.  An input is cast if an AMP_LOW op reads it.  Other inputs and their
+// readers stay f32: the target of a regression is compared in f32.
 //
-// A number too large for f16, as masks have, becomes the largest there is: it is not to turn into
-// the NaN that infinity times 0 would be.
+// A constant beyond the range of f16, such as in masks, becomes the largest finite f16: infinity
+// times 0 would be NaN.
 //
-// torch.autocast casts around one call at a time, and leaves an elementwise op in whatever its
-// operands promote to, so that a residual stream that is once f32 stays f32 and is cast again by
-// each product.  This pass sees the whole step, backward and embeddings too, so the residual stream
-// has 16 bits from its start, and a cast is made once for all its readers.
+// torch.autocast casts around one call at a time, and leaves an elementwise op in the type to which
+// its operands promote.  A residual stream that becomes f32 once stays f32, and each product casts
+// it again.  This pass sees the whole step, including backward and embeddings, so the residual
+// stream has 16 bits from its start, and each cast is shared by all its readers.
 
 #include <math.h>
 
@@ -55,7 +55,7 @@ typedef struct Lowering {
   Arena *scratch;
   Diag *d;
   DType low;
-  uint32_t n_values; // there were so many; casts have ids from here on
+  uint32_t n_values; // number of original values; casts have ids from here on
   bool *through;     // by value id: f32, and read through a cast to `low`
   Value **narrow;    // by value id: its cast to `low`, or NULL
   Value **wide;      // by value id: its cast to f32, or NULL
@@ -66,7 +66,7 @@ static bool is_f32(const Value *v) {
   return v->type->dtype == DT_f32;
 }
 
-// Does operand `i` of `op` have the type that this pass decides?
+// Whether this pass decides the type of operand `i` of `op`.
 static bool is_chosen(const Lowering *p, const Op *op, int i) {
   const Value *v = op->in[i].value;
   if (!is_f32(v) && v->type->dtype != p->low) return false;
@@ -78,7 +78,7 @@ static bool is_low_op(const Lowering *p, const Op *op, int i) {
   return (op_info[op->kind].traits & AMP_LOW) && is_chosen(p, op, i);
 }
 
-// -- What is read through a cast ---------------------------------------------------------------
+// -- Values read through a cast ----------------------------------------------------------------
 
 static bool read_by_low_op(const Lowering *p, const Value *v) {
   for_each_use(u, v)
@@ -90,7 +90,7 @@ static bool is_lookup(const Use *u) {
   return u->user && u->user->kind == OP_gather && u->index == 0;
 }
 
-// A table that only gathers and AMP_F32 ops, an optimizer say, read.
+// Whether the value is a table: read only by gathers and AMP_F32 ops, such as an optimizer.
 static bool is_table(const Value *v) {
   bool looked_up = false;
   for_each_use(u, v) {
@@ -122,7 +122,7 @@ static double within(double x, DType t) {
   return isfinite(x) && fabs(x) > largest ? copysign(largest, x) : x;
 }
 
-// A constant or fill of type `low`.
+// Returns the constant or fill in type `low`.
 static Value *lowered_constant(Lowering *p, Builder *b, const Value *v) {
   const Type *t = v->type;
   if (v->def->kind == OP_fill)
@@ -134,8 +134,8 @@ static Value *lowered_constant(Lowering *p, Builder *b, const Value *v) {
   return build_constant(b, to.type, to.data);
 }
 
-// A narrow copy stands where the value is made, so that the wide one may die; a wide one where it
-// is first read.
+// A cast to 16 bits follows the definition of the value, so the f32 value can die early; a cast to
+// f32 precedes its first reader.
 static Value *build_cast_of(Lowering *p, Value *v, DType to, Op *reader) {
   Builder b = {.g = p->g, .at = reader, .d = p->d};
   b.origin = v->def || !reader ? value_origin(v) : op_origin(reader);
@@ -148,7 +148,8 @@ static Value *build_cast_of(Lowering *p, Value *v, DType to, Op *reader) {
 
 static Value *as_type(Lowering *p, Value *v, DType to, Op *reader);
 
-// The view or broadcast `v` of what is narrow already, if that is fewer elements to cast.
+// Returns `v`, a view or broadcast, rebuilt on the 16-bit form of its source, so that fewer
+// elements are cast; or NULL.
 static Value *view_of_narrow(Lowering *p, Value *v, Op *reader) {
   const Op *op = v->def;
   if (!op || (op->kind != OP_broadcast && op->kind != OP_reshape)) return NULL;
@@ -160,7 +161,7 @@ static Value *view_of_narrow(Lowering *p, Value *v, Op *reader) {
   return build(&b, op->kind, IN(source), (Attrs){op->attrs, n});
 }
 
-// `v`, a value that was there from the start, as type `to`: its one cast.
+// Returns `v`, an original value, as type `to`, by its one cast.
 static Value *as_type(Lowering *p, Value *v, DType to, Op *reader) {
   if (v->type->dtype == to) return v;
   Value **made = to == p->low ? &p->narrow[v->id] : &p->wide[v->id];
@@ -171,12 +172,12 @@ static Value *as_type(Lowering *p, Value *v, DType to, Op *reader) {
 
 // -- Ops ---------------------------------------------------------------------------------------
 
-// A parameter that is read as it is fed.
+// Whether the value is an input that stays f32.
 static bool is_exact_input(const Lowering *p, const Value *v) {
   return !v->def && v->role == ROLE_input && !p->through[v->id];
 }
 
-// The type of the operands whose type is to be chosen.
+// The type for the operands with a type that this pass decides.
 static DType choose(const Lowering *p, const Op *op) {
   int traits = op_info[op->kind].traits;
   if (op->callee || (traits & AMP_F32)) return DT_f32;
@@ -186,7 +187,7 @@ static DType choose(const Lowering *p, const Op *op) {
     const Value *v = op->in[i].value;
     if (!is_chosen(p, op, i) || v->type->rank == 0) continue;
     if (is_exact_input(p, v)) return DT_f32;
-    // Rows of a table are f32 when they are looked up.
+    // A table is looked up in f32, and its rows are cast.
     if (op->kind == OP_gather && p->through[op->out[0]->id]) return DT_f32;
     any_low |= v->type->dtype == p->low || p->through[v->id];
   }
@@ -194,7 +195,7 @@ static DType choose(const Lowering *p, const Op *op) {
 }
 
 static bool lower_op(Lowering *p, Op *op) {
-  if (op->kind == OP_cast || op->n_in == 0) return true; // it says what it wants
+  if (op->kind == OP_cast || op->n_in == 0) return true; // its type is explicit
   DType to = choose(p, op);
   for (int i = 0; i < op->n_in; i++) {
     Value *v = op->in[i].value;
@@ -220,7 +221,7 @@ static bool lower_graph(Lowering *p, Graph *g) {
   for (int i = 0; i < g->n_results; i++)
     was[i] = g->results[i]->use.value->type->dtype;
   find_through(p);
-  // Casts are put before `op`, so the walk does not come to them.
+  // Casts are inserted before `op`, so the walk skips them.
   for_each_op(op, g)
     if (!lower_op(p, op)) return false;
   for (int i = 0; i < g->n_results; i++) {
@@ -228,7 +229,7 @@ static bool lower_graph(Lowering *p, Graph *g) {
     if (!v) return false;
     if (v != g->results[i]->use.value) graph_set_result(g, i, v);
   }
-  drop_dead(g); // constants that are read in 16 bits only
+  drop_dead(g); // f32 constants that are now only read in 16 bits
   return true;
 }
 

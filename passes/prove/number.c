@@ -1,8 +1,8 @@
 // See number.h.
 //
-// `shape` has no part in the hash, so an op of parts is in the bucket of the whole one, and is
-// compared there by whole types.  Graphs that are called are compared op by op, by numbers of their
-// own.
+// The hash leaves out `shape`, so an op on parts is in the same bucket as the op on the whole, and
+// is compared there by whole types.  Called graphs are compared op by op, with value numbers of
+// their own.
 
 #include "number.h"
 
@@ -11,17 +11,17 @@
 #include "ir/op.h"
 #include "ir/split.h"
 
-// An op that no earlier one is equal to.
+// An op that differs from all earlier ones.
 typedef struct Entry {
   const Op *op;
-  const int *in; // the operands' numbers
-  int first;     // the number of result 0
+  const int *in; // value numbers of the operands
+  int first;     // value number of result 0
   struct Entry *next;
 } Entry;
 
 struct Numbers {
   const Graph *g;
-  Vec(const Value *) value; // by number
+  Vec(const Value *) value; // by value number
   int *of;                  // by value id
   Entry **slot;
   int n_slots; // a power of two
@@ -32,7 +32,7 @@ bool attr_same_whole(const Op *x, const Op *y, int i) {
   return type_same_dims(value_whole(x->out[0]), value_whole(y->out[0]));
 }
 
-// Attribute `shape` left out, which is another of a piece.
+// The hash leaves out attribute `shape`, which is different for a piece.
 static uint64_t hash_op(const Op *op, const int *in) {
   uint64_t h = hash_mix(0, (uint64_t)op->kind);
   for (int i = 0; i < op->n_in; i++)
@@ -60,7 +60,7 @@ static bool same_op(const Op *x, const int *x_in, const Op *y, const int *y_in, 
   return x->callee == y->callee || callee_same(x->callee, y->callee);
 }
 
-// Numbers of the values of a graph that is called, in order: of parameters, then of results of ops.
+// Numbers the values of a called graph in order: parameters, then results of ops.
 static int *in_order(const Graph *g, Arena *a) {
   int *of = arena_array(a, int, g->n_values), n = 0;
   for (int i = 0; i < g->n_params; i++)

@@ -1,5 +1,5 @@
-// Pieces: how the proof follows values that a plan cuts where no layout can, into parts of unequal
-// lengths, or of different places.
+// Pieces: parts of a value without a layout, of unequal lengths or on different devices.  The proof
+// follows them through slices, ops and concats.
 //
 //     %y = linear %x, %w                    the model: 7 rows
 //
@@ -9,12 +9,13 @@
 //     %q = linear %b, %w                            rows 4 to 7 of %y
 //     %y = concat %p, %q axis=0                     all of %y
 //
-// Every row of ops.def promises that an op may be done in parts along a letter of its einsum: parts
-// of the operands that have the letter make a part of each result that has it, and of a result that
-// has not a share, and the shares add up.  It says nothing of equal lengths.  So an op on pieces is
-// an op of the model when all its operands are cut at the same places of the same letters.
+// Every row of ops.def promises that the op can be computed in parts along a letter of its einsum.
+// Parts of the operands with the letter yield a part of each result with the letter.  Of a result
+// without the letter they yield a share, and the shares add up.  The promise does not require equal
+// lengths.  So an op on pieces is an op of the model if all its operands are split at the same
+// positions of the same letters.
 //
-// What has a letter that no operand has, a broadcast or a fill, is the same anywhere along it.
+// Along a letter that no operand has, a broadcast or a fill is the same at every position.
 
 #include "piece.h"
 
@@ -55,14 +56,14 @@ const char *piece_text(Arena *a, const Piece *p, const char *of) {
   return b.at;
 }
 
-// Makes one of two intervals that must be the same.
+// Intersects two intervals that must be equal.  Returns false if they differ.
 static bool unify(Interval *x, Interval y) {
   if (x->length != y.length) return false;
   if (x->from == ANYWHERE) x->from = y.from;
   return y.from == ANYWHERE || x->from == y.from;
 }
 
-// Makes one of two intervals of which the second follows the first.
+// Appends the second interval to the first.  Returns false if it does not follow it.
 static bool append(Interval *x, Interval y) {
   if ((x->from == ANYWHERE) != (y.from == ANYWHERE)) return false;
   if (x->from != ANYWHERE && x->from + x->length != y.from) return false;
@@ -115,8 +116,8 @@ bool piece_add(const Piece *in, int64_t letter_size, Piece *out) {
 
 // -- Ops -------------------------------------------------------------------------------------
 
-// The factor of a dimension that a part of it is cut along: the first that is longer than 1.  The
-// others follow it, so many elements for each of its own; NULL when there is none.
+// Returns the factor of a dimension along which a part splits: the first factor longer than 1; NULL
+// if there is none.  The later factors are complete, *rest elements for each element of it.
 static const int8_t *leading(const Dims *dims, const Term *t, int dim, int64_t *rest) {
   const int8_t *lead = NULL;
   *rest = 1;
@@ -131,7 +132,7 @@ static const int8_t *leading(const Dims *dims, const Term *t, int dim, int64_t *
 }
 
 typedef struct Cut {
-  const Dims *dims; // of the whole
+  const Dims *dims; // of the whole op
   Interval at[MAX_LETTERS];
   bool known[MAX_LETTERS];
 } Cut;
@@ -143,7 +144,7 @@ static bool cut_letter(Cut *c, int letter, Interval at) {
   return true;
 }
 
-// Lays a part of a dimension against its letters.
+// Derives the intervals of a dimension's letters from a part of the dimension.
 static bool cut_dim(Cut *c, const Term *t, int dim, Interval part) {
   int64_t rest, whole = dims_length(c->dims, t, dim);
   const int8_t *lead = leading(c->dims, t, dim, &rest);
@@ -180,7 +181,7 @@ static bool cut_operands(Cut *c, const Op *is, const Piece *in, const char **why
   return true;
 }
 
-// Of letters that no operand has the results tell how much they have.
+// Letters without an operand take their intervals from the results.
 static bool cut_results(Cut *c, const Op *is, const Op *op, const char **why) {
   bool alike = is->kind == OP_fill || is->kind == OP_broadcast;
   *why = "its results are cut in different places";
@@ -207,7 +208,7 @@ static bool may_be_cut(const Cut *c, const char **why) {
   return true;
 }
 
-// The part of result `i` that the letters make, or the share.
+// The part of result `i`, or the share, that follows from the letters' intervals.
 static bool result(const Cut *c, int i, Piece *out, const char **why) {
   const Term *t = &c->dims->out[i];
   out->rank = t->rank;
@@ -228,7 +229,7 @@ static bool result(const Cut *c, int i, Piece *out, const char **why) {
   return true;
 }
 
-// Does `is` depend on where in the whole the elements lie that it looks at?
+// Whether the op depends on the position of its elements in the whole.
 static bool looks_where(const Op *is, const Piece *in, const Piece *out) {
   const Value *boxed = op_boxed(is);
   if (!boxed) return false;

@@ -1,6 +1,6 @@
-// The plan proof: what the ranks do together is what the model says.
+// The plan proof: the ranks together compute the model.
 //
-//     the model's program                          the distributed one, cut in two along dp
+//     the model's program                          the distributed one, split in two along dp
 //
 //     %y = linear %x, %w         (2)               %y = linear %x, %w : {S(0)} split=[0]
 //     %g = linear_back_w %x, %d  (4)               %g = linear_back_w %x, %d : {P} split=[0]
@@ -8,33 +8,31 @@
 //     %w1 = sgd %w, %g, …        (5)               %w1 = sgd %w, %r, … : {B}
 //
 // Every value of the distributed program stands for a value of the model's, together with a layout:
-// the whole can be put together, or added up, from the parts that the ranks have.  A value of the
-// model's program is a number (number.h).  The proof goes through the ops once, and finds for each
-// what its results stand for:
+// concatenating the shards of the ranks, or adding their partial sums, yields the whole.  A value
+// of the model's program is a value number (number.h).  The proof visits the ops once, and derives
+// the meaning of the results of each:
 //
-//    collectives  stand for the same number; what becomes of the layout is their rule, which the
-//                 verifier has checked (collective.h).
-//    pack         stands for all that is packed.  A sum over ranks or time of a bucket is that of
-//                 its members, and unpack is one member, where it lies and as long as it is.
-//    a reshape    that changes no length, or a slice of everything, stands for its operand's number.
-//    pieces       of a value come from slice, and go back to it through concat and add; an op on
-//                 pieces is an op of the model's program done in parts (piece.h).
-//    other ops    must be an op of the model's program, of operands that stand for the numbers of
-//                 that op's operands.  The einsum of the op of the model, whose lengths are those of
-//                 the whole, says which letters may be split, how the operands of a split must lie
-//                 and how the results do: that the op on parts then makes the parts of the result
-//                 is what a row of ops.def promises.
+//    collectives  keep the number.  Their layouts follow their rules, which the verifier has checked
+//                 (collective.h).
+//    pack         stands for all its members.  A sum over ranks or time of a bucket is the sum of its
+//                 members, and unpack is one member, at its offset and with its length.
+//    a reshape    to the same shape, or a slice of everything, stands for its operand's number.
+//    pieces       of a value come from slice, and return to it through concat and add; an op on
+//                 pieces is an op of the model's program computed in parts (piece.h).
+//    other ops    must equal an op of the model's program, on operands with the same numbers.  The
+//                 einsum of that op, which has the lengths of the whole, gives the legal splits, and
+//                 the layouts of operands and results under a split.  A row of ops.def promises that
+//                 the op on shards then computes the shards of the result.
 //
-// At the end every output and update of the model's program must be there, of the same number, and
-// nothing else.  So by induction over the ops the ranks compute what the model says, if the rows of
-// ops.def keep their promises, and these are tested one by one.  Nothing is searched, but for
-// what few things a piece may be of: the time is linear in the number of ops, and does not depend
-// on that of the ranks.
+// At the end every output and update of the model's program must exist, with the same number, and
+// no others.  So by induction over the ops the ranks compute the model, if the rows of ops.def keep
+// their promises, which are tested one by one.  The only search is over the few values that a piece
+// may belong to: the time is linear in the number of ops, and independent of the number of ranks.
 //
-// What is proved here leans on what module_verify has checked before: types, uses and order; the
-// layouts around collectives, sums and buckets; that no slice of time reads what is known after the
-// last.  Where an op fails its results are taken for those that it was meant to have, so that
-// what follows is looked at for its own mistakes.
+// The proof relies on the checks of module_verify: types, uses and order; the layouts around
+// collectives, sums and buckets; no slice of time reads a value that is known only after the last.
+// After an error the results of the op are taken for the intended ones, so that later ops are
+// checked for errors of their own.
 
 #include "prove_state.h"
 
@@ -46,7 +44,7 @@
 #include "ir/verify/verify.h"
 #include "simplify/split_classes.h"
 
-// Does it stand for several values, and for none of the model's program?
+// Whether the value is a bucket without a value number of the model's program.
 static bool is_bucket(const Proof *p, const Value *v) {
   return p->of[v->id].bucket && p->of[v->id].number == UNKNOWN;
 }
@@ -80,7 +78,7 @@ static bool same_param(const Value *x, const Value *y) {
   return x->role == y->role && str_equal(x->label, y->label);
 }
 
-// The parameter of the model's program that `v` is.  They mostly stand in the same order.
+// The parameter of the model's program with the role and label of `v`, mostly at the same index.
 static const Value *model_param(const Proof *p, const Value *v, const bool *taken) {
   const Graph *model = p->model;
   if (v->index < model->n_params && !taken[v->index] && same_param(model->params[v->index], v))
@@ -122,7 +120,7 @@ static void prove_params(Proof *p) {
 
 // -- Collectives and buckets -----------------------------------------------------------------
 
-// Sums over a bucket are sums over its members; parts of it are nothing.
+// A sum over a bucket is the sum over its members; any other collective on a bucket is an error.
 static void prove_collective(Proof *p, const Op *op) {
   const Meaning *in = meaning(p, op->in[0].value);
   Meaning *out = meaning(p, op->out[0]);
@@ -134,7 +132,7 @@ static void prove_collective(Proof *p, const Op *op) {
           kind_name(op), in->bucket->n);
 }
 
-// Whether every rank has all of it.
+// Whether the value is replicated.
 static bool is_whole(const Value *v) {
   bool whole = true;
   for (int axis = 0; v->layout && axis < v->layout->n_axes; axis++)
@@ -142,7 +140,7 @@ static bool is_whole(const Value *v) {
   return whole;
 }
 
-// A program written by hand may pack before it is distributed: then a bucket has a number, too.
+// A program written by hand may pack before it is distributed: then the bucket has a number, too.
 static void prove_pack(Proof *p, const Op *op) {
   Bucket *bucket = arena_one(p->a, Bucket);
   int *in = arena_array(p->a, int, op->n_in);
@@ -165,7 +163,7 @@ static void prove_pack(Proof *p, const Op *op) {
 
 // -- Other ops -------------------------------------------------------------------------------
 
-// Whether the einsum of the whole lets the op split what it splits along `axis`.
+// Whether the einsum of the whole op permits its split along `axis`.
 static bool may_split(Proof *p, const Op *op, const Dims *dims, int axis) {
   char letter = op->split[axis];
   if (letter == SPLIT_NONE) return true;
@@ -181,8 +179,8 @@ static bool may_split(Proof *p, const Op *op, const Dims *dims, int axis) {
   return false;
 }
 
-// Whether operands and results lie along `axis` as the einsum of the whole says.  Before phase
-// local nothing has been moved to where it is wanted yet, and a fill is the same in every part.
+// Checks that the layouts of operands and results along `axis` follow from the einsum of the whole
+// op. Before phase local no operand has been resharded yet; and a fill is the same in every shard.
 static void prove_axis(Proof *p, const Op *op, const Dims *dims, int axis) {
   if (!may_split(p, op, dims, axis)) return;
   const char *name = kind_name(op), *along = op_mesh(op)->axis[axis].name;
@@ -200,7 +198,7 @@ static void prove_axis(Proof *p, const Op *op, const Dims *dims, int axis) {
   }
 }
 
-// A graph that is called knows nothing of ranks: all of them do all of it.
+// A called graph is unaware of ranks: every rank runs all of it.
 static void prove_call(Proof *p, const Op *op) {
   const Mesh *mesh = op_mesh(op);
   for (int axis = 0; axis < mesh->n_axes; axis++) {
@@ -215,7 +213,7 @@ static void prove_call(Proof *p, const Op *op) {
   }
 }
 
-// `dims` is the einsum of the whole.
+// Checks the layouts; `dims` is the einsum of the whole op.
 static void prove_layouts(Proof *p, const Op *op, const Dims *dims) {
   const Mesh *mesh = op_mesh(op);
   if (op->graph->module->phase < PHASE_sharded || !mesh) return;
@@ -236,7 +234,8 @@ static void prove_types(Proof *p, const Op *op, const Op *is) {
   }
 }
 
-// What gives its operand, as what a plan pins does, may lie otherwise before phase local only.
+// A reshape or slice that returns its operand, as a pin of a plan does, may change the layout only
+// before phase local.
 static void prove_pin(Proof *p, const Op *op) {
   const Value *v = op->in[0].value, *pinned = op->out[0];
   *meaning(p, pinned) = *meaning(p, v);
@@ -245,7 +244,7 @@ static void prove_pin(Proof *p, const Op *op) {
           layout_text(p->a, pinned->layout), layout_text(p->a, v->layout));
 }
 
-// An op of the model's program as it is.
+// Proves an op that is an op of the model's program.
 static void prove_same(Proof *p, const Op *op, int first) {
   const Op *is = number_value(p->numbers, first)->def;
   Dims dims;
@@ -258,7 +257,7 @@ static void prove_same(Proof *p, const Op *op, int first) {
     meaning(p, op->out[i])->number = first + i;
 }
 
-// Says what is wrong, and takes the op for what it was most likely meant to be.
+// Reports the error, and continues with the results of the op that was most likely intended.
 void prove_wrong(Proof *p, const Op *op, const int *in) {
   const Op *meant = prove_why(p->numbers, op, in, p->d);
   p->ok = false;
@@ -271,7 +270,8 @@ void prove_wrong(Proof *p, const Op *op, const int *in) {
 
 static void prove_op(Proof *p, const Op *op) {
   int *in = arena_array(p->a, int, op->n_in);
-  bool known = op->n_out > 0; // a call that gives nothing does nothing
+  bool known = op->n_out > 0; // a call without results does nothing
+  // known: each operand has a number or a piece; numbers: each has a number.
   bool numbers = true;
   for (int i = 0; i < op->n_in; i++) {
     const Meaning *of = meaning(p, op->in[i].value);
@@ -281,8 +281,9 @@ static void prove_op(Proof *p, const Op *op) {
     if (is_bucket(p, op->in[i].value))
       fails(p, op->loc, "%s: operand %d is a bucket of %d values", kind_name(op), i, of->bucket->n);
   }
-  if (!known) return; // what made it unknown was reported
+  if (!known) return; // already reported
   int first = numbers ? number_find(p->numbers, op, in) : UNKNOWN;
+  // A no-op comes first: its result is already the number of its operand.
   if (gives_operand(op))
     prove_pin(p, op);
   else if (first != UNKNOWN)
@@ -294,7 +295,7 @@ static void prove_op(Proof *p, const Op *op) {
 
 // -- Reading a bucket ------------------------------------------------------------------------
 
-// The member that begins at `offset`; they lie in order.
+// The member at `offset`; members are sorted by offset.
 static const Member *member_at(const Bucket *bucket, int64_t offset) {
   int low = 0, high = bucket->n;
   while (low < high) {
@@ -348,7 +349,7 @@ static const Loc *value_loc(const Value *v) {
   return v->def ? v->def->loc : v->loc;
 }
 
-// Is it all of that value?
+// Whether the value is all of that value.
 static bool stands_for(const Proof *p, const Meaning *of, int number) {
   bool is = of->number == number;
   for (const Piece *piece = of->piece; piece; piece = piece->other)
@@ -356,7 +357,8 @@ static bool stands_for(const Proof *p, const Meaning *of, int number) {
   return is;
 }
 
-// Every result of the model's program is there, and is what it is there.
+// Checks that each result of the model's program exists here with the same value number, and no
+// other result does.
 static void prove_results(Proof *p) {
   for (int i = 0; i < p->model->n_results; i++) {
     const Result *is = p->model->results[i], *r = find_result(p->g, is, i);
@@ -369,6 +371,7 @@ static void prove_results(Proof *p) {
     const Loc *loc = value_loc(r->use.value);
     const char *name = result_name(p, r);
     if (stands_for(p, of, number_of(p->numbers, want))) continue;
+    // Values of unknown meaning were reported at their op.
     if (is_bucket(p, r->use.value))
       fails(p, loc, "%s is a bucket of %d values", name, of->bucket->n);
     else if (of->number != UNKNOWN)
@@ -384,7 +387,7 @@ static void prove_results(Proof *p) {
             result_name(p, p->g->results[i]));
 }
 
-// -- All of it -------------------------------------------------------------------------------
+// -- Graphs ----------------------------------------------------------------------------------
 
 static bool prove_graph(const Graph *model, const Graph *g, Diag *d) {
   Proof p = {.model = model, .g = g, .a = arena_new(), .d = d, .ok = true};
@@ -394,6 +397,7 @@ static bool prove_graph(const Graph *model, const Graph *g, Diag *d) {
     p.of[i].number = UNKNOWN;
   prove_params(&p);
   for_each_op(op, g) {
+    // Ops added by distribution have rules of their own; all others must be in the model's program.
     if (op_info[op->kind].traits & COMM)
       prove_collective(&p, op);
     else if (op->kind == OP_pack)
@@ -416,7 +420,7 @@ static const Graph *entry_named(const Module *m, const char *name) {
 
 // -- Losses whose classes are split ----------------------------------------------------------
 
-// How many classes each part has of the first of the two lse_parts that split_classes makes; 0 of
+// Returns the classes per part, of the first of the two lse_parts that split_classes builds; 0 for
 // other ops.
 static int64_t classes_of_part(const Op *op) {
   const Value *x = op->kind == OP_lse_parts ? op->in[0].value : NULL;
@@ -427,16 +431,17 @@ static int64_t classes_of_part(const Op *op) {
   return have->dim[have->rank - 1] / made->dim[made->rank - 1];
 }
 
-// What `of` is, or is one of, in another program.  Only texts written by hand lack the numbers.
+// The op of `kind` in another program with the origin of `of`; by location in texts written by
+// hand, which lack op numbers.
 static Op *op_like(const Graph *g, OpKind kind, const Op *of) {
   for_each_op(op, g)
     if (op->kind == kind && op->of == of->of && (of->of || loc_same(op->loc, of->loc))) return op;
   return NULL;
 }
 
-// A plan may split the classes of a loss, which takes other ops of the same numbers.  Which losses,
-// and in how many parts, is to be seen in `m`; that the program with them is the model's still is
-// what split_classes promises.  `with` is that program, when there are any.
+// Applies split_classes to the losses that the plan splits over classes, in a clone of the model's
+// program.  `m` shows the losses and the number of parts.  split_classes promises that the program
+// stays equivalent to the model's.  `with` is the clone, if there are any such losses.
 static bool split_losses(const Module *model, const Module *m, Module **with, Diag *d) {
   for_each_graph(g, m) {
     if (!g->entry) continue;

@@ -1,19 +1,19 @@
-// The proof that a distributed program computes what the model's does.  See prove.c.
+// The proof that a distributed program computes the model's program.  See prove.c.
 
 #ifndef PROVE_H
 #define PROVE_H
 
 #include "number.h"
 
-// `model` has types of whole tensors, so it is from before phase local; `m` is of any phase until
-// passes for a target have changed its ops, and keeps the promises of its phase.  Reports what is
-// wrong where it stands in `m`.
+// Proves `m`, and reports errors at their ops.  `model` has whole types, so it is from before phase
+// local.  `m` is of any phase before the passes for a target change its ops, and keeps the promises
+// of its phase.
 bool prove(const Module *model, const Module *m, Diag *d);
 
 // -- prove_why.c -----------------------------------------------------------------------------
 
-// Says why `op`, of operands with the numbers `in`, is no op of the model's program.  Returns the
-// one that it was most likely meant to be, or NULL.
+// Reports why `op`, on operands with the numbers `in`, is not in the model's program.  Returns the
+// op that was most likely intended, or NULL.
 const Op *prove_why(const Numbers *model, const Op *op, const int *in, Diag *d);
 
 // "weight 'fc.w'", "result 1 of layer_norm '%m'".

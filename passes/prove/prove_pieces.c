@@ -1,12 +1,11 @@
-// What slices of values stand for, and what is made of them: piece.c has the boxes, this has the
-// search.
+// The meaning of slices and of ops on them: piece.c has the boxes, this file the search.
 //
 //     %1 = slice %y starts=[4,0] shape=[3,6]     rows 4 to 7 of number 7, the value that %y stands for
 //     %2 = mul %1, %c2                           the same rows of number 9, which is mul of 7 and 8
 //
-// One thing may be a piece of several: three rows of a slice are rows of what was sliced, and a
-// small fill is a part of every larger one.  All that a value stands for is kept, and an op on
-// pieces is tried with each, as far as there are few.
+// A value may be a piece of several values: three rows of a slice are also rows of the sliced
+// value, and a small fill is a part of every larger one.  All meanings of a value are kept, and an
+// op on pieces is tried with each combination, up to a limit.
 
 #include "prove_state.h"
 
@@ -17,7 +16,7 @@ const Type *whole_of(const Proof *p, int number) {
   return number_value(p->numbers, number)->type;
 }
 
-// One more thing that `v` stands for.
+// Adds a meaning to `v`.
 static void add_piece(Proof *p, const Value *v, Piece piece) {
   Meaning *of = meaning(p, v);
   bool all = piece_is_all(&piece, whole_of(p, piece.number));
@@ -25,7 +24,7 @@ static void add_piece(Proof *p, const Value *v, Piece piece) {
   if (all && of->number == piece.number) return;
   for (const Piece *is = of->piece; is; is = is->other)
     if (is->number == piece.number && is->letter == piece.letter) return;
-  piece.other = of->piece; // which others may have, too
+  piece.other = of->piece; // the list may be shared
   of->piece = arena_copy(p->a, &piece, sizeof piece);
 }
 
@@ -41,7 +40,7 @@ static int64_t letter_size(const Proof *p, const Piece *share) {
   return dims.letter[dims_find(&dims, share->letter)].size;
 }
 
-// Puts pieces of one value together.
+// Proves a concat of pieces or an add of shares of one value.
 static bool prove_join(Proof *p, const Op *op, const Piece *in) {
   Piece out;
   if (!(op->kind == OP_concat && piece_concat(op, in, &out)) &&
@@ -51,7 +50,7 @@ static bool prove_join(Proof *p, const Op *op, const Piece *in) {
   return true;
 }
 
-// Is there a slice in the model's program that `slice` was made from?
+// Whether the model's program has a slice with the location or name of `slice`.
 static bool was_in_model(const Proof *p, const Op *slice) {
   for_each_op(op, p->model)
     if (op->kind == OP_slice &&
@@ -61,7 +60,8 @@ static bool was_in_model(const Proof *p, const Op *slice) {
   return false;
 }
 
-// A slice of the model's program that was changed looks like a piece, until nothing can read it.
+// Reports slices of the model's program that were changed: they look like pieces until an op reads
+// them.
 static bool prove_slices(Proof *p, const Op *op) {
   bool wrong = false;
   for (int i = 0; i < op->n_in; i++) {
@@ -75,7 +75,7 @@ static bool prove_slices(Proof *p, const Op *op) {
   return wrong;
 }
 
-// What slice of the model's program makes the value: NULL of others.
+// The slice of the model's program, with steps 1, that produces the value, or NULL.
 static const Op *model_slice(const Proof *p, int number) {
   const Op *op = number_value(p->numbers, number)->def;
   for (int i = 0; op && op->kind == OP_slice && i < attr_n(op, "steps"); i++)
@@ -83,12 +83,12 @@ static const Op *model_slice(const Proof *p, int number) {
   return op && op->kind == OP_slice ? op : NULL;
 }
 
-// Is what it makes the same everywhere, along some dimensions?
+// Whether the result is the same at every position along some dimensions.
 static bool is_alike(const Op *op) {
   return op->kind == OP_fill || op->kind == OP_broadcast;
 }
 
-// Does the op make or read pieces?
+// Whether the op produces or reads pieces.
 static bool is_of_pieces(const Proof *p, const Op *op) {
   bool pieces = op->kind == OP_slice || is_alike(op);
   for (int i = 0; i < op->n_in; i++) {
@@ -98,7 +98,7 @@ static bool is_of_pieces(const Proof *p, const Op *op) {
   return pieces;
 }
 
-// All that an operand stands for.
+// All meanings of an operand.
 static Piece *choices_of(Proof *p, const Value *v) {
   const Meaning *of = meaning(p, v);
   Piece *first = NULL, **end = &first;
@@ -112,7 +112,7 @@ static Piece *choices_of(Proof *p, const Value *v) {
     end = &(*end)->other;
   }
   *end = NULL;
-  // A piece of a slice is one of what was sliced.
+  // A piece of a slice is also a piece of the sliced value.
   for (Piece *piece = first; piece; piece = piece->other) {
     const Op *slice = piece->letter ? NULL : model_slice(p, piece->number);
     if (!slice) continue;
@@ -130,14 +130,14 @@ typedef struct Search {
   const Op *op;
   Piece **choices; // of each operand
   Piece *in;       // one of each
-  int left;        // how many more ways to choose are looked at
+  int left;        // combinations left to try
   bool found;
-  const char *why; // none was found
+  const char *why; // reason of the last failure
 } Search;
 
-// An op of the model's program done in parts, a slice, or pieces put together.  How they lie is
-// checked against the einsum of the op itself, by the verifier: that of the whole may have other
-// letters.
+// Proves one combination: an op of the model's program computed in parts, a slice, or a join of
+// pieces.  The verifier checks the layouts against the einsum of the op itself, since that of the
+// whole may have other letters.
 static void prove_piece(Proof *p, Search *s) {
   const Op *op = s->op;
   const Piece *in = s->in;
@@ -145,7 +145,7 @@ static void prove_piece(Proof *p, Search *s) {
   int *numbers = arena_array(p->a, int, op->n_in);
   for (int i = 0; i < op->n_in; i++)
     numbers[i] = in[i].number;
-  // What a graph that is called does with parts its einsum does not say.
+  // The einsum of a call does not describe parts.
   for (const Op *is = NULL; !op->callee && (is = number_like(p->numbers, op, numbers, is));) {
     int first = number_of(p->numbers, is->out[0]);
     if (!piece_op(is, first, op, in, out, &s->why, p->d)) continue;
@@ -172,7 +172,7 @@ static void prove_choices(Proof *p, Search *s, int operand) {
   }
 }
 
-// Finds all that the op may stand for as one on pieces.
+// Finds all meanings of the op on pieces.
 static bool find_pieces(Proof *p, Search *s) {
   enum { MOST_CHOICES = 64 };
   if (!is_of_pieces(p, s->op)) return false;

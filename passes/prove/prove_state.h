@@ -1,5 +1,5 @@
-// What the files of the proof share: prove.c goes through the ops, prove_pieces.c knows what slices
-// stand for, prove_why.c (prove.h) says what is wrong.
+// The state shared by the files of the proof: prove.c visits the ops, prove_pieces.c handles
+// slices, prove_why.c (prove.h) writes the error messages.
 
 #ifndef PROVE_STATE_H
 #define PROVE_STATE_H
@@ -10,17 +10,17 @@
 
 enum { UNKNOWN = -1 };
 
-// What a value of the distributed program stands for.
+// The meaning of a value of the distributed program.
 typedef struct Meaning {
-  int number;                  // UNKNOWN of pieces and buckets, and where an error was reported
-  Piece *piece;                // what it is a part of, NULL of any other
-  const struct Bucket *bucket; // NULL of any other value
+  int number;                  // UNKNOWN for pieces and buckets, and after an error
+  Piece *piece;                // the values that it is a part of, or NULL
+  const struct Bucket *bucket; // NULL unless it is a bucket
 } Meaning;
 
-// What was packed: where each begins, in elements, and what it stands for.
+// A member of a bucket: its offset in elements, and its meaning.
 typedef struct Member {
   int64_t offset;
-  const Type *type; // of a rank's part
+  const Type *type; // of a rank's shard
   Meaning is;
 } Member;
 
@@ -49,18 +49,18 @@ static inline const char *kind_name(const Op *op) {
 // -- prove.c ---------------------------------------------------------------------------------
 
 void fails(Proof *p, const Loc *loc, const char *fmt, ...) PRINTF_LIKE(3, 4);
-// Says what is wrong, and takes the op for what it was most likely meant to be.
+// Reports the error, and continues with the results of the op that was most likely intended.
 void prove_wrong(Proof *p, const Op *op, const int *in);
 
 // -- prove_pieces.c --------------------------------------------------------------------------
 
 const Type *whole_of(const Proof *p, int number);
 const char *piece_name(const Proof *p, const Piece *piece); // "[0:4,0:6] of linear '%y'"
-// An op that is none of the model's program as it is; `in` are the operands' numbers, when all of
-// them have one (`numbers`).
+// Proves an op that has no equal in the model's program.  `in` are the numbers of the operands, if
+// all have one (`numbers`).
 void prove_pieces(Proof *p, const Op *op, const int *in, bool numbers);
-// What else an op may stand for: a fill is a part of every larger one, too, and a part may be
-// reshaped to the shape that it has.
+// Adds further meanings of an op: a fill is also a part of every larger one, and a piece may be
+// reshaped to its own shape.
 void prove_also_pieces(Proof *p, const Op *op);
 
 #endif

@@ -1,13 +1,13 @@
-// Why an op is none of the model's program: the op it was most likely meant to be is found, and
-// what differs is said.
+// Explains an op that is not in the model's program: finds the op that was most likely intended,
+// and reports the differences.
 //
 //     x.nn:9:3: error: sgd: operand 1 is %g2 of linear_back_w, and %g1 of linear_back_w in the
 //               model's program
 //     note: there it is: %w1 = sgd %w, %g1, %lr, %s : f32[4,6]
 //
-// An op that was changed still is of its kind, comes from the same place of the model, has a result
-// of the same name, or reads mostly the same: the more of that, the likelier.  This is for messages
-// only, so it may take its time.
+// A changed op still has its kind, its location in the model, the name of its result, or most of
+// its operands: the more of these agree, the likelier the match.  This runs only on errors, so
+// speed does not matter.
 
 #include "prove.h"
 
@@ -22,7 +22,7 @@ typedef struct Why {
   const int *in;
   Arena *a;
   Diag *d;
-  bool said; // the error, so that what follows are notes
+  bool said; // the error was reported; further messages are notes
 } Why;
 
 const char *prove_name(const Value *v, Arena *a) {
@@ -32,9 +32,9 @@ const char *prove_name(const Value *v, Arena *a) {
                            : str_format(a, "%s '%s'", of, name);
 }
 
-// -- Which one was meant ---------------------------------------------------------------------
+// -- The intended op -------------------------------------------------------------------------
 
-// Parts of what two ops have in common, and how much each tells.
+// Weights of the properties that two ops may share.
 enum { KIND = 4, PLACE = 4, NAME = 4, ATTRS = 2, OPERANDS = 3, FIRST_OPERAND = 1, LIKELY = 6 };
 
 static double likeness(const Why *y, const Op *is) {
@@ -51,6 +51,7 @@ static double likeness(const Why *y, const Op *is) {
       equal += attr_same_whole(op, is, i);
     like += n ? (double)ATTRS * equal / n : ATTRS;
   }
+  // Operands count by the fraction that is equal.
   equal = 0;
   for (int i = 0; i < op->n_in && i < is->n_in; i++) {
     bool same = y->in[i] == number_of(y->model, is->in[i].value);
@@ -73,7 +74,7 @@ static const Op *meant(const Why *y) {
   return best;
 }
 
-// -- What differs ----------------------------------------------------------------------------
+// -- The differences -------------------------------------------------------------------------
 
 static void say(Why *y, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
@@ -106,7 +107,7 @@ static void say_attrs(Why *y, const Op *is) {
   }
 }
 
-// Whether `part` is one of those that are added up in `sum`.
+// Whether `part` is a summand of `sum`.
 static bool is_part(const Why *y, int part, const Value *sum, int depth) {
   enum { DEEPEST = 64 };
   const Op *add = sum->def;

@@ -1,8 +1,8 @@
-// Attention and its gradient: prepares cuDNN's fused graph where cuDNN takes it, and else our own
+// Attention and its gradient: by cuDNN's fused graph if cuDNN supports the shape, else by our own
 // products and softmax (attention.h).
 //
-// The backward graph keeps dS, b h t s numbers of 16 bits, in its workspace.  So it is made for a
-// part of the batch, and of the heads if that is not enough, and run for one part after the other.
+// The backward graph keeps dS, b h t s numbers of 16 bits, in its workspace.  So the graph is built
+// for a part of the batch, and of the heads if that is not enough, and run once per part.
 
 #include "attention.h"
 
@@ -12,22 +12,22 @@
 #include "plans.h"
 #include "runtime.h"
 
-// A part of the backward graph should have at most this much workspace; a part that still has work
-// for all multiprocessors is no slower than the whole.
-#ifndef PART_BYTES // a test has many parts
+// The maximal workspace of a part of the backward graph.  A part that still occupies all
+// multiprocessors is no slower than the whole.
+#ifndef PART_BYTES // a test uses many parts
 #define PART_BYTES ((int64_t)512 << 20)
 #endif
 
 typedef struct Attention {
   NnrtPrep base;
-  AttentionShape a;    // its mask as cuDNN's graph has it
+  AttentionShape a;    // with the mask's shape in cuDNN's graph
   int64_t mask_dim[4]; // of the operand
-  bool nothing;        // there is nothing to do
+  bool nothing;        // empty
   DnnPlan *plan;
   AttentionPart part;
-  AttentionOwn *own; // when there is no plan
-  // Of scratch, in bytes: the plan's workspace, then delta of a part, then mask and lse of the
-  // whole
+  AttentionOwn *own; // if there is no plan
+  // Sections of scratch, in bytes: the plan's workspace, then delta of a part, then mask and lse of
+  // the whole
   int64_t workspace, delta, mask, lse;
 } Attention;
 
@@ -75,7 +75,7 @@ static bool read_shape(AttentionShape *a, NnrtDtype type, int64_t rank, const in
   return true;
 }
 
-// Whether parts begin where cuDNN wants tensors to: at multiples of 16 bytes.
+// Whether all parts begin at multiples of 16 bytes, as cuDNN requires.
 static bool aligned(const AttentionShape *a, AttentionPart part) {
   int64_t heads = part.kv * a->group, mask = mask_count(a), step = 4; // floats
   if (part.b < a->b && (part.b * a->h * a->t) % step) return false;
@@ -88,7 +88,7 @@ static bool aligned(const AttentionShape *a, AttentionPart part) {
   return true;
 }
 
-// What cuDNN keeps of dS for a part.
+// The bytes of dS in cuDNN's workspace for a part.
 static int64_t back_bytes(const AttentionShape *a, AttentionPart part) {
   int64_t t = (a->t + 63) / 64 * 64, s = (a->s + 127) / 128 * 128;
   return part.b * part.kv * a->group * t * s * 2;
@@ -112,8 +112,8 @@ static AttentionPart back_part(const AttentionShape *a) {
   return best;
 }
 
-// The backward graph broadcasts a mask along the batch and the heads only: with one row for all
-// queries, as padding masks have, gradients of cuDNN 9.19 are wrong.
+// The shape for cuDNN's graph.  The backward graph broadcasts a mask along the batch and the heads
+// only: with one row for all queries, as in padding masks, gradients of cuDNN 9.19 are wrong.
 static AttentionShape graph_shape(const AttentionShape *a, bool back) {
   AttentionShape g = *a;
   if (!back || !a->has_mask) return g;
@@ -137,9 +137,10 @@ static NnrtPrep *prepare(const AttentionShape *shape, bool back) {
   } else {
     nnrt_error(NNRT_UNSUPPORTED, "%s", refused);
   }
+  // While planning, plans are only built: nothing is allocated on a GPU.
   int64_t scratch = 0;
   if (p->plan) {
-    p->workspace = round_256(dnn_plan_workspace(p->plan) + 1); // never nothing
+    p->workspace = round_256(dnn_plan_workspace(p->plan) + 1); // never 0
     p->delta = back ? round_256(p->part.b * p->part.kv * a->group * a->t * 4) : 0;
     p->mask = round_256(mask_count(a) * 4);
     p->lse = back && a->has_mask ? round_256(a->b * a->h * a->t * 4) : 0;
@@ -185,7 +186,7 @@ static int forward(NnrtPrep *prep, void *y, float *lse, const void *const *in) {
   return code;
 }
 
-// Bytes from the beginning of a tensor to the part from `b` of the batch and `kv` of k's heads.
+// Bytes from the beginning of a tensor to the part that begins at batch `b` and head `head`.
 static int64_t in_part(int64_t b, int64_t head, Strides s) {
   return (b * s.at[0] + head * s.at[1]) * 2;
 }
@@ -207,6 +208,7 @@ static int backward(NnrtPrep *prep, void *dq, void *dk, void *dv, const void *co
   float *finite = (float *)(void *)(at + p->delta + p->mask);
   const float *lse = in[4];
   int code = NNRT_OK;
+  // cuDNN needs a finite mask and a finite lse.
   if (a->has_mask) {
     code = attention_mask_f32(a->type, mask, a->mask_dim, in[6], p->mask_dim);
     if (!code) code = attention_finite_lse(finite, lse, a->b * a->h * a->t);
@@ -224,6 +226,7 @@ static int backward(NnrtPrep *prep, void *dq, void *dk, void *dv, const void *co
                                (const char *)in[3] + y_at,
                                lse + row,
                                (const char *)in[5] + y_at};
+      // In the order of attention_back_plan.
       void *data[11];
       int n = 0;
       for (int i = 0; i < 6; i++)
@@ -257,7 +260,7 @@ static NnrtPrep *prepare_packed(NnrtDtype type, const int64_t *shape, int64_t he
   return prepare(&a, back);
 }
 
-// Bytes from one third of a packed row to the next.
+// The bytes of one third of a packed row.
 static int64_t third(const NnrtPrep *prep) {
   const AttentionShape *a = &((const Attention *)prep)->a;
   return a->h * a->d * nnrt_dtype_size(a->type);

@@ -1,9 +1,9 @@
-// What the ways of computing attention share: shapes, and where numbers lie.
+// Shapes and layouts shared by the implementations of attention.
 //
-// attention.c prepares and runs; it prefers cuDNN's fused graph (attention_dnn.c), which never
-// writes the scores to memory.  What cuDNN does not take is done in chunks of heads: the scores of
-// a chunk in scratch by products of matrices, and our own softmax between them
-// (attention_kernels.cu).  Which way is decided when a kernel is prepared, from shapes alone.
+// attention.c prepares and runs.  It prefers cuDNN's fused graph (attention_dnn.c), which never
+// writes the scores to memory.  Shapes that cuDNN does not support run in chunks of heads: matrix
+// products write the scores of a chunk to scratch, and our own softmax runs between the products
+// (attention_kernels.cu).  The choice is made when a kernel is prepared, from shapes alone.
 
 #ifndef NNRT_CUDA_ATTENTION_H
 #define NNRT_CUDA_ATTENTION_H
@@ -18,15 +18,15 @@ extern "C" {
 typedef struct AttentionShape {
   NnrtDtype type;
   int64_t b, h, kv, t, s, d, e; // q (b, h, t, d), k (b, kv, s, d), v (b, kv, s, e), y (b, h, t, e)
-  int64_t group;                // h / kv neighbouring heads of q share one of k and v
+  int64_t group;                // h / kv consecutive heads of q share one of k and v
   float scale;
   bool causal, seq_major, has_mask;
   bool packed;         // q, k and v are the thirds of each row of one tensor (b, t, 3 h d)
-  int64_t mask_dim[4]; // each 1 or that of the scores (b, h, t, s)
+  int64_t mask_dim[4]; // each 1 or the dimension of the scores (b, h, t, s)
 } AttentionShape;
 
-// Elements from one to the next along batch, head, row and column of a tensor of `heads` heads of
-// `rows` rows of `n`.
+// Strides in elements along batch, head, row and column of a tensor of `heads` heads of `rows` rows
+// of `n`.
 typedef struct Strides {
   int64_t at[4];
 } Strides;
@@ -35,7 +35,7 @@ static inline Strides strides_of(bool seq_major, int64_t heads, int64_t rows, in
                    : (Strides){{rows * heads * n, rows * n, n, 1}};
 }
 
-// Of q and dq, k and dk, v and dv, y and dy.
+// Strides of q and dq, k and dk, v and dv, y and dy.
 static inline Strides packed_strides(const AttentionShape *a) {
   int64_t row = 3 * a->h * a->d;
   return (Strides){{a->t * row, a->d, row, 1}};
@@ -55,24 +55,25 @@ static inline Strides strides_y(const AttentionShape *a) {
 
 // -- attention_dnn.c
 
-// What one run of a plan does: so many of the batch and of the heads of k.
+// The part of the batch and of the heads of k that one run of a plan computes.
 typedef struct AttentionPart {
   int64_t b, kv;
 } AttentionPart;
 #define ATTENTION_MOST_WORKSPACE ((int64_t)4 << 30)
 
-// Why cuDNN is not asked: what it is known not to do, or to do wrong; else NULL.
+// Returns the reason not to use cuDNN, a known limitation or error of it; else NULL.
 const char *attention_refused(const AttentionShape *a, bool back);
-// The plan for a part, or NULL, having said why.  Operands of a run: q, k, v, mask (if any), y,
-// lse. The mask is f32 and has no infinities.
+// Returns the plan for a part, or NULL with nnrt_error set.  Operands of a run: q, k, v, mask (if
+// any), y, lse.  The mask is f32 and has no infinities.
 DnnPlan *attention_plan(const AttentionShape *a, AttentionPart part);
-// q, k, v, y, lse, dy, mask, delta (b, h, t) f32 for itself, dq, dk, dv.
+// Operands of a run: q, k, v, y, lse, dy, mask (if any), delta (b, h, t) f32 for its own use, dq,
+// dk, dv.
 DnnPlan *attention_back_plan(const AttentionShape *a, AttentionPart part);
 
-// -- attention_own.c: without cuDNN, of every type
+// -- attention_own.c: without cuDNN, for every type
 
 typedef struct AttentionOwn AttentionOwn;
-AttentionOwn *attention_own_new(const AttentionShape *a, bool back); // NULL, having said why
+AttentionOwn *attention_own_new(const AttentionShape *a, bool back); // NULL with nnrt_error set
 void attention_own_free(AttentionOwn *o);
 int64_t attention_own_scratch(const AttentionOwn *o);
 int attention_own_run(const AttentionOwn *o, void *y, float *lse, const void *const *in,
@@ -82,35 +83,35 @@ int attention_own_run_back(const AttentionOwn *o, void *dq, void *dk, void *dv,
 
 // -- attention_kernels.cu
 
-// Some rows of the scores of some heads: (n, rows, s), packed.  Heads are counted through the whole
-// batch, b h of them.
+// Some rows of the scores of some heads: (n, rows, s), packed.  Heads are numbered through the
+// whole batch, b h in total.
 typedef struct AttentionRows {
   int64_t n, rows, s;
-  int64_t head, head_step; // of q: the first, and from one to the next
+  int64_t head, head_step; // of q: the first, and the stride
   int64_t first;           // query of the first row
   int64_t h, t, e;         // of the whole
   bool causal, seq_major;
-  int64_t mask_stride[4]; // of b, h, t, s; 0 where the mask has length 1
+  int64_t mask_stride[4]; // of b, h, t, s; 0 for a mask dimension of 1
 } AttentionRows;
 
-// p = softmax(scores + mask), of `type`, and lse of the whole.  p may be scores.
+// p = softmax(scores + mask), of `type`, and lse, at its position in the whole.  p may be scores.
 int attention_softmax(const AttentionRows *x, NnrtDtype type, void *p, float *lse,
                       const float *scores, const void *mask);
 // p = e^(scores + mask - lse), ds = p (dp - sum dy y) scale.  p may be scores, and ds dp.
 int attention_softmax_back(const AttentionRows *x, NnrtDtype type, void *p, void *ds,
                            const float *scores, const float *dp, const float *lse, const void *mask,
                            const void *y, const void *dy, float scale);
-// to (n, rows, columns): head x at x * head, its rows `row` apart
+// to (n, rows, columns) = from: head x at x * head, its rows `row` apart
 int attention_store(NnrtDtype type, void *to, int64_t head, int64_t row, const float *from,
                     int64_t n, int64_t rows, int64_t columns);
 
-// For cuDNN.  The mask in f32 without infinities: what hides altogether is -1e38, and what is less
-// than -1e37 is that.  A dimension of 1 is broadcast to that of `to`.
+// Converts a mask for cuDNN: f32 without infinities.  -1e38 hides a key completely; values below
+// -1e37 count as that.  A dimension of 1 is broadcast to that of `to`.
 int attention_mask_f32(NnrtDtype type, float *to, const int64_t *to_dim, const void *mask,
                        const int64_t *dim);
-// Rows of y (b, h, t, e) that saw only what hides altogether become 0, and their lse -inf.
+// Clears rows of y (b, h, t, e) with all keys hidden, and sets their lse to -inf.
 int attention_blind_rows(const AttentionShape *a, void *y, float *lse);
-// lse as the backward graph takes it: instead of -inf, what makes all probabilities 0.
+// lse for the backward graph: -inf becomes a number for which all probabilities are 0.
 int attention_finite_lse(float *to, const float *lse, int64_t n);
 
 #ifdef __cplusplus

@@ -1,17 +1,17 @@
-// Attention as cuDNN's fused graph.  cuDNN knows the graph by its form, so it is written as cuDNN's
-// own attention is: no operation more or less than its engines expect.
+// Attention as cuDNN's fused graph.  cuDNN matches the graph by its form, so it has the form of
+// cuDNN's own attention, with exactly the operations that its engines expect.
 //
 //     forward    S = q k' scale + mask; causal: S = row + s - t >= column ? S : -inf
 //                top = max S; E = e^(S - top); sum = sum E; lse = top + log sum; y = (E / sum) v
 //     backward   delta = sum dy y; P = e^(S - lse); dv = P' dy
 //                dS = P (dy v' - delta) scale; dk = dS' q; dq = dS k
 //
-// The backward graph has dq as a product of its own, for which cuDNN keeps dS in its workspace: the
-// other form, which adds the blocks' parts of dq up in f32, does so in any order.
+// The backward graph computes dq by a product of its own, for which cuDNN keeps dS in its
+// workspace: the other form adds the blocks' contributions to dq in f32, in no fixed order.
 //
-// cuDNN's plain formulas make NaN of a row that sees nothing.  A causal mask alone hides a whole
-// row only if s < t, which is refused here; of other masks attention.c sees to it that no score is
-// -inf.
+// cuDNN's plain formulas yield NaN for a row with all keys hidden.  A causal mask alone hides a
+// whole row only if s < t, which is refused here; for other masks attention.c ensures that no score
+// is -inf.
 
 #include "attention.h"
 
@@ -40,7 +40,7 @@ static Graph begin(const char *name, const AttentionShape *a, AttentionPart part
                  .row_stride = {h * a->t, a->t, 1, 1}};
 }
 
-// Heads of the part of a tensor in memory: (b, heads, rows, n)
+// The part's heads of a tensor in memory: (b, heads, rows, n)
 static DnnTensor of_q(const Graph *x) {
   return dnn_tensor(x->g, x->type, 4, (int64_t[]){x->b, x->h, x->a->t, x->a->d},
                     strides_q(x->a).at);
@@ -70,7 +70,7 @@ static DnnTensor mask(const Graph *x) {
                     (int64_t[]){dim[1] * dim[2] * dim[3], dim[2] * dim[3], dim[3], 1});
 }
 
-// Statistics of rows, f32
+// Statistics of rows in memory, f32
 static DnnTensor rows_in_memory(const Graph *x) {
   return dnn_tensor(x->g, CUDNN_DATA_FLOAT, 4, x->row, x->row_stride);
 }
@@ -92,7 +92,7 @@ static DnnTensor hide_later(const Graph *x, DnnTensor p) {
   if (!a->causal) return p;
   DnnTensor row = scores(x, CUDNN_DATA_INT32), column = scores(x, CUDNN_DATA_INT32);
   DnnTensor sees = scores(x, CUDNN_DATA_BOOLEAN), y = scores(x, CUDNN_DATA_FLOAT);
-  // Up to 9.9 cuDNN wants the lowest float instead.
+  // cuDNN before 9.10 requires the lowest float instead.
   DnnTensor nothing = dnn_number(x->g, 4, cudnnGetVersion() < 91000 ? -FLT_MAX : -INFINITY);
   dnn_index(x->g, 2, p, row);
   dnn_index(x->g, 3, p, column);
@@ -136,6 +136,7 @@ DnnPlan *attention_plan(const AttentionShape *a, AttentionPart part) {
   p = hide_later(&x, p);
   DnnTensor top = rows(&x), sum = rows(&x), log_sum = rows(&x);
   dnn_reduce(g, CUDNN_REDUCE_TENSOR_MAX, p, top);
+  // Softmax in f32; the probabilities are rounded for the second product.
   p = apply(&x, CUDNN_POINTWISE_EXP, apply(&x, CUDNN_POINTWISE_SUB, p, top), DNN_NONE);
   dnn_reduce(g, CUDNN_REDUCE_TENSOR_ADD, p, sum);
   dnn_pointwise(g, CUDNN_POINTWISE_LOG, sum, DNN_NONE, log_sum);
@@ -146,7 +147,7 @@ DnnPlan *attention_plan(const AttentionShape *a, AttentionPart part) {
   return dnn_plan(g, &(DnnLimits){.workspace = ATTENTION_MOST_WORKSPACE});
 }
 
-// p as (b, h, s, t)
+// p transposed: (b, h, s, t)
 static DnnTensor turned(const Graph *x, DnnTensor p) {
   int64_t t = x->a->t, s = x->a->s;
   DnnTensor y = dnn_virtual(x->g, x->type, 4, (int64_t[]){x->b, x->h, s, t},
@@ -155,7 +156,7 @@ static DnnTensor turned(const Graph *x, DnnTensor p) {
   return y;
 }
 
-// dk or dv (b, kv, s, n) = p' q.  Heads that share one are computed apart, and then added up.
+// dk or dv (b, kv, s, n) = p' q.  Heads that share one are computed separately, and then added.
 static void back_to_k(const Graph *x, DnnTensor p, DnnTensor q, DnnTensor y, int64_t n) {
   int64_t s = x->a->s;
   if (x->a->group == 1) {

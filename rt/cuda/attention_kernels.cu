@@ -1,15 +1,15 @@
-// The kernels of attention: the softmax between two products of matrices, where cuDNN does not take
-// it, and what has to be done around cuDNN where it does.
+// The kernels of attention: the softmax between two matrix products, for shapes that cuDNN does not
+// support, and conversions around cuDNN.
 //
-// A warp does a row of scores.  It goes over it three times, which costs little: a row stays in the
-// cache.
+// A warp computes a row of scores.  It reads the row three times, which is cheap: a row stays in
+// the cache.
 
 #include "attention.h"
 #include "device.cuh"
 
-// What masks become for cuDNN, whose exponential of a row of -inf is NaN.  It multiplies scores by
-// log2(e), and they must still be finite then; so nothing is near the largest float.  A row whose
-// log-sum-exp is below BLIND saw only HIDDEN.
+// Masks for cuDNN, which computes NaN for a row of -inf.  It multiplies scores by log2(e), which
+// must stay finite, so HIDDEN is far from the largest float.  A row with a log-sum-exp below BLIND
+// saw only HIDDEN.
 #define HIDDEN    (-1e38f)
 #define LEAST     (-1e37f)
 #define BLIND     (-5e37f)
@@ -18,10 +18,10 @@
 namespace {
 
 struct Row {
-  int64_t b, h, i; // which query
-  int64_t head;    // b h
-  int64_t seen;    // keys, from 0
-  int64_t mask;    // where its mask begins
+  int64_t b, h, i; // the query
+  int64_t head;    // in b h
+  int64_t seen;    // number of visible keys, from 0
+  int64_t mask;    // offset of its mask
 };
 
 __device__ inline Row row_at(const AttentionRows &x, int64_t r) {
@@ -36,7 +36,7 @@ __device__ inline Row row_at(const AttentionRows &x, int64_t r) {
   return row;
 }
 
-// Where query `row` of y (b, h, t, e) is.
+// The offset of query `row` in y (b, h, t, e).
 __device__ inline int64_t y_at(const AttentionRows &x, const Row &row) {
   return x.seq_major ? ((row.b * x.t + row.i) * x.h + row.h) * x.e : (row.head * x.t + row.i) * x.e;
 }
@@ -60,7 +60,7 @@ __global__ void softmax_rows(T *p, float *lse, const float *scores, const T *mas
       top = y > top || y != y ? y : top;
     }
     top = warp_max(top);
-    float base = top == -INFINITY ? 0 : top; // nothing seen: all powers are 0
+    float base = top == -INFINITY ? 0 : top; // no visible key: all powers are 0
     for (int64_t j = lane; j < row.seen; j += WARP)
       sum += expf(score(x, in, mask, row, j) - base);
     sum = warp_sum(sum);
@@ -142,7 +142,7 @@ __global__ void finite_lse(float *to, const float *lse, int64_t n) {
     to[i] = lse[i] == -INFINITY ? NO_WEIGHT : lse[i];
 }
 
-// Blocks for as many rows, a warp each.
+// The number of blocks for `rows`, with a warp per row.
 int blocks_of_warps(int64_t rows) {
   return blocks_for(rows * WARP);
 }

@@ -1,19 +1,19 @@
-// Attention without cuDNN: what it does not take, and f32.
+// Attention without cuDNN: for f32, and for shapes that cuDNN does not support.
 //
 //     scores = q k' scale                      f32, in scratch
 //     p = softmax(scores + mask)               a kernel; also lse
 //     y = p v
 //
-// and backwards, with the probabilities computed again from lse,
+// and backward, with the probabilities recomputed from lse,
 //
 //     scores = q k' scale,   dp = dy v'
 //     p = e^(scores + mask - lse),   ds = p (dp - sum dy y) scale
 //     dv = p' dy,   dk = ds' q,   dq = ds k
 //
-// Products are batched over heads.  Scores of all heads would be b h t s numbers: so it goes in
-// chunks of heads of k, and for each of the heads of q that share one, in chunks of queries where
-// one head is too large.  dk and dv are sums over those chunks, in that order; with 16-bit results
-// they are added up in f32 first.
+// Products are batched over heads.  The scores of all heads would be b h t s numbers.  So the work
+// is divided into chunks of heads of k, one head of q of each group at a time, and into chunks of
+// queries if one head is too large.  dk and dv are sums over those chunks, in that order; with
+// 16-bit results they are accumulated in f32.
 
 #include <stdlib.h>
 
@@ -22,26 +22,26 @@
 #include "runtime.h"
 
 enum { SCORES, GRADS, VALUES, TO_Q, TO_K, TO_V, N_PRODUCTS };
-// Of a product: the first chunk of queries, which sets the result; later ones, which may add to it;
-// the last, which may be shorter.
+// The variants of a product: for the first chunk of queries, which sets the result; for later ones,
+// which may add to it; for the last, which may be shorter.
 enum { FIRST, LATER, LAST, N_CHUNKS };
 
 struct AttentionOwn {
   AttentionShape a;
   bool back;
-  int64_t outer, heads; // heads are one after the other within each of `outer`
-  int64_t n, rows;      // heads and queries of a chunk
-  bool sums;            // dk and dv are added up in f32
+  int64_t outer, heads;                            // heads are contiguous within each of `outer`
+  int64_t n, rows;                                 // heads and queries of a chunk
+  bool sums;                                       // dk and dv are accumulated in f32
   int64_t floats, halves, sums_k, sums_v, product; // bytes in scratch
   NnrtGemm *gemm[N_PRODUCTS][N_CHUNKS];
   Strides q, k, v, y;
 };
 
-#ifndef CHUNK_BYTES                      // a test has many chunks
+#ifndef CHUNK_BYTES                      // a test uses many chunks
 #define CHUNK_BYTES ((int64_t)256 << 20) // of scores and probabilities
 #endif
 
-// The power of two, of 16 at most, that divides all places in memory where a product begins.
+// The power of two, at most 16, that divides the addresses of all operands of products.
 static int alignment(const AttentionOwn *o) {
   int64_t all = 16;
   const Strides *strides[] = {&o->q, &o->k, &o->v, &o->y};
@@ -51,7 +51,7 @@ static int alignment(const AttentionOwn *o) {
   return (int)(all & -all);
 }
 
-// One product, for chunks of m queries.
+// Builds one product, for chunks of m queries.
 static NnrtGemm *product(const AttentionOwn *o, int what, int64_t m, float beta) {
   const AttentionShape *a = &o->a;
   int64_t chunk = m * a->s;
@@ -60,6 +60,7 @@ static NnrtGemm *product(const AttentionOwn *o, int what, int64_t m, float beta)
   switch (what) {
   case SCORES:
   case GRADS: { // (m, d) (s, d)'
+    // Queries of the chunk by all keys; f32 for the softmax.
     const Strides *x = what == SCORES ? &o->q : &o->y, *w = what == SCORES ? &o->k : &o->v;
     s.m = m;
     s.n = a->s;
@@ -90,6 +91,7 @@ static NnrtGemm *product(const AttentionOwn *o, int what, int64_t m, float beta)
     break;
   }
   default: { // (m, s)' (m, d)
+    // A sum over queries, so later chunks accumulate, in f32 if the results have 16 bits.
     const Strides *x = what == TO_K ? &o->q : &o->y, *y = what == TO_K ? &o->k : &o->v;
     s.m = a->s;
     s.n = what == TO_K ? a->d : a->e;
@@ -135,6 +137,8 @@ AttentionOwn *attention_own_new(const AttentionShape *a, bool back) {
   o->k = strides_k(a);
   o->v = strides_v(a);
   o->y = strides_y(a);
+  // The largest chunk within CHUNK_BYTES: as many rows as possible, then as many heads, which must
+  // divide all heads.
   int64_t short_bytes = a->type == NNRT_f32 ? 0 : 2;
   int64_t row_bytes = a->s * (4 + short_bytes) * (back ? 2 : 1);
   o->rows = CHUNK_BYTES / row_bytes < a->t ? CHUNK_BYTES / row_bytes : a->t;
@@ -166,7 +170,7 @@ int64_t attention_own_scratch(const AttentionOwn *o) {
   return (o->back ? 2 : 1) * (o->floats + o->halves) + o->sums_k + o->sums_v + o->product;
 }
 
-// One chunk: heads of k from `g` of `outer`, head j of those of q that share each, queries from i.
+// A chunk: heads of k from `g` of `outer`, head j of those of q that share each, queries from i.
 typedef struct Chunk {
   int64_t outer, g, j, i;
   int which; // FIRST, LATER or LAST
@@ -187,6 +191,7 @@ static AttentionRows rows_of(const AttentionOwn *o, Chunk c) {
                      .causal = a->causal,
                      .seq_major = a->seq_major};
   int64_t stride = 1;
+  // Stride 0 broadcasts the mask.
   for (int d = 3; d >= 0 && a->has_mask; d--) {
     x.mask_stride[d] = a->mask_dim[d] == 1 ? 0 : stride;
     stride *= a->mask_dim[d];
@@ -194,7 +199,7 @@ static AttentionRows rows_of(const AttentionOwn *o, Chunk c) {
   return x;
 }
 
-// Where a chunk begins in a tensor with the heads and rows of q, or of k.
+// The offset of a chunk in a tensor with the heads and rows of q, or of k.
 static int64_t in_q(const AttentionOwn *o, Chunk c, const Strides *s) {
   return (c.outer * s->at[0] + (c.g * o->a.group + c.j) * s->at[1] + c.i * s->at[2]) *
          nnrt_dtype_size(o->a.type);
@@ -203,7 +208,7 @@ static int64_t in_k(const AttentionOwn *o, Chunk c, const Strides *s) {
   return (c.outer * s->at[0] + c.g * s->at[1]) * nnrt_dtype_size(o->a.type);
 }
 
-// Calls work for all chunks; those that add up to the same rows of dk are one after the other.
+// Calls `work` for all chunks.  Chunks that add to the same rows of dk are consecutive.
 static int for_chunks(const AttentionOwn *o, int (*work)(const AttentionOwn *o, Chunk c, void *x),
                       int (*end)(const AttentionOwn *o, Chunk c, void *x), void *x) {
   for (int64_t outer = 0; outer < o->outer; outer++)
@@ -266,6 +271,7 @@ static int back_chunk(const AttentionOwn *o, Chunk c, void *arg) {
   const char *k = b->k + in_k(o, c, &o->k);
   void *dk = o->sums ? (char *)b->sums_k : b->dk + in_k(o, c, &o->k);
   void *dv = o->sums ? (char *)b->sums_v : b->dv + in_k(o, c, &o->v);
+  // The products and the softmax of the formulas at the top, in their order.
   int code = nnrt_gemm_run(o->gemm[SCORES][c.which], b->scores, q, k, NULL, NULL, b->workspace);
   if (!code)
     code = nnrt_gemm_run(o->gemm[GRADS][c.which], b->dp, dy, b->v + in_k(o, c, &o->v), NULL, NULL,

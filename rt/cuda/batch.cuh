@@ -1,14 +1,14 @@
-// Many tensors in one launch: what the optimizers and sums of squares do for a whole model.
+// Many tensors in one launch: multi-tensor optimizers and sums of squares over a whole model.
 //
-// The tensors are cut into pieces of at most PIECE elements, a block each.  A table in the gpu's
-// memory says which tensor a piece is of and where it begins, another holds the tensors' pointers:
+// The tensors are divided into pieces of at most PIECE elements, a block each.  A table in GPU
+// memory gives the tensor and the offset of each piece, another the pointers of the tensors:
 //
 //     piece 0 1 2 3 4 …         tensor 0 0 0 1 2 …
 //                               piece of it 0 1 2 0 0 …
-//     pointers of tensor 0      its results, its operands, and a place for the first in 16 bits
+//     pointers of tensor 0      its results, its operands, and the 16-bit copy of the first result
 //
-// The tables are made when it first runs, which is never recorded; the pointers are the same every
-// time, or the tables are made again.  Where a tensor runs alone its pointers come with the launch.
+// The tables are written in the first run, which is never captured, and again only if a pointer
+// changes.  The pointers of a single tensor are arguments of the launch.
 
 #ifndef NNRT_CUDA_BATCH_CUH
 #define NNRT_CUDA_BATCH_CUH
@@ -20,23 +20,23 @@
 
 enum { PIECE = 8192, MAX_POINTERS = 16 };
 
-// A tensor's results, then its operands, then where the first result goes in 16 bits, or NULL.
+// A tensor's results, then its operands, then the 16-bit copy of the first result, or NULL.
 struct Pointers {
   void *at[MAX_POINTERS];
 };
 
 struct Piece {
-  int32_t tensor, number; // of those of the tensor, from 0
+  int32_t tensor, number; // number of the piece within the tensor
 };
 
 struct Batch {
   NnrtPrep prep;
   int64_t n, n_pieces;
   int n_out, n_in;
-  bool narrows; // behind its results comes where the first of them goes in 16 bits, or NULL
+  bool narrows; // a pointer to the 16-bit copy of the first result, or NULL, follows the results
   int64_t *sizes;
-  Pointers *pointers; // as last put into the gpu's memory
-  // In the gpu's memory, NULL until it first runs
+  Pointers *pointers; // as last copied to the GPU
+  // In GPU memory, NULL until the first run
   Pointers *gpu_pointers;
   int64_t *gpu_sizes;
   Piece *gpu_pieces;
@@ -44,7 +44,7 @@ struct Batch {
 
 static void batch_free(NnrtPrep *p) {
   Batch *b = (Batch *)p;
-  cudaFree(b->gpu_pointers); // frees all three
+  cudaFree(b->gpu_pointers); // one block: frees all three
   free(b->sizes);
   free(b->pointers);
   free(b);
@@ -54,7 +54,7 @@ static inline int64_t pieces_of(int64_t size) {
   return ceil_div(size, PIECE);
 }
 
-// `b` is zeroed memory of at least a Batch, from malloc, which it begins.
+// Initialises `b`, zeroed memory from malloc of at least a Batch.
 static NnrtPrep *batch_init(Batch *b, int64_t n, const int64_t *sizes, int n_out, int n_in) {
   if (!b) {
     nnrt_error(NNRT_MEMORY, "memory for %lld tensors", (long long)n);
@@ -64,6 +64,7 @@ static NnrtPrep *batch_init(Batch *b, int64_t n, const int64_t *sizes, int n_out
   b->n = n;
   b->n_out = n_out;
   b->n_in = n_in;
+  // One more, since calloc of 0 may return NULL.
   b->sizes = (int64_t *)calloc((size_t)n + 1, sizeof *b->sizes);
   b->pointers = (Pointers *)calloc((size_t)n + 1, sizeof *b->pointers);
   if (!b->sizes || !b->pointers) {
@@ -82,7 +83,7 @@ static int batch_put(void *to, const void *from, int64_t bytes) {
   cudaStream_t stream = nnrt_gpu()->stream;
   int code = nnrt_cuda(cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyHostToDevice, stream),
                        "copying a table of tensors");
-  // What is at `from` may go away or change now.
+  // The caller may now free or change `from`.
   return code ? code : nnrt_cuda(cudaStreamSynchronize(stream), "copying a table of tensors");
 }
 
@@ -93,6 +94,7 @@ static int batch_put_pieces(Batch *b) {
   int code = nnrt_cuda(cudaMalloc((void **)&memory, (size_t)(pointers + sizes + pieces)),
                        "memory for a table of tensors");
   if (code) return code;
+  // One allocation holds all three tables.
   b->gpu_pointers = (Pointers *)memory;
   b->gpu_sizes = (int64_t *)(memory + pointers);
   b->gpu_pieces = (Piece *)(memory + pointers + sizes);
@@ -108,13 +110,14 @@ static int batch_put_pieces(Batch *b) {
   return code;
 }
 
-// Makes the tables say what is asked for; nothing to do but the first time.
+// Updates the table of pointers; does nothing if no pointer has changed.
 static int batch_point(Batch *b, void *const *out, const void *const *in) {
   bool same = b->gpu_pointers != NULL;
   int n_out = b->n_out, n_in = b->n_in, stride = n_out + b->narrows;
   for (int64_t k = 0; k < b->n; k++) {
     void **at = b->pointers[k].at;
     for (int i = 0; i < n_out + n_in + b->narrows; i++) {
+      // Results, operands, then the 16-bit copy, which follows the results in `out`.
       const void *is = i < n_out          ? out[k * stride + i]
                        : i < n_out + n_in ? in[k * n_in + i - n_out]
                                           : out[k * stride + n_out];

@@ -3,7 +3,7 @@
 //
 // x is (outer, c, inner) around the channel axis.
 //
-//   channels last (inner = 1)   a thread has V neighbouring channels of some rows
+//   channels last (inner = 1)   a thread has V adjacent channels of some rows
 //   channels first              a warp has runs, or pieces of them, of one channel
 //
 //     batch_norm                reads x, writes y
@@ -60,7 +60,7 @@ static __global__ void affine_rows(T *__restrict__ y, const T *__restrict__ x,
   }
 }
 
-// A warp takes pieces of runs.
+// A warp processes pieces of runs.
 template <class T, int V>
 static __global__ void affine_runs(T *__restrict__ y, const T *__restrict__ x,
                                    const T *__restrict__ dy, Channels channels, Axis a,

@@ -3,23 +3,22 @@
 //
 // x is (outer, c, inner) around the channel axis.
 //
-//   channels last (inner = 1)   a thread has V neighbouring channels of some rows
+//   channels last (inner = 1)   a thread has V adjacent channels of some rows
 //   channels first              a warp has runs, or pieces of them, of one channel
 //
-// Sums are of two stages.  A thread adds SHORT terms at a time in float and these in double: double
-// keeps millions of terms apart, float keeps the conversions few, which gpus do slowly.  Its block
-// adds its threads' and writes one part of (parts, 2 c) doubles into scratch; a second kernel adds
-// the parts, in order, and makes the results.
+// Sums have two stages.  A thread adds SHORT terms at a time in float, and these in double: double
+// keeps millions of terms accurate, float keeps the conversions few, which are slow on GPUs.  The
+// block adds the sums of its threads and writes one part of (parts, 2 c) doubles into scratch; a
+// second kernel adds the parts, in order, and computes the results.
 //
 //     batch_norm_mean, _var     read x, write c numbers         (and parts)
 //     batch_norm_sums           reads x and dy, writes 2 c      (and parts)
 
 #include "rows.cuh"
 
-enum { SHORT = 4 }; // terms added up in float, and rows that are read at once
+enum { SHORT = 4 }; // terms added in float, and rows read at once
 
-// What is summed over a channel's elements: x; (x - mean)^2; and for the gradients dy (x - mean)
-// and dy.
+// The summand per element of a channel: x; (x - mean)^2; or for the gradients dy (x - mean) and dy.
 enum Sum { SUM_X, SUM_SQUARES, SUM_BACK };
 
 struct Pair64 {
@@ -145,7 +144,7 @@ static __global__ void finish_back(float *dg, float *db, const double *parts, in
     db[column - c] = (float)sum;
 }
 
-// The parts, in scratch: (*n_parts, 2, c).
+// Computes the parts, in scratch: (*n_parts, 2, c).
 template <Sum WHAT, class T, int V>
 static int sum_channels(double **parts, int64_t *n_parts, const T *x, const T *dy,
                         const float *mean, Axis a) {

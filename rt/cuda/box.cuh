@@ -1,9 +1,9 @@
-// A box of elements that two tensors have, each with a stride for every dimension.
+// A box of elements that two tensors share, each with a stride per dimension.
 //
 //     rows 2-3 of x (8, 6), rows 0-1 of y (4, 6)     shape 2 6     x strides 6 1     y strides 6 1
 //
-// simplify makes it as simple as it is: dimensions of 1 go, neighbours that are one step apart in
-// both tensors become one.
+// simplify minimises its rank: it drops dimensions of 1, and merges adjacent dimensions that are
+// contiguous in both tensors.
 
 #ifndef NNRT_CUDA_BOX_CUH
 #define NNRT_CUDA_BOX_CUH
@@ -15,7 +15,7 @@ typedef struct CopyBox {
   int64_t shape[NNRT_MAX_RANK], x_stride[NNRT_MAX_RANK], y_stride[NNRT_MAX_RANK];
 } CopyBox;
 
-// Drops dimensions of 1 and joins those that are one step apart in both.
+// Drops dimensions of 1, and merges those that are contiguous in both tensors.
 static void simplify(CopyBox *c) {
   int n = 0;
   for (int d = 0; d < c->rank; d++) {
@@ -31,7 +31,7 @@ static void simplify(CopyBox *c) {
   c->rank = n;
 }
 
-// The same on the gpu, with indices of type I.
+// The same on the GPU, with indices of type I.
 template <class I> struct BoxOf {
   int rank;
   Divider<I> size[NNRT_MAX_RANK];
@@ -49,7 +49,7 @@ template <class I> static BoxOf<I> box_of(const CopyBox &c) {
   return b;
 }
 
-// Where element `i` of the box is in the two tensors.
+// Computes the offsets of element `i` of the box in the two tensors.
 template <class I>
 static __device__ inline void find_element(const BoxOf<I> &b, I i, int64_t *x_at, int64_t *y_at) {
   *x_at = *y_at = 0;

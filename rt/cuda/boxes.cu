@@ -1,4 +1,4 @@
-// Adding a box of one tensor to a box of another: boxes.h.  Copying one is in shape.cu.
+// Adds a box of one tensor to a box of another: boxes.h.  shape.cu copies boxes.
 
 #include "../boxes.h"
 

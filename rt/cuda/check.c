@@ -1,6 +1,6 @@
-// Is there what this executable needs: a driver, a gpu of a kind it was compiled for, libraries,
-// and memory?  All is looked for before ranks connect, and what is missing is said in the words of
-// the one who can put it there.
+// Checks the requirements of the executable: a driver, a GPU of a supported architecture,
+// libraries, and memory.  The checks run before ranks connect.  Messages are addressed to the
+// person who can install the missing part.
 
 #include <cublasLt.h>
 #include <cudnn.h>
@@ -24,7 +24,7 @@
 enum { MOST_GPUS = 64 };
 
 static int n_gpus;
-static double memory_free[MOST_GPUS]; // before any rank of this process took of it
+static double memory_free[MOST_GPUS]; // before any rank of this process allocates
 
 int nnrt_gpu_of_rank(const NnrtRun *run, int rank) {
   bool alone = run->launch.kind == LAUNCH_none;
@@ -94,9 +94,10 @@ static bool check_libraries(Why *w) {
          (!cudnnGetVersion || new_enough("cuDNN", cudnnGetVersion(), CUDNN, w));
 }
 
-// ---- gpus
+// ---- GPUs
 
-// A program can be compiled for more or fewer kinds than the library is.
+// Whether library and program have kernels for the GPU; they may be compiled for different
+// architectures.
 static bool has_kernels(const NnrtProgram *p, int index, const struct cudaDeviceProp *gpu, Why *w) {
   enum { OLDEST = 80 };
   int sm = 10 * gpu->major + gpu->minor;
@@ -133,7 +134,7 @@ static bool check_gpu(const NnrtProgram *p, int index, Why *w) {
   return true;
 }
 
-// Ranks that are threads add up what the others have in one kernel.
+// Checks the number of ranks that are threads: one kernel adds the tensors of all.
 static bool check_threads(const NnrtProgram *p, Why *w) {
   for (int g = 0; g < p->n_groups; g++) {
     const NnrtMesh *mesh = &p->mesh[p->group[g].mesh];
@@ -174,7 +175,7 @@ bool nnrt_gpu_memory_enough(int gpu, const Slabs *slabs, Why *w) {
   return nnrt_memory_enough(slabs, memory_free[gpu], what, w);
 }
 
-// Of processes nobody knows yet which have the same gpu: see collectives.c.
+// Processes that share a GPU are not known yet: collectives.c checks their memory.
 bool nnrt_device_enough(const NnrtRun *run, int ranks_here, Why *w) {
   bool alone = run->launch.kind == LAUNCH_none;
   int first = alone ? 0 : run->launch.rank, end = alone ? ranks_here : first + 1;

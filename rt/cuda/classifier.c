@@ -1,17 +1,17 @@
-// The loss of a classifier, and its gradients, without the logits ever being whole in memory.
+// The loss of a classifier, and its gradients, without the full logits in memory.
 //
 //     x (m, k)       chunk of rows ──► logits (rows, n) = x w        scratch, at most CHUNK_BYTES
 //                                      loss, lse of the rows
-//                                      dlogits, in the place of the logits
+//                                      dlogits, in place of the logits
 //                                      dx of the rows = dlogits w'
 //                                      dw (+)= x' dlogits            in f32
 //
-// For GPT-2 at 64 × 1024 tokens the logits would be 6.6 GB, and 6.6 GB of adjoints.  The numbers do
-// not depend on how the rows are cut but for the order in which dw is added up, which is fixed.
+// For GPT-2 at 64 × 1024 tokens the logits would take 6.6 GB, and their adjoints as much.  The
+// chunk size changes the results only by the order in which dw is accumulated, which is fixed.
 //
-// In scratch a row of logits begins at a multiple of ROW_BYTES, whatever n is: with the 50257 words
-// of GPT-2 packed rows would begin at odd addresses, and the product with tensor cores, which moves
-// 16 bytes at a time, would not be possible.
+// In scratch a row of logits begins at a multiple of ROW_BYTES, for every n: with the 50257 words
+// of GPT-2 packed rows would begin at odd addresses, and tensor-core products, which load 16 bytes
+// at a time, would not be possible.
 
 #include <stdlib.h>
 
@@ -37,7 +37,7 @@ typedef struct Classifier {
   int64_t ld;          // of logits, in elements
   int64_t rows;        // of a chunk
   Chunk first;         // writes dw
-  Chunk next, last;    // add to it; the last one may have fewer rows
+  Chunk next, last;    // accumulate; the last may have fewer rows
   int64_t lse, logits; // bytes of scratch, before the products' own
 } Classifier;
 
@@ -80,7 +80,7 @@ static int64_t round_up(int64_t n, int64_t to) {
   return (n + to - 1) / to * to;
 }
 
-// Chunks of rows as even as multiples of ROWS can be.
+// The rows per chunk: chunks as even as multiples of ROWS permit.
 static int64_t rows_of(const Classifier *p) {
   int64_t most = CHUNK_BYTES / (p->ld * nnrt_dtype_size(p->type)) / ROWS * ROWS;
   if (most < ROWS) most = ROWS;
@@ -96,7 +96,7 @@ static int64_t most_scratch(const Chunk *c) {
   return most > dw ? most : dw;
 }
 
-// Bytes of scratch, all of it.
+// The total bytes of scratch.
 static int64_t scratch_of(const Classifier *p) {
   int64_t most = 0;
   const Chunk *chunk[] = {&p->first, &p->next, &p->last};
@@ -131,7 +131,7 @@ static NnrtPrep *classifier(NnrtDtype t, int64_t m, int64_t k, int64_t n, bool t
   return NULL;
 }
 
-// Without gradients dx and dw are NULL.
+// dx and dw are NULL if no gradients are computed.
 static int run(NnrtPrep *prep, float *loss, void *dx, float *dw, const void *x, const void *w,
                const void *labels, const float *dloss) {
   Classifier *p = (Classifier *)prep;

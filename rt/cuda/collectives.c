@@ -8,13 +8,13 @@
 
 // ---- opening
 
-// The slabs of the ranks, each a process, that have this rank's gpu, and whether any have the same.
-// Collective.
+// Returns the slabs of all ranks on this rank's GPU, each a process; *out_shared: any two ranks
+// share a GPU.  Collective.
 static Slabs slabs_on_gpu(NnrtRank *r, bool *out_shared) {
   struct cudaDeviceProp p;
   MUST(r, nnrt_cuda(cudaGetDeviceProperties(&p, r->device->gpu.index), "asking the gpu"));
   int64_t *id = nnrt_must_alloc((size_t)r->ranks * sizeof *id);
-  // A gpu's number of its own, the same in all processes whatever they count it as.
+  // Identifies the GPU independently of its index in a process.
   id[r->rank] = (int64_t)nnrt_xxh64(p.uuid.bytes, sizeof p.uuid.bytes, 0);
   nnrt_comm_sum(r, id, r->ranks);
   Slabs here = {0};
@@ -36,6 +36,7 @@ static const GpuTransport *choose_way(NnrtRank *r) {
                     r->ranks);
     return &nnrt_gpu_meet;
   }
+  // Ranks that share a GPU all allocate from its memory, which check.c could not know.
   bool shared;
   Slabs here = slabs_on_gpu(r, &shared);
   if (!shared) return &nnrt_gpu_nccl;
@@ -91,7 +92,7 @@ int nnrt_gpu_comm_memory(NnrtRank *r, void **out, size_t bytes) {
   return nnrt_cuda(cudaMalloc(out, bytes), "memory for the slab");
 }
 
-// ---- streams that wait for each other
+// ---- dependencies between streams
 
 cudaStream_t nnrt_gpu_comm_stream(const NnrtRank *r, bool ahead) {
   return ahead ? r->device->gpu.ahead : r->device->gpu.comm;
@@ -103,7 +104,7 @@ static int fork_to(NnrtRank *r, cudaStream_t stream) {
   return code ? code : nnrt_cuda(cudaStreamWaitEvent(stream, fork, 0), "starting a collective");
 }
 
-// The stream of operations waits for collective `number` and all before it.
+// Makes the compute stream wait for collective `number` and all before it.
 static int join(NnrtRank *r, int64_t number) {
   GpuComm *c = r->device->comm;
   if (number < c->n_joined) return 0;
@@ -152,7 +153,7 @@ int nnrt_gpu_comm_do(NnrtRank *r, const Job *job) {
   return code ? code : join(r, r->device->comm->n_started - 1);
 }
 
-// ---- what generated code calls
+// ---- functions called by generated code
 
 static int all_reduce(void *y, const void *x, int64_t n, NnrtRank *r, int group, NnrtDtype t) {
   Group *g = &r->comm->group[group];
@@ -171,10 +172,10 @@ int nnrt_wait(NnrtRank *r, const void *y) {
   return 0;
 }
 
-// `rows` pieces of `width` bytes that lie so many bytes apart.
+// Copies `rows` pieces of `width` bytes with these strides in bytes.
 static int copy_rows(char *y, int64_t y_step, const char *x, int64_t x_step, int64_t width,
                      int64_t rows, cudaStream_t stream) {
-  // A step has to fit in 31 bits, as the gpu's property memPitch says.
+  // A stride must fit in 31 bits (the device property memPitch).
   if (y_step <= INT32_MAX && x_step <= INT32_MAX && rows > 1)
     return nnrt_cuda(cudaMemcpy2DAsync(y, (size_t)y_step, x, (size_t)x_step, (size_t)width,
                                        (size_t)rows, cudaMemcpyDeviceToDevice, stream),
@@ -188,8 +189,8 @@ static int copy_rows(char *y, int64_t y_step, const char *x, int64_t x_step, int
   return 0;
 }
 
-// Ranks' parts go one after the other, part[n, outer, run].  In a tensor that is cut along a
-// dimension with others before it they alternate: whole[outer, n, run].
+// Parts of ranks are concatenated: part[n, outer, run].  A tensor sharded along a later dimension
+// interleaves them: whole[outer, n, run].
 static int take_apart(NnrtRank *r, char *part, const char *whole, int n, int64_t outer,
                       int64_t run) {
   int code = 0;

@@ -1,32 +1,33 @@
-// Collectives between the gpus of ranks: what generated code calls, and three ways to do it.
+// Collectives between the GPUs of ranks: the functions called by generated code, and three
+// transports.
 //
-//     collectives.c   the order: what waits for what
-//     moves.c         moves between meshes, in one or in two
-//     comm_peer.c          ranks are threads of this process: kernels read each other's memory
-//     nccl.c          ranks are processes, each with a gpu of its own: NCCL
-//     comm_host.c        ranks are processes that share a gpu: through this machine's memory
+//     collectives.c   the order: dependencies between streams
+//     moves.c         moves between meshes, blocking or split
+//     comm_peer.c     ranks are threads of this process: kernels read each other's memory
+//     nccl.c          ranks are processes, each with a GPU of its own: NCCL
+//     comm_host.c     ranks are processes that share a GPU: through host memory
 //
-// A collective goes to the rank's stream for collectives, which first waits for what the stream of
-// operations has been given so far:
+// A collective runs in the rank's stream for collectives, which first waits for all earlier work of
+// the compute stream:
 //
 //     operations   a  b │ fork         c  d │ wait(y): join   e
 //     collectives       └─► all_reduce y  ──┘
 //
-// all_reduce only starts, so c and d run meanwhile.  The others are joined when they return.  All
-// of it is put in, none of it waited for by the host, so it can be recorded, except where ranks
-// meet or are staged.
+// An all_reduce only starts, so c and d overlap with it.  The other collectives are joined before
+// they return.  All of it is enqueued without the host waiting, so it can be captured, except with
+// comm_peer.c and comm_host.c.
 //
-// A move in two is not recorded and has memory of its own, since it goes on while other pieces of
-// the step run.  All moves that are ahead (nnrt.h) go to a third stream, in one order, and to a
-// communicator of their own:
+// A split move is not captured and has memory of its own, since it continues while other pieces of
+// the step run.  All moves between segments (`ahead` in nnrt.h) use a third stream, in one order,
+// and a communicator of their own:
 //
 //     operations   F0 │ start        B0 ──────────────────────────────── │ wait, F0'
 //     collectives     │              └ all_reduce ─ all_reduce ─ …       │
 //     ahead           └─► get %h ······························ receive ─┘
 //
-// What a stage gets next may be made long after it has begun to wait for that, and no collective
-// stands behind it.  Kernels of both are on the gpu at once, so there must be room for both: each
-// is at most 32 or 64 blocks, and what computes never waits for others.
+// The value that a stage receives next may be computed long after the receive has started, and no
+// collective is queued after it.  Kernels of both communicators are on the GPU at once, so both
+// must fit: each has at most 32 or 64 blocks, and compute kernels never wait for other ranks.
 
 #ifndef NNRT_CUDA_COLLECTIVES_H
 #define NNRT_CUDA_COLLECTIVES_H
@@ -34,16 +35,16 @@
 #include "device.h"
 #include "gpu.h"
 
-// They put work in the stream of collectives, moves in the one that nnrt_gpu_comm_stream says, and
-// return a code.
+// The functions of a transport.  They enqueue collectives in the stream for collectives, and moves
+// in that of nnrt_gpu_comm_stream, and return a code.
 typedef struct GpuTransport {
   const char *name;
-  bool records; // may be part of a CUDA graph
+  bool records; // can be captured into a CUDA graph
   int (*open)(NnrtRank *r);
-  void (*close)(NnrtRank *r);                           // and frees the slab
-  int (*memory)(NnrtRank *r, void **out, size_t bytes); // for the slab
+  void (*close)(NnrtRank *r);                           // also frees the slab
+  int (*memory)(NnrtRank *r, void **out, size_t bytes); // allocates the slab
   int (*run[N_JOB_KINDS])(NnrtRank *r, const Job *job); // as comm.h says
-  // Of nnrt_device_waits_in; may be NULL.
+  // For nnrt_device_waits_in; may be NULL.
   int (*waits_in)(NnrtRank *r);
 } GpuTransport;
 extern const GpuTransport nnrt_gpu_meet, nnrt_gpu_nccl, nnrt_gpu_staged;
@@ -58,40 +59,40 @@ typedef struct Started {
 
 typedef struct GpuComm {
   const GpuTransport *way;
-  void *state; // the way's
+  void *state; // of the transport
   cudaEvent_t fork;
-  // What nobody waited for; number i is at i modulo MOST_STARTED.
+  // Collectives without a wait yet; number i is at i modulo MOST_STARTED.
   Started started[MOST_STARTED];
   int64_t n_started, n_joined;
-  int64_t n_ahead; // moves that are ahead, and done whole here
+  int64_t n_ahead; // blocking moves in the stream `ahead`
 } GpuComm;
 
 typedef struct GpuMoves GpuMoves;
 
-// Which stream the job goes to.
+// The stream for a job.
 cudaStream_t nnrt_gpu_comm_stream(const NnrtRank *r, bool ahead);
-// There, behind what the stream of operations has been given so far.
+// Enqueues the job in that stream, after all earlier work of the compute stream.
 int nnrt_gpu_comm_call(NnrtRank *r, const Job *job);
-// The same, and the stream of operations waits for it.
+// The same, and makes the compute stream wait for it.
 int nnrt_gpu_comm_do(NnrtRank *r, const Job *job);
 
-// As nnrt_move_… of nnrt.h, of elements of `size` bytes (moves.c).
+// Like nnrt_move_… of nnrt.h, for elements of `size` bytes (moves.c).
 int nnrt_gpu_move(void *y, const void *x, NnrtRank *r, int number, int64_t size, bool sums,
                   NnrtDtype t);
 int nnrt_gpu_move_start(void *y, const void *x, NnrtRank *r, int number, int64_t size, bool sums);
 int nnrt_gpu_move_wait(void *y, NnrtRank *r, int number, int64_t size, bool sums, NnrtDtype t);
 int nnrt_gpu_moves_open(NnrtRank *r);
 void nnrt_gpu_moves_close(NnrtRank *r);
-// The stream of operations waits for all that were started.
+// Makes the compute stream wait for all started moves.
 int nnrt_gpu_moves_join(NnrtRank *r);
 
-// The version of NCCL that ranks that are processes use, 22809 of 2.28.9; 0 if there is none.
+// The NCCL version, 22809 for 2.28.9; 0 if the library is not found.
 int nnrt_gpu_nccl_version(void);
 
 int nnrt_gpu_comm_open(NnrtRank *r);
 void nnrt_gpu_comm_close(NnrtRank *r);
 int nnrt_gpu_comm_memory(NnrtRank *r, void **out, size_t bytes);
-// The stream of operations waits for all that was started.
+// Makes the compute stream wait for all started collectives.
 int nnrt_gpu_comm_join(NnrtRank *r);
 
 #endif

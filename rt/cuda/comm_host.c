@@ -1,7 +1,7 @@
-// Collectives of ranks that are processes and share a gpu, which NCCL refuses: through this
-// machine's memory and the wire that the processes have.  Slow, and so only for trying things out.
+// Collectives of ranks that are processes and share a GPU, which NCCL refuses: through host memory
+// and the connections of the processes.  Slow, and only meant for experiments.
 //
-// The host waits for the gpu, copies, and does the job as processors would (../comm_peers.c).
+// The host waits for the GPU, copies, and runs the job like CPU ranks (../comm_peers.c).
 
 #include <stdlib.h>
 

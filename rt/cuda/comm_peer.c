@@ -1,20 +1,20 @@
-// Collectives of ranks that are threads of this process, on one gpu or on several that can read
-// each other's memory.
+// Collectives of ranks that are threads of this process, on one GPU or on several with peer access.
 //
-// As in ../comm_threads.c, an all_reduce of n ranks cuts the tensor into n chunks, and rank i adds
-// up chunk i of all x:
+// As in ../comm_threads.c, an all_reduce of n ranks splits the tensor into n chunks, and rank i
+// adds chunk i of all x:
 //
 //     x of all │ y_i[chunk i] = Σ x_k[chunk i] │ y_i[chunk k] = y_k[chunk k] │
 //
-// Here the bars are events: a rank's stream waits for the events that all others have recorded in
-// theirs.  An event has to be recorded before another stream can be told to wait for it, so the
-// threads meet, each having put in its part, and then go on; nobody waits for the gpu.  They meet
-// once more at the end, so that no event is recorded again before all wait for what it was.
+// The bars are events: a rank's stream waits for the events that all others have recorded in
+// theirs. An event must be recorded before another stream can wait for it.  So the threads meet
+// after they have enqueued their parts, and continue without waiting for the GPU.  They meet once
+// more at the end, so that no event is recorded again before all streams wait for its previous
+// state.
 //
-// The order of adding is the ranks', as on processors.
+// The order of addition is the order of ranks, as on CPUs.
 //
-// So the threads are one queue of both streams: a move holds up its host until the others of it are
-// there, and with it what that puts in next.
+// The threads are therefore one queue for both streams: a move blocks its host thread until the
+// other participants arrive, and with it all later work.
 
 #include <stdlib.h>
 
@@ -24,7 +24,7 @@
 
 enum { BARS = 3 };
 
-typedef struct Shown { // by one rank
+typedef struct Shown { // published by one rank
   const void *x;
   void *y;
   const Route *route; // of a move
@@ -41,7 +41,7 @@ static int make_events(Shown *s) {
   return code;
 }
 
-// This rank's gpu reads those of the others.
+// Enables peer access from this rank's GPU to the others.
 static int allow_peers(const NnrtRank *r) {
   int here = r->device->gpu.index;
   for (int i = 0; i < r->ranks; i++) {
@@ -56,7 +56,7 @@ static int allow_peers(const NnrtRank *r) {
                         here, there, r->ranks);
     cudaError_t e = cudaDeviceEnablePeerAccess(there, 0);
     if (e == cudaErrorPeerAccessAlreadyEnabled)
-      cudaGetLastError(); // by another rank on this gpu
+      cudaGetLastError(); // enabled by another rank on this GPU
     else if ((code = nnrt_cuda(e, "reading another gpu's memory")))
       return code;
   }
@@ -71,7 +71,7 @@ static int open_meet(NnrtRank *r) {
 }
 
 static void close_meet(NnrtRank *r) {
-  // Nobody reads this slab any more, or waits for these events.
+  // No rank reads this slab or waits for these events after this.
   nnrt_comm_meet(&r->comm->world);
   for (int i = 0; i < BARS; i++)
     cudaEventDestroy(atomic_load(&shown)[r->rank].bar[i]);
@@ -85,7 +85,7 @@ static int memory_meet(NnrtRank *r, void **out, size_t bytes) {
   return nnrt_cuda(cudaMalloc(out, bytes), "memory for the slab");
 }
 
-// No stream of the group goes on before all have come here.
+// A barrier for the streams of the group.
 static int bar(NnrtRank *r, const Group *g, int number, cudaStream_t stream) {
   Shown *s = atomic_load(&shown);
   int code = nnrt_cuda(cudaEventRecord(s[r->rank].bar[number], stream), "meeting other ranks");
@@ -122,7 +122,7 @@ static int reduce_meet(NnrtRank *r, const Job *job) {
   free(parts);
   if (!code) code = bar(r, g, 1, stream);
   for (int k = 1; k < g->n && !code; k++) {
-    int i = (g->me + k) % g->n; // not all from the same rank at once
+    int i = (g->me + k) % g->n; // spreads the load over ranks
     first = chunk * i;
     count = n - first < chunk ? n - first : chunk;
     if (count > 0)
@@ -174,7 +174,7 @@ static int all_to_all_meet(NnrtRank *r, const Job *job) {
   s[r->rank].x = job->x;
   int code = bar(r, g, 0, stream);
   for (int k = 0; k < g->n && !code; k++) {
-    int i = (g->me + k) % g->n; // not all from the same rank at once
+    int i = (g->me + k) % g->n; // spreads the load over ranks
     code = copy((char *)job->y + i * bytes, (const char *)s[g->rank[i]].x + g->me * bytes, bytes,
                 stream);
   }
@@ -183,7 +183,7 @@ static int all_to_all_meet(NnrtRank *r, const Job *job) {
   return code;
 }
 
-// Where the parcel for this rank is, of all that another gives.
+// The offset of the parcel for this rank among all parcels of another rank.
 static int64_t place_of_parcel(const Route *theirs, int rank) {
   int i = 0;
   while (theirs->to[i].rank != rank)

@@ -1,18 +1,18 @@
-// Convolution and its gradients, by cuDNN, over one to three spatial dimensions.
+// Convolution and its gradients by cuDNN, over one to three spatial dimensions.
 //
-// Activations are used as they lie, channels first or last; a pass has chosen that.  Weights are
-// (o, c / group, window) in memory.  With channels last, cuDNN's tensor cores want them as
-// (o, window, c / group): they are small, so a kernel turns them in scratch before, or turns their
-// gradient after.  Of 16-bit activations the engines of cuDNN 9.19 give the gradient of the weights
-// in 16 bits only, so it is rounded once before it becomes f32.  f32 is computed in f32 unless TF32
-// is allowed (products.h).
+// Activations keep their layout, channels first or last; a pass has chosen it.  Weights are (o, c /
+// group, window) in memory.  With channels last, cuDNN's tensor cores need them as (o, window, c /
+// group).  Weights are small, so a kernel transposes them into scratch before, or transposes their
+// gradient after.  For 16-bit activations the engines of cuDNN 9.19 compute the gradient of the
+// weights in 16 bits only, so it is rounded once before it becomes f32.  f32 is computed in f32
+// unless TF32 is allowed (products.h).
 //
-// cuDNN's older engines pad both ends of a dimension alike, and asymmetric padding is no error to
-// them: gradients of weights come out wrong.  So cuDNN gets the symmetric part of
-// the padding; the rest is zeros that a kernel writes around x in scratch, or that are cropped off
-// dx.
+// cuDNN's older engines support symmetric padding only, and do not report asymmetric padding as an
+// error: gradients of weights come out wrong.  So cuDNN gets the symmetric part of the padding.
+// For the rest a kernel copies x into scratch with zeros around it, or crops dx.
 //
-// cuDNN convolves over two or three dimensions; over one it is over two, the first of which is 1.
+// cuDNN convolves over two or three dimensions; a convolution over one becomes one over two, the
+// first of which is 1.
 
 #include "conv.h"
 
@@ -29,12 +29,12 @@ typedef struct Conv {
   DnnDirection direction;
   ConvShape s;
   int64_t high[3]; // padding at the ends
-  bool asymmetric; // padding
+  bool asymmetric; // has asymmetric padding
   ConvPad pad;     // of x: the asymmetric part
-  bool nothing;    // to add up: the result is 0
-  int64_t result;  // bytes of it
-  bool last;       // cuDNN has the weights (o, window, c)
-  bool turned;     // so they have to be turned; with a window of 1, or one channel, they do not
+  bool nothing;    // empty sum: the result is 0
+  int64_t result;  // bytes of the result
+  bool last;       // cuDNN needs the weights as (o, window, c)
+  bool turned;     // so they are transposed; not for a window of 1 or one channel
   DnnPlan *plan;   // NULL: without cuDNN
   int64_t window;  // elements
   int64_t workspace, weights, padded_x; // bytes of scratch
@@ -65,7 +65,7 @@ static void set_strides(int64_t *stride, int64_t channels, const int64_t *spatia
   stride[0] = last ? n : n * channels;
 }
 
-// The tensor with `dims` dimensions: the first spatial ones are left out, being 1.
+// The tensor with `dims` dimensions, without the first spatial ones, which are 1.
 static DnnTensor tensor_of(DnnGraph *g, NnrtDtype type, int dims, int64_t n, int64_t channels,
                            const int64_t *spatial, const int64_t *stride) {
   int64_t dim[DNN_MAX_DIMS] = {n, channels}, step[DNN_MAX_DIMS] = {stride[0], stride[1]};
@@ -76,7 +76,7 @@ static DnnTensor tensor_of(DnnGraph *g, NnrtDtype type, int dims, int64_t n, int
   return dnn_tensor(g, dnn_type(type), dims, dim, step);
 }
 
-// The symmetric part of the padding is cuDNN's.
+// Gives cuDNN the symmetric part of the padding.
 static void set_pad(Conv *p) {
   const ConvShape *s = &p->s;
   p->pad = (ConvPad){.outer = p->last ? s->n : s->n * s->c, .inner = p->last ? s->c : 1};
@@ -93,6 +93,7 @@ static DnnPlan *plan_of(const Conv *p) {
   static const char *const names[] = {"conv", "conv_back_x", "conv_back_w"};
   const ConvShape *s = &p->s;
   char name[32];
+  // Two spatial dimensions suffice if the first is 1 everywhere.
   bool flat = p->pad.padded[0] == 1 && s->y[0] == 1 && s->w[0] == 1;
   int dims = flat ? 4 : 5, skip = 5 - dims;
   int64_t w_stride[5], c = s->c / s->group;
@@ -101,6 +102,7 @@ static DnnPlan *plan_of(const Conv *p) {
   DnnGraph *g = dnn_graph_new(name);
   int64_t x_stride[5], pad[3];
   set_strides(x_stride, s->c, p->pad.padded, p->last);
+  // The asymmetric part is already in x.
   for (int i = 0; i < 3; i++)
     pad[i] = s->low[i] - p->pad.before[i];
   DnnTensor x = tensor_of(g, p->type, dims, s->n, s->c, p->pad.padded, x_stride);
@@ -116,7 +118,7 @@ static DnnPlan *plan_of(const Conv *p) {
                                   .no_tensor_cores = p->type == NNRT_f32 && !nnrt_gpu_tf32()});
 }
 
-// The plan's workspace, then weights, then padded x.
+// Scratch: the plan's workspace, then weights, then padded x.
 static char *scratch_of(const Conv *p) {
   return nnrt_gpu_scratch(p->workspace + p->weights + p->padded_x);
 }

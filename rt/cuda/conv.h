@@ -1,5 +1,5 @@
-// What convolution (conv.c) wants of its kernels (conv_kernels.cu): weights and padding as cuDNN
-// likes them, and convolution without cuDNN.
+// The kernels of convolution (conv_kernels.cu) for conv.c: weights and padding in cuDNN's form, and
+// convolution without cuDNN.
 
 #ifndef NNRT_CUDA_CONV_H
 #define NNRT_CUDA_CONV_H
@@ -18,7 +18,7 @@ int conv_weights_back(NnrtDtype type, float *to, const void *from, int64_t o, in
                       int64_t window, bool last);
 
 // Zeros around the spatial dimensions of a tensor (outer, size, inner): with them it is (outer,
-// padded, inner), `before` of them in front.
+// padded, inner), with `before` zeros at the beginning.
 typedef struct ConvPad {
   int64_t outer, inner;
   int64_t size[3], padded[3], before[3];
@@ -27,7 +27,7 @@ typedef struct ConvPad {
 int conv_pad(NnrtDtype type, void *to, const void *from, const ConvPad *e);
 int conv_crop(NnrtDtype type, void *to, const void *from, const ConvPad *e);
 
-// A convolution of three spatial dimensions; those that it does not have are of 1.
+// A convolution of three spatial dimensions; missing ones are 1.
 typedef struct ConvShape {
   int64_t n, c, o, group;
   int64_t x[3], w[3], y[3];

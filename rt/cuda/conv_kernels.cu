@@ -1,7 +1,7 @@
-// The kernels of convolution.  cuDNN's tensor cores want channels last in the weights too; ours are
-// (o, c, window), so they are turned before, and their gradients after.  What cuDNN does not do at
-// all is done directly, a thread for each element of the result, or a block for each weight: right,
-// not fast.
+// The kernels of convolution.  cuDNN's tensor cores need channels last in the weights, too; ours
+// are (o, c, window), so they are transposed before, and their gradients after.  Convolutions that
+// cuDNN does not support run directly, with a thread per element of the result, or a block per
+// weight: right, but not fast.
 
 #include "conv.h"
 #include "device.cuh"
@@ -25,7 +25,7 @@ __global__ void weights_back(float *to, const T *from, int64_t o, int64_t c, int
   }
 }
 
-// Whether element i of the padded tensor is one of the other, and which.
+// Whether element i of the padded tensor is an element of the other, and its index there.
 __device__ inline bool inside_pad(const ConvPad &e, int64_t i, int64_t *from) {
   int64_t at[3], rest = i / e.inner;
   for (int d = 2; d >= 0; d--) {
@@ -55,7 +55,7 @@ template <class T> __global__ void crop(T *to, const T *from, ConvPad e, int64_t
   }
 }
 
-// A place in a tensor or a window, row-major.
+// Coordinates in a tensor or a window, row-major.
 struct At {
   int64_t d[3];
 };
@@ -72,7 +72,7 @@ __device__ inline int64_t offset(const int64_t *stride, int64_t n, int64_t c, co
          at.d[2] * stride[4];
 }
 
-// Where element `w` of the window at `y` reads x; false: in the padding.
+// The coordinates in x that element `w` of the window at `y` reads; false: in the padding.
 __device__ inline bool reads(const ConvShape &s, const At &y, const At &w, At *x) {
   for (int i = 0; i < 3; i++) {
     x->d[i] = y.d[i] * s.stride[i] - s.low[i] + w.d[i] * s.dilation[i];
@@ -107,6 +107,7 @@ template <class T> __global__ void direct_back_x(T *dx, const T *w, const T *dy,
       At in = place(k, s.w);
       bool read = true; // by the window of `to`
       for (int j = 0; j < 3; j++) {
+        // Inverts the forward index: only multiples of the stride are read by a window.
         int64_t from = at.d[j] + s.low[j] - in.d[j] * s.dilation[j];
         to.d[j] = from / s.stride[j];
         read = read && from >= 0 && from % s.stride[j] == 0 && to.d[j] < s.y[j];

@@ -1,4 +1,4 @@
-// Memory as it is: zeros, copies, and the sum over micro-batches.
+// Zeros, copies, and the sum over micro-batches.
 
 #include "device.cuh"
 

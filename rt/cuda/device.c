@@ -1,8 +1,8 @@
-// A gpu as the device (device.h): the slab in its memory, and the way there and back.
+// A GPU as the device (device.h): the slab in its memory, and copies to and from it.
 //
-// Copies from memory that is not pinned stop the host until they are done.  So what is put in goes
-// through the ring of machine.h; the host only waits when all of that is on its way.  What is read
-// comes back through two pieces of pinned memory: one is filled while the other is emptied.
+// Copies from memory that is not pinned block the host.  So inputs go through the ring of
+// machine.h; the host only waits if the ring is full of copies in flight.  Outputs come back
+// through two pieces of pinned memory: one is filled while the other is emptied.
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +16,9 @@ _Noreturn void nnrt_gpu_die(NnrtRank *r, int code) {
   nnrt_fail(r, -1, code);
 }
 
-// ---- the way there
+// ---- host to device
 
-static int64_t input_bytes(const NnrtRank *r) { // of a step
+static int64_t input_bytes(const NnrtRank *r) { // per step
   const NnrtProgram *p = r->program;
   int64_t bytes = 0;
   for (int i = 0; i < p->train.n_tensors; i++) {
@@ -32,7 +32,7 @@ static int64_t input_bytes(const NnrtRank *r) { // of a step
 
 static void ring_open(NnrtRank *r) {
   Ring *ring = &r->device->ring;
-  // Room for two steps, so that the host can put in one while the one before is waiting.
+  // Capacity for two steps, so that the host can fill one while the previous one is pending.
   int64_t most = ((int64_t)1 << 30) / SEGMENT;
   int64_t n = 4 + (2 * input_bytes(r) + SEGMENT - 1) / SEGMENT;
   ring->n = (int)(n < most ? n : most);
@@ -50,7 +50,7 @@ static void ring_open_far(NnrtRank *r) {
   enum { FEW = 256 << 10 };
   Ring *ring = &r->device->ring;
   if (input_bytes(r) < FEW) return;
-  // Without it copies come later, but they come.
+  // Without this memory copies start later.
   if (cudaMalloc((void **)&ring->far, (size_t)ring->n * SEGMENT) != cudaSuccess) {
     cudaGetLastError();
     ring->far = NULL;
@@ -102,8 +102,8 @@ static void next_segment(NnrtRank *r) {
     MUST(r, nnrt_cuda(cudaEventSynchronize(ring->copied[ring->current]), "copying to the gpu"));
 }
 
-// The file behind `from` may have to be read from a disk first: with several threads, it is asked
-// for more than a page at a time.
+// Several threads read at once: page faults of a mapped file then request more than a page at a
+// time from a disk.
 static void copy(char *to, const char *from, int64_t bytes) {
   enum { PIECE = 256 << 10 };
 #pragma omp parallel for if (bytes > 4 * PIECE)
@@ -111,8 +111,8 @@ static void copy(char *to, const char *from, int64_t bytes) {
     memcpy(to + at, from + at, (size_t)(bytes - at < PIECE ? bytes - at : PIECE));
 }
 
-// What is in memory of this machine may be on its way there or from there; a step's copies are done
-// when its stream is.
+// Host memory may have copies in flight in both directions; a step's copies are complete when its
+// stream is.
 static void wait_for_host(NnrtRank *r) {
   nnrt_gpu_flush(r);
   MUST(r, nnrt_cuda(cudaStreamSynchronize(r->device->gpu.stream), "waiting for the gpu"));
@@ -127,6 +127,7 @@ void nnrt_device_put(NnrtRank *r, void *to, const void *from, int64_t bytes) {
   Ring *ring = &r->device->ring;
   char *y = to;
   for (const char *x = from; bytes > 0;) {
+    // Contiguous puts are gathered into one copy.
     if (y != ring->to + ring->bytes) nnrt_gpu_flush(r);
     if (ring->bytes == 0) {
       ring->used = (ring->used + 15) / 16 * 16;
@@ -150,7 +151,7 @@ void nnrt_device_narrow(NnrtRank *r, void *to, NnrtDtype type, const void *from,
   MUST(r, nnrt_gpu_narrow(to, type, from, n));
 }
 
-// ---- the way back
+// ---- device to host
 
 static void start_read(NnrtRank *r, int which, const char *from, int64_t bytes) {
   NnrtDevice *d = r->device;
@@ -179,6 +180,7 @@ const void *nnrt_device_read(NnrtRank *r, const void *from, int64_t bytes) {
                                                cudaEventDisableTiming | cudaEventBlockingSync),
                       "making an event"));
   }
+  // Double buffering: piece i is in flight while piece i - 1 is copied out.
   int64_t pieces = (bytes + SEGMENT - 1) / SEGMENT;
   for (int64_t i = 0; i <= pieces; i++) {
     int64_t at = i * SEGMENT, done = at - SEGMENT;
@@ -210,7 +212,7 @@ static void open_gpu(NnrtRank *r) {
                  "asking the gpu"));
   g->sm = 10 * major + minor;
   MUST(r, nnrt_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking the gpu"));
-  // Blocking streams would wait for what libraries put in the default one.
+  // Blocking streams would wait for the libraries' work in the default stream.
   MUST(r, nnrt_cuda(cudaStreamCreateWithPriority(&g->stream, cudaStreamNonBlocking, least),
                     "making a stream"));
   MUST(r, nnrt_cuda(cudaStreamCreateWithPriority(&g->comm, cudaStreamNonBlocking, greatest),
@@ -254,7 +256,7 @@ void nnrt_device_open(NnrtRank *r) {
   NnrtDevice *d = r->device = nnrt_must_alloc(sizeof *d);
   size_t bytes = (size_t)(r->code->slab_bytes > 0 ? r->code->slab_bytes : 1);
   open_gpu(r);
-  // A launch that blocks names the operation that fails, unless it is one of many in a graph.
+  // Blocking launches identify the failing op, unless it is one of many in a graph.
   const char *blocking = getenv("CUDA_LAUNCH_BLOCKING");
   d->records = !blocking || strcmp(blocking, "0") == 0;
   ring_open(r);
@@ -304,7 +306,7 @@ static void close_ways_back(NnrtDevice *d) {
 
 void nnrt_device_close(NnrtRank *r) {
   NnrtDevice *d = r->device;
-  // NCCL's communicators cannot end before what was recorded of them.
+  // NCCL's communicators must outlive the graphs captured from them.
   nnrt_gpu_recordings_close(d);
   nnrt_gpu_swaps_close(r);
   nnrt_gpu_moves_close(r);
@@ -314,7 +316,7 @@ void nnrt_device_close(NnrtRank *r) {
   close_ring(&d->ring);
   close_ways_back(d);
   if (r->program->n_constants > 0)
-    cudaFree((void *)(uintptr_t)r->constant[0]); // begins their memory
+    cudaFree((void *)(uintptr_t)r->constant[0]); // the first constant begins their memory
   free(r->constant);
   cudaFree(d->gpu.scratch);
   cudaFree(d->gpu.finding);

@@ -1,4 +1,4 @@
-// What CUDA kernels share: element types, launching, sums over a warp and a block, errors.
+// Shared by all CUDA kernels: element types, launches, sums over a warp and a block, errors.
 //
 //     template <class T> __global__ void scale_all(T *y, const T *x, int64_t n, float by) {
 //       for (int64_t i = first_thread(); i < n; i += all_threads())
@@ -8,13 +8,13 @@
 //     return launch(scale_all<bf16>, blocks_for(n), 256, 0, y, x, n, by);
 //
 // Kernels compute in float and store once.  They are deterministic: no atomic sums of
-// floating-point numbers; what several blocks add up goes through scratch and is added in order by
-// one of them, or by a second kernel.  They use plain CUDA C of one thread, block and grid:
+// floating-point numbers; partial sums of several blocks go through scratch, and one of the blocks,
+// or a second kernel, adds them in order.  They use plain CUDA C of one thread, block and grid:
 // __shared__ arrays, DYNAMIC_SHARED, __syncthreads, __syncwarp, __shfl_xor_sync, __shfl_up_sync,
 // __shfl_down_sync, __shfl_sync, __ballot_sync, __popc, __ffs, atomicAdd of integers, atomicCAS,
 // atomicMax, atomicMin; no cooperative groups, no dynamic parallelism, no textures, no printf, no
-// inline PTX outside this header.  So they also run where there is no gpu: tests/gpu/emulator
-// compiles them as C++, with a cuda_runtime.h of its own, every thread of a block as a fibre.
+// inline PTX outside this header.  So they also run without a GPU: tests/gpu/emulator compiles them
+// as C++, with a cuda_runtime.h of its own, with every thread of a block as a fibre.
 
 #ifndef NNRT_CUDA_DEVICE_CUH
 #define NNRT_CUDA_DEVICE_CUH
@@ -69,8 +69,8 @@ static __host__ __device__ inline void store(float *p, float x) {
   *p = x;
 }
 
-// n elements that are read or written at once: 16 bytes if they are that many.  The address must be
-// a multiple of their size.
+// n elements that are read or written at once: a 16-byte access if they fill one.  The address must
+// be a multiple of their size.
 template <class T, int n> struct alignas(sizeof(T) * n) Pack { T at[n]; };
 
 // -- Shapes
@@ -82,7 +82,7 @@ static inline int64_t product(const int64_t *shape, int64_t n) {
   return p;
 }
 
-// A tensor as (outer, n, inner), where n is shape[axis].
+// A tensor as (outer, n, inner), with n = shape[axis].
 struct Axis {
   int64_t outer, n, inner;
 };
@@ -101,14 +101,14 @@ static __device__ inline int64_t all_threads() {
   return (int64_t)gridDim.x * blockDim.x;
 }
 
-// Blocks of BLOCK threads for n elements, each of which takes more when there are very many.
+// The number of blocks of BLOCK threads for n elements; a thread takes several if n is very large.
 static inline int blocks_for(int64_t n) {
   int64_t blocks = (n + BLOCK - 1) / BLOCK, most = 32 * (int64_t)nnrt_gpu()->processors;
   return (int)(blocks < 1 ? 1 : blocks < most ? blocks : most);
 }
 
-// Puts a kernel in the rank's stream.  The arguments are converted to the kernel's parameters now.
-// A grid or block of no threads is an error; kernels of nothing must not be launched.
+// Launches a kernel into the rank's stream.  The arguments are converted to the kernel's parameters
+// here.  A grid or block without threads is an error; an empty kernel must not be launched.
 #ifdef __CUDACC__
 template <class... P, class... A>
 static int launch(void (*kernel)(P...), dim3 grid, dim3 block, int64_t shared, A... args) {
@@ -133,7 +133,7 @@ static int launch(void (*kernel)(P...), dim3 grid, dim3 block, int64_t shared, A
 #define DYNAMIC_SHARED(type, name) EMULATED_DYNAMIC_SHARED(type, name)
 #endif
 
-// For kernels of a type that is known only when they are launched: calls f with an element of it.
+// Dispatches on a type that is known only at launch: calls f with an element of it.
 //
 //     with_type(t, [&](auto element) { return launch(kernel<decltype(element)>, …); })
 template <class F> static int with_type(NnrtDtype t, F f) {
@@ -142,7 +142,7 @@ template <class F> static int with_type(NnrtDtype t, F f) {
   if (t == NNRT_f16) return f(f16());
   return nnrt_error(NNRT_UNSUPPORTED, "elements are neither f32, bf16 nor f16");
 }
-// The same for one of 16 bits.
+// The same for a 16-bit type.
 template <class F> static int with_short_type(NnrtDtype t, F f) {
   if (t == NNRT_bf16) return f(bf16());
   if (t == NNRT_f16) return f(f16());
@@ -168,7 +168,7 @@ static __device__ inline float block_sum(float x) {
   __shared__ float part[WARP];
   int warps = (int)(blockDim.x / WARP), warp = (int)(threadIdx.x / WARP);
   x = warp_sum(x);
-  __syncthreads(); // nobody reads `part` of the sum before any more
+  __syncthreads(); // all reads of `part` by the previous sum are done
   if (threadIdx.x % WARP == 0) part[warp] = x;
   __syncthreads();
   float sum = 0;
@@ -189,18 +189,18 @@ static __device__ inline float block_max(float x) {
   return most;
 }
 
-// -- Indices, and what is wrong in the data
+// -- Indices, and findings
 
-// Label or index number `i` of an array whose elements are `width` bytes.
+// The label or index number `i` of an array with elements of `width` bytes.
 static __device__ inline int64_t index_at(const void *at, int64_t width, int64_t i) {
   return width == 4 ? ((const int32_t *)at)[i] : ((const int64_t *)at)[i];
 }
 
-// Where a kernel reports; taken on the host, passed by value.
+// The target of a kernel's findings; built on the host, passed by value.
 struct Finder {
   NnrtFinding *finding;
   int op;
-  int64_t row; // that the kernel counts from
+  int64_t row; // the kernel's row 0
 };
 static inline Finder finder() {
   return (Finder){nnrt_gpu()->finding, nnrt_gpu()->op, nnrt_gpu()->row};
@@ -208,11 +208,11 @@ static inline Finder finder() {
 static __device__ inline bool find_first(Finder f) {
   return atomicCAS(&f.finding->code, (int)NNRT_OK, (int)NNRT_INDEX) == (int)NNRT_OK;
 }
-// The label of a row that is none of 0 .. classes - 1.
+// Reports the label of a row that is outside of 0 .. classes - 1.
 static __device__ inline void find_label(Finder f, int64_t label, int64_t row, int64_t classes) {
   if (find_first(f)) *f.finding = {NNRT_INDEX, f.op, FOUND_label, label, f.row + row, 0, classes};
 }
-// Index number `number` that is not in low .. n - 1.
+// Reports index number `number`, which is outside of low .. n - 1.
 static __device__ inline void find_index(Finder f, int64_t index, int64_t number, int64_t low,
                                          int64_t n) {
   if (find_first(f)) *f.finding = {NNRT_INDEX, f.op, FOUND_index, index, number, low, n};
@@ -221,7 +221,7 @@ static __device__ inline void find_index(Finder f, int64_t index, int64_t number
 // -- The interface: M(suffix, type in the interface, type in kernels) for each floating-point type
 
 #define FOR_FLOATS(M) M(f32, float, float) M(bf16, uint16_t, bf16) M(f16, uint16_t, f16)
-// For each element size, with a type that has it.
+// For each element size, with an unsigned type of that size.
 #define FOR_SIZES(M) M(b1, uint8_t) M(b2, uint16_t) M(b4, uint32_t) M(b8, uint64_t)
 
 #endif

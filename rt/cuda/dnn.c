@@ -1,5 +1,5 @@
-// Describing graphs to cuDNN: see dnn.h.  Descriptors are made as the graph is described, and freed
-// with it.  Everything that is described goes into the graph's text as well (dnn_graph.h).
+// Builds cuDNN graphs: see dnn.h.  Descriptors are created with the graph, and freed with it.
+// Every tensor and operation is also appended to the graph's text (dnn_graph.h).
 
 #include "dnn_graph.h"
 
@@ -37,7 +37,7 @@ void nnrt_gpu_dnn_free(NnrtGpu *g) {
   g->dnn = NULL;
 }
 
-// -- Describing a graph
+// -- Building a graph
 
 DnnGraph *dnn_graph_new(const char *name) {
   DnnGraph *g = nnrt_must_alloc(sizeof *g);
@@ -163,7 +163,7 @@ static Number *number(DnnGraph *g, cudnnDataType_t type, int rank) {
   return x;
 }
 
-// What numbers are is part of the key: plans may have been made for them.
+// The value of a number is part of the key: ahead-of-time plans depend on it.
 DnnTensor dnn_number(DnnGraph *g, int rank, float value) {
   number(g, CUDNN_DATA_FLOAT, rank)->x.f = value;
   dnn_say(g, "number %a\n", (double)value);
@@ -261,13 +261,13 @@ void dnn_reshape(DnnGraph *g, DnnTensor x, DnnTensor y) {
   add(g, op);
 }
 
-// Engines of gradients that are the oldest algorithms: they add up with atomic operations, in any
-// order, and their notes do not always say so.
+// Engines of gradients with the oldest algorithms: they add with atomic operations, in no fixed
+// order, and their notes do not always report it.
 #define ENGINE(n) ((uint64_t)1 << (n))
 static const uint64_t atomic_engines[] = {
     [DNN_FORWARD] = 0, [DNN_BACK_X] = ENGINE(0), [DNN_BACK_W] = ENGINE(0) | ENGINE(3)};
 
-// Those that round f32 operands to TF32 without a note of tensor cores.  On an H200, cuDNN 9.19
+// Engines that round f32 operands to TF32 without a note of tensor cores.  On an H200, cuDNN 9.19
 // takes the one for gradients of weights with a channel in each group: they are off by 4e-4.
 static const uint64_t rounding_engines[] = {
     [DNN_FORWARD] = 0, [DNN_BACK_X] = 0, [DNN_BACK_W] = ENGINE(17)};

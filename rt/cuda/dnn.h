@@ -1,7 +1,7 @@
-// Graphs of operations for cuDNN, and plans that run them.
+// cuDNN graphs of operations, and plans that run them.
 //
-// cuDNN 9 takes a graph of small operations on tensors and finds one kernel, or a few, that do it
-// all.  A tensor is in memory, or virtual: it then never leaves the kernel.  y = relu(a b):
+// cuDNN 9 takes a graph of small operations on tensors, and finds one kernel, or a few, that
+// compute it.  A tensor is in memory, or virtual: it then never leaves the kernel.  y = relu(a b):
 //
 //     DnnGraph *g = dnn_graph_new("example");
 //     DnnTensor a = dnn_tensor(g, CUDNN_DATA_BFLOAT16, 3, LIST(1, m, k), LIST(m * k, k, 1));
@@ -14,12 +14,12 @@
 //     …
 //     dnn_run(p, (void *[]){a_at, b_at, y_at}, workspace);
 //
-// Nothing is checked call by call: the first failure is kept in the graph, dnn_plan then returns
-// NULL, and nnrt_error has said why.
+// Calls need no checks: the graph keeps the first failure, dnn_plan then returns NULL, and
+// nnrt_error has the reason.
 //
-// dnn_plan asks cuDNN's heuristics for engines, best first, and takes the first whose plan can be
-// made and that is within the limits: never one that says it is not deterministic or rounds
-// operands to a shorter type.  Plans made ahead of time are used where they fit (plans.h).
+// dnn_plan asks cuDNN's heuristics for engines, best first, and takes the first that builds a plan
+// within the limits.  It never takes an engine that is nondeterministic or rounds operands to a
+// shorter type, by its notes.  Ahead-of-time plans are used if they fit (plans.h).
 
 #ifndef NNRT_CUDA_DNN_H
 #define NNRT_CUDA_DNN_H
@@ -37,15 +37,15 @@ typedef struct DnnPlan DnnPlan;
 typedef int DnnTensor;
 enum { DNN_NONE = -1, DNN_MAX_DIMS = 5 };
 
-DnnGraph *dnn_graph_new(const char *name); // of the kernel
+DnnGraph *dnn_graph_new(const char *name); // name of the kernel
 void dnn_graph_free(DnnGraph *g);
 
-// Tensors.  Those in memory are the operands and results of dnn_run, in the order they are made.
+// Tensors.  Those in memory are the operands and results of dnn_run, in order of creation.
 DnnTensor dnn_tensor(DnnGraph *g, cudnnDataType_t type, int rank, const int64_t *dim,
                      const int64_t *stride);
 DnnTensor dnn_virtual(DnnGraph *g, cudnnDataType_t type, int rank, const int64_t *dim,
                       const int64_t *stride);
-// One number, which is passed to the kernel as it is; of `rank` dimensions of 1.
+// A number, passed to the kernel by value; of `rank` dimensions of 1.
 DnnTensor dnn_number(DnnGraph *g, int rank, float x);
 DnnTensor dnn_integer(DnnGraph *g, int rank, int32_t x);
 
@@ -63,30 +63,31 @@ typedef struct DnnConv {
   const int64_t *stride, *dilation, *low, *high;
 } DnnConv;
 typedef enum DnnDirection { DNN_FORWARD, DNN_BACK_X, DNN_BACK_W } DnnDirection;
-// x (n, c, spatial), w (o, c / group, spatial), y (n, o, spatial), whatever the strides
+// x (n, c, spatial), w (o, c / group, spatial), y (n, o, spatial), with any strides
 void dnn_conv(DnnGraph *g, DnnDirection direction, const DnnConv *conv, DnnTensor x, DnnTensor w,
               DnnTensor y);
 
 typedef struct DnnLimits {
-  int64_t workspace;    // bytes at most
+  int64_t workspace;    // maximal bytes
   bool no_tensor_cores; // they would round f32 to TF32
 } DnnLimits;
 
-// Frees the graph.
+// Builds a plan; frees the graph.
 DnnPlan *dnn_plan(DnnGraph *g, const DnnLimits *limits);
-void dnn_plan_free(DnnPlan *p); // NULL is fine
+void dnn_plan_free(DnnPlan *p); // NULL is allowed
 int64_t dnn_plan_workspace(const DnnPlan *p);
-// For reports: what this thread's last dnn_plan chose, or "".  "engine 6, 1 of 2, heuristics A, …"
+// For reports: the choice of this thread's last dnn_plan, or "".  "engine 6, 1 of 2, heuristics A,
+// …"
 const char *dnn_plan_chosen(void);
-// `workspace`: at a multiple of 256.
+// `workspace` must be a multiple of 256.
 int dnn_run(const DnnPlan *p, void *const *data, void *workspace);
 
-// cuDNN of this rank, working in its stream; NULL, having said why.
+// The cuDNN handle of this rank, in its stream; NULL with nnrt_error set.
 cudnnHandle_t nnrt_gpu_dnn(void);
-// When a rank ends; g->dnn may be NULL.
+// Frees the handle when a rank ends; g->dnn may be NULL.
 void nnrt_gpu_dnn_free(NnrtGpu *g);
 
-// A code of nnrt.h for what cuDNN says; 0 for success.
+// Returns a code of nnrt.h for a cuDNN status; 0 for success.
 int dnn_ok(cudnnStatus_t status, const char *what);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-// A graph while it is described, by dnn.c, and planned, by dnn_plan.c.
+// A graph under construction, by dnn.c, and during planning, by dnn_plan.c.
 //
 // A graph has a text as well, a line for each tensor and operation:
 //
@@ -7,9 +7,9 @@
 //     tensor 1 type 0 1:4096 64:64 64:1
 //     matmul 1520=0 1521=1 1522=2
 //
-// Its hash of 64 bits, behind the name of the kernel, is the key by which a plan made ahead of time
-// is found.  Two graphs of one name could have the same hash, and then one would run the other's
-// plan; with 64 bits, and a few hundred graphs in a program, that does not happen by accident.
+// The key of an ahead-of-time plan is the name of the kernel and the text's 64-bit hash.  If two
+// graphs of one name had the same hash, one would run the other's plan; with 64 bits, and a few
+// hundred graphs in a program, that does not happen by accident.
 
 #ifndef NNRT_CUDA_DNN_GRAPH_H
 #define NNRT_CUDA_DNN_GRAPH_H
@@ -20,7 +20,7 @@ enum { MAX_TENSORS = 64, MAX_OPS = 32, MAX_DESCRIPTORS = 192 };
 
 typedef cudnnBackendDescriptor_t Descriptor;
 
-// What dnn_run passes to the kernel as it is.
+// A number that dnn_run passes to the kernel by value.
 typedef struct Number {
   int64_t uid;
   union {
@@ -31,24 +31,24 @@ typedef struct Number {
 
 struct DnnGraph {
   char name[32];
-  bool failed; // nnrt_error has said why
+  bool failed; // nnrt_error has the reason
   Descriptor made[MAX_DESCRIPTORS];
   int n_made;
   Descriptor tensor[MAX_TENSORS];
   int n_tensors;
-  int64_t memory[MAX_TENSORS]; // uids of those in memory
+  int64_t memory[MAX_TENSORS]; // uids of tensors in memory
   int n_memory;
   Number number[MAX_TENSORS];
   int n_numbers;
   Descriptor op[MAX_OPS];
   int n_ops;
   uint64_t distrusted; // engines, by their number
-  uint64_t rounding;   // not without tensor cores
+  uint64_t rounding;   // excluded without tensor cores
   char *text;
   size_t text_bytes, text_room;
 };
 
-// None of these does anything once the graph has failed.
+// These do nothing once the graph has failed.
 Descriptor dnn_make(DnnGraph *g, cudnnBackendDescriptorType_t type); // freed with the graph
 void dnn_set(DnnGraph *g, Descriptor d, cudnnBackendAttributeName_t name,
              cudnnBackendAttributeType_t type, int64_t n, const void *value);

@@ -1,5 +1,5 @@
-// Plans for graphs of cuDNN: choosing an engine, loading what was chosen ahead of time, running.
-// See dnn.h for what is chosen, plans.h for what is made ahead of time.
+// Plans for cuDNN graphs: choosing an engine, loading an ahead-of-time plan, running. See dnn.h for
+// the choice, plans.h for ahead-of-time plans.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static _Thread_local char chosen[128];
 
 // -- Choosing
 
-// The properties of the gpu to plan for; NULL when there is a gpu.
+// The properties of the GPU to plan for; NULL on a machine with the GPU.
 static Descriptor planned_device(DnnGraph *g) {
   const char *json = nnrt_gpu()->planning;
   if (!json) return NULL;
@@ -35,7 +35,7 @@ static Descriptor planned_device(DnnGraph *g) {
   return d;
 }
 
-// Which machine a graph or plan is for: this rank's, or the one that is planned for.
+// Sets the target of a graph or plan: this rank's handle, or the device that is planned for.
 static void set_machine(DnnGraph *g, Descriptor d, Descriptor device,
                         cudnnBackendAttributeName_t by_handle,
                         cudnnBackendAttributeName_t by_device) {
@@ -48,7 +48,7 @@ static void set_machine(DnnGraph *g, Descriptor d, Descriptor device,
   dnn_set(g, d, by_handle, CUDNN_TYPE_HANDLE, 1, &h);
 }
 
-// A descriptor that is not freed with the graph.
+// Makes a descriptor survive the graph.
 static Descriptor keep(DnnGraph *g, Descriptor d) {
   for (int i = 0; i < g->n_made; i++)
     if (g->made[i] == d) g->made[i] = g->made[--g->n_made];
@@ -82,6 +82,7 @@ static bool fits(DnnGraph *g, Descriptor config, const DnnLimits *limits, int64_
             "asking for notes");
   if (g->failed) return false;
   *out_engine = int_of(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX);
+  // Engines excluded by number, since their notes are incomplete.
   uint64_t out = g->distrusted | (limits->no_tensor_cores ? g->rounding : 0);
   if (*out_engine >= 0 && *out_engine < 64 && out >> *out_engine & 1) return false;
   for (int64_t i = 0; i < n; i++)
@@ -94,8 +95,8 @@ static bool fits(DnnGraph *g, Descriptor config, const DnnLimits *limits, int64_
   return true;
 }
 
-// The first engine of those that `mode` proposes that makes a plan within the limits, or NULL. That
-// one engine cannot is no failure.
+// Returns the first engine proposed by `mode` that builds a plan within the limits, or NULL.  The
+// failure of one engine is no error.
 static Descriptor plan_by(DnnGraph *g, cudnnBackendHeurMode_t mode, Descriptor graph,
                           Descriptor device, const DnnLimits *limits) {
   Descriptor heuristics = dnn_make(g, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR), plan = NULL;
@@ -148,7 +149,7 @@ static Descriptor plan_by(DnnGraph *g, cudnnBackendHeurMode_t mode, Descriptor g
 
 static Descriptor build_plan(DnnGraph *g, Descriptor device, const DnnLimits *limits) {
   Descriptor graph = dnn_make(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR), plan = NULL;
-  // Device-less, a graph does not say what it is for; heuristics and plan do.
+  // Device-less, the graph has no target; heuristics and plan do.
   if (!device) {
     cudnnHandle_t h = nnrt_gpu_dnn();
     if (!h) g->failed = true;
@@ -158,7 +159,7 @@ static Descriptor build_plan(DnnGraph *g, Descriptor device, const DnnLimits *li
   dnn_finalize(g, graph);
   if (g->failed) return NULL;
   plan = plan_by(g, CUDNN_HEUR_MODE_A, graph, device, limits);
-  // Heuristics that know nothing of the graph are no reason to give up.
+  // Heuristics that do not know the graph are no reason to give up.
   if (!plan) {
     g->failed = false;
     plan = plan_by(g, CUDNN_HEUR_MODE_FALLBACK, graph, device, limits);
@@ -167,7 +168,7 @@ static Descriptor build_plan(DnnGraph *g, Descriptor device, const DnnLimits *li
   return plan;
 }
 
-// -- Plans made ahead of time
+// -- Ahead-of-time plans
 
 static Descriptor load_plan(DnnGraph *g, Descriptor device, const char *json, int64_t bytes) {
   Descriptor d = dnn_make(g, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
@@ -179,7 +180,7 @@ static Descriptor load_plan(DnnGraph *g, Descriptor device, const char *json, in
   return NULL;
 }
 
-// Engines that are not compiled for a graph have no text; they are also quick to make.
+// Only engines that are compiled for a graph have a text; the others are quick to build.
 static void remember(const char *key, Descriptor plan) {
   int64_t n = 0;
   if (cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
@@ -193,7 +194,7 @@ static void remember(const char *key, Descriptor plan) {
   free(json);
 }
 
-// -- The life of a plan
+// -- Lifetime of a plan
 
 DnnPlan *dnn_plan(DnnGraph *g, const DnnLimits *limits) {
   DnnPlan *p = nnrt_must_alloc(sizeof *p);
@@ -204,7 +205,8 @@ DnnPlan *dnn_plan(DnnGraph *g, const DnnLimits *limits) {
            (unsigned long long)nnrt_xxh64(g->text, (int64_t)g->text_bytes, 0));
   Descriptor device = planned_device(g);
   if (!g->failed) {
-    // One at a time: ranks of one process make the same plans, and the others find the first one's.
+    // One at a time: ranks of one process build the same plans, and later ranks find the first
+    // one's.
     nnrt_plans_lock();
     int64_t bytes = 0;
     const char *json = nnrt_plans_find(key, &bytes);
@@ -265,6 +267,7 @@ int dnn_run(const DnnPlan *p, void *const *data, void *workspace) {
   int code = dnn_ok(cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &d),
                     "making a descriptor");
   if (code) return code;
+  // The variant pack binds tensors and numbers to their uids.
   cudnnStatus_t s =
       cudnnBackendSetAttribute(d, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, n, uid);
   if (!s)

@@ -1,14 +1,16 @@
-// Dropout.  Whether an element is kept depends on seed, step, key and its place in the whole
+// Dropout.  Whether an element is kept depends on seed, step, key and its index in the global
 // tensor, so it is the same on any number of ranks, and the gradient is the same function of dy.
 //
-// Four elements that are neighbours in the whole tensor share a block of random words.  A thread
-// makes the blocks of V elements and keeps nothing of them: x is read, y written, in place if
-// wished.  Where the local part does not begin at a multiple of four, elements are done one by one.
+// Four elements that are adjacent in the global tensor share a block of random words.  A thread
+// generates the blocks of V elements and stores none: it reads x and writes y, in place if
+// requested.  If the local part does not begin at a multiple of four, elements are processed one by
+// one.
 
 #include "nnrt_random.h"
 #include "rows.cuh"
 
-// Where the local elements lie in the whole: `runs` runs of n neighbours, the first at `base`.
+// The position of the local elements in the global tensor: `runs` runs of n adjacent elements, the
+// first at `base`.
 struct Where {
   int64_t runs, n, base;
   int rank; // of the axes that number the runs
@@ -18,7 +20,7 @@ struct Where {
 static Where where_of(int64_t rank, const int64_t *shape, const int64_t *whole,
                       const int64_t *start, const int64_t *piece_of, const int64_t *piece_start) {
   if (piece_of) whole = piece_of;
-  // Inner axes that are there in full make runs of neighbours, with the axis before them.
+  // Complete inner axes form runs of adjacent elements, with the axis before them.
   int64_t inner = rank, stride = 1;
   Where w = {};
   w.n = 1;
@@ -36,7 +38,7 @@ static Where where_of(int64_t rank, const int64_t *shape, const int64_t *whole,
   return w;
 }
 
-// Whether every run begins at a multiple of four, and so do packs in it.
+// Whether all runs, and packs in them, begin at a multiple of four.
 static bool in_blocks(const Where &w) {
   bool ok = w.base % 4 == 0 && w.n % 4 == 0;
   for (int d = 0; d < w.rank; d++)

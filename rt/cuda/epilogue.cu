@@ -1,10 +1,10 @@
-// What is done to a product where cuBLASLt cannot do it on the way.  See epilogue.h.
+// Epilogues of a product that cuBLASLt cannot fuse.  See epilogue.h.
 
 #include "epilogue.h"
 
 #include "rows.cuh"
 
-// A block takes whole rows, so that no thread divides.
+// A block processes whole rows, so no thread divides.
 enum { ROW_BLOCK = 256 };
 
 static int row_blocks(int64_t m) {
@@ -65,8 +65,8 @@ int nnrt_mul_gelu_back(NnrtDtype t, void *d, int64_t ldd, const void *aux, int64
 
 // -- Sums of columns
 //
-// The rows are cut into `parts`; a block of 32 by 8 threads adds up 32 columns of one part, every
-// thread each eighth row; its sums go to part[p][j], and a second kernel adds the parts up in their
+// The rows are divided into `parts`; a block of 32 by 8 threads adds 32 columns of one part, each
+// thread every eighth row; its sums go to part[p][j], and a second kernel adds the parts in their
 // order.
 
 enum { SUM_COLUMNS = 32, SUM_ROWS = 8, SUM_PARTS = 256, SUM_ELEMENTS = 1 << 18 };

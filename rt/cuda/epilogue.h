@@ -1,5 +1,5 @@
-// What is done to a product where cuBLASLt cannot do it on the way: kernels of one pass each, which
-// products.c puts behind the product.
+// Epilogues of a product that cuBLASLt cannot fuse: one-pass kernels that products.c runs after the
+// product.
 //
 // C and CUDA C.
 
@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-// d (m, n), with `ldd` elements from row to row; bias (n); aux (m, n) packed.  All of type t.
+// d (m, n), with row stride `ldd` in elements; bias (n); aux (m, n) packed.  All of type t.
 int nnrt_add_bias(NnrtDtype t, void *d, int64_t ldd, const void *bias, int64_t m, int64_t n);
 // aux += bias; d = gelu_tanh(aux)
 int nnrt_add_bias_gelu(NnrtDtype t, void *d, int64_t ldd, void *aux, const void *bias, int64_t m,
@@ -23,7 +23,7 @@ int nnrt_mul_gelu_back(NnrtDtype t, void *d, int64_t ldd, const void *aux, int64
 // sums (n) of type `out` = the sums of the columns of x (m, n).  In f32, in a fixed order.
 int nnrt_column_sums(NnrtDtype out, void *sums, NnrtDtype in, const void *x, int64_t ldx, int64_t m,
                      int64_t n, void *scratch);
-// Bytes; at most 1 MiB, or 4 for each column.
+// In bytes; at most 1 MiB, or 4 per column.
 int64_t nnrt_column_sums_scratch(int64_t m, int64_t n);
 
 #ifdef __cplusplus

@@ -7,7 +7,7 @@ set(CUDA_C_FILES cuda/gpu.c cuda/check.c cuda/device.c cuda/step.c
     cuda/attention.c cuda/attention_dnn.c cuda/attention_own.c cuda/conv.c
     cuda/dnn.c cuda/dnn_plan.c cuda/plans.c)
 
-# CUDA C: kernels, and what launches them.
+# CUDA C: kernels and their launches.
 set(CUDA_FILES cuda/ranks.cu cuda/copy.cu
     cuda/batch_norm.cu cuda/batch_norm_sums.cu cuda/dropout.cu cuda/loss.cu cuda/narrow.cu
     cuda/norm_f32.cu cuda/norm_bf16.cu cuda/norm_f16.cu cuda/optimizers.cu

@@ -1,9 +1,9 @@
-// What generated kernels are made of (kernels.cu of a program, which alone includes this): elements
-// several at a time, and sums.
+// The building blocks of generated kernels (kernels.cu of a program, its only user): vectorised
+// access to elements, and sums.
 //
-// A sum is made in two steps where one block would not do: every block adds up a part in what is
-// computed in, and add_parts adds the parts up in double.  How many parts there are is in the
-// program, and each step has a fixed order: the same program gives the same bits on every gpu.
+// A sum has two steps if it needs several blocks: each block adds a part in the type of the
+// computation, and add_parts adds the parts in double.  The program gives the number of parts, and
+// each step has a fixed order: the same program yields the same bits on every GPU.
 
 #ifndef NNRT_CUDA_FUSED_CUH
 #define NNRT_CUDA_FUSED_CUH
@@ -31,7 +31,7 @@ template <class S> static __device__ inline void store_one(f16 *p, S x) {
   store(p, (float)x);
 }
 
-// n neighbours, read and written at once; the address is a multiple of their size.
+// n adjacent elements, read and written at once; the address is a multiple of their size.
 template <int n, class C, class T> static __device__ inline void load_all(C (&u)[n], const T *x) {
   const Pack<T, n> pack = *(const Pack<T, n> *)x;
   for (int j = 0; j < n; j++)
@@ -46,18 +46,18 @@ template <int n, class C, class T> static __device__ inline void store_all(T *y,
 
 // -- Sums
 
-// Of each run of `lanes` threads of a warp, in all of them.
+// The sum of each run of `lanes` threads of a warp, in all of them.
 template <int lanes, class S> static __device__ inline S lanes_sum(S x) {
   for (int d = lanes / 2; d > 0; d /= 2)
     x += __shfl_xor_sync(0xffffffffu, x, d);
   return x;
 }
 
-// Of those threads of a block whose numbers are the same modulo `columns`, in the first `columns`.
+// Sums over the threads of a block with equal numbers modulo `columns`, in the first `columns`.
 template <int columns, int n, class S> static __device__ inline void block_sums(S (&s)[n]) {
   __shared__ S part[n][BLOCK];
   const int i = (int)threadIdx.x;
-  __syncthreads(); // nobody reads `part` of the sums before any more
+  __syncthreads(); // all reads of `part` by the previous sums are done
   for (int j = 0; j < n; j++)
     part[j][i] = s[j];
   for (int d = BLOCK / 2; d >= columns; d /= 2) {
@@ -69,11 +69,11 @@ template <int columns, int n, class S> static __device__ inline void block_sums(
     s[j] = part[j][i];
 }
 
-// What parts are added up in.
+// The type in which parts are added.
 template <class S> struct Wide { typedef double type; };
 template <> struct Wide<long long> { typedef long long type; };
 
-// y[i] = part[i] + part[n + i] + … : `columns` of them by each block.
+// y[i] = part[i] + part[n + i] + … : `columns` of them per block.
 template <int columns, class T, class S>
 static __global__ void add_parts(T *y, const S *part, int64_t n, int64_t parts) {
   const int64_t i = (int64_t)blockIdx.x * columns + threadIdx.x % columns;
@@ -84,7 +84,7 @@ static __global__ void add_parts(T *y, const S *part, int64_t n, int64_t parts) 
   if (threadIdx.x < columns && i < n) store_one(y + i, s[0]);
 }
 
-// -- What the program was compiled for, which the library's kernels do not know
+// -- Architectures of the program, which may differ from those of the library
 
 static __global__ void nothing() {}
 

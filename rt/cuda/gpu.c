@@ -1,4 +1,4 @@
-// The gpu of the calling thread's rank, and what kernels ask of it.  See gpu.h.
+// The GPU of the calling thread's rank, and its services for kernels.  See gpu.h.
 
 #include "gpu.h"
 
@@ -16,7 +16,7 @@ void nnrt_gpu_use(NnrtGpu *g) {
 
 int nnrt_cuda(cudaError_t error, const char *what) {
   if (error == cudaSuccess) return NNRT_OK;
-  // What a kernel did wrong is noticed by a later call.
+  // A later call reports the errors of a kernel.
   if (error >= cudaErrorIllegalAddress && error <= cudaErrorLaunchFailure)
     return nnrt_error(
         NNRT_LIBRARY,
@@ -36,7 +36,7 @@ void *nnrt_gpu_scratch(int64_t bytes) {
                (long long)bytes);
     return NULL;
   }
-  // What is in the stream may still use the old one.
+  // Work in the stream may still use the old block.
   int code = nnrt_cuda(cudaStreamSynchronize(g->stream), "waiting for the stream");
   if (!code) code = nnrt_cuda(cudaFree(g->scratch), "freeing scratch");
   g->scratch = NULL;

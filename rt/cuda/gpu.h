@@ -1,10 +1,10 @@
-// A rank's gpu: what kernels and library calls find it by.
+// A rank's GPU, as seen by kernels and library calls.
 //
-// Every rank is a thread; what it computes with is in its NnrtGpu, which device.c makes.  A kernel
-// of nnrt_kernels.h here takes pointers to the gpu's memory and puts its work in `stream`; it
-// returns before that is done, and never waits for it: the calls of a step are recorded into a CUDA
-// graph. So everything that takes time or memory, or that the recording does not allow, is done
-// when a kernel is prepared, or the first time it runs: the first step is never recorded.
+// Every rank is a thread with an NnrtGpu, created by device.c.  A kernel of nnrt_kernels.h takes
+// pointers to GPU memory and launches into `stream`.  The call returns before the kernel ran, and
+// never waits for it: the calls of a step are captured into a CUDA graph.  So allocations, slow
+// calls and calls that capture forbids belong to the preparation or the first run of a kernel: the
+// first step is never captured.
 //
 // C and CUDA C.
 
@@ -19,60 +19,60 @@
 extern "C" {
 #endif
 
-// What a kernel found wrong in the data, in the gpu's memory; read when a step is done.  The first
-// one stays.
+// An error that a kernel found in the data, in GPU memory; read at the end of a step.  The first
+// one is kept.
 typedef struct NnrtFinding {
   int code; // NNRT_OK, NNRT_INDEX
-  int op;   // of the running graph
+  int op;   // in the running graph
   enum NnrtFound kind;
-  long long value, place; // the label of which row, the index with which number
-  long long least, limit; // it should have been in least .. limit - 1
+  long long value, place; // the label and its row, or the index and its number
+  long long least, limit; // the valid range is least .. limit - 1
 } NnrtFinding;
 
 typedef struct NnrtGpu {
-  int index;           // which gpu of this machine
-  int sm, processors;  // 90 of sm_90; how many multiprocessors
+  int index;           // of the GPU on this machine
+  int sm, processors;  // 90 for sm_90; number of multiprocessors
   cudaStream_t stream; // of the step
-  cudaStream_t comm;   // of collectives; of higher priority, as the next
-  cudaStream_t ahead;  // of moves that are ahead
+  cudaStream_t comm;   // of collectives; of higher priority, like the next
+  cudaStream_t ahead;  // of moves between segments
   NnrtFinding *finding;
-  int op;      // the one being put into the stream (RUN)
-  int64_t row; // of the operation: where the part begins that is put in
+  int op;      // the op being launched (RUN)
+  int64_t row; // first row of the part of the op being launched
   char *scratch;
   int64_t scratch_bytes;
-  bool recording;       // the step's calls become a CUDA graph
-  const char *planning; // NULL; or properties of a gpu, as cuDNN writes them in JSON: there is none
-                        // here, only the plans of cuDNN are made (plans.h)
-  struct cublasLtContext *blas; // made when first asked for, by products.c
+  bool recording;       // the step's calls are captured into a CUDA graph
+  const char *planning; // NULL; or properties of a GPU, in cuDNN's JSON: there is no GPU here, and
+                        // only cuDNN plans are built (plans.h)
+  struct cublasLtContext *blas; // created on first use, by products.c
   struct cudnnContext *dnn;     // nnrt_gpu_dnn
 } NnrtGpu;
 
 NnrtGpu *nnrt_gpu(void);       // of the calling thread's rank
-void nnrt_gpu_use(NnrtGpu *g); // from now on, in this thread
+void nnrt_gpu_use(NnrtGpu *g); // sets the GPU of this thread
 
-// Memory for what a kernel needs only while it runs, at a multiple of 256.  Every kernel that asks
-// gets the same; work in the stream that used it before is done before.  NULL, having said why by
-// nnrt_error, when there is none.  What is needed at most must be asked for when the kernel is
-// prepared or first run; while recording it does not grow.
+// Temporary memory for one kernel, at a multiple of 256.  All kernels get the same block; earlier
+// work in the stream that used it completes first.  Returns NULL with nnrt_error set if there is
+// none.  A kernel must request its maximum when it is prepared or first run; during capture scratch
+// does not grow.
 void *nnrt_gpu_scratch(int64_t bytes);
 
-// What lies side by side in one block of memory begins at such multiples.
+// Rounds up to the alignment of sections in one block of memory.
 static inline int64_t round_256(int64_t bytes) {
   return (bytes + 255) / 256 * 256;
 }
 
-// For libraries that take as void * what they only read.
+// For libraries that declare their inputs as void *.
 static inline void *unconst(const void *p) {
   return (void *)(uintptr_t)p;
 }
 
-// A code of nnrt.h for what the CUDA runtime says; 0 for success.
+// Returns a code of nnrt.h for a CUDA error; 0 for success.
 int nnrt_cuda(cudaError_t error, const char *what);
 
 // Rounds n numbers to bf16 or f16, in the stream (narrow.cu).
 int nnrt_gpu_narrow(void *y, NnrtDtype type, const float *x, int64_t n);
 
-// What every prepared kernel begins with.
+// The first member of every prepared kernel.
 struct NnrtPrep {
   void (*free)(struct NnrtPrep *p);
 };

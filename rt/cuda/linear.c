@@ -7,10 +7,10 @@
 //     linear_gelu_tanh        pre = x w + b, y = gelu_tanh(pre)
 //     linear_gelu_tanh_back   dpre = gelu_tanh'(pre) (x w)
 //     linear_back_w_bias      linear_back_w, and db (n) = the sum of the rows of dy
-//     …_accumulate            of these two: dw is added to what is there, db is written
+//     …_accumulate            of these two: dw is added to its old value, db is written
 //
-// Adding costs one more read of dw.  A kernel of its own would read dw again, and the sum, and
-// write that.
+// Accumulating costs one more read of dw.  A separate kernel would read dw again, and the sum, and
+// write it.
 
 #include "products.h"
 
@@ -44,7 +44,7 @@ static NnrtPrep *linear(NnrtDtype t, int64_t m, int64_t k, int64_t n, bool trans
   return product_new(&s, false);
 }
 
-// `beta` is 1 where dw is added to what is there.
+// `beta` is 1 if dw is accumulated.
 static NnrtPrep *linear_back_w(NnrtDtype t, int64_t m, int64_t k, int64_t n, bool trans, bool bias,
                                float beta) {
   NnrtGemmSpec s = trans ? nnrt_gemm_packed(t, NNRT_f32, 1, n, k, m, true, false)
@@ -63,7 +63,7 @@ static NnrtPrep *matmul(NnrtDtype t, int64_t batch, int64_t m, int64_t n, int64_
 static int run(NnrtPrep *prep, void *d, const void *a, const void *b, const void *bias,
                const void *aux) {
   Product *p = (Product *)prep;
-  // Which of the last two is written depends on the epilogue.
+  // The epilogue writes one of the last two.
   return nnrt_gemm_run(p->gemm, d, p->swapped ? b : a, p->swapped ? a : b, unconst(bias),
                        unconst(aux), NULL);
 }

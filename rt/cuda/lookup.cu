@@ -1,27 +1,27 @@
-// Rows taken from a table by indices, and the sum of what flows back to each row.
+// Gathers rows of a table by index, and scatter-adds their gradients.
 //
-// gather_back must add up, for each row of dx, the rows of dy that were taken from it, in a fixed
-// order and without atomics.  So the indices are sorted, each with its place in dy:
+// gather_back must add, for each row of dx, the rows of dy that were gathered from it, in a fixed
+// order and without atomics.  So the indices are sorted, each with its position in dy:
 //
 //     indices    2 0 2 1 2 0          dy of 6 rows
 //     sorted     0 0 1 2 2 2
-//     places     1 5 3 0 2 4          of equal indices the first comes first
+//     places     1 5 3 0 2 4          stable: equal indices keep their order
 //     dx         row 0 = dy 1 + dy 5; row 1 = dy 3; row 2 = dy 0 + dy 2 + dy 4
 //
-// Rows of dx differ very much in how often they are taken: most words of a vocabulary never, "the"
-// in every sentence, each position of a text once per text.  So the sorted list is cut into pieces
-// of PLACES places, which are added up side by side.  Sums that begin and end within a piece are
-// done; of the others each piece keeps its share, and these are added in the order of the pieces.
+// The frequency of rows is very uneven: most words of a vocabulary never occur, "the" in every
+// sentence, each position of a text once per text.  So the sorted list is divided into pieces of
+// PLACES places, which are added in parallel.  Sums that begin and end within a piece are complete;
+// for the others each piece stores a partial sum, and these are added in the order of the pieces.
 //
-// Scratch, of `count` indices and rows of `inner` elements in `outer` tables: 16 bytes an index for
-// sorting, half a byte an index for counting digits, and 2 / PLACES * outer * inner * 4 bytes an
-// index for the shares, which is 1/32 of dy in f32.
+// Scratch, for `count` indices and rows of `inner` elements in `outer` tables: 16 bytes per index
+// for sorting, half a byte per index for counting digits, and 2 / PLACES * outer * inner * 4 bytes
+// per index for the partial sums, which is 1/32 of dy in f32.
 //
-// The table may be a part of a larger one: rows `from` to `from + n` of `all`.  Indices are those
-// of the whole; of a row that is in another part gather makes zeros, and gather_back adds nothing.
+// The table may be a shard of a larger one: rows `from` to `from + n` of `all`.  Indices are
+// global; for a row in another shard gather yields zeros, and gather_back adds nothing.
 //
-// With a batch each of the outer tables has its own indices, and all of them together are one table
-// of as many rows.
+// With a batch each of the outer tables has its own indices, and together they form one table of
+// all their rows.
 
 #include "move.cuh"
 
@@ -30,8 +30,8 @@
 struct Indices {
   const void *at; // of `width` bytes each
   int64_t width, n, from, all;
-  int64_t low; // the least index
-  int64_t per; // indices into a table of n rows; 0: all of them
+  int64_t low; // the smallest index
+  int64_t per; // indices per table of n rows; 0: one table for all
 };
 
 // With a batch the outer tables become one.
@@ -45,8 +45,8 @@ static Indices indices_of(const void *at, int64_t count, int64_t width, int64_t 
   return x;
 }
 
-// The row that index number `i` means, of the n that are here; or that it is in another part, or
-// out of range.
+// The local row of index number `i`; or NO_ROW if the index is out of range, ELSEWHERE if its row
+// is in another shard.
 enum { NO_ROW = -1, ELSEWHERE = -2 };
 static __device__ inline int64_t row_of_index(Indices x, int64_t i) {
   int64_t index = index_at(x.at, x.width, i);
@@ -105,11 +105,11 @@ static int gather(void *y, const void *x, const void *at, int64_t size, int64_t 
   }
 FOR_SIZES(GATHER)
 
-// -- Sorting keys and places by the keys, one digit of 8 bits after the other, the lowest first
+// -- Sorting keys and places by key: a radix sort with digits of 8 bits, lowest digit first
 //
-// A block has SORT_TILE of them.  It counts how many of each digit it has; counts lie digit by
-// digit, and of a digit block by block, so that the sum of all counts before says where the block's
-// elements of that digit go.
+// A block sorts SORT_TILE of them.  It counts its occurrences of each digit.  Counts are in order
+// of digits, then of blocks, so that their prefix sum is the position of the block's first element
+// with that digit.
 
 enum { DIGIT_BITS = 8, DIGITS = 1 << DIGIT_BITS, SORT_ROUNDS = 8, SORT_TILE = BLOCK * SORT_ROUNDS };
 static_assert((int)BLOCK == (int)DIGITS, "each thread has a digit");
@@ -130,11 +130,12 @@ static __global__ void count_digits(uint32_t *counts, const uint32_t *keys, int 
   counts[threadIdx.x * gridDim.x + blockIdx.x] = count[threadIdx.x];
 }
 
-// Each of n counts becomes the sum of those before it; one block.
+// Replaces n counts by their exclusive prefix sum; one block.
 static __global__ void sum_counts(uint32_t *counts, int n) {
   __shared__ uint32_t sums[BLOCK];
   int each = (n + BLOCK - 1) / BLOCK, from = (int)threadIdx.x * each;
   int to = from + each < n ? from + each : n;
+  // Each thread sums a run of counts, the block scans these sums, and each thread rewrites its run.
   uint32_t sum = 0;
   for (int i = from; i < to; i++)
     sum += counts[i];
@@ -157,8 +158,8 @@ static __global__ void move_by_digit(uint32_t *keys_out, uint32_t *places_out, c
                                      const uint32_t *places, const uint32_t *starts, int n,
                                      int shift) {
   enum { WARPS = BLOCK / WARP };
-  __shared__ uint32_t next[DIGITS];           // where the next of a digit goes
-  __shared__ uint32_t of_warp[WARPS][DIGITS]; // how many of a digit a warp has; then where they go
+  __shared__ uint32_t next[DIGITS];           // position of the next element, by digit
+  __shared__ uint32_t of_warp[WARPS][DIGITS]; // count per warp and digit; then the position
   int t = (int)threadIdx.x, warp = t / WARP, lane = t % WARP;
   next[t] = starts[t * gridDim.x + blockIdx.x];
   for (int r = 0; r < SORT_ROUNDS; r++) {
@@ -169,7 +170,7 @@ static __global__ void move_by_digit(uint32_t *keys_out, uint32_t *places_out, c
     for (int w = 0; w < WARPS; w++)
       of_warp[w][t] = 0;
     __syncthreads();
-    // Lanes that have the same digit
+    // Lanes with the same digit
     uint32_t same = __ballot_sync(0xffffffffu, here);
     for (int b = 0; b < DIGIT_BITS; b++) {
       uint32_t ones = __ballot_sync(0xffffffffu, digit >> b & 1);
@@ -197,8 +198,8 @@ static __global__ void move_by_digit(uint32_t *keys_out, uint32_t *places_out, c
 
 // -- gather_back
 
-// The key of an index out of range, or in another part, is n: it is sorted behind all others, and
-// no row of dx.
+// The key of an index that is out of range, or in another shard, is n: it sorts last, and belongs
+// to no row of dx.
 static __global__ void make_keys(uint32_t *keys, uint32_t *places, Indices at, int64_t rows,
                                  int count, Finder f) {
   for (int64_t i = first_thread(); i < count; i += all_threads()) {
@@ -211,11 +212,10 @@ static __global__ void make_keys(uint32_t *keys, uint32_t *places, Indices at, i
 
 enum { PLACES = 64, AHEAD = 8 };
 
-// What the sums of pieces read and write.  A column is an element of a row of one of the `outer`
-// tables.
+// Arguments of the sums over pieces.  A column is an element of a row of one of the `outer` tables.
 struct Sums {
   float *dx;    // (outer, n, inner)
-  float *share; // (pieces, 2, columns): of the sum that began before, of the sum that goes on
+  float *share; // (pieces, 2, columns): of the sum from the piece before, of the sum into the next
   const uint32_t *keys, *places;
   int count;
   int64_t n, inner, columns;
@@ -240,7 +240,7 @@ template <class T> static __global__ void sum_pieces(Sums s, const T *dy) {
     float *share = s.share + blockIdx.x * 2 * s.columns + c, sum = 0;
     bool first = true;
     for (int i0 = 0; i0 < size; i0 += AHEAD) {
-      // Loads that are under way together; a store between them would hold them back.
+      // Loads in flight together; a store between them would serialise them.
       float x[AHEAD];
 #pragma unroll
       for (int j = 0; j < AHEAD; j++)
@@ -265,16 +265,17 @@ template <class T> static __global__ void sum_pieces(Sums s, const T *dy) {
   }
 }
 
-// Adds up the sums that begin in a piece and go on in the next.
+// Completes the sums that begin in a piece and continue in the next.
 static __global__ void sum_shares(Sums s) {
   int from = (int)blockIdx.x * PLACES, next = from + PLACES;
   if (next >= s.count) return;
   uint32_t key = s.keys[next - 1];
   bool goes_on = s.keys[next] == key;
-  // A piece of one sum that began before only has a share of it.
+  // A piece within one sum that began earlier has only a partial sum of it.
   bool begins = from == 0 || s.keys[from - 1] != key;
   if (!goes_on || !begins || key >= s.n) return;
-  // The pieces that have a share: the first beyond begins with another key.
+  // Binary search for the pieces with a partial sum: the first piece after them begins with another
+  // key.
   int low = (int)blockIdx.x + 1, high = (s.count - 1) / PLACES + 1;
   while (low < high) {
     int middle = (low + high) / 2;
@@ -293,7 +294,7 @@ static __global__ void sum_shares(Sums s) {
   }
 }
 
-// Sorts; the result is in keys[0] and places[0] or in keys[1] and places[1], which it returns.
+// Sorts.  Returns 0 or 1: the result is in keys[0] and places[0], or in keys[1] and places[1].
 static int sort(uint32_t *const *keys, uint32_t *const *places, uint32_t *counts, int count,
                 int64_t n, int *out_where) {
   int blocks = (count + SORT_TILE - 1) / SORT_TILE, now = 0;

@@ -1,29 +1,29 @@
 // Cross-entropy of logits (m, c) with labels (m), the negative log-likelihood of log-probabilities,
 // and their gradients.
 //
-// Rows of up to 1024 classes are done by a warp each, longer ones by a block.  Forward finds the
-// maximum and the sum of exponentials together, in one read (ExpSum); what is kept of a row for the
-// gradient is one number.  So the probabilities exist nowhere: the gradient is made of the logits,
-// in their place if they are not needed again.
+// A warp computes a row of up to 1024 classes, a block a longer one.  Forward computes the maximum
+// and the sum of exponentials in one read (ExpSum), and saves one number per row for the gradient.
+// The probabilities are never stored: the gradient is computed from the logits, in place if they
+// are not needed again.
 //
 //     cross_entropy        reads logits and labels, writes loss and lse
 //     cross_entropy_back   reads logits, labels, lse, dloss, writes dlogits
 //     lse_parts            reads logits, writes lse of each part of a row
 //
-// Of all but cross_entropy itself the classes may be a part of more: see Classes.
+// In all but cross_entropy itself the classes may be a shard: see Classes.
 //
 // Rows of a vocabulary of 50257 do not begin at multiples of 16 bytes; packs begin at the first
 // multiple in the row.
 //
-// A label that is no class and not `ignore` is reported (Finder); the loss of its row is NaN.
+// A label that is neither a class nor `ignore` is reported (Finder); the loss of its row is NaN.
 
 #include "loss.h"
 #include "rows.cuh"
 
-// Packs that a thread reads before it writes one.  In place, the compiler cannot move the reads.
+// Packs that a thread reads before it writes one.  The compiler cannot reorder reads in place.
 enum { AT_ONCE = 4 };
 
-// Which elements of a row of n are taken in packs: from `head` to before `end`.
+// The elements of a row of n that are accessed in packs: from `head` to before `end`.
 struct RowPacks {
   int64_t head, end;
 };
@@ -33,11 +33,11 @@ template <class T, int V> static __device__ inline RowPacks row_packs(const T *r
   return RowPacks{head, head + (n - head) / V * V};
 }
 
-// Threads at most of a block that does a row: so many only get the registers they need when the
-// compiler is told.
+// Maximal threads of a block that computes a row.  Such blocks get enough registers only if the
+// compiler knows the maximum.
 enum { LARGE = 4 * BLOCK };
 
-// What labels mean: those from 0 to `all` are classes, of which c are here, from number `from` on.
+// The labels from 0 to `all` are classes; c of them are local, from number `from` on.
 struct Classes {
   int64_t c, from, all, ignore;
 };
@@ -54,6 +54,7 @@ static __device__ inline ExpSum row_exp_sum(const T *x, int64_t c, int64_t lane,
   constexpr int V = Width<T>::most;
   RowPacks at = row_packs<T, V>(x, c);
   ExpSum s = {-INFINITY, 0};
+  // The elements before the first pack, then the packs, then the rest.
   if (lane < at.head) {
     float v[1] = {load(x + lane)};
     add_exps<T, 1>(s, v);
@@ -110,7 +111,7 @@ static __global__ void __launch_bounds__(BY_WARPS ? BLOCK : LARGE)
 // (e^(x - lse) - [j is the label]) dloss; 0 in a row that is ignored
 struct RowBack {
   float lse, dloss;
-  int64_t label; // counted from the first class that is here
+  int64_t label; // relative to the first local class
   bool counts;
 };
 template <class T>
@@ -187,7 +188,7 @@ static __global__ void nll_back_rows(float *dlogp, const void *labels, const flo
   }
 }
 
-// Threads of a block that does rows: more when there are few rows.
+// Threads of a block for rows: more if there are few rows.
 static int row_threads(int64_t m) {
   return m < 4 * (int64_t)nnrt_gpu()->processors ? (int)LARGE : (int)BLOCK;
 }

@@ -1,6 +1,5 @@
-// The cross-entropy kernels for logits whose rows are not packed: from one to the next there are
-// `ld` elements, from c.  Otherwise as nnrt_cross_entropy_f32 and nnrt_cross_entropy_back_f32; the
-// logits are of type t.
+// The cross-entropy kernels for logits with a row stride `ld` in elements, instead of c.  Otherwise
+// equal to nnrt_cross_entropy_f32 and nnrt_cross_entropy_back_f32; the logits are of type t.
 
 #ifndef NNRT_CUDA_LOSS_H
 #define NNRT_CUDA_LOSS_H

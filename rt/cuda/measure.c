@@ -1,4 +1,4 @@
-// Measuring ways to do a product.  See measure.h.
+// Measures algorithms for a product.  See measure.h.
 
 #include "measure.h"
 
@@ -14,7 +14,7 @@ typedef struct Trial {
   char *memory, *a, *b, *d, *bias, *aux, *workspace;
 } Trial;
 
-// Elements from the first of the first matrix to the last of the last.
+// The elements from the first of the first matrix to the last of the last.
 static int64_t extent(int64_t batch, int64_t step, int64_t rows, int64_t columns, int64_t ld) {
   return (batch - 1) * step + (rows - 1) * ld + columns;
 }
@@ -26,6 +26,7 @@ static int trial_new(Trial *t, const NnrtGemmSpec *s) {
   int64_t d = extent(batch, s->d_step, s->m, s->n, s->ldd);
   int64_t bias = s->m > s->n ? s->m : s->n,
           aux = nnrt_epilogue_has_aux(s->epilogue) ? s->m * s->n : 0;
+  // One allocation, with room for any operand that the epilogue may need.
   int64_t bytes = round_256(a * in) + round_256(b * in) + round_256(d * out) +
                   round_256(bias * out) + round_256(aux * out) + NNRT_GEMM_WORKSPACE;
   int code = nnrt_cuda(cudaMalloc((void **)&t->memory, (size_t)bytes), "memory to measure in");
@@ -48,7 +49,7 @@ static int compare_us(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-// The median of some runs, after some that only warm up.
+// The median of some runs, after warm-up runs.
 static int measure(NnrtGemm *g, const Trial *t, cudaEvent_t from, cudaEvent_t to, float *out_us) {
   float us[REPEATS];
   int code = NNRT_OK;
@@ -68,7 +69,7 @@ static int measure(NnrtGemm *g, const Trial *t, cudaEvent_t from, cudaEvent_t to
   return NNRT_OK;
 }
 
-// The fastest of some ways; *out_us is 0 when none could be measured.
+// Returns the fastest algorithm; *out_us is 0 if none could be measured.
 static int find_fastest(NnrtGemm *g, const NnrtGemmSpec *s, const GemmAlgo *way, int n,
                         float *out_us) {
   Trial t = {0};
@@ -79,7 +80,7 @@ static int find_fastest(NnrtGemm *g, const NnrtGemmSpec *s, const GemmAlgo *way,
   if (!code) code = nnrt_cuda(cudaEventCreate(&to), "measuring");
   for (int i = 0; !code && i < n; i++) {
     float us;
-    // One that fails here is none.
+    // An algorithm that fails is skipped.
     if (nnrt_gemm_take(g, way + i) || measure(g, &t, from, to, &us)) continue;
     if (*out_us > 0 && us >= *out_us) continue;
     *out_us = us;
@@ -89,11 +90,11 @@ static int find_fastest(NnrtGemm *g, const NnrtGemmSpec *s, const GemmAlgo *way,
   if (from) cudaEventDestroy(from);
   if (to) cudaEventDestroy(to);
   cudaFree(t.memory);
-  cudaGetLastError(); // what failed here does not end the job
+  cudaGetLastError(); // a failure here does not end the job
   return fastest;
 }
 
-// The choice that the file has for this product, as far as cuBLASLt agrees with it.
+// Finds the file's choice for this product, if cuBLASLt still accepts it.
 static bool find_tuned(NnrtGemm *g, const NnrtGemmSpec *s, const char *problem, GemmAlgo *out) {
   NnrtChoice c;
   if (!nnrt_tune_find(problem, &c)) return false;

@@ -1,9 +1,9 @@
-// What the kernels that only move elements share: indices, and how many bytes move at once.
+// Shared by the kernels that only copy elements: indices, and the width of accesses.
 //
-// A kernel that goes over a box of several dimensions divides a running index by their sizes again
-// and again.  gpus have no instruction for that, so a Divider multiplies instead; and as 64-bit
-// multiplication is slow too, indices have 32 bits wherever a tensor is small enough: kernels are
-// templates over I, the type of an index.
+// A kernel over a box of several dimensions divides a running index by their sizes many times.
+// GPUs have no instruction for that, so a Divider multiplies instead.  64-bit multiplication is
+// slow, too, so indices have 32 bits for tensors that are small enough: kernels are templates over
+// I, the type of an index.
 //
 //     with_index(n, [&](auto index) { return launch(kernel<decltype(index)>, …); })
 
@@ -27,7 +27,7 @@ template <> struct Divider<int32_t> {
       shift++;
     magic = (uint32_t)((((uint64_t)1 << 32) * (((uint64_t)1 << shift) - d)) / d + 1);
   }
-  // Returns n / d and leaves n % d in `rest`.
+  // Returns n / d and stores n % d in `rest`.
   __host__ __device__ int32_t divide(int32_t n, int32_t *rest) const {
     uint32_t high = (uint32_t)((uint64_t)(uint32_t)n * magic >> 32);
     int32_t q = (int32_t)((high + (uint32_t)n) >> shift);
@@ -47,12 +47,12 @@ template <> struct Divider<int64_t> {
   }
 };
 
-// Calls f with an index type that counts to `n` and a stride of a grid beyond.
+// Calls f with an index type that can count to `n` plus the stride of a grid.
 template <class F> static int with_index(int64_t n, F f) {
   return n < (int64_t)1 << 30 ? f(int32_t()) : f(int64_t());
 }
 
-// -- Elements.  For moving, an element is its bytes; several that lie side by side are one of more.
+// -- Elements.  For copying, an element is its bytes; several adjacent ones form a wider one.
 
 typedef Pack<uint32_t, 4> b16;
 

@@ -1,23 +1,23 @@
-// Moves between the gpus of ranks: packing, sending, unpacking.
+// Moves between the GPUs of ranks: packing, sending, unpacking.
 //
-// A move in one packs into scratch, or sends from the tensor itself where that is one piece.  One
-// in two has memory of its own, because x may be overwritten as soon as it has started and scratch
-// is everyone's:
+// A blocking move packs into scratch, or sends directly from the tensor if its data is contiguous
+// there.  A split move (start, wait) has memory of its own, because x may be overwritten as soon as
+// it has started, and scratch is shared:
 //
 //     operations    F0 │ pack        F0' …  B0 │ wait, unpack │
 //     ahead            └─► send, receive ──────┘
 //
-// Memory is used again by the same move, when what was in it has been unpacked or sent.
+// The same move reuses the memory after its contents have been unpacked or sent.
 
 #include <stdlib.h>
 
 #include "collectives.h"
 #include "machine.h"
 
-// Of one move on one rank, that was started.
+// A started move on one rank.
 typedef struct Flight {
-  char *memory; // what it gives, gets and keeps
-  char *in;     // what it gets: there, or where that belongs
+  char *memory; // sent, received and kept data
+  char *in;     // received data: in `memory`, or in place in y
   bool in_place;
   char *kept;
   cudaEvent_t done;
@@ -25,22 +25,21 @@ typedef struct Flight {
 } Flight;
 
 typedef struct Flights {
-  Flight *started; // that nobody waited for, the first first
-  Flight *sent;    // nobody waits for these, since they only give
+  Flight *started; // without a wait yet, oldest first
+  Flight *sent;    // sends only: they need no wait
   int n_sent;
-  Flight *idle; // whose memory may be used
+  Flight *idle; // with reusable memory
 } Flights;
 
 struct GpuMoves {
   Flights *flights;  // [n_moves]
-  cudaEvent_t moved; // the last that was started
-  bool any;          // since the step began
+  cudaEvent_t moved; // the last started move
+  bool any;          // started since the beginning of the step
 };
 
-enum { MOST_SENT = 4 }; // of a move, that may be under way at once
+enum { MOST_SENT = 4 }; // maximal sends of a move in flight
 
-// Where the box is in a tensor of these dimensions, if all of it lies side by side there; else
-// NULL.
+// The address of the box in a tensor of these dimensions if it is contiguous there, else NULL.
 static char *side_by_side(const void *tensor, const Box *b, const int64_t *dim, const int64_t *at,
                           int64_t size) {
   int64_t stride[NNRT_MAX_RANK], begin = nnrt_box_strides(b, dim, at, stride);
@@ -52,8 +51,7 @@ static char *side_by_side(const void *tensor, const Box *b, const int64_t *dim, 
   return (char *)unconst(tensor) + begin * size;
 }
 
-// A parcel that is one box may be where that is in the tensor: the only one that this rank gives,
-// or gets.
+// A parcel of one box is sent or received in place, if it is the only one of this rank.
 static char *given_in_place(const Route *route, const void *x, int64_t size) {
   if (route->n_give != 1) return NULL;
   Box b = nnrt_route_given(route, route->give);
@@ -75,7 +73,7 @@ static int pack_parcels(const Route *route, char *out, const void *x, int64_t si
   return code;
 }
 
-// What is this rank's own, one box after the other.
+// Packs the boxes that stay on this rank, one after the other.
 static int pack_kept(const Route *route, char *out, const void *x, int64_t size) {
   int code = 0;
   for (int i = 0; i < route->n_get && !code; i++) {
@@ -93,7 +91,8 @@ static int64_t product(int64_t n, const int64_t *dims) {
   return product;
 }
 
-// In the order of the messages; what is this rank's own comes from x, or from what was kept of it.
+// Unpacks in the order of the messages; boxes that stay on this rank come from x, or from their
+// packed copy.
 static int unpack_parcels(const Route *route, void *y, const char *in, const void *x,
                           const char *kept, int64_t size, bool sums, NnrtDtype t) {
   const NnrtMove *m = route->move;
@@ -107,7 +106,7 @@ static int unpack_parcels(const Route *route, void *y, const char *in, const voi
   return code;
 }
 
-// ---- in one
+// ---- blocking moves
 
 static Job job_of(NnrtRank *r, int number, void *in, const void *out, int64_t size) {
   const Route *route = &r->comm->route[number];
@@ -137,7 +136,7 @@ int nnrt_gpu_move(void *y, const void *x, NnrtRank *r, int number, int64_t size,
   return code || !unpacks ? code : unpack_parcels(route, y, in, x, NULL, size, sums, t);
 }
 
-// ---- in two
+// ---- split moves
 
 static void push_last(Flight **list, Flight *f) {
   f->next = NULL;
@@ -192,7 +191,7 @@ static int send(NnrtRank *r, int number, Flight *f, int64_t size) {
 int nnrt_gpu_move_start(void *y, const void *x, NnrtRank *r, int number, int64_t size, bool sums) {
   const Route *route = &r->comm->route[number];
   Flights *all = &r->device->moves->flights[number];
-  // Where a rank also gives, y need not be free before it waits.
+  // On a rank that also sends, y may be in use until it waits.
   char *in = sums || x ? NULL : got_in_place(route, y, size);
   int64_t given = round_256(route->given * size), got = in ? 0 : round_256(route->got * size);
   Flight *f;

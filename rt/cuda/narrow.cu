@@ -1,5 +1,5 @@
-// Weights in f32 to the 16 bits that matrix products read, when training begins.  From then on the
-// optimizers do that themselves, and other casts are made by generated kernels.
+// Rounds f32 weights to the 16 bits that matrix products read, at the start of training.  Later the
+// optimizers write the 16-bit copies themselves, and generated kernels do other casts.
 //
 //     reads 4 bytes and writes 2 for an element
 

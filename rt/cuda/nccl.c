@@ -1,23 +1,23 @@
-// Collectives of ranks that are processes with a gpu each: NCCL.
+// Collectives of ranks that are processes with a GPU each: NCCL.
 //
-//     open     ncclGetUniqueId at the first rank of each group, sent over the wire the processes
-//              have (../comm.h); ncclCommInitRankConfig, not blocking
-//     memory   ncclMemAlloc, ncclCommRegister: where NCCL can, it reads and writes the slab itself
+//     open     ncclGetUniqueId at the first rank of each group, sent over the processes' connections
+//              (../comm.h); ncclCommInitRankConfig, nonblocking
+//     memory   ncclMemAlloc, ncclCommRegister: if possible, NCCL reads and writes the slab directly
 //     reduce   ncclAllReduce        gather   ncclAllGather
 //     reduce_scatter   ncclReduceScatter
 //     all_to_all       ncclSend to all and ncclRecv from all, itself too, as one group
-//     move             the same with those that the route names
+//     move             the same with the peers of the route
 //     watch.c  ncclCommGetAsyncError
 //
-// There is a communicator for every group of the program, and one of all ranks for moves; they all
-// work in the rank's stream for collectives, so no two wait for each other in different orders.
-// Moves that are ahead have another one of all ranks, and a stream: see collectives.h.  All ranks
-// go through the groups in one order, also those that a rank is not in.  A call that says
-// ncclInProgress is asked about until it is done: the first of a kind makes connections, for which
-// the host waits until the other rank calls, too.
+// There is a communicator per group of the program, and one of all ranks for moves.  All of them
+// use the rank's stream for collectives, so no two wait for each other in different orders.  Moves
+// between segments have another communicator of all ranks, and a stream: see collectives.h.  All
+// ranks open the groups in one order, also those without them.  A call that returns ncclInProgress
+// is polled until it is done: the first call of a kind makes connections, for which the host waits
+// until the peer calls, too.
 //
-// The library is the one linked with the program, else it is found when it is needed: what runs on
-// one gpu does without.
+// The library is the one linked with the program, else it is loaded on demand: a program on one GPU
+// runs without it.
 
 #include <dlfcn.h>
 #include <nccl.h>
@@ -61,27 +61,28 @@ typedef struct Library {
 static Library nccl;
 
 typedef struct State {
-  // [n_comms] of the groups, NULL where one is of one rank, or not this rank's; then that of moves,
-  // and that of those that are ahead, NULL where there are none.
+  // [n_comms]: of the groups, NULL for a group of one rank or without this rank; then of moves, and
+  // of moves between segments, NULL if there are none.
   ncclComm_t *comm;
-  void **registered; // [n_comms] the slab, with that communicator
-  bool from_nccl;    // the slab
+  void **registered; // [n_comms] handle of the slab, by communicator
+  bool from_nccl;    // the slab is from ncclMemAlloc
   int n_comms;
   double patience; // seconds
   Watch *watch;
-  // NCCL completes what a communicator was asked in whoever asks about it first, so the rank's
-  // thread and the watching one must not ask at the same time.
+  // Any thread that polls a communicator may complete its pending operation, so the rank's thread
+  // and the watching thread must not poll at the same time.
   pthread_mutex_t lock;
 } State;
 
 // ---- the library
 
-enum { OLDEST = 21900 }; // has registration of memory
+enum { OLDEST = 21900 }; // the first with memory registration
 
 static int find_library(void) {
 #define LINKED(name) nccl.name = nccl##name;
   FUNCTIONS(LINKED)
   if (nccl.GetVersion) return 0;
+  // Not linked: load it.
   const char *name = getenv("NNRT_NCCL_LIBRARY");
   void *library = dlopen(name ? name : "libnccl.so.2", RTLD_NOW | RTLD_GLOBAL);
   if (!library)
@@ -124,7 +125,7 @@ static int failed(ncclResult_t result, ncclComm_t comm, const char *what) {
                     nccl.GetErrorString(result), more && *more ? ": " : "", more ? more : "");
 }
 
-// Waits until a communicator is done with what it was asked.
+// Waits until a communicator has completed its pending operation.
 static int settle(ncclResult_t result, ncclComm_t *comm, double patience, const char *what) {
   double until = nnrt_now_us() + patience * 1e6;
   while (result == ncclInProgress) {
@@ -142,7 +143,7 @@ static int settle(ncclResult_t result, ncclComm_t *comm, double patience, const 
 
 // ---- opening
 
-// The unique id that the first rank of a group makes.  Collective.
+// Shares the unique id of a group's first rank.  Collective.
 static int share_id(NnrtRank *r, const Group *g, ncclUniqueId *out) {
   enum { WORDS = sizeof(ncclUniqueId) / sizeof(int64_t) };
   int64_t *all = nnrt_must_alloc((size_t)r->ranks * WORDS * sizeof *all);
@@ -153,7 +154,7 @@ static int share_id(NnrtRank *r, const Group *g, ncclUniqueId *out) {
     if (result != ncclSuccess) code = failed(result, NULL, "making an id");
     memcpy(all + (int64_t)r->rank * WORDS, &id, sizeof id);
   }
-  nnrt_comm_sum(r, all, r->ranks * WORDS); // of one id for each group of this number, and zeros
+  nnrt_comm_sum(r, all, r->ranks * WORDS); // of one group's id per rank, and zeros
   if (g->n > 0) memcpy(out, all + (int64_t)g->rank[0] * WORDS, sizeof *out);
   free(all);
   return code;
@@ -203,7 +204,7 @@ static int async_error_locked(State *s, char *text, size_t size) {
   return 0;
 }
 
-// While the rank's thread talks to NCCL it hears of errors itself.
+// While the rank's thread is in NCCL it gets the errors itself.
 static int async_error(void *state, char *text, size_t size) {
   State *s = state;
   if (pthread_mutex_trylock(&s->lock)) return 0;
@@ -246,7 +247,7 @@ static void close_nccl(NnrtRank *r) {
 
 static int memory_nccl(NnrtRank *r, void **out, size_t bytes) {
   State *s = r->device->comm->state;
-  // What NCCL allocates it can register; where it cannot, memory is memory.
+  // NCCL can register memory that it allocated; without support for that, plain memory serves.
   if (nccl.MemAlloc(out, bytes) != ncclSuccess) {
     cudaGetLastError();
     return nnrt_cuda(cudaMalloc(out, bytes), "memory for the slab");
@@ -254,7 +255,7 @@ static int memory_nccl(NnrtRank *r, void **out, size_t bytes) {
   s->from_nccl = true;
   for (int g = 0; g < s->n_comms; g++) {
     if (!s->comm[g]) continue;
-    // Refused, it copies through memory of its own.
+    // Without registration NCCL copies through memory of its own.
     pthread_mutex_lock(&s->lock);
     ncclResult_t result = nccl.CommRegister(s->comm[g], *out, bytes, &s->registered[g]);
     while (result == ncclInProgress && nccl.CommGetAsyncError(s->comm[g], &result) == ncclSuccess)
@@ -266,11 +267,11 @@ static int memory_nccl(NnrtRank *r, void **out, size_t bytes) {
 
 // ---- collectives
 
-// Calls NCCL: n elements, of a part where there are parts.
+// An NCCL call: n elements, per part for collectives of parts.
 typedef ncclResult_t CallFn(const Group *g, char *y, const char *x, size_t n, ncclDataType_t type,
                             ncclComm_t comm, cudaStream_t stream);
 
-// Around a call: it is watched, and nobody else asks NCCL meanwhile.
+// Before a call: starts watching it, and takes the lock.
 static int begin(NnrtRank *r, bool ahead) {
   State *s = r->device->comm->state;
   int code = nnrt_watch_begin(s->watch, *r->op, ahead, nnrt_gpu_comm_stream(r, ahead));
@@ -334,7 +335,8 @@ static bool refused(ncclResult_t result) {
   return result != ncclSuccess && result != ncclInProgress;
 }
 
-// The first error, if any; a group that was begun is always ended.  `type` is of one byte.
+// Returns the first error, if any; a group that was started is always ended.  `type` is of one
+// byte.
 static ncclResult_t call_all_to_all(const Group *g, char *y, const char *x, size_t n,
                                     ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
   ncclResult_t result = nccl.GroupStart();

@@ -1,18 +1,18 @@
 // Layer and RMS normalisation of the rows of x (m, n), and their gradients.
 //
-// A warp does a row of up to 1024 elements, a block one of up to 8192, and holds it in registers:
-// the mean, then the sum of squared distances from it, then y, of one read.  The gradients of the
-// gain and the bias are sums down columns: a group keeps, in registers, the sums of its rows over
-// the columns that its threads have in every row; a block adds up its warps' and writes one part of
-// (parts, 2 n); a second kernel adds the parts, in order.  So x and dy are read once for all three
-// gradients.  Longer rows are read twice, and a third time for the column sums.
+// A warp computes a row of up to 1024 elements, a block one of up to 8192, and holds it in
+// registers: the mean, then the sum of squared distances from it, then y, from one read.  The
+// gradients of the gain and the bias are sums of columns.  A group keeps, in registers, the sums
+// over its rows of the columns of its threads; a block adds the sums of its warps and writes one
+// part of (parts, 2 n); a second kernel adds the parts, in order.  So x and dy are read once for
+// all three gradients.  Longer rows are read twice, and a third time for the column sums.
 //
 //     forward    reads x (and r), g, b, writes y, mean, rstd (and s = x + r)
 //     backward   reads x, dy, g, mean, rstd (and dr), writes dx (+ dr) and the parts;
 //                then reads the parts
 //
 // NORMS defines the functions of one element type; norm_f32.cu, norm_bf16.cu and norm_f16.cu have
-// one each, so that they compile side by side.
+// one each, so that they compile in parallel.
 
 #ifndef NNRT_CUDA_NORM_CUH
 #define NNRT_CUDA_NORM_CUH
@@ -21,7 +21,7 @@
 
 // -- Forward
 
-// s = x + r.  What is normalised is s as it is stored.
+// s = x + r.  The stored, rounded s is normalised.
 template <class T, int V>
 static __device__ inline Pack<T, V> add_packs(Pack<T, V> x, Pack<T, V> r) {
   UNROLL
@@ -66,7 +66,7 @@ static __global__ void norm_rows(T *s, T *y, float *mean, float *rstd, const T *
         squares += d * d;
       }
     }
-    // By how much the mean was off counts where it is large beside the deviation.
+    // Corrects the mean by its error, which matters if it is large compared with the deviation.
     Pair sums = group_sum<THREADS>(Pair{off, squares});
     off = CENTRED ? sums.a / (float)n : 0.0f;
     middle += off;
@@ -93,7 +93,7 @@ static __global__ void norm_rows(T *s, T *y, float *mean, float *rstd, const T *
   }
 }
 
-// Long rows, a block each.  What a thread reads of s it wrote itself.
+// Long rows, a block each.  A thread reads only elements of s that it wrote itself.
 template <class T, int V, bool CENTRED>
 static __global__ void norm_long_rows(T *s, T *y, float *mean, float *rstd, const T *x, const T *r,
                                       const float *g, const float *b, int64_t m, int64_t n,
@@ -303,7 +303,7 @@ static __global__ void norm_back_parts(float *dg, float *db, const float *parts,
 template <bool CENTRED, class T, int V>
 static int forward_rows(T *s, T *y, float *mean, float *rstd, const T *x, const T *r,
                         const float *g, const float *b, int64_t m, int64_t n, double eps) {
-  constexpr int THREADS = V == 1 ? WARP : BLOCK; // of rows that a block holds; V is not 1 then
+  constexpr int THREADS = V == 1 ? WARP : BLOCK; // for rows held by a block; V is not 1 then
   if (n <= WARP * HELD)
     return launch(norm_rows<T, V, WARP, CENTRED>, blocks_for_rows(m, ROWS), BLOCK, 0, s, y, mean,
                   rstd, x, r, g, b, m, n, eps);
@@ -324,7 +324,7 @@ static int forward(T *s, T *y, float *mean, float *rstd, const T *x, const T *r,
              : forward_rows<CENTRED, T, 1>(s, y, mean, rstd, x, r, g, b, m, n, eps);
 }
 
-// norm_back_rows for rows of so many packs a thread: fewer packs take fewer registers, so that more
+// norm_back_rows for a given number of packs per thread: fewer packs take fewer registers, so more
 // blocks run at once.
 template <class T, int V, int THREADS, bool CENTRED, class... A>
 static int launch_back_rows(int64_t n, int64_t blocks, int64_t shared, A... arguments) {
@@ -341,7 +341,7 @@ static int launch_back_rows(int64_t n, int64_t blocks, int64_t shared, A... argu
 template <bool CENTRED, class T, int V>
 static int backward_rows(T *dx, float *dg, float *db, const T *dr, const T *x, const float *g,
                          const float *mean, const float *rstd, const T *dy, int64_t m, int64_t n) {
-  constexpr int THREADS = V == 1 ? WARP : BLOCK; // of rows that a block holds; V is not 1 then
+  constexpr int THREADS = V == 1 ? WARP : BLOCK; // for rows held by a block; V is not 1 then
   bool warp = n <= WARP * HELD, block = !warp && V > 1 && n <= BLOCK * HELD;
   int64_t columns = CENTRED ? 2 * n : n, n_parts;
   int64_t held = ceil_div(n, warp ? WARP : THREADS), at_once = held <= HELD / 4 ? 4 : 2; // blocks

@@ -1,22 +1,22 @@
 // The optimizers: one pass over a tensor, or over all tensors of a model in one launch (batch.cuh).
-// The arithmetic is that of torch.optim, in its order: numbers that depend on the step are computed
-// in double, once for a block, and rounded; the rest is float.
+// The arithmetic is that of torch.optim, in its order: scalars that depend on the step are computed
+// in double, once per block, and rounded; the rest is float.
 //
-// Each is a Rule: how many results and operands it has, what it makes of the scalars, and what it
-// does with one element.  The first ELEMENTS operands are as long as the tensor, the others are one
-// number each.  Results may be the memory of w and of the states.
+// Each is a Rule: the numbers of its results and operands, the values that it derives from the
+// scalars, and the update of one element.  The first ELEMENTS operands are as long as the tensor,
+// the others are scalars.  Results may be in place of w and of the states.
 //
-// The gradient is multiplied by *gscale first, which is what clipping by the global norm does.
-// Where that is NaN, a gradient was infinite or NaN in 16 bits: nothing changes.
+// The gradient is multiplied by *gscale first, which implements clipping by the global norm.  A NaN
+// *gscale means that a gradient was infinite or NaN in 16 bits: then nothing changes.
 //
-// The batches can write the new weights in 16 bits as well, for the products of the next step.
+// The batches can also write the new weights in 16 bits, for the products of the next step.
 //
-//     adam   reads w, g, m, v, writes w, m, v: 28 bytes for an element, which is what it takes;
-//            and 2 more where it narrows
+//     adam   reads w, g, m, v, writes w, m, v: 28 bytes per element, the minimum; and 2 more for the
+//            16-bit copy
 
 #include "batch.cuh"
 
-// What the rules read of their scalars: operands from ELEMENTS on.
+// The scalar operands of the rules: operands from ELEMENTS on.
 template <class Rule> static __device__ inline float scalar_of(const Pointers &p, int i) {
   return *(const float *)p.at[Rule::OUT + Rule::ELEMENTS + i];
 }
@@ -46,11 +46,11 @@ struct SgdMomentum { // w, g, m, lr, gscale, step
   double momentum, dampening, weight_decay;
   bool nesterov;
   struct Constants {
-    float lr, gscale, decay, keep, take, momentum; // of the old momentum and the new
+    float lr, gscale, decay, keep, take, momentum; // keep, take: of the momentum, of the gradient
     bool nesterov, stay;
   };
   __device__ Constants constants(const Pointers &p) const {
-    // The first gradient is taken whole.
+    // The first gradient becomes the momentum unscaled.
     bool first = steps_of<SgdMomentum>(p, 2) == 0;
     float gscale = scalar_of<SgdMomentum>(p, 1);
     return Constants{scalar_of<SgdMomentum>(p, 0),
@@ -70,11 +70,11 @@ struct SgdMomentum { // w, g, m, lr, gscale, step
   }
 };
 
-// What adam and lamb share.
+// Shared by adam and lamb.
 struct Moments {
   float gscale;
-  float decay;  // added to the gradient; of lamb, to the direction
-  float shrink; // of the weight before the update: 1 - lr decay
+  float decay;  // added to the gradient; in lamb, to the direction
+  float shrink; // factor of the weight before the update: 1 - lr decay
   float beta1_rest, beta2, beta2_rest;
   float step_size, root_scale, eps; // step_size m / (sqrt(v) / root_scale + eps)
   bool stay;
@@ -136,7 +136,7 @@ struct Adagrad { // w, g, s, lr, gscale, step
   }
 };
 
-// direction = m^ / (sqrt(v^) + eps) + decay w; 0 where nothing is to change
+// direction = m^ / (sqrt(v^) + eps) + decay w; 0 if nothing changes
 struct Lamb { // w, g, m, v, gscale, step
   enum { OUT = 3, ELEMENTS = 4, IN = 6 };
   double beta1, beta2, eps, weight_decay;
@@ -169,7 +169,7 @@ struct LambApply { // w, direction, |w|^2, |direction|^2, lr
     float rate;
   };
   __device__ Constants constants(const Pointers &p) const {
-    // Where either norm is 0 the trust ratio is 1.
+    // If either norm is 0 the trust ratio is 1.
     float w = scalar_of<LambApply>(p, 0), direction = scalar_of<LambApply>(p, 1);
     double trust = w > 0 && direction > 0 ? sqrt((double)w) / sqrt((double)direction) : 1.0;
     return Constants{(float)((double)scalar_of<LambApply>(p, 2) * trust)};
@@ -181,7 +181,7 @@ struct LambApply { // w, direction, |w|^2, |direction|^2, lr
 
 // -- A piece of a tensor, by one block
 
-// Where the first result goes in 16 bits; NULL: nowhere.
+// The 16-bit copy of the first result; NULL: none.
 struct Narrow {
   void *at;
   bool half; // f16, not bf16
@@ -287,12 +287,12 @@ template <class Rule, class... P> static int run(Rule rule, int64_t n, P *...poi
 }
 
 template <class Rule> struct RuleBatch {
-  Batch batch; // first: it is what is freed
+  Batch batch; // first member: it is freed by its address
   Rule rule;
   bool half;
 };
 
-// `narrow` is the type of the results in 16 bits; f32: there are none.
+// `narrow` is the type of the 16-bit copies; f32: none.
 template <class Rule>
 static NnrtPrep *batch_new(Rule rule, int64_t n, const int64_t *sizes, NnrtDtype narrow) {
   static_assert(Rule::OUT + Rule::IN + 1 <= MAX_POINTERS, "results, operands, and one in 16 bits");

@@ -1,9 +1,9 @@
-// The bucket: operands one after the other at multiples of 64 bytes, in one launch.
+// The bucket: packs operands at multiples of 64 bytes, in one launch.
 //
 //     operands of 100 and 8 bytes      | 100 bytes of a   28 of 0 | 8 bytes of b   56 of 0 |
 //
-// What is between them is zero, so that sums over a bucket are sums of them.  Of an operand that
-// was computed in its place only what follows it is written.
+// The padding is zero, so that sums over a bucket are sums of its members.  For an operand that was
+// computed in place only its padding is written.
 
 #include "move.cuh"
 
@@ -13,8 +13,8 @@ enum { PACK_MOST = 100, PACK_STEP = 64, UNIT = 16 };
 struct PackTable {
   const char *from[PACK_MOST];
   char *to[PACK_MOST];
-  int64_t bytes[PACK_MOST]; // that come from `from`; the rest of the piece is 0
-  int64_t end[PACK_MOST];   // in units; a piece begins where the last ends
+  int64_t bytes[PACK_MOST]; // copied from `from`; the rest of the piece is 0
+  int64_t end[PACK_MOST];   // in units; a piece begins at the end of the one before
   int n;
 };
 
@@ -46,7 +46,7 @@ static int pack(void *y, const void *const *in, int64_t width, int64_t n, const 
   int64_t units = 0;
   for (int64_t i = 0; i < n; i++) {
     int64_t bytes = sizes[i] * width, room = (bytes + PACK_STEP - 1) / PACK_STEP * PACK_STEP;
-    // In its place: from the last multiple of 64 on, which is copied to itself.
+    // In place: from the last multiple of 64 on, which is copied to itself.
     int64_t skip = in[i] != to ? 0 : bytes % PACK_STEP == 0 ? room : room - PACK_STEP;
     if (skip < room) {
       t.from[t.n] = (const char *)in[i] + skip;

@@ -1,10 +1,10 @@
-// Padding: which position of x each position of y shows, along each axis.
+// Padding: maps each position of y to a position of x, along each axis.
 //
 //     reflect, low 2, of a b c      c b | a b c | b a
 //     wrap                          b c | a b c | a b
 //     edge                          a a | a b c | c c
 //
-// A negative width cuts elements off; the others then pad what is left.
+// A negative width removes elements; the others then pad the remaining ones.
 
 #include <string.h>
 
@@ -20,7 +20,7 @@ static Mode mode_of(const char *name) {
   return N_MODES;
 }
 
-// Which of `n` elements position i shows; it may lie before or behind them.
+// The index among `n` elements for position i, which may be before or after them.
 static __device__ inline int64_t source(Mode mode, int64_t i, int64_t n) {
   if (i >= 0 && i < n) return i;
   if (mode == CONSTANT) return PADDING;
@@ -35,7 +35,7 @@ template <class I> struct Padding {
   int rank;
   Mode mode;
   Divider<I> y_size[NNRT_MAX_RANK];
-  // Of what is left of x: how much comes before it in y, how much of x was cut before, its length.
+  // Of the remaining part of x: its offset in y, its offset in x, its length.
   int64_t low[NNRT_MAX_RANK], cut[NNRT_MAX_RANK], left[NNRT_MAX_RANK];
   int64_t x_stride[NNRT_MAX_RANK];
 };

@@ -1,5 +1,5 @@
-// Plans of cuDNN made ahead of time: the table of a process, the text they are kept in, and the run
-// that makes them where there is no gpu.  See plans.h.
+// Ahead-of-time plans of cuDNN: the table of a process, its text format, and the run that builds
+// plans without a GPU.  See plans.h.
 
 #include "plans.h"
 
@@ -13,7 +13,7 @@
 #include "gpu.h"
 #include "runtime.h"
 
-// What a plan is for: it runs with this library on gpus like this one only.
+// The target of a plan: it runs only with this library version on GPUs like this one.
 typedef struct Machine {
   int64_t cudnn;
   int sm, processors;
@@ -26,7 +26,7 @@ typedef struct Entry {
   struct Entry *next;
 } Entry;
 
-// Of the process, for all ranks; `lock` guards the rest.
+// Shared by the ranks of the process; `lock` guards the rest.
 static struct {
   pthread_mutex_t lock;
   bool opened;
@@ -34,7 +34,7 @@ static struct {
   // For nnrt_plans_say.
   int built, refused;
   double seconds;
-  Why missing; // why the executable has no plans that could be used
+  Why missing; // the reason for the lack of usable plans
   int without;
   char kernel[32];
   Why why_without;
@@ -66,7 +66,7 @@ static void add_entry(Entry e) {
 
 // -- Reading
 
-// What is left of a text.
+// The rest of a text.
 typedef struct Text {
   const char *at, *end;
 } Text;
@@ -86,7 +86,7 @@ static bool take_number(Text *t, int64_t *out) {
   return t->at > from;
 }
 
-// One section.  What it has for this machine goes into the table.
+// Reads one section.  Plans for this machine are added to the table.
 static bool read_section(Text *t, const Machine *here, Machine *found, Why *w) {
   const char *from = t->at;
   int64_t sm, processors, count;
@@ -97,6 +97,7 @@ static bool read_section(Text *t, const Machine *here, Machine *found, Why *w) {
     return why(w, "its first line is damaged");
   found->sm = (int)sm;
   found->processors = (int)processors;
+  // Plans for other machines are skipped.
   Entry *before = plans.first;
   bool wanted = same_machine(found, here), ok = true;
   for (int64_t i = 0; ok && i < count; i++) {
@@ -112,11 +113,12 @@ static bool read_section(Text *t, const Machine *here, Machine *found, Why *w) {
     ok = take(t, "\n");
     if (ok && wanted) add_entry(e);
   }
+  // The checksum covers the section up to its last line.
   int64_t bytes = t->at - from;
   char end[32];
   snprintf(end, sizeof end, "end %016" PRIx64 "\n", nnrt_xxh64(from, bytes, 0));
   if (ok && take(t, end)) return true;
-  while (plans.first != before) { // nothing of a damaged section is used
+  while (plans.first != before) { // a damaged section is dropped completely
     Entry *next = plans.first->next;
     free(plans.first);
     plans.first = next;
@@ -129,7 +131,7 @@ static void version_text(char text[32], int64_t cudnn) {
            (int)(cudnn % 100));
 }
 
-// Takes what the executable has.
+// Reads the plans of the executable.
 static void open_plans(void) {
   Machine here = this_machine(), found = {0};
   int64_t bytes = 0;
@@ -153,6 +155,7 @@ static void open_plans(void) {
     why(&gpus, "%scudnn %s on sm_%d with %d multiprocessors; ", gpus.text, version, found.sm,
         found.processors);
   }
+  // There are plans, but none for this machine.
   if (plans.first == before) {
     char version[32];
     version_text(version, here.cudnn);
@@ -185,7 +188,7 @@ void nnrt_plans_add(const char *key, const char *json, int64_t bytes) {
                     .bytes = bytes});
 }
 
-// -- What the user hears
+// -- Messages
 
 void nnrt_plans_built(double seconds, bool refused) {
   plans.built++;
@@ -221,7 +224,7 @@ void nnrt_plans_say(int rank) {
 
 // -- Planning
 
-// The number behind "name": in the properties of a gpu, as cuDNN writes them; -1: there is none.
+// The number after "name": in the properties of a GPU, in cuDNN's JSON; -1: there is none.
 static int64_t property(const char *json, const char *name) {
   char quoted[64];
   snprintf(quoted, sizeof quoted, "\"%s\"", name);
@@ -254,6 +257,7 @@ static bool write_plans(const char *path, Why *w) {
   fflush(f);
   if (count > 0) fprintf(f, "end %016" PRIx64 "\n", nnrt_xxh64(text, (int64_t)bytes, 0));
   fclose(f);
+  // The file is written completely or not at all.
   OutFile out;
   bool ok = nnrt_out_begin(&out, path, w);
   if (ok && !nnrt_out_write(&out, text, (int64_t)bytes, w)) {
@@ -265,7 +269,7 @@ static bool write_plans(const char *path, Why *w) {
   return ok;
 }
 
-// All ranks that have it run the same calls on the same shapes.
+// Ranks of one class run the same calls on the same shapes.
 static void plan_code(const NnrtProgram *p, const NnrtRankProgram *code) {
   int op = -1;
   NnrtRank r = {.ranks = p->ranks, .program = p, .code = code, .op = &op};
@@ -290,7 +294,8 @@ int nnrt_plans_main(const NnrtProgram *p) {
     nnrt_say_error("planning needs both NNRT_PLAN_DEVICE and NNRT_PLAN_OUT");
     return 1;
   }
-  // Without it cuDNN refuses every graph, and there would be no plans and no word of it.
+  // Without libcuda.so.1 cuDNN would refuse every graph, and no plan would be built without a
+  // message.
   if (!dlopen("libcuda.so.1", RTLD_LAZY)) {
     nnrt_say_error("planning needs libcuda.so.1, of a driver or nnaot's stand-in: %s", dlerror());
     return 1;

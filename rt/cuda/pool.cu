@@ -1,9 +1,9 @@
 // Pooling over one to three spatial dimensions, channels first or last.
 //
-// A plane of one channel is a tensor of one channel with channels last, so that there is one
-// layout: (n, spatial, c), where channels first has n * c images of one channel.  A thread makes V
-// neighbouring channels of one element.  Gradients are gathered: a thread looks at the results
-// whose window has its element, so that nothing is added up by several, and the order is fixed.
+// A plane of one channel is a tensor of one channel with channels last, so there is one layout: (n,
+// spatial, c), in which channels first has n * c images of one channel.  A thread computes V
+// adjacent channels of one element.  Gradients are gathered: a thread reads the results with its
+// element in their window, so each sum has one thread, and a fixed order.
 //
 //     max_pool        reads x, about kernel / strides times from the caches, writes y and at
 //     max_pool_back   reads at and dy likewise, writes dx
@@ -42,7 +42,7 @@ static Pool pool_of(int64_t rank, const int64_t *x_shape, const int64_t *y_shape
   return p;
 }
 
-// Element number i of (n, spatial, c / V): which image, where in it, from which channel.
+// The coordinates of element number i of (n, spatial, c / V): image, position, first channel.
 struct At {
   int64_t image;
   int where[D];
@@ -59,7 +59,7 @@ template <class I> static __device__ inline At at_in(const int *size, I channels
   a.image = (int64_t)i;
   return a;
 }
-// Gpus divide 64 bits slowly.
+// 64-bit division is slow on GPUs.
 template <int V> static __device__ inline At at_of(const int *size, int64_t c, int64_t i) {
   At a = i < INT32_MAX && c < INT32_MAX ? at_in<uint32_t>(size, (uint32_t)(c / V), (uint32_t)i)
                                         : at_in<int64_t>(size, c / V, i);
@@ -67,7 +67,7 @@ template <int V> static __device__ inline At at_of(const int *size, int64_t c, i
   return a;
 }
 
-// From .. to of those elements k of the window of result `o` that lie inside x.
+// The range of window elements k of result `o` that are inside x.
 struct Range {
   int from, to;
 };
@@ -78,7 +78,7 @@ static __device__ inline Range inside(const Pool &p, int d, int o) {
   return Range{from, to < p.kernel[d] ? to : p.kernel[d]};
 }
 
-// From .. to of the results that may have element `at` of x in their window.
+// The range of results that may have element `at` of x in their window.
 static __device__ inline Range reached(const Pool &p, int d, int at) {
   int last = at + p.low[d], first = last - (p.kernel[d] - 1) * p.dilation[d];
   int from = first > 0 ? (first + p.stride[d] - 1) / p.stride[d] : 0;
@@ -96,10 +96,10 @@ static __device__ inline int64_t in_plane(const int *size, int d, int h, int w) 
   return ((int64_t)d * size[1] + h) * size[2] + w;
 }
 
-// The first of equal ones, and the first NaN.
+// Of equal maxima the first; the first NaN.
 template <class T, int V>
 static __global__ void max_pool(T *y, int32_t *at, const T *x, Pool p, int64_t total) {
-  constexpr int N = V < 4 ? 1 : 4; // places that are read or written at once
+  constexpr int N = V < 4 ? 1 : 4; // indices per access
   for (int64_t i = first_thread(); i < total; i += all_threads()) {
     At o = at_of<V>(p.y, p.c, i);
     Range r[D] = {inside(p, 0, o.where[0]), inside(p, 1, o.where[1]), inside(p, 2, o.where[2])};
@@ -109,6 +109,7 @@ static __global__ void max_pool(T *y, int32_t *at, const T *x, Pool p, int64_t t
     UNROLL
     for (int k = 0; k < V; k++)
       best_at.at[k] = -1;
+    // The window without padding, so a window of padding only keeps index -1.
     FOR_RANGES(r, d, h, w) {
       int place = (int)in_plane(p.x, o.where[0] * p.stride[0] - p.low[0] + d * p.dilation[0],
                                 o.where[1] * p.stride[1] - p.low[1] + h * p.dilation[1],
@@ -141,13 +142,14 @@ static __global__ void max_pool(T *y, int32_t *at, const T *x, Pool p, int64_t t
 
 template <class T, int V>
 static __global__ void max_pool_back(T *dx, const int32_t *at, const T *dy, Pool p, int64_t total) {
-  constexpr int N = V < 4 ? 1 : 4; // places that are read or written at once
+  constexpr int N = V < 4 ? 1 : 4; // indices per access
   for (int64_t i = first_thread(); i < total; i += all_threads()) {
     At e = at_of<V>(p.x, p.c, i);
     Range r[D] = {reached(p, 0, e.where[0]), reached(p, 1, e.where[1]), reached(p, 2, e.where[2])};
     int place = (int)in_plane(p.x, e.where[0], e.where[1], e.where[2]);
     int64_t from = e.image * p.y_plane * p.c + e.channel;
     float sum[V] = {};
+    // A result contributes if its maximum is this element.
     FOR_RANGES(r, d, h, w) {
       int64_t o = from + in_plane(p.y, d, h, w) * p.c;
       Pack<T, V> v = read_pack<T, V>(dy + o);
@@ -167,7 +169,7 @@ static __global__ void max_pool_back(T *dx, const int32_t *at, const T *dy, Pool
   }
 }
 
-// How many elements of result o's window count along dimension d.
+// The number of elements of result o's window that count along dimension d.
 static __device__ inline int count_along(const Pool &p, int d, int o, bool include_pad) {
   Range r = inside(p, d, o);
   if (!include_pad) return r.to > r.from ? r.to - r.from : 0;
@@ -198,6 +200,7 @@ static __global__ void avg_pool(T *y, const T *x, Pool p, int64_t total, bool in
       for (int k = 0; k < V; k++)
         sum[k] += load(&v.at[k]);
     }
+    // The divisor counts padding only with include_pad.
     float factor = average_factor(p, o.where[0], o.where[1], o.where[2], include_pad);
     Pack<T, V> to;
     UNROLL
@@ -207,7 +210,7 @@ static __global__ void avg_pool(T *y, const T *x, Pool p, int64_t total, bool in
   }
 }
 
-// Whether element `at` of x is element k of result o's window for some k.
+// Whether element `at` of x is in result o's window.
 static __device__ inline bool sees(const Pool &p, int d, int o, int at) {
   return (at + p.low[d] - o * p.stride[d]) % p.dilation[d] == 0;
 }
@@ -220,6 +223,7 @@ static __global__ void avg_pool_back(T *dx, const T *dy, Pool p, int64_t total, 
     const T *from = dy + e.image * p.y_plane * p.c + e.channel;
     float sum[V] = {};
     FOR_RANGES(r, d, h, w) {
+      // With dilation and strides, the range also has results that skip the element.
       if (!sees(p, 0, d, e.where[0]) || !sees(p, 1, h, e.where[1]) || !sees(p, 2, w, e.where[2]))
         continue;
       float factor = average_factor(p, d, h, w, include_pad);

@@ -1,4 +1,4 @@
-// Products of matrices by cuBLASLt.  See products.h.
+// Matrix products by cuBLASLt.  See products.h.
 
 #include "products.h"
 
@@ -13,10 +13,10 @@
 
 struct NnrtGemm {
   NnrtGemmSpec spec;
-  NnrtEpilogue after; // what cuBLASLt does not do: kernels of our own, behind the product
-  bool nothing;       // of planning, or of products of nothing: cuBLASLt is not asked
+  NnrtEpilogue after; // the epilogue that own kernels run after the product
+  bool nothing;       // planning, or an empty product: cuBLASLt is not used
   cublasLtMatmulDesc_t how;
-  cublasLtMatrixLayout_t a, b, d; // ours: cuBLASLt's "A" is b
+  cublasLtMatrixLayout_t a, b, d; // for our matrices: cuBLASLt's "A" is b
   cublasLtMatmulAlgo_t algo;
   int64_t workspace;
 };
@@ -27,7 +27,7 @@ static int blas(cublasStatus_t status, const char *what) {
                     "cuBLASLt: %s: %s", what, cublasLtGetStatusString(status));
 }
 
-// The rank's handle, made when first asked for.
+// The rank's handle, created on first use.
 static cublasLtHandle_t handle(void) {
   NnrtGpu *gpu = nnrt_gpu();
   if (!gpu->blas && blas(cublasLtCreate(&gpu->blas), "creating a handle")) return NULL;
@@ -88,7 +88,7 @@ static const char *const epilogue_name[NNRT_N_EPILOGUES] = {
     "none", "bias", "gelu_bias", "gelu_back", "sum_a", "sum_b",
 };
 
-// The line of a tune file that a product is known by.
+// The text that identifies a product in a tune file.
 typedef struct Problem {
   char text[384];
 } Problem;
@@ -109,7 +109,8 @@ static int check_spec(const NnrtGemmSpec *s) {
   bool types = is_float(s->in) && (s->out == s->in || s->out == NNRT_f32);
   bool single = s->epilogue == NNRT_EPILOGUE_none || s->batch <= 1;
   bool gelu = s->epilogue == NNRT_EPILOGUE_gelu_bias || s->epilogue == NNRT_EPILOGUE_gelu_back;
-  // Sums are over what is stored as rows, and are written; gelu is of the product alone.
+  // Sums are over the stored rows, and are not accumulated; gelu has no accumulation and no
+  // padding.
   bool sums = (s->epilogue != NNRT_EPILOGUE_sum_a || s->trans_a) &&
               (s->epilogue != NNRT_EPILOGUE_sum_b || !s->trans_b);
   bool plain = s->beta == 0 && s->ldd == s->n;
@@ -117,7 +118,7 @@ static int check_spec(const NnrtGemmSpec *s) {
   return nnrt_error(NNRT_UNSUPPORTED, "there is no such product: %s", problem_of(s).text);
 }
 
-// The epilogues as cuBLASLt calls them, to which our b is A.  Its gelu is the one with tanh.
+// The epilogues in cuBLASLt's terms, in which our b is A.  Its gelu is the tanh form.
 static cublasLtEpilogue_t epilogue_of(NnrtEpilogue e) {
   switch (e) {
   case NNRT_EPILOGUE_bias: return CUBLASLT_EPILOGUE_BIAS;
@@ -150,7 +151,7 @@ static cublasStatus_t set_pointers(NnrtGemm *g, NnrtEpilogue e, void *bias, void
 
 static int new_layout(cublasLtMatrixLayout_t *out, NnrtDtype t, int64_t rows, int64_t columns,
                       int64_t ld, int64_t batch, int64_t step) {
-  // Rows and columns as stored by rows; cuBLASLt has them the other way round.
+  // Rows and columns of the row-major matrix; cuBLASLt exchanges them.
   cublasStatus_t ok =
       cublasLtMatrixLayoutCreate(out, type_of(t), (uint64_t)columns, (uint64_t)rows, ld);
   if (ok == CUBLAS_STATUS_SUCCESS && batch > 1) {
@@ -193,17 +194,17 @@ static int describe_epilogue(NnrtGemm *g, NnrtEpilogue e) {
     ok = set(g->how, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type);
   if (ok == CUBLAS_STATUS_SUCCESS && nnrt_epilogue_has_aux(e))
     ok = set(g->how, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld, sizeof ld);
-  // The heuristics read nothing there; they look at how the addresses are aligned.
+  // The heuristics do not read the data, but check the alignment of the addresses.
   void *aligned = (void *)(uintptr_t)g->spec.align;
   if (ok == CUBLAS_STATUS_SUCCESS) ok = set_pointers(g, e, aligned, aligned);
   return blas(ok, "describing what is done to a product");
 }
 
-// -- Choosing how
+// -- Choosing an algorithm
 
 enum { PROPOSALS = 16 };
 
-// Appends what cuBLASLt proposes, best first; nothing where it cannot do it.
+// Appends cuBLASLt's proposals, best first; none if it does not support the product.
 static int propose(NnrtGemm *g, NnrtEpilogue inside, int most, GemmAlgo *way, int *n_ways) {
   cublasLtHandle_t blas_handle = handle();
   cublasLtMatmulPreference_t wish = NULL;
@@ -213,10 +214,10 @@ static int propose(NnrtGemm *g, NnrtEpilogue inside, int most, GemmAlgo *way, in
   if (!code) code = blas(cublasLtMatmulPreferenceCreate(&wish), "describing a wish");
   if (code) return code;
   uint64_t workspace = NNRT_GEMM_WORKSPACE;
-  // Where a sum is split, its parts are kept in f32 and added by a kernel of their own: neither the
-  // order nor the rounding depends on which is done first.
+  // With split-k, the parts of a sum are kept in f32 and added by a separate kernel: neither the
+  // order nor the rounding depends on which part is complete first.
   uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, align = (uint32_t)g->spec.align;
-  // Elements lie at multiples of their size in any case.
+  // Elements are aligned to their size in any case.
   uint32_t element = g->spec.out == NNRT_f32 ? 4 : 2, align_d = align > element ? align : element;
   struct {
     cublasLtMatmulPreferenceAttributes_t what;
@@ -266,7 +267,7 @@ static int zero_matrix(const NnrtGemmSpec *s, char *d) {
   return code;
 }
 
-// What cuBLASLt left to do.
+// Runs the epilogue that cuBLASLt has not fused.
 static int finish(const NnrtGemm *g, void *d, const void *a, const void *b, void *bias, void *aux,
                   void *scratch) {
   const NnrtGemmSpec *s = &g->spec;
@@ -291,11 +292,11 @@ int nnrt_gemm_take(NnrtGemm *g, const GemmAlgo *way) {
   return describe_epilogue(g, way->inside);
 }
 
-// The product, and what is left to us.
+// Runs the product and the separate epilogue.
 static int run_once(NnrtGemm *g, void *d, const void *a, const void *b, void *bias, void *aux,
                     void *scratch) {
   NnrtEpilogue inside = g->after == NNRT_EPILOGUE_none ? g->spec.epilogue : NNRT_EPILOGUE_none;
-  // gelu that is left to us reads the plain product in aux.
+  // A separate gelu reads the plain product from aux.
   void *to = g->after == NNRT_EPILOGUE_gelu_bias ? aux : d;
   int code = NNRT_OK;
   if (!g->nothing) {
@@ -324,7 +325,7 @@ static int choose(NnrtGemm *g) {
   // Rows of aux must begin at multiples of 8 elements.
   bool fits = !nnrt_epilogue_has_aux(s->epilogue) || s->n % 8 == 0;
   if (s->epilogue != NNRT_EPILOGUE_none && fits) code = propose(g, s->epilogue, most, way, &n);
-  // Without its epilogue, if there is no other way, or to see which is faster.
+  // Without a fused epilogue, if there is no other way, or to measure which is faster.
   if (!code && (n == 0 || nnrt_tune_on())) code = propose(g, NNRT_EPILOGUE_none, most, way, &n);
   if (code) return code;
   if (n == 0)
@@ -334,7 +335,7 @@ static int choose(NnrtGemm *g) {
   return nnrt_gemm_take(g, &chosen);
 }
 
-// -- The life of a product
+// -- Lifetime of a product
 
 static int64_t sums_of(const NnrtGemmSpec *s, NnrtEpilogue e) {
   return e == NNRT_EPILOGUE_sum_a   ? nnrt_column_sums_scratch(s->k, s->m)

@@ -1,4 +1,4 @@
-// Random operands, to measure products with (measure.h).
+// Random operands, for measuring products (measure.h).
 
 #include "device.cuh"
 #include "measure.h"

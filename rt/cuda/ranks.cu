@@ -1,4 +1,4 @@
-// Sums of what ranks have, and word of how far their collectives are.  See ranks.h.
+// Sums of the tensors of ranks, and the progress of their collectives.  See ranks.h.
 
 #include "ranks.h"
 
@@ -6,8 +6,8 @@
 
 template <class T> struct Operands { const T *at[NNRT_MOST_THREADS]; };
 
-// In the order of ranks: the bits that processors get (../comm.c).  y may be one of x: a thread has
-// read all before it writes.
+// Adds in the order of ranks: the same bits as on CPUs (../comm.c).  y may be one of x: a thread
+// reads all operands before it writes.
 template <class T> static __global__ void add_in_order(T *y, Operands<T> x, int n, int64_t count) {
   for (int64_t i = first_thread(); i < count; i += all_threads()) {
     T sum = x.at[0][i];
@@ -28,7 +28,7 @@ static __global__ void announce(Progress *p, int op, bool begin) {
   __threadfence_system();
 }
 
-// launch() puts kernels in the rank's stream of operations; here it is another for a moment.
+// launch() uses the rank's compute stream; this replaces the stream temporarily.
 class InStream {
   cudaStream_t operations;
 

@@ -1,26 +1,26 @@
 // Reductions over any axes.
 //
-// The axes are first merged: neighbours that are both kept or both reduced are one, and axes of
-// length 1 are none, so that most reductions become one of
+// Axes are first merged: adjacent axes that are both kept or both reduced become one, and axes of
+// length 1 are dropped, so most reductions become one of
 //
-//     (kept, reduced)          rows: a warp or a block has a run of memory
-//     (reduced, kept)          columns: neighbouring threads have neighbouring columns
+//     (kept, reduced)          rows: a warp or a block reads contiguous memory
+//     (reduced, kept)          columns: adjacent threads have adjacent columns
 //
-// and the others are these over further kept and reduced axes.  Where there are too few results to
-// keep the gpu busy each is made in parts, into scratch (parts, results), and these are reduced
-// down their columns: the sum of all elements of a tensor is thousands of parts at work.
+// and the others are these over further kept and reduced axes.  If there are too few results to
+// occupy the GPU, each is computed in parts, into scratch (parts, results), and the parts are
+// reduced by columns: the sum of all elements of a tensor runs as thousands of parts.
 //
 //     x is read once; the results are written once, or the parts written and read.
 //
-// Sums and products of floats are kept in double: a gpu for training adds doubles faster than its
-// memory delivers floats.
+// Sums and products of floats are accumulated in double: a training GPU adds doubles faster than
+// its memory delivers floats.
 
 #include <type_traits>
 
 #include "rows.cuh"
 
-// The operations: what they start with, and how two become one.  Element type T; Acc, in which it
-// is computed.
+// The operations: the initial value, and the combination of two.  T is the element type, Acc the
+// type of the accumulator.
 template <class T_, class Acc_> struct SumOf {
   typedef T_ T;
   typedef Acc_ Acc;
@@ -76,6 +76,7 @@ static Groups groups_of(int64_t rank, const int64_t *shape, int64_t n_axes, cons
   bool reduced[NNRT_MAX_RANK] = {};
   for (int64_t i = 0; i < n_axes; i++)
     reduced[axes[i]] = true;
+  // Merges adjacent axes of the same kind.
   for (int64_t d = 0; d < rank; d++) {
     if (shape[d] == 1) continue;
     if (g.n && g.reduced[g.n - 1] == reduced[d]) {
@@ -100,8 +101,8 @@ static int64_t combinations(const Groups &g, bool reduced, int skip) {
   return n;
 }
 
-// The element where combination number i of the groups that are `reduced` (or kept) begins, of all
-// but the innermost `skip` groups.
+// The offset of combination number i of the groups that are `reduced` (or kept), without the
+// innermost `skip` groups.
 static __device__ inline int64_t place(const Groups &g, bool reduced, int skip, int64_t i) {
   int64_t at = 0;
   for (int d = g.n - 1 - skip; d >= 0; d--) {
@@ -132,7 +133,7 @@ template <class Op> static __device__ inline typename Op::Acc block_of(typename 
   return x;
 }
 
-// A result, which is of type T, or of Acc where it is a part of one.
+// Stores a result in type T, or a part of one in Acc.
 template <class Op>
 static __device__ inline void put(void *y, int64_t at, typename Op::Acc acc, bool part) {
   if (part)
@@ -142,7 +143,7 @@ static __device__ inline void put(void *y, int64_t at, typename Op::Acc acc, boo
 }
 
 // Result k of `kept`, part blockIdx.y: y[part * kept + k].  The innermost group is reduced; each
-// result is of `total` elements, `inner` of which lie side by side.  A warp or a block does one.
+// result has `total` elements, `inner` of them contiguous.  A warp or a block computes one.
 template <class Op, int V>
 static __global__ void reduce_rows(void *y, const typename Op::T *x, Groups g, int64_t kept,
                                    int64_t total, int64_t inner, int64_t part, bool warps,
@@ -258,7 +259,7 @@ template <class Op>
 static int reduce(typename Op::T *y, const typename Op::T *x, int64_t rank, const int64_t *shape,
                   int64_t n_axes, const int64_t *axes) {
   typedef typename Op::Acc Acc;
-  // Integers are few, and reduced rarely: one at a time.
+  // Integer reductions are rare and small: one element at a time.
   constexpr int V =
       std::is_floating_point<typename Op::T>::value ? (int)Width<typename Op::T>::most : 1;
   Groups g = groups_of(rank, shape, n_axes, axes);

@@ -1,15 +1,15 @@
-// What kernels over rows, columns and elements share, beside device.cuh.
+// Shared by kernels over rows, columns and elements, in addition to device.cuh.
 //
-//   packs      16 bytes are read or written at once where addresses and lengths allow it.  A kernel
-//              is a template over V, the elements it takes at once: 16 / sizeof(T), or 1.
-//   rows       A row is done by a group of THREADS threads, a warp or a block of BLOCK.  Rows of
-//              up to HELD * THREADS elements are held in registers, so that what needs the row two
+//   packs      Accesses have 16 bytes if addresses and lengths permit.  A kernel is a template over
+//              V, the elements per access: 16 / sizeof(T), or 1.
+//   rows       A group of THREADS threads, a warp or a block of BLOCK, computes a row.  Rows of up
+//              to HELD * THREADS elements are held in registers, so a kernel that needs the row two
 //              or three times reads it once; longer ones are read again.
-//   columns    Sums down columns are of two stages: blocks sum up some rows each, into scratch
+//   columns    Sums of columns have two stages: blocks add some rows each, into scratch
 //              (parts, n), and add_parts adds the parts.
 //
-// Nothing here depends on how many blocks run at once but `parts`, which depends on the gpu: on one
-// kind of gpu the same operands give the same bits.
+// Only `parts` depends on the number of blocks that run at once, and so on the GPU: on one model of
+// GPU the same operands give the same bits.
 
 #ifndef NNRT_CUDA_ROWS_CUH
 #define NNRT_CUDA_ROWS_CUH
@@ -29,9 +29,9 @@
 #endif
 
 enum {
-  HELD = 32,           // elements of a row that a thread holds
-  ROWS = BLOCK / WARP, // rows of a block when a warp does a row; rows of threads over columns
-  STRETCH = 2048       // elements of a long run that a warp takes at once
+  HELD = 32,           // elements of a row per thread
+  ROWS = BLOCK / WARP, // rows per block with a warp per row; rows of threads over columns
+  STRETCH = 2048       // elements of a long run that a warp processes at once
 };
 
 // -- Host: packs and blocks
@@ -46,7 +46,7 @@ static inline int64_t most(int64_t a, int64_t b) {
   return a > b ? a : b;
 }
 
-// Whether rows of n elements can be taken `width` at once: all of these lie at multiples of 16.
+// Whether rows of n elements can be accessed `width` at once: all rows begin at multiples of 16.
 template <class... P> static bool in_packs(int64_t n, int width, const P *...p) {
   bool aligned = true;
   for (const void *at : {(const void *)p...})
@@ -54,7 +54,7 @@ template <class... P> static bool in_packs(int64_t n, int width, const P *...p) 
   return aligned && n % width == 0;
 }
 
-// Blocks for m rows when a block does `rows` at a time and goes on with more.
+// The number of blocks for m rows if a block processes `rows` at a time, in a loop.
 static inline int blocks_for_rows(int64_t m, int rows) {
   return (int)most(1, least(ceil_div(m, rows), 32 * (int64_t)nnrt_gpu()->processors));
 }
@@ -68,8 +68,8 @@ template <class T> struct Width {
 template <class T, int V> static __device__ inline Pack<T, V> read_pack(const T *at) {
   return *(const Pack<T, V> *)at;
 }
-// As words: of a pack of 16-bit elements that were made one by one, the compiler may make a store
-// of each.
+// As words: for a pack of 16-bit elements that were computed one by one, the compiler may emit a
+// store per element.
 template <class T, int V> static __device__ inline void write_pack(T *at, const Pack<T, V> &p) {
   constexpr int BYTES = sizeof p, WORDS = BYTES < 4 ? 1 : BYTES / 4;
   if (V == 1 || BYTES < 4) {
@@ -80,7 +80,7 @@ template <class T, int V> static __device__ inline void write_pack(T *at, const 
     *(Pack<unsigned, WORDS> *)at = words;
   }
 }
-// V floats (or doubles, or integers) that lie at a multiple of 16 when V is not 1.
+// Reads V floats (or doubles, or integers), at a multiple of 16 bytes unless V is 1.
 template <int V> static __device__ inline void read_floats(float (&to)[V], const float *from) {
   if (V % 4 == 0) {
     UNROLL
@@ -122,7 +122,7 @@ static __device__ inline double block_sum(double x) {
   __shared__ double part[WARP];
   int warps = (int)(blockDim.x / WARP), warp = (int)(threadIdx.x / WARP);
   x = warp_sum(x);
-  __syncthreads(); // nobody reads `part` of the sum before any more
+  __syncthreads(); // all reads of `part` by the previous sum are done
   if (threadIdx.x % WARP == 0) part[warp] = x;
   __syncthreads();
   double sum = 0;
@@ -131,7 +131,7 @@ static __device__ inline double block_sum(double x) {
   return sum;
 }
 
-// Two sums for the way of one.
+// Two sums for the cost of one.
 struct Pair {
   float a, b;
 };
@@ -160,8 +160,8 @@ template <int THREADS> static __device__ inline Pair group_sum(Pair x) {
 
 // -- Numbers
 
-// e^x as precisely as elements of type T deserve it: within 2 units in the last place of a float,
-// or for 16 bits within 2^-18 where the result counts, in two instructions.
+// e^x to the precision of type T: within 2 units in the last place of a float; for 16 bits within
+// 2^-18 for results that matter, in two instructions.
 template <class T> static __device__ inline float exp_for(float x) {
 #ifdef __CUDA_ARCH__
   return sizeof(T) == 2 ? __expf(x) : expf(x);
@@ -170,9 +170,8 @@ template <class T> static __device__ inline float exp_for(float x) {
 #endif
 }
 
-// The sum of e^x over numbers seen so far, as sum * e^top: top is their maximum, NaN apart, and
-// -inf where there is none yet.  Numbers of -inf count nothing, NaN makes the sum NaN, and so does
-// +inf.
+// A running sum of e^x, as sum * e^top: top is the maximum so far, NaN excluded, and -inf if there
+// is none yet.  -inf adds nothing; NaN makes the sum NaN, and so does +inf.
 struct ExpSum {
   float top, sum;
 };
@@ -183,7 +182,7 @@ template <class T> static __device__ inline ExpSum add_exp_sums(ExpSum x, ExpSum
   float top = y.top > x.top ? y.top : x.top, by = finite_top(top);
   return ExpSum{top, x.sum * exp_for<T>(x.top - by) + y.sum * exp_for<T>(y.top - by)};
 }
-// V more numbers; the maximum first, so that the sum is brought down once.
+// Adds V numbers; the maximum first, so that the sum is rescaled once.
 template <class T, int V> static __device__ inline void add_exps(ExpSum &s, const float (&x)[V]) {
   float top = s.top;
   UNROLL
@@ -198,12 +197,12 @@ template <class T, int V> static __device__ inline void add_exps(ExpSum &s, cons
 template <class T> static __device__ inline ExpSum warp_exp_sum(ExpSum x) {
   for (int d = WARP / 2; d > 0; d /= 2) {
     ExpSum y = {__shfl_xor_sync(0xffffffffu, x.top, d), __shfl_xor_sync(0xffffffffu, x.sum, d)};
-    // The same operands in the same places in both lanes, so that all get the same bits.
+    // The same order of operands in both lanes, so that all get the same bits.
     x = threadIdx.x & (unsigned)d ? add_exp_sums<T>(y, x) : add_exp_sums<T>(x, y);
   }
   return x;
 }
-// Of a group of a warp, or of all the block.
+// The sum of a group: of a warp, or of the whole block.
 template <class T> static __device__ inline ExpSum group_exp_sum(ExpSum x, bool block) {
   x = warp_exp_sum<T>(x);
   if (!block) return x;
@@ -217,23 +216,23 @@ template <class T> static __device__ inline ExpSum group_exp_sum(ExpSum x, bool 
     sum = add_exp_sums<T>(sum, part[i]);
   return sum;
 }
-// The logarithm of the whole: -inf of nothing but -inf, and of nothing.
+// The logarithm of the sum: -inf if all numbers are -inf, or there are none.
 static __device__ inline float log_of(ExpSum s) {
   return s.top + logf(s.sum);
 }
 
 // -- Columns
 
-// How many parts the sum down m rows of n columns is cut into, when a block takes `columns` of them
-// and adds up at least `rows` rows.
+// The number of parts for the sums of m rows of n columns, if a block computes `columns` of them
+// and adds at least `rows` rows.
 static inline int64_t parts_for(int64_t m, int64_t n, int64_t columns, int64_t rows) {
   int64_t wide = ceil_div(n, columns), blocks = 4 * (int64_t)nnrt_gpu()->processors;
   return most(1, least(ceil_div(m, rows), ceil_div(blocks, wide)));
 }
 
 // The sum of a column of parts (n_parts, n), as float or double, in all threads of the column.
-// Blocks of WARP x ROWS threads: a warp has WARP neighbouring columns, and row r of threads the
-// parts r, r + ROWS, …
+// Blocks of WARP x ROWS threads: a warp has WARP adjacent columns, and row r of threads the parts
+// r, r + ROWS, …
 template <class Sum>
 static __device__ inline Sum sum_parts(const Sum *parts, int64_t n_parts, int64_t n,
                                        int64_t column) {

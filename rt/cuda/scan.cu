@@ -1,28 +1,28 @@
-// Along one axis of x (outer, n, inner): the place of the largest or smallest, and running sums.
+// Along one axis of x (outer, n, inner): the index of the maximum or minimum, and running sums.
 //
-// Along the last axis a block does a row: for a place every thread finds its own best, then the
-// block the best of these; for running sums the block takes as many elements as it has threads at a
-// time and carries the sum on.  Along another axis a thread does one column, neighbours beside each
-// other.
+// Along the last axis a block computes a row.  For an index every thread finds its own best, then
+// the block the best of these.  For running sums the block processes an element per thread at a
+// time and carries the sum on.  Along another axis a thread computes one column, adjacent threads
+// adjacent columns.
 //
-//     arg_max, arg_min   read x, write one place per row
+//     arg_max, arg_min   read x, write one index per row
 //     cumsum             reads x, writes y
 
 #include "rows.cuh"
 
-// Threads at most of a block that does a row: so many only get the registers they need when the
-// compiler is told.
+// Maximal threads of a block that computes a row.  Such blocks get enough registers only if the
+// compiler knows the maximum.
 enum { LARGE = 4 * BLOCK };
 
-// -- Places
+// -- Index of the maximum or minimum
 
 template <class T> struct Best {
   T x;
-  int64_t at; // -1: nothing yet
+  int64_t at; // -1: none yet
 };
 
-// Whether a comes before b: of the largest with `most`, else of the smallest.  A NaN comes before
-// every number; of equal ones the first, or with `last` the last.
+// Whether a comes before b: the larger with `most`, else the smaller.  A NaN comes before every
+// number; of equal ones the first, or with `last` the last.
 template <class T>
 static __device__ inline bool better(Best<T> a, Best<T> b, bool most, bool last) {
   if (a.at < 0 || b.at < 0) return b.at < 0;
@@ -85,7 +85,7 @@ static __global__ void arg_columns(int64_t *y, const T *x, Axis a, bool most, bo
   }
 }
 
-// Threads of a block that does a row of n.
+// Threads of a block that computes a row of n.
 static int threads_of(int64_t n) {
   return (int)least(LARGE, ceil_div(n, WARP) * WARP);
 }
@@ -131,14 +131,14 @@ static __global__ void __launch_bounds__(LARGE)
     for (int64_t from = 0; from < n; from += blockDim.x) {
       int64_t i = from + threadIdx.x, at = row * n + (reverse ? n - 1 - i : i);
       Acc mine = i < n ? (Acc)x[at] : 0, sum = warp_running_sum(mine), before = carried;
-      __syncthreads(); // nobody reads `part` any more
+      __syncthreads(); // all reads of `part` are done
       if (threadIdx.x % WARP == WARP - 1) part[warp] = sum;
       __syncthreads();
       for (int w = 0; w < warps; w++) {
         if (w < warp) before += part[w];
         carried += part[w];
       }
-      // Of floats, sum - mine is not the sum of those before: what is small may have been lost.
+      // For floats, sum - mine is not the sum of the earlier ones: small terms may have been lost.
       Acc without = __shfl_up_sync(0xffffffffu, sum, 1u);
       if (threadIdx.x % WARP == 0) without = 0;
       if (i < n) y[at] = (T)(before + (exclusive ? without : sum));

@@ -1,20 +1,20 @@
-// The kernels that move elements and compute nothing.  They exist by element size.
+// The kernels that copy elements without computing.  There is one per element size.
 //
-// Most of them copy a box between two tensors, each of which has a stride for every dimension:
+// Most of them copy a box between two tensors, each with a stride per dimension:
 //
 //     transpose    x (2, 3) -> y (3, 2)    shape 3 2     x strides 1 3     y strides 2 1
 //     broadcast    x (3)    -> y (2, 3)    shape 2 3     x strides 0 1     y strides 3 1
 //     slice        every 2nd of x (8)      shape 4       x strides 2       y strides 1
 //
-// copy_box makes the box as simple as it is: dimensions of 1 go, neighbours that are one step apart
-// in both tensors become one, and elements that lie side by side in both are moved 16 bytes at a
-// time.  What is left is one of
+// copy_box minimises the rank of the box: it drops dimensions of 1, merges adjacent dimensions that
+// are contiguous in both tensors, and copies elements that are contiguous in both 16 bytes at a
+// time. The result is one of
 //
 //     a plain copy
-//     tiles        what lies side by side in x is far apart in y and the other way round: through
-//                  shared memory, so that reading and writing both go along memory
-//     packs        what lies side by side in y is anywhere in x: a thread collects 16 bytes
-//     the rest     a thread for each element
+//     tiles        contiguous elements of x are far apart in y and vice versa: through shared
+//                  memory, so that both reads and writes are coalesced
+//     packs        contiguous elements of y are anywhere in x: a thread collects 16 bytes
+//     the rest     a thread per element
 
 #include "../boxes.h"
 #include "box.cuh"
@@ -27,7 +27,7 @@ static void strides_of(int64_t rank, const int64_t *shape, int64_t *stride) {
   }
 }
 
-// Makes elements as large as shape, strides and addresses allow; their size.
+// Makes elements as wide as shape, strides and addresses permit; returns their size.
 static int64_t widen(CopyBox *c, int64_t width, const void *y, const void *x) {
   int last = c->rank - 1;
   if (c->x_stride[last] != 1 || c->y_stride[last] != 1) return width;
@@ -43,7 +43,7 @@ static int64_t widen(CopyBox *c, int64_t width, const void *y, const void *x) {
   return wide;
 }
 
-// -- Boxes on the gpu
+// -- Boxes on the GPU
 
 template <class T, class I> static __global__ void copy_each(T *y, const T *x, BoxOf<I> b, I n) {
   for (I i = (I)first_thread(); i < n; i += (I)all_threads()) {
@@ -53,8 +53,8 @@ template <class T, class I> static __global__ void copy_each(T *y, const T *x, B
   }
 }
 
-// The last dimension of the box is in packs of as many elements as 16 bytes are; x has `step`
-// elements from one of a pack to the next.
+// The last dimension of the box, divided into packs of 16 bytes; the elements of a pack are `step`
+// elements apart in x.
 template <class T> struct Packed {
   enum { MANY = 16 / sizeof(T) };
 };
@@ -81,7 +81,7 @@ static bool find_packs(const CopyBox &c, int64_t width, const void *y) {
   return width < 16 && c.y_stride[last] == 1 && width_of(bytes) == 16;
 }
 
-// -- Tiles: (p, q) with x side by side along p and y along q, for every element of `outer`
+// -- Tiles: (p, q), contiguous along p in x and along q in y, for every element of `outer`
 
 enum { TILE_X = 32, TILE_Y = 8 };
 
@@ -92,14 +92,14 @@ template <class T> struct Tile {
 
 struct Tiles {
   int64_t p, q;                // lengths
-  int64_t x_of_q, y_of_p;      // strides; of x along p and y along q they are 1
-  int64_t p_tiles, q_tiles, n; // n: all tiles of all elements of `outer`
+  int64_t x_of_q, y_of_p;      // strides; x along p and y along q have 1
+  int64_t p_tiles, q_tiles, n; // n: the tiles of all elements of `outer`
 };
 
 template <class T>
 static __global__ void copy_tiles(T *y, const T *x, BoxOf<int64_t> outer, Tiles t) {
   constexpr int SIDE = Tile<T>::SIDE;
-  __shared__ T tile[SIDE][SIDE + 1]; // one more: a column is not all in one bank
+  __shared__ T tile[SIDE][SIDE + 1]; // padded: avoids bank conflicts on columns
   for (int64_t k = blockIdx.x; k < t.n; k += gridDim.x) {
     int64_t p0 = k % t.p_tiles * SIDE, q0 = k / t.p_tiles % t.q_tiles * SIDE, x_at, y_at;
     find_element(outer, k / t.p_tiles / t.q_tiles, &x_at, &y_at);
@@ -122,7 +122,7 @@ static void remove_dimension(CopyBox *c, int d) {
   }
 }
 
-// Takes the two dimensions of tiles out of the box; false if it has none.
+// Removes the two dimensions of tiles from the box; false if it has none.
 static bool find_tiles(CopyBox *c, Tiles *t) {
   enum { SHORT = 8 }; // below this most of a tile would be empty
   int last = c->rank - 1, p = 0;
@@ -160,6 +160,7 @@ static int copy_box(void *y, const void *x, int64_t width, CopyBox c) {
   if (find_tiles(&c, &t))
     return with_size(width,
                      [&](auto element) { return launch_tiles<decltype(element)>(y, x, c, t); });
+  // From the fastest kind of copy to the most general.
   width = widen(&c, width, y, x);
   bool packs = find_packs(c, width, y);
   int last = c.rank - 1;
@@ -193,7 +194,7 @@ static int copy_box(void *y, const void *x, int64_t width, CopyBox c) {
   });
 }
 
-// -- What is a box
+// -- Ops as boxes
 
 int nnrt_box_copy(void *to, const void *from, int64_t width, const Box *b) {
   CopyBox c;
@@ -219,7 +220,7 @@ static int transpose(void *y, const void *x, int64_t width, int64_t rank, const 
   return copy_box(y, x, width, c);
 }
 
-// Axes of x are the last of y; those of length 1 stand still.
+// The axes of x are the last of y; those of length 1 have stride 0.
 static int broadcast(void *y, const void *x, int64_t width, int64_t y_rank, const int64_t *y_shape,
                      int64_t x_rank, const int64_t *x_shape) {
   CopyBox c;
@@ -234,7 +235,8 @@ static int broadcast(void *y, const void *x, int64_t width, int64_t y_rank, cons
   return copy_box(y, x, width, c);
 }
 
-// The box within `whole` that begins at `starts` and goes by `steps`: strides, and where it begins.
+// Computes the strides and the offset of the box within `whole` that begins at `starts` with
+// `steps`.
 static int64_t steps_of(int64_t rank, const int64_t *whole, const int64_t *starts,
                         const int64_t *steps, int64_t *stride) {
   int64_t at = 0;
@@ -271,13 +273,14 @@ static int slice_back(void *dx, const void *dy, int64_t width, int64_t rank,
   return code ? code : copy_box((char *)dx + at * width, dy, width, c);
 }
 
-// -- concat: y is (outer, row), and operand i columns of it.  Many operands are one launch.
+// -- concat: y is (outer, row), and operand i some of its columns.  Many operands are one launch.
 
 enum { CONCAT_MOST = 128 };
 
 template <class I> struct ConcatTable {
   const void *from[CONCAT_MOST];
-  I end[CONCAT_MOST]; // of operand i in the columns of this launch; it begins where the last ends
+  I end[CONCAT_MOST]; // operand i's end in this launch's columns; it begins at the end of the one
+                      // before
   int n;
 };
 

@@ -1,14 +1,14 @@
 // Softmax and log-softmax along one axis of x (outer, n, inner).  Their gradients: softmax_back.cu.
 //
-// Along the last axis a warp or a block does a row (rows.cuh).  Up to 8192 elements it holds the
-// row in registers: x is read once and y written once.  Longer rows are read twice: once for the
-// maximum and the sum together, the sum being brought down whenever the maximum grows, and once for
-// y; what lies between is mostly still in the second-level cache.  Along another axis a thread does
-// one column, neighbours beside each other, and also reads it twice.
+// Along the last axis a warp or a block computes a row (rows.cuh).  Up to 8192 elements it holds
+// the row in registers: x is read once and y written once.  Longer rows are read twice: once for
+// the maximum and the sum together, with the sum rescaled whenever the maximum grows, and once for
+// y, mostly from the L2 cache.  Along another axis a thread computes one column, adjacent threads
+// adjacent columns, and also reads it twice.
 //
 //     reads x once (twice), writes y
 //
-// All may work in place: a thread writes only what it has read itself.
+// All may run in place: a thread writes only elements that it has read itself.
 
 #include "rows.cuh"
 
@@ -17,7 +17,7 @@ template <class T>
 static __device__ inline float softmax_of(float x, float top, float k, bool log) {
   return log ? x - top - k : exp_for<T>(x - top) * k;
 }
-// What softmax_of needs of the sum.
+// The factor or summand of softmax_of, from the sum.
 static __device__ inline float softmax_factor(float sum, bool log) {
   return log ? logf(sum) : 1.0f / sum;
 }
@@ -36,6 +36,7 @@ static __global__ void softmax_rows(T *y, const T *x, int64_t m, int64_t n, bool
       for (int k = 0; k < V && i < n; k++)
         top = m_max_f(load(&held[h].at[k]), top);
     }
+    // The row stays in registers for the sum and for y.
     top = THREADS == WARP ? warp_max(top) : block_max(top);
     UNROLL
     for (int h = 0; h < HELD / V; h++) {
@@ -71,6 +72,7 @@ static __global__ void softmax_long_rows(T *y, const T *x, int64_t m, int64_t n,
         v[k] = load(&p.at[k]);
       add_exps<T, V>(s, v);
     }
+    // The second read, mostly from the L2 cache.
     s = group_exp_sum<T>(s, true);
     float factor = softmax_factor(s.sum, log);
     for (int64_t i = (int64_t)threadIdx.x * V; i < n; i += BLOCK * V) {
@@ -100,7 +102,7 @@ template <class T> static __global__ void softmax_columns(T *y, const T *x, Axis
 // -- Choosing
 
 template <class T, int V> static int forward_rows(T *y, const T *x, Axis a, bool log) {
-  constexpr int THREADS = V == 1 ? WARP : BLOCK; // of rows that a block holds; V is not 1 then
+  constexpr int THREADS = V == 1 ? WARP : BLOCK; // for rows held by a block; V is not 1 then
   if (a.n <= WARP * HELD)
     return launch(softmax_rows<T, V, WARP>, blocks_for_rows(a.outer, ROWS), BLOCK, 0, y, x, a.outer,
                   a.n, log);

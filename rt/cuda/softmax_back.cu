@@ -1,12 +1,13 @@
-// The gradients of softmax and log-softmax along one axis of y (outer, n, inner), of their results.
+// The gradients of softmax and log-softmax along one axis of y (outer, n, inner), from their
+// results.
 //
-// As softmax.cu does: along the last axis a warp or a block does a row, which it holds in registers
-// up to 8192 elements, and reads twice when it is longer; along another axis a thread does a
-// column, and reads it twice.
+// As in softmax.cu: along the last axis a warp or a block computes a row, which it holds in
+// registers up to 8192 elements, and reads twice if it is longer; along another axis a thread
+// computes a column, and reads it twice.
 //
 //     reads y and dy once (twice), writes dx
 //
-// All may work in place: a thread writes only what it has read itself.
+// All may run in place: a thread writes only elements that it has read itself.
 
 #include "rows.cuh"
 
@@ -88,7 +89,7 @@ static __global__ void softmax_back_columns(T *dx, const T *y, const T *dy, Axis
 // -- Choosing
 
 template <class T, int V> static int back_rows(T *dx, const T *y, const T *dy, Axis a, bool log) {
-  constexpr int THREADS = V == 1 ? WARP : BLOCK; // of rows that a block holds; V is not 1 then
+  constexpr int THREADS = V == 1 ? WARP : BLOCK; // for rows held by a block; V is not 1 then
   if (a.n <= WARP * HELD)
     return launch(softmax_back_rows<T, V, WARP>, blocks_for_rows(a.outer, ROWS), BLOCK, 0, dx, y,
                   dy, a.outer, a.n, log);

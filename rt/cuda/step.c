@@ -1,21 +1,22 @@
-// Steps on a gpu: calls recorded once and replayed, answers that come later, and marks of time.
+// Steps on a GPU: captured once into CUDA graphs and replayed; asynchronous results; timestamps.
 //
-// A call of a kernel costs the host some microseconds, and a small model's kernels take no longer.
-// So the pieces of a step are called as they are written the first time, when libraries choose,
-// compile and take memory; before the second step all of them are recorded, each into a CUDA graph;
-// and from then on these are replayed, which is one call for each.  Streams that collectives went
-// to meanwhile have to come back before the recording ends, and so before every piece's end.  Moves
-// that are started in one piece and waited for in another are between pieces, and called.
+// A launch costs the host some microseconds, and the kernels of a small model take no longer.  So
+// the first step runs call by call: libraries choose, compile and allocate.  Before the second step
+// all pieces are captured, each into a CUDA graph.  From then on the graphs are replayed, with one
+// call each.  Streams with collectives must join before the capture ends, and so before the end of
+// each piece.  Moves that start in one piece and are waited for in another run between pieces,
+// uncaptured.
 //
-// Not recorded are: a traced step, for its marks; ranks that meet in this process, since one would
-// wait in the gpu for another that has not come; and where CUDA_LAUNCH_BLOCKING asks for it.
+// Some steps are not captured: traced steps, for their timestamps; steps of ranks that are threads
+// of one process, since one would wait in the GPU for another that has not arrived; and all steps
+// with CUDA_LAUNCH_BLOCKING.
 //
-// Where CUDA does not make a graph of what was recorded, steps are called every time.  A library's
-// call that refuses to be recorded is another thing: it leaves the rank in the middle of its
-// operations, and so ends the job, saying that CUDA_LAUNCH_BLOCKING=1 does without recording.
-// Collectives that some ranks replay and others call do not match, so processes agree: on whether
-// they record at all when they start, and right after a graph's pieces were recorded for the first
-// time.  They do so once for all pieces, as ranks need not have equally many.
+// If CUDA cannot instantiate a captured graph, all steps run call by call.  A library call that
+// refuses capture is different: it leaves the rank in the middle of its operations, so it ends the
+// job, with a hint that CUDA_LAUNCH_BLOCKING=1 disables capture.  Collectives that some ranks
+// replay and others call do not match.  So processes agree on capture at the start, and again after
+// the first capture of a graph's pieces: once for all pieces, since ranks may have different
+// numbers of them.
 
 #include <stdlib.h>
 #include <string.h>
@@ -69,7 +70,7 @@ static int record(NnrtRank *r, Recording *rec, void (*work)(NnrtRank *r)) {
   nnrt_fail_hint(NULL);
   g->recording = false;
   code = nnrt_cuda(cudaStreamEndCapture(g->stream, &graph), "recording the step");
-  // Kernels of collectives keep the priority of the stream they went to.
+  // Kernels of collectives keep the priority of their stream.
   if (!code)
     code = nnrt_cuda(
         cudaGraphInstantiateWithFlags(&rec->run, graph, cudaGraphInstantiateFlagUseNodePriority),
@@ -90,7 +91,7 @@ bool nnrt_device_begin(NnrtRank *r) {
   return now;
 }
 
-// One that fails is enough for none.
+// One failure disables all.
 void nnrt_device_record(NnrtRank *r, int piece, void (*work)(NnrtRank *r)) {
   Recordings *all = recordings_of(r);
   if (!all->failed) all->failed = record(r, recording_of(r, piece), work) != 0;
@@ -118,7 +119,7 @@ void nnrt_device_run(NnrtRank *r, int piece, void (*work)(NnrtRank *r)) {
     return;
   }
   Recording *rec = recording_of(r, piece);
-  // Another graph may have asked for more scratch since.
+  // Another graph may have enlarged scratch since.
   if (rec->run && rec->scratch != d->gpu.scratch) {
     MUST(r, nnrt_cuda(cudaGraphExecDestroy(rec->run), "recording the step again"));
     rec->run = NULL;
@@ -137,7 +138,7 @@ int nnrt_device_depth(const NnrtRank *r) {
   return r->trace || r->checks ? 0 : 1;
 }
 
-// ---- answers
+// ---- results
 
 void nnrt_device_ask(NnrtRank *r, int slot, const NnrtTensor *const *outputs) {
   NnrtDevice *d = r->device;
@@ -145,8 +146,9 @@ void nnrt_device_ask(NnrtRank *r, int slot, const NnrtTensor *const *outputs) {
   cudaStream_t stream = d->gpu.stream;
   s->step = r->step;
   s->graph = r->graph;
-  MUST(r, nnrt_gpu_moves_join(r)); // all that was started is done
+  MUST(r, nnrt_gpu_moves_join(r)); // completes all started moves
   if (!d->said_plans) atomic_store(&d->step, r->step);
+  // Asynchronous copies: nnrt_device_answer waits for `done`.
   for (int i = 0; i < NNRT_ANSWERS; i++) {
     const NnrtTensor *t = outputs[i];
     s->wanted[i] = t != NULL;
@@ -168,11 +170,12 @@ bool nnrt_device_answer(NnrtRank *r, int slot, double *out_value, double *out_wh
   Slot *s = &d->slot[slot];
   int code = nnrt_cuda(cudaEventSynchronize(s->done), "the gpu");
   if (code) {
-    r->step = s->step; // the one under way is another
+    r->step = s->step; // not the current step
     r->graph = s->graph;
     nnrt_fail_between(r, 0, r->graph->n_ops - 1, code);
   }
   *out_when = nnrt_now_us();
+  // Keeps the first finding; all ranks report it together.
   const NnrtFinding *f = &s->report->finding;
   if (f->code && !d->found.code) {
     d->found = *f;
@@ -190,7 +193,7 @@ bool nnrt_device_answer(NnrtRank *r, int slot, double *out_value, double *out_wh
 void nnrt_device_say_found(NnrtRank *r) {
   const NnrtDevice *d = r->device;
   const NnrtFinding *f = &d->found;
-  NnrtRank then = *r; // a later step is under way
+  NnrtRank then = *r; // a later step is running
   then.step = d->found_step;
   then.graph = d->found_graph;
   NnrtFed fed = r->fed ? *r->fed : (NnrtFed){0};
@@ -200,7 +203,7 @@ void nnrt_device_say_found(NnrtRank *r) {
   nnrt_say_failed(&then, f->op, f->code);
 }
 
-// ---- marks: events, and one from which all are counted
+// ---- timestamps: events, relative to one event
 
 static void make_event(NnrtRank *r, cudaEvent_t *out) {
   MUST(r, nnrt_cuda(cudaEventCreateWithFlags(out, cudaEventDefault), "making an event"));
@@ -240,6 +243,6 @@ double nnrt_device_time(NnrtRank *r, int64_t mark) {
 void nnrt_device_forget_marks(NnrtRank *r) {
   NnrtDevice *d = r->device;
   d->n_marks = 0;
-  // CUDA says how long ago in a float, which has microseconds for some seconds only.
+  // CUDA returns elapsed time as a float, which resolves microseconds for some seconds only.
   d->zero_set = nnrt_now_us() - d->zero_us < 4e6;
 }

@@ -1,8 +1,8 @@
 // The sum of the squares of all elements, of one tensor or of many.
 //
-// Each block sums up a piece of at most PIECE elements and writes it as a double into scratch; then
-// a block for each tensor adds its pieces, in order.  So the result does not depend on the gpu, nor
-// on whether the tensor came alone.
+// Each block adds a piece of at most PIECE elements and writes the sum as a double into scratch;
+// then a block per tensor adds its pieces, in order.  So the result does not depend on the GPU, nor
+// on the other tensors of the launch.
 //
 //     reads x, writes and reads a double per 8192 elements
 
@@ -64,7 +64,7 @@ static __global__ void square_batch(double *part, const Piece *pieces, const int
   if (threadIdx.x == 0) part[blockIdx.x] = sum;
 }
 
-// A block for each tensor; where its pieces begin is the number of those before.
+// A block per tensor; its first piece is the number of pieces before it.
 static __global__ void add_square_batch(const double *part, const int64_t *sizes,
                                         const Pointers *pointers) {
   int64_t before = 0;

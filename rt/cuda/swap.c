@@ -1,14 +1,14 @@
-// Values between the slab and pinned memory of this machine, while the gpu computes.
+// Copies between the slab and pinned host memory, overlapped with computation.
 //
-//     stream     linear ──── gelu ──── linear ──── …           swap_out: copies begin when what
-//     out              └─ copy ─────────┘                      stands before in the stream is done
-//     in                                                       wait: the stream goes on behind them
+//     stream     linear ──── gelu ──── linear ──── …           swap_out: a copy begins when all
+//     out              └─ copy ─────────┘                      earlier work of the stream is done
+//     in                                                       wait: the stream waits for the copy
 //
-// Weights and states that are in host memory from step to step are in the same pinned memory.
+// Weights and states that are resident in host memory use the same pinned memory.
 //
-// There is a stream for each direction, as a gpu has an engine for each.  A copy is done when its
-// event is, which the stream of the step waits for where the program does.  Both ends of a copy are
-// in one piece of the step, so it can be recorded with that.
+// There is a stream per direction, since a GPU has a copy engine for each.  A copy is complete when
+// its event is, and the compute stream waits for the event in the position of the swap_wait.  Start
+// and wait of a copy are in one piece of the step, so they are captured with it.
 
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +39,7 @@ void nnrt_gpu_swaps_close(NnrtRank *r) {
   free(s->event);
 }
 
-// The event of a copy, made when it first is on its way.
+// The event of a copy, created on first use.
 static int event_of(Swaps *s, int copy, cudaEvent_t *out) {
   if (copy >= s->n) {
     cudaEvent_t *more = nnrt_must_alloc((size_t)(copy + 1) * sizeof *more);

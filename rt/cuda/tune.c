@@ -1,4 +1,4 @@
-// The file of measured choices.  See tune.h.
+// The tune file.  See tune.h.
 
 #include "tune.h"
 
@@ -21,7 +21,7 @@ typedef struct Entry {
 static struct {
   pthread_mutex_t lock;
   const char *path; // NULL: nothing is measured
-  size_t cublaslt;  // 0: nothing is known yet
+  size_t cublaslt;  // 0: not yet known
   int sm, processors;
   Entry *entry;
   int n_entries;
@@ -83,7 +83,7 @@ static bool read_entry(const char *line) {
   return true;
 }
 
-// False: it is damaged.  `text` ends in 0 and is cut into lines.
+// Returns false if the file is damaged.  `text` is null-terminated and is split into lines.
 static bool read_text(char *text, int64_t bytes) {
   char end[END_BYTES + 1], *rest = NULL, *line;
   bytes -= END_BYTES;

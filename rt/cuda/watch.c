@@ -1,4 +1,4 @@
-// Watching collectives: see watch.h.
+// Watches collectives: see watch.h.
 
 #include "watch.h"
 
@@ -10,7 +10,7 @@
 
 struct Watch {
   NnrtRank *rank;
-  Progress *progress; // [2] of collectives, of moves that are ahead
+  Progress *progress; // [2]: of collectives, of moves between segments
   int (*errors)(void *state, char *text, size_t size);
   void *state;
   double patience; // seconds
@@ -19,7 +19,7 @@ struct Watch {
 };
 
 _Noreturn static void fail(Watch *w, int code, const char *text) {
-  // A copy: the rank's thread goes on with the real one.
+  // A copy: the rank's thread continues to use the original.
   NnrtRank seen = *w->rank;
   seen.step = atomic_load(&w->rank->device->step);
   nnrt_error(code, "%s", text);
@@ -40,7 +40,7 @@ int nnrt_watch_op(Watch *w) {
   return -1;
 }
 
-// All that has begun and all that was done: it grows while anything moves.
+// Counts starts and completions: the sum grows as long as anything progresses.
 static long long count_all(const Watch *w) {
   const volatile Progress *p = w->progress;
   return p[0].begun + p[0].done + p[1].begun + p[1].done;
@@ -55,7 +55,7 @@ static void *watch(void *arg) {
     nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
     int code = w->errors(w->state, text, sizeof text);
     if (code) fail(w, code, text);
-    // Nobody parts before all are done; so the collective waits for who is gone.
+    // No rank disconnects before all are done, so the collective is waiting for a lost rank.
     bool on = is_on(&w->progress[0]) || is_on(&w->progress[1]);
     long long now = count_all(w);
     if (on && nnrt_comm_lost(w->rank->comm, text, sizeof text)) fail(w, NNRT_COMM, text);

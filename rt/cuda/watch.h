@@ -1,8 +1,8 @@
-// Watching collectives that wait in the gpu, where no error tells of a rank that is gone.
+// A watchdog for collectives that wait in the GPU, in which a lost rank causes no error.
 //
-// Before and after each collective a kernel writes into this machine's memory which one it is, also
-// when it is replayed in a graph; moves that are ahead, in a stream of their own, in a place of
-// their own.  A thread looks there, and asks NCCL for errors of its own:
+// Before and after each collective a kernel writes its number into host memory, also when a graph
+// is replayed; moves between segments, in a stream of their own, have a separate record.  A thread
+// polls the records, and asks NCCL for errors:
 //
 //     rank 0, step 7: all_reduce  grads of /fc1: communication failed: collective 41: no progress
 //     for 300 seconds (--stall-timeout): another rank is gone or stopped
@@ -17,7 +17,7 @@
 
 typedef struct Watch Watch;
 
-// `errors` returns a code, having said why in text; the watching thread calls it.
+// `errors` returns a code, with the reason in text; the watching thread calls it.
 int nnrt_watch_start(Watch **out, NnrtRank *r, int (*errors)(void *state, char *text, size_t size),
                      void *state);
 void nnrt_watch_stop(Watch *w);

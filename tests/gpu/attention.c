@@ -1,6 +1,6 @@
-// Attention and its gradient on a gpu against sums in double: through cuDNN's graph, and without.
-// Compiled with limits so small that the backward graph has several parts, and that our own way has
-// several chunks of heads and of queries.
+// Attention and its gradient on a GPU against sums in double: through cuDNN's graph, and without.
+// Compiled with limits so small that the backward graph has several parts, and our own
+// implementation several chunks of heads and of queries.
 
 #include "check.h"
 #include "cuda/dnn.h"
@@ -20,7 +20,7 @@ static const Case cases[] = {
     {2, 3, 3, 16, 16, 8, 8, true, true, NONE, true},
     {4, 2, 2, 20, 20, 16, 8, true, true, NONE, true},
     {2, 2, 2, 7, 20, 8, 16, true, true, NONE, true},  // more keys than queries
-    {2, 2, 2, 20, 7, 8, 8, true, false, NONE, false}, // queries that see nothing
+    {2, 2, 2, 20, 7, 8, 8, true, false, NONE, false}, // queries that see no key
     {2, 2, 2, 20, 7, 8, 8, false, true, NONE, true},
     {2, 6, 2, 12, 12, 8, 8, true, true, NONE, true}, // grouped heads
     {2, 6, 2, 12, 12, 8, 8, false, false, NONE, true},
@@ -62,7 +62,7 @@ static double *exact(const void *x, NnrtDtype t, int64_t n) {
 typedef struct Tensors {
   int64_t n_q, n_k, n_v, n_y, n_lse, n_mask;
   int64_t mask_dim[4];
-  double *q, *k, *v, *mask, *dy, *y, *lse, *dq, *dk, *dv; // lse: 0 where it is -inf
+  double *q, *k, *v, *mask, *dy, *y, *lse, *dq, *dk, *dv; // lse: 0 instead of -inf
   bool *blind;
 } Tensors;
 
@@ -124,7 +124,7 @@ static void set(void *x, NnrtDtype t, int64_t i, float v) {
     ((uint16_t *)x)[i] = t == NNRT_bf16 ? m_to_bf16(v) : m_to_f16(v);
 }
 
-// Some places are hidden; of the masks that can, all of one query, or of one of the batch.
+// Hides some places; in masks that permit it, all of one query, or of one of the batch.
 static void *mask_numbers(const Case *c, NnrtDtype t, Tensors *x) {
   void *m = numbers(t, x->n_mask, 4);
   for (int64_t i = 0; i < x->n_mask; i++)
@@ -178,7 +178,7 @@ static void *pack(const Case *c, int64_t size, const void *q, const void *k, con
   return x;
 }
 
-// The same through one tensor of q, k and v.
+// The same through one packed tensor of q, k and v.
 static void check_packed(const char *what, const Case *c, NnrtDtype t, double scale, const void *in,
                          const double *y, const double *dx, const void *dy) {
   int64_t shape[] = {c->b, c->t, 3 * c->h * c->d}, n = c->b * c->t * c->h * c->d;

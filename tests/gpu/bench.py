@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
 """Training speed on a GPU beside PyTorch:  python3 bench.py BUNDLE [NAME...] [--only WHO,...] [--rounds N] [--steps N]
 
-BUNDLE is a folder that bundle.py made; this needs a GPU, python3, and torch for its contestants (for models of images
-numpy and torchvision, too).  Every contestant runs in a process of its own, in turn (A B C A B C …), for at most --limit
+BUNDLE is a folder from bundle.py; this needs a GPU, python3, and torch for its contestants (for models of images numpy
+and torchvision, too).  Every contestant runs in a process of its own, in turn (A B C A B C …), for at most --limit
 seconds, in bf16 with f32 master weights and AdamW, on the same shapes and on data that begin in host memory every step.
 PyTorch's best settings: autocast, fused AdamW, flash attention, channels_last for convolutions, pinned memory, TF32 for
-what is left in f32.
+the remaining f32 products.
 
-    nnaot                   as cuBLASLt proposes
+    nnaot                   with cuBLASLt's first proposals
     nnaot tuned             with --tune; the file is kept
     torch eager
     torch compile
-    torch max-autotune      takes minutes to start, so only if it is asked for
+    torch max-autotune      takes minutes to start, so only if requested
 
-For each: median ms of a step (without the first ones), tokens or images per second, the most GPU memory the process
-held, seconds from its start to the end of its first step, the share of samples in which the GPU was idle while it
-trained, and the share of the roofline (the GPU's matrix rate over the FLOP that the model needs).
+For each: median ms of a step (without the first ones), tokens or images per second, the peak GPU memory of the process,
+seconds from its start to the end of its first step, the share of samples with an idle GPU during training, and the
+share of the roofline (the GPU's matrix rate over the FLOP that the model needs).
 """
 
 import argparse
@@ -37,29 +37,29 @@ import time
 import bench_models as models
 
 HERE = pathlib.Path(__file__).resolve().parent
-WARM = 5  # steps left out: first runs, recording
+WARM = 5  # steps left out: first runs, capture
 ADAMW = dict(lr=3e-4, weight_decay=0.1, betas=(0.9, 0.95))
 TORCH = {"torch eager": None, "torch compile": "default", "torch max-autotune": "max-autotune"}
 NNAOT = ["nnaot", "nnaot tuned"]
-# TFLOP/s in bf16 by data sheets, without sparsity, where none is measured.
+# TFLOP/s in bf16 from data sheets, without sparsity, for a GPU that was not measured.
 PEAK = {"H200": 989, "H100 PCIe": 756, "H100": 989, "GH200": 989, "A100": 312, "B200": 2250, "B100": 1750}
 
 
 def libraries():
-    """The folders of NVIDIA's wheels, where PyTorch found its libraries."""
+    """The folders of NVIDIA's wheels, which PyTorch loads."""
     spec = importlib.util.find_spec("nvidia")
     roots = list(spec.submodule_search_locations) if spec else []
     return [str(p) for r in roots for p in sorted(pathlib.Path(r).glob("*/lib"))]
 
 
 def environment(bundle):
-    """Libraries: what was carried along, then NVIDIA's wheels beside PyTorch, then the machine's."""
+    """Libraries: those of the bundle, then NVIDIA's wheels beside PyTorch, then the machine's."""
     folders = [str(bundle / "lib"), *libraries(), os.environ.get("LD_LIBRARY_PATH", "")]
     return dict(os.environ, LD_LIBRARY_PATH=":".join(f for f in folders if f))
 
 
 class Watch(threading.Thread):
-    """Samples what NVML knows of the GPU while a process runs; nothing where it cannot be asked."""
+    """Samples NVML's figures of the GPU while a process runs; nothing without NVML."""
 
     def __init__(self):
         super().__init__(daemon=True)
@@ -98,8 +98,8 @@ def make_data(name, folder):
 
 
 def watched(command, env, log, steps, limit):
-    """Runs it for at most `limit` seconds; what NVML saw, and when each line of `log` appeared.  What it says goes to a
-    file: a pipe that nobody reads would stop it once it is full."""
+    """Runs it for at most `limit` seconds; returns NVML's samples, and the time of each line of `log`.  Its output goes to a
+    file: a pipe without a reader would block it once it is full."""
     log.unlink(missing_ok=True)
     start, error = time.time(), log.with_suffix(".stderr")
     with open(error, "w") as f:
@@ -146,7 +146,7 @@ def run_torch(name, folder, who, steps, limit):
 
 
 def loss_of_gpt2(logits, x):
-    """Of the next token.  Labels are shifted, not logits: those would be copied whole, which is no part of the work."""
+    """The loss of the next token.  Labels are shifted, not logits: those would be copied whole, which is not part of the work."""
     from torch.nn import functional as F
     labels = F.pad(x[:, 1:], (0, 1), value=-100)
     return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100)
@@ -190,7 +190,7 @@ def peer(name, folder, mode, steps, log, device="cuda"):
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        if step < WARM and on_gpu:  # afterwards nobody waits but for the step before, as a training loop that logs does
+        if step < WARM and on_gpu:  # later steps only wait for the step before, as a training loop that logs does
             torch.cuda.synchronize()
         losses.append(loss.detach())
         if step > 0:
@@ -204,7 +204,7 @@ def peer(name, folder, mode, steps, log, device="cuda"):
 
 
 def rates():
-    """Of the GPU: its name, FLOP/s of a large bf16 product on random numbers, bytes/s read and written by a copy."""
+    """The GPU's name, FLOP/s of a large bf16 product on random numbers, bytes/s read and written by a copy."""
     import torch
 
     def seconds(work):
@@ -225,13 +225,13 @@ def rates():
 
 
 def rate_by_name(gpu):
-    """Where nothing can be measured."""
+    """Figures without a measurement."""
     known = next((v for k, v in PEAK.items() if k in gpu), float("nan"))
     return dict(name=gpu, measured=False, flop=known * 1e12, bytes=float("nan"))
 
 
 def row(name, results, rate):
-    """What the runs of one contestant come to."""
+    """Summarises the runs of one contestant."""
     ms = statistics.median(x for r in results for x in r["ms"])
     return dict(ms=ms, rate=models.units(name)[1] / ms * 1e3, mib=max(r["mib"] for r in results),
                 first=statistics.median(r["first"] for r in results), idle=statistics.median(r["idle"] for r in results),
@@ -253,7 +253,7 @@ def print_table(name, table, rate):
 
 
 def compare(bundle, name, only, rounds, steps, limit, rate, keep):
-    """The contestants in turn; a table of their rows, and what went wrong.  Files of --tune go to `keep`."""
+    """Runs the contestants in turn; returns a table of their rows, and the errors.  Files of --tune go to `keep`."""
     runs, failed = {}, {}
     with tempfile.TemporaryDirectory() as tmp:
         folder = pathlib.Path(tmp)

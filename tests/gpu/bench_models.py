@@ -33,7 +33,7 @@ BENCH = {
 
 def build(name):
     """The module in training mode, and an example of its input for a batch of 1."""
-    sys.path[:0] = [str(HERE), str(HERE.parent.parent / "samples")]  # in a bundle models.py lies beside this
+    sys.path[:0] = [str(HERE), str(HERE.parent.parent / "samples")]  # models.py is in the same folder in a bundle
     import models as samples
     import torch
     if name in GPT2:
@@ -50,13 +50,13 @@ def loss_spec(name):
 
 
 def units(name):
-    """What a step trains on, and how many of it."""
+    """The items of a step, tokens or images, and their number."""
     model, batch = BENCH[name]
     return ("tokens", batch * GPT2[model][3]) if model in GPT2 else ("images", batch)
 
 
 def flop(name):
-    """Of the matrix products of one step, causal attention counted by half; forward, and backward twice that."""
+    """FLOP of the matrix products of one step: forward, and twice that for backward; causal attention counts half."""
     model, batch = BENCH[name]
     if model in GPT2:
         layers, _, width, tokens, words = GPT2[model]
@@ -78,7 +78,7 @@ def export(name, path):
 
 
 def write(name, path):
-    """As the exporter would; the weights are a hole of their size in a file beside it."""
+    """Writes the file as the exporter would; the weights are a hole of their size in a file beside it."""
     sys.path[:0] = [str(HERE.parent / "bench")]
     import large_models
     import onnx

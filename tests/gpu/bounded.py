@@ -1,6 +1,6 @@
-"""The bundle for a GPU is small, ends by itself, and closes with ten lines of results.
+"""The bundle for a GPU is small, terminates by itself, and closes with ten lines of results.
 
-    bounded.py BUILD       a bundle for the emulator, made, packed, and its `first` run; then parts that hang and fail
+    bounded.py BUILD       a bundle for the emulator, built, packed, and its `first` run; then parts that hang and fail
 """
 
 import contextlib
@@ -37,7 +37,7 @@ def last_ten(text):
 
 
 def the_bundle(build, folder):
-    """Made, packed, unpacked and run, as it would be on a GPU."""
+    """Built, packed, unpacked and run, as on a GPU."""
     out = folder / "bundle"
     made = subprocess.run([sys.executable, HERE / "bundle.py", build, out, "--emulator", "--bench", "--parts", ",".join(PARTS)],
                           capture_output=True, text=True)
@@ -75,7 +75,7 @@ def the_bundle(build, folder):
 
 
 def the_limit(out):
-    """One that is too large to be carried is refused, with what it is full of."""
+    """A bundle that is too large is refused, with its largest contents."""
     bundle, said, why = load("bundle"), io.StringIO(), ""
     with contextlib.redirect_stdout(said):
         try:
@@ -88,11 +88,11 @@ def the_limit(out):
 
 
 def hangs(r):
-    """With children in sessions of their own, deaf to all that can be refused."""
+    """With children in sessions of their own, which ignore all signals that can be ignored."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(300)"
     left = subprocess.Popen([sys.executable, "-c", deaf], start_new_session=True)
-    # An orphan: whoever started it is gone.
+    # An orphan: its parent has exited.
     orphan = subprocess.run([sys.executable, "-c", "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', "
                              f"{deaf!r}], start_new_session=True, stdout=subprocess.DEVNULL).pid)"],
                             stdout=subprocess.PIPE, text=True)
@@ -102,7 +102,7 @@ def hangs(r):
 
 
 def leaves(r):
-    """Ends well, but for a process that goes on."""
+    """Succeeds, but leaves a process running."""
     r.summary("left one", pids=[subprocess.Popen(["sleep", "300"], start_new_session=True).pid])
 
 
@@ -134,7 +134,7 @@ def alive(pid):
 
 
 def the_runner(folder):
-    """In a process of its own: it becomes the one that orphans come to."""
+    """In a process of its own, which adopts orphans."""
     (folder / "made.json").write_text(json.dumps({"commit": "0123456789abcdef"}))
 
     def run(seconds, out, *parts):
@@ -149,7 +149,7 @@ def the_runner(folder):
     check("a part that hangs is killed, and those after it go on", [p["how"] for p in parts.values()] ==
           ["killed", "ok", "FAILED", "FAILED", "ok"], parts)
     pids = parts["hangs"]["values"]["pids"] + parts["leaves"]["values"]["pids"]
-    ends = time.monotonic() + 60  # on a busy machine the killed take a while to be gone
+    ends = time.monotonic() + 60  # on a busy machine killed processes take a while to disappear
     while any(map(alive, pids)) and time.monotonic() < ends:
         time.sleep(0.1)
     check("nothing of it is left", len(pids) == 4 and not any(map(alive, pids)), pids)

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Everything that is checked and timed on a GPU, prebuilt in one folder and one file:  bundle.py BUILD OUT [--bench]
+"""All tests and benchmarks for a GPU, prebuilt in one folder and one file:  bundle.py BUILD OUT [--bench]
 
-BUILD is a build folder with the cuda target and the kernels of sm_90 (the target test_programs makes them).  OUT gets
-test programs, the runtime's programs, samples compiled for sm_90, what they must compute, and with --bench executables of
-the benchmark.  OUT.tar.xz is the same, packed; it is an error if it is larger than --limit MiB, and what is large is said.
+BUILD is a build folder with the cuda target and the kernels of sm_90 (the target test_programs builds them).  OUT gets
+test programs, the runtime's programs, samples compiled for sm_90, their expected results, and with --bench executables of
+the benchmark.  OUT.tar.xz is the same, packed; if it is larger than --limit MiB, an error names the largest contents.
 
-No weights are carried: the benchmark's executables draw them at start.  Their models are written without weights, so
+No weights are included: the benchmark's executables draw them at start.  Their models are written without weights, so
 that this machine need not hold them; by default gpt2-124m and resnet50.  --models names others: gpt2-1558m-b16, which
 trains in 60 GB, and vit-b16-b128, for which python3 needs torch and torchvision.
 
-The machine with the GPU needs python3, and torch for what is compared with it.  There, OUT/first does what
-tells most in ten minutes; OUT/second and OUT/third the rest (`run`).
+The machine with the GPU needs python3, and torch for the comparisons.  There, OUT/first runs the most informative parts
+in ten minutes; OUT/second and OUT/third the rest (`run`).
 
---emulator makes a bundle of programs for the emulator, with a small GPT-2: `first` runs here, too.
+--emulator builds a bundle of programs for the emulator, with a small GPT-2: `first` runs here, too.
 """
 
 import argparse
@@ -40,10 +40,10 @@ from parts import PARTS  # noqa: E402
 ARCH = "cuda:sm_90"
 BENCH = ["gpt2-124m-b32", "gpt2-124m-b4", "gpt2-124m-b64", "resnet50-b128"]
 EMULATED_BENCH = ["gpt2-tiny-b4"]
-LIMIT = 48  # MiB: what is carried to a GPU may have 64 with the source
-# Executables have the runtime in common.  Only a dictionary that holds several of them whole sees that.
+LIMIT = 48  # MiB: an upload to the GPU machine has 64, including the source
+# Executables share the runtime.  Only a dictionary that holds several of them whole detects that.
 DICTIONARY = 256 << 20
-# What scripts of the runtime start, of the programs for processors.
+# CPU programs that scripts of the runtime start.
 CPU_PROGRAMS = ["line1", "line2", "line4", "stages1", "stages2", "apart4", "overlap4", "uneven4", "turns2", "turns4"]
 SCRIPTS = ["run", "parts.py", "ranks.py", "bench.py", "bench_models.py"]
 
@@ -65,18 +65,18 @@ class Bundle:
         self.parts = [p for p in PARTS if not parts or p.name in parts]
 
     def needs(self, path):
-        """Whether some part does."""
+        """Whether some part needs it."""
         return any(fnmatch.fnmatch(path, pattern) for p in self.parts for pattern in p.needs.split())
 
     def copy_libraries(self, program):
-        """Those that a machine with a GPU may lack: neither the C library's nor NVIDIA's."""
+        """Libraries that a machine with a GPU may lack: neither the C library's nor NVIDIA's."""
         listing = subprocess.run(["ldd", program], capture_output=True, text=True).stdout
         for name, path in re.findall(r"(lib(?:ffi|gomp)\S+) => (/\S+)", listing):
             if not (self.out / "lib" / name).exists():
                 shutil.copy(path, self.out / "lib" / name)
 
     def copy_program(self, program, folder):
-        """A link to a program of its folder stays one, and that program comes along."""
+        """A link to a program of its folder stays a link, and that program is copied, too."""
         folder.mkdir(parents=True, exist_ok=True)
         to = folder / program.name
         if to.exists():
@@ -116,12 +116,12 @@ class Bundle:
             shutil.copy(file, self.out / "runtime")
 
     def samples(self):
-        """Of what is to be compiled: sample, type, ranks."""
+        """The combinations to compile: sample, type, ranks."""
         return [(name, dtype, ranks) for name in ("mlp", "gpt2", "resnet") for dtype in ("f32", "bf16") for ranks in (1, 2, 4)
                 if self.needs(f"samples/{name}/{dtype}-g{ranks}")]
 
     def add_sample(self, name, dtype, ranks):
-        """The executable; its data and the losses of PyTorch in f32 lie beside it."""
+        """Builds the executable, with its data and the losses of PyTorch in f32."""
         from common import compile_sample
         say(f"sample {name}, {dtype}, {ranks} ranks")
         exe = self.out / "samples" / name / f"{dtype}-g{ranks}"
@@ -181,7 +181,7 @@ def at_a_time(work, jobs):
 
 
 def python_for(model):
-    """One that has what writes the model."""
+    """A Python with the packages that write the model."""
     own = ROOT / ".venv" / "bin" / "python3"
     wanted = "torch, torchvision" if models.needs_torch(model) else "onnx"
     for python in sys.executable, own:
@@ -191,8 +191,8 @@ def python_for(model):
 
 
 def predicted(command, path, what):
-    """FLOP or bytes of each operation: what the timeline is predicted to be on a machine that does 1 T of these a second
-    and of all else as many as it likes."""
+    """FLOP or bytes of each operation: the predicted timeline on a machine with a rate of 1 T of these per second and
+    unlimited other rates."""
     fast, slow = 1e18, 1e12
     flop, speed = (slow, fast) if what == "flop" else (fast, slow)
     cluster, out = path.with_suffix(".lua"), path.with_suffix(".json")
@@ -208,7 +208,7 @@ def predicted(command, path, what):
 
 
 def pack(out, limit):
-    """OUT.tar.xz.  What each folder and file adds to it is known as it is written, about."""
+    """Writes OUT.tar.xz.  The size of each folder and file in it is measured as it is written, approximately."""
     path = out.with_name(f"{out.name}.tar.xz")
     grown, at = collections.Counter(), 0
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": DICTIONARY}]

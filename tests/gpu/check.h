@@ -1,9 +1,9 @@
-// What the unit tests of gpu kernels share: a gpu, memory there, and comparison.  They use nothing
-// that a machine with a gpu may lack, so no cmocka: a test is a function, and
+// Shared by the unit tests of GPU kernels: a GPU, its memory, and comparison.  A machine with a GPU
+// may lack cmocka, so these tests do without: a test is a function, and
 //
 //     CHECK(x == 1, "x is %d", x);
 //
-// counts and says what fails.  The last line is "N checks, N failed".
+// counts and reports failures.  The last line is "N checks, N failed".
 
 #ifndef GPU_CHECK_H
 #define GPU_CHECK_H
@@ -64,7 +64,7 @@ static inline int gpu_close(void) {
   return n_failed > 0;
 }
 
-// What was found wrong in the data since the last call.
+// The finding since the last call.
 static inline NnrtFinding gpu_finding(void) {
   NnrtFinding f;
   MUST_CUDA(cudaStreamSynchronize(gpu.stream));
@@ -73,7 +73,7 @@ static inline NnrtFinding gpu_finding(void) {
   return f;
 }
 
-// -- Memory of the gpu, to be freed by gpu_free
+// -- Memory of the GPU, to be freed by gpu_free
 
 static inline void *gpu_put(const void *from, int64_t bytes) {
   void *at;
@@ -82,7 +82,7 @@ static inline void *gpu_put(const void *from, int64_t bytes) {
   return at;
 }
 
-// Full of NaN, so that what is not written shows.
+// Filled with NaN, so that unwritten elements show.
 static inline void *gpu_new(int64_t bytes) {
   void *at;
   MUST_CUDA(cudaMalloc(&at, (size_t)(bytes > 0 ? bytes : 1)));
@@ -90,7 +90,7 @@ static inline void *gpu_new(int64_t bytes) {
   return at;
 }
 
-// A copy of what is there when all that is in the stream is done; to be freed.
+// A copy of GPU memory after all work in the stream; to be freed.
 static inline void *gpu_get(const void *from, int64_t bytes) {
   void *at = malloc((size_t)(bytes > 0 ? bytes : 1));
   MUST_CUDA(cudaStreamSynchronize(gpu.stream));
@@ -143,7 +143,7 @@ static inline double distance(const void *got, NnrtDtype t, const double *want, 
   return sqrt(off) / (sqrt(size) > 0 ? sqrt(size) : 1);
 }
 
-// How far apart a kernel and its definition may be.
+// The maximal distance of a kernel from its definition.
 static inline double tolerance(NnrtDtype t) {
   return t == NNRT_f32 ? 1e-5 : t == NNRT_bf16 ? 1e-2 : 2e-3;
 }

@@ -1,10 +1,10 @@
-"""Every sample compiles and links for a gpu; no gpu and no driver is needed.
+"""Every sample compiles and links for a GPU; no GPU and no driver is needed.
 
     compile.py SAMPLE [--all]   for sm_90, on 1 rank and on 4 under some plans, in f32 and bf16: each plan in one of
-                                them, or in both.  Plans of cuDNN, which take seconds, are made for one, or for all
+                                them, or in both.  cuDNN plans, which take seconds, are built for one, or for all
 
-Prints for each the size, the seconds, how many plans of cuDNN were made ahead of time, and at the end what one
-of them needs.
+Prints for each the size, the seconds, the number of ahead-of-time cuDNN plans, and at the end the libraries that one of
+them needs.
 """
 
 import json
@@ -23,7 +23,7 @@ WITH_PLANS = ("dp", 4, "bf16")
 
 
 def planned(exe):
-    """Plans behind the payload: the trailer says how many bytes they have."""
+    """Plans after the payload: the trailer has their size in bytes."""
     data = exe.read_bytes()
     magic, offset, payload, plans = struct.unpack("<8s3q", data[-32:])
     assert magic == b"nnrtpay1"
@@ -52,7 +52,7 @@ def main(name, every):
             seconds = time.monotonic() - start
             says = json.loads(run(exe, "--describe"))
             assert says["target"] == "cuda:sm_90" and says["architectures"] == ["sm_90"]
-            # Attention in 16 bits is cuDNN's; without a driver its plans need the stand-in.
+            # Attention in 16 bits uses cuDNN; without a driver its plans need the stub.
             if name == "gpt2" and dtype == "bf16" and with_plans:
                 assert planned(exe) > 0
             print(f"{name:8} {plan:8} {dtype:5} {ranks:5} {exe.stat().st_size / 1e6:6.1f} {seconds:5.1f} "

@@ -1,4 +1,4 @@
-// Convolutions and their gradients on a gpu against sums in double: through cuDNN, and directly.
+// Convolutions and their gradients on a GPU against sums in double: through cuDNN, and directly.
 
 #include "cuda/conv.h"
 #include "check.h"
@@ -25,7 +25,7 @@ static const Case cases[] = {
     {1, 3, 4, 6, 2, {11}, {3}, ONES, {2}, {2}, {2}, false},
     {3, 1, 4, 6, 1, {4, 5, 6}, {3, 2, 3}, {1, 2, 1}, ONES, {1, 0, 1}, {1, 1, 1}, true},
     {3, 1, 4, 6, 2, {4, 5, 6}, {3, 2, 3}, {2, 1, 1}, {1, 1, 2}, {1, 0, 2}, {0, 1, 2}, false},
-    // Padding that differs at the ends, as TensorFlow's SAME makes it.
+    // Asymmetric padding, as in TensorFlow's SAME.
     {2, 2, 16, 32, 1, {12, 12}, {3, 3}, {2, 2}, ONES, {0, 0}, {1, 1}, true},
     {2, 2, 16, 32, 1, {12, 12}, {3, 3}, {2, 2}, ONES, {0, 0}, {1, 1}, false},
     {2, 2, 32, 32, 32, {12, 12}, {5, 5}, {2, 2}, ONES, {1, 1}, {2, 2}, true},
@@ -38,7 +38,7 @@ static const Case cases[] = {
     {2, 2, 19, 19, 19, {14, 13}, {5, 5}, ONES, ONES, {2, 2}, {2, 2}, true},
 };
 
-// All three spatial dimensions, the last ones being the convolution's.
+// All three spatial dimensions; the last ones are the convolution's.
 typedef struct Full {
   ConvShape s;
   int64_t n_x, n_w, n_y;
@@ -113,7 +113,7 @@ static double *exact(const void *x, NnrtDtype t, int64_t n) {
   return y;
 }
 
-// The shape of x or y as kernels take it.
+// The shape of x or y in the form that kernels take.
 static void shape_of(int64_t *to, const Case *c, int64_t channels, const int64_t *spatial) {
   int n = 0;
   to[n++] = c->n;

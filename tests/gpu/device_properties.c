@@ -1,5 +1,5 @@
-// What cuDNN knows of GPU 0, as JSON: the form of the files in rt/cuda/devices, from which plans
-// are made where there is no GPU.
+// Prints cuDNN's properties of GPU 0 as JSON: the form of the files in rt/cuda/devices, from which
+// plans are built without a GPU.
 //
 //     device_properties > h200.json
 

@@ -1,11 +1,11 @@
-"""Programs for gpus, run on the emulator: losses equal those of the same program for processors, also when the batch is
-cut into micro-batches.  A run that is resumed goes on with the same bits, and what is in host memory until backward, or
-from step to step, changes none, nor do updates in backward.
+"""GPU programs, run on the emulator: losses equal those of the same program on the CPU, also with micro-batches.  A resumed
+run continues with the same bits; offloaded activations, weights and states in host memory change none, nor do updates in
+backward.
 
     emulated.py SAMPLE [--all]   in f32 against --target cpu, in bf16 against PyTorch in f32
 
-The smallest sample is run in every way, on 1, 2 and 4 ranks; of the others, whose programs take long to compile, each
-way that may differ for its operators: attention and stages in gpt2, convolutions and BatchNormalization in resnet.
+The smallest sample is run in every way, on 1, 2 and 4 ranks; of the others, which take long to compile, each way that
+may differ for its operators: attention and stages in gpt2, convolutions and BatchNormalization in resnet.
 --all runs everything of any sample.  Prints a table of largest relative differences of the loss.
 """
 
@@ -19,9 +19,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 from common import BUILD, SAMPLE, SAMPLES, compile_in_a_hurry, compile_sample, scratch, train, worst_difference  # noqa: E402
 
 LIMIT = {"f32": 1e-5, "bf16": 2e-2}
-COUPLES = ["resnet"]  # BatchNormalization couples the rows of a batch: nothing is cut into micro-batches
+COUPLES = ["resnet"]  # BatchNormalization couples the rows of a batch: no micro-batches
 
-# Ranks and types whose losses are compared, and for how many steps.
+# Compared combinations of ranks and types, and the number of steps.
 RUNS = [(ranks, dtype) for ranks in (1, 2, 4) for dtype in ("f32", "bf16")]
 SOME_RUNS = {"gpt2": [(1, "f32"), (2, "bf16"), (4, "f32")], "resnet": [(1, "bf16"), (4, "f32")]}
 STEPS = {"mlp": 20, "gpt2": 8, "resnet": 8}
@@ -41,7 +41,7 @@ def losses(folder, name, ranks, steps, extra):
 
 
 def cut_differs(folder, name, every):
-    """Weight gradients are added up over micro-batches by their products, and over ranks after that."""
+    """Weight gradients are accumulated over micro-batches by their products, and then reduced over ranks."""
     half, failed = SAMPLE[name]["batch"] // 2, False
     cuts = [(1, ["--micro-batches", 2]), (2, ["--batch", half, "--accumulate", 2])]
     for ranks, cut in cuts if every else cuts[:1]:
@@ -54,7 +54,7 @@ def cut_differs(folder, name, every):
 
 
 def resumed_differs(folder, name, plan):
-    """A checkpoint holds no weights in 16 bits: they are made again, and the run goes on as it would have."""
+    """A checkpoint holds no 16-bit weights: they are recomputed, and the run continues as if uninterrupted."""
     exe, log, checkpoints = (pathlib.Path(folder, part) for part in ("train", "log.jsonl", "checkpoints"))
     compile_sample(name, exe, "adamw", 2, ["--target", "cuda:sm_90", "--dtype", "bf16", "--plan", plan])
     keep = ["--checkpoint-dir", checkpoints, "--checkpoint-every", 2]

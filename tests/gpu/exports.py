@@ -1,8 +1,8 @@
-"""The archives of the cuda target have no function that nothing calls:  exports.py KERNEL_TABLE LIBNNRT ARCHIVE...
+"""The archives of the cuda target have no function without a caller:  exports.py KERNEL_TABLE LIBNNRT ARCHIVE...
 
 A function nnrt_* of an ARCHIVE must be a kernel of the op table, as KERNEL_TABLE writes it, be called by the common
-runtime LIBNNRT or by another file of the archive, or stand in what the backend writes.  That none is missing the linker
-sees.  The text nnrt_headers is read by nnaot.
+runtime LIBNNRT or by another file of the archive, or be named in the backend's output.  The linker detects missing
+functions.  nnaot reads the text nnrt_headers.
 """
 
 import pathlib
@@ -22,7 +22,7 @@ def symbols(archive):
             members.append((set(), set()))
             continue
         found = re.match(r"[0-9a-f ]* ([A-Za-z]) (nnrt_\w+)$", line)
-        if found and found[1].isupper() and found[1] not in "WV":  # nor one of a header that was not inlined
+        if found and found[1].isupper() and found[1] not in "WV":  # nor a header's function that was not inlined
             members[-1][found[1] == "U"].add(found[2])
     return set().union(*(m[0] for m in members)), set().union(*(m[1] for m in members))
 
@@ -33,8 +33,8 @@ def op_table(program):
 
 
 def generated(kernels):
-    """What generated code calls beside kernels: names in the backend's string literals, those that calls.c puts
-    together, and what the headers of fused kernels call."""
+    """The functions called by generated code besides kernels: names in the backend's string literals, names that calls.c
+    composes, and calls in the headers of fused kernels."""
     names = set()
     for file in (ROOT / "backend").glob("*.c"):
         for literal in re.findall(r'"(?:[^"\\\n]|\\.)*"', file.read_text()):

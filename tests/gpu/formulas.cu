@@ -1,5 +1,5 @@
-// Every formula of ops.def compiles as CUDA C: what generated kernels on GPUs are made of is the
-// same text as on the CPU.  Compiling is the test; running needs a GPU.
+// Every formula of ops.def compiles as CUDA C: generated kernels on GPUs use the same text as on
+// the CPU.  Compiling is the test; running needs a GPU.
 
 #include "nnrt_math.h"
 

@@ -1,18 +1,18 @@
-// Every kernel for gpus against its row's reference: see ../ops/trials.h.
+// Every GPU kernel against its row's reference: see ../ops/trials.h.
 //
-// Operands and results are in the gpu's memory.  Results are full of NaN before the call, or zero
-// if the row adds to them: then it is called twice, and must give twice as much.  Operands must be
-// as before after it, nothing may be found wrong in the data, and every kernel of the table must
-// have been called.  How far results may be from the reference, which computes in double on the
-// same operands, as a relative norm:
+// Operands and results are in GPU memory.  Results are full of NaN before the call, or zero if the
+// row accumulates: then it is called twice, and must yield twice as much.  Operands must be
+// unchanged afterwards, there must be no finding, and every kernel of the table must have been
+// called.  The maximal distance from the reference, which computes in double on the same operands,
+// as a relative norm:
 //
 //     f64    1e-12
 //     f32    1e-5    kernels compute in float
 //     bf16   2^-7    the reference rounds once, by 2^-9 at most.  A kernel may round the other way
-//     f16    2^-10   where it is near the middle, and rounds what it puts between two products
+//     f16    2^-10   near the middle, and rounds intermediate results between two products
 //
-// and f32 results of rows of 16 bits what the 16 bits may, if the row puts something rounded
-// between.
+// f32 results of rows with 16-bit operands get the 16-bit tolerance if the row rounds an
+// intermediate result.
 //
 //     gpu_kernels EXAMPLES.nn...
 
@@ -71,13 +71,13 @@ static double limit_of(DType t) {
   return 1e-5;
 }
 
-// The element type whose rounding decides how far result `i` may be off.
+// The element type with the rounding that determines the tolerance of result `i`.
 static DType rounded_to(const Op *op, int i) {
   DType t = op->out[i]->type->dtype;
   if (t != DT_f32) return t;
-  // What comes after a product that is kept in 16 bits, or after a sum that is.
+  // Results computed from a product or a sum that was rounded to 16 bits.
   switch ((int)op->kind) {
-  case OP_conv_back_w: // cuDNN's, in 16 bits
+  case OP_conv_back_w: // cuDNN's result has 16 bits
   case OP_attention_back:
   case OP_attention_packed_back:
   case OP_add_layer_norm:

@@ -1,6 +1,6 @@
-// Kernels that move elements, and lookups, on a gpu, element by element against their definition:
-// what kernels.c does not reach, which is large tensors, odd addresses, many operands, long
-// segments.
+// Kernels that copy elements, and lookups, on a GPU, element by element against their definition:
+// the cases that kernels.c does not reach, such as large tensors, odd addresses, many operands,
+// long segments.
 
 #include "check.h"
 
@@ -83,7 +83,7 @@ static void broadcast(void) {
     }
 }
 
-// Into, and out of, memory that begins `off` elements behind a multiple of 256.
+// Into, and out of, memory that begins `off` elements after a multiple of 256.
 static void slice(void) {
   static const struct {
     int64_t rank, shape[3], starts[3], steps[3], y_shape[3];
@@ -146,7 +146,7 @@ static void far_rows(void) {
   free(x), free(y), gpu_free(gx), gpu_free(gy);
 }
 
-// More operands than one launch takes, of all sizes, none too.
+// More operands than one launch supports, of all sizes, empty ones too.
 static void concat(void) {
   enum { N = 131, OUTER = 3 };
   for (int64_t width = 1; width <= 8; width *= 2)
@@ -177,7 +177,7 @@ static void concat(void) {
     }
 }
 
-// More operands than one launch takes; some in their place; what is between them becomes 0.
+// More operands than one launch supports; some in place; the padding becomes 0.
 static void pack(void) {
   enum { N = 250 };
   for (int64_t width = 1; width <= 8; width *= 2) {
@@ -251,7 +251,7 @@ static void pad(void) {
   CHECK(nnrt_pad_f32(gy, gx, 1, three, three, ten, "mirror", 9) == NNRT_UNSUPPORTED,
         "an unknown mode is an error");
   gpu_free(gx), gpu_free(gy);
-  // Cut in front, padded behind, over all axes.
+  // Cropped at the beginning, padded at the end, over all axes.
   int64_t x_shape[] = {10, 15, 45}, low[] = {2, -3, -4}, y_shape[] = {15, 14, 54};
   int64_t n = count(3, y_shape), nx = count(3, x_shape), wrong = 0;
   int64_t *x = malloc((size_t)nx * sizeof *x);
@@ -274,7 +274,7 @@ static void pad(void) {
   free(x), free(y), gpu_free(gx64), gpu_free(gy64);
 }
 
-// `skew`: of how many rows most indices are, which makes long segments.
+// `skew`: the number of rows that most indices refer to, which makes long segments.
 static void gather_case(int64_t rank, const int64_t *shape, int64_t axis, int64_t n, int64_t skew,
                         NnrtDtype t) {
   int64_t inner = 1, outer = count(axis, shape), rows = shape[axis], size = size_of(t), wrong = 0;
@@ -361,7 +361,7 @@ static void bad_indices(void) {
           f.value);
     gpu_free(at);
   }
-  // Of nothing
+  // Empty.
   int64_t last[] = {-1, 2}, *at = gpu_put(last, sizeof last);
   CHECK(!nnrt_gather_b4(gy, gx, at, 2, shape, 1, at_shape, 8, 0, 0, true, 0, 3), "gather");
   NnrtFinding found = gpu_finding();

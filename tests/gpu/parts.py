@@ -1,8 +1,7 @@
-"""The parts of what is checked and timed on a GPU: a table, and a function each.
+"""The parts of the checks and benchmarks on a GPU: a table, and a function each.
 
-A function gets the Report of `run`, in a process of its own that is killed when the part's seconds are over; so it says
-what it finds as it finds it.  Nothing but Python is needed, torch for the part of that name,
-and numpy for models of images.
+A function gets the Report of `run`, in a process of its own that is killed when its time is over; so it reports its
+findings at once.  It needs nothing but Python, torch for the part of that name, and numpy for models of images.
 """
 
 import collections
@@ -27,15 +26,16 @@ import bench_models as models
 
 HERE = pathlib.Path(__file__).resolve().parent
 NO_NCCL = "NCCL, its collectives in graphs and the watch over them (two GPUs are needed)"
-# The steps from 1 to 3, and all: how far losses may be from PyTorch's in f32 on a processor.  AdamW makes steps of
-# learning rate size of gradients near zero, so what convolutions round otherwise grows.
+# The maximal distance of losses from PyTorch's in f32 on a CPU, for the steps from 1 to 3, and for all.  AdamW makes
+# steps of the size of the learning rate for gradients near zero, which magnifies differences in the rounding of
+# convolutions.
 LIMIT = {"f32": (1e-5, 1e-3), "bf16": (2e-2, 2e-2)}
 
 Done = collections.namedtuple("Done", "code out err seconds")
 
 
 def command(what, seconds, env=None, cwd=None):
-    """Runs it for at most `seconds`.  What it says goes to files, which nobody has to read meanwhile."""
+    """Runs it for at most `seconds`.  Its output goes to files, which need no reader meanwhile."""
     env = {**bench.environment(HERE), **(env or {})}
     began = time.monotonic()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
@@ -64,14 +64,14 @@ def both(done):
 
 
 def say_notes(r, text):
-    """What a program wrote beside its progress."""
+    """The output of a program without its progress lines."""
     for line in text.splitlines():
         if line.strip() and not re.match(r"step \d+/\d+ ", line):
             r.say("    says:", line.strip()[:300])
 
 
 def side_by_side(work, jobs):
-    """Several at a time: they wait for files, libraries and each other more than for the GPU."""
+    """Runs several at a time: they wait for files, libraries and each other more than for the GPU."""
     with concurrent.futures.ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
         return list(pool.map(lambda job: work(*job), jobs))
 
@@ -84,7 +84,7 @@ def sample_inputs(folder):
 
 
 def train(exe, steps, seconds, *flags, launcher=(), env=None):
-    """The lines of its log, and what it said; no lines if it failed."""
+    """The lines of its log, and its output; no lines if it failed."""
     with tempfile.TemporaryDirectory() as tmp:
         log = pathlib.Path(tmp) / "log.jsonl"
         done = command([*launcher, exe, *sample_inputs(exe.parent), "--steps", steps, "--log", log, *flags], seconds, env)
@@ -97,7 +97,7 @@ def bits(lines):
 
 
 def differences(lines, want):
-    """Of each step, relative; NaN counts as infinite."""
+    """The relative difference of each step; NaN counts as infinite."""
     d = [abs(x["loss"] - w) / max(abs(w), 1e-30) for x, w in zip(lines, want)]
     return [x if x == x else math.inf for x in d]
 
@@ -107,7 +107,7 @@ def differences(lines, want):
 LIBRARIES = [("cublasLt", "libcublasLt.so.13", "cublasLtGetVersion"), ("cudnn", "libcudnn.so.9", "cudnnGetVersion"),
              ("nccl", "libnccl.so.2", "ncclGetVersion")]
 
-# In a process of its own, with the environment that programs get: a library may take the process with it.
+# In a process of its own, with the environment of the programs: a library may crash the process.
 LOAD = """
 import ctypes, sys
 name, function = sys.argv[1:]
@@ -161,7 +161,7 @@ def card(r):
             r.say("   ", file)
 
 
-# ---- that anything runs
+# ---- smoke test
 
 def start(r):
     """The smallest program in f32, and one with attention in bf16, replayed and called."""
@@ -224,7 +224,7 @@ def losses(r):
     def one(exe, how):
         what, dtype, ranks = f"{exe.parent.name} {exe.name}", exe.name.split("-")[0], exe.name.split("-g")[1]
         launcher = [sys.executable, HERE / "ranks.py", ranks] if how == "processes" else []
-        # Several ranks of one GPU: threads read each other's memory, processes go through the host's.  Neither is NCCL.
+        # Several ranks on one GPU: threads read each other's memory, processes go through the host's.  Neither is NCCL.
         way = "" if ranks == "1" else ", threads" if how == "threads" else ", processes"
         want = json.loads((exe.parent / "expected.json").read_text())["adamw"]["loss"]
         runs = [train(exe, len(want), r.left(60), launcher=launcher) for _ in range(2)]
@@ -251,7 +251,7 @@ def losses(r):
 # ---- speed
 
 def rate_of(r):
-    """What the part `card` found, or what is known without it."""
+    """The results of the part `card`, or known figures without it."""
     rate = r.other("card")
     return rate or bench.rate_by_name("an unknown GPU")
 
@@ -313,7 +313,7 @@ def by_kind(events, work):
     """{kind: [ms a step, calls a step, FLOP, bytes]} of a trace's operations, without the first steps."""
     ops = [e for e in events if e["ph"] == "X" and e["cat"] == "op"]
     steps = sorted({e["args"]["step"] for e in ops})
-    steps = steps[min(3, len(steps) - 1):]  # those before are the first run, recording, and the first replayed
+    steps = steps[min(3, len(steps) - 1):]  # the first run, capture and the first replay are left out
     table = collections.defaultdict(lambda: [0.0, 0.0, 0.0, 0.0])
     for e in ops:
         if e["args"]["step"] in steps:
@@ -324,7 +324,7 @@ def by_kind(events, work):
 
 
 def trace(r):
-    """Where the time goes.  With the tune file, if there is one."""
+    """The time per kind of operation.  Uses the tune file, if there is one."""
     name, rate = r.made["bench"][0], rate_of(r)
     file = tune_file(r)
     flags = ["--tune", file] if file.exists() else []
@@ -360,7 +360,7 @@ def trace(r):
 
 
 def torch(r):
-    """PyTorch compiled, then nnaot again beside it: as warm as the other."""
+    """PyTorch compiled, then nnaot again beside it, with equal warm-up."""
     name, rate = r.made["bench"][0], rate_of(r)
     if r.made["emulator"]:
         r.not_tested("PyTorch beside it")
@@ -420,7 +420,7 @@ def sanitize(kind, *samples):
         if asked.code:
             r.not_tested(f"compute-sanitizer {kind}: there is none")
             return r.skip(f"{tool}: {both(asked).strip()[:100]}")
-        # Races inside libraries' kernels, by means that the tool does not know, would be false findings.
+        # Races inside libraries' kernels, which synchronise by means unknown to the tool, would be false findings.
         without = "--kernel-name-exclude" if "--kernel-name-exclude" in asked.out else "--kernel-regex-exclude"
         theirs = ("nvjet", "cutlass", "cudnn", "splitK") if kind == "racecheck" else ()
         excluded = [flag for part in theirs for flag in (without, f"kns={part}")]
@@ -484,8 +484,8 @@ SAMPLES, MLP, GPT2 = "samples/*/*", "samples/mlp/f32-g1", "samples/gpt2/bf16-g1"
 
 Part = collections.namedtuple("Part", "name program seconds needs function what")
 
-# In the order in which they are done: what tells most first.  Seconds of a program may add up to more than it has: parts
-# mostly take less.  What a part needs are patterns of what bundle.py makes.
+# In order of execution: the most informative first.  The seconds of a program may add up to more than its limit: parts
+# mostly take less.  `needs` are patterns of bundle.py's files.
 PARTS = [Part(*row) for row in [
     ("card", "first", 60, GPT2, card, "card, driver, memory; which libraries load; what the card can do"),
     ("start", "first", 60, f"{MLP} {GPT2}", start, "mlp in f32 and gpt2 in bf16, plainly and with CUDA_LAUNCH_BLOCKING=1"),

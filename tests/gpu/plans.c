@@ -1,11 +1,11 @@
-// Plans of the real cuDNN, made without a gpu for the one of a property file, as nnaot has them
-// made for a program: for every convolution of ResNet-50 and for attention of many kinds.  Says
-// which engine each got, its workspace and how long it took; fails if one that must be there is
-// not.  Then what was written is put behind a copy of this program, whole and damaged, and the copy
-// looks plans up in it.
+// Plans of the real cuDNN, built without a GPU for the one of a property file, as nnaot has them
+// built for a program: for every convolution of ResNet-50 and for attention of many kinds.  Prints
+// each engine, its workspace and its build time; fails if a required one is missing.  Then the
+// output is appended to a copy of this program, intact and damaged, and the copy looks plans up in
+// it.
 //
 //     gpu_plans h200.json FOLDER
-//     COPY find SM PROCESSORS KEY         "76071" bytes of text, or "none", after what it says
+//     COPY find SM PROCESSORS KEY         prints "76071", the bytes of the text, or "none"
 
 #include <errno.h>
 #include <stdio.h>
@@ -85,8 +85,8 @@ static void all_attention(void) {
   attention(true, 8, 12, 12, 1024, 1024, 64, false, NONE);
   attention(false, 8, 12, 12, 1024, 1024, 64, true, NONE);
   attention(false, 8, 12, 12, 1024, 1024, 128, false, NONE);
-  packed(64, 12, 1024, 64);                                // GPT-2, in parts backwards
-  packed(16, 25, 1024, 64);                                // its largest
+  packed(64, 12, 1024, 64);                                // GPT-2, backward in parts
+  packed(16, 25, 1024, 64);                                // the largest GPT-2
   attention(true, 128, 12, 12, 197, 197, 64, false, NONE); // ViT-B/16
   attention(true, 8, 32, 8, 2048, 2048, 128, true, NONE);  // grouped heads
   attention(true, 8, 12, 12, 512, 512, 64, false, OF_KEYS);
@@ -196,7 +196,7 @@ static char *read_all(const char *path, int64_t *bytes) {
   return text;
 }
 
-// Puts `plans` behind a copy of this program, and looks for `key` in it; what it says has `want`.
+// Appends `plans` to a copy of this program, and looks for `key` in it; its output contains `want`.
 static void check_found(const char *folder, const char *plans, int64_t bytes, const char *key,
                         const char *gpu, const char *want) {
   char path[4096], command[8192], said[4096] = "";
@@ -252,7 +252,7 @@ static void check_text(const char *folder, const char *path) {
   plans[bytes / 2] ^= 1;
   check_found(folder, plans, bytes, key, gpu, "its text or its checksum is damaged");
   plans[bytes / 2] ^= 1;
-  // Two sections; a gpu that is in none hears of both.
+  // Two sections; for a GPU in neither, the message names both.
   char *two = nnrt_must_alloc((size_t)(2 * bytes));
   memcpy(two, plans, (size_t)bytes);
   memcpy(two + bytes, plans, (size_t)bytes);
@@ -279,7 +279,7 @@ int main(int argc, char **argv) {
   CHECK(nnrt_plans_main(&p) == 0, "planning failed");
   printf("%d plans in %.1f s\n", n_made, (nnrt_now_us() - from) / 1e6);
   check_text(argv[2], path);
-  setenv("NNRT_PLAN_DEVICE", path, 1); // no properties of a gpu
+  setenv("NNRT_PLAN_DEVICE", path, 1); // not a property file
   CHECK(nnrt_plans_main(&p) == 1, "properties are taken from what has none");
   unlink(path);
   printf("%d failed\n", n_failed);

@@ -1,7 +1,7 @@
-// Products on a gpu against sums in double: layouts, epilogues, what cuBLASLt leaves to kernels of
-// our own, chunks of classifiers, and files of measured choices.  kernels.c compares each row with
-// its reference; here is what lies below and beside the rows.  Compiled with a CHUNK_BYTES that is
-// so small that classifiers have several chunks.
+// Products on a GPU against sums in double: layouts, epilogues, separate epilogue kernels, chunks
+// of classifiers, and tune files.  kernels.c compares each row with its reference; this file tests
+// the products below the rows and beside them.  Compiled with a CHUNK_BYTES so small that
+// classifiers have several chunks.
 
 #include <unistd.h>
 
@@ -36,7 +36,7 @@ static double gelu_slope(double x) {
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.7978845608028654 * (1 + 3 * 0.044715 * x * x);
 }
 
-// Elements of a stored operand of a batch, with what lies between rows and matrices.
+// Elements of a stored operand of a batch, including the gaps between rows and matrices.
 static int64_t stored(int64_t batch, int64_t step, int64_t rows, int64_t ld) {
   return (batch - 1) * step + rows * ld;
 }
@@ -108,7 +108,7 @@ static void layouts(void) {
         s.beta = 1;
         s.alpha = 0.5f;
         check_spec("added to what is there", s);
-        // As parts of larger matrices; all the same B.
+        // As parts of larger matrices; all with the same B.
         s = nnrt_gemm_packed(types[t], out, 2, 16, 24, 32, trans & 1, trans & 2);
         s.lda += 8;
         s.ldb += 16;
@@ -208,9 +208,10 @@ static void weight_gradients(void) {
     }
 }
 
-enum { AROUND = 64 }; // floats before and behind dw that are nobody's business
+enum { AROUND = 64 }; // floats before and after dw that must not change
 
-// Micro-batches, one after the other, add to dw, which is zero before; db is of the last one.
+// Micro-batches, one after the other, accumulate into dw, which is zero before; db is of the last
+// one.
 static void added_up_case(NnrtDtype t, int64_t m, int64_t k, int64_t n, bool trans) {
   int64_t size = size_of(t), all = k * n + 2 * AROUND;
   float *memory = gpu_new(all * 4), *other = gpu_new(all * 4), *gdb = gpu_new(n * 4);
@@ -252,7 +253,7 @@ static void added_up(void) {
       added_up_case(types[t], 70, 24, 16, trans);
       added_up_case(types[t], 9, 7, 5, trans);
     }
-  added_up_case(NNRT_f32, 0, 7, 5, false); // nothing is added
+  added_up_case(NNRT_f32, 0, 7, 5, false); // nothing is accumulated
 }
 
 static void classifier_case(NnrtDtype t, int64_t m, int64_t n, bool trans, int64_t width) {
@@ -271,7 +272,7 @@ static void classifier_case(NnrtDtype t, int64_t m, int64_t n, bool trans, int64
   NnrtPrep *p = BY_TYPE(t, classifier_back_prep, m, k, n, trans, width, ignore);
   NnrtPrep *q = BY_TYPE(t, classifier_prep, m, k, n, trans, width, ignore);
   CHECK(p && q, "preparing");
-  for (int i = 0; i < 2; i++) // the second time writes over what the first one left
+  for (int i = 0; i < 2; i++) // the second run overwrites the result of the first
     CHECK(!BY_TYPE(t, classifier_back, p, gloss, gdx, gdw, gx, gw, glabels, gdloss), "running");
   CHECK(!BY_TYPE(t, classifier, q, galone, gx, gw, glabels), "running");
   double *loss = calloc((size_t)m, 8), *dx = calloc((size_t)(m * k), 8);
@@ -316,7 +317,7 @@ static void classifiers(void) {
     }
 }
 
-// -- Files of measured choices
+// -- Tune files
 
 static char path[64];
 
@@ -334,7 +335,7 @@ static void write_all(const char *text, int64_t bytes) {
   if (f) fclose(f);
 }
 
-// The file with `from` replaced by `to`, and a sum that fits unless `damaged`.
+// Rewrites the file with `from` replaced by `to`, and a valid checksum unless `damaged`.
 static void rewrite(const char *from, const char *to, bool damaged) {
   int64_t bytes;
   char *text = read_all(&bytes), *at = strstr(text, from), *more = calloc(1, 1 << 17);
@@ -365,7 +366,7 @@ static void prepare(int64_t n) {
   nnrt_gemm_free(g);
 }
 
-// Replaces how long the first measured product took by what nobody measures.
+// Replaces the time of the first measured product by an impossible one.
 static void mark(void) {
   int64_t bytes;
   char *text = read_all(&bytes), *line = strstr(text, "PROBLEM\n");
@@ -386,23 +387,23 @@ static void tune(void) {
   CHECK(nnrt_tune_open(path, &w), "a file to be made");
   prepare(64);
   CHECK(contains("bf16 bf16 1 32 64 48 n t"), "a measured product is in the file");
-  // What is in the file is not measured again, and stays when more comes.
+  // A product in the file is not measured again, and stays when others are added.
   mark();
   CHECK(nnrt_tune_open(path, &w), "a file that is there");
   prepare(64);
   prepare(72);
   CHECK(contains("98765.0") && contains("bf16 bf16 1 32 72 48 n t"), "one kept, one measured");
   check_spec("by a file", nnrt_gemm_packed(NNRT_bf16, NNRT_bf16, 1, 32, 64, 48, false, true));
-  // Whichever is faster, by cuBLASLt or behind it, measured and then by the file
+  // Fused or separate, whichever is faster: measured, and then from the file.
   all_epilogues(NNRT_bf16);
   CHECK(nnrt_tune_open(path, &w), "a file that is there");
   all_epilogues(NNRT_bf16);
-  // Damaged: warned of, and measured anew.
+  // Damaged: warned of, and measured again.
   rewrite("sm ", "sn ", true);
   CHECK(nnrt_tune_open(path, &w), "a damaged file");
   prepare(64);
   CHECK(!contains("98765.0") && contains("bf16 bf16 1 32 64 48 n t"), "measured anew");
-  // Cut short, even to its first line.
+  // Truncated, even to its first line.
   int64_t bytes;
   char *text = read_all(&bytes);
   for (int64_t n = (int64_t)strlen("nnaot tune 1\n"); n < bytes; n += bytes / 9) {
@@ -411,7 +412,7 @@ static void tune(void) {
   }
   write_all(text, bytes);
   free(text);
-  // Of another cuBLASLt.
+  // For another cuBLASLt.
   mark();
   rewrite("cublaslt 1", "cublaslt 9", false);
   CHECK(nnrt_tune_open(path, &w), "a file of another version");
@@ -431,7 +432,7 @@ static void tune(void) {
   CHECK(nnrt_tune_open(path, &w), "a file with a choice of nothing");
   prepare(64);
   CHECK(!contains("98765.0"), "what is refused is measured");
-  // Something else stays as it is.
+  // A file of another format stays as it is.
   write_all("my thesis", 9);
   CHECK(!nnrt_tune_open(path, &w) && strstr(w.text, "no file of measured choices"),
         "a file of another kind is an error");
@@ -441,7 +442,7 @@ static void tune(void) {
   unlink(path);
 }
 
-// Without a gpu what is prepared only remembers.
+// Without a GPU a prepared product only stores its spec.
 static void planning(void) {
   gpu.planning = "{}";
   NnrtPrep *p = nnrt_linear_gelu_tanh_prep_bf16(1 << 20, 768, 3072, true);

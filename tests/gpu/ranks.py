@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Starts N processes of one job, where there is no mpirun:  python3 ranks.py N PROGRAM [FLAGS...]
+"""Starts N processes of one job, on a machine without mpirun:  python3 ranks.py N PROGRAM [FLAGS...]
 
-Each finds its rank in the environment, as torchrun sets it.  The status is that of the first that failed; the others are
-ended then, as mpirun does.
+Each finds its rank in the environment, as torchrun sets it.  The exit status is that of the first that failed; the
+others are ended then, as mpirun does.
 """
 
 import os
@@ -14,7 +14,7 @@ import time
 
 
 def free_port():
-    """None that the kernel gives to who names none, and drawn by lot: other jobs start beside this one."""
+    """A port outside of the kernel's ephemeral range, and random: other jobs may start at the same time."""
     while True:
         port = random.SystemRandom().randrange(10000, 32768)
         with socket.socket() as s:
@@ -32,7 +32,7 @@ def main():
     while any(p.poll() is None for p in job):
         bad = [p.returncode for p in job if p.returncode]
         if bad and ends is None:
-            status, ends = bad[0], time.monotonic() + 5  # to say why themselves
+            status, ends = bad[0], time.monotonic() + 5  # time to report the reason themselves
         if ends is not None and time.monotonic() > ends:
             for p in job:
                 p.kill()

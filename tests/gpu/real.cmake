@@ -1,5 +1,5 @@
-# Programs that nvcc compiles and links with the real libraries: built here, and run on a machine with a gpu,
-# but for gpu-plans, which needs none.
+# Programs that nvcc compiles and links with the real libraries: built here, and run on a machine with a GPU, except for
+# gpu-plans, which needs none.
 
 # Every formula of ops.def compiles as CUDA C.  Building is the test.
 add_library(cuda_formulas OBJECT formulas.cu)
@@ -14,7 +14,7 @@ if(KERNEL_TRIALS)
   add_dependencies(gpu_kernels nnrt)
 endif()
 
-# Plans of the real cuDNN for a gpu that is not here.
+# Plans of the real cuDNN for a GPU that is not present.
 nnaot_program(gpu_plans plans.c)
 target_link_libraries(gpu_plans PRIVATE ${NNAOT_GPU_RUNTIME} nnrt CUDA::cudart_static CUDA::cublasLt
                       ${NNAOT_LIB_cudnn})
@@ -23,7 +23,7 @@ add_dependencies(gpu_plans nnaot_standin)
 nnaot_test(gpu-plans COMMAND gpu_plans ${CMAKE_SOURCE_DIR}/rt/cuda/devices/h200.json . PROPERTIES TIMEOUT 600
            ENVIRONMENT "LD_LIBRARY_PATH=$<TARGET_FILE_DIR:nnaot_standin>:$ENV{LD_LIBRARY_PATH}" LABELS e2e)
 
-# What cuDNN knows of a gpu, to be compared with rt/cuda/devices.
+# cuDNN's properties of a GPU, for comparison with rt/cuda/devices.
 nnaot_program(device_properties device_properties.c)
 target_link_libraries(device_properties PRIVATE CUDA::cudart_static ${NNAOT_LIB_cudnn})
 target_link_options(device_properties PRIVATE ${NNAOT_SANITIZERS})

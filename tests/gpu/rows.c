@@ -1,6 +1,6 @@
-// Kernels over rows, columns and elements on a gpu against their definition: what kernels.c does
-// not reach, which is rows longer than registers, odd addresses, infinities and NaN, thousands of
-// rows, and many tensors at once.
+// Kernels over rows, columns and elements on a GPU against their definition: the cases that
+// kernels.c does not reach, such as rows longer than registers, odd addresses, infinities and NaN,
+// thousands of rows, and many tensors at once.
 
 #include "check.h"
 
@@ -38,7 +38,7 @@ static void softmax(void) {
         for (int logs = 0; logs < 2; logs++) {
           NnrtDtype t = floats[k];
           const int64_t *shape = shapes[s], m = shape[0], n = shape[1], all = m * n;
-          // Odd: one element further than a multiple of 16 bytes
+          // Odd: one element beyond a multiple of 16 bytes
           char *x = numbers(t, all + odd, 1), *dy = numbers(t, all + odd, 2);
           char *gx = gpu_put(x, (all + odd) * size_of(t)),
                *gdy = gpu_put(dy, (all + odd) * size_of(t));
@@ -59,7 +59,7 @@ static void softmax(void) {
                           : BY_TYPE(t, softmax, y, from, 2, shape, 1);
           CHECK(code == 0, "softmax returns %d", code);
           check_near("softmax", y, t, want, all, tolerance(t));
-          char *is = gpu_get(y, all * size_of(t)); // the gradient reads the result as it is stored
+          char *is = gpu_get(y, all * size_of(t)); // the gradient reads the stored, rounded result
           for (int64_t i = 0; i < m; i++) {
             double sum = 0;
             for (int64_t j = i * n; j < (i + 1) * n; j++)
@@ -76,7 +76,7 @@ static void softmax(void) {
         }
 }
 
-// -inf counts nothing wherever it stands; a row of it, +inf and NaN make NaN.
+// -inf adds nothing at any position; a row of only -inf, +inf and NaN yield NaN.
 static void infinities(void) {
   enum { ROWS = 6 };
   static const int64_t lengths[] = {40, 2000, 9000};
@@ -172,7 +172,7 @@ static void norms(void) {
         }
         check_near("a norm", gy, t, y, all, tolerance(t));
         check_near("rstd", grstd, NNRT_f32, rstd, m, 1e-5);
-        // dx on top of dr, twice: the same bits
+        // dx added to dr, twice: the same bits
         void *gdr = gpu_put(r, all * size_of(t)), *gdg2 = gpu_new(n * 4), *gdb2 = gpu_new(n * 4);
         for (int again = 0; again < 2; again++) {
           void *to = again ? gdr : gdx, *dg_to = again ? gdg2 : gdg, *db_to = again ? gdb2 : gdb;
@@ -194,7 +194,7 @@ static void norms(void) {
       }
 }
 
-// A mean that is large beside the deviation
+// A mean that is large compared with the deviation
 static void large_mean(void) {
   enum { ROWS = 3000, N = 5 };
   float *x = malloc(ROWS * N * sizeof *x);
@@ -317,9 +317,9 @@ static void sums(void) {
       {4, {7, 64, 9, 64}, 2, {0, 2}},     // kept and reduced by turns, columns last
       {4, {64, 7, 64, 9}, 2, {1, 3}},     // rows last
       {5, {4, 5, 6, 7, 8}, 3, {0, 2, 4}}, // and more
-      {2, {0, 5}, 1, {0}},                // sums of nothing
-      {2, {5, 0}, 1, {0}},                // nothing
-      {3, {1, 9, 1}, 2, {0, 2}},          // nothing to add up
+      {2, {0, 5}, 1, {0}},                // empty sums
+      {2, {5, 0}, 1, {0}},                // empty
+      {3, {1, 9, 1}, 2, {0, 2}},          // length-1 axes only
   };
   for (size_t s = 0; s < sizeof cases / sizeof cases[0]; s++) {
     int64_t n = 1, m = 1, rank = cases[s].rank;
@@ -474,7 +474,7 @@ static void pooling(void) {
       }
 }
 
-// -- Dropout, of a part that begins anywhere
+// -- Dropout, of a shard with any offset
 
 static void dropout(void) {
   static const struct {
@@ -500,7 +500,7 @@ static void dropout(void) {
         want[i] *= nnrt_random_uniform(seed, step, 5, at) >= 0.3 ? 1 / 0.7 : 0;
       }
       void *gx = gpu_put(x, n * size_of(t)), *gy = gpu_new(n * size_of(t));
-      // Every second as all of a piece of the whole.
+      // Every second case passes a piece: all of a piece of the global tensor.
       static const int64_t zero[3];
       bool piece = s % 2;
       int code = BY_TYPE(t, dropout, gy, gx, gstep, gseed, 3, shape, piece ? shape : whole,
@@ -513,13 +513,13 @@ static void dropout(void) {
   gpu_free(gstep), gpu_free(gseed);
 }
 
-// -- Many tensors: the same bits as one by one.  Sizes around packs and pieces, and none.  With
-// results in 16 bits as well, every second tensor has a place for that.
+// -- Many tensors: the same bits as one by one.  Sizes around packs and pieces, and empty ones.
+// With 16-bit copies, every second tensor has one.
 
 enum { TENSORS = 7, MOST = 10 };
 static const int64_t sizes[TENSORS] = {1, 0, 8192, 770, 8195, 20000, 3};
 
-// n_out results and n_in operands of each tensor, of which the first `elements` are as long as it.
+// n_out results and n_in operands per tensor; the first `elements` operands are as long as it.
 typedef struct Many {
   int n_out, n_in, elements;
   void *out[TENSORS * MOST], *in[TENSORS * MOST], *single[TENSORS * MOST], *narrow[TENSORS];
@@ -540,7 +540,7 @@ static void many_open(Many *m, int n_out, int n_in, int elements, const double *
       void **at = &m->in[k * n_in + i];
       if (i < elements)
         *at = gpu_put(x, sizes[k] * 4);
-      else if (isinf(scalar)) // stands for the step
+      else if (isinf(scalar)) // represents the step
         *at = gpu_put(&steps, 8);
       else
         *at = gpu_put(&scalar, 4);
@@ -553,7 +553,7 @@ static void many_open(Many *m, int n_out, int n_in, int elements, const double *
   }
 }
 
-// Are the n elements at `y` what those at `x` round to?
+// Whether the n elements at `y` are those at `x`, rounded.
 static bool rounds(const void *gy, NnrtDtype type, const void *gx, int64_t n) {
   float *x = gpu_get(gx, n * 4);
   uint16_t *y = gpu_get(gy, n * 2);
@@ -673,7 +673,7 @@ static void batch_of_squares(void) {
   gpu_free(one);
 }
 
-// What weights are rounded by when training begins, from places at odd and even addresses.
+// The rounding of weights at the start of training, at odd and even addresses.
 static void narrowing(void) {
   for (int half = 0; half < 2; half++)
     for (int k = 0; k < TENSORS; k++) {
@@ -690,7 +690,7 @@ static void narrowing(void) {
     }
 }
 
-// Where the factor of the gradients is NaN nothing changes.
+// A NaN factor of the gradients changes nothing.
 static void skipped_updates(void) {
   enum { N = 1001 };
   float *x[4], nan = NAN, lr = 0.1f;

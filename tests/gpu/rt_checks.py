@@ -1,4 +1,4 @@
-"""What is missing for a gpu is said before anything else, with what can be done about it."""
+"""Missing requirements of a GPU are reported first, with a remedy."""
 
 import json
 
@@ -11,7 +11,7 @@ with folder_with_data():
     refused("no gpu", "no gpu is found on this machine", "gpu_line1", *DATA, env={"EMULATED_GPUS": "0"})
     refused("hidden gpus", "CUDA_VISIBLE_DEVICES is '-1'", "gpu_line1", *DATA,
             env={"EMULATED_GPUS": "0", "CUDA_VISIBLE_DEVICES": "-1"})
-    # For which kinds a program was compiled: tests/tools/emit_cuda.test.
+    # Architectures of a program: tests/tools/emit_cuda.test.
     refused("an old gpu", "gpu 0, emulated gpu, is sm_75; sm_80 is the oldest that can be used", "gpu_line1", *DATA,
             env={"EMULATED_SM": "75"})
     refused("too many threads", "axis dp has 33 ranks, and one process can have 32 of one axis\n"
@@ -19,7 +19,7 @@ with folder_with_data():
     refused("a small gpu", "training needs 4.0 TiB of memory of gpu 0 for 2 ranks of 2.0 TiB, there are 8.0 GiB", "gpu_huge2", *DATA)
     refused("two gpus are not enough either", "training needs 2.0 TiB of memory of gpu 0, there are 8.0 GiB", "gpu_huge2",
             *DATA, env={"EMULATED_GPUS": "2"})
-    # What does not fit beside the slabs is found when it is asked for.
+    # Memory beyond the slabs is checked when it is requested.
     refused("no scratch", "out of memory: scratch of 156.2 KiB\nhint: more ranks on more machines, more --micro-batches",
             "gpu_line2", *DATA, "--eval-input", "x=x.npy", "--eval-input", "labels=y.npy", "--eval-every", 1,
             env={"EMULATED_MEMORY": "710k"})
@@ -37,7 +37,7 @@ with folder_with_data():
             refused(what, said, "gpu_no_nccl2", *DATA, launcher=mpirun(2), env={**two, **more})
         refused("an old NCCL", "NCCL is too old: it is 2.18.5", "gpu_line2", *DATA, launcher=mpirun(2),
                 env={**two, "EMULATED_NCCL": "21805"})
-    train("gpu_no_nccl2", "--steps", 2, env={"NNRT_NCCL_LIBRARY": "/no/such"})  # threads do without
+    train("gpu_no_nccl2", "--steps", 2, env={"NNRT_NCCL_LIBRARY": "/no/such"})  # threads do not need it
     done = run("gpu_line1", "--describe", env={"EMULATED_DRIVER": "0"})
     check("--describe needs no gpu", done.returncode == 0, done.stderr)
     cuda = {p: json.loads(run(p, "--describe").stdout)["cuda"] for p in ("gpu_line1", "gpu_line2")}

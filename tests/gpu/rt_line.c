@@ -1,7 +1,7 @@
-// tests/rt/regression.c for gpus: a program as the compiler would write it, by hand, on axes dp and
-// tp of ranks and an axis mb of micro-batches.  It has what the runtime handles: inputs, weights
-// from the payload, filled and drawn, states, scalars, constants, collectives whose results are
-// checked, evaluation, a model to export.
+// tests/rt/regression.c for GPUs: a program like the compiler's, written by hand, on axes dp and tp
+// of ranks and an axis mb of micro-batches.  It covers the runtime: inputs, weights from the
+// payload, filled and drawn, states, scalars, constants, collectives with checked results,
+// evaluation, a model to export.
 //
 //     loss = mean over rows of (x w + b - label)^2 + noise(step, seed)
 //
@@ -16,17 +16,17 @@
 
 typedef struct Line {
   const char *name;
-  int ranks, tp, micro; // sizes of the axes; that of dp is ranks / tp
+  int ranks, tp, micro; // sizes of the axes; dp has ranks / tp
   int batch;
-  int big;            // elements of a weight that only fills checkpoints and collectives
-  bool ids;           // there is an input of integers, which nothing reads
+  int big;            // elements of a weight that only enlarges checkpoints and collectives
+  bool ids;           // has an input of integers without a reader
   bool slow_disk;     // fsync takes 1.5 seconds
-  bool allocates;     // a step has a call that cannot be recorded
+  bool allocates;     // a step has a call that cannot be captured
   int nan_step;       // the loss of this step, from 1, is NaN; 0: none
-  int64_t slab_bytes; // that the program says it needs; 0: those that it needs
+  int64_t slab_bytes; // that the program claims to need; 0: its real size
 } Line;
 
-// A row overrides the defaults here.
+// A row overrides these defaults.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Woverride-init"
 // clang-format off
@@ -38,11 +38,11 @@ static const Line lines[] = {
 };
 #pragma GCC diagnostic pop
 static const Line *line; // the program that runs
-static int dp;           // ranks on that axis
+static int dp;           // number of ranks on that axis
 
 enum { PART = 600, MOST_RANKS = 36 };
 
-// Where sections of the slab of a rank begin, at multiples of 256 bytes.
+// Offsets of the sections of a rank's slab, at multiples of 256 bytes.
 static int64_t AT_x, AT_label, AT_w, AT_b, AT_big, AT_count, AT_v, AT_lr, AT_step, AT_seed, AT_loss,
     AT_norm, AT_g, AT_gall, AT_bigsum, AT_one, AT_mine, AT_half, AT_spread, AT_back, AT_bad,
     AT_wide, AT_part, AT_ids, AT_terms, AT_row, AT_sum, AT_cube, AT_turned, slab_bytes;
@@ -77,12 +77,12 @@ static void lay_out_slab(void) {
   AT_back = section(4 * 4);               // f32[2,1,2]
   AT_bad = section(8);                    // i64[]
   AT_wide = section(4 * ranks * big);     // f32[2,ranks * big / 2]
-  AT_part = section(4 * 20);              // f32[20], split along dp
-  AT_ids = section(4 * batch);            // i32[batch,1], which nothing reads
+  AT_part = section(4 * 20);              // f32[20], sharded along dp
+  AT_ids = section(4 * batch);            // i32[batch,1], without a reader
   AT_terms = section(8 * dp * tp * PART); // f32[2,dp,tp * PART]
   AT_row = section(8 * tp * PART);        // f32[2,1,tp * PART]
   AT_sum = section(8 * PART);             // f32[2,1,PART]
-  AT_cube = section(4 * 6 * dp * dp);     // f32[dp,2 dp,3 dp], cut along one of them
+  AT_cube = section(4 * 6 * dp * dp);     // f32[dp,2 dp,3 dp], sharded along one of them
   AT_turned = section(4 * 6 * dp * dp);   // the same, along another
 }
 
@@ -97,7 +97,7 @@ static const float zeros[8];
 static const NnrtConstant constants[] = {{zeros, sizeof zeros}};
 #define C0 ((const float *)r->constant[0])
 
-// In place of the C library's.
+// Replaces the C library's.
 int fsync(int fd) {
   if (line->slow_disk) nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 500000000}, NULL);
   return (int)syscall(SYS_fsync, fd);
@@ -109,7 +109,7 @@ static void micro(NnrtRank *r) {
                          r->micro == 0));
 }
 
-// Sums over both axes, the second when the first is done.
+// Sums over both axes, the second after the first.
 static void reduce(NnrtRank *r, int axis) {
   RUN(OP_reduce, nnrt_all_reduce_f32(F(AT_bigsum), F(AT_bigsum), line->big, r, axis)); // in place
   RUN(OP_reduce, nnrt_all_reduce_f32(F(AT_gall), axis == 0 ? F(AT_g) : F(AT_gall), 8, r, axis));
@@ -122,8 +122,7 @@ static void wait(NnrtRank *r) {
   RUN(OP_reduce, nnrt_wait(r, I(AT_one)));
 }
 
-// A sum of which each rank keeps a part, along dp and then along tp; their dimensions have others
-// before them.
+// A reduce-scatter along dp and then along tp; the scattered dimensions are not the first.
 static void scatter(NnrtRank *r) {
   int tp = line->tp;
   RUN(OP_check, line_terms(F(AT_terms), 2 * dp * tp * PART, r->rank));
@@ -133,7 +132,7 @@ static void scatter(NnrtRank *r) {
   RUN(OP_check, line_summed(I(AT_bad), F(AT_sum), PART, r->rank, dp, tp));
 }
 
-// One tensor cut along one dimension and then along others, as elements of 4, 2, 1 and 8 bytes.
+// A tensor sharded along one dimension and then along others, as elements of 4, 2, 1 and 8 bytes.
 static void turn(NnrtRank *r) {
   int64_t at = r->coord[0][0];
   RUN(OP_check, line_cube(F(AT_cube), dp, 0, at));
@@ -147,7 +146,7 @@ static void turn(NnrtRank *r) {
   RUN(OP_reduce,
       nnrt_all_to_all_b1(F(AT_cube), F(AT_turned), 3, LIST(1, 2 * dp, 12 * dp), 0, 1, r, 0));
   RUN(OP_check, line_cubed(I(AT_bad), F(AT_cube), dp, 1, at));
-  // There and back, as pairs.
+  // There and back, in pairs.
   RUN(OP_check, line_cube(F(AT_cube), dp, 0, at));
   RUN(OP_reduce, nnrt_all_to_all_b8(F(AT_turned), F(AT_cube), 2, LIST(1, 3 * dp * dp), 0, 1, r, 0));
   RUN(OP_reduce, nnrt_all_to_all_b8(F(AT_cube), F(AT_turned), 2, LIST(dp, 3 * dp), 1, 0, r, 0));
@@ -175,7 +174,7 @@ static void train_update(NnrtRank *r) {
                              I(AT_bad), line->nan_step - 1));
 }
 
-// The gather needs more scratch than training, whose steps were recorded with less.
+// The gather needs more scratch than training, which was captured with less.
 static void eval_update(NnrtRank *r) {
   RUN(OP_reduce, nnrt_all_gather_b4(F(AT_wide), F(AT_bigsum), 2, LIST(2, line->big / 2), 1, r, 0));
   RUN(OP_reduce, nnrt_all_reduce_f32(F(AT_gall), F(AT_g), 8, r, 0));
@@ -208,7 +207,7 @@ int main(int argc, char **argv) {
   dp = line->ranks / line->tp;
   lay_out_slab();
   // clang-format off
-  const NnrtTensor train_tensors[] = { // "ids" is the last, since most programs are without
+  const NnrtTensor train_tensors[] = { // "ids" is the last, since most programs lack it
       {"x", NNRT_input, NNRT_f32, 2, {line->batch, N}, ROWWISE, .offset = AT_x},
       {"labels", NNRT_input, NNRT_i64, 1, {line->batch}, ROWWISE, .offset = AT_label},
       {"w", NNRT_weight, NNRT_f32, 1, {N}, WHOLE, .offset = AT_w, .train = true,

@@ -1,6 +1,6 @@
-// Kernels of rt_line.c: one thread does it all, in the order that regression.c does it.  Of labels
-// that are not in -100..99, one below makes the loss NaN, as cross-entropy does, and one above does
-// not, as rows that are not gathered may not.
+// Kernels of rt_line.c: one thread computes everything, in the order of regression.c.  Of labels
+// outside of -100..99, one below makes the loss NaN, as in cross-entropy, and one above does not,
+// like an index of a gather.
 
 #include "rt_line.h"
 
@@ -137,7 +137,7 @@ int line_update(float *w, float *b, float *v, float *part, int64_t n_part, int64
                 nan_at);
 }
 
-// As a library's call that cannot be recorded.
+// Like a library call that cannot be captured.
 int line_allocates(void) {
   void *p = NULL;
   int code = nnrt_cuda(cudaMalloc(&p, 256), "a library");

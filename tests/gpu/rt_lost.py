@@ -1,4 +1,4 @@
-"""A rank that is killed or stopped ends the job: the other says so, with its rank, and the collective if it waits in one."""
+"""A rank that is killed or stopped ends the job: the other reports it, with its rank, and the collective if it waits in one."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from rt_common import DATA, EMULATED, PROGRAMS, check, finish, folder_with_data,
 
 
 def start(program, *flags):
-    """Two processes as torchrun starts them, each with a gpu; without a launcher, which would end one for the other."""
+    """Two processes as torchrun starts them, each with a GPU; without a launcher, which would end one for the other."""
     port = free_port()
     both = []
     for rank in range(2):
@@ -18,7 +18,7 @@ def start(program, *flags):
                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "EMULATED_GPUS": "2", "OMP_NUM_THREADS": "1"}
         both.append(subprocess.Popen([PROGRAMS / program, *DATA, "--steps", "100000000", "--log", "log.jsonl", *flags],
                                      env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
-    # Once steps are replayed.
+    # After steps are replayed.
     until = time.time() + 60
     while time.time() < until and not (os.path.exists("log.jsonl") and open("log.jsonl").read().count("\n") > 20):
         time.sleep(0.05)
@@ -37,7 +37,7 @@ with folder_with_data():
     for program in "gpu_line2", "gpu_line2whole", "gpu_stages2":
         for lost in 0, 1:
             for how in signal.SIGKILL, signal.SIGSTOP:
-                # The one that is killed is noticed long before time is up.
+                # A killed rank is noticed long before the time limit.
                 both = start(program, "--stall-timeout", "2" if how == signal.SIGSTOP else "100")
                 os.kill(both[lost].pid, how)
                 began = time.time()
@@ -53,7 +53,7 @@ with folder_with_data():
                       ("no progress for 2 seconds" in said or "no word from another rank for 2 seconds" in said
                        if how == signal.SIGSTOP else f"rank {lost} is gone" in said), said)
                 check(f"{what}: in some seconds", seconds < 15, seconds)
-                # Where it waits in the gpu it says in what; it may also have been between two steps.
+                # If it waits in the GPU it names the collective; it may also have been between two steps.
                 where = r"(all_reduce  grads of /fc|move  [a-z ]+): communication failed: " + r"collective \d+: " * EMULATED
                 check(f"{what}: names the collective", "between operations" in said or re.search(where, said), said)
 finish()

@@ -1,6 +1,6 @@
-"""Several meshes on gpus: tests/rt/meshes.c trains as it does on processors, however ranks talk.
+"""Several meshes on GPUs: tests/rt/meshes.c trains as on the CPU, with every transport.
 
-What moves carry is compared in the gpu with what their messages say; a wrong element makes the loss NaN.
+The data of moves is compared in the GPU with the messages' definition; a wrong element makes the loss NaN.
 """
 
 import json
@@ -46,13 +46,13 @@ with folder_with_data():
             check(f"{what}: weights that are in no sum", all(a[k] == b[k] for k in ("near", "wide")))
             check(f"{what}: sends what processors do", json.loads(read("gpu.json")) == json.loads(read("cpu.json")))
 
-    # Other draws of messages.
+    # Other random messages.
     for lots in 2, 3:
         train("gpu_overlap4", "--steps", 4, env={"LOTS": str(lots)})
         if nccl_takes(4):
             nccl_train(4, "gpu_apart4", "--steps", 4, env={"LOTS": str(lots)})
 
-    # Processors, and ranks elsewhere, go on from a gpu's checkpoint.
+    # CPUs, and ranks on other devices, resume from a GPU's checkpoint.
     train(CPU / "stages1", "--steps", 16, "--log", "want.jsonl")
     for program in CPU / "overlap4", "gpu_apart4":
         train(program, "--steps", 16, "--checkpoint-dir", "ck-uneven4", "--resume", "--log", "on.jsonl")

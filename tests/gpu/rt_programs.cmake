@@ -1,4 +1,4 @@
-# The runtime on a gpu: programs written by hand, on the emulator.  rt_line.c is on one mesh; tests/rt/meshes.c on
+# The runtime on a GPU: programs written by hand, on the emulator.  rt_line.c is on one mesh; tests/rt/meshes.c on
 # several, with the kernels of stages.cu, and turns.c with schedules and those of turns.cu.
 include(${CMAKE_SOURCE_DIR}/tests/rt/programs.cmake)
 find_package(OpenMP REQUIRED COMPONENTS C)
@@ -8,7 +8,7 @@ function(nnaot_gpu_rt_program target)
   nnaot_program(${target} ${ARGN})
   target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/rt/cuda ${CMAKE_SOURCE_DIR}/tests/rt)
   target_compile_definitions(${target} PRIVATE "TARGET=\"cuda:sm_90\"")
-  # The common part's archive alone, since nnrt would bring the device that is a processor.
+  # The archive of the common code alone, since nnrt would add the CPU as a device.
   target_link_libraries(${target} PRIVATE nnrt_cuda_emulated $<TARGET_FILE:nnrt> nnrt_cuda_emulated
                                           $<TARGET_FILE:nnrt> OpenMP::OpenMP_C ${CMAKE_DL_LIBS} m)
   add_dependencies(${target} nnrt)
@@ -16,7 +16,7 @@ function(nnaot_gpu_rt_program target)
   add_dependencies(gpu_rt ${target})
 endfunction()
 
-# A program, its kernels, and the table of what it can be started as: here for the emulator, in rt_gpu for a gpu.
+# A program, its kernels, and the table of its variants: here for the emulator, in rt_gpu for a GPU.
 set(rt ${CMAKE_SOURCE_DIR}/tests/rt)
 set(GPU_RT_line   ${CMAKE_CURRENT_SOURCE_DIR}/rt_line.c ${CMAKE_CURRENT_SOURCE_DIR}/rt_line.cu)
 set(GPU_RT_meshes ${rt}/meshes.c                        ${CMAKE_CURRENT_SOURCE_DIR}/stages.cu)
@@ -31,11 +31,11 @@ foreach(kind line meshes turns)
   list(GET GPU_RT_${kind} 1 kernels)
   nnaot_gpu_rt_program(gpu_rt_${kind} ${program})
   emulated_sources(gpu_rt_${kind} ${kernels})
-  # Programs look for NCCL when they run, unless they were linked with it.
+  # Programs load NCCL at run time, unless they were linked with it.
   target_link_options(gpu_rt_${kind} PRIVATE -Wl,--undefined=ncclGetVersion)
   nnaot_rt_finish(gpu_rt_${kind} ${CMAKE_CURRENT_BINARY_DIR}/rt ${GPU_RT_${kind}_names})
 endforeach()
-# One that was not linked with NCCL, as is usual.
+# One without linked NCCL, as is usual.
 nnaot_gpu_rt_program(gpu_no_nccl2 $<TARGET_OBJECTS:gpu_rt_line>)
 nnaot_rt_finish(gpu_no_nccl2 ${CMAKE_CURRENT_BINARY_DIR}/rt)
 

@@ -1,4 +1,4 @@
-"""Ranks on gpus: threads on one or several, processes with NCCL or sharing one; the dead and the stopped."""
+"""Ranks on GPUs: threads on one or several, processes with NCCL or sharing one; killed and stopped ranks."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ from rt_common import (CPU, DATA, EMULATED, HAS_PROCESSES, ONE_GPU, PROGRAMS, ch
 
 with folder_with_data():
     train("gpu_line1", "--steps", 20, "--log", "1.jsonl", "--save", "1.st")
-    # The program itself checks what its collectives return; a wrong element makes the loss NaN.
+    # The program itself checks the results of its collectives; a wrong element makes the loss NaN.
     for n in 2, 4:
         train(f"gpu_line{n}", "--steps", 20, "--log", f"{n}.jsonl", "--save", f"{n}.st")
         d = distance(f"{n}.jsonl", "1.jsonl")
@@ -29,7 +29,7 @@ with folder_with_data():
     check("four ranks go on from two ranks' checkpoint", d < 1e-5, d)
     refused("a loss that is not a number", "step 4: the loss is not a number", "gpu_nan2", *DATA, "--log", "nan.jsonl")
     check("ends the log", [e["step"] for e in log("nan.jsonl")] == [0, 1, 2, 3])
-    # Rank 1 has a label that is none; with the small one the loss of all ranks is NaN.  Rank 1 alone says it.
+    # Rank 1 has an invalid label; with the small one the loss of all ranks is NaN.  Only rank 1 reports it.
     labels = [3] * 100
     launchers = [("threads", (), {})]
     if nccl_takes(2):
@@ -52,12 +52,12 @@ with folder_with_data():
             check(f"nothing else is said, {way}", done.stderr.count("error:") == 1, done.stderr)
             check("its step is not in the log", [e["step"] for e in log("bad.jsonl")] == [0, 1, 2, 3], log("bad.jsonl"))
     train("gpu_line2", "--steps", 3, "--trace", "t.json")
-    # Of one rank the rows are copied ahead of their step, of two they are too few.
+    # On one rank the rows are prefetched before their step, on two they are too few.
     for n in 1, 2:
         train(f"gpu_rows{n}", "--steps", 6, "--log", f"rows{n}.jsonl", "--shuffle", 1)
     d = distance("rows1.jsonl", "rows2.jsonl")
     check("rows that are copied ahead are the same rows", d < 1e-4, d)
-    # Weights that go through pinned memory in pieces, there and back, come out as they went in.
+    # Weights that go through pinned memory in pieces, there and back, are unchanged.
     train("gpu_big2", "--steps", 3, "--save", "big.st", "--checkpoint-dir", "big")
     train("gpu_big2", "--steps", 4, "--save", "gpu_big2.st", "--checkpoint-dir", "big", "--resume")
     (big, _), (big2, _) = safetensors("big.st"), safetensors("gpu_big2.st")
@@ -87,7 +87,7 @@ with folder_with_data():
                   open("n.json").read() == open("called.json").read(), open("n.json").read())
             check(f"{program}: replayed collectives give the same bits",
                   open("n.st", "rb").read() == open("called.st", "rb").read())
-        # One that cannot replay, or is told not to: all call.
+        # If one rank cannot replay, or is told not to, no rank does.
         for setting in "EMULATED_GRAPHS=0", "CUDA_LAUNCH_BLOCKING=1":
             with open("one.sh", "w") as f:
                 f.write(f'#!/bin/sh\nif [ "${{PMI_RANK:-$RANK}}" = 1 ]; then export {setting}; fi\nexec "$@"\n')
@@ -97,10 +97,10 @@ with folder_with_data():
             check(f"{setting} on one rank: says why", not EMULATED or "GRAPHS" not in setting or
                   done.stderr.count("may be slower: another rank cannot") == 1, done.stderr)
         nccl_train(2, "gpu_line2", "--steps", 3, "--trace", "t.json")
-        # Rank 0 may write for longer than ranks wait for each other.
+        # Rank 0 may write for longer than the stall limit.
         train("gpu_disk2", "--steps", 2, "--checkpoint-dir", "slow", "--checkpoint-every", 1, "--save", "slow.st", "--export",
               "slow.onnx", "--stall-timeout", 1, launcher=mpirun(2), env=two)
-        # Evaluation takes more scratch, so training is recorded again.
+        # Evaluation enlarges scratch, so training is captured again.
         evaluated = ["--eval-input", "x=x.npy", "--eval-input", "labels=y.npy", "--eval-every", 5]
         train("gpu_line2", "--steps", 20, "--log", "e.jsonl", *evaluated, launcher=mpirun(2), env=two)
         check("evaluation between steps changes nothing", losses("e.jsonl") == losses("n.jsonl"))

@@ -1,4 +1,4 @@
-"""One rank on a gpu: the losses of processors, recorded steps as those that are not, checkpoints, NaN."""
+"""One rank on a GPU: the losses of the CPU, captured steps against called ones, checkpoints, NaN."""
 
 import json
 import os
@@ -18,7 +18,7 @@ with folder_with_data():
         gpu, cpu = safetensors("gpu.st")[0], safetensors("cpu.st")[0]
         check("weights that are drawn, and filled, are the same", gpu["big"] == cpu["big"])
         check("all weights are there", gpu.keys() == cpu.keys())
-        # CUDA_LAUNCH_BLOCKING calls every step as it is written; otherwise it is replayed from the third on.
+        # With CUDA_LAUNCH_BLOCKING every step runs call by call; otherwise it is replayed from the third on.
         train(program, "--steps", 30, "--log", "called.jsonl", "--save", "called.st",
               env={"CUDA_LAUNCH_BLOCKING": "1"})
         check(f"{program}: replayed steps have the bits of called ones", losses("called.jsonl") == losses("gpu.jsonl"))
@@ -34,13 +34,13 @@ with folder_with_data():
     check("every step is in the log, once", [e["step"] for e in entries] == list(range(30)))
     check("a step takes time", all(e["step_ms"] > 0 for e in entries))
 
-    # What is interrupted goes on as if it had not been.
+    # An interrupted run continues as if uninterrupted.
     train("gpu_line1", "--steps", 30, "--checkpoint-dir", "c", "--checkpoint-every", 4, "--log", "whole.jsonl", "--save", "whole.st")
     train("gpu_line1", "--steps", 10, "--checkpoint-dir", "d", "--log", "part.jsonl")
     train("gpu_line1", "--steps", 30, "--checkpoint-dir", "d", "--resume", "--log", "part.jsonl", "--save", "part.st")
     check("checkpoints do not change training", losses("whole.jsonl") == losses("part.jsonl"))
     check("a resumed run ends with the same weights", open("whole.st", "rb").read() == open("part.st", "rb").read())
-    # Processors read a gpu's checkpoint.
+    # The CPU reads a GPU's checkpoint.
     train(CPU / "line1", "--steps", 31, "--checkpoint-dir", "d", "--resume", "--log", "on.jsonl")
     train("gpu_line1", "--steps", 31, "--checkpoint-dir", "c", "--resume", "--log", "on2.jsonl")
     d = distance("on.jsonl", "on2.jsonl")
@@ -56,7 +56,7 @@ with folder_with_data():
     check("and says what processors say", [s for s, _ in evals[0]] == [4, 9, 11] == [s for s, _ in evals[1]]
           and all(abs(a - b) < 1e-5 * abs(b) for (_, a), (_, b) in zip(*evals)), evals)
 
-    # The trace has every operation of every step, and the trace's marks change nothing.
+    # The trace has every operation of every step, and its timestamps change no result.
     train("gpu_line1", "--steps", 5, "--trace", "t.json", "--log", "traced.jsonl")
     events = [e for e in json.load(open("t.json"))["traceEvents"] if e["ph"] == "X" and e["cat"] == "op"]
     check("traced steps have the same losses", losses("traced.jsonl") == losses("whole.jsonl")[:5])
@@ -66,7 +66,7 @@ with folder_with_data():
     check("evaluation is traced, too", len(spans) > len(events) and all(e["ts"] >= 0 and e["dur"] >= 0 for e in spans))
     check("operations follow each other", all(a["ts"] + a["dur"] <= b["ts"] + 1 for a, b in zip(events, events[1:])))
 
-    # What is wrong in the data is found in the gpu and named when the step is done.
+    # Errors in the data are found in the GPU and reported at the end of the step.
     y = [3] * 100
     y[40] = 1000
     npy("bad.npy", y, (100,), "<i8")
@@ -76,7 +76,7 @@ with folder_with_data():
                    "--checkpoint-dir", "e", "--checkpoint-every", 3)
     check("nothing is saved of it", not os.path.exists("bad.st") and not os.listdir("e"), os.listdir("e"))
 
-    # Rows that cannot be read end the job when the step before is reported, as if nothing were put in ahead.
+    # Rows that cannot be read end the job when the previous step is reported, as without prefetching.
     ids = [0] * 100
     ids[40] = 2**32 - 1
     npy("ids.npy", ids, (100,), "<u4")
@@ -87,7 +87,7 @@ with folder_with_data():
             check("the steps before are in the log", [e["step"] for e in log("ids.jsonl")] == [0, 1], log("ids.jsonl"))
     check("and so is the checkpoint there", "step-000000000002.safetensors" in os.listdir("h"), os.listdir("h"))
 
-    # Half floats' infinity is a loss that is not finite; its step is logged, the one under way is not.
+    # A NaN in the inputs makes the loss NaN; its step is logged, the running one is not.
     x = [0.0] * 500
     x[205] = float("nan")
     npy("nan.npy", x, (100, 5))
@@ -96,7 +96,7 @@ with folder_with_data():
     check("the log ends with it", [e["step"] for e in log("nan.jsonl")] == [0, 1, 2], log("nan.jsonl"))
     check("and nothing is saved", not os.path.exists("nan.st") and not os.listdir("f"), os.listdir("f"))
 
-    # SIGTERM ends the step and everything that belongs to it.
+    # SIGTERM ends the step and all its work.
     process = subprocess.Popen([PROGRAMS / "gpu_line1", *DATA, "--steps", "100000000", "--log", "sig.jsonl", "--checkpoint-dir", "g",
                                 "--save", "sig.st"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while not (os.path.exists("sig.jsonl") and open("sig.jsonl").read().count("\n") > 20):

@@ -1,6 +1,6 @@
-"""Schedules on gpus: tests/rt/turns.c as on processors, slice by slice, however ranks talk.
+"""Schedules on GPUs: tests/rt/turns.c as on the CPU, slice by slice, with every transport.
 
-`rt_turns.py 0 50` tries so many programs.
+`rt_turns.py 0 50` tries 50 programs.
 """
 
 import json

@@ -1,4 +1,4 @@
-// The kernels of tests/rt/stages.h on a gpu: one thread does what stages_of.h says.
+// The kernels of tests/rt/stages.h on a GPU: one thread runs the code of stages_of.h.
 
 #include "stages_of.h"
 

@@ -1,4 +1,4 @@
-"""--tune and --tf32 of an executable for gpus, as users see them: the mlp sample on the emulator, on two ranks."""
+"""--tune and --tf32 of an executable for GPUs, as users see them: the mlp sample on the emulator, on two ranks."""
 
 import os
 import pathlib
@@ -21,7 +21,7 @@ with scratch() as folder:
     compile_sample("mlp", exe, ranks=2, extra=["--target", "cuda:sm_90"])
     plain = losses(exe)
 
-    # The first run measures, the second takes what it found: the same file, and the same bits.
+    # The first run measures, the second uses its results: the same file, and the same bits.
     first = losses(exe, "--tune", ways)
     text = ways.read_text()
     check("a tune file says what it is", text.startswith("nnaot tune 1\ncublaslt "), text[:200])

@@ -1,4 +1,4 @@
-// The kernels of tests/rt/turns.h on a gpu.
+// The kernels of tests/rt/turns.h on a GPU.
 
 #include "turns.h"
 

@@ -1,7 +1,7 @@
-"""Plans ahead of time, from making to using them: the gpt2 sample on the emulator, whose gpu has 4 multiprocessors.
+"""Ahead-of-time plans, from building to using them: the gpt2 sample on the emulator, with a GPU of 4 multiprocessors.
 
-Without plans for it the executable says that it built them at start; with them behind its payload it says
-nothing, and the losses are the same bits.  Damaged, they are a warning, and are built.
+Without plans for it the executable reports that it built them at start; with plans after its payload it reports
+nothing, and the losses are the same bits.  Damaged plans are a warning, and are rebuilt.
 """
 
 import os

@@ -1,15 +1,14 @@
-// A stand-in for the driver's library, for making plans of cuDNN on a machine that has none.
+// A stub of the driver library, for building cuDNN plans on a machine without a driver.
 //
-// cuDNN makes a plan from the properties of a gpu and does not need the gpu, nor a driver; but it
-// wants to find libcuda.so.1, and registers what it has compiled with it.  So this one has all the
-// names of the real library (CMakeLists.txt says where they are from), and answers
-// CUDA_ERROR_STUB_LIBRARY, but for these: loading and looking up a compiled kernel succeed, and
-// give a handle that nothing can be done with.
+// cuDNN builds a plan from the properties of a GPU and needs neither the GPU nor a driver; but it
+// requires libcuda.so.1, and registers compiled kernels with it.  So this stub has all symbols of
+// the real library (CMakeLists.txt gives their source), and returns CUDA_ERROR_STUB_LIBRARY, with
+// one exception: loading and looking up a compiled kernel succeed, and return an unusable handle.
 //
-// It stands beside the runtime's other sources and not with the backend that uses it, since what it
-// answers follows from what the runtime's plans need.  nnaot puts its folder on LD_LIBRARY_PATH of
-// the process that makes plans, and only if there is no real libcuda.so.1; nothing is linked
-// against it.  A program that would run a kernel through it gets an error from the first call.
+// It is among the runtime's sources and not with the backend that uses it, since the runtime's
+// plans determine its behaviour.  nnaot puts its folder on LD_LIBRARY_PATH of the process that
+// builds plans, and only if there is no real libcuda.so.1; nothing is linked against it.  A program
+// that would run a kernel through it gets an error from the first call.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -27,7 +26,7 @@ enum { DRIVER_VERSION = 13000 }; // as in the property files
   }
 #include "names.h"
 
-static int nothing; // what handles point to
+static int nothing; // target of all handles
 
 int cuDriverGetVersion(int *version);
 int cuDriverGetVersion(int *version) {
@@ -47,7 +46,7 @@ int cuGetErrorName(int error, const char **text) {
   return SUCCESS;
 }
 
-// Handles.  Whatever else the call takes is not looked at.
+// Returns a handle.  Other arguments are ignored.
 #define HANDLE(name)                                                                               \
   int name(void **handle);                                                                         \
   int name(void **handle) {                                                                        \
@@ -71,7 +70,7 @@ HANDLE(cuModuleGetFunction)
 ZERO(cuFuncGetAttribute)
 ZERO(cuKernelGetAttribute)
 
-// Both forms: the libraries take all other functions from here.
+// Both forms: the libraries get all other functions from here.
 int cuGetProcAddress(const char *name, void **function);
 int cuGetProcAddress(const char *name, void **function) {
   if (!name || !function) return INVALID_VALUE;

@@ -1,19 +1,20 @@
-// A kernel, block after block; the threads of a block are fibres of the thread of the machine that
+// Runs a kernel, block after block.  The threads of a block are fibres of the machine's thread that
 // runs it.
 //
-// A fibre has a stack and goes through this:
+// A fibre has a stack and executes
 //
 //     while some thread of the block has not begun:  run it from its first line to its last
 //
-// A kernel without barriers so is a plain loop on one fibre.  Where a thread has to wait (at
-// __syncthreads, or for its warp) its fibre stays as it is, and another goes on: that of a thread
-// that can, or an idle one with the next thread.  Since who can go on goes on before others begin,
-// a warp runs as far ahead of the others as it can.  Every other block has its threads in
-// descending order, and two of four kernels their blocks.  So who reads what another warp has not
-// yet written mostly finds NaN: shared memory is filled with 0xff before each block.
+// So a kernel without barriers is a plain loop on one fibre.  When a thread has to wait (at
+// __syncthreads, or for its warp) its fibre is suspended, and another resumes: that of a runnable
+// thread, or an idle one with the next thread.  Runnable threads precede threads that have not
+// begun, so a warp runs as far ahead of the others as it can.  Every other block has its threads in
+// descending order, and two of four kernels their blocks.  So a thread that reads data before
+// another warp has written it mostly finds NaN: shared memory is filled with 0xff before each
+// block.
 //
-// A barrier opens when all threads that have not ended are there, as on sm_70 and later.  When
-// nobody can go on, the program is wrong; it is told where each thread waits.
+// A barrier opens when all threads that have not ended have arrived, as on sm_70 and later.  If no
+// thread is runnable, the program is wrong; the waiting point of each thread is reported.
 
 #include <signal.h>
 #include <stdio.h>
@@ -47,7 +48,7 @@ enum {
 #endif
 };
 
-// Of cuda_runtime.h here.
+// Set for cuda_runtime.h.
 typedef struct Position {
   uint3 thread, block, block_dim, grid_dim;
   void *dynamic_shared;
@@ -76,17 +77,17 @@ typedef struct Thread {
   uint3 at;
   enum { NOT_BEGUN, RUNS, AT_BARRIER, IN_WARP, ENDED } state;
   int fibre;
-  int what, from; // what it waits for in its warp
+  int what, from; // kind of warp operation it waits for, and its source lane
   unsigned mask;
-  uint64_t value; // that it gives, then that it gets
+  uint64_t value; // its operand, then its result
 } Thread;
 
 typedef struct Fibre {
-  void *sp;    // where it was left
+  void *sp;    // stack pointer while suspended
   char *stack; // lowest address
 } Fibre;
 
-// What one thread of the machine runs kernels with.
+// The state of one machine thread that runs kernels.
 typedef struct Machine {
   Kernel *kernel;
   int n, begun, ended; // threads of the block
@@ -98,10 +99,10 @@ typedef struct Machine {
   unsigned waiting[MAX_THREADS / WARP], gone[MAX_THREADS / WARP]; // lanes of each warp
   Fibre fibre[MAX_THREADS];
   int n_fibres, current;
-  int idle[MAX_THREADS], n_idle; // between blocks all are
+  int idle[MAX_THREADS], n_idle; // all of them between blocks
   void *main_sp;
-  unsigned kernels; // that have run
-  char *shared_end; // of the memory for dynamic shared memory
+  unsigned kernels; // number of kernels run
+  char *shared_end; // of the region for dynamic shared memory
   char *signal_stack;
 #ifdef __SANITIZE_ADDRESS__
   const void *main_stack;
@@ -112,7 +113,7 @@ typedef struct Machine {
 static __thread Machine *machine;
 static pthread_key_t machine_key;
 
-// ---- Switching.  What a function must keep is on the stack that it leaves.
+// ---- Switching.  Callee-saved registers are saved on the suspended stack.
 
 void emulated_switch(void **save, void *to);
 __asm__(".text\n"
@@ -168,7 +169,7 @@ static void switch_to_main(void **save) {
   arrived(false_stack);
 }
 
-// ---- Who goes on
+// ---- Scheduling
 
 static _Noreturn void nobody_can_go_on(void) {
   Machine *m = machine;
@@ -202,9 +203,9 @@ static int free_fibre(void) {
   if (at == MAP_FAILED || mprotect(at, PAGE, PROT_NONE))
     emulated_abort("no memory for the stack of a thread");
   f->stack = at + PAGE;
-  // Those of a warp begin at different lines of the cache.
+  // Stacks of a warp begin at different cache lines.
   void **top = (void **)(void *)(f->stack + STACK - m->n_fibres % WARP * 128);
-  // An address to return to that is nobody's keeps the stack's alignment and ends backtraces.
+  // A null return address keeps the stack's alignment and ends backtraces.
   *--top = NULL;
   *--top = (void *)(uintptr_t)fibre_loop;
   f->sp = top - 6; // the registers
@@ -217,7 +218,7 @@ static void make_ready(int thread) {
   m->ready[(m->first_ready + m->n_ready++) % MAX_THREADS] = thread;
 }
 
-// Leaves the current fibre for that of a thread that can go on, or for one that begins a thread.
+// Switches from the current fibre to that of a runnable thread, or to one that begins a thread.
 static void go_elsewhere(void **save) {
   Machine *m = machine;
   if (m->n_ready) {
@@ -263,7 +264,7 @@ int emulated_lane(void) {
   return machine->now % WARP;
 }
 
-// If all lanes of `mask` that have not ended are there, gives them what they came for.
+// Gives the lanes of `mask` their results, if all that have not ended have arrived.
 static bool complete_warp(int warp, int what, unsigned mask) {
   Machine *m = machine;
   unsigned here = mask & ~m->gone[warp], votes = 0;
@@ -280,7 +281,7 @@ static bool complete_warp(int warp, int what, unsigned mask) {
     int i = __builtin_ctz(rest), from = lane[i].from & (WARP - 1);
     lane[i].value = what == BALLOT     ? votes
                     : here >> from & 1 ? given[from]
-                                       : UINT64_MAX; // of nobody
+                                       : UINT64_MAX; // of an ended lane
   }
   m->waiting[warp] &= ~here;
   return true;
@@ -299,7 +300,7 @@ uint64_t emulated_warp(int what, unsigned mask, uint64_t value, int from) {
   t->from = from;
   m->waiting[warp] |= 1u << me;
   unsigned waited = m->waiting[warp];
-  // Most find somebody missing: the last lane opens it.
+  // Most lanes find others missing: the last lane completes the operation.
   if (complete_warp(warp, what, mask)) {
     unsigned freed = waited & ~m->waiting[warp] & ~(1u << me);
     for (; freed; freed &= freed - 1)
@@ -310,7 +311,7 @@ uint64_t emulated_warp(int what, unsigned mask, uint64_t value, int from) {
   return t->value;
 }
 
-// The current thread is at its end; those that waited only for it go on.
+// Ends the current thread; threads that waited only for it resume.
 static void end_thread(void) {
   Machine *m = machine;
   m->thread[m->now].state = ENDED;
@@ -372,7 +373,7 @@ static void free_machine(void *p) {
 }
 
 #ifndef __SANITIZE_ADDRESS__
-// A kernel that reads or writes what is not there: says which, and dies of it.
+// On an invalid access of a kernel: reports it, and dies.
 static void say_segv(int signal, siginfo_t *info, void *context) {
   (void)context;
   char what[200], where[400] = "the host";
@@ -429,7 +430,7 @@ static void run_block(Machine *m, uint3 block, bool descending) {
   for (int i = 0; i < MAX_THREADS / WARP; i++) {
     int lanes = m->n - i * WARP;
     m->waiting[i] = 0;
-    m->gone[i] = lanes >= WARP ? 0 : lanes <= 0 ? ~0u : ~0u << lanes; // those that never were
+    m->gone[i] = lanes >= WARP ? 0 : lanes <= 0 ? ~0u : ~0u << lanes; // lanes that do not exist
   }
 
   char *thread_local_memory = emulated_thread_local();

@@ -1,13 +1,12 @@
-// cuBLASLt: products of matrices by plain loops, and everything else as its documentation demands.
+// cuBLASLt: products of matrices by plain loops, and everything else as documented.
 //
 //     D = epilogue(alpha op(A) op(B) + beta C)      A, B, C, D by columns unless their order is row
 //
-// A product is checked in two places.  What its descriptors say is checked by the heuristic, by
-// cublasLtMatmulAlgoCheck and by cublasLtMatmul alike (cublaslt_check.c).  Addresses are checked by
-// cublasLtMatmul (cublaslt_run.c).  Where documentation leaves open whether something works, it
-// does not here.
+// A product is checked in two places.  The heuristic, cublasLtMatmulAlgoCheck and cublasLtMatmul
+// check its descriptors alike (cublaslt_check.c).  cublasLtMatmul checks addresses
+// (cublaslt_run.c).  Uses that the documentation leaves open are refused.
 //
-// Here are the library and the descriptors, whose attributes are fields by tables.
+// This file has the library and the descriptors, with a table of attributes for their fields.
 
 #include <stdlib.h>
 #include <string.h>
@@ -86,7 +85,7 @@ static const Field *find(const Field *f, int attribute) {
 static cublasStatus_t set(void *at, const Field *fields, int attribute, const void *value,
                           size_t bytes) {
   const Field *f = find(fields, attribute);
-  if (!f) return CUBLAS_STATUS_NOT_SUPPORTED; // of what is not emulated
+  if (!f) return CUBLAS_STATUS_NOT_SUPPORTED; // an attribute that is not emulated
   if (!at || !value || bytes != f->bytes) return CUBLAS_STATUS_INVALID_VALUE;
   memcpy((char *)at + f->offset, value, bytes);
   return CUBLAS_STATUS_SUCCESS;
@@ -228,7 +227,7 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *out) {
   if (!out) return CUBLAS_STATUS_INVALID_VALUE;
   *out = NULL;
-  // It allocates, so it cannot be made while a graph is recorded, nor without a gpu.
+  // It allocates, so it cannot be created during capture, nor without a GPU.
   if (cudaFree(NULL) != cudaSuccess) return CUBLAS_STATUS_NOT_INITIALIZED;
   *out = emulated_alloc(sizeof **out);
   cudaGetDevice(&(*out)->device);

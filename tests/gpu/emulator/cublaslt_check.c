@@ -1,8 +1,8 @@
-// Of the emulated cuBLASLt: what the descriptors of a product say, and the ways to do it.
+// The emulated cuBLASLt: checks of a product's descriptors, and its algorithms.
 //
-// Descriptors are answered as the real one does: types by the documentation's table, leading
-// dimensions, batches, what epilogues need.  The heuristic proposes some ways to do a product; they
-// differ in how many parts the sum over k is cut into, which needs workspace.
+// Descriptors are checked like those of the real one: types by the documentation's table, leading
+// dimensions, batches, requirements of epilogues.  The heuristic proposes some algorithms, which
+// differ in the number of parts of the sum over k (split-k), which needs workspace.
 
 #include <string.h>
 
@@ -10,7 +10,7 @@
 
 enum { AUX_ALIGN = 16 };
 
-// ---- What descriptors say
+// ---- Checks of descriptors
 
 static cublasStatus_t check_layout(const Layout *l) {
   if (size_of(l->type) == 0) return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -137,7 +137,7 @@ cublasStatus_t cublaslt_check(Problem *p, cublasLtMatmulDesc_t how, cublasLtMatr
   return check_epilogue(p);
 }
 
-// ---- Ways to do it
+// ---- Algorithms
 
 #define MAGIC UINT64_C(0x656d756c61746564)
 
@@ -173,7 +173,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   const Layout *all[] = {&p.a, &p.b, &p.c, &p.d};
   for (int i = 0; i < 4; i++)
     if (wish->align[i] % (uint32_t)size_of(all[i]->type)) return CUBLAS_STATUS_NOT_SUPPORTED;
-  // The best is one that needs workspace, if it may.
+  // The best one needs workspace, if it is available.
   static const int order[N_ALGOS] = {1, 0, 2};
   for (int i = 0; i < N_ALGOS && *out_n < most; i++) {
     Algo algo;
@@ -231,7 +231,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
   if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
   if (!algo || !out) return CUBLAS_STATUS_INVALID_VALUE;
   Problem p;
-  Algo copy; // it may be that of the result
+  Algo copy; // `algo` may be that of the result
   memcpy(&copy, algo, sizeof copy);
   cublasStatus_t s = cublaslt_check(&p, how, a, b, c, d);
   if (s == CUBLAS_STATUS_SUCCESS) s = cublaslt_check_algo(&p, &copy);

@@ -1,8 +1,8 @@
-// What the parts of the emulated cuBLASLt know of each other.
+// Interfaces between the parts of the emulated cuBLASLt.
 //
 //     cublaslt.c         the library; descriptors and their attributes
-//     cublaslt_check.c   what the descriptors of a product say, and the ways to do it
-//     cublaslt_run.c     products are done; their addresses are checked
+//     cublaslt_check.c   checks of a product's descriptors, and its algorithms
+//     cublaslt_run.c     runs products, and checks their addresses
 
 #ifndef EMULATOR_CUBLASLT_INTERNAL_H
 #define EMULATOR_CUBLASLT_INTERNAL_H
@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Of an element; 0 for types that are not known.
+// Bytes of an element; 0 for unknown types.
 static inline int size_of(int32_t type) {
   switch (type) {
   case CUDA_R_16F:
@@ -49,13 +49,13 @@ typedef struct Preference {
   uint32_t search, reductions, align[4];
 } Preference;
 
-// What is in a cublasLtMatmulAlgo_t.
+// The contents of a cublasLtMatmulAlgo_t.
 typedef struct Algo {
   uint64_t magic;
   int32_t id, parts;
   uint32_t reduction;
   uint32_t align[4]; // of A, B, C, D
-  uint32_t problem;  // which it was proposed for; 0: any
+  uint32_t problem;  // the problem it was proposed for; 0: any
 } Algo;
 
 enum { N_ALGOS = 3, ALIGN = 16 };
@@ -69,10 +69,10 @@ typedef struct Problem {
   bool bias_in, bias_out, relu, gelu, drelu, dgelu, aux_in, aux_out;
   int32_t bias_type, aux_type;
   int64_t bias_length;
-  uint32_t hash; // of what an algorithm depends on; not 0
+  uint32_t hash; // of all properties that an algorithm depends on; not 0
 } Problem;
 
-// As the heuristic, cublasLtMatmulAlgoCheck and cublasLtMatmul answer alike.
+// Shared by the heuristic, cublasLtMatmulAlgoCheck and cublasLtMatmul.
 cublasStatus_t cublaslt_check(Problem *p, cublasLtMatmulDesc_t how, cublasLtMatrixLayout_t a,
                               cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
                               cublasLtMatrixLayout_t d);

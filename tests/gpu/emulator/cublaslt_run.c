@@ -1,8 +1,8 @@
-// Of the emulated cuBLASLt: products are done, by plain loops.
+// The emulated cuBLASLt: runs products, by plain loops.
 //
-// Addresses are checked before: that they are in the gpu's memory as far as the matrix reaches,
-// aligned as the heuristic was told they would be, and that D overlaps nothing it must not.
-// Workspace is overwritten with NaN, as anything may be there later.
+// Addresses are checked before: the whole matrix is in GPU memory, with the alignment that the
+// heuristic was given, and D overlaps no forbidden operand.  Workspace is overwritten with NaN,
+// since its contents are undefined afterwards.
 
 #include <math.h>
 #include <stdlib.h>
@@ -59,7 +59,7 @@ typedef struct Product {
   Problem p;
   int parts;
   double alpha, beta;
-  const void *alpha_at, *beta_at; // of the gpu, in that pointer mode
+  const void *alpha_at, *beta_at; // in GPU memory, in that pointer mode
   const char *a, *b, *c;
   char *d, *workspace;
   size_t workspace_bytes;
@@ -77,7 +77,7 @@ static size_t bytes_of(const Layout *l) {
   return (size_t)((l->batch - 1) * l->step + batch_elements(l)) * (size_t)size_of(l->type);
 }
 
-// op(matrix) as (rows, k) of float, each row's k side by side.
+// op(matrix) as (rows, k) of float, contiguous along k.
 static float *pack(const char *at, const Layout *l, bool by_k, int64_t rows, int64_t k, bool tf32) {
   float *out = malloc((size_t)(rows * k) * sizeof *out);
   if (!out) emulated_abort("no memory");
@@ -91,7 +91,7 @@ static float *pack(const char *at, const Layout *l, bool by_k, int64_t rows, int
 
 enum { TILE = 4, LANES = 8 };
 
-// out (m, n) by rows = a (m, k) b (n, k)', from k0 to k1.  Sums are in several lanes, as on a gpu.
+// out (m, n) by rows = a (m, k) b (n, k)', from k0 to k1.  Sums have several lanes, as on a GPU.
 static void multiply(float *out, const float *a, const float *b, int64_t m, int64_t n, int64_t k,
                      int64_t k0, int64_t k1) {
   for (int64_t i = 0; i < m; i++)
@@ -117,7 +117,7 @@ static void multiply(float *out, const float *a, const float *b, int64_t m, int6
     }
 }
 
-// Of one batch: (m, n) by rows, in double only because f64 fits then too.
+// One matrix of the batch: (m, n) by rows, in double only because f64 then fits, too.
 static double *product_of(const Product *q, const char *a, const char *b) {
   const Problem *p = &q->p;
   bool ta = p->how.trans_a == CUBLAS_OP_T, tb = p->how.trans_b == CUBLAS_OP_T;
@@ -255,7 +255,7 @@ static size_t aux_bytes(const Problem *p) {
   return p->relu || p->drelu ? (elements + 7) / 8 : elements * (size_t)size_of(p->aux_type);
 }
 
-// What would be undefined behaviour of the real one.
+// Checks for undefined behaviour of the real one.
 static void check_addresses(const Product *q) {
   const Problem *p = &q->p;
   size_t d = bytes_of(&p->d), bias = (size_t)p->bias_length * (size_t)size_of(p->bias_type);
@@ -318,7 +318,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t how,
   if (algo)
     memcpy(&chosen, algo, sizeof chosen);
   else
-    cublaslt_make_algo(&chosen, 0, align, 0); // asks the heuristic, which finds one that fits
+    cublaslt_make_algo(&chosen, 0, align, 0); // uses the heuristic's algorithm that fits
   s = cublaslt_check_algo(&q.p, &chosen);
   if (s != CUBLAS_STATUS_SUCCESS) return s;
   q.parts = chosen.parts;
@@ -334,7 +334,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t how,
   if (q.p.how.pointer_mode == CUBLASLT_POINTER_MODE_HOST) {
     q.alpha = element(alpha, q.p.how.scale, 0);
     q.beta = element(beta, q.p.how.scale, 0);
-    // Whether the sums are scaled too is not documented.
+    // The documentation does not tell whether the sums are scaled, too.
     if (sums && q.alpha != 1) return CUBLAS_STATUS_NOT_SUPPORTED;
   } else {
     if (sums) return CUBLAS_STATUS_NOT_SUPPORTED;

@@ -1,13 +1,13 @@
 // cuDNN's backend API: graphs of operations, interpreted in double.
 //
-//     descriptors    what is set is checked against a table of attributes: type, how many, needed
-//     graphs         shapes fit; a virtual tensor is made once, before it is used
+//     descriptors    attributes are checked against a table: type, number, required or not
+//     graphs         shapes fit; a virtual tensor is computed once, before its first use
 //     heuristics     some engines, or none
-//     plans          with a text from which they can be made again, for the same gpu only
-//     running        operands are in the gpu's memory as far as they reach, and aligned; the
-//                    workspace is overwritten with NaN
+//     plans          with a text from which they can be rebuilt, for the same GPU only
+//     running        whole operands are in GPU memory, and aligned; the workspace is overwritten
+//                    with NaN
 //
-// Here are the library and the descriptors; cudnn_internal.h says which file has the rest.
+// This file has the library and the descriptors; cudnn_internal.h lists the other files.
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -44,7 +44,8 @@ size_t cudnn_attribute_bytes(cudnnBackendAttributeType_t type) {
   }
 }
 
-// What can be set: of which descriptor, how many at least and at most, and whether it must be.
+// An attribute that can be set: its descriptor, the minimal and maximal number of elements, and
+// whether it is required.
 typedef struct Rule {
   cudnnBackendDescriptorType_t of;
   cudnnBackendAttributeName_t name;

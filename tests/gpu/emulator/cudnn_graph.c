@@ -1,13 +1,13 @@
-// Of the emulated cuDNN: tensors, operations and graphs of them.  What their descriptors say is
-// read off here, and checked when they are finalized:
+// The emulated cuDNN: tensors, operations and graphs of them.  Their descriptors are interpreted
+// and checked when they are finalized:
 //
 //     matmul         a (b, m, k) and b (b', k, n) give c (b, m, n); b' divides b: heads share keys
-//     pointwise      b may be shorter where y repeats it
-//     reduction      over what y has fewer of
+//     pointwise      b may be shorter and is then broadcast to y
+//     reduction      over the dimensions in which y is shorter
 //     reshape        a view of the same memory with other strides
-//     convolution    and its gradients: the same three tensors, whichever is the result
+//     convolution    and its gradients: the same three tensors, with any of them as the result
 //
-// In a graph a virtual tensor is made once, by an operation before the first that reads it.
+// In a graph a virtual tensor is computed once, by an operation before the first that reads it.
 
 #include <string.h>
 
@@ -41,7 +41,7 @@ static cudnnStatus_t check_tensor(const Descriptor *d) {
   Tensor t = cudnn_tensor_of(d);
   for (int i = 0; i < t.rank; i++) {
     if (t.dim[i] < 1 || t.stride[i] < 1) return BAD("a dimension or stride of a tensor is below 1");
-    for (int j = 0; j < i; j++) // elements must not lie on each other
+    for (int j = 0; j < i; j++) // elements must not overlap
       if (t.dim[i] > 1 && t.dim[j] > 1 && t.stride[i] == t.stride[j])
         return BAD("two dimensions of a tensor have one stride");
   }
@@ -85,7 +85,7 @@ static bool same_dims(const Tensor *a, const Tensor *b) {
   return a->rank == b->rank && memcmp(a->dim, b->dim, sizeof a->dim[0] * (size_t)a->rank) == 0;
 }
 
-// Whether b can be repeated to the dimensions of y.
+// Whether b can be broadcast to the dimensions of y.
 static bool repeats_to(const Tensor *b, const Tensor *y) {
   if (b->rank != y->rank) return false;
   for (int i = 0; i < b->rank; i++)
@@ -121,7 +121,7 @@ static int operands_of_mode(cudnnPointwiseMode_t mode) {
   case CUDNN_POINTWISE_IDENTITY:
   case CUDNN_POINTWISE_GEN_INDEX: return 1;
   case CUDNN_POINTWISE_BINARY_SELECT: return 3;
-  default: return 0; // not known here
+  default: return 0; // unknown here
   }
 }
 
@@ -206,7 +206,7 @@ static cudnnStatus_t check_conv(const Descriptor *op) {
   for (int i = 0; i < c.n; i++) {
     if (c.low[i] < 0 || c.high[i] < 0 || c.stride[i] < 1 || c.dilation[i] < 1)
       return BAD("convolution: a padding, stride or dilation is too small");
-    // Engines of 9.19 take it, and some compute another gradient.
+    // Engines of 9.19 accept it, and some compute wrong gradients.
     if (c.low[i] != c.high[i]) return BAD("convolution: dimension %d is padded unevenly", i);
     int64_t room = c.x.dim[i + 2] + c.low[i] + c.high[i] - (c.w.dim[i + 2] - 1) * c.dilation[i] - 1;
     if (room < 0 || room / c.stride[i] + 1 != c.y.dim[i + 2])
@@ -215,7 +215,7 @@ static cudnnStatus_t check_conv(const Descriptor *op) {
   return CUDNN_STATUS_SUCCESS;
 }
 
-// Of attention backward (more than two products), 9.19 computes wrong gradients of a mask that is
+// In attention backward (more than two products), 9.19 computes wrong gradients of a mask that is
 // broadcast along queries or keys.
 static cudnnStatus_t check_masks(const Attribute *ops) {
   int n_products = 0;

@@ -1,12 +1,11 @@
-// What the parts of the emulated cuDNN know of each other.
+// Interfaces between the parts of the emulated cuDNN.
 //
 //     cudnn.c         the library; descriptors and their attributes
-//     cudnn_graph.c   what descriptors of tensors, operations and graphs say, and whether that fits
+//     cudnn_graph.c   interprets and checks descriptors of tensors, operations and graphs
 //     cudnn_plan.c    engines, heuristics, plans and their text
-//     cudnn_run.c     plans are run: operations are interpreted in double
+//     cudnn_run.c     runs plans: operations are interpreted in double
 //
-// A descriptor is a list of attributes, as they were set; what it means is read off when it is
-// needed.
+// A descriptor is a list of attributes, as they were set; it is interpreted on demand.
 
 #ifndef EMULATOR_CUDNN_INTERNAL_H
 #define EMULATOR_CUDNN_INTERNAL_H
@@ -33,7 +32,7 @@ typedef struct Attribute {
 
 typedef struct Descriptor {
   cudnnBackendDescriptorType_t type;
-  int users; // whoever made it, and descriptors that have it as an attribute
+  int users; // its creator, and descriptors with it as an attribute
   bool final;
   int n;
   Attribute attribute[MAX_ATTRIBUTES];
@@ -62,12 +61,12 @@ static inline int64_t number(const Descriptor *d, cudnnBackendAttributeName_t na
 }
 
 size_t cudnn_attribute_bytes(cudnnBackendAttributeType_t type);
-// Sets an attribute; descriptors that are attributes are used until their users let them go.
+// Sets an attribute; a descriptor as an attribute is released with its users.
 void cudnn_put(Descriptor *d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
                int64_t n, const void *from);
 void cudnn_let_go(Descriptor *d);
 
-// Remembers the message for cudnnGetLastErrorString and gives the status back.
+// Stores the message for cudnnGetLastErrorString and returns the status.
 cudnnStatus_t cudnn_refuse(cudnnStatus_t status, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 #define BAD(...) cudnn_refuse(CUDNN_STATUS_BAD_PARAM, __VA_ARGS__)
@@ -75,14 +74,14 @@ cudnnStatus_t cudnn_refuse(cudnnStatus_t status, const char *fmt, ...)
 // ---- cudnn_graph.c
 
 typedef struct Tensor {
-  int64_t uid, count, extent; // extent: elements of memory that it reaches over
+  int64_t uid, count, extent; // extent: elements of memory from its first to its last
   cudnnDataType_t type;
   int rank;
   int64_t dim[MAX_RANK], stride[MAX_RANK], alignment;
   bool is_virtual, by_value;
 } Tensor;
 
-// A convolution, whichever of its three tensors is the result.
+// A convolution, with any of its three tensors as the result.
 typedef struct Conv {
   Tensor x, w, y;
   int n; // spatial dimensions
@@ -91,11 +90,11 @@ typedef struct Conv {
 
 Tensor cudnn_tensor_of(const Descriptor *d);
 Tensor cudnn_operand(const Descriptor *op, cudnnBackendAttributeName_t name);
-// The results of an operation, and what it reads; how many.
+// The results of an operation, and its operands; return their number.
 int cudnn_results_of(const Descriptor *op, Descriptor **out);
 int cudnn_reads_of(const Descriptor *op, Descriptor **out);
 Conv cudnn_conv_of(const Descriptor *op);
-// Whether a tensor, an operation or a graph is right, before it is final.
+// Checks a tensor, an operation or a graph before it is finalized.
 cudnnStatus_t cudnn_check_graph(const Descriptor *d);
 
 // ---- cudnn_plan.c
@@ -104,7 +103,7 @@ enum { ENGINE_any_order, ENGINE_tensor_cores, ENGINE_plain, N_ENGINES };
 
 const Descriptor *cudnn_engine_of(const Descriptor *plan);
 int64_t cudnn_workspace_of(const Descriptor *plan); // bytes
-// The same of heuristics, plans and the properties of a gpu.  A plan of a text gets its engine.
+// Checks heuristics, plans and the properties of a GPU.  A plan from a text gets its engine.
 cudnnStatus_t cudnn_check_plan(Descriptor *d);
 
 #endif

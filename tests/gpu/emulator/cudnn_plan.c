@@ -1,12 +1,12 @@
-// Of the emulated cuDNN: which engines there are for a graph on a gpu, and plans that run one.
+// The emulated cuDNN: the engines for a graph on a GPU, and plans that run one.
 //
 // The heuristic proposes some engines, of which the first is not deterministic, and for f32 the
-// second has tensor cores that round to TF32.  It proposes none for what cuDNN 9.19 refuses: other
-// attention than of 16 bits and heads of a multiple of 8, gradients of weights of another type than
-// the activations.
+// second has tensor cores that round to TF32.  It proposes none for graphs that cuDNN 9.19 refuses:
+// attention other than of 16 bits and heads of a multiple of 8, gradients of weights of another
+// type than the activations.
 //
-// A plan has a text from which it can be made again, on the same gpu only: descriptors, those that
-// others have as attributes before them, as numbers.
+// A plan has a text from which it can be rebuilt, on the same GPU only: descriptors as numbers,
+// each after its attributes.
 //
 //     {"emulated":[sm,processors,descriptors,
 //     type,attributes,name,type,elements,element,element,…,name,type,…
@@ -20,7 +20,7 @@
 #include "cudnn_internal.h"
 #include "emulator.h"
 
-// ---- Gpus, and what their engines can do
+// ---- GPUs, and the abilities of their engines
 
 typedef struct Machine {
   int sm, processors;
@@ -52,7 +52,7 @@ static bool has_16_bits(cudnnDataType_t t) {
   return t == CUDNN_DATA_HALF || t == CUDNN_DATA_BFLOAT16;
 }
 
-// Why no engine of cuDNN 9.19 takes the graph, or NULL.
+// The reason for which cuDNN 9.19 has no engine for the graph, or NULL.
 static const char *not_taken(const Descriptor *g, int sm) {
   const Attribute *ops = find(g, A(OPERATIONGRAPH_OPS));
   int64_t widest = sm / 10 == 9 ? 256 : 128, matmuls = 0;
@@ -79,7 +79,7 @@ const Descriptor *cudnn_engine_of(const Descriptor *plan) {
   return child(child(plan, A(EXECUTION_PLAN_ENGINE_CONFIG)), A(ENGINECFG_ENGINE));
 }
 
-// What the real one needs, about: for products of virtual tensors one of them.
+// About the size for the real one: for products of virtual tensors one of them.
 int64_t cudnn_workspace_of(const Descriptor *plan) {
   const Attribute *ops =
       find(child(cudnn_engine_of(plan), A(ENGINE_OPERATION_GRAPH)), A(OPERATIONGRAPH_OPS));
@@ -124,7 +124,7 @@ static char *text_of(const Descriptor *plan, size_t *bytes) {
     for (int j = 0; j < list[i]->n; j++) {
       const Attribute *a = &list[i]->attribute[j];
       int64_t size = (int64_t)cudnn_attribute_bytes(a->type);
-      bool handle = a->type == CUDNN_TYPE_HANDLE; // of this process only
+      bool handle = a->type == CUDNN_TYPE_HANDLE; // valid in this process only
       fprintf(f, ",%d,%d,%" PRId64, (int)a->name, (int)a->type, handle ? 0 : a->n);
       for (int64_t k = 0; k < a->n && !handle; k++) {
         int64_t x = 0;
@@ -152,7 +152,7 @@ static bool next(const char **at, const char *end, int64_t *out) {
   return true;
 }
 
-// The engine config of a text, or NULL; what it is for.
+// Returns the engine config of a text, or NULL; `m` is its target.
 static Descriptor *config_of_text(const char *at, const char *end, Machine *m) {
   int64_t sm, processors, n, type, count, name, kind, values, x;
   Descriptor *list[MAX_TEXT_DESCRIPTORS];
@@ -230,7 +230,7 @@ cudnnStatus_t cudnn_check_plan(Descriptor *d) {
   return CUDNN_STATUS_SUCCESS;
 }
 
-// ---- What can be asked: of heuristics, engines and plans
+// ---- Queries: of heuristics, engines and plans
 
 static bool touches_f32(const Descriptor *graph) {
   const Attribute *ops = find(graph, A(OPERATIONGRAPH_OPS));
@@ -277,7 +277,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t descriptor,
   if (!d->final) return BAD("an attribute of a descriptor is asked for that is not finalized");
   switch ((int)name) {
   case A(ENGINEHEUR_RESULTS): return propose(d, wanted, count, elements);
-  case A(ENGINECFG_ENGINE): { // into a descriptor of the caller's
+  case A(ENGINECFG_ENGINE): { // into a descriptor of the caller
     Descriptor *to = *(Descriptor **)elements, *from = child(d, A(ENGINECFG_ENGINE));
     for (int i = 0; i < from->n; i++)
       cudnn_put(to, from->attribute[i].name, from->attribute[i].type, from->attribute[i].n,
@@ -293,7 +293,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t descriptor,
   case A(ENGINE_NUMERICAL_NOTE): {
     int64_t engine = number(d, A(ENGINE_GLOBAL_INDEX), 0);
     if (wanted < 1 || type != CUDNN_TYPE_NUMERICAL_NOTE) return BAD("no room for notes");
-    // The oldest algorithms of convolution's gradients do not say that they are of any order.
+    // The oldest algorithms of convolution's gradients do not report that their order is unfixed.
     n = engine != ENGINE_plain && !(engine == ENGINE_any_order && is_conv_gradient(d));
     if (n)
       *(cudnnBackendNumericalNote_t *)elements = engine == ENGINE_any_order

@@ -1,8 +1,8 @@
-// Of the emulated cuDNN: plans are run.
+// The emulated cuDNN: runs plans.
 //
-// Each operation of the graph is interpreted in double, in the order in which they were given.
-// Results are rounded to their type, virtual ones too, as a kernel would that keeps them.  Operands
-// are in the gpu's memory as far as they reach, and aligned; the workspace is overwritten with NaN.
+// Each operation of the graph is interpreted in double, in the given order.  Results are rounded to
+// their type, virtual ones too, like those of a kernel that keeps them.  Whole operands are in GPU
+// memory, and aligned; the workspace is overwritten with NaN.
 
 #include <inttypes.h>
 #include <math.h>
@@ -28,7 +28,7 @@ static int64_t type_bytes(cudnnDataType_t t) {
 
 typedef struct Value {
   Tensor t;
-  double *x; // row-major; NULL until it is made or read
+  double *x; // row-major; NULL until computed or read
   void *memory;
   int64_t n_bytes;
   union {
@@ -84,7 +84,7 @@ static double rounded(cudnnDataType_t type, double x) {
   return load(room, type, 0);
 }
 
-// Where row-major element i lies, by the strides.
+// The offset of row-major element i, by the strides.
 static int64_t offset_of(const Tensor *t, int64_t i) {
   int64_t at = 0;
   for (int d = t->rank - 1; d >= 0; d--) {
@@ -108,7 +108,7 @@ static const double *read_value(Run *r, const Descriptor *tensor) {
   for (int64_t i = 0; i < v->t.count; i++)
     v->x[i] = v->t.by_value ? load(&v->by_value, v->t.type, 0)
                             : load(v->memory, v->t.type, offset_of(&v->t, i));
-  // Tensor cores take f32 with 10 bits of fraction.
+  // Tensor cores read f32 with 10 bits of fraction.
   for (int64_t i = 0; r->engine == ENGINE_tensor_cores && v->t.type == CUDNN_DATA_FLOAT &&
                       !v->t.by_value && i < v->t.count;
        i++) {
@@ -128,7 +128,7 @@ static double *new_value(Run *r, const Descriptor *tensor) {
   return v->x = calloc((size_t)v->t.count, sizeof *v->x);
 }
 
-// What was made is rounded, and in memory if it belongs there.
+// Rounds a result, and stores it unless it is virtual.
 static void keep_value(Run *r, const Descriptor *tensor) {
   Value *v = value_of(r, tensor);
   for (int64_t i = 0; i < v->t.count; i++) {
@@ -139,7 +139,7 @@ static void keep_value(Run *r, const Descriptor *tensor) {
 
 // ---- Operations
 
-// Of element i of y the one of x that it comes from, where x may be shorter: of 1, or a part.
+// The element of x for element i of y, if x may be shorter: of 1, or a divisor.
 static int64_t shared_place(const Tensor *x, const Tensor *y, int64_t i) {
   int64_t place = 0, step = 1;
   for (int d = y->rank - 1; d >= 0; d--) {
@@ -235,7 +235,7 @@ static void run_conv(Run *r, const Descriptor *op) {
   double *out = new_value(r, result), *x = NULL, *w = NULL, *y = NULL;
   for (int i = 0; i < n_reads; i++)
     read_value(r, reads[i]);
-  for (int i = 0; i < r->n; i++) { // by id: which is which
+  for (int i = 0; i < r->n; i++) { // match by id
     if (r->value[i].t.uid == c.x.uid) x = r->value[i].x;
     if (r->value[i].t.uid == c.w.uid) w = r->value[i].x;
     if (r->value[i].t.uid == c.y.uid) y = r->value[i].x;
@@ -308,7 +308,7 @@ static void free_run(EmulatedWork *work) {
   free(r);
 }
 
-// Takes over what the caller gave for a tensor, and checks it.
+// Takes the caller's pointer for a tensor, and checks it.
 static cudnnStatus_t bind_tensor(Run *r, const Descriptor *tensor, const Descriptor *pack) {
   Tensor t = cudnn_tensor_of(tensor);
   for (int i = 0; i < r->n; i++)

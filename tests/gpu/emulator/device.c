@@ -1,11 +1,11 @@
-// Which gpus there are, what they are like, and error codes.
+// The GPUs with their properties, and error codes.
 //
-//     EMULATED_GPUS=1        how many; 0: cudaErrorNoDevice
+//     EMULATED_GPUS=1        number of GPUs; 0: cudaErrorNoDevice
 //     EMULATED_MEMORY=8g     bytes of each; k, m and g are understood
-//     EMULATED_SM=90         of which kind
+//     EMULATED_SM=90         their architecture
 //     EMULATED_DRIVER=13000  less than the toolkit needs, or 0: cudaErrorInsufficientDriver
-//     EMULATED_GRAPHS=1      0: what is recorded does not become a graph
-//     EMULATED_CUBLASLT, EMULATED_CUDNN, EMULATED_NCCL   what the libraries call their version
+//     EMULATED_GRAPHS=1      0: captured work cannot be instantiated as a graph
+//     EMULATED_CUBLASLT, EMULATED_CUDNN, EMULATED_NCCL   the versions that the libraries report
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -280,13 +280,13 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
              : cudaSuccess;
 }
 
-// Called by what include/cuda_runtime.h defines.
+// Called by definitions of include/cuda_runtime.h.
 cudaError_t emulated_need_code(const char *code);
 cudaError_t emulated_attributes(struct cudaFuncAttributes *out, const void *kernel,
                                 const char *code);
 
-// Code for sm_86 runs on what has the same first digits and no smaller last one, here sm_86 and
-// sm_89; PTX for compute_86 on everything from there on.
+// Code for sm_86 runs on architectures with the same first digits and no smaller last one, here
+// sm_86 and sm_89; PTX for compute_86 on all newer ones, too.
 cudaError_t emulated_need_code(const char *code) {
   NEED_DEVICE;
   int here = (int)emulated_setting("EMULATED_SM", 90);

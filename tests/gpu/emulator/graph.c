@@ -1,14 +1,13 @@
-// Recording work into graphs, and running them.
+// Captures work into graphs, and runs them.
 //
-// A stream that is recorded has `tails`: what is put into it comes after those nodes.  An event
-// recorded in it remembers them, and a stream that waits for the event is recorded from then on
-// too:
+// A stream in capture has `tails`: its next work depends on those nodes.  An event recorded in it
+// stores them, and a stream that waits for the event is captured from then on, too:
 //
 //     stream:  a   record(e)  b       wait(f)  d       nodes  a   b after a   c after a
 //     comm:           wait(e)  c  record(f)                   d after b and c
 //
-// A graph is run in an order that its edges allow and that is furthest from that in which it was
-// recorded: of the nodes that can run, the last recorded one.  So an edge that is missing shows.
+// A graph runs in a legal order that differs most from the order of capture: of the runnable nodes,
+// the last captured one runs first.  So a missing edge shows.
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +23,7 @@ typedef struct Node {
 struct CUgraph_st {
   Node *node;
   int n;
-  int users; // itself, what is made of it, and runs that are not done
+  int users; // itself, graphs instantiated from it, and unfinished runs
 };
 
 struct CUgraphExec_st {
@@ -38,16 +37,16 @@ typedef struct Capture {
   enum cudaStreamCaptureMode mode;
   pthread_t thread;
   bool ruined, ended;
-  struct Capture *next; // all stay: events remember them
+  struct Capture *next; // never freed: events refer to them
 } Capture;
 
 static Capture *captures;
 
 static __thread int forbidding; // captures of this thread that are not relaxed
 static __thread Capture *current;
-static int capturing_blocking; // captures that the legacy stream must not meet
+static int capturing_blocking; // captures with which the legacy stream must not interact
 
-static void release(cudaGraph_t g) { // with the lock
+static void release(cudaGraph_t g) { // locked
   if (--g->users) return;
   for (int i = 0; i < g->n; i++) {
     g->node[i].work->free(g->node[i].work);
@@ -67,7 +66,7 @@ cudaError_t emulated_capture_legacy(void) {
   return capturing_blocking ? cudaErrorStreamCaptureImplicit : cudaSuccess;
 }
 
-// ---- Recording.  With the lock.
+// ---- Capture.  Locked.
 
 static void set_tails(Stream *s, const int *tails, int n) {
   int *copy = emulated_alloc((size_t)(n + 1) * sizeof *copy);
@@ -123,7 +122,7 @@ cudaError_t emulated_record_event(Stream *s, Event *e) {
 
 cudaError_t emulated_record_wait(Stream *s, Event *e) {
   if (!e->capture) {
-    // What is outside happens before all of a graph, or never: waiting for it means nothing there.
+    // Work outside of a graph runs before all of it, or never: waiting for it means nothing there.
     if (!e->stream) return cudaSuccess;
     s->capture->ruined = true;
     return cudaErrorStreamCaptureIsolation;
@@ -169,7 +168,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle, enum cudaStreamCaptureMo
   return emulated_error(e);
 }
 
-// Whether the end of a stream that was recorded along is before the end of the first.
+// Whether the end of a stream in the same capture is before the end of the first.
 static bool is_joined(const Capture *c, const bool *has_user, const Stream *s) {
   for (int i = 0; i < s->n_tails; i++) {
     bool joined = has_user[s->tails[i]];
@@ -255,7 +254,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t g) {
 
 cudaError_t cudaGraphGetNodes(cudaGraph_t g, cudaGraphNode_t *nodes, size_t *n) {
   NEED_DEVICE;
-  if (!g || nodes) return emulated_error(cudaErrorInvalidValue); // only how many
+  if (!g || nodes) return emulated_error(cudaErrorInvalidValue); // only the number is supported
   *n = (size_t)g->n;
   return cudaSuccess;
 }
@@ -296,7 +295,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t x) {
   NEED_DEVICE;
   if (!x) return emulated_error(cudaErrorInvalidValue);
   pthread_mutex_lock(&emulated_lock);
-  emulated_finish_device(emulated_device()); // runs of it that are in streams
+  emulated_finish_device(emulated_device()); // completes its runs in streams
   release(x->graph);
   pthread_mutex_unlock(&emulated_lock);
   free(x->first_user);
@@ -316,9 +315,9 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t x, cudaStream_t s) {
 typedef struct Run {
   EmulatedWork work;
   cudaGraphExec_t exec;
-  int *missing;            // of each node: how many before it are not done
+  int *missing;            // by node: number of unfinished predecessors
   int *ready, n_ready;     // the last is the next
-  int *pending, n_pending; // have begun, and want to be called again
+  int *pending, n_pending; // begun, and to be called again
 } Run;
 
 static void insert(Run *r, int node) {

@@ -1,15 +1,15 @@
-// The gpu's memory, pinned memory, and copies.
+// The GPU's memory, pinned memory, and copies.
 //
-// An allocation ends at a page that nobody may touch, and begins on one after another such:
+// An allocation is between two inaccessible pages, and ends directly before the second:
 //
-//     | none | 0xa5 … 0xa5 |    what was asked for    | 0xa5 … | none |
+//     | none | 0xa5 … 0xa5 |     the requested bytes     | 0xa5 … | none |
 //                          ^ a multiple of 256         ^ less than 256 bytes
 //
-// So what goes past it by much dies there, and what goes past it by little is found when it is
+// So an access far past its end dies there, and a write just past its end is found when it is
 // freed. New memory is full of 0xff bytes: NaN, and no index.
 //
-// Where the processor has protection keys, the host cannot touch the gpu's memory, as on a gpu:
-// only while work of a stream runs does its thread hold the key.
+// On a processor with protection keys, the host cannot access GPU memory, as with a real GPU: a
+// thread holds the key only while it runs work of a stream.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,9 +29,9 @@ enum { PAGE = 4096, ALIGN = 256, POISON = 0xff, GUARD = 0xa5 };
 typedef struct Memory {
   char *at;
   size_t bytes;
-  char *map; // whole, with the pages that nobody may touch
+  char *map; // all of it, with the inaccessible pages
   size_t map_bytes;
-  int device; // -1: pinned, of the host
+  int device; // -1: pinned host memory
   struct Memory *next;
 } Memory;
 
@@ -66,7 +66,7 @@ static Memory *find(const void *p) { // locked
   return NULL;
 }
 
-// Which memory [p, p + bytes) lies in: the gpu's, pinned, or neither.
+// The kind of memory of [p, p + bytes): the GPU's, pinned, or neither.
 typedef enum { ELSEWHERE, ON_DEVICE, PINNED, ACROSS } Kind;
 static Kind kind_of(const void *p, size_t bytes) {
   pthread_mutex_lock(&lock);
@@ -88,7 +88,7 @@ bool emulated_reachable(const void *p, size_t bytes) {
   return k == ON_DEVICE || k == PINNED;
 }
 
-// Called when a thread has died of touching it: takes no lock.
+// Called in a thread that died of an access: takes no lock.
 void emulated_describe(const void *p, char *out, size_t bytes) {
   const char *at = p;
   for (const Memory *m = all; m; m = m->next) {
@@ -125,7 +125,7 @@ static cudaError_t take(void **out, size_t bytes, int device) {
   m->map = mmap(NULL, m->map_bytes, PROT_READ | PROT_WRITE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (m->map == MAP_FAILED) emulated_abort("no memory");
-  // It may be where the stack of a thread was that ended, which the sanitizer has not forgotten.
+  // The stack of an ended thread may have been at this address, and stays poisoned in ASan.
   ASAN_UNPOISON_MEMORY_REGION(m->map, m->map_bytes);
   m->at = m->map + PAGE + (pages - inner);
   m->bytes = bytes;
@@ -241,7 +241,7 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *out, const vo
                                : cudaMemoryTypeHost;
   out->device = m && m->device >= 0 ? m->device : -1;
   pthread_mutex_unlock(&lock);
-  // The same address serves for both; it is not for writing through here.
+  // One address serves for both; device code must not write through it here.
   memcpy(&out->devicePointer, &p, sizeof p);
   if (out->type == cudaMemoryTypeDevice) return cudaSuccess;
   if (out->type == cudaMemoryTypeUnregistered) out->devicePointer = NULL;
@@ -257,7 +257,7 @@ typedef struct Copy {
   const char *from; // NULL: fill
   size_t bytes;
   int fill;
-  char *staged; // a copy of pageable memory, made at the call
+  char *staged; // a copy of pageable memory, from the time of the call
 } Copy;
 
 static bool run_copy(EmulatedWork *w, bool again) {
@@ -289,7 +289,7 @@ static bool direction_fits(enum cudaMemcpyKind kind, Kind to, Kind from) {
   return false;
 }
 
-// Whether the stream's work is being recorded; then a copy reads its source when it is replayed.
+// Whether the stream is in capture; then a copy reads its source when it is replayed.
 static bool is_recording(cudaStream_t s) {
   enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   cudaStreamIsCapturing(s, &status);
@@ -312,7 +312,7 @@ static cudaError_t copy(void *to, const void *from, size_t bytes, enum cudaMemcp
     c->from = c->staged;
   }
   cudaError_t e = emulated_enqueue(s, &c->work, NULL);
-  // Pageable memory is written by the time of return.
+  // Pageable memory is written before the return.
   if (e == cudaSuccess && (wait || (into == ELSEWHERE && !recording))) {
     pthread_mutex_lock(&emulated_lock);
     Stream *stream = emulated_stream(s);
@@ -330,7 +330,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
 
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) {
   NEED_NOT_RECORDING;
-  // Between two places of the gpu it does not wait.
+  // Copies within GPU memory do not wait.
   bool wait = !(emulated_on_device(to, bytes) && emulated_on_device(from, bytes));
   return copy(to, from, bytes, kind, NULL, wait);
 }

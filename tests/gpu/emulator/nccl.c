@@ -1,15 +1,15 @@
-// NCCL: ranks are threads or processes of this machine, which talk through a file in shared memory
-// that the unique id names.
+// NCCL: ranks are threads or processes of this machine, which communicate through a file in shared
+// memory, named by the unique id.
 //
-// What is waited for is not waited for here: work answers that it is not done, and is called again
-// (emulator.h).  So a rank that died makes its peers hang until they abort, as with NCCL.
+// Work never blocks: it returns that it is not done, and is called again (emulator.h).  So a rank
+// that died makes its peers hang until they abort, as with NCCL.
 //
-// As with the real one: a communicator that is not blocking is `in progress` after it was made,
-// and after its first call, until ncclCommGetAsyncError says otherwise, and refuses calls till
-// then; two ranks on one gpu are refused; the calls of a group are one piece of work.
+// As with the real one, a nonblocking communicator is `in progress` after its creation, and after
+// its first call, until ncclCommGetAsyncError returns otherwise, and refuses calls meanwhile; two
+// ranks on one GPU are refused; the calls of a group are one piece of work.
 //
-// Here are communicators, which find each other, and memory; nccl_internal.h says where the rest
-// is.
+// This file has communicators and their connection, and memory; nccl_internal.h lists the other
+// files.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +34,7 @@ ncclResult_t nccl_fail(ncclComm_t c, ncclResult_t result, const char *fmt, ...) 
   return result;
 }
 
-// ---- Finding each other
+// ---- Connecting
 
 ncclResult_t ncclGetVersion(int *out) {
   if (!out) return nccl_fail(NULL, ncclInvalidArgument, "ncclGetVersion: no place for it");
@@ -55,12 +55,12 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *out) {
   memset(out, 0, sizeof *out);
   snprintf(out->internal, sizeof out->internal, "%d-%d-%lld-%ld", (int)getpid(),
            atomic_fetch_add(&count, 1), (long long)t.tv_sec, t.tv_nsec);
-  // Also the far bytes of an id matter.
+  // Uses the whole id, which must be copied completely.
   memset(out->internal + 64, 0x5a, sizeof out->internal - 64);
   return ncclSuccess;
 }
 
-// Opens the file; the first one makes it.
+// Opens the file; the first rank creates it.
 static ncclResult_t open_shared(ncclComm_t c) {
   char path[128];
   path_of(&c->id, path, sizeof path);
@@ -82,7 +82,7 @@ static ncclResult_t open_shared(ncclComm_t c) {
   return ncclSuccess;
 }
 
-// Goes on with joining: once all have come, everybody finds the same.
+// Continues to join: once all have arrived, everybody gets the same result.
 static void try_join(ncclComm_t c) {
   if (c->state != JOINING || atomic_load(&c->shared->joined) < c->n) return;
   char path[128];
@@ -133,7 +133,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n, ncclUniqueId id, int
   c->id = id;
   c->users = 1;
   c->blocking = !config || config->blocking == NCCL_CONFIG_UNDEF_INT || config->blocking != 0;
-  // It allocates: not while a graph is recorded, nor without a gpu.
+  // It allocates: not during capture, nor without a GPU.
   if (cudaFree(NULL) != cudaSuccess || cudaGetDevice(&c->device) != cudaSuccess) {
     free(c);
     return nccl_in_group(nccl_fail(NULL, ncclUnhandledCudaError, "Cuda failure '%s'",
@@ -166,7 +166,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *out) {
   switch (c->state) {
   case JOINING: *out = ncclInProgress; break;
   case IN_PROGRESS:
-    *out = ncclInProgress; // the next time it is not
+    *out = ncclInProgress; // done at the next query
     c->state = READY;
     break;
   case FINALIZED: *out = atomic_load(&c->users) > 1 ? ncclInProgress : ncclSuccess; break;
@@ -216,16 +216,16 @@ ncclResult_t ncclCommDestroy(ncclComm_t c) {
   return ncclSuccess;
 }
 
-// Work that waits for other ranks ends, as it is; nobody else is told.
+// Work that waits for other ranks ends, incomplete; the others are not informed.
 ncclResult_t ncclCommAbort(ncclComm_t c) {
   if (!c) return ncclSuccess;
   atomic_store(&c->aborted, true);
-  // Nobody is to find what has not come together.
+  // Removes the file of an incomplete communicator, so that no later rank finds it.
   char path[128];
   path_of(&c->id, path, sizeof path);
   if (c->state == JOINING) shm_unlink(path);
   while (atomic_load(&c->running) > 0) {
-    // Whoever runs it finds out; if nobody does, it is us.
+    // The thread that runs the work sees the abort; if there is none, this thread runs it.
     int device;
     cudaGetDevice(&device);
     cudaSetDevice(c->device);

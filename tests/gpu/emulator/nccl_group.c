@@ -1,4 +1,4 @@
-// Of the emulated NCCL: calls.  They are collected, and those of one communicator are put into
+// The emulated NCCL: calls.  They are collected, and those of one communicator are enqueued in
 // their stream as one piece of work when the group ends; a call outside of a group is a group of
 // one.
 
@@ -20,7 +20,7 @@ ncclResult_t ncclGroupEnd(void);
 static __thread int depth;
 static __thread Call *collected;
 static __thread int n_collected;
-static __thread ncclComm_t joining; // those whose ncclCommInitRank is in the group
+static __thread ncclComm_t joining; // communicators with ncclCommInitRank in the group
 static __thread ncclResult_t group_error;
 
 static void free_group(EmulatedWork *w) {
@@ -47,7 +47,7 @@ static ncclResult_t put(ncclComm_t c) {
     g->call[g->n++] = collected[i];
     pairs |= nccl_is_message(&collected[i]);
   }
-  // NCCL changes to the communicator's gpu by itself.
+  // NCCL switches to the communicator's GPU by itself.
   int device;
   cudaGetDevice(&device);
   cudaSetDevice(c->device);
@@ -55,8 +55,7 @@ static ncclResult_t put(ncclComm_t c) {
   cudaSetDevice(device);
   if (e != cudaSuccess)
     return nccl_fail(c, ncclUnhandledCudaError, "Cuda failure '%s'", cudaGetErrorString(e));
-  // Connections are made when they are first needed, and who is not blocking does not wait for
-  // them.
+  // Connections are made on first use, and a nonblocking communicator does not wait for them.
   bool connects = !c->used || (pairs && !c->used_pair);
   c->used = true;
   c->used_pair |= pairs;
@@ -75,7 +74,7 @@ ncclResult_t ncclGroupEnd(void) {
   if (--depth > 0) return ncclSuccess;
   ncclResult_t result = group_error;
   group_error = ncclSuccess;
-  // First all of them have come, then one after the other can be waited for.
+  // Only after all have been opened can each be waited for.
   for (ncclComm_t c = joining, next; c; c = next) {
     next = c->next;
     if (c->blocking) nccl_wait_joined(c);

@@ -1,8 +1,8 @@
-// What the parts of the emulated NCCL know of each other.
+// Interfaces between the parts of the emulated NCCL.
 //
 //     nccl.c         communicators, memory
-//     nccl_group.c   calls, which are collected and put into their stream when a group ends
-//     nccl_run.c     ranks do collectives and messages, through shared memory
+//     nccl_group.c   calls, which are collected and enqueued in their stream when a group ends
+//     nccl_run.c     runs collectives and messages, through shared memory
 
 #ifndef EMULATOR_NCCL_INTERNAL_H
 #define EMULATOR_NCCL_INTERNAL_H
@@ -17,7 +17,7 @@ enum { MAX_RANKS = 64, CHUNK = 64 * 1024, PAIR_CHUNK = 16 * 1024 };
 typedef enum { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, REDUCE, SEND, RECV } Kind;
 extern const char *const nccl_kind_name[]; // "ncclAllReduce"
 
-// What ranks must agree on.
+// The properties of a call that ranks must agree on.
 typedef struct Label {
   int32_t kind, type, reduction, root;
   uint64_t count;
@@ -48,7 +48,7 @@ struct ncclComm {
   ncclUniqueId id;
   Shared *shared;
   uint64_t step, sent[MAX_RANKS], received[MAX_RANKS];
-  // What ncclCommGetAsyncError says.
+  // The state for ncclCommGetAsyncError.
   enum { JOINING, IN_PROGRESS, READY, FINALIZED, FAILED } state;
   ncclResult_t failure;
   bool used, used_pair;
@@ -66,8 +66,8 @@ typedef struct Call {
   char *to;
   ncclComm_t comm;
   cudaStream_t stream;
-  // While it runs.
-  uint64_t at; // steps, or bytes of a message, that are done
+  // State of a run.
+  uint64_t at; // completed steps, or bytes of a message
   bool posted, done;
 } Call;
 
@@ -80,21 +80,21 @@ typedef struct Group {
 
 // ---- nccl.c
 
-// Remembers the message for ncclGetLastError and gives the result back.
+// Stores the message for ncclGetLastError and returns the result.
 ncclResult_t nccl_fail(ncclComm_t c, ncclResult_t result, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-ncclResult_t nccl_check_ready(ncclComm_t c, const char *what); // every call begins with this
+ncclResult_t nccl_check_ready(ncclComm_t c, const char *what); // first statement of every call
 void nccl_wait_joined(ncclComm_t c);
-void nccl_release(ncclComm_t c); // by one of its users
+void nccl_release(ncclComm_t c); // drops one reference
 
 // ---- nccl_group.c
 
-ncclResult_t nccl_in_group(ncclResult_t r); // remembers the first failure for ncclGroupEnd
+ncclResult_t nccl_in_group(ncclResult_t r); // stores the first failure for ncclGroupEnd
 bool nccl_join_later(ncclComm_t c);         // at the end of the group, if in one
 
 // ---- nccl_run.c
 
-size_t nccl_size_of(int type); // 0 for types that are not known
+size_t nccl_size_of(int type); // 0 for unknown types
 bool nccl_is_message(const Call *c);
 bool nccl_run_group(EmulatedWork *w, bool again);
 

@@ -1,10 +1,10 @@
-// Of the emulated NCCL: ranks do what was called, through shared memory.
+// The emulated NCCL: runs calls, through shared memory.
 //
-// A collective is done in steps of at most CHUNK bytes.  In a step every rank posts a piece of what
-// it gives in its own slot, waits until all have, reads what it needs from the others' slots, and
-// says that it has; nobody posts again before all have said so.  What ranks post is labelled with
-// the call, so ranks that call different things are told, where the real one hangs.  send and recv
-// have a slot for each pair, and are done when the receiver has everything.
+// A collective runs in steps of at most CHUNK bytes.  In a step every rank posts a piece of its
+// data in its own slot, waits until all have posted, reads from the others' slots, and reports that
+// it has read; no rank posts again before all have reported.  Posts are labelled with the call, so
+// ranks that call different operations get an error, while the real one hangs.  send and recv have
+// a slot for each pair, and are done when the receiver has everything.
 
 #include <stdio.h>
 #include <string.h>
@@ -113,7 +113,7 @@ static void average(char *x, size_t n, int type, int ranks) {
 
 // ---- Running
 
-// How a collective is cut into steps: `blocks` of count elements, each in pieces of a chunk.
+// The number of steps of a collective: `blocks` of count elements, each in pieces of a chunk.
 static uint64_t pieces(const Call *c) {
   uint64_t most = CHUNK / nccl_size_of(c->label.type);
   return (c->label.count + most - 1) / most;
@@ -140,7 +140,7 @@ static void check_labels(const Call *call) {
   }
 }
 
-// One step, if all ranks have come to it; false if they have not.
+// Runs one step, if all ranks have reached it; returns false otherwise.
 static bool try_step(Call *call) {
   ncclComm_t c = call->comm;
   const Label *l = &call->label;
@@ -236,7 +236,7 @@ bool nccl_run_group(EmulatedWork *w, bool again) {
   for (int i = 0; i < g->n && !atomic_load(&g->comm->aborted); i++) {
     Call *c = &g->call[i];
     if (c->done) continue;
-    // Messages between two ranks stay in order, and collectives do.
+    // Messages between two ranks stay in order, and so do collectives.
     bool behind = !nccl_is_message(c) && collective_waits;
     for (int j = 0; j < i && nccl_is_message(c); j++)
       behind |=

@@ -1,18 +1,17 @@
 // Streams and events.  Work runs as late as CUDA allows, and in the order that hurts most.
 //
-// Putting work in a stream only notes it. It runs in a thread that waits for it: at a synchronise,
-// at the second query (the first answers that it is not ready), before a copy to pageable memory
-// returns, or when memory is freed.  So whoever forgets to wait reads what was there before.
+// Enqueueing work in a stream only stores it.  It runs in a thread that waits for it: in a
+// synchronise, in the second query (the first returns `not ready`), before a copy to pageable
+// memory returns, or before memory is freed.  So a program with a missing wait reads old data.
 //
-// To have stream s done up to some work, first everything that other streams must have done before
-// that is run, whether it could wait or not, and only then the work of s itself; what other streams
-// have besides is not run.  So an event that was forgotten, in either direction, shows:
+// To complete work of stream s, first all work of other streams that it depends on runs, even if it
+// could run later, and only then the work of s itself; unrelated work of other streams is not run.
+// So a missing event, in either direction, shows:
 //
 //     stream:  a          wait(e)  b      if comm does not wait for a, `reduce` runs before a;
 //     comm:    reduce  record(e)          if stream does not wait for e, it does not run before b
 //
-// Only work of a chain (NCCL) is begun by itself after a while, because other processes wait for
-// it.
+// Only work of a chain (NCCL) begins by itself after a while, because other processes wait for it.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +22,7 @@
 #include "internal.h"
 
 enum { MAX_GPUS = 64 };
-static const double LATE = 0.02; // seconds, after which work of a chain begins by itself
+static const double LATE = 0.02; // seconds until work of a chain begins by itself
 
 pthread_mutex_t emulated_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
@@ -33,7 +32,7 @@ static __thread bool in_host_function;
 
 typedef struct Chain {
   const void *key;
-  Stream *stream; // where its last work is
+  Stream *stream; // stream of its last work
   uint64_t number;
   struct Chain *next;
 } Chain;
@@ -56,7 +55,7 @@ static Stream *new_stream(int device, bool blocking, int priority) {
   return s;
 }
 
-// With the lock.  NULL if it is none, or of another gpu than the thread's.
+// Locked.  NULL if it is no stream, or of another GPU than the thread's.
 Stream *emulated_stream(cudaStream_t handle) {
   int device = emulated_device();
   if (!handle || handle == cudaStreamLegacy) {
@@ -71,7 +70,7 @@ Stream *emulated_stream(cudaStream_t handle) {
   return NULL;
 }
 
-// ---- Putting
+// ---- Enqueueing
 
 static Item *append(Stream *s) {
   Item *item = emulated_alloc(sizeof *item);
@@ -143,7 +142,7 @@ cudaError_t emulated_enqueue(cudaStream_t handle, EmulatedWork *w, const void *c
   return emulated_error(e);
 }
 
-// ---- Running.  With the lock, which is given up while work runs.
+// ---- Running.  Locked, except while work runs.
 
 void emulated_run(EmulatedWork *w, bool *done, bool again) {
   emulated_open_memory();
@@ -161,11 +160,11 @@ static void pop(Stream *s) {
 
 typedef enum {
   RAN,     // something
-  PENDING, // on what is not in this process
-  BUSY     // another thread is at it
+  PENDING, // waits for another process
+  BUSY     // another thread runs it
 } Progress;
 
-// The first thing up to `upto` that waits for another stream; NULL: nothing does.
+// The first item up to `upto` that waits for another stream; NULL: none.
 static const Item *first_wait(Stream *s, uint64_t upto) {
   for (const Item *item = s->looked_upto < upto ? s->first : NULL; item && item->number <= upto;
        item = item->next)
@@ -174,9 +173,10 @@ static const Item *first_wait(Stream *s, uint64_t upto) {
   return NULL;
 }
 
-// Does one thing that s has to have done to be done up to `upto`.  What waits for something was put
-// after it, so from wait to wait one comes to work that can run, if nobody is at it.  Where that
-// waits for another process, what stands before the wait runs: the other may wait for this.
+// Runs one item that s needs in order to complete `upto`.  A wait comes after the item that it
+// waits for, so following the waits leads to a runnable item, unless another thread runs it.  If
+// that item waits for another process, the items before the wait run: the other process may wait
+// for them.
 static Progress step(Stream *s, uint64_t upto) {
   if (s->busy) return BUSY;
   const Item *wait = first_wait(s, upto);
@@ -185,7 +185,7 @@ static Progress step(Stream *s, uint64_t upto) {
     Progress p = step(wait->on, wait->upto);
     if (p != PENDING || alone) return p;
     if (s->busy) return BUSY;
-    if (s->done >= upto) return RAN; // by another thread meanwhile
+    if (s->done >= upto) return RAN; // another thread has completed it meanwhile
   }
   Item *item = s->first;
   if (!item->work && item->on->done < item->upto) return PENDING;
@@ -224,7 +224,7 @@ void emulated_finish(Stream *s, uint64_t upto) {
   while (s->done < upto) {
     Progress p = step(s, upto);
     if (p == RAN) continue;
-    // What waits for another process must not keep other streams from going on: that one may wait
+    // Work that waits for another process must not block other streams: the other process may wait
     // for them.
     bool other = false;
     for (Stream *t = emulated_streams; t && p != BUSY && !other; t = t->next)
@@ -233,7 +233,7 @@ void emulated_finish(Stream *s, uint64_t upto) {
   }
 }
 
-// As far as it goes without waiting; whether that was enough.
+// Runs as far as possible without waiting; returns whether that was enough.
 static bool try_finish(Stream *s, uint64_t upto) {
   while (s->done < upto)
     if (step(s, upto) != RAN) return false;
@@ -294,7 +294,7 @@ cudaError_t cudaStreamGetPriority(cudaStream_t handle, int *out) {
   return s ? cudaSuccess : emulated_error(cudaErrorInvalidResourceHandle);
 }
 
-// Finds the stream and locks, or answers what is wrong with waiting for it.
+// Finds the stream and locks, or returns the error of waiting for it.
 static cudaError_t begin_wait(cudaStream_t handle, Stream **out) {
   pthread_mutex_lock(&emulated_lock);
   *out = emulated_stream(handle);
@@ -371,7 +371,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
   return emulated_error(e);
 }
 
-// ---- A function of the host in a stream
+// ---- Host functions in a stream
 
 typedef struct Call {
   EmulatedWork work;
@@ -496,7 +496,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   NEED_DEVICE;
   if (!event) return emulated_error(cudaErrorInvalidResourceHandle);
   pthread_mutex_lock(&emulated_lock);
-  // Its mark may still be in the stream.
+  // The record may still be pending in the stream.
   if (event->stream) emulated_finish(event->stream, event->upto);
   pthread_mutex_unlock(&emulated_lock);
   free(event->tails);

@@ -1,8 +1,8 @@
-// What the program's own file says about its symbols.
+// The symbol table of the program's own file.
 //
-// Kernels are static functions, which dladdr does not know, and __shared__ variables are
-// thread-local variables inside functions: both are only in the file's table of symbols, so it is
-// read once.  Without one (stripped), kernels have no names and shared memory is not filled.
+// Kernels are static functions, which dladdr does not find, and __shared__ variables are
+// thread-local variables inside functions: both are only in the file's symbol table, so it is read
+// once.  In a stripped program, kernels have no names and shared memory is not filled.
 
 #include <elf.h>
 #include <fcntl.h>
@@ -24,7 +24,7 @@ typedef struct Function {
   uintptr_t at;
   size_t bytes;
   const char *mangled;
-  char *name; // made when asked for
+  char *name; // demangled on demand
 } Function;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -33,7 +33,7 @@ static Function *functions;
 static int n_functions;
 static SharedVariable *variables;
 static int n_variables;
-static uintptr_t base; // where the program was loaded
+static uintptr_t base; // load address of the program
 
 static int find_program(struct dl_phdr_info *info, size_t size, void *found) {
   (void)size;
@@ -64,7 +64,7 @@ static void read_symbols(void) {
   int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
   struct stat s;
   if (fd < 0 || fstat(fd, &s)) return;
-  // LiveRanges: names are read in it.
+  // Never unmapped: names point into it.
   char *file = mmap(NULL, (size_t)s.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
   close(fd);
   if (file == MAP_FAILED) return;

@@ -1,4 +1,4 @@
-// What the emulator's own tests share.  C and C++.
+// Shared by the emulator's own tests.  C and C++.
 
 #ifndef EMULATOR_TEST_H
 #define EMULATOR_TEST_H
@@ -29,7 +29,7 @@
 
 #define OK(call) CHECK_IS(call, 0)
 
-// Runs `what` in a process of its own, which must die of a signal having said `words` on stderr.
+// Checks that a function, run in a process of its own, dies of a signal with `words` on stderr.
 static inline void check_dies(void (*what)(void), const char *words) {
   int out[2];
   CHECK(pipe(out) == 0);

@@ -1,5 +1,5 @@
-// cuBLASLt: products in every layout and with every epilogue against the sum over k written down,
-// and what it must refuse.
+// cuBLASLt: products in every layout and with every epilogue against an explicit sum over k, and
+// refusals.
 
 #include <cublasLt.h>
 
@@ -18,11 +18,11 @@ typedef struct Case {
   bool trans_a, trans_b, row_a, row_d;
   cublasLtEpilogue_t epilogue;
   float beta;
-  int algo; // of those proposed
+  int algo; // index among the proposals
 } Case;
 
 static cublasLtHandle_t handle;
-static Matrix *a, *b, *c, *d, *bias, *aux; // of the gpu
+static Matrix *a, *b, *c, *d, *bias, *aux; // in GPU memory
 static Matrix host_a, host_b, host_c, host_d, host_bias, host_aux;
 static void *workspace;
 enum { WORKSPACE = 1 << 20 };
@@ -38,7 +38,7 @@ static float at(const Matrix *m, cudaDataType_t type, int64_t i) {
   return type == CUDA_R_32F ? m->f[i] : bf16(m->h[i]);
 }
 
-// Numbers that bf16 has, so that only sums are rounded.
+// Numbers that bf16 represents exactly, so that only sums are rounded.
 static void fill(Matrix *m, cudaDataType_t type, unsigned seed) {
   for (int i = 0; i < MOST / 4; i++) {
     seed = seed * 1664525u + 1013904223u;
@@ -155,7 +155,7 @@ static double product_at(const Case *t, const Problem *p, int batch, int i, int 
   return sum;
 }
 
-// What the sum over k becomes; for x alone, before the last step of the epilogue, see `before`.
+// The epilogue of the sum over k; `before`: the value before its last step.
 static double finish(const Case *t, const Problem *p, double x, int i, int j, double *before) {
   int64_t mask_at = i + j * p->aux_ld;
   if (t->epilogue & CUBLASLT_EPILOGUE_BIAS) x += (double)at(&host_bias, t->out, i);
@@ -268,7 +268,7 @@ static void test_refusals(void) {
   t.epilogue = (cublasLtEpilogue_t)3;
   refused(&t, CUBLAS_STATUS_INVALID_VALUE);
 
-  // What the descriptors of a good case are turned into.
+  // Changes that make the descriptors of a good case invalid.
   struct {
     cublasLtMatmulDescAttributes_t what;
     int64_t value;
@@ -354,7 +354,7 @@ static void test_algorithms(void) {
   forget(&other);
 }
 
-// What the real one does not notice.
+// An error that the real one does not detect.
 static void into_host(void) {
   Problem p = describe(&plain);
   multiply(&p, &host_d, NULL, 0);

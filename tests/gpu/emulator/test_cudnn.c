@@ -1,5 +1,5 @@
 // cuDNN's backend interface: a convolution by every engine against its definition, a plan from its
-// text, and what it must refuse.
+// text, and refusals.
 
 #include <cudnn.h>
 #include <string.h>
@@ -16,7 +16,7 @@ enum { N = 2, C = 3, H = 6, W = 5, K = 4, R = 3, S = 2, P = H - R + 1, Q = W - S
 enum { X_UID = 1, W_UID, Y_UID, Z_UID };
 
 static cudnnHandle_t handle;
-static float *x, *w, *y; // of the gpu
+static float *x, *w, *y; // in GPU memory
 static void *workspace;
 
 static Descriptor made[512]; // destroyed at the end
@@ -107,7 +107,7 @@ static Descriptor conv_graph(void) {
   return d;
 }
 
-// How many engines there are for the graph; the first `most` of them.
+// Returns the number of engines for the graph; `out` gets the first `most` of them.
 static int64_t engines(Descriptor graph, int64_t most, Descriptor *out) {
   Descriptor heuristic = make(DESCRIPTOR(ENGINEHEUR));
   cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
@@ -172,7 +172,7 @@ static void test_engines(void) {
   CHECK(n > 1 && n <= 8);
   for (int64_t i = 1; i < n; i++)
     run_right(plan_of(found[i]));
-  // The first of them adds up in any order, and says so; it must not be run.
+  // The first of them adds in no fixed order, and reports it; it must not be run.
   Descriptor engine = make(DESCRIPTOR(ENGINE));
   cudnnBackendNumericalNote_t note;
   OK(cudnnBackendGetAttribute(found[0], CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR,
@@ -207,7 +207,7 @@ static void test_text(void) {
   free(text);
 }
 
-// ---- What it must refuse
+// ---- Refusals
 
 static void test_attributes(void) {
   Descriptor d = open_tensor(1, CUDNN_DATA_FLOAT, x_dim, false), empty = make(DESCRIPTOR(TENSOR));
@@ -223,7 +223,8 @@ static void test_attributes(void) {
 }
 
 static void test_graphs(void) {
-  // Two elements of a tensor on one place, a result of another shape, an operand that is open.
+  // Two overlapping elements of a tensor, a result of another shape, an operand that is not
+  // finalized.
   Descriptor d = open_tensor(1, CUDNN_DATA_FLOAT, x_dim, false);
   int64_t strides[] = {90, 1, 15, 15}, wide[] = {N, K, P, Q + 1};
   OK(set(d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides));
@@ -233,7 +234,8 @@ static void test_graphs(void) {
   Descriptor op = make(DESCRIPTOR(OPERATION_CONVOLUTION_FORWARD));
   REFUSED(
       set(op, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &d));
-  // A virtual operand that nobody makes; two tensors of one id; two operations that make one.
+  // A virtual operand that no operation computes; two tensors of one id; two operations that
+  // compute one.
   Descriptor in = tensor(X_UID, x_dim, false), out = tensor(Y_UID, y_dim, false);
   Descriptor unmade = forward(tensor(Z_UID, x_dim, true), out);
   Descriptor twins = forward(in, tensor(X_UID, y_dim, false));

@@ -1,4 +1,4 @@
-// What is wrong in a kernel ends the program, and says which kernel it was.
+// An error in a kernel ends the program, with the name of the kernel.
 
 #include <cuda_runtime.h>
 
@@ -91,7 +91,7 @@ static void host_reads() {
 }
 
 #ifdef __SANITIZE_ADDRESS__
-enum { SANITIZED = 1 }; // it speaks first when memory is touched that is not there
+enum { SANITIZED = 1 }; // ASan reports invalid accesses first
 #else
 enum { SANITIZED = 0 };
 #endif
@@ -114,7 +114,7 @@ int main() {
   check_dies(after_free, touches("touches"));
   check_dies(past_shared, "writes to byte 40 of 40 of its dynamic shared memory");
   check_dies(deep, touches("kernel 'recurses"));
-  // Only processors with protection keys keep the host out.
+  // Only processors with protection keys deny the host access.
   FILE *f = fopen("/proc/cpuinfo", "r");
   char line[8192];
   bool keys = false;

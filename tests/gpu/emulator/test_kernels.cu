@@ -1,20 +1,20 @@
-// Kernels as threads of blocks of a grid: who they are, barriers, warps, atomics, shared memory.
+// Kernels as threads of blocks of a grid: indices, barriers, warps, atomics, shared memory.
 
 #include <cuda_runtime.h>
 
 #include "test.h"
 
-static int *memory; // of the gpu, COUNT ints
+static int *memory; // in GPU memory, COUNT ints
 enum { COUNT = 1 << 16 };
 static int got[COUNT];
 
-// Runs what was launched, and has `got` be what is in memory.
+// Runs the launched work, and copies the memory to `got`.
 static void fetch() {
   OK(cudaGetLastError());
   OK(cudaMemcpy(got, memory, sizeof got, cudaMemcpyDeviceToHost));
 }
 
-// ---- Who a thread is
+// ---- Indices
 
 static __global__ void say_who(int *out) {
   dim3 b = gridDim, t = blockDim;
@@ -31,7 +31,7 @@ static void test_who() {
     CHECK(got[i] == (i < 3 * 4 * 5 * 6 * 7 * 8));
 }
 
-// ---- Sums over a block, whose last warp is not whole, and whose threads do not all stay
+// ---- Sums over a block with a partial last warp, and with threads that end early
 
 template <int threads> static __global__ void sum_block(int *out, int stay) {
   __shared__ int part[threads];
@@ -71,14 +71,14 @@ static __global__ void votes(int *out) {
   mine[0] = (int)__ballot_sync(0xffffffffu, lane % 3 == 0);
   mine[1] = __any_sync(0xffffffffu, lane == 7);
   mine[2] = __all_sync(0xffffffffu, lane != 7);
-  // Half a warp among themselves, in another order than they began.
+  // Half a warp, in another order than the threads began.
   mine[3] = mine[4] = 0;
   if (lane % 2) mine[3] = __shfl_xor_sync(odd, (int)lane, 2);
   if (lane % 2 == 0) mine[4] = (int)__ballot_sync(~odd, 1);
   __syncwarp();
 }
 
-// Of lanes that have ended comes nothing that is of use.
+// Values of ended lanes are undefined.
 static __global__ void from_ended(int *out) {
   if (threadIdx.x >= 16) return;
   out[threadIdx.x] = __shfl_sync(0xffffffffu, (int)threadIdx.x, 20);
@@ -141,11 +141,11 @@ static __global__ void read_unwritten(float *out, int n) {
   __shared__ float still[64];
   EMULATED_DYNAMIC_SHARED(float, moving);
   out[threadIdx.x] = still[threadIdx.x] + moving[threadIdx.x % n];
-  still[threadIdx.x] = 1; // is gone before the next block
+  still[threadIdx.x] = 1; // lost before the next block
   moving[threadIdx.x % n] = 1;
 }
 
-// Warps read what others have yet to write: one half of the blocks finds out.
+// Warps read data that others have not yet written: one half of the blocks detects it.
 static __global__ void forgets_barrier(float *out) {
   __shared__ float part[64];
   part[threadIdx.x] = 1;
@@ -207,7 +207,7 @@ static void test_arithmetic() {
   CHECK(got[3] == 4 + 4 + 9 && got[4] == 2 + 4 + 5 && got[5] == 3 + 2);
 }
 
-// ---- What CUDA refuses to launch
+// ---- Launches that CUDA refuses
 
 static __global__ void nothing() {}
 

@@ -13,7 +13,7 @@ typedef struct Rank {
   int rank;
   ncclComm_t comm;
   cudaStream_t stream;
-  float *x, *y; // of the gpu, RANKS * N
+  float *x, *y; // in GPU memory, RANKS * N
 } Rank;
 
 static float given(int rank, int i) {
@@ -38,7 +38,7 @@ static void check(Rank *r, int n, float (*wanted)(const Rank *r, int i)) {
   OK(cudaMemcpy(got, r->y, RANKS * N * sizeof *got, cudaMemcpyDeviceToHost));
   for (int i = 0; i < n; i++)
     CHECK(got[i] == wanted(r, i));
-  CHECK(n == RANKS * N || got[n] != got[n]); // nothing behind
+  CHECK(n == RANKS * N || got[n] != got[n]); // elements after the result
   free(got);
 }
 
@@ -100,7 +100,7 @@ static void collectives(Rank *r) {
   void *handle;
   put(r);
   OK(ncclCommRegister(c, r->y, RANKS * N * sizeof *r->y, &handle));
-  // The first connects, and whoever is not blocking has to wait for that.
+  // The first call connects, and a nonblocking communicator has to wait for that.
   CHECK_IS(ncclAllReduce(r->x, r->y, N, ncclFloat, ncclSum, c, s), ncclInProgress);
   wait_until_ready(c);
   check(r, N, sum);
@@ -126,7 +126,7 @@ static void collectives(Rank *r) {
   OK(ncclCommDeregister(c, handle));
 }
 
-// In place, twice, in a graph; what is replayed reads what is there then.
+// In place, twice, in a graph; a replay reads the current data.
 static void graph(Rank *r) {
   cudaGraph_t g;
   cudaGraphExec_t exec;
@@ -148,7 +148,7 @@ static void graph(Rank *r) {
   OK(cudaGraphExecDestroy(exec));
 }
 
-// A rank that waits on the host for something else still takes its part.
+// A rank that waits on the host for another event still takes part.
 static void only_the_first_waits(Rank *r) {
   put(r);
   OK(ncclAllReduce(r->x, r->y, N, ncclFloat, ncclSum, r->comm, r->stream));
@@ -190,7 +190,7 @@ static void run_both(void *(*what)(void *), bool by_process) {
     OK(pthread_join(thread[i], NULL));
 }
 
-// ---- Two ranks on one gpu
+// ---- Two ranks on one GPU
 
 static void *share_gpu(void *at) {
   Rank *r = at;
@@ -201,7 +201,7 @@ static void *share_gpu(void *at) {
   return NULL;
 }
 
-// ---- A peer that is gone: waiting does not end, until the communicator is aborted
+// ---- A lost peer: waiting does not end until the communicator is aborted
 
 static void *lose_peer(void *at) {
   Rank *r = at;
@@ -224,7 +224,7 @@ static void *lose_peer(void *at) {
   return NULL;
 }
 
-// ---- Ranks that call different things are told
+// ---- Ranks that call different operations get an error
 
 static void *disagree(void *at) {
   Rank *r = at;
@@ -260,7 +260,7 @@ static void refuse_arguments(void) {
 
 int main(void) {
   setenv("EMULATED_GPUS", "2", 1);
-  // Processes are forked before this one uses a gpu.
+  // Processes are forked before this one uses a GPU.
   run_both(run_rank, true);
   run_both(share_gpu, true);
   run_both(lose_peer, true);

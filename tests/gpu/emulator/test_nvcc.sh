@@ -1,5 +1,5 @@
 #!/bin/bash
-# test_nvcc.sh NVCC FOLDER: the wrapper takes nvcc's command line, and links our libraries.
+# test_nvcc.sh NVCC FOLDER: the wrapper accepts nvcc's command line, and links the emulator's libraries.
 set -euo pipefail
 nvcc=$1 here=$(cd "$(dirname "$0")" && pwd)
 rm -rf "$2" && mkdir -p "$2" && cd "$2"
@@ -12,7 +12,7 @@ fail() {
 "$nvcc" --list-gpu-code | grep -qx sm_90 || fail "no sm_90"
 "$nvcc" --version | grep -q release || fail "no version"
 
-# What backends give to nvcc.
+# The command lines of backends.
 "$nvcc" -v -std=c++17 -O3 -gencode arch=compute_90,code=sm_90 -arch=sm_90 --threads 0 -lineinfo \
   -Xcompiler -Wall,-fno-math-errno -Xptxas -v -I"$here" -c "$here/test_kernels.cu" -o kernels.o 2>log
 grep -q -- "'-fno-math-errno'" log || fail "the compiler's flag is lost"
@@ -25,12 +25,12 @@ readelf -d kernels | grep -q 'ORIGIN/lib' || fail "the search path is lost"
 ! ldd kernels | grep -q 'libcu\|libnccl' || fail "the program needs the real libraries"
 ./kernels
 
-# Archives by their paths, also of whole ones.
+# Archives by path, also with --whole-archive.
 "$nvcc" -cudart static empty.o -Xlinker --whole-archive,/nowhere/libcudnn_graph_static.a,--no-whole-archive \
   /nowhere/libcublasLt_static.a /nowhere/libculibos.a -o empty
 ./empty
 
-# Kernels run where there is code for the gpu, or PTX of an older one.
+# Kernels run if there is code for the GPU, or PTX of an older one.
 cat >code.cu <<'END'
 #include <cuda_runtime.h>
 static __global__ void nothing() {
@@ -45,7 +45,7 @@ int main() {
   return e == cudaErrorNoKernelImageForDevice;
 }
 END
-runs() { # FLAGS, then gpus that take it and, after --, that do not
+runs() { # FLAGS, then GPUs that run it and, after --, GPUs that do not
   "$nvcc" $1 -c code.cu -o code.o && "$nvcc" -cudart static code.o -o code
   local want=0 got sm
   for sm in "${@:2}"; do
@@ -64,6 +64,6 @@ runs "-gencode arch=compute_90,code=sm_90 -gencode arch=compute_90,code=compute_
 runs "-gencode=arch=compute_80,code=[sm_80,compute_80]" 80 90 -- 75
 runs "-arch=sm_90" 90 100 -- 86
 
-# What does not compile does not pass.
+# A compile error fails.
 echo 'nonsense' >bad.cu
 ! "$nvcc" -c bad.cu -o bad.o 2>/dev/null || fail "nonsense compiles"

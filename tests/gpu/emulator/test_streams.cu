@@ -13,7 +13,7 @@
   } while (0)
 
 enum { N = 64 };
-static int *y, *z;  // of the gpu, N ints
+static int *y, *z;  // in GPU memory, N ints
 static int *pinned; // N ints
 static cudaStream_t a, b;
 
@@ -58,7 +58,7 @@ static void test_late() {
   CHECK(pinned[5] == 0);
   OK(cudaStreamQuery(a));
   CHECK(pinned[5] == 3);
-  // Pinned memory is read when it is the copy's turn, pageable memory at the call.
+  // Pinned memory is read when the copy runs, pageable memory at the call.
   int pageable[N];
   for (int i = 0; i < N; i++)
     pinned[i] = pageable[i] = 1;
@@ -67,7 +67,7 @@ static void test_late() {
   pinned[0] = pageable[0] = 2;
   OK(cudaStreamSynchronize(a));
   CHECK(value(y) == 2 && value(z) == 1);
-  // A copy to pageable memory is done at return.
+  // A copy to pageable memory is complete at return.
   launch_add(a, y, 40);
   OK(cudaMemcpyAsync(pageable, y, N * sizeof *y, cudaMemcpyDeviceToHost, a));
   CHECK(pageable[0] == 42);
@@ -92,7 +92,7 @@ static void test_events() {
   cudaEvent_t e, late;
   OK(cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
   OK(cudaEventCreate(&late));
-  OK(cudaEventQuery(e)); // of what was never recorded
+  OK(cudaEventQuery(e)); // never recorded
   zero();
   launch_add(a, y, 1);
   OK(cudaEventRecord(e, a));
@@ -103,7 +103,7 @@ static void test_events() {
   CHECK_IS(cudaEventQuery(late), cudaErrorNotReady);
   OK(cudaEventQuery(late));
   CHECK(value(z) == 1 && value(y) == 11);
-  // Forgotten: b is begun before what it should have waited for.
+  // A missing wait: b begins before the work that it depends on.
   zero();
   launch_add(a, y, 1);
   emulated_launch(1, N, 0, b, take, z, y);
@@ -111,7 +111,7 @@ static void test_events() {
   OK(cudaStreamWaitEvent(a, late, 0));
   OK(cudaStreamSynchronize(a));
   CHECK(value(z) == 0);
-  // Forgotten the other way: what nobody waits for does not run.
+  // Missing in the other direction: work without a wait does not run.
   zero();
   launch_add(b, z, 1);
   emulated_launch(1, N, 0, a, take, y, z);
@@ -126,7 +126,8 @@ static void test_events() {
   OK(cudaEventDestroy(late));
 }
 
-// Streams that wait for each other many times, while one thread runs what another waits for.
+// Streams that wait for each other many times, while one thread runs the work that another waits
+// for.
 static void sleeps(void *) {
   usleep(100 * 1000);
 }
@@ -161,7 +162,7 @@ static void test_many_waits() {
   OK(cudaEventDestroy(e[1]));
 }
 
-// The legacy stream waits for blocking ones, and they for it.
+// The legacy stream synchronises with blocking ones.
 static void test_legacy() {
   cudaStream_t blocking;
   OK(cudaStreamCreate(&blocking));
@@ -199,7 +200,7 @@ static void test_graph() {
   OK(cudaStreamEndCapture(a, &graph));
   OK(cudaStreamIsCapturing(b, &status));
   CHECK(status == cudaStreamCaptureStatusNone);
-  CHECK(value(z) == 0); // recorded, not run
+  CHECK(value(z) == 0); // captured, not run
   size_t n;
   OK(cudaGraphGetNodes(graph, NULL, &n));
   CHECK(n == 5);
@@ -219,7 +220,7 @@ static void test_graph() {
   OK(cudaEventDestroy(join));
 }
 
-// What is not allowed while recording ruins it.
+// A call that is forbidden during capture invalidates it.
 static void ruin(cudaError_t (*what)(), cudaError_t wanted) {
   cudaGraph_t graph;
   OK(cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal));
@@ -256,7 +257,7 @@ static void test_capture_errors() {
   ruin(wait_for_it, cudaErrorStreamCaptureUnsupported);
   ruin(copy_and_wait, cudaErrorStreamCaptureUnsupported);
   ruin(wait_for_outside, cudaErrorStreamCaptureIsolation);
-  // A stream that was recorded along must be waited for in the end.
+  // A stream in the same capture must be joined in the end.
   cudaEvent_t e;
   cudaGraph_t graph;
   OK(cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
@@ -317,7 +318,7 @@ static void test_devices() {
   CHECK(n == 2);
   OK(cudaSetDevice(1));
   FAILS(cudaSetDevice(2), cudaErrorInvalidDevice);
-  // A stream belongs to a gpu.
+  // A stream belongs to a GPU.
   emulated_launch(1, N, 0, a, twice, y);
   CHECK_IS(cudaGetLastError(), cudaErrorInvalidResourceHandle);
   OK(cudaSetDevice(0));

@@ -1,10 +1,10 @@
-// What `#include <cuda_runtime.h>` finds where kernels are compiled as C++ for the emulator.
+// The emulator's <cuda_runtime.h>, for kernels compiled as C++.
 //
 //     g++ -std=c++17 -x c++ -I tests/gpu/emulator/include -I /usr/local/cuda/include -c copy.cu
 //
-// Types and the host's functions are those of the real toolkit; this adds what nvcc knows by
-// itself.  A kernel's threads are fibres of one thread of the machine (block.c), which is why
-// threadIdx is a thread-local variable, and a __shared__ variable a static thread-local one.
+// Types and host functions are those of the real toolkit; this adds nvcc's built-ins.  A kernel's
+// threads are fibres of one thread of the machine (block.c), so threadIdx is a thread-local
+// variable, and a __shared__ variable a static thread-local one.
 
 #ifndef EMULATED_CUDA_RUNTIME_H
 #define EMULATED_CUDA_RUNTIME_H
@@ -22,12 +22,12 @@
 #undef __shared__
 #undef __constant__
 #undef __launch_bounds__
-#undef __noinline__ // is in the way of __attribute__((__noinline__))
+#undef __noinline__ // it conflicts with __attribute__((__noinline__))
 #define __shared__   static thread_local
 #define __constant__ static const
 #define __launch_bounds__(...)
 
-// ---- Where a thread is
+// ---- Thread and block indices
 
 struct EmulatedPosition {
   uint3 thread, block, block_dim, grid_dim;
@@ -40,17 +40,17 @@ extern "C" __thread struct EmulatedPosition emulated_position_;
 #define gridDim   (emulated_position_.grid_dim)
 #define warpSize  32
 
-// ---- What this file was compiled for
+// ---- Architectures of this file
 
-// As -gencode says it to ../nvcc.in; without, the library is what nnaot makes it by itself.
+// Set by ../nvcc.in from -gencode; without it, as nnaot compiles the library by itself.
 #ifndef EMULATED_CODE
 #define EMULATED_CODE "sm_80 sm_90 sm_100 compute_100"
 #endif
-// An error, and the last one, if there is no code for the gpu.
+// Returns an error, and sets the last one, if there is no code for the GPU.
 extern "C" cudaError_t emulated_need_code(const char *code);
 extern "C" cudaError_t emulated_attributes(struct cudaFuncAttributes *out, const void *kernel,
                                            const char *code);
-// A kernel is asked about in the file that has it.
+// The query needs the architectures of the file with the kernel.
 #define cudaFuncGetAttributes(out, kernel) emulated_attributes(out, kernel, EMULATED_CODE)
 
 // ---- Launching
@@ -76,11 +76,12 @@ static inline void emulated_launch(dim3 grid, dim3 block, size_t shared, cudaStr
 
 #define EMULATED_DYNAMIC_SHARED(type, name) type *name = (type *)emulated_position_.dynamic_shared
 
-// ---- Threads of a block and of a warp together
+// ---- Synchronisation of a block and of a warp
 
 extern "C" void emulated_block_barrier(void);
 enum { EMULATED_SYNC, EMULATED_SHUFFLE, EMULATED_BALLOT };
-// Waits for all threads in `mask`; the value of lane `from`, or for a ballot, who had one.
+// Waits for all threads in `mask`; returns the value of lane `from`, or for a ballot, the lanes
+// with one.
 extern "C" uint64_t emulated_warp(int what, unsigned mask, uint64_t value, int from);
 extern "C" int emulated_lane(void);
 
@@ -107,7 +108,7 @@ template <class T> static inline T emulated_shuffle(unsigned mask, T x, int from
   memcpy(&x, &bits, sizeof x);
   return x;
 }
-// Lanes are in groups of `width`; who would read outside its own keeps what it has.
+// Lanes are in groups of `width`; a lane that would read outside its group keeps its value.
 template <class T> static inline T __shfl_sync(unsigned mask, T x, int from, int width = 32) {
   int group = emulated_lane() / width * width;
   return emulated_shuffle(mask, x, group + (from & (width - 1)));
@@ -126,7 +127,7 @@ static inline T __shfl_down_sync(unsigned mask, T x, unsigned by, int width = 32
   return emulated_shuffle(mask, x, from < end ? from : lane);
 }
 
-// ---- Atomics.  Other threads of the machine may run kernels of other ranks on the same memory.
+// ---- Atomics.  Other machine threads may run kernels of other ranks on the same memory.
 
 template <class T, class F> static inline T emulated_atomic(T *p, F change) {
   T old;
@@ -175,7 +176,7 @@ static inline double atomicAdd(double *p, double x) {
 static inline int atomicSub(int *p, int x) {
   return atomicAdd(p, -x);
 }
-// As the hardware has it: counts up to `last`, then from 0.
+// As in hardware: counts up to `last`, then from 0.
 static inline unsigned atomicInc(unsigned *p, unsigned last) {
   return emulated_atomic(p, [=](unsigned old) { return old >= last ? 0 : old + 1; });
 }
@@ -276,7 +277,7 @@ EMULATED_LESS(long)
 EMULATED_LESS(unsigned long)
 EMULATED_LESS(long long)
 EMULATED_LESS(unsigned long long)
-// Of a number and NaN, the number.
+// For a number and NaN, the number.
 static inline float min(float a, float b) {
   return fminf(a, b);
 }
@@ -295,7 +296,7 @@ static inline float rsqrtf(float x) {
 static inline double rsqrt(double x) {
   return 1 / sqrt(x);
 }
-// The C library has declared functions of these names.
+// The C library declares functions of these names.
 #define __expf(x)    expf(x)
 #define __logf(x)    logf(x)
 #define __log2f(x)   log2f(x)
@@ -340,7 +341,7 @@ static inline float __int2float_rn(int x) {
   return (float)x;
 }
 
-// ---- The host's functions, for kernels and pointers of any type
+// ---- Host functions, for kernels and pointers of any type
 
 template <class T> static inline cudaError_t cudaMalloc(T **p, size_t bytes) {
   return cudaMalloc((void **)(void *)p, bytes);
