@@ -332,7 +332,7 @@ static bool add_batch_call(Writer *w, const Op *op) {
   const Op *first = op->callee->first, *cast = NULL;
   const OpInfo *row = &op_info[first->kind];
   const char *type = dtype_name[first->out[0]->type->dtype];
-  if (!target_info[target_of(w)].batches || !(row->traits & MULTI_TENSOR)) return no_kernel(w, op);
+  if (!target_info[target_of(w)].multi_tensor || !(row->traits & MULTI_TENSOR)) return no_kernel(w, op);
   // A narrowing cast follows its update op in the body; all casts have one type.
   for_each_op(member, op->callee)
     if (batch_narrows(member)) cast = member;

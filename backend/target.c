@@ -6,12 +6,12 @@
 #include "target.h"
 
 const TargetBackend *target_backend(Target t) {
-  switch (t) {
-  case TARGET_cpu: return &target_cpu;
-  case TARGET_cuda: return &target_cuda;
-  case N_TARGETS: break;
-  }
-  BUG("there is no target %d", (int)t);
+  static const TargetBackend *const backends[N_TARGETS] = {
+#define TARGET(name, pipeline, align, cluster, multi_tensor, gpu, eager_sends, recorded, half)     \
+  &target_##name,
+#include "ir/targets.def"
+  };
+  return backends[t];
 }
 
 static bool add_sm(TargetSpec *t, int sm, Diag *d) {

@@ -1,8 +1,8 @@
 // The interface of a target of the backend, one file each: target_cpu.c, target_cuda.c.
 //
 // emit.c, calls.c and tables.c write the same program.c for all targets; build.c runs their
-// commands. A new target is a third such file, a column in ops.def and a row of target_info
-// (ir/op.c).
+// commands. A new target is a third such file, a column in ops.def and a row of
+// ir/targets.def.
 
 #ifndef BACKEND_TARGET_H
 #define BACKEND_TARGET_H
@@ -26,7 +26,9 @@ typedef struct TargetBackend {
   bool (*finish)(Build *b);
 } TargetBackend;
 
-extern const TargetBackend target_cpu, target_cuda;
+#define TARGET(name, pipeline, align, cluster, multi_tensor, gpu, eager_sends, recorded, half)     \
+  extern const TargetBackend target_##name;
+#include "ir/targets.def"
 const TargetBackend *target_backend(Target t);
 
 #endif

@@ -202,7 +202,8 @@ static double rate_product(const Cluster *c, const Probe *p) {
 // Bytes per rank: the memory of this machine divided by its ranks; 0 for GPUs.
 static double memory_each(const Machine *machine) {
   double pages = (double)sysconf(_SC_PHYS_PAGES), size = (double)sysconf(_SC_PAGE_SIZE);
-  return machine->target.target == TARGET_cpu && pages > 0 ? pages * size / machine->per_node : 0;
+  return !target_info[machine->target.target].gpu && pages > 0 ? pages * size / machine->per_node
+                                                               : 0;
 }
 
 Cluster calibrate_fit(Arena *a, const Machine *machine, const Probes *probes) {

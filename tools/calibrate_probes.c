@@ -35,7 +35,7 @@ static void add_kernels(Arena *a, const Machine *machine, Probes *out) {
   vec_push(a, out, (Probe){.kind = PROBE_stream, .name = "stream", .bytes = 3 * (int64_t)STREAM});
   for (int kind = PROBE_f32; kind <= PROBE_half; kind++)
     // CPUs compute 16-bit types in f32.
-    for (int i = 0; i < 4 && (kind == PROBE_f32 || machine->target.target != TARGET_cpu); i++)
+    for (int i = 0; i < 4 && (kind == PROBE_f32 || target_info[machine->target.target].half); i++)
       vec_push(a, out,
                (Probe){.kind = (ProbeKind)kind,
                        .name = str_format(a, "%s.%" PRId64, probe_name[kind], products[i]),

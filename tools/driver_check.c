@@ -230,7 +230,7 @@ static int check_cluster(Settings *s, Arena *a, Diag *d) {
   }
   // A plan alone follows the cluster to the cuda target; an executable for the wrong one is an
   // error.
-  bool other = c->gpus && s->backend.target.target == TARGET_cpu;
+  bool other = c->gpus && !target_info[s->backend.target.target].gpu;
   if (other && s->emit == EMIT_plan && !option_given("target"))
     other = !backend_target_parse("cuda", &s->backend.target, d);
   if (other && s->emit == EMIT_exe) {

@@ -141,7 +141,7 @@ static int n_wanted(const StepState *s, const Event *e, int set) {
   const Classes *from = &e->meeting->set[0], *to = &e->meeting->set[1];
   if (e->op->kind != OP_move) return e->meeting->set[set].n;
   int n = from->n;
-  for (int i = 0; s->target != TARGET_cpu && i < to->n; i++) {
+  for (int i = 0; !target_info[s->target].eager_sends && i < to->n; i++) {
     bool both = false;
     for (int j = 0; j < from->n; j++)
       both |= from->at[j] == to->at[i];

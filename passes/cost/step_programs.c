@@ -61,7 +61,7 @@ static void add_move(StepState *s, Program *of_class, int event) {
   for (int i = 0, k; i < n_ends(&s->events.at[event]); i++) {
     if (!end_of(s, event, i, &k, &step)) continue;
     add_queue(s, of_class, k, step);
-    if (step.gets || s->target != TARGET_cpu) add_wait(s, of_class, k, event);
+    if (step.gets || !target_info[s->target].eager_sends) add_wait(s, of_class, k, event);
   }
 }
 

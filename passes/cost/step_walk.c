@@ -125,7 +125,7 @@ static void wake(StepState *s, const Event *e, int set) {
 
 // On CPUs only senders arrive at a move: the data is complete when the last sender has sent it.
 static bool only_senders(const StepState *s, const Event *e) {
-  return e->op->kind == OP_move && s->target == TARGET_cpu;
+  return e->op->kind == OP_move && target_info[s->target].eager_sends;
 }
 
 static void come(StepState *s, const Event *e, Job *job, Meet *meet, double begin) {

@@ -22,11 +22,10 @@ const OpInfo op_info[N_OPS] = {
 #include "ir/ops.def"
 };
 
-// Values are aligned to the widest vector registers, and to the alignment of cudaMalloc, which
-// libraries consider when they choose a kernel.
 const TargetInfo target_info[N_TARGETS] = {
-    [TARGET_cpu] = {"cpu", "train", 64, false, "cpu"},
-    [TARGET_cuda] = {"cuda", "train_cuda", 256, true, "h100"},
+#define TARGET(name, pipeline, align, cluster, multi_tensor, gpu, eager_sends, recorded, half)     \
+  {#name, pipeline, align, cluster, multi_tensor, gpu, eager_sends, recorded, half},
+#include "ir/targets.def"
 };
 
 bool target_parse(const char *name, Target *out) {

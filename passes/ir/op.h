@@ -25,16 +25,21 @@ enum {
   GLOBAL_INDEX_IN = 8192, // of operand 0
 };
 
-// A compilation target; ops.def has a column of kernels for each.
-typedef enum Target { TARGET_cpu, TARGET_cuda, N_TARGETS } Target;
+// A compilation target: a row of targets.def.
+typedef enum Target {
+#define TARGET(name, pipeline, align, cluster, multi_tensor, gpu, eager_sends, recorded, half)     \
+  TARGET_##name,
+#include "ir/targets.def"
+  N_TARGETS
+} Target;
 
-// The target properties that passes use; backend/target.h has the rest.
+// The facts about a target that passes use, as targets.def explains them; backend/target.h has the
+// rest.
 typedef struct TargetInfo {
-  const char *name;     // "cpu"
-  const char *pipeline; // of a training step: pipeline_named
-  int64_t align;        // of values in memory, in bytes
-  bool batches;         // has the kernels of trait MULTI_TENSOR
-  const char *cluster;  // the default cluster of its ranks
+  const char *name, *pipeline;
+  int64_t align;
+  const char *cluster;
+  bool multi_tensor, gpu, eager_sends, recorded, half;
 } TargetInfo;
 
 extern const TargetInfo target_info[N_TARGETS];

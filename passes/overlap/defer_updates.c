@@ -275,7 +275,7 @@ static const Value *first_trained(const Graph *g, const Value **next) {
 
 static bool check_ranks(const Deferral *c, const Value *w) {
   const Module *m = c->g->module;
-  if (c->target != TARGET_cpu)
+  if (target_info[c->target].recorded)
     return wrong(c, w, "a gpu has its step recorded as a whole", "compile with --target cpu");
   if (c->g->schedule || (m->meshes && m->meshes->next))
     return wrong(c, w, "ranks are several stages, which wait for each other in every step",

@@ -27,7 +27,7 @@ static void write_entries(const OpInfo *info, bool batch, const char *word, int 
 // The element types that there are kernels for: single ones, or for batches.
 static const char *types_of(const OpInfo *info, Target target, bool batch) {
   if (!batch) return info->kernels[target];
-  return target_info[target].batches && (info->traits & MULTI_TENSOR) ? info->kernels[target] : "";
+  return target_info[target].multi_tensor && (info->traits & MULTI_TENSOR) ? info->kernels[target] : "";
 }
 
 static void write_table(const char *name, Target target, bool batch) {
