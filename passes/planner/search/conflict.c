@@ -51,24 +51,6 @@ static void add_line(Conflict *c, const Loc *loc, const Op *op, const Value *v) 
     vec_push(c->p->scratch, &c->lines, (Line){loc, op, v, 1});
 }
 
-static void find_lines(Conflict *c) {
-  const Sharding *s = c->p->s;
-  for (int k = 0; k < c->p->n_axes; k++) {
-    int a = c->p->axis[k];
-    for_each_op(op, s->g) {
-      add_line(c, s->fixed[op->id][a], op, NULL);
-      for (const Said *said = s->said[op->id][a]; said; said = said->before)
-        add_line(c, said->line, op, NULL);
-    }
-    for (int i = 0; i < s->g->n_params; i++) {
-      const Value *v = s->g->params[i];
-      if (s->given[v->id][a] != OPEN) add_line(c, s->given_by[v->id][a], NULL, v);
-      for (const Said *said = s->said_lies[v->id][a]; said; said = said->before)
-        add_line(c, said->line, NULL, v);
-    }
-  }
-}
-
 // -- Problem without some lines ---------------------------------------------------------------
 
 static bool is_out(const Conflict *c, const bool *kept, const Loc *loc) {
@@ -149,7 +131,22 @@ static void note(const Line *line, Arena *a, Diag *d) {
 
 bool search_conflict(const Problem *p, Diag *d) {
   Conflict c = {.p = p, .end = thread_seconds() + SECONDS_ALL};
-  find_lines(&c);
+  // Each line that constrains an op or a parameter along a searched axis.
+  const Sharding *s = c.p->s;
+  for (int k = 0; k < c.p->n_axes; k++) {
+    int a = c.p->axis[k];
+    for_each_op(op, s->g) {
+      add_line(&c, s->fixed[op->id][a], op, NULL);
+      for (const Said *said = s->said[op->id][a]; said; said = said->before)
+        add_line(&c, said->line, op, NULL);
+    }
+    for (int i = 0; i < s->g->n_params; i++) {
+      const Value *v = s->g->params[i];
+      if (s->given[v->id][a] != OPEN) add_line(&c, s->given_by[v->id][a], NULL, v);
+      for (const Said *said = s->said_lies[v->id][a]; said; said = said->before)
+        add_line(&c, said->line, NULL, v);
+    }
+  }
   bool *kept = arena_array(p->scratch, bool, c.lines.n + 1);
   if (!c.lines.n || !is_possible(&c, kept)) return false; // infeasible without constraints, too
   memset(kept, true, (size_t)c.lines.n);

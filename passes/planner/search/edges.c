@@ -43,25 +43,6 @@ static Known *known_slot(Known *known, int size, const Type *whole, const Layout
   }
 }
 
-static void grow(Problem *p) {
-  int size = p->known_size ? 2 * p->known_size : 4096;
-  Known *known = arena_array(p->scratch, Known, size);
-  for (int i = 0; i < p->known_size; i++) {
-    const Known *k = &p->known[i];
-    if (k->whole) *known_slot(known, size, k->whole, k->from, k->to, k->moves) = *k;
-  }
-  p->known = known;
-  p->known_size = size;
-}
-
-// Whether a reshard exists. None produces a partial sum from a replicated or sharded value: an op
-// that passes sums on must receive one.
-static bool has_way(const Layout *from, const Layout *to) {
-  for (int a = 0; a < from->n_axes; a++)
-    if (to->axis[a].kind == SBP_P && from->axis[a].kind != SBP_P) return false;
-  return true;
-}
-
 // Each time slice sends its part of the bytes, and pays the start latency.
 static double hops_price(Problem *p, const Type *whole, const Layout *from, const Layout *to,
                          Moves moves, Hops hops) {
@@ -86,7 +67,11 @@ static double slice_seconds(const Problem *p, const Type *whole, const Layout *f
 static double cheapest_way(Problem *p, const Type *whole, const Layout *from, const Layout *to,
                            Moves moves) {
   double best = INFINITY;
-  if (!has_way(from, to)) return best;
+  // Nothing produces a partial sum from a replicated or sharded value: an op that passes sums on
+  // must receive one.
+  for (int a = 0; a < from->n_axes; a++)
+    if (to->axis[a].kind == SBP_P && from->axis[a].kind != SBP_P) return best;
+
   if (p->routed && moves != WITH_OTHERS)
     best = transition_routed(p->prices, whole, from, to, moves == BY_SLICE ? p->slices : 1);
   if (isfinite(best)) return best; // routes include hops
@@ -119,7 +104,17 @@ static double widened_seconds(Problem *p, const Type *whole, const Layout *from,
 
 double price(Problem *p, const Type *whole, const Layout *from, const Layout *to, Moves moves) {
   if (from == to) return 0;
-  if (2 * p->n_known >= p->known_size) grow(p);
+  if (2 * p->n_known >= p->known_size) {
+    // The table doubles when it is half full.
+    int size = p->known_size ? 2 * p->known_size : 4096;
+    Known *known = arena_array(p->scratch, Known, size);
+    for (int i = 0; i < p->known_size; i++) {
+      const Known *k = &p->known[i];
+      if (k->whole) *known_slot(known, size, k->whole, k->from, k->to, k->moves) = *k;
+    }
+    p->known = known;
+    p->known_size = size;
+  }
   Known *k = known_slot(p->known, p->known_size, whole, from, to, moves);
   if (k->whole) return k->seconds;
   double seconds =
@@ -252,30 +247,6 @@ static double late_seconds(Problem *p, const Value *v, const Layout *from, const
   return fmax(seconds - price(p, v->type, from, to, WITH_OTHERS), 0);
 }
 
-// Costs of choice `i` of `from` with choice `k` of `to`.
-static void price_choices(Problem *p, const Value *v, const End *from, const End *to, Often o,
-                          Pair *e, int i, int k) {
-  const Value *weight = weight_of(v);
-  Moves moves = weight ? AT_ONCE : BY_SLICE;
-  const Layout *gradient = to->back[k], *wanted = from->back[i];
-  int at = i * p->nodes.at[to->node].choices.n + k;
-  double forward = price(p, v->type, from->lies[i], to->lies[k], moves);
-  Return r = {0, 0};
-  if (o.added)
-    r.back = price(p, weight->type, gradient, wanted, AT_ONCE);
-  else if (o.backward > 0 && weight)
-    r = return_of_weight(p, weight->type, gradient, wanted);
-  else if (o.backward > 0)
-    r.back = price(p, v->type, gradient, wanted, BY_SLICE);
-  e->cost[at] = cost_of(p, o.forward * forward + o.backward * (r.back + r.reduced));
-  if (e->cost[at] >= SOLVER_INFINITE) return;
-  e->back[at] = cost_of(p, o.backward * r.back);
-  e->again[at] = o.forward > 1 ? cost_of(p, forward) : 0;
-  double at_end =
-      o.late ? late_seconds(p, v, from->lies[i], to->lies[k], forward) : o.backward * r.reduced;
-  if (e->reduced) e->reduced[at] = cost_of(p, at_end);
-}
-
 static void price_pair(Problem *p, const Value *v, const End *from, const End *to, Often o,
                        Pair *e) {
   int n = p->nodes.at[from->node].choices.n, m = p->nodes.at[to->node].choices.n;
@@ -287,8 +258,28 @@ static void price_pair(Problem *p, const Value *v, const End *from, const End *t
   e->gradient = to->back;
   e->wanted = from->back;
   for (int i = 0; i < n; i++)
-    for (int k = 0; k < m; k++)
-      price_choices(p, v, from, to, o, e, i, k);
+    for (int k = 0; k < m; k++) {
+      // Each choice of the producer, or of the shared node, with each one of the reader.
+      const Value *weight = weight_of(v);
+      Moves moves = weight ? AT_ONCE : BY_SLICE;
+      const Layout *gradient = to->back[k], *wanted = from->back[i];
+      int at = i * p->nodes.at[to->node].choices.n + k;
+      double forward = price(p, v->type, from->lies[i], to->lies[k], moves);
+      Return r = {0, 0};
+      if (o.added)
+        r.back = price(p, weight->type, gradient, wanted, AT_ONCE);
+      else if (o.backward > 0 && weight)
+        r = return_of_weight(p, weight->type, gradient, wanted);
+      else if (o.backward > 0)
+        r.back = price(p, v->type, gradient, wanted, BY_SLICE);
+      e->cost[at] = cost_of(p, o.forward * forward + o.backward * (r.back + r.reduced));
+      if (e->cost[at] >= SOLVER_INFINITE) continue;
+      e->back[at] = cost_of(p, o.backward * r.back);
+      e->again[at] = o.forward > 1 ? cost_of(p, forward) : 0;
+      double at_end =
+          o.late ? late_seconds(p, v, from->lies[i], to->lies[k], forward) : o.backward * r.reduced;
+      if (e->reduced) e->reduced[at] = cost_of(p, at_end);
+    }
 }
 
 int64_t *pair_cost(const Problem *p, const Pair *e) {
@@ -448,24 +439,6 @@ static void add_results(Problem *p) {
   }
 }
 
-static void count_all(Problem *p) {
-  for (int i = 0; i < p->pairs.n; i++) {
-    Pair *e = &p->pairs.at[i];
-    int n = p->nodes.at[e->from].choices.n * p->nodes.at[e->to].choices.n;
-    for (int k = 0; k < n; k++)
-      e->cost[k] = times_cost(e->cost[k], e->n);
-  }
-}
-
-static double bucket_bytes(const Problem *p) {
-  const Graph *g = p->s->g;
-  double all = 0;
-  for (int i = 0; i < g->n_params; i++)
-    if (weight_of(g->params[i]) && p->has_gradient[g->params[i]->id])
-      all += (double)type_bytes(g->params[i]->type);
-  return all > 0 ? fmin(all, PACK_BUCKET) : PACK_BUCKET;
-}
-
 static bool is_late(const Problem *p, const Op *op) {
   for (int i = 0; i < op->n_out; i++)
     for_each_use(u, op->out[i])
@@ -474,17 +447,18 @@ static bool is_late(const Problem *p, const Op *op) {
   return op_part(op) == PART_forward;
 }
 
-static void find_late(Problem *p) {
+void edges_make(Problem *p) {
   const Graph *g = p->s->g;
+  // All gradients of weights together may be smaller than a bucket.
+  double all = 0;
+  for (int i = 0; i < g->n_params; i++)
+    if (weight_of(g->params[i]) && p->has_gradient[g->params[i]->id])
+      all += (double)type_bytes(g->params[i]->type);
+  p->bucket = all > 0 ? fmin(all, PACK_BUCKET) : PACK_BUCKET;
+  // Ops that only outputs wait for, from the last op on.
   p->late = arena_array(p->scratch, bool, g->n_ops);
   for (const Op *op = g->last; op; op = op->prev)
     p->late[op->id] = is_late(p, op);
-}
-
-void edges_make(Problem *p) {
-  const Graph *g = p->s->g;
-  p->bucket = bucket_bytes(p);
-  find_late(p);
   p->first_pair = arena_array(p->scratch, int, p->nodes.n);
   for (int i = 0; i < g->n_params; i++)
     add_value_pairs(p, g->params[i]);
@@ -492,7 +466,13 @@ void edges_make(Problem *p) {
     for (int i = 0; i < op->n_out && p->op_node[op->id] >= 0; i++)
       add_value_pairs(p, op->out[i]);
   add_results(p);
-  count_all(p);
+  // Identical edges are one: its costs count for each of them.
+  for (int i = 0; i < p->pairs.n; i++) {
+    Pair *e = &p->pairs.at[i];
+    int pairs = p->nodes.at[e->from].choices.n * p->nodes.at[e->to].choices.n;
+    for (int k = 0; k < pairs; k++)
+      e->cost[k] = times_cost(e->cost[k], e->n);
+  }
   for (int i = 0; i < p->nodes.n && !p->sums; i++)
     if (p->nodes.at[i].op) add_up(p, &p->nodes.at[i]);
 }

@@ -67,20 +67,18 @@ static int by_cost(const void *x, const void *y) {
   return (a->cost > b->cost) - (a->cost < b->cost);
 }
 
-static int64_t cost_of_nodes(const SolverProblem *problem, const int *choice) {
-  int64_t sum = 0;
-  for (int i = 0; i < problem->n_nodes; i++)
-    sum += problem->node[i].cost[choice[i]];
-  return sum;
-}
-
 static void solve(const Problem *p, const SolverProblem *problem, Arena *a, Alternative *out) {
   SolverResult r = solver_solve(a, problem, &p->options);
   out->status = r.status;
   out->cost = out->nodes = SOLVER_INFINITE;
   if (!r.choice || r.cost >= SOLVER_INFINITE) return;
   out->cost = (int64_t)r.cost;
-  out->nodes = cost_of_nodes(problem, r.choice);
+  // The part of nodes; edges have the rest.
+  const int *choice = r.choice;
+  int64_t sum = 0;
+  for (int i = 0; i < problem->n_nodes; i++)
+    sum += problem->node[i].cost[choice[i]];
+  out->nodes = sum;
   int64_t moment, peak = (int64_t)solver_peak(problem, r.choice, &moment);
   if (peak > p->memory) out->needed = peak;
 }
@@ -128,18 +126,18 @@ static void explain_alternative(const Problem *p, const Node *n, const Alternati
                 (double)(x->cost - x->nodes) * 1e3 * p->unit);
 }
 
-// Returns the line of the constraint; NULL: there is none.
-static const Loc *said_at(const Problem *p, const Node *n) {
-  for (int i = 0; n->op && i < p->n_axes; i++)
-    if (p->s->fixed[n->op->id][p->axis[i]]) return p->s->fixed[n->op->id][p->axis[i]];
-  return NULL;
-}
-
 static void explain_node(const Problem *p, const SolverProblem *problem, int node, int taken,
                          StrBuf *out) {
   Arena *a = out->arena;
   const Node *n = &p->nodes.at[node];
-  const Loc *said = said_at(p, n);
+  // The line of the constraint that leaves the op one choice; NULL: there is none.
+  const Loc *said = NULL;
+  for (int i = 0; n->op && i < p->n_axes; i++)
+    if (p->s->fixed[n->op->id][p->axis[i]]) {
+      said = p->s->fixed[n->op->id][p->axis[i]];
+      break;
+    }
+
   Alternative *all = arena_array(a, Alternative, n->choices.n);
   for (int k = 0; k < n->choices.n; k++)
     all[k] = with(p, problem, node, k);

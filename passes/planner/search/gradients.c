@@ -69,15 +69,6 @@ static void forget(Factors *map, const Dims *dims) {
     map[i].n = 0;
 }
 
-// Finds the letters of `at` in letters of the producer of its operand `i`.
-static void find_letters_above(const Problem *p, const Op *at, int i, Factors *map) {
-  const Value *v = at->in[i].value;
-  const Dims *dims = dims_of(p->s, at), *up = dims_of(p->s, v->def);
-  Lettered made = lettered_of(up, &up->out[v->index]);
-  forget(map, dims);
-  lettered_learn(map, dims, &dims->in[i], &made);
-}
-
 // Translates `l`, the dimensions of a gradient in letters of `at`, which reads the value, into
 // letters of `of`, a direct or indirect producer of an operand of `at`.
 static bool letters_up(Finder *f, const Op *at, const Lettered *l, const Op *of, int most,
@@ -88,7 +79,13 @@ static bool letters_up(Finder *f, const Op *at, const Lettered *l, const Op *of,
     if (!def || op_part(def) != PART_forward || f->seen[def->id] == f->walk) continue;
     if (def != of && (!most || !passes_on(def))) continue;
     Factors map[MAX_LETTERS];
-    find_letters_above(f->p, at, i, map);
+    // The letters of `at` in letters of the producer of its operand `i`.
+    const Problem *p = f->p;
+    const Value *v = at->in[i].value;
+    const Dims *dims = dims_of(p->s, at), *up = dims_of(p->s, v->def);
+    Lettered made = lettered_of(up, &up->out[v->index]);
+    forget(map, dims);
+    lettered_learn(map, dims, &dims->in[i], &made);
     Lettered there = lettered_translate(l, map);
     if (!letters_known(&there)) continue;
     if (def == of) *out = there;
@@ -138,22 +135,6 @@ static bool is_read(const Dims *dims, int letter) {
   return false;
 }
 
-// A letter that only the result has, such as the words of an embedding table, is the letter of the
-// operand with this gradient.
-static void find_letters_made(Finder *f, const Op *op, const Op *of) {
-  const Dims *dims = dims_of(f->p->s, op), *of_dims = dims_of(f->p->s, of);
-  for (int r = 0; r < op->n_out; r++) {
-    int i = operand_shaped(of, op->out[r]->type);
-    if (i < 0) continue;
-    Factors made[MAX_LETTERS];
-    forget(made, dims);
-    Lettered is = lettered_of(of_dims, &of_dims->in[i]);
-    lettered_learn(made, dims, &dims->out[r], &is);
-    for (int k = 0; k < dims->n_letters; k++)
-      if (made[k].n && !is_read(dims, k)) f->map[op->id][k] = made[k];
-  }
-}
-
 void gradients_find(Problem *p) {
   const Graph *g = p->s->g;
   const Op *const *model = model_ops(g, p->scratch);
@@ -172,7 +153,19 @@ void gradients_find(Problem *p) {
     p->model_letter[op->id] = arena_array(p->scratch, int8_t, n);
     // Operands first: the letters of results complete them.
     find_letters_of(&f, op, of);
-    find_letters_made(&f, op, of);
+    // A letter that only the result has, such as the words of an embedding table, is the letter of
+    // the operand with this gradient.
+    const Dims *dims = dims_of(f.p->s, op), *of_dims = dims_of(f.p->s, of);
+    for (int r = 0; r < op->n_out; r++) {
+      int at = operand_shaped(of, op->out[r]->type);
+      if (at < 0) continue;
+      Factors made[MAX_LETTERS];
+      forget(made, dims);
+      Lettered is = lettered_of(of_dims, &of_dims->in[at]);
+      lettered_learn(made, dims, &dims->out[r], &is);
+      for (int k = 0; k < dims->n_letters; k++)
+        if (made[k].n && !is_read(dims, k)) f.map[op->id][k] = made[k];
+    }
     // A split of a letter divides its leading factor.
     for (int i = 0; i < n; i++)
       p->model_letter[op->id][i] = (int8_t)leading_letter(&f.map[op->id][i]);

@@ -44,12 +44,6 @@ static Summed summed(const Problem *p, const Value *v) {
   return p->lives && p->slices > 1 ? p->lives->summed[v->id] : (Summed){0};
 }
 
-// Bytes that an accumulating product reads of its result, per byte of the result.
-static double read_again(const Problem *p, const Op *op) {
-  Summed s = op->n_out ? summed(p, op->out[0]) : (Summed){0};
-  return s.launches ? 0 : s.moved;
-}
-
 // The work of an op with only the memory traffic of its own kernel.
 OpWork kernel_work(const Problem *p, const Op *op) {
   OpWork w = op_work(op, dims_of(p->s, op));
@@ -72,7 +66,9 @@ OpWork kernel_work(const Problem *p, const Op *op) {
     written = wide_bytes(op, false);
   }
   // The traffic of each part of the work shrinks in proportion.
-  double again = read_again(p, op);
+  // An accumulating product reads its result again.
+  Summed s = op->n_out ? summed(p, op->out[0]) : (Summed){0};
+  double again = s.launches ? 0 : s.moved;
   for (int i = 0; i < w.n; i++) {
     if (all_read > 0) w.part[i].read *= read / all_read;
     if (all_written > 0) w.part[i].written *= written / all_written;

@@ -67,13 +67,6 @@ static int *buffer_slot(const Maker *k, const Buffer *b) {
   }
 }
 
-static void grow(Maker *k) {
-  k->known_size = k->known_size ? 2 * k->known_size : 1024;
-  k->known = arena_array(k->scratch, int, k->known_size);
-  for (int i = 0; i < k->out->buffer.n; i++)
-    *buffer_slot(k, &k->out->buffer.at[i]) = i + 1;
-}
-
 static bool ever_copied(const Maker *k, const Buffer *b) {
   for (int i = 0; i < k->p->nodes.at[b->from->node].choices.n; i++)
     for (int c = 0; c < k->p->nodes.at[b->as->node].choices.n; c++)
@@ -85,7 +78,13 @@ static void add(Maker *k, const Lived *l, const Share *from, const Share *as, in
                 int64_t last) {
   if (last > l->to) last = l->to;
   if (first > last || l->bytes == 0 || (from && (from == as || !as))) return;
-  if (2 * k->out->buffer.n >= k->known_size) grow(k);
+  if (2 * k->out->buffer.n >= k->known_size) {
+    // The table doubles when it is half full.
+    k->known_size = k->known_size ? 2 * k->known_size : 1024;
+    k->known = arena_array(k->scratch, int, k->known_size);
+    for (int i = 0; i < k->out->buffer.n; i++)
+      *buffer_slot(k, &k->out->buffer.at[i]) = i + 1;
+  }
   Buffer b = {from, as, l->bytes};
   if (from && from->node == as->node) b.from = NULL; // one node decides both
   if (b.from && !ever_copied(k, &b)) return;
@@ -134,16 +133,6 @@ static const Share *for_update(Maker *k, const Value *v) {
   return NULL;
 }
 
-// Users see replicated values.
-static const Share *shown_whole(Maker *k, const Share *made) {
-  const Problem *p = k->p;
-  int n = p->nodes.at[made->node].choices.n;
-  const Layout **lies = arena_array(k->scratch, const Layout *, n);
-  for (int c = 0; c < n; c++)
-    lies[c] = layout_broadcast(p->s->g->module, made->lies[c]->mesh);
-  return share_of(k->shares, made->node, lies);
-}
-
 // Collects the layouts that readers want, and returns the last time at which the produced layout is
 // read.
 static int64_t find_wants(Maker *k, const Lived *l, const Share *made, Wants *wants) {
@@ -155,7 +144,15 @@ static int64_t find_wants(Maker *k, const Lived *l, const Share *made, Wants *wa
     const Op *op = u->user;
     const Share *as = op ? share_read(k->shares, u) : NULL;
     int64_t time = op ? read_at(k, op) : l->to;
-    if (!op && made && v->graph->results[u->index]->label) as = shown_whole(k, made);
+    if (!op && made && v->graph->results[u->index]->label) {
+      // Users see replicated values.
+      const Problem *p = k->p;
+      int n = p->nodes.at[made->node].choices.n;
+      const Layout **lies = arena_array(k->scratch, const Layout *, n);
+      for (int c = 0; c < n; c++)
+        lies[c] = layout_broadcast(p->s->g->module, made->lies[c]->mesh);
+      as = share_of(k->shares, made->node, lies);
+    }
     if (!as && op && op_part(op) == PART_update) as = update;
     if (as && as != made)
       add_want(k, wants, as, by_part ? op_part(op) : PART_forward, time);
@@ -163,20 +160,6 @@ static int64_t find_wants(Maker *k, const Lived *l, const Share *made, Wants *wa
       last = time;
   }
   return last < l->to ? last : l->to;
-}
-
-static const Want *longest(const Wants *wants) {
-  const Want *most = NULL;
-  for (int i = 0; i < wants->n; i++)
-    if (!most || wants->at[i].last > most->last) most = &wants->at[i];
-  return most;
-}
-
-static void add_weight(Maker *k, const Lived *l, const Share *made, const Wants *wants) {
-  add(k, l, NULL, made, l->from, l->to);
-  for (int i = 0; i < wants->n; i++)
-    if (wants->at[i].part != PART_update)
-      add(k, l, made, wants->at[i].as, wants->at[i].first - 1, wants->at[i].last);
 }
 
 // The produced layout, except along axes that outer programs shard it along.
@@ -213,14 +196,22 @@ static void add_value(Maker *k, const Lived *l) {
   const Share *made = share_made(k->shares, v);
   int64_t last = find_wants(k, l, made, &wants), brought = l->from + 1;
   if (weight_of(v)) {
-    add_weight(k, l, made, &wants);
+    // A weight keeps its own layout, and each part of the step gathers its copies again.
+    add(k, l, NULL, made, l->from, l->to);
+    for (int i = 0; i < wants.n; i++)
+      if (wants.at[i].part != PART_update)
+        add(k, l, made, wants.at[i].as, wants.at[i].first - 1, wants.at[i].last);
     return;
   }
   if (l->from == 0 && v->def) { // accumulated over time slices, and resharded after the last
     if (last < k->lives->update) last = k->lives->update;
     brought = last;
   }
-  const Want *most = longest(&wants);
+  // The layout that is wanted longest takes the place of the produced one.
+  const Want *most = NULL;
+  for (int i = 0; i < wants.n; i++)
+    if (!most || wants.at[i].last > most->last) most = &wants.at[i];
+
   if (!most || l->kept) {
     add(k, l, NULL, made, l->from, l->to);
     return;
@@ -247,25 +238,6 @@ static void number_values(Maker *k) {
       k->value[op->out[i]->id] = op->out[i];
 }
 
-// Adds values within kernels: they are not in memory on a single device, but are next to a
-// collective.
-static void add_parts(Maker *k) {
-  bool *lived = arena_array(k->scratch, bool, k->p->s->g->n_values);
-  for (int i = 0; i < k->lives->n; i++)
-    lived[k->lives->at[i].id] = true;
-  for_each_op(op, k->p->s->g) {
-    const Value *v = op->out[0];
-    if (!op_is_elementwise(op) || lived[v->id] || op_part(op) == PART_update) continue;
-    int64_t slices = weight_of(v) ? 1 : k->p->slices, time = k->lives->time[op->id];
-    Lived l = {v->id, type_bytes(v->type) / slices, time, k->lives->end, false};
-    Wants wants = {0};
-    const Share *made = share_made(k->shares, v);
-    find_wants(k, &l, made, &wants);
-    for (int i = 0; i < wants.n; i++)
-      add(k, &l, made, wants.at[i].as, time, wants.at[i].last);
-  }
-}
-
 Memory *memory_of(Problem *p, const Lives *lives) {
   Arena *scratch = arena_new();
   const Graph *g = p->s->g;
@@ -274,7 +246,21 @@ Memory *memory_of(Problem *p, const Lives *lives) {
   number_values(&k);
   for (int i = 0; i < lives->n; i++)
     add_value(&k, &lives->at[i]);
-  add_parts(&k);
+  // Values within kernels are not in memory on a single device, but are next to a collective.
+  bool *lived = arena_array(k.scratch, bool, k.p->s->g->n_values);
+  for (int i = 0; i < k.lives->n; i++)
+    lived[k.lives->at[i].id] = true;
+  for_each_op(op, k.p->s->g) {
+    const Value *v = op->out[0];
+    if (!op_is_elementwise(op) || lived[v->id] || op_part(op) == PART_update) continue;
+    int64_t slices = weight_of(v) ? 1 : k.p->slices, time = k.lives->time[op->id];
+    Lived l = {v->id, type_bytes(v->type) / slices, time, k.lives->end, false};
+    Wants wants = {0};
+    const Share *made = share_made(k.shares, v);
+    find_wants(&k, &l, made, &wants);
+    for (int i = 0; i < wants.n; i++)
+      add(&k, &l, made, wants.at[i].as, time, wants.at[i].last);
+  }
   k.out->count = moments_count(k.span.at, k.span.n, k.out->buffer.n, g->module, scratch, p->scratch,
                                &k.out->n_rows);
   arena_free(scratch);

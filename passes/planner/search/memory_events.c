@@ -92,39 +92,32 @@ static int by_begun(const void *x, const void *y) {
   return (a->time > b->time) - (a->time < b->time);
 }
 
-static void drop_all_between(const Moments *k, const Rows *rows) {
-  Row **order = arena_array(k->scratch, Row *, rows->n);
-  for (int i = 0; i < rows->n; i++)
-    order[i] = &rows->at[i];
-  qsort(order, (size_t)rows->n, sizeof(Row *), by_begun);
-  for (int lo = 0, hi; lo < rows->n; lo = hi) {
-    for (hi = lo + 1; hi < rows->n && order[hi]->begun == order[lo]->begun; hi++)
-      ;
-    drop_between(order + lo, hi - lo, k->n_buffers);
-  }
-}
-
-// Finds rows mesh by mesh, as values on meshes without a common device do not add up.
-static void find_all(const Moments *k, const Meets *meets, Rows *out) {
-  bool *done = arena_array(k->scratch, bool, meets->n);
-  for (int i = 0; i < k->n; i++) {
-    int mesh = k->span[i].mesh;
-    Rows rows = {0};
-    if (done[mesh]) continue;
-    done[mesh] = true;
-    find_rows(k, meets, mesh, &rows);
-    drop_all_between(k, &rows);
-    for (int r = 0; r < rows.n; r++)
-      if (rows.at[r].needed) vec_push(k->scratch, out, rows.at[r]);
-  }
-}
-
 int *moments_count(const Span *span, int n, int n_buffers, const Module *m, Arena *scratch,
                    Arena *a, int *out_n) {
   const Moments k = {span, n, n_buffers, scratch};
   Meets meets = module_meets(m, scratch);
   Rows all = {0};
-  find_all(&k, &meets, &all);
+  // Mesh by mesh, as values on meshes without a common device do not add up.
+  bool *done = arena_array(k.scratch, bool, meets.n);
+  for (int i = 0; i < k.n; i++) {
+    int mesh = k.span[i].mesh;
+    Rows rows = {0};
+    if (done[mesh]) continue;
+    done[mesh] = true;
+    find_rows(&k, &meets, mesh, &rows);
+    // Rows at which the same buffers begin are those of repeated layers.
+    Row **order = arena_array(k.scratch, Row *, rows.n);
+    for (int r = 0; r < rows.n; r++)
+      order[r] = &rows.at[r];
+    qsort(order, (size_t)rows.n, sizeof(Row *), by_begun);
+    for (int lo = 0, hi; lo < rows.n; lo = hi) {
+      for (hi = lo + 1; hi < rows.n && order[hi]->begun == order[lo]->begun; hi++)
+        ;
+      drop_between(order + lo, hi - lo, k.n_buffers);
+    }
+    for (int r = 0; r < rows.n; r++)
+      if (rows.at[r].needed) vec_push(k.scratch, &all, rows.at[r]);
+  }
   int *count = arena_array(a, int, (int64_t)all.n *n_buffers);
   for (int r = 0; r < all.n; r++)
     memcpy(count + (int64_t)r * n_buffers, all.at[r].count, (size_t)n_buffers * sizeof *count);

@@ -177,18 +177,6 @@ static void add_norms(Building *b) {
       }
 }
 
-static double norm_cost(const Problem *p, const int *choice) {
-  double cost = 0;
-  for (uint32_t axes = 1; !(axes >> p->n_axes); axes++)
-    for (int i = 0; i < p->nodes.n; i++) {
-      const Node *n = &p->nodes.at[i];
-      if (!n->norm || n->norm[choice[i]] != axes) continue;
-      cost += (double)p->norm[axes];
-      break;
-    }
-  return cost;
-}
-
 // `copies`, by buffer: the copies in the problem.
 static SolverProblem problem_with(Problem *p, const Memory *m, const bool *copies, int64_t limit) {
   Building b = {.p = p, .m = m, .copies = copies};
@@ -252,7 +240,16 @@ static Solved fit(Problem *p, const Memory *m, bool *copies, Left *left) {
 
 // Seconds of a step, without the hidden ones.
 static double step_of(const Problem *p, const int *choice, double hidden) {
-  double cost = norm_cost(p, choice);
+  // The norm is reduced over the axes along which any weight has a part of it.
+  double cost = 0;
+  for (uint32_t axes = 1; !(axes >> p->n_axes); axes++)
+    for (int i = 0; i < p->nodes.n; i++) {
+      const Node *n = &p->nodes.at[i];
+      if (!n->norm || n->norm[choice[i]] != axes) continue;
+      cost += (double)p->norm[axes];
+      break;
+    }
+
   for (int i = 0; i < p->nodes.n; i++)
     cost += (double)p->nodes.at[i].cost[choice[i]];
   for (int i = 0; i < p->pairs.n; i++) {

@@ -272,20 +272,6 @@ double parts_of(const Layout *l) {
   return parts;
 }
 
-// Every rank reads its rows into memory, also rows that other ranks read.
-static void price_input(Problem *p, Node *n) {
-  double bytes = (double)type_bytes(n->v->type);
-  for (int k = 0; k < n->choices.n; k++) {
-    double own = bytes / parts_of(lies_as(p, n->v, n->choices.at[k].lies));
-    n->cost[k] = cost_of(p, own / p->c->memory_speed);
-  }
-}
-
-static void price_param(Problem *p, Node *n) {
-  if (is_trained(p, n->v)) price_weight(p, n);
-  if (n->v->role == ROLE_input) price_input(p, n);
-}
-
 // -- Shared decisions --------------------------------------------------------------------------
 
 // Whether two ops, or two parameters, have the same constraints from programs and inner axes.
@@ -322,14 +308,6 @@ static const Occurrence *first_occurrence(const Occurrence *o) {
   return first_occurrence(o->outer)->member[o->position].inner;
 }
 
-// Returns the first op like it. Repeated layers are decided together; repetitions within a layer,
-// such as q, k and v, are not.
-static Op *find_first(const Problem *p, Op *op) {
-  const OpRepeat *r = &p->repeats->of_op[op->id];
-  Op *first = r->occurrence ? first_occurrence(r->occurrence)->member[r->position].op : op;
-  return ops_said_alike(p, first, op) ? first : op;
-}
-
 static int readers_of(const Value *v) {
   int n = 0;
   for_each_use(u, v)
@@ -337,15 +315,12 @@ static int readers_of(const Value *v) {
   return n;
 }
 
-static const Use *first_reader(const Value *v) {
-  const Use *first = NULL;
-  for_each_use(u, v)
-    if (u->user && op_part(u->user) == PART_forward) first = u;
-  return first;
-}
-
 static Value *first_param(const Problem *p, Value *v) {
-  const Use *u = first_reader(v);
+  // The parameter that the first op like its first reader reads.
+  const Use *u = NULL;
+  for_each_use(use, v)
+    if (use->user && op_part(use->user) == PART_forward) u = use;
+
   if (!u) return v;
   Value *param = p->first_op[u->user->id]->in[u->index].value;
   bool alike = !param->def && readers_of(param) == readers_of(v) && params_said_alike(p, param, v);
@@ -410,7 +385,13 @@ static void find_repeats(Problem *p) {
   p->first_op = arena_array(p->scratch, Op *, g->n_ops);
   p->repeats = repeats_find(g, n > MAX_OPS ? LEAST_BLOCK : n + 1, model, p->scratch);
   for_each_op(op, g)
-    if (model[op->id]) p->first_op[op->id] = find_first(p, op);
+    if (model[op->id]) {
+      // The first op like it. Repeated layers are decided together; repetitions within a layer,
+      // such as q, k and v, are not.
+      const OpRepeat *r = &p->repeats->of_op[op->id];
+      Op *first = r->occurrence ? first_occurrence(r->occurrence)->member[r->position].op : op;
+      p->first_op[op->id] = ops_said_alike(p, first, op) ? first : op;
+    }
 }
 
 static int *no_nodes(const Problem *p, uint32_t n) {
@@ -418,37 +399,6 @@ static int *no_nodes(const Problem *p, uint32_t n) {
   for (uint32_t i = 0; i < n; i++)
     node[i] = -1;
   return node;
-}
-
-// One node per group of identical parameters, at the first of the group, in whatever order they are
-// visited.
-static void add_param_nodes(Problem *p) {
-  const Graph *g = p->s->g;
-  for (int i = 0; i < g->n_params; i++) {
-    Value *v = g->params[i], *first = first_param(p, v);
-    if (!readers_of(v)) continue;
-    int *node = &p->value_node[first->id];
-    if (*node < 0) {
-      *node = add_node(p, NULL, first, false);
-      price_param(p, &p->nodes.at[*node]);
-    }
-    p->value_node[v->id] = *node;
-    p->nodes.at[*node].n++;
-  }
-}
-
-static void add_op_nodes(Problem *p) {
-  for_each_op(op, p->s->g) {
-    if (op_part(op) != PART_forward) continue;
-    Op *first = p->first_op[op->id];
-    int *node = &p->op_node[first->id];
-    if (*node < 0) {
-      *node = add_node(p, first, NULL, false);
-      price_op(p, &p->nodes.at[*node]);
-    }
-    p->op_node[op->id] = *node;
-    p->nodes.at[*node].n++;
-  }
 }
 
 typedef Vec(Op *) Ops;
@@ -532,14 +482,6 @@ static void for_each_value(Problem *p, void (*visit)(Problem *p, Value *v)) {
       visit(p, op->out[i]);
 }
 
-static void count_all(Problem *p) {
-  for (int i = 0; i < p->nodes.n; i++) {
-    Node *n = &p->nodes.at[i];
-    for (int k = 0; k < n->choices.n; k++)
-      n->cost[k] = times_cost(n->cost[k], n->n);
-  }
-}
-
 void nodes_make(Problem *p) {
   const Graph *g = p->s->g;
   find_gradients(p);
@@ -547,11 +489,49 @@ void nodes_make(Problem *p) {
   p->op_node = no_nodes(p, g->n_ops);
   p->value_node = no_nodes(p, g->n_values);
   p->shared_node = no_nodes(p, g->n_values);
-  add_param_nodes(p);
-  add_op_nodes(p);
+  // One node per group of identical parameters, at the first of the group, in whatever order they
+  // are visited.
+  for (int i = 0; i < g->n_params; i++) {
+    Value *v = g->params[i], *first = first_param(p, v);
+    if (!readers_of(v)) continue;
+    int *node = &p->value_node[first->id];
+    if (*node < 0) {
+      *node = add_node(p, NULL, first, false);
+      // A weight costs its update, an input its reads.
+      Node *n = &p->nodes.at[*node];
+      if (is_trained(p, n->v)) price_weight(p, n);
+      if (n->v->role == ROLE_input) {
+        // Every rank reads its rows into memory, also rows that other ranks read.
+        double bytes = (double)type_bytes(n->v->type);
+        for (int k = 0; k < n->choices.n; k++) {
+          double own = bytes / parts_of(lies_as(p, n->v, n->choices.at[k].lies));
+          n->cost[k] = cost_of(p, own / p->c->memory_speed);
+        }
+      }
+    }
+    p->value_node[v->id] = *node;
+    p->nodes.at[*node].n++;
+  }
+  // One node per group of repeated ops, at the first of them.
+  for_each_op(op, p->s->g) {
+    if (op_part(op) != PART_forward) continue;
+    Op *first = p->first_op[op->id];
+    int *node = &p->op_node[first->id];
+    if (*node < 0) {
+      *node = add_node(p, first, NULL, false);
+      price_op(p, &p->nodes.at[*node]);
+    }
+    p->op_node[op->id] = *node;
+    p->nodes.at[*node].n++;
+  }
   add_gradients(p);
   for_each_value(p, add_shared_nodes);
   for_each_value(p, find_shared_node);
   price_norms(p);
-  count_all(p);
+  // A node decides all ops or values of its group: its costs count for each.
+  for (int i = 0; i < p->nodes.n; i++) {
+    Node *n = &p->nodes.at[i];
+    for (int k = 0; k < n->choices.n; k++)
+      n->cost[k] = times_cost(n->cost[k], n->n);
+  }
 }

@@ -24,36 +24,27 @@ enum { SECONDS = 120 }; // for the solver, if its work takes longer than expecte
 
 // -- Writing choices into ops ------------------------------------------------------------------
 
-static void write_op(const Problem *p, Op *op, const Choice *c, const Loc *why) {
-  for (int i = 0; i < p->n_axes; i++) {
-    int axis = p->axis[i];
-    op->split[axis] = c->split[axis];
-    if (!p->s->fixed[op->id][axis]) p->s->fixed[op->id][axis] = why;
-  }
-}
-
-// A gradient op gets the split that was priced: the letter that its op of the model splits, or none
-// if every device runs all of that op. If the letter is unknown, the split is left to propagation
-// from the operands.
-static void write_gradient(const Problem *p, Op *op, const Op *of, const Loc *why) {
-  char left[MAX_AXES];
-  memcpy(left, op->split, sizeof left);
-  choose_gradient_split(p, op, of);
-  for (int i = 0; i < p->n_axes; i++) {
-    int axis = p->axis[i];
-    char split = op->split[axis];
-    bool known = split != SPLIT_NONE || of->split[axis] == SPLIT_NONE;
-    if (known && !p->s->fixed[op->id][axis] &&
-        said_allows(p->s->said[op->id][axis], split ? split : '-'))
-      p->s->fixed[op->id][axis] = why;
-    else
-      op->split[axis] = left[axis];
-  }
-}
-
 static void write_gradients(const Problem *p, const Loc *why) {
   for_each_op(op, p->s->g)
-    if (p->model_op[op->id]) write_gradient(p, op, p->model_op[op->id], why);
+    if (p->model_op[op->id]) {
+      // A gradient op has the split that was priced: the letter that its op of the model splits, or
+      // none if every device runs all of that op. If the letter is unknown, the split is left to
+      // propagation from the operands.
+      const Op *of = p->model_op[op->id];
+      char left[MAX_AXES];
+      memcpy(left, op->split, sizeof left);
+      choose_gradient_split(p, op, of);
+      for (int i = 0; i < p->n_axes; i++) {
+        int axis = p->axis[i];
+        char split = op->split[axis];
+        bool known = split != SPLIT_NONE || of->split[axis] == SPLIT_NONE;
+        if (known && !p->s->fixed[op->id][axis] &&
+            said_allows(p->s->said[op->id][axis], split ? split : '-'))
+          p->s->fixed[op->id][axis] = why;
+        else
+          op->split[axis] = left[axis];
+      }
+    }
 }
 
 // Whether all readers in the model take the parameter in its layout along the axis.
@@ -85,7 +76,15 @@ static const Choice *chosen(const Problem *p, int node, const int *choice) {
 static void write_all(const Problem *p, const int *choice, const Loc *why) {
   const Graph *g = p->s->g;
   for_each_op(op, g)
-    if (p->op_node[op->id] >= 0) write_op(p, op, chosen(p, p->op_node[op->id], choice), why);
+    if (p->op_node[op->id] >= 0) {
+      // An op of the model has the chosen split of its node.
+      const Choice *c = chosen(p, p->op_node[op->id], choice);
+      for (int i = 0; i < p->n_axes; i++) {
+        int axis = p->axis[i];
+        op->split[axis] = c->split[axis];
+        if (!p->s->fixed[op->id][axis]) p->s->fixed[op->id][axis] = why;
+      }
+    }
   write_gradients(p, why);
   for (int i = 0; i < g->n_params; i++) {
     int node = p->value_node[g->params[i]->id];
@@ -94,14 +93,6 @@ static void write_all(const Problem *p, const int *choice, const Loc *why) {
 }
 
 // -- Solving -----------------------------------------------------------------------------------
-
-static void leave_open(const Problem *p) {
-  for (int i = 0; i < p->nodes.n; i++) {
-    const Node *n = &p->nodes.at[i];
-    for (int k = 0; n->op && k < p->n_axes; k++)
-      if (!p->s->fixed[n->op->id][p->axis[k]]) n->op->split[p->axis[k]] = SPLIT_NONE;
-  }
-}
 
 Problem problem_about(const Problem *p, Sharding *s) {
   Problem again = *p;
@@ -146,11 +137,6 @@ static const int *does_not_fit(const Problem *p, const SolverResult *r, const Lo
   return NULL;
 }
 
-static Transitions *without_starts(const Problem *p) {
-  const Cluster *joined = cluster_without_starts(p->scratch, p->c);
-  return transitions_new(p->s->g->module, joined, p->scratch);
-}
-
 void searched_add(SearchStats *sum, const SearchStats *more) {
   if (!sum->n || more->status > sum->status) sum->status = more->status;
   sum->bound |= more->bound;
@@ -166,24 +152,6 @@ void searched_add(SearchStats *sum, const SearchStats *more) {
   sum->n_nodes += more->n_nodes;
   sum->n_choices += more->n_choices;
   sum->n_edges += more->n_edges;
-}
-
-// Returns a lower bound of the step time: all kernels, divided evenly by all devices.
-static double least_of(const Problem *p) {
-  double least = 0;
-  for_each_op(op, p->s->g)
-    least += whole_seconds(p, op);
-  return least / p->s->mesh->n_devices;
-}
-
-// Returns picoseconds, or a power-of-two multiple for a longer step: the solver's bounds are exact
-// to one part in 10^12, and prove an optimum when the gap is below 1.
-static double unit_of(const Problem *p) {
-  enum { SPARE = 8 }; // a step takes longer than its kernels at best
-  double unit = 1e-12;
-  while (p->least * SPARE > 4e11 * unit)
-    unit *= 2;
-  return unit;
 }
 
 // Live ranges of the training step, computed once for all factorings of its ranks and all assumed
@@ -259,7 +227,14 @@ static const int *solve(Problem *p, SearchStats *out, const Loc *why, Diag *d) {
   } else {
     *out = known->searched;
   }
-  if (!s->about) leave_open(p);
+  if (!s->about) {
+    // Prices were computed under splits of ops that are still open: these are open again.
+    for (int i = 0; i < p->nodes.n; i++) {
+      const Node *n = &p->nodes.at[i];
+      for (int k = 0; n->op && k < p->n_axes; k++)
+        if (!p->s->fixed[n->op->id][p->axis[k]]) n->op->split[p->axis[k]] = SPLIT_NONE;
+    }
+  }
   return choice;
 }
 
@@ -282,10 +257,22 @@ bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *
     if (s->mesh->axis[a].time) p.slices *= s->mesh->axis[a].size;
   p.lives = known_lives(&p);
   p.timed = p.lives ? p.lives->timed : timed_find(s->g, p.slices, s->scratch);
-  p.least = least_of(&p);
-  p.unit = unit_of(&p);
+  // A lower bound of the step time: all kernels, divided evenly by all devices.
+  double least = 0;
+  for_each_op(op, p.s->g)
+    least += whole_seconds(&p, op);
+  p.least = least / p.s->mesh->n_devices;
+  // Picoseconds, or a power-of-two multiple for a longer step: the solver's bounds are exact to one
+  // part in 10^12, and prove an optimum when the gap is below 1.
+  enum { SPARE = 8 }; // a step takes longer than its kernels at best
+  double unit = 1e-12;
+  while (p.least * SPARE > 4e11 * unit)
+    unit *= 2;
+  p.unit = unit;
   p.prices = transitions_new(s->g->module, c, s->scratch);
-  p.joined = without_starts(&p);
+  // Prices of transfers that start together with others.
+  const Cluster *joined = cluster_without_starts(p.scratch, p.c);
+  p.joined = transitions_new(p.s->g->module, joined, p.scratch);
   outer_assume(s, outer_guess(s));
   const int *choice = solve(&p, out, why, d);
   outer_forget(s);

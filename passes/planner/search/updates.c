@@ -82,18 +82,6 @@ static uint32_t sums_over(const Problem *p, const Op *op) {
   return axes;
 }
 
-// Adds the cost of the op under a choice of the weight.
-static void price_updating(const Problem *p, Node *n, const Updating *u, const OpWork *work,
-                           int choice) {
-  char before[MAX_AXES];
-  memcpy(before, u->op->split, sizeof before);
-  for (int i = 0; i < p->n_axes; i++)
-    split_at(p, u, n->choices.at[choice].back[p->axis[i]], p->axis[i], NULL);
-  n->cost[choice] += cost_of(p, kernel_seconds(p, u->op, work));
-  if (u->operand >= 0) n->norm[choice] |= sums_over(p, u->op);
-  memcpy(u->op->split, before, sizeof before);
-}
-
 void price_weight(Problem *p, Node *n) {
   const Value *v = n->v;
   Updatings all = updatings_of(p, v);
@@ -105,8 +93,17 @@ void price_weight(Problem *p, Node *n) {
   }
   for (int i = 0; i < all.n; i++) {
     OpWork work = kernel_work(p, all.at[i].op);
-    for (int k = 0; k < n->choices.n; k++)
-      price_updating(p, n, &all.at[i], &work, k);
+    for (int k = 0; k < n->choices.n; k++) {
+      // Each op of the update, under each choice of the weight.
+      const Updating *u = &all.at[i];
+      char before[MAX_AXES];
+      memcpy(before, u->op->split, sizeof before);
+      for (int a = 0; a < p->n_axes; a++)
+        split_at(p, u, n->choices.at[k].back[p->axis[a]], p->axis[a], NULL);
+      n->cost[k] += cost_of(p, kernel_seconds(p, u->op, &work));
+      if (u->operand >= 0) n->norm[k] |= sums_over(p, u->op);
+      memcpy(u->op->split, before, sizeof before);
+    }
   }
 }
 

@@ -35,34 +35,6 @@ static void *copied(const Sharding *s, const void *at, uint32_t n, size_t size) 
   return arena_copy(s->scratch, at, n * size);
 }
 
-// Returns all decisions except those of one op, as if a program had made them.
-static Sharding all_but(const Sharding *s, const Op *open, const int *axis, int n) {
-  static const Loc decided = {0};
-  Sharding t = *s;
-  t.fixed = copied(s, s->fixed, s->n_ops, sizeof *s->fixed);
-  t.said = copied(s, s->said, s->n_ops, sizeof *s->said);
-  t.lies = copied(s, s->lies, s->n_values, sizeof *s->lies);
-  t.given = copied(s, s->given, s->n_values, sizeof *s->given);
-  t.about = open;
-  t.record = NULL;
-  t.problem = NULL;
-  t.answers = NULL;
-  t.memory = SOLVER_NO_LIMIT;
-  // All other ops are fixed, and parameters keep their layouts.
-  for (int k = 0; k < n; k++) {
-    int a = axis[k];
-    t.decided[a] = false;
-    for_each_op(op, s->g)
-      t.fixed[op->id][a] = op == open ? NULL : &decided;
-    t.said[open->id][a] = NULL;
-    for (int i = 0; i < s->g->n_params; i++) {
-      uint32_t id = s->g->params[i]->id;
-      if (t.given[id][a] == OPEN) t.given[id][a] = FIXED;
-    }
-  }
-  return t;
-}
-
 static const char *split_text(Arena *a, const Op *op, const int *axis, int n) {
   StrBuf b = {.arena = a};
   for (int k = 0; k < n; k++)
@@ -73,7 +45,31 @@ static const char *split_text(Arena *a, const Op *op, const int *axis, int n) {
 
 // Returns the answer for one op; NULL: the search has no node for it.
 static const char *ask(const Sharding *s, const Op *op, const int *axis, int n) {
-  Sharding t = all_but(s, op, axis, n);
+  // All decisions except those of one op, as if a program had made them.
+  static const Loc decided = {0};
+  Sharding t = *s;
+  t.fixed = copied(s, s->fixed, s->n_ops, sizeof *s->fixed);
+  t.said = copied(s, s->said, s->n_ops, sizeof *s->said);
+  t.lies = copied(s, s->lies, s->n_values, sizeof *s->lies);
+  t.given = copied(s, s->given, s->n_values, sizeof *s->given);
+  t.about = op;
+  t.record = NULL;
+  t.problem = NULL;
+  t.answers = NULL;
+  t.memory = SOLVER_NO_LIMIT;
+  // All other ops are fixed, and parameters keep their layouts.
+  for (int k = 0; k < n; k++) {
+    int a = axis[k];
+    t.decided[a] = false;
+    for_each_op(each, s->g)
+      t.fixed[each->id][a] = each == op ? NULL : &decided;
+    t.said[op->id][a] = NULL;
+    for (int i = 0; i < s->g->n_params; i++) {
+      uint32_t id = s->g->params[i]->id;
+      if (t.given[id][a] == OPEN) t.given[id][a] = FIXED;
+    }
+  }
+
   SearchStats found = {0};
   const char *now = split_text(s->scratch, op, axis, n);
   Diag *quiet = diag_new(stderr);
@@ -84,17 +80,14 @@ static const char *ask(const Sharding *s, const Op *op, const int *axis, int n) 
   return str_format(s->scratch, "%s  split=%s is what the plan has\n", found.explained, now);
 }
 
-static bool is_askable(const Sharding *s, int n_axes) {
-  if (!n_axes || !cost_known(s->cluster) || s->mesh->n_devices > cluster_devices(s->cluster))
-    return false;
-  for_each_op(op, s->g)
-    if (op_mesh(op) != s->mesh) return false; // ops on some of the ranks are not searched
-  return true;
-}
-
 const char *search_otherwise(Sharding *s, const char *what) {
   int axis[MAX_AXES], n = device_axes(s->mesh, axis), asked = 0;
-  if (!is_askable(s, n)) return NULL;
+  // The search needs a cluster with prices.
+  if (!n || !cost_known(s->cluster) || s->mesh->n_devices > cluster_devices(s->cluster))
+    return NULL;
+  for_each_op(op, s->g)
+    if (op_mesh(op) != s->mesh) return NULL; // ops on some of the ranks are not searched
+
   StrBuf b = {.arena = s->scratch};
   Splits *was = arena_array(s->scratch, Splits, s->n_ops);
   for_each_op(op, s->g)

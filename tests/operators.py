@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""The operators that nnaot supports, from its tables, as docs/operators.md:  operators.py [--write]
+
+Without --write it fails if the page differs from the tables.
+"""
+
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs/operators.md"
+ROW = re.compile(r"^(UNARY|BINARY|SEQUENCE|ONNX)\((\w+),\s*(\w+)", re.M)
+
+
+def operators():
+    """(section, [(operator, least opset)]) of frontend/onnx_ops.def, in its order."""
+    sections = []
+    for line in (ROOT / "frontend/onnx_ops.def").read_text().splitlines():
+        title = re.fullmatch(r"// ([A-Z][a-z ,-]+)", line)
+        row = ROW.match(line)
+        if title:
+            sections.append((title[1], {}))
+        elif row:
+            since = int(row[3]) if row[1] in ("SEQUENCE", "ONNX") else 1
+            rows = sections[-1][1]
+            rows[row[2]] = min(rows.get(row[2], since), since)
+    return sections
+
+
+def losses():
+    return re.findall(r"^LOSS\((\w+)", (ROOT / "passes/train/losses.def").read_text(), re.M)
+
+
+def optimizers():
+    return re.findall(r'\{\.name = "(\w+)"', (ROOT / "passes/train/optimizers.c").read_text())
+
+
+def page():
+    count = sum(len(rows) for _, rows in operators())
+    out = [f"""# Operators
+
+{count} operators of ONNX are imported. Any other operator, or an attribute or type outside the supported forms, is an error that names
+its node. Operators without a derivative (comparisons, indices) stop the gradient; all others pass it. `If` needs a constant
+condition; sequences are resolved on import.
+
+| kind | operators |
+|---|---|"""]
+    for title, rows in operators():
+        names = ", ".join(f"{name} ({since})" if since > 1 else name for name, since in sorted(rows.items()))
+        out.append(f"| {title.lower()} | {names} |")
+    out.append(f"""
+A number in parentheses is the first opset with a supported form.
+
+Losses of `--loss`: {", ".join(losses())}. Optimizers of `--optimizer`: {", ".join(optimizers())}. `nnaot --help` lists their options.
+
+`tests/operators.py --write` makes this page from [onnx_ops.def](../frontend/onnx_ops.def), [losses.def](../passes/train/losses.def) and
+[optimizers.c](../passes/train/optimizers.c).
+""")
+    return "\n".join(out)
+
+
+def main():
+    text = page()
+    if "--write" in sys.argv[1:]:
+        PAGE.write_text(text)
+    elif PAGE.read_text() != text:
+        sys.exit("docs/operators.md is not what the tables say; run tests/operators.py --write")
+    found = sum(len(rows) for _, rows in operators())
+    print(f"{found} operators, {len(losses())} losses, {len(optimizers())} optimizers")
+    sys.exit(not (found > 100 and losses() and optimizers()))
+
+
+if __name__ == "__main__":
+    main()
