@@ -1,8 +1,8 @@
-"""Makes the samples' data:  python3 samples/data.py digits|text
+"""Writes the data of the samples:  python3 samples/data.py digits|text
 
 digits   scikit-learn's 8x8 digits, the first 512, into mlp/ and resnet/ (committed; needs scikit-learn)
 text     English prose as byte tokens into gpt2/tokens.npy, from the licences that Debian's base-files
-         installs on every machine (needs nothing; made when the sample is run)
+         installs on every machine (needs nothing; samples/run writes it on demand)
 """
 
 import pathlib

@@ -1,6 +1,6 @@
 """Exports a sample from PyTorch to ONNX:  python3 samples/export.py mlp|resnet|gpt2 [-o FILE]
 
-By tools/nnaot_export, in training mode, by TorchScript's exporter, whose files are the same from one version to the next.  The
+Uses tools/nnaot_export in training mode, with the TorchScript exporter: its files are the same in every PyTorch version.  The
 batch stays symbolic; nnaot binds it with --batch.
 """
 

@@ -1,7 +1,4 @@
-"""The samples' models in PyTorch, and the larger ones of the benchmark.
-
-Plain modules, as users write them: nothing here knows of nnaot.
-"""
+"""The samples' models in PyTorch, and the larger ones of the benchmark: plain modules without any use of nnaot."""
 
 import math
 
@@ -40,7 +37,7 @@ class BasicBlock(nn.Module):
 
 
 class ResNet(nn.Module):
-    """widths and blocks per stage; `large` has the 7x7 stem and max pooling of ResNet-18."""
+    """Widths and blocks are per stage; `large` has the 7x7 stem and max pooling of ResNet-18."""
 
     def __init__(self, c_in, widths, blocks, classes, large=False):
         super().__init__()
@@ -127,7 +124,7 @@ class Gpt2(nn.Module):
 
 
 def sample(name):
-    """The model of a sample, with the weights it is committed with, and an example of its input."""
+    """Returns the model of a sample, with its committed weights, and example inputs."""
     torch.manual_seed(20)
     if name == "mlp":
         return Mlp([64, 96, 48, 10]), ("x", torch.zeros(16, 64))

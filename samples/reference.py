@@ -1,9 +1,9 @@
-"""What PyTorch says the samples' losses are:  python3 samples/reference.py [--check]
+"""Records the samples' losses in PyTorch:  python3 samples/reference.py [--check]
 
 Trains every sample for 20 steps, from the weights in its .onnx, on its data in file order, with the
-optimizers below, in f32 on the CPU; and takes the gradient of the first step in f64, of which it keeps
-for each weight the norm and the product with cos(1), cos(2), cos(3) …  Writes SAMPLE/expected.json,
-which the tests compare with; --check compares instead, and fails when PyTorch no longer says the same.
+optimizers below, in f32 on the CPU.  Computes the gradient of the first step in f64, and records for
+each weight its norm and its product with cos(1), cos(2), cos(3) …  Writes SAMPLE/expected.json, which
+the tests compare with; --check compares instead, and fails if PyTorch's results have changed.
 """
 
 import argparse

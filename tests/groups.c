@@ -1,5 +1,5 @@
-// main of the C tests of a folder: runs the group that is named.  groups.def, a GROUP(name) for
-// each, is made by nnaot_unit_tests in CMakeLists.txt.
+// main of the C tests of a folder: runs the named group.  nnaot_unit_tests in CMakeLists.txt writes
+// groups.def, with a GROUP(name) for each.
 
 #include <stdio.h>
 #include <string.h>

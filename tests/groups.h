@@ -15,6 +15,6 @@
   int group_##name(void);                                                                          \
   int group_##name(void)
 
-extern const char *group_option; // what follows the group's name; "" if nothing does
+extern const char *group_option; // the words after the group's name, or ""
 
 #endif

@@ -1,7 +1,7 @@
-"""Who may include whom: base <- ir <- {frontend, passes, backend} <- tools; rt stands alone, but for a header that all share;
-and in passes/, folder by folder, in the order of FOLDERS: none includes a later one.
+"""Checks the includes: base <- ir <- {frontend, passes, backend} <- tools; rt stands alone, except for a shared header;
+within passes/, the folders are ordered (FOLDERS), and no folder includes a later one.
 
-Only nnaot-eval, tools/eval*.c, sees both the compiler and the runtime.  Prints the folders of passes/ with the folders that
+Only nnaot-eval, tools/eval*.c, includes both the compiler and the runtime.  Prints the folders of passes/ with the folders that
 each includes.
 """
 
@@ -22,8 +22,8 @@ PUBLIC = {
     "passes/solver/solver.h", "passes/train/loss_spec.h", "passes/train/optimizer_spec.h", "passes/train/param_groups.h",
     "rt/flags.def", "rt/launchers.def",
 }
-SHARED = {"rt/nearest.h"}  # which needs nothing of the runtime
-LIBRARIES = ("base", "ir", "solver", "schedule")  # of passes/: they are linked without the rest of it
+SHARED = {"rt/nearest.h"}  # independent of the runtime
+LIBRARIES = ("base", "ir", "solver", "schedule")  # of passes/, linked without the rest of it
 MAY = {
     "passes/base": {"passes/base"},
     "passes/ir": {"passes/base", "passes/ir"},
@@ -75,7 +75,7 @@ def layer(path):
 
 
 def folder_of(path):
-    """Of a file in passes/: its row in FOLDERS; sub-folders belong to the folder above them, but those of planner/."""
+    """Returns the row in FOLDERS of a file in passes/; only the subfolders of planner/ have rows of their own."""
     inside = path.parts[1:-1]
     if not inside:
         return "."
@@ -83,7 +83,7 @@ def folder_of(path):
 
 
 def resolve(source, name):
-    """The file of the project that `#include "name"` means, or None."""
+    """Returns the file of the project included by `#include "name"`, or None."""
     for folder in [source.parent, ROOT / "passes", ROOT, ROOT / "rt", ROOT / "frontend", ROOT / "backend"]:
         path = (folder / name).resolve()
         if path.exists():

@@ -1,4 +1,4 @@
-"""Relative links of all READMEs, and the paths of files that they name in backquotes with a folder, exist."""
+"""Checks that the relative links of all READMEs exist, and the paths with a folder that they quote in backquotes."""
 
 import pathlib
 import re

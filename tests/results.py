@@ -1,9 +1,9 @@
-"""What tests/run prints when all has run:  results.py STATUS [--times]          STATUS is ctest's
+"""Prints the summary of tests/run:  results.py STATUS [--times]          STATUS is ctest's
 
-Reads the results of ctest (build/both/junit.xml) and of lit, which has a file for each ctest `text-FOLDER`: the cases in
-it are counted instead of that ctest.  Prints the names of failed tests, and last `N passed, N failed`.
+Reads the results of ctest (build/both/junit.xml) and of lit, which has a file for each ctest `text-FOLDER`: its cases
+are counted instead of that ctest.  Prints the names of failed tests, and last `N passed, N failed`.
 
-    --times   also prints how long tests and build steps took, the longest first, and writes tests/seconds.txt, by which
+    --times   also prints the times of tests and build steps, the longest first, and writes tests/seconds.txt, by which
               the longest test of the next run begins first
 """
 
@@ -18,11 +18,11 @@ HEAD = """# How long each test took, in seconds, on two cores: tests/run --times
 
 
 def cases(file):
-    """(name, folder, seconds, outcome) of the test cases in a JUnit file; outcome is passed, failed or skipped."""
+    """Returns (name, folder, seconds, outcome) of the cases in a JUnit file; outcome is passed, failed or skipped."""
     for case in tree.parse(file).getroot().iter("testcase"):
         kinds = {child.tag: child for child in case}
         outcome = "failed" if kinds.keys() & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
-        # ctest calls a test skipped, too, whose program is not there.
+        # ctest also calls a test skipped if its program does not exist.
         if case.get("status") == "notrun" and not kinds["skipped"].get("message", "").startswith(("SKIP_", "Disabled")):
             outcome = "failed"
         folder = case.get("classname", "")
@@ -30,7 +30,7 @@ def cases(file):
 
 
 def build_steps(build):
-    """(what is made, seconds) of the steps of the last build of each file, from ninja's log."""
+    """Returns (output, seconds) of the steps of the last build of each file, from ninja's log."""
     log = ROOT / build / ".ninja_log"
     steps = {}
     for line in log.read_text().splitlines()[1:] if log.exists() else ():
@@ -40,7 +40,7 @@ def build_steps(build):
 
 
 def write_seconds(tests):
-    """Of the tests that ran; the others keep what they had."""
+    """Writes the seconds of passed tests; other tests keep their old row."""
     file = ROOT / "tests" / "seconds.txt"
     rows = dict(line.split() for line in file.read_text().splitlines() if line and line[0] != "#")
     rows.update((name, f"{seconds:.1f}") for name, _, seconds, outcome in tests if outcome == "passed")

@@ -8,7 +8,7 @@ A test has the labels that CMake gives it, and the name of its folder below test
 
     python3 tests/select_tests.py BASE BUILD…        prints a regular expression for the names of those tests: ctest -R
     python3 tests/select_tests.py --check BUILD ABSENT…
-                                                     whether changed.txt and quick.txt name tests and folders that there are,
+                                                     checks that changed.txt and quick.txt name existing tests and folders,
                                                      or absent ones, such as gpu-* in a build without CUDA
 """
 
@@ -35,7 +35,7 @@ class Test:
 
 
 def changed_files(base="HEAD", root=ROOT):
-    """The files that differ from where the branch left `base`, also those that git does not track yet; relative to the root."""
+    """Returns the files that differ from the merge base with `base`, untracked ones included; relative to the root."""
     def git(*words):
         return subprocess.run(["git", *words], cwd=root, check=True, capture_output=True, text=True).stdout.split("\0")
     (left, *_) = git("merge-base", base, "HEAD")
@@ -45,14 +45,14 @@ def changed_files(base="HEAD", root=ROOT):
 
 
 def read_table(path=TABLE):
-    """The rows of tests/changed.txt as [(prefix, [word …])]."""
+    """Returns the rows of tests/changed.txt as [(prefix, [word …])]."""
     lines = (line.split("#")[0].split() for line in path.read_text().splitlines())
     return [(words[0], words[1:]) for words in lines if words]
 
 
 def labels_for(files, table=None):
-    """The words of the rows for these files, in the order of the table: for each file the row with the longest prefix.
-    A file that no row is for may break every test, unless it is for readers."""
+    """Returns the words of the rows for these files, in the order of the table: for each file the row with the longest prefix.
+    A file without a row may break every test, unless it is documentation."""
     table = table or read_table()
     rows = set()
     for file in files:
@@ -65,7 +65,7 @@ def labels_for(files, table=None):
 
 
 def ctest_list(build):
-    """The tests of a build folder, in ctest's order."""
+    """Returns the tests of a build folder, in ctest's order."""
     done = subprocess.run(["ctest", "--test-dir", str(build), "--show-only=json-v1"], check=True, capture_output=True,
                           text=True)
     tests, top = [], pathlib.Path(build).resolve() / "tests"
@@ -79,22 +79,22 @@ def ctest_list(build):
 
 
 def matches(test, word):
-    """Whether a word of the table means the test: a label of it, or its name (`*` stands for anything) in either build."""
+    """Whether a word of the table selects the test: a label of it, or its name (`*` matches anything) in either build."""
     return word in test.labels or fnmatch.fnmatchcase(test.name.removesuffix(".dev"), word)
 
 
 def select(tests, words):
-    """The tests that any of the words means, in their order."""
+    """Returns the tests selected by any of the words, in their order."""
     return [test for test in tests if any(matches(test, word) for word in words)]
 
 
 def unknown(words, tests):
-    """The words that mean no test: a row of the table that has become wrong."""
+    """Returns the words that select no test: the table is out of date."""
     return [word for word in words if not any(matches(test, word) for test in tests)]
 
 
 def check(build, *absent):
-    """Whether the tables of tests mean tests that there are in the release build, or in one with all features."""
+    """Checks that the tables name tests of the release build, or of a build with all features."""
     tests = ctest_list(build)
     wrong = unknown([word for _, words in read_table() for word in words], tests)
     names = {test.name for test in tests}

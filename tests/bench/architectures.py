@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Real architectures from PyTorch through each exporter, and their losses beside PyTorch's:  architectures.py [MODEL ...]
+"""Real architectures from PyTorch through each exporter, and their losses compared with PyTorch's:  architectures.py [MODEL ...]
 
     --build DIR     the build folder with nnaot (build)
     --steps N       steps of each optimizer (10)
-    --limit X       the largest relative difference of a loss that is right (1e-4)
+    --limit X       the largest accepted relative difference of a loss (1e-4)
     --list          the models
 
 Needs torch, torchvision, transformers and onnx.  Each model is a small one of its family, in training mode without
 dropout.  A row of the table is a model and an exporter: tools/nnaot_export, torch.onnx.export with dynamo=True and
-optimize=False, and with dynamo=False without folding; then the exporter's error, nnaot's, or how far the losses of
-SGD and AdamW are from PyTorch's.  The exit status is 1 if a model that was exported does not compile or trains as
-another one.  Files of dynamo=False do not say which row of an Embedding is padding: a model that has one (KNOWN) is in
-the table, and not counted.
+optimize=False, and with dynamo=False without folding; then the exporter's error, nnaot's, or the differences of the losses of
+SGD and AdamW from PyTorch's.  The exit status is 1 if an exported model does not compile or trains
+differently.  Files of dynamo=False do not mark the padding row of an Embedding: a model that has one (KNOWN) is in
+the table, but is not counted.
 """
 
 import argparse
@@ -87,7 +87,7 @@ def images(rng):
     return {"x": rng.standard_normal((ROWS, 3, 64, 64)).astype(np.float32)}, rng.integers(0, 10, ROWS)
 
 
-# Of a model: how it is made, its data, and the learning rates of SGD and AdamW.  Normalisation over a batch of 4 is
+# Of a model: its constructor, its data, and the learning rates of SGD and AdamW.  Normalisation over a batch of 4 is
 # ill-conditioned: with larger rates PyTorch in f32 is 1e-2 from PyTorch in f64 after ten steps.
 MODELS = {
     "gpt2": (from_transformers("GPT2LMHeadModel", "GPT2Config", vocab_size=WORDS, n_positions=16, n_embd=16, n_layer=2, n_head=2,
@@ -112,7 +112,7 @@ def build(name):
 
 
 def losses(name, optimizer, rate, inputs, labels, steps):
-    """PyTorch's, of rows in their order."""
+    """Returns PyTorch's losses, for rows in their order."""
     model = build(name)
     make = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[optimizer]
     update = make(model.parameters(), lr=rate, **({"weight_decay": 0.1} if optimizer == "adamw" else {}))
@@ -130,7 +130,7 @@ def losses(name, optimizer, rate, inputs, labels, steps):
 
 @contextlib.contextmanager
 def silence():
-    """No output, of C++ neither."""
+    """Suppresses all output, that of C++ included."""
     sys.stdout.flush()
     with open(os.devnull, "w") as null:
         kept = [os.dup(fd) for fd in (1, 2)]
@@ -145,7 +145,7 @@ def silence():
 
 
 def export(name, exporter, inputs, path):
-    """The exporter's name, or its error."""
+    """Returns the exporter's name, or its error."""
     example = tuple(torch.from_numpy(x[:BATCH]) for x in inputs.values())
     names = dict(input_names=list(inputs), output_names=["logits"])
     try:
@@ -174,7 +174,7 @@ def command(arguments, folder):
 
 
 def compare(a, folder, onnx, optimizer, rate, inputs, want):
-    """The largest relative difference, or an error."""
+    """Returns the largest relative difference, or an error."""
     decay = ",weight_decay=0.1" if optimizer == "adamw" else ""
     code, error = command([a.build / "bin" / "nnaot", onnx, "--batch", BATCH, "--loss", "cross_entropy(logits)", "--optimizer",
                            f"{optimizer}:lr={rate:g}{decay}", "-o", "exe"], folder)

@@ -1,10 +1,10 @@
-"""AutoDDL's two searches by nnaot's:  tests/bench/autoddl.py [--ranks 16 32 64] [--nodes 128 4096]
+"""AutoDDL's two searches, compared with nnaot's:  tests/bench/autoddl.py [--ranks 16 32 64] [--nodes 128 4096]
 
-VGG13      its dense layers (section 5.2.2, figure 7): what a rank sends under the cheapest plan that a search over all
-           splits finds, and under the best of AutoDDL's plans, a grid for each layer, all of which are tried
+VGG13      its dense layers (section 5.2.2, figure 7): the traffic of a rank under the cheapest plan found by a search over
+           all splits, and under the best of AutoDDL's plans, a grid for each layer, by exhaustive enumeration
 MLP        four layers (section 4.6, figure 8), of a batch of 4,096: AutoDDL's plans as a problem for the solver, whose
-           optimum is compared with that of dynamic programming, and on 128 nodes with that of trying all, and with what
-           a rank sends under what a search finds over all splits
+           optimum is compared with that of dynamic programming, on 128 nodes also with exhaustive enumeration and with
+           the traffic of a rank under the plan of a search over all splits
 """
 
 import argparse
@@ -23,8 +23,8 @@ import autoddl
 
 PLAN = pathlib.Path(os.environ.get("BUILD", ROOT / "build")) / "bin" / "nnaot-plan"
 MLP, BATCH = [32768, 16384, 4096, 2048, 512], 4096
-MOST = 3_000_000  # plans that are tried one by one
-SEARCHED = 128  # nodes; for more there are too many ways to cut them
+MOST = 3_000_000  # plans for exhaustive enumeration
+SEARCHED = 128  # nodes; more have too many factorings
 
 
 def vgg13(folder, ranks):
@@ -38,7 +38,7 @@ def vgg13(folder, ranks):
 
 
 def as_problem(chain):
-    """One node for each layer, whose strategies are the grids; costs are elements sent, times the ranks."""
+    """Returns a problem with a node for each layer; its strategies are the grids, its costs elements sent, times the ranks."""
     n = len(chain.weights)
     scale = chain.p * chain.p
     costs = [[int(scale * chain.own(i, g)) for g in chain.all] for i in range(n)]
@@ -49,7 +49,7 @@ def as_problem(chain):
 
 
 def dynamic(problem):
-    """The optimum of a chain, layer by layer."""
+    """Returns the optimum of a chain by dynamic programming over the layers."""
     costs, edges = problem["problem"]["nodes"]["costs"], problem["problem"]["edges"]["costs"]
     best = costs[0]
     for cost, edge in zip(costs[1:], edges):
@@ -59,7 +59,7 @@ def dynamic(problem):
 
 
 def every(problem):
-    """The optimum by trying all, and how many these are."""
+    """Returns the optimum by exhaustive enumeration."""
     costs, edges = problem["problem"]["nodes"]["costs"], problem["problem"]["edges"]["costs"]
     many = len(costs[0])
     return min(sum(c[k] for c, k in zip(costs, plan)) + sum(e[i * many + k] for e, i, k in zip(edges, plan, plan[1:]))

@@ -1,8 +1,8 @@
-"""Times training steps of nnaot and PyTorch side by side; see tests/bench/run.
+"""Times training steps of nnaot and PyTorch; see tests/bench/run.
 
 Every contestant runs in its own process, in turn (A B C A B C …), on the same weights and data, with
-the same number of threads; a row is the median of all its steps but the first few.  Peak memory is the
-process's largest resident set.  PyTorch's best settings: fused AdamW where there is one, channels_last
+the same number of threads; a row is the median of all steps except the first few.  Peak memory is the
+process's largest resident set.  PyTorch's best settings: fused AdamW if available, channels_last
 for convolutions, set_to_none, no data loader.
 """
 
@@ -26,7 +26,7 @@ MODEL = {
     "resnet18": dict(what="ResNet-18, 64x64, batch 16", batch=16, loss="cross_entropy(logits)", classes=1000),
     "gpt2": dict(what="GPT-2 6 x 384, batch 8 x 128", batch=8, loss="next_token(logits,input_ids)", classes=0),
 }
-# What torch.compile is told; None: eager.
+# The mode of torch.compile; None: eager.
 TORCH = {"torch eager": None, "torch.compile": "default", "compile, tuned": "max-autotune-no-cudagraphs"}
 ADAMW = dict(lr=1e-3, weight_decay=0.1, betas=(0.9, 0.95))
 
@@ -50,7 +50,7 @@ def make_data(name, folder):
 
 
 def prepare(name, folder, nnaot, flags):
-    """The .onnx, the data and nnaot's executable; returns compile seconds and size."""
+    """Writes the .onnx, the data and nnaot's executable; returns compile seconds and size."""
     import export
     import models
     model, example = models.bench(name)

@@ -1,8 +1,8 @@
-"""How long the passes take on a large plan:  tests/bench/compile.py NNAOT-OPT [--layers 96] [--times 3]
+"""Compile time of a large plan, by pass:  tests/bench/compile.py NNAOT-OPT [--layers 96] [--times 3]
 
 A GPT-3 of so many layers (width 12288, sequence 2048, one row of the batch per 8 ranks), written as text, is
 made a training step under plans for 1024 ranks.  Prints milliseconds, the median of several runs: of each pass, and
-of the slowest of the plan's proofs, which follow on several passes.
+of the slowest of the plan's proofs, which run after several passes.
 """
 
 import argparse

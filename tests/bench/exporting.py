@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Modules that exporters of PyTorch change, and what nnaot-export says of each:  exporting.py [MODULE ...]
+"""Modules that exporters of PyTorch change, and nnaot-export's verdict on each:  exporting.py [MODULE ...]
 
 Needs torch and onnx.  A row of the table is a module and an exporter: whether it is exported, and the notes and errors.
-The exit status is 1 if one of them is not as the module's `by_dynamo` and `by_torchscript` say: a part of the error, or of a
+The exit status is 1 if one of them differs from the module's `by_dynamo` and `by_torchscript`: a part of the error, or of a
 note; "" is an export without a note.
 """
 
@@ -39,7 +39,7 @@ class Base(nn.Module):
 
 
 class Plain(Base):
-    """Dropout, BatchNorm, convolution, pooling, recurrence and attention: the file is computed as in training."""
+    """Dropout, BatchNorm, convolution, pooling, recurrence and attention: the file computes as in training."""
 
     def __init__(self):
         super().__init__()
@@ -105,7 +105,7 @@ class Average(Base):
 
 
 class Changes(Base):
-    """Changes in place without a gradient are sums, x + (new - x).detach()."""
+    """In-place changes without a gradient are exported as sums, x + (new - x).detach()."""
 
     def forward(self, x):
         h = self.inner(x)
@@ -158,7 +158,7 @@ class Teacher(Base):
 
 
 class Equal(Base):
-    """A teacher that begins as its student: the first average changes no value."""
+    """A teacher with its student's initial values: the first average changes no value."""
     by_dynamo = by_torchscript = "forward() changes teacher.weight, teacher.bias: training with the file leaves them as they are"
 
     def __init__(self):
@@ -254,7 +254,7 @@ class Frozen(Base):
 
 
 class Hidden(Base):
-    """Attention of which a mask hides whole rows, and that drops out."""
+    """Attention with dropout and a mask that hides whole rows."""
     inputs = ["x", "mask"]
 
     def example(self):
@@ -280,7 +280,7 @@ class ByFrequency(Base):
 
 
 class Number(Base):
-    """A weight that is read as a number is a constant of the file."""
+    """A weight read as a number becomes a constant of the file."""
     by_dynamo, by_torchscript = "cannot export this module", "the example with other weights differs from the module's"
 
     def __init__(self):
@@ -319,7 +319,7 @@ class Between(Base):
 
 
 class SwitchedOff(Base):
-    """The loss of a generator, through a discriminator that is not trained by it, and the discriminator's own."""
+    """The loss of a generator through a discriminator that it does not train, and the discriminator's own loss."""
     by_dynamo = by_torchscript = "forward() changes requires_grad of a parameter, which a file cannot say"
 
     def forward(self, x):
@@ -331,7 +331,7 @@ class SwitchedOff(Base):
 
 
 class InsideFunction(Base):
-    """A change in place that exporters' programs give a gradient."""
+    """An in-place change that gets a gradient in exporters' programs."""
     by_dynamo = by_torchscript = "the gradient of 'inner.weight' differs from the module's by"
 
     def forward(self, x):
@@ -342,7 +342,7 @@ class InsideFunction(Base):
 
 
 class Together(Base):
-    """Tensors of a list, changed at once."""
+    """Tensors of a list, changed by one call."""
     by_dynamo, by_torchscript = "cannot export this module", "the gradient of 'inner.weight' differs from the module's by"
 
     def forward(self, x):
@@ -353,7 +353,7 @@ class Together(Base):
 
 
 class Variance(Base):
-    """A loss that raises a predicted variance to its least value, without a gradient."""
+    """A loss that clamps a predicted variance to its minimum, without a gradient."""
     inputs = ["x", "y"]
 
     def example(self):
@@ -365,7 +365,7 @@ class Variance(Base):
 
 
 class Deviations(Base):
-    """Of torch.export's program, whose operator for them has no gradient; and one that stops."""
+    """Deviations whose operator in torch.export's program has no gradient; and one that is detached."""
 
     def forward(self, x):
         h = self.inner(x)
@@ -428,7 +428,7 @@ class OwnGradient(Base):
 
 
 class OwnAndStopped(Base):
-    """The weights that no Function has a part in are compared: here, a gradient that the exporters lose."""
+    """Weights unaffected by any Function are compared: here, the exporters lose a gradient."""
     by_dynamo = by_torchscript = "the gradient of 'inner.weight' differs from the module's by"
 
     def forward(self, x):
@@ -439,7 +439,7 @@ class OwnAndStopped(Base):
 
 
 class Names(Base):
-    """An input that is an output, one named as a value inside, parts of a namedtuple, and a result that is two outputs."""
+    """An input that is an output, one with the name of an inner value, parts of a namedtuple, and a result returned twice."""
     inputs, outputs = ["linear", "mask", "xs_0", "xs_1"], ["mask_out", "logits_first", "logits_second", "again"]
     by_dynamo = by_torchscript = "the output 'mask' is called 'mask_out': an input has its name"
 
@@ -485,7 +485,7 @@ MODULES = [Plain, Branch, Length, Rows, Smoothing, Average, Averages, Changes, C
 
 
 def exported(module, exporter, path):
-    """What is said of the module, in lines."""
+    """Returns nnaot-export's messages about the module, in lines."""
     before = [None if nn.parameter.is_lazy(v) else v.clone() for v in module.state_dict().values()]
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")

@@ -1,4 +1,4 @@
-"""Where single faults can be planted in a C file: five kinds, each a function from a function's tokens to its places.
+"""Places for single faults in a C file: five kinds, each a function from a function's tokens to its places.
 
     sign    a + b -> a - b, a += b -> a -= b, -a -> a
     bound   i < n -> i <= n, n - 1 -> n, a && b -> a || b, if (a) -> if (!(a))
@@ -6,9 +6,9 @@
     call    f(a); -> nothing
     group   a mesh, an axis, a group, a rank in place of another of the same type in the function; group 0 -> group 1
 
-Places are found in text without comments, strings and preprocessor lines, by tokens and not by a grammar: a place
-that is none does not compile, and is dropped by who draws.  Left out is what no output depends on (messages, logs,
-assertions), and comparisons where both ways are the same, like a < b ? a : b.
+Places are found in text without comments, strings and preprocessor lines, by tokens and not by a grammar: an invalid
+place does not compile, and the caller drops it.  Excluded are code without effect on outputs (messages, logs,
+assertions), and comparisons with equal branches at equality, like a < b ? a : b.
 """
 
 import bisect
@@ -23,27 +23,27 @@ TOKEN = re.compile(r"""
   | (?P<sign>   <<<|>>>|<<=|>>=|\.\.\.|->|\+\+|--|&&|\|\||[-+*/%&|^<>=!]=|<<|>>|. )
 """, re.X | re.S)
 
-# Their arguments are messages, or are not there in a release build.
+# Their arguments are messages, or are not compiled in a release build.
 MESSAGES = re.compile(r"assert|static_assert|BUG|diag_\w+|nnrt_say\w*|nnrt_fail\w*|nnrt_error\w*|f?printf|perror|"
                       r"luaL_error|\w*_error|fail|fail_at|refuse")
-# Functions and files that only say something: words of their names.
+# Words in the names of functions and files that only produce messages.
 TALK = {"error", "errors", "fail", "failed", "refuse", "say", "says", "help", "usage", "explain", "why", "describe",
         "report", "hint", "hints", "title", "titles", "dump", "warn", "log", "progress", "diag",
         "clock", "clocks", "conflict", "measure", "tune", "watch", "message", "complain"}
-# Calls without which the same comes out: memory is given back, time is taken, others are let in.
+# Calls that never change a result: they free memory, measure time, or lock.
 NO_CALL = re.compile(r"assert|static_assert|BUG|free|\w*_free|\w*close\w*|\w*destroy\w*|(\w*_)?(un)?lock|\w*_say\w*|diag_\w+|\w*log\w*|"
                      r"\w*trace\w*|\w*progress\w*|f?printf|fflush|\w*prefetch\w*|\w*reserve\w*|va_\w+|lua_pop|lua_settop|"
                      r"nnrt_gpu_mark|madvise|qsort|nnrt_end_job|_?exit|sched_yield|unlink|return|sizeof|switch|while|for|if|"
                      r"luaL_check\w*|lua_check\w*|setvbuf|signal|__\w+")
 COMMUTES = re.compile(r"\w*(min|max|equal|same|alike|gcd|lcm|swap|multipl|product|common|both|either|meet|hypot|compare)\w*|"
                       r"for_each\w*|add|mul", re.I)
-# Floating point: whether it is < or <= hardly ever matters.
+# Floating-point values: < and <= are rarely distinguishable.
 REAL = re.compile(r"best|cost|second|time|price|gap|gain|eps|load|ratio|fraction|least|most|score|bound|limit|now|"
                   r"loss|worth|\d\.|e-|INFINITY|double|float|peak", re.I)
 KEYWORDS = set("if else for while do switch case default return goto break continue sizeof typedef struct enum union "
                "static const extern inline void".split())
 INTEGERS = {"int", "int64_t", "size_t", "uint32_t", "uint64_t", "int32_t"}
-# Words of names of ranks and what they are arranged in.
+# Words in the names of ranks, groups and meshes.
 GROUP_WORDS = {"a", "axis", "axes", "group", "groups", "rank", "ranks", "mesh", "meshes", "peer", "root", "place", "stage", "coord",
                "to", "from", "device", "devices", "member", "host", "have", "want", "src", "dst", "sender", "reader", "here", "there",
                "me", "source", "target", "layout", "before", "first", "last", "pair", "link", "node", "other"}
@@ -82,7 +82,7 @@ def words_of(name):
 
 
 class Function:
-    """A function's tokens, its parameters first; which bracket closes which; and what is declared where."""
+    """A function's tokens, its parameters first; the matching brackets; and its declarations with their scopes."""
 
     def __init__(self, name, tokens, body):
         self.name, self.t, self.body = name, tokens, body
@@ -109,7 +109,7 @@ class Function:
         return self.kind(i) in ("name", "number") and self.text(i) not in KEYWORDS or self.text(i) in (")", "]")
 
     def opening(self, i):
-        """The round bracket that token i is in."""
+        """Returns the innermost round bracket around token i."""
         return max((at for at, close in self.match.items() if self.text(at) == "(" and at < i < close), default=0)
 
     def starts_statement(self, i):
@@ -121,7 +121,7 @@ class Function:
         return before in ("{", "}", ";", "else", ":")
 
     def declare(self, i, end):
-        """The declarators of the declaration that begins at i, if it is one.  A `for` may begin it."""
+        """Records the declarators of a declaration at i, if there is one.  A `for` may begin it."""
         while self.text(i) in ("const", "static", "unsigned", "struct"):
             i += 1
         if self.kind(i) != "name" or self.text(i) in KEYWORDS:
@@ -137,8 +137,8 @@ class Function:
             at = i
             self.declared.append((at, self.text(at), base + "*" * (stars + (self.text(at + 1) == "["))))
             while i < end and self.text(i) not in (",", ";", ")"):
-                i = self.match.get(i, i) + 1 # not into brackets
-            self.scope_start[at] = i # a variable is not there for its own value
+                i = self.match.get(i, i) + 1 # skips brackets
+            self.scope_start[at] = i # a variable is not visible in its own initializer
             if self.text(i) != ",":
                 return
             i += 1
@@ -146,12 +146,12 @@ class Function:
     def find_declared(self):
         close = self.match.get(1, 1)
         at = 2
-        while at < close: # parameters: one each
+        while at < close: # one declarator per parameter
             end = at
             while end < close and self.text(end) != ",":
                 end = self.match.get(end, end) + 1
             self.declare(at, min(end, at + 8))
-            # What comes after the comma has a type of its own.
+            # After the comma, the next parameter has a type of its own.
             self.declared = [d for d in self.declared if d[0] < end]
             at = end + 1
         for i in range(self.body + 1, len(self.t)):
@@ -162,12 +162,12 @@ class Function:
                           for at, _, _ in self.declared}
 
     def visible(self, i):
-        """{name: type} of what is declared before token i in a block that is still open."""
+        """Returns {name: type} of the variables in scope at token i."""
         return {name: kind for at, name, kind in self.declared if self.scope_start[at] < i <= self.scope_end[at]}
 
 
 def functions_of(text):
-    """The functions of a file that do more than to say something."""
+    """Returns the functions of a file, except those that only produce messages."""
     tokens, found, i = tokens_of(text), [], 0
     opens, stack = {}, []
     for k, token in enumerate(tokens):
@@ -210,7 +210,7 @@ def signs(f):
 
 
 def either_way_is_the_same(f, i):
-    """a < b ? a : b, and if (a < b) b = a."""
+    """Whether both branches agree at equality: a < b ? a : b, and if (a < b) b = a."""
     operands = {f.text(i - 1), f.text(i + 1)}
     k = i
     while k < len(f.t) and f.text(k) not in ("?", ";", "{", ","):
@@ -245,7 +245,7 @@ def bounds(f):
 
 
 def arguments(f, at):
-    """[(first, last)] of the arguments of the call whose bracket opens at token `at`."""
+    """Returns [(first, last)] of the arguments of the call whose bracket opens at token `at`."""
     close, first, i, found = f.match.get(at, at), at + 1, at + 1, []
     while i <= close:
         if i == close or f.text(i) == ",":
@@ -256,7 +256,7 @@ def arguments(f, at):
 
 
 def swaps(f, i):
-    """Two arguments side by side, of one type, change places."""
+    """Exchanges two adjacent arguments of one type."""
     list_ = arguments(f, i + 1)
     declared = f.visible(i)
     for (a, b), (c, d) in zip(list_, list_[1:]):
@@ -308,7 +308,7 @@ def calls(f):
         if f.text(at) != "(" or f.text(f.match.get(at, at) + 1) != ";" or NO_CALL.fullmatch(f.text(at - 1)):
             continue
         if [f.text(f.match[at] - 2), f.text(f.match[at] - 1)] == [",", "NULL"] and f.text(at - 1) == "vec_push":
-            continue # an end that the arena's zeros are as well
+            continue # the arena's zeros terminate the list, too
         yield Fault("call", "missing", f.t[i].start, f.t[f.match[at] + 1].end, "{}")
 
 
@@ -318,7 +318,7 @@ def is_group(name, kind):
 
 def groups(f):
     if words_of(f.name) & {"same", "equal", "equals", "alike", "compare"}:
-        return # what is compared has the same counts
+        return # the compared objects have the same counts
     declares = {at for at, _, _ in f.declared}
     for i in range(f.body, len(f.t)):
         if i in f.blocked or i in declares or f.kind(i) not in ("name", "number"):
@@ -341,7 +341,7 @@ def groups(f):
         mine = declared[text]
         if not is_group(text, mine):
             continue
-        # A loop whose head asks for another variable does not end.
+        # A loop that tests another variable than it increments does not end.
         if any(at < i < f.match.get(head, 0) for at, name, _ in f.declared if name == text
                for head in [f.opening(at)] if f.text(head - 1) == "for"):
             continue
@@ -354,18 +354,18 @@ KINDS = {"sign": signs, "bound": bounds, "index": indices, "call": calls, "group
 
 
 def faults_of(text, kind):
-    """All the faults of a kind in a file's text, in order."""
+    """Returns all faults of a kind in a file's text, in order."""
     found = []
     for f in functions_of(text):
         for fault in KINDS[kind](f):
-            if fault.new is None: # a negated condition
+            if fault.new is None: # an inverted condition
                 fault = dataclasses.replace(fault, new="(!" + text[fault.start:fault.end] + ")")
             found.append(fault)
     return found
 
 
 def code_lines(text):
-    """How many lines have code."""
+    """Returns the number of lines with code."""
     starts = [0] + [m.end() for m in re.finditer("\n", text)]
     return len({bisect.bisect(starts, t.start) for t in tokens_of(text)})
 
@@ -385,7 +385,7 @@ SELF_CHECK = {
 
 
 def self_check():
-    """Every kind on a line of code: the mutants that must come out are there, and none in a message or comment."""
+    """Tests every kind on a line of code: the expected mutants exist, and none in a message or comment."""
     for kind, (text, expected) in SELF_CHECK.items():
         found = [fault.applied(text) for fault in faults_of(text, kind)]
         for piece in expected:

@@ -1,22 +1,22 @@
-"""How much fits:  tests/bench/fits.py NNAOT [--grow rows|tokens|width] [--model gpt-8] [--memory 16] [--plans P …]
+"""The largest feasible size:  tests/bench/fits.py NNAOT [--grow rows|tokens|width] [--model gpt-8] [--memory 16] [--plans P …]
 
-For each plan the most there can be so that no rank needs more than --memory GiB as plan_memory counts it; found by
-doubling and then by halves, each step an `nnaot --emit plan` of a model without weights.
+For each plan the maximum for which no rank needs more than --memory GiB according to plan_memory; found by
+doubling and then by bisection, each step an `nnaot --emit plan` of a model without weights.
 
     rows     of a batch of --model of large_models.py on 8 A100, in multiples of the ranks
     tokens   of the one row of GPT-3 with 1.3 billion parameters on one V100 of 32 GB, in multiples of 512
-    width    of Swin of 32 layers, one image of 1536 x 1536, on the same, in multiples of 32: how large a model
+    width    of Swin of 32 layers, one image of 1536 x 1536, on the same, in multiples of 32: the size of the model
 
-The last two are SuperScaler's section 6.3, where co-sharding with recomputation has 1.7 times the tokens, and 3.7 times the
-parameters, of recomputation alone, and 1.2 and 3.7 times those of ZeRO-3 that offloads weights and states to the host. On
-one device that is recompute,offload here, but that the weights in 16 bits, which the step reads, stay.
+The last two are SuperScaler's section 6.3: there co-sharding with recomputation has 1.7 times the tokens, and 3.7 times the
+parameters, of recomputation alone, and 1.2 and 3.7 times those of ZeRO-3 with weights and states offloaded to the host. On
+one device ZeRO-3 is recompute,offload here, except that the 16-bit weights, which the step reads, stay resident.
 
-In plans coshard_8 is coshard with 8 pieces, where the program has 2, and recompute_pieces_2 has 2 layers in a list.
+In plans coshard_8 is coshard with 8 chunks (the program has 2), and recompute_pieces_2 has 2 layers in a list.
 
-    most     `of plain` is how many times the first plan's; with `width` that is of parameters, which are shown in millions
-    peak     GiB of a rank at that
-    step     predicted ms, and `each` of one row or token: what the memory costs in time
-    same     predicted ms, and GiB, at the first plan's most
+    most     the maximum; `of plain` is its ratio to the first plan's; for `width` the ratio of parameters, shown in millions
+    peak     GiB of a rank at the maximum
+    step     predicted ms, and `each` of one row or token: the cost of the memory savings in time
+    same     predicted ms, and GiB, at the first plan's maximum
 """
 
 import argparse
@@ -41,7 +41,7 @@ ALONE = ["dp", "recompute", "coshard", "coshard=1,recompute=1", "coshard=1,recom
          "coshard_4=1,recompute_pieces=1", "coshard_8=1,recompute_pieces=1", "coshard_8=1,recompute_pieces_2=1",
          "coshard_8=1,recompute_pieces_2=1,swap=1", "offload", "recompute=1,offload=1",
          "coshard_8=1,recompute_pieces_2=1,offload=1", "coshard_8=1,recompute_pieces_2=1,swap=1,offload=1"]
-MOST = 1 << 16  # units of a rank
+MOST = 1 << 16  # the largest tested number of units of a rank
 
 
 def parameters(text):
@@ -49,7 +49,7 @@ def parameters(text):
 
 
 class Rows:
-    """A batch of so many rows for each rank."""
+    """A batch of n rows for each rank."""
     ranks, cluster, plans, memory, unit = 8, "a100:1x8", PLANS, 16, 1
 
     def __init__(self, o, folder):
@@ -63,7 +63,7 @@ class Rows:
 
 
 class Text:
-    """A model that grows, as text."""
+    """A model of variable size, as text."""
     ranks, cluster, plans, memory = 1, "v100-dgx2:1x1", ALONE, 32e9 / 2**30
 
     def __init__(self, o, folder):
@@ -104,7 +104,7 @@ class Model:
         self.grows = GROWS[o.grow](o, folder)
 
     def plan(self, plan, n):
-        """Bytes and ms, or None where the plan cannot be made, as when it makes a tensor too large."""
+        """Returns bytes and ms, or None if the plan is refused, for example because of too large a tensor."""
         if (plan, n) not in self.known:
             file, loss, flags = self.grows.made(n)
             out = self.folder / "plan.json"
@@ -121,7 +121,7 @@ class Model:
         return made is not None and made[0] <= self.o.memory * 2**30
 
     def most(self, plan):
-        """Units; 0 where not even one fits."""
+        """Returns the maximum in units; 0 if one unit does not fit."""
         low, high = 0, 1
         while high <= MOST and self.fits(plan, high):
             low, high = high, 2 * high

@@ -1,8 +1,8 @@
 """The solver on sharding problems:  tests/bench/iopddl.py DIR [--plan build/bin/nnaot-plan] [--seconds N] [NAME...]
 
-Runs nnaot-plan solve on every NAME.json or NAME.json.xz of a folder (the ASPLOS 2025 contest's, say), adds up each
-answer again, and prints a table: cost, bound, gap, status, what ended it, seconds by the clock and of the processor,
-and peak memory.  Without --seconds each problem has what the contest gave it, or 60.  No pass or fail.
+Runs nnaot-plan solve on every NAME.json or NAME.json.xz of a folder (such as the ASPLOS 2025 contest's), recomputes the
+cost of each answer, and prints a table: cost, bound, gap, status, the limit that ended it, wall-clock and processor
+seconds, and peak memory.  Without --seconds each problem has the contest's time limit, or 60.  No pass or fail.
 """
 
 import argparse
@@ -19,7 +19,7 @@ INFINITE = 10**18
 
 
 def check(problem, choices):
-    """The cost of a choice, and whether it fits."""
+    """Returns the cost of a choice, and whether it fits."""
     nodes, edges = problem["nodes"], problem["edges"]
     costs = [c[i] for c, i in zip(nodes["costs"], choices)]
     costs += [c[choices[a] * len(nodes["costs"][b]) + choices[b]]
@@ -42,7 +42,7 @@ def run(plan, path, seconds):
     out = subprocess.run([plan, "solve", path, "--seconds", str(seconds), "--json"], capture_output=True, text=True)
     took = time.monotonic() - begin
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    # The largest of all children so far: exact where this one is the largest, else a limit.
+    # The largest of all children so far: exact if this child is the largest, otherwise an upper bound.
     peak = max(before.ru_maxrss, after.ru_maxrss) // 1024
     answer = json.loads(out.stdout) if out.returncode == 0 else out.stderr.strip()
     return answer, took, after.ru_utime - before.ru_utime, peak

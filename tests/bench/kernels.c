@@ -1,10 +1,10 @@
-// How fast the kernels are, beside what the machine can do.
+// Kernel speed, compared with the machine's limits.
 //
 //     kernels [NAME]            the kernels whose names contain NAME
 //
 // Each line is the best of several runs, as time and as Gflop/s or GB/s, with the share of the
-// machine's limit: the largest product of matrices for the first, a copy from memory for the
-// second. It measures; it never fails on a time.
+// machine's limit: the largest matrix product for Gflop/s, a memory copy for GB/s.  It only
+// measures, and never fails because of a time.
 
 #include <math.h>
 #include <omp.h>
@@ -32,7 +32,7 @@ static float *floats(int64_t n) {
 static double gflops_limit, gbytes_limit;
 static const char *only = "";
 
-// Runs `call` until half a second has passed, at least five times, and keeps the best.
+// Runs `call` for half a second, at least five times, and keeps the best time.
 #define BEST(best, call)                                                                           \
   do {                                                                                             \
     double began = now();                                                                          \
@@ -172,7 +172,7 @@ static void attentions(void) {
     }
 }
 
-// What passes over rows (m, n) and is bound by memory; bytes are those that must move.
+// Memory-bound kernels over rows (m, n); bytes are the minimum traffic.
 static void rows(int64_t m, int64_t n) {
   float *x = floats(m * n), *y = floats(m * n), *dx = floats(m * n), *g = floats(n);
   float *b = floats(n), *mean = floats(m), *rstd = floats(m), *dg = floats(n), *db = floats(n);

@@ -1,10 +1,10 @@
-"""Large models as .onnx, without a byte of their weights: those lie in a file of external data that is not there, which
-is all that `nnaot --emit plan` needs.
+"""Large models as .onnx, without their weights: these are in a file of external data that does not exist, which suffices
+for `nnaot --emit plan`.
 
     tests/bench/large_models.py FOLDER [NAME …]        writes FOLDER/NAME.onnx of these, or of all
 
-They are made of the nodes that exporters write: norms, rotations, biases and attention in pieces where exporters have
-them in pieces.
+They consist of the nodes that exporters write: norms, rotations, biases and attention are decomposed as exporters
+decompose them.
 """
 
 import pathlib
@@ -36,7 +36,7 @@ class Graph:
         return name
 
     def constant(self, value):
-        """Equal ones are one."""
+        """Returns a constant; equal ones are shared."""
         array = np.asarray(value)
         array = array.astype(np.int64 if array.dtype.kind in "iu" else np.float32)
         key = (array.dtype.str, array.shape, array.tobytes())
@@ -51,7 +51,7 @@ class Graph:
         return results[0] if n_out == 1 else results
 
     def save(self, folder, shape):
-        """What the last node makes are the logits."""
+        """Writes the model; the result of the last node is the logits."""
         self.nodes[-1].output[0] = "logits"
         out = helper.make_tensor_value_info("logits", TensorProto.FLOAT, shape)
         graph = helper.make_graph(self.nodes, self.name, self.inputs, [out], self.weights)
@@ -135,7 +135,7 @@ def llama(name, folder, layers=32, width=4096, heads=32, groups=8, inner=14336, 
                     name=f"/{name}/Add")
 
     def repeated(x, name):
-        """Each head of keys and values serves several of queries."""
+        """Grouped-query attention: each head of keys and values serves several heads of queries."""
         y = g.op("Unsqueeze", x, g.constant([2]), name=f"/{name}/Unsqueeze")
         y = g.op("Expand", y, g.constant([1, 1, heads // groups, 1, 1]), name=f"/{name}/Expand")
         return g.op("Reshape", y, g.constant([-1, heads, tokens, size]), name=f"/{name}/Reshape_1")
@@ -166,7 +166,7 @@ def t5(name, folder, layers=24, width=1024, heads=16, size=64, inner=4096, token
     distance = np.arange(tokens)[None, :] - np.arange(tokens)[:, None]
 
     def bias(name, bucket, mask=None):
-        """One for the whole stack: of the first layer's table, looked up by distance."""
+        """The position bias of the whole stack: from the first layer's table, looked up by distance."""
         y = g.op("Gather", g.weight(f"{name}.relative_attention_bias.weight", buckets, heads), g.constant(bucket))
         y = g.op("Unsqueeze", g.op("Transpose", y, perm=[2, 0, 1]), g.constant([0]))
         return g.op("Add", y, mask) if mask else y
@@ -227,7 +227,7 @@ def resnet(name, folder, classes, blocks=(3, 4, 6, 3)):
     return g.save(folder, ["batch", classes])
 
 
-# Name: what makes it, and its loss.
+# Name: constructor and loss.
 MODELS = {
     "t5-large": (lambda f: t5("t5-large", f), "next_token(logits,decoder_input_ids)"),
     "llama3-8b": (lambda f: llama("llama3-8b", f), "next_token(logits,input_ids)"),
@@ -241,7 +241,7 @@ MODELS = {
 
 
 def write(folder, name):
-    """Writes the model; its path and the loss to train it with."""
+    """Writes the model; returns its path and the loss to train it with."""
     make, loss = MODELS[name]
     return make(folder), loss
 

@@ -1,5 +1,5 @@
--- Megatron-LM with sequence parallelism: tensor parallelism, norms and dropouts cut along the sequence, and
--- embedding, logits and loss cut by words.
+-- Megatron-LM with sequence parallelism: tensor parallelism, norms and dropouts split along the
+-- sequence, and embedding, logits and loss split by words.
 
 function model()
   apply("tp")

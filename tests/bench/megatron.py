@@ -1,28 +1,28 @@
-"""Predicted beside published seconds of a step:  tests/bench/megatron.py NNAOT [--models 22b 175b …]
+"""Predicted seconds of a step compared with published ones:  tests/bench/megatron.py NNAOT [--models 22b 175b …]
 
 Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", section 6: four models on A100s of
 80 GB in f16, rows of 2,048 words out of 51,200, each under two plans:
 
-    full          tensor parallelism in a node, and every layer computed anew for its gradients
-    selective     the same, and norms and dropouts cut along the sequence; of layers only the inside of attentions is
-                  computed anew
+    full          tensor parallelism in a node, and full recomputation of every layer
+    selective     the same, and norms and dropouts split along the sequence; of layers only the inside of attentions is
+                  recomputed
 
-Printed are seconds as published and as predicted, predicted as a part of published, and of both what the first plan takes
-as a multiple of the second's: what it is for.  Models are those of large_models.py, without weights.  The mapping is the
+Printed are published and predicted seconds, their ratio (predicted by published), and for both the speed-up of the second
+plan over the first, the paper's subject.  Models are those of large_models.py, without weights.  The mapping is the
 paper's (its table 3): 8 ranks of tensor parallelism, and stages, three chunks of the model on each rank for 175b and 530b;
-of 22b a micro-batch is four rows, else one.  Only the borders of stages are nnaot's.
+a micro-batch of 22b is four rows, else one.  Only the boundaries of stages are nnaot's.
 
-The cluster is told twice.  `stated` is what vendors state (passes/cluster/clusters.def), which nothing runs at: a bound.
-`reached` is what others count on of an A100, and nothing else is changed:
+There are two descriptions of the cluster.  `stated` has the vendors' numbers (passes/cluster/clusters.def), which no program
+reaches: a bound.  `reached` has published achievable rates of an A100, and is otherwise the same:
 
     products    267.9 TFLOP/s of 312 (Bekman, "Machine Learning Engineering", the table of maximum achievable matmul FLOPS)
-    NVLink      240 GB/s of 300: 20 of each link's 25, what NCCL counts on (src/graph/topo.h, SM80_NVLINK_BW)
+    NVLink      240 GB/s of 300: 20 of each link's 25, NCCL's own assumption (src/graph/topo.h, SM80_NVLINK_BW)
 
-What nnaot has and the paper's system had not: layers are computed anew while all_reduces are on their way (the pass overlap),
+Unlike the paper's system, nnaot overlaps recomputation with all_reduces (the pass overlap),
 so that `full` is faster here; 8.3 % was the mean error as reached without it.
 
-`of peak` is how much of 312 TFLOP/s the published times come to, of the model's own operations.  Compute, comm and idle are
-of `reached`, a rank's mean.  Devices have eight times the memory; GB is what a rank would need.
+`of peak` is the published times' share of 312 TFLOP/s, for the model's own operations.  Compute, comm and idle are
+of `reached`, a rank's mean.  Devices have eight times the memory; GB is the need of a rank.
 """
 
 import argparse
@@ -35,7 +35,7 @@ import time
 from large_models import gpt
 
 TOKENS, WORDS, PEAK = 2048, 51200, 312e12
-# a100 of clusters.def, with more memory: what nnaot needs of it is printed, whether or not that is there.
+# a100 of clusters.def, with more memory: the test prints nnaot's need, even if it exceeds a real device.
 CLUSTER = """return {{
   nodes = {nodes}, per_node = 8, inside = {{ alpha = 0.6e-6, beta = 1 / {nvlink} }},
   across = {{ alpha = 2.7e-6, beta = 1 / 25e9 }}, nics = 8, start = 6.6e-6,
@@ -43,7 +43,7 @@ CLUSTER = """return {{
 }}
 """
 RATES = {"stated": {"nvlink": 300e9, "half": PEAK}, "reached": {"nvlink": 240e9, "half": 267.9e12}}
-# Name: layers, width, heads, stages, rows, of a micro-batch, chunks of a rank, seconds of full and of selective.
+# Name: layers, width, heads, stages, rows, rows of a micro-batch, chunks of a rank, seconds of full and of selective.
 MODELS = {
     "22b": (48, 6144, 64, 1, 4, 4, 1, 1.42, 1.10),
     "175b": (96, 12288, 96, 8, 64, 1, 3, 18.13, 13.75),
@@ -61,7 +61,7 @@ def plan_of(kind, stages, chunks):
 
 
 def operations(layers, width, rows):
-    """Of a step, forward and back, without what is computed anew (the paper's equation 8)."""
+    """Returns the operations of a step, forward and backward, without recomputation (the paper's equation 8)."""
     return 72 * rows * TOKENS * layers * width**2 * (1 + TOKENS / (6 * width) + WORDS / (12 * width * layers))
 
 

@@ -1,9 +1,9 @@
-"""The models that papers on parallel training measure, as text: shapes and operations, and no weights.
+"""Models measured in papers on parallel training, as text: shapes and operations, without weights.
 
     tests/bench/paper_models.py gpt 24 2048 32 512        writes a module, of so many layers, width, heads and rows
 
-Sizes are the papers'; what they leave out is said where it is chosen.  Models are in the sizes of their blocks' products:
-their dropouts, biases of products, and masks are left out, which cost little and are split as what they follow.
+Sizes are the papers'; missing ones are documented at their definitions.  Models have the products of their blocks;
+dropouts, biases of products, and masks are left out: they cost little and are split like their operands.
 """
 
 import math
@@ -17,7 +17,7 @@ ALIGNED, RESIDUES = 128, 256  # of AlphaFold2 (the same)
 
 
 class Text:
-    """A module as it is written; values are (name, shape)."""
+    """A module in construction; values are (name, shape)."""
 
     def __init__(self):
         self.params, self.ops, self.n, self.names = [], [], 0, set()
@@ -59,7 +59,7 @@ class Text:
         return self.op("add", [x, y], x[1])
 
     def attention(self, x, y, name, heads, causal=False):
-        """Of x (rows, tokens, width) to y, which for a block of its own is x."""
+        """Attention from x (rows, tokens, width) to y; self-attention if y is x."""
         rows, tokens, width = x[1]
         split = [heads, width // heads]
         q, k, v = (self.reshape(self.linear(of, f"{name}.{p}", width), [rows, of[1][1], *split])
@@ -74,7 +74,7 @@ class Text:
         return self.linear(self.op("gelu", [up], up[1]), f"{name}.down", width)
 
     def block(self, x, name, heads, causal=False, memory=None):
-        """Attention, attention to an encoder's result where there is one, feed-forward; norms before each."""
+        """Attention, cross-attention to an encoder's result if there is one, feed-forward; norms before each."""
         y = self.norm(x, f"{name}.n1")
         x = self.add(x, self.attention(y, y, f"{name}.self", heads, causal))
         if memory:
@@ -115,8 +115,8 @@ def t5(layers, width, heads, rows):
 
 
 def swin(layers, width, heads, rows):
-    """Four stages of 2, 2, all others and 2 layers, at half the side and twice the width each; windows are not shifted,
-    which moves rows and changes no product."""
+    """Four stages of 2, 2, all others and 2 layers, at half the side and twice the width each; windows are not shifted:
+    shifts move rows and change no product."""
     m = Text()
     side = IMAGE // PATCH
     x = m.linear(m.input("patches", [rows, side, side, 3 * PATCH * PATCH]), "embed", width)
@@ -142,7 +142,7 @@ def swin(layers, width, heads, rows):
 
 def alphafold2(layers, width, heads, rows):
     """The stack over aligned sequences: attention along rows, along columns, feed-forward.  The stack over pairs of
-    residues, which is not here, works on a quarter of the width."""
+    residues, left out here, works on a quarter of the width."""
     m = Text()
     table = [rows, ALIGNED, RESIDUES, width]
     x = m.linear(m.input("x", [*table[:-1], 64]), "embed", width)

@@ -1,16 +1,16 @@
-"""How long nnaot takes to plan large models:  tests/bench/plans.py NNAOT [--only NAME …] [--times 3] [--limit 600]
+"""Planning time of large models:  tests/bench/plans.py NNAOT [--only NAME …] [--times 3] [--limit 600]
 
-Each row is a model of large_models.py, which has no weights, compiled with --emit plan for devices of a cluster: by the
-plan that a search finds (`search`), by a plan that has a name, on stages of any size (`pp_uneven`), or by the best of
-all that nnaot looks at (`auto`).
+Each row is a model of large_models.py, which has no weights, compiled with --emit plan for devices of a cluster: with the
+plan of a search (`search`), with a named plan, with stages of any size (`pp_uneven`), or with the best of
+all candidates (`auto`).
 Medians of several runs, in seconds:
 
-    user        processor time of all of it
+    user        processor time of the whole run
     front …     time of passes: `front` are all before shard, `choose` is --plan auto with all its plans
-    fold        the pass that finds which parts of the model repeat, and `blocks` how many different ones do
+    fold        the pass that finds repeated subgraphs, and `blocks` the number of different ones
     peak        memory, in MB
-    plans       candidates that were looked at
-    solver      what it says of the plan that was taken, and the gap
+    plans       the number of candidates
+    solver      the solver's status for the chosen plan, and the gap
 """
 
 import argparse
@@ -50,7 +50,7 @@ FRONT = ["simplify", "raise", "loss", "transform", "eval_graph", "autodiff", "op
 
 
 def run(command, limit):
-    """Processor seconds, MB at the peak, status and what it says.  A child of a child, whose usage is its own."""
+    """Returns processor seconds, peak MB, status and messages.  Measured in a grandchild, whose usage is counted alone."""
     code = ("import resource, subprocess, sys; done = subprocess.run(sys.argv[1:]); "
             "u = resource.getrusage(resource.RUSAGE_CHILDREN); "
             "print('used', u.ru_utime, u.ru_maxrss / 1024); sys.exit(done.returncode)")

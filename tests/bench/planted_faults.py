@@ -1,29 +1,29 @@
-"""Which test finds a fault in the sources, and after how long:  planted_faults.py --results FILE.jsonl [--seed N] [--count 40]
+"""Finds the test that detects each fault in the sources, and its time:  planted_faults.py --results FILE.jsonl [--seed N] [--count 40]
 
-A fault is one place of one C file that is changed: a sign, a bound, an index, a missing call, a wrong group
-(fault_places.py).  The faults of a seed are drawn by lot: each folder of FOLDERS and each kind has its share, a file
-is as likely as it is long, and the k-th fault is the same whenever it is drawn from the same sources.  Each is planted
-in a copy of the tree, what changed is built, and tests run on all processors, cheapest first, until one fails: those
+A fault is one changed place of one C file: a sign, a bound, an index, a missing call, a wrong group
+(fault_places.py).  The faults of a seed are random: each folder of FOLDERS and each kind has its share, the
+probability of a file is proportional to its length, and the k-th fault is the same for the same sources.  Each is planted
+in a copy of the tree, the affected targets are built, and tests run on all processors, cheapest first, until one fails: those
 that tests/changed.txt has for the file (`changed`), those with the label `quick`, then all others (`rest`), in the
-release build, at last also in the build with sanitizers.  `quick` also runs where `changed` has found the fault by a
-test that is not one of them.
+release build, at last also in the build with sanitizers.  `quick` also runs if the test of `changed` that found the fault
+is not a quick one.
 
-    --list                   the faults, and what they change
+    --list                   the faults and their changes
     --show K                 one of them, as a diff
-    --baseline               first run every test without a fault: what fails is left out, and times give the order,
-                             which is otherwise that of tests/seconds.txt
+    --baseline               first run every test without a fault: failing tests are left out, and the times give the
+                             order, which is otherwise that of tests/seconds.txt
     --only K,…               some of the faults
-    --quick-only             leave out the rest of the suite; a later call without it goes on with what survived
+    --quick-only             leave out the rest of the suite; a later call without it continues with the survivors
     --equivalent K:REASON    fault K changes no output: draw another in its place
     --summary                the tables of all results for these sources
-    --work DIR               the copy of the tree, a git worktree that is made if it is not there (build-faults)
-    --tests REGEX            only tests with such names, to try it: what comes out is not in the summary
-    --builds build,…         only these build folders: what survives there has not survived all
+    --work DIR               the copy of the tree, a git worktree, created if missing (build-faults)
+    --tests REGEX            only tests with such names, for trials: the results are not in the summary
+    --builds build,…         only these build folders: a survivor there has not survived all
     --jobs N                 processors, for building and for tests
     --self-check             plant faults in a small text: a test of this script
 
-The results file has a line for each test that ran, for each fault and for each one that was rejected, so a campaign
-goes on where it ended, also after a commit that changes tests alone.
+The results file has a line for each test that ran, for each fault and for each rejected one, so a campaign
+resumes at its end, also after a commit that changes tests alone.
 """
 
 import argparse
@@ -56,14 +56,14 @@ KINDS = list(fault_places.KINDS)
 BUILDS = {"build": "release", "build-dev": "dev"}                    # and their presets
 STAGES = {"changed": ["build"], "quick": ["build"], "rest": list(BUILDS)}
 BUILD_LIMIT = 900 # seconds
-LEAST_LIMIT = 60 # seconds for a test; one that needs more has three times what it needs
-# Files whose output is messages, times or measured choices; and a wrong group is where there are groups.
+LEAST_LIMIT = 60 # seconds: the least time limit of a test; otherwise three times its usual time
+# Files whose output is messages, times or measured choices; HAVE_GROUPS are the files for faults of groups.
 SAY_ONLY = re.compile(r"passes/(base/(diag|clock)|ir/op_display_name|manager/dump|planner/\w+/(failed|explain|conflict)|prove/prove_why)\.c|"
                       r"frontend/onnx_report\.c|rt/(describe|log|progress|error)\.c|rt/cuda/(check|measure|tune|watch)\.c|"
                       r"rt/cuda/standin/.*")
 HAVE_GROUPS = re.compile(r"rt/(?!cpu/(?!comm|device)|cuda/(?!coll|move|comm_peer|nccl|comm_host))|backend/|passes/(comm|sharding)/|"
                          r"passes/ir/(ops/comm|mesh|collective|analysis/(place|boxes))|frontend/")
-CUDA_SHARE = 0.25 # of a line's chance: there are as many lines as for processors, and most are only there on a gpu
+CUDA_SHARE = 0.25 # of a line's probability: CUDA has as many lines as the CPU, and most run only on a GPU
 
 
 def git(*words, cwd=ROOT):
@@ -71,7 +71,7 @@ def git(*words, cwd=ROOT):
 
 
 def sources_id():
-    """A name for the sources as they are committed, whatever the tests are."""
+    """Returns an id of the committed sources, independent of the tests."""
     folders = sorted(set(FOLDERS))
     if git("status", "--porcelain", "--", *folders):
         sys.exit(f"{', '.join(folders)}: there are changes that are not committed")
@@ -81,13 +81,13 @@ def sources_id():
 # ---- drawing
 
 class Compiler:
-    """Whether a file's text compiles without warnings, as it does in the build folder but for no output."""
+    """Checks that a file's text compiles without warnings, with the commands of the build folder but without output."""
 
     def __init__(self, build):
         commands = json.loads((build / "compile_commands.json").read_text())
         self.command = {}
         for entry in commands:
-            # CUDA C as the emulator compiles it; nvcc takes long, and warns of less.
+            # CUDA C is compiled as for the emulator; nvcc is slow and has fewer warnings.
             if "nvcc" not in entry["command"].split()[0] and "nvcc -" not in entry["command"]:
                 self.command.setdefault(entry["file"], entry["command"])
 
@@ -102,7 +102,7 @@ class Compiler:
             del words[at:at + 2]
         language = [] if "-x" in words else ["-x", "c"]
         words = [w for w in words if w != "-DNDEBUG"] + ["-Werror", "-fsyntax-only", *language, "-"]
-        folder = (root / path).parent # of `#include "…"`
+        folder = (root / path).parent # for `#include "…"`
         done = subprocess.run(words, cwd=folder, input=text, text=True, capture_output=True)
         return done.returncode == 0
 
@@ -144,7 +144,7 @@ class Lot:
         self.compiles_as_it_is = set()
 
     def places_in(self, name, kind):
-        """{variant: [place …]} of a file."""
+        """Returns {variant: [place …]} of a file."""
         if (name, kind) not in self.places:
             found = collections.defaultdict(list)
             for place in fault_places.faults_of(self.text[name], kind):
@@ -153,7 +153,7 @@ class Lot:
         return self.places[name, kind]
 
     def draw(self, k, rejected):
-        """The k-th fault: the first that is drawn for k, compiles, and is not among the keys that were rejected."""
+        """Returns the k-th fault: the first one drawn for k that compiles and is not among the rejected keys."""
         lot = random.Random(f"{self.seed} {k}")
         folder, kind = self.folders[k % len(self.folders)], KINDS[k % len(KINDS)]
         files = [f for f in self.files[folder] if kind != "group" or HAVE_GROUPS.match(f[0])]
@@ -174,10 +174,10 @@ class Lot:
         sys.exit(f"no {kind} in {folder} compiles")
 
 
-# ---- what is known from earlier calls
+# ---- results of earlier calls
 
 class Results:
-    """The lines of the results file for these sources.  A line has `what`: test, fault or rejected."""
+    """The lines of the results file for these sources.  The kind of a line is test, fault or rejected."""
 
     def __init__(self, path, sources):
         self.path, self.sources, self.lines = path, sources, []
@@ -199,7 +199,7 @@ class Results:
         return {line["key"] for line in self.of("rejected", seed=seed, k=k)}
 
     def ran(self, key):
-        """{(build, test): line} of the tests that ran with a fault, None: without."""
+        """Returns {(build, test): line} of the tests that ran with a fault; key None: without."""
         return {(line["build"], line["test"]): line for line in self.of("test", key=key)}
 
 
@@ -214,7 +214,7 @@ class Work:
             git("worktree", "add", "--detach", str(path), "HEAD")
         elif pathlib.Path(git("rev-parse", "--show-toplevel", cwd=path)) != path:
             sys.exit(f"{path} is no worktree of this repository")
-        git("checkout", "--force", "--detach", git("rev-parse", "HEAD"), cwd=path) # no fault is left of a call that was killed
+        git("checkout", "--force", "--detach", git("rev-parse", "HEAD"), cwd=path) # removes the fault of a killed call
         if not (path / ".venv").exists():
             (path / ".venv").symlink_to(ROOT / ".venv")
         for build in builds:
@@ -223,7 +223,7 @@ class Work:
                                stdout=subprocess.DEVNULL)
 
     def build(self, build, targets):
-        """Builds what is not up to date; None, or what the compiler says.  Programs of ours run as well, and may hang."""
+        """Builds outdated targets; returns None, or the compiler's output.  The build runs programs of ours, which may hang."""
         job = subprocess.Popen(["ninja", "-C", str(self.path / build), f"-j{self.jobs}", *targets], text=True,
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
         try:
@@ -244,17 +244,17 @@ class Work:
 
 
 def first_to_be_killed():
-    """A program with a fault may take all memory there is: it goes first."""
+    """Makes the process the first victim of the OOM killer: a program with a fault may use all memory."""
     pathlib.Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def quoted(value):
-    """A property's value as CMake reads it."""
+    """Returns a property's value in CMake's syntax."""
     return f"[==[{';'.join(map(str, value)) if isinstance(value, list) else 'ON' if value is True else value}]==]"
 
 
 def write_ctest_file(folder, tests, seconds):
-    """A list of tests for ctest, the cheapest first, each with a limit of time that shows a hang."""
+    """Writes a list of tests for ctest, the cheapest first, each with a time limit that detects hangs."""
     lines = []
     for test in tests:
         usual = seconds.get((test.build, test.name), 0)
@@ -262,21 +262,21 @@ def write_ctest_file(folder, tests, seconds):
         lines.append(f"add_test({' '.join(map(quoted, (test.name, *test.command)))})")
         lines.append(f"set_tests_properties({quoted(test.name)} PROPERTIES " +
                      " ".join(f"{name} {quoted(value)}" for name, value in properties.items()) + ")")
-    shutil.rmtree(folder, ignore_errors=True) # with it what ctest remembers of tests that failed: it would run them first
+    shutil.rmtree(folder, ignore_errors=True) # also removes ctest's list of failed tests, which it would run first
     folder.mkdir(parents=True)
     (folder / "CTestTestfile.cmake").write_text("\n".join(lines))
 
 
 def run_ctest(folder, jobs, stop):
-    """How the tests of a list ended: (name, passed, failed or timeout, seconds, which text test of lit failed), of those
-    that ran; with `stop` none begins after one has failed."""
+    """Yields (name, passed, failed or timeout, seconds, the failed text test of lit) of each test that ran; with `stop`
+    no test begins after a failure."""
     command = ["ctest", "--test-dir", folder, "-j", jobs, "--output-on-failure", "--output-junit", "junit.xml",
                "--test-output-size-failed", 20000, *(["--stop-on-failure"] if stop else [])]
     running = subprocess.Popen([str(w) for w in command], stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT,
                                start_new_session=True, preexec_fn=first_to_be_killed,
                                env={**os.environ, "LIT_OPTS": "--max-failures=1"})
     running.wait()
-    try: # what programs of the tests have left behind
+    try: # kills remaining child processes
         os.killpg(running.pid, signal.SIGKILL)
     except ProcessLookupError:
         pass
@@ -290,30 +290,31 @@ def run_ctest(folder, jobs, stop):
 
 
 class Suite:
-    """The tests of the copy, cheapest first, without those that fail as it is."""
+    """The tests of the copy, cheapest first, without those that fail without a fault."""
 
     def __init__(self, work, results, builds, pattern):
         self.work, self.results, self.builds = work, results, builds
         table = (ROOT / "tests/seconds.txt").read_text()
         self.seconds = {("build-dev" if name.endswith(".dev") else "build", name): float(seconds)
                         for name, seconds in re.findall(r"^([^#\s]+) (\S+)$", table, re.M)}
-        # As tests/run does: training tests run in release only.
+        # Like tests/run: training tests run in release only.
         self.tests = [test for build in builds for test in self.listed(build)
                       if re.search(pattern, test.name) and not (build == "build-dev" and "e2e" in test.labels)]
         self.use_baseline()
 
     def listed(self, build):
-        """The tests of a build folder.  They have no command before their program is built."""
+        """Returns the tests of a build folder.  Before its program is built, a test has no command."""
         return [dataclasses.replace(test, build=build) for test in select_tests.ctest_list(self.work.path / build)]
 
     def use_baseline(self):
         lines = self.results.ran(None)
         self.seconds.update({at: line["seconds"] for at, line in lines.items()})
         self.broken = {at for at, line in lines.items() if line["how"] != "passed"}
-        self.tests.sort(key=lambda t: self.seconds.get((t.build, t.name), 0)) # in ctest's order where nothing is known
+        self.tests.sort(key=lambda t: self.seconds.get((t.build, t.name), 0)) # stable: ctest's order without known
+                                                                              # times
 
     def targets(self, build, tests):
-        """What ninja has to make for tests: their programs, or those of all tests where one is a script."""
+        """Returns ninja's targets for tests: their programs, or those of all tests if one is a script."""
         top, targets = str(self.work.path / build) + "/", set()
         for test in tests:
             program = test.command[0] if test.command else ""
@@ -323,8 +324,8 @@ class Suite:
         return sorted(t for t in targets if not t.startswith("/"))
 
     def run(self, tests, key, stop=True):
-        """The line of the first of these tests that fails, or None; without `stop` all run.  What is in the results already
-        does not run again, and one that fails must fail twice."""
+        """Returns the line of the first of these tests that fails, or None; without `stop` all run.  Tests with results
+        do not run again; a failure counts only if the test fails twice."""
         while True:
             known = self.results.ran(key)
             failed = [known[t.build, t.name] for t in tests if known.get((t.build, t.name), {}).get("how", "passed") != "passed"]
@@ -359,7 +360,7 @@ class Suite:
         self.use_baseline()
 
     def stage(self, name, words):
-        """The tests of a stage in the order in which they run."""
+        """Returns the tests of a stage in the order in which they run."""
         tests = [t for t in self.tests if t.build in STAGES[name] and (t.build, t.name) not in self.broken]
         if name == "rest":
             return sorted(tests, key=lambda t: STAGES[name].index(t.build))
@@ -401,7 +402,7 @@ def trial(work, suite, results, seed, k, fault, quick_only, tests):
         for stage in STAGES:
             tests_of_stage = suite.stage(stage, words)
             if stage == "quick":
-                # What `changed` has found may be one of these.
+                # The test that failed in `changed` may be a quick one.
                 in_quick = {(t.build, t.name) for t in tests_of_stage}
                 line = found if found and (found["build"], found["test"]) in in_quick else None
                 seconds_before = test_seconds
@@ -436,7 +437,7 @@ def say_line(line):
 
 
 def summary(results):
-    """Tables of all faults of these sources, of every seed."""
+    """Prints tables of all faults of these sources, of every seed."""
     last = {(line["seed"], line["k"]): line for line in results.of("fault", tests="")}
     for reject in results.lines:
         if reject["what"] == "rejected" and last.get((reject["seed"], reject["k"]), {}).get("key") == reject["key"]:

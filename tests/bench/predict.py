@@ -1,14 +1,14 @@
-"""Predicted against measured step times:  tests/bench/predict.py NNAOT [--cluster NAME|FILE.lua] [--steps 40] [--times 7]
+"""Predicted step times compared with measured ones:  tests/bench/predict.py NNAOT [--cluster NAME|FILE.lua] [--steps 40] [--times 7]
 
-Calibrates the machine for two ranks, unless --cluster says what it is; compiles the gpt2 sample under several plans, asks
---summary how long a step is to take, and trains on random tokens to see how long it does.  Plans take turns, many times:
-what else the machine does is then beside all of them, and each has some turn in which there is little of it.
+Calibrates the machine for two ranks, unless --cluster describes it; compiles the gpt2 sample under several plans,
+reads the predicted step time from --summary, and measures it on random tokens.  Plans run in turn, many times:
+other load on the machine affects all of them, and each has some turn with little of it.
 
-    step    milliseconds: predicted, and of all turns the least median of the steps but the first few
-    work    the same of what all ranks do, computing and communicating: predicted, and processor time.  Ranks are
-            threads of one process; where there is no core for each, or others use the machine, this is what to compare
+    step    milliseconds: predicted, and the least of all turns' medians of the steps except the first few
+    work    the same for the work of all ranks, computing and communicating: predicted, and processor time.  Ranks are
+            threads of one process; without a core for each, or with other load, this is the number to compare
 
-Below is Spearman's rank correlation of each pair: whether the prediction knows which plan is the faster one.
+Below is Spearman's rank correlation of each pair: whether the prediction orders the plans by speed.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def processor_ms():
 
 
 def run(exe, tokens, steps):
-    """Milliseconds of each step, and processor time of the run."""
+    """Returns milliseconds of each step, and processor time of the run."""
     log, before = exe.with_suffix(".jsonl"), processor_ms()
     log.unlink(missing_ok=True)
     subprocess.run([exe, "--tokens", f"input_ids={tokens}", "--steps", str(steps), "--log", log], check=True,
@@ -62,13 +62,13 @@ def run(exe, tokens, steps):
 
 
 def measured(exe, tokens, steps):
-    """Without what only the first steps take, and the start of the program."""
+    """Returns milliseconds and processor time of a step, without warm-up steps and the start of the program."""
     ms, work = run(exe, tokens, WARM + steps)
     return ms[WARM:], (work - run(exe, tokens, WARM)[1]) / steps
 
 
 def ranks_of(x):
-    """From 0; equals share the mean of theirs."""
+    """Returns ranks from 0; ties share the mean of theirs."""
     return [sum(y < v for y in x) + (sum(y == v for y in x) - 1) / 2 for v in x]
 
 

@@ -1,18 +1,18 @@
-"""How good the plans are that nnaot chooses, in simulation:  tests/bench/quality.py [CASE …] [--list]
+"""The quality of nnaot's plans, in simulation:  tests/bench/quality.py [CASE …] [--list]
 
-Models and clusters of nnScaler (table 9), SuperScaler (table 2) and AutoDDL (section 5); paper_models.py says what is in
-them.  For each case the predicted milliseconds of a step under
+Models and clusters of nnScaler (table 9), SuperScaler (table 2) and AutoDDL (section 5); paper_models.py describes
+the models.  For each case the predicted milliseconds of a step under
 
     dp, zero3    data parallelism, and ZeRO-3
     Megatron     the best of tp, sp and vp of every degree, with data parallelism, ZeRO-1 or ZeRO-3 outside
-    GSPMD        what a search finds that does not pass on or keep sums: Alpa's space within a stage
-    auto         what nnaot takes
+    GSPMD        a search that does not pass on or keep partial sums: Alpa's space within a stage
+    auto         nnaot's choice
 
-`-`: it does not fit into memory, or cannot be made.  The papers compute activations anew for gradients, and these plans
+`-`: it does not fit into memory, or is refused.  The papers recompute activations, and these plans
 do not, so that devices have three times the memory of the papers' (clusters/), and GPT-3 sentences of 2,048 words and not
-SuperScaler's 16,384.  Every rank has one row in a micro-batch; two images of 1536 x 1536 are all that is cut at a time, and
-the rows of VGG13 are not in micro-batches.  `of best`: auto's part of the best of the others, which should be 1 or less.
-Last is what the paper has measured, of whole systems: their best plan's speed as a multiple of another's.
+SuperScaler's 16,384.  Every rank has one row in a micro-batch; of images of 1536 x 1536 a micro-batch has two, and
+the rows of VGG13 are not in micro-batches.  `of best`: auto's time by the best of the others, which should be 1 or less.
+Last is the paper's measurement of whole systems: the speed of their best plan as a multiple of another's.
 """
 
 import argparse
@@ -30,7 +30,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 NNAOT = pathlib.Path(os.environ.get("BUILD", HERE.parents[1] / "build")) / "bin" / "nnaot"
 SIXTEEN, WHOLE = ["--dtype", "f16"], []
 
-# Name, model, arguments, rows, ranks, cluster, flags, what the paper says.
+# Name, model, arguments, rows, ranks, cluster, flags, the paper's measurement.
 CASES = [
     *((f"nnscaler-swin-{n}", "swin", size, 512, n, "nnscaler", SIXTEEN, said) for n, size, said in [
         (4, (32, 512, 16), ""), (8, (40, 768, 24), "1.2 x DeepSpeed"), (16, (48, 1024, 32), "1.5 x DeepSpeed"),
@@ -58,7 +58,7 @@ CASES = [
         (8, "vgg13", (), 128, "3.5 x the second"), (16, "vgg13", (), 256, "2.7 x the second"),
         (32, "gpt", (28, 4096, 32), 2048, "1.11 x Megatron")]),
 ]
-TOKENS = {"autoddl-gpt": 1024, "autoddl-cloud": 1024}  # of a row, where it is not the model's own
+TOKENS = {"autoddl-gpt": 1024, "autoddl-cloud": 1024}  # per row, if not the model's own
 
 
 class Case:
@@ -73,7 +73,7 @@ class Case:
         self.slices = max(1, self.rows // at_once)
 
     def compile(self, plan):
-        """The summary; None where no such plan can be made, or none that fits."""
+        """Returns the summary; None if the plan is refused, or does not fit."""
         command = [NNAOT, self.model, "-g", self.ranks, "--plan", plan, "--loss", self.loss, "--optimizer", "adamw",
                    *self.flags, "--target", "cuda:sm_80", "--cluster", self.cluster, "--micro-batches", self.slices,
                    "--emit", "plan", "-o", "/dev/null", "--summary", self.summary]
@@ -90,7 +90,7 @@ class Case:
 
 
 def megatron_plans(case, known):
-    """Of every degree, those that `auto` has not priced."""
+    """Yields plans of every degree that are not among the candidates of `auto`."""
     n = case.ranks
     for k in [k for k in range(2, n + 1) if n % k == 0]:
         for inner in "tp", "sp", "vp":

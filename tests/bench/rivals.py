@@ -1,8 +1,8 @@
-"""The methods of AutoDDL's section 4.6 on what a search asks:  tests/bench/rivals.py [--build build] [--seconds N]
+"""The methods of AutoDDL's section 4.6 on the problems of a search:  tests/bench/rivals.py [--build build] [--seconds N]
 
 The problems are those of the samples, an MLP of four layers (as in AutoDDL's figure 8) and a transformer, on 8 H100s,
-with memory for all and with 70 % of what that needs.  Prints for each method the cost, as a multiple of the bound or,
-where there is none, of the best, and the seconds.  Exhaustive search is left out where it is refused.  No pass or fail.
+with enough memory and with 70 % of that peak.  Prints for each method the cost, as a multiple of the bound or,
+without one, of the best, and the seconds.  Exhaustive search is left out if it is refused.  No pass or fail.
 """
 
 import argparse
@@ -57,7 +57,7 @@ SAMPLES = {"mlp": "cross_entropy(logits)", "gpt2": "next_token(logits,input_ids)
 
 
 def problem(o, folder, model, loss, memory):
-    """Writes what is searched; the peak, or None where nothing fits."""
+    """Writes the problem; returns the peak, or None if nothing fits."""
     cluster = pathlib.Path(folder, "cluster.lua")
     cluster.write_text(CLUSTER.format(memory=memory))
     batch = ["--batch", "64"] if model.suffix == ".onnx" else []

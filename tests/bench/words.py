@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""How often comments and READMEs use certain words, per 10,000 words:  words.py [--files WORD]
+"""Counts certain words in comments and READMEs, per 10,000 words:  words.py [--files WORD]
 
-Words that stand for a noun the field has (passes/ir/README.md has the glossary) are to be rare; the field's own are to be
-there.  --files WORD lists the files that have the word, most often first.
+Words that replace a noun of the field (passes/ir/README.md has the glossary) should be rare; the field's own words should
+occur.  --files WORD lists the files that have the word, most often first.
 """
 
 import argparse

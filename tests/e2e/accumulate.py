@@ -1,6 +1,6 @@
-"""Cutting the batch changes nothing: accumulation and micro-batches give the whole batch's losses, in bf16 nearly.
+"""Splitting the batch changes nothing: accumulation and micro-batches give the whole batch's losses, in bf16 approximately.
 
-The resnet's BatchNormalization couples the rows of a batch, so there it is an error that names it.
+The resnet's BatchNormalization couples the rows of a batch: there it is an error that names the op.
 """
 
 import pathlib
@@ -25,7 +25,7 @@ def main():
                 ("micro-batches 2", ["--micro-batches", 2], 1e-5),
                 ("accumulate 2", ["--batch", batch // 2, "--accumulate", 2], 1e-5),
                 ("both, 2 ranks", ["--batch", batch // 2, "--accumulate", 2, "-g", 2], 1e-5),
-                ("bf16", ["--micro-batches", 2, "--dtype", "bf16"], 1e-2)):  # casts are made once a step
+                ("bf16", ["--micro-batches", 2, "--dtype", "bf16"], 1e-2)):  # casts run once a step
                 got = losses(name, f"{name}-{label.replace(' ', '')}", extra)
                 d = worst_difference(got, whole)
                 print(f"{name} {label}: {d:.1e}", flush=True)

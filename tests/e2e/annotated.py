@@ -1,10 +1,10 @@
-"""A plan that was written into the model is the plan that is read out of it, and trains as one rank does.
+"""A plan survives being written into a model and read back, and the model trains as on one rank.
 
     annotated.py            the samples, and a few of the models of plan_cases.py
-    annotated.py --all      all of those under all plans that ONNX can say
+    annotated.py --all      all of those under all plans that ONNX can express
 
---emit onnx writes the plan, --plan onnx reads it.  Then every op of the model's training step splits what it split
-before, on the same ranks, but for those in CANNOT.
+--emit onnx writes the plan, --plan onnx reads it.  Then every op of the model's training step has the same split as
+before, on the same ranks, except for those in CANNOT.
 """
 
 import argparse
@@ -21,7 +21,7 @@ FEW = [("gpt", "tp2d", 4), ("moe", "ep", 4), ("axial", "dap", 4), ("gpt", "pp=2,
        ("vit", "dp=2,tp=2", 4)]
 PLANS = [("dp", 4), ("tp", 4), ("sp", 4), ("vp", 4), ("tp2d", 4), ("tp3d", 8), ("dap", 4), ("ep", 4), ("pp", 4),
          ("zero1", 4), ("zero3", 4), ("search", 4), ("dp=2,tp=2", 4), ("pp=2,dp=2", 4), ("dp=2,pp=2,tp=2", 8)]
-# How many ops do otherwise, and why.
+# The number of ops with another split, and the reason.
 ONE_NODE = "a node is cut as one: what a transpose makes is cut as it goes in"
 NO_TENSORS = "all that the node reads and makes is computed otherwise: transposes went elsewhere"
 CANNOT = {
@@ -31,7 +31,7 @@ OP = re.compile(r"= (\w+) .*? (?:@(\w+) )?\{.*?\}(?:, .*?\})? *(?:split=\[(.*?)\
 
 
 def steps(nn):
-    """The ops of the model in @train: (node, kind, mesh's devices, split)."""
+    """Returns the ops of the model in @train: (node, kind, mesh's devices, split)."""
     text = pathlib.Path(nn).read_text()
     devices = dict(re.findall(r"^mesh @(\S+) devices=(\S+)", text, re.M))
     found = []
@@ -43,7 +43,7 @@ def steps(nn):
 
 
 def named(text):
-    """Whether a split says nothing, whatever the number of axes: '-,-' is ''."""
+    """Returns the split, or '' if it splits nothing, for any number of axes: '-,-' is ''."""
     return text if text.strip("-,") else ""
 
 
@@ -53,7 +53,7 @@ def plan_text(model, flags, ranks, plan, out):
 
 
 def round_trip(folder, name, model, flags, ranks, plan):
-    """How many ops have the same split, of how many; and the annotated model."""
+    """Returns the number of ops with the same split, the number of all, the differences, and the annotated model."""
     annotated = pathlib.Path(folder, f"{name}-{plan}.onnx")
     run(NNAOT, model, "-g", ranks, *flags, "--plan", plan, "--emit", "onnx", "-o", annotated)
     first = plan_text(model, flags, ranks, plan, f"{annotated}.1.nn")
@@ -65,7 +65,7 @@ def round_trip(folder, name, model, flags, ranks, plan):
 
 
 def check(model):
-    """By the onnx package, where there is one that knows annotations."""
+    """Checks the model with the onnx package, if that is installed and knows annotations."""
     try:
         import onnx
     except ImportError:
@@ -88,7 +88,7 @@ def splits(folder, rows):
 
 
 def losses(folder, name, plan, ranks):
-    """The annotated model trains to the losses of one rank, under --plan onnx and under auto."""
+    """Checks that the annotated model has the losses of one rank, under --plan onnx and under auto."""
     flags = ["--batch", SAMPLE[name]["batch"], "--loss", SAMPLE[name]["loss"], *OPTIMIZER["adamw"]]
     *_, annotated = round_trip(folder, name, SAMPLES / name / f"{name}.onnx", flags, ranks, plan)
     compile_sample(name, f"{folder}/one")

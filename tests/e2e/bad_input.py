@@ -1,4 +1,4 @@
-"""What users get wrong: a clear error, the right exit status, and nothing left behind."""
+"""User errors: a clear message, the right exit status, and no files remain."""
 
 import array
 import pathlib
@@ -91,13 +91,13 @@ def training(folder):
     case("inputs of different lengths", ["16", "512"], inputs=[f"x={few}", y])
     wrong = npy(folder / "y.npy", "<i8", (16,), labels)
     case("a label out of range", ["label 10 ", f"note: in 'labels', row 15 of '{wrong}' has 10"], inputs=[f"x={few}", f"labels={wrong}"])
-    # Whichever rank, micro-batch and order of rows: the row is the file's.
+    # On any rank, in any micro-batch and order of rows, the message names the row of the file.
     compile_sample("mlp", folder / "exe2", extra=["-g", 2, "--plan", "dp", "--micro-batches", 2])
     minus = npy(folder / "minus.npy", "<i8", (16,), struct.pack("<16q", *[3] * 13, -100, 3, 3))
     expect("a label that PyTorch ignores", [folder / "exe2", "--input", f"x={few}", "--input", f"labels={minus}", "--steps", 1,
                                             "--shuffle", 5], 1, f"note: in 'labels', row 13 of '{minus}' has -100",
            "hint: to ignore such labels, as PyTorch does, compile with ignore_index=-100 in --loss")
-    # -100, which other programs ignore among labels, is no token.
+    # -100, a common ignored label, is no token.
     compile_sample("gpt2", folder / "gpt2")
     tokens = npy(folder / "tokens.npy", "<i4", (4000,), struct.pack("<4000i", *[7] * 200, -100, *[7] * 3799))
     expect("a token out of range", [folder / "gpt2", "--tokens", f"input_ids={tokens}", "--steps", 9], 1, "out of range", f"note: in 'input_ids', token 200 of '{tokens}' is -100")
@@ -110,7 +110,7 @@ def training(folder):
                                                               "--save", save])
     if save.exists():
         failures.append("a failed resume wrote --save")
-    # Big-endian is read or refused, never misread.
+    # Big-endian files are read or refused, never misread.
     good = run(exe, "--input", x, "--input", y, "--steps", 1)
     values = array.array("f", pathlib.Path(x[2:]).read_bytes()[128:])
     values.byteswap()

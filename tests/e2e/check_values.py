@@ -1,5 +1,5 @@
-"""--check-values names the operation, its node, the rank and the operands of the first value that is not
-a number; a run without such a value goes on as it would.
+"""--check-values names the operation, its node, the rank and the operands of the first NaN; it does not change
+a run without one.
 """
 
 import pathlib
@@ -22,7 +22,7 @@ def main():
     with scratch() as folder:
         folder = pathlib.Path(folder)
         compile_in_a_hurry(folder)
-        # Row 6 of the data is negative, and of 2 ranks the second reads it, in step 2.
+        # Row 6 of the data is negative; the second of 2 ranks reads it, in step 2.
         rows = [1.0 + i for i in range(24)]
         rows[18:21] = [-1.0, -2.0, -3.0]
         write_npy(folder / "x.npy", rows, (8, 3))
@@ -46,7 +46,7 @@ def main():
         text = said("log")
         check("infinite values are said", "infinite values arose first in " in text and "m.onnx:/" in text, text)
 
-        # What is infinite in the loss is said once, by the first rank that had it, before the error.
+        # An infinity that reaches the loss is reported once, by its first rank, before the error.
         rows[0] = 100.0
         write_npy(folder / "x.npy", [abs(x) for x in rows], (8, 3))
         for cut, rank in ([], ""), (["-g", 2, "--plan", "dp"], "on rank 0 "):

@@ -1,13 +1,13 @@
 """A module without its comments is the same module.
 
-    comments.py            every row of plan_cases, with one model and one number of ranks, and of its texts every fifth:
-                           the next row begins with the next
+    comments.py            every row of plan_cases, with one model and one number of ranks, and every fifth of its texts:
+                           successive rows begin with successive texts
     comments.py --all      with all of its models, and all texts
 
-Each pipeline's text after every pass loses its comments and goes the rest of the way.  What comes out is, but for
-comments, what the pipeline makes in one go: so where ops come from is for readers only, and a plan stops and goes on
-anywhere.  And without comments the program of a rank is proved to be the model's.  Only --detach names nodes of the
-file, which are in comments: such a model goes on from behind autodiff.
+The text after every pass loses its comments and goes through the remaining passes.  The result must equal, except for
+comments, that of the whole pipeline: so locations are only for readers, and a plan can be stopped and resumed
+anywhere.  Without comments, too, the program of a rank is proved to compute the model.  Only --detach names nodes of the
+file, which are in comments: such a model resumes after autodiff.
 """
 
 import os
@@ -31,13 +31,13 @@ def passes_of(name):
 
 
 def detached(model):
-    """The nodes of the file through which no gradient goes, as --detach has them; or ""."""
+    """Returns the detached nodes of the file, as --detach takes them; or ""."""
     flags = plan_cases.MODELS[model].get("flags", [])
     return flags[flags.index("--detach") + 1] if "--detach" in flags else ""
 
 
 def pipeline(passes, model, plan, ranks, extra):
-    """The passes of nnaot for these options, each with its own."""
+    """Returns the passes of nnaot for these options, with the options of each."""
     flags = dict(zip(extra[::2], extra[1::2]))
     slices = flags.get("--micro-batches", 1) * flags.get("--accumulate", 1)
     axes = [a.split("=") if "=" in a else (a, ranks) for a in plan.split(",")]
@@ -56,7 +56,7 @@ def pipeline(passes, model, plan, ranks, extra):
 
 
 def program(folder, *command):
-    """The module that nnaot-opt makes, without its comments."""
+    """Returns nnaot-opt's output without its comments."""
     out = folder / "out"
     run(OPT, *command, "-o", out)
     return without_comments(out.read_text())
@@ -70,8 +70,8 @@ def first_difference(got, want):
 
 
 def check(passes, model, plan, ranks, extra, folder, begin, step):
-    """How many texts are tried, every `step`-th from `begin` on, and how many of them go elsewhere.  A proof that fails
-    ends the test."""
+    """Returns the number of tested texts, every `step`-th from `begin` on, and the number of different results.  A failed
+    proof ends the test."""
     steps = pipeline(passes, model, plan, ranks, extra)
     whole = program(folder, plan_cases.HERE / f"{model}.onnx", "--batch", plan_cases.BATCH, "--passes", ",".join(steps),
                     "--dump-dir", folder)

@@ -1,4 +1,4 @@
-"""What the end-to-end tests share: compiling a sample, running it, reading its log.
+"""Shared by the end-to-end tests: compiling a sample, running it, reading its log.
 
 Needs python3's standard library only.  BUILD names the build folder (default: build).
 """
@@ -61,11 +61,11 @@ def compile_sample(name, out, optimizer="adamw", ranks=1, extra=()):
 
 
 def compile_in_a_hurry(folder):
-    """From now on nnaot's cc is -Og, through ccache where it is, and with a faster linker: most of a test's time goes by while
-    cc optimizes programs that then run for a blink.  Tests of losses as users see them (losses.py) do not call
+    """Makes nnaot's cc fast for the rest of the test: -Og, ccache if installed, and a faster linker.  Most of a test's time is
+    cc's optimization of short-lived programs.  Tests of losses with the users' options (losses.py) do not call
     this.
 
-    ccache knows a command by its text, so that the folder of headers is in it by a link's name, the same in all clones."""
+    ccache identifies a command by its text, so the folder of headers has the name of a link, the same in all clones."""
     cc = pathlib.Path(folder, "cc")
     cc.write_text(f"""#!/bin/sh
 n=0
@@ -115,7 +115,7 @@ def mpirun(n):
 
 
 def worst_difference(got, want):
-    """Largest relative difference of two lists of equal length; NaN counts as infinite."""
+    """Returns the largest relative difference of two lists of equal length; NaN counts as infinite."""
     if len(got) != len(want):
         sys.exit(f"{len(got)} values, not {len(want)}")
     worst = 0.0
@@ -130,7 +130,7 @@ def scratch():
 
 
 def counted_plan(plan, folder):
-    """In a plan, coshard_8 is the program coshard with a count of 8, in a file of its own."""
+    """Expands names such as coshard_8 in a plan: the program coshard with a count of 8, in a file of its own."""
     programs = ROOT / "passes/planner/plans"
 
     def file(found):

@@ -1,19 +1,19 @@
-"""What a step owes to the next one changes no bit.
+"""Updates deferred to the next step change no bit.
 
     cross_barrier.py      mlp, resnet and gpt2 with dropout, on 2 and 4 ranks: threads, and processes; with micro-batches,
                           accumulation, labels that are counted, tensor parallelism, recompute, swap, 16 bits, optimizers
-                          of no state to two
+                          with none to two states
 
 Each is trained for 5 steps under a plan and under the same plan with `cross_barrier`.  Losses, gradient norms, losses of
-evaluations in between, and weights are the same bits.  A checkpoint of each, from the middle, goes on under the other, as if
-there had been but one.  A step sends what was predicted.
+evaluations in between, and weights are bit-identical.  A checkpoint of each, from the middle, is resumed under the other,
+with the results of an uninterrupted run.  The traffic of a step is as predicted.
 """
 
 import sys
 
 from same_bits import ADAM, LAMB, MOMENTUM, SGD, Program, counted, differences, run_cases
 
-# Model, ranks, plan without and with, flags, how many processes.
+# Model, ranks, plan without and with, flags, number of processes.
 CASES = [("mlp", 2, "dp", "cross_barrier", ADAM, 0),
          ("mlp", 4, "dp", "cross_barrier", MOMENTUM, 4),
          ("mlp", 2, "dp", "cross_barrier", [*SGD, "--micro-batches", 2], 0),

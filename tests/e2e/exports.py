@@ -1,4 +1,4 @@
-"""A module in training trains as its files do, of each exporter of PyTorch and of nnaot-export (`helper`; `script`: by
+"""A module's files train like the module, from each exporter of PyTorch and from nnaot-export (`helper`; `script`: with
 torchscript).
 
 exports/make.py made the models, their data, and PyTorch's numbers: 6 steps of sgd with momentum and of adamw.  Losses, and
@@ -15,7 +15,7 @@ from plans import norm, read_weights
 HERE = pathlib.Path(__file__).resolve().parent / "exports"
 OPTIMIZER = {"sgd": ["--optimizer", "sgd:momentum=0.9", "--lr", "0.1"],
              "adamw": ["--optimizer", "adamw:weight_decay=0.1", "--lr", "0.01"]}
-# A table that PyTorch holds by two names has one of them in ONNX.  torchscript's export says nothing of padding.
+# A table with two names in PyTorch has one of them in ONNX.  torchscript's export omits padding.
 MODELS = ["norms.dynamo", "norms.torchscript", "norms.helper", "padded.dynamo", "padded.helper", "ties.dynamo",
           "ties.helper", "picked.dynamo", "picked.torchscript", "picked.helper", "rolled.dynamo",
           "rolled.torchscript", "rolled.helper", "second.helper", "frozen.helper", "frozen.script", "stops.helper",
@@ -24,13 +24,13 @@ MODELS = ["norms.dynamo", "norms.torchscript", "norms.helper", "padded.dynamo", 
 INPUTS = {"norms": ["x"], "padded": ["ids"], "ties": ["x"], "picked": ["ids"], "rolled": ["ids"], "second": ["x", "table"],
           "frozen": ["x"], "stops": ["x"], "flat": ["x", "table"], "hidden": ["x", "mask"],
           "losses": ["x"]}
-BATCH_DIM = dict.fromkeys(["second", "flat"], ["--batch-dim", "batch"])  # it is not the first
-CUT = dict.fromkeys(["flat.helper", "picked.dynamo", "picked.helper"], ["--micro-batches", 2])  # no row reads another
+BATCH_DIM = dict.fromkeys(["second", "flat"], ["--batch-dim", "batch"])  # the batch is not the first dimension
+CUT = dict.fromkeys(["flat.helper", "picked.dynamo", "picked.helper"], ["--micro-batches", 2])  # rows are independent
 LIMIT = 1e-5
 
 
 def saved_difference(saved, expected):
-    """Largest difference, relative to the norm, over all tensors that were saved."""
+    """Returns the largest difference, relative to the norm, over all saved tensors."""
     worst = 0.0
     for name, (_, values) in saved.items():
         length, along = expected[name]

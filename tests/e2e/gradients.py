@@ -1,4 +1,4 @@
-"""The first gradient of every weight of every sample equals PyTorch's, taken in double precision.
+"""The first gradient of every weight of every sample equals PyTorch's double-precision gradient.
 
 Through nnaot-eval, with the references and with the runtime's kernels: the norm of each gradient and
 its projection on cos(1), cos(2), cos(3) …; the difference, relative to the norm, stays below 1e-5.
@@ -17,7 +17,7 @@ LIMIT = 1e-5
 
 
 def first_rows(path, rows, out, width=None):
-    """The first `rows` rows of an .npy as a file of its own; `width` elements a row for a token stream."""
+    """Writes the first `rows` rows of an .npy as a file of its own; `width` elements a row for a token stream."""
     data = pathlib.Path(path).read_bytes()
     start = 10 + struct.unpack("<H", data[8:10])[0]
     header = eval(data[10:start])  # our own files

@@ -1,9 +1,9 @@
-"""Collectives over two axes together: eight ranks train as one does.
+"""Collectives over two axes together: eight ranks train like one.
 
-    joined.py            for processors: threads, MPI and TCP
+    joined.py            for CPUs: threads, MPI and TCP
     joined.py cuda       on the emulator: threads, and NCCL under both launchers
 
-The program is ../eval/joined.nn.  What a step sends is what nnaot predicts.
+The program is ../eval/joined.nn.  The traffic of a step is as predicted.
 """
 
 import json
@@ -27,7 +27,7 @@ def mpi(command):
 
 
 def tcp(command):
-    """As torchrun starts them."""
+    """Starts the ranks like torchrun."""
     run(sys.executable, ROOT / "tests/gpu/ranks.py", RANKS, *command, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 

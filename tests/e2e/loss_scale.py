@@ -1,7 +1,7 @@
-"""Training in f16: the loss's scale finds its way down, is resumed, and gives up where no scale helps.
+"""Training in f16: the loss scale decreases to a usable value, is resumed, and training ends if no scale helps.
 
-A regression with far targets: the gradient of the logits is 2 (y - t) / 160, which times 65536 is more
-than f16 holds until the scale has been halved a few times.
+A regression with far targets: the gradient of the logits is 2 (y - t) / 160, which times 65536 overflows
+f16 until the scale has been halved a few times.
 
     loss_scale.py [TARGET]
 """
@@ -44,7 +44,7 @@ def main(machine="cpu"):
             log.unlink()
             return lines, said
 
-        # Every step sees the same rows, so the loss moves when the weights do.
+        # Every step reads the same rows, so the loss changes exactly if the weights do.
         lines, said = train(1e4, 12)
         skipped = [line["skipped"] for line in lines]
         n = skipped.index(False)
@@ -66,13 +66,13 @@ def main(machine="cpu"):
         lines, said = train(1e12, 100, ok=1)
         check("no scale helps: it ends", len(lines) == 31 and not lines[-1]["skipped"], (len(lines), lines[-1]))
         check("it says so", "the gradient's norm is" in said and "--dtype bf16" in said, said)
-        # What is wrong in the data is no reason to skip a step.
+        # A NaN in the data must not be treated as overflow: no step is skipped.
         write_npy(x, (16, 64), [float("nan")] * (16 * 64))
         _, said = train(1e4, 14, "--resume", "--checkpoint-dir", folder / "c", ok=1)
         check("a NaN in the data", "the loss is not a number" in said and "look for it in the data" in said, said)
         check("skips no step", "skipped, loss scale" not in said, said)
 
-        # A checkpoint serves a program in another type: without a scale, or with one that starts anew.
+        # A checkpoint can be resumed in another type: without a scale, or with the initial one.
         write_npy(x, (16, 64), [(i * 37 % 101) / 50 - 1 for i in range(16 * 64)])
         want = {}
         for dtype, other in ("f32", "f16"), ("f16", "f32"):

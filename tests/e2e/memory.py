@@ -1,14 +1,14 @@
-"""What ranks have in use of their memory, as executables count it, is what nnaot predicts.
+"""The resident memory of ranks, as executables count it, equals nnaot's prediction.
 
     memory.py [PLAN ...]       plans of the samples' gpt2, every kind of schedule among them
 
-With --memory an executable watches the pages of its slabs (rt/memory_watch.c), and does not know the live ranges that the compiler meant to be
-where.  For each rank two things are within 2 %:
+With --memory an executable watches the pages of its slabs (rt/memory_watch.c), without knowledge of the compiler's live
+ranges.  For each rank two numbers agree within 2 %:
 
-    in use     the most that was in use at once, beside the peak of the memory that nnaot's --trace predicts
-    touched    all that was ever touched, beside `peak_bytes` of --summary: what a slab needs with gaps between places
+    in use     the most that was resident at once, with the memory peak predicted by nnaot's --trace
+    touched    all that was ever touched, with `peak_bytes` of --summary: the size of a slab, gaps between values included
 
-Tokens are drawn from the whole vocabulary: rows of a table that nobody looks up are not in use.
+Tokens are random over the whole vocabulary: table rows that are never looked up are not resident.
 """
 
 import array
@@ -29,7 +29,7 @@ CASES = [("dp", 1, 1), ("dp", 2, 1), ("pp", 4, 8), ("pp_gpipe", 4, 8), ("pp_zb_h
          ("pp=4,recompute=1", 4, 8), ("coshard=2", 2, 1),
          ("cross_barrier", 2, 1), ("cross_barrier", 2, 4), ("dp=2,recompute=1,cross_barrier=1", 2, 1),
          ("coshard=2,recompute=1", 2, 1), ("coshard=2,recompute_pieces=1", 2, 1)]
-# The same, of an optimizer that keeps states.
+# The same, with optimizer states.
 WITH_STATES = [("zero1", 4, 1), ("optimizer_in_backward", 1, 1), ("dp=2,recompute=1,optimizer_in_backward=1", 2, 1),
                ("offload", 1, 1), ("swap=1,offload=1", 1, 1), ("zero3=2,offload=1", 2, 1), ("pp=4,offload=1", 4, 8)]
 
@@ -43,7 +43,7 @@ def write_tokens(path):
 
 
 def predicted(trace):
-    """Of each rank, from the counters of a predicted timeline."""
+    """Returns the peaks of each rank, from the counters of a predicted timeline."""
     most = {}
     for e in json.loads(trace.read_text())["traceEvents"]:
         if e["ph"] == "C" and e["name"] == "memory":

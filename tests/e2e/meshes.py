@@ -1,25 +1,25 @@
-"""Programs on several meshes train as one rank does.
+"""Programs on several meshes train as on one rank.
 
     meshes.py                      a slice
     meshes.py --all                all of CASES, and 30 random ones
     meshes.py --case NAME          one of them: stages, random3, …
-    meshes.py --cuda               for gpus, on the emulator
-    meshes.py --compile            for gpus, without a run: as nvcc compiles and links it
+    meshes.py --cuda               for GPUs, on the emulator
+    meshes.py --compile            for GPUs, without a run: only nvcc's compilation and linking
 
-nnaot-opt makes a training step of a model and lays it out, once for each stage: with the stage's axes, plan and
-devices.  Then each op gets the line that its stage has for it:
+nnaot-opt makes a training step of a model and shards it, once for each stage: with the stage's axes, plan and
+devices.  Then each op gets the line of its own stage:
 
     %h = linear %x, %w : f32[8,32] {S(0), B} split=[0,0]              on devices 0-1 (dp=2)
     %y = linear %h, %v : f32[8,16] @s1 {B, S(1)} split=[0,n]          on devices 2-3 (tp=2)
 
-so that comm has to move what one stage makes and another reads.  Which op is in which stage says the case: `cut`
-follows the model, forward and back; `deal` deals ops out at random, which moves nearly everything; `shake` does,
-too, and then takes values to any layout on any mesh and back, which comm would not.  And there is inputs/sums.nn,
-by hand.
+so that comm has to move values between stages.  The case determines the stage of each op: `cut`
+follows the model, forward and back; `deal` distributes ops at random, which moves nearly everything; `shake` does so,
+too, and then moves values to any layout on any mesh and back, which comm would not do.  inputs/sums.nn is
+handwritten.
 
 Each program is trained as threads and under mpirun, sums.nn also as a program for each rank.  Losses, gradient
-norms, losses of @eval and the saved weights are those of one rank, but for rounding; printed are largest relative
-differences.  What is sent is what nnaot predicts.
+norms, losses of @eval and the saved weights are those of one rank up to rounding; printed are largest relative
+differences.  The traffic is as predicted.
 """
 
 import argparse
@@ -41,14 +41,14 @@ OPT = BUILD / "bin" / "nnaot-opt"
 BATCH, STEPS, LIMIT = 24, 10, 1e-4
 TRAIN = "simplify,raise,simplify,loss(spec={loss}),eval_graph,autodiff," \
         "optimizer(name=\"adamw:eps=1e-5\" clip=0.5),lower_batch_norm,simplify"
-# From comm on, by target.
+# The passes from comm on, by target.
 BACKEND = {
     "cpu": "comm,fuse_comm,bucket_grads,legalize_types,fuse,plan_memory",
     "cuda": "comm,fuse_comm,bucket_grads,fuse_classifier,fuse_linear,fuse_attention(target=cuda),fuse_norm,"
             "expand_batch_norm,legalize_types(target=cuda),keep_casts,multi_tensor,fuse,plan_memory(target=cuda)",
 }
 
-# Name, model, slices of time, stages as (devices, axes, plan), how ops are given to them.
+# Name, model, slices of time, stages as (devices, axes, plan), assignment of ops to stages.
 CASES = [
     ("stages", "wide", 1, [("0", "", "dp"), ("1", "", "dp")], "cut"),
     ("stages of dp", "gpt", 1, [("0-1", "dp:2", "dp"), ("2-3", "dp:2", "dp")], "cut"),
@@ -63,7 +63,7 @@ CASES = [
     ("dealt gpt", "gpt", 1, [("0-1", "dp:2", "dp"), ("3,2", "tp:2", "tp"), ("1-3", "dp:3", "dp")], "deal"),
 ]
 SLICE = ["stages", "micro-batches", "dp and tp", "overlapping", "backwards", "dealt", "shaken"]
-SLICE_CUDA = ["dp and tp", "shaken"]  # the emulator takes its time
+SLICE_CUDA = ["dp and tp", "shaken"]  # the emulator is slow
 N_RANDOM = 30
 
 
@@ -95,7 +95,7 @@ def n_ranks(stages):
 
 
 def laid_out(trainer, model, slices, stage):
-    """The lines of a training step as a stage has it."""
+    """Returns the lines of a training step with the plan of a stage."""
     _, axes, plan = stage
     mesh = f"mb:{slices}:time" + (f"+{axes}" if axes else "")
     passes = TRAIN.format(loss=MODELS[model]["loss"]) + f",shard(mesh={mesh} plan={plan})"
@@ -117,7 +117,7 @@ PARAM = r'(weight|state|scalar|input|copy) "([^"]*)"'
 
 
 def parts(line):
-    """Names defined, names read, and where the line comes from."""
+    """Returns the names defined, the names read, and the location of a line."""
     code, _, loc = line.partition("  # ")
     defined, _, right = code.partition(" = ")
     read = right.split(" : ")[0]
@@ -133,8 +133,8 @@ def is_param(line):
 
 
 class Cutter:
-    """Stages one after the other: a stage has a run of the model's nodes, forward and back, and updates the weights
-    that these read first."""
+    """Consecutive stages: a stage has a contiguous part of the model's nodes, forward and backward, and updates the
+    weights that its nodes read first."""
 
     def __init__(self, lines, n):
         forward = [line for line in lines if is_op(line) and " <- " not in line and "  # ?" not in line]
@@ -165,7 +165,8 @@ class Dealer:
 
 
 def param_stages(lines, stages):
-    """By graph and label, the stage of the first op that reads a parameter; what @eval has of @train's is there."""
+    """Returns, by graph and label, the stage of the first op that reads a parameter; parameters shared by @eval and @train
+    have one stage."""
     of, graph, label = {}, None, {}
     for line, at in zip(lines, stages):
         if line.startswith("graph"):
@@ -180,7 +181,7 @@ def param_stages(lines, stages):
 
 
 def made_whole(line):
-    """The op that passes partial sums on, as one that reads and makes what is whole."""
+    """Returns the line of an op that passes partial sums on, changed to replicated operands and results."""
     splits = re.search(r"split=\[([^]]*)\]", line).group(1).split(",")
 
     def layout(match):
@@ -192,7 +193,7 @@ def made_whole(line):
 
 
 class Sums:
-    """Partial sums of one stage are whole in another."""
+    """Replicates partial sums of one stage that another stage reads."""
 
     def __init__(self):
         self.stage_of, self.whole = {}, set()
@@ -208,7 +209,7 @@ class Sums:
 
 
 def compose(trainer, model, slices, stages, how, seed=0):
-    """The module in which every op is in its stage."""
+    """Returns the module with every op in its stage."""
     texts = [laid_out(trainer, model, slices, s) for s in stages]
     plain = [without_layouts(line) for line in texts[0]]
     for i, text in enumerate(texts):
@@ -235,13 +236,13 @@ def compose(trainer, model, slices, stages, how, seed=0):
     return "\n".join(out) + "\n"
 
 
-# -- Moves there and back ------------------------------------------------------------------------------------------
+# -- Random moves --------------------------------------------------------------------------------------------------
 
 VALUE = r"(f32|i64|i32|bool)\[([\d,]*)\](?: @(\w+))? \{([^}]*)\}"
 
 
 def mesh_axes(lines):
-    """(name, size, "" or ":time") of the axes of each mesh."""
+    """Returns (name, size, "" or ":time") of the axes of each mesh."""
     found = (re.match(r"mesh @(\w+) .*\((.*)\)", line) for line in lines)
     return {m.group(1): [(name, int(size), time) for name, size, time in re.findall(r"(\w+)=(\d+)(:time)?", m.group(2))]
             for m in found if m}
@@ -255,7 +256,7 @@ def split(dims, layout, axes, how):
 
 
 def random_layout(rng, dtype, dims, time, axes):
-    """A layout that cuts a tensor in equal parts, and along time as it was cut; and the shape of a part."""
+    """Returns a layout that splits a tensor evenly, with `time` along the time axis; and the shape of a shard."""
     layout, dims = [], list(dims)
     for axis in axes:
         fits = [f"S({d})" for d in range(len(dims)) if dims[d] % axis[1] == 0 and dims[d]]
@@ -266,7 +267,7 @@ def random_layout(rng, dtype, dims, time, axes):
 
 
 def shaken(lines, seed=0):
-    """The module, of phase local, in which some values go to another layout, on another mesh, and back."""
+    """Returns the module, in phase local, with some values moved to another layout, on another mesh, and back."""
     rng, meshes, out, renamed = random.Random(seed), mesh_axes(lines), [], {}
     first = next(iter(meshes))
     for k, line in enumerate(lines):
@@ -322,7 +323,7 @@ class MeshTrainer(Trainer):
         return self.train(exe, None, launcher, STEPS, [*data, *evaluation])
 
     def data(self, model):
-        return super().data(model) if model else []  # run gives it
+        return super().data(model) if model else []  # without a model, run passes the data
 
     @functools.lru_cache(None)
     def one_rank_of(self, model):
@@ -331,7 +332,7 @@ class MeshTrainer(Trainer):
 
 
 def compare(trainer, exe, name, model, data, want, launchers):
-    """Whether a program trains as one rank did."""
+    """Whether a program trains as on one rank."""
     good = True
     for how, launcher in launchers:
         try:

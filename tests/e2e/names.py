@@ -2,7 +2,7 @@
 
     names.py [--models N] [--seed S]        12 of seed 1; a campaign takes more
 
-Names are drawn from words that nnaot, C and the runtime use themselves, punctuation, JSON, control characters and UTF-8, empty
+Names consist of words that nnaot, C and the runtime use themselves, punctuation, JSON, control characters and UTF-8, empty
 ones (of nodes) and long ones.  Each model is compiled, trained for two steps, saved and evaluated; --loss quotes the output.
 """
 
@@ -22,7 +22,7 @@ WORDS = ["step", "seed", "lr", "loss", "labels", "target", "grad_norm", "loss_sc
 
 
 def model(n):
-    """tanh(x w) v, whose names are n."""
+    """Returns the model tanh(x w) v with the names n."""
     graph = (field(1, node("MatMul", [n["x"], n["w"]], [n["h"]], n["node 1"]))
              + field(1, node("Tanh", [n["h"]], [n["t"]], n["node 2"]))
              + field(1, node("MatMul", [n["t"], n["v"]], [n["y"]], n["node 1"] if n["same"] else n["node 3"]))
@@ -36,7 +36,7 @@ PLAIN = {k: k for k in ("x", "w", "v", "h", "t", "y", "graph", "batch", "node 1"
 
 
 def draw(rng):
-    """Values have different names, and none that is empty; nodes may have any."""
+    """Returns random names: values have different, non-empty names; nodes may have any."""
     words = rng.sample(WORDS, 6)
     names = dict(zip(("x", "w", "v", "h", "t", "y"), words))
     return names | {k: rng.choice(WORDS + [""]) for k in ("graph", "node 1", "node 2", "node 3")} | {
@@ -75,7 +75,7 @@ def main():
         for i in range(a.models):
             names = draw(rng)
             got = losses(folder, names, cuts[i % len(cuts)])
-            # A message about them never has the terminal do anything.
+            # Messages with such names contain no control sequences of the terminal.
             said = run(NNAOT, folder / "m.onnx", "--batch", 4, "--loss", "mse(\x1b[2Jno such)", "-o", folder / "m", ok=1)
             check(f"control characters of {names}", all(c >= " " or c == "\n" for c in said), repr(said))
             check(f"names {names}", got == want[i % len(cuts)], got, want[i % len(cuts)])

@@ -1,7 +1,7 @@
-"""Sums of losses, ignored labels, weights of classes and label smoothing train as in PyTorch, and evaluate over all rows, whatever
-cuts the batch.
+"""Sums of losses, ignored labels, weights of classes and label smoothing train as in PyTorch, and evaluate over all rows, for
+every split of the batch.
 
-objectives/make.py made the model, its data and PyTorch's numbers.  In 16 bits a batch that is cut is compared with a whole one.
+objectives/make.py made the model, its data and PyTorch's numbers.  In 16 bits a split batch is compared with a whole one.
 """
 
 import json
@@ -36,12 +36,12 @@ def train(exe, inputs):
 
 
 def values(log):
-    """Losses, norms, and the loss of the evaluation; a norm is null where 16 bits are too few."""
+    """Returns losses, norms, and the loss of the evaluation; a norm is null if it overflows 16 bits."""
     return [line["loss"] for line in log] + [line["grad_norm"] or 0.0 for line in log] + [log[-1]["eval_loss"]]
 
 
 def no_labels(folder):
-    """An evaluation in which no label counts is an error, and neither a number nor a crash."""
+    """Checks that an evaluation in which no label counts is an error, and neither a number nor a crash."""
     write_npy(folder / "ids.npy", [1] * 40, (8, 5), "<i8")
     write_npy(folder / "none.npy", [-100] * 40, (8, 5), "<i8")
     exe = folder / "none"
@@ -53,7 +53,7 @@ def no_labels(folder):
 
 
 def long_name(folder):
-    """A metric's name is as long as the output's, in the log and in the event files, too."""
+    """Checks that a metric's name may be as long as the output's, in the log and in the event files, too."""
     name = "y" * 120
     (folder / "long.nn").write_text(f'''module phase=typed
 graph @main entry (%x: f32[4,3] input "x", %w: f32[3,3] weight "w" train = normal(0,1)) {{

@@ -1,12 +1,12 @@
-"""What is in host memory between steps changes no bit, and is not on the device.
+"""Persistent state in host memory between steps changes no bit, and frees device memory.
 
     offload.py      gpt2 with dropout, mlp and resnet, on 1 to 4 ranks, with ZeRO, tensor parallelism, stages, recompute,
                     swap, 16 bits, and optimizers of one and two states
 
 Each is trained for 4 steps under a plan and under the same plan with `offload`.  Losses, gradient norms and weights are
-the same bits.  All states of the optimizer are in host memory, as many bytes as are written down here of the weights, and
-the device needs less by most of that: what it needs beside them in their updates is more than in backward only in models
-that keep nothing else.  A checkpoint of each goes on under the other, as if there had been but one.
+bit-identical.  All states of the optimizer are in host memory, with the number of bytes computed here from the weights, and
+the device needs less by most of that, except in models with few saved activations: there the peak is in the updates, not
+in backward.  A checkpoint of each is resumed under the other, with the results of an uninterrupted run.
 """
 
 import json
@@ -19,7 +19,7 @@ from common import NNAOT, compile_in_a_hurry, run, scratch
 
 STEPS, BEFORE = 4, 2
 ADAM, MOMENTUM, LAMB = [], ["--optimizer", "sgd:momentum=0.9"], ["--optimizer", "lamb"]
-# Model, ranks, plan without and with, flags, and how many states each weight has.
+# Model, ranks, plan without and with, flags, and the number of states of each weight.
 CASES = [("gpt2_drop", 1, "dp", "offload", ADAM, 2),
          ("gpt2_drop", 1, "dp", "offload", MOMENTUM, 1),
          ("gpt2_drop", 2, "zero1=2", "zero1=2,offload=1", LAMB, 2),
@@ -33,7 +33,7 @@ CASES = [("gpt2_drop", 1, "dp", "offload", ADAM, 2),
          ("gpt2_drop", 2, "pp_zb_h1=2", "pp_zb_h1=2,offload=1", ["--micro-batches", 4], 2),
          ("resnet", 2, "dp=2", "offload=2", ADAM, 2),
          ("mlp", 1, "dp", "offload", ADAM, 2)]
-# Little is there in backward beside what is kept: updates need most then, three of them at once.
+# Few saved activations: the memory peak is in the updates, three of them at once.
 NO_LESS = ["mlp"]
 
 
@@ -48,14 +48,14 @@ class Program:
         self.device, self.host = ([rank[key] for rank in per_rank] for key in ("peak_bytes", "host_bytes"))
 
     def trained(self, steps, *flags):
-        """Losses, norms and weights."""
+        """Trains; returns losses, norms and weights."""
         run(self.exe, *self.data, "--steps", steps, "--log", self.log, "--save", self.saved, *flags)
         lines = [(line["loss"], line["grad_norm"]) for line in map(json.loads, self.log.read_text().splitlines())]
         self.log.unlink()
         return lines, self.saved.read_bytes()
 
     def resumed(self, first):
-        """From where the other has ended."""
+        """Resumes from a checkpoint of the other program."""
         first.trained(BEFORE, "--checkpoint-dir", first.checkpoints, "--checkpoint-every", BEFORE)
         got = self.trained(STEPS, "--checkpoint-dir", first.checkpoints, "--resume")
         shutil.rmtree(first.checkpoints)
@@ -63,7 +63,7 @@ class Program:
 
 
 def state_bytes(program, folder, n):
-    """Of all ranks together: of each f32 that is trained one."""
+    """Returns the bytes of n f32 states for each trained parameter, of all ranks together."""
     said = json.loads(run(program.exe, "--describe"))
     return 4 * n * said["trained_parameters"]
 

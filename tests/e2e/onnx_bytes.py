@@ -1,4 +1,4 @@
-"""ONNX models as bytes, written without the onnx package: messages of protobuf, field by field."""
+"""Writes ONNX models as bytes, without the onnx package: messages of protobuf, field by field."""
 
 import struct
 
@@ -36,5 +36,5 @@ def node(op, inputs, outputs, name, **integers):
 
 
 def model(graph):
-    """A model of opset 17 with the fields of this graph."""
+    """Returns a model of opset 17 with the fields of this graph."""
     return field(1, 8) + field(7, graph) + field(8, field(1, "") + field(2, 17))

@@ -1,19 +1,19 @@
-"""Weights that are updated in backward are the same bits.
+"""Updates in the backward pass give bit-identical weights.
 
     optimizer_in_backward.py      mlp, resnet and gpt2 with dropout, on 1 to 4 ranks: threads, and processes; with tensor
-                                  parallelism, ZeRO, recompute, swap, offload, 16 bits, optimizers of no state to two
+                                  parallelism, ZeRO, recompute, swap, offload, 16 bits, optimizers with none to two states
 
-Each is trained for 5 steps under a plan and under the same plan with `optimizer_in_backward`, or `offload`, which does that
-by itself where states are less than gradients.  Losses, gradient norms, losses of evaluations in between, and weights are the
-same bits.  A checkpoint of each, from the middle, goes on under the other, as if there had been but one.  A step sends what
-was predicted, and no rank needs more memory.
+Each is trained for 5 steps under a plan and under the same plan with `optimizer_in_backward`, or with `offload`, which
+implies it if states are smaller than gradients.  Losses, gradient norms, losses of evaluations in between, and weights are
+bit-identical.  A checkpoint of each, from the middle, is resumed under the other, with the results of an uninterrupted run.
+The traffic of a step is as predicted, and no rank needs more memory.
 """
 
 import sys
 
 from same_bits import ADAM, LAMB, MOMENTUM, SGD, Program, counted, differences, run_cases
 
-# Model, ranks, plan without and with, flags, how many processes.
+# Model, ranks, plan without and with, flags, number of processes.
 CASES = [("mlp", 1, "dp", "optimizer_in_backward", SGD, 0),
          ("mlp", 2, "dp", "optimizer_in_backward", ADAM, 2),
          ("resnet", 1, "dp", "optimizer_in_backward", MOMENTUM, 0),

@@ -1,4 +1,4 @@
-"""Stages that update their weights after every micro-batch, beside the same in Python.
+"""Stages that update their weights after every micro-batch, compared with a reference in Python.
 
     pipedream.py            2 and 4 stages, and 2 of two ranks, each as threads and under mpirun
 
@@ -8,12 +8,12 @@ all updates done before the next step begins:
     version k + 1 of stage s is its version k, updated by the gradient of micro-batch k
     micro-batch k reads version max(0, k - (P - 1 - s)) of stage s, forward and back
 
-Losses are the mean of the M that micro-batches find, grad_norm is the root of the mean of their squared norms, and the
-weights that are saved are those after the last update.  Copies of weights are min(M, P - s) at a time, and none on the
-last stage, which reads the newest.  References that are wrong by one version, or by none at all,
-must be far off, or this would show nothing.
+The loss is the mean over the M micro-batches, grad_norm is the root of the mean of their squared norms, and the
+saved weights are those after the last update.  At most min(M, P - s) copies of weights exist at a time, and none on the
+last stage, which reads the newest.  References with delays one version shorter or longer
+must differ by far, or this test would be useless.
 
-It is an MLP: float arithmetic in Python is double, so what differs is rounding.
+It is an MLP: float arithmetic in Python is double, so only rounding differs.
 """
 
 import json
@@ -27,7 +27,7 @@ import plan_cases
 from common import NNAOT, mpirun, run, scratch, worst_difference
 
 MODEL, SIZES, BATCH, STEPS = plan_cases.HERE / "wide.onnx", [32, 64, 64, 32, 16], 16, 5
-LIMIT, FAR = 1e-5, 100  # a wrong reference is so many times farther off
+LIMIT, FAR = 1e-5, 100  # a wrong reference must differ by FAR times LIMIT
 OPTIMIZERS = {
     "sgd": ("sgd:momentum=0.9,weight_decay=0.01", 0.05),
     "adamw": ("adamw:weight_decay=0.1,betas=0.9/0.95,eps=1e-5", 0.01),
@@ -38,7 +38,7 @@ CASES = [
     ("pp_pipedream=2", 2, 2, 8, "adamw"),
     ("pp_pipedream=4", 4, 4, 8, "sgd"),
     ("pp_pipedream=4", 4, 4, 8, "adamw"),
-    ("pp_pipedream=4", 4, 4, 2, "adamw"),  # fewer than stages: nobody updates before all have begun
+    ("pp_pipedream=4", 4, 4, 2, "adamw"),  # fewer than stages: no update before all have begun
     ("pp_pipedream=2,dp=2", 4, 2, 4, "adamw"),
     ("pp_pipedream=2,tp=2", 4, 2, 4, "sgd"),
     ("pp_pipedream=2,zero1=2", 4, 2, 4, "adamw"),
@@ -50,7 +50,7 @@ CASES = [
 # -- The reference -----------------------------------------------------------------------------------------------------
 
 class Layer:
-    """A linear layer with its optimizer's states: rows of the weight are outputs, the bias stands behind them."""
+    """A linear layer with its optimizer's states: rows of the weight are outputs, the bias follows the weight."""
 
     def __init__(self, weight, bias, stage):
         self.stage, self.updates = stage, 0
@@ -70,7 +70,7 @@ def forward(w, shape, x):
 
 
 def backward(w, shape, x, dy):
-    """Gradients of the weight with the bias, and of x."""
+    """Returns the gradients of the weight with the bias, and of x."""
     rows, columns = shape
     dw, dx = [0.0] * len(w), [[0.0] * columns for _ in x]
     for row, back, out in zip(x, dy, dx):
@@ -84,7 +84,7 @@ def backward(w, shape, x, dy):
 
 
 def cross_entropy(logits, labels):
-    """The mean, and its gradient."""
+    """Returns the mean, and its gradient."""
     loss, back = 0.0, []
     for row, label in zip(logits, labels):
         top = max(row)
@@ -95,7 +95,7 @@ def cross_entropy(logits, labels):
 
 
 def update(layer, g, optimizer, lr):
-    """As torch.optim does it."""
+    """Updates the layer like torch.optim."""
     w, (m, v), n = layer.newest()[:], layer.states, layer.updates + 1
     for i, d in enumerate(g):
         if optimizer == "sgd":
@@ -112,7 +112,7 @@ def update(layer, g, optimizer, lr):
 
 
 def one_micro_batch(layers, k, late, x, labels, optimizer, lr):
-    """`late`: by how many updates each stage reads older weights than the newest."""
+    """`late`: the number of updates by which the weights that each stage reads are older than the newest."""
     read = [layer.versions[max(0, k - late[layer.stage])] for layer in layers]
     inputs, masks = [x], []
     for layer, w in zip(layers[:-1], read):
@@ -132,7 +132,7 @@ def one_micro_batch(layers, k, late, x, labels, optimizer, lr):
 
 
 def reference(start, late, micro_batches, optimizer, lr):
-    """(loss, grad_norm) of every step, and the weights at the end."""
+    """Returns (loss, grad_norm) of every step, and the weights at the end."""
     x, labels = (plan_cases.rows("wide", name)[0] for name in ("x", "labels"))
     columns, n = len(x) // len(labels), len(labels)
     layers = [Layer(*layer) for layer in start]
@@ -150,10 +150,10 @@ def reference(start, late, micro_batches, optimizer, lr):
     return lines, [w for layer in layers for w in layer.newest()]
 
 
-# -- What nnaot makes of it --------------------------------------------------------------------------------------------
+# -- nnaot's result ----------------------------------------------------------------------------------------------------
 
 def read_layers(plan):
-    """The weights of the model and the stage that each is on, as the plan's program says."""
+    """Returns the weights of the model and their stages, from the plan's program."""
     where = {name: (int(stage), int(offset)) for stage, name, offset in re.findall(
         r'@pp_pipedream(\d+) .* weight "(\S+)" train each_slice @ "[^"]*"\+(\d+)', plan.split("graph @eval")[0])}
     data, layers = MODEL.read_bytes(), []
@@ -166,7 +166,7 @@ def read_layers(plan):
 
 
 def copies(plan):
-    """How many copies of a weight each stage keeps, as (stage, copies)."""
+    """Returns the number of copies of a weight in each stage, as (stage, copies)."""
     return {(int(stage), int(slots or 1))
             for stage, slots in re.findall(r"= stash %.* @pp_pipedream(\d+) .* at \d+ (?:slots=(\d+):)?", plan)}
 
@@ -191,7 +191,7 @@ def trained(exe, folder, launcher):
 
 
 def apart(got, want):
-    """The largest relative difference of losses and norms, and the largest difference of weights."""
+    """Returns the largest relative difference of losses and norms, and the largest difference of weights."""
     lines = [worst_difference([line[i] for line in got[0]], [line[i] for line in want[0]]) for i in range(2)]
     return max(lines), max(abs(a - b) for a, b in zip(got[1], want[1], strict=True))
 
@@ -205,13 +205,13 @@ def one_case(folder, plan, ranks, stages, micro_batches, name):
     run(NNAOT, *flags, "--emit", "nn", "-o", program)
     start, kept = read_layers(program.read_text()), copies(program.read_text())
     ok = f"up to {stages - 1} update" in said and {layer[2] for layer in start} == set(range(stages))
-    # Backward reads the weights of all layers but the first, so a stage that has only that keeps none.
+    # Backward reads the weights of all layers except the first, so a stage with only that layer has no copies.
     first = int(stages == len(start))
     ok = ok and kept == {(s, min(micro_batches, stages - s)) for s in range(first, stages - 1)}
     delays = [stages - 1 - s for s in range(stages)]
     want = reference(start, delays, micro_batches, name, lr)
     wrong = [reference(start, [max(0, d - 1) for d in delays], micro_batches, name, lr)]
-    if micro_batches > stages:  # else nobody has updated anything before the last has begun
+    if micro_batches > stages:  # otherwise the last micro-batch begins before any update
         wrong.append(reference(start, [d + 1 for d in delays], micro_batches, name, lr))
     threads, processes = trained(exe, folder, []), trained(exe, folder, mpirun(ranks))
     lines, weights = apart(threads, want)

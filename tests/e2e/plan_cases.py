@@ -1,7 +1,7 @@
-"""What plans are tried on: small models, their data, and the plans.
+"""The cases for plans: small models, their data, and the plans.
 
-Everything that a plan may cut divides by 8: batch, heads, width, vocabulary, experts, positions.
-models/modules.py says what the models are; models/make.py made models/*.onnx and models/expected.json.
+All dimensions that a plan may split are divisible by 8: batch, heads, width, vocabulary, experts, positions.
+models/modules.py defines the models; models/make.py made models/*.onnx and models/expected.json.
 """
 
 import json
@@ -11,10 +11,10 @@ import struct
 
 HERE = pathlib.Path(__file__).resolve().parent / "models"
 BATCH = 8
-BATCHES = 5  # of different data, over and over
+BATCHES = 5  # of different data, repeated
 
-# inputs: name -> (kind, shape of a row, what `kind` wants); dropout: losses depend on nnaot's random numbers;
-# flags: what else nnaot is told of it
+# inputs: name -> (kind, shape of a row, the parameter of `kind`); dropout: losses depend on nnaot's random numbers;
+# flags: further flags for nnaot
 MODELS = {
     "wide": dict(loss="cross_entropy(logits)", inputs={"x": ("float", [32]), "labels": ("int", [], 16)}),
     "gpt": dict(loss="next_token(logits,input_ids)", inputs={"input_ids": ("chain", [16], 64)}, dropout=True),
@@ -29,7 +29,7 @@ MODELS = {
     "moe": dict(loss="next_token(logits,input_ids)", inputs={"input_ids": ("chain", [16], 64)}),
 }
 
-WITHOUT_DROPOUT = {}  # models that are the same as another but for dropout
+WITHOUT_DROPOUT = {}  # model with dropout -> the same model without
 LANGUAGE = ["gpt", "gpt_tied", "bert", "moe"]
 ALL = [*LANGUAGE, "wide", "vit", "axial"]
 SUM, GATHER, SCATTER, EXCHANGE, MOVE = "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "move"
@@ -38,8 +38,8 @@ FAST = ["--cluster", str(pathlib.Path(__file__).resolve().parent / "plans" / "fa
 ORDERED = str(pathlib.Path(__file__).resolve().parent / "plans" / "ordered.lua")
 INTERLACED, SPREAD, UNEQUAL = (str(pathlib.Path(__file__).resolve().parent / "plans" / f"{name}.lua")
                                for name in ["interlaced", "spread", "unequal"])
-# Plan, models from the one that shows it best, numbers of ranks, more flags, and kinds of collectives that such a
-# step sends, or it would be another plan.
+# Plan, models, the most typical first, numbers of ranks, more flags, and the kinds of collectives that such a step must
+# send, or it would be another plan.
 PLANS = [
     ("dp", ALL, [4, 2, 8], [], [SUM]),
     ("dp", ["bert", "gpt", "moe"], [2, 4], ["--micro-batches", 2], [SUM]),
@@ -125,7 +125,7 @@ PLANS = [
     ("auto", ["axial", *ALL], [4], FAST, []),
     ("auto", ["gpt"], [4], [], []),
 ]
-# Model, plan and ranks of the checkpoint, and of the run that goes on from it.
+# Model, plan and ranks of the checkpoint, and of the run that resumes from it.
 RESUMES = [
     ("gpt", ("tp", 4), ("dp", 2)),
     ("gpt", ("zero3", 4), ("dp=2,tp=2", 4)),
@@ -144,8 +144,8 @@ def count(shape):
 
 
 def values(kind, shape, n=None):
-    """BATCHES * BATCH rows: uniform floats from -1 to 1, integers below n, a chain in which the next integer
-    mostly follows from the last, or integers of which most are left out by -100."""
+    """Returns BATCHES * BATCH rows: uniform floats from -1 to 1, integers below n, a chain in which the next integer
+    mostly follows from the last, or integers of which most are replaced by -100."""
     rng = random.Random(kind)
     out = []
     for _ in range(BATCHES * BATCH):
@@ -163,7 +163,7 @@ def values(kind, shape, n=None):
 
 
 def rows(model, name):
-    """The data of one input as (values, shape, is it of integers)."""
+    """Returns the data of one input as (values, shape, whether they are integers)."""
     kind, shape, *n = MODELS[model]["inputs"][name]
     return values(kind, shape, *n), [BATCHES * BATCH, *shape], kind != "float"
 
@@ -183,10 +183,10 @@ def data_flags(model, folder):
 
 
 def compile_flags(model, folder):
-    """What nnaot is given for a model on any number of ranks.
+    """Returns nnaot's flags for a model, for any number of ranks.
 
-    The gradient of a key's bias is 0 but for rounding.  With the usual epsilon of 1e-8 AdamW would make steps of
-    that, and the weights of two plans, of which no loss depends on these, would differ.
+    The gradient of a key's bias is 0 up to rounding.  With the usual epsilon of 1e-8 AdamW would turn rounding errors
+    into updates, and these weights, on which no loss depends, would differ between two plans.
     """
     return [HERE / f"{model}.onnx", "--batch", BATCH, "--loss", MODELS[model]["loss"], "--lr", "0.003",
             "--optimizer", "adamw:weight_decay=0.1,betas=0.9/0.95,eps=1e-5", "--clip-norm", "0.5",
@@ -194,5 +194,5 @@ def compile_flags(model, folder):
 
 
 def pytorch(model):
-    """PyTorch's losses and gradient norms, where its random numbers are not in them."""
+    """Returns PyTorch's losses and gradient norms, for models without random numbers."""
     return None if MODELS[model].get("dropout") else json.loads((HERE / "expected.json").read_text())[model]

@@ -1,17 +1,17 @@
-"""Every plan trains as one rank does.
+"""Every plan trains as on one rank.
 
     plans.py                       a slice: every plan on one model and one number of ranks, every third also under mpirun
     plans.py --all                 all models and numbers of ranks
-    plans.py --plan P --model M --ranks N      what is left of all with these
-    plans.py --samples ...         the same of samples/, with their data, and all programs of passes/planner/plans
-    NVCC=build/emulator/nvcc plans.py -- --target cuda:sm_90      what stands behind -- goes to nnaot
+    plans.py --plan P --model M --ranks N      only the cases with these
+    plans.py --samples ...         the same for samples/, with their data, and all programs of passes/planner/plans
+    NVCC=build/emulator/nvcc plans.py -- --target cuda:sm_90      arguments after -- go to nnaot
 
 Rows are PLANS of plan_cases and sample_cases.  Each is compiled once, and trained for 20 steps as threads and, on
 up to 4 ranks, under mpirun.  Losses, gradient norms before clipping, and the saved weights are those of one rank, which are
-PyTorch's where there is no dropout; and what is sent in a step is what nnaot predicts and the plan is for.  Of axes over which a plan splits
-nothing, nnaot says so, and the table too.  Printed are largest
+PyTorch's without dropout; the traffic of a step is as predicted by nnaot and typical of the plan.  If a plan splits nothing
+over an axis, nnaot reports it, and so does the table.  Printed are largest
 relative differences, of weights the largest of the norms of one tensor; none may reach 1e-4.  Then checkpoints
-of one plan are gone on from under another.
+of one plan are resumed under another.
 """
 
 import argparse
@@ -35,12 +35,12 @@ LIMIT, STEPS = 1e-4, 20
 
 
 class Failed(Exception):
-    """A program did not do what it should; says what."""
+    """A program failed; the message describes the failure."""
 
 
 def call(*command):
-    """Runs a program to its end, and returns what it said.  One that hangs is killed with all it started: mpirun
-    leaves its processes."""
+    """Runs a program to its end, and returns its output.  A program that hangs is killed with all its child processes:
+    mpirun leaves its processes."""
     process = subprocess.Popen([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                start_new_session=True)
     try:
@@ -55,7 +55,7 @@ def call(*command):
 
 
 def read_weights(path):
-    """The tensors of a .safetensors of f32, by name."""
+    """Returns the tensors of a .safetensors of f32, by name."""
     raw = pathlib.Path(path).read_bytes()
     n = struct.unpack("<Q", raw[:8])[0]
     header = json.loads(raw[8:8 + n])
@@ -76,9 +76,9 @@ def weights_difference(got, want):
 
 
 def predicted_traffic(manifest):
-    """Calls and bytes of a step by kind and phase, summed over ranks, as --traffic counts them.
+    """Returns calls and bytes of a step by kind and phase, summed over ranks, as --traffic counts them.
 
-    The groups of a move are who sends to whom, and its bytes are those of all messages.
+    The groups of a move are pairs of sender and receiver, and its bytes are those of all messages.
     """
     out = {}
     for c in manifest:
@@ -105,14 +105,14 @@ class Trainer:
         return self.cases.data_flags(model, self.folder)
 
     def compile(self, exe, model, plan, ranks, extra=()):
-        """Over which axes nothing is split, and of how many ranks these are."""
+        """Compiles; returns the axes over which nothing is split, with their numbers of ranks."""
         said = call(NNAOT, *self.cases.compile_flags(model, self.folder), "--plan", plan, "-g", ranks, *extra, *self.flags,
                     "-o", self.at(exe), "--summary", self.at(f"{exe}.summary"), "--comm-manifest",
                     self.at(f"{exe}.manifest.json"))
         return {a: int(n) for a, n in re.findall(r"nothing is split over '(.*)': its (\d+) ranks all do the same", said)}
 
     def train(self, exe, model, launcher=(), steps=STEPS, extra=()):
-        """Log and weights."""
+        """Trains; returns log and weights."""
         self.at("log.jsonl").unlink(missing_ok=True)
         call(*launcher, self.at(exe), *self.data(model), "--steps", steps, "--log", self.at("log.jsonl"), "--save",
              self.at("weights"), "--traffic", self.at(f"{exe}.traffic"), *extra)
@@ -124,14 +124,14 @@ class Trainer:
         return self.train("one", model)
 
     def differences(self, model, got):
-        """Of what train returned from one rank: of losses, norms and weights."""
+        """Returns the differences of train's result from one rank: of losses, norms and weights."""
         (log, weights), (one, want) = got, self.one_rank(model)
         one = one[log[0]["step"]:]
         return [worst_difference([line[k] for line in log], [line[k] for line in one]) for k in ("loss", "grad_norm")
                 ] + [weights_difference(weights, want)]
 
     def sends(self, exe, kinds):
-        """What is wrong with what the last run of a program sent: kinds of collectives, or None for nothing at all."""
+        """Returns an error about the traffic of a program's last run, or "".  `kinds`: expected collectives; None: no traffic."""
         summary, manifest, traffic = (json.loads(self.at(f"{exe}.{n}").read_text())
                                       for n in ("summary", "manifest.json", "traffic"))
         if kinds is None and any(traffic["comm_bytes"].values()):

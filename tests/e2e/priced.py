@@ -1,4 +1,4 @@
-"""What a step's communication costs over a cluster, when nnaot knows the cluster and when not.
+"""The cost of a step's communication over a cluster, with and without --cluster.
 
     priced.py           gpt under four plans over one cluster
     priced.py --all     every plan of plan_cases.PLANS with its first model, on 4 and 8 ranks, over three

@@ -1,10 +1,10 @@
-"""Computing anew changes no loss and saves memory.
+"""Recomputation changes no loss and saves memory.
 
     recompute.py     gpt2 with dropout, mlp and resnet, on 1, 2 and 4 ranks
 
-Each is trained for 6 steps under a plan and under the same plan with `recompute`.  Losses and gradient norms are the same
-bits: each kernel computes from the same numbers, in the same order, also what Dropout draws; and BatchNormalization's
-statistics, which the trained weights are compared for, are updated once.  What a rank needs is less.
+Each is trained for 6 steps under a plan and under the same plan with `recompute`.  Losses and gradient norms are
+bit-identical: each kernel computes from the same numbers, in the same order, including Dropout's random numbers; and
+BatchNormalization updates its statistics once, which the comparison of trained weights shows.  Each rank needs less memory.
 """
 
 import json
@@ -21,7 +21,7 @@ CASES = [("mlp", 1, "dp", "recompute"), ("resnet", 1, "dp", "recompute"), ("gpt2
          ("gpt2_drop", 1, "coshard", "coshard=1,recompute=1"),
          ("gpt2_drop", 1, "coshard", "coshard=1,recompute_pieces=1"),
          ("gpt2_drop", 1, "coshard_4", "coshard_4=1,recompute_pieces_2=1")]
-# What a layer keeps is little beside its weights.
+# Saved activations of a layer are small compared with its weights.
 NO_LESS = ["mlp"]
 
 
@@ -41,7 +41,7 @@ def main():
     with scratch() as folder:
         for i, (model, ranks, without, plan) in enumerate(CASES):
             if i == 1:
-                compile_in_a_hurry(folder)  # the first is as users compile it
+                compile_in_a_hurry(folder)  # the first case has the users' cc
             want, weights, before = trained(folder, model, ranks, without)
             got, anew, after = trained(folder, model, ranks, plan)
             need = [max(rank["peak_bytes"] for rank in summary["per_rank"]) for summary in (before, after)]

@@ -26,7 +26,7 @@ def main(kills=20, ranks=1):
                    folder / "resumed.safetensors"]
         killed = 0
         while killed < kills:
-            # Every run checkpoints after three steps at the latest, so each gets a little further.
+            # Every run checkpoints after three steps at the latest, so each makes progress.
             job = subprocess.Popen([str(c) for c in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             time.sleep(random.uniform(0.005, 0.12))
             if job.poll() is None:

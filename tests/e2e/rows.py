@@ -1,9 +1,9 @@
-"""Rows of data are samples whichever dimension of an input is the batch, and an input without the batch is read whole; one that
-nothing reads need not be given.  Labels of an output that is flattened, [n*T,.] or, "minor", [T*n,.], are T for each row.
+"""Rows of data are samples for any batch dimension of an input; an input without the batch is read whole; one without
+readers may be omitted.  Labels of a flattened output, [n*T,.] or, "minor", [T*n,.], are T for each row.
 
-The model is y = tanh(x w + m) v, of a batch n of sequences of T, with T = n so that lengths tell nothing.  As PyTorch's default has
-it, x and y are [T,n,.] and m is an input [T,1,.]; as the reference they are [n,T,.] and m is a weight that is kept.  Merged, the
-last product is of [T*n,4], as in nn.MultiheadAttention: its rows stay apart.
+The model is y = tanh(x w + m) v, of a batch n of sequences of T, with T = n so that lengths reveal nothing.  In PyTorch's
+default layout x and y are [T,n,.] and m is an input [T,1,.]; in the reference they are [n,T,.] and m is a frozen weight.
+Merged, the last product is of [T*n,4], as in nn.MultiheadAttention: its rows stay independent.
 """
 
 import pathlib
@@ -79,7 +79,7 @@ def main():
         (folder / "unread.onnx").write_bytes(model(False, [("aux", ["n", 2]), ("table", [2, 3])]))
         run(NNAOT, folder / "unread.onnx", "--batch", 4, "--loss", "mse(y)", "-g", 2, "--plan", "dp", "-o", folder / "unread")
         run(folder / "unread", "--input", f"x={folder}/x.npy", "--input", f"target={folder}/t.npy", "--steps", 2)
-        # A table is no stream of tokens.
+        # A table cannot be a stream of tokens.
         write_npy(folder / "tokens.npy", list(range(24)), (24,), "<i8")
         said = run(folder / "unread", "--input", f"x={folder}/x.npy", "--input", f"target={folder}/t.npy", "--tokens",
                    f"table={folder}/tokens.npy", ok=1)

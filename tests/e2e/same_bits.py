@@ -1,6 +1,6 @@
-"""Programs under a plan and under one that changes when weights are updated: both must come to the same bits.
+"""Programs under a plan and under one with another time of weight updates: both must give the same bits.
 
-Buckets are small, so that many sums over ranks are under way at a time: passes from bucket_grads on run by themselves.
+Buckets are small, so that many all-reduces are in flight: the passes from bucket_grads on run separately.
 """
 
 import json
@@ -16,7 +16,7 @@ REST = ("bucket_grads(bucket={bucket}),stash_weights,legalize_types,optimizer_in
         "plan_memory")
 ADAM, MOMENTUM, SGD, LAMB = ([*flags, "--clip-norm", 0] for flags in (
     [], ["--optimizer", "sgd:momentum=0.9"], ["--optimizer", "sgd"], ["--optimizer", "lamb"]))
-# Evaluated while something is owed.
+# Evaluated while updates are deferred.
 EVALUATED = ["mlp", "resnet"]
 
 
@@ -37,7 +37,7 @@ class Program:
         shutil.rmtree(dumps)
 
     def trained(self, steps, *flags, processes=0):
-        """Losses, norms, losses of evaluations; and weights."""
+        """Trains; returns losses, norms, losses of evaluations; and weights."""
         self.log.unlink(missing_ok=True)
         run(*(mpirun(processes) if processes else ()), self.exe, *self.data, "--steps", steps, "--log", self.log, "--save",
             self.saved, "--traffic", self.traffic, *flags)
@@ -46,11 +46,11 @@ class Program:
         return lines, self.saved.read_bytes()
 
     def sent(self):
-        """By the last run, as it should be."""
+        """Whether the last run's traffic is as predicted."""
         return counted_traffic(json.loads(self.traffic.read_text())) == self.sends
 
     def resumed(self, first):
-        """From where the other has ended."""
+        """Resumes from a checkpoint of the other program."""
         first.trained(BEFORE, "--checkpoint-dir", first.checkpoints, "--checkpoint-every", 1)
         got = self.trained(STEPS, "--checkpoint-dir", first.checkpoints, "--resume")
         shutil.rmtree(first.checkpoints)
@@ -62,7 +62,7 @@ def counted(stats, what):
 
 
 def differences(before, after, processes):
-    """What is not as it should be: numbers, messages, or what goes on from a checkpoint of the other."""
+    """Returns the failed comparisons: numbers, messages, or a run resumed from the other's checkpoint."""
     want = lines, weights = before.trained(STEPS)
     same = after.trained(STEPS) == want and (not processes or after.trained(STEPS, processes=processes) == want)
     sent = after.sent()

@@ -1,6 +1,6 @@
 """The samples under plans: their data, and every program of passes/planner/plans.
 
-gpt2_drop is gpt2 as it is, but for its Dropouts: they were exported with a ratio of 0, and have 0.1 here.
+gpt2_drop is gpt2 with other Dropouts: their exported ratio is 0, and 0.1 here.
 """
 
 import json
@@ -14,9 +14,9 @@ from common import OPTIMIZER, ROOT, SAMPLE, SAMPLES
 
 RATIO = 0.1
 DROPOUTS = 5
-# The gradient of a key's bias is 0 but for rounding, so gpt2's epsilon is large: see plan_cases.compile_flags.
+# The gradient of a key's bias is 0 up to rounding, so gpt2's epsilon is large: see plan_cases.compile_flags.
 GPT2 = ["--batch", 8, "--lr", "0.003", "--clip-norm", 1, "--optimizer", "adamw:weight_decay=0.1,eps=1e-5"]
-# Those that PyTorch's losses are of.
+# The samples for which PyTorch's losses are known.
 AS_PYTORCH = ["mlp", "resnet"]
 
 WITHOUT_DROPOUT = {"gpt2_drop": "gpt2"}
@@ -30,11 +30,11 @@ FAST, SLOW = plan_cases.FAST, plan_cases.SLOW
 
 
 def own(name):
-    """A program that only tests have."""
+    """Returns a program of tests/e2e/plans."""
     return str(pathlib.Path(__file__).resolve().parent / "plans" / f"{name}.lua")
 
 
-# As plan_cases.PLANS; NOTHING: all ranks do the same, which nnaot must say, and no step sends anything.
+# Like plan_cases.PLANS; NOTHING: all ranks do the same, which nnaot must report, and no step sends anything.
 PLANS = [
     ("dp", ALL, EACH, [], [SUM]),
     ("dp", DENSE, [4, 2], ["--micro-batches", 2], [SUM]),
@@ -96,7 +96,7 @@ PLANS = [
     ("pp=4,recompute=1", BOTH, [4], ["--micro-batches", 4], [MOVE]),
     ("pp_interleaved=2,recompute=1", BOTH, [2], ["--micro-batches", 4], [MOVE]),
     ("pp_zb_h1=4,recompute=1", ["gpt2_drop"], [4], ["--micro-batches", 8], [MOVE]),
-    # A tied embedding that lies in parts on all ranks, which one stage has together.
+    # A tied embedding sharded over all ranks; one stage holds it whole.
     ("pp_zb_h1=2,search=2", ["gpt2"], [4], ["--micro-batches", 2, *SLOW], [MOVE]),
     ("dp=2,tp=2", DENSE, [4], [], [SUM]),
     ("dp=2,tp=4", BOTH, [8], ["--micro-batches", 2], [SUM]),
@@ -114,8 +114,8 @@ RESUMES = [
 
 
 def without_row():
-    """The programs of passes/planner/plans that no row has.  Those for annotated models are tested by annotated.py, those for
-    models that recycle on such a one, and that which does not train as one rank does by pipedream.py."""
+    """Returns the programs of passes/planner/plans without a row.  Tested elsewhere are those for annotated models
+    (annotated.py), for recycled models (such a model), and the one that trains differently from one rank (pipedream.py)."""
     programs = {p.stem for p in (ROOT / "passes/planner/plans").glob("*.lua")}
     return programs - {p for p, *_ in PLANS} - {"onnx", "onnx_search", "pp_3f1b", "pp_pipedream"}
 
@@ -125,7 +125,7 @@ def sample_of(model):
 
 
 def with_dropout(source, to):
-    """Writes a model whose Dropouts' ratios, constants of 4 bytes, are not 0."""
+    """Writes a model with other Dropout ratios, constants of 4 bytes, than 0."""
     ratio = rb'(drop/Constant_output_0\x1a[^"]*"\x08Constant\*\x14\n\x05value\*\x08\x10\x01J\x04)\0{4}'
     text, n = re.subn(ratio, lambda m: m[1] + struct.pack("<f", RATIO), source.read_bytes())
     assert n == DROPOUTS, f"{n} Dropouts"
@@ -147,5 +147,5 @@ def compile_flags(model, folder):
 
 
 def pytorch(model):
-    """PyTorch's losses and gradient norms, where they are known."""
+    """Returns PyTorch's losses and gradient norms, if they are known."""
     return json.loads((SAMPLES / model / "expected.json").read_text())["adamw"] if model in AS_PYTORCH else None

@@ -3,9 +3,9 @@
     saved.py            a slice of CASES
     saved.py --all      all of them
 
-For every row, --emit plan -o FILE.lua writes the plan as a program.  Given to --plan, it makes a step of the same ops
-(plan_hash), and saved again it is the same file.  The same input makes the same file, to the byte.  Then files are
-edited as one would by hand: a weight is cut otherwise, a row is deleted; and mistakes in them are errors at their lines.
+For every row, --emit plan -o FILE.lua writes the plan as a program.  With --plan, it gives a step of the same ops
+(plan_hash), and saved again it is the same file.  The same input gives the same file, to the byte.  Then files are
+edited by hand: a weight is split differently, a row is deleted; and mistakes in them are errors at their lines.
 """
 
 import json
@@ -70,7 +70,7 @@ def plan_hash(command, plan, path):
 
 def check_round(folder, plan, ranks, sample, extra):
     command = flags(sample, ranks, extra)
-    # What is in the file need not be said again.
+    # Options in the file need not be repeated.
     again = [c for c, before in zip(command, [None, *command]) if "--micro-batches" not in (c, before)]
     first = save(command, plan, folder / "saved.lua")
     wrong = []
@@ -92,7 +92,7 @@ def edit(text, old, new):
 
 
 def apart(text, row, numbers):
-    """The row of several as rows of one each."""
+    """Replaces a row for several layers by a row for each."""
     line = next(line for line in text.splitlines() if line.strip().startswith(row))
     each = (re.sub(r"\{ (\S+), .*? \}", rf"\1", line).replace("#", str(n), 1) for n in numbers)
     return edit(text, line, "\n".join(each))
@@ -100,7 +100,7 @@ def apart(text, row, numbers):
 
 def check_edits(folder):
     command = flags("mlp", 2, [])
-    text = re.sub(r"(?<=\S) +", " ", save(command, "dp", folder / "saved.lua"))  # its columns are aligned
+    text = re.sub(r"(?<=\S) +", " ", save(command, "dp", folder / "saved.lua"))  # removes alignment
     text = apart(text, 'op_row({ "/layers/layers.#/Gemm", 0, 4, 2 }, "linear", "forward"', [0, 2, 4])
     text = apart(text, 'param_row({ "layers.#.weight", 0, 4, 2 }, "weight"', [0, 2, 4])
     mine = folder / "mine.lua"
@@ -108,21 +108,21 @@ def check_edits(folder):
     row = 'op_row("/layers/layers.2/Gemm", "linear", "forward", 1, "0")'
     weight = 'param_row("layers.2.weight", "weight", "-")'
 
-    # A row that says otherwise: this product is cut by columns, and nothing else is.
+    # An edited row: only this product is split by columns.
     mine.write_text(edit(edit(text, row, row.replace('"0"', '"n"')), weight, weight.replace('"-"', "0")))
     run(*emit)
     out = (folder / "out").read_text()
     if "%layers.2.weight: f32[48,96] {S(0)}" not in out or len(re.findall(r"= linear .*split=\[n\]", out)) != 2:
         sys.exit("the edited row does not show in @train and @eval")
 
-    # A row less is left to propagation, which does the same here; and so is a way that is false.
+    # A deleted row is left to propagation, with the same result here; and so is a row with the split false.
     for less in "", row.replace('"0"', "false"):
         mine.write_text(edit(text, row, less))
         run(*emit)
         if re.search(r"= linear .*split=\[n\]", (folder / "out").read_text()):
             sys.exit("an op without a row is split as it was said of it elsewhere")
 
-    # What cannot be is one error, at the row; with another step than it was saved for, it says so.
+    # A wrong row is one error, at the row; if the step differs from the saved one, the error says so.
     for old, new, more, message in [
         (row, row.replace('"0"', '"q"'), [], "error: linear has no letter 'q'"),
         (row, row.replace("layers.2", "layers.9"), [], "error: no linear of forward comes from the node"),
@@ -155,7 +155,7 @@ def check_edits(folder):
 
 
 def check_layers(folder):
-    """Layers that do the same are one row, and one row of them can be taken apart."""
+    """Checks that equal layers share one row, and that this row can be split by hand."""
     command = flags("gpt2", 2, [])
     text = save(command, "tp", folder / "saved.lua")
     row = re.search(r'op_row.*"/h.#/c_fc/MatMul", 0, 1 }, *"linear", *"forward"', text)[0]

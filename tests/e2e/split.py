@@ -1,9 +1,9 @@
-"""Executables of --split-ranks hold their rank's part of the weights only, and train as one that can be any rank.
+"""Executables of --split-ranks hold only their rank's part of the weights, and train like the combined executable.
 
-For every row of CASES the model is compiled both ways, with one plan.  Which file holds what is told from the bytes of
-the initial weights: all of a weight, or the rows or columns that its rank has.  Started together by mpirun, the files
-of the ranks have the same losses, and save and export the same bytes, as the one executable; and the losses of one
-rank, but for rounding.
+For every row of CASES the model is compiled both ways, with one plan.  The contents of a file are found by the bytes of
+the initial weights: all of a weight, or the rows or columns of its rank.  Started together by mpirun, the files
+of the ranks have the same losses, and save and export the same bytes, as the combined executable; and the losses of one
+rank, up to rounding.
 """
 
 import json
@@ -16,8 +16,8 @@ from common import compile_in_a_hurry, scratch, worst_difference
 from plans import Failed, Trainer, call, read_weights
 
 LIMIT, STEPS = 1e-4, 5
-# Plan, model, ranks, more flags; then the numbers of ranks that have a matrix whole, and whether those that nobody has
-# whole are cut into rows and into columns.
+# Plan, model, ranks, more flags; then the numbers of ranks that hold a whole matrix, and whether matrices held whole by
+# no rank are split into rows and into columns.
 CASES = [
     ("dp", "wide", 2, [], {2}, False),
     ("tp", "wide", 2, [], {0}, True),
@@ -28,7 +28,7 @@ CASES = [
 
 
 def payload(path):
-    """The weights, and the model behind them, of an executable."""
+    """Returns the payload of an executable: the weights, and the model after them."""
     data = path.read_bytes()
     magic, offset, n, _ = struct.unpack("<8s3q", data[-32:])
     if magic != b"nnrtpay1":
@@ -37,7 +37,7 @@ def payload(path):
 
 
 def halves(shape, values):
-    """The bytes of both halves of a matrix, cut into rows and into columns."""
+    """Returns the bytes of both halves of a matrix, split into rows and into columns."""
     rows, columns = shape
     raw, half = values.tobytes(), len(values) * 2
     left, right = bytearray(), bytearray()
@@ -49,7 +49,7 @@ def halves(shape, values):
 
 
 def held(weights, files):
-    """On how many ranks each matrix is whole; and how those that are on none are cut."""
+    """Returns the numbers of ranks that hold a whole matrix; and the splits of matrices held whole by no rank."""
     whole, cuts = set(), set()
     for name, (shape, values) in weights.items():
         if len(shape) != 2:
@@ -58,7 +58,7 @@ def held(weights, files):
         whole.add(count)
         if count:
             continue
-        # Nobody has more than one half.
+        # No file may hold both halves.
         found = {cut for cut, parts in halves(shape, values).items()
                  if {sum(part in f for part in parts) for f in files} <= {0, 1} and
                  all(any(part in f for f in files) for part in parts)}
@@ -69,7 +69,7 @@ def held(weights, files):
 
 
 def together(exe, ranks, arguments):
-    """mpirun -n 1 exe.0 … : -n 1 exe.1 …"""
+    """Returns the command mpirun -n 1 exe.0 … : -n 1 exe.1 …"""
     out = ["mpirun"]
     for rank in range(ranks):
         out += [*([":"] if rank else []), "-n", 1, f"{exe}.{rank}", *arguments]
@@ -77,7 +77,7 @@ def together(exe, ranks, arguments):
 
 
 def outputs(trainer, model, steps, command):
-    """What a run, whose command is a function of its arguments, logs, saves and exports.  It evaluates, too."""
+    """Returns the log, weights and export of a run with evaluation; `command` returns it for given arguments."""
     at = {name: trainer.at(f"out.{name}") for name in ("log", "save", "export")}
     for path in at.values():
         path.unlink(missing_ok=True)
@@ -89,7 +89,7 @@ def outputs(trainer, model, steps, command):
 
 
 def trained(log):
-    """Losses, norms and losses of evaluation, as they stand in the log."""
+    """Returns losses, norms and losses of evaluation from the log."""
     lines = [json.loads(line) for line in log.splitlines()]
     return [[line[k] for line in lines if k in line] for k in ("loss", "grad_norm", "eval_loss")]
 
@@ -107,7 +107,7 @@ def one_case(trainer, plan, model, ranks, flags, want_whole, want_cuts):
     def alike(arguments):
         return ["mpirun", "-n", ranks, anyone, *arguments]
 
-    # A rate of 0 leaves weights as they were.
+    # A learning rate of 0 does not change weights.
     initial = outputs(trainer, model, 1, lambda arguments: alike([*arguments, "--lr", 0]))[1]
     whole, cuts = held(initial, files)
     if whole != want_whole or cuts != ({"rows", "columns"} if want_cuts else set()):

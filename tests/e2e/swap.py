@@ -1,10 +1,10 @@
-"""What is in host memory between forward and backward changes no loss, and is not on the device.
+"""Activations offloaded to host memory between forward and backward change no loss, and free device memory.
 
     swap.py     gpt2, with and without dropout, mlp and resnet, on 1 and 4 ranks, with stages, ZeRO, recompute,
-                pieces and 16 bits
+                chunks and 16 bits
 
-Each is trained for 4 steps under a plan and under the same plan with `swap`.  Losses, gradient norms and weights are the
-same bits.  What the plan says that a rank needs on its device is less, and what it needs in host memory is said.
+Each is trained for 4 steps under a plan and under the same plan with `swap`.  Losses, gradient norms and weights are
+bit-identical.  The planned device memory of a rank is smaller, and the summary has the host memory it needs.
 """
 
 import json
@@ -23,7 +23,8 @@ CASES = [("mlp", 1, "dp", "swap", []), ("resnet", 1, "dp", "swap", []), ("gpt2_d
          ("gpt2_drop", 4, "pp=2,dp=2", "pp=2,dp=2,swap=1", ["--micro-batches", "4"]),
          ("gpt2", 4, "pp=2,dp=2", "pp=2,dp=2,swap=1", ["--micro-batches", "4"]),
          ("gpt2_drop", 2, "pp_zb_h1=2", "pp_zb_h1=2,swap=1", ["--micro-batches", "4"])]
-# What a layer keeps is little beside its weights, or not there when most is: blocks then lie a little otherwise.
+# Saved activations of a layer are small compared with its weights, or not resident at the peak: only fragmentation
+# differs.
 NO_LESS, MORE = ["mlp", "resnet", "gpt2"], 1.02
 
 
@@ -47,7 +48,7 @@ def main():
     with scratch() as folder:
         for i, (model, ranks, without, plan, flags) in enumerate(CASES):
             if i == 1:
-                compile_in_a_hurry(folder)  # the first is as users compile it
+                compile_in_a_hurry(folder)  # the first case has the users' cc
             want, weights, before = trained(folder, model, ranks, without, flags)
             got, saved, after = trained(folder, model, ranks, plan, flags)
             need, host = [most(summary, "peak_bytes") for summary in (before, after)], most(after, "host_bytes")

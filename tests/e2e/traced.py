@@ -1,9 +1,9 @@
-"""What executables do in which order, as --trace writes it, is what nnaot predicts with its --trace.
+"""The order of events in executables, as --trace writes it, equals nnaot's prediction by its --trace.
 
     traced.py [PLAN ...]       plans of the samples' gpt2 on 4 ranks, with 4 micro-batches, or one; or of a model of models/
 
-Threads of both pictures are called alike, and so are events, their categories and their arguments, so that they can be
-looked at side by side.  Predicted are those that take time; of these every rank must have done the same in the same order.
+Both traces have the same names of threads and events, categories and arguments, so that they can be
+viewed side by side.  Only events that take time are predicted; every rank must have run these in the same order.
 """
 
 import json
@@ -28,7 +28,7 @@ def name(event):
 
 
 def key(event):
-    """All but when it was, and in which step."""
+    """Returns an event's identity: everything except its time and step."""
     return event["name"], event["cat"], *((k, v) for k, v in event["args"].items() if k != "step")
 
 
@@ -38,18 +38,18 @@ class Trace:
         self.tids = {(e["pid"], e["args"]["name"]): e["tid"] for e in self.events if e["name"] == "thread_name"}
 
     def lists(self, thread, step):
-        """Of each rank, what the thread does that was begun in a step, in its order."""
+        """Returns for each rank the events of the thread that began in a step, in order."""
         return [sorted((e for e in self.events if e["ph"] == "X" and e["pid"] == r and e["tid"] == self.tids.get((r, thread))
                         and e["args"]["step"] == step), key=lambda e: e["ts"]) for r in range(RANKS)]
 
     def planned(self, thread):
-        """What the step ends with, and does in the next one, is only seen there, as steps are all alike."""
+        """Returns the predicted events of a step.  Deferred ones only appear at the start of the next, identical step."""
         return [this + [e for e in before if key(e) not in map(key, this)]
                 for this, before in zip(self.lists(thread, 0), self.lists(thread, -1))]
 
 
 def compare(what, cat, planned, done):
-    """Of what was done, what was not predicted took no time in the prediction."""
+    """Compares the order of events; executed events that are not predicted are ignored: their predicted time is 0."""
     for rank, (want, got) in enumerate(zip(planned, done)):
         if not {e["cat"] for e in [*want, *got]} <= {cat}:
             print(f"{what}: rank {rank} has events that are not {cat}")
@@ -64,18 +64,18 @@ def compare(what, cat, planned, done):
 
 
 def last_step(plan):
-    """The first does nothing of what a step owes to the next one, and at the end of the last all of that is done."""
+    """Returns 1 with deferred updates: the first step runs none of an earlier step, the last flushes its own."""
     return 1 if "cross_barrier" in plan else 0
 
 
 def wanted(plan):
-    """Threads in which something is to be seen."""
+    """Returns the threads that must have events."""
     if "swap" in plan or "offload" in plan: return ["to host memory", "from host memory"]
     return ["moves"] if "pp" in plan else ["communication"]
 
 
 def compile_and_train(folder, at, plan):
-    # A gradient is whole in backward where there is one micro-batch, and updates wait for all to be clipped.
+    # With several micro-batches gradients are complete only at the end, and with clipping updates wait for the norm.
     early = "in_backward" in plan
     flags = ["--plan", plan, "--micro-batches", 1 if early else 4, "--trace", at["planned.json"]]
     if early: flags += ["--clip-norm", 0]
@@ -84,7 +84,7 @@ def compile_and_train(folder, at, plan):
         compile_sample("gpt2", at["exe"], ranks=RANKS, extra=["--batch", 16, *flags])
         train(at["exe"], "gpt2", 1 + 2 * last_step(plan), at["log"], extra=["--trace", at["done.json"]])
         return
-    # Where every stage has its own updates, no norm is known that gradients could be clipped by.
+    # If every stage updates on its own, no global norm exists for clipping.
     if "pipedream" in plan: flags += ["--clip-norm", 0]
     run(NNAOT, *plan_cases.compile_flags(model, folder), "-g", RANKS, *flags, "-o", at["exe"])
     run(at["exe"], *plan_cases.data_flags(model, folder), "--steps", 1, "--trace", at["done.json"])

@@ -1,9 +1,9 @@
-"""What a step of the samples' gpt2 sends under every plan: predicted by nnaot, counted by the executable, equal.
+"""The traffic of a step of the samples' gpt2 under every plan: predicted by nnaot, counted by the executable, equal.
 
     traffic.py [PLAN ...]       all of plan_cases.PLANS that a gpt trains under, on 2 and 4 ranks
 
 Bytes are those of --summary, of one step, summed over ranks; calls and bytes are compared by kind and phase with
---comm-manifest, too.  Where a paper says what its plan sends, that is what it must be, but for scalars.
+--comm-manifest, too.  If a paper gives its plan's traffic, the numbers must agree with it, except for scalars.
 """
 
 import json
@@ -30,7 +30,7 @@ def as_in_paper(plan, ranks, sent, weights):
     size = sum(4 * len(values) for _, values in read_weights(weights).values())
     for kind, (w, a) in PAPER.get(plan, {}).items():
         want = ranks * (w * size + a * ACTIVATIONS)
-        # Beside that, sums of squares for the norm: 64 bytes each in a bucket.
+        # In addition, sums of squares for the norm: 64 bytes each in a bucket.
         if not want <= sent[kind] <= want + 1024 * ranks:
             print(f"{plan} should send {want} bytes in {kind}, not {sent[kind]}")
             return False
@@ -50,7 +50,7 @@ def one_case(folder, plan, ranks, extra):
     for what, numbers in ("predicted", said), ("counted", sent):
         print(f"{name:28} {ranks:5} {what:9} " + " ".join(f"{numbers[k]:14}" for k in KINDS) +
               ("" if equal else "  DIFFERENT"), flush=True)
-    # Over a cluster, a sum may go by other ways than the paper's.
+    # With a cluster, reductions may differ from the paper's.
     return equal and ("--cluster" in extra or as_in_paper(plan, ranks, sent, at["weights"]))
 
 

@@ -1,8 +1,8 @@
-"""What no named plan does, trained beside one rank.
+"""Plans without equivalent among the named ones, compared with one rank.
 
-Seven rows on four ranks: the model in pieces of 2, 2, 2 and 1 rows, each on its rank; as threads and under mpirun.
-And fresh weights of a model whose packed weights tp takes apart.  Losses, gradient norms and saved weights may differ
-by less than 1e-4.
+Seven rows on four ranks: the model in chunks of 2, 2, 2 and 1 rows, each on its rank; as threads and under mpirun.
+Another case has fresh weights of a model whose packed weights tp unpacks.  Losses, gradient norms and saved weights may
+differ by less than 1e-4.
 """
 
 import pathlib

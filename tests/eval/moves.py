@@ -1,17 +1,17 @@
-"""Moves between all layouts of small tensors, on the same and on other devices, against the definition.
+"""Moves between all layouts of small tensors, on the same and on other devices, compared with the definition.
 
-    BUILD=build python tests/eval/moves.py          every 23rd of them
-    BUILD=build python tests/eval/moves.py --all    each: some minutes
+    BUILD=build python tests/eval/moves.py          every 23rd move
+    BUILD=build python tests/eval/moves.py --all    all moves: some minutes
 
 Exit status 77, which ctest takes as skipped, without numpy.
 
-For every pair of meshes modules are written in which each result goes one way:
+For every pair of meshes the test writes modules with one chain of ops per result:
 
-    %s = reduce_sum %x axes=[0] : ...            a tensor in the first layout; P where dimension 0 of x is split
+    %s = reduce_sum %x axes=[0] : ...            a tensor in the first layout; P if dimension 0 of x is split
     %m = move %s shape=[...]    : ... @to {...}  in the second
-    %r = all_reduce %m axis="a" : ...            where that is P; accumulate along time
+    %r = all_reduce %m axis="a" : ...            for each P of the second; accumulate along time
 
-and it must be the sum of x over its first dimension.  The numbers are small integers, so sums are exact.
+The result must equal the sum of x over its first dimension.  The numbers are small integers, so sums are exact.
 """
 import itertools
 import os
@@ -30,7 +30,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = pathlib.Path(os.environ.get("BUILD", ROOT / "build")) / "bin" / "nnaot-eval"
 STRIDE, PER_MODULE = 23, 300
 
-# Devices and axes; those of the first list are where moves begin, of the second where they end.
+# Devices and axes of the source meshes (FROM) and of the target meshes of moves.
 FROM = [
     ("0-1", {"a": 2}),
     ("2,0,1", {"a": 3}),
@@ -55,14 +55,14 @@ SHAPES = [(24,), (8, 12), (4, 6, 8)]
 
 
 def layouts(mesh, shape):
-    """All that divide the shape, as a list of "B", "P" and dimensions."""
+    """Returns all layouts that divide the shape, as lists of "B", "P" and dimensions."""
     for l in itertools.product(["B", "P", *range(len(shape))], repeat=len(mesh)):
         if local(mesh, l, shape):
             yield l
 
 
 def local(mesh, layout, shape):
-    """The shape of a part, or None."""
+    """Returns the shape of a shard, or None."""
     part = list(shape)
     for size, how in zip(mesh.values(), layout):
         if isinstance(how, int):
@@ -87,7 +87,7 @@ class Module:
         self.params, self.ops, self.inputs, self.expected = {}, [], {}, {}
 
     def source(self, layout, shape):
-        """A value of the first mesh that lies so."""
+        """Returns a value on the first mesh with this layout."""
         key = (layout, shape)
         if key in self.params:
             return self.params[key][0]
@@ -129,7 +129,7 @@ class Module:
                 "\n  ".join(self.ops) + f"\n  return {returned}\n}}\n")
 
     def run(self, folder):
-        """How many results were wrong."""
+        """Returns the number of wrong results."""
         (folder / "moves.nn").write_text(self.text())
         arguments = [PROGRAM, folder / "moves.nn"]
         files = {}

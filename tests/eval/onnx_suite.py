@@ -2,9 +2,9 @@
 
     BUILD=build python tests/eval/onnx_suite.py [OPTIONS OF nnaot-eval ...]
 
-Writes the cases that come with the onnx package (its node tests are made by code, the others are files), runs
-all of them in one process, and shows the table. Exit status 1 when a case is wrong or nnaot-eval ends otherwise
-than by counting; 77, which ctest takes as skipped, without the package.
+Writes the cases of the onnx package (its node tests are made by code, the others are files), runs
+all of them in one process, and shows the table. Exit status 1 if a case is wrong or nnaot-eval ends without
+a count; 77, which ctest takes as skipped, without the package.
 """
 import os
 import pathlib
@@ -27,7 +27,7 @@ FILES = ["simple", "pytorch-operator", "pytorch-converted"]  # folders of the pa
 
 
 def as_message(value, info):
-    """The TensorProto, SequenceProto or OptionalProto of an input or output."""
+    """Returns the TensorProto, SequenceProto or OptionalProto of an input or output."""
     if not isinstance(value, (numpy.ndarray, numpy.generic, list, type(None))):
         return value
     if info.type.HasField("sequence_type"):

@@ -1,11 +1,11 @@
-"""The samples through nnaot-eval: gradients as PyTorch has them, and the same training step under every plan.
+"""The samples through nnaot-eval: PyTorch's gradients, and the same training step under every plan.
 
     BUILD=build python tests/eval/samples.py [SAMPLE ...]
 
 Exit status 77, which ctest takes as skipped, without numpy.
 
-PyTorch's gradients of the first step are in SAMPLE/expected.json as norms and products with cos(1), cos(2), …
-Then the whole step, optimizer included, is compared between one device and several, micro-batches, fused ops
+SAMPLE/expected.json has PyTorch's gradients of the first step as norms and products with cos(1), cos(2), …
+The whole step, optimizer included, is then compared between one device and several, micro-batches, fused ops
 and planned memory.
 """
 import json
@@ -35,7 +35,7 @@ DISTRIBUTED = [
     "shard(mesh=dp:4),comm,bucket_grads,fuse,plan_memory",
     "shard(mesh=acc:2:time+dp:2),comm,bucket_grads,fuse,plan_memory",
 ]
-# BatchNormalization couples the rows of a batch: it can be cut among ranks, and not in time.
+# BatchNormalization couples the rows of a batch: it can be split among ranks, but not into micro-batches.
 COUPLED = {"resnet"}
 
 

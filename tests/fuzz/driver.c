@@ -1,4 +1,4 @@
-// The loop of the fuzzer, and what it says when something breaks; see fuzz.h.
+// The main loop of the fuzzer and its failure reports; see fuzz.h.
 
 #include "fuzz.h"
 
@@ -14,7 +14,7 @@
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/common_interface_defs.h>
 
-// So that what UBSan finds ends in on_signal.
+// UBSan's findings abort and so reach on_signal.
 const char *__ubsan_default_options(void);
 const char *__ubsan_default_options(void) {
   return "abort_on_error=1:print_stacktrace=1";
@@ -25,7 +25,7 @@ enum { SECONDS_PER_INPUT = 20 };
 
 static struct {
   uint64_t seed;
-  int64_t input; // the one that runs; -1: none
+  int64_t input; // the running input, or -1
   const char *bytes;
   int64_t n;
   const char *save;
@@ -57,9 +57,9 @@ int64_t random_number(Random *r) {
   }
 }
 
-// -- What is said when it breaks -------------------------------------------------------------
+// -- Failure reports -------------------------------------------------------------------------
 
-// Only what may be called in a signal handler.
+// Prints with async-signal-safe calls only.
 static void say(const char *text) {
   if (write(STDERR_FILENO, text, strlen(text)) < 0) return;
 }
@@ -142,7 +142,7 @@ static bool run_input(const Seeds *seeds, int64_t input) {
   now.bytes = out.at ? out.at : "";
   now.n = (int64_t)out.n;
   if (now.save) save(now.save);
-  // A copy of exactly its size, so that a sanitizer sees what reads behind it.
+  // An exact-size copy, so that a sanitizer detects reads past the end.
   char *bytes = malloc(out.n ? out.n : 1);
   if (!bytes) abort();
   memcpy(bytes, now.bytes, out.n);
@@ -208,7 +208,7 @@ int main(int argc, char **argv) {
     arena_free(a);
     return 0;
   }
-  // The files themselves come first: they are no good as seeds if they break or are all refused.
+  // The unchanged files run first: files that crash or are all refused are useless as seeds.
   int64_t valid = 0, done = 0, accepted = 0;
   for (int i = 0; i < seeds.n; i++)
     valid += fuzz_one(at[i].at, at[i].n);

@@ -1,9 +1,9 @@
-// ONNX files: whatever is in one, onnx_import says what is wrong with it or gives a module that the
-// verifier lets pass and that parse(print(m)) is.
+// ONNX files: for any input, onnx_import reports an error or returns a module that passes the
+// verifier and survives parse(print(m)).
 //
-// Changes are made in the wire format: a file is fields, some of which are messages again, and a
-// changed field gets its lengths right all the way up, so that the importer is reached and not
-// only the reader.  Now and then bytes are changed as they come, for the reader.
+// Mutations work on the wire format: a file is fields, some of which are nested messages.  The
+// lengths of all enclosing messages are corrected, so that mutations reach the importer and not
+// only the reader.  Now and then raw bytes are changed, for the reader.
 
 #include "fuzz.h"
 
@@ -18,12 +18,12 @@ const char fuzz_name[] = "onnx";
 
 enum { MAX_FIELDS = 4096, MAX_NESTING = 12 };
 
-// -- Changing --------------------------------------------------------------------------------
+// -- Mutations -------------------------------------------------------------------------------
 
 typedef struct Field {
   uint64_t number;
   int wire;
-  const char *start, *at, *end; // its tag, what follows tag and length, the end
+  const char *start, *at, *end; // its tag, the payload after tag and length, the end
 } Field;
 
 static bool read_varint(const char **at, const char *end, uint64_t *out) {
@@ -36,7 +36,7 @@ static bool read_varint(const char **at, const char *end, uint64_t *out) {
   return false;
 }
 
-// How many fields a message has; -1 when it is none.
+// Returns the number of fields of a message; -1 if the bytes are no message.
 static int read_fields(const char *at, const char *end, Field *fields, int max) {
   int n = 0;
   while (at < end) {
@@ -66,7 +66,7 @@ static int read_fields(const char *at, const char *end, Field *fields, int max) 
   return n;
 }
 
-// All fields of all files, to put elsewhere.
+// All fields of all files, for insertion elsewhere.
 static struct {
   Field *at;
   int n;
@@ -114,7 +114,7 @@ static void change_bytes(const char *at, const char *end, Random *r, StrBuf *out
   add_range(out, cut, end);
 }
 
-// One field by something else, with its tag.
+// Replaces one field, tag included.
 static void change_field(const Field *f, Random *r, StrBuf *out) {
   const Field *other = &found.at[random_below(r, found.n)];
   for (int i = 0; i < 50 && other->number != f->number; i++)
@@ -154,7 +154,7 @@ static void change_message(const char *at, const char *end, int depth, Random *r
     change_bytes(at, end, r, out);
     return;
   }
-  // Long fields are chosen more often than short ones, but not only.
+  // A random byte often selects the field, so long fields are preferred.
   int which = (int)random_below(r, n);
   const char *byte = at + random_below(r, end - at);
   for (int i = 0; random_one_in(r, 2) && i < n; i++)
@@ -187,7 +187,7 @@ void fuzz_mutate(const Seeds *seeds, const Seed *seed, Random *r, StrBuf *out) {
   }
 }
 
-// -- What must hold --------------------------------------------------------------------------
+// -- Checks ----------------------------------------------------------------------------------
 
 static char folder[64];
 static const char *model_path, *data_path;
@@ -206,7 +206,7 @@ static void remove_files(void) {
   rmdir(folder);
 }
 
-// A folder for the model and for the external data of seeds/tensors.onnx.
+// Creates a folder for the model and for the external data of seeds/tensors.onnx.
 void fuzz_begin(const Seeds *seeds, Arena *a) {
   static const float data[] = {1, 2, 3, 4};
   const char *in = getenv("TMPDIR");

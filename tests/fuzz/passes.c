@@ -1,6 +1,5 @@
-// The passes: a module that the verifier lets pass goes through pipelines of training and of
-// inference, as far as they take it.  A pass may refuse it with a message; what it does not refuse
-// must verify afterwards.
+// The passes: a verified module goes through pipelines of training and of inference until a pass
+// refuses it.  A pass may refuse it with a message; otherwise its result must verify.
 
 #include "passes.h"
 

@@ -3,7 +3,7 @@
 
 #include "ir/graph.h"
 
-// Copies of the module through some pipelines; `m` verifies.
+// Runs copies of the module through some pipelines; `m` verifies.
 void fuzz_passes(const Module *m, Diag *d);
 
 #endif

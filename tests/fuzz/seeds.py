@@ -1,5 +1,5 @@
-"""Writes the models that fuzz_onnx starts from: small ones, with as many kinds of nodes, attributes
-and initializers as fit.
+"""Writes the seed models of fuzz_onnx: small ones, with as many kinds of nodes, attributes and
+initializers as fit.
 
     python3 tests/fuzz/seeds.py tests/fuzz/seeds
 """
@@ -169,7 +169,7 @@ write("tensors", [
 
 
 def annotated(name, stages):
-    """Four devices as two by two, or as two stages of two, with groups and factors."""
+    """Annotations of four devices as two by two, or as two stages of two, with groups and factors."""
     graph = helper.make_graph(
         [node("MatMul", ["x", "w"], ["h"], "a"), node("Relu", ["h"], ["r"], "b"),
          node("MatMul", ["r", "v"], ["y"], "c")], name,

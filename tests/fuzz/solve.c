@@ -1,6 +1,5 @@
-// Sharding problems as nnaot-plan reads them: whatever is in a file, solver_parse says what is
-// wrong with it or gives a problem, and what the solver then chooses is a choice, fits and costs
-// what it says.
+// Sharding problems in nnaot-plan's format: for any file, solver_parse reports an error or returns
+// a problem, and the solver's choice for it is valid, fits into memory and has the reported cost.
 
 #include "fuzz.h"
 
@@ -21,7 +20,7 @@ static bool in_number(char c) {
   return (c >= '0' && c <= '9') || c == '-' || c == '.' || c == 'e';
 }
 
-// A number by another one, or anything by anything.
+// Replaces a number by another one, or any bytes by any.
 static void change(StrBuf *b, Random *r) {
   size_t at = (size_t)random_below(r, (int64_t)b->n), n = 0;
   const char *by = "";
@@ -66,7 +65,7 @@ bool fuzz_one(const char *at, int64_t n) {
   Arena *a = arena_new();
   Diag *d = diag_new(stderr);
   diag_quiet(d, true);
-  const char *text = str_copy_n(a, at, (size_t)n); // with an end
+  const char *text = str_copy_n(a, at, (size_t)n); // zero-terminated
   SolverProblem *p = solver_parse(a, "fuzz.json", text, strlen(text), d);
   if (!p && !diag_errors(d)) fuzz_fail("refused without a message", NULL);
   if (p && p->n_nodes <= MAX_NODES) {

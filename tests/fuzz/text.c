@@ -1,9 +1,8 @@
-// The text form of modules: whatever is in a file, module_parse says what is wrong with it or gives
-// a module that
+// The text form of modules: for any file, module_parse reports an error or returns a module that
 //
 //   - prints as text that parses to a module that prints the same, and
-//   - if the verifier lets it pass, whose ops can be computed and differentiated, and which goes
-//     through the passes: refused with a message, perhaps, but not with a crash.
+//   - if it passes the verifier, can be computed and differentiated and goes through the passes:
+//     a pass may refuse it with a message, but not crash.
 
 #include "fuzz.h"
 
@@ -22,14 +21,14 @@ const char fuzz_name[] = "text";
 enum { MAX_ELEMENTS = 20000, MAX_VALUES = 400 };
 static const double max_flops = 1e6;
 
-// -- Changing --------------------------------------------------------------------------------
+// -- Mutations -------------------------------------------------------------------------------
 
 typedef struct Piece {
   const char *at;
   int64_t n;
 } Piece;
 
-// Words, numbers, punctuation and lines of all files, to put elsewhere.
+// Words, numbers, punctuation and lines of all files, for insertion elsewhere.
 static struct {
   Piece *tokens, *lines;
   int64_t n_tokens, n_lines;
@@ -40,7 +39,7 @@ static bool in_word(char c) {
          c == '%' || c == '@' || c == '.';
 }
 
-// The token at `at`: a word with its sigil, or one other character.
+// Returns the length of the token at `at`: a word with its sigil, or one other character.
 static int64_t token_length(const char *at, const char *end) {
   int64_t n = 0;
   while (at + n < end && in_word(at[n]))
@@ -66,7 +65,7 @@ void fuzz_begin(const Seeds *seeds, Arena *a) {
   found.n_lines = lines.n;
 }
 
-// A part of the file that stands alone: the first line and one of the graphs, or all of it.
+// Returns a self-contained part of the file: one graph (`head` gets the first line), or all.
 static Piece choose_part(const Seed *seed, Random *r, StrBuf *head) {
   Vec(Piece) graphs = {0};
   const char *end = seed->at + seed->n, *start = NULL;
@@ -145,7 +144,7 @@ void fuzz_mutate(const Seeds *seeds, const Seed *seed, Random *r, StrBuf *out) {
   }
 }
 
-// -- What must hold --------------------------------------------------------------------------
+// -- Checks ----------------------------------------------------------------------------------
 
 static bool small(const Graph *g) {
   if (g->n_values > MAX_VALUES) return false;
@@ -160,7 +159,7 @@ static bool small(const Graph *g) {
   return true;
 }
 
-// Contents of no meaning, but small numbers where they may be indices.
+// Returns arbitrary contents; integers are small, as they may be indices.
 static Tensor contents(const Value *v, Arena *a) {
   Tensor t = tensor_new(a, v->type);
   for (int64_t i = 0; i < type_count(v->type); i++) {
@@ -172,8 +171,8 @@ static Tensor contents(const Value *v, Arena *a) {
   return t;
 }
 
-// What the graph's results are, or NULL when an op refuses its operands.  `tame` when no value on
-// the way is so large or so far from finite that an order of sums could decide over it.
+// Returns the graph's results, or NULL if an op refuses its operands.  `tame`: all intermediate
+// values are finite and small, so that the order of a sum cannot decide the result.
 static Tensor *compute(const Graph *g, bool *tame, Arena *a, Diag *d) {
   Tensor *values = arena_array(a, Tensor, g->n_values);
   *tame = true;
@@ -196,7 +195,7 @@ static Tensor *compute(const Graph *g, bool *tame, Arena *a, Diag *d) {
   return results;
 }
 
-// Whether two results are the same but for rounding.
+// Whether two results are equal up to rounding.
 static bool same(const Tensor *t, const Tensor *u) {
   double largest = 0, apart = 0;
   if (t->type != u->type && type_count(t->type) != type_count(u->type)) return false;
@@ -208,7 +207,7 @@ static bool same(const Tensor *t, const Tensor *u) {
   return apart <= 1e-3 * fmax(largest, 1);
 }
 
-// The passes that optimize do not change what a graph means.
+// Checks that optimizing passes preserve the results of every graph.
 static void check_meaning(const Module *m, Diag *d) {
   Module *after = module_clone(m);
   PipelineOptions o = {.bisect_limit = -1, .out = stderr};
@@ -228,7 +227,7 @@ static void check_meaning(const Module *m, Diag *d) {
   module_free(after);
 }
 
-// Appends the gradient of every op to the graph, by an adjoint of its first result.
+// Appends the gradient of every op to the graph, for an adjoint of its first result.
 static void differentiate(Graph *g, Diag *d) {
   Op *last = g->last;
   Arena *a = arena_new();

@@ -1,11 +1,11 @@
-// Gradients of every row that has one, against differences:
+// Gradients of every row that has one, compared with central differences:
 //
 //     L = sum over a result of y * r, r random          dL/dx = (L(x + h) - L(x - h)) / 2h
 //
 // for each floating result in turn and each floating operand, in double, as a relative norm.  The
-// gradient is the ops that the row appends, computed by their references.  A row may refuse the
-// gradient of a result other than its first; where it leaves an operand without one, the
-// differences must be zero.
+// gradient ops that the row appends are computed by their references.  A row may refuse the
+// gradient of results after the first.  For an operand without a gradient the differences must be
+// zero.
 //
 //     grad EXAMPLES.nn...
 
@@ -18,7 +18,7 @@
 static const double tolerance = 1e-6, step = 1e-5;
 
 static int failures, compared;
-static bool quiet; // while the test is tested
+static bool quiet; // during the self-test
 
 static bool fail(const Op *op, int result, int operand, const char *what, double distance) {
   failures++;
@@ -33,8 +33,8 @@ static bool op_floats(const Value *v) {
   return dtype_class[v->type->dtype] == 'F';
 }
 
-// dL/dx of every operand by the row's gradient: `data` is NULL for those it gives none.  False
-// when the row refuses.
+// Computes dL/dx of every operand by the row's gradient; `data` is NULL for operands without one.
+// Returns false if the row refuses.
 static bool by_row(const Example *e, const Op *op, int result, const Tensor *in, const Tensor *r,
                    Tensor *din, Arena *a, Diag *d) {
   Module *m = e->module;
@@ -76,7 +76,7 @@ static Tensor by_differences(const Op *op, int result, int operand, const Tensor
   moved[operand] = tensor_copy(&in[operand], a);
   for (int64_t i = 0; i < type_count(dx.type); i++) {
     double x = tensor_f(&in[operand], i);
-    if (!isfinite(x)) continue; // a mask's -inf stays where it is
+    if (!isfinite(x)) continue; // keeps the -inf of a mask
     tensor_set_f(&moved[operand], i, x + step);
     double up = loss(op, result, moved, r, d);
     tensor_set_f(&moved[operand], i, x - step);
@@ -87,7 +87,7 @@ static Tensor by_differences(const Op *op, int result, int operand, const Tensor
   return dx;
 }
 
-// `lie`: the adjoint of operand 0 is made wrong in one element.
+// `lie`: one element of the adjoint of operand 0 is falsified.
 static bool check_result(const Example *e, const Op *op, int result, bool lie, Random *random,
                          Arena *a, Diag *d) {
   Tensor *in = operands_new(e, op, random, a), din[MAX_TERMS];
@@ -101,7 +101,7 @@ static bool check_result(const Example *e, const Op *op, int result, bool lie, R
   bool ok = true;
   for (int i = 0; i < op->n_in; i++) {
     if (!op_floats(op->in[i].value)) continue;
-    // That of detach is zero by definition, whatever the differences.
+    // The gradient of detach is zero by definition.
     Tensor want = op->kind == OP_detach ? tensor_new(a, in[i].type)
                                         : by_differences(op, result, i, in, &r, a, d);
     if (!din[i].data) din[i] = tensor_new(a, want.type);
@@ -140,7 +140,7 @@ static void check_the_test(const Examples *all, Arena *a, Diag *d) {
   failures++;
 }
 
-// Every row with a derivative has an instance whose gradient was compared.
+// Every differentiable row has an instance whose gradient is compared.
 static void check_coverage(const Examples *all) {
   for (int kind = 0; kind < N_OPS; kind++) {
     if (op_info[kind].grad == no_grad || op_info[kind].grad == zero_grad || kind == OP_call)

@@ -124,9 +124,9 @@ Tensor *operands_new(const Example *e, const Op *op, Random *r, Arena *a) {
     Tensor given = {0};
     if (init && init->kind == INIT_bytes)
       given = (Tensor){e->op->in[i].value->type, arena_copy(a, init->bytes, (size_t)init->length)};
-    int64_t n_given = type_count(e->op->in[i].value->type); // fewer when the op is larger
+    int64_t n_given = type_count(e->op->in[i].value->type); // fewer if `op` is an enlarged example
     for (int64_t k = 0; k < type_count(in[i].type); k++, at++) {
-      // Off the middle of the grid's cells, so that no number is 0 or another round one.
+      // Off-centre in the grid's cells, so that no number is 0 or another round number.
       double x = low + (high - low) * ((double)order[at] + 0.737) / (double)n;
       if (given.data && dtype_class[in[i].type->dtype] == 'F')
         tensor_set_f(&in[i], k, tensor_f(&given, k % n_given));
@@ -185,7 +185,8 @@ Tensor tensor_copy(const Tensor *t, Arena *a) {
   return (Tensor){t->type, arena_copy(a, t->data, (size_t)type_bytes(t->type))};
 }
 
-// Rows of `dim` are runs of bytes; this is how many rows, and how long one is.
+// Computes the number and the length of the contiguous runs of bytes that `dim` divides a tensor
+// into.
 static void rows_of(const Type *t, int dim, int64_t *n, int64_t *bytes) {
   *n = 1;
   for (int i = 0; i < dim; i++)

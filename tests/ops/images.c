@@ -1,9 +1,9 @@
-// Every row behind convolutions, where the pass channels_last meets it: its results stay.
+// Every row after convolutions, with the pass channels_last: its results do not change.
 //
 //     %c = conv %x, %ones       1x1, a channel at a time, so that %c is %x
 //     %y = OP %c, …             the example; an elementwise op takes operands of an image's shape
 //
-// An elementwise op has to go along, whatever its attributes are called.
+// An elementwise op must become channels-last, too, for all names of attributes.
 //
 //     images EXAMPLES.nn...
 
@@ -24,7 +24,7 @@ static void fail(const Example *e, const char *what, double x) {
   failures++;
 }
 
-// The types of the operands in `m`.  False where the first is no image.
+// Computes the types of the operands in `m`.  Returns false if the first is no image.
 static bool image_types(const Example *e, Module *m, const Type **out) {
   static const int64_t image[] = {2, 4, 3, 5};
   for (int i = 0; i < e->op->n_in; i++) {
@@ -32,7 +32,8 @@ static bool image_types(const Example *e, Module *m, const Type **out) {
     out[i] = op_info[e->op->kind].formula ? type_new(m, t->dtype, 4, image)
                                           : type_new(m, t->dtype, t->rank, t->dim);
   }
-  bool typed = !(op_info[e->op->kind].traits & (COMM | ACCUMULATES)); // others come later
+  bool typed =
+      !(op_info[e->op->kind].traits & (COMM | ACCUMULATES)); // later passes create the others
   return typed && e->op->n_in && out[0]->dtype == DT_f32 && out[0]->rank >= 3 &&
          type_count(out[0]) > 0;
 }

@@ -1,4 +1,4 @@
-// Writes, as C, the table of all kernels that ops.def promises for a target: see kernel_table.h.
+// Writes the table of all kernels that ops.def promises for a target, as C: see kernel_table.h.
 //
 //     kernel_table cpu|cuda
 
@@ -11,7 +11,7 @@ static void write_entry(const char *row, const char *part, const char *type, int
          part, n, type);
 }
 
-// The kernels for word `word` of a row's column of the target; b stands for four sizes.
+// Writes the kernels for word `word` of a row's column of the target; b stands for four sizes.
 static void write_entries(const OpInfo *info, bool batch, const char *word, int n) {
   static const char *const sizes[] = {"b1", "b2", "b4", "b8"};
   bool by_size = n == 1 && *word == 'b';
@@ -24,7 +24,7 @@ static void write_entries(const OpInfo *info, bool batch, const char *word, int 
   }
 }
 
-// The element types that there are kernels for: single ones, or for batches.
+// Returns the element types of the kernels: single-tensor or multi-tensor ones.
 static const char *types_of(const OpInfo *info, Target target, bool batch) {
   if (!batch) return info->kernels[target];
   return target_info[target].multi_tensor && (info->traits & MULTI_TENSOR) ? info->kernels[target] : "";

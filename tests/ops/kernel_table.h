@@ -1,5 +1,5 @@
-// All kernels that the op table promises, by name.  kernel_table.c writes the table as C, so that
-// one that is missing is an error of the linker.
+// All kernels that the op table promises, by name.  kernel_table.c writes the table as C: a missing
+// kernel is a linker error.
 
 #ifndef TESTS_OPS_KERNEL_TABLE_H
 #define TESTS_OPS_KERNEL_TABLE_H
@@ -11,6 +11,6 @@ typedef struct KernelEntry {
 
 extern const KernelEntry kernel_table[];
 extern const int n_kernels;
-extern const KernelEntry batch_kernel_table[]; // of rows with trait BATCH; nobody looks here
+extern const KernelEntry batch_kernel_table[]; // of rows with trait MULTI_TENSOR; only linked
 
 #endif

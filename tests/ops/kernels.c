@@ -1,7 +1,7 @@
-// Every kernel for processors against its row's reference: see trials.h.
+// Every CPU kernel compared with its row's reference: see trials.h.
 //
-// Results are full of NaN before the call, operands must be as before after it, and every kernel
-// of the table must have been called.  Results must agree to 1e-5 as a relative norm (f64: 1e-12).
+// Results are full of NaN before the call, operands must be unchanged after it, and every kernel of
+// the table must have been called.  Results must agree to 1e-5 as a relative norm (f64: 1e-12).
 //
 //     kernels EXAMPLES.nn...
 
@@ -10,7 +10,8 @@
 
 #include "trials.h"
 
-// Memory as in the slab, at a multiple of 64 bytes, but with its end where a sanitizer sees it.
+// Allocates memory as in the slab, at a multiple of 64 bytes; a sanitizer detects accesses past the
+// end.
 static void *bytes_new(const void *from, int64_t n) {
   void *p;
   if (posix_memalign(&p, 64, (size_t)(n ? n : 1))) abort();
@@ -54,7 +55,7 @@ int main(int argc, char **argv) {
   Arena *a = arena_new();
   Diag *d = diag_new(stderr);
   Examples all = examples_read(argv + 1, argc - 1, a, d);
-  // i8 and i16 are for kernels by size of element.
+  // i8 and i16 are for kernels by element size.
   static const DType types[] = {DT_f64, DT_i32, DT_i64, DT_i8, DT_i16, DT_f16};
   Trials t = {.target = TARGET_cpu,
               .types = types,

@@ -1,6 +1,6 @@
-// The optimizers' references against torch.optim, over five steps in double.
+// The optimizers' references compared with torch.optim, over five steps in double.
 //
-//     optim optim_reference.txt          which torch_optim.py makes and explains
+//     optim optim_reference.txt          written and explained by torch_optim.py
 
 #include <math.h>
 #include <stdio.h>
@@ -57,7 +57,7 @@ static void read_numbers(const char *line, double *out) {
   }
 }
 
-// Evaluates one op on `in`, the results in `out`.
+// Evaluates one op on `in`, with the results in `out`.
 static void run(Case *c, const char *row, const Tensor *in, int n_in, Attr *attrs, int n_attrs,
                 Tensor *out, Arena *a) {
   Module *m = module_new();
@@ -76,7 +76,7 @@ static void run(Case *c, const char *row, const Tensor *in, int n_in, Attr *attr
     fprintf(stderr, "%s: cannot run %s\n", c->name, row);
     exit(EXIT_FAILURE);
   }
-  for (int i = 0; i < op->n_out; i++) // the module's types go away with it
+  for (int i = 0; i < op->n_out; i++) // the module's types are freed with it
     out[i].type = arena_copy(a, out[i].type, sizeof(Type));
   module_free(m);
   diag_free(d);
@@ -92,7 +92,7 @@ static Tensor scalar(void *x, DType dtype) {
   return (Tensor){dtype == DT_f64 ? &f64 : &i64, x};
 }
 
-// lamb is two ops, with the norms between them.
+// lamb is two ops, with the norms computed between them.
 static void apply_lamb(Case *c, Tensor *out, Arena *a) {
   Tensor w = vector(c->w), w2, r2;
   run(c, "sum_squares", &w, 1, NULL, 0, &w2, a);

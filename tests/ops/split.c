@@ -1,14 +1,14 @@
 // The table's promises about splitting, for every instance of every row:
 //
-//   letters  Every letter that is not marked ^ and has an even length is cut in two.  The halves
-//            are computed apart; results that have the letter are their concatenation, those that
-//            lack it their sum.  Both must equal the whole.
+//   letters  Every letter without the mark ^ and of even length is split in two.  The halves
+//            are computed separately; results that have the letter are their concatenation, the
+//            others their sum.  Both must equal the whole.
 //   ADDITIVE      f(a + a', b + b') = f(a, b) + f(a', b')
 //   MULTILINEAR     f(a + a', b) = f(a, b) + f(a', b), for each operand
 //   rows     every row has an instance
 //
-// A wrong row fails here before it is a wrong gradient: taking the marks off a softmax, and calling
-// gelu linear, must make this very test fail, and does.
+// A wrong row fails here before it causes a wrong gradient.  A self-test removes the marks of a
+// softmax and calls other ops linear: these must fail.
 //
 //     split EXAMPLES.nn...
 
@@ -19,7 +19,7 @@
 static const double tolerance = 1e-10;
 
 static int failures, cuts;
-static bool quiet; // while the test is tested
+static bool quiet; // during the self-test
 
 static bool fail(const Op *op, const char *what, int result, double distance) {
   failures++;
@@ -38,7 +38,7 @@ static bool compare(const Op *op, const char *what, const Tensor *is, const Tens
   return true;
 }
 
-// Cuts letter `letter` in two, if it may be.
+// Checks a split of letter `letter` in two, if it is splittable.
 static bool check_letter(const Op *op, const Dims *dims, int letter, const Tensor *in,
                          const Tensor *whole, Arena *a, Diag *d) {
   Module *m = op->graph->module;
@@ -77,15 +77,16 @@ static bool check_letter(const Op *op, const Dims *dims, int letter, const Tenso
   return true;
 }
 
-// Is the row linear in this operand?  Where results are integers too, in those of their type.
+// Whether linearity covers this operand: floats; integers of the result's type if results are
+// integers.
 static bool counts(const Op *op, const Tensor *in) {
   if (op->n_out && !tensor_floats(in) && in->type->dtype != DT_bool)
     return in->type->dtype == op->out[0]->type->dtype;
   return tensor_floats(in);
 }
 
-// Adds `other` to those operands (to operand `only`, when that is not -1), and compares with the
-// sum of the results.
+// Adds `other` to these operands (to operand `only`, unless that is -1), and compares with the sum
+// of the results.
 static bool check_linear(const Op *op, const Tensor *in, const Tensor *other, int only, Arena *a,
                          Diag *d) {
   Tensor changed[MAX_TERMS], sum[MAX_TERMS];
@@ -102,14 +103,14 @@ static bool check_linear(const Op *op, const Tensor *in, const Tensor *other, in
   return compare(op, only < 0 ? "ADDITIVE" : "MULTILINEAR", is, want);
 }
 
-// `lie`: pretend that no letter is marked and that the row is linear.
+// `lie`: pretends that no letter is marked and that the row is linear.
 static bool check_example(const Example *e, bool lie, Arena *a, Diag *d) {
   Module *m = e->module;
   Op *op = op_double(m, e->op, d);
   Dims dims;
   if (!op || !op_dims(op, &dims, d)) return fail(e->op, "in double", 0, 1);
   int traits = op_info[op->kind].traits;
-  if (traits & COMM) return true; // needs ranks: tests/passes
+  if (traits & COMM) return true; // tested with ranks in tests/passes
   for (int i = 0; lie && i < dims.n_letters; i++)
     dims.letter[i].whole = false;
   Random r = {1};
@@ -125,7 +126,7 @@ static bool check_example(const Example *e, bool lie, Arena *a, Diag *d) {
   return ok;
 }
 
-// What is wrong must fail: softmax with its marks off, and ops that are not linear as such.
+// Wrong rows must fail: softmax without its marks, and nonlinear ops as linear ones.
 static void check_the_test(const Examples *all, Arena *a, Diag *d) {
   int lies = 0, caught = 0;
   int before = failures, cuts_before = cuts;
@@ -150,7 +151,7 @@ static void check_the_test(const Examples *all, Arena *a, Diag *d) {
 
 static void check_coverage(const Examples *all) {
   for (int kind = 0; kind < N_OPS; kind++) {
-    // Ops that copy to host memory and back are cut as their value is, and none is right alone.
+    // Ops that copy to host memory and back are split like their value, and valid only in pairs.
     bool swaps = kind == OP_swap_out || kind == OP_swap_in || kind == OP_swap_wait;
     bool found = op_info[kind].traits & COMM || op_has_callee((OpKind)kind) || swaps;
     for (int i = 0; i < all->n && !found; i++)

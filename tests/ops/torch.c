@@ -1,4 +1,4 @@
-// Our references against PyTorch: torch.nn has instances of ops with what PyTorch gives for them,
+// Our references compared with PyTorch: torch.nn has instances of ops with PyTorch's results,
 // %want0, %want1 ..., as further parameters.  torch_ops.py writes it.
 //
 //     torch EXAMPLES.nn...

@@ -1,11 +1,10 @@
-"""Writes torch.nn: instances of ops with the results PyTorch gives, which torch.c compares with our
-references.
+"""Writes torch.nn: instances of ops with PyTorch's results, which torch.c compares with our references.
 
     python3 tests/ops/torch_ops.py > tests/ops/torch.nn
 
-All in double. A gradient is the result of the row's adjoint op, with the operands it would get: what
-PyTorch's autograd gives for a random adjoint of the forward op. Parameters %want0, %want1 ... are
-the results in order; those that PyTorch does not give are left out.
+All in double. A gradient is the result of the row's adjoint op on its operands, compared with
+PyTorch's autograd for a random adjoint of the forward op. Parameters %want0, %want1 ... are
+the results in order; results without an equivalent in PyTorch are left out.
 """
 
 import torch
@@ -17,7 +16,7 @@ TYPES = {torch.float64: "f64", torch.int64: "i64", torch.int32: "i32"}
 
 
 def rand(*shape):
-    return torch.randn(*shape).mul(100).round().div(100)  # short in the text
+    return torch.randn(*shape).mul(100).round().div(100)  # short text
 
 
 def param(name, t):
@@ -36,7 +35,7 @@ def text(value):
 
 
 def emit(name, op, operands, wants, n_results=None, **attrs):
-    """One graph; `wants` are the results, None for those that are not compared."""
+    """Prints one graph; `wants` are the results, None for those that are not compared."""
     names = [f"x{i}" for i in range(len(operands))]
     params = [param(n, t) for n, t in zip(names, operands)]
     params += [param(f"want{i}", t) for i, t in enumerate(wants) if t is not None]
@@ -47,7 +46,7 @@ def emit(name, op, operands, wants, n_results=None, **attrs):
 
 
 def forward(f, *operands):
-    """The result of f, a random adjoint of it, and the adjoints of the floating operands."""
+    """Returns the result of f, a random adjoint of it, and the adjoints of the floating operands."""
     leaves = [x.clone().requires_grad_() if x.is_floating_point() else x for x in operands]
     y = f(*leaves)
     dy = rand(*y.shape)
@@ -58,7 +57,7 @@ def forward(f, *operands):
 print("# What PyTorch gives for these ops.  Written by torch_ops.py; compared by torch.c.\n")
 print("module phase=typed\n")
 
-# Elementwise: name, function, attributes; the adjoint reads x, or y where the function says so.
+# Elementwise: name, function, attributes, whether the adjoint reads y instead of x.
 x = torch.tensor([-4.5, -3.25, -1.5, -0.6, -0.01, 0.02, 0.4, 0.9, 1.7, 2.9, 3.5, 7.25])
 for name, f, attrs, reads_y in [
     ("relu", F.relu, {}, False),
@@ -71,7 +70,7 @@ for name, f, attrs, reads_y in [
     ("elu", lambda t: F.elu(t, alpha=0.7), {"alpha": 0.7}, False),
     ("leaky_relu", lambda t: F.leaky_relu(t, 0.1), {"slope": 0.1}, False),
     ("hard_swish", F.hardswish, {}, False),
-    # F.hardsigmoid's own adjoint has 1/6 in single precision.
+    # F.hardsigmoid's own adjoint rounds 1/6 to single precision.
     ("hard_sigmoid", lambda t: (t / 6 + 0.5).clamp(0, 1), {"alpha": 1 / 6, "beta": 0.5}, False),
     ("swish", F.silu, {"beta": 1.0}, False),
     ("clip", lambda t: t.clamp(-1, 2), {"low": -1.0, "high": 2.0}, False),
@@ -172,7 +171,7 @@ emit("batch_norm_back", "batch_norm_back", [x, g, m, v, dy, dg, db], [dx], axis=
 
 
 def attention(name, q, k, v, scale, mask=None, causal=False, seq_major=False):
-    """Operands are b h t d here; `causal` is aligned to the end, as ours is."""
+    """Operands are b h t d; `causal` is aligned to the end, as in ours."""
     t, s = q.shape[2], k.shape[2]
     bias = torch.zeros(1, 1, t, s) if mask is None else mask
     if causal:
@@ -210,7 +209,7 @@ y, dy, (dx,) = forward(
 emit("nll", "nll", [x, labels], [y], ignore=-100)
 emit("nll_back", "nll_back", [labels, dy], [dx], ignore=-100, shape=list(x.shape))
 
-# Where a derivative jumps: at bounds, at zero.
+# Discontinuities of derivatives: at bounds, at zero.
 for name, at, f, attrs in [
     ("relu", [0], F.relu, {}),
     ("abs", [0], torch.abs, {}),

@@ -1,11 +1,11 @@
-"""Writes what torch.optim computes, for tests/ops/optim.c:
+"""Writes results of torch.optim, for tests/ops/optim.c:
 
     python tests/ops/torch_optim.py > tests/ops/optim_reference.txt
 
 Five steps of each optimizer in double precision, on gradients that do not depend on the weights. A case
 is a line `case NAME OP lr=… gscale=… ATTRIBUTE=…`, the weights `w0`, and for each step the gradient `g`
-before it is multiplied by gscale, and the weights `w` after it. lamb is not in torch.optim: here it is the
-paper's algorithm 2 (You et al. 2020), and `onnx` is the arithmetic of ai.onnx.preview.training.Adam with the
+before its multiplication by gscale, and the weights `w` after the step. lamb is not in torch.optim: here it is
+the paper's algorithm 2 (You et al. 2020), and `onnx` is the arithmetic of ai.onnx.preview.training.Adam with the
 correction from the first step on.
 """
 import math

@@ -11,7 +11,7 @@
 
 enum { MAX_FLOPS = 3000000 };
 
-static Trials *now;  // those that run
+static Trials *now;  // the running trials
 static bool *called; // by index into kernel_table
 
 static int find_kernel(const char *name) {
@@ -43,7 +43,7 @@ int trial_place(const Trial *t, int i) {
 
 // -- Calling ---------------------------------------------------------------------------------
 
-// The arguments of one call, as libffi wants them: their types and where they are.
+// The arguments of one call for libffi: their types and addresses.
 typedef struct Call {
   ffi_type *type[2 * MAX_TERMS];
   void *at[2 * MAX_TERMS];
@@ -154,7 +154,7 @@ static bool try_op(const Example *e, const Op *op, const char *how, Random *r, D
     t.in_place = false;
   }
   if (ok && boxed) {
-    // Of indices from 0 to the length of the part, some are in it.
+    // Some of the indices, from 0 to the length of the part, are inside it.
     for (int i = 0; i < boxed->type->rank; i++) {
       t.box.start[i] = (t.box.whole[i] + 1) / 2;
       t.box.whole[i] *= i + 3;
@@ -169,7 +169,7 @@ static bool try_op(const Example *e, const Op *op, const char *how, Random *r, D
 
 // -- Other types and sizes -------------------------------------------------------------------
 
-// The op with operands of f32 replaced, but where 16 bits are wanted those of class S; NULL where
+// Returns the op with f32 operands replaced by `to` (except class S if `to` has 16 bits); NULL if
 // the row refuses.
 static Op *with_dtype(const Op *op, DType to, Diag *d) {
   Module *m = op->graph->module;
@@ -182,8 +182,8 @@ static Op *with_dtype(const Op *op, DType to, Diag *d) {
   return op_alone(m, op, types, d);
 }
 
-// The op with its letters made longer, those marked ^ only where `whole`; NULL where that does
-// not fit together.
+// Returns the op with longer dimensions (also of letters marked ^ if `whole`); NULL if the result
+// is invalid or too large.
 static Op *enlarged(const Example *e, bool whole, int most, Random *r, Diag *d) {
   Dims dims;
   const Op *op = e->op;
@@ -241,7 +241,7 @@ static void try_example(const Example *e, Diag *d) {
   bool ok = !has_kernel(op) || try_op(e, op, "as it is", &r, d);
   for (int i = 0; ok && i < now->n_types; i++)
     ok = try_type(e, op, i, "as it is", &r, d);
-  int type = 0; // of the larger ones, which take longer, one other than f32 each
+  int type = 0; // each larger instance, which takes longer, runs in one type other than f32
   for (int most = 40; ok && most > 1; most = most * 2 / 3)
     for (int whole = 0; ok && whole < 2; whole++) {
       Op *large = enlarged(e, whole, most, &r, d);
@@ -252,7 +252,7 @@ static void try_example(const Example *e, Diag *d) {
     }
 }
 
-// Whether an instance could call it: collectives need ranks, and no floating type has one byte.
+// Whether an instance can call it: collectives need ranks, and no floating type has one byte.
 static bool callable(const char *name) {
   for (int kind = 0; kind < N_OPS; kind++) {
     const OpInfo *info = &op_info[kind];

@@ -1,4 +1,4 @@
-# Programs that try all kernels of a target, through libffi; used here and in tests/gpu.
+# Programs that run all kernels of a target, through libffi; used here and in tests/gpu.
 find_path(FFI_INCLUDE ffi.h PATH_SUFFIXES x86_64-linux-gnu)
 find_library(FFI ffi)
 set(KERNEL_TRIALS OFF)
@@ -16,8 +16,8 @@ if(KERNEL_TRIALS AND NOT TARGET ops_kernel_table)
   target_link_libraries(ops_trials PUBLIC ops_harness ${FFI})
 endif()
 
-# kernel_trials(PROGRAM cpu|cuda SOURCE LIBRARY ...).  The table of kernels is C that kernel_table
-# writes, so a kernel that is missing is an error of the linker.
+# kernel_trials(PROGRAM cpu|cuda SOURCE LIBRARY ...).  kernel_table writes the table of kernels as C: a missing kernel
+# is a linker error.
 function(kernel_trials program target source)
   set(table "${CMAKE_CURRENT_BINARY_DIR}/${program}_table.c")
   add_custom_command(OUTPUT ${table}

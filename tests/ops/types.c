@@ -1,5 +1,5 @@
-// Every row that takes floating operands takes 16 bits too, and computes what it computes in f32,
-// on the same numbers, rounded once at the end.  What the row calls S stays f32 and is not rounded.
+// 16-bit types: every row with floating operands takes them, and computes like f32 on the same
+// numbers, with one rounding at the end.  Operands of class S stay f32 and are not rounded.
 //
 //     types examples.nn …
 
@@ -15,7 +15,7 @@ static void fail(const Op *op, DType t, const char *what, double by) {
   failures++;
 }
 
-// The op with f32 operands, those of class S excepted, of type `t`; NULL where there are none.
+// Returns the op with its f32 operands, except class S, in type `t`; NULL if there are none.
 static Op *with_type(const Example *e, DType t, Diag *d) {
   const Type *types[MAX_TERMS];
   bool any = false;
@@ -37,7 +37,7 @@ static Tensor in_type(const Tensor *t, const Type *type, Arena *a) {
   return to;
 }
 
-// What is normalised is the sum as it is stored.
+// The normalisation reads the rounded sum.
 static bool rounds_between(const Op *op) {
   return op->kind == OP_add_layer_norm || op->kind == OP_add_rms_norm;
 }
@@ -47,7 +47,7 @@ static void compare(const Op *op, const Op *narrow, DType t, const Tensor *is, c
   for (int i = 0; i < op->n_out; i++) {
     DType was = op->out[i]->type->dtype, now = narrow->out[i]->type->dtype;
     if (now != was && now != t) fail(op, t, "another type has result", i);
-    // Rounding twice, by way of f32, may go to the other neighbour.
+    // Rounding twice, by way of f32, may end at the other neighbour.
     double limit = now == t || rounds_between(op) ? (t == DT_bf16 ? 0x1p-8 : 0x1p-11) : 0;
     Tensor want = in_type(&wide[i], narrow->out[i]->type, a);
     double distance = tensor_distance(&is[i], &want);
@@ -57,7 +57,7 @@ static void compare(const Op *op, const Op *narrow, DType t, const Tensor *is, c
 
 static void check(const Example *e, DType t, Diag *d) {
   const Op *op = e->op;
-  // Where things lie in a bucket depends on the bytes of an element.
+  // The offsets in a bucket depend on the element size.
   if (op->callee || op->kind == OP_pack || op_info[op->kind].traits & COMM) return;
   Op *narrow = with_type(e, t, d);
   if (!narrow) return;

@@ -1,5 +1,6 @@
-// The work of a cut is that of the op that was cut, for every letter of every instance that can be
-// cut in two, and for two letters at a time: what a search reckons with is what the ranks then do.
+// The estimated work of a split op equals the work of its local op, for every letter of every
+// instance that can be split in two, and for two letters at a time: the search's estimates agree
+// with the ranks' work.
 //
 //     work EXAMPLES.nn...
 
@@ -71,7 +72,7 @@ int main(int argc, char **argv) {
     check_example(&all.at[i], d);
   printf("work: %d cuts of %d instances, %d of less work, %d failures\n", cuts, all.n, smaller,
          failures);
-  bool seen = cuts > 500 && smaller > cuts / 2; // there was something to compare
+  bool seen = cuts > 500 && smaller > cuts / 2; // enough cases were compared
   examples_free(&all);
   arena_free(a);
   diag_free(d);

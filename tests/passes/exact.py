@@ -1,7 +1,7 @@
-"""What the search finds is the best of its problem, with any memory:  exact.py [FIRST [COUNT]]
+"""The search finds the optimum of its problem, under any memory limit:  exact.py [FIRST [COUNT]]
 
-Random small models on two and four ranks are searched with memory for all, then with less and less.  Each problem is
-also solved by trying every combination, which must give the same cost; and less memory must never give a lower one.
+Random small models on two and four ranks are searched with enough memory, then with less and less.  Each problem is
+also solved by exhaustive enumeration, which must give the same cost; and less memory must never give a lower cost.
 """
 
 import json
@@ -25,7 +25,7 @@ def solve(path, method):
 
 
 def search(folder, model, ranks, link):
-    """The problem that is solved, or None where nothing fits."""
+    """Returns the file of the solved problem and the estimated peak, or None if nothing fits."""
     lua, path = pathlib.Path(folder, "cluster.lua"), pathlib.Path(folder, "problem.json")
     lua.write_text(CLUSTER.format(**link))
     passes = ('loss(spec="mse(y)"),autodiff,optimizer(name=adamw),simplify,'

@@ -1,7 +1,7 @@
-"""What comm does between all layouts of a matrix is right, and sends no more than the way through whole tensors.
+"""comm converts between all layouts of a matrix correctly, and sends no more than the path through replicated tensors.
 
-A value of every layout on 3x2 devices, partial sums too, has two readers that want it in every two ways; and some
-of those on 2x2x2.  nnaot-eval runs it as one device and as many; what nnaot-opt prints is counted.
+A value of every layout on 3x2 devices, partial sums included, has two readers with every pair of layouts; some
+of these cases also on 2x2x2.  nnaot-eval runs it as one device and as many; the traffic is counted from nnaot-opt's output.
 """
 
 import itertools
@@ -34,7 +34,7 @@ def mapped(axes, of):
 
 
 def value(name, have):
-    """Parameters and ops that make a value of this layout: a parameter, or a product that sums over what is P."""
+    """Returns the parameters and ops of a value with this layout: a parameter, or a product that sums over the P axes."""
     shape = f"f32[{LENGTH},{LENGTH}]"
     if "P" not in have:
         return [f'%{name}: {shape} {layout(have)} input "{name}"'], []
@@ -61,7 +61,7 @@ def module(sizes, have, wants):
 
 
 def through_whole(sizes, have, wants):
-    """Elements that a rank sends for both readers, if every axis that changes is B between; steps are shared."""
+    """Returns the elements that a rank sends for both readers by way of B on every changing axis; common steps are shared."""
     def gathers(now, want, a):
         return now[a] in "01" and any((now[b] == now[a]) != (want[b] == now[a]) for b in range(a + 1))
 
@@ -81,7 +81,7 @@ def through_whole(sizes, have, wants):
 
 
 def sent_for(text, sizes):
-    """By the value that collectives move: elements that a rank sends."""
+    """Returns the elements that a rank sends, by the value that collectives move."""
     n_of, count, first, sent = dict(zip("abc", sizes)), {}, {}, {}
     for v, dims in re.findall(r"(%\w+): f32\[([\d,]+)\]", text):
         count[v] = math.prod(map(int, dims.split(",")))
@@ -120,7 +120,7 @@ def main():
                 less += now < most * (1 - 1e-9)
                 pairs += 1
     print(f"{pairs} pairs of readers get what they want, {less} by sending less than whole tensors")
-    sys.exit(less < pairs / 4)  # had the pass no hops, or this test not counted them
+    sys.exit(less < pairs / 4)  # fails if the pass had no intermediate steps, or this test did not count them
 
 
 main()

@@ -1,9 +1,9 @@
-"""What the search says a rank needs, beside what plan_memory then plans:  peaks.py [FIRST [COUNT]] [--all] [--steps N]
+"""Memory of a rank estimated by the search, compared with plan_memory:  peaks.py [FIRST [COUNT]] [--all] [--steps N]
 
-Random models of linears, norms, attention and residual sums are searched over random meshes and clusters, with memory
-for all, and again with less than that needs, N times; and inside of each plan of OUTER, of which the search can only
-guess what it will do; a third of them in bf16, for GPUs.  The search must not ask for much more than there is (it would
-refuse what fits), nor for much less (what it says fits would not); it does not see what is lost between values.
+Random models of linears, norms, attention and residual sums are searched over random meshes and clusters, with enough
+memory, and again with less than the estimate, N times; also inside each plan of OUTER, whose effects the search can only
+estimate; a third of them in bf16, for GPUs.  The estimate must not be far above the planned memory (the search would
+refuse feasible plans), nor far below it (feasible plans would not fit); it ignores fragmentation between values.
 --all: also the models of tests/e2e and the samples.
 """
 
@@ -28,7 +28,7 @@ CLUSTER = """return {{ nodes = {nodes}, per_node = {per_node}, nics = {per_node}
   inside = {{ alpha = 1e-6, beta = {inside} }}, across = {{ alpha = 5e-6, beta = {across} }},
   memory = {memory}, memory_speed = 1e12, f32 = {f32}, half = {f32}, launch = 1e-6 }}
 """
-OUTER = ["dp", "zero1", "zero2", "zero3", "tp", "vp", "sp"]  # on two ranks, and a search on two or four inside
+OUTER = ["dp", "zero1", "zero2", "zero3", "tp", "vp", "sp"]  # of two ranks, with a search on two or four inside
 CLASSES, WORDS = "cross_entropy(logits)", "next_token(logits,input_ids)"
 MODELS = [*((f"tests/e2e/models/{name}.onnx", CLASSES) for name in ("axial", "bert", "vit", "wide")),
           *((f"tests/e2e/models/{name}.onnx", WORDS) for name in ("gpt", "gpt_tied", "moe")),
@@ -114,7 +114,7 @@ def cluster(r, memory):
 
 
 def peaks(folder, model, loss, mesh, plan, optimizer, link, narrow):
-    """What the search says, and the slab; None where nothing fits."""
+    """Returns the search's estimate and the size of the slab; None if nothing fits."""
     lua = pathlib.Path(folder, "cluster.lua")
     lua.write_text(CLUSTER.format(**link))
     is_onnx = str(model).endswith(".onnx")
@@ -134,7 +134,7 @@ def peaks(folder, model, loss, mesh, plan, optimizer, link, narrow):
 
 
 def check(folder, name, model, loss, r, steps, outer=None, narrow=""):
-    """With memory for all, then with less and less: said / slab of each, and whether that is near."""
+    """Searches with enough memory, then with less and less; returns (estimate / slab, near) of each."""
     sizes = ["2", "4"] if outer else ["2", "4", "8"]
     mesh, ratios = r.choice([*sizes, *(["acc:2:time+4", "acc:4:time+2"] if name != "resnet" else [])]), []
     plan = f"{outer},search" if outer else "search"

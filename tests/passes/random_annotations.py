@@ -1,9 +1,9 @@
-"""Whatever annotations say of a program, it computes the same, or it is an error.
+"""A program with any annotations computes the same results, or is refused with an error.
 
-    random_annotations.py [FIRST [COUNT]]      seeds FIRST .. FIRST+COUNT-1; what fails is printed
+    random_annotations.py [FIRST [COUNT]]      seeds FIRST .. FIRST+COUNT-1; failures are printed
 
-Annotations of shard/inputs/annotated.nn, as they come: axes of any size, stages, values that are read or made by
-other nodes or are not there, dimensions that do not exist or cannot be cut, nodes without ops.
+Random annotations of shard/inputs/annotated.nn: axes of any size, stages, values of other nodes or of none,
+dimensions that do not exist or cannot be split, nodes without ops.
 """
 
 import os
@@ -62,7 +62,7 @@ def main(first=0, count=60):
             print(f"seed {seed}, exit status {done.returncode}, {p.passes}\n{p.text}\n{done.stdout[-2000:]}")
             failed += 1
     print(f"{count} annotations: {equal} followed, {count - equal - failed} refused, {failed} wrong")
-    # Both happen, or the test has lost its subject.
+    # Both outcomes must occur, or the test is useless.
     return failed > 0 or not equal or (count >= 60 and equal == count)
 
 

@@ -1,8 +1,8 @@
-"""Random blocks, repeated in random order under random names, are found and put back as they were.
+"""Random blocks, repeated in random order under random names, are outlined and restored exactly.
 
-A block is a random graph of ops; several in a row make a chain, in which each reads what the one before it
-made, weights of its own and a value that all share.  Among them are some that are almost equal: one attribute
-or one operand is another.  The ops stand in any order in which they can run.
+A block is a random graph of ops; several in a row make a chain, in which each reads the results of the previous block,
+weights of its own and a value shared by all.  Some blocks are almost equal: one attribute or one operand differs.
+The ops are in a random topological order.
 
     random_blocks.py [FIRST [COUNT]]      seeds FIRST .. FIRST+COUNT-1; a failing graph is printed
 """
@@ -35,7 +35,7 @@ class Block:
                 self.ops.append((kind, [x, y]))
             else:
                 self.ops.append((f"{kind} by={rand.choice([0.5, 0.25])}" if kind == "scale" else kind, [x]))
-        # What nobody reads goes into the results.
+        # Unread values are added up in pairs, until few enough are left for the results.
         for out in range(n_in):
             read = {x for _, operands in self.ops for x in operands}
             free = [("op", i) for i in range(len(self.ops)) if ("op", i) not in read]
@@ -131,8 +131,8 @@ def check(graph):
         if run.returncode:
             raise ValueError(run.stdout + run.stderr)
     before, after = (len(re.findall(r"^  %[^:]* = ", t, re.M)) for t in (text, folded))
-    # Each block once and a call of it each time, but for what differs at the ends.  Where an end happens to look
-    # like a block, occurrences may be found that are of no use to one another, so some may be worse, but not much.
+    # Each block is outlined once and called each time, except for differences at the ends.  If an end resembles a
+    # block, useless occurrences may be found, so some results may be worse, but not much.
     once, calls = sum(len(b.ops) for b in graph.kinds), graph.times * len(graph.kinds)
     if graph.exact and after > (before + once) // 2 + calls:
         raise ValueError(f"{before} ops of blocks of {once} become {after}\n{folded}")

@@ -1,7 +1,7 @@
-"""Random graphs mean the same after simplification and raising; and in 16 bits, on any number of ranks.
+"""Random graphs compute the same after simplification and raising, and in 16 bits, on any number of ranks.
 
-Ops that move elements about (transpose, reshape, slice, broadcast) stand between elementwise ones, sums
-and products, as they come: what the rules of simplify do to each other no one thought of beforehand.
+Random ops that rearrange elements (transpose, reshape, slice, broadcast) between elementwise ones, sums
+and products: they cover unforeseen interactions of the rules of simplify.
 
     random_graphs.py [FIRST [COUNT]]      seeds FIRST .. FIRST+COUNT-1; a failing graph is printed
 """
@@ -14,9 +14,9 @@ import sys
 import tempfile
 
 EVAL = os.path.join(os.environ.get("BUILD", "build"), "bin", "nnaot-eval")
-# Pipelines that give the same, up to a relative norm.  In 16 bits everything is rounded, and once more where
-# ranks have parts of a sum; a sum that all but cancels keeps few digits of its terms in 32 bits too.  On four
-# ranks each has a single row of the inputs.
+# Pipelines that must agree, up to a relative norm.  In 16 bits every result is rounded, and again for the partial sums
+# of ranks; a sum with cancellation keeps few digits of its terms in 32 bits too.  On four ranks each has a single row
+# of the inputs.
 SAME = [
     ("", "simplify,raise,simplify", 1e-5),
     ("mixed_precision(to=bf16)", "mixed_precision(to=bf16),simplify", 0.03),

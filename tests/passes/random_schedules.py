@@ -1,13 +1,13 @@
 """Schedules of random stages:  random_schedules.py [FIRST [N]]
 
-Each case is a graph of stages on random devices, with values that skip stages, sometimes with something on all devices
-before the stages and behind them, and a kind of schedule. Then
+Each case is a graph of stages on random devices, with values that skip stages, sometimes with ops on all devices
+before and after the stages, and a kind of schedule. Then
 
-  * the runs come to their ends: they are walked here, sending only ends when somebody gets;
-  * memory holds: every device walks its run with the places of plan_memory, each 64 bytes of which know what was
-    written there last, of which slice, and every reader finds what it reads;
-  * no circle is missed, and none is seen where there is none: gets and segments are moved about in the runs, and the
-    verifier must say what the walk says.
+  * the runs terminate: they are simulated here, with sends that end only after the receive;
+  * memory is consistent: every device's run is simulated with the offsets of plan_memory; each 64 bytes record their
+    last writer and its slice, and every reader must find its operand;
+  * deadlocks are detected exactly: gets and segments are permuted in the runs, and the verifier must agree with the
+    simulation.
 """
 
 import os
@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("BUILD", ROOT / "build"))
 OPT = BUILD / "bin" / "nnaot-opt"
 KINDS = ["1f1b", "gpipe", "zb-h1", "zb-h2", "search"]
-KINDS_OF_ALL = ["interlaced", "interlaced", "1f1b", "search"]  # where something is on all devices
+KINDS_OF_ALL = ["interlaced", "interlaced", "1f1b", "search"]  # for cases with ops on all devices
 CELL = 64
 
 
@@ -29,7 +29,7 @@ CELL = 64
 
 
 class Case:
-    """The text of a step on stages: a list of lines, made in the order of the parts of a step."""
+    """The text of a step on stages: a list of lines, in the order of the parts of a step."""
 
     def __init__(self, rng):
         self.rng = rng
@@ -107,7 +107,8 @@ class Case:
                           *self.ops, f"return {results}", "}", ""])
 
 
-# -- Reading -------------------------------------------------------------------------------------------------------------
+# -- Parsing
+# -------------------------------------------------------------------------------------------------------------
 
 
 class Op:
@@ -122,13 +123,13 @@ class Op:
 
 
 def mesh_in(text):
-    """The first mesh of the module has no name where it is used."""
+    """Returns the name of the mesh; uses of the module's first mesh have no name."""
     name = re.search(r" @(\w+) \{", text)
     return name.group(1) if name else "s0"
 
 
 def place_of(text):
-    """Offset, bytes, slots and stride."""
+    """Returns offset, bytes, slots and stride."""
     shape = re.search(r"f32\[([\d,]*)\]", text).group(1)
     n = 4
     for length in filter(None, shape.split(",")):
@@ -169,7 +170,7 @@ def expand(devices):
 
 
 def actions(words):
-    """The list that `F0*2 (get %g B0)*3` stands for: a get is the name of the value."""
+    """Expands `F0*2 (get %g B0)*3` to a list; a get is the name of the value."""
     tokens = re.findall(r"\*\d+|[()]|[^\s()*]+", words)
 
     def read(at):
@@ -190,12 +191,13 @@ def actions(words):
     return read(0)[0]
 
 
-# -- Walking -------------------------------------------------------------------------------------------------------------
+# -- Simulation
+# ----------------------------------------------------------------------------------------------------------
 
 
 def comes_to_an_end(p, runs):
-    """Every run does its actions in order; what it sends and gets stands in a queue, and only when both ends have a move
-    at the head of their queues it is done."""
+    """Simulates the runs: each performs its actions in order; sends and gets enter its queue, and a move is done
+    when it is at the head of the queues of both ends.  Returns whether all runs terminate."""
     at = [0] * len(runs)
     queue = [[] for _ in runs]
     count, done = [{} for _ in runs], set()
@@ -235,7 +237,7 @@ def comes_to_an_end(p, runs):
 
 
 class Memory:
-    """Of one device: what was written last into each cell, as (value, slice)."""
+    """The memory of one device: the last (value, slice) written to each cell."""
 
     def __init__(self, program, device):
         self.p, self.device, self.cell = program, device, {}
@@ -308,7 +310,7 @@ def opt(text, *passes):
 
 
 def shuffled(rng, run):
-    """Some neighbours change places."""
+    """Returns the run with some actions moved by a few positions."""
     run = list(run)
     for _ in range(rng.randint(1, 4)):
         i = rng.randrange(len(run))
@@ -352,7 +354,7 @@ def check(seed, counts):
         ok, _, err = opt(with_runs(plain, runs))
         stuck = "waits for itself" in err
         if not ok and not stuck:
-            counts["wrong"] += 1  # something is not made, or got, when it is read
+            counts["wrong"] += 1  # a value is read before it is computed or received
             continue
         if stuck == comes_to_an_end(plain, runs):
             sys.exit(f"seed {seed}, {kind}: the verifier says {err or 'nothing'}\n{with_runs(plain, runs)}")

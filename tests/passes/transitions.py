@@ -1,12 +1,12 @@
-"""Between all layouts of a tensor on two groups of devices comm finds a way, and it is right.
+"""comm reshards correctly between all layouts of a tensor on two groups of devices.
 
-    transitions.py [N]       a part of all: N (5) drawn of each two ways to factor the groups
+    transitions.py [N]       a sample: N (5) random transitions for each pair of factorings of the groups
     transitions.py --all     all: 1-D to 3-D tensors, 4 and 8 devices, within a group and to another
 
-A value of one layout, partial sums too, is read by an op that wants it in another, on the same devices, on others of
+A value of one layout, partial sums included, is read by an op in another layout, on the same devices, on others of
 the same number, or of twice or half the number; both groups factored in every way. nnaot-eval runs the module as
-one device and as many, and the plan proof holds for what comm made of it. Layouts that are the same on meshes that are
-factored otherwise come one after the other, so that comm searches once for all of them.
+one device and as many, and the plan proof must accept comm's result. Layouts that are the same on differently
+factored meshes are adjacent, so that comm searches once for all of them.
 """
 
 import concurrent.futures
@@ -55,7 +55,7 @@ def mesh_text(name, devices, sizes):
 
 
 def value(name, shape, mesh, have):
-    """A parameter, or a sum of the last dimension of one that every P cuts."""
+    """Returns a parameter, or a sum over the last dimension of one, which all P axes split."""
     if "P" not in have:
         return f'%{name}: {type_text(shape)} @{mesh} {layout_text(have)} input "{name}"', []
     longer = (*shape, 8)
@@ -93,12 +93,12 @@ def check(shape, group, transitions):
 
 
 def by_two(sizes, layout):
-    """The same on axes of two devices each: 2x4 {B, S(0)} is 2x2x2 {B, S(0), S(0)}."""
+    """Returns the same layout on axes of two devices each: 2x4 {B, S(0)} is 2x2x2 {B, S(0), S(0)}."""
     return "".join(a * (n.bit_length() - 1) for n, a in zip(sizes, layout))
 
 
 def transitions_of(shape, group, of_each):
-    """Those of one group to another, as (mesh, layout, mesh, layout), the same ones together."""
+    """Returns the transitions between two groups as (mesh, layout, mesh, layout), equal ones adjacent."""
     found = []
     for (f, have_sizes), (t, want_sizes) in itertools.product(enumerate(FACTORS[group[1]]), enumerate(FACTORS[group[3]])):
         pairs = [*itertools.product(layouts(shape, have_sizes, "BP"), layouts(shape, want_sizes, "B"))]

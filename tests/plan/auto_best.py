@@ -1,13 +1,13 @@
-"""Whether a plan that has a name beats the one that nnaot chooses:  auto_best.py [MODEL …] [--all] [--ranks N …]
+"""Checks that no named plan beats nnaot's choice:  auto_best.py [MODEL …] [--all] [--ranks N …]
 
-The models of tests/e2e are so small that it matters how many kernels and messages a step has.  Each is priced by `auto` and
-by plans that have names, alone and one inside of another, with and without micro-batches; none may be predicted to
-take less than `auto` by more than 1 %, also where some ranks are in another node.  A plan under which nothing is sent is
-none: there all ranks do the same.
+In the small models of tests/e2e the numbers of kernels and messages matter.  Each model's step time is predicted for `auto` and
+for named plans, alone and nested, with and without micro-batches; no prediction may be more than 1 % below that of
+`auto`, also with some ranks in another node.  Plans without communication do not count:
+there all ranks do the same.
 
-Plans with ep are of the model that has experts.
+Plans with ep are only for the model with experts.
 
---all: every model, on 2, 4 and 8 ranks, and every plan below.  Otherwise a few that show the most.
+--all: every model, on 2, 4 and 8 ranks, and every plan below.  Otherwise a few significant cases.
 """
 
 import argparse
@@ -30,7 +30,7 @@ ALONE = ["dp", "zero1", "zero2", "zero3", "tp", "sp", "vp", "tp2d", "ep", "pp", 
 OUTER = ["dp", "zero1", "zero2", "zero3"]
 STAGES = ["pp", "pp_zb_h1", "pp_zb_h2", "pp_search"]
 INNER = ["tp", "sp", "vp", "ep", *STAGES, "search"]
-# Model, ranks, flags, plans: what was taken instead was up to 55 % slower than the first of them.
+# Model, ranks, flags, plans: earlier choices of `auto` were up to 55 % slower than the first of the plans.
 FEW = [
     ("gpt", 2, CUT, ["pp_zb_h2", "pp_zb_h1", "pp", "dp", "search"]),
     ("axial", 4, CUT, ["pp_zb_h2=2,dp=2", "pp_zb_h1=2,dp=2", "dp=2,pp=2", "pp", "zero1", "dp=2,sp=2"]),
@@ -58,7 +58,7 @@ def plans(ranks):
 
 
 def price(folder, model, ranks, flags, plan):
-    """The summary; None where no such plan can be made."""
+    """Returns the summary; None if the plan is refused."""
     out = pathlib.Path(folder, "plan.json")
     command = [NNAOT, *compile_flags(model, folder), "-g", ranks, *flags, "--plan", plan, "--emit", "plan", "-o", out]
     run = subprocess.run([str(c) for c in command], capture_output=True, text=True)
@@ -68,7 +68,7 @@ def price(folder, model, ranks, flags, plan):
 
 
 def check(folder, model, ranks, flags, names):
-    """How many times what `auto` takes is of the best."""
+    """Returns the predicted time of `auto` divided by the best."""
     auto = price(folder, model, ranks, flags, "auto")
     taken = next(c["plan"] for c in auto["candidates"] if c["chosen"])
     found = {name: price(folder, model, ranks, flags, name) for name in names}

@@ -1,15 +1,15 @@
-"""What AutoDDL (sections 4.2 to 4.6) proves of matrix products over p = p0 p1 p2 ranks is what nnaot's plans send.
+"""AutoDDL's volumes (sections 4.2 to 4.6) of matrix products over p = p0 p1 p2 ranks equal the traffic of nnaot's plans.
 
-    autoddl.py              all of it
+    autoddl.py              all checks
     autoddl.py --table      the same, and every number
 
 A product O = I W has rows of I and O in p0 parts, columns of W and O in p1, columns of I and rows of W in p2.  In a
-step, forward and backward, a rank sends, where I and O are stored in p parts,
+step, forward and backward, with I and O stored in p parts, a rank sends
 
     V = 2/p ((p0 - 1) |W| + (p1 - 1) |I| + (p2 - 1) |O|)       elements
 
-as the gradient of W is reduced over p0 ranks, I gathered over p1, and O, a partial sum, scattered over p2.  Volumes are
-those of --comm-manifest, of ring collectives: of n ranks each sends (n - 1) / n of the larger buffer, twice that in an
+as the gradient of W is reduced over p0 ranks, I gathered over p1, and the partial sum O scattered over p2.  Volumes are
+those of --comm-manifest, for ring collectives: of n ranks each sends (n - 1) / n of the larger buffer, twice that in an
 all_reduce.  Scalars are left out.
 """
 
@@ -30,7 +30,7 @@ PER = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1}
 
 
 def grids(p):
-    """All (p0, p1, p2) that multiply to p."""
+    """Returns all (p0, p1, p2) whose product is p."""
     sizes = [n for n in range(1, p + 1) if p % n == 0]
     return [(a, b, p // (a * b)) for a in sizes for b in sizes if p % (a * b) == 0]
 
@@ -41,7 +41,7 @@ def product_volume(grid, w, i, o):
 
 
 def sent(manifest, ranks, part=lambda op: True):
-    """Elements of 4 bytes that a rank sends in a step, in ops that are of the part."""
+    """Returns the elements of 4 bytes that a rank sends in a step, in the selected ops."""
     total = fractions.Fraction(0)
     for c in manifest:
         if c["bytes"] <= 8 or not part(c["op"]):
@@ -55,8 +55,8 @@ def sent(manifest, ranks, part=lambda op: True):
 
 
 def bandwidth(flops, elements):
-    """A cluster on which what is sent is all there is to choose: links have no latency, and so many operations take
-    twice what so many elements do, so that all work is shared, and the update's is not worth sending more for."""
+    """Returns a cluster whose optimum depends on traffic alone: links have no latency, and `flops` take twice
+    the time of sending `elements`, so that all work is split, but more traffic never pays for splitting the update."""
     return f"""return {{
   nodes = 4096, per_node = 1,
   inside = {{ alpha = 0, beta = 1e-9 }}, across = {{ alpha = 0, beta = 1e-9 }},
@@ -66,7 +66,7 @@ def bandwidth(flops, elements):
 
 
 def product(rows, inner, columns):
-    """A product whose operand and result are stored in parts by ops before and behind."""
+    """Returns a product between ops that store its operand and its result in parts."""
     return f"""module "product" phase=typed
 
 graph @main entry (%i: f32[{rows},{inner}] weight "i" train = normal(0,0.1),
@@ -80,7 +80,7 @@ graph @main entry (%i: f32[{rows},{inner}] weight "i" train = normal(0,0.1),
 
 
 def chain_model(rows, widths):
-    """Dense layers; the first reads what is split by rows, as what comes out of convolutions (section 4.5.3)."""
+    """Returns dense layers; the input of the first is split by rows, like the output of convolutions (section 4.5.3)."""
     params = [f'%i: f32[{rows},{widths[0]}] input "i"', '%s: f32[1,1] weight "s" train = 1']
     ops = [f"%b = broadcast %s shape=[{rows},{widths[0]}] : f32[{rows},{widths[0]}]",
            f"%x0 = mul %i, %b : f32[{rows},{widths[0]}]"]
@@ -93,7 +93,7 @@ def chain_model(rows, widths):
 
 
 def attention(sequences, tokens, heads, size):
-    """One attention layer as AutoDDL's figure 3 has it: q, k and v, which are made of one X, and the product behind."""
+    """Returns one attention layer as in AutoDDL's figure 3: q, k and v, computed from one X, and the output product."""
     width = heads * size
     x, split = f"f32[{sequences},{tokens},{width}]", f"f32[{sequences},{tokens},{heads},{size}]"
     ops = [f"%b = broadcast %s shape=[{x[4:-1]}] : {x}", f"%x = mul %i, %b : {x}"]
@@ -108,7 +108,7 @@ def attention(sequences, tokens, heads, size):
 
 
 def compiled(folder, model, plan, ranks, loss, cluster=None):
-    """Its manifest, its summary, and the program after shard."""
+    """Returns the manifest, the summary, and the program after shard."""
     at = {n: pathlib.Path(folder, n) for n in ("model.nn", "manifest.json", "summary.json", "out.nn")}
     at["model.nn"].write_text(model)
     command = [BUILD / "bin" / "nnaot", at["model.nn"], "-g", ranks, "--loss", loss, "--emit", "nn", "-o", at["out.nn"]]
@@ -125,14 +125,14 @@ def compiled(folder, model, plan, ranks, loss, cluster=None):
             sys.exit(run.stderr)
         return at["out.nn"].read_text()
 
-    # Before gradients are put into buckets, in which scalars are larger.
+    # Before bucket_grads: scalars take more space in a bucket.
     nnaot("--stop-after", "fuse_comm", "--comm-manifest", at["manifest.json"], "--summary", at["summary.json"])
     manifest, summary = (json.loads(at[n].read_text()) for n in ("manifest.json", "summary.json"))
     return manifest, summary, nnaot("--stop-after", "shard")
 
 
 def grid_program(grid):
-    """That grid, and what is before and behind the product in p parts: over axes of p0, p1 and p2 ranks."""
+    """Returns a plan program with this grid, over axes of p0, p1 and p2 ranks; the neighbours of the product are in p parts."""
     sizes = [(n, letters) for n, letters in zip(grid, ("000", "n01", "k10")) if n > 1] or [(1, "000")]
     axes = [f"a{i}" for i in range(len(sizes))]
     lines = ["function factors() return {" + ", ".join(str(n) for n, _ in sizes) + "} end",
@@ -145,7 +145,7 @@ def grid_program(grid):
 
 
 def chosen_grids(text, of={"0": 0, "1": 0, "n": 1, "k": 2}):
-    """Of each product of the model, in order."""
+    """Returns the grid of each product of the model, in order."""
     axes = [int(n) for n in re.findall(r"=(\d+)", re.search(r"^mesh @m .*\((.*)\)", text, re.M)[1])]
     train = text[text.index("graph @train"):].split("\ngraph ")[0]
     found = []
@@ -161,7 +161,7 @@ def chosen_grids(text, of={"0": 0, "1": 0, "n": 1, "k": 2}):
 
 
 def every_grid(folder, table):
-    """A program that says a grid gets it, and sends what the formula says, to the element."""
+    """Checks that a program that prescribes a grid gets it, and sends exactly the formula's elements."""
     failed, n = 0, 0
     for p in 4, 8, 16, 64:
         rows, inner, columns = 2 * p, 3 * p, 4 * p
@@ -181,7 +181,7 @@ SHAPES = [(1024, 256, 256), (256, 1024, 256), (256, 256, 1024), (64, 1024, 1024)
 
 
 def searched_products(folder, table):
-    """The search finds the grid for which V is least, and what it makes of it sends that."""
+    """Checks that the search finds the grid with the least V, and that its plan sends V."""
     failed, n = 0, 0
     for p, shape in itertools.product((4, 8, 16, 64), SHAPES):
         rows, inner, columns = shape
@@ -204,8 +204,8 @@ FIGURE3 = (1024, 1024, 64, 128)  # sequences, tokens, heads and their size
 
 
 def figure3(folder, table):
-    """64 ranks, of which 4 have the same weights: the figure's plan forwards 16 |X|, Megatron's 30 |X|; a search over
-    all plans finds one that sends less in all."""
+    """Checks 64 ranks, of which 4 have the same weights: the figure's plan sends 16 |X| in forward, Megatron's 30 |X|;
+    a search over all plans finds one that sends less in total."""
     sequences, tokens, heads, size = FIGURE3
     x, w, p = sequences * tokens * heads * size, (heads * size)**2, 64
 
@@ -233,14 +233,14 @@ def figure3(folder, table):
 
 
 def turned(size, p, rows, rows_after):
-    """Elements that a rank exchanges to have its part of a matrix by other rows and columns, forward and backward."""
+    """Returns the elements that a rank exchanges to change its rows and columns of a matrix, forward and backward."""
     many = max(rows, rows_after) // min(rows, rows_after)
     return fractions.Fraction(2 * size * (many - 1), many * p)
 
 
 class Chain:
-    """AutoDDL's plans of dense layers that follow one another, and what each sends (sections 4.3 and 4.4): what comes
-    in and what goes out is split by rows alone."""
+    """AutoDDL's plans of consecutive dense layers and their volumes (sections 4.3 and 4.4): input and output are
+    split by rows alone."""
 
     def __init__(self, rows, widths, p):
         self.p, self.all = p, grids(p)
@@ -248,7 +248,7 @@ class Chain:
         self.weights = [n * m for n, m in zip(widths, widths[1:])]
 
     def own(self, layer, grid):
-        """A layer's products, and before the first and behind the last what turns it."""
+        """Returns the volume of a layer's products, and of the reshards before the first and after the last layer."""
         cost = product_volume(grid, self.weights[layer], self.sizes[layer], self.sizes[layer + 1])
         if layer == 0:
             cost += turned(self.sizes[0], self.p, self.p, grid[0])
@@ -257,13 +257,13 @@ class Chain:
         return cost
 
     def between(self, layer, grid, after):
-        """Behind a layer; where rows stay, or columns become what is summed, nothing has to be turned."""
+        """Returns the volume of the reshard after a layer; 0 if rows stay, or columns become the summed dimension."""
         if grid[0] == after[0] or grid[1] == after[2]:
             return fractions.Fraction(0)
         return turned(self.sizes[layer + 1], self.p, grid[0], after[0])
 
     def exhaustive(self):
-        """The least of all plans, one after the other, and how many there are."""
+        """Returns the least volume by enumeration of all plans, and their number."""
         n = len(self.weights)
         own = [{g: self.own(i, g) for g in self.all} for i in range(n)]
         joint = [{(g, h): self.between(i, g, h) for g in self.all for h in self.all} for i in range(n - 1)]
@@ -273,12 +273,12 @@ class Chain:
 
 
 def ways(p):
-    """All ways to write p as a product of at most three sizes, in order."""
+    """Returns all factorings of p into at most three sizes, in order."""
     return sorted({tuple(n for n in g if n > 1) for g in grids(p)}, key=lambda w: (len(w), w))
 
 
 def chain_program(way, layers):
-    """Searched over axes of these sizes, but for rows before the first layer and behind the last."""
+    """Returns a program that searches over axes of these sizes, with rows before the first layer and after the last."""
     return f"""function factors() return {{ {", ".join(map(str, way))} }} end
 function step(...)
   for _, axis in ipairs {{ ... }} do
@@ -291,8 +291,8 @@ end
 
 
 def searched_chain(folder, rows, widths, p):
-    """The cheapest of what is found over all ways to cut the ranks: what it sends, its grids and axes, seconds that
-    solving took, and seconds of all searches."""
+    """Returns the cheapest result over all factorings of the ranks: its traffic, its grids and axes, the seconds of
+    its solver, and the seconds of all searches."""
     chain = Chain(rows, widths, p)
     flops = 6 * rows * sum(chain.weights) / p
     least = sum(min(product_volume(g, w, i, o) for g in chain.all)
@@ -311,7 +311,7 @@ VGG13 = [25088, 4096, 4096, 1000]
 
 
 def vgg13(folder, table, ranks=(16,)):
-    """The dense layers of VGG13, eight rows a rank (section 5.2.2): never more than the best of AutoDDL's plans."""
+    """Checks the dense layers of VGG13, eight rows a rank (section 5.2.2): never more than the best of AutoDDL's plans."""
     failed = 0
     for p in ranks:
         least, n = Chain(8 * p, VGG13, p).exhaustive()

@@ -1,21 +1,21 @@
-// How many of all transitions a path carries out at the least cost there is, and how much dearer
-// others' ways are.
+// Counts the transitions for which a path has the least possible cost, and computes how much more
+// expensive other methods are.
 //
 //     count_paths          those of 1-D and 2-D tensors between four devices; part of the tests
 //     count_paths --all    the 63504 of tests/passes/transitions.py, over four clusters
 //     count_paths --rest   with the exhaustive search also for 2-D and 3-D tensors and 8 devices
 //
-// A transition is a layout of a mesh, partial sums too, and one that a reader wants on the same or
+// A transition is a layout of a mesh, partial sums included, and a reader's layout on the same or
 // on other devices.  Every one is compared with
 //
 //     exhaustive     the least over all states of all primitives, or send/recv alone (reach.h):
-//                    `matched` costs the same; `improved` less, by send/recv behind or before a
+//                    `matched` costs the same; `improved` less, by send/recv after or before a
 //                    primitive; `dearer` more, which is an error
-//     mixed          the same where send/recv may follow any state: how many are dearer than that
+//     mixed          the same if send/recv may follow any state: the number that are dearer than that
 //     p2p            send/recv of intersections alone
-//     replicate      everything to everybody, by the cheapest path, and then what is wanted of it
+//     replicate      full replication by the cheapest path, and then the path to the target
 //
-// and the factor is the median of what the other costs, where it costs anything.
+// and the factor is the median of the other method's cost divided by ours, if it is not free.
 
 #include <math.h>
 #include <stdio.h>
@@ -49,12 +49,12 @@ static const Between groups[] = {
 };
 enum { N_GROUPS = sizeof groups / sizeof *groups };
 
-// One node; nodes of eight; nodes of two with an adapter that is as slow as it is shared.
+// One node; nodes of eight; nodes of two that share a slow network adapter.
 static const char *const clusters[] = {"h100:1x16", "h100:2x8", INPUTS "/ethernet.lua",
                                        INPUTS "/unlike.lua"};
 enum { N_CLUSTERS = sizeof clusters / sizeof *clusters };
 
-// Sizes at which the messages count, and at which the bytes do.
+// Latency-bound and bandwidth-bound sizes.
 static const TensorShape shapes[][3] = {
     {{1, {16384}, 4}, {2, {128, 128}, 4}, {3, {32, 32, 16}, 4}},
     {{1, {1 << 24}, 4}, {2, {4096, 4096}, 4}, {3, {256, 256, 256}, 4}},
@@ -62,7 +62,7 @@ static const TensorShape shapes[][3] = {
 
 // -- All layouts ---------------------------------------------------------------------------------
 
-// Layouts that differ in how the mesh is factored may be one placement: `times`.
+// Layouts of different factorings of the mesh may be the same placement: `times` counts them.
 typedef struct List {
   int n;
   Placement at[LAYOUTS];
@@ -83,7 +83,7 @@ static void add(List *l, const Placement *p) {
   l->at[l->n++] = *p;
 }
 
-// One letter per axis: 'B', 'P', or a dimension.
+// Returns the placement of a layout with one letter per axis: 'B', 'P', or a dimension.
 static Placement placement_of(Arena *a, const Devices *d, const int *size, int n_axes,
                               const char *letter) {
   Placement p = {.copies = 1, .shares = 1, .n = d->n};
@@ -140,8 +140,8 @@ typedef Vec(double) Factors;
 
 typedef struct Count {
   int n, searched, matched, improved, dearer, mixed;
-  int p2p_less, replicate_less; // by how many the path is cheaper
-  int p2p_more, replicate_more; // dearer: an error
+  int p2p_less, replicate_less; // the path is cheaper
+  int p2p_more, replicate_more; // the path is more expensive: an error
   Factors p2p, replicate;
 } Count;
 
@@ -156,12 +156,12 @@ static double median(Factors *f) {
   return f->at[f->n / 2];
 }
 
-// Paths count whole picoseconds.
+// Path costs are rounded to picoseconds.
 static bool less(double a, double b) {
   return a < b * (1 - 1e-9) - 1e-11;
 }
 
-// `n` times.
+// Counts a comparison `n` times.
 static void compare_with(double own, double other, int n, Arena *a, int *n_less, int *n_more,
                          Factors *factors) {
   *n_less += less(own, other) ? n : 0;
@@ -186,7 +186,7 @@ typedef struct Case {
   const TensorShape *shape;
 } Case;
 
-// From one placement to another.
+// Finds and counts the path from one placement to another.
 static const Path *count_pair(const Case *k, const Placement *from, const Placement *to, int n,
                               Count *out) {
   Placement all = {.copies = from->n, .shares = 1, .n = from->n, .device = from->device};
@@ -203,7 +203,7 @@ static const Path *count_pair(const Case *k, const Placement *from, const Placem
   return p;
 }
 
-// From the i-th of the placements to all others.
+// Counts the paths from the i-th placement to all others.
 static void count_from(const Case *k, const List *from, int i, const List *to, bool exhaustive,
                        Count *out) {
   const Path *path[LAYOUTS];

@@ -1,6 +1,6 @@
-// Paths are executed, step by step, on arrays of integers: every device has a box of the tensor or
-// of a share of it, a step may use only what the devices of a group have, and in the end everyone
-// must have what the notation says.
+// Paths are executed, step by step, on arrays of integers: every device holds a box of the tensor
+// or of a share of it, a step may only use values of the devices of its group, and in the end every
+// device must hold the value of the target placement.
 
 #include <math.h>
 
@@ -14,12 +14,12 @@ typedef struct Box {
   int64_t lo[PLACEMENT_DIMS], size[PLACEMENT_DIMS];
 } Box;
 
-typedef struct Held { // by a device
+typedef struct Held { // the value that a device holds
   Box box;
   int64_t *data; // NULL: nothing
 } Held;
 
-static int used[PATH_send_recv + 1]; // by all tests
+static int used[PATH_send_recv + 1]; // counts over all tests
 
 typedef struct Run {
   Arena *a;
@@ -47,7 +47,7 @@ static Held new_held(Run *r, Box box) {
   return (Held){box, arena_array(r->a, int64_t, elements(r, &box))};
 }
 
-// Adds what both have in common; returns how many elements.
+// Adds the common elements of both boxes to `to`; returns their number.
 static int64_t add(const Run *r, Held *to, const Held *from) {
   int64_t n = elements(r, &from->box), common = 0;
   for (int64_t k = 0; k < n; k++) {
@@ -84,7 +84,7 @@ static Box state_box(const Run *r, const Group *g, const State *s, int position)
   return b;
 }
 
-// The definition: R, V and the dimensions, row-major.
+// Returns the box of a device by definition: R, V and the dimensions, row-major.
 static Box placement_box(const Run *r, const Placement *p, int position, int *share) {
   Box b = {0};
   for (int i = r->shape.rank - 1; i >= 0; i--) {
@@ -98,7 +98,7 @@ static Box placement_box(const Run *r, const Placement *p, int position, int *sh
 
 // -- Steps -----------------------------------------------------------------------------------
 
-// What the members of a group have, added up in `to`; all boxes are the same, or make up the whole.
+// Adds up the values of the members of a group in `to`; their boxes are equal, or partition it.
 static void sum(const Run *r, Held *to, const int *member, int n) {
   for (int i = 0; i < n; i++)
     assert_int_equal(add(r, to, &r->held[member[i]]), elements(r, &to->box));
@@ -166,7 +166,7 @@ static void step(Run *r, const Path *p, const PathStep *s) {
     group_step(r, s->edge.prim, member, s->groups.size);
     reached[member[s->groups.size - 1]] = true;
   }
-  // Who is in no pair has it already.
+  // A device without a partner holds its result already.
   if (s->edge.prim == PATH_permute || s->edge.prim == PATH_move)
     for (int x = 0; x < to->n; x++)
       if (!reached[to->device[x]]) sum(r, &r->next[to->device[x]], &to->device[x], 1);
@@ -194,7 +194,7 @@ static void fill(Run *r, const Placement *from, const Held *value) {
   }
 }
 
-// Every copy: its parts, and the shares of each added up, are the value.
+// Checks every copy: its parts, with the shares of each added up, are the value.
 static void check(Run *r, const Placement *to, const Held *value) {
   for (int copy = 0; copy < to->copies; copy++) {
     Held got = new_held(r, whole(r));
@@ -208,7 +208,7 @@ static void check(Run *r, const Placement *to, const Held *value) {
     }
     assert_memory_equal(got.data, value->data, sizeof(int64_t) * (size_t)elements(r, &got.box));
   }
-  // And the copies are copies.
+  // All copies are equal.
   int one = to->n / to->copies;
   for (int x = one; x < to->n; x++) {
     const Held *h = &r->held[to->device[x]], *first = &r->held[to->device[x % one]];
@@ -233,7 +233,7 @@ static void execute(Run *r, const Cluster *c, const Placement *from, const Place
 
 // -- Tests -----------------------------------------------------------------------------------
 
-// Small arrays on slow links: bytes count, messages cost little.
+// Small arrays on slow links: bandwidth dominates, messages cost little.
 static Cluster cluster_of(int nodes, int per_node, double across) {
   return (Cluster){.name = "test",
                    .nodes = nodes,
@@ -264,7 +264,7 @@ static void one_group(int rank, int n, int size, int every) {
       execute(&r, &one, &from.at[i], &to.at[k]);
       execute(&r, &two, &from.at[i], &to.at[k]);
       if (every > 1) continue;
-      to.at[k].device = in_order; // every transition as it is written most often
+      to.at[k].device = in_order; // every transition in its most common notation
       execute(&r, &one, &from.at[i], &to.at[k]);
     }
 }
@@ -290,8 +290,8 @@ static void shuffle(int *device, int n) {
   }
 }
 
-// From any group to any other, overlapping or not, of sizes that divide each other or not.  All
-// primitives must have their uses.
+// From any group to any other, overlapping or not, of sizes that divide each other or not.  Every
+// primitive must be used.
 static void test_between_groups(void **state) {
   (void)state;
   static const int sizes[] = {1, 2, 3, 4, 6, 8};
@@ -313,7 +313,7 @@ static void test_between_groups(void **state) {
     if (!used[i]) fail_msg("%s was never used", path_prim_name[i]);
 }
 
-// Send/recv that is given up at a limit is dearer than that, and none is given up that is not.
+// A cost limit prunes send/recv exactly if its cost exceeds the limit.
 static void test_limits(void **state) {
   (void)state;
   static const int sizes[] = {2, 3, 4, 6, 8};

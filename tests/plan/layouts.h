@@ -13,7 +13,7 @@ typedef struct Layouts {
 } Layouts;
 
 static inline void layouts_fill(Layouts *l, Placement p, int rank, int slot, int left) {
-  if (slot == rank + 1) { // the last number is what is left
+  if (slot == rank + 1) { // the last number is the rest
     p.part[rank - 1] = left;
     l->at[l->n++] = p;
     return;

@@ -1,6 +1,6 @@
-// Mutations of a plan: every way to change one thing of it that leaves something like a program.
-// The kinds are in random_plans.h.  Those of a kind are counted in a fixed order, so that a number
-// names one.
+// Mutations of a plan: every single change after which it still resembles a program. The kinds are
+// in random_plans.h.  Those of a kind are enumerated in a fixed order, so that a number identifies
+// one.
 
 #include "random_plans.h"
 
@@ -21,13 +21,13 @@ typedef struct Mutator {
   Graph *g;
   Arena *a;
   Diag *quiet;
-  int kind;         // of those that count
-  int64_t left;     // to pass by
-  const char *done; // what was changed
-  bool unfit;       // the types forbid it: nothing was changed
+  int kind;         // the selected kind
+  int64_t left;     // the number to skip
+  const char *done; // describes the change; NULL before it
+  bool unfit;       // invalid types: the change was not made
 } Mutator;
 
-// Is it the turn of the next mutation, which is of this kind?
+// Counts a possible mutation of this kind; returns whether it is the selected one.
 static bool turn(Mutator *u, int kind) {
   return !u->done && kind == u->kind && u->left-- == 0;
 }
@@ -37,7 +37,7 @@ static void done(Mutator *u, const Op *op, const char *detail) {
                        op ? " " : "", detail);
 }
 
-// Types follow from what was changed as far as they can; the rest is for the verifier to find.
+// Infers types again after the change as far as possible; the verifier finds the rest.
 static void retype_from(Mutator *u, Op *op) {
   for (; op && op_retype(op, u->quiet); op = op->next)
     continue;
@@ -176,7 +176,7 @@ static void swapped_operands(Mutator *u, Op *op) {
     }
 }
 
-// Who reads `x` reads `y`, and the reverse.
+// Exchanges the uses of `x` and `y`.
 static void swap_uses(Mutator *u, Value *x, Value *y) {
   Op *op = u->g->first;
   for (; op; op = op->next)
@@ -329,7 +329,7 @@ static void parameters(Mutator *u, int i) {
   }
 }
 
-// Devices as many as the axes need.
+// Gives the mesh the number of devices that its axes need.
 static void set_devices(Mutator *u, Mesh *mesh) {
   mesh->n_devices = 1;
   for (int i = 0; i < mesh->n_axes; i++)
@@ -358,7 +358,7 @@ static void meshes(Mutator *u) {
       done(u, NULL, str_format(u->a, "'%s' is one longer", mesh->axis[i].name));
       mesh->axis[i].size++;
     }
-    // A mesh has one axis of time at most.
+    // A mesh has at most one time axis.
     if (n_time - mesh->axis[i].time == 0 && turn(u, MUTATE_mesh)) {
       done(u, NULL, str_format(u->a, "'%s' of time or not", mesh->axis[i].name));
       mesh->axis[i].time = !mesh->axis[i].time;

@@ -1,6 +1,6 @@
-// What a module's communication costs over a cluster, every op by itself:
+// Estimates a module's communication over a cluster, each op on its own:
 //
-//     price CLUSTER FILE.nn …     seconds, and how many ops, of each file
+//     price CLUSTER FILE.nn …     seconds, and the number of ops, of each file
 
 #include <stdio.h>
 #include <stdlib.h>

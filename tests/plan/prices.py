@@ -1,8 +1,8 @@
-"""What a search says that a step takes is what it takes:  prices.py [CASE …]
+"""The search's estimate of the step time equals the final prediction:  prices.py [CASE …]
 
-Each case is a plan in which one term of the price is large: the search has no choice, and its sum must be the step that is
-priced after all passes (cost_step.h).  It leaves out what no choice changes, such as the kernels of single numbers.  And
-with all choices it takes no more than dp.
+Each case is a plan in which one term of the cost is large: the search has no choice, and its sum must equal the step time
+predicted after all passes (cost_step.h).  It leaves out constants independent of all choices, such as scalar kernels.  With
+free choices the result takes no more than dp.
 """
 
 import json
@@ -29,7 +29,7 @@ end
 
 
 def linears(n, rows, width):
-    """Products one after the other."""
+    """Returns consecutive products."""
     params = [f'%x0: f32[{rows},{width}] input "x"']
     params += [f'%w{i}: f32[{width},{width}] weight "w{i}" train = normal(0,0.1)' for i in range(n)]
     ops = [f"%x{i + 1} = linear %x{i}, %w{i} : f32[{rows},{width}]" for i in range(n)]
@@ -37,7 +37,7 @@ def linears(n, rows, width):
 
 
 def relus(n, rows, width):
-    """The gradient of a relu reads its result, and nothing that the relu reads."""
+    """Returns products and relus: the gradient of a relu reads its result, not its operand."""
     params, ops, y = linears(n, rows, width)
     for i in range(n - 1):
         ops[2 * i + 1:2 * i + 1] = [f"%r{i + 1} = relu %x{i + 1} : f32[{rows},{width}]"]
@@ -46,7 +46,7 @@ def relus(n, rows, width):
 
 
 def turned(n, rows, heads, width):
-    """Halves of heads turned round as rotary embeddings do it: the gradients are turned back behind what they compute."""
+    """Returns rotated halves of heads, as in rotary embeddings: the gradients are transposed after their computation."""
     params, ops, y = linears(1, rows, heads * width)
     for i in range(n):
         apart, half = (f"[{rows // 64},64,{heads},{w}]" for w in (width, width // 2))
@@ -64,7 +64,7 @@ def turned(n, rows, heads, width):
 
 
 def forked(n, rows, width):
-    """A value that several products read: its gradient is a sum."""
+    """Returns a value with several products as readers: its gradient is a sum."""
     params, ops, y = linears(1, rows, width)
     params += [f'%b{i}: f32[{width},8] weight "b{i}" train = normal(0,0.1)' for i in range(n)]
     ops += [f"%p{i} = linear %{y}, %b{i} : f32[{rows},8]" for i in range(n)]
@@ -73,7 +73,7 @@ def forked(n, rows, width):
 
 
 def tied(rows, words, width):
-    """A table that is looked up and multiplied by: one gradient of it comes in parts, the other is a sum over ranks, and
+    """Returns a table used for lookup and in a product: one of its gradients is sharded, the other is a partial sum, and
     they are added up in each micro-batch."""
     params = [f'%ids: i64[32,{rows}] input "ids"', f'%t: f32[{words},{width}] weight "t" train = normal(0,0.1)']
     ops = [f"%x = gather %t, %ids : f32[32,{rows},{width}]", f"%r = relu %x : f32[32,{rows},{width}]",
@@ -82,8 +82,8 @@ def tied(rows, words, width):
 
 
 def windows(n, images, side, window, width):
-    """Of rows in windows: the letter of windows is the first of a dimension of the products, the second of one in which
-    softmax has a single letter, and the first again in their gradients."""
+    """Returns rows in windows: the letter of windows is the first of a dimension of the products, the second of one
+    with a single letter in softmax, and the first again in their gradients."""
     parts, flat = images * side // window, f"[{images},{side},{width}]"
     apart = f"[{parts},{window},{width // 64},64]"
     params = [f'%x0: f32{flat} input "x"']
@@ -97,7 +97,7 @@ def windows(n, images, side, window, width):
 
 
 WHOLE, STORED = 'split(p, "-", axis)', "store(p, 0, axis)"
-# name: model, what its ops split, how weights lie, seconds that a collective takes to start and a byte to be sent, more
+# name: model, letters to split, layout of weights, latency of a collective in s, s per byte, further flags
 CASES = {
     "gradients": (relus(8, 16384, 64), "-", WHOLE, 1e-6, 1e-11, []),
     "updates": (linears(40, 256, 256), "-", WHOLE, 1e-6, 1e-11, []),

@@ -1,12 +1,12 @@
-// Cuts some ops of a model in two unequal parts, as a plan may where no layout can:
+// Splits some ops of a model in two unequal chunks, as a plan may, though no layout can:
 //
 //     %y = linear %x, %w        7 rows
 //
 //     %1 = slice %x starts=[0,0] shape=[3,8]       %2 = slice %x starts=[3,0] shape=[4,8]
 //     %3 = linear %1, %w                           %4 = linear %2, %w
-//     %y = concat %3, %4 axis=0                    or, of a letter that is summed over, add
+//     %y = concat %3, %4 axis=0                    or add, for a letter that is summed over
 //
-// What reads a part may be cut elsewhere, and slices of slices and parts of parts come of it.
+// Readers of a chunk may be split elsewhere, which gives slices of slices and chunks of chunks.
 
 #include "random_plans.h"
 
@@ -17,11 +17,11 @@ typedef struct Cutter {
   Op *op;
   Dims dims;
   int letter;
-  int64_t at[3]; // where the two parts begin and end
+  int64_t at[3]; // the bounds of the two chunks
   Builder b;
 } Cutter;
 
-// Elements of dimension `dim` for one of the letter that leads it.
+// Returns the elements of dimension `dim` per index of its leading letter.
 static int64_t rest_of(const Cutter *c, const Term *t, int dim) {
   return dims_length(&c->dims, t, dim) / c->dims.letter[c->letter].size;
 }
@@ -41,7 +41,7 @@ static Value *part_of(Cutter *c, Value *v, const Term *t, int part) {
                      a_list("shape", shape, rank)));
 }
 
-// The op on one part; NULL when it does not take one.
+// Returns the op on one chunk; NULL if it does not accept one.
 static Op *op_part(Cutter *c, int part) {
   Op *op = c->op;
   Value *in[MAX_TERMS];

@@ -1,9 +1,8 @@
-// Random plans: a mesh of one to three axes, one of them perhaps of time; for every parameter any
-// layout that it may have; for every op any split that is legal where its operands are, or can be
-// moved to.
+// Random plans: a mesh of one to three axes, possibly with a time axis; for every parameter any
+// legal layout; for every op any legal split to which its operands can be resharded.
 //
-// Along an axis of time nothing can be moved, only added up, so there an op splits the letter along
-// which an operand comes in, if it can; comm refuses what it cannot.
+// Along a time axis nothing can be resharded, only accumulated.  There an op splits the letter by
+// which an operand is split, if it can; comm refuses other cases.
 
 #include "random_plans.h"
 
@@ -30,7 +29,7 @@ static bool is_time(const Module *m, int axis) {
 
 // -- Parameters ------------------------------------------------------------------------------
 
-// A dimension that `axis` can cut besides those that cut it already, or B.
+// Returns S of a dimension that `axis` can split in addition to `before`, or B.
 static Sbp random_cut(const Value *v, const Sbp *before, int axis, Random *r) {
   const Mesh *mesh = v->graph->module->meshes;
   if (v->type->rank == 0 || chance(r, 35)) return (Sbp){.kind = SBP_B};

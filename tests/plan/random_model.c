@@ -1,5 +1,5 @@
-// Random training steps: ops of all kinds, one after the other, each of what there is; the sum of
-// what nobody reads is the loss, and autodiff and optimizer make a step of it.
+// Random training steps: ops of all kinds, one after the other, on any earlier values; the sum of
+// the unread values is the loss, and autodiff and optimizer turn it into a training step.
 //
 //     %x: f64[4,6] input "x"
 //     %1 = linear %x, %w1         f64[4,8]
@@ -7,8 +7,8 @@
 //     %3 = softmax %2 axis=1
 //     %4 = add %1, …
 //
-// All of it is f64, so that two ways to add up differ by next to nothing, also where what is added
-// cancels.
+// All values are f64, so that different orders of summation give nearly equal results, also with
+// cancellation.
 
 #include "random_plans.h"
 
@@ -24,7 +24,7 @@ typedef struct Maker {
   Builder b;
   Module *m;
   Graph *g;
-  Vec(Value *) values; // of f64, not scalars
+  Vec(Value *) values; // f64, no scalars
   int n_params;
 } Maker;
 
@@ -60,7 +60,7 @@ static Value *pick(Maker *k) {
   return k->values.at[n - 1 - below(k->r, chance(k->r, 80) ? recent : n)];
 }
 
-// Something of the type of `v`: what there is, a new weight, or a fill.
+// Returns a value of the type of `v`: an existing one, a new weight, or a fill.
 static Value *like(Maker *k, const Value *v) {
   for (int tries = 0; tries < 6; tries++) {
     Value *other = pick(k);
@@ -166,7 +166,7 @@ static void transpose(Maker *k) {
   keep(k, op1(k, OP_transpose, x, ATTRS(a_list("perm", perm, x->type->rank))));
 }
 
-// Two dimensions become one, or one becomes two.
+// Merges two dimensions, or splits one.
 static void reshape(Maker *k) {
   Value *x = pick(k);
   int64_t dim[MAX_RANK + 1];
@@ -308,7 +308,7 @@ static Value *loss_of(Maker *k, Value *v) {
   return sum_of(k, op1(k, OP_square, op1(k, OP_tanh, v, NO_ATTRS), NO_ATTRS));
 }
 
-// False when nothing small enough was made.
+// Returns false if no value is small enough.
 static bool add_loss(Maker *k) {
   Value *loss = NULL;
   for (int i = 0; i < k->values.n; i++) {

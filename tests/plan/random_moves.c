@@ -1,8 +1,8 @@
-// Takes some values of a plan to other devices and back:
+// Moves some values of a plan to other devices and back:
 //
 //     %y = linear %x, %w : f32[2,6] {S(0)}                 on devices 0-1
 //     %1 = move %y       : f32[4,2] @n0 {S(1)}             on devices 5, 3, 7
-//     %2 = move %1       : f32[2,6] {S(0)}                 and all that read %y read %2
+//     %2 = move %1       : f32[2,6] {S(0)}                 and all readers of %y read %2
 //
 // The other meshes have other axes, and devices in any order, some of them those of the first.
 

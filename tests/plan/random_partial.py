@@ -1,11 +1,11 @@
-"""What a program says, a search keeps; and a search that is told something finds nothing better than one that is not.
+"""A search respects the constraints of a program, and constraints never improve its result.
 
-    random_partial.py [FIRST [COUNT]]      seeds FIRST .. FIRST+COUNT-1; of one that fails, the program is printed
+    random_partial.py [FIRST [COUNT]]      seeds FIRST .. FIRST+COUNT-1; the program of a failure is printed
 
-A free search makes a plan, and its cost is known.  Then, of the rows of a plan (record.h) a random part is said again
-with op_trans and split, and the rest is searched: rows of that plan itself, and rows of one made of random splits that
-are legal.  Every row that was said is in the result as it was said, and the cost is never below that of the free search.
-All rows of the plan that the search found cost what that did.
+An unconstrained search makes a plan of known cost.  Then a random part of the rows of a plan (record.h) is prescribed
+with op_trans and split, and the rest is searched: rows of that plan itself, and rows of one made of random legal
+splits.  The result contains every prescribed row, and its cost is never below that of the unconstrained search.
+With all rows of the unconstrained plan prescribed, the cost is the same.
 """
 
 import json
@@ -21,7 +21,7 @@ NNAOT = os.path.join(os.environ.get("BUILD", "build"), "bin", "nnaot")
 HERE = pathlib.Path(__file__).resolve().parents[1]
 MODELS = HERE / "e2e/models"
 LOSSES = {"wide": "cross_entropy(logits)", "gpt": "next_token(logits,input_ids)"}
-SLACK = 2e-4  # twice the gap that a search is content with
+SLACK = 2e-4  # twice the optimality gap of a search
 OP = re.compile(r'^ +\{ ("[^"]*"), +"(\w+)", +"(\w+)", +(\d+), +"(.)" +\},', re.M)
 PARAM = re.compile(r'^ +\{ ("[^"]*"), +"(weight|state|input)", +("-"|\d+|\{ \d+ \}) +\},', re.M)
 FREE = "function step(axis) search(axis) end\n"
@@ -47,12 +47,12 @@ def compile(model, plan, folder, *extra, out="plan.json"):
 
 
 def rows_of(model, program, folder, name):
-    """What a program decides of ops of the model and of parameters, by their rows; and what that costs a search."""
+    """Returns a program's decisions on model ops and parameters, by their rows; and their cost for a search."""
     file = folder / name
     file.write_text(program)
     saved = compile(model, file, folder, "--summary", folder / "summary.json", out="saved.lua")
     solver = json.loads((folder / "summary.json").read_text())["solver"]
-    # @eval has rows of its own where it differs; it follows.
+    # The rows of @eval that differ follow in a section of their own.
     body = saved.split('["eval"]')[0] + "".join(saved.split("local parameters")[1:])
     ops = {m[:4]: m[4] for m in OP.findall(body)}
     params = {m[:2]: m[2] for m in PARAM.findall(body) if m[1] != "state"}
@@ -78,7 +78,7 @@ def check(seed, folder):
     other, _ = rows_of(model, SHAKEN % rng.randrange(1 << 30), folder, "shaken.lua")
     wrong = []
     for rows, share in (found, 1), (found, rng.random()), (other, rng.random() ** 3), (other, rng.random() / 10):
-        # Whether sums come to what passes them on is searched in the model only.
+        # The search decides only in the forward part whether an op passes partial sums on ("+").
         may_say = [(k, way) for k, way in sorted(rows.items()) if way != "+" or k[2] == "forward"]
         said = [r for r in may_say if rng.random() < share]
         try:

@@ -1,16 +1,16 @@
-// Random plans: what the proof accepts computes the same, and what is changed in them is rejected.
+// Random plans: accepted by the proof, they compute the same; their mutants are rejected.
 //
 //     random_plans [COUNT [SEED]]            COUNT plans, from SEED on; some mutations of each
 //     random_plans --all MODEL.nn PLAN.nn    every mutation of one plan
-//     random_plans --say MODEL.nn PLAN.nn    the same, with what is said to each
+//     random_plans --say MODEL.nn PLAN.nn    the same, with the messages for each
 //
-// Of each seed: a random training step; perhaps some ops cut in unequal parts; a random mesh with
-// random layouts; comm and bucket_grads; perhaps values taken to other meshes and back; the proof
-// must accept it, and the ranks, simulated, must compute the numbers of the model.  Then single
-// things of it are changed.  What the verifier and the proof still accept must compute the numbers
-// of the model, too: such changes are called equal.
+// For each seed: a random training step; perhaps some ops split in unequal chunks; a random mesh
+// with random layouts; comm and bucket_grads; perhaps values moved to other meshes and back; the
+// proof must accept it, and the simulated ranks must compute the numbers of the model.  Then single
+// details are changed.  Mutants accepted by the verifier and the proof must compute the numbers of
+// the model, too: such changes are called equal.
 //
-// Numbers are f64 and equal to 1e-5 relative, and 1e-6 where everything cancels.
+// Numbers are f64 and equal to 1e-5 relative, and 1e-6 if everything cancels.
 
 #include "random_plans.h"
 
@@ -27,7 +27,7 @@ enum { MUTANTS = 6 };
 
 static const EvalOptions eval = {.seed = 1, .lr = 0.01, .tolerance = 1e-5};
 
-// The references only.
+// Uses the references only.
 bool kernel_run(const Op *op, const Tensor *in, Tensor *out, const Box *box, bool *done, Arena *a,
                 Diag *d) {
   (void)op, (void)in, (void)out, (void)box, (void)a, (void)d;
@@ -35,7 +35,7 @@ bool kernel_run(const Op *op, const Tensor *in, Tensor *out, const Box *box, boo
   return true;
 }
 
-// Nothing is read from files.
+// Files are not read.
 bool npy_read(const char *path, const Type *type, Tensor *out, Arena *a, Diag *d) {
   (void)type, (void)out, (void)a;
   return diag_error(d, NULL, "cannot read '%s' here", path);
@@ -47,7 +47,7 @@ typedef struct Count {
 
 typedef struct Experiment {
   Diag *d, *quiet;
-  bool say; // what is said to mutants
+  bool say; // prints the messages for mutants
   int64_t plans, cut, moved, timed, refused, collectives, buckets;
   Count count[N_MUTATIONS];
   bool failed;
@@ -80,7 +80,7 @@ static bool equal_tensors(const Tensor *x, const Tensor *y) {
   return sqrt(apart) <= 1e-5 * sqrt(size) + 1e-6; // false for NaN
 }
 
-// The first result that differs, or NULL.
+// Returns the name of the first different result, or NULL.
 static const char *different(const Values *x, const Values *y) {
   for (int i = 0; i < y->n; i++) {
     const Tensor *other = values_find(x, y->at[i].name);
@@ -96,7 +96,7 @@ static void show(const Module *model, const Module *m) {
   module_print(m, stderr);
 }
 
-// One mutant of the plan `m`.  `want` is what `model` computes of `in`.
+// Tries one mutant of the plan `m`.  `want` holds the results of `model` for `in`.
 static void try_mutant(Experiment *e, const Module *model, const Module *m, int kind, int64_t which,
                        const Values *in, const Values *want) {
   Arena *a = arena_new();
@@ -143,7 +143,7 @@ static bool distribute(Module *m, Random *r, bool cut, bool time, Diag *quiet, D
   return module_verify(m, d) && pipeline_run(m, ways[below(r, 3)], &o, time ? quiet : d);
 }
 
-// Not every model can be cut in time: then in space only.
+// Some models cannot be split in time: then in space only.
 static Module *random_plan(Experiment *e, const Module *model, Random *r) {
   bool time = chance(r, 40), cut = chance(r, 30);
   Module *m = module_clone(model);

@@ -1,10 +1,10 @@
-// What the files of random_plans share.
+// Shared by the files of random_plans.
 //
 //     random_model.c    a training step of random ops
-//     random_cut.c      ops of it done in unequal parts
+//     random_cut.c      ops in unequal chunks
 //     random_layout.c   a random mesh, and random layouts and splits on it
-//     random_moves.c    values taken to other meshes and back
-//     mutate.c          one thing of a plan changed
+//     random_moves.c    values moved to other meshes and back
+//     mutate.c          single changes of a plan
 //     random_plans.c    the experiment
 
 #ifndef RANDOM_PLANS_H
@@ -29,24 +29,24 @@ static inline bool chance(Random *r, int percent) {
 
 // -- random_model.c --------------------------------------------------------------------------
 
-// A module in phase typed; NULL when what came out has no derivative, or is no number.
+// Returns a module in phase typed; NULL if the model has no derivative, or its result is NaN.
 Module *random_model(Random *r, Diag *d);
 
 // -- random_cut.c ----------------------------------------------------------------------------
 
-// Returns how many more ops there are.
+// Returns the number of added ops.
 int random_cuts(Graph *g, Random *r, Diag *quiet);
 
 // -- random_layout.c -------------------------------------------------------------------------
 
-// Some losses get ops that can be split by classes.
+// Replaces some losses by ops that can be split by classes.
 void random_losses(Graph *g, Random *r, Diag *d);
-// Gives `m` a mesh, every value a layout and every op a split: what shard might have chosen.
+// Gives `m` a mesh, every value a layout and every op a split, as shard does.
 void random_layout(Module *m, Random *r, bool time, Diag *d);
 
 // -- random_moves.c --------------------------------------------------------------------------
 
-// Of a module that is local.  Returns how many values it moved.
+// Moves values of a local module.  Returns their number.
 int random_moves(Graph *g, Random *r, Diag *d);
 
 // -- mutate.c --------------------------------------------------------------------------------
@@ -74,9 +74,9 @@ enum {
 };
 extern const char *const mutation_name[N_MUTATIONS];
 
-// How many mutations of a kind there are of `m`.
+// Returns the number of mutations of a kind of `m`.
 int64_t n_mutations(const Module *m, int kind);
-// Makes one of them, and says which.  NULL when nothing like a program would be left.
+// Applies one of them and returns its description; NULL if the result would not be a program.
 const char *mutate(Module *m, int kind, int64_t which, Arena *a);
 
 #endif

@@ -1,10 +1,10 @@
-"""Programs of plans, made at random of the language's calls, on small models: each is an error at a line, or a plan
-that is proved; never anything else.  A plan that is saved as a program and read back is the same plan.
+"""Random plan programs of the language's calls, on small models: each is an error with a line, or a plan
+that is proved.  A plan saved as a program and read back is the same plan.
 
-    random_programs.py [FIRST [COUNT]]      seeds FIRST .. FIRST+COUNT-1; of one that fails, the program is printed
+    random_programs.py [FIRST [COUNT]]      seeds FIRST .. FIRST+COUNT-1; the program of a failure is printed
 
-About half of the arguments fit: letters that the op has, axes of the program, ranks that there are; and many calls
-ask first whether they may.
+About half of the arguments are valid: letters of the op, axes of the program, existing ranks; and many calls
+ask first if they are allowed.
 """
 
 import os
@@ -25,7 +25,7 @@ PARTS = ["forward"] * 5 + ["backward", "update", None, None]
 ROLES = ["weight"] * 5 + ["input", "state", "scalar", None]
 NAMES = ["dp", "tp", "sp", "vp", "ep", "zero1", "zero2", "zero3", "coshard", "dap", "pp",
          "recompute", "recompute_pieces", "recompute_attention"]
-# What nnaot says of what only it can have done wrong.
+# nnaot's messages for internal errors.
 OURS = re.compile(r"mistake of nnaot|Sanitizer|runtime error|BUG|cannot be proved|[Aa]ssert(ion)? .*failed")
 AT_LINE = re.compile(r"^\S+\.lua(:\d+(:\d+)?)?: (error|note): ", re.M)
 PRELUDE = """local function pick(list, i) return list[(i - 1) % math.max(#list, 1) + 1] end
@@ -236,7 +236,7 @@ class Program:
 
 
 def verdict(done):
-    """What is wrong with how nnaot ended, or whether it accepted the plan."""
+    """Returns a description of a wrong exit, or whether nnaot accepted the plan."""
     said = done.stderr
     if done.returncode not in (0, 1) or OURS.search(said):
         return f"exit status {done.returncode}"
@@ -246,7 +246,7 @@ def verdict(done):
 
 
 def is_saved(command, folder):
-    """Whether the plan, as a program of its own, is the same plan."""
+    """Whether the plan, saved as a program, is the same plan."""
     def say(plan, out):
         subprocess.run([*map(str, command), "--plan", plan, "-o", out], check=True, stderr=subprocess.DEVNULL, timeout=300)
         return pathlib.Path(out).read_text()
@@ -281,7 +281,7 @@ def main():
         found = [run(seed, folder) for seed in range(first, first + count)]
     accepted, refused = found.count(True), found.count(False)
     print(f"{count} programs: {accepted} are plans, {refused} have errors, {count - accepted - refused} failed")
-    # Programs of which all are refused, or none, would test little.
+    # The test fails if too few programs are refused or accepted.
     return accepted + refused < count or min(accepted, refused) < count // 5
 
 

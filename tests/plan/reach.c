@@ -9,16 +9,16 @@
 
 #include "base/vec.h"
 
-enum { DEVICES = 8, DIMS = 3, ALL = 16 }; // ALL: the cluster's devices
+enum { DEVICES = 8, DIMS = 3, ALL = 16 }; // ALL: devices of the cluster
 
-// Halves of halves: box 1 is a whole dimension, box i is cut into boxes 2i and 2i + 1.
+// Binary subdivision: box 1 is a whole dimension, box i consists of boxes 2i and 2i + 1.
 typedef struct Have {
   uint8_t box[DIMS];
-  uint8_t shares; // a bit for each of those that the first placement has
+  uint8_t shares; // a bit per share of the source placement
 } Have;
 
 typedef struct World {
-  Have at[DEVICES]; // by position in the group; 0 behind them
+  Have at[DEVICES]; // by position in the group; the rest is 0
   uint8_t side;     // 0: the producers' group, 1: the consumers'
   uint8_t zero[3];
 } World;
@@ -39,7 +39,7 @@ typedef struct Waiting {
   int node;
 } Waiting;
 
-// A map from the numbers of `bits` bits to those of `to` bits, affine over the field of two.
+// A map from `bits`-bit numbers to `to`-bit numbers, affine over GF(2).
 typedef struct Affine {
   uint8_t of[DEVICES];
 } Affine;
@@ -48,7 +48,7 @@ typedef Vec(Affine) Affines;
 
 typedef struct Target {
   Have want[DEVICES];
-  int share[DEVICES], n_shares; // which share of the sum a device wants, of how many
+  int share[DEVICES], n_shares; // a device's share of the sum; their number
 } Target;
 
 typedef struct Reach {
@@ -56,21 +56,21 @@ typedef struct Reach {
   const Cluster *c;
   int rank;
   double bytes; // of the tensor
-  Side side[2]; // the second is empty where the devices are the same
+  Side side[2]; // the second is empty if the devices are the same
   int all_shares;
-  Affines affine[4][4]; // from bits, to bits: onto
+  Affines affine[4][4]; // from bits, to bits: surjective maps
   Target *target;
   int n_targets;
   const double *limit;
   double *least, *mixed; // of each target
-  double bound;          // what is dearer is of no use to any of them
+  double bound;          // worlds above this cost reach no target
   Vec(Node) nodes;
   Vec(Waiting) heap;
   int *table, table_size;
-  double now; // seconds of the world whose neighbours are listed
+  double now; // seconds of the expanded world
 } Reach;
 
-// -- What flows ----------------------------------------------------------------------------------
+// -- Traffic -------------------------------------------------------------------------------------
 
 typedef struct Load {
   const Cluster *c;
@@ -129,7 +129,7 @@ static void sort(int *x, int n) {
     }
 }
 
-// From each to the next in ascending order, `rounds` times p - 1 hops.
+// Adds a ring in ascending order: `rounds` times p - 1 hops.
 static void load_ring(Load *l, int *device, int p, int rounds, double whole) {
   sort(device, p);
   for (int i = 0; i < p; i++) {
@@ -147,7 +147,7 @@ static void load_pairs(Load *l, const int *device, int p, double piece) {
     }
 }
 
-// From the root to the others, the near ones first; or back.
+// Adds a chain from the root to the others, the near ones first; or back.
 static void load_chain(Load *l, int root, const int *other, int n, bool back, double bytes) {
   int order[DEVICES], at = root;
   double alpha = 0, inside = 0;
@@ -169,7 +169,7 @@ static void load_chain(Load *l, int root, const int *other, int n, bool back, do
   l->alpha = fmax(l->alpha, alpha + (crosses ? inside : 0));
 }
 
-// -- What devices have ---------------------------------------------------------------------------
+// -- Boxes of devices ----------------------------------------------------------------------------
 
 static int level(int box) {
   int n = 0;
@@ -214,11 +214,12 @@ static int common_box(int a, int b) {
 
 typedef struct Sum {
   Have have;
-  bool gathers; // all parts are different and none is a share
-  bool nothing; // all are the same
+  bool gathers; // the parts are all different, with equal shares
+  bool nothing; // all parts are the same
 } Sum;
 
-// What the members have together, copies counted once; false where that is no box of a sum.
+// Combines the members' boxes and shares, copies counted once; returns false if the result is not a
+// box with all its shares.
 static bool add_up(const Have *const *member, int n, Sum *out) {
   const Have *kind[DEVICES];
   int n_kinds = 0;
@@ -311,7 +312,7 @@ static void found(Reach *r, const World *w, double seconds) {
 
 // -- Neighbours ----------------------------------------------------------------------------------
 
-// Ways of cutting into 2^bits: which dimension each bit cuts, the first the most significant.
+// Subdivisions into 2^bits parts: the dimension that each bit splits, most significant first.
 typedef struct Cut {
   int dim[3];
 } Cut;
@@ -357,7 +358,7 @@ static void list_slices(Reach *r, const World *w) {
     }
 }
 
-// One partition into groups: the positions of group i are at[i * size].
+// A partition into groups: the positions of group i are at[i * size].
 typedef struct Partition {
   uint32_t subgroup; // bit x: x is in it
   int size, bits, n, at[DEVICES];
@@ -399,15 +400,15 @@ static double collective_seconds(const Reach *r, const Side *s, const Partition 
   return load_seconds(&l);
 }
 
-// Whether no two devices of a group have the same number under the map.
+// Whether the devices of a group have different numbers under the map.
 static bool tells_apart(const Affine *f, const Partition *p) {
   for (int x = 1; x < DEVICES; x++)
     if ((p->subgroup >> x & 1) && f->of[x] == f->of[0]) return false;
   return true;
 }
 
-// Every device of a group gets a part of what the group has: by reduce_scatter, or by all_to_all,
-// where every pair of devices has equally much to tell one another.
+// Every device of a group gets a part of the group's box: by reduce_scatter, or by all_to_all, if
+// all pairs of devices exchange equal volumes.
 static void list_scattered(Reach *r, const World *w, const Partition *p, const Sum *sum,
                            bool gathers) {
   const Side *s = &r->side[w->side];
@@ -492,7 +493,7 @@ static const Have *own_of(const Reach *r, const World *w, int device) {
   return NULL;
 }
 
-// To as many or more: device y gets what device f(y) has, or parts of it.
+// To a group of at least the same size: device y gets the box of device f(y), or a part of it.
 static void list_spread(Reach *r, const World *w, const Affine *f) {
   const Side *a = &r->side[0], *b = &r->side[1];
   int q = b->n / a->n;
@@ -533,7 +534,7 @@ static void list_spread(Reach *r, const World *w, const Affine *f) {
     }
 }
 
-// Of copies each reader chooses one: all ways of that.
+// Returns the least seconds over all choices of one copy for each reader.
 static double choose_copies(const Reach *r, const World *w, int (*source)[DEVICES], int q) {
   const Side *b = &r->side[1];
   double best = INFINITY, bytes = r->bytes * volume(&w->at[0]);
@@ -550,7 +551,7 @@ static double choose_copies(const Reach *r, const World *w, int (*source)[DEVICE
   return best;
 }
 
-// To fewer: device y gets what all those have together from which f leads to it.
+// To a smaller group: device y gets the combined boxes of all devices that f maps to y.
 static void list_joined(Reach *r, const World *w, const Affine *f) {
   const Side *a = &r->side[0], *b = &r->side[1];
   int q = a->n / b->n, source[DEVICES][DEVICES];
@@ -593,9 +594,10 @@ static void list_crossings(Reach *r, const World *w) {
     spreads ? list_spread(r, w, &f->at[i]) : list_joined(r, w, &f->at[i]);
 }
 
-// -- Where it ends -------------------------------------------------------------------------------
+// -- Targets -------------------------------------------------------------------------------------
 
-// What all devices that want one share of the box `want` have of the cell: its shares, or 0.
+// Returns the common shares of the cell on all devices that want this share of the box `want`; 0 if
+// they differ.
 static int shares_of_class(const World *w, const Target *t, int n, const Have *want, int share,
                            const Have *cell) {
   int shares = -1;
@@ -608,8 +610,8 @@ static int shares_of_class(const World *w, const Target *t, int n, const Have *w
   return shares > 0 ? shares : 0;
 }
 
-// Whether the classes of those who want the box have every share of the cell once between them, if
-// some forget what they have.
+// Whether the classes of devices that want the box hold every share of the cell exactly once, if
+// some classes drop theirs.
 static bool cell_is_there(const Reach *r, const World *w, const Target *t, int n, const Have *want,
                           const Have *cell) {
   int all = 0, known[DEVICES], n_known = 0;
@@ -625,7 +627,7 @@ static bool cell_is_there(const Reach *r, const World *w, const Target *t, int n
   return all == r->all_shares;
 }
 
-// Every cell of the box: its parts that are no larger than anybody's.
+// Checks every cell of the box, at the finest subdivision of all devices.
 static bool box_is_there(const Reach *r, const World *w, const Target *t, int n, const Have *want) {
   int from[DIMS] = {1, 1, 1}, count[DIMS] = {1, 1, 1};
   for (int d = 0; d < r->rank; d++) {
@@ -650,7 +652,7 @@ static bool is_there(const Reach *r, const World *w, const Target *t) {
   return true;
 }
 
-// Send/recv of intersections, as path_p2p.h has it; to those who want no shares.
+// Returns the seconds of send/recv of intersections, as in path_p2p.h; the target has no shares.
 static double send_recv_seconds(const Reach *r, const World *w, const Target *t) {
   const Side *a = &r->side[w->side], *b = r->side[1].n ? &r->side[1] : a;
   Load l = {.c = r->c};
@@ -710,8 +712,8 @@ static void list_affine(Reach *r, int bits, int to) {
   }
 }
 
-// The i-th device of the placement's list has these coordinates: R, V, and a part of each
-// dimension.
+// Computes the box and the share of the i-th device of the placement's list, from its coordinates:
+// R, V, and a part of each dimension.
 static void have_of(const Reach *r, const Placement *p, int i, Have *out, int *share) {
   *out = (Have){{1, 1, 1}, 0};
   for (int d = r->rank - 1; d >= 0; d--) {
@@ -796,7 +798,7 @@ void reach(const Cluster *c, const TensorShape *shape, const Placement *from, co
     if (r.nodes.at[top.node].settled) continue;
     r.nodes.at[top.node].settled = true;
     r.now = top.seconds;
-    World w = r.nodes.at[top.node].world; // nodes move when there are more
+    World w = r.nodes.at[top.node].world; // a copy: adding nodes moves the array
     look_for_targets(&r, &w);
     if (r.now > r.bound) break;
     list_slices(&r, &w);

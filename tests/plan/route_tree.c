@@ -1,5 +1,5 @@
-// A tree of ways is the cheapest: every choice of where each place is reached from is tried, for up
-// to five places of which some need not be reached.
+// A tree of routes has the least cost: compared with all choices of a source for each place, for up
+// to five places, some of them optional.
 
 #include "unit.h"
 
@@ -11,7 +11,7 @@ enum { MOST = 5 };
 
 typedef struct Map {
   int n;
-  double cost[MOST + 1][MOST]; // from place - 1
+  double cost[MOST + 1][MOST]; // from place - 1; 0: the root
 } Map;
 
 static double cost_of(void *context, int from, int to) {
@@ -19,7 +19,7 @@ static double cost_of(void *context, int from, int to) {
   return m->cost[from + 1][to];
 }
 
-// Whether all wanted places are reached from the beginning, and what that costs.
+// Whether all wanted places are reached from the root; computes the cost.
 static bool is_tree(const Map *m, int n_wanted, const int *parent, double *sum) {
   *sum = 0;
   for (int i = 0; i < m->n; i++) {
@@ -59,7 +59,7 @@ static void test_least(void **state) {
     for (int from = 0; from <= m.n; from++)
       for (int to = 0; to < m.n; to++) {
         seed = seed * 1664525 + 1013904223;
-        m.cost[from][to] = seed >> 28; // small numbers, so that there are ties and nothings
+        m.cost[from][to] = seed >> 28; // small numbers, so that there are ties and zeros
       }
     int n_wanted = 1 + i / MOST % m.n, parent[MOST];
     Arena *a = arena_new();
@@ -76,7 +76,7 @@ static double steps(void *context, int from, int to) {
   return abs(to - from);
 }
 
-// More places than all sets of which could be looked at: each is reached from its neighbour.
+// Too many places to enumerate all sets of them: each is reached from its neighbour.
 static void test_many(void **state) {
   (void)state;
   int parent[3 * ROUTE_TREE_EXACT];

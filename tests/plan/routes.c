@@ -1,5 +1,5 @@
-// Ways within a mesh (routes.h) cost what the ops cost that they become, never more than axis by
-// axis, and in slices never less than at once; between all layouts of some meshes.
+// Routes within a mesh (routes.h) cost the same as their ops, never more than axis by axis, and in
+// slices never less than at once; tested between all layouts of some meshes.
 
 #include "unit.h"
 
@@ -35,7 +35,7 @@ typedef struct Bench {
   int n;
 } Bench;
 
-// All layouts in which the type can be cut; whole over time.
+// Adds all layouts that divide the type; replicated over time.
 static void add_layouts(Bench *b, Sbp *lies, int axis) {
   if (axis == b->mesh->n_axes) {
     const Layout *l = layout_new(b->m, b->mesh, lies);
@@ -74,7 +74,7 @@ static void bench_free(Bench *b) {
   diag_free(b->d);
 }
 
-// What the ops take that bring a value from one layout to another.
+// Returns the predicted seconds of the ops between two layouts.
 static double ops_seconds(Bench *b, Transitions *t, CommPrices *prices, const Layout *from,
                           const Layout *to) {
   Graph *g = graph_new(b->m, "g", true);
@@ -91,7 +91,7 @@ static double ops_seconds(Bench *b, Transitions *t, CommPrices *prices, const La
   return seconds;
 }
 
-// Nobody wants a sum of what is none.
+// Partial sums can only come from partial sums.
 static bool has_way(const Layout *from, const Layout *to) {
   for (int a = 0; a < from->n_axes; a++)
     if (to->axis[a].kind == SBP_P && from->axis[a].kind != SBP_P) return false;
@@ -135,7 +135,7 @@ static void test_cheaper(void **state) {
     }
     bench_free(&b);
   }
-  assert_true(n > 1000); // of which many are cheaper
+  assert_true(n > 1000); // many are cheaper
 }
 
 TEST_GROUP(routes) {

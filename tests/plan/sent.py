@@ -1,4 +1,4 @@
-"""sent.py FILE.json: of a --comm-manifest, how many elements of 4 bytes a rank sends in a step, in units of 2^30."""
+"""sent.py FILE.json: prints the elements of 4 bytes that a rank sends in a step, in units of 2^30, from a --comm-manifest."""
 
 import json
 import sys

@@ -1,7 +1,7 @@
-// On small sizes a path costs what an exhaustive search finds, one that is written the other way
-// around: all states are listed, all pairs of them are looked at for a primitive that leads from
-// one to the other, and Floyd's algorithm does the rest.  One node, where costs are those of
-// AutoDDL's table 2, and without send/recv; count_paths.c has all that.
+// On small sizes the cost of a path equals that of an exhaustive search with the opposite
+// formulation: it lists all states, tests all pairs of them for a primitive between them, and runs
+// Floyd's algorithm.  One node, with the costs of AutoDDL's table 2, and without send/recv;
+// count_paths.c covers the other cases.
 
 #include "unit.h"
 
@@ -11,7 +11,7 @@
 
 enum { MAX_STATES = 200, MOST_AXES = 3 };
 
-// Of an axis: B, P, or 10 * (1 + dim) + place.
+// The label of an axis: B, P, or 10 * (1 + dim) + place.
 enum { B = 0, P = 1 };
 
 typedef struct Listed {
@@ -19,7 +19,7 @@ typedef struct Listed {
 } Listed;
 
 typedef struct World {
-  int rank, n_axes, n; // devices: 2 to the n_axes
+  int rank, n_axes, n; // devices: 2^n_axes
   double bytes;        // of the tensor
   const Cluster *c;
   Listed state[MAX_STATES];
@@ -59,7 +59,7 @@ static int digit(const World *w, int device, int axis) {
   return device >> (w->n_axes - 1 - axis) & 1;
 }
 
-// Numbers the box that a device has, and the share.
+// Computes the numbers of a device's box and of its share.
 static void what(const World *w, const Listed *s, int device, int *box, int *share) {
   *box = *share = 0;
   for (int i = 0; i < w->n_axes; i++) {
@@ -78,7 +78,7 @@ static double piece_bytes(const World *w, const Listed *s) {
 
 // -- Primitives ------------------------------------------------------------------------------
 
-// Whether the axes that change all go from one kind to another: 'B', 'P' or 'D'.
+// Returns the kind of a label: 'B', 'P' or 'D'.
 static char kind(int label) {
   return label == B ? 'B' : label == P ? 'P' : 'D';
 }
@@ -90,7 +90,7 @@ static bool all_go(const World *w, const Listed *a, const Listed *b, char from, 
   return true;
 }
 
-// No dimension both gives axes and gets some.
+// Whether no dimension both loses and gains axes.
 static bool dims_apart(const World *w, const Listed *a, const Listed *b) {
   for (int i = 0; i < w->n_axes; i++)
     for (int k = 0; k < w->n_axes; k++)
@@ -105,7 +105,7 @@ static double collective(const World *w, int rounds, int p, double bytes) {
          rounds * bytes * (p - 1) / p * w->c->inside.beta;
 }
 
-// The axes of one are those of the other, elsewhere.
+// Whether the labels of one are those of the other in another order.
 static bool is_permuted(const World *w, const Listed *a, const Listed *b) {
   bool taken[MOST_AXES] = {false};
   for (int i = 0; i < w->n_axes; i++) {
@@ -118,7 +118,7 @@ static bool is_permuted(const World *w, const Listed *a, const Listed *b) {
   return true;
 }
 
-// Everyone has the right box, and whoever shall have the same share has the same share.
+// Whether every device has the right box, and devices of the same target share have equal shares.
 static bool is_renumbered(const World *w, const Listed *a, const Listed *b) {
   for (int x = 0; x < w->n; x++)
     for (int y = 0; y < w->n; y++) {
@@ -162,7 +162,7 @@ static void find_distances(World *w) {
 
 // -- Comparison ------------------------------------------------------------------------------
 
-// `turned`: the list of devices counts its axes from the last to the first.
+// `turned`: the list of devices enumerates its axes from the last to the first.
 static int state_of(const World *w, const Placement *p, bool turned) {
   Listed s = {{0}};
   int axis = 0;
@@ -179,7 +179,7 @@ static int state_of(const World *w, const Placement *p, bool turned) {
   return -1;
 }
 
-// Returns how many paths beat send/recv.
+// Returns the number of paths that beat send/recv.
 static void compare(int rank, int n_axes, bool turned, Cluster c, int *n_cases, int *n_better) {
   static const int in_order[] = {0, 1, 2, 3, 4, 5, 6, 7};
   static const int turned_order[4][8] = {
@@ -198,7 +198,7 @@ static void compare(int rank, int n_axes, bool turned, Cluster c, int *n_cases, 
   paths_without_send_recv(paths);
   for (int i = 0; i < l.n; i++)
     for (int k = 0; k < l.n; k++) {
-      if (l.n > 20 && (i * l.n + k) % 8) continue; // of the many, some
+      if (l.n > 20 && (i * l.n + k) % 8) continue; // every eighth of many
       const Path *p = path_find(paths, &shape, &l.at[i], &to.at[k]);
       double want = w.distance[state_of(&w, &l.at[i], false)][state_of(&w, &to.at[k], turned)];
       if (fabs(p->total.seconds - want) > 1e-9 * want + 1e-11) {
@@ -219,7 +219,7 @@ static void test_exhaustive(void **state) {
   for (int rank = 1; rank <= 3; rank++)
     for (int n_axes = 1; n_axes <= 3; n_axes++)
       for (int costs = 0; costs < 3; costs++) {
-        // Bytes count; messages count; both do.
+        // Bandwidth only; latency only; both.
         c.start = costs == 0 ? 0 : 1e-5;
         c.inside = (Link){costs == 0 ? 0 : costs == 1 ? 1e-3 : 1e-6, costs == 1 ? 1e-13 : 1e-11};
         for (int turned = 0; turned < 2; turned++)

@@ -1,5 +1,5 @@
 // The benchmark of SuperScaler's table 3: producers on one server of 8 GPUs, consumers on another,
-// a tensor of one dimension.  Prints what was chosen, and what it costs beside send/recv.
+// a tensor of one dimension.  Prints the chosen path and its cost compared with send/recv.
 
 #include "unit.h"
 
@@ -50,7 +50,7 @@ static void test_table(void **state) {
         assert_string_equal(steps, "slice, rd_scatter, all_gather");
       if (str_equal(kinds[kind], "VD") && n == 4)
         assert_string_equal(steps, "reduce_scatter, rd_scatter");
-      assert_ptr_equal(path_find(paths, &shape, &from, &to), p); // remembered
+      assert_ptr_equal(path_find(paths, &shape, &from, &to), p); // cached
     }
   print_message("better than send/recv: %d of 18\n", better);
   assert_true(better >= 12);

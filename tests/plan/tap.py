@@ -1,13 +1,13 @@
-"""TAP's 729 plans of a transformer block, all made and priced, and where those with a name lie among them.
+"""TAP's 729 plans of a transformer block, with predicted step times, and the positions of the named ones among them.
 
-TAP (section 6.3.1) folds a model to its block, of which six weights may be split: of q, k, v, the product behind
-attention, and the two of the feed-forward layer.  Each of these products is cut in one of three ways over the ranks: by
-rows of the batch, all of the weight everywhere; by columns of the weight; by its rows.  What is not said is searched.
+TAP (section 6.3.1) reduces a model to its block, of which six weights may be split: of q, k, v, the product after
+attention, and the two of the feed-forward layer.  Each of these products is split in one of three ways over the ranks: by
+rows of the batch, with a replicated weight; by columns of the weight; by its rows.  The rest is searched.
 Data parallelism and Megatron-LM are among the 3^6.
 
-There are two prices: what the search sees, in which a search without these constraints must be no worse than the best
-of all; and that of the program as executed, in which collectives may be joined and done while others compute, and in
-which `auto` must be no worse.
+There are two predictions: the search's estimate, by which a search without these constraints must be no worse than the
+best plan; and that of the executed program, whose collectives may be joined and overlap computation, by which `auto`
+must be no worse.
 """
 
 import itertools
@@ -20,7 +20,7 @@ import sys
 import tempfile
 
 BUILD = pathlib.Path(os.environ.get("BUILD", pathlib.Path(__file__).resolve().parents[2] / "build"))
-ROWS, TOKENS, HEADS, SIZE, WIDE = 16, 512, 16, 64, 4096  # T5-large's, and TAP's batch
+ROWS, TOKENS, HEADS, SIZE, WIDE = 16, 512, 16, 64, 4096  # those of T5-large, and TAP's batch
 WIDTH = HEADS * SIZE
 CLUSTER, RANKS = "v100-dgx1:1x8", 8
 WEIGHTS = ["q", "k", "v", "o", "up", "down"]
@@ -59,7 +59,7 @@ end
 
 
 def price(folder, plan):
-    """Milliseconds of a step, as executed and as the search sees it."""
+    """Returns the milliseconds of a step, as executed and as estimated by the search."""
     model, text, summary = (pathlib.Path(folder, n) for n in ("block.nn", "plan.lua", "summary.json"))
     model.write_text(block())
     if plan not in ("auto", "search"):
@@ -92,7 +92,7 @@ def main():
     executed, seen = ({letters: p[i] for letters, p in plans.items()} for i in (0, 1))
     show("searched", seen, {"search": searched[1]})
     show("executed", executed, {"search": searched[0], "auto": auto[0]})
-    # A search ends with a gap of 1e-4.
+    # The optimality gap of a search is 1e-4.
     return searched[1] > min(seen.values()) * 1.0001 or auto[0] > min(executed.values()) * 1.000001
 
 

@@ -1,17 +1,16 @@
-"""The plan that a search finds beside the best there is:  true_best.py [MODEL...] [--all] [--memory] [--every N]
+"""The plan found by a search compared with the true optimum:  true_best.py [MODEL...] [--all] [--memory] [--every N]
 
-Every way to split the ops of a tiny model and to lay its inputs and weights, over one axis or two, is written as a plan,
-and what comes of it is priced as nnaot prices any plan: its step, after all passes.  What is done to the loss follows by
-propagation.  The search sees its own prices only; what its plan really takes must not be much more than the least.  What
-it cannot say, as what is hidden beside backward depends on how long that is under all other choices, is found by making the
-next best answers, too.
+Every combination of splits of the ops of a tiny model and layouts of its inputs and weights, over one axis or two, is
+written as a plan, and its step time is predicted after all passes, as for any plan.  The splits of the loss follow by
+propagation.  The search only sees its own estimates; the prediction for its plan must not be much above the optimum.
+Some terms cannot be estimated op by op: the overlap with backward depends on the length of backward under all other
+choices.  For these the planner compiles the next best answers, too.
 
-The same is asked of `auto`, among the plans under which something is sent: one under which all ranks do the same is none
-for `auto`.
---all: also models that take minutes.  --memory: also on devices with less memory, down to what is a little more than the
-smallest of all plans needs; the least is that of all plans that fit, those which were found with less or more memory
-among them, so that less memory never makes a step faster.  Cases whose names begin with anew are in 16 bits, and backward
-computes all of the model again, so that it reads what forward never does; of those only searches are asked.  --every: of the plans only each N-th.
+The same holds for `auto`, among the plans with communication: `auto` does not count a plan in which all ranks do the same.
+--all: also models that take minutes.  --memory: also on devices with less memory, down to slightly more than the smallest
+plan needs; the optimum is that of all plans that fit, including those found with less or more memory, so that less memory
+never makes a step faster.  Cases named anew-… are in 16 bits, and backward recomputes the whole model, so that it reads
+values that forward never reads; they test only searches.  --every: only each N-th of the plans.
 """
 
 import argparse
@@ -25,7 +24,7 @@ import sys
 import tempfile
 
 NNAOT = os.path.join(os.environ.get("BUILD", "build"), "bin", "nnaot")
-WORST = {"search": 1.03, "auto": 1.01}  # times the least
+WORST = {"search": 1.03, "auto": 1.01}  # allowed ratio to the optimum
 CLUSTER = """return {{ nodes = {nodes}, per_node = {per_node}, nics = 1, start = 2e-6,
   inside = {{ alpha = 1e-6, beta = {inside} }}, across = {{ alpha = 5e-6, beta = {across} }},
   memory = {memory}, memory_speed = 1e12, f32 = 1e13, half = 1e13, launch = 1e-6 }}
@@ -33,7 +32,7 @@ CLUSTER = """return {{ nodes = {nodes}, per_node = {per_node}, nics = 1, start =
 
 
 def linears(rows, widths, between="relu"):
-    """Products with `between` between them."""
+    """Returns products with `between` between them."""
     params = [f'%x: f32[{rows},{widths[0]}] input "x"']
     ops, x = [], "x"
     for i, (n, m) in enumerate(zip(widths, widths[1:])):
@@ -52,14 +51,14 @@ def residual(rows, width, wide):
 
 
 def forked(rows, width):
-    """Two products of the same rows, added."""
+    """Returns two products of the same rows, multiplied."""
     params = [f'%x: f32[{rows},{width}] input "x"'] + [
         f'%{w}: f32[{width},{width}] weight "{w}" train = normal(0,0.1)' for w in "ab"]
     return params, [f"%{y} = linear %x, %{w} : f32[{rows},{width}]" for y, w in ("pa", "qb")] + [
         f"%z = mul %p, %q : f32[{rows},{width}]"], "z"
 
 
-# name -> model, sizes of the axes, cluster, whether parameters may lie otherwise than their readers want them
+# name -> model, sizes of the axes, cluster, whether layouts of parameters may differ from their readers' layouts
 FAST, SLOW = dict(inside=1e-11, across=1e-10), dict(inside=1e-10, across=1e-9)
 CASES = {
     "one": (linears(512, [512, 512], None), [4], FAST, True), "tall": (linears(4096, [64, 64], None), [2], SLOW, True),
@@ -100,7 +99,7 @@ def letters(op):
 
 
 def ways(params, ops, axes, lays_too):
-    """All plans, as lines of a program."""
+    """Yields all plans, as lines of a program."""
     per_op = [[f'op_trans(f[{i + 1}], "{letter}", axes[{a + 1}])' for letter in letters(op)]
               for a in range(axes) for i, op in enumerate(ops)]
     for a in range(axes):
@@ -147,7 +146,7 @@ class Bench:
         (self.folder / "cluster.lua").write_text(cluster)
 
     def price(self, plan):
-        """Milliseconds that nnaot predicts, bytes, and whether anything is sent; None where there is no such plan, or it
+        """Returns the predicted milliseconds, bytes, and whether anything is sent; None if the plan is refused, or
         does not fit."""
         run = subprocess.run([NNAOT, self.folder / "model.nn", "-g", str(self.ranks), "--plan", f"{plan}{self.inside}",
                               "--loss", "mse(y)", *self.flags, "--optimizer", "sgd", "--cluster", self.folder / "cluster.lua", "--micro-batches", "1",
@@ -167,17 +166,17 @@ class Bench:
         return price and (*price, "; ".join(filter(None, way)))
 
     def price_all(self, every):
-        """Of all ways that can be."""
+        """Returns the predictions of all valid combinations."""
         all_ways = itertools.islice(ways(self.params, self.ops, len(self.axes), self.lays_too), 0, None, every)
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             return [p for p in pool.map(self.price_way, itertools.count(), all_ways) if p]
 
 
-SLACK = 1.02  # of memory: what a search counts on is what is planned, but for the ends of blocks
+SLACK = 1.02  # of memory: the search's estimate ignores alignment at the ends of blocks
 
 
 def limits(prices):
-    """Bytes: enough, less than the best plan needs, half way to the least, and what the smallest plan needs."""
+    """Returns bytes: enough, less than the best plan needs, half way to the minimum, and the smallest plan's need."""
     peaks, best = [p[1] for p in prices], min(prices)
     least = int(SLACK * min(peaks)) + 1
     return sorted({int(1e12), max(least, best[1] - 1), max(least, (least + best[1]) // 2), least}, reverse=True)

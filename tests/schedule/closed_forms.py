@@ -1,26 +1,26 @@
-"""Kinds of schedules beside formulas: for P stages and M micro-batches, makespan, span and peak.
+"""Kinds of schedules compared with formulas: for P stages and M micro-batches, makespan, span and peak.
 
     closed_forms.py          some P and M
     closed_forms.py --all    P from 2 to 8, M from 2 to 32
 
-Every timeline is checked from its blocks as well (timeline.py).  With T = F + B + W:
+timeline.py also checks every timeline from its blocks.  With T = F + B + W:
 
     gpipe          Huang et al. 2019: M T + (P-1) T, all M held
     1f1b           Narayanan et al. 2021a: the same time, P - d held by device d
     pipedream      Narayanan et al. 2019: the same of one step, and no gap on a device from its first backward to its last
-                   forward, from which on it is done with what there is; so K steps in one take M (K-1) T more
+                   forward, after which it only finishes resident micro-batches; so K steps in one take M (K-1) T more
     interleaved:V  Narayanan et al. 2021b: M T + (P-1) T / V, M a multiple of P
     chimera        Li and Hoefler 2021, eq. 1 with units in a row: M F + (M+P-2) (B+W), P held, M a multiple of P
     zb-h1          Qi et al. 2023, table 2: idle (P-1)(F+B-W), P held; with fewer than P micro-batches W (P-M) more
     zb-h2          the same table: idle (P-1)(F+B-2W) between first and last block, 2P-1 held, from M = 2P-1 on; the
                    last device begins (P-1) F late, and ends last
-    zb-v           Qi et al. 2024: no idle time between first and last block where F = B = W, P held, from M = 2P-1 on;
+    zb-v           Qi et al. 2024: no idle time between first and last block if F = B = W, P held, from M = 2P-1 on;
                    other times: (P-1) max(F, B) / 2 more than M T
     dualpipe       devices in the middle begin (P/2-1) F late, and B waits for B as F does: M T + (P/2-1) max(F, B), P
                    held, for M = P and from M = 2P on
-    interlaced     all devices take turns together: M+P-1 of them have forwards, as many backwards, and each
-                   micro-batch has four embeddings: M (4E) + (M+P-1) T, min(M, 2P-1) held
-    3f1b           nnScaler, table 7: M (3F + B + W) + (P-1)(F + B + W), the bound, from M = 2P on, where the first two
+    interlaced     all devices alternate together: M+P-1 rounds of forwards, as many of backwards, and four embeddings
+                   for each micro-batch: M (4E) + (M+P-1) T, min(M, 2P-1) held
+    3f1b           nnScaler, table 7: M (3F + B + W) + (P-1)(F + B + W), the bound, from M = 2P on, if the first two
                    passes are through in time, P F <= 2F + B + W; P held
     terapipe:N     Li et al. 2021, all pieces and P-1 times one more: (M N + P-1) T / N; N + P - d - 1 pieces held by device
                    d, as a micro-batch goes back from its last piece on (Sun et al. 2024)
@@ -34,7 +34,7 @@ TIMES = [(1, 1, 1), (1, 2, 1), (2, 2, 1)]
 
 
 def expected(kind, p, m, times, embed):
-    """Makespan, span and most held; None: no formula."""
+    """Returns makespan, span and the largest number held; None without a formula."""
     f, b, w = times
     t = f + b + w
     ideal, even = m * t, p % 2 == 0 and m % 2 == 0
@@ -69,7 +69,7 @@ def expected(kind, p, m, times, embed):
 
 
 def idle_when_full(x, p):
-    """Idle time of any device between its first backward and its last forward."""
+    """Returns the longest idle time of a device between its first backward and its last forward."""
     idle = 0
     for device in range(p):
         ops = [op for op in x["ops"] if op["device"] == device]
@@ -120,10 +120,10 @@ def main():
     for kind, (makespan, span) in EXAMPLES.items():
         x = ask(kind, 4, 8)
         assert (x["makespan"], x["span"]) == (makespan, span), (kind, x["makespan"], x["span"])
-    # A kind that says how much room it wants uses more: chimera in 5 is as short as its shape can be.
+    # Chimera uses additional memory on request: with 5 it reaches the shortest makespan of its shape.
     x = ask("chimera", 4, 8, memory=5)
     assert x["makespan"] == 27 and max(x["peak"]) == 5 and x["optimal"]
-    # Once the interlaced pipeline is full, a micro-batch more takes what it has to do: f 1, b 3, E 1 make 8.
+    # In a full interlaced pipeline each further micro-batch costs its own work: f 1, b 3, E 1 make 8.
     more = [ask("interlaced", 4, m, (1, 3, 0), embed=1)["makespan"] for m in (8, 9)]
     assert more[1] - more[0] == 8, more
     print(f"{n} schedules, {formulas} of them beside a formula, {wrong} wrong")

@@ -1,11 +1,11 @@
-"""Searches beside the kinds that have a name, and small ones beside trying everything.
+"""Schedule searches compared with the named kinds, and small ones with exhaustive enumeration.
 
     search.py               some at random
-    search.py 0 1000        cases 0 to 999, and in how many the search found something shorter
-    search.py --exact 0 50  orders of two devices, beside all that there are
-    search.py --pieces 0 50 micro-batches in pieces, under constraints that say nothing of their order
+    search.py 0 1000        cases 0 to 999, and how often the search found a shorter schedule
+    search.py --exact 0 50  orders of two devices, compared with all orders
+    search.py --pieces 0 50 micro-batches in pieces, under constraints without an order of pieces
 
-Of random times, send times and limits of memory, no kind that fits is shorter than what the search finds, and that fits
+With random times, send times and memory limits, no kind that fits is shorter than the search's schedule, which fits
 as well.  Every timeline is checked from its blocks (timeline.py).
 """
 
@@ -33,7 +33,7 @@ def random_case(seed):
 
 
 def against_kinds(seed):
-    """How much shorter than the best kind it is, as a part; None where no kind fits."""
+    """Returns the relative gain over the best kind; None if no kind fits."""
     p, m, times, comm, memory = random_case(seed)
     best = None
     for kind in KINDS:
@@ -56,7 +56,7 @@ def against_kinds(seed):
 
 
 def orders_of(blocks, waits, limit):
-    """All orders of a device's blocks that keep what waits for what on it, and the limit."""
+    """Yields all orders of a device's blocks that respect their dependencies on it and the memory limit."""
     def go(done, held):
         if len(done) == len(blocks):
             yield tuple(done)
@@ -71,7 +71,7 @@ def orders_of(blocks, waits, limit):
 
 
 def run(orders, waits, time, comm):
-    """When the last block ends, or infinity for a circle."""
+    """Returns the end of the last block, or infinity for a deadlock."""
     end, at, free = {}, [0, 0], [0.0, 0.0]
     while True:
         moved = False
@@ -89,7 +89,7 @@ def run(orders, waits, time, comm):
 
 
 def exact(seed):
-    """Two stages and two or three micro-batches: the shortest of all pairs of orders."""
+    """Checks two stages and two or three micro-batches: the search finds the shortest of all pairs of orders."""
     r = random.Random(seed)
     split = r.random() < 0.5
     m = 2 if split else 3
@@ -115,7 +115,7 @@ def exact(seed):
 
 
 def of_pieces(seed):
-    """A stage has pieces in their order, whatever is searched, and a limit that holds a whole micro-batch is enough."""
+    """Checks that every stage runs its pieces in order, and that a limit of one whole micro-batch is feasible."""
     r = random.Random(seed)
     p, m, pieces, chunks = r.randint(1, 4), r.randint(1, 4), r.randint(2, 4), r.randint(1, 2)
     times = tuple(r.choice([0.5, 1, 1.5, 2, 3]) for _ in range(3))

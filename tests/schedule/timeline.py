@@ -1,7 +1,6 @@
 """Asks nnaot-plan for a schedule, and checks it from its list of blocks alone.
 
-Nothing of the compiler is used: what waits for what, which device a stage is on, and what is held until when
-are said again here.
+Independent of the compiler: dependencies, devices of stages and live ranges of activations are defined again here.
 """
 
 import json
@@ -13,7 +12,7 @@ PROGRAM = os.path.join(BUILD, "bin", "nnaot-plan")
 
 
 def ask(kind, p, m, times=(1, 1, 1), comm=0, memory=None, embed=0, constraints=None):
-    """The answer, or None where it says that nothing fits."""
+    """Returns the answer, or None if nnaot-plan reports that no schedule fits."""
     words = [PROGRAM, "schedule", "--json", "--kind", kind, "--stages", p, "--micro-batches", m, "--comm", comm]
     words += ["--f", times[0], "--b", times[1], "--w", times[2]]
     if memory is not None:
@@ -38,7 +37,7 @@ def key(op):
 
 
 def count_pieces(ops):
-    """Of how many pieces micro-batches are; from here on each is a micro-batch of its own."""
+    """Returns the pieces per micro-batch, and renumbers them: each piece becomes a micro-batch of its own."""
     pieces = 1 + max(op.get("piece", 0) for op in ops)
     for op in ops:
         op["micro_batch"] = op["micro_batch"] * pieces + op.get("piece", 0)
@@ -46,7 +45,7 @@ def count_pieces(ops):
 
 
 def of_other_pieces(op, pieces):
-    """A piece goes forward behind those before it, and back behind those after it."""
+    """Returns the dependencies among pieces: forward after the previous piece, backward after the next one."""
     kind, i, m = op["kind"], op["stage"], op["micro_batch"]
     if kind == "F" and m % pieces > 0:
         return [("F", i, m - 1, 1)]
@@ -56,7 +55,7 @@ def of_other_pieces(op, pieces):
 
 
 def needs(op, stages, forwards, embed):
-    """What it waits for."""
+    """Returns the dependencies of a block."""
     kind, i, m = op["kind"], op["stage"], op["micro_batch"]
     turn = op.get("pass", 1)
     if kind == "F":
@@ -76,7 +75,7 @@ def needs(op, stages, forwards, embed):
 
 
 def check(x, p, m, times, comm=0, embed=0):
-    """That these blocks can run so, are all there are, and measure what is said."""
+    """Checks that the blocks are executable and complete, and that the reported measures are right."""
     ops = x["ops"]
     pieces = count_pieces(ops)
     m *= pieces

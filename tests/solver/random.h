@@ -1,4 +1,4 @@
-// Small random problems, and the answer of somebody who tries everything.
+// Small random problems, and their optimum by exhaustive enumeration.
 
 #ifndef TESTS_SOLVER_RANDOM_H
 #define TESTS_SOLVER_RANDOM_H
@@ -7,9 +7,9 @@
 
 typedef struct Shape {
   int nodes, strategies, edges;
-  int infinite; // in a hundred costs
-  int moments;  // nodes live at most so long
-  bool tied;    // edges that leave one strategy for each: nodes that follow from others
+  int infinite; // percent of costs
+  int moments;  // the longest live range of a node
+  bool tied;    // some edges determine a node's strategy from its neighbour's
 } Shape;
 
 static inline int64_t *random_numbers(Arena *a, Dice *r, int n, int most, int infinite) {
@@ -44,7 +44,7 @@ static inline SolverProblem *random_problem(Arena *a, Dice *r, const Shape *s) {
   return p;
 }
 
-// Every combination in turn.  False: none fits.
+// Enumerates every combination.  Returns false if none fits.
 static inline bool try_everything(Arena *a, const SolverProblem *p, SolverCost *out_best) {
   int *choice = arena_array(a, int, p->n_nodes);
   bool any = false;

@@ -1,4 +1,4 @@
-// The solver against trying everything, on problems small enough for that.
+// The solver compared with exhaustive enumeration, on small problems.
 
 #include "unit.h"
 
@@ -18,7 +18,7 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes, PROBLEMS = 40 };
 
 typedef void Check(Arena *a, const SolverProblem *p, SolverCost best, bool any);
 
-// The peak of a choice, of which the limit becomes a part, so that it binds or nothing fits.
+// Returns 40 to 109 % of the peak of a random choice: a limit that binds, or is infeasible.
 static int64_t some_limit(const SolverProblem *p, Dice *r) {
   int choice[16] = {0};
   int64_t moment;
@@ -45,7 +45,7 @@ static SolverResult solve(Arena *a, const SolverProblem *p, SolverMethod method,
   return solver_solve(a, p, &o);
 }
 
-// Of anything that has a choice: it fits, and costs what is said.
+// A result with a choice fits and has the reported cost.
 static void assert_fits(const SolverProblem *p, const SolverResult *r) {
   SolverCost cost;
   int64_t moment;
@@ -81,7 +81,8 @@ static void cutting_off_loses_nothing(void **state) {
   each_problem(exhaustive_agrees);
 }
 
-// Ever smaller limits: what fits in less fits in more, so it costs no less.
+// Under ever smaller limits the cost never falls: a choice that fits a smaller limit also fits a
+// larger one.
 static void less_memory_is_never_cheaper(void **state) {
   (void)state;
   for (int i = 0; i < 20; i++) {
@@ -93,7 +94,7 @@ static void less_memory_is_never_cheaper(void **state) {
       p->limit = limit;
       SolverResult x = solve(a, p, SOLVER_auto, 20);
       if (!x.choice) {
-        before = INT64_MAX; // and nothing fits from here on
+        before = INT64_MAX; // smaller limits are infeasible, too
         continue;
       }
       assert_true(x.cost >= before);
@@ -124,8 +125,8 @@ static void no_method_is_below(void **state) {
   }
 }
 
-// What the choices of the first `n` nodes cost at least, by number; INT64_MAX where nothing fits.
-// Returns how many there are.
+// Computes the least cost of each combination of the first `n` nodes, by its number; INT64_MAX if
+// none fits.  Returns the number of combinations.
 static int costs_of_first(Arena *a, const SolverProblem *p, int n, int64_t **out) {
   int *choice = arena_array(a, int, p->n_nodes), count = 1, number = 0;
   for (int v = 0; v < n; v++)
@@ -153,7 +154,7 @@ static int by_number(const void *x, const void *y) {
   return (*a > *b) - (*a < *b);
 }
 
-// How many were cut off by what they may cost, and how many by their number.
+// Rankings that ended at the cost limit, and those that ended at the maximum number.
 static int too_dear, too_many;
 
 static void ranked_are(Arena *a, const SolverProblem *p, SolverCost best, int n, int more) {
@@ -180,7 +181,7 @@ static void all_are_ranked(Arena *a, const SolverProblem *p, SolverCost best, bo
   ranked_are(a, p, any ? best : 0, p->n_nodes / 2, 30);
 }
 
-// The best choices in their order, of all nodes and of some.
+// The best choices in order of cost, of all nodes and of some.
 static void the_next_best_are_found(void **state) {
   (void)state;
   each_problem(all_are_ranked);
@@ -188,9 +189,9 @@ static void the_next_best_are_found(void **state) {
   assert_in_range(too_many, 30, 480);
 }
 
-// -- The parts -------------------------------------------------------------------------------
+// -- Components ------------------------------------------------------------------------------
 
-// What is left after reduction has the same optimum, which is that of all after recovery.
+// The reduced problem has the same optimum, and its recovered choice is an optimum of the original.
 static void reduction_keeps_of(Arena *a, const SolverProblem *p, const Model *m, SolverCost best) {
   assert_false(m->infeasible);
   const Core *c = core_build(a, m);
@@ -225,7 +226,7 @@ static void reduction_is_exact(void **state) {
   each_problem(reduction_keeps);
 }
 
-// How many of the problems had something left to bound.
+// The number of problems that are not empty after reduction.
 static int bounded;
 
 static void bound_is_below(Arena *a, const SolverProblem *p, SolverCost best) {
@@ -237,7 +238,7 @@ static void bound_is_below(Arena *a, const SolverProblem *p, SolverCost best) {
   for (int k = 0; k < 60; k++)
     dual_step(d, (double)best);
   assert_true(dual_settle(d) <= (double)best);
-  // Some choice of those that cost least is still possible.
+  // At least one optimal choice remains possible.
   bool *gone = arena_array(a, bool, c->n_labels + 1);
   Label *label = arena_array(a, Label, c->most_labels + 1);
   dual_exclude(d, (double)best + 0.5, gone);
@@ -270,13 +271,13 @@ static void bounds_are_below(void **state) {
 static const Shape small_and_full = {9, 4, 27, 3, 6, false};
 static const Shape large_and_full = {60, 6, 180, 3, 15, false};
 
-// Problems whose rows are full of a few large items, which the dual takes fractions of.
+// Problems whose rows are full of a few large items, of which the dual takes fractions.
 static SolverProblem *full_problem(Arena *a, int seed, const Shape *shape) {
   Dice r = {(uint64_t)seed};
   SolverProblem *p = random_problem(a, &r, shape);
   int choice[64];
   int64_t moment;
-  for (int k = 0; k < 20; k++) { // of some choices what the least of them needs
+  for (int k = 0; k < 20; k++) { // the least peak of 20 random choices
     for (int v = 0; v < p->n_nodes; v++)
       choice[v] = dice_below(&r, p->node[v].n);
     int64_t peak = (int64_t)solver_peak(p, choice, &moment);
@@ -285,7 +286,7 @@ static SolverProblem *full_problem(Arena *a, int seed, const Shape *shape) {
   return p;
 }
 
-// Part by part, without CBC, everything is looked at.
+// Branching alone, without CBC, explores everything.
 static void branching_is_exact(void **state) {
   (void)state;
   int n = 0;
@@ -314,7 +315,7 @@ static void branching_is_exact(void **state) {
   assert_in_range(n, 20, 60);
 }
 
-// However little work is done, what is said to be a bound is one, and the cost is one of a choice.
+// With any work limit the reported bound is a lower bound, and the cost is that of a choice.
 static void bounds_are_below_at_any_time(void **state) {
   (void)state;
   int n = 0;
@@ -336,7 +337,7 @@ static void bounds_are_below_at_any_time(void **state) {
   assert_in_range(n, 10, 300);
 }
 
-// So much work gives the same answer, however much time there is for it.
+// The same work limit gives the same answer under any sufficient time limit.
 static void the_clock_has_no_part_in_it(void **state) {
   (void)state;
   for (int i = 0; i < 3; i++) {
@@ -358,7 +359,7 @@ static void the_clock_has_no_part_in_it(void **state) {
   }
 }
 
-// All free and no memory: elimination finds the optimum, and says what it costs.
+// All nodes free and no memory limit: elimination finds the optimum and reports its cost.
 static void elimination_is_exact(void **state) {
   (void)state;
   for (int i = 0; i < 60; i++) {
@@ -381,8 +382,8 @@ static void elimination_is_exact(void **state) {
   }
 }
 
-// Tables that are too large for a block: some keep their labels, and the rest is the best beside
-// them, at the cost that is said.
+// Tables too large for a block: some variables keep their labels, the others are optimal given
+// these, and the reported cost is right.
 static void kept_labels_are_kept(void **state) {
   (void)state;
   static const Shape dense = {12, 4, 40, 0, 8, false};
@@ -403,7 +404,7 @@ static void kept_labels_are_kept(void **state) {
     assert_true(core_cost(c, label) - whole == cost - old);
     const int *free_var;
     assert_int_equal(block_free(b, &free_var), n);
-    for (int k = 0; k < n; k++) // none of them alone could be better
+    for (int k = 0; k < n; k++) // no single one of them can be improved
       for (int j = 0; j < c->var[free_var[k]].n; j++) {
         int was = label[free_var[k]];
         label[free_var[k]] = j;
@@ -416,7 +417,7 @@ static void kept_labels_are_kept(void **state) {
   }
 }
 
-// A cost above the limit of a double's whole numbers is added up exactly all the same.
+// A cost above a double's exact integers is still added up exactly.
 static void large_costs_are_exact(void **state) {
   (void)state;
   Arena *a = arena_new();
@@ -432,7 +433,7 @@ static void large_costs_are_exact(void **state) {
   arena_free(a);
 }
 
-// A choice that is given and fits is the least that comes back.
+// The result is no worse than a given feasible start.
 static void the_start_is_not_lost(void **state) {
   (void)state;
   Arena *a = arena_new();

@@ -104,7 +104,7 @@ static void a_derived_place_leads_back_to_the_model(void **state) {
   const Loc *node = loc_node(a, "m.onnx", "/act/Gelu");
   const Loc *gradient = loc_from(a, loc_from(a, node, "gradient"), "all_reduce");
   assert_ptr_equal(loc_origin(gradient), node);
-  // Both steps lead to one place, which is shown once, with the step nearest to it.
+  // Both derivations lead to one location, which is shown once, with the nearest derivation.
   diag_error(h->d, gradient, "wrong");
   assert_true(heard(h, "m.onnx:/act/Gelu: error: wrong\n"
                        "m.onnx:/act/Gelu: note: derived from here (gradient)\n"));
@@ -126,7 +126,7 @@ static void a_quiet_diag_counts_and_says_nothing(void **state) {
   heard_free(h);
 }
 
-// A text may name one thing of each kind, and whoever has a name keeps it.
+// A name identifies one thing of each kind, and the first owner keeps it.
 static void a_table_finds_what_thousands_of_names_stand_for(void **state) {
   (void)state;
   enum { N = 3000 };

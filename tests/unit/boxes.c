@@ -1,5 +1,5 @@
-// Moves, by brute force: layouts of small tensors on small meshes to others, element by element.
-// `test_unit boxes all` takes every pair of layouts, without it is every 11th.
+// Moves compared with brute force, element by element, between layouts of small tensors on small
+// meshes.  `test_unit boxes all` takes every pair of layouts, without `all` it is every 11th.
 
 #include "unit.h"
 
@@ -7,7 +7,7 @@
 
 enum { MOST = 64 /* elements of a tensor, and of a part */, MAX_SHARES = 8 };
 
-// Devices and axes; the axes may include one of time.
+// Devices and axes; time axes included.
 static const Mesh meshes[] = {
     {.name = "two", .n_axes = 1, .axis = {{"a", 2, 0}}, .n_devices = 2, .device = (int[]){0, 1}},
     {.name = "back", .n_axes = 1, .axis = {{"a", 2, 0}}, .n_devices = 2, .device = (int[]){1, 0}},
@@ -60,7 +60,8 @@ static const Type shapes[] = {
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
-// The `number`th layout of `t` on the mesh, if it can be cut so.  False behind the last.
+// Constructs the `number`th layout of `t` on the mesh; *fits: it divides the dimensions.  Returns
+// false after the last number.
 static bool nth_layout(const Mesh *mesh, const Type *t, int number, Layout *l, bool *fits) {
   *l = (Layout){.mesh = mesh, .n_axes = mesh->n_axes};
   int64_t left[MAX_RANK];
@@ -78,7 +79,8 @@ static bool nth_layout(const Mesh *mesh, const Type *t, int number, Layout *l, b
   return number == 0;
 }
 
-// The whole's index of each element of a part, and what says which copies of it are equal.
+// A shard: the global index of each of its elements, and its share and copy.  Shards with the same
+// share hold equal elements in all copies.
 typedef struct Part {
   int64_t n, element[MOST];
   Region region;
@@ -108,7 +110,7 @@ static Part part_at(const Type *t, const Layout *l, int position, int slice) {
   return p;
 }
 
-// Where element `i` of the message's box lies in a part.
+// Returns the index in a shard of element `i` of the message's box.
 static int64_t place_in(const Type *t, const Message *m, const int64_t *start, const Part *p,
                         int64_t i) {
   int64_t at = 0, index[MAX_RANK];
@@ -135,7 +137,7 @@ static int position_of(const Mesh *mesh, int device) {
   return -1;
 }
 
-// How often each share before of each element of the whole has come to a share after, by copy.
+// The number of transfers of each source share of each element, for each copy of the target.
 typedef struct Count {
   int of[8][MAX_SHARES][MOST]; // [copy][share before][element]
 } Count;
@@ -152,14 +154,14 @@ static void count_message(const Type *t, const Layout *from, const Layout *to, c
     int64_t element = x.element[place_in(t, m, m->at_from, &x, i)];
     assert_int_equal(element, y.element[place_in(t, m, m->at_to, &y, i)]);
     count->of[y.copy][m->share][element]++;
-    bool has = false; // then it does not come from elsewhere
+    bool has = false; // an element that the device has already is not received from another one
     for (int64_t k = 0; k < had.n && had.share == m->share; k++)
       has |= had.element[k] == element;
     assert_true(!has || m->from == m->to);
   }
 }
 
-// Elements that the devices have at this slice.
+// Marks the elements that the devices hold in this slice.
 static void elements_at(const Type *t, const Layout *l, int slice, bool *there) {
   memset(there, 0, MOST * sizeof *there);
   for (int p = 0; p < l->mesh->n_devices; p++) {
@@ -252,7 +254,7 @@ static int sent_by(const Messages *messages, int device) {
   return n;
 }
 
-// Four copies, and four devices that have none: each copy goes to one.
+// Four copies, and four devices without one: each copy is sent to one of them.
 static void copies_share_the_work(void **state) {
   (void)state;
   Mesh to = meshes[4];
@@ -291,7 +293,7 @@ static void the_nearest_copy_is_taken(void **state) {
   arena_free(a);
 }
 
-// The same devices in another order: the shares stay where they are.
+// The same devices in another order: the shares need no transfer.
 static void shares_stay_on_their_devices(void **state) {
   (void)state;
   Layout x = layout_on(&meshes[0], (Sbp){SBP_P, 0}, (Sbp){0}),
@@ -301,7 +303,8 @@ static void shares_stay_on_their_devices(void **state) {
   assert_false(move_stays(&shapes[0], &x, &y));
 }
 
-// Rows 0-11 and 12-23 in time; cut over devices before or after that, a slice has other rows.
+// Time slices have rows 0-11 and 12-23.  If device axes split the rows before or after time, slices
+// have different rows.
 static void a_slice_must_be_the_same_rows(void **state) {
   (void)state;
   Sbp rows = {SBP_S, 0}, whole = {SBP_B, 0};
@@ -317,8 +320,8 @@ static void a_slice_must_be_the_same_rows(void **state) {
   assert_false(same_in_time(&x, &z));
 }
 
-// From a position to the next along an axis: that coordinate alone grows, by one, wherever an axis
-// of time stands.
+// Between neighbours along an axis only its coordinate changes, by one, at any position of a time
+// axis.
 static void a_stride_is_a_step_along_its_axis(void **state) {
   (void)state;
   for (int m = 0; m < N_MESHES; m++)

@@ -1,6 +1,5 @@
-// What nnaot-plan calibrate fits: of times that are the prices of a cluster it finds that cluster,
-// of times that nothing explains no links that are below zero, and the module that measures is one
-// that every number of ranks can run.
+// The fit of nnaot-plan calibrate: from times predicted for a cluster it recovers the cluster; from
+// inexplicable times it fits no negative links.  The measuring module runs on any number of ranks.
 
 #include "unit.h"
 
@@ -45,7 +44,7 @@ static void prices_give_their_cluster(void **state) {
   arena_free(a);
 }
 
-// Large messages that take less than small ones: the byte costs nothing, and no time is negative.
+// Large messages are faster than small ones: bytes cost nothing, and no time is negative.
 static void nothing_is_below_zero(void **state) {
   (void)state;
   Arena *a = arena_new();
@@ -56,7 +55,7 @@ static void nothing_is_below_zero(void **state) {
   Cluster c = calibrate_fit(a, &machine, &probes);
   assert_true(c.start >= 0 && c.inside.alpha >= 0 && c.inside.beta >= 0);
   assert_true(c.start + c.inside.alpha + c.inside.beta > 0);
-  assert_true(c.memory > 0); // of this machine
+  assert_true(c.memory > 0); // of the local machine
   arena_free(a);
 }
 

@@ -1,5 +1,5 @@
-// The rules of collectives: how each wants its operand to lie and leaves its result, on a mesh of
-// a time axis and two of devices.
+// The rules of collectives: the required layout of the operand and the layout of the result, on a
+// mesh of a time axis and two of devices.
 
 #include "unit.h"
 
@@ -18,10 +18,10 @@
 typedef struct Case {
   OpKind kind;
   const char *axis;
-  int dim, to;      // of all_to_all: from and to
+  int dim, to;      // attributes of all_to_all
   Sbp have[3];      // along mb, dp, tp
-  Sbp gives[3];     // when nothing is wrong
-  const char *says; // NULL: nothing is wrong
+  Sbp gives[3];     // the result, if there is no error
+  const char *says; // the error, or NULL
 } Case;
 
 static const Case cases[] = {

@@ -1,5 +1,5 @@
-// Seconds of ops, against sums done by hand for a cluster of round numbers: 1 TFLOP/s in f32, 8 in
-// 16 bits, 100 GB/s, and a microsecond for each kernel.
+// Predicted seconds of ops, compared with sums done by hand for a cluster of round numbers: 1
+// TFLOP/s in f32, 8 in 16 bits, 100 GB/s, and a microsecond for each kernel.
 
 #include "unit.h"
 
@@ -17,24 +17,24 @@ static const Cluster plain = {.nodes = 1,
                               .launch = 1e-6};
 
 typedef struct Case {
-  const char *params, *op; // the first op of the graph is priced
+  const char *params, *op; // the test estimates the first op of the graph
   double flops, bytes;     // by hand
   int launches;
   bool narrow;
 } Case;
 
 static const Case cases[] = {
-    // a product: compute is more
+    // a matrix product is compute-bound
     {"%x: f32[512,1024] input \"x\", %w: f32[1024,256] weight \"w\" = 0", "linear %x, %w",
      2. * 512 * 1024 * 256, 4. * (512 * 1024 + 1024 * 256 + 512 * 256), 1, false},
     {"%x: bf16[512,1024] input \"x\", %w: bf16[1024,256] weight \"w\" = 0", "linear %x, %w",
      2. * 512 * 1024 * 256, 2. * (512 * 1024 + 1024 * 256 + 512 * 256), 1, true},
-    // memory is more
+    // gelu is memory-bound
     {"%x: f32[512,1024] input \"x\"", "gelu %x", 2. * 512 * 1024, 8. * 512 * 1024, 1, false},
     {"%x: f32[512,1024] input \"x\"", "reshape %x shape=[1024,512]", 0, 0, 0, false},
     {"%x: f32[512,1024] input \"x\"", "transpose %x perm=[1,0]", 2. * 512 * 1024, 8. * 512 * 1024,
      1, false},
-    // 12 rows of the table and no more; their gradient is zeros, and 12 rows added to it
+    // only 12 rows of the table; their gradient is zeros, and 12 rows added to it
     {"%w: f32[5000,64] weight \"w\" = 0, %i: i32[3,4] input \"i\"", "gather %w, %i axis=0",
      12 + 2. * 12 * 64, 4 * 12 + 8. * 12 * 64, 1, false},
     {"%i: i32[3,4] input \"i\", %y: f32[3,4,64] input \"y\"",
@@ -42,25 +42,25 @@ static const Case cases[] = {
      4 * (12 + 12. * 64 + 5000. * 64) + 8. * 12 * 64, 1, false},
     {"%x: f32[512,1024] input \"x\"", "slice %x starts=[0,0] steps=[1,1] shape=[2,1024]",
      2. * 2 * 1024, 8. * 2 * 1024, 1, false},
-    // a bucket: what is in it was made there
+    // a bucket: its contents were produced in place
     {"%x: f32[512,1024] input \"x\", %y: f32[1024] input \"y\"", "pack %x, %y",
      2. * (512 * 1024 + 1024), 0, 1, false},
-    // every operand and every state once, whatever is computed of them
+    // every operand and every state once, independent of the arithmetic
     {"%w: f32[4096] weight \"w\" train = 0, %g: f32[4096] input \"g\", %m: f32[4096] input \"m\", "
      "%v: f32[4096] input \"v\", %l: f32[] input \"l\", %s: f32[] input \"s\", %t: i64[] input "
      "\"t\"",
      "adam %w, %g, %m, %v, %l, %s, %t", 7. * 4096 + 3, 4. * 7 * 4096 + 16, 1, false},
-    // y of 3 x 3 windows: 8 images of 30 x 30, 16 channels of 4
+    // y from 3 x 3 windows: 8 images of 30 x 30, 16 channels from 4
     {"%x: f32[8,4,32,32] input \"x\", %w: f32[16,4,3,3] weight \"w\" = 0",
      "conv %x, %w strides=[1,1] pads=[0,0,0,0] dilations=[1,1] group=1",
      2. * 8 * 16 * 30 * 30 * 4 * 9, 4. * (8 * 4 * 32 * 32 + 16 * 4 * 9 + 8 * 16 * 30 * 30), 1,
      false},
-    // scores and their product with v, half of both under the mask
+    // scores and their product with v, half of both under the causal mask
     {"%q: f32[2,4,64,32] input \"q\", %k: f32[2,4,64,32] input \"k\", %v: f32[2,4,64,32] input "
      "\"v\"",
      "attention %q, %k, %v scale=1 causal=true", 2. * 2 * (2 * 4 * 64) * 64 * 32 / 2,
      4. * (4 * 2 * 4 * 64 * 32 + 2 * 4 * 64), 1, false},
-    // chains become one kernel that reads and writes once
+    // a fused chain is one kernel that reads and writes once
     {"%x: f32[512,1024] input \"x\", %y: f32[512,1024] input \"y\"", "fused @body %x, %y",
      5. * 512 * 1024, 12. * 512 * 1024, 1, false},
 };
@@ -96,7 +96,8 @@ static void seconds_are_those_by_hand(void **state) {
   }
 }
 
-// Of a cut only what has the letter shrinks: the weight is read whole by all that share the rows.
+// A split shrinks only operands that have the letter: all ranks that share the rows read the whole
+// weight.
 static void cuts_share_what_lacks_the_letter(void **state) {
   (void)state;
   Arena *a = arena_new();
@@ -111,7 +112,7 @@ static void cuts_share_what_lacks_the_letter(void **state) {
   assert_true(sum.flops == 2. * 512 * 1024 * 256 / 4);
   assert_true(sum.read == 4. * (512 * 1024 / 4 + 1024 * 256));
   assert_true(sum.written == 4. * 512 * 256 / 4);
-  // Two axes on one letter, and one on another: 4 * 2 * 8 parts.
+  // Two axes split one letter, another axis a second one: 4 * 2 * 8 parts.
   Cut three = {
       .n = 3,
       .at = {{dims_find(&dims, '0'), 4}, {dims_find(&dims, '0'), 2}, {dims_find(&dims, 'n'), 8}}};

@@ -1,5 +1,6 @@
-// What collectives and steps take, against sums done by hand: 1 TFLOP/s, 100 GB/s, 10 GB/s between
-// devices, and nothing for a kernel, a hop or a start, so that all is in proportion to sizes.
+// Predicted times of collectives and steps, compared with sums done by hand: 1 TFLOP/s, 100 GB/s,
+// 10 GB/s between devices, and no time for kernel launches, hops or starts, so that all times are
+// proportional to sizes.
 
 #include "unit.h"
 
@@ -41,8 +42,8 @@ static int teardown(void **state) {
   return 0;
 }
 
-// Not verified: schedules in which both ends of two moves send first are no schedules, but where
-// nobody waits for who gets they take their time.
+// Not verified: a schedule in which both ends of two moves send first is invalid, but has a time on
+// targets whose senders do not wait.
 static Module *read_schedule(Bench *b, const char *text) {
   Module *m = module_parse("test.nn", text, strlen(text), b->d);
   assert_non_null(m);
@@ -61,10 +62,9 @@ static void assert_near(double is, double want) {
 
 // -- Collectives -----------------------------------------------------------------------------
 
-// A value of f32[64,64] on eight devices of two nodes, taken from one placement to another by one
-// op.
+// One op takes a value of f32[64,64] on eight devices of two nodes from one layout to another.
 typedef struct Way {
-  const char *param, *make; // a sum cannot be an input
+  const char *param, *make; // a partial sum cannot be an input
   const char *op, *from, *to, *prim;
 } Way;
 
@@ -98,10 +98,10 @@ static Module *module_of(Bench *b, const Way *w) {
                                  w->param, w->make, w->op));
 }
 
-// As much as the path of that one step, which is what `nnaot-plan rvd` prints.
+// A collective costs the same as the path of that one step, as `nnaot-plan rvd` prints it.
 static void a_collective_costs_its_primitive(void **state) {
   Bench *b = *state;
-  Cluster c = plain; // with a start and hops as well
+  Cluster c = plain; // with start and hop latencies
   c.start = 5e-9;
   c.inside.alpha = 1e-9;
   c.across.alpha = 3e-9;
@@ -136,7 +136,7 @@ static StepCost cost_of(Bench *b, const Module *m, Target target) {
 }
 
 // A tanh of f32[n,1000] reads and writes 8 kB for each row: 80 ns.  An all_reduce of it over two
-// devices sends as much as there is each way: 400 ns for each row.
+// devices sends the size of the value in each direction: 400 ns for each row.
 enum { ROWS = 1000 };
 static const double row = 80e-9, reduce = 400e-9;
 
@@ -144,7 +144,7 @@ static const double row = 80e-9, reduce = 400e-9;
   "  %a = tanh %x : f32[1000,1000] {B} split=[-]\n"                                                \
   "  %b = tanh %a : f32[1000,1000] {B} split=[-]\n"
 
-// all_reduce only starts: one tanh runs meanwhile, and the one that reads the sum waits.
+// all_reduce is asynchronous: one tanh overlaps it, and the reader of the sum waits.
 static void reducing_overlaps_what_does_not_read_it(void **state) {
   Bench *b = *state;
   Module *m = read_text(b, "module phase=local\nmesh @m devices=0-1 (dp=2)\n"
@@ -163,7 +163,7 @@ static void reducing_overlaps_what_does_not_read_it(void **state) {
   module_free(m);
 }
 
-// A sum that the step owes to the next one is reduced while that does what does not wait for it.
+// The reduction for a deferred update overlaps ops of the next step that do not depend on it.
 static void what_is_owed_overlaps_the_step_after(void **state) {
   Bench *b = *state;
   static const char *const owed[] = {"", " owed"};
@@ -193,7 +193,7 @@ static void what_is_owed_overlaps_the_step_after(void **state) {
   }
 }
 
-// Other collectives are waited for where they stand, and for the all_reduce before them.
+// Other collectives are synchronous, and wait for the all_reduce before them.
 static void gathering_waits(void **state) {
   Bench *b = *state;
   Module *m = read_text(b, "module phase=local\nmesh @m devices=0-1 (dp=2)\n"
@@ -210,7 +210,7 @@ static void gathering_waits(void **state) {
   module_free(m);
 }
 
-// Two stages: while one works the other waits.  On a gpu who sends waits for who gets.
+// Two stages: while one works the other waits.  On a GPU the sender waits for the receiver.
 static const char stages[] = "module phase=local\n"
                              "mesh @s devices=0-1 (dp=2%s)\nmesh @t devices=2-3 (dp=2%s)\n"
                              "graph @main entry (%%x: f32[500,1000] {S(0)%s} input \"x\") {\n"
@@ -249,8 +249,8 @@ static void stages_take_turns(void **state) {
   module_free(m);
 }
 
-// On processors who only sends goes on at once; on gpus it waits for who gets, and so does the
-// step.
+// On CPUs a rank that only sends continues at once; on GPUs it waits for the receiver, and so does
+// the step.
 static void senders_go_on_on_processors(void **state) {
   Bench *b = *state;
   Module *m = read_text(b, "module phase=local\nmesh @s devices=0 ()\nmesh @t devices=1 ()\n"
@@ -269,8 +269,8 @@ static void senders_go_on_on_processors(void **state) {
   module_free(m);
 }
 
-// A collective is over groups: along dp the ranks of one stage do not wait for those of the other,
-// along pp they do.
+// A collective synchronises its group: along dp the ranks of one stage do not wait for those of the
+// other, along pp they do.
 static void groups_wait_for_themselves(void **state) {
   Bench *b = *state;
   static const char text[] =
@@ -290,7 +290,7 @@ static void groups_wait_for_themselves(void **state) {
   module_free(across);
 }
 
-// Every micro-batch takes as long as the one before, however many there are.
+// The time grows linearly with the number of micro-batches.
 static void micro_batches_add_up(void **state) {
   Bench *b = *state;
   double before = 0, last = 0, idle = 0;
@@ -319,7 +319,7 @@ static void nothing_is_said_of_what_is_not_known(void **state) {
   assert_false(step_cost(m, &c, TARGET_cpu, b->a, &cost));
   c = plain;
   c.nodes = 1;
-  c.per_node = 3; // and there are four ranks
+  c.per_node = 3; // for four ranks
   assert_false(step_cost(m, &c, TARGET_cpu, b->a, &cost));
   module_free(m);
 }
@@ -349,39 +349,38 @@ static StepCost cost_between(Bench *b, const Module *m, Target target, double be
   return cost;
 }
 
-// The first stage goes on while what it made is moved, one after the other in its queue; the second
-// waits for that.
+// The first stage continues while its results are sent, one after the other in its queue; the
+// second stage waits for each.
 static void stages_work_at_the_same_time(void **state) {
   Bench *b = *state;
   Module *m = read_scheduled(b, "F0*3", "(get %m F1)*3");
-  double op = ROWS * row, move = ROWS * reduce; // which is longer
+  double op = ROWS * row, move = ROWS * reduce; // the longer one
   StepCost cost = cost_of(b, m, TARGET_cpu);
   assert_near(cost.seconds, op + 3 * move + op);
   assert_near(cost.span, cost.seconds - op > op + 3 * move ? cost.seconds - op : op + 3 * move);
   assert_near(cost.rank[0]->compute, 3 * op);
   assert_near(cost.rank[0]->comm, 3 * move);
-  assert_near(cost.rank[1]->comm, 3 * move - 2 * op); // a get begins behind the ops before it
+  assert_near(cost.rank[1]->comm, 3 * move - 2 * op); // a get begins after the ops before it
   assert_near(cost.rank[1]->idle, op);                // while the first op runs
   module_free(m);
 }
 
-// On gpus a move begins when both ends are there: the get of slice 1 stands behind the ops of slice
-// 0, and what is sent in the queue behind it waits.
+// On GPUs a move begins when both ends are ready: the get of slice 1 follows the ops of slice 0,
+// and later sends in the queue wait for it.
 static void gets_have_their_place(void **state) {
   Bench *b = *state;
   double op = ROWS * row, move = op / 10, beta = move / (4000.0 * ROWS);
   Module *early = read_scheduled(b, "F0*3", "(get %m)*3 F1*3");
   Module *late = read_scheduled(b, "F0*3", "(get %m F1)*3");
   assert_near(cost_between(b, early, TARGET_cuda, beta).seconds, op + move + 3 * op);
-  // Here it is put into the queue at the same time as the op begins.
+  // The get enters the queue when the op before it begins.
   assert_near(cost_between(b, late, TARGET_cuda, beta).seconds, op + 3 * (move + op));
   assert_near(cost_between(b, late, TARGET_cpu, beta).seconds, op + move + 3 * op);
   module_free(early);
   module_free(late);
 }
 
-// What a stage waits for has a queue of its own: what its ranks gather meanwhile does not stand
-// behind a move that is still to be made.
+// Receives have a queue of their own: an all_gather of the same stage overtakes a pending move.
 static void collectives_pass_moves(void **state) {
   Bench *b = *state;
   static const char text[] =
@@ -399,16 +398,16 @@ static void collectives_pass_moves(void **state) {
   Module *m = read_text(b, str_format(b->a, text, n, n / 2, n, n, n, n, n, n));
   StepCost cost = cost_of(b, m, TARGET_cuda);
   double op = ROWS * row, gather = ROWS * reduce / 2, move = 2 * ROWS * reduce;
-  // Slice 0 waits for its move, slice 1 gets it while it gathers.
+  // Slice 0 waits for its move; slice 1 receives it during the all_gather.
   double first = fmax(op + move, gather + op) + op;
   assert_near(cost.seconds, first + fmax(move, gather + op) + op);
   assert_near(cost.rank[1]->compute, 4 * op);
-  assert_near(cost.rank[1]->comm, op + move + move); // both at once count once
+  assert_near(cost.rank[1]->comm, op + move + move); // overlapping communication counts once
   assert_true(cost.rank[1]->idle < 1e-15);
   module_free(m);
 }
 
-// Who waits for whom forever has no price.
+// A deadlock has no predicted time.
 static void circles_have_no_price(void **state) {
   Bench *b = *state;
   static const char text[] =
@@ -431,12 +430,12 @@ static void circles_have_no_price(void **state) {
 
 // -- Random schedules ------------------------------------------------------------------------
 
-// A pipeline of stages, forwards and backwards: works 0 … 2P-1, of which i waits for i - 1.
+// A pipeline of stages, forwards and backwards: works 0 … 2P-1; work i depends on i - 1.
 typedef struct Random {
   Bench *b;
   unsigned seed;
   int n_stages, n_slices;
-  int ops[16]; // of each work
+  int ops[16]; // the number of ops of each work
   Blocks *blocks;
   double *key;
 } Random;
@@ -479,9 +478,10 @@ static void make_pipeline(Random *r) {
   r->blocks = blocks_new(a, p);
 }
 
-// Any order of all blocks in which each stands behind what it waits for, and no slice overtakes.
+// Draws an order of all blocks that respects their dependencies and keeps the order of slices.
 static void draw_order(Random *r) {
-  int n = 2 * r->n_stages, *next = arena_array(r->b->a, int, r->n_slices); // work, by slice
+  int n = 2 * r->n_stages,
+      *next = arena_array(r->b->a, int, r->n_slices); // the next work of each slice
   r->key = arena_array(r->b->a, double, r->blocks->n);
   for (int done = 0; done < r->blocks->n;) {
     int m = draw(r, r->n_slices);
@@ -490,15 +490,15 @@ static void draw_order(Random *r) {
   }
 }
 
-// What a stage does: its blocks, and between them gets of what others made, at the time at which
-// that is over.
+// Returns the run of a stage: its blocks, and between them a get for each value from another stage,
+// in the order of their production.
 static const char *run_text(const Random *r, const Timeline *t, int stage) {
   StrBuf out = {.arena = r->b->a};
   const Blocks *b = r->blocks;
   bool *got = arena_array(r->b->a, bool, b->n);
   for (int at = t->at[stage]; at < t->at[stage + 1]; at++) {
     for (int next = 0; next >= 0;) {
-      next = -1; // of what it gets, the one that was made first of those that are there
+      next = -1; // the first produced value that is ready and not yet received
       for (int k = 0; k < b->n; k++) {
         int work = k - b->first[b->micro_batch[k]];
         bool ours = work + 1 < 2 * r->n_stages && stage_of(r, work + 1) == stage &&
@@ -547,8 +547,8 @@ static Module *random_module(const Random *r, const Timeline *t) {
   return read_schedule(r->b, text.at);
 }
 
-// Where nothing but segments takes time, a step takes as long as the library of schedules says of
-// the same orders.
+// If only segments take time, the step time equals the makespan of the same orders in the library
+// of schedules.
 static void steps_take_what_schedules_say(void **state) {
   Bench *b = *state;
   for (unsigned seed = 0; seed < 60; seed++) {
@@ -580,8 +580,8 @@ static const char mlp[] =
     "  %l = linear %d, %u\n  %loss, %lse = cross_entropy %l, %y ignore=-1\n"
     "  %sum = reduce_sum %loss axes=[0]\n  return output \"loss\" %sum\n}\n";
 
-// What a cut of an op costs is what the op costs when it was cut: the same ops, before comm makes
-// types those of one device, and after.
+// The cost of a split equals the cost of the split op: estimates agree before and after comm makes
+// types local.
 static void local_ops_cost_what_their_cuts_did(void **state) {
   Bench *b = *state;
   static const char *const plans[] = {

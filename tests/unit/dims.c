@@ -1,4 +1,4 @@
-// Einsums: reading them, matching shapes, and what splits what.
+// Einsums: parsing them, matching shapes, and the letters that split dimensions.
 
 #include "unit.h"
 
@@ -40,7 +40,7 @@ static Value *tensor(Bench *t, DType dtype, int rank, const int64_t *dim) {
          (int64_t[]){__VA_ARGS__})
 #define SCALAR(dtype) tensor(t, dtype, 0, NULL)
 
-// An op to lay an einsum against; its kind is only for messages.
+// An op to match with an einsum; its kind is only for messages.
 static Op *reader(Bench *t, Value *const *in, int n_in) {
   Op *op = arena_one(t->a, Op);
   op->kind = OP_concat;
@@ -124,7 +124,7 @@ static void the_last_operand_repeats(void **state) {
   Op *op = reader(t, IN(F32(4, 2), F32(4), F32(4), F32(4)));
   assert_true(dims_parse(&dims, op, "a b, a... -> a", t->h->d));
   assert_string_equal(dims_text(t->a, &dims), "a b, a, a, a -> a");
-  op = reader(t, IN(F32(4, 2))); // or is not there at all
+  op = reader(t, IN(F32(4, 2))); // or is absent
   assert_true(dims_parse(&dims, op, "a b, a... -> a", t->h->d));
   assert_int_equal(dims.n_in, 1);
 }
@@ -171,14 +171,14 @@ static void a_dimension_is_split_by_its_first_factor_of_some_length(void **state
   Term *x = &dims.in[0];
   assert_int_equal(dims_splitter(&dims, x, 0, 2), dims_find(&dims, 'b'));
   assert_int_equal(dims_splitter(&dims, x, 0, 3), -1); // 4 is not divisible
-  assert_int_equal(dims_splitter(&dims, x, 1, 2), -1); // d is whole
+  assert_int_equal(dims_splitter(&dims, x, 1, 2), -1); // d cannot be split
   assert_int_equal(dims_position(&dims, x, dims_find(&dims, 'b')), 0);
   assert_int_equal(dims_position(&dims, x, dims_find(&dims, 'c')), -2);
   assert_int_equal(dims_position(&dims, x, dims_find(&dims, 'd')), 1);
   assert_int_equal(dims_position(&dims, &dims.in[1], dims_find(&dims, 'd')), -1);
 }
 
-// Operand counts, element types and attributes, which are not the einsum's.
+// Operand counts, element types and attributes, which the einsum does not check.
 static Op *make(Bench *t, OpKind kind, Value *const *in, int n_in, Attrs attrs) {
   return op_new(t->g, NULL, kind, in, n_in, attrs.at, attrs.n, (Origin){0}, t->h->d);
 }
@@ -243,7 +243,7 @@ static void flops_come_from_the_letters(void **state) {
   assert_true(op_flops(op) == 3.0 * 4 * 8);
 }
 
-// What a row may say: columns that op.c and infer.c can read.
+// op.c and infer.c can read the columns of every row.
 static void every_row_can_be_read(void **state) {
   (void)state;
   for (int kind = 0; kind < N_OPS; kind++) {
@@ -262,7 +262,7 @@ static const Dims *kept(Bench *t, const Op *op) {
   return op_dims_kept(op, t->a, t->h->d);
 }
 
-// One einsum for all that are alike, and another where an operand or an attribute is.
+// Ops alike share one einsum; another operand type or attribute gets another one.
 static void ops_that_are_alike_share_their_einsum(void **state) {
   Bench *t = *state;
   Value *x = F32(4, 6), *y = F32(4, 6), *w = F32(6, 8), *square = F32(6, 6);
@@ -279,7 +279,7 @@ static void ops_that_are_alike_share_their_einsum(void **state) {
   assert_string_equal(dims_text(t->a, kept(t, turned)), "0 k, n k -> 0 n");
 }
 
-// Once types are of parts, what the einsum of a reshape is depends on how the whole is cut.
+// With local types the einsum of a reshape depends on the sharding of the global value.
 static void parts_that_lie_otherwise_are_not_alike(void **state) {
   Bench *t = *state;
   const char *text =

@@ -1,4 +1,5 @@
-// Gaps between blocks, against trying every block; and how many are looked at where layers repeat.
+// Gaps between blocks, compared with trying every block; and the number of visited blocks for
+// repeated layers.
 
 #include "unit.h"
 
@@ -9,7 +10,7 @@ typedef Vec(Taken) List;
 
 static const bool all_meet[] = {true};
 static const Meets one_mesh = {1, all_meet};
-// 0 is on all devices, 1 and 2 are on different ones.
+// Group 0 is on all devices, groups 1 and 2 are on different ones.
 static const bool pairs[] = {true, true, true, true, true, false, true, false, true};
 static const Meets three_meshes = {3, pairs};
 static const Mesh meshes[] = {{.id = 0}, {.id = 1}, {.id = 2}};
@@ -24,12 +25,12 @@ static int below(int n) {
   return (int)(seed >> 8) % n;
 }
 
-// Whether `a` is there again, from the first time on, while `b` is.
+// Whether a later occurrence of `a` overlaps the live range of `b`.
 static bool lives_again(const Taken *a, const Taken *b) {
   return a->again > 0 && (b->again > 0 || b->life.from <= a->again);
 }
 
-// The best place, looking at all blocks in the order of offsets.
+// Returns the best offset, from all blocks in the order of offsets.
 static int64_t best_of_all(const List *list, const Meets *meets, const Taken *b) {
   int64_t end = 0, best = -1, size = INT64_MAX;
   for (int i = 0; i < list->n; i++) {
@@ -55,7 +56,7 @@ static void add(Arena *a, List *list, Taken b) {
   }
 }
 
-// Blocks of few sizes with long and short lives, of which runs become full and are split.
+// Blocks of few sizes with long and short live ranges, whose runs become full and are split.
 static void every_block_is_where_it_fits_best(void **state) {
   (void)state;
   for (int round = 0; round < 40; round++) {
@@ -77,8 +78,8 @@ static void every_block_is_where_it_fits_best(void **state) {
   }
 }
 
-// What the last block of so many layers looks at: each layer keeps something for its gradient, and
-// makes something that only itself reads.
+// Returns the number of blocks visited for the last block of so many layers: each layer has one
+// saved activation and one temporary.
 static int64_t looked_at(int layers) {
   Arena *a = arena_new();
   Gaps *g = gaps_new(a, one_mesh);

@@ -93,11 +93,11 @@ static void names_are_unique_and_found(void **state) {
   value_set_name(t->z, "y");
   assert_string_equal(t->z->name, "y.1");
   assert_ptr_equal(graph_find_value(t->g, "y.1"), t->z);
-  value_set_name(t->y, "other"); // and y is free again
+  value_set_name(t->y, "other"); // "y" is free again
   assert_null(graph_find_value(t->g, "y"));
   value_set_name(t->z, "y");
   assert_ptr_equal(graph_find_value(t->g, "y"), t->z);
-  value_set_name(t->z, "12"); // that would read as an unnamed value
+  value_set_name(t->z, "12"); // ambiguous with an unnamed value
   assert_string_equal(t->z->name, "v12");
   value_set_name(t->z, NULL);
   assert_ptr_equal(graph_find_value(t->g, str_format(t->m->arena, "%%%u", t->z->id)), t->z);
@@ -237,7 +237,7 @@ static void a_copy_in_the_module_has_names_updates_and_nothing_of_the_original(v
   assert_ptr_not_equal(w, t->w);
   Value *y = graph_find_value(copy, "y");
   assert_ptr_equal(y->def->in[1].value, w);
-  assert_int_equal(n_uses(t->w), 2); // as before
+  assert_int_equal(n_uses(t->w), 2); // unchanged
 }
 
 static void a_copy_of_the_module_outlives_it(void **state) {
@@ -282,7 +282,7 @@ static void equal_bytes_become_a_fill(void **state) {
   const Type *ty = type_new(t->m, DT_f32, 1, (int64_t[]){3});
   assert_int_equal(build_constant(&t->b, ty, (float[]){2, 2, 2})->def->kind, OP_fill);
   assert_int_equal(build_constant(&t->b, ty, (float[]){2, 2, 3})->def->kind, OP_constant);
-  const Type *big = type_new(t->m, DT_i64, 1, (int64_t[]){2}); // no double holds it
+  const Type *big = type_new(t->m, DT_i64, 1, (int64_t[]){2}); // not representable as a double
   int64_t odd[] = {(1LL << 53) + 1, (1LL << 53) + 1};
   assert_int_equal(build_constant(&t->b, big, odd)->def->kind, OP_constant);
 }

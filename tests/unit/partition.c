@@ -1,4 +1,4 @@
-// Stages chosen for random units, against trying everything.
+// Partitioning random units into stages, compared with exhaustive enumeration.
 
 #include "planner/stages/partition.h"
 
@@ -17,9 +17,9 @@ static int below(Random *r, int n) {
 
 typedef struct Shape {
   int units, ranks;
-  bool chain; // each value is read by the next unit, and nothing is shared
-  int memory; // percent of what all units keep that a rank has; 0: as much as one likes
-  int sends;  // times as much as otherwise; 0: once
+  bool chain; // the next unit reads each value, and no value is shared
+  int memory; // of a rank, in percent of the bytes of all units; 0: unlimited
+  int sends;  // a factor for the cost of sends; 0: 1
 } Shape;
 
 static Run *all_runs(Arena *a, int ranks, int *n) {
@@ -55,7 +55,7 @@ static void add_flows(Arena *a, Random *r, const Shape *s, Partition *p) {
   p->flow = flow;
 }
 
-// The first unit and another, as of a tied weight; its gradient goes from the one to the other.
+// Makes the first unit and another share a tied weight; its gradient goes from one to the other.
 static void add_shared(Arena *a, Random *r, const Shape *s, Partition *p) {
   Shared *shared = arena_array(a, Shared, 1);
   int *unit = arena_array(a, int, 2);
@@ -102,7 +102,7 @@ static Partition *random_partition(Arena *a, Random *r, const Shape *s) {
   return p;
 }
 
-// The least that any assignment takes; infinite where none fits.
+// Returns the least time of any assignment; infinity if none fits.
 static double try_all(const Partition *p, int *run_of, int unit) {
   double best = INFINITY;
   if (unit == p->n_units) {
@@ -135,7 +135,8 @@ static PartitionStatus check(Arena *a, const Partition *p, double *slowest) {
   return r.status;
 }
 
-// The table alone, without CBC: its bound is the least of a chain, and what it finds takes that.
+// The table alone, without CBC: its bound is the optimum of a chain, and its solution has that
+// cost.
 static void check_table(Arena *a, const Partition *p) {
   double bound, least = try_all(p, arena_array(a, int, p->n_units), 0);
   const int *run_of = table_solve(a, p, &bound);
@@ -144,8 +145,8 @@ static void check_table(Arena *a, const Partition *p) {
   if (run_of) assert_true(about(partition_load(a, p, run_of).slowest, least));
 }
 
-// The labels alone, without a start and without CBC: whatever joins the units, they find the least
-// or prove that there is none.
+// The labels alone, without a start and without CBC: for any graph of units they find the optimum
+// or prove infeasibility.
 static void check_labels(Arena *a, const Partition *p) {
   int *run_of = arena_array(a, int, p->n_units);
   double bound = 0, least = try_all(p, run_of, 0);
@@ -157,7 +158,7 @@ static void check_labels(Arena *a, const Partition *p) {
   assert_true(about(partition_load(a, p, run_of).slowest, least));
 }
 
-// CBC alone, without a start: what it proves is the least.
+// CBC alone, without a start: a proved solution is the optimum.
 static void check_cbc(Arena *a, const Partition *p) {
   int *run_of = arena_array(a, int, p->n_units);
   PartitionResult r = {.bound = 0};
@@ -178,8 +179,8 @@ static void cbc_is_as_good_as_it_says(void **state) {
   }
 }
 
-// What ends CBC is its work: with more time it comes to the same, and says so.  With none it says
-// that too.
+// CBC ends at its work limit: more time gives the same result, which reports that the limit did not
+// end it.  Without time it reports that, too.
 static void cbc_ends_at_the_same_place(void **state) {
   (void)state;
   Random r = {11};
@@ -215,7 +216,7 @@ static void check_many(Shape s, int n, bool always_proved) {
   }
 }
 
-// Where each unit only reads what the one before it made, the table of stages is exact.
+// For chains, whose units only read results of the previous unit, the table of stages is exact.
 static void chains_are_proved(void **state) {
   (void)state;
   check_many((Shape){5, 3, true, 0, 0}, 60, true);
@@ -223,14 +224,14 @@ static void chains_are_proved(void **state) {
   check_many((Shape){3, 2, true, 0, 0}, 60, true);
 }
 
-// The same where memory decides: what does not fit is said to, and only that.
+// The same with a memory limit: infeasible problems, and only these, are reported as such.
 static void chains_keep_to_memory(void **state) {
   (void)state;
   check_many((Shape){5, 3, true, 50, 0}, 60, true);
   check_many((Shape){4, 3, true, 35, 0}, 60, true);
 }
 
-// What is proved is the least, and no bound is above it, whatever joins the units.
+// For any graph of units a proved solution is the optimum, and no bound exceeds it.
 static void graphs_are_proved(void **state) {
   (void)state;
   check_many((Shape){5, 3, false, 0, 0}, 60, true);
@@ -240,7 +241,7 @@ static void graphs_are_proved(void **state) {
 }
 
 // One more value to send never makes the slowest rank faster: the table's bound of a chain grows
-// with a flow that skips stages, and stays below the least that any assignment takes.
+// with a flow that skips stages, and stays below the optimum.
 static void a_flow_that_skips_a_stage_is_counted(void **state) {
   (void)state;
   Random r = {5};
@@ -283,7 +284,7 @@ static void less_memory_is_no_faster(void **state) {
   }
 }
 
-// The same problem has the same answer, which is no worse than the start.
+// The same problem has the same solution, no worse than the start.
 static void no_worse_than_the_start(void **state) {
   (void)state;
   Random r = {3};
@@ -304,8 +305,8 @@ static void no_worse_than_the_start(void **state) {
   }
 }
 
-// Units 0 to 3 on given runs, of which 3 reads what some others make; each message takes 4 s.  A
-// unit has no place on a run where it takes FAR.
+// Units 0 to 3 on given runs; unit 3 reads the results of some others; each message takes 4 s.
+// Seconds of FAR exclude a unit from a run.
 enum { FAR = 1000, SMALL_RUNS = 5 };
 
 static double least_of_small(int n_ranks, const Run *run, int n_runs, int n_stages,
@@ -335,7 +336,7 @@ static double least_of_small(int n_ranks, const Run *run, int n_runs, int n_stag
 
 static const int second[] = {1}, third[] = {2}, fourth[] = {3};
 
-// What is slowest so far is not all: a stage that has to send more later had better have little.
+// The slowest stage so far does not decide alone: a stage with later messages needs a smaller load.
 static void later_messages_count(void **state) {
   (void)state;
   const Run run[] = {{0, 1}, {1, 1}, {2, 1}};
@@ -347,7 +348,7 @@ static void later_messages_count(void **state) {
   assert_true(about(least_of_small(3, run, 3, 3, seconds, flow, 4), 9)); // 0 | 1 2 | 3
 }
 
-// Two units on one run send both from there: less to do so far may be more in the end.
+// Two units on one run send both results from there: a smaller load now may cost more in the end.
 static void one_run_sends_for_all_of_its_units(void **state) {
   (void)state;
   const Run run[] = {{0, 1}, {1, 1}, {0, 2}, {2, 1}, {3, 1}};
@@ -360,7 +361,7 @@ static void one_run_sends_for_all_of_its_units(void **state) {
   assert_true(about(least_of_small(4, run, 5, 0, seconds, flow, 4), 10)); // 13 on two stages
 }
 
-// A number of stages that no table has room for, on runs of different lengths, has some stages.
+// A problem with too many stages for the table, on runs of different lengths, is solved.
 static void many_stages_of_many_ranks(void **state) {
   (void)state;
   enum { N = 120, RANKS = 128, STAGES = 90, RUNS = 2 * RANKS };
@@ -394,8 +395,8 @@ static void many_stages_of_many_ranks(void **state) {
   arena_free(a);
 }
 
-// Where units can be done in more orders than are looked at, nothing is proved that is not so: one
-// unit, many that read it, and one that reads those.
+// If units have more orders than are explored, bounds stay valid: one unit, many readers of it, and
+// one reader of these.
 static void wide_graphs_are_no_better_than_said(void **state) {
   (void)state;
   enum { N = 16, RANKS = 3 };
@@ -417,7 +418,7 @@ static void wide_graphs_are_no_better_than_said(void **state) {
   assert_true(x.run_of && partition_legal(p, x.run_of));
   double slowest = partition_load(a, p, x.run_of).slowest;
   assert_true(x.bound <= slowest * (1 + 2e-6) && x.bound >= partition_bound(p));
-  for (int u = 1; u + 1 < N; u++) { // no unit alone can be moved to gain what is said to be gone
+  for (int u = 1; u + 1 < N; u++) { // moving a single unit never gets below the bound
     int *moved = arena_copy(a, x.run_of, N * sizeof *moved);
     for (int to = 0; to < p->n_runs; to++) {
       moved[u] = to;
@@ -428,7 +429,7 @@ static void wide_graphs_are_no_better_than_said(void **state) {
   arena_free(a);
 }
 
-// Many ranks, in stages of one each, are no more work than few.
+// Many ranks, in stages of one each, take no more work than few.
 static void long_rows_of_ranks(void **state) {
   (void)state;
   Arena *a = arena_new();

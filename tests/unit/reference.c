@@ -1,5 +1,5 @@
-// The meaning of ops where it is easy to get wrong: edges of types, of functions and of their
-// gradients, computed by hand.
+// The semantics of ops in difficult cases: limits of types, of functions and of their gradients,
+// computed by hand.
 
 #include "unit.h"
 
@@ -20,7 +20,7 @@ static Module *read_ops(const char *ops, Diag *d) {
   return m;
 }
 
-// All values of the graph, by id; NULL when an op refuses.
+// Returns all values of the graph, by id; NULL if an op refuses.
 static Tensor *values_of(const Graph *g, Arena *a, Diag *d) {
   Tensor *of = arena_array(a, Tensor, g->n_values);
   for_each_op(op, g) {
@@ -34,7 +34,7 @@ static Tensor *values_of(const Graph *g, Arena *a, Diag *d) {
   return of;
 }
 
-// As the text form writes elements, and nan.
+// Prints elements as the text form does, and nan.
 static const char *tensor_text(const Tensor *t, Arena *a) {
   StrBuf b = {.arena = a};
   int bytes = dtype_bytes[t->type->dtype];
@@ -51,7 +51,7 @@ static const char *tensor_text(const Tensor *t, Arena *a) {
   return b.at;
 }
 
-// The last op's first result is `want`, as in "[1,2.5]".
+// Checks that the last op's first result is `want`, as in "[1,2.5]".
 static void expect(const char *ops, const char *want) {
   Heard *h = heard_new();
   Module *m = read_ops(ops, h->d);
@@ -63,7 +63,7 @@ static void expect(const char *ops, const char *want) {
   heard_free(h);
 }
 
-// Reading the ops or running them says `message`.
+// Checks that parsing or evaluating the ops fails with `message`.
 static void expect_error(const char *ops, const char *message) {
   Heard *h = heard_new();
   Module *m = read_ops(ops, h->d);
@@ -73,7 +73,7 @@ static void expect_error(const char *ops, const char *message) {
   heard_free(h);
 }
 
-// With ones flowing into the last op, `want` flows into its operand `i`.
+// Checks that the last op, for an adjoint of ones, has the adjoint `want` of its operand `i`.
 static void expect_grad(const char *ops, int i, const char *want) {
   Heard *h = heard_new();
   Module *m = read_ops(ops, h->d);
@@ -103,7 +103,7 @@ static void halves_round_to_the_nearest_and_to_even(void **state) {
   assert_int_equal(float_to_half(-2.0f), 0xc000);
   assert_int_equal(float_to_half(65504.0f), 0x7bff);
   assert_int_equal(float_to_half(65519.0f), 0x7bff);
-  assert_int_equal(float_to_half(65520.0f), 0x7c00);     // halfway to what would be next: infinity
+  assert_int_equal(float_to_half(65520.0f), 0x7c00); // halfway to the next power of two: infinity
   assert_int_equal(float_to_half(1 + 0x1p-11f), 0x3c00); // a tie, to even: down
   assert_int_equal(float_to_half(1 + 0x3p-11f), 0x3c02); // a tie, to even: up
   assert_int_equal(float_to_half(1 + 0x1p-11f + 0x1p-20f), 0x3c01);
@@ -130,7 +130,7 @@ static void bf16_rounds_to_the_nearest_and_to_even(void **state) {
       assert_int_equal(float_to_bf16(bf16_to_float((uint16_t)h)), h);
 }
 
-// By way of float this would be 1 + 2^-11, a tie, and then 1.
+// By way of float the value would be 1 + 2^-11, a tie, and then 1.
 static void a_double_is_rounded_once(void **state) {
   (void)state;
   expect(CONSTANT("x", "f64", "[1]", "[1.00048828218272]") "%y = cast %x to=f16", "[1.001]");
@@ -144,7 +144,7 @@ static void what_is_cast_is_cut_or_wraps(void **state) {
   expect(CONSTANT("x", "i64", "[2]", "[256,0]") "%y = cast %x to=bool", "[true,false]");
   expect(CONSTANT("x", "u64", "[1]", "[18446744073709551615]") "%y = cast %x to=f32",
          "[1.8446744e+19]");
-  // Through double it would be a tie, and 2^54 + 2^31.
+  // By way of double the value would be a tie, and the result 2^54 + 2^31.
   expect(CONSTANT("x", "i64", "[1]", "[18014399583223809]") "%y = cast %x to=f32", "[1.80144e+16]");
 }
 
@@ -231,7 +231,7 @@ static void powers_have_gradients_at_zero(void **state) {
               0, "[0,-4,6]");
   expect_grad(BASE "%q = fill value=3 shape=[3] to=f32\n%y = pow %x, %q", 0, "[0,12,27]");
   expect_grad(BASE "%q = fill value=1 shape=[3] to=f32\n%y = pow %x, %q", 0, "[1,1,1]");
-  // The exponent is not one number: 0^0 and 0^2 have derivative 0, by x and by the exponent.
+  // With a tensor of exponents, 0^0 and 0^2 have derivative 0, by x and by the exponent.
 #define POWERS                                                                                     \
   CONSTANT("x", "f32", "[3]", "[0,0,1]") CONSTANT("p", "f32", "[3]", "[0,2,5]") "%y = pow %x, %p"
   expect_grad(POWERS, 0, "[0,0,5]");
@@ -267,7 +267,7 @@ static void products_have_gradients_with_zeros(void **state) {
 
 // -- Shape -------------------------------------------------------------------------------------
 
-// The einsum of the last op is `want`.
+// Checks that the einsum of the last op is `want`.
 static void expect_einsum_in(Module *m, Heard *h, const char *want) {
   if (!m) heard(h, "a graph"), fail();
   Dims dims;
@@ -294,7 +294,7 @@ static void reshapes_say_what_survives(void **state) {
   expect_einsum(RESHAPE("[1,1]", "[]"), "() () -> ");
 }
 
-// One row on each of two ranks keeps the letter that two rows have, and a 1 of the whole has none.
+// One row on each of two ranks keeps the letter of the two global rows; a global 1 has no letter.
 static void parts_are_reshaped_as_the_whole(void **state) {
   (void)state;
 #define PART(from, to, shape)                                                                      \

@@ -1,5 +1,5 @@
-// What repeats is found for what it is: occurrences, members, families, parameters; and what only
-// looks like it is not.
+// Repeated subgraphs are recognised: occurrences, members, families, parameters; similar but
+// different subgraphs are not.
 
 #include "unit.h"
 
@@ -11,7 +11,7 @@
 
 enum { LAYERS = 5 };
 
-// Layers of  x + (gelu(x w) v) : %a %b %c %x, of which `act` in layer `odd` is another.
+// Layers of  x + (gelu(x w) v) : %a %b %c %x; layer `odd` has the activation `act` instead.
 static Module *layers(int odd, const char *act, Arena *a) {
   StrBuf b = {.arena = a};
   strbuf_add(&b, "module phase=typed\ngraph @train entry (%x0: f32[4,8] input \"x\"");
@@ -82,13 +82,13 @@ static void place_parameters(void **state) {
     assert_ptr_equal(v.reader, op_named(m, "c", i));
     assert_int_equal(v.operand, 1);
   }
-  // Read by the first layer only, it is as much a part of that.
+  // A parameter read only by the first layer belongs to that layer.
   assert_ptr_equal(r->of_param[0].occurrence, r->block[0]->at[0]);
   module_free(m);
   arena_free(a);
 }
 
-// A parameter of two layers is of none.
+// A parameter of two layers belongs to none.
 static void share_parameters(void **state) {
   (void)state;
   Arena *a = arena_new();
@@ -97,7 +97,7 @@ static void share_parameters(void **state) {
   const Repeats *r = repeats_find(m->graphs, LEAST_BLOCK, NULL, a);
   assert_true(ops_correspond(r, op_named(m, "a", 0), op_named(m, "a", 1)));
   assert_null(r->of_param[1].occurrence);
-  assert_null(r->of_param[3].occurrence); // nobody reads it any more
+  assert_null(r->of_param[3].occurrence); // dead
   module_free(m);
   arena_free(a);
 }
@@ -112,14 +112,14 @@ static void tell_apart(void **state) {
   assert_true(ops_correspond(r, op_named(m, "b", 1), op_named(m, "b", 0)));
   module_free(m);
 
-  // Another wire: the sum in layer 2 is of its own operands only.
+  // Another edge: the sum in layer 2 reads only results of its own layer.
   m = layers(-1, NULL, a);
   op_set_in(op_named(m, "x", 3), 0, op_named(m, "b", 2)->out[0]);
   r = repeats_find(m->graphs, 2, NULL, a);
   assert_false(ops_correspond(r, op_named(m, "x", 3), op_named(m, "x", 2)));
   module_free(m);
 
-  // A frozen weight is no trained one.
+  // A frozen weight does not correspond to a trained one.
   m = layers(-1, NULL, a);
   m->graphs->params[1 + 2 * 2]->train = false;
   r = repeats_find(m->graphs, 2, NULL, a);
@@ -137,7 +137,8 @@ static Module *training(Arena *a) {
   return m;
 }
 
-// A layer, its gradients and its updates are a family: what comes from layer i is in occurrence i.
+// A layer, its gradients and its updates are a family: ops derived from layer i are in occurrence
+// i.
 static void find_families(void **state) {
   (void)state;
   Arena *a = arena_new();
@@ -164,7 +165,7 @@ static void find_families(void **state) {
   arena_free(a);
 }
 
-// Only the model, of a whole training step.
+// Searches only the model, within a whole training step.
 static void restrict_search(void **state) {
   (void)state;
   Arena *a = arena_new();

@@ -1,5 +1,4 @@
-// On how much memory the rounds of a search count, for devices of which it is known what plans
-// need.
+// Memory budgets of the rounds of a search, for given memory needs of plans.
 
 #include "unit.h"
 
@@ -7,13 +6,14 @@
 
 #define HAVE 80e9
 
-// The plan that a search finds when it counts on so much: with little memory one, with much
-// another, and with any the cheapest.
+// The plans that a search finds: the last one whose estimate `seen` is within the budget.  Later
+// plans are cheaper.
 typedef struct Plan {
   double seen, needs;
 } Plan;
 
-// Asks until no more is to be found; how often, and which is the cheapest that fitted.
+// Searches until no round can improve; returns the number of rounds, and in *out_best the cheapest
+// plan that fitted, or -1.
 static int rounds_of(const Plan *plan, int n, int *out_best) {
   Rounds r = rounds_begin(HAVE);
   int64_t counts = (int64_t)HAVE;
@@ -41,7 +41,7 @@ static void what_fits_and_is_cheapest_is_found_at_once(void **state) {
   assert_int_equal(best, 0);
 }
 
-// Nothing between 80 and 84 GB can fit, so nothing is looked for there.
+// No plan between 80 and 84 GB can fit, so no round searches there.
 static void two_rounds_are_enough_where_memory_is_what_was_seen(void **state) {
   (void)state;
   int best;
@@ -49,7 +49,8 @@ static void two_rounds_are_enough_where_memory_is_what_was_seen(void **state) {
   assert_int_equal(best, 0);
 }
 
-// The middle one fits, though more is seen than there is: what the last needs says so.
+// The middle plan fits although its estimate exceeds the memory: the need of the last plan shows
+// it.
 static void more_is_counted_on_where_plans_need_less_than_was_seen(void **state) {
   (void)state;
   int best;
@@ -64,7 +65,7 @@ static void less_is_counted_on_where_plans_need_more_than_was_seen(void **state)
   assert_int_equal(best, 0);
 }
 
-// With any memory a plan is found that needs what was seen, so none that fits is missing.
+// With any budget the found plan needs at least its estimate, so no plan that fits is missed.
 static void two_rounds_are_enough_where_nothing_fits(void **state) {
   (void)state;
   int best;
@@ -72,7 +73,7 @@ static void two_rounds_are_enough_where_nothing_fits(void **state) {
   assert_int_equal(best, -1);
 }
 
-// That all ranks do the same is no reason to work for long at a plan by which they do not.
+// A plan in which all ranks do the same does not justify a long search for others.
 static void little_is_done_for_ranks_that_do_the_same(void **state) {
   (void)state;
   Round found = {.alike = true, .bound = false, .seen = 60e9, .needs = 60e9, .work = 1e6};

@@ -1,5 +1,4 @@
-// A cross entropy whose classes are split is the same function: loss, lse, what is ignored, what is
-// an error.
+// A cross entropy with split classes is the same function: loss, lse, ignored labels, errors.
 
 #include "unit.h"
 
@@ -34,15 +33,15 @@ static Tensor logits_new(const Type *t, double scale, Arena *a) {
   Tensor x = tensor_new(a, t);
   for (int64_t i = 0; i < type_count(t); i++)
     tensor_set_f(&x, i, scale * sin(1.7 * (double)i));
-  for (int j = 0; j < CLASSES - 3; j++) // parts of nothing but -inf
+  for (int j = 0; j < CLASSES - 3; j++) // shards of -inf only
     tensor_set_f(&x, CLASSES + j, -INFINITY);
-  for (int j = 0; j < CLASSES; j++) // a row of it, and one with what is no number
+  for (int j = 0; j < CLASSES; j++) // a row of -inf, and one with NaN
     tensor_set_f(&x, 2 * CLASSES + j, -INFINITY);
   tensor_set_f(&x, 3 * CLASSES + 1, NAN);
   return x;
 }
 
-// The results of the graph; NULL when an op refuses.
+// Returns the results of the graph; NULL if an op refuses.
 static Tensor *results_of(const Graph *g, double scale, Arena *a, Diag *d) {
   Tensor *of = arena_array(a, Tensor, g->n_values), *results = arena_array(a, Tensor, g->n_results);
   const Init *labels = g->params[1]->init;
@@ -62,7 +61,8 @@ static Tensor *results_of(const Graph *g, double scale, Arena *a, Diag *d) {
   return results;
 }
 
-// The same number, or both none.  `scale` is that of the logits, which the loss is a difference of.
+// Whether the numbers are equal, or both NaN.  `scale` is that of the logits, of which the loss is
+// a difference.
 static bool same(double x, double y, double scale) {
   return isnan(y) ? isnan(x) : x == y || fabs(x - y) <= 1e-6 * scale;
 }

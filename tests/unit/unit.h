@@ -1,4 +1,4 @@
-// What the C tests share: cmocka, and a Diag whose messages can be looked at.
+// Shared by the C tests: cmocka, and a Diag with readable messages.
 
 #ifndef UNIT_H
 #define UNIT_H
@@ -7,7 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-// cmocka.h wants the four above first.
+// cmocka.h needs the four above first.
 #include <cmocka.h>
 
 #include <stdio.h>
@@ -19,7 +19,7 @@
 
 typedef struct Heard {
   FILE *out;
-  char *text; // what was said so far, after heard()
+  char *text; // the messages so far, after heard()
   size_t n;
   Diag *d;
 } Heard;
@@ -31,7 +31,7 @@ static inline Heard *heard_new(void) {
   return h;
 }
 
-// True when `text` was said.  What was not expected is shown.
+// Whether the messages contain `text`; prints them otherwise.
 static inline int heard(Heard *h, const char *text) {
   fflush(h->out);
   int yes = strstr(h->text, text) != NULL;

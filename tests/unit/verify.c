@@ -1,4 +1,4 @@
-// The verifier: a module that holds its promises passes, and each one broken is named.
+// The verifier: a valid module passes, and each broken promise is reported.
 
 #include "unit.h"
 
@@ -127,7 +127,7 @@ static void an_input_that_is_trained(void **state) {
   fails(t, "'%x' is no weight and cannot be trained");
 }
 
-// A copy of %w in 16 bits, updated as %w is.
+// Adds a copy of %w in 16 bits, updated like %w.
 static Value *add_copy(Net *t, const char *name) {
   t->w->label = "fc.w";
   Value *copy =
@@ -195,7 +195,7 @@ static void a_graph_that_calls_itself(void **state) {
   fails(t, "'@body' calls itself");
 }
 
-// Calls a graph that calls the next one `times` times, and so on, through n of them.
+// Calls a graph that calls the next one `times` times, and so on, through n graphs.
 static void call_chain(Net *t, int n, int times) {
   Graph *next = NULL;
   for (int i = 0; i < n; i++) {
@@ -209,7 +209,7 @@ static void call_chain(Net *t, int n, int times) {
   op_new_call(t->g, NULL, OP_call, next, IN(t->y), (Origin){0}, t->h->d);
 }
 
-// A graph is looked at once, not once for each way there is to it: here 2^40 of them.
+// A graph is verified once, not once per call path: here 2^40 of them.
 static void graphs_that_call_the_next_twice(void **state) {
   Net *t = *state;
   call_chain(t, 40, 2);
@@ -222,7 +222,7 @@ static void calls_that_nest_too_deep(void **state) {
   fails(t, "calls nest deeper than 64: '@f0'");
 }
 
-// `axis` on devices 0 and on, as many as it has places.
+// Adds a mesh with `axis` on devices from 0 on.
 static Mesh *mesh_of(Net *t, const char *name, MeshAxis axis) {
   Mesh *mesh = arena_one(t->m->arena, Mesh);
   *mesh = (Mesh){.name = name, .n_axes = 1, .axis = {axis}};
@@ -241,8 +241,8 @@ static const Layout *laid(Net *t, Sbp sbp) {
   return layout_new(t->m, t->m->meshes, &sbp);
 }
 
-// x split by rows over two places of the axis: y and z are split, the weight's gradient is not
-// looked at here.
+// Splits x by rows over two positions of the axis: y and z are split; the weight's gradient is not
+// checked here.
 static void shard_along(Net *t, MeshAxis axis) {
   module_add_mesh(t->m, mesh_of(t, "m", axis));
   t->m->phase = PHASE_sharded;
@@ -271,8 +271,8 @@ static void an_operand_on_another_mesh(void **state) {
   shard(t);
   module_add_mesh(t->m, mesh_of(t, "other", (MeshAxis){"dp", 2, false}));
   t->w->layout = layout_broadcast(t->m, t->m->meshes->next);
-  graph_erase_result(t->g, 1); // the update, which is where w was
-  passes(t);                   // comm has not been here
+  graph_erase_result(t->g, 1); // the update, on w's old mesh
+  passes(t);                   // comm has not run yet
   t->m->phase = PHASE_local;
   fails(t, "linear: runs on '@m', and operand 1 is on '@other'");
 }
@@ -338,7 +338,7 @@ static void a_partial_sum_through_what_is_not_linear(void **state) {
   fails(t, "relu: cannot pass partial sums on");
 }
 
-// %y is a part of a sum, and so is what reads it.
+// Makes %y a partial sum, and its reader, too.
 static void sum_parts(Net *t) {
   shard(t);
   t->y->def->split[0] = 'k';
@@ -454,7 +454,7 @@ static void a_dimension_that_cannot_be_cut(void **state) {
 static void an_operand_that_lies_otherwise_than_wanted(void **state) {
   Net *t = *state;
   shard(t);
-  t->m->phase = PHASE_local; // as if comm had nothing to do: the types are parts already
+  t->m->phase = PHASE_local; // as after a comm without effect: the types are local already
   passes(t);
   t->z->def->split[0] = 0;
   t->z->layout = everywhere(t);
@@ -478,7 +478,7 @@ static void an_output_that_is_a_partial_sum(void **state) {
   fails(t, "'%y' is a result, and a partial sum: {P}");
 }
 
-// The weight's gradient added up over what the rows are split along.
+// Accumulates the weight's gradient along the axis that splits the rows.
 static Op *add_up_along(Net *t, MeshAxis along, const char *axis) {
   shard_along(t, along);
   t->m->phase = PHASE_local;
@@ -532,7 +532,7 @@ static void a_sum_over_time_before_the_module_is_local(void **state) {
 
 // -- Moves -------------------------------------------------------------------------------------
 
-// %x, which lies as `from` says, and the line of a move, between two meshes.
+// Verifies a move of %x with layout `from` between two meshes.
 static void check_move(const char *from, const char *move, const char *wrong) {
   Arena *a = arena_new();
   Heard *h = heard_new();
@@ -572,7 +572,7 @@ static void moves_between_meshes(void **state) {
              "overflow");
 }
 
-// What is made in a slice is moved in that slice.
+// A value is moved in the slice that produces it.
 static void moves_that_change_what_a_slice_has(void **state) {
   (void)state;
   const char *wrong = "move: a slice of time has other parts before than after: ";
@@ -620,7 +620,7 @@ static void a_place_that_is_not_aligned(void **state) {
 static void an_overlap_of_two_alive(void **state) {
   Net *t = *state;
   plan(t);
-  t->z->offset = 0; // x is dead: y read it last
+  t->z->offset = 0; // x is dead after y
   passes(t);
   t->y->offset = 0; // while linear reads x
   t->z->offset = 384;
@@ -630,7 +630,7 @@ static void an_overlap_of_two_alive(void **state) {
 static void a_weight_overwritten_before_its_last_read(void **state) {
   Net *t = *state;
   Builder b = {.g = t->g, .d = t->h->d};
-  Value *step = build(&b, OP_sub, IN(t->w1, t->w), NO_ATTRS); // w1 is where w was
+  Value *step = build(&b, OP_sub, IN(t->w1, t->w), NO_ATTRS); // w1 is in w's memory
   plan(t);
   step->layout = t->w->layout;
   step->offset = 512; // dw is dead

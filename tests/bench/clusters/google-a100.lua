@@ -1,7 +1,7 @@
--- Two servers of 16 A100 of 40 GB, as AutoDDL has them (section 5.3.1): 600 GB/s of NVLink a GPU in both directions
--- together, and one network of 100 Gb/s between the two.
--- A100 40 GB SXM: 1555 GB/s, 19.5 and 312 TFLOP/s (data sheet).
--- Three times the memory, as nothing is computed anew for gradients here, and activations are there.
+-- AutoDDL's two servers of 16 A100 of 40 GB (section 5.3.1): 600 GB/s of NVLink a GPU in both
+-- directions together, and one network of 100 Gb/s between the two. A100 40 GB SXM: 1555 GB/s, 19.5
+-- and 312 TFLOP/s (data sheet). Three times the memory: the paper recomputes activations, these
+-- plans save them.
 return {
   nodes = 2, per_node = 16,
   inside = { alpha = 0.6e-6, beta = 1 / 300e9 },

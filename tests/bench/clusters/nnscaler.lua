@@ -1,5 +1,5 @@
--- DGX-2, of 16 V100 of 32 GB with eight adapters of 100 Gb/s (nnScaler, section 8.3.1).
--- Three times the memory, as nothing is computed anew for gradients here, and everything there.
+-- DGX-2, of 16 V100 of 32 GB with eight adapters of 100 Gb/s (nnScaler, section 8.3.1). Three times
+-- the memory: the paper recomputes all activations, these plans save them.
 return {
   nodes = 2, per_node = 16, nics = 8,
   inside = { alpha = 0.6e-6, beta = 1 / 150e9 },

@@ -1,6 +1,6 @@
--- Piz Daint's nodes with one P100 of 16 GB each, as AutoDDL has them (section 5.2.1): 8.5 to 10 GB/s between nodes.
--- P100 PCIe 16 GB: 732 GB/s, 9.3 TFLOP/s in f32, 18.7 in 16 bits (data sheet).
--- Three times the memory, as nothing is computed anew for gradients here, and activations are there.
+-- AutoDDL's nodes of Piz Daint with one P100 of 16 GB each (section 5.2.1): 8.5 to 10 GB/s between
+-- nodes. P100 PCIe 16 GB: 732 GB/s, 9.3 TFLOP/s in f32, 18.7 in 16 bits (data sheet). Three times
+-- the memory: the paper recomputes activations, these plans save them.
 return {
   nodes = 256, per_node = 1,
   inside = { alpha = 0.6e-6, beta = 1 / 16e9 },

@@ -1,6 +1,6 @@
--- Servers of eight V100 of 32 GB with NVLink, and one network of 100 Gb/s for each server (SuperScaler, section 6.1;
--- nnScaler's DGX-1 of section 8.3.5 have no more).
--- Three times the memory, as nothing is computed anew for gradients here, and everything there.
+-- Servers of eight V100 of 32 GB with NVLink, and one network of 100 Gb/s for each server
+-- (SuperScaler, section 6.1; nnScaler's DGX-1 of section 8.3.5 have no more). Three times the
+-- memory: the papers recompute all activations, these plans save them.
 return {
   nodes = 4, per_node = 8,
   inside = { alpha = 0.6e-6, beta = 1 / 150e9 },

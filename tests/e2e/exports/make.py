@@ -1,8 +1,8 @@
-"""Exports modules as users do, and says how PyTorch trains them:  python3 tests/e2e/exports/make.py [MODULE ...]
+"""Exports modules as users do, and records their training in PyTorch:  python3 tests/e2e/exports/make.py [MODULE ...]
 
 Needs torch, onnx and onnxscript.  Writes MODULE.EXPORTER.onnx for each exporter, MODULE.IN.npy, and into expected.json
 the losses of STEPS steps of each optimizer and every weight and buffer after them, as norm and product with cos(1),
-cos(2), ….  The files are committed: exports.py needs none of this.
+cos(2), ….  The files are committed: exports.py needs no PyTorch.
 """
 
 import json
@@ -45,7 +45,7 @@ class Norms(nn.Module):
 
 
 class Padded(nn.Module):
-    """An embedding with padding_idx, tied to the head, and attention whose q, k and v are of one split()."""
+    """An embedding with padding_idx, tied to the head, and attention with q, k and v from one split()."""
 
     def __init__(self):
         super().__init__()
@@ -62,8 +62,8 @@ class Padded(nn.Module):
 
 
 class Ties(nn.Module):
-    """Values at a bound, equal values and norms of zeros, where PyTorch chooses a gradient: half of the rows are zero, and
-    so is the bias at first.  torchscript's exporter writes max(dim) and amax alike."""
+    """Values at a bound, equal values and norms of zeros, for which PyTorch chooses a gradient: half of the rows are zero,
+    and initially the bias, too.  torchscript's exporter writes max(dim) and amax alike."""
 
     def __init__(self):
         super().__init__()
@@ -81,7 +81,7 @@ class Ties(nn.Module):
 
 
 class Picked(nn.Module):
-    """Positions that each row picks of itself: one, and two of them."""
+    """Rows that index their own positions: one, and two of them."""
 
     def __init__(self):
         super().__init__()
@@ -93,7 +93,7 @@ class Picked(nn.Module):
 
 
 class Rolled(nn.Module):
-    """A position before one of each row, in the flattened tensor: before a row's first is the last of the row before."""
+    """The position before one of each row, in the flattened tensor: position -1 of a row is the last of the previous row."""
 
     def __init__(self):
         super().__init__()
@@ -105,7 +105,7 @@ class Rolled(nn.Module):
 
 
 class Second(nn.Module):
-    """Attention as PyTorch has it by default, [T,n,C], and a table that all rows read: the batch is dimension 1 of x and y."""
+    """Attention in PyTorch's default layout, [T,n,C], and a table read by all rows: the batch is dimension 1 of x and y."""
 
     def __init__(self):
         super().__init__()
@@ -125,7 +125,7 @@ class Flat(Second):
 
 
 class Frozen(nn.Module):
-    """Statistics of one normalization are frozen, as by norm.eval(), and outputs are a dict that holds a tuple."""
+    """Frozen statistics of one normalization, as by norm.eval(), and a dict with a tuple as outputs."""
 
     def __init__(self):
         super().__init__()
@@ -140,8 +140,8 @@ class Frozen(nn.Module):
 
 
 class Stops(nn.Module):
-    """Where no gradient goes: x.detach() of straight-through rounding, torch.no_grad(), also of changes in place, and a
-    weight's data.  Through recomputed activations it goes."""
+    """Gradient stops: x.detach() of straight-through rounding, torch.no_grad(), also around in-place changes, and a
+    weight's data.  Recomputed activations do not stop it."""
 
     def __init__(self):
         super().__init__()
@@ -159,7 +159,7 @@ class Stops(nn.Module):
 
 
 class Hidden(nn.Module):
-    """Attention whose mask hides all keys of some rows: PyTorch gives zeros for these."""
+    """Attention with a mask that hides all keys of some rows: PyTorch gives zeros for these."""
 
     def __init__(self):
         super().__init__()
@@ -171,8 +171,8 @@ class Hidden(nn.Module):
 
 
 class Losses(nn.Module):
-    """Losses inside a module that have gradients of their own: of a probability that is 0 or 1 in f32, and of a variance
-    below its least value."""
+    """Losses inside a module with special gradients: of a probability that is 0 or 1 in f32, and of a variance
+    below its minimum."""
 
     def __init__(self):
         super().__init__()
@@ -270,7 +270,7 @@ def product(t):
 
 
 def logits(name, m, x, tables):
-    """[n,..,C], of rows of data."""
+    """Returns logits [n,..,C] for rows of data."""
     if name == "second":
         return m(x.transpose(0, 1), *tables).transpose(0, 1)
     if name == "flat":
@@ -281,7 +281,7 @@ def logits(name, m, x, tables):
 
 
 def train(name, exporter, optimizer, x, labels, tables):
-    """From the exported values: torchscript's exporter runs the module, which updates running statistics."""
+    """Trains from the exported values: torchscript's exporter runs the module, which updates running statistics."""
     m = module(name)
     held = {t.name: torch.from_numpy(numpy_helper.to_array(t).copy())
             for t in onnx.load(HERE / f"{name}.{exporter}.onnx").graph.initializer}

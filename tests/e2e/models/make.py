@@ -1,8 +1,8 @@
-"""Exports the models, and says what PyTorch's losses are:  python3 tests/e2e/models/make.py [--check] [MODEL ...]
+"""Exports the models, and records PyTorch's losses:  python3 tests/e2e/models/make.py [--check] [MODEL ...]
 
-Writes MODEL.onnx, as it trains, and for models without dropout (whose random numbers are nnaot's own)
+Writes MODEL.onnx in training mode, and for models without dropout (whose random numbers are nnaot's own)
 20 losses and gradient norms of AdamW with clipping into expected.json.  --check exports nothing and
-compares with what is there.
+compares with the stored numbers.
 """
 
 import argparse

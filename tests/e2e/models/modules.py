@@ -1,4 +1,4 @@
-"""The models in PyTorch, as users write them: nothing here knows of nnaot."""
+"""The models in PyTorch, as users write them, without any use of nnaot."""
 
 import torch
 from torch import nn
@@ -8,7 +8,7 @@ WIDTH, HEADS, VOCABULARY, LENGTH = 16, 8, 64, 16
 
 
 class Attention(nn.Module):
-    """Over the last dimension but one, whatever stands before it; packed: one product for q, k and v."""
+    """Attention over the last dimension but one, with any leading dimensions; packed: one product for q, k and v."""
 
     def __init__(self, causal, dropout, packed=False):
         super().__init__()
@@ -21,7 +21,7 @@ class Attention(nn.Module):
         self.drop = nn.Dropout(dropout)
 
     def forward(self, x):
-        lead = [-1, *(int(n) for n in x.shape[1:-1])]  # of these only the batch is not fixed
+        lead = [-1, *(int(n) for n in x.shape[1:-1])]  # only the batch is symbolic
         parts = self.qkv(x).split(WIDTH, -1) if self.packed else (self.q(x), self.k(x), self.v(x))
         q, k, v = (y.reshape(*lead, HEADS, WIDTH // HEADS).transpose(-2, -3) for y in parts)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
@@ -39,8 +39,8 @@ class Mlp(nn.Module):
 
 
 class Experts(nn.Module):
-    """Each token goes to the two experts its gate likes best.  All experts see all tokens, and what the others
-    say counts nothing: a program of static shapes."""
+    """Each token goes to its two best experts by the gate.  All experts compute all tokens, and the results of
+    the others have weight 0: the program has static shapes."""
 
     N, INSIDE = 8, 8
 
@@ -73,7 +73,7 @@ class Block(nn.Module):
 
 
 class Tokens(nn.Module):
-    """A language model: gpt, bert and moe.  Tied as GPT-2 is, which also packs its attention."""
+    """A language model: gpt, bert and moe.  Tied like GPT-2, which also packs its attention."""
 
     def __init__(self, mlp, causal, dropout=0.0, tied=False):
         super().__init__()
@@ -111,7 +111,7 @@ class Vit(nn.Module):
 
 
 class AxialBlock(nn.Module):
-    """As in AlphaFold's Evoformer: attention along rows, then along columns, then an MLP for each place."""
+    """AlphaFold's Evoformer: attention along rows, then along columns, then an MLP for each position."""
 
     def __init__(self):
         super().__init__()
@@ -139,8 +139,8 @@ class Axial(nn.Module):
 
 
 class Recycle(nn.Module):
-    """As AlphaFold recycles: the same blocks three times, each time on the input and the result of the last. Gradients
-    are of the last time; exporters lose that, so nnaot is told --detach."""
+    """AlphaFold's recycling: the same blocks three times, each time on the input and the result of the last. Only the
+    last time has gradients; exporters lose that, so nnaot gets --detach."""
 
     TIMES = 3
 

@@ -1,9 +1,9 @@
-"""Writes a small model with two outputs, its data, and what PyTorch makes of each objective:
+"""Writes a small model with two outputs, its data, and PyTorch's results for each objective:
 
     python3 tests/e2e/objectives/make.py
 
 Needs torch and onnx.  expected.json has, by the text of --loss, the losses and gradient norms of STEPS steps of sgd, and the
-loss and accuracy over the first EVAL_ROWS rows afterwards.  The files are committed: objectives.py needs none of this.
+loss and accuracy over the first EVAL_ROWS rows afterwards.  The files are committed: objectives.py needs no PyTorch.
 """
 
 import json
@@ -60,7 +60,7 @@ def next_token(y, ids, **options):
 
 
 WEIGHT = torch.linspace(0.5, 2, CLASSES)
-# By the text of --loss: of y, aux, ids, labels and target; and which inputs it has beside ids.
+# By the text of --loss: a function of y, aux, ids, labels and target; and its inputs besides ids.
 OBJECTIVES = {
     "cross_entropy(y,ignore_index=-100)": (lambda y, a, i, l, t: cross_entropy(y, l), "ids labels"),
     "cross_entropy(y,ignore_index=-100,label_smoothing=0.1)":
@@ -104,7 +104,7 @@ def train(objective, data):
 
 
 def accuracy(objective, weights, ids, labels):
-    """Of y against the labels of the first loss, those that it ignores left out."""
+    """Returns the accuracy of y for the labels of the first loss, without its ignored labels."""
     best = (torch.tanh(weights[0][ids.clamp(min=0)]) @ weights[1]).argmax(-1)
     if objective.startswith("next_token"):
         best, labels = best[:, :-1], ids[:, 1:]

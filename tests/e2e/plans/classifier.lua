@@ -1,5 +1,5 @@
--- Rows of the batch, but of the product that makes the logits its columns, or else what it sums over; whatever else
--- there is is searched.
+-- Rows of the batch; the product of the logits is split by its columns, or else by its summed
+-- dimension; the rest is searched.
 
 function step(axis)
   local products = ops("linear", "forward")

@@ -1,4 +1,4 @@
--- A cluster whose devices are slow and whose links start at once: whatever is split pays.
+-- A cluster with slow devices and links of almost no latency: every split pays.
 return {
   nodes = 2, per_node = 4, nics = 4,
   inside = { alpha = 1e-9, beta = 1 / 100e9 },

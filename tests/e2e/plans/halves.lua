@@ -1,4 +1,4 @@
--- Two stages, of which each is split over half of the ranks as a search finds it.
+-- Two stages; the split of each over half of the ranks is searched.
 
 function factors(n)
   return { 2, n // 2 }

@@ -1,5 +1,5 @@
--- Layers in stages, and the embedding and the logits, which are large, over all ranks of all stages, cut by words
--- (nnScaler, section 3: the interlaced pipeline).
+-- Layers in stages; the embedding and the logits, which are large, over all ranks of all stages,
+-- split by words (nnScaler, section 3: the interlaced pipeline).
 
 function step(axis)
   for _, op in ipairs(ops("gather", "forward")) do

@@ -1,5 +1,5 @@
--- Data parallelism, in another order: of every product the gradient of the weight before that of what was multiplied
--- with it and before the bias's; and nothing of the second half of the model before all of the first half is done.
+-- Data parallelism, in another order: of every product the gradient of the weight before those of the other operand
+-- and of the bias; and no op of the second half of the model before the end of the first half.
 
 local function halves(list)
   local first, second = {}, {}

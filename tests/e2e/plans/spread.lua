@@ -1,5 +1,5 @@
--- Embedding and logits, which are large and computed quickly, are split by words over all ranks; the rest is placed
--- on stages, of which the last has half of the ranks (nnScaler, table 6).
+-- Embedding and logits, which are large and cheap to compute, are split by words over all ranks;
+-- the rest is placed on stages; the last has half of the ranks (nnScaler, table 6).
 
 function step(axis)
   for _, op in ipairs(ops("gather", "forward")) do

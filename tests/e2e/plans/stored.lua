@@ -1,5 +1,5 @@
--- Matrices are kept in parts, along the last of their dimensions that can be cut, and so are their states; the rest
--- is searched.
+-- Matrices and their states are stored in parts, along the last of their dimensions that can be
+-- split; the rest is searched.
 
 function step(axis)
   for _, op in ipairs(ops(nil, "update")) do

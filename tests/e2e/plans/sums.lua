@@ -1,5 +1,5 @@
--- Over two axes: rows of the batch over the outer one; over the inner one what each product sums over, where that
--- can be cut, and the rest as a search finds it.
+-- Two axes: rows of the batch over the outer one; over the inner one the summed dimension of each
+-- product, if it can be split; the rest is searched.
 
 function factors(n)
   return { 2, n // 2 }

@@ -1,4 +1,4 @@
--- Products in turns by columns and by what they sum over, whatever lies between them.  Nothing is searched.
+-- Products alternately by columns and by summed dimensions, with any ops between.  Nothing is searched.
 
 function step(axis)
   local columns = true

@@ -1,8 +1,8 @@
-"""Writes a small GPT, its data, and how PyTorch trains it by nanoGPT's recipe:  python3 tests/e2e/recipe/make.py
+"""Writes a small GPT, its data, and its training in PyTorch by nanoGPT's recipe:  python3 tests/e2e/recipe/make.py
 
 Needs torch, onnx and onnxscript.  Decay on matrices alone, warmup and cosine, clipping, accumulation, evaluation, shards of
 tokens in .bin files: expected.json has the losses and gradient norms of STEPS steps and the losses of the evaluations.  The
-files are committed: recipe.py needs none of this.
+files are committed: recipe.py needs no PyTorch.
 """
 
 import json

@@ -1,10 +1,10 @@
--- The attention layer of AutoDDL's figure 3: q, k and v on a grid of (4, 8, 2), the product behind on (4, 4, 4).
+-- The attention layer of AutoDDL's figure 3: q, k, v on a grid of (4, 8, 2), the output on (4, 4, 4).
 --
 --     axis of    4    4    2    2
 --     x          S0   S0   S2   S2     gathered over the second and the fourth
---     q, k, v    0    n    k    n      4 of rows, 8 of columns, 2 of what is summed; scattered by rows
+--     q, k, v    0    n    k    n      4 of rows, 8 of columns, 2 of the summed dimension; scattered by rows
 --     attention  b    h    b    h      gathered over the third and the fourth
---     o          0    k    n    n      4 of rows, 4 of columns, 4 of what is summed; scattered by rows
+--     o          0    k    n    n      4 of rows, 4 of columns, 4 of the summed dimension; scattered by rows
 function factors() return { 4, 4, 2, 2 } end
 
 local function say(op, letters, axes)

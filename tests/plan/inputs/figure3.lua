@@ -1,10 +1,10 @@
--- The attention layer of AutoDDL's figure 3, on 16 of its 64 devices: q, k and v are cut in 8 by columns and
--- in 2 by rows, the product behind the attention in 4 and 4.
+-- The attention layer of AutoDDL's figure 3, on 16 of its 64 devices: q, k and v are split in 8 by
+-- columns and in 2 by rows, the product after the attention in 4 and 4.
 --
 --     over axes          a     b     c     e
 --     x                  S(0)  S(0)  S(2)  S(2)
 --     q, k, v            S(2)  S(2)  P     S(2)     a, b and e gathered
---     attention          S(2)  S(2)  S(0)  S(2)     heads, and batch where there were sums
+--     attention          S(2)  S(2)  S(0)  S(2)     heads, and batch in place of sums
 --     the product        P     P     S(2)  S(2)     c and e gathered
 --     x + the product    S(0)  S(0)  S(2)  S(2)
 

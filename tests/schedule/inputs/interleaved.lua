@@ -1,2 +1,2 @@
--- Two chunks of the model on each device, in whatever order.
+-- Two chunks of the model on each device, without constraints on the order.
 stages = 2 * devices

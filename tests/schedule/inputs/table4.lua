@@ -1,4 +1,4 @@
--- nnScaler, table 4, stages from 1 as there; nothing else is said.
+-- nnScaler, table 4, stages from 1 as there; no further constraints.
 function order()
   for i = 0, stages - 1 do
     local ofst = devices - (i + 1)

@@ -1,4 +1,4 @@
--- nnScaler, table 7, stages from 1 as there; nothing else is said.
+-- nnScaler, table 7, stages from 1 as there; no further constraints.
 forwards = 3
 
 function order()

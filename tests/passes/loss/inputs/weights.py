@@ -1,4 +1,4 @@
-"""Writes class weights as NumPy would: of a good file, and of integers, of two dimensions and cut off."""
+"""Writes class weights as NumPy files: a valid file, one of integers, one of two dimensions and a truncated one."""
 
 import struct
 import sys

@@ -1,12 +1,12 @@
-"""Models of many layers, as text:  layers.py KIND [NAME=NUMBER ...]
+"""Prints models of many layers, as text:  layers.py KIND [NAME=NUMBER ...]
 
-    t5      encoder and decoder; the first layer of each makes a table of positions that the others read
+    t5      encoder and decoder; the first layer of each computes a table of positions for the others
     gpt     a decoder
     resnet  stages of bottlenecks, the first of each with a convolution in its shortcut
     stages  stages of equal shape, of blocks and a norm
     moe     layers with experts
 
-Weights are drawn, so that widths may be real ones.  Defaults are small.
+Weights have random initializers, so widths may be realistic.  Defaults are small.
 """
 
 import sys

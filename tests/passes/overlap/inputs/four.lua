@@ -1,4 +1,4 @@
--- Four pairs of products over ranks, and each is a list that is computed anew.
+-- Four pairs of products over ranks, and each is a list of recomputed ops.
 
 function model()
   local product, gelu = ops("linear"), ops("gelu")

@@ -1,4 +1,4 @@
--- Two pairs of products over ranks, and each is a list that is computed anew.
+-- Two pairs of products over ranks, and each is a list of recomputed ops.
 
 function model()
   local product, gelu = ops("linear"), ops("gelu")

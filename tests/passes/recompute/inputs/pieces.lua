@@ -1,4 +1,4 @@
--- The two pairs of products of pieces.nn in four pieces each, and all of them computed anew.
+-- The two pairs of products of pieces.nn in four chunks each, all of them recomputed.
 
 local function cut(op)
   assert(pieces({ { op = op, letter = op:result_letter(1, -1) } }, 4))

@@ -1,4 +1,4 @@
--- Ways to cut ranks of which some multiply to another number.
+-- Factorings of the ranks; some have another product.
 function factors(n)
   return { { n }, { 2, n } }
 end

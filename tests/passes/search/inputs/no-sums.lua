@@ -1,4 +1,4 @@
--- As search.lua on one axis, but sums are added up at once.
+-- Like search.lua on one axis, but partial sums are reduced at once.
 function step(axis)
   search({ sums = false }, axis)
 end

@@ -1,4 +1,4 @@
--- A weight that is whole, and its states in parts of the second dimension, where the first would do.
+-- A replicated weight; its states are split along the second dimension, not the first.
 function step(axis)
   split(params("weight")[1], "-", axis)
   op_trans(ops("adam")[1], "1", axis)

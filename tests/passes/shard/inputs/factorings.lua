@@ -1,3 +1,3 @@
--- Says that ranks can be cut in two ways, and not which is better.
+-- Allows two factorings of the ranks, without a choice between them.
 function factors(n) return { { n }, { 2, n // 2 } } end
 function step(axis) op_trans(ops("linear")[1], "n", axis) end

@@ -1,4 +1,4 @@
--- Cuts its ranks in as many ways as one program may.
+-- Returns the maximum number of factorings for one program.
 function factors(n)
   local all = {}
   for i = 1, 64 do all[i] = { n } end

@@ -1,4 +1,4 @@
--- Rows of the batch over four ranks: two each, one for the last.
+-- Rows of the batch on four ranks: two each, one on the last.
 function model()
   local list = {}
   for _, x in ipairs(params("input")) do

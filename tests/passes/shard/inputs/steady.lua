@@ -1,4 +1,4 @@
--- Says in which order pairs, next and sort go through things.
+-- Reports the orders in which pairs, next and sort visit elements.
 function step(axis)
   local t, said = { [2.5] = 1, [-1] = 1, [true] = 1, [false] = 1, b = 1, a = 1, c = 1, aa = 1 }, {}
   for _, o in ipairs(ops(nil, "forward")) do t[o] = 1 end

@@ -1,4 +1,4 @@
--- What reads x is cut along its second dimension in pieces of 3, 1 and 2 parts.
+-- The readers of x are split along its second dimension in chunks of 3, 1 and 2 parts.
 function model()
   local list = {}
   for _, r in ipairs(params("input")[1].readers) do list[#list + 1] = { op = r.op, letter = r.op:letter(r.index, 1) } end
