@@ -11,7 +11,7 @@
 void temporary_watch(void);
 
 // Records the folder and the file; NULL: there is none (any more).  The paths must stay.
-void temporary_dir(const char *dir);
+void temporary_dir(const char *path);
 void temporary_file(const char *path);
 // Removes the recorded folder with the files that sources and compilers leave there.
 void temporary_dir_remove(void);

@@ -45,13 +45,13 @@ static Binding *bind(Import *im, Scope *scope, Binding b) {
 }
 
 void onnx_bind(Import *im, Scope *scope, const char *name, Value *v, bool poisoned) {
-  bind(im, scope, (Binding){.name = name, .v = v, .poisoned = poisoned});
+  (void)bind(im, scope, (Binding){.name = name, .v = v, .poisoned = poisoned});
 }
 
 void onnx_bind_as(Import *im, Scope *scope, const char *name, const Binding *as) {
   Binding copy = *as;
   copy.name = name;
-  bind(im, scope, copy);
+  (void)bind(im, scope, copy);
 }
 
 Binding *onnx_lookup(const Scope *scope, const char *name) {
@@ -83,7 +83,7 @@ bool onnx_initializers(Import *im, Scope *scope, const Onnx__GraphProto *g) {
     const char *name = onnx_str(g->initializer[i]->name);
     if (name_map_find(&scope->names, name) >= 0)
       return diag_error(im->d, onnx_place(im->file, im->a, name), "'%s' is defined twice", name);
-    bind(im, scope, (Binding){.name = name, .init = g->initializer[i]});
+    (void)bind(im, scope, (Binding){.name = name, .init = g->initializer[i]});
   }
   for (size_t i = 0; i < g->n_sparse_initializer; i++) {
     const Onnx__TensorProto *values = g->sparse_initializer[i]->values;
@@ -397,7 +397,7 @@ static bool import_node(Import *im, Scope *scope, const Onnx__NodeProto *node) {
   int64_t opset = find_opset(scope, domain);
   const Onnx__TensorProto *held = scope->outer ? NULL : onnx_constant_weight(im, node);
   if (held) {
-    bind(im, scope, (Binding){.name = onnx_str(node->output[0]), .init = held});
+    (void)bind(im, scope, (Binding){.name = onnx_str(node->output[0]), .init = held});
     return true;
   }
   Value **in = arena_array(im->a, Value *, node->n_input + 16);

@@ -128,7 +128,8 @@ void onnx_warn_of_ties(Import *im);
 // them become the module's at the end.  False after a report.
 bool onnx_devices_begin(Import *im);
 void onnx_devices_input(Import *im, const Onnx__ValueInfoProto *input, const Type *type);
-void onnx_devices_node(Import *im, const Scope *scope, const Onnx__NodeProto *node, const Loc *loc);
+void onnx_devices_node(Import *im, const Scope *scope, const Onnx__NodeProto *proto,
+                       const Loc *loc);
 bool onnx_devices_end(Import *im);
 
 // onnx_report.c

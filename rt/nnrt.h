@@ -293,7 +293,7 @@ int nnrt_found(enum NnrtFound kind, long long value, long long place, long long 
 
 // Called before op `i` of the running graph, and after it with the code that it returned
 // (run_op.c).
-void nnrt_check_values(NnrtRank *r, int i); // ends the job if a result has a NaN
+void nnrt_check_values(NnrtRank *r, int op); // ends the job if a result has a NaN
 void nnrt_run_begin(NnrtRank *r, int i);
 void nnrt_run_end(NnrtRank *r, int i, int code);
 #define RUN(i, call) (nnrt_run_begin(r, i), nnrt_run_end(r, i, (call)))
@@ -351,18 +351,18 @@ NNRT_ALL_TO_ALL(8);
 // and y is complete: elements without a sender are zero in a sum, else unchanged.  Ranks with a
 // part neither before nor after do not call it.  The other ranks call their moves and collectives
 // in one order, and the moves that are ahead in one order among themselves.
-int nnrt_move_b1(void *y, const void *x, NnrtRank *r, int move);
-int nnrt_move_b2(void *y, const void *x, NnrtRank *r, int move);
-int nnrt_move_b4(void *y, const void *x, NnrtRank *r, int move);
-int nnrt_move_b8(void *y, const void *x, NnrtRank *r, int move);
-int nnrt_move_f32(float *y, const float *x, NnrtRank *r, int move);
-int nnrt_move_i64(int64_t *y, const int64_t *x, NnrtRank *r, int move);
+int nnrt_move_b1(void *y, const void *x, NnrtRank *r, int number);
+int nnrt_move_b2(void *y, const void *x, NnrtRank *r, int number);
+int nnrt_move_b4(void *y, const void *x, NnrtRank *r, int number);
+int nnrt_move_b8(void *y, const void *x, NnrtRank *r, int number);
+int nnrt_move_f32(float *y, const float *x, NnrtRank *r, int number);
+int nnrt_move_i64(int64_t *y, const int64_t *x, NnrtRank *r, int number);
 // The same in two calls: when `start` returns x may be overwritten, when `wait` returns y is
 // complete. Ranks that only send do not wait.  A move may be started several times before it is
 // waited for: the first wait is for the first start.
 #define NNRT_MOVE_APART(type, T)                                                                   \
-  int nnrt_move_start_##type(T *y, const T *x, NnrtRank *r, int move);                             \
-  int nnrt_move_wait_##type(T *y, NnrtRank *r, int move)
+  int nnrt_move_start_##type(T *y, const T *x, NnrtRank *r, int number);                           \
+  int nnrt_move_wait_##type(T *y, NnrtRank *r, int number)
 NNRT_MOVE_APART(b1, void);
 NNRT_MOVE_APART(b2, void);
 NNRT_MOVE_APART(b4, void);

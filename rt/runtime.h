@@ -521,7 +521,7 @@ int nnrt_ranks_run(struct NnrtRun *run);
 
 // ---- describe.c
 
-void nnrt_describe(const NnrtProgram *p, FILE *out);
+void nnrt_describe(const NnrtProgram *p, FILE *f);
 
 // The settings and files that all ranks of this process share.  Only rank 0 changes the fields from
 // `log` on.

@@ -95,7 +95,7 @@ static bool same_layouts(const Graph *a, const Graph *b) {
   for (int i = 0; i < a->n_params; i++)
     if (a->params[i]->layout != b->params[i]->layout) return false;
   for (const Op *x = a->first, *y = b->first; x; x = x->next, y = y->next)
-    if (x->out[0]->layout != y->out[0]->layout || memcmp(x->split, y->split, sizeof x->split))
+    if (x->out[0]->layout != y->out[0]->layout || memcmp(x->split, y->split, sizeof x->split) != 0)
       return false;
   return true;
 }

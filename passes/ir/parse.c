@@ -251,7 +251,7 @@ static bool parse_module_line(Parser *p) {
   const Token *t = expect_kind(p, TOKEN_word, "the name of a phase");
   if (!t) return false;
   int i = 0;
-  while (i < N_PHASES && strcmp(phase_name[i], t->text))
+  while (i < N_PHASES && strcmp(phase_name[i], t->text) != 0)
     i++;
   if (i == N_PHASES) return fail(p, t, "unknown phase '%s'", t->text);
   p->m->phase = (Phase)i;

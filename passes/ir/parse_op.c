@@ -132,7 +132,7 @@ static bool parse_attrs(Parser *p, Statement *s) {
   while (peek(p)->kind == TOKEN_word && is(peek2(p), "=") && !at_field(p)) {
     const Token *t = next(p);
     int i = 0;
-    while (i < n && strcmp(spec[i].name, t->text))
+    while (i < n && strcmp(spec[i].name, t->text) != 0)
       i++;
     if (i == n) return fail(p, t, "unknown attribute '%s'; %s", t->text, attr_names(p, s->kind));
     // Names in specs are unique pointers.

@@ -148,7 +148,7 @@ static Name **find_name(Parser *p, const Token *t, bool *numbered) {
   for (const char *c = t->text; *c; c++)
     hash = (hash ^ (unsigned char)*c) * 16777619u;
   Name **at = &p->names[hash % N_NAME_BUCKETS];
-  while (*at && ((*at)->numbered != *numbered || strcmp((*at)->text, t->text)))
+  while (*at && ((*at)->numbered != *numbered || strcmp((*at)->text, t->text) != 0))
     at = &(*at)->next;
   return at;
 }

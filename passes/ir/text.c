@@ -272,10 +272,10 @@ bool loc_read(Arena *a, const char *comment, const Loc **loc) {
   // The place itself, then a chain of derivations.
   if (!read_place(a, words.at[0], first)) return false;
   for (int i = 1; i < words.n;) {
-    if (strcmp(words.at[i], "<-")) return false;
+    if (strcmp(words.at[i], "<-") != 0) return false;
     int end = ++i;
     // The words up to the next arrow are the reason, and the last one is the place.
-    while (end < words.n && strcmp(words.at[end], "<-"))
+    while (end < words.n && strcmp(words.at[end], "<-") != 0)
       end++;
     Loc *from = arena_one(a, Loc);
     if (end == i || !read_place(a, words.at[end - 1], from)) return false;

@@ -59,7 +59,7 @@ static int classify(Classes *c, const char *s, int n) {
   for (const char *p = text; *p; p++)
     hash = (hash ^ (unsigned char)*p) * 16777619u;
   Class **at = &c->bucket[hash % 4096];
-  while (*at && strcmp((*at)->text, text))
+  while (*at && strcmp((*at)->text, text) != 0)
     at = &(*at)->next;
   if (!*at) {
     *at = arena_one(c->arena, Class);

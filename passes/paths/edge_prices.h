@@ -18,13 +18,13 @@ typedef struct EdgePrices EdgePrices;
 
 // `work`: incremented by the number of devices visited.
 EdgePrices *edge_prices_new(Arena *a, const PathRules *rules, const Path *p, int64_t *work);
-void edge_prices_free(EdgePrices *p);
+void edge_prices_free(EdgePrices *s);
 
 // The cost of an edge. For a send/recv above the limit, a value above the limit, but too small.
-Cost edge_price(EdgePrices *p, const State *before, const State *after, const Edge *e,
+Cost edge_price(EdgePrices *s, const State *before, const State *after, const Edge *e,
                 double limit);
 // `out` may be NULL.
-Cost send_recv_price(EdgePrices *p, const State *before, const State *after, double limit,
+Cost send_recv_price(EdgePrices *s, const State *before, const State *after, double limit,
                      Sends *out);
 
 #endif

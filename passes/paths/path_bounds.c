@@ -250,7 +250,7 @@ static void find_sender(PathBounds *s, const State *from) {
 // The least number of messages for a device's piece.
 static double messages_of(const PathBounds *s, const Group *const g[2], const State *from,
                           const State *to) {
-  double n = shares_of(g[0], from) / shares_of(g[1], to);
+  double n = (double)(shares_of(g[0], from) / shares_of(g[1], to));
   for (int d = 0; d < s->path->shape.rank; d++) {
     double ratio = (double)state_parts(g[0], from, d) / (double)state_parts(g[1], to, d);
     n *= ratio > 1 ? ceil(ratio) : 1;
@@ -266,7 +266,7 @@ static int64_t least_of_send_recv(PathBounds *s, const State *from, const State 
   bool inside = from->group == to->group, owns = inside || c->owned;
   double have = owns ? state_bytes(&s->path->shape, g[0], from) : 0;
   double all =
-      state_bytes(&s->path->shape, g[1], to) * (shares_of(g[0], from) / shares_of(g[1], to));
+      state_bytes(&s->path->shape, g[1], to) * (double)(shares_of(g[0], from) / shares_of(g[1], to));
   double bytes = all - smaller(all, have);
   if (bytes <= 0) return 0;
   Link across = cluster_fastest_across(s->rules->c);

@@ -20,12 +20,12 @@ PathBounds *path_bounds_new(Arena *a, const PathRules *rules, const Path *p, boo
 
 // Picoseconds from the state to the last: until all data has crossed to the other group, or until
 // that group's devices have their pieces.
-int64_t bound_crossing(const PathBounds *b, const State *at);
-int64_t bound_ahead(const PathBounds *b, const State *at);
+int64_t bound_crossing(const PathBounds *s, const State *at);
+int64_t bound_ahead(const PathBounds *s, const State *at);
 // Picoseconds to bring each node the pieces that none of its devices has; 0 without `mixes`.
-int64_t bound_lack(PathBounds *b, const State *at);
+int64_t bound_lack(PathBounds *s, const State *at);
 // A lower bound of one edge.
-int64_t bound_edge(PathBounds *b, const State *from, const State *to, const Edge *e);
+int64_t bound_edge(PathBounds *s, const State *from, const State *to, const Edge *e);
 
 // The number of devices of the second group that are not in the first.
 int devices_outside(const Path *p);

@@ -29,8 +29,7 @@ typedef struct P2p {
 
 // The pieces of all devices in a state.
 typedef struct Producers Producers;
-const Producers *p2p_producers(Arena *a, const TensorShape *shape, const Group *from,
-                               const State *before);
+const Producers *p2p_producers(Arena *a, const TensorShape *shape, const Group *g, const State *s);
 // `out` may be NULL.  Above the limit: a value above the limit, but too small.
 Cost p2p_cost(const P2p *q, const Producers *p, const Group *to, const State *after, Sends *out);
 

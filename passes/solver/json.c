@@ -199,7 +199,7 @@ const char *json_quoted(Json *j) {
 
 static bool skip_word(Json *j, const char *word) {
   size_t n = strlen(word);
-  if (strncmp(j->at, word, n)) return false;
+  if (strncmp(j->at, word, n) != 0) return false;
   j->at += n;
   return true;
 }

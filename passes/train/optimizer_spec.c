@@ -84,7 +84,7 @@ static bool read_setting(Reading *r, const char *key, const char *text) {
     return bad(r, str_format(r->arena, "lr wants a number that is not negative, not '%s'", text));
   }
   const Setting *s = r->spec->optimizer->settings;
-  while (s->key && (!is_key(s) || strcmp(s->key, key)))
+  while (s->key && (!is_key(s) || strcmp(s->key, key) != 0))
     s++;
   double *value = &r->spec->value[s - r->spec->optimizer->settings];
   double *second = &r->spec->second[s - r->spec->optimizer->settings];
@@ -103,7 +103,7 @@ static bool read_setting(Reading *r, const char *key, const char *text) {
     break;
   case SETTING_variant:
     *value = !strcmp(text, "onnx");
-    if (!*value && strcmp(text, "torch")) wanted = "torch or onnx";
+    if (!*value && strcmp(text, "torch") != 0) wanted = "torch or onnx";
     break;
   case SETTING_fixed:
     if (!read_boolean(text, value))

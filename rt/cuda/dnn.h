@@ -46,8 +46,8 @@ DnnTensor dnn_tensor(DnnGraph *g, cudnnDataType_t type, int rank, const int64_t 
 DnnTensor dnn_virtual(DnnGraph *g, cudnnDataType_t type, int rank, const int64_t *dim,
                       const int64_t *stride);
 // A number, passed to the kernel by value; of `rank` dimensions of 1.
-DnnTensor dnn_number(DnnGraph *g, int rank, float x);
-DnnTensor dnn_integer(DnnGraph *g, int rank, int32_t x);
+DnnTensor dnn_number(DnnGraph *g, int rank, float value);
+DnnTensor dnn_integer(DnnGraph *g, int rank, int32_t value);
 
 // Operations.  They compute in f32; comparisons in the operands' type.
 void dnn_matmul(DnnGraph *g, DnnTensor a, DnnTensor b, DnnTensor c);

@@ -78,7 +78,7 @@ static bool read_entry(const char *line) {
   if (sscanf(line, "%lf %7s %129s %n", &c.us, where, hex, &at) < 3 || !at || !line[at])
     return false;
   c.apart = !strcmp(where, "apart");
-  if ((!c.apart && strcmp(where, "inside")) || !read_algo(c.algo, hex)) return false;
+  if ((!c.apart && strcmp(where, "inside") != 0) || !read_algo(c.algo, hex)) return false;
   set_entry(line + at, &c);
   return true;
 }
@@ -89,7 +89,7 @@ static bool read_text(char *text, int64_t bytes) {
   bytes -= END_BYTES;
   if (bytes < 0) return false;
   write_end(end, text, bytes);
-  if (strcmp(text + bytes, end)) return false;
+  if (strcmp(text + bytes, end) != 0) return false;
   text[bytes] = 0;
   strtok_r(text, "\n", &rest); // HEAD
   line = strtok_r(NULL, "\n", &rest);

@@ -14,7 +14,7 @@ static bool elementwise_body(const Graph *g, const Type *shape) {
     if (!op_info[op->kind].formula) return false;
     for (int i = 0; i < op->n_out; i++) {
       const Type *t = op->out[i]->type;
-      if (t->rank != shape->rank || memcmp(t->dim, shape->dim, sizeof t->dim)) return false;
+      if (t->rank != shape->rank || memcmp(t->dim, shape->dim, sizeof t->dim) != 0) return false;
     }
   }
   return true;
@@ -24,7 +24,7 @@ static bool same_shapes(const Op *op) {
   const Type *shape = op->out[0]->type;
   for (int i = 0; i < op->n_in; i++) {
     const Type *t = op->in[i].value->type;
-    if (t->rank != shape->rank || memcmp(t->dim, shape->dim, sizeof t->dim)) return false;
+    if (t->rank != shape->rank || memcmp(t->dim, shape->dim, sizeof t->dim) != 0) return false;
   }
   return elementwise_body(op->callee, shape);
 }

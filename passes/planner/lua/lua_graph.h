@@ -77,7 +77,7 @@ const char *plan_role(const Value *v); // NULL if it is no parameter
 // Collects the op on top of the stack, or the ops of the list there, or of nested lists, and marks
 // them by id; marked ones are skipped.  `what` names the argument in errors.
 typedef Vec(Op *) OpList;
-void plan_list(lua_State *l, bool *marked, OpList *list, const char *what);
+void plan_list(lua_State *l, bool *marked, OpList *ops, const char *what);
 // Adds a constraint on one op or parameter, or fails at the calling line: its split, its ranks from
 // argument `arg`, its layout; and reads a split from an argument.
 void plan_say_split(lua_State *l, Op *op, char letter, int axis);

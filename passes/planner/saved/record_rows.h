@@ -31,6 +31,6 @@ const char *lua_quoted(Arena *a, const char *s);
 // Returns the numbers of the row's ops within their node: "1", or "{ 1, 3 }".
 const char *row_which(const Row *row, Arena *a);
 // Returns the joined rows, each at the position of its first one, with words of Lua for names.
-Rows rows_joined(const Rows *rows, Arena *a);
+Rows rows_joined(const Rows *all, Arena *a);
 
 #endif

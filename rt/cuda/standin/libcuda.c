@@ -10,7 +10,7 @@
 // builds plans, and only if there is no real libcuda.so.1; nothing is linked against it.  A program
 // that would run a kernel through it gets an error from the first call.
 
-#define _GNU_SOURCE
+#define _GNU_SOURCE // NOLINT(bugprone-reserved-identifier)
 #include <dlfcn.h>
 #include <stddef.h>
 
