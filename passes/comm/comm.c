@@ -1,4 +1,4 @@
-// Communication: makes every operand lie the way its op wants it, and types local.
+// Communication: gives every operand the layout that its op needs, and makes types local.
 //
 //     %g = linear_back_w %x, %d : f32[4,6] {P} split=[0]
 //     %w1 = sgd %w, %g, %lr, %s : f32[4,6] {B}
@@ -9,8 +9,8 @@
 //     %0 = all_reduce %g axis=dp : f32[4,6] {B}
 //     %w1 = sgd %w, %0, %lr, %s : f32[4,6] {B}
 //
-// For each operand whose value has layout A while the op wants B, one op per mesh axis is inserted
-// right after the value, and shared by every later reader that wants the same:
+// If the value of an operand has layout A and the op needs B, one op per mesh axis is inserted
+// right after the value, and shared by every later reader that needs the same:
 //
 //     P -> B           all_reduce; on an axis bound to time, accumulate
 //     S -> B           all_gather
@@ -19,28 +19,28 @@
 //     S(i) -> S(j)     all_to_all      /  through B
 //     other            through B
 //
-// In which order, and when in one hop, comm_axes.c chooses.
+// comm_axes.c chooses the order of the axes, and the cases of one hop.
 //
-// Time axes come first in a mesh, so partial sums are added up over micro-batches before they are
-// added up over ranks.  An op that is repeated for every micro-batch cannot read what is known only
-// after the last one: that is an op that couples rows of different micro-batches, and an error.
+// Time axes come first in a mesh, so partial sums are reduced over micro-batches before ranks. An
+// op that is repeated for every micro-batch cannot read a value known only after the last one: such
+// an op couples rows of different micro-batches, and is an error.
 //
-// A value with readers on another mesh goes over a cluster, and so does every value where the
-// option `cluster` says over which one: comm_routes.c.
+// A value with readers on another mesh goes over a cluster, and so does every value if the option
+// `cluster` names one: comm_routes.c.
 //
 // Nothing is merged or moved here; see bucket_grads.c.
 
 #include "comm_state.h"
 #include "pass.h"
 
-// The op of the model that `op` was made for.
+// The op of the model that `op` is part of the gradient of, else `op`.
 static const Op *op_of_model(const Comm *c, const Op *op) {
   for_each_op(o, c->g)
     if (op_is_gradient_of(op, o)) return o;
   return op;
 }
 
-// How many parts ranks make of the letter.
+// The number of parts into which ranks split the letter.
 static int64_t parts_of(const Op *op, char letter) {
   const Mesh *mesh = op_mesh(op);
   int64_t parts = 1;
@@ -49,7 +49,7 @@ static int64_t parts_of(const Op *op, char letter) {
   return parts;
 }
 
-// Whether an operand comes in micro-batches along the letter, and the op could take it so, if ranks
+// Whether an operand is split over micro-batches along the letter, and the op could be, if ranks
 // did not split the letter as well.
 static bool ranks_hinder(const Op *op, const Dims *dims, int letter, int time) {
   int64_t size = dims->letter[letter].size, slices = op_mesh(op)->axis[time].size;
@@ -64,7 +64,7 @@ static bool ranks_hinder(const Op *op, const Dims *dims, int letter, int time) {
   return false;
 }
 
-// Says so of the rows, where it is the ranks.
+// Reports too few rows, if the split over ranks is the cause.
 static bool say_too_few_rows(const Comm *c, const Op *op, const Dims *dims) {
   const Mesh *mesh = op_mesh(op);
   for (int a = 0; mesh && a < mesh->n_axes; a++)
@@ -116,7 +116,7 @@ static Value *brought_to(Comm *c, Value *v, const Layout *want, Op *reader) {
   return is_carried(c, v) ? carried_to(c, v, want, reader) : moved_to(c, v, want, reader);
 }
 
-// An attribute `shape` says the shape of result 0, so it becomes the local one.
+// Makes the attribute `shape`, the shape of result 0, local.
 static void localise_shape(const Comm *c, Op *op) {
   if (!op_has_attr(op, "shape")) return;
   const Type *t = type_local(c->m, op->out[0]->type, op->out[0]->layout);
@@ -147,7 +147,7 @@ static bool localise_results(Comm *c) {
   return true;
 }
 
-// An op repeated for every micro-batch must not read what is known after the last one.
+// Checks that no op repeated for every micro-batch reads a value known only after the last one.
 static bool check_time(Comm *c) {
   graph_renumber(c->g);
   bool *late = arena_array(c->scratch, bool, c->g->n_values);
@@ -180,7 +180,7 @@ static bool localise_graph(Comm *c) {
     if (!(c->dims_of[op->id] = op_dims_kept(op, c->scratch, c->d))) return false;
   for (int i = 0; i < g->n_params; i++)
     g->params[i]->type = type_local(c->m, g->params[i]->type, g->params[i]->layout);
-  // Ops that are inserted come right after values already seen, and are local as they are made.
+  // Inserted ops directly follow values that were visited already, and are local from the start.
   c->trees = arena_array(c->scratch, struct Tree *, g->n_values);
   c->n_ops = g->n_ops;
   for_each_op_safe(op, g)

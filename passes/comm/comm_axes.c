@@ -1,12 +1,12 @@
-// Within one mesh, axis by axis.
+// Reshards within one mesh, axis by axis.
 //
-// A hop moves half the bytes of an all_reduce, or of an all_gather one part of n.  But where
-// another reader wants the whole value the slice comes for nothing.  So both ways of all that is
-// wanted of a value are added up, and the cheaper is taken.
+// A hop moves half the bytes of an all_reduce, or one n-th of those of an all_gather. But if
+// another reader needs the whole value, the slice is free. So the costs of all layouts wanted of a
+// value are added up with and without hops, and the cheaper sum wins.
 
 #include "comm_state.h"
 
-// A weight, or what it is read as in 16 bits.
+// Whether the value is a weight or a cast of one.
 static bool is_weight(const Value *v) {
   while (v->def && v->def->kind == OP_cast)
     v = v->def->in[0].value;
@@ -18,7 +18,7 @@ Op *place_of(const Value *v, Op *reader) {
   return v->def ? v->def->next : v->graph->first;
 }
 
-// One change along one axis, of `v` (local already) for `reader`.
+// Inserts one change along one axis, of `v` (local already) for `reader`.
 static Value *move_axis(Comm *c, Value *v, int axis, Sbp to, Op *reader) {
   Sbp from = v->layout->axis[axis];
   const MeshAxis *along = &v->layout->mesh->axis[axis];
@@ -26,6 +26,7 @@ static Value *move_axis(Comm *c, Value *v, int axis, Sbp to, Op *reader) {
   Origin reason = reader ? op_origin(reader) : value_origin(v);
   Builder b = {.g = c->g, .at = place_of(v, reader), .d = c->d};
   Value *out;
+  // One case per change of layout: see the table in comm.c.
   if (from.kind == SBP_P && to.kind == SBP_S) {
     b.origin = origin_for(c->m->arena, reason, "reduce_scatter");
     out = build(&b, OP_reduce_scatter, IN(v), ATTRS(a_s("axis", name), a_i("dim", to.dim)));
@@ -58,10 +59,10 @@ static Value *move_axis(Comm *c, Value *v, int axis, Sbp to, Op *reader) {
   return out;
 }
 
-// -- Which hops pay ----------------------------------------------------------------------------
+// -- Choice of hops ----------------------------------------------------------------------------
 
 typedef struct Price {
-  double elements; // that a rank sends
+  double elements; // sent by a rank
   int ops;
 } Price;
 
@@ -83,7 +84,7 @@ static double sent(const Estimate *e, const Layout *before, const Step *s) {
   return (n - 1) * part * (to.kind == SBP_S ? 1 : from.kind == SBP_P ? 2 : n);
 }
 
-// What is on the way to `want` and was not made for another.
+// Adds the steps to `want` that are not made for another layout.
 static void add_way(Estimate *e, const Layout *want) {
   if (want->mesh != e->from->mesh) return;
   for (const Layout *have = e->from; have != want;) {
@@ -100,7 +101,7 @@ static void add_way(Estimate *e, const Layout *want) {
   }
 }
 
-// Of all that readers want of `v`, which none of them has got yet.
+// The cost of all layouts that readers need of `v`, if none is made yet.
 static Price price_of(const Comm *c, const Value *v, Hops hops) {
   Estimate e = {.c = c, .from = v->layout, .hops = hops};
   e.whole = type_whole(c->m, v->type, v->layout);

@@ -1,14 +1,14 @@
-// Over a cluster: from one mesh to another, or wherever it is known what routes cost.
+// Reshards over a cluster: from one mesh to another, or within one if the costs of routes are
+// known.
 //
-// Each route has its price in seconds (transition.h), and all that is wanted of a value, by forward
-// and by backward, is chosen together: what was made for one reader may go on to another
-// (route_tree.h). Within a mesh that is the price of routes.h, by which layouts were chosen, or
-// less where what is added up for updates starts together with others.
+// Each route has a cost in seconds (transition.h). All layouts wanted of a value, by forward and by
+// backward, are chosen together: a layout made for one reader may be the source of another
+// (route_tree.h). Within a mesh the cost is that of routes.h, by which layouts were chosen, or less
+// if sums for updates start together with others.
 //
-// That is all that there is to choose together.  Layouts were chosen before; a gradient is a value
-// of its own, whose layout and whose readers' do not depend on the route that the forward value
-// took; and no op here moves two values.  So the sum over all values is least when that of each
-// value is.
+// Nothing else needs a joint choice. Layouts were chosen before; a gradient is a separate value,
+// and neither its layout nor those of its readers depend on the route of the forward value; and no
+// op here moves two values. So the sum over all values is least if that of each value is.
 
 #include <math.h>
 
@@ -17,15 +17,15 @@
 #include "overlap/bucket_grads.h"
 #include "route_tree.h"
 
-// The routes of a value to all that is wanted of it: each layout is reached from another one of
-// them, or from the value as it is.
+// The routes of a value to all its wanted layouts: each is reached from another one, or from the
+// value.
 typedef struct Tree {
-  const Value *from; // the value, accumulated over time if that is wanted
+  const Value *from; // the value, accumulated over time if wanted
   TrainPart part;
-  bool is_summed; // a gradient: bucket_grads joins its all_reduces with those of others
+  bool is_summed; // a gradient: bucket_grads joins its all_reduces with others
   Vec(const Layout *) layouts;
-  int *parent;       // of each of them; -1: the value
-  struct Tree *next; // of the same original
+  int *parent;       // by layout; -1: the value
+  struct Tree *next; // for the same original
 } Tree;
 
 typedef struct Pricing {
@@ -34,9 +34,9 @@ typedef struct Pricing {
   const Type *whole;
 } Pricing;
 
-// The cheapest of the routes within a mesh, and how it hops.  A gradient is one of many
-// that start together, so that to be whole axis by axis costs no more than its bytes.  NO_ROUTE to
-// another mesh, and where the path is cheaper.
+// The cost of the cheapest route within a mesh, and its hops. A gradient is one of many sums that
+// start together, so reducing it axis by axis costs no more than its bytes. NO_ROUTE to another
+// mesh, and if the path is cheaper.
 enum { NO_ROUTE = -1 };
 
 static double best_seconds(Comm *c, const Tree *t, const Type *whole, const Layout *from,
@@ -53,7 +53,7 @@ static double best_seconds(Comm *c, const Tree *t, const Type *whole, const Layo
   return best;
 }
 
-// How a parameter lies on a mesh of some of its ranks, without being sent; NULL: not at all.
+// The layout that a parameter has on a mesh of some of its ranks without a transfer; NULL: none.
 static const Layout *as_it_lies(Comm *c, const Value *v, const Type *whole, const Mesh *mesh) {
   const Layout *have = v->layout;
   if (v->def || mesh == have->mesh || mesh->n_axes != have->mesh->n_axes) return NULL;
@@ -61,8 +61,9 @@ static const Layout *as_it_lies(Comm *c, const Value *v, const Type *whole, cons
   return module_move_stays(c->m, whole, have, l) ? l : NULL;
 }
 
-// Some ranks of a parameter bring it together among them: a stage's would else have to send, before
-// they begin, what only others have begun to get.
+// The cost between two layouts of the tree. Some ranks of a parameter gather it among themselves:
+// otherwise a stage's ranks would have to send, before they begin, a value that only others have
+// begun to receive.
 static double tree_cost(void *context, int from, int to) {
   const Pricing *p = context;
   int hops;
@@ -73,7 +74,7 @@ static double tree_cost(void *context, int from, int to) {
   return best_seconds(p->c, p->tree, p->whole, before, want, &hops);
 }
 
-// `have`, but cut over time as `want` is.
+// `have`, with the split over time of `want`.
 static const Layout *timed_as(const Comm *c, const Layout *have, const Layout *want) {
   const Layout *l = have;
   for (int a = 0; a < have->n_axes; a++) {
@@ -92,7 +93,7 @@ static void add_layout(Comm *c, Tree *t, const Layout *l) {
   if (l != t->from->layout) vec_push(c->scratch, &t->layouts, l);
 }
 
-// What is wanted of the original where it is cut over time as the tree's value is.
+// Adds a layout wanted of the original, if it has the same split over time as the tree's value.
 static void add_wanted(Comm *c, Tree *t, const Value *original, const Layout *want) {
   if (timed_as(c, original->layout, want) == t->from->layout) add_layout(c, t, want);
 }
@@ -115,8 +116,8 @@ static void add_all_wanted(Comm *c, Tree *t, const Value *original) {
       add_wanted(c, t, original, wanted_result(c, c->g->results[u->index]));
 }
 
-// What may be worth a visit: sums added up, on every mesh, and everything on every device; and
-// parameters as they lie.
+// Adds intermediate layouts that may pay: reduced sums, on every mesh; full replication; and the
+// present layouts of parameters.
 static void add_between(Comm *c, Tree *t, const Type *whole) {
   for (int i = 0, n = t->layouts.n; i < n; i++) {
     const Layout *here = as_it_lies(c, t->from, whole, t->layouts.at[i]->mesh);
@@ -159,7 +160,7 @@ static bool open_paths(Comm *c) {
   return true;
 }
 
-// The i-th layout of the tree, made if nobody wanted it before.
+// The i-th layout of the tree, made unless an earlier reader needed it.
 static Value *grown(Comm *c, uint32_t original, const Tree *t, int i, Value *from, Op *reader) {
   if (i < 0) return from;
   Value *known = moved_before(c, original, t->layouts.at[i], t->part);
@@ -191,7 +192,7 @@ Value *carried_to(Comm *c, Value *original, const Layout *want, Op *reader) {
   return grown(c, original->id, t, i, v, reader);
 }
 
-// Whether anybody wants the value on another mesh.
+// Whether the value has a reader on another mesh, or a cluster is given.
 bool is_carried(const Comm *c, const Value *v) {
   if (c->cluster || c->trees[v->id]) return true;
   for_each_use(u, v) {

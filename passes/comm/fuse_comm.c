@@ -1,4 +1,4 @@
-// Fusing collectives: what is done over one axis and then over another is done over both at once.
+// Fusing collectives: successive collectives over one axis each become one over both axes.
 //
 //     %1 = all_reduce %g axis="dp" : f32[64] {B, P}
 //     %2 = all_reduce %1 axis="tp" : f32[64] {B, B}      =>     %2 = all_reduce %g axis="dp+tp"
@@ -6,14 +6,14 @@
 //     %1 = all_gather %x axis="tp" : f32[4,8] {S(0), B}
 //     %2 = all_gather %1 axis="dp" : f32[8,8] {B, B}     =>     %2 = all_gather %x axis="dp+tp"
 //
-// One collective of four ranks starts once where two of two ranks start twice, and a sum is sent
-// less often: 2 (1 - 1/4) of it instead of 2 (1 - 1/2) twice.  Nobody else may read what is
-// between. comm goes axis by axis and leaves this to us; bucket_grads then has fewer groups.
+// One collective of four ranks pays one latency instead of two. A sum is sent less often: instead
+// of 2 (1 - 1/2) twice, 2 (1 - 1/4) of it. The intermediate value may have no other reader. comm
+// goes axis by axis and leaves this to this pass; bucket_grads then has fewer groups.
 //
-// Over several nodes that may take longer, as a ring of all has more hops between nodes than rings
-// of few: the loss of 16 ranks on two nodes is added up in 27 us axis by axis, in 87 us at once.
-// So where the option `cluster` says what links cost, two become one if that is no slower; but for
-// sums of gradients, as bucket_grads has many of them share a start.
+// Over several nodes that may take longer, as one large ring has more hops between nodes than small
+// rings: the loss of 16 ranks on two nodes is reduced in 27 us axis by axis, in 87 us at once. So
+// if the option `cluster` gives the costs of links, two become one if that is no slower. Sums of
+// gradients are exempt, as bucket_grads makes many of them share a start.
 
 #include <string.h>
 
@@ -23,7 +23,7 @@
 #include "pass.h"
 
 typedef struct Fuser {
-  CommPrices *prices; // NULL: nobody says what links cost
+  CommPrices *prices; // NULL: unknown costs of links
   Diag *d;
 } Fuser;
 
@@ -31,8 +31,8 @@ static bool is_joined(OpKind kind) {
   return kind == OP_all_reduce || kind == OP_all_gather || kind == OP_reduce_scatter;
 }
 
-// The collective whose result this one takes on, if it is of the same kind and nobody else reads
-// it.
+// The producer of the operand, if it is a collective of the same kind with no other reader; else
+// NULL.
 static Op *first_of(const Op *op) {
   const Value *v = op->in[0].value;
   Op *first = v->def;
@@ -54,7 +54,8 @@ static const char *joined_axes(const Op *a, const Op *b, Arena *arena, Diag *d) 
   return names.at;
 }
 
-// Of more than one number, which would be the norm of all gradients.
+// Whether the op reduces a gradient: an update reads it, and it has several numbers, unlike the
+// norm of all gradients.
 static bool adds_up_gradient(const Op *op) {
   for_each_use(u, op->out[0])
     if (!u->user || op_part(u->user) != PART_update) return false;

@@ -1,8 +1,8 @@
 // See hops.h.
 //
-// next_step says which axis changes next, and whether at once or by way of B. hops_seconds takes
-// these steps to the end, where comm would join several that do the same at the price of the one
-// collective.
+// next_step chooses the axis that changes next, and whether directly or through B. hops_seconds
+// follows these steps to the end. Successive collectives of one kind that will be joined cost as
+// one.
 
 #include "hops.h"
 
@@ -21,9 +21,9 @@ const Layout *with_axis(Module *m, const Layout *l, int axis, Sbp sbp) {
   return layout_new(m, l->mesh, all);
 }
 
-// Axes that cut the same dimension are nested, the first outermost, so a slice is only taken back
-// when none lies inside it: whether `axis`, along which `have` is cut, must be gathered because it
-// is not wanted or because something outside of it changes.
+// Whether `axis`, along which `have` is sharded, must be gathered, because it is not wanted or
+// because something outside of it changes. Axes that shard the same dimension are nested, the first
+// outermost, so a slice is undone only if none is inside of it.
 static bool must_gather(const Layout *have, const Layout *want, int axis) {
   Sbp cut = have->axis[axis];
   if (cut.kind != SBP_S) return false;
@@ -32,7 +32,7 @@ static bool must_gather(const Layout *have, const Layout *want, int axis) {
   return false;
 }
 
-// The axis to change first: sums, then gathering from the inside out, then slicing from the outside
+// The axis to change first: sums, then gathers from the inside out, then slices from the outside
 // in.
 static int next_axis(const Layout *have, const Layout *want) {
   for (int a = 0; a < have->n_axes; a++)
@@ -45,8 +45,8 @@ static int next_axis(const Layout *have, const Layout *want) {
   return a;
 }
 
-// Whether `axis`, which is P or S(i), may become the S(j) that it is wanted to be without being B
-// between.  (What else cuts i inside of it next_axis has gathered.)
+// Whether `axis`, which is P or S(i), may become the wanted S(j) without B between. (next_axis has
+// gathered the inner axes that shard i.)
 static bool may_hop(const Layout *have, const Layout *want, int axis) {
   Sbp to = want->axis[axis];
   if (to.kind != SBP_S || is_time(have, axis)) return false;

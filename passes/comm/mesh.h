@@ -2,15 +2,15 @@
 //
 // Axes without names are called dp, tp, a2, a3: 2x4 is dp:2+tp:4.
 //
-// The first axis is the outermost: with acc:2:time+dp:4 the batch is cut in two halves in time, and
-// each half in four over the devices, so that a micro-batch is a run of neighbouring rows.
+// The first axis is the outermost: with acc:2:time+dp:4 the batch is split into two halves in time,
+// and each half into four over the devices, so that a micro-batch is a run of adjacent rows.
 
 #ifndef MESH_H
 #define MESH_H
 
 #include "ir/graph.h"
 
-// Axes of size 1 are left out.  NULL, having reported why, when `text` is not a mesh.
+// Axes of size 1 are left out. NULL after reporting that `text` is not a mesh.
 Mesh *mesh_parse(Module *m, const char *text, Diag *d);
 
 #endif

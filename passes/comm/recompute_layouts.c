@@ -8,7 +8,7 @@ static bool is_sent_anew(const Op *op, const Value *v) {
   return v->def && op_is_recomputed(v->def) && !mesh_same_devices(op_mesh(v->def), op_mesh(op));
 }
 
-// Readers stand behind what they read.
+// Erases from the end: readers come after producers.
 static void erase_unused(Graph *g) {
   for (Op *op = g->last, *prev; op; op = prev) {
     prev = op->prev;

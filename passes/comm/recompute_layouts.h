@@ -1,4 +1,4 @@
-// What is computed anew stays on its devices.
+// Recomputation on the devices that read it, from values received in forward.
 //
 //     recompute { a, b }, and a border of stages between them:
 //
@@ -11,22 +11,22 @@
 //     …                                              %1 = a %x    : … @s0 backward recompute_group=1
 //     %4 = a_back %1, … : … @s0 backward             %4 = a_back %1, … : … @s0 backward
 //
-// A list of ops that are computed anew (recompute.c) is one of the model, and borders of stages
-// fall where loads are even, so also inside of lists.  There %h, which @s1 was sent in forward,
-// would be made and sent once more for backward; then backward of @s0 is two segments, one before
-// and one after that of @s1, and every micro-batch waits for both ways.  So what others were sent
-// they keep, as if the list had been cut at the border.  Who makes it still need not: %1 is there
-// for gradients of its own.
+// A recompute group (recompute.c) is chosen in the model, and borders of stages balance loads, so a
+// border may be inside of a group. There %h, which @s1 received in forward, would be recomputed and
+// sent again for backward. Then the backward of @s0 would be two segments, one before and one after
+// that of @s1, and every micro-batch would wait for both transfers. So a receiver saves a value
+// that it was sent, as if the group had been cut at the border. The producer still does not save
+// it: %1 is recomputed for the producer's own gradients.
 //
-// That is memory for what goes over a border, of each micro-batch that is between forward and
-// backward; a list that is as long as its stage keeps as much.
+// That costs memory for the values that cross a border, of each micro-batch between forward and
+// backward; a group as long as its stage takes as much.
 
 #ifndef RECOMPUTE_LAYOUTS_H
 #define RECOMPUTE_LAYOUTS_H
 
 #include "sharding/sharding.h"
 
-// When it is known where all ops run.  Erases what nobody needs any more.
+// Called once the ranks of all ops are known. Erases dead recomputations.
 void keep_at_borders(const Sharding *s);
 
 #endif

@@ -1,10 +1,9 @@
 // See route_tree.h.
 //
-// In the cheapest tree every place is reached from one that was reached before it.  So the cheapest
-// way of reaching a set is the cheapest of reaching all but one of it, and then that one from
-// whichever is nearest; the sets are looked at in the order of their numbers, bit i for place i.
-// For more places than that is feasible for, the nearest wanted one is reached next, again and
-// again.
+// In the cheapest tree every place is reached from one that was reached before it. So the cheapest
+// tree of a set is the cheapest tree of all but one of it, and an edge to that one from the
+// nearest. Sets are visited in the order of their numbers, bit i for place i. With too many places
+// for that, the nearest wanted one is added, again and again.
 
 #include "route_tree.h"
 
@@ -14,10 +13,10 @@
 
 typedef struct Last {
   double sum;
-  int place, parent; // that was reached last, from where
+  int place, parent; // reached last, and its source
 } Last;
 
-// From where in the set, or from the beginning, the place is nearest.
+// The cost from the nearest place of the set, or from the origin; sets `parent` to that.
 static double nearest(const double *between, int n, uint32_t set, int place, int *parent) {
   double least = between[place];
   *parent = -1;

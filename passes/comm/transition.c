@@ -1,8 +1,8 @@
 // See transition.h.
 //
 // Three steps: the two layouts as placements for path.h, the states of its path as layouts on
-// meshes, and the steps between them as ops.  Routes and prices are kept by type and layouts, as
-// layers ask for the same again and again.
+// meshes, and the steps between them as ops. Routes and costs are cached by type and layouts, as
+// layers repeat the same requests.
 
 #include "transition.h"
 
@@ -13,7 +13,7 @@
 #include "ir/split.h"
 #include "paths/routes.h"
 
-// Costs of a collective over these axes of a mesh: they grow evenly with the bytes.
+// The cost of a collective over these axes of a mesh: linear in the bytes.
 typedef struct Rate {
   PathPrim prim;
   const Mesh *mesh;
@@ -21,12 +21,12 @@ typedef struct Rate {
   double start, byte; // seconds
 } Rate;
 
-// A route that was asked for before.  Types and layouts are interned, so they are equal where their
-// pointers are; layers of a model ask for the same routes.
+// A route that was asked for before. Types and layouts are interned, so equal pointers mean
+// equality; layers of a model repeat the same routes.
 typedef struct Known {
   const Type *whole;
   const Layout *from, *to;
-  const Path *path; // NULL where nothing is sent
+  const Path *path; // NULL: no transfer
   double messages;  // seconds of send/recv; -1: not asked for yet
   struct Known *next;
 } Known;
@@ -43,7 +43,7 @@ struct Transitions {
   Vec(Rate) rates;
   Known *known[KNOWN_BUCKETS];
   int n_known;
-  int n_meshes; // that were added
+  int n_meshes; // added
 };
 
 // One transition.
@@ -51,10 +51,10 @@ typedef struct Walk {
   Transitions *t;
   Builder *b;
   const Path *path;
-  Value *v;           // where it is now
+  Value *v;           // its present value
   int n_added;        // ops
-  State state;        // the same, as the path sees it
-  const Layout *time; // a layout that says how time cuts the value
+  State state;        // the same in terms of the path
+  const Layout *time; // a layout with the value's split over time
 } Walk;
 
 // -- Layouts as placements -----------------------------------------------------------------------
@@ -63,7 +63,8 @@ static bool is_device_axis(const Layout *l, int axis) {
   return !l->mesh->axis[axis].time;
 }
 
-// The axes of the mesh in the order of a placement: copies, shares, then each dimension's.
+// Lists the axes of the mesh in the order of a placement: copies, shares, then those of each
+// dimension.
 static int placement_order(const Layout *l, int rank, int order[MAX_AXES]) {
   int n = 0;
   for (int key = -2; key < rank; key++)
@@ -75,7 +76,7 @@ static int placement_order(const Layout *l, int rank, int order[MAX_AXES]) {
   return n;
 }
 
-// How far apart in the mesh's list devices are that are neighbours along the axis.
+// The placement of a layout: its devices in the order copies, shares, parts of each dimension.
 static Placement placement_of(Arena *a, const Layout *l, int rank) {
   Placement p = {.copies = 1, .shares = 1, .n = l->mesh->n_devices};
   for (int d = 0; d < PLACEMENT_DIMS; d++)
@@ -87,6 +88,7 @@ static Placement placement_of(Arena *a, const Layout *l, int rank) {
     *(sbp.kind == SBP_B ? &p.copies : sbp.kind == SBP_P ? &p.shares : &p.part[sbp.dim]) *= size;
   }
   int *device = arena_array(a, int, p.n);
+  // Position `at` of the placement in mixed radix, as a position in the mesh's list of devices.
   for (int at = 0; at < p.n; at++) {
     int position = 0, left = at;
     for (int i = n - 1; i >= 0; i--) {
@@ -102,7 +104,7 @@ static Placement placement_of(Arena *a, const Layout *l, int rank) {
 
 // -- States as layouts ---------------------------------------------------------------------------
 
-// The axes of a group in an order in which those that cut one dimension are nested as in `s`.
+// The axes of a group, ordered so that axes that shard one dimension are nested as in `s`.
 typedef struct Order {
   int n, axis[PATH_AXES];
 } Order;
@@ -128,7 +130,7 @@ static bool nested_so(const Order *o, const State *s) {
   return true;
 }
 
-// The group's devices with its axes in this order, behind the axes of time of `time`.
+// The mesh of the group's devices with its axes in this order, after the time axes of `time`.
 static const Mesh *mesh_of(Walk *w, const Group *g, const Order *o) {
   Module *m = w->t->m;
   Mesh *mesh = arena_one(m->arena, Mesh);
@@ -139,6 +141,7 @@ static const Mesh *mesh_of(Walk *w, const Group *g, const Order *o) {
         (MeshAxis){str_format(m->arena, "x%d", o->axis[i]), g->size[o->axis[i]], false};
   mesh->n_devices = g->n;
   mesh->device = arena_array(m->arena, int, g->n);
+  // Devices in row-major order of the mesh's axes.
   for (int at = 0; at < g->n; at++) {
     int position = 0, left = at;
     for (int i = o->n - 1; i >= 0; i--) {
@@ -162,7 +165,7 @@ static Sbp sbp_of(int label) {
   return (Sbp){.kind = SBP_S, .dim = label_dim(label)};
 }
 
-// The state on the mesh that has the group's axes in this order.
+// The layout of a state, on the mesh with the group's axes in this order.
 static const Layout *layout_of(Walk *w, const Mesh *mesh, const Order *o, const State *s) {
   Sbp axis[MAX_AXES];
   int n = 0;
@@ -173,7 +176,7 @@ static const Layout *layout_of(Walk *w, const Mesh *mesh, const Order *o, const 
   return layout_new(w->t->m, mesh, axis);
 }
 
-// Whether meshes may have as many axes.
+// Whether a mesh can have the group's axes besides the time axes.
 static bool has_room(const Walk *w, const Group *g) {
   int n = g->n_axes;
   for (int a = 0; a < w->time->n_axes; a++)
@@ -192,8 +195,8 @@ static bool add(Walk *w, OpKind kind, Attrs attrs, const Layout *to) {
   return true;
 }
 
-// Two moves of which one moves nothing, but names the parts by another mesh, are one: whether the
-// last step was such a move, or one that this one would follow; it is taken back then.
+// Removes the last move if it or the next one, to `to`, has no messages and only renames parts by
+// another mesh: two such moves are one.
 static void join_moves(Walk *w, const Layout *to) {
   Op *last = w->v->def;
   if (!w->n_added || last->kind != OP_move) return;
@@ -215,8 +218,7 @@ static bool move_to(Walk *w, const Layout *to) {
   return add(w, OP_move, ATTRS(a_list("shape", part->dim, part->rank)), to);
 }
 
-// The names of those of `axes`, a set of the group's, of which `from` cuts dimension `dim`:
-// "x0+x2".
+// The names on the mesh of `axes`, a set of the group's: "x0+x2".
 static const char *names_of(Walk *w, const Mesh *mesh, const Order *o, uint32_t axes) {
   StrBuf b = {.arena = w->t->m->arena};
   int skip = mesh->n_axes - o->n;
@@ -225,7 +227,7 @@ static const char *names_of(Walk *w, const Mesh *mesh, const Order *o, uint32_t 
   return b.at;
 }
 
-// Those of `mask` that cut dimension `dim` in `s`.
+// The axes of `mask` that shard dimension `dim` in `s`.
 static uint32_t cutting(const State *s, uint32_t mask, int dim) {
   uint32_t axes = 0;
   for (int i = 0; i < PATH_AXES; i++)
@@ -238,7 +240,7 @@ static void take_labels(State *s, const State *from, uint32_t axes) {
     if (axes >> i & 1) s->label[i] = from->label[i];
 }
 
-// One collective over `axes` of the mesh, which leave the value as `after` has them.
+// Adds one collective over `axes` of the mesh, after which these have the labels of `after`.
 static bool collective(Walk *w, OpKind kind, const Mesh *mesh, const Order *o, uint32_t axes,
                        const State *after, int dim) {
   const char *names = names_of(w, mesh, o, axes);
@@ -248,8 +250,8 @@ static bool collective(Walk *w, OpKind kind, const Mesh *mesh, const Order *o, u
   return add(w, kind, ATTRS(a_s("axis", names), a_i("dim", dim)), to);
 }
 
-// One collective for each dimension that `cut`, the state before or after, cuts by axes of the
-// mask.
+// Adds one collective for each dimension that `cut`, the state before or after, shards by axes of
+// the mask.
 static bool by_dims(Walk *w, OpKind kind, const Mesh *mesh, const Order *o, const PathStep *s,
                     const State *cut) {
   for (int dim = 0; dim < w->path->shape.rank; dim++) {
@@ -259,7 +261,7 @@ static bool by_dims(Walk *w, OpKind kind, const Mesh *mesh, const Order *o, cons
   return true;
 }
 
-// An exchange of one dimension against one other, of axes that are nested in both alike; else 0.
+// Whether the step exchanges one dimension for one other, over axes nested alike in both.
 static bool exchanges_one(const Walk *w, const PathStep *s, int *from, int *to) {
   *from = *to = -1;
   for (int dim = 0; dim < w->path->shape.rank; dim++) {
@@ -274,8 +276,8 @@ static bool is_word(PathPrim prim) {
   return prim == PATH_slice || path_is_collective(prim);
 }
 
-// Whether axes that take no part stay as they are: a step that stands for several may have
-// renumbered what devices have.
+// Whether axes outside of the step keep their labels: a step that combines several may have
+// renumbered the shards of devices.
 static bool others_stay(const PathStep *s) {
   for (int i = 0; i < PATH_AXES; i++)
     if (!(s->edge.mask >> i & 1) && s->before.label[i] != s->after.label[i]) return false;
@@ -291,9 +293,11 @@ static bool walk_step(Walk *w, const PathStep *s) {
   bool word = is_word(s->edge.prim) && others_stay(s) &&
               (s->edge.prim != PATH_all_to_all || exchanges_one(w, s, &from, &to));
   bool gathers = s->edge.prim == PATH_all_gather || s->edge.prim == PATH_all_reduce;
+  // A gather reads the nesting of axes before it, other steps produce the one after.
   Order o = order_of(g, gathers ? &s->before : &s->after);
   const Mesh *mesh = mesh_of(w, g, &o);
   w->state = s->before;
+  // A step that is no single op of the language becomes a move.
   if (!word) return move_to(w, layout_of(w, mesh, &o, &s->after));
   if (!move_to(w, layout_of(w, mesh, &o, &s->before))) return false;
   switch (s->edge.prim) {
@@ -309,7 +313,7 @@ static bool walk_step(Walk *w, const PathStep *s) {
   }
 }
 
-// -- The whole route -----------------------------------------------------------------------------
+// -- Complete routes -----------------------------------------------------------------------------
 
 Transitions *transitions_new(Module *m, const Cluster *c, Arena *a) {
   Transitions *t = arena_one(a, Transitions);
@@ -320,8 +324,8 @@ Transitions *transitions_new(Module *m, const Cluster *c, Arena *a) {
   return t;
 }
 
-// Within a mesh what a search of layouts has counted on; path.h elsewhere, and where a mesh has too
-// many axes for that.
+// The route between two layouts. Within a mesh it is the one of routes.h, which a search of layouts
+// has estimated; otherwise, and if a mesh has too many axes for that, the one of path.h.
 static const Path *search_between(Transitions *t, const Type *whole, const Layout *from,
                                   const Layout *want) {
   if (module_move_stays(t->m, whole, from, want)) return NULL;
@@ -346,7 +350,7 @@ static Known *known_between(Transitions *t, const Type *whole, const Layout *fro
   return k;
 }
 
-// NULL where nothing is sent.
+// The path between two layouts; NULL: no transfer.
 static const Path *path_between(Transitions *t, const Type *whole, const Layout *from,
                                 const Layout *want) {
   return known_between(t, whole, from, want)->path;
@@ -362,7 +366,7 @@ Value *transition(Transitions *t, Builder *b, Value *v, const Layout *want) {
   return move_to(&w, want) ? w.v : NULL;
 }
 
-// -- What it costs -------------------------------------------------------------------------------
+// -- Costs ---------------------------------------------------------------------------------------
 
 int transitions_known(const Transitions *t) {
   return t->n_known;
@@ -391,7 +395,7 @@ double transition_messages(Transitions *t, const Type *whole, const Layout *from
   return k->messages;
 }
 
-// The axes of the mesh that devices lie along, and which of them are in `axes`.
+// The device axes of the mesh, and in `mask` those of them that are in `axes`.
 static Group group_of(const Mesh *mesh, uint32_t axes, uint32_t *mask) {
   Group g = {.n = mesh->n_devices, .device = mesh->device};
   *mask = 0;

@@ -1,17 +1,17 @@
-// Carries a value from one layout to another, on the same mesh or on another, by the cheapest path
-// that path.h or, within a mesh, routes.h knows:
+// Reshards a value to a layout on the same mesh or on another, by the cheapest path that path.h or,
+// within a mesh, routes.h knows:
 //
 //     mesh @m devices=0-3 (dp=4)      mesh @s devices=4-11 (dp=8)
 //     %x {B}, wanted @s {B}
 //
 //     %1 = local_slice %x axis="x0+x1" dim=0      a quarter each
 //     %2 = move %1                                half of that to two devices each: rd_scatter
-//     %3 = all_gather %2 axis="x0+x1+x2" dim=0    between those who are near one another
+//     %3 = all_gather %2 axis="x0+x1+x2" dim=0    between near devices
 //
-// Each state of a path is a layout on a mesh of its own, of the same devices in another order or
-// factored otherwise; such meshes are added to the module.  What joins two of them, where everybody
-// has already what he needs, is a `move` without messages.  Primitives between groups, and those
-// that the language has no word for, are moves, too: their messages are the same.
+// Each state of a path is a layout on a mesh of its own, with the same devices in another order or
+// another factoring; such meshes are added to the module. A step between two of them that needs no
+// transfer is a `move` without messages. Primitives between groups, and primitives that are no ops
+// of the language, are moves, too: their messages are the same.
 
 #ifndef TRANSITION_H
 #define TRANSITION_H
@@ -23,27 +23,27 @@
 typedef struct Transitions Transitions; // of one module
 
 Transitions *transitions_new(Module *m, const Cluster *c, Arena *a);
-// Puts the ops where the builder stands, and returns the value as it is wanted, which must be cut
-// over time as it is.  NULL, having reported why.
+// Inserts the ops at the builder's position and returns the value in the wanted layout, which must
+// have the same split over time. NULL after reporting why.
 Value *transition(Transitions *t, Builder *b, Value *v, const Layout *want);
 
-// How many different routes were asked for.
+// The number of different routes asked for.
 int transitions_known(const Transitions *t);
 
-// What that would cost, of a value of this type as one device would have it.
+// The cost of that, for a value of this type on a single device.
 double transition_seconds(Transitions *t, const Type *whole, const Layout *from,
                           const Layout *want);
-// The same, but only by what routes.h knows: an upper bound that takes little time.  In so many
-// slices; infinite where it knows nothing.
+// The same in so many slices, but only by routes.h: an upper bound that takes little time. Infinite
+// if routes.h has no route.
 double transition_routed(Transitions *t, const Type *whole, const Layout *from, const Layout *want,
                          int64_t slices);
-// Of that, in one slice, the all_reduces that it ends in.
+// The all_reduces at the end of that route, in one slice.
 Reduces transition_reduces(Transitions *t, const Type *whole, const Layout *from,
                            const Layout *want);
-// What a `move` costs, which is send/recv of intersections.
+// The cost of a `move`, which is send/recv of intersections.
 double transition_messages(Transitions *t, const Type *whole, const Layout *from,
                            const Layout *want);
-// What one collective over these axes of the mesh costs, that takes the value to `after`.
+// The cost of one collective over these axes of the mesh, which takes the value to `after`.
 double transition_collective(Transitions *t, OpKind kind, const Type *whole, const Layout *before,
                              const Layout *after, uint32_t axes);
 

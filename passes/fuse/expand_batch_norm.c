@@ -1,4 +1,4 @@
-// Batch normalisation by elementwise ops, for targets where memory is what costs:
+// Expands batch normalisation to elementwise ops, for targets bound by memory bandwidth:
 //
 //     %y = batch_norm %x, %g, %b, %m, %v axis=3 eps=1e-05     : bf16[8,4,4,16]
 //     %r = relu %y                                            : bf16[8,4,4,16]
@@ -12,14 +12,14 @@
 //     %y = cast %9 to=bf16
 //     %r = relu %y
 //
-// Then fuse makes one kernel of it, the relu, and the sum with the shortcut, which a kernel of the
-// library would each read and write once more.  The square root is taken for every element: that
-// costs less than a kernel for the channels.  Likewise batch_norm_back, with
+// Then fuse makes one kernel of this, the relu, and the sum with the shortcut. With a library
+// kernel, each of these would read and write the tensor once more. The square root is computed for
+// every element: that costs less than a kernel for the channels. Likewise batch_norm_back, with
 //
 //     dx = g rstd ((dy - db / count) - (x - m) rstd dg / count)
 //
-// The sums (batch_norm_mean, _var, _sums) keep their kernels.  It is for gpus: a cpu computes too
-// slowly for the square roots to be free.
+// The sums (batch_norm_mean, _var, _sums) keep their kernels. The pass is for gpus: a cpu computes
+// too slowly for the square roots to be free.
 
 #include "ir/analysis/local.h"
 #include "ir/analysis/rewrite.h"
@@ -39,7 +39,7 @@ static Value *apply(Expansion *e, OpKind kind, Value *const *in, int n_in, Attrs
   return local_value(&e->b, kind, in, n_in, attrs, e->layout);
 }
 
-// One number for each channel, for every element.
+// Broadcasts one number per channel to all elements.
 static Value *each(Expansion *e, Value *v) {
   int after = e->shape->rank - 1 - e->axis;
   if (after > 0) {
@@ -52,7 +52,7 @@ static Value *each(Expansion *e, Value *v) {
   return apply(e, OP_broadcast, IN(v), ATTRS(a_list("shape", e->shape->dim, e->shape->rank)));
 }
 
-// A tensor like x in the type of the sums.
+// Casts a tensor like x to the type of the sums.
 static Value *wide(Expansion *e, const Op *op, Value *v) {
   return local_cast(&e->b, v, op->in[1].value->type->dtype);
 }
@@ -84,7 +84,7 @@ static Value *expand_back(Expansion *e, const Op *op) {
   return apply(e, OP_mul, IN(dx, each(e, op->in[1].value)), NO_ATTRS);
 }
 
-// What was built and does not fit is dead.
+// Replaces one op. If the result does not fit, the new ops are dead.
 static bool expand(Op *op, Diag *d) {
   Value *y = op->out[0];
   Expansion e = {.b = {.g = op->graph, .at = op, .origin = op_origin(op), .d = d},

@@ -1,4 +1,4 @@
-// Fusion: chains of elementwise ops, and the sums at their ends, to one kernel each.
+// Fusion: chains of elementwise ops, and the sums at their ends, become one kernel each.
 //
 //     %1 = broadcast %b shape=[4,6] : f32[4,6]
 //     %2 = add %y, %1               : f32[4,6]
@@ -17,15 +17,14 @@
 //       return %3, %4
 //     }
 //
-// fuse_groups.h says which ops are a kernel together.  Here each group becomes a body and an op
-// that calls it, in a new order in which all stands behind what it reads.  Nothing is computed
-// twice: what goes into a body as a copy costs nothing there (a fill, a scalar constant, a
-// broadcast, a view).  A reduce_sum is in the group that computes what it adds up, or that adds up
-// the same value.
+// fuse_groups.h chooses the groups. Here each group becomes a body and an op that calls it, in a
+// new order in which every op follows its operands. Nothing is computed twice: only values that
+// cost nothing in a body are copied into it (a fill, a scalar constant, a broadcast, a view). A
+// reduce_sum is in the group that computes its operand, or that adds up the same value.
 //
 // Every elementwise op ends up in a group, if only its own, because the backend knows none outside;
-// so does a fill that something else than a body reads.  A sum whose operand is not computed here
-// stays as it is: there is a kernel for it.  Bodies that are equal become one graph.
+// so does a fill with a reader outside of bodies. A sum whose operand is not computed here stays as
+// it is: there is a kernel for it. Equal bodies become one graph.
 
 #include "fuse_groups.h"
 #include "ir/analysis/origin.h"
@@ -41,10 +40,10 @@ typedef struct Fuser {
   Arena *scratch;
   Diag *d;
   FuseGroups *groups;
-  bool *placed; // by op id: stands in the new order
-  Value **copy; // by value id: in the body that is made, else NULL
+  bool *placed; // by op id: in the new order
+  Value **copy; // by value id: its copy in the present body, else NULL
   Vec(Graph *) bodies;
-  Vec(Value *) renamed; // fused results, and the names of what they replace
+  Vec(Value *) renamed; // fused results, and the names of the values they replace
   Vec(const char *) names;
   int64_t n_fused, n_groups;
 } Fuser;
@@ -54,8 +53,8 @@ typedef struct Fuser {
 typedef struct Copy {
   Fuser *f;
   Graph *body;
-  Vec(Value *) copied; // which have one
-  Vec(Value *) input;  // what becomes the operands
+  Vec(Value *) copied; // values with a copy
+  Vec(Value *) input;  // the future operands
 } Copy;
 
 static Value *copy_value(Copy *c, Value *v);
@@ -72,7 +71,7 @@ static Value *copy_op(Copy *c, const Op *op) {
   int n;
   op_attr_specs(op->kind, &n);
   Origin origin = op_origin(op);
-  origin.turn = 0; // it is the call's
+  origin.turn = 0; // the call has it
   Op *made = op_new(c->body, NULL, op->kind, in, op->n_in, op->attrs, n, origin, c->f->d);
   if (!made) BUG("a copy of %s does not fit", op_info[op->kind].name);
   memcpy(made->split, op->split, sizeof made->split);
@@ -80,7 +79,7 @@ static Value *copy_op(Copy *c, const Op *op) {
   return note_copy(c, op->out[0], made->out[0]);
 }
 
-// The body's value for `v`: copied if it costs nothing, otherwise a parameter.
+// The body's value for `v`: a copy if that costs nothing, otherwise a parameter.
 static Value *copy_value(Copy *c, Value *v) {
   if (c->f->copy[v->id]) return c->f->copy[v->id];
   if (fuse_is_scalar(v) || (v->def && fuse_is_view(v->def)) || fuse_is_strides(c->f->groups, v))
@@ -100,7 +99,7 @@ static bool same_layouts(const Graph *a, const Graph *b) {
   return true;
 }
 
-// An equal body made before, instead of this one.
+// An equal earlier body, or this one.
 static Graph *shared_body(Fuser *f, Graph *body) {
   graph_renumber(body);
   for (int i = 0; i < f->bodies.n; i++)
@@ -119,7 +118,7 @@ static const char *body_name(const Fuser *f) {
   }
 }
 
-// Readers that are in a group keep reading a fill as a number.
+// Replaces a fill in memory. Readers in groups continue to read it as a number.
 static void replace_memory(Fuser *f, Value *v, Value *by) {
   for (Use *u = v->uses, *next; u; u = next) {
     next = u->next;
@@ -131,7 +130,7 @@ static void replace_memory(Fuser *f, Value *v, Value *by) {
   }
 }
 
-// Puts the fused op of group `g` at the end of the graph.  Its members die.
+// Appends the fused op of group `g` to the graph. Its members become dead.
 static void emit_group(Fuser *f, const Group *g) {
   Copy c = {.f = f, .body = graph_new(f->m, body_name(f), false)};
   Vec(Value *) results = {0};
@@ -142,15 +141,17 @@ static void emit_group(Fuser *f, const Group *g) {
     graph_output(c.body, copy, NULL);
     vec_push(f->scratch, &results, v);
   }
+  // Copies are valid in this body only.
   for (int i = 0; i < c.copied.n; i++)
     f->copy[c.copied.at[i]->id] = NULL;
-  if (!results.n) { // nobody wanted it
+  if (!results.n) { // no result has a reader
     graph_erase(c.body);
     return;
   }
   Graph *callee = shared_body(f, c.body);
   Body body;
   if (!body_read(callee, &body, f->scratch)) BUG("@%s is no body", callee->name);
+  // The call belongs to the latest part of its members, with their last turn and offload group.
   Origin origin = op_origin(op_of_latest_part(g->member.at, g->member.n));
   for (int i = 0; i < g->member.n; i++) {
     if (g->member.at[i]->turn > origin.turn) origin.turn = g->member.at[i]->turn;
@@ -176,7 +177,7 @@ static void emit_group(Fuser *f, const Group *g) {
 
 static void place(Fuser *f, Op *op);
 
-// What has its turn before.
+// Places the op with the turn before that of `op`.
 static void place_before(Fuser *f, const Op *op, const Group *g) {
   Op *before = f->groups->before[op->id];
   if (before && (!g || f->groups->group[before->id] != g)) place(f, before);
@@ -188,7 +189,8 @@ static void place_producers(Fuser *f, const Op *op) {
     if (op->in[i].value->def) place(f, op->in[i].value->def);
 }
 
-// Of a member: views of what the group itself computes come after it, if anything else reads them.
+// Places the inputs of a member. Views of the group's own results come after it, if other ops read
+// them.
 static void place_inputs(Fuser *f, const Group *g, const Op *op) {
   place_before(f, op, g);
   for (int i = 0; i < op->n_in; i++) {
@@ -197,7 +199,7 @@ static void place_inputs(Fuser *f, const Group *g, const Op *op) {
   }
 }
 
-// Puts `op`, or the group it is in, at the end of the new order, after what it reads.
+// Appends `op`, or its group, to the new order, after its operands.
 static void place(Fuser *f, Op *op) {
   if (op->id >= f->groups->n_ops || f->placed[op->id]) return;
   Group *g = f->groups->group[op->id];
@@ -209,13 +211,13 @@ static void place(Fuser *f, Op *op) {
   }
   for (int i = 0; i < g->member.n; i++)
     f->placed[g->member.at[i]->id] = true;
-  // What the body copies must stand before it as well, for what it reads.
+  // Operands of the ops that the body copies must come before it, too.
   for (int i = 0; i < g->member.n; i++)
     place_inputs(f, g, g->member.at[i]);
   emit_group(f, g);
 }
 
-// Groups stand where their last member stood, or before the first that reads a result.
+// Places each group at its last member, or before the first reader of a result.
 static void place_all(Fuser *f) {
   Op **order = arena_array(f->scratch, Op *, f->groups->n_ops);
   for_each_op(op, f->g)
@@ -231,7 +233,7 @@ static bool is_pure(const Op *op) {
          op->kind == OP_constant || op->kind == OP_broadcast || op->kind == OP_reshape;
 }
 
-// Erases members, and what only they read.
+// Erases members, and ops that only they read.
 static void erase_dead(Fuser *f) {
   Vec(Op *) pending = {0};
   for_each_op(op, f->g)
@@ -254,7 +256,7 @@ static void fuse_graph(Fuser *f, Graph *g) {
   graph_renumber(g);
   f->g = g;
   f->placed = arena_array(f->scratch, bool, g->n_ops);
-  // Each result of a fused op takes the place of a value that there is.
+  // At most one new value per value: each result of a fused op replaces one.
   f->copy = arena_array(f->scratch, Value *, 2 * (size_t)g->n_values);
   f->groups = fuse_groups_find(g, f->scratch);
   place_all(f);

@@ -1,4 +1,4 @@
-// Attention that reads q, k and v where one product left them, for targets whose kernel takes them
+// Attention directly on the packed product of q, k and v, for targets with a kernel that reads them
 // at any stride:
 //
 //     %q = slice %p …[0,0,0] …  : f32[8,64,64]        %q4 = reshape %q … : f32[8,64,4,16]
@@ -11,9 +11,9 @@
 //   =>  %y3, %lse = attention_packed %p heads=4 causal=true            %y = reshape %y3
 //       %dp = attention_packed_back %p, %y3, %lse, %dy3 heads=4 causal=true
 //
-// Cutting q, k and v apart and putting their adjoints together takes as many bytes through memory
-// as attention itself at short lengths.  The rows may also be cut as (3, heads, width).  q, k and v
-// must have the same number of heads, and no mask.  Only what the target has a kernel for is fused.
+// Slicing q, k and v apart and concatenating their adjoints takes as many bytes through memory as
+// attention itself at short lengths. The rows may also be divided as (3, heads, width). q, k and v
+// must have the same number of heads, and no mask. Only ops with a kernel on the target are fused.
 
 #include "ir/analysis/local.h"
 #include "ir/analysis/rewrite.h"
@@ -27,8 +27,8 @@ typedef struct Fusion {
   int64_t n_forward, n_back;
 } Fusion;
 
-// Which dimension of a tensor (b, t, …) is cut in three when each of its rows is: the first of more
-// than one element behind t, or -1.
+// The dimension of a tensor (b, t, …) that is divided by three when its rows are: the first of more
+// than one element after t, or -1.
 static int row_dim(const Type *t) {
   int k = 2;
   while (k < t->rank && t->dim[k] == 1)
@@ -36,7 +36,7 @@ static int row_dim(const Type *t) {
   return k < t->rank && t->dim[k] % 3 == 0 ? k : -1;
 }
 
-// Is the result of `slice` third `i` of each row of its operand?
+// Whether the result of `slice` is third `i` of each row of its operand.
 static bool is_third(const Op *slice, int i) {
   const Type *of = slice->in[0].value->type, *t = slice->out[0]->type;
   int along = row_dim(of);
@@ -50,7 +50,7 @@ static bool is_third(const Op *slice, int i) {
   return true;
 }
 
-// The tensor of which operands 0, 1 and 2 of `op`, (b, t, h, d), are thirds of the rows; or NULL.
+// The tensor that has operands 0, 1 and 2 of `op`, (b, t, h, d), as thirds of its rows; or NULL.
 static Value *packed(const Op *op) {
   Value *whole = NULL;
   const Type *heads = op->in[0].value->type;
@@ -73,7 +73,7 @@ static Attrs *packed_attrs(const Op *op, Attr *at, Attrs *out) {
   return out;
 }
 
-// (b, t, …) as (b, t, row).
+// Reshapes (b, t, …) to (b, t, row).
 static Value *as_rows(Builder *b, Value *v) {
   const int64_t *dim = v->type->dim;
   if (v->type->rank == 3) return v;
@@ -102,7 +102,7 @@ static bool has_kernel(const Fusion *f, const Op *op) {
   return kernel_name(op, f->target, name, sizeof name);
 }
 
-// The concat of the three results of `back` to rows, or NULL; each is read by it only.
+// The concat of the three results of `back` to rows, which is their only reader; or NULL.
 static Op *find_concat(const Op *back) {
   Op *concat = NULL;
   for (int i = 0; i < 3; i++) {
@@ -121,7 +121,7 @@ static Op *find_concat(const Op *back) {
   return attr_i(concat, "axis") == row_dim(t) ? concat : NULL;
 }
 
-// `x` is what is packed as rows, `forward` what was made of it.
+// Fuses the gradient; `x` is the packed operand as rows, `forward` the fused op of forward.
 static void fuse_back(Fusion *f, Op *back, Value *x, Op *forward) {
   Op *concat = find_concat(back);
   if (!concat || type_count(concat->out[0]->type) != type_count(x->type)) return;
@@ -136,7 +136,7 @@ static void fuse_back(Fusion *f, Op *back, Value *x, Op *forward) {
                     *packed_attrs(back, at, &attrs), back->split);
   if (!op) return;
   Value *dx = has_kernel(f, op) ? shaped_as(&b, op->out[0], concat->out[0]) : NULL;
-  if (!dx || dx->layout != concat->out[0]->layout) return; // it is dead
+  if (!dx || dx->layout != concat->out[0]->layout) return; // the new op is dead
   replace(concat->out[0], dx);
   f->n_back++;
 }
@@ -160,7 +160,8 @@ static void fuse_forward(Fusion *f, Op *op) {
   Value *x = as_rows(&b, whole);
   if (!x) return;
   Op *made = local_op(&b, OP_attention_packed, IN(x), *packed_attrs(op, at, &attrs), op->split);
-  if (!made || !has_kernel(f, made) || !local_same(made, 1, op->out[1])) return; // it is dead
+  if (!made || !has_kernel(f, made) || !local_same(made, 1, op->out[1]))
+    return; // the new op is dead
   Value *y = shaped_as(&b, made->out[0], op->out[0]);
   if (!y || y->layout != op->out[0]->layout) return;
   Op *back = gradient_of(op);
@@ -170,7 +171,7 @@ static void fuse_forward(Fusion *f, Op *op) {
   f->n_forward++;
 }
 
-// Views of views are one view, so that readers find rows where rows were made of heads.
+// Makes one view of a view of a view: rows reshaped to heads and back are the same rows.
 static void join_reshapes(Graph *g, Diag *d) {
   for_each_op_safe(op, g) {
     Op *inner = op->kind == OP_reshape ? made_by(op->in[0].value, OP_reshape) : NULL;

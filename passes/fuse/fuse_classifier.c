@@ -1,4 +1,5 @@
-// The loss over the classes of a product, without the logits ever being in memory as a whole:
+// Fuses the loss over classes with the product that gives the logits, which are never in memory as
+// a whole:
 //
 //     %logits = linear %x, %w trans=true                        : f32[8,64,256]
 //     %loss, %lse = cross_entropy %logits, %labels              : f32[8,64], …
@@ -9,15 +10,15 @@
 //
 //   =>  %loss, %dx, %dw = classifier_back %x, %w, %labels, %dloss trans=true
 //
-// and classifier, of the loss alone, where nothing flows back.  The kernel takes some rows at a
-// time: their logits, the loss, its adjoint in the same place, and both products with that; so the
-// largest tensors of a language model, and their adjoints, are only as large as a chunk.  The idea
+// and classifier, for the loss alone, without a backward. The kernel takes some rows at a time:
+// their logits, the loss, its adjoint in the same memory, and both products with that. So the
+// largest tensors of a language model, and their adjoints, are only as large as a chunk. The idea
 // is that of Wijmans et al., "Cut your losses in large-vocabulary language models", and of Hsu et
-// al., "Liger kernel"; the adjoint of the loss must not depend on the loss, and does not: it is a
+// al., "Liger kernel". The adjoint of the loss must not depend on the loss, and does not: it is a
 // constant, or a scale that is known before the step.
 //
-// The sum for dw goes through memory once per chunk, so it is done for logits of `bytes` (default
-// 512 MiB) and more.
+// The sum for dw goes through memory once per chunk, so only logits of at least `bytes` (default
+// 512 MiB) are fused.
 
 #include "base/vec.h"
 #include "ir/analysis/local.h"
@@ -35,7 +36,7 @@ typedef struct Fusion {
   int64_t n_fused;
 } Fusion;
 
-// The ops of one classifier; `back` and what follows are NULL when nothing flows back.
+// The ops of one classifier; `back`, `dx` and `dw` are NULL without a backward.
 typedef struct Classifier {
   Op *product, *loss, *back, *dx, *dw;
 } Classifier;
@@ -44,8 +45,8 @@ static bool reads(const Op *op, int i, const Value *v) {
   return op->in[i].value == v;
 }
 
-// Are product, loss and back all that reads the logits, and the two products all that reads their
-// adjoint?
+// Finds the ops of a classifier. The logits must have no readers but loss and back, their adjoint
+// none but the two products.
 static bool find_classifier(Op *loss, Classifier *c) {
   *c = (Classifier){.loss = loss, .product = made_by(loss->in[0].value, OP_linear)};
   if (!c->product) return false;
@@ -56,6 +57,7 @@ static bool find_classifier(Op *loss, Classifier *c) {
   }
   const Value *lse = loss->out[1];
   if (!c->back) return !value_used(lse);
+  // The gradient must be that of this loss.
   if (only_reader(lse) != c->back || !reads(c->back, 1, loss->in[1].value) ||
       !reads(c->back, 2, lse) || attr_i(c->back, "ignore") != attr_i(loss, "ignore"))
     return false;
@@ -74,14 +76,14 @@ static bool find_classifier(Op *loss, Classifier *c) {
   return c->dx && c->dw;
 }
 
-// What must come before the fused op but stood behind its place, in the order of the graph.
+// Ops that must precede the fused op but follow its position, in graph order.
 typedef struct Moved {
   Op *at;
   bool *seen; // by op id
   Vec(Op *) op;
 } Moved;
 
-// False when `v` depends on what `at` makes.
+// Collects the producers of `v` after `at`. False if `v` depends on `at`.
 static bool collect(Fusion *f, Moved *m, const Value *v) {
   Op *op = v->def;
   if (!op || op->id < m->at->id || m->seen[op->id]) return true;
@@ -96,7 +98,8 @@ static bool collect(Fusion *f, Moved *m, const Value *v) {
 static void fuse(Fusion *f, const Classifier *c) {
   Op *at = c->product;
   Value *labels = c->loss->in[1].value, *dloss = c->back ? c->back->in[3].value : NULL;
-  // Everything is done where the loss is: what the adjoint needs is brought before that.
+  // The fused op takes the position of the product: producers of its other operands move before
+  // that.
   Moved moved = {.at = at, .seen = arena_array(f->scratch, bool, f->g->n_ops)};
   if (!collect(f, &moved, labels) || (dloss && !collect(f, &moved, dloss))) return;
   for (int i = 0; i < moved.op.n; i++)
@@ -122,7 +125,7 @@ static void fuse(Fusion *f, const Classifier *c) {
   graph_renumber(f->g);
 }
 
-// Renumbering is for collect, which asks what stands before what.
+// Fuses all classifiers. collect compares positions by id, so the graph is renumbered.
 static void fuse_graph(Fusion *f) {
   drop_dead(f->g);
   graph_renumber(f->g);

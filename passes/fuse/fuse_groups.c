@@ -1,18 +1,19 @@
 // See fuse_groups.h.
 //
-// Groups grow greedily in the order of the ops: an op joins the groups of its producers when they
-// have the same points (ir/analysis/loops.h says when one nest of loops serves a body), and when
-// that leaves no path out of the group and back into it: a walk against the flow of data, from the
-// operands of both.
+// Groups grow greedily in the order of the ops: an op joins the groups of its producers if they
+// have the same points (ir/analysis/loops.h decides whether one nest of loops serves a body), and
+// if no path leads out of the joint group and back into it. To find such paths, a walk goes against
+// the data flow, from the operands of both.
 //
-// A cast from 16 bits joins its reader first, and who makes its operand only where that one does.
-// Then sums join, and last groups of few points whose results leave the graph, as the running
-// statistics of batch normalisation do: each is hardly more than its launch.
+// A cast from 16 bits joins its reader first, and the producer of its operand only if that reader
+// does. Then sums join, and last groups of few points with results that only leave the graph, such
+// as the running statistics of batch normalisation: each takes hardly more time than its launch.
 //
-// Ops that have a turn (Origin) depend on the one before as if they read it.  Recomputed
-// ops (recompute.c) are not joined with ops of forward, whose kernels would save their results. Ops
-// of different pieces (planner/lua/pieces.h) are not joined, as the sum over all pieces would be:
-// that would read the results of every piece after the last one, and pieces are there to save less.
+// An op with a turn (Origin) depends on the one before as on an operand. Recomputed ops
+// (recompute.c) are not joined with forward ops, since the kernel would save their results. Ops of
+// different pieces (planner/lua/pieces.h) are not joined, as in the sum over all pieces: the kernel
+// would read the results of every piece after the last one, and the purpose of pieces is fewer
+// saved activations.
 //
 // If updates are deferred (defer_updates.c), ops that only serve a report, such as the norm of all
 // gradients, are not joined with updates of weights: these would wait for all gradients, too.
@@ -25,7 +26,7 @@
 #include "ir/analysis/place.h"
 #include "ir/op.h"
 
-// The einsum of an op has room for so many (Dims); the registers of a processor, for fewer.
+// Limits by the capacity of an op's einsum (Dims) and, lower, by the registers of a processor.
 enum { MAX_GROUP_OPS = 48, MAX_GROUP_INPUTS = 16, MAX_GROUP_RESULTS = 6 };
 enum { FEW_POINTS = 1 << 16 };
 
@@ -50,14 +51,14 @@ Value *through_views(Value *v) {
   return v;
 }
 
-// A broadcast that a body reads as strides.
+// Whether a body reads the broadcast as strides.
 bool fuse_is_strides(const FuseGroups *f, const Value *v) {
   return v->def && v->def->kind == OP_broadcast && !fuse_is_view(v->def) && !f->whole[v->id];
 }
 
-// -- Would it be a body? -----------------------------------------------------------------------
+// -- Feasible bodies ---------------------------------------------------------------------------
 
-// Cuts the loops as reading `v` needs it.
+// Splits the loops as the access to `v` requires. False if that is impossible.
 static bool cut_for(const FuseGroups *f, Loops *l, Value *v) {
   const Value *root = through_views(v);
   if (!fuse_is_strides(f, root) || fuse_is_scalar(through_views(root->def->in[0].value)))
@@ -85,13 +86,13 @@ bool in_group(const FuseGroups *f, const Value *v, const Group *a, const Group *
   return g && (g == a || g == b);
 }
 
-// Is `v` what a member computes, point by point?
+// Whether a member computes `v`, elementwise.
 static bool is_inner(const FuseGroups *f, Value *v, const Group *a, const Group *b) {
   const Value *root = through_views(v);
   return in_group(f, root, a, b) && op_is_elementwise(root->def);
 }
 
-// Is `v`, defined in a group, read by anything but members, which see through views?
+// Whether an op other than members reads `v`, defined in a group. Members see through views.
 bool read_outside(const FuseGroups *f, const Value *v, const Group *a, const Group *b) {
   for_each_use(u, v) {
     if (!u->user) return true;
@@ -102,7 +103,7 @@ bool read_outside(const FuseGroups *f, const Value *v, const Group *a, const Gro
   return false;
 }
 
-// Does one repeat what it would be kept with in the other?
+// Whether the joint group has both recomputed ops and forward ops.
 static bool repeats(const Group *a, const Group *b) {
   bool recomputed = false, forward = false;
   for (int m = 0; m < a->member.n + b->member.n; m++) {
@@ -134,17 +135,17 @@ static bool fits(const FuseGroups *f, const Group *a, const Group *b) {
   return n_results <= MAX_GROUP_RESULTS;
 }
 
-// -- Would it be a cycle? ----------------------------------------------------------------------
+// -- Cycles ------------------------------------------------------------------------------------
 
-// A walk against the flow of data, from what the two groups read; groups count as one op each.
+// A walk against the data flow, from the operands of two groups. Any group counts as one op.
 typedef struct Walk {
   FuseGroups *f;
   const Group *a, *b;
-  uint32_t first; // id of the first member: nothing before it depends on one
+  uint32_t first; // id of the first member: no earlier op depends on one
   Vec(Op *) pending;
 } Walk;
 
-// Adds the op.  False when it is a member: the walk has come back.
+// Adds the op. False if it is a member: there is a cycle.
 static bool walk_to(Walk *w, Op *op) {
   const Group *of = op ? group_of(w->f, op) : NULL;
   if (of && (of == w->a || of == w->b)) return false;
@@ -169,6 +170,7 @@ static bool makes_cycle(FuseGroups *f, const Group *a, const Group *b) {
   Walk w = {.f = f, .a = a, .b = b};
   f->stamp++;
   w.first = a->member.at[0]->id < b->member.at[0]->id ? a->member.at[0]->id : b->member.at[0]->id;
+  // The walk starts at operands from outside, and at ops with earlier turns.
   for (int k = 0; k < 2; k++) {
     const Group *of = k ? b : a;
     for (int m = 0; m < of->member.n; m++)
@@ -213,20 +215,20 @@ static void merge(FuseGroups *f, Group *into, Group *from, const Loops *loops) {
   }
 }
 
-// The piece that members are of, if any is; all of them are of one.
+// The piece of the members, or 0. All members with a piece have the same.
 static int piece_of(const Group *g) {
   for (int m = 0; m < g->member.n; m++)
     if (g->member.at[m]->piece) return g->member.at[m]->piece;
   return 0;
 }
 
-// Would it wait for one piece with what it reads of another?
+// Whether the groups are of different pieces: the kernel would wait for one piece to read another.
 static bool joins_pieces(const Group *a, const Group *b) {
   int piece = piece_of(a), other = piece_of(b);
   return piece && other && piece != other;
 }
 
-// Members are reported, all or none.
+// Whether one group serves only reports and the other does not. Members agree on that.
 static bool joins_report(const FuseGroups *f, const Group *a, const Group *b) {
   return f->reported && f->reported[a->member.at[0]->id] != f->reported[b->member.at[0]->id];
 }
@@ -249,8 +251,8 @@ static Group *group_new(FuseGroups *f, Op *op, int64_t count) {
   return g;
 }
 
-// A cast that makes a value larger.  It belongs to who reads it: written by who makes its operand,
-// it would go through memory at twice the size.
+// Whether the op is a cast to a larger type. It belongs to the kernel of its reader: written by the
+// kernel of its operand, the value would go through memory at twice the size.
 static bool is_widening(const Op *op) {
   return op->kind == OP_cast && dtype_bytes[op->in[0].value->type->dtype] == 2 &&
          dtype_bytes[op->out[0]->type->dtype] > 2;
@@ -275,13 +277,13 @@ static void add_elementwise(FuseGroups *f, Op *op) {
   }
 }
 
-// A cast that no elementwise op has taken.
+// Joins a cast that no elementwise op has taken to the group of its operand.
 static void add_widening(FuseGroups *f, Op *op) {
   const Op *def = elementwise_def(op->in[0].value);
   if (def && f->group[op->id]->member.n == 1) try_merge(f, op, def);
 }
 
-// The first group that computes `v` or reads it point by point, other than that of `op`.
+// An op of the first group, other than that of `op`, that computes `v` or reads it elementwise.
 static const Op *point_by_point(const FuseGroups *f, Value *v, const Op *op) {
   if (v->def && op_is_elementwise(v->def)) return v->def;
   const Op *found = NULL;
@@ -294,7 +296,7 @@ static const Op *point_by_point(const FuseGroups *f, Value *v, const Op *op) {
   return found;
 }
 
-// A sum joins the group that computes what it adds up, or one that reads it anyway.
+// Joins a sum to the group that computes its operand, or to one that reads the operand anyway.
 static void add_sum(FuseGroups *f, Op *op) {
   int64_t n_kept;
   SumKind kind = sum_kind(op, &n_kept);
@@ -307,10 +309,11 @@ static void add_sum(FuseGroups *f, Op *op) {
   int64_t inner = kind == SUM_rows && n_kept ? g->count / n_kept : n_kept;
   if (loops_cut_at(&g->loops, inner) && cut_for(f, &g->loops, op->in[0].value))
     try_merge(f, op, with);
-  if (f->group[op->id] == g && g->member.n == 1) f->group[op->id] = NULL; // the library's
+  if (f->group[op->id] == g && g->member.n == 1)
+    f->group[op->id] = NULL; // the library has a kernel
 }
 
-// Does an op outside of `g` read `v`, which is defined there?
+// Whether an op outside of `g` reads `v`, which is defined there.
 static bool leads_on(const FuseGroups *f, const Value *v, const Group *g) {
   for_each_use(u, v) {
     if (!u->user || group_of(f, u->user) == g) continue;
@@ -337,17 +340,17 @@ static bool all_of(const bool *is, const Group *g) {
   return true;
 }
 
-// Do they have as many points, on the same devices, and run as often?
+// Whether the groups have equally many points, the same devices, and run equally often.
 static bool like_ends(const Group *a, const Group *b, const bool *early, const bool *late) {
   return a->count == b->count && op_mesh(a->member.at[0]) == op_mesh(b->member.at[0]) &&
          all_of(early, a) == all_of(early, b) && any_of(late, a) == any_of(late, b);
 }
 
-// Groups that nothing depends on cannot make a cycle, and nobody waits for what they wait for.
+// Joins small groups without dependents: they cannot form a cycle, and no op waits for them.
 static void join_ends(FuseGroups *f) {
   // Once per step, not per micro-batch.
   const bool *early = graph_begin_ops(f->g, f->scratch), *late = graph_update_ops(f->g, f->scratch);
-  Vec(Group *) open = {0}; // the last of those that are alike
+  Vec(Group *) open = {0}; // the last group of each kind
   for_each_op(op, f->g) {
     Group *g = f->group[op->id];
     if (!g || g->member.at[0] != op || g->sum || g->count > FEW_POINTS || !is_end(f, g)) continue;
@@ -365,7 +368,7 @@ static void join_ends(FuseGroups *f) {
   }
 }
 
-// Must `v`, which bodies copy, also be memory?
+// Whether `v`, which bodies copy, must also be in memory.
 static bool needs_memory(const FuseGroups *f, const Value *v) {
   if (v->def->kind == OP_broadcast && f->whole[v->id]) return true;
   for_each_use(u, v) {

@@ -1,4 +1,4 @@
-// Which ops become one kernel: groups that pass fuse (fuse.c) makes bodies of.
+// Groups of ops that become one kernel each: pass fuse (fuse.c) makes bodies of them.
 //
 //     %1 = broadcast %b …       in no group: bodies read it as strides
 //     %2 = add %y, %1           group 0, of 24 points
@@ -14,7 +14,7 @@
 #include "base/vec.h"
 #include "ir/analysis/loops.h"
 
-// Ops of one body.
+// The ops of one body.
 typedef struct Group {
   Vec(Op *) member; // in the order of the graph
   int64_t count;
@@ -26,24 +26,24 @@ typedef struct Group {
 typedef struct FuseGroups {
   Graph *g;
   Arena *scratch;
-  uint32_t n_ops;        // there were so many; fused ops have ids from here on
-  Group **group;         // by op id, NULL for ops in none
-  bool *whole;           // by value id: a broadcast that is memory, and is not read as strides
-  Op **before;           // by op id: of one that has a turn the one whose turn was before, or NULL
-  const bool *reported;  // by op id: of the update, and for outputs alone; NULL: that is no matter
+  uint32_t n_ops;        // before fusion; fused ops have ids from here on
+  Group **group;         // by op id; NULL: none
+  bool *whole;           // by value id: a broadcast that is stored, not read as strides
+  Op **before;           // by op id, for an op with a turn: the op with the turn before; or NULL
+  const bool *reported;  // by op id: an update op that serves outputs only; NULL: irrelevant
   uint32_t *seen, stamp; // by op id, for walks
 } FuseGroups;
 
-// Of a graph whose ids have no gaps.
+// Requires ids without gaps.
 FuseGroups *fuse_groups_find(Graph *g, Arena *scratch);
 
-Group *group_of(const FuseGroups *f, const Op *op); // NULL: it is in none
-// Whether `v` is made in one of the two groups, and whether anything but their members reads it,
-// which see through views.
+Group *group_of(const FuseGroups *f, const Op *op); // NULL: none
+// Whether one of the two groups produces `v`, and whether an op other than their members reads it.
+// Members see through views.
 bool in_group(const FuseGroups *f, const Value *v, const Group *a, const Group *b);
 bool read_outside(const FuseGroups *f, const Value *v, const Group *a, const Group *b);
 
-// Views do not move elements; scalars are one number; what is read as strides is no memory.
+// Views do not move elements; scalars are one number; a broadcast read as strides is not stored.
 bool fuse_is_view(const Op *op);
 bool fuse_is_scalar(const Value *v);
 bool fuse_is_strides(const FuseGroups *f, const Value *v);

@@ -1,4 +1,4 @@
-// Products with what stands around them, for targets whose matrix library does that on the way:
+// Fuses products with neighbouring ops, for targets with such epilogues in the matrix library:
 //
 //     %1 = linear %x, %w               : f32[8,96]
 //     %2 = broadcast %b shape=[8,96]   : f32[8,96]
@@ -11,20 +11,21 @@
 //     %7 = reduce_sum %6 axes=[0]      : f32[96]
 //     %8 = linear_back_w %x, %6        : f32[64,96]     =>   %8, %7 = linear_back_w_bias %x, %6
 //
-// and linear_bias where no GELU follows, or nobody reads what it was applied to.  The bias of a
-// product in 16 bits is f32, cast where it was broadcast: it is cast before instead, as a vector.
-// The sum of an adjoint in 16 bits is read through a cast to f32, which the product makes needless.
+// and linear_bias if no GELU follows, or if its operand has no other reader. The bias of a product
+// in 16 bits is f32 and is cast after the broadcast: here it is cast before, as a vector. The sum
+// of an adjoint in 16 bits is read through a cast to f32, which the product makes unnecessary.
 //
-// Where the batch is cut into micro-batches, a product that is only added up over them adds to the
-// sum itself: that is read and written once per micro-batch, and a term of it is never in memory.
+// If the batch is split into micro-batches, a product that is only accumulated over them adds to
+// the sum itself: the sum is read and written once per micro-batch, and no term of it is ever in
+// memory.
 //
 //     %8, %7 = linear_back_w_bias %x, %6
 //     %9 = accumulate %8 axis="acc"          =>   %9, %7 = linear_back_w_bias_accumulate %x, %6 …
 //     %10 = accumulate %7 axis="acc"              %10 = accumulate %7 axis="acc"
 //
-// A bias is fused only into a product that nobody else reads, and only where ranks do not have
-// parts of the sum: each would add it.  cuBLASLt wants what a GELU is applied to in rows of a
-// multiple of 8 elements.
+// A bias is fused only into a product without other readers, and only if ranks have no partial
+// sums: each would add it. cuBLASLt requires the operand of a GELU in rows of a multiple of 8
+// elements.
 
 #include "ir/analysis/local.h"
 #include "ir/analysis/rewrite.h"
@@ -48,7 +49,7 @@ static int64_t last_dim(const Value *v) {
 }
 
 // The vector that is broadcast over all but the last dimension of `v`, seen through casts to the
-// type of `v`; NULL when it is something else.
+// type of `v`; NULL if there is none.
 static Value *broadcast_vector(Value *v) {
   int64_t n = last_dim(v);
   const Op *cast = made_by(v, OP_cast);
@@ -70,27 +71,28 @@ static Op *the_only(const Value *v, OpKind kind) {
   return found;
 }
 
-// %add is the product plus a bias.  One op makes it and, where `gelu` is not NULL, GELU of it.
+// Replaces %add, a product plus a bias, by one op, which also applies the GELU if `gelu` is not
+// NULL.
 static bool fuse_bias(Fusion *f, Op *product, Op *add, Value *bias, Op *gelu) {
   Builder b = before(f, add);
   Value *x = product->in[0].value, *w = product->in[1].value, *sum = add->out[0];
   Value *vector = local_cast(&b, bias, sum->type->dtype);
   Op *op = local_op(&b, gelu ? OP_linear_gelu_tanh : OP_linear_bias, IN(x, w, vector),
                     ATTRS(*op_attr(product, "trans")), product->split);
-  int at = gelu ? 1 : 0; // the result that is the sum
+  int at = gelu ? 1 : 0; // result number of the sum
   if (!op || !local_same(op, at, sum)) {
     if (op) op_erase(op);
     if (vector != bias) op_erase(vector->def);
     return false;
   }
-  if (gelu) replace(gelu->out[0], op->out[0]); // and is dead
+  if (gelu) replace(gelu->out[0], op->out[0]); // gelu is dead
   replace(sum, op->out[at]);
   op_erase(add);
   op_erase(product);
   return true;
 }
 
-// %add = add of a product and what may be a bias.
+// Fuses %add if its operands are a product and a bias.
 static void fuse_product(Fusion *f, Op *add) {
   Value *sum = add->out[0];
   if (sum->type->rank == 0 || dtype_class[sum->type->dtype] != 'F') return;
@@ -108,7 +110,7 @@ static void fuse_product(Fusion *f, Op *add) {
   }
 }
 
-// %back = gelu_tanh_back %pre, %dy, with %dy a product.
+// Fuses %back = gelu_tanh_back %pre, %dy if %dy is a product.
 static void fuse_gelu_back(Fusion *f, Op *back) {
   Value *pre = back->in[0].value, *dy = back->in[1].value;
   Op *product = made_by(dy, OP_linear);
@@ -134,7 +136,7 @@ static bool sums_rows(const Op *op, const Value *dy) {
   return n > 0 && n == dy->type->rank - 1 && attr_list(op, "axes")[n - 1] == n - 1;
 }
 
-// A sum of the rows of `dy`, which may be read through a cast.
+// The sum of the rows of `dy`, perhaps through a cast; or NULL.
 static Op *find_sum(const Value *dy) {
   for_each_use(u, dy) {
     if (!u->user) continue;
@@ -146,7 +148,7 @@ static Op *find_sum(const Value *dy) {
   return NULL;
 }
 
-// Puts both where the first of the two was; `x` and `dy` must be known there.
+// Fuses a product and a sum, at the position of the first; `x` and `dy` must be known there.
 static void fuse_sum(Fusion *f, Op *product) {
   Value *x = product->in[0].value, *dy = product->in[1].value;
   Op *sum = find_sum(dy);
@@ -163,17 +165,18 @@ static void fuse_sum(Fusion *f, Op *product) {
     return;
   }
   replace(product->out[0], op->out[0]);
-  replace(sum->out[0], op->out[1]); // and is dead
+  replace(sum->out[0], op->out[1]); // sum is dead
   op_erase(product);
   f->n_sums++;
 }
 
-// %sum = accumulate of what may be a product.  Both are done where the product was.
+// Fuses %sum = accumulate with its operand if that is a product, at the position of the product.
 static void fuse_accumulate(Fusion *f, Op *sum) {
   Value *dw = sum->in[0].value;
   Op *product = dw->index == 0 ? dw->def : NULL;
   if (!product || only_reader(dw) != sum) return;
   bool bias = product->kind == OP_linear_back_w_bias;
+  // The product must have no reader but the sum.
   if (!bias && product->kind != OP_linear_back_w) return;
   Builder b = before(f, product);
   Op *op = local_op(&b, bias ? OP_linear_back_w_bias_accumulate : OP_linear_back_w_accumulate,
@@ -185,7 +188,7 @@ static void fuse_accumulate(Fusion *f, Op *sum) {
     return;
   }
   replace(sum->out[0], op->out[0]);
-  replace(dw, op->out[0]); // of which nobody reads a term; the sum may be called so
+  replace(dw, op->out[0]); // no op reads a term; the sum may take its name
   if (bias) replace(product->out[1], op->out[1]);
   op_erase(sum);
   op_erase(product);

@@ -1,4 +1,4 @@
-// Normalisation with the sum it is of, for targets where that is one kernel:
+// Fuses normalisation with the sum that it normalises, for targets with one kernel for both:
 //
 //     %s = add %x, %r                                 : f32[8,64]
 //     %y, %m, %v = layer_norm %s, %g, %b              : f32[8,64], …
@@ -10,11 +10,11 @@
 //
 //   =>  %ds, %dg, %db = layer_norm_back_add %dr, %s, %g, %m, %v, %dy
 //
-// and rms_norm likewise.  So a residual stream goes through memory once in each direction where it
-// is normalised, and not three times.
+// and rms_norm likewise. So at a norm a residual stream goes through memory once in each direction,
+// not three times.
 //
-// What is added must be memory anyway: an operand that only elementwise ops read, or a broadcast,
-// is better left to fuse, which makes one kernel of it and the addition.
+// Both summands must be in memory anyway. An operand that only elementwise ops read, or a
+// broadcast, is better left to fuse, which makes one kernel of it and the addition.
 
 #include "ir/analysis/local.h"
 #include "ir/analysis/rewrite.h"
@@ -24,7 +24,7 @@
 typedef struct Fusion {
   Graph *g;
   Diag *d;
-  bool *done; // by op id: it stands before the op that is looked at
+  bool *done; // by op id: it precedes the op at hand
   int64_t n_sums, n_backs;
 } Fusion;
 
@@ -37,7 +37,7 @@ static bool is_computed(const Op *op) {
          op->kind == OP_constant;
 }
 
-// Must `v` be in memory even if fuse makes one kernel of its op and `reader`?
+// Whether `v` must be in memory even if fuse joins its op with `reader`.
 static bool stays_in_memory(const Value *v, const Op *reader) {
   if (!v->def || !is_computed(v->def)) return true;
   for_each_use(u, v)
@@ -45,7 +45,7 @@ static bool stays_in_memory(const Value *v, const Op *reader) {
   return false;
 }
 
-// %norm reads the sum that %add makes; what it reads besides is known before that.
+// Fuses %add with a norm of its sum, if the norm's other operands precede %add.
 static void fuse_sum(Fusion *f, Op *add) {
   Value *s = add->out[0], *x = add->in[0].value, *r = add->in[1].value;
   Op *norm = NULL;
@@ -56,6 +56,7 @@ static void fuse_sum(Fusion *f, Op *add) {
   if (!norm || x->type != r->type || !stays_in_memory(x, add) || !stays_in_memory(r, add)) return;
   bool layer = norm->kind == OP_layer_norm;
   Value *in[] = {x, r, norm->in[1].value, layer ? norm->in[2].value : NULL};
+  // The fused op takes the position of %add.
   for (int i = 2; i < norm->n_in + 1; i++)
     if (!is_known(f, in[i])) return;
   Builder b = {.g = f->g, .at = add, .origin = op_origin(norm), .d = f->d};
@@ -71,7 +72,7 @@ static void fuse_sum(Fusion *f, Op *add) {
   }
   replace(s, op->out[0]);
   for (int i = 0; i < norm->n_out; i++)
-    replace(norm->out[i], op->out[i + 1]); // and is dead
+    replace(norm->out[i], op->out[i + 1]); // norm is dead
   f->done[op->id] = true;
   op_erase(add);
   f->n_sums++;
@@ -83,6 +84,7 @@ static void fuse_back(Fusion *f, Op *back) {
   if (!add || add->kind != OP_add) return;
   Value *dr = add->in[add->in[0].value == dx ? 1 : 0].value;
   if (dr->type != dx->type || !stays_in_memory(dr, add) || !is_known(f, dr)) return;
+  // The fused op takes the position of the gradient, so `dr` must precede that.
   Value *in[6] = {dr};
   for (int i = 0; i < back->n_in; i++)
     in[i + 1] = back->in[i].value;
@@ -97,7 +99,7 @@ static void fuse_back(Fusion *f, Op *back) {
     op_erase(op);
     return;
   }
-  replace(add->out[0], op->out[0]); // and is dead
+  replace(add->out[0], op->out[0]); // add is dead
   for (int i = 1; i < back->n_out; i++)
     replace(back->out[i], op->out[i]);
   f->done[op->id] = true;
@@ -106,7 +108,7 @@ static void fuse_back(Fusion *f, Op *back) {
 
 static void fuse_graph(Fusion *f, Arena *scratch) {
   graph_renumber(f->g);
-  f->done = arena_array(scratch, bool, 2 * (int64_t)f->g->n_ops); // at most one new op for each
+  f->done = arena_array(scratch, bool, 2 * (int64_t)f->g->n_ops); // at most one new op per op
   for_each_op_safe(op, f->g) {
     f->done[op->id] = true;
     if (op->kind == OP_layer_norm_back || op->kind == OP_rms_norm_back) fuse_back(f, op);

@@ -13,26 +13,25 @@
 //     }
 //
 // A model has a hundred tensors of a few hundred numbers, and on a gpu each launch costs as much as
-// millions of them.  Batched are ops of trait MULTI_TENSOR, which are optimizers and the sums
-// of squares for clipping.  They must have the same attributes and types, and run at the same time:
-// once per step, or for every micro-batch.
+// millions of them. Ops of trait MULTI_TENSOR are batched: optimizers and the sums of squares for
+// clipping. They must have the same attributes and types, and run equally often: once per step, or
+// for every micro-batch.
 //
-// Updates of what is in host memory (offload.c) go together as far as they have no more bytes there
-// than the largest of them alone: what is batched comes to the device together.  So do updates that
-// stand among the gradients (optimizer_in_backward.c), and sums of squares, as far as their
-// gradients have no more bytes than the largest: gradients of a batch are live until the last one
-// is ready.
+// The operands of a batch in host memory (offload.c) are on the device together. So a batch has no
+// more bytes of them than the largest member alone. With early updates (optimizer_in_backward.c)
+// the same limit holds for the gradients of updates and of sums of squares: those of a batch are
+// live until the last one is ready.
 //
-// A cast to 16 bits of what an op of trait NARROWS makes is done in the same launch (see
-// keep_casts.c).  In the body it follows its op:
+// A cast to 16 bits of a result of an op of trait NARROWS is done in the same launch (see
+// keep_casts.c). In the body it follows its op:
 //
 //       %7, %8, %9 = adam %0, %1, %2, %3, %4, %5, %6 beta1=0.9 …
 //       %10 = cast %7 to=bf16
 //
-// An op stands at level n if the longest way to it goes through n ops of its group; those of one
-// level do not depend on each other.  Their batch stands where the last of them did, and what reads
-// the others' results comes after it.  One group is done after the other, so that a batch that is
-// made counts as the one op it is.
+// An op is at level n if the longest path to it has n ops of its group; ops of one level are
+// independent of each other. Their batch takes the position of the last of them, and readers of
+// their results come after it. Groups are batched one after the other, so that an existing batch
+// counts as one op.
 
 #include <string.h>
 
@@ -60,9 +59,9 @@ static bool alike(const Op *a, const Op *b) {
          op_mesh(a) == op_mesh(b) && op_same_attrs(a, b);
 }
 
-// -- Which --------------------------------------------------------------------------------------
+// -- Candidates ---------------------------------------------------------------------------------
 
-// The ops that are like `first`, and run once per step or not, by level: level.at[n] are
+// The ops like `first`, and that run once per step or not, by level: ops of level.at[n] are
 // independent of each other.
 typedef struct Levels {
   Ops *at;
@@ -71,7 +70,8 @@ typedef struct Levels {
 
 static Levels find_levels(Batcher *b, const Op *first, bool once) {
   Levels levels = {.at = arena_array(b->scratch, Ops, b->g->n_ops)};
-  int *after = arena_array(b->scratch, int, b->g->n_ops); // how many of them lead to an op, with it
+  int *after =
+      arena_array(b->scratch, int, b->g->n_ops); // ops of the group on a path to an op, and itself
   const bool *late = graph_update_ops(b->g, b->scratch);
   for_each_op(op, b->g) {
     int n = 0;
@@ -88,7 +88,7 @@ static Levels find_levels(Batcher *b, const Op *first, bool once) {
   return levels;
 }
 
-// Of what is in host memory.
+// The bytes of operands in host memory.
 static int64_t bytes_away(const Op *op) {
   int64_t bytes = 0;
   for (int i = 0; i < op->n_in; i++)
@@ -96,7 +96,7 @@ static int64_t bytes_away(const Op *op) {
   return bytes;
 }
 
-// Of what the step makes for it: a gradient.
+// The bytes of operands that the step produces: the gradient.
 static int64_t bytes_made(const Op *op) {
   int64_t bytes = 0;
   for (int i = 0; i < op->n_in; i++)
@@ -105,7 +105,7 @@ static int64_t bytes_made(const Op *op) {
   return bytes;
 }
 
-// How many, from number `from` on, have no more bytes together than the largest alone.
+// The number of ops, from number `from` on, with no more bytes together than the largest alone.
 static int count_within(const Ops *level, int from, int64_t (*bytes_of)(const Op *)) {
   int64_t most = 0, bytes = 0;
   int n = 0;
@@ -116,7 +116,7 @@ static int count_within(const Ops *level, int from, int64_t (*bytes_of)(const Op
   return n;
 }
 
-// How many become one.
+// The number of ops that become one batch.
 static int count_together(const Batcher *b, const Ops *level, int from) {
   int n = count_within(level, from, bytes_away);
   int early = b->g->module->early_updates ? count_within(level, from, bytes_made) : n;
@@ -132,7 +132,8 @@ static const char *body_name(const Batcher *b, const Op *op) {
   }
 }
 
-// The first cast of result 0 of `op` that can be made with it; all of a batch are to one type.
+// The first cast of result 0 of `op` that can join the launch; all casts of a batch are to one
+// type.
 static Op *narrowing(const Op *op, const Ops *before) {
   Op *cast = NULL; // uses are newest first
   for_each_use(u, op->out[0])
@@ -146,7 +147,7 @@ static Op *narrowing(const Op *op, const Ops *before) {
   return cast;
 }
 
-// The members, each with the cast that is made with it.
+// The members, each followed by the cast that joins it.
 static Ops with_casts(const Batcher *b, const Ops *member) {
   Ops all = {0};
   for (int i = 0; i < member->n; i++) {
@@ -157,7 +158,7 @@ static Ops with_casts(const Batcher *b, const Ops *member) {
   return all;
 }
 
-// What stands for `v` in the body: what was made there, or a parameter.
+// The value of `v` in the body: a copied result, or a parameter.
 static Value *inside(Batcher *b, Graph *body, Value *v, Value **of, Values *io_operands) {
   if (!of[v->id]) {
     of[v->id] = graph_param(body, NULL, v->type, ROLE_none, NULL);
@@ -183,7 +184,7 @@ static void copy_into(Batcher *b, Graph *body, const Op *op, Value **of, Values 
   }
 }
 
-// Readers of `v` read `by`, which takes over its name.
+// Makes readers of `v` read `by`, which takes over its name.
 static void replace_result(Value *v, Value *by) {
   const char *name = v->name;
   by->layout = v->layout;
@@ -193,7 +194,7 @@ static void replace_result(Value *v, Value *by) {
   value_set_name(by, name);
 }
 
-// Erases the members; their results are those of the batch, in order.
+// Replaces the members by a batch with their results, in order.
 static Op *make_batch(Batcher *b, const Ops *member) {
   Ops all = with_casts(b, member);
   Op *last = member->at[member->n - 1];
@@ -210,12 +211,12 @@ static Op *make_batch(Batcher *b, const Ops *member) {
   for (int i = 0; i < all.n; i++)
     for (int k = 0; k < all.at[i]->n_out; k++)
       replace_result(all.at[i]->out[k], batch->out[n++]);
-  for (int i = all.n - 1; i >= 0; i--) // casts before what they read
+  for (int i = all.n - 1; i >= 0; i--) // casts before their operands
     op_erase(all.at[i]);
   return batch;
 }
 
-// What reads a result of the batch, and what reads that, goes behind it, in the order it has.
+// Moves direct and indirect readers of the batch's results after it, in their order.
 static void put_readers_behind(Batcher *b, Op *batch) {
   bool *late = arena_array(b->scratch, bool, b->g->n_ops);
   Ops readers = {0};
@@ -232,7 +233,7 @@ static void put_readers_behind(Batcher *b, Op *batch) {
     op_move_before(readers.at[i], at);
 }
 
-// True when it changed the graph.
+// Batches the ops like `first`. True if the graph changed.
 static bool batch_alike(Batcher *b, const Op *first) {
   bool changed = false;
   for (int once = 0; once < 2; once++) {
@@ -267,7 +268,7 @@ static void batch_graph(Batcher *b) {
 
 bool pass_multi_tensor(Module *m, const PassOptions *o, Diag *d) {
   Batcher b = {.scratch = opt_scratch(o), .d = d};
-  Vec(Graph *) entries = {0}; // bodies are made meanwhile
+  Vec(Graph *) entries = {0}; // bodies are added meanwhile
   for_each_graph(g, m)
     if (g->entry) vec_push(b.scratch, &entries, g);
   for (int i = 0; i < entries.n; i++) {

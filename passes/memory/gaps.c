@@ -1,8 +1,8 @@
 // See gaps.h.
 //
-// gaps_best goes through all classes at once, always on from where the next block begins, and
-// remembers the smallest gap that is large enough.  gaps_add puts a block in its run and cuts runs
-// that are full in two; what is known of a run as a whole is found anew each time.
+// gaps_best merges all classes in the order of offsets and remembers the smallest gap that is large
+// enough. gaps_add inserts a block into a run and splits a full run in two; the summary of a run is
+// recomputed each time.
 
 #include "gaps.h"
 
@@ -12,22 +12,22 @@
 
 enum { RUN = 64, N_CLASSES = 40, MIXED = -1 };
 
-// Neighbours in the order of offsets.  Most runs are passed at a glance: what that takes stands
-// side by side, and the blocks elsewhere.
+// Neighbours in the order of offsets. Most runs are skipped by their summary. The summaries are
+// adjacent in memory, apart from the blocks.
 typedef struct Run {
   Taken *block; // [RUN]
   int n;
-  int mesh;                // that all are on, or MIXED
+  int mesh;                // mesh of all blocks, or MIXED
   Life any;                // from the first birth to the last death
-  Life all;                // what lives into this or through it is alive with each of them
-  int64_t begin, end, gap; // of all together: where they are, and the largest gap between them
+  Life all;                // a live range that overlaps this overlaps every block
+  int64_t begin, end, gap; // extent of the run, and its largest inner gap
 } Run;
 
 // Blocks that live between 2^k and 2^(k+1) - 1 ops.
 typedef struct Class {
   Vec(Run) runs;
-  // What is next on the way through the blocks that are in the way of one: from the block `at` of
-  // `run` on nothing was passed; it begins at `next` and ends at `end`.
+  // The cursor of gaps_best: the blocks of `run` from `at` on are still to be visited. The
+  // conflicting block or run found last spans `next` to `end`.
   int run, at;
   int64_t next, end;
 } Class;
@@ -36,7 +36,7 @@ struct Gaps {
   Arena *arena;
   Meets meets;
   Class class[N_CLASSES];
-  const bool *met; // by mesh: whether it has devices of the block that is looked for
+  const bool *met; // by mesh: whether it has devices of the queried block
   int64_t looked_at;
 };
 
@@ -75,13 +75,13 @@ static void sum_up(Run *r) {
   }
 }
 
-// -- Looking for a gap -------------------------------------------------------------------------
+// -- Searching a gap ---------------------------------------------------------------------------
 
 static bool overlap(const Life *a, const Life *b) {
   return a->from <= b->to && b->from <= a->to;
 }
 
-// What is placed is there twice, if it lives again.
+// The queried block has two live ranges if it lives again in the next step.
 static bool meets(const Life *a, const Taken *b) {
   return overlap(a, &b->life) || (b->again > 0 && a->from <= b->again);
 }
@@ -91,17 +91,18 @@ static bool in_the_way(const Gaps *g, const Run *r, int i, const Taken *b) {
   return meets(&t->life, b) && (r->mesh != MIXED || g->met[mesh_of(t)]);
 }
 
-// Whether none of the run is in the way.
+// Whether no block of the run conflicts.
 static bool is_apart(const Gaps *g, const Run *r, const Taken *b) {
   return !meets(&r->any, b) || (r->mesh != MIXED && !g->met[r->mesh]);
 }
 
-// Whether all of a run that is not apart are, and none of the gaps between them is any good.
+// Whether every block of a run that is not apart conflicts, and every gap between them is too
+// small.
 static bool is_solid(const Run *r, const Taken *b) {
   return meets(&r->all, b) && r->mesh != MIXED && r->gap < b->bytes;
 }
 
-// The next of the class that is in the way; false behind the last.
+// Advances to the next conflicting block or run of the class; false at the end.
 static bool find_next(const Gaps *g, Class *c, const Taken *b) {
   for (; c->run < c->runs.n; c->run++, c->at = 0) {
     const Run *r = &c->runs.at[c->run];
@@ -128,11 +129,14 @@ int64_t gaps_best(Gaps *g, const Taken *b) {
   int64_t end = 0, best = -1, size = INT64_MAX;
   g->looked_at = 0;
   g->met = &g->meets.pair[mesh_of(b) * g->meets.n];
+  // Each class with a conflicting block enters the merge.
   for (int k = 0; k < N_CLASSES; k++) {
     g->class[k].run = g->class[k].at = 0;
     if (find_next(g, &g->class[k], b)) open[n++] = &g->class[k];
   }
   while (n > 0) {
+    // The class with the lowest conflicting block is next. `end` is the end of all blocks before
+    // it.
     int first = 0;
     for (int k = 1; k < n; k++)
       if (open[k]->next < open[first]->next) first = k;
@@ -183,7 +187,7 @@ static Run *insert_run(Gaps *g, Class *c, int at) {
   return r;
 }
 
-// The second half becomes a run of its own.
+// Moves the second half of a run into a new run.
 static void split(Gaps *g, Class *c, int at) {
   Run *next = insert_run(g, c, at + 1), *r = &c->runs.at[at];
   next->n = r->n / 2;
@@ -193,7 +197,7 @@ static void split(Gaps *g, Class *c, int at) {
   sum_up(next);
 }
 
-// What lasts from step to step lies side by side, and is as one block.
+// Whether `b` extends the block before it. Persistent blocks are adjacent and merge into one.
 static bool continues(const Taken *before, const Taken *b) {
   return before->offset + before->bytes == b->offset && before->life.from == b->life.from &&
          before->life.to == b->life.to && mesh_of(before) == mesh_of(b);

@@ -1,18 +1,18 @@
-// The slab while values get their places in it: which blocks of bytes are taken, and when.
+// The slab during planning: the blocks of bytes that have an offset, with their live ranges.
 //
 //     offset   0      64     128    192          a block of 64 bytes, alive from 3 to 4:
 //     a        1-9
-//     b               2-5                        at 128: a and b are in its way, c is not
+//     b               2-5                        at 128: a and b conflict, c does not
 //     c                      6-8
 //
-// Two blocks are in each other's way when both are alive at some time and some device is on the
-// meshes of both.  Of the gaps that the blocks in its way leave, a block gets the smallest that it
-// fits into, the first of those that are equally small; else it gets what lies behind all of them.
+// Two blocks conflict if their live ranges overlap and their meshes share a device. Of the gaps
+// that conflicting blocks leave, a block gets the smallest that is large enough, and the first
+// among equal ones; else it goes after all of them.
 //
-// Layers make thousands of blocks, most of which need not be looked at.  Those that live about as
-// long stand together, in the order of offsets, in runs of neighbours: what layers keep for their
-// gradients in some runs, what only they read in others.  A run is passed at a glance where none of
-// its blocks is in the way, and where all of them are and leave no gap that is large enough.
+// Layers make thousands of blocks, most of which need no look. Blocks with live ranges of similar
+// length form a class, and a class is divided into runs of neighbours by offset: saved activations
+// in some runs, short-lived values of layers in others. A run is passed by its summary if none of
+// its blocks conflicts, or if all of them do and leave no gap that is large enough.
 
 #ifndef GAPS_H
 #define GAPS_H
@@ -21,19 +21,19 @@
 
 typedef struct Gaps Gaps;
 
-// What takes `bytes` at `offset` while it lives, on the devices of `v`.
+// A block of `bytes` at `offset` during its live range, on the devices of `v`.
 typedef struct Taken {
   int64_t offset, bytes;
   Life life;
   const Value *v;
-  int64_t again; // it also lives from time 0 to this one; 0: it does not
+  int64_t again; // > 0: also alive from time 0 to this one
 } Taken;
 
 Gaps *gaps_new(Arena *a, Meets meets);
 void gaps_add(Gaps *g, const Taken *block);
-// Where a block fits best; its offset is what is asked for.
+// The best offset for a block; ignores its own `offset`.
 int64_t gaps_best(Gaps *g, const Taken *block);
-// Of the last gaps_best: how many blocks, and runs passed at a glance, were in the way.
+// The number of conflicting blocks, and runs passed by their summary, of the last gaps_best.
 int64_t gaps_looked_at(const Gaps *g);
 
 #endif

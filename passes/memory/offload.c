@@ -1,4 +1,4 @@
-// Offload: states of the optimizer are in host memory, and on the device only for their update.
+// Offload: optimizer states are in host memory, and on the device only for their update.
 //
 //     graph @train entry (…, %m: f32[4,6] state "fc1.w.exp_avg" host = 0,      %k likewise of fc2.w
 //
@@ -10,20 +10,21 @@
 //                                                  %5 = swap_wait %2, %k       update
 //                                                  %v1, %k1 = adam %v, %h, %5, …
 //                                                  %6 = swap_out %k1           update
-//                                                  %7 = swap_wait %4, %m1      update  %m1 is in the way no more
+//                                                  %7 = swap_wait %4, %m1      update  %m1 is freed
 //                                                  %8 = swap_wait %6, %k1      update
 //                                                  return … update %m %7, update %k %8
 //
-// The program of a plan says of which weights, `offload`, and optimizer.c marks their states.  They
-// are kept as ZeRO-Offload does (Ren et al. 2021), but that updates run where gradients are, and
-// not on the host: it is the mechanism of swap.c, with the same ops.
+// The plan's program selects the weights (`offload`), and optimizer.c marks their states. The
+// states are stored as in ZeRO-Offload (Ren et al. 2021), but updates run on the device of the
+// gradients, not on the host. The mechanism is that of swap.c, with the same ops.
 //
-// Updates run in pieces: one after the other, as many as have no more bytes there than the largest
-// update alone.  While one piece runs, the next comes and the one before goes, so that three of
-// them are on the device at most.
+// Updates run in pieces, one after the other. A piece has as many updates as fit into the bytes of
+// the largest single update. While one piece runs, the next is copied in and the previous is copied
+// out, so at most three pieces are on the device.
 //
-// Only what updates alone read can be away: a weight that forward reads stays, and is as any other
-// from here on.  That of which there is a copy in 16 bits (keep_casts.c) is none of these.
+// Only a parameter that updates alone read can be offloaded. A weight that forward reads stays, and
+// is an ordinary weight from here on. A weight that forward reads as a 16-bit copy (keep_casts.c)
+// can be offloaded.
 
 #include <stdlib.h>
 
@@ -35,20 +36,20 @@
 #include "offload.h"
 #include "pass.h"
 
-enum { AT_ONCE = 3 }; // pieces on the device
+enum { AT_ONCE = 3 }; // pieces resident on the device
 
-// What comes and goes.
+// An offloaded parameter.
 typedef struct Away {
-  Value *param, *new; // and what becomes of it
+  Value *param, *new; // with its new value
   int result;         // of the graph
-  Op *first, *made; // the first op that reads it; the one that makes the new, and the last to read
+  Op *first, *made;   // the first reader; the op that produces `new`, which is the last reader
   Value *in, *out;
 } Away;
 
 // Neighbours in the order of their updates, on one mesh.
 typedef struct Piece {
   const Mesh *mesh;
-  int from, n; // of `away`
+  int from, n; // a range of `away`
   Op *last;    // of their ops
 } Piece;
 
@@ -56,14 +57,14 @@ typedef struct Offload {
   Graph *g;
   Diag *d;
   Arena *scratch;
-  const bool *update; // by op id: what runs once; none where updates are early
+  const bool *update; // by op id: runs once per step; false for early updates
   Vec(Away) away;     // by mesh, then in the order of their updates
   Vec(Piece) piece;
 } Offload;
 
-// -- When updates are better early ------------------------------------------------------------
+// -- Early updates -----------------------------------------------------------------------------
 
-// What comes to the device for the update.
+// The bytes that are copied to the device for the update.
 static int64_t bytes_away(const Op *op) {
   int64_t bytes = 0;
   for (int i = 0; i < op->n_in; i++) {
@@ -86,13 +87,13 @@ bool offload_wants_early(const Graph *g) {
   return most > 0 && gradients > AT_ONCE * most;
 }
 
-// -- What can be away --------------------------------------------------------------------------
+// -- Offloaded parameters ----------------------------------------------------------------------
 
 static bool updates(const Offload *s, const Op *op) {
   return s->update[op->id] || (s->g->module->early_updates && op->part == PART_update);
 }
 
-// Whether updates alone read it, and none after it was made anew.
+// Whether only updates read the parameter, and none after its new value is made. Finds these ops.
 static bool find_ops(const Offload *s, Away *a) {
   int64_t skip;
   a->made = view_root(a->new, &skip)->def;
@@ -105,7 +106,7 @@ static bool find_ops(const Offload *s, Away *a) {
   return a->first != NULL;
 }
 
-// Whether another graph reads what has this label.
+// Whether another entry graph reads the parameter.
 static bool read_elsewhere(const Graph *g, const Value *param) {
   for_each_graph(other, g->module) {
     const Value *v =
@@ -133,7 +134,7 @@ static void find_away(Offload *s) {
   if (s->away.n) qsort(s->away.at, (size_t)s->away.n, sizeof *s->away.at, by_update);
 }
 
-// The others stay, in all graphs.
+// Marks the offloaded parameters, and no others, as `host` in all graphs.
 static void mark_away(const Offload *s, Module *m) {
   Table *known = table_new(s->scratch);
   for (int i = 0; i < s->away.n; i++)
@@ -152,7 +153,8 @@ static int64_t bytes_of(const Away *a) {
   return type_bytes(a->param->type);
 }
 
-// Of all that the op which reads number `i` first is the first to read; and behind these.
+// The bytes of the offloaded values with the same first reader as number `i`; `end`: after the
+// last.
 static int64_t update_bytes(const Offload *s, int i, int *end) {
   int64_t bytes = 0;
   for (*end = i; *end < s->away.n && s->away.at[*end].first == s->away.at[i].first; ++*end)
@@ -193,7 +195,7 @@ static void find_pieces(Offload *s) {
   }
 }
 
-// That before or behind it on the same mesh, or itself.
+// The piece before or after piece `i` on the same mesh, or piece `i` itself.
 static const Piece *neighbour(const Offload *s, int i, int by) {
   int k = i + by;
   bool there = k >= 0 && k < s->piece.n && s->piece.at[k].mesh == s->piece.at[i].mesh;
@@ -210,7 +212,7 @@ static Value *copy_op(const Offload *s, Op *at, OpKind kind, Value *const *in, i
   return local_value(&b, kind, in, n_in, NO_ATTRS, a->param->layout);
 }
 
-// Those that read the parameter read what came of it.
+// Makes readers of the parameter read its copy on the device.
 static void come(const Offload *s, Away *a) {
   Value *in[] = {a->in, a->param};
   Value *here = copy_op(s, a->first, OP_swap_wait, in, 2, a);
@@ -221,7 +223,7 @@ static void come(const Offload *s, Away *a) {
   }
 }
 
-// Behind `last`, and what has begun to go there.
+// Waits for the copy out after `last`, and after other copies out that begin there.
 static void wait_gone(const Offload *s, Away *a, const Op *last) {
   Op *at = last->next;
   while (at && (at->kind == OP_swap_out || (at->kind == OP_swap_wait && value_on_host(at->out[0]))))
@@ -231,6 +233,7 @@ static void wait_gone(const Offload *s, Away *a, const Op *last) {
 }
 
 static void make_copies(const Offload *s) {
+  // Copies in start one piece ahead.
   for (int k = 0; k < s->piece.n; k++) {
     const Piece *p = &s->piece.at[k], *before = neighbour(s, k, -1);
     for (int i = p->from; i < p->from + p->n; i++) {
@@ -240,10 +243,11 @@ static void make_copies(const Offload *s) {
   }
   for (int i = 0; i < s->away.n; i++)
     come(s, &s->away.at[i]);
-  for (int i = s->away.n; i-- > 0;) { // each is put right behind its op
+  for (int i = s->away.n; i-- > 0;) { // backward: each goes directly after its op
     Away *a = &s->away.at[i];
     a->out = copy_op(s, a->made->next, OP_swap_out, &a->new, 1, a);
   }
+  // Copies out are complete at the end of the next piece.
   for (int k = 0; k < s->piece.n; k++) {
     const Piece *p = &s->piece.at[k], *next = neighbour(s, k, 1);
     const Op *last = next->last->id > p->last->id ? next->last : p->last;
@@ -252,9 +256,9 @@ static void make_copies(const Offload *s) {
   }
 }
 
-// -- All of it ---------------------------------------------------------------------------------
+// -- The pass ----------------------------------------------------------------------------------
 
-// The first of what is to be in host memory; with `each_slice`, that every micro-batch updates.
+// The first parameter marked `host`; with `each_slice`, the first that every micro-batch updates.
 static const Value *first_marked(const Graph *g, bool each_slice) {
   for (int i = 0; i < g->n_params; i++)
     if (g->params[i]->host && (g->params[i]->each_slice || !each_slice)) return g->params[i];

@@ -1,12 +1,12 @@
-// What the pass offload tells others of itself.
+// An estimate by the pass offload for other passes.
 
 #ifndef OFFLOAD_H
 #define OFFLOAD_H
 
 #include "ir/graph.h"
 
-// Whether a rank needs less memory if what is offloaded is updated in backward: where the gradients
-// of all weights are more than the states that are on the device at a time.  Before the pass.
+// Whether updating offloaded parameters in backward reduces the memory of a rank: the gradients of
+// all weights exceed the states that are on the device at a time. For use before the pass.
 bool offload_wants_early(const Graph *g);
 
 #endif

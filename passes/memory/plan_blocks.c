@@ -1,8 +1,8 @@
 // See plan_blocks.h.
 //
-// One walk over the ops, before which buckets and parameters are noted at the values that may be
-// made in them.  A result asks for its parameter, its bucket and its operands, in this order; each
-// says no where something would be overwritten that is still to be read.
+// One walk over the ops. Before it, every value that may be produced in a bucket or in place of a
+// parameter gets a note of that. A result tries its parameter, its bucket and its operands, in this
+// order. It rejects a place if a value that is still to be read would be overwritten.
 
 #include "plan_blocks.h"
 
@@ -29,7 +29,7 @@ static bool is_dead_constant(const Value *v) {
   return true;
 }
 
-// Of the same slice, whatever the order of segments is.
+// Whether an op reads `v` of the same slice after `op`, in the order of segments of some run.
 static bool read_later(const Planner *p, const Value *v, const Op *op) {
   if (!p->stays || !op->segment || !value_stays(v)) return false;
   int slices = module_slices(p->m);
@@ -42,7 +42,7 @@ static bool read_later(const Planner *p, const Value *v, const Op *op) {
   return false;
 }
 
-// Is nothing that lies in these bytes read after `op`, and nothing there another of its results?
+// Whether all values in these bytes are dead after `op`, and none is another result of it.
 static bool dies_at(const Planner *p, const BlockPlace *place, int64_t bytes, const Op *op) {
   for (int i = 0; i < place->block->member.n; i++) {
     const Value *v = place->block->member.at[i];
@@ -54,8 +54,8 @@ static bool dies_at(const Planner *p, const BlockPlace *place, int64_t bytes, co
   return true;
 }
 
-// May `v` be made in `place`, which an operand of its op has?  All operands that lie there must be
-// read as the op writes.
+// Whether `v` may be produced in `place`, the memory of an operand. The op must be able to run in
+// place on every operand that overlaps it.
 static bool may_replace(const Planner *p, const Value *v, const BlockPlace *place) {
   const Op *op = v->def;
   int64_t bytes = type_bytes(v->type);
@@ -72,7 +72,7 @@ static bool may_replace(const Planner *p, const Value *v, const BlockPlace *plac
 
 static bool take_target(Planner *p, Value *v) {
   Value *target = p->target[v->id];
-  // A sum over time is begun while later micro-batches will read the parameter.
+  // Later micro-batches read the parameter after a sum over time has begun.
   if (!target || value_accumulates(v)) return false;
   const Op *op = v->def;
   for_each_use(u, target) {
@@ -84,7 +84,8 @@ static bool take_target(Planner *p, Value *v) {
   if (!may_replace(p, v, &p->place[target->id])) return false;
   for (int i = 0; i < b->member.n; i++) {
     int64_t skip;
-    if (view_root(b->member.at[i], &skip) != target) return false; // somebody else became it
+    if (view_root(b->member.at[i], &skip) != target)
+      return false; // already updated by another value
   }
   block_add(p, b, 0, v);
   return true;
@@ -101,7 +102,7 @@ static bool take_bucket(Planner *p, Value *v) {
 
 static bool take_operand(Planner *p, Value *v) {
   Op *op = v->def;
-  if (p->stays && value_escapes(v)) return false; // it is no slice's own, as its operand may be
+  if (p->stays && value_escapes(v)) return false; // it belongs to no slice, but its operand may
   for (int i = 0; i < op->n_in; i++) {
     BlockPlace place = p->place[op->in[i].value->id];
     if (!place.block || place.block->kept || !op_inplace(op, v->index, i, p->scratch) ||
@@ -114,7 +115,7 @@ static bool take_operand(Planner *p, Value *v) {
   return false;
 }
 
-// A reduction that is not in place reads its operand until it is waited for.
+// Extends the live range of the operand until the wait, for a reduction that is not in place.
 static void keep_until_wait(Planner *p, const Op *reduce) {
   const Value *in = reduce->in[0].value;
   const BlockPlace *from = &p->place[in->id], *to = &p->place[reduce->out[0]->id];
@@ -146,7 +147,8 @@ static void place_result(Planner *p, Value *v) {
   if (op->kind == OP_all_reduce) keep_until_wait(p, op);
 }
 
-// Members of a bucket that can be made in it: not views into something, and dead once packed.
+// Notes the members that can be produced in the bucket: no views into other values, dead after the
+// pack.
 static void find_members(Planner *p, Op *pack) {
   int64_t at = 0;
   for (int i = 0; i < pack->n_in; i++) {
@@ -162,7 +164,7 @@ static void find_members(Planner *p, Op *pack) {
   }
 }
 
-// What is to become a parameter, seen through views of the whole of it.
+// Notes the parameter at its new value, seen through views of the whole.
 static void find_target(Planner *p, const Result *r) {
   int64_t skip;
   Value *root = view_root(r->use.value, &skip);

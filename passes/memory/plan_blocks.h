@@ -1,5 +1,5 @@
-// Blocks of bytes: which values of a graph are in one, and when it is taken.  plan_memory.c gives
-// them their places.
+// Blocks: the values of a graph that share bytes, and the live range of each block. plan_memory.c
+// assigns the offsets.
 //
 //     %y = linear %x, %w      block 0, of 96 bytes, taken from op 1 to op 2
 //     %r = reshape %y         block 0: a view
@@ -8,13 +8,13 @@
 //
 // Values are gathered in the order of the ops:
 //
-//   a view          is in the block of what it is a view of
-//   a new parameter is where the old one is, if nobody reads that afterwards; otherwise the backend
-//                   copies it there at the end of the step (it sees that the places differ)
-//   a pack's member is in the bucket, if nobody reads it once the bucket is packed
-//   a result        takes the block of an operand that dies, where the op may run in place; so does
-//                   that of a move that finds every part where it must be
-//   anything else   has a block of its own
+//   a view          shares the block of its operand
+//   a new parameter shares the block of the old one, if that is dead; otherwise the backend copies it
+//                   there at the end of the step (it sees that the offsets differ)
+//   a pack's member is produced in the bucket, if it is dead after the pack
+//   a result        takes the block of an operand that dies, if the op may run in place; a move does so
+//                   if every device has its part already
+//   any other       has a block of its own
 
 #ifndef PLAN_BLOCKS_H
 #define PLAN_BLOCKS_H
@@ -28,18 +28,18 @@
 typedef struct Block {
   int64_t bytes, offset;
   Life life;
-  int64_t again;        // in the step after it is there from time 0 to this, too; 0: it is not
-  int slots;            // of so many slices at once
-  bool kept;            // from step to step: `offset` is final
-  Vec(Value *) member;  // the first is on all devices that any is on
-  Vec(const Op *) wait; // reductions that read it until their segments end
+  int64_t again;        // > 0: also alive in the next step, from time 0 to this
+  int slots;            // slices alive together
+  bool kept;            // persistent: `offset` is final
+  Vec(Value *) member;  // the mesh of the first contains the devices of all
+  Vec(const Op *) wait; // reductions that read the block until their segments end
 } Block;
 
 typedef Vec(Block *) Blocks;
 
-// Where a value lies: `at` bytes into a block.
+// The memory of a value: `at` bytes into a block.
 typedef struct BlockPlace {
-  Block *block; // NULL of constants
+  Block *block; // NULL for constants
   int64_t at;
 } BlockPlace;
 
@@ -50,37 +50,37 @@ typedef struct Planner {
   Diag *d;
   int64_t align;
   Meets meets;
-  Blocks kept; // what lasts, of all graphs
+  Blocks kept; // persistent blocks of all graphs
   Gaps *kept_gaps, *host_gaps;
-  Vec(const Table *) before; // the parameters of each graph of which that is placed
-  Life *life;                // by value id, as are the next three
+  Vec(const Table *) before; // parameters of each graph with placed persistent values
+  Life *life;                // by value id, like the next three
   BlockPlace *place;
-  Op **bucket; // of a value that will be packed: by which op
+  Op **bucket; // the `pack` of a bucket member, else NULL
   int64_t *bucket_at;
-  Value **target;     // the parameter that a value becomes
+  Value **target;     // the parameter of which a value is the update
   Block **pack_block; // by op id
-  LiveRanges *stays;  // of a graph with a schedule, else NULL
-  Life *segment;      // of its segments, the times of their ops
+  LiveRanges *stays;  // NULL without a schedule
+  Life *segment;      // op times of each segment
   Blocks block;
   int64_t in_place, unshared, looked_at;
   bool apart;
 } Planner;
 
-// What lasts from step to step gets its places, and then a graph its blocks, which have none yet:
-// its ops are put in the order of their parts (place.h).  False, having reported a turn that cannot
-// be.
+// planner_begin places persistent values. planner_find_blocks orders the ops of a graph by part
+// (place.h) and makes its blocks, without offsets. It returns false after reporting a turn that is
+// impossible.
 Planner planner_begin(Module *m, Target target, Arena *scratch, Diag *d);
 bool planner_find_blocks(Planner *p, Graph *g);
 int64_t block_bytes(const Planner *p, const Block *b); // of all its slices
 
 void blocks_make(Planner *p);
 
-// In a loop with a schedule: how many slices of a block are there together, and when any is, in op
-// times (plan_slots.c).  slots_begin comes before blocks_make, which asks `stays`.
+// In a loop with a schedule: the number of live slices of each block and its live range in op times
+// (plan_slots.c). slots_begin precedes blocks_make, which reads `stays`.
 void slots_begin(Planner *p);
 void slots_find(Planner *p);
 
-// The blocks of deferred updates, which live into the next step (plan_deferred.c).
+// Extends the live ranges of blocks that deferred updates use in the next step (plan_deferred.c).
 void owed_find(Planner *p);
 
 static inline int64_t later(int64_t a, int64_t b) {

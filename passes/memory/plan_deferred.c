@@ -2,10 +2,9 @@
 //
 //     step   op 1 … due … 20 … 31 | 1 … due … 20 …        %r = all_reduce … at 20, and %w1 = sgd %w, %r
 //     %r                   ──────────────                 owed, due before op 7: from 20 to the end, and
-//     %n                                ───               again to 7; what owed ops make is there from 7
+//     %n                                ───               again to 7; results of owed ops live from 7
 //
-// In the order of the graph owed ops are the last; here their times become those of the ops that
-// they are due before.
+// Deferred ops are the last of the graph. Here their times become the times of their due ops.
 
 #include "ir/analysis/deferred.h"
 
@@ -13,8 +12,8 @@
 #include "plan_blocks.h"
 
 typedef struct Due {
-  int64_t first, end; // times of owed ops, and behind them
-  const int64_t *of;  // by time from `first` on
+  int64_t first, end; // times of the first deferred op, and after the last
+  const int64_t *of;  // by time, from `first` on
 } Due;
 
 static Due find_due(const Planner *p) {
@@ -28,7 +27,7 @@ static Due find_due(const Planner *p) {
   return d;
 }
 
-// When an owed op of this time runs in the step after; -1: there is none.
+// The due time in the next step of the deferred op at `time`; -1: the op is not deferred.
 static int64_t due_at(const Due *d, int64_t time) {
   return time >= d->first && time < d->end ? d->of[time - d->first] : -1;
 }
@@ -39,6 +38,8 @@ static bool is_owed(const Value *v) {
 
 static void find_again(const Planner *p, const Due *d, Block *b) {
   Life life = {INT64_MAX, -1};
+  // Values of this step: a deferred reader keeps them to the end of the step, and again until it is
+  // due.
   for (int i = 0; i < b->member.n; i++) {
     const Life *of = &p->life[b->member.at[i]->id];
     if (is_owed(b->member.at[i])) continue;
@@ -47,12 +48,13 @@ static void find_again(const Planner *p, const Due *d, Block *b) {
     life.to = later(life.to, due < 0 ? of->to : d->end);
     b->again = later(b->again, due);
   }
+  // Results of deferred ops exist only in the next step, from their due time.
   for (int i = 0; i < b->member.n; i++) {
     const Life *of = &p->life[b->member.at[i]->id];
     if (!is_owed(b->member.at[i])) continue;
     int64_t from = due_at(d, of->from), due = due_at(d, of->to), to = due < 0 ? of->to : due;
     if (b->again && due >= 0) {
-      b->again = later(b->again, to); // over what it reads
+      b->again = later(b->again, to); // in place over an operand
       continue;
     }
     life.from = earlier(life.from, from);

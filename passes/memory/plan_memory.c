@@ -1,32 +1,32 @@
-// Memory planning: a place in one slab for every value.
+// Memory planning: an offset in one slab for every value.
 //
 //     %y = linear %x, %w  : f32[4,6]          %y = linear %x, %w  : f32[4,6] at 256
 //     %z = fused @f %y    : f32[4,6]     =>   %z = fused @f %y    : f32[4,6] at 256     in place
 //     %p = linear %z, %v  : f32[4,2]          %p = linear %z, %v  : f32[4,2] at 384
-//     %w1 = sgd %w, %g …  : f32[8,6]          %w1 = sgd %w, %g …  : f32[8,6] at 0       where %w is
+//     %w1 = sgd %w, %g …  : f32[8,6]          %w1 = sgd %w, %g …  : f32[8,6] at 0       over %w
 //
-// What lasts from step to step (weights, states, scalars) comes first and never moves; @eval finds
-// its weights where @train has them.  The rest of each graph shares what is left.
+// Persistent values (weights, states, scalars) come first and never move; a weight has the same
+// offset in @eval as in @train. The rest of each graph shares the remaining memory.
 //
-// First values are gathered in blocks (plan_blocks.h): views, what is made in place and what is
-// packed with what it is in.  Constants have no place: they are part of the program.
+// First values are gathered in blocks (plan_blocks.h): a view, a value produced in place, and a
+// member of a bucket share the block of their operand or bucket. Constants have no offset: they are
+// part of the program.
 //
 // Then blocks get offsets, the largest first, each in the smallest gap that blocks alive at the
 // same time leave (greedy by size; Pisarchyk and Lee, "Efficient memory management for deep neural
-// net inference", 2020, section 5).  Blocks on meshes that have no device in common are not in each
-// other's way, and what is on the most devices comes first: so a stage of a pipeline does not pay
-// for the weights of another, and a device's slab ends where the last value on its meshes does.
-// With `apart` blocks do not share bytes: a search only asks what is in the place of what
-// (planner/search/lives.h).  Values in host memory (ir/analysis/place.h) have offsets in a
-// slab there, by the same rules.
+// net inference", 2020, section 5). Blocks on disjoint meshes do not conflict, and blocks on the
+// most devices come first. So a pipeline stage does not pay for the weights of another, and a
+// device's slab ends with the last value on its meshes. With `apart` blocks do not share bytes: a
+// search only asks which values share a block (planner/search/lives.h). Values in host memory
+// (ir/analysis/place.h) have offsets in a slab there, by the same rules.
 //
 // Operands of deferred updates (ir/analysis/deferred.h) live from their op to the end of the step,
 // and from the beginning of the next to their last reader (plan_deferred.c).
 //
-// In a loop with a schedule a rank is in several slices at once, and a block has as many slots as
-// it needs, one after the other (plan_slots.c).
+// In a loop with a schedule a rank has several slices in progress, and a block has as many adjacent
+// slots as it needs (plan_slots.c).
 //
-// Ops that run once per step are moved before and behind the ones that run once per micro-batch
+// Ops that run once per step are moved before or after the ops that run once per micro-batch
 // (ir/analysis/place.h).
 
 #include <limits.h>
@@ -55,7 +55,7 @@ static Taken taken_by(const Planner *p, const Block *b) {
   return (Taken){b->offset, block_bytes(p, b), b->life, b->member.at[0], b->again};
 }
 
-// Gives `b` an offset among the blocks that have one, and puts it in.
+// Gives `b` the best offset among the placed blocks, and adds it to them.
 static void place_block(Planner *p, Gaps *placed, Block *b) {
   Taken taken = taken_by(p, b);
   b->offset = taken.offset = gaps_best(placed, &taken);
@@ -63,9 +63,9 @@ static void place_block(Planner *p, Gaps *placed, Block *b) {
   gaps_add(placed, &taken);
 }
 
-// -- What lasts from step to step --------------------------------------------------------------
+// -- Persistent values -------------------------------------------------------------------------
 
-// The place that a graph before gave to the parameter of this name, or -1.
+// The offset that an earlier graph gave to the parameter of this name, or -1.
 static int64_t kept_before(const Planner *p, const Value *param) {
   for (int i = 0; i < p->before.n; i++) {
     const Value *v = table_find(p->before.at[i], (int)param->role, param->label);
@@ -75,12 +75,12 @@ static int64_t kept_before(const Planner *p, const Value *param) {
   return -1;
 }
 
-// On how many devices a value is.
+// The number of devices of a value.
 static int width_of(const Value *v) {
   return v->layout && v->layout->mesh ? v->layout->mesh->n_devices : 1;
 }
 
-// The widest below `width` of what the graph keeps; 0 if there is none.
+// The largest width below `width` among the graph's persistent values; 0 if there is none.
 static int next_width(const Graph *g, int width) {
   int most = 0;
   for (int i = 0; i < g->n_params; i++) {
@@ -111,7 +111,7 @@ static void place_kept(Planner *p, Graph *g) {
   vec_push(p->scratch, &p->before, graph_params_by_label(g, p->scratch));
 }
 
-// -- All of it ---------------------------------------------------------------------------------
+// -- The pass ----------------------------------------------------------------------------------
 
 static int by_size(const void *x, const void *y) {
   const Block *a = *(Block *const *)x, *b = *(Block *const *)y;
@@ -123,7 +123,7 @@ static int by_size(const void *x, const void *y) {
   return (a->life.from > b->life.from) - (a->life.from < b->life.from);
 }
 
-// Each behind the other, for whoever asks which values share a block.
+// Gives all blocks disjoint bytes, for a caller that asks which values share a block.
 static void place_apart(Planner *p) {
   int64_t end = 0;
   for (int i = 0; i < p->kept.n; i++)
@@ -169,7 +169,7 @@ static void order_parts(Planner *p, Graph *g) {
   graph_renumber(g);
 }
 
-// What runs once in a step cannot have its turn among what runs for every micro-batch.
+// Reports a turn that puts an op which runs once per step among ops that run for every micro-batch.
 static bool check_turns(const Planner *p, const Graph *g) {
   const Op *late = graph_out_of_turn(g);
   if (!late) return true;
@@ -226,7 +226,7 @@ Planner planner_begin(Module *m, Target target, Arena *scratch, Diag *d) {
   return p;
 }
 
-// Where the last value ends on the device that needs most, with all of them or what lasts alone.
+// The end of the last value on the device that needs the most memory.
 static int64_t largest_end(const Planner *p, const int64_t *ends) {
   int n;
   const int *device = module_devices(p->m, p->scratch, &n);
@@ -242,7 +242,8 @@ static bool brings_any(const Graph *g) {
   return false;
 }
 
-// In a pipeline without the pass offload nothing brings what a plan has marked: that stays here.
+// Clears `host` marks if the pass offload has not run, as in a pipeline without it: no op copies
+// these values to the device, so they stay there.
 static void keep_unbrought(Module *m) {
   for_each_graph(g, m)
     if (brings_any(g)) return;

@@ -1,15 +1,15 @@
-// Slices that are there together, in a loop with a schedule (ir/schedule.h): see plan_blocks.h.
+// Live slices of blocks, in a loop with a schedule (ir/schedule.h): see plan_blocks.h.
 //
 //     run devices=0 F0 F0 F0 B0 F0 B0 …          %h of F0, which B0 reads:   at 4096 slots=3:1024
 //
-// A rank is in several slices at once.  A value that is produced in one segment and read in another
-// has as many slots as live slices, one after the other (ir/analysis/live_ranges.h has the live
-// range of each); its block lives while any of its slices does.
+// A rank has several slices in progress. A value that is produced in one segment and read in
+// another has as many adjacent slots as live slices (ir/analysis/live_ranges.h has the live range
+// of each). Its block lives while any of its slices does.
 
 #include "ir/op.h"
 #include "plan_blocks.h"
 
-// When the block is taken on a run, slice by slice; false: it is not there.
+// The live range of each slice of the block on a run; false: it has none there.
 static bool block_stays(const Planner *p, const Block *b, int run, LiveRange *out) {
   bool there = false;
   int slices = module_slices(p->m);
@@ -27,7 +27,7 @@ static bool block_stays(const Planner *p, const Block *b, int run, LiveRange *ou
   return there;
 }
 
-// How many slices are there at the most, of which each ends after the one before.
+// The largest number of slices alive together. The live ranges end in the order of slices.
 static int count_slots(const LiveRange *stay, int slices) {
   int most = 1;
   for (int m = 0, k = 0; m < slices; m++) {
@@ -38,7 +38,7 @@ static int count_slots(const LiveRange *stay, int slices) {
   return most;
 }
 
-// In which op times the run's segments find something of it.
+// The op times at which the block is alive in segments of the run.
 static Life life_in_run(const Planner *p, const LiveRange *stay, int run) {
   const RankRun *r = &p->g->schedule->run.at[run];
   Life life = {INT64_MAX, -1};
@@ -62,7 +62,7 @@ static void count_stays(Planner *p, Block *b, LiveRange *stay) {
   bool all_stay = true;
   for (int i = 0; i < b->member.n; i++) {
     const Value *v = b->member.at[i];
-    // Rows of the first slice are there before what comes before the loop.
+    // The rows of the first slice are present before the ops that precede the loop.
     if (value_stays(v) && !v->def) life.from = 0;
     if (value_stays(v)) continue;
     all_stay = false;

@@ -1,25 +1,26 @@
-// Swap: what backward reads of some ops goes to host memory, and comes back before it is read.
+// Swap: saved activations of some ops are offloaded to host memory, and copied back before backward
+// reads them.
 //
 //     %h = linear %x, %w     offload_group=1          %h = linear %x, %w
 //     …                                      %1 = swap_out %h
 //     %k = linear %g, %v     offload_group=2          …
 //     …                            =>        %k = linear %g, %v
-//                                            %2 = swap_wait %1, %h           %h is in the way no more
+//                                            %2 = swap_wait %1, %h           %h is freed
 //     %5 = gelu_back %k, %dy  backward       %3 = swap_in %2       backward
 //                                            %5 = gelu_back %k, %dy  backward
 //     %6 = gelu_back %h, %d   backward       %4 = swap_wait %3, %2 backward
 //                                            %6 = gelu_back %4, %d   backward
 //
-// The program of a plan says which ops, as lists (`swap`); `away` is the number of the list, and a
-// list mostly is a layer.  Copies go on while ranks compute: out of a list while the next list runs
-// forward, and back while that one runs backward.  So what is on the device is of two lists.  The
-// last list has none behind it: its values are waited for at its end, and fetched where they are
-// read, or, in a schedule, from where that segment begins.
+// The plan's program selects the ops as lists (`swap`). `offload_group` is the number of the list,
+// and a list is mostly a layer. Copies overlap with compute: a list is copied out during the
+// forward of the next list, and copied back during its backward. So the values of two lists are on
+// the device. The last list has no successor: its copies out are waited for at its end. Its copies
+// back start at their readers or, in a schedule, at the beginning of that segment.
 //
-// This pass stands behind all that makes or joins kernels, so that it sees what really is kept:
-// results of ops of forward that ops of backward read, themselves or as views.  What is computed
-// anew is not among them.  What begins before the loop, is read by what runs once, or moves to
-// other ranks for backward, stays on the device.
+// This pass follows all passes that make or fuse kernels, so it sees the actual saved activations:
+// results of forward ops that backward ops read, themselves or as views. Recomputed values are not
+// among them. A value stays on the device if it is produced before the loop, read by an op that
+// runs once, or moved to other ranks for backward.
 
 #include "base/vec.h"
 #include "ir/analysis/local.h"
@@ -29,19 +30,19 @@
 
 #include <string.h>
 
-// What is made by the ops of one list in one segment, on one mesh.
+// Values made by the ops of one list in one segment, on one mesh.
 typedef struct List {
   int number, segment;
   const Mesh *mesh;
-  Op *last;       // of its ops of forward
-  Op *first_back; // the first op of backward that reads what it makes
+  Op *last;       // last forward op
+  Op *first_back; // first op of the backward pass that reads one of its values
 } List;
 
-// A value that goes away.
+// An offloaded value.
 typedef struct Away {
   Value *v, *out, *back;
   List *list;
-  Op *first; // of backward that reads it
+  Op *first; // first reader in backward
 } Away;
 
 typedef struct Swap {
@@ -58,9 +59,9 @@ static bool is_earlier(const Op *a, const Op *b) {
   return !b || a->id < b->id;
 }
 
-// -- What goes away ----------------------------------------------------------------------------
+// -- Offloaded values --------------------------------------------------------------------------
 
-// Finds the first reader of backward, of `v` and what is a view of it; false: it cannot go away.
+// Finds the first backward reader of `v` or of a view of it; false: `v` cannot be offloaded.
 static bool find_readers(const Swap *s, const Value *v, Op **first) {
   for_each_use(u, v) {
     Op *op = u->user;
@@ -75,7 +76,7 @@ static bool find_readers(const Swap *s, const Value *v, Op **first) {
   return true;
 }
 
-// The list that an op is of: a cast is of that of what it casts.
+// The number of the op's list. A cast belongs to the list of its operand.
 static int number_of(const Op *op) {
   if (op->offload_group || op->kind != OP_cast || !op->in[0].value->def) return op->offload_group;
   return op->in[0].value->def->offload_group;
@@ -118,14 +119,14 @@ static const List *next_list(const Swap *s, const List *of) {
   return next;
 }
 
-// -- Where copies begin and end ----------------------------------------------------------------
+// -- Begin and end of copies -------------------------------------------------------------------
 
 static const Op *out_until(const Swap *s, const Away *a) {
   const List *next = next_list(s, a->list);
   return next ? next->last : a->list->last;
 }
 
-// What is read before it would be away stays.
+// Drops values that backward reads before their copy out is complete: they stay on the device.
 static void drop_early(Swap *s) {
   int n = 0;
   for (int i = 0; i < s->away.n; i++)
@@ -133,7 +134,7 @@ static void drop_early(Swap *s) {
   s->away.n = n;
 }
 
-// Before which op it begins to come back.
+// The op before which the copy back starts.
 static Op *back_from(const Swap *s, const Away *a) {
   const List *next = next_list(s, a->list);
   Op *from = a->first;
@@ -162,7 +163,7 @@ static void go_out(Swap *s, Away *a) {
   a->out = copy_op(s, a->v->def->next, OP_swap_out, &a->v, 1, a, PART_forward);
 }
 
-// Behind `last`, and what was put there before.
+// Waits for the copy out after `last`, and after earlier copies and waits there.
 static void wait_out(Swap *s, Away *a, const Op *last) {
   Op *at = last->next;
   while (at && (at->kind == OP_swap_out || at->kind == OP_swap_wait))
@@ -175,7 +176,7 @@ static void come_back(Swap *s, Away *a, Op *from) {
   a->back = copy_op(s, from, OP_swap_in, &a->out, 1, a, PART_backward);
 }
 
-// Those that read `v`, or what is a view of it, in backward read `by`.
+// Makes backward readers of `v`, or of views of it, read `by`.
 static bool read_back(Swap *s, Value *v, Value *by, const Away *a) {
   for (Use *u = v->uses, *next; u; u = next) {
     next = u->next;
@@ -184,6 +185,7 @@ static bool read_back(Swap *s, Value *v, Value *by, const Away *a) {
     if (op->part == PART_backward) {
       op_set_in(op, u->index, by);
     } else if (op_is_view(op)) {
+      // Views are rebuilt on the returned copy, in backward.
       Op *first = NULL;
       if (!find_readers(s, op->out[0], &first) || !first) continue;
       Op *view = op_copy(s->g, a->first, op, &by, s->d);
@@ -224,7 +226,7 @@ static bool swap(Swap *s) {
   return true;
 }
 
-// The lists are done with.
+// Clears the list numbers: no later pass reads them.
 static void end_lists(Module *m) {
   for_each_graph(g, m)
     for_each_op(op, g)
@@ -239,6 +241,7 @@ bool pass_swap(Module *m, const PassOptions *o, Diag *d) {
     for_each_op(op, g)
       any |= op->offload_group != 0;
     if (!g->entry || !any) continue;
+    // Positions are compared by op id.
     graph_renumber(g);
     s.begin = graph_begin_ops(g, s.scratch);
     s.update = graph_update_ops(g, s.scratch);

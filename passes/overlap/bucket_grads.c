@@ -9,22 +9,22 @@
 //                                                 %w1 = sgd %w, %r1, …
 //
 // One collective per small gradient would pay its latency each time; one collective for all would
-// start only when backward is over.  A bucket is closed when it holds `bucket` bytes (default 4
-// MiB), so that its reduction runs while backward goes on to the next; where somebody reads one of
-// its members; or when it has as many as an op can have operands.
+// start only when backward is over. A bucket is closed when it holds `bucket` bytes (default 4
+// MiB), so that its reduction overlaps with the rest of backward; before the first reader of one of
+// its members; or when it has as many members as an op can have operands.
 //
 // There is a bucket for each group of ranks and layout: on a mesh dp=2, tp=2 one for gradients that
-// tp cuts by rows, one for those that it does not cut.  The sums of squares for the norm of all
-// gradients, where some of these are cut, are neighbours and share one, too.
+// tp shards by rows, and one for gradients that tp replicates. If some gradients are sharded, the
+// all_reduces of their sums of squares, for the norm, are adjacent and share a bucket, too.
 //
-// Where a rank wants its part of such a sum only, that is sliced off behind the bucket.
+// If a rank uses only its shard of such a sum, the shard is sliced off after the bucket.
 //
-// If updates are deferred (defer_updates.c), a value that the step reports is not in a
-// bucket with gradients, which may be on their way longer.
+// If updates are deferred (defer_updates.c), an output of the step shares no bucket with gradients,
+// which may be in flight longer.
 //
-// What is wanted much sooner than the rest of its bucket, as the statistics of a batch
-// normalisation, goes alone.  Packing costs no copy: plan_memory places the members inside the
-// bucket.
+// A value that is read much sooner than the rest of its bucket, such as a statistic of a batch
+// normalisation, is reduced separately. Packing costs no copy: plan_memory places the members
+// inside the bucket.
 
 #include "bucket_grads.h"
 
@@ -42,12 +42,12 @@ bool is_all_reduced(const Layout *from, const Layout *to) {
   return from != to;
 }
 
-enum { SOON = 64 }; // ops: what is read before them does not join a bucket that is read after
+enum { SOON = 64 }; // ops: a value read sooner joins no bucket read later
 
 typedef struct Bucket {
   Vec(Op *) member; // the all_reduces, in order; none: closed
   int64_t bytes;
-  int64_t first_read; // the id of the first op that reads a member
+  int64_t first_read; // id of the first reader of a member
 } Bucket;
 
 typedef struct Packer {
@@ -66,13 +66,14 @@ static int64_t first_read(const Op *op) {
   return first;
 }
 
-// Replaces the members' collectives by one of their bucket, where the last of them stood.
+// Replaces the members' collectives by one of their bucket, after the last member.
 static bool close_bucket(Packer *p, Bucket *bucket) {
   int n = bucket->member.n;
   bucket->member.n = 0;
   bucket->bytes = 0;
   if (n < 2) return true;
   Op *last = bucket->member.at[n - 1];
+  // The bucket belongs to the latest part of the step among its members.
   Builder b = {.g = p->g, .at = last->next, .d = p->d};
   b.origin = op_origin(op_of_latest_part(bucket->member.at, n));
   Value **in = arena_array(p->scratch, Value *, n);
@@ -83,6 +84,7 @@ static bool close_bucket(Packer *p, Bucket *bucket) {
   if (!sum) return false;
   packed->layout = in[0]->layout;
   sum->layout = last->out[0]->layout;
+  // Readers of a member read its range of the reduced bucket.
   int64_t offset = 0;
   for (int i = 0; i < n; i++) {
     Op *reduce = bucket->member.at[i];
@@ -101,7 +103,7 @@ static bool close_bucket(Packer *p, Bucket *bucket) {
   return true;
 }
 
-// Buckets hold gradients that are replicated along the same axis and have one element type.
+// Whether two all_reduces may share a bucket: the same axis, element type and layout.
 static bool same_group(const Op *a, const Op *b) {
   return str_equal(attr_s(a, "axis"), attr_s(b, "axis")) &&
          a->out[0]->type->dtype == b->out[0]->type->dtype &&
@@ -125,7 +127,7 @@ static bool put(Packer *p, Op *op) {
   if (!bucket->member.n) bucket->first_read = INT64_MAX;
   int64_t soon = op->id + SOON;
   bool later =
-      bucket->first_read >= soon && bucket->first_read < INT64_MAX; // an output is not read
+      bucket->first_read >= soon && bucket->first_read < INT64_MAX; // an output has no reader
   if (bucket->member.n && first < soon && later) return true;
   vec_push(p->scratch, &bucket->member, op);
   bucket->bytes += pack_length(t) * dtype_bytes[t->dtype];
@@ -134,7 +136,7 @@ static bool put(Packer *p, Op *op) {
   return !full || close_bucket(p, bucket);
 }
 
-// Closes what the op with this id, or one before it, reads.
+// Closes the buckets that the op with this id, or an earlier op, reads.
 static bool close_read(Packer *p, int64_t id) {
   for (int i = 0; i < p->open.n; i++) {
     Bucket *bucket = &p->open.at[i];
@@ -143,8 +145,9 @@ static bool close_read(Packer *p, int64_t id) {
   return true;
 }
 
-// A rank's part of a sum is taken where it is read: right behind the sum it would close the bucket.
-// From the end on, so that what was moved is behind: several may go before one reader.
+// Moves a rank's slice of a sum to its first reader: directly after the sum it would close the
+// bucket. The walk begins at the end, so moved ops are already passed: several may precede one
+// reader.
 static void sink_slices(Graph *g) {
   graph_renumber(g);
   for (Op *op = g->last, *before; op; op = before) {

@@ -14,22 +14,23 @@
 //     return output "grad_norm" %n,                %n  = fused %n1, %n2 update owed
 //            update %w %w1, update %v %v1          return …
 //
-// Backward makes the gradients of the last layers first and those of the first layers last, and the
-// next forward wants the first layers first: with a barrier between steps it waits for all of them.
-// Without one, gradients of late layers are still on their way while early layers run.  What is
-// computed is the same, of the same numbers.
+// Backward produces the gradients of the last layers first, and the next forward needs the first
+// layers first: a barrier between steps waits for all of them. Without one, gradients of late
+// layers are still in flight while early layers run. The results are computed from the same numbers
+// and are the same.
 //
-// An all_reduce is carried over the end of its step if nothing but updates and the norm follows
-// from it.  Ops that do are owed (ir/analysis/deferred.h), and put in the order in which the next
-// step reads what they update; of a gradient, what the norm wants is made with its update, so that
-// it need not stay.  The norm is known in the step after, and the runtime says it then.
+// An all_reduce is carried over the end of its step if only updates and the norm depend on it. Its
+// dependent ops are deferred (ir/analysis/deferred.h), in the order in which the next step first
+// reads the parameters that they update. The norm's term of a gradient is computed with the update
+// of that gradient, so the gradient dies there. The norm is known in the next step, and the runtime
+// reports it then.
 //
-// What owed ops read must be as it was in their step: scalars that the runtime sets, and what the
-// step makes before they are due, are copied.
+// Operands of deferred ops must keep the values of their own step. So scalars that the runtime
+// sets, and values that the next step produces before the deferred ops are due, are copied.
 //
-// Where an update waits for the gradients of all weights there is nothing to gain, and a gpu has
-// its step recorded as a whole: these are errors.  Where no update waits for other ranks, as with
-// tensor parallelism alone, there is nothing to carry, and a warning says so.
+// An update that waits for the gradients of all weights gains nothing, and a gpu records its step
+// as a whole: both are errors. If no update waits for other ranks, as with tensor parallelism
+// alone, nothing is carried, and a warning says so.
 
 #include <stdlib.h>
 
@@ -40,16 +41,16 @@
 #include "ir/op.h"
 #include "pass.h"
 
-// What follows from an op.
+// Kinds of results that depend on an op.
 enum { TO_norm = 1, TO_update = 2, TO_else = 4 };
 
-// An op that makes a parameter, and when the next step first reads that.
+// An op that produces a parameter, and the time of its first read in the next step.
 typedef struct Update {
   Op *op;
   int64_t due;
 } Update;
 
-// What is read by owed ops, and the copy that they read.
+// An operand of deferred ops, and the copy that they read instead.
 typedef struct Copied {
   const Value *of;
   Value *copy;
@@ -60,21 +61,21 @@ typedef struct Deferral {
   Arena *scratch;
   Diag *d;
   Target target;
-  int *leads;   // by op id: the above
-  bool *placed; // by op id: where it stands as an owed op
+  int *leads;   // by op id: TO_ flags
+  bool *placed; // by op id: it has its final position
   Vec(Update) update;
   Vec(Copied) copied;
   int64_t reduces, owed;
 } Deferral;
 
-// -- What is owed ------------------------------------------------------------------------------
+// -- Deferred ops ------------------------------------------------------------------------------
 
 static int result_leads(const Result *r) {
   if (r->target) return value_lasts(r->target) ? TO_update : TO_else;
   return str_equal(r->label, "grad_norm") ? TO_norm : TO_else;
 }
 
-// Whether it is what an update reads, but for views and casts.
+// Whether an op of the update reads `v`, directly or through views and casts.
 static bool updates_by(const Value *v) {
   for_each_use(u, v) {
     const Op *op = u->user;
@@ -85,7 +86,7 @@ static bool updates_by(const Value *v) {
   return false;
 }
 
-// What follows from what the op makes.
+// The TO_ flags of all readers of the op's results.
 static int leads_on(const Deferral *c, const Op *op) {
   int leads = 0;
   for (int i = 0; i < op->n_out; i++)
@@ -104,7 +105,7 @@ static void find_leads(Deferral *c) {
   }
 }
 
-// Whether it adds up what the norm of all gradients is made of.
+// Whether the all_reduce adds the sums of squares for the norm of all gradients.
 static bool is_of_norm(const Deferral *c, const Op *reduce) {
   return (leads_on(c, reduce) & TO_norm) &&
          value_leads_from(reduce->in[0].value, OP_sum_squares,
@@ -130,7 +131,7 @@ static void find_owed(Deferral *c) {
     c->owed += op->owed;
 }
 
-// -- Their order -------------------------------------------------------------------------------
+// -- Order of deferred ops ---------------------------------------------------------------------
 
 static bool is_ready(const Deferral *c, const Op *op) {
   for (int i = 0; i < op->n_in; i++) {
@@ -142,13 +143,13 @@ static bool is_ready(const Deferral *c, const Op *op) {
 
 static void place(Deferral *c, Op *op);
 
-// What reads it for the norm alone.
+// Places the readers of `v` that serve the norm alone.
 static void place_for_norm(Deferral *c, const Value *v) {
   for_each_use(u, v)
     if (u->user && c->leads[u->user->id] == TO_norm && is_ready(c, u->user)) place(c, u->user);
 }
 
-// Behind those that are placed, and behind what it reads, and what the norm wants of that.
+// Places a deferred op after its operands, and after the norm's readers of these operands.
 static void place(Deferral *c, Op *op) {
   if (!op->owed || c->placed[op->id]) return;
   for (int i = 0; i < op->n_in; i++)
@@ -191,9 +192,9 @@ static void order_owed(Deferral *c) {
   }
 }
 
-// -- What they read ----------------------------------------------------------------------------
+// -- Copied operands ---------------------------------------------------------------------------
 
-// Whether the next step makes or sets it anew before the op that they are due before.
+// Whether the next step overwrites the operand before `due`, the op before which its reader runs.
 static bool is_lost(Value *read, const int64_t *order, const Op *due) {
   int64_t skip;
   const Value *v = view_root(read, &skip);
@@ -228,7 +229,7 @@ static void copy_lost(Deferral *c) {
   }
 }
 
-// -- What is wrong -----------------------------------------------------------------------------
+// -- Errors ------------------------------------------------------------------------------------
 
 static bool wrong(const Deferral *c, const Value *w, const char *why, const char *hint) {
   diag_error(c->d, w->loc,
@@ -238,7 +239,7 @@ static bool wrong(const Deferral *c, const Value *w, const char *why, const char
   return false;
 }
 
-// The norm of all gradients waits for all of them.
+// Reports an update that is scaled by the norm of all gradients: it waits for all of them.
 static bool check_update(const Deferral *c, const Value *w, const Value *next) {
   const Op *op = value_optimizer(next);
   if (!op || !value_leads_from(op->in[op_gscale(op)].value, OP_sum_squares,
@@ -251,7 +252,7 @@ static bool check_update(const Deferral *c, const Value *w, const Value *next) {
                "compile without --clip-norm");
 }
 
-// Whether ranks wait for each other before some update, other than for the norm.
+// Whether an update waits for other ranks, apart from the norm.
 static bool updates_wait(const Deferral *c) {
   for_each_op(op, c->g) {
     bool over_time = op_info[op->kind].traits & ACCUMULATES, read = false;
@@ -303,11 +304,12 @@ bool pass_defer_updates(Module *m, const PassOptions *o, Diag *d) {
   m->cross_barrier = false;
   if (!wanted || !w) return true;
   module_devices(m, c.scratch, &n_devices);
-  if (n_devices == 1) return true; // which waits for nobody
+  if (n_devices == 1) return true; // no other rank to wait for
   if (!opt_target(o, &c.target, d)) return false;
   graph_renumber(c.g);
   c.leads = arena_array(c.scratch, int, c.g->n_ops);
   c.placed = arena_array(c.scratch, bool, c.g->n_ops);
+  // A carried all_reduce has no dependents but updates and the norm.
   find_leads(&c);
   find_owed(&c);
   if (!check_ranks(&c, w)) return false;
@@ -317,6 +319,7 @@ bool pass_defer_updates(Module *m, const PassOptions *o, Diag *d) {
     return true;
   }
   if (!check(&c, w, next)) return false;
+  // From here on deferred ops are the last of the graph.
   order_owed(&c);
   copy_lost(&c);
   graph_renumber(c.g);

@@ -2,29 +2,32 @@
 // (LOMO: Lv et al. 2023, section 3.1).
 //
 //     %gv = linear_back_w %y, %dz   backward       %gv = linear_back_w %y, %dz   backward
-//     %dy = linear %dz, %v          backward       %sv = sum_squares %gv         update  %gv is there
+//     %dy = linear %dz, %v          backward       %sv = sum_squares %gv         update  %gv is complete
 //     %gw = linear_back_w %x, %dy   backward       %dy = linear %dz, %v          backward
-//     %sv = sum_squares %gv         update    =>   %v1 = sgd %v, %gv, …          update  %v is read no more
+//     %sv = sum_squares %gv         update    =>   %v1 = sgd %v, %gv, …          update  %v is dead
 //     %sw = sum_squares %gw         update         %gw = linear_back_w %x, %dy   backward
 //     %n  = add %sv, %sw            update         %sw = sum_squares %gw         update
 //     %v1 = sgd %v, %gv, …          update         %w1 = sgd %w, %gw, …          update
 //     %w1 = sgd %w, %gw, …          update         %n  = add %sv, %sw            update
 //
-// With all updates behind all gradients there is a gradient of every weight in memory when backward
-// ends.  Here the room of one is free again for the next.  What is computed is the same, of the
-// same numbers, and the norm of all gradients is known at the end, as it was.
+// If all updates follow all gradients, the gradients of all weights are in memory at the end of
+// backward. Here the memory of one gradient is free again for the next. The results are computed
+// from the same numbers and are the same, and the norm of all gradients is known at the end, as
+// before.
 //
-// A program of a plan says so, `optimizer_in_backward`, and where it cannot be that is an error.
-// Where states are in host memory (offload.c) updates are early without that, if they can be: then
-// copies of states run beside backward.  But so what is on the device of states is there beside
-// what forward has kept: it must be less than all gradients are.
+// A plan's program asks for it (`optimizer_in_backward`), and gets an error if it is impossible.
+// With optimizer states in host memory (offload.c) updates are early without that request, if they
+// can be: then copies of states overlap with backward. But then the states on the device are
+// resident together with saved activations, so their bytes must be less than those of all
+// gradients.
 //
-// What makes a parameter, or less of what the step makes, goes as far up as it can; what is made
-// for these alone, such as a rank's part of a weight, no further up than it is needed.  A sum over
-// ranks is on its way while backward goes on: what reads it is put behind the start of the next
-// such sum, when links have something else to do.
+// An op that produces a parameter, or whose results are smaller than its operands produced in the
+// step, is hoisted as far as possible. Ops that serve only these, such as a slice of a weight, are
+// hoisted no further than to their first reader. A sum over ranks is in flight while backward goes
+// on: its readers are placed after the start of the next such sum, when the links are busy with
+// that.
 //
-// It stands before updates are batched, which must not wait for each other then (multi_tensor.c).
+// The pass precedes multi_tensor.c, which must not make early updates wait for each other.
 
 #include "base/vec.h"
 #include "ir/analysis/place.h"
@@ -38,19 +41,19 @@ typedef struct Hoist {
   Graph *g;
   Arena *scratch;
   uint32_t n_ops;
-  const Value **target; // by value id: the parameter that it becomes, or is a view of what does
-  bool *follows;        // by op id: it is an optimizer, a sum of squares, or behind these
-  bool *sums;           // it is of the update, and makes gradients whole
-  bool *moves;          // it goes up
-  bool *feeds;          // such an op: a parameter follows from it
-  // By op id, of those that go up: behind which op at the soonest, and where it is put; n_ops:
-  // behind all.
+  const Value **target; // by value id: the parameter that it, or a view of it, updates
+  bool *follows;        // by op id: an optimizer, a sum of squares, or dependent on these
+  bool *sums;           // an op of the update that completes gradients
+  bool *moves;          // hoisted
+  bool *feeds;          // hoisted, and a parameter depends on it
+  // By op id, of hoisted ops: the earliest op that it can follow, and the op that it follows;
+  // n_ops: it follows all ops.
   uint32_t *soonest, *behind;
-  uint32_t *next_sum; // by op id: the next all_reduce of those that stay, n_ops: none
+  uint32_t *next_sum; // by op id: the next all_reduce that is not hoisted; n_ops: none
   int64_t n;
 } Hoist;
 
-// -- What goes up ------------------------------------------------------------------------------
+// -- Hoisted ops -------------------------------------------------------------------------------
 
 static bool is_read(const Op *op, const bool *by) {
   for (int i = 0; i < op->n_out; i++)
@@ -65,8 +68,8 @@ static bool reads(const Op *op, const bool *which) {
   return false;
 }
 
-// What follows from an optimizer or from a sum of squares; the rest of the update makes gradients
-// whole.
+// Marks optimizers, sums of squares and their dependents; the other ops of the update complete
+// gradients.
 static void find_follows(Hoist *h) {
   for_each_op(op, h->g) {
     bool squares = op->kind == OP_sum_squares && op->part == PART_update;
@@ -74,8 +77,8 @@ static void find_follows(Hoist *h) {
   }
 }
 
-// Of the update, sums of gradients over ranks start where they are, in the order in which those are
-// ready.  Of what is for updates alone, ranks' parts of gradients go with these.
+// Whether the op is hoisted: ops of the update, except sums of gradients over ranks, which stay in
+// the order of readiness; outside the update, slices and views that only hoisted ops read.
 static bool can_move(const Hoist *h, const Op *op) {
   bool sums = op->kind == OP_all_reduce || op->kind == OP_pack || is_read(op, h->sums);
   h->sums[op->id] = op->part == PART_update && !h->follows[op->id] && sums;
@@ -104,7 +107,8 @@ static void find_moves(Hoist *h) {
   find_follows(h);
   for (const Op *op = h->g->last; op; op = op->prev)
     h->moves[op->id] = can_move(h, op);
-  // Of a bucket that goes up, as of the norm and the loss, so do all members.
+  // Readers of a hoisted op are hoisted too: all members of a bucket, such as that of norm and
+  // loss.
   for_each_op(op, h->g)
     h->moves[op->id] |= reads(op, h->moves);
   uint32_t next = h->n_ops;
@@ -115,13 +119,13 @@ static void find_moves(Hoist *h) {
   }
 }
 
-// -- Where to ----------------------------------------------------------------------------------
+// -- New positions -----------------------------------------------------------------------------
 
 static uint32_t later(uint32_t a, uint32_t b) {
   return a > b ? a : b;
 }
 
-// When the op is done; of a sum over ranks, when the next is on its way.
+// The id of the op that `op` follows at the earliest, if hoisted, else its own.
 static uint32_t done(const Hoist *h, const Op *op) {
   return h->moves[op->id] ? h->soonest[op->id] : op->id;
 }
@@ -131,10 +135,11 @@ static uint32_t there(const Hoist *h, Value *v) {
   const Value *root = view_root(v, &skip);
   uint32_t at = v->def ? done(h, v->def) : 0;
   if (!root->def || root->def->kind != OP_all_reduce || h->moves[root->def->id]) return at;
+  // A sum over ranks counts as complete at the start of the next sum.
   return later(at, h->next_sum[root->def->id]);
 }
 
-// When nobody reads it any more, but for ops of the update behind `by`.
+// The last read of `v`, except by `by` and by hoisted ops after it.
 static uint32_t last_read(const Hoist *h, const Value *v, const Op *by) {
   uint32_t at = 0;
   for_each_use(u, v) {
@@ -193,7 +198,7 @@ static void find_places(Hoist *h) {
 
 // -- The order ---------------------------------------------------------------------------------
 
-// Of ops that go behind the same, those stay in order.
+// Reorders the graph. Hoisted ops that follow the same op keep their order.
 static void order(Hoist *h) {
   Ops *up = arena_array(h->scratch, Ops, h->n_ops + 1);
   Op **at = arena_array(h->scratch, Op *, h->n_ops);
@@ -210,13 +215,13 @@ static void order(Hoist *h) {
   graph_renumber(h->g);
 }
 
-// -- What is in the way ------------------------------------------------------------------------
+// -- Obstacles ---------------------------------------------------------------------------------
 
 typedef struct Reason {
   const char *why, *hint;
 } Reason;
 
-// What gradients are multiplied by comes from the norm of all of them.
+// Whether gradients are multiplied by a number that depends on the norm of all of them.
 static bool waits_for_norm(const Hoist *h) {
   bool *seen = arena_array(h->scratch, bool, h->n_ops);
   for_each_op(op, h->g) {
@@ -259,6 +264,7 @@ bool pass_optimizer_in_backward(Module *m, const PassOptions *o, Diag *d) {
   const Value *w = h.g ? first_trained(h.g) : NULL;
   bool wanted = m->optimizer_in_backward;
   m->optimizer_in_backward = false;
+  // Without a request, updates are early only for offloaded states, and if no obstacle exists.
   if (!w || (!wanted && !offload_wants_early(h.g))) return true;
   graph_renumber(h.g);
   h.n_ops = h.g->n_ops;

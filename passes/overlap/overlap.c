@@ -1,8 +1,7 @@
-// Overlap: what is computed anew runs while gradients wait for an all_reduce (SuperScaler, section
-// 6.4).
+// Overlap: recomputation runs while gradients wait for an all_reduce (SuperScaler, section 6.4).
 //
-// With tensor parallelism the gradient that goes from one layer into the one before is a sum over
-// ranks.  What that layer computes anew does not read it: only what was kept.
+// With tensor parallelism the gradient that one layer passes to the layer before it is a sum over
+// ranks. The recomputation of that layer does not read the gradient, only saved activations.
 //
 //     %d = all_reduce %p      backward             %d = all_reduce %p      backward
 //     %e = cast %d            waits for %d         %1 = layer_norm %x      recompute_group=1
@@ -11,21 +10,20 @@
 //     %2 = linear %1, %q      recompute_group=1               …
 //     … gradients that read %2 and %e              … gradients that read %2 and %e
 //
-// The pass goes through the ops in their order with two clocks, of what is computed and of what the
-// queue of collectives has done.  Where an op has to wait, ops that are computed anew and that
-// nothing holds back go before it, in their order, until the wait is filled.  All ranks do the same
-// in the same order, as before.
+// The pass walks the ops in order with two clocks, one for compute and one for the queue of
+// collectives. Before an op that has to wait, it puts recomputed ops with all operands ready, in
+// their order, until the wait is filled. All ranks keep one common order, as before.
 //
-// What is there earlier is in memory for longer.  An op stays where it is if that would be more
-// than the most that there is anyway, or where a device's memory is a limit (`limited`), than most
-// of that.  While backward frees what forward kept there mostly is room, so nobody has to ask
-// for it.
+// Values that are recomputed earlier live longer. An op stays in place if the move would exceed the
+// present peak of memory or, if a device's capacity is a limit (`limited`), most of that capacity.
+// As backward frees saved activations there mostly is capacity, so the pass needs no option.
 //
-// No more than AHEAD lists of the plan are looked at: what is next to have its gradients, and the
-// layer before it.  What is computed earlier than that is in memory for longer, its own sums are in
-// the queue before those that backward waits for, and later waits have nothing left to fill them.
+// The pass looks at no more than AHEAD recompute groups: the one whose gradients are next, and that
+// of the layer before it. Values recomputed earlier still would live longer, their own sums would
+// precede in the queue the sums that backward waits for, and later waits would have nothing left to
+// fill them.
 //
-// It stands behind `schedule`: ops of one segment stay in it.
+// The pass follows `schedule`: ops of one segment stay in it.
 
 #include "cost/clocks.h"
 #include "cost/cost.h"
@@ -33,10 +31,10 @@
 #include "memory/plan_blocks.h"
 #include "pass.h"
 
-#define ROOM 0.9 // of a device's memory: some is lost between blocks
+#define ROOM 0.9 // of a device's memory: gaps between blocks take some
 enum {
-  WINDOW = 512, // ops behind one that waits that are looked at
-  AHEAD = 2,    // lists of ops that are computed anew, as the plan has them
+  WINDOW = 512, // ops examined after one that waits
+  AHEAD = 2,    // recompute groups
 };
 
 typedef struct Overlap {
@@ -44,14 +42,14 @@ typedef struct Overlap {
   const Cluster *cluster;
   Arena *arena;
   int64_t n_times;
-  Op **at;             // in order, by time; NULL: moved before
-  int *list;           // of the plan that is computed anew, by time; 0: of none
-  bool *is_recomputed; // by op id: it is computed anew, or follows from only such ops
-  Planner planner;     // what is in memory when
-  bool limited;        // by the memory of a device
-  int64_t room;        // then: what may be used of it, beside what lasts
-  int64_t **in_use;    // by mesh id, of each time: bytes
-  int64_t *most;       // by mesh id
+  Op **at;             // in order, by time; NULL: moved forward
+  int *list;           // recompute group, by time; 0: none
+  bool *is_recomputed; // by op id: recomputed, or depends only on recomputed ops
+  Planner planner;     // live ranges of blocks
+  bool limited;        // by the capacity of a device
+  int64_t room;        // if limited: usable bytes besides persistent values
+  int64_t **in_use;    // resident bytes by mesh id and time
+  int64_t *most;       // limit of in_use by mesh id
   int64_t n;
 } Overlap;
 
@@ -87,12 +85,12 @@ static void find_memory(Overlap *x) {
       if (t) x->in_use[i][t] += x->in_use[i][t - 1];
       x->most[i] = later(x->most[i], x->in_use[i][t]);
     }
-  // Where more is used anyway nothing moves: gaps between blocks may take the rest.
+  // A mesh over the limit already moves nothing: gaps between blocks may take the rest.
   for (int i = 0; i < n_meshes && x->limited; i++)
     x->most[i] = x->most[i] > x->room ? 0 : x->room;
 }
 
-// Of the blocks that begin with the op, if there is room for them from one time until another.
+// Reserves memory at times [from, to) for the blocks that begin with the op; false: over the limit.
 static bool takes_room(Overlap *x, const Op *op, int64_t from, int64_t to) {
   int64_t bytes = 0;
   int mesh = op->n_out ? value_mesh_id(op->out[0]) : 0;
@@ -107,9 +105,9 @@ static bool takes_room(Overlap *x, const Op *op, int64_t from, int64_t to) {
   return true;
 }
 
-// -- What may go before what -------------------------------------------------------------------
+// -- Dependences -------------------------------------------------------------------------------
 
-// Collectives and casts between ops that are computed anew are no ops of a list themselves.
+// Marks recomputed ops. Collectives and casts between them are in no recompute group themselves.
 static void find_recomputed(Overlap *x) {
   for_each_op(op, x->g) {
     bool any = false, all = op->part == PART_backward;
@@ -122,7 +120,7 @@ static void find_recomputed(Overlap *x) {
   }
 }
 
-// Of one part of the step, on the same ranks; nothing that is moved from stage to stage.
+// Whether an op may run before `wait`: the same part, segment and mesh, and no move between stages.
 static bool is_alike(const Op *op, const Op *wait) {
   return op->part == wait->part && op->segment == wait->segment && op_mesh(op) == op_mesh(wait) &&
          op->kind != OP_move && !op->turn;
@@ -142,18 +140,19 @@ typedef struct Lists {
   int now, n;
 } Lists;
 
-// Counts the lists that ops behind one that waits are of, also those that are moved already.
+// Counts the recompute groups after a waiting op, moved ops included; false: more than AHEAD.
 static bool is_near(Lists *l, int list) {
   if (list && list != l->now) *l = (Lists){list, l->n + 1};
   return l->n <= AHEAD;
 }
 
-// Moves ops before the one that waits, at time `t`, until the wait is filled.
+// Moves ops before the waiting op at time `t` until the wait is filled.
 static void fill(Overlap *x, Clocks *c, int64_t t, bool *stays) {
   Op *wait = x->at[t];
   double until = clocks_ready(c, wait);
   int64_t last = t;
   Lists lists = {0};
+  // Ops in the window stay unless moved: an op that reads one of them is not ready.
   for (int64_t k = t; k < x->n_times && k < t + WINDOW; k++)
     if (x->at[k]) stays[x->at[last = k]->id] = true;
   for (int64_t k = t + 1; k <= last && c->now < until; k++) {
@@ -183,7 +182,7 @@ static void overlap(Overlap *x) {
   }
 }
 
-// Whether something is computed anew, and something summed over ranks.
+// Whether the graph has both recomputed ops and sums over ranks.
 static bool may_overlap(const Graph *g) {
   bool recomputed = false, sums = false;
   for_each_op(op, g) {
@@ -220,6 +219,7 @@ bool pass_overlap(Module *m, const PassOptions *o, Diag *d) {
   if (!opt_target(o, &target, d)) return false;
   Overlap x = {.arena = opt_scratch(o)};
   x.cluster = cost_cluster(opt_str(o, "cluster"), m, x.arena, d, &ok);
+  // Without a cluster, or without candidates, nothing is estimated.
   if (!x.cluster || !any_may_overlap(m)) return ok;
   x.planner = planner_begin(m, target, x.arena, d);
   double memory = cluster_least(x.cluster).memory;
@@ -230,7 +230,7 @@ bool pass_overlap(Module *m, const PassOptions *o, Diag *d) {
     if (!planner_find_blocks(&x.planner, g)) return false;
     overlap_graph(&x, g);
   }
-  for_each_graph(g, m) // which plan_memory finds again
+  for_each_graph(g, m) // plan_memory assigns them again
     for (int i = 0; i < g->n_params; i++)
       g->params[i]->offset = -1;
   opt_stat(o, x.n, "ops moved beside an all_reduce");

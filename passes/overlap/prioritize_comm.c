@@ -5,18 +5,17 @@
 //     in order           r3 ─────── r2 ───│──── r1 ──         the next forward waits for r1, the last
 //     prioritised        r3 ─────── r1 ───│──── r2 ──         … and for r2 when it comes to layer 2
 //
-// The queue of collectives does one after the other, in the order in which they are started.  With
-// more to reduce than backward takes, gradients of the first layers would stand behind all others.
-// So an all_reduce that is ready starts when the queue has nothing else to do, as two clocks say:
-// of what is computed, and of the queue.  Of several that are ready, that one starts whose sum is
-// due first.  At the end all that are left start, in this order (ByteScheduler: Peng et al. 2019,
-// section 4; buckets are the parts that it cuts tensors in).
+// The queue runs collectives one after the other, in the order in which they are started. If
+// reductions take longer than backward, gradients of the first layers would follow all others. So a
+// ready all_reduce starts only when the queue is idle, by two clocks: one for compute, one for the
+// queue. Of several ready ones, the one whose sum is due first starts. At the end of the step the
+// remaining ones start in this order (ByteScheduler: Peng et al. 2019, section 4; its tensor
+// partitions are our buckets).
 //
-// What the step before has left in the queue is there when a step begins, and the ops that wait for
-// it wait: a few steps are gone through, by when they are alike, and what the last of them did is
-// done.
+// A step begins with the queue that the previous step left, and ops that depend on it wait. So the
+// pass simulates STEPS steps, after which they are alike, and applies the order of the last.
 //
-// All ranks do the same in the same order, as before.
+// All ranks keep one common order, as before.
 
 #include "base/vec.h"
 #include "cost/clocks.h"
@@ -32,13 +31,13 @@ typedef struct Hurry {
   Arena *arena;
   Clocks clocks;
   OwedGroups groups;
-  int64_t *due;    // by op id of carried all_reduces, in the order of a step; 0: of others
-  Vec(Op *) ready; // that have not started
-  Op **before;     // by op id: what it starts before; NULL: where it is
+  int64_t *due;    // by op id of carried all_reduces, in the order of a step; else 0
+  Vec(Op *) ready; // not started
+  Op **before;     // by op id of carried all_reduces: the op before which it starts
   int64_t n;
 } Hurry;
 
-// -- Who is due when ---------------------------------------------------------------------------
+// -- Due ops of reductions ---------------------------------------------------------------------
 
 static const Op *reduce_read(const Op *op, int i) {
   int64_t skip;
@@ -48,7 +47,7 @@ static const Op *reduce_read(const Op *op, int i) {
 
 static void find_due(Hurry *h) {
   const int64_t *order = step_order(h->g, h->arena);
-  for (int i = h->groups.n - 1; i >= 0; i--) { // the first that reads it counts
+  for (int i = h->groups.n - 1; i >= 0; i--) { // the first reader overrides
     const Op *op = h->groups.at[i].first;
     for (int k = 0; k < h->groups.at[i].n; k++, op = op->next)
       for (int x = 0; x < op->n_in; x++) {
@@ -58,7 +57,7 @@ static void find_due(Hurry *h) {
   }
 }
 
-// What the step before owes and is due before this one.
+// Runs the ops that the previous step deferred and that are due before `op`.
 static void settle(Hurry *h, const Op *op) {
   for (int i = 0; i < h->groups.n; i++) {
     const Op *owed = h->groups.at[i].first;
@@ -81,8 +80,8 @@ static void start_first(Hurry *h, Op *before) {
   h->ready.n--;
 }
 
-// What is in the queue behind another starts no sooner than that, so it may wait for a better turn
-// as long as the queue has something to do.
+// Simulates a step. A reduction starts no sooner than the queue is idle. So while the queue is busy
+// it stays open which ready reduction is next.
 static void go_through_step(Hurry *h) {
   Op *first_owed = graph_first_owed(h->g);
   for (Op *op = h->g->first; op != first_owed; op = op->next) {
@@ -100,7 +99,7 @@ static void go_through_step(Hurry *h) {
     start_first(h, first_owed);
 }
 
-// What only owed ops read, as they do the reduce.
+// Moves the views of a reduction with it: only deferred ops read them.
 static void move_views(const Op *op, Op *before) {
   for_each_use(u, op->out[0]) {
     if (!u->user || u->user->owed) continue;
@@ -109,7 +108,7 @@ static void move_views(const Op *op, Op *before) {
   }
 }
 
-// In the order in which they start, several before one op, too.
+// Moves reductions in the order in which they start; several may start before one op.
 static void move_reduces(Hurry *h) {
   Vec(Op *) carried = {0};
   for_each_op(op, h->g)
@@ -141,9 +140,10 @@ bool pass_prioritize_comm(Module *m, const PassOptions *o, Diag *d) {
   h.due = arena_array(h.arena, int64_t, h.g->n_ops);
   h.before = arena_array(h.arena, Op *, h.g->n_ops);
   graph_owed_groups(h.g, h.arena, &h.groups);
+  // The order of the last simulated step is applied.
   find_due(&h);
   for (int i = 0; i < STEPS; i++) {
-    clocks_begin(&h.clocks, h.g); // where the step before ends
+    clocks_begin(&h.clocks, h.g); // time 0: the end of the previous step
     go_through_step(&h);
   }
   move_reduces(&h);

@@ -250,7 +250,8 @@ static void find_sender(PathBounds *s, const State *from) {
 // The least number of messages for a device's piece.
 static double messages_of(const PathBounds *s, const Group *const g[2], const State *from,
                           const State *to) {
-  double n = (double)(shares_of(g[0], from) / shares_of(g[1], to));
+  int shares = shares_of(g[0], from) / shares_of(g[1], to);
+  double n = shares;
   for (int d = 0; d < s->path->shape.rank; d++) {
     double ratio = (double)state_parts(g[0], from, d) / (double)state_parts(g[1], to, d);
     n *= ratio > 1 ? ceil(ratio) : 1;

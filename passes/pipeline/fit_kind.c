@@ -17,7 +17,7 @@ bool fit_declined(const Fit *f, const char *why) {
 
 // -- Stages ------------------------------------------------------------------------------------
 
-// The set that has the devices of all segments; NO_SET: there is none.
+// The set that contains the devices of all segments; NO_SET: none.
 static int wide_set(const Segments *s) {
   const Segment *most = s->at;
   for (int i = 1; i < s->n; i++)
@@ -27,8 +27,8 @@ static int wide_set(const Segments *s) {
   return most->set;
 }
 
-// Of one slice, where both pieces have gone through all stages, there are sums over them, of losses
-// or of labels that count: they are behind a stage of the same ranks, which is not gone to twice.
+// Whether the segment adds up pieces of a single slice, such as losses or counts of labels. It
+// follows a stage of the same piece on the same ranks, and a route visits these only once.
 static bool adds_up_pieces(const Fit *f, int segment) {
   const Segment *at = f->segments->at, *k = &at[segment];
   for (int i = 0; i < segment && f->slices == 1; i++)
@@ -63,7 +63,7 @@ int fit_places(const Fit *f) {
   return n;
 }
 
-// Their segments, in order.
+// The segments of the stages, in order.
 static const Segment **list_stages(const Fit *f, int way) {
   const Segment **stage = arena_array(f->arena, const Segment *, f->segments->n);
   for (int i = 0, n = 0; i < f->segments->n; i++)
@@ -71,7 +71,7 @@ static const Segment **list_stages(const Fit *f, int way) {
   return stage;
 }
 
-// Which of our stages each of the kind's is: those that follow each other on one device are one.
+// Our stage of each of the kind's stages: consecutive ones on one device are one.
 static int *join_stages(const Fit *f, const Shape *shape, int *n) {
   int *of = arena_array(f->arena, int, shape->n_stages);
   *n = 0;
@@ -84,14 +84,15 @@ static int *join_stages(const Fit *f, const Shape *shape, int *n) {
 
 // -- Embeddings --------------------------------------------------------------------------------
 
-// A stage that goes in the same direction.
+// Whether `stage` is a stage of the same direction as `segment`.
 static bool is_stage_of(const Fit *f, int stage, int segment) {
   const Segment *a = &f->segments->at[stage], *b = &f->segments->at[segment];
   if (a->set == f->embedding || a->is_common) return false;
   return (a->kind == WORK_F) == (b->kind == WORK_F);
 }
 
-// Segments that what `segment` makes goes to, by way of any others; or that it comes from.
+// Whether a stage of its direction depends on `segment` (`behind`), or `segment` on such a stage,
+// directly or through other segments.
 static bool meets_stage(const Fit *f, const bool *reads, int segment, bool behind) {
   int n = f->segments->n;
   bool *there = arena_array(f->arena, bool, n);
@@ -106,8 +107,8 @@ static bool meets_stage(const Fit *f, const bool *reads, int segment, bool behin
   return false;
 }
 
-// Which turn a segment on all devices is, before the stages of its direction or behind them; 0: it
-// is between them.
+// The number of the E work that a segment on all devices is: 1 and 2 before and after the forward
+// stages, 3 and 4 the backward stages; 0: it is between stages.
 static int find_turn(const Fit *f, const bool *reads, int segment) {
   bool before = meets_stage(f, reads, segment, true);
   bool behind = meets_stage(f, reads, segment, false);
@@ -126,10 +127,10 @@ static bool check_embedding(const Fit *f) {
   return true;
 }
 
-// -- Two ways ----------------------------------------------------------------------------------
+// -- Two routes --------------------------------------------------------------------------------
 
-// That of most of its ops, if it is of twice as many as of the other piece: what is done with
-// inputs alone, such as to count labels, may be where the other piece's is.
+// The route of a segment: the piece with at least twice as many of its ops as the other. Ops on
+// inputs alone, such as a count of labels, may be in a segment of the other piece.
 static int way_of(const int *ops) {
   if (!ops[0] && !ops[1]) return ANY_WAY;
   if (ops[0] >= 2 * ops[1]) return 0;
@@ -174,9 +175,10 @@ static bool same_each_time(const Shape *s, int ways) {
   return true;
 }
 
-// -- Whether it fits ---------------------------------------------------------------------------
+// -- Checks ------------------------------------------------------------------------------------
 
-// Two on one device where the plan has them on the same ranks; of one way or of two.
+// Checks that any two stages, of one route or two, are on the same ranks exactly if the kind has
+// them on one device.
 static bool check_places(const Fit *f, const Shape *shape, bool one_each) {
   int n;
   const int *of = join_stages(f, shape, &n), *device = shape->device;
@@ -194,7 +196,7 @@ static bool check_places(const Fit *f, const Shape *shape, bool one_each) {
   return true;
 }
 
-// Every forward goes through the same stages, and gradients go back through the last one only.
+// Checks that every forward has the same stages, and that gradients go back through the last only.
 static bool check_forwards(const Fit *f, const Shape *shape, int n_joined) {
   const Segment **stage = list_stages(f, ANY_WAY);
   int n = n_joined * shape->forwards;
@@ -216,6 +218,7 @@ static bool check_forwards(const Fit *f, const Shape *shape, int n_joined) {
 }
 
 static bool miscounted(const Fit *f, const Shape *shape, int wanted) {
+  // The message counts stages in the terms of the kind: per piece, per route, or per forward.
   int n = count_stages(f, ANY_WAY), places = fit_places(f);
   if (f->pieces > 1)
     return fit_declined(f, str_format(f->arena,
@@ -258,7 +261,7 @@ static SchedulePlan *plan_for(const Fit *f, int n_devices) {
 
 static bool check_kind(Fit *f, SchedulePlan *plan) {
   int n_stages = count_stages(f, f->ways > 1 ? 0 : ANY_WAY), places = fit_places(f), n_joined;
-  // Orders of stages that are on a device each are as good where some share theirs.
+  // The orders of a kind with one stage per device hold as well if stages share devices.
   bool one_each = plan->shape.n_stages == places && plan->shape.forwards == 1 && f->ways == 1;
   if (one_each && n_stages != places) plan = plan_for(f, n_stages);
   if (!plan) return false;
@@ -273,7 +276,7 @@ static bool check_kind(Fit *f, SchedulePlan *plan) {
   return true;
 }
 
-// A kind with two ways has half of each slice go each way, as a micro-batch of its own.
+// Fits a kind with two routes: half of each slice takes each route, as a micro-batch of its own.
 static bool fit_ways(Fit *f) {
   f->ways = 2;
   find_ways(f);
@@ -286,7 +289,7 @@ static bool fit_ways(Fit *f) {
   return check_ways(f) && check_kind(f, plan);
 }
 
-// How many a model is in.
+// The number of pieces of the model.
 static int count_pieces(const Fit *f) {
   int n = 1;
   for (int i = 0; i < f->segments->n; i++)
@@ -294,7 +297,7 @@ static int count_pieces(const Fit *f) {
   return n;
 }
 
-// In a kind of pieces each goes its way, which is that of all others.
+// Fits a kind with pieces: each piece has its own route, along the same devices.
 static bool fit_pieces(Fit *f) {
   int n = count_pieces(f);
   f->ways = f->pieces;
@@ -315,7 +318,7 @@ bool fit_kind(Fit *f) {
   f->embedding = NO_SET;
   f->ways = 1;
   if (f->pieces > 1) return f->slices > 1 && fit_pieces(f);
-  // Halves of one slice, too, may go different ways.
+  // The halves of a single slice may take different routes, too.
   SchedulePlan *plan = plan_of(f, fit_places(f), f->slices > 1 ? f->slices : 2);
   if (plan && !same_each_time(&plan->shape, 1)) return fit_ways(f);
   if (!plan || f->slices == 1) return false;
@@ -327,20 +330,21 @@ bool fit_kind(Fit *f) {
   return plan && check_embedding(f) && check_kind(f, plan);
 }
 
-// -- What is what ------------------------------------------------------------------------------
+// -- Segments of the kind's works --------------------------------------------------------------
 
 struct Fitted {
-  const int *joined; // of each stage of the kind, ours
+  const int *joined; // by stage of the kind: our stage
   int n_joined, n_passes, ways;
-  SegmentList *of; // by way, kind of work, our stage and pass
+  SegmentList *of; // by route, kind of work, our stage and pass
 };
 
 static SegmentList *list_at(const Fitted *f, int way, WorkKind kind, int stage, int pass) {
   return &f->of[((way * N_WORK_KINDS + (int)kind) * f->n_joined + stage) * f->n_passes + pass - 1];
 }
 
-// What stages have in common is done with the forward of the first, so that it is not done for more
-// slices than that; its gradient may wait.  NULL: the kind has nothing to say of it.
+// The list of the work that a segment belongs to. A forward that is common to stages runs with the
+// first of them, and so for no more slices; its gradient may wait. NULL: the kind does not order
+// it.
 static SegmentList *list_of(const Fit *f, const Fitted *to, const bool *reads, int segment) {
   const Segment *k = &f->segments->at[segment];
   if (k->set == f->embedding) return list_at(to, 0, WORK_E, 0, find_turn(f, reads, segment));
@@ -381,7 +385,8 @@ const SegmentList *fitted_to(const Fitted *f, const Blocks *b, int block, int *s
 
 // -- Orders ------------------------------------------------------------------------------------
 
-// Those that are before `block`, or behind it, each once; `seen` by block, of the last that asked.
+// Lists the orders that put a block before `block`, or after it, each such block once. `seen`: the
+// stamp of the last call that met a block.
 static int list_next(const Orders *o, int block, bool before, int stamp, int *seen, int *out) {
   int n = 0;
   for (int i = 0; i < o->n; i++) {

@@ -1,4 +1,4 @@
-// Runs the file of a kind, or of a user's constraints: see kinds.h.
+// Runs the Lua file of a kind, or of a user's constraints: see kinds.h.
 
 #include <math.h>
 
@@ -10,7 +10,7 @@ typedef struct Reading {
   Sandbox box;
   const ScheduleAsk *ask;
   SchedulePlan *plan;
-  Vec(const Loc *) lines; // by line, those that have been asked for
+  Vec(const Loc *) lines; // by line number; NULL: not used yet
   ScheduleNature nature;
 } Reading;
 
@@ -24,7 +24,7 @@ static Reading *reading_of(lua_State *l) {
   return r;
 }
 
-// A block is a pointer to its work in the list of all: nothing else of a file is one.
+// Pushes a block: a light userdata, its pointer in the list of works. A file has no other.
 static int push_block(lua_State *l, const Reading *r, int block) {
   if (block < 0)
     lua_pushnil(l);
@@ -40,7 +40,7 @@ static int block_at(lua_State *l, const Reading *r, int arg) {
   return (int)((const Work **)lua_touserdata(l, arg) - r->plan->blocks->work);
 }
 
-// F(stage, micro-batch, pass): nil where there is no such micro-batch.
+// F(stage, micro-batch, pass): nil if there is no such micro-batch.
 static int stage_block(lua_State *l, WorkKind kind) {
   Reading *r = reading_of(l);
   const Shape *s = &r->plan->shape;
@@ -104,7 +104,7 @@ static void add_order(Reading *r, lua_State *l, int first, int then) {
   vec_push(r->box.arena, &r->plan->orders, o);
 }
 
-// op_order(a, b): a runs before b; op_order{a, b, c}: one after the other.  Without what is nil.
+// op_order(a, b): a runs before b; op_order{a, b, c}: one after the other. Skips nil.
 static int op_order(lua_State *l) {
   Reading *r = reading_of(l);
   if (!lua_istable(l, 1)) {
@@ -128,7 +128,7 @@ static int op_order(lua_State *l) {
 static const luaL_Reg calls[] = {{"F", forward},   {"B", backward},        {"W", weights},
                                  {"E", embedding}, {"op_order", op_order}, {NULL, NULL}};
 
-// -- What is to be scheduled -------------------------------------------------------------------
+// -- Shape -------------------------------------------------------------------------------------
 
 static void push_global(lua_State *l, const char *name) {
   lua_getfield(l, LUA_REGISTRYINDEX, "world");
@@ -181,7 +181,8 @@ static int device_of(lua_State *l, bool asks, int stage, int micro_batch, int n_
   return (int)x;
 }
 
-// What a piece reads of those before it is where they were.
+// Checks that all pieces of a micro-batch have a stage on one device: a piece reads values of
+// earlier pieces there.
 static void check_pieces(lua_State *l, const Shape *s) {
   for (int m = 1; m < s->n_micro_batches; m++)
     for (int i = 0; i < s->n_stages && m % s->pieces; i++) {
@@ -208,6 +209,7 @@ static void read_devices(lua_State *l, Reading *r, Shape *s) {
 }
 
 static void read_shape(lua_State *l, Reading *r) {
+  // Pieces count as micro-batches of their own in the shape.
   const ScheduleAsk *ask = r->ask;
   Shape *s = &r->plan->shape;
   int pieces = read_integer(l, "pieces", 1, SCHEDULE_CHUNKS);
@@ -232,7 +234,7 @@ static void read_shape(lua_State *l, Reading *r) {
 
 // -- Running -----------------------------------------------------------------------------------
 
-// Runs the file with what it may use.
+// Runs the file with its globals.
 static void run_file(lua_State *l, Reading *r) {
   const ScheduleAsk *ask = r->ask;
   const struct {
@@ -246,6 +248,7 @@ static void run_file(lua_State *l, Reading *r) {
                {"pieces", 1}};
   lua_pushlightuserdata(l, r);
   lua_setfield(l, LUA_REGISTRYINDEX, "reading");
+  // The environment has the functions and the defaults that the file may override.
   sandbox_environment(l);
   luaL_setfuncs(l, calls, 0);
   for (size_t i = 0; i < sizeof given / sizeof *given; i++) {

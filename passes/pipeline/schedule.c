@@ -1,4 +1,4 @@
-// When ranks run which segment of a loop over slices of time: the schedule of a training step.
+// Pipeline schedule: the order in which ranks run the segments of a loop over time slices.
 //
 //     slice by slice         stage 0   F0 ── ── B0 F0 ── ── B0 …          stages take turns
 //                            stage 1      F1 B1 ──    F1 B1 ──
@@ -6,29 +6,29 @@
 //     run devices=0 F0*2 (get %g B0 F0)*6 (get %g B0)*2                   they do not
 //     run devices=1 (get %h)*2 (F1 B1 get %h)*6 (F1 B1)*2
 //
-// Segments (segments.h) are the works of a pipeline, which takes as long as its ops and moves are
-// said to take on the cluster.  The orders of a kind (schedule/kinds), such as 1F1B, are said of
-// its stages; what they leave open is filled in.  `search` looks for the shortest, in the memory
-// that 1F1B takes.  No slice overtakes another in a segment.  What comes of that is a course of
-// time, of which only the order is kept:
+// Segments (segments.h) are the works of a pipeline, with the times of their ops and moves as
+// estimated on the cluster. A kind (schedule/kinds), such as 1F1B, orders the works of its stages,
+// and list scheduling completes these orders. `search` looks for the shortest schedule in the
+// memory that 1F1B takes. No slice overtakes another in a segment. The result is a timeline, of
+// which only the order is kept:
 //
 //     a run   has its segments in the order in which they end
-//     a move  starts at the end of the segment that makes what is moved; who only gets it begins to
-//             wait before the first of its own segments that ends later
+//     a move  starts at the end of the segment that produces its operand; a rank that only receives it
+//             begins to wait before the first of its own segments that ends later
 //
-// So the queues of all ranks are in one order, that of these ends, and whatever waits is behind
-// what it waits for: no two can wait for each other.  The verifier checks that again, without
-// times.  To begin to wait early costs nothing: moves have a queue of their own, in which no
-// collective of a segment stands behind what is still to be made (cost_step.h).
+// So the queues of all ranks are in one order, that of these ends, and every action follows the
+// actions that it waits for: there is no deadlock. The verifier checks that again, without times.
+// An early wait costs nothing: moves have a queue of their own, and no collective of a segment
+// follows in it a move that is not yet sent (cost_step.h).
 //
-// The kind is the pass's option, else what the plan has said (`schedule` of a program), else 1F1B:
-// that is left out where it does not fit, and slices go one by one.
+// The kind is the pass's option, else the plan's (`schedule` of a program), else 1F1B. If that
+// default does not fit, there is no schedule, and slices run one by one.
 //
-// One slice has a schedule where its halves go through the stages in different ways, as in chimera:
-// each rank does of one what the other waits for.  Other kinds leave a rank no choice in one slice,
-// and the graph's ops stand in that order.
+// A single slice has a schedule if its halves take different routes through the stages, as in
+// chimera: a rank works on one half while the other waits. Other kinds leave a rank no choice in
+// one slice, and the order is that of the graph's ops.
 //
-// Graphs whose loop is on the same devices throughout have no schedule, nor does @eval.
+// A graph with its whole loop on the same devices has no schedule, nor has @eval.
 
 #include "schedule/schedule.h"
 
@@ -50,14 +50,14 @@
 
 typedef struct Move {
   const Op *op;
-  int from; // the segment at whose end it starts, from 0; -1: none makes what is moved
+  int from; // segment that produces the operand, from 0: it starts at its end; -1: none
   double seconds;
 } Move;
 
 typedef struct Scheduler {
   Graph *g;
   Arena *arena;
-  const Cluster *cluster; // NULL: not known
+  const Cluster *cluster; // NULL: unknown
   Segments segments;
   Fit fit;       // of the kind
   int *class_of; // by position in `device`: devices on the same meshes are one class
@@ -92,7 +92,7 @@ static void find_classes(Scheduler *s) {
   }
 }
 
-// -- What is to be done ------------------------------------------------------------------------
+// -- Works -------------------------------------------------------------------------------------
 
 static void find_moves(Scheduler *s) {
   CommPrices *prices = s->cluster ? comm_prices_new(s->arena, s->cluster) : NULL;
@@ -105,7 +105,8 @@ static void find_moves(Scheduler *s) {
   }
 }
 
-// Where no cluster says, as long as others of its kind; a backward takes twice as long.
+// The time of each segment. Without a cluster, segments of a kind take equally long, and a backward
+// twice as long as a forward.
 static double *segment_times(const Scheduler *s, bool split) {
   double *time = arena_array(s->arena, double, s->segments.n);
   CommPrices *prices = s->cluster ? comm_prices_new(s->arena, s->cluster) : NULL;
@@ -119,7 +120,7 @@ static double *segment_times(const Scheduler *s, bool split) {
     else if (!move_is_ahead(op))
       time[k] += comm_price(prices, op)->cost.seconds;
   }
-  // What takes no time would end with what it waits for, and orders are those of ends.
+  // Orders are those of ends, and a segment of no time would end together with its predecessors.
   double least = 0;
   for (int i = 0; i < s->segments.n; i++)
     least = fmax(least, 1e-6 * time[i]);
@@ -128,7 +129,7 @@ static double *segment_times(const Scheduler *s, bool split) {
   return time;
 }
 
-// What segment `k` waits for: segments that make what it reads, with the time of moves between.
+// Adds the segments that `work` waits for, with the time of moves between.
 static void add_after(const Scheduler *s, Work *work, const double *latency) {
   WorkAfter *after = arena_array(s->arena, WorkAfter, s->segments.n);
   for (int i = 0; i < s->segments.n; i++)
@@ -157,7 +158,7 @@ static void find_after(const Scheduler *s, Work *work) {
     add_after(s, &work[k], &latency[k * n]);
 }
 
-// Whether there are gradients of this forward, which is kept for them.
+// Whether the forward has gradients, so that its activations are saved.
 static bool goes_back(const Segments *all, int forward) {
   for (int i = 0; i < all->n; i++)
     if (all->at[i].kind != WORK_F && all->at[i].stage == all->at[forward].stage &&
@@ -166,7 +167,7 @@ static bool goes_back(const Segments *all, int forward) {
   return false;
 }
 
-// A forward takes its part of a slice of its devices, the last of its backwards gives it back.
+// Counts memory: a forward takes its share of a slice on its devices, its last backward frees it.
 static void count_memory(const Scheduler *s, Work *work) {
   const Segments *all = &s->segments;
   for (int i = 0; i < all->n; i++) {
@@ -222,7 +223,7 @@ static bool share_device(const Scheduler *s, int a, int b) {
   return work_shares_device(&s->pipeline->route->work[a], &s->pipeline->route->work[b]);
 }
 
-// What the kind says of blocks of its shape, said of ours.
+// Translates the kind's orders of its own blocks to ours.
 static void take_orders(Scheduler *s) {
   const Fitted *fitted = fit_segments(&s->fit);
   const Blocks *b = s->fit.plan->blocks;
@@ -255,7 +256,7 @@ static bool list_orders(Scheduler *s) {
   return has;
 }
 
-// Of slices in about a second.
+// In blocks tried: about a second.
 #define SEARCH_WORK INT64_C(20000000)
 
 static bool search_orders(Scheduler *s) {
@@ -275,7 +276,8 @@ static bool find_timeline(Scheduler *s) {
   make_pipeline(s, split);
   keep_slices_in_order(s);
   if (searches) return search_orders(s);
-  s->room = s->fit.plan->room * s->fit.pieces / s->fit.ways; // each of two ways has half of a slice
+  s->room =
+      s->fit.plan->room * s->fit.pieces / s->fit.ways; // each of two routes has half of a slice
   take_orders(s);
   if (!orders_agree(s->blocks, &s->orders))
     return fit_declined(&s->fit, "its orders contradict what stages wait for");
@@ -295,7 +297,7 @@ static int by_end(const void *x, const void *y) {
   return a->block - b->block;
 }
 
-// Which block ends as the how many-th.
+// The rank of each block in the order of ends.
 static int *rank_ends(const Scheduler *s) {
   int n = s->blocks->n, *rank = arena_array(s->arena, int, n);
   Ended *ended = arena_array(s->arena, Ended, n);
@@ -308,7 +310,7 @@ static int *rank_ends(const Scheduler *s) {
 }
 
 typedef struct Get {
-  int rank, move; // of the block at whose end it starts
+  int rank, move; // rank of the block at whose end the move starts
 } Get;
 
 static int by_rank(const void *x, const void *y) {
@@ -317,7 +319,8 @@ static int by_rank(const void *x, const void *y) {
   return a->move - b->move;
 }
 
-// What no segment makes is sent at the end of the first one of those that have it.
+// The segment at whose end a move starts. A value that no segment produces is sent at the end of
+// the first segment on devices that have it.
 static int start_of(const Scheduler *s, const Move *move) {
   if (move->from >= 0) return move->from;
   for (int c = 0; c < s->n_classes; c++) {
@@ -361,7 +364,7 @@ static void add_run(const Scheduler *s, int class, const int *rank, const int *n
   vec_push(a, &graph_schedule(s->g)->run, run);
 }
 
-// Begin, segments, update.
+// Sorts ops: begin, segments, update.
 static void sort_ops(const Scheduler *s) {
   Graph *g = s->g;
   const bool *update = graph_update_ops(g, s->arena);
@@ -390,7 +393,7 @@ static void write_schedule(const Scheduler *s) {
     if (s->segments.of[op->id]) op->segment = number[s->segments.of[op->id] - 1];
   sort_ops(s);
   graph_renumber(s->g);
-  // Of one segment, moves start in the order that the graph has now.
+  // Moves that start at the end of one segment do so in graph order.
   if (s->move.n) qsort(s->move.at, (size_t)s->move.n, sizeof *s->move.at, by_op);
   for (int c = 0; c < s->n_classes; c++)
     add_run(s, c, rank, number);
@@ -402,7 +405,8 @@ static void take_back(Graph *g) {
   g->schedule = NULL;
 }
 
-// What a slice has of its own, and the step reads when all have run: of which slice would it be?
+// A value that each slice has and that is read after the loop, or NULL: its slice would be
+// undefined.
 static const Value *lost_value(const Graph *g) {
   for_each_op(op, g)
     for (int i = 0; i < op->n_out; i++) {
@@ -414,8 +418,8 @@ static const Value *lost_value(const Graph *g) {
   return NULL;
 }
 
-// What segments say of it may be impossible: what no segment makes cannot be sent before the first,
-// and ops whose order somebody wants otherwise cannot stand together.
+// Checks that the schedule is possible. A value that no segment produces cannot be sent before the
+// first segment, and ops with turns from the plan may not fit into one.
 static bool check(const Scheduler *s) {
   if (lost_value(s->g)) {
     fit_declined(&s->fit, "something that each micro-batch makes is read after the last");
@@ -437,7 +441,7 @@ static bool check(const Scheduler *s) {
 
 // -- The pass ----------------------------------------------------------------------------------
 
-// Only a graph that `stash_weights` has prepared may run asynchronously.
+// Reports an asynchronous kind for a graph that `stash_weights` has not prepared.
 static bool check_nature(Scheduler *s, Diag *d) {
   ScheduleNature nature;
   if (!schedule_nature(s->arena, &s->fit.read, &nature, d)) return false;
@@ -466,8 +470,9 @@ bool pass_schedule(Module *m, const PassOptions *o, Diag *d) {
   const char *kind = opt_str(o, "kind");
   const Loc *loc = kind ? NULL : m->schedule_loc;
   bool ok, asked;
+  // The kind, and whether it was requested: the default may be dropped without an error.
   if (!kind && m->schedule) kind = str_copy(opt_scratch(o), m->schedule);
-  m->schedule = NULL; // from here on it is in the graph
+  m->schedule = NULL; // from here on the graph has it
   m->schedule_loc = NULL;
   asked = kind && module_slices(m) > 1;
   Scheduler s = {.g = g, .arena = opt_scratch(o)};
@@ -483,6 +488,7 @@ bool pass_schedule(Module *m, const PassOptions *o, Diag *d) {
   s.cluster = cost_cluster(opt_str(o, "cluster"), m, s.arena, d, &ok);
   if (!ok || !g || !m->meshes || (module_slices(m) == 1 && !kind)) return ok;
   if (!check_nature(&s, d)) return false;
+  // Only a loop with several stages and gradients has a schedule.
   graph_renumber(g);
   take_back(g);
   s.segments = segments_find(g, false, fit_by_piece(&s.fit), s.arena);
@@ -491,6 +497,7 @@ bool pass_schedule(Module *m, const PassOptions *o, Diag *d) {
     return true;
   }
   find_classes(&s);
+  // From here on ops have segments, unless the check takes them back.
   if (!find_timeline(&s)) return !asked;
   write_schedule(&s);
   unstash(g, s.arena);

@@ -1,11 +1,11 @@
 // See segments.h.
 //
-// Each function that finds something is a walk over the graph and fills an array by op id: depths
-// and turns from the front to the back, then places, from readers to what they read.  Segments are
-// made of these, sorted, and given stages and names.
+// Each find_ function walks the graph and fills an array by op id: depths and turns from front to
+// back, then places, from readers to operands. From these come segments, which are sorted and get
+// stages and names.
 //
-// Along what ops read neither places nor turns get smaller, and where both stay the same, so does
-// the set, or else the place would not.  So segments in order of place and turn wait for no later
+// From an operand to its reader neither place nor turn decreases. If both stay the same, so does
+// the set, since a hop raises the place. So segments in order of place and turn wait for no later
 // one.
 
 #include "segments.h"
@@ -21,15 +21,15 @@ typedef struct Finder {
   const Graph *g;
   Arena *arena;
   bool split;
-  int pieces; // by piece, how many; else 0
-  bool *back; // by op id: of backward
+  int pieces; // number of pieces with by_piece; else 0
+  bool *back; // by op id: in backward
   Segments *out;
-  int *turn;          // by op id: of its piece, from 1; 0: there are none
-  int *depth;         // by op id: the most hops before it
-  int *place;         // the depth at which it stands
-  bool *apart;        // of one gradient of a weight only
-  bool *anchor;       // by slot and depth: others get something that is made there
-  int deepest, *last; // of all; by slot
+  int *turn;          // by op id: turn of its piece, from 1; 0: no pieces
+  int *depth;         // by op id: the most hops on a path to it
+  int *place;         // by op id: the depth of its segment
+  bool *apart;        // by op id: serves one gradient of a weight only
+  bool *anchor;       // by slot and depth: an op there has readers on other devices
+  int deepest, *last; // largest depth: of all; by slot
 } Finder;
 
 static void find_sets(Finder *f) {
@@ -58,7 +58,8 @@ static bool loops(const Finder *f, const Op *op) {
   return op && f->out->looping[op->id];
 }
 
-// What is read forward is made there, even if it was put together with something of backward.
+// Finds the ops of backward. An op that forward reads is in forward, even if it was combined with
+// an op of backward.
 static void find_parts(Finder *f) {
   f->back = arena_array(f->arena, bool, f->g->n_ops);
   for (const Op *op = f->g->last; op; op = op->prev) {
@@ -84,7 +85,7 @@ static bool same_part(const Finder *f, const Op *a, const Op *b) {
   return loops(f, b) && is_back(f, a) == is_back(f, b);
 }
 
-// The turn of its piece, or a later one of what it reads; 0: it reads of no piece.
+// The turn of the op's piece, or a later turn of its operands; 0: it depends on no piece.
 static int turn_behind(const Finder *f, const Op *op) {
   int turn = op->piece && is_back(f, op) ? f->pieces + 1 - op->piece : op->piece;
   for (int i = 0; i < op->n_in; i++) {
@@ -94,7 +95,7 @@ static int turn_behind(const Finder *f, const Op *op) {
   return turn;
 }
 
-// The first turn of what reads it, or the last where nothing does.
+// The first turn of the op's readers, or the last turn if it has none.
 static int turn_before(const Finder *f, const Op *op) {
   int turn = f->pieces;
   for (int i = 0; i < op->n_out; i++)
@@ -131,7 +132,7 @@ static bool others_get(const Finder *f, const Op *op) {
   return false;
 }
 
-// Its set, part and turn.
+// The op's set, part and turn, as one index.
 static int slot_of(const Finder *f, const Op *op) {
   return (2 * set_of(f, op) + is_back(f, op)) * (f->pieces + 1) + f->turn[op->id];
 }
@@ -176,7 +177,7 @@ static void find_places(Finder *f) {
 
 enum { NO_SUM = -1, MANY = -2 };
 
-// Which sum over time is all that comes of the op, by id; or MANY.
+// The only sum over time that depends on the op, by id; or MANY.
 static int sum_of(const Finder *f, const Op *op, const int *sum) {
   int only = NO_SUM;
   if (op_info[op->kind].traits & ACCUMULATES) return (int)op->id;
@@ -196,7 +197,7 @@ static void find_apart(Finder *f) {
   if (!f->split) return;
   for (const Op *op = f->g->last; op; op = op->prev)
     sum[op->id] = loops(f, op) ? sum_of(f, op, sum) : MANY;
-  // What is only added up stays with what makes it.
+  // An `accumulate` stays with the op that produces its operand.
   for_each_op(op, f->g) {
     const Op *made = op->n_in ? op->in[0].value->def : NULL;
     f->apart[op->id] = loops(f, op) && is_back(f, op) && sum[op->id] != MANY &&
@@ -250,7 +251,7 @@ static void make_segments(Finder *f) {
 
 // -- Stages ------------------------------------------------------------------------------------
 
-// Of each segment and each stage, how many values of the stage's forward it reads.
+// The number of forward values of each stage that each segment reads.
 static int *count_reads(const Finder *f) {
   const Segments *s = f->out;
   int *reads = arena_array(f->arena, int, s->n *(s->n_stages + 1));
@@ -266,7 +267,7 @@ static int *count_reads(const Finder *f) {
   return reads;
 }
 
-// One that reads no forward there is of the last stage that is on its devices, or of the last.
+// The stage that a segment reads most; without reads, the last stage on its devices, or the last.
 static int stage_of(const Segments *s, int segment, const int *reads) {
   int best = s->n_stages ? s->n_stages - 1 : 0, most = 0;
   for (int i = 0; i < s->n; i++)
@@ -292,7 +293,7 @@ bool *segments_reads(const Segments *s, const Graph *g, Arena *a) {
   return reads;
 }
 
-// On so many forwards' devices, besides those that have the same as it.
+// The number of forwards, on other sets of devices, with all their devices in the mesh of `k`.
 static int count_covered(const Segments *s, const Segment *k) {
   int n = 0;
   for (int i = 0; i < s->n; i++)
@@ -300,7 +301,7 @@ static int count_covered(const Segments *s, const Segment *k) {
   return n;
 }
 
-// Whether devices have parts of the work, as of a table that is cut over all stages.
+// Whether the work is sharded over the stages, as that of a table sharded over all of them.
 static bool is_shared_out(const Finder *f, int segment) {
   for_each_op(op, f->g) {
     const Mesh *mesh = op_mesh(op);
@@ -344,6 +345,7 @@ static void name_segments(const Finder *f) {
 Segments segments_find(const Graph *g, bool split, bool by_piece, Arena *a) {
   Segments out = {0};
   Finder f = {.g = g, .arena = a, .split = split, .out = &out};
+  // Inputs of the analysis: sets of devices, the loop, and the part of each op.
   find_sets(&f);
   find_loop(&f);
   find_parts(&f);
@@ -352,11 +354,13 @@ Segments segments_find(const Graph *g, bool split, bool by_piece, Arena *a) {
     count_pieces(&f);
     find_turns(&f);
   }
+  // Every op of the loop gets a place, and with it a segment.
   find_depths(&f);
   find_anchors(&f);
   find_places(&f);
   find_apart(&f);
   make_segments(&f);
+  // Forwards define the stages; backwards join them by the values that they read.
   for (int i = 0; i < out.n; i++)
     if (out.at[i].kind == WORK_F) out.at[i].stage = out.n_stages++;
   const int *reads = count_reads(&f);

@@ -1,9 +1,8 @@
 // Weight stashing: stages that do not wait for each other's updates (PipeDream: Narayanan et al.
 // 2019, section 3.3).
 //
-// Where the kind of schedule that a plan asks for is asynchronous (schedule/kinds.h), every slice
-// of time is a batch of its own, and each stage updates its weights at the end of the slice's
-// backward:
+// If the plan's kind of schedule is asynchronous (schedule/kinds.h), every time slice is a batch of
+// its own, and each stage updates its weights at the end of the slice's backward:
 //
 //     %h  = linear %x, %w                         %s  = stash %w
 //     …                                           %h  = linear %x, %w
@@ -15,21 +14,19 @@
 //     …                                           %b  = as_share %q         update
 //     …                                           %n  = accumulate %b       update
 //
-// What changes is meant to: this is no plan of the same step, and prove.c, which looks at what came
-// before, knows nothing of it.  Gradients are of weights that are older by as many updates as the
-// stage is slices ahead: P - 1 - s of stage s, of P.  The loss of a slice is the mean over its own
-// rows, so gradients are times the number of slices what they are in a mean over all (where a loss
-// is a sum, a slice so stands for all of them).  The step of optimizers that correct their averages
-// counts slices.  grad_norm is the root of the mean, over the slices, of their squared norms; the
-// loss stays the mean of what slices find.  The learning rate is a step's.
+// Results change, and are meant to: this is no plan of the same step, and the proof (prove.c)
+// covers only earlier passes. A gradient is that of an older version of the weights, by as many
+// updates as the stage is slices ahead: P - 1 - s for stage s of P. The loss of a slice is the mean
+// over its own rows, so its gradients are those of a mean over all rows times the number of slices
+// (if a loss is a sum, a slice thus stands for all of them). The step number of optimizers with
+// bias correction counts slices. grad_norm is the root of the mean, over the slices, of their
+// squared norms; the loss remains the mean over slices. The learning rate is per step.
 //
-// A weight is copied in each forward that backward reads it behind: schedule keeps as many copies
-// as slices are there together, P - s, and takes them out where no update comes between (stage P -
-// 1).
+// A weight that backward reads is copied in each forward. `schedule` keeps as many copies as live
+// slices, P - s, and removes a copy if no update comes between (stage P - 1).
 //
-// An update that waits for other stages is none of a stage alone, and an error: gradients that are
-// clipped by a norm of all, a weight that several stages use, a mean over a number of rows that
-// only all slices know, a loss scale.
+// An update that waits for other stages is an error: gradients clipped by a norm of all, a weight
+// that several stages use, a mean over a number of rows that only all slices know, a loss scale.
 
 #include <math.h>
 #include <string.h>
@@ -43,7 +40,7 @@
 #include "pass.h"
 #include "schedule/kinds.h"
 
-// What an optimizer's op read, and the op, which now reads what was made of that.
+// The scalars that an optimizer op read, and the op, which now reads their replacements.
 typedef struct Scalars {
   const Value *gscale, *step; // no step: NULL
   const Op *op;
@@ -55,9 +52,9 @@ typedef struct Stasher {
   Diag *d;
   const char *kind;
   int slices;
-  const bool *late; // by op id: it ran once in a step
-  bool *ours;       // by op id: it leads to a weight's update
-  uint32_t n_ops;   // that have such ids
+  const bool *late; // by op id: it ran once per step
+  bool *ours;       // by op id: a weight's update depends on it
+  uint32_t n_ops;   // number of ops with such ids
   Vec(Scalars) scalars;
   int64_t stashes;
 } Stasher;
@@ -87,15 +84,16 @@ static const Layout *along_time(const Value *v, int kind) {
   return layout_new(v->graph->module, v->layout->mesh, axis);
 }
 
-// -- What a weight's update reads ----------------------------------------------------------------
+// -- Operands of a weight's update
+// ------------------------------------------------------------------
 
-// Whether it is a move from some devices to others, which does not find there what it moves.
+// Whether the op moves a value to other devices that do not have it already.
 static bool goes_elsewhere(const Stasher *s, const Op *op) {
   return op->kind == OP_move && !op_inplace(op, 0, 0, s->scratch) &&
          !mesh_same_devices(op->in[0].value->layout->mesh, op_mesh(op));
 }
 
-// Marks what ran once in a step and leads to `v`; but for scalars, which are made anew.
+// Marks the ops that ran once per step and lead to `v`, except for scalars, which are replaced.
 static void mark(Stasher *s, const Value *v) {
   Op *op = v->def;
   if (!op || !s->late[op->id] || s->ours[op->id]) return;
@@ -104,7 +102,7 @@ static void mark(Stasher *s, const Value *v) {
     if (!op_optimizes(op) || i < op_gscale(op)) mark(s, op->in[i].value);
 }
 
-// The number that a scalar is; false: it is computed.
+// The constant that a scalar has; false: it is computed.
 static bool is_number(const Value *v, double *number) {
   const Op *op = v->def;
   while (op && (op->kind == OP_move || op->kind == OP_cast))
@@ -114,7 +112,8 @@ static bool is_number(const Value *v, double *number) {
   return true;
 }
 
-// -- What is wrong -------------------------------------------------------------------------------
+// -- Errors
+// -----------------------------------------------------------------------------------------
 
 static bool wrong(const Stasher *s, const Value *w, const char *why, const char *hint) {
   diag_error(s->d, w->loc, "'%s' cannot be updated after each micro-batch, as '%s' does: %s",
@@ -138,7 +137,7 @@ static bool check_gscale(const Stasher *s, const Value *w, const Op *op) {
                "leave ignore_index out of the loss");
 }
 
-// Whether something of what leads to `op` comes from other devices.
+// Whether `op` depends on a value from other devices.
 static bool comes_from_elsewhere(const Stasher *s, const Op *op) {
   if (goes_elsewhere(s, op)) return true;
   for (int i = 0; i < op->n_in; i++) {
@@ -148,7 +147,7 @@ static bool comes_from_elsewhere(const Stasher *s, const Op *op) {
   return false;
 }
 
-// Whether the weight, or what forward makes of nothing but that, is sent to other devices.
+// Whether the weight, or a forward value computed from it alone, is sent to other devices.
 static bool is_sent(const Stasher *s, const Value *v) {
   for_each_use(u, v) {
     const Op *op = u->user;
@@ -168,7 +167,7 @@ static bool check_alone(const Stasher *s, const Value *w, const Op *update) {
 
 // -- Scalars -------------------------------------------------------------------------------------
 
-// Gradients of means over a slice, of those of means over all.
+// Multiplies gradients by the number of slices: from means over all slices to means over one.
 static void scale_gradients(const Stasher *s, Builder *b, Op *op) {
   const Value *scale = op->in[op_gscale(op)].value;
   double number = 1;
@@ -179,8 +178,7 @@ static void scale_gradients(const Stasher *s, Builder *b, Op *op) {
   op_set_in(op, op_gscale(op), times);
 }
 
-// Which slice it is, from 0: of the numbers of all slices each has its own, which is its share of
-// their sum.
+// The number of the slice, from 0: its own share of the sum over the numbers of all slices.
 static Value *slice_number(const Stasher *s, Builder *b, const Layout *layout) {
   static const int64_t first[] = {0};
   Module *m = s->g->module;
@@ -194,7 +192,7 @@ static Value *slice_number(const Stasher *s, Builder *b, const Layout *layout) {
   if (!own) BUG("local_slice does not fit");
   own->layout = along_time(all, SBP_S);
   char split[MAX_AXES] = {0};
-  split[time_axis(layout->mesh)] = 'a'; // what reduce_sum calls the first dimension that it sums
+  split[time_axis(layout->mesh)] = 'a'; // the letter of the first dimension that reduce_sum sums
   Op *sum = local_op(b, OP_reduce_sum, IN(own), ATTRS(a_list("axes", first, 1)), split);
   if (!sum) BUG("reduce_sum does not fit");
   Value *share = build(b, OP_own_share, IN(sum->out[0]), ATTRS(a_s("axis", time)));
@@ -202,8 +200,7 @@ static Value *slice_number(const Stasher *s, Builder *b, const Layout *layout) {
   return share;
 }
 
-// The updates before this one are those of all slices of the steps before, and of the slices
-// before.
+// Counts earlier updates: one for each slice of earlier steps, and for each earlier slice.
 static void count_slices(const Stasher *s, Builder *b, Op *op) {
   static const char nothing[MAX_AXES];
   int at = op_gscale(op) + 1;
@@ -215,7 +212,7 @@ static void count_slices(const Stasher *s, Builder *b, Op *op) {
   op_set_in(op, at, sum->out[0]);
 }
 
-// Of an optimizer's op; one that reads what another read before reads what was made for that.
+// Replaces the scalars of an optimizer op. Ops that read the same scalars share the replacements.
 static void make_scalars(Stasher *s, Op *op) {
   Scalars is = {op->in[op_gscale(op)].value,
                 op_gscale(op) + 1 < op->n_in ? op->in[op->n_in - 1].value : NULL, op};
@@ -234,7 +231,7 @@ static void make_scalars(Stasher *s, Op *op) {
 
 // -- Updates -------------------------------------------------------------------------------------
 
-// A slice's own share in place of the sum, wherever that leads to the update.
+// Replaces each sum over slices that leads to an update by the slice's own share.
 static void take_shares(Stasher *s) {
   for_each_op_safe(op, s->g) {
     if (op->kind != OP_accumulate) continue;
@@ -253,7 +250,7 @@ static void take_shares(Stasher *s) {
   }
 }
 
-// What reads it, but for what runs in every slice, reads the sum over slices.
+// Makes the selected readers of `v` read its sum over slices.
 static void add_up(const Stasher *s, Value *v, bool for_use(const Stasher *s, const Use *u)) {
   Vec(const Use *) uses = {0};
   for_each_use(u, v)
@@ -283,14 +280,16 @@ static bool squares_gradient(const Stasher *s, const Op *op) {
   return op->kind == OP_sum_squares && op->part == PART_update && !is_ours(s, op);
 }
 
-// Of something else that is in a bucket with gradients, as the loss is.
+// Whether the use runs once per step: an op on another value of a gradient bucket, such as the
+// loss.
 static bool runs_once(const Stasher *s, const Use *u) {
   if (!u->user) return s->g->results[u->index]->label != NULL;
   return u->user->id < s->n_ops && s->late[u->user->id] && !is_ours(s, u->user) &&
          !squares_gradient(s, u->user);
 }
 
-// The root of the mean, over slices, of the squared norms of gradients of means over a slice.
+// Scales grad_norm to the root of the mean, over slices, of the squared norms of the slices'
+// gradients.
 static void scale_norm(const Stasher *s) {
   Result *norm = graph_find_output(s->g, "grad_norm");
   if (!norm) return;
@@ -320,7 +319,7 @@ static void update_each_slice(Stasher *s) {
 
 // -- Stashes -------------------------------------------------------------------------------------
 
-// The first op of forward that reads it, but for views, and whether backward does.
+// Finds the first forward reader of the value or its views, and whether backward reads these.
 static void find_readers(const Value *v, Op **forward, bool *backward) {
   for_each_use(u, v) {
     Op *op = u->user;
@@ -332,7 +331,7 @@ static void find_readers(const Value *v, Op **forward, bool *backward) {
   }
 }
 
-// What backward reads of `v`, or of views of it, it reads of the copy.
+// Makes backward readers of `v`, or of its views, read the copy.
 static void read_copy(const Stasher *s, Value *v, Value *copy) {
   Vec(Use *) uses = {0};
   for_each_use(u, v)
@@ -366,20 +365,23 @@ static void stash(Stasher *s, Value *w) {
   s->stashes++;
 }
 
-// -- Where updates stand -------------------------------------------------------------------------
+// -- Positions of updates
+// ---------------------------------------------------------------------------
 
-// As soon as what they read is made: a gradient then is there no longer than it must be.  They are
-// in order, so each is put behind those that were, and nothing overtakes what it reads.
+// Moves each update directly after its last operand, so that gradients die early. Updates are in
+// order, and each follows the ones moved before it, so none precedes its operands.
 static void move_updates(const Stasher *s) {
   graph_renumber(s->g);
   const bool *late = graph_update_ops(s->g, s->scratch);
-  uint32_t *behind = arena_array(s->scratch, uint32_t, s->g->n_ops); // 1 + id; 0: of none
-  Op **last = arena_array(s->scratch, Op *, s->g->n_ops + 1); // of those that stand behind it
+  uint32_t *behind =
+      arena_array(s->scratch, uint32_t, s->g->n_ops); // 1 + id of the op that it follows; 0: none
+  Op **last = arena_array(s->scratch, Op *, s->g->n_ops + 1); // the last op placed after it
   Op *first = s->g->first;
   for_each_op(op, s->g) {
     last[op->id + 1] = op;
     behind[op->id] = op->id + 1;
   }
+  // Updates are visited in order; all other ops stay.
   for_each_op_safe(op, s->g) {
     if (op->part != PART_update || late[op->id]) continue;
     behind[op->id] = 0;
@@ -399,7 +401,7 @@ static void move_updates(const Stasher *s) {
 static bool is_asynchronous(const Module *m, Arena *a, bool *out, Diag *d) {
   ScheduleKind kind;
   ScheduleNature nature = {0};
-  // What is wrong with a kind, the pass `schedule` says.
+  // The pass `schedule` reports errors in the kind.
   bool known = m->schedule && !schedule_kind(a, m->schedule, &kind);
   if (known && !schedule_nature(a, &kind, &nature, d)) return false;
   *out = nature.asynchronous;
@@ -438,7 +440,7 @@ static bool check_updates(Stasher *s) {
   return true;
 }
 
-// How many sets of devices have weights that are updated.
+// The number of sets of devices with updated weights.
 static int count_stages(const Stasher *s) {
   const Module *m = s->g->module;
   Vec(const Mesh *) stage = {0};
@@ -466,12 +468,14 @@ bool pass_stash_weights(Module *m, const PassOptions *o, Diag *d) {
   if (!is_asynchronous(m, s.scratch, &asynchronous, d)) return false;
   if (!asynchronous) return true;
   s.slices = (int)module_slices(m);
+  // Slices must be batches of their own, and no update may depend on other stages.
   if (!check_step(&s, opt_int(o, "accumulate", 1))) return false;
   graph_renumber(s.g);
   s.late = graph_update_ops(s.g, s.scratch);
   s.n_ops = s.g->n_ops;
   s.ours = arena_array(s.scratch, bool, s.n_ops);
   if (!check_updates(&s)) return false;
+  // From here on each slice updates the weights.
   update_each_slice(&s);
   graph_renumber(s.g);
   for (int i = 0; i < s.g->n_params; i++)

@@ -1,4 +1,4 @@
-// Copies of weights that no update comes between (pipeline/stash_weights.c).
+// Removes copies of weights (pipeline/stash_weights.c) that no update separates from the weight.
 //
 //     run devices=1 F1 B1 F1 B1 …
 //
@@ -7,8 +7,8 @@
 //     %v1 = sgd %v, %g, %lr, %c  update     segment=B1        %v1 = sgd %v, %g, %lr, %c  update segment=B1
 //     %d  = linear %e, %s        backward   segment=B1
 //
-// The last stage has the backward of a slice right behind its forward, so what backward reads is
-// the weight that forward has read.  It must read it before it is updated, in place.
+// The last stage runs the backward of a slice directly after its forward, so backward reads the
+// version of the weight that forward read. It must read it before the update, which is in place.
 
 #include "unstash.h"
 
@@ -16,7 +16,7 @@
 #include "ir/analysis/versions.h"
 #include "ir/op.h"
 
-// The last op that reads it, or a view of it.
+// The last op that reads the value or a view of it.
 static Op *last_reader(const Value *v) {
   Op *last = NULL;
   for_each_use(u, v) {
@@ -27,7 +27,8 @@ static Op *last_reader(const Value *v) {
   return last;
 }
 
-// The op that makes what the parameter is next, if it can be put behind others: nobody reads that.
+// The op that produces the parameter's new value, if it can be moved after others: it has no
+// readers.
 static Op *find_update(const Graph *g, const Value *param) {
   int64_t skip;
   for (int i = 0; i < g->n_results; i++) {

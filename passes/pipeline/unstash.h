@@ -1,12 +1,12 @@
-// Weights that need no copy after all: see unstash.c.
+// Removal of unnecessary weight copies: see unstash.c.
 
 #ifndef UNSTASH_H
 #define UNSTASH_H
 
 #include "ir/graph.h"
 
-// Of a graph whose schedule is written, or that has none: takes out every `stash` of which backward
-// could as well read the weight.
+// Removes every `stash` if backward could as well read the weight. The graph's schedule is written,
+// or it has none.
 void unstash(Graph *g, Arena *scratch);
 
 #endif

@@ -1,9 +1,9 @@
 // Inlines calls: the inverse of `outline_repeats`, which shows an example.
 //
-// Where a call says what its ops were (recall.h), they get their names, numbers and locations back,
-// and if all of them say where they stood, and that is an order in which they can run, their
-// places.  So `outline_repeats,inline_calls` changes nothing.  A call without that, written by
-// hand or with a graph that another pass has changed, is replaced in place.
+// If a call records its ops (recall.h), they get their names, numbers and locations back. If all
+// calls record positions, and these are a valid order, ops get their positions back, too. So
+// `outline_repeats,inline_calls` changes nothing. A call without records, written by hand or of a
+// graph that another pass has changed, is replaced in place.
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,16 +17,16 @@ typedef struct Inliner {
   Graph *g;
   Arena *a; // scratch
   Diag *d;
-  Ops op; // those that came in place of calls
+  Ops op; // the inlined ops
   Vec(int) place;
-  bool placed;         // every one of them has a place
-  const Op *says_rest; // the call that says where the others stood, or NULL
+  bool placed;         // each of them has a position
+  const Op *says_rest; // the call with the positions of all other ops, or NULL
 } Inliner;
 
 // -- One call --------------------------------------------------------------------------------
 
-// Puts the ops of `body` before `at`, with those that they call, and adds them to `ops`;
-// `result[i]` is what result i of it is.
+// Copies the ops of `body` before `at`, nested calls expanded, and adds them to `ops`; sets
+// `result[i]` to the value of result i.
 static bool inline_body(Inliner *u, Op *at, const Graph *body, Value *const *in, Value **result,
                         Ops *ops) {
   Value **now = arena_array(u->a, Value *, body->n_values);
@@ -71,7 +71,7 @@ static void restore(Inliner *u, Op *op, const Recall *was) {
   }
 }
 
-// What nothing is known of is called as in the callee; results are called as those of the call.
+// Gives results the names of the call's, and other values without a record the names in the callee.
 static void name_like(const Ops *ops, const Ops *body, const char *const *name,
                       Value *const *result, int n) {
   for (int i = 0; i < n; i++)
@@ -95,12 +95,14 @@ static bool inline_call(Inliner *u, Op *call) {
     name[i] = call->out[i]->name;
     value_replace(call->out[i], result[i]);
   }
+  // Records are relative to the callee's own names, locations and numbers.
   ops_called(call->callee, u->a, &body);
   Recall *callee = arena_array(u->a, Recall, body.n), *was = arena_array(u->a, Recall, body.n);
   for (int i = 0; i < body.n; i++)
     callee[i] = recall_of(body.at[i], u->a);
   bool known = recalls_read(call, callee, was, body.n, u->a);
   int *place = arena_array(u->a, int, body.n);
+  // Positions count only if every call has them.
   u->placed &= places_read(call, "at", place, body.n);
   if (attr_n(call, "rest")) u->says_rest = call;
   op_erase(call);
@@ -113,7 +115,7 @@ static bool inline_call(Inliner *u, Op *call) {
   return true;
 }
 
-// -- Places ----------------------------------------------------------------------------------
+// -- Positions -------------------------------------------------------------------------------
 
 static bool can_run(const Inliner *u, Op *const *order, int n) {
   bool *done = arena_array(u->a, bool, u->g->n_ops);
@@ -127,7 +129,8 @@ static bool can_run(const Inliner *u, Op *const *order, int n) {
   return true;
 }
 
-// The places of the ops that were in no call: in their order in what is left, or as a call says.
+// Adds the positions of ops that were in no call: as a call records, or else in their order in the
+// positions that remain.
 static bool add_rest(Inliner *u, const bool *called, int n) {
   Ops rest = {0};
   for_each_op(op, u->g)
@@ -149,7 +152,7 @@ static bool add_rest(Inliner *u, const bool *called, int n) {
   return true;
 }
 
-// Everything where it stood, if that can be.
+// Restores all positions, if they are a valid order.
 static void place_ops(Inliner *u) {
   int n = 0;
   bool *called = arena_array(u->a, bool, u->g->n_ops);
@@ -180,7 +183,7 @@ static bool inline_graph(Graph *g, const PassOptions *o, Diag *d) {
   return true;
 }
 
-// -- The graphs that were called -------------------------------------------------------------
+// -- Called graphs ---------------------------------------------------------------------------
 
 typedef Vec(Graph *) Graphs;
 
@@ -202,7 +205,7 @@ static bool is_called(const Graph *callee) {
   return false;
 }
 
-// Callers go before what they call.
+// Erases callers before their callees.
 static void erase_called(Graphs *called) {
   for (bool erased = true; erased;) {
     erased = false;
@@ -215,7 +218,7 @@ static void erase_called(Graphs *called) {
   }
 }
 
-// -- How much it becomes ---------------------------------------------------------------------
+// -- Size after inlining ---------------------------------------------------------------------
 
 enum { MOST_OPS = 1 << 20 };
 
@@ -226,8 +229,8 @@ typedef struct Size {
 
 typedef Vec(Size) Sizes;
 
-// The ops of a graph with those that it calls, but no more than MOST_OPS + 1: calls of calls can be
-// more than there is room for.
+// The number of ops of a graph with all calls expanded, but at most MOST_OPS + 1: nested calls can
+// exceed memory.
 static int64_t n_inlined(const Graph *g, Arena *a, Sizes *known) {
   int64_t n = 0;
   for (int i = 0; i < known->n; i++)

@@ -1,4 +1,4 @@
-// What repeats becomes calls of one graph.
+// Outlines repeats: repeated subgraphs become calls of one graph.
 //
 //     %y = linear %x, %w0      # m.onnx:/h.0/fc       %z = call @main.block0 %x, %w0 at=[0,2] …
 //     %z = gelu %y             # m.onnx:/h.0/act      %t = call @main.block0 %z, %w1 at=[2,2] …
@@ -8,12 +8,12 @@
 //                                                       %z = gelu %y
 //                                                       return %z
 //
-// repeats.c finds it; blocks that are in one another become calls inside of graphs that are called.
-// The graph takes its names and locations from the first occurrence, and a call says in `at` and
-// `was` the names and places of its ops (recall.h), for `inline_calls` to restore them.
+// repeats.c finds them; nested blocks become calls in called graphs. The graph takes its names and
+// locations from the first occurrence. A call records the positions of its ops in `at`, and their
+// names and locations in `was` (recall.h), for `inline_calls` to restore them.
 //
-// A block with more operands or results than an op may have stays what it is, as do the calls that
-// are there already.
+// A block with more operands or results than an op may have is not outlined, and existing calls
+// stay.
 
 #include <inttypes.h>
 #include <string.h>
@@ -25,25 +25,25 @@
 
 typedef Vec(Member) Members;
 
-// An occurrence, as the call that it becomes.
+// An occurrence and its future call.
 typedef struct Site {
-  Members member; // with those of inner ones that are not called in place of them
+  Members member; // inner occurrences that are not called are expanded
   Value **in, **out;
 } Site;
 
-// One operand of a block: what it is in every occurrence.
+// One operand of a block, with its value in every occurrence.
 typedef struct Slot {
   int index;
   Value **of;
-  struct Slot *next; // the one before of the same value in the first occurrence
+  struct Slot *next; // the previous slot with the same value in the first occurrence
 } Slot;
 
-// A block, as the graph that it becomes.
+// A block and its future graph.
 typedef struct Callee {
   bool known, called;
   Graph *graph;
   int n_in, n_out;
-  Vec(int) param; // of every operand of every member: which it is, or INSIDE
+  Vec(int) param; // for every operand of every member: a parameter, or INSIDE
   Site *site;     // by occurrence
 } Callee;
 
@@ -55,10 +55,10 @@ typedef struct Fold {
   Arena *a; // scratch
   Diag *d;
   Callee *callee;  // by block
-  Slot **slot;     // by value id, while a block's are found
+  Slot **slot;     // by value id, during find_sites of a block
   int *place;      // by op id
-  Value **in_body; // by value id: what it is in the graph that is being made
-  Value **now;     // by value id: what it is in g
+  Value **in_body; // by value id: the value in the graph under construction
+  Value **now;     // by value id: the present value in g
 } Fold;
 
 static Callee *callee_of(const Fold *f, const Occurrence *o) {
@@ -69,7 +69,7 @@ static Site *site_of(const Fold *f, const Occurrence *o) {
   return &callee_of(f, o)->site[o->index];
 }
 
-// -- What is read and made -------------------------------------------------------------------
+// -- Operands and results --------------------------------------------------------------------
 
 static int member_n_in(const Fold *f, Member m) {
   return m.op ? m.op->n_in : callee_of(f, m.inner)->n_in;
@@ -99,8 +99,8 @@ static void add_members(Fold *f, const Member *member, int n, Members *to) {
   }
 }
 
-// Operand `i` of member `p`, as one of the block if it is from outside: a new one, unless there is
-// one that always is the same.
+// Maps operand `i` of member `p` to INSIDE or to a parameter of the block: a new one, unless one
+// has the same value in every occurrence.
 static void add_slot(Fold *f, const Block *b, int p, int i) {
   Callee *c = &f->callee[b->id];
   Value *first = member_in(f, c->site[0].member.at[p], i);
@@ -108,6 +108,7 @@ static void add_slot(Fold *f, const Block *b, int p, int i) {
     vec_push(f->a, &c->param, INSIDE);
     return;
   }
+  // Two operands share a parameter only if they are equal in every occurrence.
   Slot *slot = arena_one(f->a, Slot);
   *slot = (Slot){c->n_in, arena_array(f->a, Value *, b->n), f->slot[first->id]};
   for (int o = 0; o < b->n; o++)
@@ -129,7 +130,7 @@ static bool is_read_outside(const Fold *f, const Value *v, const Occurrence *o) 
   return false;
 }
 
-// A result of the block is what is read outside of any of the occurrences.
+// Adds a result to the block if any occurrence's value is read outside of that occurrence.
 static void add_result(Fold *f, const Block *b, int p, int i) {
   Callee *c = &f->callee[b->id];
   bool read = false;
@@ -145,6 +146,7 @@ static void find_sites(Fold *f, const Block *b) {
   Callee *c = &f->callee[b->id];
   if (c->known) return;
   c->known = true;
+  // Inner blocks come first: only those with few operands and results are called.
   for (int p = 0; p < b->n_members; p++)
     if (b->at[0]->member[p].inner) find_sites(f, b->at[0]->member[p].inner->block);
   c->site = arena_array(f->a, Site, b->n);
@@ -160,15 +162,16 @@ static void find_sites(Fold *f, const Block *b) {
     for (int i = 0; i < member_n_out(f, m); i++)
       add_result(f, b, p, i);
   }
+  // The table `slot` is empty again for the next block.
   for (int p = 0; p < c->site[0].member.n; p++)
     for (int i = 0; i < member_n_in(f, c->site[0].member.at[p]); i++)
       f->slot[member_in(f, c->site[0].member.at[p], i)->id] = NULL;
   c->called = c->n_in <= MAX_TERMS && c->n_out <= MAX_RESULTS && c->n_out > 0;
 }
 
-// -- The graph that is called ----------------------------------------------------------------
+// -- The callee ------------------------------------------------------------------------------
 
-// The ops that it stands for, in the order in which the callee has them.
+// Adds the ops of an occurrence, in the order of the callee.
 static void add_ops(const Fold *f, const Occurrence *o, Ops *to) {
   const Members *member = &site_of(f, o)->member;
   for (int i = 0; i < member->n; i++)
@@ -178,7 +181,7 @@ static void add_ops(const Fold *f, const Occurrence *o, Ops *to) {
       add_ops(f, member->at[i].inner, to);
 }
 
-// A call is where its first op was, and of the last part that any of them is of; it has no number.
+// The origin of a call: the location of its first op, the latest part among its ops, and no number.
 static Origin call_origin(const Ops *ops) {
   Origin o = {.loc = ops->at[0]->loc};
   for (int i = 0; i < ops->n; i++)
@@ -192,7 +195,7 @@ static Origin inner_origin(const Fold *f, const Occurrence *o) {
   return call_origin(&ops);
 }
 
-// Names and ids in the callee are those of the first occurrence.
+// Copies a member into the callee, with the names of the first occurrence.
 static bool copy_member(Fold *f, Graph *body, Member m, const int *param) {
   int n_in = member_n_in(f, m);
   Value **in = arena_array(f->a, Value *, n_in);
@@ -225,6 +228,7 @@ static bool make_callee(Fold *f, const Block *b) {
     const Occurrence *inner = first->member.at[p].inner;
     if (inner && !make_callee(f, inner->block)) return false;
   }
+  // The callee is a copy of the first occurrence, names and ids included.
   Graph *body = c->graph = new_graph(f);
   for (int i = 0; i < c->n_in; i++) {
     const Value *v = first->in[i];
@@ -245,7 +249,7 @@ static bool make_callee(Fold *f, const Block *b) {
   return true;
 }
 
-// -- The calls -------------------------------------------------------------------------------
+// -- Calls -----------------------------------------------------------------------------------
 
 static Recall *recalls(const Fold *f, const Ops *ops) {
   Recall *of = arena_array(f->a, Recall, ops->n);
@@ -261,7 +265,7 @@ static Attr places(const Fold *f, const char *name, const Ops *ops) {
   return places_attr(name, place, ops->n, f->a);
 }
 
-// The result of the call is the value from now on, with its name and number.
+// Replaces the value by the result of the call, which takes its name and number.
 static void take_over(Value *from, Value *to) {
   const char *name = from->name;
   value_set_name(from, NULL);
@@ -277,7 +281,7 @@ static Op *call_site(Fold *f, const Occurrence *o) {
   add_ops(f, o, &ops);
   ops_called(c->graph, f->a, &body);
   if (body.n != ops.n) BUG("@%s is not what it stands for", c->graph->name);
-  // What they read may be a result of a call by now.
+  // An operand may be a result of a call by now.
   Value **in = arena_array(f->a, Value *, c->n_in);
   for (int i = 0; i < c->n_in; i++)
     in[i] = f->now[site->in[i]->id];
@@ -300,8 +304,8 @@ static bool is_in_order(const Fold *f, const Ops *ops) {
   return true;
 }
 
-// All in an order in which what is called stands together.  Where that changes the order of the
-// others, the first call says where they stood.
+// Sorts the graph so that the ops of each call are adjacent, and makes the calls. If the order of
+// the other ops changes, the first call records their positions.
 static bool place_members(Fold *f, const Members *order) {
   Op *first = NULL;
   Ops rest = {0};
@@ -336,6 +340,7 @@ static bool outline_graph(Graph *g, int min, const PassOptions *o, Diag *d) {
   f.in_body = arena_array(a, Value *, g->n_values);
   f.now = arena_array(a, Value *, g->n_values);
   f.place = arena_array(a, int, g->n_ops);
+  // Positions are those before outlining.
   int place = 0;
   for (int i = 0; i < g->n_params; i++)
     f.now[g->params[i]->id] = g->params[i];
@@ -344,6 +349,7 @@ static bool outline_graph(Graph *g, int min, const PassOptions *o, Diag *d) {
     for (int i = 0; i < op->n_out; i++)
       f.now[op->out[i]->id] = op->out[i];
   }
+  // Callees are complete before the first op of the graph is erased.
   for (int b = 0; b < f.r->n_blocks; b++)
     find_sites(&f, f.r->block[b]);
   for (int b = 0; b < f.r->n_blocks; b++)

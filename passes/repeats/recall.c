@@ -1,14 +1,14 @@
 // See recall.h.
 //
-// Names and locations of one layer are those of another with another number in them, so `was`
-// begins with what to replace in those of the callee, and says only what is otherwise:
+// Names and locations of one layer are those of another with another number in them. So `was`
+// begins with a replacement for the callee's, and lists only exceptions:
 //
 //     h.0 TAB h.3 TAB 51 TAB 24           h.0 becomes h.3, ids are 51 higher, and numbers 24
 //                                         an op of which that is true
 //     Add_7 TAB gpt2.onnx:/Add_7 TAB 9    one of which it is not: its names, location and number
 //
-// A tab or the end of a line inside of one, and the backslash, stand behind a backslash.  Lines at
-// the end that are empty are left out.
+// Tabs, line ends and backslashes in a field are escaped by a backslash. Empty lines at the end are
+// left out.
 
 #include "recall.h"
 
@@ -37,11 +37,11 @@ void ops_called(const Graph *g, Arena *a, Ops *out) {
 
 enum { MAX_TRIED = 4 };
 
-// -- What becomes of the callee's texts ------------------------------------------------------
+// -- Changes of the callee's texts ------------------------------------------------------------
 
 typedef struct Change {
-  const char *from, *to; // NULL: nothing is replaced
-  int64_t id, of;        // added to ids, and to numbers that there are
+  const char *from, *to; // NULL: no replacement
+  int64_t id, of;        // added to ids, and to numbers other than 0
 } Change;
 
 static bool is_id(const char *name) {
@@ -76,8 +76,8 @@ static bool is_word(char c) {
   return isalnum((unsigned char)c) || c == '.' || c == '_';
 }
 
-// Where they differ first, from the beginning of the word to the end of its number:
-// "/h.0/mlp" and "/h.13/mlp" in h.0 and h.13.
+// Sets the replacement to the first difference, from the beginning of its word to the end of its
+// number: h.0 and h.13 for "/h.0/mlp" and "/h.13/mlp".
 static void compare(Arena *a, const char *x, const char *y, Change *c) {
   size_t start = 0, n = strlen(x), m = strlen(y);
   while (x[start] && x[start] == y[start])
@@ -99,7 +99,7 @@ static int n_changed(Arena *a, const Change *c, const Recall *body, const Recall
   return same;
 }
 
-// How many higher the first id is.
+// The difference of the first ids.
 static int64_t id_change(const Recall *body, const Recall *of, int n) {
   for (int i = 0; i < n; i++)
     for (int k = 0; k < of[i].n; k++)
@@ -114,7 +114,7 @@ static int64_t number_change(const Recall *body, const Recall *of, int n) {
   return 0;
 }
 
-// What changes the first locations that a change before does not, if it is better than that.
+// The change that fits the most ops, out of those derived from the first locations that do not fit.
 static Change change_of(Arena *a, const Recall *body, const Recall *of, int n) {
   Change best = {.id = id_change(body, of, n), .of = number_change(body, of, n)}, c = best;
   int most = n_changed(a, &best, body, of, n);
@@ -143,6 +143,7 @@ Attr recalls_attr(const Recall *body, const Recall *of, int n, Arena *a) {
   Change c = change_of(a, body, of, n);
   StrBuf b = {.arena = a};
   add_field(&b, c.from ? c.from : "");
+  // The first line is the change; the others are exceptions, a line per op.
   strbuf_add(&b, "\t");
   add_field(&b, c.from ? c.to : "");
   strbuf_addf(&b, "\t%" PRId64 "\t%" PRId64, c.id, c.of);
@@ -163,7 +164,7 @@ Attr recalls_attr(const Recall *body, const Recall *of, int n, Arena *a) {
 
 // -- Reading ---------------------------------------------------------------------------------
 
-// Takes what stands before the next tab or end of a line, which `*end` is.
+// Takes the text before the next tab or line end, and stores that separator in `*end`.
 static const char *take_field(Arena *a, const char **at, char *end) {
   StrBuf b = {.arena = a};
   const char *s = *at;
@@ -219,7 +220,7 @@ bool recalls_read(const Op *call, const Recall *body, Recall *of, int n, Arena *
   return !*at;
 }
 
-// -- Places ----------------------------------------------------------------------------------
+// -- Positions -------------------------------------------------------------------------------
 
 Attr places_attr(const char *name, const int *place, int n, Arena *a) {
   int64_t *run = arena_array(a, int64_t, 2 * n);

@@ -1,6 +1,5 @@
-// What a call remembers of the ops that it stands for, so that they can be put back as they were:
-// where each stood, what its results were called, where it is from and its number.  See
-// ir/README.md, "Calls".
+// Records in a call about its ops, from which they are restored exactly: position in the graph,
+// names of results, location and number. See ir/README.md, "Calls".
 
 #ifndef RECALL_H
 #define RECALL_H
@@ -8,31 +7,32 @@
 #include "base/vec.h"
 #include "ir/graph.h"
 
-enum { MAX_ID = 1 << 24 }; // of a value without a name, as of one that is read
+enum { MAX_ID = 1 << 24 }; // limit of the id of a value without a name, as in the parser
 
 typedef struct Recall {
-  int n;             // results
-  const char **name; // [n]; digits of a value without a name: its id
-  const char *loc;   // as a comment
-  int of;            // its number: Origin
+  int n;             // number of results
+  const char **name; // [n]; the id in digits for a value without a name
+  const char *loc;   // as written in a comment
+  int of;            // see Origin
 } Recall;
 
 typedef Vec(Op *) Ops;
 
 Recall recall_of(const Op *op, Arena *a);
-// The ops of a graph in order, with those of the graphs that it calls in place of the calls.
+// The ops of a graph in order, with called graphs expanded in place.
 void ops_called(const Graph *g, Arena *a, Ops *out);
 
-// Places as runs of neighbours, the first and how many, in an attribute of a call; and back.
+// Positions as an attribute of a call, in runs: the first and the length. And back.
 Attr places_attr(const char *name, const int *place, int n, Arena *a);
 bool places_read(const Op *call, const char *name, int *place, int n);
 
-// Attribute `was` of a call of ops that were `of[n]` and are `body[n]` in the callee.
+// Attribute `was` of a call of the ops `of[n]`, which are `body[n]` in the callee.
 Attr recalls_attr(const Recall *body, const Recall *of, int n, Arena *a);
-// Back, of the result of each; false when the call does not say it of so many ops.
+// The inverse, for each of n ops; false if the call does not describe so many ops.
 bool recalls_read(const Op *call, const Recall *body, Recall *of, int n, Arena *a);
 
-// Values without a name keep their id, unless one before has it; others get what is left.
+// Renumbers values. A value without a name keeps its id unless an earlier value has it; the others
+// get free ids.
 void values_number(Graph *g, Arena *scratch);
 
 #endif

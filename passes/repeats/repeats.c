@@ -1,20 +1,21 @@
-// See repeats.h.  In rounds, until nothing more repeats:
+// See repeats.h. In rounds, until nothing more repeats:
 //
-//     color     nodes by what is around them, to a few distances (as Weisfeiler and Leman do)
+//     color     nodes by their neighbourhoods, to a few distances (as Weisfeiler and Leman do)
 //     grow      every class of nodes of one color is a seed in each occurrence: repeats_grow.c
-//     choose    the blocks that leave the fewest ops, where they do not overlap: repeats_choose.c
+//     choose    the blocks that leave the fewest ops, without overlap: repeats_choose.c
 //     contract  their occurrences to nodes, and search the inside of each block in the same way
 //
-// The larger blocks come first, where that saves nearly as much: an encoder's layers and a
-// decoder's, before what both have in common.  What repeats inside of a block is found there, but
-// what is chosen first cuts through what is larger.
+// Larger blocks come first, if they save nearly as much: the layers of an encoder and of a decoder
+// come before their common parts. Repeats inside of a block are found there, but an early choice
+// cuts through larger ones.
 //
-// A color is only a hint: what is grown from it is exact.  Near, it does not see that the first and
-// the last layer are at an end; far, it tells an encoder's layers from a decoder's.
+// A color is only a hint: growth from it is exact. At small distances colors do not separate the
+// first and the last layer; at large distances they separate the layers of an encoder from those of
+// a decoder.
 //
-// It takes time linear in the edges, up to sorting: classes that a block found before already
-// explains are passed over, what may be chosen is looked at together, and there is a limit on the
-// effort, which graphs come near that have hundreds of blocks and no layers.
+// The time is linear in the edges, up to sorting. Classes that a block found before already
+// explains are skipped, and candidates are tested together. There is a limit on the effort, which
+// graphs with hundreds of blocks and no layers come near.
 
 #include "repeats.h"
 
@@ -26,8 +27,8 @@
 #include "repeats_net.h"
 
 enum {
-  FARTHEST = 5, // a color sees what is so many edges away
-  // Steps for each node: growing in a round, and all in all.
+  FARTHEST = 5, // the largest distance of a color, in edges
+  // Steps per node: for growing in a round, and in total.
   EFFORT_TO_GROW = 40,
   EFFORT = 400,
 };
@@ -39,13 +40,13 @@ static void first_colors(const Net *net, uint64_t *color) {
     color[i] = hash_mix(0x51ed2701u, (uint64_t)net->node[i].label);
 }
 
-// Mixed so that what differs in few bits differs in many.
+// A hash in which inputs that differ in few bits differ in many.
 static uint64_t mix(uint64_t h, uint64_t x) {
   h = hash_mix(h, x);
   return h ^ h >> 29;
 }
 
-// A sum over readers does not depend on their order.
+// Extends colors by one edge. The sum over readers does not depend on their order.
 static void farther(const Net *net, const uint64_t *color, uint64_t *to) {
   for (int i = 0; i < net->n; i++) {
     const Node *node = &net->node[i];
@@ -86,16 +87,16 @@ static int by_size(const void *x, const void *y) {
   return (p->node[0] > q->node[0]) - (p->node[0] < q->node[0]);
 }
 
-// What was grown so far, and where in that the nodes are.
+// The families grown so far, and the positions of nodes in them.
 typedef struct Grown {
   Families families;
-  const Family **family; // the best that has the node
+  const Family **family; // by node: the best with the node
   int *position;
-  int64_t effort; // that is left in this round
+  int64_t effort; // remaining in this round
 } Grown;
 
-// A class of which a block has nearly as many at one position gives that block once more, or less
-// of it.
+// Whether a block has nearly the whole class at one position: the class would give that block
+// again, or part of it.
 static bool is_explained(const Grown *grown, const Class *c) {
   const Family *f = grown->family[c->node[0]];
   if (!f || 2 * c->n <= f->piece.at[0].k) return false;
@@ -138,7 +139,7 @@ static void try_classes(Search *s, const Net *net, const uint64_t *color, Growth
       vec_push(s->scratch, &classes, (Class){&node[i], 0});
     classes.at[classes.n - 1].n++;
   }
-  // Small classes first: what is seldom is a better sign of where one is.
+  // Small classes first: a rare node identifies an occurrence better.
   if (classes.n) qsort(classes.at, (size_t)classes.n, sizeof *classes.at, by_size);
   for (int i = 0; i < classes.n; i++)
     try_class(s, net, growth, grown, &classes.at[i]);
@@ -169,7 +170,7 @@ static Families grow_families(Search *s, const Net *net, Growth **out_growth) {
 
 static void search(Search *s, Net *net);
 
-// Their members, when all that repeats inside of them is found.
+// Sets the members of all occurrences, once all repeats inside of them are found.
 static void set_members(Block *b, const Net *inside, Arena *a) {
   b->n_members = inside->n;
   for (int w = 0; w < b->n; w++) {
@@ -202,18 +203,21 @@ static Block *block_new(Search *s, const Net *net, const Tuples *t, int family) 
   return b;
 }
 
-// What the groups are from now on; `family` is the number of the first family chosen.
+// Sets the label and members of each group's future node; `family` is the number of the first
+// family chosen.
 static void name_groups(Search *s, const Net *net, Grouping *to, int family) {
   const Tuples *last = NULL;
   Block *b = NULL;
   int label = NEVER;
   for (int g = 0; g < to->n; g++) {
     Group *info = &to->info[g];
+    // A single node keeps its label and members.
     if (!info->tuples) {
       info->label = net->node[info->occurrence].label;
       info->member = net->node[info->occurrence].member;
       continue;
     }
+    // Occurrences of one block are adjacent groups.
     if (info->tuples != last) {
       b = block_new(s, net, info->tuples, family + info->family);
       label = label_new(s->labels);
@@ -257,13 +261,13 @@ static void place_ops(Repeats *r) {
   }
 }
 
-// In this occurrence or one inside of it, or of another block of its family.
+// Whether the op is in this occurrence, directly or not, or in that of another block of its family.
 static bool belongs(const Repeats *r, const Op *op, const Occurrence *to) {
   const Occurrence *o = op_of_family(r, op, to->block->family);
   return o && o->index == to->index;
 }
 
-// Positions from an occurrence down to an op are compared from the outside in.
+// The nesting depth of an occurrence. is_before compares positions from the outermost inwards.
 static int depth(const Occurrence *o) {
   int n = 0;
   for (; o; o = o->outer)
@@ -289,7 +293,7 @@ static bool is_before(const Repeats *r, const Use *x, const Use *y) {
   return order < 0;
 }
 
-// The innermost occurrence to which all readers belong.
+// The innermost occurrence that all readers belong to.
 static ParamRepeat place_param(const Repeats *r, const Value *v) {
   const Use *first = NULL;
   Occurrence *o = NULL;
@@ -313,6 +317,7 @@ Repeats *repeats_find(const Graph *g, int min, const bool *among, Arena *a) {
   s.labels = labels_new((int)g->n_ops, s.scratch);
   Net net = net_of_graph(g, among, s.labels, s.scratch);
   search(&s, &net);
+  // The nodes that remain are outermost occurrences and single ops.
   Repeats *r = arena_one(a, Repeats);
   *r = (Repeats){.n_blocks = s.block.n, .n_order = net.n};
   r->block = arena_array(a, Block *, s.block.n);

@@ -1,22 +1,22 @@
-// Which parts of a graph repeat: the layers of a transformer, the stages of a convolutional
-// network and the blocks in them, the experts of a mixture.
+// Repeated subgraphs: the layers of a transformer, the stages of a convolutional network and the
+// blocks in them, the experts of a mixture.
 //
 //     x ─ [norm linear gelu linear add] ─ [norm linear gelu linear add] ─ norm ─ linear
 //          block 0, occurrence 0           block 0, occurrence 1          alone   alone
 //
-// What repeats is found by structure and never by names: occurrences of a block have the same ops,
-// attributes, types and wiring.  What comes from outside is an operand and may be anything of its
-// type: the embedding before the first layer, what the layer before gave, a weight, a mask that is
-// made once.  So may the same value stand for two operands in one occurrence and not in another.
-// Only weights and states are told from other values, and trained ones from frozen ones.
+// Repeats are found by structure and never by names: occurrences of a block have the same ops,
+// attributes, types and wiring. A value from outside is an operand and may be any value of its
+// type: the embedding before the first layer, the result of the layer before, a weight, a mask that
+// is made once. The same value may be two operands of one occurrence and of no other. Only weights
+// and states are distinguished from other values, and trained ones from frozen ones.
 //
 // Blocks nest: a member of an occurrence is an op or an occurrence of another block, and all
-// occurrences of a block have the same members.  Occurrences do not overlap, and there is an order
-// of the graph in which each of them stands together: `order`.
+// occurrences of a block have the same members. Occurrences do not overlap, and in some order of
+// the graph the ops of each are adjacent: `order`.
 //
-// Where a layer comes back, as it does in the gradients and again in the updates, it is a *family*
-// of blocks: occurrence i of one belongs to occurrence i of the others.  They are blocks of their
-// own because what lies between them depends on other layers.
+// If a layer recurs, as in its gradients and again in its updates, it is a *family* of blocks:
+// occurrence i of one belongs to occurrence i of the others. They are separate blocks because the
+// ops between them depend on other layers.
 
 #ifndef REPEATS_H
 #define REPEATS_H
@@ -25,40 +25,40 @@
 
 typedef struct Occurrence Occurrence;
 
-// An op, or an occurrence of a block that is part of this one.
+// An op, or an occurrence of an inner block.
 typedef struct Member {
-  Op *op; // NULL where it is the other
+  Op *op; // NULL for an inner occurrence
   Occurrence *inner;
 } Member;
 
 typedef struct Block {
   int id;
-  int family;    // the same number of blocks that belong together
-  int n_members; // of each occurrence, in an order in which they can run
-  int n_ops;     // with those of inner occurrences
+  int family;    // a common number for blocks that belong together
+  int n_members; // of each occurrence, in topological order
+  int n_ops;     // inner occurrences included
   int n;
   Occurrence **at; // [n]
 } Block;
 
 struct Occurrence {
   const Block *block;
-  int index; // at[index] of its block
+  int index; // its position in block->at
   Member *member;
-  Occurrence *outer; // whose member it is, or NULL
-  int position;      // in that
+  Occurrence *outer; // the occurrence that contains it, or NULL
+  int position;      // among the members of `outer`
 };
 
-// Where an op is: member `position` of an occurrence, or alone.
+// The place of an op: member `position` of an occurrence, or none.
 typedef struct OpRepeat {
-  Occurrence *occurrence; // NULL: nothing is like it
+  Occurrence *occurrence; // NULL: the op does not repeat
   int position;
 } OpRepeat;
 
-// Of a parameter that one occurrence only reads, or one and those of its family: the first to read
-// it.  Parameters whose readers correspond correspond.
+// The first reader of a parameter that one occurrence reads alone, or together with its family
+// only. Parameters correspond if these readers do.
 typedef struct ParamRepeat {
   Occurrence *occurrence; // NULL: several read it, or none
-  const Op *reader;       // inside of it
+  const Op *reader;       // in the occurrence
   int operand;
 } ParamRepeat;
 
@@ -68,23 +68,23 @@ typedef struct Repeats {
   OpRepeat *of_op;       // [n_ops], by id
   ParamRepeat *of_param; // [n_params], by index
   int n_order;
-  Member *order; // all ops, as few members as there are
-  int n_after;   // ops when every block is there once, with a call for each of its occurrences
+  Member *order; // all ops, with outermost occurrences as one member each
+  int n_after;   // ops with every block stored once and a call per occurrence
 } Repeats;
 
-enum { LEAST_BLOCK = 4 }; // ops, where nobody says otherwise
+enum { LEAST_BLOCK = 4 }; // ops, by default
 
-// Blocks have at least `min` ops.  `among`, by id, says which ops may be in one; NULL: all.  Of a
-// whole training step, that restricts it to the model: gradients follow by origin.h.
+// Blocks have at least `min` ops. `among`, by id, restricts the ops that may be in a block; NULL:
+// all. For a whole training step, restrict it to the model: gradients follow by origin.h.
 Repeats *repeats_find(const Graph *g, int min, const bool *among, Arena *a);
 
 // Whether two ops are the same member of a block.
 bool ops_correspond(const Repeats *r, const Op *x, const Op *y);
-// The occurrence that is in no other, or NULL.
+// The outermost occurrence that contains the op, or NULL.
 Occurrence *op_outermost(const Repeats *r, const Op *op);
-// The occurrence of a block of this family that it is in, maybe inside of others, or NULL.
+// The occurrence of a block of this family that contains the op, directly or not, or NULL.
 Occurrence *op_of_family(const Repeats *r, const Op *op, int family);
-// Whether it is in this one, or in one inside of it.
+// Whether the op is in this occurrence, directly or not.
 bool op_is_within(const Repeats *r, const Op *op, const Occurrence *o);
 
 #endif

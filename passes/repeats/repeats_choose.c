@@ -1,8 +1,8 @@
 // See repeats_choose.h.
 //
-// The best is divided first, and may turn out to be worth less: then the next one is looked at.
-// What else fits beside it is tried together, then by halves, as mostly all of it does; each try
-// sorts the whole net.
+// The best family is divided first. If it turns out to be worth less, the next one is examined. All
+// families that fit beside the best are tried together, then by halves, as mostly all of them fit;
+// each try sorts the whole net.
 
 #include "repeats_choose.h"
 
@@ -12,7 +12,7 @@
 
 enum { MAX_PIECES = 8 }; // of a family; more of them are no layers
 
-// What it saves to have these nodes once, with a call for each occurrence.
+// The nodes saved by storing these once, with a call for each occurrence.
 static int64_t tuples_save(const Search *s, const Net *net, const Tuples *t) {
   int n_ops = 0;
   for (int p = 0; p < t->n; p++)
@@ -67,8 +67,8 @@ static Tuples *piece_of(const Family *f, const Group *g) {
   return NULL;
 }
 
-// Cuts the piece of this group in what can run in its occurrence and what cannot; false when the
-// group is no piece of the family.
+// Cuts the piece of this group in two: nodes that can run in its occurrence, and nodes that cannot.
+// False if the group is no piece of the family.
 static bool cut(Family *f, const Net *net, const Grouping *to, const Group *stuck, const bool *done,
                 Arena *a) {
   Tuples *t = piece_of(f, stuck);
@@ -89,7 +89,7 @@ static bool cut(Family *f, const Net *net, const Grouping *to, const Group *stuc
   return true;
 }
 
-// A group that waits, though one of its nodes could run.
+// A group that waits although one of its nodes is ready.
 static const Group *find_stuck(const Net *net, const Grouping *to, const bool *done) {
   for (int i = 0; i < net->n; i++)
     if (!done[to->group[i]] && node_is_ready(net, to->group, i, done))
@@ -97,8 +97,8 @@ static const Group *find_stuck(const Net *net, const Grouping *to, const bool *d
   BUG("no node can run");
 }
 
-// Whether the occurrences of all can run one after the other; where not, the last is cut, if it is
-// that which waits.
+// Whether the occurrences of all families can run one after the other. If not, the last family is
+// cut, provided that its group is the stuck one.
 typedef enum Order { ORDER_is, ORDER_cut, ORDER_none } Order;
 
 static Order try_order(Search *s, const Net *net, const Families *all, Arena *a) {
@@ -116,8 +116,8 @@ static Order try_order(Search *s, const Net *net, const Families *all, Arena *a)
   return order;
 }
 
-// Cuts the family until its occurrences can run one after the other, beside what is chosen already;
-// keeps the pieces that save something.  False when none is left.
+// Cuts the family until its occurrences can run one after the other, beside the chosen ones; keeps
+// the pieces that save nodes. False if none is left.
 static bool divide(Search *s, const Net *net, Families *chosen, Family *f) {
   Order order = ORDER_cut;
   vec_push(s->scratch, chosen, f);
@@ -151,7 +151,7 @@ static int by_worth(const void *x, const void *y) {
   return (p->found > q->found) - (p->found < q->found);
 }
 
-// Divided, a family may be worth less than it seemed: it goes where it belongs.
+// Moves a family that lost worth by division down to its rank; true if it moved.
 static bool sinks(Families *all, int i) {
   Family *f = all->at[i];
   int k = i;
@@ -168,7 +168,7 @@ static void shift(Search *s, const Net *net, Growth *growth, Family *f) {
   family_weigh(s, net, f);
 }
 
-// The family that is worth most when it is divided; NULL when none is worth anything.
+// The family with the most worth after division; NULL if none has any.
 static Family *find_best(Search *s, const Net *net, Growth *growth, Families *all) {
   Families none = {0};
   for (int i = 0; i < all->n; i++) {
@@ -184,7 +184,7 @@ static Family *find_best(Search *s, const Net *net, Growth *growth, Families *al
   return NULL;
 }
 
-// Adds those that can be chosen too: mostly all can, and one look is enough.
+// Adds the families that can be chosen too: mostly all can, and one try is enough.
 static void choose_also(Search *s, const Net *net, Families *chosen, Family *const *more, int n) {
   int before = chosen->n;
   if (n == 1 && divide(s, net, chosen, *more)) vec_push(s->scratch, chosen, *more);
@@ -197,7 +197,8 @@ static void choose_also(Search *s, const Net *net, Families *chosen, Family *con
   choose_also(s, net, chosen, more + n / 2, n - n / 2);
 }
 
-// The best, and what is half as good and does not overlap: the rest may do better next time.
+// The best family, and those half as good that do not overlap with it: the rest may do better in
+// the next round.
 Families families_choose(Search *s, const Net *net, Growth *growth, Families *all) {
   Families chosen = {0}, more = {0};
   if (all->n) qsort(all->at, (size_t)all->n, sizeof *all->at, by_worth);

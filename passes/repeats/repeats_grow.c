@@ -1,30 +1,30 @@
 // Grows the k occurrences of a block in step.
 //
 //     seeds     gelu 0                gelu 1                the same op in each
-//     operands  linear 0, norm 0      linear 1, norm 1      what makes operand j, in all of them
-//     readers   linear 0, add 0       linear 1, add 1       what reads result s as operand j
+//     operands  linear 0, norm 0      linear 1, norm 1      the producers of operand j, in all of them
+//     readers   linear 0, add 0       linear 1, add 1       the readers of result s as operand j
 //
-// A position is added in all occurrences or in none: when the k nodes have the same label, are in
-// no occurrence yet, and are wired alike to what is inside of theirs already.  So the occurrences
-// are isomorphic at any time, and nothing need be verified later.  At the end of a layer the next
-// node is in the next occurrence; at the end of the last one it is something else; a mask that all
-// read is one node and not k.  There growth stops.
+// A position is added in all occurrences or in none: if the k nodes have the same label, are in no
+// occurrence yet, and are wired alike to their occurrences. So the occurrences are isomorphic at
+// any time, and need no later check. At the end of a layer the next node is in the next occurrence;
+// at the end of the last one it is something else; a mask that all read is one node and not k.
+// There growth stops.
 //
-// At the beginning, what comes before the first layer may look like what is at the end of each,
-// such as the sum of two embeddings.  Then all would be shifted, and more values go from one
-// occurrence to the next than need be; so it is tried whether that op fits at the other end.
+// The ops before the first layer may look like the end of each layer, such as the sum of two
+// embeddings. Then all occurrences would be shifted, and more values than necessary would pass from
+// one to the next. So a shift of that op to the other end is tried.
 //
-// Operands come first, as there is one way to follow them, and because then a layer begins where
-// the first of them does.  Readers that nothing tells apart (experts that read the same) are paired
-// last.
+// Operands come first, as they can be followed in one order only, and because a layer then begins
+// with its first op. Readers that cannot be distinguished (experts that read the same value) are
+// paired last.
 
 #include "repeats_grow.h"
 
 #include <stdlib.h>
 
 enum {
-  MANY_READERS = 64, // of one result: no way to tell where to go from there
-  MANY_HEADS = 8,    // that are tried
+  MANY_READERS = 64, // of one result: more are not followed
+  MANY_HEADS = 8,    // heads tried
 };
 
 struct Growth {
@@ -32,13 +32,13 @@ struct Growth {
   const uint64_t *color;
   Arena *arena;
   int k;
-  int *occurrence, *position; // of the nodes inside, by node; OUTSIDE
-  Vec(int) node;              // position p of occurrence i at p * k + i
-  int n;                      // positions
-  int n_back, n_ahead;        // positions whose operands, whose readers were followed
-  Vec(int) unclear;           // positions with readers that could not be told apart
-  int *next;                  // [k], a position that is tried
-  Vec(int) like;              // readers that are alike, by occurrence
+  int *occurrence, *position; // by node inside an occurrence; else OUTSIDE
+  Vec(int) node;              // position p of occurrence i is at p * k + i
+  int n;                      // number of positions
+  int n_back, n_ahead;        // positions with operands, with readers followed
+  Vec(int) unclear;           // positions with indistinguishable readers
+  int *next;                  // [k], the position on trial
+  Vec(int) like;              // indistinguishable readers, by occurrence
 };
 
 Growth *growth_new(const Net *net, const uint64_t *color, Arena *a) {
@@ -79,7 +79,7 @@ static int readers_inside(const Growth *w, const Node *x, int i) {
   return n;
 }
 
-// As many readers inside, and for each of x one of y at the same position.
+// Whether x and y have equally many readers inside, at the same positions.
 static bool same_readers(const Growth *w, int x, int y, int i) {
   const Node *at_x = &w->net->node[x], *at_y = &w->net->node[y];
   if (readers_inside(w, at_x, 0) != readers_inside(w, at_y, i)) return false;
@@ -92,11 +92,12 @@ static bool same_readers(const Growth *w, int x, int y, int i) {
   return true;
 }
 
-// The nodes of w->next as one more position, if that can be.
+// Adds the nodes of w->next as one position, if they fit.
 static bool add_position(Growth *w) {
   const Node *first = &w->net->node[w->next[0]];
   bool fits = first->label != NEVER;
   int n = 0;
+  // The nodes must be distinct, so each is marked at once.
   for (; fits && n < w->k; n++) {
     int node = w->next[n];
     fits = w->occurrence[node] == OUTSIDE && w->net->node[node].label == first->label;
@@ -118,7 +119,7 @@ static bool add_position(Growth *w) {
   return true;
 }
 
-// -- Where to grow ---------------------------------------------------------------------------
+// -- Directions of growth --------------------------------------------------------------------
 
 static void grow_back(Growth *w, int p) {
   for (int j = 0; j < node_at(w, p, 0)->n_in; j++) {
@@ -137,8 +138,8 @@ static bool reads_alike(const Growth *w, const Reader *x, const Reader *y) {
          w->net->node[x->node].label == w->net->node[y->node].label;
 }
 
-// Adds the readers of result `reader->slot` of p in occurrence i that are like `reader` to w->like,
-// and returns how many there are.
+// Adds to w->like the readers of result `reader->slot` of p in occurrence i that look like
+// `reader`. Returns their number.
 static int find_alike(Growth *w, int p, int i, const Reader *reader) {
   const Node *node = node_at(w, p, i);
   int n = 0;
@@ -147,7 +148,7 @@ static int find_alike(Growth *w, int p, int i, const Reader *reader) {
       vec_push(w->arena, &w->like, node->reader[r].node);
       n++;
     }
-  // Sorted by color; of one color they stay in the order of the graph.
+  // Sorted by color; equal colors stay in the order of the graph.
   int *like = &w->like.at[w->like.n - n];
   for (int x = 1; x < n; x++)
     for (int y = x; y > 0 && w->color[like[y]] < w->color[like[y - 1]]; y--) {
@@ -158,14 +159,15 @@ static int find_alike(Growth *w, int p, int i, const Reader *reader) {
   return n;
 }
 
-// To the readers of p; to those that could be confused only when `pair`.  False when there are
-// such that were left out.
+// Grows to the readers of p; to indistinguishable ones only with `pair`. False if such readers were
+// left out.
 static bool grow_ahead(Growth *w, int p, bool pair) {
   const Node *first = node_at(w, p, 0);
   bool all = true;
   for (int r = 0; first->n_readers <= MANY_READERS && r < first->n_readers; r++) {
     const Reader *reader = &first->reader[r];
     if (w->occurrence[reader->node] != OUTSIDE) continue;
+    // Each occurrence must have equally many readers of this kind; they are paired by color.
     w->like.n = 0;
     int n = find_alike(w, p, 0, reader), i = 1;
     if (n > 1 && !pair) {
@@ -201,7 +203,7 @@ static void grow(Growth *w) {
 // -- The block -------------------------------------------------------------------------------
 
 typedef struct Position {
-  int first, p; // the node in occurrence 0
+  int first, p; // node in occurrence 0
 } Position;
 
 static int by_first(const void *x, const void *y) {
@@ -209,7 +211,7 @@ static int by_first(const void *x, const void *y) {
   return (p->first > q->first) - (p->first < q->first);
 }
 
-// What was grown, in the order of the nodes; nothing is inside any more.
+// The grown block, in the order of the nodes. Clears the state: no node is inside.
 static Tuples take(Growth *w) {
   int k = w->k;
   Tuples t = {k, w->n, arena_array(w->arena, int, w->n *k)};
@@ -225,7 +227,7 @@ static Tuples take(Growth *w) {
   return t;
 }
 
-// Inside are these, but for one position.
+// Restores the state from `t` without one position.
 static void put_back(Growth *w, const Tuples *t, int but) {
   w->k = t->k;
   w->n = w->node.n = w->unclear.n = 0;
@@ -251,9 +253,9 @@ Tuples growth_from(Growth *w, const int *seed, int k) {
   return take(w);
 }
 
-// -- Where it begins -------------------------------------------------------------------------
+// -- First op of a block ---------------------------------------------------------------------
 
-// Values that go in and out in an occurrence which is not at an end; parameters do not count.
+// The number of values that cross the border of an inner occurrence, parameters excluded.
 static int n_crossing(const Growth *w) {
   int i = w->k / 2, n = 0;
   Vec(Edge) seen = {0};
@@ -266,7 +268,8 @@ static int n_crossing(const Growth *w) {
         known = seen.at[k].node == e.node && seen.at[k].slot == e.slot;
       if (!known) vec_push(w->arena, &seen, e);
     }
-    int read = -1; // a slot
+    // Readers of one slot are adjacent.
+    int read = -1; // the last slot counted
     for (int r = 0; r < node->n_readers; r++) {
       Reader reader = node->reader[r];
       if (is_inside(w, reader.node, i) || reader.slot == read) continue;
@@ -277,7 +280,7 @@ static int n_crossing(const Growth *w) {
   return n + seen.n;
 }
 
-// Reads what other nodes make, and nothing inside.
+// Whether position p reads results of other nodes, but none of the inside.
 static bool is_head(const Growth *w, const Tuples *t, int p) {
   const Node *node = &w->net->node[t->node[p * t->k]];
   bool reads = false;
@@ -288,7 +291,7 @@ static bool is_head(const Growth *w, const Tuples *t, int p) {
   return reads;
 }
 
-// Without position p, which may come in at the other end.
+// Regrows the block without position p, which may enter at the other end.
 static Tuples shifted_by(Growth *w, const Tuples *t, int p, int *crossing) {
   put_back(w, t, p);
   w->n_ahead = 0;

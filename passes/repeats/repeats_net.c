@@ -1,4 +1,4 @@
-// See repeats_net.h: nodes and their labels, the order of groups, and groups made nodes.
+// See repeats_net.h: nodes and their labels, the order of groups, and the contraction of groups.
 
 #include "repeats_net.h"
 
@@ -10,7 +10,7 @@
 // -- Labels ----------------------------------------------------------------------------------
 
 typedef struct Label {
-  const Op *op; // the first of them
+  const Op *op; // the first with this label
   int label;
   struct Label *next;
 } Label;
@@ -32,7 +32,8 @@ int label_new(Labels *l) {
   return ++l->n;
 }
 
-// What an operand is, beyond its type, however it came to be.
+// The class of an operand besides its type: a trained or a frozen persistent parameter, or any
+// other.
 static int operand_class(const Value *v) {
   return value_lasts(v) ? 1 + v->train : 0;
 }
@@ -66,7 +67,7 @@ static uint64_t hash_op(const Op *op) {
   return h ^ h >> 32;
 }
 
-// A call has something of its own, its attributes, and is left alone.
+// The label of an op. A call has unique attributes and is in no block.
 static int label_of(Labels *l, const Op *op) {
   if (op->kind == OP_call) return NEVER;
   Label **bucket = &l->bucket[hash_op(op) % l->n_buckets], *at = *bucket;
@@ -102,6 +103,7 @@ static void add_readers(Net *net, Arena *a) {
 Net net_of_graph(const Graph *g, const bool *among, Labels *labels, Arena *a) {
   int *node_of = arena_array(a, int, g->n_ops);
   Net net = {.worlds = 1, .node = arena_array(a, Node, g->n_ops)};
+  // One node per op; only ops in `among` can repeat.
   for_each_op(op, g) {
     Node *node = &net.node[net.n];
     node_of[op->id] = net.n;
@@ -125,6 +127,7 @@ Net net_of_graph(const Graph *g, const bool *among, Labels *labels, Arena *a) {
 Net net_inside(const Net *net, const Tuples *t, Arena *a) {
   Net in = {t->n, net->worlds * t->k, arena_array(a, Node, t->n)};
   int *position = arena_array(a, int, net->n);
+  // Occurrence 0 gives the structure; edges from outside lose their source.
   for (int i = 0; i < net->n; i++)
     position[i] = OUTSIDE;
   for (int p = 0; p < t->n; p++)
@@ -151,7 +154,7 @@ Net net_inside(const Net *net, const Tuples *t, Arena *a) {
 
 // -- Order -----------------------------------------------------------------------------------
 
-// The groups that are free to run, the one whose first op is first on top: a binary heap.
+// The groups that are ready, as a binary heap with the earliest first op on top.
 typedef struct Free {
   int *group, *key, n;
 } Free;
@@ -189,6 +192,7 @@ bool net_order(const Net *net, const int *group, int n_groups, int *order, bool 
   int *waits = arena_array(a, int, n_groups), *next = arena_array(a, int, net->n);
   int *head = arena_array(a, int, n_groups), n = 0;
   Free ready = {arena_array(a, int, n_groups), arena_array(a, int, n_groups), 0};
+  // `waits` counts the edges from other groups that are not done.
   for (int g = 0; g < n_groups; g++) {
     done[g] = false;
     head[g] = OUTSIDE;
@@ -219,7 +223,7 @@ bool net_order(const Net *net, const int *group, int n_groups, int *order, bool 
 
 // -- Contraction -----------------------------------------------------------------------------
 
-// The first slot of every node among those of the node that it becomes part of.
+// The first slot of every node among the slots of its future node.
 static int *slot_bases(const Net *net, const Group *info, int n_groups, Arena *a) {
   int *base = arena_array(a, int, net->n), *n_slots = arena_array(a, int, net->n);
   for (int i = 0; i < net->n; i++)
@@ -229,7 +233,7 @@ static int *slot_bases(const Net *net, const Group *info, int n_groups, Arena *a
     const Tuples *t = info[g].tuples;
     if (!t || info[g].occurrence) continue;
     for (int p = 0, at = 0; p < t->n; p++) {
-      // Not all occurrences need be read in all their results.
+      // Some results may be read in some occurrences only.
       int most = 0;
       for (int i = 0; i < t->k; i++) {
         base[t->node[p * t->k + i]] = at;

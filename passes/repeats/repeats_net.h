@@ -1,7 +1,7 @@
-// What repeats.c searches: a graph of nodes, each an op or, once found, an occurrence of a block.
+// The graph that repeats.c searches: each node is an op or an occurrence of a block found before.
 //
-// The inside of a block is such a net too, and what is found there is found in all occurrences of
-// the block at once: it has as many worlds as the block has occurrences, and a node stands for one
+// The inside of a block is such a net too, and a repeat in it is found in all occurrences of the
+// block at once: the net has as many worlds as the block has occurrences, and a node stands for one
 // member in each.
 
 #ifndef REPEATS_NET_H
@@ -13,7 +13,7 @@
 enum { OUTSIDE = -1, NEVER = 0 };
 
 typedef struct Edge {
-  int node, slot; // a result of a node; the node is OUTSIDE for a parameter
+  int node, slot; // a result of a node; OUTSIDE for a parameter
 } Edge;
 
 typedef struct Reader {
@@ -21,22 +21,22 @@ typedef struct Reader {
 } Reader;
 
 typedef struct Node {
-  int label; // equal for nodes that compute the same of their operands; NEVER: is in no block
-  int first; // the place in the graph of the first op: in what order nodes that are free to run do
+  int label; // equal for nodes of the same computation; NEVER: in no block
+  int first; // position in the graph of its first op: the order of ready nodes
   int n_ops, n_in, n_readers;
   Edge *in;
   Reader *reader;
   Member *member; // [worlds]
 } Node;
 
-// Nodes stand in an order in which they can run.
+// Nodes are in topological order.
 typedef struct Net {
   int n, worlds;
   Node *node;
 } Net;
 
-// Some nodes that occur k times: node[p * k + i] is the one at position p of occurrence i.
-// Positions are in the order of the nodes of occurrence 0.
+// Nodes that occur k times: node[p * k + i] is at position p of occurrence i. Positions are in the
+// order of the nodes of occurrence 0.
 typedef struct Tuples {
   int k, n;
   int *node;
@@ -44,26 +44,25 @@ typedef struct Tuples {
 
 typedef struct Labels Labels;
 
-Labels *labels_new(int n_ops, Arena *a); // of a graph with about so many ops
-int label_new(Labels *l);                // of what is like nothing else
+Labels *labels_new(int n_ops, Arena *a); // for a graph of about so many ops
+int label_new(Labels *l);                // unlike all other labels
 
 Net net_of_graph(const Graph *g, const bool *among, Labels *labels, Arena *a);
-// The inside of a block: one world for each world of the net and each occurrence.
+// The inside of a block, with one world for each world of the net and each occurrence.
 Net net_inside(const Net *net, const Tuples *t, Arena *a);
 
-// An order in which groups of nodes can run one after the other: false when there is none.  `done`
-// says of each group whether it is in `order`.  Groups are numbered from 0; group[node] is the
-// node's.
+// An order of groups of nodes in which they can run one after the other; false if there is none.
+// `done` marks the groups in `order`. Groups are numbered from 0; group[node] is the node's.
 bool net_order(const Net *net, const int *group, int n_groups, int *order, bool *done, Arena *a);
-// Whether all that the node reads is done.
+// Whether all operands of the node are done.
 bool node_is_ready(const Net *net, const int *group, int node, const bool *done);
 
-// What becomes one node: an occurrence, or a node that stays one.
+// A future node: an occurrence, or a single node.
 typedef struct Group {
-  const Tuples *tuples; // NULL: one node
-  int occurrence;       // in these; the node, where it is one
+  const Tuples *tuples; // NULL: a single node
+  int occurrence;       // in `tuples`; or the single node
   int family;           // of the block; see repeats.h
-  int label;            // of the node that it becomes
+  int label;            // of the future node
   Member *member;       // [worlds]
 } Group;
 

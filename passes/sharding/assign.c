@@ -1,9 +1,9 @@
 // See assign.h.
 //
-// A list of ranks that is known is one Stage, with a number in the order in which the model comes
-// to it.  The rest of the ops are given stages part by part: the model from the front to the back,
-// what reads nothing from the back, parameters, gradients, updates, states.  Only `apply` puts
-// anything on another mesh.
+// Each known list of ranks is one Stage, numbered in the order in which the model reaches it. The
+// other ops get stages part by part: the model from front to back, ops without operands from the
+// back, parameters, gradients, updates, states. Only `apply` puts ops and parameters on other
+// meshes.
 
 #include "assign.h"
 
@@ -14,7 +14,7 @@
 #include "ir/analysis/origin.h"
 #include "ir/op.h"
 
-enum { SHOWN = 4 }; // ranks in a name, where they do not follow one another
+enum { SHOWN = 4 }; // ranks in a name, if they are not consecutive
 
 // -- Ranks -------------------------------------------------------------------------------------
 
@@ -57,7 +57,7 @@ const char *ranks_text(Arena *a, const Ranks *r, const char *axis) {
 
 // -- Meshes ------------------------------------------------------------------------------------
 
-// "pp1", "pp0to3", "pp0_2": and what the mesh was called before, if it was not the whole.
+// "pp1", "pp0to3", "pp0_2", after the former name of the mesh if that was not the whole.
 static const char *mesh_name(const Sharding *s, const Mesh *from, int axis, const Ranks *r) {
   Arena *a = s->g->module->arena;
   StrBuf b = {.arena = a};
@@ -72,8 +72,9 @@ static const char *mesh_name(const Sharding *s, const Mesh *from, int axis, cons
   return name;
 }
 
-// The devices of `from` that are at these ranks of the axis, which it has whole.
+// The mesh of the devices of `from` at these ranks of the axis, of which `from` has all ranks.
 static const Mesh *mesh_at(const Sharding *s, const Mesh *from, int axis, const Ranks *r) {
+  // Devices are in row-major order of the axes: `inner` devices per rank of this axis.
   Module *m = s->g->module;
   Mesh *mesh = arena_one(m->arena, Mesh);
   int inner = 1, outer;
@@ -114,7 +115,7 @@ void assign_param(Sharding *s, Value *v, int axis, const Ranks *r) {
 
 // -- Stages ------------------------------------------------------------------------------------
 
-// Ranks that something is on, and how far into the model that is.
+// A list of ranks in use, and its position in the model.
 typedef struct Stage {
   const Ranks *ranks;
   int order;
@@ -123,10 +124,10 @@ typedef struct Stage {
 typedef struct Assign {
   Sharding *s;
   int axis;
-  Vec(Stage *) known;     // in the order in which the model comes to them
-  const Stage **of_op;    // by op id; NULL: not known, and in the end all ranks
-  const Stage **of_param; // by index, the same
-  const Op *const *model; // as model_ops gives them
+  Vec(Stage *) known;     // in the order in which the model reaches them
+  const Stage **of_op;    // by op id; NULL: unknown, and in the end all ranks
+  const Stage **of_param; // by index, likewise
+  const Op *const *model; // from model_ops
 } Assign;
 
 static const Stage *stage_of(Assign *a, const Ranks *ranks) {
@@ -142,7 +143,7 @@ static int by_number(const void *x, const void *y) {
   return *(const int *)x - *(const int *)y;
 }
 
-// The ranks of both; of one where the other is not known.
+// The union of the ranks of both; one of them if the other is unknown.
 static const Stage *both(Assign *a, const Stage *p, const Stage *q) {
   if (!p || !q || p == q) return p ? p : q;
   if (!p->ranks || !q->ranks) return p->ranks ? q : p;
@@ -158,9 +159,9 @@ static const Stage *both(Assign *a, const Stage *p, const Stage *q) {
   return stage_of(a, ranks_new(a->s, a->axis, at, n));
 }
 
-// -- What follows ------------------------------------------------------------------------------
+// -- Defaults ----------------------------------------------------------------------------------
 
-// Of the operands that ops made, the last stage, or the first.
+// The last stage of the operands that ops produce, or the first.
 static const Stage *of_operands(const Assign *a, const Op *op, bool last) {
   const Stage *found = NULL;
   for (int i = 0; i < op->n_in; i++) {
@@ -171,7 +172,7 @@ static const Stage *of_operands(const Assign *a, const Op *op, bool last) {
   return found;
 }
 
-// Wherever ops are that read the value; `model`: those of the model only.
+// The stages of all ops that read the value; `model`: of those of the model only.
 static const Stage *of_readers(Assign *a, const Value *v, bool model) {
   const Stage *found = NULL;
   for_each_use(u, v)
@@ -180,7 +181,7 @@ static const Stage *of_readers(Assign *a, const Value *v, bool model) {
   return found;
 }
 
-// What nothing comes to runs wherever what it makes is read.
+// Puts ops without a stage, for lack of operands with one, on the stages of their readers.
 static void assign_sources(Assign *a, bool model) {
   for (Op *op = a->s->g->last; op; op = op->prev) {
     if (a->of_op[op->id] || (op_part(op) == PART_forward) != model) continue;
@@ -202,7 +203,8 @@ static void assign_model(Assign *a) {
   assign_sources(a, true);
 }
 
-// One that a program cut along the axis, or that lies as in another graph, stays where it is.
+// Whether the parameter may be put on some ranks: no program sharded it along the axis, and no
+// other graph fixed its layout.
 static bool may_go(const Assign *a, const Value *v) {
   return a->s->given[v->id][a->axis] == OPEN && v->role != ROLE_scalar;
 }

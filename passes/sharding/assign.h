@@ -1,21 +1,21 @@
-// On which ranks of an axis ops run: what programs said with op_assign, and what follows from it.
+// Assignment of ops to ranks of an axis: programs assign some with op_assign, and the rest follow.
 //
 //     op_assign(fc1, 0, "pp")        %1 = linear …  @pp0          fc1 and fc2 are assigned,
-//     op_assign(fc2, 1, "pp")        %2 = relu %1   @pp0          relu runs where its operand is,
-//                                    %3 = linear …  @pp1          the gradients where their ops do
+//     op_assign(fc2, 1, "pp")        %2 = relu %1   @pp0          relu runs on the ranks of its operand,
+//                                    %3 = linear …  @pp1          gradients on those of their ops
 //                                    %4 = linear_back_w …  @pp1
-//                                    %5 = sgd …     @pp1          an update where its weight is
+//                                    %5 = sgd …     @pp1          an update on those of its weight
 //
-// Ranks are a list of those of one axis, by their number along it; NULL is all of them.  The mesh
-// of an op has the axes of the whole one, each with the op's ranks only, so that axes have the same
-// numbers in all meshes.
+// `Ranks` is a list of ranks of one axis, by their number along it; NULL is all of them. The mesh
+// of an op has the axes of the whole mesh, each with the op's ranks only, so that axes have the
+// same numbers in all meshes.
 //
-// What a program leaves open: an op of the model runs where the last of its operands comes from; if
-// all are parameters, wherever its result is read.  An op of the gradient runs where its op of the
-// model does, so that what that read and made is there.  An op of the update runs where its weight
-// is, or as the model's do.  A parameter is wherever the model reads it.
-// "Last": ranks are stages, in the order in which the model comes to them.  What a program has cut
-// along the axis (op_trans, split) is on all of its ranks.
+// Defaults: an op of the model runs on the ranks of its last operand; if all operands are
+// parameters, on the ranks of its readers. An op of a gradient runs on the ranks of its op of the
+// model, which have the operands and results of that op. An op of the update runs on the ranks of
+// its weight, or else like an op of the model. A parameter is on the ranks of all its readers in
+// the model. "Last": ranks are stages, in the order in which the model reaches them. A value or op
+// that a program split along the axis (op_trans, split) is on all of its ranks.
 
 #ifndef ASSIGN_H
 #define ASSIGN_H
@@ -24,20 +24,20 @@
 
 struct Ranks {
   int n;
-  int at[]; // each once; in the order of the mesh that they become an axis of
+  int at[]; // distinct; in the order of the mesh axis that they form
 };
 
-// NULL when these are all ranks of the axis in their order.
+// NULL for all ranks of the axis in their order.
 const Ranks *ranks_new(const Sharding *s, int axis, const int *at, int n);
 // "rank 2 of pp", "all ranks of pp"
 const char *ranks_text(Arena *a, const Ranks *r, const char *axis);
 
-// The op runs on these ranks of the axis, which it has had all of.
+// Puts an op on these ranks of the axis. Before, it is on all of them.
 void assign_op(Sharding *s, Op *op, int axis, const Ranks *r);
-// So does the parameter, which then stays there.
+// Puts a parameter on these ranks, for good.
 void assign_param(Sharding *s, Value *v, int axis, const Ranks *r);
-// Finds for all other ops and parameters of the graph where they are along `axis`, and gives their
-// values the meshes that follow.  Whether any changed: whether a program assigned an op along it.
+// Finds the ranks along `axis` of all other ops and parameters of the graph, and sets the meshes of
+// their values. Returns whether any changed: whether a program assigned an op along the axis.
 bool assign_rest(Sharding *s, int axis);
 
 #endif

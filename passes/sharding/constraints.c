@@ -1,8 +1,8 @@
 // See constraints.h.
 //
-// Whether claims can hold together is tried out: axis by axis every split that was named first for
-// it (find_splits). Axes are few, and so are the splits of each.  A smallest part takes one such
-// trial for each claim.
+// Whether constraints can hold together is decided by trial: axis by axis, each split of the first
+// constraint on it (find_splits). Axes are few, and so are the splits of each. A minimal set takes
+// one such trial per constraint.
 
 #include "constraints.h"
 
@@ -44,9 +44,9 @@ Sbp lies_of(char split) {
   return split == '-' ? (Sbp){.kind = SBP_B} : (Sbp){.kind = SBP_S, .dim = split - '0'};
 }
 
-// -- What is possible ----------------------------------------------------------------------------
+// -- Feasibility ---------------------------------------------------------------------------------
 
-// All that was said of an op or a parameter.
+// All constraints on an op or a parameter.
 typedef struct Case {
   const Sharding *s;
   const Op *op;
@@ -54,10 +54,10 @@ typedef struct Case {
   const Value *v;
   Claims all;
   const bool *kept;
-  char split[MAX_AXES], was[MAX_AXES]; // as is being tried; where nothing was said
+  char split[MAX_AXES], was[MAX_AXES]; // under trial; without constraints
 } Case;
 
-// How many ranks of the axis it would be on; a parameter is where it is.
+// The number of ranks of the axis that the op would run on; a parameter keeps its ranks.
 static int ranks_of(const Case *c, int axis) {
   if (c->v) return value_ranks(c->v, axis);
   for (int i = 0; i < c->all.n; i++) {
@@ -112,7 +112,7 @@ static const char *first_splits(const Case *c, int axis) {
   return NULL;
 }
 
-// Whether there is a split for all axes from this one on.
+// Whether feasible splits exist for all axes from this one on.
 static bool find_splits(Case *c, int axis) {
   if (axis == c->s->mesh->n_axes) return can_all(c);
   const char *splits = first_splits(c, axis);
@@ -140,7 +140,7 @@ void keep_least(bool *kept, int n, bool (*possible)(void *context, const bool *k
   }
 }
 
-// -- What was said -------------------------------------------------------------------------------
+// -- Constraints ---------------------------------------------------------------------------------
 
 static void add_sets(Case *c, int axis, const Said *said) {
   if (!said) return;
@@ -152,7 +152,7 @@ static const char *one_split(const Case *c, char split) {
   return str_copy_n(c->s->scratch, &split, 1);
 }
 
-// The claims that `more` needs to be impossible, and `more`.
+// A minimal set of constraints that contradict `more`, and `more`.
 static Claims contradiction(Case *c, const Claim *more) {
   Claims least = {0};
   int n = c->all.n;

@@ -1,7 +1,7 @@
 // See microbatch_cut.h.
 //
-// `shard` is asked, on a copy that has no axis but time (single_device.h). The ops of the copy
-// stand in the same order, and its splits are read off.
+// The splits are those of `shard` on a copy without axes but time (single_device.h). The ops of the
+// copy are in the same order.
 
 #include "microbatch_cut.h"
 

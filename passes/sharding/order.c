@@ -1,8 +1,8 @@
 // See order.h.
 //
-// Ops are placed from the first to the last, each behind what it reads and what orders want before
-// it, depth first with a list of its own instead of calls, as models are deep.  Circles are looked
-// for only where that fails, breadth first from every order.
+// Ops are placed from the first to the last, each after its operands and its predecessors by
+// orders: depth first, with an explicit stack instead of recursion, as models are deep. Only if
+// that fails, cycles are searched, breadth first from every order.
 
 #include "order.h"
 
@@ -12,10 +12,10 @@
 #include "ir/analysis/op_names.h"
 #include "ir/op.h"
 
-// -- What depends on what ------------------------------------------------------------------------
+// -- Dependences ---------------------------------------------------------------------------------
 
-// Marks, by id, what reads what the ops make, and what reads that: not the ops themselves, unless
-// one of them is among it.
+// Marks, by id, all transitive readers of the ops' results; the ops themselves only if they are
+// among these.
 static void mark_after(Op *const *op, int n, bool *marked, Arena *scratch) {
   Vec(Op *) pending = {0};
   for (int i = 0; i < n; i++)
@@ -31,7 +31,7 @@ static void mark_after(Op *const *op, int n, bool *marked, Arena *scratch) {
   }
 }
 
-// The same of what makes what they read.
+// Marks, by id, all transitive producers of the ops' operands.
 static void mark_before(Op *const *op, int n, bool *marked, Arena *scratch) {
   Vec(Op *) pending = {0};
   for (int i = 0; i < n; i++)
@@ -47,13 +47,13 @@ static void mark_before(Op *const *op, int n, bool *marked, Arena *scratch) {
   }
 }
 
-// -- Circles -------------------------------------------------------------------------------------
+// -- Cycles --------------------------------------------------------------------------------------
 
 typedef struct Circles {
   const Graph *g;
   const Orders *orders;
   Arena *scratch;
-  bool **leads; // [n][n]: what the one puts off comes before what the other wants first
+  bool **leads; // [n][n]: the second side of the one leads to the first side of the other
 } Circles;
 
 static void find_leads(Circles *c) {
@@ -72,7 +72,7 @@ static void find_leads(Circles *c) {
   }
 }
 
-// The shortest way from order `start` to itself, in `circle`, or 0: breadth first.
+// Finds the shortest cycle through order `start`, breadth first. Returns its length, or 0.
 static int circle_of(const Circles *c, int start, int *circle) {
   int n = c->orders->n, n_queue = 0;
   int *queue = arena_array(c->scratch, int, n), *from = arena_array(c->scratch, int, n);
@@ -81,6 +81,7 @@ static int circle_of(const Circles *c, int start, int *circle) {
   queue[n_queue++] = start;
   for (int at = 0; at < n_queue; at++) {
     int i = queue[at], length = 0;
+    // No longer path is explored once this order closes the cycle.
     for (int k = 0; k < n && !c->leads[i][start]; k++) {
       if (!c->leads[i][k] || k == start || from[k] >= 0) continue;
       from[k] = i;
@@ -95,13 +96,13 @@ static int circle_of(const Circles *c, int start, int *circle) {
   return 0;
 }
 
-// "linear '/fc1/MatMul'", and how many others.
+// "linear '/fc1/MatMul'", and the number of other ops.
 static const char *ops_text(Arena *a, Op *const *op, int n) {
   const char *more = n > 1 ? str_format(a, " and %d more", n - 1) : "";
   return str_format(a, "%s '%s'%s", op_info[op[0]->kind].name, op_node(op[0]), more);
 }
 
-// The circle is from its last order to its first.
+// Reports the cycle, which is stored from its last order to its first.
 static bool report(const Circles *c, const int *circle, int n, Diag *d) {
   Arena *a = c->scratch;
   const Order *last = &c->orders->at[circle[0]];
@@ -139,8 +140,8 @@ static bool report_smallest(const Graph *g, const Orders *orders, Arena *scratch
 
 typedef enum Placed { NOT_YET, BEING, DONE } Placed;
 
-// An op that is being placed, and which of those that come before it are: operands, then what the
-// orders that it waits for want first.
+// An op that is being placed, with a cursor over its predecessors: operands, then the first sides
+// of the orders that it waits for.
 typedef struct Frame {
   Op *op;
   int operand, wait, first;
@@ -150,15 +151,15 @@ typedef struct Sorter {
   const Orders *orders;
   Arena *scratch;
   Placed *placed; // by op id
-  bool *over;     // by order: all that is to come first is placed
+  bool *over;     // by order: its first side is placed
   struct {
     int *at;
     int n, cap;
-  } * waits; // by op id: for which orders
+  } * waits; // by op id: the orders that it waits for
   Vec(Frame) open;
 } Sorter;
 
-// The next op before that of the frame that is not placed; NULL when there is none.
+// The next predecessor of the frame's op that is not placed, or NULL.
 static Op *next_before(Sorter *s, Frame *f) {
   while (f->operand < f->op->n_in) {
     Op *def = f->op->in[f->operand++].value->def;
@@ -176,8 +177,7 @@ static Op *next_before(Sorter *s, Frame *f) {
   return NULL;
 }
 
-// Puts the op at the end of the list, behind all that comes before it.  False: it comes before
-// itself.
+// Appends the op to the list, after all its predecessors. False: it is its own predecessor.
 static bool place(Sorter *s, Op *op) {
   if (s->placed[op->id] == DONE) return true;
   s->open.n = 0;
@@ -221,7 +221,7 @@ static bool sort(Graph *g, const Orders *orders, Arena *scratch) {
 
 // -- Turns ---------------------------------------------------------------------------------------
 
-// Those that no other of the list comes behind, or before.
+// Marks the ops with no other op of the list after them, or before them.
 static void mark_turns(Op *const *op, int n, const bool *others) {
   for (int i = 0; i < n; i++)
     if (!others[op[i]->id]) op[i]->turn = 1;
@@ -234,7 +234,7 @@ static void give_turns(Graph *g, const Orders *orders, Arena *scratch) {
     const Order *o = &orders->at[k];
     memset(needed, false, g->n_ops * sizeof *needed);
     memset(needing, false, g->n_ops * sizeof *needing);
-    if (o->n_first > 1) mark_before(o->first, o->n_first, needed, scratch); // none needs itself
+    if (o->n_first > 1) mark_before(o->first, o->n_first, needed, scratch); // no op needs itself
     if (o->n_then > 1) mark_after(o->then, o->n_then, needing, scratch);
     mark_turns(o->first, o->n_first, needed);
     mark_turns(o->then, o->n_then, needing);

@@ -1,28 +1,27 @@
-// Which ops run before which others that they have nothing to do with: what programs said with
-// op_order.
+// Orders between independent ops, from op_order in programs.
 //
 //     %a1 = linear …                                 op_order(a2, b1)
 //     %b1 = linear …        both large
 //     %a2 = reduce_sum %a1                  =>       %a1 = linear …
 //     %b2 = reduce_sum %b1                           %a2 = reduce_sum %a1   turn=1
-//                                                    %b1 = linear …         turn=2     where %a1 was
+//                                                    %b1 = linear …         turn=2     over %a1
 //                                                    %b2 = reduce_sum %b1
 //
-// The list of ops is the order in which a device runs them, so this sorts the list: ops stay in the
-// model's order, but that what is to come before an op, and what that needs, is done right before
-// it where it is not done yet.
+// The list of ops is the order in which a device runs them, so this sorts the list. Ops stay in the
+// model's order, except that the predecessors of an op by an order, and their operands, are placed
+// right before it unless they are placed already.
 //
-// Then it must stay so.  Of each order the ops that nothing else of the same side comes after, or
-// before, get a turn (Origin), numbered as they stand; the others follow from what they read and
-// make.  The verifier sees that ops stand in the order of their turns after every pass.  Passes
-// that put ops together either know of turns (fuse) or are left out where they break them
+// Later passes must keep these orders. So of each order the last ops of the first side, and the
+// first ops of the second side, get a turn (Origin), numbered in the order of the list; dependences
+// order the other ops. The verifier checks after every pass that ops are in the order of their
+// turns. Passes that combine ops either know of turns (fuse) or are left out if they break them
 // (manager/pipeline.c).
 //
-// Each graph that is an entry has orders of its own, as programs run for each: those of the model's
-// ops hold in @eval as well.
+// Each entry graph has its own orders, as programs run for each: those of the model's ops hold in
+// @eval as well.
 //
-// Orders that go in a circle are an error.  It names the smallest: as few orders as there are, of
-// which each is said before the next by what its ops make, and the first by that of the last.
+// A cycle of orders is an error. The message names a smallest cycle, in which the results of each
+// order's second side lead to the first side of the next.
 
 #ifndef ORDER_H
 #define ORDER_H
@@ -30,7 +29,7 @@
 #include "base/diag.h"
 #include "ir/graph.h"
 
-// All of `first` before all of `then`.
+// All of `first` run before all of `then`.
 typedef struct Order {
   Op **first, **then;
   int n_first, n_then;
@@ -42,7 +41,7 @@ typedef struct Orders {
   int n, cap;
 } Orders;
 
-// Sorts the graph and gives turns; ids stay as they are.  False, having reported why.
+// Sorts the graph and assigns turns; ids do not change. False after reporting a cycle.
 bool order_ops(Graph *g, const Orders *orders, Arena *scratch, Diag *d);
 
 #endif

@@ -1,14 +1,15 @@
 // See propagate.h.
 //
-// A round is a walk forward that splits every op, and one back that narrows.  Where parameters are
-// cut by what their readers then want, another round follows, as that changes what comes in.  Each
-// letter that could be split is tried, and what operands would have to move is added up.
+// A round is a forward walk that splits every op, and a backward walk that narrows. If readers then
+// want parameters sharded, another round follows, since that changes the inputs of the first walk.
+// Each letter that could be split is tried, at the cost of resharding the operands.
 //
-// Axes of time are the last to be decided, but the first to be served:
+// Time axes are decided last, but have priority:
 //
 //     %g = reduce_sum %d axes=[0]     12 rows on 4 ranks, in 2 slices
 //
-// is not split over the ranks, as 3 rows could not be cut in 2: each rank has the 6 of a slice.
+// is not split over the ranks, as 3 rows cannot be divided into 2 slices: each rank has the 6 rows
+// of a slice.
 
 #include "propagate.h"
 
@@ -17,14 +18,14 @@
 #include "ir/op.h"
 #include "microbatch_cut.h"
 
-enum { MAX_ROUNDS = 8 }; // for weights that are cut because others are
+enum { MAX_ROUNDS = 8 }; // for weights that are sharded because others are
 
 static const Sbp whole = {.kind = SBP_B};
 
 // -- Time --------------------------------------------------------------------------------------
 
 struct TimedOnce {
-  uint32_t n_ops; // when it was found: programs may add some
+  uint32_t n_ops; // at the time of the analysis: programs may add ops
   const Timed *timed;
 };
 
@@ -36,7 +37,7 @@ static const Timed *timed_of(const Sharding *s) {
   return once->timed;
 }
 
-// Whether slices of time can cut the letter too, if they will, where ranks split it along `axis`.
+// Whether time slices can split the letter too, if they will, once ranks split it along `axis`.
 static bool leaves_time(const Sharding *s, const Op *op, int letter, int axis) {
   const Dims *dims = dims_of(s, op);
   char name = dims->letter[letter].name;
@@ -60,8 +61,8 @@ static int letter_with(const Sharding *s, const Op *op, int i, int dim, int axis
 
 // -- Propagation -----------------------------------------------------------------------------
 
-// How an op of the model wants `v`, of which `reader` is part of the gradient; NULL when it does
-// not read it.
+// The use of `v` by the op of the model that `reader` is a gradient of; NULL: that does not read
+// it.
 static const Use *model_use(const Sharding *s, const Value *v, const Op *reader) {
   if (op_part(reader) != PART_backward) return NULL;
   for_each_use(u, kept_of(s, v))
@@ -69,23 +70,22 @@ static const Use *model_use(const Sharding *s, const Value *v, const Op *reader)
   return NULL;
 }
 
-// Also in another type.
+// Whether the value is a parameter sharded for storage only, or a cast of one.
 static bool is_stored(const Sharding *s, const Value *v, int axis) {
   while (v->def && v->def->kind == OP_cast)
     v = v->def->in[0].value;
   return !v->def && s->given[v->id][axis] == STORED;
 }
 
-// How a value lies for one who reads it: the shares of a sum are added up before it goes to another
-// mesh.
+// The layout of a value for one reader: partial sums are reduced before a transfer to another mesh.
 static Sbp lies_for(const Sharding *s, const Value *v, const Op *reader, int axis) {
   Sbp lies = s->lies[v->id][axis];
   return lies.kind == SBP_P && op_mesh(reader) != v->layout->mesh ? whole : lies;
 }
 
-// How a value lies as far as its readers' splits are concerned.  A gradient has it as the op of the
-// model had it, which is the chain rule: what that op split, its gradient splits.  What is only
-// stored in parts is used whole, but for what changes its type.
+// The layout of a value that decides a reader's split. A gradient gets the layout that its op of
+// the model used, which is the chain rule: it splits the same letter. A parameter that is sharded
+// for storage only is used whole, except by casts.
 static Sbp shown(const Sharding *s, const Value *v, const Op *reader, int axis) {
   const Use *u = model_use(s, v, reader);
   if (u)
@@ -93,7 +93,7 @@ static Sbp shown(const Sharding *s, const Value *v, const Op *reader, int axis) 
   return is_stored(s, v, axis) && reader->kind != OP_cast ? whole : lies_for(s, v, reader, axis);
 }
 
-// Bytes of a device's part, as other axes cut it.
+// Bytes of a device's shard, as decided along the other axes.
 static double part_bytes(const Sharding *s, const Value *v, int axis) {
   double bytes = (double)type_bytes(v->type);
   for (int a = 0; a < s->mesh->n_axes; a++)
@@ -101,7 +101,7 @@ static double part_bytes(const Sharding *s, const Value *v, int axis) {
   return bytes;
 }
 
-// Does an op before `op` have it whole already?
+// Whether an op before `op` has gathered the value already.
 static bool gathered_before(const Sharding *s, const Value *v, const Op *op, int axis) {
   for_each_use(u, v) {
     if (!u->user || u->user->id >= op->id) continue;
@@ -111,7 +111,7 @@ static bool gathered_before(const Sharding *s, const Value *v, const Op *op, int
   return false;
 }
 
-// What a rank sends for operand `i` to be as `op` splits it now.
+// The bytes that a rank sends to reshard operand `i` for the present split of `op`.
 static double operand_cost(const Sharding *s, const Op *op, int i, int axis) {
   const Value *v = op->in[i].value;
   Sbp have = shown(s, v, op, axis);
@@ -136,13 +136,13 @@ static double split_cost(const Sharding *s, Op *op, int letter, int axis) {
   return cost;
 }
 
-// Whether programs allow it.
+// Whether constraints allow the letter.
 static bool may_split(const Sharding *s, const Op *op, int letter, int axis) {
   return said_allows(s->said[op->id][axis], dims_of(s, op)->letter[letter].name);
 }
 
-// The letter by which operands come in split that costs least, if the op can split one.
-// `of_model`: among those that the op of the model reads, too.
+// The cheapest letter along which an operand is sharded, if the op can split it; -1: none.
+// `of_model`: only operands that the op of the model reads, too.
 static int incoming_letter(const Sharding *s, Op *op, int axis, bool of_model) {
   int best = -1;
   double least = 0;
@@ -159,7 +159,7 @@ static int incoming_letter(const Sharding *s, Op *op, int axis, bool of_model) {
   return best;
 }
 
-// The op of the model of whose gradient `op` is a part, as far as it reads what that reads.
+// The op of the model that `op` is a gradient of, if they have an operand in common; else NULL.
 static const Op *model_op(const Sharding *s, const Op *op) {
   for (int i = 0; i < op->n_in; i++) {
     const Use *u = model_use(s, op->in[i].value, op);
@@ -168,18 +168,19 @@ static const Op *model_op(const Sharding *s, const Op *op) {
   return NULL;
 }
 
-// Is `v` the gradient of `result`, for an op that is part of the gradient of what makes that?
+// Whether `v` is the gradient of `result`, for a reader that is part of the gradient of its
+// producer.
 static bool is_gradient_of(const Sharding *s, const Value *v, const Op *reader,
                            const Value *result) {
   return v->type == result->type && v->def && op_part(v->def) == PART_backward &&
          !op_is_recomputed(v->def) && !model_use(s, v, reader);
 }
 
-// What the op of the model split is a dimension of its result, and the gradient of that has the
-// same:
+// The letter that the op of the model split, if that is a dimension of its result: the gradient of
+// the result has the same dimension.
 //
 //     y = linear x, w                 0 k, k n -> 0 n    split=[n], x {B}
-//     dw = linear_back_w x, dy        0 k, 0 n -> k n    split=[n], however dy comes in
+//     dw = linear_back_w x, dy        0 k, 0 n -> k n    split=[n], for any layout of dy
 static int letter_of_result(const Sharding *s, Op *op, int axis) {
   const Op *of = model_op(s, op);
   int split = of ? dims_find(dims_of(s, of), of->split[axis]) : -1;
@@ -192,7 +193,7 @@ static int letter_of_result(const Sharding *s, Op *op, int axis) {
   return -1;
 }
 
-// Whether the partial sums among the operands may pass through.
+// Whether partial sums among the operands may pass through the op.
 static bool partial_passes(const Sharding *s, const Op *op, int axis) {
   int partial = 0;
   for (int i = 0; i < op->n_in; i++) {
@@ -201,15 +202,15 @@ static bool partial_passes(const Sharding *s, const Op *op, int axis) {
     partial += have.kind == SBP_P;
   }
   if (!partial) return false;
-  // The update multiplies a gradient by what is known after the last slice of time, if by anything.
+  // Any factor of a gradient in the update is known only after the last time slice.
   bool waits = s->mesh->axis[axis].time && op_part(op) == PART_update;
   if (waits && partial < op->n_in) return false;
   int traits = op_traits(op);
   return ((traits & ADDITIVE) && partial == op->n_in) || ((traits & MULTILINEAR) && partial == 1);
 }
 
-// Where a program allows only splits that nothing leads to: the first of them that can be.  Where
-// other axes have left none, shard.c says so.
+// The first feasible split that constraints allow, if propagation leads to none of them. If other
+// axes have left none, shard.c reports it.
 static char first_allowed(const Sharding *s, const Op *op, int axis) {
   const Dims *dims = dims_of(s, op);
   for (const char *split = said_splits(s->said[op->id][axis], s->scratch); *split; split++)
@@ -217,7 +218,8 @@ static char first_allowed(const Sharding *s, const Op *op, int axis) {
   return SPLIT_NONE;
 }
 
-// What computes a value anew splits what the op of the model did, so that the values lie alike.
+// Whether a recomputation can split the letter of its op of the model, so that both results have
+// the same layout.
 static bool repeats(const Sharding *s, const Op *op, const Op *of, int axis) {
   if (!of || op_mesh(of) != op_mesh(op) ||
       !said_allows(s->said[op->id][axis], of->split[axis] ? of->split[axis] : '-'))
@@ -247,7 +249,7 @@ static void lay_results(Sharding *s, const Op *op, int axis) {
 static void propagate(Sharding *s, int axis) {
   for_each_op(op, s->g) {
     if (!s->fixed[op->id][axis]) {
-      op->split[axis] = SPLIT_NONE; // as costs and what is legal see it
+      op->split[axis] = SPLIT_NONE; // costs and legality assume no split
       op->split[axis] = choose(s, op, axis);
     }
     lay_results(s, op, axis);
@@ -256,7 +258,8 @@ static void propagate(Sharding *s, int axis) {
 
 // -- Parameters --------------------------------------------------------------------------------
 
-// How a reader wants the value, which may be on other ranks: whole if they are fewer or more.
+// The layout that a reader wants; whole if the reader and the value have different numbers of
+// ranks.
 static Sbp wanted_of(const Sharding *s, const Value *v, const Use *u, int axis) {
   if (op_ranks(u->user, axis) != value_ranks(v, axis)) return whole;
   return split_wants(u->user, dims_of(s, u->user), u->index, axis, whole);
@@ -266,8 +269,8 @@ static bool may_lie(const Sharding *s, const Value *v, Sbp lies, int axis) {
   return said_allows(s->said_lies[v->id][axis], split_of(lies));
 }
 
-// How the readers that cut it want a parameter, if they agree; of a weight those of the model and
-// its gradients, so that it is not cut because only its optimizer is.
+// The sharding on which the readers of a parameter that shard it agree; else whole. For a weight
+// only the model and its gradients count, so that an optimizer's split alone does not shard it.
 static Sbp wanted_of_param(const Sharding *s, const Value *v, int axis) {
   Sbp all = whole;
   for_each_use(u, v) {
@@ -281,7 +284,7 @@ static Sbp wanted_of_param(const Sharding *s, const Value *v, int axis) {
   return all;
 }
 
-// By value id, what a parameter becomes.
+// The new value of each parameter, by value id.
 static const Value **find_updates(const Graph *g, Arena *a) {
   const Value **update = arena_array(a, const Value *, g->n_values);
   for (int i = 0; i < g->n_results; i++)
@@ -289,8 +292,8 @@ static const Value **find_updates(const Graph *g, Arena *a) {
   return update;
 }
 
-// Whether any parameter was cut that was not before.  No state is that would have to be put
-// together for its update.
+// Shards parameters as their readers want; returns whether any changed. A state is not sharded if
+// its update would have to gather it.
 static bool lay_params(Sharding *s, const Value *const *update, int axis) {
   bool changed = false;
   for (int i = 0; i < s->g->n_params; i++) {
@@ -308,8 +311,8 @@ static bool lay_params(Sharding *s, const Value *const *update, int axis) {
   return changed;
 }
 
-// Those that a program wants in parts and whose readers do not say how: the first of its splits
-// that can be.  Whether any was cut that was not before.
+// Shards parameters that constraints want sharded and readers leave open, by the first feasible
+// split. Returns whether any changed.
 static bool lay_the_rest(Sharding *s, int axis) {
   bool changed = false;
   for (int i = 0; i < s->g->n_params; i++) {
@@ -327,7 +330,7 @@ static bool lay_the_rest(Sharding *s, int axis) {
 
 // -- Narrowing ---------------------------------------------------------------------------------
 
-// What every reader of `v` wants along `axis`, if they agree on a slice; otherwise B.
+// The slice that every reader of `v` wants along `axis`, if they agree; otherwise B.
 static Sbp wanted_by_all(const Sharding *s, const Value *v, int axis) {
   Sbp all = whole;
   for_each_use(u, v) {
@@ -339,8 +342,8 @@ static Sbp wanted_by_all(const Sharding *s, const Value *v, int axis) {
   return all;
 }
 
-// The letter along which all readers of its only result want an op cut that is whole as yet, if it
-// can be; otherwise -1.
+// The letter of an unsplit op that all readers of its only result want split, if it can be; else
+// -1.
 static int wanted_letter(const Sharding *s, const Op *op, int axis) {
   if (op->n_out != 1 || op->split[axis] != SPLIT_NONE || s->fixed[op->id][axis]) return -1;
   if (op_ranks(op, axis) == 1) return -1;
@@ -351,8 +354,8 @@ static int wanted_letter(const Sharding *s, const Op *op, int axis) {
   return letter >= 0 && can_split(s, op, letter, axis) ? letter : -1;
 }
 
-// Whether a reader takes the parameter in parts of this dimension, or would if it was cut as its
-// own readers want it.
+// Whether a reader takes the parameter sharded along this dimension, or would after narrowing to
+// the slice that its own readers want.
 static bool takes_cut(const Sharding *s, const Use *u, int dim, int axis) {
   Sbp want = wanted_of(s, u->value, u, axis);
   if (want.kind == SBP_S) return want.dim == dim;
@@ -361,8 +364,8 @@ static bool takes_cut(const Sharding *s, const Use *u, int dim, int axis) {
   return letter >= 0 && dims_position(dims, &dims->in[u->index], letter) == dim;
 }
 
-// May `v` be cut for an op that reads it: is it made for that one, or a weight that nothing keeps
-// whole but what updates it?
+// Whether `v` may be sharded for an op that reads it: that is its only reader, or `v` is a weight
+// and only its update needs it whole.
 static bool may_cut(const Sharding *s, const Value *v, int dim, int axis) {
   if (v->def) return !v->uses->next;
   if (v->role != ROLE_weight || s->given[v->id][axis] != OPEN) return false;
@@ -374,8 +377,8 @@ static bool may_cut(const Sharding *s, const Value *v, int dim, int axis) {
   return param_cuts(s, v, dim, axis);
 }
 
-// Ops made from whole operands: when all readers want the same slice of the only result, and no
-// operand would have to be cut for it but those that may be, each device makes its slice.
+// Splits an op with whole operands if all readers want the same slice of its only result: each
+// device computes its slice. Only operands that may_cut allows are sharded for it.
 static bool narrow(const Sharding *s, Op *op, int axis) {
   int letter = wanted_letter(s, op, axis);
   if (letter < 0 || !may_split(s, op, letter, axis)) return false;

@@ -1,8 +1,8 @@
 // See sharding.h.
 //
-// Tables are by op and value id.  Programs add ops, so sharding_grow, or sharding_add where one op
-// is all, is called after whatever may have: tables are made longer by half, and new values get a
-// mesh.
+// Tables are indexed by op id and value id. Programs add ops, so any call that may add some is
+// followed by sharding_grow, or by sharding_add for a single op: tables grow by half, and new
+// values get a mesh.
 
 #include "sharding.h"
 
@@ -12,7 +12,7 @@
 #include "ir/op.h"
 #include "prove/number.h"
 
-// A copy of `at` with zeros behind its `n` elements.
+// A copy of `at` with zeros after its `n` elements.
 static void *grown(const Sharding *s, const void *at, uint32_t n, uint32_t to, size_t size) {
   char *copy = arena_alloc(s->scratch, to * size);
   if (n) memcpy(copy, at, n * size);
@@ -20,15 +20,15 @@ static void *grown(const Sharding *s, const void *at, uint32_t n, uint32_t to, s
   return copy;
 }
 
-// The first operand that an op made, and knows where.
+// The producer of the first operand that has one, and that has a mesh.
 static const Op *first_made(const Op *op) {
   for (int i = 0; i < op->n_in; i++)
     if (op->in[i].value->def && op->in[i].value->layout) return op->in[i].value->def;
   return NULL;
 }
 
-// A new op runs where what made its first operand does, and is assigned as that; where there are
-// only parameters, on all ranks, although these may be on some.
+// Puts a new op on the ranks of the producer of its first operand, with the same assignment. If all
+// operands are parameters it is on all ranks, although these may be on some.
 static void place_new(Sharding *s, Op *op) {
   const Op *from = first_made(op);
   const Mesh *mesh = from ? op_mesh(from) : s->mesh;
@@ -39,7 +39,7 @@ static void place_new(Sharding *s, Op *op) {
   memcpy(s->ranks[op->id], s->ranks[from->id], sizeof *s->ranks);
 }
 
-// Equal values have equal numbers, and that of the model comes first.
+// Finds the model's values that are recomputed: equal values have equal numbers, the model's first.
 static void find_kept(Sharding *s) {
   bool any = false;
   for_each_op(op, s->g)
@@ -67,6 +67,7 @@ const Op *repeated_by(const Sharding *s, const Op *op) {
 }
 
 static void grow_tables(Sharding *s) {
+  // Two groups of tables, by op id and by value id, each of one size.
   const Graph *g = s->g;
   if (g->n_ops > s->n_ops) {
     uint32_t to = g->n_ops + g->n_ops / 2;
@@ -90,7 +91,8 @@ static void grow_tables(Sharding *s) {
   }
 }
 
-// What reads nothing of the model, such as a sum of gradients, is with the one before it.
+// An op without operands of the model, such as a sum of gradients, belongs to the producer of an
+// operand with the same number.
 const Op *model_op_of(const Sharding *s, const Op *op, const Op *const *model) {
   const Op *again = repeated_by(s, op);
   if (again) return again;

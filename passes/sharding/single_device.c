@@ -29,7 +29,7 @@ static void for_each_value(Graph *g, void (*visit)(Value *v)) {
       visit(op->out[i]);
 }
 
-// As it was before anything was decided.
+// Clears all decisions.
 static void forget_plan(Module *m) {
   Graph *g = m->graphs;
   m->meshes = NULL;

@@ -1,10 +1,11 @@
-// Constant folding, by the reference evaluator, so that folding is what the op means.
+// Constant folding, by the reference evaluator, so that folding agrees with the semantics of the
+// op.
 //
 //     %a = constant value=[1,2] : f32[2]
 //     %b = exp %a               : f32[2]   =>   %b = constant value=[2.7182817,7.389056] : f32[2]
 //
-// A fill stays a fill whatever its shape: a mask of 100 MB is one number.  A broadcast of other
-// constants is left alone: repeating them is cheaper than storing them.
+// A fill stays a fill for any shape: a mask of 100 MB is one number. A broadcast of another
+// constant is left alone: repeating it is cheaper than storing it.
 
 #include "ir/analysis/rewrite.h"
 
@@ -18,14 +19,14 @@ static bool is_foldable(const Op *op) {
   if (op->callee || op->n_in == 0 || (op_info[op->kind].traits & (COMM | ACCUMULATES)) ||
       !op_info[op->kind].reference)
     return false;
-  // Of a part, what it is depends on the rank.
+  // The result for a shard depends on the rank.
   if (op_boxed(op) && op->graph->module->phase >= PHASE_local) return false;
   for (int i = 0; i < op->n_in; i++)
     if (!is_known(op->in[i].value)) return false;
   return true;
 }
 
-// Integers divide by zero when the program runs, if it ever comes there; not now.
+// Whether integers are divided by zero: that is left to the running program, if it gets there.
 static bool divides_by_zero(const Op *op) {
   if ((op->kind != OP_div && op->kind != OP_mod && op->kind != OP_fmod) ||
       dtype_class[op->out[0]->type->dtype] == 'F')
@@ -56,12 +57,12 @@ static bool all_fills(const Op *op) {
   return true;
 }
 
-// Moving equal elements about leaves them what they are.
+// Whether the op only moves elements, so that a fill keeps its value.
 static bool only_moves(OpKind kind) {
   return kind == OP_reshape || kind == OP_transpose || kind == OP_broadcast || kind == OP_slice;
 }
 
-// Puts the number that every element of `op`'s result is into `value`: the op on scalars.
+// Computes the number that every element of the result is into `value`: the op on scalars.
 static bool evaluate_once(Builder *b, const Op *op, double *value) {
   Value *in[8];
   for (int i = 0; i < op->n_in; i++) {
@@ -89,7 +90,7 @@ static bool fold_fill(Builder *b, Op *op) {
     value = attr_f(op->in[0].value->def, "value");
   else if (!op_info[op->kind].formula || !evaluate_once(b, op, &value))
     return false;
-  // A double holds all but large i64 and u64.
+  // A double is exact except for large i64 and u64.
   if (dtype_class[t->dtype] != 'F' && (value >= 0x1p53 || value <= -0x1p53)) return false;
   Value *v = build_fill(b, t->dtype, t->rank, t->dim, value);
   if (v) replace(op->out[0], v);

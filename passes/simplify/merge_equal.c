@@ -1,14 +1,15 @@
-// Common subexpressions: ops of one kind with the same operands and attributes compute the same.
+// Common subexpressions: ops of one kind with the same operands and attributes have the same
+// results.
 //
 //     %a = exp %x                  %a = exp %x
 //     %b = exp %x           =>     %c = add %a, %a
 //     %c = add %a, %b
 //
-// What is computed anew for gradients (recompute.c) is so on purpose, and stays what it is.  So are
-// equal ops of two pieces (planner/lua/pieces.h): they may be on different ranks.
+// Recomputations for gradients (recompute.c) are intended, and stay. So do equal ops of two pieces
+// (planner/lua/pieces.h): they may be on different ranks.
 //
-// That goes for random ops too: what they draw is decided by their key.  One walk in order finds
-// all of them, as operands have been merged before their readers are looked at.
+// Random ops are merged, too: their numbers depend on the key only. One walk in order finds all of
+// them, as operands are merged before their readers are visited.
 
 #include <string.h>
 
@@ -44,6 +45,7 @@ static bool op_equal(const Op *x, const Op *y) {
 }
 
 int merge_equal(Graph *g) {
+  // A hash table of about one slot per op.
   int merged = 0, n_slots = 64;
   while (n_slots < (int)g->n_ops)
     n_slots *= 2;

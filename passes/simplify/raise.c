@@ -1,4 +1,4 @@
-// Raising: ops written out by an exporter become the one op that they are.
+// Raising: ops written out by an exporter become one op of ours.
 //
 //     layer and RMS normalisation     raise_norm.c
 //     GELU and swish                  raise_gelu.c
@@ -6,13 +6,13 @@
 //     attention                       raise_attention.c, raise_mask.c
 //
 // One op has one kernel that reads its operands once, and a gradient that needs neither the scores
-// of attention nor the six intermediate results of a norm.  A pattern is left as it is when
-// something inside it is read from outside.
+// of attention nor the six intermediate results of a norm. A pattern with inner values that are
+// read outside is left alone.
 //
-// It wants a simplified module: there a mean is reduce_sum and scale, x*x is square, and numbers
-// that the program knows stand in attributes.
+// The module must be simplified: there a mean is reduce_sum and scale, x*x is square, and known
+// numbers are in attributes.
 //
-// With say=true notes tell how much attention there is, and why some of it stays products.
+// With say=true, notes report the number of recognised attentions, and why others stay products.
 
 #include "raise.h"
 #include "pass.h"
@@ -31,13 +31,13 @@ static const struct {
     {raise_seq_major, "attention with the sequence first"},
 };
 
-// Raises the pattern wherever it is.  How often that was.
+// Raises all matches of the pattern. Returns their number.
 static int raise_all(Raise *r, RaiseFn *raise) {
   Builder *b = &r->b;
   int n = 0;
   r->missed.n = 0;
   for (Op *op = b->g->first, *next; op && !b->failed; op = next) {
-    next = op->next; // all that the pattern is made of stands before its root
+    next = op->next; // all ops of the pattern precede its root
     b->at = op;
     b->origin = op_origin(op);
     if (!raise(r, op)) continue;
@@ -65,7 +65,7 @@ bool pass_raise(Module *m, const PassOptions *o, Diag *d) {
   for_each_graph(g, m) {
     Raise r = {.b = {.g = g, .d = d}, .scratch = opt_scratch(o)};
     drop_dead(g);
-    // Where one was, another may be closed that was not.
+    // A raised pattern may close another one, so each is repeated.
     Raise attention = r;
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
       for (int n; (n = raise_all(&r, patterns[i].raise)) > 0; drop_dead(g))

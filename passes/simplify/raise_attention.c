@@ -6,12 +6,12 @@
 //     %p = softmax %m axis=3
 //     %y = matmul %p, %v
 //
-// The scale may stand on q, on k, on both, or on the scores; masks may be added, or chosen with
-// `where`, several after each other, before or after the scale.  Exporters that think of rows whose
-// scores are all -inf add `where(is_nan(p), 0, p)` after the softmax: of such rows attention is 0
-// anyway.  A constant causal mask becomes the attribute `causal`.  Then, if heads of k and v are
-// repeated for those of q, they are read without (grouped-query attention); and if q, k and v are
-// transposed from b t h d for it, seq_major reads them as they are.
+// The scale may be on q, on k, on both, or on the scores; masks may be added, or selected with
+// `where`, several in sequence, before or after the scale. Exporters that handle rows of scores
+// that are all -inf add `where(is_nan(p), 0, p)` after the softmax: the attention of such rows is 0
+// anyway. A constant causal mask becomes the attribute `causal`. Then, if heads of k and v are
+// repeated for those of q, they are read unrepeated (grouped-query attention); and if q, k and v
+// are transposed from b t h d for it, seq_major reads them untransposed.
 
 #include <math.h>
 
@@ -22,7 +22,7 @@ enum { MAX_MASKS = 4 };
 typedef struct Mask {
   Value *v;
   MaskKind kind;
-  double by; // of what is added; or what a score is replaced by
+  double by; // factor of an added mask; or the replacement of a score
 } Mask;
 
 typedef struct Scores {
@@ -52,7 +52,7 @@ static bool leads_to_product(const Value *v, int depth) {
 
 static const int deep = 12;
 
-// The operand of a mask's op that goes on to the product; the mask is noted.
+// The operand of a mask's op that leads to the product; notes the mask.
 static Value *match_mask(Scores *s, Op *op, double by) {
   if (s->n_masks == MAX_MASKS) return NULL;
   Mask *mask = &s->mask[s->n_masks++];
@@ -95,7 +95,7 @@ static Value *exchange(Builder *b, Value *v) {
   return transposed(b, v, perm);
 }
 
-// A factor on q or k, also under a transpose.
+// Strips a factor from q or k, also below a transpose.
 static Value *take_scale(Builder *b, Match *m, Value *v, double *scale) {
   double by;
   v = match_scale(m, v, &by);
@@ -110,14 +110,14 @@ static Value *take_scale(Builder *b, Match *m, Value *v, double *scale) {
   return transposed(b, x, attr_list(transpose, "perm"));
 }
 
-// b h t d; of three dimensions the first is both b and h.
+// Reshapes to b h t d; the first of three dimensions is both b and h.
 static Value *in_four(Builder *b, Value *v) {
   if (!v || v->type->rank == 4) return v;
   const int64_t *dim = v->type->dim;
   return build_reshape(b, v, 4, (int64_t[]){dim[0], 1, dim[1], dim[2]});
 }
 
-// What a mask adds to the scores, in four dimensions that broadcast to theirs.
+// The term that a mask adds to the scores, in four dimensions that broadcast to theirs.
 static Value *additive(Builder *b, const Mask *mask, int rank, DType dtype) {
   Value *v = mask->v;
   while (made_by(v, OP_broadcast))
@@ -130,14 +130,15 @@ static Value *additive(Builder *b, const Mask *mask, int rank, DType dtype) {
   }
   v = build_reshape(b, v, 4, dim);
   if (mask->kind == MASK_ADDS) return build_scale(b, v, mask->by);
-  // Two of these added must stay finite where one is.
+  // The sum of two such numbers must stay finite if one is.
   double low = isinf(mask->by) || dtype == DT_f16 || mask->by > -1e38 ? mask->by : -1e38;
   Value *keep = build_fill(b, dtype, 4, dim, 0), *drop = build_fill(b, dtype, 4, dim, low);
   if (mask->kind == MASK_DROPS) return build_where(b, v, drop, keep);
   return build_where(b, v, keep, drop);
 }
 
-// The sum of what the masks add, or NULL for none, with all of the last dimension.
+// The sum of the masks' terms, with the whole last dimension; NULL for none. A causal mask only
+// sets *causal.
 static Value *sum_of_masks(Raise *r, const Scores *s, const Type *scores, bool *causal) {
   Builder *b = &r->b;
   Value *sum = NULL;
@@ -146,6 +147,7 @@ static Value *sum_of_masks(Raise *r, const Scores *s, const Type *scores, bool *
   *causal = false;
   for (int i = 0; i < s->n_masks; i++) {
     const Mask *mask = &s->mask[i];
+    // A causal mask becomes an attribute. An added one must not be scaled down.
     if ((mask->kind != MASK_ADDS || mask->by >= 1) &&
         is_causal_mask(r, mask->v, t_len, s_len, mask->kind)) {
       *causal = true;
@@ -154,6 +156,7 @@ static Value *sum_of_masks(Raise *r, const Scores *s, const Type *scores, bool *
     Value *v = additive(b, mask, rank, scores->dtype);
     if (!v) return NULL;
     int64_t dim[4];
+    // Masks are broadcast to their common shape.
     for (int k = 0; k < 4; k++)
       dim[k] = sum && sum->type->dim[k] > v->type->dim[k] ? sum->type->dim[k] : v->type->dim[k];
     dim[3] = s_len;
@@ -163,7 +166,7 @@ static Value *sum_of_masks(Raise *r, const Scores *s, const Type *scores, bool *
   return sum;
 }
 
-// p, of where(is_nan(p), 0, p).
+// The p of where(is_nan(p), 0, p); else `v`.
 static Value *match_not_nan(Match *m, Value *v) {
   const Op *where = made_by(v, OP_where);
   double otherwise;
@@ -226,7 +229,8 @@ bool raise_attention(Raise *r, Op *root) {
   if (!match_closed(&m, root))
     return missed(r, root, "its scores or probabilities are read elsewhere, too");
 
-  // y has as many columns as v, and the products before it must have as many summands.
+  // The attention op has one head length: y has as many columns as v, and the products as many
+  // summands.
   Value *q = s.product->in[0].value;
   bool trans_q = attr_i(s.product, "trans_a");
   int64_t summed = q->type->dim[t->rank - 1 - trans_q];
@@ -250,7 +254,7 @@ bool raise_attention(Raise *r, Op *root) {
   return y;
 }
 
-// Of [b,kv,1,s,d] broadcast to [b,kv,r,s,d] and joined to [b,kv*r,s,d]: the first.
+// The source [b,kv,1,s,d] of heads broadcast to [b,kv,r,s,d] and joined to [b,kv*r,s,d]; or NULL.
 static Value *match_repeated_heads(const Value *v) {
   const Op *join = made_by(v, OP_reshape);
   const Op *wide = join ? made_by(join->in[0].value, OP_broadcast) : NULL;
@@ -263,7 +267,7 @@ static Value *match_repeated_heads(const Value *v) {
   return only_heads && to[2] > 1 ? x : NULL;
 }
 
-// Makes `op` one of other operands, or of other order, with the same scale and mask.
+// Rebuilds `op` with other operands or another order, and the same scale and mask.
 static Value *rebuilt(Builder *b, Op *op, Value **in, bool seq_major) {
   Value *y =
       build(b, OP_attention, in, op->n_in,

@@ -4,8 +4,8 @@
 //     x * 0.5 * (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))   =>   gelu_tanh x
 //     x * sigmoid(b x)                                           swish x beta=b
 //
-// Exporters write the products in any order and put the constants anywhere.  So the root is taken
-// apart into factors, and what stands under erf, tanh or sigmoid is compared as a polynomial in x.
+// Exporters write the products in any order and put the constants anywhere. So the root is divided
+// into factors, and the argument of erf, tanh or sigmoid is compared as a polynomial in x.
 
 #include <math.h>
 
@@ -35,7 +35,8 @@ static bool is_root(const Op *op) {
   return op->kind == OP_mul || op->kind == OP_scale;
 }
 
-// A root that is scaled further is not the root yet: the factor belongs to the pattern.
+// Whether the root is scaled further: that scale is the actual root, since the factor belongs to
+// the pattern.
 static bool is_scaled_further(const Op *root) {
   const Use *u = root->out[0]->uses;
   return u && !u->next && u->user && u->user->kind == OP_scale;
@@ -51,8 +52,8 @@ static bool match_gated(Match *m, Op *root, OpKind kind, bool plus_one, double *
   return argument && match_polynomial(m, argument, *x, p) && match_closed(m, root);
 }
 
-// y = by x (1 + gate(first c x))  is  by / (c/2) times the GELU of c x.  Where the product has no
-// other factor than that GELU has, or c is 1, it is meant as one.
+// Replaces y = by x (1 + gate(first c x)) by the GELU of c x times by / (c/2), if the product has
+// no other factor than a GELU has, or c is 1.
 static bool put_gelu(Builder *b, Op *root, OpKind kind, Value *x, double by, double c) {
   double factor = 2 * by / c;
   if (about(factor, 1)) {

@@ -4,7 +4,7 @@
 //            1 1 0            0 0 1           0    0 -inf
 //            1 1 1            0 0 0           0    0    0
 //
-// Of many tokens they are too large to be folded, and known by what makes them:
+// For many tokens they are too large to be folded, and are recognised by the ops that make them:
 //
 //     %1 = fill value=-inf shape=[1,1,8192,8192] to=f32     %2 = trilu %1 upper=true k=1
 //
@@ -37,7 +37,7 @@ static bool has_triangles(const Value *v, int64_t t, int64_t s, MaskKind kind) {
   return causal;
 }
 
-// `low` where column j is at most row i + k, `high` behind that.
+// A mask with `low` if column j is at most row i + k, else `high`.
 typedef struct Triangle {
   double low, high;
   int64_t k;
@@ -45,7 +45,7 @@ typedef struct Triangle {
 
 static bool find_triangle(const Value *v, Triangle *out);
 
-// Elements of which there is one number on either side stay where they are.
+// Whether the last two dimensions, and so the diagonal, stay the same.
 static bool keeps_square(const Type *x, const Type *y) {
   return x->rank >= 2 && y->rank >= 2 && x->dim[x->rank - 1] == y->dim[y->rank - 1] &&
          x->dim[x->rank - 2] == y->dim[y->rank - 2];
@@ -57,7 +57,7 @@ static bool operand_triangle(const Op *op, int i, Triangle *out) {
   return out->low == out->high || keeps_square(x->type, op->out[0]->type);
 }
 
-// What is cut off is 0.
+// Applies a trilu: the part that is cut off becomes 0.
 static bool cut_triangle(const Op *op, Triangle *out) {
   if (!operand_triangle(op, 0, out) || out->low != out->high) return false;
   bool upper = attr_i(op, "upper");

@@ -1,8 +1,8 @@
 // See raise.h.
 //
-// Every op that a matcher passes is noted in the Match, so that match_closed can tell in the end
-// whether anything outside reads what would go.  Matchers are built of one another: one op, a value
-// through views and scales, a mean, the factors of a product, a polynomial.
+// Matchers note every op they pass in the Match, so that match_closed can decide in the end whether
+// an op outside reads a value that would go. Matchers are composed: one op, a value through views
+// and scales, a mean, the factors of a product, a polynomial.
 
 #include <math.h>
 #include <string.h>
@@ -22,7 +22,7 @@ Op *match_op(Match *m, const Value *v, OpKind kind) {
   return op;
 }
 
-// Whether the two shapes differ in dimensions of length 1 only.
+// Whether the shapes differ only in dimensions of length 1.
 static bool same_but_ones(const Type *x, const Type *y) {
   int i = 0, k = 0;
   for (;;) {
@@ -65,7 +65,7 @@ static bool inside(const Match *m, const Op *op) {
   return false;
 }
 
-// A multiple of what comes from outside: cheap to have twice.
+// Whether the op is a multiple of a value from outside: cheap to compute twice.
 static bool may_be_shared(const Match *m, const Op *op) {
   return (op->kind == OP_scale || op->kind == OP_neg) && !inside(m, op->in[0].value->def);
 }

@@ -5,13 +5,13 @@
 //     %v = mean of (square %c)               =>
 //     %y = %c / sqrt(%v + eps) * gamma + beta
 //
-// Without the subtraction it is rms_norm.  The division is written as div by sqrt, or mul by rsqrt;
-// gamma and beta may be missing, on either side of their op, and broadcast from any shape that is
-// that of the normalised dimensions.
+// Without the subtraction it is rms_norm. The division is written as div by sqrt, or mul by rsqrt.
+// gamma and beta may be absent, may be either operand of their op, and may be broadcast from any
+// shape that is that of the normalised dimensions.
 
 #include "raise.h"
 
-// x in  x / sqrt(mean(square(x)) + eps),  which `root` computes.
+// The x of x / sqrt(mean(square(x)) + eps), if `root` computes that.
 static Value *match_core(Match *m, Op *root, double *eps, bool *axes) {
   for (int i = 0; i < 2; i++) {
     Match attempt = *m;
@@ -33,7 +33,8 @@ static Value *match_core(Match *m, Op *root, double *eps, bool *axes) {
   return NULL;
 }
 
-// Whether exactly the last dimensions are meant, and how many elements they are.
+// The first of the flagged axes if these are exactly the last dimensions, else the rank; `n`: the
+// number of their elements.
 static int last_axes(const Type *t, const bool *axes, int64_t *n) {
   int first = t->rank;
   *n = 1;
@@ -44,8 +45,7 @@ static int last_axes(const Type *t, const bool *axes, int64_t *n) {
   return first;
 }
 
-// The vector in  v (op) vector  where v is read by nothing else, if the next op is that; *v moves
-// on to its result.
+// The vector of  v (op) vector,  if that is the only reader of v; advances *v to its result.
 static Value *match_vector(Match *m, Value **v, OpKind kind, int first) {
   if (!(*v)->uses || (*v)->uses->next || !(*v)->uses->user) return NULL;
   Op *op = (*v)->uses->user;
@@ -55,7 +55,7 @@ static Value *match_vector(Match *m, Value **v, OpKind kind, int first) {
   const Type *t = op->out[0]->type, *u = vector->type;
   double c;
   if (is_fill(vector, &c)) return NULL;
-  // It must be the normalised dimensions, all of them, at the end.
+  // It must have exactly the normalised dimensions, at the end.
   int k = u->rank;
   for (int i = t->rank; i > first; i--, k--)
     if (k <= 0 || u->dim[k - 1] != t->dim[i - 1]) return NULL;
@@ -84,7 +84,7 @@ bool raise_norm(Raise *r, Op *root) {
   if (first == x->type->rank) return false;
   match_op(&m, root->out[0], root->kind);
 
-  // Is what was normalised x minus its mean?
+  // With layer_norm the normalised value is x minus its mean.
   Match with_mean = m;
   Op *sub = match_op(&with_mean, centred, OP_sub);
   Value *of;
@@ -101,7 +101,7 @@ bool raise_norm(Raise *r, Op *root) {
   Value *y = root->out[0];
   Value *gamma = match_vector(&m, &y, OP_mul, first);
   Value *beta = layer ? match_vector(&m, &y, OP_add, first) : NULL;
-  // Everything that is read is defined before the last op of the pattern.
+  // All operands are defined before the last op of the pattern.
   b->at = y->def;
   b->origin = op_origin(y->def);
   const Type *t = x->type;

@@ -1,11 +1,11 @@
-// Softmax written out, shifted by the maximum as it should be, or not.
+// Softmax written out, with or without the shift by the maximum.
 //
 //     %e = exp (sub %x, max of %x over an axis)
 //     %y = div %e, sum of %e over it                  =>     %y = softmax %x axis=…
 
 #include "raise.h"
 
-// The operand and the one axis of a reduction that `v` is broadcast from.
+// The operand and the only axis of a reduction that `v` is broadcast from.
 static Value *match_reduction(Match *m, Value *v, OpKind kind, int64_t *axis) {
   Op *reduce = match_op(m, match_through(m, v), kind);
   if (!reduce || attr_n(reduce, "axes") != 1) return NULL;
@@ -24,6 +24,7 @@ bool raise_softmax(Raise *r, Op *root) {
   Op *exp = match_op(&m, e, OP_exp);
   if (!exp) return false;
   x = exp->in[0].value;
+  // The shift by the maximum is optional.
   Match shifted = m;
   Op *sub = match_op(&shifted, x, OP_sub);
   if (sub && match_reduction(&shifted, sub->in[1].value, OP_reduce_max, &axis_of_max) ==

@@ -1,5 +1,5 @@
-// Simplification: what can be computed now is, what is computed twice is computed once, what
-// nobody reads goes, and what cancels is undone.
+// Simplification: constant ops are computed, equal ops are merged, dead ops are dropped, and
+// inverse ops cancel.
 //
 //     %a = transpose %w perm=[1,0]  : f32[8,4]
 //     %b = matmul %x, %a            : f32[2,8]         %b = linear %x, %w : f32[2,8] trans=true
@@ -8,13 +8,13 @@
 //     %e = neg %d                   : f32[2,8]
 //
 // The rules are small and local: arithmetic in simplify_arithmetic.c, shapes in simplify_shape.c,
-// products of matrices in simplify_product.c, the order of ops in simplify_order.c and
-// simplify_reshape.c, constants in fold_constants.c, equal ops in merge_equal.c.  Each makes the
+// matrix products in simplify_product.c, the order of ops in simplify_order.c and
+// simplify_reshape.c, constants in fold_constants.c, equal ops in merge_equal.c. Each makes the
 // graph smaller, or its ops cheaper, or moves an op towards one end of the graph, so repeating them
-// ends.
+// terminates.
 //
-// Once values have layouts, rules that make ops have no place any more: then only equal ops merge
-// and dead ones go, and in a planned module only the latter, as merging would lengthen lives.
+// Once values have layouts, rules that build ops do not apply: then only equal ops are merged and
+// dead ones dropped, and in a planned module only the latter, as merging would extend live ranges.
 
 #include "ir/analysis/rewrite.h"
 #include "pass.h"
@@ -45,7 +45,7 @@ static bool simplify_graph(Graph *g, const PassOptions *o, Diag *d) {
   Builder b = {.g = g, .d = d};
   opt_stat(o, drop_dead(g), "dead ops dropped");
   for (bool changed = true; changed;) {
-    // First: what every layer makes anew, its mask say, is then known once and computed once.
+    // First, so that values which every layer computes, such as its mask, are computed once.
     int merged = phase < PHASE_planned ? merge_equal(g) : 0;
     opt_stat(o, merged, "equal ops merged");
     changed = merged > 0;

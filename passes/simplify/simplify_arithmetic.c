@@ -7,7 +7,7 @@
 //     x * x               square x            x ^ 2             square x
 //     1 / sqrt x          rsqrt x             cast of cast      one cast
 //
-// Only numbers that the program knows are moved about; sums are not reassociated otherwise.
+// Only constants are moved; sums are not reassociated otherwise.
 
 #include <math.h>
 
@@ -123,7 +123,8 @@ static Value *simplify_where(Builder *b, Op *op) {
   return inner ? build_where(b, operand(inner, 0), y, x) : NULL;
 }
 
-// Bits of a number that the type holds exactly; of floating types, also the range.
+// Whether `wide` holds every number of `narrow` exactly: bits, and for floating types also the
+// range.
 static bool holds(DType wide, DType narrow) {
   static const int mantissa[N_DTYPES] = {
       [DT_f32] = 24, [DT_f64] = 53, [DT_f16] = 11, [DT_bf16] = 8};

@@ -1,4 +1,4 @@
-// Simplification by changing places: broadcasts and transposes go towards the results, reshapes and
+// Simplification by reordering: broadcasts and transposes go towards the results, reshapes and
 // slices towards the parameters.
 //
 //     elementwise op of broadcasts from one shape       broadcast of the op
@@ -8,8 +8,8 @@
 //     reduction of a transpose                          transpose of the reduction
 //     reshapes                                          simplify_reshape.c
 //
-// So transposes meet, and compose, or stand before a product that can read its operand transposed;
-// reshapes, which cost nothing, meet too; and what is broadcast is computed once.
+// So transposes meet and compose, or meet a product that can read its operand transposed; reshapes,
+// which are free, meet too; and an op of broadcast operands runs before the broadcast.
 
 #include "ir/analysis/rewrite.h"
 
@@ -37,14 +37,14 @@ static Value *broadcast_later(Builder *b, Op *op) {
 
 // -- Transposes ------------------------------------------------------------------------------
 
-// Whether any transpose of `v` costs little: it is one number, or made of less.
+// Whether any transpose of `v` is cheap: it is a fill, or a broadcast of fewer elements.
 static bool is_cheap(const Value *v) {
   double c;
   const Op *op = made_by(v, OP_broadcast);
   return is_fill(v, &c) || (op && type_count(first_operand(op)->type) < type_count(v->type));
 }
 
-// The cheap value `v` before a transpose by `perm`, of the shape of `from`.
+// The cheap value `v` before a transpose by `perm`, in the shape of `from`.
 static Value *before_transpose(Builder *b, Value *v, const int64_t *perm, const Type *from) {
   double c;
   if (is_fill(v, &c)) return build_fill(b, v->type->dtype, from->rank, from->dim, c);
@@ -97,9 +97,11 @@ static Value *transpose_after_slice(Builder *b, Op *op) {
 
 //     reduce_sum of (transpose x perm=[0,3,1,2]) axes=[0,2]   transpose of reduce_sum x axes=[0,1]
 //
-// Not where dimensions are kept: that may be part of a norm, which raise knows by its last
-// dimension.
+// Reductions that keep dimensions are excluded: they may be part of a norm, which raise recognises
+// by its last dimension.
 static Value *transpose_after_reduction(Builder *b, Op *op) {
+  // The axes are renamed to those before the transpose; the other dimensions keep their order after
+  // it.
   const Op *transpose = made_by(first_operand(op), OP_transpose);
   if (!transpose || attr_i(op, "keep")) return NULL;
   const int64_t *perm = attr_list(transpose, "perm");
@@ -124,8 +126,8 @@ static Value *transpose_after_reduction(Builder *b, Op *op) {
 
 // -- Products --------------------------------------------------------------------------------
 
-// Also through a reshape that could not go above the transpose.  Not where the result is much
-// larger than the operand: the logits of a language model, say.
+// Moves a transpose after a linear, also through a reshape that could not go above it. Not if the
+// result is much larger than the operand, such as the logits of a language model.
 static Value *transpose_after_linear(Builder *b, Op *op) {
   enum { MUCH = 4 };
   const Op *reshape = stuck_reshape(first_operand(op));

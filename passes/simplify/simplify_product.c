@@ -1,4 +1,4 @@
-// Simplification of products of matrices.
+// Simplification of matrix products.
 //
 //     %t = transpose %b perm=[0,2,1]                          %y = matmul %a, %b trans_b=true
 //     %y = matmul %a, %t                             =>
@@ -7,11 +7,11 @@
 //     %y  = matmul %a, %w2                           =>
 //
 // A product of a batch with one matrix is `linear`: one large product instead of many small ones,
-// and its gradient sums over the batch without storing every summand.
+// with a gradient that sums over the batch without storing every summand.
 
 #include "ir/analysis/rewrite.h"
 
-// x when `v` is x with its last two dimensions exchanged.
+// The x of which `v` is the transpose of the last two dimensions; else NULL.
 static Value *exchanged(const Value *v) {
   const Op *op = made_by(v, OP_transpose);
   if (!op) return NULL;
@@ -33,7 +33,7 @@ static Value *fold_transposes(Builder *b, Op *op) {
                ATTRS(a_b("trans_a", trans_a), a_b("trans_b", trans_b)));
 }
 
-// The one matrix that `v` is in every batch, in two dimensions; or NULL.
+// The matrix that `v` has in every batch, in two dimensions; or NULL.
 static Value *one_matrix(Builder *b, Value *v) {
   const Op *op = made_by(v, OP_broadcast);
   if (op) v = op->in[0].value;

@@ -1,4 +1,4 @@
-// Reshapes go towards the parameters, through transposes and the ops between two reshapes.
+// Moves reshapes towards the parameters, through transposes and the ops between two reshapes.
 //
 //     reshape of a transpose                            transpose of a reshape, if groups stay neighbours
 //     elementwise op or linear of other reshapes of transposes     reshape of a transpose of the op
@@ -6,13 +6,14 @@
 
 #include "ir/analysis/rewrite.h"
 
-// Dimensions i0 .. i1-1 of the operand of a reshape become k0 .. k1-1 of its result; as few as can
-// be on both sides.
+// Dimensions i0 .. i1-1 of the operand of a reshape become k0 .. k1-1 of its result; as few as
+// possible on both sides.
 typedef struct Group {
   int i0, i1, k0, k1;
 } Group;
 
 static int split_in_groups(const Type *from, const Type *to, Group *group) {
+  // Dimensions of length 1 on one side only are groups of their own.
   int i = 0, k = 0, n = 0;
   while (i < from->rank || k < to->rank) {
     Group *g = &group[n++];
@@ -36,18 +37,18 @@ static int split_in_groups(const Type *from, const Type *to, Group *group) {
   return n;
 }
 
-// Neighbours in the result of a transpose that are neighbours in its operand.
+// Adjacent dimensions of the result of a transpose that are also adjacent in its operand.
 typedef struct Part {
-  int64_t before; // their first dimension in the operand; its rank for added dimensions of length 1
+  int64_t before; // first dimension in the operand; its rank for added dimensions of length 1
   const int64_t *dim;
-  int n, to; // how many, and their first dimension in the result
+  int n, to; // how many, and the first dimension in the result
 } Part;
 
 //     [8,16,8] -transpose 0,2,1-> [8,8,16] -> [2,4,8,16]
 //     [8,16,8] -> [2,4,16,8] -transpose 0,1,3,2-> [2,4,8,16]
 //
-// Groups of the reshape must be neighbours before the transpose too.  Those that are not stay
-// below:
+// Groups of the reshape must be adjacent before the transpose too. Other groups are reshaped after
+// it:
 //
 //     [2,5,4,8] -transpose 1,0,2,3-> [5,2,4,8] -> [10,32]
 //     [2,5,4,8] -> [2,5,32] -transpose 1,0,2-> [5,2,32] -> [10,32]
@@ -60,6 +61,7 @@ static Value *transpose_after_reshape(Builder *b, Op *op) {
   Part part[2 * MAX_RANK];
   int n_parts = 0, rank = 0;
   bool moves = false;
+  // A group is one part if it is adjacent in the operand, else a part per dimension.
   for (int n = split_in_groups(from, to, group), i = 0; i < n; i++) {
     Group *g = &group[i];
     bool neighbours = true;
@@ -81,6 +83,7 @@ static Value *transpose_after_reshape(Builder *b, Op *op) {
   }
   if (!moves || rank > MAX_RANK) return NULL;
   int64_t dim[MAX_RANK], place[MAX_RANK];
+  // The shape before the transpose has the parts in the operand's order.
   rank = 0;
   for (int at = 0; at <= from->rank; at++)
     for (int i = 0; i < n_parts; i++)
@@ -97,8 +100,8 @@ const Op *stuck_reshape(const Value *v) {
   return reshape && made_by(first_operand(reshape), OP_transpose) ? reshape : NULL;
 }
 
-// The rank of the vector that `v` broadcasts, without leading dimensions of length 1; -1 unless the
-// shapes of `v` and `from` agree in these last dimensions.
+// The rank of the vector that `v` broadcasts, without leading dimensions of length 1; -1 if the
+// shapes of `v` and `from` differ in these last dimensions.
 static int vector_rank(const Value *v, const Type *from) {
   const Op *broadcast = made_by(v, OP_broadcast);
   if (!broadcast) return -1;
@@ -112,8 +115,7 @@ static int vector_rank(const Value *v, const Type *from) {
   return rank <= same ? rank : -1;
 }
 
-// `v` of the shape `from`, which is reshaped to that of `v`, when it is one number or such a
-// vector; or NULL.
+// The value that reshapes from the shape `from` to `v`, if `v` is a fill or such a vector; or NULL.
 static Value *before_reshape(Builder *b, Value *v, const Type *from) {
   double c;
   if (is_fill(v, &c)) return build_fill(b, v->type->dtype, from->rank, from->dim, c);
@@ -131,6 +133,7 @@ Value *reshape_later(Builder *b, Op *op) {
   bool any = false;
   for (int i = 0; i < op->n_in; i++) {
     if (!same_shape(op->in[i].value->type, to)) return NULL;
+    // All reshaped operands must come from one shape, and one reshape must be stuck.
     const Op *reshape = made_by(op->in[i].value, OP_reshape);
     if (!reshape) continue;
     if (from && !same_shape(from, first_operand(reshape)->type)) return NULL;
@@ -150,9 +153,9 @@ Value *reshape_later(Builder *b, Op *op) {
 //     [5,8,2,8] -> [40,16] -linear-> [40,24] -exp-> [40,24] -> [5,8,24]
 //     [5,8,2,8] -> [5,8,16] -linear-> [5,8,24] -exp-> [5,8,24]
 //
-// Merged dimensions would hide that rows of the batch stay independent.
+// Merged dimensions would hide that rows of the batch are independent.
 
-// How many operands of `op`, a linear or an elementwise op, have the rows of its result.
+// The number of operands of `op`, a linear or an elementwise op, with the rows of its result.
 static int n_reshaped(const Op *op) {
   return op->kind == OP_linear ? 1 : op->n_in;
 }
@@ -165,7 +168,7 @@ static Type operand_shape(const Op *op, const Type *to) {
   return shape;
 }
 
-// Whether the ops that make `v` can make it in the shape of `to`; `out_any`: they begin at a
+// Whether the producers of `v` can produce it in the shape of `to`; `out_any`: some start at a
 // reshape.
 static bool can_reshape(const Value *v, const Type *to, int depth, bool *out_any) {
   enum { DEEPEST = 16 };

@@ -1,13 +1,13 @@
-// Simplification of ops that move elements about.
+// Simplification of ops that move elements.
 //
 //     reshape, transpose, broadcast, slice, pad that change nothing       x
 //     slice_back into no more than x                                      x
 //     concat of one                                                       x
 //     concat of concat                                                    one op
-//     sum of parts put side by side in zeros                              concat, put in zeros
+//     sum of adjacent parts, each padded by zeros                         concat, padded by zeros
 //     reshape of reshape, transpose of transpose, broadcast of broadcast  one op
 //     transpose that moves only dimensions of length 1                    reshape, which is free
-//     broadcast of what a reshape gave leading dimensions of length 1     without the reshape
+//     broadcast of a reshape that adds leading dimensions of length 1     without the reshape
 //     sum over dimensions of length 1                                     reshape
 //     gather of rows at equal distances                                   slice
 
@@ -89,7 +89,7 @@ static Value *simplify_slice_back(Builder *b, Op *op) {
   return operand(op)->type == op->out[0]->type && steps_are_one(op) ? operand(op) : NULL;
 }
 
-// The dimension along which parts `x` and `y` of equal wholes lie side by side, `x` first; else -1.
+// The dimension along which parts `x` and `y` of equal wholes are adjacent, `x` first; else -1.
 static int side_by_side(const Op *x, const Op *y) {
   int along = -1;
   for (int i = 0; i < x->out[0]->type->rank; i++) {
@@ -102,7 +102,7 @@ static int side_by_side(const Op *x, const Op *y) {
   return along;
 }
 
-// The adjoint of what was cut apart, as heads' q, k and v are: the parts are put together once.
+// Concatenates adjoints of slices, such as those of q, k and v, before they are padded by zeros.
 static Value *simplify_parts(Builder *b, Op *op) {
   Op *x = made_by(op->in[0].value, OP_slice_back), *y = made_by(op->in[1].value, OP_slice_back);
   if (!x || !y || !steps_are_one(x) || !steps_are_one(y)) return NULL;
@@ -148,7 +148,7 @@ static Value *simplify_reduce(Builder *b, Op *op) {
   return reshaped_like(b, operand(op), op);
 }
 
-// Rows that stand at equal distances are a slice.
+// Replaces a gather of rows at equal distances by a slice.
 static Value *simplify_gather(Builder *b, Op *op) {
   const Type *t = operand(op)->type;
   int64_t n = type_count(op->in[1].value->type), axis = attr_i(op, "axis"), step = 1;
@@ -158,6 +158,7 @@ static Value *simplify_gather(Builder *b, Op *op) {
   bool even = constant_tensor(op->in[1].value, &index, a);
   int64_t first = even ? tensor_i(&index, 0) : 0;
   if (even && n > 1) step = tensor_i(&index, 1) - first;
+  // Negative indices count from the end; they must not mix with others.
   for (int64_t i = 0; even && i < n; i++) {
     int64_t at = tensor_i(&index, i);
     even = at == first + i * step && at >= -t->dim[axis] && at < t->dim[axis];

@@ -1,8 +1,8 @@
-// A cross entropy whose classes can be split.
+// A cross entropy with splittable classes.
 //
-// The loss of a row is lse - x[label], with lse = log(sum of exp(x)) over all classes.  Neither can
-// be put together from the losses of parts of the classes.  But lse can from the lse of the parts,
-// and x[label] is a sum over the parts of which all but one are 0.  In two parts:
+// The loss of a row is lse - x[label], with lse = log(sum of exp(x)) over all classes. Neither can
+// be computed from the losses of parts of the classes. But lse follows from the lse of the parts,
+// and x[label] is a sum over the parts of which all but one are 0. In two parts:
 //
 //     %loss, %lse = cross_entropy %x, %labels ignore=-100    : f32[8], f32[8]         x f32[8,96]
 //
@@ -19,9 +19,9 @@
 //     %7    = fill value=0 shape=[8] to=f32
 //     %loss = where %6, %7, %3              : f32[8]
 //
-// So a device that has some of the classes sends two numbers for each row, and no logits.  What is
-// added is what a whole cross_entropy adds, and as precise: every exponential is relative to the
-// largest logit of its part, every part to the largest of them.
+// So a device with some of the classes sends two numbers for each row, and no logits. The summands
+// are those of a whole cross_entropy, and as precise: every exponential is relative to the largest
+// logit of its part, every part to the largest of these.
 //
 // cross_entropy_back, which reads %lse, can be split as it is.
 
@@ -41,11 +41,11 @@ static Value *parts_of(Builder *b, Value *x, int64_t parts) {
   return build(b, OP_lse_parts, IN(x), ATTRS(a_list("shape", shape, rank)));
 }
 
-// The losses, but 0 where the label is `ignore`.
+// The losses, with 0 for the label `ignore`.
 static Value *without_ignored(Builder *b, Value *losses, Value *labels, int64_t ignore) {
   const Type *t = labels->type;
   int32_t narrow = (int32_t)ignore;
-  if (t->dtype == DT_i32 && narrow != ignore) return losses; // no label is
+  if (t->dtype == DT_i32 && narrow != ignore) return losses; // no label can be
   const void *bytes = t->dtype == DT_i32 ? (const void *)&narrow : &ignore;
   Value *one = build_constant(b, type_scalar(b->g->module, t->dtype), bytes);
   Value *all = build_broadcast(b, one, t->rank, t->dim);
