@@ -266,8 +266,8 @@ static int64_t least_of_send_recv(PathBounds *s, const State *from, const State 
   const Crossing *c = &s->crossing;
   bool inside = from->group == to->group, owns = inside || c->owned;
   double have = owns ? state_bytes(&s->path->shape, g[0], from) : 0;
-  double all =
-      state_bytes(&s->path->shape, g[1], to) * (double)(shares_of(g[0], from) / shares_of(g[1], to));
+  int shares = shares_of(g[0], from) / shares_of(g[1], to);
+  double all = state_bytes(&s->path->shape, g[1], to) * shares;
   double bytes = all - smaller(all, have);
   if (bytes <= 0) return 0;
   Link across = cluster_fastest_across(s->rules->c);
