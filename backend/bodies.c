@@ -46,21 +46,14 @@ const char *kernel_sum_ctype(const Value *v) {
 
 // -- Values ------------------------------------------------------------------------------------
 
-static int find_read(Kernel *k, const BodyValue *v) {
-  for (int i = 0; i < k->read.n; i++)
-    if (k->read.at[i].param == v->source &&
-        !memcmp(&k->read.at[i].access, &v->access, sizeof v->access))
-      return i;
-  vec_push(k->arena, &k->read, (Read){v->source, v->access});
-  return k->read.n - 1;
-}
-
 // A scalar, rounded to its type, as a literal of the computation type.
 static const char *scalar_text(Kernel *k, const Op *def) {
   DType t = def->out[0]->type->dtype, in = kernel_dtype(t);
+  // A type that is computed in has an exact literal.
   if (t == in && def->kind == OP_constant)
     return c_element(k->arena, t, op_attr(def, "value")->data.at, 0);
   if (t == in) return c_number(k->arena, t, attr_f(def, "value"));
+  // A 16-bit scalar is rounded to its stored type first.
   uint16_t bits;
   const Type type = {.dtype = t};
   Tensor x = {&type, &bits};
@@ -79,7 +72,13 @@ const char *kernel_value(Kernel *k, const Value *value) {
   case BODY_sum: return str_format(k->arena, "v%u", v->source->id);
   case BODY_operand: break;
   }
-  return k->read_text(k, find_read(k, v));
+  // A body may read one parameter in several ways; each is an operand of its own.
+  int i = 0;
+  while (i < k->read.n && (k->read.at[i].param != v->source ||
+                           memcmp(&k->read.at[i].access, &v->access, sizeof v->access) != 0))
+    i++;
+  if (i == k->read.n) vec_push(k->arena, &k->read, (Read){v->source, v->access});
+  return k->read_text(k, i);
 }
 
 // -- Formulas ----------------------------------------------------------------------------------
@@ -95,24 +94,10 @@ static const char *attr_text(Kernel *k, const Op *op, int i) {
   return text[0] == '-' ? str_format(k->arena, "(%s)", text) : text;
 }
 
-// Whether an op of the body reads the value.
-static bool is_read(const Value *v) {
-  for_each_use(u, v)
-    if (u->user) return true;
-  return false;
-}
-
-// The operand of a cast to 16 bits, rounded: readers inside the body see the rounded value, too.
-// Results of other ops are rounded only when they are stored.
-static const char *rounded(Kernel *k, const Value *v, const char *x) {
-  DType t = v->type->dtype;
-  if (kernel_dtype(t) == t) return x;
-  return str_format(k->arena, "m_from_%s(m_to_%s(%s))", dtype_name[t], dtype_name[t], x);
-}
-
 // The formula of `op` with its operands and attributes filled in.
 static const char *formula_text(Kernel *k, const Op *op) {
   StrBuf b = {.arena = k->arena};
+  // The words x, y, z are operands, and a, b attributes; others stay as they are.
   for (const char *p = op_info[op->kind].formula; *p;) {
     size_t n = strspn(p, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
     if (n == 1 && strchr("xyz", *p))
@@ -126,7 +111,16 @@ static const char *formula_text(Kernel *k, const Op *op) {
   // A number is true when it is not zero, however small.
   if (op->kind == OP_cast && op->out[0]->type->dtype == DT_bool)
     return str_format(k->arena, "%s != 0", b.at);
-  if (op->kind == OP_cast && is_read(op->out[0])) return rounded(k, op->out[0], b.at);
+  bool is_read = false;
+  for_each_use(u, op->out[0])
+    is_read |= u->user != NULL;
+  if (op->kind == OP_cast && is_read) {
+    // The operand of a cast to 16 bits is rounded here: readers inside the body see the rounded
+    // value, too.  Results of other ops are rounded only when they are stored.
+    DType t = op->out[0]->type->dtype;
+    if (kernel_dtype(t) == t) return b.at;
+    return str_format(k->arena, "m_from_%s(m_to_%s(%s))", dtype_name[t], dtype_name[t], b.at);
+  }
   return b.at;
 }
 

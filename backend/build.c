@@ -40,6 +40,7 @@ static const char *prefix(Arena *a) {
   ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
   if (n < 0) return "";
   path[n] = 0;
+  // /usr/bin/nnaot is in /usr.
   for (int up = 0; up < 2; up++) {
     char *slash = strrchr(path, '/');
     if (slash) *slash = 0;
@@ -88,14 +89,6 @@ const char *backend_commands(const BackendOptions *o, Arena *a) {
   return text.at;
 }
 
-static bool compile(Build *b) {
-  Commands all = {0};
-  target_backend(b->o->target.target)->commands(b, &all);
-  for (int i = 0; i < all.at.n; i++)
-    if (!command_run(b, &all.at.at[i])) return false;
-  return target_backend(b->o->target.target)->finish(b);
-}
-
 // -- The appended payload ----------------------------------------------------------------------
 
 static bool copy_bytes(FILE *from, FILE *to, int64_t *n) {
@@ -116,26 +109,24 @@ static void pad(FILE *f, int64_t n, int64_t to) {
     fputc(0, f);
 }
 
-// struct NnrtTrailer of rt/nnrt.h; little-endian, as are the machines.
-static void write_trailer(FILE *f, int64_t offset, int64_t bytes, int64_t plans) {
-  fwrite("nnrtpay1", 1, 8, f);
-  fwrite(&offset, 8, 1, f);
-  fwrite(&bytes, 8, 1, f);
-  fwrite(&plans, 8, 1, f);
-}
-
 static bool append_payload(Build *b, FILE *out) {
   FILE *program = fopen(str_format(b->arena, "%s/program", b->dir), "rb");
   FILE *payload = fopen(str_format(b->arena, "%s/payload.bin", b->dir), "rb");
   FILE *plans = fopen(str_format(b->arena, "%s/plans", b->dir), "rb"); // absent without plans
+
   int64_t offset = 0, bytes = 0, plans_bytes = 0;
   bool ok = program && payload && copy_bytes(program, out, &offset);
   if (ok) {
+    // The payload is mapped, so it begins at a page.
     pad(out, offset, PAGE);
     offset = (offset + PAGE - 1) / PAGE * PAGE;
     ok = copy_bytes(payload, out, &bytes) && (!plans || copy_bytes(plans, out, &plans_bytes));
     pad(out, bytes + plans_bytes, 8);
-    write_trailer(out, offset, bytes, plans_bytes);
+    // struct NnrtTrailer of rt/nnrt.h; little-endian, as are the machines.
+    fwrite("nnrtpay1", 1, 8, out);
+    fwrite(&offset, 8, 1, out);
+    fwrite(&bytes, 8, 1, out);
+    fwrite(&plans_bytes, 8, 1, out);
   }
   if (program) fclose(program);
   if (payload) fclose(payload);
@@ -174,7 +165,13 @@ static bool write_output(Build *b, const char *output) {
 // -- The executable ----------------------------------------------------------------------------
 
 static bool build_one(Build *b, const char *output) {
-  bool ok = emit(b->m, b->dir, b->o, b->d) && compile(b) && write_output(b, output);
+  bool ok = emit(b->m, b->dir, b->o, b->d);
+  // The commands of the target make `program` in the folder.
+  Commands all = {0};
+  if (ok) target_backend(b->o->target.target)->commands(b, &all);
+  for (int i = 0; ok && i < all.at.n; i++)
+    ok = command_run(b, &all.at.at[i]);
+  ok = ok && target_backend(b->o->target.target)->finish(b) && write_output(b, output);
   temporary_dir_remove();
   return ok;
 }
@@ -186,6 +183,7 @@ static bool make_dir(Build *b) {
                  strlen(tmp && *tmp ? tmp : "/tmp") + sizeof "/nnaot-XXXXXX");
   if (!mkdtemp(dir))
     return diag_error(b->d, NULL, "cannot make a folder '%s': %s", dir, strerror(errno));
+  // From here on a signal removes the folder.
   b->dir = dir;
   temporary_dir(dir);
   return true;
@@ -199,6 +197,7 @@ bool backend_writable(const char *output, Diag *d) {
                       S_ISDIR(st.st_mode) ? "a folder" : "not a file");
   Arena *a = arena_new();
   const char *part = str_format(a, "%s.part-%ld", output, (long)getpid());
+  // The folder is writable if a temporary file can be made there.
   int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   bool ok = fd >= 0;
   if (!ok) diag_error(d, NULL, "cannot write '%s': %s", output, strerror(errno));

@@ -65,39 +65,28 @@ static const Mesh *value_mesh(const Value *v) {
 
 // -- Lines -------------------------------------------------------------------------------------
 
-static CallList *current_list(Writer *w, int c) {
-  Calls *calls = &w->code->calls[c];
-  switch (w->part) {
-  case IN_begin: return &calls->begin;
-  case IN_loop: return &loop_segment(calls, w->segment)->run;
-  case IN_update: return &calls->update;
-  case IN_owed: return &calls->owed.at[w->segment];
-  }
-  return NULL;
-}
-
 static void add_to_list(Writer *w, CallList *list, const char *text, const char *comment) {
   Call call = {text, comment};
   vec_push(w->arena, list, call);
 }
 
 static void add_to_code(Writer *w, int c, const char *text, const char *comment) {
-  add_to_list(w, current_list(w, c), text, comment);
+  // The function that lines go to.
+  Calls *calls = &w->code->calls[c];
+  CallList *list = NULL;
+  switch (w->part) {
+  case IN_begin: list = &calls->begin; break;
+  case IN_loop: list = &loop_segment(calls, w->segment)->run; break;
+  case IN_update: list = &calls->update; break;
+  case IN_owed: list = &calls->owed.at[w->segment]; break;
+  }
+  add_to_list(w, list, text, comment);
 }
 
 // Adds a line to all rank programs on the mesh.
 static void add_line(Writer *w, const Mesh *mesh, const char *text, const char *comment) {
   for (int c = 0; c < w->p->code.n; c++)
     if (code_on(w->p, c, mesh)) add_to_code(w, c, text, comment);
-}
-
-// "%y = linear %x, %w": without types, which the macros of the buffers have.
-static const char *op_line(Writer *w, const Op *op) {
-  const char *text = op_text(op, w->arena), *types = strstr(text, " : ");
-  size_t n = types ? (size_t)(types - text) : strlen(text);
-  while (n > 0 && text[n - 1] == ' ')
-    n--;
-  return str_copy_n(w->arena, text, n);
 }
 
 // Adds an op to the table of names for errors and traces.  Returns its index.
@@ -108,7 +97,12 @@ static int new_op(Writer *w, const char *what, const char *place) {
 }
 
 static const char *op_comment(Writer *w, const Op *op) {
-  return str_format(w->arena, "%s   %s", op_line(w, op), op_place(w->arena, op));
+  // "%y = linear %x, %w": without types, which the macros of the buffers have.
+  const char *text = op_text(op, w->arena), *types = strstr(text, " : ");
+  size_t n = types ? (size_t)(types - text) : strlen(text);
+  while (n > 0 && text[n - 1] == ' ')
+    n--;
+  return str_format(w->arena, "%.*s   %s", (int)n, text, op_place(w->arena, op));
 }
 
 static void add_run_of(Writer *w, const Op *op, const char *what, const char *call) {
@@ -141,15 +135,6 @@ static const char *buffer(Writer *w, Value *v) {
   return names_of(w->p->names, v, w->code->name, &w->p->defines);
 }
 
-static const char *list_text(Writer *w, const int64_t *list, int n) {
-  if (!list || n == 0) return "NULL";
-  StrBuf b = {.arena = w->arena};
-  for (int i = 0; i < n; i++)
-    strbuf_addf(&b, "%s%" PRId64, i ? ", " : "LIST(", list[i]);
-  strbuf_add(&b, ")");
-  return b.at;
-}
-
 // The start of the local shard along dimension `dim`, and the whole length in *whole.  The
 // coordinates on the axes that shard the dimension, outermost first, are the digits of the shard's
 // number.
@@ -160,21 +145,11 @@ static const char *start_text(Writer *w, const Value *v, int dim, int64_t *whole
     if (v->layout->axis[a].kind != SBP_S || v->layout->axis[a].dim != dim) continue;
     int size = v->layout->mesh->axis[a].size, mesh = v->layout->mesh->id;
     *whole *= size;
+    // The digit of this axis follows those of the outer ones.
     part = *part ? str_format(w->arena, "(%s * %d + r->coord[%d][%d])", part, size, mesh, a)
                  : str_format(w->arena, "r->coord[%d][%d]", mesh, a);
   }
   return *part ? str_format(w->arena, "%s * INT64_C(%" PRId64 ")", part, v->type->dim[dim]) : "0";
-}
-
-static const char *box_text(Writer *w, const Value *v) {
-  StrBuf whole = {.arena = w->arena}, start = {.arena = w->arena};
-  if (v->type->rank == 0) return "NULL, NULL";
-  for (int d = 0; d < v->type->rank; d++) {
-    int64_t n;
-    strbuf_addf(&start, "%s%s", d ? ", " : "", start_text(w, v, d, &n));
-    strbuf_addf(&whole, "%s%" PRId64, d ? ", " : "", n);
-  }
-  return str_format(w->arena, "LIST(%s), LIST(%s)", whole.at, start.at);
 }
 
 static const char *arg_text(Writer *w, const Op *op, const KernelArg *arg) {
@@ -184,8 +159,26 @@ static const char *arg_text(Writer *w, const Op *op, const KernelArg *arg) {
   case ARG_float: return c_number(w->arena, DT_f64, arg->f);
   case ARG_bool: return arg->i ? "true" : "false";
   case ARG_str: return c_string(w->arena, arg->s ? arg->s : "");
-  case ARG_list: return list_text(w, arg->list, arg->n);
-  case ARG_box: return box_text(w, op_boxed(op));
+  case ARG_list: {
+    if (!arg->list || arg->n == 0) return "NULL";
+    StrBuf b = {.arena = w->arena};
+    for (int i = 0; i < arg->n; i++)
+      strbuf_addf(&b, "%s%" PRId64, i ? ", " : "LIST(", arg->list[i]);
+    strbuf_add(&b, ")");
+    return b.at;
+  }
+  case ARG_box: {
+    // The whole, and the start of the shard.
+    const Value *v = op_boxed(op);
+    StrBuf all = {.arena = w->arena}, start = {.arena = w->arena};
+    if (v->type->rank == 0) return "NULL, NULL";
+    for (int d = 0; d < v->type->rank; d++) {
+      int64_t n;
+      strbuf_addf(&start, "%s%s", d ? ", " : "", start_text(w, v, d, &n));
+      strbuf_addf(&all, "%s%" PRId64, d ? ", " : "", n);
+    }
+    return str_format(w->arena, "LIST(%s), LIST(%s)", all.at, start.at);
+  }
   case ARG_from: return start_text(w, op_boxed(op), (int)arg->i, &whole);
   case ARG_all:
     start_text(w, op_boxed(op), (int)arg->i, &whole);
@@ -208,13 +201,6 @@ static void add_args(Writer *w, StrBuf *b, const Op *op) {
   }
 }
 
-static void add_operand_array(Writer *w, StrBuf *b, const Op *op) {
-  strbuf_add(b, "(const void *const[]){");
-  for (int i = 0; i < op->n_in; i++)
-    strbuf_addf(b, "%s%s", i ? ", " : "", buffer(w, op->in[i].value));
-  strbuf_add(b, "}");
-}
-
 static void add_buffers(Writer *w, StrBuf *b, const Op *op, bool array) {
   for (int i = 0; i < op->n_out; i++) {
     add_separator(b);
@@ -223,7 +209,11 @@ static void add_buffers(Writer *w, StrBuf *b, const Op *op, bool array) {
   if (op->n_in == 0) return;
   if (array) {
     add_separator(b);
-    add_operand_array(w, b, op);
+    // Kernels with any number of operands take an array of them.
+    strbuf_add(b, "(const void *const[]){");
+    for (int i = 0; i < op->n_in; i++)
+      strbuf_addf(b, "%s%s", i ? ", " : "", buffer(w, op->in[i].value));
+    strbuf_add(b, "}");
     return;
   }
   for (int i = 0; i < op->n_in; i++) {
@@ -239,13 +229,6 @@ static int new_prep(Writer *w, const char *call) {
   bool *runs = arena_array(p->arena, bool, p->code.n);
   vec_push(p->arena, &p->prep, (Prep){call, w->code->name, w->code->ops.n, runs});
   return p->prep.n - 1;
-}
-
-// Ops run one after the other, so kernels with equal preparation can share it.
-static int find_prep(Writer *w, const char *call) {
-  for (int i = 0; i < w->p->prep.n; i++)
-    if (str_equal(w->p->prep.at[i].call, call)) return i;
-  return new_prep(w, call);
 }
 
 // Marks the preparation as needed by the rank programs that run `op`.
@@ -277,7 +260,12 @@ static bool add_kernel_call(Writer *w, const Op *op) {
     strbuf_addf(&prep, "%s(", prep_name);
     add_args(w, &prep, op);
     strbuf_add(&prep, ")");
-    strbuf_add(&call, use_prep(w, op, find_prep(w, prep.at)));
+    // Ops run one after the other, so kernels with equal preparation can share it.
+    int shared = 0;
+    while (shared < w->p->prep.n && !str_equal(w->p->prep.at[shared].call, prep.at))
+      shared++;
+    if (shared == w->p->prep.n) new_prep(w, prep.at);
+    strbuf_add(&call, use_prep(w, op, shared));
     add_buffers(w, &call, op, kernel_variadic(op));
   } else {
     add_buffers(w, &call, op, kernel_variadic(op));
@@ -288,21 +276,18 @@ static bool add_kernel_call(Writer *w, const Op *op) {
   return true;
 }
 
-// The graph's own name, unless it is no C name or could clash with another.
-static const char *fused_name(Writer *w, const Graph *body, int index) {
-  if (str_starts(body->name, "fused_") &&
-      strspn(body->name, "abcdefghijklmnopqrstuvwxyz_0123456789") == strlen(body->name))
-    return body->name;
-  return str_format(w->arena, "body_%d", index);
-}
-
 static bool add_fused_call(Writer *w, const Op *op) {
   Program *p = w->p;
+  // Equal bodies share a kernel.
   int body = 0;
   while (body < p->fused.n && !body_same(p->fused.at[body], op->callee))
     body++;
   bool first = body == p->fused.n;
-  const char *name = fused_name(w, first ? op->callee : p->fused.at[body], body);
+  // The graph's own name, unless it is no C name or could clash with another.
+  const char *name = (first ? op->callee : p->fused.at[body])->name;
+  if (!str_starts(name, "fused_") ||
+      strspn(name, "abcdefghijklmnopqrstuvwxyz_0123456789") != strlen(name))
+    name = str_format(w->arena, "body_%d", body);
   if (first) {
     vec_push(p->arena, &p->fused, op->callee);
     target_backend(target_of(w))->fused(p, op->callee, name);
@@ -340,6 +325,7 @@ static bool add_batch_call(Writer *w, const Op *op) {
   int n = 0;
   for_each_op(member, op->callee) {
     if (batch_narrows(member)) continue;
+    // Results of an op, its narrow result, and its operands follow each other.
     strbuf_addf(&sizes, "%s%" PRId64, n++ ? ", " : "", type_count(member->in[0].value->type));
     for (int i = 0; i < member->n_out; i++)
       strbuf_addf(&out, "%s%s", out.n ? ", " : "", buffer(w, value_outside(op, member->out[i])));
@@ -374,6 +360,7 @@ static void wait_for(Writer *w, const Op *op) {
   int left = 0;
   for (int i = 0; i < w->in_flight.n; i++) {
     Op *reduce = w->in_flight.at[i];
+    // A value may be read through a view.
     bool read = !op && !reduce_is_carried(reduce);
     for (int k = 0; op && k < op->n_in; k++) {
       int64_t skip;
@@ -383,6 +370,7 @@ static void wait_for(Writer *w, const Op *op) {
       w->in_flight.at[left++] = reduce;
       continue;
     }
+    // The result is read: the op waits for it here.
     int index = new_op(w, "wait", op_place(w->arena, reduce));
     add_line(w, op_mesh(reduce),
              str_format(w->arena, "RUN(%d, nnrt_wait(r, %s));", index, buffer(w, reduce->out[0])),
@@ -391,109 +379,49 @@ static void wait_for(Writer *w, const Op *op) {
   w->in_flight.n = left;
 }
 
-static void add_constant(Writer *w, const Op *op) {
-  const char *name = constant_name(w, op->out[0]);
-  add_line(w, op_mesh(op),
-           str_format(w->arena, "nnrt_copy(%s, %s, %" PRId64 ");", buffer(w, op->out[0]), name,
-                      type_bytes(op->out[0]->type)),
-           op_comment(w, op));
-}
-
-// Every shard is on its rank already: copies it if the offset differs.
-static void add_local_copy(Writer *w, const Op *op) {
-  Value *x = op->in[0].value, *y = op->out[0];
-  if (y->offset == x->offset) return;
-  add_run(w, op,
-          str_format(w->arena, "nnrt_copy(%s, %s, %" PRId64 ")", buffer(w, y), buffer(w, x),
-                     type_bytes(y->type)));
-}
-
-// The part of a rank program in a move.  `at`: the segment after which it starts; 0 if only `get`
-// starts it.
-typedef struct MovePart {
-  const Op *op;
-  const char *kernel; // "b4" of nnrt_move_b4
-  int number, run, wait;
-  Calls *calls;
-  bool gives, gets;
-  int at;
-} MovePart;
-
-// The segment after which the rank program starts a move that is ahead of its own segment.
-static int starts_behind(const Writer *w, const MovePart *m, int c) {
-  const RankRun *run = w->p->code.at[c].run[w->code->index];
-  return m->gives && run ? move_start(m->op, run) : 0;
-}
-
-static void add_whole_move(Writer *w, const MovePart *m, int c) {
-  add_to_code(w, c,
-              str_format(w->arena, "RUN(%d, nnrt_move_%s(%s, %s, r, %d));", m->run, m->kernel,
-                         m->gets ? buffer(w, m->op->out[0]) : "NULL",
-                         m->gives ? buffer(w, m->op->in[0].value) : "NULL", m->number),
-              op_comment(w, m->op));
-}
-
-static void add_move_start(Writer *w, const MovePart *m) {
-  Value *y = m->op->out[0];
-  LoopPart *part = m->gives ? loop_segment(m->calls, m->at) : loop_get(m->calls, y);
-  if (!part) BUG("a run without what starts %s", value_name(w->arena, y));
-  add_to_list(w, &part->start,
-              str_format(w->arena, "RUN(%d, nnrt_move_start_%s(%s, %s, r, %d));", m->run, m->kernel,
-                         m->gets ? buffer(w, y) : "NULL",
-                         m->gives ? buffer(w, m->op->in[0].value) : "NULL", m->number),
-              op_comment(w, m->op));
-}
-
-static void add_move_wait(Writer *w, const MovePart *m) {
-  LoopPart *part = loop_segment(m->calls, m->op->segment);
-  Value *y = m->op->out[0];
-  add_to_list(w, &part->wait,
-              str_format(w->arena, "RUN(%d, nnrt_move_wait_%s(%s, r, %d));", m->wait, m->kernel,
-                         buffer(w, y), m->number),
-              str_format(w->arena, "%s is here", value_name(w->arena, y)));
-}
-
 static bool add_move(Writer *w, const Op *op) {
   static const char prefix[] = "nnrt_move_";
   char name[128];
-  const Mesh *from = op->in[0].value->layout->mesh, *to = op_mesh(op);
+  Value *x = op->in[0].value, *y = op->out[0];
   if (!kernel_name(op, target_of(w), name, sizeof name)) return no_kernel(w, op);
-  MovePart m = {.op = op, .kernel = name + strlen(prefix), .number = move_number(w->p, op)};
+  const char *kernel = name + strlen(prefix); // "b4" of nnrt_move_b4
+  int number = move_number(w->p, op), run = new_op(w, "move", op_place(w->arena, op)), wait = -1;
   // Only a move from another segment, in a loop with a schedule, starts ahead of its own segment.
   bool ahead = w->part == IN_loop && op->segment && move_is_ahead(op);
-  m.run = new_op(w, "move", op_place(w->arena, op));
-  m.wait = -1;
   for (int c = 0; c < w->p->code.n; c++) {
-    m.calls = &w->code->calls[c];
-    m.gives = code_on(w->p, c, from);
-    m.gets = code_on(w->p, c, to);
-    if (!m.gives && !m.gets) continue;
+    Calls *calls = &w->code->calls[c];
+    const RankRun *order = w->p->code.at[c].run[w->code->index];
+    bool gives = code_on(w->p, c, x->layout->mesh), gets = code_on(w->p, c, op_mesh(op));
+    if (!gives && !gets) continue;
+    const char *from = gives ? buffer(w, x) : "NULL", *to = gets ? buffer(w, y) : "NULL";
     // A sender starts the move after the segment that computes the operand; a receiver at `get`.
-    m.at = ahead ? starts_behind(w, &m, c) : op->segment;
-    if (m.at == op->segment) {
-      add_whole_move(w, &m, c);
+    int at = !ahead ? op->segment : gives && order ? move_start(op, order) : 0;
+    if (at == op->segment) {
+      add_to_code(w, c,
+                  str_format(w->arena, "RUN(%d, nnrt_move_%s(%s, %s, r, %d));", run, kernel, to,
+                             from, number),
+                  op_comment(w, op));
       continue;
     }
-    add_move_start(w, &m);
+    // The transfer starts early, and the segment of the move waits for it.
+    LoopPart *part = gives ? loop_segment(calls, at) : loop_get(calls, y);
+    if (!part) BUG("a run without what starts %s", value_name(w->arena, y));
+    add_to_list(w, &part->start,
+                str_format(w->arena, "RUN(%d, nnrt_move_start_%s(%s, %s, r, %d));", run, kernel, to,
+                           from, number),
+                op_comment(w, op));
+    if (!gets) continue;
     // All receivers share one entry in the table of names.
-    if (m.gets && m.wait < 0) m.wait = new_op(w, "wait", op_place(w->arena, op));
-    if (m.gets) add_move_wait(w, &m);
+    if (wait < 0) wait = new_op(w, "wait", op_place(w->arena, op));
+    add_to_list(
+        w, &loop_segment(calls, op->segment)->wait,
+        str_format(w->arena, "RUN(%d, nnrt_move_wait_%s(%s, r, %d));", wait, kernel, to, number),
+        str_format(w->arena, "%s is here", value_name(w->arena, y)));
   }
   return true;
 }
 
 // -- Host memory -------------------------------------------------------------------------------
-
-// Copies have numbers: the runtime has an event for each copy in flight.
-static void add_swap(Writer *w, const Op *op) {
-  const Op *starts = op->kind == OP_swap_wait ? op->in[0].value->def : op;
-  if (op == starts) w->copy[op->id] = w->n_copies++;
-  add_run_of(w, op, op == starts ? op_title(w->arena, op, target_of(w)) : "wait",
-             str_format(w->arena, "nnrt_%s%s(r, %d, %s, %s, %" PRId64 ")",
-                        op_info[starts->kind].name, op == starts ? "" : "_wait",
-                        w->copy[starts->id], buffer(w, starts->out[0]),
-                        buffer(w, starts->in[0].value), type_bytes(starts->out[0]->type)));
-}
 
 // Whether the op needs no call.
 static bool is_silent(const Op *op) {
@@ -508,15 +436,32 @@ static bool add_op(Writer *w, Op *op) {
   if (op->kind == OP_move && move_number(w->p, op) >= 0) return add_move(w, op);
   if (!mesh_runs(w->p, op_mesh(op))) return true;
   if (op->kind == OP_move || op->kind == OP_stash) {
-    add_local_copy(w, op);
+    // Every shard is on its rank already: it is copied if the offset differs.
+    Value *x = op->in[0].value, *y = op->out[0];
+    if (y->offset != x->offset)
+      add_run(w, op,
+              str_format(w->arena, "nnrt_copy(%s, %s, %" PRId64 ")", buffer(w, y), buffer(w, x),
+                         type_bytes(y->type)));
     return true;
   }
   if (op->kind == OP_constant) {
-    add_constant(w, op);
+    // A constant with an offset is copied there.
+    const char *name = constant_name(w, op->out[0]);
+    add_line(w, op_mesh(op),
+             str_format(w->arena, "nnrt_copy(%s, %s, %" PRId64 ");", buffer(w, op->out[0]), name,
+                        type_bytes(op->out[0]->type)),
+             op_comment(w, op));
     return true;
   }
   if (op->kind == OP_swap_out || op->kind == OP_swap_in || op->kind == OP_swap_wait) {
-    add_swap(w, op);
+    // Copies have numbers: the runtime has an event for each copy in flight.
+    const Op *starts = op->kind == OP_swap_wait ? op->in[0].value->def : op;
+    if (op == starts) w->copy[op->id] = w->n_copies++;
+    add_run_of(w, op, op == starts ? op_title(w->arena, op, target_of(w)) : "wait",
+               str_format(w->arena, "nnrt_%s%s(r, %d, %s, %s, %" PRId64 ")",
+                          op_info[starts->kind].name, op == starts ? "" : "_wait",
+                          w->copy[starts->id], buffer(w, starts->out[0]),
+                          buffer(w, starts->in[0].value), type_bytes(starts->out[0]->type)));
     return true;
   }
   if (op->kind == OP_fused) return add_fused_call(w, op);
@@ -541,14 +486,6 @@ static bool needs_copy(const Result *r) {
   return r->target && r->use.value != r->target && r->use.value->offset != r->target->offset;
 }
 
-static void add_copy(Writer *w, const Result *r) {
-  if (!mesh_runs(w->p, value_mesh(r->target))) return;
-  add_line(w, value_mesh(r->target),
-           str_format(w->arena, "nnrt_copy(%s, %s, %" PRId64 ");", buffer(w, r->target),
-                      buffer(w, r->use.value), type_bytes(r->target->type)),
-           str_format(w->arena, "the new %s", r->target->label ? r->target->label : "parameter"));
-}
-
 // Parameters that take the value of another parameter are copied first, before that one changes.
 static void add_copies(Writer *w, const Graph *g) {
   for (int pass = 0; pass < 2; pass++)
@@ -558,12 +495,19 @@ static void add_copies(Writer *w, const Graph *g) {
       if (!needs_copy(r)) continue;
       const Value *root = view_root(r->use.value, &skip);
       if ((root->def != NULL) != (pass == 1)) continue;
+      // Both would have to be copied before the other changes.
       for (int k = 0; k < i && pass == 0; k++)
         if (g->results[k]->target == root && needs_copy(g->results[k]) &&
             !view_root(g->results[k]->use.value, &skip)->def)
           diag_error(w->p->d, r->target->loc, "'%s' becomes what '%s' was, which changes as well",
                      r->target->label, root->label);
-      add_copy(w, r);
+      // Only ranks that have the parameter copy it.
+      if (!mesh_runs(w->p, value_mesh(r->target))) continue;
+      add_line(
+          w, value_mesh(r->target),
+          str_format(w->arena, "nnrt_copy(%s, %s, %" PRId64 ");", buffer(w, r->target),
+                     buffer(w, r->use.value), type_bytes(r->target->type)),
+          str_format(w->arena, "the new %s", r->target->label ? r->target->label : "parameter"));
     }
 }
 
@@ -583,19 +527,6 @@ static void settle_before(Writer *w, const Op *op) {
     if (w->owed.at[i].due == op)
       add_line(w, op_mesh(op), str_format(w->arena, "nnrt_settle(r, %d);", i + 1),
                str_format(w->arena, "before %s", op_info[op->kind].name));
-}
-
-static void add_owed(Writer *w) {
-  for (int c = 0; c < w->p->code.n; c++)
-    for (int i = 0; i < w->owed.n; i++)
-      vec_push(w->arena, &w->code->calls[c].owed, (CallList){0});
-  for (int i = 0; i < w->owed.n; i++) {
-    Op *op = w->owed.at[i].first;
-    go_to(w, IN_owed, i);
-    for (int k = 0; k < w->owed.at[i].n; k++, op = op->next)
-      add_op(w, op);
-  }
-  wait_for(w, NULL);
 }
 
 void graph_calls(Program *p, GraphCode *code) {
@@ -631,5 +562,17 @@ void graph_calls(Program *p, GraphCode *code) {
   if (start && start == owed) settle_before(&w, owed);
   wait_for(&w, NULL);
   add_copies(&w, code->g);
-  if (owed) add_owed(&w);
+  if (owed) {
+    // Deferred updates have a function for each group.
+    for (int c = 0; c < w.p->code.n; c++)
+      for (int i = 0; i < w.owed.n; i++)
+        vec_push(w.arena, &w.code->calls[c].owed, (CallList){0});
+    for (int i = 0; i < w.owed.n; i++) {
+      Op *op = w.owed.at[i].first;
+      go_to(&w, IN_owed, i);
+      for (int k = 0; k < w.owed.at[i].n; k++, op = op->next)
+        add_op(&w, op);
+    }
+    wait_for(&w, NULL);
+  }
 }

@@ -30,32 +30,11 @@ const char *command_text(const Command *c) {
   return b.at;
 }
 
-// Reports the failure of a tool; keeps the folder if its contents help.
-static bool failed(Build *b, const Command *c, int status) {
-  struct stat log;
-  const char *name = c->word.at[0];
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
-    diag_error(b->d, NULL, "cannot run the %s '%s'", c->tool, name);
-    diag_hint(b->d, "install one, or name it in the environment variable %s", c->variable);
-  } else if (WIFSIGNALED(status)) {
-    diag_error(b->d, NULL, "the %s '%s' was ended by a signal: %s", c->tool, name,
-               strsignal(WTERMSIG(status)));
-  } else if (stat(str_format(b->arena, "%s/log", b->dir), &log) || log.st_size == 0) {
-    diag_error(b->d, NULL, "the %s '%s' failed, exit status %d, and does not say why", c->tool,
-               name, WEXITSTATUS(status));
-  } else {
-    diag_error(b->d, NULL, "the generated code does not compile; this is a mistake of nnaot");
-    diag_note(b->d, NULL, "the code, and what the compiler says in 'log', are in '%s'", b->dir);
-    diag_note(b->d, NULL, "the command was: %s", command_text(c));
-    temporary_dir(NULL);
-  }
-  return false;
-}
-
 bool command_start(Build *b, Command *c, const char *const *environment, int *out_status) {
   // execvp needs a NULL at the end.
   vec_push(c->arena, &c->word, NULL);
   c->word.n--;
+  // --verbose prints the command with its environment.
   if (b->o->verbose) {
     for (const char *const *e = environment; e && *e; e++)
       fprintf(stderr, "%s ", *e);
@@ -80,5 +59,24 @@ bool command_start(Build *b, Command *c, const char *const *environment, int *ou
 bool command_run(Build *b, Command *c) {
   int status;
   if (!command_start(b, c, NULL, &status)) return false;
-  return (WIFEXITED(status) && WEXITSTATUS(status) == 0) || failed(b, c, status);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
+  // The folder is kept if its contents help.
+  struct stat log;
+  const char *name = c->word.at[0];
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
+    diag_error(b->d, NULL, "cannot run the %s '%s'", c->tool, name);
+    diag_hint(b->d, "install one, or name it in the environment variable %s", c->variable);
+  } else if (WIFSIGNALED(status)) {
+    diag_error(b->d, NULL, "the %s '%s' was ended by a signal: %s", c->tool, name,
+               strsignal(WTERMSIG(status)));
+  } else if (stat(str_format(b->arena, "%s/log", b->dir), &log) || log.st_size == 0) {
+    diag_error(b->d, NULL, "the %s '%s' failed, exit status %d, and does not say why", c->tool,
+               name, WEXITSTATUS(status));
+  } else {
+    diag_error(b->d, NULL, "the generated code does not compile; this is a mistake of nnaot");
+    diag_note(b->d, NULL, "the code, and what the compiler says in 'log', are in '%s'", b->dir);
+    diag_note(b->d, NULL, "the command was: %s", command_text(c));
+    temporary_dir(NULL);
+  }
+  return false;
 }

@@ -41,6 +41,7 @@ static void emit_calls(StrBuf *out, Arena *a, const char *function, const CallLi
   if (n == 0) strbuf_add(out, "  (void)r;\n");
   for (int i = 0; i < n; i++) {
     strbuf_addf(out, "  %s", calls[i].text);
+    // Comments begin in one column.
     int width = (int)strlen(calls[i].text) + 2;
     if (calls[i].comment)
       strbuf_addf(out, "%*s // %s", width < COMMENT_COLUMN ? COMMENT_COLUMN - width : 0, "",
@@ -50,39 +51,10 @@ static void emit_calls(StrBuf *out, Arena *a, const char *function, const CallLi
   strbuf_add(out, "}\n\n");
 }
 
-static void emit_prepare(Program *p, StrBuf *out, int c) {
-  strbuf_addf(out, "static void %s(NnrtRank *r) {\n",
-              function_name(p->arena, "prepare", &p->code.at[c], ""));
-  const char *graph = NULL;
-  for (int i = 0; i < p->prep.n; i++) {
-    const Prep *prep = &p->prep.at[i];
-    if (!prep->runs[c]) continue;
-    if (!str_equal(graph, prep->graph))
-      strbuf_addf(out, "  r->graph = &nnrt_program.%s;\n", prep->graph);
-    graph = prep->graph;
-    strbuf_addf(out, "  PREPARE(P%d, %d, %s);\n", i, prep->op, prep->call);
-  }
-  if (!graph) strbuf_add(out, "  (void)r;\n");
-  strbuf_add(out, "}\n\n");
-}
-
-static void emit_prepares(Program *p, StrBuf *out) {
-  for (int i = 0; i < p->prep.n; i++)
-    strbuf_addf(out, "#define P%d (r->prep[%d])\n", i, i);
-  if (p->prep.n) strbuf_add(out, "\n");
-  for (int c = 0; c < p->code.n; c++)
-    emit_prepare(p, out, c);
-}
-
-static void emit_part(StrBuf *out, Arena *a, const LoopPart *part) {
-  if (part->wait.n) emit_calls(out, a, str_format(a, "%s_wait", part->function), &part->wait);
-  if (!part->action.get) emit_calls(out, a, part->function, &part->run);
-  if (part->start.n) emit_calls(out, a, str_format(a, "%s_start", part->function), &part->start);
-}
-
 static void emit_code(Program *p, StrBuf *out, int c) {
   const Code *code = &p->code.at[c];
   const GraphCode *graphs[] = {&p->train, &p->eval};
+  // With one rank program there is no need to name its ranks.
   if (code->who) strbuf_addf(out, "// -- Ranks %s\n\n", code->who);
   for (int i = 0; i < 2; i++) {
     const GraphCode *g = graphs[i];
@@ -90,8 +62,15 @@ static void emit_code(Program *p, StrBuf *out, int c) {
     const Calls *calls = &g->calls[c];
     if (calls->begin.n)
       emit_calls(out, p->arena, function_name(p->arena, g->name, code, "begin"), &calls->begin);
-    for (int k = 0; k < calls->part.n; k++)
-      emit_part(out, p->arena, &calls->part.at[k]);
+    for (int k = 0; k < calls->part.n; k++) {
+      // A part waits for its moves, runs its segment, and starts moves.
+      Arena *a = p->arena;
+      const LoopPart *part = &calls->part.at[k];
+      if (part->wait.n) emit_calls(out, a, str_format(a, "%s_wait", part->function), &part->wait);
+      if (!part->action.get) emit_calls(out, a, part->function, &part->run);
+      if (part->start.n)
+        emit_calls(out, a, str_format(a, "%s_start", part->function), &part->start);
+    }
     emit_calls(out, p->arena, function_name(p->arena, g->name, code, "update"), &calls->update);
     for (int k = 0; k < calls->owed.n; k++)
       emit_calls(out, p->arena, str_format(p->arena, "train_owed_%d", k), &calls->owed.at[k]);
@@ -103,8 +82,11 @@ static void emit_section(StrBuf *out, const char *title, const StrBuf *text) {
   strbuf_addf(out, "// -- %s\n\n%s\n", title, text->at);
 }
 
-// Writes the commands that build the executable with its payload (payload.c), as a comment.
-static void emit_how(Program *p, StrBuf *out) {
+static void emit_program(Program *p, StrBuf *out) {
+  const char *source = p->m->source ? p->m->source : "text", *slash = strrchr(source, '/');
+  strbuf_addf(out, "// Made by nnaot from %s; edits are lost.\n",
+              c_comment(p->arena, slash ? slash + 1 : source));
+  // The commands that build the executable with its payload (payload.c).
   const char *commands = backend_commands(p->o, p->arena);
   if (*commands)
     strbuf_addf(out,
@@ -117,17 +99,30 @@ static void emit_how(Program *p, StrBuf *out) {
                 "program\n",
                 commands);
   strbuf_add(out, "\n");
-}
-
-static void emit_program(Program *p, StrBuf *out) {
-  const char *source = p->m->source ? p->m->source : "text", *slash = strrchr(source, '/');
-  strbuf_addf(out, "// Made by nnaot from %s; edits are lost.\n",
-              c_comment(p->arena, slash ? slash + 1 : source));
-  emit_how(p, out);
   strbuf_add(out, "#include \"nnrt.h\"\n\n");
+  // Macros and constants come before the functions that use them.
   emit_section(out, "Where values are", &p->defines);
   emit_section(out, "Constants", &p->constants);
-  emit_prepares(p, out);
+  // Prepared kernels have a number, and each rank program prepares its own.
+  for (int i = 0; i < p->prep.n; i++)
+    strbuf_addf(out, "#define P%d (r->prep[%d])\n", i, i);
+  if (p->prep.n) strbuf_add(out, "\n");
+  for (int c = 0; c < p->code.n; c++) {
+    // Errors of a preparation name the graph of its op.
+    strbuf_addf(out, "static void %s(NnrtRank *r) {\n",
+                function_name(p->arena, "prepare", &p->code.at[c], ""));
+    const char *graph = NULL;
+    for (int i = 0; i < p->prep.n; i++) {
+      const Prep *prep = &p->prep.at[i];
+      if (!prep->runs[c]) continue;
+      if (!str_equal(graph, prep->graph))
+        strbuf_addf(out, "  r->graph = &nnrt_program.%s;\n", prep->graph);
+      graph = prep->graph;
+      strbuf_addf(out, "  PREPARE(P%d, %d, %s);\n", i, prep->op, prep->call);
+    }
+    if (!graph) strbuf_add(out, "  (void)r;\n");
+    strbuf_add(out, "}\n\n");
+  }
   emit_section(out, "Fused kernels", &p->kernels);
   for (int c = 0; c < p->code.n; c++)
     emit_code(p, out, c);
@@ -145,6 +140,7 @@ bool part_finish(FILE *f, Arena *a, const char *path, bool ok, Diag *d) {
   bool written = !fflush(f) && !ferror(f);
   int error = errno;
   written &= !fclose(f);
+  // The file gets its name when it is complete.
   if (written && ok && rename(part, path)) {
     written = false;
     error = errno;
@@ -162,8 +158,20 @@ bool text_write(Arena *a, const char *path, const StrBuf *text, Diag *d) {
   return part_finish(f, a, path, true, d);
 }
 
-// Finds @train, or the first entry; and @eval.
-static void find_graphs(Program *p) {
+bool emit(const Module *m, const char *dir, const BackendOptions *o, Diag *d) {
+  if (m->phase < PHASE_planned)
+    return diag_error(d, NULL, "code is made of a planned module, and this one is %s",
+                      phase_name[m->phase]);
+  // The module may be unverified after its passes, and emitting relies on schedules.
+  for_each_graph(g, m)
+    if (g->entry && !verify_schedule(g, d)) return false;
+  if (!codes_ready(m, d)) return false;
+  Arena *a = arena_new();
+  Program *p = arena_one(a, Program);
+  *p = (Program){.m = m, .o = o, .arena = a, .d = d, .names = names_new(a)};
+  p->defines.arena = p->kernels.arena = p->constants.arena = p->device.arena = a;
+  int errors = diag_errors(d);
+  // The step is @train, or the first entry; @eval is there if training is.
   for_each_graph(g, p->m) {
     if (!g->entry) continue;
     if (str_equal(g->name, "eval") && p->train.g)
@@ -171,26 +179,6 @@ static void find_graphs(Program *p) {
     else if (!p->train.g || str_equal(g->name, "train"))
       p->train = (GraphCode){.g = g, .name = "train"};
   }
-}
-
-// Verifies schedules: the module may be unverified after its passes, and emitting relies on them.
-static bool schedules_hold(const Module *m, Diag *d) {
-  for_each_graph(g, m)
-    if (g->entry && !verify_schedule(g, d)) return false;
-  return true;
-}
-
-bool emit(const Module *m, const char *dir, const BackendOptions *o, Diag *d) {
-  if (m->phase < PHASE_planned)
-    return diag_error(d, NULL, "code is made of a planned module, and this one is %s",
-                      phase_name[m->phase]);
-  if (!schedules_hold(m, d) || !codes_ready(m, d)) return false;
-  Arena *a = arena_new();
-  Program *p = arena_one(a, Program);
-  *p = (Program){.m = m, .o = o, .arena = a, .d = d, .names = names_new(a)};
-  p->defines.arena = p->kernels.arena = p->constants.arena = p->device.arena = a;
-  int errors = diag_errors(d);
-  find_graphs(p);
   bool ok = p->train.g || diag_error(d, NULL, "there is no entry graph to run");
   // Decide everything first: offsets in the payload, rank programs, calls.  Reports all errors at
   // once.

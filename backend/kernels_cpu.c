@@ -65,54 +65,21 @@ static int count_summed(const Kernel *k) {
 
 // -- The leaf ----------------------------------------------------------------------------------
 
-static int64_t inner_stride(const Kernel *k, const Read *r) {
-  return loops_stride(&k->body.loops, k->body.loops.n - 1, &r->access);
-}
-
 static const char *read_text(Kernel *k, int i) {
   return str_format(k->arena, "u%d", i);
 }
 
-// The element at `place`, converted to the computation type; and `x` converted to the stored type.
-static const char *loaded(Kernel *k, const Value *v, const char *place) {
-  DType t = v->type->dtype;
-  return kernel_dtype(t) == t ? place : str_format(k->arena, "m_from_%s(%s)", dtype_name[t], place);
-}
-
+// `x`, converted to the stored type of `v`.
 static const char *stored(Kernel *k, const Value *v, const char *x) {
   DType t = v->type->dtype;
   return kernel_dtype(t) == t ? x : str_format(k->arena, "m_to_%s(%s)", dtype_name[t], x);
-}
-
-static void emit_points(Kernel *k) {
-  kernel_formulas(k);
-  for (int i = 0; i < k->g->n_results; i++) {
-    const Value *v = kernel_result(k, i);
-    if (!kernel_is_sum(k, i))
-      kernel_line(k, "y%d[i] = %s;", i, stored(k, v, kernel_value(k, v)));
-    else if (k->body.sum == SUM_rows)
-      kernel_line(k, "s%d += %s;", i, kernel_addend(k, i));
-    else
-      kernel_line(k, "t%d[i] += %s;", i, kernel_addend(k, i));
-  }
-}
-
-// A row of points is summed in its own type, in vector lanes.
-static void emit_row_sums_before(Kernel *k) {
-  StrBuf names = {.arena = k->arena};
-  for (int i = 0; i < k->g->n_results; i++) {
-    if (!kernel_is_sum(k, i)) continue;
-    bool floating = dtype_class[kernel_result(k, i)->type->dtype] == 'F';
-    kernel_line(k, "%s s%d = 0;", floating ? kernel_ctype(kernel_result(k, i)) : "int64_t", i);
-    strbuf_addf(&names, "%ss%d", names.n ? ", " : "", i);
-  }
-  kernel_line(k, "#pragma omp simd reduction(+ : %s)", names.at);
 }
 
 static const char *leaf_params(Kernel *k) {
   StrBuf b = {.arena = k->arena};
   for (int i = 0; i < k->g->n_results; i++) {
     const Value *v = kernel_result(k, i);
+    // Sums go to accumulators, other results to their tensor.
     if (kernel_is_sum(k, i))
       strbuf_addf(&b, ", %s *t%d", kernel_sum_ctype(v), i);
     else
@@ -126,14 +93,20 @@ static const char *leaf_params(Kernel *k) {
 // Writes all loads before any store: a result may share the memory of an operand.
 static void emit_loads(Kernel *k, bool moving) {
   for (int i = 0; i < k->read.n; i++) {
-    int64_t stride = inner_stride(k, &k->read.at[i]);
+    const Read *r = &k->read.at[i];
+    const Value *v = r->param;
+    int64_t stride = loops_stride(&k->body.loops, k->body.loops.n - 1, &r->access);
+    // Operands that are the same for all points are loaded before the loop.
     if ((stride != 0) != moving) continue;
-    const Value *v = k->read.at[i].param;
     const char *place = stride == 0   ? "0"
                         : stride == 1 ? "i"
                                       : str_format(k->arena, "i * %" PRId64, stride);
-    kernel_line(k, "const %s u%d = %s;", kernel_ctype(v), i,
-                loaded(k, v, str_format(k->arena, "x%d[%s]", i, place)));
+    const char *element = str_format(k->arena, "x%d[%s]", i, place);
+    // The formulas are in the computation type.
+    DType t = v->type->dtype;
+    if (kernel_dtype(t) != t)
+      element = str_format(k->arena, "m_from_%s(%s)", dtype_name[t], element);
+    kernel_line(k, "const %s u%d = %s;", kernel_ctype(v), i, element);
   }
 }
 
@@ -142,16 +115,34 @@ static void emit_leaf(Kernel *k) {
   StrBuf *out = k->out, inside = {.arena = k->arena};
   k->out = &inside;
   k->indent = 2;
-  emit_points(k);
+  kernel_formulas(k);
+  for (int i = 0; i < k->g->n_results; i++) {
+    const Value *v = kernel_result(k, i);
+    if (!kernel_is_sum(k, i))
+      kernel_line(k, "y%d[i] = %s;", i, stored(k, v, kernel_value(k, v)));
+    else if (k->body.sum == SUM_rows)
+      kernel_line(k, "s%d += %s;", i, kernel_addend(k, i));
+    else
+      kernel_line(k, "t%d[i] += %s;", i, kernel_addend(k, i));
+  }
   k->out = out;
   k->indent = 0;
   const char *params = leaf_params(k);
   kernel_line(k, "NNRT_CLONES static void %s_loop(int64_t n%s) {", k->name, params ? params : "");
   k->indent = 1;
+  // The loop over points, with the loads before it.
   emit_loads(k, false);
-  if (k->body.sum == SUM_rows)
-    emit_row_sums_before(k);
-  else
+  if (k->body.sum == SUM_rows) {
+    // A row of points is summed in its own type, in vector lanes.
+    StrBuf names = {.arena = k->arena};
+    for (int i = 0; i < k->g->n_results; i++) {
+      if (!kernel_is_sum(k, i)) continue;
+      bool floating = dtype_class[kernel_result(k, i)->type->dtype] == 'F';
+      kernel_line(k, "%s s%d = 0;", floating ? kernel_ctype(kernel_result(k, i)) : "int64_t", i);
+      strbuf_addf(&names, "%ss%d", names.n ? ", " : "", i);
+    }
+    kernel_line(k, "#pragma omp simd reduction(+ : %s)", names.at);
+  } else
     kernel_line(k, "#pragma omp simd");
   kernel_line(k, "for (int64_t i = 0; i < n; i++) {");
   k->indent = 2;
@@ -159,6 +150,7 @@ static void emit_leaf(Kernel *k) {
   k->indent = 1;
   strbuf_add(k->out, inside.at);
   kernel_line(k, "}");
+  // Partial sums of a row are added to its accumulator in double.
   for (int i = 0; i < k->g->n_results; i++)
     if (k->body.sum == SUM_rows && kernel_is_sum(k, i)) kernel_line(k, "t%d[0] += s%d;", i, i);
   k->indent = 0;
@@ -210,6 +202,7 @@ static void emit_call(Kernel *k, const char *n, bool at, const char *sums) {
       strbuf_addf(&b, "%st%d%s", k->body.sum == SUM_rows && !*sums ? "&" : "", i, sums);
       continue;
     }
+    // Results are dense; operands have their own strides.
     strbuf_addf(&b, "y%d", i);
     add_index(&b, k, &flat, 0, last, at);
   }
@@ -232,13 +225,6 @@ static void open_loops(Kernel *k, int from, int to) {
     open_loop(k, i, "");
 }
 
-// Opens the innermost loop in pieces of `piece` points.
-static void open_pieces(Kernel *k, int64_t piece) {
-  kernel_line(k, "for (int64_t at = 0; at < %" PRId64 "; at += %" PRId64 ")",
-              k->body.loops.extent[k->body.loops.n - 1], piece);
-  k->indent++;
-}
-
 static const char *piece_text(Kernel *k, int64_t piece) {
   int64_t n = k->body.loops.extent[k->body.loops.n - 1];
   if (n % piece == 0) return str_format(k->arena, "%" PRId64, piece);
@@ -257,7 +243,11 @@ static void emit_parallel(Kernel *k, int n_loops) {
 static void emit_leaf_calls(Kernel *k, const char *sums) {
   int64_t n = k->body.loops.extent[k->body.loops.n - 1];
   bool pieces = n > LONGEST;
-  if (pieces) open_pieces(k, LONGEST);
+  if (pieces) {
+    // A long innermost loop runs in pieces.
+    kernel_line(k, "for (int64_t at = 0; at < %" PRId64 "; at += %d)", n, LONGEST);
+    k->indent++;
+  }
   emit_call(k, pieces ? piece_text(k, LONGEST) : str_format(k->arena, "%" PRId64, n), pieces, sums);
 }
 
@@ -301,6 +291,7 @@ static void emit_rows(Kernel *k) {
   const Access kept = dense(k, 0, first);
   bool work = k->body.count >= PARALLEL;
   bool share_rows = rows >= FEW || !work;
+  // Many rows are shared among threads, each summed by one.
   if (share_rows && work) emit_parallel(k, first);
   int indent = k->indent;
   for (int i = 0; i < first; i++)
@@ -316,6 +307,7 @@ static void emit_rows(Kernel *k) {
     int64_t unit = pieces ? LONGEST : 1, units = (first_n + unit - 1) / unit;
     int64_t each = (units + TASKS - 1) / TASKS * unit, tasks = (first_n + each - 1) / each;
     const char *var = pieces ? "at" : str_format(k->arena, "i%d", first);
+    // Each part has its partial sum.
     emit_sum_locals(k, str_format(k->arena, "_of[%" PRId64 "] = {0}", tasks));
     kernel_line(k, "#pragma omp parallel for");
     kernel_line(k, "for (int64_t part = 0; part < %" PRId64 "; part++) {", tasks);
@@ -335,6 +327,7 @@ static void emit_rows(Kernel *k) {
     }
     k->indent = body;
     kernel_line(k, "}");
+    // The partial sums are added in order.
     emit_sum_locals(k, " = 0");
     kernel_line(k, "for (int64_t part = 0; part < %" PRId64 "; part++) {", tasks);
     k->indent++;
@@ -374,6 +367,7 @@ static void emit_wide_columns(Kernel *k) {
   open_loops(k, 0, first);
   emit_call(k, length, pieces, "");
   k->indent = body;
+  // Then the accumulators are stored.
   kernel_line(k, "for (int64_t i = 0; i < %s; i++) {", length);
   k->indent++;
   emit_sum_stores(k, &kept, first, last, pieces ? "at + i" : "i");
@@ -430,6 +424,7 @@ static void emit_narrow_columns(Kernel *k) {
 static void emit_nothing(Kernel *k) {
   for (int i = 0; i < k->g->n_results; i++) {
     int64_t bytes = type_bytes(kernel_result(k, i)->type);
+    // The sum over no points is 0.
     if (bytes > 0)
       kernel_line(k, "memset(y%d, 0, %" PRId64 "); // an empty sum", i, bytes);
     else
@@ -437,29 +432,6 @@ static void emit_nothing(Kernel *k) {
   }
   for (int i = 0; i < k->g->n_params; i++)
     kernel_line(k, "(void)x%d;", i);
-}
-
-static void emit_function(Kernel *k) {
-  StrBuf space = {.arena = k->arena};
-  for (int i = 0; i < k->body.loops.n; i++)
-    strbuf_addf(&space, "%s%" PRId64, i ? " x " : "", k->body.loops.extent[i]);
-  kernel_line(k, "static int %s(%s) { // %s points", k->name, kernel_params(k), space.at);
-  k->indent = 1;
-  // Few columns give too few tasks, so tasks split the rows instead.
-  bool few = k->body.sum == SUM_columns && k->body.n_kept < 4 * COLUMNS;
-  if (k->body.count == 0)
-    emit_nothing(k);
-  else if (k->body.sum == SUM_rows)
-    emit_rows(k);
-  else if (k->body.sum == SUM_columns && few && k->body.count >= PARALLEL)
-    emit_narrow_columns(k);
-  else if (k->body.sum == SUM_columns)
-    emit_wide_columns(k);
-  else
-    emit_elementwise(k);
-  kernel_line(k, "return 0;");
-  k->indent = 0;
-  kernel_line(k, "}");
 }
 
 // -- A kernel ----------------------------------------------------------------------------------
@@ -470,5 +442,25 @@ void kernel_emit_cpu(StrBuf *out, const Graph *body, const char *name) {
   if (k.body.loops.n == 0) k.body.loops = (Loops){.n = 1, .extent = {1}};
   if (out->n) strbuf_add(out, "\n");
   if (k.body.count > 0) emit_leaf(&k);
-  emit_function(&k);
+  // The function: loops around the leaf, by the kind of its sums.
+  StrBuf space = {.arena = k.arena};
+  for (int i = 0; i < k.body.loops.n; i++)
+    strbuf_addf(&space, "%s%" PRId64, i ? " x " : "", k.body.loops.extent[i]);
+  kernel_line(&k, "static int %s(%s) { // %s points", k.name, kernel_params(&k), space.at);
+  k.indent = 1;
+  // Few columns give too few tasks, so tasks split the rows instead.
+  bool few = k.body.sum == SUM_columns && k.body.n_kept < 4 * COLUMNS;
+  if (k.body.count == 0)
+    emit_nothing(&k);
+  else if (k.body.sum == SUM_rows)
+    emit_rows(&k);
+  else if (k.body.sum == SUM_columns && few && k.body.count >= PARALLEL)
+    emit_narrow_columns(&k);
+  else if (k.body.sum == SUM_columns)
+    emit_wide_columns(&k);
+  else
+    emit_elementwise(&k);
+  kernel_line(&k, "return 0;");
+  k.indent = 0;
+  kernel_line(&k, "}");
 }

@@ -87,6 +87,7 @@ static Reading reading(const Access *a, int pack) {
   if (access_is_flat(a)) return READ_all;
   if (is_uniform(a)) return READ_one;
   int last = a->n - 1;
+  // Neighbours must not continue in the next row.
   if (a->extent[last] % pack) return READ_each;
   if (a->stride[last] == 0) return READ_one;
   bool aligned = a->stride[last] == 1;
@@ -108,10 +109,6 @@ static const char *sum_type(const Value *v) {
   return dtype_class[v->type->dtype] == 'F' ? kernel_ctype(v) : "long long";
 }
 
-static int sum_bytes(const Value *v) {
-  return dtype_class[v->type->dtype] == 'F' ? dtype_bytes[kernel_dtype(v->type->dtype)] : 8;
-}
-
 static int64_t most_blocks(int64_t n) {
   return n < MOST_BLOCKS ? n : MOST_BLOCKS;
 }
@@ -120,43 +117,12 @@ static int smaller(int a, int b) {
   return a < b ? a : b;
 }
 
-// The number of neighbours per thread: a divisor of `of`.
-static int pack_of(const Kernel *k, int64_t of) {
-  int bytes = 8;
-  for (int i = 0; i < k->g->n_results; i++)
-    if (!kernel_is_sum(k, i)) bytes = smaller(bytes, dtype_bytes[kernel_result(k, i)->type->dtype]);
-  for (int i = 0; i < k->g->n_params; i++)
-    if (type_count(k->g->params[i]->type) == k->body.count)
-      bytes = smaller(bytes, dtype_bytes[k->g->params[i]->type->dtype]);
-  int pack = smaller(16 / bytes, MAX_PACK);
-  while (of % pack)
-    pack /= 2;
-  return pack;
-}
-
 // -- Points ------------------------------------------------------------------------------------
 
 static const char *read_text(Kernel *k, int i) {
   const CudaKernel *c = (const CudaKernel *)k;
   bool one = reading(&k->read.at[i].access, c->pack) == READ_one;
   return str_format(k->arena, one ? "u%d" : "u%d[j]", i);
-}
-
-// "i / 6 % 4 * 12 + i % 6": the index that point i reads.
-static const char *place_text(Kernel *k, const Access *a) {
-  StrBuf b = {.arena = k->arena};
-  int64_t inner = 1;
-  for (int d = a->n - 1; d >= 0; inner *= a->extent[d--]) {
-    if (!a->stride[d]) continue;
-    const char *before = b.at;
-    b = (StrBuf){.arena = k->arena};
-    strbuf_add(&b, "i");
-    if (inner > 1) strbuf_addf(&b, " / %" PRId64, inner);
-    if (d > 0) strbuf_addf(&b, " %% %" PRId64, a->extent[d]);
-    if (a->stride[d] > 1) strbuf_addf(&b, " * %" PRId64, a->stride[d]);
-    if (before) strbuf_addf(&b, " + %s", before);
-  }
-  return b.at;
 }
 
 static bool has_place(const Read *r) {
@@ -170,7 +136,21 @@ static void emit_places(CudaKernel *c) {
     if (!has_place(r)) continue;
     kernel_line(k, "static __device__ inline %s %s_at%d(%s i) { // where u%d of point i is",
                 c->index, k->name, i, c->index, i);
-    kernel_line(k, "  return %s;", place_text(k, &r->access));
+    // "i / 6 % 4 * 12 + i % 6": the index that point i reads.
+    const Access *a = &r->access;
+    StrBuf b = {.arena = k->arena};
+    int64_t inner = 1;
+    for (int d = a->n - 1; d >= 0; inner *= a->extent[d--]) {
+      if (!a->stride[d]) continue;
+      const char *before = b.at;
+      b = (StrBuf){.arena = k->arena};
+      strbuf_add(&b, "i");
+      if (inner > 1) strbuf_addf(&b, " / %" PRId64, inner);
+      if (d > 0) strbuf_addf(&b, " %% %" PRId64, a->extent[d]);
+      if (a->stride[d] > 1) strbuf_addf(&b, " * %" PRId64, a->stride[d]);
+      if (before) strbuf_addf(&b, " + %s", before);
+    }
+    kernel_line(k, "  return %s;", b.at);
     kernel_line(k, "}");
   }
 }
@@ -208,22 +188,6 @@ static void emit_loads(CudaKernel *c) {
   }
 }
 
-// The parameters of the points: results and operands; for sums, the accumulators.
-static const char *points_params(CudaKernel *c) {
-  Kernel *k = &c->k;
-  StrBuf b = {.arena = k->arena};
-  for (int i = 0; i < k->g->n_results; i++) {
-    const Value *v = kernel_result(k, i);
-    if (!kernel_is_sum(k, i))
-      strbuf_addf(&b, ", %s *y%d", element(v), i);
-    else
-      strbuf_addf(&b, ", %s (&s%d)[%s]", sum_type(v), i, k->body.sum == SUM_rows ? "1" : "n");
-  }
-  for (int i = 0; i < k->g->n_params; i++)
-    strbuf_addf(&b, ", const %s *x%d", element(k->g->params[i]), i);
-  return b.at ? b.at : "";
-}
-
 static void emit_points(CudaKernel *c) {
   Kernel *k = &c->k;
   // Write the formulas first: they record the operands that they read.
@@ -240,14 +204,26 @@ static void emit_points(CudaKernel *c) {
   k->out = out;
   k->indent = 0;
   emit_places(c);
+  // The parameters of the points: results and operands; for sums, the accumulators.
+  StrBuf b = {.arena = k->arena};
+  for (int i = 0; i < k->g->n_results; i++) {
+    const Value *v = kernel_result(k, i);
+    if (!kernel_is_sum(k, i))
+      strbuf_addf(&b, ", %s *y%d", element(v), i);
+    else
+      strbuf_addf(&b, ", %s (&s%d)[%s]", sum_type(v), i, k->body.sum == SUM_rows ? "1" : "n");
+  }
+  for (int i = 0; i < k->g->n_params; i++)
+    strbuf_addf(&b, ", const %s *x%d", element(k->g->params[i]), i);
   kernel_line(k, "template <int n>");
   kernel_line(k, "static __device__ inline void %s_points(%s i%s) {", k->name, c->index,
-              points_params(c));
+              b.at ? b.at : "");
   k->indent = 1;
   emit_loads(c);
   for (int i = 0; i < k->g->n_results; i++)
     if (!kernel_is_sum(k, i)) kernel_line(k, "%s w%d[n];", kernel_ctype(kernel_result(k, i)), i);
   kernel_line(k, "for (int j = 0; j < n; j++) {");
+  // Points are computed in registers, and stored together.
   strbuf_add(k->out, inside.at ? inside.at : "");
   kernel_line(k, "}");
   for (int i = 0; i < k->g->n_results; i++)
@@ -276,6 +252,7 @@ static void open_kernel(CudaKernel *c, bool parts) {
   for (int i = 0; i < k->g->n_results; i++) {
     const Value *v = kernel_result(k, i);
     strbuf_add(&b, b.n ? ", " : "");
+    // Partial sums have the accumulator's type.
     if (parts && kernel_is_sum(k, i))
       strbuf_addf(&b, "%s *t%d", sum_type(v), i);
     else
@@ -310,6 +287,7 @@ static const char *launch_text(CudaKernel *c, const char *grid, const int64_t *p
   StrBuf b = {.arena = k->arena};
   strbuf_addf(&b, "launch(%s_kernel, %s, BLOCK, 0", k->name, grid);
   for (int i = 0; i < k->g->n_results; i++) {
+    // A kernel of partial sums writes to scratch.
     if (part_at && kernel_is_sum(k, i))
       strbuf_addf(&b, ", %s", part_place(k, part_at[i]));
     else
@@ -343,6 +321,7 @@ static void emit_elementwise(CudaKernel *c) {
   }
   close_kernel(c);
   open_function(c);
+  // The grid has a thread for each pack.
   const char *grid = str_format(k->arena, "blocks_for(%" PRId64 ")", packs > rest ? packs : rest);
   kernel_line(k, "return %s;", launch_text(c, grid, NULL));
   close_kernel(c);
@@ -366,9 +345,11 @@ static void emit_parts(CudaKernel *c, const char *grid, int64_t parts) {
   for (int i = 0; i < k->g->n_results; i++) {
     if (!kernel_is_sum(k, i)) continue;
     at[i] = bytes;
-    bytes += (parts * n * sum_bytes(kernel_result(k, i)) + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN *
-             SCRATCH_ALIGN;
+    DType t = kernel_result(k, i)->type->dtype;
+    int sum_bytes = dtype_class[t] == 'F' ? dtype_bytes[kernel_dtype(t)] : 8;
+    bytes += (parts * n * sum_bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
   }
+  // The second kernel takes a power of two of columns per block.
   int columns = 1;
   while (columns < WARP && columns < n)
     columns *= 2;
@@ -407,6 +388,7 @@ static void emit_launch(CudaKernel *c, const char *grid, int64_t parts) {
 static void emit_short_rows(CudaKernel *c) {
   Kernel *k = &c->k;
   int64_t rows = k->body.n_kept, length = k->body.count / rows;
+  // A row has a power of two of lanes, so that a warp has whole rows.
   int lanes = 1;
   while (lanes < WARP && lanes * c->pack < length)
     lanes *= 2;
@@ -424,6 +406,7 @@ static void emit_short_rows(CudaKernel *c) {
   k->indent++;
   emit_points_call(c, c->pack, str_format(k->arena, "row * %" PRId64 " + at", length));
   k->indent--;
+  // Reduce over the lanes of a row; its first lane stores the sum.
   for (int i = 0; i < k->g->n_results; i++) {
     if (!kernel_is_sum(k, i)) continue;
     kernel_line(k, "s%d[0] = lanes_sum<%d>(s%d[0]);", i, lanes, i);
@@ -540,6 +523,7 @@ static void emit_columns(CudaKernel *c) {
   k->indent--;
   kernel_line(k, "}");
   close_kernel(c);
+  // Tiles are along x, parts of the rows along y.
   const char *grid =
       str_format(k->arena, "dim3(%" PRId64 ", %" PRId64 ")", most_blocks(tiles), parts);
   emit_launch(c, grid, parts);
@@ -579,7 +563,18 @@ void kernel_emit_cuda(StrBuf *out, const Graph *body, const char *name) {
   int64_t unit = b->sum == SUM_rows      ? b->count / b->n_kept
                  : b->sum == SUM_columns ? b->n_kept
                                          : MAX_PACK;
-  c.pack = pack_of(&c.k, unit);
+  // A thread takes 16 bytes of neighbours of the smallest element type, if they divide the unit.
+  int bytes = 8;
+  for (int i = 0; i < c.k.g->n_results; i++)
+    if (!kernel_is_sum(&c.k, i))
+      bytes = smaller(bytes, dtype_bytes[kernel_result(&c.k, i)->type->dtype]);
+  for (int i = 0; i < c.k.g->n_params; i++)
+    if (type_count(c.k.g->params[i]->type) == c.k.body.count)
+      bytes = smaller(bytes, dtype_bytes[c.k.g->params[i]->type->dtype]);
+  int pack = smaller(16 / bytes, MAX_PACK);
+  while (unit % pack)
+    pack /= 2;
+  c.pack = pack;
   emit_points(&c);
   if (b->sum == SUM_columns)
     emit_columns(&c);

@@ -23,21 +23,6 @@
 
 // -- Names -------------------------------------------------------------------------------------
 
-static bool is_taken(const Program *p, const char *name) {
-  for (int i = 0; i < p->function.n; i++)
-    if (str_equal(p->function.at[i], name)) return true;
-  return false;
-}
-
-// Reserves the names that a rank program has for each graph, apart from segments.
-static void take_fixed(Program *p, const GraphCode *code) {
-  static const char *const fixed[] = {"begin", "update", "parts", "order", "ops", "tensors"};
-  for (int c = 0; c < p->code.n; c++)
-    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
-      vec_push(p->arena, &p->function,
-               function_name(p->arena, code->name, &p->code.at[c], fixed[i]));
-}
-
 // "train_s1_get_h1" of "get %h1", with a number appended if the name, or that of one of its
 // functions, is taken.
 static const char *name_function(Program *p, const GraphCode *code, int c, const char *part) {
@@ -56,7 +41,8 @@ static const char *name_function(Program *p, const GraphCode *code, int c, const
   for (int i = 2;; i++) {
     bool taken = false;
     for (int k = 0; k < 3; k++)
-      taken |= is_taken(p, str_format(p->arena, "%s%s", name, suffix[k]));
+      for (int j = 0; j < p->function.n; j++)
+        taken |= str_equal(p->function.at[j], str_format(p->arena, "%s%s", name, suffix[k]));
     if (!taken) break;
     name = str_format(p->arena, "%s_%d", first, i);
   }
@@ -83,34 +69,33 @@ static void add_part(Program *p, GraphCode *code, int c, const Action *action) {
   vec_push(p->arena, &code->calls[c].part, part);
 }
 
-static void find_loop(Program *p, GraphCode *code, int c) {
-  Calls *calls = &code->calls[c];
-  const RankRun *run = p->code.at[c].run[code->index];
-  if (!code->g->schedule) {
-    add_part(p, code, c, &(Action){0});
-    return;
-  }
-  for (int i = 0; run && i < run->action.n; i++) {
-    int k = find_part(calls, &run->action.at[i]);
-    if (k == calls->part.n) add_part(p, code, c, &run->action.at[i]);
-    vec_push(p->arena, &calls->order, k);
-  }
-}
-
 void loops_find(Program *p, GraphCode *code) {
   code->calls = arena_array(p->arena, Calls, p->code.n);
-  take_fixed(p, code);
+  // Each graph has these names in every rank program, apart from segments.
+  static const char *const fixed[] = {"begin", "update", "parts", "order", "ops", "tensors"};
   for (int c = 0; c < p->code.n; c++)
-    find_loop(p, code, c);
-}
-
-static LoopPart *part_at(Calls *calls, const Action *action) {
-  int i = find_part(calls, action);
-  return i < calls->part.n ? &calls->part.at[i] : NULL;
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
+      vec_push(p->arena, &p->function,
+               function_name(p->arena, code->name, &p->code.at[c], fixed[i]));
+  for (int c = 0; c < p->code.n; c++) {
+    // Without a schedule the loop is one part.
+    Calls *calls = &code->calls[c];
+    const RankRun *run = p->code.at[c].run[code->index];
+    if (!code->g->schedule) {
+      add_part(p, code, c, &(Action){0});
+      continue;
+    }
+    for (int i = 0; run && i < run->action.n; i++) {
+      int k = find_part(calls, &run->action.at[i]);
+      if (k == calls->part.n) add_part(p, code, c, &run->action.at[i]);
+      vec_push(p->arena, &calls->order, k);
+    }
+  }
 }
 
 LoopPart *loop_segment(Calls *calls, int segment) {
-  return part_at(calls, &(Action){.segment = segment});
+  int i = find_part(calls, &(Action){.segment = segment});
+  return i < calls->part.n ? &calls->part.at[i] : NULL;
 }
 
 LoopPart *loop_get(Calls *calls, const Value *y) {

@@ -52,20 +52,13 @@ static Name *find(const Names *n, const char *name) {
   return &n->slot[i];
 }
 
-static void grow(Names *n) {
-  Names old = *n;
-  n->n_slots *= 2;
-  n->slot = arena_array(n->arena, Name, n->n_slots);
-  for (uint32_t i = 0; i < old.n_slots; i++)
-    if (old.slot[i].name) *find(n, old.slot[i].name) = old.slot[i];
-}
-
 // "FC1_WEIGHT" of "fc1.weight".
 static const char *c_identifier(Arena *a, const char *name) {
   char text[LONGEST_NAME + 1];
   size_t n = 0;
   for (const char *p = name; *p && n < LONGEST_NAME; p++) {
     bool plain = isalnum((unsigned char)*p) && (unsigned char)*p < 128;
+    // Runs of other characters become one underscore.
     if (!plain && (n == 0 || text[n - 1] == '_')) continue;
     text[n++] = plain ? (char)toupper((unsigned char)*p) : '_';
   }
@@ -89,26 +82,23 @@ static bool is_reserved(const char *name) {
     if (!strcmp(name, words[i])) return true;
   for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
     if (str_starts(name, prefixes[i])) return true;
+  // Preparations and constants.
   return (name[0] == 'P' || name[0] == 'C') && strspn(name + 1, "0123456789") == strlen(name + 1);
-}
-
-static const char *wanted(Names *n, const Value *v) {
-  const char *name = v->name ? c_identifier(n->arena, v->name) : str_format(n->arena, "V%u", v->id);
-  return is_reserved(name) ? str_format(n->arena, "%s_", name) : name;
-}
-
-static const char *place_text(Arena *a, const Value *v) {
-  const char *slot = "";
-  if (v->slots > 1)
-    slot = str_format(a, " + r->micro %% %d * INT64_C(%" PRId64 ")", v->slots, v->stride);
-  return str_format(a, "((%s *)(r->%s + %" PRId64 "%s))", dtype_ctype[v->type->dtype],
-                    value_on_host(v) ? "host" : "slab", v->offset, slot);
 }
 
 const char *names_of(Names *n, const Value *v, const char *graph, StrBuf *defines) {
   Arena *a = n->arena;
-  const char *type = type_text(a, v->type), *place = place_text(a, v);
-  const char *base = wanted(n, v), *name = base;
+  const char *slot = "";
+  if (v->slots > 1)
+    slot = str_format(a, " + r->micro %% %d * INT64_C(%" PRId64 ")", v->slots, v->stride);
+  const char *place = str_format(a, "((%s *)(r->%s + %" PRId64 "%s))", dtype_ctype[v->type->dtype],
+                                 value_on_host(v) ? "host" : "slab", v->offset, slot);
+  const char *type = type_text(a, v->type);
+  // The name of the value, as a C name that no header has.
+  const char *plain =
+      v->name ? c_identifier(n->arena, v->name) : str_format(n->arena, "V%u", v->id);
+  const char *base = is_reserved(plain) ? str_format(n->arena, "%s_", plain) : plain;
+  const char *name = base;
   for (int i = 2;; i++) {
     Name *at = find(n, name);
     if (!at->name) break;
@@ -116,13 +106,20 @@ const char *names_of(Names *n, const Value *v, const char *graph, StrBuf *define
     bool same = at->value == v || (at->value->graph != v->graph && at->value->type == v->type &&
                                    !v->def && str_equal(at->place, place));
     if (same) return at->name;
+    // A value of another graph gets a name with its graph, any other a number.
     if (at->value->graph != v->graph && name == base)
       name = base = str_format(a, "%s_%s", c_identifier(a, graph), base);
     else
       name = str_format(a, "%s_%d", base, i);
   }
   // The table stays at most half full.
-  if (2 * ++n->n > n->n_slots) grow(n);
+  if (2 * ++n->n > n->n_slots) {
+    Names old = *n;
+    n->n_slots *= 2;
+    n->slot = arena_array(n->arena, Name, n->n_slots);
+    for (uint32_t i = 0; i < old.n_slots; i++)
+      if (old.slot[i].name) *find(n, old.slot[i].name) = old.slot[i];
+  }
   *find(n, name) = (Name){name, place, v};
   const char *what = v->label ? str_format(a, "%s %s", type, v->label) : type;
   strbuf_addf(defines, "#define %s %s // %s\n", name, place, c_comment(a, what));

@@ -39,10 +39,6 @@ static int64_t aligned(int64_t bytes) {
   return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-static bool in_payload(const Value *v) {
-  return v->init && (v->init->kind == INIT_file || v->init->kind == INIT_bytes);
-}
-
 // -- Layout ------------------------------------------------------------------------------------
 
 // Finds the box of a weight in the payload.  Returns false if the payload has no part of the
@@ -50,9 +46,11 @@ static bool in_payload(const Value *v) {
 static bool find_box(const Program *p, const Value *v, Region *out) {
   const Layout *l = v->layout;
   const Mesh *mesh = l ? l->mesh : NULL;
-  if (!in_payload(v)) return false;
+  // Other contents are generated at the start.
+  if (!v->init || (v->init->kind != INIT_file && v->init->kind != INIT_bytes)) return false;
   *out = place_region(value_whole(v), NULL, NULL);
   if (!p->o->split_ranks || !mesh) return true;
+  // A program of one rank has only the shard of it.
   for (int i = 0; i < mesh->n_devices; i++) {
     if (mesh->device[i] != p->o->only_rank) continue;
     Place at = mesh_place(mesh, i, 0);
@@ -67,15 +65,6 @@ static int64_t box_count(const Type *whole, const Region *box) {
   for (int d = 0; d < whole->rank; d++)
     n *= box->size[d];
   return n;
-}
-
-// The number of contiguous elements of a box in the whole.
-static int64_t box_run(const Type *whole, const Region *box) {
-  int64_t n = 1;
-  int d = whole->rank - 1;
-  for (; d >= 0 && box->size[d] == whole->dim[d]; d--)
-    n *= whole->dim[d];
-  return d >= 0 ? n * box->size[d] : n;
 }
 
 // The index in the whole of element `i` of a box.
@@ -105,6 +94,7 @@ void payload_plan(Program *p) {
     p->payload_of[i] = end;
     end += aligned(box_count(value_whole(v), &box) * dtype_bytes[v->type->dtype]);
   }
+  // The model for --export follows, without its holes.
   p->skeleton_at = p->payload_bytes = end;
   if (!has_skeleton(p)) return;
   p->payload_bytes += p->o->skeleton_bytes;
@@ -154,38 +144,7 @@ static bool source_open(const Value *v, Source *out, Diag *d) {
   return true;
 }
 
-static void source_close(Source *s) {
-  if (s->map) munmap(s->map, s->map_bytes);
-}
-
 // -- Writing -----------------------------------------------------------------------------------
-
-// Converts element by element, with the rounding of the reference evaluator.
-static void convert(DType from, const char *in, DType to, char *out, int64_t n) {
-  const Type in_type = {from, 1, {n}}, out_type = {to, 1, {n}};
-  const Tensor x = {&in_type, (void *)(uintptr_t)in}; // only read
-  Tensor y = {&out_type, out};
-  bool integers = dtype_class[from] != 'F' && dtype_class[to] != 'F';
-  for (int64_t i = 0; i < n; i++) {
-    if (integers)
-      tensor_set_i(&y, i, tensor_i(&x, i));
-    else
-      tensor_set_f(&y, i, tensor_f(&x, i));
-  }
-}
-
-// Writes `n` contiguous elements; `piece` has the capacity PIECE.
-static void write_run(const char *at, DType from, DType to, int64_t n, char *piece, FILE *f) {
-  if (from == to) {
-    fwrite(at, (size_t)dtype_bytes[to], (size_t)n, f);
-    return;
-  }
-  for (int64_t i = 0; i < n; i += PIECE) {
-    int64_t m = n - i < PIECE ? n - i : PIECE;
-    convert(from, at + i * dtype_bytes[from], to, piece, m);
-    fwrite(piece, (size_t)dtype_bytes[to], (size_t)m, f);
-  }
-}
 
 static bool write_box(const Program *p, const Value *v, const Region *box, FILE *f) {
   Source s;
@@ -197,24 +156,43 @@ static bool write_box(const Program *p, const Value *v, const Region *box, FILE 
                       v->label, v->init->length, count * dtype_bytes[from]);
   if (!source_open(v, &s, p->d)) return false;
   char *piece = arena_alloc(p->arena, (size_t)(from == to ? 1 : PIECE * dtype_bytes[to]));
-  int64_t n = box_count(whole, box), run = box_run(whole, box);
-  for (int64_t i = 0; i < n; i += run)
-    write_run(s.at + box_element(whole, box, i) * dtype_bytes[from], from, to, run, piece, f);
-  source_close(&s);
+  // The number of contiguous elements of the box in the whole.
+  int64_t run = 1;
+  int d = whole->rank - 1;
+  for (; d >= 0 && box->size[d] == whole->dim[d]; d--)
+    run *= whole->dim[d];
+  if (d >= 0) run *= box->size[d];
+  int64_t n = box_count(whole, box);
+  for (int64_t i = 0; i < n; i += run) {
+    // A run of contiguous elements; `piece` has the capacity PIECE.
+    const char *at = s.at + box_element(whole, box, i) * dtype_bytes[from];
+    if (from == to) {
+      fwrite(at, (size_t)dtype_bytes[to], (size_t)run, f);
+      continue;
+    }
+    for (int64_t first = 0; first < run; first += PIECE) {
+      int64_t m = run - first < PIECE ? run - first : PIECE;
+      // Elements are converted with the rounding of the reference evaluator.
+      const char *in = at + first * dtype_bytes[from];
+      const Type in_type = {from, 1, {m}}, out_type = {to, 1, {m}};
+      const Tensor x = {&in_type, (void *)(uintptr_t)in}; // only read
+      Tensor y = {&out_type, piece};
+      bool integers = dtype_class[from] != 'F' && dtype_class[to] != 'F';
+      for (int64_t k = 0; k < m; k++) {
+        if (integers)
+          tensor_set_i(&y, k, tensor_i(&x, k));
+        else
+          tensor_set_f(&y, k, tensor_f(&x, k));
+      }
+      fwrite(piece, (size_t)dtype_bytes[to], (size_t)m, f);
+    }
+  }
+  if (s.map) munmap(s.map, s.map_bytes);
+  // The next weight is aligned.
   static const char zeros[ALIGN];
   int64_t bytes = n * dtype_bytes[to];
   fwrite(zeros, 1, (size_t)(aligned(bytes) - bytes), f);
   return true;
-}
-
-// Writes the model for --export without its holes, which are in the order of the file.
-static void write_skeleton(const BackendOptions *o, FILE *f) {
-  int64_t at = 0;
-  for (int i = 0; i < o->n_holes; i++) {
-    fwrite(o->skeleton + at, 1, (size_t)(o->holes[i].offset - at), f);
-    at = o->holes[i].offset + o->holes[i].length;
-  }
-  fwrite(o->skeleton + at, 1, (size_t)(o->skeleton_bytes - at), f);
 }
 
 bool payload_write(const Program *p, const char *path) {
@@ -225,7 +203,16 @@ bool payload_write(const Program *p, const char *path) {
   Region box;
   for (int i = 0; i < g->n_params; i++)
     if (find_box(p, g->params[i], &box)) ok &= write_box(p, g->params[i], &box, f);
-  if (has_skeleton(p)) write_skeleton(p->o, f);
+  if (has_skeleton(p)) {
+    // The model for --export, without its holes, which are in the order of the file.
+    const BackendOptions *o = p->o;
+    int64_t at = 0;
+    for (int i = 0; i < o->n_holes; i++) {
+      fwrite(o->skeleton + at, 1, (size_t)(o->holes[i].offset - at), f);
+      at = o->holes[i].offset + o->holes[i].length;
+    }
+    fwrite(o->skeleton + at, 1, (size_t)(o->skeleton_bytes - at), f);
+  }
   return part_finish(f, p->arena, path, ok, p->d);
 }
 
@@ -268,6 +255,7 @@ void constants_emit(Program *p) {
                   c_element(p->arena, t->dtype, data_of(c)->data.at, k));
     strbuf_add(b, n ? "\n};\n" : "\n    0,\n};\n");
   }
+  // The runtime finds all constants in one table.
   if (p->constant.n) strbuf_add(b, "static const NnrtConstant constants[] = {\n");
   for (int i = 0; i < p->constant.n; i++)
     strbuf_addf(b, "    {constant_%d, %" PRId64 "},\n", i,

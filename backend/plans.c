@@ -23,43 +23,6 @@ static int compare_paths(const void *a, const void *b) {
   return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-// The number of the architecture in a file of properties, or 0: 90 of "deviceVer":900.
-static int device_sm(const char *path) {
-  static const char key[] = "\"deviceVer\":";
-  char text[1 << 14];
-  FILE *f = fopen(path, "r");
-  size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
-  if (f) fclose(f);
-  text[n] = 0;
-  const char *at = strstr(text, key);
-  return at ? atoi(at + sizeof key - 1) / 10 : 0;
-}
-
-// Finds the properties of gpus of these architectures, ordered by name.
-static Paths find_devices(Build *b) {
-  Paths found = {0};
-  const TargetSpec *t = &b->o->target;
-  const char *folder =
-      b->installed ? str_format(b->arena, "%s/devices", b->libraries) : NNAOT_DEVICES;
-  DIR *dir = opendir(folder);
-  for (struct dirent *e; dir && (e = readdir(dir));) {
-    if (!str_ends(e->d_name, ".json")) continue;
-    const char *path = str_format(b->arena, "%s/%s", folder, e->d_name);
-    int sm = device_sm(path);
-    for (int i = 0; i < t->n_sm; i++)
-      if (t->sm[i] == sm) vec_push(b->arena, &found, path);
-  }
-  if (dir) closedir(dir);
-  if (found.n) qsort(found.at, (size_t)found.n, sizeof *found.at, compare_paths);
-  return found;
-}
-
-static bool has_driver(void) {
-  void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-  if (driver) dlclose(driver);
-  return driver != NULL;
-}
-
 static const char *library_path(Build *b) {
   const char *before = getenv("LD_LIBRARY_PATH");
   const char *standin =
@@ -68,43 +31,41 @@ static const char *library_path(Build *b) {
                     before ? before : "");
 }
 
-// The first line of the program's output.
-static const char *said(Build *b) {
-  char line[512] = "";
-  FILE *f = fopen(str_format(b->arena, "%s/log", b->dir), "r");
-  if (f && !fgets(line, sizeof line, f)) line[0] = 0;
-  if (f) fclose(f);
-  line[strcspn(line, "\n")] = 0;
-  return *line ? str_copy(b->arena, line) : "it does not say why";
-}
-
-static bool append(FILE *to, const char *path) {
-  char piece[1 << 14];
-  size_t n;
-  FILE *from = fopen(path, "rb");
-  while (from && (n = fread(piece, 1, sizeof piece, from)) > 0)
-    fwrite(piece, 1, n, to);
-  bool ok = from && !ferror(from) && !ferror(to);
-  if (from) fclose(from);
-  return ok;
-}
-
 // Makes the plans for one gpu.  Returns false with the reason in *out_why.
 static bool plan_one(Build *b, const char *device, FILE *plans, const char **out_why) {
+  // The stub of the driver's library is needed only without a driver.
+  void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (driver) dlclose(driver);
   Command c = {.arena = b->arena};
   command_add(&c, "./program");
   const char *out = str_format(b->arena, "%s/plans.one", b->dir);
   const char *environment[] = {str_format(b->arena, "NNRT_PLAN_DEVICE=%s", device),
                                str_format(b->arena, "NNRT_PLAN_OUT=%s", out),
-                               has_driver() ? NULL : library_path(b), NULL};
+                               driver ? NULL : library_path(b), NULL};
   int status;
   unlink(str_format(b->arena, "%s/log", b->dir)); // of the compilers
   if (!command_start(b, &c, environment, &status)) return false;
-  *out_why = said(b);
+  // The first line of the program's output tells the cause of a failure.
+  char line[512] = "";
+  FILE *f = fopen(str_format(b->arena, "%s/log", b->dir), "r");
+  if (f && !fgets(line, sizeof line, f)) line[0] = 0;
+  if (f) fclose(f);
+  line[strcspn(line, "\n")] = 0;
+  *out_why = *line ? str_copy(b->arena, line) : "it does not say why";
   if (!WIFEXITED(status))
     *out_why = str_format(b->arena, "it was ended by a signal: %s", strsignal(WTERMSIG(status)));
   bool ok = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-  if (ok && !(ok = append(plans, out))) *out_why = strerror(errno);
+  // The plans of this gpu follow those of the others.
+  if (ok) {
+    char piece[1 << 14];
+    size_t n;
+    FILE *from = fopen(out, "rb");
+    while (from && (n = fread(piece, 1, sizeof piece, from)) > 0)
+      fwrite(piece, 1, n, plans);
+    ok = from && !ferror(from) && !ferror(plans);
+    if (from) fclose(from);
+    if (!ok) *out_why = strerror(errno);
+  }
   unlink(out);
   return ok;
 }
@@ -117,7 +78,30 @@ static bool not_made(Build *b, const char *what, const char *why) {
 
 bool plans_make(Build *b) {
   if (b->o->plans == PLANS_no) return true;
-  Paths devices = find_devices(b);
+  // The properties of gpus of the target's architectures, ordered by name.
+  Paths devices = {0};
+  const TargetSpec *t = &b->o->target;
+  const char *folder =
+      b->installed ? str_format(b->arena, "%s/devices", b->libraries) : NNAOT_DEVICES;
+  DIR *dir = opendir(folder);
+  for (struct dirent *e; dir && (e = readdir(dir));) {
+    if (!str_ends(e->d_name, ".json")) continue;
+    const char *path = str_format(b->arena, "%s/%s", folder, e->d_name);
+    // The number of the architecture in the file, or 0: 90 of "deviceVer":900.
+    static const char key[] = "\"deviceVer\":";
+    char text[1 << 14];
+    FILE *f = fopen(path, "r");
+    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    if (f) fclose(f);
+    text[n] = 0;
+    const char *at = strstr(text, key);
+    int sm = at ? atoi(at + sizeof key - 1) / 10 : 0;
+    for (int i = 0; i < t->n_sm; i++)
+      if (t->sm[i] == sm) vec_push(b->arena, &devices, path);
+  }
+  if (dir) closedir(dir);
+  if (devices.n) qsort(devices.at, (size_t)devices.n, sizeof *devices.at, compare_paths);
+
   if (devices.n == 0)
     return not_made(b, "no plans are made ahead of time",
                     "no gpu is known that has these architectures");

@@ -30,6 +30,7 @@ bool codes_ready(const Module *m, Diag *d) {
   bool *there = arena_array(a, bool, n), ok = true;
   for (int i = 0; i < n && m->meshes; i++)
     if (device[i] < n) there[device[i]] = true;
+  // A rank that is on no mesh would have nothing to run.
   for (int i = 0; i < n && m->meshes && ok; i++)
     ok = there[i] ||
          diag_error(d, NULL, "ranks are devices 0 to %d of the meshes, and none has %d", n - 1, i);
@@ -47,25 +48,23 @@ bool mesh_runs(const Program *p, const Mesh *mesh) {
   return false;
 }
 
-static bool *meshes_of(const Program *p, int rank, int n_meshes) {
-  bool *on = arena_array(p->arena, bool, n_meshes);
-  for_each_mesh(mesh, p->m)
-    on[mesh->id] = mesh_has(mesh, rank);
-  return on;
-}
-
 // The rank program of `rank`: an existing one with the same meshes and runs, or a new one.
 static int find_code(Program *p, int rank, int n_meshes, const int64_t *ends,
                      const int64_t *host_ends) {
-  bool *on = meshes_of(p, rank, n_meshes);
+  bool *on = arena_array(p->arena, bool, n_meshes);
+  for_each_mesh(mesh, p->m)
+    on[mesh->id] = mesh_has(mesh, rank);
+
   const RankRun *train = graph_run_of(p->train.g, rank);
   const RankRun *eval = p->eval.g ? graph_run_of(p->eval.g, rank) : NULL;
+  // Ranks on the same meshes with the same runs share a program.
   for (int c = 0; c < p->code.n; c++) {
     const Code *code = &p->code.at[c];
     if (!memcmp(code->on, on, (size_t)n_meshes * sizeof *on) && code->run[0] == train &&
         code->run[1] == eval)
       return c;
   }
+  // Its memory is that of the rank, aligned for the target.
   int64_t end = device_end(p->m, ends, rank), align = target_info[p->o->target.target].align;
   end = (end + align - 1) / align * align;
   int64_t host = device_end(p->m, host_ends, rank);
@@ -81,6 +80,7 @@ static const char *name_of(const Program *p, int c) {
     if (!code_on(p, c, mesh)) continue;
     strbuf_addf(&name, "%s%s", name.n ? "_" : "", mesh->name);
   }
+  // The name is part of C names.
   for (char *at = name.at; *at; at++)
     if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", *at)) *at = '_';
   for (int other = 0; other < c; other++)
@@ -95,6 +95,7 @@ static const char *who_is(const Program *p, int c) {
   for (int first = 0, last; first < p->n_ranks; first = last + 1) {
     last = first;
     if (p->code_of[first] != c) continue;
+    // A range of neighbouring ranks.
     while (last + 1 < p->n_ranks && p->code_of[last + 1] == c)
       last++;
     strbuf_addf(&who, "%s%d", who.n ? ", " : "", first);
@@ -116,11 +117,13 @@ static void find_ranks(Program *p) {
   p->code_of = arena_array(p->arena, int, p->n_ranks);
   for (int rank = 0; rank < p->n_ranks; rank++)
     p->code_of[rank] = find_code(p, rank, n_meshes, ends, host);
+  // A single rank program needs no name.
   for (int c = 0; c < p->code.n && p->code.n > 1; c++) {
     p->code.at[c].name = name_of(p, c);
     p->code.at[c].who = who_is(p, c);
   }
   if (!p->o->split_ranks) return;
+  // With --split-ranks, only the program of this rank is left.
   p->code.at[0] = p->code.at[p->code_of[p->o->only_rank]];
   p->code.n = 1;
 }
@@ -147,24 +150,23 @@ int move_number(const Program *p, const Op *move) {
   return -1;
 }
 
-static void find_meeting(Program *p, const Op *op) {
-  if (!(op_info[op->kind].traits & COMM) || (op_info[op->kind].traits & (ACCUMULATES | VIEW)))
-    return;
-  if (op->kind == OP_move) {
-    if (!op_inplace(op, 0, 0, p->arena)) vec_push(p->arena, &p->move, op);
-    return;
-  }
-  Group group = {.mesh = op_mesh(op)};
-  if (!op_axes(op, &group.axes, p->d)) BUG("'%s' is over no axes", op_info[op->kind].name);
-  if (find_group(p, group.mesh, &group.axes) == p->group.n) vec_push(p->arena, &p->group, group);
-}
-
 void codes_find(Program *p) {
   find_ranks(p);
   const Graph *graphs[] = {p->train.g, p->eval.g};
   for (int i = 0; i < 2; i++) {
     if (!graphs[i]) continue;
-    for_each_op(op, graphs[i])
-      find_meeting(p, op);
+    for_each_op(op, graphs[i]) {
+      // Ranks meet in collectives and moves.  A move in place transfers nothing.
+      if (!(op_info[op->kind].traits & COMM) || (op_info[op->kind].traits & (ACCUMULATES | VIEW)))
+        continue;
+      if (op->kind == OP_move) {
+        if (!op_inplace(op, 0, 0, p->arena)) vec_push(p->arena, &p->move, op);
+        continue;
+      }
+      Group group = {.mesh = op_mesh(op)};
+      if (!op_axes(op, &group.axes, p->d)) BUG("'%s' is over no axes", op_info[op->kind].name);
+      if (find_group(p, group.mesh, &group.axes) == p->group.n)
+        vec_push(p->arena, &p->group, group);
+    }
   }
 }

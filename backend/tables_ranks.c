@@ -27,36 +27,6 @@ static void add_ints(StrBuf *out, const int *at, int n) {
     strbuf_addf(out, "%s%d", i ? ", " : "", at[i]);
 }
 
-static void add_mesh(const Program *p, StrBuf *out, const Mesh *mesh) {
-  strbuf_addf(out, "    {%s, %d, {", c_string(p->arena, mesh->name), mesh->n_axes);
-  for (int a = 0; a < mesh->n_axes; a++)
-    strbuf_addf(out, "%s{%s, %d, %s}", a ? ", " : "", c_string(p->arena, mesh->axis[a].name),
-                mesh->axis[a].size, mesh->axis[a].time ? "true" : "false");
-  strbuf_addf(out, "%s}, %d, (const int[]){", mesh->n_axes ? "" : "{0}", mesh->n_devices);
-  add_ints(out, mesh->device, mesh->n_devices);
-  strbuf_add(out, "}},\n");
-}
-
-static void add_meshes(const Program *p, StrBuf *out) {
-  strbuf_add(out, "static const NnrtMesh meshes[] = {\n");
-  for_each_mesh(mesh, p->m)
-    add_mesh(p, out, mesh);
-  if (!p->m->meshes) strbuf_add(out, "    {\"\", 0, {{0}}, 1, (const int[]){0}},\n");
-  strbuf_add(out, "};\n\n");
-}
-
-static void add_groups(const Program *p, StrBuf *out) {
-  if (!p->group.n) return;
-  strbuf_add(out, "static const NnrtGroup groups[] = {\n");
-  for (int i = 0; i < p->group.n; i++) {
-    const Group *group = &p->group.at[i];
-    strbuf_addf(out, "    {%d, {", group->mesh->id);
-    add_ints(out, group->axes.at, group->axes.n);
-    strbuf_add(out, group->axes.n == MAX_AXES ? "}},\n" : ", -1}},\n");
-  }
-  strbuf_add(out, "};\n\n");
-}
-
 static void add_numbers(StrBuf *out, const int64_t *at, int n) {
   strbuf_add(out, ", {");
   for (int i = 0; i < n; i++)
@@ -73,6 +43,7 @@ static int add_messages(const Program *p, StrBuf *out, int move) {
   strbuf_addf(out, "static const NnrtMessage messages_%d[] = {\n", move);
   for (int i = 0; i < messages.n; i++) {
     const Message *m = &messages.at[i];
+    // A message: sender, receiver, and the box in both shards.
     strbuf_addf(out, "    {%d, %d, %d", m->from, m->to, m->share);
     add_numbers(out, m->size, whole->rank);
     add_numbers(out, m->at_from, whole->rank);
@@ -86,6 +57,7 @@ static int add_messages(const Program *p, StrBuf *out, int move) {
 static void add_moves(const Program *p, StrBuf *out) {
   if (!p->move.n) return;
   int *n = arena_array(p->arena, int, p->move.n);
+  // Moves point to their messages.
   for (int i = 0; i < p->move.n; i++)
     n[i] = add_messages(p, out, i);
   strbuf_add(out, "static const NnrtMove moves[] = {\n");
@@ -108,32 +80,6 @@ static const char *or_null(const Program *p, const CallList *list, const char *f
   return list->n ? str_format(p->arena, "%s%s", function, suffix) : "NULL";
 }
 
-static void add_part(const Program *p, StrBuf *out, const LoopPart *part) {
-  strbuf_addf(out, "    {%s, %s", c_string(p->arena, part->name),
-              or_null(p, &part->wait, part->function, "_wait"));
-  strbuf_addf(out, ", %s, %s},\n", part->action.get ? "NULL" : part->function,
-              or_null(p, &part->start, part->function, "_start"));
-}
-
-static void add_order(const Program *p, StrBuf *out, const char *name, const Calls *calls) {
-  enum { PER_LINE = 32 };
-  (void)p;
-  strbuf_addf(out, "static const int %s[] = {", name);
-  for (int i = 0; i < calls->order.n; i++)
-    strbuf_addf(out, "%s%d", i % PER_LINE ? ", " : i ? ",\n    " : "", calls->order.at[i]);
-  strbuf_add(out, "};\n");
-}
-
-// Adds the deferred updates.  A program with such updates has one rank program.
-static void add_owed(const Program *p, StrBuf *out) {
-  int n = p->train.calls[0].owed.n;
-  if (!n) return;
-  strbuf_add(out, "static void (*const train_owed[])(NnrtRank *r) = {");
-  for (int i = 0; i < n; i++)
-    strbuf_addf(out, "%strain_owed_%d", i ? ", " : "", i);
-  strbuf_add(out, "};\n\n");
-}
-
 static void add_loops(const Program *p, StrBuf *out, const GraphCode *g) {
   for (int c = 0; g->g && c < p->code.n; c++) {
     const Calls *calls = &g->calls[c];
@@ -141,15 +87,31 @@ static void add_loops(const Program *p, StrBuf *out, const GraphCode *g) {
     if (!calls->part.n) continue;
     strbuf_addf(out, "static const NnrtTask %s[] = {\n",
                 function_name(p->arena, g->name, code, "parts"));
-    for (int i = 0; i < calls->part.n; i++)
-      add_part(p, out, &calls->part.at[i]);
+    for (int i = 0; i < calls->part.n; i++) {
+      // A task: its wait, its segment, and the moves that it starts.
+      const LoopPart *part = &calls->part.at[i];
+      strbuf_addf(out, "    {%s, %s", c_string(p->arena, part->name),
+                  or_null(p, &part->wait, part->function, "_wait"));
+      strbuf_addf(out, ", %s, %s},\n", part->action.get ? "NULL" : part->function,
+                  or_null(p, &part->start, part->function, "_start"));
+    }
     strbuf_add(out, "};\n");
-    if (calls->order.n) add_order(p, out, function_name(p->arena, g->name, code, "order"), calls);
+    if (calls->order.n) {
+      // The order of tasks over all slices.
+      const char *name = function_name(p->arena, g->name, code, "order");
+      enum { PER_LINE = 32 };
+      (void)p;
+      strbuf_addf(out, "static const int %s[] = {", name);
+      for (int i = 0; i < calls->order.n; i++)
+        strbuf_addf(out, "%s%d", i % PER_LINE ? ", " : i ? ",\n    " : "", calls->order.at[i]);
+      strbuf_add(out, "};\n");
+    }
     strbuf_add(out, "\n");
   }
 }
 
 static void add_steps(const Program *p, StrBuf *out, const GraphCode *g, int c) {
+  // A program without @eval has an empty step for it.
   if (!g->g) {
     strbuf_add(out, ", {0}");
     return;
@@ -167,7 +129,13 @@ static void add_steps(const Program *p, StrBuf *out, const GraphCode *g, int c) 
 static void add_codes(const Program *p, StrBuf *out) {
   add_loops(p, out, &p->train);
   add_loops(p, out, &p->eval);
-  add_owed(p, out);
+  // Deferred updates; a program that has any has one rank program.
+  int n = p->train.calls[0].owed.n;
+  if (n) strbuf_add(out, "static void (*const train_owed[])(NnrtRank *r) = {");
+  for (int i = 0; i < n; i++)
+    strbuf_addf(out, "%strain_owed_%d", i ? ", " : "", i);
+  if (n) strbuf_add(out, "};\n\n");
+  // Rank programs, each with its steps and its memory.
   strbuf_add(out, "static const NnrtRankProgram codes[] = {\n");
   for (int c = 0; c < p->code.n; c++) {
     const Code *code = &p->code.at[c];
@@ -178,24 +146,38 @@ static void add_codes(const Program *p, StrBuf *out) {
   }
   strbuf_add(out, "};\n\n");
   if (p->code.n == 1) return;
+  // The rank program of each rank.
   strbuf_add(out, "static const int code_of[] = {");
   add_ints(out, p->code_of, p->n_ranks);
   strbuf_add(out, "};\n\n");
 }
 
 void ranks_emit(const Program *p, StrBuf *out) {
-  add_meshes(p, out);
-  add_groups(p, out);
+  strbuf_add(out, "static const NnrtMesh meshes[] = {\n");
+  for_each_mesh(mesh, p->m) {
+    strbuf_addf(out, "    {%s, %d, {", c_string(p->arena, mesh->name), mesh->n_axes);
+    for (int a = 0; a < mesh->n_axes; a++)
+      strbuf_addf(out, "%s{%s, %d, %s}", a ? ", " : "", c_string(p->arena, mesh->axis[a].name),
+                  mesh->axis[a].size, mesh->axis[a].time ? "true" : "false");
+    strbuf_addf(out, "%s}, %d, (const int[]){", mesh->n_axes ? "" : "{0}", mesh->n_devices);
+    add_ints(out, mesh->device, mesh->n_devices);
+    strbuf_add(out, "}},\n");
+  }
+  // A program of one rank has a mesh of it.
+  if (!p->m->meshes) strbuf_add(out, "    {\"\", 0, {{0}}, 1, (const int[]){0}},\n");
+  strbuf_add(out, "};\n\n");
+  if (p->group.n) {
+    strbuf_add(out, "static const NnrtGroup groups[] = {\n");
+    for (int i = 0; i < p->group.n; i++) {
+      const Group *group = &p->group.at[i];
+      strbuf_addf(out, "    {%d, {", group->mesh->id);
+      add_ints(out, group->axes.at, group->axes.n);
+      strbuf_add(out, group->axes.n == MAX_AXES ? "}},\n" : ", -1}},\n");
+    }
+    strbuf_add(out, "};\n\n");
+  }
   add_moves(p, out);
   add_codes(p, out);
-}
-
-// Adds the schedule of all ranks, so that the programs of --split-ranks can be compared.
-static void add_schedule(const Program *p, StrBuf *out) {
-  StrBuf text = {.arena = p->arena};
-  schedule_print(&text, p->train.g);
-  if (p->eval.g) schedule_print(&text, p->eval.g);
-  if (text.n) strbuf_addf(out, "    .schedule = %s,\n", c_string(p->arena, text.at));
 }
 
 void ranks_add(const Program *p, StrBuf *out) {
@@ -207,6 +189,10 @@ void ranks_add(const Program *p, StrBuf *out) {
   if (p->code.n > 1) strbuf_add(out, "    .code_of = code_of,\n");
   int n_owed = p->train.calls[0].owed.n;
   if (n_owed) strbuf_addf(out, "    .owed = train_owed,\n    .n_owed = %d,\n", n_owed);
-  add_schedule(p, out);
+  // The schedule of all ranks, so that the programs of --split-ranks can be compared.
+  StrBuf text = {.arena = p->arena};
+  schedule_print(&text, p->train.g);
+  if (p->eval.g) schedule_print(&text, p->eval.g);
+  if (text.n) strbuf_addf(out, "    .schedule = %s,\n", c_string(p->arena, text.at));
   strbuf_addf(out, "    .ranks = %d,\n    .micro_batches = %d,\n", p->n_ranks, module_slices(p->m));
 }

@@ -14,19 +14,6 @@ const TargetBackend *target_backend(Target t) {
   return backends[t];
 }
 
-static bool add_sm(TargetSpec *t, int sm, Diag *d) {
-  int at = 0;
-  while (at < t->n_sm && t->sm[at] < sm)
-    at++;
-  if (at < t->n_sm && t->sm[at] == sm) return diag_error(d, NULL, "--target names sm_%d twice", sm);
-  if (t->n_sm == MAX_SM)
-    return diag_error(d, NULL, "--target names more than %d architectures", MAX_SM);
-  memmove(&t->sm[at + 1], &t->sm[at], (size_t)(t->n_sm - at) * sizeof *t->sm);
-  t->sm[at] = sm;
-  t->n_sm++;
-  return true;
-}
-
 bool backend_takes(Target t, const char *option) {
   const char *at = strstr(target_backend(t)->options, option);
   return at && strchr(" ", at[strlen(option)]);
@@ -39,25 +26,26 @@ static bool parse_sms(const char *text, TargetSpec *t, Diag *d) {
     size_t n = strcspn(p, ",");
     bool named = n > 3 && n < 8 && !strncmp(p, "sm_", 3) && p[3] >= '1' && p[3] <= '9';
     long sm = named ? strtol(p + 3, &end, 10) : 0;
+    // An architecture is sm_ and one to four digits.
     if (!named || end != p + n) {
       diag_error(d, NULL, "--target: '%.*s' is no architecture", (int)n, p);
       diag_hint(d, "write them as cuda:sm_90 or cuda:sm_80,sm_90");
       return false;
     }
-    if (!add_sm(t, (int)sm, d)) return false;
+    // Architectures are in ascending order.
+    int at = 0;
+    while (at < t->n_sm && t->sm[at] < (int)sm)
+      at++;
+    if (at < t->n_sm && t->sm[at] == (int)sm)
+      return diag_error(d, NULL, "--target names sm_%d twice", (int)sm);
+    if (t->n_sm == MAX_SM)
+      return diag_error(d, NULL, "--target names more than %d architectures", MAX_SM);
+    memmove(&t->sm[at + 1], &t->sm[at], (size_t)(t->n_sm - at) * sizeof *t->sm);
+    t->sm[at] = (int)sm;
+    t->n_sm++;
     p += n;
     if (!*p) return true;
   }
-}
-
-static void say_targets(Diag *d) {
-  Arena *a = arena_new();
-  StrBuf b = {.arena = a};
-  for (int i = 0; i < N_TARGETS; i++)
-    strbuf_addf(&b, "%s%s%s", i ? ", " : "", target_info[i].name,
-                target_backend((Target)i)->architectures ? "[:sm_XX[,sm_YY…]]" : "");
-  diag_hint(d, "the targets are: %s", b.at);
-  arena_free(a);
 }
 
 bool backend_target_parse(const char *text, TargetSpec *out, Diag *d) {
@@ -68,9 +56,16 @@ bool backend_target_parse(const char *text, TargetSpec *out, Diag *d) {
   arena_free(a);
   if (!ok) {
     diag_error(d, NULL, "there is no target '%.*s'", (int)n, text);
-    say_targets(d);
+    Arena *arena = arena_new();
+    StrBuf b = {.arena = arena};
+    for (int i = 0; i < N_TARGETS; i++)
+      strbuf_addf(&b, "%s%s%s", i ? ", " : "", target_info[i].name,
+                  target_backend((Target)i)->architectures ? "[:sm_XX[,sm_YY…]]" : "");
+    diag_hint(d, "the targets are: %s", b.at);
+    arena_free(arena);
     return false;
   }
+  // A target without architectures takes none.
   const char *bare = target_backend(out->target)->architectures;
   if (bare) return parse_sms(text[n] ? text + n + 1 : bare, out, d);
   return !text[n] ||

@@ -83,6 +83,7 @@ static Folders library_folders(Arena *a, const char *nvcc) {
   static const char *const of_toolkit[] = {"lib64", "lib", "targets/x86_64-linux/lib"};
   Folders f = {0};
   char real[PATH_MAX];
+  // nvcc may be a link into the toolkit.
   char *bin = nvcc && realpath(nvcc, real) ? strrchr(real, '/') : NULL;
   if (bin) *bin = 0;
   for (size_t i = 0; bin && i < sizeof of_toolkit / sizeof *of_toolkit; i++)
@@ -131,23 +132,20 @@ static const char *folders_text(Arena *a, const Folders *f) {
   return b.at ? b.at : "no folder";
 }
 
-// The names of missing archives, a line each, or NULL.
-static const char *missing_archives(Arena *a, const Folders *f) {
-  StrBuf b = {.arena = a};
-  for (int i = 0; i < N_ARCHIVES; i++)
-    if (!find_in(a, f, archives[i].name)) strbuf_addf(&b, "\n  %s", archives[i].name);
-  return b.at;
-}
-
 // Chooses static or shared linking.
 static bool choose_link(Build *b, BackendOptions *o, const Folders *f) {
   Arena *a = b->arena;
-  const char *missing = missing_archives(a, f);
+  // The names of missing archives, a line each, or NULL.
+  StrBuf names = {.arena = a};
+  for (int i = 0; i < N_ARCHIVES; i++)
+    if (!find_in(a, f, archives[i].name)) strbuf_addf(&names, "\n  %s", archives[i].name);
+  const char *missing = names.at;
   if (o->link == LINK_static && missing) {
     diag_error(b->d, NULL, "--link static: archives are missing:%s", missing);
     diag_hint(b->d, "looked for them in %s; --link shared needs none", folders_text(a, f));
     return false;
   }
+  // Without --link, archives are linked if all are there.
   if (o->link == LINK_any) o->link = missing ? LINK_shared : LINK_static;
   if (o->link == LINK_static || o->only_sources) return true;
   for (int i = 0; i < N_SHARED; i++) {
@@ -179,23 +177,12 @@ static Architectures known_architectures(Arena *a, const char *nvcc) {
   char line[64];
   while (f && fgets(line, sizeof line, f)) {
     line[strcspn(line, "\r\n")] = 0;
+    // Older architectures cannot compute in bf16.
     if (str_starts(line, "sm_") && atoi(line + 3) >= OLDEST) vec_push(a, &known, atoi(line + 3));
   }
   if (!f || pclose(f) != 0) known.n = 0;
   if (known.n) qsort(known.at, (size_t)known.n, sizeof *known.at, compare_ints);
   return known;
-}
-
-static bool check_architectures(Build *b, const TargetSpec *t, const Architectures *known) {
-  bool ok = true;
-  for (int i = 0; i < t->n_sm; i++)
-    if (!bsearch(&t->sm[i], known->at, (size_t)known->n, sizeof *known->at, compare_ints))
-      ok = diag_error(b->d, NULL, "--target: there is no architecture 'sm_%d'", t->sm[i]);
-  StrBuf all = {.arena = b->arena};
-  for (int i = 0; i < known->n; i++)
-    strbuf_addf(&all, "%ssm_%d", i ? ", " : "", known->at[i]);
-  if (!ok) diag_hint(b->d, "there are: %s", all.at);
-  return ok;
 }
 
 // -- The runtime's archive -----------------------------------------------------------------------
@@ -226,11 +213,6 @@ static const char *archive_of(const Build *b, int sm) {
   const char *folder = b->installed ? b->libraries : NNAOT_CUDA_ARCHIVES;
   return str_format(b->arena, "%s/libnnrt_cuda_sm_%d.a", folder, sm);
 }
-static const char *archive_of_all(const Build *b) {
-  if (N_BUILT_FOR == 1) return archive_of(b, built_for[0]);
-  return str_format(b->arena, "%s/libnnrt_cuda.a",
-                    b->installed ? b->libraries : NNAOT_CUDA_ARCHIVES);
-}
 
 // An archive beside nvcc itself, as the emulator has one (tests/gpu/emulator), or NULL.
 static const char *archive_of_nvcc(const Build *b, const char *nvcc) {
@@ -244,8 +226,13 @@ static const char *archive_of_nvcc(const Build *b, const char *nvcc) {
 // The archive to link, which may be missing.
 static const char *choose_archive(const Build *b, const char *nvcc) {
   const TargetSpec *t = &b->o->target;
-  const char *own = archive_of_nvcc(b, nvcc), *all = archive_of_all(b);
+  const char *own = archive_of_nvcc(b, nvcc);
   if (own) return own;
+  // The archive of all architectures; with a single one, that of it.
+  const char *all = archive_of(b, built_for[0]);
+  if (N_BUILT_FOR != 1)
+    all = str_format(b->arena, "%s/libnnrt_cuda.a",
+                     b->installed ? b->libraries : NNAOT_CUDA_ARCHIVES);
   int kernels = kernels_for(t->sm[0]);
   if (t->n_sm > 1 || !kernels) return all;
   const char *one = archive_of(b, kernels);
@@ -269,6 +256,7 @@ static const char *headers_of(Arena *a, const char *path) {
   const char *bytes = mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0), *found = "";
   close(fd);
   if (bytes == MAP_FAILED) return "";
+  // The hash follows the text.
   const char *at = memmem(bytes, n, text, strlen(text));
   if (at && (size_t)(bytes + n - at) >= strlen(text) + HASH)
     found = str_copy_n(a, at + strlen(text), HASH);
@@ -306,17 +294,14 @@ static bool has_archive(Build *b, const char *nvcc) {
   return false;
 }
 
-static bool has_target(Build *b) {
-  if (!build_find_runtime(b)) return false;
-  if (N_BUILT_FOR > 0) return true;
-  diag_error(b->d, NULL, "this nnaot was built without the cuda target");
-  diag_hint(b->d, "`%s` builds it where nvcc is, or installs that", NNAOT_MAKE_CUDA);
-  return false;
-}
-
 // Sources can be written without a compiler and an archive; the architectures are then not checked.
 static Readiness ready(Build *b, BackendOptions *o) {
-  if (!has_target(b)) return READY_no;
+  if (!build_find_runtime(b)) return READY_no;
+  if (N_BUILT_FOR == 0) {
+    diag_error(b->d, NULL, "this nnaot was built without the cuda target");
+    diag_hint(b->d, "`%s` builds it where nvcc is, or installs that", NNAOT_MAKE_CUDA);
+    return READY_no;
+  }
   const char *nvcc = find_nvcc(b->arena), *wanted = getenv("NVCC");
   bool found = nvcc && is_program(nvcc);
   if (!found && !o->only_sources) {
@@ -334,9 +319,19 @@ static Readiness ready(Build *b, BackendOptions *o) {
     diag_hint(b->d, "the environment variable NVCC names the nvcc of CUDA 13");
     return READY_no;
   }
-  if (known.n && !check_architectures(b, &o->target, &known)) return READY_mistake;
+  // nvcc must know all architectures of the target.
+  const TargetSpec *t = &o->target;
+  bool ok = true;
+  for (int i = 0; known.n && i < t->n_sm; i++)
+    if (!bsearch(&t->sm[i], known.at, (size_t)known.n, sizeof *known.at, compare_ints))
+      ok = diag_error(b->d, NULL, "--target: there is no architecture 'sm_%d'", t->sm[i]);
+  StrBuf all = {.arena = b->arena};
+  for (int i = 0; i < known.n; i++)
+    strbuf_addf(&all, "%ssm_%d", i ? ", " : "", known.at[i]);
+  if (!ok) diag_hint(b->d, "there are: %s", all.at);
+  if (!ok) return READY_mistake;
   Folders f = library_folders(b->arena, nvcc);
-  bool ok = choose_link(b, o, &f) && (o->only_sources || has_archive(b, nvcc));
+  ok = choose_link(b, o, &f) && (o->only_sources || has_archive(b, nvcc));
   return ok ? READY_yes : READY_no;
 }
 
@@ -355,6 +350,7 @@ static Command kernels_command(Build *b, const char *nvcc) {
   for (int i = 0; i < t->n_sm; i++)
     command_adds(&c,
                  str_format(b->arena, "-gencode arch=compute_%d,code=sm_%d", t->sm[i], t->sm[i]));
+  // PTX of the newest lets later gpus compile the kernels.
   int newest = t->sm[t->n_sm - 1];
   command_adds(&c,
                str_format(b->arena, "-gencode arch=compute_%d,code=compute_%d", newest, newest));
@@ -402,6 +398,7 @@ static Command link_command(Build *b, const char *nvcc) {
   command_adds(&c, "-cudart static program.o kernels.o");
   command_add(&c, str_format(b->arena, "%s/libnnrt.a", b->libraries));
   command_add(&c, choose_archive(b, nvcc));
+  // Flags of the C compiler pass through nvcc.
   for (const char *p = NNAOT_RT_FLAGS " -fopenmp"; *p;) {
     size_t n = strcspn(p, " ");
     if (n) command_adds(&c, "-Xcompiler");

@@ -65,6 +65,7 @@ static void stop(int signal_number) {
   for (int i = 0; i < MAX_CHILDREN; i++)
     while (children[i] > 0 && waitpid(children[i], NULL, 0) < 0 && errno == EINTR) {
     }
+  // Children have ended, so nothing writes there any more.
   temporary_dir_remove();
   if (has_file) unlink(file);
   signal(signal_number, SIG_DFL);
@@ -85,17 +86,6 @@ void temporary_watch(void) {
       sigaction(signals[i], &new, NULL);
 }
 
-// Resets the child: the recorded paths and processes are the parent's.
-static void forget(void) {
-  struct sigaction old;
-  has_dir = has_file = 0;
-  for (int i = 0; i < MAX_CHILDREN; i++)
-    children[i] = 0;
-  for (int i = 0; i < N_SIGNALS; i++)
-    if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
-      signal(signals[i], SIG_DFL);
-}
-
 // Signals are blocked meanwhile, so that every child is recorded.
 pid_t temporary_fork(void) {
   sigset_t ours, before;
@@ -109,7 +99,16 @@ pid_t temporary_fork(void) {
   each(&ours);
   sigprocmask(SIG_BLOCK, &ours, &before);
   pid_t child = fork();
-  if (child == 0) forget();
+  if (child == 0) {
+    // The recorded paths and processes are the parent's.
+    struct sigaction old;
+    has_dir = has_file = 0;
+    for (int i = 0; i < MAX_CHILDREN; i++)
+      children[i] = 0;
+    for (int i = 0; i < N_SIGNALS; i++)
+      if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+        signal(signals[i], SIG_DFL);
+  }
   if (child > 0) children[slot] = child;
   sigprocmask(SIG_SETMASK, &before, NULL);
   return child;

@@ -19,32 +19,25 @@ enum { N_TERMS = 3 }; // start, alpha, beta
 
 // -- Prices ------------------------------------------------------------------------------------
 
-static PathPrim prim_of(ProbeKind kind) {
+static double collective_price(Arena *a, const Cluster *c, const Probe *p) {
+  // Groups are of neighbours, or have one rank of each node.
+  int ranks = cluster_devices(c), stride = p->across ? c->per_node : 1;
+  Groups groups = {.size = p->size, .device = arena_array(a, int, ranks)};
+  for (int first = 0; first < ranks; first++) {
+    if (first / stride % p->size != 0) continue;
+    for (int k = 0; k < p->size; k++)
+      groups.device[groups.n * p->size + k] = first + k * stride;
+    groups.n++;
+  }
+
+  double whole = (double)p->bytes, part = whole / p->size;
+  bool begins_whole = p->kind == PROBE_all_reduce || p->kind == PROBE_reduce_scatter;
+  bool ends_whole = p->kind == PROBE_all_reduce || p->kind == PROBE_all_gather;
   static const PathPrim prims[] = {
 #define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) [PROBE_##op] = PATH_##op,
 #include "rt/collectives.def"
   };
-  return prims[kind];
-}
-
-static Groups groups_of(Arena *a, const Cluster *c, const Probe *p) {
-  int ranks = cluster_devices(c), stride = p->across ? c->per_node : 1;
-  Groups g = {.size = p->size, .device = arena_array(a, int, ranks)};
-  for (int first = 0; first < ranks; first++) {
-    if (first / stride % p->size != 0) continue;
-    for (int k = 0; k < p->size; k++)
-      g.device[g.n * p->size + k] = first + k * stride;
-    g.n++;
-  }
-  return g;
-}
-
-static double collective_price(Arena *a, const Cluster *c, const Probe *p) {
-  Groups groups = groups_of(a, c, p);
-  double whole = (double)p->bytes, part = whole / p->size;
-  bool begins_whole = p->kind == PROBE_all_reduce || p->kind == PROBE_reduce_scatter;
-  bool ends_whole = p->kind == PROBE_all_reduce || p->kind == PROBE_all_gather;
-  return groups_cost(traffic_new(a, c), prim_of(p->kind), &groups, begins_whole ? whole : part,
+  return groups_cost(traffic_new(a, c), prims[p->kind], &groups, begins_whole ? whole : part,
                      ends_whole ? whole : part)
       .seconds;
 }
@@ -116,30 +109,7 @@ static bool solve(const Rows *rows, unsigned which, double *x) {
   return true;
 }
 
-static void fit(const Rows *rows, double *best) {
-  double least = INFINITY, x[N_TERMS];
-  memset(best, 0, N_TERMS * sizeof *best);
-  for (unsigned which = 1; which < 1u << N_TERMS; which++) {
-    if (!solve(rows, which, x) || !(error_of(rows, x) < least)) continue;
-    least = error_of(rows, x);
-    memcpy(best, x, sizeof x);
-  }
-}
-
 // -- Links -------------------------------------------------------------------------------------
-
-// The equation of a measured collective.  The coefficient of a term is the price with that term 1
-// and the others 0, relative to the measured time.
-static Row row_of(Arena *a, const Cluster *c, const Probe *p, double start) {
-  Row row = {.is = 1 - start / p->seconds};
-  for (int k = 0; k < N_TERMS; k++) {
-    Cluster unit = *c;
-    unit.start = k == 0;
-    unit.inside = unit.across = (Link){k == 1, k == 2};
-    row.of[k] = collective_price(a, &unit, p) / p->seconds;
-  }
-  return row;
-}
 
 static void fit_links(Arena *a, const Probes *probes, bool across, Cluster *io) {
   Rows rows = {0};
@@ -148,12 +118,31 @@ static void fit_links(Arena *a, const Probes *probes, bool across, Cluster *io) 
   for (int i = 0; i < probes->n; i++) {
     const Probe *p = &probes->at[i];
     if (!probe_is_collective(p->kind) || p->across != across) continue;
-    Row row = row_of(a, io, p, knows_start ? io->start : 0);
+    // The equation of a measured collective.  The coefficient of a term is the price with that term
+    // 1
+    // and the others 0, relative to the measured time.
+
+    double start = knows_start ? io->start : 0;
+    Row row = {.is = 1 - start / p->seconds};
+    for (int k = 0; k < N_TERMS; k++) {
+      Cluster unit = *io;
+      unit.start = k == 0;
+      unit.inside = unit.across = (Link){k == 1, k == 2};
+      row.of[k] = collective_price(a, &unit, p) / p->seconds;
+    }
+
     if (knows_start) row.of[0] = 0;
     vec_push(a, &rows, row);
   }
   if (!rows.n) return;
-  fit(&rows, x);
+  // The fit tries every subset of the terms.
+  double least = INFINITY, trial[N_TERMS];
+  memset(x, 0, N_TERMS * sizeof *x);
+  for (unsigned which = 1; which < 1u << N_TERMS; which++) {
+    if (!solve(&rows, which, trial) || !(error_of(&rows, trial) < least)) continue;
+    least = error_of(&rows, trial);
+    memcpy(x, trial, sizeof trial);
+  }
   if (!knows_start) io->start = x[0];
   *(across ? &io->across : &io->inside) = (Link){x[1], x[2]};
 }
@@ -165,11 +154,6 @@ static int ascending(const void *x, const void *y) {
   return (a > b) - (a < b);
 }
 
-static double median(double *x, int n) {
-  qsort(x, (size_t)n, sizeof *x, ascending);
-  return n ? x[n / 2] : 0;
-}
-
 // The median of `rate` over the probes of a kind.
 static double median_of(Arena *a, const Probes *probes, ProbeKind kind, const Cluster *c,
                         double (*rate)(const Cluster *c, const Probe *p)) {
@@ -177,7 +161,8 @@ static double median_of(Arena *a, const Probes *probes, ProbeKind kind, const Cl
   int n = 0;
   for (int i = 0; i < probes->n; i++)
     if (probes->at[i].kind == kind) x[n++] = rate(c, &probes->at[i]);
-  return median(x, n);
+  qsort(x, (size_t)n, sizeof *x, ascending);
+  return n ? x[n / 2] : 0;
 }
 
 // Seconds of work without the launch.  A probe of a few clock ticks counts at least a tenth of its
@@ -199,13 +184,6 @@ static double rate_product(const Cluster *c, const Probe *p) {
   return 2 * pow((double)p->m, 3) / work_seconds(c, p);
 }
 
-// Bytes per rank: the memory of this machine divided by its ranks; 0 for GPUs.
-static double memory_each(const Machine *machine) {
-  double pages = (double)sysconf(_SC_PHYS_PAGES), size = (double)sysconf(_SC_PAGE_SIZE);
-  return !target_info[machine->target.target].gpu && pages > 0 ? pages * size / machine->per_node
-                                                               : 0;
-}
-
 Cluster calibrate_fit(Arena *a, const Machine *machine, const Probes *probes) {
   Cluster c = {.name = "calibrated",
                .nodes = machine->ranks / machine->per_node,
@@ -214,7 +192,10 @@ Cluster calibrate_fit(Arena *a, const Machine *machine, const Probes *probes) {
   fit_links(a, probes, false, &c);
   fit_links(a, probes, true, &c);
   if (machine->per_node == 1) c.inside = c.across; // no rank has a neighbour in its node
-  c.memory = memory_each(machine);
+  // Memory per rank is that of this machine, divided by its ranks; 0 for GPUs.
+  double pages = (double)sysconf(_SC_PHYS_PAGES), size = (double)sysconf(_SC_PAGE_SIZE);
+  c.memory =
+      !target_info[machine->target.target].gpu && pages > 0 ? pages * size / machine->per_node : 0;
   c.launch = median_of(a, probes, PROBE_tiny, &c, rate_tiny);
   c.memory_speed = median_of(a, probes, PROBE_stream, &c, rate_stream);
   c.f32 = median_of(a, probes, PROBE_f32, &c, rate_product);

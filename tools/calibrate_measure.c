@@ -23,32 +23,6 @@ enum { WARM_STEPS = 3 };
 
 // -- The executable ----------------------------------------------------------------------------
 
-static bool make_program(Arena *a, const Machine *machine, const Probes *probes, const char *output,
-                         Diag *d) {
-  const char *text = calibrate_module(a, machine, probes),
-             *target = target_info[machine->target.target].name;
-  Module *m = module_parse("calibrate", text, strlen(text), d);
-  BackendOptions o = {.target = machine->target,
-                      .output = output,
-                      .jobs = 1,
-                      .version = NNAOT_VERSION,
-                      .plan = "calibrate",
-                      .describe = "{}",
-                      .lr_schedule = "constant"};
-  PipelineOptions quiet = {.bisect_limit = -1, .unproved = true};
-  bool ok = m && backend_ready(&o, d) == READY_yes &&
-            pipeline_run(m, str_format(a, "fuse,plan_memory(target=%s)", target), &quiet, d) &&
-            backend_build(m, &o, d);
-  if (m) module_free(m);
-  return ok;
-}
-
-static void say_log(Arena *a, const char *path, Diag *d) {
-  size_t n;
-  const char *text = json_load(a, path, &n, d);
-  if (text && n) diag_note(d, NULL, "it says:\n%s", text);
-}
-
 static bool run_program(Arena *a, const Machine *machine, const char *dir, Diag *d) {
   const char *log = str_format(a, "%s/log", dir), *program = str_format(a, "%s/program", dir);
   const char *steps = str_format(a, "%lld", (long long)machine->steps + WARM_STEPS);
@@ -70,7 +44,10 @@ static bool run_program(Arena *a, const Machine *machine, const char *dir, Diag 
     return diag_error(d, NULL, "cannot start a process: %s", strerror(errno));
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
   diag_error(d, NULL, "the program that measures has failed");
-  say_log(a, log, d);
+  // The output of the program tells the cause.
+  size_t n;
+  const char *text = json_load(a, log, &n, d);
+  if (text && n) diag_note(d, NULL, "it says:\n%s", text);
   return false;
 }
 
@@ -90,19 +67,6 @@ typedef struct Measured {
 
 static Span *span_of(const Measured *m, int probe, int64_t step, int64_t rank) {
   return &m->span[(probe * m->machine->steps + step) * m->machine->ranks + rank];
-}
-
-static void add_event(Measured *m, const char *at, double from, double us, int64_t step,
-                      int64_t rank) {
-  if (!at || !str_starts(at, "calibrate:") || step < 0 || step >= m->machine->steps || rank < 0 ||
-      rank >= m->machine->ranks)
-    return;
-  for (int i = 0; i < m->probes->n; i++) {
-    if (!str_equal(m->probes->at[i].name, at + strlen("calibrate:"))) continue;
-    Span *span = span_of(m, i, step, rank);
-    if (span->to == 0) span->from = from;
-    span->to = fmax(span->to, from + us);
-  }
 }
 
 static void read_event(Measured *m, Json *j) {
@@ -131,31 +95,21 @@ static void read_event(Measured *m, Json *j) {
     else
       json_skip(j);
   }
-  add_event(m, at, from, us, step, rank);
+  // Other events, and those out of range, are ignored.
+  if (!at || !str_starts(at, "calibrate:") || step < 0 || step >= m->machine->steps || rank < 0 ||
+      rank >= m->machine->ranks)
+    return;
+  for (int i = 0; i < m->probes->n; i++) {
+    if (!str_equal(m->probes->at[i].name, at + strlen("calibrate:"))) continue;
+    Span *span = span_of(m, i, step, rank);
+    if (span->to == 0) span->from = from;
+    span->to = fmax(span->to, from + us);
+  }
 }
 
 static int ascending(const void *x, const void *y) {
   double a = *(const double *)x, b = *(const double *)y;
   return (a > b) - (a < b);
-}
-
-// The median over steps of a probe's time.  The last rank that enters a collective waits for no
-// other, so a collective takes the shortest time of any rank; a kernel takes the longest.
-static double seconds_of(const Measured *m, int probe) {
-  const Machine *machine = m->machine;
-  bool collective = probe_is_collective(m->probes->at[probe].kind);
-  double *of = arena_array(m->a, double, machine->steps);
-  for (int64_t step = 0; step < machine->steps; step++) {
-    double seconds = collective ? INFINITY : 0;
-    for (int rank = 0; rank < machine->ranks; rank++) {
-      const Span *s = span_of(m, probe, step, rank);
-      double took = (s->to - s->from) * 1e-6;
-      seconds = collective ? fmin(seconds, took) : fmax(seconds, took);
-    }
-    of[step] = seconds;
-  }
-  qsort(of, (size_t)machine->steps, sizeof *of, ascending);
-  return of[machine->steps / 2];
 }
 
 static bool read_trace(Arena *a, const Machine *machine, const char *path, Probes *io, Diag *d) {
@@ -175,9 +129,26 @@ static bool read_trace(Arena *a, const Machine *machine, const char *path, Probe
       read_event(&m, &j);
   }
   if (!json_end(&j)) return false;
-  // A probe without a time would spoil the fit.
+  // The median over steps of each probe's time.  The last rank that enters a collective waits for
+  // no other, so a collective takes the shortest time of any rank; a kernel takes the longest.
+  double *of = arena_array(a, double, machine->steps);
   for (int i = 0; i < io->n; i++) {
-    io->at[i].seconds = seconds_of(&m, i);
+
+    bool collective = probe_is_collective(io->at[i].kind);
+
+    for (int64_t step = 0; step < machine->steps; step++) {
+      double seconds = collective ? INFINITY : 0;
+      for (int rank = 0; rank < machine->ranks; rank++) {
+        const Span *s = span_of(&m, i, step, rank);
+        double took = (s->to - s->from) * 1e-6;
+        seconds = collective ? fmin(seconds, took) : fmax(seconds, took);
+      }
+      of[step] = seconds;
+    }
+    qsort(of, (size_t)machine->steps, sizeof *of, ascending);
+    io->at[i].seconds = of[machine->steps / 2];
+    // A probe without a time would spoil the fit.
+
     if (!(io->at[i].seconds > 0))
       return diag_error(d, NULL, "the trace does not say what '%s' takes", io->at[i].name);
   }
@@ -191,7 +162,24 @@ bool calibrate_measure(Arena *a, const Machine *machine, Probes *io, bool *first
   *first = false;
   if (!mkdtemp(dir))
     return diag_error(d, NULL, "cannot make a folder '%s': %s", dir, strerror(errno));
-  bool ok = make_program(a, machine, io, str_format(a, "%s/program", dir), d);
+  // The executable of the probes.
+  const char *output = str_format(a, "%s/program", dir);
+  const char *text = calibrate_module(a, machine, io),
+             *target = target_info[machine->target.target].name;
+  Module *m = module_parse("calibrate", text, strlen(text), d);
+  BackendOptions o = {.target = machine->target,
+                      .output = output,
+                      .jobs = 1,
+                      .version = NNAOT_VERSION,
+                      .plan = "calibrate",
+                      .describe = "{}",
+                      .lr_schedule = "constant"};
+  PipelineOptions quiet = {.bisect_limit = -1, .unproved = true};
+  bool ok = m && backend_ready(&o, d) == READY_yes &&
+            pipeline_run(m, str_format(a, "fuse,plan_memory(target=%s)", target), &quiet, d) &&
+            backend_build(m, &o, d);
+  if (m) module_free(m);
+
   const char *trace = str_format(a, "%s/trace", dir);
   temporary_dir(dir); // only from here on: the build has a folder of its own
   ok = ok && run_program(a, machine, dir, d);

@@ -27,21 +27,6 @@ bool probe_is_collective(ProbeKind kind) {
 
 // -- Probes ------------------------------------------------------------------------------------
 
-static void add_kernels(Arena *a, const Machine *machine, Probes *out) {
-  enum { TINIES = 4, STREAM = 1 << 23 };
-  static const int64_t products[] = {128, 256, 512, 1024};
-  for (int i = 0; i < TINIES; i++)
-    vec_push(a, out, (Probe){.kind = PROBE_tiny, .name = str_format(a, "tiny.%d", i)});
-  vec_push(a, out, (Probe){.kind = PROBE_stream, .name = "stream", .bytes = 3 * (int64_t)STREAM});
-  for (int kind = PROBE_f32; kind <= PROBE_half; kind++)
-    // CPUs compute 16-bit types in f32.
-    for (int i = 0; i < 4 && (kind == PROBE_f32 || target_info[machine->target.target].half); i++)
-      vec_push(a, out,
-               (Probe){.kind = (ProbeKind)kind,
-                       .name = str_format(a, "%s.%" PRId64, probe_name[kind], products[i]),
-                       .m = products[i]});
-}
-
 static void add_collectives(Arena *a, int size, bool across, Probes *out) {
   for (int kind = 0; probe_is_collective((ProbeKind)kind); kind++)
     for (int64_t bytes = 1 << 10; bytes <= 1 << 22; bytes <<= 3) {
@@ -60,7 +45,19 @@ static void add_collectives(Arena *a, int size, bool across, Probes *out) {
 Probes calibrate_probes(Arena *a, const Machine *machine) {
   Probes out = {0};
   int nodes = machine->ranks / machine->per_node;
-  add_kernels(a, machine, &out);
+  // Kernels: launches, memory traffic, and matrix products.
+  enum { TINIES = 4, STREAM = 1 << 23 };
+  static const int64_t products[] = {128, 256, 512, 1024};
+  for (int i = 0; i < TINIES; i++)
+    vec_push(a, &out, (Probe){.kind = PROBE_tiny, .name = str_format(a, "tiny.%d", i)});
+  vec_push(a, &out, (Probe){.kind = PROBE_stream, .name = "stream", .bytes = 3 * (int64_t)STREAM});
+  for (int kind = PROBE_f32; kind <= PROBE_half; kind++)
+    // CPUs compute 16-bit types in f32.
+    for (int i = 0; i < 4 && (kind == PROBE_f32 || target_info[machine->target.target].half); i++)
+      vec_push(a, &out,
+               (Probe){.kind = (ProbeKind)kind,
+                       .name = str_format(a, "%s.%" PRId64, probe_name[kind], products[i]),
+                       .m = products[i]});
   for (int size = 2; size <= machine->per_node; size++)
     if (machine->per_node % size == 0) add_collectives(a, size, false, &out);
   for (int size = 2; size <= nodes; size++)
@@ -143,27 +140,6 @@ static void add_collective(Text *t, const Probe *p, int n) {
   }
 }
 
-static void add_kernel(Text *t, const Probe *p, int n) {
-  Arena *a = t->ops.arena;
-  bool product = p->kind == PROBE_f32 || p->kind == PROBE_half;
-  const char *dtype = p->kind == PROBE_half ? "bf16" : "f32";
-  int64_t length = p->kind == PROBE_stream ? p->bytes / 12 : 16;
-  const char *type = product ? str_format(a, "%s[%" PRId64 ",%" PRId64 "]", dtype, p->m, p->m)
-                             : str_format(a, "f32[%" PRId64 "]", length);
-  add_parameter(t, "v", n, type, "{B, B, B}");
-  add_parameter(t, "w", n, type, "{B, B, B}");
-  strbuf_addf(&t->ops, "  %%%c%d = %s %%v%d, %%w%d : %s {B, B, B} # calibrate:%s\n",
-              p->kind == PROBE_half ? 'h' : 'y', n, product ? "linear" : "add", n, n, type,
-              p->name);
-  if (p->kind == PROBE_half)
-    strbuf_addf(&t->ops, "  %%y%d = cast %%h%d to=f32 : f32[%" PRId64 ",%" PRId64 "] {B, B, B}\n",
-                n, n, p->m, p->m);
-  strbuf_addf(&t->ops, "  %%z%d = sum_squares %%y%d : f32[] {B, B, B}\n", n, n);
-  strbuf_addf(&t->results, "%s output \"%s\" %%z%d", t->n ? "," : "",
-              t->n ? str_format(a, "probe%d", n) : "loss", n);
-  t->n++;
-}
-
 const char *calibrate_module(Arena *a, const Machine *machine, const Probes *probes) {
   Text t = {{.arena = a}, {.arena = a}, {.arena = a}, {.arena = a}, 0};
   int nodes = machine->ranks / machine->per_node;
@@ -177,10 +153,28 @@ const char *calibrate_module(Arena *a, const Machine *machine, const Probes *pro
     if (nodes % size == 0) add_mesh(&t, machine, size, true);
   for (int i = 0; i < probes->n; i++) {
     const Probe *p = &probes->at[i];
-    if (probe_is_collective(p->kind))
+    if (probe_is_collective(p->kind)) {
       add_collective(&t, p, i);
-    else
-      add_kernel(&t, p, i);
+      continue;
+    }
+    // A kernel: its operands, and a reader of its result.
+    bool product = p->kind == PROBE_f32 || p->kind == PROBE_half;
+    const char *dtype = p->kind == PROBE_half ? "bf16" : "f32";
+    int64_t length = p->kind == PROBE_stream ? p->bytes / 12 : 16;
+    const char *type = product ? str_format(a, "%s[%" PRId64 ",%" PRId64 "]", dtype, p->m, p->m)
+                               : str_format(a, "f32[%" PRId64 "]", length);
+    add_parameter(&t, "v", i, type, "{B, B, B}");
+    add_parameter(&t, "w", i, type, "{B, B, B}");
+    strbuf_addf(&t.ops, "  %%%c%d = %s %%v%d, %%w%d : %s {B, B, B} # calibrate:%s\n",
+                p->kind == PROBE_half ? 'h' : 'y', i, product ? "linear" : "add", i, i, type,
+                p->name);
+    if (p->kind == PROBE_half)
+      strbuf_addf(&t.ops, "  %%y%d = cast %%h%d to=f32 : f32[%" PRId64 ",%" PRId64 "] {B, B, B}\n",
+                  i, i, p->m, p->m);
+    strbuf_addf(&t.ops, "  %%z%d = sum_squares %%y%d : f32[] {B, B, B}\n", i, i);
+    strbuf_addf(&t.results, "%s output \"%s\" %%z%d", t.n ? "," : "",
+                t.n ? str_format(a, "probe%d", i) : "loss", i);
+    t.n++;
   }
   strbuf_addf(&t.meshes, "\ngraph @main entry (\n%s\n) {\n%s  return%s\n}\n", t.params.at, t.ops.at,
               t.results.at);

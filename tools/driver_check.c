@@ -34,35 +34,12 @@ static bool is_one_of(const char *what, const char *const *list) {
   return false;
 }
 
-static bool check_dtype(const Settings *s, Diag *d) {
-  static const char *const dtypes[] = {"f32", "bf16", "f16", NULL};
-  return is_one_of(s->dtype, dtypes) ||
-         diag_error(d, NULL, "--dtype is f32, bf16 or f16, not '%s'", s->dtype);
-}
-
 static void refuse(const char *const *names, const char *with, const char *hint, Diag *d) {
   for (; *names; names++) {
     if (!option_given(*names)) continue;
     diag_error(d, NULL, "--%s has no effect with %s", *names, with);
     diag_hint(d, "%s", hint);
   }
-}
-
-// Warns if the file's ending belongs to another --emit.
-static void check_ending(const Settings *s, Diag *d) {
-  static const struct {
-    const char *ending, *text;
-    Emit emit;
-  } known[] = {{".onnx", "onnx", EMIT_onnx},
-               {".nn", "nn", EMIT_nn},
-               {".lua", "plan", EMIT_plan},
-               {".json", "plan", EMIT_plan}};
-  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-    if (str_ends(s->output, known[i].ending) && s->emit != known[i].emit) {
-      diag_warning(d, NULL, "-o: '%s' ends like a file of --emit %s, and is written by --emit %s",
-                   s->output, known[i].text, s->emit_text);
-      diag_hint(d, "--emit %s", known[i].text);
-    }
 }
 
 // Rejects options that would have no effect.
@@ -80,7 +57,20 @@ static bool check_effect(const Settings *s, Diag *d) {
                s->pipeline ? "--passes has none" : "this is a module in text form");
   if (s->emit == EMIT_onnx && s->run.stop_after)
     diag_error(d, NULL, "--stop-after has no effect with --emit onnx");
-  check_ending(s, d);
+  // The file's ending should be that of --emit.
+  static const struct {
+    const char *ending, *text;
+    Emit emit;
+  } known[] = {{".onnx", "onnx", EMIT_onnx},
+               {".nn", "nn", EMIT_nn},
+               {".lua", "plan", EMIT_plan},
+               {".json", "plan", EMIT_plan}};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    if (str_ends(s->output, known[i].ending) && s->emit != known[i].emit) {
+      diag_warning(d, NULL, "-o: '%s' ends like a file of --emit %s, and is written by --emit %s",
+                   s->output, known[i].text, s->emit_text);
+      diag_hint(d, "--emit %s", known[i].text);
+    }
   if (s->pipeline)
     refuse(step, "--passes",
            "say it in the pipeline: loss(spec=…), autodiff(freeze=…), optimizer(name=…)", d);
@@ -100,7 +90,7 @@ static bool check_effect(const Settings *s, Diag *d) {
 
 // -- The values of options ---------------------------------------------------------------------
 
-// Reads --target, --link and --aot-plans into s->backend.
+// Reads --target, --link and --aot-plans into s->backend, and checks --dtype.
 static bool check_target(Settings *s, Diag *d) {
   static const char *const links[] = {"static", "shared", NULL};
   static const char *const plans[] = {"yes", "no", NULL};
@@ -110,10 +100,14 @@ static bool check_target(Settings *s, Diag *d) {
     return diag_error(d, NULL, "--aot-plans is yes or no, not '%s'", s->aot_plans);
   if (s->link_text) s->backend.link = !strcmp(s->link_text, "static") ? LINK_static : LINK_shared;
   if (s->aot_plans) s->backend.plans = !strcmp(s->aot_plans, "yes") ? PLANS_yes : PLANS_no;
-  return backend_target_parse(s->target_text, &s->backend.target, d);
+  if (!backend_target_parse(s->target_text, &s->backend.target, d)) return false;
+  static const char *const dtypes[] = {"f32", "bf16", "f16", NULL};
+  return is_one_of(s->dtype, dtypes) ||
+         diag_error(d, NULL, "--dtype is f32, bf16 or f16, not '%s'", s->dtype);
 }
 
-static bool check_sizes(const Settings *s, Diag *d) {
+// Checks sizes, --dim, --train and --init.
+static bool check_values(const Settings *s, Diag *d) {
   int errors = diag_errors(d);
   const struct {
     const char *name;
@@ -138,11 +132,7 @@ static bool check_sizes(const Settings *s, Diag *d) {
                (long long)s->accumulate);
     return false;
   }
-  return true;
-}
-
-// Checks --dim NAME=SIZE.
-static bool check_dims(const Settings *s, Diag *d) {
+  // --dim NAME=SIZE
   for (int i = 0; i < s->dims.n; i++) {
     const char *equals = strchr(s->dims.at[i], '=');
     char *end = NULL;
@@ -150,11 +140,7 @@ static bool check_dims(const Settings *s, Diag *d) {
     if (!equals || equals == s->dims.at[i] || !equals[1] || *end || n < 1 || n > INT32_MAX)
       return diag_error(d, NULL, "--dim wants NAME=SIZE, not '%s'", s->dims.at[i]);
   }
-  return true;
-}
-
-// Rejects --train of single rows: it is for whole weights.
-static bool check_trained(const Settings *s, Diag *d) {
+  // --train is for whole weights.
   bool ok = true;
   for (int i = 0; i < s->freeze.n; i++) {
     const char *glob = s->freeze.at[i];
@@ -162,19 +148,17 @@ static bool check_trained(const Settings *s, Diag *d) {
     ok = diag_error(d, NULL, "--train '%s': a row cannot be trained alone", glob + 1);
     diag_hint(d, "--freeze 'NAME[ROW]' keeps a row; a class of digits is written as in w[1-2]");
   }
-  return ok;
-}
-
-static bool check_init(const Settings *s, Diag *d) {
+  if (!ok) return false;
   size_t n = strlen("random:");
-  bool ok = !strcmp(s->init, "keep") || !strcmp(s->init, "random") ||
-            (!strncmp(s->init, "random:", n) && s->init[n] &&
-             strspn(s->init + n, "0123456789") == strlen(s->init + n));
+  ok = !strcmp(s->init, "keep") || !strcmp(s->init, "random") ||
+       (!strncmp(s->init, "random:", n) && s->init[n] &&
+        strspn(s->init + n, "0123456789") == strlen(s->init + n));
   return ok || diag_error(d, NULL, "--init is keep or random[:SEED], not '%s'", s->init);
 }
 
-// Checks constant|linear|cosine[:warmup=…,min=…], which the executable reads, to find mistakes
-// early.
+// Checks --lr-schedule, which the executable reads, to find mistakes early, and --lr.
+//
+//     constant|linear|cosine[:warmup=…,min=…]
 static bool check_schedule(Settings *s, Arena *a, Diag *d) {
   static const char *const kinds[] = {"constant", "linear", "cosine", NULL};
   size_t n = strcspn(s->lr_schedule, ":");
@@ -198,12 +182,9 @@ static bool check_schedule(Settings *s, Arena *a, Diag *d) {
                         "cannot read '%s' in --lr-schedule: it takes warmup=STEPS and min=X",
                         str_copy_n(a, p, strcspn(p, ",")));
   }
-  return true;
-}
-
-static bool check_lr(Settings *s, Diag *d) {
-  char *end = NULL;
+  // Without --lr, the optimizer gives its default.
   if (!s->lr_text) return true;
+  char *end = NULL;
   s->lr = strtod(s->lr_text, &end);
   if (!*s->lr_text || *end) return diag_error(d, NULL, "--lr wants a number, not '%s'", s->lr_text);
   return (s->lr >= 0 && s->lr < HUGE_VAL) || diag_error(d, NULL, "--lr cannot be %s", s->lr_text);
@@ -252,39 +233,11 @@ static int check_cluster(Settings *s, Arena *a, Diag *d) {
   return EXIT_SUCCESS;
 }
 
-// Checks that the batch has whole rows per micro-batch.  A plan that also needs rows for every rank
-// checks that itself, with the model.
-static bool check_batch(const Settings *s, Diag *d) {
-  int64_t slices = s->asked.micro_batches;
-  if (!s->batch || s->batch % slices == 0) return true;
-  diag_error(d, NULL, "a batch of %lld cannot be cut in %lld micro-batches", (long long)s->batch,
-             (long long)slices);
-  if (s->cut_by) diag_note(d, s->cut_by, "the plan is for as many");
-  diag_hint(d, "give a --batch that micro-batches divide");
-  return false;
-}
-
 // -- Compiler and output files -----------------------------------------------------------------
 
-// Checks for the compiler before anything is read.  Returns an exit status.
-static int check_machine(Settings *s, Diag *d) {
-  s->backend.only_sources = s->emit == EMIT_c;
-  if (!s->backend.only_sources && s->emit != EMIT_exe) return EXIT_SUCCESS;
-  Readiness ready = backend_ready(&s->backend, d);
-  return ready == READY_yes ? EXIT_SUCCESS : ready == READY_mistake ? EXIT_USAGE : EXIT_FAILURE;
-}
-
-static bool check_folder(Settings *s, Diag *d) {
-  struct stat st;
-  s->made_folder = mkdir(s->output, 0777) == 0;
-  if (s->made_folder || (errno == EEXIST && stat(s->output, &st) == 0 && S_ISDIR(st.st_mode) &&
-                         access(s->output, W_OK | X_OK) == 0))
-    return true;
-  return diag_error(d, NULL, "cannot make the folder '%s': %s", s->output, strerror(errno));
-}
-
-// Checks that no output overwrites another output or an input.
-static bool check_apart(const Settings *s, Arena *a, Diag *d) {
+// Checks all outputs, so that an unwritable one is found before any is written.
+static bool check_outputs(Settings *s, Arena *a, Diag *d) {
+  // No output may overwrite another output or an input.
   const Plan *plan = &s->asked.plan;
   Vec(UsedFile) files = {0};
   vec_push(a, &files, ((UsedFile){"the model", s->model, true}));
@@ -298,17 +251,20 @@ static bool check_apart(const Settings *s, Arena *a, Diag *d) {
   vec_push(a, &files, ((UsedFile){"--comm-manifest", s->manifest, false}));
   vec_push(a, &files, ((UsedFile){"--trace", s->trace, false}));
   vec_push(a, &files, ((UsedFile){"--report", s->report, false}));
-  return outputs_apart(files.at, files.n, d);
-}
-
-// Checks all outputs, so that an unwritable one is found before any is written.
-static bool check_outputs(Settings *s, Arena *a, Diag *d) {
-  if (!check_apart(s, a, d)) return false;
+  if (!outputs_apart(files.at, files.n, d)) return false;
   if (s->summary && !output_writable(s->summary, d)) return false;
   if (s->manifest && !output_writable(s->manifest, d)) return false;
   if (s->trace && !output_writable(s->trace, d)) return false;
   if (s->report && !output_writable(s->report, d)) return false;
-  if (s->emit == EMIT_c) return check_folder(s, d);
+  if (s->emit == EMIT_c) {
+    // The folder of the sources is made now.
+    struct stat st;
+    s->made_folder = mkdir(s->output, 0777) == 0;
+    if (s->made_folder || (errno == EEXIST && stat(s->output, &st) == 0 && S_ISDIR(st.st_mode) &&
+                           access(s->output, W_OK | X_OK) == 0))
+      return true;
+    return diag_error(d, NULL, "cannot make the folder '%s': %s", s->output, strerror(errno));
+  }
   if (s->emit != EMIT_exe) return output_writable(s->output, d);
   if (!s->split_ranks) return backend_writable(s->output, d);
   for (int64_t i = 0; i < s->ranks; i++)
@@ -318,22 +274,36 @@ static bool check_outputs(Settings *s, Arena *a, Diag *d) {
 
 int check_settings(Settings *s, Arena *a, Diag *d) {
   ParamGroups groups = {0};
-  if (!check_target(s, d) || !check_dtype(s, d) || !check_effect(s, d) || !check_sizes(s, d) ||
-      !check_dims(s, d) || !check_trained(s, d) || !check_init(s, d) || !check_schedule(s, a, d) ||
-      !check_lr(s, d) || (s->pipeline && !pipeline_check(s->pipeline, d)) || !ask_plan(s, a, d) ||
+  if (!check_target(s, d) || !check_effect(s, d) || !check_values(s, d) ||
+      !check_schedule(s, a, d) || (s->pipeline && !pipeline_check(s->pipeline, d)) ||
+      !ask_plan(s, a, d) ||
       !param_groups_parse(&groups, s->optimizer, s->lr_text ? s->lr : 0,
                           s->groups.n ? joined(a, &s->groups, ";") : NULL, s->no_decay, a, d))
     return EXIT_USAGE;
   int status = check_cluster(s, a, d);
   if (status != EXIT_SUCCESS) return status;
   if (!s->lr_text) s->lr = groups.at[0].spec.lr;
-  bool late = s->pipeline && !s->lr_text; // the optimizer of the ops gives lr: see default_lr
+  bool late = s->pipeline && !s->lr_text; // the optimizer of the ops gives lr: see write_executable
   if (!late && !check_least_lr(s, s->lr, d)) return EXIT_USAGE;
 
   // Programs of plans are files: their errors are input errors, not usage errors.
-  if (!ask_programs(s, a, d) || !check_batch(s, d)) return EXIT_FAILURE;
-  status = check_machine(s, d);
-  if (status != EXIT_SUCCESS) return status;
+  if (!ask_programs(s, a, d)) return EXIT_FAILURE;
+  // The batch has whole rows per micro-batch.  A plan that also needs rows for every rank checks
+  // that itself, with the model.
+  int64_t slices = s->asked.micro_batches;
+  if (s->batch && s->batch % slices != 0) {
+    diag_error(d, NULL, "a batch of %lld cannot be cut in %lld micro-batches", (long long)s->batch,
+               (long long)slices);
+    if (s->cut_by) diag_note(d, s->cut_by, "the plan is for as many");
+    diag_hint(d, "give a --batch that micro-batches divide");
+    return EXIT_FAILURE;
+  }
+  // The compiler is there.
+  s->backend.only_sources = s->emit == EMIT_c;
+  if (s->backend.only_sources || s->emit == EMIT_exe) {
+    Readiness ready = backend_ready(&s->backend, d);
+    if (ready != READY_yes) return ready == READY_mistake ? EXIT_USAGE : EXIT_FAILURE;
+  }
   return check_outputs(s, a, d) ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
@@ -359,31 +329,27 @@ bool check_explained(const Settings *s, const Module *m, Arena *a, Diag *d) {
 
 // -- After the passes --------------------------------------------------------------------------
 
-// A pipeline given by --passes has its own mesh, which must have as many ranks as -g.
-static bool check_ranks(const Settings *s, const Module *m, Diag *d) {
+bool check_compiled(const Settings *s, const Compiled *c, Arena *a, Diag *d) {
+  // A pipeline given by --passes has its own mesh, which must have as many ranks as -g.
+  const Module *m = c->m;
   int found;
   module_devices(m, m->arena, &found);
-  if (!s->pipeline || !option_given("ranks") || s->ranks == found) return true;
-  diag_error(d, NULL, "-g asks for %lld ranks, but the mesh that --passes leaves has %d",
-             (long long)s->ranks, found);
-  diag_hint(d, "say it in the pipeline: shard(mesh=%lld)", (long long)s->ranks);
-  return false;
-}
-
-// The memory that --cluster gives is a limit for every plan.
-static bool check_memory(const Settings *s, const Module *m, const Cluster *c, Arena *a, Diag *d) {
+  if (s->pipeline && option_given("ranks") && s->ranks != found) {
+    diag_error(d, NULL, "-g asks for %lld ranks, but the mesh that --passes leaves has %d",
+               (long long)s->ranks, found);
+    diag_hint(d, "say it in the pipeline: shard(mesh=%lld)", (long long)s->ranks);
+    return false;
+  }
+  // The memory that --cluster gives is a limit for every plan.
+  const Cluster *cluster = c->summary.cluster;
   if (!s->cluster || m->phase < PHASE_planned) return true;
-  Needs n = needs_most(m, c);
-  if (needs_fit(&n, c)) return true;
-  diag_error(d, NULL,
-             "the plan does not fit: rank %d needs %lld bytes, and its device of '%s' has %.0f",
-             n.rank, (long long)n.peak_bytes, c->name, cluster_device(c, n.rank).memory);
+  Needs n = needs_most(m, cluster);
+  if (needs_fit(&n, cluster)) return true;
+  diag_error(
+      d, NULL, "the plan does not fit: rank %d needs %lld bytes, and its device of '%s' has %.0f",
+      n.rank, (long long)n.peak_bytes, cluster->name, cluster_device(cluster, n.rank).memory);
   diag_note(d, NULL, "%s", needs_text(a, &n));
   diag_hint(d, "--plan auto takes one that fits, if there is any; so may more --micro-batches%s",
             s->ranks == 1 ? ", or more ranks, -g" : "");
   return false;
-}
-
-bool check_compiled(const Settings *s, const Compiled *c, Arena *a, Diag *d) {
-  return check_ranks(s, c->m, d) && check_memory(s, c->m, c->summary.cluster, a, d);
 }

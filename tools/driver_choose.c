@@ -88,18 +88,6 @@ bool ask_programs(Settings *s, Arena *a, Diag *d) {
 
 // -- Annotated plans ---------------------------------------------------------------------------
 
-static bool check_annotations(const Settings *s, const Annotations *said, Arena *a, Diag *d) {
-  int64_t n = 1;
-  const Loc *loc = loc_node(a, s->model, NULL);
-  for (int i = 0; i < said->n_axes; i++)
-    if (__builtin_mul_overflow(n, said->axis[i].size, &n)) n = INT64_MAX;
-  if (said->n_axes > MAX_PLAN)
-    return diag_error(d, loc, "is annotated for %d axes of ranks; there can be %d", said->n_axes,
-                      MAX_PLAN);
-  return n == s->ranks || diag_error(d, loc, "is annotated for %lld ranks, not for %lld",
-                                     (long long)n, (long long)s->ranks);
-}
-
 bool take_annotations(const Settings *s, Module *m, bool annotated, const Annotations **out,
                       Arena *a, Diag *d) {
   *out = NULL;
@@ -110,7 +98,19 @@ bool take_annotations(const Settings *s, Module *m, bool annotated, const Annota
   if (s->verbose && annotated && !*out)
     fprintf(stderr,
             "the multi-device annotations of the model are not followed; --plan onnx does\n");
-  if (*out) return check_annotations(s, *out, a, d);
+  if (*out) {
+    // The product of the annotated axes is the number of ranks.
+    const Annotations *said = *out;
+    int64_t n = 1;
+    const Loc *loc = loc_node(a, s->model, NULL);
+    for (int i = 0; i < said->n_axes; i++)
+      if (__builtin_mul_overflow(n, said->axis[i].size, &n)) n = INT64_MAX;
+    if (said->n_axes > MAX_PLAN)
+      return diag_error(d, loc, "is annotated for %d axes of ranks; there can be %d", said->n_axes,
+                        MAX_PLAN);
+    return n == s->ranks || diag_error(d, loc, "is annotated for %lld ranks, not for %lld",
+                                       (long long)n, (long long)s->ranks);
+  }
   if (!follows_annotations(s)) return true;
   diag_error(d, loc_node(a, s->model, NULL), "no node of it has multi-device annotations");
   diag_hint(d, "nnaot --emit onnx writes them; another --plan needs none");
@@ -162,65 +162,14 @@ static const char *pipeline_of(void *context, const Candidate *c) {
   return train_pipeline(common->a, &s, &choice);
 }
 
-// Whether passes print or dump something.  The user sees that of the chosen plan only.
-static bool is_watched(const PipelineOptions *run) {
-  return run->print_before || run->print_after || run->print_after_all || run->print_before_all ||
-         run->print_changed || run->time_passes || run->stats || run->dump_dir || run->stop_after ||
-         run->bisect_limit >= 0;
-}
-
 static const PipelineOptions *run_of(void *context) {
   Common *common = context;
   return run_options(common->s, common->compiled, common->a);
 }
 
-// Warns if plans have no price: they cannot be compared.
-static void warn_unpriced(const Settings *s, const Cluster *c, Diag *d) {
-  const char *name = s->cluster ? s->cluster : c->name;
-  if (s->ranks > cluster_devices(c))
-    diag_warning(d, NULL, "plans cannot be priced: '%s' has %d devices for %lld ranks", name,
-                 cluster_devices(c), (long long)s->ranks);
-  else if (!cost_known(c))
-    diag_warning(d, NULL,
-                 "plans cannot be priced: '%s' does not say how fast its devices are: that is "
-                 "memory_speed and f32",
-                 name);
-}
-
 // Whether the memory of the given cluster is a limit.
 static bool is_limited(const Settings *s, const Cluster *c) {
   return s->cluster && c->memory > 0;
-}
-
-// The candidates: the requested plan with more and more micro-batches, the plans that follow
-// annotations, or all known plans.
-static ChooseOptions choose_options(const Settings *s, const Cluster *c, Common *common) {
-  ChooseOptions o = {.ranks = s->ranks,
-                     .micro_batches = s->is_cut ? s->asked.micro_batches : 0,
-                     .batch = s->batch,
-                     .cluster = c,
-                     .limited = is_limited(s, c),
-                     .target = s->backend.target.target,
-                     .pipeline = pipeline_of,
-                     .run = is_watched(&s->run) || s->report ? NULL : run_of,
-                     .context = common};
-  if (!is_open(s)) {
-    o.plans = &s->asked.name;
-    o.n_plans = 1;
-  } else if (common->said) {
-    o.plans = annotated_plans;
-    o.n_plans = N_ANNOTATED_PLANS;
-  }
-  return o;
-}
-
-// Whether the lack of a plan that fits is an error here.  It is if some candidate could be
-// compiled. If none could, for annotations or a single rank, compilation reports the reason.
-static bool is_choosable(const Settings *s, const Candidates *all, const Annotations *said) {
-  bool made = !said && s->ranks > 1;
-  for (int i = 0; i < all->n; i++)
-    made |= all->at[i].made;
-  return made;
 }
 
 bool choose(const Settings *s, Compiled *c, const Annotations *said, Module **made, Arena *a,
@@ -233,8 +182,42 @@ bool choose(const Settings *s, Compiled *c, const Annotations *said, Module **ma
   if (!is_auto(s) && !may_not_fit) return true;
 
   Common common = {s, c, said, a};
-  ChooseOptions o = choose_options(s, seen->cluster, &common);
-  if (is_auto(s)) warn_unpriced(s, seen->cluster, d);
+  // The candidates: the requested plan with more and more micro-batches, the plans that follow
+  // annotations, or all known plans.  If passes print or dump something, the user sees only that of
+  // the chosen plan.
+  const Cluster *cluster = seen->cluster;
+  const PipelineOptions *run = &s->run;
+  bool watched = run->print_before || run->print_after || run->print_after_all ||
+                 run->print_before_all || run->print_changed || run->time_passes || run->stats ||
+                 run->dump_dir || run->stop_after || run->bisect_limit >= 0;
+  ChooseOptions o = {.ranks = s->ranks,
+                     .micro_batches = s->is_cut ? s->asked.micro_batches : 0,
+                     .batch = s->batch,
+                     .cluster = cluster,
+                     .limited = is_limited(s, cluster),
+                     .target = s->backend.target.target,
+                     .pipeline = pipeline_of,
+                     .run = watched || s->report ? NULL : run_of,
+                     .context = &common};
+  if (!is_open(s)) {
+    o.plans = &s->asked.name;
+    o.n_plans = 1;
+  } else if (common.said) {
+    o.plans = annotated_plans;
+    o.n_plans = N_ANNOTATED_PLANS;
+  }
+  // Plans without a price cannot be compared.
+  if (is_auto(s)) {
+    const char *name = s->cluster ? s->cluster : cluster->name;
+    if (s->ranks > cluster_devices(cluster))
+      diag_warning(d, NULL, "plans cannot be priced: '%s' has %d devices for %lld ranks", name,
+                   cluster_devices(cluster), (long long)s->ranks);
+    else if (!cost_known(cluster))
+      diag_warning(d, NULL,
+                   "plans cannot be priced: '%s' does not say how fast its devices are: that is "
+                   "memory_speed and f32",
+                   name);
+  }
   double start = clock_seconds();
   Candidates all = {0};
   int chosen = choose_plan(c->m, &o, a, &all, made);
@@ -242,7 +225,12 @@ bool choose(const Settings *s, Compiled *c, const Annotations *said, Module **ma
     seen->candidates = all;
     seen->chosen = chosen;
     seen->choosing = clock_seconds() - start;
-    if (chosen < 0 && is_choosable(s, &all, said)) return choose_failed(c->m, &o, a, &all, d);
+    // The lack of a plan that fits is an error here if some candidate could be compiled.  If none
+    // could, for annotations or a single rank, compilation reports the reason.
+    bool choosable = !said && s->ranks > 1;
+    for (int i = 0; i < all.n; i++)
+      choosable |= all.at[i].made;
+    if (chosen < 0 && choosable) return choose_failed(c->m, &o, a, &all, d);
   }
   // A plan requested by the user or the model that does not fit or compile is reported later.
   Candidate as_asked = {.plan = is_auto(s) && said ? "onnx" : s->asked.name,

@@ -10,16 +10,6 @@
 
 // -- --describe --------------------------------------------------------------------------------
 
-// The optimizer whose ops update the weights, or NULL.
-static const char *optimizer_of(const Module *m) {
-  for_each_graph(g, m)
-    for_each_op(op, g) {
-      const char *name = optimizer_of_op(op);
-      if (name) return name;
-    }
-  return NULL;
-}
-
 // The part of the executable's --describe that the runtime does not know.  With --passes, the ops
 // give the optimizer, and the rest is null: the origin of the module is unknown.
 static const char *describe_text(Arena *a, const Settings *s, const Module *m,
@@ -61,59 +51,23 @@ static bool is_updated(const Graph *g, const Value *v) {
   return false;
 }
 
-// Whether an untrained weight can be written as it is in the file.
-static bool is_kept(const Graph *g, const Value *v) {
-  if (is_updated(g, v) || !v->init) return false;
-  DType file = v->init->dtype, here = v->type->dtype;
-  if (v->init->kind != INIT_file && v->init->kind != INIT_bytes) return true;
-  return file == here ||
-         (dtype_class[file] == dtype_class[here] && dtype_bytes[file] < dtype_bytes[here]);
-}
-
-// Adds the model with space for the weights of the ranks, trained weights first.
-static bool add_skeleton(const Settings *s, const Compiled *c, Arena *a, BackendOptions *o,
-                         Diag *d) {
-  if (!str_ends(s->model, ".onnx")) return true;
-  Vec(const char *) labels = {0};
-  const Graph *g = c->m->graphs;
-  for (int i = 0; i < g->n_params; i++)
-    if (g->params[i]->role == ROLE_weight && is_updated(g, g->params[i]))
-      vec_push(a, &labels, g->params[i]->label);
-  int n_updated = labels.n;
-  for (int i = 0; i < g->n_params; i++)
-    if (g->params[i]->role == ROLE_weight && is_kept(g, g->params[i]))
-      vec_push(a, &labels, g->params[i]->label);
-  OnnxSkeleton skeleton = {0};
-  if (!onnx_skeleton(s->model, &c->import, labels.at, labels.n, n_updated, a, &skeleton, d))
-    return false;
-  ExportHole *holes = arena_array(a, ExportHole, skeleton.n_holes);
-  for (int i = 0; i < skeleton.n_holes; i++) {
-    const OnnxHole *h = &skeleton.holes[i];
-    holes[i] = (ExportHole){h->label, h->dtype, h->offset, h->length};
-  }
-  o->skeleton = skeleton.bytes;
-  o->skeleton_bytes = skeleton.n;
-  o->holes = holes;
-  o->n_holes = skeleton.n_holes;
-  return true;
-}
-
 // ----------------------------------------------------------------------------------------------
 
-// The default of --lr; with --passes, the default of the optimizer in the module.
-static bool default_lr(const Settings *s, const char *updated_by, double *lr, Arena *a, Diag *d) {
-  OptimizerSpec spec;
-  *lr = s->lr;
-  if (!s->pipeline || s->lr_text || !updated_by) return true;
-  if (!optimizer_parse(updated_by, NULL, &spec, a, d)) return false;
-  *lr = spec.lr;
-  return check_least_lr(s, *lr, d);
-}
-
 bool write_executable(const Settings *s, const Compiled *c, Arena *a, Diag *d) {
-  const char *updated_by = optimizer_of(c->m);
+  // The optimizer whose ops update the weights, or NULL.
+  const char *updated_by = NULL;
+  for_each_graph(g, c->m)
+    for_each_op(op, g)
+      if (!updated_by) updated_by = optimizer_of_op(op);
+  // The default of --lr; with --passes, the default of the optimizer in the module.
   BackendOptions o = s->backend;
-  if (!default_lr(s, updated_by, &o.lr, a, d)) return false;
+  o.lr = s->lr;
+  if (s->pipeline && !s->lr_text && updated_by) {
+    OptimizerSpec spec;
+    if (!optimizer_parse(updated_by, NULL, &spec, a, d)) return false;
+    o.lr = spec.lr;
+    if (!check_least_lr(s, o.lr, d)) return false;
+  }
   o.output = s->output;
   o.split_ranks = s->split_ranks;
   o.jobs = (int)s->jobs;
@@ -122,6 +76,35 @@ bool write_executable(const Settings *s, const Compiled *c, Arena *a, Diag *d) {
   o.plan = c->choice.name;
   o.describe = describe_text(a, s, c->m, updated_by);
   o.lr_schedule = s->lr_schedule;
-  if (!add_skeleton(s, c, a, &o, d)) return false;
+  // For --export, the model with space for the weights of the ranks, trained weights first.
+  if (str_ends(s->model, ".onnx")) {
+    Vec(const char *) labels = {0};
+    const Graph *g = c->m->graphs;
+    for (int i = 0; i < g->n_params; i++)
+      if (g->params[i]->role == ROLE_weight && is_updated(g, g->params[i]))
+        vec_push(a, &labels, g->params[i]->label);
+    int n_updated = labels.n;
+    // An untrained weight is written as it is in the file, if its type can hold that.
+    for (int i = 0; i < g->n_params; i++) {
+      const Value *v = g->params[i];
+      if (v->role != ROLE_weight || is_updated(g, v) || !v->init) continue;
+      DType file = v->init->dtype, here = v->type->dtype;
+      bool is_generated = v->init->kind != INIT_file && v->init->kind != INIT_bytes;
+      bool widens = dtype_class[file] == dtype_class[here] && dtype_bytes[file] < dtype_bytes[here];
+      if (is_generated || file == here || widens) vec_push(a, &labels, v->label);
+    }
+    OnnxSkeleton skeleton = {0};
+    if (!onnx_skeleton(s->model, &c->import, labels.at, labels.n, n_updated, a, &skeleton, d))
+      return false;
+    ExportHole *holes = arena_array(a, ExportHole, skeleton.n_holes);
+    for (int i = 0; i < skeleton.n_holes; i++) {
+      const OnnxHole *h = &skeleton.holes[i];
+      holes[i] = (ExportHole){h->label, h->dtype, h->offset, h->length};
+    }
+    o.skeleton = skeleton.bytes;
+    o.skeleton_bytes = skeleton.n;
+    o.holes = holes;
+    o.n_holes = skeleton.n_holes;
+  }
   return s->emit == EMIT_c ? emit(c->m, s->output, &o, d) : backend_build(c->m, &o, d);
 }

@@ -80,66 +80,37 @@ static void say_weights(const Settings *s, const Compiled *c) {
 
 // ------------------------------------------------------------------------------------------------
 
-// Standard output, or stderr if some output is written to standard output.
-static FILE *beside_output(const Settings *s) {
-  const char *written[] = {s->output, s->summary, s->manifest, s->trace, s->report};
-  for (size_t i = 0; i < sizeof written / sizeof *written; i++)
-    if (written[i] && !strcmp(written[i], "-")) return stderr;
-  return stdout;
-}
-
-// Names the node that contains the ops of --explain, after passes folded or joined them.
-static bool say_taken_in(const Settings *s, const Compiled *c, FILE *out) {
-  Arena *a = arena_new();
-  bool known;
-  const char *node = onnx_follow(s->model, s->explain, explain_has_node, c->m, a, &known);
-  if (node) {
-    fprintf(out, "'%s' has no op of its own, and is taken in by %s:\n", s->explain, node);
-    explain_module(c->m, node, out);
-  } else if (known) {
-    fprintf(out, "'%s' is of no use to the step: no op of it reads what comes of that\n",
-            s->explain);
-  }
-  arena_free(a);
-  return known;
-}
-
 // --explain: the alternatives of a search, and the resulting ops.  Some are parts of others by
 // then.
 static bool say_explained(const Settings *s, const Compiled *c, Diag *d) {
-  FILE *out = beside_output(s);
+  // Standard output, or stderr if some output is written to standard output.
+  const char *written[] = {s->output, s->summary, s->manifest, s->trace, s->report};
+  FILE *out = stdout;
+  for (size_t i = 0; i < sizeof written / sizeof *written; i++)
+    if (written[i] && !strcmp(written[i], "-")) out = stderr;
   const Summary *seen = &c->summary;
   if (seen->chosen >= 0) explain_candidates(&seen->candidates, seen->chosen, seen->cluster, out);
   if (seen->searched.explained) fputs(seen->searched.explained, out);
   if (explain_module(c->m, s->explain, out) || seen->searched.explained) return true;
-  return (!is_text(s) && say_taken_in(s, c, out)) || explain_failed(s->explain, d);
-}
-
-// c->m has passed the whole pipeline with the same plan, so the plan can be executed.
-static bool write_onnx(const Settings *s, const Compiled *c, Arena *a, Diag *d) {
-  PipelineOptions again = {
-      .bisect_limit = s->run.bisect_limit, .stop_after = "shard", .unproved = true};
-  const uint8_t *bytes;
-  int64_t n;
-  bool quiet = diag_quiet(d, true);
-  bool ok = pipeline_run(c->model, train_pipeline(a, s, &c->choice), &again, d);
-  diag_quiet(d, quiet);
-  if (!ok) BUG("what could be sharded cannot be sharded again");
-  const Annotations *all = annotate(c->model, c->choice.name, a, d);
-  return all && onnx_annotate(s->model, all, s->output, a, &bytes, &n, d) &&
-         output_write_bytes(s->output, bytes, n, d);
+  // Passes may have folded or joined the ops of a node into those of another.
+  bool known = false;
+  if (!is_text(s)) {
+    Arena *a = arena_new();
+    const char *node = onnx_follow(s->model, s->explain, explain_has_node, c->m, a, &known);
+    if (node) {
+      fprintf(out, "'%s' has no op of its own, and is taken in by %s:\n", s->explain, node);
+      explain_module(c->m, node, out);
+    } else if (known) {
+      fprintf(out, "'%s' is of no use to the step: no op of it reads what comes of that\n",
+              s->explain);
+    }
+    arena_free(a);
+  }
+  return known || explain_failed(s->explain, d);
 }
 
 bool writes_program(const Settings *s) {
   return s->emit == EMIT_plan && str_ends(s->output, ".lua");
-}
-
-static bool write_program(const Settings *s, Compiled *c, Diag *d) {
-  const char *slash = strrchr(s->model, '/');
-  const char *text =
-      record_text(&c->record, slash ? slash + 1 : s->model, c->summary.micro_batches);
-  if (!text) return diag_error(d, NULL, "there is no plan to write: no pass 'shard' was run");
-  return output_write(s->output, text, d);
 }
 
 static bool write_output(const Settings *s, Compiled *c, Arena *a, Diag *d) {
@@ -147,10 +118,29 @@ static bool write_output(const Settings *s, Compiled *c, Arena *a, Diag *d) {
   case EMIT_exe:
   case EMIT_c: return write_executable(s, c, a, d);
   case EMIT_nn: return output_write(s->output, module_text(c->m, a), d);
-  case EMIT_onnx: return write_onnx(s, c, a, d);
-  case EMIT_plan:
-    return writes_program(s) ? write_program(s, c, d)
-                             : output_write(s->output, summary_text(&c->summary, c->m), d);
+  case EMIT_onnx: {
+    // c->m has passed the whole pipeline with the same plan, so the plan can be executed.
+    PipelineOptions again = {
+        .bisect_limit = s->run.bisect_limit, .stop_after = "shard", .unproved = true};
+    const uint8_t *bytes;
+    int64_t n;
+    bool quiet = diag_quiet(d, true);
+    bool ok = pipeline_run(c->model, train_pipeline(a, s, &c->choice), &again, d);
+    diag_quiet(d, quiet);
+    if (!ok) BUG("what could be sharded cannot be sharded again");
+    const Annotations *all = annotate(c->model, c->choice.name, a, d);
+    return all && onnx_annotate(s->model, all, s->output, a, &bytes, &n, d) &&
+           output_write_bytes(s->output, bytes, n, d);
+  }
+  case EMIT_plan: {
+    if (!writes_program(s)) return output_write(s->output, summary_text(&c->summary, c->m), d);
+    // A program for --plan records the name of the model.
+    const char *slash = strrchr(s->model, '/');
+    const char *text =
+        record_text(&c->record, slash ? slash + 1 : s->model, c->summary.micro_batches);
+    if (!text) return diag_error(d, NULL, "there is no plan to write: no pass 'shard' was run");
+    return output_write(s->output, text, d);
+  }
   }
   return false;
 }
@@ -175,21 +165,6 @@ bool check_priced(const Settings *s, const Cluster *c, int64_t ranks, Diag *d) {
   }
   diag_note(d, NULL, "cluster '%s' does not say how fast its devices are", c->name);
   diag_hint(d, "say it in its file, or give another --cluster");
-  return false;
-}
-
-// Predicts the timeline that --trace and --report show.
-static bool predict(const Settings *s, const Compiled *c, Arena *a, StepTimeline *out, Diag *d) {
-  int ranks;
-  module_devices(c->m, a, &ranks);
-  if (!has_pictures(s) || step_timeline(c->m, c->summary.cluster, c->summary.target, a, out))
-    return true;
-  if (c->m->phase >= PHASE_local && !check_priced(s, c->summary.cluster, ranks, d)) return false;
-  no_timeline(s, d);
-  diag_note(d, NULL, "%s",
-            c->m->phase < PHASE_local
-                ? "the passes stopped before the program was one of ranks, phase 'local'"
-                : "the runs of the schedule wait for each other in a circle");
   return false;
 }
 
@@ -218,7 +193,18 @@ static bool write_pictures(const Settings *s, Compiled *c, const StepTimeline *t
 
 bool write_all(const Settings *s, Compiled *c, Arena *a, Diag *d) {
   StepTimeline t;
-  if (!predict(s, c, a, &t, d)) return false;
+  // --trace and --report show one prediction.
+  if (has_pictures(s) && !step_timeline(c->m, c->summary.cluster, c->summary.target, a, &t)) {
+    int ranks;
+    module_devices(c->m, a, &ranks);
+    if (c->m->phase >= PHASE_local && !check_priced(s, c->summary.cluster, ranks, d)) return false;
+    no_timeline(s, d);
+    diag_note(d, NULL, "%s",
+              c->m->phase < PHASE_local
+                  ? "the passes stopped before the program was one of ranks, phase 'local'"
+                  : "the runs of the schedule wait for each other in a circle");
+    return false;
+  }
   say_weights(s, c);
   if (s->explain && !say_explained(s, c, d)) return false;
   if (!write_output(s, c, a, d)) return false;

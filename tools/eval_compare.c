@@ -44,40 +44,6 @@ static bool both_rounding(const Tensor *x, const Tensor *y, const Tensor *near) 
   return isfinite(rounding) && norm(x) <= rounding && norm(y) <= MUCH * rounding;
 }
 
-// The first element that differs by more than its share of the tolerance, or the one that differs
-// most.
-static int64_t guilty_element(const Tensor *x, const Tensor *y, double tolerance) {
-  int64_t n = type_count(x->type), worst = 0;
-  double size = 0, most = -1;
-  for (int64_t i = 0; i < n; i++)
-    if (isfinite(tensor_f(y, i))) size += tensor_f(y, i) * tensor_f(y, i);
-  double share = tolerance * (size > 0 ? sqrt(size) : 1) / sqrt((double)n);
-  for (int64_t i = 0; i < n; i++) {
-    double a = tensor_f(x, i), b = tensor_f(y, i);
-    if (a == b) continue;
-    if (!(fabs(a - b) <= share)) return i;
-    if (fabs(a - b) > most) {
-      most = fabs(a - b);
-      worst = i;
-    }
-  }
-  return worst;
-}
-
-static const char *index_text(const Type *t, int64_t i, Arena *a) {
-  int64_t at[MAX_RANK];
-  StrBuf b = {.arena = a};
-  for (int k = t->rank - 1; k >= 0; k--) {
-    at[k] = i % t->dim[k];
-    i /= t->dim[k];
-  }
-  strbuf_add(&b, "[");
-  for (int k = 0; k < t->rank; k++)
-    strbuf_addf(&b, "%s%lld", k ? "," : "", (long long)at[k]);
-  strbuf_add(&b, "]");
-  return b.at;
-}
-
 static bool equal(const char *name, const Tensor *x, const Tensor *y, const Tensor *near,
                   double tolerance, Arena *a, Diag *d) {
   if (!type_equal(x->type, y->type))
@@ -85,25 +51,54 @@ static bool equal(const char *name, const Tensor *x, const Tensor *y, const Tens
                       type_text(a, y->type));
   double apart = tensor_difference(x, y);
   if (apart <= tolerance || (near && both_rounding(x, y, near))) return true;
-  int64_t i = guilty_element(x, y, tolerance);
-  return diag_error(d, NULL, "'%s' differs by %g: element %s is %.9g here and %.9g there", name,
-                    apart, index_text(x->type, i, a), tensor_f(x, i), tensor_f(y, i));
-}
 
-// Checks a 16-bit copy of a weight, a result of one pipeline only: it must equal the new weight,
-// rounded.
-static bool equal_copy(const Values *v, const Named *copy, Arena *a, Diag *d) {
-  const Tensor *weight =
-      values_find(v, str_format(a, "update %s", copy->name + sizeof "update copy " - 1));
-  if (!weight) return diag_error(d, NULL, "'%s' is there without its weight", copy->name);
-  Tensor rounded = tensor_new(a, copy->t.type);
-  for (int64_t i = 0; i < type_count(rounded.type); i++)
-    tensor_set_f(&rounded, i, tensor_f(weight, i));
-  return equal(copy->name, &copy->t, &rounded, NULL, 0, a, d);
+  // The guilty element differs by more than its share of the tolerance, or is the one that differs
+  // most.
+  int64_t n = type_count(x->type), guilty = 0;
+  double size = 0, most = -1;
+  for (int64_t k = 0; k < n; k++)
+    if (isfinite(tensor_f(y, k))) size += tensor_f(y, k) * tensor_f(y, k);
+  double share = tolerance * (size > 0 ? sqrt(size) : 1) / sqrt((double)n);
+  for (int64_t k = 0; k < n; k++) {
+    double here = tensor_f(x, k), there = tensor_f(y, k);
+    if (here == there) continue;
+    if (!(fabs(here - there) <= share)) {
+      guilty = k;
+      break;
+    }
+    if (fabs(here - there) > most) {
+      most = fabs(here - there);
+      guilty = k;
+    }
+  }
+
+  // The element's index by dimension.
+  int64_t at[MAX_RANK], rest = guilty;
+  StrBuf b = {.arena = a};
+  for (int k = x->type->rank - 1; k >= 0; k--) {
+    at[k] = rest % x->type->dim[k];
+    rest /= x->type->dim[k];
+  }
+  strbuf_add(&b, "[");
+  for (int k = 0; k < x->type->rank; k++)
+    strbuf_addf(&b, "%s%lld", k ? "," : "", (long long)at[k]);
+  strbuf_add(&b, "]");
+  return diag_error(d, NULL, "'%s' differs by %g: element %s is %.9g here and %.9g there", name,
+                    apart, b.at, tensor_f(x, guilty), tensor_f(y, guilty));
 }
 
 static bool missing(const Values *v, const Named *n, const char *which, Arena *a, Diag *d) {
-  if (str_starts(n->name, "update copy ")) return equal_copy(v, n, a, d);
+  if (str_starts(n->name, "update copy ")) {
+    // A 16-bit copy of a weight is a result of one pipeline only.  It equals the new weight,
+    // rounded.
+    const Tensor *weight =
+        values_find(v, str_format(a, "update %s", n->name + sizeof "update copy " - 1));
+    if (!weight) return diag_error(d, NULL, "'%s' is there without its weight", n->name);
+    Tensor rounded = tensor_new(a, n->t.type);
+    for (int64_t i = 0; i < type_count(rounded.type); i++)
+      tensor_set_f(&rounded, i, tensor_f(weight, i));
+    return equal(n->name, &n->t, &rounded, NULL, 0, a, d);
+  }
   return diag_error(d, NULL, "'%s' is a result of the %s pipeline only", n->name, which);
 }
 
@@ -122,11 +117,6 @@ bool values_equal(const Values *x, const Values *y, const Values *near, double t
   return ok;
 }
 
-// The last bit of a number in [1, 2).
-static double last_bit(DType t) {
-  return t == DT_f64 ? 0x1p-52 : t == DT_f16 ? 0x1p-10 : t == DT_bf16 ? 0x1p-7 : 0x1p-23;
-}
-
 Values values_near(const Values *values, int64_t seed, Arena *a) {
   Values near = {0};
   for (int i = 0; i < values->n; i++) {
@@ -134,11 +124,18 @@ Values values_near(const Values *values, int64_t seed, Arena *a) {
     const Tensor *from = &values->at[i].t;
     v.t = tensor_new(a, from->type);
     memcpy(v.t.data, from->data, (size_t)type_bytes(from->type));
+
+    // The last bit of a number in [1, 2).
+    DType t = from->type->dtype;
+    double last_bit = t == DT_f64    ? 0x1p-52
+                      : t == DT_f16  ? 0x1p-10
+                      : t == DT_bf16 ? 0x1p-7
+                                     : 0x1p-23;
     int64_t key = random_key(v.name);
-    bool floating = dtype_class[from->type->dtype] == 'F';
+    bool floating = dtype_class[t] == 'F';
     for (int64_t k = 0; floating && k < type_count(from->type); k++) {
       bool up = random_uniform(seed + 1, 0, key, k) < 0.5;
-      tensor_set_f(&v.t, k, tensor_f(from, k) * (1 + (up ? 1 : -1) * last_bit(from->type->dtype)));
+      tensor_set_f(&v.t, k, tensor_f(from, k) * (1 + (up ? 1 : -1) * last_bit));
     }
     vec_push(a, &near, v);
   }

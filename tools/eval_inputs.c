@@ -24,17 +24,6 @@ const char *param_label(const Value *v, Arena *a) {
 
 // -- Initial contents ------------------------------------------------------------------------
 
-static bool read_bytes(const Value *v, const Init *init, void **out, Arena *a, Diag *d) {
-  *out = arena_alloc(a, (size_t)init->length);
-  FILE *f = fopen(init->path, "rb");
-  if (!f) return diag_error(d, v->loc, "cannot open '%s': %s", init->path, strerror(errno));
-  bool ok = fseeko(f, (off_t)init->offset, SEEK_SET) == 0 &&
-            fread(*out, 1, (size_t)init->length, f) == (size_t)init->length;
-  fclose(f);
-  return ok || diag_error(d, v->loc, "'%s' lacks the bytes of '%s'", init->path,
-                          v->label ? v->label : "a weight");
-}
-
 static void convert(Tensor *to, const Tensor *from) {
   bool floating = dtype_class[from->type->dtype] == 'F';
   for (int64_t i = 0; i < type_count(to->type); i++)
@@ -59,8 +48,17 @@ static bool from_init(const Value *v, const EvalOptions *o, Tensor *t, Arena *a,
                         (long long)init->length, (long long)type_bytes(&stored));
     if (init->kind == INIT_bytes)
       bytes = arena_copy(a, init->bytes, (size_t)init->length);
-    else if (!read_bytes(v, init, &bytes, a, d))
-      return false;
+    else { // a part of a file
+      bytes = arena_alloc(a, (size_t)init->length);
+      FILE *f = fopen(init->path, "rb");
+      if (!f) return diag_error(d, v->loc, "cannot open '%s': %s", init->path, strerror(errno));
+      bool ok = fseeko(f, (off_t)init->offset, SEEK_SET) == 0 &&
+                fread(bytes, 1, (size_t)init->length, f) == (size_t)init->length;
+      fclose(f);
+      if (!ok)
+        return diag_error(d, v->loc, "'%s' lacks the bytes of '%s'", init->path,
+                          v->label ? v->label : "a weight");
+    }
     convert(t, &(Tensor){&stored, bytes});
     return true;
   case INIT_fill:
@@ -124,66 +122,49 @@ static int64_t index_bound(const Value *v, int depth) {
   return bound;
 }
 
-static void random_numbers(const Value *v, const EvalOptions *o, Tensor *t, Arena *a) {
-  int64_t key = random_key(param_label(v, a)), bound = 4;
-  char class = dtype_class[t->type->dtype];
-  if (class == 'B') bound = 2;
-  if (class == 'I' || class == 'U') {
-    int64_t index = index_bound(v, 0);
-    if (index != INT64_MAX) bound = index;
-  }
-  for (int64_t i = 0; i < type_count(t->type); i++)
-    if (class == 'F')
-      tensor_set_f(t, i, random_normal(o->seed, 0, key, i));
-    else
-      tensor_set_i(t, i, (int64_t)(random_uniform(o->seed, 0, key, i) * (double)bound));
-}
-
-static void scalar_number(const Value *v, const EvalOptions *o, Tensor *t, Arena *a) {
-  const char *label = param_label(v, a);
-  if (str_equal(label, "lr"))
-    tensor_set_f(t, 0, o->lr);
-  else if (str_equal(label, "step"))
-    tensor_set_i(t, 0, o->step);
-  else if (str_equal(label, "seed"))
-    tensor_set_i(t, 0, o->seed);
-  else
-    tensor_set_f(t, 0, 1);
-}
-
 // -- Operands --------------------------------------------------------------------------------
 
-// The FILE of NAME=FILE, or NULL.
-static const char *given_file(const EvalOptions *o, const char *name) {
-  size_t n = strlen(name);
-  for (int i = 0; i < o->n_inputs; i++)
-    if (str_starts(o->inputs[i], name) && o->inputs[i][n] == '=') return o->inputs[i] + n + 1;
-  return NULL;
-}
-
 static bool make(const Value *v, const EvalOptions *o, Tensor *t, Arena *a, Diag *d) {
-  const char *file = given_file(o, param_label(v, a));
+  // The FILE of NAME=FILE, or NULL.
+  const char *label = param_label(v, a);
+  size_t n = strlen(label);
+  const char *file = NULL;
+  for (int i = 0; i < o->n_inputs; i++)
+    if (str_starts(o->inputs[i], label) && o->inputs[i][n] == '=') {
+      file = o->inputs[i] + n + 1;
+      break;
+    }
+
   const Type *whole = arena_copy(a, value_known(v), sizeof(Type)); // outlives the module
   if (file) return npy_read(file, whole, t, a, d);
   *t = tensor_new(a, whole);
   if (v->init) return from_init(v, o, t, a, d);
-  if (v->role == ROLE_scalar && type_count(whole) == 1)
-    scalar_number(v, o, t, a);
-  else
-    random_numbers(v, o, t, a);
-  return true;
-}
-
-// Makes the 16-bit copies by rounding their weights, which have their values already.
-static void copy_weights(const Graph *g, Values *out, Arena *a) {
-  for (int i = 0; i < g->n_params; i++) {
-    const Value *v = g->params[i];
-    if (v->role != ROLE_copy) continue;
-    Named named = {.name = param_label(v, a)};
-    named.t = tensor_new(a, arena_copy(a, value_whole(v), sizeof(Type)));
-    convert(&named.t, values_find(out, param_label(graph_find_role(g, ROLE_weight, v->label), a)));
-    vec_push(a, out, named);
+  if (v->role == ROLE_scalar && type_count(whole) == 1) {
+    // Some scalars have a meaning of their own.
+    if (str_equal(label, "lr"))
+      tensor_set_f(t, 0, o->lr);
+    else if (str_equal(label, "step"))
+      tensor_set_i(t, 0, o->step);
+    else if (str_equal(label, "seed"))
+      tensor_set_i(t, 0, o->seed);
+    else
+      tensor_set_f(t, 0, 1);
+  } else {
+    // Random numbers fit the type; an index must be valid.
+    int64_t key = random_key(label), bound = 4;
+    char class = dtype_class[t->type->dtype];
+    if (class == 'B') bound = 2;
+    if (class == 'I' || class == 'U') {
+      int64_t index = index_bound(v, 0);
+      if (index != INT64_MAX) bound = index;
+    }
+    for (int64_t i = 0; i < type_count(t->type); i++)
+      if (class == 'F')
+        tensor_set_f(t, i, random_normal(o->seed, 0, key, i));
+      else
+        tensor_set_i(t, i, (int64_t)(random_uniform(o->seed, 0, key, i) * (double)bound));
   }
+  return true;
 }
 
 bool eval_inputs(const Graph *g, const EvalOptions *o, const Values *have, Values *out, Arena *a,
@@ -201,6 +182,14 @@ bool eval_inputs(const Graph *g, const EvalOptions *o, const Values *have, Value
       return false;
     vec_push(a, out, named);
   }
-  copy_weights(g, out, a);
+  // The 16-bit copies are rounded weights, which have their values by now.
+  for (int i = 0; i < g->n_params; i++) {
+    const Value *v = g->params[i];
+    if (v->role != ROLE_copy) continue;
+    Named named = {.name = param_label(v, a)};
+    named.t = tensor_new(a, arena_copy(a, value_whole(v), sizeof(Type)));
+    convert(&named.t, values_find(out, param_label(graph_find_role(g, ROLE_weight, v->label), a)));
+    vec_push(a, out, named);
+  }
   return true;
 }

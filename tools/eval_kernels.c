@@ -27,30 +27,27 @@ static void push_pointer(Call *c, const void *p) {
   push(c, &ffi_type_pointer, &p);
 }
 
-static void push_arg(Call *c, const KernelArg *arg, const Box *box) {
-  uint8_t flag = arg->i != 0;
-  switch (arg->kind) {
-  case ARG_int: push(c, &ffi_type_sint64, &arg->i); return;
-  case ARG_float: push(c, &ffi_type_double, &arg->f); return;
-  case ARG_bool: push(c, &ffi_type_uint8, &flag); return;
-  case ARG_str: push_pointer(c, arg->s); return;
-  case ARG_list: push_pointer(c, arg->list); return;
-  case ARG_box:
-    push_pointer(c, box->whole);
-    push_pointer(c, box->start);
-    return;
-  case ARG_from: push(c, &ffi_type_sint64, &box->start[arg->i]); return;
-  case ARG_all: push(c, &ffi_type_sint64, &box->whole[arg->i]); return;
-  case ARG_ranks: break;
-  }
-  BUG("a collective is no single rank's kernel");
-}
-
 static void push_args(Call *c, const Op *op, const Box *box) {
   KernelArg args[MAX_KERNEL_ARGS];
   int n = kernel_args(op, args, MAX_KERNEL_ARGS, c->arena);
-  for (int i = 0; i < n; i++)
-    push_arg(c, &args[i], box);
+  for (int i = 0; i < n; i++) {
+    const KernelArg *arg = &args[i];
+    uint8_t flag = arg->i != 0;
+    switch (arg->kind) {
+    case ARG_int: push(c, &ffi_type_sint64, &arg->i); break;
+    case ARG_float: push(c, &ffi_type_double, &arg->f); break;
+    case ARG_bool: push(c, &ffi_type_uint8, &flag); break;
+    case ARG_str: push_pointer(c, arg->s); break;
+    case ARG_list: push_pointer(c, arg->list); break;
+    case ARG_box:
+      push_pointer(c, box->whole);
+      push_pointer(c, box->start);
+      break;
+    case ARG_from: push(c, &ffi_type_sint64, &box->start[arg->i]); break;
+    case ARG_all: push(c, &ffi_type_sint64, &box->whole[arg->i]); break;
+    case ARG_ranks: BUG("a collective is no single rank's kernel");
+    }
+  }
 }
 
 static void push_tensors(Call *c, const Op *op, const Tensor *in, const Tensor *out) {
@@ -84,23 +81,6 @@ static bool failed(const Op *op, const char *name, Diag *d) {
   return diag_error(d, op->loc, "%s: %s: %s", op_info[op->kind].name, name, nnrt_error_detail());
 }
 
-static bool run_prepared(Call *c, const Op *op, const Tensor *in, const Tensor *out, const Box *box,
-                         const char *name, Diag *d) {
-  char prep_name[64];
-  void *prep = NULL;
-  ffi_arg code = 0;
-  kernel_prep_name(op, TARGET_cpu, prep_name, sizeof prep_name);
-  push_args(c, op, box);
-  if (!call(c, op, prep_name, &ffi_type_pointer, &prep, d)) return false;
-  if (!prep) return failed(op, prep_name, d);
-  c->n = 0;
-  push_pointer(c, prep);
-  push_tensors(c, op, in, out);
-  bool ok = call(c, op, name, &ffi_type_sint, &code, d);
-  nnrt_prep_free(prep);
-  return ok && ((int)code == NNRT_OK || failed(op, name, d));
-}
-
 bool kernel_run(const Op *op, const Tensor *in, Tensor *out, const Box *box, bool *done, Arena *a,
                 Diag *d) {
   char name[64];
@@ -109,7 +89,22 @@ bool kernel_run(const Op *op, const Tensor *in, Tensor *out, const Box *box, boo
   for (int i = 0; i < op->n_out; i++)
     out[i] = tensor_new(a, op->out[i]->type);
   Call c = {.arena = a};
-  if (op_info[op->kind].traits & PREP) return run_prepared(&c, op, in, out, box, name, d);
+  if (op_info[op->kind].traits & PREP) {
+    // A kernel with a preparation gets its result instead of the other arguments.
+    char prep_name[64];
+    void *prep = NULL;
+    ffi_arg code = 0;
+    kernel_prep_name(op, TARGET_cpu, prep_name, sizeof prep_name);
+    push_args(&c, op, box);
+    if (!call(&c, op, prep_name, &ffi_type_pointer, &prep, d)) return false;
+    if (!prep) return failed(op, prep_name, d);
+    c.n = 0;
+    push_pointer(&c, prep);
+    push_tensors(&c, op, in, out);
+    bool ok = call(&c, op, name, &ffi_type_sint, &code, d);
+    nnrt_prep_free(prep);
+    return ok && ((int)code == NNRT_OK || failed(op, name, d));
+  }
   ffi_arg code = 0;
   push_tensors(&c, op, in, out);
   push_args(&c, op, box);

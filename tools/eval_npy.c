@@ -13,20 +13,16 @@ static const char *const descr[N_DTYPES] = {
     [DT_u16] = "<u2", [DT_u32] = "<u4", [DT_u64] = "<u8", [DT_bool] = "|b1",
 };
 
-static bool fits(const Npy *npy, const Type *type) {
-  bool same = str_equal(nnrt_dtype_name(npy->dtype), dtype_name[type->dtype]) ||
-              (npy->dtype == NNRT_i32 && type->dtype == DT_i64);
-  same &= npy->rank == type->rank;
-  for (int i = 0; same && i < type->rank; i++)
-    same = npy->dim[i] == type->dim[i];
-  return same;
-}
-
 bool npy_read(const char *path, const Type *type, Tensor *out, Arena *a, Diag *d) {
   Npy npy;
   Why w;
   if (!nnrt_npy_open(&npy, path, &w)) return diag_error(d, NULL, "%s", w.text);
-  bool ok = fits(&npy, type) && !npy.swapped;
+  bool same = str_equal(nnrt_dtype_name(npy.dtype), dtype_name[type->dtype]) ||
+              (npy.dtype == NNRT_i32 && type->dtype == DT_i64);
+  same &= npy.rank == type->rank;
+  for (int i = 0; same && i < type->rank; i++)
+    same = npy.dim[i] == type->dim[i];
+  bool ok = same && !npy.swapped;
   // NumPy's default integers are i32 on some systems.
   if (ok && npy.dtype == NNRT_i32 && type->dtype == DT_i64) {
     *out = tensor_new(a, type);
@@ -46,26 +42,25 @@ bool npy_read(const char *path, const Type *type, Tensor *out, Arena *a, Diag *d
   return ok;
 }
 
-// The header is a Python dictionary, padded so that the elements begin at a multiple of 64.
-static int header_text(char *text, size_t n, const Type *t) {
-  int length =
-      snprintf(text, n, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr[t->dtype]);
-  for (int i = 0; i < t->rank; i++)
-    length += snprintf(text + length, n - (size_t)length, "%lld,%s", (long long)t->dim[i],
-                       i + 1 < t->rank ? " " : "");
-  length += snprintf(text + length, n - (size_t)length, "), }");
-  while ((10 + length + 1) % 64 != 0)
-    text[length++] = ' ';
-  text[length++] = '\n';
-  return length;
-}
-
 bool npy_write(const char *path, const Tensor *t, Diag *d) {
   if (!descr[t->type->dtype])
     return diag_error(d, NULL, "cannot write '%s': NumPy has no %s", path,
                       dtype_name[t->type->dtype]);
   char header[512];
-  int n = header_text(header, sizeof header, t->type);
+
+  // The header is a Python dictionary, padded so that the elements begin at a multiple of 64.
+  const size_t size = sizeof header;
+  const Type *type = t->type;
+  int n = snprintf(header, size, "{'descr': '%s', 'fortran_order': False, 'shape': (",
+                   descr[type->dtype]);
+  for (int i = 0; i < type->rank; i++)
+    n += snprintf(header + n, size - (size_t)n, "%lld,%s", (long long)type->dim[i],
+                  i + 1 < type->rank ? " " : "");
+  n += snprintf(header + n, size - (size_t)n, "), }");
+  while ((10 + n + 1) % 64 != 0)
+    header[n++] = ' ';
+  header[n++] = '\n';
+
   const char start[] = {'\x93', 'N', 'U', 'M', 'P', 'Y', 1, 0, (char)(n & 255), (char)(n >> 8)};
   OutFile f;
   Why w;

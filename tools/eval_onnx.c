@@ -66,19 +66,6 @@ static bool near(double x, double want, DType t) {
   return fabs(x - want) <= (allowed > two_units ? allowed : two_units);
 }
 
-static bool as_expected(const Case *c, int k, const Tensor *x, const Tensor *want) {
-  if (!type_equal(x->type, want->type))
-    return diag_error(c->d, NULL, "output %d is %s and should be %s", k, type_text(c->a, x->type),
-                      type_text(c->a, want->type));
-  bool floating = dtype_class[x->type->dtype] == 'F';
-  for (int64_t i = 0; i < type_count(x->type); i++)
-    if (floating ? !near(tensor_f(x, i), tensor_f(want, i), x->type->dtype)
-                 : tensor_i(x, i) != tensor_i(want, i))
-      return diag_error(c->d, NULL, "output %d, element %lld is %.9g and should be %.9g", k,
-                        (long long)i, tensor_f(x, i), tensor_f(want, i));
-  return true;
-}
-
 // -- One case --------------------------------------------------------------------------------
 
 // Reads input_K or output_K of one data set, until one is missing.
@@ -91,54 +78,54 @@ static bool read_data(Case *c, Module *m, int set, const char *what, Tensor *t, 
   return true;
 }
 
-static Module *compile(Case *c, int set, int n_inputs) {
-  const char *hints[MAX_INPUTS];
-  for (int i = 0; i < n_inputs; i++)
-    hints[i] = data_path(c, set, "input", i);
-  OnnxOptions o = {.keep_f64 = true, .hints = hints, .n_hints = n_inputs};
-  Module *m = onnx_import(str_format(c->a, "%s/model.onnx", c->folder), &o, c->d);
-  PipelineOptions p = {.verify_each = true, .bisect_limit = -1};
-  if (!m || !c->pipeline || pipeline_run(m, c->pipeline, &p, c->d)) return m;
-  module_free(m);
-  return NULL;
-}
-
-// Assigns the inputs of the case to the parameters, in order.
-static bool take_inputs(Case *c, const Graph *g, const Tensor *in, int n_in, Values *out) {
-  int n = 0;
-  for (int i = 0; i < g->n_params; i++) {
-    const Value *v = g->params[i];
-    if (v->role != ROLE_input) continue;
-    if (n == n_in) return diag_error(c->d, NULL, "the model has more inputs than the case: %d", n);
-    const Type *t = in[n].type;
-    if (!type_equal(t, v->type))
-      return diag_error(c->d, NULL, "input %d is %s and should be %s", n, type_text(c->a, t),
-                        type_text(c->a, v->type));
-    vec_push(c->a, out, (Named){param_label(v, c->a), in[n++]});
-  }
-  return true;
-}
-
-static bool draws_numbers(const Graph *g) {
-  for_each_op(op, g)
-    if (op->kind == OP_dropout && attr_f(op, "ratio") > 0) return true;
-  return false;
-}
-
 static Outcome run_model(Case *c, const Module *m, const Tensor *in, int n_in, const Tensor *want,
                          int n_want) {
   Graph *g = m->graphs;
   graph_renumber(g);
   Values values = {0}, have = {0}, out = {0};
-  if (!take_inputs(c, g, in, n_in, &have) || !eval_inputs(g, c->o, &have, &values, c->a, c->d) ||
+
+  // The inputs of the case are those of the model, in order.
+  int n = 0;
+  for (int i = 0; i < g->n_params; i++) {
+    const Value *v = g->params[i];
+    if (v->role != ROLE_input) continue;
+    if (n == n_in) {
+      diag_error(c->d, NULL, "the model has more inputs than the case: %d", n);
+      return WRONG;
+    }
+    const Type *t = in[n].type;
+    if (!type_equal(t, v->type)) {
+      diag_error(c->d, NULL, "input %d is %s and should be %s", n, type_text(c->a, t),
+                 type_text(c->a, v->type));
+      return WRONG;
+    }
+    vec_push(c->a, &have, (Named){param_label(v, c->a), in[n++]});
+  }
+  if (!eval_inputs(g, c->o, &have, &values, c->a, c->d) ||
       !eval_run(g, c->o, &values, &out, c->a, c->d))
     return WRONG;
   if (out.n != n_want) {
     diag_error(c->d, NULL, "there are %d outputs and should be %d", out.n, n_want);
     return WRONG;
   }
-  for (int k = 0; k < n_want; k++)
-    if (!as_expected(c, k, &out.at[k].t, &want[k])) return draws_numbers(g) ? UNSUPPORTED : WRONG;
+
+  // The numbers of a particular random generator cannot be expected.
+  bool draws_numbers = false;
+  for_each_op(op, g)
+    draws_numbers |= op->kind == OP_dropout && attr_f(op, "ratio") > 0;
+  for (int k = 0; k < n_want; k++) {
+    const Tensor *x = &out.at[k].t, *expected = &want[k];
+    bool ok = type_equal(x->type, expected->type) ||
+              diag_error(c->d, NULL, "output %d is %s and should be %s", k,
+                         type_text(c->a, x->type), type_text(c->a, expected->type));
+    bool floating = dtype_class[x->type->dtype] == 'F';
+    for (int64_t i = 0; ok && i < type_count(x->type); i++)
+      if (floating ? !near(tensor_f(x, i), tensor_f(expected, i), x->type->dtype)
+                   : tensor_i(x, i) != tensor_i(expected, i))
+        ok = diag_error(c->d, NULL, "output %d, element %lld is %.9g and should be %.9g", k,
+                        (long long)i, tensor_f(x, i), tensor_f(expected, i));
+    if (!ok) return draws_numbers ? UNSUPPORTED : WRONG;
+  }
   return PASSED;
 }
 
@@ -148,35 +135,23 @@ static Outcome run_data(Case *c, int set) {
   Module *types = module_new(), *m = NULL;
   Outcome outcome = UNSUPPORTED;
   if (read_data(c, types, set, "input", in, &n_in) &&
-      read_data(c, types, set, "output", want, &n_want) && (m = compile(c, set, n_in))) {
-    outcome = run_model(c, m, in, n_in, want, n_want);
-    module_free(m);
+      read_data(c, types, set, "output", want, &n_want)) {
+    // Shapes and axes may be inputs: the importer gets their files as hints.
+    const char *hints[MAX_INPUTS];
+    for (int i = 0; i < n_in; i++)
+      hints[i] = data_path(c, set, "input", i);
+    OnnxOptions o = {.keep_f64 = true, .hints = hints, .n_hints = n_in};
+    m = onnx_import(str_format(c->a, "%s/model.onnx", c->folder), &o, c->d);
+    PipelineOptions p = {.verify_each = true, .bisect_limit = -1};
+    bool ok = m && (!c->pipeline || pipeline_run(m, c->pipeline, &p, c->d));
+    if (ok) outcome = run_model(c, m, in, n_in, want, n_want);
+    if (m) module_free(m);
   }
   module_free(types);
   return outcome;
 }
 
-static Outcome run_case(Case *c) {
-  Outcome outcome = PASSED;
-  int set = 0;
-  for (; outcome == PASSED; set++) {
-    if (!exists(str_format(c->a, "%s/test_data_set_%d", c->folder, set))) break;
-    outcome = run_data(c, set);
-  }
-  if (set > 0) return outcome;
-  diag_error(c->d, NULL, "there is no test_data_set_0 to compare with");
-  return UNSUPPORTED;
-}
-
 // -- The table -------------------------------------------------------------------------------
-
-static void count(Table *table, Arena *a, const char *op, Outcome outcome) {
-  int i = 0;
-  while (i < table->n && !str_equal(table->at[i].op, op))
-    i++;
-  if (i == table->n) vec_push(a, table, (Row){.op = str_copy(a, op)});
-  table->at[i].n[outcome]++;
-}
 
 static int by_name(const void *x, const void *y) {
   return strcmp(((const Row *)x)->op, ((const Row *)y)->op);
@@ -186,40 +161,44 @@ static void print_row(const Row *r) {
   printf("%-32s %8d %12d %8d\n", r->op, r->n[PASSED], r->n[UNSUPPORTED], r->n[WRONG]);
 }
 
-static void print_table(Table *table) {
-  Row sum = {.op = "all"};
-  qsort(table->at, (size_t)table->n, sizeof *table->at, by_name);
-  printf("\n%-32s %8s %12s %8s\n", "op", "passed", "unsupported", "wrong");
-  for (int i = 0; i < table->n; i++) {
-    print_row(&table->at[i]);
-    for (int k = 0; k < N_OUTCOMES; k++)
-      sum.n[k] += table->at[i].n[k];
-  }
-  print_row(&sum);
-}
-
-// The first error in the messages, without its prefix.
-static const char *reason(Case *c) {
-  fflush(c->said);
-  char *at = strstr(c->text, "error: ");
-  if (!at) return "";
-  at += strlen("error: ");
-  at[strcspn(at, "\n")] = 0;
-  return at;
-}
-
 static Outcome run_folder(const char *folder, const char *pipeline, const EvalOptions *o,
                           bool alone, Table *table, Arena *a) {
   Case c = {.folder = folder, .pipeline = pipeline, .o = o, .a = arena_new()};
   c.said = open_memstream(&c.text, &c.text_n);
   if (!c.said) abort(); // out of memory
   c.d = diag_new(c.said);
-  Outcome outcome = run_case(&c);
+
+  // Data sets are run until one fails.
+  Outcome outcome = PASSED;
+  int set = 0;
+  for (; outcome == PASSED; set++) {
+    if (!exists(str_format(c.a, "%s/test_data_set_%d", c.folder, set))) break;
+    outcome = run_data(&c, set);
+  }
+  if (!set) {
+    diag_error(c.d, NULL, "there is no test_data_set_0 to compare with");
+    outcome = UNSUPPORTED;
+  }
   const char *op = onnx_subject(str_format(c.a, "%s/model.onnx", folder), c.a);
-  count(table, a, op ? op : "(several)", outcome);
-  if (alone || outcome != PASSED)
+
+  // Cases of several ops count together.
+  if (!op) op = "(several)";
+  int i = 0;
+  while (i < table->n && !str_equal(table->at[i].op, op))
+    i++;
+  if (i == table->n) vec_push(a, table, (Row){.op = str_copy(a, op)});
+  table->at[i].n[outcome]++;
+  if (alone || outcome != PASSED) {
+    // The first error in the messages, without its prefix, is the reason.
+    fflush(c.said);
+    char *at = strstr(c.text, "error: ");
+    if (at) {
+      at += strlen("error: ");
+      at[strcspn(at, "\n")] = 0;
+    }
     printf("%s: %s%s%s\n", folder, outcome_name[outcome], outcome == PASSED ? "" : ": ",
-           outcome == PASSED ? "" : reason(&c));
+           outcome == PASSED || !at ? "" : at);
+  }
   diag_free(c.d);
   fclose(c.said);
   free(c.text);
@@ -233,7 +212,18 @@ int eval_onnx(const char *const *folders, int n, const char *pipeline, const Eva
   int status = EXIT_SUCCESS;
   for (int i = 0; i < n; i++)
     if (run_folder(folders[i], pipeline, o, n == 1, &table, a) != PASSED) status = EXIT_FAILURE;
-  if (n > 1) print_table(&table);
+  if (n > 1) {
+    // A row for each op, and their sum.
+    Row sum = {.op = "all"};
+    qsort(table.at, (size_t)table.n, sizeof *table.at, by_name);
+    printf("\n%-32s %8s %12s %8s\n", "op", "passed", "unsupported", "wrong");
+    for (int i = 0; i < table.n; i++) {
+      print_row(&table.at[i]);
+      for (int k = 0; k < N_OUTCOMES; k++)
+        sum.n[k] += table.at[i].n[k];
+    }
+    print_row(&sum);
+  }
   arena_free(a);
   return status;
 }

@@ -101,20 +101,6 @@ static int rank_of_device(const Run *r, int device) {
   return rank;
 }
 
-static void find_ranks(Run *r) {
-  int n = 0;
-  for_each_mesh(mesh, r->m)
-    n++;
-  r->device = module_devices(r->m, r->once, &r->ranks);
-  if (!r->parts) r->ranks = 1;
-  r->rank_of = arena_array(r->once, int *, n);
-  for_each_mesh(mesh, r->m) {
-    int *rank = r->rank_of[mesh->id] = arena_array(r->once, int, mesh->n_devices);
-    for (int i = 0; i < mesh->n_devices; i++)
-      rank[i] = rank_of_device(r, mesh->device[i]);
-  }
-}
-
 // -- Collectives -----------------------------------------------------------------------------
 
 static int place_along(const Mesh *mesh, const MeshAxes *axes, const Place *at) {
@@ -122,19 +108,6 @@ static int place_along(const Mesh *mesh, const MeshAxes *axes, const Place *at) 
   for (int i = 0; i < axes->n; i++)
     place = place * mesh->axis[axes->at[i]].size + at->coord[axes->at[i]];
   return place;
-}
-
-// Finds the ranks that differ from the one at `position` along these axes only, in order.
-static void peers_of(const Run *r, const Mesh *mesh, int position, const MeshAxes *axes,
-                     int *peers) {
-  Place me = mesh_place(mesh, position, 0);
-  for (int other = 0; other < mesh->n_devices; other++) {
-    Place p = mesh_place(mesh, other, 0);
-    bool same = true;
-    for (int i = 0; i < mesh->n_axes; i++)
-      same &= axes_have(axes, i) || p.coord[i] == me.coord[i];
-    if (same) peers[place_along(mesh, axes, &p)] = rank_at(r, mesh, other);
-  }
 }
 
 static void add_to(Tensor *sum, const Tensor *x) {
@@ -230,38 +203,21 @@ static void run_collective(Run *r, const Op *op, Arena *a) {
   for (int position = 0; position < mesh->n_devices; position++) {
     Place at = mesh_place(mesh, position, r->slice);
     int rank = rank_at(r, mesh, position);
-    peers_of(r, mesh, position, &axes, peers);
+    // The peers differ from this rank along the axes only, and are in order.
+    Place me = mesh_place(mesh, position, 0);
+    for (int other = 0; other < mesh->n_devices; other++) {
+      Place p = mesh_place(mesh, other, 0);
+      bool same = true;
+      for (int i = 0; i < mesh->n_axes; i++)
+        same &= axes_have(&axes, i) || p.coord[i] == me.coord[i];
+      if (same) peers[place_along(mesh, &axes, &p)] = rank_at(r, mesh, other);
+    }
     Tensor got = collect(r, op, rank, place_along(mesh, &axes, &at), n, peers, a);
     set_value(r, rank, op->out[0], &got);
   }
 }
 
 // -- Moves -----------------------------------------------------------------------------------
-
-static bool is_sum(const Layout *l) {
-  for (int i = 0; i < l->n_axes; i++)
-    if (l->axis[i].kind == SBP_P) return true;
-  return false;
-}
-
-static void receive(const Message *m, const Tensor *from, Tensor *to, bool add, Arena *a) {
-  Type *t = arena_copy(a, to->type, sizeof *t);
-  memcpy(t->dim, m->size, sizeof t->dim);
-  Box here = {0}, there = {0};
-  memcpy(there.start, m->at_from, sizeof there.start);
-  memcpy(there.whole, from->type->dim, sizeof there.whole);
-  memcpy(here.start, m->at_to, sizeof here.start);
-  memcpy(here.whole, to->type->dim, sizeof here.whole);
-  Tensor sent = tensor_new(a, t);
-  box_cut(from, &there, &sent);
-  if (add) {
-    Tensor sum = tensor_new(a, t);
-    box_cut(to, &here, &sum);
-    add_to(&sum, &sent);
-    sent = sum;
-  }
-  box_put(to, &here, &sent);
-}
 
 static void run_move(Run *r, const Op *op, Arena *a) {
   const Value *in = op->in[0].value, *out = op->out[0];
@@ -276,31 +232,32 @@ static void run_move(Run *r, const Op *op, Arena *a) {
   }
   for (int i = 0; i < messages.n; i++) {
     const Message *m = &messages.at[i];
-    receive(m, &r->of[rank_of_device(r, m->from)][in->id],
-            &r->of[rank_of_device(r, m->to)][out->id], is_sum(in->layout), a);
+    // A message of a partial sum is added to the sum of earlier ones.
+    const Tensor *from = &r->of[rank_of_device(r, m->from)][in->id];
+    Tensor *target = &r->of[rank_of_device(r, m->to)][out->id];
+    bool add = false;
+    for (int k = 0; k < in->layout->n_axes; k++)
+      add |= in->layout->axis[k].kind == SBP_P;
+    Type *t = arena_copy(a, target->type, sizeof *t);
+    memcpy(t->dim, m->size, sizeof t->dim);
+    Box here = {0}, there = {0};
+    memcpy(there.start, m->at_from, sizeof there.start);
+    memcpy(there.whole, from->type->dim, sizeof there.whole);
+    memcpy(here.start, m->at_to, sizeof here.start);
+    memcpy(here.whole, target->type->dim, sizeof here.whole);
+    Tensor sent = tensor_new(a, t);
+    box_cut(from, &there, &sent);
+    if (add) {
+      Tensor sum = tensor_new(a, t);
+      box_cut(target, &here, &sum);
+      add_to(&sum, &sent);
+      sent = sum;
+    }
+    box_put(target, &here, &sent);
   }
 }
 
 // -- Other ops -------------------------------------------------------------------------------
-
-static bool run_on(Run *r, const Op *op, const Mesh *mesh, int position, Arena *a) {
-  int rank = rank_at(r, mesh, position);
-  Tensor *in = arena_array(a, Tensor, op->n_in), *out = arena_array(a, Tensor, op->n_out);
-  Box box;
-  const Value *boxed = op_boxed(op);
-  bool done = false;
-  for (int i = 0; i < op->n_in; i++)
-    in[i] = r->of[rank][op->in[i].value->id];
-  if (boxed) {
-    Place at = mesh_place(mesh, position, r->slice);
-    box = place_box(value_whole(boxed), layout_of(r, boxed), &at);
-  }
-  if (r->o->kernels && !kernel_run(op, in, out, boxed ? &box : NULL, &done, a, r->d)) return false;
-  if (!done && !op_evaluate(op, in, out, boxed ? &box : NULL, a, r->d)) return false;
-  for (int i = 0; i < op->n_out; i++)
-    set_value(r, rank, op->out[i], &out[i]);
-  return true;
-}
 
 static bool run_ops(Run *r, int when, Arena *a) {
   for_each_op(op, r->g) {
@@ -314,8 +271,25 @@ static bool run_ops(Run *r, int when, Arena *a) {
       run_collective(r, op, a);
       continue;
     }
-    for (int i = 0; i < n_places(mesh); i++)
-      if (!run_on(r, op, mesh, i, a)) return false;
+    for (int i = 0; i < n_places(mesh); i++) {
+      // Every device of the mesh computes its shard.
+      int rank = rank_at(r, mesh, i);
+      Tensor *in = arena_array(a, Tensor, op->n_in), *out = arena_array(a, Tensor, op->n_out);
+      Box box;
+      const Value *boxed = op_boxed(op);
+      bool done = false;
+      for (int k = 0; k < op->n_in; k++)
+        in[k] = r->of[rank][op->in[k].value->id];
+      if (boxed) {
+        Place at = mesh_place(mesh, i, r->slice);
+        box = place_box(value_whole(boxed), layout_of(r, boxed), &at);
+      }
+      if (r->o->kernels && !kernel_run(op, in, out, boxed ? &box : NULL, &done, a, r->d))
+        return false;
+      if (!done && !op_evaluate(op, in, out, boxed ? &box : NULL, a, r->d)) return false;
+      for (int k = 0; k < op->n_out; k++)
+        set_value(r, rank, op->out[k], &out[k]);
+    }
   }
   return true;
 }
@@ -339,74 +313,38 @@ static void set_params(Run *r, const Values *in, bool per_slice, Arena *a) {
   }
 }
 
-// Whether this is the first of the ranks with the same shard.
-static bool is_first(const Layout *l, const Place *at) {
-  for (int i = 0; l && i < l->n_axes; i++)
-    if (!l->mesh->axis[i].time && l->axis[i].kind == SBP_B && at->coord[i] != 0) return false;
-  return true;
-}
-
-static bool put_part(Run *r, const Value *v, int position, Tensor *whole, const char *name) {
-  const Layout *l = layout_of(r, v);
-  Place at = mesh_place(mesh_of(r, v), position, r->slice);
-  Box box = place_box(whole->type, l, &at);
-  int rank = rank_at(r, mesh_of(r, v), position);
-  const Tensor *part = &r->of[rank][v->id];
-  if (is_first(l, &at)) {
-    box_put(whole, &box, part);
-    return true;
-  }
-  Tensor first = tensor_new(r->once, part->type);
-  box_cut(whole, &box, &first);
-  double apart = tensor_difference(part, &first);
-  if (apart <= r->o->tolerance ||
-      memcmp(part->data, first.data, (size_t)type_bytes(part->type)) == 0)
-    return true;
-  return diag_error(r->d, v->def ? v->def->loc : v->loc,
-                    "'%s' should be the same on all ranks: rank %d differs by %g", name, rank,
-                    apart);
-}
-
-// The name of a result.
-static const char *result_name(const Run *r, int i) {
-  const Result *result = r->g->results[i];
-  if (result->target) return str_format(r->a, "update %s", param_label(result->target, r->a));
-  return result->label ? result->label : str_format(r->a, "result %d", i);
-}
-
 static bool put_results(Run *r, bool per_slice) {
   for (int i = 0; i < r->g->n_results; i++) {
     const Value *v = r->g->results[i]->use.value;
     if ((when_defined(r, v) == PER_SLICE) != per_slice) continue;
-    for (int k = 0; k < n_places(mesh_of(r, v)); k++)
-      if (!put_part(r, v, k, &r->out->at[i].t, r->out->at[i].name)) return false;
-  }
-  return true;
-}
+    Tensor *whole = &r->out->at[i].t;
+    for (int k = 0; k < n_places(mesh_of(r, v)); k++) {
+      const Layout *l = layout_of(r, v);
+      Place at = mesh_place(mesh_of(r, v), k, r->slice);
+      Box box = place_box(whole->type, l, &at);
+      int rank = rank_at(r, mesh_of(r, v), k);
+      const Tensor *part = &r->of[rank][v->id];
 
-// Gives the next slice the new values of parameters that every slice updates.
-static void update_params(Run *r) {
-  for (int i = 0; i < r->g->n_results; i++) {
-    const Result *result = r->g->results[i];
-    const Value *to = result->target;
-    if (!to || !to->each_slice) continue;
-    for (int k = 0; k < n_places(mesh_of(r, to)); k++) {
-      Tensor *of = r->of[rank_at(r, mesh_of(r, to), k)];
-      memcpy(of[to->id].data, of[result->use.value->id].data, (size_t)type_bytes(to->type));
+      // The first of the ranks with the same shard gives it; the others must equal it.
+      bool is_first = true;
+      for (int axis = 0; l && axis < l->n_axes; axis++)
+        if (!l->mesh->axis[axis].time && l->axis[axis].kind == SBP_B && at.coord[axis] != 0)
+          is_first = false;
+      if (is_first) {
+        box_put(whole, &box, part);
+        continue;
+      }
+      Tensor first = tensor_new(r->once, part->type);
+      box_cut(whole, &box, &first);
+      double apart = tensor_difference(part, &first);
+      if (apart <= r->o->tolerance ||
+          memcmp(part->data, first.data, (size_t)type_bytes(part->type)) == 0)
+        continue;
+      return diag_error(r->d, v->def ? v->def->loc : v->loc,
+                        "'%s' should be the same on all ranks: rank %d differs by %g",
+                        r->out->at[i].name, rank, apart);
     }
   }
-}
-
-// Rejects a schedule with updates in every slice.  Slices run one after the other here, so ops
-// would read other versions of the weights than in the schedule.
-static bool check_schedule(const Run *r) {
-  for (int i = 0; r->g->schedule && i < r->g->n_params; i++)
-    if (r->g->params[i]->each_slice)
-      return diag_error(
-          r->d, r->g->params[i]->loc,
-          "'%s' changes in every slice, and the schedule has several at once: what is "
-          "evaluated is one slice after the other",
-          param_label(r->g->params[i], r->once));
   return true;
 }
 
@@ -416,16 +354,22 @@ static bool run_slices(Run *r, const Values *in) {
     r->loop = arena_new();
     set_params(r, in, true, r->loop);
     ok = run_ops(r, PER_SLICE, r->loop) && put_results(r, true);
-    if (ok) update_params(r);
+    if (ok) {
+      // The next slice gets the new values of parameters that every slice updates.
+      for (int i = 0; i < r->g->n_results; i++) {
+        const Result *result = r->g->results[i];
+        const Value *to = result->target;
+        if (!to || !to->each_slice) continue;
+        for (int k = 0; k < n_places(mesh_of(r, to)); k++) {
+          Tensor *of = r->of[rank_at(r, mesh_of(r, to), k)];
+          memcpy(of[to->id].data, of[result->use.value->id].data, (size_t)type_bytes(to->type));
+        }
+      }
+    }
     arena_free(r->loop);
   }
   r->slice = 0;
   return ok;
-}
-
-// A type that outlives the module.
-static const Type *known_type(const Value *v, Arena *a) {
-  return arena_copy(a, value_known(v), sizeof(Type));
 }
 
 bool eval_run(const Graph *g, const EvalOptions *o, const Values *in, Values *out, Arena *a,
@@ -433,21 +377,47 @@ bool eval_run(const Graph *g, const EvalOptions *o, const Values *in, Values *ou
   Run r = {.g = g, .m = g->module, .o = o, .out = out, .a = a, .once = arena_new(), .d = d};
   r.parts = r.m->phase >= PHASE_local && r.m->meshes;
   r.slices = r.parts ? module_slices(r.m) : 1;
-  find_ranks(&r);
+  // Ranks are the devices of all meshes, in ascending order.
+  int n = 0;
+  for_each_mesh(mesh, r.m)
+    n++;
+  r.device = module_devices(r.m, r.once, &r.ranks);
+  if (!r.parts) r.ranks = 1;
+  r.rank_of = arena_array(r.once, int *, n);
+  for_each_mesh(mesh, r.m) {
+    int *rank = r.rank_of[mesh->id] = arena_array(r.once, int, mesh->n_devices);
+    for (int i = 0; i < mesh->n_devices; i++)
+      rank[i] = rank_of_device(&r, mesh->device[i]);
+  }
   r.of = arena_array(r.once, Tensor *, r.ranks);
   r.when = arena_array(r.once, uint8_t, g->n_ops);
   for (int rank = 0; rank < r.ranks; rank++)
     r.of[rank] = arena_array(r.once, Tensor, g->n_values);
   *out = (Values){0};
   for (int i = 0; i < g->n_results; i++) {
-    Tensor whole = tensor_new(a, value_whole(g->results[i]->use.value));
-    vec_push(a, out, (Named){result_name(&r, i), whole});
+    const Result *result = g->results[i];
+    const char *name = result->label ? result->label : str_format(a, "result %d", i);
+    if (result->target) name = str_format(a, "update %s", param_label(result->target, a));
+    Tensor whole = tensor_new(a, value_whole(result->use.value));
+    vec_push(a, out, (Named){name, whole});
   }
   set_params(&r, in, false, r.once);
-  bool ok = check_schedule(&r) && decide_when(&r) && run_ops(&r, BEFORE, r.once) &&
-            run_slices(&r, in) && run_ops(&r, AFTER, r.once) && put_results(&r, false);
+  // A schedule may have no updates in every slice.  Slices run one after the other here, so ops
+  // would read other versions of the weights than in the schedule.
+  bool ok = true;
+  for (int i = 0; ok && g->schedule && i < g->n_params; i++)
+    if (g->params[i]->each_slice)
+      ok = diag_error(r.d, g->params[i]->loc,
+                      "'%s' changes in every slice, and the schedule has several at once: what is "
+                      "evaluated is one slice after the other",
+                      param_label(g->params[i], r.once));
+  ok = ok && decide_when(&r) && run_ops(&r, BEFORE, r.once) && run_slices(&r, in) &&
+       run_ops(&r, AFTER, r.once) && put_results(&r, false);
+
+  // Types of updated parameters outlive the module.
   for (int i = 0; i < g->n_results; i++)
-    if (g->results[i]->target) out->at[i].t.type = known_type(g->results[i]->target, a);
+    if (g->results[i]->target)
+      out->at[i].t.type = arena_copy(a, value_known(g->results[i]->target), sizeof(Type));
   arena_free(r.once);
   return ok;
 }

@@ -66,30 +66,11 @@ static const char *origin_text(Arena *a, const Loc *loc) {
   return !loc->why ? from : *from ? str_format(a, "%s, %s", from, loc->why) : loc->why;
 }
 
-static void explain_op(Arena *a, const Op *op, const Life *lives, FILE *out) {
-  const char *origin = origin_text(a, op->loc);
-  fprintf(out, "%s%s%s\n", op_text(op, a), *origin ? "  # " : "", origin);
-  if (op->callee) {
-    fprintf(out, "  @%s:", op->callee->name);
-    for_each_op(inner, op->callee)
-      fprintf(out, " %s", op_info[inner->kind].name);
-    fputs("\n", out);
-  }
-  for (int i = 0; i < op->n_out; i++)
-    explain_value(a, op->out[i], lives, out);
-}
-
 // Compares candidates: cheapest first, those that could not be made last.
 static int by_seconds(const void *x, const void *y) {
   const Candidate *a = *(Candidate *const *)x, *b = *(Candidate *const *)y;
   if (a->made != b->made) return a->made ? -1 : 1;
   return (a->seconds > b->seconds) - (a->seconds < b->seconds);
-}
-
-static const char *candidate_name(Arena *a, const Candidate *c) {
-  const char *name = c->plan;
-  if (c->micro_batches == 1) return name;
-  return str_format(a, "%s, %" PRId64 " micro-batches", name, c->micro_batches);
 }
 
 void explain_candidates(const Candidates *all, int chosen, const Cluster *c, FILE *out) {
@@ -101,7 +82,10 @@ void explain_candidates(const Candidates *all, int chosen, const Cluster *c, FIL
   const Candidate *best = &all->at[chosen];
   for (int i = 0; i < all->n; i++) {
     const Candidate *x = order[i];
-    fprintf(out, "plan: %-28s ", candidate_name(a, x));
+    const char *name = x->plan;
+    if (x->micro_batches != 1)
+      name = str_format(a, "%s, %" PRId64 " micro-batches", name, x->micro_batches);
+    fprintf(out, "plan: %-28s ", name);
     // A candidate that could not be made has only a reason.
     if (!x->made) {
       fprintf(out, "%36s   %s\n", "", x->why);
@@ -140,7 +124,17 @@ bool explain_module(const Module *m, const char *what, FILE *out) {
     for_each_op(op, g) {
       if (!op_is_meant(op, what, a)) continue;
       fprintf(out, "@%s: ", g->name);
-      explain_op(a, op, lives, out);
+      // The op, the ops that it was joined from, and its results.
+      const char *origin = origin_text(a, op->loc);
+      fprintf(out, "%s%s%s\n", op_text(op, a), *origin ? "  # " : "", origin);
+      if (op->callee) {
+        fprintf(out, "  @%s:", op->callee->name);
+        for_each_op(inner, op->callee)
+          fprintf(out, " %s", op_info[inner->kind].name);
+        fputs("\n", out);
+      }
+      for (int i = 0; i < op->n_out; i++)
+        explain_value(a, op->out[i], lives, out);
       found = true;
     }
     arena_free(a);
@@ -172,15 +166,12 @@ static bool is_called(const Graph *g, const char *what, Arena *a) {
   return false;
 }
 
-static bool is_kind(const char *what) {
-  for (int i = 0; i < N_OPS; i++)
-    if (str_equal(op_info[i].name, what)) return true;
-  return false;
-}
-
 bool explain_may_find(const Module *m, const char *what) {
   Arena *a = arena_new();
-  bool found = *what == '%' || is_kind(what);
+  // Names of values and kinds of ops may appear later.
+  bool found = *what == '%';
+  for (int i = 0; i < N_OPS; i++)
+    found |= str_equal(op_info[i].name, what);
   for_each_graph(g, m)
     found |= is_called(g, what, a);
   arena_free(a);
@@ -193,23 +184,19 @@ bool explain_failed(const char *what, Diag *d) {
   return false;
 }
 
-// The result of a node with this name in the model's file or the module, or NULL.
-static const Value *made_value(const Graph *g, const char *what, Arena *a) {
-  for (int i = 0; i < g->n_results; i++)
-    if (str_equal(g->results[i]->label, what)) return g->results[i]->use.value;
-  const char *name = onnx_value_name(a, what);
-  for_each_op(op, g)
-    for (int i = 0; i < op->n_out; i++)
-      if (str_equal(op->out[i]->name, name)) return op->out[i];
-  return NULL;
-}
-
 const char *explain_lasting(const Module *m, const char *what, Arena *a) {
   if (*what == '%' || !*what) return what;
   for_each_graph(g, m)
     if (is_called(g, what, a)) return what;
   for_each_graph(g, m) {
-    const Value *v = made_value(g, what, a);
+    // The result of a node with this name in the model's file or the module, or NULL.
+    const Value *v = NULL;
+    for (int i = 0; !v && i < g->n_results; i++)
+      if (str_equal(g->results[i]->label, what)) v = g->results[i]->use.value;
+    const char *name = onnx_value_name(a, what);
+    for_each_op(op, g)
+      for (int i = 0; !v && i < op->n_out; i++)
+        if (str_equal(op->out[i]->name, name)) v = op->out[i];
     const char *node = v && v->def ? op_node(v->def) : "";
     if (*node) return node;
   }

@@ -66,28 +66,6 @@ static bool ends_sentence(const char *at) {
   return space > 0 && !isdigit((unsigned char)at[1 + space]);
 }
 
-// The title of a plan: the first sentence of its text, or as much of it as fits.
-static const char *plan_title(Arena *a, const char *text) {
-  enum { WIDTH = 74 };
-  StrBuf b = {.arena = a};
-  for (bool begins = true; *text && !ends_sentence(text) && b.n < 2 * WIDTH; text++) {
-    if (begins) text += strspn(text, "- ");
-    begins = *text == '\n';
-    strbuf_add_n(&b, begins ? " " : text, 1);
-  }
-  size_t n = b.n;
-  while (n > WIDTH || (n < b.n && b.at[n] != ' '))
-    n--;
-  return str_format(a, "%.*s%s", (int)n, b.at, n < b.n ? " …" : "");
-}
-
-static void print_plans(Arena *a) {
-  printf("\nPlans, besides programs of your own:\n");
-  for (int i = 0; i < n_plan_texts; i++)
-    if (str_starts(plan_texts[i].text, "-- "))
-      printf("  %-22s %s\n", plan_texts[i].name, plan_title(a, plan_texts[i].text));
-}
-
 static void help_more(void) {
   Arena *a = arena_new();
   printf("\nLosses, and sums of them such as a+0.3*b; names may stand in double quotes:\n"
@@ -95,7 +73,23 @@ static void help_more(void) {
          loss_usage(a, "\n  "));
   printf("\nOptimizers, with torch.optim's names and defaults:\n  %s\n",
          optimizer_usage(a, "\n  "));
-  print_plans(a);
+  printf("\nPlans, besides programs of your own:\n");
+  for (int i = 0; i < n_plan_texts; i++)
+    if (str_starts(plan_texts[i].text, "-- ")) {
+      // The title of a plan: the first sentence of its text, or as much of it as fits.
+      enum { WIDTH = 74 };
+      StrBuf b = {.arena = a};
+      const char *text = plan_texts[i].text;
+      for (bool begins = true; *text && !ends_sentence(text) && b.n < 2 * WIDTH; text++) {
+        if (begins) text += strspn(text, "- ");
+        begins = *text == '\n';
+        strbuf_add_n(&b, begins ? " " : text, 1);
+      }
+      size_t n = b.n;
+      while (n > WIDTH || (n < b.n && b.at[n] != ' '))
+        n--;
+      printf("  %-22s %.*s%s\n", plan_texts[i].name, (int)n, b.at, n < b.n ? " …" : "");
+    }
   arena_free(a);
 }
 
@@ -110,21 +104,6 @@ static const Program program = {
     of_executable,
     "it is an option of the executable that nnaot makes",
 };
-
-// Finds the word of --emit.
-static bool emit_parse(const char *text, Emit *out) {
-  static const char *const names[] = {[EMIT_exe] = "exe",
-                                      [EMIT_nn] = "nn",
-                                      [EMIT_c] = "c",
-                                      [EMIT_plan] = "plan",
-                                      [EMIT_onnx] = "onnx"};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    if (strcmp(text, names[i]) != 0) continue;
-    *out = (Emit)i;
-    return true;
-  }
-  return false;
-}
 
 static OnnxOptions import_options(const Settings *s, bool *annotated, OnnxFindings *found) {
   return (OnnxOptions){.batch = s->batch * s->accumulate,
@@ -267,7 +246,18 @@ int main(int argc, char **argv) {
   s->model = words.at[0];
   s->argc = argc;
   s->argv = argv;
-  if (!emit_parse(s->emit_text, &s->emit))
+  static const char *const emits[] = {[EMIT_exe] = "exe",
+                                      [EMIT_nn] = "nn",
+                                      [EMIT_c] = "c",
+                                      [EMIT_plan] = "plan",
+                                      [EMIT_onnx] = "onnx"};
+  bool known = false;
+  for (size_t i = 0; i < sizeof emits / sizeof *emits; i++)
+    if (!strcmp(s->emit_text, emits[i])) {
+      s->emit = (Emit)i;
+      known = true;
+    }
+  if (!known)
     return usage_error(&program, "--emit is exe, nn, c, plan or onnx, not '%s'", s->emit_text);
   if (!s->output && s->emit != EMIT_plan) return usage_error(&program, "-o is missing");
   if (!s->output) s->output = "-";

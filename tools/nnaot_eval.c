@@ -77,89 +77,65 @@ static bool run(Module *m, const char *passes_text, Values *in, Values *out, Are
   return eval_inputs(g, &eval, &have, in, a, d) && eval_run(g, &eval, in, out, a, d);
 }
 
-// loss  f32[]  |x| 2.302585  2.302585
-static void print_values(const Values *values, Arena *a) {
-  for (int i = 0; i < values->n; i++) {
-    const Named *v = &values->at[i];
-    double squares = 0;
-    int64_t n = type_count(v->t.type);
-    for (int64_t k = 0; k < n; k++)
-      squares += tensor_f(&v->t, k) * tensor_f(&v->t, k);
-    printf("%s  %s  |x| %.9g ", v->name, type_text(a, v->t.type), sqrt(squares));
-    for (int64_t k = 0; k < n && k < 4; k++)
-      printf(" %.9g", tensor_f(&v->t, k));
-    printf("%s\n", n > 4 ? " …" : "");
-  }
-}
-
-static bool write_outputs(const Values *values, Diag *d) {
-  bool ok = true;
-  for (int i = 0; i < outputs.n; i++) {
-    const char *equals = strrchr(outputs.at[i], '=');
-    const Tensor *t = NULL;
-    for (int k = 0; equals && k < values->n; k++)
-      if (str_starts(outputs.at[i], values->at[k].name) &&
-          outputs.at[i] + strlen(values->at[k].name) == equals)
-        t = &values->at[k].t;
-    if (t)
-      ok &= npy_write(equals + 1, t, d);
-    else
-      ok = diag_error(d, NULL, "there is no result for '%s'", outputs.at[i]);
-  }
-  return ok;
-}
-
-// Rejects input files for names that no parameter has.
-static bool check_inputs(const Values *in, Diag *d) {
-  bool ok = true;
-  for (int i = 0; i < inputs.n; i++) {
-    bool found = false;
-    for (int k = 0; k < in->n; k++) {
-      size_t n = strlen(in->at[k].name);
-      found |= str_starts(inputs.at[i], in->at[k].name) && inputs.at[i][n] == '=';
-    }
-    if (!found) ok = diag_error(d, NULL, "there is no parameter for '%s'", inputs.at[i]);
-  }
-  return ok;
-}
-
-// Compares the results `x` of the module on `in` with the results `y` of another.  If they differ,
-// a run on perturbed operands finds the results that are only rounding.
-static bool compare(const Module *m, const Values *in, const Values *x, const Values *y, Arena *a,
-                    Diag *d) {
-  bool quiet = diag_quiet(d, true), ok = values_equal(x, y, NULL, eval.tolerance, d);
-  diag_quiet(d, quiet);
-  if (ok) return true;
-  Values near_in = values_near(in, eval.seed, a), near = {0};
-  return eval_run(pick_graph(m, d), &eval, &near_in, &near, a, d) &&
-         values_equal(x, y, &near, eval.tolerance, d);
-}
-
 static bool eval_file(const char *path, Arena *a, Diag *d) {
   Module *first = input_read(path, &import, d), *second = NULL;
   if (!first) return false;
   if (same_as) second = module_clone(first);
   Values in = {0}, x = {0}, y = {0};
-  bool ok = run(first, pipeline, &in, &x, a, d) && check_inputs(&in, d);
+  bool ok = run(first, pipeline, &in, &x, a, d);
+  // Input files for names that no parameter has are an error.
+  bool ran = ok;
+  for (int i = 0; ran && i < inputs.n; i++) {
+    bool found = false;
+    for (int k = 0; k < in.n; k++) {
+      size_t n = strlen(in.at[k].name);
+      found |= str_starts(inputs.at[i], in.at[k].name) && inputs.at[i][n] == '=';
+    }
+    if (!found) ok = diag_error(d, NULL, "there is no parameter for '%s'", inputs.at[i]);
+  }
   if (ok && second) ok = run(second, same_as, &in, &y, a, d);
   if (ok && second) {
-    ok = compare(first, &in, &x, &y, a, d);
+    // If results differ, a run on perturbed operands finds those that are only rounding.
+    bool quiet = diag_quiet(d, true);
+    ok = values_equal(&x, &y, NULL, eval.tolerance, d);
+    diag_quiet(d, quiet);
+    if (!ok) {
+      Values near_in = values_near(&in, eval.seed, a), near = {0};
+      ok = eval_run(pick_graph(first, d), &eval, &near_in, &near, a, d) &&
+           values_equal(&x, &y, &near, eval.tolerance, d);
+    }
     if (ok) printf("%d results are equal\n", x.n);
   } else if (ok) {
-    print_values(&x, a);
+    // A line for each result: loss  f32[]  |x| 2.302585  2.302585
+    for (int i = 0; i < x.n; i++) {
+      const Named *v = &x.at[i];
+      double squares = 0;
+      int64_t n = type_count(v->t.type);
+      for (int64_t k = 0; k < n; k++)
+        squares += tensor_f(&v->t, k) * tensor_f(&v->t, k);
+      printf("%s  %s  |x| %.9g ", v->name, type_text(a, v->t.type), sqrt(squares));
+      for (int64_t k = 0; k < n && k < 4; k++)
+        printf(" %.9g", tensor_f(&v->t, k));
+      printf("%s\n", n > 4 ? " …" : "");
+    }
   }
-  ok = ok && write_outputs(&x, d) && output_flush(d);
+  // --output NAME=FILE.npy
+  bool compared = ok;
+  for (int i = 0; compared && i < outputs.n; i++) {
+    const char *equals = strrchr(outputs.at[i], '=');
+    const Tensor *t = NULL;
+    for (int k = 0; equals && k < x.n; k++)
+      if (str_starts(outputs.at[i], x.at[k].name) && outputs.at[i] + strlen(x.at[k].name) == equals)
+        t = &x.at[k].t;
+    if (t)
+      ok &= npy_write(equals + 1, t, d);
+    else
+      ok = diag_error(d, NULL, "there is no result for '%s'", outputs.at[i]);
+  }
+  ok = ok && output_flush(d);
   if (second) module_free(second);
   module_free(first);
   return ok;
-}
-
-// Whether the folder has a model.  One without is a usage error, not an unsupported case.
-static bool is_case(const char *folder) {
-  Arena *a = arena_new();
-  bool found = access(str_format(a, "%s/model.onnx", folder), R_OK) == 0;
-  arena_free(a);
-  return found;
 }
 
 int main(int argc, char **argv) {
@@ -180,9 +156,14 @@ int main(int argc, char **argv) {
   // Cases of the test suite report their own errors.
   if (onnx_test) {
     diag_free(d);
-    for (int i = 0; i < words.n; i++)
-      if (!is_case(words.at[i]))
+    // A folder without a model is a usage error, not an unsupported case.
+    for (int i = 0; i < words.n; i++) {
+      Arena *a = arena_new();
+      bool found = access(str_format(a, "%s/model.onnx", words.at[i]), R_OK) == 0;
+      arena_free(a);
+      if (!found)
         return usage_error(&program, "'%s' is no case: there is no model.onnx in it", words.at[i]);
+    }
     return eval_onnx(words.at, words.n, pipeline, &eval);
   }
   if (words.n > 1) {

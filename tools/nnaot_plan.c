@@ -35,40 +35,28 @@ static const char *name_of(const Question *q) {
   return strrchr(q->program.name, ' ') + 1;
 }
 
-static const Question *find_question(const char *name) {
-  for (int i = 0; i < N_QUESTIONS; i++)
-    if (str_equal(name, name_of(questions[i]))) return questions[i];
-  return NULL;
-}
-
-static const char *summary_text(Arena *a) {
-  StrBuf b = {.arena = a};
-  strbuf_add(&b, "Answers questions about plans that need no model:\n\n");
-  for (int i = 0; i < N_QUESTIONS; i++)
-    strbuf_addf(&b, "      %-12s%s\n", name_of(questions[i]), questions[i]->about);
-  strbuf_add(&b, "\n'nnaot-plan QUESTION --help' lists what may be said to it.");
-  return b.at;
-}
-
-// The command line without a known question.
-static int no_question(int argc, char **argv) {
-  static Strings words; // static: reachable until the end, for leak checkers
-  Arena *a = arena_new();
-  Program program = {"nnaot-plan", "nnaot-plan QUESTION [OPTIONS]", summary_text(a), NULL, 0, NULL,
-                     NULL};
-  int status = options_parse(&program, argc, argv, &words);
-  if (status < 0 && words.n)
-    status = usage_error(&program, "there is no question '%s'", words.at[0]);
-  else if (status < 0)
-    status = usage_error(&program, "no question is given");
-  arena_free(a);
-  return status;
-}
-
 int main(int argc, char **argv) {
-  static Strings words;
-  const Question *q = argc > 1 ? find_question(argv[1]) : NULL;
-  if (!q) return no_question(argc, argv);
+  static Strings words; // static: reachable until the end, for leak checkers
+  const Question *q = NULL;
+  for (int i = 0; argc > 1 && i < N_QUESTIONS; i++)
+    if (str_equal(argv[1], name_of(questions[i]))) q = questions[i];
+  // Without a known question, there is the help of all.
+  if (!q) {
+    Arena *a = arena_new();
+    StrBuf b = {.arena = a};
+    strbuf_add(&b, "Answers questions about plans that need no model:\n\n");
+    for (int i = 0; i < N_QUESTIONS; i++)
+      strbuf_addf(&b, "      %-12s%s\n", name_of(questions[i]), questions[i]->about);
+    strbuf_add(&b, "\n'nnaot-plan QUESTION --help' lists what may be said to it.");
+    Program program = {"nnaot-plan", "nnaot-plan QUESTION [OPTIONS]", b.at, NULL, 0, NULL, NULL};
+    int status = options_parse(&program, argc, argv, &words);
+    if (status < 0 && words.n)
+      status = usage_error(&program, "there is no question '%s'", words.at[0]);
+    else if (status < 0)
+      status = usage_error(&program, "no question is given");
+    arena_free(a);
+    return status;
+  }
   int status = options_parse(&q->program, argc - 1, argv + 1, &words);
   if (status >= 0) return status;
   if (words.n > q->of_file)

@@ -33,48 +33,12 @@ int usage_error(const Program *p, const char *fmt, ...) {
 
 // -- Help ------------------------------------------------------------------------------------
 
-// " (default 4)" if there is a default worth showing, or " (needed)".
-static const char *default_text(const Option *o, char *buffer, size_t n) {
-  buffer[0] = 0;
-  if (o->needed) snprintf(buffer, n, " (needed)");
-  if (o->needed) return buffer;
-  switch (o->kind) {
-  case OPTION_flag:
-    if (*o->to.flag) snprintf(buffer, n, " (default; --%s=false turns it off)", o->name);
-    break;
-  case OPTION_integer: snprintf(buffer, n, " (default %lld)", (long long)*o->to.integer); break;
-  case OPTION_number: snprintf(buffer, n, " (default %g)", *o->to.number); break;
-  case OPTION_string:
-    if (*o->to.string && **o->to.string) snprintf(buffer, n, " (default %s)", *o->to.string);
-    break;
-  case OPTION_group:
-  case OPTION_except:
-  case OPTION_list: break;
-  }
-  return buffer;
-}
-
 // The number of characters in the first `n` bytes of UTF-8.
 static int letters(const char *text, int n) {
   int count = 0;
   for (int i = 0; i < n; i++)
     count += (text[i] & 0xc0) != 0x80;
   return count;
-}
-
-// Prints words from HELP_COLUMN on, broken at blanks.
-static void print_help(const char *text) {
-  for (int column = HELP_COLUMN; *text; text += *text == ' ') {
-    int n = (int)strcspn(text, " "), width = letters(text, n);
-    if (column > HELP_COLUMN && column + 1 + width > HELP_WIDTH)
-      column = printf("\n%*s", HELP_COLUMN, "") - 1;
-    else if (column > HELP_COLUMN)
-      column += printf(" ");
-    column += width;
-    printf("%.*s", n, text);
-    text += n;
-  }
-  printf("\n");
 }
 
 static void print_option(const Option *o) {
@@ -86,8 +50,39 @@ static void print_option(const Option *o) {
   n = letters(left, n);
   if (n >= HELP_COLUMN) n = printf("\n") - 1;
   printf("%*s", HELP_COLUMN - n, "");
-  snprintf(text, sizeof text, "%s%s", o->help, default_text(o, extra, sizeof extra));
-  print_help(text);
+  // " (default 4)" if there is a default worth showing, or " (needed)".
+  extra[0] = 0;
+  if (o->needed) snprintf(extra, sizeof extra, " (needed)");
+  switch (o->needed ? OPTION_group : o->kind) {
+  case OPTION_flag:
+    if (*o->to.flag) snprintf(extra, sizeof extra, " (default; --%s=false turns it off)", o->name);
+    break;
+  case OPTION_integer:
+    snprintf(extra, sizeof extra, " (default %lld)", (long long)*o->to.integer);
+    break;
+  case OPTION_number: snprintf(extra, sizeof extra, " (default %g)", *o->to.number); break;
+  case OPTION_string:
+    if (*o->to.string && **o->to.string)
+      snprintf(extra, sizeof extra, " (default %s)", *o->to.string);
+    break;
+  case OPTION_group:
+  case OPTION_except:
+  case OPTION_list: break;
+  }
+  snprintf(text, sizeof text, "%s%s", o->help, extra);
+  // Words begin in HELP_COLUMN, and lines break at blanks.
+  int column = HELP_COLUMN;
+  for (const char *word = text; *word; word += *word == ' ') {
+    int bytes = (int)strcspn(word, " "), width = letters(word, bytes);
+    if (column > HELP_COLUMN && column + 1 + width > HELP_WIDTH)
+      column = printf("\n%*s", HELP_COLUMN, "") - 1;
+    else if (column > HELP_COLUMN)
+      column += printf(" ");
+    column += width;
+    printf("%.*s", bytes, word);
+    word += bytes;
+  }
+  printf("\n");
 }
 
 static void help(const Program *p) {
@@ -164,16 +159,55 @@ bool option_given(const char *name) {
   return false;
 }
 
-typedef struct Getopt {
-  struct option *longs;
-  char *letters;
-} Getopt;
+// Reports an error of getopt_long in `word`: `c` is its '?' or ':', and optopt the option, if
+// known.
+static int mistake(const Program *p, int c, const char *word) {
+  char letter[] = {'-', (char)optopt, 0};
+  bool is_long = !optopt || optopt >= HELP; // a letter may stand in the middle of a word
+  const char *name = is_long ? word : letter;
+  int n = is_long ? (int)strcspn(word, "=") : 2, n_alike = 0;
+  size_t length = is_long ? (size_t)n - 2 : 0; // without --
 
-static Getopt describe(const Program *p) {
-  Getopt g = {allocate((size_t)p->n_options + 3, sizeof *g.longs),
-              allocate((size_t)p->n_options * 2 + 5, 1)};
-  struct option *to = g.longs;
-  char *letter = g.letters;
+  // A known option with a missing or superfluous value.
+  if (c == ':') return usage_error(p, "%.*s wants a value", n, name);
+  if (is_long && optopt) return usage_error(p, "%.*s takes no value", n, name);
+  // An option of the other program.
+  bool is_foreign = false;
+  for (const char *const *f = p->foreign; is_long && f && *f; f++)
+    is_foreign |= strlen(*f) == length && !strncmp(*f, word + 2, length);
+  if (is_foreign) {
+    fprintf(stderr, "%s: error: there is no option %.*s\nhint: %s\n", p->name, n, word,
+            p->foreign_hint);
+    return EXIT_USAGE;
+  }
+  // An abbreviation is ambiguous if several options begin with it.
+  for (int i = 0; is_long && i < p->n_options; i++)
+    n_alike += p->options[i].kind != OPTION_group && !strncmp(p->options[i].name, word + 2, length);
+  if (n_alike > 1) return usage_error(p, "%.*s may be several options", n, name);
+  if (!is_long) return usage_error(p, "there is no option %.*s", n, name);
+  // Suggest the nearest name, of this program or of the foreign one.
+  NnrtNearest near = {0};
+  for (int i = 0; i < p->n_options; i++)
+    if (p->options[i].kind != OPTION_group)
+      nnrt_nearest(&near, word + 2, length, p->options[i].name);
+  NnrtNearest other = {0};
+  for (const char *const *f = p->foreign; f && *f; f++)
+    nnrt_nearest(&other, word + 2, length, *f);
+  if (other.name && (!near.name || other.distance < near.distance)) {
+    fprintf(stderr, "%s: error: there is no option %.*s; did you mean --%s?\nhint: %s\n", p->name,
+            n, name, other.name, p->foreign_hint);
+    return EXIT_USAGE;
+  }
+  if (near.name)
+    return usage_error(p, "there is no option %.*s; did you mean --%s?", n, name, near.name);
+  return usage_error(p, "there is no option %.*s", n, name);
+}
+
+int options_parse(const Program *p, int argc, char **argv, Strings *words) {
+  // The tables of getopt_long.
+  struct option *long_options = allocate((size_t)p->n_options + 3, sizeof *long_options);
+  struct option *to = long_options;
+  char *short_options = allocate((size_t)p->n_options * 2 + 5, 1), *letter = short_options;
   *letter++ = ':'; // a missing value is distinct from an unknown option
   *letter++ = 'h';
   *to++ = (struct option){"help", no_argument, NULL, HELP};
@@ -187,78 +221,14 @@ static Getopt describe(const Program *p) {
     *letter++ = o->letter;
     if (argument == required_argument) *letter++ = ':';
   }
-  return g;
-}
 
-static const Option *find_letter(const Program *p, int letter) {
-  for (int i = 0; i < p->n_options; i++)
-    if (p->options[i].letter == letter) return &p->options[i];
-  return NULL;
-}
-
-static bool is_foreign(const Program *p, const char *name, size_t n) {
-  for (const char *const *f = p->foreign; f && *f; f++)
-    if (strlen(*f) == n && !strncmp(*f, name, n)) return true;
-  return false;
-}
-
-static NnrtNearest nearest_option(const Program *p, const char *word, size_t n) {
-  NnrtNearest best = {0};
-  for (int i = 0; i < p->n_options; i++)
-    if (p->options[i].kind != OPTION_group) nnrt_nearest(&best, word, n, p->options[i].name);
-  return best;
-}
-
-static NnrtNearest nearest_foreign(const Program *p, const char *word, size_t n) {
-  NnrtNearest best = {0};
-  for (const char *const *f = p->foreign; f && *f; f++)
-    nnrt_nearest(&best, word, n, *f);
-  return best;
-}
-
-// Reports an error of getopt_long in `word`: `c` is its '?' or ':', and optopt the option, if
-// known.
-static int mistake(const Program *p, int c, const char *word) {
-  char letter[] = {'-', (char)optopt, 0};
-  bool is_long = !optopt || optopt >= HELP; // a letter may stand in the middle of a word
-  const char *name = is_long ? word : letter;
-  int n = is_long ? (int)strcspn(word, "=") : 2, n_alike = 0;
-  // A known option with a missing or superfluous value.
-  if (c == ':') return usage_error(p, "%.*s wants a value", n, name);
-  if (is_long && optopt) return usage_error(p, "%.*s takes no value", n, name);
-  if (is_long && is_foreign(p, word + 2, (size_t)n - 2)) {
-    fprintf(stderr, "%s: error: there is no option %.*s\nhint: %s\n", p->name, n, word,
-            p->foreign_hint);
-    return EXIT_USAGE;
-  }
-  // An abbreviation is ambiguous if several options begin with it.
-  for (int i = 0; is_long && i < p->n_options; i++)
-    n_alike +=
-        p->options[i].kind != OPTION_group && !strncmp(p->options[i].name, word + 2, (size_t)n - 2);
-  if (n_alike > 1) return usage_error(p, "%.*s may be several options", n, name);
-  if (!is_long) return usage_error(p, "there is no option %.*s", n, name);
-  // Suggest the nearest name, of this program or of the foreign one.
-  NnrtNearest near = nearest_option(p, word + 2, (size_t)n - 2);
-  NnrtNearest other = nearest_foreign(p, word + 2, (size_t)n - 2);
-  if (other.name && (!near.name || other.distance < near.distance)) {
-    fprintf(stderr, "%s: error: there is no option %.*s; did you mean --%s?\nhint: %s\n", p->name,
-            n, name, other.name, p->foreign_hint);
-    return EXIT_USAGE;
-  }
-  if (near.name)
-    return usage_error(p, "there is no option %.*s; did you mean --%s?", n, name, near.name);
-  return usage_error(p, "there is no option %.*s", n, name);
-}
-
-int options_parse(const Program *p, int argc, char **argv, Strings *words) {
-  Getopt g = describe(p);
   int status = -1;
   *words = (Strings){0};
   // getopt_long keeps its state in globals; its own messages are off.
   optind = 1;
   opterr = 0;
   while (status < 0) {
-    int c = getopt_long(argc, argv, g.letters, g.longs, NULL);
+    int c = getopt_long(argc, argv, short_options, long_options, NULL);
     if (c == -1) break;
     if (c == 'h' || c == HELP) {
       help(p);
@@ -270,7 +240,10 @@ int options_parse(const Program *p, int argc, char **argv, Strings *words) {
     } else if (c == '?' || c == ':') {
       status = mistake(p, c, argv[optind - 1]);
     } else {
-      const Option *o = c >= FIRST ? &p->options[c - FIRST] : find_letter(p, c);
+      // A letter is that of an option, which getopt_long knows.
+      const Option *o = c >= FIRST ? &p->options[c - FIRST] : NULL;
+      for (int i = 0; !o && i < p->n_options; i++)
+        if (p->options[i].letter == c) o = &p->options[i];
       push(&given, o->name);
       status = set(p, o, optarg);
     }
@@ -278,8 +251,8 @@ int options_parse(const Program *p, int argc, char **argv, Strings *words) {
   // getopt_long has moved all arguments that are no options to the end.
   while (optind < argc)
     push(words, argv[optind++]);
-  free(g.longs);
-  free(g.letters);
+  free(long_options);
+  free(short_options);
   return status;
 }
 

@@ -86,24 +86,25 @@ static bool is_same_file(Arena *a, const char *x, const char *y) {
          of_x.st_ino == of_y.st_ino;
 }
 
-static bool are_apart(Arena *a, const UsedFile *x, const UsedFile *y, Diag *d) {
-  if (!x->path || !y->path || (x->is_read && y->is_read)) return true;
-  bool standard = !strcmp(x->path, "-") && !strcmp(y->path, "-");
-  if (standard && !x->is_read && !y->is_read)
-    return diag_error(d, NULL, "%s and %s would both go to standard output", x->said, y->said);
-  if (standard || is_special(x->path) || !is_same_file(a, x->path, y->path)) return true;
-  if (x->is_read || y->is_read)
-    return diag_error(d, NULL, "%s would overwrite %s, '%s'", (x->is_read ? y : x)->said,
-                      (x->is_read ? x : y)->said, (x->is_read ? x : y)->path);
-  return diag_error(d, NULL, "%s and %s would both be written to '%s'", x->said, y->said, x->path);
-}
-
 bool outputs_apart(const UsedFile *files, int n, Diag *d) {
   Arena *a = arena_new();
   bool ok = true;
   for (int i = 0; i < n; i++)
-    for (int j = 0; j < i; j++)
-      ok = are_apart(a, &files[i], &files[j], d) && ok;
+    for (int j = 0; j < i; j++) {
+      const UsedFile *x = &files[i], *y = &files[j];
+      if (!x->path || !y->path || (x->is_read && y->is_read)) continue;
+      bool standard = !strcmp(x->path, "-") && !strcmp(y->path, "-");
+      // Standard input and standard output are no files.
+      if (standard && !x->is_read && !y->is_read)
+        ok = diag_error(d, NULL, "%s and %s would both go to standard output", x->said, y->said);
+      if (standard || is_special(x->path) || !is_same_file(a, x->path, y->path)) continue;
+      if (x->is_read || y->is_read)
+        ok = diag_error(d, NULL, "%s would overwrite %s, '%s'", (x->is_read ? y : x)->said,
+                        (x->is_read ? x : y)->said, (x->is_read ? x : y)->path);
+      else
+        ok = diag_error(d, NULL, "%s and %s would both be written to '%s'", x->said, y->said,
+                        x->path);
+    }
   arena_free(a);
   return ok;
 }

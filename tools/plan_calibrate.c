@@ -38,9 +38,10 @@ static const Option options[] = {
 
 // -- Ranks and machines ------------------------------------------------------------------------
 
-// Finds the number of ranks, and of ranks on this machine (0: unknown), in the launcher's
-// variables. Returns false without a launcher.
-static bool find_launcher(int64_t *ranks, int64_t *here) {
+static int read_machine(const Program *program, Machine *out, Diag *d) {
+  int64_t ranks = said.ranks, here = 0, launched = 0;
+  // The launcher's variables give the number of ranks, and of ranks on this machine (0: unknown).
+  bool launcher = false;
   static const struct {
     const char *kind, *rank, *world, *local_world;
   } launchers[] = {
@@ -48,20 +49,14 @@ static bool find_launcher(int64_t *ranks, int64_t *here) {
 #include "rt/launchers.def"
 #undef LAUNCHER
   };
-  for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+  for (size_t i = 0; !launcher && i < sizeof launchers / sizeof *launchers; i++) {
     const char *rank = getenv(launchers[i].rank), *world = getenv(launchers[i].world);
     const char *local = getenv(launchers[i].local_world);
     if (!rank || !world) continue;
-    *ranks = atoll(world);
-    *here = local ? atoll(local) : 0;
-    return true;
+    launched = atoll(world);
+    here = local ? atoll(local) : 0;
+    launcher = true;
   }
-  return false;
-}
-
-static int read_machine(const Program *program, Machine *out, Diag *d) {
-  int64_t ranks = said.ranks, here = 0, launched = 0;
-  bool launcher = find_launcher(&launched, &here);
   if (launcher && option_given("ranks") && launched != ranks)
     return usage_error(program, "--ranks is %" PRId64 ", but the launcher has started %" PRId64,
                        ranks, launched);
@@ -91,24 +86,6 @@ static void add_link(StrBuf *b, const char *name, Link link) {
   strbuf_addf(b, "  %s = { alpha = %.4g, beta = %s },\n", name, link.alpha, beta);
 }
 
-static double relative_error(const Cluster *c, const Probe *p) {
-  return fabs(calibrate_price(c, p) - p->seconds) / p->seconds;
-}
-
-// Adds a line for each kind of probe: the mean relative error of its prices.
-static void add_errors(StrBuf *b, const Cluster *c, const Probes *probes) {
-  for (int kind = 0; kind < N_PROBE_KINDS; kind++) {
-    double sum = 0;
-    int n = 0;
-    for (int i = 0; i < probes->n; i++) {
-      if ((int)probes->at[i].kind != kind) continue;
-      sum += relative_error(c, &probes->at[i]);
-      n++;
-    }
-    if (n) strbuf_addf(b, "--   %-16s%4d   %5.1f %%\n", probe_name[kind], n, 100 * sum / n);
-  }
-}
-
 static const char *cluster_text(Arena *a, const Machine *machine, const Cluster *c,
                                 const Probes *probes) {
   StrBuf b = {.arena = a};
@@ -116,7 +93,18 @@ static const char *cluster_text(Arena *a, const Machine *machine, const Cluster 
               "-- Measured by nnaot-plan calibrate, on %d ranks, %d of each machine, for %s.\n"
               "-- How far its prices are from what was measured, in the mean:\n",
               machine->ranks, machine->per_node, target_info[machine->target.target].name);
-  add_errors(&b, c, probes);
+  // A line for each kind of probe: the mean relative error of its prices.
+  for (int kind = 0; kind < N_PROBE_KINDS; kind++) {
+    double sum = 0;
+    int n = 0;
+    for (int i = 0; i < probes->n; i++) {
+      if ((int)probes->at[i].kind != kind) continue;
+      const Probe *p = &probes->at[i];
+      sum += fabs(calibrate_price(c, p) - p->seconds) / p->seconds;
+      n++;
+    }
+    if (n) strbuf_addf(&b, "--   %-16s%4d   %5.1f %%\n", probe_name[kind], n, 100 * sum / n);
+  }
   strbuf_addf(&b, "return {\n  nodes = %d, per_node = %d,\n", c->nodes, c->per_node);
   add_link(&b, "inside", c->inside);
   if (c->nodes > 1) add_link(&b, "across", c->across);
@@ -126,13 +114,6 @@ static const char *cluster_text(Arena *a, const Machine *machine, const Cluster 
   if (c->half > 0) strbuf_addf(&b, "  half = %.4g,\n", c->half);
   strbuf_addf(&b, "  launch = %.4g,\n}\n", c->launch);
   return b.at;
-}
-
-static void print_probes(const Cluster *c, const Probes *probes) {
-  fprintf(stderr, "%-28s %12s %12s\n", "probe", "measured s", "fitted s");
-  for (int i = 0; i < probes->n; i++)
-    fprintf(stderr, "%-28s %12.4g %12.4g\n", probes->at[i].name, probes->at[i].seconds,
-            calibrate_price(c, &probes->at[i]));
 }
 
 static int calibrate(const Program *program, Arena *a, Diag *d) {
@@ -146,7 +127,12 @@ static int calibrate(const Program *program, Arena *a, Diag *d) {
   if (!calibrate_measure(a, &machine, &probes, &first, d)) return 1;
   if (!first) return 0;
   Cluster c = calibrate_fit(a, &machine, &probes);
-  if (said.verbose) print_probes(&c, &probes);
+  if (said.verbose) {
+    fprintf(stderr, "%-28s %12s %12s\n", "probe", "measured s", "fitted s");
+    for (int i = 0; i < probes.n; i++)
+      fprintf(stderr, "%-28s %12.4g %12.4g\n", probes.at[i].name, probes.at[i].seconds,
+              calibrate_price(&c, &probes.at[i]));
+  }
   const char *text = cluster_text(a, &machine, &c, &probes);
   return output_write(output, text, d) && output_flush(d) ? 0 : 1;
 }

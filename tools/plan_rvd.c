@@ -40,53 +40,7 @@ static bool is_own(const PathStep *s, int group) {
   return s->edge.prim == PATH_send_recv && device[0] == device[1];
 }
 
-static void print_lines(const Path *p) {
-  for (int i = 0; i < p->n_steps; i++) {
-    const PathStep *s = &p->step[i];
-    printf("%s", path_prim_name[s->edge.prim]);
-    for (int k = 0; k < s->groups.n; k++) {
-      if (is_own(s, k)) continue;
-      for (int j = 0; j < s->groups.size; j++)
-        printf(j ? ",%d" : " {%d", s->groups.device[k * s->groups.size + j]);
-      printf("}");
-    }
-    printf("  %.0f bytes  %.6g s\n", s->cost.bytes, s->cost.seconds);
-  }
-  printf("total %.6g; p2p %.6g\n", p->total.seconds, p->p2p.seconds);
-}
-
-static void print_json(const Path *p) {
-  printf("{\"total\": %.9g, \"p2p\": %.9g, \"steps\": [", p->total.seconds, p->p2p.seconds);
-  for (int i = 0; i < p->n_steps; i++) {
-    const PathStep *s = &p->step[i];
-    printf("%s\n  {\"prim\": \"%s\", \"groups\": [", i ? "," : "", path_prim_name[s->edge.prim]);
-    for (int k = 0, n = 0; k < s->groups.n; k++) {
-      if (is_own(s, k)) continue;
-      printf("%s[", n++ ? ", " : "");
-      for (int j = 0; j < s->groups.size; j++)
-        printf("%s%d", j ? ", " : "", s->groups.device[k * s->groups.size + j]);
-      printf("]");
-    }
-    printf("], \"bytes\": %.0f, \"seconds\": %.9g}", s->cost.bytes, s->cost.seconds);
-  }
-  printf("]}\n");
-}
-
 // -- rvd -------------------------------------------------------------------------------------
-
-static bool read_dtype(Arena *a, TensorShape *shape, Diag *d) {
-  DType dtype;
-  if (dtype_parse(said.dtype, &dtype)) {
-    shape->bytes = dtype_bytes[dtype];
-    return true;
-  }
-  StrBuf names = {.arena = a};
-  for (int i = 0; i < N_DTYPES; i++)
-    strbuf_addf(&names, "%s%s", i ? ", " : "", dtype_name[i]);
-  diag_error(d, loc_line(a, "--dtype", 0, 0), "there is no type '%s'", said.dtype);
-  diag_hint(d, "there are %s", names.at);
-  return false;
-}
 
 // Answers the question.  Errors in options are usage errors, errors in their files are input
 // errors. Returns an exit status.
@@ -94,7 +48,17 @@ static int rvd(Arena *a, Diag *d) {
   TensorShape shape;
   Placement from, to;
   const Cluster *c;
-  if (!shape_read(said.shape, "--shape", &shape, d) || !read_dtype(a, &shape, d)) return EXIT_USAGE;
+  if (!shape_read(said.shape, "--shape", &shape, d)) return EXIT_USAGE;
+  DType dtype;
+  if (!dtype_parse(said.dtype, &dtype)) {
+    StrBuf names = {.arena = a};
+    for (int i = 0; i < N_DTYPES; i++)
+      strbuf_addf(&names, "%s%s", i ? ", " : "", dtype_name[i]);
+    diag_error(d, loc_line(a, "--dtype", 0, 0), "there is no type '%s'", said.dtype);
+    diag_hint(d, "there are %s", names.at);
+    return EXIT_USAGE;
+  }
+  shape.bytes = dtype_bytes[dtype];
   c = cluster_read(a, said.cluster, "--cluster", d);
   if (!c) return cluster_is_file(said.cluster) ? EXIT_FAILURE : EXIT_USAGE;
   // Read both, so that mistakes in both are reported at once.
@@ -103,10 +67,37 @@ static int rvd(Arena *a, Diag *d) {
   const Path *p = path_find(paths_new(a, c), &shape, &from, &to);
   if (!p->complete)
     fprintf(stderr, "nnaot-plan: note: not everything was tried, there may be something cheaper\n");
-  if (said.json)
-    print_json(p);
-  else
-    print_lines(p);
+  if (said.json) {
+    // Groups leave out transfers from a device to itself.
+    printf("{\"total\": %.9g, \"p2p\": %.9g, \"steps\": [", p->total.seconds, p->p2p.seconds);
+    for (int i = 0; i < p->n_steps; i++) {
+      const PathStep *s = &p->step[i];
+      printf("%s\n  {\"prim\": \"%s\", \"groups\": [", i ? "," : "", path_prim_name[s->edge.prim]);
+      for (int k = 0, n = 0; k < s->groups.n; k++) {
+        if (is_own(s, k)) continue;
+        printf("%s[", n++ ? ", " : "");
+        for (int j = 0; j < s->groups.size; j++)
+          printf("%s%d", j ? ", " : "", s->groups.device[k * s->groups.size + j]);
+        printf("]");
+      }
+      printf("], \"bytes\": %.0f, \"seconds\": %.9g}", s->cost.bytes, s->cost.seconds);
+    }
+    printf("]}\n");
+  } else {
+    // A line for each step: its primitive and its groups.
+    for (int i = 0; i < p->n_steps; i++) {
+      const PathStep *s = &p->step[i];
+      printf("%s", path_prim_name[s->edge.prim]);
+      for (int k = 0; k < s->groups.n; k++) {
+        if (is_own(s, k)) continue;
+        for (int j = 0; j < s->groups.size; j++)
+          printf(j ? ",%d" : " {%d", s->groups.device[k * s->groups.size + j]);
+        printf("}");
+      }
+      printf("  %.0f bytes  %.6g s\n", s->cost.bytes, s->cost.seconds);
+    }
+    printf("total %.6g; p2p %.6g\n", p->total.seconds, p->p2p.seconds);
+  }
   return output_flush(d) ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 

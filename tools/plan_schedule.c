@@ -82,20 +82,21 @@ static int check_numbers(const Program *program) {
   return status;
 }
 
-// Reads the kind.  A search uses as many chunks as it may, unless a file gives its shape.
-static int read_kind(const Program *program, ScheduleChoice *c) {
+static int read_choice(const Program *program, ScheduleChoice *c) {
+  // Wrong numbers and a wrong kind are both reported.  A search uses as many chunks as it may,
+  // unless a file gives its shape.
+
+  int status = check_numbers(program);
   ScheduleKind kind;
   const char *wrong = schedule_kind(c->arena, said.kind, &kind);
-  if (wrong) return usage_error(program, "--kind: %s", wrong);
+  if (wrong) {
+    int other = usage_error(program, "--kind: %s", wrong);
+    return status ? status : other;
+  }
   bool searches = !kind.text && (!*said.constraints || option_given("chunks"));
   c->kind = kind.text;
   c->ask.chunks = searches ? (int)said.chunks : kind.count;
-  return 0;
-}
-
-static int read_choice(const Program *program, ScheduleChoice *c) {
-  int status = check_numbers(program), other = read_kind(program, c);
-  if (status || other) return status ? status : other;
+  if (status) return status;
   c->constraints = *said.constraints ? said.constraints : NULL;
   if (c->constraints && c->kind)
     return usage_error(program, "--constraints has no effect with --kind %s: they are for search",
@@ -116,26 +117,6 @@ static int read_choice(const Program *program, ScheduleChoice *c) {
 
 // -- Output ------------------------------------------------------------------------------------
 
-static void print_last_line(const ScheduleBest *x) {
-  const Timeline *t = &x->timeline;
-  printf("makespan %.9g; span %.9g; bubble %.6g; peak ", t->makespan, t->span, t->bubble);
-  for (int d = 0; d < x->plan->shape.n_devices; d++)
-    printf("%s%.6g", d ? "," : "", t->peak[d]);
-  printf("\n");
-}
-
-static void print_op(const ScheduleBest *x, int device, int block, bool first) {
-  const Blocks *b = x->plan->blocks;
-  const Work *w = b->work[block];
-  int pieces = x->plan->shape.pieces;
-  printf("%s\n  {\"device\": %d, \"kind\": \"%s\", \"stage\": %d, \"micro_batch\": %d, ",
-         first ? "" : ",", device, work_kind_name[w->kind], w->stage,
-         b->micro_batch[block] / pieces);
-  if (pieces > 1) printf("\"piece\": %d, ", b->micro_batch[block] % pieces);
-  if (x->plan->shape.forwards > 1 || w->kind == WORK_E) printf("\"pass\": %d, ", w->pass);
-  printf("\"start\": %.12g, \"end\": %.12g}", x->timeline.start[block], x->timeline.end[block]);
-}
-
 static void print_json(Arena *a, const ScheduleBest *x) {
   const Timeline *t = &x->timeline;
   int n = x->plan->shape.n_devices;
@@ -146,14 +127,26 @@ static void print_json(Arena *a, const ScheduleBest *x) {
   printf("], \"chunks\": %d, \"bound\": %.12g, \"optimal\": %s, \"ops\": [",
          schedule_best_chunks(x), x->bound, x->optimal ? "true" : "false");
   for (int d = 0; d < n; d++)
-    for (int i = t->at[d]; i < t->at[d + 1]; i++)
-      print_op(x, d, t->block[i], i == 0);
+    for (int i = t->at[d]; i < t->at[d + 1]; i++) {
+      // Blocks of one device follow each other in time.
+      int block = t->block[i];
+      const Blocks *b = x->plan->blocks;
+      const Work *w = b->work[block];
+      int pieces = x->plan->shape.pieces;
+      printf("%s\n  {\"device\": %d, \"kind\": \"%s\", \"stage\": %d, \"micro_batch\": %d, ",
+             i ? "," : "", d, work_kind_name[w->kind], w->stage, b->micro_batch[block] / pieces);
+      if (pieces > 1) printf("\"piece\": %d, ", b->micro_batch[block] % pieces);
+      if (x->plan->shape.forwards > 1 || w->kind == WORK_E) printf("\"pass\": %d, ", w->pass);
+      printf("\"start\": %.12g, \"end\": %.12g}", x->timeline.start[block], x->timeline.end[block]);
+    }
   printf("]}\n");
 }
 
-// Checks --embed: the kind or the file decides whether there is an embedding.
-static int check_embed(const Program *program, const ScheduleChoice *c, const Shape *shape,
-                       Diag *d) {
+static int schedule(const Program *program, ScheduleChoice *c, Diag *d) {
+  ScheduleBest x;
+  if (!schedule_best(c, &x, d)) return EXIT_FAILURE;
+  // The kind or the file decides whether there is an embedding.
+  const Shape *shape = &x.plan->shape;
   const char *option = c->constraints ? "constraints" : "kind";
   const char *value = c->constraints ? c->constraints : said.kind;
   if (!shape->embedding && said.embed > 0)
@@ -163,20 +156,17 @@ static int check_embed(const Program *program, const ScheduleChoice *c, const Sh
                  value);
     diag_hint(d, "--embed T says how long each of its four uses takes on all devices");
   }
-  return 0;
-}
-
-static int schedule(const Program *program, ScheduleChoice *c, Diag *d) {
-  ScheduleBest x;
-  if (!schedule_best(c, &x, d)) return EXIT_FAILURE;
-  int status = check_embed(program, c, &x.plan->shape, d);
-  if (status) return status;
   if (said.json) {
     print_json(c->arena, &x);
   } else {
     draw_timeline(x.plan, &x.timeline);
     if (!c->kind) printf("%s\n", schedule_best_text(c->arena, c, &x));
-    print_last_line(&x);
+    // The last line has the figures of the whole timeline.
+    const Timeline *t = &x.timeline;
+    printf("makespan %.9g; span %.9g; bubble %.6g; peak ", t->makespan, t->span, t->bubble);
+    for (int k = 0; k < x.plan->shape.n_devices; k++)
+      printf("%s%.6g", k ? "," : "", t->peak[k]);
+    printf("\n");
   }
   return output_flush(d) ? EXIT_SUCCESS : EXIT_FAILURE;
 }

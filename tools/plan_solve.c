@@ -32,59 +32,11 @@ static const Option options[] = {
     FLAG("json", 0, &said.json, "print one object: status, cost, bound, gap, ended, choices"),
 };
 
-static bool read_method(SolverMethod *out) {
-  for (int i = 0; i < N_SOLVER_METHODS; i++)
-    if (str_equal(said.method, solver_method_name[i])) {
-      *out = (SolverMethod)i;
-      return true;
-    }
-  return false;
-}
-
 static void print_choices(const SolverProblem *p, const int *choice) {
   printf("[");
   for (int i = 0; i < p->n_nodes; i++)
     printf("%s%d", i ? ", " : "", choice[i]);
   printf("]");
-}
-
-static void print_lines(Arena *a, const SolverProblem *p, const SolverResult *r) {
-  printf("cost %s\n", solver_cost_text(a, r->cost));
-  printf("bound %s\n", r->has_bound ? solver_cost_text(a, r->bound) : "none");
-  if (r->has_bound)
-    printf("gap %.6g\n", r->gap);
-  else
-    printf("gap none\n");
-  printf("status %s\n", solver_status_name[r->status]);
-  printf("ended %s\n", solver_end_name[r->ended]);
-  print_choices(p, r->choice);
-  printf("\n");
-}
-
-static void print_json(Arena *a, const SolverProblem *p, const SolverResult *r) {
-  printf("{\"status\": \"%s\", \"cost\": %s, ", solver_status_name[r->status],
-         solver_cost_text(a, r->cost));
-  if (r->has_bound)
-    printf("\"bound\": %s, \"gap\": %.6g, ", solver_cost_text(a, r->bound), r->gap);
-  else
-    printf("\"bound\": null, \"gap\": null, ");
-  printf("\"ended\": \"%s\", \"choices\": ", solver_end_name[r->ended]);
-  print_choices(p, r->choice);
-  printf("}\n");
-}
-
-static bool fail(Arena *a, const SolverProblem *p, const SolverResult *r, const Loc *loc, Diag *d) {
-  if (r->status == SOLVER_time_out) {
-    bool late = r->ended == SOLVER_late;
-    diag_error(d, loc, "nothing that fits was found in %s",
-               late ? str_format(a, "%g s", said.seconds) : str_format(a, "%g of work", said.work));
-    diag_hint(d, "give it more --%s; that something fits is not ruled out",
-              late ? "seconds" : "work");
-    return false;
-  }
-  if (!r->has_moment) return diag_error(d, loc, "infeasible: no choice has finite costs and fits");
-  return diag_error(d, loc, "infeasible: at moment %lld at least %s are used, the limit is %lld",
-                    (long long)r->moment, solver_cost_text(a, r->needed), (long long)p->limit);
 }
 
 static bool solve(const char *file, SolverMethod method, Arena *a, Diag *d) {
@@ -106,11 +58,44 @@ static bool solve(const char *file, SolverMethod method, Arena *a, Diag *d) {
   SolverResult r = solver_solve(a, p, &o);
   // The solution is printed even if the LP could not be written.
   if (r.lp_failed) diag_error(d, loc_line(a, o.lp, 0, 0), "cannot be written");
-  if (!r.choice) return fail(a, p, &r, loc, d);
-  if (said.json)
-    print_json(a, p, &r);
-  else
-    print_lines(a, p, &r);
+  if (!r.choice) {
+    // A search that ran out of time proves nothing; otherwise the problem is infeasible.
+    if (r.status == SOLVER_time_out) {
+      bool late = r.ended == SOLVER_late;
+      diag_error(d, loc, "nothing that fits was found in %s",
+                 late ? str_format(a, "%g s", said.seconds)
+                      : str_format(a, "%g of work", said.work));
+      diag_hint(d, "give it more --%s; that something fits is not ruled out",
+                late ? "seconds" : "work");
+      return false;
+    }
+    if (!r.has_moment) return diag_error(d, loc, "infeasible: no choice has finite costs and fits");
+    return diag_error(d, loc, "infeasible: at moment %lld at least %s are used, the limit is %lld",
+                      (long long)r.moment, solver_cost_text(a, r.needed), (long long)p->limit);
+  }
+  const char *cost = solver_cost_text(a, r.cost),
+             *bound = r.has_bound ? solver_cost_text(a, r.bound) : NULL;
+  if (said.json) {
+    printf("{\"status\": \"%s\", \"cost\": %s, ", solver_status_name[r.status], cost);
+    if (bound)
+      printf("\"bound\": %s, \"gap\": %.6g, ", bound, r.gap);
+    else
+      printf("\"bound\": null, \"gap\": null, ");
+    printf("\"ended\": \"%s\", \"choices\": ", solver_end_name[r.ended]);
+    print_choices(p, r.choice);
+    printf("}\n");
+  } else {
+    printf("cost %s\n", cost);
+    printf("bound %s\n", bound ? bound : "none");
+    if (bound)
+      printf("gap %.6g\n", r.gap);
+    else
+      printf("gap none\n");
+    printf("status %s\n", solver_status_name[r.status]);
+    printf("ended %s\n", solver_end_name[r.ended]);
+    print_choices(p, r.choice);
+    printf("\n");
+  }
   return output_flush(d) && !r.lp_failed;
 }
 
@@ -119,8 +104,14 @@ static int answer(const Program *program, const char *file) {
   if (!(said.seconds > 0)) // nan as well
     return usage_error(program, "--seconds is not above 0");
   if (!(said.work >= 0)) return usage_error(program, "--work is below 0");
-  SolverMethod method;
-  if (!read_method(&method))
+  SolverMethod method = SOLVER_auto;
+  bool known = false;
+  for (int i = 0; i < N_SOLVER_METHODS; i++)
+    if (str_equal(said.method, solver_method_name[i])) {
+      method = (SolverMethod)i;
+      known = true;
+    }
+  if (!known)
     return usage_error(
         program, "there is no method '%s': there are auto, exhaustive, metropolis and descent",
         said.method);

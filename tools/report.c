@@ -51,27 +51,6 @@ static void add_card(StrBuf *b, const char *value, const char *what) {
   strbuf_addf(b, "<div class=\"card\"><b>%s</b><span>%s</span></div>\n", value, what);
 }
 
-static void add_cards(StrBuf *b, const Report *r) {
-  Arena *a = b->arena;
-  const StepCost *cost = &r->timeline->cost;
-  int64_t peak = 0;
-  for (int i = 0; r->memory && i < r->timeline->n_lanes; i++)
-    if (r->memory[i].planned > peak) peak = r->memory[i].planned;
-  double busy = 0;
-  for (int i = 0; i < cost->n_ranks; i++)
-    busy += cost->rank[i]->compute;
-  strbuf_add(b, "<div class=\"cards\">\n");
-  add_card(b, seconds_text(a, cost->seconds), "a step takes, as predicted");
-  add_card(b, seconds_text(a, cost->span), "of it, the longest that a rank is at work");
-  add_card(b, str_format(a, "%.1f %%", 100 * cost->bubble), "of all ranks’ time they are idle");
-  add_card(b, str_format(a, "%.1f %%", 100 * busy / (cost->n_ranks * cost->seconds)),
-           "of all ranks’ time they compute");
-  if (r->memory) add_card(b, bytes_text(a, (double)peak), "of memory, on the rank with most");
-  add_card(b, str_format(a, "%d", module_slices(r->m)),
-           "micro-batches of a batch, one after the other");
-  strbuf_add(b, "</div>\n");
-}
-
 static void add_head(StrBuf *b, const Report *r) {
   strbuf_add(b, "<h1>");
   html_add(b, r->model);
@@ -94,7 +73,25 @@ static void add_head(StrBuf *b, const Report *r) {
   strbuf_add(b, "<a href=\"#time\">Time</a><a href=\"#memory\">Memory</a><a href=\"#traffic\">"
                 "Traffic</a><a href=\"#alternatives\">Alternatives</a><a href=\"#graph\">Graph</a>"
                 "<a href=\"#passes\">Passes</a></nav>\n");
-  add_cards(b, r);
+  // Cards with the main figures.
+  Arena *a = b->arena;
+  const StepCost *cost = &r->timeline->cost;
+  int64_t peak = 0;
+  for (int i = 0; r->memory && i < r->timeline->n_lanes; i++)
+    if (r->memory[i].planned > peak) peak = r->memory[i].planned;
+  double busy = 0;
+  for (int i = 0; i < cost->n_ranks; i++)
+    busy += cost->rank[i]->compute;
+  strbuf_add(b, "<div class=\"cards\">\n");
+  add_card(b, seconds_text(a, cost->seconds), "a step takes, as predicted");
+  add_card(b, seconds_text(a, cost->span), "of it, the longest that a rank is at work");
+  add_card(b, str_format(a, "%.1f %%", 100 * cost->bubble), "of all ranks’ time they are idle");
+  add_card(b, str_format(a, "%.1f %%", 100 * busy / (cost->n_ranks * cost->seconds)),
+           "of all ranks’ time they compute");
+  if (r->memory) add_card(b, bytes_text(a, (double)peak), "of memory, on the rank with most");
+  add_card(b, str_format(a, "%d", module_slices(r->m)),
+           "micro-batches of a batch, one after the other");
+  strbuf_add(b, "</div>\n");
 }
 
 // -- Alternatives ------------------------------------------------------------------------------
@@ -103,32 +100,6 @@ static int by_seconds(const void *x, const void *y) {
   const Candidate *a = *(const Candidate *const *)x, *b = *(const Candidate *const *)y;
   if (a->made != b->made) return a->made ? -1 : 1;
   return (a->seconds > b->seconds) - (a->seconds < b->seconds);
-}
-
-static void add_candidate(StrBuf *b, const Candidate *c, const Candidate *best, double slowest) {
-  Arena *a = b->arena;
-  bool chosen = c == best;
-  strbuf_addf(b, "<tr class=\"%s\"><td class=\"mono\">", chosen ? "chosen" : c->fits ? "" : "out");
-  html_add(b, c->plan);
-  strbuf_addf(b, "</td><td class=\"n\">%" PRId64 "</td>", c->micro_batches);
-  // A candidate that could not be made has only a reason.
-  if (!c->made) {
-    strbuf_add(b, "<td colspan=\"4\">");
-    html_add(b, c->why);
-    strbuf_add(b, "</td></tr>\n");
-    return;
-  }
-  strbuf_addf(b, "<td class=\"n\">%s</td><td class=\"n\">%s</td>", seconds_text(a, c->seconds),
-              bytes_text(a, (double)c->needs.peak_bytes));
-  if (!c->fits)
-    strbuf_add(b, "<td>does not fit</td>");
-  else
-    strbuf_addf(b, "<td class=\"n\">%s</td>",
-                chosen ? "taken"
-                       : str_format(a, "%+.1f %%", 100 * (c->seconds / best->seconds - 1)));
-  strbuf_addf(
-      b, "<td style=\"width:30%%\"><span class=\"bar\" style=\"width:%.1f%%\"></span></td></tr>\n",
-      100 * c->seconds / slowest);
 }
 
 static void add_alternatives(StrBuf *b, const Report *r) {
@@ -151,8 +122,35 @@ static void add_alternatives(StrBuf *b, const Report *r) {
              "<p>The plans that were made and priced, the fastest first.</p>\n<div class=\"table\">"
              "<table><tr><th>plan</th><th class=\"n\">micro-batches</th><th class=\"n\">step</th>"
              "<th class=\"n\">memory of a rank</th><th class=\"n\"></th><th></th></tr>\n");
-  for (int i = 0; i < all->n; i++)
-    add_candidate(b, order[i], &all->at[r->seen->chosen], slowest);
+  for (int i = 0; i < all->n; i++) {
+    // The difference in time is relative to the chosen plan.
+    const Candidate *c = order[i], *best = &all->at[r->seen->chosen];
+    Arena *a = b->arena;
+    bool chosen = c == best;
+    const char *class = chosen ? "chosen" : c->fits ? "" : "out";
+    strbuf_addf(b, "<tr class=\"%s\"><td class=\"mono\">", class);
+    html_add(b, c->plan);
+    strbuf_addf(b, "</td><td class=\"n\">%" PRId64 "</td>", c->micro_batches);
+    // A candidate that could not be made has only a reason.
+    if (!c->made) {
+      strbuf_add(b, "<td colspan=\"4\">");
+      html_add(b, c->why);
+      strbuf_add(b, "</td></tr>\n");
+      continue;
+    }
+    strbuf_addf(b, "<td class=\"n\">%s</td><td class=\"n\">%s</td>", seconds_text(a, c->seconds),
+                bytes_text(a, (double)c->needs.peak_bytes));
+    if (!c->fits)
+      strbuf_add(b, "<td>does not fit</td>");
+    else
+      strbuf_addf(b, "<td class=\"n\">%s</td>",
+                  chosen ? "taken"
+                         : str_format(a, "%+.1f %%", 100 * (c->seconds / best->seconds - 1)));
+    strbuf_addf(
+        b,
+        "<td style=\"width:30%%\"><span class=\"bar\" style=\"width:%.1f%%\"></span></td></tr>\n",
+        100 * c->seconds / slowest);
+  }
   strbuf_add(b, "</table></div>\n");
 }
 
@@ -165,37 +163,6 @@ static const char *line_end(const char *s) {
   return end ? end : s + strlen(s);
 }
 
-static void add_line(StrBuf *b, const char *from, const char *to) {
-  const char *as = *from == '+' ? "plus" : *from == '-' ? "minus" : *from == '@' ? "at" : "";
-  strbuf_addf(b, "<i class=\"%s\">", as);
-  html_add(b, str_copy_n(b->arena, from, (size_t)(to - from)));
-  strbuf_add(b, from == to ? " </i>" : "</i>");
-}
-
-// Adds one diff.  Returns the text after it.
-static const char *add_diff(StrBuf *b, const char *diff) {
-  static const char head[] = "--- before ";
-  const char *end = line_end(diff), *name = diff + strlen(head), *lines = end;
-  int more = 0, less = 0, n = 0;
-  // The two lines of its head, and its body up to the next head.
-  lines = *lines ? line_end(lines + 1) : lines;
-  const char *next = lines;
-  while (*next && !str_starts(next + 1, head) && !str_starts(next + 1, "# -- ")) {
-    more += next[1] == '+';
-    less += next[1] == '-';
-    next = line_end(next + 1);
-  }
-  strbuf_add(b, "<details><summary><code>");
-  html_add(b, str_copy_n(b->arena, name, (size_t)(end - name)));
-  strbuf_addf(b, "</code> <span class=\"soft\">+%d −%d lines</span></summary><pre>", more, less);
-  for (const char *at = lines; at < next && n < MOST_LINES; at = line_end(at + 1), n++)
-    add_line(b, at + 1, line_end(at + 1));
-  if (n == MOST_LINES)
-    strbuf_add(b, "<i class=\"at\">… and more, which --print-changed prints</i>");
-  strbuf_add(b, "</pre></details>\n");
-  return *next ? next + 1 : next;
-}
-
 static void add_passes(StrBuf *b, const Report *r) {
   strbuf_add(b, "<h2 id=\"passes\">Passes</h2>\n<p>What each pass changed, from the model to what "
                 "ranks do.</p>\n");
@@ -204,9 +171,36 @@ static void add_passes(StrBuf *b, const Report *r) {
   html_add(b, r->counts);
   strbuf_add(b, "</pre>\n");
   for (const char *at = r->diffs; *at;) {
-    if (str_starts(at, "--- before "))
-      at = add_diff(b, at);
-    else
+    if (str_starts(at, "--- before ")) {
+      // The head of a diff has two lines; its body ends at the next head.
+      static const char head[] = "--- before ";
+      const char *end = line_end(at), *name = at + strlen(head), *lines = end;
+      int more = 0, less = 0, n = 0;
+      lines = *lines ? line_end(lines + 1) : lines;
+      const char *next = lines;
+      while (*next && !str_starts(next + 1, head) && !str_starts(next + 1, "# -- ")) {
+        more += next[1] == '+';
+        less += next[1] == '-';
+        next = line_end(next + 1);
+      }
+      strbuf_add(b, "<details><summary><code>");
+      html_add(b, str_copy_n(b->arena, name, (size_t)(end - name)));
+      strbuf_addf(b, "</code> <span class=\"soft\">+%d −%d lines</span></summary><pre>", more,
+                  less);
+      for (const char *line = lines; line < next && n < MOST_LINES;
+           line = line_end(line + 1), n++) {
+        // The first character of a line decides its colour.
+        const char *from = line + 1, *to = line_end(from);
+        const char *as = *from == '+' ? "plus" : *from == '-' ? "minus" : *from == '@' ? "at" : "";
+        strbuf_addf(b, "<i class=\"%s\">", as);
+        html_add(b, str_copy_n(b->arena, from, (size_t)(to - from)));
+        strbuf_add(b, from == to ? " </i>" : "</i>");
+      }
+      if (n == MOST_LINES)
+        strbuf_add(b, "<i class=\"at\">… and more, which --print-changed prints</i>");
+      strbuf_add(b, "</pre></details>\n");
+      at = *next ? next + 1 : next;
+    } else
       at = *line_end(at) ? line_end(at) + 1 : line_end(at);
   }
 }

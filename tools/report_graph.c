@@ -24,44 +24,6 @@ static bool is_shown(const Op *op) {
          op->kind != OP_constant;
 }
 
-static void add_op(Table *t, const Op *op, int depth) {
-  StrBuf *b = t->b;
-  const Value *v = op->out[0];
-  if (!is_shown(op) || t->n_rows++ >= MOST_ROWS) return;
-  strbuf_addf(b, "<tr><td class=\"in%d\">", depth);
-  html_add(b, op_title(b->arena, op, t->r->seen->target));
-  strbuf_addf(b, "</td><td class=\"mono\">%s</td><td class=\"mono\">",
-              type_text(b->arena, v->type));
-  const Mesh *mesh = v->layout ? v->layout->mesh : NULL;
-  if (mesh) html_add(b, device_list(b->arena, mesh->device, mesh->n_devices));
-  strbuf_add(b, "</td><td class=\"mono\">");
-  for (int i = 0, n = 0; mesh && i < mesh->n_axes; i++) {
-    if (mesh->axis[i].size == 1) continue;
-    strbuf_addf(b, "%s%s ", n++ ? ", " : "", sbp_text(b->arena, v->layout->axis[i]));
-    html_add(b, mesh->axis[i].name);
-  }
-  strbuf_add(b, "</td><td class=\"mono\">");
-  html_add(b, op_place(b->arena, op));
-  strbuf_add(b, "</td></tr>\n");
-}
-
-static void add_members(Table *t, const Member *m, int n, int depth);
-
-static void add_block(Table *t, const Occurrence *o, int times, int depth) {
-  if (times > 1)
-    strbuf_addf(
-        t->b,
-        "<tr class=\"block\"><td colspan=\"5\" class=\"in%d\">%d times, one after the other: "
-        "%d ops</td></tr>\n",
-        depth, times, o->block->n_ops);
-  else
-    strbuf_addf(t->b,
-                "<tr class=\"block\"><td colspan=\"5\" class=\"in%d\">one of %d alike: %d ops"
-                "</td></tr>\n",
-                depth, o->block->n, o->block->n_ops);
-  add_members(t, o->member, o->block->n_members, depth < DEEPEST ? depth + 1 : depth);
-}
-
 static bool has_shown(const Occurrence *o) {
   for (int i = 0; i < o->block->n_members; i++)
     if (o->member[i].op ? is_shown(o->member[i].op) : has_shown(o->member[i].inner)) return true;
@@ -72,13 +34,47 @@ static bool has_shown(const Occurrence *o) {
 static void add_members(Table *t, const Member *m, int n, int depth) {
   for (int i = 0; i < n; i++) {
     if (m[i].op) {
-      add_op(t, m[i].op, depth);
+      // An op: its title, type, ranks, layout, and place in the model.
+      const Op *op = m[i].op;
+      StrBuf *b = t->b;
+      const Value *v = op->out[0];
+      if (!is_shown(op) || t->n_rows++ >= MOST_ROWS) continue;
+      strbuf_addf(b, "<tr><td class=\"in%d\">", depth);
+      html_add(b, op_title(b->arena, op, t->r->seen->target));
+      strbuf_addf(b, "</td><td class=\"mono\">%s</td><td class=\"mono\">",
+                  type_text(b->arena, v->type));
+      const Mesh *mesh = v->layout ? v->layout->mesh : NULL;
+      if (mesh) html_add(b, device_list(b->arena, mesh->device, mesh->n_devices));
+      strbuf_add(b, "</td><td class=\"mono\">");
+      for (int axis = 0, n_shown = 0; mesh && axis < mesh->n_axes; axis++) {
+        if (mesh->axis[axis].size == 1) continue;
+        strbuf_addf(b, "%s%s ", n_shown++ ? ", " : "", sbp_text(b->arena, v->layout->axis[axis]));
+        html_add(b, mesh->axis[axis].name);
+      }
+      strbuf_add(b, "</td><td class=\"mono\">");
+      html_add(b, op_place(b->arena, op));
+      strbuf_add(b, "</td></tr>\n");
       continue;
     }
     int times = 1;
     while (i + times < n && !m[i + times].op && m[i + times].inner->block == m[i].inner->block)
       times++;
-    if (has_shown(m[i].inner)) add_block(t, m[i].inner, times, depth);
+    if (has_shown(m[i].inner)) {
+      // A block: its title, and its members one level deeper.
+      const Occurrence *o = m[i].inner;
+      if (times > 1)
+        strbuf_addf(
+            t->b,
+            "<tr class=\"block\"><td colspan=\"5\" class=\"in%d\">%d times, one after the other: "
+            "%d ops</td></tr>\n",
+            depth, times, o->block->n_ops);
+      else
+        strbuf_addf(t->b,
+                    "<tr class=\"block\"><td colspan=\"5\" class=\"in%d\">one of %d alike: %d ops"
+                    "</td></tr>\n",
+                    depth, o->block->n, o->block->n_ops);
+      add_members(t, o->member, o->block->n_members, depth < DEEPEST ? depth + 1 : depth);
+    }
     i += times - 1;
   }
 }

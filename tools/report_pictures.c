@@ -27,17 +27,14 @@ static double x_of(const Report *r, double time) {
   return LEFT + WIDTH * time / r->timeline->cost.seconds;
 }
 
-// A round number of seconds, about an eighth of a step.
-static double tick_of(double seconds) {
-  double power = pow(10, floor(log10(seconds / 8)));
-  static const double steps[] = {1, 2, 5, 10};
-  for (int i = 0; i < 4; i++)
-    if (seconds / (steps[i] * power) <= 10) return steps[i] * power;
-  return 10 * power;
-}
-
 static void add_ticks(StrBuf *b, const Report *r, double height) {
-  double all = r->timeline->cost.seconds, tick = tick_of(all);
+  // A round number of seconds, about an eighth of a step.
+  double all = r->timeline->cost.seconds;
+  double power = pow(10, floor(log10(all / 8)));
+  static const double steps[] = {1, 2, 5, 10};
+  double tick = 10 * power;
+  for (int i = 3; i >= 0; i--)
+    if (all / (steps[i] * power) <= 10) tick = steps[i] * power;
   for (int i = 0; i * tick <= all * (1 + 1e-9); i++) {
     double x = x_of(r, i * tick);
     strbuf_addf(b, "<line class=\"grid\" x1=\"%.1f\" y1=\"0\" x2=\"%.1f\" y2=\"%.1f\"/>", x, x,
@@ -66,27 +63,6 @@ typedef struct Picture {
   int *piece;   // by segment: number of its piece of a micro-batch; 0: none
   int n_pieces; // 0: micro-batches have no pieces
 } Picture;
-
-// Finds the pieces of segments.  A segment belongs to a piece if all its ops with a piece have that
-// one.  A segment that runs piece after piece has ops of several.
-static Picture picture_of(Arena *a, const Report *r) {
-  const Graph *g = r->m->graphs;
-  Picture p = {.r = r};
-  int n = g->schedule ? g->schedule->segment.n : 0;
-  bool *mixed = arena_array(a, bool, n + 1);
-  p.piece = arena_array(a, int, n + 1);
-  for_each_op(op, g) {
-    int *piece = &p.piece[op->segment];
-    if (!op->segment || !op->piece) continue;
-    mixed[op->segment] |= *piece && *piece != op->piece;
-    *piece = op->piece;
-  }
-  for (int i = 0; i <= n; i++) {
-    if (mixed[i]) p.piece[i] = 0;
-    p.n_pieces = p.piece[i] > p.n_pieces ? p.piece[i] : p.n_pieces;
-  }
-  return p;
-}
 
 // The colour class of an op.  An update op that runs in every slice accumulates gradients, so it
 // counts as backward.
@@ -130,29 +106,26 @@ static void draw_bar(StrBuf *b, const Report *r, const Bar *bar, double y, doubl
                 x + width / 2, y + height / 2 + 3.5, bar->label);
 }
 
-// " of micro-batch 1, piece 2"
-static const char *whose(Arena *a, const Picture *p, const StepEvent *e) {
-  if (e->before || (e->op && e->op->owed)) return " of the step before";
-  int piece = e->op ? e->op->piece : p->piece[e->segment];
-  bool slices = e->slice >= 0 && module_slices(p->r->m) > 1, pieces = p->n_pieces && piece;
-  return str_format(a, "%s%s%s%s", slices ? str_format(a, " of micro-batch %d", e->slice) : "",
-                    slices && pieces ? "," : "", pieces && !slices ? " of" : "",
-                    pieces ? str_format(a, " piece %d", piece) : "");
-}
-
 // Makes the bar of an event in a line.  Returns false if the event has none there.
 static bool bar_of(StrBuf *b, const Picture *p, const StepEvent *e, StepLine line, Bar *out) {
   Arena *a = b->arena;
   *out = (Bar){.from = e->from, .to = e->to};
   bool moves = line != LINE_computes;
   if (e->line != line || (!e->op && !e->segment)) return false;
-  if (e->op && !moves && e->segment) return false; // drawn as its segment
-  const char *of = whose(a, p, e);
+  // An op of a segment is drawn as its segment.
+  if (e->op && !moves && e->segment) return false;
+  // " of micro-batch 1, piece 2"
+  int piece = e->op ? e->op->piece : p->piece[e->segment];
+  bool slices = e->slice >= 0 && module_slices(p->r->m) > 1, pieces = p->n_pieces && piece;
+  const char *of =
+      str_format(a, "%s%s%s%s", slices ? str_format(a, " of micro-batch %d", e->slice) : "",
+                 slices && pieces ? "," : "", pieces && !slices ? " of" : "",
+                 pieces ? str_format(a, " piece %d", piece) : "");
+  if (e->before || (e->op && e->op->owed)) of = " of the step before";
   if (e->op) {
     out->class = !moves ? part_class(p->r, e) : e->before ? "moving before" : "moving";
     out->title = str_format(a, "%s%s", op_title(a, e->op, p->r->seen->target), of);
   } else {
-    int piece = p->piece[e->segment];
     out->class = segment_class(p, e);
     out->title = str_format(a, "%s%s", segment_name(p->r->m->graphs, e->segment), of);
     out->label = piece ? str_format(a, "%d.%d", e->slice, piece) : str_format(a, "%d", e->slice);
@@ -181,15 +154,6 @@ static void draw_lane(StrBuf *b, const Picture *p, int lane, StepLine line, doub
   if (bar.class) draw_bar(b, r, &bar, y, height);
 }
 
-static bool is_drawn(StrBuf *b, const Picture *p, const char *class) {
-  const StepTimeline *t = p->r->timeline;
-  Bar bar;
-  for (int i = 0; i < t->event.n; i++)
-    if (bar_of(b, p, &t->event.at[i], t->event.at[i].line, &bar) && str_starts(bar.class, class))
-      return true;
-  return false;
-}
-
 static void add_time_legend(StrBuf *b, const Picture *p) {
   static const char *const kind[][2] = {{"forward", "forward"},
                                         {"backward", "backward"},
@@ -197,9 +161,16 @@ static void add_time_legend(StrBuf *b, const Picture *p) {
                                         {"updating", "update"},
                                         {"moving", "communication"}};
   strbuf_add(b, "<div class=\"legend\">");
-  for (size_t i = 0; i < sizeof kind / sizeof *kind; i++)
-    if (is_drawn(b, p, kind[i][0]))
-      strbuf_addf(b, "<span><i class=\"%s\"></i>%s</span>", kind[i][0], kind[i][1]);
+  // Only colours in use are explained.
+  const StepTimeline *t = p->r->timeline;
+  for (size_t i = 0; i < sizeof kind / sizeof *kind; i++) {
+    bool is_drawn = false;
+    Bar bar;
+    for (int k = 0; !is_drawn && k < t->event.n; k++)
+      is_drawn = bar_of(b, p, &t->event.at[k], t->event.at[k].line, &bar) &&
+                 str_starts(bar.class, kind[i][0]);
+    if (is_drawn) strbuf_addf(b, "<span><i class=\"%s\"></i>%s</span>", kind[i][0], kind[i][1]);
+  }
   if (graph_first_owed(p->r->m->graphs))
     strbuf_add(b, "<span><i class=\"updating before\"></i><i class=\"moving before\"></i>of the "
                   "step before</span>");
@@ -213,7 +184,25 @@ static void add_time_legend(StrBuf *b, const Picture *p) {
 
 void report_timeline(StrBuf *b, const Report *r) {
   const StepTimeline *t = r->timeline;
-  Picture p = picture_of(b->arena, r);
+  // A segment belongs to a piece if all its ops with a piece have that one.  A segment that runs
+  // piece after piece has ops of several.
+  Arena *a = b->arena;
+  const Graph *g = r->m->graphs;
+  Picture p = {.r = r};
+  int n_segments = g->schedule ? g->schedule->segment.n : 0;
+  bool *mixed = arena_array(a, bool, n_segments + 1);
+  p.piece = arena_array(a, int, n_segments + 1);
+  for_each_op(op, g) {
+    int *piece = &p.piece[op->segment];
+    if (!op->segment || !op->piece) continue;
+    mixed[op->segment] |= *piece && *piece != op->piece;
+    *piece = op->piece;
+  }
+  for (int i = 0; i <= n_segments; i++) {
+    if (mixed[i]) p.piece[i] = 0;
+    p.n_pieces = p.piece[i] > p.n_pieces ? p.piece[i] : p.n_pieces;
+  }
+
   int n = t->n_lanes < MOST_LANES ? t->n_lanes : MOST_LANES;
   strbuf_add(b, "<h2 id=\"time\">Time</h2>\n<figure>\n");
   add_time_legend(b, &p);
@@ -248,23 +237,22 @@ typedef struct Column {
   int64_t all, bytes[N_MEMORY_KINDS]; // at the column's peak
 } Column;
 
-static int64_t sum_of(const MemoryPoint *p) {
+static void raise(Column *c, const MemoryPoint *p) {
   int64_t all = 0;
   for (int k = 0; k < N_MEMORY_KINDS; k++)
     all += p->bytes[k];
-  return all;
-}
 
-static void raise(Column *c, const MemoryPoint *p) {
-  int64_t all = sum_of(p);
   if (all < c->all) return;
   c->all = all;
   for (int k = 0; k < N_MEMORY_KINDS; k++)
     c->bytes[k] = p->bytes[k];
 }
 
-// Finds the peak of memory in use in the time of each column.
-static void find_columns(const Report *r, const LaneMemory *m, Column *column) {
+static void draw_memory(StrBuf *b, const Report *r, int lane) {
+  const LaneMemory *m = &r->memory[lane];
+  Column *column = arena_array(b->arena, Column, COLUMNS);
+  double scale = (MEMORY_HEIGHT - 10) / (double)(m->planned ? m->planned : 1);
+  // A column shows the peak of memory in use in its time.
   double per = r->timeline->cost.seconds / COLUMNS;
   const MemoryPoint *last = NULL;
   for (int c = 0, i = 0; c < COLUMNS; c++) {
@@ -275,57 +263,37 @@ static void find_columns(const Report *r, const LaneMemory *m, Column *column) {
       raise(&column[c], last);
     }
   }
-}
-
-static void add_area(StrBuf *b, const Column *column, int kind, double scale) {
-  strbuf_addf(b, "<path class=\"m%d\" d=\"M%d %d", kind, LEFT, MEMORY_HEIGHT);
-  for (int c = 0; c < COLUMNS; c++) {
-    int64_t upto = 0;
-    for (int k = 0; k <= kind; k++)
-      upto += column[c].bytes[k];
-    double x = LEFT + (double)WIDTH * c / COLUMNS, y = MEMORY_HEIGHT - scale * (double)upto;
-    strbuf_addf(b, "L%.1f %.1fH%.1f", x, y, x + (double)WIDTH / COLUMNS);
-  }
-  strbuf_addf(b, "L%d %dZ\"/>\n", LEFT + WIDTH, MEMORY_HEIGHT);
-}
-
-static void draw_memory(StrBuf *b, const Report *r, int lane) {
-  const LaneMemory *m = &r->memory[lane];
-  Column *column = arena_array(b->arena, Column, COLUMNS);
-  double scale = (MEMORY_HEIGHT - 10) / (double)(m->planned ? m->planned : 1);
-  find_columns(r, m, column);
   begin_svg(b, MEMORY_HEIGHT + 22, "memory over time");
   add_ticks(b, r, MEMORY_HEIGHT);
   // Areas are stacked: draw from back to front.
-  for (int k = N_MEMORY_KINDS; k--;)
-    add_area(b, column, k, scale);
+  for (int k = N_MEMORY_KINDS; k--;) {
+    // The edge of an area is the sum of its kind and those below.
+    strbuf_addf(b, "<path class=\"m%d\" d=\"M%d %d", k, LEFT, MEMORY_HEIGHT);
+    for (int c = 0; c < COLUMNS; c++) {
+      int64_t upto = 0;
+      for (int below = 0; below <= k; below++)
+        upto += column[c].bytes[below];
+      double x = LEFT + (double)WIDTH * c / COLUMNS, y = MEMORY_HEIGHT - scale * (double)upto;
+      strbuf_addf(b, "L%.1f %.1fH%.1f", x, y, x + (double)WIDTH / COLUMNS);
+    }
+    strbuf_addf(b, "L%d %dZ\"/>\n", LEFT + WIDTH, MEMORY_HEIGHT);
+  }
   strbuf_addf(b, "<line class=\"limit\" x1=\"%d\" y1=\"10\" x2=\"%d\" y2=\"10\"/>\n", LEFT,
               LEFT + WIDTH);
   strbuf_addf(b, "<text class=\"row\" x=\"%d\" y=\"14\" text-anchor=\"end\">%s</text>\n</svg>\n",
               LEFT - 8, bytes_text(b->arena, (double)m->planned));
 }
 
-static void add_held(StrBuf *b, const Report *r, const MemoryHeld *h) {
-  Arena *a = b->arena;
-  strbuf_addf(
-      b,
-      "<tr><td class=\"n\">%s</td><td class=\"n\">%s</td><td><span class=\"legend\" "
-      "style=\"margin:0\"><span><i class=\"m%d\"></i>%s</span></span></td><td class=\"mono\">",
-      bytes_text(a, (double)(h->bytes * h->slices)),
-      h->slices > 1 ? str_format(a, "%d × %s", h->slices, bytes_text(a, (double)h->bytes)) : "",
-      (int)h->kind, memory_kind_name[h->kind]);
-  if (h->value->def)
-    html_add(b, op_title(a, h->value->def, r->seen->target));
-  else
-    html_add(b, h->value->label);
-  strbuf_addf(b, " <span class=\"soft\">%s</span></td><td class=\"mono\">",
-              type_text(a, h->value->type));
-  if (h->value->def) html_add(b, op_place(a, h->value->def));
-  strbuf_add(b, "</td></tr>\n");
-}
-
-// Breaks down the bytes at the peak: by kind, and the largest values.
-static void explain_peak(StrBuf *b, const Report *r, const LaneMemory *m) {
+static void add_memory(StrBuf *b, const Report *r, int lane) {
+  strbuf_add(b, "<figure>\n");
+  draw_memory(b, r, lane);
+  strbuf_addf(b, "<figcaption>%s; dashed: the bytes that are planned%s</figcaption>\n</figure>\n",
+              lane_text(b->arena, &r->timeline->lane[lane]),
+              graph_first_owed(r->m->graphs)
+                  ? "; gradients are there until the next step has updated with them"
+                  : "");
+  // The bytes at the peak: by kind, and the largest values.
+  const LaneMemory *m = &r->memory[lane];
   Arena *a = b->arena;
   int64_t by_kind[N_MEMORY_KINDS] = {0}, shown = 0;
   for (int i = 0; i < m->at_peak.n; i++)
@@ -355,8 +323,23 @@ static void explain_peak(StrBuf *b, const Report *r, const LaneMemory *m) {
          "micro-batches</th><th>as</th><th>made by</th><th>in the model</th></tr>\n");
   // The largest values first; the rest is one row.
   for (int i = 0; i < m->at_peak.n && i < MOST_HELD; i++) {
-    add_held(b, r, &m->at_peak.at[i]);
-    shown += m->at_peak.at[i].bytes * m->at_peak.at[i].slices;
+    const MemoryHeld *h = &m->at_peak.at[i];
+    strbuf_addf(
+        b,
+        "<tr><td class=\"n\">%s</td><td class=\"n\">%s</td><td><span class=\"legend\" "
+        "style=\"margin:0\"><span><i class=\"m%d\"></i>%s</span></span></td><td class=\"mono\">",
+        bytes_text(a, (double)(h->bytes * h->slices)),
+        h->slices > 1 ? str_format(a, "%d × %s", h->slices, bytes_text(a, (double)h->bytes)) : "",
+        (int)h->kind, memory_kind_name[h->kind]);
+    if (h->value->def)
+      html_add(b, op_title(a, h->value->def, r->seen->target));
+    else
+      html_add(b, h->value->label);
+    strbuf_addf(b, " <span class=\"soft\">%s</span></td><td class=\"mono\">",
+                type_text(a, h->value->type));
+    if (h->value->def) html_add(b, op_place(a, h->value->def));
+    strbuf_add(b, "</td></tr>\n");
+    shown += h->bytes * h->slices;
   }
   if (m->at_peak.n > MOST_HELD)
     strbuf_addf(b,
@@ -364,17 +347,6 @@ static void explain_peak(StrBuf *b, const Report *r, const LaneMemory *m) {
                 "others</td><td></td></tr>\n",
                 bytes_text(a, (double)(m->peak - shown)), m->at_peak.n - MOST_HELD);
   strbuf_add(b, "</table></div>\n");
-}
-
-static void add_memory(StrBuf *b, const Report *r, int lane) {
-  strbuf_add(b, "<figure>\n");
-  draw_memory(b, r, lane);
-  strbuf_addf(b, "<figcaption>%s; dashed: the bytes that are planned%s</figcaption>\n</figure>\n",
-              lane_text(b->arena, &r->timeline->lane[lane]),
-              graph_first_owed(r->m->graphs)
-                  ? "; gradients are there until the next step has updated with them"
-                  : "");
-  explain_peak(b, r, &r->memory[lane]);
   const LaneMemory *host = r->host ? &r->host[lane] : NULL;
   if (host)
     strbuf_addf(b, "<p>In host memory are at most %s, after %s.</p>\n",

@@ -30,51 +30,32 @@ static void send(Matrix *x, int from, int to, double bytes) {
   if (from != to) x->bytes[from / x->per * x->n + to / x->per] += bytes;
 }
 
-// The fraction of its bytes that each member of a ring of n sends to the next.
-static double ring_share(const Op *op, int n) {
-  return (op->kind == OP_all_reduce ? 2.0 : 1.0) * (n - 1) / n;
-}
-
-static void add_groups(Matrix *x, Arena *a, const Collective *c) {
-  Groups groups = collective_groups(a, c->op);
-  double bytes = (double)c->bytes * (double)c->count;
-  for (int g = 0; g < groups.n; g++) {
-    const int *device = groups.device + g * groups.size;
-    for (int i = 0; i < groups.size; i++) {
-      if (c->op->kind != OP_all_to_all)
-        send(x, device[i], device[(i + 1) % groups.size], bytes * ring_share(c->op, groups.size));
-      for (int k = 0; c->op->kind == OP_all_to_all && k < groups.size; k++)
-        send(x, device[i], device[k], bytes / groups.size);
-    }
-  }
-}
-
-static void add_move(Matrix *x, Arena *a, const Collective *c) {
-  Messages messages = messages_of(a, c->op);
-  for (int i = 0; i < messages.n; i++)
-    send(x, messages.at[i].from, messages.at[i].to,
-         (double)message_bytes(&messages.at[i], c->op->out[0]->type) * (double)c->count);
-}
-
 static void add_collective(Matrix *x, const Collective *c) {
   Arena *a = arena_new();
-  if (c->op->kind == OP_move)
-    add_move(x, a, c);
-  else
-    add_groups(x, a, c);
+  if (c->op->kind == OP_move) {
+    // A move sends its messages.
+    Messages messages = messages_of(a, c->op);
+    for (int i = 0; i < messages.n; i++)
+      send(x, messages.at[i].from, messages.at[i].to,
+           (double)message_bytes(&messages.at[i], c->op->out[0]->type) * (double)c->count);
+  } else {
+    // A ring goes around each group; an all_to_all sends from each to each.
+    Groups groups = collective_groups(a, c->op);
+    double bytes = (double)c->bytes * (double)c->count;
+    // The fraction of its bytes that each member of a ring sends to the next.
+    double ring_share =
+        (c->op->kind == OP_all_reduce ? 2.0 : 1.0) * (groups.size - 1) / groups.size;
+    for (int g = 0; g < groups.n; g++) {
+      const int *device = groups.device + g * groups.size;
+      for (int i = 0; i < groups.size; i++) {
+        if (c->op->kind != OP_all_to_all)
+          send(x, device[i], device[(i + 1) % groups.size], bytes * ring_share);
+        for (int k = 0; c->op->kind == OP_all_to_all && k < groups.size; k++)
+          send(x, device[i], device[k], bytes / groups.size);
+      }
+    }
+  }
   arena_free(a);
-}
-
-static Matrix find_matrix(Arena *a, const Report *r, const Collectives *list) {
-  int most = 0;
-  for (int i = 0; i < r->timeline->cost.n_ranks; i++)
-    if (r->timeline->cost.device[i] > most) most = r->timeline->cost.device[i];
-  Matrix x = {.per = most / MOST_CELLS + 1};
-  x.n = most / x.per + 1;
-  x.bytes = arena_array(a, double, x.n *x.n);
-  for (int i = 0; i < list->n; i++)
-    add_collective(&x, &list->at[i]);
-  return x;
 }
 
 static const char *cell_name(Arena *a, const Matrix *x, int i) {
@@ -118,9 +99,30 @@ static void draw_matrix(StrBuf *b, const Matrix *x) {
       bytes_text(a, most));
 }
 
-// Adds a table by kind and part of the step: bytes handed over, and bytes sent.  The sum of the
-// matrix is the latter.
-static void add_kinds(StrBuf *b, const Collectives *list) {
+void report_traffic(StrBuf *b, const Report *r) {
+  Collectives list = {0};
+  collectives_find(b->arena, r->m, &list);
+  strbuf_add(b, "<h2 id=\"traffic\">Traffic</h2>\n");
+  if (!list.n) {
+    strbuf_add(b, "<p>Nothing moves between ranks.</p>\n");
+    return;
+  }
+  // A cell is one device, or several neighbours if there are too many.
+  int most = 0;
+  for (int i = 0; i < r->timeline->cost.n_ranks; i++)
+    if (r->timeline->cost.device[i] > most) most = r->timeline->cost.device[i];
+  Matrix x = {.per = most / MOST_CELLS + 1};
+  x.n = most / x.per + 1;
+  x.bytes = arena_array(b->arena, double, x.n *x.n);
+  for (int i = 0; i < list.n; i++)
+    add_collective(&x, &list.at[i]);
+
+  strbuf_add(b, "<figure>\n");
+  draw_matrix(b, &x);
+  strbuf_add(b, "</figure>\n");
+  // A table by kind and part of the step: bytes handed over, and bytes sent.  The sum of the matrix
+  // is the latter.
+
   strbuf_add(
       b,
       "<div class=\"table\"><table><tr><th>kind</th><th>when</th><th class=\"n\">of a step</th>"
@@ -131,8 +133,8 @@ static void add_kinds(StrBuf *b, const Collectives *list) {
       // A matrix with a single cell sums all transfers.
       Matrix whole = {.n = 1, .per = INT_MAX, .bytes = &sent};
       int64_t count = 0;
-      for (int i = 0; i < list->n; i++) {
-        const Collective *c = &list->at[i];
+      for (int i = 0; i < list.n; i++) {
+        const Collective *c = &list.at[i];
         if (c->op->kind != collective_kinds[k] || c->part != part) continue;
         count += c->count;
         bytes += (double)c->all_bytes * (double)c->count;
@@ -148,19 +150,4 @@ static void add_kinds(StrBuf *b, const Collectives *list) {
                   bytes_text(b->arena, bytes), bytes_text(b->arena, sent));
     }
   strbuf_add(b, "</table></div>\n");
-}
-
-void report_traffic(StrBuf *b, const Report *r) {
-  Collectives list = {0};
-  collectives_find(b->arena, r->m, &list);
-  strbuf_add(b, "<h2 id=\"traffic\">Traffic</h2>\n");
-  if (!list.n) {
-    strbuf_add(b, "<p>Nothing moves between ranks.</p>\n");
-    return;
-  }
-  Matrix x = find_matrix(b->arena, r, &list);
-  strbuf_add(b, "<figure>\n");
-  draw_matrix(b, &x);
-  strbuf_add(b, "</figure>\n");
-  add_kinds(b, &list);
 }

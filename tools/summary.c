@@ -60,47 +60,26 @@ static const char *nccl_name(const Op *op) {
   return NULL;
 }
 
-// The groups of devices that differ along the axes of `op` only: [[0,1],[2,3]].
-static const char *groups_text(Arena *a, const Op *op) {
-  Groups groups = collective_groups(a, op);
+// The devices that take part in a collective, as JSON.
+static const char *groups_of(Arena *a, const Op *op) {
   StrBuf b = {.arena = a};
   strbuf_add(&b, "[");
+  // The pairs of sender and receiver: [[0,2],[1,2]].
+  if (op->kind == OP_move) {
+    Messages messages = messages_of(a, op);
+    for (int i = 0; i < messages.n; i++)
+      if (messages.at[i].from != messages.at[i].to)
+        strbuf_addf(&b, "%s[%d, %d]", b.n > 1 ? ", " : "", messages.at[i].from, messages.at[i].to);
+    strbuf_add(&b, "]");
+    return b.at;
+  }
+  // The groups of devices that differ along the axes of `op` only: [[0,1],[2,3]].
+  Groups groups = collective_groups(a, op);
   for (int i = 0; i < groups.n * groups.size; i++) {
     strbuf_add(&b, i % groups.size ? ", " : i ? "], [" : "[");
     strbuf_addf(&b, "%d", groups.device[i]);
   }
   strbuf_add(&b, "]]");
-  return b.at;
-}
-
-// The pairs of sender and receiver: [[0,2],[1,2]].
-static const char *pairs_text(Arena *a, const Op *move) {
-  Messages messages = messages_of(a, move);
-  StrBuf b = {.arena = a};
-  strbuf_add(&b, "[");
-  for (int i = 0; i < messages.n; i++)
-    if (messages.at[i].from != messages.at[i].to)
-      strbuf_addf(&b, "%s[%d, %d]", b.n > 1 ? ", " : "", messages.at[i].from, messages.at[i].to);
-  strbuf_add(&b, "]");
-  return b.at;
-}
-
-static const char *groups_of(Arena *a, const Op *op) {
-  return op->kind == OP_move ? pairs_text(a, op) : groups_text(a, op);
-}
-
-static const char *manifest_json(Arena *a, const Collectives *list) {
-  StrBuf b = {.arena = a};
-  strbuf_add(&b, "[");
-  for (int i = 0; i < list->n; i++) {
-    const Collective *c = &list->at[i];
-    strbuf_addf(&b,
-                "%s\n  {\"kind\": \"%s\", \"groups\": %s, \"bytes\": %" PRId64
-                ", \"count\": %" PRId64 ", \"phase\": \"%s\", \"op\": %s}",
-                i ? "," : "", op_info[c->op->kind].name, groups_of(a, c->op), c->bytes, c->count,
-                step_part_name[c->part], json_string(a, op_text(c->op, a)));
-  }
-  strbuf_add(&b, list->n ? "\n]\n" : "]\n");
   return b.at;
 }
 
@@ -113,50 +92,41 @@ static int by_tuned(const void *x, const void *y) {
   return (first > 0) - (first < 0);
 }
 
-// A row for collectives with equal keys: a tuner takes the first match.
-static const char *manifest_csv(Arena *a, const Collectives *list) {
-  Collective *tuned = arena_array(a, Collective, list->n);
-  StrBuf b = {.arena = a};
-  int n = 0;
-  strbuf_add(&b, "");
-  for (int i = 0; i < list->n; i++)
-    if (nccl_name(list->at[i].op)) tuned[n++] = list->at[i];
-  qsort(tuned, (size_t)n, sizeof *tuned, by_tuned);
-  for (int i = 0; i < n; i++)
-    // type, least and most bytes, algorithm, protocol, channels, nodes, ranks, pipelined ops,
-    // registered buffers; -1: any
-    if (!i || by_tuned(&tuned[i - 1], &tuned[i]) != 0)
-      strbuf_addf(&b, "%s,%" PRId64 ",%" PRId64 ",ring,simple,-1,-1,%d,-1,-1\n",
-                  nccl_name(tuned[i].op), tuned[i].bytes, tuned[i].bytes,
-                  collective_size(tuned[i].op));
-  return b.at;
-}
-
 const char *manifest_text(Arena *a, const Module *m, bool csv) {
   Collectives list = {0};
   collectives_find(a, m, &list);
-  return csv ? manifest_csv(a, &list) : manifest_json(a, &list);
+  StrBuf b = {.arena = a};
+  if (csv) {
+    // A row for collectives with equal keys: a tuner takes the first match.
+    Collective *tuned = arena_array(a, Collective, list.n);
+    int n = 0;
+    strbuf_add(&b, "");
+    for (int i = 0; i < list.n; i++)
+      if (nccl_name(list.at[i].op)) tuned[n++] = list.at[i];
+    qsort(tuned, (size_t)n, sizeof *tuned, by_tuned);
+    for (int i = 0; i < n; i++)
+      // type, least and most bytes, algorithm, protocol, channels, nodes, ranks, pipelined ops,
+      // registered buffers; -1: any
+      if (!i || by_tuned(&tuned[i - 1], &tuned[i]) != 0)
+        strbuf_addf(&b, "%s,%" PRId64 ",%" PRId64 ",ring,simple,-1,-1,%d,-1,-1\n",
+                    nccl_name(tuned[i].op), tuned[i].bytes, tuned[i].bytes,
+                    collective_size(tuned[i].op));
+    return b.at;
+  }
+  strbuf_add(&b, "[");
+  for (int i = 0; i < list.n; i++) {
+    const Collective *c = &list.at[i];
+    strbuf_addf(&b,
+                "%s\n  {\"kind\": \"%s\", \"groups\": %s, \"bytes\": %" PRId64
+                ", \"count\": %" PRId64 ", \"phase\": \"%s\", \"op\": %s}",
+                i ? "," : "", op_info[c->op->kind].name, groups_of(a, c->op), c->bytes, c->count,
+                step_part_name[c->part], json_string(a, op_text(c->op, a)));
+  }
+  strbuf_add(&b, list.n ? "\n]\n" : "]\n");
+  return b.at;
 }
 
 // -- The summary -------------------------------------------------------------------------------
-
-// The op with axes by position in the mesh.  Axis names are no decisions, and ONNX's annotations do
-// not have them.
-static const char *decision_text(Arena *a, const Op *op, Diag *quiet) {
-  const char *text = op_text(op, a);
-  MeshAxes axes;
-  bool names_axes = (op_info[op->kind].traits & (COMM | ACCUMULATES)) && op_has_attr(op, "axis");
-  if (!names_axes || !op_axes(op, &axes, quiet)) return text;
-  const char *name = str_format(a, " axis=\"%s\"", attr_s(op, "axis"));
-  const char *at = strstr(text, name);
-  if (!at) return text;
-  StrBuf b = {.arena = a};
-  strbuf_addf(&b, "%.*s axis=", (int)(at - text), text);
-  for (int i = 0; i < axes.n; i++)
-    strbuf_addf(&b, "%s%d", i ? "+" : "", axes.at[i]);
-  strbuf_add(&b, at + strlen(name));
-  return b.at;
-}
 
 // Hash of the decisions, without locations of ops: equal for equal plans of equal models.
 static uint64_t plan_hash(Arena *a, const Module *m) {
@@ -165,7 +135,23 @@ static uint64_t plan_hash(Arena *a, const Module *m) {
   diag_quiet(d, true);
   for_each_graph(g, m)
     for_each_op(op, g) {
-      for (const char *p = decision_text(a, op, d); *p; p++)
+      // Axes count by position in the mesh: their names are no decisions, and ONNX's annotations do
+      // not have them.
+      const char *text = op_text(op, a);
+      MeshAxes axes;
+      bool names_axes =
+          (op_info[op->kind].traits & (COMM | ACCUMULATES)) && op_has_attr(op, "axis");
+      if (names_axes && op_axes(op, &axes, d)) {
+        const char *name = str_format(a, " axis=\"%s\"", attr_s(op, "axis"));
+        const char *at = strstr(text, name);
+        StrBuf b = {.arena = a};
+        if (at) strbuf_addf(&b, "%.*s axis=", (int)(at - text), text);
+        for (int i = 0; at && i < axes.n; i++)
+          strbuf_addf(&b, "%s%d", i ? "+" : "", axes.at[i]);
+        if (at) strbuf_add(&b, at + strlen(name));
+        if (at) text = b.at;
+      }
+      for (const char *p = text; *p; p++)
         hash = (hash ^ (uint8_t)*p) * 1099511628211u;
     }
   diag_free(d);
@@ -187,12 +173,6 @@ static void add_comm_bytes(StrBuf *b, const Collectives *list) {
   }
 }
 
-// Whether the op belongs to the model; collectives and buckets come from the plan.
-static bool is_of_model(const Op *op) {
-  bool is_moved = (op_info[op->kind].traits & COMM) || op->kind == OP_pack || op->kind == OP_unpack;
-  return op_part(op) == PART_forward && !is_moved;
-}
-
 // Adds the op, and its node of the model.
 static void add_op(StrBuf *b, const char *which, const Op *op) {
   Arena *a = b->arena;
@@ -207,9 +187,14 @@ static void add_op(StrBuf *b, const char *which, const Op *op) {
 static void add_stage(StrBuf *b, const Module *m, const Mesh *mesh, int ranks, int *n_stages) {
   Arena *a = b->arena;
   const Op *first = NULL, *last = NULL;
-  // The first and the last op tell the stage's place in the model.
+  // The first and the last op tell the stage's place in the model.  Collectives and
+  // buckets come from the plan.
+
   for (const Op *op = m->graphs ? m->graphs->first : NULL; op; op = op->next) {
-    if (!is_of_model(op) || (mesh && op_mesh(op) != mesh)) continue;
+    bool is_moved =
+        (op_info[op->kind].traits & COMM) || op->kind == OP_pack || op->kind == OP_unpack;
+    bool is_of_model = op_part(op) == PART_forward && !is_moved;
+    if (!is_of_model || (mesh && op_mesh(op) != mesh)) continue;
     if (!first) first = op;
     last = op;
   }
@@ -225,13 +210,6 @@ static void add_stage(StrBuf *b, const Module *m, const Mesh *mesh, int ranks, i
   add_op(b, "first", first);
   add_op(b, "last", last);
   strbuf_add(b, "}");
-}
-
-static void add_stages(StrBuf *b, const Module *m, int ranks) {
-  int n_stages = 0;
-  if (!m->meshes) add_stage(b, m, NULL, ranks, &n_stages);
-  for_each_mesh(mesh, m)
-    add_stage(b, m, mesh, ranks, &n_stages);
 }
 
 const char *summary_dtype(const Module *m) {
@@ -253,13 +231,6 @@ static const char *ms_text(Arena *a, bool known, double seconds) {
   return known ? str_format(a, "%.6f", seconds * 1e3) : "null";
 }
 
-// The cost of a device's rank.  `cost` is NULL without a prediction.
-static const RankCost *cost_of(const StepCost *cost, int device) {
-  for (int i = 0; cost && i < cost->n_ranks; i++)
-    if (cost->device[i] == device) return cost->rank[i];
-  return NULL;
-}
-
 static void add_ranks(StrBuf *b, const Module *m, int ranks, const StepCost *cost) {
   int n;
   Arena *a = b->arena;
@@ -269,7 +240,10 @@ static void add_ranks(StrBuf *b, const Module *m, int ranks, const StepCost *cos
   for (int i = 0; i < ranks; i++) {
     int64_t bytes = i < n ? device_end(m, ends, device[i]) : 0;
     int64_t host = i < n ? device_end(m, host_ends, device[i]) : 0;
-    const RankCost *known = i < n ? cost_of(cost, device[i]) : NULL;
+    // The cost of the device's rank; NULL without a prediction.
+    const RankCost *known = NULL;
+    for (int k = 0; cost && i < n && k < cost->n_ranks; k++)
+      if (cost->device[k] == device[i]) known = cost->rank[k];
     RankCost rank = known ? *known : (RankCost){0};
     strbuf_addf(b,
                 "%s\n    {\"peak_bytes\": %s, \"host_bytes\": %" PRId64
@@ -287,21 +261,6 @@ void summary_searched(void *summary, const SearchStats *found) {
   Summary *s = summary;
   searched_add(&s->searched, found);
   if (found->explained) s->searched.explained = str_copy(s->arena, found->explained);
-}
-
-static void add_solver(StrBuf *b, const SearchStats *found) {
-  if (!found->n)
-    strbuf_add(
-        b,
-        "  \"solver\": {\"status\": \"none\", \"gap\": null, \"ended\": null, \"seconds\": 0},\n");
-  else
-    strbuf_addf(b,
-                "  \"solver\": {\"status\": \"%s\", \"gap\": %.9g, \"ended\": \"%s\", \"seconds\": "
-                "%.6f, \"nodes\": %d, "
-                "\"choices\": %d, \"edges\": %d, \"step_ms\": %.6f},\n",
-                solver_status_name[found->status], found->gap, solver_end_name[found->ended],
-                found->seconds, found->n_nodes, found->n_choices, found->n_edges,
-                1e3 * found->step);
 }
 
 // Adds each evaluated plan; null and the reason if it could not be made.
@@ -364,7 +323,19 @@ const char *summary_text(Summary *s, const Module *m) {
               known ? str_format(a, "%.6f", cost.bubble) : "null", s->n_ops, s->n_folded,
               s->n_blocks);
   // The search that made the plan, and the seconds of every pass.
-  add_solver(&b, &s->searched);
+  const SearchStats *found = &s->searched;
+  if (!found->n)
+    strbuf_add(
+        &b,
+        "  \"solver\": {\"status\": \"none\", \"gap\": null, \"ended\": null, \"seconds\": 0},\n");
+  else
+    strbuf_addf(&b,
+                "  \"solver\": {\"status\": \"%s\", \"gap\": %.9g, \"ended\": \"%s\", \"seconds\": "
+                "%.6f, \"nodes\": %d, "
+                "\"choices\": %d, \"edges\": %d, \"step_ms\": %.6f},\n",
+                solver_status_name[found->status], found->gap, solver_end_name[found->ended],
+                found->seconds, found->n_nodes, found->n_choices, found->n_edges,
+                1e3 * found->step);
   add_candidates(&b, s);
   strbuf_add(&b, "  \"seconds\": {");
   if (s->candidates.n) strbuf_addf(&b, "\"choose\": %.6f%s", s->choosing, s->seconds.n ? ", " : "");
@@ -372,7 +343,11 @@ const char *summary_text(Summary *s, const Module *m) {
     strbuf_addf(&b, "%s%s: %.6f", i ? ", " : "", json_string(a, s->seconds.at[i].pass),
                 s->seconds.at[i].seconds);
   strbuf_add(&b, "},\n  \"stages\": [");
-  add_stages(&b, m, ranks);
+  // Each mesh is a stage; a module without meshes is one.
+  int n_stages = 0;
+  if (!m->meshes) add_stage(&b, m, NULL, ranks, &n_stages);
+  for_each_mesh(mesh, m)
+    add_stage(&b, m, mesh, ranks, &n_stages);
   strbuf_add(&b, "]\n}\n");
   return b.at;
 }

@@ -34,13 +34,6 @@ static const char *plain_name(Arena *a, const char *name) {
   return s;
 }
 
-static const char *all_names(Arena *a) {
-  StrBuf b = {.arena = a};
-  for (int i = 0; i < N_CLUSTERS; i++)
-    strbuf_addf(&b, "%s%s", i ? ", " : "", plain_name(a, table[i].name));
-  return b.at;
-}
-
 // Reads the "4x8" after the colon.
 static bool read_sizes(const char *text, Cluster *c) {
   char *end;
@@ -53,6 +46,7 @@ static bool read_sizes(const char *text, Cluster *c) {
     return false;
   c->nodes = (int)nodes;
   c->per_node = (int)per_node;
+  // A node has no more adapters than devices.
   if (c->nics > c->per_node) c->nics = c->per_node;
   return true;
 }
@@ -82,7 +76,11 @@ const Cluster *cluster_read(Arena *a, const char *text, const char *option, Diag
     return c;
   }
   diag_error(d, loc, "there is no cluster '%s'", name);
-  diag_hint(d, "there are %s; or a file, NAME.lua", all_names(a));
+  // The hint lists all rows of the table.
+  StrBuf b = {.arena = a};
+  for (int i = 0; i < N_CLUSTERS; i++)
+    strbuf_addf(&b, "%s%s", i ? ", " : "", plain_name(a, table[i].name));
+  diag_hint(d, "there are %s; or a file, NAME.lua", b.at);
   return NULL;
 }
 
@@ -110,6 +108,7 @@ const Cluster *cluster_without_starts(Arena *a, const Cluster *c) {
   Cluster *out = arena_copy(a, c, sizeof *c);
   DeviceKind *kind = arena_array(a, DeviceKind, c->n_kinds);
   out->start = out->inside.alpha = out->across.alpha = 0;
+  // Kinds of devices have links of their own.
   for (int i = 0; i < c->n_kinds; i++) {
     kind[i] = c->kind[i];
     kind[i].inside.alpha = kind[i].across.alpha = 0;

@@ -66,6 +66,7 @@ static const char *field_names(Arena *a, const char *first, bool of_device) {
   strbuf_add(&b, first);
   for (int i = 0; i < N_FIELDS; i++) {
     if (of_device && !fields[i].of_device) continue;
+    // The last name follows an "and".
     if (last) strbuf_addf(&b, "%s%s", b.n ? ", " : "", last);
     last = fields[i].name;
   }
@@ -84,6 +85,7 @@ static bool read_number(const LuaField *f, const Field *as, double *out, Diag *d
   if (!ok || (f->number > 0 && f->number < as->least))
     return diag_error(d, f->loc, "'%s' must be a number of %s from %g to %g%s", f->name, as->unit,
                       as->least, as->most, as->least > 0 ? ", or 0 if it is not known" : "");
+  // 0 stands for a number that is not known.
   *out = f->number;
   return true;
 }
@@ -97,25 +99,24 @@ static bool read_count(const LuaField *f, const Field *as, int *out, Diag *d) {
   return true;
 }
 
-static bool read_link(const LuaField *f, Link *out, Diag *d) {
+// Reads a field into its place in a Cluster.
+static bool read_value(const LuaField *f, const Field *as, Cluster *c, Diag *d) {
+  void *out = (char *)c + as->at;
+  if (as->kind == COUNT) return read_count(f, as, out, d);
+  if (as->kind == NUMBER) return read_number(f, as, out, d);
+  // A link is a table of two numbers.
+  Link *link = out;
   const LuaField *alpha = NULL, *beta = NULL;
   if (f->kind == LUA_FILE_table) {
     alpha = find_field(f->table, "alpha");
     beta = find_field(f->table, "beta");
   }
+  // Both numbers are needed, and there are no others.
   if (!alpha || !beta || f->table->n > 2)
     return diag_error(d, f->loc, "'%s' must be { alpha = SECONDS, beta = SECONDS OF A BYTE }",
                       f->name);
-  bool ok = read_number(alpha, &alpha_field, &out->alpha, d);
-  return read_number(beta, &beta_field, &out->beta, d) && ok;
-}
-
-// Reads a field into its place in a Cluster.
-static bool read_value(const LuaField *f, const Field *as, Cluster *c, Diag *d) {
-  void *out = (char *)c + as->at;
-  return as->kind == COUNT  ? read_count(f, as, out, d)
-         : as->kind == LINK ? read_link(f, out, d)
-                            : read_number(f, as, out, d);
+  bool ok = read_number(alpha, &alpha_field, &link->alpha, d);
+  return read_number(beta, &beta_field, &link->beta, d) && ok;
 }
 
 static const Field *field_of(const char *name, bool of_device) {
@@ -128,6 +129,7 @@ static bool read_field(const LuaField *f, Cluster *c, Arena *a, Diag *d) {
   const Field *as = field_of(f->name, false);
   if (as && as->kind == KINDS) return true; // read last, after all other fields
   if (as) return read_value(f, as, c, d);
+  // A misspelled field would leave its default.
   diag_error(d, f->loc, "a cluster has no '%s'", f->name);
   diag_hint(d, "it has %s", field_names(a, "", false));
   return false;
@@ -137,29 +139,33 @@ static bool read_field(const LuaField *f, Cluster *c, Arena *a, Diag *d) {
 
 static const char kind_text[] = "{ from = FIRST, to = LAST, memory = BYTES }";
 
-// Reads a field of a kind; `is` has the properties of devices without a kind.
-static bool read_kind_field(const LuaField *f, Cluster *is, DeviceKind *out, Arena *a, Diag *d) {
-  const Field *as = field_of(f->name, true);
-  const Field number = {f->name, COUNT, false, 0, "", 0, cluster_devices(is) - 1};
-  if (str_equal(f->name, "from")) return read_count(f, &number, &out->from, d);
-  if (str_equal(f->name, "to")) return read_count(f, &number, &out->to, d);
-  if (as) return read_value(f, as, is, d);
-  diag_error(d, f->loc, "some devices have no '%s' of their own", f->name);
-  diag_hint(d, "they have %s", field_names(a, "from, to", true));
-  return false;
-}
-
 static bool read_kind(const LuaField *f, const Cluster *c, DeviceKind *out, Arena *a, Diag *d) {
   Cluster is = *c;
   *out = (DeviceKind){.from = -1, .to = -1};
   if (f->kind != LUA_FILE_table)
     return diag_error(d, f->loc, "%s of 'devices' must be %s", f->name, kind_text);
   bool ok = true;
-  for (int i = 0; i < f->table->n; i++)
-    ok = read_kind_field(&f->table->at[i], &is, out, a, d) && ok;
+  for (int i = 0; i < f->table->n; i++) {
+    const LuaField *field = &f->table->at[i];
+    // A field of a kind, where `is` has the properties of devices without a kind.
+    const Field *as = field_of(field->name, true);
+    const Field number = {field->name, COUNT, false, 0, "", 0, cluster_devices(&is) - 1};
+    if (str_equal(field->name, "from"))
+      ok &= read_count(field, &number, &out->from, d);
+    else if (str_equal(field->name, "to"))
+      ok &= read_count(field, &number, &out->to, d);
+    else if (as)
+      ok &= read_value(field, as, &is, d);
+    else {
+      ok = diag_error(d, field->loc, "some devices have no '%s' of their own", field->name);
+      diag_hint(d, "they have %s", field_names(a, "from, to", true));
+    }
+  }
+  // Fields that the kind leaves out have the cluster's values.
   out->is = cluster_least(&is);
   out->inside = is.inside;
   out->across = is.across;
+  // A kind is a range of devices.
   if (ok && (out->from < 0 || out->to < 0))
     ok = diag_error(d, f->loc, "%s of 'devices' must say the first of them and the last: from, to",
                     f->name);
@@ -169,63 +175,8 @@ static bool read_kind(const LuaField *f, const Cluster *c, DeviceKind *out, Aren
   return ok;
 }
 
-// Checks that no device is of two kinds.  `f` is the list.
-static bool check_once(const LuaField *f, const DeviceKind *kind, Diag *d) {
-  bool ok = true;
-  for (int i = 0; i < f->table->n; i++)
-    for (int k = 0; k < i; k++) {
-      int from = kind[i].from > kind[k].from ? kind[i].from : kind[k].from;
-      int to = kind[i].to < kind[k].to ? kind[i].to : kind[k].to;
-      if (from > to) continue;
-      ok = diag_error(d, f->table->at[i].loc, "devices %d to %d are in 'devices' twice", from, to);
-      diag_note(d, f->table->at[k].loc, "here");
-    }
-  return ok;
-}
-
 static bool link_equal(const Link *a, const Link *b) {
   return a->alpha == b->alpha && a->beta == b->beta;
-}
-
-// Checks that devices with the same adapter have the same `across`.
-static bool check_adapters(const LuaField *f, const Cluster *c, Diag *d) {
-  bool ok = true;
-  for (int i = 1; c->nodes > 1 && i < cluster_devices(c); i++) {
-    bool shared = cluster_nic(c, i) == cluster_nic(c, i - 1);
-    if (!shared || link_equal(cluster_across(c, i), cluster_across(c, i - 1))) continue;
-    int kind = cluster_kind(c, i) ? cluster_kind(c, i) : cluster_kind(c, i - 1);
-    ok = diag_error(d, f->table->at[kind - 1].loc,
-                    "devices %d and %d use the same adapter, so their 'across' must be the same",
-                    i - 1, i);
-  }
-  return ok;
-}
-
-// Finds the minimum of each property over all devices; for `launch`, the maximum.
-static void find_least(Cluster *c) {
-  Device least = cluster_device(c, 0);
-  for (int i = 1; i < cluster_devices(c); i++)
-    least = device_least(least, cluster_device(c, i));
-  c->memory = least.memory;
-  c->memory_speed = least.memory_speed;
-  c->host = least.host;
-  c->f32 = least.f32;
-  c->half = least.half;
-  c->launch = least.launch;
-}
-
-static void set_kinds(Cluster *c, const DeviceKind *kind, int n, Arena *a) {
-  int *kind_of = arena_array(a, int, cluster_devices(c));
-  for (int i = 0; i < n; i++) {
-    for (int k = kind[i].from; k <= kind[i].to; k++)
-      kind_of[k] = i + 1;
-    c->links_differ |=
-        !link_equal(&kind[i].inside, &c->inside) || !link_equal(&kind[i].across, &c->across);
-  }
-  c->others = cluster_least(c);
-  c->kind = kind;
-  c->n_kinds = n;
-  c->kind_of = kind_of;
 }
 
 static bool read_kinds(const LuaField *f, Cluster *c, Arena *a, Diag *d) {
@@ -235,11 +186,53 @@ static bool read_kinds(const LuaField *f, Cluster *c, Arena *a, Diag *d) {
   bool ok = true;
   for (int i = 0; i < f->table->n; i++)
     ok = read_kind(&f->table->at[i], c, &kind[i], a, d) && ok;
-  if (!ok || !check_once(f, kind, d)) return false;
+  if (!ok) return false;
+  // No device is of two kinds.
+  for (int i = 0; i < f->table->n; i++)
+    for (int k = 0; k < i; k++) {
+      int from = kind[i].from > kind[k].from ? kind[i].from : kind[k].from;
+      int to = kind[i].to < kind[k].to ? kind[i].to : kind[k].to;
+      if (from > to) continue;
+      ok = diag_error(d, f->table->at[i].loc, "devices %d to %d are in 'devices' twice", from, to);
+      diag_note(d, f->table->at[k].loc, "here");
+    }
+  if (!ok) return false;
+  // An empty list changes nothing.
   if (!f->table->n) return true;
-  set_kinds(c, kind, f->table->n, a);
-  find_least(c);
-  return check_adapters(f, c, d);
+  // Each device has the number of its kind; 0: none.
+  int n = f->table->n;
+  int *kind_of = arena_array(a, int, cluster_devices(c));
+  for (int i = 0; i < n; i++) {
+    for (int k = kind[i].from; k <= kind[i].to; k++)
+      kind_of[k] = i + 1;
+    // Links of some devices may differ from the others'.
+    c->links_differ |=
+        !link_equal(&kind[i].inside, &c->inside) || !link_equal(&kind[i].across, &c->across);
+  }
+  c->others = cluster_least(c);
+  c->kind = kind;
+  c->n_kinds = n;
+  c->kind_of = kind_of;
+  // The cluster has the minimum of each property over all devices; for `launch`, the maximum.
+  Device least = cluster_device(c, 0);
+  for (int i = 1; i < cluster_devices(c); i++)
+    least = device_least(least, cluster_device(c, i));
+  c->memory = least.memory;
+  c->memory_speed = least.memory_speed;
+  c->host = least.host;
+  c->f32 = least.f32;
+  c->half = least.half;
+  c->launch = least.launch;
+  // Devices with the same adapter have the same `across`.
+  for (int i = 1; c->nodes > 1 && i < cluster_devices(c); i++) {
+    bool shared = cluster_nic(c, i) == cluster_nic(c, i - 1);
+    if (!shared || link_equal(cluster_across(c, i), cluster_across(c, i - 1))) continue;
+    int of = cluster_kind(c, i) ? cluster_kind(c, i) : cluster_kind(c, i - 1);
+    ok = diag_error(d, f->table->at[of - 1].loc,
+                    "devices %d and %d use the same adapter, so their 'across' must be the same",
+                    i - 1, i);
+  }
+  return ok;
 }
 
 // -- The file ------------------------------------------------------------------------------------
@@ -250,6 +243,7 @@ const Cluster *cluster_read_file(Arena *a, const char *path, Diag *d) {
   const Loc *loc = loc_line(a, path, 0, 0);
   Cluster *c = arena_one(a, Cluster);
   *c = (Cluster){.name = str_copy(a, path), .nodes = 1, .nics = 1};
+  // Every wrong field is reported.
   bool ok = true;
   for (int i = 0; i < t->n; i++)
     ok = read_field(&t->at[i], c, a, d) && ok;

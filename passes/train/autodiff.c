@@ -115,32 +115,8 @@ static bool is_constant(const Autodiff *ad, const Op *op) {
   return grad_of(op) == zero_grad || ad->detached[op->id];
 }
 
-static void mark(Autodiff *ad, const Value *loss) {
-  for_each_op(op, ad->g) {
-    if (is_constant(ad, op) || !any_varied(ad, op)) continue;
-    for (int i = 0; i < op->n_out; i++)
-      ad->varied[op->out[i]->id] = is_floating(op->out[i]);
-  }
-  ad->useful[loss->id] = true;
-  for (Op *op = ad->g->last; op; op = op->prev) {
-    if (is_constant(ad, op) || !any_useful(ad, op)) continue;
-    for (int i = 0; i < op->n_in; i++)
-      ad->useful[op->in[i].value->id] = true;
-  }
-}
-
 static bool takes_part(const Autodiff *ad, const Op *op) {
   return !is_constant(ad, op) && any_varied(ad, op) && any_useful(ad, op);
-}
-
-static const char *shapes_text(Arena *a, const Op *op) {
-  StrBuf b = {.arena = a};
-  strbuf_add(&b, "");
-  for (int i = 0; i < op->n_in; i++)
-    strbuf_addf(&b, "%s%s", i ? ", " : "", type_text(a, op->in[i].value->type));
-  for (int i = 0; i < op->n_out; i++)
-    strbuf_addf(&b, "%s%s", i ? ", " : " -> ", type_text(a, op->out[i]->type));
-  return b.at;
 }
 
 // Reports all ops without a gradient at once.
@@ -148,8 +124,15 @@ static bool check_gradients(Autodiff *ad) {
   int n = 0;
   for_each_op(op, ad->g) {
     if (!takes_part(ad, op) || grad_of(op) != no_grad) continue;
-    diag_error(ad->d, op->loc, "%s has no gradient: %s", op_info[op->kind].name,
-               shapes_text(ad->scratch, op));
+    // The message has the types of operands and results.
+    Arena *a = ad->scratch;
+    StrBuf b = {.arena = a};
+    strbuf_add(&b, "");
+    for (int i = 0; i < op->n_in; i++)
+      strbuf_addf(&b, "%s%s", i ? ", " : "", type_text(a, op->in[i].value->type));
+    for (int i = 0; i < op->n_out; i++)
+      strbuf_addf(&b, "%s%s", i ? ", " : " -> ", type_text(a, op->out[i]->type));
+    diag_error(ad->d, op->loc, "%s has no gradient: %s", op_info[op->kind].name, b.at);
     n++;
   }
   if (n)
@@ -170,27 +153,6 @@ static Origin origin_of_gradient(const Autodiff *ad, Origin of) {
 
 // -- The sweep -------------------------------------------------------------------------------
 
-// The number of similar readers before this one in its piece.
-static int nth_in_piece(const Op *op, int operand) {
-  int n = 0;
-  for_each_use(u, op->in[operand].value) {
-    const Op *user = u->user;
-    n += user && user->part == PART_forward && user->piece == op->piece && user->kind == op->kind &&
-         u->index == operand && user->id < op->id;
-  }
-  return n;
-}
-
-static OpSum *op_sum_of(Autodiff *ad, const Op *op, int operand) {
-  int nth = nth_in_piece(op, operand);
-  OpSum **at = &ad->op_sums[op->in[operand].value->id];
-  for (; *at; at = &(*at)->next)
-    if ((*at)->kind == op->kind && (*at)->operand == operand && (*at)->nth == nth) return *at;
-  *at = arena_one(ad->scratch, OpSum);
-  **at = (OpSum){.kind = op->kind, .operand = operand, .nth = nth};
-  return *at;
-}
-
 static void add_adjoint(Autodiff *ad, Builder *b, const Op *op, int operand, Value *adjoint) {
   const Value *v = op->in[operand].value;
   if (!adjoint || !ad->varied[v->id] || !ad->useful[v->id]) return;
@@ -198,10 +160,24 @@ static void add_adjoint(Autodiff *ad, Builder *b, const Op *op, int operand, Val
     BUG("the gradient of %s gives %s for an operand of %s", op_info[adjoint->def->kind].name,
         type_text(ad->scratch, adjoint->type), type_text(ad->scratch, v->type));
   if (op->piece && !v->def) {
-    OpSum *by_op = op_sum_of(ad, op, operand);
-    by_op->sum = build_add(b, by_op->sum, adjoint);
-    by_op->origin = b->origin;
-    by_op->n++;
+    // The gradients of all pieces of one op have a sum of their own.  `nth` is the number of
+    // similar readers before this one in its piece.
+    int nth = 0;
+    for_each_use(u, v) {
+      const Op *user = u->user;
+      nth += user && user->part == PART_forward && user->piece == op->piece &&
+             user->kind == op->kind && u->index == operand && user->id < op->id;
+    }
+    OpSum **at = &ad->op_sums[v->id];
+    while (*at && ((*at)->kind != op->kind || (*at)->operand != operand || (*at)->nth != nth))
+      at = &(*at)->next;
+    if (!*at) {
+      *at = arena_one(ad->scratch, OpSum);
+      **at = (OpSum){.kind = op->kind, .operand = operand, .nth = nth};
+    }
+    (*at)->sum = build_add(b, (*at)->sum, adjoint);
+    (*at)->origin = b->origin;
+    (*at)->n++;
   } else {
     ad->adjoint[v->id] = build_add(b, ad->adjoint[v->id], adjoint);
   }
@@ -234,27 +210,6 @@ static void sweep_op(Autodiff *ad, Op *op) {
 
 // -- The end ---------------------------------------------------------------------------------
 
-static Value *finish(Builder *b, Value *gradient, Value *factor) {
-  if (!factor) return gradient;
-  const Type *t = gradient->type;
-  factor = build_broadcast(b, build_cast(b, factor, t->dtype), t->rank, t->dim);
-  return build(b, OP_mul, IN(gradient, factor), NO_ATTRS);
-}
-
-// Adds the sums of ops to the weight's adjoint.  A sum that is sent to another rank moves to the
-// end: earlier it would delay transfers that backward waits for there.
-static void add_op_sums(Autodiff *ad, Builder *b, const Value *w) {
-  Value **adjoint = &ad->adjoint[w->id];
-  const OpSum *first = ad->op_sums[w->id];
-  bool alone = !*adjoint && first && !first->next;
-  for (const OpSum *s = first; s && !alone; s = s->next)
-    if (s->n > 1) op_move_before(s->sum->def, NULL);
-  for (const OpSum *s = first; s && !b->failed; s = s->next) {
-    b->origin = s->origin;
-    *adjoint = build_add(b, *adjoint, s->sum);
-  }
-}
-
 static int add_outputs(Autodiff *ad, Builder *b) {
   int n = 0;
   // The table finds labels that outputs have already.
@@ -280,26 +235,6 @@ static int add_outputs(Autodiff *ad, Builder *b) {
   return n;
 }
 
-static void erase_unused(const Op *last_forward, Graph *g) {
-  for (Op *op = g->last, *prev; op != last_forward; op = prev) {
-    prev = op->prev;
-    bool used = false;
-    for (int i = 0; i < op->n_out; i++)
-      used |= value_used(op->out[i]);
-    if (!used) op_erase(op);
-  }
-}
-
-// Erases detach, which has no effect after the sweep.
-static void erase_detach(Graph *g) {
-  for (Op *op = g->last, *prev; op; op = prev) {
-    prev = op->prev;
-    if (op->kind != OP_detach) continue;
-    value_replace(op->out[0], op->in[0].value);
-    op_erase(op);
-  }
-}
-
 static Value *loss_scale(Autodiff *ad, double first) {
   Value *v = graph_param(ad->g, "loss_scale", type_scalar(ad->g->module, DT_f32), ROLE_state, NULL);
   v->label = "loss_scale";
@@ -308,30 +243,6 @@ static Value *loss_scale(Autodiff *ad, double first) {
   v->init->dtype = DT_f32;
   v->init->fill = first;
   return v;
-}
-
-// The adjoint of a term's start: `by`, times the loss scale (NULL: none), times the factor if
-// backward reads it (NULL: it does not).
-static Value *first_adjoint(Builder *b, const LossTerm *term, Value *scale, Value *factor) {
-  const Type *t = term->start->type;
-  if (!scale && !factor) return build_fill(b, t->dtype, t->rank, t->dim, term->by);
-  Value *by = build_cast(b, build_scale(b, scale ? scale : factor, term->by), t->dtype);
-  if (scale && factor) by = build(b, OP_mul, IN(by, build_cast(b, factor, t->dtype)), NO_ATTRS);
-  return build_broadcast(b, by, t->rank, t->dim);
-}
-
-static Value *without_scale(Builder *b, Value *factor, Value *scale) {
-  if (!scale) return factor;
-  if (!factor) return build(b, OP_reciprocal, IN(scale), NO_ATTRS);
-  return build(b, OP_div, IN(factor, build_cast(b, scale, factor->type->dtype)), NO_ATTRS);
-}
-
-static bool check_scale(const Autodiff *ad, double scale) {
-  if (!(scale >= 0 && scale <= 0x1p24))
-    return diag_error(ad->d, NULL, "the loss cannot be scaled by %g", scale);
-  if (scale > 0 && graph_find_param(ad->g, "loss_scale"))
-    return diag_error(ad->d, NULL, "'@%s' has a 'loss_scale' already", ad->g->name);
-  return true;
 }
 
 // The largest number of summands among the terms with this factor.
@@ -359,30 +270,53 @@ static void sweep(Autodiff *ad, Builder *b, Op *last, const LossTerms *terms, Va
     LossTerm t = terms->at[i];
     if (only && t.factor != factor) continue;
     t.by /= n;
+    // The sweep starts with `by`, times the loss scale, times the factor if backward reads it.
+    const Type *type = t.start->type;
+    Value *read = only ? NULL : t.factor, *start;
+    if (!scale && !read) {
+      start = build_fill(b, type->dtype, type->rank, type->dim, t.by);
+    } else {
+      start = build_cast(b, build_scale(b, scale ? scale : read, t.by), type->dtype);
+      if (scale && read)
+        start = build(b, OP_mul, IN(start, build_cast(b, read, type->dtype)), NO_ATTRS);
+      start = build_broadcast(b, start, type->rank, type->dim);
+    }
     Value **adjoint = &ad->adjoint[t.start->id];
-    *adjoint = build_add(b, *adjoint, first_adjoint(b, &t, scale, only ? NULL : t.factor));
+    *adjoint = build_add(b, *adjoint, start);
   }
   if (n > 1) factor = build_scale(b, factor, n);
-  factor = without_scale(b, factor, scale);
+  // The end of a gradient undoes the scale.
+  if (scale && !factor)
+    factor = build(b, OP_reciprocal, IN(scale), NO_ATTRS);
+  else if (scale)
+    factor = build(b, OP_div, IN(factor, build_cast(b, scale, factor->type->dtype)), NO_ATTRS);
   for (Op *op = last; op && !ad->failed && !b->failed; op = op->prev)
     if (takes_part(ad, op)) sweep_op(ad, op);
   for (int i = 0; i < ad->g->n_params && !ad->failed && !b->failed; i++) {
     const Value *w = ad->g->params[i];
     if (!w->train) continue;
-    add_op_sums(ad, b, w);
+    // The sums of ops are part of the weight's adjoint.  A sum that is sent to another rank moves
+    // to the end: earlier it would delay transfers that backward waits for there.
+    Value **adjoint = &ad->adjoint[w->id];
+    const OpSum *first = ad->op_sums[w->id];
+    bool alone = !*adjoint && first && !first->next;
+    for (const OpSum *s = first; s && !alone; s = s->next)
+      if (s->n > 1) op_move_before(s->sum->def, NULL);
+    for (const OpSum *s = first; s && !b->failed; s = s->next) {
+      b->origin = s->origin;
+      *adjoint = build_add(b, *adjoint, s->sum);
+    }
     if (!ad->adjoint[w->id]) continue;
     b->origin = origin_of_gradient(ad, value_origin(w));
     if (update) b->origin.part = PART_update;
-    Value *whole = finish(b, ad->adjoint[w->id], factor);
-    ad->gradient[w->id] = build_add(b, ad->gradient[w->id], whole);
+    Value *gradient = ad->adjoint[w->id];
+    if (factor) {
+      const Type *t = gradient->type;
+      Value *all = build_broadcast(b, build_cast(b, factor, t->dtype), t->rank, t->dim);
+      gradient = build(b, OP_mul, IN(gradient, all), NO_ATTRS);
+    }
+    ad->gradient[w->id] = build_add(b, ad->gradient[w->id], gradient);
   }
-}
-
-static void drop_constant_terms(const Autodiff *ad, LossTerms *terms) {
-  int n = 0;
-  for (int i = 0; i < terms->n; i++)
-    if (ad->varied[terms->at[i].start->id]) terms->at[n++] = terms->at[i];
-  terms->n = n;
 }
 
 static bool differentiate(Autodiff *ad, Value *loss, const PassOptions *o) {
@@ -391,9 +325,18 @@ static bool differentiate(Autodiff *ad, Value *loss, const PassOptions *o) {
   Origin origin = origin_of_gradient(ad, value_origin(loss));
   Builder b = {.g = ad->g, .d = ad->d, .origin = origin};
   double by = opt_float(o, "scale", 0);
-  if (!check_scale(ad, by)) return false;
+  // The scale is in the range of optimizer.c, and its state is new.
+  if (!(by >= 0 && by <= 0x1p24))
+    return diag_error(ad->d, NULL, "the loss cannot be scaled by %g", by);
+  if (by > 0 && graph_find_param(ad->g, "loss_scale"))
+    return diag_error(ad->d, NULL, "'@%s' has a 'loss_scale' already", ad->g->name);
+
   LossTerms terms = find_loss_terms(&b, loss, ad->varied, ad->scratch);
-  drop_constant_terms(ad, &terms);
+  // Terms that depend on no trained weight have no gradient.
+  int n_varied = 0;
+  for (int i = 0; i < terms.n; i++)
+    if (ad->varied[terms.at[i].start->id]) terms.at[n_varied++] = terms.at[i];
+  terms.n = n_varied;
   // With one common factor there is one sweep, and the factor comes at its end.  With several, each
   // has its own sweep if `apart` asks for it; otherwise one sweep reads them all on the way.
   int n_factors = 0;
@@ -416,9 +359,23 @@ static bool differentiate(Autodiff *ad, Value *loss, const PassOptions *o) {
     diag_hint(ad->d, "look at --freeze, and at which output the loss is made of");
     return false;
   }
-  erase_unused(last, ad->g);
-  for (Graph *g = ad->g->module->graphs; g; g = g->next)
-    erase_detach(g);
+  // Ops of gradients without readers are dead.
+  for (Op *op = ad->g->last, *prev; op != last; op = prev) {
+    prev = op->prev;
+    bool used = false;
+    for (int i = 0; i < op->n_out; i++)
+      used |= value_used(op->out[i]);
+    if (!used) op_erase(op);
+  }
+  // The op detach has no effect after the sweep.
+  for_each_graph(g, ad->g->module) {
+    for (Op *op = g->last, *prev; op; op = prev) {
+      prev = op->prev;
+      if (op->kind != OP_detach) continue;
+      value_replace(op->out[0], op->in[0].value);
+      op_erase(op);
+    }
+  }
   opt_stat(o, n, "gradients");
   if (apart) opt_stat(o, n_factors, "sweeps, for counts of their own");
   return true;
@@ -450,6 +407,17 @@ bool pass_autodiff(Module *m, const PassOptions *o, Diag *d) {
   for (int i = 0; i < g->n_params; i++)
     ad.varied[g->params[i]->id] = g->params[i]->train;
   ad.detached = find_detached(g, opt_str(o, "detach"), ad.scratch, d);
-  mark(&ad, loss->use.value);
+  // A value takes part if it depends on a trained weight, and the loss depends on it.
+  for_each_op(op, g) {
+    if (is_constant(&ad, op) || !any_varied(&ad, op)) continue;
+    for (int i = 0; i < op->n_out; i++)
+      ad.varied[op->out[i]->id] = is_floating(op->out[i]);
+  }
+  ad.useful[loss->use.value->id] = true;
+  for (Op *op = g->last; op; op = op->prev) {
+    if (is_constant(&ad, op) || !any_useful(&ad, op)) continue;
+    for (int i = 0; i < op->n_in; i++)
+      ad.useful[op->in[i].value->id] = true;
+  }
   return check_gradients(&ad) && differentiate(&ad, loss->use.value, o);
 }

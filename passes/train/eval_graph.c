@@ -72,7 +72,38 @@ typedef struct Parts {
   Value *sum[MAX_QUOTIENTS], *count[MAX_QUOTIENTS];
 } Parts;
 
-static void follow(Parts *p) {
+static void add_quotient(Parts *p, Value *sum, Value *count) {
+  int k = 0;
+  while (k < p->n_quotients && p->count[k] != count)
+    k++;
+  if (k == p->n_quotients) p->count[p->n_quotients++] = count;
+  p->sum[k] = build_add(&p->b, p->sum[k], sum);
+}
+
+// Adds a term to the parts.  Returns false if it couples the rows of the batch, or there are too
+// many counts.
+static bool add_term(Parts *p, const LossTerm *t, const Rows *rows, int64_t n_values) {
+  Builder *b = &p->b;
+  Value *x = build_scale(b, build_scalar(b, t->start), t->by);
+  // The divisor, if the factor is 1 / divisor; otherwise NULL.
+  const Op *op = t->factor ? t->factor->def : NULL;
+  Value *count = op && op->kind == OP_reciprocal ? op->in[0].value : NULL;
+  if (count && count->def && count->def->kind == OP_reshape) count = count->def->in[0].value;
+  Rows is = rows[t->start->id];
+  bool counted = count && count->id < n_values && rows[count->id] == ROWS_sum;
+  if (is == ROWS_sum && !t->factor)
+    p->mean = build_add(b, p->mean, x);
+  else if (is == ROWS_none && !t->factor)
+    p->constant = build_add(b, p->constant, x);
+  else if (is == ROWS_sum && counted && p->n_quotients < MAX_QUOTIENTS)
+    add_quotient(p, x, build_scalar(b, count));
+  else
+    return false;
+  return true;
+}
+
+static bool split_loss(Parts *p, Value *loss) {
+  // The values that depend on weights, and those that depend on inputs.
   graph_renumber(p->g);
   p->varied = arena_array(p->scratch, bool, p->g->n_values);
   p->fed = arena_array(p->scratch, bool, p->g->n_values);
@@ -87,11 +118,9 @@ static void follow(Parts *p) {
         p->varied[op->out[i]->id] |= p->varied[op->in[k].value->id];
         p->fed[op->out[i]->id] |= p->fed[op->in[k].value->id];
       }
-}
-
-// The kinds of values, by value id.  Sharding along time alone finds them, with as many slices as
-// possible: a plan may have cut the model into pieces of several rows.
-static Rows *find_rows(const Parts *p) {
+  int64_t n_values = p->g->n_values;
+  // The kinds of values, by value id.  Sharding along time alone finds them, with as many slices as
+  // possible: a plan may have cut the model into pieces of several rows.
   Rows *rows = arena_array(p->scratch, Rows, p->g->n_values);
   Module *copy = NULL;
   int64_t batch = graph_rows(p->g);
@@ -107,47 +136,7 @@ static Rows *find_rows(const Parts *p) {
     if (same) same = same->next;
   }
   if (copy) module_free(copy);
-  return rows;
-}
 
-// The divisor, if the factor is 1 / divisor; otherwise NULL.
-static Value *divisor(const Value *factor) {
-  const Op *op = factor ? factor->def : NULL;
-  if (!op || op->kind != OP_reciprocal) return NULL;
-  Value *count = op->in[0].value;
-  return count->def && count->def->kind == OP_reshape ? count->def->in[0].value : count;
-}
-
-static void add_quotient(Parts *p, Value *sum, Value *count) {
-  int k = 0;
-  while (k < p->n_quotients && p->count[k] != count)
-    k++;
-  if (k == p->n_quotients) p->count[p->n_quotients++] = count;
-  p->sum[k] = build_add(&p->b, p->sum[k], sum);
-}
-
-// Adds a term to the parts.  Returns false if it couples the rows of the batch, or there are too
-// many counts.
-static bool add_term(Parts *p, const LossTerm *t, const Rows *rows, int64_t n_values) {
-  Builder *b = &p->b;
-  Value *count = divisor(t->factor), *x = build_scale(b, build_scalar(b, t->start), t->by);
-  Rows is = rows[t->start->id];
-  bool counted = count && count->id < n_values && rows[count->id] == ROWS_sum;
-  if (is == ROWS_sum && !t->factor)
-    p->mean = build_add(b, p->mean, x);
-  else if (is == ROWS_none && !t->factor)
-    p->constant = build_add(b, p->constant, x);
-  else if (is == ROWS_sum && counted && p->n_quotients < MAX_QUOTIENTS)
-    add_quotient(p, x, build_scalar(b, count));
-  else
-    return false;
-  return true;
-}
-
-static bool split_loss(Parts *p, Value *loss) {
-  follow(p);
-  int64_t n_values = p->g->n_values;
-  const Rows *rows = find_rows(p);
   // A loss with a single part stays as it is.
   if (rows[loss->id] == ROWS_sum) p->mean = loss;
   if (rows[loss->id] == ROWS_sum) return true;
@@ -161,16 +150,6 @@ static bool split_loss(Parts *p, Value *loss) {
   else if (p->constant)
     add_quotient(p, p->constant, build_fill(&p->b, p->constant->type->dtype, 0, NULL, 1));
   return !p->b.failed;
-}
-
-static void output_parts(Parts *p) {
-  Arena *a = p->g->module->arena;
-  if (p->mean) graph_output(p->g, p->mean, "loss");
-  for (int k = 0; k < p->n_quotients; k++) {
-    graph_output(p->g, p->sum[k], str_format(a, "loss.sum.%d", k + 1));
-    graph_output(p->g, p->count[k], str_format(a, "loss.count.%d", k + 1));
-  }
-  if (p->batch) graph_output(p->g, p->batch, "loss.batch");
 }
 
 bool pass_eval_graph(Module *m, const PassOptions *o, Diag *d) {
@@ -197,7 +176,14 @@ bool pass_eval_graph(Module *m, const PassOptions *o, Diag *d) {
   p.b = (Builder){.g = g, .d = d, .origin = value_origin(loss)};
   if (!split_loss(&p, loss)) return false;
   graph_erase_result(g, 0);
-  output_parts(&p);
+  // The parts of the loss add up over batches.
+  Arena *a = p.g->module->arena;
+  if (p.mean) graph_output(p.g, p.mean, "loss");
+  for (int k = 0; k < p.n_quotients; k++) {
+    graph_output(p.g, p.sum[k], str_format(a, "loss.sum.%d", k + 1));
+    graph_output(p.g, p.count[k], str_format(a, "loss.count.%d", k + 1));
+  }
+  if (p.batch) graph_output(p.g, p.batch, "loss.batch");
   if (opt_str(o, "metrics") && !add_metrics(g, opt_str(o, "metrics"), p.scratch, d)) return false;
   for (Op *op = g->last, *prev; op; op = prev) {
     prev = op->prev;

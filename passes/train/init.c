@@ -102,14 +102,6 @@ static Found purpose_of(const Value *v) {
   return best;
 }
 
-static bool is_statistic(const Value *w) {
-  for_each_use(u, w)
-    if (u->user && (u->user->kind == OP_batch_norm || u->user->kind == OP_batch_norm_train) &&
-        u->index >= 3)
-      return true;
-  return false;
-}
-
 static Init fill(double value) {
   return (Init){.kind = INIT_fill, .fill = value};
 }
@@ -146,7 +138,13 @@ bool pass_init(Module *m, const PassOptions *o, Diag *d) {
     for (int i = 0; g->entry && i < g->n_params; i++) {
       Value *w = g->params[i];
       if (w->role != ROLE_weight || dtype_class[w->type->dtype] != 'F') continue;
-      if (!w->train && !is_statistic(w)) continue;
+      // Running statistics are reset, although they are not trained.
+      bool is_statistic = false;
+      for_each_use(u, w)
+        if (u->user && (u->user->kind == OP_batch_norm || u->user->kind == OP_batch_norm_train) &&
+            u->index >= 3)
+          is_statistic = true;
+      if (!w->train && !is_statistic) continue;
       Init *init = arena_one(m->arena, Init);
       *init = fresh(w);
       init->dtype = w->type->dtype;

@@ -49,27 +49,6 @@ static const char *outputs_text(LossPass *p) {
   return b.at;
 }
 
-static Value *find_output(LossPass *p, const char *label) {
-  Result *r = graph_find_output(p->g, label);
-  if (r) return r->use.value;
-  diag_error(p->d, NULL, "loss '%s': the model has no output '%s'", p->spec->text, label);
-  diag_hint(p->d, "its outputs are: %s%s", outputs_text(p),
-            strchr(label, '-') ? "; a loss is subtracted by a factor: a+-1*b" : "");
-  return NULL;
-}
-
-static bool is_floating(LossPass *p, const Value *v, const char *label) {
-  if (dtype_class[v->type->dtype] == 'F') return true;
-  return diag_error(p->d, v->def ? v->def->loc : v->loc, "output '%s' is %s, and no loss can be",
-                    label, type_text(p->scratch, v->type));
-}
-
-// Whether dimension 0 of labels is the batch.  `batch`: the dimension of labels that corresponds to
-// the output's batch, or -1 if unknown; then equal lengths decide.
-static bool labels_have_rows(const LossPass *p, const Type *labels, int batch) {
-  return batch >= 0 ? batch == 0 : labels->dim[0] == graph_rows(p->g);
-}
-
 Value *loss_input(LossPass *p, const char *label, DType dtype, int rank, const int64_t *dim,
                   int batch) {
   Module *m = p->g->module;
@@ -84,7 +63,10 @@ Value *loss_input(LossPass *p, const char *label, DType dtype, int rank, const i
     diag_hint(p->d, "give the loss's another name, as in %s=NAME", option);
     return NULL;
   }
-  bool whole = rank > 0 && !labels_have_rows(p, t, batch);
+  // Dimension 0 of labels is the batch if it corresponds to the output's batch; if that is unknown,
+  // equal lengths decide.
+
+  bool whole = rank > 0 && !(batch >= 0 ? batch == 0 : t->dim[0] == graph_rows(p->g));
   Value *v = graph_param(p->g, label, t, ROLE_input, p->b.origin.loc);
   v->label = str_copy(m->arena, label);
   v->whole = whole;
@@ -101,42 +83,32 @@ Value *loss_mean_of(Builder *b, Value *x, double n) {
   return build_scale(b, build_sum(b, x), 1 / n);
 }
 
-// The loss if an output of the model is the loss already.
-static Value *by_output(LossPass *p, const char *label, Value *x) {
-  if (type_count(x->type) == 1) return build_scalar(&p->b, x);
-  diag_error(p->d, x->def ? x->def->loc : x->loc,
-             "output '%s' is %s and not one number, so it is no loss", label,
-             type_text(p->scratch, x->type));
-  diag_hint(p->d, "say how it becomes one, such as --loss 'cross_entropy(%s)'", label);
-  return NULL;
-}
-
-// The only scalar output: the loss without a specification.
-static const char *only_scalar(LossPass *p) {
-  const char *label = NULL;
-  int n = 0;
-  for (int i = 0; i < p->g->n_results; i++) {
-    const Result *r = p->g->results[i];
-    const Type *t = r->use.value->type;
-    if (!r->label || type_count(t) != 1 || dtype_class[t->dtype] != 'F') continue;
-    label = r->label;
-    n++;
-  }
-  if (n == 1) return label;
-  diag_error(p->d, NULL, "no loss is given, and the model has %s scalar output",
-             n ? "more than one" : "no");
-  diag_hint(p->d, "say which with --loss, or loss(spec=…) in a pipeline; the outputs are: %s",
-            outputs_text(p));
-  return NULL;
-}
-
 // One loss of the sum, times its factor.
 static Value *build_one(LossPass *p, const LossSpec *s) {
   p->spec = s;
-  Value *x = find_output(p, s->output);
-  if (!x || !is_floating(p, x, s->output)) return NULL;
+  const Result *r = graph_find_output(p->g, s->output);
+  if (!r) {
+    diag_error(p->d, NULL, "loss '%s': the model has no output '%s'", s->text, s->output);
+    diag_hint(p->d, "its outputs are: %s%s", outputs_text(p),
+              strchr(s->output, '-') ? "; a loss is subtracted by a factor: a+-1*b" : "");
+    return NULL;
+  }
+  Value *x = r->use.value;
+  const Loc *loc = x->def ? x->def->loc : x->loc;
+  if (dtype_class[x->type->dtype] != 'F') {
+    diag_error(p->d, loc, "output '%s' is %s, and no loss can be", s->output,
+               type_text(p->scratch, x->type));
+    return NULL;
+  }
   p->b.origin = origin_for(p->g->module->arena, value_origin(x), "loss");
-  Value *loss = s->kind == LOSS_output ? by_output(p, s->output, x) : builders[s->kind](p, x);
+  // An output that is the loss already must be one number.
+  if (s->kind == LOSS_output && type_count(x->type) != 1) {
+    diag_error(p->d, loc, "output '%s' is %s and not one number, so it is no loss", s->output,
+               type_text(p->scratch, x->type));
+    diag_hint(p->d, "say how it becomes one, such as --loss 'cross_entropy(%s)'", s->output);
+    return NULL;
+  }
+  Value *loss = s->kind == LOSS_output ? build_scalar(&p->b, x) : builders[s->kind](p, x);
   return loss && s->factor != 1 ? build_scale(&p->b, loss, s->factor) : loss;
 }
 
@@ -144,9 +116,25 @@ static Value *build_loss(LossPass *p, const char *text) {
   LossSpecs specs = {0};
   Value *sum = NULL;
   if (!text) {
-    LossSpec only = {.text = only_scalar(p), .kind = LOSS_output, .factor = 1};
-    only.output = only.text;
-    return only.text ? build_one(p, &only) : NULL;
+    // The only scalar output is the loss without a specification.
+    const char *label = NULL;
+    int n = 0;
+    for (int i = 0; i < p->g->n_results; i++) {
+      const Result *r = p->g->results[i];
+      const Type *t = r->use.value->type;
+      if (!r->label || type_count(t) != 1 || dtype_class[t->dtype] != 'F') continue;
+      label = r->label;
+      n++;
+    }
+    if (n != 1) {
+      diag_error(p->d, NULL, "no loss is given, and the model has %s scalar output",
+                 n ? "more than one" : "no");
+      diag_hint(p->d, "say which with --loss, or loss(spec=…) in a pipeline; the outputs are: %s",
+                outputs_text(p));
+      return NULL;
+    }
+    LossSpec only = {.text = label, .output = label, .kind = LOSS_output, .factor = 1};
+    return build_one(p, &only);
   }
   if (!loss_spec_parse(&specs, text, p->g, p->scratch, p->d)) return NULL;
   for (int i = 0; i < specs.n; i++) {

@@ -92,21 +92,6 @@ static Value *mean_of_rows(LossPass *p, OpKind kind, Classes *c, double n) {
   return build_binary(b, OP_div, sum, build_sum(b, counts));
 }
 
-// Warns if outputs with different numbers of classes share labels: most likely each needs its own.
-static void warn_of_shared_labels(LossPass *p, const Value *labels, int64_t n) {
-  for (int i = 0; i < p->classified.n; i++) {
-    const Classified *other = &p->classified.at[i];
-    if (other->labels != labels || other->n == n) continue;
-    diag_warning(p->d, p->b.origin.loc,
-                 "loss '%s': '%s', of %lld classes, and '%s', of %lld, have the same input '%s'",
-                 p->spec->text, other->output, (long long)other->n, p->spec->output, (long long)n,
-                 labels->label);
-    diag_hint(p->d, "give one of them labels of its own with labels=NAME");
-    return;
-  }
-  vec_push(p->scratch, &p->classified, (Classified){labels, n, p->spec->output});
-}
-
 static Value *labelled(LossPass *p, OpKind kind, Value *x) {
   int rank = x->type->rank;
   int64_t axis = p->spec->has_axis ? p->spec->axis : -1, perm[MAX_RANK], dim[MAX_RANK];
@@ -130,7 +115,21 @@ static Value *labelled(LossPass *p, OpKind kind, Value *x) {
   batch = batch == axis ? -1 : batch - (batch > axis);
   c.labels = loss_input(p, "labels", DT_i64, rank - 1, dim, batch);
   if (!c.labels) return NULL;
-  warn_of_shared_labels(p, c.labels, x->type->dim[axis]);
+  // If outputs with different numbers of classes share labels, most likely each needs its own.
+  bool warned = false;
+  int64_t n_classes = x->type->dim[axis];
+  for (int i = 0; !warned && i < p->classified.n; i++) {
+    const Classified *other = &p->classified.at[i];
+    if (other->labels != c.labels || other->n == n_classes) continue;
+    diag_warning(p->d, p->b.origin.loc,
+                 "loss '%s': '%s', of %lld classes, and '%s', of %lld, have the same input '%s'",
+                 p->spec->text, other->output, (long long)other->n, p->spec->output,
+                 (long long)n_classes, c.labels->label);
+    diag_hint(p->d, "give one of them labels of its own with labels=NAME");
+    warned = true;
+  }
+  if (!warned)
+    vec_push(p->scratch, &p->classified, (Classified){c.labels, n_classes, p->spec->output});
   return mean_of_rows(p, kind, &c, (double)type_count(c.labels->type));
 }
 
@@ -142,37 +141,20 @@ Value *loss_nll(LossPass *p, Value *x) {
   return labelled(p, OP_nll, x);
 }
 
-static Value *fail_no_tokens(const LossPass *p) {
-  StrBuf names = {.arena = p->scratch};
-  diag_error(p->d, NULL, "loss '%s': the model has no input '%s'", p->spec->text, p->spec->input);
-  strbuf_add(&names, "");
-  for (int i = 0; i < p->g->n_params; i++)
-    if (p->g->params[i]->role == ROLE_input)
-      strbuf_addf(&names, "%s%s", *names.at ? ", " : "", p->g->params[i]->label);
-  diag_hint(p->d, "its inputs are: %s", names.at);
-  return NULL;
-}
-
-// Makes the model look up token 0 for an ignored token that is no class.
-static void replace_ignored(LossPass *p, Value *tokens) {
-  Builder first = p->b;
-  first.at = p->g->first;
-  Value *ignored = build_binary(&first, OP_equal, tokens,
-                                build_full_like(&first, tokens, (double)p->spec->ignore_index));
-  Value *known = build_where(&first, ignored, build_full_like(&first, tokens, 0), tokens);
-  if (!known) return;
-  Use *next;
-  for (Use *u = tokens->uses; u; u = next) {
-    next = u->next;
-    bool ours = u->user && (u->user == ignored->def || u->user == known->def);
-    if (u->user && !ours) op_set_in(u->user, u->index, known);
-  }
-}
-
 Value *loss_next_token(LossPass *p, Value *x) {
   const LossSpec *s = p->spec;
   const Value *found = graph_find_role(p->g, ROLE_input, s->input);
-  if (!found) return fail_no_tokens(p);
+  if (!found) {
+    // The names of the inputs help to find a wrong one.
+    StrBuf names = {.arena = p->scratch};
+    diag_error(p->d, NULL, "loss '%s': the model has no input '%s'", p->spec->text, p->spec->input);
+    strbuf_add(&names, "");
+    for (int i = 0; i < p->g->n_params; i++)
+      if (p->g->params[i]->role == ROLE_input)
+        strbuf_addf(&names, "%s%s", *names.at ? ", " : "", p->g->params[i]->label);
+    diag_hint(p->d, "its inputs are: %s", names.at);
+    return NULL;
+  }
   Value *tokens = p->g->params[found->index];
   const Type *t = tokens->type;
   int rank = t->rank;
@@ -186,7 +168,20 @@ Value *loss_next_token(LossPass *p, Value *x) {
     return NULL;
   }
   bool no_class = s->has_ignore && (s->ignore_index < 0 || s->ignore_index >= x->type->dim[rank]);
-  if (no_class) replace_ignored(p, tokens);
+  if (no_class) {
+    // The model looks up token 0 for an ignored token that is no class.
+    Builder first = p->b;
+    first.at = p->g->first;
+    Value *ignored = build_binary(&first, OP_equal, tokens,
+                                  build_full_like(&first, tokens, (double)p->spec->ignore_index));
+    Value *known = build_where(&first, ignored, build_full_like(&first, tokens, 0), tokens);
+    Use *next;
+    for (Use *u = known ? tokens->uses : NULL; u; u = next) {
+      next = u->next;
+      bool ours = u->user && (u->user == ignored->def || u->user == known->def);
+      if (u->user && !ours) op_set_in(u->user, u->index, known);
+    }
+  }
   // The last position gets a label that no data has.  Without ignore_index, -100 among tokens is an
   // index out of range.
   Classes c = {.x = x, .ignore = t->dtype == DT_i32 ? INT32_MIN : INT64_MIN};

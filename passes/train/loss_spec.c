@@ -56,21 +56,17 @@ static const char *take_word(Parser *p, const char *ends) {
   return str_take_word(p->a, &p->at, ends);
 }
 
-static bool has_option(const struct LossRow *row, const char *name) {
-  size_t n = strlen(name);
-  for (const char *at = row->options; *at; at += strspn(at, " ")) {
-    size_t length = strcspn(at, " ");
-    if (length == n && !strncmp(at, name, n)) return true;
-    at += length;
-  }
-  return false;
-}
-
 static bool set_option(const Parser *p, LossSpec *s, const struct LossRow *row, const char *name,
                        const char *value) {
   char *end = (char *)(uintptr_t)value + strlen(value);
-  if (!has_option(row, name))
-    return fail(p, row, str_format(p->a, "there is no option '%s'", name));
+  bool known = false;
+  size_t n = strlen(name);
+  for (const char *at = row->options; *at; at += strspn(at, " ")) {
+    size_t length = strcspn(at, " ");
+    known |= length == n && !strncmp(at, name, n);
+    at += length;
+  }
+  if (!known) return fail(p, row, str_format(p->a, "there is no option '%s'", name));
   errno = 0;
   if (!strcmp(name, "axis")) {
     s->has_axis = true;
@@ -124,30 +120,17 @@ static bool take_arguments(Parser *p, LossSpec *s, const struct LossRow *row) {
   return true;
 }
 
-static bool fail_unknown(const Parser *p, const char *word) {
-  NnrtNearest near = {0};
-  for (int i = 0; i < N_LOSSES; i++)
-    nnrt_nearest(&near, word, strlen(word), rows[i].name);
-  diag_error(p->d, NULL, "loss '%s' is unknown%s", word, str_did_you_mean(p->a, near.name));
-  diag_hint(p->d, "there are OUTPUT, %s, and sums such as a+0.3*b", loss_usage(p->a, ", "));
-  return false;
-}
-
-// A factor, if there is one.
-static bool take_factor(Parser *p, LossSpec *s) {
-  skip_spaces(p);
-  char *end;
-  double factor = strtod(p->at, &end);
-  end += strspn(end, " ");
-  if (end == p->at || *end != '*') return false;
-  s->factor *= factor;
-  p->at = end + 1;
-  return true;
-}
-
 static bool take_loss(Parser *p, LossSpec *s) {
-  while (take_factor(p, s))
-    continue;
+  // Factors come first.
+  for (;;) {
+    skip_spaces(p);
+    char *end;
+    double factor = strtod(p->at, &end);
+    end += strspn(end, " ");
+    if (end == p->at || *end != '*') break;
+    s->factor *= factor;
+    p->at = end + 1;
+  }
   if (!(s->factor > -INFINITY && s->factor < INFINITY))
     return fail(p, NULL, "a factor is not finite");
   skip_spaces(p);
@@ -174,7 +157,15 @@ static bool take_loss(Parser *p, LossSpec *s) {
     diag_hint(p->d, "parentheses are for the outputs of a loss, as in 0.5*mse(a)+0.5*mse(b)");
     return false;
   }
-  if (*p->at == '(') return fail_unknown(p, word);
+  if (*p->at == '(') {
+    // The nearest name may be meant.
+    NnrtNearest near = {0};
+    for (int i = 0; i < N_LOSSES; i++)
+      nnrt_nearest(&near, word, strlen(word), rows[i].name);
+    diag_error(p->d, NULL, "loss '%s' is unknown%s", word, str_did_you_mean(p->a, near.name));
+    diag_hint(p->d, "there are OUTPUT, %s, and sums such as a+0.3*b", loss_usage(p->a, ", "));
+    return false;
+  }
   if (!*word && !quoted) return fail(p, NULL, "a loss is missing");
   s->kind = LOSS_output;
   s->output = word;

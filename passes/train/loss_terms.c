@@ -4,28 +4,6 @@
 
 #include "ir/op.h"
 
-static void multiply(LossTerm *t, Builder *b, Value *by) {
-  if (by->def && by->def->kind == OP_fill)
-    t->by *= attr_f(by->def, "value");
-  else if (t->factor)
-    t->factor = build(b, OP_mul, IN(t->factor, build_scalar(b, by)), NO_ATTRS);
-  else
-    t->factor = build_scalar(b, by);
-}
-
-static void divide(LossTerm *t, Builder *b, Value *by) {
-  if (by->def && by->def->kind == OP_fill)
-    t->by /= attr_f(by->def, "value");
-  else if (t->factor)
-    t->factor = build(b, OP_div, IN(t->factor, build_scalar(b, by)), NO_ATTRS);
-  else
-    t->factor = build(b, OP_reciprocal, IN(build_scalar(b, by)), NO_ATTRS);
-}
-
-static bool has_one_use(const Value *v) {
-  return v->uses && !v->uses->next;
-}
-
 // Takes one op off the term, or replaces the term by two.  Returns false if its start has other
 // readers, or its op is of another kind.
 static bool take_apart(Builder *b, LossTerms *terms, int i, const bool *varied, Arena *a) {
@@ -34,7 +12,8 @@ static bool take_apart(Builder *b, LossTerms *terms, int i, const bool *varied, 
   Value *x = op && op->n_in > 0 ? op->in[0].value : NULL;
   Value *y = op && op->n_in > 1 ? op->in[1].value : NULL;
   // A value with several readers is a start: otherwise there could be more terms than ops.
-  if (!x || type_count(x->type) != 1 || (t->of_sum && !has_one_use(t->start))) return false;
+  if (!x || type_count(x->type) != 1 || (t->of_sum && (!t->start->uses || t->start->uses->next)))
+    return false;
   bool first = varied[x->id], second = y && varied[y->id];
   switch (op->kind) {
   case OP_reshape: t->start = x; return true;
@@ -42,12 +21,25 @@ static bool take_apart(Builder *b, LossTerms *terms, int i, const bool *varied, 
   case OP_scale: t->by *= attr_f(op, "by"), t->start = x; return true;
   case OP_div:
     if (!first || second) return false;
-    divide(t, b, y);
+    // A constant divisor is a number of the term, any other part of its factor.
+    if (y->def && y->def->kind == OP_fill)
+      t->by /= attr_f(y->def, "value");
+    else if (t->factor)
+      t->factor = build(b, OP_div, IN(t->factor, build_scalar(b, y)), NO_ATTRS);
+    else
+      t->factor = build(b, OP_reciprocal, IN(build_scalar(b, y)), NO_ATTRS);
     t->start = x;
     return true;
   case OP_mul:
     if (first == second) return false;
-    multiply(t, b, first ? y : x);
+    // A constant factor is a number of the term, any other a value.
+    Value *by = first ? y : x;
+    if (by->def && by->def->kind == OP_fill)
+      t->by *= attr_f(by->def, "value");
+    else if (t->factor)
+      t->factor = build(b, OP_mul, IN(t->factor, build_scalar(b, by)), NO_ATTRS);
+    else
+      t->factor = build_scalar(b, by);
     t->start = first ? x : y;
     return true;
   case OP_add:
@@ -78,15 +70,6 @@ static bool is_same(const Value *x, const Value *y) {
   return true;
 }
 
-static void share_factors(const LossTerms *terms) {
-  for (int i = 0; i < terms->n; i++) {
-    int same = 0;
-    while (!is_same(terms->at[same].factor, terms->at[i].factor))
-      same++;
-    terms->at[i].factor = terms->at[same].factor;
-  }
-}
-
 LossTerms find_loss_terms(Builder *b, Value *loss, const bool *varied, Arena *a) {
   LossTerms terms = {0};
   LossTerm whole = {.start = loss, .by = 1};
@@ -94,7 +77,13 @@ LossTerms find_loss_terms(Builder *b, Value *loss, const bool *varied, Arena *a)
   for (int i = 0; i < terms.n; i++)
     while (!b->failed && take_apart(b, &terms, i, varied, a))
       ;
-  share_factors(&terms);
+  // Equal factors become one value.
+  for (int i = 0; i < terms.n; i++) {
+    int same = 0;
+    while (!is_same(terms.at[same].factor, terms.at[i].factor))
+      same++;
+    terms.at[i].factor = terms.at[same].factor;
+  }
   return terms;
 }
 

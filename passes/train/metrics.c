@@ -21,13 +21,6 @@ typedef struct Metrics {
   Vec(const Op *) class_op; // for each of these, of each piece, in the order of the graph
 } Metrics;
 
-static int find_metric(const Metrics *m, const char *output) {
-  int i = 0;
-  while (i < m->metric.n && !str_equal(m->metric.at[i].output, output))
-    i++;
-  return i;
-}
-
 // Whether two losses have the same logits and labels.
 static bool is_alike(const LossSpec *x, const LossSpec *y) {
   bool tokens = x->kind == LOSS_next_token;
@@ -36,33 +29,6 @@ static bool is_alike(const LossSpec *x, const LossSpec *y) {
     return str_equal(x->labels, y->labels) && x->has_axis == y->has_axis && x->axis == y->axis;
   return str_equal(x->input, y->input) && x->has_ignore == y->has_ignore &&
          x->ignore_index == y->ignore_index;
-}
-
-static void list_losses(Metrics *m, const LossSpecs *specs) {
-  for (int i = 0; i < specs->n; i++) {
-    const LossSpec *s = &specs->at[i];
-    bool classes =
-        s->kind == LOSS_cross_entropy || s->kind == LOSS_nll || s->kind == LOSS_next_token;
-    for (int k = 0; k < i; k++)
-      classes &= !is_alike(s, &specs->at[k]);
-    if (!classes) continue;
-    int at = find_metric(m, s->output);
-    Metric one = {.output = s->output};
-    if (at == m->metric.n) vec_push(m->a, &m->metric, one);
-    vec_push(m->a, &m->of_loss, at);
-  }
-}
-
-// Lists one op per pair of operands: label smoothing has an nll beside its cross entropy.
-static void list_ops(Metrics *m, const Graph *g) {
-  for_each_op(op, g) {
-    if (op->kind != OP_cross_entropy && op->kind != OP_nll) continue;
-    bool first = true;
-    for (int i = 0; i < m->class_op.n; i++)
-      first &= m->class_op.at[i]->in[0].value != op->in[0].value ||
-               m->class_op.at[i]->in[1].value != op->in[1].value;
-    if (first) vec_push(m->a, &m->class_op, op);
-  }
 }
 
 // Adds the number of true rows to *io_sum.
@@ -87,23 +53,41 @@ static void add_counts(Metrics *m, Metric *metric, const Op *op) {
   count(b, &metric->wrong, build_binary(b, OP_and, wrong, counted));
 }
 
-// The index of the loss that the op computes; negative: none.  The ops of the loss are the last of
-// each piece: a model may have losses of its own before them.
-static int loss_of(const Metrics *m, int op) {
-  int after = 0;
-  for (int i = op + 1; i < m->class_op.n; i++)
-    after += m->class_op.at[i]->piece == m->class_op.at[op]->piece;
-  return m->of_loss.n - 1 - after;
-}
-
 bool add_metrics(Graph *g, const char *spec, Arena *a, Diag *d) {
   Metrics m = {.b = {.g = g, .d = d}, .a = a};
   LossSpecs specs = {0};
   if (!loss_spec_parse(&specs, spec, g, a, d)) return false;
-  list_losses(&m, &specs);
-  list_ops(&m, g);
+  // Losses of classes have metrics, once for each pair of logits and labels.
+  for (int i = 0; i < specs.n; i++) {
+    const LossSpec *s = &specs.at[i];
+    bool classes =
+        s->kind == LOSS_cross_entropy || s->kind == LOSS_nll || s->kind == LOSS_next_token;
+    for (int k = 0; k < i; k++)
+      classes &= !is_alike(s, &specs.at[k]);
+    if (!classes) continue;
+    int at = 0;
+    while (at < m.metric.n && !str_equal(m.metric.at[at].output, s->output))
+      at++;
+    Metric one = {.output = s->output};
+    if (at == m.metric.n) vec_push(m.a, &m.metric, one);
+    vec_push(m.a, &m.of_loss, at);
+  }
+  // One op per pair of operands: label smoothing has an nll beside its cross entropy.
+  for_each_op(op, g) {
+    if (op->kind != OP_cross_entropy && op->kind != OP_nll) continue;
+    bool first = true;
+    for (int i = 0; i < m.class_op.n; i++)
+      first &= m.class_op.at[i]->in[0].value != op->in[0].value ||
+               m.class_op.at[i]->in[1].value != op->in[1].value;
+    if (first) vec_push(m.a, &m.class_op, op);
+  }
   for (int i = 0; i < m.class_op.n && !m.b.failed; i++) {
-    int loss = loss_of(&m, i);
+    // The index of the loss that the op computes; negative: none.  The ops of the loss are the last
+    // of each piece: a model may have losses of its own before them.
+    int after = 0;
+    for (int later = i + 1; later < m.class_op.n; later++)
+      after += m.class_op.at[later]->piece == m.class_op.at[i]->piece;
+    int loss = m.of_loss.n - 1 - after;
     // Only the first of several losses of one output counts.
     bool first = loss >= 0;
     for (int k = 0; k < loss; k++)

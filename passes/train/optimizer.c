@@ -112,45 +112,7 @@ static Value *scalar_factor(Value *gradient, Value **rest) {
   return NULL;
 }
 
-// Takes the common factor off all gradients.  The products become dead, and are dropped at the end.
-static void take_factor(Update *p) {
-  Value *factor = NULL, *rest;
-  for (int i = 0; i < p->gradients.n; i++) {
-    Value *s = scalar_factor(p->gradients.at[i].gradient, &rest);
-    if (!s || (factor && s != factor)) return;
-    factor = s;
-  }
-  for (int i = 0; i < p->gradients.n; i++) {
-    Gradient *g = &p->gradients.at[i];
-    scalar_factor(g->gradient, &g->gradient);
-  }
-  p->factor = factor;
-}
-
 // -- Frozen rows -----------------------------------------------------------------------------
-
-// Whether NAME of "NAME[ROW]" matches the weight; gives the row.
-static bool names_row(const char *text, const Value *w, int64_t *out_row, Arena *a) {
-  size_t n = str_row_glob(text);
-  *out_row = n ? strtoll(text + n + 1, NULL, 10) : 0;
-  return n && str_glob(str_copy_n(a, text, n), w->label);
-}
-
-// A mask of the weight's shape, true in the row.
-static Value *row_mask(Update *p, const Value *w, int64_t row) {
-  Builder *b = &p->b;
-  const Type *t = w->type;
-  int64_t one[MAX_RANK], dim[MAX_RANK], low[MAX_RANK] = {row};
-  for (int i = 0; i < t->rank; i++)
-    one[i] = dim[i] = 1;
-  dim[0] = t->dim[0];
-  Value *here = build_fill(b, DT_f32, t->rank, one, 1);
-  Value *rows = build(b, OP_pad, IN(here),
-                      ATTRS(a_list("low", low, t->rank), a_list("shape", dim, t->rank),
-                            a_s("mode", "constant"), a_f("value", 0)));
-  Value *half = build_fill(b, DT_f32, t->rank, dim, 0.5);
-  return build_broadcast(b, build_binary(b, OP_greater, rows, half), t->rank, t->dim);
-}
 
 // Freezes rows.  `rows`: as for --freeze, "emb.weight[1],*.table[0]".  Their gradients become zero,
 // in the norm of all gradients as well.
@@ -163,14 +125,29 @@ static bool freeze_rows(Update *p, const char *rows) {
     for (int i = 0; i < p->gradients.n; i++) {
       Gradient *g = &p->gradients.at[i];
       const Type *t = g->weight->as ? g->weight->as : g->weight->type;
-      int64_t row;
-      if (!names_row(text, g->weight, &row, p->scratch)) continue;
+      // NAME of "NAME[ROW]" matches the weight.
+      size_t name = str_row_glob(text);
+      int64_t row = name ? strtoll(text + name + 1, NULL, 10) : 0;
+      if (!name || !str_glob(str_copy_n(p->scratch, text, name), g->weight->label)) continue;
       found = true;
       if (t->rank < 1 || row >= t->dim[0] || t->dim[0] != g->weight->type->dim[0])
         return diag_error(p->b.d, g->weight->loc, "--freeze '%s': %s is no table with such a row",
                           text, type_text(p->scratch, t));
       p->b.origin = origin_of_update(p, g->weight->loc);
-      Value *mask = row_mask(p, g->weight, row);
+      // A mask of the weight's shape, true in the row.
+      Builder *b = &p->b;
+      const Type *type = g->weight->type;
+      int64_t one[MAX_RANK], dim[MAX_RANK], low[MAX_RANK] = {row};
+      for (int k = 0; k < type->rank; k++)
+        one[k] = dim[k] = 1;
+      dim[0] = type->dim[0];
+      Value *here = build_fill(b, DT_f32, type->rank, one, 1);
+      Value *padded = build(b, OP_pad, IN(here),
+                            ATTRS(a_list("low", low, type->rank), a_list("shape", dim, type->rank),
+                                  a_s("mode", "constant"), a_f("value", 0)));
+      Value *half = build_fill(b, DT_f32, type->rank, dim, 0.5);
+      Value *mask =
+          build_broadcast(b, build_binary(b, OP_greater, padded, half), type->rank, type->dim);
       g->frozen = g->frozen ? build_binary(&p->b, OP_or, g->frozen, mask) : mask;
     }
     if (!found) diag_warning(p->b.d, NULL, "--freeze '%s' matches no weight that is trained", text);
@@ -220,13 +197,6 @@ static Value *norm(Update *p) {
   if (!p->factor) return root;
   Value *factor = build_cast(b, p->factor, DT_f32);
   return build_binary(b, OP_mul, root, build(b, OP_abs, IN(factor), NO_ATTRS));
-}
-
-// min(1, clip / (norm + 1e-6))
-static Value *clipping(Builder *b, Value *norm, double clip) {
-  Value *above = build(b, OP_offset, IN(norm), ATTRS(a_f("by", 1e-6)));
-  Value *ratio = build_binary(b, OP_div, build_fill(b, DT_f32, 0, NULL, clip), above);
-  return build_binary(b, OP_min, ratio, build_fill(b, DT_f32, 0, NULL, 1));
 }
 
 static bool add_output(Update *p, Value *v, const char *label) {
@@ -295,7 +265,12 @@ static bool make_gscale(Update *p, double clip, int64_t growth) {
   Builder *b = &p->b;
   Value *total = norm(p), *coefficient = NULL;
   if (!add_output(p, total, "grad_norm")) return false;
-  if (clip > 0) coefficient = clipping(b, total, clip);
+  if (clip > 0) {
+    // min(1, clip / (norm + 1e-6))
+    Value *above = build(b, OP_offset, IN(total), ATTRS(a_f("by", 1e-6)));
+    Value *ratio = build_binary(b, OP_div, build_fill(b, DT_f32, 0, NULL, clip), above);
+    coefficient = build_binary(b, OP_min, ratio, build_fill(b, DT_f32, 0, NULL, 1));
+  }
   Value *factor = p->factor ? build_cast(b, p->factor, DT_f32) : NULL;
   if (factor && coefficient)
     p->gscale = build_binary(b, OP_mul, factor, coefficient);
@@ -308,74 +283,49 @@ static bool make_gscale(Update *p, double clip, int64_t growth) {
 
 // -- Updates ---------------------------------------------------------------------------------
 
-static Value *new_state(Update *p, const Value *w, const char *suffix, double fill) {
-  Arena *a = p->g->module->arena;
-  const char *name = w->name ? str_format(a, "%s.%s", w->name, suffix) : NULL;
-  Value *s = graph_param(p->g, name, w->type, ROLE_state, w->loc);
-  s->label = str_format(a, "%s.%s", w->label, suffix);
-  s->init = arena_one(a, Init);
-  s->init->kind = INIT_fill;
-  s->init->dtype = w->type->dtype;
-  s->init->fill = fill;
-  s->as = w->as;
-  s->host = w->host;
-  return s;
-}
-
-static Value *group_lr(Update *p, const ParamGroup *g) {
-  Value **lr = &p->lr[g - p->groups.at];
-  if (!*lr) *lr = scalar(p, "lr", DT_f32);
-  if (g->lr_factor != 1 && !(*lr)->def) *lr = build_scale(&p->b, *lr, g->lr_factor);
-  return *lr;
-}
-
-// The new weight; the new states are updates of the graph.
-static Value *update_one(Update *p, const Gradient *g) {
-  const OptimizerSpec *spec = &g->group->spec;
-  Builder *b = &p->b;
-  DType t = g->weight->type->dtype;
-  Value *states[MAX_STATES];
-  UpdateOperands u = {.weight = g->weight, .gradient = g->gradient};
-  u.lr = build_cast(b, group_lr(p, g->group), t);
-  u.gscale = build_cast(b, p->gscale, t);
-  for (int i = 0; i < spec->n_states; i++)
-    u.state[i] = new_state(p, g->weight, spec->optimizer->states[i].name, optimizer_fill(spec, i));
-  if (optimizer_counts_steps(spec)) u.step = p->updates ? p->updates : scalar(p, "step", DT_i64);
-  Value *weight = optimizer_update(b, spec, &u, states);
-  for (int i = 0; weight && i < spec->n_states; i++)
-    graph_update(p->g, u.state[i], states[i]);
-  return weight;
-}
-
 static bool update_all(Update *p) {
   for (int i = 0; i < p->gradients.n; i++) {
     const Gradient *g = &p->gradients.at[i];
     p->b.origin = origin_of_update(p, g->weight->loc);
-    Value *updated = update_one(p, g);
+    // The new weight is a result; the new states are updates of the graph.
+    const OptimizerSpec *spec = &g->group->spec;
+    Builder *b = &p->b;
+    DType t = g->weight->type->dtype;
+    Value *states[MAX_STATES];
+    UpdateOperands u = {.weight = g->weight, .gradient = g->gradient};
+    // Each group has its learning rate.
+    Value **lr = &p->lr[g->group - p->groups.at];
+    if (!*lr) *lr = scalar(p, "lr", DT_f32);
+    if (g->group->lr_factor != 1 && !(*lr)->def) *lr = build_scale(&p->b, *lr, g->group->lr_factor);
+    u.lr = build_cast(b, *lr, t);
+    u.gscale = build_cast(b, p->gscale, t);
+    for (int k = 0; k < spec->n_states; k++) {
+      // A state is a parameter with the type and the place of its weight.
+      const Value *w = g->weight;
+      const char *suffix = spec->optimizer->states[k].name;
+      double fill = optimizer_fill(spec, k);
+      Arena *a = p->g->module->arena;
+      const char *name = w->name ? str_format(a, "%s.%s", w->name, suffix) : NULL;
+      Value *s = graph_param(p->g, name, w->type, ROLE_state, w->loc);
+      s->label = str_format(a, "%s.%s", w->label, suffix);
+      s->init = arena_one(a, Init);
+      s->init->kind = INIT_fill;
+      s->init->dtype = w->type->dtype;
+      s->init->fill = fill;
+      s->as = w->as;
+      s->host = w->host;
+      u.state[k] = s;
+    }
+    if (optimizer_counts_steps(spec)) u.step = p->updates ? p->updates : scalar(p, "step", DT_i64);
+    Value *updated = optimizer_update(b, spec, &u, states);
+    for (int k = 0; updated && k < spec->n_states; k++)
+      graph_update(p->g, u.state[k], states[k]);
+
     if (updated && g->frozen) updated = build_where(&p->b, g->frozen, g->weight, updated);
     if (!updated) return false;
     graph_update(p->g, g->weight, updated);
   }
   return true;
-}
-
-static Value *find_loss_scale(const Graph *g) {
-  for (int i = 0; i < g->n_params; i++)
-    if (g->params[i]->role == ROLE_state && str_equal(g->params[i]->label, "loss_scale"))
-      return g->params[i];
-  return NULL;
-}
-
-// Adds updates of running statistics that are weights of the model.
-static void update_statistics(Graph *g) {
-  for_each_op(op, g) {
-    if (op->kind != OP_batch_norm_train) continue;
-    for (int i = 3; i < 5; i++) {
-      Value *running = op->in[i].value;
-      if (running->def || running->role != ROLE_weight) continue;
-      if (!graph_find_update(g, running)) graph_update(g, running, op->out[i]);
-    }
-  }
 }
 
 bool pass_optimizer(Module *m, const PassOptions *o, Diag *d) {
@@ -395,11 +345,35 @@ bool pass_optimizer(Module *m, const PassOptions *o, Diag *d) {
   int64_t growth = opt_int(o, "growth", 2000);
   if (growth < 1)
     return diag_error(d, NULL, "the loss's scale cannot grow every %lld steps", (long long)growth);
-  p.loss_scale = find_loss_scale(p.g);
-  take_factor(&p);
+  // The state that autodiff has added if it scaled the loss.
+  for (int i = 0; !p.loss_scale && i < p.g->n_params; i++)
+    if (p.g->params[i]->role == ROLE_state && str_equal(p.g->params[i]->label, "loss_scale"))
+      p.loss_scale = p.g->params[i];
+
+  // The common factor is taken off all gradients.  The products become dead, and are dropped at the
+  // end.
+  Value *rest;
+  bool common = true;
+  for (int i = 0; common && i < p.gradients.n; i++) {
+    Value *s = scalar_factor(p.gradients.at[i].gradient, &rest);
+    common = s && (!p.factor || s == p.factor);
+    p.factor = common ? s : NULL;
+  }
+  for (int i = 0; common && i < p.gradients.n; i++) {
+    Gradient *product = &p.gradients.at[i];
+    scalar_factor(product->gradient, &product->gradient);
+  }
   if (!freeze_rows(&p, opt_str(o, "rows"))) return false;
   if (!make_gscale(&p, clip, growth) || !update_all(&p)) return false;
-  update_statistics(p.g);
+  // Running statistics that are weights of the model are updated as well.
+  for_each_op(op, p.g) {
+    if (op->kind != OP_batch_norm_train) continue;
+    for (int i = 3; i < 5; i++) {
+      Value *running = op->in[i].value;
+      if (running->def || running->role != ROLE_weight) continue;
+      if (!graph_find_update(p.g, running)) graph_update(p.g, running, op->out[i]);
+    }
+  }
   // A dead product must not wait for the factor in every micro-batch.
   drop_dead(p.g);
   return true;

@@ -23,14 +23,6 @@ static bool is_key(const Setting *s) {
   return s->kind != SETTING_constant;
 }
 
-static const char *keys_text(Arena *a, const Optimizer *o) {
-  StrBuf b = {.arena = a};
-  strbuf_add(&b, "lr");
-  for (const Setting *s = o->settings; s->key; s++)
-    if (is_key(s) && s->kind != SETTING_fixed) strbuf_addf(&b, ", %s", s->key);
-  return b.at;
-}
-
 const char *optimizer_usage(Arena *a, const char *between) {
   StrBuf b = {.arena = a};
   for (int i = 0; i < n_optimizers; i++) {
@@ -50,7 +42,13 @@ const char *optimizer_usage(Arena *a, const char *between) {
 
 static bool bad(const Reading *r, const char *what) {
   diag_error(r->d, NULL, "%s: %s", r->said, what);
-  diag_hint(r->d, "%s has %s", r->spec->optimizer->name, keys_text(r->arena, r->spec->optimizer));
+  // The keys that may be set.
+  const Optimizer *o = r->spec->optimizer;
+  StrBuf b = {.arena = r->arena};
+  strbuf_add(&b, "lr");
+  for (const Setting *s = o->settings; s->key; s++)
+    if (is_key(s) && s->kind != SETTING_fixed) strbuf_addf(&b, ", %s", s->key);
+  diag_hint(r->d, "%s has %s", o->name, b.at);
   return false;
 }
 
@@ -68,13 +66,6 @@ static bool read_boolean(const char *text, double *to) {
 
 static bool is_beta(double x) {
   return x >= 0 && x < 1;
-}
-
-// Reads "0.9/0.95".
-static bool read_betas(Arena *a, const char *text, double *first, double *second) {
-  const char *slash = strchr(text, '/');
-  return slash && read_number(str_copy_n(a, text, (size_t)(slash - text)), first) &&
-         read_number(slash + 1, second) && is_beta(*first) && is_beta(*second);
 }
 
 static bool read_setting(Reading *r, const char *key, const char *text) {
@@ -97,10 +88,14 @@ static bool read_setting(Reading *r, const char *key, const char *text) {
   case SETTING_boolean:
     if (!read_boolean(text, value)) wanted = "true or false";
     break;
-  case SETTING_betas:
-    if (!read_betas(r->arena, text, value, second))
+  case SETTING_betas: {
+    // "0.9/0.95"
+    const char *slash = strchr(text, '/');
+    if (!slash || !read_number(str_copy_n(r->arena, text, (size_t)(slash - text)), value) ||
+        !read_number(slash + 1, second) || !is_beta(*value) || !is_beta(*second))
       wanted = "two numbers from 0 to below 1, as in 0.9/0.999";
     break;
+  }
   case SETTING_variant:
     *value = !strcmp(text, "onnx");
     if (!*value && strcmp(text, "torch") != 0) wanted = "torch or onnx";
@@ -115,18 +110,6 @@ static bool read_setting(Reading *r, const char *key, const char *text) {
   }
   if (!wanted) return true;
   return bad(r, str_format(r->arena, "%s wants %s, not '%s'", key, wanted, text));
-}
-
-static bool read_settings(Reading *r, const char *at) {
-  while (*at) {
-    size_t n = strcspn(at, ",");
-    const char *word = str_copy_n(r->arena, at, n), *equals = strchr(word, '=');
-    if (!equals) return bad(r, str_format(r->arena, "'%s' has no value", word));
-    if (!read_setting(r, str_copy_n(r->arena, word, (size_t)(equals - word)), equals + 1))
-      return false;
-    at += n + (at[n] == ',');
-  }
-  return true;
 }
 
 bool optimizer_parse(const char *text, const char *said, OptimizerSpec *out, Arena *a, Diag *d) {
@@ -156,7 +139,15 @@ bool optimizer_parse(const char *text, const char *said, OptimizerSpec *out, Are
   while (out->n_states < MAX_STATES && found->states[out->n_states].name)
     out->n_states++;
   Reading r = {said ? said : str_format(a, "optimizer '%s'", text), out, a, d};
-  if (!read_settings(&r, text + n + (text[n] == ':'))) return false;
+  const char *at = text + n + (text[n] == ':');
+  while (*at) {
+    size_t length = strcspn(at, ",");
+    const char *word = str_copy_n(r.arena, at, length), *equals = strchr(word, '=');
+    if (!equals) return bad(&r, str_format(r.arena, "'%s' has no value", word));
+    if (!read_setting(&r, str_copy_n(r.arena, word, (size_t)(equals - word)), equals + 1))
+      return false;
+    at += length + (at[length] == ',');
+  }
   const char *why;
   return !found->adjust || found->adjust(out, &why) || bad(&r, why);
 }

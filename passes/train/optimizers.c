@@ -130,14 +130,13 @@ const int n_optimizers = sizeof optimizers / sizeof *optimizers;
 
 // -- Reading it ----------------------------------------------------------------------------------
 
-static int setting_of(const Optimizer *o, const char *key) {
-  for (int i = 0; o->settings[i].key; i++)
-    if (!strcmp(o->settings[i].key, key)) return i;
-  BUG("%s has no setting '%s'", o->name, key);
-}
-
 double optimizer_value(const OptimizerSpec *spec, const char *key) {
-  return spec->value[setting_of(spec->optimizer, key)];
+  const Optimizer *o = spec->optimizer;
+  int i = 0;
+  while (o->settings[i].key && strcmp(o->settings[i].key, key) != 0)
+    i++;
+  if (!o->settings[i].key) BUG("%s has no setting '%s'", o->name, key);
+  return spec->value[i];
 }
 
 double optimizer_fill(const OptimizerSpec *spec, int state) {

@@ -23,13 +23,6 @@ static const struct {
     {OP_batch_norm_train, 1, 2},
 };
 
-static WeightKinds kind_by_norm(const Op *op, int operand) {
-  for (size_t i = 0; i < sizeof norms / sizeof *norms; i++)
-    if (norms[i].op == op->kind && operand >= norms[i].first && operand <= norms[i].last)
-      return WEIGHT_norms;
-  return 0;
-}
-
 // The kinds of a weight by the ops that read it; `along`: a broadcast repeats it as a row.
 static WeightKinds kinds_of(const Value *v, bool along) {
   WeightKinds kinds = 0;
@@ -37,7 +30,9 @@ static WeightKinds kinds_of(const Value *v, bool along) {
     const Op *op = u->user;
     // Only readers of the forward pass tell the kind: gradients read weights in other roles.
     if (!op || op_part(op) != PART_forward) continue;
-    kinds |= kind_by_norm(op, u->index);
+    for (size_t i = 0; i < sizeof norms / sizeof *norms; i++)
+      if (norms[i].op == op->kind && u->index >= norms[i].first && u->index <= norms[i].last)
+        kinds |= WEIGHT_norms;
     switch (op->kind) {
     case OP_gather: kinds |= u->index == 0 ? WEIGHT_embeddings : 0; break;
     case OP_add:
@@ -53,17 +48,6 @@ static WeightKinds kinds_of(const Value *v, bool along) {
     }
   }
   return kinds;
-}
-
-// The kinds of a weight.  Scales, shifts and biases have at most one dimension longer than 1 in the
-// model.
-static WeightKinds kinds_of_weight(const Value *w) {
-  const Type *t = w->as ? w->as : w->type;
-  int n = 0;
-  for (int i = 0; i < t->rank; i++)
-    n += t->dim[i] > 1;
-  WeightKinds kinds = kinds_of(w, false);
-  return n > 1 ? kinds & WEIGHT_embeddings : kinds;
 }
 
 // -- Reading -----------------------------------------------------------------------------------
@@ -85,15 +69,6 @@ static const char *take_word(Reader *r, const char *ends) {
   return str_take_word(r->a, &r->at, ends);
 }
 
-// Reads 0.1x, or a learning rate, as a factor of `base`.
-static bool read_lr(const char *text, double base, double *out_factor) {
-  char *end;
-  double x = strtod(text, &end);
-  bool times = *end == 'x';
-  *out_factor = times ? x : x / base;
-  return end != text && !end[times] && x >= 0 && (times || base > 0) && *out_factor < INFINITY;
-}
-
 // Reads the settings of one group: those of --optimizer, followed by the group's own.
 static bool read_settings(Reader *r, ParamGroup *g, const char *settings) {
   StrBuf b = {.arena = r->a};
@@ -104,29 +79,20 @@ static bool read_settings(Reader *r, ParamGroup *g, const char *settings) {
     at += n + (at[n] == ',');
     if (!str_starts(word, "lr="))
       strbuf_addf(&b, "%s%s", strchr(b.at, ':') ? "," : ":", word);
-    else if (!read_lr(word + 3, r->lr, &g->lr_factor))
-      return fail(r, g->text, str_format(r->a, "lr is a number or as 0.1x, not '%s'", word + 3));
+    else {
+      // lr=0.1x, or a learning rate: a factor of that of --optimizer.
+      char *end;
+      double x = strtod(word + 3, &end);
+      bool times = *end == 'x';
+      g->lr_factor = times ? x : x / r->lr;
+      bool ok = end != word + 3 && !end[times] && x >= 0 && (times || r->lr > 0) &&
+                g->lr_factor < INFINITY;
+      if (!ok)
+        return fail(r, g->text, str_format(r->a, "lr is a number or as 0.1x, not '%s'", word + 3));
+    }
   }
   return optimizer_parse(b.at, str_format(r->a, g->kinds ? "--no-decay %s" : "group '%s'", g->text),
                          &g->spec, r->a, r->d);
-}
-
-static bool read_group(Reader *r, ParamGroups *out) {
-  ParamGroup g = {.lr_factor = 1};
-  g.text = str_copy_n(r->a, r->at, strcspn(r->at, ";"));
-  do {
-    const char *pattern = take_word(r, ",:;");
-    if (!pattern) return fail(r, g.text, "a quote is not closed");
-    if (!*pattern) return fail(r, g.text, "a name is missing");
-    vec_push(r->a, &g.patterns, pattern);
-  } while (*r->at == ',' && r->at++);
-  if (*r->at != ':') return fail(r, g.text, "there are no settings");
-  r->at++;
-  const char *settings = take_word(r, ";");
-  if (!settings || !*settings) return fail(r, g.text, "there are no settings");
-  if (!read_settings(r, &g, settings)) return false;
-  vec_push(r->a, out, g);
-  return true;
 }
 
 static bool read_no_decay(Reader *r, ParamGroups *out) {
@@ -165,25 +131,45 @@ bool param_groups_parse(ParamGroups *out, const char *optimizer, double lr, cons
   vec_push(a, out, all);
   Reader r = {no_decay, optimizer, lr > 0 ? lr : all.spec.lr, a, d};
   if (no_decay && !read_no_decay(&r, out)) return false;
-  for (r.at = groups; r.at && *r.at; r.at += *r.at == ';')
-    if (!read_group(&r, out)) return false;
+  for (r.at = groups; r.at && *r.at; r.at += *r.at == ';') {
+    // GLOB[,GLOB…]:key=value[,…]
+    ParamGroup g = {.lr_factor = 1};
+    g.text = str_copy_n(r.a, r.at, strcspn(r.at, ";"));
+    do {
+      const char *pattern = take_word(&r, ",:;");
+      if (!pattern) return fail(&r, g.text, "a quote is not closed");
+      if (!*pattern) return fail(&r, g.text, "a name is missing");
+      vec_push(r.a, &g.patterns, pattern);
+    } while (*r.at == ',' && r.at++);
+    if (*r.at != ':') return fail(&r, g.text, "there are no settings");
+    r.at++;
+    const char *settings = take_word(&r, ";");
+    if (!settings || !*settings) return fail(&r, g.text, "there are no settings");
+    if (!read_settings(&r, &g, settings)) return false;
+    vec_push(r.a, out, g);
+  }
   return true;
 }
 
 // -- Finding -----------------------------------------------------------------------------------
 
-static bool has_weight(const ParamGroup *g, const Value *w, WeightKinds kinds) {
-  for (int i = 0; i < g->patterns.n; i++)
-    if (str_glob(g->patterns.at[i], w->label)) return true;
-  return (g->kinds & kinds) != 0;
-}
-
 const ParamGroup *param_group_of(ParamGroups *groups, const Value *w) {
   int found = 0;
-  WeightKinds kinds = groups->n > 1 ? kinds_of_weight(w) : 0;
+  // The kinds of the weight.  Scales, shifts and biases have at most one dimension longer than 1 in
+  // the model.
+  const Type *t = w->as ? w->as : w->type;
+  int n = 0;
+  for (int i = 0; i < t->rank; i++)
+    n += t->dim[i] > 1;
+  WeightKinds kinds = groups->n > 1 ? kinds_of(w, false) : 0;
+  if (n > 1) kinds &= WEIGHT_embeddings;
   for (int i = 1; i < groups->n; i++) {
-    if (!has_weight(&groups->at[i], w, kinds)) continue;
-    groups->at[i].n++;
+    ParamGroup *g = &groups->at[i];
+    bool has_weight = (g->kinds & kinds) != 0;
+    for (int k = 0; k < g->patterns.n; k++)
+      has_weight |= str_glob(g->patterns.at[k], w->label);
+    if (!has_weight) continue;
+    g->n++;
     found = i;
   }
   return &groups->at[found];

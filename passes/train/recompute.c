@@ -71,22 +71,19 @@ static bool is_not_kept(const Value *v) {
   return true;
 }
 
-// Whether the op reads values of different pieces, as sums over them do.
-static bool joins_pieces(const Op *op) {
-  int piece = 0;
-  for (int i = 0; i < op->n_in; i++) {
-    const Op *def = op->in[i].value->def;
-    if (!def || !def->piece) continue;
-    if (piece && def->piece != piece) return true;
-    piece = def->piece;
-  }
-  return false;
-}
-
 // `piece` if `v` belongs to it and is recomputed separately for it, else 0.
 static int piece_within(const Value *v, int piece) {
   const Op *def = v->def;
-  return def->by_piece && def->piece == piece && !joins_pieces(def) ? piece : 0;
+  if (!def->by_piece || def->piece != piece) return 0;
+  // An op that reads values of different pieces, as sums over them do, belongs to none.
+  int of = 0;
+  for (int i = 0; i < def->n_in; i++) {
+    const Op *read = def->in[i].value->def;
+    if (!read || !read->piece) continue;
+    if (of && read->piece != of) return 0;
+    of = read->piece;
+  }
+  return piece;
 }
 
 // The recomputed value of `v`, which is not saved, for gradients of `piece`; 0: for gradients
@@ -107,25 +104,6 @@ static Frame frame_of(const Value *v, int piece) {
   return (Frame){v->def, piece_within(v, piece), 0};
 }
 
-static bool repeat(Recompute *r, const Op *op, int piece, Op *at) {
-  Value **in = arena_array(r->scratch, Value *, op->n_in);
-  int n;
-  op_attr_specs(op->kind, &n);
-  for (int i = 0; i < op->n_in; i++) {
-    Value *x = op->in[i].value;
-    in[i] = is_not_kept(x) ? again(r, x, piece) : x;
-  }
-  Origin origin = op_origin(op);
-  origin.part = PART_backward;
-  origin.loc = loc_from(r->arena, op->loc, "computed anew");
-  Op *copy = op->callee ? op_new_call(r->g, at, op->kind, op->callee, in, op->n_in, origin, r->d)
-                        : op_new(r->g, at, op->kind, in, op->n_in, op->attrs, n, origin, r->d);
-  for (int i = 0; copy && i < op->n_out; i++)
-    (piece ? r->own : r->again)[op->out[i]->id] = copy->out[i];
-  r->n++;
-  return copy != NULL;
-}
-
 // Repeats the op of `v` before `at`, after its missing predecessors in the group.
 static bool repeat_all(Recompute *r, const Value *v, Op *at) {
   Vec(Frame) open = {0};
@@ -139,31 +117,27 @@ static bool repeat_all(Recompute *r, const Value *v, Op *at) {
       continue;
     }
     // Several open ops may need the same op.
-    if (!again(r, top->op->out[0], top->piece) && !repeat(r, top->op, top->piece, at)) return false;
     open.n--;
+    const Op *op = top->op;
+    if (again(r, op->out[0], top->piece)) continue;
+    Value **in = arena_array(r->scratch, Value *, op->n_in);
+    int n;
+    op_attr_specs(op->kind, &n);
+    for (int i = 0; i < op->n_in; i++) {
+      Value *x = op->in[i].value;
+      in[i] = is_not_kept(x) ? again(r, x, top->piece) : x;
+    }
+    Origin origin = op_origin(op);
+    origin.part = PART_backward;
+    origin.loc = loc_from(r->arena, op->loc, "computed anew");
+    Op *copy = op->callee ? op_new_call(r->g, at, op->kind, op->callee, in, op->n_in, origin, r->d)
+                          : op_new(r->g, at, op->kind, in, op->n_in, op->attrs, n, origin, r->d);
+    for (int i = 0; copy && i < op->n_out; i++)
+      (top->piece ? r->own : r->again)[op->out[i]->id] = copy->out[i];
+    r->n++;
+    if (!copy) return false;
   }
   return true;
-}
-
-static bool recompute_for(Recompute *r, Op *op) {
-  for (int i = 0; i < op->n_in; i++) {
-    Value *v = op->in[i].value;
-    if (v->id >= r->n_values || !is_not_kept(v)) continue;
-    if (!again(r, v, op->piece) && !repeat_all(r, v, op)) return false;
-    op_set_in(op, i, again(r, v, op->piece));
-  }
-  return true;
-}
-
-// Clears the groups of forward, and erases forward ops that only gradients have read: backward
-// recomputes them.
-static void end_lists(Graph *g) {
-  for (Op *op = g->last, *prev; op; op = prev) {
-    prev = op->prev;
-    if (op->part != PART_forward || !op->recompute_group) continue;
-    op->recompute_group = 0;
-    if (!op_used(op)) op_erase(op);
-  }
 }
 
 static bool recompute(Graph *g, const PassOptions *o, Diag *d, int64_t *n) {
@@ -176,9 +150,23 @@ static bool recompute(Graph *g, const PassOptions *o, Diag *d, int64_t *n) {
   r.n_values = g->n_values;
   r.again = arena_array(r.scratch, Value *, g->n_values);
   r.own = arena_array(r.scratch, Value *, g->n_values);
-  for_each_op(op, g)
-    if (op->part == PART_backward && !op_is_recomputed(op) && !recompute_for(&r, op)) return false;
-  end_lists(g);
+  for_each_op(op, g) {
+    if (op->part != PART_backward || op_is_recomputed(op)) continue;
+    // Backward reads the recomputed values.
+    for (int i = 0; i < op->n_in; i++) {
+      Value *v = op->in[i].value;
+      if (v->id >= r.n_values || !is_not_kept(v)) continue;
+      if (!again(&r, v, op->piece) && !repeat_all(&r, v, op)) return false;
+      op_set_in(op, i, again(&r, v, op->piece));
+    }
+  }
+  // Forward ops that only gradients have read are dead: backward recomputes them.
+  for (Op *op = g->last, *prev; op; op = prev) {
+    prev = op->prev;
+    if (op->part != PART_forward || !op->recompute_group) continue;
+    op->recompute_group = 0;
+    if (!op_used(op)) op_erase(op);
+  }
   *n += r.n;
   return true;
 }
