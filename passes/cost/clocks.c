@@ -40,6 +40,7 @@ void clocks_queue(Clocks *c, const Op *op) {
 
 void clocks_run(Clocks *c, const Op *op) {
   if (op_is_view(op)) return;
+  // An all_reduce goes on in its queue; the rank waits for every other transfer.
   c->now = fmax(c->now, clocks_ready(c, op)) + clocks_seconds(c, op);
   if (!moves_data(op)) return;
   clocks_queue(c, op);

@@ -27,6 +27,7 @@ StepPart *graph_step_parts(const Graph *g, Arena *a) {
   OwedGroups owed = {0};
   for_each_op(op, g)
     part[op->id] = begin[op->id] ? STEP_begin : update[op->id] ? STEP_update : STEP_micro;
+  // Deferred updates run in the next step, in the part of the op that they are due before.
   graph_owed_groups(g, a, &owed);
   for (int i = 0; i < owed.n; i++) {
     const Op *op = owed.at[i].first;
@@ -59,6 +60,7 @@ Groups collective_groups(Arena *a, const Op *op) {
     Place at = mesh_place(mesh, i, 0);
     int group = 0, member = 0;
     for (int x = 0; x < mesh->n_axes; x++) {
+      // The axes of the collective number the members of a group, all others the groups.
       if (mesh->axis[x].time) continue;
       int *number = axes_have(&axes, x) ? &member : &group;
       *number = *number * mesh->axis[x].size + at.coord[x];
@@ -78,17 +80,6 @@ Messages messages_of(Arena *a, const Op *move) {
 
 // -- Bytes -----------------------------------------------------------------------------------
 
-static int64_t sum_of_messages(const Op *move) {
-  Arena *scratch = arena_new();
-  Messages messages = messages_of(scratch, move);
-  int64_t bytes = 0;
-  for (int i = 0; i < messages.n; i++)
-    if (messages.at[i].from != messages.at[i].to)
-      bytes += message_bytes(&messages.at[i], move->out[0]->type);
-  arena_free(scratch);
-  return bytes;
-}
-
 // The bytes of one kind of move.  Layers repeat their moves, so each kind is counted once.
 typedef struct Sum {
   const Type *part;
@@ -99,20 +90,25 @@ typedef struct Sum {
 
 enum { SUM_BUCKETS = 256 };
 
+// Returns the bytes of all messages of a move between different devices.
 static int64_t moved_bytes(Arena *a, Sum **sums, const Op *move) {
   const Type *part = move->in[0].value->type;
   const Layout *from = move->in[0].value->layout, *to = move->out[0]->layout;
   Sum **bucket = &sums[layouts_hash(part, from, to) % SUM_BUCKETS];
   for (Sum *s = *bucket; s; s = s->next)
     if (s->part == part && s->from == from && s->to == to) return s->bytes;
+  // The messages of a new kind of move are counted once, and are not kept.
+  Arena *scratch = arena_new();
+  Messages messages = messages_of(scratch, move);
+  int64_t bytes = 0;
+  for (int i = 0; i < messages.n; i++)
+    if (messages.at[i].from != messages.at[i].to)
+      bytes += message_bytes(&messages.at[i], move->out[0]->type);
+  arena_free(scratch);
   Sum *s = arena_one(a, Sum);
-  *s = (Sum){part, from, to, sum_of_messages(move), *bucket};
+  *s = (Sum){part, from, to, bytes, *bucket};
   *bucket = s;
-  return s->bytes;
-}
-
-static int64_t larger(int64_t a, int64_t b) {
-  return a > b ? a : b;
+  return bytes;
 }
 
 void collectives_find(Arena *a, const Module *m, Collectives *out) {
@@ -129,7 +125,9 @@ void collectives_find(Arena *a, const Module *m, Collectives *out) {
       if (c.bytes == 0) continue;
     } else {
       if (collective_size(op) == 1) continue;
-      c.bytes = larger(type_bytes(op->in[0].value->type), type_bytes(op->out[0]->type));
+      // The larger buffer counts: the reduced, the gathered or the exchanged tensor.
+      int64_t sent = type_bytes(op->in[0].value->type), received = type_bytes(op->out[0]->type);
+      c.bytes = sent > received ? sent : received;
       c.all_bytes = c.bytes * op_mesh(op)->n_devices;
     }
     vec_push(a, out, c);

@@ -12,6 +12,7 @@ const Cluster *cost_cluster(const char *name, const Module *m, Arena *a, Diag *d
   const int *device = module_devices(m, a, &n);
   *ok = c != NULL;
   if (!c || !cost_known(c)) return NULL;
+  // A plan for more devices than the cluster has is compiled, too, without costs.
   for (int i = 0; i < n; i++)
     if (device[i] >= cluster_devices(c)) return NULL;
   return c;

@@ -44,17 +44,6 @@ CommPrices *comm_prices_new(Arena *a, const Cluster *c) {
 
 // -- Keys ------------------------------------------------------------------------------------
 
-static Key key_of(const Op *op) {
-  const Value *in = op->in[0].value, *out = op->out[0];
-  return (Key){op->kind,   in->type,    out->type,
-               in->layout, out->layout, op->kind == OP_move ? "" : attr_s(op, "axis")};
-}
-
-static bool key_equal(const Key *a, const Key *b) {
-  return a->kind == b->kind && a->in == b->in && a->out == b->out && a->from == b->from &&
-         a->to == b->to && str_equal(a->axis, b->axis);
-}
-
 static unsigned key_bucket(const Key *k) {
   uint64_t h = (uint64_t)k->kind;
   const void *const at[] = {k->in, k->out, k->from, k->to};
@@ -67,28 +56,10 @@ static unsigned key_bucket(const Key *k) {
 
 // -- Prices ----------------------------------------------------------------------------------
 
-static void price_groups(CommPrices *p, const Op *op, CommPrice *out) {
-  if (collective_size(op) == 1) return; // no transfer
-  out->parties.groups = collective_groups(p->arena, op);
-  out->cost =
-      groups_cost(p->traffic, path_prim_of(op->kind), &out->parties.groups,
-                  (double)type_bytes(op->in[0].value->type), (double)type_bytes(op->out[0]->type));
-}
-
 static void add_once(int *list, int *n, bool *there, int device) {
   if (there[device]) return;
   there[device] = true;
   list[(*n)++] = device;
-}
-
-// Sends one parcel per pair of ranks, with all its boxes.  Messages are in the order of receivers;
-// `to` ends the parcels of one receiver.
-static void send_parcels(CommPrices *p, double *bytes_from, int *from, int *n_from, int to) {
-  for (int i = 0; i < *n_from; i++) {
-    traffic_message(p->traffic, from[i], to, bytes_from[from[i]]);
-    bytes_from[from[i]] = 0;
-  }
-  *n_from = 0;
 }
 
 static void price_move(CommPrices *p, const Op *move, CommPrice *out) {
@@ -102,6 +73,7 @@ static void price_move(CommPrices *p, const Op *move, CommPrice *out) {
   Parties *parties = &out->parties;
   parties->sender = arena_array(p->arena, int, move->in[0].value->layout->mesh->n_devices);
   parties->receiver = arena_array(p->arena, int, op_mesh(move)->n_devices);
+  // Messages are in the order of receivers.
   for (int i = 0; i < messages.n; i++) {
     const Message *m = &messages.at[i];
     if (m->from != m->to) {
@@ -110,25 +82,41 @@ static void price_move(CommPrices *p, const Op *move, CommPrice *out) {
       add_once(parties->sender, &parties->n_senders, sends, m->from);
       add_once(parties->receiver, &parties->n_receivers, gets, m->to);
     }
-    // The receiver's last message completes its parcels.
-    if (i + 1 == messages.n || messages.at[i + 1].to != m->to)
-      send_parcels(p, bytes_from, from, &n_from, m->to);
+    if (i + 1 < messages.n && messages.at[i + 1].to == m->to) continue;
+    // The receiver's last message completes its parcels: one per sender, with all its boxes.
+    for (int k = 0; k < n_from; k++) {
+      traffic_message(p->traffic, from[k], m->to, bytes_from[from[k]]);
+      bytes_from[from[k]] = 0;
+    }
+    n_from = 0;
   }
   out->cost = traffic_cost(p->traffic);
   arena_free(scratch);
 }
 
 const CommPrice *comm_price(CommPrices *p, const Op *op) {
-  Key key = key_of(op);
+  const Value *in = op->in[0].value, *out = op->out[0];
+  const char *axis = op->kind == OP_move ? "" : attr_s(op, "axis");
+  Key key = {op->kind, in->type, out->type, in->layout, out->layout, axis};
   Known **bucket = &p->bucket[key_bucket(&key)];
-  for (Known *k = *bucket; k; k = k->next)
-    if (key_equal(&k->key, &key)) return &k->price;
+  for (Known *k = *bucket; k; k = k->next) {
+    const Key *is = &k->key;
+    if (is->kind == key.kind && is->in == key.in && is->out == key.out && is->from == key.from &&
+        is->to == key.to && str_equal(is->axis, key.axis))
+      return &k->price;
+  }
+  // A new key gets the next id.
   Known *k = arena_one(p->arena, Known);
   *k = (Known){.key = key, .price = {.id = p->n++}, .next = *bucket};
   *bucket = k;
-  if (op->kind == OP_move)
+  if (op->kind == OP_move) {
     price_move(p, op, &k->price);
-  else
-    price_groups(p, op, &k->price);
+  } else if (collective_size(op) != 1) {
+    // Groups of a single device transfer nothing.  All others share the links.
+    Groups *groups = &k->price.parties.groups;
+    *groups = collective_groups(p->arena, op);
+    k->price.cost = groups_cost(p->traffic, path_prim_of(op->kind), groups,
+                                (double)type_bytes(in->type), (double)type_bytes(out->type));
+  }
   return &k->price;
 }

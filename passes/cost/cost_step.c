@@ -24,13 +24,6 @@ typedef struct Advance {
   RankCost cost;
 } Advance;
 
-static Advance advance_since(const Class *k, const Class *before) {
-  return (Advance){k->now - before->now,
-                   k->queue[QUEUE_here].until - before->queue[QUEUE_here].until,
-                   {k->cost.compute - before->cost.compute, k->cost.comm - before->cost.comm,
-                    k->cost.idle - before->cost.idle}};
-}
-
 static bool same(double a, double b, double scale) {
   return fabs(a - b) <= 1e-9 * scale;
 }
@@ -41,30 +34,18 @@ static bool is_steady(const StepState *s, const Class *before, Advance *last) {
   double all = 0;
   bool steady = true;
   for (int i = 0; i < s->n_classes; i++) {
-    Advance is = advance_since(&s->class_at[i], &before[i]);
+    const Class *k = &s->class_at[i], *was = &before[i];
+    Advance is = {k->now - was->now,
+                  k->queue[QUEUE_here].until - was->queue[QUEUE_here].until,
+                  {k->cost.compute - was->cost.compute, k->cost.comm - was->cost.comm,
+                   k->cost.idle - was->cost.idle}};
+    // A class without work in the loop does not count.
     if (all == 0) all = is.now;
     steady &= same(is.now, last[i].now, all) && same(is.queued, last[i].queued, all) &&
               same(is.cost.idle, last[i].cost.idle, all) && (is.now == 0 || same(is.now, all, all));
     last[i] = is;
   }
   return steady;
-}
-
-static void repeat(StepState *s, const Advance *as, int times) {
-  for (int i = 0; i < s->n_classes; i++) {
-    Class *k = &s->class_at[i];
-    k->now += times * as[i].now;
-    k->cost.compute += times * as[i].cost.compute;
-    k->cost.comm += times * as[i].cost.comm;
-    k->cost.idle += times * as[i].cost.idle;
-    // A loop without a schedule has no moves in QUEUE_ahead.
-    Queue *q = &k->queue[QUEUE_here];
-    q->until += times * as[i].queued;
-    for (int x = 0; x < q->busy.n && as[i].queued > 0; x++) {
-      q->busy.at[x].from += times * as[i].now;
-      q->busy.at[x].to += times * as[i].now;
-    }
-  }
 }
 
 static bool run_part(StepState *s, const Program *of_class, StepPart part, int slice) {
@@ -84,23 +65,28 @@ static bool run_slices(StepState *s) {
     if (!run_part(s, i ? others : first, STEP_micro, i)) return false;
     // A timeline records every slice.
     if (s->timeline || !is_steady(s, before, last)) continue;
-    repeat(s, last, n - 1 - i);
+    // The other slices are extrapolated.  A loop without a schedule has no moves in QUEUE_ahead.
+    int times = n - 1 - i;
+    for (int c = 0; c < s->n_classes; c++) {
+      Class *k = &s->class_at[c];
+      const Advance *by = &last[c];
+      Queue *q = &k->queue[QUEUE_here];
+      k->now += times * by->now;
+      k->cost.compute += times * by->cost.compute;
+      k->cost.comm += times * by->cost.comm;
+      k->cost.idle += times * by->cost.idle;
+      q->until += times * by->queued;
+      for (int x = 0; x < q->busy.n && by->queued > 0; x++) {
+        q->busy.at[x].from += times * by->now;
+        q->busy.at[x].to += times * by->now;
+      }
+    }
     break;
   }
   return true;
 }
 
-static bool run_loop(StepState *s) {
-  return s->g->schedule ? step_add_runs(s) && step_walk(s, STEP_micro, true) : run_slices(s);
-}
-
 // -- The step --------------------------------------------------------------------------------
-
-static bool has_devices(const StepState *s) {
-  for (int i = 0; i < s->n_devices; i++)
-    if (s->device[i] >= cluster_devices(s->c)) return false;
-  return true;
-}
 
 static void report_ranks(const StepState *s, StepCost *out) {
   double idle = 0;
@@ -112,23 +98,14 @@ static void report_ranks(const StepState *s, StepCost *out) {
   out->bubble = out->seconds > 0 ? idle / (s->n_devices * out->seconds) : 0;
 }
 
-static void report(StepState *s, StepCost *out) {
-  *out = (StepCost){.n_ranks = s->n_devices, .device = s->device};
-  for (int i = 0; i < s->n_classes; i++) {
-    const Class *k = &s->class_at[i];
-    double last = fmax(k->now, fmax(k->queue[QUEUE_here].until, k->queue[QUEUE_ahead].until));
-    out->seconds = fmax(out->seconds, last);
-    if (k->first < last) out->span = fmax(out->span, last - k->first);
-  }
-  step_end(s, out->seconds);
-  report_ranks(s, out);
-}
-
 static bool walk_parts(StepState *s) {
   for (int i = 0; i < s->n_classes; i++)
     s->class_at[i].first = INFINITY;
-  return run_part(s, step_part_programs(s, STEP_begin, true), STEP_begin, 0) && run_loop(s) &&
-         run_part(s, step_part_programs(s, STEP_update, true), STEP_update, 0);
+  if (!run_part(s, step_part_programs(s, STEP_begin, true), STEP_begin, 0)) return false;
+  // Under a schedule each class has a run of its own, else all go through the slices together.
+  if (s->g->schedule ? !step_add_runs(s) || !step_walk(s, STEP_micro, true) : !run_slices(s))
+    return false;
+  return run_part(s, step_part_programs(s, STEP_update, true), STEP_update, 0);
 }
 
 // -- Steps without a barrier in between --------------------------------------------------------
@@ -143,13 +120,6 @@ static double end_of_step(StepState *s) {
   return end;
 }
 
-static void carry_over(StepState *s) {
-  for (int i = 0; i < s->n_classes; i++)
-    for (int x = 0; x < s->events.n; x++)
-      if (s->events.at[x].carried && s->class_at[i].done[x])
-        s->class_at[i].before[x] = s->class_at[i].done[x][0];
-}
-
 // Copies transfers in flight at the end of a step to its beginning, since all steps are equal.
 static void wrap_timeline(StepState *s, double from, double seconds) {
   StepTimeline *t = s->timeline;
@@ -159,6 +129,7 @@ static void wrap_timeline(StepState *s, double from, double seconds) {
       StepEvent e = t->event.at[i];
       e.from -= from;
       e.to -= from;
+      // Pass 0 adds the ends of those transfers, pass 1 all events, cut off at the end of the step.
       bool over = e.line != LINE_computes && e.to > seconds;
       if (pass == 0 && !over) continue;
       if (pass == 0) {
@@ -184,7 +155,11 @@ static bool run_steady(StepState *s, StepCost *out) {
   for (int i = 0; i < MOST && !steady; i++) {
     if (!walk_parts(s)) return false;
     double end = end_of_step(s);
-    carry_over(s);
+    // The next step waits for the transfers that this one leaves in flight.
+    for (int k = 0; k < s->n_classes; k++)
+      for (int x = 0; x < s->events.n; x++)
+        if (s->events.at[x].carried && s->class_at[k].done[x])
+          s->class_at[k].before[x] = s->class_at[k].done[x][0];
     last = seconds;
     seconds = end - from;
     from = end;
@@ -215,14 +190,26 @@ static bool run_step(StepState *s, StepCost *out) {
   step_add_events(s);
   if (graph_first_owed(s->g)) return run_steady(s, out);
   if (!walk_parts(s)) return false;
-  report(s, out);
+  // The step ends with the last class: with its ops and both of its queues.
+  *out = (StepCost){.n_ranks = s->n_devices, .device = s->device};
+  for (int i = 0; i < s->n_classes; i++) {
+    const Class *k = &s->class_at[i];
+    double last = fmax(k->now, fmax(k->queue[QUEUE_here].until, k->queue[QUEUE_ahead].until));
+    out->seconds = fmax(out->seconds, last);
+    if (k->first < last) out->span = fmax(out->span, last - k->first);
+  }
+  step_end(s, out->seconds);
+  report_ranks(s, out);
   return true;
 }
 
+// Returns false if the cluster is unknown or lacks a device of the module.
 static bool state_new(StepState *s) {
   if (!s->g || s->m->phase < PHASE_local || !cost_known(s->c)) return false;
   s->device = module_devices(s->m, s->a, &s->n_devices);
-  return has_devices(s);
+  for (int i = 0; i < s->n_devices; i++)
+    if (s->device[i] >= cluster_devices(s->c)) return false;
+  return true;
 }
 
 bool step_cost(const Module *m, const Cluster *c, Target target, Arena *a, StepCost *out) {
@@ -237,31 +224,29 @@ static int by_number(const void *x, const void *y) {
   return (a > b) - (a < b);
 }
 
-static void add_lanes(StepState *s, StepTimeline *t) {
-  int *device = arena_copy(s->a, s->device, sizeof *device * (size_t)s->n_devices);
-  int *lane_of = arena_array(s->a, int, s->n_classes);
-  qsort(device, (size_t)s->n_devices, sizeof *device, by_number);
-  t->lane = arena_array(s->a, StepLane, s->n_classes);
-  for (int k = 0; k < s->n_classes; k++)
-    lane_of[k] = -1;
-  for (int i = 0; i < s->n_devices; i++) {
-    int k = s->class_of[device[i]];
-    if (lane_of[k] < 0) {
-      lane_of[k] = t->n_lanes++;
-      t->lane[lane_of[k]] =
-          (StepLane){.device = arena_array(s->a, int, s->n_devices), .cost = &s->class_at[k].cost};
-    }
-    StepLane *lane = &t->lane[lane_of[k]];
-    lane->device[lane->n_devices++] = device[i];
-  }
-  for (int i = 0; i < t->event.n; i++)
-    t->event.at[i].lane = lane_of[t->event.at[i].lane];
-}
-
 bool step_timeline(const Module *m, const Cluster *c, Target target, Arena *a, StepTimeline *out) {
   *out = (StepTimeline){0};
   StepState s = {.m = m, .g = m->graphs, .c = c, .target = target, .a = a, .timeline = out};
   if (!state_new(&s) || !run_step(&s, &out->cost)) return false;
-  add_lanes(&s, out);
+  // A lane per class, in the order of their first devices.
+  int *device = arena_copy(a, s.device, sizeof *device * (size_t)s.n_devices);
+  int *lane_of = arena_array(a, int, s.n_classes);
+  qsort(device, (size_t)s.n_devices, sizeof *device, by_number);
+  out->lane = arena_array(a, StepLane, s.n_classes);
+  for (int k = 0; k < s.n_classes; k++)
+    lane_of[k] = -1;
+  for (int i = 0; i < s.n_devices; i++) {
+    int k = s.class_of[device[i]];
+    if (lane_of[k] < 0) {
+      lane_of[k] = out->n_lanes++;
+      out->lane[lane_of[k]] =
+          (StepLane){.device = arena_array(a, int, s.n_devices), .cost = &s.class_at[k].cost};
+    }
+    StepLane *lane = &out->lane[lane_of[k]];
+    lane->device[lane->n_devices++] = device[i];
+  }
+  // The simulation recorded classes.
+  for (int i = 0; i < out->event.n; i++)
+    out->event.at[i].lane = lane_of[out->event.at[i].lane];
   return true;
 }

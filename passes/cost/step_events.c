@@ -20,6 +20,7 @@ static void tell_apart(StepState *s, const int *device, int n_devices) {
   int n = s->n_classes;
   int *split = arena_array(scratch, int, n), *size = arena_array(scratch, int, n);
   int *on = arena_array(scratch, int, n);
+  // A class is split if it has devices on the list, but not only.
   for (int i = 0; i < s->n_devices; i++)
     size[s->class_of[s->device[i]]]++;
   for (int i = 0; i < n_devices; i++)
@@ -29,16 +30,6 @@ static void tell_apart(StepState *s, const int *device, int n_devices) {
   for (int i = 0; i < n_devices; i++)
     s->class_of[device[i]] = split[s->class_of[device[i]]];
   arena_free(scratch);
-}
-
-static void tell_kinds_apart(StepState *s) {
-  int *device = arena_array(s->a, int, s->n_devices);
-  for (int kind = 1; kind <= s->c->n_kinds; kind++) {
-    int n = 0;
-    for (int i = 0; i < s->n_devices; i++)
-      if (cluster_kind(s->c, s->device[i]) == kind) device[n++] = s->device[i];
-    if (n) tell_apart(s, device, n);
-  }
 }
 
 // The classes of some devices, without duplicates.
@@ -60,16 +51,25 @@ void step_find_classes(StepState *s) {
     tell_apart(s, mesh->device, mesh->n_devices);
   for (int i = 0; s->g->schedule && i < s->g->schedule->run.n; i++)
     tell_apart(s, s->g->schedule->run.at[i].device, s->g->schedule->run.at[i].n_devices);
-  tell_kinds_apart(s);
+  // Kinds of devices have different speeds.
+  int *device = arena_array(s->a, int, s->n_devices);
+  for (int kind = 1; kind <= s->c->n_kinds; kind++) {
+    int n = 0;
+    for (int i = 0; i < s->n_devices; i++)
+      if (cluster_kind(s->c, s->device[i]) == kind) device[n++] = s->device[i];
+    if (n) tell_apart(s, device, n);
+  }
+  // All devices of a class are alike, so any of them describes it.
   s->class_at = arena_array(s->a, Class, s->n_classes);
   for (int i = 0; i < s->n_devices; i++) {
     Class *k = &s->class_at[s->class_of[s->device[i]]];
     k->device = cluster_device(s->c, s->device[i]);
     k->kind = cluster_kind(s->c, s->device[i]);
   }
-  int n = module_n_meshes(s->m);
-  s->on_mesh = arena_array(s->a, Classes, n ? n : 1);
-  if (!n) s->on_mesh[0] = classes_of(s, s->device, s->n_devices);
+  // A module without a mesh runs on all its devices.
+  int n_meshes = module_n_meshes(s->m);
+  s->on_mesh = arena_array(s->a, Classes, n_meshes ? n_meshes : 1);
+  if (!n_meshes) s->on_mesh[0] = classes_of(s, s->device, s->n_devices);
   for_each_mesh(mesh, s->m)
     s->on_mesh[mesh->id] = classes_of(s, mesh->device, mesh->n_devices);
 }
@@ -82,8 +82,23 @@ static int root_of(const int *above, int k) {
   return k;
 }
 
-// Joins classes with ranks in a common group into one set, transitively.
-static void meet_groups(const StepState *s, const Groups *groups, Meeting *out) {
+// Returns the meeting of a transfer; equal collectives share it.
+static const Meeting *meeting_of(StepState *s, const Op *op, const CommPrice *price) {
+  while (s->meetings.n <= price->id)
+    vec_push(s->a, &s->meetings, NULL);
+  Meeting *meeting = s->meetings.at[price->id];
+  if (meeting) return meeting;
+  meeting = s->meetings.at[price->id] = arena_one(s->a, Meeting);
+  const Parties *p = &price->parties;
+  if (op->kind == OP_move) {
+    meeting->n = 2;
+    meeting->set = arena_array(s->a, Classes, 2);
+    meeting->set[0] = classes_of(s, p->sender, p->n_senders);
+    meeting->set[1] = classes_of(s, p->receiver, p->n_receivers);
+    return meeting;
+  }
+  // Classes with ranks in a common group form one set, transitively.
+  const Groups *groups = &p->groups;
   int *above = arena_array(s->a, int, s->n_classes), n = groups->n * groups->size;
   for (int k = 0; k < s->n_classes; k++)
     above[k] = k;
@@ -91,31 +106,17 @@ static void meet_groups(const StepState *s, const Groups *groups, Meeting *out) 
     int first = s->class_of[groups->device[i - i % groups->size]];
     above[root_of(above, s->class_of[groups->device[i]])] = root_of(above, first);
   }
+  // Each root has a set: the classes below it, in the order of the groups.
   Classes all = classes_of(s, groups->device, n);
-  out->set = arena_array(s->a, Classes, all.n);
+  meeting->set = arena_array(s->a, Classes, all.n);
   for (int i = 0; i < all.n; i++) {
     if (root_of(above, all.at[i]) != all.at[i]) continue;
-    Classes *set = &out->set[out->n++];
+    Classes *set = &meeting->set[meeting->n++];
     set->at = arena_array(s->a, int, all.n);
     for (int k = 0; k < all.n; k++)
       if (root_of(above, all.at[k]) == all.at[i]) set->at[set->n++] = all.at[k];
   }
-}
-
-static const Meeting *meeting_of(StepState *s, const Op *op, const CommPrice *price) {
-  while (s->meetings.n <= price->id)
-    vec_push(s->a, &s->meetings, NULL);
-  if (s->meetings.at[price->id]) return s->meetings.at[price->id];
-  Meeting *meeting = arena_one(s->a, Meeting);
-  const Parties *p = &price->parties;
-  if (op->kind == OP_move) {
-    meeting->n = 2;
-    meeting->set = arena_array(s->a, Classes, 2);
-    meeting->set[0] = classes_of(s, p->sender, p->n_senders);
-    meeting->set[1] = classes_of(s, p->receiver, p->n_receivers);
-  } else
-    meet_groups(s, &p->groups, meeting);
-  return s->meetings.at[price->id] = meeting;
+  return meeting;
 }
 
 // -- Events ------------------------------------------------------------------------------------
@@ -125,21 +126,11 @@ int step_room(const StepState *s, StepPart part, int slice) {
   return slice < 0 ? s->n_rooms - 1 : slice;
 }
 
-// Adds the all_reduces that generated code waits for before `op`.
-static void add_waits(const StepState *s, Event *e) {
-  for (int i = 0; i < e->op->n_in; i++) {
-    int64_t skip;
-    const Op *made = view_root(e->op->in[i].value, &skip)->def;
-    if (!made || made->kind != OP_all_reduce || s->event_of[made->id] < 0) continue;
-    if (!e->wait) e->wait = arena_array(s->a, int, e->op->n_in);
-    e->wait[e->n_waits++] = s->event_of[made->id];
-  }
-}
-
 // The number of classes that must arrive: on CPUs the senders of a move, elsewhere both ends.
 static int n_wanted(const StepState *s, const Event *e, int set) {
   const Classes *from = &e->meeting->set[0], *to = &e->meeting->set[1];
   if (e->op->kind != OP_move) return e->meeting->set[set].n;
+  // A class with both ends arrives once.
   int n = from->n;
   for (int i = 0; !target_info[s->target].eager_sends && i < to->n; i++) {
     bool both = false;
@@ -150,33 +141,6 @@ static int n_wanted(const StepState *s, const Event *e, int set) {
   return n;
 }
 
-static void add_meets(StepState *s, Event *e) {
-  int n = e->op->kind == OP_move ? 1 : e->meeting->n, rooms = step_room(s, e->part, -1) + 1;
-  e->meet = arena_array(s->a, Meet, n * rooms);
-  e->n_wanted = arena_array(s->a, int, n);
-  for (int i = 0; i < n; i++)
-    e->n_wanted[i] = n_wanted(s, e, i);
-  s->event_of[e->op->id] = s->events.n;
-}
-
-// Marks the classes that take part in a transfer; they can wait for it.
-static void add_ends(StepState *s, int event) {
-  const Event *e = &s->events.at[event];
-  int rooms = step_room(s, e->part, -1) + 1;
-  for (int set = 0; set < e->meeting->n; set++)
-    for (int i = 0; i < e->meeting->set[set].n; i++) {
-      Class *k = &s->class_at[e->meeting->set[set].at[i]];
-      if (!k->done[event]) k->done[event] = arena_array(s->a, double, rooms);
-    }
-}
-
-// A swap runs at the bandwidth of the device's link to the host; a swap_wait takes no time.
-static double seconds_on(const Device *d, const Op *op) {
-  if (op->kind == OP_swap_wait) return 0;
-  if (!op_swaps(op)) return op_seconds_on(d, op);
-  return (double)type_bytes(op->out[0]->type) / (d->host > 0 ? d->host : d->memory_speed);
-}
-
 static void add_event(StepState *s, const Op *op, StepPart part, const int64_t *due) {
   const Mesh *mesh = op_mesh(op);
   Event e = {.op = op, .part = part, .on = &s->on_mesh[mesh ? mesh->id : 0]};
@@ -184,21 +148,42 @@ static void add_event(StepState *s, const Op *op, StepPart part, const int64_t *
   if (op->owed) e.due = due[op->id];
   // Views take no time, except that a swap_wait synchronises.
   if ((op_info[op->kind].traits & VIEW) && op->kind != OP_swap_wait) return;
-  add_waits(s, &e);
+  // Generated code waits for the all_reduces that the op reads, directly or through views.
+  for (int i = 0; i < op->n_in; i++) {
+    int64_t skip;
+    const Op *made = view_root(op->in[i].value, &skip)->def;
+    if (!made || made->kind != OP_all_reduce || s->event_of[made->id] < 0) continue;
+    if (!e.wait) e.wait = arena_array(s->a, int, op->n_in);
+    e.wait[e.n_waits++] = s->event_of[made->id];
+  }
   if (mesh && op_is_collective(op)) {
     const CommPrice *price = comm_price(s->prices, op);
     e.seconds = price->cost.seconds;
     // A free collective involves no other rank.
-    if (e.seconds > 0) e.meeting = meeting_of(s, op, price);
-    if (e.meeting) add_meets(s, &e);
+    if (e.seconds > 0) {
+      e.meeting = meeting_of(s, op, price);
+      int n = op->kind == OP_move ? 1 : e.meeting->n, rooms = step_room(s, part, -1) + 1;
+      e.meet = arena_array(s->a, Meet, n * rooms);
+      e.n_wanted = arena_array(s->a, int, n);
+      for (int i = 0; i < n; i++)
+        e.n_wanted[i] = n_wanted(s, &e, i);
+      s->event_of[op->id] = s->events.n;
+    }
     e.ahead = e.meeting && op->kind == OP_move && op->segment && move_leads_on(op);
   } else {
-    // Classes of one kind of device need the same time.
     double *computes = arena_array(s->a, double, s->n_classes);
     for (int i = 0; i < e.on->n; i++) {
       int k = e.on->at[i];
-      bool known = i && s->class_at[k].kind == s->class_at[e.on->at[0]].kind;
-      computes[k] = known ? computes[e.on->at[0]] : seconds_on(&s->class_at[k].device, op);
+      const Device *d = &s->class_at[k].device;
+      // Classes of one kind of device need the same time.  A swap runs at the bandwidth of the
+      // device's link to the host; a swap_wait takes no time.
+      if (i && s->class_at[k].kind == s->class_at[e.on->at[0]].kind)
+        computes[k] = computes[e.on->at[0]];
+      else if (op_swaps(op))
+        computes[k] =
+            (double)type_bytes(op->out[0]->type) / (d->host > 0 ? d->host : d->memory_speed);
+      else if (op->kind != OP_swap_wait)
+        computes[k] = op_seconds_on(d, op);
       e.seconds = fmax(e.seconds, computes[k]);
     }
     e.computes = computes;
@@ -223,6 +208,14 @@ void step_add_events(StepState *s) {
     s->class_at[i].copied = arena_array(s->a, double, s->events.n);
     s->class_at[i].before = arena_array(s->a, double, s->events.n);
   }
-  for (int i = 0; i < s->events.n; i++)
-    if (s->events.at[i].meeting) add_ends(s, i);
+  // Only classes that take part in a transfer can wait for it.
+  for (int i = 0; i < s->events.n; i++) {
+    const Event *e = &s->events.at[i];
+    int rooms = step_room(s, e->part, -1) + 1;
+    for (int set = 0; e->meeting && set < e->meeting->n; set++)
+      for (int j = 0; j < e->meeting->set[set].n; j++) {
+        Class *k = &s->class_at[e->meeting->set[set].at[j]];
+        if (!k->done[i]) k->done[i] = arena_array(s->a, double, rooms);
+      }
+  }
 }

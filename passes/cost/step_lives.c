@@ -49,10 +49,6 @@ static int64_t end_of(const Value *v) {
   return v->offset + type_bytes(v->type);
 }
 
-static bool overlap(const Value *x, const Value *y) {
-  return x->offset < end_of(y) && y->offset < end_of(x);
-}
-
 static int root_of(const LaneLives *s, int v) {
   while (s->above[v] != v)
     v = s->above[v] = s->above[s->above[v]];
@@ -109,20 +105,10 @@ static bool is_kept(const Kept *kept, int n, const Value *v) {
   return low < n && kept[low].from < end_of(v);
 }
 
-static void link_values(LaneLives *s) {
-  for (uint32_t i = 0; i < s->g->n_values; i++)
-    s->above[i] = (int)i;
-  for_each_op(op, s->g)
-    for (int i = 0; i < op->n_in * op->n_out; i++) {
-      const Value *in = op->in[i / op->n_out].value, *out = op->out[i % op->n_out];
-      if (is_here(s, in) && is_here(s, out) && overlap(in, out))
-        s->above[root_of(s, (int)out->id)] = root_of(s, (int)in->id);
-    }
-}
-
 static void add_value(LaneLives *s, const Kept *kept, int n_kept, const Value *v) {
   if (!is_here(s, v) || (v->def && is_kept(kept, n_kept, v))) return;
   MemBlock **b = &s->block_of[root_of(s, (int)v->id)];
+  // The first value starts the block; a larger one gives it its kind.
   if (!*b) {
     *b = arena_one(s->scratch, MemBlock);
     **b = (MemBlock){.id = s->n_blocks++,
@@ -150,6 +136,7 @@ static void take_apart(LaneLives *s, const Op *pack) {
   MemBlock **at = &s->block_of[root_of(s, (int)pack->out[0]->id)];
   const Value **part = arena_array(s->scratch, const Value *, pack->n_in);
   if (!*at || (*at)->next || param_kept((*at)->value)) return;
+  // The bucket's own block is replaced by the list of its members.
   MemBlock whole = **at;
   for (int i = 0; i < pack->n_in; i++)
     part[i] = pack->in[i].value;
@@ -174,9 +161,19 @@ static void find_blocks(LaneLives *s) {
     if (param_kept(p) && is_here(s, p)) kept[n++] = (Kept){p->offset, end_of(p)};
   }
   if (n) qsort(kept, (size_t)n, sizeof *kept, by_from);
+  // Values are linked if an op reads one and produces the other, and their bytes overlap.
   s->above = arena_array(s->scratch, int, s->g->n_values);
   s->block_of = arena_array(s->scratch, MemBlock *, s->g->n_values);
-  link_values(s);
+  for (uint32_t i = 0; i < s->g->n_values; i++)
+    s->above[i] = (int)i;
+  for_each_op(op, s->g)
+    for (int i = 0; i < op->n_in * op->n_out; i++) {
+      const Value *in = op->in[i / op->n_out].value, *out = op->out[i % op->n_out];
+      if (!is_here(s, in) || !is_here(s, out)) continue;
+      if (in->offset < end_of(out) && out->offset < end_of(in))
+        s->above[root_of(s, (int)out->id)] = root_of(s, (int)in->id);
+    }
+  // Linked values form one block.  A bucket is divided once all its values are known.
   for (int i = 0; i < s->g->n_params; i++)
     add_value(s, kept, n, s->g->params[i]);
   for_each_op(op, s->g)
@@ -203,16 +200,6 @@ static Touch start_of(const LaneLives *s, const Op *move) {
   return (Touch){.segment = s->says ? move_start(move, s->says) : 0, .at = INT64_MAX};
 }
 
-// An all_reduce reads its operand until the first wait for it, at the latest at the end of its
-// segment.
-static int64_t read_until(const LaneLives *s, const Op *op) {
-  if (op->kind != OP_all_reduce) return op_time(op);
-  int64_t first = value_first_read(op->out[0]);
-  for_each_use(u, op->out[0])
-    if (u->user && u->user->segment == op->segment) return first;
-  return s->g->schedule ? INT64_MAX : first;
-}
-
 static Touch touch_of(const LaneLives *s, const Op *op, int64_t at) {
   return (Touch){.segment = op->segment,
                  .at = op->owed ? s->due[op->id] : at,
@@ -230,35 +217,38 @@ static const Op *first_owed_reader(const Value *v) {
   return first;
 }
 
-static void touch_reads(LaneLives *s, const Op *op, bool leads_on) {
-  for (int i = 0; i < op->n_in; i++) {
-    const Value *v = op->in[i].value;
-    if (!is_here(s, v)) continue;
-    bool carried = reduce_is_carried(op);
-    Touch t = touch_of(s, op, carried ? op_time(op) : read_until(s, op));
-    if (leads_on) t = start_of(s, op);
-    t.part = s->part[op->id];
-    touch(s, v, t);
-    if (carried) touch(s, v, touch_of(s, first_owed_reader(op->out[0]), 0));
-  }
-}
-
-static void touch_op(LaneLives *s, const Op *op) {
-  bool leads_on = op->kind == OP_move && op->segment;
-  touch_reads(s, op, leads_on);
-  for (int i = 0; i < op->n_out; i++) {
-    if (!is_here(s, op->out[i])) continue;
-    Touch t = touch_of(s, op, op_time(op));
-    if (leads_on && is_here(s, op->in[0].value)) t = start_of(s, op);
-    if (leads_on && !is_here(s, op->in[0].value)) t.get = op;
-    t.part = s->part[op->id];
-    touch(s, op->out[i], t);
-  }
-}
-
 static void find_touches(LaneLives *s) {
-  for_each_op(op, s->g)
-    touch_op(s, op);
+  for_each_op(op, s->g) {
+    bool leads_on = op->kind == OP_move && op->segment, carried = reduce_is_carried(op);
+    int64_t until = op_time(op);
+    if (op->kind == OP_all_reduce && !carried) {
+      // An all_reduce reads its operand until the first wait for it, at the latest at the end of
+      // its segment.
+      bool waits_here = !s->g->schedule;
+      for_each_use(u, op->out[0])
+        waits_here |= u->user && u->user->segment == op->segment;
+      until = waits_here ? value_first_read(op->out[0]) : INT64_MAX;
+    }
+    for (int i = 0; i < op->n_in; i++) {
+      const Value *v = op->in[i].value;
+      if (!is_here(s, v)) continue;
+      Touch t = leads_on ? start_of(s, op) : touch_of(s, op, until);
+      t.part = s->part[op->id];
+      touch(s, v, t);
+      // A carried one also reads it in the next step, up to the first reader of its result.
+      if (carried) touch(s, v, touch_of(s, first_owed_reader(op->out[0]), 0));
+    }
+    // A rank that only receives a move has its result from the `get` on.
+    for (int i = 0; i < op->n_out; i++) {
+      if (!is_here(s, op->out[i])) continue;
+      Touch t = touch_of(s, op, op_time(op));
+      if (leads_on && is_here(s, op->in[0].value)) t = start_of(s, op);
+      if (leads_on && !is_here(s, op->in[0].value)) t.get = op;
+      t.part = s->part[op->id];
+      touch(s, op->out[i], t);
+    }
+  }
+  // Results live to the end of the step.
   for (int i = 0; i < s->g->n_results; i++) {
     const Value *v = s->g->results[i]->use.value;
     bool owed = v->def && v->def->owed;
@@ -279,6 +269,7 @@ static void add_action(LaneLives *s, int segment, const Op *get, int slice) {
   r->segment[i] = segment;
   r->get[i] = get;
   r->slice[i] = slice;
+  // Begin and update belong to no slice.
   if (slice < 0) return;
   if (r->first_of[slice] < 0) r->first_of[slice] = i;
   if (!get) r->run_of[segment][slice] = i;
@@ -329,6 +320,7 @@ static bool find_moment(const LaneLives *s, const Touch *t, int slice, Moment *o
     *out = (Moment){t->part == STEP_begin ? 0 : r->n_actions - 1, t->at};
     return true;
   }
+  // A received value has its memory from its `get` on.
   if (t->get) {
     for (int i = r->first_of[slice]; i >= 0 && i < r->n_actions; i++)
       if (r->get[i] == t->get && r->slice[i] == slice) {
@@ -341,15 +333,10 @@ static bool find_moment(const LaneLives *s, const Touch *t, int slice, Moment *o
   return out->action >= 0;
 }
 
-static bool is_kept_param(const MemBlock *b) {
-  return !b->value->def && param_kept(b->value);
-}
-
 // The live range of a block that lasts: from its first touch in the first slice to its last in the
 // last.  Deferred ops run in the first slice.
 static Lived life_of_lasting(const LaneLives *s, const MemBlock *b, const Touch *t, int n,
                              bool owed) {
-  if (is_kept_param(b)) return (Lived){true, {0, 0}, s->run.end};
   Lived life = {false, s->run.end, {0, 0}};
   for (int i = 0; i < n; i++) {
     Moment from, to;
@@ -360,25 +347,9 @@ static Lived life_of_lasting(const LaneLives *s, const MemBlock *b, const Touch 
     if (moment_before(from, life.from)) life.from = from;
     if (moment_before(life.to, to)) life.to = to;
   }
+  // Parameters are there from the beginning.
   if (!b->value->def) life.from = (Moment){0, 0};
   return life;
-}
-
-// Operands of deferred ops live to the end of their step, and in the next step to the op that reads
-// them.
-static void each_of_lasting(const LaneLives *s, const MemBlock *b, const Touch *t, int n,
-                            EachLife *then, void *context) {
-  Lived life = life_of_lasting(s, b, t, n, false), owed = life_of_lasting(s, b, t, n, true);
-  if (is_kept_param(b)) {
-    then(b, life, context);
-    return;
-  }
-  if (life.lives && owed.lives) {
-    life.to = s->run.end;
-    owed.from = (Moment){0, 0};
-  }
-  if (life.lives) then(b, life, context);
-  if (owed.lives) then(b, owed, context);
 }
 
 static Lived life_in_slice(const LaneLives *s, const MemBlock *b, const Touch *t, int n,
@@ -391,6 +362,7 @@ static Lived life_in_slice(const LaneLives *s, const MemBlock *b, const Touch *t
     if (moment_before(at, life.from)) life.from = at;
     if (moment_before(life.to, at)) life.to = at;
   }
+  // An input arrives with the first action of its slice.
   if (life.lives && !b->value->def) life.from = (Moment){s->run.first_of[slice], 0};
   return life;
 }
@@ -406,11 +378,25 @@ void for_each_life(const LaneLives *s, EachLife *then, void *context) {
     const MemBlock *b = t->block;
     for (n = 1; i + n < s->touch.n && t[n].block == b;)
       n++;
-    if (b->lasts) each_of_lasting(s, b, t, n, then, context);
     for (int m = 0; !b->lasts && m < s->n_slices; m++) {
       Lived life = life_in_slice(s, b, t, n, m);
       if (life.lives) then(b, life, context);
     }
+    if (!b->lasts) continue;
+    // Persistent parameters are resident in the whole step.
+    if (!b->value->def && param_kept(b->value)) {
+      then(b, (Lived){true, {0, 0}, s->run.end}, context);
+      continue;
+    }
+    // Operands of deferred ops live to the end of their step, and in the next step to the op that
+    // reads them.
+    Lived life = life_of_lasting(s, b, t, n, false), owed = life_of_lasting(s, b, t, n, true);
+    if (life.lives && owed.lives) {
+      life.to = s->run.end;
+      owed.from = (Moment){0, 0};
+    }
+    if (life.lives) then(b, life, context);
+    if (owed.lives) then(b, owed, context);
   }
 }
 
@@ -422,6 +408,7 @@ LaneLives *lane_lives_new(Arena *a, const Graph *g, const StepPart *part, int de
   find_blocks(s);
   find_run(s);
   find_touches(s);
+  // The touches of a block become adjacent.
   if (s->touch.n) qsort(s->touch.at, (size_t)s->touch.n, sizeof *s->touch.at, by_block);
   return s;
 }

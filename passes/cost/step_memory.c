@@ -96,18 +96,15 @@ static Times find_times(const Memory *s, int lane) {
   return t;
 }
 
-// The op time at which the step runs the op: a deferred op runs when it is due.
-static int64_t time_in_step(const Memory *s, const Op *op) {
-  return op->owed ? s->due[op->id] : op_time(op);
-}
-
 // The time of a moment.  Callers ask in the order of moments.
 static double time_of(const Memory *s, Times *t, Moment when) {
   double from = t->from[when.action], to = t->to[when.action];
   if (when.at == INT64_MAX) return t->now = later(t->now, to);
   for (; t->at < t->n_ops && t->op[t->at]->from < to; t->at++) {
     const StepEvent *e = t->op[t->at];
-    if (e->from < from || time_in_step(s, e->op) < when.at) continue;
+    // A deferred op runs when it is due.
+    int64_t at = e->op->owed ? s->due[e->op->id] : op_time(e->op);
+    if (e->from < from || at < when.at) continue;
     from = e->from;
     break;
   }
@@ -126,6 +123,7 @@ typedef struct Peak {
 static void add_held(const MemBlock *b, Lived life, void *context) {
   Peak *peak = context;
   if (moment_before(peak->when, life.from) || moment_before(life.to, peak->when)) return;
+  // A block of the loop is resident once per slice.
   if (peak->last == b) {
     peak->out->at_peak.at[peak->out->at_peak.n - 1].slices++;
     return;
@@ -139,21 +137,6 @@ static int by_bytes(const void *x, const void *y) {
   int64_t of_a = a->bytes * a->slices, of_b = b->bytes * b->slices;
   if (of_a != of_b) return of_a < of_b ? 1 : -1;
   return (a->value->id > b->value->id) - (a->value->id < b->value->id);
-}
-
-static const Op *op_at(const Memory *s, int64_t time) {
-  for_each_op(op, s->g)
-    if (op_time(op) == time) return op;
-  return NULL;
-}
-
-static void explain_peak(Memory *s, Moment when, LaneMemory *out) {
-  Peak peak = {.a = s->a, .when = when, .out = out};
-  for_each_life(s->lives, add_held, &peak);
-  if (out->at_peak.n)
-    qsort(out->at_peak.at, (size_t)out->at_peak.n, sizeof *out->at_peak.at, by_bytes);
-  out->peak_op = op_at(s, when.at);
-  out->peak_slice = s->run->slice[when.action];
 }
 
 static void add_points(Memory *s, int lane, LaneMemory *out) {
@@ -177,21 +160,14 @@ static void add_points(Memory *s, int lane, LaneMemory *out) {
     }
     vec_push(s->a, &out->point, is);
   }
-  explain_peak(s, peak, out);
-}
-
-static LaneMemory lane_memory(Memory *s, int lane, const int64_t *ends, bool host) {
-  LaneMemory out = {0};
-  int device = s->t->lane[lane].device[0];
-  s->scratch = arena_new();
-  s->delta.n = s->delta.cap = 0;
-  s->lives = lane_lives_new(s->scratch, s->g, s->part, device, host);
-  s->run = lane_lives_run(s->lives);
-  for_each_life(s->lives, add_life, s);
-  add_points(s, lane, &out);
-  out.planned = device_end(s->m, ends, device);
-  arena_free(s->scratch);
-  return out;
+  // The peak is explained by the blocks that are resident then, the largest first, and the op.
+  Peak held = {.a = s->a, .when = peak, .out = out};
+  for_each_life(s->lives, add_held, &held);
+  if (out->at_peak.n)
+    qsort(out->at_peak.at, (size_t)out->at_peak.n, sizeof *out->at_peak.at, by_bytes);
+  for_each_op(op, s->g)
+    if (!out->peak_op && op_time(op) == peak.at) out->peak_op = op;
+  out->peak_slice = s->run->slice[peak.action];
 }
 
 static LaneMemory *lanes_memory(const StepTimeline *t, const Module *m, bool host, Arena *a) {
@@ -200,8 +176,18 @@ static LaneMemory *lanes_memory(const StepTimeline *t, const Module *m, bool hos
   const int64_t *ends = host ? mesh_host_ends(m, a) : mesh_ends(m, a);
   s.part = graph_step_parts(s.g, a);
   s.due = graph_owed_due(s.g, a);
-  for (int i = 0; i < t->n_lanes; i++)
-    out[i] = lane_memory(&s, i, ends, host);
+  for (int i = 0; i < t->n_lanes; i++) {
+    // The devices of a lane have equal memories, so the first stands for all.
+    int device = t->lane[i].device[0];
+    s.scratch = arena_new();
+    s.delta.n = s.delta.cap = 0;
+    s.lives = lane_lives_new(s.scratch, s.g, s.part, device, host);
+    s.run = lane_lives_run(s.lives);
+    for_each_life(s.lives, add_life, &s);
+    add_points(&s, i, &out[i]);
+    out[i].planned = device_end(m, ends, device);
+    arena_free(s.scratch);
+  }
   return out;
 }
 

@@ -55,53 +55,39 @@ static int n_ends(const Event *e) {
   return e->meeting->set[0].n + e->meeting->set[1].n;
 }
 
-// Adds a move that blocks its ranks; on CPUs a rank that only sends continues at once.
-static void add_move(StepState *s, Program *of_class, int event) {
-  Step step;
-  for (int i = 0, k; i < n_ends(&s->events.at[event]); i++) {
-    if (!end_of(s, event, i, &k, &step)) continue;
-    add_queue(s, of_class, k, step);
-    if (step.gets || !target_info[s->target].eager_sends) add_wait(s, of_class, k, event);
-  }
-}
-
-static void add_collective(StepState *s, Program *of_class, int event) {
+static void add_op(StepState *s, Program *of_class, int event) {
   const Event *e = &s->events.at[event];
-  for (int i = 0; i < e->meeting->n; i++)
-    for (int j = 0; j < e->meeting->set[i].n; j++) {
-      int k = e->meeting->set[i].at[j];
-      add_queue(s, of_class, k, (Step){.event = event, .meet = i});
-      if (e->op->kind != OP_all_reduce) add_wait(s, of_class, k, event);
-    }
-}
-
-// Adds waits for the all_reduces that the op reads, on the classes that take part in these.
-static void add_reads(StepState *s, Program *of_class, const Event *e) {
   bool moves = e->meeting && e->op->kind == OP_move;
+  // The op waits for the all_reduces that it reads, on the classes that take part in these.
   for (int set = 0; set < (moves ? 2 : 1); set++) {
     const Classes *on = moves ? &e->meeting->set[set] : e->on;
     for (int i = 0; i < on->n; i++)
       for (int w = 0; w < e->n_waits; w++)
         add_wait(s, of_class, on->at[i], e->wait[w]);
   }
-}
-
-// The step of an op that is not a transfer between ranks.
-static Step own_step(const Event *e, int event) {
-  if (e->op->kind == OP_swap_wait) return (Step){.what = DO_copied, .event = e->starts};
-  return (Step){.what = op_swaps(e->op) ? DO_copy : DO_compute, .event = event};
-}
-
-static void add_op(StepState *s, Program *of_class, int event) {
-  const Event *e = &s->events.at[event];
-  add_reads(s, of_class, e);
-  if (e->meeting && e->op->kind == OP_move)
-    add_move(s, of_class, event);
-  else if (e->meeting)
-    add_collective(s, of_class, event);
-  else
-    for (int i = 0; e->computes && i < e->on->n; i++)
-      add_step(s, &of_class[e->on->at[i]], own_step(e, event));
+  if (moves) {
+    // A move blocks its ranks; on CPUs a rank that only sends continues at once.
+    Step step;
+    for (int i = 0, k; i < n_ends(e); i++) {
+      if (!end_of(s, event, i, &k, &step)) continue;
+      add_queue(s, of_class, k, step);
+      if (step.gets || !target_info[s->target].eager_sends) add_wait(s, of_class, k, event);
+    }
+  } else if (e->meeting) {
+    // An all_reduce is waited for by its readers, any other collective at once.
+    for (int i = 0; i < e->meeting->n; i++)
+      for (int j = 0; j < e->meeting->set[i].n; j++) {
+        int k = e->meeting->set[i].at[j];
+        add_queue(s, of_class, k, (Step){.event = event, .meet = i});
+        if (e->op->kind != OP_all_reduce) add_wait(s, of_class, k, event);
+      }
+  } else if (e->computes) {
+    // A swap_wait waits for the copy of its swap.
+    Step step = {.what = op_swaps(e->op) ? DO_copy : DO_compute, .event = event};
+    if (e->op->kind == OP_swap_wait) step = (Step){.what = DO_copied, .event = e->starts};
+    for (int i = 0; i < e->on->n; i++)
+      add_step(s, &of_class[e->on->at[i]], step);
+  }
 }
 
 static void wait_for_sum(StepState *s, Program *of_class, int event) {
@@ -160,20 +146,7 @@ typedef struct Segments {
   Program **get;       // of moves, by event and class
 } Segments;
 
-static bool lies_on(const StepState *s, const Value *v, int k) {
-  const Mesh *mesh = v->layout ? v->layout->mesh : NULL;
-  return have(&s->on_mesh[mesh ? mesh->id : 0], k);
-}
-
-static bool has_first(const StepState *s, const Step *step, int k) {
-  return lies_on(s, s->events.at[step->event].op->in[0].value, k);
-}
-
-static void start_move(Segments *g, int k, Step step) {
-  int segment = g->run[k] ? move_start(g->s->events.at[step.event].op, g->run[k]) : 0;
-  if (segment) add_queue(g->s, g->program[segment], k, step);
-}
-
+// Queues a move in the program of its `get`, which is made with the first of its classes.
 static void get_move(Segments *g, int k, Step step) {
   Program **get = &g->get[step.event];
   if (!*get) {
@@ -182,18 +155,6 @@ static void get_move(Segments *g, int k, Step step) {
       (*get)[i] = (Program){.part = STEP_micro, .gets = true};
   }
   add_queue(g->s, *get, k, step);
-}
-
-static void add_ends(Segments *g, int event) {
-  StepState *s = g->s;
-  Step step;
-  for (int i = 0, k; i < n_ends(&s->events.at[event]); i++) {
-    if (!end_of(s, event, i, &k, &step)) continue;
-    if (has_first(s, &step, k))
-      start_move(g, k, step);
-    else
-      get_move(g, k, step);
-  }
 }
 
 // The steps of a segment in order: waits, ops, waits for all_reduces, and the moves that start.
@@ -209,8 +170,23 @@ static void add_segments(Segments *g) {
       add_op(s, g->program[s->events.at[i].op->segment], i);
   for (int i = 0; i < s->events.n; i++)
     if (s->events.at[i].op->segment) wait_for_sum(s, g->program[s->events.at[i].op->segment], i);
-  for (int i = 0; i < s->events.n; i++)
-    if (s->events.at[i].ahead) add_ends(g, i);
+  for (int i = 0; i < s->events.n; i++) {
+    const Event *e = &s->events.at[i];
+    if (!e->ahead) continue;
+    const Layout *layout = e->op->in[0].value->layout;
+    const Classes *owners = &s->on_mesh[layout && layout->mesh ? layout->mesh->id : 0];
+    Step step;
+    for (int n = 0, k; n < n_ends(e); n++) {
+      if (!end_of(s, i, n, &k, &step)) continue;
+      // Ranks that have the value start its move after the segment that produces it; others get it.
+      bool owns = have(owners, k);
+      int segment = owns && g->run[k] ? move_start(e->op, g->run[k]) : 0;
+      if (!owns)
+        get_move(g, k, step);
+      else if (segment)
+        add_queue(s, g->program[segment], k, step);
+    }
+  }
 }
 
 // -- Runs --------------------------------------------------------------------------------------
@@ -242,12 +218,6 @@ static bool add_run(Segments *g, int k, const RankRun *run) {
   return ok;
 }
 
-static const RankRun *run_of(const StepState *s, int k) {
-  for (int i = 0; i < s->n_devices; i++)
-    if (s->class_of[s->device[i]] == k) return graph_run_of(s->g, s->device[i]);
-  return NULL;
-}
-
 bool step_add_runs(StepState *s) {
   int n = s->g->schedule->segment.n;
   Segments g = {s, arena_array(s->a, Program *, n + 1),
@@ -258,8 +228,11 @@ bool step_add_runs(StepState *s) {
     for (int k = 0; k < s->n_classes; k++)
       g.program[i][k] = (Program){.part = STEP_micro, .segment = i};
   }
-  for (int k = 0; k < s->n_classes; k++)
-    g.run[k] = run_of(s, k);
+  // All devices of a class have the same run.
+  for (int i = 0; i < s->n_devices; i++) {
+    const RankRun **run = &g.run[s->class_of[s->device[i]]];
+    if (!*run) *run = graph_run_of(s->g, s->device[i]);
+  }
   add_segments(&g);
   for (int k = 0; k < s->n_classes; k++)
     if (g.run[k] && !add_run(&g, k, g.run[k])) return false;

@@ -55,6 +55,7 @@ static void wait_until(StepState *s, Class *k, double time) {
 // complete.
 static void look_at_gaps(Class *k) {
   for (int i = 0; i < k->gap.n; i++) {
+    // Only the rest of a gap is idle: transfers are communication.
     const Span *gap = &k->gap.at[i];
     k->cost.idle += fmax(gap->to - gap->from - busy_seconds(k, gap->from, gap->to), 0);
   }
@@ -68,20 +69,11 @@ void step_end(StepState *s, double time) {
   }
 }
 
-// Records a busy span of a queue; returns its seconds without overlap with the other queue.
-static double add_busy(StepState *s, Class *k, int queue, Span span) {
-  const Queue *other = &k->queue[N_QUEUES - 1 - queue];
-  double seconds = span.to - span.from;
-  for (int i = other->busy.n - 1; i >= 0 && other->busy.at[i].to > span.from; i--)
-    seconds -=
-        fmax(fmin(other->busy.at[i].to, span.to) - fmax(other->busy.at[i].from, span.from), 0);
-  vec_push(s->a, &k->queue[queue].busy, span);
-  return seconds;
-}
-
 static void compute(StepState *s, Class *k, const Event *e, const Task *task) {
   double seconds = e->computes[k - s->class_at];
+  // The span of a step begins with the first op or transfer.
   k->first = fmin(k->first, k->now);
+
   record(s, k,
          (StepEvent){.op = e->op,
                      .segment = task->program->segment,
@@ -128,13 +120,6 @@ static bool only_senders(const StepState *s, const Event *e) {
   return e->op->kind == OP_move && target_info[s->target].eager_sends;
 }
 
-static void come(StepState *s, const Event *e, Job *job, Meet *meet, double begin) {
-  job->has_come = true;
-  if (only_senders(s, e) && !job->step->sends) return;
-  meet->latest = fmax(meet->latest, only_senders(s, e) ? begin + e->seconds : begin);
-  if (++meet->n_come == meet->n_wanted) wake(s, e, job->step->meet);
-}
-
 // The end of a job that can begin at `begin`; NAN: not yet known.
 static double end_of(const StepState *s, const Event *e, const Job *job, const Meet *meet,
                      double begin) {
@@ -155,21 +140,33 @@ static bool do_job(StepState *s, Class *k, int queue) {
   // Each set of the meeting has its own arrivals per slice.
   Meet *meet = &e->meet[job->step->meet * (step_room(s, e->part, -1) + 1) + room];
   double begin = fmax(job->since, q->until);
-  if (!job->has_come) come(s, e, job, meet, begin);
+  if (!job->has_come && (job->step->sends || !only_senders(s, e))) {
+    // The last arrival lets the others go on.
+    meet->latest = fmax(meet->latest, only_senders(s, e) ? begin + e->seconds : begin);
+    if (++meet->n_come == meet->n_wanted) wake(s, e, job->step->meet);
+  }
+  job->has_come = true;
   double end = end_of(s, e, job, meet, begin);
   if (isnan(end)) return false;
-  // The transfer occupies the time before its end; any earlier time is waiting.
-  double seconds = fmin(e->seconds, end - begin);
-  k->cost.comm += add_busy(s, k, queue, (Span){end - seconds, end});
+  // The transfer occupies the time before its end; any earlier time is waiting.  Time in which the
+  // other queue is busy, too, counts once.
+  Span span = {end - fmin(e->seconds, end - begin), end};
+  const Queue *other = &k->queue[N_QUEUES - 1 - queue];
+  double seconds = span.to - span.from;
+  for (int i = other->busy.n - 1; i >= 0 && other->busy.at[i].to > span.from; i--)
+    seconds -=
+        fmax(fmin(other->busy.at[i].to, span.to) - fmax(other->busy.at[i].from, span.from), 0);
+  vec_push(s->a, &q->busy, span);
+  k->cost.comm += seconds;
   record(s, k,
          (StepEvent){.op = e->op,
                      .line = e->ahead ? LINE_ahead : LINE_moves,
                      .segment = e->op->segment,
                      .part = e->part,
                      .slice = job->slice,
-                     .from = end - seconds,
+                     .from = span.from,
                      .to = end});
-  k->first = fmin(k->first, end - seconds);
+  k->first = fmin(k->first, span.from);
   q->until = end;
   k->done[job->step->event][room] = end;
   q->n_done++;
@@ -198,6 +195,7 @@ static bool do_step(StepState *s, Class *k, const Task *task) {
     wait_until(s, k, k->copied[step->event]);
     return true;
   }
+  // A computation takes time here; copies and transfers take time in their queues.
   if (isnan(k->began)) k->began = k->now;
   if (step->what == DO_compute)
     compute(s, k, e, task);
@@ -209,7 +207,13 @@ static bool do_step(StepState *s, Class *k, const Task *task) {
   return true;
 }
 
-static void end_task(StepState *s, Class *k, const Task *task) {
+// Runs the next task as far as times are known.  Returns whether it is complete.
+static bool do_task(StepState *s, Class *k) {
+  if (k->n_tasks == k->task.n) return false;
+  const Task *task = &k->task.at[k->n_tasks];
+  for (; k->at < task->program->step.n; k->at++)
+    if (!do_step(s, k, task)) return false;
+  // The timeline shows the slices and segments of the loop; gets only wait.
   if (task->program->part == STEP_micro && !task->program->gets && !isnan(k->began))
     record(s, k,
            (StepEvent){.segment = task->program->segment,
@@ -220,31 +224,13 @@ static void end_task(StepState *s, Class *k, const Task *task) {
   k->at = 0;
   k->began = NAN;
   k->n_tasks++;
-}
-
-static bool do_task(StepState *s, Class *k) {
-  if (k->n_tasks == k->task.n) return false;
-  const Task *task = &k->task.at[k->n_tasks];
-  for (; k->at < task->program->step.n; k->at++)
-    if (!do_step(s, k, task)) return false;
-  end_task(s, k, task);
   return true;
-}
-
-static void go(StepState *s, Class *k) {
-  bool moved = true;
-  while (moved) {
-    moved = do_task(s, k);
-    for (int queue = 0; queue < N_QUEUES; queue++)
-      while (do_job(s, k, queue))
-        moved = true;
-  }
 }
 
 // -- All classes -------------------------------------------------------------------------------
 
-// Resets the arrivals and completion times of all transfers in this part of the step.
-static void forget(StepState *s, StepPart part, bool settles) {
+bool step_walk(StepState *s, StepPart part, bool settles) {
+  // All transfers in this part of the step have no arrivals and no completion times yet.
   int rooms = step_room(s, part, -1) + 1;
   for (int i = 0; i < s->events.n; i++) {
     const Event *e = &s->events.at[i];
@@ -255,35 +241,34 @@ static void forget(StepState *s, StepPart part, bool settles) {
       for (int j = 0; j < e->meeting->set[set].n * rooms; j++)
         s->class_at[e->meeting->set[set].at[j / rooms]].done[i][j % rooms] = NAN;
   }
-}
-
-// Clears the queues and tasks at the end of a part.  Returns false if any job or task is left.
-static bool end_class(Class *k) {
-  bool ok = k->n_tasks == k->task.n;
-  look_at_gaps(k);
-  k->task.n = k->n_tasks = 0;
-  for (int i = 0; i < N_QUEUES; i++) {
-    Queue *q = &k->queue[i];
-    ok &= q->n_done == q->job.n;
-    q->job.n = q->n_done = 0;
-    if (q->until <= k->now) q->busy.n = q->past = 0;
-  }
-  return ok;
-}
-
-bool step_walk(StepState *s, StepPart part, bool settles) {
-  bool ok = true;
-  forget(s, part, settles);
   for (int i = 0; i < s->n_classes; i++) {
     s->class_at[i].began = NAN;
     go_on(s, i);
   }
+  // A class runs until each of its lines needs an unknown time.
   while (s->todo.n) {
     int k = s->todo.at[--s->todo.n];
     s->is_todo[k] = false;
-    go(s, &s->class_at[k]);
+    for (bool moved = true; moved;) {
+      moved = do_task(s, &s->class_at[k]);
+      for (int queue = 0; queue < N_QUEUES; queue++)
+        while (do_job(s, &s->class_at[k], queue))
+          moved = true;
+    }
   }
-  for (int i = 0; i < s->n_classes; i++)
-    ok &= end_class(&s->class_at[i]);
+  // The part ends with empty queues, unless there is a deadlock.
+  bool ok = true;
+  for (int i = 0; i < s->n_classes; i++) {
+    Class *k = &s->class_at[i];
+    ok &= k->n_tasks == k->task.n;
+    look_at_gaps(k);
+    k->task.n = k->n_tasks = 0;
+    for (int x = 0; x < N_QUEUES; x++) {
+      Queue *q = &k->queue[x];
+      ok &= q->n_done == q->job.n;
+      q->job.n = q->n_done = 0;
+      if (q->until <= k->now) q->busy.n = q->past = 0;
+    }
+  }
   return ok;
 }

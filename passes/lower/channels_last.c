@@ -82,20 +82,6 @@ static void to_first(int rank, int64_t *perm) {
     perm[i] = i == 0 ? 0 : i == 1 ? rank - 1 : i - 1;
 }
 
-static void permute(int64_t *dim, int rank, const int64_t *perm) {
-  int64_t old[MAX_RANK];
-  memcpy(old, dim, (size_t)rank * sizeof *dim);
-  for (int i = 0; i < rank; i++)
-    dim[i] = old[perm[i]];
-}
-
-static void last_shape(const Type *t, int64_t *dim) {
-  int64_t perm[MAX_RANK];
-  to_last(t->rank, perm);
-  for (int i = 0; i < t->rank; i++)
-    dim[i] = t->dim[perm[i]];
-}
-
 // The channels-last value that `v` is the transpose back of, or NULL.
 static Value *was_last(const Value *v) {
   int64_t perm[MAX_RANK];
@@ -103,17 +89,6 @@ static Value *was_last(const Value *v) {
   if (!op || v->type->rank < 3) return NULL;
   to_first(v->type->rank, perm);
   return has_perm(op, perm) ? op->in[0].value : NULL;
-}
-
-static Value *known_last(const Images *c, const Value *v) {
-  Value *last = was_last(v);
-  return last || v->id >= c->n_values ? last : c->last[v->id];
-}
-
-// Whether this walk built `v` with the channel last.  The model's own transposes do not tell: the
-// [0,2,1] after the patches of a vision transformer is its own inverse.
-static bool is_image(const Images *c, const Value *v) {
-  return v->id < c->n_values ? c->last[v->id] != NULL : was_last(v) != NULL;
 }
 
 // Whether the channel can be put last in `v` without transposing all of its elements.
@@ -124,32 +99,39 @@ static bool is_cheap(const Value *v) {
   return op && type_count(op->in[0].value->type) < type_count(v->type);
 }
 
-static Value *make_last(Builder *b, Value *v) {
+// Returns `v` with the channel last.  It is built once.
+static Value *last(Images *c, Value *v) {
+  Value *made = was_last(v);
+  if (!made && v->id < c->n_values) made = c->last[v->id];
+  if (made) return made;
+  Builder *b = &c->b;
   int64_t dim[MAX_RANK], perm[MAX_RANK], ones[MAX_RANK];
   int rank = v->type->rank;
   double value;
-  last_shape(v->type, dim);
   to_last(rank, perm);
-  if (is_fill(v, &value)) return build_fill(b, v->type->dtype, rank, dim, value);
-  if (!is_cheap(v)) return build_transpose(b, v, perm);
-  Value *x = v->def->in[0].value;
-  int over = rank - x->type->rank;
   for (int i = 0; i < rank; i++)
-    ones[i] = i < over ? 1 : x->type->dim[i - over];
-  x = transposed(b, build_reshape(b, x, rank, ones), perm);
-  return build_broadcast(b, x, rank, dim);
-}
-
-static Value *last(Images *c, Value *v) {
-  Value *made = known_last(c, v);
-  if (made) return made;
-  made = make_last(&c->b, v);
+    dim[i] = v->type->dim[perm[i]];
+  if (is_fill(v, &value)) {
+    made = build_fill(b, v->type->dtype, rank, dim, value);
+  } else if (!is_cheap(v)) {
+    made = build_transpose(b, v, perm);
+  } else {
+    // Of a broadcast the operand is transposed, since it is smaller.  Leading dimensions of 1 give
+    // it the rank of the result.
+    Value *x = v->def->in[0].value;
+    int over = rank - x->type->rank;
+    for (int i = 0; i < rank; i++)
+      ones[i] = i < over ? 1 : x->type->dim[i - over];
+    x = transposed(b, build_reshape(b, x, rank, ones), perm);
+    made = build_broadcast(b, x, rank, dim);
+  }
   if (v->id < c->n_values) c->last[v->id] = made;
   return made;
 }
 
 static bool image_op(const Op *op, ImageOp *out) {
   *out = (ImageOp){op->kind, false, ALL, 1, NULL, ""};
+  // An elementwise op accepts any order: all operands and results are images.
   if (op_info[op->kind].formula) return true;
   for (size_t i = 0; i < sizeof image_ops / sizeof *image_ops; i++)
     if (image_ops[i].kind == op->kind) {
@@ -159,31 +141,33 @@ static bool image_op(const Op *op, ImageOp *out) {
   return false;
 }
 
-// A reduction that drops dimensions yields no image, and must keep the others in order.
 static bool drops(const Op *op) {
   return op_has_attr(op, "keep") && !attr_i(op, "keep");
-}
-
-static bool order_is_kept(const Op *op) {
-  int spatial = 0, rank = op->in[0].value->type->rank;
-  for (int i = 0; i < attr_n(op, "axes"); i++) {
-    if (attr_list(op, "axes")[i] == 1) return true;
-    spatial += attr_list(op, "axes")[i] > 1;
-  }
-  return spatial == rank - 2;
 }
 
 // Whether `op` becomes channels last: it prefers it, or follows at no cost.
 static bool is_moved(const Images *c, const Op *op, const ImageOp *row) {
   if (op_has_attr(op, "channels_last") && attr_i(op, "channels_last")) return false;
-  if (drops(op) && !order_is_kept(op)) return false;
+  if (drops(op)) {
+    // The dimensions that are left keep their order if the channel or all spatial ones are dropped.
+    bool channel = false;
+    int spatial = 0;
+    for (int i = 0; i < attr_n(op, "axes"); i++) {
+      channel |= attr_list(op, "axes")[i] == 1;
+      spatial += attr_list(op, "axes")[i] > 1;
+    }
+    if (!channel && spatial != op->in[0].value->type->rank - 2) return false;
+  }
   int free = 0, costly = 0, rank = -1;
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;
     if (!(row->in >> (i < 31 ? i : 31) & 1)) continue;
     if (v->type->rank < 3 || (rank >= 0 && v->type->rank != rank)) return false;
     rank = v->type->rank;
-    if (is_image(c, v))
+    // An image is a value that this walk built.  The model's own transposes do not tell: the
+    // [0,2,1] after the patches of a vision transformer is its own inverse.
+    bool image = v->id < c->n_values ? c->last[v->id] != NULL : was_last(v) != NULL;
+    if (image)
       free++;
     else if (!is_cheap(v) && !was_last(v))
       costly++;
@@ -209,36 +193,7 @@ static bool has_word(const char *text, const char *name) {
   return false;
 }
 
-// Computes the attributes of `op` for images with the channel last.
-static void move_attrs(const Op *op, const ImageOp *row, Attr *attrs, int n, int rank, Arena *a) {
-  int64_t perm[MAX_RANK];
-  to_last(rank, perm);
-  for (int i = 0; i < n; i++) {
-    Attr *attr = &attrs[i];
-    *attr = op->attrs[i];
-    bool axis = row->axis && str_equal(attr->name, row->axis);
-    if (row->wants && str_equal(attr->name, "channels_last")) attr->i = true;
-    // Axes are renumbered; lists of axes stay sorted; lists with a number per dimension are
-    // permuted.
-    if (axis && attr->kind == 'i') attr->i = moved_axis(attr->i, rank);
-    if (attr->kind != 'I' || !(axis || has_word(row->each, attr->name))) continue;
-    int64_t *at = arena_copy(a, attr->list.at, (size_t)attr->list.n * sizeof *at);
-    if (axis) {
-      for (int k = 0; k < attr->list.n; k++)
-        at[k] = moved_axis(at[k], rank);
-      qsort(at, (size_t)attr->list.n, sizeof *at, compare);
-    } else {
-      permute(at, rank, perm);
-    }
-    attr->list.at = at;
-  }
-}
-
-// Names the channels-last form of %y %y.last: %y itself may be removed.
-static void name_last(Value *v, const char *name) {
-  if (name) value_set_name(v, str_format(v->graph->module->arena, "%s.last", name));
-}
-
+// Rebuilds `op` on images with the channel last.
 static bool move(Images *c, Op *op, const ImageOp *row) {
   Arena *a = arena_new();
   Value **in = arena_array(a, Value *, op->n_in);
@@ -251,20 +206,39 @@ static bool move(Images *c, Op *op, const ImageOp *row) {
     rank = in[i]->type->rank;
     in[i] = last(c, in[i]);
   }
-  // The new op has the same attributes, permuted.
+  // The new op has the same attributes.  Axes are renumbered; lists of axes stay sorted; lists with
+  // a number per dimension are permuted.
+  int64_t perm[MAX_RANK];
+  to_last(rank, perm);
   op_attr_specs(op->kind, &n);
   Attr *attrs = arena_array(a, Attr, n);
-  move_attrs(op, row, attrs, n, rank, a);
+  for (int i = 0; i < n; i++) {
+    Attr *attr = &attrs[i];
+    *attr = op->attrs[i];
+    bool axis = row->axis && str_equal(attr->name, row->axis);
+    if (row->wants && str_equal(attr->name, "channels_last")) attr->i = true;
+    if (axis && attr->kind == 'i') attr->i = moved_axis(attr->i, rank);
+    if (attr->kind != 'I' || !(axis || has_word(row->each, attr->name))) continue;
+    const int64_t *was = attr->list.at;
+    int64_t *at = arena_copy(a, was, (size_t)attr->list.n * sizeof *at);
+    for (int k = 0; axis && k < attr->list.n; k++)
+      at[k] = moved_axis(was[k], rank);
+    if (axis) qsort(at, (size_t)attr->list.n, sizeof *at, compare);
+    for (int k = 0; !axis && k < rank; k++)
+      at[k] = was[perm[k]];
+    attr->list.at = at;
+  }
   Value *made = build(&c->b, op->kind, in, op->n_in, (Attrs){attrs, n});
   arena_free(a);
   if (!made) return false;
   // Readers get the transpose back; those that become channels last skip it.
-  int64_t perm[MAX_RANK];
   to_first(rank, perm);
   for (int i = 0; i < op->n_out; i++) {
     Value *v = made->def->out[i];
     bool image = (row->out >> i & 1) && !drops(op);
-    name_last(v, image ? op->out[i]->name : NULL);
+    // The channels-last form of %y is named %y.last: %y itself may be removed.
+    if (image && op->out[i]->name)
+      value_set_name(v, str_format(v->graph->module->arena, "%s.last", op->out[i]->name));
     replace(op->out[i], image ? build_transpose(&c->b, v, perm) : v);
   }
   op_erase(op);
@@ -272,32 +246,22 @@ static bool move(Images *c, Op *op, const ImageOp *row) {
   return !c->b.failed;
 }
 
-static bool has_images(const Graph *g) {
-  ImageOp row;
-  for_each_op(op, g) {
-    if (image_op(op, &row) && row.wants) return true;
-  }
-  return false;
-}
-
-static bool move_graph(Images *c, Arena *scratch) {
-  Graph *g = c->b.g;
-  if (!has_images(g)) return true;
-  graph_renumber(g);
-  c->n_values = g->n_values;
-  c->last = arena_array(scratch, Value *, g->n_values);
-  for_each_op_safe(op, g) {
-    ImageOp row;
-    if (image_op(op, &row) && is_moved(c, op, &row) && !move(c, op, &row)) return false;
-  }
-  drop_dead(g);
-  return true;
-}
-
 bool pass_channels_last(Module *m, const PassOptions *o, Diag *d) {
   for_each_graph(g, m) {
     Images c = {.b = {.g = g, .d = d}};
-    if (!move_graph(&c, opt_scratch(o))) return false;
+    ImageOp row;
+    // A graph in which no op prefers the channel last stays as it is.
+    bool wanted = false;
+    for_each_op(op, g)
+      wanted |= image_op(op, &row) && row.wants;
+    if (wanted) {
+      graph_renumber(g);
+      c.n_values = g->n_values;
+      c.last = arena_array(opt_scratch(o), Value *, g->n_values);
+      for_each_op_safe(op, g)
+        if (image_op(op, &row) && is_moved(&c, op, &row) && !move(&c, op, &row)) return false;
+      drop_dead(g);
+    }
     opt_stat(o, c.moved, "ops with the channel last");
   }
   return true;

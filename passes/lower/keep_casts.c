@@ -50,50 +50,40 @@ static bool read_from_memory(const Value *v) {
   return false;
 }
 
-// The first cast of `w` to 16 bits that is worth a copy, or NULL.
-static Op *find_cast(const Value *w) {
-  Op *cast = NULL; // uses are newest first
+// Replaces the 16-bit casts of the weight `w` by a copy, if one of them is worth it.
+static void keep_cast(Keeper *k, Value *w) {
+  // The copy has the type of the first cast that an op reads from memory.
+  const Op *cast = NULL; // uses are newest first
   for_each_use(u, w)
     if (u->user && u->user->kind == OP_cast && dtype_narrow(attr_t(u->user, "to")) &&
         read_from_memory(u->user->out[0]))
       cast = u->user;
-  return cast;
-}
-
-// Makes the 16-bit cast of the updated weight the update of the copy.
-static void update_copy(Keeper *k, const Value *w, Value *copy) {
-  for (int i = 0; i < k->g->n_results; i++) {
-    Result *r = k->g->results[i];
-    if (r->target != w) continue;
-    Value *new = r->use.value;
-    Builder b = {.g = k->g, .at = new->def ? new->def->next : k->g->first, .d = k->d};
-    b.origin = value_origin(new);
-    graph_update(k->g, copy, local_cast(&b, new, copy->type->dtype));
-    return;
-  }
-}
-
-// Returns the copy of `w` in the 16-bit type `to`.  NULL if its copy has another type, or if the
-// first entry graph, which has its copies computed at the start, has none.
-static Value *find_copy(Keeper *k, const Value *w, DType to) {
+  if (!cast) return;
+  // A weight has one copy, of one type.  The copies of the first entry graph are computed at the
+  // start, so another graph can only share these.
+  DType to = attr_t(cast, "to");
   Graph *first = module_first_entry(k->g->module);
   Value *copy = graph_find_role(k->g, ROLE_copy, w->label);
   const Value *made = graph_find_role(first, ROLE_copy, w->label);
-  if (copy) return copy->type->dtype == to ? copy : NULL;
-  if (k->g != first && (!made || made->type->dtype != to)) return NULL;
-  const Type *type = type_new(k->g->module, to, w->type->rank, w->type->dim);
-  copy = graph_param(k->g, NULL, type, ROLE_copy, w->loc);
-  copy->label = w->label;
-  copy->layout = w->layout;
-  update_copy(k, w, copy);
-  k->copies += k->g == first;
-  return copy;
-}
-
-static void keep_cast(Keeper *k, Value *w, const Op *cast) {
-  DType to = attr_t(cast, "to");
-  Value *copy = find_copy(k, w, to);
-  if (!copy) return;
+  if (copy && copy->type->dtype != to) return;
+  if (!copy && k->g != first && (!made || made->type->dtype != to)) return;
+  if (!copy) {
+    const Type *type = type_new(k->g->module, to, w->type->rank, w->type->dim);
+    copy = graph_param(k->g, NULL, type, ROLE_copy, w->loc);
+    copy->label = w->label;
+    copy->layout = w->layout;
+    // The 16-bit cast of the updated weight is the update of the copy.
+    for (int i = 0; i < k->g->n_results; i++) {
+      if (k->g->results[i]->target != w) continue;
+      Value *new = k->g->results[i]->use.value;
+      Builder b = {.g = k->g, .at = new->def ? new->def->next : k->g->first, .d = k->d};
+      b.origin = value_origin(new);
+      graph_update(k->g, copy, local_cast(&b, new, to));
+      break;
+    }
+    k->copies += k->g == first;
+  }
+  // Every cast to this type reads the copy, also those that alone are not worth one.
   replace(cast->out[0], copy);
   for_each_use(u, w) {
     Op *op = u->user;
@@ -103,24 +93,20 @@ static void keep_cast(Keeper *k, Value *w, const Op *cast) {
     value_set_name(copy, str_format(k->scratch, "%s.%s", w->name, dtype_name[to]));
 }
 
-static void keep_casts(Keeper *k) {
-  int n = k->g->n_params; // copies are added after these
-  for (int i = 0; i < n; i++) {
-    Value *w = k->g->params[i];
-    if (w->role != ROLE_weight || w->type->dtype != DT_f32 || w->each_slice) continue;
-    if (graph_find_role(k->g, ROLE_weight, w->label) != w) continue; // copies are found by label
-    const Op *cast = find_cast(w);
-    if (cast) keep_cast(k, w, cast);
-  }
-  drop_dead(k->g);
-  graph_renumber(k->g);
-}
-
 bool pass_keep_casts(Module *m, const PassOptions *o, Diag *d) {
   Keeper k = {.scratch = opt_scratch(o), .d = d};
   for_each_graph(g, m) {
+    if (!g->entry) continue;
     k.g = g;
-    if (g->entry) keep_casts(&k);
+    int n = g->n_params; // copies are added after these
+    for (int i = 0; i < n; i++) {
+      Value *w = g->params[i];
+      if (w->role != ROLE_weight || w->type->dtype != DT_f32 || w->each_slice) continue;
+      // Copies are found by the label of their weight, so it must be unique.
+      if (graph_find_role(g, ROLE_weight, w->label) == w) keep_cast(&k, w);
+    }
+    drop_dead(g);
+    graph_renumber(g);
   }
   opt_stat(o, k.copies, "copies of weights");
   return true;

@@ -36,40 +36,23 @@ static bool is_narrow(const Value *v) {
   return dtype_narrow(v->type->dtype);
 }
 
-// Gives a cast the layout of its operand.  It passes partial sums through and splits along the
-// dimension that is sharded.
-static bool lay_out(Op *cast, const Layout *layout, Diag *d) {
-  Dims dims;
-  if (!op_dims(cast, &dims, d)) return false;
-  for (int a = 0; a < layout->n_axes && a < MAX_AXES; a++) {
-    Sbp sbp = layout->axis[a];
-    if (sbp.kind == SBP_P) cast->split[a] = SPLIT_PARTIAL;
-    if (sbp.kind != SBP_S) continue;
-    if (dims.in[0].dim[sbp.dim].n != 1) BUG("a dimension that is split has no letter");
-    cast->split[a] = dims.letter[dims.in[0].dim[sbp.dim].letter[0]].name;
-  }
-  cast->out[0]->layout = layout;
-  return true;
-}
-
+// Casts `v` to type `to` and gives it `layout`.
 static Value *cast(Widening *p, Value *v, DType to, const Layout *layout, const Op *op, Op *at) {
   Builder b = {.g = p->g, .at = at, .origin = op_origin(op), .d = p->d};
   Value *made = build_cast(&b, v, to);
-  return made && lay_out(made->def, layout, p->d) ? made : NULL;
-}
-
-// Casts result `i` back to its former type for its readers.
-static bool narrow_result(Widening *p, Op *op, int i, DType was) {
-  Value *v = op->out[i];
-  if (v->type->dtype == was || !value_used(v)) return true;
-  Value *back = cast(p, v, was, v->layout, op, op->next);
-  if (!back) return false;
-  value_replace(v, back);
-  op_set_in(back->def, 0, v);
-  const char *name = v->name;
-  value_set_name(v, NULL);
-  value_set_name(back, name);
-  return true;
+  Dims dims;
+  if (!made || !op_dims(made->def, &dims, p->d)) return NULL;
+  // A cast has the layout of its operand.  It passes partial sums through and splits along the
+  // dimension that is sharded.
+  for (int a = 0; a < layout->n_axes && a < MAX_AXES; a++) {
+    Sbp sbp = layout->axis[a];
+    if (sbp.kind == SBP_P) made->def->split[a] = SPLIT_PARTIAL;
+    if (sbp.kind != SBP_S) continue;
+    if (dims.in[0].dim[sbp.dim].n != 1) BUG("a dimension that is split has no letter");
+    made->def->split[a] = dims.letter[dims.in[0].dim[sbp.dim].letter[0]].name;
+  }
+  made->layout = layout;
+  return made;
 }
 
 static bool widen_op(Widening *p, Op *op) {
@@ -77,6 +60,7 @@ static bool widen_op(Widening *p, Op *op) {
   DType *result = arena_array(p->scratch, DType, op->n_out);
   for (int i = 0; i < op->n_out; i++)
     result[i] = op->out[i]->type->dtype;
+  // An operand that occurs twice is cast once.
   for (int i = 0; i < op->n_in; i++) {
     Value *v = was[i] = op->in[i].value, *wide = NULL;
     if (!is_narrow(v)) continue;
@@ -87,8 +71,18 @@ static bool widen_op(Widening *p, Op *op) {
     op_set_in(op, i, wide);
   }
   if (!op_retype(op, p->d)) return false;
-  for (int i = 0; i < op->n_out; i++)
-    if (!narrow_result(p, op, i, result[i])) return false;
+  // Readers of the results get the former types, and the casts back take over the names.
+  for (int i = 0; i < op->n_out; i++) {
+    Value *v = op->out[i];
+    if (v->type->dtype == result[i] || !value_used(v)) continue;
+    Value *back = cast(p, v, result[i], v->layout, op, op->next);
+    if (!back) return false;
+    value_replace(v, back);
+    op_set_in(back->def, 0, v);
+    const char *name = v->name;
+    value_set_name(v, NULL);
+    value_set_name(back, name);
+  }
   p->n++;
   return true;
 }
@@ -108,6 +102,7 @@ bool pass_legalize_types(Module *m, const PassOptions *o, Diag *d) {
   if (!opt_target(o, &p.target, d)) return false;
   for_each_graph(g, m) {
     p.g = g;
+
     for_each_op_safe(op, g)
       if (g->entry && must_widen(op, p.target) && !widen_op(&p, op)) return false;
   }

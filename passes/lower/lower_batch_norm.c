@@ -41,6 +41,7 @@ static bool lower(Op *op, Diag *d) {
   int64_t count = type_count(x->type) / x->type->dim[attr_i(op, "axis")];
   double momentum = attr_f(op, "momentum");
   double correction = attr_i(op, "unbiased") ? (double)count / (double)(count - 1) : 1;
+  // The mean and the variance become ops of their own, which ranks can compute as partial sums.
   Value *out[5];
   out[1] = statistic(&b, OP_batch_norm_mean, op, NULL, count);
   out[2] = statistic(&b, OP_batch_norm_var, op, out[1], count);
@@ -51,6 +52,7 @@ static bool lower(Op *op, Diag *d) {
   if (value_used(op->out[3])) out[3] = blend(&b, op->in[3].value, out[1], momentum, 1);
   if (value_used(op->out[4])) out[4] = blend(&b, op->in[4].value, out[2], momentum, correction);
   if (b.failed) return false;
+  // The new values take over the readers and the names.
   for (int i = 0; i < 5; i++) {
     if (!out[i]) continue;
     const char *name = op->out[i]->name;

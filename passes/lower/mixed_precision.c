@@ -74,17 +74,7 @@ static bool is_chosen(const Lowering *p, const Op *op, int i) {
   return class == 'F' || class == 'N' || class == 'A';
 }
 
-static bool is_low_op(const Lowering *p, const Op *op, int i) {
-  return (op_info[op->kind].traits & AMP_LOW) && is_chosen(p, op, i);
-}
-
 // -- Values read through a cast ----------------------------------------------------------------
-
-static bool read_by_low_op(const Lowering *p, const Value *v) {
-  for_each_use(u, v)
-    if (u->user && is_low_op(p, u->user, u->index)) return true;
-  return false;
-}
 
 static bool is_lookup(const Use *u) {
   return u->user && u->user->kind == OP_gather && u->index == 0;
@@ -94,6 +84,7 @@ static bool is_lookup(const Use *u) {
 static bool is_table(const Value *v) {
   bool looked_up = false;
   for_each_use(u, v) {
+    // Readers that want f32 in any case do not count.
     if (is_lookup(u))
       looked_up = true;
     else if (u->user && !(op_info[u->user->kind].traits & AMP_F32))
@@ -106,10 +97,16 @@ static void find_through(Lowering *p) {
   for (int i = 0; i < p->g->n_params; i++) {
     const Value *v = p->g->params[i];
     if (!is_f32(v)) continue;
-    if (v->role == ROLE_input) p->through[v->id] = read_by_low_op(p, v);
+    if (v->role == ROLE_input) {
+      // An input is cast if an AMP_LOW op reads it.
+      for_each_use(u, v)
+        if (u->user && (op_info[u->user->kind].traits & AMP_LOW) && is_chosen(p, u->user, u->index))
+          p->through[v->id] = true;
+    }
     if (v->role != ROLE_weight || value_known(v)->rank < 2) continue;
     p->through[v->id] = !is_table(v);
     if (p->through[v->id]) continue;
+    // Of a table the rows are cast, after the lookup.
     for_each_use(u, v)
       if (is_lookup(u)) p->through[u->user->out[0]->id] = true;
   }
@@ -122,92 +119,62 @@ static double within(double x, DType t) {
   return isfinite(x) && fabs(x) > largest ? copysign(largest, x) : x;
 }
 
-// Returns the constant or fill in type `low`.
-static Value *lowered_constant(Lowering *p, Builder *b, const Value *v) {
-  const Type *t = v->type;
-  if (v->def->kind == OP_fill)
-    return build_fill(b, p->low, t->rank, t->dim, within(attr_f(v->def, "value"), p->low));
-  Tensor from, to = tensor_new(p->scratch, type_new(p->g->module, p->low, t->rank, t->dim));
-  constant_tensor(v, &from, p->scratch);
-  for (int64_t i = 0, n = type_count(t); i < n; i++)
-    tensor_set_f(&to, i, within(tensor_f(&from, i), p->low));
-  return build_constant(b, to.type, to.data);
-}
-
-// A cast to 16 bits follows the definition of the value, so the f32 value can die early; a cast to
-// f32 precedes its first reader.
-static Value *build_cast_of(Lowering *p, Value *v, DType to, Op *reader) {
-  Builder b = {.g = p->g, .at = reader, .d = p->d};
-  b.origin = v->def || !reader ? value_origin(v) : op_origin(reader);
-  if (v->def && to == p->low) b.at = v->def->next;
-  if (v->def && to == p->low && (v->def->kind == OP_fill || v->def->kind == OP_constant))
-    return lowered_constant(p, &b, v);
-  p->n_casts++;
-  return build_cast(&b, v, to);
-}
-
-static Value *as_type(Lowering *p, Value *v, DType to, Op *reader);
-
-// Returns `v`, a view or broadcast, rebuilt on the 16-bit form of its source, so that fewer
-// elements are cast; or NULL.
-static Value *view_of_narrow(Lowering *p, Value *v, Op *reader) {
-  const Op *op = v->def;
-  if (!op || (op->kind != OP_broadcast && op->kind != OP_reshape)) return NULL;
-  if (op->in[0].value->id >= p->n_values) return NULL;
-  Value *source = as_type(p, op->in[0].value, p->low, reader);
-  Builder b = {.g = p->g, .at = reader, .origin = op_origin(op), .d = p->d};
-  int n;
-  op_attr_specs(op->kind, &n);
-  return build(&b, op->kind, IN(source), (Attrs){op->attrs, n});
-}
-
 // Returns `v`, an original value, as type `to`, by its one cast.
 static Value *as_type(Lowering *p, Value *v, DType to, Op *reader) {
   if (v->type->dtype == to) return v;
   Value **made = to == p->low ? &p->narrow[v->id] : &p->wide[v->id];
-  if (!*made && to == p->low) *made = view_of_narrow(p, v, reader);
-  if (!*made) *made = build_cast_of(p, v, to, reader);
-  return *made;
+  if (*made) return *made;
+  const Op *op = v->def;
+  if (to == p->low && op && (op->kind == OP_broadcast || op->kind == OP_reshape) &&
+      op->in[0].value->id < p->n_values) {
+    // A view or broadcast is rebuilt on the 16-bit form of its source, so that fewer elements are
+    // cast.
+    Value *source = as_type(p, op->in[0].value, p->low, reader);
+    Builder b = {.g = p->g, .at = reader, .origin = op_origin(op), .d = p->d};
+    int n;
+    op_attr_specs(op->kind, &n);
+    *made = build(&b, op->kind, IN(source), (Attrs){op->attrs, n});
+    if (*made) return *made;
+  }
+  // A cast to 16 bits follows the definition of the value, so the f32 value can die early; a cast
+  // to f32 precedes its first reader.
+  Builder b = {.g = p->g, .at = reader, .d = p->d};
+  b.origin = op || !reader ? value_origin(v) : op_origin(reader);
+  if (op && to == p->low) b.at = op->next;
+  const Type *t = v->type;
+  if (op && to == p->low && op->kind == OP_fill)
+    return *made = build_fill(&b, to, t->rank, t->dim, within(attr_f(op, "value"), to));
+  if (op && to == p->low && op->kind == OP_constant) {
+    // A constant is rounded here, element by element.
+    Tensor from, low = tensor_new(p->scratch, type_new(p->g->module, to, t->rank, t->dim));
+    constant_tensor(v, &from, p->scratch);
+    for (int64_t i = 0, n = type_count(t); i < n; i++)
+      tensor_set_f(&low, i, within(tensor_f(&from, i), to));
+    return *made = build_constant(&b, low.type, low.data);
+  }
+  p->n_casts++;
+  return *made = build_cast(&b, v, to);
 }
 
 // -- Ops ---------------------------------------------------------------------------------------
-
-// Whether the value is an input that stays f32.
-static bool is_exact_input(const Lowering *p, const Value *v) {
-  return !v->def && v->role == ROLE_input && !p->through[v->id];
-}
 
 // The type for the operands with a type that this pass decides.
 static DType choose(const Lowering *p, const Op *op) {
   int traits = op_info[op->kind].traits;
   if (op->callee || (traits & AMP_F32)) return DT_f32;
   if (traits & AMP_LOW) return p->low;
+  // Other ops follow their operands.  Scalars do not count.
   bool any_low = false;
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;
     if (!is_chosen(p, op, i) || v->type->rank == 0) continue;
-    if (is_exact_input(p, v)) return DT_f32;
+    // The readers of an input that stays f32 stay f32.
+    if (!v->def && v->role == ROLE_input && !p->through[v->id]) return DT_f32;
     // A table is looked up in f32, and its rows are cast.
     if (op->kind == OP_gather && p->through[op->out[0]->id]) return DT_f32;
     any_low |= v->type->dtype == p->low || p->through[v->id];
   }
   return any_low ? p->low : DT_f32;
-}
-
-static bool lower_op(Lowering *p, Op *op) {
-  if (op->kind == OP_cast || op->n_in == 0) return true; // its type is explicit
-  DType to = choose(p, op);
-  for (int i = 0; i < op->n_in; i++) {
-    Value *v = op->in[i].value;
-    bool sum = v->type->dtype == p->low && op_operand_class(op, i) == 'S';
-    if (!sum && !is_chosen(p, op, i)) continue;
-    Value *by = as_type(p, v, sum ? DT_f32 : to, op);
-    if (!by) return false;
-    if (by != v) op_set_in(op, i, by);
-  }
-  if (!op_retype(op, p->d)) return false;
-  p->n_low += op->n_out > 0 && op->out[0]->type->dtype == p->low;
-  return true;
 }
 
 static bool lower_graph(Lowering *p, Graph *g) {
@@ -222,8 +189,22 @@ static bool lower_graph(Lowering *p, Graph *g) {
     was[i] = g->results[i]->use.value->type->dtype;
   find_through(p);
   // Casts are inserted before `op`, so the walk skips them.
-  for_each_op(op, g)
-    if (!lower_op(p, op)) return false;
+  for_each_op(op, g) {
+    if (op->kind == OP_cast || op->n_in == 0) continue; // its type is explicit
+    DType to = choose(p, op);
+    for (int i = 0; i < op->n_in; i++) {
+      Value *v = op->in[i].value;
+      // Operands of class S are read in f32 in any case.
+      bool sum = v->type->dtype == p->low && op_operand_class(op, i) == 'S';
+      if (!sum && !is_chosen(p, op, i)) continue;
+      Value *by = as_type(p, v, sum ? DT_f32 : to, op);
+      if (!by) return false;
+      if (by != v) op_set_in(op, i, by);
+    }
+    if (!op_retype(op, p->d)) return false;
+    p->n_low += op->n_out > 0 && op->out[0]->type->dtype == p->low;
+  }
+  // Results of the graph keep their types.
   for (int i = 0; i < g->n_results; i++) {
     Value *v = as_type(p, g->results[i]->use.value, was[i], NULL);
     if (!v) return false;

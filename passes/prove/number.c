@@ -32,31 +32,15 @@ bool attr_same_whole(const Op *x, const Op *y, int i) {
   return type_same_dims(value_whole(x->out[0]), value_whole(y->out[0]));
 }
 
-// The hash leaves out attribute `shape`, which is different for a piece.
-static uint64_t hash_op(const Op *op, const int *in) {
-  uint64_t h = hash_mix(0, (uint64_t)op->kind);
-  for (int i = 0; i < op->n_in; i++)
-    h = hash_mix(h, (uint64_t)in[i]);
-  int n;
-  op_attr_specs(op->kind, &n);
-  for (int i = 0; i < n; i++)
-    if (!str_equal(op->attrs[i].name, "shape")) h = attr_hash(h, &op->attrs[i]);
-  return h ^ h >> 32;
-}
-
-static bool same_attrs(const Op *x, const Op *y, bool shape) {
-  int n;
-  const AttrSpec *spec = op_attr_specs(x->kind, &n);
-  for (int i = 0; i < n; i++)
-    if ((shape || !str_equal(spec[i].name, "shape")) && !attr_same_whole(x, y, i)) return false;
-  return true;
-}
-
 static bool same_op(const Op *x, const int *x_in, const Op *y, const int *y_in, bool shape) {
   if (x->kind != y->kind || x->n_in != y->n_in || x->n_out != y->n_out) return false;
   for (int i = 0; i < x->n_in; i++)
     if (x_in[i] != y_in[i]) return false;
-  if (!same_attrs(x, y, shape)) return false;
+  // Without `shape`, an op on a piece equals the op on the whole.
+  int n;
+  const AttrSpec *spec = op_attr_specs(x->kind, &n);
+  for (int i = 0; i < n; i++)
+    if ((shape || !str_equal(spec[i].name, "shape")) && !attr_same_whole(x, y, i)) return false;
   return x->callee == y->callee || callee_same(x->callee, y->callee);
 }
 
@@ -65,6 +49,7 @@ static int *in_order(const Graph *g, Arena *a) {
   int *of = arena_array(a, int, g->n_values), n = 0;
   for (int i = 0; i < g->n_params; i++)
     of[g->params[i]->id] = n++;
+  // Results get the numbers after those of the parameters, in order.
   for_each_op(op, g) {
     for (int i = 0; i < op->n_out; i++)
       of[op->out[i]->id] = n++;
@@ -72,34 +57,40 @@ static int *in_order(const Graph *g, Arena *a) {
   return of;
 }
 
-static bool same_ops(const Graph *x, const int *x_of, const Graph *y, const int *y_of, Arena *a) {
+bool callee_same(const Graph *x, const Graph *y) {
+  if (x->n_params != y->n_params || x->n_results != y->n_results) return false;
+  for (int i = 0; i < x->n_params; i++)
+    if (!type_equal(x->params[i]->type, y->params[i]->type)) return false;
+  // The ops of both are compared in order, on operands with numbers of their own.
+  Arena *a = arena_new();
+  const int *x_of = in_order(x, a), *y_of = in_order(y, a);
+  bool same = true;
   const Op *p = x->first, *q = y->first;
-  for (; p && q; p = p->next, q = q->next) {
+  for (; same && p && q; p = p->next, q = q->next) {
     int *p_in = arena_array(a, int, p->n_in), *q_in = arena_array(a, int, q->n_in);
     for (int i = 0; i < p->n_in; i++)
       p_in[i] = x_of[p->in[i].value->id];
     for (int i = 0; i < q->n_in; i++)
       q_in[i] = y_of[q->in[i].value->id];
-    if (!same_op(p, p_in, q, q_in, true)) return false;
+    same = same_op(p, p_in, q, q_in, true);
   }
-  return !p && !q;
-}
-
-bool callee_same(const Graph *x, const Graph *y) {
-  if (x->n_params != y->n_params || x->n_results != y->n_results) return false;
-  for (int i = 0; i < x->n_params; i++)
-    if (!type_equal(x->params[i]->type, y->params[i]->type)) return false;
-  Arena *a = arena_new();
-  const int *x_of = in_order(x, a), *y_of = in_order(y, a);
-  bool same = same_ops(x, x_of, y, y_of, a);
+  same &= !p && !q;
   for (int i = 0; same && i < x->n_results; i++)
     same = x_of[x->results[i]->use.value->id] == y_of[y->results[i]->use.value->id];
   arena_free(a);
   return same;
 }
 
+// The hash bucket of an op.  The hash leaves out attribute `shape`, which is different for a piece.
 static Entry **slot_of(const Numbers *n, const Op *op, const int *in) {
-  return &n->slot[hash_op(op, in) & (uint64_t)(n->n_slots - 1)];
+  uint64_t h = hash_mix(0, (uint64_t)op->kind);
+  for (int i = 0; i < op->n_in; i++)
+    h = hash_mix(h, (uint64_t)in[i]);
+  int n_attrs;
+  op_attr_specs(op->kind, &n_attrs);
+  for (int i = 0; i < n_attrs; i++)
+    if (!str_equal(op->attrs[i].name, "shape")) h = attr_hash(h, &op->attrs[i]);
+  return &n->slot[(h ^ h >> 32) & (uint64_t)(n->n_slots - 1)];
 }
 
 static Entry *find(const Numbers *n, const Op *op, const int *in) {
@@ -111,30 +102,10 @@ static Entry *find(const Numbers *n, const Op *op, const int *in) {
 
 bool gives_operand(const Op *op) {
   if (op->kind != OP_reshape && op->kind != OP_slice) return false;
+  // A slice with the shape of its operand returns it, unless it goes backwards.
   for (int i = 0; op->kind == OP_slice && i < attr_n(op, "steps"); i++)
     if (attr_list(op, "steps")[i] != 1) return false;
   return type_equal(value_whole(op->in[0].value), value_whole(op->out[0]));
-}
-
-static void number_op(Numbers *n, const Op *op, Arena *a) {
-  if (gives_operand(op)) {
-    n->of[op->out[0]->id] = n->of[op->in[0].value->id];
-    return;
-  }
-  int *in = arena_array(a, int, op->n_in);
-  for (int i = 0; i < op->n_in; i++)
-    in[i] = n->of[op->in[i].value->id];
-  Entry *e = find(n, op, in);
-  if (!e) {
-    Entry **slot = slot_of(n, op, in);
-    e = arena_one(a, Entry);
-    *e = (Entry){op, in, n->value.n, *slot};
-    *slot = e;
-    for (int i = 0; i < op->n_out; i++)
-      vec_push(a, &n->value, op->out[i]);
-  }
-  for (int i = 0; i < op->n_out; i++)
-    n->of[op->out[i]->id] = e->first + i;
 }
 
 Numbers *numbers_new(const Graph *g, Arena *a) {
@@ -145,12 +116,32 @@ Numbers *numbers_new(const Graph *g, Arena *a) {
   while (n->n_slots < (int)g->n_ops)
     n->n_slots *= 2;
   n->slot = arena_array(a, Entry *, n->n_slots);
+  // Parameters have the first numbers, by index.
   for (int i = 0; i < g->n_params; i++) {
     n->of[g->params[i]->id] = n->value.n;
     vec_push(a, &n->value, g->params[i]);
   }
-  for_each_op(op, g)
-    number_op(n, op, a);
+  for_each_op(op, g) {
+    if (gives_operand(op)) {
+      n->of[op->out[0]->id] = n->of[op->in[0].value->id];
+      continue;
+    }
+    // An op with the kind, operands and attributes of an earlier one has its numbers.
+    int *in = arena_array(a, int, op->n_in);
+    for (int i = 0; i < op->n_in; i++)
+      in[i] = n->of[op->in[i].value->id];
+    Entry *e = find(n, op, in);
+    if (!e) {
+      Entry **slot = slot_of(n, op, in);
+      e = arena_one(a, Entry);
+      *e = (Entry){op, in, n->value.n, *slot};
+      *slot = e;
+      for (int i = 0; i < op->n_out; i++)
+        vec_push(a, &n->value, op->out[i]);
+    }
+    for (int i = 0; i < op->n_out; i++)
+      n->of[op->out[i]->id] = e->first + i;
+  }
   return n;
 }
 
@@ -176,6 +167,7 @@ int number_find(const Numbers *n, const Op *op, const int *in) {
 }
 
 const Op *number_like(const Numbers *n, const Op *op, const int *in, const Op *after) {
+  // The op and its whole are in the same slot.  The search goes on after the last answer.
   const Entry *e = *slot_of(n, op, in);
   while (after && e && e->op != after)
     e = e->next;

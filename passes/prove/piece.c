@@ -71,16 +71,12 @@ static bool append(Interval *x, Interval y) {
   return true;
 }
 
-static bool same_share(const Piece *x, const Piece *y) {
-  return x->letter == y->letter &&
-         (!x->letter || (x->sums.from == y->sums.from && x->sums.length == y->sums.length));
-}
-
 bool piece_slice(const Op *slice, const Piece *p, Piece *out) {
   const int64_t *starts = attr_list(slice, "starts"), *steps = attr_list(slice, "steps");
   const Type *whole = value_whole(slice->out[0]);
   *out = *p;
   for (int i = 0; i < p->rank; i++) {
+    // Only contiguous rows are a piece.
     if (steps[i] != 1) return false;
     if (out->dim[i].from != ANYWHERE) out->dim[i].from += starts[i];
     out->dim[i].length = whole->dim[i];
@@ -92,7 +88,10 @@ bool piece_concat(const Op *concat, const Piece *in, Piece *out) {
   int axis = (int)attr_i(concat, "axis");
   *out = in[0];
   for (int i = 1; i < concat->n_in; i++) {
-    if (in[i].number != out->number || !same_share(&in[i], out)) return false;
+    // The pieces of one value, or of one share of it, follow each other along the axis.
+    if (in[i].number != out->number || in[i].letter != out->letter) return false;
+    if (out->letter && (in[i].sums.from != out->sums.from || in[i].sums.length != out->sums.length))
+      return false;
     for (int k = 0; k < out->rank; k++)
       if (!(k == axis ? append : unify)(&out->dim[k], in[i].dim[k])) return false;
   }
@@ -104,6 +103,7 @@ bool piece_add(const Piece *in, int64_t letter_size, Piece *out) {
   if (!in[0].letter || in[0].letter != in[1].letter || in[0].number != in[1].number) return false;
   for (int k = 0; k < out->rank; k++)
     if (!unify(&out->dim[k], in[1].dim[k])) return false;
+  // The shares may be added in either order.  All of them together are the sum.
   Interval x = in[0].sums, y = in[1].sums;
   if (!append(&x, y)) {
     x = in[1].sums;
@@ -155,6 +155,7 @@ static bool cut_dim(Cut *c, const Term *t, int dim, Interval part) {
     }
     return true;
   }
+  // The part is one of the leading letter: it begins and ends between its elements.
   if (!lead || part.length % rest || (part.from != ANYWHERE && part.from % rest)) return false;
   int64_t from = part.from == ANYWHERE ? ANYWHERE : part.from / rest;
   if (!cut_letter(c, *lead, (Interval){from, part.length / rest})) return false;
@@ -170,7 +171,8 @@ static bool is_cut(const Cut *c, int letter) {
   return c->at[letter].length != c->dims->letter[letter].size;
 }
 
-static bool cut_operands(Cut *c, const Op *is, const Piece *in, const char **why) {
+// Derives the intervals of all letters of the op.
+static bool cut_letters(Cut *c, const Op *is, const Op *op, const Piece *in, const char **why) {
   for (int i = 0; i < is->n_in; i++) {
     *why = "a share of a sum is no value yet";
     if (in[i].letter) return false;
@@ -178,11 +180,7 @@ static bool cut_operands(Cut *c, const Op *is, const Piece *in, const char **why
     for (int k = 0; k < in[i].rank; k++)
       if (!cut_dim(c, &c->dims->in[i], k, in[i].dim[k])) return false;
   }
-  return true;
-}
-
-// Letters without an operand take their intervals from the results.
-static bool cut_results(Cut *c, const Op *is, const Op *op, const char **why) {
+  // Letters without an operand take their intervals from the results.
   bool alike = is->kind == OP_fill || is->kind == OP_broadcast;
   *why = "its results are cut in different places";
   for (int i = 0; i < is->n_out; i++) {
@@ -198,57 +196,42 @@ static bool cut_results(Cut *c, const Op *is, const Op *op, const char **why) {
   }
   for (int i = 0; i < c->dims->n_letters; i++)
     if (!c->known[i] && !cut_letter(c, i, (Interval){0, c->dims->letter[i].size})) return false;
-  return true;
-}
-
-static bool may_be_cut(const Cut *c, const char **why) {
+  // Some letters cannot be split: ops read them as a whole.
   *why = "it cannot be done in such parts";
   for (int i = 0; i < c->dims->n_letters; i++)
     if (is_cut(c, i) && (c->dims->letter[i].whole || !dims_leads(c->dims, i))) return false;
   return true;
 }
 
-// The part of result `i`, or the share, that follows from the letters' intervals.
-static bool result(const Cut *c, int i, Piece *out, const char **why) {
-  const Term *t = &c->dims->out[i];
-  out->rank = t->rank;
-  for (int k = 0; k < t->rank; k++) {
-    int64_t rest;
-    const int8_t *lead = leading(c->dims, t, k, &rest);
-    Interval at = lead ? c->at[*lead] : (Interval){0, 1};
-    out->dim[k].from = at.from == ANYWHERE ? ANYWHERE : at.from * rest;
-    out->dim[k].length = at.length * rest;
-  }
-  *why = "two letters are summed over in parts";
-  for (int l = 0; l < c->dims->n_letters; l++) {
-    if (!is_cut(c, l) || dims_position(c->dims, t, l) != -1) continue;
-    if (out->letter || c->at[l].from == ANYWHERE) return false;
-    out->letter = c->dims->letter[l].name;
-    out->sums = c->at[l];
-  }
-  return true;
-}
-
-// Whether the op depends on the position of its elements in the whole.
-static bool looks_where(const Op *is, const Piece *in, const Piece *out) {
-  const Value *boxed = op_boxed(is);
-  if (!boxed) return false;
-  return !piece_fits(boxed == is->out[0] ? &out[0] : &in[0], boxed->type);
-}
-
 bool piece_op(const Op *is, int first, const Op *op, const Piece *in, Piece *out, const char **why,
               Diag *d) {
   Dims dims;
   Cut c = {.dims = &dims};
-  if (!op_dims(is, &dims, d)) return false;
-  if (!cut_operands(&c, is, in, why) || !cut_results(&c, is, op, why) || !may_be_cut(&c, why))
-    return false;
+  if (!op_dims(is, &dims, d) || !cut_letters(&c, is, op, in, why)) return false;
   for (int i = 0; i < is->n_out; i++) {
-    out[i] = (Piece){.number = first + i};
-    if (!result(&c, i, &out[i], why)) return false;
+    // The part of each result follows from the intervals of its letters.
+    const Term *t = &dims.out[i];
+    out[i] = (Piece){.number = first + i, .rank = t->rank};
+    for (int k = 0; k < t->rank; k++) {
+      int64_t rest;
+      const int8_t *lead = leading(&dims, t, k, &rest);
+      Interval at = lead ? c.at[*lead] : (Interval){0, 1};
+      out[i].dim[k].from = at.from == ANYWHERE ? ANYWHERE : at.from * rest;
+      out[i].dim[k].length = at.length * rest;
+    }
+    // Without one of the split letters it is a share.
+    *why = "two letters are summed over in parts";
+    for (int l = 0; l < dims.n_letters; l++) {
+      if (!is_cut(&c, l) || dims_position(&dims, t, l) != -1) continue;
+      if (out[i].letter || c.at[l].from == ANYWHERE) return false;
+      out[i].letter = dims.letter[l].name;
+      out[i].sums = c.at[l];
+    }
   }
+  // Some ops depend on the position of their elements in the whole.
   *why = "it depends on where in the whole an element lies";
-  if (looks_where(is, in, out)) return false;
+  const Value *boxed = op_boxed(is);
+  if (boxed && !piece_fits(boxed == is->out[0] ? &out[0] : &in[0], boxed->type)) return false;
   *why = "its results have other lengths";
   for (int i = 0; i < is->n_out; i++)
     if (!piece_fits(&out[i], value_whole(op->out[i]))) return false;

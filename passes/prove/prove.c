@@ -62,6 +62,7 @@ void fails(Proof *p, const Loc *loc, const char *fmt, ...) {
 static bool same_init(const Init *x, const Init *y) {
   if (!x || !y) return x == y;
   if (x->kind != y->kind || x->dtype != y->dtype || x->length != y->length) return false;
+  // Numbers are compared bit by bit.
   switch (x->kind) {
   case INIT_file: return str_equal(x->path, y->path) && x->offset == y->offset;
   case INIT_bytes: return x->length == 0 || !memcmp(x->bytes, y->bytes, (size_t)x->length);
@@ -78,76 +79,55 @@ static bool same_param(const Value *x, const Value *y) {
   return x->role == y->role && str_equal(x->label, y->label);
 }
 
-// The parameter of the model's program with the role and label of `v`, mostly at the same index.
-static const Value *model_param(const Proof *p, const Value *v, const bool *taken) {
-  const Graph *model = p->model;
-  if (v->index < model->n_params && !taken[v->index] && same_param(model->params[v->index], v))
-    return model->params[v->index];
-  for (int i = 0; i < model->n_params; i++)
-    if (!taken[i] && same_param(model->params[i], v)) return model->params[i];
-  return NULL;
-}
-
-static void prove_param(Proof *p, const Value *v, bool *taken) {
-  const char *name = prove_name(v, p->a);
-  const Value *is = model_param(p, v, taken);
-  if (!is) {
-    fails(p, v->loc, "%s is no parameter of the model's program", name);
-    return;
-  }
-  taken[is->index] = true;
-  meaning(p, v)->number = number_of(p->numbers, is);
-  const Type *whole = value_whole(v);
-  if (!type_equal(whole, is->type))
-    fails(p, v->loc, "%s is %s, and %s in the model's program", name, type_text(p->a, whole),
-          type_text(p->a, is->type));
-  if (v->train != is->train)
-    fails(p, v->loc, "%s is %strained, and is %sin the model's program", name,
-          v->train ? "" : "not ", v->train ? "not " : "");
-  if (!same_init(v->init, is->init))
-    fails(p, v->loc, "%s does not begin as in the model's program", name);
-}
-
 static void prove_params(Proof *p) {
-  bool *taken = arena_array(p->a, bool, p->model->n_params);
-  for (int i = 0; i < p->g->n_params; i++)
-    prove_param(p, p->g->params[i], taken);
-  for (int i = 0; i < p->model->n_params; i++)
+  const Graph *model = p->model;
+  bool *taken = arena_array(p->a, bool, model->n_params);
+  for (int i = 0; i < p->g->n_params; i++) {
+    // A parameter has the role and label that it has in the model's program, mostly at its index.
+    const Value *v = p->g->params[i], *is = NULL;
+    int at = v->index;
+    if (at < model->n_params && !taken[at] && same_param(model->params[at], v))
+      is = model->params[at];
+    for (int k = 0; !is && k < model->n_params; k++)
+      if (!taken[k] && same_param(model->params[k], v)) is = model->params[k];
+    const char *name = prove_name(v, p->a);
+    if (!is) {
+      fails(p, v->loc, "%s is no parameter of the model's program", name);
+      continue;
+    }
+    taken[is->index] = true;
+    meaning(p, v)->number = number_of(p->numbers, is);
+    // It must agree in everything that determines its contents and updates.
+    const Type *whole = value_whole(v);
+    if (!type_equal(whole, is->type))
+      fails(p, v->loc, "%s is %s, and %s in the model's program", name, type_text(p->a, whole),
+            type_text(p->a, is->type));
+    if (v->train != is->train)
+      fails(p, v->loc, "%s is %strained, and is %sin the model's program", name,
+            v->train ? "" : "not ", v->train ? "not " : "");
+    if (!same_init(v->init, is->init))
+      fails(p, v->loc, "%s does not begin as in the model's program", name);
+  }
+  for (int i = 0; i < model->n_params; i++)
     if (!taken[i])
-      fails(p, p->model->params[i]->loc, "%s of the model's program is lost",
-            prove_name(p->model->params[i], p->a));
+      fails(p, model->params[i]->loc, "%s of the model's program is lost",
+            prove_name(model->params[i], p->a));
 }
 
-// -- Collectives and buckets -----------------------------------------------------------------
+// -- Buckets ---------------------------------------------------------------------------------
 
-// A sum over a bucket is the sum over its members; any other collective on a bucket is an error.
-static void prove_collective(Proof *p, const Op *op) {
-  const Meaning *in = meaning(p, op->in[0].value);
-  Meaning *out = meaning(p, op->out[0]);
-  *out = *in;
-  if (op->kind == OP_all_reduce || op->kind == OP_accumulate) return;
-  out->bucket = NULL;
-  if (is_bucket(p, op->in[0].value))
-    fails(p, op->loc, "%s: operand 0 is a bucket of %d values, which can only be added up",
-          kind_name(op), in->bucket->n);
-}
-
-// Whether the value is replicated.
-static bool is_whole(const Value *v) {
-  bool whole = true;
-  for (int axis = 0; v->layout && axis < v->layout->n_axes; axis++)
-    whole &= v->layout->axis[axis].kind == SBP_B;
-  return whole;
-}
-
-// A program written by hand may pack before it is distributed: then the bucket has a number, too.
+// Remembers the members of a bucket, each at its offset.
 static void prove_pack(Proof *p, const Op *op) {
   Bucket *bucket = arena_one(p->a, Bucket);
   int *in = arena_array(p->a, int, op->n_in);
-  bool known = is_whole(op->out[0]);
   int64_t offset = 0;
   bucket->n = op->n_in;
   bucket->member = arena_array(p->a, Member, op->n_in);
+  // A program written by hand may pack before it is distributed: then the bucket has a number, too.
+  const Layout *layout = op->out[0]->layout;
+  bool known = true;
+  for (int axis = 0; layout && axis < layout->n_axes; axis++)
+    known &= layout->axis[axis].kind == SBP_B;
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;
     in[i] = meaning(p, v)->number;
@@ -167,6 +147,7 @@ static void prove_pack(Proof *p, const Op *op) {
 static bool may_split(Proof *p, const Op *op, const Dims *dims, int axis) {
   char letter = op->split[axis];
   if (letter == SPLIT_NONE) return true;
+  // Partial sums pass through an op that is additive or linear in each operand.
   if (letter == SPLIT_PARTIAL) {
     if (op_traits(op) & (ADDITIVE | MULTILINEAR)) return true; // of the right operands, as verified
     fails(p, op->loc, "%s: cannot pass partial sums on", kind_name(op));
@@ -179,82 +160,40 @@ static bool may_split(Proof *p, const Op *op, const Dims *dims, int axis) {
   return false;
 }
 
-// Checks that the layouts of operands and results along `axis` follow from the einsum of the whole
-// op. Before phase local no operand has been resharded yet; and a fill is the same in every shard.
-static void prove_axis(Proof *p, const Op *op, const Dims *dims, int axis) {
-  if (!may_split(p, op, dims, axis)) return;
-  const char *name = kind_name(op), *along = op_mesh(op)->axis[axis].name;
-  for (int i = 0; i < op->n_in && op->graph->module->phase >= PHASE_local; i++) {
-    Sbp have = op->in[i].value->layout->axis[axis], want = split_wants(op, dims, i, axis, have);
-    if (!sbp_equal(have, want))
-      fails(p, op->loc, "%s: operand %d is %s along '%s', and must be %s", name, i,
-            sbp_text(p->a, have), along, sbp_text(p->a, want));
-  }
-  for (int i = 0; i < op->n_out && op->kind != OP_fill; i++) {
-    Sbp have = op->out[i]->layout->axis[axis], gives = split_gives(op, dims, i, axis);
-    if (!sbp_equal(have, gives))
-      fails(p, op->loc, "%s: result %d is %s along '%s', and must be %s", name, i,
-            sbp_text(p->a, have), along, sbp_text(p->a, gives));
-  }
-}
-
-// A called graph is unaware of ranks: every rank runs all of it.
-static void prove_call(Proof *p, const Op *op) {
-  const Mesh *mesh = op_mesh(op);
-  for (int axis = 0; axis < mesh->n_axes; axis++) {
-    bool whole = op->split[axis] == SPLIT_NONE;
-    for (int i = 0; i < op->n_in; i++)
-      whole &= op->in[i].value->layout->axis[axis].kind == SBP_B;
-    for (int i = 0; i < op->n_out; i++)
-      whole &= op->out[i]->layout->axis[axis].kind == SBP_B;
-    if (!whole)
-      fails(p, op->loc, "%s: '@%s' is split along '%s'", kind_name(op), op->callee->name,
-            mesh->axis[axis].name);
-  }
-}
-
-// Checks the layouts; `dims` is the einsum of the whole op.
+// Checks that the layouts of operands and results follow from the einsum `dims` of the whole op.
 static void prove_layouts(Proof *p, const Op *op, const Dims *dims) {
   const Mesh *mesh = op_mesh(op);
-  if (op->graph->module->phase < PHASE_sharded || !mesh) return;
-  if (op->callee) {
-    prove_call(p, op);
-    return;
+  Phase phase = op->graph->module->phase;
+  const char *name = kind_name(op);
+  if (phase < PHASE_sharded || !mesh) return;
+  for (int axis = 0; axis < mesh->n_axes; axis++) {
+    const char *along = mesh->axis[axis].name;
+    if (op->callee) {
+      // A called graph is unaware of ranks: every rank runs all of it.
+      bool whole = op->split[axis] == SPLIT_NONE;
+      for (int i = 0; i < op->n_in; i++)
+        whole &= op->in[i].value->layout->axis[axis].kind == SBP_B;
+      for (int i = 0; i < op->n_out; i++)
+        whole &= op->out[i]->layout->axis[axis].kind == SBP_B;
+      if (!whole) fails(p, op->loc, "%s: '@%s' is split along '%s'", name, op->callee->name, along);
+      continue;
+    }
+    if (!may_split(p, op, dims, axis)) continue;
+    // Before phase local no operand has been resharded yet.
+    for (int i = 0; i < op->n_in && phase >= PHASE_local; i++) {
+      Sbp have = op->in[i].value->layout->axis[axis], want = split_wants(op, dims, i, axis, have);
+      if (!sbp_equal(have, want))
+        fails(p, op->loc, "%s: operand %d is %s along '%s', and must be %s", name, i,
+              sbp_text(p->a, have), along, sbp_text(p->a, want));
+    }
+    // A fill is the same in every shard.
+    for (int i = 0; i < op->n_out && op->kind != OP_fill; i++) {
+      Sbp have = op->out[i]->layout->axis[axis], gives = split_gives(op, dims, i, axis);
+      if (!sbp_equal(have, gives))
+        fails(p, op->loc, "%s: result %d is %s along '%s', and must be %s", name, i,
+              sbp_text(p->a, have), along, sbp_text(p->a, gives));
+    }
   }
-  for (int axis = 0; axis < mesh->n_axes; axis++)
-    prove_axis(p, op, dims, axis);
-}
-
-static void prove_types(Proof *p, const Op *op, const Op *is) {
-  for (int i = 0; i < op->n_out; i++) {
-    const Type *whole = value_whole(op->out[i]);
-    if (!type_equal(whole, is->out[i]->type))
-      fails(p, op->loc, "%s: result %d is %s as a whole, and %s in the model's program",
-            kind_name(op), i, type_text(p->a, whole), type_text(p->a, is->out[i]->type));
-  }
-}
-
-// A reshape or slice that returns its operand, as a pin of a plan does, may change the layout only
-// before phase local.
-static void prove_pin(Proof *p, const Op *op) {
-  const Value *v = op->in[0].value, *pinned = op->out[0];
-  *meaning(p, pinned) = *meaning(p, v);
-  if (op->graph->module->phase >= PHASE_local && v->layout != pinned->layout)
-    fails(p, op->loc, "%s: is %s of %s, and changes nothing else", kind_name(op),
-          layout_text(p->a, pinned->layout), layout_text(p->a, v->layout));
-}
-
-// Proves an op that is an op of the model's program.
-static void prove_same(Proof *p, const Op *op, int first) {
-  const Op *is = number_value(p->numbers, first)->def;
-  Dims dims;
-  prove_types(p, op, is);
-  if (!op_dims(is, &dims, p->d))
-    p->ok = false;
-  else
-    prove_layouts(p, op, &dims);
-  for (int i = 0; i < op->n_out; i++)
-    meaning(p, op->out[i])->number = first + i;
 }
 
 // Reports the error, and continues with the results of the op that was most likely intended.
@@ -265,8 +204,6 @@ void prove_wrong(Proof *p, const Op *op, const int *in) {
   for (int i = 0; i < op->n_out; i++)
     *meaning(p, op->out[i]) = (Meaning){.number = number_of(p->numbers, meant->out[i])};
 }
-
-// -- One op ----------------------------------------------------------------------------------
 
 static void prove_op(Proof *p, const Op *op) {
   int *in = arena_array(p->a, int, op->n_in);
@@ -284,30 +221,36 @@ static void prove_op(Proof *p, const Op *op) {
   if (!known) return; // already reported
   int first = numbers ? number_find(p->numbers, op, in) : UNKNOWN;
   // A no-op comes first: its result is already the number of its operand.
-  if (gives_operand(op))
-    prove_pin(p, op);
-  else if (first != UNKNOWN)
-    prove_same(p, op, first);
-  else
+  if (gives_operand(op)) {
+    // It may change the layout, as a pin of a plan does, only before phase local.
+    const Value *v = op->in[0].value, *pinned = op->out[0];
+    *meaning(p, pinned) = *meaning(p, v);
+    if (op->graph->module->phase >= PHASE_local && v->layout != pinned->layout)
+      fails(p, op->loc, "%s: is %s of %s, and changes nothing else", kind_name(op),
+            layout_text(p->a, pinned->layout), layout_text(p->a, v->layout));
+  } else if (first != UNKNOWN) {
+    // An op of the model's program: the einsum of that op gives the legal layouts.
+    const Op *is = number_value(p->numbers, first)->def;
+    Dims dims;
+    for (int i = 0; i < op->n_out; i++) {
+      const Type *whole = value_whole(op->out[i]);
+      if (!type_equal(whole, is->out[i]->type))
+        fails(p, op->loc, "%s: result %d is %s as a whole, and %s in the model's program",
+              kind_name(op), i, type_text(p->a, whole), type_text(p->a, is->out[i]->type));
+    }
+    if (!op_dims(is, &dims, p->d))
+      p->ok = false;
+    else
+      prove_layouts(p, op, &dims);
+    for (int i = 0; i < op->n_out; i++)
+      meaning(p, op->out[i])->number = first + i;
+  } else {
     prove_pieces(p, op, in, numbers);
+  }
   prove_also_pieces(p, op);
 }
 
 // -- Reading a bucket ------------------------------------------------------------------------
-
-// The member at `offset`; members are sorted by offset.
-static const Member *member_at(const Bucket *bucket, int64_t offset) {
-  int low = 0, high = bucket->n;
-  while (low < high) {
-    int middle = (low + high) / 2;
-    if (bucket->member[middle].offset == offset) return &bucket->member[middle];
-    if (bucket->member[middle].offset < offset)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return NULL;
-}
 
 static void prove_unpack(Proof *p, const Op *op) {
   const Value *out = op->out[0];
@@ -317,7 +260,18 @@ static void prove_unpack(Proof *p, const Op *op) {
     prove_op(p, op);
     return;
   }
-  const Member *member = member_at(bucket, offset);
+  // Members are sorted by offset.
+  const Member *member = NULL;
+  for (int low = 0, high = bucket->n; low < high && !member;) {
+    int middle = (low + high) / 2;
+    const Member *is = &bucket->member[middle];
+    if (is->offset == offset)
+      member = is;
+    else if (is->offset < offset)
+      low = middle + 1;
+    else
+      high = middle;
+  }
   if (!member)
     fails(p, op->loc, "unpack: nothing was packed at offset %lld", (long long)offset);
   else if (!type_equal(member->type, out->type))
@@ -349,14 +303,6 @@ static const Loc *value_loc(const Value *v) {
   return v->def ? v->def->loc : v->loc;
 }
 
-// Whether the value is all of that value.
-static bool stands_for(const Proof *p, const Meaning *of, int number) {
-  bool is = of->number == number;
-  for (const Piece *piece = of->piece; piece; piece = piece->other)
-    is |= piece->number == number && piece_is_all(piece, whole_of(p, number));
-  return is;
-}
-
 // Checks that each result of the model's program exists here with the same value number, and no
 // other result does.
 static void prove_results(Proof *p) {
@@ -370,7 +316,12 @@ static void prove_results(Proof *p) {
     const Meaning *of = meaning(p, r->use.value);
     const Loc *loc = value_loc(r->use.value);
     const char *name = result_name(p, r);
-    if (stands_for(p, of, number_of(p->numbers, want))) continue;
+    // A piece that is everything is the value, too.
+    int number = number_of(p->numbers, want);
+    bool same = of->number == number;
+    for (const Piece *piece = of->piece; piece; piece = piece->other)
+      same |= piece->number == number && piece_is_all(piece, whole_of(p, number));
+    if (same) continue;
     // Values of unknown meaning were reported at their op.
     if (is_bucket(p, r->use.value))
       fails(p, loc, "%s is a bucket of %d values", name, of->bucket->n);
@@ -398,14 +349,23 @@ static bool prove_graph(const Graph *model, const Graph *g, Diag *d) {
   prove_params(&p);
   for_each_op(op, g) {
     // Ops added by distribution have rules of their own; all others must be in the model's program.
-    if (op_info[op->kind].traits & COMM)
-      prove_collective(&p, op);
-    else if (op->kind == OP_pack)
+    if (op_info[op->kind].traits & COMM) {
+      // A sum over a bucket is the sum over its members; any other collective on one is an error.
+      const Value *v = op->in[0].value;
+      Meaning *out = meaning(&p, op->out[0]);
+      *out = *meaning(&p, v);
+      if (op->kind == OP_all_reduce || op->kind == OP_accumulate) continue;
+      out->bucket = NULL;
+      if (is_bucket(&p, v))
+        fails(&p, op->loc, "%s: operand 0 is a bucket of %d values, which can only be added up",
+              kind_name(op), meaning(&p, v)->bucket->n);
+    } else if (op->kind == OP_pack) {
       prove_pack(&p, op);
-    else if (op->kind == OP_unpack)
+    } else if (op->kind == OP_unpack) {
       prove_unpack(&p, op);
-    else
+    } else {
       prove_op(&p, op);
+    }
   }
   prove_results(&p);
   arena_free(p.a);
@@ -419,17 +379,6 @@ static const Graph *entry_named(const Module *m, const char *name) {
 }
 
 // -- Losses whose classes are split ----------------------------------------------------------
-
-// Returns the classes per part, of the first of the two lse_parts that split_classes builds; 0 for
-// other ops.
-static int64_t classes_of_part(const Op *op) {
-  const Value *x = op->kind == OP_lse_parts ? op->in[0].value : NULL;
-  while (x && x->def && (op_info[x->def->kind].traits & COMM))
-    x = x->def->in[0].value;
-  if (!x || (x->def && x->def->kind == OP_lse_parts)) return 0;
-  const Type *have = value_whole(op->in[0].value), *made = value_whole(op->out[0]);
-  return have->dim[have->rank - 1] / made->dim[made->rank - 1];
-}
 
 // The op of `kind` in another program with the origin of `of`; by location in texts written by
 // hand, which lack op numbers.
@@ -446,7 +395,14 @@ static bool split_losses(const Module *model, const Module *m, Module **with, Di
   for_each_graph(g, m) {
     if (!g->entry) continue;
     for_each_op(op, g) {
-      int64_t part = classes_of_part(op);
+      // Such a loss has two lse_parts.  The first reads all classes, maybe through collectives.
+      if (op->kind != OP_lse_parts) continue;
+      const Value *x = op->in[0].value;
+      while (x->def && (op_info[x->def->kind].traits & COMM))
+        x = x->def->in[0].value;
+      if (x->def && x->def->kind == OP_lse_parts) continue;
+      const Type *all = value_whole(op->in[0].value), *made = value_whole(op->out[0]);
+      int64_t part = all->dim[all->rank - 1] / made->dim[made->rank - 1]; // classes of a part
       const Graph *is = part ? entry_named(*with ? *with : model, g->name) : NULL;
       if (!is || op_like(is, OP_lse_parts, op) || !op_like(is, OP_cross_entropy, op)) continue;
       if (!*with) *with = module_clone(model);
@@ -460,7 +416,18 @@ static bool split_losses(const Module *model, const Module *m, Module **with, Di
   return true;
 }
 
-static bool prove_module(const Module *model, const Module *m, Diag *d) {
+bool prove(const Module *model, const Module *m, Diag *d) {
+  if (model->phase >= PHASE_local)
+    return diag_error(d, NULL, "the model's program is %s: its types are those of parts",
+                      phase_name[model->phase]);
+  // A loss over split classes is another program, which split_classes makes from the model's.
+  Module *with = NULL;
+  if (!split_losses(model, m, &with, d)) {
+    if (with) module_free(with);
+    return false;
+  }
+  if (with) model = with;
+  // Both programs have the same entries, and the same main one.
   bool ok = true;
   const Graph *main_one = module_first_entry(model), *first = module_first_entry(m);
   if (main_one && first && !str_equal(main_one->name, first->name))
@@ -475,15 +442,6 @@ static bool prove_module(const Module *model, const Module *m, Diag *d) {
       ok &= is ? prove_graph(is, g, d)
                : diag_error(d, NULL, "'@%s' is no entry of the model's program", g->name);
   }
-  return ok;
-}
-
-bool prove(const Module *model, const Module *m, Diag *d) {
-  if (model->phase >= PHASE_local)
-    return diag_error(d, NULL, "the model's program is %s: its types are those of parts",
-                      phase_name[model->phase]);
-  Module *with = NULL;
-  bool ok = split_losses(model, m, &with, d) && prove_module(with ? with : model, m, d);
   if (with) module_free(with);
   return ok;
 }

@@ -22,6 +22,7 @@ static void add_piece(Proof *p, const Value *v, Piece piece) {
   bool all = piece_is_all(&piece, whole_of(p, piece.number));
   if (all && of->number == UNKNOWN) of->number = piece.number;
   if (all && of->number == piece.number) return;
+  // One piece of each value is enough, and one share along each letter.
   for (const Piece *is = of->piece; is; is = is->other)
     if (is->number == piece.number && is->letter == piece.letter) return;
   piece.other = of->piece; // the list may be shared
@@ -30,49 +31,6 @@ static void add_piece(Proof *p, const Value *v, Piece piece) {
 
 const char *piece_name(const Proof *p, const Piece *piece) {
   return piece_text(p->a, piece, prove_name(number_value(p->numbers, piece->number), p->a));
-}
-
-// The length of the letter that `share` sums over.
-static int64_t letter_size(const Proof *p, const Piece *share) {
-  Dims dims;
-  const Op *op = number_value(p->numbers, share->number)->def;
-  if (!share->letter || !op_dims(op, &dims, p->d)) return 0;
-  return dims.letter[dims_find(&dims, share->letter)].size;
-}
-
-// Proves a concat of pieces or an add of shares of one value.
-static bool prove_join(Proof *p, const Op *op, const Piece *in) {
-  Piece out;
-  if (!(op->kind == OP_concat && piece_concat(op, in, &out)) &&
-      !(op->kind == OP_add && piece_add(in, letter_size(p, &in[0]), &out)))
-    return false;
-  add_piece(p, op->out[0], out);
-  return true;
-}
-
-// Whether the model's program has a slice with the location or name of `slice`.
-static bool was_in_model(const Proof *p, const Op *slice) {
-  for_each_op(op, p->model)
-    if (op->kind == OP_slice &&
-        (loc_same(op->loc, slice->loc) ||
-         (op->out[0]->name && str_equal(op->out[0]->name, slice->out[0]->name))))
-      return true;
-  return false;
-}
-
-// Reports slices of the model's program that were changed: they look like pieces until an op reads
-// them.
-static bool prove_slices(Proof *p, const Op *op) {
-  bool wrong = false;
-  for (int i = 0; i < op->n_in; i++) {
-    const Value *v = op->in[i].value;
-    if (!v->def || v->def->kind != OP_slice || !was_in_model(p, v->def)) continue;
-    int in = meaning(p, v->def->in[0].value)->number;
-    if (in == UNKNOWN || !meaning(p, v)->piece) continue;
-    prove_wrong(p, v->def, &in);
-    wrong = true;
-  }
-  return wrong;
 }
 
 // The slice of the model's program, with steps 1, that produces the value, or NULL.
@@ -86,16 +44,6 @@ static const Op *model_slice(const Proof *p, int number) {
 // Whether the result is the same at every position along some dimensions.
 static bool is_alike(const Op *op) {
   return op->kind == OP_fill || op->kind == OP_broadcast;
-}
-
-// Whether the op produces or reads pieces.
-static bool is_of_pieces(const Proof *p, const Op *op) {
-  bool pieces = op->kind == OP_slice || is_alike(op);
-  for (int i = 0; i < op->n_in; i++) {
-    const Meaning *of = meaning(p, op->in[i].value);
-    pieces |= of->piece || model_slice(p, of->number);
-  }
-  return pieces;
 }
 
 // All meanings of an operand.
@@ -153,15 +101,26 @@ static void prove_piece(Proof *p, Search *s) {
     for (int i = 0; i < op->n_out; i++)
       add_piece(p, op->out[i], out[i]);
   }
-  if (op->kind != OP_slice) {
-    s->found |= prove_join(p, op, in);
-  } else if (!in[0].letter && piece_slice(op, &in[0], &out[0])) {
-    add_piece(p, op->out[0], out[0]);
-    s->found = true;
+  // A slice of a piece is a piece.  A concat of pieces or an add of shares may be all of the value.
+  bool joins = false;
+  if (op->kind == OP_slice) {
+    joins = !in[0].letter && piece_slice(op, &in[0], &out[0]);
+  } else if (op->kind == OP_concat) {
+    joins = piece_concat(op, in, &out[0]);
+  } else if (op->kind == OP_add) {
+    Dims dims;
+    int64_t size = 0; // of the letter that the share sums over
+    const Op *sum = number_value(p->numbers, in[0].number)->def;
+    if (in[0].letter && op_dims(sum, &dims, p->d))
+      size = dims.letter[dims_find(&dims, in[0].letter)].size;
+    joins = piece_add(in, size, &out[0]);
   }
+  if (joins) add_piece(p, op->out[0], out[0]);
+  s->found |= joins;
 }
 
 static void prove_choices(Proof *p, Search *s, int operand) {
+  // Once every operand has a choice, the combination is tried.
   if (operand == s->op->n_in) {
     if (s->left-- > 0) prove_piece(p, s);
     return;
@@ -175,19 +134,45 @@ static void prove_choices(Proof *p, Search *s, int operand) {
 // Finds all meanings of the op on pieces.
 static bool find_pieces(Proof *p, Search *s) {
   enum { MOST_CHOICES = 64 };
-  if (!is_of_pieces(p, s->op)) return false;
+  const Op *op = s->op;
+  // An op that neither produces nor reads pieces has none.
+  bool pieces = op->kind == OP_slice || is_alike(op);
+  for (int i = 0; i < op->n_in; i++) {
+    const Meaning *of = meaning(p, op->in[i].value);
+    pieces |= of->piece || model_slice(p, of->number);
+  }
+  if (!pieces) return false;
   s->left = MOST_CHOICES;
-  s->choices = arena_array(p->a, Piece *, s->op->n_in);
-  s->in = arena_array(p->a, Piece, s->op->n_in);
-  for (int i = 0; i < s->op->n_in; i++)
-    s->choices[i] = choices_of(p, s->op->in[i].value);
+  s->choices = arena_array(p->a, Piece *, op->n_in);
+  s->in = arena_array(p->a, Piece, op->n_in);
+  for (int i = 0; i < op->n_in; i++)
+    s->choices[i] = choices_of(p, op->in[i].value);
   prove_choices(p, s, 0);
   return s->found;
 }
 
 void prove_pieces(Proof *p, const Op *op, const int *in, bool numbers) {
   Search s = {.op = op};
-  if (find_pieces(p, &s) || prove_slices(p, op)) return;
+  if (find_pieces(p, &s)) return;
+  // Slices of the model's program that were changed look like pieces until an op reads them.  They
+  // are reported, not their reader, and recognised by location or name.
+  bool wrong = false;
+  for (int i = 0; i < op->n_in; i++) {
+    const Value *v = op->in[i].value;
+    const Op *slice = v->def;
+    bool in_model = false;
+    if (!slice || slice->kind != OP_slice) continue;
+    for_each_op(is, p->model)
+      in_model |= is->kind == OP_slice &&
+                  (loc_same(is->loc, slice->loc) ||
+                   (is->out[0]->name && str_equal(is->out[0]->name, slice->out[0]->name)));
+    int number = meaning(p, slice->in[0].value)->number;
+    if (!in_model || number == UNKNOWN || !meaning(p, v)->piece) continue;
+    prove_wrong(p, slice, &number);
+    wrong = true;
+  }
+  if (wrong) return;
+  // Without a piece among the operands this is an ordinary op that the model does not have.
   if (numbers) {
     prove_wrong(p, op, in);
     return;

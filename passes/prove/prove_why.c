@@ -42,6 +42,7 @@ static double likeness(const Why *y, const Op *is) {
   double like = 0;
   int n, equal = 0;
   if (op->n_out != is->n_out) return 0;
+  // A change of the op rarely changes its location in the model or the name of its result.
   if (op->loc && loc_same(op->loc, is->loc)) like += PLACE;
   if (op->out[0]->name && str_equal(op->out[0]->name, is->out[0]->name)) like += NAME;
   if (op->kind == is->kind) {
@@ -62,18 +63,6 @@ static double likeness(const Why *y, const Op *is) {
   return like + (most ? (double)OPERANDS * equal / most : OPERANDS);
 }
 
-static const Op *meant(const Why *y) {
-  const Op *best = NULL;
-  double most = LIKELY;
-  for_each_op(is, numbers_graph(y->model)) {
-    double like = likeness(y, is);
-    if (like <= most) continue;
-    most = like;
-    best = is;
-  }
-  return best;
-}
-
 // -- The differences -------------------------------------------------------------------------
 
 static void say(Why *y, const char *fmt, ...) PRINTF_LIKE(2, 3);
@@ -83,28 +72,12 @@ static void say(Why *y, const char *fmt, ...) {
   va_start(args, fmt);
   const char *text = str_vformat(y->a, fmt, args);
   va_end(args);
+  // The first difference is the error, all others are notes.
   if (y->said)
     diag_note(y->d, y->op->loc, "%s: %s", op_info[y->op->kind].name, text);
   else
     diag_error(y->d, y->op->loc, "%s: %s", op_info[y->op->kind].name, text);
   y->said = true;
-}
-
-static void say_attrs(Why *y, const Op *is) {
-  int n;
-  const AttrSpec *spec = op_attr_specs(y->op->kind, &n);
-  for (int i = 0; i < n; i++) {
-    if (attr_same_whole(y->op, is, i)) continue;
-    if (str_equal(spec[i].name, "shape"))
-      say(y, "'%s' is %s as a whole, and %s in the model's program",
-          value_text(y->a, y->op->out[0]), type_text(y->a, value_whole(y->op->out[0])),
-          type_text(y->a, is->out[0]->type));
-    else if (spec[i].kind == 'd')
-      say(y, "attribute '%s' has other bytes than in the model's program", spec[i].name);
-    else
-      say(y, "attribute '%s' is %s, and %s in the model's program", spec[i].name,
-          attr_text(y->a, y->op, &y->op->attrs[i]), attr_text(y->a, is, &is->attrs[i]));
-  }
 }
 
 // Whether `part` is a summand of `sum`.
@@ -119,42 +92,56 @@ static bool is_part(const Why *y, int part, const Value *sum, int depth) {
   return false;
 }
 
-static void say_operand(Why *y, const Op *is, int i) {
-  const Value *want = is->in[i].value, *have = number_value(y->model, y->in[i]);
-  if (is_part(y, y->in[i], want, 0))
-    say(y, "operand %d is %s before the last is added to it: it is %s in the model's program", i,
-        prove_name(have, y->a), prove_name(want, y->a));
-  else
-    say(y, "operand %d is %s, and %s in the model's program", i, prove_name(have, y->a),
-        prove_name(want, y->a));
-}
-
-static void say_operands(Why *y, const Op *is) {
-  for (int i = 0; i < y->op->n_in; i++)
-    if (y->in[i] != number_of(y->model, is->in[i].value)) say_operand(y, is, i);
-}
-
 static void say_differences(Why *y, const Op *is) {
   const Op *op = y->op;
-  if (op->kind != is->kind)
-    say(y, "is %s in the model's program", op_info[is->kind].name);
-  else
-    say_attrs(y, is);
+  if (op->kind != is->kind) say(y, "is %s in the model's program", op_info[is->kind].name);
+  // Ops of one kind have the same attributes, in the same order.
+  int n;
+  const AttrSpec *spec = op_attr_specs(op->kind, &n);
+  for (int i = 0; i < n && op->kind == is->kind; i++) {
+    if (attr_same_whole(op, is, i)) continue;
+    if (str_equal(spec[i].name, "shape"))
+      say(y, "'%s' is %s as a whole, and %s in the model's program", value_text(y->a, op->out[0]),
+          type_text(y->a, value_whole(op->out[0])), type_text(y->a, is->out[0]->type));
+    else if (spec[i].kind == 'd')
+      say(y, "attribute '%s' has other bytes than in the model's program", spec[i].name);
+    else
+      say(y, "attribute '%s' is %s, and %s in the model's program", spec[i].name,
+          attr_text(y->a, op, &op->attrs[i]), attr_text(y->a, is, &is->attrs[i]));
+  }
   if (op->n_in != is->n_in)
     say(y, "has %d operands, and %d in the model's program", op->n_in, is->n_in);
-  else
-    say_operands(y, is);
+  for (int i = 0; i < op->n_in && op->n_in == is->n_in; i++) {
+    const Value *want = is->in[i].value, *have = number_value(y->model, y->in[i]);
+    if (y->in[i] == number_of(y->model, want)) continue;
+    // An op that reads a sum too early is a likely mistake.
+    if (is_part(y, y->in[i], want, 0))
+      say(y, "operand %d is %s before the last is added to it: it is %s in the model's program", i,
+          prove_name(have, y->a), prove_name(want, y->a));
+    else
+      say(y, "operand %d is %s, and %s in the model's program", i, prove_name(have, y->a),
+          prove_name(want, y->a));
+  }
+  // Of a call the graph is left.
   if (!y->said) say(y, "'@%s' is another graph in the model's program", op->callee->name);
   diag_note(y->d, is->loc, "the model's program has: %s", op_text(is, y->a));
 }
 
 const Op *prove_why(const Numbers *model, const Op *op, const int *in, Diag *d) {
   Why y = {.model = model, .op = op, .in = in, .a = arena_new(), .d = d};
-  const Op *is = meant(&y);
-  if (is)
-    say_differences(&y, is);
+  // The intended op is the first of the most similar ones, if it is similar enough.
+  const Op *meant = NULL;
+  double most = LIKELY;
+  for_each_op(is, numbers_graph(model)) {
+    double like = likeness(&y, is);
+    if (like <= most) continue;
+    most = like;
+    meant = is;
+  }
+  if (meant)
+    say_differences(&y, meant);
   else
     say(&y, "nothing like it is in the model's program: %s", op_text(op, y.a));
   arena_free(y.a);
-  return is;
+  return meant;
 }

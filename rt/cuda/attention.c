@@ -50,6 +50,7 @@ static bool read_shape(AttentionShape *a, NnrtDtype type, int64_t rank, const in
                (long long)rank);
     return false;
   }
+  // The operands are (b, rows, heads, columns) if seq_major, else (b, heads, rows, columns).
   int heads = seq_major ? 2 : 1, seq = seq_major ? 1 : 2;
   *a = (AttentionShape){.type = type,
                         .b = q[0],
@@ -63,6 +64,7 @@ static bool read_shape(AttentionShape *a, NnrtDtype type, int64_t rank, const in
                         .causal = causal,
                         .seq_major = seq_major,
                         .has_mask = mask != NULL};
+  // Every head of k and v is shared by the same number of heads of q.
   if (a->kv < 1 || a->h % a->kv != 0 || a->s < 1 || a->d < 1 || a->e < 1) {
     nnrt_error(NNRT_UNSUPPORTED, "attention: %lld heads of %lld read %lld of %lld, %lld keys",
                (long long)a->h, (long long)a->d, (long long)a->kv, (long long)a->e,
@@ -78,6 +80,7 @@ static bool read_shape(AttentionShape *a, NnrtDtype type, int64_t rank, const in
 // Whether all parts begin at multiples of 16 bytes, as cuDNN requires.
 static bool aligned(const AttentionShape *a, AttentionPart part) {
   int64_t heads = part.kv * a->group, mask = mask_count(a), step = 4; // floats
+  // The rows of a part follow those of the parts before it, in lse and in the mask.
   if (part.b < a->b && (part.b * a->h * a->t) % step) return false;
   if (part.kv < a->kv && (heads * a->t) % step) return false;
   if (mask && part.b < a->b && a->mask_dim[0] > 1 && (part.b * (mask / a->mask_dim[0])) % step)
@@ -96,6 +99,7 @@ static int64_t back_bytes(const AttentionShape *a, AttentionPart part) {
 
 static AttentionPart back_part(const AttentionShape *a) {
   AttentionPart best = {a->b, a->kv};
+  // The largest part of the batch within the limit: a divisor, so that all parts are equal.
   for (int64_t b = a->b; b >= 1; b--) {
     AttentionPart part = {b, a->kv};
     if (a->b % b != 0 || !aligned(a, part)) continue;
@@ -103,6 +107,7 @@ static AttentionPart back_part(const AttentionShape *a) {
     if (back_bytes(a, part) <= PART_BYTES) return part;
   }
   if (best.b > 1) return best;
+  // One element of the batch is still too large, so its heads are divided, too.
   for (int64_t kv = a->kv; kv >= 1; kv--) {
     AttentionPart part = {1, kv};
     if (a->kv % kv != 0 || !aligned(a, part)) continue;
@@ -112,24 +117,21 @@ static AttentionPart back_part(const AttentionShape *a) {
   return best;
 }
 
-// The shape for cuDNN's graph.  The backward graph broadcasts a mask along the batch and the heads
-// only: with one row for all queries, as in padding masks, gradients of cuDNN 9.19 are wrong.
-static AttentionShape graph_shape(const AttentionShape *a, bool back) {
-  AttentionShape g = *a;
-  if (!back || !a->has_mask) return g;
-  g.mask_dim[2] = a->t;
-  g.mask_dim[3] = a->s;
-  return g;
-}
-
 static NnrtPrep *prepare(const AttentionShape *shape, bool back) {
   Attention *p = nnrt_must_alloc(sizeof *p);
   p->base.free = prep_free;
-  p->a = graph_shape(shape, back);
+  p->a = *shape;
+  // The backward graph broadcasts a mask along the batch and the heads only: with one row for all
+  // queries, as in padding masks, gradients of cuDNN 9.19 are wrong.
+  if (back && shape->has_mask) {
+    p->a.mask_dim[2] = shape->t;
+    p->a.mask_dim[3] = shape->s;
+  }
   memcpy(p->mask_dim, shape->mask_dim, sizeof p->mask_dim);
   const AttentionShape *a = &p->a;
   p->nothing = a->b * a->h * a->t == 0;
   if (p->nothing) return &p->base;
+  // Without a plan the reason is kept in nnrt_error: it is said at the start.
   const char *refused = attention_refused(a, back);
   if (!refused) {
     p->part = back ? back_part(a) : (AttentionPart){a->b, a->kv};
@@ -146,6 +148,7 @@ static NnrtPrep *prepare(const AttentionShape *shape, bool back) {
     p->lse = back && a->has_mask ? round_256(a->b * a->h * a->t * 4) : 0;
     scratch = p->workspace + p->delta + p->mask + p->lse;
   } else {
+    // The fallback is slow in 16 bits, so it is worth a note; f32 has no other.
     if (a->type != NNRT_f32) nnrt_plans_without(back ? "attention_back" : "attention");
     if (!nnrt_gpu()->planning && !(p->own = attention_own_new(shape, back))) {
       prep_free(&p->base);
@@ -175,6 +178,7 @@ static int forward(NnrtPrep *prep, void *y, float *lse, const void *const *in) {
   float *mask = (float *)(void *)(scratch + p->workspace);
   int code =
       a->has_mask ? attention_mask_f32(a->type, mask, a->mask_dim, in[3], p->mask_dim) : NNRT_OK;
+  // In the order of attention_plan.
   void *operands[6], **at = operands;
   for (int i = 0; i < 3; i++)
     *at++ = unconst(in[i]);
@@ -182,6 +186,7 @@ static int forward(NnrtPrep *prep, void *y, float *lse, const void *const *in) {
   *at++ = y;
   *at++ = lse;
   if (!code) code = dnn_run(p->plan, operands, scratch);
+  // Rows that see no key get zeros, as without cuDNN.
   if (!code && a->has_mask) code = attention_blind_rows(a, y, lse);
   return code;
 }
@@ -190,12 +195,6 @@ static int forward(NnrtPrep *prep, void *y, float *lse, const void *const *in) {
 static int64_t in_part(int64_t b, int64_t head, Strides s) {
   return (b * s.at[0] + head * s.at[1]) * 2;
 }
-static int64_t in_mask(const AttentionShape *a, int64_t b, int64_t kv) {
-  const int64_t *dim = a->mask_dim;
-  return (dim[0] > 1 ? b * dim[1] * dim[2] * dim[3] : 0) +
-         (dim[1] > 1 ? kv * a->group * dim[2] * dim[3] : 0);
-}
-
 static int backward(NnrtPrep *prep, void *dq, void *dk, void *dv, const void *const *in) {
   const Attention *p = (const Attention *)prep;
   const AttentionShape *a = &p->a;
@@ -214,6 +213,7 @@ static int backward(NnrtPrep *prep, void *dq, void *dk, void *dv, const void *co
     if (!code) code = attention_finite_lse(finite, lse, a->b * a->h * a->t);
     lse = finite;
   }
+  // A part is an offset into every operand; delta is reused.
   for (int64_t b = 0; b < a->b; b += p->part.b)
     for (int64_t kv = 0; !code && kv < a->kv; kv += p->part.kv) {
       int64_t q_at = in_part(b, kv * a->group, strides_q(a));
@@ -231,7 +231,12 @@ static int backward(NnrtPrep *prep, void *dq, void *dk, void *dv, const void *co
       int n = 0;
       for (int i = 0; i < 6; i++)
         data[n++] = unconst(operand[i]);
-      if (a->has_mask) data[n++] = mask + in_mask(a, b, kv);
+      if (a->has_mask) {
+        // A dimension of 1 is broadcast: all parts read it.
+        const int64_t *dim = a->mask_dim, matrix = dim[2] * dim[3];
+        int64_t batch_at = dim[0] > 1 ? b * dim[1] * matrix : 0;
+        data[n++] = mask + batch_at + (dim[1] > 1 ? kv * a->group * matrix : 0);
+      }
       data[n++] = delta;
       data[n++] = (char *)dq + q_at;
       data[n++] = (char *)dk + k_at;
@@ -244,6 +249,7 @@ static int backward(NnrtPrep *prep, void *dq, void *dk, void *dv, const void *co
 static NnrtPrep *prepare_packed(NnrtDtype type, const int64_t *shape, int64_t heads, double scale,
                                 bool causal, bool back) {
   int64_t width = shape[2] / 3 / heads;
+  // The thirds of a row are q, k and v, each with all heads.
   AttentionShape a = {.type = type,
                       .b = shape[0],
                       .h = heads,

@@ -28,6 +28,7 @@ typedef struct Graph {
 
 static Graph begin(const char *name, const AttentionShape *a, AttentionPart part) {
   int64_t h = part.kv * a->group;
+  // Scores are (b, h, t, s), statistics of rows (b, h, t, 1).
   return (Graph){.g = dnn_graph_new(name),
                  .a = a,
                  .b = part.b,
@@ -94,8 +95,10 @@ static DnnTensor hide_later(const Graph *x, DnnTensor p) {
   DnnTensor sees = scores(x, CUDNN_DATA_BOOLEAN), y = scores(x, CUDNN_DATA_FLOAT);
   // cuDNN before 9.10 requires the lowest float instead.
   DnnTensor nothing = dnn_number(x->g, 4, cudnnGetVersion() < 91000 ? -FLT_MAX : -INFINITY);
+  // Query and key of each score, by position.
   dnn_index(x->g, 2, p, row);
   dnn_index(x->g, 3, p, column);
+  // The last query sees the last key.
   if (a->s != a->t) {
     DnnTensor moved = scores(x, CUDNN_DATA_INT32);
     DnnTensor by = dnn_integer(x->g, 4, (int32_t)(a->s - a->t));
@@ -109,6 +112,7 @@ static DnnTensor hide_later(const Graph *x, DnnTensor p) {
 
 const char *attention_refused(const AttentionShape *a, bool back) {
   int64_t version = (int64_t)cudnnGetVersion(), widest = nnrt_gpu()->sm / 10 == 9 ? 256 : 128;
+
   if (a->type != NNRT_bf16 && a->type != NNRT_f16) return "its type is not of 16 bits";
   if (version < 90000) return "cudnn is older than 9.0";
   if (version == 91000 || version == 91001) return "cudnn 9.10.0 and 9.10.1 do it wrong";
@@ -129,11 +133,13 @@ DnnPlan *attention_plan(const AttentionShape *a, AttentionPart part) {
   DnnTensor q = of_q(&x), k = transposed(&x, a->d, strides_k(a)), v = of_v(&x);
   DnnTensor m = a->has_mask ? mask(&x) : DNN_NONE;
   DnnTensor y = of_y(&x), lse = rows_in_memory(&x);
+  // The scores.
   DnnTensor p = scores(&x, CUDNN_DATA_FLOAT);
   dnn_matmul(g, q, k, p);
   p = apply(&x, CUDNN_POINTWISE_MUL, p, dnn_number(g, 4, a->scale));
   if (a->has_mask) p = apply(&x, CUDNN_POINTWISE_ADD, p, m);
   p = hide_later(&x, p);
+  // Maxima are subtracted before the exponential.
   DnnTensor top = rows(&x), sum = rows(&x), log_sum = rows(&x);
   dnn_reduce(g, CUDNN_REDUCE_TENSOR_MAX, p, top);
   // Softmax in f32; the probabilities are rounded for the second product.
@@ -163,6 +169,7 @@ static void back_to_k(const Graph *x, DnnTensor p, DnnTensor q, DnnTensor y, int
     dnn_matmul(x->g, turned(x, p), q, y);
     return;
   }
+  // Heads of q that share one of k add up.
   DnnTensor all = dnn_virtual(x->g, x->type, 4, (int64_t[]){x->b, x->h, s, n},
                               (int64_t[]){x->h * s * n, s * n, n, 1});
   dnn_matmul(x->g, turned(x, p), q, all);
@@ -179,6 +186,7 @@ DnnPlan *attention_back_plan(const AttentionShape *a, AttentionPart part) {
   DnnTensor dq = of_q(&x), dk = of_k(&x), dv = of_v(&x);
   DnnTensor scale = dnn_number(g, 4, a->scale), one = dnn_number(g, 4, 1);
 
+  // delta = sum dy y
   DnnTensor products = dnn_virtual(g, CUDNN_DATA_FLOAT, 4, (int64_t[]){x.b, x.h, a->t, a->e},
                                    (int64_t[]){x.h * a->t * a->e, a->t * a->e, a->e, 1});
   DnnTensor sums = rows(&x);
@@ -186,6 +194,7 @@ DnnPlan *attention_back_plan(const AttentionShape *a, AttentionPart part) {
   dnn_reduce(g, CUDNN_REDUCE_TENSOR_ADD, products, sums);
   dnn_pointwise(g, CUDNN_POINTWISE_MUL, sums, one, delta);
 
+  // P = e^(S - lse), and dv = P' dy
   DnnTensor p = scores(&x, CUDNN_DATA_FLOAT);
   dnn_matmul(g, q, k, p);
   p = apply(&x, CUDNN_POINTWISE_MUL, p, scale);
@@ -195,6 +204,7 @@ DnnPlan *attention_back_plan(const AttentionShape *a, AttentionPart part) {
   p = apply(&x, CUDNN_POINTWISE_EXP, p, DNN_NONE);
   back_to_k(&x, p, dy, dv, a->e);
 
+  // dS = P (dy v' - delta) scale, and from it dk and dq
   DnnTensor dp = scores(&x, CUDNN_DATA_FLOAT), ds = scores(&x, x.type);
   dnn_matmul(g, dy, v, dp);
   dp = apply(&x, CUDNN_POINTWISE_SUB, dp, delta);

@@ -30,6 +30,7 @@ __device__ inline Row row_at(const AttentionRows &x, int64_t r) {
   row.b = row.head / x.h;
   row.h = row.head % x.h;
   row.i = x.first + r % x.rows;
+  // Query i sees keys up to i + s - t.
   int64_t n = x.causal ? row.i + x.s - x.t + 1 : x.s;
   row.seen = n < 0 ? 0 : n < x.s ? n : x.s;
   row.mask = row.b * x.mask_stride[0] + row.h * x.mask_stride[1] + row.i * x.mask_stride[2];
@@ -54,6 +55,7 @@ __global__ void softmax_rows(T *p, float *lse, const float *scores, const T *mas
   for (int64_t r = first_thread() / WARP; r < x.n * x.rows; r += all_threads() / WARP) {
     Row row = row_at(x, r);
     const float *in = scores + r * x.s;
+    // The maximum of the visible scores; NaN stays.
     float top = -INFINITY, sum = 0;
     for (int64_t j = lane; j < row.seen; j += WARP) {
       float y = score(x, in, mask, row, j);
@@ -64,6 +66,7 @@ __global__ void softmax_rows(T *p, float *lse, const float *scores, const T *mas
     for (int64_t j = lane; j < row.seen; j += WARP)
       sum += expf(score(x, in, mask, row, j) - base);
     sum = warp_sum(sum);
+    // A row that sees no key has probabilities of 0.
     float share = sum == 0 ? 0 : 1 / sum;
     for (int64_t j = lane; j < x.s; j += WARP) {
       float y = j < row.seen ? expf(score(x, in, mask, row, j) - base) * share : 0;
@@ -84,9 +87,11 @@ __global__ void softmax_rows_back(T *p, T *ds, const float *scores, const float 
     float delta = 0, log_sum = lse[row.head * x.t + row.i];
     for (int64_t c = lane; c < x.e; c += WARP)
       delta += load(y + at + c) * load(dy + at + c);
+    // sum dy y of the row.
     delta = warp_sum(delta);
     for (int64_t j = lane; j < x.s; j += WARP) {
       float e = 0, d = dp[r * x.s + j];
+      // The probability again, from lse.
       if (j < row.seen && log_sum != -INFINITY)
         e = expf(score(x, scores + r * x.s, mask, row, j) - log_sum);
       store(p + r * x.s + j, e);
@@ -114,6 +119,7 @@ __global__ void finite_mask(float *to, MaskDims wide, const T *mask, MaskDims d)
   int64_t n = wide.at[0] * wide.at[1] * wide.at[2] * wide.at[3];
   for (int64_t i = first_thread(); i < n; i += all_threads()) {
     int64_t from = 0, rest = i, stride = 1;
+    // The index in the mask, of which a dimension may be 1.
     for (int k = 3; k >= 0; k--) {
       from += d.at[k] == 1 ? 0 : rest % wide.at[k] * stride;
       rest /= wide.at[k];
@@ -129,6 +135,7 @@ __global__ void blind_rows(T *y, float *lse, int64_t b, int64_t h, int64_t t, in
                            bool seq_major) {
   for (int64_t i = first_thread(); i < b * h * t; i += all_threads()) {
     if (!(lse[i] < BLIND)) continue;
+    // y has either layout, lse is (b, h, t).
     int64_t row = i % t, head = i / t;
     int64_t at = seq_major ? ((head / h * t + row) * h + head % h) * e : i * e;
     lse[i] = -INFINITY;

@@ -41,22 +41,18 @@ struct AttentionOwn {
 #define CHUNK_BYTES ((int64_t)256 << 20) // of scores and probabilities
 #endif
 
-// The power of two, at most 16, that divides the addresses of all operands of products.
-static int alignment(const AttentionOwn *o) {
-  int64_t all = 16;
-  const Strides *strides[] = {&o->q, &o->k, &o->v, &o->y};
-  for (int i = 0; i < 4; i++)
-    for (int j = 0; j < 3; j++)
-      all |= strides[i]->at[j] * nnrt_dtype_size(o->a.type);
-  return (int)(all & -all);
-}
-
 // Builds one product, for chunks of m queries.
 static NnrtGemm *product(const AttentionOwn *o, int what, int64_t m, float beta) {
   const AttentionShape *a = &o->a;
   int64_t chunk = m * a->s;
   NnrtGemmSpec s = {.batch = o->n, .in = a->type, .out = a->type, .alpha = 1, .beta = beta};
-  s.align = alignment(o);
+  // The power of two, at most 16, that divides the addresses of all operands.
+  int64_t all = 16;
+  const Strides *strides[] = {&o->q, &o->k, &o->v, &o->y};
+  for (int i = 0; i < 4; i++)
+    for (int j = 0; j < 3; j++)
+      all |= strides[i]->at[j] * nnrt_dtype_size(a->type);
+  s.align = (int)(all & -all);
   switch (what) {
   case SCORES:
   case GRADS: { // (m, d) (s, d)'
@@ -110,23 +106,6 @@ static NnrtGemm *product(const AttentionOwn *o, int what, int64_t m, float beta)
   return nnrt_gemm_new(&s);
 }
 
-static bool make_products(AttentionOwn *o) {
-  int64_t last = o->a.t % o->rows ? o->a.t % o->rows : o->rows;
-  int64_t chunks = (o->a.t + o->rows - 1) / o->rows * o->a.group;
-  for (int what = 0; what < N_PRODUCTS; what++) {
-    bool wanted = what == SCORES || (what == VALUES) != o->back;
-    bool adds = what == TO_K || what == TO_V;
-    const int64_t m[N_CHUNKS] = {o->rows, o->rows, last};
-    for (int i = 0; wanted && i < N_CHUNKS; i++) {
-      if (i > FIRST && chunks == 1) continue;
-      NnrtGemm *g = o->gemm[what][i] = product(o, what, m[i], adds && i > FIRST ? 1 : 0);
-      if (!g) return false;
-      if (nnrt_gemm_scratch(g) > o->product) o->product = nnrt_gemm_scratch(g);
-    }
-  }
-  return true;
-}
-
 AttentionOwn *attention_own_new(const AttentionShape *a, bool back) {
   AttentionOwn *o = nnrt_must_alloc(sizeof *o);
   o->a = *a;
@@ -148,14 +127,30 @@ AttentionOwn *attention_own_new(const AttentionShape *a, bool back) {
   if (o->n < 1) o->n = 1;
   while (o->heads % o->n != 0)
     o->n--;
+  // 16-bit results cannot be added up without rounding each sum.
   o->sums = back && short_bytes > 0 && (o->rows < a->t || a->group > 1);
   o->floats = round_256(o->n * o->rows * a->s * 4);
   o->halves = round_256(o->n * o->rows * a->s * short_bytes);
   o->sums_k = o->sums ? round_256(o->n * a->s * a->d * 4) : 0;
   o->sums_v = o->sums ? round_256(o->n * a->s * a->e * 4) : 0;
-  if (make_products(o)) return o;
-  attention_own_free(o);
-  return NULL;
+  // A product per kind and kind of chunk: dk and dv are added up over all chunks but the first.
+  int64_t last = a->t % o->rows ? a->t % o->rows : o->rows;
+  int64_t chunks = (a->t + o->rows - 1) / o->rows * a->group;
+  for (int what = 0; what < N_PRODUCTS; what++) {
+    bool wanted = what == SCORES || (what == VALUES) != back;
+    bool adds = what == TO_K || what == TO_V;
+    const int64_t m[N_CHUNKS] = {o->rows, o->rows, last};
+    for (int i = 0; wanted && i < N_CHUNKS; i++) {
+      if (i > FIRST && chunks == 1) continue;
+      NnrtGemm *g = o->gemm[what][i] = product(o, what, m[i], adds && i > FIRST ? 1 : 0);
+      if (!g) {
+        attention_own_free(o);
+        return NULL;
+      }
+      if (nnrt_gemm_scratch(g) > o->product) o->product = nnrt_gemm_scratch(g);
+    }
+  }
+  return o;
 }
 
 void attention_own_free(AttentionOwn *o) {
@@ -219,6 +214,7 @@ static int for_chunks(const AttentionOwn *o, int (*work)(const AttentionOwn *o, 
           int code = work(o, (Chunk){outer, g, j, i, which}, x);
           if (code) return code;
         }
+      // All chunks that add to these rows of dk and dv are done.
       int code = end ? end(o, (Chunk){.outer = outer, .g = g}, x) : NNRT_OK;
       if (code) return code;
     }
@@ -236,6 +232,7 @@ typedef struct Forward {
 static int forward_chunk(const AttentionOwn *o, Chunk c, void *arg) {
   const Forward *f = arg;
   AttentionRows x = rows_of(o, c);
+  // Two products, with the softmax of the scores between them.
   int code = nnrt_gemm_run(o->gemm[SCORES][c.which], f->scores, f->q + in_q(o, c, &o->q),
                            f->k + in_k(o, c, &o->k), NULL, NULL, f->workspace);
   if (!code) code = attention_softmax(&x, o->a.type, f->p, f->lse, f->scores, f->mask);
@@ -249,6 +246,8 @@ int attention_own_run(const AttentionOwn *o, void *y, float *lse, const void *co
                       char *scratch) {
   Forward f = {.y = y, .lse = lse, .q = in[0], .k = in[1], .v = in[2]};
   f.mask = o->a.has_mask ? in[3] : NULL;
+  // Scratch: scores, probabilities of 16 bits (f32: in place of the scores), then the products'
+  // own.
   f.scores = (float *)(void *)scratch;
   f.p = o->halves ? scratch + o->floats : scratch;
   f.workspace = scratch + o->floats + o->halves;
@@ -291,6 +290,7 @@ static int back_end(const AttentionOwn *o, Chunk c, void *arg) {
   const Back *b = arg;
   const AttentionShape *a = &o->a;
   if (!o->sums) return NNRT_OK;
+  // The sums in f32 become the results of 16 bits.
   int code = attention_store(a->type, b->dk + in_k(o, c, &o->k), o->k.at[1], o->k.at[2], b->sums_k,
                              o->n, a->s, a->d);
   if (!code)
@@ -305,6 +305,7 @@ int attention_own_run_back(const AttentionOwn *o, void *dq, void *dk, void *dv,
   b.lse = in[4];
   b.dy = in[5];
   b.mask = o->a.has_mask ? in[6] : NULL;
+  // Scratch: scores and dp, both in 16 bits (f32: in place), the sums, then the products' own.
   b.scores = (float *)(void *)scratch;
   b.dp = (float *)(void *)(scratch + o->floats);
   char *at = scratch + 2 * o->floats;

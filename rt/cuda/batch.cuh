@@ -98,6 +98,7 @@ static int batch_put_pieces(Batch *b) {
   b->gpu_pointers = (Pointers *)memory;
   b->gpu_sizes = (int64_t *)(memory + pointers);
   b->gpu_pieces = (Piece *)(memory + pointers + sizes);
+  // Pieces in the order of tensors.
   Piece *all = (Piece *)malloc((size_t)pieces + 1);
   if (!all) return nnrt_error(NNRT_MEMORY, "memory for a table of tensors");
   int64_t at = 0;
@@ -126,7 +127,9 @@ static int batch_point(Batch *b, void *const *out, const void *const *in) {
       same = false;
     }
   }
+
   if (same) return NNRT_OK;
+  // A captured graph would go on with the old table.
   if (nnrt_gpu()->recording)
     return nnrt_error(NNRT_MEMORY, "tensors have moved while the step is recorded");
   int code = b->gpu_pointers ? NNRT_OK : batch_put_pieces(b);

@@ -48,6 +48,7 @@ static __global__ void affine_rows(T *__restrict__ y, const T *__restrict__ x,
                                    int64_t c) {
   int64_t column = ((int64_t)blockIdx.x * WARP + threadIdx.x) * V;
   if (column >= c) return;
+  // The constants of a thread's channels stay in registers.
   Constants k[V];
   UNROLL
   for (int j = 0; j < V; j++)
@@ -69,6 +70,7 @@ static __global__ void affine_runs(T *__restrict__ y, const T *__restrict__ x,
   for (int64_t u = first_thread() / WARP; u < units; u += all_threads() / WARP) {
     int64_t run = u / pieces, from = u % pieces * STRETCH;
     int64_t to = from + STRETCH < a.inner ? from + STRETCH : a.inner;
+    // All of a run is of one channel.
     Constants k = constants_of(channels, run % a.n);
     UNROLL_4
     for (int64_t i = from + lane * V; i < to; i += WARP * V) {
@@ -79,6 +81,7 @@ static __global__ void affine_runs(T *__restrict__ y, const T *__restrict__ x,
 }
 
 template <class T, int V> static int affine_all(T *y, const T *x, const T *dy, Channels c, Axis a) {
+  // Channels last.
   if (a.inner == 1) {
     int64_t n_parts = parts_for(a.outer, a.n, WARP * V, ROWS * 4);
     return launch(affine_rows<T, V>, dim3((unsigned)ceil_div(a.n, WARP * V), (unsigned)n_parts),
@@ -91,6 +94,7 @@ template <class T, int V> static int affine_all(T *y, const T *x, const T *dy, C
 template <class T> static int normalise(T *y, const T *x, const T *dy, Channels c, Axis a) {
   constexpr int V = Width<T>::most;
   if (a.outer * a.n * a.inner == 0) return NNRT_OK;
+  // Packs go along channels, or along runs.
   return in_packs(a.inner == 1 ? a.n : a.inner, V, y, x, dy) ? affine_all<T, V>(y, x, dy, c, a)
                                                              : affine_all<T, 1>(y, x, dy, c, a);
 }

@@ -55,6 +55,7 @@ static __global__ void sum_rows(double *parts, const T *x, const T *dy, const fl
     if (WHAT != SUM_X) read_floats(middle, mean + column);
     int64_t step = (int64_t)gridDim.y * ROWS;
     for (int64_t row = (int64_t)blockIdx.y * ROWS + threadIdx.y; row < m; row += step * SHORT) {
+      // SHORT rows are read at once, and added in float.
       Pack<T, V> p[SHORT], q[SHORT];
       UNROLL
       for (int s = 0; s < SHORT; s++) {
@@ -82,6 +83,7 @@ static __global__ void sum_rows(double *parts, const T *x, const T *dy, const fl
     all[threadIdx.y][threadIdx.x] = sum[k];
     __syncthreads();
     if (threadIdx.y > 0 || column >= c) continue;
+    // The first row of threads adds the sums of the others, in order.
     Pair64 total = sum[k];
     for (int r = 1; r < ROWS; r++) {
       total.a += all[r][threadIdx.x].a;
@@ -105,6 +107,7 @@ static __global__ void sum_runs(double *parts, const T *x, const T *dy, const fl
     int64_t outer = u / pieces, from = u % pieces * STRETCH;
     int64_t to = from + STRETCH < a.inner ? from + STRETCH : a.inner;
     int64_t run = (outer * a.n + channel) * a.inner;
+    // Terms are added in float, SHORT at a time, and these sums in double.
     int terms = 0;
     for (int64_t i = from + lane * V; i < to; i += WARP * V) {
       Pack<T, V> p = read_pack<T, V>(x + run + i), q;
@@ -118,6 +121,7 @@ static __global__ void sum_runs(double *parts, const T *x, const T *dy, const fl
     }
     add_short(sum, some);
   }
+  // All warps of the block have the same channel.
   sum.a = block_sum(sum.a);
   if (WHAT == SUM_BACK) sum.b = block_sum(sum.b);
   if (threadIdx.x > 0) return;
@@ -149,6 +153,7 @@ template <Sum WHAT, class T, int V>
 static int sum_channels(double **parts, int64_t *n_parts, const T *x, const T *dy,
                         const float *mean, Axis a) {
   int64_t pieces = ceil_div(a.inner, STRETCH);
+  // The number of parts fixes the order of addition.
   if (a.inner == 1)
     *n_parts = parts_for(a.outer, a.n, WARP * V, ROWS * SHORT);
   else
@@ -175,6 +180,7 @@ static int statistic(float *y, const T *x, const float *mean, Axis a, int64_t co
   double *parts;
   int64_t n_parts;
   if (a.n == 0) return NNRT_OK;
+  // A sum over nothing is 0.
   if (a.outer * a.inner == 0) return nnrt_zero(y, a.n * (int64_t)sizeof *y);
   int code = sums<WHAT, T>(&parts, &n_parts, x, NULL, mean, a);
   if (code) return code;
@@ -188,6 +194,7 @@ static int gradients(float *dg, float *db, const T *x, const float *mean, const 
   double *parts;
   int64_t n_parts;
   if (a.n == 0) return NNRT_OK;
+  // A sum over nothing is 0.
   if (a.outer * a.inner == 0) {
     int code = nnrt_zero(dg, a.n * (int64_t)sizeof *dg);
     return code ? code : nnrt_zero(db, a.n * (int64_t)sizeof *db);

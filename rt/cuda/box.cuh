@@ -20,6 +20,7 @@ static void simplify(CopyBox *c) {
   int n = 0;
   for (int d = 0; d < c->rank; d++) {
     if (c->shape[d] == 1) continue;
+    // The dimension continues the one before, in both.
     if (n > 0 && c->x_stride[n - 1] == c->x_stride[d] * c->shape[d] &&
         c->y_stride[n - 1] == c->y_stride[d] * c->shape[d])
       c->shape[n - 1] *= c->shape[d];
@@ -59,6 +60,7 @@ static __device__ inline void find_element(const BoxOf<I> &b, I i, int64_t *x_at
     *x_at += (int64_t)at * b.x_stride[d];
     *y_at += (int64_t)at * b.y_stride[d];
   }
+  // The outermost index is the rest, without a division.
   if (b.rank > 0) {
     *x_at += (int64_t)i * b.x_stride[0];
     *y_at += (int64_t)i * b.y_stride[0];

@@ -15,6 +15,7 @@ template <class T, class I> static __global__ void add_each(T *y, const T *x, Bo
 template <class T> static int add_box(T *y, const T *x, const Box *b) {
   CopyBox c;
   c.rank = b->rank;
+  // A box has a place in each of the tensors.
   y += nnrt_box_strides(b, b->to_dim, b->to_at, c.y_stride);
   x += nnrt_box_strides(b, b->from_dim, b->from_at, c.x_stride);
   for (int d = 0; d < c.rank; d++)

@@ -58,6 +58,7 @@ static bool find_driver(Why *w) {
 static bool find_gpus(Why *w) {
   cudaError_t e = cudaGetDeviceCount(&n_gpus);
   if (e == cudaErrorNoDevice || (e == cudaSuccess && n_gpus == 0)) {
+    // A wrong CUDA_VISIBLE_DEVICES is the usual cause.
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     return why(w, "no gpu is found on this machine%s%s%s\nhint: nvidia-smi says what there is",
                visible ? "; CUDA_VISIBLE_DEVICES is '" : "", visible ? visible : "",
@@ -80,6 +81,7 @@ static Version version(size_t n) {
 }
 
 static bool new_enough(const char *library, size_t have, size_t need, Why *w) {
+  // The interface is stable within a major version.
   if (have >= need && have / 10000 == need / 10000) return true;
   return why(w,
              "%s is too %s: it is %s, this executable was made for %s\n"
@@ -96,37 +98,33 @@ static bool check_libraries(Why *w) {
 
 // ---- GPUs
 
-// Whether library and program have kernels for the GPU; they may be compiled for different
-// architectures.
-static bool has_kernels(const NnrtProgram *p, int index, const struct cudaDeviceProp *gpu, Why *w) {
-  enum { OLDEST = 80 };
-  int sm = 10 * gpu->major + gpu->minor;
-  if (sm < OLDEST)
-    return why(w, "gpu %d, %s, is sm_%d; sm_%d is the oldest that can be used", index, gpu->name,
-               sm, OLDEST);
-  if (nnrt_program_runs_here && !nnrt_program_runs_here())
-    return why(w,
-               "gpu %d, %s, is sm_%d; this executable was compiled for %s\n"
-               "hint: compile with --target cuda:sm_%d",
-               index, gpu->name, sm, p->target, sm);
-  if (!nnrt_gpu_runs_here())
-    return why(
-        w,
-        "gpu %d, %s, is sm_%d; the runtime in this executable was not compiled for it\n"
-        "hint: `tools/setup cuda sm_%d` builds it; an architecture that is not among CMake's "
-        "NNAOT_CUDA_ARCHITECTURES has to be added there",
-        index, gpu->name, sm, sm);
-  return true;
-}
-
 static bool check_gpu(const NnrtProgram *p, int index, Why *w) {
+  enum { OLDEST = 80 };
   struct cudaDeviceProp gpu;
   cudaError_t e = cudaSetDevice(index);
   if (e == cudaSuccess) e = cudaGetDeviceProperties(&gpu, index);
   if (e != cudaSuccess)
     return why(w, "gpu %d cannot be used: %s\nhint: is it used by another program alone?", index,
                cudaGetErrorString(e));
-  if (!has_kernels(p, index, &gpu, w)) return false;
+  int sm = 10 * gpu.major + gpu.minor;
+  if (sm < OLDEST)
+    return why(w, "gpu %d, %s, is sm_%d; sm_%d is the oldest that can be used", index, gpu.name, sm,
+               OLDEST);
+  // Library and program must have kernels for the GPU; they may be compiled for different
+  // architectures.
+  if (nnrt_program_runs_here && !nnrt_program_runs_here())
+    return why(w,
+               "gpu %d, %s, is sm_%d; this executable was compiled for %s\n"
+               "hint: compile with --target cuda:sm_%d",
+               index, gpu.name, sm, p->target, sm);
+  if (!nnrt_gpu_runs_here())
+    return why(
+        w,
+        "gpu %d, %s, is sm_%d; the runtime in this executable was not compiled for it\n"
+        "hint: `tools/setup cuda sm_%d` builds it; an architecture that is not among CMake's "
+        "NNAOT_CUDA_ARCHITECTURES has to be added there",
+        index, gpu.name, sm, sm);
+  // Before any rank of this process allocates.
   size_t available, total;
   e = cudaMemGetInfo(&available, &total);
   if (e != cudaSuccess) return why(w, "gpu %d cannot be used: %s", index, cudaGetErrorString(e));
@@ -139,6 +137,7 @@ static bool check_threads(const NnrtProgram *p, Why *w) {
   for (int g = 0; g < p->n_groups; g++) {
     const NnrtMesh *mesh = &p->mesh[p->group[g].mesh];
     char name[256] = "";
+    // The name of the group in messages: its axes, "dp+tp".
     int n = nnrt_group_size(p, g);
     for (int i = 0; i < NNRT_MAX_AXES && p->group[g].axis[i] >= 0; i++) {
       const NnrtAxis *axis = &mesh->axis[p->group[g].axis[i]];
@@ -161,6 +160,7 @@ bool nnrt_device_find(const NnrtRun *run, Why *w) {
   if (f->memory.given) return why(w, "--memory is for processors, and this executable is for gpus");
   if (alone && !check_threads(run->program, w)) return false;
   if (!find_driver(w) || !find_gpus(w) || !check_libraries(w)) return false;
+  // A process checks only the GPUs that its ranks use.
   int ranks = alone ? run->program->ranks : 1;
   for (int i = 0; i < ranks && i < n_gpus; i++)
     if (!check_gpu(run->program, nnrt_gpu_of_rank(run, alone ? i : run->launch.rank), w))
@@ -186,6 +186,7 @@ bool nnrt_device_enough(const NnrtRun *run, int ranks_here, Why *w) {
         nnrt_slabs_add(&slabs, run->program, rank, true, false);
     if (!nnrt_gpu_memory_enough(gpu, &slabs, w)) return false;
   }
+  // Offloaded values are pinned in host memory.
   Slabs host = {0};
   for (int rank = first; rank < end; rank++)
     nnrt_slabs_add(&host, run->program, rank, false, true);
@@ -204,6 +205,7 @@ void nnrt_gpu_say_memory(const NnrtRank *r) {
 double nnrt_device_patience(const NnrtRun *run) {
   const Flag *f = &run->flags.stall_timeout;
   if (!f->given) return 300;
+  // 0 waits for ever.
   return f->f > 0 ? f->f : INFINITY;
 }
 
@@ -211,6 +213,7 @@ void nnrt_device_describe(const NnrtProgram *p, FILE *out) {
   int driver = 0, nccl = p->ranks > 1 ? nnrt_gpu_nccl_version() : 0;
   fprintf(out, ",\n  \"cuda\": {\"runtime\": \"%d.%d\"", CUDART_VERSION / 1000,
           CUDART_VERSION / 10 % 100);
+  // A machine without a driver, or a program without a library, has no such entry.
   if (cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0)
     fprintf(out, ", \"driver\": \"%d.%d\"", driver / 1000, driver / 10 % 100);
   if (cublasLtGetVersion)

@@ -63,6 +63,7 @@ static bool chunk_new(Chunk *c, const Classifier *p, int64_t rows, bool back, bo
   if (!c->logits || !back) return c->logits;
   s = nnrt_gemm_packed(t, t, 1, rows, p->k, p->n, false, !p->trans);
   s.lda = p->ld;
+  // dlogits are in place of the logits, with their row stride.
   c->dx = nnrt_gemm_new(&s);
   if (p->trans) {
     s = nnrt_gemm_packed(t, NNRT_f32, 1, p->n, p->k, rows, true, false);
@@ -71,6 +72,7 @@ static bool chunk_new(Chunk *c, const Classifier *p, int64_t rows, bool back, bo
     s = nnrt_gemm_packed(t, NNRT_f32, 1, p->k, p->n, rows, true, false);
     s.ldb = p->ld;
   }
+  // dw is accumulated over chunks.
   s.beta = adds;
   c->dw = nnrt_gemm_new(&s);
   return c->dx && c->dw;
@@ -78,14 +80,6 @@ static bool chunk_new(Chunk *c, const Classifier *p, int64_t rows, bool back, bo
 
 static int64_t round_up(int64_t n, int64_t to) {
   return (n + to - 1) / to * to;
-}
-
-// The rows per chunk: chunks as even as multiples of ROWS permit.
-static int64_t rows_of(const Classifier *p) {
-  int64_t most = CHUNK_BYTES / (p->ld * nnrt_dtype_size(p->type)) / ROWS * ROWS;
-  if (most < ROWS) most = ROWS;
-  int64_t chunks = (p->m + most - 1) / most;
-  return chunks <= 1 ? p->m : round_up((p->m + chunks - 1) / chunks, ROWS);
 }
 
 static int64_t most_scratch(const Chunk *c) {
@@ -118,9 +112,14 @@ static NnrtPrep *classifier(NnrtDtype t, int64_t m, int64_t k, int64_t n, bool t
                     .trans = trans};
   int64_t size = nnrt_dtype_size(t);
   p->ld = round_up(n, ROW_BYTES / size);
-  p->rows = rows_of(p);
+  // Chunks are as even as multiples of ROWS permit.
+  int64_t most = CHUNK_BYTES / (p->ld * size) / ROWS * ROWS;
+  if (most < ROWS) most = ROWS;
+  int64_t n_even = (m + most - 1) / most;
+  p->rows = n_even <= 1 ? m : round_up((m + n_even - 1) / n_even, ROWS);
   p->lse = round_up(p->rows * (int64_t)sizeof(float), 256);
   p->logits = round_up(p->rows * p->ld * size, 256);
+  // The first chunk writes dw, later ones add to it, and the last may be shorter.
   int64_t chunks = p->rows > 0 ? (m + p->rows - 1) / p->rows : 0, rest = m - (chunks - 1) * p->rows;
   bool ok = chunks == 0 || chunk_new(&p->first, p, p->rows, back, false);
   if (ok && chunks > 2) ok = chunk_new(&p->next, p, p->rows, back, true);
@@ -146,6 +145,7 @@ static int run(NnrtPrep *prep, float *loss, void *dx, float *dw, const void *x, 
     bool last = from + p->rows >= p->m;
     const Chunk *c = from == 0 ? &p->first : last ? &p->last : &p->next;
     int64_t rows = last ? p->m - from : p->rows;
+    // Labels out of range are reported by their row in the whole.
     nnrt_gpu()->row = from;
     const char *x_rows = (const char *)x + from * p->k * size;
     const char *label = (const char *)labels + from * p->width;
@@ -154,6 +154,7 @@ static int run(NnrtPrep *prep, float *loss, void *dx, float *dw, const void *x, 
       code = nnrt_cross_entropy_ld(p->type, loss + from, lse, logits, p->ld, label, rows, p->n,
                                    p->width, p->ignore);
     if (code || !dx) continue;
+    // The logits become their gradients, which both products read.
     code = nnrt_cross_entropy_back_ld(p->type, logits, logits, p->ld, label, lse, dloss + from,
                                       rows, p->n, p->width, p->ignore);
     if (!code)

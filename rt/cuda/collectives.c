@@ -30,6 +30,7 @@ static Slabs slabs_on_gpu(NnrtRank *r, bool *out_shared) {
 
 static const GpuTransport *choose_way(NnrtRank *r) {
   if (r->run->launch.kind == LAUNCH_none) {
+    // All ranks are threads of this process.
     if (r->rank == 0 && nnrt_gpu_of_rank(r->run, 1) != nnrt_gpu_of_rank(r->run, 0))
       nnrt_say_note("several gpus are used by one process; faster is one for each rank, as in: "
                     "mpirun -n %d",
@@ -62,6 +63,7 @@ int nnrt_gpu_comm_open(NnrtRank *r) {
   int64_t calls = !c->way->records || !r->device->records;
   nnrt_comm_sum(r, &calls, 1);
   r->device->records = calls == 0; // all or none
+  // An event per collective that may be in flight, made before any step.
   int code = make_event(&c->fork);
   for (int i = 0; i < MOST_STARTED && !code; i++)
     code = make_event(&c->started[i].done);
@@ -70,6 +72,7 @@ int nnrt_gpu_comm_open(NnrtRank *r) {
 
 void nnrt_gpu_comm_close(NnrtRank *r) {
   GpuComm *c = r->device->comm;
+  // A single rank has allocated its slab without a transport.
   if (!c) {
     cudaFree(r->slab);
     return;
@@ -98,12 +101,6 @@ cudaStream_t nnrt_gpu_comm_stream(const NnrtRank *r, bool ahead) {
   return ahead ? r->device->gpu.ahead : r->device->gpu.comm;
 }
 
-static int fork_to(NnrtRank *r, cudaStream_t stream) {
-  cudaEvent_t fork = r->device->comm->fork;
-  int code = nnrt_cuda(cudaEventRecord(fork, r->device->gpu.stream), "starting a collective");
-  return code ? code : nnrt_cuda(cudaStreamWaitEvent(stream, fork, 0), "starting a collective");
-}
-
 // Makes the compute stream wait for collective `number` and all before it.
 static int join(NnrtRank *r, int64_t number) {
   GpuComm *c = r->device->comm;
@@ -121,7 +118,10 @@ int nnrt_gpu_comm_join(NnrtRank *r) {
 
 int nnrt_gpu_comm_call(NnrtRank *r, const Job *job) {
   cudaStream_t stream = nnrt_gpu_comm_stream(r, job->ahead);
-  int code = fork_to(r, stream);
+  // The stream first waits for all earlier work of the compute stream.
+  cudaEvent_t fork = r->device->comm->fork;
+  int code = nnrt_cuda(cudaEventRecord(fork, r->device->gpu.stream), "starting a collective");
+  if (!code) code = nnrt_cuda(cudaStreamWaitEvent(stream, fork, 0), "starting a collective");
   if (code) return code;
   int64_t from = r->trace ? nnrt_gpu_mark(r, stream) : 0;
   code = r->device->comm->way->run[job->kind](r, job);
@@ -133,12 +133,14 @@ int nnrt_gpu_comm_call(NnrtRank *r, const Job *job) {
 
 static int start(NnrtRank *r, const Job *job) {
   GpuComm *c = r->device->comm;
+  // The oldest one gives up its event.
   if (c->n_started - c->n_joined == MOST_STARTED) {
     int code = join(r, c->n_joined);
     if (code) return code;
   }
   int code = nnrt_gpu_comm_call(r, job);
   if (code) return code;
+  // nnrt_wait finds a collective by the address of its result.
   bool has_parts = job->kind == JOB_gather || job->kind == JOB_all_to_all;
   Started *s = &c->started[c->n_started++ % MOST_STARTED];
   s->y = job->y;
@@ -165,6 +167,7 @@ int nnrt_wait(NnrtRank *r, const void *y) {
   GpuComm *c = r->device->comm;
   if (!c) return 0;
   const char *at = y;
+  // The newest collective that wrote there.
   for (int64_t i = c->n_started - 1; i >= c->n_joined; i--) {
     const Started *s = &c->started[i % MOST_STARTED];
     if (s->y <= at && at < s->y + s->bytes) return join(r, i);
@@ -222,6 +225,7 @@ static int gather(void *y, const void *x, int64_t rank, const int64_t *dims, int
   int64_t outer = product(dim, dims), bytes = product(rank, dims) * size;
   if (g->n == 1) return nnrt_copy(y, x, bytes);
   if (bytes == 0) return 0;
+  // Along the first dimension the parts of ranks are already in order.
   char *parts = outer == 1 ? y : nnrt_gpu_scratch(bytes * g->n);
   if (!parts) return NNRT_MEMORY;
   int code = nnrt_gpu_comm_do(r, &(Job){JOB_gather, g, parts, x, bytes, NNRT_u8, .everyone = true});
@@ -236,6 +240,7 @@ static int reduce_scatter(void *y, const void *x, int64_t rank, const int64_t *d
   int64_t bytes = n * nnrt_dtype_size(t);
   if (g->n == 1) return nnrt_copy(y, x, bytes);
   if (bytes == 0) return 0;
+  // Ranks add whole parts, so the tensor is taken apart before.
   Job job = {JOB_reduce_scatter, g, y, x, n, t, .everyone = true};
   if (outer > 1) {
     char *parts = nnrt_gpu_scratch(bytes * g->n);
@@ -244,6 +249,7 @@ static int reduce_scatter(void *y, const void *x, int64_t rank, const int64_t *d
     if (code) return code;
     job.x = parts;
   }
+  // The reader follows at once, so the collective is joined.
   return nnrt_gpu_comm_do(r, &job);
 }
 
@@ -253,6 +259,7 @@ static int all_to_all(void *y, const void *x, int64_t rank, const int64_t *dims,
   int64_t whole = product(rank, dims) * size, bytes = whole / g->n;
   if (g->n == 1) return nnrt_copy(y, x, whole);
   if (bytes == 0) return 0;
+  // Dimensions before the two axes decide whether parts are contiguous in x, and in y.
   int64_t outer_to = product(to, dims), outer_from = product(from, dims) / (to < from ? g->n : 1);
   int64_t room = (whole + 255) / 256 * 256;
   char *scratch = NULL;
@@ -282,6 +289,7 @@ static int slice(void *y, const void *x, int64_t rank, const int64_t *dims, int6
     else
       run *= dims[d];
   }
+  // No communication: each rank keeps its part of the replicated tensor.
   int parts, mine = nnrt_group_place(r, group, &parts);
   int64_t part = run / parts;
   if (part == 0 || outer == 0) return 0;

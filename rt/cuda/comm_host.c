@@ -20,6 +20,7 @@ static int open_staged(NnrtRank *r) {
 
 static void close_staged(NnrtRank *r) {
   Staged *s = r->device->comm->state;
+  // A transport also frees the slab.
   cudaFreeHost(s->x);
   cudaFreeHost(s->y);
   cudaFree(r->slab);
@@ -33,6 +34,7 @@ static int memory_staged(NnrtRank *r, void **out, size_t bytes) {
 
 static int grow(char **at, int64_t *have, int64_t bytes) {
   if (*have >= bytes) return 0;
+  // The contents of the old memory have been used.
   cudaFreeHost(*at);
   *at = NULL;
   *have = 0;
@@ -50,6 +52,7 @@ static int through_here(NnrtRank *r, Job job, int64_t x_bytes, int64_t y_bytes) 
   if (!code)
     code = nnrt_cuda(cudaMemcpyAsync(s->x, job.x, (size_t)x_bytes, cudaMemcpyDeviceToHost, stream),
                      "copying from the gpu");
+  // The host runs the job, so it waits for the copies before and after.
   if (!code) code = nnrt_cuda(cudaStreamSynchronize(stream), "waiting for the gpu");
   job.x = s->x;
   job.y = s->y;
@@ -86,6 +89,7 @@ static int move_staged(NnrtRank *r, const Job *job) {
   cudaStream_t stream = nnrt_gpu_comm_stream(r, route->move->ahead);
   Exchange *e = nnrt_exchange_new(route->n_to, route->n_from);
   int code = 0;
+  // A parcel per receiver, copied from its place in x.
   for (int i = 0; i < route->n_to; i++) {
     const RoutePeer *to = &route->to[i];
     e->to[i] = nnrt_parcel_new(to->rank, to->n * width);
@@ -103,6 +107,7 @@ static int move_staged(NnrtRank *r, const Job *job) {
                                      (size_t)e->from[i].bytes, cudaMemcpyHostToDevice, stream),
                      "copying to the gpu");
   if (!code) code = nnrt_cuda(cudaStreamSynchronize(stream), "waiting for the gpu");
+  // The queue owns an exchange without receives.
   if (route->n_from > 0) nnrt_exchange_free(e);
   return code;
 }

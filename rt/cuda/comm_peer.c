@@ -33,14 +33,6 @@ typedef struct Shown { // published by one rank
 
 static _Atomic(Shown *) shown; // [ranks]; of the process
 
-static int make_events(Shown *s) {
-  int code = 0;
-  for (int i = 0; i < BARS && !code; i++)
-    code =
-        nnrt_cuda(cudaEventCreateWithFlags(&s->bar[i], cudaEventDisableTiming), "making an event");
-  return code;
-}
-
 // Enables peer access from this rank's GPU to the others.
 static int allow_peers(const NnrtRank *r) {
   int here = r->device->gpu.index;
@@ -54,6 +46,7 @@ static int allow_peers(const NnrtRank *r) {
                         "gpu %d cannot read the memory of gpu %d\n"
                         "hint: one process for each rank, as in: mpirun -n %d",
                         here, there, r->ranks);
+    // Access is enabled once per pair of GPUs.
     cudaError_t e = cudaDeviceEnablePeerAccess(there, 0);
     if (e == cudaErrorPeerAccessAlreadyEnabled)
       cudaGetLastError(); // enabled by another rank on this GPU
@@ -64,9 +57,14 @@ static int allow_peers(const NnrtRank *r) {
 }
 
 static int open_meet(NnrtRank *r) {
+  // Every rank has a place in a table of the process.
   if (r->rank == 0) atomic_store(&shown, nnrt_must_alloc((size_t)r->ranks * sizeof(Shown)));
   nnrt_comm_meet(&r->comm->world);
-  int code = make_events(&atomic_load(&shown)[r->rank]);
+  Shown *mine = &atomic_load(&shown)[r->rank];
+  int code = 0;
+  for (int i = 0; i < BARS && !code; i++)
+    code = nnrt_cuda(cudaEventCreateWithFlags(&mine->bar[i], cudaEventDisableTiming),
+                     "making an event");
   return code ? code : allow_peers(r);
 }
 
@@ -89,6 +87,7 @@ static int memory_meet(NnrtRank *r, void **out, size_t bytes) {
 static int bar(NnrtRank *r, const Group *g, int number, cudaStream_t stream) {
   Shown *s = atomic_load(&shown);
   int code = nnrt_cuda(cudaEventRecord(s[r->rank].bar[number], stream), "meeting other ranks");
+  // An event must be recorded before another stream can wait for it.
   nnrt_comm_meet(g);
   for (int i = 0; i < g->n && !code; i++)
     if (i != g->me)
@@ -113,6 +112,7 @@ static int reduce_meet(NnrtRank *r, const Job *job) {
   mine->y = job->y;
   int code = bar(r, g, 0, stream);
   if (code) return code;
+  // This rank adds its chunk of all ranks' x.
   const void **parts = nnrt_must_alloc((size_t)g->n * sizeof *parts);
   int64_t first = chunk * g->me, count = n - first < chunk ? n - first : chunk;
   for (int i = 0; i < g->n; i++)
@@ -121,6 +121,7 @@ static int reduce_meet(NnrtRank *r, const Job *job) {
     code = nnrt_gpu_add((char *)job->y + first * size, parts, g->n, count, job->dtype, stream);
   free(parts);
   if (!code) code = bar(r, g, 1, stream);
+  // Now all chunks are complete, and those of the others are copied.
   for (int k = 1; k < g->n && !code; k++) {
     int i = (g->me + k) % g->n; // spreads the load over ranks
     first = chunk * i;
@@ -141,6 +142,7 @@ static int gather_meet(NnrtRank *r, const Job *job) {
   cudaStream_t stream = r->device->gpu.comm;
   s[r->rank].x = job->x;
   int code = bar(r, g, 0, stream);
+  // Every rank copies all parts, its own too.
   for (int i = 0; i < g->n && !code; i++)
     code = copy((char *)job->y + i * bytes, s[g->rank[i]].x, bytes, stream);
   if (!code) code = bar(r, g, 1, stream);
@@ -156,6 +158,7 @@ static int reduce_scatter_meet(NnrtRank *r, const Job *job) {
   int64_t first = g->me * n * nnrt_dtype_size(job->dtype);
   s[r->rank].x = job->x;
   int code = bar(r, g, 0, stream);
+  // Each rank adds its own part only, so nothing is copied after it.
   const void **parts = nnrt_must_alloc((size_t)g->n * sizeof *parts);
   for (int i = 0; i < g->n; i++)
     parts[i] = (const char *)s[g->rank[i]].x + first;
@@ -173,6 +176,7 @@ static int all_to_all_meet(NnrtRank *r, const Job *job) {
   cudaStream_t stream = r->device->gpu.comm;
   s[r->rank].x = job->x;
   int code = bar(r, g, 0, stream);
+  // Part `me` of every rank's x.
   for (int k = 0; k < g->n && !code; k++) {
     int i = (g->me + k) % g->n; // spreads the load over ranks
     code = copy((char *)job->y + i * bytes, (const char *)s[g->rank[i]].x + g->me * bytes, bytes,
@@ -181,14 +185,6 @@ static int all_to_all_meet(NnrtRank *r, const Job *job) {
   if (!code) code = bar(r, g, 1, stream);
   nnrt_comm_meet(g);
   return code;
-}
-
-// The offset of the parcel for this rank among all parcels of another rank.
-static int64_t place_of_parcel(const Route *theirs, int rank) {
-  int i = 0;
-  while (theirs->to[i].rank != rank)
-    i++;
-  return theirs->to[i].at;
 }
 
 static int move_meet(NnrtRank *r, const Job *job) {
@@ -203,7 +199,11 @@ static int move_meet(NnrtRank *r, const Job *job) {
   for (int i = 0; i < route->n_from && !code; i++) {
     const RoutePeer *from = &route->from[i];
     const Shown *theirs = &s[from->rank];
-    int64_t at = place_of_parcel(theirs->route, r->rank);
+    // Their parcel for this rank is at an offset among all their parcels.
+    const RoutePeer *to = theirs->route->to;
+    while (to->rank != r->rank)
+      to++;
+    int64_t at = to->at;
     code = copy((char *)job->y + from->at * width, (const char *)theirs->x + at * width,
                 from->n * width, stream);
   }

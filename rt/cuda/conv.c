@@ -56,6 +56,7 @@ static void prep_free(NnrtPrep *prep) {
 
 // Strides of n, channels and spatial.
 static void set_strides(int64_t *stride, int64_t channels, const int64_t *spatial, bool last) {
+  // From the innermost dimension outwards.
   int64_t n = last ? channels : 1;
   for (int i = 2; i >= 0; i--) {
     stride[2 + i] = n;
@@ -69,6 +70,7 @@ static void set_strides(int64_t *stride, int64_t channels, const int64_t *spatia
 static DnnTensor tensor_of(DnnGraph *g, NnrtDtype type, int dims, int64_t n, int64_t channels,
                            const int64_t *spatial, const int64_t *stride) {
   int64_t dim[DNN_MAX_DIMS] = {n, channels}, step[DNN_MAX_DIMS] = {stride[0], stride[1]};
+  // Of three spatial dimensions the last ones.
   for (int i = 2; i < dims; i++) {
     dim[i] = spatial[3 - dims + i];
     step[i] = stride[5 - dims + i];
@@ -81,6 +83,7 @@ static void set_pad(Conv *p) {
   const ConvShape *s = &p->s;
   p->pad = (ConvPad){.outer = p->last ? s->n : s->n * s->c, .inner = p->last ? s->c : 1};
   for (int i = 0; i < 3; i++) {
+    // The smaller of both ends is the symmetric part.
     int64_t both = s->low[i] < p->high[i] ? s->low[i] : p->high[i];
     p->pad.size[i] = s->x[i];
     p->pad.before[i] = s->low[i] - both;
@@ -136,6 +139,7 @@ static NnrtPrep *prepare(NnrtDtype type, DnnDirection direction, int64_t rank, c
   p->base.free = prep_free;
   p->type = type;
   p->direction = direction;
+  // Missing spatial dimensions, in front, have length 1.
   int64_t axis = channels_last ? rank - 1 : 1;
   p->s = (ConvShape){.n = x[0],
                      .c = x[axis],
@@ -159,6 +163,7 @@ static NnrtPrep *prepare(NnrtDtype type, DnnDirection direction, int64_t rank, c
   set_strides(p->s.x_stride, p->s.c, p->s.x, channels_last);
   set_strides(p->s.y_stride, p->s.o, p->s.y, channels_last);
   p->window = p->s.w[0] * p->s.w[1] * p->s.w[2];
+  // An empty tensor needs no plan: the result is all zeros, or nothing.
   int64_t c = p->s.c / group, weights = p->s.o * c * p->window, in = p->s.n * p->s.c;
   int64_t out = p->s.n * p->s.o;
   for (int i = 0; i < 3; i++) {
@@ -178,6 +183,7 @@ static NnrtPrep *prepare(NnrtDtype type, DnnDirection direction, int64_t rank, c
     nnrt_plans_without("conv");
     return &p->base;
   }
+  // Weights in scratch: transposed; or, for gradients of 16 bits, before they become f32.
   if (direction == DNN_BACK_W)
     p->weights = p->turned || type != NNRT_f32 ? round_256(weights * nnrt_dtype_size(type)) : 0;
   else
@@ -209,6 +215,7 @@ static int run(const Conv *p, void *y, const void *x, const void *w) {
   }
   // In the order of the graph: x, w, y.
   void *data[] = {back ? y : unconst(x), unconst(w), back ? unconst(x) : y};
+  // cuDNN reads x with zeros around it, or writes dx with a border that is cropped.
   if (p->asymmetric) data[0] = scratch + p->workspace + p->weights;
   if (!code && p->asymmetric && !back) code = conv_pad(p->type, data[0], x, &p->pad);
   if (!code) code = dnn_run(p->plan, data, scratch);
@@ -221,6 +228,7 @@ static int run_back_w(const Conv *p, float *dw, const void *x, const void *dy) {
   if (!p->plan) return conv_direct_back_w(p->type, &p->s, dw, x, dy);
   char *scratch = scratch_of(p);
   if (!scratch) return NNRT_MEMORY;
+  // The plan writes the gradients in its own layout and type.
   void *to = p->weights ? scratch + p->workspace : (void *)dw;
   void *padded = scratch + p->workspace + p->weights;
   int code = p->asymmetric ? conv_pad(p->type, padded, x, &p->pad) : NNRT_OK;

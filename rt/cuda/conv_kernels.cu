@@ -20,6 +20,7 @@ template <class T>
 __global__ void weights_back(float *to, const T *from, int64_t o, int64_t c, int64_t window,
                              bool last) {
   for (int64_t i = first_thread(); i < o * c * window; i += all_threads()) {
+    // One index of dw, in our layout, and one of the plan's result.
     int64_t at_w = i % window, at_c = i / window % c, at_o = i / window / c;
     to[i] = load(from + (last ? (at_o * window + at_w) * c + at_c : i));
   }
@@ -27,6 +28,7 @@ __global__ void weights_back(float *to, const T *from, int64_t o, int64_t c, int
 
 // Whether element i of the padded tensor is an element of the other, and its index there.
 __device__ inline bool inside_pad(const ConvPad &e, int64_t i, int64_t *from) {
+  // From the innermost dimension outwards.
   int64_t at[3], rest = i / e.inner;
   for (int d = 2; d >= 0; d--) {
     at[d] = rest % e.padded[d] - e.before[d];
@@ -84,9 +86,11 @@ __device__ inline bool reads(const ConvShape &s, const At &y, const At &w, At *x
 template <class T> __global__ void direct(T *y, const T *x, const T *w, ConvShape s) {
   int64_t plane = s.y[0] * s.y[1] * s.y[2], window = s.w[0] * s.w[1] * s.w[2], c = s.c / s.group;
   for (int64_t i = first_thread(); i < s.n * s.o * plane; i += all_threads()) {
+    // Channels of x from `first` on belong to the group of output channel o.
     At at = place(i % plane, s.y), from;
     int64_t o = i / plane % s.o, n = i / plane / s.o, first = o / (s.o / s.group) * c;
     float sum = 0;
+    // Padding adds nothing.
     for (int64_t k = 0; k < window; k++)
       if (reads(s, at, place(k, s.w), &from))
         for (int64_t j = 0; j < c; j++)
@@ -100,6 +104,7 @@ template <class T> __global__ void direct_back_x(T *dx, const T *w, const T *dy,
   int64_t plane = s.x[0] * s.x[1] * s.x[2], window = s.w[0] * s.w[1] * s.w[2], c = s.c / s.group;
   for (int64_t i = first_thread(); i < s.n * s.c * plane; i += all_threads()) {
     At at = place(i % plane, s.x), to;
+    // Output channels from `first` on read this channel.
     int64_t channel = i / plane % s.c, n = i / plane / s.c, outs = s.o / s.group;
     int64_t first = channel / c * outs;
     float sum = 0;
@@ -123,6 +128,7 @@ template <class T> __global__ void direct_back_x(T *dx, const T *w, const T *dy,
 template <class T> __global__ void direct_back_w(float *dw, const T *x, const T *dy, ConvShape s) {
   int64_t plane = s.y[0] * s.y[1] * s.y[2], window = s.w[0] * s.w[1] * s.w[2], c = s.c / s.group;
   for (int64_t i = blockIdx.x; i < s.o * c * window; i += gridDim.x) {
+    // A block per weight: its threads share the sum over images and positions.
     int64_t k = i % window, o = i / window / c;
     int64_t channel = o / (s.o / s.group) * c + i / window % c;
     At in = place(k, s.w), from;

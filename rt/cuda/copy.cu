@@ -17,6 +17,7 @@ int nnrt_zero(void *y, int64_t bytes) {
 }
 
 int nnrt_copy(void *y, const void *x, int64_t bytes) {
+  // An op that may run in place copies nothing then.
   if (y == x || bytes == 0) return NNRT_OK;
   return nnrt_cuda(
       cudaMemcpyAsync(y, x, (size_t)bytes, cudaMemcpyDeviceToDevice, nnrt_gpu()->stream),

@@ -23,6 +23,7 @@ static int64_t input_bytes(const NnrtRank *r) { // per step
   int64_t bytes = 0;
   for (int i = 0; i < p->train.n_tensors; i++) {
     const NnrtTensor *t = &p->train.tensors[i];
+    // Only inputs that this rank has, or a shard of them, are copied to it.
     Part part;
     if (t->role != NNRT_input || !nnrt_part_here(r, t, &part)) continue;
     bytes += nnrt_part_count(t, &part) * nnrt_dtype_size(t->dtype) * p->micro_batches;
@@ -62,31 +63,26 @@ static void ring_open_far(NnrtRank *r) {
                     "making an event"));
 }
 
-static void flush_by_far(NnrtRank *r) {
-  Ring *ring = &r->device->ring;
-  cudaStream_t stream = r->device->gpu.stream;
-  char *far = ring->far + (ring->from - ring->at);
-  size_t bytes = (size_t)ring->bytes;
-  MUST(r, nnrt_cuda(cudaMemcpyAsync(far, ring->from, bytes, cudaMemcpyHostToDevice, ring->stream),
-                    "copying to the gpu"));
-  MUST(r, nnrt_cuda(cudaEventRecord(ring->arrived, ring->stream), "copying to the gpu"));
-  MUST(r, nnrt_cuda(cudaStreamWaitEvent(stream, ring->arrived, 0), "copying to the gpu"));
-  MUST(r, nnrt_cuda(cudaMemcpyAsync(ring->to, far, bytes, cudaMemcpyDeviceToDevice, stream),
-                    "copying to the gpu"));
-  ring->bytes = 0;
-}
-
 void nnrt_gpu_flush(NnrtRank *r) {
   enum { FEW = 64 << 10 };
   Ring *ring = &r->device->ring;
+  cudaStream_t stream = r->device->gpu.stream;
+  size_t bytes = (size_t)ring->bytes;
   if (ring->bytes == 0) return;
   if (ring->far && ring->bytes >= FEW) {
-    flush_by_far(r);
-    return;
+    // Many bytes go to `far` at once, in a stream of their own, while the GPU works on a step.  In
+    // their turn they are copied from there to the slab.
+    char *far = ring->far + (ring->from - ring->at);
+    MUST(r, nnrt_cuda(cudaMemcpyAsync(far, ring->from, bytes, cudaMemcpyHostToDevice, ring->stream),
+                      "copying to the gpu"));
+    MUST(r, nnrt_cuda(cudaEventRecord(ring->arrived, ring->stream), "copying to the gpu"));
+    MUST(r, nnrt_cuda(cudaStreamWaitEvent(stream, ring->arrived, 0), "copying to the gpu"));
+    MUST(r, nnrt_cuda(cudaMemcpyAsync(ring->to, far, bytes, cudaMemcpyDeviceToDevice, stream),
+                      "copying to the gpu"));
+  } else {
+    MUST(r, nnrt_cuda(cudaMemcpyAsync(ring->to, ring->from, bytes, cudaMemcpyHostToDevice, stream),
+                      "copying to the gpu"));
   }
-  MUST(r, nnrt_cuda(cudaMemcpyAsync(ring->to, ring->from, (size_t)ring->bytes,
-                                    cudaMemcpyHostToDevice, r->device->gpu.stream),
-                    "copying to the gpu"));
   ring->bytes = 0;
 }
 
@@ -95,6 +91,7 @@ static void next_segment(NnrtRank *r) {
   nnrt_gpu_flush(r);
   MUST(r, nnrt_cuda(cudaEventRecord(ring->copied[ring->current], r->device->gpu.stream),
                     "copying to the gpu"));
+  // A segment is reused when its copies are complete.
   ring->waits[ring->current] = true;
   ring->current = (ring->current + 1) % ring->n;
   ring->used = 0;
@@ -135,6 +132,7 @@ void nnrt_device_put(NnrtRank *r, void *to, const void *from, int64_t bytes) {
       ring->to = y;
       ring->from = ring->at + (int64_t)ring->current * SEGMENT + ring->used;
     }
+    // A put may span several segments.
     int64_t room = SEGMENT - ring->used, n = bytes < room ? bytes : room;
     copy(ring->from + ring->bytes, x, n);
     ring->used += n;
@@ -153,14 +151,6 @@ void nnrt_device_narrow(NnrtRank *r, void *to, NnrtDtype type, const void *from,
 
 // ---- device to host
 
-static void start_read(NnrtRank *r, int which, const char *from, int64_t bytes) {
-  NnrtDevice *d = r->device;
-  MUST(r, nnrt_cuda(cudaMemcpyAsync(d->out[which], from, (size_t)bytes, cudaMemcpyDeviceToHost,
-                                    d->gpu.stream),
-                    "copying from the gpu"));
-  MUST(r, nnrt_cuda(cudaEventRecord(d->out_done[which], d->gpu.stream), "copying from the gpu"));
-}
-
 const void *nnrt_device_read(NnrtRank *r, const void *from, int64_t bytes) {
   NnrtDevice *d = r->device;
   if (nnrt_on_host(r, from)) {
@@ -173,6 +163,7 @@ const void *nnrt_device_read(NnrtRank *r, const void *from, int64_t bytes) {
     d->host = nnrt_must_alloc((size_t)bytes);
     d->host_bytes = bytes;
   }
+  // Most ranks never read, so the pinned memory is allocated on first use.
   for (int i = 0; i < 2 && !d->out[i]; i++) {
     MUST(r,
          nnrt_cuda(cudaMallocHost((void **)&d->out[i], SEGMENT), "pinned memory of this machine"));
@@ -184,9 +175,14 @@ const void *nnrt_device_read(NnrtRank *r, const void *from, int64_t bytes) {
   int64_t pieces = (bytes + SEGMENT - 1) / SEGMENT;
   for (int64_t i = 0; i <= pieces; i++) {
     int64_t at = i * SEGMENT, done = at - SEGMENT;
-    if (i < pieces)
-      start_read(r, (int)(i % 2), (const char *)from + at,
-                 bytes - at < SEGMENT ? bytes - at : SEGMENT);
+    if (i < pieces) {
+      size_t n = (size_t)(bytes - at < SEGMENT ? bytes - at : SEGMENT);
+      MUST(r, nnrt_cuda(cudaMemcpyAsync(d->out[i % 2], (const char *)from + at, n,
+                                        cudaMemcpyDeviceToHost, d->gpu.stream),
+                        "copying from the gpu"));
+      MUST(r,
+           nnrt_cuda(cudaEventRecord(d->out_done[i % 2], d->gpu.stream), "copying from the gpu"));
+    }
     if (i == 0) continue;
     MUST(r, nnrt_cuda(cudaEventSynchronize(d->out_done[(i - 1) % 2]), "copying from the gpu"));
     memcpy(d->host + done, d->out[(i - 1) % 2],
@@ -211,6 +207,7 @@ static void open_gpu(NnrtRank *r) {
        nnrt_cuda(cudaDeviceGetAttribute(&g->processors, cudaDevAttrMultiProcessorCount, g->index),
                  "asking the gpu"));
   g->sm = 10 * major + minor;
+  // Collectives go before computation: other ranks wait for them.
   MUST(r, nnrt_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking the gpu"));
   // Blocking streams would wait for the libraries' work in the default stream.
   MUST(r, nnrt_cuda(cudaStreamCreateWithPriority(&g->stream, cudaStreamNonBlocking, least),
@@ -225,17 +222,6 @@ static void open_gpu(NnrtRank *r) {
   r->op = &g->op;
 }
 
-static void open_slots(NnrtRank *r) {
-  for (int i = 0; i < NNRT_SLOTS; i++) {
-    Slot *s = &r->device->slot[i];
-    MUST(r, nnrt_cuda(cudaMallocHost((void **)&s->report, sizeof *s->report),
-                      "pinned memory of this machine"));
-    MUST(r, nnrt_cuda(
-                cudaEventCreateWithFlags(&s->done, cudaEventDisableTiming | cudaEventBlockingSync),
-                "making an event"));
-  }
-}
-
 static void copy_constants(NnrtRank *r) {
   const NnrtProgram *p = r->program;
   int64_t bytes = 0;
@@ -243,6 +229,7 @@ static void copy_constants(NnrtRank *r) {
     bytes += (p->constants[i].bytes + 255) / 256 * 256;
   r->constant = nnrt_must_alloc((size_t)p->n_constants * sizeof *r->constant);
   if (bytes == 0) return;
+  // One block for all, each at a multiple of 256 bytes.
   char *at;
   MUST(r, nnrt_cuda(cudaMalloc((void **)&at, (size_t)bytes), "memory for constants"));
   for (int i = 0; i < p->n_constants; i++) {
@@ -260,12 +247,22 @@ void nnrt_device_open(NnrtRank *r) {
   const char *blocking = getenv("CUDA_LAUNCH_BLOCKING");
   d->records = !blocking || strcmp(blocking, "0") == 0;
   ring_open(r);
-  open_slots(r);
+  // The results of a step arrive in pinned memory.
+  for (int i = 0; i < NNRT_SLOTS; i++) {
+    Slot *s = &d->slot[i];
+    MUST(r, nnrt_cuda(cudaMallocHost((void **)&s->report, sizeof *s->report),
+                      "pinned memory of this machine"));
+    MUST(r, nnrt_cuda(
+                cudaEventCreateWithFlags(&s->done, cudaEventDisableTiming | cudaEventBlockingSync),
+                "making an event"));
+  }
+  // The transport may allocate the slab in its own way.
   MUST(r, nnrt_gpu_comm_open(r));
   MUST(r, nnrt_gpu_moves_open(r));
   MUST(r, nnrt_gpu_comm_memory(r, (void **)&r->slab, bytes));
   MUST(r, nnrt_cuda(cudaMemsetAsync(r->slab, 0, bytes, d->gpu.stream), "clearing the slab"));
   MUST(r, nnrt_gpu_swaps_open(r));
+  // After the slab, which must fit.
   ring_open_far(r);
   copy_constants(r);
 }
@@ -275,7 +272,17 @@ void nnrt_device_finish(NnrtRank *r) {
     nnrt_gpu_say_memory(r);
 }
 
-static void close_ring(Ring *ring) {
+void nnrt_device_close(NnrtRank *r) {
+  NnrtDevice *d = r->device;
+  // NCCL's communicators must outlive the graphs captured from them.
+  nnrt_gpu_recordings_close(d);
+  nnrt_gpu_swaps_close(r);
+  nnrt_gpu_moves_close(r);
+  nnrt_gpu_comm_close(r);
+  nnrt_gpu_blas_free(&d->gpu);
+  nnrt_gpu_dnn_free(&d->gpu);
+  // Copies to the GPU.
+  Ring *ring = &d->ring;
   for (int i = 0; i < ring->n; i++)
     cudaEventDestroy(ring->copied[i]);
   if (ring->far) {
@@ -286,9 +293,7 @@ static void close_ring(Ring *ring) {
   cudaFreeHost(ring->at);
   free(ring->copied);
   free(ring->waits);
-}
-
-static void close_ways_back(NnrtDevice *d) {
+  // Copies from the GPU, results and timestamps.
   for (int i = 0; i < 2 && d->out[i]; i++) {
     cudaEventDestroy(d->out_done[i]);
     cudaFreeHost(d->out[i]);
@@ -302,19 +307,7 @@ static void close_ways_back(NnrtDevice *d) {
   if (d->zero) cudaEventDestroy(d->zero);
   free(d->mark);
   free(d->host);
-}
 
-void nnrt_device_close(NnrtRank *r) {
-  NnrtDevice *d = r->device;
-  // NCCL's communicators must outlive the graphs captured from them.
-  nnrt_gpu_recordings_close(d);
-  nnrt_gpu_swaps_close(r);
-  nnrt_gpu_moves_close(r);
-  nnrt_gpu_comm_close(r);
-  nnrt_gpu_blas_free(&d->gpu);
-  nnrt_gpu_dnn_free(&d->gpu);
-  close_ring(&d->ring);
-  close_ways_back(d);
   if (r->program->n_constants > 0)
     cudaFree((void *)(uintptr_t)r->constant[0]); // the first constant begins their memory
   free(r->constant);

@@ -103,6 +103,7 @@ static __device__ inline int64_t all_threads() {
 
 // The number of blocks of BLOCK threads for n elements; a thread takes several if n is very large.
 static inline int blocks_for(int64_t n) {
+  // Enough to occupy the GPU several times.
   int64_t blocks = (n + BLOCK - 1) / BLOCK, most = 32 * (int64_t)nnrt_gpu()->processors;
   return (int)(blocks < 1 ? 1 : blocks < most ? blocks : most);
 }
@@ -112,6 +113,7 @@ static inline int blocks_for(int64_t n) {
 #ifdef __CUDACC__
 template <class... P, class... A>
 static int launch(void (*kernel)(P...), dim3 grid, dim3 block, int64_t shared, A... args) {
+  // More shared memory than every GPU has must be asked for.
   if (shared > 48 * 1024) {
     int code = nnrt_cuda(
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
@@ -171,6 +173,7 @@ static __device__ inline float block_sum(float x) {
   __syncthreads(); // all reads of `part` by the previous sum are done
   if (threadIdx.x % WARP == 0) part[warp] = x;
   __syncthreads();
+  // The sums of warps, added in order by every thread.
   float sum = 0;
   for (int i = 0; i < warps; i++)
     sum += part[i];
@@ -179,6 +182,7 @@ static __device__ inline float block_sum(float x) {
 static __device__ inline float block_max(float x) {
   __shared__ float part[WARP];
   int warps = (int)(blockDim.x / WARP), warp = (int)(threadIdx.x / WARP);
+  // As block_sum; NaN stays.
   x = warp_max(x);
   __syncthreads();
   if (threadIdx.x % WARP == 0) part[warp] = x;

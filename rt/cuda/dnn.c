@@ -12,6 +12,7 @@
 
 int dnn_ok(cudnnStatus_t status, const char *what) {
   if (status == CUDNN_STATUS_SUCCESS) return NNRT_OK;
+  // cuDNN's own message says more than the status; its first line is enough.
   char more[512] = "";
   cudnnGetLastErrorString(more, sizeof more);
   more[strcspn(more, "\n")] = 0;
@@ -25,6 +26,7 @@ cudnnHandle_t nnrt_gpu_dnn(void) {
   if (g->dnn) return g->dnn;
   cudnnHandle_t h = NULL;
   if (dnn_ok(cudnnCreate(&h), "starting cudnn")) return NULL;
+  // A handle without its stream would not be ordered with the kernels.
   if (dnn_ok(cudnnSetStream(h, g->stream), "giving cudnn its stream")) {
     cudnnDestroy(h);
     return NULL;
@@ -58,6 +60,7 @@ void dnn_say(DnnGraph *g, const char *fmt, ...) {
   va_start(args, fmt);
   int n = vsnprintf(line, sizeof line, fmt, args);
   va_end(args);
+  // The text grows by doubling.
   if (g->text_bytes + (size_t)n + 1 > g->text_room) {
     size_t room = 2 * g->text_room + 1024;
     char *text = nnrt_must_alloc(room);
@@ -81,6 +84,7 @@ void dnn_fail(DnnGraph *g, const char *what) {
 
 Descriptor dnn_make(DnnGraph *g, cudnnBackendDescriptorType_t type) {
   Descriptor d = NULL;
+  // After an error all calls do nothing, and dnn_plan returns NULL.
   if (g->n_made == MAX_DESCRIPTORS) dnn_fail(g, "the graph is too large");
   if (g->failed) return NULL;
   dnn_check(g, cudnnBackendCreateDescriptor(type, &d), "making a descriptor");
@@ -135,8 +139,10 @@ static DnnTensor tensor(DnnGraph *g, Place place, cudnnDataType_t type, int rank
   if (place == VIRTUAL) set_bool(g, d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, true);
   if (place == BY_VALUE) set_bool(g, d, CUDNN_ATTR_TENSOR_IS_BY_VALUE, true);
   dnn_finalize(g, d);
+  // Tensors in memory are the operands of a run, in this order.
   if (place == IN_MEMORY) g->memory[g->n_memory++] = uid;
   g->tensor[g->n_tensors] = d;
+  // The text is the key of an ahead-of-time plan.
   dnn_say(g, "tensor %d type %d", (int)place, (int)type);
   for (int i = 0; i < rank; i++)
     dnn_say(g, " %lld:%lld", (long long)dim[i], (long long)stride[i]);
@@ -156,6 +162,7 @@ DnnTensor dnn_virtual(DnnGraph *g, cudnnDataType_t type, int rank, const int64_t
 
 static Number *number(DnnGraph *g, cudnnDataType_t type, int rank) {
   const int64_t ones[DNN_MAX_DIMS] = {1, 1, 1, 1, 1};
+  // A tensor of one element, given by value.
   DnnTensor t = tensor(g, BY_VALUE, type, rank, ones, ones);
   Number *x = &g->number[g->n_numbers];
   x->uid = t + 1;
@@ -193,6 +200,7 @@ static void add(DnnGraph *g, Descriptor op) {
 }
 
 void dnn_matmul(DnnGraph *g, DnnTensor a, DnnTensor b, DnnTensor c) {
+  // The computation, then the operation on tensors.
   Descriptor how = dnn_make(g, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
   set_type(g, how, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_DATA_FLOAT);
   dnn_finalize(g, how);
@@ -208,6 +216,7 @@ void dnn_matmul(DnnGraph *g, DnnTensor a, DnnTensor b, DnnTensor c) {
 // b, t: or DNN_NONE.  axis: of CUDNN_POINTWISE_GEN_INDEX
 static void pointwise(DnnGraph *g, cudnnPointwiseMode_t mode, cudnnDataType_t precision,
                       DnnTensor x, DnnTensor b, DnnTensor t, DnnTensor y, int axis) {
+  // The computation, then the operation on tensors.
   Descriptor how = dnn_make(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
   dnn_set(g, how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
   set_type(g, how, CUDNN_ATTR_POINTWISE_MATH_PREC, precision);
@@ -241,6 +250,7 @@ void dnn_index(DnnGraph *g, int axis, DnnTensor like, DnnTensor y) {
 }
 
 void dnn_reduce(DnnGraph *g, cudnnReduceTensorOp_t how, DnnTensor x, DnnTensor y) {
+  // The computation, then the operation on tensors.
   Descriptor d = dnn_make(g, CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
   dnn_set(g, d, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &how);
   set_type(g, d, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_DATA_FLOAT);
@@ -298,6 +308,7 @@ void dnn_conv(DnnGraph *g, DnnDirection direction, const DnnConv *conv, DnnTenso
        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY}};
+  // Neural networks call cross-correlation a convolution.
   const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
   const float one = 1, zero = 0;
   int64_t n = conv->spatial;
@@ -310,6 +321,7 @@ void dnn_conv(DnnGraph *g, DnnDirection direction, const DnnConv *conv, DnnTenso
   dnn_set(g, d, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, n, conv->low);
   dnn_set(g, d, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, n, conv->high);
   dnn_finalize(g, d);
+  // The operation, by the attributes of its direction.
   Descriptor op = operation(g, names[direction].type);
   dnn_say(g, "conv %d", (int)direction);
   for (int64_t i = 0; i < n; i++)
@@ -322,6 +334,7 @@ void dnn_conv(DnnGraph *g, DnnDirection direction, const DnnConv *conv, DnnTenso
   operand(g, op, names[direction].w, w);
   operand(g, op, names[direction].y, y);
   add(g, op);
+  // These engines are never chosen; see above.
   g->distrusted |= atomic_engines[direction];
   g->rounding |= rounding_engines[direction];
 }

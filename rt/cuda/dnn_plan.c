@@ -24,17 +24,6 @@ static _Thread_local char chosen[128];
 
 // -- Choosing
 
-// The properties of the GPU to plan for; NULL on a machine with the GPU.
-static Descriptor planned_device(DnnGraph *g) {
-  const char *json = nnrt_gpu()->planning;
-  if (!json) return NULL;
-  Descriptor d = dnn_make(g, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
-  dnn_set(g, d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, (int64_t)strlen(json),
-          json);
-  dnn_finalize(g, d);
-  return d;
-}
-
 // Sets the target of a graph or plan: this rank's handle, or the device that is planned for.
 static void set_machine(DnnGraph *g, Descriptor d, Descriptor device,
                         cudnnBackendAttributeName_t by_handle,
@@ -55,11 +44,6 @@ static Descriptor keep(DnnGraph *g, Descriptor d) {
   return d;
 }
 
-static void drop(DnnGraph *g, int since) {
-  while (g->n_made > since)
-    cudnnBackendDestroyDescriptor(g->made[--g->n_made]);
-}
-
 static int64_t int_of(Descriptor d, cudnnBackendAttributeName_t name) {
   int64_t x = 0, n = 0;
   if (cudnnBackendGetAttribute(d, name, CUDNN_TYPE_INT64, 1, &n, &x) != CUDNN_STATUS_SUCCESS)
@@ -72,6 +56,7 @@ static bool fits(DnnGraph *g, Descriptor config, const DnnLimits *limits, int64_
   cudnnBackendNumericalNote_t note[MAX_NOTES];
   int64_t n = 0;
   if (g->failed) return false;
+  // The engine of the configuration, and its notes.
   dnn_check(g,
             cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
                                      CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n, &engine),
@@ -85,6 +70,7 @@ static bool fits(DnnGraph *g, Descriptor config, const DnnLimits *limits, int64_
   // Engines excluded by number, since their notes are incomplete.
   uint64_t out = g->distrusted | (limits->no_tensor_cores ? g->rounding : 0);
   if (*out_engine >= 0 && *out_engine < 64 && out >> *out_engine & 1) return false;
+  // Engines that are not deterministic, or less precise than the types promise.
   for (int64_t i = 0; i < n; i++)
     if (note[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC ||
         note[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS ||
@@ -111,6 +97,7 @@ static Descriptor plan_by(DnnGraph *g, cudnnBackendHeurMode_t mode, Descriptor g
                                        CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &n, NULL),
               "counting engines");
   if (g->failed || n == 0) return NULL;
+  // All proposals, best first.
   Descriptor *config = nnrt_must_alloc((size_t)n * sizeof *config);
   for (int64_t i = 0; i < n; i++)
     dnn_check(g, cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &config[i]),
@@ -121,6 +108,7 @@ static Descriptor plan_by(DnnGraph *g, cudnnBackendHeurMode_t mode, Descriptor g
               cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                        CUDNN_TYPE_BACKEND_DESCRIPTOR, n, &got, config),
               "asking for engines");
+  // An engine may refuse when its plan is built.
   for (int64_t i = 0; !plan && !g->failed && i < got; i++) {
     int since = g->n_made;
     int64_t engine = -1;
@@ -139,7 +127,9 @@ static Descriptor plan_by(DnnGraph *g, cudnnBackendHeurMode_t mode, Descriptor g
         plan = keep(g, d);
       }
     }
-    drop(g, since);
+    // The descriptors of this engine are not needed any more.
+    while (g->n_made > since)
+      cudnnBackendDestroyDescriptor(g->made[--g->n_made]);
   }
   for (int64_t i = 0; i < n; i++)
     if (config[i]) cudnnBackendDestroyDescriptor(config[i]);
@@ -171,6 +161,7 @@ static Descriptor build_plan(DnnGraph *g, Descriptor device, const DnnLimits *li
 // -- Ahead-of-time plans
 
 static Descriptor load_plan(DnnGraph *g, Descriptor device, const char *json, int64_t bytes) {
+  // cuDNN takes only texts of its own version for this kind of GPU.
   Descriptor d = dnn_make(g, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
   set_machine(g, d, device, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
   dnn_set(g, d, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, bytes, json);
@@ -187,6 +178,7 @@ static void remember(const char *key, Descriptor plan) {
                                0, &n, NULL) != CUDNN_STATUS_SUCCESS ||
       n <= 0)
     return;
+  // The first call gives the length, the second the text.
   char *json = nnrt_must_alloc((size_t)n + 1);
   if (cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
                                n, &n, json) == CUDNN_STATUS_SUCCESS)
@@ -203,7 +195,15 @@ DnnPlan *dnn_plan(DnnGraph *g, const DnnLimits *limits) {
   dnn_say(g, "limits %lld %d\n", (long long)limits->workspace, (int)limits->no_tensor_cores);
   snprintf(key, sizeof key, "%s-%016llx", g->name,
            (unsigned long long)nnrt_xxh64(g->text, (int64_t)g->text_bytes, 0));
-  Descriptor device = planned_device(g);
+  // Without a GPU a plan is made for the properties of one.
+  Descriptor device = NULL;
+  const char *properties = nnrt_gpu()->planning;
+  if (properties) {
+    device = dnn_make(g, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+    dnn_set(g, device, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+            (int64_t)strlen(properties), properties);
+    dnn_finalize(g, device);
+  }
   if (!g->failed) {
     // One at a time: ranks of one process build the same plans, and later ranks find the first
     // one's.
@@ -211,6 +211,7 @@ DnnPlan *dnn_plan(DnnGraph *g, const DnnLimits *limits) {
     int64_t bytes = 0;
     const char *json = nnrt_plans_find(key, &bytes);
     if (json) p->plan = load_plan(g, device, json, bytes);
+    // The plan outlives the graph, so the tensors and numbers of a run are copied.
     if (p->plan) {
       snprintf(chosen, sizeof chosen, "from its text");
     } else {
@@ -253,6 +254,7 @@ int dnn_run(const DnnPlan *p, void *const *data, void *workspace) {
   int64_t uid[MAX_TENSORS];
   const void *at[MAX_TENSORS];
   int n = 0;
+  // Addresses by uid: of the tensors, then of the numbers.
   for (int i = 0; i < p->n_memory; i++, n++) {
     uid[n] = p->memory[i];
     at[n] = data[i];

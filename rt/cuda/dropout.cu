@@ -29,6 +29,7 @@ static Where where_of(int64_t rank, const int64_t *shape, const int64_t *whole,
   if (inner > 0) w.n *= shape[--inner];
   w.runs = product(shape, inner);
   w.rank = (int)inner;
+  // The first element, and the strides in the global tensor.
   for (int64_t d = rank - 1; d >= 0; d--) {
     w.base += (start[d] + (piece_of ? piece_start[d] : 0)) * stride;
     w.shape[d] = shape[d];
@@ -60,6 +61,7 @@ static __global__ void drop(T *y, const T *x, const int64_t *step, const int64_t
                             uint32_t limit, float scale, int64_t key) {
   int64_t total = w.runs * w.n, the_step = *step, the_seed = *seed;
   for (int64_t i = first_thread() * V; i < total; i += all_threads() * V) {
+    // The index in the global tensor.
     int64_t at = w.runs == 1 ? w.base + i : run_start(w, i / w.n) + i % w.n;
     Pack<T, V> p = read_pack<T, V>(x + i);
     uint32_t words[4];
@@ -82,6 +84,7 @@ static int dropout(T *y, const T *x, const int64_t *step, const int64_t *seed, i
   constexpr int V = Width<T>::most;
   Where w = where_of(rank, shape, whole, start, piece_of, piece_start);
   int64_t n = w.runs * w.n;
+  // Random words have 24 bits that count.
   uint32_t limit = (uint32_t)ceil(ratio * 0x1p24);
   float scale = ratio < 1 ? (float)(1.0 / (1.0 - ratio)) : 0.0f;
   if (n == 0) return NNRT_OK;

@@ -72,6 +72,7 @@ int nnrt_mul_gelu_back(NnrtDtype t, void *d, int64_t ldd, const void *aux, int64
 enum { SUM_COLUMNS = 32, SUM_ROWS = 8, SUM_PARTS = 256, SUM_ELEMENTS = 1 << 18 };
 
 static int64_t parts_of(int64_t m, int64_t n) {
+  // Enough rows in a part, and few enough parts for scratch.
   int64_t parts = m / (4 * SUM_ROWS), fit = n > 0 ? SUM_ELEMENTS / n : 1;
   parts = parts < fit ? parts : fit;
   parts = parts < SUM_PARTS ? parts : SUM_PARTS;
@@ -88,6 +89,7 @@ static __global__ void sum_columns(float *part, const T *x, int64_t ldx, int64_t
   if (j < n)
     for (int64_t i = from + threadIdx.y; i < to; i += SUM_ROWS)
       sum += load(x + i * ldx + j);
+  // The first row of threads adds the sums of the others, in order.
   sums[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.y != 0 || j >= n) return;
@@ -112,6 +114,7 @@ int nnrt_column_sums(NnrtDtype out, void *sums, NnrtDtype in, const void *x, int
                   n, rows);
   });
   if (code) return code;
+  // Sums are f32, the result has the type of D.
   return with_type(out, [&](auto element) {
     using T = decltype(element);
     return add_parts((T *)sums, part, parts, n);

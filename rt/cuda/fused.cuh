@@ -60,6 +60,7 @@ template <int columns, int n, class S> static __device__ inline void block_sums(
   __syncthreads(); // all reads of `part` by the previous sums are done
   for (int j = 0; j < n; j++)
     part[j][i] = s[j];
+  // Halves of the block are added until `columns` are left.
   for (int d = BLOCK / 2; d >= columns; d /= 2) {
     __syncthreads();
     for (int j = 0; j < n && i < d; j++)

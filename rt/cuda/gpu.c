@@ -23,6 +23,7 @@ int nnrt_cuda(cudaError_t error, const char *what) {
         "%s: %s\nhint: it may come from an operation before; CUDA_LAUNCH_BLOCKING=1 in "
         "the environment makes it name the one",
         what, cudaGetErrorString(error));
+  // Running out of memory has its own code, and hints.
   if (error == cudaErrorMemoryAllocation)
     return nnrt_error(NNRT_MEMORY, "%s\n" NNRT_MEMORY_HINT, what);
   return nnrt_error(NNRT_LIBRARY, "%s: %s", what, cudaGetErrorString(error));

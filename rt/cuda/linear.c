@@ -32,6 +32,7 @@ static void product_free(NnrtPrep *prep) {
 
 static NnrtPrep *product_new(const NnrtGemmSpec *s, bool swapped) {
   NnrtGemm *gemm = nnrt_gemm_new(s);
+  // The error is already reported.
   if (!gemm) return NULL;
   Product *p = nnrt_must_alloc(sizeof *p);
   *p = (Product){.base = {.free = product_free}, .gemm = gemm, .swapped = swapped};
@@ -47,6 +48,7 @@ static NnrtPrep *linear(NnrtDtype t, int64_t m, int64_t k, int64_t n, bool trans
 // `beta` is 1 if dw is accumulated.
 static NnrtPrep *linear_back_w(NnrtDtype t, int64_t m, int64_t k, int64_t n, bool trans, bool bias,
                                float beta) {
+  // The transposed dw is dy' x, with the operands swapped.
   NnrtGemmSpec s = trans ? nnrt_gemm_packed(t, NNRT_f32, 1, n, k, m, true, false)
                          : nnrt_gemm_packed(t, NNRT_f32, 1, k, n, m, true, false);
   s.beta = beta;

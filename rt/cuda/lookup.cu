@@ -39,6 +39,7 @@ static Indices indices_of(const void *at, int64_t count, int64_t width, int64_t 
                           int64_t all, Axis *io_axis) {
   Indices x = {at, width, io_axis->n, from, all, -all, 0};
   if (batch == 0) return x;
+  // One table of all rows, in which index i belongs to table i / per.
   x.per = io_axis->outer > 0 ? count / io_axis->outer : 0;
   io_axis->n *= io_axis->outer;
   io_axis->outer = 1;
@@ -51,6 +52,7 @@ enum { NO_ROW = -1, ELSEWHERE = -2 };
 static __device__ inline int64_t row_of_index(Indices x, int64_t i) {
   int64_t index = index_at(x.at, x.width, i);
   if (index < x.low || index >= x.all) return NO_ROW;
+  // Negative indices count from the end.
   int64_t row = (index < 0 ? index + x.all : index) - x.from;
   if (row < 0 || row >= x.n) return ELSEWHERE;
   return x.per ? i / x.per * x.n + row : row;
@@ -64,6 +66,7 @@ static __global__ void gather_rows(T *y, const T *x, Indices at, int64_t rows, D
     I column, number;
     I outer = count.divide(inner.divide(i, &column), &number);
     int64_t from = row_of_index(at, number);
+    // One thread reports an index that is out of range.
     if (from >= 0)
       y[i] = x[(outer * rows + from) * row + column];
     else if (from == ELSEWHERE)
@@ -82,6 +85,7 @@ static int gather(void *y, const void *x, const void *at, int64_t size, int64_t 
   if (embedding) indices.low = 0;
   int64_t all = a.outer * count * a.inner;
   if (all == 0) return NNRT_OK;
+  // Rows are copied in the widest elements that their size and addresses permit.
   int64_t wide = width_of(address(y) | address(x) | (uint64_t)(a.inner * size));
   int64_t row = a.inner * size / wide;
   all = a.outer * count * row;
@@ -127,6 +131,7 @@ static __global__ void count_digits(uint32_t *counts, const uint32_t *keys, int 
     if (i < n) atomicAdd(&count[digit_of(keys[i], shift)], 1u);
   }
   __syncthreads();
+  // By digit, then by block.
   counts[threadIdx.x * gridDim.x + blockIdx.x] = count[threadIdx.x];
 }
 
@@ -140,12 +145,14 @@ static __global__ void sum_counts(uint32_t *counts, int n) {
   for (int i = from; i < to; i++)
     sum += counts[i];
   sums[threadIdx.x] = sum;
+  // An inclusive scan: each step adds the sum at twice the distance.
   for (int d = 1; d < BLOCK; d *= 2) {
     __syncthreads();
     uint32_t before = (int)threadIdx.x >= d ? sums[(int)threadIdx.x - d] : 0;
     __syncthreads();
     sums[threadIdx.x] += before;
   }
+  // The sum before this thread's run.
   sum = sums[threadIdx.x] - sum;
   for (int i = from; i < to; i++) {
     uint32_t count = counts[i];
@@ -161,6 +168,7 @@ static __global__ void move_by_digit(uint32_t *keys_out, uint32_t *places_out, c
   __shared__ uint32_t next[DIGITS];           // position of the next element, by digit
   __shared__ uint32_t of_warp[WARPS][DIGITS]; // count per warp and digit; then the position
   int t = (int)threadIdx.x, warp = t / WARP, lane = t % WARP;
+  // Thread t keeps the position of digit t.
   next[t] = starts[t * gridDim.x + blockIdx.x];
   for (int r = 0; r < SORT_ROUNDS; r++) {
     int i = (int)blockIdx.x * SORT_TILE + r * BLOCK + t;
@@ -176,9 +184,11 @@ static __global__ void move_by_digit(uint32_t *keys_out, uint32_t *places_out, c
       uint32_t ones = __ballot_sync(0xffffffffu, digit >> b & 1);
       same &= digit >> b & 1 ? ones : ~ones;
     }
+    // The number of lanes before this one with its digit: the order is stable.
     int before = __popc(same & ((1u << lane) - 1));
     if (here && before == 0) of_warp[warp][digit] = (uint32_t)__popc(same);
     __syncthreads();
+    // Warps take their positions in order.
     uint32_t at = next[t];
     for (int w = 0; w < WARPS; w++) {
       uint32_t count = of_warp[w][t];
@@ -230,6 +240,7 @@ template <class T> static __global__ void sum_pieces(Sums s, const T *dy) {
     places[i] = s.places[from + i];
   }
   __syncthreads();
+  // A sum may span pieces: its ends go to `share`, and sum_shares adds them.
   bool began_before = from > 0 && s.keys[from - 1] == keys[0];
   bool goes_on = from + size < s.count && s.keys[from + size] == keys[size - 1];
   for (int64_t c = blockIdx.y * (int64_t)blockDim.x + threadIdx.x; c < s.columns;
@@ -252,6 +263,7 @@ template <class T> static __global__ void sum_pieces(Sums s, const T *dy) {
         sum += x[j];
         bool last = i == size - 1;
         if (!last && keys[i + 1] == keys[i]) continue;
+        // The key changes here, so the sum of a row is complete.
         if (first && began_before)
           share[0] = sum;
         else if (last && goes_on)
@@ -284,6 +296,7 @@ static __global__ void sum_shares(Sums s) {
     else
       high = middle;
   }
+  // The end of this piece, then the others, in order.
   for (int64_t c = blockIdx.y * (int64_t)blockDim.x + threadIdx.x; c < s.columns;
        c += gridDim.y * (int64_t)blockDim.x) {
     float sum = s.share[((int64_t)blockIdx.x * 2 + 1) * s.columns + c];
@@ -297,6 +310,7 @@ static __global__ void sum_shares(Sums s) {
 // Sorts.  Returns 0 or 1: the result is in keys[0] and places[0], or in keys[1] and places[1].
 static int sort(uint32_t *const *keys, uint32_t *const *places, uint32_t *counts, int count,
                 int64_t n, int *out_where) {
+  // A digit per round, as far as the largest key has bits.
   int blocks = (count + SORT_TILE - 1) / SORT_TILE, now = 0;
   for (int shift = 0; shift < 32 && n >> shift > 0; shift += DIGIT_BITS, now = !now) {
     int code = launch(count_digits, blocks, BLOCK, 0, counts, keys[now], count, shift);
@@ -319,12 +333,14 @@ static int gather_back(float *dx, const void *at, const T *dy, int64_t at_rank,
   int64_t count = product(at_shape, at_rank);
   Indices indices = indices_of(at, count, width, batch, from, all, &a);
   int64_t columns = a.outer * a.inner;
+  // Keys and places have 32 bits.
   if (count >= (int64_t)1 << 30 || a.n >= (int64_t)1 << 31)
     return nnrt_error(NNRT_UNSUPPORTED, "gather_back: %lld indices into %lld rows are too many",
                       (long long)count, (long long)a.n);
   if (a.n * columns == 0) return NNRT_OK;
   int code = nnrt_zero(dx, a.n * columns * (int64_t)sizeof *dx);
   if (code || count == 0) return code;
+  // Scratch: keys and places, twice each; counts; shares.
   int64_t pieces = (count + PLACES - 1) / PLACES;
   int64_t list = round_256(count * (int64_t)sizeof(uint32_t));
   int64_t blocks = (count + SORT_TILE - 1) / SORT_TILE;
@@ -335,6 +351,7 @@ static int gather_back(float *dx, const void *at, const T *dy, int64_t at_rank,
   uint32_t *keys[] = {(uint32_t *)scratch, (uint32_t *)(scratch + list)};
   uint32_t *places[] = {(uint32_t *)(scratch + 2 * list), (uint32_t *)(scratch + 3 * list)};
   int where;
+  // Indices sorted by row make the order of each sum fixed.
   code = launch(make_keys, blocks_for(count), BLOCK, 0, keys[0], places[0], indices, a.n,
                 (int)count, finder());
   if (!code) code = sort(keys, places, (uint32_t *)(scratch + 4 * list), (int)count, a.n, &where);

@@ -85,6 +85,7 @@ static __global__ void __launch_bounds__(BY_WARPS ? BLOCK : LARGE)
   int64_t lane = BY_WARPS ? threadIdx.x % WARP : threadIdx.x;
   for (int64_t row = first; row < m; row += rows) {
     const T *x = logits + row * ld;
+    // The log-sum-exp of the row.
     float whole = log_of(row_exp_sum<T, BY_WARPS>(x, k.c, lane, threads));
     if (lane > 0) continue;
     int64_t label = index_at(labels, width, row);
@@ -137,10 +138,13 @@ static __global__ void __launch_bounds__(BY_WARPS ? BLOCK : LARGE)
     int64_t label = index_at(labels, width, row);
     LabelKind kind = label_kind(label, classes);
     if (kind == OUTSIDE && lane == 0) find_label(f, label, row, classes.all);
+    // A label in another shard has no local class, but its row counts.
     RowBack r = {lse[row], dloss[row], label - classes.from, kind == HERE || kind == ELSEWHERE};
     RowPacks at = row_packs<T, V>(x, c);
+    // Packs need the same alignment in both.
     if ((uintptr_t)x % 16 != (uintptr_t)y % 16) at = RowPacks{0, 0};
     if (lane < at.head) back_one(y + lane, load(x + lane), lane == r.label, r);
+    // AT_ONCE packs are read before the first is written.
     for (int64_t from = at.head + lane * V; from < at.end; from += AT_ONCE * threads * V) {
       Pack<T, V> p[AT_ONCE];
       UNROLL
@@ -150,6 +154,7 @@ static __global__ void __launch_bounds__(BY_WARPS ? BLOCK : LARGE)
       for (int u = 0; u < AT_ONCE; u++) {
         int64_t i = from + u * threads * V;
         if (i >= at.end) continue;
+        // The label's position in this pack; -1: elsewhere.
         int64_t from_label = r.label - i;
         int label = from_label >= 0 && from_label < V ? (int)from_label : -1;
         UNROLL
@@ -158,6 +163,7 @@ static __global__ void __launch_bounds__(BY_WARPS ? BLOCK : LARGE)
         write_pack(y + i, p[u]);
       }
     }
+    // The elements after the last pack.
     for (int64_t i = at.end + lane; i < c; i += threads)
       back_one(y + i, load(x + i), i == r.label, r);
   }
@@ -171,6 +177,7 @@ static __global__ void nll_rows(float *loss, const T *logp, const void *labels, 
     int64_t label = index_at(labels, width, row);
     LabelKind kind = label_kind(label, k);
     if (kind == OUTSIDE) find_label(f, label, row, k.all);
+    // A label in another shard adds 0: the shards' losses are added up.
     loss[row] = kind == HERE      ? -load(logp + row * k.c + label - k.from)
                 : kind == OUTSIDE ? NAN
                                   : 0.0f;
@@ -273,6 +280,7 @@ int nnrt_cross_entropy_back_ld(NnrtDtype t, void *dlogits, const void *logits, i
 int nnrt_nll_back_f32(float *dlogp, const void *labels, const float *dloss, int64_t m, int64_t c,
                       int64_t from, int64_t all, int64_t width, int64_t ignore) {
   if (m * c == 0) return NNRT_OK;
+  // One element per row is not 0.
   int code = nnrt_zero(dlogp, m * c * (int64_t)sizeof *dlogp);
   if (code) return code;
   return launch(nll_back_rows, blocks_for(m), BLOCK, 0, dlogp, labels, dloss, m,

@@ -31,6 +31,7 @@ static int trial_new(Trial *t, const NnrtGemmSpec *s) {
                   round_256(bias * out) + round_256(aux * out) + NNRT_GEMM_WORKSPACE;
   int code = nnrt_cuda(cudaMalloc((void **)&t->memory, (size_t)bytes), "memory to measure in");
   if (code) return code;
+  // In the order of their sizes above.
   t->a = t->memory;
   t->b = t->a + round_256(a * in);
   t->d = t->b + round_256(b * in);
@@ -53,6 +54,7 @@ static int compare_us(const void *a, const void *b) {
 static int measure(NnrtGemm *g, const Trial *t, cudaEvent_t from, cudaEvent_t to, float *out_us) {
   float us[REPEATS];
   int code = NNRT_OK;
+  // Each run is timed alone.
   for (int i = -WARM; !code && i < REPEATS; i++) {
     cudaStream_t stream = nnrt_gpu()->stream;
     code = nnrt_cuda(cudaEventRecord(from, stream), "measuring");
@@ -86,6 +88,7 @@ static int find_fastest(NnrtGemm *g, const NnrtGemmSpec *s, const GemmAlgo *way,
     *out_us = us;
     fastest = i;
   }
+  // The memory may be in use until the last run is complete.
   cudaStreamSynchronize(nnrt_gpu()->stream);
   if (from) cudaEventDestroy(from);
   if (to) cudaEventDestroy(to);
@@ -108,6 +111,7 @@ GemmAlgo nnrt_fastest_way(NnrtGemm *g, const NnrtGemmSpec *s, const char *proble
   GemmAlgo chosen;
   _Static_assert(sizeof chosen.algo == NNRT_ALGO_BYTES, "what a tune file keeps");
   nnrt_tune_begin(cublasLtGetVersion(), nnrt_gpu()->sm, nnrt_gpu()->processors);
+  // One rank of the process measures at a time; the others then find its choice.
   if (!find_tuned(g, s, problem, &chosen)) {
     float us;
     chosen = way[find_fastest(g, s, way, n, &us)];

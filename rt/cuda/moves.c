@@ -43,6 +43,7 @@ enum { MOST_SENT = 4 }; // maximal sends of a move in flight
 static char *side_by_side(const void *tensor, const Box *b, const int64_t *dim, const int64_t *at,
                           int64_t size) {
   int64_t stride[NNRT_MAX_RANK], begin = nnrt_box_strides(b, dim, at, stride);
+  // Contiguous: of the first dimension longer than 1 any range, of all later ones everything.
   int d = 0;
   while (d < b->rank && b->size[d] == 1)
     d++;
@@ -99,6 +100,7 @@ static int unpack_parcels(const Route *route, void *y, const char *in, const voi
   int code = y && sums ? nnrt_zero(y, product(m->rank, m->to_dim) * size) : 0;
   for (int i = 0; i < route->n_get && !code; i++) {
     const RouteBox *b = &route->get[i];
+    // From the received parcel, from x, or from the copy of x.
     const void *from = b->peer >= 0 ? in + b->at * size : x ? x : kept + b->at * size;
     Box box = b->peer < 0 && x ? nnrt_route_own(route, b) : nnrt_route_got(route, b);
     code = sums ? nnrt_box_add(y, from, t, &box) : nnrt_box_copy(y, from, size, &box);
@@ -111,6 +113,7 @@ static int unpack_parcels(const Route *route, void *y, const char *in, const voi
 static Job job_of(NnrtRank *r, int number, void *in, const void *out, int64_t size) {
   const Route *route = &r->comm->route[number];
   Job job = {.kind = JOB_move, .group = &r->comm->movers[number], .y = in, .x = out};
+  // Elements are bytes: a move has no arithmetic.
   job.n = route->got * size;
   job.dtype = NNRT_u8;
   job.route = route;
@@ -123,6 +126,7 @@ int nnrt_gpu_move(void *y, const void *x, NnrtRank *r, int number, int64_t size,
                   NnrtDtype t) {
   const Route *route = &r->comm->route[number];
   char *out = given_in_place(route, x, size), *in = sums ? NULL : got_in_place(route, y, size);
+  // Scratch only for data that is not contiguous.
   bool packs = !out, unpacks = !in;
   int64_t given = packs ? round_256(route->given * size) : 0;
   int64_t got = unpacks ? round_256(route->got * size) : 0;
@@ -130,6 +134,7 @@ int nnrt_gpu_move(void *y, const void *x, NnrtRank *r, int number, int64_t size,
   if (given + got > 0 && !scratch) return NNRT_MEMORY;
   if (packs) out = scratch;
   if (unpacks) in = scratch ? scratch + given : NULL;
+  // A rank without peers moves only its own boxes.
   int code = packs ? pack_parcels(route, out, x, size) : 0;
   Job job = job_of(r, number, in, out, size);
   if (route->n_to + route->n_from > 0 && !code) code = nnrt_gpu_comm_do(r, &job);
@@ -155,7 +160,18 @@ static int wait_for(NnrtRank *r, cudaEvent_t done) {
   return nnrt_cuda(cudaStreamWaitEvent(r->device->gpu.stream, done, 0), "waiting for a move");
 }
 
-static int new_flight(int64_t bytes, Flight **out) {
+static int take_flight(NnrtRank *r, Flights *all, int64_t bytes, Flight **out) {
+  if (all->idle) {
+    *out = pop(&all->idle);
+    return 0;
+  }
+  // A rank that only sends waits for the oldest send if too many are in flight.
+  if (all->n_sent >= MOST_SENT) {
+    all->n_sent--;
+    *out = pop(&all->sent);
+    return wait_for(r, (*out)->done);
+  }
+  // No memory is free: the move gets more.
   Flight *f = *out = nnrt_must_alloc(sizeof *f);
   int code =
       nnrt_cuda(cudaEventCreateWithFlags(&f->done, cudaEventDisableTiming), "making an event");
@@ -164,22 +180,12 @@ static int new_flight(int64_t bytes, Flight **out) {
   return code;
 }
 
-static int take_flight(NnrtRank *r, Flights *all, int64_t bytes, Flight **out) {
-  if (all->idle) {
-    *out = pop(&all->idle);
-    return 0;
-  }
-  if (all->n_sent < MOST_SENT) return new_flight(bytes, out);
-  all->n_sent--;
-  *out = pop(&all->sent);
-  return wait_for(r, (*out)->done);
-}
-
 static int send(NnrtRank *r, int number, Flight *f, int64_t size) {
   const Route *route = &r->comm->route[number];
   GpuMoves *moves = r->device->moves;
   cudaStream_t stream = nnrt_gpu_comm_stream(r, route->move->ahead);
   if (route->n_to + route->n_from == 0) return 0;
+  // The flight's event ends its wait, `moved` the step's.
   Job job = job_of(r, number, f->in, f->memory, size);
   int code = nnrt_gpu_comm_call(r, &job);
   if (!code) code = nnrt_cuda(cudaEventRecord(f->done, stream), "starting a move");
@@ -197,12 +203,14 @@ int nnrt_gpu_move_start(void *y, const void *x, NnrtRank *r, int number, int64_t
   Flight *f;
   int code = take_flight(r, all, given + got + round_256(route->kept * size), &f);
   if (code) return code;
+  // Memory of a flight: sent, received, kept.
   f->in = in ? in : f->memory + given;
   f->in_place = in != NULL;
   f->kept = f->memory + given + got;
   code = pack_parcels(route, f->memory, x, size);
   if (!code) code = pack_kept(route, f->kept, x, size);
   if (!code) code = send(r, number, f, size);
+  // Without y the rank does not wait: its send is recycled later.
   push_last(y ? &all->started : &all->sent, f);
   all->n_sent += !y;
   return code;
@@ -212,6 +220,7 @@ int nnrt_gpu_move_wait(void *y, NnrtRank *r, int number, int64_t size, bool sums
   const Route *route = &r->comm->route[number];
   Flights *all = &r->device->moves->flights[number];
   Flight *f = pop(&all->started);
+  // The oldest start belongs to this wait.
   int code = route->n_to + route->n_from > 0 ? wait_for(r, f->done) : 0;
   if (!code && !f->in_place) code = unpack_parcels(route, y, f->in, NULL, f->kept, size, sums, t);
   push_last(&all->idle, f);
@@ -245,6 +254,7 @@ static void free_flights(Flight *f) {
 void nnrt_gpu_moves_close(NnrtRank *r) {
   GpuMoves *moves = r->device->moves;
   for (int i = 0; i < r->program->n_moves; i++) {
+    // Flights of every move: started, sent only, and idle.
     free_flights(moves->flights[i].started);
     free_flights(moves->flights[i].sent);
     free_flights(moves->flights[i].idle);

@@ -8,6 +8,7 @@
 template <class T> static __global__ void narrow(T *y, const float *x, int64_t n) {
   int64_t packs = ((uintptr_t)y | (uintptr_t)x) % 16 == 0 ? n / 8 : 0;
   for (int64_t i = first_thread(); i < packs; i += all_threads()) {
+    // 16 bytes of results from 32 of operands.
     float v[8];
     read_floats(v, x + 8 * i);
     Pack<T, 8> q;
@@ -16,6 +17,7 @@ template <class T> static __global__ void narrow(T *y, const float *x, int64_t n
       store(&q.at[k], v[k]);
     write_pack(y + 8 * i, q);
   }
+  // The rest, or all without alignment.
   for (int64_t i = 8 * packs + first_thread(); i < n; i += all_threads())
     store(y + i, x[i]);
 }

@@ -102,14 +102,6 @@ static int find_library(void) {
   return 0;
 }
 
-static int check_version(void) {
-  int have = 0;
-  nccl.GetVersion(&have);
-  if (have >= OLDEST) return 0;
-  return nnrt_error(NNRT_LIBRARY, "NCCL is too old: it is %d.%d.%d\nhint: 2.19 or newer",
-                    have / 10000, have / 100 % 100, have % 100);
-}
-
 int nnrt_gpu_nccl_version(void) {
   int have = 0;
   if (find_library() || nccl.GetVersion(&have) != ncclSuccess) return 0;
@@ -129,6 +121,7 @@ static int failed(ncclResult_t result, ncclComm_t comm, const char *what) {
 static int settle(ncclResult_t result, ncclComm_t *comm, double patience, const char *what) {
   double until = nnrt_now_us() + patience * 1e6;
   while (result == ncclInProgress) {
+    // Polling also makes progress.
     if (*comm) {
       ncclResult_t asked = nccl.CommGetAsyncError(*comm, &result);
       if (asked != ncclSuccess) result = asked;
@@ -143,27 +136,23 @@ static int settle(ncclResult_t result, ncclComm_t *comm, double patience, const 
 
 // ---- opening
 
-// Shares the unique id of a group's first rank.  Collective.
-static int share_id(NnrtRank *r, const Group *g, ncclUniqueId *out) {
+static int open_group(NnrtRank *r, State *s, const Group *g, ncclComm_t *out) {
   enum { WORDS = sizeof(ncclUniqueId) / sizeof(int64_t) };
+  // The group's first rank makes its id.  A sum over all ranks, of ids and zeros, shares the ids of
+  // all groups that open at once.
   int64_t *all = nnrt_must_alloc((size_t)r->ranks * WORDS * sizeof *all);
+  ncclUniqueId id;
   int code = 0;
   if (g->n > 0 && g->me == 0) {
-    ncclUniqueId id;
     ncclResult_t result = nccl.GetUniqueId(&id);
     if (result != ncclSuccess) code = failed(result, NULL, "making an id");
     memcpy(all + (int64_t)r->rank * WORDS, &id, sizeof id);
   }
-  nnrt_comm_sum(r, all, r->ranks * WORDS); // of one group's id per rank, and zeros
-  if (g->n > 0) memcpy(out, all + (int64_t)g->rank[0] * WORDS, sizeof *out);
+  nnrt_comm_sum(r, all, r->ranks * WORDS);
+  if (g->n > 0) memcpy(&id, all + (int64_t)g->rank[0] * WORDS, sizeof id);
   free(all);
-  return code;
-}
-
-static int open_group(NnrtRank *r, State *s, const Group *g, ncclComm_t *out) {
-  ncclUniqueId id;
-  int code = share_id(r, g, &id);
   if (code || g->n == 0) return code;
+  // Nonblocking, so that a rank that never comes ends in an error.
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   return settle(nccl.CommInitRankConfig(out, g->n, id, g->me, &config), out, s->patience,
@@ -176,21 +165,12 @@ static bool any_move(const NnrtProgram *p, bool ahead) {
   return false;
 }
 
-static int open_groups(NnrtRank *r, State *s) {
-  const NnrtProgram *p = r->program;
-  s->n_comms = p->n_groups + 2;
-  s->comm = nnrt_must_alloc((size_t)s->n_comms * sizeof(ncclComm_t));
-  s->registered = nnrt_must_alloc((size_t)s->n_comms * sizeof(void *));
+static int async_error(void *state, char *text, size_t size) {
+  State *s = state;
   int code = 0;
-  for (int g = 0; g < p->n_groups && !code; g++)
-    if (nnrt_group_size(p, g) > 1) code = open_group(r, s, &r->comm->group[g], &s->comm[g]);
-  for (int ahead = 0; ahead < 2 && !code; ahead++)
-    if (any_move(p, ahead)) code = open_group(r, s, &r->comm->world, &s->comm[p->n_groups + ahead]);
-  return code;
-}
-
-static int async_error_locked(State *s, char *text, size_t size) {
-  for (int g = 0; g < s->n_comms; g++) {
+  // While the rank's thread is in NCCL it gets the errors itself.
+  if (pthread_mutex_trylock(&s->lock)) return 0;
+  for (int g = 0; g < s->n_comms && !code; g++) {
     ncclResult_t result = ncclSuccess;
     if (!s->comm[g]) continue;
     ncclResult_t asked = nccl.CommGetAsyncError(s->comm[g], &result);
@@ -199,28 +179,31 @@ static int async_error_locked(State *s, char *text, size_t size) {
     const char *more = nccl.GetLastError(s->comm[g]);
     snprintf(text, size, "nccl: %s%s%s", nccl.GetErrorString(result), more && *more ? ": " : "",
              more ? more : "");
-    return NNRT_COMM;
+    code = NNRT_COMM;
   }
-  return 0;
-}
-
-// While the rank's thread is in NCCL it gets the errors itself.
-static int async_error(void *state, char *text, size_t size) {
-  State *s = state;
-  if (pthread_mutex_trylock(&s->lock)) return 0;
-  int code = async_error_locked(s, text, size);
   pthread_mutex_unlock(&s->lock);
   return code;
 }
 
 static int open_nccl(NnrtRank *r) {
   State *s = r->device->comm->state = nnrt_must_alloc(sizeof *s);
+  const NnrtProgram *p = r->program;
   pthread_mutex_init(&s->lock, NULL);
-  int code = find_library();
-  if (!code) code = check_version();
+  int code = find_library(), have = 0;
   if (code) return code;
+  nccl.GetVersion(&have);
+  if (have < OLDEST)
+    return nnrt_error(NNRT_LIBRARY, "NCCL is too old: it is %d.%d.%d\nhint: 2.19 or newer",
+                      have / 10000, have / 100 % 100, have % 100);
+  // A communicator per group, then those of moves.  All ranks open them in this order.
   s->patience = nnrt_device_patience(r->run);
-  code = open_groups(r, s);
+  s->n_comms = p->n_groups + 2;
+  s->comm = nnrt_must_alloc((size_t)s->n_comms * sizeof(ncclComm_t));
+  s->registered = nnrt_must_alloc((size_t)s->n_comms * sizeof(void *));
+  for (int g = 0; g < p->n_groups && !code; g++)
+    if (nnrt_group_size(p, g) > 1) code = open_group(r, s, &r->comm->group[g], &s->comm[g]);
+  for (int ahead = 0; ahead < 2 && !code; ahead++)
+    if (any_move(p, ahead)) code = open_group(r, s, &r->comm->world, &s->comm[p->n_groups + ahead]);
   if (!code) code = nnrt_watch_start(&s->watch, r, async_error, s);
   return code;
 }
@@ -228,6 +211,7 @@ static int open_nccl(NnrtRank *r) {
 static void close_nccl(NnrtRank *r) {
   State *s = r->device->comm->state;
   nnrt_comm_part(r);
+  // All ranks have finished, so silence is no sign of a lost rank any more.
   nnrt_watch_stop(s->watch);
   for (int g = 0; g < s->n_comms; g++) {
     if (!s->comm[g]) continue;
@@ -252,6 +236,7 @@ static int memory_nccl(NnrtRank *r, void **out, size_t bytes) {
     cudaGetLastError();
     return nnrt_cuda(cudaMalloc(out, bytes), "memory for the slab");
   }
+  // Each communicator registers the slab.
   s->from_nccl = true;
   for (int g = 0; g < s->n_comms; g++) {
     if (!s->comm[g]) continue;
@@ -345,6 +330,7 @@ static ncclResult_t call_all_to_all(const Group *g, char *y, const char *x, size
     result = nccl.Send(x + (size_t)i * n, n, type, i, comm, stream);
     if (!refused(result)) result = nccl.Recv(y + (size_t)i * n, n, type, i, comm, stream);
   }
+  // A group that was started is always ended.
   ncclResult_t end = nccl.GroupEnd();
   return refused(result) ? result : end;
 }
@@ -357,6 +343,7 @@ static ncclResult_t call_move(const Route *route, int64_t width, char *y, const 
                               ncclComm_t comm, cudaStream_t stream) {
   ncclResult_t result = nccl.GroupStart();
   if (result != ncclSuccess) return result;
+  // All sends and receives of a rank form one group, so that none waits for another.
   for (int i = 0; i < route->n_to && !refused(result); i++) {
     const RoutePeer *to = &route->to[i];
     result =
@@ -374,6 +361,7 @@ static ncclResult_t call_move(const Route *route, int64_t width, char *y, const 
 static int move_nccl(NnrtRank *r, const Job *job) {
   State *s = r->device->comm->state;
   bool ahead = job->route->move->ahead;
+  // Moves between segments have a communicator and a stream of their own.
   ncclComm_t *comm = &s->comm[r->program->n_groups + ahead];
   cudaStream_t stream = nnrt_gpu_comm_stream(r, ahead);
   int code = begin(r, ahead);

@@ -37,6 +37,7 @@ static __global__ void norm_rows(T *s, T *y, float *mean, float *rstd, const T *
   Pack<T, V> held[HELD / V], other[HELD / V];
   int lane = group_lane<THREADS>();
   for (int64_t row = group_row<THREADS>(); row < m; row += group_rows<THREADS>()) {
+    // All reads of the row are in flight at once.
     float sum = 0, middle = 0, off = 0, squares = 0;
     UNROLL
     for (int h = 0; h < HELD / V; h++) {
@@ -56,6 +57,7 @@ static __global__ void norm_rows(T *s, T *y, float *mean, float *rstd, const T *
       for (int k = 0; k < V; k++)
         sum += load(&held[h].at[k]);
     }
+    // The squares are of distances from the mean, which is why the row is held.
     if (CENTRED) middle = group_sum<THREADS>(sum) / (float)n;
     UNROLL
     for (int h = 0; h < HELD / V; h++) {
@@ -75,6 +77,7 @@ static __global__ void norm_rows(T *s, T *y, float *mean, float *rstd, const T *
     for (int h = 0; h < HELD / V; h++) {
       int64_t i = ((int64_t)h * THREADS + lane) * V;
       if (i >= n) continue;
+      // y = (x - mean) rstd g + b
       float gain[V], bias[V];
       read_floats(gain, g + i);
       if (CENTRED) read_floats(bias, b + i);
@@ -101,6 +104,7 @@ static __global__ void norm_long_rows(T *s, T *y, float *mean, float *rstd, cons
   for (int64_t row = blockIdx.x; row < m; row += gridDim.x) {
     const T *from = (r ? s : x) + row * n;
     float sum = 0, middle = 0, off = 0, squares = 0;
+    // First read: the sum s = x + r, and its mean.
     if (CENTRED || r) {
       for (int64_t i = (int64_t)threadIdx.x * V; i < n; i += BLOCK * V) {
         Pack<T, V> p = read_pack<T, V>(x + row * n + i);
@@ -113,6 +117,7 @@ static __global__ void norm_long_rows(T *s, T *y, float *mean, float *rstd, cons
           sum += load(&p.at[k]);
       }
     }
+    // Second read: the distances from the mean.
     if (CENTRED) middle = block_sum(sum) / (float)n;
     for (int64_t i = (int64_t)threadIdx.x * V; i < n; i += BLOCK * V) {
       Pack<T, V> p = read_pack<T, V>(from + i);
@@ -154,6 +159,7 @@ static __global__ void __launch_bounds__(BLOCK, PACKS *V <= 3 * HELD / 4 ? 2 : 1
   float dg[PACKS][V] = {}, db[PACKS][V] = {};
   int lane = group_lane<THREADS>();
   for (int64_t row = group_row<THREADS>(); row < m; row += group_rows<THREADS>()) {
+    // The two sums of dx over the row; dg and db are sums over rows, kept in registers.
     float middle = CENTRED ? mean[row] : 0.0f, r = rstd[row];
     Pair sum = {0, 0};
     UNROLL
@@ -175,6 +181,7 @@ static __global__ void __launch_bounds__(BLOCK, PACKS *V <= 3 * HELD / 4 ? 2 : 1
       }
     }
     sum = group_sum<THREADS>(sum);
+    // dx, from the registers.
     float mean_e = CENTRED ? sum.a / (float)n : 0.0f, mean_eh = sum.b / (float)n;
     UNROLL
     for (int h = 0; h < PACKS; h++) {
@@ -193,6 +200,7 @@ static __global__ void __launch_bounds__(BLOCK, PACKS *V <= 3 * HELD / 4 ? 2 : 1
     }
   }
   float *mine = parts + (int64_t)blockIdx.x * (CENTRED ? 2 : 1) * n;
+  // A block that computes one row at a time has the sums of its columns already.
   if (THREADS != WARP) {
     UNROLL
     for (int h = 0; h < PACKS; h++) {
@@ -206,6 +214,7 @@ static __global__ void __launch_bounds__(BLOCK, PACKS *V <= 3 * HELD / 4 ? 2 : 1
     return;
   }
   DYNAMIC_SHARED(float, shared); // (ROWS, n)
+  // Of warps, each has sums of its own: the block adds them in shared memory.
   float *row_of_mine = shared + threadIdx.x / WARP * n;
   UNROLL
   for (int which = 0; which < (CENTRED ? 2 : 1); which++) {
@@ -234,6 +243,7 @@ static __global__ void norm_back_long_rows(T *dx, const T *dr, const T *x, const
                                            int64_t m, int64_t n) {
   for (int64_t row = blockIdx.x; row < m; row += gridDim.x) {
     float middle = CENTRED ? mean[row] : 0.0f, r = rstd[row];
+    // First read: the two sums.
     Pair sum = {0, 0};
     for (int64_t i = (int64_t)threadIdx.x * V; i < n; i += BLOCK * V) {
       Pack<T, V> p = read_pack<T, V>(x + row * n + i), q = read_pack<T, V>(dy + row * n + i);
@@ -245,6 +255,7 @@ static __global__ void norm_back_long_rows(T *dx, const T *dr, const T *x, const
       }
     }
     sum = group_sum<BLOCK>(sum);
+    // Second read: dx.
     float mean_e = CENTRED ? sum.a / (float)n : 0.0f, mean_eh = sum.b / (float)n;
     for (int64_t i = (int64_t)threadIdx.x * V; i < n; i += BLOCK * V) {
       Pack<T, V> p = read_pack<T, V>(x + row * n + i), q = read_pack<T, V>(dy + row * n + i);
@@ -274,6 +285,7 @@ static __global__ void norm_back_columns(float *parts, const T *x, const float *
       sum.b += d;
     }
   }
+  // The first row of threads adds the sums of the others, in order.
   some[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.y > 0 || column >= n) return;
@@ -304,6 +316,7 @@ template <bool CENTRED, class T, int V>
 static int forward_rows(T *s, T *y, float *mean, float *rstd, const T *x, const T *r,
                         const float *g, const float *b, int64_t m, int64_t n, double eps) {
   constexpr int THREADS = V == 1 ? WARP : BLOCK; // for rows held by a block; V is not 1 then
+  // The smallest group that holds the row in registers.
   if (n <= WARP * HELD)
     return launch(norm_rows<T, V, WARP, CENTRED>, blocks_for_rows(m, ROWS), BLOCK, 0, s, y, mean,
                   rstd, x, r, g, b, m, n, eps);
@@ -329,6 +342,7 @@ static int forward(T *s, T *y, float *mean, float *rstd, const T *x, const T *r,
 template <class T, int V, int THREADS, bool CENTRED, class... A>
 static int launch_back_rows(int64_t n, int64_t blocks, int64_t shared, A... arguments) {
   constexpr int MOST = HELD / V, QUARTER = V == 1 ? MOST : MOST / 4;
+  // A quarter, half, three quarters, or all of HELD elements.
   int64_t packs = ceil_div(n, (int64_t)THREADS * V);
   auto kernel =
       packs <= QUARTER       ? norm_back_rows<T, V, THREADS, CENTRED, QUARTER>
@@ -342,6 +356,7 @@ template <bool CENTRED, class T, int V>
 static int backward_rows(T *dx, float *dg, float *db, const T *dr, const T *x, const float *g,
                          const float *mean, const float *rstd, const T *dy, int64_t m, int64_t n) {
   constexpr int THREADS = V == 1 ? WARP : BLOCK; // for rows held by a block; V is not 1 then
+
   bool warp = n <= WARP * HELD, block = !warp && V > 1 && n <= BLOCK * HELD;
   int64_t columns = CENTRED ? 2 * n : n, n_parts;
   int64_t held = ceil_div(n, warp ? WARP : THREADS), at_once = held <= HELD / 4 ? 4 : 2; // blocks
@@ -352,6 +367,7 @@ static int backward_rows(T *dx, float *dg, float *db, const T *dr, const T *x, c
   else
     n_parts = parts_for(m, n, WARP, 4 * ROWS);
   n_parts = most(n_parts, 1);
+  // Each block writes a part of the column sums; a last kernel adds the parts.
   float *parts = (float *)nnrt_gpu_scratch(n_parts * columns * (int64_t)sizeof(float));
   if (!parts) return NNRT_MEMORY;
   int code;
@@ -379,6 +395,7 @@ static int backward(T *dx, float *dg, float *db, const T *dr, const T *x, const 
                     const float *mean, const float *rstd, const T *dy, int64_t m, int64_t n) {
   constexpr int V = Width<T>::most;
   if (n == 0) return NNRT_OK;
+  // A sum over no rows is 0.
   if (m == 0) {
     int code = nnrt_zero(dg, n * (int64_t)sizeof *dg);
     return code || !db ? code : nnrt_zero(db, n * (int64_t)sizeof *db);

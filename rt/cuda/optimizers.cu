@@ -213,6 +213,7 @@ static __device__ inline void step_one(const typename Rule::Constants &k, const 
   UNROLL
   for (int e = 0; e < Rule::ELEMENTS; e++)
     in[e] = ((const float *)p.at[Rule::OUT + e])[i];
+  // All operands are read before a result is written: results may be in place.
   Rule::step(k, in, out);
   UNROLL
   for (int r = 0; r < Rule::OUT; r++)
@@ -229,6 +230,7 @@ static __device__ inline void step_four(const typename Rule::Constants &k, const
     in[e] = read_pack<float, 4>((const float *)p.at[Rule::OUT + e] + i);
   UNROLL
   for (int j = 0; j < 4; j++) {
+    // Element by element, in registers.
     float from[Rule::ELEMENTS], to[Rule::OUT];
     UNROLL
     for (int e = 0; e < Rule::ELEMENTS; e++)
@@ -247,11 +249,13 @@ static __device__ inline void step_four(const typename Rule::Constants &k, const
 template <class Rule>
 static __device__ inline void step_piece(const Rule &rule, const Pointers &p, bool half,
                                          int64_t size, int64_t number) {
+  // One thread computes the scalars, in double; all others wait for them.
   __shared__ typename Rule::Constants k;
   if (threadIdx.x == 0) k = rule.constants(p);
   __syncthreads();
   Narrow narrow = {p.at[Rule::OUT + Rule::IN], half};
   int64_t from = number * PIECE, to = from + PIECE < size ? from + PIECE : size;
+  // Packs need all tensors at multiples of 16 bytes.
   uintptr_t low = (uintptr_t)narrow.at % 16;
   UNROLL
   for (int e = 0; e < Rule::OUT + Rule::ELEMENTS; e++)
@@ -308,6 +312,7 @@ static NnrtPrep *batch_new(Rule rule, int64_t n, const int64_t *sizes, NnrtDtype
 template <class Rule> static int batch_run(NnrtPrep *p, void *const *out, const void *const *in) {
   RuleBatch<Rule> *b = (RuleBatch<Rule> *)p;
   if (b->batch.n_pieces == 0) return NNRT_OK;
+  // The table of pointers, if it has changed.
   int code = batch_point(&b->batch, out, in);
   return code ? code
               : launch(step_batch<Rule>, (unsigned)b->batch.n_pieces, BLOCK, 0, b->rule, b->half,

@@ -20,6 +20,7 @@ struct PackTable {
 
 static __global__ void pack_pieces(PackTable t, int64_t units) {
   for (int64_t u = first_thread(); u < units; u += all_threads()) {
+    // The piece of a unit, by binary search.
     int low = 0, high = t.n - 1;
     while (low < high) {
       int middle = (low + high) / 2;
@@ -31,6 +32,7 @@ static __global__ void pack_pieces(PackTable t, int64_t units) {
     int64_t at = (u - (low > 0 ? t.end[low - 1] : 0)) * UNIT, left = t.bytes[low] - at;
     const char *from = t.from[low] + at;
     char *to = t.to[low] + at;
+    // The last unit of a piece is padded with 0.
     if (left >= UNIT && ((uintptr_t)from | (uintptr_t)to) % UNIT == 0)
       *(b16 *)to = *(const b16 *)from;
     else
@@ -55,6 +57,7 @@ static int pack(void *y, const void *const *in, int64_t width, int64_t n, const 
       t.end[t.n++] = units += (room - skip) / UNIT;
     }
     to += room;
+    // A launch per PACK_MOST pieces.
     if (units > 0 && (t.n == PACK_MOST || i == n - 1)) {
       int code = launch(pack_pieces, blocks_for(units), BLOCK, 0, t, units);
       if (code) return code;

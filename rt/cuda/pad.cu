@@ -25,6 +25,7 @@ static __device__ inline int64_t source(Mode mode, int64_t i, int64_t n) {
   if (i >= 0 && i < n) return i;
   if (mode == CONSTANT) return PADDING;
   if (mode == EDGE) return i < 0 ? 0 : n - 1;
+  // reflect goes back and forth without repeating the ends.
   int64_t period = mode == REFLECT ? 2 * (n - 1) : n;
   if (period == 0) return 0;
   i = (i % period + period) % period;
@@ -49,6 +50,7 @@ static __global__ void pad_each(T *y, const T *x, Padding<I> p, I n, T value) {
     for (int d = p.rank - 1; d >= 0; d--) {
       I position;
       rest = p.y_size[d].divide(rest, &position);
+      // Constant padding along one axis makes the element constant.
       int64_t from = source(p.mode, position - p.low[d], p.left[d]);
       outside = outside || from == PADDING;
       at += (from + p.cut[d]) * p.x_stride[d];
@@ -65,6 +67,7 @@ static Padding<I> padding_of(int64_t rank, const int64_t *x_shape, const int64_t
   p.mode = mode;
   int64_t stride = 1;
   for (int d = (int)rank - 1; d >= 0; d--) {
+    // A negative width cuts elements off x.
     int64_t cut = low[d] < 0 ? -low[d] : 0, high = y_shape[d] - x_shape[d] - low[d];
     p.y_size[d] = Divider<I>(y_shape[d]);
     p.cut[d] = cut;

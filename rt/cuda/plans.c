@@ -80,6 +80,7 @@ static bool take(Text *t, const char *word) {
 
 static bool take_number(Text *t, int64_t *out) {
   const char *from = t->at;
+  // A damaged file may have any number of digits.
   for (*out = 0; t->at < t->end && *t->at >= '0' && *t->at <= '9'; t->at++)
     if (__builtin_mul_overflow(*out, 10, out) || __builtin_add_overflow(*out, *t->at - '0', out))
       return false;
@@ -101,6 +102,7 @@ static bool read_section(Text *t, const Machine *here, Machine *found, Why *w) {
   Entry *before = plans.first;
   bool wanted = same_machine(found, here), ok = true;
   for (int64_t i = 0; ok && i < count; i++) {
+    // "key bytes", then that many bytes.
     Entry e = {.machine = *found, .key = t->at};
     while ((t->at < t->end) && *t->at > ' ' && *t->at < 127)
       t->at++;
@@ -151,6 +153,7 @@ static void open_plans(void) {
       why(&plans.missing, "those of this executable are damaged");
       return;
     }
+    // The other machines are listed in a later message.
     version_text(version, found.cudnn);
     why(&gpus, "%scudnn %s on sm_%d with %d multiprocessors; ", gpus.text, version, found.sm,
         found.processors);
@@ -169,6 +172,7 @@ const char *nnrt_plans_find(const char *key, int64_t *bytes) {
   if (!plans.opened && !nnrt_gpu()->planning) open_plans();
   Machine here = this_machine();
   int64_t n = (int64_t)strlen(key);
+  // A plan runs only on the machine that it was made for.
   for (const Entry *e = plans.first; e; e = e->next)
     if (e->key_bytes == n && memcmp(e->key, key, (size_t)n) == 0 &&
         same_machine(&e->machine, &here)) {
@@ -217,6 +221,7 @@ void nnrt_plans_say(int rank) {
   if (plans.without > 0)
     nnrt_say_note("%d kernels do without cudnn, slower; the first is %s: %s", plans.without,
                   plans.kernel, plans.why_without.text);
+  // A plan is counted in one message only.
   plans.built = plans.refused = plans.without = 0;
   plans.seconds = 0;
   nnrt_plans_unlock();
@@ -230,6 +235,7 @@ static int64_t property(const char *json, const char *name) {
   snprintf(quoted, sizeof quoted, "\"%s\"", name);
   const char *at = strstr(json, quoted);
   if (!at) return -1;
+  // The value follows a colon.
   at += strlen(quoted);
   at += strspn(at, " \t\r\n:");
   Text t = {at, at + strlen(at)};
@@ -246,6 +252,7 @@ static bool write_plans(const char *path, Why *w) {
   if (!f) return why(w, "out of memory");
   for (const Entry *e = plans.first; e; e = e->next)
     count++;
+  // An empty file says that no kernel has a plan.
   if (count > 0)
     fprintf(f, "nnrt plans 1 cudnn %" PRId64 " sm %d multiprocessors %d count %d\n", here.cudnn,
             here.sm, here.processors, count);
@@ -254,6 +261,7 @@ static bool write_plans(const char *path, Why *w) {
     fwrite(e->json, 1, (size_t)e->bytes, f);
     fputc('\n', f);
   }
+  // The checksum is of the text so far.
   fflush(f);
   if (count > 0) fprintf(f, "end %016" PRIx64 "\n", nnrt_xxh64(text, (int64_t)bytes, 0));
   fclose(f);
@@ -276,8 +284,10 @@ static void plan_code(const NnrtProgram *p, const NnrtRankProgram *code) {
   while (r.rank + 1 < p->ranks && nnrt_code_of(p, r.rank) != code)
     r.rank++;
   nnrt_set_coords(&r);
+  // One more, since a program may have none.
   r.prep = nnrt_must_alloc((size_t)(p->n_prep + 1) * sizeof *r.prep);
   r.constant = nnrt_must_alloc((size_t)(p->n_constants + 1) * sizeof *r.constant);
+  // The rank's own initialisation prepares all its kernels, which builds the plans.
   if (code->init) code->init(&r);
   for (int i = 0; i < p->n_prep; i++)
     nnrt_prep_free(r.prep[i]);
@@ -304,6 +314,7 @@ int nnrt_plans_main(const NnrtProgram *p) {
     nnrt_say_error("%s", w.text);
     return 1;
   }
+  // The file has the properties of the GPU to plan for.
   NnrtGpu gpu = {.index = -1};
   gpu.planning = nnrt_must_format("%.*s", (int)in.bytes, (const char *)in.at);
   nnrt_in_close(&in);
@@ -314,6 +325,7 @@ int nnrt_plans_main(const NnrtProgram *p) {
                    device);
     return 1;
   }
+  // Each class of ranks prepares its kernels.
   nnrt_gpu_use(&gpu);
   for (int i = 0; i < p->n_codes; i++)
     plan_code(p, &p->code[i]);

@@ -27,6 +27,7 @@ static Pool pool_of(int64_t rank, const int64_t *x_shape, const int64_t *y_shape
   p.n = channels_last ? x_shape[0] : x_shape[0] * x_shape[1];
   p.c = channels_last ? x_shape[rank - 1] : 1;
   p.x_plane = p.y_plane = 1;
+  // Missing dimensions, in front, have length 1 and a kernel of 1.
   for (int64_t d = 0; d < D; d++) {
     int64_t i = d - (D - spatial);
     p.x[d] = i < 0 ? 1 : (int)x_shape[first + i];
@@ -72,6 +73,7 @@ struct Range {
   int from, to;
 };
 static __device__ inline Range inside(const Pool &p, int d, int o) {
+  // The window may begin before x and end after it.
   int start = o * p.stride[d] - p.low[d], by = p.dilation[d];
   int from = start < 0 ? (by - 1 - start) / by : 0;
   int to = start < p.x[d] ? (p.x[d] - 1 - start) / by + 1 : 0;
@@ -80,6 +82,7 @@ static __device__ inline Range inside(const Pool &p, int d, int o) {
 
 // The range of results that may have element `at` of x in their window.
 static __device__ inline Range reached(const Pool &p, int d, int at) {
+  // From the first result whose window ends here or later to the last that begins here or before.
   int last = at + p.low[d], first = last - (p.kernel[d] - 1) * p.dilation[d];
   int from = first > 0 ? (first + p.stride[d] - 1) / p.stride[d] : 0;
   int to = last / p.stride[d] + 1;
@@ -104,6 +107,7 @@ static __global__ void max_pool(T *y, int32_t *at, const T *x, Pool p, int64_t t
     At o = at_of<V>(p.y, p.c, i);
     Range r[D] = {inside(p, 0, o.where[0]), inside(p, 1, o.where[1]), inside(p, 2, o.where[2])};
     const T *from = x + o.image * p.x_plane * p.c + o.channel;
+    // Index -1: none yet.
     float best[V] = {};
     Pack<int32_t, V> best_at;
     UNROLL
@@ -118,6 +122,7 @@ static __global__ void max_pool(T *y, int32_t *at, const T *x, Pool p, int64_t t
       UNROLL
       for (int k = 0; k < V; k++) {
         float b = load(&v.at[k]);
+        // The first maximum wins, and a NaN wins over all numbers.
         bool larger = b > best[k] || (b != b && best[k] == best[k]);
         if (best_at.at[k] >= 0 && !larger) continue;
         best[k] = b;
@@ -146,6 +151,7 @@ static __global__ void max_pool_back(T *dx, const int32_t *at, const T *dy, Pool
   for (int64_t i = first_thread(); i < total; i += all_threads()) {
     At e = at_of<V>(p.x, p.c, i);
     Range r[D] = {reached(p, 0, e.where[0]), reached(p, 1, e.where[1]), reached(p, 2, e.where[2])};
+    // This element, as the results name it in `at`.
     int place = (int)in_plane(p.x, e.where[0], e.where[1], e.where[2]);
     int64_t from = e.image * p.y_plane * p.c + e.channel;
     float sum[V] = {};
@@ -173,6 +179,7 @@ static __global__ void max_pool_back(T *dx, const int32_t *at, const T *dy, Pool
 static __device__ inline int count_along(const Pool &p, int d, int o, bool include_pad) {
   Range r = inside(p, d, o);
   if (!include_pad) return r.to > r.from ? r.to - r.from : 0;
+  // The window with padding, without the part that rounding up adds at the end.
   int start = o * p.stride[d] - p.low[d], end = p.x[d] + p.high[d];
   int n = start < end ? (end - 1 - start) / p.dilation[d] + 1 : 0;
   return n < p.kernel[d] ? n : p.kernel[d];
@@ -245,6 +252,7 @@ static __global__ void avg_pool_back(T *dx, const T *dy, Pool p, int64_t total, 
 template <class T> static int max_pool_of(T *y, int32_t *at, const T *x, const Pool &p) {
   constexpr int V = Width<T>::most;
   int64_t n = p.n * p.y_plane * p.c;
+  // Indices in `at` have 32 bits.
   if (p.x_plane > INT32_MAX)
     return nnrt_error(NNRT_UNSUPPORTED, "max_pool: a plane of %lld elements is too large",
                       (long long)p.x_plane);

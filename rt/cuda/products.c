@@ -58,12 +58,9 @@ static cudaDataType_t type_of(NnrtDtype t) {
   return t == NNRT_f32 ? CUDA_R_32F : t == NNRT_bf16 ? CUDA_R_16BF : CUDA_R_16F;
 }
 
-static bool is_float(NnrtDtype t) {
-  return t == NNRT_f32 || t == NNRT_bf16 || t == NNRT_f16;
-}
-
 NnrtGemmSpec nnrt_gemm_packed(NnrtDtype in, NnrtDtype out, int64_t batch, int64_t m, int64_t n,
                               int64_t k, bool trans_a, bool trans_b) {
+  // Rows without gaps, matrices of the batch one after the other.
   return (NnrtGemmSpec){
       .batch = batch,
       .m = m,
@@ -95,6 +92,7 @@ typedef struct Problem {
 
 static Problem problem_of(const NnrtGemmSpec *s) {
   Problem p;
+  // Everything that the choice of an algorithm depends on.
   snprintf(p.text, sizeof p.text,
            "%s %s %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %s %s %" PRId64 " %" PRId64
            " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %g %g %s %d",
@@ -106,7 +104,8 @@ static Problem problem_of(const NnrtGemmSpec *s) {
 }
 
 static int check_spec(const NnrtGemmSpec *s) {
-  bool types = is_float(s->in) && (s->out == s->in || s->out == NNRT_f32);
+  bool floats = s->in == NNRT_f32 || s->in == NNRT_bf16 || s->in == NNRT_f16;
+  bool types = floats && (s->out == s->in || s->out == NNRT_f32);
   bool single = s->epilogue == NNRT_EPILOGUE_none || s->batch <= 1;
   bool gelu = s->epilogue == NNRT_EPILOGUE_gelu_bias || s->epilogue == NNRT_EPILOGUE_gelu_back;
   // Sums are over the stored rows, and are not accumulated; gelu has no accumulation and no
@@ -143,6 +142,7 @@ static cublasStatus_t set(cublasLtMatmulDesc_t how, cublasLtMatmulDescAttributes
 
 static cublasStatus_t set_pointers(NnrtGemm *g, NnrtEpilogue e, void *bias, void *aux) {
   cublasStatus_t ok = CUBLAS_STATUS_SUCCESS;
+  // The operands of an epilogue are part of the description.
   if (has_bias(e)) ok = set(g->how, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
   if (ok == CUBLAS_STATUS_SUCCESS && nnrt_epilogue_has_aux(e))
     ok = set(g->how, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, sizeof aux);
@@ -155,6 +155,7 @@ static int new_layout(cublasLtMatrixLayout_t *out, NnrtDtype t, int64_t rows, in
   cublasStatus_t ok =
       cublasLtMatrixLayoutCreate(out, type_of(t), (uint64_t)columns, (uint64_t)rows, ld);
   if (ok == CUBLAS_STATUS_SUCCESS && batch > 1) {
+    // A batch of matrices, `step` elements apart.
     int32_t count = (int32_t)batch;
     ok = cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
                                           sizeof count);
@@ -172,10 +173,12 @@ static int describe(NnrtGemm *g) {
       s->in == NNRT_f32 && nnrt_gpu_tf32() ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
   int code = blas(cublasLtMatmulDescCreate(&g->how, compute, CUDA_R_32F), "describing a product");
   if (code) return code;
+  // cuBLASLt's A is our b.
   int32_t a = s->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N, b = s->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
   cublasStatus_t ok = set(g->how, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a);
   if (ok == CUBLAS_STATUS_SUCCESS) ok = set(g->how, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b);
   if ((code = blas(ok, "describing a product"))) return code;
+  // Layouts are of the matrices as stored.
   if ((code = new_layout(&g->a, s->in, s->trans_a ? s->k : s->m, s->trans_a ? s->m : s->k, s->lda,
                          batch, s->a_step)))
     return code;
@@ -236,6 +239,7 @@ static int propose(NnrtGemm *g, NnrtEpilogue inside, int most, GemmAlgo *way, in
                                                      wishes[i].bytes),
                 "describing a wish");
   if (!code) {
+    // A product that cuBLASLt does not support has no proposals; that is no error.
     int n = 0;
     cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(blas_handle, g->how, g->b, g->a, g->d,
                                                            g->d, wish, most, proposal, &n);
@@ -249,24 +253,6 @@ static int propose(NnrtGemm *g, NnrtEpilogue inside, int most, GemmAlgo *way, in
   return code;
 }
 
-static int multiply(NnrtGemm *g, void *d, const void *a, const void *b, void *workspace) {
-  const NnrtGemmSpec *s = &g->spec;
-  cublasLtHandle_t blas_handle = handle();
-  if (!blas_handle) return NNRT_LIBRARY;
-  return blas(cublasLtMatmul(blas_handle, g->how, &s->alpha, b, g->b, a, g->a, &s->beta, d, g->d, d,
-                             g->d, &g->algo, workspace, (size_t)g->workspace, nnrt_gpu()->stream),
-              "multiplying");
-}
-
-static int zero_matrix(const NnrtGemmSpec *s, char *d) {
-  int64_t size = nnrt_dtype_size(s->out);
-  int code = NNRT_OK;
-  for (int64_t i = 0; i < s->batch; i++)
-    for (int64_t row = 0; !code && row < s->m; row++)
-      code = nnrt_zero(d + (i * s->d_step + row * s->ldd) * size, s->n * size);
-  return code;
-}
-
 // Runs the epilogue that cuBLASLt has not fused.
 static int finish(const NnrtGemm *g, void *d, const void *a, const void *b, void *bias, void *aux,
                   void *scratch) {
@@ -275,6 +261,7 @@ static int finish(const NnrtGemm *g, void *d, const void *a, const void *b, void
   case NNRT_EPILOGUE_bias: return nnrt_add_bias(s->out, d, s->ldd, bias, s->m, s->n);
   case NNRT_EPILOGUE_gelu_bias: return nnrt_add_bias_gelu(s->out, d, s->ldd, aux, bias, s->m, s->n);
   case NNRT_EPILOGUE_gelu_back: return nnrt_mul_gelu_back(s->out, d, s->ldd, aux, s->m, s->n);
+  // Sums are of the stored rows, which the spec promises.
   case NNRT_EPILOGUE_sum_a:
     return nnrt_column_sums(s->out, bias, s->in, a, s->lda, s->k, s->m, scratch);
   case NNRT_EPILOGUE_sum_b:
@@ -290,22 +277,6 @@ int nnrt_gemm_take(NnrtGemm *g, const GemmAlgo *way) {
   g->workspace = way->workspace;
   g->after = way->inside == g->spec.epilogue ? NNRT_EPILOGUE_none : g->spec.epilogue;
   return describe_epilogue(g, way->inside);
-}
-
-// Runs the product and the separate epilogue.
-static int run_once(NnrtGemm *g, void *d, const void *a, const void *b, void *bias, void *aux,
-                    void *scratch) {
-  NnrtEpilogue inside = g->after == NNRT_EPILOGUE_none ? g->spec.epilogue : NNRT_EPILOGUE_none;
-  // A separate gelu reads the plain product from aux.
-  void *to = g->after == NNRT_EPILOGUE_gelu_bias ? aux : d;
-  int code = NNRT_OK;
-  if (!g->nothing) {
-    code = blas(set_pointers(g, inside, bias, aux), "setting pointers");
-    if (!code) code = multiply(g, to, a, b, scratch);
-  } else if (g->spec.beta == 0) {
-    code = zero_matrix(&g->spec, to);
-  }
-  return code ? code : finish(g, d, a, b, bias, aux, scratch);
 }
 
 bool nnrt_gemm_accepts(NnrtGemm *g, GemmAlgo *way) {
@@ -337,22 +308,18 @@ static int choose(NnrtGemm *g) {
 
 // -- Lifetime of a product
 
-static int64_t sums_of(const NnrtGemmSpec *s, NnrtEpilogue e) {
-  return e == NNRT_EPILOGUE_sum_a   ? nnrt_column_sums_scratch(s->k, s->m)
-         : e == NNRT_EPILOGUE_sum_b ? nnrt_column_sums_scratch(s->k, s->n)
-                                    : 0;
-}
-
 static int prepare(NnrtGemm *g) {
   const NnrtGemmSpec *s = &g->spec;
   int code = check_spec(s);
   if (code) return code;
   g->after = s->epilogue;
+  // Planning for another GPU, or an empty product, needs no algorithm.
   g->nothing = nnrt_gpu()->planning || s->batch * s->m * s->n * s->k == 0;
   if (g->nothing) return NNRT_OK;
   code = describe(g);
   if (!code) code = choose(g);
   if (code) return code;
+  // Scratch must have its size before a step is captured.
   int64_t scratch = nnrt_gemm_scratch(g);
   return scratch == 0 || nnrt_gpu_scratch(scratch) ? NNRT_OK : NNRT_MEMORY;
 }
@@ -375,18 +342,41 @@ void nnrt_gemm_free(NnrtGemm *g) {
 }
 
 int64_t nnrt_gemm_scratch(const NnrtGemm *g) {
-  int64_t sums = sums_of(&g->spec, g->after);
+  const NnrtGemmSpec *s = &g->spec;
+  // A separate sum of columns needs room for its parts.
+  int64_t sums = 0;
+  if (g->after == NNRT_EPILOGUE_sum_a) sums = nnrt_column_sums_scratch(s->k, s->m);
+  if (g->after == NNRT_EPILOGUE_sum_b) sums = nnrt_column_sums_scratch(s->k, s->n);
   return sums > g->workspace ? sums : g->workspace;
 }
 
 int nnrt_gemm_run(NnrtGemm *g, void *d, const void *a, const void *b, void *bias, void *aux,
                   void *scratch) {
   const NnrtGemmSpec *s = &g->spec;
-  int64_t need = nnrt_gemm_scratch(g);
+  int64_t need = nnrt_gemm_scratch(g), size = nnrt_dtype_size(s->out);
   if (!scratch && need > 0 && !(scratch = nnrt_gpu_scratch(need))) return NNRT_MEMORY;
   uintptr_t addresses = (uintptr_t)d | (uintptr_t)a | (uintptr_t)b | (uintptr_t)bias;
   if ((addresses | (uintptr_t)aux) % (uintptr_t)s->align)
     return nnrt_error(NNRT_LIBRARY, "an operand of a product is not at a multiple of %d bytes",
                       s->align);
-  return run_once(g, d, a, b, bias, aux, scratch);
+  // A separate gelu reads the plain product from aux.
+  NnrtEpilogue inside = g->after == NNRT_EPILOGUE_none ? s->epilogue : NNRT_EPILOGUE_none;
+  void *to = g->after == NNRT_EPILOGUE_gelu_bias ? aux : d;
+  int code = NNRT_OK;
+  if (!g->nothing) {
+    code = blas(set_pointers(g, inside, bias, aux), "setting pointers");
+    if (code) return code;
+    cublasLtHandle_t blas_handle = handle();
+    if (!blas_handle) return NNRT_LIBRARY;
+    code =
+        blas(cublasLtMatmul(blas_handle, g->how, &s->alpha, b, g->b, a, g->a, &s->beta, to, g->d,
+                            to, g->d, &g->algo, scratch, (size_t)g->workspace, nnrt_gpu()->stream),
+             "multiplying");
+  } else if (s->beta == 0) {
+    // An empty sum is 0; rows may have gaps between them.
+    for (int64_t i = 0; i < s->batch; i++)
+      for (int64_t row = 0; !code && row < s->m; row++)
+        code = nnrt_zero((char *)to + (i * s->d_step + row * s->ldd) * size, s->n * size);
+  }
+  return code ? code : finish(g, d, a, b, bias, aux, scratch);
 }

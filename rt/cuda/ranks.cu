@@ -18,6 +18,7 @@ template <class T> static __global__ void add_in_order(T *y, Operands<T> x, int 
 }
 
 static __global__ void announce(Progress *p, int op, bool begin) {
+  // The host reads `op` after `begun` has changed.
   if (begin) {
     p->op = op;
     __threadfence_system();
@@ -58,6 +59,7 @@ int nnrt_gpu_announce(Progress *p, int op, bool begin, cudaStream_t stream) {
 }
 
 bool nnrt_gpu_runs_here(void) {
+  // A kernel without code for this GPU has no attributes.
   cudaFuncAttributes ignored;
   bool runs = cudaFuncGetAttributes(&ignored, (const void *)add_in_order<float>) == cudaSuccess;
   cudaGetLastError();

@@ -86,6 +86,7 @@ static Groups groups_of(int64_t rank, const int64_t *shape, int64_t n_axes, cons
       g.reduced[g.n++] = reduced[d];
     }
   }
+  // Strides in x, from the innermost group outwards.
   int64_t stride = 1;
   for (int i = g.n - 1; i >= 0; i--) {
     g.stride[i] = stride;
@@ -107,6 +108,7 @@ static __device__ inline int64_t place(const Groups &g, bool reduced, int skip, 
   int64_t at = 0;
   for (int d = g.n - 1 - skip; d >= 0; d--) {
     if (g.reduced[d] != reduced) continue;
+    // Groups alternate, so one of the first two is the outermost of its kind.
     if (d < 2) return at + i * g.stride[d]; // the outermost of its kind
     at += i % g.size[d] * g.stride[d];
     i /= g.size[d];
@@ -155,6 +157,7 @@ static __global__ void reduce_rows(void *y, const typename Op::T *x, Groups g, i
   for (int64_t k = warps ? group_row<WARP>() : group_row<BLOCK>(); k < kept; k += next) {
     const typename Op::T *row = x + place(g, false, 1, k);
     Acc acc = Op::start();
+    // All elements of a result are contiguous.
     if (total == inner) {
       UNROLL_4
       for (int64_t i = from + lane * V; i < to; i += step) {
@@ -173,6 +176,7 @@ static __global__ void reduce_rows(void *y, const typename Op::T *x, Groups g, i
           acc = Op::of((Acc)p.at[j], acc);
       }
     }
+    // The sums of threads, in a fixed order.
     acc = warps ? warp_of<Op>(acc) : block_of<Op>(acc);
     if (lane == 0) put<Op>(y, (int64_t)blockIdx.y * kept + k, acc, parts);
   }
@@ -191,6 +195,7 @@ static __global__ void reduce_columns(void *y, const In *x, Groups g, int64_t ou
   for (int64_t k = blockIdx.z; k < outer; k += gridDim.z) {
     const In *from = x + place(g, false, 1, k) + column;
     Acc acc = Op::start();
+    // One reduced group: its rows are evenly spaced.
     if (stride) {
       UNROLL_4
       for (int64_t r = first; r < end; r += step)
@@ -203,6 +208,7 @@ static __global__ void reduce_columns(void *y, const In *x, Groups g, int64_t ou
     __syncthreads();
     some[threadIdx.y][threadIdx.x] = acc;
     __syncthreads();
+    // The first row of threads adds the sums of the others, in order.
     if (threadIdx.y > 0 || column >= inner) continue;
     for (int i = 1; i < ROWS; i++)
       acc = Op::of(some[i][threadIdx.x], acc);
@@ -214,6 +220,7 @@ template <class Op, class In>
 static int columns(void *y, const In *x, const Groups &g, int64_t outer, int64_t rows,
                    int64_t inner, int64_t parts) {
   dim3 grid((unsigned)ceil_div(inner, WARP), (unsigned)parts, (unsigned)least(outer, 65535));
+  // The stride of the only reduced group.
   int64_t stride = 0;
   int n = 0;
   for (int d = 0; d < g.n; d++) {
@@ -243,9 +250,11 @@ static int rows(typename Op::T *y, const typename Op::T *x, const Groups &g, int
   int64_t enough = 4 * (int64_t)nnrt_gpu()->processors;
   bool warps = total <= WARP * HELD;
   int64_t parts = least(ceil_div(total, BLOCK * HELD), ceil_div(enough, kept));
+  // Enough results to occupy the GPU, or short ones.
   if (warps || parts <= 1)
     return launch(reduce_rows<Op, V>, blocks_for_rows(kept, warps ? (int)ROWS : 1), BLOCK, 0, y, x,
                   g, kept, total, inner, total, warps, false);
+  // Parts are whole packs.
   int64_t part = ceil_div(ceil_div(total, parts), V) * V;
   parts = ceil_div(total, part);
   Acc *some = (Acc *)nnrt_gpu_scratch(parts * kept * (int64_t)sizeof(Acc));
@@ -265,11 +274,13 @@ static int reduce(typename Op::T *y, const typename Op::T *x, int64_t rank, cons
   Groups g = groups_of(rank, shape, n_axes, axes);
   int64_t kept = combinations(g, false, 0), total = combinations(g, true, 0);
   if (kept == 0) return NNRT_OK;
+  // Nothing is reduced.
   if (g.n == 0 || (g.n == 1 && !g.reduced[0])) return nnrt_copy(y, x, kept * (int64_t)sizeof *y);
   int64_t inner = g.size[g.n - 1];
   if (g.reduced[g.n - 1])
     return in_packs(inner, V, x) ? rows<Op, V>(y, x, g, kept, total, inner)
                                  : rows<Op, 1>(y, x, g, kept, total, inner);
+  // Columns, in parts if there are few.
   int64_t outer = kept / inner;
   int64_t parts = least(65535, parts_for(total, kept, WARP, 4 * ROWS));
   if (parts == 1) return columns<Op>(y, x, g, outer, total, inner, 1);

@@ -122,6 +122,7 @@ static __device__ inline double block_sum(double x) {
   __shared__ double part[WARP];
   int warps = (int)(blockDim.x / WARP), warp = (int)(threadIdx.x / WARP);
   x = warp_sum(x);
+  // The sums of warps, added in order by every thread.
   __syncthreads(); // all reads of `part` by the previous sum are done
   if (threadIdx.x % WARP == 0) part[warp] = x;
   __syncthreads();
@@ -244,6 +245,7 @@ static __device__ inline Sum sum_parts(const Sum *parts, int64_t n_parts, int64_
       sum += parts[i * n + column];
   }
   __syncthreads();
+  // The sums of the rows of threads, in order.
   some[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   sum = 0;

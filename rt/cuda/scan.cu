@@ -61,6 +61,7 @@ static __global__ void __launch_bounds__(LARGE)
       Best<T> here = {x[row * n + i], i};
       if (better(here, best, most, last)) best = here;
     }
+    // The best of each warp, then of all.
     best = warp_best(best, most, last);
     __syncthreads();
     if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = best;
@@ -76,6 +77,7 @@ template <class T>
 static __global__ void arg_columns(int64_t *y, const T *x, Axis a, bool most, bool last) {
   for (int64_t c = first_thread(); c < a.outer * a.inner; c += all_threads()) {
     const T *from = x + c / a.inner * a.n * a.inner + c % a.inner;
+    // Adjacent threads read adjacent columns.
     Best<T> best = {0, -1};
     for (int64_t j = 0; j < a.n; j++) {
       Best<T> here = {from[j * a.inner], j};
@@ -92,6 +94,7 @@ static int threads_of(int64_t n) {
 
 template <class T> static int arg(int64_t *y, const T *x, Axis a, bool most, bool last) {
   if (a.outer * a.n * a.inner == 0) return NNRT_OK;
+  // Along the last axis a block per row, else a thread per column.
   if (a.inner > 1)
     return launch(arg_columns<T>, blocks_for(a.outer * a.inner), BLOCK, 0, y, x, a, most, last);
   return launch(arg_rows<T>, blocks_for_rows(a.outer, 1), threads_of(a.n), 0, y, x, a.outer, a.n,
@@ -129,11 +132,13 @@ static __global__ void __launch_bounds__(LARGE)
   for (int64_t row = blockIdx.x; row < m; row += gridDim.x) {
     Acc carried = 0;
     for (int64_t from = 0; from < n; from += blockDim.x) {
+      // `reverse` runs from the end.
       int64_t i = from + threadIdx.x, at = row * n + (reverse ? n - 1 - i : i);
       Acc mine = i < n ? (Acc)x[at] : 0, sum = warp_running_sum(mine), before = carried;
       __syncthreads(); // all reads of `part` are done
       if (threadIdx.x % WARP == WARP - 1) part[warp] = sum;
       __syncthreads();
+      // Warps before this one add to its elements, all of them to what is carried on.
       for (int w = 0; w < warps; w++) {
         if (w < warp) before += part[w];
         carried += part[w];
@@ -153,6 +158,7 @@ static __global__ void cumsum_columns(T *y, const T *x, Axis a, bool exclusive, 
     Acc sum = 0;
     for (int64_t j = 0; j < a.n; j++) {
       int64_t at = from + (reverse ? a.n - 1 - j : j) * a.inner;
+      // An exclusive sum leaves the element itself out.
       Acc before = sum;
       sum += (Acc)x[at];
       y[at] = (T)(exclusive ? before : sum);
@@ -163,6 +169,7 @@ static __global__ void cumsum_columns(T *y, const T *x, Axis a, bool exclusive, 
 template <class Acc, class T>
 static int cumsum(T *y, const T *x, Axis a, bool exclusive, bool reverse) {
   if (a.outer * a.n * a.inner == 0) return NNRT_OK;
+  // Along the last axis a block per row, else a thread per column.
   if (a.inner > 1)
     return launch(cumsum_columns<T, Acc>, blocks_for(a.outer * a.inner), BLOCK, 0, y, x, a,
                   exclusive, reverse);

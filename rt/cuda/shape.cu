@@ -35,6 +35,7 @@ static int64_t widen(CopyBox *c, int64_t width, const void *y, const void *x) {
   for (int d = 0; d < last; d++)
     bytes |= (uint64_t)(c->x_stride[d] * width) | (uint64_t)(c->y_stride[d] * width);
   int64_t wide = width_of(bytes);
+  // All strides and the last length count wider elements.
   for (int d = 0; d < last; d++) {
     c->x_stride[d] = c->x_stride[d] * width / wide;
     c->y_stride[d] = c->y_stride[d] * width / wide;
@@ -64,6 +65,7 @@ static __global__ void copy_packs(T *y, const T *x, BoxOf<I> b, I step, I n) {
   for (I i = (I)first_thread(); i < n; i += (I)all_threads()) {
     int64_t x_at, y_at;
     find_element(b, i, &x_at, &y_at);
+    // Reads may be scattered, the write is one.
     Pack<T, MANY> pack;
 #pragma unroll
     for (int k = 0; k < MANY; k++)
@@ -103,6 +105,7 @@ static __global__ void copy_tiles(T *y, const T *x, BoxOf<int64_t> outer, Tiles 
   for (int64_t k = blockIdx.x; k < t.n; k += gridDim.x) {
     int64_t p0 = k % t.p_tiles * SIDE, q0 = k / t.p_tiles % t.q_tiles * SIDE, x_at, y_at;
     find_element(outer, k / t.p_tiles / t.q_tiles, &x_at, &y_at);
+    // Adjacent threads read along p.
     for (int j = (int)threadIdx.y; j < SIDE; j += TILE_Y)
       for (int i = (int)threadIdx.x; i < SIDE; i += TILE_X)
         if (p0 + i < t.p && q0 + j < t.q) tile[j][i] = x[x_at + p0 + i + (q0 + j) * t.x_of_q];
@@ -131,6 +134,7 @@ static bool find_tiles(CopyBox *c, Tiles *t) {
   if (p >= last || c->x_stride[last] == 1 || c->y_stride[last] != 1 || c->shape[p] < SHORT ||
       c->shape[last] < SHORT)
     return false;
+  // The other dimensions of the box are `outer`.
   t->p = c->shape[p];
   t->y_of_p = c->y_stride[p];
   t->q = c->shape[last];
@@ -163,6 +167,7 @@ static int copy_box(void *y, const void *x, int64_t width, CopyBox c) {
   // From the fastest kind of copy to the most general.
   width = widen(&c, width, y, x);
   bool packs = find_packs(c, width, y);
+  // A pack is one element of a box with `many` times the strides.
   int last = c.rank - 1;
   int64_t step = c.x_stride[last], many = packs ? 16 / width : 1;
   c.shape[last] /= many;
@@ -213,6 +218,7 @@ static int transpose(void *y, const void *x, int64_t width, int64_t rank, const 
   int64_t x_stride[NNRT_MAX_RANK];
   strides_of(rank, shape, x_stride);
   for (int64_t i = 0; i < rank; i++) {
+    // The box has the order of y.
     c.shape[i] = shape[perm[i]];
     c.x_stride[i] = x_stride[perm[i]];
   }
@@ -229,6 +235,7 @@ static int broadcast(void *y, const void *x, int64_t width, int64_t y_rank, cons
   strides_of(x_rank, x_shape, x_stride);
   strides_of(y_rank, y_shape, c.y_stride);
   for (int64_t i = 0; i < y_rank; i++) {
+    // Stride 0 repeats an element.
     c.shape[i] = y_shape[i];
     c.x_stride[i] = i < missing || x_shape[i - missing] == 1 ? 0 : x_stride[i - missing];
   }
@@ -268,6 +275,7 @@ static int slice_back(void *dx, const void *dy, int64_t width, int64_t rank,
   strides_of(rank, dy_shape, c.x_stride);
   for (int64_t i = 0; i < rank; i++)
     c.shape[i] = dy_shape[i];
+  // All other elements of dx are 0.
   int64_t bytes = product(dx_shape, rank) * width;
   int code = bytes > 0 ? nnrt_zero(dx, bytes) : NNRT_OK;
   return code ? code : copy_box((char *)dx + at * width, dy, width, c);
@@ -316,9 +324,11 @@ static int concat(void *y, const void *const *in, int64_t width, int64_t n, int6
   uint64_t bytes = address(y);
   for (int64_t i = 0; i < n; i++)
     if (sizes[i] > 0) bytes |= address(in[i]) | (uint64_t)(sizes[i] * a.inner * width);
+  // The widest element that divides all rows.
   int64_t wide = width_of(bytes), row = a.n * a.inner * width / wide;
   char *to = (char *)y;
   for (int64_t i = 0; i < n;) {
+    // A launch per CONCAT_MOST operands.
     int64_t first = i, columns = 0;
     for (; i < n && i < first + CONCAT_MOST; i++)
       columns += sizes[i] * a.inner * width / wide;
@@ -363,6 +373,7 @@ static int trilu(void *y, const void *x, int64_t width, int64_t rank, const int6
                  bool upper, int64_t k) {
   int64_t n = product(shape, rank), rows = shape[rank - 2], columns = shape[rank - 1];
   if (n == 0) return NNRT_OK;
+  // Zero is the same bytes in every type of a size.
   return with_size(width, [&](auto element) {
     using T = decltype(element);
     return with_index(n, [&](auto index) {

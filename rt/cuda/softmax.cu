@@ -44,6 +44,7 @@ static __global__ void softmax_rows(T *y, const T *x, int64_t m, int64_t n, bool
       for (int k = 0; k < V && ((int64_t)h * THREADS + lane) * V < n; k++)
         sum += exp_for<T>(load(&held[h].at[k]) - top);
     }
+    // y, from the registers.
     float factor = softmax_factor(group_sum<THREADS>(sum), log);
     UNROLL
     for (int h = 0; h < HELD / V; h++) {
@@ -63,6 +64,7 @@ template <class T, int V>
 static __global__ void softmax_long_rows(T *y, const T *x, int64_t m, int64_t n, bool log) {
   for (int64_t row = blockIdx.x; row < m; row += gridDim.x) {
     const T *from = x + row * n;
+    // Maximum and sum in one read.
     ExpSum s = {-INFINITY, 0};
     for (int64_t i = (int64_t)threadIdx.x * V; i < n; i += BLOCK * V) {
       Pack<T, V> p = read_pack<T, V>(from + i);
@@ -88,6 +90,7 @@ static __global__ void softmax_long_rows(T *y, const T *x, int64_t m, int64_t n,
 template <class T> static __global__ void softmax_columns(T *y, const T *x, Axis a, bool log) {
   for (int64_t c = first_thread(); c < a.outer * a.inner; c += all_threads()) {
     int64_t at = c / a.inner * a.n * a.inner + c % a.inner;
+    // Maximum and sum in one read, then y.
     ExpSum s = {-INFINITY, 0};
     for (int64_t j = 0; j < a.n; j++) {
       float v[1] = {load(x + at + j * a.inner)};
@@ -103,6 +106,7 @@ template <class T> static __global__ void softmax_columns(T *y, const T *x, Axis
 
 template <class T, int V> static int forward_rows(T *y, const T *x, Axis a, bool log) {
   constexpr int THREADS = V == 1 ? WARP : BLOCK; // for rows held by a block; V is not 1 then
+  // The smallest group that holds the row in registers.
   if (a.n <= WARP * HELD)
     return launch(softmax_rows<T, V, WARP>, blocks_for_rows(a.outer, ROWS), BLOCK, 0, y, x, a.outer,
                   a.n, log);

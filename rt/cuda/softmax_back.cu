@@ -25,6 +25,7 @@ static __global__ void softmax_back_rows(T *dx, const T *y, const T *dy, int64_t
   Pack<T, V> held[HELD / V], held_dy[HELD / V];
   int lane = group_lane<THREADS>();
   for (int64_t row = group_row<THREADS>(); row < m; row += group_rows<THREADS>()) {
+    // The sum over the row, which stays in registers for dx.
     float sum = 0;
     UNROLL
     for (int h = 0; h < HELD / V; h++) {
@@ -54,6 +55,7 @@ template <class T, int V>
 static __global__ void softmax_back_long_rows(T *dx, const T *y, const T *dy, int64_t m, int64_t n,
                                               bool log) {
   for (int64_t row = blockIdx.x; row < m; row += gridDim.x) {
+    // The sum over the row, then dx from a second read.
     float sum = 0;
     for (int64_t i = (int64_t)threadIdx.x * V; i < n; i += BLOCK * V) {
       Pack<T, V> p = read_pack<T, V>(y + row * n + i), q = read_pack<T, V>(dy + row * n + i);
@@ -76,6 +78,7 @@ template <class T>
 static __global__ void softmax_back_columns(T *dx, const T *y, const T *dy, Axis a, bool log) {
   for (int64_t c = first_thread(); c < a.outer * a.inner; c += all_threads()) {
     int64_t from = c / a.inner * a.n * a.inner + c % a.inner;
+    // The sum over the column, then dx from a second read.
     float sum = 0;
     for (int64_t j = 0; j < a.n; j++)
       sum += back_term(load(y + from + j * a.inner), load(dy + from + j * a.inner), log);
@@ -90,6 +93,7 @@ static __global__ void softmax_back_columns(T *dx, const T *y, const T *dy, Axis
 
 template <class T, int V> static int back_rows(T *dx, const T *y, const T *dy, Axis a, bool log) {
   constexpr int THREADS = V == 1 ? WARP : BLOCK; // for rows held by a block; V is not 1 then
+  // The smallest group that holds the row in registers.
   if (a.n <= WARP * HELD)
     return launch(softmax_back_rows<T, V, WARP>, blocks_for_rows(a.outer, ROWS), BLOCK, 0, dx, y,
                   dy, a.outer, a.n, log);

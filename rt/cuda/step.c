@@ -33,6 +33,7 @@ static Recordings *recordings_of(NnrtRank *r) {
 
 static Recording *recording_of(NnrtRank *r, int piece) {
   Recordings *all = recordings_of(r);
+  // The number of pieces is not known before.
   if (piece >= all->n) {
     all->piece = realloc(all->piece, (size_t)(piece + 1) * sizeof *all->piece);
     if (!all->piece) nnrt_must_alloc((size_t)-1);
@@ -44,6 +45,7 @@ static Recording *recording_of(NnrtRank *r, int piece) {
 
 void nnrt_gpu_recordings_close(NnrtDevice *d) {
   for (int g = 0; g < 2; g++) {
+    // The pieces of @train, then of @eval.
     for (int i = 0; i < d->recordings[g].n; i++)
       if (d->recordings[g].piece[i].run) cudaGraphExecDestroy(d->recordings[g].piece[i].run);
     free(d->recordings[g].piece);
@@ -66,6 +68,7 @@ static int record(NnrtRank *r, Recording *rec, void (*work)(NnrtRank *r)) {
   g->recording = true;
   nnrt_fail_hint("it failed while the step was recorded; CUDA_LAUNCH_BLOCKING=1 in the environment "
                  "does without recording");
+  // Errors now leave the stream in capture, so the hint says how to run without it.
   call(r, work);
   nnrt_fail_hint(NULL);
   g->recording = false;
@@ -77,6 +80,7 @@ static int record(NnrtRank *r, Recording *rec, void (*work)(NnrtRank *r)) {
         "making the step's graph");
   if (graph) cudaGraphDestroy(graph);
   if (code) rec->run = NULL;
+  // The graph contains addresses in scratch.
   rec->scratch = g->scratch;
   rec->ahead = c && c->n_ahead > before;
   return code;
@@ -85,6 +89,7 @@ static int record(NnrtRank *r, Recording *rec, void (*work)(NnrtRank *r)) {
 bool nnrt_device_begin(NnrtRank *r) {
   Recordings *all = recordings_of(r);
   nnrt_gpu_flush(r);
+  // The second step is captured, or the first later one that is neither traced nor checked.
   bool now = all->ran && !all->recorded && r->device->records && !r->trace && !r->checks;
   all->ran = true;
   all->recorded |= now;
@@ -103,9 +108,11 @@ void nnrt_device_recorded(NnrtRank *r) {
   int64_t failed[2] = {r->rank == 0 && mine, mine};
   nnrt_comm_sum(r, failed, 2);
   if (!failed[1]) return;
+  // One rank's failure is all ranks' failure: collectives must match.
   if (r->rank == 0)
     nnrt_say_note("steps are not recorded, and so may be slower: %s",
                   failed[0] ? nnrt_error_detail() : "another rank cannot");
+  // The error is not one of the step.
   nnrt_error(NNRT_OK, "%s", "");
   cudaGetLastError();
   d->records = false;
@@ -183,6 +190,7 @@ bool nnrt_device_answer(NnrtRank *r, int slot, double *out_value, double *out_wh
     d->found_step = s->step;
   }
   atomic_store(&d->step, s->step + 1);
+  // The first step has built all plans.
   if (!d->said_plans) nnrt_plans_say(r->rank);
   d->said_plans = true;
   for (int i = 0; i < NNRT_ANSWERS; i++)
@@ -196,6 +204,7 @@ void nnrt_device_say_found(NnrtRank *r) {
   NnrtRank then = *r; // a later step is running
   then.step = d->found_step;
   then.graph = d->found_graph;
+  // The rows that the step had been fed with, if they are still known.
   NnrtFed fed = r->fed ? *r->fed : (NnrtFed){0};
   if (then.graph == &r->program->train) fed.step = then.step;
   then.fed = fed.data && fed.data->graph == then.graph ? &fed : NULL;
@@ -216,12 +225,14 @@ int64_t nnrt_device_mark(NnrtRank *r) {
 int64_t nnrt_gpu_mark(NnrtRank *r, cudaStream_t stream) {
   NnrtDevice *d = r->device;
   if (!d->zero) make_event(r, &d->zero);
+  // Elapsed times are relative to one event, whose time the host knows.
   if (!d->zero_set) {
     d->zero_set = true;
     MUST(r, nnrt_cuda(cudaEventRecord(d->zero, d->gpu.stream), "recording an event"));
     MUST(r, nnrt_cuda(cudaEventSynchronize(d->zero), "waiting for an event"));
     d->zero_us = nnrt_now_us();
   }
+  // Events are made once, and reused by later steps.
   if (d->n_marks == d->marks_room) {
     int room = d->marks_room ? 2 * d->marks_room : 1024;
     d->mark = realloc(d->mark, (size_t)room * sizeof *d->mark);

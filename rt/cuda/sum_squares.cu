@@ -70,6 +70,7 @@ static __global__ void add_square_batch(const double *part, const int64_t *sizes
   int64_t before = 0;
   for (int64_t k = threadIdx.x; k < blockIdx.x; k += BLOCK)
     before += (sizes[k] + PIECE - 1) / PIECE;
+  // The pieces of all tensors before this one.
   __shared__ int64_t some[BLOCK];
   some[threadIdx.x] = before;
   __syncthreads();
@@ -89,6 +90,7 @@ int nnrt_sum_squares_batch_f32(NnrtPrep *p, void *const *out, const void *const 
   if (b->n == 0) return NNRT_OK;
   double *part = (double *)nnrt_gpu_scratch((b->n_pieces + 1) * (int64_t)sizeof *part);
   if (!part) return NNRT_MEMORY;
+  // The table of pointers, if it has changed.
   int code = batch_point(b, out, in);
   if (!code && b->n_pieces > 0)
     code = launch(square_batch, (unsigned)b->n_pieces, BLOCK, 0, part, b->gpu_pieces, b->gpu_sizes,

@@ -18,6 +18,7 @@
 int nnrt_gpu_swaps_open(NnrtRank *r) {
   NnrtDevice *d = r->device;
   if (r->code->host_bytes == 0) return 0;
+  // A program that offloads nothing has no host memory.
   int code = 0;
   for (int way = 0; way < 2 && !code; way++)
     code = nnrt_cuda(cudaStreamCreateWithFlags(&d->swaps.stream[way], cudaStreamNonBlocking),
@@ -31,6 +32,7 @@ int nnrt_gpu_swaps_open(NnrtRank *r) {
 void nnrt_gpu_swaps_close(NnrtRank *r) {
   Swaps *s = &r->device->swaps;
   if (!r->host) return;
+
   for (int i = 0; i < s->n; i++)
     if (s->event[i]) cudaEventDestroy(s->event[i]);
   for (int way = 0; way < 2; way++)
@@ -39,8 +41,11 @@ void nnrt_gpu_swaps_close(NnrtRank *r) {
   free(s->event);
 }
 
-// The event of a copy, created on first use.
-static int event_of(Swaps *s, int copy, cudaEvent_t *out) {
+static int start(NnrtRank *r, int copy, void *to, const void *from, int64_t bytes,
+                 enum cudaMemcpyKind kind) {
+  Swaps *s = &r->device->swaps;
+  bool in = kind == cudaMemcpyHostToDevice;
+  cudaStream_t stream = s->stream[in];
   if (copy >= s->n) {
     cudaEvent_t *more = nnrt_must_alloc((size_t)(copy + 1) * sizeof *more);
     if (s->n) memcpy(more, s->event, (size_t)s->n * sizeof *more);
@@ -48,21 +53,13 @@ static int event_of(Swaps *s, int copy, cudaEvent_t *out) {
     s->event = more;
     s->n = copy + 1;
   }
-  int code = s->event[copy]
-                 ? 0
-                 : nnrt_cuda(cudaEventCreateWithFlags(&s->event[copy], cudaEventDisableTiming),
-                             "making an event");
-  *out = s->event[copy];
-  return code;
-}
-
-static int start(NnrtRank *r, int copy, void *to, const void *from, int64_t bytes,
-                 enum cudaMemcpyKind kind) {
-  Swaps *s = &r->device->swaps;
-  bool in = kind == cudaMemcpyHostToDevice;
-  cudaStream_t stream = s->stream[in];
-  cudaEvent_t event;
-  int code = event_of(s, copy, &event);
+  // The event of a copy is created on first use.
+  int code = 0;
+  if (!s->event[copy])
+    code = nnrt_cuda(cudaEventCreateWithFlags(&s->event[copy], cudaEventDisableTiming),
+                     "making an event");
+  // The copy waits for all earlier work of the compute stream.
+  cudaEvent_t event = s->event[copy];
   if (!code) code = nnrt_cuda(cudaEventRecord(event, r->device->gpu.stream), "marking a copy");
   if (!code) code = nnrt_cuda(cudaStreamWaitEvent(stream, event, 0), "beginning a copy");
   int64_t begun = r->trace && !code ? nnrt_gpu_mark(r, stream) : 0;

@@ -37,6 +37,7 @@ static Entry *entry_of(const char *problem) {
 static void set_entry(const char *problem, const NnrtChoice *c) {
   Entry *e = entry_of(problem);
   if (!e) {
+    // A new problem, at the end.
     Entry *more = nnrt_must_alloc((size_t)(tune.n_entries + 1) * sizeof *more);
     if (tune.n_entries) memcpy(more, tune.entry, (size_t)tune.n_entries * sizeof *more);
     free(tune.entry);
@@ -70,22 +71,10 @@ static void write_end(char *to, const char *text, int64_t bytes) {
   snprintf(to, END_BYTES + 1, "end %016" PRIx64 "\n", nnrt_xxh64(text, bytes, 0));
 }
 
-// "28.7 inside 4200… bf16 bf16 1 …"
-static bool read_entry(const char *line) {
-  NnrtChoice c;
-  char where[8], hex[2 * NNRT_ALGO_BYTES + 2];
-  int at = 0;
-  if (sscanf(line, "%lf %7s %129s %n", &c.us, where, hex, &at) < 3 || !at || !line[at])
-    return false;
-  c.apart = !strcmp(where, "apart");
-  if ((!c.apart && strcmp(where, "inside") != 0) || !read_algo(c.algo, hex)) return false;
-  set_entry(line + at, &c);
-  return true;
-}
-
 // Returns false if the file is damaged.  `text` is null-terminated and is split into lines.
 static bool read_text(char *text, int64_t bytes) {
   char end[END_BYTES + 1], *rest = NULL, *line;
+  // The checksum covers all text before the last line.
   bytes -= END_BYTES;
   if (bytes < 0) return false;
   write_end(end, text, bytes);
@@ -97,8 +86,17 @@ static bool read_text(char *text, int64_t bytes) {
                       &tune.processors) != 3)
     return false;
   if (!strtok_r(NULL, "\n", &rest)) return false; // COLUMNS
-  while ((line = strtok_r(NULL, "\n", &rest)))
-    if (!read_entry(line)) return false;
+  while ((line = strtok_r(NULL, "\n", &rest))) {
+    // "28.7 inside 4200… bf16 bf16 1 …"
+    NnrtChoice c;
+    char where[8], hex[2 * NNRT_ALGO_BYTES + 2];
+    int at = 0;
+    if (sscanf(line, "%lf %7s %129s %n", &c.us, where, hex, &at) < 3 || !at || !line[at])
+      return false;
+    c.apart = !strcmp(where, "apart");
+    if ((!c.apart && strcmp(where, "inside") != 0) || !read_algo(c.algo, hex)) return false;
+    set_entry(line + at, &c);
+  }
   return true;
 }
 
@@ -110,6 +108,7 @@ bool nnrt_tune_open(const char *path, Why *w) {
   InFile in;
   if (!nnrt_in_open(&in, path, w)) return false;
   size_t head = strlen(HEAD);
+  // A file of something else is not overwritten.
   bool ours = in.bytes >= (int64_t)head && !memcmp(in.at, HEAD, head);
   char *text = nnrt_must_alloc((size_t)in.bytes + 1);
   memcpy(text, in.at, (size_t)in.bytes);
@@ -126,6 +125,7 @@ static char *text_of_all(int64_t *out_bytes) {
   size_t size = 256;
   for (int i = 0; i < tune.n_entries; i++)
     size += strlen(tune.entry[i].problem) + 2 * NNRT_ALGO_BYTES + 64;
+  // An entry needs its problem, its algorithm, and at most 64 bytes more.
   char *text = nnrt_must_alloc(size);
   size_t at = (size_t)snprintf(text, size, HEAD "cublaslt %zu sm %d multiprocessors %d\n" COLUMNS,
                                tune.cublaslt, tune.sm, tune.processors);
@@ -145,6 +145,7 @@ static bool write_file(Why *w) {
   OutFile o;
   int64_t bytes;
   if (!nnrt_out_begin(&o, tune.path, w)) return false;
+  // The file is replaced as a whole, or not at all.
   char *text = text_of_all(&bytes);
   bool ok = nnrt_out_write(&o, text, bytes, w);
   free(text);
@@ -159,6 +160,7 @@ bool nnrt_tune_on(void) {
 void nnrt_tune_begin(size_t cublaslt, int sm, int processors) {
   pthread_mutex_lock(&tune.lock);
   if (tune.cublaslt == cublaslt && tune.sm == sm && tune.processors == processors) return;
+  // Choices of another library or GPU are worth nothing here.
   if (tune.cublaslt)
     nnrt_say_note("--tune: '%s' is of cuBLASLt %zu on sm_%d with %d multiprocessors, and here "
                   "are %zu, sm_%d and %d: everything is measured anew",
@@ -183,6 +185,7 @@ void nnrt_tune_keep(const char *problem, const NnrtChoice *c) {
   Why w;
   set_entry(problem, c);
   if (tune.failed || write_file(&w)) return;
+  // The choice holds for this run in any case.
   nnrt_say_warning("--tune: %s", w.text);
   tune.failed = true;
 }

@@ -34,16 +34,11 @@ int nnrt_watch_op(Watch *w) {
   for (int i = 0; i < 2; i++) {
     const volatile Progress *p = &w->progress[i];
     if (!is_on(p)) continue;
+    // The message names the collective by its number.
     nnrt_error(NNRT_COMM, "%s %lld: %s", i ? "move" : "collective", p->begun, nnrt_error_detail());
     return p->op;
   }
   return -1;
-}
-
-// Counts starts and completions: the sum grows as long as anything progresses.
-static long long count_all(const Watch *w) {
-  const volatile Progress *p = w->progress;
-  return p[0].begun + p[0].done + p[1].begun + p[1].done;
 }
 
 static void *watch(void *arg) {
@@ -57,7 +52,9 @@ static void *watch(void *arg) {
     if (code) fail(w, code, text);
     // No rank disconnects before all are done, so the collective is waiting for a lost rank.
     bool on = is_on(&w->progress[0]) || is_on(&w->progress[1]);
-    long long now = count_all(w);
+    // Starts and completions: the sum grows as long as anything progresses.
+    const volatile Progress *p = w->progress;
+    long long now = p[0].begun + p[0].done + p[1].begun + p[1].done;
     if (on && nnrt_comm_lost(w->rank->comm, text, sizeof text)) fail(w, NNRT_COMM, text);
     if (now != seen || !on) {
       seen = now;
@@ -79,6 +76,7 @@ int nnrt_watch_start(Watch **out, NnrtRank *r, int (*errors)(void *state, char *
   w->errors = errors;
   w->state = state;
   w->patience = nnrt_device_patience(r->run);
+  // Kernels announce progress in pinned memory, which the thread reads.
   int code = nnrt_cuda(cudaMallocHost((void **)&w->progress, 2 * sizeof *w->progress),
                        "pinned memory of this machine");
   if (code) return code;
