@@ -63,22 +63,21 @@ void arena_free(Arena *a) {
   free(a);
 }
 
-static Chunk *add_chunk(Arena *a, size_t at_least) {
-  size_t size = at_least > a->next_size ? at_least : a->next_size;
-  Chunk *c = zeroed(sizeof *c + size);
-  c->size = size;
-  c->next = a->chunks;
-  a->chunks = c;
-  if (a->next_size < LARGEST_CHUNK) a->next_size *= 2;
-  ASAN_POISON_MEMORY_REGION(c->bytes, size);
-  return c;
-}
-
 void *arena_alloc(Arena *a, size_t size) {
   if (size > SIZE_MAX / 2) out_of_memory(size);
+  // The gap after the block stays poisoned.
   size_t step = (size + GAP + ALIGN - 1) / ALIGN * ALIGN;
   Chunk *c = a->chunks;
-  if (!c || c->size - c->used < step) c = add_chunk(a, step);
+  // The rest of the newest chunk is too small: a new one.
+  if (!c || c->size - c->used < step) {
+    size_t chunk = step > a->next_size ? step : a->next_size;
+    c = zeroed(sizeof *c + chunk);
+    c->size = chunk;
+    c->next = a->chunks;
+    a->chunks = c;
+    if (a->next_size < LARGEST_CHUNK) a->next_size *= 2;
+    ASAN_POISON_MEMORY_REGION(c->bytes, chunk);
+  }
   void *block = c->bytes + c->used;
   c->used += step;
   a->used += size;

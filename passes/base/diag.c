@@ -43,6 +43,7 @@ const Loc *loc_copy(Arena *a, const Loc *loc) {
   copy->file = str_copy(a, loc->file);
   copy->node = str_copy(a, loc->node);
   copy->why = str_copy(a, loc->why);
+  // Only the line: the rest of the text may be long.
   if (loc->source) copy->source = str_copy_n(a, loc->source, strcspn(loc->source, "\n"));
   copy->from = loc_copy(a, loc->from);
   return copy;
@@ -80,6 +81,7 @@ const char *loc_text(Arena *a, const Loc *loc) {
   loc = positioned(loc);
   if (!loc) return "";
   const char *file = loc->file ? loc->file : "";
+  // A node of a model, or a line with or without a column.
   if (loc->node) return *file ? str_format(a, "%s:%s", file, loc->node) : loc->node;
   if (loc->line > 0 && loc->column > 0)
     return str_format(a, "%s:%d:%d", file, loc->line, loc->column);
@@ -98,42 +100,34 @@ void diag_free(Diag *d) {
   free(d);
 }
 
-// The width of the name at the location's column, or 1 if there is no name.
-static int word_width(const Loc *loc) {
-  const char *at = loc->source + (loc->column ? loc->column - 1 : 0), *end = at;
-  while (isalnum((unsigned char)*end) || *end == '_')
-    end++;
-  return end > at ? (int)(end - at) : 1;
-}
-
-static void show_line(Diag *d, const Loc *loc, bool is_note) {
-  const char *line = loc ? loc->source : NULL;
-  if (line && !line[strspn(line, " \t\r\n")]) line = NULL; // an error at the end of the file
-  if (line && !(is_note && line == d->shown))
-    diag_source(d, line, line + strcspn(line, "\n"), loc->column, word_width(loc));
-  if (line || !is_note) d->shown = line;
-}
-
-// Writes control characters as \xHH: names in a model may contain them, and a terminal obeys them.
-static void put_visible(FILE *out, const char *text) {
-  for (const char *at = text; *at; at++)
-    if (iscntrl((unsigned char)*at) && *at != '\n' && *at != '\t')
-      fprintf(out, "\\x%02x", (unsigned char)*at);
-    else
-      fputc(*at, out);
-}
-
 static void say(Diag *d, const Loc *loc, const char *kind, const char *fmt, va_list args)
     PRINTF_LIKE(4, 0);
 
 static void say(Diag *d, const Loc *loc, const char *kind, const char *fmt, va_list args) {
   Arena *scratch = arena_new();
-  const char *where = loc_text(scratch, loc);
+  const char *where = loc_text(scratch, loc), *text = str_vformat(scratch, fmt, args);
   fprintf(d->out, "%s%s%s: ", where, *where ? ": " : "", kind);
-  put_visible(d->out, str_vformat(scratch, fmt, args));
+  // Control characters as \xHH: names in a model may contain them, and a terminal obeys them.
+  for (const char *at = text; *at; at++)
+    if (iscntrl((unsigned char)*at) && *at != '\n' && *at != '\t')
+      fprintf(d->out, "\\x%02x", (unsigned char)*at);
+    else
+      fputc(*at, d->out);
   fputc('\n', d->out);
   arena_free(scratch);
-  show_line(d, positioned(loc), !strcmp(kind, "note"));
+  // The line of the location, with a caret under the name at its column.
+  const Loc *at = positioned(loc);
+  const char *line = at ? at->source : NULL;
+  bool is_note = !strcmp(kind, "note");
+  if (line && !line[strspn(line, " \t\r\n")]) line = NULL; // an error at the end of the file
+  if (line && !(is_note && line == d->shown)) {
+    const char *word = line + (at->column ? at->column - 1 : 0), *end = word;
+    while (isalnum((unsigned char)*end) || *end == '_')
+      end++;
+    int width = end > word ? (int)(end - word) : 1;
+    diag_source(d, line, line + strcspn(line, "\n"), at->column, width);
+  }
+  if (line || !is_note) d->shown = line;
 }
 
 // Prints the derivation of a location as notes.  Of several steps at one position only the last is
@@ -148,6 +142,7 @@ static void say_origin(Diag *d, const Loc *loc) {
 
 bool diag_error(Diag *d, const Loc *loc, const char *fmt, ...) {
   d->errors++;
+  // A quiet error counts.
   if (d->quiet) return false;
   va_list args;
   va_start(args, fmt);
@@ -200,6 +195,7 @@ void diag_source(Diag *d, const char *line, const char *end, int column, int wid
   char text[BEFORE + AFTER + 2];
   int at = column > 0 ? column : 1;
   if (d->quiet) return;
+  // A long line begins shortly before the column.
   if (at - 1 > BEFORE && end - line > BEFORE + AFTER) {
     line += at - 1 - BEFORE;
     at = BEFORE + 1;
@@ -207,6 +203,7 @@ void diag_source(Diag *d, const char *line, const char *end, int column, int wid
   int most = column > BEFORE ? at + AFTER : BEFORE + AFTER;
   int n = end - line > most ? most : (int)(end - line), room = n - at + 1;
   for (int i = 0; i < n; i++)
+    // Control characters would move the caret.
     text[i] = (unsigned char)line[i] < 0x20 && line[i] != '\t' ? ' ' : line[i];
   text[n] = 0;
   if (!column)
@@ -228,6 +225,7 @@ bool diag_quiet(Diag *d, bool quiet) {
 }
 
 void bug_at(const char *file, int line, const char *fmt, ...) {
+  // Output so far comes before the message.
   fflush(stdout);
   fprintf(stderr, "%s:%d: bug: ", file, line);
   va_list args;

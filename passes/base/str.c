@@ -21,6 +21,7 @@ const char *str_copy_n(Arena *a, const char *s, size_t n) {
 const char *str_vformat(Arena *a, const char *fmt, va_list args) {
   va_list again;
   va_copy(again, args);
+  // The arguments are read twice: for the length, and for the text.
   int n = vsnprintf(NULL, 0, fmt, args);
   if (n < 0) BUG("cannot format '%s'", fmt);
   char *s = arena_alloc(a, (size_t)n + 1);
@@ -56,6 +57,7 @@ bool str_glob(const char *pattern, const char *s) {
 
 void strbuf_add_n(StrBuf *b, const char *s, size_t n) {
   if (b->cap - b->n <= n) {
+    // The old buffer stays in the arena.
     size_t cap = b->cap ? b->cap : 64;
     while (cap - b->n <= n)
       cap *= 2;
@@ -76,6 +78,7 @@ void strbuf_add(StrBuf *b, const char *s) {
 void strbuf_addf(StrBuf *b, const char *fmt, ...) {
   char small[256];
   va_list args;
+  // Most texts fit, and need no second buffer.
   va_start(args, fmt);
   int n = vsnprintf(small, sizeof small, fmt, args);
   va_end(args);
@@ -84,6 +87,7 @@ void strbuf_addf(StrBuf *b, const char *fmt, ...) {
     strbuf_add_n(b, small, (size_t)n);
     return;
   }
+  // A long text is formatted once more.
   va_start(args, fmt);
   const char *s = str_vformat(b->arena, fmt, args);
   va_end(args);
@@ -93,6 +97,7 @@ void strbuf_addf(StrBuf *b, const char *fmt, ...) {
 size_t str_row_glob(const char *pattern) {
   size_t n = strlen(pattern), at = n;
   if (n < 4 || pattern[n - 1] != ']') return 0;
+  // "NAME[DIGITS]": the length of the name.
   for (at = n - 1; at > 0 && pattern[at - 1] >= '0' && pattern[at - 1] <= '9';)
     at--;
   return at < n - 1 && at > 1 && pattern[at - 1] == '[' ? at - 1 : 0;
@@ -101,6 +106,7 @@ size_t str_row_glob(const char *pattern) {
 const char *str_shell(Arena *a, const char *word) {
   StrBuf b = {.arena = a};
   if (*word && !strpbrk(word, " \t\n'\"$\\`*?[]{}()<>|&;~#!")) return word;
+  // A quote inside quotes ends them, and begins them again.
   strbuf_add(&b, "'");
   for (const char *p = word; *p; p++)
     strbuf_addf(&b, *p == '\'' ? "'\\%c'" : "%c", *p);
@@ -115,6 +121,7 @@ const char *str_take_word(Arena *a, const char **io_at, const char *ends) {
   strbuf_add(&b, "");
   const char *at = *io_at + strspn(*io_at, " ");
   for (; *at && (quoted || !strchr(ends, *at)); at++) {
+    // Quotes protect blanks and ends, and are dropped.
     if (*at == '"') {
       quoted = !quoted;
       kept = b.n;

@@ -33,15 +33,6 @@ static Entry *find_slot(const Table *t, uint64_t hash, int kind, const char *tex
   }
 }
 
-static void grow(Table *t) {
-  Table old = *t;
-  t->cap = old.cap ? 2 * old.cap : 64;
-  t->slot = arena_array(t->arena, Entry, t->cap);
-  for (int i = 0; i < old.cap; i++)
-    if (old.slot[i].text)
-      *find_slot(t, old.slot[i].hash, old.slot[i].kind, old.slot[i].text) = old.slot[i];
-}
-
 Table *table_new(Arena *a) {
   Table *t = arena_one(a, Table);
   t->arena = a;
@@ -53,7 +44,15 @@ void *table_find(const Table *t, int kind, const char *text) {
 }
 
 void *table_add(Table *t, int kind, const char *text, void *what) {
-  if (2 * (t->n + 1) > t->cap) grow(t);
+  if (2 * (t->n + 1) > t->cap) {
+    Table old = *t;
+    t->cap = old.cap ? 2 * old.cap : 64;
+    t->slot = arena_array(t->arena, Entry, t->cap);
+    for (int i = 0; i < old.cap; i++)
+      if (old.slot[i].text)
+        *find_slot(t, old.slot[i].hash, old.slot[i].kind, old.slot[i].text) = old.slot[i];
+  }
+  // A known text keeps its first entry.
   uint64_t hash = hash_of(kind, text);
   Entry *e = find_slot(t, hash, kind, text);
   if (e->text) return e->what;

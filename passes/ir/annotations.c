@@ -24,9 +24,11 @@ Annotations *annotations_clone(Arena *a, const Annotations *all) {
   Annotations *copy = arena_copy(a, all, sizeof *all);
   copy->name = str_copy(a, all->name);
   copy->first = copy->last = NULL;
+  // The copy may outlive the arena of the original, so names are copied too.
   for (int i = 0; i < all->n_axes; i++)
     copy->axis[i].name = str_copy(a, all->axis[i].name);
   for (const Annotation *from = all->first; from; from = from->next) {
+    // Annotations keep their order; the links are made below.
     Annotation *to = arena_copy(a, from, sizeof *from);
     to->node = str_copy(a, from->node);
     to->value = arena_copy(a, from->value, (size_t)from->n_values * sizeof *from->value);
@@ -45,6 +47,7 @@ static void print_values(StrBuf *b, const Annotation *one, bool result, int n_ax
   for (int i = 0; i < one->n_values; i++) {
     const AnnotatedValue *v = &one->value[i];
     if (v->result != result) continue;
+    // The keyword stands before the first value only.
     strbuf_addf(b, "%s%%%s {", any ? ", " : result ? " out " : " in ", str_name(b->arena, v->name));
     for (int a = 0; a < n_axes; a++)
       strbuf_addf(b, "%s%s", a ? ", " : "", sbp_text(b->arena, v->axis[a]));
@@ -54,12 +57,14 @@ static void print_values(StrBuf *b, const Annotation *one, bool result, int n_ax
 }
 
 void annotations_print(StrBuf *b, const Annotations *all) {
+  // The header names the axes of the annotations, which may differ from those of the mesh.
   strbuf_addf(b, "annotations %s (", str_quoted(b->arena, all->name));
   for (int i = 0; i < all->n_axes; i++)
     strbuf_addf(b, "%s%s=%d", i ? ", " : "", all->axis[i].name, all->axis[i].size);
   strbuf_add(b, ")");
   if (all->stages >= 0) strbuf_addf(b, " stages=%s", all->axis[all->stages].name);
   strbuf_add(b, "\n");
+  // One line a node; operands come before results.
   for (const Annotation *one = all->first; one; one = one->next) {
     strbuf_addf(b, "node %s", str_quoted(b->arena, one->node));
     if (one->stage >= 0) strbuf_addf(b, " stage=%d", one->stage);
@@ -75,6 +80,7 @@ static bool read_axis(Parser *p, Annotations *all) {
   const Token *t = expect_kind(p, TOKEN_word, "the name of an axis");
   int64_t size;
   if (!t) return false;
+  // Names must be unique, since `stages=` refers to an axis by name.
   if (all->n_axes == MAX_AXES) return fail(p, t, "more than %d axes", MAX_AXES);
   for (int i = 0; i < all->n_axes; i++)
     if (!strcmp(all->axis[i].name, t->text)) return fail(p, t, "a second axis '%s'", t->text);
@@ -83,35 +89,22 @@ static bool read_axis(Parser *p, Annotations *all) {
   return true;
 }
 
-static bool read_stages(Parser *p, Annotations *all) {
-  all->stages = -1;
-  if (!accept(p, "stages")) return true;
-  if (!expect(p, "=")) return false;
-  const Token *t = expect_kind(p, TOKEN_word, "the name of an axis");
-  for (int i = 0; t && i < all->n_axes; i++)
-    if (!strcmp(all->axis[i].name, t->text)) all->stages = i;
-  return t && (all->stages >= 0 || fail(p, t, "there is no axis '%s'", t->text));
-}
-
-static bool read_value(Parser *p, const Annotations *all, AnnotatedValue *v) {
-  const Token *t = expect_kind(p, TOKEN_value, "a value such as %x");
-  if (!t || !expect(p, "{")) return false;
-  v->name = keep(p, t);
-  for (int i = 0; i < all->n_axes; i++) {
-    const Token *at = peek(p);
-    if (i && !expect(p, ",")) return false;
-    if (!parse_sbp(p, MAX_RANK, &v->axis[i])) return false;
-    if (v->axis[i].kind == SBP_P) return fail(p, at, "an annotation is B or S(dimension)");
-  }
-  return expect(p, "}");
-}
-
 typedef Vec(AnnotatedValue) Values;
 
 static bool read_values(Parser *p, const Annotations *all, bool result, Values *out) {
   do {
     AnnotatedValue v = {.result = result};
-    if (!read_value(p, all, &v)) return false;
+    const Token *t = expect_kind(p, TOKEN_value, "a value such as %x");
+    if (!t || !expect(p, "{")) return false;
+    v.name = keep(p, t);
+    // One layout per axis; partial sums cannot be annotated.
+    for (int i = 0; i < all->n_axes; i++) {
+      const Token *at = peek(p);
+      if (i && !expect(p, ",")) return false;
+      if (!parse_sbp(p, MAX_RANK, &v.axis[i])) return false;
+      if (v.axis[i].kind == SBP_P) return fail(p, at, "an annotation is B or S(dimension)");
+    }
+    if (!expect(p, "}")) return false;
     vec_push(p->m->arena, out, v);
   } while (accept(p, ","));
   return true;
@@ -133,6 +126,7 @@ static bool read_node(Parser *p, Annotations *all) {
     if (stage >= n) return fail(p, at, "there are %d stages, from 0", n);
     one->stage = (int)stage;
   }
+  // Both lists are optional, and share one array.
   if (accept(p, "in") && !read_values(p, all, false, &values)) return false;
   if (accept(p, "out") && !read_values(p, all, true, &values)) return false;
   one->value = values.at;
@@ -153,7 +147,17 @@ bool annotations_parse(Parser *p) {
     } while (accept(p, ","));
     if (!expect(p, ")")) return false;
   }
-  if (!read_stages(p, all)) return false;
+  // The pipeline axis, if there is one, is one of the axes above.
+  all->stages = -1;
+  if (accept(p, "stages")) {
+    if (!expect(p, "=")) return false;
+    const Token *t = expect_kind(p, TOKEN_word, "the name of an axis");
+    if (!t) return false;
+    for (int i = 0; i < all->n_axes; i++)
+      if (!strcmp(all->axis[i].name, t->text)) all->stages = i;
+    if (all->stages < 0) return fail(p, t, "there is no axis '%s'", t->text);
+  }
+  // Nodes come last, since their stages and layouts refer to the axes.
   while (accept(p, "node"))
     if (!read_node(p, all)) return false;
   p->m->annotations = all;

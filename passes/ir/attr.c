@@ -50,6 +50,7 @@ const int64_t *attr_list(const Op *op, const char *name) {
 }
 
 void op_set_attr(Op *op, Attr attr) {
+  // The kinds must agree; strings and lists are copied into the module.
   Attr *to = &op->attrs[of_kind(op, attr.name, (char[]){attr.kind, 0}) - op->attrs];
   Arena *a = op->graph->module->arena;
   attr.name = to->name;
@@ -72,6 +73,7 @@ static uint64_t mix_bytes(uint64_t h, const void *at, size_t n) {
     h = hash_mix(h, word);
     h ^= h >> 32;
   }
+  // The last bytes, one by one.
   for (; i < n; i++)
     h = (h ^ bytes[i]) * 0x100000001b3u;
   return h;
@@ -79,6 +81,7 @@ static uint64_t mix_bytes(uint64_t h, const void *at, size_t n) {
 
 uint64_t attr_hash(uint64_t h, const Attr *a) {
   switch (a->kind) {
+  // All bytes of the contents count, as in attr_same.
   case 's': return mix_bytes(h, a->s, strlen(a->s));
   case 'I': return mix_bytes(h, a->list.at, (size_t)a->list.n * sizeof *a->list.at);
   case 'd': return mix_bytes(h, a->data.at, (size_t)a->data.n);
@@ -91,6 +94,7 @@ uint64_t attr_hash(uint64_t h, const Attr *a) {
 bool attr_same(const Attr *a, const Attr *b) {
   switch (a->kind) {
   case 's': return str_equal(a->s, b->s);
+  // Contents are compared, not pointers.
   case 'I':
     return a->list.n == b->list.n &&
            (a->list.n == 0 ||

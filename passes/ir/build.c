@@ -32,9 +32,11 @@ Attr a_data(const char *name, const void *at, int64_t n) {
 
 Value *build(Builder *b, OpKind kind, Value *const *in, int n_in, Attrs attrs) {
   if (b->failed) return NULL;
+  // An absent operand gives an absent result: gradients that are zero stay NULL.
   for (int i = 0; i < n_in; i++)
     if (!in[i]) return NULL;
   Op *op = op_new(b->g, b->at, kind, in, n_in, attrs.at, attrs.n, b->origin, b->d);
+  // Later calls do nothing, so callers check for errors once, at the end.
   if (!op) {
     b->failed = true;
     return NULL;
@@ -75,6 +77,7 @@ Value *build_slice(Builder *b, Value *x, int dim, int64_t start, int64_t n) {
     steps[i] = 1;
     shape[i] = x->type->dim[i];
   }
+  // The whole value, except in dimension `dim`.
   starts[dim] = start;
   shape[dim] = n;
   return build(b, OP_slice, IN(x),
@@ -95,6 +98,7 @@ Value *build_transpose(Builder *b, Value *x, const int64_t *perm) {
   bool identity = true;
   for (int i = 0; x && i < x->type->rank; i++)
     identity &= perm[i] == i;
+  // The identity needs no op.
   if (!x || identity) return x;
   return build(b, OP_transpose, IN(x), ATTRS(a_list("perm", perm, x->type->rank)));
 }
@@ -107,8 +111,10 @@ Value *build_broadcast(Builder *b, Value *x, int rank, const int64_t *dim) {
 Value *build_reduce_sum(Builder *b, Value *x, const int64_t *axes, int n, bool keep) {
   if (!x || n == 0) return x;
   bool reduced[MAX_RANK] = {false};
+  // Negative axes count from the end.
   for (int i = 0; i < n; i++)
     reduced[axes[i] < 0 ? axes[i] + x->type->rank : axes[i]] = true;
+  // The op wants the axes in ascending order, without duplicates.
   int64_t sorted[MAX_RANK];
   int n_sorted = 0;
   for (int i = 0; i < x->type->rank; i++)
@@ -127,9 +133,11 @@ Value *build_sum_to(Builder *b, Value *x, const Type *like) {
   if (!x) return NULL;
   int over = x->type->rank - like->rank, n = 0;
   int64_t axes[MAX_RANK];
+  // The inverse of a broadcast: sums over leading dimensions and those of length 1 in `like`.
   for (int i = 0; i < x->type->rank; i++)
     if (i < over || (like->dim[i - over] == 1 && x->type->dim[i] != 1)) axes[n++] = i;
   x = build_reduce_sum(b, x, axes, n, false);
+  // Restores the dimensions of length 1.
   return build_reshape(b, x, like->rank, like->dim);
 }
 
@@ -151,8 +159,10 @@ static bool all_equal(const Tensor *t, double *value) {
   int64_t bytes = type_bytes(t->type), one = dtype_bytes[t->type->dtype];
   *value = 0;
   if (bytes == 0) return true;
+  // Overlapping comparison: each element with the next one.
   if (memcmp(t->data, (const char *)t->data + one, (size_t)(bytes - one)) != 0) return false;
   *value = tensor_f(t, 0);
+  // The double of a fill holds integers exactly up to 2^53.
   bool exact = dtype_class[t->type->dtype] == 'F' || fabs(*value) < 0x1p53;
   return exact && !isnan(*value);
 }
@@ -162,6 +172,7 @@ Value *build_constant(Builder *b, const Type *type, const void *bytes) {
   Tensor t = {type, arena_copy(scratch, bytes, (size_t)type_bytes(type))};
   double value;
   Value *v;
+  // A fill needs no bytes in the program.
   if (all_equal(&t, &value))
     v = build_fill(b, type->dtype, type->rank, type->dim, value);
   else

@@ -28,25 +28,26 @@ typedef struct Clone {
 
 static LocMap *loc_slot(Clone *c, const Loc *loc) {
   int i = (int)((uintptr_t)loc / 16 * 0x9e3779b1u & (uintptr_t)(c->n_slots - 1));
+  // Linear probing; the table is never more than half full.
   while (c->locs[i].key && c->locs[i].key != loc)
     i = (i + 1) & (c->n_slots - 1);
   return &c->locs[i];
 }
 
-static void loc_map_grow(Clone *c) {
-  LocMap *old = c->locs;
-  int n_old = c->n_slots;
-  c->n_slots = n_old ? 2 * n_old : 64;
-  c->locs = arena_array(c->scratch, LocMap, c->n_slots);
-  for (int i = 0; i < n_old; i++)
-    if (old[i].key) *loc_slot(c, old[i].key) = old[i];
-}
-
 static const Loc *clone_loc(Clone *c, const Loc *loc) {
   if (!c->deep || !loc) return loc;
-  if (2 * c->n_locs >= c->n_slots) loc_map_grow(c);
+  // The table doubles when it is half full.
+  if (2 * c->n_locs >= c->n_slots) {
+    LocMap *old = c->locs;
+    int n_old = c->n_slots;
+    c->n_slots = n_old ? 2 * n_old : 64;
+    c->locs = arena_array(c->scratch, LocMap, c->n_slots);
+    for (int i = 0; i < n_old; i++)
+      if (old[i].key) *loc_slot(c, old[i].key) = old[i];
+  }
   LocMap *slot = loc_slot(c, loc);
   if (slot->key) return slot->copy;
+  // A new location, with the chain of derivations that it ends.
   Arena *a = c->to->arena;
   Loc *copy = arena_copy(a, loc, sizeof *loc);
   *slot = (LocMap){loc, copy};
@@ -59,31 +60,14 @@ static const Loc *clone_loc(Clone *c, const Loc *loc) {
   return copy;
 }
 
-static Origin clone_origin(Clone *c, const Op *op) {
-  Origin origin = op_origin(op);
-  origin.loc = clone_loc(c, op->loc);
-  return origin;
-}
-
-static Init *clone_init(Clone *c, const Init *init) {
-  if (!init) return NULL;
-  Arena *a = c->to->arena;
-  Init *copy = arena_copy(a, init, sizeof *init);
-  if (c->deep) {
-    copy->path = str_copy(a, init->path);
-    if (init->kind == INIT_bytes) copy->bytes = arena_copy(a, init->bytes, (size_t)init->length);
-  }
-  return copy;
-}
-
-static const Layout *clone_layout(Clone *c, const Layout *l) {
-  const Mesh *mesh = l->mesh ? module_find_mesh(c->to, l->mesh->name) : NULL;
-  return layout_new(c->to, mesh, l->axis);
-}
-
 static void clone_value(Clone *c, const Value *v, Value *copy) {
   copy->type = c->deep ? type_new(c->to, v->type->dtype, v->type->rank, v->type->dim) : v->type;
-  if (v->layout) copy->layout = c->deep ? clone_layout(c, v->layout) : v->layout;
+  copy->layout = v->layout;
+  // Types and layouts are interned by module; the mesh of a layout is found by name.
+  if (v->layout && c->deep) {
+    const Mesh *mesh = v->layout->mesh ? module_find_mesh(c->to, v->layout->mesh->name) : NULL;
+    copy->layout = layout_new(c->to, mesh, v->layout->axis);
+  }
   copy->offset = v->offset;
   copy->slots = v->slots;
   copy->stride = v->stride;
@@ -93,13 +77,23 @@ static void clone_param(Clone *c, const Value *v, Graph *g, Value **map) {
   const Type *t = c->deep ? type_new(c->to, v->type->dtype, v->type->rank, v->type->dim) : v->type;
   Value *copy = graph_param(g, v->name, t, v->role, clone_loc(c, v->loc));
   clone_value(c, v, copy);
+  // Fields of parameters only.
   copy->label = str_copy(c->to->arena, v->label);
   if (v->as) copy->as = c->deep ? type_new(c->to, v->as->dtype, v->as->rank, v->as->dim) : v->as;
   copy->whole = v->whole;
   copy->train = v->train;
   copy->host = v->host;
   copy->each_slice = v->each_slice;
-  copy->init = clone_init(c, v->init);
+  // Initial contents: a copy in the same module shares the bytes.
+  if (v->init) {
+    Init *init = arena_copy(c->to->arena, v->init, sizeof *v->init);
+    if (c->deep) {
+      init->path = str_copy(c->to->arena, v->init->path);
+      if (init->kind == INIT_bytes)
+        init->bytes = arena_copy(c->to->arena, v->init->bytes, (size_t)v->init->length);
+    }
+    copy->init = init;
+  }
   map[v->id] = copy;
 }
 
@@ -107,7 +101,9 @@ static void clone_op(Clone *c, const Op *op, Graph *g, Value **map) {
   Value **in = arena_array(c->scratch, Value *, op->n_in);
   for (int i = 0; i < op->n_in; i++)
     in[i] = map[op->in[i].value->id];
-  Op *copy = op_draft(g, op->kind, in, op->n_in, op->n_out, clone_origin(c, op));
+  Origin origin = op_origin(op);
+  origin.loc = clone_loc(c, op->loc);
+  Op *copy = op_draft(g, op->kind, in, op->n_in, op->n_out, origin);
   int n;
   const AttrSpec *spec = op_attr_specs(op->kind, &n);
   // Attribute names must be those of the static table; a deep copy also copies lists and strings.
@@ -129,26 +125,9 @@ static void clone_op(Clone *c, const Op *op, Graph *g, Value **map) {
   }
 }
 
-static void clone_schedule(Clone *c, const Graph *g, Graph *to, Value **map) {
-  Arena *a = c->to->arena;
-  if (!g->schedule) return;
-  for (int i = 0; i < g->schedule->segment.n; i++)
-    schedule_segment(to, g->schedule->segment.at[i]);
-  for (int i = 0; i < g->schedule->run.n; i++) {
-    const RankRun *run = &g->schedule->run.at[i];
-    RankRun copy = {.n_devices = run->n_devices};
-    copy.device = arena_copy(a, run->device, (size_t)run->n_devices * sizeof *run->device);
-    for (int k = 0; k < run->action.n; k++) {
-      Action action = run->action.at[k];
-      if (action.get) action.get = map[action.get->id];
-      vec_push(a, &copy.action, action);
-    }
-    vec_push(a, &graph_schedule(to)->run, copy);
-  }
-}
-
 static Graph *clone_graph(Clone *c, const Graph *g, const char *name) {
   Graph *copy = graph_new(c->to, name, g->entry);
+  // [v->id] is the copy of value v.
   Value **map = arena_array(c->scratch, Value *, g->n_values);
   for (int i = 0; i < g->n_params; i++)
     clone_param(c, g->params[i], copy, map);
@@ -162,7 +141,20 @@ static Graph *clone_graph(Clone *c, const Graph *g, const char *name) {
     else
       graph_output(copy, v, r->label);
   }
-  clone_schedule(c, g, copy, map);
+  // The schedule: segments keep their numbers, and received values become those of the copy.
+  for (int i = 0; g->schedule && i < g->schedule->segment.n; i++)
+    schedule_segment(copy, g->schedule->segment.at[i]);
+  for (int i = 0; g->schedule && i < g->schedule->run.n; i++) {
+    const RankRun *run = &g->schedule->run.at[i];
+    RankRun to = {.n_devices = run->n_devices};
+    to.device = arena_copy(c->to->arena, run->device, (size_t)run->n_devices * sizeof *run->device);
+    for (int k = 0; k < run->action.n; k++) {
+      Action action = run->action.at[k];
+      if (action.get) action.get = map[action.get->id];
+      vec_push(c->to->arena, &to.action, action);
+    }
+    vec_push(c->to->arena, &graph_schedule(copy)->run, to);
+  }
   return copy;
 }
 
@@ -170,15 +162,6 @@ Graph *graph_clone(Graph *g, const char *name) {
   Clone c = {.to = g->module, .scratch = arena_new()};
   Graph *copy = clone_graph(&c, g, name);
   arena_free(c.scratch);
-  return copy;
-}
-
-static Mesh *clone_mesh(Arena *a, const Mesh *mesh) {
-  Mesh *copy = arena_copy(a, mesh, sizeof *mesh);
-  copy->name = str_copy(a, mesh->name);
-  for (int i = 0; i < mesh->n_axes; i++)
-    copy->axis[i].name = str_copy(a, mesh->axis[i].name);
-  copy->device = arena_copy(a, mesh->device, (size_t)mesh->n_devices * sizeof *mesh->device);
   return copy;
 }
 
@@ -194,9 +177,17 @@ Module *module_clone(const Module *m) {
   copy->optimizer_in_backward = m->optimizer_in_backward;
   copy->early_updates = m->early_updates;
   // Meshes come first, since layouts refer to them.
-  for_each_mesh(mesh, m)
-    module_add_mesh(copy, clone_mesh(copy->arena, mesh));
+  for_each_mesh(mesh, m) {
+    Mesh *to = arena_copy(copy->arena, mesh, sizeof *mesh);
+    to->name = str_copy(copy->arena, mesh->name);
+    for (int i = 0; i < mesh->n_axes; i++)
+      to->axis[i].name = str_copy(copy->arena, mesh->axis[i].name);
+    to->device =
+        arena_copy(copy->arena, mesh->device, (size_t)mesh->n_devices * sizeof *mesh->device);
+    module_add_mesh(copy, to);
+  }
   copy->annotations = annotations_clone(copy->arena, m->annotations);
+  // Graphs in their order; a deep copy shares nothing.
   Clone c = {.to = copy, .deep = true, .scratch = arena_new()};
   for_each_graph(g, m)
     clone_graph(&c, g, g->name);

@@ -36,12 +36,6 @@ OpKind collective_between(Sbp from, Sbp to) {
   BUG("no collective takes %d to %d", from.kind, to.kind);
 }
 
-static const Rule *rule_of(const Op *op) {
-  for (int i = 0; i < N_RULES; i++)
-    if (rules[i].op == op->kind) return &rules[i];
-  BUG("%s has no rule", op_info[op->kind].name);
-}
-
 static Sbp lies(const Op *op, int kind, const char *dim) {
   return (Sbp){.kind = kind, .dim = dim ? (int)attr_i(op, dim) : 0};
 }
@@ -51,6 +45,7 @@ static bool innermost(const Op *op, const MeshAxes *axes, Sbp cut, Diag *d) {
   const Layout *have = op->in[0].value->layout;
   const Mesh *mesh = op_mesh(op);
   int axis = axes->at[0];
+  // Only a split of the same dimension interferes.
   for (int inner = axis + 1; cut.kind == SBP_S && inner < have->n_axes; inner++)
     if (!axes_have(axes, inner) && sbp_equal(have->axis[inner], cut))
       return diag_error(d, op->loc, "%s: dimension %d is cut along '%s' inside of '%s'",
@@ -59,36 +54,36 @@ static bool innermost(const Op *op, const MeshAxes *axes, Sbp cut, Diag *d) {
   return true;
 }
 
-// Checks that the operand has this layout along every axis of the op.
-static bool lies_so(const Op *op, const MeshAxes *axes, Sbp so, Diag *d) {
+bool collective_gives(const Op *op, Sbp *axis, Diag *d) {
+  const Rule *rule = NULL;
+  for (int i = 0; i < N_RULES && !rule; i++)
+    if (rules[i].op == op->kind) rule = &rules[i];
+  if (!rule) BUG("%s has no rule", op_info[op->kind].name);
   const Value *in = op->in[0].value;
-  for (int i = 0; i < axes->n; i++) {
-    Sbp have = in->layout->axis[axes->at[i]];
-    if (sbp_equal(have, so)) continue;
+  const Layout *have = in->layout;
+  const Mesh *mesh = op_mesh(op);
+  // The kind of axis: collectives between devices cannot run along time.
+  MeshAxes axes;
+  if (!op_axes(op, &axes, d)) return false;
+  bool time = mesh->axis[axes.at[0]].time;
+  if (!(rule->over & (time ? TIME_AXIS : DEVICES)))
+    return diag_error(d, op->loc, "%s: axis '%s' is %sbound to time", op_info[op->kind].name,
+                      attr_s(op, "axis"), time ? "" : "not ");
+  // The operand has the layout of the rule along every axis of the op.
+  Sbp from = lies(op, rule->from, rule->from_dim), to = lies(op, rule->to, rule->to_dim);
+  for (int i = 0; i < axes.n; i++) {
+    Sbp found = have->axis[axes.at[i]];
+    if (sbp_equal(found, from)) continue;
     Arena *a = arena_new();
     diag_error(d, op->loc, "%s: '%s' is %s along '%s', and must be %s", op_info[op->kind].name,
-               value_text(a, in), sbp_text(a, have), op_mesh(op)->axis[axes->at[i]].name,
-               sbp_text(a, so));
+               value_text(a, in), sbp_text(a, found), mesh->axis[axes.at[i]].name,
+               sbp_text(a, from));
     arena_free(a);
     op_note_operand(op, 0, d);
     return false;
   }
-  return true;
-}
-
-bool collective_gives(const Op *op, Sbp *axis, Diag *d) {
-  const Rule *rule = rule_of(op);
-  const Layout *have = op->in[0].value->layout;
-  MeshAxes axes;
-  if (!op_axes(op, &axes, d)) return false;
-  bool time = op_mesh(op)->axis[axes.at[0]].time;
-  if (!(rule->over & (time ? TIME_AXIS : DEVICES)))
-    return diag_error(d, op->loc, "%s: axis '%s' is %sbound to time", op_info[op->kind].name,
-                      attr_s(op, "axis"), time ? "" : "not ");
-  Sbp from = lies(op, rule->from, rule->from_dim), to = lies(op, rule->to, rule->to_dim);
-  if (!lies_so(op, &axes, from, d) || !innermost(op, &axes, from, d) ||
-      !innermost(op, &axes, to, d))
-    return false;
+  // Shards of inner axes would interleave with those of the op.
+  if (!innermost(op, &axes, from, d) || !innermost(op, &axes, to, d)) return false;
   for (int i = 0; i < have->n_axes; i++)
     axis[i] = axes_have(&axes, i) ? to : have->axis[i];
   return true;

@@ -23,6 +23,7 @@ int dims_find(const Dims *dims, char letter) {
 static int letter_index(Dims *dims, char name) {
   int i = dims_find(dims, name);
   if (i >= 0) return i;
+  // A new letter, of unknown size.
   if (dims->n_letters == MAX_LETTERS) BUG("more than %d letters in an einsum", MAX_LETTERS);
   i = dims->n_letters++;
   dims->letter[i].name = name;
@@ -82,38 +83,32 @@ static int8_t read_letter(Reader *r) {
   return (int8_t)i;
 }
 
-static void read_star(Reader *r, Term *t) {
-  bool whole = take(r, "^");
-  for (int i = 0; i < r->n_star && t->rank < MAX_RANK; i++) {
-    int letter = letter_index(r->dims, (char)('0' + i));
-    r->dims->letter[letter].whole |= whole;
-    t->dim[t->rank].n = 1;
-    t->dim[t->rank++].letter[0] = (int8_t)letter;
-  }
-}
-
-static void read_product(Reader *r, Term *t) {
-  int n = 0;
-  while (!take(r, ")")) {
-    if (n == MAX_FACTORS) BUG("more than %d factors in '%s'", MAX_FACTORS, r->text);
-    t->dim[t->rank].letter[n++] = read_letter(r);
-  }
-  t->dim[t->rank++].n = (int8_t)n;
-}
-
 static void read_term(Reader *r, Term *t) {
   t->rank = 0;
   while (!at_term_end(r)) {
+    // The star: one letter per dimension, named 0, 1, and so on.
     if (take(r, "*")) {
-      read_star(r, t);
+      bool whole = take(r, "^");
+      for (int i = 0; i < r->n_star && t->rank < MAX_RANK; i++) {
+        int letter = letter_index(r->dims, (char)('0' + i));
+        r->dims->letter[letter].whole |= whole;
+        t->dim[t->rank].n = 1;
+        t->dim[t->rank++].letter[0] = (int8_t)letter;
+      }
       continue;
     }
     if (t->rank == MAX_RANK) BUG("a term of '%s' has more than %d dimensions", r->text, MAX_RANK);
-    if (take(r, "("))
-      read_product(r, t);
-    else if (take(r, "1"))
+    // A product of letters, the empty product, or one letter.
+    if (take(r, "(")) {
+      int n = 0;
+      while (!take(r, ")")) {
+        if (n == MAX_FACTORS) BUG("more than %d factors in '%s'", MAX_FACTORS, r->text);
+        t->dim[t->rank].letter[n++] = read_letter(r);
+      }
+      t->dim[t->rank++].n = (int8_t)n;
+    } else if (take(r, "1")) {
       t->dim[t->rank++].n = 0;
-    else {
+    } else {
       t->dim[t->rank].letter[0] = read_letter(r);
       t->dim[t->rank++].n = 1;
     }
@@ -131,21 +126,10 @@ static int count_explicit(const char *term, bool *star) {
     else if (*term == ')')
       inside = false;
     else if (*term == '(' || *term == '1' || is_letter(*term))
+      // A product counts once, at its parenthesis.
       n += !inside, inside |= *term == '(';
   }
   return n;
-}
-
-static bool wrong_rank(const Op *op, int i, const char *term, bool star, Diag *d) {
-  const char *name = op_info[op->kind].name;
-  Arena *a = op->graph->module->arena;
-  const Type *t = op->in[i].value->type;
-  bool star_too;
-  int n = count_explicit(term, &star_too);
-  diag_error(d, op->loc, "%s: operand %d is %s; it must have %s%d dimension%s", name, i,
-             type_text(a, t), star ? "at least " : "", n, n == 1 ? "" : "s");
-  op_note_operand(op, i, d);
-  return false;
 }
 
 // Checks every operand's rank against its term and finds how many dimensions * stands for.
@@ -157,8 +141,16 @@ static bool find_star(const Op *op, const char *const *term, int *n_star, Diag *
     bool star;
     const Type *t = op->in[i].value->type;
     int over = t->rank - count_explicit(term[i], &star);
+    // The explicit dimensions of the term; without a star there are no others.
+    if (star ? over < 0 : over != 0) {
+      int n = t->rank - over;
+      diag_error(d, op->loc, "%s: operand %d is %s; it must have %s%d dimension%s",
+                 op_info[op->kind].name, i, type_text(a, t), star ? "at least " : "", n,
+                 n == 1 ? "" : "s");
+      op_note_operand(op, i, d);
+      return false;
+    }
     // All stars of an op stand for the same number of dimensions.
-    if (star ? over < 0 : over != 0) return wrong_rank(op, i, term[i], star, d);
     if (star && by >= 0 && over != *n_star) {
       diag_error(d, op->loc, "%s: numbers of dimensions differ: operand %d is %s, operand %d is %s",
                  op_info[op->kind].name, by, type_text(a, op->in[by].value->type), i,
@@ -204,19 +196,17 @@ typedef struct Match {
   } by[MAX_LETTERS];
 } Match;
 
-static bool in_results(const Dims *dims, int letter) {
-  for (int i = 0; i < dims->n_out; i++)
-    if (dims_position(dims, &dims->out[i], letter) != -1) return true;
-  return false;
-}
-
 static bool sizes_differ(const Match *m, int letter, int i, int k) {
   const Op *op = m->op;
   Arena *a = op->graph->module->arena;
   int j = m->by[letter].operand, l = m->by[letter].dim;
   const Type *t = op->in[j].value->type, *u = op->in[i].value->type;
   const char *name = op_info[op->kind].name;
-  if (in_results(m->dims, letter))
+  // A letter that no result has is contracted: an inner dimension.
+  bool inner = true;
+  for (int r = 0; r < m->dims->n_out; r++)
+    inner &= dims_position(m->dims, &m->dims->out[r], letter) == -1;
+  if (!inner)
     diag_error(m->d, op->loc,
                "%s: dimension %d of operand %d and dimension %d of operand %d differ: %lld and "
                "%lld, of %s and %s",
@@ -237,12 +227,6 @@ static bool wrong_length(const Match *m, int i, int k, const char *want, int64_t
              type_text(a, m->op->in[i].value->type));
   op_note_operand(m->op, i, m->d);
   return false;
-}
-
-static void learn(Match *m, int letter, int64_t size, int operand, int dim) {
-  m->dims->letter[letter].size = size;
-  m->by[letter].operand = operand;
-  m->by[letter].dim = dim;
 }
 
 // Matches dimension k of operand i with its term.  Sets `*learned` if a letter became known.
@@ -268,19 +252,10 @@ static bool match_dim(Match *m, int i, int k, bool *learned) {
   // The last unknown factor is the quotient.
   if (t->dim[k].n > 1 && (known == 0 || length % known != 0))
     return wrong_length(m, i, k, "a multiple of ", known);
-  learn(m, unknown, length / known, i, k);
+  m->dims->letter[unknown].size = length / known;
+  m->by[unknown].operand = i;
+  m->by[unknown].dim = k;
   *learned = true;
-  return true;
-}
-
-static bool match(const Op *op, Dims *dims, Diag *d) {
-  Match m = {.op = op, .dims = dims, .d = d};
-  for (bool learned = true; learned;) {
-    learned = false;
-    for (int i = 0; i < dims->n_in; i++)
-      for (int k = 0; k < dims->in[i].rank; k++)
-        if (!match_dim(&m, i, k, &learned)) return false;
-  }
   return true;
 }
 
@@ -311,12 +286,35 @@ bool dims_parse(Dims *dims, const Op *op, const char *einsum, Diag *d) {
     read_term(&r, &dims->out[dims->n_out++]);
   } while (take(&r, ","));
   if (*r.at) BUG("cannot read the einsum '%s' of %s at '%s'", einsum, name, r.at);
-  return match(op, dims, d);
+  // Sizes of letters, until a round over all operands learns none.
+  Match m = {.op = op, .dims = dims, .d = d};
+  for (bool learned = true; learned;) {
+    learned = false;
+    for (int i = 0; i < dims->n_in; i++)
+      for (int k = 0; k < dims->in[i].rank; k++)
+        if (!match_dim(&m, i, k, &learned)) return false;
+  }
+  return true;
 }
 
-// Checks the einsum of a rule: an error in it is a BUG.
-static void check(const Op *op, const Dims *dims) {
+static bool find_dims(const Op *op, Dims *dims, Diag *d) {
   const char *name = op_info[op->kind].name;
+  int n;
+  const AttrSpec *spec = op_attr_specs(op->kind, &n);
+  // Rules rely on attribute `shape`, if the row has one, being the shape of a tensor.
+  for (int i = 0; i < n; i++) {
+    if (!str_equal(spec[i].name, "shape")) continue;
+    const int64_t *at = op->attrs[i].list.at;
+    int64_t bytes = 8; // of the largest element type
+    if (op->attrs[i].list.n > MAX_RANK)
+      return diag_error(d, op->loc, "%s: 'shape' has more than %d dimensions", name, MAX_RANK);
+    for (int k = 0; k < op->attrs[i].list.n; k++)
+      if (at[k] < 0 || __builtin_mul_overflow(bytes, at[k] ? at[k] : 1, &bytes))
+        return diag_error(d, op->loc, "%s: 'shape' has a length of %lld", name, (long long)at[k]);
+  }
+  dims->n_letters = dims->n_in = dims->n_out = 0;
+  if (!op_info[op->kind].rule(op, dims, d)) return false;
+  // An error in the einsum of a rule is a BUG: every size is known, and equal to the operands'.
   if (dims->n_in != op->n_in || dims->n_out != op->n_out)
     BUG("the rule of %s gives %d operands and %d results, not %d and %d", name, dims->n_in,
         dims->n_out, op->n_in, op->n_out);
@@ -331,38 +329,13 @@ static void check(const Op *op, const Dims *dims) {
       if (dims_length(dims, &dims->in[i], k) != t->dim[k])
         BUG("the rule of %s is wrong about dimension %d of operand %d", name, k, i);
   }
-}
-
-// Checks that attribute `shape`, if the row has one, is the shape of a tensor; rules rely on it.
-static bool check_shape(const Op *op, Diag *d) {
-  int n;
-  const AttrSpec *spec = op_attr_specs(op->kind, &n);
-  for (int i = 0; i < n; i++) {
-    if (!str_equal(spec[i].name, "shape")) continue;
-    const int64_t *at = op->attrs[i].list.at;
-    int64_t bytes = 8; // of the largest element type
-    if (op->attrs[i].list.n > MAX_RANK)
-      return diag_error(d, op->loc, "%s: 'shape' has more than %d dimensions",
-                        op_info[op->kind].name, MAX_RANK);
-    for (int k = 0; k < op->attrs[i].list.n; k++)
-      if (at[k] < 0 || __builtin_mul_overflow(bytes, at[k] ? at[k] : 1, &bytes))
-        return diag_error(d, op->loc, "%s: 'shape' has a length of %lld", op_info[op->kind].name,
-                          (long long)at[k]);
-  }
-  return true;
-}
-
-static bool find_dims(const Op *op, Dims *dims, Diag *d) {
-  dims->n_letters = dims->n_in = dims->n_out = 0;
-  if (!check_shape(op, d)) return false;
-  if (!op_info[op->kind].rule(op, dims, d)) return false;
-  check(op, dims);
   return true;
 }
 
 const Dims *op_dims_kept(const Op *op, Arena *a, Diag *d) {
   Dims dims;
   Alike *alike = op_alike(op);
+  // Equal ops share one einsum.
   if (alike && alike->dims) return alike->dims;
   if (!find_dims(op, &dims, d)) return NULL;
   if (!alike) return dims_keep(a, &dims);
@@ -371,6 +344,7 @@ const Dims *op_dims_kept(const Op *op, Arena *a, Diag *d) {
 
 bool op_dims(const Op *op, Dims *dims, Diag *d) {
   Alike *alike = op_alike(op);
+  // Equal ops share one einsum.
   if (alike && alike->dims) {
     dims_copy(dims, alike->dims);
     return true;
@@ -386,6 +360,7 @@ int dims_splitter(const Dims *dims, const Term *t, int dim, int n) {
   for (int i = 0; i < t->dim[dim].n; i++) {
     int letter = t->dim[dim].letter[i];
     int64_t size = dims->letter[letter].size;
+    // Only the first factor that is longer than 1 can be split.
     if (size != 1) return !dims->letter[letter].whole && size % n == 0 ? letter : -1;
   }
   return -1;
@@ -397,6 +372,7 @@ int dims_position(const Dims *dims, const Term *t, int letter) {
     bool first = true; // only factors of length 1 come before it
     for (int f = 0; f < t->dim[k].n; f++) {
       if (t->dim[k].letter[f] == letter) {
+        // A letter after another factor, or of two dimensions, has no position.
         if (!first || at != -1) return -2;
         at = k;
       }
@@ -418,6 +394,7 @@ static void write_term(StrBuf *b, const Dims *dims, const Term *t) {
   for (int k = 0; k < t->rank; k++) {
     int n = t->dim[k].n;
     strbuf_add(b, k ? " " : "");
+    // Only single letters go without parentheses.
     strbuf_add(b, n != 1 ? "(" : "");
     for (int f = 0; f < n; f++) {
       int letter = t->dim[k].letter[f];

@@ -63,6 +63,7 @@ void value_replace(Value *v, Value *by) {
   if (v == by) return;
   if (v->graph != by->graph)
     BUG("a value of @%s cannot be replaced by one of @%s", v->graph->name, by->graph->name);
+  // Each use moves to the list of the other value.
   while (v->uses) {
     Use *u = v->uses;
     use_unlink(u);
@@ -95,6 +96,7 @@ Graph *graph_new(Module *m, const char *name, bool entry) {
   g->name = str_copy(m->arena, name);
   g->entry = entry;
   g->module = m;
+  // Graphs stay in the order of their creation.
   Graph **end = &m->graphs;
   while (*end)
     end = &(*end)->next;
@@ -109,6 +111,7 @@ Graph *graph_find(const Module *m, const char *name) {
 }
 
 void graph_erase(Graph *g) {
+  // Names of the graph become free again.
   for (int i = 0; i < g->n_params; i++)
     name_remove(g->params[i]);
   for_each_op(op, g)
@@ -122,6 +125,7 @@ void graph_erase(Graph *g) {
 
 void graph_renumber(Graph *g) {
   g->n_ops = g->n_values = 0;
+  // Values are numbered in the order of their definitions.
   for (int i = 0; i < g->n_params; i++)
     g->params[i]->id = g->n_values++;
   for_each_op(op, g) {
@@ -157,6 +161,7 @@ Value *graph_param(Graph *g, const char *name, const Type *type, Role role, cons
   v->role = role;
   v->loc = loc;
   value_set_name(v, name);
+  // Parameters are numbered in the order of their creation.
   g->params = list_grow(g->module->arena, g->params, g->n_params);
   g->params[g->n_params++] = v;
   return v;
@@ -224,21 +229,19 @@ Graph *module_first_entry(const Module *m) {
   return NULL;
 }
 
-static Value *find_unnamed(Graph *g, uint32_t id) {
+Value *graph_find_value(Graph *g, const char *name) {
+  if (*name == '%') name++;
+  char *end;
+  unsigned long number = strtoul(name, &end, 10);
+  if (*name < '0' || *name > '9' || *end) return name_find(g, name);
+  // A number is the id of an unnamed value: no name begins with a digit.
+  uint32_t id = (uint32_t)number;
   for (int i = 0; i < g->n_params; i++)
     if (!g->params[i]->name && g->params[i]->id == id) return g->params[i];
   for_each_op(op, g)
     for (int i = 0; i < op->n_out; i++)
       if (!op->out[i]->name && op->out[i]->id == id) return op->out[i];
   return NULL;
-}
-
-Value *graph_find_value(Graph *g, const char *name) {
-  if (*name == '%') name++;
-  char *end;
-  unsigned long id = strtoul(name, &end, 10);
-  if (*name >= '0' && *name <= '9' && !*end) return find_unnamed(g, (uint32_t)id);
-  return name_find(g, name);
 }
 
 void graph_set_result(Graph *g, int i, Value *v) {
@@ -249,6 +252,7 @@ void graph_set_result(Graph *g, int i, Value *v) {
 void graph_erase_result(Graph *g, int i) {
   use_unlink(&g->results[i]->use);
   g->n_results--;
+  // Later results move up.
   for (; i < g->n_results; i++) {
     g->results[i] = g->results[i + 1];
     g->results[i]->use.index = i;
@@ -263,6 +267,7 @@ void graph_erase_results(Graph *g, bool (*which)(const Result *r)) {
       use_unlink(&r->use);
       continue;
     }
+    // The others move up.
     r->use.index = n;
     g->results[n++] = r;
   }
@@ -276,6 +281,7 @@ void graph_erase_param(Graph *g, int i) {
     if (g->results[k]->target == v) BUG("parameter %d of @%s is updated", i, g->name);
   name_remove(v);
   g->n_params--;
+  // Later parameters move up.
   for (; i < g->n_params; i++) {
     g->params[i] = g->params[i + 1];
     g->params[i]->index = i;
@@ -320,6 +326,7 @@ Op *op_draft(Graph *g, OpKind kind, Value *const *in, int n_in, int n_out, Origi
       BUG("operand %d is a value of @%s, the op is of @%s", i, in[i]->graph->name, g->name);
     op->in[i] = (Use){.value = in[i], .user = op, .index = i};
   }
+  // Results get created by op_insert, too.
   op->n_out = n_out;
   op->out = arena_array(a, Value *, n_out);
   return op;
@@ -329,6 +336,7 @@ static void list_insert(Op *op, Op *at) {
   Graph *g = op->graph;
   op->next = at;
   op->prev = at ? at->prev : g->last;
+  // The neighbours, or the ends of the list, point to the op.
   *(op->prev ? &op->prev->next : &g->first) = op;
   *(at ? &at->prev : &g->last) = op;
 }
@@ -344,8 +352,10 @@ void op_insert(Op *op, Op *at) {
   if (at && at->graph != op->graph)
     BUG("an op of @%s cannot stand in @%s", op->graph->name, at->graph->name);
   op->id = op->graph->n_ops++;
+  // From now on the operands know the op as a user.
   for (int i = 0; i < op->n_in; i++)
     use_link(&op->in[i], op->in[i].value);
+  // Types of results are set by the caller.
   for (int i = 0; i < op->n_out; i++) {
     op->out[i] = value_new(op->graph, NULL);
     op->out[i]->def = op;
@@ -365,6 +375,7 @@ void op_erase(Op *op) {
     if (value_used(op->out[i])) BUG("result %d of an op to be erased is used", i);
     name_remove(op->out[i]);
   }
+  // The operands may become dead.
   for (int i = 0; i < op->n_in; i++)
     use_unlink(&op->in[i]);
   list_remove(op);

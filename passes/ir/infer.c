@@ -34,6 +34,7 @@ static int split_column(const char *text, size_t length, char entry[][8]) {
     text += strspn(text, " ,");
     size_t word = strcspn(text, " ,");
     if (text >= end || word == 0) break;
+    // Entries are zeroed, so a copied word is terminated.
     if (n == MAX_COLUMN || word >= 8) BUG("cannot read the types '%s'", text);
     memcpy(entry[n++], text, word);
     text += word;
@@ -47,6 +48,7 @@ static void read_column(OpKind kind, Column *c) {
   *c = (Column){0};
   c->n_in = split_column(text, (size_t)(arrow - text), c->in);
   c->n_out = split_column(arrow + 2, strlen(arrow + 2), c->out);
+  // Three dots after the last operand mark it as variadic.
   char *last = c->n_in ? c->in[c->n_in - 1] : NULL;
   if (last && str_ends(last, "...")) {
     c->variadic = true;
@@ -100,22 +102,6 @@ void op_note_operand(const Op *op, int i, Diag *d) {
     diag_note(d, loc, "'%s' is %s and comes from here", value_text(a, v), type_text(a, v->type));
 }
 
-static bool check_count(const Op *op, const Column *c, Diag *d) {
-  int least = c->variadic ? c->n_in - 1 : c->n_in;
-  // A row with only a variadic operand needs at least one, to infer types from.
-  if (c->variadic && least == 0) least = 1;
-  if (op->n_in < least || (!c->variadic && op->n_in > least))
-    return diag_error(d, op->loc, "%s: takes %s%d operand%s, not %d", op_info[op->kind].name,
-                      c->variadic ? "at least " : "", least, least == 1 ? "" : "s", op->n_in);
-  return true;
-}
-
-// The type of sums over elements of type `t`.
-static const DType *sum_type(DType t) {
-  static const DType single = DT_f32, twice = DT_f64;
-  return t == DT_f64 ? &twice : &single;
-}
-
 // Checks the operands' element types; sets `of_class` to the type of each class.
 static bool check_types(const Op *op, const Column *c, const DType **of_class, Diag *d) {
   int by[128] = {0}; // the operand that determined a class
@@ -143,53 +129,55 @@ static bool check_types(const Op *op, const Column *c, const DType **of_class, D
     }
     // Class F determines class S.
     if (class == 'F' && !of_class['S']) {
-      of_class['S'] = sum_type(*t);
+      static const DType single = DT_f32, twice = DT_f64;
+      of_class['S'] = *t == DT_f64 ? &twice : &single;
       by['S'] = i;
     }
   }
   return true;
 }
 
-static DType result_dtype(const Op *op, const char *entry, const DType *const *of_class) {
-  DType t;
-  if (is_class(entry)) {
-    if (!of_class[(int)*entry])
-      BUG("nothing says the type '%s' of a result of %s", entry, op_info[op->kind].name);
-    return *of_class[(int)*entry];
-  }
-  return dtype_parse(entry, &t) ? t : attr_t(op, entry);
-}
-
-static bool find_types(const Op *op, const Type **types, Diag *d) {
-  Column c;
-  const DType *of_class[128] = {0};
-  read_column(op->kind, &c);
-  if (!check_count(op, &c, d) || !check_types(op, &c, of_class, d)) return false;
-  Dims dims;
-  if (!op_dims(op, &dims, d)) return false;
-  for (int i = 0; i < op->n_out; i++) {
-    const Term *t = &dims.out[i];
-    DType dtype = result_dtype(op, c.out[i], of_class);
-    int64_t dim[MAX_RANK];
-    for (int k = 0; k < t->rank; k++)
-      dim[k] = dims_length(&dims, t, k);
-    if (!type_fits(dtype, t->rank, dim))
-      return diag_error(d, op->loc, "%s: the size of result %d overflows", op_info[op->kind].name,
-                        i);
-    types[i] = type_new(op->graph->module, dtype, t->rank, dim);
-  }
-  return true;
-}
-
 // Sets `types` to the types of the op's results.
 static bool infer(const Op *op, const Type **types, Diag *d) {
+  const char *name = op_info[op->kind].name;
   Alike *alike = op_alike(op);
   size_t bytes = (size_t)op->n_out * sizeof(Type *);
+  // Equal ops share their types.
   if (alike && alike->out) {
     memcpy(types, alike->out, bytes);
     return true;
   }
-  if (!find_types(op, types, d)) return false;
+  Column c;
+  const DType *of_class[128] = {0};
+  read_column(op->kind, &c);
+  // A row with only a variadic operand needs at least one, to infer types from.
+  int least = c.variadic ? c.n_in - 1 : c.n_in;
+  if (c.variadic && least == 0) least = 1;
+  if (op->n_in < least || (!c.variadic && op->n_in > least))
+    return diag_error(d, op->loc, "%s: takes %s%d operand%s, not %d", name,
+                      c.variadic ? "at least " : "", least, least == 1 ? "" : "s", op->n_in);
+  if (!check_types(op, &c, of_class, d)) return false;
+  // The einsum gives the shapes.
+  Dims dims;
+  if (!op_dims(op, &dims, d)) return false;
+  for (int i = 0; i < op->n_out; i++) {
+    const Term *t = &dims.out[i];
+    const char *entry = c.out[i];
+    // The element type: that of a class of operands, a fixed one, or that of an attribute.
+    DType dtype;
+    if (is_class(entry)) {
+      if (!of_class[(int)*entry]) BUG("nothing says the type '%s' of a result of %s", entry, name);
+      dtype = *of_class[(int)*entry];
+    } else if (!dtype_parse(entry, &dtype)) {
+      dtype = attr_t(op, entry);
+    }
+    int64_t dim[MAX_RANK];
+    for (int k = 0; k < t->rank; k++)
+      dim[k] = dims_length(&dims, t, k);
+    if (!type_fits(dtype, t->rank, dim))
+      return diag_error(d, op->loc, "%s: the size of result %d overflows", name, i);
+    types[i] = type_new(op->graph->module, dtype, t->rank, dim);
+  }
   if (alike) alike->out = arena_copy(op->graph->module->arena, types, bytes);
   return true;
 }
@@ -237,6 +225,7 @@ Op *op_new(Graph *g, Op *at, OpKind kind, Value *const *in, int n_in, const Attr
   Column c;
   read_column(kind, &c);
   Op *op = op_draft(g, kind, in, n_in, c.n_out, origin);
+  // An op with an error is never inserted, and so has no uses.
   const Type *types[MAX_COLUMN];
   if (!set_attrs(op, attrs, n_attrs, d) || !infer(op, types, d)) return NULL;
   op_insert(op, at);
@@ -252,6 +241,7 @@ static bool check_call(const Op *op, Diag *d) {
   if (op->n_in != callee->n_params)
     return diag_error(d, op->loc, "%s: '@%s' takes %d operands, not %d", name, callee->name,
                       callee->n_params, op->n_in);
+  // Types are interned, so pointers are compared.
   for (int i = 0; i < op->n_in; i++)
     if (op->in[i].value->type != callee->params[i]->type) {
       diag_error(d, op->loc, "%s: operand %d of '@%s' is %s, not %s", name, i, callee->name,
@@ -269,6 +259,7 @@ Op *op_new_call(Graph *g, Op *at, OpKind kind, Graph *callee, Value *const *in, 
   op->callee = callee;
   if (!set_attrs(op, NULL, 0, d) || !check_call(op, d)) return NULL;
   op_insert(op, at);
+  // Results have the types of the callee's.
   for (int i = 0; i < op->n_out; i++)
     op->out[i]->type = callee->results[i]->use.value->type;
   return op;

@@ -17,24 +17,22 @@ static bool has_word(const char *list, const char *word) {
   return false;
 }
 
-// The operand of class F in the row's types column.
-static const Value *floating(const Op *op) {
-  const char *p = op_info[op->kind].types;
-  for (int i = 0; i < op->n_in; i++) {
-    if (*p == 'F') return op->in[i].value;
-    p += strcspn(p, ",") + 1;
-    p += strspn(p, " ");
-  }
-  BUG("'%s' has no operand of type F", op_info[op->kind].name);
-}
-
 // The value that gives the kernel's name its element type: result 0, or operand 0 if the row fixes
 // the type of result 0, as for arg_max.  If that type is S, which is f32 for several types: operand
 // F.
 static const Value *telling(const Op *op) {
   const char *result = strstr(op_info[op->kind].types, "->") + 2;
   result += strspn(result, " ");
-  if (*result == 'S') return floating(op);
+  if (*result == 'S') {
+    const char *p = op_info[op->kind].types;
+    for (int i = 0; i < op->n_in; i++) {
+      if (*p == 'F') return op->in[i].value;
+      p += strcspn(p, ",") + 1;
+      p += strspn(p, " ");
+    }
+    BUG("'%s' has no operand of type F", op_info[op->kind].name);
+  }
+  // A fixed type is lower case in the row, unless it is the name of attribute `to`.
   bool fixed = islower((unsigned char)result[0]) && !strstr(op_info[op->kind].types, "-> to");
   return fixed && op->n_in > 0 ? op->in[0].value : op->out[0];
 }
@@ -54,6 +52,7 @@ static bool name_with(const Op *op, Target t, const char *prep, char *buf, size_
   const OpInfo *info = &op_info[op->kind];
   DType dtype = telling(op)->type->dtype;
   int length;
+  // Kernels that only move bytes are named by element size; others by element type.
   if (has_word(info->kernels[t], "b") && !(op->kind == OP_move && move_sums(op)))
     length = snprintf(buf, n, "nnrt_%s%s_b%d", info->name, prep, dtype_bytes[dtype]);
   else if (has_word(info->kernels[t], dtype_name[dtype]))
@@ -85,10 +84,6 @@ static KernelArg int_arg(int64_t i) {
   return (KernelArg){.kind = ARG_int, .i = i};
 }
 
-static KernelArg shape_arg(const Type *t) {
-  return (KernelArg){.kind = ARG_list, .n = t->rank, .list = t->dim};
-}
-
 // The attribute if the row has it: `axes` of "axes:I keep:b".
 static const Attr *find_attr(const Op *op, const char *name) {
   const char *attrs = op_info[op->kind].attrs;
@@ -104,6 +99,7 @@ static KernelArg attr_arg(const Attr *attr) {
   case 'b': return (KernelArg){.kind = ARG_bool, .i = attr->i};
   case 'f': return (KernelArg){.kind = ARG_float, .f = attr->f};
   case 's': return (KernelArg){.kind = ARG_str, .s = attr->s};
+  // An empty list is NULL in generated code.
   case 'I':
     return (KernelArg){
         .kind = ARG_list, .n = attr->list.n, .list = attr->list.n ? attr->list.at : NULL};
@@ -111,29 +107,12 @@ static KernelArg attr_arg(const Attr *attr) {
   BUG("a kernel cannot take attribute '%s'", attr->name);
 }
 
-// The length of each operand along the axis (concat), or its number of elements (pack).
-static KernelArg sizes_arg(const Op *op, Arena *a) {
-  int64_t *sizes = arena_array(a, int64_t, op->n_in);
-  const Attr *axis = find_attr(op, "axis");
-  for (int i = 0; i < op->n_in; i++) {
-    const Type *t = op->in[i].value->type;
-    sizes[i] = axis ? t->dim[axis->i] : type_count(t);
-  }
-  return (KernelArg){.kind = ARG_list, .n = op->n_in, .list = sizes};
-}
-
-static KernelArg ranks_arg(const Op *op) {
-  KernelArg arg = {.kind = ARG_ranks};
-  if (!op_axes(op, &arg.axes, NULL))
-    BUG("'%s' is over axis '%s', which the mesh lacks", op_info[op->kind].name, attr_s(op, "axis"));
-  return arg;
-}
-
 // The size of a letter of the einsum, or of `*`: the product of its letters, which are digits.
 static KernelArg letter_arg(const Op *op, const Dims *dims, char letter) {
   int64_t size = 1;
   bool found = letter == '*';
   for (int i = 0; i < dims->n_letters; i++)
+    // A star is the product of all its dimensions.
     if (letter == '*' ? isdigit((unsigned char)dims->letter[i].name) != 0
                       : dims->letter[i].name == letter) {
       size *= dims->letter[i].size;
@@ -143,51 +122,65 @@ static KernelArg letter_arg(const Op *op, const Dims *dims, char letter) {
   return int_arg(size);
 }
 
-// `v_from` and `v_all`: for letter v, the start of the local shard, and the global length.
-static KernelArg part_arg(const Op *op, const Dims *dims, const char *word) {
-  const Value *boxed = op_boxed(op);
-  if (!boxed) BUG("the args of '%s' say '%s', but no trait whose", op_info[op->kind].name, word);
-  const Term *term = boxed->def == op ? &dims->out[0] : &dims->in[0];
-  int dim = dims_position(dims, term, dims_find(dims, word[0]));
-  if (dim < 0) BUG("the args of '%s' say '%s', which is nowhere", op_info[op->kind].name, word);
-  return (KernelArg){.kind = str_ends(word, "_from") ? ARG_from : ARG_all, .i = dim};
-}
-
-// `i2` the shape of operand 2, `p0` the number of dimensions of result 0, `w1` the bytes of an
-// element of operand 1, and so on.
-static KernelArg place_arg(const Op *op, char what, int i) {
-  bool of_result = what == 'o' || what == 'p';
-  const Type *t = NULL;
-  if (of_result)
-    t = op->out[i]->type;
-  else if (i < op->n_in)
-    t = op->in[i].value->type;
-  if (what == 'r' || what == 'p') return int_arg(t ? t->rank : 0);
-  if (what == 'w') return int_arg(t ? dtype_bytes[t->dtype] : 0);
-  return t ? shape_arg(t) : (KernelArg){.kind = ARG_list};
-}
-
 static KernelArg word_arg(const Op *op, const Dims *dims, const char *word, Arena *a) {
+  const char *name = op_info[op->kind].name;
   size_t n = strlen(word);
+  // An attribute, or as `axes_n` the length of a list.
   const Attr *attr = find_attr(op, word);
   if (attr) return attr_arg(attr);
-  if (n > 2 && str_ends(word, "_n")) // axes_n: the length of a list
-    return int_arg(attr_n(op, str_copy_n(a, word, n - 2)));
-  if (str_equal(word + 1, "_from") || str_equal(word + 1, "_all")) return part_arg(op, dims, word);
-  if (n == 2 && strchr("iorpw", word[0]) && isdigit((unsigned char)word[1]))
-    return place_arg(op, word[0], word[1] - '0');
-  if (str_equal(word, "ranks")) return ranks_arg(op);
+  if (n > 2 && str_ends(word, "_n")) return int_arg(attr_n(op, str_copy_n(a, word, n - 2)));
+  // `v_from` and `v_all`: for letter v, the start of the local shard, and the global length.
+  if (str_equal(word + 1, "_from") || str_equal(word + 1, "_all")) {
+    const Value *boxed = op_boxed(op);
+    if (!boxed) BUG("the args of '%s' say '%s', but no trait whose", name, word);
+    const Term *term = boxed->def == op ? &dims->out[0] : &dims->in[0];
+    int dim = dims_position(dims, term, dims_find(dims, word[0]));
+    if (dim < 0) BUG("the args of '%s' say '%s', which is nowhere", name, word);
+    return (KernelArg){.kind = str_ends(word, "_from") ? ARG_from : ARG_all, .i = dim};
+  }
+  // `i2` the shape of operand 2, `p0` the number of dimensions of result 0, `w1` the bytes of an
+  // element of operand 1, and so on.  An absent optional operand has rank 0.
+  if (n == 2 && strchr("iorpw", word[0]) && isdigit((unsigned char)word[1])) {
+    int i = word[1] - '0';
+    const Type *t = NULL;
+    if (word[0] == 'o' || word[0] == 'p')
+      t = op->out[i]->type;
+    else if (i < op->n_in)
+      t = op->in[i].value->type;
+    if (word[0] == 'r' || word[0] == 'p') return int_arg(t ? t->rank : 0);
+    if (word[0] == 'w') return int_arg(t ? dtype_bytes[t->dtype] : 0);
+    return t ? (KernelArg){.kind = ARG_list, .n = t->rank, .list = t->dim}
+             : (KernelArg){.kind = ARG_list};
+  }
+  // The ranks of a collective.
+  if (str_equal(word, "ranks")) {
+    KernelArg ranks = {.kind = ARG_ranks};
+    if (!op_axes(op, &ranks.axes, NULL))
+      BUG("'%s' is over axis '%s', which the mesh lacks", name, attr_s(op, "axis"));
+    return ranks;
+  }
   if (str_equal(word, "box")) return (KernelArg){.kind = ARG_box};
-  if (str_equal(word, "sizes")) return sizes_arg(op, a);
+  // The length of each operand along the axis (concat), or its number of elements (pack).
+  if (str_equal(word, "sizes")) {
+    int64_t *sizes = arena_array(a, int64_t, op->n_in);
+    const Attr *axis = find_attr(op, "axis");
+    for (int i = 0; i < op->n_in; i++) {
+      const Type *t = op->in[i].value->type;
+      sizes[i] = axis ? t->dim[axis->i] : type_count(t);
+    }
+    return (KernelArg){.kind = ARG_list, .n = op->n_in, .list = sizes};
+  }
+  // The number of operands, or else the size of a letter of the einsum.
   if (str_equal(word, "n") && kernel_variadic(op)) return int_arg(op->n_in);
   if (n == 1) return letter_arg(op, dims, word[0]);
-  BUG("the args of '%s' say '%s', which is nothing", op_info[op->kind].name, word);
+  BUG("the args of '%s' say '%s', which is nothing", name, word);
 }
 
 int kernel_args(const Op *op, KernelArg *args, int max, Arena *a) {
   Dims *dims = arena_one(a, Dims);
   if (!op_dims(op, dims, NULL)) BUG("'%s' has no einsum", op_info[op->kind].name);
   int n = 0;
+  // One argument for each word of the row's column.
   for (const char *p = op_info[op->kind].args; *p;) {
     p += strspn(p, " ");
     size_t length = strcspn(p, " ");

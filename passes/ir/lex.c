@@ -48,6 +48,7 @@ const char *str_quoted(Arena *a, const char *s) {
   strbuf_add(&b, "\"");
   for (; *s; s++) {
     unsigned char c = (unsigned char)*s;
+    // The escapes that lex_string reads.
     if (c == '"' || c == '\\')
       strbuf_addf(&b, "\\%c", c);
     else if (c == '\n')
@@ -119,6 +120,7 @@ static void lex_string(Lexer *l, TokenKind kind) {
 // Reads x"3f80" from the opening quote on.
 static void lex_bytes(Lexer *l) {
   const char *start = ++l->at;
+  // The digits are counted first, then converted.
   while (hex_digit(peek(l, 0)) >= 0)
     l->at++;
   int64_t digits = l->at - start;
@@ -145,6 +147,7 @@ static void lex_number(Lexer *l) {
   const char *start = l->at;
   if (peek(l, 0) == '-' || peek(l, 0) == '+') l->at++;
   bool hex = peek(l, 0) == '0' && (peek(l, 1) == 'x' || peek(l, 1) == 'X');
+  // A sign continues the number only after an exponent's letter.
   while (is_word_char(peek(l, 0)) || ((peek(l, 0) == '+' || peek(l, 0) == '-') &&
                                       strchr(hex ? "pP" : "eE", l->at[-1]) && is_digit(peek(l, 1))))
     l->at++;
@@ -161,6 +164,7 @@ static bool lex_name(Lexer *l, TokenKind kind) {
     if (l->token.kind == kind && !*l->token.text) bad(l, "a name cannot be empty");
     return true;
   }
+  // Without a name the sigil is a character of its own.
   if (!is_word_char(peek(l, 1))) return false;
   const char *start = ++l->at;
   while (is_word_char(peek(l, 0)))
@@ -174,6 +178,7 @@ static void lex_token(Lexer *l) {
   l->token = (Token){.line = l->line, .column = (int)(l->at - l->line_start) + 1};
   const char *start = l->at;
   int c = peek(l, 0), next = peek(l, 1);
+  // Bytes come before words, since both can begin with x.
   if (c == -1) {
     l->token.kind = TOKEN_end;
     l->token.text = "";
@@ -211,6 +216,7 @@ Token *lex(Arena *a, const Source *s, int *n_tokens) {
   int last_line = 0; // of the previous token
   for (;;) {
     int c = peek(&l, 0);
+    // Blanks and ends of lines separate tokens.
     if (c == '\n') {
       l.line_start = ++l.at;
       l.line++;
@@ -246,6 +252,7 @@ void source_caret(Diag *d, const Source *s, int line, int column, int width) {
     if (start) start++;
   }
   if (!start) return;
+  // The line without its end.
   const char *stop = memchr(start, '\n', (size_t)(end - start));
   if (!stop) stop = end;
   diag_source(d, start, stop, column, width);

@@ -9,6 +9,7 @@ void module_add_mesh(Module *m, Mesh *mesh) {
   if (module_find_mesh(m, mesh->name)) BUG("a second mesh @%s", mesh->name);
   Mesh **end = &m->meshes;
   mesh->id = 0;
+  // The id is the position in the list.
   for (; *end; end = &(*end)->next)
     mesh->id++;
   mesh->next = NULL;
@@ -88,11 +89,13 @@ int *module_devices(const Module *m, Arena *a, int *n) {
     most += mesh->n_devices;
   int *devices = arena_array(a, int, most), *sorted = arena_array(a, int, most);
   *n = m->meshes ? 0 : 1;
+  // Devices of earlier meshes are sorted, so that finding one is fast.
   for_each_mesh(mesh, m) {
     int before = *n;
     for (int i = 0; i < mesh->n_devices; i++)
       if (!bsearch(&mesh->device[i], sorted, (size_t)before, sizeof *sorted, compare_ints))
         devices[(*n)++] = mesh->device[i];
+    // The list keeps the order of the meshes, the sorted one is for searches.
     for (int i = before; i < *n; i++)
       sorted[i] = devices[i];
     qsort(sorted, (size_t)*n, sizeof *sorted, compare_ints);
@@ -130,6 +133,7 @@ bool mesh_repeats(const Mesh *mesh, int *device) {
   for (int i = 0; i < n; i++)
     sorted[i] = mesh->device[i];
   qsort(sorted, (size_t)n, sizeof *sorted, compare_ints);
+  // In sorted order equal devices are neighbours.
   for (int i = 1; i < n && !found; i++)
     if (sorted[i] == sorted[i - 1]) {
       *device = sorted[i];

@@ -63,6 +63,7 @@ int op_traits(const Op *op) {
   DType from = op->in[0].value->type->dtype;
   // Integers are truncated: the scaled terms of a sum lose more than the scaled sum.
   if (op->kind == OP_scale) return dtype_class[from] == 'F' ? traits : traits & ~ADDITIVE;
+  // A cast to a wider type loses nothing, so it commutes with a sum.
   DType to = attr_t(op, "to");
   bool widens =
       dtype_class[from] == 'F' && dtype_class[to] == 'F' && dtype_bytes[from] < dtype_bytes[to];
@@ -79,6 +80,7 @@ int op_gscale(const Op *op) {
 
 const Op *value_optimizer(const Value *next) {
   const Op *op = next->def;
+  // Through first operands to the optimizer; lamb_apply reads the direction as its second.
   while (op && !op_optimizes(op))
     op = op->n_in ? op->in[op->kind == OP_lamb_apply ? 1 : 0].value->def : NULL;
   return op;
@@ -88,6 +90,7 @@ bool value_leads_from(const Value *v, OpKind kind, bool *seen) {
   const Op *op = v->def;
   if (!op || op->part != PART_update || seen[op->id]) return false;
   seen[op->id] = true;
+  // Depth-first through the ops of the update; `seen` cuts shared operands.
   bool leads = op->kind == kind;
   for (int i = 0; i < op->n_in && !leads; i++)
     leads = value_leads_from(op->in[i].value, kind, seen);
@@ -172,6 +175,7 @@ const AttrSpec *op_attr_specs(OpKind kind, int *n) {
   static Arena *names;
   if (!rows[kind].parsed) {
     if (!names) names = arena_new();
+    // "name:kind" pairs, separated by blanks.
     for (const char *at = op_info[kind].attrs; *at;) {
       size_t length = strcspn(at, ":");
       if (!at[length] || !strchr("ifbstId", at[length + 1]) || rows[kind].n == MAX_ATTRS)

@@ -7,6 +7,7 @@
 const char *op_place(Arena *a, const Op *op) {
   if (!op->loc) return "";
   StrBuf why = {.arena = a};
+  // The reasons of the derivation, in parentheses after the place.
   for (const Loc *l = op->loc; l->from; l = l->from)
     if (l->why) strbuf_addf(&why, "%s%s", why.n ? ", " : "(", l->why);
   const Loc *origin = loc_origin(op->loc);
@@ -26,27 +27,24 @@ static bool is_dull(const Op *op, Target target) {
          str_equal(row->kernels[target], "b");
 }
 
-// "fused mul gelu reduce_sum": the last kinds of ops in the body; of computing ops, if there are
-// any.
-static const char *fused_title(Arena *a, const Graph *body, Target target) {
+const char *op_title(Arena *a, const Op *op, Target target) {
+  if (op->kind == OP_batch) return str_format(a, "%s batch", op_info[op->callee->first->kind].name);
+  if (op->kind != OP_fused) return op_info[op->kind].name;
+  // "fused mul gelu reduce_sum": the last kinds of ops in the body; of computing ops, if there are
+  // any.
   enum { SHOWN = 3 };
+  const Graph *body = op->callee;
   bool all = true;
-  for_each_op(op, body)
-    all &= is_dull(op, target);
+  for_each_op(part, body)
+    all &= is_dull(part, target);
   bool seen[N_OPS] = {false};
   const char *text = "";
   int n = 0;
-  for (const Op *op = body->last; op && n < SHOWN; op = op->prev) {
-    if (seen[op->kind] || (!all && is_dull(op, target))) continue;
-    seen[op->kind] = true;
-    text = str_format(a, " %s%s", op_info[op->kind].name, text);
+  for (const Op *part = body->last; part && n < SHOWN; part = part->prev) {
+    if (seen[part->kind] || (!all && is_dull(part, target))) continue;
+    seen[part->kind] = true;
+    text = str_format(a, " %s%s", op_info[part->kind].name, text);
     n++;
   }
   return str_format(a, "fused%s", text);
-}
-
-const char *op_title(Arena *a, const Op *op, Target target) {
-  if (op->kind == OP_fused) return fused_title(a, op->callee, target);
-  if (op->kind == OP_batch) return str_format(a, "%s batch", op_info[op->callee->first->kind].name);
-  return op_info[op->kind].name;
 }

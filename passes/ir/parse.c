@@ -42,51 +42,48 @@ enum { MAX_ERRORS = 20 };
 
 // -- Parameters ------------------------------------------------------------------------------
 
-static bool parse_file_init(Parser *p, Init *init) {
-  const Token *path = expect_kind(p, TOKEN_string, "the name of a file in quotes");
-  if (!path) return false;
-  init->kind = INIT_file;
-  init->path = keep(p, path);
-  if (*peek(p)->text != '+') return expected(p, "an offset such as +64");
-  init->length = -1;
-  return parse_int(p, 0, INT64_MAX, &init->offset) &&
-         (!accept(p, ":") || parse_int(p, 0, INT64_MAX, &init->length));
-}
-
-static bool parse_value_init(Parser *p, Init *init, List *list) {
-  const Token *t = peek(p);
-  // The element type of a list is known only later: see parse_init.
-  if (is(t, "[")) {
+static bool parse_init(Parser *p, Value *v) {
+  Init *init = arena_one(p->m->arena, Init);
+  const Token *first = next(p), *t = peek(p);
+  List list = {0};
+  init->dtype = v->type->dtype;
+  if (is(first, "@")) {
+    // A range of a file; without a length it is as long as the value.
+    const Token *path = expect_kind(p, TOKEN_string, "the name of a file in quotes");
+    if (!path) return false;
+    init->kind = INIT_file;
+    init->path = keep(p, path);
+    if (*peek(p)->text != '+') return expected(p, "an offset such as +64");
+    init->length = -1;
+    if (!parse_int(p, 0, INT64_MAX, &init->offset)) return false;
+    if (accept(p, ":") && !parse_int(p, 0, INT64_MAX, &init->length)) return false;
+  } else if (is(t, "[")) {
+    // A list is converted below, since its element type comes after it.
     init->kind = INIT_bytes;
-    return parse_list(p, list);
-  }
-  if (t->kind == TOKEN_bytes) {
+    if (!parse_list(p, &list)) return false;
+  } else if (t->kind == TOKEN_bytes) {
     init->kind = INIT_bytes;
     init->bytes = arena_copy(p->m->arena, t->text, (size_t)t->n);
     init->length = t->n;
-    return next(p);
-  }
-  if (is(t, "normal") || is(t, "uniform")) {
+    next(p);
+  } else if (is(t, "normal") || is(t, "uniform")) {
+    // A distribution with its two parameters, and perhaps a seed.
     init->kind = is(t, "normal") ? INIT_normal : INIT_uniform;
     next(p);
-    return expect(p, "(") && parse_float(p, &init->fill) && expect(p, ",") &&
-           parse_float(p, &init->to) &&
-           (!accept(p, ",") || parse_int(p, INT64_MIN, INT64_MAX, &init->seed)) && expect(p, ")");
+    if (!expect(p, "(") || !parse_float(p, &init->fill) || !expect(p, ",") ||
+        !parse_float(p, &init->to))
+      return false;
+    if (accept(p, ",") && !parse_int(p, INT64_MIN, INT64_MAX, &init->seed)) return false;
+    if (!expect(p, ")")) return false;
+  } else {
+    init->kind = INIT_fill;
+    if (!parse_float(p, &init->fill)) return false;
   }
-  init->kind = INIT_fill;
-  return parse_float(p, &init->fill);
-}
-
-static bool parse_init(Parser *p, Value *v) {
-  Init *init = arena_one(p->m->arena, Init);
-  const Token *t = next(p);
-  List list = {0};
-  init->dtype = v->type->dtype;
-  if (is(t, "@") ? !parse_file_init(p, init) : !parse_value_init(p, init, &list)) return false;
   if (accept(p, "as") && !parse_dtype(p, &init->dtype)) return false;
+  // The length in bytes must not overflow, whatever the kind.
   int64_t whole;
   if (__builtin_mul_overflow(type_count(v->type), dtype_bytes[init->dtype], &whole))
-    return fail(p, t, "the size of the contents overflows");
+    return fail(p, first, "the size of the contents overflows");
   if (init->kind == INIT_file && init->length < 0) init->length = whole;
   if (init->kind == INIT_bytes && !init->bytes &&
       !list_bytes(p, &list, init->dtype, &init->bytes, &init->length))
@@ -138,32 +135,28 @@ static bool parse_param(Parser *p) {
 
 // -- Graphs ----------------------------------------------------------------------------------
 
-static bool parse_result(Parser *p) {
-  Value *target = NULL, *v;
-  const Token *label = NULL, *t = peek(p);
-  bool update = false;
-  if (accept(p, "output")) {
-    label = expect_kind(p, TOKEN_string, "the name of the output in quotes");
-    if (!label) return false;
-  } else if (accept(p, "update")) {
-    update = true;
-    t = peek(p);
-    if (!parse_value(p, &target)) return false;
-    if (target && target->def) return fail(p, t, "only a parameter can be updated");
-  }
-  if (!parse_value(p, &v)) return false;
-  // The definition of a value failed: its error is already reported.
-  if (!v || (update && !target)) return true;
-  if (update)
-    graph_update(p->g, target, v);
-  else
-    graph_output(p->g, v, label ? label->text : NULL);
-  return true;
-}
-
 static bool parse_return(Parser *p) {
   do {
-    if (!parse_result(p)) return false;
+    Value *target = NULL, *v;
+    const Token *label = NULL, *t = peek(p);
+    bool update = false;
+    // The kind of the result, with its label or target.
+    if (accept(p, "output")) {
+      label = expect_kind(p, TOKEN_string, "the name of the output in quotes");
+      if (!label) return false;
+    } else if (accept(p, "update")) {
+      update = true;
+      t = peek(p);
+      if (!parse_value(p, &target)) return false;
+      if (target && target->def) return fail(p, t, "only a parameter can be updated");
+    }
+    if (!parse_value(p, &v)) return false;
+    // The definition of a value failed: its error is already reported.
+    if (!v || (update && !target)) continue;
+    if (update)
+      graph_update(p->g, target, v);
+    else
+      graph_output(p->g, v, label ? label->text : NULL);
   } while (accept(p, ","));
   return true;
 }
@@ -175,6 +168,7 @@ static bool too_many(const Parser *p) {
 // Skips to the next line that can begin an item, past the token of the error.
 static void skip_line(Parser *p, int start) {
   if (p->at == start) next(p);
+  // Continuation lines begin with other tokens.
   while (peek(p)->kind != TOKEN_end) {
     const Token *t = peek(p);
     bool first = t->line > p->tokens[p->at - 1].line;
@@ -184,33 +178,16 @@ static void skip_line(Parser *p, int start) {
   }
 }
 
-// Skips to the comma before the next parameter, or to the end of the list.
-static void skip_param(Parser *p) {
-  while (peek(p)->kind != TOKEN_end && !(is(peek(p), ")") && is(peek2(p), "{")) &&
-         !(is(peek(p), ",") && peek2(p)->kind == TOKEN_value))
-    next(p);
-  accept(p, ",");
-}
-
-static void parse_params(Parser *p) {
-  int errors = diag_errors(p->d);
-  while (!accept(p, ")")) {
-    if (is(peek(p), "{") || peek(p)->kind == TOKEN_end || too_many(p)) {
-      if (diag_errors(p->d) == errors) expected(p, "')'");
-      return;
-    }
-    if (!parse_param(p)) skip_param(p);
-  }
-}
-
 static bool parse_body(Parser *p) {
   int errors = diag_errors(p->d);
   bool returned = false;
   while (!accept(p, "}")) {
+    // A missing brace is an error only if it is the first one.
     if (peek(p)->kind == TOKEN_end || too_many(p))
       return diag_errors(p->d) == errors && expected(p, "'}'");
     int start = p->at;
     bool ok = false;
+    // Runs follow the return, and nothing follows the runs.
     if (returned && accept(p, "run"))
       ok = schedule_parse(p);
     else if (returned)
@@ -232,10 +209,23 @@ bool parse_graph(Parser *p, Part *part) {
   p->names = arena_array(p->scratch, Name *, N_NAME_BUCKETS);
   p->g->entry = accept(p, "entry");
   if (expect(p, "(")) {
-    parse_params(p);
+    while (!accept(p, ")")) {
+      // A missing parenthesis is an error only if it is the first one.
+      if (is(peek(p), "{") || peek(p)->kind == TOKEN_end || too_many(p)) {
+        if (diag_errors(p->d) == errors) expected(p, "')'");
+        break;
+      }
+      if (parse_param(p)) continue;
+      // Skips to the comma before the next parameter, or to the end of the list.
+      while (peek(p)->kind != TOKEN_end && !(is(peek(p), ")") && is(peek2(p), "{")) &&
+             !(is(peek(p), ",") && peek2(p)->kind == TOKEN_value))
+        next(p);
+      accept(p, ",");
+    }
     if (expect(p, "{") && parse_body(p) && peek(p)->kind != TOKEN_end)
       expected(p, "another graph or the end");
   }
+  // The state tells callers whether they can build their calls.
   bool ok = diag_errors(p->d) == errors;
   if (ok) number_values(p);
   part->state = ok ? READ : FAILED;
@@ -287,6 +277,7 @@ bool parse_devices(Parser *p, int **device, int *n) {
       to = -to;
       if (to < from) return fail(p, t, "the devices count downwards");
     }
+    // The limit guards against ranges that fill the memory.
     if (to - from >= MAX_DEVICES || devices.n + (to - from) >= MAX_DEVICES)
       return expected(p, str_format(p->scratch, "at most %d devices", MAX_DEVICES));
     for (; from <= to; from++)
@@ -310,6 +301,7 @@ static bool parse_axis(Parser *p, Mesh *mesh) {
   mesh->axis[n].size = (int)size;
   mesh->axis[n].time = accept(p, ":");
   mesh->n_axes++;
+  // A mesh has at most one axis of time.
   if (!mesh->axis[n].time) return true;
   for (int i = 0; i < n; i++)
     if (mesh->axis[i].time)
@@ -337,6 +329,7 @@ static bool parse_mesh(Parser *p) {
     if (!mesh->axis[i].time && devices <= MAX_DEVICES) devices *= mesh->axis[i].size;
   if (devices != mesh->n_devices)
     return fail(p, name, "the axes need %" PRId64 " devices, not %d", devices, mesh->n_devices);
+  // Each device occurs once, and so does the name of the mesh.
   int twice;
   if (mesh_repeats(mesh, &twice)) return fail(p, name, "device %d is there twice", twice);
   if (module_find_mesh(p->m, mesh->name)) return fail(p, name, "a second mesh '@%s'", mesh->name);
@@ -359,34 +352,32 @@ Part *find_part(Parser *p, const Token *name) {
   return NULL;
 }
 
-// Locates the graphs: each begins on a line that begins with "graph @".
-static void find_parts(Parser *p, int n) {
-  for (int i = 0; i + 1 < n; i++) {
-    const Token *t = &p->tokens[i];
-    if (!is(t, "graph") || t[1].kind != TOKEN_graph || (i && t[-1].line == t->line)) continue;
-    if (p->parts.n) p->parts.at[p->parts.n - 1].end = i;
-    if (find_part(p, &t[1])) {
-      fail(p, &t[1], "a second graph '@%s'", t[1].text);
-      continue;
-    }
-    Part part = {.name = &t[1], .start = i, .end = n - 1};
-    part.graph = graph_new(p->m, t[1].text, false);
-    vec_push(p->scratch, &p->parts, part);
-  }
-}
-
 Module *module_parse(const char *path, const char *text, size_t n, Diag *d) {
   Parser p = {.m = module_new(), .scratch = arena_new(), .d = d};
   p.error_limit = diag_errors(d) + MAX_ERRORS;
   p.source = (Source){str_copy(p.m->arena, path), text, n};
   int n_tokens, errors = diag_errors(d);
   p.tokens = lex(p.scratch, &p.source, &n_tokens);
-  find_parts(&p, n_tokens);
+  // Locates the graphs: each begins on a line that begins with "graph @".
+  for (int i = 0; i + 1 < n_tokens; i++) {
+    const Token *t = &p.tokens[i];
+    if (!is(t, "graph") || t[1].kind != TOKEN_graph || (i && t[-1].line == t->line)) continue;
+    if (p.parts.n) p.parts.at[p.parts.n - 1].end = i;
+    if (find_part(&p, &t[1])) {
+      fail(&p, &t[1], "a second graph '@%s'", t[1].text);
+      continue;
+    }
+    Part part = {.name = &t[1], .start = i, .end = n_tokens - 1};
+    part.graph = graph_new(p.m, t[1].text, false);
+    vec_push(p.scratch, &p.parts, part);
+  }
+  // The head comes first, since layouts refer to its meshes; callees are read at their first call.
   parse_head(&p, p.parts.n ? p.parts.at[0].start : n_tokens - 1);
   for (int i = 0; i < p.parts.n && !too_many(&p); i++)
     if (p.parts.at[i].state == UNREAD) parse_graph(&p, &p.parts.at[i]);
   if (diag_errors(d) == errors && !p.parts.n) expected(&p, "a graph");
   if (too_many(&p)) diag_note(d, NULL, "there may be more errors");
+  // A module with errors is dropped.
   Module *m = p.m;
   if (diag_errors(d) != errors) {
     module_free(m);
@@ -404,8 +395,10 @@ Module *module_read(const char *path, Diag *d) {
   Module *m = NULL;
   char buffer[1 << 14];
   strbuf_add(&text, "");
+  // The size of a pipe is unknown, so the text grows as it is read.
   for (size_t n; f && (n = fread(buffer, 1, sizeof buffer, f)) > 0;)
     strbuf_add_n(&text, buffer, n);
+  // The name `-` is the standard input.
   if (!f || ferror(f))
     diag_error(d, NULL, "cannot read '%s': %s", path, strerror(errno));
   else

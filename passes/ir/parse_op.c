@@ -52,33 +52,13 @@ static bool parse_callee(Parser *p, Statement *s) {
   return true;
 }
 
-static const char *attr_names(Parser *p, OpKind kind) {
-  StrBuf b = {.arena = p->scratch};
-  int n;
-  const AttrSpec *spec = op_attr_specs(kind, &n);
-  strbuf_addf(&b, "%s has %s", op_info[kind].name, n ? "" : "no attributes");
-  for (int i = 0; i < n; i++)
-    strbuf_addf(&b, "%s%s", i ? ", " : "", spec[i].name);
-  return b.at;
-}
-
-static bool parse_ints(Parser *p, Attr *attr) {
-  List list;
-  if (!parse_list(p, &list)) return false;
-  int64_t *at = arena_array(p->m->arena, int64_t, list.n);
-  for (int i = 0; i < list.n; i++)
-    if (!token_int(p, list.at[i], INT64_MIN, INT64_MAX, &at[i])) return false;
-  attr->list.n = list.n;
-  attr->list.at = at;
-  return true;
-}
-
 // Bytes that are written as a list remain in `*list` until the element type is known.
 static bool parse_attr_value(Parser *p, Attr *attr, List *list) {
   const Token *t = peek(p);
   switch (attr->kind) {
   case 'i': return parse_int(p, INT64_MIN, INT64_MAX, &attr->i);
   case 'b':
+    // true and false are also written 1 and 0.
     if (is(t, "true") || is(t, "false")) {
       attr->i = is(next(p), "true");
       return true;
@@ -86,7 +66,16 @@ static bool parse_attr_value(Parser *p, Attr *attr, List *list) {
     return parse_int(p, 0, 1, &attr->i);
   case 'f': return parse_float(p, &attr->f);
   case 't': return parse_dtype(p, &attr->t);
-  case 'I': return parse_ints(p, attr);
+  case 'I': {
+    List numbers;
+    if (!parse_list(p, &numbers)) return false;
+    int64_t *at = arena_array(p->m->arena, int64_t, numbers.n);
+    for (int i = 0; i < numbers.n; i++)
+      if (!token_int(p, numbers.at[i], INT64_MIN, INT64_MAX, &at[i])) return false;
+    attr->list.n = numbers.n;
+    attr->list.at = at;
+    return true;
+  }
   case 's':
     if (!expect_kind(p, TOKEN_string, "a string in quotes")) return false;
     attr->s = keep(p, t);
@@ -134,7 +123,14 @@ static bool parse_attrs(Parser *p, Statement *s) {
     int i = 0;
     while (i < n && strcmp(spec[i].name, t->text) != 0)
       i++;
-    if (i == n) return fail(p, t, "unknown attribute '%s'; %s", t->text, attr_names(p, s->kind));
+    // The message lists the names that the op knows.
+    if (i == n) {
+      StrBuf known = {.arena = p->scratch};
+      strbuf_addf(&known, "%s has %s", op_info[s->kind].name, n ? "" : "no attributes");
+      for (int k = 0; k < n; k++)
+        strbuf_addf(&known, "%s%s", k ? ", " : "", spec[k].name);
+      return fail(p, t, "unknown attribute '%s'; %s", t->text, known.at);
+    }
     // Names in specs are unique pointers.
     for (int k = 0; k < s->attrs.n; k++)
       if (s->attrs.at[k].name == spec[i].name)
@@ -152,7 +148,15 @@ static bool parse_attrs(Parser *p, Statement *s) {
   return list_bytes(p, &list, dtype, &attr->data.at, &attr->data.n);
 }
 
-static bool parse_split(Parser *p, Statement *s) {
+static bool parse_types(Parser *p, Statement *s) {
+  if (!accept(p, ":")) return true;
+  do {
+    Typed typed;
+    if (!parse_typed(p, &typed)) return false;
+    vec_push(p->scratch, &s->types, typed);
+  } while (accept(p, ","));
+  if (!accept(p, "split")) return true;
+  // One letter per axis of the mesh of the first result.
   const Layout *layout = s->types.at[0].layout;
   const Mesh *mesh = layout ? layout->mesh : p->m->meshes;
   int n_axes = mesh ? mesh->n_axes : 0, n = 0;
@@ -170,20 +174,11 @@ static bool parse_split(Parser *p, Statement *s) {
   return expect(p, "]");
 }
 
-static bool parse_types(Parser *p, Statement *s) {
-  if (!accept(p, ":")) return true;
-  do {
-    Typed typed;
-    if (!parse_typed(p, &typed)) return false;
-    vec_push(p->scratch, &s->types, typed);
-  } while (accept(p, ","));
-  return !accept(p, "split") || parse_split(p, s);
-}
-
 static bool parse_origin(Parser *p, Statement *s) {
   for (int part = PART_backward; part < N_TRAIN_PARTS && s->origin.part == PART_forward; part++)
     if (accept(p, train_part_name[part])) s->origin.part = (TrainPart)part;
   for (int i = 0; i < N_ORIGIN_NUMBERS; i++) {
+    // The table gives the field of Origin that the word sets.
     int64_t number;
     if (!accept(p, origin_numbers[i].word)) continue;
     if (!expect(p, "=") || !parse_int(p, 1, MAX_NUMBER, &number)) return false;
@@ -194,15 +189,8 @@ static bool parse_origin(Parser *p, Statement *s) {
   return true;
 }
 
-static bool parse_segment(Parser *p, Statement *s) {
-  if (!accept(p, "segment")) return true;
-  if (!expect(p, "=")) return false;
-  const Token *t = expect_kind(p, TOKEN_word, "the name of a segment, such as F0");
-  if (t) s->segment = schedule_segment(p->g, t->text);
-  return t != NULL;
-}
-
 static bool parse_statement(Parser *p, Statement *s) {
+  // The names are only noted: define() adds them once the op exists.
   if (peek(p)->kind == TOKEN_value) {
     do {
       const Token *t = expect_kind(p, TOKEN_value, "a value such as %x");
@@ -219,6 +207,7 @@ static bool parse_statement(Parser *p, Statement *s) {
   bool calls = op_has_callee(s->kind);
   if (calls && peek(p)->kind != TOKEN_graph) return expected(p, "the graph it calls, such as @k");
   if (calls && !parse_callee(p, s)) return false;
+  // An operand with a failed definition poisons the op.
   if (peek(p)->kind == TOKEN_value) {
     do {
       Value *v;
@@ -227,23 +216,16 @@ static bool parse_statement(Parser *p, Statement *s) {
       vec_push(p->scratch, &s->in, v);
     } while (accept(p, ","));
   }
-  if (!parse_attrs(p, s) || !parse_types(p, s) || !parse_origin(p, s) || !parse_segment(p, s))
-    return false;
+  if (!parse_attrs(p, s) || !parse_types(p, s) || !parse_origin(p, s)) return false;
+  // The segment of the pipeline schedule that the op is part of.
+  if (accept(p, "segment")) {
+    if (!expect(p, "=")) return false;
+    const Token *t = expect_kind(p, TOKEN_word, "the name of a segment, such as F0");
+    if (!t) return false;
+    s->segment = schedule_segment(p->g, t->text);
+  }
   s->owed = accept(p, "owed");
   return true;
-}
-
-static Op *build_op(Parser *p, const Statement *s) {
-  int errors = diag_errors(p->d);
-  Op *op = s->callee
-               ? op_new_call(p->g, NULL, s->kind, s->callee, s->in.at, s->in.n, s->origin, p->d)
-               : op_new(p->g, NULL, s->kind, s->in.at, s->in.n, s->attrs.at, s->attrs.n, s->origin,
-                        p->d);
-  if (!op && diag_errors(p->d) == errors) fail(p, s->name, "%s does not fit", s->name->text);
-  for (int i = 0; op && s->callee && i < s->attrs.n; i++)
-    op_set_attr(op, s->attrs.at[i]);
-  if (!op) source_caret(p->d, &p->source, s->name->line, s->name->column, s->name->width);
-  return op;
 }
 
 // Checks the written results against those of the op.
@@ -265,6 +247,7 @@ static bool check_results(Parser *p, const Statement *s, Op *op) {
     op->out[i]->slots = (int)typed->slots;
     op->out[i]->stride = typed->stride;
   }
+  // Fields that op_new does not know.
   memcpy(op->split, s->split, sizeof op->split);
   op->segment = s->segment;
   op->owed = s->owed;
@@ -279,8 +262,18 @@ bool parse_op(Parser *p) {
   if (ok && t->kind != TOKEN_end && t->line == last->line && !is(t, "}"))
     ok = expected(p, "the end of the line");
   if (ok && !s.poisoned) {
+    // The location is in the comment of the last token.
     s.origin.loc = loc_of(p, s.first, last);
-    op = build_op(p, &s);
+    int errors = diag_errors(p->d);
+    op = s.callee
+             ? op_new_call(p->g, NULL, s.kind, s.callee, s.in.at, s.in.n, s.origin, p->d)
+             : op_new(p->g, NULL, s.kind, s.in.at, s.in.n, s.attrs.at, s.attrs.n, s.origin, p->d);
+    // An op that cannot be built has an error; the caret marks its name.
+    if (!op && diag_errors(p->d) == errors) fail(p, s.name, "%s does not fit", s.name->text);
+    if (!op) source_caret(p->d, &p->source, s.name->line, s.name->column, s.name->width);
+    // op_new_call takes no attributes.
+    for (int i = 0; op && s.callee && i < s.attrs.n; i++)
+      op_set_attr(op, s.attrs.at[i]);
     ok = op && check_results(p, &s, op);
   }
   // Defines the names even if the op failed.

@@ -50,6 +50,7 @@ const char *token_text(Parser *p, const Token *t) {
   case TOKEN_end: return "the end";
   case TOKEN_value: return str_format(p->scratch, "'%%%s'", t->text);
   case TOKEN_graph: return str_format(p->scratch, "'@%s'", t->text);
+  // Contents may be long, so they are not shown.
   case TOKEN_string: return "a string";
   case TOKEN_bytes: return "bytes";
   case TOKEN_word:
@@ -90,6 +91,7 @@ bool token_int(Parser *p, const Token *t, int64_t low, int64_t high, int64_t *to
   char *end;
   errno = 0;
   long long x = strtoll(t->text, &end, 10);
+  // The lexer accepts more than integers: 1.5, 0x1p3, or 12ab.
   if (t->kind != TOKEN_number || *end || errno || x < low || x > high)
     return fail(p, t, "expected an integer from %" PRId64 " to %" PRId64 ", found %s", low, high,
                 token_text(p, t));
@@ -106,6 +108,7 @@ bool parse_float(Parser *p, double *to) {
   const Token *t = next(p);
   if (is(t, "inf") || is(t, "nan")) {
     *to = strtod(t->text, NULL);
+    // A nan without bits is the default one.
     if (!is(t, "nan") || !is(peek(p), "(")) return true;
     next(p);
     char *end;
@@ -116,6 +119,7 @@ bool parse_float(Parser *p, double *to) {
     next(p);
     return expect(p, ")");
   }
+  // The lexer accepts more than numbers: 12ab.
   char *end = NULL;
   if (t->kind == TOKEN_number) *to = strtod(t->text, &end);
   if (!end || *end) return fail(p, t, "expected a number, found %s", token_text(p, t));
@@ -144,6 +148,7 @@ const Loc *loc_of(Parser *p, const Token *first, const Token *last) {
 
 static Name **find_name(Parser *p, const Token *t, bool *numbered) {
   *numbered = !t->quoted && !t->text[strspn(t->text, "0123456789")];
+  // FNV-1a.
   uint32_t hash = 2166136261u;
   for (const char *c = t->text; *c; c++)
     hash = (hash ^ (unsigned char)*c) * 16777619u;
@@ -184,6 +189,7 @@ bool parse_value(Parser *p, Value **v) {
   const Token *t = expect_kind(p, TOKEN_value, "a value such as %x");
   if (!t) return false;
   bool numbered;
+  // A definition comes before its uses.
   Name **at = find_name(p, t, &numbered);
   if (!*at) return fail(p, t, "'%%%s' is not defined before it is read", t->text);
   *v = (*at)->value;
@@ -234,6 +240,7 @@ bool parse_sbp(Parser *p, int rank, Sbp *to) {
     to->kind = SBP_P;
     return true;
   }
+  // A split names its dimension.
   if (!is(peek(p), "S")) return expected(p, "B, P or S(dimension)");
   if (rank == 0) return fail(p, peek(p), "a scalar cannot be split");
   next(p);
@@ -246,6 +253,7 @@ bool parse_sbp(Parser *p, int rank, Sbp *to) {
 static bool parse_layout(Parser *p, int rank, const Layout **layout) {
   const Token *t = peek(p);
   const Mesh *mesh = p->m->meshes;
+  // The first mesh of the module goes without a name.
   if (t->kind == TOKEN_graph) {
     mesh = module_find_mesh(p->m, next(p)->text);
     if (!mesh) return fail(p, t, "there is no mesh '@%s'", t->text);
@@ -272,6 +280,7 @@ bool parse_type(Parser *p, const Type **type) {
   int rank = 0;
   int64_t dim[MAX_RANK];
   if (!parse_dtype(p, &dtype) || !expect(p, "[")) return false;
+  // The dimensions; a scalar has none.
   if (!accept(p, "]")) {
     do {
       if (rank == MAX_RANK) return fail(p, peek(p), "more than %d dimensions", MAX_RANK);
@@ -279,6 +288,7 @@ bool parse_type(Parser *p, const Type **type) {
     } while (accept(p, ","));
     if (!expect(p, "]")) return false;
   }
+  // type_new requires a size that fits int64_t.
   if (!type_fits(dtype, rank, dim)) return fail(p, t, "the size of this type overflows");
   *type = type_new(p->m, dtype, rank, dim);
   return true;
@@ -289,6 +299,7 @@ bool parse_typed(Parser *p, Typed *to) {
   if (!parse_type(p, &to->type)) return false;
   bool lies = is(peek(p), "{") || peek(p)->kind == TOKEN_graph;
   if (lies && !parse_layout(p, to->type->rank, &to->layout)) return false;
+  // The place in the slab, and the slots of a value that several micro-batches share.
   if (!accept(p, "at")) return true;
   if (!parse_int(p, 0, INT64_MAX, &to->offset)) return false;
   return !accept(p, "slots") || (expect(p, "=") && parse_int(p, 1, MAX_NUMBER, &to->slots) &&
@@ -300,6 +311,7 @@ bool parse_list(Parser *p, List *list) {
   if (!expect(p, "[")) return false;
   if (accept(p, "]")) return true;
   do {
+    // Booleans, inf and nan are words.
     const Token *t = next(p);
     if (t->kind != TOKEN_number && t->kind != TOKEN_word)
       return fail(p, t, "expected a number, found %s", token_text(p, t));
@@ -311,6 +323,7 @@ bool parse_list(Parser *p, List *list) {
 bool list_bytes(Parser *p, const List *list, DType t, const void **at, int64_t *n) {
   *n = (int64_t)list->n * dtype_bytes[t];
   char *bytes = arena_alloc(p->m->arena, (size_t)*n);
+  // Each element must be representable in the type.
   for (int i = 0; i < list->n; i++)
     if (!element_read(t, list->at[i]->text, bytes + (int64_t)i * dtype_bytes[t]))
       return fail(p, list->at[i], "'%s' is not a value of %s", list->at[i]->text, dtype_name[t]);

@@ -53,6 +53,7 @@ static bool attr_is_default(const Attr *attr) {
   switch (attr->kind) {
   case 'i':
   case 'b': return attr->i == 0;
+  // -0 is not the default.
   case 'f': return !memcmp(&attr->f, &zero, sizeof zero);
   case 's': return !attr->s || !*attr->s;
   case 'I': return attr->list.n == 0;
@@ -63,6 +64,7 @@ static bool attr_is_default(const Attr *attr) {
 
 static const char *bytes_text(Arena *a, const void *at, int64_t n) {
   static const char digits[] = "0123456789abcdef";
+  // Two digits a byte, the letter x and two quotes; the last byte stays NUL.
   char *text = arena_alloc(a, (size_t)(2 * n + 4)), *to = text;
   *to++ = 'x';
   *to++ = '"';
@@ -94,6 +96,7 @@ const char *attr_text(Arena *a, const Op *op, const Attr *attr) {
   case 's': return str_quoted(a, attr->s);
   case 't': return dtype_name[attr->t];
   case 'd': return data_text(a, op, attr);
+  // Lists are written without blanks, as one word.
   case 'I':
     strbuf_add(&b, "[");
     for (int i = 0; i < attr->list.n; i++)
@@ -104,53 +107,48 @@ const char *attr_text(Arena *a, const Op *op, const Attr *attr) {
   BUG("attribute '%s' has kind '%c'", attr->name, attr->kind);
 }
 
-// " split=[k,-]": a letter per axis of its mesh, '-' if the op is replicated.
-static void add_split(StrBuf *b, const Op *op) {
-  const Mesh *mesh = op_mesh(op);
-  int n = mesh ? mesh->n_axes : 0;
-  bool any = false;
-  for (int i = 0; i < MAX_AXES; i++) {
-    if (!op->split[i]) continue;
-    any = true;
-    if (n <= i) n = i + 1;
-  }
-  if (!any) return;
-  for (int i = 0; i < n; i++)
-    strbuf_addf(b, "%s%c", i ? "," : " split=[", op->split[i] ? op->split[i] : '-');
-  strbuf_add(b, "]");
-}
-
-// " backward of=3 piece=2 turn=1 recompute_group=3 segment=B0", " update owed"
-static void add_origin(StrBuf *b, const Op *op) {
-  if (op->part != PART_forward) strbuf_addf(b, " %s", train_part_name[op->part]);
-  if (op->of) strbuf_addf(b, " of=%d", op->of);
-  if (op->piece) strbuf_addf(b, " piece=%d", op->piece);
-  if (op->turn) strbuf_addf(b, " turn=%d", op->turn);
-  if (op->recompute_group)
-    strbuf_addf(b, " recompute_group=%d%s", op->recompute_group, op->by_piece ? " by_piece" : "");
-  if (op->offload_group) strbuf_addf(b, " offload_group=%d", op->offload_group);
-  if (op->segment)
-    strbuf_addf(b, " segment=%s", str_name(b->arena, segment_name(op->graph, op->segment)));
-  if (op->owed) strbuf_add(b, " owed");
-}
-
 static Line op_line(Arena *a, const Op *op) {
   StrBuf what = {.arena = a}, type = {.arena = a};
+  // "%y = linear %x, %w": results, name, callee, operands.
   for (int i = 0; i < op->n_out; i++)
     strbuf_addf(&what, "%s%s", i ? ", " : "", value_name(a, op->out[i]));
   strbuf_addf(&what, "%s%s", op->n_out ? " = " : "", op_info[op->kind].name);
   if (op->callee) strbuf_addf(&what, " @%s", str_name(a, op->callee->name));
   for (int i = 0; i < op->n_in; i++)
     strbuf_addf(&what, "%s %s", i ? "," : "", value_name(a, op->in[i].value));
+  // Attributes with default values are left out.
   int n_attrs;
   op_attr_specs(op->kind, &n_attrs);
   for (int i = 0; i < n_attrs; i++)
     if (!attr_is_default(&op->attrs[i]))
       strbuf_addf(&what, " %s=%s", op->attrs[i].name, attr_text(a, op, &op->attrs[i]));
+  // The types of all results, with layout and offset.
   for (int i = 0; i < op->n_out; i++)
     strbuf_addf(&type, "%s%s", i ? ", " : ": ", value_type_text(a, op->out[i]));
-  add_split(&type, op);
-  add_origin(&type, op);
+  // " split=[k,-]": a letter per axis of its mesh, '-' if the op is replicated.
+  const Mesh *mesh = op_mesh(op);
+  int n_axes = mesh ? mesh->n_axes : 0;
+  bool any = false;
+  for (int i = 0; i < MAX_AXES; i++) {
+    if (!op->split[i]) continue;
+    any = true;
+    if (n_axes <= i) n_axes = i + 1;
+  }
+  for (int i = 0; any && i < n_axes; i++)
+    strbuf_addf(&type, "%s%c", i ? "," : " split=[", op->split[i] ? op->split[i] : '-');
+  if (any) strbuf_add(&type, "]");
+  // " backward of=3 piece=2 turn=1 recompute_group=3 segment=B0", " update owed"
+  if (op->part != PART_forward) strbuf_addf(&type, " %s", train_part_name[op->part]);
+  if (op->of) strbuf_addf(&type, " of=%d", op->of);
+  if (op->piece) strbuf_addf(&type, " piece=%d", op->piece);
+  if (op->turn) strbuf_addf(&type, " turn=%d", op->turn);
+  if (op->recompute_group)
+    strbuf_addf(&type, " recompute_group=%d%s", op->recompute_group,
+                op->by_piece ? " by_piece" : "");
+  if (op->offload_group) strbuf_addf(&type, " offload_group=%d", op->offload_group);
+  if (op->segment)
+    strbuf_addf(&type, " segment=%s", str_name(a, segment_name(op->graph, op->segment)));
+  if (op->owed) strbuf_add(&type, " owed");
   return (Line){what.at, type.at, loc_comment(a, op->loc)};
 }
 
@@ -181,6 +179,7 @@ static void add_init(StrBuf *b, const Value *v) {
   case INIT_uniform:
     strbuf_addf(b, " = %s(%s,%s", init->kind == INIT_normal ? "normal" : "uniform",
                 float_text(a, init->fill), float_text(a, init->to));
+    // The seed 0 is the default.
     if (init->seed) strbuf_addf(b, ",%" PRId64, init->seed);
     strbuf_add(b, ")");
     break;
@@ -191,6 +190,7 @@ static void add_init(StrBuf *b, const Value *v) {
 static Line param_line(Arena *a, const Value *v, bool last) {
   StrBuf b = {.arena = a};
   strbuf_addf(&b, "%s: %s", value_name(a, v), value_type_text(a, v));
+  // Role, label and flags, in the order of the grammar.
   if (v->role != ROLE_none || v->label) strbuf_addf(&b, " %s", role_name[v->role]);
   if (v->label) strbuf_addf(&b, " %s", str_quoted(a, v->label));
   if (v->as) strbuf_addf(&b, " as %s", type_text(a, v->as));
@@ -201,13 +201,6 @@ static Line param_line(Arena *a, const Value *v, bool last) {
   if (v->init) add_init(&b, v);
   if (!last) strbuf_add(&b, ",");
   return (Line){b.at, NULL, loc_comment(a, v->loc)};
-}
-
-static const char *result_text(Arena *a, const Result *r) {
-  const char *value = value_name(a, r->use.value);
-  if (r->target) return str_format(a, "update %s %s", value_name(a, r->target), value);
-  if (r->label) return str_format(a, "output %s %s", str_quoted(a, r->label), value);
-  return value;
 }
 
 // -- Graphs and modules ----------------------------------------------------------------------
@@ -227,6 +220,7 @@ static void add_lines(StrBuf *b, const Line *lines, int n) {
     if (lines[i].type && width(lines[i].what) > type_column &&
         width(lines[i].what) <= MAX_TYPE_COLUMN)
       type_column = width(lines[i].what);
+  // Comments stand after the longest line that fits.
   for (int i = 0; i < n; i++) {
     int w = width(lines[i].what);
     if (lines[i].type) w = (w > type_column ? w : type_column) + 1 + width(lines[i].type);
@@ -249,6 +243,7 @@ static void add_lines(StrBuf *b, const Line *lines, int n) {
 static void add_graph(StrBuf *b, const Graph *g) {
   Arena *a = b->arena;
   Vec(Line) lines = {0};
+  // Parameters, one a line.
   strbuf_addf(b, "\ngraph @%s%s (", str_name(a, g->name), g->entry ? " entry" : "");
   for (int i = 0; i < g->n_params; i++)
     vec_push(a, &lines, param_line(a, g->params[i], i == g->n_params - 1));
@@ -256,12 +251,21 @@ static void add_graph(StrBuf *b, const Graph *g) {
   add_lines(b, lines.at, lines.n);
   strbuf_add(b, ") {\n");
 
+  // The body has its own columns.
   lines.n = 0;
   for_each_op(op, g)
     vec_push(a, &lines, op_line(a, op));
   add_lines(b, lines.at, lines.n);
-  for (int i = 0; i < g->n_results; i++)
-    strbuf_addf(b, "%s%s", i ? ",\n         " : "  return ", result_text(a, g->results[i]));
+  // The results, aligned after the return.
+  for (int i = 0; i < g->n_results; i++) {
+    const Result *r = g->results[i];
+    strbuf_add(b, i ? ",\n         " : "  return ");
+    if (r->target)
+      strbuf_addf(b, "update %s ", value_name(a, r->target));
+    else if (r->label)
+      strbuf_addf(b, "output %s ", str_quoted(a, r->label));
+    strbuf_add(b, value_name(a, r->use.value));
+  }
   if (g->n_results) strbuf_add(b, "\n");
   schedule_print(b, g);
   strbuf_add(b, "}\n");
@@ -272,6 +276,7 @@ const char *device_list(Arena *a, const int *device, int n) {
   StrBuf b = {.arena = a};
   for (int i = 0, end; i < n; i = end) {
     end = i + 1;
+    // A run of consecutive numbers.
     while (end < n && device[end] == device[end - 1] + 1)
       end++;
     strbuf_addf(&b, "%s%d", i ? "," : "", device[i]);
@@ -280,19 +285,10 @@ const char *device_list(Arena *a, const int *device, int n) {
   return b.at ? b.at : "";
 }
 
-static void add_mesh(StrBuf *b, const Mesh *mesh) {
-  Arena *a = b->arena;
-  strbuf_addf(b, "mesh @%s devices=%s (", str_name(a, mesh->name),
-              device_list(a, mesh->device, mesh->n_devices));
-  for (int i = 0; i < mesh->n_axes; i++)
-    strbuf_addf(b, "%s%s=%d%s", i ? ", " : "", mesh->axis[i].name, mesh->axis[i].size,
-                mesh->axis[i].time ? ":time" : "");
-  strbuf_add(b, ")\n");
-}
-
 const char *module_text(const Module *m, Arena *a) {
   StrBuf b = {.arena = a};
   strbuf_add(&b, "module");
+  // Fields with default values are left out.
   if (m->source) strbuf_addf(&b, " %s", str_quoted(a, m->source));
   strbuf_addf(&b, " phase=%s", phase_name[m->phase]);
   if (m->slab_bytes) strbuf_addf(&b, " slab=%" PRId64, m->slab_bytes);
@@ -302,8 +298,15 @@ const char *module_text(const Module *m, Arena *a) {
   if (m->optimizer_in_backward) strbuf_add(&b, " optimizer_in_backward");
   if (m->early_updates) strbuf_add(&b, " early_updates");
   strbuf_add(&b, "\n");
-  for_each_mesh(mesh, m)
-    add_mesh(&b, mesh);
+  // Meshes come before graphs, whose layouts refer to them.
+  for_each_mesh(mesh, m) {
+    strbuf_addf(&b, "mesh @%s devices=%s (", str_name(a, mesh->name),
+                device_list(a, mesh->device, mesh->n_devices));
+    for (int i = 0; i < mesh->n_axes; i++)
+      strbuf_addf(&b, "%s%s=%d%s", i ? ", " : "", mesh->axis[i].name, mesh->axis[i].size,
+                  mesh->axis[i].time ? ":time" : "");
+    strbuf_add(&b, ")\n");
+  }
   if (m->annotations) annotations_print(&b, m->annotations);
   for_each_graph(g, m)
     add_graph(&b, g);

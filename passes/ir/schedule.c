@@ -34,18 +34,26 @@ const char *segment_name(const Graph *g, int segment) {
 const RankRun *graph_run_of(const Graph *g, int device) {
   for (int i = 0; g->schedule && i < g->schedule->run.n; i++) {
     const RankRun *run = &g->schedule->run.at[i];
+    // Each device is in one run.
     for (int k = 0; k < run->n_devices; k++)
       if (run->device[k] == device) return run;
   }
   return NULL;
 }
 
-static bool sends(const Op *move) {
-  const Value *x = move->in[0].value, *y = move->out[0];
+bool move_leads_on(const Op *move) {
+  const Op *made = move->in[0].value->def;
+  return !made || !made->segment || made->segment != move->segment;
+}
+
+bool move_is_ahead(const Op *op) {
+  if (op->kind != OP_move || !move_leads_on(op)) return false;
+  const Value *x = op->in[0].value, *y = op->out[0];
+  // A device that only the target mesh has must receive.
   for (int i = 0; i < y->layout->mesh->n_devices; i++)
     if (!mesh_has(x->layout->mesh, y->layout->mesh->device[i])) return true;
-  const Module *m = move->graph->module;
-  if (module_move_stays(m, value_whole(x), x->layout, y->layout)) return false;
+  if (module_move_stays(op->graph->module, value_whole(x), x->layout, y->layout)) return false;
+  // Otherwise the messages tell: one between two ranks is enough.
   Arena *a = arena_new();
   Messages messages = {0};
   bool found = false;
@@ -56,18 +64,10 @@ static bool sends(const Op *move) {
   return found;
 }
 
-bool move_leads_on(const Op *move) {
-  const Op *made = move->in[0].value->def;
-  return !made || !made->segment || made->segment != move->segment;
-}
-
-bool move_is_ahead(const Op *op) {
-  return op->kind == OP_move && move_leads_on(op) && sends(op);
-}
-
 int move_start(const Op *move, const RankRun *run) {
   const Op *made = move->in[0].value->def;
   if (made && made->segment) return made->segment;
+  // A value of the outside is sent in the first segment of the run.
   for (int i = 0; i < run->action.n; i++)
     if (run->action.at[i].segment) return run->action.at[i].segment;
   return 0;
@@ -92,38 +92,30 @@ static int times(const Action *a, int n, int period) {
   return k;
 }
 
-static void add_actions(StrBuf *b, const Graph *g, const Action *a, int n);
-
-static void add_action(StrBuf *b, const Graph *g, const Action *a) {
-  if (a->segment)
-    strbuf_add(b, str_name(b->arena, segment_name(g, a->segment)));
-  else
-    strbuf_addf(b, "get %s", value_name(b->arena, a->get));
-}
-
-static void add_repeat(StrBuf *b, const Graph *g, const Action *a, int period, int k) {
-  bool group = k > 1 && (period > 1 || !a->segment);
-  if (group) strbuf_add(b, "(");
-  if (group && period > 1)
-    add_actions(b, g, a, period);
-  else
-    add_action(b, g, a);
-  if (group) strbuf_add(b, ")");
-  if (k > 1) strbuf_addf(b, "*%d", k);
-}
-
 // Takes the repetition that covers the most actions, with the shortest such period.
 static void add_actions(StrBuf *b, const Graph *g, const Action *a, int n) {
   for (int i = 0; i < n;) {
-    int best = 1, covers = times(a + i, n - i, 1);
-    for (int period = 2; period <= LONGEST_PERIOD && 2 * period <= n - i; period++) {
-      int k = times(a + i, n - i, period);
-      if (k < 2 || k * period <= covers) continue;
-      best = period;
-      covers = k * period;
+    int period = 1, covers = times(a + i, n - i, 1);
+    for (int longer = 2; longer <= LONGEST_PERIOD && 2 * longer <= n - i; longer++) {
+      int k = times(a + i, n - i, longer);
+      if (k < 2 || k * longer <= covers) continue;
+      period = longer;
+      covers = k * longer;
     }
+    // A single segment goes without parentheses: F0*3.
+    int k = covers / period;
+    bool group = k > 1 && (period > 1 || !a[i].segment);
     if (i) strbuf_add(b, " ");
-    add_repeat(b, g, a + i, best, covers / best);
+    if (group) strbuf_add(b, "(");
+    // The actions of one period may repeat among themselves.
+    if (group && period > 1)
+      add_actions(b, g, a + i, period);
+    else if (a[i].segment)
+      strbuf_add(b, str_name(b->arena, segment_name(g, a[i].segment)));
+    else
+      strbuf_addf(b, "get %s", value_name(b->arena, a[i].get));
+    if (group) strbuf_add(b, ")");
+    if (k > 1) strbuf_addf(b, "*%d", k);
     i += covers;
   }
 }
@@ -143,29 +135,6 @@ enum { MAX_ACTIONS = 1 << 24 };
 
 typedef Vec(Action) Actions;
 
-static bool parse_actions(Parser *p, Actions *out);
-
-static bool parse_action(Parser *p, Actions *out) {
-  Action action = {0};
-  if (accept(p, "(")) {
-    if (p->nesting == MAX_NESTING) return expected(p, "parentheses that are nested less deeply");
-    p->nesting++;
-    bool ok = parse_actions(p, out) && expect(p, ")");
-    p->nesting--;
-    return ok;
-  }
-  if (accept(p, "get")) {
-    if (!parse_value(p, &action.get)) return false;
-  } else {
-    const Token *t = expect_kind(p, TOKEN_word, "a segment, such as F0, or get");
-    if (!t) return false;
-    action.segment = schedule_segment(p->g, t->text);
-  }
-  // A value with a failed definition is already reported.
-  if (action.segment || action.get) vec_push(p->scratch, out, action);
-  return true;
-}
-
 static bool ends(const Parser *p) {
   const Token *t = peek(p);
   return t->kind == TOKEN_end || is(t, ")") || is(t, "}") ||
@@ -176,14 +145,31 @@ static bool parse_actions(Parser *p, Actions *out) {
   do {
     int from = out->n, n;
     int64_t k = 1;
-    if (!parse_action(p, out)) return false;
+    Action action = {0};
+    // A group, a value to receive, or a segment to run.
+    if (accept(p, "(")) {
+      if (p->nesting == MAX_NESTING) return expected(p, "parentheses that are nested less deeply");
+      p->nesting++;
+      bool ok = parse_actions(p, out) && expect(p, ")");
+      p->nesting--;
+      if (!ok) return false;
+    } else if (accept(p, "get")) {
+      if (!parse_value(p, &action.get)) return false;
+    } else {
+      const Token *t = expect_kind(p, TOKEN_word, "a segment, such as F0, or get");
+      if (!t) return false;
+      action.segment = schedule_segment(p->g, t->text);
+    }
+    // A value with a failed definition is already reported.
+    if (action.segment || action.get) vec_push(p->scratch, out, action);
+    // A repetition copies the actions that were just added.
     n = out->n - from;
     const Token *t = peek(p);
     if (accept(p, "*") && !parse_int(p, 1, MAX_NUMBER, &k)) return false;
     if ((k - 1) * n > MAX_ACTIONS - out->n) return fail(p, t, "more than %d actions", MAX_ACTIONS);
     for (int64_t i = 0; i < (k - 1) * n; i++) {
-      Action action = out->at[from + i];
-      vec_push(p->scratch, out, action);
+      Action again = out->at[from + i];
+      vec_push(p->scratch, out, again);
     }
   } while (!ends(p));
   return true;
@@ -195,6 +181,7 @@ bool schedule_parse(Parser *p) {
   if (!expect(p, "devices") || !expect(p, "=") || !parse_devices(p, &run.device, &run.n_devices) ||
       !parse_actions(p, &actions))
     return false;
+  // The scratch arena is freed; the actions of the run stay.
   for (int i = 0; i < actions.n; i++)
     vec_push(p->m->arena, &run.action, actions.at[i]);
   vec_push(p->m->arena, &graph_schedule(p->g)->run, run);

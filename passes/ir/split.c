@@ -18,18 +18,16 @@ static Sbp term_sbp(const Dims *dims, const Term *t, int letter, Sbp absent) {
 Sbp split_wants(const Op *op, const Dims *dims, int i, int axis, Sbp have) {
   Sbp whole = {.kind = SBP_B};
   if (op->split[axis] == SPLIT_NONE) return whole;
+  // Split over terms of a sum: partial operands stay partial.
   if (op->split[axis] == SPLIT_PARTIAL) return have.kind == SBP_P ? have : whole;
   return term_sbp(dims, &dims->in[i], dims_find(dims, op->split[axis]), whole);
 }
 
-// Whether the op itself sums the parts of result `i` along `axis`.
-static bool adds_up(const Op *op, int i, int axis) {
-  return i == 0 && (op_info[op->kind].traits & ACCUMULATES) && op_time_axis(op) == axis;
-}
-
 Sbp split_gives(const Op *op, const Dims *dims, int i, int axis) {
   if (op->split[axis] == SPLIT_NONE) return (Sbp){.kind = SBP_B};
-  Sbp partial = {.kind = adds_up(op, i, axis) ? SBP_B : SBP_P};
+  // An accumulating op itself sums the parts of its first result along time.
+  bool sums = i == 0 && (op_info[op->kind].traits & ACCUMULATES) && op_time_axis(op) == axis;
+  Sbp partial = {.kind = sums ? SBP_B : SBP_P};
   if (op->split[axis] == SPLIT_PARTIAL) return partial;
   return term_sbp(dims, &dims->out[i], dims_find(dims, op->split[axis]), partial);
 }
@@ -38,6 +36,7 @@ bool split_legal(const Op *op, const Dims *dims, int letter, int axis) {
   const Mesh *mesh = op_mesh(op);
   if (letter < 0 || dims->letter[letter].whole) return false;
   int64_t parts = mesh->axis[axis].size;
+  // Several axes may split one letter; its size must divide evenly.
   for (int a = 0; a < mesh->n_axes; a++)
     if (a != axis && op->split[a] == dims->letter[letter].name) parts *= mesh->axis[a].size;
   return dims->letter[letter].size % parts == 0 && dims_leads(dims, letter);
@@ -50,6 +49,7 @@ static const Type *type_scaled(Module *m, const Type *t, const Layout *layout, b
   for (int a = 0; a < layout->n_axes; a++) {
     if (layout->axis[a].kind != SBP_S) continue;
     int d = layout->axis[a].dim, n = layout->mesh->axis[a].size;
+    // The local type must be exact: shards are of equal size.
     if (up)
       dim[d] *= n;
     else if (dim[d] % n == 0)

@@ -18,6 +18,7 @@ static uint16_t round_to_16(double x, int exponent, int mantissa) {
   if (isnan(x)) return (uint16_t)(sign | infinity | 1 << (mantissa - 1));
   if (isinf(x)) return sign | infinity;
 
+  // The mantissa with its leading one, and the biased exponent in the narrow format.
   uint64_t whole = (bits & (((uint64_t)1 << 52) - 1)) | (uint64_t)1 << 52;
   int e = (int)(bits >> 52 & 0x7ff) - 1023 + (1 << (exponent - 1)) - 1;
   int shift = 52 - mantissa;
@@ -26,6 +27,7 @@ static uint16_t round_to_16(double x, int exponent, int mantissa) {
     e = 1;
   }
   if (shift > 62) return sign;
+  // Ties go to the even mantissa.
   uint64_t kept = whole >> shift, rest = whole & (((uint64_t)1 << shift) - 1);
   uint64_t half = (uint64_t)1 << (shift - 1);
   kept += rest > half || (rest == half && (kept & 1));
@@ -44,6 +46,7 @@ uint16_t float_to_bf16(float x) {
 
 float half_to_float(uint16_t h) {
   int exponent = h >> 10 & 31, mantissa = h & 1023;
+  // Infinities and NaN, subnormal numbers, normal numbers.
   float x = exponent == 31  ? (mantissa ? NAN : INFINITY)
             : exponent == 0 ? ldexpf((float)mantissa, -24)
                             : ldexpf((float)(mantissa | 1024), exponent - 25);
@@ -63,7 +66,9 @@ double tensor_f(const Tensor *t, int64_t i) {
   case DT_f64: return ((const double *)t->data)[i];
   case DT_f16: return half_to_float(((const uint16_t *)t->data)[i]);
   case DT_bf16: return bf16_to_float(((const uint16_t *)t->data)[i]);
+  // Only u64 exceeds the range of int64_t.
   case DT_u64: return (double)((const uint64_t *)t->data)[i];
+  // All other integers go through int64_t.
   case DT_i8:
   case DT_i16:
   case DT_i32:
@@ -96,6 +101,7 @@ int64_t tensor_i(const Tensor *t, int64_t i) {
   case DT_u32: return ((const uint32_t *)t->data)[i];
   case DT_u64: return (int64_t)((const uint64_t *)t->data)[i];
   case DT_bool: return ((const uint8_t *)t->data)[i] != 0;
+  // Floating-point numbers are truncated.
   case DT_f32:
   case DT_f64:
   case DT_f16:
@@ -116,6 +122,7 @@ void tensor_set_f(Tensor *t, int64_t i, double x) {
   case DT_u64:
     ((uint64_t *)t->data)[i] = x >= 0x1p63 && x < 0x1p64 ? (uint64_t)x : (uint64_t)truncated(x);
     return;
+  // Integers are truncated, then keep their low bits.
   case DT_i8:
   case DT_i16:
   case DT_i32:
@@ -140,6 +147,7 @@ void tensor_set_i(Tensor *t, int64_t i, int64_t x) {
   case DT_u32: ((uint32_t *)t->data)[i] = (uint32_t)x; return;
   case DT_u64: ((uint64_t *)t->data)[i] = (uint64_t)x; return;
   case DT_bool: ((uint8_t *)t->data)[i] = x != 0; return;
+  // Floating-point numbers are rounded to nearest.
   case DT_f32: ((float *)t->data)[i] = (float)x; return; // not via double: rounded once
   case DT_f64:
   case DT_f16:

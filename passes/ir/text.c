@@ -36,6 +36,7 @@ static const char *integer_text(Arena *a, double x) {
 }
 
 const char *float_text(Arena *a, double x) {
+  // The bits of other NaNs are kept.
   if (isnan(x)) {
     if (bits_of(x) == bits_of((double)NAN)) return "nan";
     return str_format(a, "nan(0x%" PRIx64 ")", bits_of(x));
@@ -43,6 +44,7 @@ const char *float_text(Arena *a, double x) {
   if (isinf(x)) return x > 0 ? "inf" : "-inf";
   const char *integer = integer_text(a, x);
   if (integer) return integer;
+  // The fewest digits that read back to the same number; 17 always do.
   for (int digits = 1;; digits++) {
     const char *text = str_format(a, "%.*g", digits, x);
     if (digits == 17 || strtod(text, NULL) == x) return text;
@@ -75,12 +77,14 @@ static bool integer_read(DType t, const char *text, void *to) {
 
 bool element_read(DType t, const char *text, void *to) {
   if (!*text) return false;
+  // Booleans are also written 0 and 1.
   if (dtype_class[t] == 'B' && !strcmp(text, "true")) text = "1";
   if (dtype_class[t] == 'B' && !strcmp(text, "false")) text = "0";
   if (dtype_class[t] != 'F') return integer_read(t, text, to);
   char *end;
   double x = strtod(text, &end);
   if (*end) return false;
+  // Floating-point numbers, in the bytes of their type.
   float f = (float)x;
   uint16_t h = t == DT_f16 ? float_to_half(f) : float_to_bf16(f);
   if (t == DT_f64)
@@ -153,6 +157,7 @@ const char *elements_text(Arena *a, DType t, const void *at, int64_t n) {
 static bool is_plain(const char *s) {
   if (!*s) return false;
   for (; *s; s++)
+    // Quotes, blanks and control characters need quoting.
     if (*s == '"' || *s == '\\' || (unsigned char)*s <= ' ' || *s == 0x7f) return false;
   return true;
 }
@@ -167,10 +172,12 @@ static bool read_line_column(const char *s, int *line, int *column) {
 static const char *place_text(Arena *a, const Loc *loc) {
   if (!loc->file && !loc->node && !loc->line) return "?";
   const char *file = loc->file ? loc->file : "?";
+  // A file with a colon, or named `?`, would read as something else.
   if (loc->file && (!is_plain(file) || strchr(file, ':') || !strcmp(file, "?")))
     file = str_quoted(a, file);
   if (!loc->node) return str_format(a, "%s:%d:%d", file, loc->line, loc->column);
   const char *node = loc->node;
+  // A node that looks like a line and column is quoted, too.
   int line, column;
   if (!is_plain(node) || read_line_column(node, &line, &column)) node = str_quoted(a, node);
   return str_format(a, "%s:%s", file, node);
@@ -188,6 +195,7 @@ const char *loc_comment(Arena *a, const Loc *loc) {
   StrBuf b = {.arena = a};
   strbuf_add(&b, place_text(a, loc));
   for (; loc->from; loc = loc->from) {
+    // "<- why place", once for each derivation.
     strbuf_add(&b, " <- ");
     if (loc->why)
       strbuf_addf(&b, "%s ", is_plain_why(loc->why) ? loc->why : str_quoted(a, loc->why));
@@ -203,6 +211,7 @@ static const char *read_quoted(Arena *a, const char *s, const char **end) {
   while (*stop && *stop != '"')
     stop += *stop == '\\' && stop[1] ? 2 : 1;
   if (*s != '"' || !*stop) return NULL;
+  // The lexer decodes the escapes.
   int n;
   Source source = {.path = "", .text = s, .n = (size_t)(stop + 1 - s)};
   Token *t = lex(a, &source, &n);
@@ -212,6 +221,7 @@ static const char *read_quoted(Arena *a, const char *s, const char **end) {
 
 static bool read_place(Arena *a, const char *s, Loc *loc) {
   if (!strcmp(s, "?")) return true;
+  // The file, up to the colon.
   if (*s == '"') {
     loc->file = read_quoted(a, s, &s);
     if (!loc->file || *s != ':') return false;
@@ -222,6 +232,7 @@ static bool read_place(Arena *a, const char *s, Loc *loc) {
     s = colon;
   }
   s++;
+  // Then a line and column, or a node.
   if (read_line_column(s, &loc->line, &loc->column)) return true;
   if (*s == '"')
     loc->node = read_quoted(a, s, &s);
@@ -238,6 +249,7 @@ static Words split_words(Arena *a, const char *s) {
   while (*s) {
     const char *start = s;
     bool quoted = false;
+    // A backslash escapes the next character only in quotes.
     for (; *s && (quoted || *s != ' '); s++) {
       if (*s == '\\' && quoted && s[1])
         s++;
@@ -249,17 +261,6 @@ static Words split_words(Arena *a, const char *s) {
       s++;
   }
   return words;
-}
-
-// Joins words `from` to `to`: the reason of a derivation.  NULL if there are none.
-static const char *join_why(Arena *a, const Words *words, int from, int to) {
-  if (from == to) return NULL;
-  const char *end;
-  if (to == from + 1 && *words->at[from] == '"') return read_quoted(a, words->at[from], &end);
-  StrBuf b = {.arena = a};
-  for (int i = from; i < to; i++)
-    strbuf_addf(&b, "%s%s", i == from ? "" : " ", words->at[i]);
-  return b.at;
 }
 
 bool loc_read(Arena *a, const char *comment, const Loc **loc) {
@@ -279,7 +280,15 @@ bool loc_read(Arena *a, const char *comment, const Loc **loc) {
       end++;
     Loc *from = arena_one(a, Loc);
     if (end == i || !read_place(a, words.at[end - 1], from)) return false;
-    last->why = join_why(a, &words, i, end - 1);
+    if (end == i + 2 && *words.at[i] == '"') {
+      const char *stop;
+      last->why = read_quoted(a, words.at[i], &stop);
+    } else if (end > i + 1) {
+      StrBuf why = {.arena = a};
+      for (int k = i; k < end - 1; k++)
+        strbuf_addf(&why, "%s%s", k == i ? "" : " ", words.at[k]);
+      last->why = why.at;
+    }
     last->from = from;
     last = from;
     i = end;

@@ -57,10 +57,12 @@ const Type *type_new(Module *m, DType dtype, int rank, const int64_t *dim) {
     hash = (hash ^ (uint64_t)dim[i]) * 0x9e3779b97f4a7c15u;
   InternedType **bucket = &m->interned->types[hash >> 32 & (N_BUCKETS - 1)];
   size_t bytes = (size_t)rank * sizeof *dim;
+  // Equal types are one object.
   for (InternedType *t = *bucket; t; t = t->next)
     if (t->type.dtype == dtype && t->type.rank == rank &&
         (rank == 0 || memcmp(t->type.dim, dim, bytes) == 0))
       return &t->type;
+  // Not known yet: the new type comes first in its bucket.
   InternedType *t = arena_one(m->arena, InternedType);
   t->type.dtype = dtype;
   t->type.rank = rank;
@@ -119,11 +121,13 @@ const Layout *layout_new(Module *m, const Mesh *mesh, const Sbp *axis) {
     hash = hash_mix(hash, (uint64_t)axis[i].kind * MAX_RANK +
                               (axis[i].kind == SBP_S ? (uint64_t)axis[i].dim : 0));
   InternedLayout **bucket = &m->interned->layouts[hash >> 32 & (N_BUCKETS - 1)];
+  // Equal layouts are one object.
   for (InternedLayout *l = *bucket; l; l = l->next)
     if (layout_equal(&l->layout, mesh, axis)) return &l->layout;
   InternedLayout *l = arena_one(m->arena, InternedLayout);
   l->layout.mesh = mesh;
   l->layout.n_axes = mesh ? mesh->n_axes : 0;
+  // Only split axes have a dimension.
   for (int i = 0; i < l->layout.n_axes; i++) {
     l->layout.axis[i].kind = axis[i].kind;
     l->layout.axis[i].dim = axis[i].kind == SBP_S ? axis[i].dim : 0;
@@ -151,6 +155,7 @@ const char *sbp_text(Arena *a, Sbp sbp) {
 
 const char *layout_text(Arena *a, const Layout *l) {
   StrBuf b = {.arena = a};
+  // The first mesh of the module goes without a name.
   if (l->mesh && l->mesh->id > 0) strbuf_addf(&b, "@%s ", str_name(a, l->mesh->name));
   strbuf_add(&b, "{");
   for (int i = 0; i < l->n_axes; i++)

@@ -17,6 +17,7 @@ const char *steady_text(lua_State *l, int arg) {
   int type = lua_type(l, arg);
   bool has_own = luaL_getmetafield(l, arg, "__tostring") != LUA_TNIL;
   if (has_own) lua_pop(l, 1);
+  // Lua's own text of other types is an address.
   bool plain =
       type == LUA_TNIL || type == LUA_TBOOLEAN || type == LUA_TNUMBER || type == LUA_TSTRING;
   if (has_own || plain) return luaL_tolstring(l, arg, NULL);
@@ -29,18 +30,14 @@ static int tostring(lua_State *l) {
   return 1;
 }
 
-static bool prints_address(const char *format) {
-  for (const char *p = strchr(format, '%'); p; p = strchr(p, '%')) {
-    p += 1 + strspn(p + 1, "-+ #0123456789.");
-    if (*p == 'p') return true;
-    if (*p) p++;
-  }
-  return false;
-}
-
 // Upvalue 1 is Lua's own string.format.
 static int format(lua_State *l) {
-  if (prints_address(luaL_checkstring(l, 1))) return luaL_error(l, "'%%p' is an address");
+  for (const char *p = strchr(luaL_checkstring(l, 1), '%'); p; p = strchr(p, '%')) {
+    p += 1 + strspn(p + 1, "-+ #0123456789.");
+    if (*p == 'p') return luaL_error(l, "'%%p' is an address");
+    if (*p) p++;
+  }
+  // Arguments that are no plain values become texts.
   for (int i = 2; i <= lua_gettop(l); i++) {
     int type = lua_type(l, i);
     if (type == LUA_TNIL || type == LUA_TBOOLEAN || type == LUA_TNUMBER || type == LUA_TSTRING)
@@ -48,6 +45,7 @@ static int format(lua_State *l) {
     steady_text(l, i);
     lua_replace(l, i);
   }
+  // Calls Lua's own function with the same arguments.
   lua_pushvalue(l, lua_upvalueindex(1));
   lua_insert(l, 1);
   lua_call(l, lua_gettop(l) - 1, 1);
@@ -73,22 +71,6 @@ static int by_key(const void *x, const void *y) {
   return order ? order : (a->n > b->n) - (a->n < b->n);
 }
 
-// The sort key of the value on top of the stack.
-static Key key_of(lua_State *l, int at) {
-  Key k = {.kind = lua_type(l, -1), .at = at};
-  switch (k.kind) {
-  case LUA_TBOOLEAN: k.number = lua_toboolean(l, -1); break;
-  case LUA_TNUMBER: k.number = lua_tonumber(l, -1); break;
-  case LUA_TSTRING: k.string = lua_tolstring(l, -1, &k.n); break;
-  default:
-    if (!luaL_callmeta(l, -1, "__order"))
-      luaL_error(l, "keys that are of type %s have no order", luaL_typename(l, -1));
-    k.number = lua_tonumber(l, -1);
-    lua_pop(l, 1);
-  }
-  return k;
-}
-
 // Pushes a sorted list of the keys of the table at `t`.
 static void push_keys(lua_State *l, int t) {
   int n = 0;
@@ -103,9 +85,22 @@ static void push_keys(lua_State *l, int t) {
   Key *key = lua_newuserdatauv(l, sizeof *key * (size_t)(n + 1), 0);
   for (int i = 0; i < n; i++) {
     lua_rawgeti(l, list, i + 1);
-    key[i] = key_of(l, i + 1);
+    Key k = {.kind = lua_type(l, -1), .at = i + 1};
+    switch (k.kind) {
+    case LUA_TBOOLEAN: k.number = lua_toboolean(l, -1); break;
+    case LUA_TNUMBER: k.number = lua_tonumber(l, -1); break;
+    case LUA_TSTRING: k.string = lua_tolstring(l, -1, &k.n); break;
+    // Objects of this program have a metamethod that gives their order.
+    default:
+      if (!luaL_callmeta(l, -1, "__order"))
+        luaL_error(l, "keys that are of type %s have no order", luaL_typename(l, -1));
+      k.number = lua_tonumber(l, -1);
+      lua_pop(l, 1);
+    }
+    key[i] = k;
     lua_pop(l, 1);
   }
+  // A second list has the keys in order.
   qsort(key, (size_t)n, sizeof *key, by_key);
   lua_createtable(l, n, 0);
   for (int i = 0; i < n; i++) {
@@ -121,6 +116,7 @@ static void push_keys(lua_State *l, int t) {
 static int step(lua_State *l) {
   lua_Integer done = lua_tointeger(l, lua_upvalueindex(3));
   for (;;) {
+    // A key without a value was removed.
     lua_settop(l, 0);
     if (lua_rawgeti(l, lua_upvalueindex(2), ++done) == LUA_TNIL) return 1;
     lua_pushvalue(l, -1);
@@ -144,6 +140,7 @@ static int next(lua_State *l) {
   luaL_checktype(l, 1, LUA_TTABLE);
   lua_settop(l, 2);
   push_keys(l, 1);
+  // The position after the given key.
   lua_Integer at = 1;
   if (!lua_isnil(l, 2)) {
     for (;; at++) {
@@ -154,6 +151,7 @@ static int next(lua_State *l) {
     }
     at++;
   }
+  // After the last key: nil.
   if (lua_rawgeti(l, 3, at) == LUA_TNIL) return 1;
   lua_pushvalue(l, -1);
   lua_rawget(l, 1);
@@ -166,6 +164,7 @@ static int next(lua_State *l) {
 // `<`.
 static bool is_before(lua_State *l, int list, lua_Integer i, lua_Integer j) {
   bool less;
+  // Without a function, numbers or strings are compared as in Lua.
   if (lua_isnoneornil(l, 2)) {
     lua_rawgeti(l, list, i);
     lua_rawgeti(l, list, j);
@@ -173,6 +172,7 @@ static bool is_before(lua_State *l, int list, lua_Integer i, lua_Integer j) {
     lua_pop(l, 2);
     return less;
   }
+  // The function's result counts as a boolean.
   lua_pushvalue(l, 2);
   lua_rawgeti(l, list, i);
   lua_rawgeti(l, list, j);
@@ -227,6 +227,7 @@ void steady_libraries(lua_State *l) {
   lua_pushcfunction(l, sort);
   lua_setfield(l, -2, "sort");
   lua_pop(l, 1);
+  // The new format keeps Lua's own as an upvalue.
   lua_getfield(l, -1, "string");
   lua_getfield(l, -1, "format");
   lua_pushcclosure(l, format, 1);

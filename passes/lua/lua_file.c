@@ -99,25 +99,22 @@ static int run(lua_State *l) {
   return 1;
 }
 
-static const LuaTable *run_text(Reading *r, size_t n) {
-  Sandbox s;
-  const LuaTable *result = NULL;
-  if (!sandbox_open(&s, r->arena, r->path, r->text, n, r->d)) return NULL;
-  if (sandbox_call(&s, run, &s, 1)) {
-    if (lua_istable(s.lua, -1))
-      result = copy_table(r, s.lua, 1, lua_span_returned(r->text));
-    else
-      diag_error(r->d, loc_line(r->arena, r->path, 0, 0), "the file must return a table, not a %s",
-                 luaL_typename(s.lua, -1));
-  }
-  sandbox_close(&s);
-  return result;
-}
-
 const LuaTable *lua_file_read(Arena *a, const char *path, Diag *d) {
   size_t n;
   const char *text = sandbox_read(a, path, &n, d);
   if (!text) return NULL;
   Reading r = {.arena = a, .path = path, .text = text, .d = d};
-  return run_text(&r, n);
+  Sandbox s;
+  const LuaTable *result = NULL;
+  if (!sandbox_open(&s, a, path, text, n, d)) return NULL;
+  // The copy outlives Lua's state.
+  if (sandbox_call(&s, run, &s, 1)) {
+    if (lua_istable(s.lua, -1))
+      result = copy_table(&r, s.lua, 1, lua_span_returned(text));
+    else
+      diag_error(d, loc_line(a, path, 0, 0), "the file must return a table, not a %s",
+                 luaL_typename(s.lua, -1));
+  }
+  sandbox_close(&s);
+  return result;
 }

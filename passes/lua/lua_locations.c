@@ -20,6 +20,7 @@ static const char *behind(const char *s, const char *what) {
 
 // The end of the comment, string or single character at `s`.
 static const char *skip(const char *s) {
+  // Long forms first, since they begin like others.
   if (!strncmp(s, "--[[", 4)) return behind(s + 4, "]]");
   if (!strncmp(s, "[[", 2)) return behind(s + 2, "]]");
   if (!strncmp(s, "--", 2)) return s + strcspn(s, "\n");
@@ -52,6 +53,7 @@ static LuaSpan table_at(const char *s) {
   int depth = 0;
   for (const char *next; *s; s = next) {
     next = skip(s);
+    // Brackets in comments and strings do not count.
     if (next == s + 1) depth += deeper(*s);
     if (depth == 0) return (LuaSpan){from, s};
   }
@@ -80,6 +82,7 @@ static const char *find_name(const char *text, LuaSpan t, const char *name) {
     if (depth == 0 && behind_name(text, s, name)) return s;
     if (next == s + 1) depth += deeper(*s);
   }
+  // The field may come from another expression of the file.
   for (const char *s = text; *s; s = skip(s))
     if (behind_name(text, s, name)) return s;
   return NULL;
@@ -99,6 +102,7 @@ static const char *find_item(LuaSpan t, long long i) {
   const char *s = t.from ? skip_space(t.from) : NULL;
   for (const char *next; s && s < t.to; s = next) {
     if (depth == 0 && !has_name(s) && --i == 0) return s;
+    // To the comma or semicolon after the entry.
     for (; s < t.to && (depth || (*s != ',' && *s != ';')); s = next) {
       next = skip(s);
       if (next == s + 1) depth += deeper(*s);
@@ -108,7 +112,12 @@ static const char *find_item(LuaSpan t, long long i) {
   return NULL;
 }
 
-static const Loc *loc_at(Arena *a, const char *path, const char *text, const char *at) {
+LuaPlace lua_place_of(Arena *a, const char *path, const char *text, LuaSpan table, const char *name,
+                      long long i) {
+  const char *at = name ? find_name(text, table, name) : find_item(table, i);
+  if (!at) return (LuaPlace){loc_line(a, path, 0, 0), nowhere};
+  const char *value = name ? behind_name(text, at, name) : at;
+  // Line and column of the position.
   int line = 1;
   const char *start = text;
   for (const char *s = text; s < at; s++)
@@ -116,15 +125,8 @@ static const Loc *loc_at(Arena *a, const char *path, const char *text, const cha
       line++;
       start = s + 1;
     }
-  return loc_source(a, path, line, (int)(at - start) + 1, start);
-}
-
-LuaPlace lua_place_of(Arena *a, const char *path, const char *text, LuaSpan table, const char *name,
-                      long long i) {
-  const char *at = name ? find_name(text, table, name) : find_item(table, i);
-  if (!at) return (LuaPlace){loc_line(a, path, 0, 0), nowhere};
-  const char *value = name ? behind_name(text, at, name) : at;
-  return (LuaPlace){loc_at(a, path, text, at), table_at(value)};
+  const Loc *loc = loc_source(a, path, line, (int)(at - start) + 1, start);
+  return (LuaPlace){loc, table_at(value)};
 }
 
 LuaSpan lua_span_returned(const char *text) {

@@ -76,6 +76,7 @@ static int find_line(lua_State *l) {
   sandbox_of(l)->line = 0;
   for (int level = 0; lua_getstack(l, level, &at); level++) {
     lua_getinfo(l, "l", &at);
+    // C functions have no line.
     if (at.currentline < 1) continue;
     sandbox_of(l)->line = at.currentline;
     break;
@@ -93,7 +94,9 @@ static void *allocate(void *context, void *old, size_t old_size, size_t size) {
     if (s->lua) find_line(s->lua);
     return NULL;
   }
+  // The hook at the next instruction can name the line.
   if (more && s->used + more > LUA_BYTES && s->lua) lua_sethook(s->lua, count, LUA_MASKCOUNT, 1);
+  // `used` counts only allocations that succeed.
   void *at = NULL;
   if (size)
     at = realloc(old, size);
@@ -122,21 +125,17 @@ static const struct {
     {"table", luaopen_table, {"concat", "insert", "remove", "sort", "unpack"}},
 };
 
-// Copies the permitted fields of the library on top to the table at `to`.
-static void copy_fields(lua_State *l, const char *const *name, int to) {
-  for (; *name; name++) {
-    lua_getfield(l, -1, *name);
-    lua_setfield(l, to, *name);
-  }
-}
-
 void sandbox_environment(lua_State *l) {
   lua_newtable(l);
   int world = lua_gettop(l);
   for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) {
     if (i) lua_newtable(l);
     luaL_requiref(l, libraries[i].name, libraries[i].open, 0);
-    copy_fields(l, libraries[i].fields, i ? world + 1 : world);
+    // Only the permitted fields; those of _G are in the environment itself.
+    for (const char *const *field = libraries[i].fields; *field; field++) {
+      lua_getfield(l, -1, *field);
+      lua_setfield(l, i ? world + 1 : world, *field);
+    }
     lua_pop(l, 1);
     if (i) lua_setfield(l, world, libraries[i].name);
   }
@@ -159,6 +158,7 @@ static const char *line_start(Sandbox *s, int line) {
     s->seen = s->text;
     s->seen_line = 1;
   }
+  // Backward to an earlier line, or forward to a later one.
   for (; s->seen_line > line; s->seen_line--) {
     s->seen--; // before the '\n' that ends the previous line
     while (s->seen > s->text && s->seen[-1] != '\n')
@@ -186,6 +186,7 @@ static int column_of(const char *line, const char *word) {
     bool whole = !(in_name(word[0]) && i && in_name(line[i - 1])) &&
                  !(in_name(word[n - 1]) && in_name(line[i + n]));
     if (!whole || strncmp(line + i, word, n) != 0) continue;
+    // A second occurrence: it is open which one is meant.
     if (column) return 0;
     column = (int)i + 1;
   }
@@ -206,6 +207,7 @@ static const char *blamed(Arena *a, const char *message) {
   static const char *const before[] = {"near '",   "global '",  "field '", "local '",
                                        "method '", "upvalue '", "to '",    "'"};
   for (size_t i = 0; i < sizeof before / sizeof *before; i++) {
+    // The most specific text comes first in the list.
     const char *at = strstr(message, before[i]);
     if (!at) continue;
     at += strlen(before[i]);
@@ -260,6 +262,7 @@ const char *sandbox_read(Arena *a, const char *path, size_t *n, Diag *d) {
     return NULL;
   }
   fclose(f);
+  // One block more than the limit is read at most.
   if (text.n > LUA_TEXT) {
     diag_error(d, loc_line(a, path, 0, 0), "the file is larger than %d bytes", LUA_TEXT);
     return NULL;
@@ -286,6 +289,7 @@ void sandbox_run(Sandbox *s, int n_results) {
   lua_State *l = s->lua;
   if (luaL_loadbufferx(l, s->text, s->n, "=lua", "t")) {
     const char *why = lua_tostring(l, -1);
+    // A syntax error has a line; other errors need a subject.
     if (!str_starts(why, "lua:")) lua_pushfstring(l, "the file cannot be read as Lua: %s", why);
     lua_error(l);
   }

@@ -33,19 +33,17 @@ static bool check_list(Arena *a, const char *flag, const char *list, Diag *d) {
   return true;
 }
 
-static bool check_stop(const char *name, const Steps *steps, Diag *d) {
-  if (!name) return true;
-  for (int i = 0; i < steps->n; i++)
-    if (!strcmp(steps->at[i].pass->name, pass_name(name))) return true;
-  return diag_error(d, NULL, "--stop-after: pass '%s' is not in the pipeline", name);
-}
-
 bool dump_start(Dump *dump, const PipelineOptions *o, const Steps *steps, Diag *d) {
   *dump = (Dump){.o = o, .out = o->out ? o->out : stderr, .arena = arena_new()};
   if (!check_list(dump->arena, "--print-before", o->print_before, d) ||
-      !check_list(dump->arena, "--print-after", o->print_after, d) ||
-      !check_stop(o->stop_after, steps, d))
+      !check_list(dump->arena, "--print-after", o->print_after, d))
     return false;
+  // The pass to stop after must run.
+  bool found = !o->stop_after;
+  for (int i = 0; i < steps->n && !found; i++)
+    found = !strcmp(steps->at[i].pass->name, pass_name(o->stop_after));
+  if (!found)
+    return diag_error(d, NULL, "--stop-after: pass '%s' is not in the pipeline", o->stop_after);
   if (o->dump_dir && mkdir(o->dump_dir, 0777) && errno != EEXIST)
     return diag_error(d, NULL, "cannot make the folder '%s': %s", o->dump_dir, strerror(errno));
   return true;
@@ -91,12 +89,14 @@ void dump_before(Dump *dump, const Module *m, const Pass *pass) {
   // The text before the previous pass is no longer needed.
   arena_free(dump->arena);
   dump->arena = arena_new();
+  // --print-changed and the diffs need it after the pass.
   dump->before = module_text(m, dump->arena);
   if (print) show(dump, "before", pass, dump->before);
 }
 
 static void show_change(const Dump *dump, const Pass *pass, const char *after, FILE *out) {
   Arena *a = arena_new();
+  // The texts tell; a pass does not say whether it changed anything.
   if (!strcmp(dump->before, after))
     fprintf(out, "# -- %s changed nothing\n", pass->name);
   else
@@ -112,6 +112,7 @@ bool dump_after(Dump *dump, const Module *m, const Pass *pass, Diag *d) {
   dump->n++;
   if (!print && !o->print_changed && !o->dump_dir && !o->diffs) return true;
   Arena *a = arena_new();
+  // The text is made once, for all prints.
   const char *text = module_text(m, a);
   if (print) show(dump, "after", pass, text);
   if (o->print_changed) show_change(dump, pass, text, dump->out);
@@ -125,9 +126,11 @@ void dump_broken(const Dump *dump, const Module *m, const Pass *pass, Diag *d) {
   Arena *a = arena_new();
   const char *folder = getenv("TMPDIR");
   char *path = NULL;
+  // With a folder, dump_after has written the file.
   if (dump->o->dump_dir) {
     diag_note(d, NULL, "the module is in '%s/%02d-%s.nn'", dump->o->dump_dir, dump->n, pass->name);
   } else {
+    // Without one, a temporary file that is not deleted.
     const char *pattern =
         str_format(a, "%s/nnaot-%s-XXXXXX.nn", folder && *folder ? folder : "/tmp", pass->name);
     path = arena_copy(a, pattern, strlen(pattern) + 1);

@@ -42,6 +42,7 @@ void opt_stat(const PassOptions *o, int64_t n, const char *what) {
   Stats *stats = o->stats;
   for (int i = 0; i < stats->list.n; i++) {
     Stat *s = &stats->list.at[i];
+    // Numbers of the same kind are summed.
     if (s->pass == o->pass->name && !strcmp(s->what, what)) {
       s->n += n;
       return;
@@ -70,6 +71,7 @@ static bool check_phase(Run *r, const Pass *pass) {
   if (phase < pass->from) {
     diag_error(r->d, NULL, "pass '%s' wants a %s module, but this one is %s", pass->name,
                phase_name[pass->from], phase_name[phase]);
+    // The first pass that reaches the phase is the likely cure.
     for (int i = 0; i < n_passes; i++)
       if (!passes[i].keep && passes[i].from < pass->from && passes[i].to >= pass->from) {
         diag_hint(r->d, "run '%s' before it", passes[i].name);
@@ -85,37 +87,10 @@ static bool check_phase(Run *r, const Pass *pass) {
 }
 
 // --opt-bisect-limit: optional passes run up to a number.
-static bool bisect(Run *r, const Pass *pass) {
-  if (r->o->bisect_limit < 0 || !pass->may_skip) return true;
-  bool run = ++r->n_optional <= r->o->bisect_limit;
-  fprintf(r->dump.out, "BISECT: %s pass (%" PRId64 ") %s\n", run ? "running" : "NOT running",
-          r->n_optional, pass->name);
-  return run;
-}
-
-static bool verify(Run *r, const Pass *pass) {
-  if (!r->o->verify_each || module_verify(r->m, r->d)) return true;
-  diag_error(r->d, NULL,
-             "after pass '%s': the module is not what phase '%s' promises; "
-             "this is a mistake of nnaot",
-             pass->name, phase_name[r->m->phase]);
-  dump_broken(&r->dump, r->m, pass, r->d);
-  return false;
-}
-
 static void timed(Run *r, const char *what, double start) {
   Timing timing = {what, clock_seconds() - start};
   vec_push(r->arena, &r->timings, timing);
   if (r->o->timed) r->o->timed(r->o->timed_to, what, timing.seconds);
-}
-
-// Copies the module for the proof.  A module with local types no longer has the global ones, so it
-// cannot serve as the reference.
-static void begin_proof(Run *r) {
-  double start = clock_seconds();
-  if (r->o->unproved || r->model || r->m->phase >= PHASE_local) return;
-  r->model = module_clone(r->m);
-  timed(r, "prove", start);
 }
 
 static bool prove_plan(Run *r) {
@@ -123,6 +98,7 @@ static bool prove_plan(Run *r) {
   double start = clock_seconds();
   if (!pass) return true;
   r->unproved = NULL;
+  // Without verify_each the module is verified here, as the proof relies on it.
   bool ok = (r->o->verify_each || module_verify(r->m, r->d)) && prove(r->model, r->m, r->d);
   timed(r, "prove", start);
   if (ok) return true;
@@ -134,13 +110,6 @@ static bool prove_plan(Run *r) {
   return false;
 }
 
-static bool end_proof(Run *r) {
-  bool ok = prove_plan(r);
-  if (r->model) module_free(r->model);
-  r->model = NULL;
-  return ok;
-}
-
 // The number of different turns in entry graphs; -1 if ops are out of order.
 static int count_turns(const Module *m) {
   int n = 0;
@@ -149,6 +118,7 @@ static int count_turns(const Module *m) {
     if (graph_out_of_turn(g)) return -1;
     int turn = 0;
     for_each_op(op, g) {
+      // Ops without a turn do not interrupt one.
       n += op->turn != turn && op->turn;
       if (op->turn) turn = op->turn;
     }
@@ -161,6 +131,7 @@ static int count_turns(const Module *m) {
 static bool keeps_turns(Run *r, PassOptions *step) {
   int n = step->pass->may_skip ? count_turns(r->m) : 0;
   if (n == 0) return true;
+  // The pass runs on a copy, with options and statistics of its own.
   Module *trial = module_clone(r->m);
   Diag *d = diag_new(stderr);
   PassOptions alone = *step;
@@ -169,6 +140,7 @@ static bool keeps_turns(Run *r, PassOptions *step) {
   alone.stats = &stats;
   alone.run = r->o;
   alone.scratch = arena_new();
+  // The trial is silent: the pass itself reports errors later.
   bool keeps = !alone.pass->run(trial, &alone, d) || count_turns(trial) == n; // reports its error
   arena_free(alone.scratch);
   diag_free(d);
@@ -182,14 +154,30 @@ static bool keeps_turns(Run *r, PassOptions *step) {
 static bool run_pass(Run *r, PassOptions *step) {
   const Pass *pass = step->pass;
   if (!check_phase(r, pass)) return false;
-  if (!bisect(r, pass) || !keeps_turns(r, step)) return true;
-  if (pass->proved)
-    begin_proof(r);
-  else if (!end_proof(r))
-    return false;
+  // --opt-bisect-limit: optional passes run up to a number.
+  if (r->o->bisect_limit >= 0 && pass->may_skip) {
+    bool run = ++r->n_optional <= r->o->bisect_limit;
+    fprintf(r->dump.out, "BISECT: %s pass (%" PRId64 ") %s\n", run ? "running" : "NOT running",
+            r->n_optional, pass->name);
+    if (!run) return true;
+  }
+  if (!keeps_turns(r, step)) return true;
+  double start = clock_seconds();
+  if (!pass->proved) {
+    // The proved passes are over: the last proof, and the end of the copy.
+    bool proven = prove_plan(r);
+    if (r->model) module_free(r->model);
+    r->model = NULL;
+    if (!proven) return false;
+  } else if (!r->o->unproved && !r->model && r->m->phase < PHASE_local) {
+    // Copies the module for the proof.  A module with local types no longer has the global ones, so
+    // it cannot serve as the reference.
+    r->model = module_clone(r->m);
+    timed(r, "prove", start);
+  }
   dump_before(&r->dump, r->m, pass);
 
-  double start = clock_seconds();
+  start = clock_seconds();
   step->stats = &r->stats;
   step->run = r->o;
   step->scratch = arena_new();
@@ -198,39 +186,27 @@ static bool run_pass(Run *r, PassOptions *step) {
   timed(r, pass->name, start);
   if (!ok) return false;
 
+  // The module is in the phase of the pass, and must keep the promises of it.
   if (!pass->keep) r->m->phase = pass->to;
-  if (!dump_after(&r->dump, r->m, pass, r->d) || !verify(r, pass)) return false;
+  if (!dump_after(&r->dump, r->m, pass, r->d)) return false;
+  if (r->o->verify_each && !module_verify(r->m, r->d)) {
+    diag_error(r->d, NULL,
+               "after pass '%s': the module is not what phase '%s' promises; "
+               "this is a mistake of nnaot",
+               pass->name, phase_name[r->m->phase]);
+    dump_broken(&r->dump, r->m, pass, r->d);
+    return false;
+  }
   if (r->model && pass->proved) r->unproved = pass;
   return !r->o->verify_each || prove_plan(r);
 }
 
 // -- All passes ------------------------------------------------------------------------------
 
-static void print_times(const Run *r) {
-  double total = 0;
-  for (int i = 0; i < r->timings.n; i++)
-    total += r->timings.at[i].seconds;
-  fprintf(r->dump.out, "%10s %6s  %s\n", "seconds", "share", "pass");
-  for (int i = 0; i < r->timings.n; i++)
-    fprintf(r->dump.out, "%10.4f %5.1f%%  %s\n", r->timings.at[i].seconds,
-            total > 0 ? 100 * r->timings.at[i].seconds / total : 0, r->timings.at[i].what);
-  fprintf(r->dump.out, "%10.4f %5.1f%%  total\n", total, total > 0 ? 100.0 : 0.0);
-}
-
 static void print_stats(const Run *r, FILE *out) {
   for (int i = 0; i < r->stats.list.n; i++)
     fprintf(out, "%s: %" PRId64 " %s\n", r->stats.list.at[i].pass, r->stats.list.at[i].n,
             r->stats.list.at[i].what);
-}
-
-static bool run_steps(Run *r, Steps *steps) {
-  if (r->o->verify_each && !module_verify(r->m, r->d)) return false;
-  if (!dump_input(&r->dump, r->m, r->d)) return false;
-  for (int i = 0; i < steps->n; i++) {
-    if (!run_pass(r, &steps->at[i])) return false;
-    if (r->o->stop_after && !strcmp(pass_name(r->o->stop_after), steps->at[i].pass->name)) break;
-  }
-  return true;
 }
 
 bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Diag *d) {
@@ -239,9 +215,26 @@ bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Dia
   r.stats.arena = r.arena;
   bool ok = pipeline_parse(pipeline, r.arena, &steps, d);
   if (ok) {
-    ok = dump_start(&r.dump, o, &steps, d) && run_steps(&r, &steps) && prove_plan(&r);
+    ok = dump_start(&r.dump, o, &steps, d) && (!o->verify_each || module_verify(m, d)) &&
+         dump_input(&r.dump, m, d);
+    for (int i = 0; ok && i < steps.n; i++) {
+      ok = run_pass(&r, &steps.at[i]);
+      if (o->stop_after && !strcmp(pass_name(o->stop_after), steps.at[i].pass->name)) break;
+    }
+    // Without verify_each, the proof comes after the last of the passes.
+    ok = ok && prove_plan(&r);
     if (r.model) module_free(r.model);
-    if (o->time_passes) print_times(&r);
+    // --time-passes, also after an error.
+    if (o->time_passes) {
+      double total = 0;
+      for (int i = 0; i < r.timings.n; i++)
+        total += r.timings.at[i].seconds;
+      fprintf(r.dump.out, "%10s %6s  %s\n", "seconds", "share", "pass");
+      for (int i = 0; i < r.timings.n; i++)
+        fprintf(r.dump.out, "%10.4f %5.1f%%  %s\n", r.timings.at[i].seconds,
+                total > 0 ? 100 * r.timings.at[i].seconds / total : 0, r.timings.at[i].what);
+      fprintf(r.dump.out, "%10.4f %5.1f%%  total\n", total, total > 0 ? 100.0 : 0.0);
+    }
     if (o->stats) print_stats(&r, r.dump.out);
     if (o->counts) print_stats(&r, o->counts);
     dump_end(&r.dump);

@@ -68,36 +68,24 @@ static const struct {
 #undef STEP
 };
 
-// Index in `pipelines`, or -1.
-static int pipeline_find(const char *name) {
-  for (int i = 0; i < N_PIPELINES; i++)
-    if (!strcmp(pipelines[i].name, name)) return i;
-  return -1;
-}
-
-// Adds a value of an option, quoted if it has anything but letters, digits and underscores.
-static void add_value(StrBuf *b, const char *value) {
-  if (*value && !value[strspn(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                     "0123456789_.-+")]) {
-    strbuf_add(b, value);
-    return;
-  }
-  strbuf_add(b, "\"");
-  for (; *value; value++)
-    strbuf_addf(b, *value == '"' || *value == '\\' ? "\\%c" : "%c", *value);
-  strbuf_add(b, "\"");
-}
-
 static void add_options(StrBuf *b, const Pass *pass, OptionValue *value_of, const void *from) {
   bool any = false;
   for (const char *at = pass->options; *at;) {
+    // "name:kind" pairs, separated by blanks.
     size_t n = strcspn(at, ":");
     const char *option = str_copy_n(b->arena, at, n);
     const char *value = value_of(b->arena, pass->name, option, from);
     if (value) {
       strbuf_addf(b, "%s%s=", any ? " " : "(", option);
-      add_value(b, value);
       any = true;
+      // Quoted if it has anything but letters, digits and a few other characters.
+      bool plain_text = *value && !value[strspn(value, "abcdefghijklmnopqrstuvwxyz"
+                                                       "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                                       "0123456789_.-+")];
+      if (!plain_text) strbuf_add(b, "\"");
+      for (const char *c = value; *c; c++)
+        strbuf_addf(b, *c == '"' || *c == '\\' ? "\\%c" : "%c", *c);
+      if (!plain_text) strbuf_add(b, "\"");
     }
     at += n + 2;
     at += strspn(at, " ");
@@ -107,14 +95,17 @@ static void add_options(StrBuf *b, const Pass *pass, OptionValue *value_of, cons
 
 const char *pipeline_text(Arena *a, const char *name, const char *first, unsigned conditions,
                           OptionValue *value_of, const void *from) {
-  int pipeline = pipeline_find(name);
-  if (pipeline < 0) return NULL;
+  int pipeline = 0;
+  while (pipeline < N_PIPELINES && strcmp(pipelines[pipeline].name, name))
+    pipeline++;
+  if (pipeline == N_PIPELINES) return NULL;
   StrBuf b = {.arena = a};
   bool begun = !first;
   for (size_t i = 0; i < sizeof pipeline_steps / sizeof *pipeline_steps; i++) {
     const char *pass = pipeline_steps[i].pass;
     unsigned when = pipeline_steps[i].when;
     if (first && !strcmp(pass, first)) begun = true;
+    // A step is in some pipelines, and under some conditions.
     if (!begun || !pipeline_steps[i].in[pipeline] || (when & conditions) != when) continue;
     strbuf_addf(&b, "%s%s", b.n ? "," : "", pass);
     if (value_of) add_options(&b, pass_find(pass), value_of, from);
@@ -134,6 +125,7 @@ const char *pass_name(const char *name) {
 #undef PASS
 #undef ALIAS
   };
+  // An old name stands for the new one.
   for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
     if (!strcmp(aliases[i].old, name)) return aliases[i].name;
   return name;
@@ -152,6 +144,7 @@ const Pass *pass_find(const char *name) {
 static char option_kind(const Pass *pass, const char *name) {
   size_t n = strlen(name);
   for (const char *at = pass->options; *at;) {
+    // "name:kind" pairs, separated by blanks.
     size_t length = strcspn(at, ":");
     if (length == n && !strncmp(at, name, n)) return at[length + 1];
     at += length + 2;
@@ -195,6 +188,7 @@ bool opt_target(const PassOptions *o, Target *out, Diag *d) {
   const char *name = opt_str(o, "target");
   *out = TARGET_cpu;
   if (!name || target_parse(name, out)) return true;
+  // The hint lists the known ones.
   diag_error(d, NULL, "there is no target '%s'", name);
   diag_hint(d, "the targets are: %s", target_names(opt_scratch(o)));
   return false;
@@ -216,6 +210,7 @@ static const char *check_value(char kind, const char *value) {
                                                                             : "true or false";
   default: return NULL;
   }
+  // The whole text must be the number.
   if (*value && !*end && !errno) return NULL;
   return kind == 'i' ? "an integer" : "a number";
 }
@@ -249,25 +244,24 @@ static const char *read_word(Reader *r) {
   return str_copy_n(r->arena, start, (size_t)(r->at - start));
 }
 
-static const char *read_quoted(Reader *r) {
-  StrBuf b = {.arena = r->arena};
-  const char *start = r->at++;
-  strbuf_add(&b, "");
-  for (; *r->at && *r->at != '"'; r->at++) {
-    if (*r->at == '\\' && (r->at[1] == '"' || r->at[1] == '\\')) r->at++;
-    strbuf_add_n(&b, r->at, 1);
-  }
-  if (!*r->at) {
-    fail(r, start, 1, "the quotes are not closed");
-    return NULL;
-  }
-  r->at++;
-  return b.at;
-}
-
 static const char *read_value(Reader *r) {
-  if (*r->at == '"') return read_quoted(r);
   const char *start = r->at;
+  // In quotes: anything, with escapes for quotes and backslashes.
+  if (*r->at == '"') {
+    StrBuf b = {.arena = r->arena};
+    strbuf_add(&b, "");
+    for (r->at++; *r->at && *r->at != '"'; r->at++) {
+      if (*r->at == '\\' && (r->at[1] == '"' || r->at[1] == '\\')) r->at++;
+      strbuf_add_n(&b, r->at, 1);
+    }
+    if (!*r->at) {
+      fail(r, start, 1, "the quotes are not closed");
+      return NULL;
+    }
+    r->at++;
+    return b.at;
+  }
+  // Otherwise up to a blank or comma outside of its own parentheses.
   int depth = 0;
   for (; *r->at; r->at++) {
     if (*r->at == '(') depth++;
@@ -312,34 +306,33 @@ static bool read_option(Reader *r, PassOptions *o) {
   return true;
 }
 
-static bool read_options(Reader *r, PassOptions *o) {
-  const char *start = r->at++;
-  for (;;) {
-    r->at += strspn(r->at, ", \t\n");
-    if (*r->at == ')') {
-      r->at++;
-      return true;
-    }
-    if (!*r->at) return fail(r, start, 1, "the parenthesis is not closed");
-    if (!read_option(r, o)) return false;
-  }
-}
-
 static bool read_step(Reader *r, Steps *steps) {
   const char *start = r->at, *name = read_word(r),
              *named = pipeline_text(r->arena, name, NULL, 0, NULL, NULL);
   if (!*name) return fail(r, start, 1, "expected the name of a pass");
+  // A pipeline stands for its passes, with their default options.
   if (named) {
     if (*r->at == '(') return fail(r, r->at, 1, "the pipeline '%s' has no options", name);
     return pipeline_parse(named, r->arena, steps, r->d);
   }
+  // A pass, under its own name or an old one.
   PassOptions o = {.pass = pass_find(name)};
   if (!o.pass) {
     fail(r, start, strlen(name), "unknown pass '%s'", name);
     diag_hint(r->d, "nnaot-opt --list shows the passes");
     return false;
   }
-  if (*r->at == '(' && !read_options(r, &o)) return false;
+  // Options in parentheses, separated by blanks or commas.
+  if (*r->at == '(') {
+    const char *open = r->at++;
+    for (;;) {
+      r->at += strspn(r->at, ", \t\n");
+      if (*r->at == ')') break;
+      if (!*r->at) return fail(r, open, 1, "the parenthesis is not closed");
+      if (!read_option(r, &o)) return false;
+    }
+    r->at++;
+  }
   vec_push(r->arena, steps, o);
   return true;
 }
@@ -353,6 +346,7 @@ bool pipeline_parse(const char *text, Arena *a, Steps *steps, Diag *d) {
     if (!read_step(&r, steps)) return false;
     skip_blanks(&r);
     if (!*r.at) return true;
+    // One comma between two steps, none after the last.
     if (*r.at != ',') return fail(&r, r.at, 1, "expected a comma between passes");
     r.at++;
   }
@@ -368,29 +362,28 @@ bool pipeline_check(const char *pipeline, Diag *d) {
 
 // -- Listing ---------------------------------------------------------------------------------
 
-// "spec:s seed:i" as "spec=STRING seed=INTEGER".
-static const char *options_text(Arena *a, const Pass *pass) {
-  StrBuf b = {.arena = a};
-  strbuf_add(&b, "");
-  for (const char *at = pass->options; *at;) {
-    int n = (int)strcspn(at, ":");
-    char kind = at[n + 1];
-    strbuf_addf(&b, "%s%.*s=%s", *b.at ? " " : "", n, at,
-                kind == 's'   ? "TEXT"
-                : kind == 'i' ? "INTEGER"
-                : kind == 'f' ? "NUMBER"
-                              : "BOOL");
-    at += n + 2;
-    at += strspn(at, " ");
-  }
-  return *b.at ? str_format(a, "%s(%s)", pass->name, b.at) : pass->name;
-}
-
 void passes_list(FILE *out) {
   Arena *a = arena_new();
   fprintf(out, "passes, in the order of the pipelines:\n");
-  for (int i = 0; i < n_passes; i++)
-    fprintf(out, "  %-36s %s\n", options_text(a, &passes[i]), passes[i].summary);
+  for (int i = 0; i < n_passes; i++) {
+    // "spec:s seed:i" as "spec=TEXT seed=INTEGER".
+    StrBuf b = {.arena = a};
+    strbuf_add(&b, "");
+    for (const char *at = passes[i].options; *at;) {
+      int n = (int)strcspn(at, ":");
+      char kind = at[n + 1];
+      strbuf_addf(&b, "%s%.*s=%s", *b.at ? " " : "", n, at,
+                  kind == 's'   ? "TEXT"
+                  : kind == 'i' ? "INTEGER"
+                  : kind == 'f' ? "NUMBER"
+                                : "BOOL");
+      at += n + 2;
+      at += strspn(at, " ");
+    }
+    const char *name = *b.at ? str_format(a, "%s(%s)", passes[i].name, b.at) : passes[i].name;
+    fprintf(out, "  %-36s %s\n", name, passes[i].summary);
+  }
+  // Each pipeline with its passes.
   fprintf(out, "pipelines:\n");
   for (int i = 0; i < N_PIPELINES; i++)
     fprintf(out, "  %-36s %s\n  %-36s   = %s\n", pipelines[i].name, pipelines[i].summary, "",

@@ -15,19 +15,16 @@
 #include "ir/intern.h"
 #include "ir/op.h"
 
-// Excludes unused operand entries: an einsum has capacity for many.
-static size_t dims_bytes(const Dims *dims) {
-  return offsetof(Dims, in) + (size_t)dims->n_in * sizeof *dims->in;
-}
-
 const Dims *dims_keep(Arena *a, const Dims *dims) {
-  return arena_copy(a, dims, dims_bytes(dims));
+  // Without unused operand entries: an einsum has capacity for many.
+  return arena_copy(a, dims, offsetof(Dims, in) + (size_t)dims->n_in * sizeof *dims->in);
 }
 
 void dims_copy(Dims *to, const Dims *from) {
   to->n_letters = from->n_letters;
   to->n_in = from->n_in;
   to->n_out = from->n_out;
+  // Only the used entries, for the same reason.
   memcpy(to->letter, from->letter, (size_t)from->n_letters * sizeof *from->letter);
   memcpy(to->out, from->out, (size_t)from->n_out * sizeof *from->out);
   memcpy(to->in, from->in, (size_t)from->n_in * sizeof *from->in);
@@ -43,24 +40,6 @@ static const Layout *layout_of(const Op *op, int i) {
   return v ? v->layout : NULL;
 }
 
-static bool has_alike(const Op *op, int n_attrs) {
-  if (op_has_callee(op->kind) || (!is_local(op) && (op_info[op->kind].traits & COMM))) return false;
-  for (int i = 0; i < n_attrs; i++)
-    if (op->attrs[i].kind == 'd') return false;
-  return true;
-}
-
-static uint64_t hash_op(const Op *op, int n_attrs) {
-  uint64_t h = hash_mix((uint64_t)op->kind + 1, (uint64_t)op->n_in << 1 | is_local(op));
-  for (int i = 0; i < op->n_in; i++)
-    h = hash_mix(h, (uintptr_t)op->in[i].value->type);
-  for (int i = 0; i < n_attrs; i++)
-    h = attr_hash(h, &op->attrs[i]);
-  for (int i = 0; is_local(op) && i < op->n_in + op->n_out; i++)
-    h = hash_mix(h ^ h >> 32, (uintptr_t)layout_of(op, i));
-  return h ^ h >> 29;
-}
-
 static bool is_alike(const Alike *alike, const Op *op, int n_attrs) {
   if (alike->kind != op->kind || alike->n_in != op->n_in || alike->n_out != op->n_out ||
       alike->local != is_local(op))
@@ -69,38 +48,47 @@ static bool is_alike(const Alike *alike, const Op *op, int n_attrs) {
     if (alike->in[i] != op->in[i].value->type) return false;
   for (int i = 0; i < n_attrs; i++)
     if (!attr_same(&alike->attrs[i], &op->attrs[i])) return false;
+  // Layouts and meshes decide only about local ops.
   if (!alike->local) return true;
   for (int i = 0; i < op->n_in + op->n_out; i++)
     if (alike->layout[i] != layout_of(op, i)) return false;
   return alike->mesh == op_mesh(op);
 }
 
-static Alike *alike_new(const Op *op, uint64_t hash, int n_attrs) {
+Alike *op_alike(const Op *op) {
+  int n_attrs;
+  op_attr_specs(op->kind, &n_attrs);
+  // Not cached: ops with a callee, communication that has no mesh yet, and constants.
+  if (op_has_callee(op->kind) || (!is_local(op) && (op_info[op->kind].traits & COMM))) return NULL;
+  for (int i = 0; i < n_attrs; i++)
+    if (op->attrs[i].kind == 'd') return NULL;
+  // The hash of all that is compared, except the mesh.
+  uint64_t h = hash_mix((uint64_t)op->kind + 1, (uint64_t)op->n_in << 1 | is_local(op));
+  for (int i = 0; i < op->n_in; i++)
+    h = hash_mix(h, (uintptr_t)op->in[i].value->type);
+  for (int i = 0; i < n_attrs; i++)
+    h = attr_hash(h, &op->attrs[i]);
+  for (int i = 0; is_local(op) && i < op->n_in + op->n_out; i++)
+    h = hash_mix(h ^ h >> 32, (uintptr_t)layout_of(op, i));
+  h ^= h >> 29;
+  Alike **bucket = &op->graph->module->interned->alike[h & (N_ALIKE - 1)];
+  for (Alike *alike = *bucket; alike; alike = alike->next)
+    if (alike->hash == h && is_alike(alike, op, n_attrs)) return alike;
+  // The first op of its kind: a new entry, still without einsum and types.
   Arena *a = op->graph->module->arena;
   Alike *alike = arena_one(a, Alike);
-  *alike = (Alike){.hash = hash, .kind = op->kind, .n_in = op->n_in, .n_out = op->n_out};
+  *alike = (Alike){.hash = h, .kind = op->kind, .n_in = op->n_in, .n_out = op->n_out};
   alike->attrs = arena_copy(a, op->attrs, (size_t)n_attrs * sizeof *op->attrs);
   alike->in = arena_array(a, const Type *, op->n_in);
   for (int i = 0; i < op->n_in; i++)
     alike->in[i] = op->in[i].value->type;
   alike->local = is_local(op);
-  if (!alike->local) return alike;
-  alike->mesh = op_mesh(op);
-  alike->layout = arena_array(a, const Layout *, op->n_in + op->n_out);
-  for (int i = 0; i < op->n_in + op->n_out; i++)
-    alike->layout[i] = layout_of(op, i);
-  return alike;
-}
-
-Alike *op_alike(const Op *op) {
-  int n_attrs;
-  op_attr_specs(op->kind, &n_attrs);
-  if (!has_alike(op, n_attrs)) return NULL;
-  uint64_t hash = hash_op(op, n_attrs);
-  Alike **bucket = &op->graph->module->interned->alike[hash & (N_ALIKE - 1)];
-  for (Alike *alike = *bucket; alike; alike = alike->next)
-    if (alike->hash == hash && is_alike(alike, op, n_attrs)) return alike;
-  Alike *alike = alike_new(op, hash, n_attrs);
+  if (alike->local) {
+    alike->mesh = op_mesh(op);
+    alike->layout = arena_array(a, const Layout *, op->n_in + op->n_out);
+    for (int i = 0; i < op->n_in + op->n_out; i++)
+      alike->layout[i] = layout_of(op, i);
+  }
   alike->next = *bucket;
   return *bucket = alike;
 }

@@ -26,6 +26,7 @@ Region place_region(const Type *whole, const Layout *l, const Place *at) {
   memcpy(r.size, whole->dim, (size_t)whole->rank * sizeof *r.size);
   for (int i = 0; l && i < l->n_axes; i++) {
     if (l->axis[i].kind != SBP_S) continue;
+    // Several axes may split a dimension; each divides the part of the one before.
     int dim = l->axis[i].dim;
     r.size[dim] /= l->mesh->axis[i].size;
     r.start[dim] += at->coord[i] * r.size[dim];
@@ -51,6 +52,7 @@ static int pieces_of_slice(const Layout *l, int axis) {
 bool same_in_time(const Layout *a, const Layout *b) {
   int i = time_axis(a), k = time_axis(b);
   Sbp whole = {.kind = SBP_B}, x = i < 0 ? whole : a->axis[i], y = k < 0 ? whole : b->axis[k];
+  // Equal kinds, and for a split the same pieces of the dimension.
   if (x.kind != y.kind) return false;
   return x.kind != SBP_S || (x.dim == y.dim && pieces_of_slice(a, i) == pieces_of_slice(b, k));
 }
@@ -96,33 +98,19 @@ static int part_index(const Layout *l, const Place *at, int dim) {
   return index;
 }
 
-static int share_index(const Layout *l, const Place *at) {
-  int index = 0;
-  for (int i = 0; i < l->n_axes; i++)
-    if (!l->mesh->axis[i].time && l->axis[i].kind == SBP_P)
-      index = index * l->mesh->axis[i].size + at->coord[i];
-  return index;
-}
-
-static void count_parts(End *e, int rank) {
-  e->n_shares = 1;
-  for (int d = 0; d < rank; d++)
-    e->parts[d] = 1;
-  for (int i = 0; i < e->l->n_axes; i++) {
-    if (e->l->mesh->axis[i].time) continue;
-    int size = e->l->mesh->axis[i].size;
-    if (e->l->axis[i].kind == SBP_S) e->parts[e->l->axis[i].dim] *= size;
-    if (e->l->axis[i].kind == SBP_P) e->n_shares *= size;
-  }
-  e->n_cells = 1;
-  for (int d = 0; d < rank; d++)
-    e->n_cells *= e->parts[d];
-  e->n_copies = e->n / e->n_cells / e->n_shares;
-}
-
 static End end_of(const Type *whole, const Layout *l, Arena *a) {
-  End e = {.l = l, .n = l->mesh ? l->mesh->n_devices : 1};
-  count_parts(&e, whole->rank);
+  End e = {.l = l, .n = l->mesh ? l->mesh->n_devices : 1, .n_cells = 1, .n_shares = 1};
+  // The grid: parts per dimension, shares of a partial sum, and replicas.
+  for (int d = 0; d < whole->rank; d++)
+    e.parts[d] = 1;
+  for (int i = 0; i < l->n_axes; i++) {
+    if (l->mesh->axis[i].time) continue;
+    if (l->axis[i].kind == SBP_S) e.parts[l->axis[i].dim] *= l->mesh->axis[i].size;
+    if (l->axis[i].kind == SBP_P) e.n_shares *= l->mesh->axis[i].size;
+  }
+  for (int d = 0; d < whole->rank; d++)
+    e.n_cells *= e.parts[d];
+  e.n_copies = e.n / e.n_cells / e.n_shares;
   e.cell = arena_array(a, int, e.n);
   e.share = arena_array(a, int, e.n);
   e.holder = arena_array(a, int, e.n);
@@ -141,7 +129,10 @@ static End end_of(const Type *whole, const Layout *l, Arena *a) {
       e.start[d][index] = r.start[d];
       e.size[d] = r.size[d];
     }
-    e.share[p] = share_index(l, &at);
+    // The digits of the share are the coordinates along the axes of partial sums.
+    for (int i = 0; i < l->n_axes; i++)
+      if (!l->mesh->axis[i].time && l->axis[i].kind == SBP_P)
+        e.share[p] = e.share[p] * l->mesh->axis[i].size + at.coord[i];
     int thing = e.cell[p] * e.n_shares + e.share[p];
     e.holder[thing * e.n_copies + n_holders[thing]++] = p;
     e.by_device[p] = (Device){l->mesh ? l->mesh->device[p] : 0, p};
@@ -171,6 +162,7 @@ static bool intersect(const Region *x, const Region *y, int rank, Region *out) {
   *out = (Region){0};
   for (int d = 0; d < rank; d++) {
     int64_t x_end = x->start[d] + x->size[d], y_end = y->start[d] + y->size[d];
+    // The later start and the earlier end, in each dimension.
     out->start[d] = x->start[d] > y->start[d] ? x->start[d] : y->start[d];
     out->size[d] = (x_end < y_end ? x_end : y_end) - out->start[d];
     if (out->size[d] <= 0) return false;
@@ -272,10 +264,12 @@ int64_t message_bytes(const Message *m, const Type *t) {
 static int sender(const Move *m, int cell, int share, int to) {
   const End *e = &m->from;
   int own = position_of(e, to), best = -1;
+  // A device that has the cell itself sends nothing.
   if (own >= 0 && e->cell[own] == cell && e->share[own] == share) return own;
   int64_t best_key[3] = {0};
   for (int i = 0; i < e->n_copies; i++) {
     int p = e->holder[(cell * e->n_shares + share) * e->n_copies + i], device = device_at(e, p);
+    // The nearest replica; then the one that has sent least; then the closest number.
     int far = m->distance ? m->distance->between(m->distance->context, device, to) : 0;
     int64_t key[3] = {far, e->sent[p], llabs((int64_t)device - to)};
     int k = 0;
@@ -288,26 +282,11 @@ static int sender(const Move *m, int cell, int share, int to) {
   return best;
 }
 
-static void send_cell(Move *m, int cell, int share, int to) {
-  int rank = m->whole->rank;
-  Region x = cell_region(&m->from, rank, cell), y = cell_region(&m->to, rank, m->to.cell[to]), both;
-  if (!intersect(&x, &y, rank, &both)) return;
-  Message message = {.to = device_at(&m->to, to), .share = share};
-  int from = sender(m, cell, share, message.to);
-  message.from = device_at(&m->from, from);
-  for (int d = 0; d < rank; d++) {
-    message.size[d] = both.size[d];
-    message.at_from[d] = both.start[d] - x.start[d];
-    message.at_to[d] = both.start[d] - y.start[d];
-  }
-  if (message.from != message.to) m->from.sent[from] += message_bytes(&message, m->whole);
-  vec_push(m->arena, m->out, message);
-}
-
 // The first part of dimension `d` that ends after `start`.
 static int first_part(const End *e, int d, int64_t start) {
   int low = 0, high = e->parts[d] - 1;
   while (low < high) {
+    // Parts are ascending, so binary search finds it.
     int middle = (low + high) / 2;
     if (e->start[d][middle] + e->size[d] > start)
       high = middle;
@@ -323,11 +302,25 @@ static void send_share(Move *m, int share, int to) {
   Region y = cell_region(&m->to, rank, m->to.cell[to]);
   for (int d = 0; d < rank; d++)
     at[d] = first[d] = first_part(&m->from, d, y.start[d]);
+  // The cells from the first one that overlaps, in each dimension.
   for (;;) {
     int cell = 0, d = rank - 1;
     for (int i = 0; i < rank; i++)
       cell = cell * m->from.parts[i] + at[i];
-    send_cell(m, cell, share, to);
+    Region x = cell_region(&m->from, rank, cell), both;
+    if (intersect(&x, &y, rank, &both)) {
+      Message message = {.to = device_at(&m->to, to), .share = share};
+      int from = sender(m, cell, share, message.to);
+      message.from = device_at(&m->from, from);
+      for (int i = 0; i < rank; i++) {
+        message.size[i] = both.size[i];
+        message.at_from[i] = both.start[i] - x.start[i];
+        message.at_to[i] = both.start[i] - y.start[i];
+      }
+      if (message.from != message.to) m->from.sent[from] += message_bytes(&message, m->whole);
+      vec_push(m->arena, m->out, message);
+    }
+    // The next cell of the grid, innermost dimension first, while it begins inside the target.
     while (d >= 0 &&
            (++at[d] == m->from.parts[d] || m->from.start[d][at[d]] >= y.start[d] + y.size[d])) {
       at[d] = first[d];
@@ -345,6 +338,7 @@ void move_messages(const Type *whole, const Layout *from, const Layout *to,
   *out = (Messages){0};
   for (int p = 0; p < m.to.n; p++)
     for (int share = 0; share < m.from.n_shares; share++)
+      // A device receives all source shares that its own share sums.
       if (target[share] == m.to.share[p]) send_share(&m, share, p);
   arena_free(scratch);
 }
@@ -355,8 +349,10 @@ bool move_stays(const Type *whole, const Layout *from, const Layout *to) {
   int *target = share_targets(whole, &x, &y, a);
   bool stays = x.n_shares == y.n_shares;
   for (int p = 0; stays && p < y.n; p++) {
+    // A device without the source, or with another share, must receive.
     int at = position_of(&x, device_at(&y, p));
     stays = at >= 0 && target[x.share[at]] == y.share[p];
+    // The same region of the same share, on every device.
     for (int d = 0; stays && d < whole->rank; d++) {
       Region before = cell_region(&x, whole->rank, x.cell[at]);
       Region after = cell_region(&y, whole->rank, y.cell[p]);
@@ -371,6 +367,7 @@ bool module_move_stays(const Module *m, const Type *whole, const Layout *from, c
   KnownMove **bucket = &m->interned->moves[layouts_hash(whole, from, to) % N_BUCKETS];
   for (KnownMove *k = *bucket; k; k = k->next)
     if (k->whole == whole && k->from == from && k->to == to) return k->stays;
+  // Types and layouts are interned, so pointers identify the move.
   KnownMove *k = arena_one(m->arena, KnownMove);
   *k = (KnownMove){whole, from, to, move_stays(whole, from, to), *bucket};
   *bucket = k;

@@ -20,6 +20,7 @@ static bool is_view_of(const Use *u) {
 static bool only_owed_read(const Value *v, bool *any) {
   for_each_use(u, v) {
     if (!u->user) return false;
+    // A view is read by the readers of its result.
     if (!u->user->owed && !(is_view_of(u) && only_owed_read(u->user->out[0], any))) return false;
     *any |= u->user->owed;
   }
@@ -51,6 +52,7 @@ int64_t *step_order(const Graph *g, Arena *a) {
   const bool *begin = graph_begin_ops(g, a), *update = graph_update_ops(g, a);
   int64_t *order = arena_array(a, int64_t, g->n_ops), n = g->n_ops;
   for_each_op(op, g)
+    // Ops of the loop come after those before it, then the update, then deferred ops.
     order[op->id] = op->id + (begin[op->id] ? 0 : op->owed ? 3 * n : update[op->id] ? 2 * n : n);
   return order;
 }
@@ -60,6 +62,7 @@ static Op *first_reader(const Value *param, const int64_t *order) {
   for_each_use(u, param) {
     Op *op = u->user;
     if (!op || op->owed) continue;
+    // A view is read by the readers of its result.
     Op *reader = is_view_of(u) ? first_reader(op->out[0], order) : op;
     if (reader && (!first || order[reader->id] < order[first->id])) first = reader;
   }
@@ -70,6 +73,7 @@ Op *first_to_want(const Op *op, const int64_t *order) {
   Op *first = NULL;
   for (int i = 0; i < op->n_out; i++)
     for_each_use(u, op->out[i]) {
+      // A reader of the updated parameter, in the next step.
       const Value *target = u->user ? NULL : op->graph->results[u->index]->target;
       Op *reader = target ? first_reader(target, order) : NULL;
       if (reader && (!first || order[reader->id] < order[first->id])) first = reader;
@@ -77,21 +81,16 @@ Op *first_to_want(const Op *op, const int64_t *order) {
   return first;
 }
 
-// The first op of the update of a step.  All deferred ops of the previous step run before it.
-static Op *start_of_update(const Graph *g, const int64_t *order) {
-  Op *start = NULL;
-  for_each_op(op, g)
-    if (order[op->id] >= 2 * (int64_t)g->n_ops && (!start || order[op->id] < order[start->id]))
-      start = op;
-  return start;
-}
-
 void graph_owed_groups(const Graph *g, Arena *a, OwedGroups *out) {
   const Op *first = graph_first_owed(g);
   out->n = 0;
   if (!first) return;
   const int64_t *order = step_order(g, a);
-  Op *due = start_of_update(g, order);
+  // All deferred ops of the previous step run before the first op of the update.
+  Op *due = NULL;
+  for_each_op(op, g)
+    if (order[op->id] >= 2 * (int64_t)g->n_ops && (!due || order[op->id] < order[due->id]))
+      due = op;
   // From the last op back: a deferred op is due no later than the ones after it.
   for (Op *op = g->last; op != first->prev; op = op->prev) {
     Op *want = first_to_want(op, order);
@@ -101,6 +100,7 @@ void graph_owed_groups(const Graph *g, Arena *a, OwedGroups *out) {
     group->first = op;
     group->n++;
   }
+  // The groups, in the order of the graph.
   for (int i = 0; i < out->n / 2; i++) {
     OwedGroup group = out->at[i];
     out->at[i] = out->at[out->n - 1 - i];
@@ -115,6 +115,7 @@ int64_t *graph_owed_due(const Graph *g, Arena *a) {
   graph_owed_groups(g, a, &groups);
   for (int i = 0; i < groups.n; i++) {
     const Op *op = groups.at[i].first;
+    // The ops of a group are adjacent.
     for (int k = 0; k < groups.at[i].n; k++, op = op->next)
       due[op->id] = op_time(groups.at[i].due);
   }

@@ -31,25 +31,6 @@ static int *new_times(const LiveRanges *s) {
   return arena_array(s->arena, int, s->slices);
 }
 
-static void follow(LiveRanges *s, RunTimes *t) {
-  int *count = arena_array(s->arena, int, s->g->schedule->segment.n + 1);
-  int *got = arena_array(s->arena, int, s->g->n_values);
-  t->segment = arena_array(s->arena, int *, s->g->schedule->segment.n + 1);
-  t->get = arena_array(s->arena, int *, s->g->n_values);
-  t->first = new_times(s);
-  for (int i = 0; i < s->slices; i++)
-    t->first[i] = -1;
-  for (int i = 0; i < t->run->action.n; i++) {
-    const Action *action = &t->run->action.at[i];
-    int slice = action->get ? got[action->get->id]++ : count[action->segment]++;
-    int **times = action->get ? &t->get[action->get->id] : &t->segment[action->segment];
-    if (slice >= s->slices) continue; // the verifier reports it
-    if (!*times) *times = new_times(s);
-    (*times)[slice] = i;
-    if (!action->get && t->first[slice] < 0) t->first[slice] = i;
-  }
-}
-
 LiveRanges *stays_new(const Graph *g, Arena *a) {
   LiveRanges *s = arena_one(a, LiveRanges);
   int n = g->schedule->run.n;
@@ -61,9 +42,27 @@ LiveRanges *stays_new(const Graph *g, Arena *a) {
   s->ahead = arena_array(a, bool, g->n_ops);
   for_each_op(op, g)
     s->ahead[op->id] = op->segment && move_is_ahead(op);
+  // Simulates each run.
   for (int i = 0; i < n; i++) {
-    s->run[i].run = &g->schedule->run.at[i];
-    follow(s, &s->run[i]);
+    RunTimes *t = &s->run[i];
+    t->run = &g->schedule->run.at[i];
+    int *count = arena_array(a, int, g->schedule->segment.n + 1);
+    int *got = arena_array(a, int, g->n_values);
+    t->segment = arena_array(a, int *, g->schedule->segment.n + 1);
+    t->get = arena_array(a, int *, g->n_values);
+    t->first = new_times(s);
+    for (int m = 0; m < s->slices; m++)
+      t->first[m] = -1;
+    // The k-th time that an action occurs, it is of slice k.
+    for (int k = 0; k < t->run->action.n; k++) {
+      const Action *action = &t->run->action.at[k];
+      int slice = action->get ? got[action->get->id]++ : count[action->segment]++;
+      int **times = action->get ? &t->get[action->get->id] : &t->segment[action->segment];
+      if (slice >= s->slices) continue; // the verifier reports it
+      if (!*times) *times = new_times(s);
+      (*times)[slice] = k;
+      if (!action->get && t->first[slice] < 0) t->first[slice] = k;
+    }
   }
   return s;
 }
@@ -90,15 +89,12 @@ int64_t stays_segment_end(const LiveRanges *s, const Op *op, int run, int slice)
 
 // -- Values ------------------------------------------------------------------------------------
 
-// The next value of an each_slice parameter is in the memory of the parameter.
-static bool becomes_each_slice(const Result *r) {
-  return r->target && r->target->each_slice;
-}
-
 bool value_escapes(const Value *v) {
   if (!v->def || !v->def->segment || value_accumulates(v)) return false;
   for_each_use(u, v) {
-    if (!u->user && becomes_each_slice(v->graph->results[u->index])) continue;
+    // The next value of an each_slice parameter is in the memory of the parameter.
+    const Value *target = u->user ? NULL : v->graph->results[u->index]->target;
+    if (target && target->each_slice) continue;
     if (!u->user || !u->user->segment) return true;
     bool view = (op_info[u->user->kind].traits & VIEW) && u->index == 0;
     if (view && value_escapes(u->user->out[0])) return true;
@@ -114,6 +110,7 @@ bool value_stays(const Value *v) {
 
 static int64_t begin_of(const LiveRanges *s, const Value *v, const RunTimes *t, int slice) {
   if (!v->def) return time_of(s, t->first[slice], 0);
+  // The op writes it, unless a move started earlier: it is received, or sent at a segment's end.
   if (!s->ahead[v->def->id]) return time_of(s, t->segment[v->def->segment][slice], op_time(v->def));
   if (t->get[v->id]) return time_of(s, t->get[v->id][slice], 0);
   return time_of(s, t->segment[move_start(v->def, t->run)][slice], s->scale - 1);
@@ -134,7 +131,14 @@ static const int *read_at(const LiveRanges *s, const Op *reader, const RunTimes 
   return t->segment[ahead ? move_start(reader, t->run) : reader->segment];
 }
 
-static LiveRange *find_stays(const LiveRanges *s, const Value *v, const RunTimes *t) {
+const LiveRange *stays_of(LiveRanges *s, const Value *v, int run) {
+  int64_t at = (int64_t)v->id * s->g->schedule->run.n + run;
+  if (s->looked[at]) return s->known[at];
+  s->looked[at] = true;
+  const RunTimes *t = &s->run[run];
+  bool there = v->layout && mesh_has(v->layout->mesh, t->run->device[0]);
+  if (!there || !value_stays(v) || t->first[0] < 0) return NULL;
+  // From the write of each slice.
   LiveRange *stay = arena_array(s->arena, LiveRange, s->slices);
   for (int m = 0; m < s->slices; m++) {
     stay[m].from = stay[m].to = begin_of(s, v, t, m);
@@ -142,22 +146,13 @@ static LiveRange *find_stays(const LiveRanges *s, const Value *v, const RunTimes
     if (v->def && s->ahead[v->def->id])
       stay[m].to = time_of(s, t->segment[v->def->segment][m], op_time(v->def));
   }
+  // To its last read.
   for_each_use(u, v) {
     int64_t op_at;
-    const int *at = u->user && u->user->segment ? read_at(s, u->user, t, &op_at) : NULL;
+    const int *reads = u->user && u->user->segment ? read_at(s, u->user, t, &op_at) : NULL;
     // A move reads its operand when it starts, so only on the devices that have the operand.
-    for (int m = 0; at && m < s->slices; m++)
-      if (time_of(s, at[m], op_at) > stay[m].to) stay[m].to = time_of(s, at[m], op_at);
+    for (int m = 0; reads && m < s->slices; m++)
+      if (time_of(s, reads[m], op_at) > stay[m].to) stay[m].to = time_of(s, reads[m], op_at);
   }
-  return stay;
-}
-
-const LiveRange *stays_of(LiveRanges *s, const Value *v, int run) {
-  int64_t at = (int64_t)v->id * s->g->schedule->run.n + run;
-  if (s->looked[at]) return s->known[at];
-  s->looked[at] = true;
-  bool there = v->layout && mesh_has(v->layout->mesh, s->run[run].run->device[0]);
-  if (there && value_stays(v) && s->run[run].first[0] >= 0)
-    s->known[at] = find_stays(s, v, &s->run[run]);
-  return s->known[at];
+  return s->known[at] = stay;
 }

@@ -16,12 +16,14 @@ static int n_axes(const Op *op) {
 static bool fits(const Op *op, const Dims *dims) {
   for (int axis = 0; axis < n_axes(op); axis++) {
     char letter = op->split[axis];
+    // Partial sums pass only ops that are linear.
     if (letter == SPLIT_PARTIAL && !(op_info[op->kind].traits & (ADDITIVE | MULTILINEAR)))
       return false;
     if (letter != SPLIT_NONE && letter != SPLIT_PARTIAL) {
       int i = dims_find(dims, letter);
       if (i < 0 || dims->letter[i].whole || !dims_leads(dims, i)) return false;
     }
+    // Operands must have the layouts that the split wants.
     for (int i = 0; i < op->n_in; i++) {
       Sbp have = op->in[i].value->layout->axis[axis];
       if (!sbp_equal(have, split_wants(op, dims, i, axis, have))) return false;
@@ -38,6 +40,7 @@ static Op *laid_out(Op *op, Diag *d) {
     op_erase(op);
     return NULL;
   }
+  // The split decides the layout of each result.
   for (int i = 0; i < op->n_out; i++) {
     Sbp axis[MAX_AXES];
     for (int a = 0; a < n_axes(op); a++)
@@ -67,6 +70,7 @@ Value *local_value(Builder *b, OpKind kind, Value *const *in, int n_in, Attrs at
   if (!op_dims(op, &dims, b->d)) BUG("%s does not fit", op_info[kind].name);
   for (int a = 0; a < layout->n_axes && a < MAX_AXES; a++) {
     Sbp sbp = layout->axis[a];
+    // The split that gives the layout: a letter of the result, or partial sums.
     if (sbp.kind == SBP_P) op->split[a] = SPLIT_PARTIAL;
     if (sbp.kind != SBP_S || dims.out[0].dim[sbp.dim].n == 0) continue;
     op->split[a] = dims.letter[dims.out[0].dim[sbp.dim].letter[0]].name;

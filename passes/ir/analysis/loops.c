@@ -20,6 +20,7 @@ bool op_is_elementwise(const Op *op) {
 // one.
 static void access_push(Access *a, int64_t extent, int64_t stride) {
   if (extent == 1) return;
+  // The previous digit steps over exactly this one: they are one digit.
   if (a->n > 0 && a->stride[a->n - 1] == stride * extent) {
     a->extent[a->n - 1] *= extent;
     a->stride[a->n - 1] = stride;
@@ -29,16 +30,10 @@ static void access_push(Access *a, int64_t extent, int64_t stride) {
   a->stride[a->n++] = stride;
 }
 
-// Element i at flat index i.
-static Access access_flat(int64_t count) {
-  Access a = {0};
-  access_push(&a, count, 1);
-  return a;
-}
-
 Access access_broadcast(const Type *from, const Type *to) {
   int64_t stride[MAX_RANK] = {0}, step = 1;
   for (int i = from->rank - 1, k = to->rank - 1; i >= 0; i--, k--) {
+    // Stretched dimensions do not move in the operand.
     stride[k] = from->dim[i] == 1 ? 0 : step;
     step *= from->dim[i];
   }
@@ -63,9 +58,11 @@ bool loops_cut_at(Loops *l, int64_t inner) {
   int64_t below = 1;                              // points of the loops inside of loop k
   for (int k = l->n - 1; k >= 0 && below <= inner; k--) {
     if (below == inner) return true;
+    // The boundary is inside of loop k, which becomes two loops.
     int64_t with = below * l->extent[k];
     if (inner < with) {
       if (inner % below || with % inner || l->n == MAX_LOOPS) return false;
+      // The loops inside move up by one.
       memmove(&l->extent[k + 1], &l->extent[k], (size_t)(l->n - k) * sizeof l->extent[0]);
       l->n++;
       l->extent[k] = with / inner;
@@ -80,6 +77,7 @@ bool loops_cut_at(Loops *l, int64_t inner) {
 bool loops_cut(Loops *l, const Access *a) {
   Loops cut = *l;
   int64_t inner = 1;
+  // Every digit of the access begins at a loop; all of them, or none.
   for (int k = a->n - 1; k > 0; k--) {
     inner *= a->extent[k];
     if (!loops_cut_at(&cut, inner)) return false;
@@ -93,6 +91,7 @@ int64_t loops_stride(const Loops *l, int loop, const Access *a) {
   for (int k = l->n - 1; k > loop; k--)
     inner *= l->extent[k];
   for (int k = a->n - 1; k >= 0; k--) {
+    // The digit that the loop is part of.
     if (inner < below * a->extent[k]) return a->stride[k] * (inner / below);
     below *= a->extent[k];
   }
@@ -110,6 +109,7 @@ SumKind sum_kind(const Op *reduce, int64_t *n_kept) {
   int changes = 0, n = 0;
   bool first = false, last = false;
   for (int i = 0; i < t->rank; i++) {
+    // Dimensions of one element do not matter.
     if (t->dim[i] == 1) continue;
     if (!summed[i]) *n_kept *= t->dim[i];
     if (n == 0) first = summed[i];
@@ -118,6 +118,7 @@ SumKind sum_kind(const Op *reduce, int64_t *n_kept) {
     n++;
   }
   if (n == 0 || (changes == 0 && !first)) return SUM_none; // nothing is reduced
+  // Rows: the last dimensions are reduced.  Columns: the first ones.
   if (changes > 1) return SUM_other;
   return last ? SUM_rows : SUM_columns;
 }
@@ -132,20 +133,10 @@ static bool set_count(Body *b, int64_t count) {
   return b->count == count;
 }
 
-static bool read_sum(Body *b, const Op *op) {
-  int64_t n_kept;
-  SumKind kind = sum_kind(op, &n_kept);
-  if (kind == SUM_none || kind == SUM_other) return false;
-  if (!set_count(b, type_count(op->in[0].value->type))) return false;
-  if (b->sum != SUM_none && (b->sum != kind || b->n_kept != n_kept)) return false;
-  b->sum = kind;
-  b->n_kept = n_kept;
-  return true;
-}
-
 static bool read_op(Body *b, const Op *op) {
   BodyValue *out = &b->value[op->out[0]->id];
   *out = (BodyValue){.source = op->out[0]};
+  // Computed at every point, or the same at all of them.
   if (op_is_elementwise(op)) {
     out->kind = BODY_computed;
     return set_count(b, type_count(op->out[0]->type));
@@ -156,7 +147,15 @@ static bool read_op(Body *b, const Op *op) {
   }
   if (op->kind == OP_reduce_sum) {
     out->kind = BODY_sum;
-    return read_sum(b, op);
+    // All sums of a body are of one kind, over the same points.
+    int64_t n_kept;
+    SumKind kind = sum_kind(op, &n_kept);
+    if (kind == SUM_none || kind == SUM_other) return false;
+    if (!set_count(b, type_count(op->in[0].value->type))) return false;
+    if (b->sum != SUM_none && (b->sum != kind || b->n_kept != n_kept)) return false;
+    b->sum = kind;
+    b->n_kept = n_kept;
+    return true;
   }
   // Views keep the flat index, and so does a broadcast that changes no length.
   const BodyValue *in = op->n_in > 0 ? &b->value[op->in[0].value->id] : NULL;
@@ -172,33 +171,29 @@ static bool read_op(Body *b, const Op *op) {
   return in->kind == BODY_scalar || (in->kind == BODY_operand && access_is_flat(&in->access));
 }
 
-// Checks the operands of computed values and sums: none is a sum, so each has an element at every
-// point.  Splits the loops for their accesses.
-static bool check_operands(Body *b, const Op *op) {
-  for (int i = 0; i < op->n_in; i++) {
-    const BodyValue *in = &b->value[op->in[i].value->id];
-    if (in->kind == BODY_sum) return false;
-    if (in->kind == BODY_operand && !loops_cut(&b->loops, &in->access)) return false;
-  }
-  return true;
-}
-
 bool body_read(const Graph *g, Body *out, Arena *a) {
   Body b = {.g = g, .count = -1, .value = arena_array(a, BodyValue, g->n_values)};
-  for (int i = 0; i < g->n_params; i++)
-    b.value[g->params[i]->id] = (BodyValue){.kind = BODY_operand,
-                                            .source = g->params[i],
-                                            .access = access_flat(type_count(g->params[i]->type))};
+  // Operands have element i at flat index i.
+  for (int i = 0; i < g->n_params; i++) {
+    BodyValue *v = &b.value[g->params[i]->id];
+    *v = (BodyValue){.kind = BODY_operand, .source = g->params[i]};
+    access_push(&v->access, type_count(g->params[i]->type), 1);
+  }
   for_each_op(op, g)
     if (!read_op(&b, op)) return false;
   for (int i = 0; i < g->n_results; i++) { // a body may be only a fill, a view or a broadcast
     const Value *v = g->results[i]->use.value;
     if (b.value[v->id].kind != BODY_sum && !set_count(&b, type_count(v->type))) return false;
   }
-  // Accesses of operands refine the loops.
+  // Accesses of operands refine the loops.  No operand of a computed value or of a sum is a sum, so
+  // each has an element at every point.
   for_each_op(op, g) {
     if (!op_is_elementwise(op) && op->kind != OP_reduce_sum) continue;
-    if (!check_operands(&b, op)) return false;
+    for (int i = 0; i < op->n_in; i++) {
+      const BodyValue *in = &b.value[op->in[i].value->id];
+      if (in->kind == BODY_sum) return false;
+      if (in->kind == BODY_operand && !loops_cut(&b.loops, &in->access)) return false;
+    }
   }
   for (int i = 0; i < g->n_results; i++) {
     const BodyValue *v = &b.value[g->results[i]->use.value->id];
@@ -216,6 +211,7 @@ bool body_inplace(const Body *b, int result, int operand) {
   if (b->value[out->id].kind != BODY_computed || type_count(in->type) != b->count ||
       dtype_bytes[in->type->dtype] != dtype_bytes[out->type->dtype])
     return false;
+  // Every read is of the element that is written at that point.
   for_each_op(op, b->g) {
     const BodyValue *v = &b->value[op->out[0]->id];
     if (v->kind == BODY_operand && v->source == in && !access_is_flat(&v->access)) return false;
@@ -229,6 +225,7 @@ bool body_same(const Graph *a, const Graph *b) {
     return false;
   for (int i = 0; i < a->n_params; i++)
     if (a->params[i]->type != b->params[i]->type) return false;
+  // The same ops in the same order; values are compared by id.
   for (const Op *x = a->first, *y = b->first; x; x = x->next, y = y->next) {
     if (x->kind != y->kind || x->out[0]->type != y->out[0]->type || !op_same_attrs(x, y))
       return false;

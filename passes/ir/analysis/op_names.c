@@ -85,6 +85,7 @@ static int bound(const Named *at, int n, int (*order)(const Named *, const Named
                  const Named *like, bool behind) {
   int low = 0, high = n;
   while (low < high) {
+    // Entries before `low` come before the bound, those from `high` on do not.
     int middle = (low + high) / 2, is = order(&at[middle], like);
     if (is < 0 || (behind && !is))
       low = middle + 1;
@@ -96,6 +97,7 @@ static int bound(const Named *at, int n, int (*order)(const Named *, const Named
 
 Op *op_names_find(const OpNames *names, const char *node, TrainPart part, int kind, int which,
                   int *n) {
+  // Both bounds of the equal entries, by binary search.
   Named like = {.node = node, .part = part, .kind = kind};
   const Named *at = kind == N_OPS ? names->any : names->at;
   int (*order)(const Named *, const Named *) = kind == N_OPS ? by_node : by_kind;
@@ -121,6 +123,7 @@ int op_names_position(const OpNames *names, const Op *op) {
 }
 
 bool op_is_meant(const Op *op, const char *what, Arena *a) {
+  // The name of a result, of an op of the body, of a node of the model, or of the kind of op.
   if (what[0] == '%') {
     for (int i = 0; i < op->n_out; i++)
       if (str_equal(value_text(a, op->out[i]), what)) return true;

@@ -4,6 +4,7 @@
 
 void number_model(Graph *g) {
   int n = 0;
+  // New numbers come after the largest one.
   for_each_op(op, g)
     if (op->of > n) n = op->of;
   for_each_op(op, g)
@@ -28,6 +29,7 @@ const Op *const *model_ops(const Graph *g, Arena *a) {
     if (op->of > n) n = op->of;
   const Op **model = arena_array(a, const Op *, n + 1);
   for_each_op(op, g)
+    // The first forward op of each number.
     if (op->part == PART_forward && !model[op->of]) model[op->of] = op;
   return model;
 }

@@ -33,6 +33,7 @@ int64_t value_first_read(const Value *v) {
   int64_t first = graph_end(v->graph);
   for_each_use(u, v) {
     if (!u->user) continue;
+    // A view is no read, but its readers are.
     bool view = use_views(u);
     int64_t at = view ? value_first_read(u->user->out[0]) : op_time(u->user);
     if (at < first) first = at;
@@ -55,8 +56,25 @@ bool param_kept(const Value *param) {
   return value_lasts(param) || param->role == ROLE_scalar;
 }
 
-// Extends results of begin that the loop reads to the end of the loop.
-static void keep_through_loop(const Graph *g, Life *lives, Arena *a) {
+Life *graph_lives(const Graph *g, Arena *a) {
+  Life *lives = arena_array(a, Life, g->n_values);
+  for (const Op *op = g->last; op; op = op->prev)
+    for (int i = 0; i < op->n_out; i++) {
+      Life *life = &lives[op->out[i]->id];
+      // A sum over slices, and a value that leaves its slice, live from the start.
+      bool all_slices = value_accumulates(op->out[i]) || (g->schedule && value_escapes(op->out[i]));
+      life->from = all_slices ? 0 : op_time(op);
+      life->to = last_read(op->out[i], lives);
+      // A dead sum is waited for at the end.
+      if (op->kind == OP_all_reduce) life->to = later(life->to, value_first_read(op->out[i]));
+      if (value_accumulates(op->out[i])) life->to = later(life->to, op_time(op));
+    }
+  // Parameters exist before the step, and persistent ones after it.
+  for (int i = 0; i < g->n_params; i++) {
+    const Value *p = g->params[i];
+    lives[p->id].to = param_kept(p) ? graph_end(g) : last_read(p, lives);
+  }
+  // Results of begin that the loop reads live to the end of the loop.
   const bool *begin = graph_begin_ops(g, a);
   const Op *start = graph_update_start(g);
   int64_t n_begin = 0, update = start ? op_time(start) : graph_end(g);
@@ -67,31 +85,13 @@ static void keep_through_loop(const Graph *g, Life *lives, Arena *a) {
       Life *life = &lives[op->out[i]->id];
       if (life->to > n_begin) life->to = later(life->to, update);
     }
-}
-
-Life *graph_lives(const Graph *g, Arena *a) {
-  Life *lives = arena_array(a, Life, g->n_values);
-  for (const Op *op = g->last; op; op = op->prev)
-    for (int i = 0; i < op->n_out; i++) {
-      Life *life = &lives[op->out[i]->id];
-      bool all_slices = value_accumulates(op->out[i]) || (g->schedule && value_escapes(op->out[i]));
-      life->from = all_slices ? 0 : op_time(op);
-      life->to = last_read(op->out[i], lives);
-      // A dead sum is waited for at the end.
-      if (op->kind == OP_all_reduce) life->to = later(life->to, value_first_read(op->out[i]));
-      if (value_accumulates(op->out[i])) life->to = later(life->to, op_time(op));
-    }
-  for (int i = 0; i < g->n_params; i++) {
-    const Value *p = g->params[i];
-    lives[p->id].to = param_kept(p) ? graph_end(g) : last_read(p, lives);
-  }
-  keep_through_loop(g, lives, a);
   return lives;
 }
 
 Value *view_root(Value *v, int64_t *bytes) {
   *bytes = 0;
   while (v->def && (op_info[v->def->kind].traits & VIEW)) {
+    // Only unpack moves the start.
     if (v->def->kind == OP_unpack) *bytes += attr_i(v->def, "offset") * dtype_bytes[v->type->dtype];
     v = v->def->in[0].value;
   }
@@ -121,6 +121,7 @@ Meets module_meets(const Module *m, Arena *a) {
   pair[0] = true;
   for_each_mesh(x, m)
     for_each_mesh(y, m)
+      // One common device is enough.
       for (int i = 0; i < x->n_devices && !pair[x->id * n + y->id]; i++)
         pair[x->id * n + y->id] = mesh_has(y, x->device[i]);
   return (Meets){n, pair};
@@ -142,6 +143,7 @@ static int64_t *find_ends(const Module *m, bool host, Arena *a) {
   for_each_graph(g, m) {
     if (!g->entry) continue;
     for (int i = 0; i < g->n_params; i++)
+      // The slab of the device, or that of the host.
       if (value_on_host(g->params[i]) == host) end_with(ends, g->params[i]);
     for_each_op(op, g)
       for (int i = 0; i < op->n_out; i++)
@@ -168,25 +170,25 @@ int64_t device_end(const Module *m, const int64_t *ends, int device) {
 
 // -- In place ----------------------------------------------------------------------------------
 
-// Whether the body's op that computes the result may run in place, and is the only reader.
-static bool batch_inplace(const Graph *body, int result, int operand, Arena *scratch) {
-  const Value *made = body->results[result]->use.value;
-  const Use *use = body->params[operand]->uses;
-  return made->def && use && !use->next && use->user == made->def &&
-         op_inplace(made->def, made->index, use->index, scratch);
-}
-
 bool op_inplace(const Op *op, int result, int operand, Arena *scratch) {
   if (type_bytes(op->out[result]->type) != type_bytes(op->in[operand].value->type)) return false;
   if (op->kind == OP_fused) {
     Body body;
     return body_read(op->callee, &body, scratch) && body_inplace(&body, result, operand);
   }
-  if (op->kind == OP_batch) return batch_inplace(op->callee, result, operand, scratch);
+  // Of a batch: the body's op that computes the result, if it is the only reader.
+  if (op->kind == OP_batch) {
+    const Value *made = op->callee->results[result]->use.value;
+    const Use *use = op->callee->params[operand]->uses;
+    return made->def && use && !use->next && use->user == made->def &&
+           op_inplace(made->def, made->index, use->index, scratch);
+  }
+  // A move that moves nothing.
   if (op->kind == OP_move) {
     const Value *x = op->in[0].value;
     return module_move_stays(op->graph->module, value_whole(x), x->layout, op->out[0]->layout);
   }
+  // An optimizer's states are operands and results in the same order.
   int traits = op_info[op->kind].traits;
   if (result > 0) return (traits & STATES) && operand == result + 1;
   return (traits & INPLACE) && operand == 0;
@@ -204,6 +206,7 @@ static bool begins(const Op *op, const bool *begin) {
   int64_t bytes = 0;
   if ((op_info[op->kind].traits & ACCUMULATES) || (op->n_in == 0 && op->kind != OP_constant))
     return false;
+  // Operands that are the same in every slice; results no larger in total.
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;
     bool same = v->def ? begin[v->def->id] : value_lasts(v) && !v->each_slice;
@@ -236,18 +239,17 @@ static bool makes_parameter(const Op *op, bool each_slice) {
   return false;
 }
 
-static bool read_by_any(const Op *op, const bool *which) {
-  for (int i = 0; i < op->n_out; i++)
-    for_each_use(u, op->out[i])
-      if (u->user && which[u->user->id]) return true;
-  return false;
-}
-
 // The update ops that run in every slice, by op id: all ops that lead to each_slice updates.
 static bool *updates_each_slice(const Graph *g, Arena *a) {
   bool *each = arena_array(a, bool, g->n_ops);
-  for (const Op *op = g->last; op; op = op->prev)
-    each[op->id] = op->part == PART_update && (makes_parameter(op, true) || read_by_any(op, each));
+  for (const Op *op = g->last; op; op = op->prev) {
+    // From the last op back: all readers are known.
+    bool leads = makes_parameter(op, true);
+    for (int i = 0; i < op->n_out; i++)
+      for_each_use(u, op->out[i])
+        leads |= u->user && each[u->user->id];
+    each[op->id] = op->part == PART_update && leads;
+  }
   return each;
 }
 
@@ -257,13 +259,6 @@ static bool *steady_ops(const Graph *g, Arena *a) {
   for_each_op(op, g)
     steady[op->id] = begins(op, steady);
   return steady;
-}
-
-static bool read_by_updates(const Op *op) {
-  for (int i = 0; i < op->n_out; i++)
-    for_each_use(u, op->out[i])
-      if (u->user && u->user->part != PART_update) return false;
-  return true;
 }
 
 // Whether the op serves only the update and has the same result in every slice: of the learning
@@ -276,9 +271,12 @@ static bool only_updates(const Op *op, const bool *steady) {
     if (v->def ? !steady[v->def->id] : !param_kept(v)) return false;
     made |= v->def != NULL;
   }
-  if (made && !read_by_updates(op)) return false;
-  for (int i = 0; i < op->n_out; i++)
+  // Other readers would run before the update.
+  for (int i = 0; i < op->n_out; i++) {
+    for_each_use(u, op->out[i])
+      if (made && u->user && u->user->part != PART_update) return false;
     if (!whole_in_time(op->out[i])) return false;
+  }
   return true;
 }
 
@@ -295,6 +293,7 @@ Op *graph_update_start(const Graph *g) {
   if (g->module->early_updates) return NULL;
   Arena *a = arena_new();
   const bool *steady = steady_ops(g, a), *each_slice = updates_each_slice(g, a);
+  // The first op that starts the update, in the order of the graph.
   Op *start = g->first;
   while (start && !starts_update(start, steady, each_slice))
     start = start->next;
@@ -308,6 +307,7 @@ bool *graph_update_ops(const Graph *g, Arena *a) {
   const bool *steady = steady_ops(g, a), *each_slice = updates_each_slice(g, a);
   for_each_op(op, g) {
     late[op->id] = starts_update(op, steady, each_slice);
+    // Readers of late results are late.
     for (int i = 0; i < op->n_in; i++)
       if (op->in[i].value->def) late[op->id] |= late[op->in[i].value->def->id];
   }

@@ -9,6 +9,7 @@
 int drop_dead(Graph *g) {
   int n = 0;
   for (Op *op = g->last, *prev; op; op = prev) {
+    // From the last op back, so that the producers of dead ops die too.
     prev = op->prev;
     if (op_used(op)) continue;
     op_erase(op);
@@ -45,6 +46,7 @@ void replace(Value *v, Value *by) {
   if (v->type != by->type)
     BUG("%s is replaced by a value of another type", v->def ? op_info[v->def->kind].name : "it");
   value_replace(v, by);
+  // The name moves to the replacement, so that the text stays readable.
   if (v->name && !by->name) {
     const char *name = v->name;
     value_set_name(v, NULL);
@@ -71,6 +73,7 @@ bool constant_tensor(const Value *v, Tensor *out, Arena *a) {
     memcpy(out->data, value->data.at, (size_t)value->data.n);
     return true;
   }
+  // A fill has all elements equal.
   double value = attr_f(op, "value");
   for (int64_t i = 0, n = type_count(v->type); i < n; i++)
     tensor_set_f(out, i, value);
@@ -81,6 +84,7 @@ Value *transposed(Builder *b, Value *v, const int64_t *perm) {
   Op *earlier = v ? made_by(v, OP_transpose) : NULL;
   if (!earlier) return build_transpose(b, v, perm);
   int64_t both[MAX_RANK];
+  // Two transposes are one.
   for (int i = 0; i < v->type->rank; i++)
     both[i] = attr_list(earlier, "perm")[perm[i]];
   return build_transpose(b, earlier->in[0].value, both);

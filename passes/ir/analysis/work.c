@@ -31,6 +31,7 @@ static void add(OpWork *w, uint64_t letters, double flops, double read, double w
   int i = 0;
   while (i < w->n && w->part[i].letters != letters)
     i++;
+  // Parts with equal letters are summed.
   if (i == WORK_PARTS) BUG("an op whose operands differ in more than %d ways", WORK_PARTS);
   if (i == w->n) w->part[w->n++] = (WorkPart){.letters = letters};
   w->part[i].flops += flops;
@@ -50,29 +51,6 @@ static double bytes(const Value *v) {
 static bool takes_some(const Op *op) {
   return op->kind == OP_gather || op->kind == OP_slice || op->kind == OP_local_slice ||
          op->kind == OP_nll;
-}
-
-// -- Bytes -----------------------------------------------------------------------------------
-
-static void add_reads(OpWork *w, const Op *op, const Dims *dims) {
-  for (int i = 0; i < op->n_in; i++) {
-    bool some = i == 0 && takes_some(op);
-    double n = count(some ? op->out[0] : op->in[i].value);
-    add(w, some ? out_letters(dims, 0) : in_letters(dims, i), 0,
-        n * dtype_bytes[op->in[i].value->type->dtype], 0);
-  }
-}
-
-static void add_writes(OpWork *w, const Op *op, const Dims *dims) {
-  for (int i = 0; i < op->n_out; i++) {
-    bool again = i == 0 && (op_info[op->kind].traits & ACCUMULATES);
-    add(w, out_letters(dims, i), 0, again ? bytes(op->out[i]) : 0, bytes(op->out[i]));
-  }
-  // Zeros in the whole result, and then every element of dy is added to one of them.
-  if (op->kind == OP_gather_back) {
-    double touched = count(op->in[1].value) * dtype_bytes[op->out[0]->type->dtype];
-    add(w, in_letters(dims, 1), 0, touched, touched);
-  }
 }
 
 // -- Flops -----------------------------------------------------------------------------------
@@ -122,16 +100,6 @@ static void add_products(OpWork *w, const Dims *dims, int products) {
   add(w, letters, flops, 0, 0);
 }
 
-static void add_elements(OpWork *w, const Op *op, const Dims *dims) {
-  for (int i = 0; i < op->n_in; i++) {
-    bool some = i == 0 && takes_some(op);
-    add(w, some ? out_letters(dims, 0) : in_letters(dims, i),
-        count(some ? op->out[0] : op->in[i].value), 0, 0);
-  }
-  for (int i = 0; i < op->n_out; i++)
-    add(w, out_letters(dims, i), count(op->out[i]), 0, 0);
-}
-
 static void add_flops(OpWork *w, const Op *op, const Dims *dims) {
   const Term *in = dims->in, *out = dims->out;
   switch ((int)op->kind) {
@@ -145,10 +113,18 @@ static void add_flops(OpWork *w, const Op *op, const Dims *dims) {
   case OP_classifier_back: add_products(w, dims, 3); return; // the logits and two gradients
   }
   // Any other op with a prepared kernel is one product with an epilogue.
-  if (op_info[op->kind].traits & PREP)
+  if (op_info[op->kind].traits & PREP) {
     add_products(w, dims, 1);
-  else
-    add_elements(w, op, dims);
+    return;
+  }
+  // All others: one operation per element of each operand and result.
+  for (int i = 0; i < op->n_in; i++) {
+    bool some = i == 0 && takes_some(op);
+    add(w, some ? out_letters(dims, 0) : in_letters(dims, i),
+        count(some ? op->out[0] : op->in[i].value), 0, 0);
+  }
+  for (int i = 0; i < op->n_out; i++)
+    add(w, out_letters(dims, i), count(op->out[i]), 0, 0);
 }
 
 // -- Ops -------------------------------------------------------------------------------------
@@ -182,6 +158,7 @@ static void add_body(OpWork *w, const Op *op, const Dims *dims) {
   for_each_op(inner, op->callee) {
     OpWork is = op_work_alone(inner);
     WorkSum sum = work_sum(&is, NULL);
+    // Values inside a fused body stay in registers.
     bool moves = op->kind != OP_fused;
     add(w, letters, sum.flops, moves ? sum.read : 0, moves ? sum.written : 0);
     launches += is.launches;
@@ -198,9 +175,25 @@ OpWork op_work(const Op *op, const Dims *dims) {
     add_body(&w, op, dims);
   else
     add_flops(&w, op, dims);
+  // Of these, the members of the bucket or the ops of the body count.
   if (op->kind == OP_pack || op->kind == OP_batch || op->kind == OP_call) return w;
-  add_reads(&w, op, dims);
-  add_writes(&w, op, dims);
+  // Bytes: all operands, of which some ops read only a part.
+  for (int i = 0; i < op->n_in; i++) {
+    bool some = i == 0 && takes_some(op);
+    double n = count(some ? op->out[0] : op->in[i].value);
+    add(&w, some ? out_letters(dims, 0) : in_letters(dims, i), 0,
+        n * dtype_bytes[op->in[i].value->type->dtype], 0);
+  }
+  // Results; an accumulation also reads the sum so far.
+  for (int i = 0; i < op->n_out; i++) {
+    bool again = i == 0 && (op_info[op->kind].traits & ACCUMULATES);
+    add(&w, out_letters(dims, i), 0, again ? bytes(op->out[i]) : 0, bytes(op->out[i]));
+  }
+  // Zeros in the whole result, and then every element of dy is added to one of them.
+  if (op->kind == OP_gather_back) {
+    double touched = count(op->in[1].value) * dtype_bytes[op->out[0]->type->dtype];
+    add(&w, in_letters(dims, 1), 0, touched, touched);
+  }
   return w;
 }
 
@@ -209,6 +202,7 @@ Cut op_cut(const Op *op, const Dims *dims) {
   const Mesh *mesh = op_mesh(op);
   for (int a = 0; mesh && a < mesh->n_axes; a++) {
     int letter = op->split[a] ? dims_find(dims, op->split[a]) : -1;
+    // Partial sums divide no work.
     if (letter < 0) continue;
     cut.at[cut.n].letter = letter;
     cut.at[cut.n++].parts = mesh->axis[a].size;
@@ -221,6 +215,7 @@ WorkSum work_sum(const OpWork *w, const Cut *cut) {
   for (int i = 0; i < w->n; i++) {
     const WorkPart *p = &w->part[i];
     double parts = 1;
+    // A part shrinks by the axes that split one of its letters.
     for (int k = 0; cut && k < cut->n; k++)
       if (p->letters >> cut->at[k].letter & 1) parts *= (double)cut->at[k].parts;
     sum.flops += p->flops / parts;
@@ -234,6 +229,7 @@ double op_flops(const Op *op) {
   Dims alone;
   OpWork w = {0};
   const Dims *dims = dims_alone(op, &alone);
+  // The flops of a body are those of its ops.
   if (op_has_callee(op->kind))
     add_body(&w, op, dims);
   else

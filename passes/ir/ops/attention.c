@@ -36,6 +36,7 @@ static bool attention_shape(Shape *a, const Op *op, bool back, Diag *d) {
     return diag_error(d, op->loc, "%s: %d operands, takes %d or %d", name, op->n_in, n, n + 1);
   if (q->rank != 4 || k->rank != 4 || v->rank != 4)
     return diag_error(d, op->loc, "%s: q, k and v must have rank 4", name);
+  // The order of heads and positions decides the dimensions.
   bool major = attr_i(op, "seq_major");
   int head = major ? 2 : 1, seq = major ? 1 : 2;
   *a = (Shape){.b = q->dim[0],
@@ -48,6 +49,7 @@ static bool attention_shape(Shape *a, const Op *op, bool back, Diag *d) {
                .causal = attr_i(op, "causal"),
                .back = back,
                .mask = op->n_in > n ? n : -1};
+  // Grouped queries: r heads of q share a head of k and v.
   if (a->h < 1 || q->dim[head] % a->h)
     return diag_error(d, op->loc, "%s: %lld heads of q are no multiple of %lld heads of k", name,
                       (long long)q->dim[head], (long long)a->h);
@@ -86,9 +88,11 @@ static bool rule(const Op *op, Dims *dims, bool back, Diag *d) {
   term(v, sizeof v, &a, "h", "s^", "e^");
   term(y, sizeof y, &a, head, t, "e^");
   snprintf(lse, sizeof lse, "b %s %s", head, t);
+  // Dimensions of length 1 in the mask are broadcast.
   if (a.mask >= 0)
     snprintf(mask, sizeof mask, ", %s %s %s %s", a.mask_b ? "b" : "1", a.mask_h ? head : "1",
              a.mask_t ? t : "1", a.mask_s ? "s^" : "1");
+  // The adjoint also reads y, lse and dy, and gives dq, dk and dv.
   if (back)
     snprintf(einsum, sizeof einsum, "%s, %s, %s, %s, %s, %s%s -> %s, %s, %s", q, k, v, y, lse, y,
              mask, q, k, v);
@@ -109,6 +113,7 @@ static Value *heads_first(Builder *b, const Shape *a, Value *x, bool repeat) {
   if (a->seq_major) x = build_transpose(b, x, (int64_t[]){0, 2, 1, 3});
   if (!repeat || a->r == 1 || !x) return x;
   const int64_t *dim = x->type->dim;
+  // Each head of k and v once for each of its r heads of q.
   x = build_reshape(b, x, 5, (int64_t[]){a->b, a->h, 1, dim[2], dim[3]});
   x = build_broadcast(b, x, 5, (int64_t[]){a->b, a->h, a->r, dim[2], dim[3]});
   return build_reshape(b, x, 4, (int64_t[]){a->b, a->h * a->r, dim[2], dim[3]});
@@ -128,6 +133,7 @@ static Value *mask_adjoint(Builder *b, const Op *op, const Shape *a, Value *dy) 
   Value *y = heads_first(b, a, op->out[0], false);
   dy = heads_first(b, a, dy, false);
   int64_t n_heads = a->h * a->r, scores[4] = {a->b, n_heads, a->t, a->s};
+  // The scores, with the mask.
   Value *s = build_scale(b, product(b, q, k), attr_f(op, "scale"));
   s = build(b, OP_add, IN(s, build_broadcast(b, mask, 4, scores)), NO_ATTRS);
   // Rows without visible positions: exp(-inf - low) is 0, while exp(-inf + inf) is not a number.
@@ -135,8 +141,10 @@ static Value *mask_adjoint(Builder *b, const Op *op, const Shape *a, Value *dy) 
   Value *lse = build(b, OP_clip, IN(op->out[1]), ATTRS(a_f("low", low), a_f("high", INFINITY)));
   lse =
       build_broadcast(b, build_reshape(b, lse, 4, (int64_t[]){a->b, n_heads, a->t, 1}), 4, scores);
+  // The probabilities; hidden positions have none.
   Value *p = build(b, OP_exp, IN(build(b, OP_sub, IN(s, lse), NO_ATTRS)), NO_ATTRS);
   if (a->causal) p = build(b, OP_trilu, IN(p), ATTRS(a_i("k", a->s - a->t)));
+  // D, and ds = p (dy v' - D).
   Value *sum = build_reduce_sum(b, build(b, OP_mul, IN(dy, y), NO_ATTRS), (int64_t[]){3}, 1, true);
   Value *dp = product(b, dy, v);
   Value *ds = build(b, OP_sub, IN(dp, build_broadcast(b, sum, 4, scores)), NO_ATTRS);
@@ -147,6 +155,7 @@ bool attention_grad(Builder *b, Op *op, Value **dout, Value **din) {
   if (!only_first_results(b, op, dout, 1)) return false;
   Shape a;
   if (!attention_shape(&a, op, false, b->d)) return false;
+  // The adjoint reads all operands, both results and dy.
   Value *in[7] = {op->in[0].value,
                   op->in[1].value,
                   op->in[2].value,
@@ -160,6 +169,7 @@ bool attention_grad(Builder *b, Op *op, Value **dout, Value **din) {
   if (!dq) return false;
   for (int i = 0; i < 3; i++)
     din[i] = dq->def->out[i];
+  // The kernel gives no adjoint of the mask.
   if (a.mask >= 0) din[3] = mask_adjoint(b, op, &a, dout[0]);
   return !b->failed;
 }
@@ -182,6 +192,7 @@ static void row_scores(const Shape *a, double scale, const double *q, const doub
     for (int64_t l = 0; l < a->d; l++)
       sum += row[l] * column[l];
     score[j] = sum * scale;
+    // The mask is indexed along its own dimensions only.
     if (mask) {
       const int64_t *dim = mask->type->dim;
       int64_t at = a->mask_b ? b : 0;
@@ -190,6 +201,7 @@ static void row_scores(const Shape *a, double scale, const double *q, const doub
       at = at * dim[3] + (a->mask_s ? j : 0);
       score[j] += tensor_f(mask, at);
     }
+    // Positions are aligned at the end, if s and t differ.
     if (a->causal && j > i + a->s - a->t) score[j] = -INFINITY;
   }
 }

@@ -28,6 +28,7 @@ static bool channel_rule(const Op *op, Dims *dims, const char *pattern, bool who
   int axis = (int)attr_i(op, "axis");
   Einsum e = {0};
   for (const char *p = pattern; *p; p++) {
+    // A comma between two tensors, an arrow between operands and results.
     if (p > pattern) einsum_add(&e, *p == '>' ? " -> " : p[-1] == '>' ? "" : ", ");
     for (int i = 0; *p == 'x' && i < x->rank; i++)
       einsum_add(&e, "%c%s ", letter_free(i), whole && i != axis ? "^" : "");
@@ -86,11 +87,13 @@ bool batch_norm_grad(Builder *b, Op *op, Value **dout, Value **din) {
   Value *dg = build(b, OP_batch_norm_sums, IN(x, mean, var, dy), ATTRS(axis, eps));
   if (!dg) return false;
   Value *db = dg->def->out[1];
+  // The adjoints of the scale and of the offset.
   din[1] = dg;
   din[2] = db;
   Value *shifted = build(b, OP_offset, IN(var), ATTRS(a_f("by", eps.f)));
   Value *rstd = build(b, OP_rsqrt, IN(shifted), NO_ATTRS);
   Value *slope = build(b, OP_mul, IN(g, rstd), NO_ATTRS);
+  // Then those of the mean and of the variance.
   din[3] = build(b, OP_neg, IN(build(b, OP_mul, IN(slope, db), NO_ATTRS)), NO_ATTRS);
   Value *half =
       build(b, OP_scale, IN(build(b, OP_mul, IN(slope, rstd), NO_ATTRS)), ATTRS(a_f("by", -0.5)));
@@ -103,6 +106,7 @@ bool batch_norm_train_grad(Builder *b, Op *op, Value **dout, Value **din) {
   Value *x = op->in[0].value, *g = op->in[1].value, *dy = dout[0];
   Value *mean = op->out[1], *var = op->out[2];
   Attr axis = *op_attr(op, "axis"), eps = *op_attr(op, "eps");
+  // The batch's own statistics depend on x, and so does the adjoint.
   Value *dg = build(b, OP_batch_norm_sums, IN(x, mean, var, dy), ATTRS(axis, eps));
   if (!dg) return false;
   Value *db = dg->def->out[1];
@@ -140,6 +144,7 @@ static double channel_sum(const AxisView *v, const Tensor *x, int64_t c, double 
   double sum = 0;
   for (int64_t i = 0; i < v->outer; i++) {
     for (int64_t k = 0; k < v->inner; k++) {
+      // The sum is over all dimensions but the channel.
       double t = tensor_f(x, axis_at(v, i, c, k)) - mean;
       sum += power == 2 ? t * t : t;
     }
@@ -156,10 +161,12 @@ bool batch_norm_train_ref(const Op *op, const Tensor *in, Tensor *out, const Box
   Arena *a = arena_new();
   double *mean = arena_array(a, double, v.n), *var = arena_array(a, double, v.n);
   for (int64_t c = 0; c < v.n; c++) {
+    // Two passes: the variance is of the differences from the mean.
     mean[c] = channel_sum(&v, &in[0], c, 0, 1) / count;
     var[c] = channel_sum(&v, &in[0], c, mean[c], 2) / count;
     tensor_set_f(&out[1], c, mean[c]);
     tensor_set_f(&out[2], c, var[c]);
+    // Running statistics move towards those of the batch.
     tensor_set_f(&out[3], c, tensor_f(&in[3], c) * keep + mean[c] * (1 - keep));
     tensor_set_f(&out[4], c, tensor_f(&in[4], c) * keep + var[c] * correction * (1 - keep));
   }
@@ -190,6 +197,7 @@ bool batch_norm_sums_ref(const Op *op, const Tensor *in, Tensor *out, const Box 
   AxisView v = axis_view(in[0].type, (int)attr_i(op, "axis"));
   for (int64_t c = 0; c < v.n; c++) {
     double mean = tensor_f(&in[1], c), rstd = 1 / sqrt(tensor_f(&in[2], c) + attr_f(op, "eps"));
+    // Sums over all dimensions but the channel.
     double dg = 0, db = 0;
     for (int64_t i = 0; i < v.outer; i++) {
       for (int64_t k = 0; k < v.inner; k++) {
@@ -215,6 +223,7 @@ bool batch_norm_back_ref(const Op *op, const Tensor *in, Tensor *out, const Box 
     for (int64_t i = 0; i < v.outer; i++) {
       for (int64_t k = 0; k < v.inner; k++) {
         int64_t at = axis_at(&v, i, c, k);
+        // `count` is that of the whole batch, not of the shard.
         double h = (tensor_f(&in[0], at) - mean) * rstd;
         tensor_set_f(out, at, g * rstd * (tensor_f(&in[4], at) - db / count - h * dg / count));
       }

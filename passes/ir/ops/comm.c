@@ -27,11 +27,13 @@ static bool axis_size(const Op *op, int64_t *out, Diag *d) {
 static bool resized_rule(const Op *op, Dims *dims, const int64_t *after, Diag *d) {
   int rank = op->in[0].value->type->rank;
   Einsum e = {0};
+  // A resized dimension is another letter afterwards, and whole.
   for (int i = 0; i < rank; i++)
     einsum_add(&e, after[i] < 0 ? "%c " : "%c^ ", after[i] < 0 ? letter_free(i) : letter_in(i));
   einsum_add(&e, "->");
   for (int i = 0; i < rank; i++)
     einsum_add(&e, after[i] < 0 ? " %c" : " %c^", after[i] < 0 ? letter_free(i) : letter_out(i));
+  // No operand gives the new lengths.
   if (!dims_parse(dims, op, e.text, d)) return false;
   for (int i = 0; i < rank; i++)
     if (after[i] >= 0) dims_size(dims, letter_out(i), after[i]);
@@ -92,6 +94,7 @@ bool all_to_all_rule(const Op *op, Dims *dims, Diag *d) {
   if (!dim_fits(op, "from", d) || !dim_fits(op, "to", d)) return false;
   if (from == to)
     return diag_error(d, op->loc, "all_to_all: from and to are both %lld", (long long)from);
+  // One dimension gets longer, the other shorter, by the same factor.
   return joined(op, from, after, d) && cut(op, to, after, d) && resized_rule(op, dims, after, d);
 }
 
@@ -123,6 +126,7 @@ bool comm_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag 
   (void)box;
   int64_t size = 1;
   if (op_mesh(op) && !axis_size(op, &size, d)) return false;
+  // The data of other devices is not available.
   if (size != 1)
     return diag_error(d, op->loc, "%s: one device cannot stand for the %lld of axis '%s'",
                       op_info[op->kind].name, (long long)size, attr_s(op, "axis"));
@@ -173,6 +177,7 @@ bool pack_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag 
   for (int k = 0; k < op->n_in; k++) {
     for (int64_t i = 0; i < type_count(in[k].type); i++)
       element_copy(out, offset + i, &in[k], i);
+    // Padding stays zero.
     offset += pack_length(in[k].type);
   }
   return true;
@@ -185,11 +190,13 @@ bool unpack_rule(const Op *op, Dims *dims, Diag *d) {
   int64_t count = 1, offset = attr_i(op, "offset");
   Einsum e = {0};
   einsum_add(&e, "Z^ ->");
+  // The term of the result has a whole letter for each dimension.
   for (int i = 0; i < rank; i++) {
     einsum_add(&e, " %c^", letter_free(i));
     count *= shape[i];
   }
   if (!dims_parse(dims, op, e.text, d)) return false;
+  // The members must be within the bucket.
   int64_t length = op->in[0].value->type->dim[0];
   if (offset < 0 || offset > length || count > length - offset)
     return diag_error(d, op->loc, "unpack: %lld elements from %lld are not within %lld",

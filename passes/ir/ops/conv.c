@@ -41,6 +41,7 @@ static bool conv_window(Window *win, const Op *op, const Type *x, const Type *w,
   if (!window_rank(op, x->rank, &n, d)) return false;
   if (!window_init(win, op, x, y, w->dim + 2, d)) return false;
   int64_t group = attr_i(op, "group");
+  // Groups divide the channels on both sides.
   if (group < 1 || w->dim[0] % group)
     return diag_error(d, op->loc, "%s: %lld output channels do not make %lld groups", name,
                       (long long)w->dim[0], (long long)group);
@@ -48,6 +49,7 @@ static bool conv_window(Window *win, const Op *op, const Type *x, const Type *w,
     return diag_error(d, op->loc,
                       "%s: the input has %lld channels, the weight is for %lld groups of %lld",
                       name, (long long)win->c_in, (long long)group, (long long)w->dim[1]);
+  // A given output must agree with weight and input.
   if (y && win->c_out != w->dim[0])
     return diag_error(d, op->loc, "%s: the output has %lld channels, the weight is for %lld", name,
                       (long long)win->c_out, (long long)w->dim[0]);
@@ -55,6 +57,7 @@ static bool conv_window(Window *win, const Op *op, const Type *x, const Type *w,
     return diag_error(d, op->loc, "%s: batches of %lld and %lld", name, (long long)x->dim[0],
                       (long long)y->dim[0]);
   win->c_out = w->dim[0];
+  // Its spatial size follows from the others.
   int64_t out[MAX_SPATIAL];
   if (!window_output(win, op, n, out, d)) return false;
   for (int j = 0; j < n; j++) {
@@ -64,18 +67,10 @@ static bool conv_window(Window *win, const Op *op, const Type *x, const Type *w,
                         name, j, (long long)win->out[i], (long long)out[j]);
     win->out[i] = out[j];
   }
+  // Leading dimensions that the op lacks have length 1.
   for (int i = 0; i < MAX_SPATIAL - n; i++)
     win->out[i] = 1;
   return true;
-}
-
-// The type that attribute `shape` gives result 0.
-static Type shape_type(const Op *op) {
-  Type t = {.dtype = op->in[0].value->type->dtype, .rank = attr_n(op, "shape")};
-  if (t.rank > MAX_RANK) t.rank = 0; // such a type is illegal for a convolution too
-  for (int i = 0; i < t.rank; i++)
-    t.dim[i] = attr_list(op, "shape")[i];
-  return t;
 }
 
 // The rule of the three ops: `which` is the result; the other two are the operands, in the order x,
@@ -88,7 +83,10 @@ static bool rule(const Op *op, Dims *dims, int which, Diag *d) {
   for (int i = 0; i < 3; i++)
     if (i != which) type[i] = op->in[operand++].value->type;
   if (which != Y) {
-    shape = shape_type(op);
+    shape = (Type){.dtype = op->in[0].value->type->dtype, .rank = attr_n(op, "shape")};
+    if (shape.rank > MAX_RANK) shape.rank = 0; // such a type is illegal for a convolution too
+    for (int i = 0; i < shape.rank; i++)
+      shape.dim[i] = attr_list(op, "shape")[i];
     type[which] = &shape;
   }
   Window win;
@@ -139,6 +137,7 @@ static Value *conv_of(Builder *b, const Op *op, OpKind kind, Value *first, Value
 bool conv_grad(Builder *b, Op *op, Value **dout, Value **din) {
   Value *x = op->in[0].value, *w = op->in[1].value, *dy = dout[0];
   din[0] = conv_of(b, op, OP_conv_back_x, w, dy, x->type);
+  // The weight's gradient is in f32 if w has 16 bits, and rounded once.
   din[1] = build_cast(b, conv_of(b, op, OP_conv_back_w, x, dy, w->type), w->type->dtype);
   return !b->failed;
 }
@@ -195,6 +194,7 @@ static bool reference(const Op *op, const Tensor *in, Tensor *out, int which, Di
   }
   type[which] = out->type;
   at[which] = arena_array(a, double, type_count(out->type));
+  // The geometry was checked by the rule; this fills it again.
   Window win;
   bool ok = conv_window(&win, op, type[X], type[W], type[Y], d);
   if (ok) {

@@ -38,6 +38,7 @@ static Wide w_mod(Wide x, Wide y) {
 static Wide w_pow(Wide x, Wide y) {
   if (y < 0) return x == 1 || (x == -1 && y % 2 == 0) ? 1 : x == -1 ? -1 : 0;
   uint64_t base = (uint64_t)x, result = 1;
+  // One bit of the exponent a round.
   for (; y > 0; y /= 2) {
     if (y % 2) result *= base;
     base *= base;
@@ -96,6 +97,7 @@ static void attr_numbers(const Op *op, double at[2]) {
   op_attr_specs(op->kind, &n);
   for (int i = 0; i < n && i < 2; i++) {
     const Attr *attr = &op->attrs[i];
+    // Booleans are 0 and 1.
     at[i] = attr->kind == 'f'                        ? attr->f
             : attr->kind == 'i' || attr->kind == 'b' ? (double)attr->i
                                                      : 0;
@@ -113,13 +115,6 @@ static bool attr_wide(const Op *op, double x, Wide *out, Diag *d) {
   return true;
 }
 
-// With `ring`, the result modulo 2^64 depends on operands modulo 2^64 only: the sign of a u64 is
-// irrelevant, and products must stay small.  Otherwise the value of a u64 matters.
-static Wide wide_element(const Tensor *t, int64_t i, bool ring) {
-  int64_t x = tensor_i(t, i);
-  return t->type->dtype == DT_u64 && !ring ? (Wide)(uint64_t)x : (Wide)x;
-}
-
 // 1 / 0, 1 % 0 and 0 to the power of -1.
 static bool divides_by_zero(const Op *op, const Wide *x) {
   if (op->kind == OP_div || op->kind == OP_mod || op->kind == OP_fmod) return x[1] == 0;
@@ -131,13 +126,16 @@ static bool integers(const Op *op, const Tensor *in, Tensor *out, Diag *d) {
   Wide a = 0, b = 0;
   attr_numbers(op, number);
   if (!attr_wide(op, number[0], &a, d) || !attr_wide(op, number[1], &b, d)) return false;
-  // Ring operations depend only on operands modulo 2^64.
+  // With `ring`, the result modulo 2^64 depends on operands modulo 2^64 only: the sign of a u64 is
+  // irrelevant, and products must stay small.  Otherwise the value of a u64 matters.
   bool ring = (op_info[op->kind].traits & (ADDITIVE | MULTILINEAR)) || op->kind == OP_square;
   int64_t n = type_count(out->type);
   for (int64_t i = 0; i < n; i++) {
     Wide x[3] = {0, 0, 0};
-    for (int j = 0; j < op->n_in; j++)
-      x[j] = wide_element(&in[j], i, ring);
+    for (int j = 0; j < op->n_in; j++) {
+      int64_t bits = tensor_i(&in[j], i);
+      x[j] = in[j].type->dtype == DT_u64 && !ring ? (Wide)(uint64_t)bits : (Wide)bits;
+    }
     if (divides_by_zero(op, x))
       return diag_error(d, op->loc, "%s: division by zero at element %lld", op_info[op->kind].name,
                         (long long)i);
@@ -151,22 +149,19 @@ static bool integers(const Op *op, const Tensor *in, Tensor *out, Diag *d) {
   return true;
 }
 
-static void floats(const Op *op, const Tensor *in, Tensor *out) {
+// The last operand determines the type: the condition of `where` is always bool.
+bool elementwise(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+  (void)box;
+  if (dtype_class[in[op->n_in - 1].type->dtype] != 'F') return integers(op, in, out, d);
   double a[2] = {0, 0};
   attr_numbers(op, a);
   int64_t n = type_count(out->type);
   for (int64_t i = 0; i < n; i++) {
+    // Absent operands are 0; the formula ignores them.
     double x[3] = {0, 0, 0};
     for (int j = 0; j < op->n_in; j++)
       x[j] = tensor_f(&in[j], i);
     tensor_set_f(out, i, formulas[op->kind].floating(x[0], x[1], x[2], a[0], a[1]));
   }
-}
-
-// The last operand determines the type: the condition of `where` is always bool.
-bool elementwise(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
-  (void)box;
-  if (dtype_class[in[op->n_in - 1].type->dtype] != 'F') return integers(op, in, out, d);
-  floats(op, in, out);
   return true;
 }

@@ -9,15 +9,7 @@
 
 #include "ir/op.h"
 
-static Value *offset(Builder *b, Value *x, double by) {
-  return build(b, OP_offset, IN(x), ATTRS(a_f("by", by)));
-}
-
-// `v` if `condition` holds, else 0; and the reverse.
-static Value *where_so(Builder *b, Value *condition, Value *v) {
-  return build_where(b, condition, v, build_full_like(b, v, 0));
-}
-
+// `v`, or 0 if `condition` holds.
 static Value *where_not(Builder *b, Value *condition, Value *v) {
   return build_where(b, condition, build_full_like(b, v, 0), v);
 }
@@ -99,6 +91,7 @@ static bool known_number(const Value *v, double *out) {
   while (v->def && (v->def->kind == OP_broadcast || v->def->kind == OP_reshape))
     v = v->def->in[0].value;
   if (!v->def) return false;
+  // A fill has the number as attribute; a constant of one element, as bytes.
   if (v->def->kind == OP_fill) {
     *out = attr_f(v->def, "value");
     return true;
@@ -126,6 +119,7 @@ static bool is_sum_of_powers(const Value *v) {
       else if (!known_number(op->in[1].value, &p))
         return false;
       break;
+    // A quotient by a constant is a scale, too.
     case OP_div:
       if (!known_number(op->in[1].value, &p)) return false;
       break;
@@ -188,8 +182,10 @@ bool log_grad(Builder *b, Op *op, Value **dout, Value **din) {
 // infinity.
 static Value *power_grad(Builder *b, Value *x, double p, Value *dy) {
   if (p == 0) return NULL;
+  // Small exponents need no power.
   if (p == 1) return dy;
   if (p == 2) return build_binary(b, OP_mul, build_scale(b, x, 2), dy);
+  // Roots have no derivative at 0.
   Value *slope = build_binary(b, OP_pow, x, build_full_like(b, x, p - 1));
   Value *dx = build_binary(b, OP_mul, build_scale(b, slope, p), dy);
   return p > 0 && p < 1 ? root_grad(b, x, dx) : dx;
@@ -199,13 +195,17 @@ static Value *power_grad(Builder *b, Value *x, double p, Value *dy) {
 bool pow_grad(Builder *b, Op *op, Value **dout, Value **din) {
   Value *x = op->in[0].value, *y = op->in[1].value, *dz = dout[0];
   double p;
+  // A known exponent has no gradient, and a simpler formula.
   if (known_number(y, &p)) {
     din[0] = power_grad(b, x, p, dz);
     return !b->failed;
   }
+  // dx, for an exponent that may be 0.
   Value *zero = build_full_like(b, x, 0);
-  Value *slope = build_binary(b, OP_mul, y, build_binary(b, OP_pow, x, offset(b, y, -1)));
+  Value *less = build(b, OP_offset, IN(y), ATTRS(a_f("by", -1)));
+  Value *slope = build_binary(b, OP_mul, y, build_binary(b, OP_pow, x, less));
   din[0] = where_not(b, build_binary(b, OP_equal, y, zero), build_binary(b, OP_mul, slope, dz));
+  // dy, for a base that may be 0.
   slope = build_binary(b, OP_mul, op->out[0], build_unary(b, OP_log, x));
   Value *flat = build_binary(b, OP_and, build_binary(b, OP_equal, x, zero),
                              build_binary(b, OP_greater_equal, y, zero));
@@ -305,6 +305,7 @@ bool clip_grad(Builder *b, Op *op, Value **dout, Value **din) {
 static bool extreme_grad(Builder *b, Op *op, OpKind loses, OpKind wins, Value **dout, Value **din) {
   Value *x = op->in[0].value, *y = op->in[1].value, *dz = dout[0];
   Value *equal = build_binary(b, OP_equal, x, y);
+  // A tie gives half to each operand.
   Value *share = build_where(b, equal, build_scale(b, dz, 0.5), dz);
   din[0] = where_not(b, build_binary(b, loses, x, y), share);
   din[1] = where_not(b, build_binary(b, wins, x, y), share);
@@ -321,7 +322,7 @@ bool max_grad(Builder *b, Op *op, Value **dout, Value **din) {
 
 bool where_grad(Builder *b, Op *op, Value **dout, Value **din) {
   Value *condition = op->in[0].value;
-  din[1] = where_so(b, condition, dout[0]);
+  din[1] = build_where(b, condition, dout[0], build_full_like(b, dout[0], 0));
   din[2] = where_not(b, condition, dout[0]);
   return !b->failed;
 }

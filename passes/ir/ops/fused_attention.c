@@ -27,6 +27,7 @@ static bool packed_rule(const Op *op, Dims *dims, const char *einsum, Diag *d) {
       (dims->letter[e].size >= 0 && dims->letter[e].size != x->dim[2] / 3))
     return diag_error(d, op->loc, "%s: the operands are of other heads than operand 0",
                       op_info[op->kind].name);
+  // Letters that only results have get their sizes from the attribute.
   dims_size(dims, 'h', heads);
   dims_size(dims, 'e', x->dim[2] / 3);
   return true;
@@ -44,6 +45,7 @@ bool attention_packed_back_rule(const Op *op, Dims *dims, Diag *d) {
 static void copy_third(Tensor *x, int third, Tensor *part, bool to) {
   int64_t wide = x->type->dim[x->type->rank - 1], width = wide / 3;
   for (int64_t i = 0; i < type_count(part->type); i++) {
+    // Element i of the part, in its row of x.
     int64_t at = i / width * wide + third * width + i % width;
     if (to)
       tensor_set_f(x, at, tensor_f(part, i));
@@ -61,14 +63,17 @@ static bool run_unpacked(OpKind kind, const Op *op, const Tensor *x, const Tenso
   const Type *part = type_new(m, x->type->dtype, 4, (int64_t[]){dim[0], dim[1], heads, width});
   Tensor in[6];
   Value *operand[6];
+  // Operands: the three parts of x, then y, lse and dy.
   for (int i = 0; i < 3 + n_more; i++) {
     const Type *t = part;
+    // lse is b h t; the others are like a part of x.
     if (i == 4) t = type_new(m, more[1].type->dtype, 3, more[1].type->dim);
     Tensor whole = *x;
     in[i] = i < 3 ? tensor_new(a, t) : (Tensor){t, more[i - 3].data};
     if (i < 3) copy_third(&whole, i, &in[i], false);
     operand[i] = graph_param(g, NULL, t, ROLE_none, NULL);
   }
+  // The op keeps the attributes, in the layout of the parts.
   Op *made = op_new(g, NULL, kind, operand, 3 + n_more,
                     (Attr[]){*op_attr(op, "scale"), *op_attr(op, "causal"), a_b("seq_major", true)},
                     3, op_origin(op), d);
@@ -82,6 +87,7 @@ bool attention_packed_ref(const Op *op, const Tensor *in, Tensor *out, const Box
   Arena *a = arena_new();
   Tensor result[2];
   bool ok = run_unpacked(OP_attention, op, &in[0], NULL, 0, result, a, d);
+  // The temporary results have other types, but the same bytes.
   for (int i = 0; ok && i < 2; i++)
     memcpy(out[i].data, result[i].data, (size_t)type_bytes(out[i].type));
   arena_free(a);

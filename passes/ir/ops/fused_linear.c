@@ -52,6 +52,7 @@ static Tensor product(Arena *a, const Op *op, const Tensor *in, const Tensor *b)
   Tensor y = tensor_of_doubles(a, op, x, n);
   linear_product(&in[0], &in[1], attr_i(op, "trans"), &y);
   double *at = y.data;
+  // The bias is one number per column.
   for (int64_t i = 0; b && i < type_count(y.type); i++)
     at[i] += tensor_f(b, i % n);
   return y;
@@ -69,6 +70,7 @@ bool linear_gelu_tanh_ref(const Op *op, const Tensor *in, Tensor *out, const Box
   (void)box, (void)d;
   Arena *a = arena_new();
   double *y = product(a, op, in, &in[2]).data;
+  // The gradient reads the value before gelu.
   tensor_set_doubles(&out[1], y);
   for (int64_t i = 0; i < type_count(out[0].type); i++)
     tensor_set_f(&out[0], i, m_gelu_tanh(y[i]));
@@ -81,6 +83,7 @@ bool linear_gelu_tanh_back_ref(const Op *op, const Tensor *in, Tensor *out, cons
   (void)box, (void)d;
   Arena *a = arena_new();
   const double *dy = product(a, op, in, NULL).data;
+  // The product is not rounded in between.
   for (int64_t i = 0; i < type_count(out[0].type); i++)
     tensor_set_f(&out[0], i, m_gelu_tanh_back(tensor_f(&in[2], i)) * dy[i]);
   arena_free(a);
@@ -92,6 +95,7 @@ bool linear_back_w_bias_ref(const Op *op, const Tensor *in, Tensor *out, const B
   int64_t n = type_count(out[1].type);
   Arena *a = arena_new();
   double *db = arena_array(a, double, n);
+  // db sums the columns of dy.
   for (int64_t i = 0; i < type_count(in[1].type); i++)
     db[i % n] += tensor_f(&in[1], i);
   linear_product_back_w(&in[0], &in[1], attr_i(op, "trans"), &out[0]);
@@ -102,6 +106,7 @@ bool linear_back_w_bias_ref(const Op *op, const Tensor *in, Tensor *out, const B
 
 bool classifier_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
   Arena *a = arena_new();
+  // The logits are never results of the op.
   Tensor of_loss[] = {product(a, op, in, NULL), in[2]};
   Tensor result[] = {out[0], tensor_new(a, out[0].type)};
   bool ok = cross_entropy_ref(op, of_loss, result, box, d);
@@ -117,6 +122,7 @@ bool classifier_back_ref(const Op *op, const Tensor *in, Tensor *out, const Box 
   Tensor of_loss[] = {logits, in[2], lse, in[3]}, result[] = {out[0], lse};
   bool ok = cross_entropy_ref(op, of_loss, result, box, d) &&
             cross_entropy_back_ref(op, of_loss, &adjoint, box, d);
+  // The adjoint of the logits, through both products.
   if (ok) {
     linear_product(&adjoint, &in[1], !trans, &out[1]);
     linear_product_back_w(&in[0], &adjoint, trans, &out[2]);

@@ -28,6 +28,7 @@ static bool back_add(ReferenceFn *back, const Op *op, const Tensor *in, Tensor *
                      Diag *d) {
   Arena *a = arena_new();
   Tensor result[3] = {tensor_of_doubles(a, op, out[0].type, 0)};
+  // Only dx goes through the temporary; other results are final.
   for (int i = 1; i < op->n_out; i++)
     result[i] = out[i];
   bool ok = back(op, in + 1, result, box, d);

@@ -9,24 +9,21 @@
 #include "ir/ops/index.h"
 
 // Whether all ops compute element i from elements i, so that all dimensions can be split.
-static bool elementwise_body(const Graph *g, const Type *shape) {
-  for_each_op(op, g) {
-    if (!op_info[op->kind].formula) return false;
-    for (int i = 0; i < op->n_out; i++) {
-      const Type *t = op->out[i]->type;
-      if (t->rank != shape->rank || memcmp(t->dim, shape->dim, sizeof t->dim) != 0) return false;
-    }
-  }
-  return true;
-}
-
-static bool same_shapes(const Op *op) {
+static bool is_elementwise(const Op *op) {
   const Type *shape = op->out[0]->type;
   for (int i = 0; i < op->n_in; i++) {
     const Type *t = op->in[i].value->type;
     if (t->rank != shape->rank || memcmp(t->dim, shape->dim, sizeof t->dim) != 0) return false;
   }
-  return elementwise_body(op->callee, shape);
+  // The body: formulas only, and no other shape in between.
+  for_each_op(inner, op->callee) {
+    if (!op_info[inner->kind].formula) return false;
+    for (int i = 0; i < inner->n_out; i++) {
+      const Type *t = inner->out[i]->type;
+      if (t->rank != shape->rank || memcmp(t->dim, shape->dim, sizeof t->dim) != 0) return false;
+    }
+  }
+  return true;
 }
 
 enum { MAX_LENGTHS = 52 }; // lower and upper case letters
@@ -35,6 +32,7 @@ enum { MAX_LENGTHS = 52 }; // lower and upper case letters
 // are too many lengths.
 static bool add_whole(Einsum *e, const Type *t, int64_t *length, int *n) {
   for (int i = 0; i < t->rank; i++) {
+    // The letter of this length.
     int which = 0;
     while (which < *n && length[which] != t->dim[i])
       which++;
@@ -48,7 +46,7 @@ static bool add_whole(Einsum *e, const Type *t, int64_t *length, int *n) {
 bool callee_rule(const Op *op, Dims *dims, Diag *d) {
   int64_t length[MAX_LENGTHS];
   int n = 0;
-  bool same = op->n_out > 0 && same_shapes(op), few = true;
+  bool same = op->n_out > 0 && is_elementwise(op), few = true;
   Einsum e = {0};
   // Elementwise bodies share one star, which can be split; others have letters that cannot.
   for (int i = 0; i < op->n_in && few; i++) {
@@ -67,6 +65,7 @@ bool callee_rule(const Op *op, Dims *dims, Diag *d) {
       few = add_whole(&e, op->out[i]->type, length, &n);
   }
   const char *name = op_info[op->kind].name;
+  // The limits of an einsum.
   if (op->n_out > MAX_RESULTS)
     return diag_error(d, op->loc, "%s: '@%s' has more than %d results", name, op->callee->name,
                       MAX_RESULTS);
@@ -84,6 +83,7 @@ bool callee_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Dia
   (void)box;
   const Graph *g = op->callee;
   Arena *scratch = arena_new();
+  // [v->id] is the tensor of value v.
   Tensor *of = arena_array(scratch, Tensor, g->n_values);
   for (int i = 0; i < g->n_params; i++)
     of[g->params[i]->id] = in[i];
@@ -118,40 +118,8 @@ typedef struct Known {
   Value *value, *adjoint;
 } Known;
 
-static bool is_floating(const Value *v) {
-  return dtype_class[v->type->dtype] == 'F';
-}
-
 static void add_adjoint(Builder *b, Known *k, Value *dy) {
   k->adjoint = k->adjoint ? build(b, OP_add, IN(k->adjoint, dy), NO_ATTRS) : dy;
-}
-
-// Copies the callee's op into the caller.
-static Op *copy_op(Builder *b, const Op *op, const Known *known) {
-  Value *in[MAX_TERMS];
-  for (int i = 0; i < op->n_in; i++)
-    in[i] = known[op->in[i].value->id].value;
-  if (op->callee)
-    return op_new_call(b->g, b->at, op->kind, op->callee, in, op->n_in, b->origin, b->d);
-  int n;
-  op_attr_specs(op->kind, &n);
-  return op_new(b->g, b->at, op->kind, in, op->n_in, op->attrs, n, b->origin, b->d);
-}
-
-// Appends the gradient of `op`, with `copy` as its copy in the caller, and adds to the adjoints of
-// its operands.
-static bool op_back(Builder *b, const Op *op, Op *copy, Known *known) {
-  Value *dout[MAX_RESULTS] = {0}, *din[MAX_TERMS] = {0};
-  bool flows = false;
-  for (int i = 0; i < op->n_out; i++) {
-    dout[i] = known[op->out[i]->id].adjoint;
-    flows |= dout[i] != NULL;
-  }
-  if (!flows) return true;
-  if (!op_info[op->kind].grad(b, copy, dout, din)) return false;
-  for (int i = 0; i < op->n_in; i++)
-    if (din[i] && is_floating(op->in[i].value)) add_adjoint(b, &known[op->in[i].value->id], din[i]);
-  return !b->failed;
 }
 
 // Recomputes the callee in the caller, to give its gradients their operands, and differentiates it.
@@ -162,11 +130,21 @@ bool call_grad(Builder *b, Op *op, Value **dout, Value **din) {
   Known *known = arena_array(scratch, Known, g->n_values);
   Op **copies = arena_array(scratch, Op *, g->n_ops);
   bool ok = true;
+  // Parameters are the operands of the call.
   for (int i = 0; i < g->n_params; i++)
     known[g->params[i]->id].value = op->in[i].value;
   // The forward ops again, in the caller.
   for (Op *inner = g->first; ok && inner; inner = inner->next) {
-    Op *copy = copies[inner->id] = copy_op(b, inner, known);
+    Value *in[MAX_TERMS];
+    int n_attrs;
+    for (int i = 0; i < inner->n_in; i++)
+      in[i] = known[inner->in[i].value->id].value;
+    op_attr_specs(inner->kind, &n_attrs);
+    Op *copy = inner->callee ? op_new_call(b->g, b->at, inner->kind, inner->callee, in, inner->n_in,
+                                           b->origin, b->d)
+                             : op_new(b->g, b->at, inner->kind, in, inner->n_in, inner->attrs,
+                                      n_attrs, b->origin, b->d);
+    copies[inner->id] = copy;
     ok = copy != NULL;
     for (int i = 0; ok && i < inner->n_out; i++)
       known[inner->out[i]->id].value = copy->out[i];
@@ -174,8 +152,22 @@ bool call_grad(Builder *b, Op *op, Value **dout, Value **din) {
   // The adjoints of the results, propagated back to the parameters.
   for (int i = 0; ok && i < g->n_results; i++)
     if (dout[i]) add_adjoint(b, &known[g->results[i]->use.value->id], dout[i]);
-  for (Op *inner = g->last; ok && inner; inner = inner->prev)
-    ok = op_back(b, inner, copies[inner->id], known);
+  for (Op *inner = g->last; ok && inner; inner = inner->prev) {
+    Value *of_out[MAX_RESULTS] = {0}, *of_in[MAX_TERMS] = {0};
+    bool flows = false;
+    for (int i = 0; i < inner->n_out; i++) {
+      of_out[i] = known[inner->out[i]->id].adjoint;
+      flows |= of_out[i] != NULL;
+    }
+    // An op without adjoints of its results adds to none.
+    if (!flows) continue;
+    ok = op_info[inner->kind].grad(b, copies[inner->id], of_out, of_in);
+    for (int i = 0; ok && i < inner->n_in; i++) {
+      const Value *v = inner->in[i].value;
+      if (of_in[i] && dtype_class[v->type->dtype] == 'F') add_adjoint(b, &known[v->id], of_in[i]);
+    }
+    ok = ok && !b->failed;
+  }
   for (int i = 0; ok && i < g->n_params; i++)
     din[i] = known[g->params[i]->id].adjoint;
   arena_free(scratch);

@@ -73,6 +73,7 @@ static void multiply(const Tensor *x, Matrix mx, const Tensor *y, Matrix my, Ten
         else
           whole += (uint64_t)tensor_i(x, at_x) * (uint64_t)tensor_i(y, at_y);
       }
+      // Rounded once, after the last addition.
       int64_t at = mo.start + i * mo.row + j * mo.column;
       if (floating)
         tensor_set_f(out, at, sum);
@@ -122,6 +123,7 @@ bool matmul_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Dia
   const Type *a = in[0].type, *y = out[0].type;
   int rank = y->rank;
   int64_t m = y->dim[rank - 2], n = y->dim[rank - 1], k = a->dim[trans_a ? rank - 2 : rank - 1];
+  // One product for each index of the leading dimensions.
   int64_t batch = 1;
   for (int i = 0; i < rank - 2; i++)
     batch *= y->dim[i];

@@ -15,16 +15,13 @@
 #include "ir/ops/index.h"
 #include "ir/ops/reference.h"
 
-// Whether ranks can add elements of this type.
-static bool sums(DType t) {
-  return dtype_class[t] == 'F' || t == DT_i32 || t == DT_i64;
-}
-
 // The letters of x, of the indices and of y; x has the axis, y the indices in its place.
 static void add_x(Einsum *e, int rank, int axis, DType t) {
+  // Partial sums need a type that ranks can add.
+  bool sums = dtype_class[t] == 'F' || t == DT_i32 || t == DT_i64;
   for (int i = 0; i < rank; i++)
     if (i == axis)
-      einsum_add(e, sums(t) ? " v" : " v^");
+      einsum_add(e, sums ? " v" : " v^");
     else
       einsum_add(e, " %c", letter_free(i));
 }
@@ -61,10 +58,12 @@ bool gather_rule(const Op *op, Dims *dims, Diag *d) {
   int rank = op->in[0].value->type->rank, index_rank = op->in[1].value->type->rank;
   if (!axis_fits(op, rank, d) || !batch_fits(op, index_rank, d)) return false;
   int axis = (int)attr_i(op, "axis"), batch = (int)attr_i(op, "batch");
+  // Rows of `padding` count from the start.
   for (int i = 0; i < attr_n(op, "padding"); i++)
     if (attr_list(op, "padding")[i] < 0)
       return diag_error(d, op->loc, "gather: padding is row %lld",
                         (long long)attr_list(op, "padding")[i]);
+  // v b, A B -> A B b
   Einsum e = {0};
   add_x(&e, rank, axis, op->in[0].value->type->dtype);
   einsum_add(&e, ",");
@@ -79,6 +78,7 @@ bool gather_back_rule(const Op *op, Dims *dims, Diag *d) {
   int rank = attr_n(op, "shape"), index_rank = op->in[0].value->type->rank;
   if (!axis_fits(op, rank, d) || !batch_fits(op, index_rank, d)) return false;
   int axis = (int)attr_i(op, "axis"), batch = (int)attr_i(op, "batch");
+  // A B, A B b -> v b
   Einsum e = {0};
   add_indices(&e, batch, index_rank);
   einsum_add(&e, ",");
@@ -99,10 +99,10 @@ bool gather_back_rule(const Op *op, Dims *dims, Diag *d) {
   return true;
 }
 
-// dy with zeros for indices in `padding`, as torch.nn.Embedding defines its padding_idx.
-static Value *without_padding(Builder *b, const Op *op, Value *dy) {
-  Value *index = op->in[1].value;
-  const Type *t = index->type;
+bool gather_grad(Builder *b, Op *op, Value **dout, Value **din) {
+  Value *index = op->in[1].value, *dy = dout[0];
+  const Type *x = op->in[0].value->type, *t = index->type;
+  // dy with zeros for indices in `padding`, as torch.nn.Embedding defines its padding_idx.
   int from = (int)(attr_i(op, "axis") - attr_i(op, "batch")), rank = dy->type->rank;
   int64_t ones[MAX_RANK];
   for (int i = 0; i < rank; i++)
@@ -115,13 +115,8 @@ static Value *without_padding(Builder *b, const Op *op, Value *dy) {
     Value *zero = build_fill(b, dy->type->dtype, rank, dy->type->dim, 0);
     dy = build_where(b, padded, zero, dy);
   }
-  return dy;
-}
-
-bool gather_grad(Builder *b, Op *op, Value **dout, Value **din) {
-  const Type *x = op->in[0].value->type;
-  Value *dy = without_padding(b, op, dout[0]);
-  din[0] = build(b, OP_gather_back, IN(op->in[1].value, dy),
+  // The rows of a 16-bit table are summed in f32.
+  din[0] = build(b, OP_gather_back, IN(index, dy),
                  ATTRS(*op_attr(op, "axis"), a_list("shape", x->dim, x->rank),
                        a_i("batch", attr_i(op, "batch"))));
   din[0] = build_cast(b, din[0], x->dtype);
@@ -140,6 +135,7 @@ static Lookup lookup_of(const Op *op, const Type *x, const Type *index, const Bo
   AxisView v = axis_view(x, axis);
   Lookup l = {.outer = v.outer, .n = v.n, .inner = v.inner, .m = type_count(index)};
   l.own = attr_i(op, "batch") > 0;
+  // m counts the indices of one table.
   if (l.own && l.outer > 0) l.m /= l.outer;
   l.from = box_start(box, axis);
   l.all = box_whole(box, x, axis);
@@ -165,6 +161,7 @@ bool gather_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Dia
     for (int64_t j = 0; j < l.m; j++) {
       int64_t at;
       if (!row_at(op, &in[1], l.own ? i * l.m + j : j, &l, &at, d)) return false;
+      // One row of the table.
       for (int64_t k = 0; at >= 0 && k < l.inner; k++)
         element_copy(out, (i * l.m + j) * l.inner + k, &in[0], (i * l.n + at) * l.inner + k);
     }
@@ -182,9 +179,11 @@ bool gather_back_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box
     for (int64_t j = 0; ok && j < l.m; j++) {
       int64_t at;
       ok = row_at(op, &in[0], l.own ? i * l.m + j : j, &l, &at, d);
+      // An index may occur several times.
       for (int64_t k = 0; ok && at >= 0 && k < l.inner; k++)
         sum[(i * l.n + at) * l.inner + k] += tensor_f(&in[1], (i * l.m + j) * l.inner + k);
     }
+  // Rows without an index are zero.
   for (int64_t i = 0; i < n; i++)
     tensor_set_f(out, i, sum[i]);
   arena_free(scratch);

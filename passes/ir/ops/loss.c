@@ -18,6 +18,7 @@ bool nll_back_rule(const Op *op, Dims *dims, Diag *d) {
   const Type *labels = op->in[0].value->type;
   int rank = attr_n(op, "shape");
   const int64_t *shape = attr_list(op, "shape");
+  // The last dimension is that of the classes.
   bool same = rank == labels->rank + 1;
   for (int i = 0; same && i < labels->rank; i++)
     same = shape[i] == labels->dim[i];
@@ -32,12 +33,14 @@ bool lse_parts_rule(const Op *op, Dims *dims, Diag *d) {
   const Type *x = op->in[0].value->type;
   int rank = attr_n(op, "shape");
   const int64_t *shape = attr_list(op, "shape");
+  // All leading dimensions are unchanged.
   bool same = rank == x->rank && rank > 0;
   for (int i = 0; same && i < rank - 1; i++)
     same = shape[i] == x->dim[i];
   if (!same)
     return diag_error(d, op->loc,
                       "lse_parts: 'shape' must be that of the operand, but for the last length");
+  // The last length is the number of parts.
   int64_t length = x->dim[rank - 1], parts = shape[rank - 1];
   if (parts == 0 || length % parts != 0)
     return diag_error(d, op->loc, "lse_parts: %lld elements cannot be cut in %lld equal parts",
@@ -85,6 +88,7 @@ static bool label_of(const Op *op, const Tensor *labels, int64_t row, const Clas
     *label = IGNORED;
     return true;
   }
+  // Only the shard of the class can read its logit.
   *label = class >= c->from && class < c->from + c->n ? class - c->from : ELSEWHERE;
   if (class >= 0 && class < c->all) return true;
   return diag_error(d, op->loc, "%s: label %lld of row %lld is outside 0..%lld",
@@ -95,6 +99,7 @@ static bool label_of(const Op *op, const Tensor *labels, int64_t row, const Clas
 // The log-sum-exp of n elements of x from `at` on: -inf if all are; NaN if any is NaN or +inf.
 static double log_sum_exp(const Tensor *x, int64_t at, int64_t n) {
   double max = -INFINITY, sum = 0;
+  // The maximum is subtracted, so that no exponential overflows.
   for (int64_t j = 0; j < n; j++)
     max = fmax(max, tensor_f(x, at + j));
   if (max == -INFINITY) max = 0;
@@ -108,6 +113,7 @@ bool cross_entropy_ref(const Op *op, const Tensor *in, Tensor *out, const Box *b
   for (int64_t i = 0; i < c.rows; i++) {
     int64_t label;
     if (!label_of(op, &in[1], i, &c, &label, d)) return false;
+    // lse is a result, for the gradient.
     double lse = log_sum_exp(&in[0], i * c.n, c.n);
     tensor_set_f(&out[0], i, label < 0 ? 0 : lse - tensor_f(&in[0], i * c.n + label));
     tensor_set_f(&out[1], i, lse);
@@ -122,6 +128,7 @@ bool cross_entropy_back_ref(const Op *op, const Tensor *in, Tensor *out, const B
     if (!label_of(op, &in[1], i, &c, &label, d)) return false;
     double lse = tensor_f(&in[2], i), dloss = tensor_f(&in[3], i);
     for (int64_t j = 0; j < c.n; j++) {
+      // Probability minus one-hot label.
       double p = exp(tensor_f(&in[0], i * c.n + j) - lse);
       tensor_set_f(out, i * c.n + j, label == IGNORED ? 0 : (p - (j == label)) * dloss);
     }
@@ -134,6 +141,7 @@ bool nll_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *
   for (int64_t i = 0; i < c.rows; i++) {
     int64_t label;
     if (!label_of(op, &in[1], i, &c, &label, d)) return false;
+    // Ignored labels, and those of other shards, contribute 0.
     tensor_set_f(out, i, label < 0 ? 0 : -tensor_f(&in[0], i * c.n + label));
   }
   return true;
@@ -144,6 +152,7 @@ bool nll_back_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, D
   for (int64_t i = 0; i < c.rows; i++) {
     int64_t label;
     if (!label_of(op, &in[0], i, &c, &label, d)) return false;
+    // Only the class of the label has a gradient.
     for (int64_t j = 0; j < c.n; j++)
       tensor_set_f(out, i * c.n + j, j == label ? -tensor_f(&in[1], i) : 0);
   }

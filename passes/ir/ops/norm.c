@@ -20,6 +20,7 @@ bool layer_norm_grad(Builder *b, Op *op, Value **dout, Value **din) {
       build(b, OP_layer_norm_back,
             IN(op->in[0].value, op->in[1].value, op->out[1], op->out[2], dout[0]), NO_ATTRS);
   if (!dx) return false;
+  // One op gives the adjoints of all three operands.
   for (int i = 0; i < 3; i++)
     din[i] = dx->def->out[i];
   return true;
@@ -80,6 +81,7 @@ bool rms_norm_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, D
     for (int64_t j = 0; j < v.n; j++)
       tensor_set_f(&out[0], i * v.n + j,
                    tensor_f(&in[0], i * v.n + j) * rstd * tensor_f(&in[1], j));
+    // The statistic is a result, for the gradient.
     tensor_set_f(&out[1], i, rstd);
   }
   return true;
@@ -95,6 +97,7 @@ static void norm_back(const Tensor *x, const Tensor *g, const Tensor *mean, cons
   for (int64_t i = 0; i < v.outer; i++) {
     double mean_p = 0, mean_ph = 0, r = tensor_f(rstd, i);
     for (int64_t j = 0; j < v.n; j++) {
+      // The row's h and p, and the means of p and p h.
       double dyj = tensor_f(dy, i * v.n + j);
       h[j] = (tensor_f(x, i * v.n + j) - (mean ? tensor_f(mean, i) : 0)) * r;
       p[j] = tensor_f(g, j) * dyj;
@@ -103,6 +106,7 @@ static void norm_back(const Tensor *x, const Tensor *g, const Tensor *mean, cons
       if (mean) mean_p += p[j] / (double)v.n;
       mean_ph += p[j] * h[j] / (double)v.n;
     }
+    // The means couple the elements of a row.
     for (int64_t j = 0; j < v.n; j++)
       tensor_set_f(&out[0], i * v.n + j, r * (p[j] - mean_p - h[j] * mean_ph));
   }

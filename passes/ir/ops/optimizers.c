@@ -51,6 +51,7 @@ bool sgd_momentum_ref(const Op *op, const Tensor *in, Tensor *out, const Box *bo
   for (int64_t i = 0; i < type_count(in[0].type); i++) {
     double w = tensor_f(&in[0], i);
     double g = tensor_f(&in[1], i) * gscale + decay * w;
+    // The decay is part of the gradient.
     double v = first ? g : momentum * tensor_f(&in[2], i) + (1 - dampening) * g;
     tensor_set_f(&out[0], i, w - lr * (nesterov ? g + momentum * v : v));
     tensor_set_f(&out[1], i, v);
@@ -90,6 +91,7 @@ bool adagrad_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Di
   (void)box, (void)d;
   double eps = attr_f(op, "eps"), decay = attr_f(op, "weight_decay");
   double lr = scalar_f(&in[3]), gscale = scalar_f(&in[4]);
+  // The rate decays with the step.
   lr /= 1 + (double)tensor_i(&in[5], 0) * attr_f(op, "lr_decay");
   if (skips(&in[4])) return skip(out, in, 1);
   for (int64_t i = 0; i < type_count(in[0].type); i++) {
@@ -120,6 +122,7 @@ bool lamb_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag 
     double w = tensor_f(&in[0], i), g = tensor_f(&in[1], i) * gscale;
     double m = beta1 * tensor_f(&in[2], i) + (1 - beta1) * g;
     double v = beta2 * tensor_f(&in[3], i) + (1 - beta2) * g * g;
+    // The learning rate is applied later, by lamb_apply.
     double direction = m / correction1 / (sqrt(v / correction2) + eps) + decay * w;
     tensor_set_f(&out[0], i, direction);
     tensor_set_f(&out[1], i, m);

@@ -20,6 +20,7 @@ static bool pool_window(Window *w, const Op *op, const Type *x, const Type *y, D
   if (attr_n(op, "kernel") != n)
     return diag_error(d, op->loc, "%s: 'kernel' has %d entries, needs %d", name,
                       attr_n(op, "kernel"), n);
+  // Both types must agree about batch and channels.
   if (!window_init(w, op, x, y, attr_list(op, "kernel"), d)) return false;
   if (x->dim[0] != y->dim[0] || w->c_in != w->c_out)
     return diag_error(d, op->loc, "%s: batch and channels of 'shape' must be the operand's", name);
@@ -49,6 +50,7 @@ static bool pool_dims(const Op *op, Dims *dims, const char *sides, const int64_t
   bool last = attr_i(op, "channels_last");
   const char *letters = NULL;
   Einsum e = {0};
+  // A comma between two tensors, an arrow between operands and results.
   for (const char *s = sides; *s; s++) {
     if (s > sides) einsum_add(&e, *s == '>' ? " -> " : s[-1] == '>' ? "" : ", ");
     if (*s == '>') continue;
@@ -56,6 +58,7 @@ static bool pool_dims(const Op *op, Dims *dims, const char *sides, const int64_t
     window_term(&e, "n", "c", letters, n, last);
   }
   if (!dims_parse(dims, op, e.text, d)) return false;
+  // The result's spatial letters occur in no operand.
   for (int i = 0; i < n; i++)
     dims_size(dims, letters[i], shape[(last ? 1 : 2) + i]);
   return true;
@@ -77,6 +80,7 @@ static bool pool_rule(const Op *op, Dims *dims, const char *sides, bool back, Di
   Window w;
   if (!result_type(op, &shape, d)) return false;
   if (!pool_window(&w, op, back ? &shape : operand, back ? operand : &shape, d)) return false;
+  // The index of a maximum is an i32.
   if (op->kind == OP_max_pool && w.in[0] * w.in[1] > INT32_MAX / w.in[2])
     return diag_error(d, op->loc, "max_pool: positions in the plane do not fit i32");
   return pool_dims(op, dims, sides, shape.dim, d);
@@ -166,6 +170,7 @@ bool max_pool_back_ref(const Op *op, const Tensor *in, Tensor *out, const Box *b
   bool ok = true;
   for (int64_t n = 0; n < x->dim[0] && ok; n++) {
     for (int64_t c = 0; c < channels && ok; c++) {
+      // The first elements of the two planes.
       int64_t start_x = last ? n * plane_x * channels + c : (n * channels + c) * plane_x;
       int64_t start_y = last ? n * plane_y * channels + c : (n * channels + c) * plane_y;
       // Windows may overlap, so an element can get several gradients.
@@ -189,6 +194,7 @@ bool max_pool_back_ref(const Op *op, const Tensor *in, Tensor *out, const Box *b
 static double window_count(const Window *w, const int64_t *p, bool include_pad) {
   double count = 1;
   for (int i = 0; i < MAX_SPATIAL; i++) {
+    // The positions that count along one dimension.
     int64_t low = include_pad ? -w->before[i] : 0;
     int64_t high = w->in[i] + (include_pad ? w->after[i] : 0), n = 0;
     for (int64_t k = 0; k < w->kernel[i]; k++) {
@@ -201,16 +207,25 @@ static double window_count(const Window *w, const int64_t *p, bool include_pad) 
 }
 
 // Adds x / count to y, or dy / count to dx, for every element of every window.
-static void average(const Window *w, bool include_pad, double *x, double *y, bool back) {
-  for (int64_t n = 0; n < w->n; n++) {
-    for (int64_t c = 0; c < w->c_in; c++) {
-      for_each_position(p, w->out) {
-        double count = window_count(w, p, include_pad);
-        int64_t at_y = window_at(w, w->out, w->c_out, n, c, p);
-        for_each_position(k, w->kernel) {
+static bool average_reference(const Op *op, const Tensor *in, Tensor *out, bool back, Diag *d) {
+  Window w;
+  if (!pool_window(&w, op, back ? out->type : in->type, back ? in->type : out->type, d))
+    return false;
+  Arena *a = arena_new();
+  double *from = tensor_doubles(a, in), *to = arena_array(a, double, type_count(out->type));
+  double *x = back ? to : from, *y = back ? from : to;
+  bool include_pad = attr_i(op, "include_pad");
+  for (int64_t n = 0; n < w.n; n++) {
+    for (int64_t c = 0; c < w.c_in; c++) {
+      for_each_position(p, w.out) {
+        // The divisor is the same for all elements of the window.
+        double count = window_count(&w, p, include_pad);
+        int64_t at_y = window_at(&w, w.out, w.c_out, n, c, p);
+        // Padding adds nothing, even if it counts.
+        for_each_position(k, w.kernel) {
           int64_t q[MAX_SPATIAL];
-          if (!window_input(w, p, k, q)) continue;
-          int64_t at_x = window_at(w, w->in, w->c_in, n, c, q);
+          if (!window_input(&w, p, k, q)) continue;
+          int64_t at_x = window_at(&w, w.in, w.c_in, n, c, q);
           if (back)
             x[at_x] += y[at_y] / count;
           else
@@ -219,15 +234,6 @@ static void average(const Window *w, bool include_pad, double *x, double *y, boo
       }
     }
   }
-}
-
-static bool average_reference(const Op *op, const Tensor *in, Tensor *out, bool back, Diag *d) {
-  Window w;
-  if (!pool_window(&w, op, back ? out->type : in->type, back ? in->type : out->type, d))
-    return false;
-  Arena *a = arena_new();
-  double *from = tensor_doubles(a, in), *to = arena_array(a, double, type_count(out->type));
-  average(&w, attr_i(op, "include_pad"), back ? to : from, back ? from : to, back);
   tensor_set_doubles(out, to);
   arena_free(a);
   return true;

@@ -16,6 +16,7 @@ bool dropout_rule(const Op *op, Dims *dims, Diag *d) {
   if (n != attr_n(op, "start") || (n && n != t->rank))
     return diag_error(d, op->loc, "dropout: 'whole' and 'start' have %d and %d numbers, x has %d",
                       n, attr_n(op, "start"), t->rank);
+  // The piece must be within the whole tensor.
   for (int i = 0; i < n; i++)
     if (start[i] < 0 || start[i] > whole[i] - t->dim[i])
       return diag_error(

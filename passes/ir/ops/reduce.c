@@ -12,25 +12,18 @@
 #include "ir/ops/einsum.h"
 #include "ir/ops/index.h"
 
-// The reduced dimensions: attribute `axes`, or `axis`.
-static const int64_t *axes_of(const Op *op, int64_t *one, int *n) {
-  if (op->kind == OP_arg_max || op->kind == OP_arg_min) {
-    *one = attr_i(op, "axis");
-    *n = 1;
-    return one;
-  }
-  *n = attr_n(op, "axes");
-  return attr_list(op, "axes");
-}
-
 static bool reducing_rule(const Op *op, Dims *dims, bool whole, Diag *d) {
-  int rank = op->in[0].value->type->rank, n;
-  int64_t one;
-  const int64_t *axes = axes_of(op, &one, &n);
+  int rank = op->in[0].value->type->rank;
+  // The reduced dimensions: attribute `axes`, or `axis`.
+  bool one = op->kind == OP_arg_max || op->kind == OP_arg_min;
+  int64_t axis = one ? attr_i(op, "axis") : 0;
+  const int64_t *axes = one ? &axis : attr_list(op, "axes");
+  int n = one ? 1 : attr_n(op, "axes");
   for (int i = 0; i < n; i++)
     if (axes[i] < 0 || axes[i] >= rank || (i > 0 && axes[i] <= axes[i - 1]))
       return diag_error(d, op->loc, "%s: axes must be ascending and from 0 to %d",
                         op_info[op->kind].name, rank - 1);
+  // All letters of the operand; the result lacks those of the axes, or keeps a 1 for each.
   Einsum e = {0};
   for (int i = 0; i < rank; i++)
     einsum_add(&e, "%c%s ", letter_free(i), whole && is_axis(axes, n, i) ? "^" : "");
@@ -98,6 +91,7 @@ bool reduce_max_grad(Builder *b, Op *op, Value **dout, Value **din) {
   int n = attr_n(op, "axes");
   Value *equal = build(b, OP_equal, IN(x, spread(b, op, op->out[0])), NO_ATTRS);
   Value *count = build_reduce_sum(b, build_cast(b, equal, x->type->dtype), axes, n, true);
+  // The gradient, divided by the number of equal elements.
   Value *share = build(b, OP_div, IN(kept(b, op, dout[0]), count), NO_ATTRS);
   share = build_broadcast(b, share, x->type->rank, x->type->dim);
   din[0] = build_where(b, equal, share, zeros_like(b, x));
@@ -111,13 +105,16 @@ bool reduce_prod_grad(Builder *b, Op *op, Value **dout, Value **din) {
   Value *x = op->in[0].value, *zeros = zeros_like(b, x);
   const int64_t *axes = attr_list(op, "axes");
   int n = attr_n(op, "axes"), rank = x->type->rank;
+  // The product of the nonzero elements.
   Value *is_zero = build(b, OP_equal, IN(x, zeros), NO_ATTRS);
   Value *ones = build_fill(b, x->type->dtype, rank, x->type->dim, 1);
   Value *safe = build_where(b, is_zero, ones, x);
   Value *product =
       build(b, OP_reduce_prod, IN(safe), ATTRS(a_list("axes", axes, n), a_b("keep", true)));
   Value *flow = build(b, OP_mul, IN(kept(b, op, dout[0]), product), NO_ATTRS);
+  // Divided by the element, with 1 in place of 0.
   flow = build(b, OP_div, IN(build_broadcast(b, flow, rank, x->type->dim), safe), NO_ATTRS);
+  // The number of zeros among the other elements must be 0.
   Value *zero = build_cast(b, is_zero, x->type->dtype);
   Value *count = build_broadcast(b, build_reduce_sum(b, zero, axes, n, true), rank, x->type->dim);
   Value *others = build(b, OP_sub, IN(count, zero), NO_ATTRS);
@@ -142,6 +139,7 @@ static double reduce_f(Reduction r, double so_far, double x) {
 
 // Sums and products wrap.  For u64 the bits are compared as unsigned.
 static int64_t reduce_i(Reduction r, int64_t so_far, int64_t x, bool is_unsigned) {
+  // The bits of a u64 decide as unsigned.
   bool less = is_unsigned ? (uint64_t)x < (uint64_t)so_far : x < so_far;
   switch (r) {
   case REDUCE_sum: return (int64_t)((uint64_t)so_far + (uint64_t)x);
@@ -152,22 +150,18 @@ static int64_t reduce_i(Reduction r, int64_t so_far, int64_t x, bool is_unsigned
   BUG("no reduction");
 }
 
-// The distance in the result between neighbours along each dimension of the operand: 0 along
-// reduced dimensions.
-static void result_strides(const Type *x, const int64_t *axes, int n, int64_t *stride) {
-  int64_t count = 1;
-  for (int i = x->rank - 1; i >= 0; i--) {
-    stride[i] = is_axis(axes, n, i) ? 0 : count;
-    if (stride[i]) count *= x->dim[i];
-  }
-}
-
 // Maximum and minimum start from the first element.
 static bool reduce(const Op *op, const Tensor *in, Tensor *out, Reduction r) {
   const Type *x = in[0].type;
   bool floating = dtype_class[x->dtype] == 'F', is_unsigned = x->dtype == DT_u64;
   int64_t stride[MAX_RANK], at[MAX_RANK] = {0}, n = type_count(x), m = type_count(out->type);
-  result_strides(x, attr_list(op, "axes"), attr_n(op, "axes"), stride);
+  // The distance in the result between neighbours along each dimension of the operand: 0 along
+  // reduced dimensions.
+  int64_t count = 1;
+  for (int i = x->rank - 1; i >= 0; i--) {
+    stride[i] = is_axis(attr_list(op, "axes"), attr_n(op, "axes"), i) ? 0 : count;
+    if (stride[i]) count *= x->dim[i];
+  }
   Arena *scratch = arena_new();
   double *sum = arena_array(scratch, double, m); // rounded once, after the last addition
   int64_t *whole = arena_array(scratch, int64_t, m);
@@ -229,6 +223,7 @@ bool sum_squares_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box
 static bool beats(const Tensor *t, int64_t i, int64_t j, bool greater) {
   if (dtype_class[t->type->dtype] != 'F') {
     int64_t x = tensor_i(t, i), y = tensor_i(t, j);
+    // Integers are compared exactly, not as doubles.
     if (t->type->dtype == DT_u64)
       return greater ? (uint64_t)x > (uint64_t)y : (uint64_t)x < (uint64_t)y;
     return greater ? x > y : x < y;
@@ -246,9 +241,11 @@ static bool arg(const Op *op, const Tensor *in, Tensor *out, bool greater) {
   for (int i = axis + 1; i < x->rank; i++)
     inner *= x->dim[i];
   for (int64_t i = 0; i < n; i++) {
+    // The line along the axis that ends in element i.
     int64_t start = i / inner * inner * length + i % inner, best = 0;
     for (int64_t k = 1; k < length; k++) {
       int64_t at = start + k * inner, best_at = start + best * inner;
+      // Neither beats the other if they are equal.
       bool wins = beats(&in[0], at, best_at, greater);
       if (wins || (attr_i(op, "last") && !beats(&in[0], best_at, at, greater))) best = k;
     }
@@ -273,6 +270,7 @@ bool cumsum_rule(const Op *op, Dims *dims, Diag *d) {
   int rank = op->in[0].value->type->rank;
   if (!axis_fits(op, rank, d)) return false;
   Einsum e = {0};
+  // Operand and result have the same dimensions; the axis is whole.
   for (int side = 0; side < 2; side++) {
     einsum_add(&e, side ? "->" : "");
     for (int i = 0; i < rank; i++)
@@ -304,6 +302,7 @@ bool cumsum_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Dia
     double sum = 0;
     uint64_t whole = 0;
     for (int64_t k = 0; k < length; k++) {
+      // Against the order of the elements with `reverse`.
       int64_t i = start + (reverse ? length - 1 - k : k) * inner;
       // An exclusive scan stores the sum before the element.
       double before = sum;

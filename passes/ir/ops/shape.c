@@ -75,6 +75,7 @@ static bool match_group(Matching *m, int x0, int x1, int y0, int y1) {
     while (left_y == 1 && j < y1)
       left_y = m->y[j++];
     if (left_x == 1) return true; // left_y is 1 too: the products are equal
+    // The larger remainder continues with the quotient.
     int64_t common = left_x < left_y ? left_x : left_y;
     Product *px = &m->px[i - 1], *py = &m->py[j - 1];
     if (left_x % common || left_y % common) return false;
@@ -85,27 +86,10 @@ static bool match_group(Matching *m, int x0, int x1, int y0, int y1) {
   }
 }
 
-// Matches the shortest runs of dimensions with the same product, each on its own.
-static void match_runs(Matching *m) {
-  for (int i = 0, j = 0; i < m->nx || j < m->ny;) {
-    int x0 = i, y0 = j, first = m->n_letters;
-    int64_t product_x = i < m->nx ? m->x[i++] : 1, product_y = j < m->ny ? m->y[j++] : 1;
-    while (product_x != product_y) {
-      if (product_x < product_y)
-        product_x *= m->x[i++];
-      else
-        product_y *= m->y[j++];
-    }
-    if (match_group(m, x0, i, y0, j)) continue;
-    m->n_letters = first;
-    keep_whole(m, m->x, m->px, x0, i);
-    keep_whole(m, m->y, m->py, y0, j);
-  }
-}
-
 static void add_products(Einsum *e, const Product *p, int n) {
   for (int i = 0; i < n; i++) {
     if (i > 0) einsum_add(e, " ");
+    // 1, a letter, or a product in parentheses.
     if (p[i].n == 0) einsum_add(e, "1");
     if (p[i].n > 1) einsum_add(e, "(");
     for (int k = 0; k < p[i].n; k++)
@@ -123,20 +107,28 @@ static int64_t count_of(const int64_t *dim, int n) {
 
 // Matches two shapes with the same number of elements.
 static void match_shapes(Matching *m) {
-  if (count_of(m->x, m->nx) > 0) {
-    match_runs(m);
+  // Without elements, products of lengths tell nothing.
+  if (count_of(m->x, m->nx) == 0) {
+    keep_whole(m, m->x, m->px, 0, m->nx);
+    keep_whole(m, m->y, m->py, 0, m->ny);
     return;
   }
-  keep_whole(m, m->x, m->px, 0, m->nx);
-  keep_whole(m, m->y, m->py, 0, m->ny);
-}
-
-// Whether the product of the letters of `p` is `length`.
-static bool is_product(const Matching *m, const Product *p, int64_t length) {
-  int64_t product = 1;
-  for (int i = 0; i < p->n; i++)
-    product *= m->size[p->letter[i] - 'a'];
-  return product == length;
+  // The shortest runs of dimensions with the same product, each on its own.
+  for (int i = 0, j = 0; i < m->nx || j < m->ny;) {
+    int x0 = i, y0 = j, first = m->n_letters;
+    int64_t product_x = i < m->nx ? m->x[i++] : 1, product_y = j < m->ny ? m->y[j++] : 1;
+    while (product_x != product_y) {
+      if (product_x < product_y)
+        product_x *= m->x[i++];
+      else
+        product_y *= m->y[j++];
+    }
+    if (match_group(m, x0, i, y0, j)) continue;
+    // Lengths without a common factor: the run cannot be split.
+    m->n_letters = first;
+    keep_whole(m, m->x, m->px, x0, i);
+    keep_whole(m, m->y, m->py, y0, j);
+  }
 }
 
 // Matches the global shapes, then divides the letters as the operand is split. False if the op is
@@ -150,12 +142,18 @@ static bool match_wholes(Matching *m, const Op *op, const int64_t *x, const int6
   for (int i = 0; i < m->nx; i++) {
     int64_t parts = parts_of(op, in, i);
     if (parts == 1) continue;
+    // A split divides the first letter of its dimension.
     int64_t *size = &m->size[m->px[i].letter[0] - 'a'];
     if (*size % parts) return false;
     *size /= parts;
   }
-  for (int i = 0; i < m->ny; i++)
-    if (!is_product(m, &m->py[i], y[i])) return false;
+  // The result must be split in the same way.
+  for (int i = 0; i < m->ny; i++) {
+    int64_t product = 1;
+    for (int k = 0; k < m->py[i].n; k++)
+      product *= m->size[m->py[i].letter[k] - 'a'];
+    if (product != y[i]) return false;
+  }
   return true;
 }
 
@@ -175,6 +173,7 @@ bool reshape_rule(const Op *op, Dims *dims, Diag *d) {
     if (rank) memcpy(m.y, shape, (size_t)rank * sizeof *m.y);
     match_shapes(&m);
   }
+  // One term with products of letters on each side.
   Einsum e = {0};
   add_products(&e, m.px, m.nx);
   einsum_add(&e, " -> ");
@@ -206,6 +205,7 @@ bool transpose_rule(const Op *op, Dims *dims, Diag *d) {
   if (!list_fits(op, "perm", rank, d)) return false;
   Einsum e = {0};
   for (int i = 0; i < rank; i++) {
+    // Each dimension occurs once.
     if (!is_axis(perm, rank, i))
       return diag_error(d, op->loc, "transpose: 'perm' lacks dimension %d", i);
     einsum_add(&e, "%c ", letter_free(i));
@@ -232,6 +232,7 @@ bool transpose_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, 
   int64_t stride[MAX_RANK], by[MAX_RANK], at[MAX_RANK] = {0}, n = type_count(out->type);
   strides_of(in[0].type, stride);
   for (int i = 0; i < rank; i++)
+    // The operand is read along the result's dimensions.
     by[i] = stride[perm[i]];
   for (int64_t i = 0; i < n; i++, index_next(out->type, at))
     element_copy(out, i, &in[0], index_offset(at, by, rank));
@@ -260,6 +261,7 @@ bool broadcast_rule(const Op *op, Dims *dims, Diag *d) {
     einsum_add(&e, "%c ", stretches ? '1' : letter);
   }
   einsum_add(&e, "->");
+  // Stretched dimensions have a letter of their own.
   for (int i = 0; i < rank; i++)
     einsum_add(&e, " %c", letter_free(i));
   if (!dims_parse(dims, op, e.text, d)) return false;
@@ -279,6 +281,7 @@ bool broadcast_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, 
   int64_t stride[MAX_RANK], by[MAX_RANK] = {0}, at[MAX_RANK] = {0}, n = type_count(y);
   strides_of(x, stride);
   for (int i = 0; i < x->rank; i++)
+    // Along stretched dimensions the same element is read.
     if (x->dim[i] == y->dim[y->rank - x->rank + i]) by[y->rank - x->rank + i] = stride[i];
   for (int64_t i = 0; i < n; i++, index_next(y, at))
     element_copy(out, i, &in[0], index_offset(at, by, y->rank));
@@ -292,6 +295,7 @@ bool constant_rule(const Op *op, Dims *dims, Diag *d) {
   const int64_t *shape = attr_list(op, "shape");
   int rank = attr_n(op, "shape");
   bool whole = op->kind == OP_constant;
+  // The bytes must fill the type.
   if (whole) {
     int64_t length = op_attr(op, "value")->data.n;
     int64_t bytes = count_of(shape, rank) * dtype_bytes[attr_t(op, "to")];
@@ -299,6 +303,7 @@ bool constant_rule(const Op *op, Dims *dims, Diag *d) {
       return diag_error(d, op->loc, "constant: has %lld bytes and its type takes %lld",
                         (long long)length, (long long)bytes);
   }
+  // No operand: the attribute gives all lengths.
   Einsum e = {0};
   einsum_add(&e, "->");
   for (int i = 0; i < rank; i++)

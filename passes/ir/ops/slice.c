@@ -22,24 +22,9 @@ static bool parse_partly(const Op *op, Dims *dims, const bool *same, Diag *d) {
     einsum_add(&e, " %c%s", same[i] ? letter_free(i) : letter_out(i), same[i] ? "" : "^");
   if (!dims_parse(dims, op, e.text, d)) return false;
   for (int i = 0; i < x->rank; i++)
+    // The lengths that no operand gives.
     if (!same[i]) dims_size(dims, letter_out(i), shape[i]);
   return true;
-}
-
-// Checks that `n` elements from `start` by `step` are within `length`.  Sets `all` if they are all
-// elements in order.
-static bool slice_fits(const Op *op, int i, int64_t length, int64_t n, bool *all, Diag *d) {
-  int64_t start = attr_list(op, "starts")[i], step = attr_list(op, "steps")[i];
-  *all = start == 0 && step == 1 && n == length;
-  if (n == 0 || *all) return true;
-  bool inside = start >= 0 && start < length;
-  int64_t more = 0; // the number of steps that fit after the first element
-  if (inside && step > 0) more = (length - 1 - start) / step;
-  if (inside && step < 0) more = step == INT64_MIN ? 0 : start / -step;
-  if (inside && step != 0 && n - 1 <= more) return true;
-  return diag_error(d, op->loc, "%s: %lld elements from %lld by %lld are not within %lld",
-                    op_info[op->kind].name, (long long)n, (long long)start, (long long)step,
-                    (long long)length);
 }
 
 // slice takes `part` out of `whole`, slice_back puts it back.
@@ -48,8 +33,22 @@ static bool slicing_rule(const Op *op, Dims *dims, const int64_t *whole, const i
   int rank = op->in[0].value->type->rank;
   bool all[MAX_RANK];
   if (!list_fits(op, "starts", rank, d) || !list_fits(op, "steps", rank, d)) return false;
-  for (int i = 0; i < rank; i++)
-    if (!slice_fits(op, i, whole[i], part[i], &all[i], d)) return false;
+  for (int i = 0; i < rank; i++) {
+    int64_t start = attr_list(op, "starts")[i], step = attr_list(op, "steps")[i];
+    int64_t length = whole[i], n = part[i];
+    // A dimension that is taken completely, in order, can be split.
+    all[i] = start == 0 && step == 1 && n == length;
+    if (n == 0 || all[i]) continue;
+    // The first element and the last one must be inside.
+    bool inside = start >= 0 && start < length;
+    int64_t more = 0; // the number of steps that fit after the first element
+    if (inside && step > 0) more = (length - 1 - start) / step;
+    if (inside && step < 0) more = step == INT64_MIN ? 0 : start / -step;
+    if (!inside || step == 0 || n - 1 > more)
+      return diag_error(d, op->loc, "%s: %lld elements from %lld by %lld are not within %lld",
+                        op_info[op->kind].name, (long long)n, (long long)start, (long long)step,
+                        (long long)length);
+  }
   return parse_partly(op, dims, all, d);
 }
 
@@ -115,6 +114,7 @@ bool concat_rule(const Op *op, Dims *dims, Diag *d) {
   Einsum e = {0};
   for (int k = 0; k < op->n_in; k++) {
     const Type *x = op->in[k].value->type;
+    // Operands differ only along the axis.
     if (x->rank != rank)
       return diag_error(d, op->loc, "concat: operand %d has %d dimensions, operand 0 has %d", k,
                         x->rank, rank);
@@ -154,6 +154,7 @@ bool concat_grad(Builder *b, Op *op, Value **dout, Value **din) {
     din[k] = build(b, OP_slice, IN(dout[0]),
                    ATTRS(a_list("starts", starts, x->rank), a_list("steps", steps, x->rank),
                          a_list("shape", x->dim, x->rank)));
+    // The next operand begins after this one.
     starts[axis] += x->dim[axis];
   }
   return !b->failed;
@@ -171,6 +172,7 @@ bool concat_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Dia
   char *to = out->data;
   for (int64_t i = 0; i < outer; i++)
     for (int k = 0; k < op->n_in; k++) {
+      // One run of bytes of each operand.
       size_t row = (size_t)(in[k].type->dim[axis] * inner);
       memcpy(to, (const char *)in[k].data + (size_t)i * row, row);
       to += row;
@@ -219,6 +221,7 @@ static int64_t pad_source(PadMode mode, const Padding *p, int64_t i) {
   case PAD_wrap: return p->cut_low + (at % n + n) % n;
   case PAD_reflect: {
     if (n == 1) return p->cut_low;
+    // There and back, without repeating the ends.
     int64_t period = 2 * (n - 1);
     at = (at % period + period) % period;
     return p->cut_low + (at < n ? at : period - at);
@@ -232,6 +235,7 @@ bool pad_rule(const Op *op, Dims *dims, Diag *d) {
   const Type *x = op->in[0].value->type;
   const int64_t *low = attr_list(op, "low"), *shape = attr_list(op, "shape");
   PadMode mode = 0;
+  // A dimension without padding can be split.
   bool same[MAX_RANK];
   if (!list_fits(op, "low", x->rank, d) || !list_fits(op, "shape", x->rank, d)) return false;
   if (!pad_mode(op, &mode))
@@ -248,29 +252,12 @@ bool pad_rule(const Op *op, Dims *dims, Diag *d) {
   return parse_partly(op, dims, same, d);
 }
 
-// The adjoint of the modes that repeat elements, dimension by dimension: every element of dx is the
-// sum over its repetitions.
-static Value *pad_back(Builder *b, const Op *op, PadMode mode, Value *dy, int i) {
-  const Type *x = op->in[0].value->type;
-  int64_t n = dy->type->dim[i], shape[MAX_RANK];
-  Padding p = padding(x->dim[i], n, attr_list(op, "low")[i]);
-  Arena *a = b->g->module->arena;
-  int64_t *source = arena_array(a, int64_t, n);
-  for (int64_t k = 0; k < n; k++)
-    source[k] = pad_source(mode, &p, k);
-  Value *index = build_constant(b, type_new(b->g->module, DT_i64, 1, &n), source);
-  memcpy(shape, dy->type->dim, sizeof shape);
-  shape[i] = x->dim[i];
-  Value *dx = build(b, OP_gather_back, IN(index, dy),
-                    ATTRS(a_i("axis", i), a_list("shape", shape, x->rank)));
-  return build_cast(b, dx, x->dtype);
-}
-
 bool pad_grad(Builder *b, Op *op, Value **dout, Value **din) {
   const Type *x = op->in[0].value->type;
   const int64_t *low = attr_list(op, "low");
   PadMode mode = 0;
   pad_mode(op, &mode);
+  // Constant padding is cut off again.
   if (mode == PAD_constant) {
     int64_t cut[MAX_RANK];
     for (int i = 0; i < x->rank; i++)
@@ -280,9 +267,24 @@ bool pad_grad(Builder *b, Op *op, Value **dout, Value **din) {
                          a_s("mode", "constant"), a_f("value", 0)));
     return !b->failed;
   }
-  din[0] = dout[0];
-  for (int i = 0; i < x->rank && din[0]; i++)
-    if (low[i] != 0 || din[0]->type->dim[i] != x->dim[i]) din[0] = pad_back(b, op, mode, din[0], i);
+  // The adjoint of the modes that repeat elements, dimension by dimension: every element of dx is
+  // the sum over its repetitions.
+  Value *dy = dout[0];
+  for (int i = 0; i < x->rank && dy; i++) {
+    int64_t n = dy->type->dim[i], shape[MAX_RANK];
+    if (low[i] == 0 && n == x->dim[i]) continue;
+    Padding p = padding(x->dim[i], n, low[i]);
+    int64_t *source = arena_array(b->g->module->arena, int64_t, n);
+    for (int64_t k = 0; k < n; k++)
+      source[k] = pad_source(mode, &p, k);
+    Value *index = build_constant(b, type_new(b->g->module, DT_i64, 1, &n), source);
+    memcpy(shape, dy->type->dim, sizeof shape);
+    shape[i] = x->dim[i];
+    dy = build(b, OP_gather_back, IN(index, dy),
+               ATTRS(a_i("axis", i), a_list("shape", shape, x->rank)));
+    dy = build_cast(b, dy, x->dtype);
+  }
+  din[0] = dy;
   return !b->failed;
 }
 
@@ -293,6 +295,7 @@ bool pad_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *
   PadMode mode = 0;
   pad_mode(op, &mode);
   Padding p[MAX_RANK];
+  // The padding of each dimension, at its start.
   for (int i = 0; i < x->rank; i++)
     p[i] = padding(x->dim[i], y->dim[i], low[i]);
   int64_t stride[MAX_RANK], at[MAX_RANK] = {0}, n = type_count(y);
@@ -332,6 +335,7 @@ bool trilu_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag
   int64_t rows = x->dim[x->rank - 2], columns = x->dim[x->rank - 1], k = attr_i(op, "k");
   for (int64_t i = 0; i < type_count(x); i++) {
     int64_t row = i / columns % rows, column = i % columns;
+    // The rest stays zero.
     if (upper ? column - row >= k : column - row <= k) element_copy(out, i, &in[0], i);
   }
   return true;

@@ -18,6 +18,7 @@ bool softmax_rule(const Op *op, Dims *dims, Diag *d) {
   for (int term = 0; term <= op->n_in; term++) {
     if (term > 0) einsum_add(&e, term < op->n_in ? ", " : " -> ");
     for (int i = 0; i < rank; i++)
+      // Only the axis is whole.
       einsum_add(&e, "%c%s ", letter_free(i), i == attr_i(op, "axis") ? "^" : "");
   }
   return dims_parse(dims, op, e.text, d);
@@ -43,6 +44,7 @@ static void each_vector(const Op *op, const Tensor *in, Tensor *out, VectorFn *f
   double *dy = arena_array(a, double, v.n);
   for (int64_t i = 0; i < v.outer; i++) {
     for (int64_t k = 0; k < v.inner; k++) {
+      // The elements of a vector are `inner` apart, so they are gathered first.
       for (int64_t j = 0; j < v.n; j++) {
         x[j] = tensor_f(&in[0], axis_at(&v, i, j, k));
         if (op->n_in > 1) dy[j] = tensor_f(&in[1], axis_at(&v, i, j, k));
@@ -81,6 +83,7 @@ static void log_softmax_of(const double *x, const double *dy, double *y, int64_t
 
 static void softmax_back_of(const double *y, const double *dy, double *dx, int64_t n) {
   double sum = 0;
+  // The sum couples all elements of the vector.
   for (int64_t j = 0; j < n; j++)
     sum += y[j] * dy[j];
   for (int64_t j = 0; j < n; j++)

@@ -17,6 +17,7 @@ static bool read_list(const Op *op, const char *name, int n, int64_t low, Diag *
   if (attr_n(op, name) != n)
     return diag_error(d, op->loc, "%s: '%s' has %d entries, needs %d", name_of(op), name,
                       attr_n(op, name), n);
+  // 32 bits, so that positions cannot overflow 64.
   for (int i = 0; i < n; i++)
     if (attr_list(op, name)[i] < low || attr_list(op, name)[i] > INT32_MAX)
       return diag_error(d, op->loc, "%s: '%s' has the entry %lld", name_of(op), name,
@@ -36,10 +37,12 @@ bool window_init(Window *w, const Op *op, const Type *x, const Type *y, const in
       !read_list(op, "dilations", n, 1, d))
     return false;
   *w = (Window){.channels_last = attr_i(op, "channels_last")};
+  // The dimension of the channels, and the first spatial one.
   int channel = w->channels_last ? n + 1 : 1, first = w->channels_last ? 1 : 2;
   w->n = either->dim[0];
   w->c_in = x ? x->dim[channel] : 0;
   w->c_out = y ? y->dim[channel] : 0;
+  // Dimensions that the op lacks have length 1 and no padding.
   for (int i = 0; i < MAX_SPATIAL; i++) {
     int j = i - (MAX_SPATIAL - n); // dimension of the op; negative: the op lacks it
     bool has = j >= 0;
@@ -62,6 +65,7 @@ bool window_output(const Window *w, const Op *op, int n, int64_t *out, Diag *d) 
     int i = MAX_SPATIAL - n + j;
     int64_t reach = (w->kernel[i] - 1) * w->dilation[i] + 1;
     int64_t padded = w->in[i] + w->before[i] + w->after[i];
+    // At least one window must fit.
     if (padded < reach)
       return diag_error(d, op->loc,
                         "%s: the kernel reaches over %lld elements of dimension %d, which has "

@@ -121,6 +121,7 @@ static bool check_use(const Graph *g, const Use *u, const Op *user, int index, D
     return diag_error(d, loc, "an operand or result of '@%s' is a value of another graph", g->name);
   if (u->user != user || u->index != index)
     return diag_error(d, loc, "a use of '@%s' does not know where it stands", g->name);
+  // The list of the value must contain the use.
   if (u->prev ? u->prev->next != u : u->value->uses != u)
     return diag_error(d, loc, "a use of '@%s' is not among its value's uses", g->name);
   return true;
@@ -129,6 +130,7 @@ static bool check_use(const Graph *g, const Use *u, const Op *user, int index, D
 // `n_uses` has the number of uses of each value in the graph.
 static bool check_uses_of(const Value *v, const int *n_uses, Diag *d) {
   int n = 0;
+  // The list must not leave the value, and its links must agree.
   for_each_use(u, v) {
     if (u->value != v || (u->next && u->next->prev != u))
       return diag_error(d, v->loc, "the list of uses of a value is broken");
@@ -136,34 +138,6 @@ static bool check_uses_of(const Value *v, const int *n_uses, Diag *d) {
   }
   if (n != n_uses[v->id])
     return diag_error(d, v->loc, "a value has %d uses and lists %d", n_uses[v->id], n);
-  return true;
-}
-
-static bool check_result_of(const Op *op, int i, Diag *d) {
-  const Value *v = op->out[i];
-  if (v->def != op || v->index != i || v->graph != op->graph)
-    return diag_error(d, op->loc, "%s: result %d does not know its op", op_info[op->kind].name, i);
-  return true;
-}
-
-// Checks the op's links in the list, and the back pointers of its operands and results.
-static bool check_links(const Graph *g, const Op *op, const Op *prev, Diag *d) {
-  if (op->prev != prev || op->graph != g)
-    return diag_error(d, op->loc, "the list of ops of '@%s' is broken", g->name);
-  for (int i = 0; i < op->n_in; i++)
-    if (!check_use(g, &op->in[i], op, i, d)) return false;
-  for (int i = 0; i < op->n_out; i++)
-    if (!check_result_of(op, i, d)) return false;
-  return true;
-}
-
-static bool check_uses(const Graph *g, const int *n_uses, Diag *d) {
-  for (int i = 0; i < g->n_params; i++)
-    if (!check_uses_of(g->params[i], n_uses, d)) return false;
-  for_each_op(op, g) {
-    for (int i = 0; i < op->n_out; i++)
-      if (!check_uses_of(op->out[i], n_uses, d)) return false;
-  }
   return true;
 }
 
@@ -176,70 +150,6 @@ static bool check_value(const Value *v, bool *defined, const Loc *loc, Diag *d) 
   if (v->name && name_find(v->graph, v->name) != v)
     return diag_error(d, loc, "two values are named '%%%s'", v->name);
   return true;
-}
-
-// Must run before anything indexes by the id of the op or of its results.
-static bool check_ids(const Graph *g, const Op *op, bool *op_seen, bool *defined, Diag *d) {
-  if (op->id >= g->n_ops || op_seen[op->id])
-    return diag_error(d, op->loc, "two ops have the id %u", op->id);
-  op_seen[op->id] = true;
-  for (int i = 0; i < op->n_out; i++)
-    if (!check_value(op->out[i], defined, op->loc, d)) return false;
-  return true;
-}
-
-// Whether results may be of earlier parts than the op.
-static bool is_of_several_parts(const Op *op) {
-  return op->callee || op->kind == OP_classifier_back;
-}
-
-static bool reads_later_part(const Op *op, const Value *v) {
-  return v->def && v->def->part > op->part && !is_of_several_parts(v->def) && op->kind != OP_unpack;
-}
-
-// `defined`: the values defined before the op, by id.
-static bool check_order(const Op *op, const bool *defined, Arena *a, Diag *d) {
-  for (int i = 0; i < op->n_in; i++) {
-    const Value *v = op->in[i].value;
-    if (v->id >= v->graph->n_values || !defined[v->id])
-      return diag_error(d, op->loc, "%s: '%s' is read before it is defined", op_info[op->kind].name,
-                        value_text(a, v));
-    if (reads_later_part(op, v))
-      return diag_error(d, op->loc, "%s: is part of %s and reads '%s', which is part of %s",
-                        op_info[op->kind].name, train_part_name[op->part], value_text(a, v),
-                        train_part_name[v->def->part]);
-  }
-  return true;
-}
-
-static bool check_turns(const Graph *g, Diag *d) {
-  const Op *late = g->entry ? graph_out_of_turn(g) : NULL;
-  return !late || diag_error(d, late->loc, "%s: has turn %d and stands behind a later one",
-                             op_info[late->kind].name, late->turn);
-}
-
-// -- 5: types --------------------------------------------------------------------------------
-
-static bool check_shape_attr(const Op *op, Arena *a, Diag *d) {
-  if (!op_has_attr(op, "shape")) return true;
-  const Type *t = op->out[0]->type;
-  int n = attr_n(op, "shape");
-  if (n == t->rank &&
-      (n == 0 || memcmp(attr_list(op, "shape"), t->dim, (size_t)n * sizeof *t->dim) == 0))
-    return true;
-  return diag_error(d, op->loc, "%s: '%s' is %s, which is not what its attribute 'shape' says",
-                    op_info[op->kind].name, value_text(a, op->out[0]), type_text(a, t));
-}
-
-static bool check_types(const Op *op, Arena *a, Diag *d) {
-  const Type **types = arena_array(a, const Type *, op->n_out);
-  if (!op_infer(op, types, d)) return false;
-  for (int i = 0; i < op->n_out; i++)
-    if (op->out[i]->type != types[i])
-      return diag_error(d, op->loc, "%s: '%s' is %s, its op makes %s", op_info[op->kind].name,
-                        value_text(a, op->out[i]), type_text(a, op->out[i]->type),
-                        type_text(a, types[i]));
-  return check_shape_attr(op, a, d);
 }
 
 // -- All promises ----------------------------------------------------------------------------
@@ -256,10 +166,53 @@ typedef struct Walk {
 // Checks all promises of an op by itself and relative to earlier ops.  It is one walk for all,
 // because the time is dominated by loading ops from memory.
 static bool check_op(Walk *w, const Graph *g, const Op *op, const Op *prev, Diag *d) {
-  if (!check_links(g, op, prev, d) || !check_order(op, w->defined, w->a, d) ||
-      !check_ids(g, op, w->op_seen, w->defined, d) || !calls_check(w->called, op, d) ||
-      !check_types(op, w->a, d))
-    return false;
+  const char *name = op_info[op->kind].name;
+  // 1: the list of ops, and the back pointers of operands and results.
+  if (op->prev != prev || op->graph != g)
+    return diag_error(d, op->loc, "the list of ops of '@%s' is broken", g->name);
+  for (int i = 0; i < op->n_in; i++)
+    if (!check_use(g, &op->in[i], op, i, d)) return false;
+  for (int i = 0; i < op->n_out; i++)
+    if (op->out[i]->def != op || op->out[i]->index != i || op->out[i]->graph != g)
+      return diag_error(d, op->loc, "%s: result %d does not know its op", name, i);
+  // 3: operands are defined before, by ops of no later part of the step.
+  for (int i = 0; i < op->n_in; i++) {
+    const Value *v = op->in[i].value;
+    if (v->id >= v->graph->n_values || !w->defined[v->id])
+      return diag_error(d, op->loc, "%s: '%s' is read before it is defined", name,
+                        value_text(w->a, v));
+    // Results of an op that combines several parts may be of earlier parts than the op.
+    bool later = v->def && v->def->part > op->part && op->kind != OP_unpack;
+    if (later && !v->def->callee && v->def->kind != OP_classifier_back)
+      return diag_error(d, op->loc, "%s: is part of %s and reads '%s', which is part of %s", name,
+                        train_part_name[op->part], value_text(w->a, v),
+                        train_part_name[v->def->part]);
+  }
+  // 4: ids, before anything indexes by the id of the op or of its results.
+  if (op->id >= g->n_ops || w->op_seen[op->id])
+    return diag_error(d, op->loc, "two ops have the id %u", op->id);
+  w->op_seen[op->id] = true;
+  for (int i = 0; i < op->n_out; i++)
+    if (!check_value(op->out[i], w->defined, op->loc, d)) return false;
+  // 8: the callee.
+  if (!calls_check(w->called, op, d)) return false;
+  // 5: the types of the results, and an attribute `shape`.
+  const Type **types = arena_array(w->a, const Type *, op->n_out);
+  if (!op_infer(op, types, d)) return false;
+  for (int i = 0; i < op->n_out; i++)
+    if (op->out[i]->type != types[i])
+      return diag_error(d, op->loc, "%s: '%s' is %s, its op makes %s", name,
+                        value_text(w->a, op->out[i]), type_text(w->a, op->out[i]->type),
+                        type_text(w->a, types[i]));
+  if (op_has_attr(op, "shape")) {
+    const Type *t = op->out[0]->type;
+    int n = attr_n(op, "shape");
+    if (n != t->rank ||
+        (n > 0 && memcmp(attr_list(op, "shape"), t->dim, (size_t)n * sizeof *t->dim) != 0))
+      return diag_error(d, op->loc, "%s: '%s' is %s, which is not what its attribute 'shape' says",
+                        name, value_text(w->a, op->out[0]), type_text(w->a, t));
+  }
+  // For the checks after the walk.
   for (int i = 0; i < op->n_in; i++)
     w->n_uses[op->in[i].value->id]++;
   w->turns |= op->turn != 0;
@@ -267,17 +220,20 @@ static bool check_op(Walk *w, const Graph *g, const Op *op, const Op *prev, Diag
   return true;
 }
 
-static bool check_params(Walk *w, const Graph *g, Diag *d) {
+static bool check_graph(Walk *w, const Graph *g, Diag *d) {
   for (int i = 0; i < g->n_params; i++) {
     const Value *v = g->params[i];
     if (v->def || v->index != i || v->graph != g)
       return diag_error(d, v->loc, "parameter %d of '@%s' does not know it", i, g->name);
     if (!check_value(v, w->defined, v->loc, d)) return false;
   }
-  return true;
-}
-
-static bool check_ends(Walk *w, const Graph *g, Diag *d) {
+  // Ops in order, each with the values defined before it.
+  const Op *prev = NULL;
+  for_each_op(op, g) {
+    if (!check_op(w, g, op, prev, d)) return false;
+    prev = op;
+  }
+  if (g->last != prev) return diag_error(d, NULL, "the list of ops of '@%s' is broken", g->name);
   for (int i = 0; i < g->n_results; i++) {
     const Use *u = &g->results[i]->use;
     if (!check_use(g, u, NULL, i, d)) return false;
@@ -285,16 +241,19 @@ static bool check_ends(Walk *w, const Graph *g, Diag *d) {
       return diag_error(d, NULL, "result %d of '@%s' is not defined in it", i, g->name);
     w->n_uses[u->value->id]++;
   }
-  return true;
-}
-
-static bool check_ops(Walk *w, const Graph *g, Diag *d) {
-  const Op *prev = NULL;
+  // 2: lists of uses, now that all readers are counted.
+  for (int i = 0; i < g->n_params; i++)
+    if (!check_uses_of(g->params[i], w->n_uses, d)) return false;
   for_each_op(op, g) {
-    if (!check_op(w, g, op, prev, d)) return false;
-    prev = op;
+    for (int i = 0; i < op->n_out; i++)
+      if (!check_uses_of(op->out[i], w->n_uses, d)) return false;
   }
-  return g->last == prev || diag_error(d, NULL, "the list of ops of '@%s' is broken", g->name);
+  // 3: the order of turns; most graphs have none.
+  const Op *late = w->turns && g->entry ? graph_out_of_turn(g) : NULL;
+  if (late)
+    return diag_error(d, late->loc, "%s: has turn %d and stands behind a later one",
+                      op_info[late->kind].name, late->turn);
+  return !w->calls || calls_end(w->called, d);
 }
 
 bool verify_typed(const Graph *g, Diag *d) {
@@ -303,77 +262,47 @@ bool verify_typed(const Graph *g, Diag *d) {
   w.defined = arena_array(a, bool, g->n_values);
   w.op_seen = arena_array(a, bool, g->n_ops);
   w.n_uses = arena_array(a, int, g->n_values);
-  bool ok = check_params(&w, g, d) && check_ops(&w, g, d) && check_ends(&w, g, d) &&
-            check_uses(g, w.n_uses, d) && (!w.turns || check_turns(g, d)) &&
-            (!w.calls || calls_end(w.called, d)) && verify_ends(g, a, d);
+  bool ok = check_graph(&w, g, d) && verify_ends(g, a, d);
   arena_free(a);
   return ok;
 }
 
 // -- 9: meshes -------------------------------------------------------------------------------
 
-static bool check_devices(const Mesh *mesh, Diag *d) {
-  int64_t places = 1;
-  for (int i = 0; i < mesh->n_axes; i++)
-    if (!mesh->axis[i].time && __builtin_mul_overflow(places, mesh->axis[i].size, &places))
-      places = INT64_MAX;
-  if (places != mesh->n_devices)
-    return diag_error(d, NULL, "the axes of '@%s' need %lld devices, and it has %d", mesh->name,
-                      (long long)places, mesh->n_devices);
-  int twice;
-  return !mesh_repeats(mesh, &twice) ||
-         diag_error(d, NULL, "'@%s' names device %d twice", mesh->name, twice);
-}
-
-// `time` is the time axis of the meshes before, with size 0 if none has one.
-static bool check_mesh(const Mesh *mesh, MeshAxis *time, Diag *d) {
-  int n_time = 0;
-  for (int i = 0; i < mesh->n_axes; i++) {
-    const MeshAxis *axis = &mesh->axis[i];
-    if (mesh_find_axis(mesh, axis->name) != i)
-      return diag_error(d, NULL, "two axes of '@%s' are called '%s'", mesh->name, axis->name);
-    if (!axis->time) continue;
-    if (++n_time > 1)
-      return diag_error(d, NULL, "'@%s' has two axes of time: one is enough", mesh->name);
-    if (time->size && time->size != axis->size)
-      return diag_error(d, NULL, "time has %d slices along '%s' of '@%s', and %d along '%s' before",
-                        axis->size, axis->name, mesh->name, time->size, time->name);
-    *time = *axis;
-  }
-  return check_devices(mesh, d);
-}
-
 static bool check_meshes(const Module *m, Diag *d) {
-  MeshAxis time = {0};
+  MeshAxis time = {0}; // of the meshes before, with size 0 if none has one
   for_each_mesh(mesh, m) {
+    // Layouts in the text refer to meshes by name.
     if (module_find_mesh(m, mesh->name) != mesh)
       return diag_error(d, NULL, "two meshes are named '@%s'", mesh->name);
-    if (!check_mesh(mesh, &time, d)) return false;
+    // Axes: unique names, and one number of slices on all meshes.
+    int n_time = 0;
+    for (int i = 0; i < mesh->n_axes; i++) {
+      const MeshAxis *axis = &mesh->axis[i];
+      if (mesh_find_axis(mesh, axis->name) != i)
+        return diag_error(d, NULL, "two axes of '@%s' are called '%s'", mesh->name, axis->name);
+      if (!axis->time) continue;
+      if (++n_time > 1)
+        return diag_error(d, NULL, "'@%s' has two axes of time: one is enough", mesh->name);
+      if (time.size && time.size != axis->size)
+        return diag_error(d, NULL,
+                          "time has %d slices along '%s' of '@%s', and %d along '%s' before",
+                          axis->size, axis->name, mesh->name, time.size, time.name);
+      time = *axis;
+    }
+    // Devices: as many as positions on the other axes, and distinct.
+    int64_t places = 1;
+    for (int i = 0; i < mesh->n_axes; i++)
+      if (!mesh->axis[i].time && __builtin_mul_overflow(places, mesh->axis[i].size, &places))
+        places = INT64_MAX;
+    if (places != mesh->n_devices)
+      return diag_error(d, NULL, "the axes of '@%s' need %lld devices, and it has %d", mesh->name,
+                        (long long)places, mesh->n_devices);
+    int twice;
+    if (mesh_repeats(mesh, &twice))
+      return diag_error(d, NULL, "'@%s' names device %d twice", mesh->name, twice);
   }
   return true;
-}
-
-static bool check_names(const Module *m, Diag *d) {
-  Arena *a = arena_new();
-  Table *names = table_new(a);
-  bool ok = true;
-  for_each_graph(g, m)
-    if (ok && table_add(names, 0, g->name, g))
-      ok = diag_error(d, NULL, "two graphs are named '@%s'", g->name);
-  arena_free(a);
-  return ok;
-}
-
-static bool check_early(const Module *m, Diag *d) {
-  const char *why = NULL;
-  if (!m->early_updates) return true;
-  if (m->phase < PHASE_local) why = "ops are not those of a rank yet";
-  if (module_slices(m) > 1) why = "the step has several slices of time";
-  for_each_graph(g, m) {
-    if (g->schedule) why = "ranks run a schedule";
-    if (graph_first_owed(g)) why = "updates are owed to the next step";
-  }
-  return !why || diag_error(d, NULL, "updates cannot be early: %s", why);
 }
 
 bool module_verify(const Module *m, Diag *d) {
@@ -382,7 +311,27 @@ bool module_verify(const Module *m, Diag *d) {
 #include "ir/phases.def"
 #undef PHASE
   };
-  if (!check_meshes(m, d) || !check_names(m, d) || !check_early(m, d)) return false;
+  if (!check_meshes(m, d)) return false;
+  // 4: the names of graphs.
+  Arena *a = arena_new();
+  Table *names = table_new(a);
+  const Graph *twice = NULL;
+  for_each_graph(g, m)
+    if (!twice && table_add(names, 0, g->name, g)) twice = g;
+  arena_free(a);
+  if (twice) return diag_error(d, NULL, "two graphs are named '@%s'", twice->name);
+  // 24: early updates.
+  const char *why = NULL;
+  if (m->early_updates) {
+    if (m->phase < PHASE_local) why = "ops are not those of a rank yet";
+    if (module_slices(m) > 1) why = "the step has several slices of time";
+    for_each_graph(g, m) {
+      if (g->schedule) why = "ranks run a schedule";
+      if (graph_first_owed(g)) why = "updates are owed to the next step";
+    }
+  }
+  if (why) return diag_error(d, NULL, "updates cannot be early: %s", why);
+  // The promises of each phase hold in all later phases, too.
   for_each_graph(g, m) {
     for (int phase = 0; phase < N_PHASES; phase++)
       if (!verify[phase](g, d)) return false;

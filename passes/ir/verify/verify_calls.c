@@ -8,22 +8,6 @@
 #include "ir/op.h"
 #include "verify.h"
 
-static bool reads_only_parameters(const Op *op) {
-  for (int i = 0; i < op->n_in; i++)
-    if (op->in[i].value->def) return false;
-  return true;
-}
-
-static bool all_are_results(const Op *op) {
-  for (int i = 0; i < op->n_out; i++) {
-    bool found = false;
-    for_each_use(u, op->out[i])
-      found |= !u->user;
-    if (!found) return false;
-  }
-  return true;
-}
-
 static bool check_batch(const Op *batch, Diag *d) {
   const char *name = batch->callee->name;
   const Op *first = batch->callee->first, *cast = NULL;
@@ -40,12 +24,21 @@ static bool check_batch(const Op *batch, Diag *d) {
       return diag_error(d, batch->loc, "batch: '@%s' has %s next to %s that is not like it", name,
                         what, op_info[cast && casts ? OP_cast : first->kind].name);
     // Ops of one launch run in any order, so none may depend on another.
-    if (!casts && !reads_only_parameters(op))
+    bool only_parameters = true;
+    for (int i = 0; i < op->n_in; i++)
+      only_parameters &= !op->in[i].value->def;
+    if (!casts && !only_parameters)
       return diag_error(d, batch->loc, "batch: '@%s' has %s that reads what another op there makes",
                         name, what);
-    if (!all_are_results(op))
-      return diag_error(d, batch->loc, "batch: '@%s' does not return all that %s makes", name,
-                        what);
+    // The results of the launch are those of all its ops.
+    for (int i = 0; i < op->n_out; i++) {
+      bool returned = false;
+      for_each_use(u, op->out[i])
+        returned |= !u->user;
+      if (!returned)
+        return diag_error(d, batch->loc, "batch: '@%s' does not return all that %s makes", name,
+                          what);
+    }
   }
   return true;
 }
@@ -65,6 +58,7 @@ struct Calls {
 
 static Called *called_by(Calls *c, const char *name) {
   const Module *m = c->first.g->module;
+  // The first call creates the table of all graphs.
   for (const Graph *g = c->called ? NULL : m->graphs; g; g = g->next) {
     if (g == m->graphs) c->called = table_new(c->a);
     Called *k = g == c->first.g ? &c->first : arena_one(c->a, Called);
@@ -81,6 +75,7 @@ bool calls_check(Calls *c, const Op *op, Diag *d) {
     return diag_error(d, op->loc, "%s: %s", name,
                       callee ? "cannot have a callee" : "has no callee");
   if (!callee) return true;
+  // The callee must be found by its name, in the same module.
   bool other = callee->module != op->graph->module || callee->entry;
   const Called *called = other ? NULL : called_by(c, callee->name);
   if (!called || called->g != callee)
@@ -92,11 +87,13 @@ bool calls_check(Calls *c, const Op *op, Diag *d) {
 // the number of open graphs.
 static bool check_callees(Calls *c, Called *k, int outer, Diag *d) {
   if (k->depth == OPEN) return diag_error(d, NULL, "'@%s' calls itself", k->g->name);
+  // The depth is known after the first visit.
   if (outer + (k->depth ? k->depth : 1) > DEEPEST)
     return diag_error(d, NULL, "calls nest deeper than %d: '@%s'", DEEPEST, k->g->name);
   if (k->depth) return true;
   k->depth = OPEN;
   int deepest = 0;
+  // Open while its callees are visited.
   for_each_op(op, k->g) {
     if (!calls_check(c, op, d)) return false;
     if (!op->callee) continue;

@@ -9,23 +9,21 @@ static bool wrong(const Op *op, const char *what, Diag *d) {
   return diag_error(d, op->loc, "%s is owed, and %s", op_info[op->kind].name, what);
 }
 
-static bool check_result(const Op *op, const Value *v, const Use *u, Diag *d) {
-  const Result *r = op->graph->results[u->index];
-  if (!r->target) return true; // an output is reported a step later
-  if (!value_lasts(r->target)) return wrong(op, "makes what does not last", d);
-  if (op->graph->module->phase >= PHASE_planned && v->offset != r->target->offset)
-    return wrong(op, "what it makes lies elsewhere than the parameter that it becomes", d);
-  return true;
-}
-
 static bool check_op(const Op *op, Diag *d) {
   bool waits = op_meets_others(op) && op->kind != OP_all_reduce;
   if (op->part != PART_update) return wrong(op, "is not of the update", d);
   if (waits) return wrong(op, "ranks wait for each other in it", d);
   if (op->next && !op->next->owed) return wrong(op, "what is not owed stands behind it", d);
   for (int i = 0; i < op->n_out; i++)
-    for_each_use(u, op->out[i])
-      if (!u->user && !check_result(op, op->out[i], u, d)) return false;
+    for_each_use(u, op->out[i]) {
+      // An output is reported a step later.
+      const Value *target = u->user ? NULL : op->graph->results[u->index]->target;
+      if (!target) continue;
+      // A parameter keeps the new value for the next step, in its own memory.
+      if (!value_lasts(target)) return wrong(op, "makes what does not last", d);
+      if (op->graph->module->phase >= PHASE_planned && op->out[i]->offset != target->offset)
+        return wrong(op, "what it makes lies elsewhere than the parameter that it becomes", d);
+    }
   return true;
 }
 
@@ -33,14 +31,26 @@ static bool check_op(const Op *op, Diag *d) {
 static bool check_operand(const Op *op, Value *read, int64_t due, const int64_t *order, Diag *d) {
   int64_t skip;
   const Value *v = view_root(read, &skip);
+  // Persistent state is unchanged if nothing updates it.
   if (!v->def && value_lasts(v))
     return !param_changes_in_step(v) || wrong(op, "reads what changes before that", d);
   if (!v->def) return wrong(op, "reads what the next step sets anew", d);
+  // The next step must not write the value before the deferred op has read it.
   if (v->def->kind == OP_constant || v->def->owed || order[v->def->id] >= due) return true;
   return wrong(op, "the next step makes what it reads anew before that", d);
 }
 
-static bool check_operands(const Graph *g, Diag *d) {
+bool verify_owed(const Graph *g, Diag *d) {
+  const Op *first = NULL;
+  for_each_op(op, g) {
+    if (!op->owed) continue;
+    if (!first) first = op;
+    if (!check_op(op, d)) return false;
+  }
+  if (!first) return true;
+  if (!g->entry || g->schedule || g->module->phase < PHASE_local)
+    return wrong(first, "that is in entry graphs without a schedule only, from phase local on", d);
+  // The operands, group by group: the ops of a group run before the same due op.
   Arena *a = arena_new();
   OwedGroups groups = {0};
   const int64_t *order = step_order(g, a);
@@ -54,17 +64,4 @@ static bool check_operands(const Graph *g, Diag *d) {
   }
   arena_free(a);
   return ok;
-}
-
-bool verify_owed(const Graph *g, Diag *d) {
-  const Op *first = NULL;
-  for_each_op(op, g) {
-    if (!op->owed) continue;
-    if (!first) first = op;
-    if (!check_op(op, d)) return false;
-  }
-  if (!first) return true;
-  if (!g->entry || g->schedule || g->module->phase < PHASE_local)
-    return wrong(first, "that is in entry graphs without a schedule only, from phase local on", d);
-  return check_operands(g, d);
 }

@@ -9,13 +9,67 @@
 #include "ir/split.h"
 #include "verify.h"
 
-static bool check_init(const Value *v, const char *name, Diag *d) {
-  bool kept = v->role == ROLE_weight || v->role == ROLE_state; // copies start from weights
+// Tables for the lookup of copies, created for the first copy.
+typedef struct Labels {
+  const Table *params, *first; // by role and label, in the graph and in the first entry graph
+  const bool *updated;         // by value id
+} Labels;
+
+static bool check_copy(const Value *v, const char *name, const Labels *l, Arena *a, Diag *d) {
+  const Value *w = v->label ? table_find(l->params, ROLE_weight, v->label) : NULL;
+  if (!v->label) return diag_error(d, v->loc, "'%s' is a copy without the label of a weight", name);
+  if (!w)
+    return diag_error(d, v->loc, "'%s' is a copy of no weight: none has the label '%s'", name,
+                      v->label);
+  // The copy is the weight in 16 bits, in the same layout.
+  if (!dtype_narrow(v->type->dtype) || w->type->dtype != DT_f32 ||
+      !type_same_dims(v->type, w->type) || v->layout != w->layout)
+    return diag_error(d, v->loc, "'%s' is %s, no copy in 16 bits of '%s', which is %s", name,
+                      type_text(a, v->type), value_text(a, w), type_text(a, w->type));
+  if (table_find(l->params, ROLE_copy, v->label) != v)
+    return diag_error(d, v->loc, "'%s' is the second copy of '%s'", name, value_text(a, w));
+  // The runtime makes the copies of the first entry graph.
+  const Graph *first = module_first_entry(v->graph->module);
+  const Value *trained = table_find(l->first, ROLE_copy, v->label);
+  if (!trained || trained->type != v->type)
+    return diag_error(d, v->loc, "'%s' is a copy that '@%s' does not have", name, first->name);
+  return l->updated[v->id] == l->updated[w->id] ||
+         diag_error(d, v->loc, "of '%s' and its copy '%s' one is updated and the other is not",
+                    value_text(a, w), name);
+}
+
+static bool check_param(const Value *v, const Labels *l, Arena *a, Diag *d) {
+  const char *name = value_text(a, v);
+  if (v->graph->entry != (v->role != ROLE_none))
+    return diag_error(d, v->loc, "parameter '%s' of '@%s' must %shave a role", name, v->graph->name,
+                      v->graph->entry ? "" : "not ");
+  // Flags that only some roles may have.
+  if (v->whole && v->role != ROLE_input)
+    return diag_error(d, v->loc, "'%s' is no input, and only inputs are read whole", name);
+  if (v->train && v->role != ROLE_weight)
+    return diag_error(d, v->loc, "'%s' is no weight and cannot be trained", name);
+  if (v->host && v->role != ROLE_weight && v->role != ROLE_state)
+    return diag_error(d, v->loc, "'%s' is no weight and no state, and cannot be in host memory",
+                      name);
+  if (v->role == ROLE_scalar && v->type->rank != 0)
+    return diag_error(d, v->loc, "'%s' is a scalar and has dimensions: %s", name,
+                      type_text(a, v->type));
+  if (v->role == ROLE_copy && !check_copy(v, name, l, a, d)) return false;
+  // The type that users know: the same elements in another shape.
+  if (v->as) {
+    const Type *whole = value_whole(v);
+    if (v->role != ROLE_weight && v->role != ROLE_state)
+      return diag_error(d, v->loc, "'%s' is no weight and no state, and lies as users know it",
+                        name);
+    if (v->as->dtype != whole->dtype || type_count(v->as) != type_count(whole))
+      return diag_error(d, v->loc, "'%s' is %s, and users cannot know it as %s", name,
+                        type_text(a, whole), type_text(a, v->as));
+  }
+  // Initial contents; copies start from weights.
+  bool kept = v->role == ROLE_weight || v->role == ROLE_state;
   if (kept != (v->init != NULL))
     return diag_error(d, v->loc,
-                      kept ? "'%s' has no initial contents"
-                           : "'%s' cannot have initial "
-                             "contents",
+                      kept ? "'%s' has no initial contents" : "'%s' cannot have initial contents",
                       name);
   // From local on the type is local, but the contents are still global.
   if (!kept || v->graph->module->phase >= PHASE_local ||
@@ -28,113 +82,55 @@ static bool check_init(const Value *v, const char *name, Diag *d) {
   return true;
 }
 
-// Tables for the lookup of copies, created for the first copy.
-typedef struct Labels {
-  const Table *params, *first; // by role and label, in the graph and in the first entry graph
-  const bool *updated;         // by value id
-} Labels;
-
-static Labels labels_of(const Graph *g, Arena *a) {
-  const Graph *first = module_first_entry(g->module);
-  bool any = false;
-  for (int i = 0; i < g->n_params; i++)
-    any |= g->params[i]->role == ROLE_copy;
-  if (!any) return (Labels){0};
-  const Table *params = graph_params_by_label(g, a);
-  bool *updated = arena_array(a, bool, g->n_values);
-  for (int i = 0; i < g->n_results; i++)
-    if (g->results[i]->target && g->results[i]->target->graph == g)
-      updated[g->results[i]->target->id] = true;
-  return (Labels){params, first == g ? params : graph_params_by_label(first, a), updated};
-}
-
-static bool check_copy(const Value *v, const char *name, const Labels *l, Arena *a, Diag *d) {
-  const Value *w = v->label ? table_find(l->params, ROLE_weight, v->label) : NULL;
-  if (!v->label) return diag_error(d, v->loc, "'%s' is a copy without the label of a weight", name);
-  if (!w)
-    return diag_error(d, v->loc, "'%s' is a copy of no weight: none has the label '%s'", name,
-                      v->label);
-  if (!dtype_narrow(v->type->dtype) || w->type->dtype != DT_f32 ||
-      !type_same_dims(v->type, w->type) || v->layout != w->layout)
-    return diag_error(d, v->loc, "'%s' is %s, no copy in 16 bits of '%s', which is %s", name,
-                      type_text(a, v->type), value_text(a, w), type_text(a, w->type));
-  if (table_find(l->params, ROLE_copy, v->label) != v)
-    return diag_error(d, v->loc, "'%s' is the second copy of '%s'", name, value_text(a, w));
-  const Graph *first = module_first_entry(v->graph->module);
-  const Value *trained = table_find(l->first, ROLE_copy, v->label);
-  if (!trained || trained->type != v->type)
-    return diag_error(d, v->loc, "'%s' is a copy that '@%s' does not have", name, first->name);
-  return l->updated[v->id] == l->updated[w->id] ||
-         diag_error(d, v->loc, "of '%s' and its copy '%s' one is updated and the other is not",
-                    value_text(a, w), name);
-}
-
-static bool check_as(const Value *v, const char *name, Arena *a, Diag *d) {
-  if (v->role != ROLE_weight && v->role != ROLE_state)
-    return diag_error(d, v->loc, "'%s' is no weight and no state, and lies as users know it", name);
-  const Type *whole = value_whole(v);
-  return (v->as->dtype == whole->dtype && type_count(v->as) == type_count(whole)) ||
-         diag_error(d, v->loc, "'%s' is %s, and users cannot know it as %s", name,
-                    type_text(a, whole), type_text(a, v->as));
-}
-
-static bool check_param(const Value *v, const Labels *l, Arena *a, Diag *d) {
-  const char *name = value_text(a, v);
-  if (v->graph->entry != (v->role != ROLE_none))
-    return diag_error(d, v->loc, "parameter '%s' of '@%s' must %shave a role", name, v->graph->name,
-                      v->graph->entry ? "" : "not ");
-  if (v->whole && v->role != ROLE_input)
-    return diag_error(d, v->loc, "'%s' is no input, and only inputs are read whole", name);
-  if (v->train && v->role != ROLE_weight)
-    return diag_error(d, v->loc, "'%s' is no weight and cannot be trained", name);
-  if (v->host && v->role != ROLE_weight && v->role != ROLE_state)
-    return diag_error(d, v->loc, "'%s' is no weight and no state, and cannot be in host memory",
-                      name);
-  if (v->role == ROLE_scalar && v->type->rank != 0)
-    return diag_error(d, v->loc, "'%s' is a scalar and has dimensions: %s", name,
-                      type_text(a, v->type));
-  if (v->role == ROLE_copy && !check_copy(v, name, l, a, d)) return false;
-  if (v->as && !check_as(v, name, a, d)) return false;
-  return check_init(v, name, d);
-}
-
-static bool check_update(const Graph *g, const Result *r, bool *updated, Arena *a, Diag *d) {
-  const Value *target = r->target;
-  const char *name = value_text(a, target);
-  if (target->graph != g || !value_lasts(target))
-    return diag_error(d, target->loc,
-                      "'%s' is no weight, state or copy of '@%s' and cannot be updated", name,
-                      g->name);
-  if (updated[target->id]) return diag_error(d, target->loc, "'%s' is updated twice", name);
-  updated[target->id] = true;
-  if (r->use.value->type != target->type)
-    return diag_error(d, target->loc, "'%s' is %s and updated with %s", name,
-                      type_text(a, target->type), type_text(a, r->use.value->type));
-  return true;
-}
-
 static bool check_results(const Graph *g, Arena *a, Diag *d) {
   bool *updated = arena_array(a, bool, g->n_values);
   Table *outputs = table_new(a);
   for (int i = 0; i < g->n_results; i++) {
     const Result *r = g->results[i];
+    // Callers refer to results of other graphs by their position.
     if (!g->entry) {
       if (r->label || r->target)
         return diag_error(d, NULL, "result %d of '@%s' has a label, and '@%s' is no entry", i,
                           g->name, g->name);
       continue;
     }
+    // An output has a label of its own.
     if (!r->label == !r->target)
       return diag_error(d, NULL, "result %d of '@%s' must be an output or an update", i, g->name);
     if (r->label && table_add(outputs, 0, r->label, g->results[i]))
       return diag_error(d, NULL, "two outputs of '@%s' are called '%s'", g->name, r->label);
-    if (r->target && !check_update(g, r, updated, a, d)) return false;
+    if (!r->target) continue;
+    // An update: the only one of persistent state, with a value of its type.
+    const Value *target = r->target;
+    const char *name = value_text(a, target);
+    if (target->graph != g || !value_lasts(target))
+      return diag_error(d, target->loc,
+                        "'%s' is no weight, state or copy of '@%s' and cannot be updated", name,
+                        g->name);
+    if (updated[target->id]) return diag_error(d, target->loc, "'%s' is updated twice", name);
+    updated[target->id] = true;
+    if (r->use.value->type != target->type)
+      return diag_error(d, target->loc, "'%s' is %s and updated with %s", name,
+                        type_text(a, target->type), type_text(a, r->use.value->type));
   }
   return true;
 }
 
 bool verify_ends(const Graph *g, Arena *a, Diag *d) {
-  Labels labels = labels_of(g, a);
+  Labels labels = {0};
+  bool copies = false;
+  for (int i = 0; i < g->n_params; i++)
+    copies |= g->params[i]->role == ROLE_copy;
+  // Few graphs have copies, and need the tables.
+  if (copies) {
+    const Graph *first = module_first_entry(g->module);
+    const Table *params = graph_params_by_label(g, a);
+    bool *updated = arena_array(a, bool, g->n_values);
+    for (int i = 0; i < g->n_results; i++)
+      if (g->results[i]->target && g->results[i]->target->graph == g)
+        updated[g->results[i]->target->id] = true;
+    labels = (Labels){params, first == g ? params : graph_params_by_label(first, a), updated};
+  }
   for (int i = 0; i < g->n_params; i++)
     if (!check_param(g->params[i], &labels, a, d)) return false;
   return check_results(g, a, d);

@@ -54,11 +54,6 @@ static const Value *viewed(const Value *v) {
   return v;
 }
 
-static bool needs_place(const Value *v) {
-  const Op *op = viewed(v)->def;
-  return !op || (op->kind != OP_constant && op->kind != OP_fill);
-}
-
 // The time at which each op runs; see above.  Begin and end of the loop are times without an op.
 typedef struct Times {
   int *of;  // by op id
@@ -66,29 +61,11 @@ typedef struct Times {
   int loop, loop_end;
 } Times;
 
-// The deferred op that runs at a time, or NULL.
-static const Op *owed_at(const Graph *g, const Times *time, int at) {
-  for (const Op *op = g->last; time->due && op && op->owed; op = op->prev)
-    if (time->of[op->id] == at) return op;
-  return NULL;
-}
-
-static void find_due(const Graph *g, Times *t, Arena *a) {
-  OwedGroups groups = {0};
-  if (!graph_first_owed(g)) return;
-  t->due = arena_array(a, int, g->n_ops);
-  graph_owed_groups(g, a, &groups);
-  for (int i = 0; i < groups.n; i++) {
-    const Op *op = groups.at[i].first;
-    for (int k = 0; k < groups.at[i].n; k++, op = op->next)
-      t->due[op->id] = t->of[groups.at[i].due->id];
-  }
-}
-
 static Times find_times(const Graph *g, Arena *a) {
   const bool *late = graph_update_ops(g, a), *early = graph_begin_ops(g, a);
   Times t = {.of = arena_array(a, int, g->n_ops)};
   int now = 0;
+  // Ops before the loop over micro-batches, of the loop, and after it.
   for_each_op(op, g) {
     if (early[op->id]) t.of[op->id] = now++;
   }
@@ -100,7 +77,17 @@ static Times find_times(const Graph *g, Arena *a) {
   for_each_op(op, g) {
     if (late[op->id]) t.of[op->id] = now++;
   }
-  find_due(g, &t, a);
+  // Deferred ops run before their due ops.
+  if (graph_first_owed(g)) {
+    OwedGroups groups = {0};
+    t.due = arena_array(a, int, g->n_ops);
+    graph_owed_groups(g, a, &groups);
+    for (int i = 0; i < groups.n; i++) {
+      const Op *op = groups.at[i].first;
+      for (int k = 0; k < groups.at[i].n; k++, op = op->next)
+        t.due[op->id] = t.of[groups.at[i].due->id];
+    }
+  }
   return t;
 }
 
@@ -109,18 +96,11 @@ static int first_read(const Value *v, const Times *time) {
   int first = END;
   for_each_use(u, v) {
     if (!u->user) continue;
+    // A view is no read, but its readers are.
     bool view = is_view(u->user->out[0]) && u->index == 0;
     int t = view ? first_read(u->user->out[0], time) : time->of[u->user->id];
     if (t < first) first = t;
   }
-  return first;
-}
-
-// The end of the read by a reduction that is not in place: the first use of the sum, at the latest
-// the end of the reduction's part.
-static int waited_for(const Op *reduce, const Times *time) {
-  int first = first_read(reduce->out[0], time), now = time->of[reduce->id];
-  if (now < time->loop && first > time->loop) return time->loop;
   return first;
 }
 
@@ -132,17 +112,20 @@ static int64_t slots_end(const Value *v) {
 // Extends live ranges for deferred ops.  Their results live when they run.  Operands from their own
 // step live twice; so does a view that a deferred op produces of such an operand.
 static void live_owed(Place *p, const Times *time) {
-  const Op *last = owed_at(p->v->graph, time, p->dies), *made = p->v->def;
-  const Op *root = viewed(p->v)->def;
+  const Op *made = p->v->def, *root = viewed(p->v)->def, *last = NULL;
   if (!time->due) return;
   if (made && made->owed) {
     p->born = p->made = time->due[made->id];
     p->order = time->of[made->id];
   }
+  // The last reader, if it is deferred; deferred ops are the last of the graph.
+  for (const Op *op = p->v->graph->last; op && op->owed && !last; op = op->prev)
+    if (time->of[op->id] == p->dies) last = op;
   if (!last || p->lasts) return;
   p->last = time->of[last->id];
   p->dies = time->due[last->id];
   if (root && root->owed) return;
+  // An operand of its own step lives to the end of that, and in the next step until the due op.
   p->again = p->dies;
   p->dies = END;
   if (made && made->owed) p->born = p->made = END;
@@ -152,15 +135,22 @@ static Place place_of(Value *v, const Times *time) {
   Place p = {.v = v, .from = v->offset, .to = slots_end(v), .lasts = value_lasts(viewed(v))};
   p.born = p.dies = p.again = p.order = START;
   int made = v->def ? time->of[v->def->id] : START;
+  // A sum over slices, and a value that leaves its slice, live from the start.
   bool all_slices = value_accumulates(v) || (v->graph->schedule && value_escapes(v));
   if (v->def && !all_slices) p.born = made;
   p.dies = made;
   for_each_use(u, v) {
     int t = u->user ? time->of[u->user->id] : END;
-    if (u->user && u->user->kind == OP_all_reduce && u->user->out[0]->offset != v->offset)
-      t = waited_for(u->user, time);
+    // A reduction that is not in place reads until the first use of the sum, at the latest until
+    // the end of the reduction's part.
+    if (u->user && u->user->kind == OP_all_reduce && u->user->out[0]->offset != v->offset) {
+      bool once = t < time->loop;
+      t = first_read(u->user->out[0], time);
+      if (once && t > time->loop) t = time->loop;
+    }
     if (t > p.dies) p.dies = t;
   }
+  // Read in the loop, a value from before it lives until the last micro-batch has ended.
   if (v->def && made < time->loop && p.dies > time->loop && p.dies < time->loop_end)
     p.dies = time->loop_end;
   p.made = made;
@@ -180,10 +170,13 @@ static bool check_place(const Value *v, Diag *d) {
   const Module *m = v->graph->module;
   if (m->phase < PHASE_planned || !v->graph->entry)
     return v->offset == -1 || misplaced(v, "must not have a place", d);
-  // Constants and fills need no memory.
-  if (v->offset == -1 && !needs_place(v)) return true;
+  // Constants and fills need no memory, and nor do their views.
+  const Op *root = viewed(v)->def;
+  if (v->offset == -1 && root && (root->kind == OP_constant || root->kind == OP_fill)) return true;
+  // The range of all slots is in the slab, or in that of host memory.
   if (v->offset < 0 || slots_end(v) > (value_on_host(v) ? m->host_bytes : m->slab_bytes))
     return misplaced(v, "is not in the slab", d);
+  // Only a value of a single slice under a schedule has slots.
   if (v->slots && (!v->graph->schedule || !value_stays(v) || v->stride < type_bytes(v->type) ||
                    v->stride % ALIGNMENT))
     return misplaced(v, "has slots that it cannot have", d);
@@ -239,22 +232,6 @@ static bool is_behind(const Place *a, const Place *b, Arena *scratch) {
   return b->order > a->last || (b->order == a->last && may_replace(a, b, scratch));
 }
 
-// A quick test: most values that share bytes have disjoint live ranges.
-static bool are_apart(const Place *a, const Place *b) {
-  if (a->born <= b->born) return a->dies < b->born && !a->lasts;
-  return b->dies < a->born && !b->lasts;
-}
-
-static bool may_share(const Place *a, const Place *b, Arena *scratch) {
-  if (viewed(a->v) == viewed(b->v)) return true;
-  const Place *first = a->born <= b->born ? a : b, *next = first == a ? b : a;
-  // Only its own update may overwrite persistent state.
-  const Value *root = viewed(first->v);
-  if (value_lasts(root) && (!becomes(next->v, root) || next->from != first->from)) return false;
-  return first->dies < next->born ||
-         (first->dies == next->born && may_replace(first, next, scratch));
-}
-
 static int by_offset(const void *x, const void *y) {
   const Place *a = x, *b = y;
   return (a->from > b->from) - (a->from < b->from);
@@ -266,40 +243,28 @@ static int64_t slot_of(const Value *v, int slice) {
   return v->offset + (v->slots > 1 ? slice % v->slots * v->stride : 0);
 }
 
-static bool slices_overlap(const Value *a, int slice, const Value *b, int other) {
-  int64_t x = slot_of(a, slice), y = slot_of(b, other);
-  return x < y + type_bytes(b->type) && y < x + type_bytes(a->type);
-}
-
-// may_share for one slice of both values.
-static bool same_slice_may_share(const Place *a, const LiveRange *x, const Place *b,
-                                 const LiveRange *y, Arena *scratch) {
-  const Place *first = x->from <= y->from ? a : b, *next = first == a ? b : a;
-  int64_t dies = first == a ? x->to : y->to, born = first == a ? y->from : x->from;
-  return dies == born && may_replace(first, next, scratch);
-}
-
-static bool run_may_share(const Place *a, const LiveRange *x, const Place *b, const LiveRange *y,
-                          int slices, Arena *scratch) {
-  bool one = viewed(a->v) == viewed(b->v);
-  for (int m = 0, first = 0; m < slices; m++) {
-    while (first < slices && y[first].to < x[m].from)
-      first++;
-    for (int k = first; k < slices && y[k].from <= x[m].to; k++) {
-      if (!slices_overlap(a->v, m, b->v, k) || (m == k && one)) continue;
-      if (m != k || !same_slice_may_share(a, &x[m], b, &y[k], scratch)) return false;
-    }
-  }
-  return true;
-}
-
 // For two values that differ by slice, or for one and itself.
 static bool slices_may_share(const Graph *g, LiveRanges *stays, const Place *a, const Place *b,
                              Arena *scratch) {
   int slices = module_slices(g->module);
+  bool one = viewed(a->v) == viewed(b->v);
   for (int r = 0; r < g->schedule->run.n; r++) {
     const LiveRange *x = stays_of(stays, a->v, r), *y = stays_of(stays, b->v, r);
-    if (x && y && !run_may_share(a, x, b, y, slices, scratch)) return false;
+    for (int m = 0, first = 0; x && y && m < slices; m++) {
+      // Slices of `b` that end before this one of `a` end before all later ones.
+      while (first < slices && y[first].to < x[m].from)
+        first++;
+      for (int k = first; k < slices && y[k].from <= x[m].to; k++) {
+        int64_t at_a = slot_of(a->v, m), at_b = slot_of(b->v, k);
+        bool overlap = at_a < at_b + type_bytes(b->v->type) && at_b < at_a + type_bytes(a->v->type);
+        if (!overlap || (m == k && one)) continue;
+        if (m != k) return false;
+        // The same slice of both: the later one may replace the other.
+        bool a_first = x[m].from <= y[k].from;
+        int64_t dies = a_first ? x[m].to : y[k].to, born = a_first ? y[k].from : x[m].from;
+        if (dies != born || !may_replace(a_first ? a : b, a_first ? b : a, scratch)) return false;
+      }
+    }
   }
   return true;
 }
@@ -311,7 +276,15 @@ static bool both_may_share(const Graph *g, LiveRanges *stays, const Meets *meets
     return slices_may_share(g, stays, a, b, scratch);
   if (!values_meet(meets, a->v, b->v)) return true;
   if (!is_behind(a, b, scratch) || !is_behind(b, a, scratch)) return false;
-  return are_apart(a, b) || may_share(a, b, scratch);
+  // A quick test: most values that share bytes have disjoint live ranges.
+  const Place *first = a->born <= b->born ? a : b, *next = first == a ? b : a;
+  if (first->dies < next->born && !first->lasts) return true;
+  const Value *root = viewed(first->v);
+  if (root == viewed(next->v)) return true;
+  // Only its own update may overwrite persistent state.
+  if (value_lasts(root) && (!becomes(next->v, root) || next->from != first->from)) return false;
+  return first->dies < next->born ||
+         (first->dies == next->born && may_replace(first, next, scratch));
 }
 
 static bool check_overlaps(const Graph *g, Diag *d) {

@@ -45,30 +45,6 @@ static bool check_segments(const Scheduled *s, Diag *d) {
 
 // -- 16: runs ----------------------------------------------------------------------------------
 
-// Finds the pairs of a segment and a producer segment of its operands.  Each pair is listed once,
-// except if ops of different segments alternate.
-static void find_reads(Scheduled *s) {
-  for_each_op(op, s->g)
-    for (int i = 0; op->segment && i < op->n_in; i++) {
-      const Op *made = op->in[i].value->def;
-      if (!made || !made->segment || made->segment == op->segment) continue;
-      SegmentRead read = {op->segment, made->segment};
-      bool known = false;
-      for (int k = s->reads.n - 1; k >= 0 && s->reads.at[k].reader == op->segment && !known; k--)
-        known = s->reads.at[k].made == made->segment;
-      if (!known) vec_push(s->arena, &s->reads, read);
-    }
-}
-
-static void find_ahead(Scheduled *s) {
-  s->ahead_of = arena_array(s->arena, int, s->g->n_values);
-  for_each_op(op, s->g)
-    if (op->segment && move_is_ahead(op)) {
-      vec_push(s->arena, &s->ahead, op);
-      s->ahead_of[op->out[0]->id] = s->ahead.n;
-    }
-}
-
 // Whether the run's devices receive the result of the move but do not have its operand.
 static bool run_gets(const RankRun *run, const Op *move) {
   int device = run->device[0];
@@ -127,34 +103,30 @@ static bool check_action(const RunCheck *c, const Action *action) {
   return true;
 }
 
-// Checks that all devices of a run are on the meshes of its segments, and the number of actions.
-static bool check_counts(const RunCheck *c) {
-  const Scheduled *s = c->s;
-  for (int k = 1; k <= s->n; k++) {
-    for (int i = 0; s->mesh[k] && i < c->run->n_devices; i++) {
-      int times = mesh_has(s->mesh[k], c->run->device[i]) ? s->slices : 0;
-      if (c->count[k] == times) continue;
-      return wrong(s->g, NULL, c->d,
-                   str_format(s->arena, "device %d runs %s %d times instead of %d",
-                              c->run->device[i], segment_name(s->g, k), c->count[k], times));
-    }
-    if (!s->mesh[k])
-      return bad_run(c, str_format(s->arena, "runs %s, which no op has", segment_name(s->g, k)));
-  }
-  for (int i = 0; i < s->ahead.n; i++)
-    if (run_gets(c->run, s->ahead.at[i]) && c->got[i] != s->slices)
-      return bad_run(c, str_format(s->arena, "gets %s %d times instead of %d",
-                                   value_text(s->arena, s->ahead.at[i]->out[0]), c->got[i],
-                                   s->slices));
-  return true;
-}
-
 static bool check_run(Scheduled *s, const RankRun *run, Diag *d) {
   RunCheck c = {s, run, arena_array(s->arena, int, s->n + 1),
                 arena_array(s->arena, int, s->ahead.n), d};
   for (int i = 0; i < run->action.n; i++)
     if (!check_action(&c, &run->action.at[i])) return false;
-  return check_counts(&c);
+  // All devices of the run are on the meshes of its segments, which it runs once per slice.
+  for (int k = 1; k <= s->n; k++) {
+    for (int i = 0; s->mesh[k] && i < run->n_devices; i++) {
+      int times = mesh_has(s->mesh[k], run->device[i]) ? s->slices : 0;
+      if (c.count[k] == times) continue;
+      return wrong(s->g, NULL, d,
+                   str_format(s->arena, "device %d runs %s %d times instead of %d", run->device[i],
+                              segment_name(s->g, k), c.count[k], times));
+    }
+    if (!s->mesh[k])
+      return bad_run(&c, str_format(s->arena, "runs %s, which no op has", segment_name(s->g, k)));
+  }
+  // So are values that it only receives.
+  for (int i = 0; i < s->ahead.n; i++)
+    if (run_gets(run, s->ahead.at[i]) && c.got[i] != s->slices)
+      return bad_run(&c,
+                     str_format(s->arena, "gets %s %d times instead of %d",
+                                value_text(s->arena, s->ahead.at[i]->out[0]), c.got[i], s->slices));
+  return true;
 }
 
 // Checks that each device of a segment's mesh is in one run, and other devices in none.
@@ -164,6 +136,7 @@ static bool check_devices(const Scheduled *s, Diag *d) {
   for (int i = 0; i < n; i++) {
     int times = 0;
     bool takes_part = false;
+    // The runs that have the device, and whether a segment needs it.
     for (int r = 0; r < s->g->schedule->run.n; r++)
       for (int k = 0; k < s->g->schedule->run.at[r].n_devices; k++)
         times += s->g->schedule->run.at[r].device[k] == device[i];
@@ -177,24 +150,36 @@ static bool check_devices(const Scheduled *s, Diag *d) {
 
 // -- All ---------------------------------------------------------------------------------------
 
-static bool has_segments(const Graph *g) {
-  for_each_op(op, g)
-    if (op->segment) return true;
-  return false;
-}
-
 bool verify_schedule(const Graph *g, Diag *d) {
   if (!g->schedule) return true;
-  if (!g->entry || g->module->phase < PHASE_local || !g->module->meshes || !has_segments(g))
+  bool any = false;
+  for_each_op(op, g)
+    any |= op->segment != 0;
+  if (!g->entry || g->module->phase < PHASE_local || !g->module->meshes || !any)
     return wrong(g, NULL, d, "only an entry graph of local types has one, on some mesh");
   Scheduled s = {.g = g, .arena = arena_new(), .n = g->schedule->segment.n};
   s.slices = module_slices(g->module);
   s.mesh = arena_array(s.arena, const Mesh *, s.n + 1);
+  s.ahead_of = arena_array(s.arena, int, g->n_values);
   bool ok = check_segments(&s, d) && check_devices(&s, d);
-  if (ok) {
-    find_reads(&s);
-    find_ahead(&s);
-  }
+  // The pairs of a segment and a producer segment of its operands.  Each pair is listed once,
+  // except if ops of different segments alternate.
+  for (const Op *op = ok ? g->first : NULL; op; op = op->next)
+    for (int i = 0; op->segment && i < op->n_in; i++) {
+      const Op *made = op->in[i].value->def;
+      if (!made || !made->segment || made->segment == op->segment) continue;
+      SegmentRead read = {op->segment, made->segment};
+      bool known = false;
+      for (int k = s.reads.n - 1; k >= 0 && s.reads.at[k].reader == op->segment && !known; k--)
+        known = s.reads.at[k].made == made->segment;
+      if (!known) vec_push(s.arena, &s.reads, read);
+    }
+  // Moves that start before their segments: a run that only receives has gets of them.
+  for (const Op *op = ok ? g->first : NULL; op; op = op->next)
+    if (op->segment && move_is_ahead(op)) {
+      vec_push(s.arena, &s.ahead, op);
+      s.ahead_of[op->out[0]->id] = s.ahead.n;
+    }
   for (int i = 0; ok && i < g->schedule->run.n; i++)
     ok = check_run(&s, &g->schedule->run.at[i], d);
   ok = ok && verify_waits(&s, d);

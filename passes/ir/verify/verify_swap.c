@@ -20,38 +20,6 @@ static bool starts_copy(const Op *op) {
   return op->kind == OP_swap_out || op->kind == OP_swap_in;
 }
 
-static bool check_start(const Op *op, Diag *d) {
-  const char *name = op_info[op->kind].name;
-  const Use *use = op->out[0]->uses;
-  if (!use || use->next || !use->user || use->user->kind != OP_swap_wait || use->index != 0)
-    return diag_error(d, op->loc, "%s: one swap_wait must read what it makes, and nothing else",
-                      name);
-  if (use->user->segment != op->segment)
-    return diag_error(d, op->loc, "%s: it is waited for in another segment", name);
-  bool host = value_on_host(op->in[0].value);
-  if (op->kind == OP_swap_in && !host)
-    return diag_error(d, op->loc, "swap_in: what it reads is not in host memory");
-  if (op->kind == OP_swap_out && host)
-    return diag_error(d, op->loc, "swap_out: what it reads is in host memory already");
-  return true;
-}
-
-static bool check_wait(const Op *op, Diag *d) {
-  const Op *starts = op->in[0].value->def;
-  if (!starts || !starts_copy(starts))
-    return diag_error(d, op->loc, "swap_wait: there is no swap_out or swap_in to wait for");
-  if (starts->in[0].value != op->in[1].value)
-    return diag_error(d, op->loc, "swap_wait: it must read what %s copies, too",
-                      op_info[starts->kind].name);
-  return true;
-}
-
-static bool reads_host(const Op *op, int i) {
-  if (op->kind == OP_swap_in || (op->kind == OP_swap_wait && i == 0)) return true;
-  return op->kind == OP_swap_wait && op->in[0].value->def &&
-         op->in[0].value->def->kind == OP_swap_in;
-}
-
 // Whether the value, or the root of its view, is in host memory, so that only copies may read it.
 static bool is_away(Value *v) {
   int64_t skip;
@@ -61,33 +29,53 @@ static bool is_away(Value *v) {
 }
 
 static bool check_op(const Op *op, Diag *d) {
-  bool swaps = starts_copy(op) || op->kind == OP_swap_wait;
-  if (swaps && op->graph->entry && op->graph->module->phase < PHASE_local)
-    return diag_error(d, op->loc, "%s is there from phase local on only", op_info[op->kind].name);
-  if (starts_copy(op) && !check_start(op, d)) return false;
-  if (op->kind == OP_swap_wait && !check_wait(op, d)) return false;
-  for (int i = 0; i < op->n_in; i++)
-    if (is_away(op->in[i].value) && !starts_copy(op) && !reads_host(op, i))
-      return diag_error(d, op->loc, "%s: operand %d is in host memory", op_info[op->kind].name, i);
-  return true;
-}
-
-// A parameter in host memory must be updated there.
-static bool check_result(const Result *r, Diag *d) {
-  Value *v = r->use.value;
-  const Loc *loc = v->def ? v->def->loc : v->loc;
-  if (is_away(v) && !(r->target && r->target->host))
-    return diag_error(d, loc, "a result of the graph is in host memory");
-  if (r->target && is_away(r->target) && !value_on_host(v))
-    return diag_error(d, loc, "what becomes '%s', which is in host memory, is not there",
-                      r->target->label);
+  const char *name = op_info[op->kind].name;
+  bool waits = op->kind == OP_swap_wait;
+  const Op *starts = waits ? op->in[0].value->def : NULL;
+  if ((starts_copy(op) || waits) && op->graph->entry && op->graph->module->phase < PHASE_local)
+    return diag_error(d, op->loc, "%s is there from phase local on only", name);
+  // The start of a copy: one reader, which waits for it, and a source on the right side.
+  if (starts_copy(op)) {
+    const Use *use = op->out[0]->uses;
+    if (!use || use->next || !use->user || use->user->kind != OP_swap_wait || use->index != 0)
+      return diag_error(d, op->loc, "%s: one swap_wait must read what it makes, and nothing else",
+                        name);
+    if (use->user->segment != op->segment)
+      return diag_error(d, op->loc, "%s: it is waited for in another segment", name);
+    bool host = value_on_host(op->in[0].value);
+    if (op->kind == OP_swap_in && !host)
+      return diag_error(d, op->loc, "swap_in: what it reads is not in host memory");
+    if (op->kind == OP_swap_out && host)
+      return diag_error(d, op->loc, "swap_out: what it reads is in host memory already");
+  }
+  // Its end: reads the source too, which lives until then.
+  if (waits && (!starts || !starts_copy(starts)))
+    return diag_error(d, op->loc, "swap_wait: there is no swap_out or swap_in to wait for");
+  if (waits && starts->in[0].value != op->in[1].value)
+    return diag_error(d, op->loc, "swap_wait: it must read what %s copies, too",
+                      op_info[starts->kind].name);
+  // No other op reads host memory.
+  for (int i = 0; i < op->n_in; i++) {
+    bool may = starts_copy(op) || (waits && (i == 0 || starts->kind == OP_swap_in));
+    if (!may && is_away(op->in[i].value))
+      return diag_error(d, op->loc, "%s: operand %d is in host memory", name, i);
+  }
   return true;
 }
 
 bool verify_swap(const Graph *g, Diag *d) {
   for_each_op(op, g)
     if (!check_op(op, d)) return false;
-  for (int i = 0; i < g->n_results; i++)
-    if (!check_result(g->results[i], d)) return false;
+  // A parameter in host memory must be updated there.
+  for (int i = 0; i < g->n_results; i++) {
+    const Result *r = g->results[i];
+    Value *v = r->use.value;
+    const Loc *loc = v->def ? v->def->loc : v->loc;
+    if (is_away(v) && !(r->target && r->target->host))
+      return diag_error(d, loc, "a result of the graph is in host memory");
+    if (r->target && is_away(r->target) && !value_on_host(v))
+      return diag_error(d, loc, "what becomes '%s', which is in host memory, is not there",
+                        r->target->label);
+  }
   return true;
 }

@@ -9,26 +9,13 @@ static bool wrong(const Value *v, const char *what, Arena *a, Diag *d) {
   return diag_error(d, v->loc, "'%s' changes in every slice, and %s", value_text(a, v), what);
 }
 
-static Value *update_of(const Graph *g, const Value *param) {
-  for (int i = 0; i < g->n_results; i++)
-    if (g->results[i]->target == param) return g->results[i]->use.value;
-  return NULL;
-}
-
-// Ops that run once in a step, by op id.
-static bool *find_once(const Graph *g, Arena *a) {
-  bool *once = graph_begin_ops(g, a);
-  const bool *late = graph_update_ops(g, a);
-  for_each_op(op, g)
-    once[op->id] |= late[op->id];
-  return once;
-}
-
 static bool check_param(const Graph *g, const Value *v, const bool *once, Arena *a, Diag *d) {
-  Value *next = update_of(g, v);
+  const Result *update = graph_find_update(g, v);
+  Value *next = update ? update->use.value : NULL;
   int64_t skip;
   if (!value_lasts(v)) return wrong(v, "does not last from step to step", a, d);
   if (g->module->phase < PHASE_local) return wrong(v, "there are no slices before local", a, d);
+  // The op that computes the next value must run in every slice.
   const Op *made = next ? view_root(next, &skip)->def : NULL;
   if (!made) return wrong(v, "no op makes what it is in the next one", a, d);
   if (once[made->id]) return wrong(v, "is updated once in a step", a, d);
@@ -39,11 +26,17 @@ static bool check_param(const Graph *g, const Value *v, const bool *once, Arena 
 
 bool verify_versions(const Graph *g, Diag *d) {
   Arena *a = arena_new();
-  const bool *once = NULL;
+  bool *once = NULL; // by op: it runs once in a step
   bool ok = true;
   for (int i = 0; ok && i < g->n_params; i++) {
     if (!g->params[i]->each_slice) continue;
-    if (!once) once = find_once(g, a);
+    // Computed for the first such parameter.
+    if (!once) {
+      const bool *late = graph_update_ops(g, a);
+      once = graph_begin_ops(g, a);
+      for_each_op(op, g)
+        once[op->id] |= late[op->id];
+    }
     ok = check_param(g, g->params[i], once, a, d);
   }
   arena_free(a);

@@ -50,33 +50,6 @@ static int move_step(const Waits *w, int move, int slice) {
   return w->move_at + slice * w->s->ahead.n + move;
 }
 
-static int meet_step(const Waits *w, int segment, int slice) {
-  return w->meet_at + slice * w->s->n + segment - 1;
-}
-
-static bool communicates(const Op *op) {
-  return (op_info[op->kind].traits & COMM) && !(op_info[op->kind].traits & (ACCUMULATES | VIEW)) &&
-         (op->kind != OP_move || !move_is_ahead(op));
-}
-
-static void find_steps(Waits *w) {
-  const Scheduled *s = w->s;
-  const Schedule *all = s->g->schedule;
-  w->action_at = arena_array(s->arena, int, all->run.n);
-  for (int i = 0; i < all->run.n; i++) {
-    w->action_at[i] = w->n;
-    w->n += all->run.at[i].action.n;
-  }
-  w->move_at = w->n;
-  w->n += s->ahead.n * s->slices;
-  w->meet_at = w->n;
-  w->n += s->n * s->slices;
-  w->meets = arena_array(s->arena, bool, s->n + 1);
-  for_each_op(op, s->g)
-    if (op->segment && s->mesh[op->segment]->n_devices > 1)
-      w->meets[op->segment] |= communicates(op);
-}
-
 // -- Edges between steps -----------------------------------------------------------------------
 
 // The state of one run.
@@ -93,25 +66,6 @@ static void put_in_queue(Waits *w, Runner *r, int step) {
   r->queue = step;
 }
 
-static void run_segment(Waits *w, Runner *r, int segment, int step) {
-  const Scheduled *s = w->s;
-  int slice = r->count[segment]++, device = r->run->device[0];
-  int meets = w->meets[segment] ? meet_step(w, segment, slice) : -1;
-  for (int i = 0; i < s->ahead.n; i++) {
-    const Op *move = s->ahead.at[i];
-    if (move->segment != segment) continue;
-    if (!mesh_has(move->out[0]->layout->mesh, device)) continue;
-    add_edge(w, move_step(w, i, slice), meets < 0 ? step : meets);
-  }
-  if (meets >= 0) put_in_queue(w, r, meets);
-  add_edge(w, meets, step);
-  add_edge(w, r->step, step);
-  r->step = step;
-  for (int i = 0; i < s->ahead.n; i++)
-    if (r->ours[i] && move_start(s->ahead.at[i], r->run) == segment)
-      put_in_queue(w, r, move_step(w, i, slice));
-}
-
 static void follow_run(Waits *w, int which) {
   const Scheduled *s = w->s;
   const RankRun *run = &s->g->schedule->run.at[which];
@@ -122,19 +76,37 @@ static void follow_run(Waits *w, int which) {
               arena_array(s->arena, int, s->ahead.n),
               arena_array(s->arena, bool, s->ahead.n)};
   // All devices of a run have the same operands, so the first one stands for all.
+  int device = run->device[0];
   for (int i = 0; i < s->ahead.n; i++)
-    r.ours[i] = mesh_has(s->ahead.at[i]->in[0].value->layout->mesh, run->device[0]);
-  for (int i = 0; i < run->action.n; i++) {
-    int step = w->action_at[which] + i, segment = run->action.at[i].segment;
-    if (segment) {
-      run_segment(w, &r, segment, step);
+    r.ours[i] = mesh_has(s->ahead.at[i]->in[0].value->layout->mesh, device);
+  for (int at = 0; at < run->action.n; at++) {
+    int step = w->action_at[which] + at, segment = run->action.at[at].segment;
+    // A get enqueues the move on the receiving run.
+    if (!segment) {
+      int move = s->ahead_of[run->action.at[at].get->id] - 1;
+      add_edge(w, r.step, step);
+      r.step = step;
+      put_in_queue(w, &r, move_step(w, move, r.got[move]++));
       continue;
     }
-    // A get enqueues the move on the receiving run.
-    int move = s->ahead_of[run->action.at[i].get->id] - 1;
+    int slice = r.count[segment]++;
+    int meets = w->meets[segment] ? w->meet_at + slice * s->n + segment - 1 : -1;
+    // The segment, or its collectives, wait for the moves that it needs.
+    for (int i = 0; i < s->ahead.n; i++) {
+      const Op *move = s->ahead.at[i];
+      if (move->segment != segment) continue;
+      if (!mesh_has(move->out[0]->layout->mesh, device)) continue;
+      add_edge(w, move_step(w, i, slice), meets < 0 ? step : meets);
+    }
+    // Collectives also wait for the queue.
+    if (meets >= 0) put_in_queue(w, &r, meets);
+    add_edge(w, meets, step);
     add_edge(w, r.step, step);
     r.step = step;
-    put_in_queue(w, &r, move_step(w, move, r.got[move]++));
+    // At its end, the segment enqueues its sends.
+    for (int i = 0; i < s->ahead.n; i++)
+      if (r.ours[i] && move_start(s->ahead.at[i], run) == segment)
+        put_in_queue(w, &r, move_step(w, i, slice));
   }
 }
 
@@ -164,10 +136,12 @@ static int *run_steps(const Waits *w) {
   Arena *a = w->s->arena;
   Lists next = list_edges(w, false);
   int *left = arena_array(a, int, w->n), *ready = arena_array(a, int, w->n), n = 0;
+  // The number of steps that each one waits for.
   for (int i = 0; i < w->edge.n; i++)
     left[w->edge.at[i].to]++;
   for (int i = 0; i < w->n; i++)
     if (!left[i]) ready[n++] = i;
+  // A step that has run releases its successors.
   for (int at = 0; at < n; at++)
     for (int i = next.at[ready[at]]; i < next.at[ready[at] + 1]; i++)
       if (!--left[next.step[i]]) ready[n++] = next.step[i];
@@ -196,6 +170,7 @@ static const char *step_text(const Waits *w, int step) {
   int k = 0;
   for (int i = 0; i < step - w->action_at[r]; i++)
     k += run->action.at[i].segment == action->segment && run->action.at[i].get == action->get;
+  // A get of a value, or a segment.
   if (action->get)
     return str_format(a, "device %d's get of %s of slice %d", run->device[0],
                       value_text(a, action->get), k);
@@ -232,8 +207,26 @@ static bool report(const Waits *w, const int *left, Diag *d) {
 
 bool verify_waits(Scheduled *s, Diag *d) {
   Waits w = {.s = s};
-  find_steps(&w);
-  for (int i = 0; i < s->g->schedule->run.n; i++)
+  const Schedule *all = s->g->schedule;
+  // The numbers of the steps: actions of the runs, then moves, then collectives.
+  w.action_at = arena_array(s->arena, int, all->run.n);
+  for (int i = 0; i < all->run.n; i++) {
+    w.action_at[i] = w.n;
+    w.n += all->run.at[i].action.n;
+  }
+  w.move_at = w.n;
+  w.n += s->ahead.n * s->slices;
+  w.meet_at = w.n;
+  w.n += s->n * s->slices;
+  // Segments whose devices communicate; moves that are ahead have steps of their own.
+  w.meets = arena_array(s->arena, bool, s->n + 1);
+  for_each_op(op, s->g) {
+    if (!op->segment || s->mesh[op->segment]->n_devices <= 1) continue;
+    int traits = op_info[op->kind].traits;
+    w.meets[op->segment] |= (traits & COMM) && !(traits & (ACCUMULATES | VIEW)) &&
+                            (op->kind != OP_move || !move_is_ahead(op));
+  }
+  for (int i = 0; i < all->run.n; i++)
     follow_run(&w, i);
   const int *left = run_steps(&w);
   return !left || report(&w, left, d);
