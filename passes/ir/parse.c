@@ -96,8 +96,9 @@ static bool role_parse(const char *name, Role *to) {
   int i = 0;
   while (i < N_ROLES && strcmp(name, role_name[i]) != 0)
     i++;
+  if (i == N_ROLES) return false;
   *to = (Role)i;
-  return i < N_ROLES;
+  return true;
 }
 
 static bool parse_param(Parser *p) {
