@@ -49,21 +49,19 @@ void edge_prices_free(EdgePrices *s) {
 
 // -- Send/recv -----------------------------------------------------------------------------------
 
-static const Producers *producers_of(EdgePrices *s, const State *state) {
-  Senders *from = &s->senders;
-  if (from->arena && !memcmp(&from->state, state, sizeof *state)) return from->of;
-  if (from->arena) arena_free(from->arena);
-  *from = (Senders){.arena = arena_new(), .state = *state};
-  from->of = p2p_producers(from->arena, &s->path->shape, &s->path->group[state->group], state);
-  return from->of;
-}
-
 Cost send_recv_price(EdgePrices *s, const State *before, const State *after, double limit,
                      Sends *out) {
   const Group *group = s->path->group;
   *s->work += (int64_t)group[before->group].n * group[after->group].n;
+  // Edges come state by state: the pieces of the last state often serve the next edge.
+  Senders *from = &s->senders;
+  if (!from->arena || memcmp(&from->state, before, sizeof *before) != 0) {
+    if (from->arena) arena_free(from->arena);
+    *from = (Senders){.arena = arena_new(), .state = *before};
+    from->of = p2p_producers(from->arena, &s->path->shape, &group[before->group], before);
+  }
   P2p q = {s->arena, s->rules->traffic, s->rules->c, &s->path->shape, limit};
-  return p2p_cost(&q, producers_of(s, before), &group[after->group], after, out);
+  return p2p_cost(&q, from->of, &group[after->group], after, out);
 }
 
 // -- Collectives ---------------------------------------------------------------------------------
@@ -74,6 +72,7 @@ static Rate *rates_of(const PathRules *rules, const Group *g) {
     if (r->n == g->n && r->n_axes == g->n_axes && !memcmp(r->size, g->size, axes) &&
         !memcmp(r->device, g->device, devices))
       return r->rate;
+  // The first search with such a group; the rates are found as they are needed.
   GroupRates *r = arena_one(rules->arena, GroupRates);
   *r = (GroupRates){.n = g->n, .n_axes = g->n_axes, .next = *rules->rates};
   memcpy(r->size, g->size, axes);
@@ -81,16 +80,6 @@ static Rate *rates_of(const PathRules *rules, const Group *g) {
   r->rate = arena_array(rules->arena, Rate, 4 << g->n_axes);
   *rules->rates = r;
   return r->rate;
-}
-
-static void find_rate(EdgePrices *s, const State *before, const State *after, const Edge *e,
-                      Rate *r) {
-  edge_groups(&s->path->shape, s->path->group, before, after, e, s->rules->c, &s->groups);
-  Cost all = groups_cost(s->rules->traffic, e->prim, &s->groups, 1e9, 1e9);
-  r->start = groups_cost(s->rules->traffic, e->prim, &s->groups, 0, 0);
-  r->gigabyte = (Cost){all.seconds - r->start.seconds, all.bytes, all.crossing};
-  int64_t n = s->path->group[before->group].n;
-  r->work = 2 * n * (e->prim == PATH_all_to_all ? s->groups.size : 1);
 }
 
 // The work counts for a cached rate, too: the limit of a search must not depend on earlier
@@ -104,7 +93,14 @@ static const Rate *rate_of(EdgePrices *s, const State *before, const State *afte
   }
   Rate *r = &s->rate[before->group][index];
   bool *asked = &s->asked[before->group][index];
-  if (!*asked && !r->work) find_rate(s, before, after, e, r);
+  // Linear in the bytes: priced empty, and with 1e9 bytes.
+  if (!*asked && !r->work) {
+    edge_groups(&s->path->shape, s->path->group, before, after, e, s->rules->c, &s->groups);
+    Cost all = groups_cost(s->rules->traffic, e->prim, &s->groups, 1e9, 1e9);
+    r->start = groups_cost(s->rules->traffic, e->prim, &s->groups, 0, 0);
+    r->gigabyte = (Cost){all.seconds - r->start.seconds, all.bytes, all.crossing};
+    r->work = 2 * (int64_t)g->n * (e->prim == PATH_all_to_all ? s->groups.size : 1);
+  }
   if (!*asked) *s->work += r->work;
   *asked = true;
   return r;
@@ -115,6 +111,7 @@ Cost edge_price(EdgePrices *s, const State *before, const State *after, const Ed
   const Path *p = s->path;
   double old = state_bytes(&p->shape, &p->group[before->group], before);
   double new = state_bytes(&p->shape, &p->group[after->group], after);
+  // Local primitives are free.
   if (e->prim <= PATH_pad_sum) return (Cost){0};
   if (e->prim == PATH_send_recv) return send_recv_price(s, before, after, limit, NULL);
   if (path_is_collective(e->prim)) {
@@ -123,6 +120,7 @@ Cost edge_price(EdgePrices *s, const State *before, const State *after, const Ed
     return (Cost){r->start.seconds + n * r->gigabyte.seconds, n * r->gigabyte.bytes,
                   n * r->gigabyte.crossing};
   }
+  // All others have messages of their own.
   edge_groups(&p->shape, p->group, before, after, e, s->rules->c, &s->groups);
   *s->work += 4 * (int64_t)(p->group[before->group].n + p->group[after->group].n);
   return groups_cost(s->rules->traffic, e->prim, &s->groups, old, new);

@@ -31,6 +31,7 @@ void paths_without_send_recv(Paths *paths) {
 }
 
 Cost path_p2p(const Paths *paths, const Path *p) {
+  // The search had it as an upper bound, unless it was to use collectives only.
   if (p->p2p.seconds > 0) return p->p2p;
   const Group *from = &p->group[p->first.group], *to = &p->group[p->last.group];
   Arena *scratch = arena_new();
@@ -54,25 +55,26 @@ static uint64_t placement_hash(uint64_t h, const Placement *p) {
 }
 
 static uint64_t known_hash(const TensorShape *shape, const Placement *from, const Placement *to) {
+  // FNV-1a, from its offset basis.
   uint64_t h = path_hash(14695981039346656037u, shape->dim, sizeof(int64_t) * (size_t)shape->rank);
   return placement_hash(placement_hash(h, from), to);
-}
-
-static void known_grow(Paths *p) {
-  p->table_size = p->table_size ? 2 * p->table_size : 64;
-  p->table = arena_array(p->rules.arena, int, p->table_size);
-  for (int i = 0; i < p->known.n; i++) {
-    uint64_t h = known_hash(&p->known.at[i].shape, &p->known.at[i].from, &p->known.at[i].to);
-    while (p->table[h & (uint64_t)(p->table_size - 1)])
-      h++;
-    p->table[h & (uint64_t)(p->table_size - 1)] = i + 1;
-  }
 }
 
 // The slot of a query in the table, which holds its number + 1, or 0.
 static int *known_slot(Paths *paths, const TensorShape *shape, const Placement *from,
                        const Placement *to) {
-  if (2 * (paths->known.n + 1) > paths->table_size) known_grow(paths);
+  // A table that becomes more than half full is doubled.
+  if (2 * (paths->known.n + 1) > paths->table_size) {
+    paths->table_size = paths->table_size ? 2 * paths->table_size : 64;
+    paths->table = arena_array(paths->rules.arena, int, paths->table_size);
+    for (int i = 0; i < paths->known.n; i++) {
+      const Known *k = &paths->known.at[i];
+      uint64_t h = known_hash(&k->shape, &k->from, &k->to);
+      while (paths->table[h & (uint64_t)(paths->table_size - 1)])
+        h++;
+      paths->table[h & (uint64_t)(paths->table_size - 1)] = i + 1;
+    }
+  }
   for (uint64_t h = known_hash(shape, from, to);; h++) {
     int *slot = &paths->table[h & (uint64_t)(paths->table_size - 1)];
     if (!*slot) return slot;
@@ -102,6 +104,7 @@ typedef struct Renumbering {
 static Placement renumber(Arena *a, Renumbering *r, const Placement *p) {
   int *device = arena_array(a, int, p->n);
   for (int i = 0; i < p->n; i++) {
+    // The next number, if the node appears for the first time.
     int node = p->device[i] / r->per_node;
     if (!r->number[node]) {
       r->node[r->n++] = node;
@@ -114,12 +117,6 @@ static Placement renumber(Arena *a, Renumbering *r, const Placement *p) {
   return q;
 }
 
-static bool renumbers(const Renumbering *r) {
-  for (int i = 0; i < r->n; i++)
-    if (r->node[i] != i) return true;
-  return false;
-}
-
 static int *named_back(Arena *a, const Renumbering *r, const int *device, int n) {
   int *out = arena_array(a, int, n);
   for (int i = 0; i < n; i++)
@@ -127,6 +124,7 @@ static int *named_back(Arena *a, const Renumbering *r, const int *device, int n)
   return out;
 }
 
+// Copies a path, with the original nodes.
 static const Path *path_back(Paths *paths, const Renumbering *r, const Path *p) {
   Arena *a = paths->rules.arena;
   Path *q = arena_copy(a, p, sizeof *p);
@@ -141,6 +139,7 @@ static const Path *path_back(Paths *paths, const Renumbering *r, const Path *p) 
       position[q->group[g].device[i]] = i;
     q->group[g].position = position;
   }
+  // The devices of each step.
   for (int i = 0; i < q->n_steps; i++) {
     Groups *g = &q->step[i].groups;
     g->device = named_back(a, r, g->device, g->n * g->size);
@@ -148,6 +147,7 @@ static const Path *path_back(Paths *paths, const Renumbering *r, const Path *p) 
   return q;
 }
 
+// Finds the path between the renumbered nodes, if that is the same.
 static const Path *find_alike(Paths *paths, const TensorShape *shape, const Placement *from,
                               const Placement *to) {
   Arena *a = paths->rules.arena;
@@ -156,7 +156,11 @@ static const Path *find_alike(Paths *paths, const TensorShape *shape, const Plac
   r.node = arena_array(a, int, paths->rules.c->nodes);
   r.number = arena_array(a, int, paths->rules.c->nodes);
   Placement first = renumber(a, &r, from), last = renumber(a, &r, to);
-  if (!renumbers(&r)) return path_search(&paths->rules, shape, from, to);
+  // In order of appearance already: search.
+  bool ordered = true;
+  for (int i = 0; i < r.n; i++)
+    ordered &= r.node[i] == i;
+  if (ordered) return path_search(&paths->rules, shape, from, to);
   return path_back(paths, &r, path_find(paths, shape, &first, &last));
 }
 

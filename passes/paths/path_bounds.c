@@ -66,15 +66,6 @@ static int sharing(const Cluster *c, const Group *g, int *nics, Arena *scratch) 
   return most;
 }
 
-static bool apart(const Cluster *c, const Group *g, Arena *scratch) {
-  bool *first = arena_array(scratch, bool, c->nodes);
-  for (int x = 0; x < g[0].n; x++)
-    first[cluster_node(c, g[0].device[x])] = true;
-  for (int y = 0; y < g[1].n; y++)
-    if (first[cluster_node(c, g[1].device[y])]) return false;
-  return true;
-}
-
 int devices_outside(const Path *p) {
   int n = 0;
   for (int x = 0; x < p->group[1].n; x++)
@@ -88,9 +79,16 @@ static Crossing crossing_of(const Cluster *c, const Path *p, Arena *scratch) {
   double bytes = state_bytes(&p->shape, &g[0], &(State){0}); // of the whole tensor
   Link inside = cluster_fastest_inside(c), across = cluster_fastest_across(c);
   sharing(c, &g[0], &nics[0], scratch);
-  if (n_outside && apart(c, g, scratch))
+  // Between groups without a common node, everything crosses the adapters.
+  bool apart = true, *first = arena_array(scratch, bool, c->nodes);
+  for (int x = 0; x < g[0].n; x++)
+    first[cluster_node(c, g[0].device[x])] = true;
+  for (int y = 0; y < g[1].n; y++)
+    apart &= !first[cluster_node(c, g[1].device[y])];
+  if (n_outside && apart)
     return (Crossing){false, c->start + across.alpha,
                       bytes * across.beta / smaller(nics[0], nics[1]), most * across.beta};
+  // Otherwise a message may take the faster of both links.
   Crossing least = {n_outside == 0, c->start + smaller(inside.alpha, across.alpha), 0,
                     smaller(inside.beta, across.beta)};
   // Each byte takes one of the links, so the rate is at most the sum of all links'.
@@ -119,30 +117,6 @@ static int shares_of(const Group *g, const State *s) {
   return shares;
 }
 
-static Least least_of_cluster(const Cluster *c) {
-  Link inside = cluster_fastest_inside(c), across = cluster_fastest_across(c);
-  double in = inside.beta, out = across.beta;
-  return (Least){c->start + smaller(inside.alpha, across.alpha), smaller(in, out),
-                 in > 0 && out > 0 ? 1 / (1 / in + 1 / out) : 0};
-}
-
-static void begin_bounds(PathBounds *s) {
-  const Path *p = s->path;
-  const Group *last = &p->group[p->last.group];
-  s->crossing = crossing_of(s->rules->c, p, s->arena);
-  s->least = least_of_cluster(s->rules->c);
-  for (int d = 0; d < p->shape.rank; d++)
-    s->parts[d] = state_parts(last, &p->last, d);
-  s->whole = state_bytes(&p->shape, last, &(State){0});
-  s->want = state_bytes(&p->shape, last, &p->last);
-  s->shares = shares_of(last, &p->last);
-}
-
-// Whether a label needs a transfer to become the last one: slices and zeros are local.
-static bool must_send(int label, int last) {
-  return label != last && label != LABEL_B && !(label >= LABEL_DIM && last == LABEL_P);
-}
-
 // From a state in the group of the last one.  A device must receive the missing part of its piece:
 // two boxes of these sizes have at most the shorter length of each dimension in common.  Partial
 // sums must be reduced: all_reduce and reduce_scatter send each device at least its result.  If the
@@ -155,9 +129,13 @@ static int64_t least_inside(const PathBounds *s, const State *at) {
     common /= (double)(parts > s->parts[d] ? parts : s->parts[d]);
   }
   double bytes = s->shares > 1 ? 0 : shares_of(g, at) > 1 ? s->want : s->want - common;
+  // Without bytes, a label may still need a message to become the last one: all but slices and
+  // zeros, which are local.
   bool sends = bytes > 0;
-  for (int i = 0; i < g->n_axes && !sends; i++)
-    sends = must_send(at->label[i], s->path->last.label[i]);
+  for (int i = 0; i < g->n_axes && !sends; i++) {
+    int label = at->label[i], last = s->path->last.label[i];
+    sends = label != last && label != LABEL_B && !(label >= LABEL_DIM && last == LABEL_P);
+  }
   if (!sends) return 0;
   return of_steps(0.999 * (s->least.start + bytes * s->least.byte_both));
 }
@@ -177,6 +155,7 @@ static void node_bytes(PathBounds *s, const State *at, double *out) {
   s->n_seen++;
   for (int i = 0; i < s->gates.n; i++)
     out[i] = -1;
+  // A piece is marked as seen by the number of this visit, so that marks need no clearing.
   for (int x = 0; x < g->n; x++) {
     int gate = s->gate_at[cluster_node(s->rules->c, g->device[x])] - 1, number = 0;
     for (int i = 0; i < g->n_axes; i++)
@@ -215,6 +194,7 @@ static void begin_gates(PathBounds *s) {
     int n = ++users[cluster_nic(c, last->device[x])];
     gate->readers = n > gate->readers ? n : gate->readers;
   }
+  // The pieces in the end.
   s->seen = arena_array(s->arena, int, most * s->gates.n);
   s->have = arena_array(s->arena, double, s->gates.n);
   s->sender_has = arena_array(s->arena, double, s->gates.n);
@@ -239,26 +219,6 @@ int64_t bound_lack(PathBounds *s, const State *at) {
   return seconds > 0 ? of_steps(0.999 * (s->least.start + seconds)) : 0;
 }
 
-// Caches the nodes' pieces in a state, which is also that of the next edges.
-static void find_sender(PathBounds *s, const State *from) {
-  if (s->has_sender && !memcmp(&s->sender, from, sizeof *from)) return;
-  s->has_sender = true;
-  s->sender = *from;
-  node_bytes(s, from, s->sender_has);
-}
-
-// The least number of messages for a device's piece.
-static double messages_of(const PathBounds *s, const Group *const g[2], const State *from,
-                          const State *to) {
-  int shares = shares_of(g[0], from) / shares_of(g[1], to);
-  double n = shares;
-  for (int d = 0; d < s->path->shape.rank; d++) {
-    double ratio = (double)state_parts(g[0], from, d) / (double)state_parts(g[1], to, d);
-    n *= ratio > 1 ? ceil(ratio) : 1;
-  }
-  return n;
-}
-
 // Every device receives its piece of each share that its own sums up, except for its own part.
 // Pieces that no device of its node has come through the adapter, for one reader after the other.
 static int64_t least_of_send_recv(PathBounds *s, const State *from, const State *to) {
@@ -272,11 +232,20 @@ static int64_t least_of_send_recv(PathBounds *s, const State *from, const State 
   if (bytes <= 0) return 0;
   Link across = cluster_fastest_across(s->rules->c);
   // Messages of one device follow each other; so do the bytes of readers that share an adapter.
-  double start = inside ? s->least.start : c->start;
-  double alpha = start - s->rules->c->start, n = messages_of(s, g, from, to);
+  double start = inside ? s->least.start : c->start, alpha = start - s->rules->c->start;
+  double n = shares;
+  for (int d = 0; d < s->path->shape.rank; d++) {
+    double ratio = (double)state_parts(g[0], from, d) / (double)state_parts(g[1], to, d);
+    n *= ratio > 1 ? ceil(ratio) : 1;
+  }
   double seconds = bytes * (inside ? s->least.byte_both : c->byte_of_reader);
   if (n > 2) alpha *= n - 1;
-  find_sender(s, from);
+  // The nodes' pieces are cached: the state is also that of the next edges.
+  if (!s->has_sender || memcmp(&s->sender, from, sizeof *from) != 0) {
+    s->has_sender = true;
+    s->sender = *from;
+    node_bytes(s, from, s->sender_has);
+  }
   for (int i = 0; i < s->gates.n; i++) {
     double near = s->sender_has[i], lacks = all - fmax(near, 0);
     if (!s->gates.at[i].readers) continue;
@@ -293,6 +262,7 @@ int64_t bound_edge(PathBounds *s, const State *from, const State *to, const Edge
     return rounded_down(s->least.start +
                         state_bytes(&s->path->shape, &s->path->group[from->group], from) *
                             s->least.byte);
+  // Moves to the devices that already have the pieces are free.
   bool may_be_free = e->prim <= PATH_pad_sum || e->prim == PATH_move;
   return may_be_free ? 0 : picoseconds(s->rules->c->start);
 }
@@ -306,7 +276,19 @@ int64_t bound_ahead(const PathBounds *s, const State *at) {
 PathBounds *path_bounds_new(Arena *a, const PathRules *rules, const Path *p, bool mixes) {
   PathBounds *s = arena_one(a, PathBounds);
   *s = (PathBounds){.rules = rules, .path = p, .arena = a, .mixes = mixes};
-  begin_bounds(s);
+  s->crossing = crossing_of(rules->c, p, a);
+  // The fastest links of the cluster, whatever devices use them.
+  Link inside = cluster_fastest_inside(rules->c), across = cluster_fastest_across(rules->c);
+  double in = inside.beta, out = across.beta;
+  s->least = (Least){rules->c->start + smaller(inside.alpha, across.alpha), smaller(in, out),
+                     in > 0 && out > 0 ? 1 / (1 / in + 1 / out) : 0};
+  // The last state.
+  const Group *last = &p->group[p->last.group];
+  for (int d = 0; d < p->shape.rank; d++)
+    s->parts[d] = state_parts(last, &p->last, d);
+  s->whole = state_bytes(&p->shape, last, &(State){0});
+  s->want = state_bytes(&p->shape, last, &p->last);
+  s->shares = shares_of(last, &p->last);
   if (mixes) begin_gates(s);
   return s;
 }

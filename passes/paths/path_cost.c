@@ -90,6 +90,7 @@ static void flow(Traffic *t, int src, int dst, double bytes) {
   if (src == dst) return;
   touch(t, src);
   touch(t, dst);
+  // Within a node over the devices' own links, between nodes over the adapters.
   t->bytes += bytes;
   if (is_near(t->c, src, dst)) {
     t->out[src] += bytes * cluster_inside(t->c, src)->beta;
@@ -115,6 +116,7 @@ double traffic_out(const Traffic *t, int src, int dst) {
 
 bool traffic_exceeds(const Traffic *t, int src, int dst, double seconds) {
   if (src == dst) return false;
+  // A lower bound of traffic_cost, by the two ends of this link.
   bool near = is_near(t->c, src, dst);
   double out = near ? t->out[src] : t->nic_out[cluster_nic(t->c, src)];
   double in = near ? t->in[dst] : t->nic_in[cluster_nic(t->c, dst)];
@@ -123,6 +125,7 @@ bool traffic_exceeds(const Traffic *t, int src, int dst, double seconds) {
 }
 
 Cost traffic_cost(Traffic *t) {
+  // Links work in parallel, in both directions: the busiest one decides.
   double busiest = 0, alpha = t->alpha;
   for (int i = 0; i < t->n_touched; i++) {
     int device = t->touched[i], nic = cluster_nic(t->c, device);
@@ -131,6 +134,7 @@ Cost traffic_cost(Traffic *t) {
     alpha = larger(alpha, larger(t->waits[2 * device], t->waits[2 * device + 1]));
   }
   Cost cost = {t->n_touched ? t->c->start + alpha + busiest : 0, t->bytes, t->crossing};
+  // Back to zero, for the next use.
   for (int i = 0; i < t->n_touched; i++) {
     int device = t->touched[i], nic = cluster_nic(t->c, device);
     t->out[device] = t->in[device] = t->nic_out[nic] = t->nic_in[nic] = 0;
@@ -186,6 +190,7 @@ static void all_pairs(Traffic *t, const int *device, int n, double bytes) {
     if (near) alpha = larger(alpha, cluster_inside(c, x)->alpha);
     if (far) alpha = larger(alpha, cluster_across(c, x)->alpha);
   }
+  // Back to zero, for the next use.
   for (int i = 0; i < n; i++)
     t->in_node[cluster_node(c, device[i])] = 0;
   t->alpha = larger(t->alpha, (n - 1) * alpha);
@@ -201,6 +206,7 @@ static void chain(Traffic *t, int root, int *others, int n, bool towards, double
     for (int i = 0; i < n; i++) {
       if ((cluster_node(t->c, others[i]) != cluster_node(t->c, root)) != far) continue;
       if (others[i] == root) continue;
+      // The slowest hop of either kind decides the time of a pipelined chain.
       flow(t, towards ? others[i] : at, towards ? at : others[i], bytes);
       Link link = link_between(t->c, at, others[i]);
       double *slowest = is_near(t->c, at, others[i]) ? &inside : &across;
@@ -274,6 +280,7 @@ static int mask_member(const Group *g, uint32_t mask, int x, int k) {
   return x;
 }
 
+// Groups of the positions that differ in the digits of the mask only.
 static void mask_groups(const Group *g, uint32_t mask, Groups *out) {
   int *to = out->device;
   out->size = mask_size(g, mask);
@@ -290,6 +297,7 @@ static void mask_groups(const Group *g, uint32_t mask, Groups *out) {
 // digits of `extra` on the others.
 static int mapped(const Group *small, const Group *large, const uint8_t *map, int x, int extra) {
   int y = 0;
+  // Digits of mapped axes, then those of `extra`.
   uint32_t taken = 0;
   for (int i = 0; i < small->n_axes; i++) {
     y += digit(small, i, x) * large->stride[map[i]];
@@ -313,6 +321,7 @@ static bool renumbers(const TensorShape *shape, const Group *from, const State *
   for (int x = 0; x < to->n; x++) {
     int y = from->position[to->device[x]];
     if (y < 0) return false;
+    // Shares may change their numbers, if it is the same change everywhere.
     Piece have = state_piece(shape, from, before, y), want = state_piece(shape, to, after, x);
     if (number[want.share] < 0 && back[have.share] < 0) {
       number[want.share] = have.share;
@@ -349,6 +358,7 @@ static void pairs(const TensorShape *shape, const Group *from, const State *befo
         src += digit(to, any ? i : e->map[i], x) * from->stride[i];
       }
     }
+    // No transfer if the device has that piece already.
     if (from->device[src] == device) continue;
     if (own >= 0) { // compare data: only the map tells which share becomes which
       Piece have = state_piece(shape, from, before, own);
@@ -370,6 +380,7 @@ static void choose_copies(const Cluster *c, const int *copy, int n, int each, in
     old[k] = reader[k];
     chosen[k] = -1;
   }
+  // By distance: 0 is the device itself, 1 its node, 2 any other.
   for (int distance = 0; distance < 3; distance++)
     for (int k = 0; k < n * each; k++)
       for (int i = 0; i < n && chosen[k] < 0; i++) {
@@ -381,20 +392,13 @@ static void choose_copies(const Cluster *c, const int *copy, int n, int each, in
       }
 }
 
-// The axes of the smaller group over which the senders have copies.
-static uint32_t copied_axes(const Group *few, const Edge *e, const State *before, bool few_send) {
-  uint32_t mask = 0;
-  for (int i = 0; i < few->n_axes; i++)
-    if (before->label[few_send ? i : e->map[i]] == LABEL_B) mask |= 1u << i;
-  return mask;
-}
-
 // Reassigns the senders of `n` copies by distance; a group x begins at out->device + x * out->size.
 static void send_from_nearest(const Cluster *c, const Group *few, uint32_t copied, int x, int n,
                               bool few_send, Groups *out) {
   int copy[MAX_CHOICE] = {0}, reader[MAX_CHOICE], *group[MAX_CHOICE], q = out->size - 1;
   for (int i = 0; i < n; i++)
     group[i] = out->device + mask_member(few, copied, x, i) * out->size;
+  // Each of few senders has q readers, which the copies exchange.
   if (few_send) {
     for (int i = 0; i < n; i++) {
       copy[i] = group[i][0];
@@ -405,6 +409,7 @@ static void send_from_nearest(const Cluster *c, const Group *few, uint32_t copie
       memcpy(group[i] + 1, reader + i * q, sizeof *reader * (size_t)q);
     return;
   }
+  // Each of few readers has q senders, one of each part: the k-th ones have copies of each other.
   for (int k = 0; k < q; k++) {
     for (int i = 0; i < n; i++) {
       copy[i] = group[i][k];
@@ -429,7 +434,11 @@ static void stars(const Group *few, const Group *many, const Edge *e, const Stat
   }
   out->n = few->n;
   out->size = q + 1;
-  uint32_t copied = copied_axes(few, e, before, few_send);
+  // The axes of the smaller group over which the senders have copies.
+  uint32_t copied = 0;
+  for (int i = 0; i < few->n_axes; i++)
+    if (before->label[few_send ? i : e->map[i]] == LABEL_B) copied |= 1u << i;
+
   int n = mask_size(few, copied);
   // Senders that have copies of each other may exchange readers, to send within nodes.
   for (int x = 0; x < few->n && n > 1 && n * q <= MAX_CHOICE; x++)
@@ -439,6 +448,7 @@ static void stars(const Group *few, const Group *many, const Edge *e, const Stat
 void edge_groups(const TensorShape *shape, const Group group[2], const State *before,
                  const State *after, const Edge *e, const Cluster *c, Groups *out) {
   const Group *from = &group[before->group], *to = &group[after->group];
+  // Local primitives have no groups; those of send/recv are of different sizes.
   out->n = out->size = 0;
   switch (e->prim) {
   case PATH_slice:

@@ -21,6 +21,7 @@ static bool arrange(const Walk *w, const Edge *e, const Group *g, State *s, uint
                     uint32_t dims, int dim, int last) {
   if (!left) return !state_fits(w->shape, g, s) || found(w, e, s);
   if (dim == w->shape->rank) return true;
+  // Each axis that is left as the next place of this dimension; then the next dimension.
   if (dims >> dim & 1) {
     int place = state_places(g, s, dim);
     for (int i = 0; i < g->n_axes; i++) {
@@ -45,6 +46,7 @@ static bool take_places(const Group *g, State *s, uint32_t mask, uint32_t *dims)
   *dims = 0;
   for (int i = 0; i < g->n_axes; i++)
     if (mask >> i & 1) *dims |= 1u << label_dim(s->label[i]);
+  // An axis that stays inside of one that goes.
   for (int i = 0; i < g->n_axes; i++)
     for (int k = 0; k < g->n_axes; k++)
       if ((mask >> i & 1) && !(mask >> k & 1) && label_dim(s->label[i]) == label_dim(s->label[k]) &&
@@ -79,6 +81,7 @@ static bool local_edges(const Walk *w) {
     State s = *w->before;
     Edge e = {.mask = 1u << i};
     uint32_t dims;
+    // A copy becomes a shard, or a partial sum with zeros; a shard becomes a partial sum, padded.
     if (s.label[i] == LABEL_B) {
       e.prim = PATH_slice;
       if (!arrange(w, &e, g, &s, e.mask, all_dims(w), 0, 0)) return false;
@@ -118,19 +121,6 @@ static bool collective_edges(const Walk *w) {
   return true;
 }
 
-// Completes a map between groups of different size: `extra` are the larger group's unmapped axes.
-static bool unequal_edges(const Walk *w, Edge *e, const State *mapped_state, uint32_t extra) {
-  State s = *mapped_state;
-  if (w->before->group == 0 && w->group[0].n < w->group[1].n) {
-    e->prim = PATH_broadcast;
-    set_labels(&s, extra, LABEL_B);
-    if (!found(w, e, &s)) return false;
-    e->prim = PATH_rd_scatter;
-    return arrange(w, e, &w->group[1], &s, extra, all_dims(w), 0, 0);
-  }
-  return found(w, e, &s);
-}
-
 static bool map_axes(const Walk *w, Edge *e, const Group *small, const Group *large, int axis,
                      uint32_t taken, const State *from, bool shrinks);
 
@@ -139,11 +129,18 @@ static bool map_done(const Walk *w, Edge *e, const Group *small, const Group *la
                      const State *from, bool shrinks) {
   State s = {.group = (uint8_t)(e->prim == PATH_permute ? from->group : 1)};
   uint32_t extra = ((1u << large->n_axes) - 1) & ~taken, dims;
+  // To a group of at least this size: `extra` are the larger group's unmapped axes.
   if (!shrinks) {
     for (int i = 0; i < small->n_axes; i++)
       s.label[e->map[i]] = from->label[i];
-    return extra ? unequal_edges(w, e, &s, extra) : found(w, e, &s);
+    if (!extra || w->before->group != 0 || w->group[0].n >= w->group[1].n) return found(w, e, &s);
+    e->prim = PATH_broadcast;
+    set_labels(&s, extra, LABEL_B);
+    if (!found(w, e, &s)) return false;
+    e->prim = PATH_rd_scatter;
+    return arrange(w, e, &w->group[1], &s, extra, all_dims(w), 0, 0);
   }
+  // To a smaller group: its axes keep their labels, and the others end in one way.
   State left = *from;
   int label = common_label(large, from, extra);
   if (label < 0 || (label == LABEL_DIM && !take_places(large, &left, extra, &dims))) return true;
@@ -192,6 +189,7 @@ bool path_edges(const TensorShape *shape, const Group group[2], const State *s, 
   Walk w = {shape, group,   s,
             visit, context, group[0].n_axes <= PATH_FEW_AXES && group[1].n_axes <= PATH_FEW_AXES};
   if (!local_edges(&w) || !collective_edges(&w) || !permute_edges(&w)) return false;
+  // Edges to the other group, if one size divides the other.
   if (s->group == 1 || group[1].n == 0) return true;
   int n = group[0].n, m = group[1].n;
   if (n % m && m % n) return true;

@@ -47,6 +47,7 @@ const Producers *p2p_producers(Arena *a, const TensorShape *shape, const Group *
     count[number[x]]++;
     if (number[x] >= p->n_pieces) p->n_pieces = number[x] + 1;
   }
+  // Counting sort; from the last one back, so that devices keep their order.
   for (int i = 0; i < p->n_pieces; i++)
     p->first[i + 1] = p->first[i] + count[i];
   for (int x = g->n - 1; x >= 0; x--)
@@ -54,39 +55,11 @@ const Producers *p2p_producers(Arena *a, const TensorShape *shape, const Group *
   return p;
 }
 
-static int nearest(const Traffic *t, const Cluster *c, const int *device, int n, int reader) {
-  int best = device[0], best_distance = 3;
-  for (int i = 0; i < n; i++) {
-    int distance = device[i] == reader                                     ? 0
-                   : cluster_node(c, device[i]) == cluster_node(c, reader) ? 1
-                                                                           : 2;
-    if (distance < best_distance ||
-        (distance == best_distance &&
-         traffic_out(t, device[i], reader) < traffic_out(t, best, reader))) {
-      best = device[i];
-      best_distance = distance;
-    }
-  }
-  return best;
-}
-
 // Iterates over the pieces of one share that overlap `want`, in the order of their numbers: `at` is
 // the index of the current one in each dimension, from `first` to `last`.
 typedef struct Overlap {
   int rank, at[PLACEMENT_DIMS], first[PLACEMENT_DIMS], last[PLACEMENT_DIMS];
 } Overlap;
-
-static Overlap overlap_of(const TensorShape *shape, const int *parts, const Piece *want) {
-  Overlap o = {.rank = shape->rank};
-  for (int d = 0; d < shape->rank; d++) {
-    int64_t size = shape->dim[d] / parts[d], length = shape->dim[d] / want->parts[d];
-    if (!size || !length) continue; // no overlap
-    int64_t lo = want->index[d] * length;
-    o.at[d] = o.first[d] = (int)(lo / size);
-    o.last[d] = (int)((lo + length - 1) / size);
-  }
-  return o;
-}
 
 static bool overlap_next(Overlap *o) {
   for (int d = o->rank - 1; d >= 0; d--) {
@@ -101,15 +74,34 @@ static bool read_all(const P2p *q, const Producers *p, const Piece *want, int re
   Piece have = p->piece;
   // The shares that one share sums up: if the producers have fewer, some consumers get zeros.
   for (have.share = want->share; have.share < have.shares; have.share += want->shares) {
-    Overlap o = overlap_of(q->shape, have.parts, want);
+    // The pieces of this share that overlap, by their index in each dimension.
+    const TensorShape *shape = q->shape;
+    Overlap o = {.rank = shape->rank};
+    for (int d = 0; d < shape->rank; d++) {
+      int64_t size = shape->dim[d] / have.parts[d], length = shape->dim[d] / want->parts[d];
+      if (!size || !length) continue; // no overlap
+      int64_t lo = want->index[d] * length;
+      o.at[d] = o.first[d] = (int)(lo / size);
+      o.last[d] = (int)((lo + length - 1) / size);
+    }
     do {
       memcpy(have.index, o.at, sizeof have.index);
-      double elements = common(q->shape, &have, want);
+      double elements = common(shape, &have, want);
       if (elements == 0) continue;
-      int64_t i = piece_number(q->shape, &have);
-      const int *device = p->device + p->first[i];
-      int src = nearest(q->traffic, q->c, device, p->first[i + 1] - p->first[i], reader);
-      traffic_message(q->traffic, src, reader, elements * q->shape->bytes);
+      // The nearest device that has it; of several, the one with the least to send so far.
+      int64_t number = piece_number(shape, &have);
+      int src = p->device[p->first[number]], least = 3;
+      for (int i = p->first[number]; i < p->first[number + 1]; i++) {
+        int device = p->device[i];
+        bool near = cluster_node(q->c, device) == cluster_node(q->c, reader);
+        int distance = device == reader ? 0 : near ? 1 : 2;
+        if (distance > least || (distance == least && traffic_out(q->traffic, device, reader) >=
+                                                          traffic_out(q->traffic, src, reader)))
+          continue;
+        src = device;
+        least = distance;
+      }
+      traffic_message(q->traffic, src, reader, elements * shape->bytes);
       if (out) vec_push(q->arena, out, (Send){src, reader});
       if (traffic_exceeds(q->traffic, src, reader, q->limit)) return false;
     } while (overlap_next(&o));
@@ -118,6 +110,7 @@ static bool read_all(const P2p *q, const Producers *p, const Piece *want, int re
 }
 
 Cost p2p_cost(const P2p *q, const Producers *p, const Group *to, const State *after, Sends *out) {
+  // Above the limit the rest does not matter.
   bool on = true;
   for (int x = 0; x < to->n && on; x++) {
     Piece want = state_piece(q->shape, to, after, x);

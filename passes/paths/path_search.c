@@ -61,21 +61,19 @@ typedef struct Search {
 
 // -- Visited states ---------------------------------------------------------------------------
 
-static void grow(Search *s) {
-  s->table_size = s->table_size ? 2 * s->table_size : 1024;
-  s->table = arena_array(s->arena, int, s->table_size);
-  for (int i = 0; i < s->nodes.n; i++) {
-    uint64_t h = path_hash(14695981039346656037u, &s->nodes.at[i].state, sizeof(State));
-    while (s->table[h & (uint64_t)(s->table_size - 1)])
-      h++;
-    s->table[h & (uint64_t)(s->table_size - 1)] = i + 1;
-  }
-}
-
 static int node_of(Search *s, const State *state) {
-  if (2 * (s->nodes.n + 1) > s->table_size) grow(s);
-  uint64_t h = path_hash(14695981039346656037u, state, sizeof *state);
-  for (;; h++) {
+  // A table that becomes more than half full is doubled.
+  if (2 * (s->nodes.n + 1) > s->table_size) {
+    s->table_size = s->table_size ? 2 * s->table_size : 1024;
+    s->table = arena_array(s->arena, int, s->table_size);
+    for (int i = 0; i < s->nodes.n; i++) {
+      uint64_t h = path_hash(14695981039346656037u, &s->nodes.at[i].state, sizeof(State));
+      while (s->table[h & (uint64_t)(s->table_size - 1)])
+        h++;
+      s->table[h & (uint64_t)(s->table_size - 1)] = i + 1;
+    }
+  }
+  for (uint64_t h = path_hash(14695981039346656037u, state, sizeof *state);; h++) {
     int *slot = &s->table[h & (uint64_t)(s->table_size - 1)];
     if (!*slot) {
       vec_push(s->arena, &s->nodes, (Node){*state, INT64_MAX, 0, -1, {0}, false, -1});
@@ -139,6 +137,7 @@ static bool visit(void *context, const Edge *e, const State *after) {
   const Node *from = &s->nodes.at[s->at];
   s->looked.edges++;
   if (is_enough(&s->looked, s->searches)) return false;
+  // Known to be no better.
   if (s->nodes.at[to].settled) return true;
   if (s->nodes.at[to].picoseconds <= from->picoseconds &&
       s->nodes.at[to].n_steps <= from->n_steps + steps_of(e))
@@ -147,6 +146,7 @@ static bool visit(void *context, const Edge *e, const State *after) {
   int64_t ahead = least_ahead(s, to, after),
           soonest = from->picoseconds + bound_edge(s->bounds, &from->state, after, e);
   if (soonest + ahead > s->bound || soonest > s->nodes.at[to].picoseconds) return true;
+  // Pricing stops above the limit that would make the edge useless.
   int64_t most = least(s->bound - ahead, s->nodes.at[to].picoseconds) - from->picoseconds;
   double seconds =
       edge_price(s->prices, &from->state, after, e, 1e-12 * (double)most + 2e-12).seconds;
@@ -182,6 +182,7 @@ static bool visit_send_recv(Search *s) {
   if (!visit(s, &e, &p->last)) return false;
   for (uint32_t mask = 1; mask < 1u << to->n_axes; mask++)
     for (int dim = 0; dim < p->shape.rank; dim++) {
+      // All axes of the mask are copies in the end, and shards of this dimension before.
       State after = p->last;
       bool copies = true;
       for (int i = 0; i < to->n_axes && copies; i++) {
@@ -204,6 +205,7 @@ static bool search(Search *s) {
     HeapEntry top = heap_pop(s);
     if (s->nodes.at[top.node].settled) continue;
     s->nodes.at[top.node].settled = true;
+    // Dijkstra's invariant: a settled state has its final cost, so the last one ends the search.
     State state = s->nodes.at[top.node].state; // a copy: the array may be reallocated
     if (!memcmp(&state, &p->last, sizeof state)) return true;
     if (s->nodes.at[top.node].picoseconds + least_ahead(s, top.node, &state) > s->bound) continue;
@@ -215,12 +217,6 @@ static bool search(Search *s) {
 }
 
 // -- The result ------------------------------------------------------------------------------
-
-static void add_cost(Cost *sum, const Cost *c) {
-  sum->seconds += c->seconds;
-  sum->bytes += c->bytes;
-  sum->crossing += c->crossing;
-}
 
 static void fill_step(Search *s, PathStep *step, const Node *from, const Node *to) {
   Arena *a = s->rules->arena;
@@ -236,6 +232,7 @@ static void fill_step(Search *s, PathStep *step, const Node *from, const Node *t
     }
     return;
   }
+  // Of all other primitives, the groups of devices.
   step->cost = edge_price(s->prices, &from->state, &to->state, &to->edge, INFINITY);
   step->groups.device = arena_array(a, int, 2 * (group[0].n + group[1].n));
   edge_groups(&s->path->shape, group, &from->state, &to->state, &to->edge, s->rules->c,
@@ -245,19 +242,7 @@ static void fill_step(Search *s, PathStep *step, const Node *from, const Node *t
     step->edge.prim = PATH_permute;
 }
 
-// Local ops of one kind are joined into one step; a permute without transfers, which only renumbers
-// shares, is dropped.
-static bool is_nothing(const PathStep *s) {
-  return s->edge.prim == PATH_permute && s->groups.n == 0;
-}
-
-static bool joins(PathStep *last, const PathStep *next) {
-  if (next->edge.prim > PATH_pad_sum || last->edge.prim != next->edge.prim) return false;
-  last->after = next->after;
-  last->edge.mask |= next->edge.mask;
-  return true;
-}
-
+// Writes the steps that lead to a node.
 static void fill_path(Search *s, int last) {
   Path *p = s->path;
   int n = 0;
@@ -268,21 +253,23 @@ static void fill_path(Search *s, int last) {
     fill_step(s, &step[i], &s->nodes.at[s->nodes.at[node].from], &s->nodes.at[node]);
   p->step = step;
   p->n_steps = 0;
-  for (int i = 0; i < n; i++)
-    if (!is_nothing(&step[i]) && (!p->n_steps || !joins(&step[p->n_steps - 1], &step[i])))
-      step[p->n_steps++] = step[i];
   p->total = (Cost){0};
-  for (int i = 0; i < p->n_steps; i++)
-    add_cost(&p->total, &p->step[i].cost);
-}
-
-static void send_recv_only(Search *s) {
-  Node from = {.state = s->path->first}, to = {.state = s->path->last};
-  to.edge.prim = PATH_send_recv;
-  s->path->n_steps = 1;
-  s->path->step = arena_one(s->rules->arena, PathStep);
-  fill_step(s, s->path->step, &from, &to);
-  s->path->total = s->path->step->cost;
+  for (int i = 0; i < n; i++) {
+    // A permute without transfers only renumbers shares: it is dropped.
+    const PathStep *next = &step[i];
+    PathStep *before = p->n_steps ? &step[p->n_steps - 1] : NULL;
+    if (next->edge.prim == PATH_permute && next->groups.n == 0) continue;
+    // Local ops of one kind are joined into one step.
+    if (before && next->edge.prim <= PATH_pad_sum && before->edge.prim == next->edge.prim) {
+      before->after = next->after;
+      before->edge.mask |= next->edge.mask;
+      continue;
+    }
+    step[p->n_steps++] = *next;
+    p->total.seconds += next->cost.seconds;
+    p->total.bytes += next->cost.bytes;
+    p->total.crossing += next->cost.crossing;
+  }
 }
 
 static void set_whole(State *s, uint32_t mask) {
@@ -295,6 +282,7 @@ static void set_whole(State *s, uint32_t mask) {
 static int64_t replicating(Search *s) {
   const Group *g = &s->path->group[0];
   State whole = s->path->first, sum;
+  // One all_reduce over all axes of partial sums, one all_gather over all shards.
   Edge reduce = {.prim = PATH_all_reduce}, gather = {.prim = PATH_all_gather};
   for (int i = 0; i < g->n_axes; i++) {
     if (whole.label[i] == LABEL_P) reduce.mask |= 1u << i;
@@ -330,19 +318,26 @@ static Path *find_once(const PathRules *rules, const TensorShape *shape, const P
   s.bound = sends ? picoseconds(p->p2p.seconds) : INT64_MAX - 1;
   if (inside) s.bound = least(s.bound, replicating(&s));
   s.bound = least(s.bound, limit - 1);
+  // Search for cheaper paths.
   s.mixes = sends && may_mix(p);
   s.bounds = path_bounds_new(s.arena, rules, p, s.mixes);
   p->complete = search(&s);
   *looked = s.looked;
   int last = node_of(&s, &p->last);
   bool found = s.nodes.at[last].from >= 0 || last == 0;
-  if (found)
+  if (found) {
     fill_path(&s, last);
-  else if (limit == INT64_MAX && sends)
-    send_recv_only(&s);
-  else if (limit ==
-           INT64_MAX) // no result: no steps, at the cost of replication, which is always possible
+  } else if (limit == INT64_MAX && sends) {
+    // Nothing is cheaper than send/recv as the only step.
+    Node start = {.state = p->first}, end = {.state = p->last, .edge.prim = PATH_send_recv};
+    p->n_steps = 1;
+    p->step = arena_one(rules->arena, PathStep);
+    fill_step(&s, p->step, &start, &end);
+    p->total = p->step->cost;
+  } else if (limit == INT64_MAX) {
+    // No result: no steps, at the cost of replication, which is always possible.
     p->total.seconds = (double)replicating(&s) * 1e-12;
+  }
   edge_prices_free(s.prices);
   arena_free(s.arena);
   return found || limit == INT64_MAX ? p : NULL;
@@ -386,6 +381,7 @@ const Path *path_search(const PathRules *rules, const TensorShape *shape, const 
   looked = (Looked){0};
   for (int i = 0; i < orders_of(from); i++)
     for (int k = 0; k < orders_of(to) && !is_enough(&looked, MAX_ORDERS); k++) {
+      // The first search had the original orders.
       if (i + k == 0 || (i && k && !together)) continue;
       Placement a = recounted(rules->arena, from, i), b = recounted(rules->arena, to, k);
       Path *p = find_once(rules, shape, &a, &b, picoseconds(best->total.seconds), &looked);

@@ -9,6 +9,7 @@
 
 Piece state_piece(const TensorShape *shape, const Group *g, const State *s, int position) {
   Piece p = {.shares = 1};
+  // Shares, and the axes of each dimension.
   int axis_at[PLACEMENT_DIMS][PATH_AXES]; // by place
   int places[PLACEMENT_DIMS] = {0};
   for (int i = 0; i < g->n_axes; i++) {
@@ -86,6 +87,7 @@ typedef struct Cuts {
 
 // False, without a change, if the numbers would no longer divide one another.
 static bool add_cut(Cuts *c, int cut) {
+  // Its neighbours decide.
   int i = 0;
   while (i < c->n && c->at[i] < cut)
     i++;
@@ -117,6 +119,7 @@ static bool shared_cuts(Cuts *cuts, const Cluster *c, const TensorShape *shape,
                         const Placement *from, const Placement *to) {
   *cuts = (Cuts){1, {1}};
   if (!add_placement(cuts, shape, from) || !add_placement(cuts, shape, to)) return false;
+  // Collectives within nodes are cheaper: let the nodes be an axis, if they can.
   int n = cuts->at[cuts->n - 1];
   if (c->per_node < n) add_cut(cuts, c->per_node);
   for (bool grown = true; grown && cuts->n <= PATH_FEW_AXES;) {
@@ -171,6 +174,7 @@ static void sort_axes(Arena *a, Group *g, State *s) {
   int from[PATH_AXES];
   uint8_t label[PATH_AXES];
   set_strides(&old);
+  // Insertion sort, which leaves axes of one size in their order.
   for (int i = 0; i < g->n_axes; i++) {
     int k = i;
     for (; k > 0 && old.size[from[k - 1]] > old.size[i]; k--)
@@ -194,15 +198,6 @@ static void sort_axes(Arena *a, Group *g, State *s) {
   g->device = device;
 }
 
-static void set_positions(Arena *a, const Cluster *c, Group *g) {
-  int *position = arena_array(a, int, cluster_devices(c));
-  for (int i = 0; i < cluster_devices(c); i++)
-    position[i] = -1;
-  for (int x = 0; x < g->n; x++)
-    position[g->device[x]] = x;
-  g->position = position;
-}
-
 void path_groups(Arena *a, const Cluster *c, const TensorShape *shape, const Placement *from,
                  const Placement *to, Group group[2], State *first, State *last) {
   Cuts cuts;
@@ -218,8 +213,15 @@ void path_groups(Arena *a, const Cluster *c, const TensorShape *shape, const Pla
       set_strides(&group[i]);
     else
       sort_axes(a, &group[i], i ? last : first);
-    set_positions(a, c, &group[i]);
+    // The position of each device in the group.
+    int *position = arena_array(a, int, cluster_devices(c));
+    for (int d = 0; d < cluster_devices(c); d++)
+      position[d] = -1;
+    for (int x = 0; x < group[i].n; x++)
+      position[group[i].device[x]] = x;
+    group[i].position = position;
   }
+  // Equal lists of devices are one group.
   if (from->n == to->n && !memcmp(group[0].device, group[1].device, sizeof(int) * (size_t)to->n)) {
     group[1] = (Group){0};
     last->group = 0;

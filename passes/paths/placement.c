@@ -41,6 +41,7 @@ static bool read_number(Reader *r, int64_t least, int64_t most, int64_t *out) {
   if (!isdigit((unsigned char)*r->at))
     return mistake(r, r->at, 1,
                    at_end(r) ? "a number is missing at the end" : "a number must stand here");
+  // Reads all digits of a number that is too large, for the caret.
   for (; isdigit((unsigned char)*r->at); r->at++) {
     fits = fits && value <= (most - (*r->at - '0')) / 10;
     if (fits) value = value * 10 + (*r->at - '0');
@@ -81,6 +82,7 @@ static bool read_shape(Reader *r, TensorShape *out) {
     const char *start = r->at;
     int64_t size;
     if (!read_number(r, 1, INT64_MAX / 16, &size)) return false;
+    // An element has up to 16 bytes, and sizes in bytes fit in 64 bits.
     if (elements > INT64_MAX / 16 / size)
       return mistake(r, start, (int)(r->at - start), "the tensor becomes too large here");
     elements *= size;
@@ -106,6 +108,7 @@ bool shape_read(const char *text, const char *option, TensorShape *out, Diag *d)
 static bool read_parts(Reader *r, const TensorShape *shape, Placement *out) {
   if (!expect(r, "D(")) return false;
   for (int i = 0; i < shape->rank; i++) {
+    // One number for each dimension, each a divisor of its size.
     if (i && *r->at == ')')
       return mistake(r, r->at, 1, "D has %d numbers, and the tensor %d dimensions", i, shape->rank);
     if (i && !expect(r, ",")) return false;
@@ -136,6 +139,7 @@ static bool read_devices(Reader *r, const Cluster *c, Placement *out) {
       r->at++;
       if (!read_int(r, 0, &last)) return false;
     }
+    // The caret is under the whole range.
     int width = (int)(r->at - start);
     if (last < first) return mistake(r, start, width, "this range ends before it begins");
     if (last >= n)
@@ -156,6 +160,7 @@ static bool read_devices(Reader *r, const Cluster *c, Placement *out) {
 bool placement_read(Arena *a, const char *text, const char *option, const TensorShape *shape,
                     const Cluster *c, Placement *out, Diag *d) {
   Reader r = {text, text, option, a, d};
+  // R(copies)V(shares)D(parts of each dimension)@devices
   *out = (Placement){0};
   if (!expect(&r, "R(") || !read_int(&r, 1, &out->copies) || !expect(&r, ")") ||
       !expect(&r, "V(") || !read_int(&r, 1, &out->shares) || !expect(&r, ")") ||
@@ -179,6 +184,7 @@ bool placement_read(Arena *a, const char *text, const char *option, const Tensor
 const char *devices_text(Arena *a, const int *device, int n) {
   StrBuf b = {.arena = a};
   strbuf_add(&b, "");
+  // Runs of consecutive devices.
   for (int i = 0, end; i < n; i = end) {
     for (end = i + 1; end < n && device[end] == device[end - 1] + 1;)
       end++;

@@ -43,14 +43,6 @@ Routes *routes_new(Arena *a, const Cluster *c) {
   return r;
 }
 
-static RouteNet *net_of(Routes *r, const Mesh *mesh, int rank) {
-  for (RouteNet *net = r->nets; net; net = net->next)
-    if (net->mesh == mesh && net->rank == rank) return net;
-  RouteNet *net = route_net_new(r->arena, r->c, r->traffic, mesh, rank);
-  net->next = r->nets;
-  return r->nets = net;
-}
-
 // -- Tariffs -------------------------------------------------------------------------------------
 
 TensorShape shape_in_slice(const Type *whole, const Layout *l) {
@@ -58,14 +50,29 @@ TensorShape shape_in_slice(const Type *whole, const Layout *l) {
   s.bytes = dtype_bytes[whole->dtype];
   for (int d = 0; d < whole->rank; d++)
     s.dim[d] = whole->dim[d];
+  // Axes of time split it into slices.
   for (int a = 0; a < l->n_axes; a++)
     if (l->mesh->axis[a].time && l->axis[a].kind == SBP_S)
       s.dim[l->axis[a].dim] /= l->mesh->axis[a].size;
   return s;
 }
 
-static Tariff *tariff_new(Routes *r, const RouteNet *net, const TensorShape *shape,
-                          int64_t slices) {
+// The costs of a shape in a mesh, new on the first query.
+static Tariff *tariff_of(Routes *r, const Mesh *mesh, const TensorShape *shape, int64_t slices) {
+  uint64_t h = path_hash((uintptr_t)mesh, shape->dim, sizeof(int64_t) * (size_t)shape->rank);
+  Tariff **bucket = &r->tariff[h % TARIFFS];
+  for (Tariff *t = *bucket; t; t = t->next)
+    if (t->net->mesh == mesh && t->slices == slices && shape_equal(&t->shape, shape)) return t;
+  // The net of the mesh, for all shapes of this rank.
+  RouteNet *net = r->nets;
+  while (net && (net->mesh != mesh || net->rank != shape->rank))
+    net = net->next;
+  if (!net) {
+    net = route_net_new(r->arena, r->c, r->traffic, mesh, shape->rank);
+    net->next = r->nets;
+    r->nets = net;
+  }
+  // Its states that divide the dimensions, and the bytes of a slice.
   Tariff *t = arena_one(r->arena, Tariff);
   int n = net->state.n;
   *t = (Tariff){.net = net, .shape = *shape, .slices = slices};
@@ -76,15 +83,6 @@ static Tariff *tariff_new(Routes *r, const RouteNet *net, const TensorShape *sha
   t->from = arena_array(r->arena, Reach *, n);
   for (int i = 0; i < n; i++)
     t->fits[i] = state_fits(shape, &net->group[0], &net->state.at[i]);
-  return t;
-}
-
-static Tariff *tariff_of(Routes *r, const Mesh *mesh, const TensorShape *shape, int64_t slices) {
-  uint64_t h = path_hash((uintptr_t)mesh, shape->dim, sizeof(int64_t) * (size_t)shape->rank);
-  Tariff **bucket = &r->tariff[h % TARIFFS];
-  for (Tariff *t = *bucket; t; t = t->next)
-    if (t->net->mesh == mesh && t->slices == slices && shape_equal(&t->shape, shape)) return t;
-  Tariff *t = tariff_new(r, net_of(r, mesh, shape->rank), shape, slices);
   t->next = *bucket;
   return *bucket = t;
 }
@@ -122,22 +120,18 @@ static Waiting queue_pop(Queue *q) {
   return top;
 }
 
-static Reach *reach_new(Arena *a, int n) {
-  Reach *reach = arena_one(a, Reach);
-  *reach = (Reach){arena_array(a, double, n), arena_array(a, int, n), arena_array(a, int, n),
-                   arena_array(a, int, n)};
-  for (int i = 0; i < n; i++) {
-    reach->seconds[i] = INFINITY;
-    reach->before[i] = -1;
-  }
-  return reach;
-}
-
 // Dijkstra's algorithm; ties go to fewer steps.
 static const Reach *reach_from(Routes *r, Tariff *t, int from) {
   if (t->from[from]) return t->from[from];
   const RouteNet *net = t->net;
-  Reach *reach = t->from[from] = reach_new(r->arena, net->state.n);
+  int n = net->state.n;
+  Reach *reach = t->from[from] = arena_one(r->arena, Reach);
+  *reach = (Reach){arena_array(r->arena, double, n), arena_array(r->arena, int, n),
+                   arena_array(r->arena, int, n), arena_array(r->arena, int, n)};
+  for (int i = 0; i < n; i++) {
+    reach->seconds[i] = INFINITY;
+    reach->before[i] = -1;
+  }
   Arena *scratch = arena_new();
   Queue queue = {0};
   reach->seconds[from] = 0;
@@ -151,6 +145,7 @@ static const Reach *reach_from(Routes *r, Tariff *t, int from) {
       Waiting next = {w.seconds + hop->start + hop->byte * t->bytes, w.n_steps + 1, hop->to};
       Waiting known = {reach->seconds[hop->to], reach->n_steps[hop->to], hop->to};
       if (!t->fits[hop->to] || !sooner(&next, &known)) continue;
+      // A better way to this state.
       reach->seconds[hop->to] = next.seconds;
       reach->n_steps[hop->to] = next.n_steps;
       reach->hop[hop->to] = i;
@@ -186,6 +181,7 @@ Reduces route_reduces(Routes *r, const Type *whole, const Layout *from, const La
   int first, last;
   Reduces sum = {0, 0};
   if (!find_ends(r, whole, from, want, 1, &t, &first, &last)) return sum;
+  // The last steps of the route, as long as they are all_reduce.
   const Reach *reach = reach_from(r, t, first);
   for (int s = last; isfinite(reach->seconds[last]) && s != first; s = reach->before[s]) {
     const Hop *hop = &t->net->hop.at[reach->hop[s]];
@@ -194,31 +190,6 @@ Reduces route_reduces(Routes *r, const Type *whole, const Layout *from, const La
     sum.bytes += hop->byte * t->bytes;
   }
   return sum;
-}
-
-// -- Steps of a route ----------------------------------------------------------------------------
-
-static bool joins(const PathStep *last, const Hop *next) {
-  return last && last->edge.prim == PATH_slice && next->edge.prim == PATH_slice;
-}
-
-static void fill_steps(Routes *r, const Tariff *t, const Reach *reach, int last, Path *p) {
-  int n = reach->n_steps[last], *at = arena_array(r->arena, int, n + 1);
-  for (int i = n, s = last; i >= 0; s = reach->before[s])
-    at[i--] = s;
-  p->step = arena_array(r->arena, PathStep, n);
-  for (int i = 0; i < n; i++) {
-    const Hop *hop = &t->net->hop.at[reach->hop[at[i + 1]]];
-    PathStep *before = p->n_steps ? &p->step[p->n_steps - 1] : NULL;
-    if (joins(before, hop)) {
-      before->after = t->net->state.at[at[i + 1]];
-      before->edge.mask |= hop->edge.mask;
-    } else
-      p->step[p->n_steps++] = (PathStep){.edge = hop->edge,
-                                         .before = t->net->state.at[at[i]],
-                                         .after = t->net->state.at[at[i + 1]],
-                                         .cost = {.seconds = hop->start + hop->byte * t->bytes}};
-  }
 }
 
 const Path *route_path(Routes *r, const Type *whole, const Layout *from, const Layout *want) {
@@ -232,6 +203,24 @@ const Path *route_path(Routes *r, const Type *whole, const Layout *from, const L
   p->first = t->net->state.at[first];
   p->last = t->net->state.at[last];
   p->total.seconds = reach->seconds[last];
-  fill_steps(r, t, reach, last, p);
+  // The states from the last one back, then a step for each hop.
+  int n = reach->n_steps[last], *at = arena_array(r->arena, int, n + 1);
+  for (int i = n, s = last; i >= 0; s = reach->before[s])
+    at[i--] = s;
+  p->step = arena_array(r->arena, PathStep, n);
+  for (int i = 0; i < n; i++) {
+    const Hop *hop = &t->net->hop.at[reach->hop[at[i + 1]]];
+    PathStep *before = p->n_steps ? &p->step[p->n_steps - 1] : NULL;
+    // Slices along several axes are one step.
+    if (before && before->edge.prim == PATH_slice && hop->edge.prim == PATH_slice) {
+      before->after = t->net->state.at[at[i + 1]];
+      before->edge.mask |= hop->edge.mask;
+    } else {
+      p->step[p->n_steps++] = (PathStep){.edge = hop->edge,
+                                         .before = t->net->state.at[at[i]],
+                                         .after = t->net->state.at[at[i + 1]],
+                                         .cost = {.seconds = hop->start + hop->byte * t->bytes}};
+    }
+  }
   return p;
 }

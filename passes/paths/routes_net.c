@@ -15,16 +15,14 @@ enum { MOST_AXES = 4, CUT_AXES = 3 }; // of a net; after splitting axes at node 
 
 // -- Axes ----------------------------------------------------------------------------------------
 
-static bool is_contiguous(const Cluster *c, const Mesh *mesh) {
-  for (int i = 0; i < mesh->n_devices; i++)
-    if (mesh->device[i] != mesh->device[0] + i) return false;
-  return mesh->device[0] % c->per_node == 0;
-}
-
 // The number of the axis' ranks within a node; all, if there is no node boundary inside of it.
 static int inside_node(const Cluster *c, const Mesh *mesh, int axis) {
   int size = mesh->axis[axis].size, stride = mesh_stride(mesh, axis);
-  if (c->per_node <= stride || c->per_node % stride || !is_contiguous(c, mesh)) return size;
+  if (c->per_node <= stride || c->per_node % stride) return size;
+  // The devices must be consecutive, from the first of a node on.
+  if (mesh->device[0] % c->per_node) return size;
+  for (int i = 0; i < mesh->n_devices; i++)
+    if (mesh->device[i] != mesh->device[0] + i) return size;
   int inside = c->per_node / stride;
   return size % inside ? size : inside;
 }
@@ -50,62 +48,20 @@ static void set_axes(const Cluster *c, RouteNet *net, bool cut) {
   }
 }
 
-static bool set_group(Arena *a, const Cluster *c, RouteNet *net) {
-  Group *g = &net->group[0];
-  int *position = arena_array(a, int, cluster_devices(c)), n_axes = 0;
-  for (int i = 0; i < net->mesh->n_axes; i++)
-    n_axes += !net->mesh->axis[i].time && net->mesh->axis[i].size > 1;
-  if (n_axes > MOST_AXES) return false;
-  set_axes(c, net, true);
-  if (g->n_axes > CUT_AXES) set_axes(c, net, false);
-  for (int i = 0; i < cluster_devices(c); i++)
-    position[i] = -1;
-  for (int i = 0; i < net->mesh->n_devices; i++)
-    position[net->mesh->device[i]] = i;
-  g->n = net->mesh->n_devices;
-  g->device = net->mesh->device;
-  g->position = net->group[1].position = position;
-  return true;
-}
-
 // -- Layouts as states ---------------------------------------------------------------------------
 
-static int digit_of(Sbp sbp) {
-  return sbp.kind == SBP_B ? 0 : sbp.kind == SBP_P ? 1 : 2 + sbp.dim;
-}
-
-static int layout_number(const RouteNet *net, const Layout *l) {
-  int number = 0;
-  for (int a = 0; a < l->n_axes; a++)
-    if (!l->mesh->axis[a].time && l->mesh->axis[a].size > 1)
-      number = number * (net->rank + 2) + digit_of(l->axis[a]);
-  return number;
-}
-
-// The state for the digits digit[a] of the mesh's axes: B, P or S(dim).
-static State state_of(const RouteNet *net, const int *digit) {
-  State s = {0};
-  int places[PLACEMENT_DIMS] = {0};
-  for (int i = 0; i < net->group[0].n_axes; i++) {
-    int d = digit[net->of_axis[i]];
-    s.label[i] = (uint8_t)(d < 2 ? (d ? LABEL_P : LABEL_B) : label_of(d - 2, places[d - 2]++));
-  }
-  return s;
-}
-
-static void grow(Arena *a, RouteNet *net) {
-  net->table_size = net->table_size ? 2 * net->table_size : 256;
-  net->table = arena_array(a, int, net->table_size);
-  for (int i = 0; i < net->state.n; i++) {
-    uint64_t h = path_hash(14695981039346656037u, net->state.at[i].label, MOST_AXES);
-    while (net->table[h & (uint64_t)(net->table_size - 1)])
-      h++;
-    net->table[h & (uint64_t)(net->table_size - 1)] = i + 1;
-  }
-}
-
 static int find_state(Arena *a, RouteNet *net, const State *s) {
-  if (2 * (net->state.n + 1) > net->table_size) grow(a, net);
+  // A table that becomes more than half full is doubled.
+  if (2 * (net->state.n + 1) > net->table_size) {
+    net->table_size = net->table_size ? 2 * net->table_size : 256;
+    net->table = arena_array(a, int, net->table_size);
+    for (int i = 0; i < net->state.n; i++) {
+      uint64_t h = path_hash(14695981039346656037u, net->state.at[i].label, MOST_AXES);
+      while (net->table[h & (uint64_t)(net->table_size - 1)])
+        h++;
+      net->table[h & (uint64_t)(net->table_size - 1)] = i + 1;
+    }
+  }
   for (uint64_t h = path_hash(14695981039346656037u, s->label, MOST_AXES);; h++) {
     int *slot = &net->table[h & (uint64_t)(net->table_size - 1)];
     if (!*slot) {
@@ -116,6 +72,7 @@ static int find_state(Arena *a, RouteNet *net, const State *s) {
   }
 }
 
+// Adds the states of all layouts, in the order of their numbers (route_net_state).
 static void add_layouts(Arena *a, RouteNet *net) {
   int axis[MAX_AXES], digit[MAX_AXES] = {0}, n_axes = 0, n = 1;
   for (int i = 0; i < net->mesh->n_axes; i++)
@@ -124,9 +81,15 @@ static void add_layouts(Arena *a, RouteNet *net) {
     n *= net->rank + 2;
   net->at = arena_array(a, int, n);
   for (int number = 0; number < n; number++) {
+    // Digits of the mesh's axes: 0 is B, 1 is P, 2 + dim is S(dim).
     for (int i = n_axes - 1, left = number; i >= 0; i--, left /= net->rank + 2)
       digit[axis[i]] = left % (net->rank + 2);
-    State s = state_of(net, digit);
+    State s = {0};
+    int places[PLACEMENT_DIMS] = {0};
+    for (int i = 0; i < net->group[0].n_axes; i++) {
+      int d = digit[net->of_axis[i]];
+      s.label[i] = (uint8_t)(d < 2 ? (d ? LABEL_P : LABEL_B) : label_of(d - 2, places[d - 2]++));
+    }
     net->at[number] = find_state(a, net, &s) + 1;
   }
 }
@@ -163,24 +126,23 @@ typedef struct Growing {
   Vec(SwapRate) swaps;
 } Growing;
 
-// Whether pieces are permuted: every device has one, and each has one sender.
-static bool is_swap(const Group *g, const State *before, const State *after) {
-  bool any = false;
-  for (int i = 0; i < g->n_axes; i++) {
-    if (before->label[i] == after->label[i]) continue;
-    if (before->label[i] < LABEL_DIM || after->label[i] < LABEL_DIM) return false;
-    any = true;
-  }
-  return any;
-}
-
 // Whether the edge is one op at this cost: all axes of the mask go from one dimension to one, in
 // the same order.  A replicated value becomes a partial sum of it and zeros; from a sharded value
 // that costs more.
 static bool is_one_op(const Group *g, const State *before, const State *after, const Edge *e) {
   int first = -1;
-  if (e->prim == PATH_permute) return is_swap(g, before, after);
+  // A permute moves shards only: every device has one, and each has one sender.
+  if (e->prim == PATH_permute) {
+    bool any = false;
+    for (int i = 0; i < g->n_axes; i++) {
+      if (before->label[i] == after->label[i]) continue;
+      if (before->label[i] < LABEL_DIM || after->label[i] < LABEL_DIM) return false;
+      any = true;
+    }
+    return any;
+  }
   if (e->prim < PATH_all_reduce) return e->prim != PATH_pad_sum;
+  // The first axis of the mask decides for all.
   for (int i = 0; i < g->n_axes; i++) {
     if (!(e->mask >> i & 1)) continue;
     if (first < 0) first = i;
@@ -202,19 +164,20 @@ static Rate find_rate(Growing *g, const State *after, const Edge *e) {
   return (Rate){true, start, (more - start) / 1e9};
 }
 
-static Rate swap_rate(Growing *g, const State *after, const Edge *e) {
-  size_t size = (size_t)g->net->group[0].n_axes;
-  for (int i = 0; i < g->swaps.n; i++)
-    if (!memcmp(g->swaps.at[i].map, e->map, size)) return g->swaps.at[i].rate;
-  SwapRate swap = {.rate = find_rate(g, after, e)};
-  memcpy(swap.map, e->map, size);
-  vec_push(g->arena, &g->swaps, swap);
-  return swap.rate;
-}
-
+// The cost of an edge, found once for all edges that are alike.
 static Rate rate_of(Growing *g, const State *after, const Edge *e) {
   if (e->prim < PATH_all_reduce) return (Rate){true, 0, 0};
-  if (e->prim == PATH_permute) return swap_rate(g, after, e);
+  // Of permutations, those with the same map.
+  if (e->prim == PATH_permute) {
+    size_t size = (size_t)g->net->group[0].n_axes;
+    for (int i = 0; i < g->swaps.n; i++)
+      if (!memcmp(g->swaps.at[i].map, e->map, size)) return g->swaps.at[i].rate;
+    SwapRate swap = {.rate = find_rate(g, after, e)};
+    memcpy(swap.map, e->map, size);
+    vec_push(g->arena, &g->swaps, swap);
+    return swap.rate;
+  }
+  // Of collectives, those over the same axes.
   Rate *rate = &g->rate[e->prim - PATH_all_reduce][e->mask];
   if (!rate->known) *rate = find_rate(g, after, e);
   return *rate;
@@ -241,38 +204,27 @@ static bool add_hop(void *context, const Edge *e, const State *after) {
 
 // -- Reordered parts -----------------------------------------------------------------------------
 
-// The axes that split a dimension, outermost first.
-static int axes_of(const Group *g, const State *s, int dim, int axis[MOST_AXES]) {
-  int n = state_places(g, s, dim);
-  for (int i = 0; i < g->n_axes; i++)
-    if (label_dim(s->label[i]) == dim) axis[label_place(s->label[i])] = i;
-  return n;
-}
-
-// The position of the device that has the part for this position, if the nesting of axes changes
-// from `from` to `to`.
-static int owner_of(const Group *g, int position, int n, const int *from, const int *to) {
-  int part = 0, owner = position;
-  for (int i = 0; i < n; i++) {
-    int digit = position / g->stride[to[i]] % g->size[to[i]];
-    part = part * g->size[to[i]] + digit;
-    owner -= digit * g->stride[to[i]];
-  }
-  for (int i = n - 1; i >= 0; i--) {
-    owner += part % g->size[from[i]] * g->stride[from[i]];
-    part /= g->size[from[i]];
-  }
-  return owner;
-}
-
+// Seconds of the transfers if the nesting of n axes changes from `from` to `to`.
 static double order_seconds(const Growing *g, int n, const int *from, const int *to, double bytes) {
   const Group *group = &g->net->group[0];
-  for (int x = 0; x < group->n; x++)
-    traffic_message(g->traffic, group->device[owner_of(group, x, n, from, to)], group->device[x],
-                    bytes);
+  for (int x = 0; x < group->n; x++) {
+    // The part of this position in the new nesting, and its owner in the old one.
+    int part = 0, owner = x;
+    for (int i = 0; i < n; i++) {
+      int digit = x / group->stride[to[i]] % group->size[to[i]];
+      part = part * group->size[to[i]] + digit;
+      owner -= digit * group->stride[to[i]];
+    }
+    for (int i = n - 1; i >= 0; i--) {
+      owner += part % group->size[from[i]] * group->stride[from[i]];
+      part /= group->size[from[i]];
+    }
+    traffic_message(g->traffic, group->device[owner], group->device[x], bytes);
+  }
   return traffic_cost(g->traffic).seconds;
 }
 
+// The cost of a reordering, found once.
 static Rate order_rate(Growing *g, int n, const int *from, const int *to) {
   size_t size = sizeof *from * (size_t)n;
   for (int i = 0; i < g->orders.n; i++) {
@@ -280,6 +232,7 @@ static Rate order_rate(Growing *g, int n, const int *from, const int *to) {
     if (known->n == n && !memcmp(known->from, from, size) && !memcmp(known->to, to, size))
       return known->rate;
   }
+  // Linear in the bytes.
   double start = order_seconds(g, n, from, to, 0), more = order_seconds(g, n, from, to, 1e9);
   OrderRate order = {.n = n, .rate = {true, start, (more - start) / 1e9}};
   memcpy(order.from, from, size);
@@ -288,27 +241,26 @@ static Rate order_rate(Growing *g, int n, const int *from, const int *to) {
   return order.rate;
 }
 
-// The k-th permutation.
-static void reorder(const int *from, int n, int k, int *to) {
-  memcpy(to, from, sizeof *to * (size_t)n);
-  for (int i = 0; i < n; i++) {
-    int chosen = i + k % (n - i), axis = to[chosen];
-    k /= n - i;
-    memmove(to + i + 1, to + i, sizeof *to * (size_t)(chosen - i));
-    to[i] = axis;
-  }
-}
-
 // Adds changes of the nesting of a dimension's axes, for example after a scatter along the outer
 // axis that had to come second.
 static void add_orders(Growing *g, int dim) {
   const Group *group = &g->net->group[0];
-  int from[MOST_AXES], to[MOST_AXES], n = axes_of(group, &g->from, dim, from), n_orders = 1;
+  int from[MOST_AXES], to[MOST_AXES], n = state_places(group, &g->from, dim), n_orders = 1;
+  // The axes that split the dimension, outermost first.
+  for (int i = 0; i < group->n_axes; i++)
+    if (label_dim(g->from.label[i]) == dim) from[label_place(g->from.label[i])] = i;
   for (int i = 2; i <= n; i++)
     n_orders *= i;
   for (int k = 1; k < n_orders; k++) {
+    // The k-th permutation.
+    memcpy(to, from, sizeof *to * (size_t)n);
+    for (int i = 0, left = k; i < n; i++) {
+      int chosen = i + left % (n - i), axis = to[chosen];
+      left /= n - i;
+      memmove(to + i + 1, to + i, sizeof *to * (size_t)(chosen - i));
+      to[i] = axis;
+    }
     State after = g->from;
-    reorder(from, n, k, to);
     for (int i = 0; i < n; i++)
       after.label[to[i]] = (uint8_t)label_of(dim, i);
     Rate rate = order_rate(g, n, from, to);
@@ -319,35 +271,56 @@ static void add_orders(Growing *g, int dim) {
   }
 }
 
-static void add_hops(Growing *g) {
-  RouteNet *net = g->net;
-  g->groups.device = arena_array(g->arena, int, 2 * net->group[0].n);
-  Vec(int) first = {0};
-  for (int i = 0; i < net->state.n; i++) { // grows meanwhile
-    g->from = net->state.at[i];
-    vec_push(g->arena, &first, net->hop.n);
-    path_edges(&net->shape, net->group, &g->from, add_hop, g);
-    for (int dim = 0; dim < net->rank; dim++)
-      add_orders(g, dim);
-  }
-  vec_push(g->arena, &first, net->hop.n);
-  net->first = first.at;
-}
-
 RouteNet *route_net_new(Arena *a, const Cluster *c, Traffic *traffic, const Mesh *mesh, int rank) {
   RouteNet *net = arena_one(a, RouteNet);
   *net = (RouteNet){.mesh = mesh, .rank = rank};
-  if (!set_group(a, c, net)) return net;
+  // Without states, if the mesh has too many axes.
+  Group *group = &net->group[0];
+  int n_axes = 0;
+  for (int i = 0; i < mesh->n_axes; i++)
+    n_axes += !mesh->axis[i].time && mesh->axis[i].size > 1;
+  if (n_axes > MOST_AXES) return net;
+  // Axes that cross node boundaries are split in two, if that does not make too many.
+  set_axes(c, net, true);
+  if (group->n_axes > CUT_AXES) set_axes(c, net, false);
+  int *position = arena_array(a, int, cluster_devices(c));
+  for (int i = 0; i < cluster_devices(c); i++)
+    position[i] = -1;
+  for (int i = 0; i < mesh->n_devices; i++)
+    position[mesh->device[i]] = i;
+  group->n = mesh->n_devices;
+  group->device = mesh->device;
+  group->position = net->group[1].position = position;
+  // A shape that every state divides; rates are per byte.
   net->shape = (TensorShape){.rank = rank, .bytes = 1};
   for (int d = 0; d < rank; d++)
     net->shape.dim[d] = mesh->n_devices;
   add_layouts(a, net);
   Growing *g = arena_one(a, Growing);
   *g = (Growing){.arena = a, .c = c, .traffic = traffic, .net = net};
-  add_hops(g);
+  g->groups.device = arena_array(a, int, 2 * group->n);
+  // The hops out of each state; they may lead to states that are not in the list yet.
+  Vec(int) first = {0};
+  for (int i = 0; i < net->state.n; i++) { // grows meanwhile
+    g->from = net->state.at[i];
+    vec_push(a, &first, net->hop.n);
+    path_edges(&net->shape, net->group, &g->from, add_hop, g);
+    for (int dim = 0; dim < rank; dim++)
+      add_orders(g, dim);
+  }
+  vec_push(a, &first, net->hop.n);
+  net->first = first.at;
   return net;
 }
 
 int route_net_state(const RouteNet *net, const Layout *l) {
-  return net->at[layout_number(net, l)] - 1;
+  // Digits of all axes of devices: 0 is B, 1 is P, 2 + dim is S(dim).
+  int number = 0;
+  for (int a = 0; a < l->n_axes; a++) {
+    if (l->mesh->axis[a].time || l->mesh->axis[a].size <= 1) continue;
+    Sbp sbp = l->axis[a];
+    int digit = sbp.kind == SBP_B ? 0 : sbp.kind == SBP_P ? 1 : 2 + sbp.dim;
+    number = number * (net->rank + 2) + digit;
+  }
+  return net->at[number] - 1;
 }

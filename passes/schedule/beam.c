@@ -107,78 +107,8 @@ static void list_works(Beam *x) {
   }
 }
 
-static void list_devices(Beam *x) {
-  x->device_at = arena_array(x->arena, int, x->n_devices + 2);
-  for (int j = 0; j < x->n; j++)
-    for (int i = 0; i < x->work[j]->n_devices; i++)
-      x->device_at[x->work[j]->device[i] + 2]++;
-  for (int d = 0; d < x->n_devices; d++)
-    x->device_at[d + 2] += x->device_at[d + 1];
-  x->device_work = arena_array(x->arena, int, x->device_at[x->n_devices + 1]);
-  for (int j = 0; j < x->n; j++)
-    for (int i = 0; i < x->work[j]->n_devices; i++)
-      x->device_work[x->device_at[x->work[j]->device[i] + 1]++] = j;
-}
-
-static void find_tails(Beam *x) {
-  const Pipeline *p = x->b->pipeline;
-  x->tail = arena_array(x->arena, double, x->n);
-  for (int r = 0; r < p->n_routes; r++)
-    for (int i = p->route[r].n - 1; i >= 0; i--)
-      for (int k = 0; k < p->route[r].work[i].n_after; k++) {
-        const WorkAfter *after = &p->route[r].work[i].after[k];
-        double *tail = &x->tail[x->route_at[r] + after->work];
-        *tail =
-            fmax(*tail, x->tail[x->route_at[r] + i] + p->route[r].work[i].time + after->latency);
-      }
-}
-
-static void list_waits(Beam *x, const Orders *o) {
-  x->wait_at = arena_array(x->arena, int, x->b->n + 2);
-  x->wait = arena_array(x->arena, int, o->n);
-  for (int i = 0; i < o->n; i++)
-    x->wait_at[o->at[i].then + 2]++;
-  for (int k = 0; k < x->b->n; k++)
-    x->wait_at[k + 2] += x->wait_at[k + 1];
-  for (int i = 0; i < o->n; i++)
-    x->wait[x->wait_at[o->at[i].then + 1]++] = o->at[i].first;
-}
-
-// Whether the orders allow each work to run in order of micro-batches.
-static bool in_order(const Beam *x, const Orders *o) {
-  Orders all = {.at = arena_array(x->arena, Order, o->n + x->b->n)};
-  for (int i = 0; i < o->n; i++)
-    all.at[all.n++] = o->at[i];
-  for (int j = 0; j < x->n; j++)
-    for (int i = 0; i + 1 < x->total[j]; i++)
-      all.at[all.n++] = (Order){x->block_of[j][i], x->block_of[j][i + 1], NULL};
-  return orders_agree(x->b, &all);
-}
-
-// Whether the orders require that, or there are none: then no shorter schedule is missed.
-static bool may_be_in_order(const Beam *x, const Orders *o) {
-  bool *followed = arena_array(x->arena, bool, x->b->n);
-  for (int i = 0; i < o->n; i++)
-    if (x->work_of[o->at[i].first] == x->work_of[o->at[i].then]) followed[o->at[i].first] = true;
-  for (int j = 0; j < x->n && o->n; j++)
-    for (int i = 0; i + 1 < x->total[j]; i++)
-      if (!followed[x->block_of[j][i]]) return false;
-  return true;
-}
-
-static uint64_t next_random(uint64_t *state) {
-  uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
-  z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-  z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-  return z ^ (z >> 31);
-}
-
 static bool is_barred(const uint64_t *barred, int j) {
   return barred[j / 64] >> (j % 64) & 1;
-}
-
-static double slack(const Beam *x) {
-  return x->room < INFINITY ? 1e-9 * (1 + x->room) : 0;
 }
 
 // -- Successors --------------------------------------------------------------------------------
@@ -193,7 +123,7 @@ static bool is_ready(const Beam *x, const Beginning *s, const uint64_t *barred, 
   const Work *w = x->work[j];
   if (s->count[j] == x->total[j] || is_barred(barred, j)) return false;
   int k = x->block_of[j][s->count[j]];
-  double start = 0;
+  double start = 0, slack = x->room < INFINITY ? 1e-9 * (1 + x->room) : 0;
   // Data dependencies, then orders, then devices and their memory.
   for (int i = x->b->after_at[k]; i < x->b->after_at[k + 1]; i++) {
     int from = x->b->after[i];
@@ -206,24 +136,13 @@ static bool is_ready(const Beam *x, const Beginning *s, const uint64_t *barred, 
   }
   for (int i = 0; i < w->n_devices; i++) {
     start = fmax(start, s->free[w->device[i]]);
-    if (w->takes > 0 && s->used[w->device[i]] + w->takes > x->room + slack(x)) return false;
+    if (w->takes > 0 && s->used[w->device[i]] + w->takes > x->room + slack) return false;
   }
   *out = (Ready){j, k, start, start + w->time};
   return true;
 }
 
-// A lower bound from device d: the time when it is free, plus its remaining work, plus the least
-// time after the last of that.
-static double device_bound(const Beam *x, const Beginning *s, int d, double free, double load,
-                           int done) {
-  double tail = INFINITY;
-  for (int i = x->device_at[d]; i < x->device_at[d + 1]; i++) {
-    int j = x->device_work[i];
-    if (s->count[j] + (j == done) < x->total[j] && x->tail[j] < tail) tail = x->tail[j];
-  }
-  return free + load + (tail < INFINITY ? tail : 0);
-}
-
+// Adds a successor, unless its bound is no better than the best makespan.
 static void add_way(Beam *x, int from, const Ready *r, const uint64_t *barred) {
   const Beginning *s = &x->now[from];
   const Work *w = x->work[r->work];
@@ -233,9 +152,18 @@ static void add_way(Beam *x, int from, const Ready *r, const uint64_t *barred) {
   for (int i = 0; i < w->n_devices; i++) {
     int d = w->device[i];
     then.waste += r->start - s->free[d];
-    then.bound = fmax(then.bound, device_bound(x, s, d, r->end, s->load[d] - w->time, r->work));
+    // A lower bound from the device: the time when it is free, plus its remaining work, plus the
+    // least time after the last of that.
+    double tail = INFINITY;
+    for (int k = x->device_at[d]; k < x->device_at[d + 1]; k++) {
+      int j = x->device_work[k];
+      if (s->count[j] + (j == r->work) < x->total[j] && x->tail[j] < tail) tail = x->tail[j];
+    }
+    double load = s->load[d] - w->time;
+    then.bound = fmax(then.bound, r->end + load + (tail < INFINITY ? tail : 0));
   }
   if (then.bound >= x->best) return;
+  // Its devices have run another block now.
   memcpy(then.barred, barred, sizeof then.barred);
   for (int j = 0; x->bars && j < x->n; j++)
     if (is_barred(barred, j) && work_shares_device(w, x->work[j]))
@@ -280,6 +208,7 @@ static bool dominates(const Beam *x, const Beginning *s, const Beginning *t) {
   for (int i = 0; i < WORDS; i++)
     if (s->barred[i] & ~t->barred[i]) return false;
   if (memcmp(s->count, t->count, (size_t)x->n * sizeof *s->count) != 0) return false;
+  // The ends of blocks that have run, and whose successors have not.
   const Pipeline *p = x->b->pipeline;
   for (int r = 0; r < p->n_routes; r++)
     for (int i = 0; i < p->route[r].n; i++) {
@@ -293,45 +222,6 @@ static bool dominates(const Beam *x, const Beginning *s, const Beginning *t) {
   return true;
 }
 
-static void take_successor(Beam *x, const Successor *then, Beginning *s) {
-  const Beginning *from = &x->now[then->from];
-  int j = x->work_of[then->block];
-  const Work *w = x->work[j];
-  size_t devices = (size_t)x->n_devices * sizeof(double);
-  memcpy(s->count, from->count, (size_t)x->n * sizeof *s->count);
-  memcpy(s->free, from->free, devices);
-  memcpy(s->used, from->used, devices);
-  memcpy(s->load, from->load, devices);
-  memcpy(s->end, from->end, (size_t)x->b->n * sizeof *s->end);
-  memcpy(s->barred, then->barred, sizeof s->barred);
-  // Copied above; now run the block.
-  s->count[j]++;
-  s->end[then->block] = then->start + w->time;
-  for (int i = 0; i < w->n_devices; i++) {
-    s->free[w->device[i]] = s->end[then->block];
-    s->used[w->device[i]] += w->takes - w->frees;
-    s->load[w->device[i]] -= w->time;
-  }
-  s->hash = from->hash + x->random[j];
-  s->bound = then->bound;
-  s->waste = then->waste;
-  s->step = from->step;
-}
-
-static bool keep(Beam *x, const Successor *then) {
-  Beginning *s = &x->next[x->n_next];
-  take_successor(x, then, s);
-  int *slot = &x->slot[s->hash % TABLE];
-  for (int i = *slot, n = 0; i >= 0 && n < MOST_SAME; i = x->next[i].same, n++)
-    if (x->next[i].hash == s->hash && dominates(x, &x->next[i], s)) return false;
-  s->same = *slot;
-  *slot = x->n_next++;
-  Step step = {then->block, s->step};
-  s->step = x->steps.n;
-  vec_push(x->arena, &x->steps, step);
-  return true;
-}
-
 static int by_bound(const void *x, const void *y) {
   const Successor *v = x, *w = y;
   if (v->bound != w->bound) return v->bound < w->bound ? -1 : 1;
@@ -340,6 +230,7 @@ static int by_bound(const void *x, const void *y) {
   return v->block - w->block;
 }
 
+// Makes the best successors the present beginnings, without those that another one dominates.
 static void keep_best(Beam *x) {
   if (x->successors.n)
     qsort(x->successors.at, (size_t)x->successors.n, sizeof *x->successors.at, by_bound);
@@ -347,8 +238,42 @@ static void keep_best(Beam *x) {
     x->slot[i] = -1;
   x->n_next = 0;
   int i = 0;
-  for (; i < x->successors.n && x->n_next < x->width; i++)
-    keep(x, &x->successors.at[i]);
+  for (; i < x->successors.n && x->n_next < x->width; i++) {
+    const Successor *then = &x->successors.at[i];
+    const Beginning *from = &x->now[then->from];
+    Beginning *s = &x->next[x->n_next];
+    int j = x->work_of[then->block];
+    const Work *w = x->work[j];
+    // Copy the beginning, then run the block.
+    size_t devices = (size_t)x->n_devices * sizeof(double);
+    memcpy(s->count, from->count, (size_t)x->n * sizeof *s->count);
+    memcpy(s->free, from->free, devices);
+    memcpy(s->used, from->used, devices);
+    memcpy(s->load, from->load, devices);
+    memcpy(s->end, from->end, (size_t)x->b->n * sizeof *s->end);
+    memcpy(s->barred, then->barred, sizeof s->barred);
+    s->count[j]++;
+    s->end[then->block] = then->start + w->time;
+    for (int k = 0; k < w->n_devices; k++) {
+      s->free[w->device[k]] = s->end[then->block];
+      s->used[w->device[k]] += w->takes - w->frees;
+      s->load[w->device[k]] -= w->time;
+    }
+    s->hash = from->hash + x->random[j];
+    s->bound = then->bound;
+    s->waste = then->waste;
+    // Equal counts have equal hashes.
+    int *slot = &x->slot[s->hash % TABLE];
+    bool dominated = false;
+    for (int k = *slot, n = 0; k >= 0 && n < MOST_SAME && !dominated; k = x->next[k].same, n++)
+      dominated = x->next[k].hash == s->hash && dominates(x, &x->next[k], s);
+    if (dominated) continue;
+    s->same = *slot;
+    *slot = x->n_next++;
+    Step step = {then->block, from->step};
+    s->step = x->steps.n;
+    vec_push(x->arena, &x->steps, step);
+  }
   x->dropped |= i < x->successors.n;
   x->successors.n = 0;
   Beginning *t = x->now;
@@ -371,29 +296,52 @@ static Beginning *new_beginnings(const Beam *x) {
   return s;
 }
 
-// Bars are needed if memory may bind, and exact if works that take memory have one device each.
-static bool wants_bars(const Beam *x) {
-  return x->room < INFINITY && x->n <= MOST_WORKS;
-}
-
-static bool takers_have_one_device(const Beam *x) {
-  for (int j = 0; j < x->n; j++)
-    if (x->work[j]->takes > 0 && x->work[j]->n_devices > 1) return false;
-  return true;
-}
-
 static void set_up(Beam *x, const Orders *o, int64_t work) {
-  uint64_t state = 1;
-  list_devices(x);
-  find_tails(x);
-  list_waits(x, o);
-  x->random = arena_array(x->arena, uint64_t, x->n);
+  // The works of each device.
+  x->device_at = arena_array(x->arena, int, x->n_devices + 2);
   for (int j = 0; j < x->n; j++)
-    x->random[j] = next_random(&state);
+    for (int i = 0; i < x->work[j]->n_devices; i++)
+      x->device_at[x->work[j]->device[i] + 2]++;
+  for (int d = 0; d < x->n_devices; d++)
+    x->device_at[d + 2] += x->device_at[d + 1];
+  x->device_work = arena_array(x->arena, int, x->device_at[x->n_devices + 1]);
+  for (int j = 0; j < x->n; j++)
+    for (int i = 0; i < x->work[j]->n_devices; i++)
+      x->device_work[x->device_at[x->work[j]->device[i] + 1]++] = j;
+  // The least time after the end of each work: successors come first, in reverse order.
+  const Pipeline *p = x->b->pipeline;
+  x->tail = arena_array(x->arena, double, x->n);
+  for (int r = 0; r < p->n_routes; r++)
+    for (int i = p->route[r].n - 1; i >= 0; i--)
+      for (int k = 0; k < p->route[r].work[i].n_after; k++) {
+        const WorkAfter *after = &p->route[r].work[i].after[k];
+        double *tail = &x->tail[x->route_at[r] + after->work];
+        *tail =
+            fmax(*tail, x->tail[x->route_at[r] + i] + p->route[r].work[i].time + after->latency);
+      }
+  // The first blocks of the orders of each block.
+  x->wait_at = arena_array(x->arena, int, x->b->n + 2);
+  x->wait = arena_array(x->arena, int, o->n);
+  for (int i = 0; i < o->n; i++)
+    x->wait_at[o->at[i].then + 2]++;
+  for (int k = 0; k < x->b->n; k++)
+    x->wait_at[k + 2] += x->wait_at[k + 1];
+  for (int i = 0; i < o->n; i++)
+    x->wait[x->wait_at[o->at[i].then + 1]++] = o->at[i].first;
+  // Splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators).
+  uint64_t state = 1;
+  x->random = arena_array(x->arena, uint64_t, x->n);
+  for (int j = 0; j < x->n; j++) {
+    uint64_t z = (state += UINT64_C(0x9e3779b97f4a7c15));
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    x->random[j] = z ^ (z >> 31);
+  }
   // The cost of a beginning: a check of each work, and a copy.
   double cost = (double)x->b->n * (4.0 * x->n + x->b->n / 4.0);
   x->width = (int)fmax(1, fmin(MOST_WIDTH, (double)work / cost));
-  x->bars = wants_bars(x);
+  x->bars = x->room < INFINITY && x->n <= MOST_WORKS; // only if memory may bind
+  // One beginning, without blocks: each device has all its work to do.
   x->slot = arena_array(x->arena, int, TABLE);
   x->now = new_beginnings(x);
   x->next = new_beginnings(x);
@@ -404,26 +352,6 @@ static void set_up(Beam *x, const Orders *o, int64_t work) {
       x->now->load[x->work[j]->device[i]] += x->total[j] * x->work[j]->time;
 }
 
-// Reads the order of each device from the complete schedule.
-static void read_devices(Arena *a, const Beam *x, Timeline *t) {
-  int n = x->n_devices, *sequence = arena_array(x->arena, int, x->b->n), k = x->b->n;
-  int *fill = arena_array(x->arena, int, n);
-  for (int i = x->now[0].step; i >= 0; i = x->steps.at[i].before)
-    sequence[--k] = x->steps.at[i].block;
-  t->at = arena_array(a, int, n + 1);
-  for (int i = 0; i < x->b->n; i++)
-    for (int j = 0; j < x->b->work[i]->n_devices; j++)
-      t->at[x->b->work[i]->device[j] + 1]++;
-  for (int d = 0; d < n; d++)
-    t->at[d + 1] += t->at[d];
-  t->block = arena_array(a, int, t->at[n]);
-  for (int i = 0; i < x->b->n; i++) {
-    const Work *w = x->b->work[sequence[i]];
-    for (int j = 0; j < w->n_devices; j++)
-      t->block[t->at[w->device[j]] + fill[w->device[j]]++] = sequence[i];
-  }
-}
-
 SearchResult schedule_beam(Arena *a, const Blocks *b, const Orders *o, double room, double cutoff,
                            int64_t work) {
   Beam x = {.b = b, .arena = arena_new(), .n_devices = b->pipeline->n_devices, .room = room};
@@ -431,8 +359,14 @@ SearchResult schedule_beam(Arena *a, const Blocks *b, const Orders *o, double ro
   // An improvement must exceed rounding.
   x.best = cutoff * (1 - 1e-9);
   list_works(&x);
-  bool alike = in_order(&x, o);
-  if (alike) {
+  // Do the orders allow each work to run in order of micro-batches?
+  Orders all = {.at = arena_array(x.arena, Order, o->n + b->n)};
+  for (int i = 0; i < o->n; i++)
+    all.at[all.n++] = o->at[i];
+  for (int j = 0; j < x.n; j++)
+    for (int i = 0; i + 1 < x.total[j]; i++)
+      all.at[all.n++] = (Order){x.block_of[j][i], x.block_of[j][i + 1], NULL};
+  if (orders_agree(b, &all)) {
     set_up(&x, o, work);
     Ready *ready = arena_array(x.arena, Ready, x.n);
     for (int k = 0; k < b->n && x.n_now; k++) {
@@ -441,9 +375,38 @@ SearchResult schedule_beam(Arena *a, const Blocks *b, const Orders *o, double ro
       keep_best(&x);
     }
     result.has = x.n_now > 0;
-    if (result.has) read_devices(a, &x, &result.best);
-    result.optimal = !x.dropped && may_be_in_order(&x, o) &&
-                     (x.bars ? takers_have_one_device(&x) : room == INFINITY);
+    if (result.has) {
+      // The order of each device: the blocks of the complete schedule, from the last one back.
+      Timeline *t = &result.best;
+      int *sequence = arena_array(x.arena, int, b->n),
+          *fill = arena_array(x.arena, int, x.n_devices);
+      for (int i = x.now[0].step, k = b->n; i >= 0; i = x.steps.at[i].before)
+        sequence[--k] = x.steps.at[i].block;
+      t->at = arena_array(a, int, x.n_devices + 1);
+      for (int i = 0; i < b->n; i++)
+        for (int j = 0; j < b->work[i]->n_devices; j++)
+          t->at[b->work[i]->device[j] + 1]++;
+      for (int d = 0; d < x.n_devices; d++)
+        t->at[d + 1] += t->at[d];
+      t->block = arena_array(a, int, t->at[x.n_devices]);
+      for (int i = 0; i < b->n; i++) {
+        const Work *w = b->work[sequence[i]];
+        for (int j = 0; j < w->n_devices; j++)
+          t->block[t->at[w->device[j]] + fill[w->device[j]]++] = sequence[i];
+      }
+    }
+    // Optimal, if the orders require that order or there are none, so that no shorter schedule is
+    // missed; and if bars are exact: works that take memory have one device each.
+    bool exact = !x.dropped && (x.bars || room == INFINITY);
+    bool *followed = arena_array(x.arena, bool, b->n);
+    for (int i = 0; i < o->n; i++)
+      if (x.work_of[o->at[i].first] == x.work_of[o->at[i].then]) followed[o->at[i].first] = true;
+    for (int j = 0; j < x.n; j++) {
+      for (int i = 0; o->n && i + 1 < x.total[j]; i++)
+        exact &= followed[x.block_of[j][i]];
+      if (x.bars && x.work[j]->takes > 0) exact &= x.work[j]->n_devices <= 1;
+    }
+    result.optimal = exact;
   }
   arena_free(x.arena);
   if (result.has && !schedule_run(a, b, &result.best)) BUG("a circle in what ran");

@@ -14,6 +14,7 @@ static const Orders no_orders;
 
 // -- With given orders -------------------------------------------------------------------------
 
+// The best of the schedules that the rules fill in; false if none completes.
 static bool list_plan(Arena *a, const SchedulePlan *p, double room, Timeline *out) {
   bool has = false;
   for (int i = 0; i < N_LIST_RULES; i++) {
@@ -29,6 +30,7 @@ static bool list_plan(Arena *a, const SchedulePlan *p, double room, Timeline *ou
   return has;
 }
 
+// Reports that nothing fits, and the memory that would suffice.
 static bool too_little(const ScheduleChoice *c, const SchedulePlan *p, Diag *d) {
   Arena *a = c->arena;
   double least = pipeline_least_room(a, p->pipeline);
@@ -39,6 +41,7 @@ static bool too_little(const ScheduleChoice *c, const SchedulePlan *p, Diag *d) 
                least);
     return false;
   }
+  // Without the user's limit, its orders may still contradict the kind's own.
   if (!list_plan(a, p, p->room, &t))
     return diag_error(d, p->loc, "its orders leave no way in the room that it wants, %.6g",
                       p->room);
@@ -49,6 +52,7 @@ static bool too_little(const ScheduleChoice *c, const SchedulePlan *p, Diag *d) 
 }
 
 static void take(ScheduleBest *x, SchedulePlan *p, const Timeline *t, const char *how) {
+  // Of equal makespans the shorter span: the longest time from a device's first block to its last.
   double best = x->plan ? x->timeline.makespan : INFINITY;
   bool shorter = t->makespan < best * (1 - 1e-9);
   bool as_short = x->plan && t->makespan <= best && t->span < x->timeline.span * (1 - 1e-9);
@@ -72,6 +76,7 @@ static bool kind_best(const ScheduleChoice *c, SchedulePlan *p, ScheduleBest *x)
   Timeline t;
   if (!list_plan(c->arena, p, fmin(p->room, c->ask.memory), &t)) return false;
   take(x, p, &t, "as it is");
+  // More memory than the kind was made for: its own orders are searched with all of it.
   if (p->room < c->ask.memory && c->ask.memory < INFINITY)
     search_plan(c, p, &p->orders, c->ask.memory, KIND_WORK, x);
   return true;
@@ -90,11 +95,13 @@ static const struct {
 };
 enum { N_KINDS = sizeof candidates / sizeof *candidates };
 
+// Tries all candidates, and searches in the shapes of some.
 static bool search_shapes(const ScheduleChoice *c, ScheduleBest *x, Diag *d) {
   SchedulePlan *searched[N_KINDS], *first = NULL;
   int n_searched = 0;
   x->bound = INFINITY;
   for (int i = 0; i < N_KINDS; i++) {
+    // A candidate's best does not depend on the others, so that it is that of --kind.
     ScheduleAsk ask = c->ask;
     int least = candidates[i].least_chunks, most = least > 1 ? c->ask.chunks : least;
     for (ask.chunks = least; ask.chunks <= most; ask.chunks++) {
@@ -114,33 +121,31 @@ static bool search_shapes(const ScheduleChoice *c, ScheduleBest *x, Diag *d) {
   return true;
 }
 
-// Searches the open choices of a file's schedule.
-static bool search_file(const ScheduleChoice *c, ScheduleBest *x, Diag *d) {
-  SchedulePlan *p = c->constraints
-                        ? schedule_plan_file(c->arena, c->constraints, &c->ask, d)
-                        : schedule_plan(c->arena, schedule_text("interlaced"), &c->ask, d);
-  if (!p) return false;
-  double room = fmin(p->room, c->ask.memory);
-  Timeline t;
-  x->bound = pipeline_bound(c->arena, p->pipeline);
-  if (list_plan(c->arena, p, room, &t)) take(x, p, &t, "as it is");
-  x->optimal = search_plan(c, p, c->constraints ? &p->orders : &no_orders, room, SEARCH_WORK, x);
-  if (!x->plan) return too_little(c, p, d);
-  return true;
-}
-
-static bool best_of_kind(const ScheduleChoice *c, ScheduleBest *x, Diag *d) {
-  SchedulePlan *p = schedule_plan(c->arena, c->kind, &c->ask, d);
-  if (!p) return false;
-  x->bound = pipeline_bound(c->arena, p->pipeline);
-  return kind_best(c, p, x) || too_little(c, p, d);
-}
-
 bool schedule_best(const ScheduleChoice *c, ScheduleBest *out, Diag *d) {
   *out = (ScheduleBest){0};
-  bool ok = c->kind                          ? best_of_kind(c, out, d)
-            : c->constraints || c->ask.e > 0 ? search_file(c, out, d)
-                                             : search_shapes(c, out, d);
+  bool ok;
+  if (c->kind) {
+    SchedulePlan *p = schedule_plan(c->arena, c->kind, &c->ask, d);
+    if (!p) return false;
+    out->bound = pipeline_bound(c->arena, p->pipeline);
+    ok = kind_best(c, p, out) || too_little(c, p, d);
+  } else if (c->constraints || c->ask.e > 0) {
+    // The open choices of a file's schedule; embeddings have the shape of 'interlaced'.
+    SchedulePlan *p = c->constraints
+                          ? schedule_plan_file(c->arena, c->constraints, &c->ask, d)
+                          : schedule_plan(c->arena, schedule_text("interlaced"), &c->ask, d);
+    if (!p) return false;
+    double room = fmin(p->room, c->ask.memory);
+    Timeline t;
+    out->bound = pipeline_bound(c->arena, p->pipeline);
+    if (list_plan(c->arena, p, room, &t)) take(out, p, &t, "as it is");
+    const Orders *o = c->constraints ? &p->orders : &no_orders;
+    out->optimal = search_plan(c, p, o, room, SEARCH_WORK, out);
+    ok = out->plan || too_little(c, p, d);
+  } else {
+    ok = search_shapes(c, out, d);
+  }
+  // A schedule as long as the bound is optimal, however it was found.
   if (ok) out->optimal |= out->timeline.makespan <= out->bound * (1 + 1e-9);
   return ok;
 }

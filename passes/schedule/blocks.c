@@ -13,8 +13,10 @@ bool work_shares_device(const Work *v, const Work *w) {
   return false;
 }
 
-static void count_blocks(Arena *a, Blocks *b) {
-  const Pipeline *p = b->pipeline;
+Blocks *blocks_new(Arena *a, const Pipeline *p) {
+  Blocks *b = arena_one(a, Blocks);
+  b->pipeline = p;
+  // The works of each micro-batch, in the order of its route.
   int *first = arena_array(a, int, p->n_micro_batches + 1);
   for (int m = 0; m < p->n_micro_batches; m++)
     first[m + 1] = first[m] + p->route[p->route_of[m]].n;
@@ -28,9 +30,7 @@ static void count_blocks(Arena *a, Blocks *b) {
     }
   b->first = first;
   b->micro_batch = micro_batch;
-}
-
-static void list_after(Arena *a, Blocks *b) {
+  // Dependencies, by their later block and by their earlier one.
   b->after_at = arena_array(a, int, b->n + 1);
   b->next_at = arena_array(a, int, b->n + 2);
   for (int k = 0; k < b->n; k++)
@@ -51,13 +51,6 @@ static void list_after(Arena *a, Blocks *b) {
   for (int k = 0; k < b->n; k++)
     for (int i = b->after_at[k]; i < b->after_at[k + 1]; i++)
       b->next[b->next_at[b->after[i] + 1]++] = k;
-}
-
-Blocks *blocks_new(Arena *a, const Pipeline *p) {
-  Blocks *b = arena_one(a, Blocks);
-  b->pipeline = p;
-  count_blocks(a, b);
-  list_after(a, b);
   return b;
 }
 
@@ -75,6 +68,7 @@ double pipeline_least_room(Arena *a, const Pipeline *p) {
   double *taken = arena_array(a, double, p->n_devices), least = 0;
   for (int m = 0; m < p->n_micro_batches; m++) {
     const Route *route = &p->route[p->route_of[m]];
+    // The pieces of a micro-batch follow each other.
     for (int d = 0; d < p->n_devices && m % p->pieces == 0; d++)
       taken[d] = 0;
     for (int i = 0; i < route->n; i++)
@@ -94,30 +88,6 @@ typedef struct Ends {
   double longest;             // time of a micro-batch
 } Ends;
 
-// Finds the earliest start of each work, and the least time after its end.
-static void route_ends(Arena *a, const Route *r, Ends *e) {
-  double *head = arena_array(a, double, r->n), *tail = arena_array(a, double, r->n);
-  for (int i = 0; i < r->n; i++)
-    for (int k = 0; k < r->work[i].n_after; k++) {
-      const WorkAfter *after = &r->work[i].after[k];
-      head[i] = fmax(head[i], head[after->work] + r->work[after->work].time + after->latency);
-    }
-  for (int i = r->n - 1; i >= 0; i--)
-    for (int k = 0; k < r->work[i].n_after; k++) {
-      const WorkAfter *after = &r->work[i].after[k];
-      tail[after->work] = fmax(tail[after->work], tail[i] + r->work[i].time + after->latency);
-    }
-  // A device starts with the earliest of its works and ends with the one nearest to the end.
-  for (int i = 0; i < r->n; i++) {
-    const Work *w = &r->work[i];
-    e->longest = fmax(e->longest, head[i] + w->time + tail[i]);
-    for (int k = 0; k < w->n_devices; k++) {
-      e->head[w->device[k]] = fmin(e->head[w->device[k]], head[i]);
-      e->tail[w->device[k]] = fmin(e->tail[w->device[k]], tail[i]);
-    }
-  }
-}
-
 static Ends find_ends(Arena *a, const Pipeline *p) {
   Ends e = {arena_array(a, double, p->n_devices), arena_array(a, double, p->n_devices),
             arena_array(a, double, p->n_devices), 0};
@@ -127,16 +97,39 @@ static Ends find_ends(Arena *a, const Pipeline *p) {
   for (int d = 0; d < p->n_devices; d++)
     e.head[d] = e.tail[d] = INFINITY;
   for (int r = 0; r < p->n_routes; r++) {
-    route_ends(a, &p->route[r], &e);
-    for (int i = 0; i < p->route[r].n; i++)
-      for (int k = 0; k < p->route[r].work[i].n_devices; k++)
-        e.load[p->route[r].work[i].device[k]] += count[r] * p->route[r].work[i].time;
+    // The earliest start of each work, and the least time after its end.
+    const Route *route = &p->route[r];
+    double *head = arena_array(a, double, route->n), *tail = arena_array(a, double, route->n);
+    for (int j = 0; j < route->n; j++)
+      for (int k = 0; k < route->work[j].n_after; k++) {
+        const WorkAfter *after = &route->work[j].after[k];
+        head[j] = fmax(head[j], head[after->work] + route->work[after->work].time + after->latency);
+      }
+    for (int j = route->n - 1; j >= 0; j--)
+      for (int k = 0; k < route->work[j].n_after; k++) {
+        const WorkAfter *after = &route->work[j].after[k];
+        tail[after->work] = fmax(tail[after->work], tail[j] + route->work[j].time + after->latency);
+      }
+    // A device starts with the earliest of its works and ends with the one nearest to the end.
+    for (int j = 0; j < route->n; j++) {
+      const Work *w = &route->work[j];
+      e.longest = fmax(e.longest, head[j] + w->time + tail[j]);
+      for (int k = 0; k < w->n_devices; k++) {
+        e.head[w->device[k]] = fmin(e.head[w->device[k]], head[j]);
+        e.tail[w->device[k]] = fmin(e.tail[w->device[k]], tail[j]);
+      }
+    }
+    // The load counts all its micro-batches.
+    for (int j = 0; j < route->n; j++)
+      for (int k = 0; k < route->work[j].n_devices; k++)
+        e.load[route->work[j].device[k]] += count[r] * route->work[j].time;
   }
   return e;
 }
 
 double pipeline_bound(Arena *a, const Pipeline *p) {
   Ends e = find_ends(a, p);
+  // One micro-batch takes its longest path; a device its work, and the least time around it.
   double bound = e.longest;
   for (int d = 0; d < p->n_devices; d++)
     if (e.load[d] > 0) bound = fmax(bound, e.head[d] + e.load[d] + e.tail[d]);

@@ -24,27 +24,13 @@ static double sum_of_ends(const Improve *x, const Timeline *t) {
   return sum;
 }
 
-// The time at which its dependencies are ready, regardless of its device.
-static double ready_at(const Improve *x, int k) {
-  double ready = 0;
-  for (int i = x->b->after_at[k]; i < x->b->after_at[k + 1]; i++)
-    ready = fmax(ready, x->t.end[x->b->after[i]] + x->b->latency[i]);
-  return ready;
-}
-
-// Whether the device's i-th block could start earlier.
-static bool may_move(const Improve *x, int i) {
-  int before = x->t.block[i - 1], k = x->t.block[i];
-  return x->b->work[k]->n_devices == 1 && x->b->work[before]->n_devices == 1 &&
-         ready_at(x, k) < x->t.start[k] * (1 - 1e-9);
-}
-
 static void swap(Timeline *t, int i) {
   int block = t->block[i - 1];
   t->block[i - 1] = t->block[i];
   t->block[i] = block;
 }
 
+// Swaps the i-th block of the list with the one before it, and keeps that if it is better.
 static bool try_swap(Improve *x, int i) {
   Arena *scratch = arena_new();
   Timeline t = x->t;
@@ -54,6 +40,7 @@ static bool try_swap(Improve *x, int i) {
   bool better = schedule_run(scratch, x->b, &t) &&
                 timeline_peak(x->b, &t) <= x->room * (1 + 1e-9) &&
                 t.makespan <= x->t.makespan * (1 + 1e-9);
+  // At an equal makespan, earlier ends leave space for further swaps.
   double sum = better ? sum_of_ends(x, &t) : 0;
   better = better && (t.makespan < x->t.makespan * (1 - 1e-9) || sum < x->sum * (1 - 1e-9));
   if (better) {
@@ -72,6 +59,7 @@ static bool try_swap(Improve *x, int i) {
 
 void schedule_improve(Arena *a, const Blocks *b, double room, int64_t work, Timeline *t) {
   Improve x = {.b = b, .t = *t, .room = room, .work = work};
+  // Swaps change its own copy of the arrays.
   int n = b->pipeline->n_devices;
   x.t.start = arena_copy(a, t->start, (size_t)b->n * sizeof *t->start);
   x.t.end = arena_copy(a, t->end, (size_t)b->n * sizeof *t->end);
@@ -80,8 +68,16 @@ void schedule_improve(Arena *a, const Blocks *b, double room, int64_t work, Time
   for (bool moved = true; moved && x.work > 0;) {
     moved = false;
     for (int d = 0; d < n; d++)
-      for (int i = t->at[d] + 1; i < t->at[d + 1] && x.work > 0; i++)
-        if (may_move(&x, i)) moved |= try_swap(&x, i);
+      for (int i = t->at[d] + 1; i < t->at[d + 1] && x.work > 0; i++) {
+        // A block on several devices has its place in the order of each.
+        int before = x.t.block[i - 1], k = x.t.block[i];
+        if (b->work[k]->n_devices != 1 || b->work[before]->n_devices != 1) continue;
+        // Its dependencies are ready before its device is.
+        double ready = 0;
+        for (int q = b->after_at[k]; q < b->after_at[k + 1]; q++)
+          ready = fmax(ready, x.t.end[b->after[q]] + b->latency[q]);
+        if (ready < x.t.start[k] * (1 - 1e-9)) moved |= try_swap(&x, i);
+      }
   }
   *t = x.t;
   if (!schedule_run(a, b, t)) BUG("a circle in what ran");

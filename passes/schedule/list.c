@@ -109,6 +109,7 @@ static int count_whole(const List *l) {
 static bool is_safe(List *l, Device *x, int m, double takes) {
   double slack = 1e-9 * (1 + l->rule->room), room = l->rule->room - x->used - takes + slack;
   if (room < 0) return false;
+  // Micro-batches one after the other: each takes what it wants, then frees all that it holds.
   int n = count_whole(l);
   while (x->oldest < n && x->wants[x->oldest] <= slack && x->holds[x->oldest] <= slack)
     x->oldest++;
@@ -132,20 +133,6 @@ static bool has_room(List *l, int k) {
 
 static double key_of(const List *l, int k) {
   return l->rule->key ? l->rule->key[k] : l->rule->rank[l->b->work[k]->kind];
-}
-
-static void account(List *l, Device *x, int k) {
-  const Work *w = l->b->work[k];
-  int m = whole_of(l, k);
-  x->used += w->takes - w->frees;
-  x->holds[m] += w->takes - w->frees;
-  x->wants[m] -= w->takes;
-  if (w->frees <= 0) return;
-  for (int i = 0; i < x->parked.n; i++) {
-    int p = x->parked.at[i];
-    push(l, (Waiting){l->ready[p], key_of(l, p), l->b->micro_batch[p], p});
-  }
-  x->parked.n = 0;
 }
 
 static double earliest(const List *l, int k) {
@@ -172,6 +159,7 @@ static int makes_room(List *l, int k, double by) {
   if (!limited(l) || !l->rule->makes_room || w->takes > 0 || w->kind == WORK_W) return -1;
   tidy(l, x->makers.at, &x->makers.n);
   tidy(l, x->takers.at, &x->takers.n);
+  // Some ready forward does not fit.
   bool waits = false;
   for (int i = 0; i < x->takers.n && !waits; i++)
     waits = !has_room(l, x->takers.at[i]);
@@ -180,20 +168,12 @@ static int makes_room(List *l, int k, double by) {
   return -1;
 }
 
-// Parks a block until a device with too little memory for it frees some.
-static void park(List *l, int k) {
-  const Work *w = l->b->work[k];
-  int i = 0;
-  while (i + 1 < w->n_devices && is_safe(l, &l->device[w->device[i]], whole_of(l, k), w->takes))
-    i++;
-  vec_push(l->arena, &l->device[w->device[i]].parked, k);
-}
-
 // -- The list ----------------------------------------------------------------------------------
 
 static void offer(List *l, int k) {
   const Work *w = l->b->work[k];
   push(l, (Waiting){earliest(l, k), key_of(l, k), l->b->micro_batch[k], k});
+  // The lists of makes_room are those of the block's first device.
   if (!limited(l)) return;
   Device *x = &l->device[*w->device];
   if (w->takes > 0) vec_push(l->arena, &x->takers, k);
@@ -217,50 +197,23 @@ static void begin(List *l, int k, double start) {
     Device *x = &l->device[w->device[i]];
     x->free = l->t->end[k];
     x->n++;
-    if (limited(l)) account(l, x, k);
+    if (!limited(l)) continue;
+    int m = whole_of(l, k);
+    x->used += w->takes - w->frees;
+    x->holds[m] += w->takes - w->frees;
+    x->wants[m] -= w->takes;
+    // Memory that it frees may suffice for parked blocks.
+    for (int j = 0; j < x->parked.n && w->frees > 0; j++) {
+      int p = x->parked.at[j];
+      push(l, (Waiting){l->ready[p], key_of(l, p), l->b->micro_batch[p], p});
+    }
+    if (w->frees > 0) x->parked.n = 0;
   }
+  // Successors, by dependencies and by orders.
   for (int i = l->b->next_at[k]; i < l->b->next_at[k + 1]; i++)
     less(l, l->b->next[i]);
   for (int i = l->then_at[k]; i < l->then_at[k + 1]; i++)
     less(l, l->then[i]);
-}
-
-static void list_orders(List *l, const Orders *o) {
-  l->then_at = arena_array(l->arena, int, l->b->n + 2);
-  l->then = arena_array(l->arena, int, o->n);
-  for (int i = 0; i < o->n; i++) {
-    l->then_at[o->at[i].first + 2]++;
-    l->left[o->at[i].then]++;
-  }
-  for (int k = 0; k < l->b->n; k++)
-    l->then_at[k + 2] += l->then_at[k + 1];
-  for (int i = 0; i < o->n; i++)
-    l->then[l->then_at[o->at[i].first + 1]++] = o->at[i].then;
-}
-
-static void count_wants(List *l) {
-  int n = count_whole(l);
-  for (int d = 0; d < l->b->pipeline->n_devices; d++) {
-    l->device[d].holds = arena_array(l->arena, double, n);
-    l->device[d].wants = arena_array(l->arena, double, n);
-  }
-  for (int k = 0; k < l->b->n; k++)
-    for (int i = 0; i < l->b->work[k]->n_devices; i++)
-      l->device[l->b->work[k]->device[i]].wants[whole_of(l, k)] += l->b->work[k]->takes;
-}
-
-// Lists the blocks of each device in order of their start.
-static void list_devices(Arena *a, const List *l) {
-  int n = l->b->pipeline->n_devices, *fill = arena_array(l->arena, int, n);
-  l->t->at = arena_array(a, int, n + 1);
-  for (int d = 0; d < n; d++)
-    l->t->at[d + 1] = l->t->at[d] + l->device[d].n;
-  l->t->block = arena_array(a, int, l->t->at[n]);
-  for (int i = 0; i < l->n_done; i++) {
-    const Work *w = l->b->work[l->sequence[i]];
-    for (int j = 0; j < w->n_devices; j++)
-      l->t->block[l->t->at[w->device[j]] + fill[w->device[j]]++] = l->sequence[i];
-  }
 }
 
 static bool list_all(List *l, const Orders *o) {
@@ -274,8 +227,28 @@ static bool list_all(List *l, const Orders *o) {
   l->begun = arena_array(l->arena, bool, b->n);
   for (int k = 0; k < b->n; k++)
     l->left[k] = b->work[k]->n_after;
-  list_orders(l, o);
-  if (limited(l)) count_wants(l);
+  // An order makes its second block wait for the first.
+  l->then_at = arena_array(l->arena, int, b->n + 2);
+  l->then = arena_array(l->arena, int, o->n);
+  for (int i = 0; i < o->n; i++) {
+    l->then_at[o->at[i].first + 2]++;
+    l->left[o->at[i].then]++;
+  }
+  for (int k = 0; k < b->n; k++)
+    l->then_at[k + 2] += l->then_at[k + 1];
+  for (int i = 0; i < o->n; i++)
+    l->then[l->then_at[o->at[i].first + 1]++] = o->at[i].then;
+  if (limited(l)) {
+    // The banker's claims: memory that each whole micro-batch will take.
+    int wholes = count_whole(l);
+    for (int d = 0; d < b->pipeline->n_devices; d++) {
+      l->device[d].holds = arena_array(l->arena, double, wholes);
+      l->device[d].wants = arena_array(l->arena, double, wholes);
+    }
+    for (int k = 0; k < b->n; k++)
+      for (int i = 0; i < b->work[k]->n_devices; i++)
+        l->device[b->work[k]->device[i]].wants[whole_of(l, k)] += b->work[k]->takes;
+  }
   for (int k = 0; k < b->n; k++)
     if (!l->left[k]) offer(l, k);
   // Entries may be outdated: started, or with a device that is busy by now.
@@ -288,6 +261,7 @@ static bool list_all(List *l, const Orders *o) {
       push(l, w);
       continue;
     }
+    // A weight gradient that frees memory for a waiting forward comes first.
     int first = makes_room(l, w.block, start);
     if (first >= 0) {
       push(l, w);
@@ -295,7 +269,13 @@ static bool list_all(List *l, const Orders *o) {
     } else if (has_room(l, w.block)) {
       begin(l, w.block, start);
     } else {
-      park(l, w.block);
+      // Park it until a device with too little memory for it frees some.
+      const Work *work = b->work[w.block];
+      int i = 0;
+      while (i + 1 < work->n_devices &&
+             is_safe(l, &l->device[work->device[i]], whole_of(l, w.block), work->takes))
+        i++;
+      vec_push(l->arena, &l->device[work->device[i]].parked, w.block);
     }
   }
   return l->n_done == b->n;
@@ -307,7 +287,19 @@ bool schedule_list(Arena *a, const Blocks *b, const Orders *o, const ListRule *r
   *out = (Timeline){0};
   List l = {.arena = scratch, .b = b, .rule = rule, .t = out};
   bool ok = list_all(&l, o);
-  if (ok) list_devices(a, &l);
+  if (ok) {
+    // The blocks of each device in order of their start.
+    int n = b->pipeline->n_devices, *fill = arena_array(scratch, int, n);
+    out->at = arena_array(a, int, n + 1);
+    for (int d = 0; d < n; d++)
+      out->at[d + 1] = out->at[d] + l.device[d].n;
+    out->block = arena_array(a, int, out->at[n]);
+    for (int i = 0; i < l.n_done; i++) {
+      const Work *w = b->work[l.sequence[i]];
+      for (int j = 0; j < w->n_devices; j++)
+        out->block[out->at[w->device[j]] + fill[w->device[j]]++] = l.sequence[i];
+    }
+  }
   arena_free(scratch);
   return ok && schedule_run(a, b, out);
 }

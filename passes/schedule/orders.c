@@ -28,6 +28,7 @@ static void list_orders(Graph *g) {
     g->then_of[g->then_at[g->o->at[i].first + 1]++] = i;
 }
 
+// Runs all blocks that can run; the others keep unfinished predecessors.
 static void run_all(Graph *g) {
   const Blocks *b = g->b;
   int *ready = arena_array(g->arena, int, b->n), n = 0;
@@ -37,6 +38,7 @@ static void run_all(Graph *g) {
     g->left[g->o->at[i].then]++;
   for (int k = 0; k < b->n; k++)
     if (!g->left[k]) ready[n++] = k;
+  // In any order: each block that runs releases others.
   for (int at = 0; at < n; at++) {
     int k = ready[at];
     for (int i = b->next_at[k]; i < b->next_at[k + 1]; i++)
@@ -48,33 +50,35 @@ static void run_all(Graph *g) {
   }
 }
 
-// Returns a block on a cycle: a block that never runs is on one or after one, and its blocked
-// predecessors lead there.
-static int in_circle(const Graph *g, int k) {
-  int *before = arena_array(g->arena, int, g->b->n);
-  bool *seen = arena_array(g->arena, bool, g->b->n);
-  for (int i = 0; i < g->o->n; i++)
-    if (g->left[g->o->at[i].first] > 0) before[g->o->at[i].then] = g->o->at[i].first + 1;
-  for (; !seen[k];) {
-    seen[k] = true;
-    int from = before[k] - 1;
-    for (int i = g->b->after_at[k]; from < 0 && i < g->b->after_at[k + 1]; i++)
-      if (g->left[g->b->after[i]] > 0) from = g->b->after[i];
-    k = from;
-  }
-  return k;
-}
-
 typedef struct Step {
   int from;  // block; -1: not reached
   int order; // the order, or -1: a data dependency
 } Step;
 
-// Breadth-first search from `start` to itself.
-static Step *find_steps(const Graph *g, int start) {
+// Whether it is an order of the user's, not a data dependency.
+static bool is_said(const Graph *g, const Step *s) {
+  return s->order >= 0 && g->o->at[s->order].line;
+}
+
+// Reports the shortest cycle through a block on one; `stuck` is a block that never runs.
+static bool report(const Graph *g, int stuck, const Loc *file, Diag *d) {
+  Arena *a = g->arena;
   const Blocks *b = g->b;
-  Step *step = arena_array(g->arena, Step, b->n);
-  int *queue = arena_array(g->arena, int, b->n), n = 0;
+  // A block that never runs is on a cycle or after one, and its blocked predecessors lead there.
+  int start = stuck, *before = arena_array(a, int, b->n);
+  bool *seen = arena_array(a, bool, b->n);
+  for (int i = 0; i < g->o->n; i++)
+    if (g->left[g->o->at[i].first] > 0) before[g->o->at[i].then] = g->o->at[i].first + 1;
+  while (!seen[start]) {
+    seen[start] = true;
+    int from = before[start] - 1;
+    for (int i = b->after_at[start]; from < 0 && i < b->after_at[start + 1]; i++)
+      if (g->left[b->after[i]] > 0) from = b->after[i];
+    start = from;
+  }
+  // Breadth-first search from `start` to itself.
+  Step *step = arena_array(a, Step, b->n);
+  int *queue = arena_array(a, int, b->n), n = 0;
   for (int k = 0; k < b->n; k++)
     step[k].from = -1;
   queue[n++] = start;
@@ -89,17 +93,6 @@ static Step *find_steps(const Graph *g, int start) {
       queue[n++] = to;
     }
   }
-  return step;
-}
-
-// Whether it is an order of the user's, not a data dependency.
-static bool is_said(const Graph *g, const Step *s) {
-  return s->order >= 0 && g->o->at[s->order].line;
-}
-
-static bool report(const Graph *g, int start, const Loc *file, Diag *d) {
-  Arena *a = g->arena;
-  const Step *step = find_steps(g, start);
   Vec(int) circle = {0};
   const Loc *line = file;
   // The steps point backwards; the error is at the line of an order on the cycle, if there is one.
@@ -112,7 +105,7 @@ static bool report(const Graph *g, int start, const Loc *file, Diag *d) {
   diag_error(d, line, "these %d blocks would wait for each other", circle.n);
   for (int i = circle.n - 1; i >= 0; i--) {
     int to = circle.at[i];
-    const char *from = block_text(a, g->b, step[to].from), *then = block_text(a, g->b, to);
+    const char *from = block_text(a, b, step[to].from), *then = block_text(a, b, to);
     if (is_said(g, &step[to]))
       diag_note(d, g->o->at[step[to].order].line, "%s is to run before %s", from, then);
     else
@@ -134,14 +127,13 @@ bool orders_agree(const Blocks *b, const Orders *o) {
 }
 
 bool orders_check(const Blocks *b, const Orders *o, const Loc *file, Diag *d) {
-
   Graph g = {.b = b, .o = o, .arena = arena_new()};
   bool ok = true;
   g.left = arena_array(g.arena, int, b->n);
   list_orders(&g);
   run_all(&g);
   for (int k = 0; k < b->n && ok; k++)
-    if (g.left[k] > 0) ok = report(&g, in_circle(&g, k), file, d);
+    if (g.left[k] > 0) ok = report(&g, k, file, d);
   arena_free(g.arena);
   return ok;
 }

@@ -27,15 +27,6 @@ int round_work(const Round *r, int block) {
   return r->route_at[r->b->pipeline->route_of[m]] + block - r->b->first[m];
 }
 
-// The work that frees the memory of j: of the same stage, on the same device.
-static int giver_of(const Round *r, int j) {
-  for (int k = j; k < r->n && r->first[k] == r->first[j]; k++)
-    if (r->work[k]->frees > 0 && r->work[k]->stage == r->work[j]->stage &&
-        work_shares_device(r->work[k], r->work[j]))
-      return k;
-  return j;
-}
-
 // Lists the works of a round.  False: routes have different numbers of micro-batches.
 static bool list_works(Round *r) {
   const Pipeline *p = r->b->pipeline;
@@ -59,63 +50,37 @@ static bool list_works(Round *r) {
       r->work[n] = &p->route[k].work[i];
       r->first[n] = first;
     }
-  for (int j = 0; j < r->n; j++)
-    r->giver[j] = r->work[j]->takes > 0 ? giver_of(r, j) : j;
-  return true;
-}
-
-// The least time from the start of work i to that of j of the same route; longest[] is indexed by
-// work.
-static double distance(const Round *r, int i, int j, double *longest) {
-  int first = r->first[i];
-  for (int k = first; k <= j; k++) {
-    longest[k] = k == i ? 0 : -INFINITY;
-    for (int q = 0; q < r->work[k]->n_after; q++) {
-      const WorkAfter *after = &r->work[k]->after[q];
-      int from = first + after->work;
-      longest[k] = fmax(longest[k], longest[from] + r->work[from]->time + after->latency);
-    }
-  }
-  return longest[j];
-}
-
-// A lower bound of the period: the work of a device in it, and the memory times duration that it
-// has capacity for.
-static double least_period(const Round *r) {
-  int n = r->b->pipeline->n_devices;
-  double *load = arena_array(r->arena, double, n), *taken = arena_array(r->arena, double, n);
-  double *longest = arena_array(r->arena, double, r->n), least = 0;
+  // The work that frees the memory of j: of the same stage, on the same device.
   for (int j = 0; j < r->n; j++) {
     const Work *w = r->work[j];
-    int giver = r->giver[j];
-    double held = giver > j ? distance(r, j, giver, longest) + r->work[giver]->time : 0;
-    for (int i = 0; i < w->n_devices; i++) {
-      load[w->device[i]] += w->time;
-      taken[w->device[i]] += w->takes * held;
+    bool found = w->takes <= 0;
+    r->giver[j] = j;
+    for (int k = j; !found && k < r->n && r->first[k] == r->first[j]; k++) {
+      found = r->work[k]->frees > 0 && r->work[k]->stage == w->stage &&
+              work_shares_device(r->work[k], w);
+      if (found) r->giver[j] = k;
     }
   }
-  for (int d = 0; d < n; d++)
-    least = fmax(least, fmax(load[d], taken[d] / r->room));
-  return least;
+  return true;
 }
 
 // -- Unrolling ---------------------------------------------------------------------------------
 
-// Orders the blocks of every device by their start in an endless steady state.  Orders, if any,
-// have precedence over these times.
-static bool unroll(Arena *a, const Round *r, const Orders *o, const double *at, Timeline *out) {
+// Unrolls a steady state, and keeps the timeline if it is the shortest.
+static void offer(Arena *a, const Round *r, const Orders *o, const double *at, double cutoff,
+                  Timeline *best) {
+  if (!at) return;
+  // Blocks of every device in the order of their start in an endless steady state.
   double *key = arena_array(r->arena, double, r->b->n);
   for (int k = 0; k < r->b->n; k++)
     key[k] = r->turn[r->b->micro_batch[k]] * r->period + at[round_work(r, k)];
+  // Orders, if any, have precedence over these times.
   ListRule rule = {.key = key, .room = r->room};
-  if (o->n) return schedule_list(a, r->b, o, &rule, out);
-  return schedule_sorted(a, r->b, key, out) && timeline_peak(r->b, out) <= r->room * (1 + 1e-9);
-}
-
-static void offer(Arena *a, const Round *r, const Orders *o, const double *at, double cutoff,
-                  Timeline *best) {
   Timeline t;
-  if (!at || !unroll(a, r, o, at, &t)) return;
+  bool ok =
+      o->n ? schedule_list(a, r->b, o, &rule, &t)
+           : schedule_sorted(a, r->b, key, &t) && timeline_peak(r->b, &t) <= r->room * (1 + 1e-9);
+  if (!ok) return;
   if (t.makespan < (best->at ? best->makespan : cutoff) * (1 - 1e-9)) *best = t;
 }
 
@@ -124,7 +89,34 @@ bool schedule_repeat(Arena *a, const Blocks *b, const Orders *o, double room, do
   Round r = {.b = b, .arena = arena_new(), .room = room};
   *out = (Timeline){0};
   bool alike = list_works(&r);
-  double least = alike ? least_period(&r) : 0;
+  // A lower bound of the period: the work of a device in it, and the memory times duration that it
+  // has capacity for.
+  int n = b->pipeline->n_devices;
+  double *load = arena_array(r.arena, double, n), *taken = arena_array(r.arena, double, n);
+  double *since = arena_array(r.arena, double, r.n), least = 0;
+  for (int j = 0; j < r.n && alike; j++) {
+    const Work *w = r.work[j];
+    int giver = r.giver[j];
+    // The least time from its start to that of each later work, up to the one that frees its
+    // memory.
+    for (int k = r.first[j]; k <= giver && giver > j; k++) {
+      since[k] = k == j ? 0 : -INFINITY;
+      for (int q = 0; q < r.work[k]->n_after; q++) {
+        const WorkAfter *after = &r.work[k]->after[q];
+        int from = r.first[j] + after->work;
+        since[k] = fmax(since[k], since[from] + r.work[from]->time + after->latency);
+      }
+    }
+    double held = giver > j ? since[giver] + r.work[giver]->time : 0;
+    for (int i = 0; i < w->n_devices; i++) {
+      load[w->device[i]] += w->time;
+      taken[w->device[i]] += w->takes * held;
+    }
+  }
+  for (int d = 0; d < n && alike; d++)
+    least = fmax(least, fmax(load[d], taken[d] / room));
+  // From that bound on, longer periods until a steady state is found that unrolls to a short
+  // timeline; no period is tried whose rounds alone take longer than the best.
   double longest = pipeline_longest(r.arena, b->pipeline);
   for (int i = 0; i < N_PERIODS && least > 0; i++) {
     r.period = least * periods[i];

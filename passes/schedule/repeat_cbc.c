@@ -33,27 +33,25 @@ typedef struct Columns {
   double *coefficient; // per column, of the row under construction
 } Columns;
 
-// Enough bits for a delay by the number of periods that start during its base; weight gradients,
-// which delay no other work, up to three periods.
-static int bits_of(const Columns *c, int j) {
-  if (c->base[j] < 0) return 0;
-  if (c->r->work[j]->kind == WORK_W) return 2;
-  double time = (c->r->work[c->base[j]]->time + c->r->work[j]->after[0].latency) / c->r->period;
-  int bits = 1;
-  while (bits < MOST_BITS && (1 << bits) <= time)
-    bits++;
-  return bits;
-}
-
+// Adds all binary columns.
 static void add_columns(Columns *c) {
   for (int j = 0; j < c->r->n; j++) {
     const Work *w = c->r->work[j];
     c->base[j] = w->n_after ? c->r->first[j] + w->after[0].work : -1;
-    c->n_bits[j] = bits_of(c, j);
+    // Enough bits for a delay by the number of periods that start during its base; weight
+    // gradients, which delay no other work, up to three periods.
+    int bits = c->base[j] < 0 ? 0 : w->kind == WORK_W ? 2 : 1;
+    if (bits == 1) {
+      double time = (c->r->work[c->base[j]]->time + w->after[0].latency) / c->r->period;
+      while (bits < MOST_BITS && (1 << bits) <= time)
+        bits++;
+    }
+    c->n_bits[j] = bits;
     c->bits[j] = c->program.costs.n;
     for (int i = 0; i < c->n_bits[j]; i++)
       program_column(&c->program, 0, NULL);
   }
+  // One y for each two works of a device.
   for (int a = 0; a < c->r->n; a++)
     for (int b = 0; b < c->r->n; b++)
       c->before[a * c->r->n + b] = a < b && work_shares_device(c->r->work[a], c->r->work[b])
@@ -94,20 +92,13 @@ static void add_wait(Columns *c, int i, int j, int shift, double time) {
   end_row(c, time / c->r->period - shift, INFINITY);
 }
 
-static void add_waits(Columns *c) {
-  for (int j = 0; j < c->r->n; j++)
-    for (int i = 0; i < c->r->work[j]->n_after; i++) {
-      const WorkAfter *after = &c->r->work[j]->after[i];
-      int from = c->r->first[j] + after->work;
-      add_wait(c, from, j, 0, c->r->work[from]->time + after->latency);
-    }
-}
-
+// One of two works on a device comes first in the period.
 static void add_devices(Columns *c) {
   for (int a = 0; a < c->r->n; a++)
     for (int b = a + 1; b < c->r->n; b++) {
       int y = c->before[a * c->r->n + b];
       if (y < 0) continue;
+      // o_b - o_a >= t_a - (1 - y), then o_a - o_b >= t_b - y.
       c->coefficient[c->place[b]] = 1;
       c->coefficient[c->place[a]] = -1;
       c->coefficient[y] = -1;
@@ -119,10 +110,12 @@ static void add_devices(Columns *c) {
     }
 }
 
+// Adds the memory in use at the start of each taker.
 static void add_memory(Columns *c) {
   if (c->r->room == INFINITY) return;
   for (int a = 0; a < c->r->n; a++) {
     if (c->r->work[a]->takes <= 0) continue;
+    // Of each taker b, the micro-batches that have started it, less those whose memory is freed.
     double constant = 0;
     for (int b = 0; b < c->r->n; b++) {
       double takes = c->r->work[b]->takes;
@@ -157,6 +150,7 @@ static void add_orders(Columns *c, const Orders *o) {
     habit[i] = (Habit){round_work(c->r, first), round_work(c->r, then),
                        c->r->turn[m[then]] - c->r->turn[m[first]]};
   }
+  // Equal ones are neighbours then.
   qsort(habit, (size_t)o->n, sizeof *habit, by_habit);
   for (int i = 0, n; i < o->n; i += n) {
     n = 1;
@@ -167,43 +161,46 @@ static void add_orders(Columns *c, const Orders *o) {
   }
 }
 
-static const ZeroOne *build(Columns *c, const Orders *o) {
-  c->program = (ProgramBuilder){.arena = c->r->arena};
-  c->base = arena_array(c->r->arena, int, c->r->n);
-  c->bits = arena_array(c->r->arena, int, c->r->n);
-  c->n_bits = arena_array(c->r->arena, int, c->r->n);
-  c->place = arena_array(c->r->arena, int, c->r->n);
-  c->before = arena_array(c->r->arena, int, (size_t)c->r->n *(size_t)c->r->n);
-  add_columns(c);
-  int n_binary = c->program.costs.n;
-  for (int j = 0; j < c->r->n; j++)
-    c->place[j] = program_column(&c->program, 0, NULL);
-  c->coefficient = arena_array(c->r->arena, double, c->program.costs.n);
-  // The objective: the start of a route's last B, plus a little for every other work.
-  for (int j = 0; j < c->r->n; j++) {
-    double weight = c->r->work[j]->kind == WORK_B && c->r->work[j]->stage == 0 ? 1 : 0.01;
-    c->program.costs.at[c->place[j]] += weight;
-    for (int i = j; i >= 0; i = c->base[i])
-      for (int k = 0; k < c->n_bits[i]; k++)
-        c->program.costs.at[c->bits[i] + k] += weight * (1 << k);
-  }
-  c->coefficient[c->place[0]] = 1; // fixes the phase: work 0 starts the period
-  end_row(c, 0, 0);
-  add_waits(c);
-  add_devices(c);
-  add_memory(c);
-  add_orders(c, o);
-  return program_end(&c->program, n_binary, 0, "k: later periods; y: first; o: places");
-}
-
 double *repeat_by_cbc(const Round *r, const Orders *o) {
-  Columns c = {.r = r};
-  const ZeroOne *p = build(&c, o);
+  Arena *arena = r->arena;
+  Columns c = {.r = r, .program = {.arena = arena}};
+  c.base = arena_array(arena, int, r->n);
+  c.bits = arena_array(arena, int, r->n);
+  c.n_bits = arena_array(arena, int, r->n);
+  c.place = arena_array(arena, int, r->n);
+  c.before = arena_array(arena, int, (size_t)r->n *(size_t)r->n);
+  add_columns(&c);
+  int n_binary = c.program.costs.n;
+  for (int j = 0; j < r->n; j++)
+    c.place[j] = program_column(&c.program, 0, NULL);
+  c.coefficient = arena_array(arena, double, c.program.costs.n);
+  // The objective: the start of a route's last B, plus a little for every other work.
+  for (int j = 0; j < r->n; j++) {
+    double weight = r->work[j]->kind == WORK_B && r->work[j]->stage == 0 ? 1 : 0.01;
+    c.program.costs.at[c.place[j]] += weight;
+    for (int i = j; i >= 0; i = c.base[i])
+      for (int k = 0; k < c.n_bits[i]; k++)
+        c.program.costs.at[c.bits[i] + k] += weight * (1 << k);
+  }
+  c.coefficient[c.place[0]] = 1; // fixes the phase: work 0 starts the period
+  end_row(&c, 0, 0);
+  // Waits: dependencies within a micro-batch.
+  for (int j = 0; j < r->n; j++)
+    for (int i = 0; i < r->work[j]->n_after; i++) {
+      const WorkAfter *after = &r->work[j]->after[i];
+      int from = r->first[j] + after->work;
+      add_wait(&c, from, j, 0, r->work[from]->time + after->latency);
+    }
+  add_devices(&c);
+  add_memory(&c);
+  add_orders(&c, o);
+  const ZeroOne *p = program_end(&c.program, n_binary, 0, "k: later periods; y: first; o: places");
   double *value = arena_array(r->arena, double, p->n_columns);
   double *at = arena_array(r->arena, double, r->n);
   ZeroOneAsk ask = {
       .cutoff = INFINITY, .end = clock_seconds() + MOST_SECONDS, .most_nodes = MOST_NODES};
   if (!zero_one_ask(p, &ask, value).has) return NULL;
+  // Times from the columns, in seconds: k is rounded, as CBC's numbers are not exact.
   for (int j = 0; j < r->n; j++) {
     at[j] = value[c.place[j]];
     for (int i = j; i >= 0; i = c.base[i])

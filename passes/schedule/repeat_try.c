@@ -25,13 +25,6 @@ typedef struct Try {
   uint64_t *seed;
 } Try;
 
-static int random_below(uint64_t *state, int n) {
-  uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
-  z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-  z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-  return (int)((z ^ (z >> 31)) % (uint64_t)n);
-}
-
 // x modulo the period; the end, up to rounding, is 0.
 static double place_of(const Round *r, double x) {
   double place = x - floor(x / r->period) * r->period;
@@ -40,6 +33,7 @@ static double place_of(const Round *r, double x) {
 
 // The next possible start, after a conflict on this device; `start` if there is none.
 static double after_taken(const Try *t, int d, double start, double time) {
+  // The slots of the periods before and after overlap with this one.
   double place = place_of(t->r, start), slack = 1e-9 * t->r->period;
   for (int i = 0; i < t->n_taken[d]; i++) {
     const Taken *x = &t->taken[d][i];
@@ -53,6 +47,7 @@ static double after_taken(const Try *t, int d, double start, double time) {
 
 // The first free slot from `start` on; with `skips`, a later one.  INFINITY: there is none.
 static double free_place(const Try *t, const Work *w, double start, int skips) {
+  // After one period, all slots have been seen.
   double end = start + (1 + skips) * t->r->period;
   while (start < end) {
     double later = start;
@@ -69,24 +64,6 @@ static double free_place(const Try *t, const Work *w, double start, int skips) {
   return INFINITY;
 }
 
-static bool place_work(Try *t, int j) {
-  const Work *w = t->r->work[j];
-  double start = 0;
-  if (w->time > t->r->period * (1 + 1e-9)) return false;
-  for (int i = 0; i < w->n_after; i++) {
-    int from = t->r->first[j] + w->after[i].work;
-    start = fmax(start, t->at[from] + t->r->work[from]->time + w->after[i].latency);
-  }
-  t->at[j] = free_place(t, w, start, random_below(t->seed, SKIPS) == 0);
-  if (t->at[j] == INFINITY) return false;
-  double place = place_of(t->r, t->at[j]);
-  for (int i = 0; i < w->n_devices; i++) {
-    int d = w->device[i];
-    t->taken[d][t->n_taken[d]++] = (Taken){place, place + w->time};
-  }
-  return true;
-}
-
 // Places weight gradients last: no other work waits for them, and a late start of others delays
 // all.
 static bool place_all(Try *t) {
@@ -94,31 +71,50 @@ static bool place_all(Try *t) {
   for (int d = 0; d < r->b->pipeline->n_devices; d++)
     t->n_taken[d] = 0;
   for (int weights = 0; weights < 2; weights++)
-    for (int j = 0; j < r->n; j++)
-      if ((r->work[j]->kind == WORK_W) == weights && !place_work(t, j)) return false;
+    for (int j = 0; j < r->n; j++) {
+      const Work *w = r->work[j];
+      if ((w->kind == WORK_W) != weights) continue;
+      if (w->time > r->period * (1 + 1e-9)) return false;
+      // As early as its dependencies allow.
+      double start = 0;
+      for (int i = 0; i < w->n_after; i++) {
+        int from = r->first[j] + w->after[i].work;
+        start = fmax(start, t->at[from] + r->work[from]->time + w->after[i].latency);
+      }
+      // Splitmix64: one in SKIPS skips a free slot.
+      uint64_t z = (*t->seed += UINT64_C(0x9e3779b97f4a7c15));
+      z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+      z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+      t->at[j] = free_place(t, w, start, (z ^ (z >> 31)) % SKIPS == 0);
+      if (t->at[j] == INFINITY) return false;
+      // Take the slot on all its devices.
+      double place = place_of(r, t->at[j]);
+      for (int i = 0; i < w->n_devices; i++) {
+        int d = w->device[i];
+        t->taken[d][t->n_taken[d]++] = (Taken){place, place + w->time};
+      }
+    }
   return true;
 }
 
-// The memory held on the devices of taker a at its start: of each taker b, the micro-batches that
-// have started and have not been freed.
-static double held_at(const Try *t, int a) {
-  const Round *r = t->r;
-  double held = 0, slack = 1e-9;
-  for (int b = 0; b < r->n; b++) {
-    const Work *w = r->work[b];
-    if (w->takes <= 0 || !work_shares_device(w, r->work[a])) continue;
-    int giver = r->giver[b];
-    double end = t->at[giver] + r->work[giver]->time;
-    double begun = floor((t->at[a] - t->at[b]) / r->period + slack);
-    double ended = floor((t->at[a] - end) / r->period + slack);
-    held += w->takes * (begun - ended);
-  }
-  return held;
-}
-
+// Whether the memory fits at the start of each work that takes some.
 static bool fits(const Try *t) {
-  for (int a = 0; a < t->r->n && t->r->room < INFINITY; a++)
-    if (t->r->work[a]->takes > 0 && held_at(t, a) > t->r->room * (1 + 1e-9)) return false;
+  const Round *r = t->r;
+  for (int a = 0; a < r->n && r->room < INFINITY; a++) {
+    if (r->work[a]->takes <= 0) continue;
+    // Of each taker on its devices, the micro-batches that have started and have not been freed.
+    double held = 0, slack = 1e-9;
+    for (int b = 0; b < r->n; b++) {
+      const Work *w = r->work[b];
+      if (w->takes <= 0 || !work_shares_device(w, r->work[a])) continue;
+      int giver = r->giver[b];
+      double end = t->at[giver] + r->work[giver]->time;
+      double begun = floor((t->at[a] - t->at[b]) / r->period + slack);
+      double ended = floor((t->at[a] - end) / r->period + slack);
+      held += w->takes * (begun - ended);
+    }
+    if (held > r->room * (1 + 1e-9)) return false;
+  }
   return true;
 }
 

@@ -8,27 +8,26 @@
 
 // -- Measures ----------------------------------------------------------------------------------
 
-static void measure_device(const Blocks *b, Timeline *t, int d) {
-  double used = 0, first = INFINITY, last = 0;
-  for (int i = t->at[d]; i < t->at[d + 1]; i++) {
-    int k = t->block[i];
-    used += b->work[k]->takes;
-    t->peak[d] = fmax(t->peak[d], used);
-    used -= b->work[k]->frees;
-    first = fmin(first, t->start[k]);
-    last = fmax(last, t->end[k]);
-  }
-  t->makespan = fmax(t->makespan, last);
-  if (last > first) t->span = fmax(t->span, last - first);
-}
-
 static void measure(Arena *a, const Blocks *b, Timeline *t) {
   int n = b->pipeline->n_devices;
   double busy = 0;
   t->peak = arena_array(a, double, n);
   t->makespan = t->span = 0;
-  for (int d = 0; d < n; d++)
-    measure_device(b, t, d);
+  for (int d = 0; d < n; d++) {
+    // Blocks of a device are in order of their start.
+    double used = 0, first = INFINITY, last = 0;
+    for (int i = t->at[d]; i < t->at[d + 1]; i++) {
+      int k = t->block[i];
+      used += b->work[k]->takes;
+      t->peak[d] = fmax(t->peak[d], used);
+      used -= b->work[k]->frees;
+      first = fmin(first, t->start[k]);
+      last = fmax(last, t->end[k]);
+    }
+    t->makespan = fmax(t->makespan, last);
+    if (last > first) t->span = fmax(t->span, last - first);
+  }
+  // The share of idle time of all devices.
   for (int k = 0; k < b->n; k++)
     busy += b->work[k]->time * b->work[k]->n_devices;
   t->bubble = t->makespan > 0 ? fmax(0, 1 - busy / (n * t->makespan)) : 0;
@@ -44,8 +43,6 @@ double timeline_peak(const Blocks *b, const Timeline *t) {
 // -- Running -----------------------------------------------------------------------------------
 
 typedef struct Run {
-  const Blocks *b;
-  Timeline *t;
   int *left;    // per block: unfinished predecessors, including those on its devices
   int *next;    // per device: position of its next block
   double *free; // per device
@@ -56,28 +53,9 @@ static void less(Run *r, int block) {
   if (--r->left[block] == 0) r->ready[r->n_ready++] = block;
 }
 
-static void run_block(Run *r, int k) {
-  const Blocks *b = r->b;
-  const Work *w = b->work[k];
-  double start = 0;
-  for (int i = b->after_at[k]; i < b->after_at[k + 1]; i++)
-    start = fmax(start, r->t->end[b->after[i]] + b->latency[i]);
-  for (int i = 0; i < w->n_devices; i++)
-    start = fmax(start, r->free[w->device[i]]);
-  r->t->start[k] = start;
-  r->t->end[k] = start + w->time;
-  for (int i = 0; i < w->n_devices; i++) {
-    int d = w->device[i], at = ++r->next[d];
-    r->free[d] = r->t->end[k];
-    if (at < r->t->at[d + 1]) less(r, r->t->block[at]);
-  }
-  for (int i = b->next_at[k]; i < b->next_at[k + 1]; i++)
-    less(r, b->next[i]);
-}
-
 bool schedule_run(Arena *a, const Blocks *b, Timeline *t) {
   int n = b->pipeline->n_devices, done = 0;
-  Run r = {.b = b, .t = t, .left = arena_array(a, int, b->n), .next = arena_array(a, int, n)};
+  Run r = {.left = arena_array(a, int, b->n), .next = arena_array(a, int, n)};
   r.free = arena_array(a, double, n);
   r.ready = arena_array(a, int, b->n);
   t->start = arena_array(a, double, b->n);
@@ -91,8 +69,26 @@ bool schedule_run(Arena *a, const Blocks *b, Timeline *t) {
     r.next[d] = t->at[d];
     if (t->at[d] < t->at[d + 1]) less(&r, t->block[t->at[d]]);
   }
-  for (; done < r.n_ready; done++)
-    run_block(&r, r.ready[done]);
+  for (; done < r.n_ready; done++) {
+    int k = r.ready[done];
+    const Work *w = b->work[k];
+    // As early as its dependencies and devices allow.
+    double start = 0;
+    for (int i = b->after_at[k]; i < b->after_at[k + 1]; i++)
+      start = fmax(start, t->end[b->after[i]] + b->latency[i]);
+    for (int i = 0; i < w->n_devices; i++)
+      start = fmax(start, r.free[w->device[i]]);
+    t->start[k] = start;
+    t->end[k] = start + w->time;
+    // Then the next blocks of its devices have a predecessor less, as its successors do.
+    for (int i = 0; i < w->n_devices; i++) {
+      int d = w->device[i], at = ++r.next[d];
+      r.free[d] = t->end[k];
+      if (at < t->at[d + 1]) less(&r, t->block[at]);
+    }
+    for (int i = b->next_at[k]; i < b->next_at[k + 1]; i++)
+      less(&r, b->next[i]);
+  }
   if (done < b->n) return false;
   measure(a, b, t);
   return true;

@@ -24,10 +24,12 @@ SearchResult schedule_search(Arena *a, const Blocks *b, const Orders *o, double 
     rule.room = room;
     if (schedule_list(a, b, o, &rule, &t)) offer(&x, &t, cutoff);
   }
+  // As long as the lower bound: no search can be better.
   if (bound >= fmin(cutoff, x.has ? x.best.makespan : INFINITY) * (1 - 1e-9)) {
     x.optimal = true;
     return x;
   }
+  // Each search gets the best makespan so far as its cutoff.
   if (schedule_repeat(a, b, o, room, x.has ? x.best.makespan : cutoff, &t)) offer(&x, &t, cutoff);
   SearchResult y = schedule_beam(a, b, o, room, x.has ? x.best.makespan : cutoff, work);
   if (y.has) offer(&x, &y.best, cutoff);

@@ -26,20 +26,19 @@ typedef struct Builder {
   int n;
 } Builder;
 
-static bool same_devices(const Work *x, const Work *y) {
-  return x->n_devices == y->n_devices &&
-         !memcmp(x->device, y->device, (size_t)x->n_devices * sizeof *x->device);
-}
-
 // Adds a work that depends on `after` and `second`; -1: none.
 static int add(Builder *b, Work w, int after, int second) {
   WorkAfter *list = arena_array(b->arena, WorkAfter, 2);
   const int wanted[] = {after, second};
   w.after = list;
-  for (int i = 0; i < 2; i++)
-    if (wanted[i] >= 0)
-      list[w.n_after++] =
-          (WorkAfter){wanted[i], same_devices(&w, &b->work[wanted[i]]) ? 0 : b->s->latency};
+  for (int i = 0; i < 2; i++) {
+    if (wanted[i] < 0) continue;
+    // A result moves only to other devices.
+    const Work *from = &b->work[wanted[i]];
+    bool same_devices = w.n_devices == from->n_devices &&
+                        !memcmp(w.device, from->device, (size_t)w.n_devices * sizeof *w.device);
+    list[w.n_after++] = (WorkAfter){wanted[i], same_devices ? 0 : b->s->latency};
+  }
   b->work[b->n] = w;
   return b->n++;
 }
@@ -65,32 +64,6 @@ static Work stage_work(const Builder *b, WorkKind kind, int stage, int pass, dou
                 .n_devices = 1};
 }
 
-static int add_forwards(Builder *b, int *forward) {
-  int last = add_embedding(b, 1, -1);
-  for (int pass = 1; pass <= b->s->forwards; pass++)
-    for (int i = 0; i < b->s->n_stages; i++) {
-      Work w = stage_work(b, WORK_F, i, pass, b->s->f);
-      if (pass == b->s->forwards) w.takes = 1.0 / b->shares[b->device[i]] / b->s->pieces;
-      last = forward[i] = add(b, w, last, -1);
-    }
-  return add_embedding(b, 3, add_embedding(b, 2, last));
-}
-
-static void add_backwards(Builder *b, const int *forward, int last) {
-  const Shape *s = b->s;
-  for (int i = s->n_stages - 1; i >= 0; i--) {
-    double held = 1.0 / b->shares[b->device[i]] / s->pieces;
-    Work w = stage_work(b, WORK_B, i, 1, s->split ? s->b : s->b + s->w);
-    if (!s->split) w.frees = held;
-    last = add(b, w, last, forward[i] == last ? -1 : forward[i]);
-    if (!s->split) continue;
-    w = stage_work(b, WORK_W, i, 1, s->w);
-    w.frees = held;
-    add(b, w, last, -1);
-  }
-  add_embedding(b, 4, last);
-}
-
 static Route build_route(Arena *a, const Shape *s, const int *device, const int *all) {
   Builder b = {.arena = a, .s = s, .device = device, .all = all};
   b.work = arena_array(a, Work, s->n_stages * (s->forwards + 2) + 4);
@@ -98,8 +71,27 @@ static Route build_route(Arena *a, const Shape *s, const int *device, const int 
   int *forward = arena_array(a, int, s->n_stages);
   for (int i = 0; i < s->n_stages; i++)
     b.shares[device[i]]++;
-  int last = add_forwards(&b, forward);
-  add_backwards(&b, forward, last);
+  // All forwards; the last of a stage takes the memory that its backward needs.
+  int last = add_embedding(&b, 1, -1);
+  for (int pass = 1; pass <= s->forwards; pass++)
+    for (int i = 0; i < s->n_stages; i++) {
+      Work w = stage_work(&b, WORK_F, i, pass, s->f);
+      if (pass == s->forwards) w.takes = 1.0 / b.shares[device[i]] / s->pieces;
+      last = forward[i] = add(&b, w, last, -1);
+    }
+  last = add_embedding(&b, 3, add_embedding(&b, 2, last));
+  // Backwards in reverse; the weight gradient, if it is a work of its own, frees the memory.
+  for (int i = s->n_stages - 1; i >= 0; i--) {
+    double held = 1.0 / b.shares[device[i]] / s->pieces;
+    Work w = stage_work(&b, WORK_B, i, 1, s->split ? s->b : s->b + s->w);
+    if (!s->split) w.frees = held;
+    last = add(&b, w, last, forward[i] == last ? -1 : forward[i]);
+    if (!s->split) continue;
+    w = stage_work(&b, WORK_W, i, 1, s->w);
+    w.frees = held;
+    add(&b, w, last, -1);
+  }
+  add_embedding(&b, 4, last);
   return (Route){b.work, b.n};
 }
 
@@ -130,25 +122,22 @@ Pipeline *shape_pipeline(Arena *a, const Shape *s) {
   return p;
 }
 
-// The index of a work in the list of build_route.
-static int work_of(const Shape *s, WorkKind kind, int stage, int pass) {
-  int forwards = s->n_stages * s->forwards, parts = s->split ? 2 : 1, e = s->embedding;
-  switch (kind) {
-  case WORK_F: return e + (pass - 1) * s->n_stages + stage;
-  case WORK_B: return forwards + 3 * e + (s->n_stages - 1 - stage) * parts;
-  case WORK_W: return forwards + 3 * e + (s->n_stages - 1 - stage) * parts + 1;
-  case WORK_E:
-    if (pass == 1) return 0;
-    return pass < 4 ? forwards + pass - 1 : forwards + 3 + s->n_stages * parts;
-  case N_WORK_KINDS: break;
-  }
-  BUG("no kind of work");
-}
-
 int shape_block(const Shape *s, const Blocks *b, WorkKind kind, int stage, int micro_batch,
                 int pass) {
   if (micro_batch < 0 || micro_batch >= s->n_micro_batches) return -1;
-  return b->first[micro_batch] + work_of(s, kind, stage, pass);
+  // The order of the works is that of build_route.
+  int forwards = s->n_stages * s->forwards, parts = s->split ? 2 : 1, e = s->embedding;
+  int first = b->first[micro_batch];
+  switch (kind) {
+  case WORK_F: return first + e + (pass - 1) * s->n_stages + stage;
+  case WORK_B: return first + forwards + 3 * e + (s->n_stages - 1 - stage) * parts;
+  case WORK_W: return first + forwards + 3 * e + (s->n_stages - 1 - stage) * parts + 1;
+  case WORK_E:
+    if (pass == 1) return first;
+    return first + (pass < 4 ? forwards + pass - 1 : forwards + 3 + s->n_stages * parts);
+  case N_WORK_KINDS: break;
+  }
+  BUG("no kind of work");
 }
 
 static void add_order(Arena *a, Orders *o, int first, int then) {
@@ -158,6 +147,7 @@ static void add_order(Arena *a, Orders *o, int first, int then) {
 
 void shape_order_pieces(Arena *a, const Shape *s, const Blocks *b, Orders *o) {
   for (int m = 0; m + 1 < s->n_micro_batches; m++) {
+    // Forwards of a micro-batch's pieces run in order, backwards in reverse.
     if (m % s->pieces == s->pieces - 1) continue;
     for (int i = 0; i < s->n_stages; i++) {
       for (int pass = 1; pass <= s->forwards; pass++)

@@ -111,36 +111,9 @@ static void weigh(Block *b, int x) {
   b->weight[x] = n > MAX_SCOPE ? INFINITY : weight;
 }
 
-static void set_near(Block *b, const int *var, int n) {
-  b->n = n;
-  memset(b->near, 0, (size_t)n * (size_t)b->n_words * sizeof *b->near);
-  for (int x = 0; x < n; x++) {
-    b->var[x] = var[x];
-    b->local[var[x]] = x;
-    b->state[x] = 0;
-    b->step_of[x] = -1;
-  }
-  for (int x = 0; x < n; x++) {
-    const CoreVar *v = &b->core->var[var[x]];
-    for (int k = 0; k < v->n_links; k++) {
-      int y = b->local[v->link[k].other];
-      if (y >= 0) near_of(b, x)[y / 64] |= UINT64_C(1) << y % 64;
-    }
-  }
-  for (int x = 0; x < n; x++)
-    weigh(b, x);
-}
-
 static void take_out(Block *b, int x) {
   int y;
   for_each_near(b, x, y) near_of(b, y)[x / 64] &= ~(UINT64_C(1) << x % 64);
-}
-
-static void keep_label(Block *b, int x) {
-  int y;
-  b->state[x] = 2;
-  take_out(b, x);
-  for_each_near(b, x, y) weigh(b, y);
 }
 
 static void eliminate(Block *b, int x) {
@@ -149,6 +122,7 @@ static void eliminate(Block *b, int x) {
   Step *s = &b->step[b->n_steps];
   *s = (Step){.var = x, .first_child = -1, .next_child = -1};
   b->step_of[x] = b->n_steps++;
+  // The table over its neighbours makes these neighbours of each other.
   take_out(b, x);
   for_each_near(b, x, y) {
     s->scope[s->n_scope++] = y; // unordered so far
@@ -157,13 +131,6 @@ static void eliminate(Block *b, int x) {
     near_of(b, y)[y / 64] &= ~(UINT64_C(1) << y % 64);
   }
   for_each_near(b, x, y) weigh(b, y);
-}
-
-static int lightest(const Block *b) {
-  int best = -1;
-  for (int x = 0; x < b->n; x++)
-    if (!b->state[x] && (best < 0 || b->weight[x] < b->weight[best])) best = x;
-  return best;
 }
 
 // An open variable that makes tables large, with some randomness.
@@ -178,25 +145,23 @@ static int heaviest(const Block *b, Dice *r) {
   return best;
 }
 
-// A variable may have entered scopes before it was fixed.
-static void leave_out_kept(const Block *b, Step *s) {
-  int n = 0;
-  for (int i = 0; i < s->n_scope; i++)
-    if (b->state[s->scope[i]] == 1) s->scope[n++] = s->scope[i];
-  s->n_scope = n;
-}
-
 // Sorts scopes in reverse order of elimination, and assigns each table to the step that reads it.
 static void order_scopes(Block *b) {
   for (int k = 0; k < b->n_steps; k++) {
     Step *s = &b->step[k];
-    leave_out_kept(b, s);
+    // A variable may have entered the scope before it was fixed.
+    int n = 0;
+    for (int i = 0; i < s->n_scope; i++)
+      if (b->state[s->scope[i]] == 1) s->scope[n++] = s->scope[i];
+    s->n_scope = n;
+    // Insertion sort: a scope has at most MAX_SCOPE variables.
     for (int i = 1; i < s->n_scope; i++) {
       int x = s->scope[i], j = i;
       for (; j && b->step_of[s->scope[j - 1]] < b->step_of[x]; j--)
         s->scope[j] = s->scope[j - 1];
       s->scope[j] = x;
     }
+    // The innermost variable is eliminated next of all in the scope: its step reads the table.
     if (!s->n_scope) continue;
     Step *parent = &b->step[b->step_of[s->scope[s->n_scope - 1]]];
     s->next_child = parent->first_child;
@@ -204,6 +169,7 @@ static void order_scopes(Block *b) {
   }
 }
 
+// Sets the cost of each label of the free variables, with the tables to fixed ones.
 static void set_bases(Block *b, const int *label) {
   b->base_used = 0;
   for (int k = 0; k < b->n_steps; k++) {
@@ -213,6 +179,7 @@ static void set_bases(Block *b, const int *label) {
     s->paid = b->paid + b->base_used;
     b->base_used += v->n;
     memcpy(s->base, v->cost, (size_t)v->n * sizeof *s->base);
+    // The row of the fixed end's label is contiguous.
     for (int i = 0; i < v->n_links; i++) {
       int y = b->local[v->link[i].other];
       if (y >= 0 && b->state[y] == 1) continue;
@@ -237,44 +204,39 @@ static Input *new_input(Block *b, Step *s, const double *at) {
   return in;
 }
 
-static void pair_inputs(Block *b, Step *s) {
-  const CoreVar *v = &b->core->var[b->var[s->var]];
-  for (int k = 0; k < v->n_links; k++) {
-    int y = b->local[v->link[k].other];
-    int depth = y >= 0 ? depth_in(s, y) : 0;
-    if (!depth) continue;
-    Input *in = new_input(b, s, v->link[k].at);
-    in->depth = depth;
-    in->stride[depth - 1] = v->n;
-  }
-}
-
-static void child_inputs(Block *b, Step *s) {
-  for (int k = s->first_child; k >= 0; k = b->step[k].next_child) {
-    const Step *child = &b->step[k];
-    Input *in = new_input(b, s, child->table);
-    int64_t stride = labels(b, s->var);
-    for (int i = child->n_scope - 2; i >= 0; i--) {
-      int depth = depth_in(s, child->scope[i]);
-      in->stride[depth - 1] = stride;
-      if (depth > in->depth) in->depth = depth;
-      stride *= labels(b, child->scope[i]);
-    }
-  }
-}
-
 static int input_order(const void *x, const void *y) {
   return ((const Input *)x)->depth - ((const Input *)y)->depth;
 }
 
-// One step reads each table; each pair is read at its end that is eliminated first.
+// Lists the summands of each step, by depth.
 static void set_inputs(Block *b) {
   b->n_inputs = 0;
   for (int k = 0; k < b->n_steps; k++) {
     Step *s = &b->step[k];
     s->input = b->input + b->n_inputs;
-    pair_inputs(b, s);
-    child_inputs(b, s);
+    // A table of two free variables is read at its end that is eliminated first.
+    const CoreVar *v = &b->core->var[b->var[s->var]];
+    for (int i = 0; i < v->n_links; i++) {
+      int other = b->local[v->link[i].other];
+      int depth = other >= 0 ? depth_in(s, other) : 0;
+      if (!depth) continue;
+      Input *in = new_input(b, s, v->link[i].at);
+      in->depth = depth;
+      in->stride[depth - 1] = v->n;
+    }
+    // Tables of earlier steps that no other step reads; `s->var` is their innermost dimension.
+    for (int from = s->first_child; from >= 0; from = b->step[from].next_child) {
+      const Step *child = &b->step[from];
+      Input *in = new_input(b, s, child->table);
+      int64_t stride = labels(b, s->var);
+      for (int i = child->n_scope - 2; i >= 0; i--) {
+        int depth = depth_in(s, child->scope[i]);
+        in->stride[depth - 1] = stride;
+        if (depth > in->depth) in->depth = depth;
+        stride *= labels(b, child->scope[i]);
+      }
+    }
+    // `fill` adds inputs depth by depth.
     qsort(s->input, (size_t)s->n_inputs, sizeof *s->input, input_order);
   }
 }
@@ -282,16 +244,39 @@ static void set_inputs(Block *b) {
 int block_plan(Block *b, const int *var, int n, const int *label, int64_t table, Dice *r) {
   for (int x = 0; x < b->n; x++)
     b->local[b->var[x]] = -1;
-  set_near(b, var, n);
+  // Neighbours are only those within the block: variables outside keep their labels.
+  b->n = n;
+  memset(b->near, 0, (size_t)n * (size_t)b->n_words * sizeof *b->near);
+  for (int x = 0; x < n; x++) {
+    b->var[x] = var[x];
+    b->local[var[x]] = x;
+    b->state[x] = 0;
+    b->step_of[x] = -1;
+  }
+  for (int x = 0; x < n; x++) {
+    const CoreVar *v = &b->core->var[var[x]];
+    for (int k = 0; k < v->n_links; k++) {
+      int y = b->local[v->link[k].other];
+      if (y >= 0) near_of(b, x)[y / 64] |= UINT64_C(1) << y % 64;
+    }
+  }
+  for (int x = 0; x < n; x++)
+    weigh(b, x);
   b->n_steps = 0;
   b->used = 0;
   b->work = 0;
-  // Eliminate the variable with the smallest table; if even that is too large, fix another one.
+  // Eliminate the open variable with the smallest table.
   for (int left = n; left; left--) {
-    int x = lightest(b);
+    int x = -1;
+    for (int i = 0; i < n; i++)
+      if (!b->state[i] && (x < 0 || b->weight[i] < b->weight[x])) x = i;
     double size = b->weight[x] / labels(b, x); // of the resulting table
     if (b->weight[x] > (double)table || size > (double)(b->entries - b->used)) {
-      keep_label(b, heaviest(b, r));
+      // Even the smallest table is too large: another variable keeps its label.
+      int fixed = heaviest(b, r), y;
+      b->state[fixed] = 2;
+      take_out(b, fixed);
+      for_each_near(b, fixed, y) weigh(b, y);
       continue;
     }
     b->free_var[b->n_steps] = var[x];
@@ -319,6 +304,7 @@ int block_free(const Block *b, const int **out_var) {
 // -- Solving ---------------------------------------------------------------------------------
 
 static double least_of(const double *at, int n) {
+  // Two independent minima, which the processor computes at the same time.
   double x = INFINITY, y = INFINITY;
   int i = 0;
   for (; i + 1 < n; i += 2) {
@@ -395,6 +381,7 @@ static void fill_step(Block *b, Step *s, const double *sum) {
     while (k < f.n_inputs && input[k].depth == d)
       k++;
   }
+  // Memory costs of labels change with the prices, bases do not.
   memcpy(s->paid, s->base, (size_t)v->n * sizeof *s->paid);
   if (sum) {
     core_pay(v, sum, b->pay);
@@ -413,33 +400,31 @@ static void fill_step(Block *b, Step *s, const double *sum) {
     s->table[0] = least_of(own, v->n);
 }
 
-// The best label of a step's variable, given the labels of its scope.
-static int best_label(Block *b, const Step *s, const int *label) {
-  const CoreVar *v = &b->core->var[b->var[s->var]];
-  const Input *input = s->input;
-  double *own = b->sums;
-  memcpy(own, s->paid, (size_t)v->n * sizeof *own);
-  for (int k = 0; k < s->n_inputs; k++) {
-    const double *more = input[k].at;
-    for (int d = 0; d < s->n_scope; d++)
-      more += input[k].stride[d] * label[b->var[s->scope[d]]];
-    for (int i = 0; i < v->n; i++)
-      own[i] += more[i];
-  }
-  int best = 0;
-  for (int i = 1; i < v->n; i++)
-    if (own[i] < own[best]) best = i;
-  return best;
-}
-
 double block_solve(Block *b, const double *sum, int *label) {
+  // Forwards: a table without scope is one number, the least cost of its part of the block.
   double cost = 0;
   for (int k = 0; k < b->n_steps; k++) {
     fill_step(b, &b->step[k], sum);
     if (!b->step[k].n_scope) cost += b->step[k].table[0];
   }
-  for (int k = b->n_steps - 1; k >= 0; k--)
-    label[b->var[b->step[k].var]] = best_label(b, &b->step[k], label);
+  // Backwards: the labels of a step's scope are known, and its own best label follows.
+  for (int k = b->n_steps - 1; k >= 0; k--) {
+    const Step *s = &b->step[k];
+    const CoreVar *v = &b->core->var[b->var[s->var]];
+    double *own = b->sums;
+    memcpy(own, s->paid, (size_t)v->n * sizeof *own);
+    for (int i = 0; i < s->n_inputs; i++) {
+      const double *more = s->input[i].at;
+      for (int d = 0; d < s->n_scope; d++)
+        more += s->input[i].stride[d] * label[b->var[s->scope[d]]];
+      for (int j = 0; j < v->n; j++)
+        own[j] += more[j];
+    }
+    int best = 0;
+    for (int i = 1; i < v->n; i++)
+      if (own[i] < own[best]) best = i;
+    label[b->var[s->var]] = best;
+  }
   return cost;
 }
 
@@ -449,6 +434,7 @@ double block_cost(const Block *b, const int *label) {
     const Step *s = &b->step[k];
     const CoreVar *v = &b->core->var[b->var[s->var]];
     cost += s->base[label[b->var[s->var]]];
+    // Each table of two free variables counts at its end that is eliminated first.
     for (int i = 0; i < v->n_links; i++) {
       int y = b->local[v->link[i].other];
       if (y >= 0 && b->state[y] == 1 && b->step_of[y] > k)

@@ -76,48 +76,13 @@ static int decisive(const Core *c) {
     double weight = 0;
     for (int k = 0; k < x->n_links; k++)
       weight += log2(c->var[x->link[k].other].n);
-    weight /= log2(x->n + 1);
+    weight /= log2(x->n + 1); // few labels are few parts
     if (weight > most) most = weight, best = v;
   }
   return best;
 }
 
-// Groups labels with equal memory costs, up to a thousandth of their spread.
-static void part_by_pay(Split *x, const double *pay, Arena *a) {
-  Ranked *ranked = arena_array(a, Ranked, x->n_labels);
-  for (int i = 0; i < x->n_labels; i++)
-    ranked[i] = (Ranked){pay[i], i};
-  qsort(ranked, (size_t)x->n_labels, sizeof *ranked, rank_order);
-  double same = 1e-3 * spread_of(pay, x->n_labels);
-  for (int i = 0; i < x->n_labels; i++) {
-    if (!i || ranked[i].by - ranked[i - 1].by > same) x->n_parts++;
-    x->part[ranked[i].at] = x->n_parts - 1;
-  }
-}
-
-static void part_by_label(Split *x) {
-  x->n_parts = x->n_labels;
-  for (int i = 0; i < x->n_labels; i++)
-    x->part[i] = i;
-}
-
-static void order_parts(Split *x, Dual *d, Arena *a) {
-  double *cost = arena_array(a, double, x->n_labels);
-  dual_reduced(d, x->var, cost);
-  x->least = arena_array(a, double, x->n_parts);
-  x->order = arena_array(a, int, x->n_parts);
-  Ranked *ranked = arena_array(a, Ranked, x->n_parts);
-  for (int k = 0; k < x->n_parts; k++)
-    ranked[k] = (Ranked){INFINITY, k};
-  for (int i = 0; i < x->n_labels; i++)
-    ranked[x->part[i]].by = fmin(ranked[x->part[i]].by, cost[i]);
-  for (int k = 0; k < x->n_parts; k++)
-    x->least[k] = ranked[k].by;
-  qsort(ranked, (size_t)x->n_parts, sizeof *ranked, rank_order);
-  for (int k = 0; k < x->n_parts; k++)
-    x->order[k] = ranked[k].at;
-}
-
+// Chooses the variable to branch on, and groups its labels.
 static Split choose_split(const Solve *s) {
   const Core *c = s->core;
   Arena *a = s->round;
@@ -125,6 +90,7 @@ static Split choose_split(const Solve *s) {
          *pay = arena_array(a, double, c->most_labels);
   for (int t = 0; t < c->n_rows; t++)
     sum[t + 1] = sum[t] + s->dual->price[t];
+  // Branch on memory if its costs differ enough.
   double spread;
   Split x = {.var = most_spread(c, sum, pay, &spread)};
   x.memory = spread > worth_splitting * fabs(s->best - s->dual->bound);
@@ -133,11 +99,37 @@ static Split choose_split(const Solve *s) {
   x.n_labels = c->var[x.var].n;
   x.part = arena_array(a, int, x.n_labels);
   core_pay(&c->var[x.var], sum, pay);
-  if (x.memory)
-    part_by_pay(&x, pay, a);
-  else
-    part_by_label(&x);
-  order_parts(&x, s->dual, a);
+  if (x.memory) {
+    // Parts have equal memory costs, up to a thousandth of their spread.
+    Ranked *ranked = arena_array(a, Ranked, x.n_labels);
+    for (int i = 0; i < x.n_labels; i++)
+      ranked[i] = (Ranked){pay[i], i};
+    qsort(ranked, (size_t)x.n_labels, sizeof *ranked, rank_order);
+    double same = 1e-3 * spread_of(pay, x.n_labels);
+    for (int i = 0; i < x.n_labels; i++) {
+      if (!i || ranked[i].by - ranked[i - 1].by > same) x.n_parts++;
+      x.part[ranked[i].at] = x.n_parts - 1;
+    }
+  } else {
+    x.n_parts = x.n_labels;
+    for (int i = 0; i < x.n_labels; i++)
+      x.part[i] = i;
+  }
+  // The most promising part first: by the reduced cost of its best label.
+  double *cost = arena_array(a, double, x.n_labels);
+  dual_reduced(s->dual, x.var, cost);
+  x.least = arena_array(a, double, x.n_parts);
+  x.order = arena_array(a, int, x.n_parts);
+  Ranked *ranked = arena_array(a, Ranked, x.n_parts);
+  for (int k = 0; k < x.n_parts; k++)
+    ranked[k] = (Ranked){INFINITY, k};
+  for (int i = 0; i < x.n_labels; i++)
+    ranked[x.part[i]].by = fmin(ranked[x.part[i]].by, cost[i]);
+  for (int k = 0; k < x.n_parts; k++)
+    x.least[k] = ranked[k].by;
+  qsort(ranked, (size_t)x.n_parts, sizeof *ranked, rank_order);
+  for (int k = 0; k < x.n_parts; k++)
+    x.order[k] = ranked[k].at;
   return x;
 }
 
@@ -155,30 +147,26 @@ static void go_back(Solve *s, const Solve *before) {
 
 static double part(Solve *s, Model *m, const Model *from, const Dual *its, int depth);
 
-// Solves the subproblem of `here` with the labels of one part only.  Returns a bound of it.
-static double try_part(Solve *s, const Solve *here, const Split *x, int which, int depth) {
-  Arena *a = arena_new();
-  Model *m = model_copy(a, here->model);
-  Label *label = arena_array(a, Label, x->n_labels);
-  int n = 0;
-  for (int i = 0; i < x->n_labels; i++)
-    if (x->part[i] == which) label[n++] = (Label)i;
-  // The copy's variables are those of the core, in the same order.
-  model_keep(m, x->var, label, n);
-  double bound = part(s, m, here->model, here->dual, depth + 1);
-  arena_free(a);
-  return bound;
-}
-
 // Solves all parts of one variable's labels, in turn.
 static double split(Solve *s, int depth) {
   Solve here = *s; // this subproblem; choices that are found go to *s
   Split x = choose_split(s);
   double least = INFINITY;
   for (int k = 0; k < x.n_parts; k++) {
+    // A part whose reduced cost already exceeds the gap is pruned.
     double bound = here.dual->bound + x.least[x.order[k]];
     if (!solve_over(s) && bound <= solve_target(s)) {
-      bound = fmax(bound, try_part(s, &here, &x, x.order[k], depth));
+      // Solve the subproblem with the labels of this part only.  The variables of the copy are
+      // those of the core, in the same order.
+      Arena *a = arena_new();
+      Model *m = model_copy(a, here.model);
+      Label *label = arena_array(a, Label, x.n_labels);
+      int n = 0;
+      for (int i = 0; i < x.n_labels; i++)
+        if (x.part[i] == x.order[k]) label[n++] = (Label)i;
+      model_keep(m, x.var, label, n);
+      bound = fmax(bound, part(s, m, here.model, here.dual, depth + 1));
+      arena_free(a);
       if (depth < 2 && s->options->verbose)
         fprintf(stderr, "%*s%d/%d of %d%s: %.0f\n", 2 * depth + 2, "", k + 1, x.n_parts, x.var,
                 x.memory ? " by memory" : "", bound);
@@ -191,17 +179,12 @@ static double split(Solve *s, int depth) {
   return least;
 }
 
-static void end_round(Solve *s) {
-  arena_free(s->round);
-  s->round = NULL;
-  s->core = NULL;
-}
-
 static double part(Solve *s, Model *m, const Model *from, const Dual *its, int depth) {
   double bound = -INFINITY;
   for (bool first = true, again = true; again; first = false) {
     model_reduce(m);
     if (m->infeasible) return INFINITY;
+    // The dual starts with the prices of the enclosing subproblem.
     solve_begin(s, m);
     dual_take_prices(s->dual, m->time, from->time, its->price, from->n_rows);
     solve_ascend(s, 400, 0.02);
@@ -220,13 +203,16 @@ static double part(Solve *s, Model *m, const Model *from, const Dual *its, int d
           bound = fmax(bound, split(s, depth));
       }
     }
-    end_round(s);
+    arena_free(s->round);
+    s->round = NULL;
+    s->core = NULL;
   }
   return bound;
 }
 
 double solve_branch(Solve *s) {
   if (s->core->n_vars > MAX_VARS) return -INFINITY;
+  // Parts edit copies of the model; the caller goes on with its own.
   Solve whole = *s;
   Arena *a = arena_new();
   double bound = part(s, model_copy(a, s->model), s->model, s->dual, 0);

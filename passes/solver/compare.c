@@ -42,38 +42,6 @@ static void keep(Compare *c, double cost) {
 
 // -- Exhaustive ------------------------------------------------------------------------------
 
-// Lower bounds of the cost of all nodes from one on, over all labels of the rest.
-static double *least_after(const Compare *c, Arena *a) {
-  const Core *core = c->core;
-  double *least = arena_array(a, double, core->n_vars + 1);
-  for (int v = core->n_vars - 1; v >= 0; v--) {
-    // Each table counts at its later end.
-    const CoreVar *x = &core->var[v];
-    double most = INFINITY;
-    for (int i = 0; i < x->n; i++) {
-      double cost = x->cost[i];
-      for (int k = 0; k < x->n_links; k++) {
-        if (x->link[k].other > v) continue;
-        double edge = INFINITY;
-        for (int j = 0; j < core->var[x->link[k].other].n; j++)
-          edge = fmin(edge, x->link[k].at[(int64_t)j * x->n + i]);
-        cost += edge;
-      }
-      most = fmin(most, cost);
-    }
-    least[v] = least[v + 1] + most;
-  }
-  return least;
-}
-
-static double cost_so_far(const Core *core, const int *label, int v, int i) {
-  const CoreVar *x = &core->var[v];
-  double cost = x->cost[i];
-  for (int k = 0; k < x->n_links; k++)
-    if (x->link[k].other < v) cost += x->link[k].at[(int64_t)label[x->link[k].other] * x->n + i];
-  return cost;
-}
-
 // Adds or subtracts the usage of a label; false if some row overflows.
 static bool use(Compare *c, int v, int i, int sign) {
   const CoreVar *x = &c->core->var[v];
@@ -89,7 +57,26 @@ static bool use(Compare *c, int v, int i, int sign) {
 // With an explicit stack: a problem may have more nodes than the call stack allows.
 static void exhaustive(Compare *c, Arena *a) {
   const Core *core = c->core;
-  const double *least = least_after(c, a);
+  // Lower bounds of the cost of all nodes from one on, over all labels of the rest; each table
+  // counts at its later end.
+  double *least = arena_array(a, double, core->n_vars + 1);
+  for (int n = core->n_vars - 1; n >= 0; n--) {
+    const CoreVar *x = &core->var[n];
+    double most = INFINITY;
+    for (int i = 0; i < x->n; i++) {
+      double sum = x->cost[i];
+      for (int k = 0; k < x->n_links; k++) {
+        if (x->link[k].other > n) continue;
+        double edge = INFINITY;
+        for (int j = 0; j < core->var[x->link[k].other].n; j++)
+          edge = fmin(edge, x->link[k].at[(int64_t)j * x->n + i]);
+        sum += edge;
+      }
+      most = fmin(most, sum);
+    }
+    least[n] = least[n + 1] + most;
+  }
+  // cost[v]: of the nodes before v, and of the tables among them.
   double *cost = arena_array(a, double, core->n_vars + 1);
   int v = 0;
   cost[0] = core->constant;
@@ -107,7 +94,13 @@ static void exhaustive(Compare *c, Arena *a) {
       continue;
     }
     int i = c->label[v];
-    cost[v + 1] = cost[v] + cost_so_far(core, c->label, v, i);
+    const CoreVar *x = &core->var[v];
+    double own = x->cost[i];
+    for (int k = 0; k < x->n_links; k++)
+      if (x->link[k].other < v)
+        own += x->link[k].at[(int64_t)c->label[x->link[k].other] * x->n + i];
+    cost[v + 1] = cost[v] + own;
+    // Go deeper only if a better choice is possible there.
     bool fits = use(c, v, i, 1);
     if (!fits || isinf(cost[v + 1]) || (c->has && cost[v + 1] + least[v + 1] >= c->cost)) continue;
     v++;
@@ -130,8 +123,8 @@ static double local_cost(const Compare *c, int v, int i) {
   return cost;
 }
 
-// The overflow penalty with label i, if the node's own usage is already subtracted.
-static double local_fine(const Compare *c, int v, int i) {
+// The cost of label i with the penalties; the node's own usage is already subtracted.
+static double local(const Compare *c, int v, int i) {
   const CoreVar *x = &c->core->var[v];
   double over = 0;
   for (int k = 0; k < x->n_items; k++)
@@ -139,11 +132,7 @@ static double local_fine(const Compare *c, int v, int i) {
       int64_t more = c->used[t] + x->item[k].usage[i] - c->core->room[t];
       if (more > 0) over += (double)more;
     }
-  return over * c->fine;
-}
-
-static double local(const Compare *c, int v, int i) {
-  return local_cost(c, v, i) + local_fine(c, v, i);
+  return local_cost(c, v, i) + over * c->fine;
 }
 
 static void begin_random(Compare *c) {
@@ -152,6 +141,7 @@ static void begin_random(Compare *c) {
   core_usage(c->core, c->label, c->used);
 }
 
+// Keeps the present choice if it is feasible and the best; else the penalties rise.
 static void look(Compare *c) {
   if (core_usage(c->core, c->label, c->used) > 0) {
     c->fine *= 1.5;
@@ -168,6 +158,7 @@ static void metropolis(Compare *c) {
   const Core *core = c->core;
   double begin = clock_seconds(), heat = 0;
   begin_random(c);
+  // Initially every change is likely, in the end none that is worse.
   for (int v = 0; v < core->n_vars; v++)
     heat = fmax(heat, local_cost(c, v, c->label[v]));
   for (int64_t step = 0; !is_late(c); step++) {
@@ -184,19 +175,6 @@ static void metropolis(Compare *c) {
   }
 }
 
-static bool descend_at(Compare *c, int v) {
-  int old = c->label[v], best = old;
-  use(c, v, old, -1);
-  double least = local(c, v, old);
-  for (int i = 0; i < c->core->var[v].n; i++) {
-    double cost = local(c, v, i);
-    if (cost < least) least = cost, best = i;
-  }
-  c->label[v] = best;
-  use(c, v, best, 1);
-  return best != old;
-}
-
 static void descent(Compare *c, Arena *a) {
   int n = c->core->n_vars, *order = arena_array(a, int, n);
   for (int v = 0; v < n; v++)
@@ -205,13 +183,25 @@ static void descent(Compare *c, Arena *a) {
     begin_random(c);
     for (bool changed = true; changed && !is_late(c);) {
       changed = false;
+      // A random order (Fisher and Yates).
       for (int k = n - 1; k > 0; k--) {
         int other = dice_below(&c->dice, k + 1), v = order[k];
         order[k] = order[other];
         order[other] = v;
       }
-      for (int k = 0; k < n; k++)
-        changed |= descend_at(c, order[k]);
+      // Each node takes its cheapest label beside those of the others.
+      for (int k = 0; k < n; k++) {
+        int v = order[k], old = c->label[v], best = old;
+        use(c, v, old, -1);
+        double least = local(c, v, old);
+        for (int i = 0; i < c->core->var[v].n; i++) {
+          double cost = local(c, v, i);
+          if (cost < least) least = cost, best = i;
+        }
+        c->label[v] = best;
+        use(c, v, best, 1);
+        changed |= best != old;
+      }
     }
     look(c);
   }
@@ -232,19 +222,6 @@ static SolverResult result(const Compare *c, Arena *a) {
   return r;
 }
 
-static void begin_start(Compare *c) {
-  int64_t moment;
-  SolverCost cost;
-  const SolverProblem *p = c->problem;
-  const int *start = c->options->start;
-  if (!start || !solver_cost(p, start, &cost) ||
-      (p->limit != SOLVER_NO_LIMIT && solver_peak(p, start, &moment) > p->limit))
-    return;
-  for (int v = 0; v < c->core->n_vars; v++)
-    c->label[v] = start[c->core->var[v].origin];
-  keep(c, core_cost(c->core, c->label));
-}
-
 SolverResult solver_compare(Arena *a, const SolverProblem *p, const SolverOptions *o) {
   Arena *scratch = arena_new();
   Model *m = model_build(scratch, p);
@@ -259,7 +236,15 @@ SolverResult solver_compare(Arena *a, const SolverProblem *p, const SolverOption
   c.label = arena_array(scratch, int, core->n_vars + 1);
   c.best = arena_array(scratch, int, core->n_vars + 1);
   c.used = arena_array(scratch, int64_t, core->n_rows + 1);
-  begin_start(&c);
+  // The start counts if it is feasible.
+  const int *start = o->start;
+  int64_t moment;
+  SolverCost of_start;
+  bool feasible = start && solver_cost(p, start, &of_start) &&
+                  (p->limit == SOLVER_NO_LIMIT || solver_peak(p, start, &moment) <= p->limit);
+  for (int v = 0; feasible && v < core->n_vars; v++)
+    c.label[v] = start[core->var[v].origin];
+  if (feasible) keep(&c, core_cost(core, c.label));
   // Negative capacity: not even the least usage fits.
   bool possible = true;
   for (int t = 0; t < core->n_rows; t++)

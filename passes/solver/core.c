@@ -5,19 +5,10 @@
 
 #include "solver/core.h"
 
-static void add_links(Core *c, Link *link, int from, int to, const Model *m, int pair) {
-  View w = model_view(m, pair, c->var[from].origin);
-  int n = c->var[from].n;
-  double *at = arena_array(c->arena, double, (int64_t)n *w.n);
-  for (int j = 0; j < w.n; j++)
-    for (int i = 0; i < n; i++)
-      at[(int64_t)j * n + i] = view_at(&w, i, j);
-  *link = (Link){to, at};
-}
-
 Core *core_build(Arena *a, const Model *m) {
   Core *c = arena_one(a, Core);
   *c = (Core){.arena = a, .n_rows = m->n_rows, .room = m->room, .constant = m->constant};
+  // Removed variables of the model get no number.
   int *at = arena_array(a, int, m->n_vars);
   c->var = arena_array(a, CoreVar, m->n_vars);
   for (int i = 0; i < m->n_vars; i++) {
@@ -33,9 +24,15 @@ Core *core_build(Arena *a, const Model *m) {
     CoreVar *v = &c->var[i];
     Link *link = arena_array(a, Link, v->n_links);
     const Var *x = &m->var[v->origin];
-    for (int k = 0; k < v->n_links; k++)
-      add_links(c, &link[k], i, at[model_view(m, x->edges.at[k], v->origin).other], m,
-                x->edges.at[k]);
+    for (int k = 0; k < v->n_links; k++) {
+      // One row per label of the other end.
+      View w = model_view(m, x->edges.at[k], v->origin);
+      double *table = arena_array(a, double, (int64_t)v->n *w.n);
+      for (int j = 0; j < w.n; j++)
+        for (int s = 0; s < v->n; s++)
+          table[(int64_t)j * v->n + s] = view_at(&w, s, j);
+      link[k] = (Link){at[w.other], table};
+    }
     v->link = link;
   }
   return c;
@@ -54,6 +51,7 @@ double core_cost(const Core *c, const int *label) {
   for (int i = 0; i < c->n_vars; i++) {
     const CoreVar *v = &c->var[i];
     cost += v->cost[label[i]];
+    // Each table is linked at both ends, and counts at the first.
     for (int k = 0; k < v->n_links; k++)
       if (v->link[k].other > i)
         cost += v->link[k].at[(int64_t)label[v->link[k].other] * v->n + label[i]];
@@ -74,6 +72,7 @@ double core_usage(const Core *c, const int *label, int64_t *used) {
   memset(used, 0, (size_t)(c->n_rows + 1) * sizeof *used);
   for (int i = 0; i < c->n_vars; i++)
     core_add(&c->var[i], label[i], 1, difference);
+  // Differences at the ends of intervals become values per row, in place.
   double over = 0;
   for (int t = 0; t < c->n_rows; t++) {
     used[t] = sum += difference[t];
@@ -86,6 +85,7 @@ void core_pay(const CoreVar *v, const double *sum, double *pay) {
   memset(pay, 0, (size_t)v->n * sizeof *pay);
   for (int k = 0; k < v->n_items; k++) {
     const Item *x = &v->item[k];
+    // The sum of prices over the rows of the item.
     double price = sum[x->hi] - sum[x->lo];
     if (price <= 0) continue;
     for (int i = 0; i < v->n; i++)
@@ -94,6 +94,7 @@ void core_pay(const CoreVar *v, const double *sum, double *pay) {
 }
 
 uint64_t dice_next(Dice *r) {
+  // Splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators).
   uint64_t x = r->state += 0x9e3779b97f4a7c15;
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
   x = (x ^ x >> 27) * 0x94d049bb133111eb;

@@ -48,6 +48,7 @@ bool search_offer(Search *s, const int *label) {
   double cost = core_cost(s->core, label);
   int64_t *used = s->difference;
   double over = core_usage(s->core, label, used);
+  // Less overflow counts more than less cost.
   if (over > s->over || (over == s->over && cost >= s->cost)) return false;
   memcpy(s->label, label, (size_t)s->core->n_vars * sizeof *label);
   memcpy(s->used, used, (size_t)s->core->n_rows * sizeof *used);
@@ -68,10 +69,17 @@ static const double *sums_of(Search *s, const double *price, const double *weigh
 
 // -- Blocks ----------------------------------------------------------------------------------
 
-// Breadth-first block of variables around some seeds; each neighbour joins with some probability.
-static int grow(Search *s, int n_seeds, int most) {
+// Writes a random block of about `most` variables to s->queue; returns their number.
+static int choose_block(Search *s, int most) {
   const Core *c = s->core;
-  int n = n_seeds;
+  int n = 0, seeds = 1 + dice_below(&s->dice, 3);
+  for (int k = 0; k < seeds; k++) {
+    int var = dice_below(&s->dice, c->n_vars);
+    if (s->seen[var]) continue;
+    s->seen[var] = true;
+    s->queue[n++] = var;
+  }
+  // Breadth first from the seeds; each neighbour joins with some probability.
   for (int k = 0; k < n && n < most; k++) {
     const CoreVar *v = &c->var[s->queue[k]];
     int first = v->n_links ? dice_below(&s->dice, v->n_links) : 0;
@@ -82,23 +90,10 @@ static int grow(Search *s, int n_seeds, int most) {
       s->queue[n++] = other;
     }
   }
+  // Clear the marks for the next block.
   for (int k = 0; k < n; k++)
     s->seen[s->queue[k]] = false;
   return n;
-}
-
-static int seed(Search *s, int n, int var) {
-  if (s->seen[var]) return n;
-  s->seen[var] = true;
-  s->queue[n] = var;
-  return n + 1;
-}
-
-static int choose_block(Search *s, int most) {
-  int n = 0, seeds = 1 + dice_below(&s->dice, 3);
-  for (int k = 0; k < seeds; k++)
-    n = seed(s, n, dice_below(&s->dice, s->core->n_vars));
-  return grow(s, n, most);
 }
 
 // -- One block -------------------------------------------------------------------------------
@@ -145,6 +140,7 @@ static Slack slack(const Search *s, const double *price) {
     if (more > 0) x.fits = false;
     if (price[t] > 0) x.paid += price[t] * (double)(s->limit[t] - s->used[t]);
     if (more > 0 || price[t] > 0) x.length += (double)more * (double)more;
+    // The penalty counts from the real capacity; the limit of an overflowing row is its usage.
     if (s->weight[t] <= 0) continue;
     int64_t room = s->core->room[t] - s->used[t];
     x.paid += s->weight[t] * (double)room;
@@ -153,15 +149,7 @@ static Slack slack(const Search *s, const double *price) {
   return x;
 }
 
-static void raise(Search *s, double *price, double step) {
-  for (int t = 0; t < s->core->n_rows; t++) {
-    int64_t more = s->difference[t] - (s->limit[t] - s->used[t]);
-    if (more <= 0 && price[t] <= 0) continue;
-    price[t] += step * (double)more;
-    if (price[t] < 0) price[t] = 0;
-  }
-}
-
+// Sets the limits of moves: no row gets fuller than its capacity, or than now if it overflows.
 static void set_limits(Search *s) {
   for (int t = 0; t < s->core->n_rows; t++)
     s->limit[t] = s->used[t] > s->core->room[t] ? s->used[t] : s->core->room[t];
@@ -176,6 +164,7 @@ static bool improve_block(Search *s, int n, int64_t table) {
   memset(price, 0, (size_t)s->core->n_rows * sizeof *price);
   double old = block_cost(s->block, s->label);
   double least = fmin(1e-9 * fabs(s->cost), 0.5); // the least saving that counts
+  // Without prices the block's least cost is a bound: often it alone shows that nothing is saved.
   bool fined = s->over > 0;
   double bound = solve(s, fined ? sums_of(s, price, s->weight) : NULL, s->attempt);
   if (!fined && bound > old - least) return false;
@@ -196,12 +185,21 @@ static bool improve_block(Search *s, int n, int64_t table) {
       if (step) memcpy(s->price, price, (size_t)s->core->n_rows * sizeof *price);
     }
     if (bound - x.paid > best - least || step == PRICE_STEPS || x.length <= 0) break;
-    if (step == 0)
+    if (step == 0) {
       memcpy(price, s->price, (size_t)s->core->n_rows * sizeof *price);
-    else
-      raise(s, price, 1.2 * (best - (bound - x.paid)) / x.length);
+    } else {
+      // Polyak's rule, at rows that overflow or have a price.
+      double by = 1.2 * (best - (bound - x.paid)) / x.length;
+      for (int t = 0; t < s->core->n_rows; t++) {
+        int64_t more = s->difference[t] - (s->limit[t] - s->used[t]);
+        if (more <= 0 && price[t] <= 0) continue;
+        price[t] += by * (double)more;
+        if (price[t] < 0) price[t] = 0;
+      }
+    }
     bound = solve(s, sums_of(s, price, s->weight), s->attempt);
   }
+  // Add the usage of the labels found.
   s->cost += cost - old;
   take_off(s, var, n, -1);
   if (fined && found) set_limits(s);
@@ -231,29 +229,10 @@ static void settle_block(Search *s, int n, int *label) {
   solve(s, s->sum, label);
 }
 
-static double overflow(const Search *s) {
-  double over = 0;
-  for (int t = 0; t < s->core->n_rows; t++)
-    if (s->used[t] > s->core->room[t]) over += (double)(s->used[t] - s->core->room[t]);
-  return over;
-}
-
-// Raises the penalties of overflowing rows, initially to a fraction of the cost in total.
-static void raise_weights(Search *s, double part) {
-  double length = 0;
-  for (int t = 0; t < s->core->n_rows; t++) {
-    double more = (double)(s->used[t] - s->core->room[t]);
-    if (more > 0) length += more * more;
-  }
-  for (int t = 0; t < s->core->n_rows; t++) {
-    double more = (double)(s->used[t] - s->core->room[t]);
-    s->weight[t] = more > 0 ? s->weight[t] * 1.3 + part * more / length : 0;
-  }
-}
-
 bool search_free(Search *s, int *label) {
   int n = s->core->n_vars;
   if (n > MOST_VARS) return false;
+  // All variables are one block; with a variable fixed, its choice would be no optimum.
   for (int v = 0; v < n; v++)
     s->queue[v] = v;
   if (plan(s, s->queue, n, label, MOST_ENTRIES) < n) return false;
@@ -266,10 +245,23 @@ static bool fit(Search *s, int moves, int sweeps) {
   int most = s->core->n_vars < 256 ? s->core->n_vars : 256;
   for (int k = 0; k < sweeps && s->over > 0 && !effort_over(s->effort); k++) {
     set_limits(s);
-    raise_weights(s, 0.002 * (isfinite(s->cost) ? fabs(s->cost) + 1 : 1));
+    // Raise the penalties of overflowing rows, initially to a fraction of the cost in total.
+    double part = 0.002 * (isfinite(s->cost) ? fabs(s->cost) + 1 : 1);
+    double length = 0;
+    for (int t = 0; t < s->core->n_rows; t++) {
+      double more = (double)(s->used[t] - s->core->room[t]);
+      if (more > 0) length += more * more;
+    }
+    for (int t = 0; t < s->core->n_rows; t++) {
+      double more = (double)(s->used[t] - s->core->room[t]);
+      s->weight[t] = more > 0 ? s->weight[t] * 1.3 + part * more / length : 0;
+    }
     for (int i = 0; i < moves; i++)
       move(s, most);
-    s->over = overflow(s);
+    // The moves updated s->used: add up the overflow.
+    s->over = 0;
+    for (int t = 0; t < s->core->n_rows; t++)
+      if (s->used[t] > s->core->room[t]) s->over += (double)(s->used[t] - s->core->room[t]);
     s->cost = core_cost(s->core, s->label);
   }
   memset(s->weight, 0, (size_t)s->core->n_rows * sizeof *s->weight);
@@ -286,6 +278,7 @@ bool search_fit(Search *s, const int *start, const double *price, int sweeps) {
   Arena *a = arena_new();
   int *label = arena_copy(a, start, (size_t)c->n_vars * sizeof *label);
   int most = c->n_vars < 256 ? c->n_vars : 256, moves = 1 + 4 * c->n_vars / most;
+  // Blocks, one after the other, take their best labels at the prices; then they are made feasible.
   sums_of(s, price, s->weight);
   for (int k = 0; k < moves; k++)
     settle_block(s, choose_block(s, most), label);
@@ -318,6 +311,7 @@ bool search_kick(Search *s, const double *price, int moves) {
   int *before = arena_copy(a, s->label, (size_t)c->n_vars * sizeof *before);
   int *label = arena_copy(a, s->label, (size_t)c->n_vars * sizeof *label);
   double *about = arena_copy(a, price, (size_t)c->n_rows * sizeof *about);
+  // One block takes its best labels at other prices: a start for the search near the best choice.
   double cost = s->cost, scale = 0.6 + 0.6 * dice_unit(&s->dice);
   for (int t = 0; t < c->n_rows; t++)
     about[t] *= scale;

@@ -19,6 +19,7 @@ static const Loc *line_of(const Json *j, const char *at) {
 }
 
 bool json_fail(Json *j, const char *fmt, ...) {
+  // Only the first error counts: later ones are its consequences.
   if (j->failed) return false;
   j->failed = true;
   va_list args;
@@ -49,6 +50,7 @@ const char *json_load(Arena *a, const char *path, size_t *out_n, Diag *d) {
     if (f) fclose(f);
     return NULL;
   }
+  // fopen opens directories and pipes too, whose size says nothing.
   if (!S_ISREG(s.st_mode)) {
     fclose(f);
     diag_error(d, loc, "is no regular file");
@@ -136,6 +138,7 @@ static bool scan_number(Json *j, bool *out_whole) {
   if (!is_digit(*p)) return false;
   while (is_digit(*p))
     p++;
+  // A fraction, and an exponent.
   *out_whole = true;
   if (*p == '.') {
     *out_whole = false;
@@ -156,6 +159,7 @@ static bool scan_number(Json *j, bool *out_whole) {
 }
 
 static int64_t digits(const char *p, const char *end) {
+  // Saturates: the largest numbers of the format mean infinity.
   bool negative = *p == '-';
   int64_t n = 0;
   for (p += negative; p < end; p++)
@@ -174,6 +178,7 @@ int64_t json_integer(Json *j) {
     return 0;
   }
   if (whole) return digits(from, j->at);
+  // With a fraction or an exponent, as 1e9, it may still be whole.
   double value = strtod(from, NULL);
   if (isfinite(value) && value != nearbyint(value)) {
     json_fail(j, "'%.*s' is no whole number", (int)(j->at - from > 40 ? 40 : j->at - from), from);

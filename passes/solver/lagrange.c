@@ -48,8 +48,20 @@ static int reverse_of(const Core *c, int var, int other) {
   BUG("a table has one end");
 }
 
-static void allocate_messages(Dual *d, Arena *a) {
-  const Core *c = d->core;
+Dual *dual_new(Arena *a, const Core *c) {
+  Dual *d = arena_one(a, Dual);
+  *d = (Dual){.core = c, .bound = -INFINITY, .factor = 1};
+  d->price = arena_array(a, double, c->n_rows + 1);
+  d->trial = arena_array(a, double, c->n_rows + 1);
+  d->sum = arena_array(a, double, c->n_rows + 1);
+  d->used = arena_array(a, int64_t, c->n_rows + 1);
+  d->label = arena_array(a, int, c->n_vars);
+  d->first = arena_array(a, int, c->n_vars + 1);
+  d->first_label = arena_array(a, int, c->n_vars + 1);
+  d->paid = arena_array(a, double, c->n_labels);
+  d->direction = arena_array(a, double, c->n_rows + 1);
+  d->row = arena_array(a, double, c->most_labels);
+  // A message to each end of each table, and the number of the other end's message.
   int n = 0;
   for (int v = 0; v < c->n_vars; v++) {
     d->first[v] = n;
@@ -66,28 +78,13 @@ static void allocate_messages(Dual *d, Arena *a) {
       d->reverse[link_number(d, v, k)] = link_number(d, other, reverse_of(c, v, other));
     }
   }
-}
-
-Dual *dual_new(Arena *a, const Core *c) {
-  Dual *d = arena_one(a, Dual);
-  *d = (Dual){.core = c, .bound = -INFINITY, .factor = 1};
-  d->price = arena_array(a, double, c->n_rows + 1);
-  d->trial = arena_array(a, double, c->n_rows + 1);
-  d->sum = arena_array(a, double, c->n_rows + 1);
-  d->used = arena_array(a, int64_t, c->n_rows + 1);
-  d->label = arena_array(a, int, c->n_vars);
-  d->first = arena_array(a, int, c->n_vars + 1);
-  d->first_label = arena_array(a, int, c->n_vars + 1);
-  d->paid = arena_array(a, double, c->n_labels);
-  d->direction = arena_array(a, double, c->n_rows + 1);
-  d->row = arena_array(a, double, c->most_labels);
-  allocate_messages(d, a);
   return d;
 }
 
 // Computes the costs of labels at the prices; returns the priced capacity of all rows.
 static double set_prices(Dual *d, const double *price) {
   const Core *c = d->core;
+  // An item pays the sum of the prices of its rows: a difference of prefix sums.
   double sum = 0, worth = 0;
   for (int t = 0; t < c->n_rows; t++) {
     d->sum[t] = sum;
@@ -113,6 +110,7 @@ VECTOR_CLONES static void take(Dual *d, int var, int k) {
   int n = v->n, n_other = d->core->var[link->other].n;
   for (int i = 0; i < n; i++)
     mine[i] = INFINITY;
+  // Row by row: own labels are contiguous.
   for (int j = 0; j < n_other; j++) {
     const double *row = link->at + (int64_t)j * n;
     double less = theirs[j];
@@ -143,6 +141,7 @@ static int smallest(const double *at, int n) {
 // Visits one variable.  `forward`: larger numbers are unvisited.  Returns its least cost.
 static double turn(Dual *d, int var, bool forward) {
   const CoreVar *v = &d->core->var[var];
+  // Take all that the tables to visited neighbours can give.
   int before = 0;
   for (int k = 0; k < v->n_links; k++) {
     bool is_before = (v->link[k].other > var) == forward;
@@ -180,6 +179,7 @@ static double sweep(Dual *d, bool forward) {
 void dual_take_prices(Dual *d, const int64_t *time, const int64_t *other_time,
                       const double *other_price, int n_others) {
   enum { SWEEPS = 10 };
+  // Rows are in order of time, and reduction removes some: take the price of the next later row.
   for (int t = 0, k = 0; t < d->core->n_rows; t++) {
     while (k < n_others - 1 && other_time[k] < time[t])
       k++;
@@ -204,28 +204,9 @@ static double excess(const Dual *d, int t) {
   return up || down ? 0 : (double)more;
 }
 
-// Computes the direction of prices: the subgradient at peaks plus most of the previous direction,
-// against oscillation (Camerini, Fratta, Maffioli: On improving relaxation methods by modified
-// gradient techniques).  The bound of S, with optimum 1.5113e9, after 500 steps: 1.36e9 with
-// neither, 1.479e9 with the full subgradient and 0.95 of the direction, 1.5096e9 with peaks and
-// 0.98.  Returns the square of its length.
-static double turn_direction(Dual *d) {
-  double length = 0;
-  for (int t = 0; t < d->core->n_rows; t++) {
-    double more = excess(d, t) + keep * d->direction[t];
-    if (more < 0 && d->trial[t] <= 0) more = 0;
-    d->direction[t] = more;
-    length += more * more;
-  }
-  return length;
-}
-
-static void move_prices(Dual *d, double step) {
-  for (int t = 0; t < d->core->n_rows; t++)
-    d->trial[t] = fmax(d->trial[t] + step * d->direction[t], 0);
-}
-
 bool dual_step(Dual *d, double target) {
+  // The bound at the present prices; after many steps without a better one, smaller steps from the
+  // best prices.
   double worth = set_prices(d, d->trial);
   sweep(d, true);
   double bound = sweep(d, false) - worth;
@@ -241,8 +222,23 @@ bool dual_step(Dual *d, double target) {
   }
   core_usage(d->core, d->label, d->used);
   if (isinf(target)) target = d->bound + guess * fabs(d->bound) + 1;
-  double length = turn_direction(d);
-  if (length > 0 && target > bound) move_prices(d, d->factor * (target - bound) / length);
+  // The direction of prices: the subgradient at peaks plus most of the previous direction, against
+  // oscillation (Camerini, Fratta, Maffioli: On improving relaxation methods by modified gradient
+  // techniques).  The bound of S, with optimum 1.5113e9, after 500 steps: 1.36e9 with neither,
+  // 1.479e9 with the full subgradient and 0.95 of the direction, 1.5096e9 with peaks and 0.98.
+  double length = 0;
+  for (int t = 0; t < d->core->n_rows; t++) {
+    double more = excess(d, t) + keep * d->direction[t];
+    if (more < 0 && d->trial[t] <= 0) more = 0;
+    d->direction[t] = more;
+    length += more * more;
+  }
+  // Polyak's step; no price falls below zero.
+  if (length > 0 && target > bound) {
+    double step = d->factor * (target - bound) / length;
+    for (int t = 0; t < d->core->n_rows; t++)
+      d->trial[t] = fmax(d->trial[t] + step * d->direction[t], 0);
+  }
   return better;
 }
 
@@ -253,6 +249,7 @@ double dual_settle(Dual *d) {
     sweep(d, true);
     sweep(d, false);
   }
+  // The sum of the least costs, less its possible rounding error.
   double sum = c->constant - worth;
   for (int v = 0; v < c->n_vars; v++) {
     total(d, v, d->row);
@@ -291,6 +288,7 @@ int dual_exclude(Dual *d, double target, bool *gone) {
     dual_reduced(d, v, cost);
     for (int i = 0; i < c->var[v].n; i++)
       n += gone[d->first_label[v] + i] = d->bound + cost[i] > target;
+    // Give the costs back to the tables, for the variables that follow.
     turn(d, v, true);
   }
   return n;

@@ -47,6 +47,7 @@ static int item_order(const void *x, const void *y) {
 
 // Adds up items over the same rows.
 static void join_items(Var *v) {
+  // Items over the same rows are neighbours then.
   if (v->items.n > 1) qsort(v->items.at, (size_t)v->items.n, sizeof *v->items.at, item_order);
   int n = 0;
   for (int k = 0; k < v->items.n; k++) {
@@ -72,27 +73,6 @@ static int moment_order(const void *x, const void *y) {
   return (a > b) - (a < b);
 }
 
-// Rows for all times at which an interval begins; model_rows removes redundant ones.
-static void build_rows(Model *m, const SolverProblem *p) {
-  int n_uses = 0;
-  for (int i = 0; i < p->n_nodes; i++)
-    n_uses += p->node[i].n_uses;
-  m->time = arena_array(m->arena, int64_t, n_uses + 1);
-  for (int i = 0; i < p->n_nodes; i++)
-    for (int k = 0; k < p->node[i].n_uses; k++) {
-      const SolverUse *u = &p->node[i].use[k];
-      if (u->lo < u->hi) m->time[m->n_rows++] = u->lo;
-    }
-  qsort(m->time, (size_t)m->n_rows, sizeof *m->time, moment_order);
-  int n = 0;
-  for (int i = 0; i < m->n_rows; i++)
-    if (!n || m->time[n - 1] != m->time[i]) m->time[n++] = m->time[i];
-  m->n_rows = n;
-  m->room = arena_array(m->arena, int64_t, n + 1);
-  for (int i = 0; i < n; i++)
-    m->room[i] = p->limit;
-}
-
 static int row_from(const Model *m, int64_t time) { // the first row at `time` or later
   int lo = 0, hi = m->n_rows;
   while (lo < hi) {
@@ -105,17 +85,6 @@ static int row_from(const Model *m, int64_t time) { // the first row at `time` o
   return lo;
 }
 
-// A strategy that exceeds the limit on its own gets infinite cost; its usage is clamped, to keep
-// sums small.
-static void build_item(Model *m, Var *v, const SolverUse *use, int64_t limit) {
-  Item item = {row_from(m, use->lo), row_from(m, use->hi), arena_array(m->arena, int64_t, v->n)};
-  for (int s = 0; s < v->n; s++) {
-    if (use->usage[s] > limit) v->cost[s] = INFINITY;
-    item.usage[s] = use->usage[s] < limit ? use->usage[s] : limit;
-  }
-  vec_push(m->arena, &v->items, item);
-}
-
 static void build_var(Model *m, int i, const SolverNode *node, int64_t limit) {
   Var *v = &m->var[i];
   v->n = node->n;
@@ -123,7 +92,18 @@ static void build_var(Model *m, int i, const SolverNode *node, int64_t limit) {
   for (int s = 0; s < node->n; s++)
     v->cost[s] = cost_of(node->cost[s]);
   for (int k = 0; k < node->n_uses && limit != SOLVER_NO_LIMIT; k++)
-    if (node->use[k].lo < node->use[k].hi) build_item(m, v, &node->use[k], limit);
+    if (node->use[k].lo < node->use[k].hi) {
+      // A strategy that exceeds the limit on its own gets infinite cost; its usage is clamped, to
+      // keep sums small.
+      const SolverUse *use = &node->use[k];
+      Item item = {row_from(m, use->lo), row_from(m, use->hi),
+                   arena_array(m->arena, int64_t, v->n)};
+      for (int s = 0; s < v->n; s++) {
+        if (use->usage[s] > limit) v->cost[s] = INFINITY;
+        item.usage[s] = use->usage[s] < limit ? use->usage[s] : limit;
+      }
+      vec_push(m->arena, &v->items, item);
+    }
   settle_items(m, v);
 }
 
@@ -149,7 +129,27 @@ Model *model_build(Arena *a, const SolverProblem *p) {
   m->full_row = -1;
   m->n_vars = p->n_nodes;
   m->var = arena_array(a, Var, p->n_nodes);
-  if (p->limit != SOLVER_NO_LIMIT) build_rows(m, p);
+  if (p->limit != SOLVER_NO_LIMIT) {
+    // Rows for all times at which an interval begins; model_rows removes redundant ones.
+    int n_uses = 0;
+    for (int i = 0; i < p->n_nodes; i++)
+      n_uses += p->node[i].n_uses;
+    m->time = arena_array(m->arena, int64_t, n_uses + 1);
+    for (int i = 0; i < p->n_nodes; i++)
+      for (int k = 0; k < p->node[i].n_uses; k++) {
+        const SolverUse *u = &p->node[i].use[k];
+        if (u->lo < u->hi) m->time[m->n_rows++] = u->lo;
+      }
+    // Sorted, each once.
+    qsort(m->time, (size_t)m->n_rows, sizeof *m->time, moment_order);
+    int n = 0;
+    for (int i = 0; i < m->n_rows; i++)
+      if (!n || m->time[n - 1] != m->time[i]) m->time[n++] = m->time[i];
+    m->n_rows = n;
+    m->room = arena_array(m->arena, int64_t, n + 1);
+    for (int i = 0; i < n; i++)
+      m->room[i] = p->limit;
+  }
   for (int i = 0; i < p->n_nodes; i++)
     build_var(m, i, &p->node[i], p->limit);
   for (int i = 0; i < p->n_edges; i++)
@@ -167,6 +167,7 @@ View model_view(const Model *m, int pair, int var) {
 }
 
 double *model_pair(Model *m, int a, int b, bool *out_flipped) {
+  // Search at the end with fewer tables.
   Var *v = &m->var[m->var[a].edges.n <= m->var[b].edges.n ? a : b];
   int other = v == &m->var[a] ? b : a;
   for (int i = 0; i < v->edges.n; i++) {
@@ -175,6 +176,7 @@ double *model_pair(Model *m, int a, int b, bool *out_flipped) {
     *out_flipped = p->var[0] == b;
     return p->at;
   }
+  // A new table, of zeros.
   int64_t size = (int64_t)m->var[a].n * m->var[b].n;
   Pair pair = {{a, b}, arena_array(m->arena, double, size)};
   *out_flipped = false;
@@ -214,6 +216,7 @@ static void keep_in_pair(Model *m, Pair *p, int var, const Label *label, int n) 
               (size_t)columns * sizeof *p->at);
     return;
   }
+  // The columns that are kept move together, row by row.
   double *to = p->at;
   for (int i = 0; i < m->var[p->var[0]].n; i++)
     for (int j = 0; j < n; j++)
@@ -225,6 +228,7 @@ void model_keep(Model *m, int var, const Label *label, int n) {
   if (n == v->n) return;
   // The note maps new labels to old ones; every array below shrinks in the same order.
   note(m, NOTE_keep, var, label, n);
+  // The held choice's label is among those that are kept.
   for (int i = 0; m->hold && i < n; i++)
     if (label[i] == m->hold[var]) {
       m->hold[var] = i;
@@ -244,29 +248,28 @@ void model_keep(Model *m, int var, const Label *label, int n) {
     m->infeasible = true;
 }
 
-static void merge_pair(Model *m, int pair, int var, int into, const Label *label) {
-  View w = model_view(m, pair, var);
-  int n = m->var[into].n;
-  if (w.other == into) {
-    for (int i = 0; i < n; i++)
-      m->var[into].cost[i] += view_at(&w, label[i], i);
-  } else {
-    bool flipped;
-    double *table = model_pair(m, into, w.other, &flipped);
-    for (int i = 0; i < n; i++)
-      for (int j = 0; j < w.n; j++)
-        table[flipped ? (int64_t)j * n + i : (int64_t)i * w.n + j] += view_at(&w, label[i], j);
-  }
-  model_unlink(m, pair);
-}
-
 void model_merge(Model *m, int var, int into, const Label *label) {
   Var *v = &m->var[var], *to = &m->var[into];
   note(m, NOTE_merge, var, label, to->n)->first = into;
   for (int i = 0; i < to->n; i++)
     to->cost[i] += v->cost[label[i]];
-  while (v->edges.n)
-    merge_pair(m, v->edges.at[0], var, into, label);
+  while (v->edges.n) {
+    // Each table moves to `into`; the one between the two becomes costs.
+    int pair = v->edges.at[0];
+    View w = model_view(m, pair, var);
+    if (w.other == into) {
+      for (int i = 0; i < to->n; i++)
+        to->cost[i] += view_at(&w, label[i], i);
+    } else {
+      bool flipped;
+      double *table = model_pair(m, into, w.other, &flipped);
+      for (int i = 0; i < to->n; i++)
+        for (int j = 0; j < w.n; j++)
+          table[flipped ? (int64_t)j * to->n + i : (int64_t)i * w.n + j] +=
+              view_at(&w, label[i], j);
+    }
+    model_unlink(m, pair);
+  }
   for (int k = 0; k < v->items.n; k++) {
     Item item = v->items.at[k];
     int64_t *usage = arena_array(m->arena, int64_t, to->n);
@@ -275,6 +278,7 @@ void model_merge(Model *m, int var, int into, const Label *label) {
     item.usage = usage;
     if (settle_item(m, &item, to->n)) vec_push(m->arena, &to->items, item);
   }
+  // A variable without labels is removed.
   v->n = 0;
   v->items.n = 0;
 }
@@ -303,6 +307,7 @@ void model_recover(const Model *m, const int *label, int *choice) {
   Arena *a = arena_new();
   int *now = arena_copy(a, label, (size_t)m->n_vars * sizeof *label);
   play_back(m, now);
+  // A part of a branch is a copy: go on in the model it was copied from.
   for (; m->parent; m = m->parent) {
     int *up = arena_array(a, int, m->parent->n_vars);
     for (int v = 0; v < m->n_vars; v++)
@@ -315,18 +320,6 @@ void model_recover(const Model *m, const int *label, int *choice) {
 }
 
 // -- Copies ----------------------------------------------------------------------------------
-
-static void copy_var(Model *m, const Var *from, int origin) {
-  Var *v = &m->var[m->n_vars];
-  *v = (Var){.n = from->n,
-             .cost = arena_copy(m->arena, from->cost, (size_t)from->n * sizeof *v->cost)};
-  for (int k = 0; k < from->items.n; k++) {
-    Item x = from->items.at[k];
-    x.usage = arena_copy(m->arena, x.usage, (size_t)from->n * sizeof *x.usage);
-    vec_push(m->arena, &v->items, x);
-  }
-  m->origin[m->n_vars++] = origin;
-}
 
 Model *model_copy(Arena *a, const Model *from) {
   Model *m = arena_one(a, Model);
@@ -344,7 +337,18 @@ Model *model_copy(Arena *a, const Model *from) {
   int *number = arena_array(scratch, int, from->n_vars);
   for (int v = 0; v < from->n_vars; v++) {
     number[v] = m->n_vars;
-    if (from->var[v].n) copy_var(m, &from->var[v], v);
+    const Var *old = &from->var[v];
+    if (!old->n) continue;
+    // Costs and usages change in the copy.
+    Var *copy = &m->var[m->n_vars];
+    copy->n = old->n;
+    copy->cost = arena_copy(a, old->cost, (size_t)old->n * sizeof *copy->cost);
+    for (int k = 0; k < old->items.n; k++) {
+      Item x = old->items.at[k];
+      x.usage = arena_copy(a, x.usage, (size_t)old->n * sizeof *x.usage);
+      vec_push(a, &copy->items, x);
+    }
+    m->origin[m->n_vars++] = v;
   }
   for (int k = 0; k < from->pairs.n; k++) {
     const Pair *p = &from->pairs.at[k];
@@ -391,24 +395,8 @@ static RowUse use_rows(const Model *m, Arena *a) {
   return u;
 }
 
-// A row's live items are a subset of an earlier row's if no item began since, and of a later row's
-// if no item ends until then.  It is redundant if that row has no larger capacity.
-static int needed_rows(const Model *m, const RowUse *u, int *row) {
-  int n = 0;
-  for (int t = 0; t < m->n_rows; t++) {
-    bool part = u->most[t] <= m->room[t];
-    while (n && !part) {
-      int s = row[n - 1];
-      part = u->begins[t] == u->begins[s] && m->room[t] >= m->room[s];
-      if (part || u->ends[t] != u->ends[s] || m->room[s] < m->room[t]) break;
-      n--;
-    }
-    if (!part) row[n++] = t;
-  }
-  return n;
-}
-
 void model_rows(Model *m) {
+  // A negative capacity: not even the least usage of all fits.
   for (int t = 0; t < m->n_rows && !m->infeasible; t++)
     if (m->room[t] < 0) {
       m->infeasible = true;
@@ -418,7 +406,20 @@ void model_rows(Model *m) {
   Arena *a = arena_new();
   RowUse u = use_rows(m, a);
   int *row = arena_array(a, int, m->n_rows + 1), *before = arena_array(a, int, m->n_rows + 2);
-  int n = needed_rows(m, &u, row);
+  // A row's live items are a subset of an earlier row's if no item began since, and of a later
+  // row's if no item ends until then.  It is redundant if that row has no larger capacity.
+  int n = 0;
+  for (int t = 0; t < m->n_rows; t++) {
+    bool part = u.most[t] <= m->room[t];
+    while (n && !part) {
+      int s = row[n - 1];
+      part = u.begins[t] == u.begins[s] && m->room[t] >= m->room[s];
+      if (part || u.ends[t] != u.ends[s] || m->room[s] < m->room[t]) break;
+      n--;
+    }
+    if (!part) row[n++] = t;
+  }
+  // before[t]: needed rows before t, which is the new number of row t, or of the next needed one.
   for (int k = 0; k < n; k++) {
     before[row[k] + 1] = 1;
     m->room[k] = m->room[row[k]];

@@ -10,7 +10,6 @@
 // Keys may come in any order.  `uses`, an extension of the contest's format, has the uses of a node
 // after its first.  `name`, `uses` and `usage_limit` are optional.  Any other key is an error: a
 // misspelt limit would otherwise be no limit.
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,9 +22,7 @@ const char *const solver_method_name[N_SOLVER_METHODS] = {"auto", "exhaustive", 
 const char *const solver_status_name[N_SOLVER_STATUSES] = {"optimal", "feasible", "infeasible",
                                                            "time_out"};
 const char *const solver_end_name[N_SOLVER_ENDS] = {"done", "work", "clock"};
-
 // -- Reading ---------------------------------------------------------------------------------
-
 typedef struct Row {
   const int64_t *at;
   int n;
@@ -63,74 +60,54 @@ static bool once(Reader *r, bool *given, const char *key, const char *at) {
   return false;
 }
 
-static void read_rows(Reader *r, Rows *rows) {
-  Json *j = &r->json;
-  for (bool more = json_open(j, '['); more; more = json_next(j, ']')) {
-    r->row.n = 0;
-    for (bool one = json_open(j, '['); one; one = json_next(j, ']'))
-      vec_push(j->arena, &r->row, json_integer(j));
-    Row row = {arena_copy(r->arena, r->row.at, (size_t)r->row.n * sizeof *row.at), r->row.n};
-    vec_push(j->arena, rows, row);
-  }
-}
-
 static void unknown_key(Reader *r, const char *of, const char *key, const char *at) {
   if (r->json.failed) return;
   json_error(&r->json, at, "%s has no key '%s'", of, key);
   json_skip(&r->json);
 }
 
-static const Field *find_field(const Field *field, int n, const char *key) {
-  for (int i = 0; i < n; i++)
-    if (str_equal(field[i].key, key)) return &field[i];
-  return NULL;
-}
-
-// Reads an object with exactly these lists, all required.
+// Reads an object with exactly these lists.
 static void read_lists(Reader *r, const char *of, const Field *field, int n) {
   Json *j = &r->json;
   const char *begin = j->at;
   for (bool more = json_open(j, '{'); more; more = json_next(j, '}')) {
     const char *at = j->at, *key = json_key(j);
-    const Field *f = find_field(field, n, key);
-    if (!f)
-      unknown_key(r, of, key, at);
-    else if (once(r, &f->rows->given, key, at))
-      read_rows(r, f->rows);
+    Rows *rows = NULL;
+    for (int i = 0; i < n; i++)
+      if (str_equal(field[i].key, key)) rows = field[i].rows;
+    if (!rows) unknown_key(r, of, key, at);
+    if (!rows || !once(r, &rows->given, key, at)) continue;
+    // A list of rows, each a list of numbers.
+    for (bool list = json_open(j, '['); list; list = json_next(j, ']')) {
+      r->row.n = 0;
+      for (bool one = json_open(j, '['); one; one = json_next(j, ']'))
+        vec_push(j->arena, &r->row, json_integer(j));
+      Row row = {arena_copy(r->arena, r->row.at, (size_t)r->row.n * sizeof *row.at), r->row.n};
+      vec_push(j->arena, rows, row);
+    }
   }
+  // All lists are required.
   for (int i = 0; i < n && !j->failed; i++)
     if (!field[i].rows->given) json_error(j, begin, "%s has no '%s'", of, field[i].key);
-}
-
-static void read_nodes(Reader *r) {
-  const Field field[] = {
-      {"intervals", &r->intervals}, {"costs", &r->costs}, {"usages", &r->usages}};
-  read_lists(r, "'nodes'", field, 3);
-}
-
-static void read_edges(Reader *r) {
-  const Field field[] = {{"nodes", &r->ends}, {"costs", &r->edge_costs}};
-  read_lists(r, "'edges'", field, 2);
-}
-
-static void read_uses(Reader *r) {
-  const Field field[] = {
-      {"nodes", &r->users}, {"intervals", &r->use_intervals}, {"usages", &r->use_usages}};
-  read_lists(r, "'uses'", field, 3);
 }
 
 static void read_problem(Reader *r) {
   Json *j = &r->json;
   const char *begin = j->at;
+  const Field nodes[] = {
+      {"intervals", &r->intervals}, {"costs", &r->costs}, {"usages", &r->usages}};
+  const Field edges[] = {{"nodes", &r->ends}, {"costs", &r->edge_costs}};
+  const Field uses[] = {
+      {"nodes", &r->users}, {"intervals", &r->use_intervals}, {"usages", &r->use_usages}};
   // Keys in any order; each at most once.
   for (bool more = json_open(j, '{'); more; more = json_next(j, '}')) {
     const char *at = j->at, *key = json_key(j);
     if (str_equal(key, "nodes")) {
-      if (once(r, &r->has_nodes, key, at)) read_nodes(r);
+      if (once(r, &r->has_nodes, key, at)) read_lists(r, "'nodes'", nodes, 3);
     } else if (str_equal(key, "edges")) {
-      if (once(r, &r->has_edges, key, at)) read_edges(r);
+      if (once(r, &r->has_edges, key, at)) read_lists(r, "'edges'", edges, 2);
     } else if (str_equal(key, "uses")) {
-      if (once(r, &r->has_uses, key, at)) read_uses(r);
+      if (once(r, &r->has_uses, key, at)) read_lists(r, "'uses'", uses, 3);
     } else if (str_equal(key, "usage_limit")) {
       if (once(r, &r->has_limit, key, at)) r->limit = json_integer(j);
     } else if (str_equal(key, "name")) {
@@ -163,20 +140,6 @@ static const Loc *at(Arena *a, const char *file, const char *what, int i) {
   return loc_node(a, file, str_format(a, "%s[%d]", what, i));
 }
 
-// Sums and differences of usages must fit in 64 bits.
-static bool check_sum(const SolverProblem *p, const Loc *loc, Diag *d) {
-  SolverCost sum = 0;
-  for (int i = 0; i < p->n_nodes; i++)
-    for (int k = 0; k < p->node[i].n_uses; k++) {
-      const int64_t *usage = p->node[i].use[k].usage, *end = usage + p->node[i].n;
-      int64_t most = 0;
-      for (; usage < end; usage++)
-        if (*usage <= p->limit && *usage > most) most = *usage;
-      sum += most;
-    }
-  return sum <= INT64_MAX / 4 || diag_error(d, loc, "usages add up to more than 2^61");
-}
-
 static void check_use(const SolverUse *u, int n, const Loc *loc, Diag *d) {
   if (u->lo > u->hi)
     diag_error(d, loc, "the interval ends at %lld, before it begins at %lld", (long long)u->hi,
@@ -186,47 +149,27 @@ static void check_use(const SolverUse *u, int n, const Loc *loc, Diag *d) {
       diag_error(d, loc, "usage %d is negative: %lld", s, (long long)u->usage[s]);
 }
 
-static void check_node(const SolverNode *v, const Loc *loc, Diag *d) {
-  if (v->n < 1) diag_error(d, loc, "there is no strategy");
-  if (v->n > UINT16_MAX) diag_error(d, loc, "there are %d strategies, more than 65535", v->n);
-  for (int k = 0; k < v->n_uses; k++)
-    check_use(&v->use[k], v->n, loc, d);
-  for (int s = 0; s < v->n; s++)
-    if (v->cost[s] <= -SOLVER_INFINITE)
-      diag_error(d, loc, "cost %d is minus infinity: %lld", s, (long long)v->cost[s]);
-}
-
-static void check_edge(const SolverEdge *e, int64_t n, const Loc *loc, Diag *d) {
-  for (int64_t k = 0; k < n; k++)
-    if (e->cost[k] <= -SOLVER_INFINITE)
-      diag_error(d, loc, "cost %lld is minus infinity: %lld", (long long)k, (long long)e->cost[k]);
-}
-
 // Requires valid nodes and edges.
 static bool check_limit(const SolverProblem *p, const char *file, Diag *d) {
   Arena *a = arena_new();
   const Loc *loc = loc_line(a, file, 0, 0);
   bool ok = p->limit >= 0 || diag_error(d, loc, "the limit is negative: %lld", (long long)p->limit);
-  ok = ok && check_sum(p, loc, d);
+  // Sums and differences of usages must fit in 64 bits.
+  SolverCost sum = 0;
+  for (int i = 0; ok && i < p->n_nodes; i++)
+    for (int k = 0; k < p->node[i].n_uses; k++) {
+      const int64_t *usage = p->node[i].use[k].usage, *end = usage + p->node[i].n;
+      int64_t most = 0;
+      for (; usage < end; usage++)
+        if (*usage <= p->limit && *usage > most) most = *usage;
+      sum += most;
+    }
+  ok = ok && (sum <= INT64_MAX / 4 || diag_error(d, loc, "usages add up to more than 2^61"));
   arena_free(a);
   return ok;
 }
 
 // -- Conversion of the file's rows --------------------------------------------------------------
-
-static bool check_lists(const Reader *r, Arena *a, const char *file, Diag *d) {
-  const Loc *loc = loc_line(a, file, 0, 0);
-  int errors = diag_errors(d);
-  if (r->costs.n != r->intervals.n || r->usages.n != r->intervals.n)
-    diag_error(d, loc, "nodes: there are %d intervals, %d costs and %d usages", r->intervals.n,
-               r->costs.n, r->usages.n);
-  if (r->ends.n != r->edge_costs.n)
-    diag_error(d, loc, "edges: there are %d nodes and %d costs", r->ends.n, r->edge_costs.n);
-  if (r->users.n != r->use_intervals.n || r->users.n != r->use_usages.n)
-    diag_error(d, loc, "uses: there are %d nodes, %d intervals and %d usages", r->users.n,
-               r->use_intervals.n, r->use_usages.n);
-  return diag_errors(d) == errors;
-}
 
 // False after an error, if that is no use of a node with `n` strategies.
 static bool make_use(Row interval, Row usages, int n, SolverUse *u, const Loc *loc, Diag *d) {
@@ -238,35 +181,23 @@ static bool make_use(Row interval, Row usages, int n, SolverUse *u, const Loc *l
   return n == usages.n || diag_error(d, loc, "there are %d costs and %d usages", n, usages.n);
 }
 
-// `use` has space for one.
-static void make_node(const Reader *r, int i, SolverNode *v, SolverUse *use, Arena *a,
-                      const char *file, Diag *d) {
-  Row costs = r->costs.at[i];
-  const Loc *loc = at(a, file, "nodes", i);
-  *v = (SolverNode){.n = costs.n, .cost = costs.at, .use = use, .n_uses = 1};
-  if (make_use(r->intervals.at[i], r->usages.at[i], costs.n, use, loc, d)) check_node(v, loc, d);
-}
-
-// The node of a use; -1 after an error.
-static int user_of(const Reader *r, int i, const Loc *loc, Diag *d) {
-  Row user = r->users.at[i];
-  if (user.n != 1)
-    diag_error(d, loc, "there are %d nodes", user.n);
-  else if (user.at[0] < 0 || user.at[0] >= r->costs.n)
-    diag_error(d, loc, "there is no node %lld", (long long)user.at[0]);
-  else
-    return (int)user.at[0];
-  return -1;
-}
-
 // Adds the uses after the first; all uses of a node become one array.
 static void make_uses(const Reader *r, SolverNode *node, Arena *a, const char *file, Diag *d) {
+  // user[i]: the node of a use; -1 after an error.
   int *more = arena_array(a, int, r->costs.n), *user = arena_array(a, int, r->users.n);
   for (int i = 0; i < r->users.n; i++) {
-    user[i] = user_of(r, i, at(a, file, "uses", i), d);
+    Row named = r->users.at[i];
+    const Loc *loc = at(a, file, "uses", i);
+    user[i] = -1;
+    if (named.n != 1)
+      diag_error(d, loc, "there are %d nodes", named.n);
+    else if (named.at[0] < 0 || named.at[0] >= r->costs.n)
+      diag_error(d, loc, "there is no node %lld", (long long)named.at[0]);
+    else
+      user[i] = (int)named.at[0];
     if (user[i] >= 0) more[user[i]]++;
   }
-  // Counted above: copy the first use of these nodes to arrays of the final length.
+  // Copy the first use of these nodes to arrays of the final length.
   SolverUse **use = arena_array(a, SolverUse *, r->costs.n);
   for (int i = 0; i < r->costs.n; i++) {
     if (!more[i]) continue;
@@ -298,24 +229,50 @@ static void make_edge(const Reader *r, int i, SolverEdge *e, Arena *a, const cha
     }
     e->node[k] = (int)ends.at[k];
   }
+  // Its table, with a row per strategy of the first node.
   e->cost = costs.at;
   int n0 = r->costs.at[e->node[0]].n, n1 = r->costs.at[e->node[1]].n;
-  if ((int64_t)n0 * n1 != costs.n)
-    diag_error(d, at(a, file, "edges", i), "there are %d costs, %d x %d are needed", costs.n, n0,
-               n1);
-  else
-    check_edge(e, costs.n, at(a, file, "edges", i), d);
+  const Loc *loc = at(a, file, "edges", i);
+  if ((int64_t)n0 * n1 != costs.n) {
+    diag_error(d, loc, "there are %d costs, %d x %d are needed", costs.n, n0, n1);
+    return;
+  }
+  for (int k = 0; k < costs.n; k++)
+    if (e->cost[k] <= -SOLVER_INFINITE)
+      diag_error(d, loc, "cost %d is minus infinity: %lld", k, (long long)e->cost[k]);
 }
 
 static SolverProblem *make_problem(const Reader *r, Arena *scratch, const char *file, Diag *d) {
-  if (!check_lists(r, scratch, file, d)) return NULL;
+  const Loc *whole = loc_line(scratch, file, 0, 0);
   int errors = diag_errors(d);
+  // The lists of an object are columns of one table.
+  if (r->costs.n != r->intervals.n || r->usages.n != r->intervals.n)
+    diag_error(d, whole, "nodes: there are %d intervals, %d costs and %d usages", r->intervals.n,
+               r->costs.n, r->usages.n);
+  if (r->ends.n != r->edge_costs.n)
+    diag_error(d, whole, "edges: there are %d nodes and %d costs", r->ends.n, r->edge_costs.n);
+  if (r->users.n != r->use_intervals.n || r->users.n != r->use_usages.n)
+    diag_error(d, whole, "uses: there are %d nodes, %d intervals and %d usages", r->users.n,
+               r->use_intervals.n, r->use_usages.n);
+  if (diag_errors(d) != errors) return NULL;
   SolverProblem *p = arena_one(r->arena, SolverProblem);
   SolverNode *node = arena_array(r->arena, SolverNode, r->costs.n);
   SolverUse *use = arena_array(r->arena, SolverUse, r->costs.n);
   SolverEdge *edge = arena_array(r->arena, SolverEdge, r->ends.n);
-  for (int i = 0; i < r->costs.n; i++)
-    make_node(r, i, &node[i], &use[i], scratch, file, d);
+  // Nodes with one use each, then the other uses and the edges, whose nodes are known now.
+  for (int i = 0; i < r->costs.n; i++) {
+    SolverNode *v = &node[i];
+    Row costs = r->costs.at[i];
+    const Loc *loc = at(scratch, file, "nodes", i);
+    *v = (SolverNode){.n = costs.n, .cost = costs.at, .use = &use[i], .n_uses = 1};
+    if (!make_use(r->intervals.at[i], r->usages.at[i], costs.n, &use[i], loc, d)) continue;
+    if (v->n < 1) diag_error(d, loc, "there is no strategy");
+    if (v->n > UINT16_MAX) diag_error(d, loc, "there are %d strategies, more than 65535", v->n);
+    check_use(&use[i], v->n, loc, d);
+    for (int s = 0; s < v->n; s++)
+      if (v->cost[s] <= -SOLVER_INFINITE)
+        diag_error(d, loc, "cost %d is minus infinity: %lld", s, (long long)v->cost[s]);
+  }
   make_uses(r, node, scratch, file, d);
   for (int i = 0; i < r->ends.n; i++)
     make_edge(r, i, &edge[i], scratch, file, d);
@@ -325,6 +282,7 @@ static SolverProblem *make_problem(const Reader *r, Arena *scratch, const char *
 }
 
 SolverProblem *solver_parse(Arena *a, const char *file, const char *text, size_t n, Diag *d) {
+  // The arrays of the file's rows become those of the problem.
   Arena *scratch = arena_new();
   Reader r = {.arena = a};
   int errors = diag_errors(d);
@@ -347,6 +305,7 @@ SolverProblem *solver_read(Arena *a, const char *path, Diag *d) {
 // -- Evaluation ------------------------------------------------------------------------------
 
 bool solver_cost(const SolverProblem *p, const int *choice, SolverCost *out_cost) {
+  // An infinite cost makes the choice infeasible.
   SolverCost sum = 0;
   for (int i = 0; i < p->n_nodes; i++) {
     int64_t cost = p->node[i].cost[choice[i]];
@@ -375,6 +334,7 @@ static int change_order(const void *x, const void *y) {
 
 SolverCost solver_peak(const SolverProblem *p, const int *choice, int64_t *out_moment) {
   Arena *a = arena_new();
+  // The begins and ends of all uses.
   int n = 0;
   for (int i = 0; i < p->n_nodes; i++)
     n += p->node[i].n_uses;
@@ -387,7 +347,7 @@ SolverCost solver_peak(const SolverProblem *p, const int *choice, int64_t *out_m
       change[n++] = (Change){u->lo, u->usage[choice[i]]};
       change[n++] = (Change){u->hi, -u->usage[choice[i]]};
     }
-  // A sweep over begins and ends.
+  // In order of time, the sum of changes is the usage.
   qsort(change, (size_t)n, sizeof *change, change_order);
   SolverCost sum = 0, peak = 0;
   *out_moment = 0;

@@ -54,40 +54,6 @@ typedef struct Builder {
 
 #define name_of(b, ...) ((b)->names ? str_format((b)->arena, __VA_ARGS__) : NULL)
 
-// Shifts each variable's costs to a minimum of 0; the constant takes the rest.
-static void add_var(Builder *b, int v) {
-  const CoreVar *x = &b->core->var[v];
-  Arena *a = arena_new();
-  double *cost = arena_copy(a, x->cost, (size_t)x->n * sizeof *cost), least = INFINITY;
-  for (int k = 0; b->dual && k < x->n_links; k++)
-    for (int i = 0; i < x->n; i++)
-      cost[i] += dual_message(b->dual, v, k)[i];
-  for (int i = 0; i < x->n; i++)
-    least = fmin(least, cost[i]);
-  if (!b->dual) least = 0;
-  b->constant += least;
-  b->first[v] = b->to.costs.n;
-  for (int i = 0; i < x->n; i++)
-    program_column(&b->to, cost[i] - least, name_of(b, "x%d_%d", x->origin, i));
-  arena_free(a);
-}
-
-static void add_labels(Builder *b) {
-  for (int v = 0; v < b->core->n_vars; v++)
-    add_var(b, v);
-  b->n_binary = b->to.costs.n;
-  for (int v = 0; v < b->core->n_vars; v++) {
-    program_row(&b->to, name_of(b, "choose%d", b->core->var[v].origin), 1, 1);
-    for (int i = 0; i < b->core->var[v].n; i++)
-      program_entry(&b->to, b->first[v] + i, 1);
-  }
-}
-
-static double moved(const Builder *b, int v, int k, int i, int j) {
-  if (!b->dual) return 0;
-  return dual_message(b->dual, v, k)[i] + dual_message_back(b->dual, v, k)[j];
-}
-
 static void add_table(Builder *b, int v, int k) {
   const Link *link = &b->core->var[v].link[k];
   const CoreVar *x = &b->core->var[v], *y = &b->core->var[link->other];
@@ -95,7 +61,10 @@ static void add_table(Builder *b, int v, int k) {
   int *column = arena_array(a, int, (int64_t)x->n * y->n);
   for (int j = 0; j < y->n; j++)
     for (int i = 0; i < x->n; i++) {
-      double cost = link->at[(int64_t)j * x->n + i] - moved(b, v, k, i, j);
+      // Messages of the dual moved costs from the table to the labels.
+      double moved = 0;
+      if (b->dual) moved = dual_message(b->dual, v, k)[i] + dual_message_back(b->dual, v, k)[j];
+      double cost = link->at[(int64_t)j * x->n + i] - moved;
       column[j * x->n + i] =
           isinf(cost) ? -1
                       : program_column(&b->to, cost,
@@ -117,35 +86,58 @@ static void add_table(Builder *b, int v, int k) {
   arena_free(a);
 }
 
-// The constraint of one row: the usage of each label, summed over the items of a variable.
-static void add_memory(Builder *b, int t) {
-  program_row(&b->to, name_of(b, "memory%d", t), -INFINITY, (double)b->core->room[t]);
-  for (int v = 0; v < b->core->n_vars; v++) {
-    const CoreVar *x = &b->core->var[v];
-    for (int i = 0; i < x->n; i++) {
-      double usage = 0;
-      for (int k = 0; k < x->n_items; k++)
-        if (x->item[k].lo <= t && t < x->item[k].hi) usage += (double)x->item[k].usage[i];
-      if (usage > 0) program_entry(&b->to, b->first[v] + i, usage);
-    }
-  }
-}
-
 ZeroOne *program_build(Arena *a, const Core *c, const Dual *d, const bool *wanted, bool names) {
   Builder b = {.arena = a, .core = c, .dual = d, .to = {.arena = a}, .names = names};
   b.first = arena_array(a, int, c->n_vars + 1);
   b.constant = c->constant;
-  add_labels(&b);
+  // A column per label.  A variable's costs are shifted to a minimum of 0; the constant takes the
+  // rest.
+  for (int v = 0; v < c->n_vars; v++) {
+    const CoreVar *x = &c->var[v];
+    Arena *scratch = arena_new();
+    double *cost = arena_copy(scratch, x->cost, (size_t)x->n * sizeof *cost), least = INFINITY;
+    for (int k = 0; d && k < x->n_links; k++)
+      for (int i = 0; i < x->n; i++)
+        cost[i] += dual_message(d, v, k)[i];
+    for (int i = 0; i < x->n; i++)
+      least = fmin(least, cost[i]);
+    if (!d) least = 0;
+    b.constant += least;
+    b.first[v] = b.to.costs.n;
+    for (int i = 0; i < x->n; i++)
+      program_column(&b.to, cost[i] - least, name_of(&b, "x%d_%d", x->origin, i));
+    arena_free(scratch);
+  }
+  // Each variable has one label.
+  b.n_binary = b.to.costs.n;
+  for (int v = 0; v < c->n_vars; v++) {
+    program_row(&b.to, name_of(&b, "choose%d", c->var[v].origin), 1, 1);
+    for (int i = 0; i < c->var[v].n; i++)
+      program_entry(&b.to, b.first[v] + i, 1);
+  }
   for (int v = 0; v < c->n_vars; v++)
     for (int k = 0; k < c->var[v].n_links; k++)
       if (c->var[v].link[k].other > v) add_table(&b, v, k);
-  for (int t = 0; t < c->n_rows; t++)
-    if (wanted[t]) add_memory(&b, t);
+  // Memory: the usage of each label, summed over the items of its variable.
+  for (int t = 0; t < c->n_rows; t++) {
+    if (!wanted[t]) continue;
+    program_row(&b.to, name_of(&b, "memory%d", t), -INFINITY, (double)c->room[t]);
+    for (int v = 0; v < c->n_vars; v++) {
+      const CoreVar *x = &c->var[v];
+      for (int i = 0; i < x->n; i++) {
+        double usage = 0;
+        for (int k = 0; k < x->n_items; k++)
+          if (x->item[k].lo <= t && t < x->item[k].hi) usage += (double)x->item[k].usage[i];
+        if (usage > 0) program_entry(&b.to, b.first[v] + i, usage);
+      }
+    }
+  }
   return program_end(&b.to, b.n_binary, b.constant,
                      "x: a label of what exact reduction left; y: two labels of a table");
 }
 
 double *program_values(Arena *a, const Core *c, const ZeroOne *p, const int *label) {
+  // In the order of program_build's columns.
   double *value = arena_array(a, double, p->n_columns);
   int n = 0;
   for (int v = 0; v < c->n_vars; v++)
@@ -165,27 +157,26 @@ double *program_values(Arena *a, const Core *c, const ZeroOne *p, const int *lab
 
 // -- The file --------------------------------------------------------------------------------
 
-static void write_sum(FILE *f, const ZeroOne *p, const ProgramRow *r) {
-  for (int k = 0; k < r->n; k++)
-    fprintf(f, "%s%s%.17g %s", k % 8 ? " " : "\n  ", p->value[r->first + k] < 0 ? "- " : "+ ",
-            fabs(p->value[r->first + k]), p->name[p->column[r->first + k]]);
-}
-
 bool program_write(const ZeroOne *p, const char *path) {
   FILE *f = fopen(path, "w");
   if (!f) return false;
+  // The objective; a file has no constants, so that is a column fixed to 1.
   fprintf(f, "\\ %s\nMinimize\n cost:", p->about);
   fprintf(f, " %.17g constant", p->constant);
   for (int k = 0; k < p->n_columns; k++)
     if (p->cost[k] != 0)
       fprintf(f, "%s%s%.17g %s", k % 8 ? " " : "\n  ", p->cost[k] < 0 ? "- " : "+ ",
               fabs(p->cost[k]), p->name[k]);
+  // Rows have no lower limit, or equal limits.
   fprintf(f, "\nSubject To\n");
   for (int k = 0; k < p->n_rows; k++) {
     fprintf(f, " %s:", p->row[k].name);
-    write_sum(f, p, &p->row[k]);
+    for (int i = 0, at = p->row[k].first; i < p->row[k].n; i++, at++)
+      fprintf(f, "%s%s%.17g %s", i % 8 ? " " : "\n  ", p->value[at] < 0 ? "- " : "+ ",
+              fabs(p->value[at]), p->name[p->column[at]]);
     fprintf(f, " %s %.17g\n", p->row[k].lo == p->row[k].hi ? "=" : "<=", p->row[k].hi);
   }
+  // All other columns have the format's own bounds: they are not negative.
   fprintf(f, "Bounds\n constant = 1\nBinary\n");
   for (int k = 0; k < p->n_binary; k++)
     fprintf(f, " %s\n", p->name[k]);

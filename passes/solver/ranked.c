@@ -32,25 +32,20 @@ typedef struct Ranking {
   Vec(Part) part;
 } Ranking;
 
-// Fixes the nodes before `from`, and excludes strategies of node `from`.
-static SolverProblem without(Arena *a, const SolverProblem *p, const int *choice, int from,
-                             const bool *gone) {
-  SolverProblem out = *p;
-  SolverNode *node = arena_copy(a, p->node, (size_t)p->n_nodes * sizeof *node);
+// Solves and adds the part of choices that agree with `choice` before `from`.
+static void add_part(Ranking *r, const int *choice, int from, const bool *gone) {
+  Arena *scratch = arena_new();
+  // Infinite costs fix the nodes before `from`, and exclude strategies of node `from`.
+  SolverProblem p = *r->problem;
+  SolverNode *node = arena_copy(scratch, p.node, (size_t)p.n_nodes * sizeof *node);
   for (int v = 0; v <= from; v++) {
-    int64_t *cost = arena_copy(a, node[v].cost, (size_t)node[v].n * sizeof *cost);
+    int64_t *cost = arena_copy(scratch, node[v].cost, (size_t)node[v].n * sizeof *cost);
     for (int i = 0; i < node[v].n; i++)
       if (v < from ? i != choice[v] : gone[i]) cost[i] = SOLVER_INFINITE;
     node[v].cost = cost;
   }
-  out.node = node;
-  return out;
-}
-
-// Solves and adds the part of choices that agree with `choice` before `from`.
-static void add_part(Ranking *r, const int *choice, int from, const bool *gone) {
-  Arena *scratch = arena_new();
-  SolverProblem p = without(scratch, r->problem, choice, from, gone);
+  p.node = node;
+  // An infeasible part, or one of too expensive choices, is left out.
   SolverResult found = solver_solve(scratch, &p, r->options);
   if (found.choice && found.cost <= r->worst) {
     const int *best = arena_copy(r->arena, found.choice, (size_t)p.n_nodes * sizeof *best);
@@ -59,30 +54,27 @@ static void add_part(Ranking *r, const int *choice, int from, const bool *gone) 
   arena_free(scratch);
 }
 
-// Partitions a part without its best choice.
-static void take_apart(Ranking *r, const Part *part, int n) {
-  for (int v = part->from; v < n; v++) {
-    int strategies = r->problem->node[v].n;
-    bool *gone = arena_array(r->arena, bool, strategies);
-    if (v == part->from) memcpy(gone, part->gone, (size_t)strategies * sizeof *gone);
-    gone[part->best[v]] = true;
-    add_part(r, part->best, v, gone);
-  }
-}
-
 int solver_ranked(Arena *a, const SolverProblem *p, const SolverOptions *o, int n, SolverCost worst,
                   int most, const int **out) {
   Ranking r = {.arena = a, .problem = p, .options = o, .worst = worst};
   int count = 0;
   if (n) add_part(&r, NULL, 0, arena_array(a, bool, p->node[0].n));
   while (r.part.n && count < most) {
+    // The next best choice of all is that of the part with the least cost.
     int least = 0;
     for (int i = 1; i < r.part.n; i++)
       if (r.part.at[i].cost < r.part.at[least].cost) least = i;
     Part best = r.part.at[least];
     r.part.at[least] = r.part.at[--r.part.n];
     out[count++] = best.best;
-    if (count < most) take_apart(&r, &best, n);
+    // Partition the rest of its part: choices that differ from it first in node v.
+    for (int v = best.from; count < most && v < n; v++) {
+      int strategies = p->node[v].n;
+      bool *gone = arena_array(a, bool, strategies);
+      if (v == best.from) memcpy(gone, best.gone, (size_t)strategies * sizeof *gone);
+      gone[best.best[v]] = true;
+      add_part(&r, best.best, v, gone);
+    }
   }
   return count;
 }

@@ -62,22 +62,20 @@ static bool keep_others(Reducer *r, int v) { // all but r->gone
   return true;
 }
 
-static bool is_dead(const Model *m, const Var *x, int v, int i) {
-  if (isinf(x->cost[i])) return true;
-  for (int k = 0; k < x->edges.n; k++) {
-    View w = model_view(m, x->edges.at[k], v);
-    bool dead = true;
-    for (int j = 0; j < w.n && dead; j++)
-      dead = isinf(view_at(&w, i, j));
-    if (dead) return true;
-  }
-  return false;
-}
-
 static bool drop_dead(Reducer *r, int v) {
   const Var *x = &r->m->var[v];
   for (int i = 0; i < x->n; i++)
-    r->gone[i] = is_dead(r->m, x, v, i);
+    r->gone[i] = isinf(x->cost[i]);
+  // A label that is infinite with every label of some neighbour.
+  for (int k = 0; k < x->edges.n; k++) {
+    View w = model_view(r->m, x->edges.at[k], v);
+    for (int i = 0; i < x->n; i++) {
+      bool dead = true;
+      for (int j = 0; j < w.n && dead && !r->gone[i]; j++)
+        dead = isinf(view_at(&w, i, j));
+      r->gone[i] = dead;
+    }
+  }
   return keep_others(r, v);
 }
 
@@ -88,6 +86,7 @@ static bool dominates(const Model *m, const Var *x, int v, int t, int s) {
   double more = x->cost[s] - x->cost[t]; // lower bound of the extra cost of s
   for (int k = 0; k < x->edges.n; k++) {
     View w = model_view(m, x->edges.at[k], v);
+    // The smallest difference over all labels of the neighbour that s may have beside it.
     double least = INFINITY;
     for (int j = 0; j < w.n; j++) {
       double of_s = view_at(&w, s, j), of_t = view_at(&w, t, j);
@@ -106,6 +105,7 @@ static bool drop_dominated(Reducer *r, int v) {
   for (int k = 0; k < x->edges.n; k++)
     steps += model_view(r->m, x->edges.at[k], v).n;
   if (steps * x->n * x->n > MAX_DOMINANCE) return false;
+  // Each pair of labels that remain; a held label passes to the one that replaces it.
   memset(r->gone, 0, (size_t)x->n);
   for (int s = 0; s < x->n; s++)
     for (int t = 0; t < x->n && !r->gone[s]; t++) {
@@ -116,41 +116,29 @@ static bool drop_dominated(Reducer *r, int v) {
   return keep_others(r, v);
 }
 
-// Range minimum of the capacity: a sparse table over powers of two.
-typedef struct Least {
-  const int64_t *at[32];
-} Least;
-
-static Least least_build(const Model *m, Arena *a) {
-  Least l = {{m->room}};
-  for (int k = 1; 1 << k <= m->n_rows; k++) {
-    int64_t *at = arena_array(a, int64_t, m->n_rows);
-    for (int t = 0; t + (1 << k) <= m->n_rows; t++) {
-      int64_t x = l.at[k - 1][t], y = l.at[k - 1][t + (1 << (k - 1))];
-      at[t] = x < y ? x : y;
-    }
-    l.at[k] = at;
-  }
-  return l;
-}
-
-static int64_t least_of(const Least *l, int lo, int hi) {
-  int k = 31 - __builtin_clz((unsigned)(hi - lo));
-  int64_t x = l->at[k][lo], y = l->at[k][hi - (1 << k)];
-  return x < y ? x : y;
-}
-
 // Removes labels that overflow even if all other variables use their least.
 static void drop_too_large(Reducer *r) {
   Model *m = r->m;
   Arena *a = arena_new();
-  Least least = least_build(m, a);
+  // Range minimum of the capacity: least[k][t] is the minimum over the 2^k rows from t on.
+  const int64_t *least[32] = {m->room};
+  for (int k = 1; 1 << k <= m->n_rows; k++) {
+    int64_t *at = arena_array(a, int64_t, m->n_rows);
+    for (int t = 0; t + (1 << k) <= m->n_rows; t++) {
+      int64_t one = least[k - 1][t], two = least[k - 1][t + (1 << (k - 1))];
+      at[t] = one < two ? one : two;
+    }
+    least[k] = at;
+  }
   for (int v = 0; v < m->n_vars; v++) {
     Var *x = &m->var[v];
     bool any = false;
     for (int k = 0; k < x->items.n; k++) {
       const Item *item = &x->items.at[k];
-      int64_t room = least_of(&least, item->lo, item->hi);
+      // Two ranges of a power of two cover the item's rows.
+      int log = 31 - __builtin_clz((unsigned)(item->hi - item->lo));
+      int64_t one = least[log][item->lo], two = least[log][item->hi - (1 << log)];
+      int64_t room = one < two ? one : two;
       for (int i = 0; i < x->n; i++)
         if (item->usage[i] > room) x->cost[i] = INFINITY, any = true;
     }
@@ -160,37 +148,6 @@ static void drop_too_large(Reducer *r) {
 }
 
 // -- Removing variables ----------------------------------------------------------------------
-
-static void drop_single(Reducer *r, int v) {
-  Model *m = r->m;
-  push_neighbours(r, v);
-  m->constant += m->var[v].cost[0];
-  for (int k = 0; k < m->var[v].edges.n; k++) {
-    View w = model_view(m, m->var[v].edges.at[k], v);
-    for (int j = 0; j < w.n; j++)
-      m->var[w.other].cost[j] += view_at(&w, 0, j);
-  }
-  Label label = 0;
-  model_drop(m, v, -1, -1, &label);
-}
-
-static void drop_leaf(Reducer *r, int v) {
-  Model *m = r->m;
-  const Var *x = &m->var[v];
-  View w = model_view(m, x->edges.at[0], v);
-  for (int j = 0; j < w.n; j++) {
-    double least = INFINITY;
-    r->label[j] = 0;
-    for (int i = 0; i < x->n; i++)
-      if (x->cost[i] + view_at(&w, i, j) < least) {
-        least = x->cost[i] + view_at(&w, i, j);
-        r->label[j] = (Label)i;
-      }
-    m->var[w.other].cost[j] += least;
-  }
-  push(r, w.other);
-  model_drop(m, v, w.other, -1, r->label);
-}
 
 static bool drop_between(Reducer *r, int v) {
   Model *m = r->m;
@@ -219,10 +176,39 @@ static bool drop_between(Reducer *r, int v) {
 static bool eliminate(Reducer *r, int v) {
   Model *m = r->m;
   Var *x = &m->var[v];
-  if (x->n == 1) return drop_single(r, v), true;
+  // A single label: its costs move to the neighbours.
+  if (x->n == 1) {
+    push_neighbours(r, v);
+    m->constant += x->cost[0];
+    for (int k = 0; k < x->edges.n; k++) {
+      View w = model_view(m, x->edges.at[k], v);
+      for (int j = 0; j < w.n; j++)
+        m->var[w.other].cost[j] += view_at(&w, 0, j);
+    }
+    Label label = 0;
+    model_drop(m, v, -1, -1, &label);
+    return true;
+  }
   if (x->items.n || x->edges.n > 2) return false;
   if (x->edges.n == 2) return drop_between(r, v);
-  if (x->edges.n == 1) return drop_leaf(r, v), true;
+  // One neighbour: each of its labels pays for the best label beside it.
+  if (x->edges.n == 1) {
+    View w = model_view(m, x->edges.at[0], v);
+    for (int j = 0; j < w.n; j++) {
+      double least = INFINITY;
+      r->label[j] = 0;
+      for (int i = 0; i < x->n; i++)
+        if (x->cost[i] + view_at(&w, i, j) < least) {
+          least = x->cost[i] + view_at(&w, i, j);
+          r->label[j] = (Label)i;
+        }
+      m->var[w.other].cost[j] += least;
+    }
+    push(r, w.other);
+    model_drop(m, v, w.other, -1, r->label);
+    return true;
+  }
+  // Independent of all others.
   Label best = 0;
   for (int i = 1; i < x->n; i++)
     if (x->cost[i] < x->cost[best]) best = (Label)i;
@@ -254,6 +240,7 @@ static bool thin_leaf(Reducer *r, int v) {
   double *at = m->pairs.at[pair].at;
   bool changed = false;
   for (int j = 0; j < w.n; j++) {
+    // Labels that another one beats beside label j of the neighbour.
     for (int s = 0; s < x->n; s++) {
       r->gone[s] = false;
       if (isinf(view_at(&w, s, j))) continue;
@@ -281,12 +268,6 @@ static bool follows(Reducer *r, const Var *x, const View *w) {
   return true;
 }
 
-// If each of two variables is a function of the other, the smaller one is merged: fewer tables and
-// items move.
-static bool smaller(const Var *x, const Var *y) {
-  return x->edges.n + x->items.n <= y->edges.n + y->items.n;
-}
-
 static bool merge(Reducer *r, int v) {
   Model *m = r->m;
   const Var *x = &m->var[v];
@@ -295,7 +276,10 @@ static bool merge(Reducer *r, int v) {
     View back = model_view(m, x->edges.at[k], w.other);
     const Var *y = &m->var[w.other];
     int from = v, into = w.other;
-    if (!follows(r, x, &w) || (!smaller(x, y) && follows(r, y, &back))) {
+    // If each of two variables is a function of the other, the smaller one is merged: fewer tables
+    // and items move.
+    bool smaller = x->edges.n + x->items.n <= y->edges.n + y->items.n;
+    if (!follows(r, x, &w) || (!smaller && follows(r, y, &back))) {
       if (!follows(r, y, &back)) continue;
       from = w.other, into = v;
     }
@@ -309,23 +293,6 @@ static bool merge(Reducer *r, int v) {
 }
 
 // -- The fixed point -------------------------------------------------------------------------
-
-static void look_at(Reducer *r, int v) {
-  if (drop_dead(r, v)) return;
-  if (eliminate(r, v) || drop_dominated(r, v)) return;
-  bool thinned = thin_leaf(r, v);
-  if (merge(r, v) || thinned) push(r, v);
-}
-
-static void drain(Reducer *r) {
-  while (r->n && !r->m->infeasible) {
-    int v = r->queue[r->first];
-    r->first = (r->first + 1) % r->m->n_vars;
-    r->n--;
-    r->queued[v] = false;
-    if (r->m->var[v].n) look_at(r, v);
-  }
-}
 
 static int alive(const Model *m) {
   int n = m->n_rows;
@@ -353,10 +320,21 @@ void model_reduce(Model *m) {
   // alternate.
   for (int before = 0, now = alive(m); now != before && !m->infeasible; now = alive(m)) {
     before = now;
-    drain(&r);
+    // Apply the rules until the worklist is empty.
+    while (r.n && !m->infeasible) {
+      int v = r.queue[r.first];
+      r.first = (r.first + 1) % m->n_vars;
+      r.n--;
+      r.queued[v] = false;
+      if (!m->var[v].n || drop_dead(&r, v) || eliminate(&r, v) || drop_dominated(&r, v)) continue;
+      // Merging needs a function, which a thinned leaf may be.
+      bool thinned = thin_leaf(&r, v);
+      if (merge(&r, v) || thinned) push(&r, v);
+    }
     model_rows(m);
     if (m->infeasible) break;
     drop_too_large(&r);
+    // Without items, a variable may be eliminated.
     for (int v = 0; v < m->n_vars; v++)
       if (m->var[v].n && !m->var[v].items.n) push(&r, v);
   }

@@ -32,19 +32,18 @@ void solve_say(const Solve *s, const char *what) {
 
 // -- Choices ---------------------------------------------------------------------------------
 
-static bool fits(const SolverProblem *p, const int *choice) {
-  int64_t moment;
-  return p->limit == SOLVER_NO_LIMIT || solver_peak(p, choice, &moment) <= p->limit;
-}
-
+// Keeps a choice of the whole problem if it is feasible, and better than the best.
 static void offer(Solve *s, const int *choice) {
+  const SolverProblem *p = s->problem;
   SolverCost cost;
-  if (!solver_cost(s->problem, choice, &cost) || !fits(s->problem, choice)) return;
+  int64_t moment;
+  if (!solver_cost(p, choice, &cost)) return;
+  if (p->limit != SOLVER_NO_LIMIT && solver_peak(p, choice, &moment) > p->limit) return;
   if (s->has && cost >= s->cost) return;
   s->has = true;
   s->cost = cost;
   s->best = (double)cost;
-  memcpy(s->choice, choice, (size_t)s->problem->n_nodes * sizeof *choice);
+  memcpy(s->choice, choice, (size_t)p->n_nodes * sizeof *choice);
 }
 
 void solve_offer(Solve *s, const int *label) {
@@ -91,6 +90,7 @@ static void step(Solve *s, double target) {
 void solve_ascend(Solve *s, int steps, double least) {
   Dual *d = s->dual;
   const Effort *e = s->effort;
+  // At most half of the remaining work; and no more than the bound's rise is worth.
   double before = d->bound, most = e->work + (e->most_work - e->work) / 2;
   for (int k = 1; k <= steps && e->work < most && !solve_over(s); k++) {
     step(s, s->has ? s->best : INFINITY);
@@ -104,6 +104,7 @@ void solve_ascend(Solve *s, int steps, double least) {
 
 bool solve_find(Solve *s, int tries) {
   Search *x = s->search;
+  // Better prices between the tries.
   for (int k = 0; k < tries && x->over > 0 && !effort_over(s->effort); k++) {
     if (search_fit(x, s->dual->label, s->dual->price, 40)) break;
     for (int i = 0; i < 20; i++)
@@ -119,6 +120,8 @@ void solve_improve(Solve *s, int moves) {
   if (x->over > 0) return;
   x->target = s->dual->bound + 0.5;
   memcpy(x->price, s->dual->price, (size_t)s->core->n_rows * sizeof *x->price);
+  // If few moves succeed, it is at a local optimum: start again near it, and from the dual's
+  // labels.
   for (int done = 0; done < moves && !solve_over(s) && x->cost > x->target; done += SOME)
     if (search_improve(x, SOME) * 50 < SOME) {
       for (int k = 0; k < KICKS && !effort_over(s->effort); k++)
@@ -135,6 +138,7 @@ bool solve_exclude(Solve *s) {
   bool *gone = arena_array(a, bool, c->n_labels);
   Label *label = arena_array(a, Label, c->most_labels);
   int n = dual_exclude(s->dual, solve_target(s), gone), went = 0;
+  // Fewer than one in fifty would not justify a new round.
   for (int v = 0; n > c->n_labels / 50 && v < c->n_vars; v++) {
     int kept = 0, var = c->var[v].origin;
     for (int i = 0; i < c->var[v].n; i++)
@@ -148,33 +152,6 @@ bool solve_exclude(Solve *s) {
 }
 
 // -- The problem as a whole ------------------------------------------------------------------
-
-// Marks the best choice found, which all later reductions keep possible.
-static void hold(Solve *s) {
-  Model *m = s->model;
-  if (!m->hold) m->hold = arena_array(m->arena, int, m->n_vars);
-  for (int i = 0; i < s->core->n_vars; i++)
-    m->hold[s->core->var[i].origin] = s->search->label[i];
-}
-
-static void next_round(Solve *s) {
-  Model *m = s->model;
-  Arena *a = arena_new();
-  int n_rows = m->n_rows;
-  const int64_t *time = arena_copy(a, m->time, (size_t)n_rows * sizeof *time);
-  const double *price = arena_copy(a, s->dual->price, (size_t)n_rows * sizeof *price);
-  model_reduce(m);
-  arena_free(s->round);
-  solve_begin(s, m);
-  dual_take_prices(s->dual, m->time, time, price, n_rows);
-  arena_free(a);
-  int *label = arena_array(s->round, int, s->core->n_vars);
-  for (int i = 0; i < s->core->n_vars; i++)
-    label[i] = m->hold[s->core->var[i].origin];
-  search_offer(s->search, label);
-  solve_offer(s, label);
-  if (!s->core->n_vars) s->bound = s->best; // no other choice can be better
-}
 
 static void ascend(Solve *s, int steps) {
   solve_ascend(s, steps, 0.001);
@@ -198,10 +175,29 @@ static bool round_of(Solve *s, int moves) {
   solve_improve(s, moves);
   solve_say(s, "improve");
   if (solve_over(s) || s->search->over > 0 || s->search->cost > s->best) return false;
-  hold(s);
+  // Hold the best choice found, which all later reductions keep possible.
+  Model *m = s->model;
+  if (!m->hold) m->hold = arena_array(m->arena, int, m->n_vars);
+  for (int i = 0; i < s->core->n_vars; i++)
+    m->hold[s->core->var[i].origin] = s->search->label[i];
   dual_settle(s->dual);
   if (!solve_exclude(s)) return false;
-  next_round(s);
+  // Simplify the model without these labels; prices and the held choice carry over.
+  Arena *a = arena_new();
+  int n_rows = m->n_rows;
+  const int64_t *time = arena_copy(a, m->time, (size_t)n_rows * sizeof *time);
+  const double *price = arena_copy(a, s->dual->price, (size_t)n_rows * sizeof *price);
+  model_reduce(m);
+  arena_free(s->round);
+  solve_begin(s, m);
+  dual_take_prices(s->dual, m->time, time, price, n_rows);
+  arena_free(a);
+  int *label = arena_array(s->round, int, s->core->n_vars);
+  for (int i = 0; i < s->core->n_vars; i++)
+    label[i] = m->hold[s->core->var[i].origin];
+  search_offer(s->search, label);
+  solve_offer(s, label);
+  if (!s->core->n_vars) s->bound = s->best; // no other choice can be better
   return true;
 }
 
@@ -212,6 +208,7 @@ static void try_bound(Solve *s, double (*find)(Solve *)) {
 }
 
 static void run(Solve *s, Model *m) {
+  // Reduction alone may solve it; large sums are rounded.
   solve_begin(s, m);
   if (!s->core->n_vars) {
     double all = s->core->constant;
@@ -229,6 +226,7 @@ static void run(Solve *s, Model *m) {
   ascend(s, 200);
   solve_find(s, 20);
   solve_say(s, "find");
+  // Rounds until three in turn remove no label; CBC after the first of these.
   for (int idle = 0, moves = 200; !solve_over(s) && idle < 3;) {
     bool shrunk = round_of(s, moves);
     idle = shrunk ? 0 : idle + 1;
@@ -237,6 +235,7 @@ static void run(Solve *s, Model *m) {
     if (idle == 1) try_bound(s, solve_cbc);
     if (s->best < best) idle = 0;
   }
+  // Branch and bound, then search for the rest of the limit.
   try_bound(s, solve_branch);
   while (!solve_over(s))
     round_of(s, 1 << 20);
@@ -244,22 +243,13 @@ static void run(Solve *s, Model *m) {
 
 // -- The result ------------------------------------------------------------------------------
 
-static SolverResult infeasible(const SolverProblem *p, const Model *m) {
-  SolverResult r = {.status = SOLVER_infeasible};
-  if (m->full_row >= 0) {
-    r.has_moment = true;
-    r.moment = m->time[m->full_row];
-    r.needed = (SolverCost)p->limit - m->room[m->full_row];
-  }
-  return r;
-}
-
 static SolverResult result(const Solve *s) {
   if (!s->has) {
     bool none = isinf(s->bound) && s->bound > 0;
     return (SolverResult){.status = none ? SOLVER_infeasible : SOLVER_time_out,
                           .ended = none ? SOLVER_done : s->effort->ended};
   }
+  // Costs are whole numbers: a bound less than one below the cost proves it.
   SolverResult r = {.status = SOLVER_feasible, .choice = s->choice, .cost = s->cost};
   r.ended = is_close(s) ? SOLVER_done : s->effort->ended;
   r.has_bound = s->bound > -INFINITY;
@@ -301,7 +291,13 @@ SolverResult solver_solve(Arena *a, const SolverProblem *p, const SolverOptions 
   model_reduce(m);
   SolverResult r;
   if (m->infeasible) {
-    r = infeasible(p, m);
+    r = (SolverResult){.status = SOLVER_infeasible};
+    // Tell the row that overflows even with the least usage of all.
+    if (m->full_row >= 0) {
+      r.has_moment = true;
+      r.moment = m->time[m->full_row];
+      r.needed = (SolverCost)p->limit - m->room[m->full_row];
+    }
   } else {
     bool written = !o->lp || write_lp(m, o->lp);
     run(&s, m);

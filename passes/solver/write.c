@@ -26,32 +26,6 @@ static void write_interval(FILE *f, const char *before, const SolverUse *u) {
   write_numbers(f, before, ends, 2);
 }
 
-static void write_nodes(FILE *f, const SolverProblem *p) {
-  fputs("  \"nodes\": {\"intervals\": [", f);
-  for (int i = 0; i < p->n_nodes; i++)
-    write_interval(f, i ? "," : "", first_use(&p->node[i]));
-  fputs("],\n    \"costs\": [", f);
-  for (int i = 0; i < p->n_nodes; i++)
-    write_numbers(f, i ? ",\n" : "", p->node[i].cost, p->node[i].n);
-  fputs("],\n    \"usages\": [", f);
-  for (int i = 0; i < p->n_nodes; i++)
-    write_numbers(f, i ? ",\n" : "", first_use(&p->node[i])->usage, p->node[i].n);
-  fputs("]},\n", f);
-}
-
-static void write_edges(FILE *f, const SolverProblem *p) {
-  fputs("  \"edges\": {\"nodes\": [", f);
-  for (int i = 0; i < p->n_edges; i++)
-    fprintf(f, "%s[%d,%d]", i ? "," : "", p->edge[i].node[0], p->edge[i].node[1]);
-  fputs("],\n    \"costs\": [", f);
-  for (int i = 0; i < p->n_edges; i++) {
-    const SolverEdge *e = &p->edge[i];
-    int64_t n = (int64_t)p->node[e->node[0]].n * p->node[e->node[1]].n;
-    write_numbers(f, i ? ",\n" : "", e->cost, n);
-  }
-  fputs("]}", f);
-}
-
 // The field of `uses` to write; a node's first use is not among them.
 typedef enum UseList { USE_node, USE_interval, USE_usages } UseList;
 
@@ -62,6 +36,7 @@ static void write_uses(FILE *f, const SolverProblem *p, const char *name, UseLis
     for (int k = 1; k < p->node[i].n_uses; k++) {
       const SolverUse *u = &p->node[i].use[k];
       const char *before = any ? "," : "";
+      // One pass for each list, all in the same order.
       const int64_t node = i;
       any = true;
       switch (list) {
@@ -78,8 +53,29 @@ bool solver_write(const SolverProblem *p, const char *path, Diag *d) {
   bool ok = f != NULL;
   if (ok) {
     fputs("{\"problem\": {\n", f);
-    write_nodes(f, p);
-    write_edges(f, p);
+    // Nodes, each with its first use.
+    fputs("  \"nodes\": {\"intervals\": [", f);
+    for (int i = 0; i < p->n_nodes; i++)
+      write_interval(f, i ? "," : "", first_use(&p->node[i]));
+    fputs("],\n    \"costs\": [", f);
+    for (int i = 0; i < p->n_nodes; i++)
+      write_numbers(f, i ? ",\n" : "", p->node[i].cost, p->node[i].n);
+    fputs("],\n    \"usages\": [", f);
+    for (int i = 0; i < p->n_nodes; i++)
+      write_numbers(f, i ? ",\n" : "", first_use(&p->node[i])->usage, p->node[i].n);
+    fputs("]},\n", f);
+    // Edges: their ends, and their tables.
+    fputs("  \"edges\": {\"nodes\": [", f);
+    for (int i = 0; i < p->n_edges; i++)
+      fprintf(f, "%s[%d,%d]", i ? "," : "", p->edge[i].node[0], p->edge[i].node[1]);
+    fputs("],\n    \"costs\": [", f);
+    for (int i = 0; i < p->n_edges; i++) {
+      const SolverEdge *e = &p->edge[i];
+      int64_t n = (int64_t)p->node[e->node[0]].n * p->node[e->node[1]].n;
+      write_numbers(f, i ? ",\n" : "", e->cost, n);
+    }
+    fputs("]}", f);
+    // All other uses.
     fputs(",\n  \"uses\": {", f);
     write_uses(f, p, "nodes", USE_node);
     fputs(", ", f);

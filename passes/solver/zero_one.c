@@ -63,6 +63,7 @@ static Cbc_Model *load(const ZeroOne *p) {
       value[to] = scale * p->value[k];
     }
   }
+  // Integer variables are 0 or 1, all others between.
   Cbc_loadProblem(m, p->n_columns, p->n_rows, start, row, value, lo, hi, p->cost, lo + p->n_columns,
                   hi + p->n_columns);
   for (int k = 0; k < p->n_binary; k++)
@@ -71,20 +72,13 @@ static Cbc_Model *load(const ZeroOne *p) {
   return m;
 }
 
-static void set_start(Cbc_Model *m, const ZeroOne *p, const double *value) {
-  Arena *a = arena_new();
-  int *column = arena_array(a, int, p->n_columns);
-  for (int k = 0; k < p->n_columns; k++)
-    column[k] = k;
-  Cbc_setMIPStartI(m, p->n_columns, column, value);
-  arena_free(a);
-}
-
 // Cut passes at the root; CBC's default is 100.  The first few raise the bound most; search
 // problems with binding memory take half the time.
 #define CUT_PASSES "20"
 
-static void set_options(Cbc_Model *m, const ZeroOneAsk *ask) {
+static ZeroOneAnswer solve(const ZeroOne *p, const ZeroOneAsk *ask, double *value) {
+  Cbc_Model *m = load(p);
+  // One thread and fixed seeds: the same answer each time.
   char text[32];
   snprintf(text, sizeof text, "%.3f", ask->end - clock_seconds());
   Cbc_setLogLevel(m, 0);
@@ -99,15 +93,17 @@ static void set_options(Cbc_Model *m, const ZeroOneAsk *ask) {
   Cbc_setParameter(m, "passCuts", CUT_PASSES);
   snprintf(text, sizeof text, "%d", ask->most_nodes);
   if (ask->most_nodes) Cbc_setParameter(m, "maxNodes", text);
-}
-
-static ZeroOneAnswer solve(const ZeroOne *p, const ZeroOneAsk *ask, double *value) {
-  Cbc_Model *m = load(p);
-  set_options(m, ask);
-  if (ask->start)
-    set_start(m, p, ask->start);
-  else if (!isinf(ask->cutoff))
+  // A start implies its cost as cutoff.
+  if (ask->start) {
+    Arena *a = arena_new();
+    int *column = arena_array(a, int, p->n_columns);
+    for (int k = 0; k < p->n_columns; k++)
+      column[k] = k;
+    Cbc_setMIPStartI(m, p->n_columns, column, ask->start);
+    arena_free(a);
+  } else if (!isinf(ask->cutoff)) {
     Cbc_setCutoff(m, ask->cutoff);
+  }
   Cbc_solve(m);
   ZeroOneAnswer x = {Cbc_getBestPossibleObjValue(m), false, Cbc_isProvenOptimal(m),
                      Cbc_getNodeCount(m)};
@@ -130,16 +126,6 @@ static bool write_all(int file, const void *from, size_t n) {
   return true;
 }
 
-static void answer_into(int file, const ZeroOne *p, const ZeroOneAsk *ask, double *value) {
-  int nowhere = open("/dev/null", O_WRONLY);
-  dup2(nowhere, STDOUT_FILENO);
-  dup2(nowhere, STDERR_FILENO); // its output in a crash
-  ZeroOneAnswer x = solve(p, ask, value);
-  bool ok =
-      write_all(file, &x, sizeof x) && write_all(file, value, (size_t)p->n_columns * sizeof *value);
-  _exit(ok ? 0 : 1);
-}
-
 // False: the other end is closed, or the time limit is reached.
 static bool read_all(int file, void *to, size_t n, double end) {
   for (size_t done = 0; done < n;) {
@@ -159,7 +145,17 @@ ZeroOneAnswer zero_one_ask(const ZeroOne *p, const ZeroOneAsk *ask, double *valu
   int ends[2];
   if (pipe(ends)) return nothing;
   pid_t child = fork();
-  if (child == 0) answer_into(ends[1], p, ask, value);
+  if (child == 0) {
+    // The child: silent, as CBC prints its own messages, in a crash too.
+    int null = open("/dev/null", O_WRONLY);
+    dup2(null, STDOUT_FILENO);
+    dup2(null, STDERR_FILENO);
+    ZeroOneAnswer x = solve(p, ask, value);
+    bool ok = write_all(ends[1], &x, sizeof x) &&
+              write_all(ends[1], value, (size_t)p->n_columns * sizeof *value);
+    _exit(ok ? 0 : 1);
+  }
+  // The parent waits until the time limit; CBC does not always respect it.
   close(ends[1]);
   ZeroOneAnswer x = nothing;
   if (child > 0) {

@@ -34,6 +34,7 @@ static int split_loss(lua_State *l) {
   if (op->kind != OP_cross_entropy)
     return FAIL(l, loc, "%s is no cross_entropy", op_info[op->kind].name);
   Record *r = p->s->record;
+  // The name for the record must be taken before the op is replaced.
   record_before(r, &op, 1);
   const char *name = record_op(r, op);
   if (!split_classes(op, op_ranks(op, axis), p->box.d))
@@ -45,18 +46,6 @@ static int split_loss(lua_State *l) {
 }
 
 // -- Pins --------------------------------------------------------------------------------------
-
-// Along decided axes the pin has the layout of its value, which may be a partial sum.
-static void pin_decided(Sharding *s, Op *pin) {
-  for (int a = 0; a < s->mesh->n_axes; a++) {
-    Sbp lies = s->lies[pin->in[0].value->id][a];
-    if (!s->decided[a]) continue;
-    int letter = lies.kind == SBP_S ? letter_of_operand(s, pin, 0, lies.dim, a) : -1;
-    if (lies.kind == SBP_P) pin->split[a] = SPLIT_PARTIAL;
-    if (letter >= 0) pin->split[a] = dims_of(s, pin)->letter[letter].name;
-    s->lies[pin->out[0]->id][a] = split_gives(pin, dims_of(s, pin), 0, a);
-  }
-}
 
 // pin(value): inserts an identity op between the value and its readers in the update, for a
 // constraint on its split.
@@ -72,6 +61,7 @@ static int pin(lua_State *l) {
   // A reshape to the same shape is the identity.
   Value *pinned = build(&b, OP_reshape, IN(v), ATTRS(a_list("shape", v->type->dim, v->type->rank)));
   if (!pinned) return FAIL(l, v->def->loc, "the value cannot be pinned");
+  // Readers in forward and backward keep the value itself.
   for (Use *u = v->uses, *next; u; u = next) {
     next = u->next;
     bool reads = u->user && u->user != pinned->def && op_part(u->user) == PART_update;
@@ -80,8 +70,18 @@ static int pin(lua_State *l) {
   if (r) record_call(r, p->s->g, "pin(%s.outputs[%d])", name, v->index + 1);
   plan_changed(p);
   sharding_add(p->s, pinned->def);
-  pin_decided(p->s, pinned->def);
-  plan_push(l, pinned->def, PLAN_OPS);
+  // Along decided axes the pin has the layout of its value, which may be a partial sum.
+  Sharding *s = p->s;
+  Op *op = pinned->def;
+  for (int a = 0; a < s->mesh->n_axes; a++) {
+    Sbp layout = s->lies[v->id][a];
+    if (!s->decided[a]) continue;
+    int letter = layout.kind == SBP_S ? letter_of_operand(s, op, 0, layout.dim, a) : -1;
+    if (layout.kind == SBP_P) op->split[a] = SPLIT_PARTIAL;
+    if (letter >= 0) op->split[a] = dims_of(s, op)->letter[letter].name;
+    s->lies[pinned->id][a] = split_gives(op, dims_of(s, op), 0, a);
+  }
+  plan_push(l, op, PLAN_OPS);
   return 1;
 }
 
@@ -118,24 +118,11 @@ static PieceSizes check_sizes(lua_State *l, int arg) {
       FAIL(l, NULL, "a piece has a size of 1 or more, not %lld", (long long)size);
     at[s.n] = (int)size;
   }
+  // Interleaved rows are slices with a stride, the same for all pieces.
   s.dealt = lua_toboolean(l, arg + 1);
   for (int i = 1; s.dealt && i < s.n; i++)
     if (at[i] != *at) FAIL(l, NULL, "what is dealt in turn has equal pieces");
   return s;
-}
-
-// "{ { op = o[1], letter = "k" } }, { 3, 2 }"
-static const char *pieces_words(Record *r, const PieceStart *start, int n,
-                                const PieceSizes *sizes) {
-  if (!r) return NULL;
-  StrBuf b = {.arena = r->arena};
-  for (int i = 0; i < n; i++)
-    strbuf_addf(&b, "%s{ op = %s, letter = \"%c\" }", i ? ", " : "{ ", record_op(r, start[i].op),
-                start[i].letter);
-  for (int i = 0; i < sizes->n; i++)
-    strbuf_addf(&b, "%s%d", i ? ", " : " }, { ", sizes->at[i]);
-  strbuf_add(&b, sizes->dealt ? " }, true" : " }");
-  return b.at;
 }
 
 // pieces(list of {op=, letter=}, n or list of sizes, interleaved): returns whether these and their
@@ -147,6 +134,7 @@ static int pieces(lua_State *l) {
   PieceSizes sizes = check_sizes(l, 2);
   if (p->n_axes) return FAIL(l, NULL, "the model is as it is now: this belongs into 'model'");
   if (n < 1) return FAIL(l, NULL, "pieces wants a list of {op=, letter=}, and this is empty");
+  // Entries of the list.
   PieceStart *start = arena_array(p->box.arena, PieceStart, n);
   Op **ops = arena_array(p->box.arena, Op *, n);
   for (int i = 0; i < n; i++) {
@@ -160,12 +148,21 @@ static int pieces(lua_State *l) {
   }
   bool done;
   Op *wall;
-  // The names for the record must be taken before the ops are replaced.
+  // The names for the record must be taken before the ops are replaced:
+  // "{ { op = o[1], letter = "k" } }, { 3, 2 }"
   record_before(p->s->record, ops, n);
-  const char *words = pieces_words(p->s->record, start, n, &sizes);
+  Record *r = p->s->record;
+  StrBuf b = {.arena = r ? r->arena : NULL};
+  for (int i = 0; r && i < n; i++)
+    strbuf_addf(&b, "%s{ op = %s, letter = \"%c\" }", i ? ", " : "{ ", record_op(r, start[i].op),
+                start[i].letter);
+  for (int i = 0; r && i < sizes.n; i++)
+    strbuf_addf(&b, "%s%d", i ? ", " : " }, { ", sizes.at[i]);
+  if (r) strbuf_add(&b, sizes.dealt ? " }, true" : " }");
   if (!cut_in_pieces(start, n, &sizes, &done, &wall, p->box.d))
     return FAIL(l, start->op->loc, "the ops stay as they are");
-  if (done && words) record_call(p->s->record, p->s->g, "pieces(%s)", words);
+  if (done && r) record_call(r, p->s->g, "pieces(%s)", b.at);
+  // Unless it is done, also the op that prevents it.
   plan_changed(p);
   lua_pushboolean(l, done);
   if (done || !wall) return 1;
@@ -211,6 +208,7 @@ static int mark_list(lua_State *l, const ListMark *mark, bool by_piece) {
     *mark->of(op) = list;
     op->by_piece |= by_piece;
   }
+  // A saved plan repeats the call.
   Record *r = p->s->record;
   if (!r) return 0;
   record_before(r, ops.at, ops.n);

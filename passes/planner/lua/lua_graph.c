@@ -55,6 +55,7 @@ const Loc *plan_line(lua_State *l) {
 const char PLAN_OPS[] = "op", PLAN_VALUES[] = "value";
 
 void plan_push(lua_State *l, const void *object, const char *type) {
+  // One userdata for each object, so that a program can compare them.
   if (lua_rawgetp(l, LUA_REGISTRYINDEX, object) != LUA_TNIL) return;
   lua_pop(l, 1);
   *(const void **)lua_newuserdatauv(l, sizeof object, 0) = object;
@@ -79,6 +80,7 @@ static void check_graph(lua_State *l, const Graph *g, const Loc *loc) {
 // Rejects an op that has been replaced since the program got it.
 static void check_there(lua_State *l, const Op *op) {
   check_graph(l, op->graph, op->loc);
+  // A removed op still points to its neighbours, but these do not point back.
   if (op->prev ? op->prev->next != op : op->graph->first != op)
     FAIL(l, op->loc, "%s is not there any more: it became other ops", op_info[op->kind].name);
 }
@@ -148,14 +150,6 @@ const char *plan_letter(const Dims *dims, int letter) {
 
 // -- Fields ------------------------------------------------------------------------------------
 
-static void push_values(lua_State *l, Value *const *at, int n) {
-  lua_createtable(l, n, 0);
-  for (int i = 0; i < n; i++) {
-    plan_push(l, at[i], PLAN_VALUES);
-    lua_rawseti(l, -2, i + 1);
-  }
-}
-
 static void push_inputs(lua_State *l, const Op *op) {
   lua_createtable(l, op->n_in, 0);
   for (int i = 0; i < op->n_in; i++) {
@@ -164,20 +158,16 @@ static void push_inputs(lua_State *l, const Op *op) {
   }
 }
 
-// The letter that a split of the dimension would use, possible or not: the first longer than 1.
-static int first_letter(const Dims *dims, const Term *t, int dim) {
-  for (int i = 0; i < t->dim[dim].n; i++)
-    if (dims->letter[t->dim[dim].letter[i]].size != 1) return t->dim[dim].letter[i];
-  return -1;
-}
-
 static int push_letter(lua_State *l, const Op *op, const Term *terms, int n, const char *what) {
   lua_Integer i = luaL_checkinteger(l, 2);
   if (i < 1 || i > n)
     return FAIL(l, op->loc, "%s has %d %ss, from 1", op_info[op->kind].name, n, what);
   const Dims *dims = plan_einsum(l, op);
   const Term *t = &terms[i - 1];
-  int letter = first_letter(dims, t, plan_dim(l, 3, t->rank, op->loc));
+  int dim = plan_dim(l, 3, t->rank, op->loc), letter = -1;
+  // The letter that a split of the dimension would use, possible or not: the first longer than 1.
+  for (int k = t->dim[dim].n - 1; k >= 0; k--)
+    if (dims->letter[t->dim[dim].letter[k]].size != 1) letter = t->dim[dim].letter[k];
   if (letter < 0)
     lua_pushnil(l);
   else
@@ -202,6 +192,7 @@ static int op_split(lua_State *l) {
   const char *name = luaL_checkstring(l, 2);
   int a = s->mesh ? mesh_find_axis(s->mesh, name) : -1;
   if (a < 0) return FAIL(l, NULL, "there is no axis '%s'", name);
+  // An open axis has no split yet.
   if (!s->decided[a] && !s->fixed[op->id][a])
     lua_pushnil(l);
   else
@@ -228,6 +219,7 @@ static int op_attribute(lua_State *l) {
     lua_pushnil(l);
     return 1;
   }
+  // By the kind of the attribute; a list becomes a table.
   const Attr *a = op_attr(op, name);
   switch (a->kind) {
   case 'i': lua_pushinteger(l, a->i); break;
@@ -286,7 +278,11 @@ static void push_elementwise(lua_State *l, const Op *op) {
 }
 
 static void push_outputs(lua_State *l, const Op *op) {
-  push_values(l, op->out, op->n_out);
+  lua_createtable(l, op->n_out, 0);
+  for (int i = 0; i < op->n_out; i++) {
+    plan_push(l, op->out[i], PLAN_VALUES);
+    lua_rawseti(l, -2, i + 1);
+  }
 }
 
 static const struct {
@@ -318,6 +314,7 @@ enum {
 static int op_field(lua_State *l) {
   const Op *op = plan_op(l, 1);
   const char *name = luaL_checkstring(l, 2);
+  // Fields, then methods; the names up to here are for the error.
   StrBuf known = {.arena = program_of(l)->box.arena};
   for (int i = 0; i < N_OP_FIELDS; i++) {
     strbuf_addf(&known, "%s, ", op_fields[i].name);

@@ -13,20 +13,6 @@
 #include "planner/stages/stages.h"
 #include "schedule/names.h"
 
-// Removes {sums = false} from the arguments, if it is the first.
-static bool search_sums(lua_State *l) {
-  bool sums = true;
-  if (!lua_istable(l, 1)) return sums;
-  for (lua_pushnil(l); lua_next(l, 1); lua_pop(l, 1)) {
-    const char *name = lua_type(l, -2) == LUA_TSTRING ? lua_tostring(l, -2) : "";
-    if (!str_equal(name, "sums") || !lua_isboolean(l, -1))
-      return FAIL(l, NULL, "of a search one may say {sums = true} or {sums = false}");
-    sums = lua_toboolean(l, -1);
-  }
-  lua_remove(l, 1);
-  return sums;
-}
-
 enum {
   MAX_SEARCHES = 64
 }; // per program, with the programs that it applies: each has limits of its own
@@ -34,7 +20,17 @@ enum {
 // search({sums = false}, axis, …): decides all open choices along these axes jointly.
 static int search(lua_State *l) {
   PlanProgram *p = program_of(l);
-  bool sums = search_sums(l);
+  bool sums = true;
+  // {sums = false}, if it is the first argument.
+  if (lua_istable(l, 1)) {
+    for (lua_pushnil(l); lua_next(l, 1); lua_pop(l, 1)) {
+      const char *name = lua_type(l, -2) == LUA_TSTRING ? lua_tostring(l, -2) : "";
+      if (!str_equal(name, "sums") || !lua_isboolean(l, -1))
+        return FAIL(l, NULL, "of a search one may say {sums = true} or {sums = false}");
+      sums = lua_toboolean(l, -1);
+    }
+    lua_remove(l, 1);
+  }
   int n = lua_gettop(l), axis[MAX_AXES];
   SearchStats found = {0};
   Spared began = sandbox_begin(l);
@@ -49,6 +45,7 @@ static int search(lua_State *l) {
       return FAIL(l, op->loc,
                   "what is assigned to some of the ranks cannot be searched: in --plan stages come "
                   "first, pp=2,search=4");
+  // The time and memory of the search do not count.
   bool ok = search_axes(p->s, axis, n, sums, p->s->cluster, plan_line(l), &found, p->box.d);
   if (p->s->searched && found.n) searched_add(p->s->searched, &found);
   sandbox_spare(l, &began);
@@ -79,7 +76,11 @@ static bool table_flag(lua_State *l, int arg, const char *name) {
   return flag;
 }
 
-static void check_names(lua_State *l, int arg) {
+// {chunks = 2, back = true}, {forwards = 3}, {ways = 2} or {pieces = true}; false for none of
+// these.
+static bool check_table(lua_State *l, int arg, int size, StageOptions *w) {
+  if (!lua_istable(l, arg)) return false;
+  // Unknown keys: a misspelt one would have no effect.
   static const char *const names[] = {"chunks", "back", "forwards", "ways", "pieces"};
   for (lua_pushnil(l); lua_next(l, arg); lua_pop(l, 1)) {
     size_t i = 0;
@@ -90,17 +91,11 @@ static void check_names(lua_State *l, int arg) {
       FAIL(l, NULL, "of stages there is no '%s': there are chunks, back, forwards, ways and pieces",
            lua_tostring(l, -2));
   }
-}
-
-// {chunks = 2, back = true}, {forwards = 3}, {ways = 2} or {pieces = true}; false for none of
-// these.
-static bool check_table(lua_State *l, int arg, int size, StageOptions *w) {
-  if (!lua_istable(l, arg)) return false;
-  check_names(l, arg);
   int n = table_number(l, arg, "chunks", MAX_STAGES / size);
   int forwards = table_number(l, arg, "forwards", SCHEDULE_FORWARDS);
   bool ways = table_number(l, arg, "ways", 2) == 2, pieces = table_flag(l, arg, "pieces");
   if (!n && !forwards && !ways && !pieces) return false;
+  // Each of them has a schedule of its own.
   if (ways && (n > 1 || forwards > 1))
     FAIL(l, NULL, "each of two ways goes once through one stage on each rank");
   if (pieces && (n > 1 || forwards > 1 || ways))
@@ -124,6 +119,7 @@ static StageOptions check_stages(lua_State *l, int arg, int size) {
          (long long)n);
   w.n = (int)n;
   if (counted) return w;
+  // The ranks of each stage.
   int *at = arena_array(program_of(l)->box.arena, int, n);
   for (int i = 0; i < n; i++) {
     lua_Integer ranks = plan_entry(l, arg, i + 1, "size", NULL);
@@ -150,6 +146,7 @@ static int place(lua_State *l) {
   if (p->s->searched && made.searched.n) searched_add(p->s->searched, &made.searched);
   if (!ok) return plan_quit(l);
   sandbox_spare(l, &began);
+  // The ranks of each stage, which the program may use.
   lua_createtable(l, made.n, 0);
   for (int i = 0; i < made.n; i++) {
     lua_pushinteger(l, made.size[i]);

@@ -29,37 +29,12 @@ typedef struct Flow {
   int n_ends, n_stops;
 } Flow;
 
-static void start_flow(PlanProgram *p) {
-  if (p->n_met < p->s->n_values) {
-    p->n_met = p->s->n_values;
-    p->met = arena_array(p->s->scratch, uint32_t, p->n_met * MAX_RANK);
-    p->n_flows = 0;
-  }
-  p->n_flows++;
-}
-
 static void push_stop(Flow *f, const Op *op) {
   plan_push(f->l, op, PLAN_OPS);
   lua_rawseti(f->l, 5, ++f->n_stops);
 }
 
-static void push_end(Flow *f, const Op *op, int letter) {
-  lua_createtable(f->l, 0, 2);
-  plan_push(f->l, op, PLAN_OPS);
-  lua_setfield(f->l, -2, "op");
-  lua_pushstring(f->l, plan_letter(plan_einsum(f->l, op), letter));
-  lua_setfield(f->l, -2, "letter");
-  lua_rawseti(f->l, 4, ++f->n_ends);
-}
-
-static void meet(Flow *f, const Value *v, int dim) {
-  PlanProgram *p = program_of(f->l);
-  uint32_t *met = &p->met[v->id * MAX_RANK + (uint32_t)dim];
-  if (*met == p->n_flows) return;
-  *met = p->n_flows;
-  vec_push(p->s->scratch, &f->cuts, (Cut){v, dim});
-}
-
+// Adds the cuts of an op's results by the letter, or the op itself as an end.
 static void meet_results(Flow *f, const Op *op, int letter) {
   const Dims *dims = plan_einsum(f->l, op);
   bool ends = true;
@@ -67,24 +42,21 @@ static void meet_results(Flow *f, const Op *op, int letter) {
     int dim = dims_position(dims, &dims->out[i], letter);
     if (dim < 0) continue;
     ends = false;
-    meet(f, op->out[i], dim);
+    // A cut that is met for the first time is followed.
+    PlanProgram *p = program_of(f->l);
+    uint32_t *met = &p->met[op->out[i]->id * MAX_RANK + (uint32_t)dim];
+    if (*met == p->n_flows) continue;
+    *met = p->n_flows;
+    vec_push(p->s->scratch, &f->cuts, (Cut){op->out[i], dim});
   }
-  if (ends) push_end(f, op, letter);
-}
-
-static void follow(Flow *f, Cut cut) {
-  for_each_use(u, cut.v) {
-    if (!u->user) {
-      if (cut.v->def) push_stop(f, cut.v->def);
-      continue;
-    }
-    if (op_part(u->user) != PART_forward) continue;
-    int letter = letter_of_operand(program_of(f->l)->s, u->user, u->index, cut.dim, f->axis);
-    if (letter < 0)
-      push_stop(f, u->user);
-    else
-      meet_results(f, u->user, letter);
-  }
+  // An op without the letter in any result sums over it.
+  if (!ends) return;
+  lua_createtable(f->l, 0, 2);
+  plan_push(f->l, op, PLAN_OPS);
+  lua_setfield(f->l, -2, "op");
+  lua_pushstring(f->l, plan_letter(plan_einsum(f->l, op), letter));
+  lua_setfield(f->l, -2, "letter");
+  lua_rawseti(f->l, 4, ++f->n_ends);
 }
 
 // flow(op, letter, axis): follows a split through the model.  Returns the ops that sum over it, as
@@ -97,14 +69,35 @@ static int flow(lua_State *l) {
   lua_settop(l, 3);
   lua_newtable(l);
   lua_newtable(l);
-  start_flow(program_of(l));
+  // Marks are numbers of flows, so that they need no clearing; the model may have grown.
+  PlanProgram *p = program_of(l);
+  if (p->n_met < p->s->n_values) {
+    p->n_met = p->s->n_values;
+    p->met = arena_array(p->s->scratch, uint32_t, p->n_met * MAX_RANK);
+    p->n_flows = 0;
+  }
+  p->n_flows++;
   int i = dims_find(plan_einsum(l, op), letter);
   if (why || i < 0)
     push_stop(&f, op);
   else
     meet_results(&f, op, i);
-  for (int k = 0; k < f.cuts.n; k++)
-    follow(&f, f.cuts.at[k]);
+  // Each cut leads to the readers of its value, in the model; results of the graph are whole.
+  for (int k = 0; k < f.cuts.n; k++) {
+    Cut cut = f.cuts.at[k];
+    for_each_use(u, cut.v) {
+      if (!u->user) {
+        if (cut.v->def) push_stop(&f, cut.v->def);
+        continue;
+      }
+      if (op_part(u->user) != PART_forward) continue;
+      int own = letter_of_operand(p->s, u->user, u->index, cut.dim, f.axis);
+      if (own < 0)
+        push_stop(&f, u->user);
+      else
+        meet_results(&f, u->user, own);
+    }
+  }
   return 2;
 }
 
@@ -119,18 +112,6 @@ static int by_position(const void *x, const void *y) {
   return ((const Positioned *)x)->position - ((const Positioned *)y)->position;
 }
 
-// Sorts the list by graph order.
-static Op **in_order(PlanProgram *p, const OpList *list) {
-  const OpNames *names = plan_names_of(p);
-  Positioned *at = arena_array(p->s->scratch, Positioned, list->n);
-  for (int i = 0; i < list->n; i++)
-    at[i] = (Positioned){op_names_position(names, list->at[i]), list->at[i]};
-  qsort(at, (size_t)list->n, sizeof *at, by_position);
-  for (int i = 0; i < list->n; i++)
-    list->at[i] = at[i].op;
-  return list->at;
-}
-
 // The op in argument `arg`, or those of the list, in graph order.  They stay marked.
 static Op **check_ops(lua_State *l, int arg, const char *which, int *n) {
   PlanProgram *p = program_of(l);
@@ -140,20 +121,20 @@ static Op **check_ops(lua_State *l, int arg, const char *which, int *n) {
   lua_pop(l, 1);
   if (!list.n) FAIL(l, NULL, "op_order wants an op or a list of them, and the %s is empty", which);
   *n = list.n;
-  return in_order(p, &list);
+  // Sort them by graph order.
+  const OpNames *names = plan_names_of(p);
+  Positioned *at = arena_array(p->s->scratch, Positioned, list.n);
+  for (int i = 0; i < list.n; i++)
+    at[i] = (Positioned){op_names_position(names, list.at[i]), list.at[i]};
+  qsort(at, (size_t)list.n, sizeof *at, by_position);
+  for (int i = 0; i < list.n; i++)
+    list.at[i] = at[i].op;
+  return list.at;
 }
 
 static void unmark(PlanProgram *p, Op *const *op, int n) {
   for (int i = 0; i < n; i++)
     p->marked[op[i]->id] = false;
-}
-
-static void record_order(Record *r, const Graph *g, const Order *o) {
-  if (!r) return;
-  record_before(r, o->first, o->n_first);
-  record_before(r, o->then, o->n_then);
-  record_call(r, g, "op_order(%s, %s)", record_ops(r, o->first, o->n_first),
-              record_ops(r, o->then, o->n_then));
 }
 
 // op_order(a, b): the op, or all of a list, runs before the other op, or all of the other list.
@@ -178,7 +159,13 @@ static int op_order(lua_State *l) {
     return FAIL(l, o.then[0]->loc, "%s cannot wait for an update, which comes after all gradients",
                 op_info[o.then[0]->kind].name);
   vec_push(p->s->scratch, &p->s->orders, o);
-  record_order(p->s->record, p->s->g, &o);
+  // A saved plan repeats it.
+  Record *r = p->s->record;
+  if (!r) return 0;
+  record_before(r, o.first, o.n_first);
+  record_before(r, o.then, o.n_then);
+  record_call(r, p->s->g, "op_order(%s, %s)", record_ops(r, o.first, o.n_first),
+              record_ops(r, o.then, o.n_then));
   return 0;
 }
 
@@ -194,6 +181,7 @@ static int schedule(lua_State *l) {
     return FAIL(l, NULL, "there is no step yet that is run: this belongs into 'step'");
   const char *wrong = schedule_kind(p->box.arena, kind, &read);
   if (wrong) return FAIL(l, NULL, "%s", wrong);
+  // `step` runs for every graph, and the schedule is one of all.
   if (m->schedule && !str_equal(m->schedule, kind)) {
     plan_note(l, m->schedule_loc, str_format(p->box.arena, "'%s' is said here", m->schedule));
     return FAIL(l, NULL, "the schedule is '%s' already, and cannot be '%s', too", m->schedule,

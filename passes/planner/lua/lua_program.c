@@ -23,17 +23,6 @@ static bool push_function(lua_State *l, const char *name) {
   return false;
 }
 
-// A `step` with named axes requires that many.
-static void check_axes(lua_State *l, PlanProgram *other, const char *name, int n) {
-  lua_Debug at;
-  push_function(other->box.lua, "step");
-  lua_getinfo(other->box.lua, ">u", &at);
-  if (!n || !at.nparams || at.nparams == n || (at.isvararg && at.nparams < n)) return;
-  program_close(other);
-  FAIL(l, NULL, "the program '%s' has %d ax%s, and %d given", name, at.nparams,
-       at.nparams == 1 ? "is" : "es", n);
-}
-
 // apply(name, axis, …): runs another program on these axes.
 static int apply(lua_State *l) {
   PlanProgram *p = program_of(l);
@@ -45,13 +34,23 @@ static int apply(lua_State *l) {
   plan_axes(l, 2, n, axis);
   if (p->depth == MAX_DEPTH)
     return FAIL(l, NULL, "programs apply one another more than %d deep", MAX_DEPTH);
+  // A fresh instance, with a Lua state of its own.
   PlanProgram *other = program_open(p->box.arena, name, p->box.d);
   bool ok = other != NULL;
   // Searches of both count together; resources exempt in the applied program are exempt here.
   if (ok) {
     other->depth = p->depth + 1;
     other->n_searches = p->n_searches;
-    check_axes(l, other, name, n);
+    // A `step` with named axes requires that many.
+    lua_Debug at;
+    push_function(other->box.lua, "step");
+    lua_getinfo(other->box.lua, ">u", &at);
+    bool fits = at.nparams == n || (at.isvararg && at.nparams < n);
+    if (n && at.nparams && !fits) {
+      program_close(other);
+      FAIL(l, NULL, "the program '%s' has %d ax%s, and %d given", name, at.nparams,
+           at.nparams == 1 ? "is" : "es", n);
+    }
     ok = n ? program_step(other, p->s, axis, n) : program_model(other, p->s->g, p->s->record);
     plan_changed(p);
     p->n_searches = other->n_searches;
@@ -72,34 +71,17 @@ static const luaL_Reg *const calls[] = {plan_questions, plan_splits, plan_rows, 
                                         plan_open,      plan_calls,  program_calls};
 enum { N_CALLS = sizeof calls / sizeof *calls };
 
-static const char *call_names(Arena *a) {
-  StrBuf b = {.arena = a};
-  for (int i = 0; i < N_CALLS; i++)
-    for (const luaL_Reg *call = calls[i]; call->name; call++)
-      strbuf_addf(&b, "%s%s", b.n ? ", " : "", call->name);
-  return b.at;
-}
-
 // Checks the limits after each call, since one Lua instruction may call a slow function or one that
 // uses much memory. Upvalue 1 is the function, 2 its name.
 static int checked(lua_State *l) {
   PlanProgram *p = program_of(l);
   lua_CFunction function = lua_tocfunction(l, lua_upvalueindex(1));
+  // The name is for the message, if a limit is reached.
   p->box.call = lua_touserdata(l, lua_upvalueindex(2));
   int n_results = function(l);
   sandbox_check(l);
   p->box.call = NULL;
   return n_results;
-}
-
-// Adds the functions to the table on top of the stack.
-static void push_calls(lua_State *l, const luaL_Reg *call) {
-  for (; call->name; call++) {
-    lua_pushcfunction(l, call->func);
-    lua_pushlightuserdata(l, (void *)(uintptr_t)call->name);
-    lua_pushcclosure(l, checked, 2);
-    lua_setfield(l, -2, call->name);
-  }
 }
 
 // -- Running -----------------------------------------------------------------------------------
@@ -108,8 +90,14 @@ static int start(lua_State *l) {
   PlanProgram *p = lua_touserdata(l, 1);
   plan_types(l);
   sandbox_environment(l);
+  // A closure for each function, which checks the limits after a call.
   for (int i = 0; i < N_CALLS; i++)
-    push_calls(l, calls[i]);
+    for (const luaL_Reg *call = calls[i]; call->name; call++) {
+      lua_pushcfunction(l, call->func);
+      lua_pushlightuserdata(l, (void *)(uintptr_t)call->name);
+      lua_pushcclosure(l, checked, 2);
+      lua_setfield(l, -2, call->name);
+    }
   lua_pushvalue(l, -1);
   lua_setfield(l, LUA_REGISTRYINDEX, "world");
   sandbox_run(&p->box, 0);
@@ -133,13 +121,6 @@ static int bad_factors(lua_State *l, const char *what, lua_Integer i) {
   push_own_function(l, "factors");
   lua_getinfo(l, ">S", &at);
   return luaL_error(l, "lua:%d: %s", at.linedefined, lua_pushfstring(l, what, i));
-}
-
-static bool is_axis_name(const char *name) {
-  const char *p = name;
-  while (isalnum((unsigned char)*p) || *p == '_')
-    p++;
-  return *name && !*p;
 }
 
 // Pops the list of sizes on top of the stack.
@@ -174,8 +155,11 @@ static void read_names(lua_State *l, const PlanProgram *p) {
     bool is_name = lua_rawgeti(l, -1, k + 1) == LUA_TSTRING;
     if (!is_name && !lua_isnil(l, -1))
       bad_factors(l, "what 'factors' returned as name %I is no text", k + 1);
-    const char *name = is_name ? str_copy(p->box.arena, lua_tostring(l, -1)) : NULL;
-    if (name && !is_axis_name(name))
+    // It becomes an axis of the mesh in the text of the IR.
+    const char *name = is_name ? str_copy(p->box.arena, lua_tostring(l, -1)) : NULL, *end = name;
+    while (name && (isalnum((unsigned char)*end) || *end == '_'))
+      end++;
+    if (name && (!*name || *end))
       bad_factors(l, "what 'factors' returned as name %I is not of letters, digits and _", k + 1);
     for (int i = 0; i < k && name; i++)
       if (str_equal(p->factors->name[i], name))
@@ -220,6 +204,7 @@ static int call_model(lua_State *l) {
 
 static int call_step(lua_State *l) {
   const PlanProgram *p = lua_touserdata(l, 1);
+  // Fewer parameters ignore the other axes; of more, the last would be nil.
   lua_Debug at;
   push_own_function(l, "step");
   lua_getinfo(l, ">uS", &at);
@@ -293,6 +278,7 @@ bool program_step(PlanProgram *p, Sharding *s, const int *axis, int n) {
   p->n_met = 0;
   allow_memory(p, s->g);
   bool ok = sandbox_call(&p->box, call_step, p, 0) && !p->n_refused;
+  // An error in a graph after the first may surprise: tell which graph it is.
   if (!ok && s->first && !p->depth)
     diag_note(p->box.d, NULL, "this is of '@%s', for which 'step' runs as well as for '@%s'",
               s->g->name, s->first->g->name);
@@ -325,6 +311,7 @@ bool plan_known(const char *name, Arena *a, Diag *d) {
               plan_names(a));
     return false;
   }
+  // A misspelt name: suggest the nearest.
   NnrtNearest near = {0};
   nnrt_nearest(&near, name, strlen(name), "auto");
   for (int i = 0; i < n_plan_texts; i++)
@@ -337,23 +324,29 @@ bool plan_known(const char *name, Arena *a, Diag *d) {
   return false;
 }
 
-static const char *text_of(Arena *a, const char *name, size_t *n, Diag *d) {
-  if (!plan_known(name, a, d)) return NULL;
-  if (is_file(name)) return sandbox_read(a, name, n, d);
-  int i = text_index(name);
-  *n = plan_texts[i].n;
-  return plan_texts[i].text;
-}
-
 PlanProgram *program_open(Arena *a, const char *name, Diag *d) {
+  if (!plan_known(name, a, d)) return NULL;
+  // A file, or one of the plans that are part of the compiler.
   size_t n;
-  const char *text = text_of(a, name, &n, d);
+  const char *text = NULL, *path = name;
+  if (is_file(name)) {
+    text = sandbox_read(a, name, &n, d);
+  } else {
+    const PlanText *own = &plan_texts[text_index(name)];
+    text = own->text;
+    n = own->n;
+    path = str_format(a, "plans/%s.lua", name);
+  }
   if (!text) return NULL;
   PlanProgram *p = arena_one(a, PlanProgram);
-  const char *path = is_file(name) ? name : str_format(a, "plans/%s.lua", name);
   if (!sandbox_open(&p->box, a, path, text, n, d)) return NULL;
   *(PlanProgram **)lua_getextraspace(p->box.lua) = p;
-  p->box.calls = call_names(a);
+  // The names of all functions, for errors.
+  StrBuf names = {.arena = a};
+  for (int i = 0; i < N_CALLS; i++)
+    for (const luaL_Reg *call = calls[i]; call->name; call++)
+      strbuf_addf(&names, "%s%s", names.n ? ", " : "", call->name);
+  p->box.calls = names.at;
   if (sandbox_call(&p->box, start, p, 0)) {
     if (has_function(p, "step")) return p;
     diag_error(d, loc_line(a, path, 0, 0), "the program has no function 'step'");

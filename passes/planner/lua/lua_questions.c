@@ -15,21 +15,17 @@
 
 enum { MAX_LISTS = 4 }; // nested: of blocks, occurrences and ops there are three
 
-// "add, linear, relu": the kinds of op in the graph.
-static const char *kinds_in(lua_State *l) {
+// The op kind of that name, if one was given.
+static void check_kind(lua_State *l, const char *kind, OpKind *known) {
+  if (!kind || op_kind_parse(kind, known)) return;
+  // "add, linear, relu": the kinds of op in the graph.
   StrBuf b = {.arena = program_of(l)->box.arena};
   bool there[N_OPS] = {0};
   for_each_op(op, plan_sharding(l)->g)
     there[op->kind] = true;
   for (int i = 0; i < N_OPS; i++)
     if (there[i]) strbuf_addf(&b, "%s%s", b.n ? ", " : "", op_info[i].name);
-  return b.n ? b.at : "none";
-}
-
-// The op kind of that name, if one was given.
-static void check_kind(lua_State *l, const char *kind, OpKind *known) {
-  if (kind && !op_kind_parse(kind, known))
-    FAIL(l, NULL, "there is no op '%s'; the graph has %s", kind, kinds_in(l));
+  FAIL(l, NULL, "there is no op '%s'; the graph has %s", kind, b.n ? b.at : "none");
 }
 
 static void check_part(lua_State *l, const char *part) {
@@ -57,6 +53,7 @@ static void list(lua_State *l, bool *marked, OpList *ops, const char *what, int 
   if (!lua_istable(l, -1) || depth > MAX_LISTS)
     FAIL(l, NULL, "'%s' wants an op, a list of them, or lists of such, not %s", what,
          steady_text(l, -1));
+  // The depth is limited, as a list may contain itself.
   for (lua_Integer i = 1; i <= (lua_Integer)lua_rawlen(l, -1); i++) {
     lua_rawgeti(l, -1, i);
     list(l, marked, ops, what, depth + 1);
@@ -77,38 +74,29 @@ static const char *text_field(lua_State *l, const char *field) {
   return text;
 }
 
-// ops{kind=, part=, name=, block=}
-static void read_wanted(lua_State *l, Wanted *w) {
-  static const char *const fields[] = {"kind", "part", "name", "block"};
-  for (lua_pushnil(l); lua_next(l, 1); lua_pop(l, 1)) {
-    bool known = false;
-    for (size_t i = 0; i < sizeof fields / sizeof *fields && lua_type(l, -2) == LUA_TSTRING; i++)
-      known |= str_equal(fields[i], lua_tostring(l, -2));
-    if (!known) FAIL(l, NULL, "ops takes kind, part, name and block, not '%s'", steady_text(l, -2));
-  }
-  w->kind = text_field(l, "kind");
-  w->part = text_field(l, "part");
-  w->name = text_field(l, "name");
-  if (lua_getfield(l, 1, "block") != LUA_TNIL) {
-    w->among = arena_array(program_of(l)->s->scratch, bool, plan_sharding(l)->g->n_ops);
-    plan_list(l, w->among, &(OpList){0}, "block");
-  }
-  lua_pop(l, 1);
-}
-
-static bool is_wanted(const Wanted *w, const Op *op) {
-  return (!w->kind || op->kind == w->known) &&
-         (!w->part || str_equal(w->part, train_part_name[op_part(op)])) &&
-         (!w->name || str_glob(w->name, op_node(op))) && (!w->among || w->among[op->id]);
-}
-
 // ops(kind, part), or ops{kind=, part=, name=, block=}: the ops that match all of these, in order;
 // nil matches any.
 static int list_ops(lua_State *l) {
   Wanted w = {0};
   plan_sharding(l);
   if (lua_istable(l, 1)) {
-    read_wanted(l, &w);
+    // The fields of the table; a misspelt one would match all ops.
+    static const char *const fields[] = {"kind", "part", "name", "block"};
+    for (lua_pushnil(l); lua_next(l, 1); lua_pop(l, 1)) {
+      bool known = false;
+      for (size_t i = 0; i < sizeof fields / sizeof *fields && lua_type(l, -2) == LUA_TSTRING; i++)
+        known |= str_equal(fields[i], lua_tostring(l, -2));
+      if (!known)
+        FAIL(l, NULL, "ops takes kind, part, name and block, not '%s'", steady_text(l, -2));
+    }
+    w.kind = text_field(l, "kind");
+    w.part = text_field(l, "part");
+    w.name = text_field(l, "name");
+    if (lua_getfield(l, 1, "block") != LUA_TNIL) {
+      w.among = arena_array(program_of(l)->s->scratch, bool, plan_sharding(l)->g->n_ops);
+      plan_list(l, w.among, &(OpList){0}, "block");
+    }
+    lua_pop(l, 1);
   } else {
     w.kind = luaL_optstring(l, 1, NULL);
     w.part = luaL_optstring(l, 2, NULL);
@@ -120,7 +108,10 @@ static int list_ops(lua_State *l) {
   lua_newtable(l);
   int n = 0;
   for_each_op(op, g) {
-    if (!is_wanted(&w, op)) continue;
+    bool wanted = (!w.kind || op->kind == w.known) &&
+                  (!w.part || str_equal(w.part, train_part_name[op_part(op)])) &&
+                  (!w.name || str_glob(w.name, op_node(op))) && (!w.among || w.among[op->id]);
+    if (!wanted) continue;
     plan_push(l, op, PLAN_OPS);
     lua_rawseti(l, -2, ++n);
   }
@@ -157,6 +148,7 @@ static const Repeats *repeats_of(lua_State *l) {
   PlanProgram *p = program_of(l);
   const Graph *g = plan_sharding(l)->g;
   if (p->repeats) return p->repeats;
+  // Of the model only: backward repeats with it.
   bool *model = arena_array(p->s->scratch, bool, g->n_ops);
   for_each_op(op, g)
     model[op->id] = op_part(op) == PART_forward;
@@ -187,22 +179,6 @@ static int list_blocks(lua_State *l) {
   return 1;
 }
 
-// Cuts the ops before the loss into runs, about as many as there are ops in each.
-static void push_runs(lua_State *l) {
-  const Graph *g = plan_sharding(l)->g;
-  int n = 0;
-  for (const Op *op = g->first; op && op->kind != OP_cross_entropy; op = op->next)
-    n++;
-  int length = (int)ceil(sqrt(n)), i = 0;
-  lua_newtable(l);
-  for (Op *op = g->first; i < n; op = op->next, i++) {
-    if (i % length == 0) lua_createtable(l, length, 0);
-    plan_push(l, op, PLAN_OPS);
-    lua_rawseti(l, -2, i % length + 1);
-    if (i % length == length - 1 || i == n - 1) lua_rawseti(l, -2, i / length + 1);
-  }
-}
-
 static uint32_t first_id(const Occurrence *o) {
   uint32_t first = UINT32_MAX;
   for (int i = 0; i < o->block->n_members; i++) {
@@ -228,9 +204,22 @@ static int list_layers(lua_State *l) {
     for (int i = 0; i < r->block[b]->n; i++)
       if (!r->block[b]->at[i]->outer) vec_push(a, &layer, r->block[b]->at[i]);
   if (!layer.n) {
-    push_runs(l);
+    // Nothing repeats: the ops before the loss in runs, about as many as there are ops in each.
+    const Graph *g = plan_sharding(l)->g;
+    int n = 0;
+    for (const Op *op = g->first; op && op->kind != OP_cross_entropy; op = op->next)
+      n++;
+    int length = (int)ceil(sqrt(n)), i = 0;
+    lua_newtable(l);
+    for (Op *op = g->first; i < n; op = op->next, i++) {
+      if (i % length == 0) lua_createtable(l, length, 0);
+      plan_push(l, op, PLAN_OPS);
+      lua_rawseti(l, -2, i % length + 1);
+      if (i % length == length - 1 || i == n - 1) lua_rawseti(l, -2, i / length + 1);
+    }
     return 1;
   }
+  // Blocks are in order of their size: sort their occurrences by graph order.
   qsort(layer.at, (size_t)layer.n, sizeof *layer.at, by_first_op);
   lua_createtable(l, layer.n, 0);
   for (int i = 0; i < layer.n; i++)
@@ -249,6 +238,7 @@ static int list_params(lua_State *l) {
     is_role |= str_equal(role, role_name[i]);
   if (!is_role)
     return FAIL(l, NULL, "the roles are input, weight, state and scalar, not '%s'", role);
+  // Values that ops compute have no role: only parameters are listed.
   lua_newtable(l);
   int n = 0;
   for (int i = 0; i < g->n_params; i++) {
@@ -269,6 +259,7 @@ Op *plan_find_op(lua_State *l, const char *node, const char *kind, const char *p
   check_part(l, part);
   while (!str_equal(part, train_part_name[k]))
     k++;
+  // Without a number there must be one such op only.
   int number = which > INT32_MAX ? -1 : which ? (int)which : 1;
   Op *op =
       op_names_find(plan_names_of(p), node, (TrainPart)k, kind ? (int)known : N_OPS, number, &n);
@@ -317,6 +308,7 @@ enum { MAX_PRODUCT = 1 << 24 }; // the limit of trial division
 static lua_Integer push_products(lua_State *l, lua_Integer product, int n_sizes, int count,
                                  lua_Integer n) {
   luaL_checkstack(l, 4, NULL);
+  // The last size is the rest: a list of those on the stack and of this.
   if (count == 1) {
     lua_createtable(l, n_sizes + 1, 0);
     for (int i = 0; i < n_sizes; i++) {
@@ -328,6 +320,7 @@ static lua_Integer push_products(lua_State *l, lua_Integer product, int n_sizes,
     lua_rawseti(l, -2 - n_sizes, ++n);
     return n;
   }
+  // Each divisor as the next size.
   for (lua_Integer size = 2; size <= product / 2; size++) {
     if (product % size) continue;
     lua_pushinteger(l, size);

@@ -49,6 +49,7 @@ static Range range_arg(lua_State *l) {
   }
   if (lua_rawgeti(l, 1, 1) == LUA_TSTRING) r.text = lua_tostring(l, -1); // the table owns it
   lua_pop(l, 1);
+  // { text with one #, first, last, step }
   const char *mark = r.text ? strchr(r.text, '#') : NULL;
   if (!mark || strchr(mark + 1, '#'))
     FAIL(l, NULL, "a row of several is named as { \"/h.#/fc\", 0, 11 }, with one #");
@@ -92,32 +93,29 @@ static bool is_open(lua_State *l, int arg) {
   return lua_isnil(l, arg) || (lua_isboolean(l, arg) && !lua_toboolean(l, arg));
 }
 
-// { "n", { 0, 1 } }: the op runs on these ranks of the axis.
-static void say_ranks(lua_State *l, Op *op, int arg, int axis) {
-  if (!lua_istable(l, arg)) return;
-  if (lua_rawgeti(l, arg, 2) == LUA_TNIL)
-    FAIL(l, op->loc, "a letter on some ranks is written { \"n\", { 0, 1 } }");
-  plan_say_ranks(l, op, lua_gettop(l), axis);
-  lua_pop(l, 1);
-}
-
-static void say_letter(lua_State *l, Op *op, int arg, int axis) {
-  if (lua_istable(l, arg))
-    lua_rawgeti(l, arg, 1);
-  else
-    lua_pushvalue(l, arg);
-  if (lua_type(l, -1) != LUA_TSTRING)
-    FAIL(l, op->loc, "%s is no letter of %s", steady_text(l, -1), op_info[op->kind].name);
-  plan_say_split(l, op, plan_letter_arg(l, lua_gettop(l), op), axis);
-  lua_pop(l, 1);
-}
-
+// Adds the constraints of a row for one op: ranks, then splits, which depend on them.
 static void say_op(lua_State *l, Op *op, int n_named) {
   const PlanProgram *p = program_of(l);
-  for (int k = p->n_axes; k > 0; k--)
-    if (!is_open(l, n_named + k)) say_ranks(l, op, n_named + k, p->axis[k - 1]);
-  for (int k = p->n_axes; k > 0; k--)
-    if (!is_open(l, n_named + k)) say_letter(l, op, n_named + k, p->axis[k - 1]);
+  // { "n", { 0, 1 } }: the op runs on these ranks of the axis.
+  for (int k = p->n_axes; k > 0; k--) {
+    if (!lua_istable(l, n_named + k)) continue;
+    if (lua_rawgeti(l, n_named + k, 2) == LUA_TNIL)
+      FAIL(l, op->loc, "a letter on some ranks is written { \"n\", { 0, 1 } }");
+    plan_say_ranks(l, op, lua_gettop(l), p->axis[k - 1]);
+    lua_pop(l, 1);
+  }
+  // The letter, alone or as the first of such a table.
+  for (int k = p->n_axes; k > 0; k--) {
+    if (is_open(l, n_named + k)) continue;
+    if (lua_istable(l, n_named + k))
+      lua_rawgeti(l, n_named + k, 1);
+    else
+      lua_pushvalue(l, n_named + k);
+    if (lua_type(l, -1) != LUA_TSTRING)
+      FAIL(l, op->loc, "%s is no letter of %s", steady_text(l, -1), op_info[op->kind].name);
+    plan_say_split(l, op, plan_letter_arg(l, lua_gettop(l), op), p->axis[k - 1]);
+    lua_pop(l, 1);
+  }
   sandbox_check(l);
 }
 
@@ -125,6 +123,7 @@ static void say_op(lua_State *l, Op *op, int n_named) {
 static int op_row(lua_State *l) {
   enum { WHICH = 4 };
   const char *kind = luaL_checkstring(l, 2), *part = luaL_checkstring(l, 3), *name;
+  // One op of the node, or a range of them.
   bool several = lua_istable(l, WHICH);
   lua_Integer first =
       several ? plan_entry(l, WHICH, 1, "entry", NULL) : luaL_checkinteger(l, WHICH);
@@ -147,15 +146,6 @@ static int by_label(const void *x, const void *y) {
   return order ? order : (int)a->role - (int)b->role;
 }
 
-// Sorts the graph's parameters by label and role.
-static void sort_params(PlanProgram *p) {
-  const Graph *g = p->s->g;
-  p->n_params = g->n_params;
-  p->params = arena_array(p->box.arena, Value *, g->n_params);
-  memcpy(p->params, g->params, (size_t)g->n_params * sizeof *p->params);
-  qsort(p->params, (size_t)p->n_params, sizeof *p->params, by_label);
-}
-
 // NULL for a missing parameter of a graph after the first, which may have fewer.
 static Value *find_param(lua_State *l, const char *name, const char *role) {
   PlanProgram *p = program_of(l);
@@ -165,24 +155,18 @@ static Value *find_param(lua_State *l, const char *name, const char *role) {
     k++;
   if (k == N_ROLES) FAIL(l, NULL, "the roles are input, weight, state and scalar, not '%s'", role);
   like.role = (Role)k;
-  if (!p->params) sort_params(p);
+  // Sorted by label and role, once for all rows.
+  if (!p->params) {
+    const Graph *g = p->s->g;
+    p->n_params = g->n_params;
+    p->params = arena_array(p->box.arena, Value *, g->n_params);
+    memcpy(p->params, g->params, (size_t)g->n_params * sizeof *p->params);
+    qsort(p->params, (size_t)p->n_params, sizeof *p->params, by_label);
+  }
   if (p->n_params)
     found = bsearch(&key, p->params, (size_t)p->n_params, sizeof *p->params, by_label);
   if (!found && !p->s->first) FAIL(l, NULL, "there is no %s '%s'", role, name);
   return found ? *found : NULL;
-}
-
-// A dimension, "-", or { dimension } for storage only.
-static void say_cut(lua_State *l, const Value *v, int arg, int axis) {
-  bool stored = lua_istable(l, arg);
-  if (stored)
-    lua_rawgeti(l, arg, 1);
-  else
-    lua_pushvalue(l, arg);
-  if (lua_type(l, -1) != LUA_TSTRING && !lua_isinteger(l, -1))
-    FAIL(l, v->loc, "%s is no dimension of '%s'", steady_text(l, -1), v->label);
-  plan_say_cut(l, v, plan_split_arg(l, lua_gettop(l), v), axis, stored ? STORED : FIXED);
-  lua_pop(l, 1);
 }
 
 // param_row(name, role, split, …)
@@ -193,8 +177,20 @@ static int param_row(lua_State *l) {
   check_splits(l, NAMED);
   for (Range r = range_arg(l); (name = next_name(&r));) {
     const Value *v = find_param(l, name, role);
-    for (int k = p->n_axes; v && k > 0; k--)
-      if (!is_open(l, NAMED + k)) say_cut(l, v, NAMED + k, p->axis[k - 1]);
+    for (int k = p->n_axes; v && k > 0; k--) {
+      // A dimension, "-", or { dimension } for storage only.
+      int at = NAMED + k, axis = p->axis[k - 1];
+      bool stored = lua_istable(l, at);
+      if (is_open(l, at)) continue;
+      if (stored)
+        lua_rawgeti(l, at, 1);
+      else
+        lua_pushvalue(l, at);
+      if (lua_type(l, -1) != LUA_TSTRING && !lua_isinteger(l, -1))
+        FAIL(l, v->loc, "%s is no dimension of '%s'", steady_text(l, -1), v->label);
+      plan_say_cut(l, v, plan_split_arg(l, lua_gettop(l), v), axis, stored ? STORED : FIXED);
+      lua_pop(l, 1);
+    }
     sandbox_check(l);
   }
   return 0;
@@ -215,21 +211,17 @@ static int offload_row(lua_State *l) {
 
 // -- Model and optimizer of a saved plan -------------------------------------------------------
 
-// Rejects unknown keys: a misspelt one would have no effect.
-static void check_saved_names(lua_State *l) {
+// saved_for { update = "adamw", rows = 32 }, about the training step
+static int saved_for(lua_State *l) {
+  const PlanProgram *p = program_of(l);
+  luaL_checktype(l, 1, LUA_TTABLE);
+  // Unknown keys: a misspelt one would have no effect.
   for (lua_pushnil(l); lua_next(l, 1); lua_pop(l, 1)) {
     const char *name = lua_type(l, -2) == LUA_TSTRING ? lua_tostring(l, -2) : "";
     if (!str_equal(name, "update") && !str_equal(name, "rows"))
       FAIL(l, NULL, "saved_for has no '%s': it wants { update = \"adamw\", rows = 32 }",
            *name ? name : steady_text(l, -2));
   }
-}
-
-// saved_for { update = "adamw", rows = 32 }, about the training step
-static int saved_for(lua_State *l) {
-  const PlanProgram *p = program_of(l);
-  luaL_checktype(l, 1, LUA_TTABLE);
-  check_saved_names(l);
   lua_getfield(l, 1, "update");
   lua_getfield(l, 1, "rows");
   if ((!lua_isnil(l, 2) && lua_type(l, 2) != LUA_TSTRING) ||
@@ -244,6 +236,7 @@ static int saved_for(lua_State *l) {
     return FAIL(l, NULL, "this plan was saved for updates by %s, and %s%s", update,
                 here.update ? "here they are by " : "here is none", here.update ? here.update : "");
   }
+  // Another number of rows is no error, but may be the cause of one.
   lua_Integer rows = lua_tointeger(l, 3);
   if (rows && rows != here.rows && !p->box.notes.n)
     plan_note(l, plan_line(l),

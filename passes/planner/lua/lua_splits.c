@@ -75,6 +75,7 @@ static int can(lua_State *l) {
 static int contradict(lua_State *l, const Loc *loc, const Claims *claims, const char *verb,
                       const char *why) {
   PlanProgram *p = program_of(l);
+  // The last of them is that of the current line.
   for (int i = 0; i < claims->n - 1; i++)
     if (claims->at[i].line)
       plan_note(
@@ -89,22 +90,19 @@ static void add_letter(StrBuf *b, char letter) {
   if (!b->n || !strchr(b->at, letter)) strbuf_add_n(b, &letter, 1);
 }
 
-// "~k": every split that the op allows, except k, which it may lack.
-static void add_all_but(lua_State *l, StrBuf *b, const Op *op, char letter) {
-  const Dims *dims = plan_einsum(l, op);
-  if (letter != '-') add_letter(b, '-');
-  for (int i = 0; i < dims->n_letters; i++)
-    if (dims->letter[i].name != letter) add_letter(b, dims->letter[i].name);
-  if (letter != SPLIT_PARTIAL) add_letter(b, SPLIT_PARTIAL);
-}
-
 // A letter, or "~" and the excluded one: argument `arg`.
 static void add_letters(lua_State *l, StrBuf *b, int arg, const Op *op) {
   size_t n;
   const char *text = luaL_checklstring(l, arg, &n);
   if (n == 2 && text[0] == '~') {
+    // Every split that the op allows, except this one, which it may lack.
     lua_pushlstring(l, text + 1, 1);
-    add_all_but(l, b, op, plan_letter_arg(l, -1, op));
+    char letter = plan_letter_arg(l, -1, op);
+    const Dims *dims = plan_einsum(l, op);
+    if (letter != '-') add_letter(b, '-');
+    for (int i = 0; i < dims->n_letters; i++)
+      if (dims->letter[i].name != letter) add_letter(b, dims->letter[i].name);
+    if (letter != SPLIT_PARTIAL) add_letter(b, SPLIT_PARTIAL);
     lua_pop(l, 1);
   } else {
     add_letter(b, plan_letter_arg(l, arg, op));
@@ -118,6 +116,7 @@ static const char *letters_of(lua_State *l, int arg, const Op *op) {
     add_letters(l, &b, arg, op);
     return b.at;
   }
+  // A list: the union of its entries.
   for (lua_Integer i = 1; i <= (lua_Integer)lua_rawlen(l, arg); i++) {
     lua_rawgeti(l, arg, i);
     if (lua_type(l, -1) != LUA_TSTRING)
@@ -130,31 +129,29 @@ static const char *letters_of(lua_State *l, int arg, const Op *op) {
   return b.at;
 }
 
-// The reason why none of the letters is possible.
-static const char *why_none(lua_State *l, const Op *op, const char *letters, int axis) {
-  const PlanProgram *p = program_of(l);
-  StrBuf b = {.arena = p->box.arena};
-  strbuf_addf(&b, "%s can split none of %s along %s", op_info[op->kind].name,
-              splits_text(b.arena, letters), p->s->mesh->axis[axis].name);
-  for (const char *letter = letters; *letter; letter++) {
-    const char *why = plan_why_not(l, op, *letter, axis);
-    strbuf_addf(&b, "%s%s", letter == letters ? ": " : "; ", why ? why : "");
-  }
-  return b.at;
-}
-
+// Adds the constraint that the op splits one of the letters.
 static int allow(lua_State *l, const Op *op, const char *letters, int axis) {
   const PlanProgram *p = program_of(l);
   Claim more = {axis, letters, NULL, plan_line(l)};
   Claims claims = op_contradiction(p->s, op, &more);
-  if (claims.n == 1)
-    return contradict(l, op->loc, &claims, "to split", why_none(l, op, letters, axis));
+  // Alone infeasible: tell the reason of each letter.
+  if (claims.n == 1) {
+    StrBuf b = {.arena = p->box.arena};
+    strbuf_addf(&b, "%s can split none of %s along %s", op_info[op->kind].name,
+                splits_text(b.arena, letters), p->s->mesh->axis[axis].name);
+    for (const char *letter = letters; *letter; letter++) {
+      const char *why = plan_why_not(l, op, *letter, axis);
+      strbuf_addf(&b, "%s%s", letter == letters ? ": " : "; ", why ? why : "");
+    }
+    return contradict(l, op->loc, &claims, "to split", b.at);
+  }
   if (claims.n)
     return contradict(l, op->loc, &claims, "to split",
                       str_format(p->box.arena,
                                  "%s cannot split %s along %s besides what was said before",
                                  op_info[op->kind].name, splits_text(p->box.arena, letters),
                                  p->s->mesh->axis[axis].name));
+  // The latest constraint is the first of the list.
   Said *said = arena_one(p->s->scratch, Said);
   *said = (Said){letters, more.line, p->s->said[op->id][axis]};
   p->s->said[op->id][axis] = said;
@@ -164,6 +161,7 @@ static int allow(lua_State *l, const Op *op, const char *letters, int axis) {
 void plan_say_split(lua_State *l, Op *op, char letter, int axis) {
   const PlanProgram *p = program_of(l);
   const char *why = plan_why_not(l, op, letter, axis);
+  // The reason of the op itself is clearer than that of all constraints.
   Claim more = {axis, str_copy_n(p->s->scratch, &letter, 1), NULL, plan_line(l)};
   Claims claims = op_contradiction(p->s, op, &more);
   if (claims.n && !why)
@@ -212,6 +210,7 @@ static const Ranks *check_ranks(lua_State *l, int arg, const Op *op, int axis) {
   const PlanProgram *p = program_of(l);
   if (!lua_istable(l, arg))
     return ranks_new(p->s, axis, (int[]){check_rank(l, luaL_checkinteger(l, arg), op, axis)}, 1);
+  // Each rank once.
   lua_Unsigned n = lua_rawlen(l, arg);
   int size = p->s->mesh->axis[axis].size, *at = arena_array(p->box.arena, int, size);
   bool *seen = arena_array(p->box.arena, bool, size);
@@ -250,6 +249,7 @@ void plan_say_ranks(lua_State *l, Op *op, int arg, int axis) {
     contradict(l, op->loc, &claims, "to split",
                str_format(p->box.arena, "%s cannot run on %s", name,
                           ranks_text(p->box.arena, ranks, along)));
+  // No contradiction: the op runs there.
   assign_op(p->s, op, axis, ranks);
   p->s->assigned_by[op->id][axis] = more.line;
 }
@@ -263,27 +263,7 @@ static int op_assign(lua_State *l) {
 
 // -- Layouts of parameters ---------------------------------------------------------------------
 
-// "4 along dp", "4 micro-batches"
-static const char *parts_text(Arena *a, const MeshAxis *axis) {
-  return axis->time ? str_format(a, "%d micro-batches", axis->size)
-                    : str_format(a, "%d along %s", axis->size, axis->name);
-}
-
-static const char *dim_text(Arena *a, const Value *v, int dim) {
-  return value_has_rows(v) && dim == 0 ? "the batch of input"
-                                       : str_format(a, "dimension %d of", dim);
-}
-
-// " besides the 4 parts that it is in already", or empty.
-static const char *besides_text(const PlanProgram *p, const Value *v, char split) {
-  int64_t parts = 1;
-  for (int a = 0; a < p->s->mesh->n_axes; a++)
-    if (split_of(p->s->lies[v->id][a]) == split) parts *= p->s->mesh->axis[a].size;
-  if (parts == 1) return "";
-  return str_format(p->box.arena, " besides the %lld parts that it is in already",
-                    (long long)parts);
-}
-
+// The reason why a parameter cannot have this dimension sharded along `axis`, or NULL.
 static const char *why_not_cut(lua_State *l, const Value *v, char split, int axis) {
   const PlanProgram *p = program_of(l);
   Arena *a = p->box.arena;
@@ -295,11 +275,21 @@ static const char *why_not_cut(lua_State *l, const Value *v, char split, int axi
     return str_format(a, "'%s' is to be cut in dimension %s along %s, not '%c'", name,
                       splits_text(a, said_splits(p->s->said_lies[v->id][axis], a)), along, split);
   int dim = split - '0';
-  if (split != '-' && !param_cuts(p->s, v, dim, axis))
-    return str_format(a, "%s '%s' is %lld, which cannot be cut in %s%s", dim_text(a, v, dim), name,
-                      (long long)v->type->dim[dim], parts_text(a, &p->s->mesh->axis[axis]),
-                      besides_text(p, v, split));
-  return NULL;
+  if (split == '-' || param_cuts(p->s, v, dim, axis)) return NULL;
+  // "dimension 1 of 'w' is 6, which cannot be cut in 4 along dp besides the 2 parts that …"
+  const MeshAxis *of = &p->s->mesh->axis[axis];
+  const char *subject =
+      value_has_rows(v) && dim == 0 ? "the batch of input" : str_format(a, "dimension %d of", dim);
+  const char *parts = of->time ? str_format(a, "%d micro-batches", of->size)
+                               : str_format(a, "%d along %s", of->size, of->name);
+  int64_t already = 1;
+  for (int k = 0; k < p->s->mesh->n_axes; k++)
+    if (split_of(p->s->lies[v->id][k]) == split) already *= p->s->mesh->axis[k].size;
+  const char *besides = "";
+  if (already > 1)
+    besides = str_format(a, " besides the %lld parts that it is in already", (long long)already);
+  return str_format(a, "%s '%s' is %lld, which cannot be cut in %s%s", subject, name,
+                    (long long)v->type->dim[dim], parts, besides);
 }
 
 // A dimension, or "-": replicated.
@@ -327,6 +317,7 @@ void plan_say_cut(lua_State *l, const Value *v, char split, int axis, Given give
     why = str_format(p->box.arena, "'%s' cannot be cut so along %s besides what was said before",
                      v->label, p->s->mesh->axis[axis].name);
   if (why) contradict(l, plan_loc(v), &claims, "to cut dimension", why);
+  // Later axes and constraints see it as the parameter's layout.
   p->s->lies[v->id][axis] = lies_of(split);
   p->s->given[v->id][axis] = given;
   p->s->given_by[v->id][axis] = more.line;
@@ -348,6 +339,7 @@ static const char *splits_arg(lua_State *l, const Value *v) {
   return b.at;
 }
 
+// Adds the constraint that the parameter is sharded along one of the dimensions.
 static int allow_cuts(lua_State *l, const Value *v, const char *splits, int axis) {
   const PlanProgram *p = program_of(l);
   Claim more = {axis, splits, NULL, plan_line(l)};
@@ -359,6 +351,7 @@ static int allow_cuts(lua_State *l, const Value *v, const char *splits, int axis
                                  v->label, splits_text(p->box.arena, splits),
                                  p->s->mesh->axis[axis].name,
                                  claims.n > 1 ? " besides what was said before" : ""));
+  // The latest constraint is the first of the list.
   Said *said = arena_one(p->s->scratch, Said);
   *said = (Said){splits, more.line, p->s->said_lies[v->id][axis]};
   p->s->said_lies[v->id][axis] = said;

@@ -84,20 +84,6 @@ static Place place_in(const Dims *dims, const Term *t, int letter, int64_t outer
   return (Place){-1, 1};
 }
 
-// The letter that is split if a dimension is split in this way, and the number of parts of that
-// letter; or -1.
-static int letter_at(const Dims *dims, const Term *t, Place at, int64_t *outer) {
-  int64_t before = 1;
-  for (int f = 0; f < t->dim[at.dim].n; f++) {
-    int letter = t->dim[at.dim].letter[f];
-    int64_t size = dims->letter[letter].size;
-    *outer = at.outer / before;
-    if (size > *outer) return at.outer % before == 0 && size % *outer == 0 ? letter : -1;
-    before *= size;
-  }
-  return -1;
-}
-
 // The part of a length that is before piece `i`; all of it for i = n.
 static int64_t before(const PieceSizes *pieces, int64_t length, int i) {
   int64_t parts = 0;
@@ -117,7 +103,17 @@ static int letter_by(const Region *r, const Op *op, const Dims *dims, int i, int
   int own = queries < 0 ? -1 : letter_in(r, op, dims, i, queries);
   *outer = at.outer;
   if (own >= 0 && i < 3 && dims_position(dims, &dims->in[i], own) == at.dim) return queries;
-  return letter_at(dims, &dims->in[i], at, outer);
+  // Letters of the dimension, outermost first, up to the one that the parts of it do not exhaust.
+  const Term *t = &dims->in[i];
+  int64_t above = 1;
+  for (int f = 0; f < t->dim[at.dim].n; f++) {
+    int letter = t->dim[at.dim].letter[f];
+    int64_t size = dims->letter[letter].size;
+    *outer = at.outer / above;
+    if (size > *outer) return at.outer % above == 0 && size % *outer == 0 ? letter : -1;
+    above *= size;
+  }
+  return -1;
 }
 
 // The letter by which operands split the op: -1 if none is in pieces, -2 if the op cannot be split
@@ -136,20 +132,16 @@ static int letter_of(const Region *r, const Op *op, const Dims *dims, int64_t *o
   return letter;
 }
 
-// Whether whole operands have spare dimensions for the reshape that interleaved rows, or several
-// parts, need.
-static bool has_room(const Region *r, const Op *op, const Dims *dims, int letter, int64_t outer) {
+// Adds an op to the region, with the splits of its results; false if it cannot be split.
+static bool add_cut(Region *r, Op *op, const Dims *dims, int letter, int64_t outer) {
+  // Whole operands need spare dimensions for the reshape of interleaved rows, or of several parts.
   int more = r->pieces->dealt ? 2 : outer > 1;
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;
     bool whole = r->place[v->id].dim < 0 && place_in(dims, &dims->in[i], letter, outer).dim >= 0;
     if (whole && v->type->rank + more > MAX_RANK) return false;
   }
-  return true;
-}
-
-static bool add_cut(Region *r, Op *op, const Dims *dims, int letter, int64_t outer) {
-  if (!has_room(r, op, dims, letter, outer)) return false;
+  // Nor may it depend on other ranks or on the global index, which dropout knows.
   int traits = op_info[op->kind].traits;
   bool knows_where = op->kind == OP_dropout && !r->pieces->dealt && outer == 1;
   if (op->callee || (traits & COMM) || ((traits & GLOBAL_INDEX) && !knows_where)) return false;
@@ -167,12 +159,6 @@ static bool add_cut(Region *r, Op *op, const Dims *dims, int letter, int64_t out
   return true;
 }
 
-static int start_letter(const PieceStart *start, int n, const Op *op, const Dims *dims) {
-  for (int i = 0; i < n; i++)
-    if (start[i].op == op) return dims_find(dims, start[i].letter);
-  return -1;
-}
-
 // Finds all ops to split; false if one cannot be.
 static bool find_region(Region *r, const PieceStart *start, int n) {
   int started = 0;
@@ -180,7 +166,10 @@ static bool find_region(Region *r, const PieceStart *start, int n) {
     Dims dims;
     if (!op_dims(op, &dims, r->d)) BUG("%s does not fit", op_info[op->kind].name);
     int64_t outer = 1;
-    int letter = letter_of(r, op, &dims, &outer), own = start_letter(start, n, op, &dims);
+    int letter = letter_of(r, op, &dims, &outer), own = -1;
+    for (int i = n - 1; i >= 0; i--)
+      if (start[i].op == op) own = dims_find(&dims, start[i].letter);
+    // Its operands and the program must agree on the letter.
     r->wall = op;
     if (letter == -2 || (letter >= 0 && own >= 0 && (letter != own || outer > 1))) return false;
     if (own >= 0) started++;
@@ -209,37 +198,6 @@ static bool ends_last(Region *r) {
   return true;
 }
 
-// Rows i, i + n, i + 2n and so on.  A dimension with several elements per row, such as all words of
-// all rows, is reshaped first.
-static Value *dealt_to(const Region *r, Builder *b, Value *v, int dim, int i) {
-  Type t = *v->type, one = *v->type;
-  int64_t n = r->pieces->n, in_row = t.dim[dim] / r->rows;
-  memmove(&t.dim[dim + 3], &t.dim[dim + 1], (size_t)(t.rank - dim - 1) * sizeof *t.dim);
-  one.dim[dim] /= n;
-  t.dim[dim] = r->rows / n;
-  t.dim[dim + 1] = n;
-  t.dim[dim + 2] = in_row;
-  t.rank += 2;
-  Value *rows = build_reshape(b, v, t.rank, t.dim);
-  Value *column = rows ? build_slice(b, rows, dim + 1, i, 1) : NULL;
-  return column ? build_reshape(b, column, one.rank, one.dim) : NULL;
-}
-
-// A piece of each of several parts of a dimension.
-static Value *slice_of_each(const Region *r, Builder *b, Value *v, Place at, int i) {
-  Type t = *v->type, one = *v->type;
-  int64_t length = t.dim[at.dim] / at.outer;
-  memmove(&t.dim[at.dim + 2], &t.dim[at.dim + 1], (size_t)(t.rank - at.dim - 1) * sizeof *t.dim);
-  t.dim[at.dim] = at.outer;
-  t.dim[at.dim + 1] = length;
-  one.dim[at.dim] = size_of(r->pieces, one.dim[at.dim], i);
-  Value *parts = build_reshape(b, v, t.rank + 1, t.dim);
-  Value *cut = parts ? build_slice(b, parts, at.dim + 1, before(r->pieces, length, i),
-                                   size_of(r->pieces, length, i))
-                     : NULL;
-  return cut ? build_reshape(b, cut, one.rank, one.dim) : NULL;
-}
-
 // The prefix of an operand up to the end of piece `i`; called with i = 0, 1, 2 and so on.
 static Value *prefix_of(Region *r, Builder *b, Value *v, int dim, int i) {
   int64_t length = v->type->dim[dim];
@@ -255,18 +213,6 @@ static Value *prefix_of(Region *r, Builder *b, Value *v, int dim, int i) {
   return p->v;
 }
 
-// The rows of piece `i` of a mask, with the columns of its keys.
-static Value *mask_of(const Region *r, Builder *b, const Cut *c, Value *mask, int i) {
-  int rows = dims_position(&c->dims, &c->dims.in[3], c->letter);
-  int columns = dims_position(&c->dims, &c->dims.in[3], dims_find(&c->dims, 's'));
-  if (rows >= 0) {
-    int64_t n = mask->type->dim[rows];
-    mask = build_slice(b, mask, rows, before(r->pieces, n, i), size_of(r->pieces, n, i));
-  }
-  if (columns < 0 || !mask) return mask;
-  return build_slice(b, mask, columns, 0, before(r->pieces, mask->type->dim[columns], i + 1));
-}
-
 // Broadcasts pieces instead of slicing a broadcast.  For a bias, constant along the dimension, the
 // gradient then needs no concatenation; for positions, as long as the dimension, only a piece is
 // broadcast.  NULL: the operand is no broadcast, or its piece is not contiguous.
@@ -274,6 +220,7 @@ static Value *broadcast_of(const Region *r, Builder *b, const Value *v, Place at
   const Op *op = v->def;
   int dim = at.dim;
   if (!op || op->kind != OP_broadcast) return NULL;
+  // Its operand may lack the dimension, or have it with size 1.
   Value *x = op->in[0].value;
   int own = dim - (v->type->rank - x->type->rank);
   if (own >= 0 && x->type->dim[own] != 1) {
@@ -289,12 +236,39 @@ static Value *broadcast_of(const Region *r, Builder *b, const Value *v, Place at
 
 // Piece `i` of a whole operand.
 static Value *slice_of(const Region *r, Builder *b, Value *v, Place at, int i) {
+  // A broadcast is repeated for the piece, if that is possible.
   int64_t length = v->type->dim[at.dim];
   Value *same = broadcast_of(r, b, v, at, i);
   if (same) return same;
-  if (r->pieces->dealt) return dealt_to(r, b, v, at.dim, i);
-  if (at.outer > 1) return slice_of_each(r, b, v, at, i);
-  return build_slice(b, v, at.dim, before(r->pieces, length, i), size_of(r->pieces, length, i));
+  Type t = *v->type, one = *v->type;
+  int dim = at.dim;
+  // Rows i, i + n, i + 2n and so on.  A dimension with several elements per row, such as all words
+  // of all rows, is reshaped first.
+  if (r->pieces->dealt) {
+    int64_t n = r->pieces->n, in_row = t.dim[dim] / r->rows;
+    memmove(&t.dim[dim + 3], &t.dim[dim + 1], (size_t)(t.rank - dim - 1) * sizeof *t.dim);
+    one.dim[dim] /= n;
+    t.dim[dim] = r->rows / n;
+    t.dim[dim + 1] = n;
+    t.dim[dim + 2] = in_row;
+    t.rank += 2;
+    Value *rows = build_reshape(b, v, t.rank, t.dim);
+    Value *column = rows ? build_slice(b, rows, dim + 1, i, 1) : NULL;
+    return column ? build_reshape(b, column, one.rank, one.dim) : NULL;
+  }
+  if (at.outer <= 1)
+    return build_slice(b, v, dim, before(r->pieces, length, i), size_of(r->pieces, length, i));
+  // A piece of each of several parts of the dimension.
+  length /= at.outer;
+  memmove(&t.dim[dim + 2], &t.dim[dim + 1], (size_t)(t.rank - dim - 1) * sizeof *t.dim);
+  t.dim[dim] = at.outer;
+  t.dim[dim + 1] = length;
+  one.dim[dim] = size_of(r->pieces, one.dim[dim], i);
+  Value *parts = build_reshape(b, v, t.rank + 1, t.dim);
+  Value *cut = parts ? build_slice(b, parts, dim + 1, before(r->pieces, length, i),
+                                   size_of(r->pieces, length, i))
+                     : NULL;
+  return cut ? build_reshape(b, cut, one.rank, one.dim) : NULL;
 }
 
 static Attr list_of(const Region *r, const char *name, const int64_t *at, int n) {
@@ -303,38 +277,24 @@ static Attr list_of(const Region *r, const char *name, const int64_t *at, int n)
   return a;
 }
 
-static Attr shape_of_piece(const Region *r, const Cut *c, int i) {
-  const Type *t = c->op->out[0]->type;
-  int64_t shape[MAX_RANK];
-  memcpy(shape, t->dim, sizeof shape);
-  int dim = r->place[c->op->out[0]->id].dim;
-  if (dim >= 0) shape[dim] = size_of(r->pieces, shape[dim], i);
-  return list_of(r, "shape", shape, t->rank);
-}
-
-// For ops that depend on the global index: the shape of the whole, and the start of piece `i`.
-static void place_piece(const Region *r, const Cut *c, int i, Attr *attrs, int n) {
-  const Op *op = c->op;
-  const Type *t = op->out[0]->type;
-  bool again = attr_n(op, "whole") > 0;
-  int64_t start[MAX_RANK] = {0};
-  if (again) memcpy(start, attr_list(op, "start"), (size_t)t->rank * sizeof *start);
-  int dim = r->place[op->out[0]->id].dim;
-  if (dim >= 0) start[dim] += before(r->pieces, t->dim[dim], i);
-  for (int k = 0; k < n; k++) {
-    if (str_equal(attrs[k].name, "start")) attrs[k] = list_of(r, "start", start, t->rank);
-    if (str_equal(attrs[k].name, "whole") && !again)
-      attrs[k] = list_of(r, "whole", t->dim, t->rank);
-  }
-}
-
 // Operand `k` of piece `i` of the op.
 static Value *operand_of(Region *r, Builder *b, const Cut *c, int k, int i) {
   Value *v = c->op->in[k].value;
   bool causal = c->letter == causal_queries(r, c->op, &c->dims);
   int letter = letter_in(r, c->op, &c->dims, k, c->letter);
   Place at = place_in(&c->dims, &c->dims.in[k], letter, c->outer);
-  if (causal && k == 3) return mask_of(r, b, c, v, i);
+  // The rows of piece `i` of a mask, with the columns of its keys.
+  if (causal && k == 3) {
+    Value *mask = v;
+    int rows = dims_position(&c->dims, &c->dims.in[3], c->letter);
+    int columns = dims_position(&c->dims, &c->dims.in[3], dims_find(&c->dims, 's'));
+    if (rows >= 0) {
+      int64_t n = mask->type->dim[rows];
+      mask = build_slice(b, mask, rows, before(r->pieces, n, i), size_of(r->pieces, n, i));
+    }
+    if (columns < 0 || !mask) return mask;
+    return build_slice(b, mask, columns, 0, before(r->pieces, mask->type->dim[columns], i + 1));
+  }
   if (causal && k > 0) return prefix_of(r, b, v, at.dim, i);
   if (r->place[v->id].dim >= 0) return r->piece[v->id];
   return at.dim >= 0 ? slice_of(r, b, v, at, i) : v;
@@ -349,12 +309,27 @@ static Op *build_piece(Region *r, Builder *b, const Cut *c, int i) {
   Value **in = arena_array(r->arena, Value *, op->n_in);
   for (int k = 0; k < op->n_in; k++)
     in[k] = operand_of(r, b, c, k, i);
-  int n;
+  // Attributes of the piece: its shape, and for ops that depend on the global index, the shape of
+  // the whole and the start of the piece in it.
+  const Type *t = op->out[0]->type;
+  int dim = r->place[op->out[0]->id].dim, n;
+  bool global = (op_info[op->kind].traits & GLOBAL_INDEX) != 0;
+  bool again = global && attr_n(op, "whole") > 0; // it is a piece already
+  int64_t shape[MAX_RANK], start[MAX_RANK] = {0};
+  memcpy(shape, t->dim, sizeof shape);
+  if (again) memcpy(start, attr_list(op, "start"), (size_t)t->rank * sizeof *start);
+  if (dim >= 0) start[dim] += before(r->pieces, t->dim[dim], i);
+  if (dim >= 0) shape[dim] = size_of(r->pieces, shape[dim], i);
   op_attr_specs(op->kind, &n);
   Attr *attrs = arena_array(r->arena, Attr, n);
-  for (int k = 0; k < n; k++)
-    attrs[k] = str_equal(op->attrs[k].name, "shape") ? shape_of_piece(r, c, i) : op->attrs[k];
-  if (op_info[op->kind].traits & GLOBAL_INDEX) place_piece(r, c, i, attrs, n);
+  for (int k = 0; k < n; k++) {
+    const char *name = op->attrs[k].name;
+    attrs[k] = op->attrs[k];
+    if (str_equal(name, "shape")) attrs[k] = list_of(r, "shape", shape, t->rank);
+    if (global && str_equal(name, "start")) attrs[k] = list_of(r, "start", start, t->rank);
+    if (global && !again && str_equal(name, "whole"))
+      attrs[k] = list_of(r, "whole", t->dim, t->rank);
+  }
   if (b->failed) return NULL;
   return op_new(r->g, b->at, op->kind, in, op->n_in, attrs, n, b->origin, r->d);
 }
@@ -377,7 +352,7 @@ static bool replace_region(Region *r) {
         if (!sum[id]) return false;
       }
     }
-  // Backwards, so that each op is dead before it is erased.
+  // Erase backwards, so that each op is dead before it is erased.
   for (int k = r->cut.n - 1; k >= 0; k--) {
     Op *op = r->cut.at[k]->op;
     for (int o = 0; o < op->n_out; o++)
@@ -397,6 +372,7 @@ bool cut_in_pieces(const PieceStart *start, int n, const PieceSizes *pieces, boo
   r.prefix = arena_array(r.arena, Prefix, r.n_values);
   for (uint32_t i = 0; i < r.n_values; i++)
     r.place[i] = (Place){-1, 1};
+  // Nothing changes unless all ops can be split.
   *done = pieces->n > 1 && find_region(&r, start, n) && ends_last(&r);
   *wall = r.wall;
   bool ok = !*done || replace_region(&r);

@@ -16,38 +16,33 @@ typedef struct Product {
   Value *y;         // the value that is sliced
 } Product;
 
-static bool is_column_slice(const Op *op) {
-  if (!op || op->kind != OP_slice) return false;
-  const Type *x = op->in[0].value->type, *y = op->out[0]->type;
-  const int64_t *steps = attr_list(op, "steps");
-  for (int i = 0; i < x->rank; i++)
-    if (steps[i] != 1 || (i < x->rank - 1 && x->dim[i] != y->dim[i])) return false;
-  return x->rank > 0;
-}
-
+// Whether all readers are slices of columns.
 static bool only_sliced(const Value *v) {
-  for_each_use(u, v)
-    if (!is_column_slice(u->user)) return false;
+  for_each_use(u, v) {
+    const Op *op = u->user;
+    if (!op || op->kind != OP_slice || v->type->rank == 0) return false;
+    // All other dimensions are whole, and columns are contiguous.
+    const Type *x = v->type, *y = op->out[0]->type;
+    const int64_t *steps = attr_list(op, "steps");
+    for (int i = 0; i < x->rank; i++)
+      if (steps[i] != 1 || (i < x->rank - 1 && x->dim[i] != y->dim[i])) return false;
+  }
   return v->uses != NULL;
 }
 
-// The one-dimensional bias that was broadcast along the columns of `v`, or NULL.
-static Value *bias_of(const Value *v) {
-  if (!v->def || v->def->kind != OP_broadcast) return NULL;
-  Value *b = v->def->in[0].value;
-  bool columns = b->type->rank == 1 && b->type->dim[0] == v->type->dim[v->type->rank - 1];
-  return columns ? b : NULL;
-}
-
+// Matches a product, with or without a bias, whose columns are sliced.
 static bool find_product(Op *op, Product *p) {
   if (op->kind != OP_linear) return false;
   *p = (Product){.linear = op, .w = op->in[1].value, .y = op->out[0]};
   if (p->w->type->rank != 2) return false;
   const Use *u = p->y->uses;
   if (u && !u->next && u->user && u->user->kind == OP_add) {
+    // A one-dimensional bias, broadcast along the columns.
     const Value *columns = u->user->in[1 - u->index].value;
-    p->bias = bias_of(columns);
-    if (!p->bias) return false;
+    if (!columns->def || columns->def->kind != OP_broadcast) return false;
+    p->bias = columns->def->in[0].value;
+    if (p->bias->type->rank != 1) return false;
+    if (p->bias->type->dim[0] != columns->type->dim[columns->type->rank - 1]) return false;
     p->shares_bias = columns->uses->next != NULL;
     p->add = u->user;
     p->y = u->user->out[0];
@@ -97,20 +92,11 @@ static Value *build_part(const Product *p, Op *slice, Diag *d) {
   Builder b = {.g = slice->graph, .at = slice, .origin = op_origin(p->linear), .d = d};
   Value *w = columns_of(&b, p->w, 2, trans ? 0 : 1, start, n);
   Value *y = build(&b, OP_linear, IN(p->linear->in[0].value, w), ATTRS(a_b("trans", trans)));
+  // The operands of the add keep their order, for the same rounding.
   if (!p->bias) return y;
   Value *bias = build_broadcast(&b, columns_of(&b, p->bias, 1, 0, start, n), t->rank, t->dim);
   return p->add->in[0].value == p->linear->out[0] ? build(&b, OP_add, IN(y, bias), NO_ATTRS)
                                                   : build(&b, OP_add, IN(bias, y), NO_ATTRS);
-}
-
-// Erases the product, which is dead now.
-static void erase_product(const Product *p) {
-  if (p->add) {
-    Op *bias = p->add->in[p->add->in[0].value == p->linear->out[0] ? 1 : 0].value->def;
-    op_erase(p->add);
-    if (!value_used(bias->out[0])) op_erase(bias);
-  }
-  op_erase(p->linear);
 }
 
 bool unpack_product(Op *op, bool *done, Diag *d) {
@@ -119,6 +105,7 @@ bool unpack_product(Op *op, bool *done, Diag *d) {
   int64_t n = *done ? equal_columns(&p) : 0;
   if (n) open_weight(p.w, attr_i(op, "trans") ? 0 : 1, n);
   if (n && p.bias && !p.shares_bias) open_weight(p.bias, 0, n);
+  // Each slice becomes a product.
   while (*done && p.y->uses) {
     Op *slice = p.y->uses->user;
     Value *part = build_part(&p, slice, d);
@@ -126,6 +113,13 @@ bool unpack_product(Op *op, bool *done, Diag *d) {
     replace(slice->out[0], part);
     op_erase(slice);
   }
-  if (*done) erase_product(&p);
+  // The product is dead now.
+  if (!*done) return true;
+  if (p.add) {
+    Op *bias = p.add->in[p.add->in[0].value == p.linear->out[0] ? 1 : 0].value->def;
+    op_erase(p.add);
+    if (!value_used(bias->out[0])) op_erase(bias);
+  }
+  op_erase(p.linear);
   return true;
 }

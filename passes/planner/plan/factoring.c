@@ -37,36 +37,13 @@ static const char *sizes_text(Arena *a, const Factors *f) {
   return b.at;
 }
 
-static bool has_no_such(Arena *a, const PlanAxes *p, const Factors *all, int n, Diag *d) {
-  StrBuf asked = {.arena = a}, known = {.arena = a};
-  for (int i = 0; i < p->n_factors; i++)
-    strbuf_addf(&asked, "%s%" PRId64, i ? "x" : "", p->factor[i]);
-  for (int i = 0; i < n; i++)
-    strbuf_addf(&known, "%s%s", i ? ", " : "", sizes_text(a, &all[i]));
-  diag_error(d, NULL, "the plan '%s' does not cut %" PRId64 " ranks into %s", p->program, p->size,
-             asked.at);
-  diag_hint(d, "it cuts them into %s", known.at);
-  return false;
-}
-
-// The entry's factoring among all; -1 after an error, if it is none of them.
-static int pick_of(Arena *a, const PlanAxes *p, const Factors *all, int n, Diag *d) {
-  for (int i = 0; i < n; i++)
-    if (has_sizes(&all[i], p)) return i;
-  has_no_such(a, p, all, n, d);
-  return -1;
-}
-
-static bool says_any(const Plan *plan) {
-  for (int i = 0; i < plan->n; i++)
-    if (plan->at[i].n_factors > 1) return true;
-  return false;
-}
-
 bool factoring_number(Arena *a, const Plan *plan, int *out, Diag *d) {
   const char *open = NULL;
+  bool says_any = false;
   *out = FACTORING_OPEN;
-  if (!says_any(plan)) return true;
+  for (int i = 0; i < plan->n; i++)
+    says_any |= plan->at[i].n_factors > 1;
+  if (!says_any) return true;
   Factors *all = arena_array(a, Factors, MAX_FACTORINGS);
   int64_t number = 0;
   // A mixed-radix number: one digit per program, the last program's is the lowest.
@@ -75,11 +52,21 @@ bool factoring_number(Arena *a, const Plan *plan, int *out, Diag *d) {
     if (p->size == 1) continue; // no axis of the mesh
     int n = open_factors(a, p, all, d), pick = 0;
     if (!n) return false;
-    if (p->n_factors > 1)
-      pick = pick_of(a, p, all, n, d);
-    else if (n > 1)
-      open = p->program;
-    if (pick < 0) return false;
+    if (p->n_factors <= 1 && n > 1) open = p->program;
+    // The entry's factoring among all of its program.
+    while (p->n_factors > 1 && pick < n && !has_sizes(&all[pick], p))
+      pick++;
+    if (pick == n) {
+      StrBuf asked = {.arena = a}, known = {.arena = a};
+      for (int k = 0; k < p->n_factors; k++)
+        strbuf_addf(&asked, "%s%" PRId64, k ? "x" : "", p->factor[k]);
+      for (int k = 0; k < n; k++)
+        strbuf_addf(&known, "%s%s", k ? ", " : "", sizes_text(a, &all[k]));
+      diag_error(d, NULL, "the plan '%s' does not cut %" PRId64 " ranks into %s", p->program,
+                 p->size, asked.at);
+      diag_hint(d, "it cuts them into %s", known.at);
+      return false;
+    }
     number = number * n + pick;
     if (number > INT32_MAX) number = INT32_MAX; // more than shard tries
   }
@@ -96,6 +83,7 @@ const char *factoring_text(Arena *a, const char *text, int64_t ranks, int number
   if (!plan_parse(a, text, ranks, &plan, d)) BUG("the plan '%s' is none", text);
   Factors *all = arena_array(a, Factors, MAX_FACTORINGS);
   const char *out = "";
+  // The lowest digit first: that of the last program.
   for (int i = plan.n - 1; i >= 0; i--) {
     const PlanAxes *p = &plan.at[i];
     int n = p->size > 1 ? open_factors(a, p, all, d) : 0;

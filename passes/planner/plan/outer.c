@@ -21,15 +21,6 @@ typedef struct Guessing {
   uint32_t n_values;
 } Guessing;
 
-static Graph *copy_of(const Graph *g, Module *m) {
-  Graph *copy = m->graphs;
-  for_each_graph(other, g->module) {
-    if (other == g) break;
-    copy = copy->next;
-  }
-  return copy;
-}
-
 static void copy_value(Guessing *k, const Value *v, const Value *copy) {
   const Sharding *s = k->of;
   memcpy(k->copy.lies[copy->id], s->lies[v->id], sizeof *s->lies);
@@ -39,18 +30,16 @@ static void copy_value(Guessing *k, const Value *v, const Value *copy) {
   k->value[copy->id] = v;
 }
 
-static void copy_op(Guessing *k, const Op *op, const Op *copy) {
-  const Sharding *s = k->of;
-  memcpy(k->copy.fixed[copy->id], s->fixed[op->id], sizeof *s->fixed);
-  memcpy(k->copy.said[copy->id], s->said[op->id], sizeof *s->said);
-  for (int i = 0; i < op->n_out; i++)
-    copy_value(k, op->out[i], copy->out[i]);
-}
-
+// Clones the module, with the sharding of the graph.
 static void make_copy(Guessing *k) {
   const Sharding *s = k->of;
   k->module = module_clone(s->g->module);
-  Graph *g = copy_of(s->g, k->module);
+  // The graph at the same position in its module.
+  Graph *g = k->module->graphs;
+  for_each_graph(other, s->g->module) {
+    if (other == s->g) break;
+    g = g->next;
+  }
   k->copy = (Sharding){.g = g,
                        .mesh = k->module->meshes,
                        .scratch = s->scratch,
@@ -66,40 +55,15 @@ static void make_copy(Guessing *k) {
     copy_value(k, s->g->params[i], g->params[i]);
   const Op *copy = g->first;
   for_each_op(op, s->g) {
-    copy_op(k, op, copy);
+    memcpy(k->copy.fixed[copy->id], s->fixed[op->id], sizeof *s->fixed);
+    memcpy(k->copy.said[copy->id], s->said[op->id], sizeof *s->said);
+    for (int i = 0; i < op->n_out; i++)
+      copy_value(k, op->out[i], copy->out[i]);
     copy = copy->next;
   }
 }
 
 // -- Running the outer programs ------------------------------------------------------------------
-
-static bool run_outer(Guessing *k, const Section *own, const char *name, Diag *d) {
-  PlanProgram *p =
-      program_open(k->of->scratch, name, d); // a fresh instance: the section's own has state
-  bool ok = p && program_step(p, &k->copy, own->axis, own->n);
-  if (p) program_close(p);
-  if (ok) decide_axes(&k->copy, own->axis, own->n);
-  return ok;
-}
-
-// Runs the programs of the axes outside of the current one, from the inside out.
-static bool run_all(Guessing *k, Outer *out) {
-  const Sections *all = k->of->sections;
-  const Section *now = &all->at[k->of->section];
-  Diag *quiet = diag_new(stderr);
-  bool ok = true, any = false;
-  diag_quiet(quiet, true);
-  decide_axes(&k->copy, now->axis, now->n);
-  for (int i = k->of->section - 1; i >= 0 && ok; i--) {
-    const Section *own = &all->at[i];
-    if (all->mesh->axis[i].time) continue;
-    ok = run_outer(k, own, own->name, quiet) && !k->module->meshes->next;
-    for (int a = 0; a < own->n; a++)
-      any |= out->axis[own->axis[a]] = true;
-  }
-  diag_free(quiet);
-  return ok && any;
-}
 
 // -- Reading the prediction ----------------------------------------------------------------------
 
@@ -108,70 +72,77 @@ static void read_value(const Guessing *k, const Value *copy, Outer *out) {
   if (v) memcpy(out->lies[v->id], k->copy.lies[copy->id], sizeof *out->lies);
 }
 
-static bool is_updated_from(const Value *v) {
-  for_each_use(u, v)
-    if (u->user && op_part(u->user) == PART_update) return true;
-  return false;
-}
-
-// A gradient that a program pins to a sharded layout is accumulated over slices in that layout.
-static void read_pinned(const Guessing *k, const Op *op, Outer *out) {
-  const Value *in = op->n_in ? op->in[0].value : NULL;
-  const Value *v = in && in->id < k->n_values ? k->value[in->id] : NULL;
-  bool is_pin = op->out[0]->id >= k->n_values && is_updated_from(op->out[0]);
-  for (int a = 0; v && is_pin && a < MAX_AXES; a++)
-    if (out->axis[a] && k->copy.lies[op->out[0]->id][a].kind == SBP_S) out->parts[v->id] = true;
-}
-
-static void read_all(const Guessing *k, Outer *out) {
-  const Graph *g = k->of->g;
-  out->split = arena_alloc_array(k->of->scratch, g->n_ops, sizeof *out->split);
-  out->lies = arena_alloc_array(k->of->scratch, g->n_values, sizeof *out->lies);
-  out->parts = arena_array(k->of->scratch, bool, g->n_values);
-  for (int i = 0; i < k->copy.g->n_params; i++)
-    read_value(k, k->copy.g->params[i], out);
-  for_each_op(op, k->copy.g) {
-    const Value *first = op->out[0]->id < k->n_values ? k->value[op->out[0]->id] : NULL;
-    if (first) memcpy(out->split[first->def->id], op->split, sizeof op->split);
-    for (int i = 0; i < op->n_out; i++)
-      read_value(k, op->out[i], out);
-    read_pinned(k, op, out);
-  }
-}
-
 Outer *outer_guess(const Sharding *s) {
   if (!s->sections || !s->section || s->guessing) return NULL;
   Guessing k = {.of = s};
   Outer *out = arena_one(s->scratch, Outer);
   make_copy(&k);
-  bool known = run_all(&k, out);
-  if (known) read_all(&k, out);
+  // Run the programs of the axes outside of the current one, from the inside out.
+  const Sections *all = s->sections;
+  const Section *now = &all->at[s->section];
+  Diag *quiet = diag_new(stderr);
+  bool ok = true, any = false;
+  diag_quiet(quiet, true);
+  decide_axes(&k.copy, now->axis, now->n);
+  for (int i = s->section - 1; i >= 0 && ok; i--) {
+    const Section *own = &all->at[i];
+    if (all->mesh->axis[i].time) continue;
+    // A fresh instance of the program: the section's own has state.
+    PlanProgram *p = program_open(s->scratch, own->name, quiet);
+    ok = p && program_step(p, &k.copy, own->axis, own->n);
+    if (p) program_close(p);
+    if (ok) decide_axes(&k.copy, own->axis, own->n);
+    ok = ok && !k.module->meshes->next;
+    for (int a = 0; a < own->n; a++)
+      any |= out->axis[own->axis[a]] = true;
+  }
+  diag_free(quiet);
+  bool known = ok && any;
+  if (known) {
+    // Splits and layouts, by the original op or value.
+    out->split = arena_alloc_array(s->scratch, s->g->n_ops, sizeof *out->split);
+    out->lies = arena_alloc_array(s->scratch, s->g->n_values, sizeof *out->lies);
+    out->parts = arena_array(s->scratch, bool, s->g->n_values);
+    for (int i = 0; i < k.copy.g->n_params; i++)
+      read_value(&k, k.copy.g->params[i], out);
+    for_each_op(op, k.copy.g) {
+      const Value *first = op->out[0]->id < k.n_values ? k.value[op->out[0]->id] : NULL;
+      if (first) memcpy(out->split[first->def->id], op->split, sizeof op->split);
+      for (int i = 0; i < op->n_out; i++)
+        read_value(&k, op->out[i], out);
+      // A gradient that a program pins to a sharded layout is accumulated over slices in that
+      // layout.
+      const Value *in = op->n_in ? op->in[0].value : NULL;
+      const Value *v = in && in->id < k.n_values ? k.value[in->id] : NULL;
+      bool updates = false;
+      for_each_use(u, op->out[0])
+        updates |= u->user && op_part(u->user) == PART_update;
+      bool is_pin = op->out[0]->id >= k.n_values && updates;
+      for (int a = 0; v && is_pin && a < MAX_AXES; a++)
+        if (out->axis[a] && k.copy.lies[op->out[0]->id][a].kind == SBP_S) out->parts[v->id] = true;
+    }
+  }
   module_free(k.module);
   return known ? out : NULL;
 }
 
 // -- For the duration of a search ----------------------------------------------------------------
 
-static void set_split(const Outer *o, Op *op, const char *from) {
-  for (int a = 0; a < MAX_AXES; a++)
-    if (o->axis[a]) op->split[a] = from[a];
-}
-
-static void set_lies(const Outer *o, Sbp *lies, const Sbp *from) {
-  for (int a = 0; a < MAX_AXES; a++)
-    if (o->axis[a]) lies[a] = from[a];
-}
-
+// Sets splits and layouts along the outer axes.
 static void set_all(Sharding *s, const Outer *o, char (*split)[MAX_AXES], Sbp (*lies)[MAX_AXES]) {
-  for_each_op(op, s->g)
-    set_split(o, op, split[op->id]);
-  for (uint32_t i = 0; i < s->g->n_values; i++)
-    set_lies(o, s->lies[i], lies[i]);
+  for (int a = 0; a < MAX_AXES; a++) {
+    if (!o->axis[a]) continue;
+    for_each_op(op, s->g)
+      op->split[a] = split[op->id][a];
+    for (uint32_t i = 0; i < s->g->n_values; i++)
+      s->lies[i][a] = lies[i][a];
+  }
 }
 
 void outer_assume(Sharding *s, Outer *o) {
   if (!o) return;
   const Graph *g = s->g;
+  // Save them, for outer_forget.
   o->was_split = arena_alloc_array(s->scratch, g->n_ops, sizeof *o->was_split);
   o->was_lies = arena_copy(s->scratch, s->lies, g->n_values * sizeof *o->was_lies);
   for_each_op(op, g)

@@ -13,19 +13,9 @@ static bool bad_entry(const char *text, size_t n, Diag *d) {
   return false;
 }
 
-// The axis name of a program: its name, or that of the file without folder and extension.
-static const char *axis_name(Arena *a, const char *program) {
-  const char *slash = strrchr(program, '/');
-  const char *base = slash ? slash + 1 : program;
-  size_t n = strlen(base) - (str_ends(base, ".lua") ? 4 : 0);
-  StrBuf b = {.arena = a};
-  for (size_t i = 0; i < n; i++)
-    strbuf_add_n(&b, isalnum((unsigned char)base[i]) ? &base[i] : "_", 1);
-  return b.n ? b.at : "plan";
-}
-
 // sizes = size {"x" size}: ranks, and their factors.
 static bool read_sizes(const char *text, PlanAxes *out) {
+  // No factor and no product exceeds a number of ranks, which is an int.
   int64_t product = 1;
   for (out->n_factors = 0;; text++) {
     char *end;
@@ -39,52 +29,6 @@ static bool read_sizes(const char *text, PlanAxes *out) {
   }
   out->size = product;
   return !*text;
-}
-
-// entry = program ["=" sizes]
-static bool read_entry(Arena *a, const char *text, size_t n, Plan *out, Diag *d) {
-  const char *equals = memchr(text, '=', n);
-  size_t name_n = equals ? (size_t)(equals - text) : n;
-  if (out->n == MAX_PLAN) {
-    diag_error(d, NULL, "a plan has at most %d programs", MAX_PLAN);
-    diag_hint(d, "a program in a file can be several: its 'factors' cuts the ranks into axes, and "
-                 "apply(\"tp\", axis) does along one of them what another program does");
-    return false;
-  }
-  // The axis name is the program's, so a program may appear only once.
-  PlanAxes *p = &out->at[out->n];
-  *p = (PlanAxes){.program = str_copy_n(a, text, name_n)};
-  if (name_n == 0) return bad_entry(text, n, d);
-  p->axis = axis_name(a, p->program);
-  if (equals && !read_sizes(str_copy_n(a, equals + 1, n - name_n - 1), p))
-    return bad_entry(text, n, d);
-  for (int i = 0; i < out->n; i++)
-    if (str_equal(out->at[i].axis, p->axis))
-      return diag_error(d, NULL, "the plan has '%s' twice", p->axis);
-  out->n++;
-  return true;
-}
-
-// Gives the one entry without a size the remaining factor of the ranks.
-static bool fit_ranks(const char *text, int64_t ranks, Plan *out, Diag *d) {
-  int64_t product = 1;
-  PlanAxes *open = NULL;
-  for (int i = 0; i < out->n; i++) {
-    PlanAxes *p = &out->at[i];
-    if (!p->size && open)
-      return diag_error(d, NULL, "the plan '%s' does not say how many ranks '%s' and '%s' have",
-                        text, open->program, p->program);
-    if (!p->size)
-      open = p;
-    else if (__builtin_mul_overflow(product, p->size, &product))
-      return diag_error(d, NULL, "the plan '%s' is for too many ranks", text);
-  }
-  if (open && ranks % product == 0) open->size = ranks / product;
-  if (open ? ranks % product == 0 : product == ranks) return true;
-  diag_error(d, NULL, "the plan '%s' is for %s%" PRId64 " rank%s, not for %" PRId64, text,
-             open ? "multiples of " : "", product, product == 1 ? "" : "s", ranks);
-  diag_hint(d, "the sizes in a plan multiply to what -g says");
-  return false;
 }
 
 // The entry at `p`, without surrounding blanks: its beginning and its length.
@@ -103,12 +47,57 @@ bool plan_parse(Arena *a, const char *text, int64_t ranks, Plan *out, Diag *d) {
     size_t n;
     p += p > text;
     const char *entry = entry_at(p, &n);
-    if (!read_entry(a, entry, n, out, d)) return false;
+    // entry = program ["=" sizes]
+    const char *equals = memchr(entry, '=', n);
+    size_t name_n = equals ? (size_t)(equals - entry) : n;
+    if (out->n == MAX_PLAN) {
+      diag_error(d, NULL, "a plan has at most %d programs", MAX_PLAN);
+      diag_hint(d, "a program in a file can be several: its 'factors' cuts the ranks into axes, "
+                   "and apply(\"tp\", axis) does along one of them what another program does");
+      return false;
+    }
+    PlanAxes *own = &out->at[out->n];
+    *own = (PlanAxes){.program = str_copy_n(a, entry, name_n)};
+    if (name_n == 0) return bad_entry(entry, n, d);
+    // Its axis has its name, or that of the file without folder and extension.
+    const char *slash = strrchr(own->program, '/');
+    const char *base = slash ? slash + 1 : own->program;
+    size_t base_n = strlen(base) - (str_ends(base, ".lua") ? 4 : 0);
+    StrBuf axis = {.arena = a};
+    for (size_t i = 0; i < base_n; i++)
+      strbuf_add_n(&axis, isalnum((unsigned char)base[i]) ? &base[i] : "_", 1);
+    own->axis = axis.n ? axis.at : "plan";
+    if (equals && !read_sizes(str_copy_n(a, equals + 1, n - name_n - 1), own))
+      return bad_entry(entry, n, d);
+    // The axis name is the program's, so a program may appear only once.
+    for (int i = 0; i < out->n; i++)
+      if (str_equal(out->at[i].axis, own->axis))
+        return diag_error(d, NULL, "the plan has '%s' twice", own->axis);
+    out->n++;
   }
-  return fit_ranks(text, ranks, out, d);
+  // The one entry without a size gets the remaining factor of the ranks.
+  int64_t product = 1;
+  PlanAxes *open = NULL;
+  for (int i = 0; i < out->n; i++) {
+    PlanAxes *own = &out->at[i];
+    if (!own->size && open)
+      return diag_error(d, NULL, "the plan '%s' does not say how many ranks '%s' and '%s' have",
+                        text, open->program, own->program);
+    if (!own->size)
+      open = own;
+    else if (__builtin_mul_overflow(product, own->size, &product))
+      return diag_error(d, NULL, "the plan '%s' is for too many ranks", text);
+  }
+  if (open && ranks % product == 0) open->size = ranks / product;
+  if (open ? ranks % product == 0 : product == ranks) return true;
+  diag_error(d, NULL, "the plan '%s' is for %s%" PRId64 " rank%s, not for %" PRId64, text,
+             open ? "multiples of " : "", product, product == 1 ? "" : "s", ranks);
+  diag_hint(d, "the sizes in a plan multiply to what -g says");
+  return false;
 }
 
 const char *plan_program(Arena *a, const char *plan, int i) {
+  // Without a plan, rows are split over all ranks.
   if (!plan || str_equal(plan, "auto")) return "dp";
   for (; strchr(plan, ',') && i > 0; i--)
     plan = strchr(plan, ',') + 1;

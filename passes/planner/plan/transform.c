@@ -4,13 +4,8 @@
 #include "pass.h"
 #include "plan.h"
 
-static bool transform(PlanProgram *p, Module *m, struct Record *record) {
-  for_each_graph(g, m)
-    if (g->entry && !program_model(p, g, record)) return false;
-  return true;
-}
-
 bool pass_transform(Module *m, const PassOptions *o, Diag *d) {
+  // Program by program, as the plan lists them.
   const char *plan = opt_str(o, "plan");
   int n = 1;
   for (const char *c = plan; c && *c; c++)
@@ -18,7 +13,10 @@ bool pass_transform(Module *m, const PassOptions *o, Diag *d) {
   for (int i = 0; i < n; i++) {
     PlanProgram *p = program_open(opt_scratch(o), plan_program(opt_scratch(o), plan, i), d);
     if (!p) return false;
-    bool ok = transform(p, m, opt_record(o));
+    // Entries only: functions that they call are repeated parts of them.
+    bool ok = true;
+    for_each_graph(g, m)
+      if (ok && g->entry) ok = program_model(p, g, opt_record(o));
     program_close(p);
     if (!ok) return false;
   }
