@@ -116,25 +116,38 @@ static Value *brought_to(Comm *c, Value *v, const Layout *want, Op *reader) {
   return is_carried(c, v) ? carried_to(c, v, want, reader) : moved_to(c, v, want, reader);
 }
 
-// Makes the attribute `shape`, the shape of result 0, local.
-static void localise_shape(const Comm *c, Op *op) {
-  if (!op_has_attr(op, "shape")) return;
-  const Type *t = type_local(c->m, op->out[0]->type, op->out[0]->layout);
-  op_set_attr(op, a_list("shape", t->dim, t->rank));
-}
-
-static bool localise_op(Comm *c, Op *op) {
-  for (int i = 0; i < op->n_in; i++) {
-    const Layout *want = wanted(c, op, i);
-    Value *v = brought_to(c, op->in[i].value, want, op);
-    if (!v) return false;
-    if (v != op->in[i].value) op_set_in(op, i, v);
-  }
-  localise_shape(c, op);
-  return op_retype(op, c->d);
-}
-
-static bool localise_results(Comm *c) {
+static bool localise_graph(Comm *c) {
+  Graph *g = c->g;
+  graph_renumber(g);
+  c->moved = arena_array(c->scratch, Moved *, g->n_values);
+  c->hops = arena_array(c->scratch, Hops, g->n_values);
+  for (uint32_t i = 0; i < g->n_values; i++)
+    c->hops[i] = UNDECIDED;
+  c->dims_of = arena_array(c->scratch, const Dims *, g->n_ops);
+  for_each_op(op, g)
+    if (!(c->dims_of[op->id] = op_dims_kept(op, c->scratch, c->d))) return false;
+  for (int i = 0; i < g->n_params; i++)
+    g->params[i]->type = type_local(c->m, g->params[i]->type, g->params[i]->layout);
+  // Inserted ops directly follow values that were visited already, and are local from the start.
+  c->trees = arena_array(c->scratch, struct Tree *, g->n_values);
+  c->n_ops = g->n_ops;
+  for_each_op_safe(op, g)
+    if (op->id < c->n_ops) {
+      // Each operand gets the layout that the op needs, and types become local.
+      for (int i = 0; i < op->n_in; i++) {
+        const Layout *want = wanted(c, op, i);
+        Value *v = brought_to(c, op->in[i].value, want, op);
+        if (!v) return false;
+        if (v != op->in[i].value) op_set_in(op, i, v);
+      }
+      // The attribute `shape` is the shape of result 0.
+      if (op_has_attr(op, "shape")) {
+        const Type *t = type_local(c->m, op->out[0]->type, op->out[0]->layout);
+        op_set_attr(op, a_list("shape", t->dim, t->rank));
+      }
+      if (!op_retype(op, c->d)) return false;
+    }
+  // Outputs and new parameters get their layout.
   for (int i = 0; i < c->g->n_results; i++) {
     Result *r = c->g->results[i];
     Value *v = r->use.value;
@@ -144,11 +157,7 @@ static bool localise_results(Comm *c) {
     if (!moved) return false;
     graph_set_result(c->g, i, moved);
   }
-  return true;
-}
-
-// Checks that no op repeated for every micro-batch reads a value known only after the last one.
-static bool check_time(Comm *c) {
+  // An op that is repeated for every micro-batch cannot read a value known only after the last one.
   graph_renumber(c->g);
   bool *late = arena_array(c->scratch, bool, c->g->n_values);
   for_each_op(op, c->g) {
@@ -166,26 +175,6 @@ static bool check_time(Comm *c) {
       late[op->out[i]->id] = source || value_accumulates(op->out[i]);
   }
   return true;
-}
-
-static bool localise_graph(Comm *c) {
-  Graph *g = c->g;
-  graph_renumber(g);
-  c->moved = arena_array(c->scratch, Moved *, g->n_values);
-  c->hops = arena_array(c->scratch, Hops, g->n_values);
-  for (uint32_t i = 0; i < g->n_values; i++)
-    c->hops[i] = UNDECIDED;
-  c->dims_of = arena_array(c->scratch, const Dims *, g->n_ops);
-  for_each_op(op, g)
-    if (!(c->dims_of[op->id] = op_dims_kept(op, c->scratch, c->d))) return false;
-  for (int i = 0; i < g->n_params; i++)
-    g->params[i]->type = type_local(c->m, g->params[i]->type, g->params[i]->layout);
-  // Inserted ops directly follow values that were visited already, and are local from the start.
-  c->trees = arena_array(c->scratch, struct Tree *, g->n_values);
-  c->n_ops = g->n_ops;
-  for_each_op_safe(op, g)
-    if (op->id < c->n_ops && !localise_op(c, op)) return false;
-  return localise_results(c) && check_time(c);
 }
 
 bool pass_comm(Module *m, const PassOptions *o, Diag *d) {

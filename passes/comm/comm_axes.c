@@ -53,6 +53,7 @@ static Value *move_axis(Comm *c, Value *v, int axis, Sbp to, Op *reader) {
     b.origin = origin_for(c->m->arena, reason, "local_slice");
     out = build(&b, OP_local_slice, IN(v), ATTRS(a_s("axis", name), a_i("dim", to.dim)));
   }
+  // The result differs along this axis only.
   if (!out) return NULL;
   out->layout = with_axis(c->m, v->layout, axis, to);
   c->inserted++;
@@ -75,17 +76,9 @@ typedef struct Estimate {
   Price price;
 } Estimate;
 
-static double sent(const Estimate *e, const Layout *before, const Step *s) {
-  const Comm *c = e->c;
-  Sbp from = before->axis[s->axis], to = s->layout->axis[s->axis];
-  if (from.kind == SBP_B || is_time(before, s->axis)) return 0;
-  double n = before->mesh->axis[s->axis].size;
-  double part = (double)type_count(type_local(c->m, e->whole, before)) / n;
-  return (n - 1) * part * (to.kind == SBP_S ? 1 : from.kind == SBP_P ? 2 : n);
-}
-
 // Adds the steps to `want` that are not made for another layout.
 static void add_way(Estimate *e, const Layout *want) {
+  // Reshards to another mesh have costs of their own.
   if (want->mesh != e->from->mesh) return;
   for (const Layout *have = e->from; have != want;) {
     Step s = next_step(e->c->m, have, want, e->hops);
@@ -93,7 +86,13 @@ static void add_way(Estimate *e, const Layout *want) {
     for (int i = 0; i < e->made.n; i++)
       made |= e->made.at[i] == s.layout;
     if (!made) {
-      e->price.elements += sent(e, have, &s);
+      // A rank sends its part once to slice, twice to reduce, and to all others to gather.
+      Sbp from = have->axis[s.axis], to = s.layout->axis[s.axis];
+      if (from.kind != SBP_B && !is_time(have, s.axis)) {
+        double n = have->mesh->axis[s.axis].size;
+        double part = (double)type_count(type_local(e->c->m, e->whole, have)) / n;
+        e->price.elements += (n - 1) * part * (to.kind == SBP_S ? 1 : from.kind == SBP_P ? 2 : n);
+      }
       e->price.ops++;
       vec_push(e->c->scratch, &e->made, s.layout);
     }
@@ -113,19 +112,6 @@ static Price price_of(const Comm *c, const Value *v, Hops hops) {
   for_each_use(u, v)
     if (!u->user) add_way(&e, wanted_result(c, c->g->results[u->index]));
   return e.price;
-}
-
-static Hops best_hops(const Comm *c, const Value *v) {
-  Hops best = NO_HOPS;
-  Price least = price_of(c, v, best);
-  for (Hops hops = SUMS_HOP; hops <= ALL_HOP; hops++) {
-    Price p = price_of(c, v, hops);
-    if (p.elements > least.elements || (p.elements == least.elements && p.ops >= least.ops))
-      continue;
-    best = hops;
-    least = p;
-  }
-  return best;
 }
 
 // -- Moving ------------------------------------------------------------------------------------
@@ -162,6 +148,18 @@ Value *moved_by(Comm *c, uint32_t original, TrainPart part, Value *v, const Layo
 }
 
 Value *moved_to(Comm *c, Value *v, const Layout *want, Op *reader) {
-  if (v->layout != want && c->hops[v->id] == UNDECIDED) c->hops[v->id] = best_hops(c, v);
+  if (v->layout != want && c->hops[v->id] == UNDECIDED) {
+    // The cheapest hops for all layouts that readers need.
+    Hops best = NO_HOPS;
+    Price least = price_of(c, v, best);
+    for (Hops hops = SUMS_HOP; hops <= ALL_HOP; hops++) {
+      Price p = price_of(c, v, hops);
+      if (p.elements > least.elements || (p.elements == least.elements && p.ops >= least.ops))
+        continue;
+      best = hops;
+      least = p;
+    }
+    c->hops[v->id] = best;
+  }
   return moved_by(c, v->id, part_of(v, reader), v, want, c->hops[v->id], reader);
 }

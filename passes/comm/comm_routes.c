@@ -102,7 +102,12 @@ static bool is_update(const Op *op) {
   return op && op_part(op) == PART_update;
 }
 
-static void add_all_wanted(Comm *c, Tree *t, const Value *original) {
+static Tree *tree_of(Comm *c, const Value *original, const Value *from, TrainPart part) {
+  for (Tree *t = c->trees[original->id]; t; t = t->next)
+    if (t->from == from && t->part == part) return t;
+  Tree *t = arena_one(c->scratch, Tree);
+  *t = (Tree){.from = from, .part = part, .next = c->trees[original->id]};
+  // All layouts that readers in this part of the step need.
   t->is_summed = original->uses != NULL;
   for_each_use(u, original) {
     const Op *op = u->user;
@@ -114,13 +119,12 @@ static void add_all_wanted(Comm *c, Tree *t, const Value *original) {
   for_each_use(u, original)
     if (!u->user && part_of(original, original->def) == t->part)
       add_wanted(c, t, original, wanted_result(c, c->g->results[u->index]));
-}
-
-// Adds intermediate layouts that may pay: reduced sums, on every mesh; full replication; and the
-// present layouts of parameters.
-static void add_between(Comm *c, Tree *t, const Type *whole) {
+  int n_wanted = t->layouts.n;
+  Pricing p = {c, t, type_whole(c->m, from->type, from->layout)};
+  // Intermediate layouts may pay: reduced sums, on every mesh; full replication; and the present
+  // layouts of parameters.
   for (int i = 0, n = t->layouts.n; i < n; i++) {
-    const Layout *here = as_it_lies(c, t->from, whole, t->layouts.at[i]->mesh);
+    const Layout *here = as_it_lies(c, t->from, p.whole, t->layouts.at[i]->mesh);
     if (here) add_layout(c, t, here);
   }
   for (int i = -1, n = t->layouts.n; i < n; i++) {
@@ -133,35 +137,14 @@ static void add_between(Comm *c, Tree *t, const Type *whole) {
     add_layout(c, t, sum);
     add_layout(c, t, all);
   }
-}
-
-static Tree *tree_of(Comm *c, const Value *original, const Value *from, TrainPart part) {
-  for (Tree *t = c->trees[original->id]; t; t = t->next)
-    if (t->from == from && t->part == part) return t;
-  Tree *t = arena_one(c->scratch, Tree);
-  *t = (Tree){.from = from, .part = part, .next = c->trees[original->id]};
-  add_all_wanted(c, t, original);
-  int n_wanted = t->layouts.n;
-  Pricing p = {c, t, type_whole(c->m, from->type, from->layout)};
-  add_between(c, t, p.whole);
   t->parent = arena_array(c->scratch, int, t->layouts.n);
   route_tree_choose(c->scratch, n_wanted, t->layouts.n, tree_cost, &p, t->parent);
   return c->trees[original->id] = t;
 }
 
-static bool open_paths(Comm *c) {
-  if (c->paths) return true;
-  const Cluster *cluster =
-      cluster_read(c->scratch, c->cluster ? c->cluster : "h100", "cluster", c->d);
-  if (!cluster) return false;
-  const Cluster *joined = cluster_without_starts(c->scratch, cluster);
-  c->paths = transitions_new(c->m, cluster, c->scratch);
-  c->joined = transitions_new(c->m, joined, c->scratch);
-  return true;
-}
-
 // The i-th layout of the tree, made unless an earlier reader needed it.
 static Value *grown(Comm *c, uint32_t original, const Tree *t, int i, Value *from, Op *reader) {
+  // The tree grows from its root to this layout.
   if (i < 0) return from;
   Value *known = moved_before(c, original, t->layouts.at[i], t->part);
   if (known) return known;
@@ -170,8 +153,10 @@ static Value *grown(Comm *c, uint32_t original, const Tree *t, int i, Value *fro
   int hops;
   const Type *whole = type_whole(c->m, v->type, v->layout);
   best_seconds(c, t, whole, v->layout, t->layouts.at[i], &hops);
+  // Hops within the mesh may be cheapest.
   if (hops != NO_ROUTE)
     return moved_by(c, original, t->part, v, t->layouts.at[i], (Hops)hops, reader);
+  // Otherwise a route over the cluster.
   Builder b = {.g = c->g, .at = place_of(v, reader), .d = c->d};
   b.origin = origin_for(c->m->arena, reader ? op_origin(reader) : value_origin(v), "move");
   v = transition(c->paths, &b, v, t->layouts.at[i]);
@@ -182,10 +167,21 @@ Value *carried_to(Comm *c, Value *original, const Layout *want, Op *reader) {
   TrainPart part = part_of(original, reader);
   Value *known = moved_before(c, original->id, want, part);
   if (known) return known;
+  // Time axes come first.
   const Layout *timed = timed_as(c, original->layout, want);
   Value *v = moved_by(c, original->id, part, original, timed, NO_HOPS, reader);
-  if (!v || !open_paths(c)) return NULL;
+  if (!v) return NULL;
+  // Costs of links are read once.
+  if (!c->paths) {
+    const Cluster *cluster =
+        cluster_read(c->scratch, c->cluster ? c->cluster : "h100", "cluster", c->d);
+    if (!cluster) return NULL;
+    const Cluster *joined = cluster_without_starts(c->scratch, cluster);
+    c->paths = transitions_new(c->m, cluster, c->scratch);
+    c->joined = transitions_new(c->m, joined, c->scratch);
+  }
   Tree *t = tree_of(c, original, v, part);
+  // The tree has all layouts that readers want.
   int i = t->layouts.n - 1;
   while (i >= 0 && t->layouts.at[i] != want)
     i--;

@@ -27,10 +27,6 @@ typedef struct Fuser {
   Diag *d;
 } Fuser;
 
-static bool is_joined(OpKind kind) {
-  return kind == OP_all_reduce || kind == OP_all_gather || kind == OP_reduce_scatter;
-}
-
 // The producer of the operand, if it is a collective of the same kind with no other reader; else
 // NULL.
 static Op *first_of(const Op *op) {
@@ -54,21 +50,8 @@ static const char *joined_axes(const Op *a, const Op *b, Arena *arena, Diag *d) 
   return names.at;
 }
 
-// Whether the op reduces a gradient: an update reads it, and it has several numbers, unlike the
-// norm of all gradients.
-static bool adds_up_gradient(const Op *op) {
-  for_each_use(u, op->out[0])
-    if (!u->user || op_part(u->user) != PART_update) return false;
-  return op->kind == OP_all_reduce && op->out[0]->type->rank > 0;
-}
-
 static double seconds_of(const Fuser *f, const Op *op) {
   return comm_price(f->prices, op)->cost.seconds;
-}
-
-static bool is_slower(const Fuser *f, const Op *joined, const Op *first, const Op *op) {
-  return f->prices && !adds_up_gradient(op) &&
-         seconds_of(f, joined) > seconds_of(f, first) + seconds_of(f, op);
 }
 
 static bool join(const Fuser *f, Op *first, Op *op, int64_t *joined) {
@@ -81,7 +64,14 @@ static bool join(const Fuser *f, Op *first, Op *op, int64_t *joined) {
                    : build(&b, op->kind, IN(x), ATTRS(a_s("axis", axes), *op_attr(op, "dim")));
   if (!out) return false;
   out->layout = op->out[0]->layout;
-  if (is_slower(f, out->def, first, op)) {
+  // An update reads a reduced gradient, which has several numbers, unlike the norm.
+  bool gradient = op->kind == OP_all_reduce && op->out[0]->type->rank > 0;
+  for_each_use(u, op->out[0])
+    if (!u->user || op_part(u->user) != PART_update) gradient = false;
+  // A joint collective must not be slower than the two, unless it reduces a gradient.
+  bool slower =
+      f->prices && !gradient && seconds_of(f, out->def) > seconds_of(f, first) + seconds_of(f, op);
+  if (slower) {
     op_erase(out->def);
     return true;
   }
@@ -92,22 +82,21 @@ static bool join(const Fuser *f, Op *first, Op *op, int64_t *joined) {
   return true;
 }
 
-static bool open_prices(Fuser *f, const PassOptions *o) {
-  const char *name = opt_str(o, "cluster");
-  if (!name) return true;
-  const Cluster *c = cluster_read(opt_scratch(o), name, "cluster", f->d);
-  if (c) f->prices = comm_prices_new(opt_scratch(o), c);
-  return c != NULL;
-}
-
 bool pass_fuse_comm(Module *m, const PassOptions *o, Diag *d) {
   int64_t joined = 0;
   Fuser f = {.d = d};
-  if (!open_prices(&f, o)) return false;
+  // Without a cluster, costs of links are unknown.
+  const char *name = opt_str(o, "cluster");
+  const Cluster *c = name ? cluster_read(opt_scratch(o), name, "cluster", d) : NULL;
+  if (name && !c) return false;
+  if (c) f.prices = comm_prices_new(opt_scratch(o), c);
   for_each_graph(g, m) {
     if (!g->entry) continue;
     for_each_op_safe(op, g) {
-      Op *first = is_joined(op->kind) ? first_of(op) : NULL;
+      // Two collectives of one kind after each other may be one.
+      OpKind kind = op->kind;
+      bool collective = kind == OP_all_reduce || kind == OP_all_gather || kind == OP_reduce_scatter;
+      Op *first = collective ? first_of(op) : NULL;
       if (first && !join(&f, first, op, &joined)) return false;
     }
   }

@@ -21,49 +21,39 @@ const Layout *with_axis(Module *m, const Layout *l, int axis, Sbp sbp) {
   return layout_new(m, l->mesh, all);
 }
 
-// Whether `axis`, along which `have` is sharded, must be gathered, because it is not wanted or
-// because something outside of it changes. Axes that shard the same dimension are nested, the first
-// outermost, so a slice is undone only if none is inside of it.
-static bool must_gather(const Layout *have, const Layout *want, int axis) {
-  Sbp cut = have->axis[axis];
-  if (cut.kind != SBP_S) return false;
-  for (int a = 0; a <= axis; a++)
-    if (sbp_equal(have->axis[a], cut) != sbp_equal(want->axis[a], cut)) return true;
-  return false;
-}
-
 // The axis to change first: sums, then gathers from the inside out, then slices from the outside
 // in.
 static int next_axis(const Layout *have, const Layout *want) {
   for (int a = 0; a < have->n_axes; a++)
     if (have->axis[a].kind == SBP_P && want->axis[a].kind != SBP_P) return a;
-  for (int a = have->n_axes - 1; a >= 0; a--)
-    if (must_gather(have, want, a)) return a;
+  for (int a = have->n_axes - 1; a >= 0; a--) {
+    // A shard is gathered if it is not wanted, or if an axis outside of it changes. Axes that shard
+    // one dimension are nested, the first outermost, so a slice is undone only if none is inside of
+    // it.
+    Sbp cut = have->axis[a];
+    for (int k = 0; cut.kind == SBP_S && k <= a; k++)
+      if (sbp_equal(have->axis[k], cut) != sbp_equal(want->axis[k], cut)) return a;
+  }
   int a = 0;
   while (sbp_equal(have->axis[a], want->axis[a]))
     a++;
   return a;
 }
 
-// Whether `axis`, which is P or S(i), may become the wanted S(j) without B between. (next_axis has
-// gathered the inner axes that shard i.)
-static bool may_hop(const Layout *have, const Layout *want, int axis) {
-  Sbp to = want->axis[axis];
-  if (to.kind != SBP_S || is_time(have, axis)) return false;
-  for (int a = 0; a < have->n_axes; a++) {
-    bool cuts = sbp_equal(have->axis[a], to);
-    if (a < axis && cuts != sbp_equal(want->axis[a], to)) return false;
-    if (a > axis && cuts) return false;
-  }
-  return true;
-}
-
 Step next_step(Module *m, const Layout *have, const Layout *want, Hops hops) {
   int axis = next_axis(have, want);
   Sbp from = have->axis[axis];
   int hop = from.kind == SBP_P ? SUMS_HOP : SLICES_HOP;
-  bool at_once = from.kind == SBP_B || ((hops & hop) && may_hop(have, want, axis));
-  Sbp to = at_once ? want->axis[axis] : (Sbp){.kind = SBP_B};
+  // P or S(i) becomes S(j) in one hop if the axes that shard j are nested as wanted.
+  Sbp wanted = want->axis[axis];
+  bool one_hop = wanted.kind == SBP_S && !is_time(have, axis);
+  for (int a = 0; one_hop && a < have->n_axes; a++) {
+    bool cuts = sbp_equal(have->axis[a], wanted);
+    if (a < axis) one_hop = cuts == sbp_equal(want->axis[a], wanted);
+    if (a > axis) one_hop = !cuts;
+  }
+  bool at_once = from.kind == SBP_B || ((hops & hop) && one_hop);
+  Sbp to = at_once ? wanted : (Sbp){.kind = SBP_B};
   return (Step){axis, with_axis(m, have, axis, to)};
 }
 
@@ -79,6 +69,7 @@ double hops_seconds(Module *m, Transitions *prices, const Type *whole, const Lay
     OpKind kind = before.kind == SBP_B ? OP_local_slice : collective_between(before, after);
     uint32_t axes = 0;
     const Layout *first = have;
+    // Neighbouring axes with the same change are one collective.
     do {
       axes |= 1u << next.axis;
       have = next.layout;

@@ -16,6 +16,7 @@ static bool parse_size(const char *text, size_t n, int *out) {
 }
 
 static bool add_axis(Mesh *mesh, const char *name, int parts, bool time, Diag *d) {
+  // An axis of one part is none.
   if (parts == 1) return true;
   if (mesh->n_axes == MAX_AXES) return diag_error(d, NULL, "a mesh has at most %d axes", MAX_AXES);
   for (int a = 0; a < mesh->n_axes; a++)
@@ -29,6 +30,7 @@ static bool add_axis(Mesh *mesh, const char *name, int parts, bool time, Diag *d
   mesh->axis[mesh->n_axes].name = name;
   mesh->axis[mesh->n_axes].size = parts;
   mesh->axis[mesh->n_axes++].time = time;
+  // Time axes have no devices.
   if (!time && parts > MAX_DEVICES / mesh->n_devices)
     return diag_error(d, NULL, "a mesh has at most %d devices", MAX_DEVICES);
   if (!time) mesh->n_devices *= parts;
@@ -72,6 +74,7 @@ Mesh *mesh_parse(Module *m, const char *text, Diag *d) {
   mesh->name = "m";
   mesh->n_devices = 1;
   int n_unnamed = 0;
+  // mesh = axis {"+" axis}
   for (const char *p = text;;) {
     size_t n = strcspn(p, "+");
     const char *colon = memchr(p, ':', n);
@@ -81,6 +84,7 @@ Mesh *mesh_parse(Module *m, const char *text, Diag *d) {
     if (!p[n]) break;
     p += n + 1;
   }
+  // All devices in order.
   mesh->device = arena_array(m->arena, int, mesh->n_devices);
   for (int i = 0; i < mesh->n_devices; i++)
     mesh->device[i] = i;

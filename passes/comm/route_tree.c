@@ -30,6 +30,7 @@ static double nearest(const double *between, int n, uint32_t set, int place, int
 }
 
 static double exact(Arena *scratch, const double *between, int n_wanted, int n, int *parent) {
+  // The least cost to reach each set of places, from smaller sets.
   Last *last = arena_array(scratch, Last, 1 << n);
   uint32_t wanted = (1u << n_wanted) - 1, best = wanted;
   last[0] = (Last){0, -1, -1};
@@ -44,6 +45,7 @@ static double exact(Arena *scratch, const double *between, int n_wanted, int n, 
     }
     if ((set & wanted) == wanted && last[set].sum < last[best].sum) best = set;
   }
+  // The sets lead back to the parents.
   double sum = last[best].sum;
   for (uint32_t set = best; set; set &= ~(1u << last[set].place))
     parent[last[set].place] = last[set].parent;
@@ -57,6 +59,7 @@ static double greedy(const double *between, int n, int *parent) {
     double least = INFINITY;
     for (int i = 0; i < n; i++)
       for (int k = -1; k < n; k++) {
+        // From any place that is reached to one that is not.
         bool can = parent[i] == -2 && (k < 0 || parent[k] != -2);
         if (!can || (next >= 0 && between[(k + 1) * n + i] >= least)) continue;
         least = between[(k + 1) * n + i];

@@ -63,25 +63,20 @@ static bool is_device_axis(const Layout *l, int axis) {
   return !l->mesh->axis[axis].time;
 }
 
-// Lists the axes of the mesh in the order of a placement: copies, shares, then those of each
-// dimension.
-static int placement_order(const Layout *l, int rank, int order[MAX_AXES]) {
-  int n = 0;
-  for (int key = -2; key < rank; key++)
-    for (int a = 0; a < l->n_axes; a++) {
-      Sbp sbp = l->axis[a];
-      int own = sbp.kind == SBP_B ? -2 : sbp.kind == SBP_P ? -1 : sbp.dim;
-      if (is_device_axis(l, a) && own == key) order[n++] = a;
-    }
-  return n;
-}
-
 // The placement of a layout: its devices in the order copies, shares, parts of each dimension.
 static Placement placement_of(Arena *a, const Layout *l, int rank) {
   Placement p = {.copies = 1, .shares = 1, .n = l->mesh->n_devices};
   for (int d = 0; d < PLACEMENT_DIMS; d++)
     p.part[d] = d < rank ? 1 : 0;
-  int order[MAX_AXES], n = placement_order(l, rank, order);
+  int order[MAX_AXES];
+  // Axes are in the order of a placement: copies, shares, then those of each dimension.
+  int n = 0;
+  for (int key = -2; key < rank; key++)
+    for (int x = 0; x < l->n_axes; x++) {
+      Sbp sbp = l->axis[x];
+      int own = sbp.kind == SBP_B ? -2 : sbp.kind == SBP_P ? -1 : sbp.dim;
+      if (is_device_axis(l, x) && own == key) order[n++] = x;
+    }
   for (int i = 0; i < n; i++) {
     Sbp sbp = l->axis[order[i]];
     int size = l->mesh->axis[order[i]].size;
@@ -120,59 +115,21 @@ static Order order_of(const Group *g, const State *s) {
   return o;
 }
 
-static bool nested_so(const Order *o, const State *s) {
-  for (int i = 0; i < o->n; i++)
-    for (int k = i + 1; k < o->n; k++) {
-      int outer = s->label[o->axis[i]], inner = s->label[o->axis[k]];
-      if (label_dim(outer) >= 0 && label_dim(outer) == label_dim(inner) && outer > inner)
-        return false;
-    }
-  return true;
-}
-
-// The mesh of the group's devices with its axes in this order, after the time axes of `time`.
-static const Mesh *mesh_of(Walk *w, const Group *g, const Order *o) {
-  Module *m = w->t->m;
-  Mesh *mesh = arena_one(m->arena, Mesh);
-  for (int a = 0; a < w->time->n_axes; a++)
-    if (!is_device_axis(w->time, a)) mesh->axis[mesh->n_axes++] = w->time->mesh->axis[a];
-  for (int i = 0; i < o->n; i++)
-    mesh->axis[mesh->n_axes++] =
-        (MeshAxis){str_format(m->arena, "x%d", o->axis[i]), g->size[o->axis[i]], false};
-  mesh->n_devices = g->n;
-  mesh->device = arena_array(m->arena, int, g->n);
-  // Devices in row-major order of the mesh's axes.
-  for (int at = 0; at < g->n; at++) {
-    int position = 0, left = at;
-    for (int i = o->n - 1; i >= 0; i--) {
-      position += left % g->size[o->axis[i]] * g->stride[o->axis[i]];
-      left /= g->size[o->axis[i]];
-    }
-    mesh->device[at] = g->device[position];
-  }
-  const Mesh *known = module_find_alike(m, mesh);
-  if (known) return known;
-  do
-    mesh->name = str_format(m->arena, "p%d", w->t->n_meshes++);
-  while (module_find_mesh(m, mesh->name));
-  module_add_mesh(m, mesh);
-  return mesh;
-}
-
-static Sbp sbp_of(int label) {
-  if (label == LABEL_B) return (Sbp){.kind = SBP_B};
-  if (label == LABEL_P) return (Sbp){.kind = SBP_P};
-  return (Sbp){.kind = SBP_S, .dim = label_dim(label)};
-}
-
 // The layout of a state, on the mesh with the group's axes in this order.
 static const Layout *layout_of(Walk *w, const Mesh *mesh, const Order *o, const State *s) {
   Sbp axis[MAX_AXES];
   int n = 0;
   for (int a = 0; a < w->time->n_axes; a++)
     if (!is_device_axis(w->time, a)) axis[n++] = w->time->axis[a];
-  for (int i = 0; i < o->n; i++)
-    axis[n++] = sbp_of(s->label[o->axis[i]]);
+  for (int i = 0; i < o->n; i++) {
+    int label = s->label[o->axis[i]];
+    if (label == LABEL_B)
+      axis[n++] = (Sbp){.kind = SBP_B};
+    else if (label == LABEL_P)
+      axis[n++] = (Sbp){.kind = SBP_P};
+    else
+      axis[n++] = (Sbp){.kind = SBP_S, .dim = label_dim(label)};
+  }
   return layout_new(w->t->m, mesh, axis);
 }
 
@@ -235,16 +192,12 @@ static uint32_t cutting(const State *s, uint32_t mask, int dim) {
   return axes;
 }
 
-static void take_labels(State *s, const State *from, uint32_t axes) {
-  for (int i = 0; i < PATH_AXES; i++)
-    if (axes >> i & 1) s->label[i] = from->label[i];
-}
-
 // Adds one collective over `axes` of the mesh, after which these have the labels of `after`.
 static bool collective(Walk *w, OpKind kind, const Mesh *mesh, const Order *o, uint32_t axes,
                        const State *after, int dim) {
   const char *names = names_of(w, mesh, o, axes);
-  take_labels(&w->state, after, axes);
+  for (int i = 0; i < PATH_AXES; i++)
+    if (axes >> i & 1) w->state.label[i] = after->label[i];
   const Layout *to = layout_of(w, mesh, o, &w->state);
   if (kind == OP_all_reduce) return add(w, kind, ATTRS(a_s("axis", names)), to);
   return add(w, kind, ATTRS(a_s("axis", names), a_i("dim", dim)), to);
@@ -265,15 +218,20 @@ static bool by_dims(Walk *w, OpKind kind, const Mesh *mesh, const Order *o, cons
 static bool exchanges_one(const Walk *w, const PathStep *s, int *from, int *to) {
   *from = *to = -1;
   for (int dim = 0; dim < w->path->shape.rank; dim++) {
+    // All axes of the step shard one dimension.
     if (cutting(&s->before, s->edge.mask, dim) == s->edge.mask) *from = dim;
     if (cutting(&s->after, s->edge.mask, dim) == s->edge.mask) *to = dim;
   }
   Order o = order_of(&w->path->group[s->after.group], &s->after);
-  return *from >= 0 && *to >= 0 && nested_so(&o, &s->before);
-}
-
-static bool is_word(PathPrim prim) {
-  return prim == PATH_slice || path_is_collective(prim);
+  // Axes that shard one dimension must be nested alike in both.
+  bool nested = true;
+  for (int i = 0; i < o.n; i++)
+    for (int k = i + 1; k < o.n; k++) {
+      int outer = s->before.label[o.axis[i]], inner = s->before.label[o.axis[k]];
+      if (label_dim(outer) >= 0 && label_dim(outer) == label_dim(inner) && outer > inner)
+        nested = false;
+    }
+  return *from >= 0 && *to >= 0 && nested;
 }
 
 // Whether axes outside of the step keep their labels: a step that combines several may have
@@ -290,12 +248,39 @@ static bool others_stay(const PathStep *s) {
 static bool walk_step(Walk *w, const PathStep *s) {
   const Group *g = &w->path->group[s->after.group];
   int from = -1, to = -1;
-  bool word = is_word(s->edge.prim) && others_stay(s) &&
+  bool is_op = s->edge.prim == PATH_slice || path_is_collective(s->edge.prim);
+  bool word = is_op && others_stay(s) &&
               (s->edge.prim != PATH_all_to_all || exchanges_one(w, s, &from, &to));
   bool gathers = s->edge.prim == PATH_all_gather || s->edge.prim == PATH_all_reduce;
   // A gather reads the nesting of axes before it, other steps produce the one after.
   Order o = order_of(g, gathers ? &s->before : &s->after);
-  const Mesh *mesh = mesh_of(w, g, &o);
+  // The mesh has the group's devices with its axes in this order, after time axes.
+  Module *m = w->t->m;
+  Mesh *own = arena_one(m->arena, Mesh);
+  for (int a = 0; a < w->time->n_axes; a++)
+    if (!is_device_axis(w->time, a)) own->axis[own->n_axes++] = w->time->mesh->axis[a];
+  for (int i = 0; i < o.n; i++)
+    own->axis[own->n_axes++] =
+        (MeshAxis){str_format(m->arena, "x%d", o.axis[i]), g->size[o.axis[i]], false};
+  own->n_devices = g->n;
+  own->device = arena_array(m->arena, int, g->n);
+  // Devices in row-major order of the mesh's axes.
+  for (int at = 0; at < g->n; at++) {
+    int position = 0, left = at;
+    for (int i = o.n - 1; i >= 0; i--) {
+      position += left % g->size[o.axis[i]] * g->stride[o.axis[i]];
+      left /= g->size[o.axis[i]];
+    }
+    own->device[at] = g->device[position];
+  }
+  const Mesh *mesh = module_find_alike(m, own);
+  if (!mesh) {
+    do
+      own->name = str_format(m->arena, "p%d", w->t->n_meshes++);
+    while (module_find_mesh(m, own->name));
+    module_add_mesh(m, own);
+    mesh = own;
+  }
   w->state = s->before;
   // A step that is no single op of the language becomes a move.
   if (!word) return move_to(w, layout_of(w, mesh, &o, &s->after));
@@ -324,19 +309,6 @@ Transitions *transitions_new(Module *m, const Cluster *c, Arena *a) {
   return t;
 }
 
-// The route between two layouts. Within a mesh it is the one of routes.h, which a search of layouts
-// has estimated; otherwise, and if a mesh has too many axes for that, the one of path.h.
-static const Path *search_between(Transitions *t, const Type *whole, const Layout *from,
-                                  const Layout *want) {
-  if (module_move_stays(t->m, whole, from, want)) return NULL;
-  const Path *routed = from->mesh == want->mesh ? route_path(t->routes, whole, from, want) : NULL;
-  if (routed) return routed;
-  TensorShape shape = shape_in_slice(whole, from);
-  Placement a = placement_of(t->arena, from, shape.rank);
-  Placement b = placement_of(t->arena, want, shape.rank);
-  return path_find(t->paths, &shape, &a, &b);
-}
-
 static Known *known_between(Transitions *t, const Type *whole, const Layout *from,
                             const Layout *want) {
   uint64_t h = layouts_hash(whole, from, want);
@@ -344,7 +316,23 @@ static Known *known_between(Transitions *t, const Type *whole, const Layout *fro
   for (Known *k = *bucket; k; k = k->next)
     if (k->whole == whole && k->from == from && k->to == want) return k;
   Known *k = arena_one(t->arena, Known);
-  *k = (Known){whole, from, want, search_between(t, whole, from, want), -1, *bucket};
+  // Within a mesh the route is that of routes.h, which a search of layouts has estimated;
+  // otherwise, and for too many axes, that of path.h.
+  const Path *path;
+  if (module_move_stays(t->m, whole, from, want))
+    path = NULL;
+  else {
+    const Path *routed = from->mesh == want->mesh ? route_path(t->routes, whole, from, want) : NULL;
+    if (routed)
+      path = routed;
+    else {
+      TensorShape shape = shape_in_slice(whole, from);
+      Placement a = placement_of(t->arena, from, shape.rank);
+      Placement b = placement_of(t->arena, want, shape.rank);
+      path = path_find(t->paths, &shape, &a, &b);
+    }
+  }
+  *k = (Known){whole, from, want, path, -1, *bucket};
   *bucket = k;
   t->n_known++;
   return k;
@@ -395,34 +383,26 @@ double transition_messages(Transitions *t, const Type *whole, const Layout *from
   return k->messages;
 }
 
-// The device axes of the mesh, and in `mask` those of them that are in `axes`.
-static Group group_of(const Mesh *mesh, uint32_t axes, uint32_t *mask) {
-  Group g = {.n = mesh->n_devices, .device = mesh->device};
-  *mask = 0;
-  for (int a = 0; a < mesh->n_axes; a++) {
-    if (mesh->axis[a].time) continue;
-    if (axes >> a & 1) *mask |= 1u << g.n_axes;
-    g.size[g.n_axes] = mesh->axis[a].size;
-    g.stride[g.n_axes++] = mesh_stride(mesh, a);
-  }
-  return g;
-}
-
-static double piece_bytes(Transitions *t, const Type *whole, const Layout *l) {
-  const Type *piece = type_local(t->m, whole, l);
-  return (double)type_count(piece) * (double)dtype_bytes[piece->dtype];
-}
-
 static const Rate *rate_of(Transitions *t, PathPrim prim, const Mesh *mesh, uint32_t axes) {
   for (int i = 0; i < t->rates.n; i++) {
+    // Rates are known per primitive, mesh and axes.
     const Rate *r = &t->rates.at[i];
     if (r->prim == prim && r->mesh == mesh && r->axes == axes) return r;
   }
   Edge e = {.prim = prim};
-  Group group[2] = {group_of(mesh, axes, &e.mask)};
+  // All device axes of the mesh are in the group, those that communicate in the mask.
+  Group devices = {.n = mesh->n_devices, .device = mesh->device};
+  for (int a = 0; a < mesh->n_axes; a++) {
+    if (mesh->axis[a].time) continue;
+    if (axes >> a & 1) e.mask |= 1u << devices.n_axes;
+    devices.size[devices.n_axes] = mesh->axis[a].size;
+    devices.stride[devices.n_axes++] = mesh_stride(mesh, a);
+  }
+  Group group[2] = {devices};
   State none = {0};
   Groups groups = {.device = arena_array(t->arena, int, mesh->n_devices)};
   edge_groups(NULL, group, &none, &none, &e, t->c, &groups);
+  // Costs are linear: a start, and a time per byte.
   double start = groups_cost(t->traffic, prim, &groups, 0, 0).seconds;
   double more = groups_cost(t->traffic, prim, &groups, 1e9, 1e9).seconds - start;
   vec_push(t->arena, &t->rates, (Rate){prim, mesh, axes, start, more / 1e9});
@@ -434,5 +414,9 @@ double transition_collective(Transitions *t, OpKind kind, const Type *whole, con
   PathPrim prim = path_prim_of(kind);
   if (prim == PATH_slice) return 0;
   const Rate *r = rate_of(t, prim, before->mesh, axes);
-  return r->start + r->byte * piece_bytes(t, whole, prim == PATH_all_gather ? after : before);
+  // A gather counts the bytes of its result, others those of their operand.
+  const Layout *l = prim == PATH_all_gather ? after : before;
+  const Type *piece = type_local(t->m, whole, l);
+  double bytes = (double)type_count(piece) * (double)dtype_bytes[piece->dtype];
+  return r->start + r->byte * bytes;
 }

@@ -57,8 +57,6 @@ typedef struct Copy {
   Vec(Value *) input;  // the future operands
 } Copy;
 
-static Value *copy_value(Copy *c, Value *v);
-
 static Value *note_copy(Copy *c, Value *v, Value *copy) {
   vec_push(c->f->scratch, &c->copied, v);
   return c->f->copy[v->id] = copy;
@@ -66,8 +64,22 @@ static Value *note_copy(Copy *c, Value *v, Value *copy) {
 
 static Value *copy_op(Copy *c, const Op *op) {
   Value *in[3];
-  for (int i = 0; i < op->n_in; i++)
-    in[i] = copy_value(c, op->in[i].value);
+  for (int i = 0; i < op->n_in; i++) {
+    // An operand is copied if that costs nothing, otherwise it is a parameter of the body.
+    Value *v = op->in[i].value;
+    if (c->f->copy[v->id]) {
+      in[i] = c->f->copy[v->id];
+    } else if (fuse_is_scalar(v) || (v->def && fuse_is_view(v->def)) ||
+               fuse_is_strides(c->f->groups, v)) {
+      in[i] = copy_op(c, v->def);
+    } else {
+      Value *p = graph_param(c->body, NULL, v->type, ROLE_none, NULL);
+      p->layout = v->layout;
+      vec_push(c->f->scratch, &c->input, v);
+      in[i] = note_copy(c, v, p);
+    }
+  }
+  // The copy has the attributes and splits of the op.
   int n;
   op_attr_specs(op->kind, &n);
   Origin origin = op_origin(op);
@@ -79,60 +91,35 @@ static Value *copy_op(Copy *c, const Op *op) {
   return note_copy(c, op->out[0], made->out[0]);
 }
 
-// The body's value for `v`: a copy if that costs nothing, otherwise a parameter.
-static Value *copy_value(Copy *c, Value *v) {
-  if (c->f->copy[v->id]) return c->f->copy[v->id];
-  if (fuse_is_scalar(v) || (v->def && fuse_is_view(v->def)) || fuse_is_strides(c->f->groups, v))
-    return copy_op(c, v->def);
-  Value *p = graph_param(c->body, NULL, v->type, ROLE_none, NULL);
-  p->layout = v->layout;
-  vec_push(c->f->scratch, &c->input, v);
-  return note_copy(c, v, p);
-}
-
-static bool same_layouts(const Graph *a, const Graph *b) {
-  for (int i = 0; i < a->n_params; i++)
-    if (a->params[i]->layout != b->params[i]->layout) return false;
-  for (const Op *x = a->first, *y = b->first; x; x = x->next, y = y->next)
-    if (x->out[0]->layout != y->out[0]->layout || memcmp(x->split, y->split, sizeof x->split) != 0)
-      return false;
-  return true;
-}
-
 // An equal earlier body, or this one.
 static Graph *shared_body(Fuser *f, Graph *body) {
+  // Equal bodies become one graph.
   graph_renumber(body);
-  for (int i = 0; i < f->bodies.n; i++)
-    if (body_same(f->bodies.at[i], body) && same_layouts(f->bodies.at[i], body)) {
-      graph_erase(body);
-      return f->bodies.at[i];
-    }
+  for (int i = 0; i < f->bodies.n; i++) {
+    Graph *known = f->bodies.at[i];
+    if (!body_same(known, body)) continue;
+    // Layouts of parameters and splits of ops must be the same, too.
+    bool same = true;
+    for (int k = 0; k < body->n_params; k++)
+      same &= known->params[k]->layout == body->params[k]->layout;
+    for (const Op *x = known->first, *y = body->first; x && same; x = x->next, y = y->next)
+      same = x->out[0]->layout == y->out[0]->layout &&
+             memcmp(x->split, y->split, sizeof x->split) == 0;
+    if (!same) continue;
+    graph_erase(body);
+    return known;
+  }
   vec_push(f->scratch, &f->bodies, body);
   return body;
 }
 
-static const char *body_name(const Fuser *f) {
-  for (int i = f->bodies.n;; i++) {
-    const char *name = str_format(f->scratch, "fused_%d", i);
-    if (!graph_find(f->m, name)) return name;
-  }
-}
-
-// Replaces a fill in memory. Readers in groups continue to read it as a number.
-static void replace_memory(Fuser *f, Value *v, Value *by) {
-  for (Use *u = v->uses, *next; u; u = next) {
-    next = u->next;
-    if (u->user && group_of(f->groups, u->user)) continue;
-    if (u->user)
-      op_set_in(u->user, u->index, by);
-    else
-      graph_set_result(f->g, u->index, by);
-  }
-}
-
 // Appends the fused op of group `g` to the graph. Its members become dead.
 static void emit_group(Fuser *f, const Group *g) {
-  Copy c = {.f = f, .body = graph_new(f->m, body_name(f), false)};
+  const char *name = NULL;
+  for (int i = f->bodies.n; !name || graph_find(f->m, name); i++)
+    name = str_format(f->scratch, "fused_%d", i);
+  // The members are copied into the body; values that other ops read are its results.
+  Copy c = {.f = f, .body = graph_new(f->m, name, false)};
   Vec(Value *) results = {0};
   for (int i = 0; i < g->member.n; i++) {
     Value *v = g->member.at[i]->out[0];
@@ -162,10 +149,19 @@ static void emit_group(Fuser *f, const Group *g) {
   if (!op) BUG("the fused op of @%s does not fit", callee->name);
   for (int i = 0; i < results.n; i++) {
     op->out[i]->layout = results.at[i]->layout;
-    if (results.at[i]->def->kind == OP_fill)
-      replace_memory(f, results.at[i], op->out[i]);
-    else
+    if (results.at[i]->def->kind == OP_fill) {
+      // Readers in groups continue to read a fill as a number.
+      for (Use *u = results.at[i]->uses, *next; u; u = next) {
+        next = u->next;
+        if (u->user && group_of(f->groups, u->user)) continue;
+        if (u->user)
+          op_set_in(u->user, u->index, op->out[i]);
+        else
+          graph_set_result(f->g, u->index, op->out[i]);
+      }
+    } else {
       value_replace(results.at[i], op->out[i]);
+    }
     vec_push(f->scratch, &f->renamed, op->out[i]);
     vec_push(f->scratch, &f->names, results.at[i]->name);
   }
@@ -183,102 +179,81 @@ static void place_before(Fuser *f, const Op *op, const Group *g) {
   if (before && (!g || f->groups->group[before->id] != g)) place(f, before);
 }
 
-static void place_producers(Fuser *f, const Op *op) {
-  place_before(f, op, NULL);
-  for (int i = 0; i < op->n_in; i++)
-    if (op->in[i].value->def) place(f, op->in[i].value->def);
-}
-
-// Places the inputs of a member. Views of the group's own results come after it, if other ops read
-// them.
-static void place_inputs(Fuser *f, const Group *g, const Op *op) {
-  place_before(f, op, g);
-  for (int i = 0; i < op->n_in; i++) {
-    Value *v = op->in[i].value;
-    if (v->def && !in_group(f->groups, through_views(v), g, g)) place(f, v->def);
-  }
-}
-
 // Appends `op`, or its group, to the new order, after its operands.
 static void place(Fuser *f, Op *op) {
   if (op->id >= f->groups->n_ops || f->placed[op->id]) return;
   Group *g = f->groups->group[op->id];
   if (!g) {
     f->placed[op->id] = true;
-    place_producers(f, op);
+    place_before(f, op, NULL);
+    for (int i = 0; i < op->n_in; i++)
+      if (op->in[i].value->def) place(f, op->in[i].value->def);
     op_move_before(op, NULL);
     return;
   }
   for (int i = 0; i < g->member.n; i++)
     f->placed[g->member.at[i]->id] = true;
   // Operands of the ops that the body copies must come before it, too.
-  for (int i = 0; i < g->member.n; i++)
-    place_inputs(f, g, g->member.at[i]);
-  emit_group(f, g);
-}
-
-// Places each group at its last member, or before the first reader of a result.
-static void place_all(Fuser *f) {
-  Op **order = arena_array(f->scratch, Op *, f->groups->n_ops);
-  for_each_op(op, f->g)
-    order[op->id] = op;
-  for (uint32_t i = 0; i < f->groups->n_ops; i++) {
-    const Group *g = f->groups->group[i];
-    if (!g || g->member.at[g->member.n - 1]->id == i) place(f, order[i]);
-  }
-}
-
-static bool is_pure(const Op *op) {
-  return op_is_elementwise(op) || op->kind == OP_reduce_sum || op->kind == OP_fill ||
-         op->kind == OP_constant || op->kind == OP_broadcast || op->kind == OP_reshape;
-}
-
-// Erases members, and ops that only they read.
-static void erase_dead(Fuser *f) {
-  Vec(Op *) pending = {0};
-  for_each_op(op, f->g)
-    vec_push(f->scratch, &pending, op);
-  bool *erased = arena_array(f->scratch, bool, f->g->n_ops);
-  while (pending.n > 0) {
-    Op *op = pending.at[--pending.n];
-    if (erased[op->id] || !is_pure(op) || value_used(op->out[0])) continue;
-    for (int i = 0; i < op->n_in; i++)
-      if (op->in[i].value->def) vec_push(f->scratch, &pending, op->in[i].value->def);
-    erased[op->id] = true;
-    op_erase(op);
-  }
-  for (int i = 0; i < f->renamed.n; i++)
-    if (f->names.at[i]) value_set_name(f->renamed.at[i], f->names.at[i]);
-  f->renamed.n = f->names.n = 0;
-}
-
-static void fuse_graph(Fuser *f, Graph *g) {
-  graph_renumber(g);
-  f->g = g;
-  f->placed = arena_array(f->scratch, bool, g->n_ops);
-  // At most one new value per value: each result of a fused op replaces one.
-  f->copy = arena_array(f->scratch, Value *, 2 * (size_t)g->n_values);
-  f->groups = fuse_groups_find(g, f->scratch);
-  place_all(f);
-  erase_dead(f);
-  graph_renumber(g);
-}
-
-static bool is_body(const Module *m, const Graph *g) {
-  for_each_graph(caller, m)
-    for_each_op(op, caller) {
-      if (op->kind != OP_call && op->callee == g) return true;
+  for (int i = 0; i < g->member.n; i++) {
+    // Views of the group's own results come after it, if other ops read them.
+    const Op *member = g->member.at[i];
+    place_before(f, member, g);
+    for (int k = 0; k < member->n_in; k++) {
+      Value *v = member->in[k].value;
+      if (v->def && !in_group(f->groups, through_views(v), g, g)) place(f, v->def);
     }
-  return false;
+  }
+  emit_group(f, g);
 }
 
 bool pass_fuse(Module *m, const PassOptions *o, Diag *d) {
   Fuser f = {.m = m, .scratch = opt_scratch(o), .d = d};
   Vec(Graph *) graphs = {0};
-  for_each_graph(g, m)
-    if (!is_body(m, g)) vec_push(f.scratch, &graphs, g);
-  for (int i = 0; i < graphs.n; i++)
-    fuse_graph(&f, graphs.at[i]);
+  for_each_graph(g, m) {
+    // Bodies are not fused themselves.
+    bool body = false;
+    for_each_graph(caller, m)
+      for_each_op(op, caller)
+        body |= op->kind != OP_call && op->callee == g;
+    if (!body) vec_push(f.scratch, &graphs, g);
+  }
+  for (int i = 0; i < graphs.n; i++) {
+    Graph *g = graphs.at[i];
+    graph_renumber(g);
+    f.g = g;
+    f.placed = arena_array(f.scratch, bool, g->n_ops);
+    // At most one new value per value: each result of a fused op replaces one.
+    f.copy = arena_array(f.scratch, Value *, 2 * (size_t)g->n_values);
+    f.groups = fuse_groups_find(g, f.scratch);
+    // Each group is placed at its last member, or before the first reader of a result.
+    Op **order = arena_array(f.scratch, Op *, f.groups->n_ops);
+    for_each_op(op, f.g)
+      order[op->id] = op;
+    for (uint32_t k = 0; k < f.groups->n_ops; k++) {
+      const Group *group = f.groups->group[k];
+      if (!group || group->member.at[group->member.n - 1]->id == k) place(&f, order[k]);
+    }
+    // Members are dead, and ops that only they read.
+    Vec(Op *) pending = {0};
+    for_each_op(op, f.g)
+      vec_push(f.scratch, &pending, op);
+    bool *erased = arena_array(f.scratch, bool, f.g->n_ops);
+    while (pending.n > 0) {
+      Op *op = pending.at[--pending.n];
+      // Only ops that a body may contain are erased.
+      bool pure = op_is_elementwise(op) || op->kind == OP_reduce_sum || op->kind == OP_fill ||
+                  op->kind == OP_constant || op->kind == OP_broadcast || op->kind == OP_reshape;
+      if (erased[op->id] || !pure || value_used(op->out[0])) continue;
+      for (int k = 0; k < op->n_in; k++)
+        if (op->in[k].value->def) vec_push(f.scratch, &pending, op->in[k].value->def);
+      erased[op->id] = true;
+      op_erase(op);
+    }
+    for (int k = 0; k < f.renamed.n; k++)
+      if (f.names.at[k]) value_set_name(f.renamed.at[k], f.names.at[k]);
+    f.renamed.n = f.names.n = 0;
+    graph_renumber(g);
+  }
   opt_stat(o, f.n_groups, "kernels");
   opt_stat(o, f.n_fused, "ops fused");
   return true;

@@ -81,6 +81,7 @@ static Value *as_rows(Builder *b, Value *v) {
   int64_t row = 1;
   for (int i = 2; i < v->type->rank; i++)
     row *= dim[i];
+  // A tensor that was rows before needs no reshape.
   if (earlier) {
     Value *from = earlier->in[0].value;
     const int64_t *was = from->type->dim;
@@ -108,6 +109,7 @@ static Op *find_concat(const Op *back) {
   for (int i = 0; i < 3; i++) {
     const Value *part = back->out[i];
     Op *reader = only_reader(part);
+    // Heads may be reshaped to rows first.
     if (reader && reader->kind == OP_reshape) {
       part = reader->out[0];
       reader = only_reader(part);
@@ -117,6 +119,7 @@ static Op *find_concat(const Op *back) {
       return NULL;
     concat = reader;
   }
+  // It must be along the rows.
   const Type *t = concat->out[0]->type;
   return attr_i(concat, "axis") == row_dim(t) ? concat : NULL;
 }
@@ -126,6 +129,7 @@ static void fuse_back(Fusion *f, Op *back, Value *x, Op *forward) {
   Op *concat = find_concat(back);
   if (!concat || type_count(concat->out[0]->type) != type_count(x->type)) return;
   const Type *t = concat->out[0]->type;
+  // Batch and time must be those of x.
   if (t->dim[0] != x->type->dim[0] || t->dim[1] != x->type->dim[1]) return;
   Builder b = {.g = f->g, .at = back, .origin = op_origin(back), .d = f->d};
   Attr at[3];
@@ -135,22 +139,15 @@ static void fuse_back(Fusion *f, Op *back, Value *x, Op *forward) {
   Op *op = local_op(&b, OP_attention_packed_back, IN(x, forward->out[0], forward->out[1], dy),
                     *packed_attrs(back, at, &attrs), back->split);
   if (!op) return;
+  // Without a kernel for these sizes all stays.
   Value *dx = has_kernel(f, op) ? shaped_as(&b, op->out[0], concat->out[0]) : NULL;
   if (!dx || dx->layout != concat->out[0]->layout) return; // the new op is dead
   replace(concat->out[0], dx);
   f->n_back++;
 }
 
-static Op *gradient_of(const Op *op) {
-  for_each_use(u, op->out[1])
-    if (u->user && u->user->kind == OP_attention_back && u->user->n_in == 6 &&
-        u->user->in[3].value == op->out[0] && u->user->in[0].value == op->in[0].value &&
-        u->user->in[1].value == op->in[1].value && u->user->in[2].value == op->in[2].value)
-      return u->user;
-  return NULL;
-}
-
 static void fuse_forward(Fusion *f, Op *op) {
+  // Packed attention has no mask, and reads (b, t, h, d).
   if (op->n_in != 3 || !attr_i(op, "seq_major")) return;
   Value *whole = packed(op);
   if (!whole) return;
@@ -160,33 +157,24 @@ static void fuse_forward(Fusion *f, Op *op) {
   Value *x = as_rows(&b, whole);
   if (!x) return;
   Op *made = local_op(&b, OP_attention_packed, IN(x), *packed_attrs(op, at, &attrs), op->split);
+  // The kernel must exist for these sizes, with the same lse.
   if (!made || !has_kernel(f, made) || !local_same(made, 1, op->out[1]))
     return; // the new op is dead
   Value *y = shaped_as(&b, made->out[0], op->out[0]);
   if (!y || y->layout != op->out[0]->layout) return;
-  Op *back = gradient_of(op);
+  // The gradient reads the operands of the op and its result.
+  Op *back = NULL;
+  for_each_use(u, op->out[1])
+    if (u->user && u->user->kind == OP_attention_back && u->user->n_in == 6 &&
+        u->user->in[3].value == op->out[0] && u->user->in[0].value == op->in[0].value &&
+        u->user->in[1].value == op->in[1].value && u->user->in[2].value == op->in[2].value) {
+      back = u->user;
+      break;
+    }
   if (back) fuse_back(f, back, x, made);
   replace(op->out[0], y);
   replace(op->out[1], made->out[1]);
   f->n_forward++;
-}
-
-// Makes one view of a view of a view: rows reshaped to heads and back are the same rows.
-static void join_reshapes(Graph *g, Diag *d) {
-  for_each_op_safe(op, g) {
-    Op *inner = op->kind == OP_reshape ? made_by(op->in[0].value, OP_reshape) : NULL;
-    if (!inner) continue;
-    Value *from = inner->in[0].value;
-    if (from->type == op->out[0]->type && from->layout == op->out[0]->layout) {
-      replace(op->out[0], from);
-      continue;
-    }
-    Builder b = {.g = g, .at = op, .origin = op_origin(op), .d = d};
-    Value *v =
-        local_value(&b, OP_reshape, IN(from), ATTRS(*op_attr(op, "shape")), op->out[0]->layout);
-    if (v) replace(op->out[0], v);
-  }
-  drop_dead(g);
 }
 
 bool pass_fuse_attention(Module *m, const PassOptions *o, Diag *d) {
@@ -198,7 +186,21 @@ bool pass_fuse_attention(Module *m, const PassOptions *o, Diag *d) {
     for_each_op(op, g)
       if (op->kind == OP_attention) fuse_forward(&f, op);
     drop_dead(g);
-    join_reshapes(g, d);
+    // A view of a view is one view: rows reshaped to heads and back are the same rows.
+    for_each_op_safe(op, g) {
+      Op *inner = op->kind == OP_reshape ? made_by(op->in[0].value, OP_reshape) : NULL;
+      if (!inner) continue;
+      Value *from = inner->in[0].value;
+      if (from->type == op->out[0]->type && from->layout == op->out[0]->layout) {
+        replace(op->out[0], from);
+        continue;
+      }
+      Builder b = {.g = g, .at = op, .origin = op_origin(op), .d = d};
+      Value *v =
+          local_value(&b, OP_reshape, IN(from), ATTRS(*op_attr(op, "shape")), op->out[0]->layout);
+      if (v) replace(op->out[0], v);
+    }
+    drop_dead(g);
   }
   opt_stat(o, f.n_forward, "attentions");
   opt_stat(o, f.n_back, "gradients of attention");

@@ -50,6 +50,7 @@ static bool reads(const Op *op, int i, const Value *v) {
 static bool find_classifier(Op *loss, Classifier *c) {
   *c = (Classifier){.loss = loss, .product = made_by(loss->in[0].value, OP_linear)};
   if (!c->product) return false;
+  // Only the loss and its gradient read the logits.
   for_each_use(u, c->product->out[0]) {
     if (u->user == loss) continue;
     if (c->back || !u->user || u->user->kind != OP_cross_entropy_back) return false;
@@ -61,6 +62,7 @@ static bool find_classifier(Op *loss, Classifier *c) {
   if (only_reader(lse) != c->back || !reads(c->back, 1, loss->in[1].value) ||
       !reads(c->back, 2, lse) || attr_i(c->back, "ignore") != attr_i(loss, "ignore"))
     return false;
+  // The adjoint of the logits leads to those of x and w.
   Value *x = c->product->in[0].value, *w = c->product->in[1].value, *d = c->back->out[0];
   bool trans = attr_i(c->product, "trans");
   for_each_use(u, d) {
@@ -125,26 +127,25 @@ static void fuse(Fusion *f, const Classifier *c) {
   graph_renumber(f->g);
 }
 
-// Fuses all classifiers. collect compares positions by id, so the graph is renumbered.
-static void fuse_graph(Fusion *f) {
-  drop_dead(f->g);
-  graph_renumber(f->g);
-  Vec(Op *) losses = {0};
-  for_each_op(op, f->g)
-    if (op->kind == OP_cross_entropy) vec_push(f->scratch, &losses, op);
-  for (int i = 0; i < losses.n; i++) {
-    Classifier c;
-    if (type_bytes(losses.at[i]->in[0].value->type) >= f->bytes &&
-        find_classifier(losses.at[i], &c))
-      fuse(f, &c);
-  }
-}
-
 bool pass_fuse_classifier(Module *m, const PassOptions *o, Diag *d) {
   Fusion f = {.scratch = opt_scratch(o), .d = d, .bytes = opt_int(o, "bytes", DEFAULT_BYTES)};
   for_each_graph(g, m) {
     f.g = g;
-    if (g->entry) fuse_graph(&f);
+    if (g->entry) {
+      // Fusing compares positions by id, so the graph is renumbered.
+      drop_dead(f.g);
+      graph_renumber(f.g);
+      Vec(Op *) losses = {0};
+      for_each_op(op, f.g)
+        if (op->kind == OP_cross_entropy) vec_push(f.scratch, &losses, op);
+      for (int i = 0; i < losses.n; i++) {
+        Classifier c;
+        // Only logits above a size are worth it.
+        if (type_bytes(losses.at[i]->in[0].value->type) >= f.bytes &&
+            find_classifier(losses.at[i], &c))
+          fuse(&f, &c);
+      }
+    }
   }
   opt_stat(o, f.n_fused, "classifiers");
   return true;

@@ -103,19 +103,16 @@ bool read_outside(const FuseGroups *f, const Value *v, const Group *a, const Gro
   return false;
 }
 
-// Whether the joint group has both recomputed ops and forward ops.
-static bool repeats(const Group *a, const Group *b) {
+static bool fits(const FuseGroups *f, const Group *a, const Group *b) {
+  // A kernel with both recomputed ops and forward ops would compute the latter twice.
   bool recomputed = false, forward = false;
   for (int m = 0; m < a->member.n + b->member.n; m++) {
     const Op *op = m < a->member.n ? a->member.at[m] : b->member.at[m - a->member.n];
     recomputed |= op_is_recomputed(op);
     forward |= op->part == PART_forward;
   }
-  return recomputed && forward;
-}
-
-static bool fits(const FuseGroups *f, const Group *a, const Group *b) {
-  if (repeats(a, b)) return false;
+  if (recomputed && forward) return false;
+  // Numbers of ops, inputs and results are limited.
   if (a->member.n + b->member.n > MAX_GROUP_OPS) return false;
   const Value *inputs[MAX_GROUP_INPUTS];
   int n_inputs = 0, n_results = 0;
@@ -184,6 +181,7 @@ static bool makes_cycle(FuseGroups *f, const Group *a, const Group *b) {
       if (g != a && g != b && !walk_to(&w, before)) return true;
     }
   }
+  // A path from the one to the other group through ops of others is a cycle.
   while (w.pending.n > 0) {
     const Op *op = w.pending.at[--w.pending.n];
     const Group *g = f->group[op->id];
@@ -205,10 +203,12 @@ static void merge(FuseGroups *f, Group *into, Group *from, const Loops *loops) {
     vec_push(f->scratch, &both, op);
     f->group[op->id] = into;
   }
+  // Members stay in the order of the graph.
   into->member.at = both.at;
   into->member.n = both.n;
   into->member.cap = both.cap;
   into->loops = *loops;
+  // The joint group has the sum of either.
   if (from->sum) {
     into->sum = from->sum;
     into->n_kept = from->n_kept;
@@ -222,12 +222,6 @@ static int piece_of(const Group *g) {
   return 0;
 }
 
-// Whether the groups are of different pieces: the kernel would wait for one piece to read another.
-static bool joins_pieces(const Group *a, const Group *b) {
-  int piece = piece_of(a), other = piece_of(b);
-  return piece && other && piece != other;
-}
-
 // Whether one group serves only reports and the other does not. Members agree on that.
 static bool joins_report(const FuseGroups *f, const Group *a, const Group *b) {
   return f->reported && f->reported[a->member.at[0]->id] != f->reported[b->member.at[0]->id];
@@ -236,7 +230,10 @@ static bool joins_report(const FuseGroups *f, const Group *a, const Group *b) {
 static void try_merge(FuseGroups *f, const Op *op, const Op *with) {
   Group *a = f->group[with->id], *b = f->group[op->id];
   Loops loops;
-  if (a == b || joins_pieces(a, b) || joins_report(f, a, b) || !loops_of_both(a, b, &loops) ||
+  // A kernel with two pieces would wait for one to read the other.
+  int piece = piece_of(a), other = piece_of(b);
+  bool two_pieces = piece && other && piece != other;
+  if (a == b || two_pieces || joins_report(f, a, b) || !loops_of_both(a, b, &loops) ||
       !fits(f, a, b) || makes_cycle(f, a, b))
     return;
   merge(f, a, b, &loops);
@@ -261,26 +258,6 @@ static bool is_widening(const Op *op) {
 static Op *elementwise_def(Value *v) {
   const Value *root = through_views(v);
   return root->def && op_is_elementwise(root->def) ? root->def : NULL;
-}
-
-static void add_elementwise(FuseGroups *f, Op *op) {
-  Group *g = group_new(f, op, type_count(op->out[0]->type));
-  for (int i = 0; i < op->n_in; i++)
-    if (!cut_for(f, &g->loops, op->in[i].value))
-      f->whole[through_views(op->in[i].value)->id] = true;
-  for (int i = 0; i < op->n_in && !is_widening(op); i++) {
-    const Op *def = elementwise_def(op->in[i].value);
-    if (!def) continue;
-    try_merge(f, op, def);
-    const Op *of = is_widening(def) ? elementwise_def(def->in[0].value) : NULL;
-    if (of) try_merge(f, op, of);
-  }
-}
-
-// Joins a cast that no elementwise op has taken to the group of its operand.
-static void add_widening(FuseGroups *f, Op *op) {
-  const Op *def = elementwise_def(op->in[0].value);
-  if (def && f->group[op->id]->member.n == 1) try_merge(f, op, def);
 }
 
 // An op of the first group, other than that of `op`, that computes `v` or reads it elementwise.
@@ -322,12 +299,6 @@ static bool leads_on(const FuseGroups *f, const Value *v, const Group *g) {
   return false;
 }
 
-static bool is_end(const FuseGroups *f, const Group *g) {
-  for (int i = 0; i < g->member.n; i++)
-    if (g->member.at[i]->turn || leads_on(f, g->member.at[i]->out[0], g)) return false;
-  return true;
-}
-
 static bool any_of(const bool *is, const Group *g) {
   for (int i = 0; i < g->member.n; i++)
     if (is[g->member.at[i]->id]) return true;
@@ -344,28 +315,6 @@ static bool all_of(const bool *is, const Group *g) {
 static bool like_ends(const Group *a, const Group *b, const bool *early, const bool *late) {
   return a->count == b->count && op_mesh(a->member.at[0]) == op_mesh(b->member.at[0]) &&
          all_of(early, a) == all_of(early, b) && any_of(late, a) == any_of(late, b);
-}
-
-// Joins small groups without dependents: they cannot form a cycle, and no op waits for them.
-static void join_ends(FuseGroups *f) {
-  // Once per step, not per micro-batch.
-  const bool *early = graph_begin_ops(f->g, f->scratch), *late = graph_update_ops(f->g, f->scratch);
-  Vec(Group *) open = {0}; // the last group of each kind
-  for_each_op(op, f->g) {
-    Group *g = f->group[op->id];
-    if (!g || g->member.at[0] != op || g->sum || g->count > FEW_POINTS || !is_end(f, g)) continue;
-    int at = 0;
-    while (at < open.n &&
-           (joins_report(f, open.at[at], g) || !like_ends(open.at[at], g, early, late)))
-      at++;
-    Loops loops;
-    if (at == open.n)
-      vec_push(f->scratch, &open, g);
-    else if (loops_of_both(open.at[at], g, &loops) && fits(f, open.at[at], g))
-      merge(f, open.at[at], g, &loops);
-    else
-      open.at[at] = g;
-  }
 }
 
 // Whether `v`, which bodies copy, must also be in memory.
@@ -387,37 +336,57 @@ static void make_groups(FuseGroups *f) {
     f->whole[op->out[0]->id] = from->def && from->def->kind == OP_broadcast;
   }
   for_each_op(op, f->g)
-    if (op_is_elementwise(op)) add_elementwise(f, op);
+    if (op_is_elementwise(op)) {
+      // An elementwise op is a group of its own, and joins those of its operands, through casts
+      // too.
+      Group *g = group_new(f, op, type_count(op->out[0]->type));
+      for (int i = 0; i < op->n_in; i++)
+        if (!cut_for(f, &g->loops, op->in[i].value))
+          f->whole[through_views(op->in[i].value)->id] = true;
+      for (int i = 0; i < op->n_in && !is_widening(op); i++) {
+        const Op *def = elementwise_def(op->in[i].value);
+        if (!def) continue;
+        try_merge(f, op, def);
+        const Op *of = is_widening(def) ? elementwise_def(def->in[0].value) : NULL;
+        if (of) try_merge(f, op, of);
+      }
+    }
   for_each_op(op, f->g)
-    if (is_widening(op) && op_is_elementwise(op)) add_widening(f, op);
+    if (is_widening(op) && op_is_elementwise(op)) {
+      // A cast that no elementwise op has taken joins the group of its operand.
+      const Op *def = elementwise_def(op->in[0].value);
+      if (def && f->group[op->id]->member.n == 1) try_merge(f, op, def);
+    }
   for_each_op(op, f->g)
     if (op->kind == OP_reduce_sum) add_sum(f, op);
-  join_ends(f);
+  // Small groups without dependents are joined: they cannot form a cycle, and no op waits for them.
+  // All must run equally often: once per step, or for every micro-batch.
+  const bool *early = graph_begin_ops(f->g, f->scratch), *late = graph_update_ops(f->g, f->scratch);
+  Vec(Group *) open = {0}; // the last group of each kind
+  for_each_op(op, f->g) {
+    Group *g = f->group[op->id];
+    if (!g || g->member.at[0] != op || g->sum || g->count > FEW_POINTS) continue;
+    // An end has no turn and no dependents.
+    bool end = true;
+    for (int i = 0; end && i < g->member.n; i++)
+      end = !g->member.at[i]->turn && !leads_on(f, g->member.at[i]->out[0], g);
+    if (!end) continue;
+    int at = 0;
+    while (at < open.n &&
+           (joins_report(f, open.at[at], g) || !like_ends(open.at[at], g, early, late)))
+      at++;
+    Loops loops;
+    if (at == open.n)
+      vec_push(f->scratch, &open, g);
+    else if (loops_of_both(open.at[at], g, &loops) && fits(f, open.at[at], g))
+      merge(f, open.at[at], g, &loops);
+    else
+      open.at[at] = g;
+  }
   for_each_op(op, f->g) {
     if (op->kind == OP_fill && needs_memory(f, op->out[0]))
       group_new(f, op, type_count(op->out[0]->type));
   }
-}
-
-static void find_turns(FuseGroups *f) {
-  Op *last = NULL;
-  f->before = arena_array(f->scratch, Op *, f->n_ops);
-  for_each_op(op, f->g) {
-    if (!op->turn) continue;
-    f->before[op->id] = last;
-    last = op;
-  }
-}
-
-static void find_reported(FuseGroups *f) {
-  bool *reported = arena_array(f->scratch, bool, f->n_ops);
-  for (const Op *op = f->g->last; op; op = op->prev) {
-    reported[op->id] = op->part == PART_update;
-    for (int i = 0; i < op->n_out; i++)
-      for_each_use(u, op->out[i])
-        reported[op->id] &= u->user ? reported[u->user->id] : !f->g->results[u->index]->target;
-  }
-  f->reported = reported;
 }
 
 FuseGroups *fuse_groups_find(Graph *g, Arena *scratch) {
@@ -426,8 +395,25 @@ FuseGroups *fuse_groups_find(Graph *g, Arena *scratch) {
   f->group = arena_array(scratch, Group *, g->n_ops);
   f->seen = arena_array(scratch, uint32_t, g->n_ops);
   f->whole = arena_array(scratch, bool, g->n_values);
-  find_turns(f);
-  if (g->module->cross_barrier) find_reported(f);
+  // Ops with turns are a chain.
+  Op *last = NULL;
+  f->before = arena_array(f->scratch, Op *, f->n_ops);
+  for_each_op(op, f->g) {
+    if (!op->turn) continue;
+    f->before[op->id] = last;
+    last = op;
+  }
+  if (g->module->cross_barrier) {
+    // Ops of the update on which only outputs depend.
+    bool *reported = arena_array(f->scratch, bool, f->n_ops);
+    for (const Op *op = f->g->last; op; op = op->prev) {
+      reported[op->id] = op->part == PART_update;
+      for (int i = 0; i < op->n_out; i++)
+        for_each_use(u, op->out[i])
+          reported[op->id] &= u->user ? reported[u->user->id] : !f->g->results[u->index]->target;
+    }
+    f->reported = reported;
+  }
   make_groups(f);
   return f;
 }

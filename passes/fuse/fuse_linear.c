@@ -61,21 +61,12 @@ static Value *broadcast_vector(Value *v) {
   return v->type->rank == 1 && v->type->dim[0] == n ? v : NULL;
 }
 
-static Op *the_only(const Value *v, OpKind kind) {
-  Op *found = NULL;
-  for_each_use(u, v) {
-    if (!u->user || u->user->kind != kind) continue;
-    if (found) return NULL;
-    found = u->user;
-  }
-  return found;
-}
-
 // Replaces %add, a product plus a bias, by one op, which also applies the GELU if `gelu` is not
 // NULL.
 static bool fuse_bias(Fusion *f, Op *product, Op *add, Value *bias, Op *gelu) {
   Builder b = before(f, add);
   Value *x = product->in[0].value, *w = product->in[1].value, *sum = add->out[0];
+  // The bias has the type of the sum.
   Value *vector = local_cast(&b, bias, sum->type->dtype);
   Op *op = local_op(&b, gelu ? OP_linear_gelu_tanh : OP_linear_bias, IN(x, w, vector),
                     ATTRS(*op_attr(product, "trans")), product->split);
@@ -85,6 +76,7 @@ static bool fuse_bias(Fusion *f, Op *product, Op *add, Value *bias, Op *gelu) {
     if (vector != bias) op_erase(vector->def);
     return false;
   }
+  // Readers read the fused op, and the others are dead.
   if (gelu) replace(gelu->out[0], op->out[0]); // gelu is dead
   replace(sum, op->out[at]);
   op_erase(add);
@@ -96,12 +88,21 @@ static bool fuse_bias(Fusion *f, Op *product, Op *add, Value *bias, Op *gelu) {
 static void fuse_product(Fusion *f, Op *add) {
   Value *sum = add->out[0];
   if (sum->type->rank == 0 || dtype_class[sum->type->dtype] != 'F') return;
+  // Either operand may be the bias.
   Value *bias = broadcast_vector(add->in[0].value);
   Value *y = add->in[bias ? 1 : 0].value;
   if (!bias) bias = broadcast_vector(add->in[1].value);
   Op *product = made_by(y, OP_linear);
   if (!bias || !product || only_reader(y) != add) return;
-  Op *gelu = only_reader(sum) ? NULL : the_only(sum, OP_gelu_tanh);
+  // The kernel computes the GELU too, if exactly one reads the sum besides others.
+  Op *gelu = NULL;
+  int n_gelus = 0;
+  for_each_use(u, sum) {
+    if (!u->user || u->user->kind != OP_gelu_tanh) continue;
+    gelu = u->user;
+    n_gelus++;
+  }
+  if (only_reader(sum) || n_gelus != 1) gelu = NULL;
   if (gelu && last_dim(sum) % GELU_MULTIPLE == 0 && fuse_bias(f, product, add, bias, gelu)) {
     f->n_biases++;
     f->n_gelus++;
@@ -114,12 +115,14 @@ static void fuse_product(Fusion *f, Op *add) {
 static void fuse_gelu_back(Fusion *f, Op *back) {
   Value *pre = back->in[0].value, *dy = back->in[1].value;
   Op *product = made_by(dy, OP_linear);
+  // The product must have no other reader, and a width that the kernel supports.
   if (!product || only_reader(dy) != back || last_dim(dy) % GELU_MULTIPLE) return;
   Builder b = before(f, back);
   Op *op =
       local_op(&b, OP_linear_gelu_tanh_back, IN(product->in[0].value, product->in[1].value, pre),
                ATTRS(*op_attr(product, "trans")), product->split);
   if (!op) return;
+  // Type and layout must stay.
   if (!local_same(op, 0, back->out[0])) {
     op_erase(op);
     return;
@@ -153,6 +156,7 @@ static void fuse_sum(Fusion *f, Op *product) {
   Value *x = product->in[0].value, *dy = product->in[1].value;
   Op *sum = find_sum(dy);
   if (!sum) return;
+  // The fused op is at the first of the two.
   Op *first = sum->id < product->id ? sum : product;
   if (x->def && x->def->id >= first->id) return;
   Builder b = before(f, first);
@@ -195,25 +199,24 @@ static void fuse_accumulate(Fusion *f, Op *sum) {
   f->n_accumulated++;
 }
 
-static void fuse_graph(Fusion *f) {
-  for_each_op_safe(op, f->g)
-    if (op->kind == OP_add) fuse_product(f, op);
-  for_each_op_safe(op, f->g)
-    if (op->kind == OP_gelu_tanh_back) fuse_gelu_back(f, op);
-  drop_dead(f->g);
-  graph_renumber(f->g);
-  for_each_op_safe(op, f->g)
-    if (op->kind == OP_linear_back_w) fuse_sum(f, op);
-  drop_dead(f->g);
-  for_each_op_safe(op, f->g)
-    if (op->kind == OP_accumulate) fuse_accumulate(f, op);
-}
-
 bool pass_fuse_linear(Module *m, const PassOptions *o, Diag *d) {
   Fusion f = {.d = d};
   for_each_graph(g, m) {
     f.g = g;
-    if (g->entry) fuse_graph(&f);
+    if (g->entry) {
+      for_each_op_safe(op, f.g)
+        if (op->kind == OP_add) fuse_product(&f, op);
+      for_each_op_safe(op, f.g)
+        if (op->kind == OP_gelu_tanh_back) fuse_gelu_back(&f, op);
+      // Positions are compared by id.
+      drop_dead(f.g);
+      graph_renumber(f.g);
+      for_each_op_safe(op, f.g)
+        if (op->kind == OP_linear_back_w) fuse_sum(&f, op);
+      drop_dead(f.g);
+      for_each_op_safe(op, f.g)
+        if (op->kind == OP_accumulate) fuse_accumulate(&f, op);
+    }
   }
   opt_stat(o, f.n_biases, "biases");
   opt_stat(o, f.n_gelus, "GELUs");

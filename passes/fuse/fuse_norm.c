@@ -49,6 +49,7 @@ static bool stays_in_memory(const Value *v, const Op *reader) {
 static void fuse_sum(Fusion *f, Op *add) {
   Value *s = add->out[0], *x = add->in[0].value, *r = add->in[1].value;
   Op *norm = NULL;
+  // A norm of the sum.
   for_each_use(u, s)
     if (u->user && u->index == 0 &&
         (u->user->kind == OP_layer_norm || u->user->kind == OP_rms_norm))
@@ -63,6 +64,7 @@ static void fuse_sum(Fusion *f, Op *add) {
   Op *op = local_op(&b, layer ? OP_add_layer_norm : OP_add_rms_norm, in, norm->n_in + 1,
                     ATTRS(*op_attr(norm, "eps")), norm->split);
   if (!op) return;
+  // Types and layouts must stay.
   bool same = local_same(op, 0, s);
   for (int i = 0; i < norm->n_out; i++)
     same &= local_same(op, i + 1, norm->out[i]);
@@ -82,6 +84,7 @@ static void fuse_back(Fusion *f, Op *back) {
   Value *dx = back->out[0];
   Op *add = only_reader(dx);
   if (!add || add->kind != OP_add) return;
+  // The other summand must be in memory anyway.
   Value *dr = add->in[add->in[0].value == dx ? 1 : 0].value;
   if (dr->type != dx->type || !stays_in_memory(dr, add) || !is_known(f, dr)) return;
   // The fused op takes the position of the gradient, so `dr` must precede that.
@@ -92,6 +95,7 @@ static void fuse_back(Fusion *f, Op *back) {
   OpKind kind = back->kind == OP_layer_norm_back ? OP_layer_norm_back_add : OP_rms_norm_back_add;
   Op *op = local_op(&b, kind, in, back->n_in + 1, NO_ATTRS, back->split);
   if (!op) return;
+  // Types and layouts must stay.
   bool same = local_same(op, 0, add->out[0]);
   for (int i = 1; i < back->n_out; i++)
     same &= local_same(op, i, back->out[i]);
@@ -106,22 +110,21 @@ static void fuse_back(Fusion *f, Op *back) {
   f->n_backs++;
 }
 
-static void fuse_graph(Fusion *f, Arena *scratch) {
-  graph_renumber(f->g);
-  f->done = arena_array(scratch, bool, 2 * (int64_t)f->g->n_ops); // at most one new op per op
-  for_each_op_safe(op, f->g) {
-    f->done[op->id] = true;
-    if (op->kind == OP_layer_norm_back || op->kind == OP_rms_norm_back) fuse_back(f, op);
-    if (op->kind == OP_add) fuse_sum(f, op);
-  }
-  drop_dead(f->g);
-}
-
 bool pass_fuse_norm(Module *m, const PassOptions *o, Diag *d) {
   Fusion f = {.d = d};
   for_each_graph(g, m) {
     f.g = g;
-    if (g->entry) fuse_graph(&f, opt_scratch(o));
+    if (g->entry) {
+      graph_renumber(f.g);
+      // At most one new op per op.
+      f.done = arena_array(opt_scratch(o), bool, 2 * (int64_t)f.g->n_ops);
+      for_each_op_safe(op, f.g) {
+        f.done[op->id] = true;
+        if (op->kind == OP_layer_norm_back || op->kind == OP_rms_norm_back) fuse_back(&f, op);
+        if (op->kind == OP_add) fuse_sum(&f, op);
+      }
+      drop_dead(f.g);
+    }
   }
   opt_stat(o, f.n_sums, "sums before norms");
   opt_stat(o, f.n_backs, "sums after their gradients");

@@ -68,26 +68,6 @@ typedef struct Levels {
   int n;
 } Levels;
 
-static Levels find_levels(Batcher *b, const Op *first, bool once) {
-  Levels levels = {.at = arena_array(b->scratch, Ops, b->g->n_ops)};
-  int *after =
-      arena_array(b->scratch, int, b->g->n_ops); // ops of the group on a path to an op, and itself
-  const bool *late = graph_update_ops(b->g, b->scratch);
-  for_each_op(op, b->g) {
-    int n = 0;
-    for (int i = 0; i < op->n_in; i++) {
-      const Op *def = op->in[i].value->def;
-      if (def && after[def->id] > n) n = after[def->id];
-    }
-    after[op->id] = n;
-    if (!may_batch(op) || !alike(op, first) || late[op->id] != once) continue;
-    vec_push(b->scratch, &levels.at[n], op);
-    after[op->id] = n + 1;
-    if (levels.n < n + 1) levels.n = n + 1;
-  }
-  return levels;
-}
-
 // The bytes of operands in host memory.
 static int64_t bytes_away(const Op *op) {
   int64_t bytes = 0;
@@ -116,21 +96,7 @@ static int count_within(const Ops *level, int from, int64_t (*bytes_of)(const Op
   return n;
 }
 
-// The number of ops that become one batch.
-static int count_together(const Batcher *b, const Ops *level, int from) {
-  int n = count_within(level, from, bytes_away);
-  int early = b->g->module->early_updates ? count_within(level, from, bytes_made) : n;
-  return early < n ? early : n;
-}
-
 // -- One batch ----------------------------------------------------------------------------------
-
-static const char *body_name(const Batcher *b, const Op *op) {
-  for (int i = 0;; i++) {
-    const char *name = str_format(b->scratch, "%s_%d", op_info[op->kind].name, i);
-    if (!graph_find(b->g->module, name)) return name;
-  }
-}
 
 // The first cast of result 0 of `op` that can join the launch; all casts of a batch are to one
 // type.
@@ -147,70 +113,65 @@ static Op *narrowing(const Op *op, const Ops *before) {
   return cast;
 }
 
-// The members, each followed by the cast that joins it.
-static Ops with_casts(const Batcher *b, const Ops *member) {
+// Replaces the members by a batch with their results, in order.
+static Op *make_batch(Batcher *b, const Ops *member) {
+  // The members, each followed by the cast that joins it.
   Ops all = {0};
   for (int i = 0; i < member->n; i++) {
     Op *cast = narrowing(member->at[i], &all);
     vec_push(b->scratch, &all, member->at[i]);
     if (cast) vec_push(b->scratch, &all, cast);
   }
-  return all;
-}
-
-// The value of `v` in the body: a copied result, or a parameter.
-static Value *inside(Batcher *b, Graph *body, Value *v, Value **of, Values *io_operands) {
-  if (!of[v->id]) {
-    of[v->id] = graph_param(body, NULL, v->type, ROLE_none, NULL);
-    of[v->id]->layout = v->layout;
-    vec_push(b->scratch, io_operands, v);
-  }
-  return of[v->id];
-}
-
-static void copy_into(Batcher *b, Graph *body, const Op *op, Value **of, Values *io_operands) {
-  Value **in = arena_array(b->scratch, Value *, op->n_in);
-  for (int k = 0; k < op->n_in; k++)
-    in[k] = inside(b, body, op->in[k].value, of, io_operands);
-  int n_attrs;
-  op_attr_specs(op->kind, &n_attrs);
-  Op *copy = op_new(body, NULL, op->kind, in, op->n_in, op->attrs, n_attrs, op_origin(op), b->d);
-  if (!copy) BUG("a copy of %s does not fit", op_info[op->kind].name);
-  memcpy(copy->split, op->split, sizeof copy->split);
-  for (int k = 0; k < op->n_out; k++) {
-    of[op->out[k]->id] = copy->out[k];
-    copy->out[k]->layout = op->out[k]->layout;
-    graph_output(body, copy->out[k], NULL);
-  }
-}
-
-// Makes readers of `v` read `by`, which takes over its name.
-static void replace_result(Value *v, Value *by) {
-  const char *name = v->name;
-  by->layout = v->layout;
-  value_replace(v, by);
-  if (!name) return;
-  value_set_name(v, NULL);
-  value_set_name(by, name);
-}
-
-// Replaces the members by a batch with their results, in order.
-static Op *make_batch(Batcher *b, const Ops *member) {
-  Ops all = with_casts(b, member);
+  // The body has a free name.
   Op *last = member->at[member->n - 1];
-  Graph *body = graph_new(b->g->module, body_name(b, last), false);
+  const char *name = NULL;
+  for (int i = 0; !name || graph_find(b->g->module, name); i++)
+    name = str_format(b->scratch, "%s_%d", op_info[last->kind].name, i);
+  Graph *body = graph_new(b->g->module, name, false);
   Value **of = arena_array(b->scratch, Value *, b->g->n_values);
   Values operands = {0};
-  for (int i = 0; i < all.n; i++)
-    copy_into(b, body, all.at[i], of, &operands);
+  for (int i = 0; i < all.n; i++) {
+    // The body has a copy of each member.
+    const Op *op = all.at[i];
+    Value **in = arena_array(b->scratch, Value *, op->n_in);
+    for (int k = 0; k < op->n_in; k++) {
+      // An operand is a copied result, or a parameter.
+      Value *v = op->in[k].value;
+      if (!of[v->id]) {
+        of[v->id] = graph_param(body, NULL, v->type, ROLE_none, NULL);
+        of[v->id]->layout = v->layout;
+        vec_push(b->scratch, &operands, v);
+      }
+      in[k] = of[v->id];
+    }
+    int n_attrs;
+    op_attr_specs(op->kind, &n_attrs);
+    Op *copy = op_new(body, NULL, op->kind, in, op->n_in, op->attrs, n_attrs, op_origin(op), b->d);
+    if (!copy) BUG("a copy of %s does not fit", op_info[op->kind].name);
+    memcpy(copy->split, op->split, sizeof copy->split);
+    for (int k = 0; k < op->n_out; k++) {
+      of[op->out[k]->id] = copy->out[k];
+      copy->out[k]->layout = op->out[k]->layout;
+      graph_output(body, copy->out[k], NULL);
+    }
+  }
   graph_renumber(body);
+  // The batch is at the position of the last member.
   Op *batch =
       op_new_call(b->g, last->next, OP_batch, body, operands.at, operands.n, op_origin(last), b->d);
   if (!batch) BUG("the batch @%s does not fit", body->name);
   int n = 0;
   for (int i = 0; i < all.n; i++)
-    for (int k = 0; k < all.at[i]->n_out; k++)
-      replace_result(all.at[i]->out[k], batch->out[n++]);
+    for (int k = 0; k < all.at[i]->n_out; k++) {
+      // The result takes over the name.
+      Value *v = all.at[i]->out[k], *by = batch->out[n++];
+      const char *label = v->name;
+      by->layout = v->layout;
+      value_replace(v, by);
+      if (!label) continue;
+      value_set_name(v, NULL);
+      value_set_name(by, label);
+    }
   for (int i = all.n - 1; i >= 0; i--) // casts before their operands
     op_erase(all.at[i]);
   return batch;
@@ -238,11 +199,30 @@ static bool batch_alike(Batcher *b, const Op *first) {
   bool changed = false;
   for (int once = 0; once < 2; once++) {
     graph_renumber(b->g);
-    Levels levels = find_levels(b, first, once);
+    // An op is at the level of the longest path to it through ops like `first`.
+    Levels levels = {.at = arena_array(b->scratch, Ops, b->g->n_ops)};
+    // `after` counts the ops of the group on a path to an op, and itself.
+    int *after = arena_array(b->scratch, int, b->g->n_ops);
+    const bool *late = graph_update_ops(b->g, b->scratch);
+    for_each_op(op, b->g) {
+      int n = 0;
+      for (int i = 0; i < op->n_in; i++) {
+        const Op *def = op->in[i].value->def;
+        if (def && after[def->id] > n) n = after[def->id];
+      }
+      after[op->id] = n;
+      if (!may_batch(op) || !alike(op, first) || late[op->id] != (bool)once) continue;
+      vec_push(b->scratch, &levels.at[n], op);
+      after[op->id] = n + 1;
+      if (levels.n < n + 1) levels.n = n + 1;
+    }
     for (int i = 0; i < levels.n; i++) {
       const Ops *level = &levels.at[i];
       for (int from = 0, n; from < level->n; from += n) {
-        n = count_together(b, level, from);
+        // A batch is bounded by its bytes in host memory, and with early updates by its gradients.
+        int most = count_within(level, from, bytes_away);
+        int early = b->g->module->early_updates ? count_within(level, from, bytes_made) : most;
+        n = early < most ? early : most;
         if (n < 2) continue;
         b->n_batches++;
         b->n_ops += n;
@@ -254,18 +234,6 @@ static bool batch_alike(Batcher *b, const Op *first) {
   return changed;
 }
 
-static void batch_graph(Batcher *b) {
-  Ops done = {0}; // the first of each group
-  for (Op *op = b->g->first; op;) {
-    bool skip = !may_batch(op);
-    for (int i = 0; i < done.n && !skip; i++)
-      skip = alike(op, done.at[i]);
-    if (!skip) vec_push(b->scratch, &done, op);
-    op = !skip && batch_alike(b, op) ? b->g->first : op->next;
-  }
-  graph_renumber(b->g);
-}
-
 bool pass_multi_tensor(Module *m, const PassOptions *o, Diag *d) {
   Batcher b = {.scratch = opt_scratch(o), .d = d};
   Vec(Graph *) entries = {0}; // bodies are added meanwhile
@@ -273,7 +241,17 @@ bool pass_multi_tensor(Module *m, const PassOptions *o, Diag *d) {
     if (g->entry) vec_push(b.scratch, &entries, g);
   for (int i = 0; i < entries.n; i++) {
     b.g = entries.at[i];
-    batch_graph(&b);
+    // Groups are batched one after the other, so that an existing batch counts as one op.
+    Ops done = {0}; // the first of each group
+    for (Op *op = b.g->first; op;) {
+      // An op like one that was first before is done.
+      bool skip = !may_batch(op);
+      for (int k = 0; k < done.n && !skip; k++)
+        skip = alike(op, done.at[k]);
+      if (!skip) vec_push(b.scratch, &done, op);
+      op = !skip && batch_alike(&b, op) ? b.g->first : op->next;
+    }
+    graph_renumber(b.g);
   }
   opt_stat(o, b.n_batches, "batches");
   opt_stat(o, b.n_ops, "ops batched");

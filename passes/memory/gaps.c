@@ -59,6 +59,7 @@ static int mesh_of(const Taken *t) {
 }
 
 static void sum_up(Run *r) {
+  // `any` is the hull of the live ranges, `all` their intersection.
   r->any = r->all = r->block[0].life;
   r->mesh = mesh_of(&r->block[0]);
   r->gap = 0;
@@ -77,44 +78,30 @@ static void sum_up(Run *r) {
 
 // -- Searching a gap ---------------------------------------------------------------------------
 
-static bool overlap(const Life *a, const Life *b) {
-  return a->from <= b->to && b->from <= a->to;
-}
-
 // The queried block has two live ranges if it lives again in the next step.
 static bool meets(const Life *a, const Taken *b) {
-  return overlap(a, &b->life) || (b->again > 0 && a->from <= b->again);
-}
-
-static bool in_the_way(const Gaps *g, const Run *r, int i, const Taken *b) {
-  const Taken *t = &r->block[i];
-  return meets(&t->life, b) && (r->mesh != MIXED || g->met[mesh_of(t)]);
-}
-
-// Whether no block of the run conflicts.
-static bool is_apart(const Gaps *g, const Run *r, const Taken *b) {
-  return !meets(&r->any, b) || (r->mesh != MIXED && !g->met[r->mesh]);
-}
-
-// Whether every block of a run that is not apart conflicts, and every gap between them is too
-// small.
-static bool is_solid(const Run *r, const Taken *b) {
-  return meets(&r->all, b) && r->mesh != MIXED && r->gap < b->bytes;
+  bool overlap = a->from <= b->life.to && b->life.from <= a->to;
+  return overlap || (b->again > 0 && a->from <= b->again);
 }
 
 // Advances to the next conflicting block or run of the class; false at the end.
 static bool find_next(const Gaps *g, Class *c, const Taken *b) {
   for (; c->run < c->runs.n; c->run++, c->at = 0) {
     const Run *r = &c->runs.at[c->run];
-    if (c->at == 0 && is_apart(g, r, b)) continue;
-    if (c->at == 0 && is_solid(r, b)) {
+    // A run is skipped as a whole if none of its blocks conflicts.
+    if (c->at == 0 && (!meets(&r->any, b) || (r->mesh != MIXED && !g->met[r->mesh]))) continue;
+    // It is one conflict if all its blocks do, and every gap between them is too small.
+    if (c->at == 0 && meets(&r->all, b) && r->mesh != MIXED && r->gap < b->bytes) {
       c->next = r->begin;
       c->end = r->end;
       c->at = r->n;
       return true;
     }
-    while (c->at < r->n && !in_the_way(g, r, c->at, b))
-      c->at++;
+    // The next block that is alive together with `b` on a common device.
+    for (; c->at < r->n; c->at++) {
+      const Taken *t = &r->block[c->at];
+      if (meets(&t->life, b) && (r->mesh != MIXED || g->met[mesh_of(t)])) break;
+    }
     if (c->at == r->n) continue;
     c->next = r->block[c->at].offset;
     c->end = c->next + r->block[c->at++].bytes;
@@ -159,13 +146,6 @@ int64_t gaps_looked_at(const Gaps *g) {
 
 // -- Adding a block ----------------------------------------------------------------------------
 
-static Class *class_of(Gaps *g, const Life *life) {
-  int k = 0;
-  for (int64_t length = life->to - life->from; length > 1 && k < N_CLASSES - 1; length /= 2)
-    k++;
-  return &g->class[k];
-}
-
 // The last run that begins at or before the offset, or the first.
 static int run_at(const Class *c, int64_t offset) {
   int low = 0, high = c->runs.n - 1;
@@ -187,37 +167,34 @@ static Run *insert_run(Gaps *g, Class *c, int at) {
   return r;
 }
 
-// Moves the second half of a run into a new run.
-static void split(Gaps *g, Class *c, int at) {
-  Run *next = insert_run(g, c, at + 1), *r = &c->runs.at[at];
-  next->n = r->n / 2;
-  r->n -= next->n;
-  memcpy(next->block, r->block + r->n, sizeof *r->block * (size_t)next->n);
-  sum_up(r);
-  sum_up(next);
-}
-
-// Whether `b` extends the block before it. Persistent blocks are adjacent and merge into one.
-static bool continues(const Taken *before, const Taken *b) {
-  return before->offset + before->bytes == b->offset && before->life.from == b->life.from &&
-         before->life.to == b->life.to && mesh_of(before) == mesh_of(b);
-}
-
 static void add(Gaps *g, const Taken *b) {
-  Class *c = class_of(g, &b->life);
+  // The class is the logarithm of the block's lifetime.
+  int k = 0;
+  for (int64_t length = b->life.to - b->life.from; length > 1 && k < N_CLASSES - 1; length /= 2)
+    k++;
+  Class *c = &g->class[k];
   if (!c->runs.n) insert_run(g, c, 0);
   int at = run_at(c, b->offset);
   if (c->runs.at[at].n == RUN) {
-    split(g, c, at);
+    // The second half of a full run moves into a new run.
+    Run *next = insert_run(g, c, at + 1), *r = &c->runs.at[at];
+    next->n = r->n / 2;
+    r->n -= next->n;
+    memcpy(next->block, r->block + r->n, sizeof *r->block * (size_t)next->n);
+    sum_up(r);
+    sum_up(next);
     at = run_at(c, b->offset);
   }
   Run *r = &c->runs.at[at];
   int i = r->n;
   while (i > 0 && r->block[i - 1].offset > b->offset)
     i--;
-  if (i > 0 && continues(&r->block[i - 1], b))
-    r->block[i - 1].bytes += b->bytes;
-  else {
+  // Persistent blocks are adjacent: a block that extends the one before it merges with it.
+  Taken *before = i > 0 ? &r->block[i - 1] : NULL;
+  if (before && before->offset + before->bytes == b->offset && before->life.from == b->life.from &&
+      before->life.to == b->life.to && mesh_of(before) == mesh_of(b)) {
+    before->bytes += b->bytes;
+  } else {
     memmove(r->block + i + 1, r->block + i, sizeof *r->block * (size_t)(r->n++ - i));
     r->block[i] = *b;
   }

@@ -106,16 +106,6 @@ static bool find_ops(const Offload *s, Away *a) {
   return a->first != NULL;
 }
 
-// Whether another entry graph reads the parameter.
-static bool read_elsewhere(const Graph *g, const Value *param) {
-  for_each_graph(other, g->module) {
-    const Value *v =
-        other == g || !other->entry ? NULL : graph_find_role(other, param->role, param->label);
-    if (v && v->uses) return true;
-  }
-  return false;
-}
-
 static int by_update(const void *x, const void *y) {
   const Away *a = x, *b = y;
   int mesh = value_mesh_id(a->param), other = value_mesh_id(b->param);
@@ -129,7 +119,19 @@ static void find_away(Offload *s) {
     const Result *r = s->g->results[i];
     if (!r->target || !r->target->host) continue;
     Away a = {.param = r->target, .new = r->use.value, .result = i};
-    if (find_ops(s, &a) && !read_elsewhere(s->g, a.param)) vec_push(s->scratch, &s->away, a);
+    // A parameter that another entry graph reads stays on the device.
+    bool elsewhere = false;
+    for_each_graph(other, s->g->module) {
+      const Value *v = other == s->g || !other->entry
+                           ? NULL
+                           : graph_find_role(other, a.param->role, a.param->label);
+      if (v && v->uses) {
+        elsewhere = true;
+        break;
+      }
+    }
+    // So does one that an op besides the updates reads.
+    if (find_ops(s, &a) && !elsewhere) vec_push(s->scratch, &s->away, a);
   }
   if (s->away.n) qsort(s->away.at, (size_t)s->away.n, sizeof *s->away.at, by_update);
 }
@@ -162,28 +164,20 @@ static int64_t update_bytes(const Offload *s, int i, int *end) {
   return bytes;
 }
 
-static int64_t largest_update(const Offload *s, const Mesh *mesh) {
-  int64_t most = 0;
-  for (int i = 0, end; i < s->away.n; i = end) {
-    int64_t bytes = update_bytes(s, i, &end);
-    if (op_mesh(s->away.at[i].first) == mesh && bytes > most) most = bytes;
-  }
-  return most;
-}
-
-static void add_to_piece(Offload *s, Piece *p, int end) {
-  for (; p->from + p->n < end; p->n++) {
-    Op *made = s->away.at[p->from + p->n].made;
-    if (!p->last || made->id > p->last->id) p->last = made;
-  }
-}
-
 static void find_pieces(Offload *s) {
   int64_t most = 0, bytes = 0;
   for (int i = 0, end; i < s->away.n; i = end) {
     const Mesh *mesh = op_mesh(s->away.at[i].first);
     Piece *p = s->piece.n ? &s->piece.at[s->piece.n - 1] : NULL;
-    if (!p || p->mesh != mesh) most = largest_update(s, mesh);
+    if (!p || p->mesh != mesh) {
+      // A piece has at most the bytes of the largest update on its mesh.
+      most = 0;
+      for (int k = 0, next; k < s->away.n; k = next) {
+        int64_t size = update_bytes(s, k, &next);
+        if (op_mesh(s->away.at[k].first) == mesh && size > most) most = size;
+      }
+    }
+    // The update begins a piece of its own if it does not fit into the last.
     int64_t more = update_bytes(s, i, &end);
     if (!p || p->mesh != mesh || bytes + more > most) {
       vec_push(s->scratch, &s->piece, ((Piece){.mesh = mesh, .from = i}));
@@ -191,7 +185,10 @@ static void find_pieces(Offload *s) {
       bytes = 0;
     }
     bytes += more;
-    add_to_piece(s, p, end);
+    for (; p->from + p->n < end; p->n++) {
+      Op *made = s->away.at[p->from + p->n].made;
+      if (!p->last || made->id > p->last->id) p->last = made;
+    }
   }
 }
 
@@ -212,26 +209,6 @@ static Value *copy_op(const Offload *s, Op *at, OpKind kind, Value *const *in, i
   return local_value(&b, kind, in, n_in, NO_ATTRS, a->param->layout);
 }
 
-// Makes readers of the parameter read its copy on the device.
-static void come(const Offload *s, Away *a) {
-  Value *in[] = {a->in, a->param};
-  Value *here = copy_op(s, a->first, OP_swap_wait, in, 2, a);
-  for (Use *u = a->param->uses, *next; u; u = next) {
-    next = u->next;
-    bool copies = u->user && (u->user->kind == OP_swap_in || u->user == here->def);
-    if (u->user && !copies) op_set_in(u->user, u->index, here);
-  }
-}
-
-// Waits for the copy out after `last`, and after other copies out that begin there.
-static void wait_gone(const Offload *s, Away *a, const Op *last) {
-  Op *at = last->next;
-  while (at && (at->kind == OP_swap_out || (at->kind == OP_swap_wait && value_on_host(at->out[0]))))
-    at = at->next;
-  Value *in[] = {a->out, a->new};
-  graph_set_result(s->g, a->result, copy_op(s, at, OP_swap_wait, in, 2, a));
-}
-
 static void make_copies(const Offload *s) {
   // Copies in start one piece ahead.
   for (int k = 0; k < s->piece.n; k++) {
@@ -241,8 +218,17 @@ static void make_copies(const Offload *s) {
       a->in = copy_op(s, s->away.at[before->from].first, OP_swap_in, &a->param, 1, a);
     }
   }
-  for (int i = 0; i < s->away.n; i++)
-    come(s, &s->away.at[i]);
+  for (int i = 0; i < s->away.n; i++) {
+    // Readers of the parameter read its copy on the device.
+    Away *a = &s->away.at[i];
+    Value *in[] = {a->in, a->param};
+    Value *here = copy_op(s, a->first, OP_swap_wait, in, 2, a);
+    for (Use *u = a->param->uses, *next; u; u = next) {
+      next = u->next;
+      bool copies = u->user && (u->user->kind == OP_swap_in || u->user == here->def);
+      if (u->user && !copies) op_set_in(u->user, u->index, here);
+    }
+  }
   for (int i = s->away.n; i-- > 0;) { // backward: each goes directly after its op
     Away *a = &s->away.at[i];
     a->out = copy_op(s, a->made->next, OP_swap_out, &a->new, 1, a);
@@ -251,8 +237,16 @@ static void make_copies(const Offload *s) {
   for (int k = 0; k < s->piece.n; k++) {
     const Piece *p = &s->piece.at[k], *next = neighbour(s, k, 1);
     const Op *last = next->last->id > p->last->id ? next->last : p->last;
-    for (int i = p->from; i < p->from + p->n; i++)
-      wait_gone(s, &s->away.at[i], last);
+    for (int i = p->from; i < p->from + p->n; i++) {
+      // The wait follows `last`, and other copies out that begin there.
+      Away *a = &s->away.at[i];
+      Op *at = last->next;
+      while (at &&
+             (at->kind == OP_swap_out || (at->kind == OP_swap_wait && value_on_host(at->out[0]))))
+        at = at->next;
+      Value *in[] = {a->out, a->new};
+      graph_set_result(s->g, a->result, copy_op(s, at, OP_swap_wait, in, 2, a));
+    }
   }
 }
 
@@ -266,6 +260,7 @@ static const Value *first_marked(const Graph *g, bool each_slice) {
 }
 
 static bool nothing_to_offload(const Graph *g, Diag *d) {
+  // An update in every micro-batch needs its states on the device all the time.
   const Value *v = first_marked(g, true);
   if (v) {
     diag_error(d, v->loc,
@@ -274,6 +269,7 @@ static bool nothing_to_offload(const Graph *g, Diag *d) {
     diag_hint(d, "leave offload out of the plan, or take another schedule than pipedream");
     return false;
   }
+  // Else forward and backward read the marked weights, too.
   v = first_marked(g, false);
   diag_error(d, v->loc,
              "offload: nothing can be in host memory between steps: the optimizer keeps no states, "
@@ -285,14 +281,17 @@ static bool nothing_to_offload(const Graph *g, Diag *d) {
 
 bool pass_offload(Module *m, const PassOptions *o, Diag *d) {
   Graph *g = module_first_entry(m);
+  // The plan marks weights and states for which it wants this.
   if (!g || !first_marked(g, false)) return true;
   Offload s = {.g = g, .d = d, .scratch = opt_scratch(o)};
   int64_t bytes = 0;
   graph_renumber(g);
   s.update = graph_update_ops(g, s.scratch);
+  // Only updates may read them.
   find_away(&s);
   if (!s.away.n) return nothing_to_offload(g, d);
   mark_away(&s, m);
+  // Pieces of updates follow each other, with copies on both sides.
   find_pieces(&s);
   make_copies(&s);
   graph_renumber(g);

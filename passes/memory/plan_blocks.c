@@ -22,34 +22,24 @@ static void block_add(Planner *p, Block *b, int64_t at, Value *v) {
   vec_push(p->scratch, &b->member, v);
 }
 
-static bool is_dead_constant(const Value *v) {
-  if (v->def->kind != OP_constant) return false;
-  for_each_use(u, v)
-    if (!u->user && v->graph->results[u->index]->label) return false;
-  return true;
-}
-
-// Whether an op reads `v` of the same slice after `op`, in the order of segments of some run.
-static bool read_later(const Planner *p, const Value *v, const Op *op) {
-  if (!p->stays || !op->segment || !value_stays(v)) return false;
-  int slices = module_slices(p->m);
-  for (int r = 0; r < p->g->schedule->run.n; r++) {
-    const LiveRange *stay = stays_of(p->stays, v, r);
-    if (!stay || !mesh_has(op_mesh(op), p->g->schedule->run.at[r].device[0])) continue;
-    for (int m = 0; m < slices; m++)
-      if (stay[m].to > stays_time(p->stays, op, r, m)) return true;
-  }
-  return false;
-}
-
 // Whether all values in these bytes are dead after `op`, and none is another result of it.
 static bool dies_at(const Planner *p, const BlockPlace *place, int64_t bytes, const Op *op) {
   for (int i = 0; i < place->block->member.n; i++) {
     const Value *v = place->block->member.at[i];
     int64_t at = p->place[v->id].at;
+    // Values beside these bytes do not matter.
     bool apart = at + type_bytes(v->type) <= place->at || place->at + bytes <= at;
     if (apart) continue;
-    if (p->life[v->id].to > op_time(op) || v->def == op || read_later(p, v, op)) return false;
+    if (p->life[v->id].to > op_time(op) || v->def == op) return false;
+    if (!p->stays || !op->segment || !value_stays(v)) continue;
+    // In the order of segments of some run, a later op may read the same slice.
+    int slices = module_slices(p->m);
+    for (int r = 0; r < p->g->schedule->run.n; r++) {
+      const LiveRange *stay = stays_of(p->stays, v, r);
+      if (!stay || !mesh_has(op_mesh(op), p->g->schedule->run.at[r].device[0])) continue;
+      for (int m = 0; m < slices; m++)
+        if (stay[m].to > stays_time(p->stays, op, r, m)) return false;
+    }
   }
   return true;
 }
@@ -74,12 +64,14 @@ static bool take_target(Planner *p, Value *v) {
   Value *target = p->target[v->id];
   // Later micro-batches read the parameter after a sum over time has begun.
   if (!target || value_accumulates(v)) return false;
+  // The parameter must be dead: neither it nor a view of it is read later.
   const Op *op = v->def;
   for_each_use(u, target) {
     if (!u->user || op_time(u->user) > op_time(op) || u->user->kind == OP_all_reduce) return false;
     bool view = (op_info[u->user->kind].traits & VIEW) && u->index == 0;
     if (view && p->life[u->user->out[0]->id].to > op_time(op)) return false;
   }
+  // Its block must have no other new value.
   Block *b = p->place[target->id].block;
   if (!may_replace(p, v, &p->place[target->id])) return false;
   for (int i = 0; i < b->member.n; i++) {
@@ -88,15 +80,6 @@ static bool take_target(Planner *p, Value *v) {
       return false; // already updated by another value
   }
   block_add(p, b, 0, v);
-  return true;
-}
-
-static bool take_bucket(Planner *p, Value *v) {
-  Op *pack = p->bucket[v->id];
-  if (!pack) return false;
-  Block **b = &p->pack_block[pack->id];
-  if (!*b) *b = block_new(p, type_bytes(pack->out[0]->type));
-  block_add(p, *b, p->bucket_at[v->id], v);
   return true;
 }
 
@@ -115,20 +98,6 @@ static bool take_operand(Planner *p, Value *v) {
   return false;
 }
 
-// Extends the live range of the operand until the wait, for a reduction that is not in place.
-static void keep_until_wait(Planner *p, const Op *reduce) {
-  const Value *in = reduce->in[0].value;
-  const BlockPlace *from = &p->place[in->id], *to = &p->place[reduce->out[0]->id];
-  if (from->block == to->block && from->at == to->at) return;
-  Life *life = &p->life[in->id];
-  life->to = later(life->to, value_first_read(reduce->out[0]));
-  if (from->block) vec_push(p->scratch, &from->block->wait, reduce);
-  if (p->place[in->id].block) {
-    Life *of_block = &p->place[in->id].block->life;
-    of_block->to = later(of_block->to, life->to);
-  }
-}
-
 static void place_result(Planner *p, Value *v) {
   Op *op = v->def;
   if (op_info[op->kind].traits & VIEW) {
@@ -141,44 +110,66 @@ static void place_result(Planner *p, Value *v) {
     block_add(p, p->pack_block[op->id], 0, v);
     return;
   }
-  if (is_dead_constant(v)) return;
-  if (!take_target(p, v) && !take_bucket(p, v) && !take_operand(p, v))
+  // A constant that is no output has no block.
+  bool dead_constant = op->kind == OP_constant;
+  for_each_use(u, v)
+    if (!u->user && v->graph->results[u->index]->label) dead_constant = false;
+  if (dead_constant) return;
+  // Others share a block if they can: the parameter's, the bucket's or an operand's.
+  Op *pack = p->bucket[v->id];
+  bool placed = take_target(p, v);
+  if (!placed && pack) {
+    Block **b = &p->pack_block[pack->id];
+    if (!*b) *b = block_new(p, type_bytes(pack->out[0]->type));
+    block_add(p, *b, p->bucket_at[v->id], v);
+  } else if (!placed && !take_operand(p, v)) {
     block_add(p, block_new(p, type_bytes(v->type)), 0, v);
-  if (op->kind == OP_all_reduce) keep_until_wait(p, op);
-}
-
-// Notes the members that can be produced in the bucket: no views into other values, dead after the
-// pack.
-static void find_members(Planner *p, Op *pack) {
-  int64_t at = 0;
-  for (int i = 0; i < pack->n_in; i++) {
-    int64_t skip;
-    Value *v = pack->in[i].value, *root = view_root(v, &skip);
-    if (root->def && root->def->kind != OP_constant && root->type->dtype == v->type->dtype &&
-        type_bytes(root->type) == type_bytes(v->type) && !p->bucket[root->id] &&
-        p->life[root->id].to <= op_time(pack)) {
-      p->bucket[root->id] = pack;
-      p->bucket_at[root->id] = at;
-    }
-    at += pack_length(v->type) * dtype_bytes[v->type->dtype];
   }
-}
-
-// Notes the parameter at its new value, seen through views of the whole.
-static void find_target(Planner *p, const Result *r) {
-  int64_t skip;
-  Value *root = view_root(r->use.value, &skip);
-  if (root->def && root->type->dtype == r->target->type->dtype &&
-      type_bytes(root->type) == type_bytes(r->target->type) && !p->target[root->id])
-    p->target[root->id] = r->target;
+  if (op->kind == OP_all_reduce) {
+    // A reduction that is not in place reads its operand until the wait.
+    const Value *in = op->in[0].value;
+    const BlockPlace *from = &p->place[in->id], *to = &p->place[op->out[0]->id];
+    if (from->block != to->block || from->at != to->at) {
+      Life *life = &p->life[in->id];
+      life->to = later(life->to, value_first_read(op->out[0]));
+      if (from->block) vec_push(p->scratch, &from->block->wait, op);
+      if (p->place[in->id].block) {
+        Life *of_block = &p->place[in->id].block->life;
+        of_block->to = later(of_block->to, life->to);
+      }
+    }
+  }
 }
 
 void blocks_make(Planner *p) {
   Graph *g = p->g;
   for_each_op(op, g)
-    if (op->kind == OP_pack) find_members(p, op);
+    if (op->kind == OP_pack) {
+      // Members are produced in the bucket if they are no views into other values, and dead after
+      // the pack.
+      int64_t at = 0;
+      for (int i = 0; i < op->n_in; i++) {
+        int64_t skip;
+        Value *v = op->in[i].value, *root = view_root(v, &skip);
+        if (root->def && root->def->kind != OP_constant && root->type->dtype == v->type->dtype &&
+            type_bytes(root->type) == type_bytes(v->type) && !p->bucket[root->id] &&
+            p->life[root->id].to <= op_time(op)) {
+          p->bucket[root->id] = op;
+          p->bucket_at[root->id] = at;
+        }
+        at += pack_length(v->type) * dtype_bytes[v->type->dtype];
+      }
+    }
   for (int i = 0; i < g->n_results; i++)
-    if (g->results[i]->target) find_target(p, g->results[i]);
+    if (g->results[i]->target) {
+      // A new value, seen through views of the whole, may be produced in place.
+      const Result *r = g->results[i];
+      int64_t skip;
+      Value *root = view_root(r->use.value, &skip);
+      if (root->def && root->type->dtype == r->target->type->dtype &&
+          type_bytes(root->type) == type_bytes(r->target->type) && !p->target[root->id])
+        p->target[root->id] = r->target;
+    }
   for (int i = 0; i < g->n_params; i++) {
     Value *v = g->params[i];
     Block *b = block_new(p, type_bytes(v->type));

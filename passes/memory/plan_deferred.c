@@ -16,17 +16,6 @@ typedef struct Due {
   const int64_t *of;  // by time, from `first` on
 } Due;
 
-static Due find_due(const Planner *p) {
-  const Op *first = graph_first_owed(p->g);
-  const int64_t *due = graph_owed_due(p->g, p->scratch);
-  Due d = {op_time(first), graph_end(p->g), NULL};
-  int64_t *of = arena_array(p->scratch, int64_t, d.end - d.first);
-  for (const Op *op = first; op; op = op->next)
-    of[op_time(op) - d.first] = due[op->id];
-  d.of = of;
-  return d;
-}
-
 // The due time in the next step of the deferred op at `time`; -1: the op is not deferred.
 static int64_t due_at(const Due *d, int64_t time) {
   return time >= d->first && time < d->end ? d->of[time - d->first] : -1;
@@ -65,7 +54,14 @@ static void find_again(const Planner *p, const Due *d, Block *b) {
 
 void owed_find(Planner *p) {
   if (!graph_first_owed(p->g)) return;
-  Due due = find_due(p);
+  // The due time of each deferred op.
+  const Op *first = graph_first_owed(p->g);
+  const int64_t *times = graph_owed_due(p->g, p->scratch);
+  Due due = {op_time(first), graph_end(p->g), NULL};
+  int64_t *of = arena_array(p->scratch, int64_t, due.end - due.first);
+  for (const Op *op = first; op; op = op->next)
+    of[op_time(op) - due.first] = times[op->id];
+  due.of = of;
   for (int i = 0; i < p->block.n; i++)
     if (!p->block.at[i]->kept) find_again(p, &due, p->block.at[i]);
 }

@@ -37,12 +37,8 @@
 #include "pass.h"
 #include "plan_blocks.h"
 
-static int64_t round_up(int64_t bytes, int64_t align) {
-  return (bytes + align - 1) / align * align;
-}
-
 static int64_t aligned(const Planner *p, int64_t bytes) {
-  return round_up(bytes, p->align);
+  return (bytes + p->align - 1) / p->align * p->align;
 }
 
 // -- Offsets -----------------------------------------------------------------------------------
@@ -90,27 +86,6 @@ static int next_width(const Graph *g, int width) {
   return most;
 }
 
-static void place_kept_of(Planner *p, Graph *g, int width) {
-  for (int i = 0; i < g->n_params; i++) {
-    Value *v = g->params[i];
-    if (!param_kept(v) || width_of(v) != width) continue;
-    v->offset = kept_before(p, v);
-    if (v->offset >= 0) continue;
-    Block *b = arena_one(p->scratch, Block);
-    *b = (Block){.bytes = type_bytes(v->type), .life = {0, INT64_MAX}, .kept = true};
-    vec_push(p->scratch, &b->member, v);
-    place_block(p, value_on_host(v) ? p->host_gaps : p->kept_gaps, b);
-    vec_push(p->scratch, &p->kept, b);
-    v->offset = b->offset;
-  }
-}
-
-static void place_kept(Planner *p, Graph *g) {
-  for (int width = next_width(g, INT_MAX); width; width = next_width(g, width))
-    place_kept_of(p, g, width);
-  vec_push(p->scratch, &p->before, graph_params_by_label(g, p->scratch));
-}
-
 // -- The pass ----------------------------------------------------------------------------------
 
 static int by_size(const void *x, const void *y) {
@@ -123,36 +98,10 @@ static int by_size(const void *x, const void *y) {
   return (a->life.from > b->life.from) - (a->life.from < b->life.from);
 }
 
-// Gives all blocks disjoint bytes, for a caller that asks which values share a block.
-static void place_apart(Planner *p) {
-  int64_t end = 0;
-  for (int i = 0; i < p->kept.n; i++)
-    end = later(end, p->kept.at[i]->offset + aligned(p, p->kept.at[i]->bytes));
-  for (int i = 0; i < p->block.n; i++) {
-    Block *b = p->block.at[i];
-    if (b->kept) continue;
-    b->offset = end;
-    end += block_bytes(p, b);
-  }
-}
-
-static void place_blocks(Planner *p) {
-  Blocks order = {0};
-  Gaps *placed = gaps_new(p->scratch, p->meets), *host = gaps_new(p->scratch, p->meets);
-  for (int i = 0; i < p->kept.n; i++) {
-    Taken taken = taken_by(p, p->kept.at[i]);
-    gaps_add(value_on_host(p->kept.at[i]->member.at[0]) ? host : placed, &taken);
-  }
-  for (int i = 0; i < p->block.n; i++)
-    if (!p->block.at[i]->kept) vec_push(p->scratch, &order, p->block.at[i]);
-  if (order.n) qsort(order.at, (size_t)order.n, sizeof *order.at, by_size);
-  for (int i = 0; i < order.n; i++) {
-    place_block(p, value_on_host(order.at[i]->member.at[0]) ? host : placed, order.at[i]);
-    p->unshared += block_bytes(p, order.at[i]);
-  }
-}
-
-static void order_parts(Planner *p, Graph *g) {
+bool planner_find_blocks(Planner *p, Graph *g) {
+  p->g = g;
+  graph_renumber(g);
+  // Ops that run once per step precede the loop or follow it; deferred ops are last.
   enum { BEGIN, LOOP, UPDATE, OWED, N_PARTS };
   const bool *begin = graph_begin_ops(g, p->scratch), *update = graph_update_ops(g, p->scratch);
   Vec(Op *) part[N_PARTS] = {{0}};
@@ -167,23 +116,15 @@ static void order_parts(Planner *p, Graph *g) {
     for (int i = 0; i < part[k].n; i++)
       op_move_before(part[k].at[i], NULL);
   graph_renumber(g);
-}
-
-// Reports a turn that puts an op which runs once per step among ops that run for every micro-batch.
-static bool check_turns(const Planner *p, const Graph *g) {
+  // A turn may have put an op that runs once per step among ops that run for every micro-batch.
   const Op *late = graph_out_of_turn(g);
-  if (!late) return true;
-  return diag_error(p->d, late->loc,
-                    "%s cannot run where op_order wants it: what runs once in a step stands before "
-                    "all micro-batches, or behind them",
-                    op_info[late->kind].name);
-}
-
-bool planner_find_blocks(Planner *p, Graph *g) {
-  p->g = g;
-  graph_renumber(g);
-  order_parts(p, g);
-  if (!check_turns(p, g)) return false;
+  if (late)
+    return diag_error(
+        p->d, late->loc,
+        "%s cannot run where op_order wants it: what runs once in a step stands before "
+        "all micro-batches, or behind them",
+        op_info[late->kind].name);
+  // Blocks follow from the live ranges in this order.
   p->life = graph_lives(g, p->scratch);
   p->place = arena_array(p->scratch, BlockPlace, g->n_values);
   p->bucket = arena_array(p->scratch, Op *, g->n_values);
@@ -200,10 +141,34 @@ bool planner_find_blocks(Planner *p, Graph *g) {
 
 static bool plan_graph(Planner *p, Graph *g) {
   if (!planner_find_blocks(p, g)) return false;
-  if (p->apart)
-    place_apart(p);
-  else
-    place_blocks(p);
+  if (p->apart) {
+    // A caller asks which values share a block: all blocks have disjoint bytes.
+    int64_t end = 0;
+    for (int i = 0; i < p->kept.n; i++)
+      end = later(end, p->kept.at[i]->offset + aligned(p, p->kept.at[i]->bytes));
+    for (int i = 0; i < p->block.n; i++) {
+      Block *b = p->block.at[i];
+      if (b->kept) continue;
+      b->offset = end;
+      end += block_bytes(p, b);
+    }
+  } else {
+    // Blocks are placed from the largest to the smallest, each in the best gap.
+    Blocks order = {0};
+    Gaps *placed = gaps_new(p->scratch, p->meets), *host = gaps_new(p->scratch, p->meets);
+    for (int i = 0; i < p->kept.n; i++) {
+      Taken taken = taken_by(p, p->kept.at[i]);
+      gaps_add(value_on_host(p->kept.at[i]->member.at[0]) ? host : placed, &taken);
+    }
+    for (int i = 0; i < p->block.n; i++)
+      if (!p->block.at[i]->kept) vec_push(p->scratch, &order, p->block.at[i]);
+    if (order.n) qsort(order.at, (size_t)order.n, sizeof *order.at, by_size);
+    for (int i = 0; i < order.n; i++) {
+      place_block(p, value_on_host(order.at[i]->member.at[0]) ? host : placed, order.at[i]);
+      p->unshared += block_bytes(p, order.at[i]);
+    }
+  }
+  // Values are at their offsets in the block.
   for (int i = 0; i < p->block.n; i++) {
     const Block *b = p->block.at[i];
     for (int k = 0; k < b->member.n; k++) {
@@ -222,7 +187,25 @@ Planner planner_begin(Module *m, Target target, Arena *scratch, Diag *d) {
   p.kept_gaps = gaps_new(p.scratch, p.meets);
   p.host_gaps = gaps_new(p.scratch, p.meets);
   for_each_graph(g, m)
-    if (g->entry) place_kept(&p, g);
+    if (g->entry) {
+      // Persistent parameters come first, from the widest mesh to the narrowest; a parameter keeps
+      // the offset of earlier graphs.
+      for (int width = next_width(g, INT_MAX); width; width = next_width(g, width)) {
+        for (int i = 0; i < g->n_params; i++) {
+          Value *v = g->params[i];
+          if (!param_kept(v) || width_of(v) != width) continue;
+          v->offset = kept_before(&p, v);
+          if (v->offset >= 0) continue;
+          Block *b = arena_one(p.scratch, Block);
+          *b = (Block){.bytes = type_bytes(v->type), .life = {0, INT64_MAX}, .kept = true};
+          vec_push(p.scratch, &b->member, v);
+          place_block(&p, value_on_host(v) ? p.host_gaps : p.kept_gaps, b);
+          vec_push(p.scratch, &p.kept, b);
+          v->offset = b->offset;
+        }
+      }
+      vec_push(p.scratch, &p.before, graph_params_by_label(g, p.scratch));
+    }
   return p;
 }
 
@@ -236,17 +219,18 @@ static int64_t largest_end(const Planner *p, const int64_t *ends) {
   return aligned(p, end);
 }
 
-static bool brings_any(const Graph *g) {
-  for_each_op(op, g)
-    if (op->kind == OP_swap_in && !op->in[0].value->def) return true;
-  return false;
-}
-
 // Clears `host` marks if the pass offload has not run, as in a pipeline without it: no op copies
 // these values to the device, so they stay there.
 static void keep_unbrought(Module *m) {
-  for_each_graph(g, m)
-    if (brings_any(g)) return;
+  for_each_graph(g, m) {
+    bool brings = false;
+    for_each_op(op, g)
+      if (op->kind == OP_swap_in && !op->in[0].value->def) {
+        brings = true;
+        break;
+      }
+    if (brings) return;
+  }
   for_each_graph(g, m)
     for (int i = 0; i < g->n_params; i++)
       g->params[i]->host = false;
@@ -258,6 +242,7 @@ bool pass_plan_memory(Module *m, const PassOptions *o, Diag *d) {
   keep_unbrought(m);
   Planner p = planner_begin(m, target, opt_scratch(o), d);
   p.apart = opt_bool(o, "apart", false);
+  // Persistent parameters are placed before the first graph.
   int64_t kept = largest_end(&p, mesh_ends(m, p.scratch));
   for_each_graph(g, m)
     if (g->entry && !plan_graph(&p, g)) return false;

@@ -21,42 +21,15 @@ static bool block_stays(const Planner *p, const Block *b, int run, LiveRange *ou
     }
     there |= stay != NULL;
   }
+  // A reduction reads the block until its segment ends.
   for (int i = 0; there && i < b->wait.n; i++)
     for (int m = 0; b->wait.at[i]->segment && m < slices; m++)
       out[m].to = later(out[m].to, stays_segment_end(p->stays, b->wait.at[i], run, m));
   return there;
 }
 
-// The largest number of slices alive together. The live ranges end in the order of slices.
-static int count_slots(const LiveRange *stay, int slices) {
-  int most = 1;
-  for (int m = 0, k = 0; m < slices; m++) {
-    while (k < slices && stay[k].from <= stay[m].to)
-      k++;
-    if (k - m > most) most = k - m;
-  }
-  return most;
-}
-
-// The op times at which the block is alive in segments of the run.
-static Life life_in_run(const Planner *p, const LiveRange *stay, int run) {
-  const RankRun *r = &p->g->schedule->run.at[run];
-  Life life = {INT64_MAX, -1};
-  for (int m = 0; m < module_slices(p->m); m++) {
-    int first = stays_action(p->stays, stay[m].from), last = stays_action(p->stays, stay[m].to);
-    for (int i = first; i <= last; i++) {
-      const Life *segment = &p->segment[r->action.at[i].segment];
-      if (!r->action.at[i].segment) continue;
-      int64_t from = i == first ? stays_op_time(p->stays, stay[m].from) : segment->from;
-      int64_t to = i == last ? stays_op_time(p->stays, stay[m].to) : segment->to;
-      life.from = earlier(life.from, earlier(later(from, segment->from), segment->to));
-      life.to = later(life.to, later(earlier(to, segment->to), segment->from));
-    }
-  }
-  return life;
-}
-
 static void count_stays(Planner *p, Block *b, LiveRange *stay) {
+  // Members outside of the loop keep their live range.
   Life life = {INT64_MAX, -1};
   int slots = 1;
   bool all_stay = true;
@@ -71,8 +44,29 @@ static void count_stays(Planner *p, Block *b, LiveRange *stay) {
   }
   for (int r = 0; r < p->g->schedule->run.n; r++) {
     if (!block_stays(p, b, r, stay)) continue;
-    Life own = life_in_run(p, stay, r);
-    slots = (int)later(slots, count_slots(stay, module_slices(p->m)));
+    // The op times at which the block is alive in segments of the run.
+    const RankRun *actions = &p->g->schedule->run.at[r];
+    Life own = {INT64_MAX, -1};
+    for (int m = 0; m < module_slices(p->m); m++) {
+      int first = stays_action(p->stays, stay[m].from), last = stays_action(p->stays, stay[m].to);
+      for (int k = first; k <= last; k++) {
+        const Life *segment = &p->segment[actions->action.at[k].segment];
+        if (!actions->action.at[k].segment) continue;
+        int64_t from = k == first ? stays_op_time(p->stays, stay[m].from) : segment->from;
+        int64_t to = k == last ? stays_op_time(p->stays, stay[m].to) : segment->to;
+        own.from = earlier(own.from, earlier(later(from, segment->from), segment->to));
+        own.to = later(own.to, later(earlier(to, segment->to), segment->from));
+      }
+    }
+    // Live ranges end in the order of slices: the slots are the most slices alive together.
+    int slices = module_slices(p->m);
+    int together = 1;
+    for (int m = 0, k = 0; m < slices; m++) {
+      while (k < slices && stay[k].from <= stay[m].to)
+        k++;
+      if (k - m > together) together = k - m;
+    }
+    slots = (int)later(slots, together);
     life.from = earlier(life.from, own.from);
     life.to = later(life.to, own.to);
   }

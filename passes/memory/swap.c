@@ -82,32 +82,6 @@ static int number_of(const Op *op) {
   return op->in[0].value->def->offload_group;
 }
 
-static List *list_of(Swap *s, Op *op) {
-  for (int i = 0; i < s->list.n; i++) {
-    List *l = s->list.at[i];
-    if (l->number == number_of(op) && l->segment == op->segment && l->mesh == op_mesh(op)) return l;
-  }
-  List *l = arena_one(s->scratch, List);
-  *l = (List){.number = number_of(op), .segment = op->segment, .mesh = op_mesh(op)};
-  vec_push(s->scratch, &s->list, l);
-  return l;
-}
-
-static void find_away(Swap *s) {
-  for_each_op(op, s->g) {
-    if (op->part != PART_forward || !number_of(op) || s->begin[op->id] || s->update[op->id])
-      continue;
-    List *l = list_of(s, op);
-    l->last = op;
-    for (int i = 0; i < op->n_out && !op_is_view(op); i++) {
-      Op *first = NULL;
-      if (!find_readers(s, op->out[i], &first) || !first) continue;
-      if (is_earlier(first, l->first_back)) l->first_back = first;
-      vec_push(s->scratch, &s->away, (Away){.v = op->out[i], .list = l, .first = first});
-    }
-  }
-}
-
 // The list that runs next in the same segment, or NULL.
 static const List *next_list(const Swap *s, const List *of) {
   const List *next = NULL;
@@ -126,27 +100,6 @@ static const Op *out_until(const Swap *s, const Away *a) {
   return next ? next->last : a->list->last;
 }
 
-// Drops values that backward reads before their copy out is complete: they stay on the device.
-static void drop_early(Swap *s) {
-  int n = 0;
-  for (int i = 0; i < s->away.n; i++)
-    if (out_until(s, &s->away.at[i])->id < s->away.at[i].first->id) s->away.at[n++] = s->away.at[i];
-  s->away.n = n;
-}
-
-// The op before which the copy back starts.
-static Op *back_from(const Swap *s, const Away *a) {
-  const List *next = next_list(s, a->list);
-  Op *from = a->first;
-  if (next && next->first_back && next->first_back->segment == a->first->segment)
-    from = next->first_back;
-  else if (a->first->segment)
-    while (from->prev && from->prev->segment == a->first->segment)
-      from = from->prev;
-  bool in_order = from->id > out_until(s, a)->id && from->id <= a->first->id;
-  return in_order && from->part == PART_backward ? from : a->first;
-}
-
 // -- The ops -----------------------------------------------------------------------------------
 
 static Value *copy_op(Swap *s, Op *at, OpKind kind, Value *const *in, int n_in, const Away *a,
@@ -159,26 +112,10 @@ static Value *copy_op(Swap *s, Op *at, OpKind kind, Value *const *in, int n_in, 
   return v;
 }
 
-static void go_out(Swap *s, Away *a) {
-  a->out = copy_op(s, a->v->def->next, OP_swap_out, &a->v, 1, a, PART_forward);
-}
-
-// Waits for the copy out after `last`, and after earlier copies and waits there.
-static void wait_out(Swap *s, Away *a, const Op *last) {
-  Op *at = last->next;
-  while (at && (at->kind == OP_swap_out || at->kind == OP_swap_wait))
-    at = at->next;
-  Value *in[] = {a->out, a->v};
-  a->out = copy_op(s, at, OP_swap_wait, in, 2, a, PART_forward);
-}
-
-static void come_back(Swap *s, Away *a, Op *from) {
-  a->back = copy_op(s, from, OP_swap_in, &a->out, 1, a, PART_backward);
-}
-
 // Makes backward readers of `v`, or of views of it, read `by`.
 static bool read_back(Swap *s, Value *v, Value *by, const Away *a) {
   for (Use *u = v->uses, *next; u; u = next) {
+    // The copy out itself still reads the value.
     next = u->next;
     Op *op = u->user;
     if (op->kind == OP_swap_out || (op->kind == OP_swap_wait && op->in[1].value == v)) continue;
@@ -201,36 +138,50 @@ static bool read_back(Swap *s, Value *v, Value *by, const Away *a) {
   return true;
 }
 
-static bool wait_back(Swap *s, Away *a) {
-  Value *in[] = {a->back, a->out};
-  Value *y = copy_op(s, a->first, OP_swap_wait, in, 2, a, PART_backward);
-  s->bytes += type_bytes(y->type);
-  return read_back(s, a->v, y, a);
-}
-
 static bool swap(Swap *s) {
   const Op **until = arena_array(s->scratch, const Op *, s->away.n);
   Op **from = arena_array(s->scratch, Op *, s->away.n);
   for (int i = 0; i < s->away.n; i++) {
     until[i] = out_until(s, &s->away.at[i]);
-    from[i] = back_from(s, &s->away.at[i]);
+    // The copy back starts before the first reader of the next list, or at the beginning of the
+    // segment.
+    const Away *a = &s->away.at[i];
+    const List *next = next_list(s, a->list);
+    Op *at = a->first;
+    if (next && next->first_back && next->first_back->segment == a->first->segment)
+      at = next->first_back;
+    else if (a->first->segment)
+      while (at->prev && at->prev->segment == a->first->segment)
+        at = at->prev;
+    bool in_order = at->id > out_until(s, a)->id && at->id <= a->first->id;
+    from[i] = in_order && at->part == PART_backward ? at : a->first;
   }
-  for (int i = 0; i < s->away.n; i++)
-    go_out(s, &s->away.at[i]);
-  for (int i = 0; i < s->away.n; i++)
-    wait_out(s, &s->away.at[i], until[i]);
-  for (int i = s->away.n; i-- > 0;) // the last is read first
-    come_back(s, &s->away.at[i], from[i]);
-  for (int i = 0; i < s->away.n; i++)
-    if (!wait_back(s, &s->away.at[i])) return false;
+  for (int i = 0; i < s->away.n; i++) {
+    Away *a = &s->away.at[i];
+    a->out = copy_op(s, a->v->def->next, OP_swap_out, &a->v, 1, a, PART_forward);
+  }
+  for (int i = 0; i < s->away.n; i++) {
+    // The wait follows the last op of the next list, and earlier copies and waits there.
+    Away *a = &s->away.at[i];
+    Op *at = until[i]->next;
+    while (at && (at->kind == OP_swap_out || at->kind == OP_swap_wait))
+      at = at->next;
+    Value *in[] = {a->out, a->v};
+    a->out = copy_op(s, at, OP_swap_wait, in, 2, a, PART_forward);
+  }
+  for (int i = s->away.n; i-- > 0;) { // the last is read first
+    Away *a = &s->away.at[i];
+    a->back = copy_op(s, from[i], OP_swap_in, &a->out, 1, a, PART_backward);
+  }
+  for (int i = 0; i < s->away.n; i++) {
+    // Backward reads the returned copy.
+    Away *a = &s->away.at[i];
+    Value *in[] = {a->back, a->out};
+    Value *y = copy_op(s, a->first, OP_swap_wait, in, 2, a, PART_backward);
+    s->bytes += type_bytes(y->type);
+    if (!read_back(s, a->v, y, a)) return false;
+  }
   return true;
-}
-
-// Clears the list numbers: no later pass reads them.
-static void end_lists(Module *m) {
-  for_each_graph(g, m)
-    for_each_op(op, g)
-      op->offload_group = 0;
 }
 
 bool pass_swap(Module *m, const PassOptions *o, Diag *d) {
@@ -245,14 +196,45 @@ bool pass_swap(Module *m, const PassOptions *o, Diag *d) {
     graph_renumber(g);
     s.begin = graph_begin_ops(g, s.scratch);
     s.update = graph_update_ops(g, s.scratch);
-    find_away(&s);
-    drop_early(&s);
+    // Results of the lists' ops that backward reads are offloaded.
+    for_each_op(op, s.g) {
+      if (op->part != PART_forward || !number_of(op) || s.begin[op->id] || s.update[op->id])
+        continue;
+      // The list of the op's number, segment and mesh.
+      List *l = NULL;
+      for (int i = 0; i < s.list.n && !l; i++) {
+        List *k = s.list.at[i];
+        if (k->number == number_of(op) && k->segment == op->segment && k->mesh == op_mesh(op))
+          l = k;
+      }
+      if (!l) {
+        l = arena_one(s.scratch, List);
+        *l = (List){.number = number_of(op), .segment = op->segment, .mesh = op_mesh(op)};
+        vec_push(s.scratch, &s.list, l);
+      }
+      l->last = op;
+      for (int i = 0; i < op->n_out && !op_is_view(op); i++) {
+        Op *first = NULL;
+        if (!find_readers(&s, op->out[i], &first) || !first) continue;
+        if (is_earlier(first, l->first_back)) l->first_back = first;
+        vec_push(s.scratch, &s.away, (Away){.v = op->out[i], .list = l, .first = first});
+      }
+    }
+    // Values that backward reads before their copy out is complete stay on the device.
+    int kept = 0;
+    for (int i = 0; i < s.away.n; i++)
+      if (out_until(&s, &s.away.at[i])->id < s.away.at[i].first->id)
+        s.away.at[kept++] = s.away.at[i];
+    s.away.n = kept;
     if (!swap(&s)) return false;
     n += s.away.n;
     bytes += s.bytes;
     graph_renumber(g);
   }
-  end_lists(m);
+  // No later pass reads the list numbers.
+  for_each_graph(g, m)
+    for_each_op(op, g)
+      op->offload_group = 0;
   opt_stat(o, n, "values to host memory and back");
   opt_stat(o, bytes, "bytes of them");
   return true;

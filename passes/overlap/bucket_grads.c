@@ -59,18 +59,12 @@ typedef struct Packer {
   int64_t buckets, packed;
 } Packer;
 
-static int64_t first_read(const Op *op) {
-  int64_t first = INT64_MAX;
-  for_each_use(u, op->out[0])
-    if (u->user && u->user->id < first) first = u->user->id;
-  return first;
-}
-
 // Replaces the members' collectives by one of their bucket, after the last member.
 static bool close_bucket(Packer *p, Bucket *bucket) {
   int n = bucket->member.n;
   bucket->member.n = 0;
   bucket->bytes = 0;
+  // A single member keeps its own collective.
   if (n < 2) return true;
   Op *last = bucket->member.at[n - 1];
   // The bucket belongs to the latest part of the step among its members.
@@ -110,21 +104,24 @@ static bool same_group(const Op *a, const Op *b) {
          a->in[0].value->layout == b->in[0].value->layout;
 }
 
-// The open bucket of the op's group, or a new one.
-static Bucket *bucket_of(Packer *p, const Op *op) {
-  for (int i = 0; i < p->open.n; i++)
-    if (p->open.at[i].member.n && same_group(p->open.at[i].member.at[0], op)) return &p->open.at[i];
-  for (int i = 0; i < p->open.n; i++)
-    if (!p->open.at[i].member.n) return &p->open.at[i];
-  vec_push(p->scratch, &p->open, (Bucket){0});
-  return &p->open.at[p->open.n - 1];
-}
-
 static bool put(Packer *p, Op *op) {
   const Type *t = op->out[0]->type;
-  Bucket *bucket = bucket_of(p, op);
-  int64_t first = first_read(op);
+  // The open bucket of the op's group, else a closed one, else a new one.
+  int at = 0;
+  while (at < p->open.n &&
+         !(p->open.at[at].member.n && same_group(p->open.at[at].member.at[0], op)))
+    at++;
+  if (at == p->open.n)
+    for (at = 0; at < p->open.n && p->open.at[at].member.n;)
+      at++;
+  if (at == p->open.n) vec_push(p->scratch, &p->open, (Bucket){0});
+  Bucket *bucket = &p->open.at[at];
+  // A bucket is closed before the first reader of a member.
+  int64_t first = INT64_MAX;
+  for_each_use(u, op->out[0])
+    if (u->user && u->user->id < first) first = u->user->id;
   if (!bucket->member.n) bucket->first_read = INT64_MAX;
+  // A value that is read soon joins no bucket that is read later.
   int64_t soon = op->id + SOON;
   bool later =
       bucket->first_read >= soon && bucket->first_read < INT64_MAX; // an output has no reader
@@ -145,45 +142,37 @@ static bool close_read(Packer *p, int64_t id) {
   return true;
 }
 
-// Moves a rank's slice of a sum to its first reader: directly after the sum it would close the
-// bucket. The walk begins at the end, so moved ops are already passed: several may precede one
-// reader.
-static void sink_slices(Graph *g) {
-  graph_renumber(g);
-  for (Op *op = g->last, *before; op; op = before) {
-    before = op->prev;
-    const Op *sum = op->kind == OP_local_slice ? op->in[0].value->def : NULL;
-    Op *reader = NULL;
-    for_each_use(u, op->out[0])
-      if (u->user && (!reader || u->user->id < reader->id)) reader = u->user;
-    if (sum && sum->kind == OP_all_reduce) op_move_before(op, reader);
-  }
-}
-
-static bool is_reported(const Op *op) {
-  for_each_use(u, op->out[0])
-    if (!u->user) return true;
-  return false;
-}
-
-static bool pack_graph(Packer *p) {
-  sink_slices(p->g);
-  graph_renumber(p->g);
-  p->open.n = 0;
-  for_each_op_safe(op, p->g) {
-    if (!close_read(p, op->id)) return false;
-    bool packs = op->kind == OP_all_reduce && dtype_class[op->out[0]->type->dtype] == 'F' &&
-                 !(p->g->module->cross_barrier && is_reported(op));
-    if (packs && !put(p, op)) return false;
-  }
-  return close_read(p, INT64_MAX);
-}
-
 bool pass_bucket_grads(Module *m, const PassOptions *o, Diag *d) {
   Packer p = {.scratch = opt_scratch(o), .d = d, .limit = opt_int(o, "bucket", PACK_BUCKET)};
   for_each_graph(g, m) {
     p.g = g;
-    if (g->entry && !pack_graph(&p)) return false;
+    if (g->entry) {
+      // A rank's slice of a sum moves to its first reader: directly after the sum it would close
+      // the bucket. The walk begins at the end, so moved ops are already passed: several may
+      // precede one reader.
+      graph_renumber(p.g);
+      for (Op *op = p.g->last, *before; op; op = before) {
+        before = op->prev;
+        const Op *sum = op->kind == OP_local_slice ? op->in[0].value->def : NULL;
+        Op *reader = NULL;
+        for_each_use(u, op->out[0])
+          if (u->user && (!reader || u->user->id < reader->id)) reader = u->user;
+        if (sum && sum->kind == OP_all_reduce) op_move_before(op, reader);
+      }
+      graph_renumber(p.g);
+      p.open.n = 0;
+      for_each_op_safe(op, p.g) {
+        if (!close_read(&p, op->id)) return false;
+        if (op->kind != OP_all_reduce || dtype_class[op->out[0]->type->dtype] != 'F') continue;
+        // If updates are deferred, gradients may be in flight longer than an output of the step.
+        bool reported = false;
+        for_each_use(u, op->out[0])
+          reported |= !u->user;
+        if (p.g->module->cross_barrier && reported) continue;
+        if (!put(&p, op)) return false;
+      }
+      if (!close_read(&p, INT64_MAX)) return false;
+    }
   }
   opt_stat(o, p.buckets, "buckets");
   opt_stat(o, p.packed, "gradients packed");

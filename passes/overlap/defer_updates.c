@@ -95,40 +95,11 @@ static int leads_on(const Deferral *c, const Op *op) {
   return leads;
 }
 
-static void find_leads(Deferral *c) {
-  for (const Op *op = c->g->last; op; op = op->prev) {
-    int leads = leads_on(c, op);
-    bool swaps = op->kind == OP_swap_in || op->kind == OP_swap_out || op->kind == OP_swap_wait;
-    bool waits = op_meets_others(op) && (op->kind != OP_all_reduce || (leads & TO_update));
-    if (op->part != PART_update || swaps || waits) leads |= TO_else;
-    c->leads[op->id] = leads;
-  }
-}
-
 // Whether the all_reduce adds the sums of squares for the norm of all gradients.
 static bool is_of_norm(const Deferral *c, const Op *reduce) {
   return (leads_on(c, reduce) & TO_norm) &&
          value_leads_from(reduce->in[0].value, OP_sum_squares,
                           arena_array(c->scratch, bool, c->g->n_ops));
-}
-
-static bool can_be_carried(const Deferral *c, const Op *op) {
-  int leads = leads_on(c, op);
-  return op->kind == OP_all_reduce && (leads & TO_update) && !(leads & TO_else) &&
-         !is_of_norm(c, op);
-}
-
-static void find_owed(Deferral *c) {
-  for_each_op(op, c->g) {
-    bool carried = can_be_carried(c, op);
-    c->reduces += carried;
-    if (!carried && !op->owed) continue;
-    for (int i = 0; i < op->n_out; i++)
-      for_each_use(u, op->out[i])
-        if (u->user) u->user->owed = true;
-  }
-  for_each_op(op, c->g)
-    c->owed += op->owed;
 }
 
 // -- Order of deferred ops ---------------------------------------------------------------------
@@ -162,13 +133,6 @@ static void place(Deferral *c, Op *op) {
     place_for_norm(c, op->out[i]);
 }
 
-static bool makes_parameter(const Op *op) {
-  for (int i = 0; i < op->n_out; i++)
-    for_each_use(u, op->out[i])
-      if (!u->user && op->graph->results[u->index]->target) return true;
-  return false;
-}
-
 static int by_due(const void *x, const void *y) {
   const Update *a = x, *b = y;
   if (a->due != b->due) return a->due < b->due ? -1 : 1;
@@ -178,11 +142,18 @@ static int by_due(const void *x, const void *y) {
 static void order_owed(Deferral *c) {
   const int64_t *order = step_order(c->g, c->scratch);
   for_each_op(op, c->g) {
-    if (!op->owed || !makes_parameter(op)) continue;
+    if (!op->owed) continue;
+    // Only ops that produce a parameter have a due time.
+    bool updates = false;
+    for (int i = 0; i < op->n_out; i++)
+      for_each_use(u, op->out[i])
+        if (!u->user && op->graph->results[u->index]->target) updates = true;
+    if (!updates) continue;
     const Op *want = first_to_want(op, order);
     vec_push(c->scratch, &c->update, ((Update){op, want ? order[want->id] : INT64_MAX}));
   }
   if (c->update.n) qsort(c->update.at, (size_t)c->update.n, sizeof *c->update.at, by_due);
+  // Updates come in the order in which the next step needs them, and the other ops last.
   Op *last = c->g->last;
   for (int i = 0; i < c->update.n; i++)
     place(c, c->update.at[i].op);
@@ -193,14 +164,6 @@ static void order_owed(Deferral *c) {
 }
 
 // -- Copied operands ---------------------------------------------------------------------------
-
-// Whether the next step overwrites the operand before `due`, the op before which its reader runs.
-static bool is_lost(Value *read, const int64_t *order, const Op *due) {
-  int64_t skip;
-  const Value *v = view_root(read, &skip);
-  if (!v->def) return !value_lasts(v) || param_changes_in_step(v);
-  return v->def->kind != OP_constant && !v->def->owed && order[v->def->id] < order[due->id];
-}
 
 static Value *copy_of(Deferral *c, Value *v, Op *first) {
   for (int i = 0; i < c->copied.n; i++)
@@ -223,9 +186,19 @@ static void copy_lost(Deferral *c) {
   for (int i = 0; i < groups.n; i++) {
     Op *op = groups.at[i].first;
     for (int k = 0; k < groups.at[i].n; k++, op = op->next)
-      for (int x = 0; x < op->n_in; x++)
-        if (is_lost(op->in[x].value, order, groups.at[i].due))
-          op_set_in(op, x, copy_of(c, op->in[x].value, first));
+      for (int x = 0; x < op->n_in; x++) {
+        // The next step overwrites an operand if it sets it before the op that waits for the
+        // reader.
+        bool lost;
+        int64_t skip;
+        const Value *v = view_root(op->in[x].value, &skip);
+        if (!v->def)
+          lost = !value_lasts(v) || param_changes_in_step(v);
+        else
+          lost = v->def->kind != OP_constant && !v->def->owed &&
+                 order[v->def->id] < order[groups.at[i].due->id];
+        if (lost) op_set_in(op, x, copy_of(c, op->in[x].value, first));
+      }
   }
 }
 
@@ -237,19 +210,6 @@ static bool wrong(const Deferral *c, const Value *w, const char *why, const char
              why);
   diag_hint(c->d, "%s, or leave cross_barrier out of the plan", hint);
   return false;
-}
-
-// Reports an update that is scaled by the norm of all gradients: it waits for all of them.
-static bool check_update(const Deferral *c, const Value *w, const Value *next) {
-  const Op *op = value_optimizer(next);
-  if (!op || !value_leads_from(op->in[op_gscale(op)].value, OP_sum_squares,
-                               arena_array(c->scratch, bool, c->g->n_ops)))
-    return true;
-  if (graph_find_output(c->g, "loss_scale"))
-    return wrong(c, w, "whether gradients are finite in f16 is known when all are there",
-                 "compile with --dtype bf16 or f32");
-  return wrong(c, w, "the norm that gradients are clipped by is known when all are there",
-               "compile without --clip-norm");
 }
 
 // Whether an update waits for other ranks, apart from the norm.
@@ -264,28 +224,18 @@ static bool updates_wait(const Deferral *c) {
   return false;
 }
 
-static const Value *first_trained(const Graph *g, const Value **next) {
-  for (int i = 0; i < g->n_results; i++) {
-    const Result *r = g->results[i];
-    if (!r->target || r->target->role != ROLE_weight || !r->target->train) continue;
-    *next = r->use.value;
-    return r->target;
-  }
-  return NULL;
-}
-
-static bool check_ranks(const Deferral *c, const Value *w) {
-  const Module *m = c->g->module;
-  if (target_info[c->target].recorded)
-    return wrong(c, w, "a gpu has its step recorded as a whole", "compile with --target cpu");
-  if (c->g->schedule || (m->meshes && m->meshes->next))
-    return wrong(c, w, "ranks are several stages, which wait for each other in every step",
-                 "take a plan without stages, such as dp");
-  return true;
-}
-
 static bool check(const Deferral *c, const Value *w, const Value *next) {
-  if (!check_update(c, w, next)) return false;
+  // An update that is scaled by the norm of all gradients waits for all of them.
+  const Op *op = value_optimizer(next);
+  if (op && value_leads_from(op->in[op_gscale(op)].value, OP_sum_squares,
+                             arena_array(c->scratch, bool, c->g->n_ops))) {
+    if (graph_find_output(c->g, "loss_scale"))
+      return wrong(c, w, "whether gradients are finite in f16 is known when all are there",
+                   "compile with --dtype bf16 or f32");
+    return wrong(c, w, "the norm that gradients are clipped by is known when all are there",
+                 "compile without --clip-norm");
+  }
+  // Without a carried all_reduce nothing is gained.
   if (c->owed) return true;
   return wrong(
       c, w, "no update follows from an all_reduce and from nothing else that ranks wait for",
@@ -298,7 +248,14 @@ static bool check(const Deferral *c, const Value *w, const Value *next) {
 bool pass_defer_updates(Module *m, const PassOptions *o, Diag *d) {
   Deferral c = {.g = module_first_entry(m), .scratch = opt_scratch(o), .d = d};
   const Value *next = NULL;
-  const Value *w = c.g ? first_trained(c.g, &next) : NULL;
+  // Errors name the first trained weight.
+  const Value *w = NULL;
+  for (int i = 0; c.g && i < c.g->n_results && !w; i++) {
+    const Result *r = c.g->results[i];
+    if (!r->target || r->target->role != ROLE_weight || !r->target->train) continue;
+    next = r->use.value;
+    w = r->target;
+  }
   bool wanted = m->cross_barrier;
   int n_devices;
   m->cross_barrier = false;
@@ -310,9 +267,34 @@ bool pass_defer_updates(Module *m, const PassOptions *o, Diag *d) {
   c.leads = arena_array(c.scratch, int, c.g->n_ops);
   c.placed = arena_array(c.scratch, bool, c.g->n_ops);
   // A carried all_reduce has no dependents but updates and the norm.
-  find_leads(&c);
-  find_owed(&c);
-  if (!check_ranks(&c, w)) return false;
+  // Flags flow from readers to producers. An op that waits for other ranks cannot be deferred.
+  for (const Op *op = c.g->last; op; op = op->prev) {
+    int leads = leads_on(&c, op);
+    bool swaps = op->kind == OP_swap_in || op->kind == OP_swap_out || op->kind == OP_swap_wait;
+    bool waits = op_meets_others(op) && (op->kind != OP_all_reduce || (leads & TO_update));
+    if (op->part != PART_update || swaps || waits) leads |= TO_else;
+    c.leads[op->id] = leads;
+  }
+  // Readers of a carried all_reduce are deferred, and their readers.
+  for_each_op(op, c.g) {
+    // Only updates and the norm may depend on a carried all_reduce, and it is not that of the norm.
+    int leads = leads_on(&c, op);
+    bool carried = op->kind == OP_all_reduce && (leads & TO_update) && !(leads & TO_else) &&
+                   !is_of_norm(&c, op);
+    c.reduces += carried;
+    if (!carried && !op->owed) continue;
+    for (int i = 0; i < op->n_out; i++)
+      for_each_use(u, op->out[i])
+        if (u->user) u->user->owed = true;
+  }
+  for_each_op(op, c.g)
+    c.owed += op->owed;
+  // Ranks must be replicas, and no step may be recorded.
+  if (target_info[c.target].recorded)
+    return wrong(&c, w, "a gpu has its step recorded as a whole", "compile with --target cpu");
+  if (c.g->schedule || (m->meshes && m->meshes->next))
+    return wrong(&c, w, "ranks are several stages, which wait for each other in every step",
+                 "take a plan without stages, such as dp");
   if (!c.owed && !updates_wait(&c)) {
     diag_warning(d, NULL, "cross_barrier changes nothing: no update waits for what other ranks do");
     diag_hint(d, "leave it out of the plan, or take one whose ranks add up gradients, such as dp");

@@ -68,15 +68,6 @@ static bool reads(const Op *op, const bool *which) {
   return false;
 }
 
-// Marks optimizers, sums of squares and their dependents; the other ops of the update complete
-// gradients.
-static void find_follows(Hoist *h) {
-  for_each_op(op, h->g) {
-    bool squares = op->kind == OP_sum_squares && op->part == PART_update;
-    h->follows[op->id] = op_optimizes(op) || squares || reads(op, h->follows);
-  }
-}
-
 // Whether the op is hoisted: ops of the update, except sums of gradients over ranks, which stay in
 // the order of readiness; outside the update, slices and views that only hoisted ops read.
 static bool can_move(const Hoist *h, const Op *op) {
@@ -89,12 +80,6 @@ static bool can_move(const Hoist *h, const Op *op) {
   return op->out[0]->uses != NULL;
 }
 
-static bool feeds_parameter(const Hoist *h, const Op *op) {
-  for (int i = 0; i < op->n_out; i++)
-    if (h->target[op->out[i]->id]) return true;
-  return is_read(op, h->feeds);
-}
-
 static void find_moves(Hoist *h) {
   for (int i = 0; i < h->g->n_results; i++) {
     const Result *r = h->g->results[i];
@@ -104,7 +89,11 @@ static void find_moves(Hoist *h) {
     for (; v->def && op_is_view(v->def); v = v->def->in[0].value)
       h->target[v->def->in[0].value->id] = r->target;
   }
-  find_follows(h);
+  // Optimizers, sums of squares and their dependents follow gradients; other ops complete them.
+  for_each_op(op, h->g) {
+    bool squares = op->kind == OP_sum_squares && op->part == PART_update;
+    h->follows[op->id] = op_optimizes(op) || squares || reads(op, h->follows);
+  }
   for (const Op *op = h->g->last; op; op = op->prev)
     h->moves[op->id] = can_move(h, op);
   // Readers of a hoisted op are hoisted too: all members of a bucket, such as that of norm and
@@ -113,7 +102,11 @@ static void find_moves(Hoist *h) {
     h->moves[op->id] |= reads(op, h->moves);
   uint32_t next = h->n_ops;
   for (const Op *op = h->g->last; op; op = op->prev) {
-    h->feeds[op->id] = h->moves[op->id] && feeds_parameter(h, op);
+    // An op feeds a parameter if it produces one, or if its reader does.
+    bool feeds = is_read(op, h->feeds);
+    for (int i = 0; i < op->n_out; i++)
+      feeds |= h->target[op->out[i]->id] != NULL;
+    h->feeds[op->id] = h->moves[op->id] && feeds;
     h->next_sum[op->id] = next;
     if (op->kind == OP_all_reduce && !h->moves[op->id]) next = op->id;
   }
@@ -151,24 +144,6 @@ static uint32_t last_read(const Hoist *h, const Value *v, const Op *by) {
   return at;
 }
 
-static bool reads_tensor(const Op *op) {
-  for (int i = 0; i < op->n_in; i++)
-    if (op->in[i].value->type->rank) return true;
-  return false;
-}
-
-static uint32_t find_soonest(const Hoist *h, const Op *op) {
-  if (op->turn || (!h->feeds[op->id] && !reads_tensor(op))) return h->n_ops;
-  uint32_t at = 0;
-  for (int i = 0; i < op->n_in; i++)
-    at = later(at, there(h, op->in[i].value));
-  for (int i = 0; i < op->n_out; i++) {
-    const Value *target = h->target[op->out[i]->id];
-    if (target) at = later(at, last_read(h, target, op));
-  }
-  return at;
-}
-
 static bool goes_first(const Hoist *h, const Op *op) {
   int64_t bytes = 0;
   for (int i = 0; i < op->n_in; i++)
@@ -180,39 +155,39 @@ static bool goes_first(const Hoist *h, const Op *op) {
   return bytes > 0;
 }
 
-static uint32_t first_wanted(const Hoist *h, const Op *op) {
-  uint32_t at = h->n_ops;
-  for (int i = 0; i < op->n_out; i++)
-    for_each_use(u, op->out[i])
-      if (u->user && h->behind[u->user->id] < at) at = h->behind[u->user->id];
-  return at;
-}
-
 static void find_places(Hoist *h) {
   for_each_op(op, h->g)
-    if (h->moves[op->id]) h->soonest[op->id] = find_soonest(h, op);
+    if (h->moves[op->id]) {
+      // An op can run once its operands are complete and the old value of its parameter is read.
+      // An op on numbers alone, such as the count of steps, stays at the end.
+      bool tensor = false;
+      for (int i = 0; i < op->n_in; i++)
+        if (op->in[i].value->type->rank) {
+          tensor = true;
+          break;
+        }
+      if (op->turn || (!h->feeds[op->id] && !tensor))
+        h->soonest[op->id] = h->n_ops;
+      else {
+        uint32_t at = 0;
+        for (int k = 0; k < op->n_in; k++)
+          at = later(at, there(h, op->in[k].value));
+        for (int k = 0; k < op->n_out; k++) {
+          const Value *target = h->target[op->out[k]->id];
+          if (target) at = later(at, last_read(h, target, op));
+        }
+        h->soonest[op->id] = at;
+      }
+    }
   for (const Op *op = h->g->last; op; op = op->prev)
-    if (h->moves[op->id])
-      h->behind[op->id] = goes_first(h, op) ? h->soonest[op->id] : first_wanted(h, op);
-}
-
-// -- The order ---------------------------------------------------------------------------------
-
-// Reorders the graph. Hoisted ops that follow the same op keep their order.
-static void order(Hoist *h) {
-  Ops *up = arena_array(h->scratch, Ops, h->n_ops + 1);
-  Op **at = arena_array(h->scratch, Op *, h->n_ops);
-  for_each_op(op, h->g) {
-    at[op->id] = op;
-    if (h->moves[op->id]) vec_push(h->scratch, &up[h->behind[op->id]], op);
-  }
-  for (uint32_t i = 0; i <= h->n_ops; i++) {
-    if (i < h->n_ops && !h->moves[i]) op_move_before(at[i], NULL);
-    for (int k = 0; k < up[i].n; k++)
-      op_move_before(up[i].at[k], NULL);
-    h->n += i < h->n_ops ? up[i].n : 0;
-  }
-  graph_renumber(h->g);
+    if (h->moves[op->id]) {
+      // Ops that free memory run as soon as they can, others right before their first reader.
+      uint32_t wanted = h->n_ops;
+      for (int i = 0; i < op->n_out; i++)
+        for_each_use(u, op->out[i])
+          if (u->user && h->behind[u->user->id] < wanted) wanted = h->behind[u->user->id];
+      h->behind[op->id] = goes_first(h, op) ? h->soonest[op->id] : wanted;
+    }
 }
 
 // -- Obstacles ---------------------------------------------------------------------------------
@@ -221,18 +196,9 @@ typedef struct Reason {
   const char *why, *hint;
 } Reason;
 
-// Whether gradients are multiplied by a number that depends on the norm of all of them.
-static bool waits_for_norm(const Hoist *h) {
-  bool *seen = arena_array(h->scratch, bool, h->n_ops);
-  for_each_op(op, h->g) {
-    if (op_optimizes(op) && value_leads_from(op->in[op_gscale(op)].value, OP_sum_squares, seen))
-      return true;
-  }
-  return false;
-}
-
 static Reason in_the_way(const Hoist *h) {
   const Module *m = h->g->module;
+  // Updates are elsewhere, or gradients are complete only at the end.
   if (m->cross_barrier)
     return (Reason){"cross_barrier wants it in the step after", "leave cross_barrier out"};
   if (m->meshes && m->meshes->next)
@@ -241,7 +207,16 @@ static Reason in_the_way(const Hoist *h) {
   if (module_slices(m) > 1)
     return (Reason){"its gradient is a sum over several micro-batches, whole after the last",
                     "have one micro-batch and no --accumulate"};
-  if (!waits_for_norm(h)) return (Reason){0};
+  // Gradients may be multiplied by a number that depends on the norm of all of them.
+  bool *seen = arena_array(h->scratch, bool, h->n_ops);
+  bool waits = false;
+  for_each_op(op, h->g) {
+    if (op_optimizes(op) && value_leads_from(op->in[op_gscale(op)].value, OP_sum_squares, seen)) {
+      waits = true;
+      break;
+    }
+  }
+  if (!waits) return (Reason){0};
   if (graph_find_output(h->g, "loss_scale"))
     return (Reason){"whether gradients are finite in f16 is known when all are there",
                     "compile with --dtype bf16 or f32"};
@@ -251,17 +226,14 @@ static Reason in_the_way(const Hoist *h) {
 
 // -- The pass ----------------------------------------------------------------------------------
 
-static const Value *first_trained(const Graph *g) {
-  for (int i = 0; i < g->n_results; i++) {
-    const Value *target = g->results[i]->target;
-    if (target && target->role == ROLE_weight && target->train) return target;
-  }
-  return NULL;
-}
-
 bool pass_optimizer_in_backward(Module *m, const PassOptions *o, Diag *d) {
   Hoist h = {.g = module_first_entry(m), .scratch = opt_scratch(o)};
-  const Value *w = h.g ? first_trained(h.g) : NULL;
+  // Errors name the first trained weight.
+  const Value *w = NULL;
+  for (int i = 0; h.g && i < h.g->n_results && !w; i++) {
+    const Value *target = h.g->results[i]->target;
+    if (target && target->role == ROLE_weight && target->train) w = target;
+  }
   bool wanted = m->optimizer_in_backward;
   m->optimizer_in_backward = false;
   // Without a request, updates are early only for offloaded states, and if no obstacle exists.
@@ -285,9 +257,23 @@ bool pass_optimizer_in_backward(Module *m, const PassOptions *o, Diag *d) {
   h.soonest = arena_array(h.scratch, uint32_t, h.n_ops);
   h.behind = arena_array(h.scratch, uint32_t, h.n_ops);
   h.next_sum = arena_array(h.scratch, uint32_t, h.n_ops);
+  // First which ops move, then after which op.
   find_moves(&h);
   find_places(&h);
-  order(&h);
+  // Hoisted ops that follow the same op keep their order.
+  Ops *up = arena_array(h.scratch, Ops, h.n_ops + 1);
+  Op **at = arena_array(h.scratch, Op *, h.n_ops);
+  for_each_op(op, h.g) {
+    at[op->id] = op;
+    if (h.moves[op->id]) vec_push(h.scratch, &up[h.behind[op->id]], op);
+  }
+  for (uint32_t i = 0; i <= h.n_ops; i++) {
+    if (i < h.n_ops && !h.moves[i]) op_move_before(at[i], NULL);
+    for (int k = 0; k < up[i].n; k++)
+      op_move_before(up[i].at[k], NULL);
+    h.n += i < h.n_ops ? up[i].n : 0;
+  }
+  graph_renumber(h.g);
   m->early_updates = true;
   opt_stat(o, h.n, "ops of the update in backward");
   return true;

@@ -55,41 +55,6 @@ typedef struct Overlap {
 
 // -- Memory ------------------------------------------------------------------------------------
 
-static int64_t bytes_kept(const Planner *p) {
-  int64_t bytes = 0;
-  for (int i = 0; i < p->kept.n; i++)
-    if (!value_on_host(p->kept.at[i]->member.at[0]))
-      bytes = later(bytes, p->kept.at[i]->offset + p->kept.at[i]->bytes);
-  return bytes;
-}
-
-static void find_memory(Overlap *x) {
-  const Module *m = x->g->module;
-  int n_meshes = m->meshes ? module_n_meshes(m) : 1;
-  x->in_use = arena_array(x->arena, int64_t *, n_meshes);
-  x->most = arena_array(x->arena, int64_t, n_meshes);
-  for (int i = 0; i < n_meshes; i++)
-    x->in_use[i] = arena_array(x->arena, int64_t, x->n_times + 1);
-  for (int i = 0; i < x->planner.block.n; i++) {
-    const Block *b = x->planner.block.at[i];
-    if (b->kept || value_on_host(b->member.at[0])) continue;
-    int64_t *change = x->in_use[value_mesh_id(b->member.at[0])];
-    change[earlier(b->life.from, x->n_times)] += block_bytes(&x->planner, b);
-    change[earlier(b->life.to + 1, x->n_times)] -= block_bytes(&x->planner, b);
-    if (!b->again) continue;
-    change[0] += block_bytes(&x->planner, b);
-    change[earlier(b->again + 1, x->n_times)] -= block_bytes(&x->planner, b);
-  }
-  for (int i = 0; i < n_meshes; i++)
-    for (int64_t t = 0; t < x->n_times; t++) {
-      if (t) x->in_use[i][t] += x->in_use[i][t - 1];
-      x->most[i] = later(x->most[i], x->in_use[i][t]);
-    }
-  // A mesh over the limit already moves nothing: gaps between blocks may take the rest.
-  for (int i = 0; i < n_meshes && x->limited; i++)
-    x->most[i] = x->most[i] > x->room ? 0 : x->room;
-}
-
 // Reserves memory at times [from, to) for the blocks that begin with the op; false: over the limit.
 static bool takes_room(Overlap *x, const Op *op, int64_t from, int64_t to) {
   int64_t bytes = 0;
@@ -106,19 +71,6 @@ static bool takes_room(Overlap *x, const Op *op, int64_t from, int64_t to) {
 }
 
 // -- Dependences -------------------------------------------------------------------------------
-
-// Marks recomputed ops. Collectives and casts between them are in no recompute group themselves.
-static void find_recomputed(Overlap *x) {
-  for_each_op(op, x->g) {
-    bool any = false, all = op->part == PART_backward;
-    for (int i = 0; i < op->n_in && all; i++) {
-      const Op *def = op->in[i].value->def;
-      any |= def && x->is_recomputed[def->id];
-      all = !def || x->is_recomputed[def->id];
-    }
-    x->is_recomputed[op->id] = op_is_recomputed(op) || (any && all);
-  }
-}
 
 // Whether an op may run before `wait`: the same part, segment and mesh, and no move between stages.
 static bool is_alike(const Op *op, const Op *wait) {
@@ -140,12 +92,6 @@ typedef struct Lists {
   int now, n;
 } Lists;
 
-// Counts the recompute groups after a waiting op, moved ops included; false: more than AHEAD.
-static bool is_near(Lists *l, int list) {
-  if (list && list != l->now) *l = (Lists){list, l->n + 1};
-  return l->n <= AHEAD;
-}
-
 // Moves ops before the waiting op at time `t` until the wait is filled.
 static void fill(Overlap *x, Clocks *c, int64_t t, bool *stays) {
   Op *wait = x->at[t];
@@ -157,7 +103,10 @@ static void fill(Overlap *x, Clocks *c, int64_t t, bool *stays) {
     if (x->at[k]) stays[x->at[last = k]->id] = true;
   for (int64_t k = t + 1; k <= last && c->now < until; k++) {
     Op *op = x->at[k];
-    if (!is_near(&lists, x->list[k])) break;
+    // Ops of more than AHEAD recompute groups further are too far, moved ops included.
+    int list = x->list[k];
+    if (list && list != lists.now) lists = (Lists){list, lists.n + 1};
+    if (lists.n > AHEAD) break;
     if (!op || !x->is_recomputed[op->id] || !is_alike(op, wait) || !is_ready(op, stays) ||
         clocks_ready(c, op) > c->now || !takes_room(x, op, t, k))
       continue;
@@ -171,17 +120,6 @@ static void fill(Overlap *x, Clocks *c, int64_t t, bool *stays) {
     if (x->at[k]) stays[x->at[k]->id] = false;
 }
 
-static void overlap(Overlap *x) {
-  Clocks c = clocks_new(x->g, x->cluster, x->arena);
-  bool *stays = arena_array(x->arena, bool, x->g->n_ops);
-  for (int64_t t = 0; t < x->n_times; t++) {
-    const Op *op = x->at[t];
-    if (!op) continue;
-    if (op->part == PART_backward && clocks_ready(&c, op) > c.now) fill(x, &c, t, stays);
-    clocks_run(&c, op);
-  }
-}
-
 // Whether the graph has both recomputed ops and sums over ranks.
 static bool may_overlap(const Graph *g) {
   bool recomputed = false, sums = false;
@@ -190,12 +128,6 @@ static bool may_overlap(const Graph *g) {
     sums |= op->kind == OP_all_reduce;
   }
   return g->entry && recomputed && sums;
-}
-
-static bool any_may_overlap(const Module *m) {
-  for_each_graph(g, m)
-    if (may_overlap(g)) return true;
-  return false;
 }
 
 static void overlap_graph(Overlap *x, Graph *g) {
@@ -208,9 +140,51 @@ static void overlap_graph(Overlap *x, Graph *g) {
     x->at[op_time(op)] = op;
     x->list[op_time(op)] = op_is_recomputed(op) ? op->recompute_group : 0;
   }
-  find_memory(x);
-  find_recomputed(x);
-  overlap(x);
+  // Bytes in use by mesh and time, and the most that a mesh may use.
+  const Module *m = x->g->module;
+  int n_meshes = m->meshes ? module_n_meshes(m) : 1;
+  x->in_use = arena_array(x->arena, int64_t *, n_meshes);
+  x->most = arena_array(x->arena, int64_t, n_meshes);
+  for (int i = 0; i < n_meshes; i++)
+    x->in_use[i] = arena_array(x->arena, int64_t, x->n_times + 1);
+  for (int i = 0; i < x->planner.block.n; i++) {
+    const Block *b = x->planner.block.at[i];
+    if (b->kept || value_on_host(b->member.at[0])) continue;
+    int64_t *change = x->in_use[value_mesh_id(b->member.at[0])];
+    change[earlier(b->life.from, x->n_times)] += block_bytes(&x->planner, b);
+    change[earlier(b->life.to + 1, x->n_times)] -= block_bytes(&x->planner, b);
+    if (!b->again) continue;
+    change[0] += block_bytes(&x->planner, b);
+    change[earlier(b->again + 1, x->n_times)] -= block_bytes(&x->planner, b);
+  }
+  // Changes add up to the bytes in use.
+  for (int i = 0; i < n_meshes; i++)
+    for (int64_t t = 0; t < x->n_times; t++) {
+      if (t) x->in_use[i][t] += x->in_use[i][t - 1];
+      x->most[i] = later(x->most[i], x->in_use[i][t]);
+    }
+  // A mesh over the limit already moves nothing: gaps between blocks may take the rest.
+  for (int i = 0; i < n_meshes && x->limited; i++)
+    x->most[i] = x->most[i] > x->room ? 0 : x->room;
+  // Collectives and casts between recomputed ops are in no recompute group themselves.
+  for_each_op(op, x->g) {
+    bool any = false, all = op->part == PART_backward;
+    for (int i = 0; i < op->n_in && all; i++) {
+      const Op *def = op->in[i].value->def;
+      any |= def && x->is_recomputed[def->id];
+      all = !def || x->is_recomputed[def->id];
+    }
+    x->is_recomputed[op->id] = op_is_recomputed(op) || (any && all);
+  }
+  // A simulation of the step finds the waits of backward.
+  Clocks c = clocks_new(x->g, x->cluster, x->arena);
+  bool *stays = arena_array(x->arena, bool, x->g->n_ops);
+  for (int64_t t = 0; t < x->n_times; t++) {
+    const Op *op = x->at[t];
+    if (!op) continue;
+    if (op->part == PART_backward && clocks_ready(&c, op) > c.now) fill(x, &c, t, stays);
+    clocks_run(&c, op);
+  }
 }
 
 bool pass_overlap(Module *m, const PassOptions *o, Diag *d) {
@@ -220,11 +194,22 @@ bool pass_overlap(Module *m, const PassOptions *o, Diag *d) {
   Overlap x = {.arena = opt_scratch(o)};
   x.cluster = cost_cluster(opt_str(o, "cluster"), m, x.arena, d, &ok);
   // Without a cluster, or without candidates, nothing is estimated.
-  if (!x.cluster || !any_may_overlap(m)) return ok;
+  bool any = false;
+  for_each_graph(graph, m)
+    if (may_overlap(graph)) {
+      any = true;
+      break;
+    }
+  if (!x.cluster || !any) return ok;
   x.planner = planner_begin(m, target, x.arena, d);
   double memory = cluster_least(x.cluster).memory;
   x.limited = opt_bool(o, "limited", false) && memory > 0;
-  x.room = (int64_t)(ROOM * memory) - bytes_kept(&x.planner);
+  // Persistent memory is in use during the whole step.
+  int64_t kept = 0;
+  for (int i = 0; i < x.planner.kept.n; i++)
+    if (!value_on_host(x.planner.kept.at[i]->member.at[0]))
+      kept = later(kept, x.planner.kept.at[i]->offset + x.planner.kept.at[i]->bytes);
+  x.room = (int64_t)(ROOM * memory) - kept;
   for_each_graph(g, m) {
     if (!may_overlap(g)) continue;
     if (!planner_find_blocks(&x.planner, g)) return false;

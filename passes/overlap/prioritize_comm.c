@@ -37,35 +37,6 @@ typedef struct Hurry {
   int64_t n;
 } Hurry;
 
-// -- Due ops of reductions ---------------------------------------------------------------------
-
-static const Op *reduce_read(const Op *op, int i) {
-  int64_t skip;
-  const Op *made = view_root(op->in[i].value, &skip)->def;
-  return made && made->kind == OP_all_reduce ? made : NULL;
-}
-
-static void find_due(Hurry *h) {
-  const int64_t *order = step_order(h->g, h->arena);
-  for (int i = h->groups.n - 1; i >= 0; i--) { // the first reader overrides
-    const Op *op = h->groups.at[i].first;
-    for (int k = 0; k < h->groups.at[i].n; k++, op = op->next)
-      for (int x = 0; x < op->n_in; x++) {
-        const Op *made = reduce_read(op, x);
-        if (made && reduce_is_carried(made)) h->due[made->id] = 1 + order[h->groups.at[i].due->id];
-      }
-  }
-}
-
-// Runs the ops that the previous step deferred and that are due before `op`.
-static void settle(Hurry *h, const Op *op) {
-  for (int i = 0; i < h->groups.n; i++) {
-    const Op *owed = h->groups.at[i].first;
-    for (int k = 0; h->groups.at[i].due == op && k < h->groups.at[i].n; k++, owed = owed->next)
-      clocks_run(&h->clocks, owed);
-  }
-}
-
 // -- The order ---------------------------------------------------------------------------------
 
 static void start_first(Hurry *h, Op *before) {
@@ -80,52 +51,12 @@ static void start_first(Hurry *h, Op *before) {
   h->ready.n--;
 }
 
-// Simulates a step. A reduction starts no sooner than the queue is idle. So while the queue is busy
-// it stays open which ready reduction is next.
-static void go_through_step(Hurry *h) {
-  Op *first_owed = graph_first_owed(h->g);
-  for (Op *op = h->g->first; op != first_owed; op = op->next) {
-    const Clocks *c = &h->clocks;
-    double until = c->now + clocks_seconds(c, op);
-    while (until > c->now && h->ready.n && c->queue < until)
-      start_first(h, op);
-    settle(h, op);
-    if (h->due[op->id])
-      vec_push(h->arena, &h->ready, op);
-    else
-      clocks_run(&h->clocks, op);
-  }
-  while (h->ready.n)
-    start_first(h, first_owed);
-}
-
 // Moves the views of a reduction with it: only deferred ops read them.
 static void move_views(const Op *op, Op *before) {
   for_each_use(u, op->out[0]) {
     if (!u->user || u->user->owed) continue;
     op_move_before(u->user, before);
     move_views(u->user, before);
-  }
-}
-
-// Moves reductions in the order in which they start; several may start before one op.
-static void move_reduces(Hurry *h) {
-  Vec(Op *) carried = {0};
-  for_each_op(op, h->g)
-    if (h->due[op->id]) vec_push(h->arena, &carried, op);
-  for (int moved = 0; moved < carried.n; moved++) {
-    int first = -1;
-    for (int i = 0; i < carried.n; i++) {
-      Op *op = carried.at[i];
-      if (op && (first < 0 || h->clocks.done[op->id] < h->clocks.done[carried.at[first]->id]))
-        first = i;
-    }
-    Op *op = carried.at[first], *before = h->before[op->id];
-    carried.at[first] = NULL;
-    if (op->next == before) continue;
-    op_move_before(op, before);
-    move_views(op, before);
-    h->n++;
   }
 }
 
@@ -140,13 +71,63 @@ bool pass_prioritize_comm(Module *m, const PassOptions *o, Diag *d) {
   h.due = arena_array(h.arena, int64_t, h.g->n_ops);
   h.before = arena_array(h.arena, Op *, h.g->n_ops);
   graph_owed_groups(h.g, h.arena, &h.groups);
+  // A reduction is due before the first op of the next step that needs it.
+  const int64_t *order = step_order(h.g, h.arena);
+  for (int i = h.groups.n - 1; i >= 0; i--) { // the first reader overrides
+    const Op *op = h.groups.at[i].first;
+    for (int k = 0; k < h.groups.at[i].n; k++, op = op->next)
+      for (int x = 0; x < op->n_in; x++) {
+        // A deferred op reads the sum directly or through views.
+        int64_t skip;
+        const Op *root = view_root(op->in[x].value, &skip)->def;
+        const Op *made = root && root->kind == OP_all_reduce ? root : NULL;
+        if (made && reduce_is_carried(made)) h.due[made->id] = 1 + order[h.groups.at[i].due->id];
+      }
+  }
   // The order of the last simulated step is applied.
-  find_due(&h);
   for (int i = 0; i < STEPS; i++) {
     clocks_begin(&h.clocks, h.g); // time 0: the end of the previous step
-    go_through_step(&h);
+    // A reduction starts no sooner than the queue is idle, so while the queue is busy it stays open
+    // which ready reduction is next.
+    Op *first_owed = graph_first_owed(h.g);
+    for (Op *op = h.g->first; op != first_owed; op = op->next) {
+      const Clocks *c = &h.clocks;
+      double until = c->now + clocks_seconds(c, op);
+      while (until > c->now && h.ready.n && c->queue < until)
+        start_first(&h, op);
+      // Ops that the previous step deferred are due before `op`.
+      for (int group = 0; group < h.groups.n; group++) {
+        const Op *owed = h.groups.at[group].first;
+        for (int k = 0; h.groups.at[group].due == op && k < h.groups.at[group].n;
+             k++, owed = owed->next)
+          clocks_run(&h.clocks, owed);
+      }
+      if (h.due[op->id])
+        vec_push(h.arena, &h.ready, op);
+      else
+        clocks_run(&h.clocks, op);
+    }
+    while (h.ready.n)
+      start_first(&h, first_owed);
   }
-  move_reduces(&h);
+  // Reductions move in the order in which they start; several may start before one op.
+  Vec(Op *) carried = {0};
+  for_each_op(op, h.g)
+    if (h.due[op->id]) vec_push(h.arena, &carried, op);
+  for (int moved = 0; moved < carried.n; moved++) {
+    int first = -1;
+    for (int i = 0; i < carried.n; i++) {
+      Op *op = carried.at[i];
+      if (op && (first < 0 || h.clocks.done[op->id] < h.clocks.done[carried.at[first]->id]))
+        first = i;
+    }
+    Op *op = carried.at[first], *before = h.before[op->id];
+    carried.at[first] = NULL;
+    if (op->next == before) continue;
+    op_move_before(op, before);
+    move_views(op, before);
+    h.n++;
+  }
   graph_renumber(h.g);
   opt_stat(o, h.n, "all_reduces reordered by first use");
   return true;

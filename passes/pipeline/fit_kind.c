@@ -27,20 +27,16 @@ static int wide_set(const Segments *s) {
   return most->set;
 }
 
-// Whether the segment adds up pieces of a single slice, such as losses or counts of labels. It
-// follows a stage of the same piece on the same ranks, and a route visits these only once.
-static bool adds_up_pieces(const Fit *f, int segment) {
-  const Segment *at = f->segments->at, *k = &at[segment];
-  for (int i = 0; i < segment && f->slices == 1; i++)
-    if (at[i].kind == WORK_F && !at[i].is_common && at[i].set == k->set && at[i].piece == k->piece)
-      return true;
-  return false;
-}
-
 static bool is_stage(const Fit *f, int segment, int way) {
   const Segment *k = &f->segments->at[segment];
   if (k->kind != WORK_F || k->set == f->embedding || k->is_common) return false;
-  if (adds_up_pieces(f, segment)) return false;
+  // A segment that only adds up pieces, such as losses, follows a stage of its piece on the same
+  // ranks, and a route visits these once.
+  const Segment *at = f->segments->at, *own = &at[segment];
+  for (int i = 0; i < segment && f->slices == 1; i++)
+    if (at[i].kind == WORK_F && !at[i].is_common && at[i].set == own->set &&
+        at[i].piece == own->piece)
+      return false;
   return !f->way || way == ANY_WAY || f->way[segment] == way;
 }
 
@@ -116,26 +112,7 @@ static int find_turn(const Fit *f, const bool *reads, int segment) {
   return (f->segments->at[segment].kind == WORK_F ? 1 : 3) + behind;
 }
 
-static bool check_embedding(const Fit *f) {
-  const bool *reads = segments_reads(f->segments, f->g, f->arena);
-  for (int i = 0; i < f->segments->n; i++) {
-    const Segment *k = &f->segments->at[i];
-    if (k->set == f->embedding && !find_turn(f, reads, i))
-      return fit_declined(f,
-                          str_format(f->arena, "%s is on all ranks and between stages", k->name));
-  }
-  return true;
-}
-
 // -- Two routes --------------------------------------------------------------------------------
-
-// The route of a segment: the piece with at least twice as many of its ops as the other. Ops on
-// inputs alone, such as a count of labels, may be in a segment of the other piece.
-static int way_of(const int *ops) {
-  if (!ops[0] && !ops[1]) return ANY_WAY;
-  if (ops[0] >= 2 * ops[1]) return 0;
-  return ops[1] >= 2 * ops[0] ? 1 : BOTH_WAYS;
-}
 
 bool fit_by_piece(const Fit *f) {
   return f->pieces > 1 || f->slices == 1;
@@ -151,19 +128,17 @@ static void find_ways(Fit *f) {
     int k = f->segments->of[op->id] - 1;
     if (k >= 0 && op->piece >= 1 && op->piece <= 2) ops[2 * k + op->piece - 1]++;
   }
-  for (int i = 0; i < n; i++)
-    f->way[i] = way_of(&ops[2 * i]);
-}
-
-static bool check_ways(Fit *f) {
-  find_ways(f);
-  for (int i = 0; i < f->segments->n; i++) {
-    if (!f->segments->at[i].is_common && (f->way[i] == ANY_WAY || f->way[i] >= BOTH_WAYS))
-      return fit_declined(f, str_format(f->arena, "%s is of %s of its two ways",
-                                        f->segments->at[i].name,
-                                        f->way[i] == ANY_WAY ? "none" : "both"));
+  for (int i = 0; i < n; i++) {
+    // The route of a segment is the piece with at least twice as many of its ops as the other: ops
+    // on inputs alone may be in either.
+    const int *own = &ops[2 * i];
+    if (!own[0] && !own[1])
+      f->way[i] = ANY_WAY;
+    else if (own[0] >= 2 * own[1])
+      f->way[i] = 0;
+    else
+      f->way[i] = own[1] >= 2 * own[0] ? 1 : BOTH_WAYS;
   }
-  return true;
 }
 
 static bool same_each_time(const Shape *s, int ways) {
@@ -177,28 +152,10 @@ static bool same_each_time(const Shape *s, int ways) {
 
 // -- Checks ------------------------------------------------------------------------------------
 
-// Checks that any two stages, of one route or two, are on the same ranks exactly if the kind has
-// them on one device.
-static bool check_places(const Fit *f, const Shape *shape, bool one_each) {
-  int n;
-  const int *of = join_stages(f, shape, &n), *device = shape->device;
-  const Segment ***stage = arena_array(f->arena, const Segment **, f->ways);
-  for (int way = 0; way < f->ways; way++)
-    stage[way] = list_stages(f, way);
-  for (int i = 0; i < shape->n_stages * f->ways && !one_each; i++)
-    for (int k = 0; k < i; k++) {
-      const Segment *a = stage[i / shape->n_stages][of[i % shape->n_stages]];
-      const Segment *b = stage[k / shape->n_stages][of[k % shape->n_stages]];
-      if ((device[i] == device[k]) == (a->set == b->set)) continue;
-      return fit_declined(f, str_format(f->arena, "%s and %s are %s the same ranks in it", b->name,
-                                        a->name, device[i] == device[k] ? "on" : "not on"));
-    }
-  return true;
-}
-
 // Checks that every forward has the same stages, and that gradients go back through the last only.
 static bool check_forwards(const Fit *f, const Shape *shape, int n_joined) {
   const Segment **stage = list_stages(f, ANY_WAY);
+  // Stages of all forwards, in order.
   int n = n_joined * shape->forwards;
   for (int i = n_joined; i < n; i++)
     if (stage[i]->set != stage[i - n_joined]->set)
@@ -220,11 +177,13 @@ static bool check_forwards(const Fit *f, const Shape *shape, int n_joined) {
 static bool miscounted(const Fit *f, const Shape *shape, int wanted) {
   // The message counts stages in the terms of the kind: per piece, per route, or per forward.
   int n = count_stages(f, ANY_WAY), places = fit_places(f);
+  // Pieces are routes with stages of their own.
   if (f->pieces > 1)
     return fit_declined(f, str_format(f->arena,
                                       "each piece has %d stages in it, and there are %d of %d "
                                       "pieces",
                                       wanted, n, f->pieces));
+  // Two routes have equally many stages.
   if (f->ways > 1)
     return fit_declined(f,
                         str_format(f->arena, "it has %d stages each way, and there are %d and %d",
@@ -271,35 +230,32 @@ static bool check_kind(Fit *f, SchedulePlan *plan) {
   for (int way = 1; way < f->ways; way++)
     counted &= count_stages(f, way) == n_stages;
   if (!counted) return miscounted(f, shape, n_joined);
-  if (!check_places(f, shape, one_each) || !check_forwards(f, shape, n_joined)) return false;
+  // Two stages, of one route or two, must be on the same ranks exactly if the kind has them on one
+  // device.
+  int n;
+  const int *of = join_stages(f, shape, &n), *device = shape->device;
+  const Segment ***stage = arena_array(f->arena, const Segment **, f->ways);
+  for (int way = 0; way < f->ways; way++)
+    stage[way] = list_stages(f, way);
+  for (int i = 0; i < shape->n_stages * f->ways && !one_each; i++)
+    for (int k = 0; k < i; k++) {
+      const Segment *a = stage[i / shape->n_stages][of[i % shape->n_stages]];
+      const Segment *b = stage[k / shape->n_stages][of[k % shape->n_stages]];
+      if ((device[i] == device[k]) == (a->set == b->set)) continue;
+      return fit_declined(f, str_format(f->arena, "%s and %s are %s the same ranks in it", b->name,
+                                        a->name, device[i] == device[k] ? "on" : "not on"));
+    }
+  if (!check_forwards(f, shape, n_joined)) return false;
   f->plan = plan;
   return true;
 }
 
-// Fits a kind with two routes: half of each slice takes each route, as a micro-batch of its own.
-static bool fit_ways(Fit *f) {
-  f->ways = 2;
-  find_ways(f);
-  if (!count_stages(f, 0) || !count_stages(f, 1))
-    return fit_declined(f, "it is of models in two pieces, of which each goes its way");
-  SchedulePlan *plan = plan_for(f, fit_places(f));
-  if (!plan) return false;
-  if (!same_each_time(&plan->shape, f->ways))
-    return fit_declined(f, "in it a stage is on other ranks for every third micro-batch");
-  return check_ways(f) && check_kind(f, plan);
-}
-
-// The number of pieces of the model.
-static int count_pieces(const Fit *f) {
+// Fits a kind with pieces: each piece has its own route, along the same devices.
+static bool fit_pieces(Fit *f) {
+  // The number of pieces of the model.
   int n = 1;
   for (int i = 0; i < f->segments->n; i++)
     if (f->segments->at[i].piece > n) n = f->segments->at[i].piece;
-  return n;
-}
-
-// Fits a kind with pieces: each piece has its own route, along the same devices.
-static bool fit_pieces(Fit *f) {
-  int n = count_pieces(f);
   f->ways = f->pieces;
   if (n != f->pieces) {
     fit_declined(
@@ -320,14 +276,42 @@ bool fit_kind(Fit *f) {
   if (f->pieces > 1) return f->slices > 1 && fit_pieces(f);
   // The halves of a single slice may take different routes, too.
   SchedulePlan *plan = plan_of(f, fit_places(f), f->slices > 1 ? f->slices : 2);
-  if (plan && !same_each_time(&plan->shape, 1)) return fit_ways(f);
+  if (plan && !same_each_time(&plan->shape, 1)) {
+    // Half of each slice takes each of two routes, as a micro-batch of its own.
+    f->ways = 2;
+    find_ways(f);
+    if (!count_stages(f, 0) || !count_stages(f, 1))
+      return fit_declined(f, "it is of models in two pieces, of which each goes its way");
+    SchedulePlan *halves = plan_for(f, fit_places(f));
+    if (!halves) return false;
+    if (!same_each_time(&halves->shape, f->ways))
+      return fit_declined(f, "in it a stage is on other ranks for every third micro-batch");
+    // Every segment must be on one of the two routes.
+    find_ways(f);
+    for (int i = 0; i < f->segments->n; i++) {
+      if (!f->segments->at[i].is_common && (f->way[i] == ANY_WAY || f->way[i] >= BOTH_WAYS))
+        return fit_declined(f, str_format(f->arena, "%s is of %s of its two ways",
+                                          f->segments->at[i].name,
+                                          f->way[i] == ANY_WAY ? "none" : "both"));
+    }
+    return check_kind(f, halves);
+  }
   if (!plan || f->slices == 1) return false;
   if (!plan->shape.embedding) return check_kind(f, plan);
   f->embedding = wide_set(f->segments);
   if (f->embedding == NO_SET)
     return fit_declined(f, "it is of models with an embedding on all ranks, and nothing is");
   plan = plan_for(f, fit_places(f));
-  return plan && check_embedding(f) && check_kind(f, plan);
+  if (!plan) return false;
+  // Work on all ranks must run between stages.
+  const bool *reads = segments_reads(f->segments, f->g, f->arena);
+  for (int i = 0; i < f->segments->n; i++) {
+    const Segment *k = &f->segments->at[i];
+    if (k->set == f->embedding && !find_turn(f, reads, i))
+      return fit_declined(f,
+                          str_format(f->arena, "%s is on all ranks and between stages", k->name));
+  }
+  return check_kind(f, plan);
 }
 
 // -- Segments of the kind's works --------------------------------------------------------------
@@ -342,33 +326,35 @@ static SegmentList *list_at(const Fitted *f, int way, WorkKind kind, int stage, 
   return &f->of[((way * N_WORK_KINDS + (int)kind) * f->n_joined + stage) * f->n_passes + pass - 1];
 }
 
-// The list of the work that a segment belongs to. A forward that is common to stages runs with the
-// first of them, and so for no more slices; its gradient may wait. NULL: the kind does not order
-// it.
-static SegmentList *list_of(const Fit *f, const Fitted *to, const bool *reads, int segment) {
-  const Segment *k = &f->segments->at[segment];
-  if (k->set == f->embedding) return list_at(to, 0, WORK_E, 0, find_turn(f, reads, segment));
-  int way = f->way ? f->way[segment] : 0, before = 0;
-  if (way < 0 || way >= to->ways || (k->is_common && (to->ways > 1 || k->kind != WORK_F)))
-    return NULL;
-  for (int i = 0; i < f->segments->n; i++)
-    before += is_stage(f, i, way) && f->segments->at[i].stage < k->stage;
-  bool forward = k->kind == WORK_F;
-  return list_at(to, way, k->kind, before % to->n_joined, forward ? before / to->n_joined + 1 : 1);
-}
-
 Fitted *fit_segments(Fit *f) {
   const Shape *shape = &f->plan->shape;
   const bool *reads = segments_reads(f->segments, f->g, f->arena);
   Fitted *to = arena_one(f->arena, Fitted);
   if (f->ways > 1) find_ways(f);
   to->ways = f->ways;
+  // Stages that the kind always has on one device one after the other are joined.
   to->joined = join_stages(f, shape, &to->n_joined);
   to->n_passes = shape->forwards > N_EMBEDDINGS ? shape->forwards : N_EMBEDDINGS;
   to->of =
       arena_array(f->arena, SegmentList, to->ways * N_WORK_KINDS * to->n_joined * to->n_passes);
   for (int i = 0; i < f->segments->n; i++) {
-    SegmentList *list = list_of(f, to, reads, i);
+    // A forward that is common to stages runs with the first of them; its gradient may wait.
+    SegmentList *list;
+    const Segment *k = &f->segments->at[i];
+    if (k->set == f->embedding)
+      list = list_at(to, 0, WORK_E, 0, find_turn(f, reads, i));
+    else {
+      int way = f->way ? f->way[i] : 0, before = 0;
+      if (way < 0 || way >= to->ways || (k->is_common && (to->ways > 1 || k->kind != WORK_F)))
+        list = NULL;
+      else {
+        for (int j = 0; j < f->segments->n; j++)
+          before += is_stage(f, j, way) && f->segments->at[j].stage < k->stage;
+        bool forward = k->kind == WORK_F;
+        list = list_at(to, way, k->kind, before % to->n_joined,
+                       forward ? before / to->n_joined + 1 : 1);
+      }
+    }
     if (!list) continue;
     if (!list->at) list->at = arena_array(f->arena, int, f->segments->n);
     list->at[list->n++] = i;
@@ -406,6 +392,7 @@ Orders fit_orders(const Fit *f, const Fitted *to) {
   for (int i = 0; i < f->plan->orders.n; i++)
     vec_push(f->arena, &all, f->plan->orders.at[i]);
   for (int k = 0; k < b->n; k++) {
+    // An order over a block without segments connects those before it with those after it.
     if (fitted_to(to, b, k, NULL)->n) continue;
     int *before = arena_array(f->arena, int, b->n), *behind = arena_array(f->arena, int, b->n);
     int n_before = list_next(&all, k, true, 2 * k + 1, seen, before);

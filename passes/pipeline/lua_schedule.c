@@ -83,24 +83,23 @@ static int embedding(lua_State *l) {
 
 // -- Orders ------------------------------------------------------------------------------------
 
-static const Loc *line_of(Reading *r, lua_State *l) {
-  lua_Debug at;
-  int line = 0;
-  if (lua_getstack(l, 1, &at) && lua_getinfo(l, "l", &at) && at.currentline > 0)
-    line = at.currentline;
-  while (r->lines.n <= line)
-    vec_push(r->box.arena, &r->lines, NULL);
-  if (!r->lines.at[line]) r->lines.at[line] = sandbox_loc(&r->box, line, NULL);
-  return r->lines.at[line];
-}
-
 static void add_order(Reading *r, lua_State *l, int first, int then) {
   const Blocks *b = r->plan->blocks;
+  // nil stands for no block.
   if (first < 0 || then < 0) return;
   if (!work_shares_device(b->work[first], b->work[then]))
     luaL_error(l, "%s and %s run on no device in common, and only what does has an order",
                block_text(r->box.arena, b, first), block_text(r->box.arena, b, then));
-  Order o = {first, then, line_of(r, l)};
+  // All calls on a line share its location.
+  lua_Debug at;
+  int number = 0;
+  if (lua_getstack(l, 1, &at) && lua_getinfo(l, "l", &at) && at.currentline > 0)
+    number = at.currentline;
+  while (r->lines.n <= number)
+    vec_push(r->box.arena, &r->lines, NULL);
+  if (!r->lines.at[number]) r->lines.at[number] = sandbox_loc(&r->box, number, NULL);
+  const Loc *loc = r->lines.at[number];
+  Order o = {first, then, loc};
   vec_push(r->box.arena, &r->plan->orders, o);
 }
 
@@ -112,6 +111,7 @@ static int op_order(lua_State *l) {
     add_order(r, l, block_at(l, r, 1), block_at(l, r, 2));
     return 0;
   }
+  // A table orders each block after the one before.
   int last = -1;
   for (lua_Integer i = 1, n = (lua_Integer)lua_rawlen(l, 1); i <= n; i++) {
     lua_rawgeti(l, 1, i);
@@ -154,16 +154,8 @@ static bool read_flag(lua_State *l, const char *name) {
   return x;
 }
 
-static double read_room(lua_State *l) {
-  push_global(l, "room");
-  double x = lua_isnil(l, -1) ? INFINITY : lua_tonumber(l, -1);
-  if (!lua_isnil(l, -1) && (!lua_isnumber(l, -1) || !(x > 0)))
-    luaL_error(l, "'room' must be a number above 0");
-  lua_pop(l, 1);
-  return x;
-}
-
 static int device_of(lua_State *l, bool asks, int stage, int micro_batch, int n_devices) {
+  // Without the function, stages are on devices in turn.
   if (!asks) return stage % n_devices;
   int is_integer;
   push_global(l, "device");
@@ -195,19 +187,6 @@ static void check_pieces(lua_State *l, const Shape *s) {
     }
 }
 
-static void read_devices(lua_State *l, Reading *r, Shape *s) {
-  push_global(l, "device");
-  bool asks = !lua_isnil(l, -1);
-  if (asks && !lua_isfunction(l, -1)) luaL_error(l, "'device' must be a function");
-  lua_pop(l, 1);
-  int *device = arena_array(r->box.arena, int, (size_t)s->n_micro_batches *(size_t)s->n_stages);
-  for (int m = 0, k = 0; m < s->n_micro_batches; m++)
-    for (int i = 0; i < s->n_stages; i++, k++)
-      device[k] = device_of(l, asks, i, m, s->n_devices);
-  s->device = device;
-  check_pieces(l, s);
-}
-
 static void read_shape(lua_State *l, Reading *r) {
   // Pieces count as micro-batches of their own in the shape.
   const ScheduleAsk *ask = r->ask;
@@ -228,8 +207,24 @@ static void read_shape(lua_State *l, Reading *r) {
   double blocks = (double)s->n_stages * ask->n_micro_batches * pieces * (s->forwards + 2);
   if (blocks > SCHEDULE_BLOCKS)
     luaL_error(l, "these are about %f blocks, more than %d", blocks, SCHEDULE_BLOCKS);
-  r->plan->room = read_room(l);
-  read_devices(l, r, s);
+  // Without `room`, memory is unlimited.
+  push_global(l, "room");
+  double room = lua_isnil(l, -1) ? INFINITY : lua_tonumber(l, -1);
+  if (!lua_isnil(l, -1) && (!lua_isnumber(l, -1) || !(room > 0)))
+    luaL_error(l, "'room' must be a number above 0");
+  lua_pop(l, 1);
+  r->plan->room = room;
+  // Stages are on devices in turn, unless the kind has a function `device`.
+  push_global(l, "device");
+  bool asks = !lua_isnil(l, -1);
+  if (asks && !lua_isfunction(l, -1)) luaL_error(l, "'device' must be a function");
+  lua_pop(l, 1);
+  int *device = arena_array(r->box.arena, int, (size_t)s->n_micro_batches *(size_t)s->n_stages);
+  for (int m = 0, k = 0; m < s->n_micro_batches; m++)
+    for (int i = 0; i < s->n_stages; i++, k++)
+      device[k] = device_of(l, asks, i, m, s->n_devices);
+  s->device = device;
+  check_pieces(l, s);
 }
 
 // -- Running -----------------------------------------------------------------------------------
@@ -257,6 +252,7 @@ static void run_file(lua_State *l, Reading *r) {
   }
   lua_pushnumber(l, ask->memory);
   lua_setfield(l, -2, "memory");
+  // The file runs in this environment.
   lua_pushvalue(l, -1);
   lua_setfield(l, LUA_REGISTRYINDEX, "world");
   sandbox_run(&r->box, 0);
@@ -293,6 +289,7 @@ static SchedulePlan *run_text(Arena *a, const char *path, const char *text, size
   p->loc = loc_line(a, path, 0, 0);
   if (!sandbox_open(&r.box, a, path, text, n, d)) return NULL;
   r.box.calls = "F, B, W, E, op_order";
+  // Shape first, since orders need the blocks.
   bool ok = sandbox_call(&r.box, start, &r, 0);
   if (ok) {
     p->pipeline = shape_pipeline(a, &p->shape);

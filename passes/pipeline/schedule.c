@@ -73,41 +73,53 @@ typedef struct Scheduler {
 
 // -- Classes -----------------------------------------------------------------------------------
 
-static bool on_same_sets(const Scheduler *s, int x, int y) {
-  for_each_mesh(mesh, s->g->module)
-    if (mesh_has(mesh, x) != mesh_has(mesh, y)) return false;
-  return true;
-}
-
-static void find_classes(Scheduler *s) {
-  s->device = module_devices(s->g->module, s->arena, &s->n_devices);
-  s->class_of = arena_array(s->arena, int, s->n_devices);
-  s->first = arena_array(s->arena, int, s->n_devices);
-  for (int i = 0; i < s->n_devices; i++) {
-    int k = 0;
-    while (k < s->n_classes && !on_same_sets(s, s->first[k], s->device[i]))
-      k++;
-    if (k == s->n_classes) s->first[s->n_classes++] = s->device[i];
-    s->class_of[i] = k;
-  }
-}
-
 // -- Works -------------------------------------------------------------------------------------
 
-static void find_moves(Scheduler *s) {
-  CommPrices *prices = s->cluster ? comm_prices_new(s->arena, s->cluster) : NULL;
-  for_each_op(op, s->g) {
-    if (!s->segments.of[op->id] || !move_is_ahead(op)) continue;
-    const Op *made = op->in[0].value->def;
-    Move move = {.op = op, .from = made ? s->segments.of[made->id] - 1 : -1};
-    if (prices) move.seconds = comm_price(prices, op)->cost.seconds;
-    vec_push(s->arena, &s->move, move);
+static void find_after(const Scheduler *s, Work *work) {
+  int n = s->segments.n;
+  double *latency = arena_array(s->arena, double, (int64_t)n *n);
+  // -1: no dependence.
+  for (int i = 0; i < n * n; i++)
+    latency[i] = -1;
+  // A segment reads a value of another at no cost on the same devices.
+  for_each_op(op, s->g)
+    for (int i = 0; i < op->n_in; i++) {
+      const Op *made = op->in[i].value->def;
+      int to = s->segments.of[op->id] - 1, from = made ? s->segments.of[made->id] - 1 : -1;
+      if (to < 0 || from < 0 || from == to) continue;
+      latency[to * n + from] = fmax(latency[to * n + from], 0);
+    }
+  // A transfer takes its time.
+  for (int i = 0; i < s->move.n; i++) {
+    const Move *move = &s->move.at[i];
+    double *at = &latency[(s->segments.of[move->op->id] - 1) * n + move->from];
+    if (move->from >= 0) *at = fmax(*at, move->seconds);
+  }
+  // Each segment waits for those with a latency.
+  for (int k = 0; k < n; k++) {
+    Work *one = &work[k];
+    const double *from = &latency[k * n];
+    WorkAfter *after = arena_array(s->arena, WorkAfter, s->segments.n);
+    for (int i = 0; i < s->segments.n; i++)
+      if (from[i] >= 0) after[one->n_after++] = (WorkAfter){i, from[i]};
+    one->after = after;
   }
 }
 
-// The time of each segment. Without a cluster, segments of a kind take equally long, and a backward
-// twice as long as a forward.
-static double *segment_times(const Scheduler *s, bool split) {
+// Whether the forward has gradients, so that its activations are saved.
+static bool goes_back(const Segments *all, int forward) {
+  for (int i = 0; i < all->n; i++)
+    if (all->at[i].kind != WORK_F && all->at[i].stage == all->at[forward].stage &&
+        all->at[i].set == all->at[forward].set)
+      return true;
+  return false;
+}
+
+static void make_pipeline(Scheduler *s, bool split) {
+  const Segments *all = &s->segments;
+  Work *work = arena_array(s->arena, Work, all->n);
+  // The time of each segment. Without a cluster, segments of a kind take equally long, and a
+  // backward twice as long as a forward.
   double *time = arena_array(s->arena, double, s->segments.n);
   CommPrices *prices = s->cluster ? comm_prices_new(s->arena, s->cluster) : NULL;
   for (int i = 0; i < s->segments.n && !s->cluster; i++)
@@ -126,50 +138,16 @@ static double *segment_times(const Scheduler *s, bool split) {
     least = fmax(least, 1e-6 * time[i]);
   for (int i = 0; i < s->segments.n; i++)
     time[i] = fmax(time[i], least > 0 ? least : 1);
-  return time;
-}
-
-// Adds the segments that `work` waits for, with the time of moves between.
-static void add_after(const Scheduler *s, Work *work, const double *latency) {
-  WorkAfter *after = arena_array(s->arena, WorkAfter, s->segments.n);
-  for (int i = 0; i < s->segments.n; i++)
-    if (latency[i] >= 0) after[work->n_after++] = (WorkAfter){i, latency[i]};
-  work->after = after;
-}
-
-static void find_after(const Scheduler *s, Work *work) {
-  int n = s->segments.n;
-  double *latency = arena_array(s->arena, double, (int64_t)n *n);
-  for (int i = 0; i < n * n; i++)
-    latency[i] = -1;
-  for_each_op(op, s->g)
-    for (int i = 0; i < op->n_in; i++) {
-      const Op *made = op->in[i].value->def;
-      int to = s->segments.of[op->id] - 1, from = made ? s->segments.of[made->id] - 1 : -1;
-      if (to < 0 || from < 0 || from == to) continue;
-      latency[to * n + from] = fmax(latency[to * n + from], 0);
-    }
-  for (int i = 0; i < s->move.n; i++) {
-    const Move *move = &s->move.at[i];
-    double *at = &latency[(s->segments.of[move->op->id] - 1) * n + move->from];
-    if (move->from >= 0) *at = fmax(*at, move->seconds);
+  // A segment runs on all classes of devices of its mesh.
+  for (int i = 0; i < all->n; i++) {
+    const Segment *k = &all->at[i];
+    int *on = arena_array(s->arena, int, s->n_classes);
+    work[i] = (Work){.kind = k->kind, .stage = k->stage, .pass = 1, .time = time[i], .device = on};
+    for (int c = 0; c < s->n_classes; c++)
+      if (mesh_has(k->mesh, s->first[c])) on[work[i].n_devices++] = c;
   }
-  for (int k = 0; k < n; k++)
-    add_after(s, &work[k], &latency[k * n]);
-}
-
-// Whether the forward has gradients, so that its activations are saved.
-static bool goes_back(const Segments *all, int forward) {
-  for (int i = 0; i < all->n; i++)
-    if (all->at[i].kind != WORK_F && all->at[i].stage == all->at[forward].stage &&
-        all->at[i].set == all->at[forward].set)
-      return true;
-  return false;
-}
-
-// Counts memory: a forward takes its share of a slice on its devices, its last backward frees it.
-static void count_memory(const Scheduler *s, Work *work) {
-  const Segments *all = &s->segments;
+  find_after(s, work);
+  // A forward takes its share of a slice on its devices, and its last backward frees it.
   for (int i = 0; i < all->n; i++) {
     int shares = 0, last = -1;
     if (all->at[i].kind != WORK_F || all->at[i].is_common) continue;
@@ -183,21 +161,6 @@ static void count_memory(const Scheduler *s, Work *work) {
     work[i].takes = 1.0 / shares;
     work[last].frees = 1.0 / shares;
   }
-}
-
-static void make_pipeline(Scheduler *s, bool split) {
-  const Segments *all = &s->segments;
-  Work *work = arena_array(s->arena, Work, all->n);
-  const double *time = segment_times(s, split);
-  for (int i = 0; i < all->n; i++) {
-    const Segment *k = &all->at[i];
-    int *on = arena_array(s->arena, int, s->n_classes);
-    work[i] = (Work){.kind = k->kind, .stage = k->stage, .pass = 1, .time = time[i], .device = on};
-    for (int c = 0; c < s->n_classes; c++)
-      if (mesh_has(k->mesh, s->first[c])) on[work[i].n_devices++] = c;
-  }
-  find_after(s, work);
-  count_memory(s, work);
   Route *route = arena_one(s->arena, Route);
   *route = (Route){work, all->n};
   int slices = module_slices(s->g->module);
@@ -213,58 +176,8 @@ static void add_order(Scheduler *s, int first, int then, const Loc *line) {
   vec_push(s->arena, &s->orders, order);
 }
 
-static void keep_slices_in_order(Scheduler *s) {
-  int n = s->segments.n;
-  for (int k = 0; k + n < s->blocks->n; k++)
-    add_order(s, k, k + n, NULL);
-}
-
-static bool share_device(const Scheduler *s, int a, int b) {
-  return work_shares_device(&s->pipeline->route->work[a], &s->pipeline->route->work[b]);
-}
-
-// Translates the kind's orders of its own blocks to ours.
-static void take_orders(Scheduler *s) {
-  const Fitted *fitted = fit_segments(&s->fit);
-  const Blocks *b = s->fit.plan->blocks;
-  Orders orders = fit_orders(&s->fit, fitted);
-  for (int i = 0; i < orders.n; i++) {
-    const Order *o = &orders.at[i];
-    int m, n;
-    const SegmentList *first = fitted_to(fitted, b, o->first, &m);
-    const SegmentList *then = fitted_to(fitted, b, o->then, &n);
-    for (int x = 0; x < first->n; x++)
-      for (int y = 0; y < then->n; y++) {
-        int one = s->blocks->first[m] + first->at[x], other = s->blocks->first[n] + then->at[y];
-        if (one != other && share_device(s, first->at[x], then->at[y]))
-          add_order(s, one, other, o->line);
-      }
-  }
-}
-
-static bool list_orders(Scheduler *s) {
-  bool has = false;
-  for (int i = 0; i < N_LIST_RULES; i++) {
-    ListRule rule = list_rules[i];
-    Timeline t;
-    rule.room = s->room;
-    if (!schedule_list(s->arena, s->blocks, &s->orders, &rule, &t)) continue;
-    if (has && t.makespan >= s->timeline.makespan) continue;
-    has = true;
-    s->timeline = t;
-  }
-  return has;
-}
-
 // In blocks tried: about a second.
 #define SEARCH_WORK INT64_C(20000000)
-
-static bool search_orders(Scheduler *s) {
-  s->room = fit_places(&s->fit);
-  SearchResult r = schedule_search(s->arena, s->blocks, &s->orders, s->room, INFINITY, SEARCH_WORK);
-  s->timeline = r.best;
-  return r.has || fit_declined(&s->fit, "nothing is found in the memory of 1f1b");
-}
 
 static bool find_timeline(Scheduler *s) {
   bool searches = !s->fit.read.text;
@@ -272,16 +185,62 @@ static bool find_timeline(Scheduler *s) {
   if (!searches && !fit_kind(&s->fit)) return false;
   bool split = searches || s->fit.plan->shape.split;
   if (split) s->segments = segments_find(s->g, true, fit_by_piece(&s->fit), s->arena);
-  find_moves(s);
+  // Transfers that start ahead of their readers delay segments.
+  CommPrices *prices = s->cluster ? comm_prices_new(s->arena, s->cluster) : NULL;
+  for_each_op(op, s->g) {
+    if (!s->segments.of[op->id] || !move_is_ahead(op)) continue;
+    const Op *made = op->in[0].value->def;
+    Move move = {.op = op, .from = made ? s->segments.of[made->id] - 1 : -1};
+    if (prices) move.seconds = comm_price(prices, op)->cost.seconds;
+    vec_push(s->arena, &s->move, move);
+  }
   make_pipeline(s, split);
-  keep_slices_in_order(s);
-  if (searches) return search_orders(s);
+  // Slices go through each segment in order.
+  int n = s->segments.n;
+  for (int k = 0; k + n < s->blocks->n; k++)
+    add_order(s, k, k + n, NULL);
+  if (searches) {
+    // The search has the memory of 1F1B.
+    s->room = fit_places(&s->fit);
+    SearchResult r =
+        schedule_search(s->arena, s->blocks, &s->orders, s->room, INFINITY, SEARCH_WORK);
+    s->timeline = r.best;
+    return r.has || fit_declined(&s->fit, "nothing is found in the memory of 1f1b");
+  }
   s->room =
       s->fit.plan->room * s->fit.pieces / s->fit.ways; // each of two routes has half of a slice
-  take_orders(s);
+  // The kind's orders of its own blocks become orders of ours.
+  const Fitted *fitted = fit_segments(&s->fit);
+  const Blocks *b = s->fit.plan->blocks;
+  Orders orders = fit_orders(&s->fit, fitted);
+  for (int i = 0; i < orders.n; i++) {
+    const Order *o = &orders.at[i];
+    int first_slice, then_slice;
+    const SegmentList *first = fitted_to(fitted, b, o->first, &first_slice);
+    const SegmentList *then = fitted_to(fitted, b, o->then, &then_slice);
+    for (int x = 0; x < first->n; x++)
+      for (int y = 0; y < then->n; y++) {
+        int one = s->blocks->first[first_slice] + first->at[x],
+            other = s->blocks->first[then_slice] + then->at[y];
+        bool shared = work_shares_device(&s->pipeline->route->work[first->at[x]],
+                                         &s->pipeline->route->work[then->at[y]]);
+        if (one != other && shared) add_order(s, one, other, o->line);
+      }
+  }
   if (!orders_agree(s->blocks, &s->orders))
     return fit_declined(&s->fit, "its orders contradict what stages wait for");
-  return list_orders(s) || fit_declined(&s->fit, "it finds no way in the room that it wants");
+  // The best of the list rules.
+  bool found = false;
+  for (int i = 0; i < N_LIST_RULES; i++) {
+    ListRule rule = list_rules[i];
+    Timeline t;
+    rule.room = s->room;
+    if (!schedule_list(s->arena, s->blocks, &s->orders, &rule, &t)) continue;
+    if (found && t.makespan >= s->timeline.makespan) continue;
+    found = true;
+    s->timeline = t;
+  }
+  return found || fit_declined(&s->fit, "it finds no way in the room that it wants");
 }
 
 // -- The schedule ------------------------------------------------------------------------------
@@ -297,18 +256,6 @@ static int by_end(const void *x, const void *y) {
   return a->block - b->block;
 }
 
-// The rank of each block in the order of ends.
-static int *rank_ends(const Scheduler *s) {
-  int n = s->blocks->n, *rank = arena_array(s->arena, int, n);
-  Ended *ended = arena_array(s->arena, Ended, n);
-  for (int i = 0; i < n; i++)
-    ended[i] = (Ended){s->timeline.end[i], i};
-  qsort(ended, (size_t)n, sizeof *ended, by_end);
-  for (int i = 0; i < n; i++)
-    rank[ended[i].block] = i;
-  return rank;
-}
-
 typedef struct Get {
   int rank, move; // rank of the block at whose end the move starts
 } Get;
@@ -319,53 +266,26 @@ static int by_rank(const void *x, const void *y) {
   return a->move - b->move;
 }
 
-// The segment at whose end a move starts. A value that no segment produces is sent at the end of
-// the first segment on devices that have it.
-static int start_of(const Scheduler *s, const Move *move) {
-  if (move->from >= 0) return move->from;
-  for (int c = 0; c < s->n_classes; c++) {
-    if (!mesh_has(move->op->in[0].value->layout->mesh, s->first[c])) continue;
-    if (s->timeline.at[c] < s->timeline.at[c + 1])
-      return s->timeline.block[s->timeline.at[c]] % s->segments.n;
-  }
-  return 0;
+static int by_op(const void *x, const void *y) {
+  const Move *a = x, *b = y;
+  return a->op->id < b->op->id ? -1 : 1;
 }
 
-static int list_gets(const Scheduler *s, int class, const int *rank, Get *gets) {
-  int n = 0, slices = module_slices(s->g->module), n_segments = s->segments.n;
-  for (int i = 0; i < s->move.n; i++) {
-    const Op *op = s->move.at[i].op;
-    if (!mesh_has(op->out[0]->layout->mesh, s->first[class]) ||
-        mesh_has(op->in[0].value->layout->mesh, s->first[class]))
-      continue;
-    int from = start_of(s, &s->move.at[i]);
-    for (int m = 0; m < slices; m++)
-      gets[n++] = (Get){rank[m * n_segments + from], i};
-  }
-  qsort(gets, (size_t)n, sizeof *gets, by_rank);
-  return n;
-}
-
-static void add_run(const Scheduler *s, int class, const int *rank, const int *number) {
-  Arena *a = s->g->module->arena;
-  const Timeline *t = &s->timeline;
-  int slices = module_slices(s->g->module), at = 0;
-  Get *gets = arena_array(s->arena, Get, slices * s->move.n);
-  int n_gets = list_gets(s, class, rank, gets);
-  RankRun run = {.device = arena_array(a, int, s->n_devices)};
-  if (t->at[class] == t->at[class + 1]) return;
-  for (int i = 0; i < s->n_devices; i++)
-    if (s->class_of[i] == class) run.device[run.n_devices++] = s->device[i];
-  for (int i = t->at[class]; i < t->at[class + 1]; i++) {
-    for (; at < n_gets && gets[at].rank < rank[t->block[i]]; at++)
-      vec_push(a, &run.action, ((Action){.get = s->move.at[gets[at].move].op->out[0]}));
-    vec_push(a, &run.action, ((Action){.segment = number[t->block[i] % s->segments.n]}));
-  }
-  vec_push(a, &graph_schedule(s->g)->run, run);
-}
-
-// Sorts ops: begin, segments, update.
-static void sort_ops(const Scheduler *s) {
+static void write_schedule(const Scheduler *s) {
+  // The rank of each block in the order of ends.
+  int n = s->blocks->n, *rank = arena_array(s->arena, int, n);
+  Ended *ended = arena_array(s->arena, Ended, n);
+  for (int i = 0; i < n; i++)
+    ended[i] = (Ended){s->timeline.end[i], i};
+  qsort(ended, (size_t)n, sizeof *ended, by_end);
+  for (int i = 0; i < n; i++)
+    rank[ended[i].block] = i;
+  int *number = arena_array(s->arena, int, s->segments.n);
+  for (int i = 0; i < s->segments.n; i++)
+    number[i] = schedule_segment(s->g, s->segments.at[i].name);
+  for_each_op(op, s->g)
+    if (s->segments.of[op->id]) op->segment = number[s->segments.of[op->id] - 1];
+  // Ops are sorted: begin, segments, update.
   Graph *g = s->g;
   const bool *update = graph_update_ops(g, s->arena);
   Vec(Op *) *part = arena_alloc(s->arena, (size_t)(s->segments.n + 2) * sizeof *part);
@@ -377,26 +297,44 @@ static void sort_ops(const Scheduler *s) {
   for (int k = 0; k < s->segments.n + 2; k++)
     for (int i = 0; i < part[k].n; i++)
       op_move_before(part[k].at[i], NULL);
-}
-
-static int by_op(const void *x, const void *y) {
-  const Move *a = x, *b = y;
-  return a->op->id < b->op->id ? -1 : 1;
-}
-
-static void write_schedule(const Scheduler *s) {
-  const int *rank = rank_ends(s);
-  int *number = arena_array(s->arena, int, s->segments.n);
-  for (int i = 0; i < s->segments.n; i++)
-    number[i] = schedule_segment(s->g, s->segments.at[i].name);
-  for_each_op(op, s->g)
-    if (s->segments.of[op->id]) op->segment = number[s->segments.of[op->id] - 1];
-  sort_ops(s);
   graph_renumber(s->g);
   // Moves that start at the end of one segment do so in graph order.
   if (s->move.n) qsort(s->move.at, (size_t)s->move.n, sizeof *s->move.at, by_op);
-  for (int c = 0; c < s->n_classes; c++)
-    add_run(s, c, rank, number);
+  for (int c = 0; c < s->n_classes; c++) {
+    // A class runs its segments in order; transfers to it start as soon as they can.
+    Arena *a = s->g->module->arena;
+    const Timeline *t = &s->timeline;
+    int slices = module_slices(s->g->module), at = 0;
+    Get *gets = arena_array(s->arena, Get, slices * s->move.n);
+    // Transfers to this class from other devices, in the order in which they start.
+    int n_gets = 0;
+    for (int i = 0; i < s->move.n; i++) {
+      const Op *op = s->move.at[i].op;
+      if (!mesh_has(op->out[0]->layout->mesh, s->first[c]) ||
+          mesh_has(op->in[0].value->layout->mesh, s->first[c]))
+        continue;
+      // A value that no segment produces is sent at the end of the first segment on devices that
+      // have it.
+      int from = s->move.at[i].from;
+      for (int h = 0; from < 0 && h < s->n_classes; h++)
+        if (mesh_has(op->in[0].value->layout->mesh, s->first[h]) && t->at[h] < t->at[h + 1])
+          from = t->block[t->at[h]] % s->segments.n;
+      if (from < 0) from = 0;
+      for (int m = 0; m < slices; m++)
+        gets[n_gets++] = (Get){rank[m * s->segments.n + from], i};
+    }
+    qsort(gets, (size_t)n_gets, sizeof *gets, by_rank);
+    RankRun run = {.device = arena_array(a, int, s->n_devices)};
+    if (t->at[c] == t->at[c + 1]) continue;
+    for (int i = 0; i < s->n_devices; i++)
+      if (s->class_of[i] == c) run.device[run.n_devices++] = s->device[i];
+    for (int i = t->at[c]; i < t->at[c + 1]; i++) {
+      for (; at < n_gets && gets[at].rank < rank[t->block[i]]; at++)
+        vec_push(a, &run.action, ((Action){.get = s->move.at[gets[at].move].op->out[0]}));
+      vec_push(a, &run.action, ((Action){.segment = number[t->block[i] % s->segments.n]}));
+    }
+    vec_push(a, &graph_schedule(s->g)->run, run);
+  }
 }
 
 static void take_back(Graph *g) {
@@ -421,9 +359,11 @@ static const Value *lost_value(const Graph *g) {
 // Checks that the schedule is possible. A value that no segment produces cannot be sent before the
 // first segment, and ops with turns from the plan may not fit into one.
 static bool check(const Scheduler *s) {
+  // The slice of such a value would be undefined.
   if (lost_value(s->g)) {
     fit_declined(&s->fit, "something that each micro-batch makes is read after the last");
   } else if (!graph_out_of_turn(s->g)) {
+    // Errors count only if the plan asks for the schedule.
     bool quiet = s->fit.asked ? false : diag_quiet(s->fit.d, true);
     bool ok = verify_schedule(s->g, s->fit.d);
     if (!s->fit.asked) diag_quiet(s->fit.d, quiet);
@@ -435,6 +375,7 @@ static bool check(const Scheduler *s) {
   } else {
     fit_declined(&s->fit, "what op_order wants first is in a later segment");
   }
+  // Ops are in no segment again.
   take_back(s->g);
   return false;
 }
@@ -453,16 +394,6 @@ static bool check_nature(Scheduler *s, Diag *d) {
                     "the schedule '%s' is asynchronous, and weights are updated once in a step: a "
                     "plan must ask for it, before pass 'stash_weights'",
                     s->fit.kind);
-}
-
-static bool has_stages(const Scheduler *s) {
-  for (int i = 1; i < s->segments.n; i++)
-    if (s->segments.at[i].set != s->segments.at[0].set) return true;
-  return false;
-}
-
-static bool has_gradients(const Scheduler *s) {
-  return s->segments.n && s->segments.at[s->segments.n - 1].kind != WORK_F;
 }
 
 bool pass_schedule(Module *m, const PassOptions *o, Diag *d) {
@@ -492,11 +423,29 @@ bool pass_schedule(Module *m, const PassOptions *o, Diag *d) {
   graph_renumber(g);
   take_back(g);
   s.segments = segments_find(g, false, fit_by_piece(&s.fit), s.arena);
-  if (!has_stages(&s) || !has_gradients(&s)) {
+  bool staged = false;
+  for (int i = 1; i < s.segments.n; i++)
+    staged |= s.segments.at[i].set != s.segments.at[0].set;
+  bool gradients = s.segments.n && s.segments.at[s.segments.n - 1].kind != WORK_F;
+  if (!staged || !gradients) {
     unstash(g, s.arena);
     return true;
   }
-  find_classes(&s);
+  // Devices in the same sets run the same actions: they are one class.
+  s.device = module_devices(s.g->module, s.arena, &s.n_devices);
+  s.class_of = arena_array(s.arena, int, s.n_devices);
+  s.first = arena_array(s.arena, int, s.n_devices);
+  for (int i = 0; i < s.n_devices; i++) {
+    int k = 0;
+    for (bool same = false; k < s.n_classes; k++) {
+      same = true;
+      for_each_mesh(mesh, m)
+        same &= mesh_has(mesh, s.first[k]) == mesh_has(mesh, s.device[i]);
+      if (same) break;
+    }
+    if (k == s.n_classes) s.first[s.n_classes++] = s.device[i];
+    s.class_of[i] = k;
+  }
   // From here on ops have segments, unless the check takes them back.
   if (!find_timeline(&s)) return !asked;
   write_schedule(&s);

@@ -32,24 +32,6 @@ typedef struct Finder {
   int deepest, *last; // largest depth: of all; by slot
 } Finder;
 
-static void find_sets(Finder *f) {
-  const Module *m = f->g->module;
-  f->out->set_of = arena_array(f->arena, int, module_n_meshes(m));
-  for_each_mesh(mesh, m) {
-    int set = -1;
-    for (const Mesh *k = m->meshes; k != mesh && set < 0; k = k->next)
-      if (mesh_same_devices(k, mesh)) set = f->out->set_of[k->id];
-    f->out->set_of[mesh->id] = set >= 0 ? set : f->out->n_sets++;
-  }
-}
-
-static void find_loop(Finder *f) {
-  const bool *begin = graph_begin_ops(f->g, f->arena), *update = graph_update_ops(f->g, f->arena);
-  f->out->looping = arena_array(f->arena, bool, f->g->n_ops);
-  for_each_op(op, f->g)
-    f->out->looping[op->id] = !begin[op->id] && !update[op->id];
-}
-
 static int set_of(const Finder *f, const Op *op) {
   return f->out->set_of[op_mesh(op)->id];
 }
@@ -58,57 +40,37 @@ static bool loops(const Finder *f, const Op *op) {
   return op && f->out->looping[op->id];
 }
 
-// Finds the ops of backward. An op that forward reads is in forward, even if it was combined with
-// an op of backward.
-static void find_parts(Finder *f) {
-  f->back = arena_array(f->arena, bool, f->g->n_ops);
-  for (const Op *op = f->g->last; op; op = op->prev) {
-    f->back[op->id] = op->part != PART_forward;
-    for (int i = 0; i < op->n_out; i++)
-      for_each_use(u, op->out[i])
-        if (loops(f, u->user) && !f->back[u->user->id]) f->back[op->id] = false;
-  }
-}
-
 static bool is_back(const Finder *f, const Op *op) {
   return f->back[op->id];
 }
 
 // -- Turns -------------------------------------------------------------------------------------
 
-static void count_pieces(Finder *f) {
-  for_each_op(op, f->g)
-    if (loops(f, op) && op->piece > f->pieces) f->pieces = op->piece;
-}
-
 static bool same_part(const Finder *f, const Op *a, const Op *b) {
   return loops(f, b) && is_back(f, a) == is_back(f, b);
 }
 
-// The turn of the op's piece, or a later turn of its operands; 0: it depends on no piece.
-static int turn_behind(const Finder *f, const Op *op) {
-  int turn = op->piece && is_back(f, op) ? f->pieces + 1 - op->piece : op->piece;
-  for (int i = 0; i < op->n_in; i++) {
-    const Op *made = op->in[i].value->def;
-    if (same_part(f, op, made) && f->turn[made->id] > turn) turn = f->turn[made->id];
-  }
-  return turn;
-}
-
-// The first turn of the op's readers, or the last turn if it has none.
-static int turn_before(const Finder *f, const Op *op) {
-  int turn = f->pieces;
-  for (int i = 0; i < op->n_out; i++)
-    for_each_use(u, op->out[i])
-      if (same_part(f, op, u->user) && f->turn[u->user->id] < turn) turn = f->turn[u->user->id];
-  return turn;
-}
-
 static void find_turns(Finder *f) {
   for_each_op(op, f->g)
-    if (loops(f, op)) f->turn[op->id] = turn_behind(f, op);
+    if (loops(f, op)) {
+      // An op takes the turn of its piece, or a later turn of its operands; 0: it depends on no
+      // piece.
+      int turn = op->piece && is_back(f, op) ? f->pieces + 1 - op->piece : op->piece;
+      for (int i = 0; i < op->n_in; i++) {
+        const Op *made = op->in[i].value->def;
+        if (same_part(f, op, made) && f->turn[made->id] > turn) turn = f->turn[made->id];
+      }
+      f->turn[op->id] = turn;
+    }
   for (const Op *op = f->g->last; op; op = op->prev)
-    if (loops(f, op) && !f->turn[op->id]) f->turn[op->id] = turn_before(f, op);
+    if (loops(f, op) && !f->turn[op->id]) {
+      // Other ops take the first turn of their readers, or the last turn without any.
+      int turn = f->pieces;
+      for (int i = 0; i < op->n_out; i++)
+        for_each_use(u, op->out[i])
+          if (same_part(f, op, u->user) && f->turn[u->user->id] < turn) turn = f->turn[u->user->id];
+      f->turn[op->id] = turn;
+    }
 }
 
 // -- Depths ------------------------------------------------------------------------------------
@@ -156,21 +118,22 @@ static int next_anchor(const Finder *f, const Op *op) {
   return f->last[slot];
 }
 
-static int place_of(const Finder *f, const Op *op) {
-  if (others_get(f, op)) return f->depth[op->id];
-  int place = INT_MAX;
-  for (int i = 0; i < op->n_out; i++)
-    for_each_use(u, op->out[i])
-      if (loops(f, u->user) && is_back(f, u->user) == is_back(f, op) &&
-          f->place[u->user->id] < place)
-        place = f->place[u->user->id];
-  return place < INT_MAX ? place : next_anchor(f, op);
-}
-
 static void find_places(Finder *f) {
+  // From the last op to the first, so that readers have a place before their operands.
   f->place = arena_array(f->arena, int, f->g->n_ops);
-  for (const Op *op = f->g->last; op; op = op->prev)
-    if (loops(f, op)) f->place[op->id] = place_of(f, op);
+  for (const Op *op = f->g->last; op; op = op->prev) {
+    if (!loops(f, op)) continue;
+    f->place[op->id] = f->depth[op->id];
+    if (others_get(f, op)) continue;
+    // An op is with its first reader of the same part, unless other devices get its result.
+    int first = INT_MAX;
+    for (int i = 0; i < op->n_out; i++)
+      for_each_use(u, op->out[i])
+        if (loops(f, u->user) && is_back(f, u->user) == is_back(f, op) &&
+            f->place[u->user->id] < first)
+          first = f->place[u->user->id];
+    f->place[op->id] = first < INT_MAX ? first : next_anchor(f, op);
+  }
 }
 
 // -- Gradients of weights ----------------------------------------------------------------------
@@ -235,6 +198,7 @@ static void make_segments(Finder *f) {
   out->of = arena_array(f->arena, int, f->g->n_ops);
   for_each_op(op, f->g) {
     if (!loops(f, op) || segment_of(f, op) >= 0) continue;
+    // The first op of a segment defines it.
     Segment s = {.kind = kind_of(f, op), .depth = f->place[op->id], .set = set_of(f, op)};
     s.turn = f->turn[op->id];
     s.piece = f->pieces && is_back(f, op) ? f->pieces + 1 - s.turn : s.turn;
@@ -244,28 +208,13 @@ static void make_segments(Finder *f) {
     out->at = all.at;
     out->n = all.n;
   }
+  // Segments have the order in which they can run.
   if (out->n) qsort(out->at, (size_t)out->n, sizeof *out->at, by_order);
   for_each_op(op, f->g)
     if (loops(f, op)) out->of[op->id] = segment_of(f, op) + 1;
 }
 
 // -- Stages ------------------------------------------------------------------------------------
-
-// The number of forward values of each stage that each segment reads.
-static int *count_reads(const Finder *f) {
-  const Segments *s = f->out;
-  int *reads = arena_array(f->arena, int, s->n *(s->n_stages + 1));
-  for_each_op(op, f->g)
-    for (int i = 0; loops(f, op) && i < op->n_in; i++) {
-      const Op *made = op->in[i].value->def;
-      if (!loops(f, made)) continue;
-      int from = s->of[made->id] - 1, to = s->of[op->id] - 1;
-      if (s->at[from].kind == WORK_F && s->at[from].set == s->at[to].set &&
-          s->at[from].piece == s->at[to].piece)
-        reads[to * s->n_stages + s->at[from].stage]++;
-    }
-  return reads;
-}
 
 // The stage that a segment reads most; without reads, the last stage on its devices, or the last.
 static int stage_of(const Segments *s, int segment, const int *reads) {
@@ -293,14 +242,6 @@ bool *segments_reads(const Segments *s, const Graph *g, Arena *a) {
   return reads;
 }
 
-// The number of forwards, on other sets of devices, with all their devices in the mesh of `k`.
-static int count_covered(const Segments *s, const Segment *k) {
-  int n = 0;
-  for (int i = 0; i < s->n; i++)
-    n += s->at[i].kind == WORK_F && s->at[i].set != k->set && mesh_covers(k->mesh, s->at[i].mesh);
-  return n;
-}
-
 // Whether the work is sharded over the stages, as that of a table sharded over all of them.
 static bool is_shared_out(const Finder *f, int segment) {
   for_each_op(op, f->g) {
@@ -322,9 +263,16 @@ static void find_common(const Finder *f) {
   for (int i = 0; i < s->n; i++) {
     Segment *k = &s->at[i];
     if (k->kind != WORK_F) continue;
-    k->is_common = count_covered(s, k) > 1 && !is_shared_out(f, i);
+    // A forward whose devices contain those of several others is common to them.
+    int covered = 0;
+    for (int j = 0; j < s->n; j++)
+      covered +=
+          s->at[j].kind == WORK_F && s->at[j].set != k->set && mesh_covers(k->mesh, s->at[j].mesh);
+    k->is_common = covered > 1 && !is_shared_out(f, i);
+    // A common forward reads only common ones.
     for (int from = 0; from < s->n; from++)
       k->is_common &= !reads[i * s->n + from] || s->at[from].is_common;
+    // So is its backward.
     for (int b = 0; b < s->n; b++)
       if (s->at[b].kind != WORK_F && s->at[b].stage == k->stage && s->at[b].set == k->set)
         s->at[b].is_common = k->is_common;
@@ -345,13 +293,32 @@ static void name_segments(const Finder *f) {
 Segments segments_find(const Graph *g, bool split, bool by_piece, Arena *a) {
   Segments out = {0};
   Finder f = {.g = g, .arena = a, .split = split, .out = &out};
-  // Inputs of the analysis: sets of devices, the loop, and the part of each op.
-  find_sets(&f);
-  find_loop(&f);
-  find_parts(&f);
+  // Meshes with the same devices are one set.
+  const Module *m = g->module;
+  out.set_of = arena_array(a, int, module_n_meshes(m));
+  for_each_mesh(mesh, m) {
+    int set = -1;
+    for (const Mesh *k = m->meshes; k != mesh && set < 0; k = k->next)
+      if (mesh_same_devices(k, mesh)) set = out.set_of[k->id];
+    out.set_of[mesh->id] = set >= 0 ? set : out.n_sets++;
+  }
+  // Ops of the loop run for every micro-batch.
+  const bool *begin = graph_begin_ops(g, a), *update = graph_update_ops(g, a);
+  out.looping = arena_array(a, bool, g->n_ops);
+  for_each_op(op, g)
+    out.looping[op->id] = !begin[op->id] && !update[op->id];
+  // An op that forward reads is in forward, even if it was combined with an op of backward.
+  f.back = arena_array(a, bool, g->n_ops);
+  for (const Op *op = g->last; op; op = op->prev) {
+    f.back[op->id] = op->part != PART_forward;
+    for (int i = 0; i < op->n_out; i++)
+      for_each_use(u, op->out[i])
+        if (loops(&f, u->user) && !f.back[u->user->id]) f.back[op->id] = false;
+  }
   f.turn = arena_array(a, int, g->n_ops);
   if (by_piece) {
-    count_pieces(&f);
+    for_each_op(op, g)
+      if (loops(&f, op) && op->piece > f.pieces) f.pieces = op->piece;
     find_turns(&f);
   }
   // Every op of the loop gets a place, and with it a segment.
@@ -363,7 +330,18 @@ Segments segments_find(const Graph *g, bool split, bool by_piece, Arena *a) {
   // Forwards define the stages; backwards join them by the values that they read.
   for (int i = 0; i < out.n; i++)
     if (out.at[i].kind == WORK_F) out.at[i].stage = out.n_stages++;
-  const int *reads = count_reads(&f);
+  // A segment belongs to the stage of which it reads the most forward values.
+  const Segments *s = &out;
+  int *reads = arena_array(a, int, s->n *(s->n_stages + 1));
+  for_each_op(op, g)
+    for (int i = 0; loops(&f, op) && i < op->n_in; i++) {
+      const Op *made = op->in[i].value->def;
+      if (!loops(&f, made)) continue;
+      int from = s->of[made->id] - 1, to = s->of[op->id] - 1;
+      if (s->at[from].kind == WORK_F && s->at[from].set == s->at[to].set &&
+          s->at[from].piece == s->at[to].piece)
+        reads[to * s->n_stages + s->at[from].stage]++;
+    }
   for (int i = 0; i < out.n; i++)
     if (out.at[i].kind != WORK_F) out.at[i].stage = stage_of(&out, i, reads);
   find_common(&f);

@@ -167,17 +167,6 @@ static bool check_alone(const Stasher *s, const Value *w, const Op *update) {
 
 // -- Scalars -------------------------------------------------------------------------------------
 
-// Multiplies gradients by the number of slices: from means over all slices to means over one.
-static void scale_gradients(const Stasher *s, Builder *b, Op *op) {
-  const Value *scale = op->in[op_gscale(op)].value;
-  double number = 1;
-  is_number(scale, &number);
-  Value *times = build_fill(b, scale->type->dtype, 0, NULL, number * s->slices);
-  if (!times) BUG("fill does not fit");
-  times->layout = scale->layout;
-  op_set_in(op, op_gscale(op), times);
-}
-
 // The number of the slice, from 0: its own share of the sum over the numbers of all slices.
 static Value *slice_number(const Stasher *s, Builder *b, const Layout *layout) {
   static const int64_t first[] = {0};
@@ -186,6 +175,7 @@ static Value *slice_number(const Stasher *s, Builder *b, const Layout *layout) {
   int64_t n = s->slices, *number = arena_array(s->scratch, int64_t, n);
   for (int64_t i = 0; i < n; i++)
     number[i] = i;
+  // Each slice has its own number of the list.
   Value *all = build_constant(b, type_new(m, DT_i64, 1, &n), number);
   all->layout = layout;
   Value *own = build(b, OP_local_slice, IN(all), ATTRS(a_s("axis", time), a_i("dim", 0)));
@@ -193,29 +183,20 @@ static Value *slice_number(const Stasher *s, Builder *b, const Layout *layout) {
   own->layout = along_time(all, SBP_S);
   char split[MAX_AXES] = {0};
   split[time_axis(layout->mesh)] = 'a'; // the letter of the first dimension that reduce_sum sums
+  // The list is sharded over time: the sum of a shard is the number itself.
   Op *sum = local_op(b, OP_reduce_sum, IN(own), ATTRS(a_list("axes", first, 1)), split);
   if (!sum) BUG("reduce_sum does not fit");
+  // It is a share, not a sum over all slices.
   Value *share = build(b, OP_own_share, IN(sum->out[0]), ATTRS(a_s("axis", time)));
   share->layout = layout;
   return share;
-}
-
-// Counts earlier updates: one for each slice of earlier steps, and for each earlier slice.
-static void count_slices(const Stasher *s, Builder *b, Op *op) {
-  static const char nothing[MAX_AXES];
-  int at = op_gscale(op) + 1;
-  if (at >= op->n_in) return;
-  Value *step = op->in[at].value, *slice = slice_number(s, b, step->layout);
-  Op *steps = local_op(b, OP_scale, IN(step), ATTRS(a_f("by", s->slices)), nothing);
-  Op *sum = steps ? local_op(b, OP_add, IN(steps->out[0], slice), NO_ATTRS, nothing) : NULL;
-  if (!sum) BUG("add does not fit");
-  op_set_in(op, at, sum->out[0]);
 }
 
 // Replaces the scalars of an optimizer op. Ops that read the same scalars share the replacements.
 static void make_scalars(Stasher *s, Op *op) {
   Scalars is = {op->in[op_gscale(op)].value,
                 op_gscale(op) + 1 < op->n_in ? op->in[op->n_in - 1].value : NULL, op};
+  // Another op may have the same scalars.
   for (int i = 0; i < s->scalars.n; i++) {
     const Scalars *made = &s->scalars.at[i];
     if (made->gscale != is.gscale || made->step != is.step) continue;
@@ -225,39 +206,37 @@ static void make_scalars(Stasher *s, Op *op) {
   }
   vec_push(s->scratch, &s->scalars, is);
   Builder b = {.g = s->g, .at = op, .origin = op_origin(op), .d = s->d};
-  scale_gradients(s, &b, op);
-  count_slices(s, &b, op);
+  // Gradients are multiplied by the number of slices: from means over all slices to means over one.
+  const Value *scale = op->in[op_gscale(op)].value;
+  double number = 1;
+  is_number(scale, &number);
+  Value *times = build_fill(&b, scale->type->dtype, 0, NULL, number * s->slices);
+  if (!times) BUG("fill does not fit");
+  times->layout = scale->layout;
+  op_set_in(op, op_gscale(op), times);
+  // The step counts earlier updates: one for each slice of earlier steps, and each earlier slice.
+  static const char nothing[MAX_AXES];
+  int at = op_gscale(op) + 1;
+  if (at >= op->n_in) return;
+  Value *step = op->in[at].value, *slice = slice_number(s, &b, step->layout);
+  Op *steps = local_op(&b, OP_scale, IN(step), ATTRS(a_f("by", s->slices)), nothing);
+  Op *sum = steps ? local_op(&b, OP_add, IN(steps->out[0], slice), NO_ATTRS, nothing) : NULL;
+  if (!sum) BUG("add does not fit");
+  op_set_in(op, at, sum->out[0]);
 }
 
 // -- Updates -------------------------------------------------------------------------------------
-
-// Replaces each sum over slices that leads to an update by the slice's own share.
-static void take_shares(Stasher *s) {
-  for_each_op_safe(op, s->g) {
-    if (op->kind != OP_accumulate) continue;
-    bool leads = false;
-    for_each_use(u, op->out[0])
-      leads |= is_ours(s, u->user);
-    if (!leads) continue;
-    Builder b = {.g = s->g, .at = op, .origin = op_origin(op), .d = s->d};
-    b.origin.part = PART_update;
-    Value *share =
-        build(&b, OP_own_share, IN(op->in[0].value), ATTRS(a_s("axis", attr_s(op, "axis"))));
-    if (!share) BUG("own_share does not fit");
-    share->layout = op->out[0]->layout;
-    value_replace(op->out[0], share);
-    op_erase(op);
-  }
-}
 
 // Makes the selected readers of `v` read its sum over slices.
 static void add_up(const Stasher *s, Value *v, bool for_use(const Stasher *s, const Use *u)) {
   Vec(const Use *) uses = {0};
   for_each_use(u, v)
     if (for_use(s, u)) vec_push(s->scratch, &uses, u);
+  // Only then is the sum needed.
   if (!uses.n) return;
   const char *time = time_name(v->layout->mesh);
   Builder b = {.g = s->g, .at = v->def->next, .origin = op_origin(v->def), .d = s->d};
+  // The value is a partial sum, which accumulate reduces over time.
   Value *part = build(&b, OP_as_share, IN(v), ATTRS(a_s("axis", time)));
   Value *sum = build(&b, OP_accumulate, IN(part), ATTRS(a_s("axis", time)));
   if (!sum) BUG("accumulate does not fit");
@@ -288,27 +267,39 @@ static bool runs_once(const Stasher *s, const Use *u) {
          !squares_gradient(s, u->user);
 }
 
-// Scales grad_norm to the root of the mean, over slices, of the squared norms of the slices'
-// gradients.
-static void scale_norm(const Stasher *s) {
-  Result *norm = graph_find_output(s->g, "grad_norm");
-  if (!norm) return;
-  Value *v = norm->use.value;
-  Builder b = {.g = s->g, .origin = value_origin(v), .d = s->d};
-  Value *scaled =
-      local_value(&b, OP_scale, IN(v), ATTRS(a_f("by", sqrt((double)s->slices))), v->layout);
-  if (!scaled) BUG("scale does not fit");
-  graph_set_result(s->g, norm->use.index, scaled);
-}
-
 static void update_each_slice(Stasher *s) {
-  take_shares(s);
+  // An update reads the slice's own share of a sum over slices.
+  for_each_op_safe(op, s->g) {
+    if (op->kind != OP_accumulate) continue;
+    bool leads = false;
+    for_each_use(u, op->out[0])
+      leads |= is_ours(s, u->user);
+    if (!leads) continue;
+    Builder b = {.g = s->g, .at = op, .origin = op_origin(op), .d = s->d};
+    b.origin.part = PART_update;
+    Value *share =
+        build(&b, OP_own_share, IN(op->in[0].value), ATTRS(a_s("axis", attr_s(op, "axis"))));
+    if (!share) BUG("own_share does not fit");
+    share->layout = op->out[0]->layout;
+    value_replace(op->out[0], share);
+    op_erase(op);
+  }
+  // Ops that run once per step still read sums.
   for_each_op_safe(op, s->g) {
     for (int i = 0; is_ours(s, op) && i < op->n_out; i++)
       add_up(s, op->out[i], runs_once);
     if (op->id < s->n_ops && squares_gradient(s, op)) add_up(s, op->out[0], any_use);
   }
-  scale_norm(s);
+  // The norm becomes the root of the mean, over slices, of the squared norms of their gradients.
+  Result *norm = graph_find_output(s->g, "grad_norm");
+  if (norm) {
+    Value *v = norm->use.value;
+    Builder b = {.g = s->g, .origin = value_origin(v), .d = s->d};
+    Value *scaled =
+        local_value(&b, OP_scale, IN(v), ATTRS(a_f("by", sqrt((double)s->slices))), v->layout);
+    if (!scaled) BUG("scale does not fit");
+    graph_set_result(s->g, norm->use.index, scaled);
+  }
   for_each_op_safe(op, s->g)
     if (is_ours(s, op) && op_optimizes(op)) make_scalars(s, op);
   for (int i = 0; i < s->g->n_results; i++) {
@@ -343,6 +334,7 @@ static void read_copy(const Stasher *s, Value *v, Value *copy) {
     if (op->part == PART_backward) op_set_in(op, index, copy);
     if (op->part != PART_forward || !op_is_view(op)) continue;
     find_readers(op->out[0], &forward, &backward);
+    // A view that backward reads is rebuilt on the copy.
     if (!backward) continue;
     Op *view = op_copy(s->g, op, op, &copy, s->d);
     if (!view) BUG("a copy of %s does not fit", op_info[op->kind].name);
@@ -352,61 +344,7 @@ static void read_copy(const Stasher *s, Value *v, Value *copy) {
   }
 }
 
-static void stash(Stasher *s, Value *w) {
-  Op *forward = NULL;
-  bool backward = false;
-  find_readers(w, &forward, &backward);
-  if (!forward || !backward) return;
-  Builder b = {.g = s->g, .at = forward, .d = s->d};
-  b.origin = origin_for(s->g->module->arena, op_origin(forward), "stash");
-  Value *copy = local_value(&b, OP_stash, IN(w), NO_ATTRS, w->layout);
-  if (!copy) BUG("stash does not fit");
-  read_copy(s, w, copy);
-  s->stashes++;
-}
-
-// -- Positions of updates
-// ---------------------------------------------------------------------------
-
-// Moves each update directly after its last operand, so that gradients die early. Updates are in
-// order, and each follows the ones moved before it, so none precedes its operands.
-static void move_updates(const Stasher *s) {
-  graph_renumber(s->g);
-  const bool *late = graph_update_ops(s->g, s->scratch);
-  uint32_t *behind =
-      arena_array(s->scratch, uint32_t, s->g->n_ops); // 1 + id of the op that it follows; 0: none
-  Op **last = arena_array(s->scratch, Op *, s->g->n_ops + 1); // the last op placed after it
-  Op *first = s->g->first;
-  for_each_op(op, s->g) {
-    last[op->id + 1] = op;
-    behind[op->id] = op->id + 1;
-  }
-  // Updates are visited in order; all other ops stay.
-  for_each_op_safe(op, s->g) {
-    if (op->part != PART_update || late[op->id]) continue;
-    behind[op->id] = 0;
-    for (int i = 0; i < op->n_in; i++) {
-      const Op *made = op->in[i].value->def;
-      if (made && behind[made->id] > behind[op->id]) behind[op->id] = behind[made->id];
-    }
-    Op **after = &last[behind[op->id]], *at = *after ? (*after)->next : first;
-    if (at != op) op_move_before(op, at);
-    *after = op;
-  }
-  graph_renumber(s->g);
-}
-
 // -- The pass ------------------------------------------------------------------------------------
-
-static bool is_asynchronous(const Module *m, Arena *a, bool *out, Diag *d) {
-  ScheduleKind kind;
-  ScheduleNature nature = {0};
-  // The pass `schedule` reports errors in the kind.
-  bool known = m->schedule && !schedule_kind(a, m->schedule, &kind);
-  if (known && !schedule_nature(a, &kind, &nature, d)) return false;
-  *out = nature.asynchronous;
-  return true;
-}
 
 static bool check_step(const Stasher *s, int64_t accumulate) {
   if (accumulate > 1) {
@@ -424,24 +362,23 @@ static bool check_step(const Stasher *s, int64_t accumulate) {
   return false;
 }
 
-static bool check_update(Stasher *s, const Result *r) {
-  const Op *op = value_optimizer(r->use.value);
-  if (!op) BUG("no optimizer updates '%s'", label_of(r->target));
-  mark(s, r->use.value);
-  return check_gscale(s, r->target, op) && check_alone(s, r->target, r->use.value->def);
-}
-
 static bool check_updates(Stasher *s) {
   for (int i = 0; i < s->g->n_results; i++) {
     const Result *r = s->g->results[i];
     bool trained = r->target && r->target->role == ROLE_weight && r->target->train;
-    if (trained && !check_update(s, r)) return false;
+    if (trained) {
+      const Op *op = value_optimizer(r->use.value);
+      if (!op) BUG("no optimizer updates '%s'", label_of(r->target));
+      mark(s, r->use.value);
+      if (!check_gscale(s, r->target, op) || !check_alone(s, r->target, r->use.value->def))
+        return false;
+    }
   }
   return true;
 }
 
-// The number of sets of devices with updated weights.
-static int count_stages(const Stasher *s) {
+static void say_what_changes(const Stasher *s) {
+  // The number of sets of devices with updated weights.
   const Module *m = s->g->module;
   Vec(const Mesh *) stage = {0};
   for (int i = 0; i < s->g->n_params; i++) {
@@ -451,11 +388,7 @@ static int count_stages(const Stasher *s) {
       known = mesh_same_devices(stage.at[k], mesh);
     if (!known) vec_push(s->scratch, &stage, mesh);
   }
-  return m->meshes ? stage.n : 1;
-}
-
-static void say_what_changes(const Stasher *s) {
-  int stages = count_stages(s);
+  int stages = m->meshes ? stage.n : 1;
   diag_warning(s->d, NULL,
                "'%s' updates weights after each of %d micro-batches: losses are not those of one "
                "rank, and gradients are of weights up to %d update%s old",
@@ -464,9 +397,12 @@ static void say_what_changes(const Stasher *s) {
 
 bool pass_stash_weights(Module *m, const PassOptions *o, Diag *d) {
   Stasher s = {.g = module_first_entry(m), .scratch = opt_scratch(o), .d = d, .kind = m->schedule};
-  bool asynchronous;
-  if (!is_asynchronous(m, s.scratch, &asynchronous, d)) return false;
-  if (!asynchronous) return true;
+  ScheduleKind kind;
+  ScheduleNature nature = {0};
+  // The pass `schedule` reports errors in the kind.
+  bool known = m->schedule && !schedule_kind(s.scratch, m->schedule, &kind);
+  if (known && !schedule_nature(s.scratch, &kind, &nature, d)) return false;
+  if (!nature.asynchronous) return true;
   s.slices = (int)module_slices(m);
   // Slices must be batches of their own, and no update may depend on other stages.
   if (!check_step(&s, opt_int(o, "accumulate", 1))) return false;
@@ -479,8 +415,46 @@ bool pass_stash_weights(Module *m, const PassOptions *o, Diag *d) {
   update_each_slice(&s);
   graph_renumber(s.g);
   for (int i = 0; i < s.g->n_params; i++)
-    if (s.g->params[i]->each_slice) stash(&s, s.g->params[i]);
-  move_updates(&s);
+    if (s.g->params[i]->each_slice) {
+      // Backward reads the version of the weight that forward has read.
+      Value *w = s.g->params[i];
+      Op *forward = NULL;
+      bool backward = false;
+      find_readers(w, &forward, &backward);
+      if (forward && backward) {
+        Builder b = {.g = s.g, .at = forward, .d = s.d};
+        b.origin = origin_for(s.g->module->arena, op_origin(forward), "stash");
+        Value *copy = local_value(&b, OP_stash, IN(w), NO_ATTRS, w->layout);
+        if (!copy) BUG("stash does not fit");
+        read_copy(&s, w, copy);
+        s.stashes++;
+      }
+    }
+  // Each update follows its last operand, so that gradients die early. Updates are in order, and
+  // each follows the ones moved before it, so none precedes its operands.
+  graph_renumber(s.g);
+  const bool *late = graph_update_ops(s.g, s.scratch);
+  uint32_t *behind =
+      arena_array(s.scratch, uint32_t, s.g->n_ops); // 1 + id of the op that it follows; 0: none
+  Op **last = arena_array(s.scratch, Op *, s.g->n_ops + 1); // the last op placed after it
+  Op *first = s.g->first;
+  for_each_op(op, s.g) {
+    last[op->id + 1] = op;
+    behind[op->id] = op->id + 1;
+  }
+  // Updates are visited in order; all other ops stay.
+  for_each_op_safe(op, s.g) {
+    if (op->part != PART_update || late[op->id]) continue;
+    behind[op->id] = 0;
+    for (int i = 0; i < op->n_in; i++) {
+      const Op *made = op->in[i].value->def;
+      if (made && behind[made->id] > behind[op->id]) behind[op->id] = behind[made->id];
+    }
+    Op **after = &last[behind[op->id]], *at = *after ? (*after)->next : first;
+    if (at != op) op_move_before(op, at);
+    *after = op;
+  }
+  graph_renumber(s.g);
   drop_dead(s.g);
   graph_renumber(s.g);
   say_what_changes(&s);

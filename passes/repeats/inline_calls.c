@@ -29,6 +29,7 @@ typedef struct Inliner {
 // `result[i]` to the value of result i.
 static bool inline_body(Inliner *u, Op *at, const Graph *body, Value *const *in, Value **result,
                         Ops *ops) {
+  // The copy of each value of the body, by id.
   Value **now = arena_array(u->a, Value *, body->n_values);
   for (int i = 0; i < body->n_params; i++)
     now[body->params[i]->id] = in[i];
@@ -37,6 +38,7 @@ static bool inline_body(Inliner *u, Op *at, const Graph *body, Value *const *in,
     Value **out = arena_array(u->a, Value *, op->n_out);
     for (int i = 0; i < op->n_in; i++)
       operand[i] = now[op->in[i].value->id];
+    // Nested calls are expanded in place.
     if (op->kind == OP_call) {
       if (!inline_body(u, at, op->callee, operand, out, ops)) return false;
     } else {
@@ -55,32 +57,6 @@ static bool inline_body(Inliner *u, Op *at, const Graph *body, Value *const *in,
 
 static bool is_id(const char *name) {
   return *name >= '0' && *name <= '9';
-}
-
-static void restore(Inliner *u, Op *op, const Recall *was) {
-  const Loc *loc;
-  if (loc_read(u->g->module->arena, was->loc, &loc)) op->loc = loc;
-  op->of = was->of;
-  for (int i = 0; i < op->n_out; i++) {
-    const char *name = was->name[i];
-    int64_t id = is_id(name) ? strtoll(name, NULL, 10) : MAX_ID;
-    if (!is_id(name))
-      value_set_name(op->out[i], name);
-    else if (id < MAX_ID)
-      op->out[i]->id = (uint32_t)id;
-  }
-}
-
-// Gives results the names of the call's, and other values without a record the names in the callee.
-static void name_like(const Ops *ops, const Ops *body, const char *const *name,
-                      Value *const *result, int n) {
-  for (int i = 0; i < n; i++)
-    if (!result[i]->name && result[i]->def) value_set_name(result[i], name[i]);
-  for (int i = 0; i < ops->n; i++)
-    for (int k = 0; k < ops->at[i]->n_out; k++) {
-      Value *v = ops->at[i]->out[k];
-      if (!v->name) value_set_name(v, body->at[i]->out[k]->name);
-    }
 }
 
 static bool inline_call(Inliner *u, Op *call) {
@@ -106,9 +82,33 @@ static bool inline_call(Inliner *u, Op *call) {
   u->placed &= places_read(call, "at", place, body.n);
   if (attr_n(call, "rest")) u->says_rest = call;
   op_erase(call);
-  if (!known) name_like(&ops, &body, name, result, call->n_out);
+  if (!known) {
+    // Without a record, results have the names of the call's, and other values those in the callee.
+    for (int i = 0; i < call->n_out; i++)
+      if (!result[i]->name && result[i]->def) value_set_name(result[i], name[i]);
+    for (int i = 0; i < ops.n; i++)
+      for (int k = 0; k < ops.at[i]->n_out; k++) {
+        Value *v = ops.at[i]->out[k];
+        if (!v->name) value_set_name(v, body.at[i]->out[k]->name);
+      }
+  }
   for (int i = 0; i < ops.n; i++) {
-    if (known) restore(u, ops.at[i], &was[i]);
+    if (known) {
+      // A record restores names, numbers and the location.
+      Op *op = ops.at[i];
+      const Recall *old = &was[i];
+      const Loc *loc;
+      if (loc_read(u->g->module->arena, old->loc, &loc)) op->loc = loc;
+      op->of = old->of;
+      for (int k = 0; k < op->n_out; k++) {
+        const char *label = old->name[k];
+        int64_t id = is_id(label) ? strtoll(label, NULL, 10) : MAX_ID;
+        if (!is_id(label))
+          value_set_name(op->out[k], label);
+        else if (id < MAX_ID)
+          op->out[k]->id = (uint32_t)id;
+      }
+    }
     vec_push(u->a, &u->op, ops.at[i]);
     vec_push(u->a, &u->place, place[i]);
   }
@@ -116,41 +116,6 @@ static bool inline_call(Inliner *u, Op *call) {
 }
 
 // -- Positions -------------------------------------------------------------------------------
-
-static bool can_run(const Inliner *u, Op *const *order, int n) {
-  bool *done = arena_array(u->a, bool, u->g->n_ops);
-  for (int i = 0; i < n; i++) {
-    for (int k = 0; k < order[i]->n_in; k++) {
-      const Op *def = order[i]->in[k].value->def;
-      if (def && !done[def->id]) return false;
-    }
-    done[order[i]->id] = true;
-  }
-  return true;
-}
-
-// Adds the positions of ops that were in no call: as a call records, or else in their order in the
-// positions that remain.
-static bool add_rest(Inliner *u, const bool *called, int n) {
-  Ops rest = {0};
-  for_each_op(op, u->g)
-    if (!called[op->id]) vec_push(u->a, &rest, op);
-  int *place = arena_array(u->a, int, rest.n);
-  bool *taken = arena_array(u->a, bool, n);
-  if (u->says_rest && !places_read(u->says_rest, "rest", place, rest.n)) return false;
-  for (int i = 0; i < u->place.n; i++)
-    if (u->place.at[i] < n) taken[u->place.at[i]] = true;
-  for (int i = 0, at = 0; !u->says_rest && i < rest.n; i++, at++) {
-    while (at < n && taken[at])
-      at++;
-    place[i] = at;
-  }
-  for (int i = 0; i < rest.n; i++) {
-    vec_push(u->a, &u->op, rest.at[i]);
-    vec_push(u->a, &u->place, place[i]);
-  }
-  return true;
-}
 
 // Restores all positions, if they are a valid order.
 static void place_ops(Inliner *u) {
@@ -161,13 +126,40 @@ static void place_ops(Inliner *u) {
   for (int i = 0; i < u->op.n; i++)
     called[u->op.at[i]->id] = true;
   Op **order = arena_array(u->a, Op *, n);
-  if (!add_rest(u, called, n)) return;
+  // Other ops are at the positions that a call records for them, or else fill the gaps in their
+  // order.
+  Ops rest = {0};
+  for_each_op(op, u->g)
+    if (!called[op->id]) vec_push(u->a, &rest, op);
+  int *rest_place = arena_array(u->a, int, rest.n);
+  bool *taken = arena_array(u->a, bool, n);
+  if (u->says_rest && !places_read(u->says_rest, "rest", rest_place, rest.n)) return;
+  for (int i = 0; i < u->place.n; i++)
+    if (u->place.at[i] < n) taken[u->place.at[i]] = true;
+  for (int i = 0, at = 0; !u->says_rest && i < rest.n; i++, at++) {
+    while (at < n && taken[at])
+      at++;
+    rest_place[i] = at;
+  }
+  for (int i = 0; i < rest.n; i++) {
+    vec_push(u->a, &u->op, rest.at[i]);
+    vec_push(u->a, &u->place, rest_place[i]);
+  }
+  // No two ops may have one position.
   for (int i = 0; i < n; i++) {
     int place = u->place.at[i];
     if (place >= n || order[place]) return;
     order[place] = u->op.at[i];
   }
-  if (!can_run(u, order, n)) return;
+  // Every op must follow the producers of its operands.
+  bool *done = arena_array(u->a, bool, u->g->n_ops);
+  for (int i = 0; i < n; i++) {
+    for (int k = 0; k < order[i]->n_in; k++) {
+      const Op *def = order[i]->in[k].value->def;
+      if (def && !done[def->id]) return;
+    }
+    done[order[i]->id] = true;
+  }
   for (int i = 0; i < n; i++)
     op_move_before(order[i], NULL);
 }
@@ -205,19 +197,6 @@ static bool is_called(const Graph *callee) {
   return false;
 }
 
-// Erases callers before their callees.
-static void erase_called(Graphs *called) {
-  for (bool erased = true; erased;) {
-    erased = false;
-    for (int i = 0; i < called->n; i++) {
-      if (!called->at[i] || is_called(called->at[i])) continue;
-      graph_erase(called->at[i]);
-      called->at[i] = NULL;
-      erased = true;
-    }
-  }
-}
-
 // -- Size after inlining ---------------------------------------------------------------------
 
 enum { MOST_OPS = 1 << 20 };
@@ -243,22 +222,27 @@ static int64_t n_inlined(const Graph *g, Arena *a, Sizes *known) {
   return n;
 }
 
-static bool check_sizes(const Module *m, Arena *a, Diag *d) {
-  Sizes known = {0};
-  for_each_graph(g, m)
-    if (g->entry && n_inlined(g, a, &known) > MOST_OPS)
-      return diag_error(d, g->first->loc, "inline_calls: '@%s' becomes more than %d ops", g->name,
-                        MOST_OPS);
-  return true;
-}
-
 bool pass_inline_calls(Module *m, const PassOptions *o, Diag *d) {
   Graphs called = {0};
-  if (!check_sizes(m, opt_scratch(o), d)) return false;
+  // Nested calls can exceed memory.
+  Sizes known = {0};
+  for_each_graph(g, m)
+    if (g->entry && n_inlined(g, opt_scratch(o), &known) > MOST_OPS)
+      return diag_error(d, g->first->loc, "inline_calls: '@%s' becomes more than %d ops", g->name,
+                        MOST_OPS);
   for_each_graph(g, m)
     if (g->entry) add_called(g, opt_scratch(o), &called);
   for_each_graph(g, m)
     if (g->entry && !inline_graph(g, o, d)) return false;
-  erase_called(&called);
+  // Callers are erased before their callees.
+  for (bool erased = true; erased;) {
+    erased = false;
+    for (int i = 0; i < called.n; i++) {
+      if (!called.at[i] || is_called(called.at[i])) continue;
+      graph_erase(called.at[i]);
+      called.at[i] = NULL;
+      erased = true;
+    }
+  }
   return true;
 }

@@ -104,6 +104,7 @@ static void add_members(Fold *f, const Member *member, int n, Members *to) {
 static void add_slot(Fold *f, const Block *b, int p, int i) {
   Callee *c = &f->callee[b->id];
   Value *first = member_in(f, c->site[0].member.at[p], i);
+  // An operand of the inside needs no parameter.
   if (first->def && op_is_within(f->r, first->def, b->at[0])) {
     vec_push(f->a, &c->param, INSIDE);
     return;
@@ -117,6 +118,7 @@ static void add_slot(Fold *f, const Block *b, int p, int i) {
   while (same && memcmp(same->of, slot->of, (size_t)b->n * sizeof *same->of) != 0)
     same = same->next;
   vec_push(f->a, &c->param, same ? same->index : slot->index);
+  // A new parameter, with its operand at every call.
   if (same) return;
   f->slot[first->id] = slot;
   for (int o = 0; c->n_in < MAX_TERMS && o < b->n; o++)
@@ -124,18 +126,20 @@ static void add_slot(Fold *f, const Block *b, int p, int i) {
   c->n_in++;
 }
 
-static bool is_read_outside(const Fold *f, const Value *v, const Occurrence *o) {
-  for_each_use(u, v)
-    if (!u->user || !op_is_within(f->r, u->user, o)) return true;
-  return false;
-}
-
 // Adds a result to the block if any occurrence's value is read outside of that occurrence.
 static void add_result(Fold *f, const Block *b, int p, int i) {
   Callee *c = &f->callee[b->id];
   bool read = false;
-  for (int o = 0; !read && o < b->n; o++)
-    read = is_read_outside(f, member_out(f, c->site[o].member.at[p], i), b->at[o]);
+  for (int o = 0; !read && o < b->n; o++) {
+    const Value *v = member_out(f, c->site[o].member.at[p], i);
+    read = false;
+    for_each_use(u, v)
+      if (!u->user || !op_is_within(f->r, u->user, b->at[o])) {
+        read = true;
+        break;
+      }
+  }
+  // A new result, at every call.
   if (!read) return;
   for (int o = 0; c->n_out < MAX_RESULTS && o < b->n; o++)
     c->site[o].out[c->n_out] = member_out(f, c->site[o].member.at[p], i);
@@ -189,21 +193,19 @@ static Origin call_origin(const Ops *ops) {
   return o;
 }
 
-static Origin inner_origin(const Fold *f, const Occurrence *o) {
-  Ops ops = {0};
-  add_ops(f, o, &ops);
-  return call_origin(&ops);
-}
-
 // Copies a member into the callee, with the names of the first occurrence.
 static bool copy_member(Fold *f, Graph *body, Member m, const int *param) {
   int n_in = member_n_in(f, m);
   Value **in = arena_array(f->a, Value *, n_in);
+  // Operands are values of the callee.
   for (int i = 0; i < n_in; i++)
     in[i] = param[i] == INSIDE ? f->in_body[member_in(f, m, i)->id] : body->params[param[i]];
+  // A call has the origin of its ops.
+  Ops ops = {0};
+  if (!m.op) add_ops(f, m.inner, &ops);
   Op *copy = m.op ? op_copy(body, NULL, m.op, in, f->d)
                   : op_new_call(body, NULL, OP_call, callee_of(f, m.inner)->graph, in, n_in,
-                                inner_origin(f, m.inner), f->d);
+                                call_origin(&ops), f->d);
   if (!copy) return false;
   for (int i = 0; i < copy->n_out; i++) {
     const Value *v = member_out(f, m, i);
@@ -213,23 +215,20 @@ static bool copy_member(Fold *f, Graph *body, Member m, const int *param) {
   return true;
 }
 
-static Graph *new_graph(const Fold *f) {
-  for (int i = 0;; i++) {
-    const char *name = str_format(f->a, "%s.block%d", f->g->name, i);
-    if (!graph_find(f->g->module, name)) return graph_new(f->g->module, name, false);
-  }
-}
-
 static bool make_callee(Fold *f, const Block *b) {
   Callee *c = &f->callee[b->id];
   const Site *first = &c->site[0];
+  // Callees of inner calls come first.
   if (c->graph || !c->called) return true;
   for (int p = 0; p < first->member.n; p++) {
     const Occurrence *inner = first->member.at[p].inner;
     if (inner && !make_callee(f, inner->block)) return false;
   }
   // The callee is a copy of the first occurrence, names and ids included.
-  Graph *body = c->graph = new_graph(f);
+  const char *name = NULL;
+  for (int i = 0; !name || graph_find(f->g->module, name); i++)
+    name = str_format(f->a, "%s.block%d", f->g->name, i);
+  Graph *body = c->graph = graph_new(f->g->module, name, false);
   for (int i = 0; i < c->n_in; i++) {
     const Value *v = first->in[i];
     graph_param(body, v->name, v->type, ROLE_none, v->def ? v->def->loc : v->loc);
@@ -238,6 +237,7 @@ static bool make_callee(Fold *f, const Block *b) {
     if (!copy_member(f, body, first->member.at[p], &c->param.at[at])) return false;
     at += member_n_in(f, first->member.at[p]);
   }
+  // Results keep the numbers of the first occurrence.
   for (int i = 0; i < c->n_out; i++)
     graph_output(body, f->in_body[first->out[i]->id], NULL);
   for (int p = 0; p < first->member.n; p++)
@@ -265,15 +265,6 @@ static Attr places(const Fold *f, const char *name, const Ops *ops) {
   return places_attr(name, place, ops->n, f->a);
 }
 
-// Replaces the value by the result of the call, which takes its name and number.
-static void take_over(Value *from, Value *to) {
-  const char *name = from->name;
-  value_set_name(from, NULL);
-  value_set_name(to, name);
-  to->id = from->id;
-  value_replace(from, to);
-}
-
 static Op *call_site(Fold *f, const Occurrence *o) {
   Callee *c = callee_of(f, o);
   Site *site = site_of(f, o);
@@ -287,41 +278,23 @@ static Op *call_site(Fold *f, const Occurrence *o) {
     in[i] = f->now[site->in[i]->id];
   Op *call = op_new_call(f->g, NULL, OP_call, c->graph, in, c->n_in, call_origin(&ops), f->d);
   if (!call) return NULL;
+  // The call records positions and names for inline_calls.
   op_set_attr(call, places(f, "at", &ops));
   op_set_attr(call, recalls_attr(recalls(f, &body), recalls(f, &ops), ops.n, f->a));
   for (int i = 0; i < c->n_out; i++) {
     f->now[site->out[i]->id] = call->out[i];
-    take_over(site->out[i], call->out[i]);
+    // The result of the call takes the name and number of the value that it replaces.
+    Value *from = site->out[i];
+    Value *to = call->out[i];
+    const char *name = from->name;
+    value_set_name(from, NULL);
+    value_set_name(to, name);
+    to->id = from->id;
+    value_replace(from, to);
   }
   for (int i = ops.n - 1; i >= 0; i--)
     op_erase(ops.at[i]);
   return call;
-}
-
-static bool is_in_order(const Fold *f, const Ops *ops) {
-  for (int i = 1; i < ops->n; i++)
-    if (f->place[ops->at[i]->id] < f->place[ops->at[i - 1]->id]) return false;
-  return true;
-}
-
-// Sorts the graph so that the ops of each call are adjacent, and makes the calls. If the order of
-// the other ops changes, the first call records their positions.
-static bool place_members(Fold *f, const Members *order) {
-  Op *first = NULL;
-  Ops rest = {0};
-  for (int i = 0; i < order->n; i++) {
-    Member m = order->at[i];
-    if (m.op) {
-      op_move_before(m.op, NULL);
-      vec_push(f->a, &rest, m.op);
-      continue;
-    }
-    Op *call = call_site(f, m.inner);
-    if (!call) return false;
-    if (!first) first = call;
-  }
-  if (first && !is_in_order(f, &rest)) op_set_attr(first, places(f, "rest", &rest));
-  return true;
 }
 
 static int64_t n_ops(const Graph *g) {
@@ -356,11 +329,31 @@ static bool outline_graph(Graph *g, int min, const PassOptions *o, Diag *d) {
     if (!make_callee(&f, f.r->block[b])) return false;
   Members order = {0};
   add_members(&f, f.r->order, f.r->n_order, &order);
-  return place_members(&f, &order);
+  // The graph is sorted so that the ops of each call are adjacent.
+  Op *first = NULL;
+  Ops rest = {0};
+  for (int i = 0; i < order.n; i++) {
+    Member m = order.at[i];
+    if (m.op) {
+      op_move_before(m.op, NULL);
+      vec_push(f.a, &rest, m.op);
+      continue;
+    }
+    Op *call = call_site(&f, m.inner);
+    if (!call) return false;
+    if (!first) first = call;
+  }
+  // The first call records the positions of the rest only if their order changes.
+  bool in_order = true;
+  for (int i = 1; i < rest.n; i++)
+    in_order &= f.place[rest.at[i]->id] >= f.place[rest.at[i - 1]->id];
+  if (first && !in_order) op_set_attr(first, places(&f, "rest", &rest));
+  return true;
 }
 
 bool pass_outline_repeats(Module *m, const PassOptions *o, Diag *d) {
   int64_t min = opt_int(o, "min", LEAST_BLOCK), before = 0, after = 0;
+  // Later phases have decided things per op.
   if (m->phase != PHASE_typed)
     return diag_error(d, NULL, "outline_repeats wants a typed module, this one is %s",
                       phase_name[m->phase]);

@@ -76,22 +76,6 @@ static bool is_word(char c) {
   return isalnum((unsigned char)c) || c == '.' || c == '_';
 }
 
-// Sets the replacement to the first difference, from the beginning of its word to the end of its
-// number: h.0 and h.13 for "/h.0/mlp" and "/h.13/mlp".
-static void compare(Arena *a, const char *x, const char *y, Change *c) {
-  size_t start = 0, n = strlen(x), m = strlen(y);
-  while (x[start] && x[start] == y[start])
-    start++;
-  while (start > 0 && is_word(x[start - 1]))
-    start--;
-  while (n > start && m > start && x[n - 1] == y[m - 1])
-    n--, m--;
-  while (isdigit((unsigned char)x[n]) && isdigit((unsigned char)y[m]))
-    n++, m++;
-  c->from = n > start ? str_copy_n(a, x + start, n - start) : NULL;
-  c->to = str_copy_n(a, y + start, m - start);
-}
-
 static int n_changed(Arena *a, const Change *c, const Recall *body, const Recall *of, int n) {
   int same = 0;
   for (int i = 0; i < n; i++)
@@ -108,28 +92,6 @@ static int64_t id_change(const Recall *body, const Recall *of, int n) {
   return 0;
 }
 
-static int64_t number_change(const Recall *body, const Recall *of, int n) {
-  for (int i = 0; i < n; i++)
-    if (body[i].of && of[i].of) return of[i].of - body[i].of;
-  return 0;
-}
-
-// The change that fits the most ops, out of those derived from the first locations that do not fit.
-static Change change_of(Arena *a, const Recall *body, const Recall *of, int n) {
-  Change best = {.id = id_change(body, of, n), .of = number_change(body, of, n)}, c = best;
-  int most = n_changed(a, &best, body, of, n);
-  for (int i = 0, tried = 0; i < n && most < n && tried < MAX_TRIED; i++) {
-    if (str_equal(changed(a, &c, body[i].loc), of[i].loc)) continue;
-    compare(a, body[i].loc, of[i].loc, &c);
-    tried++;
-    int same = n_changed(a, &c, body, of, n);
-    if (same <= most) continue;
-    most = same;
-    best = c;
-  }
-  return best;
-}
-
 // -- Writing ---------------------------------------------------------------------------------
 
 static void add_field(StrBuf *b, const char *text) {
@@ -140,7 +102,40 @@ static void add_field(StrBuf *b, const char *text) {
 }
 
 Attr recalls_attr(const Recall *body, const Recall *of, int n, Arena *a) {
-  Change c = change_of(a, body, of, n);
+  // The first op with a number in both gives the difference of numbers.
+  int64_t number = 0;
+  for (int k = 0; k < n; k++)
+    if (body[k].of && of[k].of) {
+      number = of[k].of - body[k].of;
+      break;
+    }
+  Change c = {.id = id_change(body, of, n), .of = number}, candidate = c;
+  // The change that fits the most ops is recorded, out of those derived from the first locations
+  // that do not fit.
+  int most = n_changed(a, &c, body, of, n);
+  for (int k = 0, tried = 0; k < n && most < n && tried < MAX_TRIED; k++) {
+    if (str_equal(changed(a, &candidate, body[k].loc), of[k].loc)) continue;
+    // The replacement spans from the beginning of the first word that differs to the end of its
+    // number: h.0 and h.13 for "/h.0/mlp" and "/h.13/mlp".
+    const char *x = body[k].loc;
+    const char *y = of[k].loc;
+    size_t start = 0, x_end = strlen(x), y_end = strlen(y);
+    while (x[start] && x[start] == y[start])
+      start++;
+    while (start > 0 && is_word(x[start - 1]))
+      start--;
+    while (x_end > start && y_end > start && x[x_end - 1] == y[y_end - 1])
+      x_end--, y_end--;
+    while (isdigit((unsigned char)x[x_end]) && isdigit((unsigned char)y[y_end]))
+      x_end++, y_end++;
+    candidate.from = x_end > start ? str_copy_n(a, x + start, x_end - start) : NULL;
+    candidate.to = str_copy_n(a, y + start, y_end - start);
+    tried++;
+    int same = n_changed(a, &candidate, body, of, n);
+    if (same <= most) continue;
+    most = same;
+    c = candidate;
+  }
   StrBuf b = {.arena = a};
   add_field(&b, c.from ? c.from : "");
   // The first line is the change; the others are exceptions, a line per op.
@@ -179,20 +174,9 @@ static const char *take_field(Arena *a, const char **at, char *end) {
   return b.at;
 }
 
-static bool read_change(Arena *a, const char **at, Change *c, char *end) {
-  c->from = take_field(a, at, end);
-  if (*end != '\t') return false;
-  c->to = take_field(a, at, end);
-  if (*end != '\t') return false;
-  c->id = atoll(take_field(a, at, end));
-  if (*end != '\t') return false;
-  c->of = atoll(take_field(a, at, end));
-  if (!*c->from) c->from = NULL;
-  return *end != '\t' && c->id > -MAX_ID && c->id < MAX_ID && c->of > -MAX_ID && c->of < MAX_ID;
-}
-
 static bool read_recall(Arena *a, const char **at, const Change *c, const Recall *body, Recall *of,
                         char *end) {
+  // An empty line stands for an op that the change describes.
   bool given = *end == '\n' && **at && **at != '\n';
   *of = (Recall){body->n, arena_array(a, const char *, body->n), NULL, 0};
   for (int i = 0; i < body->n; i++) {
@@ -201,6 +185,7 @@ static bool read_recall(Arena *a, const char **at, const Change *c, const Recall
   }
   of->loc = given ? take_field(a, at, end) : changed(a, c, body->loc);
   if (given && *end != '\t') return false;
+  // A number that does not fit is none.
   int64_t number = given ? atoll(take_field(a, at, end)) : changed_number(c, body);
   of->of = number >= 0 && number < MAX_ID ? (int)number : 0;
   if (!given && *end == '\n' && **at == '\n')
@@ -214,7 +199,18 @@ bool recalls_read(const Op *call, const Recall *body, Recall *of, int n, Arena *
   const char *at = attr_s(call, "was");
   Change c;
   char end;
-  if (!read_change(a, &at, &c, &end)) return false;
+  // The record begins with the change: two texts, and the differences of ids and numbers.
+  c.from = take_field(a, &at, &end);
+  if (end != '\t') return false;
+  c.to = take_field(a, &at, &end);
+  if (end != '\t') return false;
+  c.id = atoll(take_field(a, &at, &end));
+  if (end != '\t') return false;
+  c.of = atoll(take_field(a, &at, &end));
+  if (!*c.from) c.from = NULL;
+  if (end == '\t' || c.id <= -MAX_ID || c.id >= MAX_ID || c.of <= -MAX_ID || c.of >= MAX_ID)
+    return false;
+  // Then a line for each op.
   for (int i = 0; i < n; i++)
     if (!read_recall(a, &at, &c, &body[i], &of[i], &end)) return false;
   return !*at;
@@ -252,26 +248,24 @@ bool places_read(const Op *call, const char *name, int *place, int n) {
 
 typedef Vec(Value *) Values;
 
-static Values values_of(const Graph *g, Arena *a) {
+void values_number(Graph *g, Arena *scratch) {
+  // All values, in the order of their definitions.
   Values all = {0};
   for (int i = 0; i < g->n_params; i++)
-    vec_push(a, &all, g->params[i]);
+    vec_push(scratch, &all, g->params[i]);
   for_each_op(op, g)
     for (int i = 0; i < op->n_out; i++)
-      vec_push(a, &all, op->out[i]);
-  return all;
-}
-
-void values_number(Graph *g, Arena *scratch) {
-  Values all = values_of(g, scratch);
+      vec_push(scratch, &all, op->out[i]);
   for (int i = 0; i < all.n; i++)
     if (all.at[i]->id >= g->n_values) g->n_values = all.at[i]->id + 1;
+  // The first unnamed value of an id keeps it.
   bool *taken = arena_array(scratch, bool, g->n_values + (uint32_t)all.n);
   bool *kept = arena_array(scratch, bool, all.n);
   for (int i = 0; i < all.n; i++) {
     kept[i] = !all.at[i]->name && !taken[all.at[i]->id];
     if (kept[i]) taken[all.at[i]->id] = true;
   }
+  // The others get the free ids.
   uint32_t free_id = 0;
   for (int i = 0; i < all.n; i++) {
     if (kept[i]) continue;

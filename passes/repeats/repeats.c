@@ -35,11 +35,6 @@ enum {
 
 // -- Colors ----------------------------------------------------------------------------------
 
-static void first_colors(const Net *net, uint64_t *color) {
-  for (int i = 0; i < net->n; i++)
-    color[i] = hash_mix(0x51ed2701u, (uint64_t)net->node[i].label);
-}
-
 // A hash in which inputs that differ in few bits differ in many.
 static uint64_t mix(uint64_t h, uint64_t x) {
   h = hash_mix(h, x);
@@ -107,6 +102,7 @@ static bool is_explained(const Grown *grown, const Class *c) {
 }
 
 static void try_class(Search *s, const Net *net, Growth *growth, Grown *grown, const Class *c) {
+  // Classes that would give a known block again are skipped.
   if (c->n < 2 || grown->effort < 0 || s->effort < 0 || is_explained(grown, c)) return;
   Tuples t = growth_from(growth, c->node, c->n);
   if (t.n == 0) return;
@@ -114,9 +110,11 @@ static void try_class(Search *s, const Net *net, Growth *growth, Grown *grown, c
   f->found = grown->families.n;
   vec_push(s->scratch, &f->piece, t);
   family_weigh(s, net, f);
+  // The effort is bounded, by level and in total.
   grown->effort -= (int64_t)t.n * t.k;
   s->effort -= (int64_t)t.n * t.k;
   for (int i = 0; i < t.n * t.k; i++) {
+    // Each node knows its best family.
     const Family *known = grown->family[t.node[i]];
     if (known && known->worth >= f->worth) continue;
     grown->family[t.node[i]] = f;
@@ -125,31 +123,13 @@ static void try_class(Search *s, const Net *net, Growth *growth, Grown *grown, c
   if (f->saves > 0) vec_push(s->scratch, &grown->families, f);
 }
 
-static void try_classes(Search *s, const Net *net, const uint64_t *color, Growth *growth,
-                        Grown *grown) {
-  Colored *sorted = arena_array(s->scratch, Colored, net->n);
-  int *node = arena_array(s->scratch, int, net->n), n = 0;
-  Vec(Class) classes = {0};
-  for (int i = 0; i < net->n; i++)
-    if (net->node[i].label != NEVER) sorted[n++] = (Colored){color[i], i};
-  qsort(sorted, (size_t)n, sizeof *sorted, by_color);
-  for (int i = 0; i < n; i++) {
-    node[i] = sorted[i].node;
-    if (i == 0 || sorted[i].color != sorted[i - 1].color)
-      vec_push(s->scratch, &classes, (Class){&node[i], 0});
-    classes.at[classes.n - 1].n++;
-  }
-  // Small classes first: a rare node identifies an occurrence better.
-  if (classes.n) qsort(classes.at, (size_t)classes.n, sizeof *classes.at, by_size);
-  for (int i = 0; i < classes.n; i++)
-    try_class(s, net, growth, grown, &classes.at[i]);
-}
-
 static Families grow_families(Search *s, const Net *net, Growth **out_growth) {
   Arena *a = s->scratch;
   uint64_t *color = arena_array(a, uint64_t, net->n), *next = arena_array(a, uint64_t, net->n);
   uint64_t *near = arena_array(a, uint64_t, net->n);
-  first_colors(net, color);
+  // Colors begin with labels, and spread to neighbours.
+  for (int i = 0; i < net->n; i++)
+    color[i] = hash_mix(0x51ed2701u, (uint64_t)net->node[i].label);
   farther(net, color, next);
   farther(net, next, near);
   Growth *growth = *out_growth = growth_new(net, near, a);
@@ -157,7 +137,23 @@ static Families grow_families(Search *s, const Net *net, Growth **out_growth) {
                  .position = arena_array(a, int, net->n),
                  .effort = (int64_t)EFFORT_TO_GROW * (net->n + 100)};
   for (int distance = 0; distance <= FARTHEST; distance++) {
-    try_classes(s, net, color, growth, &grown);
+    // Nodes of one color are a class, and may be the seeds of a block's occurrences.
+    Colored *sorted = arena_array(s->scratch, Colored, net->n);
+    int *node = arena_array(s->scratch, int, net->n), n = 0;
+    Vec(Class) classes = {0};
+    for (int i = 0; i < net->n; i++)
+      if (net->node[i].label != NEVER) sorted[n++] = (Colored){color[i], i};
+    qsort(sorted, (size_t)n, sizeof *sorted, by_color);
+    for (int i = 0; i < n; i++) {
+      node[i] = sorted[i].node;
+      if (i == 0 || sorted[i].color != sorted[i - 1].color)
+        vec_push(s->scratch, &classes, (Class){&node[i], 0});
+      classes.at[classes.n - 1].n++;
+    }
+    // Small classes first: a rare node identifies an occurrence better.
+    if (classes.n) qsort(classes.at, (size_t)classes.n, sizeof *classes.at, by_size);
+    for (int i = 0; i < classes.n; i++)
+      try_class(s, net, growth, &grown, &classes.at[i]);
     farther(net, color, next);
     uint64_t *swap = color;
     color = next;
@@ -170,22 +166,6 @@ static Families grow_families(Search *s, const Net *net, Growth **out_growth) {
 
 static void search(Search *s, Net *net);
 
-// Sets the members of all occurrences, once all repeats inside of them are found.
-static void set_members(Block *b, const Net *inside, Arena *a) {
-  b->n_members = inside->n;
-  for (int w = 0; w < b->n; w++) {
-    Occurrence *o = b->at[w];
-    o->member = arena_array(a, Member, inside->n);
-    for (int p = 0; p < inside->n; p++) {
-      Occurrence *inner = inside->node[p].member[w].inner;
-      o->member[p] = inside->node[p].member[w];
-      if (!inner) continue;
-      inner->outer = o;
-      inner->position = p;
-    }
-  }
-}
-
 static Block *block_new(Search *s, const Net *net, const Tuples *t, int family) {
   Block *b = arena_one(s->arena, Block);
   *b = (Block){.id = s->block.n, .family = family, .n = net->worlds * t->k};
@@ -196,38 +176,24 @@ static Block *block_new(Search *s, const Net *net, const Tuples *t, int family) 
   }
   vec_push(s->scratch, &s->block, b);
   Net inside = net_inside(net, t, s->scratch);
+  // The inside of a block is searched for repeats, too.
   for (int p = 0; p < inside.n; p++)
     b->n_ops += inside.node[p].n_ops;
   search(s, &inside);
-  set_members(b, &inside, s->arena);
-  return b;
-}
-
-// Sets the label and members of each group's future node; `family` is the number of the first
-// family chosen.
-static void name_groups(Search *s, const Net *net, Grouping *to, int family) {
-  const Tuples *last = NULL;
-  Block *b = NULL;
-  int label = NEVER;
-  for (int g = 0; g < to->n; g++) {
-    Group *info = &to->info[g];
-    // A single node keeps its label and members.
-    if (!info->tuples) {
-      info->label = net->node[info->occurrence].label;
-      info->member = net->node[info->occurrence].member;
-      continue;
+  // Occurrences have members once all repeats inside of them are found.
+  b->n_members = inside.n;
+  for (int w = 0; w < b->n; w++) {
+    Occurrence *o = b->at[w];
+    o->member = arena_array(s->arena, Member, inside.n);
+    for (int p = 0; p < inside.n; p++) {
+      Occurrence *inner = inside.node[p].member[w].inner;
+      o->member[p] = inside.node[p].member[w];
+      if (!inner) continue;
+      inner->outer = o;
+      inner->position = p;
     }
-    // Occurrences of one block are adjacent groups.
-    if (info->tuples != last) {
-      b = block_new(s, net, info->tuples, family + info->family);
-      label = label_new(s->labels);
-      last = info->tuples;
-    }
-    info->label = label;
-    info->member = arena_array(s->scratch, Member, net->worlds);
-    for (int w = 0; w < net->worlds; w++)
-      info->member[w].inner = b->at[w * info->tuples->k + info->occurrence];
   }
+  return b;
 }
 
 static void search(Search *s, Net *net) {
@@ -238,7 +204,29 @@ static void search(Search *s, Net *net) {
     Grouping to = families_group(net, &chosen, s->scratch);
     int family = s->n_families;
     s->n_families += chosen.n;
-    name_groups(s, net, &to, family);
+    // Each group becomes a node with a label and members.
+    const Tuples *last = NULL;
+    Block *b = NULL;
+    int label = NEVER;
+    for (int g = 0; g < to.n; g++) {
+      Group *info = &to.info[g];
+      // A single node keeps its label and members.
+      if (!info->tuples) {
+        info->label = net->node[info->occurrence].label;
+        info->member = net->node[info->occurrence].member;
+        continue;
+      }
+      // Occurrences of one block are adjacent groups.
+      if (info->tuples != last) {
+        b = block_new(s, net, info->tuples, family + info->family);
+        label = label_new(s->labels);
+        last = info->tuples;
+      }
+      info->label = label;
+      info->member = arena_array(s->scratch, Member, net->worlds);
+      for (int w = 0; w < net->worlds; w++)
+        info->member[w].inner = b->at[w * info->tuples->k + info->occurrence];
+    }
     int *order = arena_array(s->scratch, int, to.n);
     if (!net_order(net, to.group, to.n, order, arena_array(s->scratch, bool, to.n), s->scratch))
       BUG("occurrences that cannot run one after the other");
@@ -247,25 +235,6 @@ static void search(Search *s, Net *net) {
 }
 
 // -- The result ------------------------------------------------------------------------------
-
-static void place_ops(Repeats *r) {
-  r->n_after = r->n_order;
-  for (int b = 0; b < r->n_blocks; b++) {
-    const Block *block = r->block[b];
-    r->n_after += block->n_members;
-    for (int i = 0; i < block->n; i++)
-      for (int p = 0; p < block->n_members; p++) {
-        const Op *op = block->at[i]->member[p].op;
-        if (op) r->of_op[op->id] = (OpRepeat){block->at[i], p};
-      }
-  }
-}
-
-// Whether the op is in this occurrence, directly or not, or in that of another block of its family.
-static bool belongs(const Repeats *r, const Op *op, const Occurrence *to) {
-  const Occurrence *o = op_of_family(r, op, to->block->family);
-  return o && o->index == to->index;
-}
 
 // The nesting depth of an occurrence. is_before compares positions from the outermost inwards.
 static int depth(const Occurrence *o) {
@@ -293,24 +262,6 @@ static bool is_before(const Repeats *r, const Use *x, const Use *y) {
   return order < 0;
 }
 
-// The innermost occurrence that all readers belong to.
-static ParamRepeat place_param(const Repeats *r, const Value *v) {
-  const Use *first = NULL;
-  Occurrence *o = NULL;
-  for_each_use(u, v) {
-    if (!u->user) continue;
-    if (!first || is_before(r, u, first)) first = u;
-  }
-  if (first) o = r->of_op[first->user->id].occurrence;
-  for (bool all = false; o && !all;) {
-    all = true;
-    for_each_use(u, v)
-      all &= !u->user || belongs(r, u->user, o);
-    if (!all) o = o->outer;
-  }
-  return o ? (ParamRepeat){o, first->user, first->index} : (ParamRepeat){0};
-}
-
 Repeats *repeats_find(const Graph *g, int min, const bool *among, Arena *a) {
   Search s = {.scratch = arena_new(), .arena = a, .min = min};
   s.effort = (int64_t)EFFORT * (g->n_ops + 1000);
@@ -327,9 +278,37 @@ Repeats *repeats_find(const Graph *g, int min, const bool *among, Arena *a) {
     r->order[i] = net.node[i].member[0];
   r->of_op = arena_array(a, OpRepeat, g->n_ops);
   r->of_param = arena_array(a, ParamRepeat, g->n_params);
-  place_ops(r);
-  for (int i = 0; i < g->n_params; i++)
-    r->of_param[i] = place_param(r, g->params[i]);
+  // Each op of a block knows its occurrence and position.
+  r->n_after = r->n_order;
+  for (int b = 0; b < r->n_blocks; b++) {
+    const Block *block = r->block[b];
+    r->n_after += block->n_members;
+    for (int i = 0; i < block->n; i++)
+      for (int p = 0; p < block->n_members; p++) {
+        const Op *op = block->at[i]->member[p].op;
+        if (op) r->of_op[op->id] = (OpRepeat){block->at[i], p};
+      }
+  }
+  for (int i = 0; i < g->n_params; i++) {
+    // A parameter belongs to the innermost occurrence that all its readers belong to.
+    const Use *reader = NULL;
+    Occurrence *o = NULL;
+    for_each_use(u, g->params[i]) {
+      if (!u->user) continue;
+      if (!reader || is_before(r, u, reader)) reader = u;
+    }
+    if (reader) o = r->of_op[reader->user->id].occurrence;
+    for (bool all = false; o && !all;) {
+      all = true;
+      for_each_use(u, g->params[i]) {
+        // A reader may be in an occurrence of another block of the family.
+        const Occurrence *own = u->user ? op_of_family(r, u->user, o->block->family) : o;
+        all &= own && own->index == o->index;
+      }
+      if (!all) o = o->outer;
+    }
+    r->of_param[i] = o ? (ParamRepeat){o, reader->user, reader->index} : (ParamRepeat){0};
+  }
   arena_free(s.scratch);
   return r;
 }

@@ -30,22 +30,22 @@ void family_weigh(const Search *s, const Net *net, Family *f) {
   f->worth = (double)f->saves * cbrt((double)n);
 }
 
-static void add_groups(Grouping *to, const Tuples *t, int family) {
-  for (int i = 0; i < t->k; i++) {
-    for (int p = 0; p < t->n; p++)
-      to->group[t->node[p * t->k + i]] = to->n;
-    to->info[to->n++] = (Group){.tuples = t, .occurrence = i, .family = family};
-  }
-}
-
 Grouping families_group(const Net *net, const Families *chosen, Arena *a) {
   Grouping to = {0, arena_array(a, int, net->n), arena_array(a, Group, net->n)};
   for (int i = 0; i < net->n; i++)
     to.group[i] = OUTSIDE;
   for (int f = 0; f < chosen->n; f++)
-    for (int p = 0; p < chosen->at[f]->piece.n; p++)
-      add_groups(&to, &chosen->at[f]->piece.at[p], f);
+    for (int p = 0; p < chosen->at[f]->piece.n; p++) {
+      // Each occurrence of a piece is a group.
+      const Tuples *t = &chosen->at[f]->piece.at[p];
+      for (int o = 0; o < t->k; o++) {
+        for (int q = 0; q < t->n; q++)
+          to.group[t->node[q * t->k + o]] = to.n;
+        to.info[to.n++] = (Group){.tuples = t, .occurrence = o, .family = f};
+      }
+    }
   for (int i = 0; i < net->n; i++)
+    // Every other node is a group of its own.
     if (to.group[i] == OUTSIDE) {
       to.group[i] = to.n;
       to.info[to.n++] = (Group){.occurrence = i};
@@ -61,18 +61,15 @@ static Tuples some_positions(const Tuples *t, const bool *which, bool want, Aren
   return some;
 }
 
-static Tuples *piece_of(const Family *f, const Group *g) {
-  for (int i = 0; i < f->piece.n; i++)
-    if (&f->piece.at[i] == g->tuples) return &f->piece.at[i];
-  return NULL;
-}
-
 // Cuts the piece of this group in two: nodes that can run in its occurrence, and nodes that cannot.
 // False if the group is no piece of the family.
 static bool cut(Family *f, const Net *net, const Grouping *to, const Group *stuck, const bool *done,
                 Arena *a) {
-  Tuples *t = piece_of(f, stuck);
+  Tuples *t = NULL;
+  for (int i = 0; i < f->piece.n; i++)
+    if (&f->piece.at[i] == stuck->tuples) t = &f->piece.at[i];
   if (!t) return false;
+  // A node runs if its operands are done, or run in the same occurrence.
   bool *runs = arena_array(a, bool, t->n), *seen = arena_array(a, bool, net->n);
   for (int p = 0; p < t->n; p++) {
     int at = t->node[p * t->k + stuck->occurrence];
@@ -83,6 +80,7 @@ static bool cut(Family *f, const Net *net, const Grouping *to, const Group *stuc
     }
     seen[at] = runs[p];
   }
+  // The two parts are pieces of the family.
   Tuples later = some_positions(t, runs, false, a);
   *t = some_positions(t, runs, true, a);
   vec_push(a, &f->piece, later);
@@ -168,22 +166,6 @@ static void shift(Search *s, const Net *net, Growth *growth, Family *f) {
   family_weigh(s, net, f);
 }
 
-// The family with the most worth after division; NULL if none has any.
-static Family *find_best(Search *s, const Net *net, Growth *growth, Families *all) {
-  Families none = {0};
-  for (int i = 0; i < all->n; i++) {
-    Family *f = all->at[i];
-    if (f->divided) return f;
-    shift(s, net, growth, f);
-    f->divided = divide(s, net, &none, f);
-    if (sinks(all, i))
-      i--;
-    else if (f->divided)
-      return f;
-  }
-  return NULL;
-}
-
 // Adds the families that can be chosen too: mostly all can, and one try is enough.
 static void choose_also(Search *s, const Net *net, Families *chosen, Family *const *more, int n) {
   int before = chosen->n;
@@ -202,8 +184,26 @@ static void choose_also(Search *s, const Net *net, Families *chosen, Family *con
 Families families_choose(Search *s, const Net *net, Growth *growth, Families *all) {
   Families chosen = {0}, more = {0};
   if (all->n) qsort(all->at, (size_t)all->n, sizeof *all->at, by_worth);
-  Family *best = find_best(s, net, growth, all);
+  // The family with the most worth after division is next.
+  Family *best = NULL;
+  Families none = {0};
+  for (int i = 0; i < all->n; i++) {
+    Family *f = all->at[i];
+    if (f->divided) {
+      best = f;
+      break;
+    }
+    shift(s, net, growth, f);
+    f->divided = divide(s, net, &none, f);
+    if (sinks(all, i))
+      i--;
+    else if (f->divided) {
+      best = f;
+      break;
+    }
+  }
   if (!best) return chosen;
+  // Others that do not overlap and have at least half its worth are chosen too.
   bool *taken = arena_array(s->scratch, bool, net->n);
   take(best, taken);
   vec_push(s->scratch, &chosen, best);

@@ -62,16 +62,6 @@ static bool is_inside(const Growth *w, int node, int i) {
   return node != OUTSIDE && w->occurrence[node] == i;
 }
 
-static bool same_operands(const Growth *w, const Node *x, const Node *y, int i) {
-  for (int j = 0; j < x->n_in; j++) {
-    Edge e = x->in[j], f = y->in[j];
-    bool inside = is_inside(w, e.node, 0);
-    if (inside != is_inside(w, f.node, i)) return false;
-    if (inside && (w->position[e.node] != w->position[f.node] || e.slot != f.slot)) return false;
-  }
-  return true;
-}
-
 static int readers_inside(const Growth *w, const Node *x, int i) {
   int n = 0;
   for (int r = 0; r < x->n_readers; r++)
@@ -105,14 +95,30 @@ static bool add_position(Growth *w) {
     w->occurrence[node] = n;
     w->position[node] = w->n;
   }
-  for (int i = 1; fits && i < w->k; i++)
-    fits = same_operands(w, first, &w->net->node[w->next[i]], i) &&
-           same_readers(w, w->next[0], w->next[i], i);
+  for (int i = 1; fits && i < w->k; i++) {
+    // Operands inside must be at the same positions in both.
+    const Node *y = &w->net->node[w->next[i]];
+    bool operands_fit = true;
+    for (int j = 0; j < first->n_in; j++) {
+      Edge e = first->in[j], f = y->in[j];
+      bool inside = is_inside(w, e.node, 0);
+      if (inside != is_inside(w, f.node, i)) {
+        operands_fit = false;
+        break;
+      }
+      if (inside && (w->position[e.node] != w->position[f.node] || e.slot != f.slot)) {
+        operands_fit = false;
+        break;
+      }
+    }
+    fits = operands_fit && same_readers(w, w->next[0], w->next[i], i);
+  }
   if (!fits) {
     while (n > 0)
       w->occurrence[w->next[--n]] = OUTSIDE;
     return false;
   }
+  // All occurrences have grown by one position.
   for (int i = 0; i < w->k; i++)
     vec_push(w->arena, &w->node, w->next[i]);
   w->n++;
@@ -121,33 +127,22 @@ static bool add_position(Growth *w) {
 
 // -- Directions of growth --------------------------------------------------------------------
 
-static void grow_back(Growth *w, int p) {
-  for (int j = 0; j < node_at(w, p, 0)->n_in; j++) {
-    int slot = node_at(w, p, 0)->in[j].slot, i = 0;
-    for (; i < w->k; i++) {
-      Edge e = node_at(w, p, i)->in[j];
-      if (e.node == OUTSIDE || e.slot != slot || w->occurrence[e.node] != OUTSIDE) break;
-      w->next[i] = e.node;
-    }
-    if (i == w->k) add_position(w);
-  }
-}
-
-static bool reads_alike(const Growth *w, const Reader *x, const Reader *y) {
-  return x->operand == y->operand && x->slot == y->slot && w->occurrence[y->node] == OUTSIDE &&
-         w->net->node[x->node].label == w->net->node[y->node].label;
-}
-
 // Adds to w->like the readers of result `reader->slot` of p in occurrence i that look like
 // `reader`. Returns their number.
 static int find_alike(Growth *w, int p, int i, const Reader *reader) {
   const Node *node = node_at(w, p, i);
   int n = 0;
-  for (int r = 0; r < node->n_readers; r++)
-    if (reads_alike(w, reader, &node->reader[r])) {
+  for (int r = 0; r < node->n_readers; r++) {
+    // Readers are alike if operand, slot and label are the same, and they are outside.
+    const Reader *y = &node->reader[r];
+    bool alike = reader->operand == y->operand && reader->slot == y->slot &&
+                 w->occurrence[y->node] == OUTSIDE &&
+                 w->net->node[reader->node].label == w->net->node[y->node].label;
+    if (alike) {
       vec_push(w->arena, &w->like, node->reader[r].node);
       n++;
     }
+  }
   // Sorted by color; equal colors stay in the order of the graph.
   int *like = &w->like.at[w->like.n - n];
   for (int x = 1; x < n; x++)
@@ -188,9 +183,19 @@ static bool grow_ahead(Growth *w, int p, bool pair) {
 
 static void grow(Growth *w) {
   for (;;) {
-    if (w->n_back < w->n)
-      grow_back(w, w->n_back++);
-    else if (w->n_ahead < w->n) {
+    if (w->n_back < w->n) {
+      // Producers join if every occurrence has a new one at this operand.
+      int p = w->n_back++;
+      for (int j = 0; j < node_at(w, p, 0)->n_in; j++) {
+        int slot = node_at(w, p, 0)->in[j].slot, i = 0;
+        for (; i < w->k; i++) {
+          Edge e = node_at(w, p, i)->in[j];
+          if (e.node == OUTSIDE || e.slot != slot || w->occurrence[e.node] != OUTSIDE) break;
+          w->next[i] = e.node;
+        }
+        if (i == w->k) add_position(w);
+      }
+    } else if (w->n_ahead < w->n) {
       if (!grow_ahead(w, w->n_ahead, false)) vec_push(w->arena, &w->unclear, w->n_ahead);
       w->n_ahead++;
     } else if (w->unclear.n)
@@ -257,6 +262,7 @@ Tuples growth_from(Growth *w, const int *seed, int k) {
 
 // The number of values that cross the border of an inner occurrence, parameters excluded.
 static int n_crossing(const Growth *w) {
+  // An occurrence in the middle is typical.
   int i = w->k / 2, n = 0;
   Vec(Edge) seen = {0};
   for (int p = 0; p < w->n; p++) {
@@ -291,25 +297,21 @@ static bool is_head(const Growth *w, const Tuples *t, int p) {
   return reads;
 }
 
-// Regrows the block without position p, which may enter at the other end.
-static Tuples shifted_by(Growth *w, const Tuples *t, int p, int *crossing) {
-  put_back(w, t, p);
-  w->n_ahead = 0;
-  grow(w);
-  *crossing = n_crossing(w);
-  return take(w);
-}
-
 Tuples growth_shifted(Growth *w, Tuples t) {
   put_back(w, &t, -1);
+  // With another first op, fewer values may cross the border.
   int least = n_crossing(w), n_heads = 0;
   int *head = arena_array(w->arena, int, t.n);
   for (int p = 0; p < t.n; p++)
     if (is_head(w, &t, p)) head[n_heads++] = p;
   take(w);
   for (int i = 0; i < n_heads && i < MANY_HEADS; i++) {
-    int crossing;
-    Tuples to = shifted_by(w, &t, head[i], &crossing);
+    // The block grows again without this position, which may enter at the other end.
+    put_back(w, &t, head[i]);
+    w->n_ahead = 0;
+    grow(w);
+    int crossing = n_crossing(w);
+    Tuples to = take(w);
     if (to.n >= t.n && crossing < least) return growth_shifted(w, to);
   }
   return t;

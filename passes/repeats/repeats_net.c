@@ -55,7 +55,10 @@ static bool same_label(const Op *x, const Op *y) {
   return x->part == y->part && x->piece == y->piece && op_same_attrs(x, y);
 }
 
-static uint64_t hash_op(const Op *op) {
+// The label of an op. A call has unique attributes and is in no block.
+static int label_of(Labels *l, const Op *op) {
+  if (op->kind == OP_call) return NEVER;
+  // Ops with one label have one hash.
   uint64_t h = hash_mix((uint64_t)op->kind, (uint64_t)op->n_in);
   h = hash_mix(h, (uint64_t)op->part * 64 + (uint64_t)op->piece);
   int n;
@@ -64,13 +67,8 @@ static uint64_t hash_op(const Op *op) {
     h = attr_hash(h, &op->attrs[i]);
   for (int i = 0; i < op->n_in; i++)
     h = hash_mix(h, (uint64_t)type_count(op->in[i].value->type));
-  return h ^ h >> 32;
-}
-
-// The label of an op. A call has unique attributes and is in no block.
-static int label_of(Labels *l, const Op *op) {
-  if (op->kind == OP_call) return NEVER;
-  Label **bucket = &l->bucket[hash_op(op) % l->n_buckets], *at = *bucket;
+  Label **bucket = &l->bucket[(h ^ h >> 32) % l->n_buckets], *at = *bucket;
+  // A new label, if no op is the same.
   while (at && !same_label(at->op, op))
     at = at->next;
   if (!at) {
@@ -84,6 +82,7 @@ static int label_of(Labels *l, const Op *op) {
 // -- Nets ------------------------------------------------------------------------------------
 
 static void add_readers(Net *net, Arena *a) {
+  // Readers are counted first, to allocate their lists.
   for (int i = 0; i < net->n; i++)
     for (int j = 0; j < net->node[i].n_in; j++)
       if (net->node[i].in[j].node != OUTSIDE) net->node[net->node[i].in[j].node].n_readers++;
@@ -132,6 +131,7 @@ Net net_inside(const Net *net, const Tuples *t, Arena *a) {
     position[i] = OUTSIDE;
   for (int p = 0; p < t->n; p++)
     position[t->node[p * t->k]] = p;
+  // Members are those of all occurrences, in every world.
   for (int p = 0; p < t->n; p++) {
     const Node *from = &net->node[t->node[p * t->k]];
     Node *node = &in.node[p];
@@ -198,6 +198,7 @@ bool net_order(const Net *net, const int *group, int n_groups, int *order, bool 
     head[g] = OUTSIDE;
     ready.key[g] = INT32_MAX;
   }
+  // Nodes of a group are a list.
   for (int i = net->n - 1; i >= 0; i--) {
     const Node *node = &net->node[i];
     int g = group[i];
@@ -209,6 +210,7 @@ bool net_order(const Net *net, const int *group, int n_groups, int *order, bool 
   }
   for (int g = 0; g < n_groups; g++)
     if (!waits[g]) free_add(&ready, g);
+  // A ready group with the earliest op is next.
   while (ready.n) {
     int g = order[n++] = free_take(&ready);
     done[g] = true;
@@ -223,8 +225,15 @@ bool net_order(const Net *net, const int *group, int n_groups, int *order, bool 
 
 // -- Contraction -----------------------------------------------------------------------------
 
-// The first slot of every node among the slots of its future node.
-static int *slot_bases(const Net *net, const Group *info, int n_groups, Arena *a) {
+static int node_at(const Group *g, int p) {
+  return g->tuples ? g->tuples->node[p * g->tuples->k + g->occurrence] : g->occurrence;
+}
+
+Net net_contract(const Net *net, const Group *info, const int *group, int n_groups,
+                 const int *order, Arena *a) {
+  Net to = {n_groups, net->worlds, arena_array(a, Node, n_groups)};
+  int *new_of = arena_array(a, int, n_groups);
+  // The first slot of every node among the slots of its future node.
   int *base = arena_array(a, int, net->n), *n_slots = arena_array(a, int, net->n);
   for (int i = 0; i < net->n; i++)
     for (int r = 0; r < net->node[i].n_readers; r++)
@@ -242,43 +251,31 @@ static int *slot_bases(const Net *net, const Group *info, int n_groups, Arena *a
       at += most;
     }
   }
-  return base;
-}
-
-static int node_at(const Group *g, int p) {
-  return g->tuples ? g->tuples->node[p * g->tuples->k + g->occurrence] : g->occurrence;
-}
-
-static void add_node(Node *to, const Node *from, const int *group, int g, const int *new_of,
-                     const int *base) {
-  to->n_ops += from->n_ops;
-  if (from->first < to->first) to->first = from->first;
-  for (int j = 0; j < from->n_in; j++) {
-    Edge e = from->in[j];
-    if (e.node == OUTSIDE)
-      to->in[to->n_in++] = e;
-    else if (group[e.node] != g)
-      to->in[to->n_in++] = (Edge){new_of[group[e.node]], base[e.node] + e.slot};
-  }
-}
-
-Net net_contract(const Net *net, const Group *info, const int *group, int n_groups,
-                 const int *order, Arena *a) {
-  Net to = {n_groups, net->worlds, arena_array(a, Node, n_groups)};
-  int *new_of = arena_array(a, int, n_groups);
-  const int *base = slot_bases(net, info, n_groups, a);
   for (int i = 0; i < n_groups; i++)
     new_of[order[i]] = i;
   for (int i = 0; i < n_groups; i++) {
     int g = order[i];
     const Tuples *t = info[g].tuples;
     to.node[i] = (Node){.label = info[g].label, .first = INT32_MAX, .member = info[g].member};
+    // The new node has the operands of all its nodes.
     int n_in = 0;
     for (int p = 0; p < (t ? t->n : 1); p++)
       n_in += net->node[node_at(&info[g], p)].n_in;
     to.node[i].in = arena_array(a, Edge, n_in);
-    for (int p = 0; p < (t ? t->n : 1); p++)
-      add_node(&to.node[i], &net->node[node_at(&info[g], p)], group, g, new_of, base);
+    for (int p = 0; p < (t ? t->n : 1); p++) {
+      // Edges of contracted nodes lead to the groups of their producers.
+      Node *node = &to.node[i];
+      const Node *from = &net->node[node_at(&info[g], p)];
+      node->n_ops += from->n_ops;
+      if (from->first < node->first) node->first = from->first;
+      for (int j = 0; j < from->n_in; j++) {
+        Edge e = from->in[j];
+        if (e.node == OUTSIDE)
+          node->in[node->n_in++] = e;
+        else if (group[e.node] != g)
+          node->in[node->n_in++] = (Edge){new_of[group[e.node]], base[e.node] + e.slot};
+      }
+    }
   }
   add_readers(&to, a);
   return to;

@@ -2,8 +2,8 @@
 //
 // Each known list of ranks is one Stage, numbered in the order in which the model reaches it. The
 // other ops get stages part by part: the model from front to back, ops without operands from the
-// back, parameters, gradients, updates, states. Only `apply` puts ops and parameters on other
-// meshes.
+// back, parameters, gradients, updates, states. Only at the end are ops and parameters put on
+// other meshes.
 
 #include "assign.h"
 
@@ -27,10 +27,6 @@ const Ranks *ranks_new(const Sharding *s, int axis, const int *at, int n) {
   r->n = n;
   memcpy(r->at, at, (size_t)n * sizeof *at);
   return r;
-}
-
-static bool same_ranks(const Ranks *a, const Ranks *b) {
-  return a == b || (a && b && a->n == b->n && !memcmp(a->at, b->at, (size_t)a->n * sizeof *a->at));
 }
 
 static bool is_run(const Ranks *r) {
@@ -57,48 +53,41 @@ const char *ranks_text(Arena *a, const Ranks *r, const char *axis) {
 
 // -- Meshes ------------------------------------------------------------------------------------
 
-// "pp1", "pp0to3", "pp0_2", after the former name of the mesh if that was not the whole.
-static const char *mesh_name(const Sharding *s, const Mesh *from, int axis, const Ranks *r) {
-  Arena *a = s->g->module->arena;
-  StrBuf b = {.arena = a};
-  if (from != s->mesh) strbuf_addf(&b, "%s_", from->name);
-  strbuf_addf(&b, "%s%d", s->mesh->axis[axis].name, r->at[0]);
-  for (int i = 1; i < r->n && i < SHOWN && !is_run(r); i++)
-    strbuf_addf(&b, "_%d", r->at[i]);
-  if (r->n > 1 && is_run(r)) strbuf_addf(&b, "to%d", r->at[r->n - 1]);
-  const char *name = b.at;
-  for (int i = 2; module_find_mesh(s->g->module, name); i++)
-    name = str_format(a, "%s_%d", b.at, i);
-  return name;
-}
-
-// The mesh of the devices of `from` at these ranks of the axis, of which `from` has all ranks.
-static const Mesh *mesh_at(const Sharding *s, const Mesh *from, int axis, const Ranks *r) {
+static void put(const Sharding *s, Value *v, int axis, const Ranks *r) {
+  if (!r) return;
+  // The mesh has the devices of `from` at these ranks of the axis, of which `from` has all ranks.
+  const Mesh *from = v->layout->mesh;
   // Devices are in row-major order of the axes: `inner` devices per rank of this axis.
   Module *m = s->g->module;
-  Mesh *mesh = arena_one(m->arena, Mesh);
+  Mesh *own = arena_one(m->arena, Mesh);
   int inner = 1, outer;
   for (int a = axis + 1; a < from->n_axes; a++)
     if (!from->axis[a].time) inner *= from->axis[a].size;
   outer = from->n_devices / (inner * from->axis[axis].size);
-  *mesh = *from;
-  mesh->axis[axis].size = r->n;
-  mesh->n_devices = outer * r->n * inner;
-  mesh->device = arena_array(m->arena, int, mesh->n_devices);
+  *own = *from;
+  own->axis[axis].size = r->n;
+  own->n_devices = outer * r->n * inner;
+  own->device = arena_array(m->arena, int, own->n_devices);
   for (int o = 0, n = 0; o < outer; o++)
     for (int i = 0; i < r->n; i++)
       for (int k = 0; k < inner; k++)
-        mesh->device[n++] = from->device[(o * from->axis[axis].size + r->at[i]) * inner + k];
-  const Mesh *known = module_find_alike(m, mesh);
-  if (known) return known;
-  mesh->name = mesh_name(s, from, axis, r);
-  module_add_mesh(m, mesh);
-  return mesh;
-}
-
-static void put(const Sharding *s, Value *v, int axis, const Ranks *r) {
-  if (!r) return;
-  const Mesh *mesh = mesh_at(s, v->layout->mesh, axis, r);
+        own->device[n++] = from->device[(o * from->axis[axis].size + r->at[i]) * inner + k];
+  const Mesh *mesh = module_find_alike(m, own);
+  if (!mesh) {
+    // A name such as "pp1", "pp0to3" or "pp0_2" follows that of a mesh that is not the whole.
+    StrBuf b = {.arena = m->arena};
+    if (from != s->mesh) strbuf_addf(&b, "%s_", from->name);
+    strbuf_addf(&b, "%s%d", s->mesh->axis[axis].name, r->at[0]);
+    for (int i = 1; i < r->n && i < SHOWN && !is_run(r); i++)
+      strbuf_addf(&b, "_%d", r->at[i]);
+    if (r->n > 1 && is_run(r)) strbuf_addf(&b, "to%d", r->at[r->n - 1]);
+    const char *name = b.at;
+    for (int i = 2; module_find_mesh(s->g->module, name); i++)
+      name = str_format(m->arena, "%s_%d", b.at, i);
+    own->name = name;
+    module_add_mesh(m, own);
+    mesh = own;
+  }
   v->layout = layout_broadcast(s->g->module, mesh);
 }
 
@@ -131,8 +120,13 @@ typedef struct Assign {
 } Assign;
 
 static const Stage *stage_of(Assign *a, const Ranks *ranks) {
-  for (int i = 0; i < a->known.n; i++)
-    if (same_ranks(a->known.at[i]->ranks, ranks)) return a->known.at[i];
+  // A list of ranks with the same numbers is the same stage.
+  for (int i = 0; i < a->known.n; i++) {
+    const Ranks *r = a->known.at[i]->ranks;
+    bool same =
+        r && ranks && r->n == ranks->n && !memcmp(r->at, ranks->at, (size_t)r->n * sizeof *r->at);
+    if (r == ranks || same) return a->known.at[i];
+  }
   Stage *p = arena_one(a->s->scratch, Stage);
   *p = (Stage){ranks, a->known.n};
   vec_push(a->s->scratch, &a->known, p);
@@ -192,34 +186,14 @@ static void assign_sources(Assign *a, bool model) {
   }
 }
 
-static void assign_model(Assign *a) {
-  const Graph *g = a->s->g;
-  for_each_op(op, g)
-    if (a->s->assigned[op->id][a->axis] || op->split[a->axis] != SPLIT_NONE)
-      a->of_op[op->id] = stage_of(a, a->s->ranks[op->id][a->axis]);
-  for_each_op(op, g)
-    if (!a->of_op[op->id] && op_part(op) == PART_forward)
-      a->of_op[op->id] = of_operands(a, op, true);
-  assign_sources(a, true);
-}
-
-// Whether the parameter may be put on some ranks: no program sharded it along the axis, and no
-// other graph fixed its layout.
-static bool may_go(const Assign *a, const Value *v) {
-  return a->s->given[v->id][a->axis] == OPEN && v->role != ROLE_scalar;
-}
-
 static void assign_params(Assign *a, bool model) {
   const Graph *g = a->s->g;
-  for (int i = 0; i < g->n_params; i++)
-    if (!a->of_param[i] && may_go(a, g->params[i]))
-      a->of_param[i] = of_readers(a, g->params[i], model);
-}
-
-static const Stage *of_gradient(const Assign *a, const Op *op) {
-  const Op *of = model_op_of(a->s, op, a->model);
-  const Stage *p = of ? a->of_op[of->id] : NULL;
-  return p ? p : of_operands(a, op, false);
+  for (int i = 0; i < g->n_params; i++) {
+    // A parameter is open if no program sharded it along the axis, and no other graph fixed its
+    // layout.
+    bool open = a->s->given[g->params[i]->id][a->axis] == OPEN && g->params[i]->role != ROLE_scalar;
+    if (!a->of_param[i] && open) a->of_param[i] = of_readers(a, g->params[i], model);
+  }
 }
 
 static const Stage *of_update(const Assign *a, const Op *op) {
@@ -228,25 +202,6 @@ static const Stage *of_update(const Assign *a, const Op *op) {
     if (!v->def && v->role == ROLE_weight) return a->of_param[v->index];
   }
   return of_operands(a, op, true);
-}
-
-static void assign_training(Assign *a) {
-  for_each_op(op, a->s->g) {
-    TrainPart part = op_part(op);
-    if (a->of_op[op->id] || part == PART_forward) continue;
-    a->of_op[op->id] = part == PART_backward ? of_gradient(a, op) : of_update(a, op);
-  }
-  assign_sources(a, false);
-}
-
-static void apply(const Assign *a) {
-  const Graph *g = a->s->g;
-  for (int i = 0; i < g->n_params; i++)
-    if (a->of_param[i]) put(a->s, g->params[i], a->axis, a->of_param[i]->ranks);
-  for_each_op(op, g) {
-    const Stage *p = a->of_op[op->id];
-    if (p && !a->s->assigned[op->id][a->axis]) assign_op(a->s, op, a->axis, p->ranks);
-  }
 }
 
 bool assign_rest(Sharding *s, int axis) {
@@ -259,10 +214,34 @@ bool assign_rest(Sharding *s, int axis) {
   a.of_op = arena_array(s->scratch, const Stage *, s->n_ops);
   a.of_param = arena_array(s->scratch, const Stage *, g->n_params);
   a.model = model_ops(g, s->scratch);
-  assign_model(&a);
+  // Ops of the model without a stage follow the last stage of their operands.
+  for_each_op(op, g)
+    if (s->assigned[op->id][axis] || op->split[axis] != SPLIT_NONE)
+      a.of_op[op->id] = stage_of(&a, s->ranks[op->id][axis]);
+  for_each_op(op, g)
+    if (!a.of_op[op->id] && op_part(op) == PART_forward)
+      a.of_op[op->id] = of_operands(&a, op, true);
+  assign_sources(&a, true);
   assign_params(&a, true);
-  assign_training(&a);
+  // Gradients follow the op of the model, updates their weight.
+  for_each_op(op, g) {
+    TrainPart part = op_part(op);
+    if (a.of_op[op->id] || part == PART_forward) continue;
+    const Op *of = part == PART_backward ? model_op_of(s, op, a.model) : NULL;
+    const Stage *p = of ? a.of_op[of->id] : NULL;
+    if (part == PART_backward)
+      a.of_op[op->id] = p ? p : of_operands(&a, op, false);
+    else
+      a.of_op[op->id] = of_update(&a, op);
+  }
+  assign_sources(&a, false);
   assign_params(&a, false); // states
-  apply(&a);
+  // Only now ops and parameters move to other meshes.
+  for (int i = 0; i < g->n_params; i++)
+    if (a.of_param[i]) put(s, g->params[i], axis, a.of_param[i]->ranks);
+  for_each_op(op, g) {
+    const Stage *p = a.of_op[op->id];
+    if (p && !s->assigned[op->id][axis]) assign_op(s, op, axis, p->ranks);
+  }
   return true;
 }

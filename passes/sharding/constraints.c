@@ -91,36 +91,35 @@ static bool param_can(const Case *c, int axis) {
          c->v->type->dim[dim] % parts_of(c, c->split[axis]) == 0;
 }
 
-static bool can_all(const Case *c) {
-  for (int a = 0; a < c->s->mesh->n_axes; a++)
-    if (!(c->op ? op_can(c, a) : param_can(c, a))) return false;
-  return true;
-}
-
-static bool is_allowed(const Case *c, int axis, char split) {
-  for (int i = 0; i < c->all.n; i++) {
-    const Claim *said = &c->all.at[i];
-    if (c->kept[i] && said->axis == axis && said->splits && !strchr(said->splits, split))
-      return false;
-  }
-  return true;
-}
-
-static const char *first_splits(const Case *c, int axis) {
-  for (int i = 0; i < c->all.n; i++)
-    if (c->kept[i] && c->all.at[i].axis == axis && c->all.at[i].splits) return c->all.at[i].splits;
-  return NULL;
-}
-
 // Whether feasible splits exist for all axes from this one on.
 static bool find_splits(Case *c, int axis) {
-  if (axis == c->s->mesh->n_axes) return can_all(c);
-  const char *splits = first_splits(c, axis);
+  if (axis == c->s->mesh->n_axes) {
+    // Every axis has a split, which must fit those of the others.
+    for (int a = 0; a < c->s->mesh->n_axes; a++)
+      if (!(c->op ? op_can(c, a) : param_can(c, a))) return false;
+    return true;
+  }
+  // The first constraint on the axis lists the splits to try.
+  const char *splits = NULL;
+  for (int i = 0; i < c->all.n; i++)
+    if (c->kept[i] && c->all.at[i].axis == axis && c->all.at[i].splits) {
+      splits = c->all.at[i].splits;
+      break;
+    }
   c->split[axis] = c->was[axis];
   if (!splits) return find_splits(c, axis + 1);
   for (; *splits; splits++) {
     c->split[axis] = *splits;
-    if (is_allowed(c, axis, *splits) && find_splits(c, axis + 1)) return true;
+    // Every constraint on the axis must allow the split.
+    bool allowed = true;
+    for (int i = 0; i < c->all.n; i++) {
+      const Claim *said = &c->all.at[i];
+      if (c->kept[i] && said->axis == axis && said->splits && !strchr(said->splits, *splits)) {
+        allowed = false;
+        break;
+      }
+    }
+    if (allowed && find_splits(c, axis + 1)) return true;
   }
   return false;
 }

@@ -8,24 +8,23 @@
 #include "ir/op.h"
 #include "single_device.h"
 
-static int cut_dim(const Value *v) {
-  const Sbp *along = &v->layout->axis[0];
-  return along->kind == SBP_S ? along->dim : -1;
-}
-
 const Timed *timed_find(const Graph *g, int64_t slices, Arena *a) {
   Module *copy = slices > 1 ? graph_on_one_device(g, slices, "") : NULL;
   if (!copy) return NULL;
   Timed *t = arena_one(a, Timed);
   *t = (Timed){slices, arena_array(a, char, g->n_ops), arena_array(a, int, g->n_params)};
+  // The copy has the same ops, sharded along time.
   const Op *same = copy->graphs->first;
   for_each_op(op, g) {
     if (!same || same->kind != op->kind) BUG("shard alone has changed the program");
     t->split[op->id] = same->split[0];
     same = same->next;
   }
-  for (int i = 0; i < g->n_params; i++)
-    t->dim[i] = cut_dim(copy->graphs->params[i]);
+  // A parameter is sharded along the batch, or replicated.
+  for (int i = 0; i < g->n_params; i++) {
+    const Sbp *along = &copy->graphs->params[i]->layout->axis[0];
+    t->dim[i] = along->kind == SBP_S ? along->dim : -1;
+  }
   module_free(copy);
   return t;
 }

@@ -31,22 +31,6 @@ static void mark_after(Op *const *op, int n, bool *marked, Arena *scratch) {
   }
 }
 
-// Marks, by id, all transitive producers of the ops' operands.
-static void mark_before(Op *const *op, int n, bool *marked, Arena *scratch) {
-  Vec(Op *) pending = {0};
-  for (int i = 0; i < n; i++)
-    vec_push(scratch, &pending, op[i]);
-  while (pending.n > 0) {
-    const Op *from = pending.at[--pending.n];
-    for (int i = 0; i < from->n_in; i++) {
-      Op *def = from->in[i].value->def;
-      if (!def || marked[def->id]) continue;
-      marked[def->id] = true;
-      vec_push(scratch, &pending, def);
-    }
-  }
-}
-
 // -- Cycles --------------------------------------------------------------------------------------
 
 typedef struct Circles {
@@ -55,22 +39,6 @@ typedef struct Circles {
   Arena *scratch;
   bool **leads; // [n][n]: the second side of the one leads to the first side of the other
 } Circles;
-
-static void find_leads(Circles *c) {
-  int n = c->orders->n;
-  c->leads = arena_array(c->scratch, bool *, n);
-  for (int i = 0; i < n; i++) {
-    const Order *from = &c->orders->at[i];
-    bool *after = arena_array(c->scratch, bool, c->g->n_ops);
-    c->leads[i] = arena_array(c->scratch, bool, n);
-    mark_after(from->then, from->n_then, after, c->scratch);
-    for (int k = 0; k < from->n_then; k++)
-      after[from->then[k]->id] = true;
-    for (int k = 0; k < n; k++)
-      for (int j = 0; j < c->orders->at[k].n_first; j++)
-        c->leads[i][k] |= after[c->orders->at[k].first[j]->id];
-  }
-}
 
 // Finds the shortest cycle through order `start`, breadth first. Returns its length, or 0.
 static int circle_of(const Circles *c, int start, int *circle) {
@@ -87,6 +55,7 @@ static int circle_of(const Circles *c, int start, int *circle) {
       from[k] = i;
       queue[n_queue++] = k;
     }
+    // The path goes back along `from`.
     if (!c->leads[i][start]) continue;
     for (; i != start; i = from[i])
       circle[length++] = i;
@@ -106,12 +75,14 @@ static const char *ops_text(Arena *a, Op *const *op, int n) {
 static bool report(const Circles *c, const int *circle, int n, Diag *d) {
   Arena *a = c->scratch;
   const Order *last = &c->orders->at[circle[0]];
+  // A single order that contradicts the graph.
   if (n == 1) {
     diag_error(d, last->line, "%s cannot wait for %s, which needs what it makes",
                ops_text(a, last->then, last->n_then), ops_text(a, last->first, last->n_first));
     diag_note(d, last->then[0]->loc, "this is what it is about");
     return false;
   }
+  // A cycle of several orders.
   diag_error(d, last->line, "these %d orders go in a circle", n);
   for (int i = n - 1; i >= 0; i--) {
     const Order *o = &c->orders->at[circle[i]];
@@ -120,20 +91,6 @@ static bool report(const Circles *c, const int *circle, int n, Diag *d) {
               ops_text(a, o->then, o->n_then), ops_text(a, next->first, next->n_first));
   }
   return false;
-}
-
-static bool report_smallest(const Graph *g, const Orders *orders, Arena *scratch, Diag *d) {
-  Circles c = {g, orders, scratch, NULL};
-  int *best = NULL, n_best = 0;
-  find_leads(&c);
-  for (int i = 0; i < orders->n; i++) {
-    int *circle = arena_array(scratch, int, orders->n), n = circle_of(&c, i, circle);
-    if (!n || (best && n >= n_best)) continue;
-    best = circle;
-    n_best = n;
-  }
-  if (!best) BUG("@%s cannot be sorted, and no orders go in a circle", g->name);
-  return report(&c, best, n_best, d);
 }
 
 // -- Sorting -------------------------------------------------------------------------------------
@@ -161,10 +118,12 @@ typedef struct Sorter {
 
 // The next predecessor of the frame's op that is not placed, or NULL.
 static Op *next_before(Sorter *s, Frame *f) {
+  // Operands first.
   while (f->operand < f->op->n_in) {
     Op *def = f->op->in[f->operand++].value->def;
     if (def && s->placed[def->id] != DONE) return def;
   }
+  // Then all ops on the first side of its orders.
   for (; f->wait < s->waits[f->op->id].n; f->wait++, f->first = 0) {
     int k = s->waits[f->op->id].at[f->wait];
     const Order *o = &s->orders->at[k];
@@ -177,45 +136,45 @@ static Op *next_before(Sorter *s, Frame *f) {
   return NULL;
 }
 
-// Appends the op to the list, after all its predecessors. False: it is its own predecessor.
-static bool place(Sorter *s, Op *op) {
-  if (s->placed[op->id] == DONE) return true;
-  s->open.n = 0;
-  s->placed[op->id] = BEING;
-  vec_push(s->scratch, &s->open, (Frame){.op = op});
-  while (s->open.n > 0) {
-    Frame *top = &s->open.at[s->open.n - 1];
-    Op *before = next_before(s, top);
-    if (!before) {
-      s->placed[top->op->id] = DONE;
-      op_move_before(top->op, NULL);
-      s->open.n--;
-      continue;
-    }
-    if (s->placed[before->id] == BEING) return false;
-    s->placed[before->id] = BEING;
-    vec_push(s->scratch, &s->open, (Frame){.op = before});
-  }
-  return true;
-}
-
 static bool sort(Graph *g, const Orders *orders, Arena *scratch) {
   Sorter s = {.orders = orders, .scratch = scratch};
   int n = 0;
   for_each_op(op, g)
     n++;
+  // The present order decides where orders leave it open.
   Op **all = arena_array(scratch, Op *, n);
   n = 0;
   for_each_op(op, g)
     all[n++] = op;
+  // An op waits for the orders in which it is on the second side.
   s.placed = arena_array(scratch, Placed, g->n_ops);
   s.over = arena_array(scratch, bool, orders->n);
   s.waits = arena_alloc_array(scratch, g->n_ops, sizeof *s.waits);
   for (int k = 0; k < orders->n; k++)
     for (int i = 0; i < orders->at[k].n_then; i++)
       vec_push(scratch, &s.waits[orders->at[k].then[i]->id], k);
-  for (int i = 0; i < n; i++)
-    if (!place(&s, all[i])) return false;
+  for (int i = 0; i < n; i++) {
+    // Each op follows all its predecessors; an op that is its own predecessor cannot be placed.
+    Op *op = all[i];
+    if (s.placed[op->id] != DONE) {
+      s.open.n = 0;
+      s.placed[op->id] = BEING;
+      vec_push(s.scratch, &s.open, (Frame){.op = op});
+      while (s.open.n > 0) {
+        Frame *top = &s.open.at[s.open.n - 1];
+        Op *before = next_before(&s, top);
+        if (!before) {
+          s.placed[top->op->id] = DONE;
+          op_move_before(top->op, NULL);
+          s.open.n--;
+          continue;
+        }
+        if (s.placed[before->id] == BEING) return false;
+        s.placed[before->id] = BEING;
+        vec_push(s.scratch, &s.open, (Frame){.op = before});
+      }
+    }
+  }
   return true;
 }
 
@@ -227,14 +186,57 @@ static void mark_turns(Op *const *op, int n, const bool *others) {
     if (!others[op[i]->id]) op[i]->turn = 1;
 }
 
-static void give_turns(Graph *g, const Orders *orders, Arena *scratch) {
+bool order_ops(Graph *g, const Orders *orders, Arena *scratch, Diag *d) {
+  if (!orders->n) return true;
+  if (!sort(g, orders, scratch)) {
+    // Without a valid order, the shortest cycle is reported.
+    Circles c = {g, orders, scratch, NULL};
+    int *best = NULL, n_best = 0;
+    // An order leads to another if an op that runs after it is one that the other puts first.
+    int n_orders = c.orders->n;
+    c.leads = arena_array(c.scratch, bool *, n_orders);
+    for (int o = 0; o < n_orders; o++) {
+      const Order *from = &c.orders->at[o];
+      bool *after = arena_array(c.scratch, bool, c.g->n_ops);
+      c.leads[o] = arena_array(c.scratch, bool, n_orders);
+      mark_after(from->then, from->n_then, after, c.scratch);
+      for (int k = 0; k < from->n_then; k++)
+        after[from->then[k]->id] = true;
+      for (int k = 0; k < n_orders; k++)
+        for (int j = 0; j < c.orders->at[k].n_first; j++)
+          c.leads[o][k] |= after[c.orders->at[k].first[j]->id];
+    }
+    for (int i = 0; i < orders->n; i++) {
+      int *circle = arena_array(scratch, int, orders->n), n = circle_of(&c, i, circle);
+      if (!n || (best && n >= n_best)) continue;
+      best = circle;
+      n_best = n;
+    }
+    if (!best) BUG("@%s cannot be sorted, and no orders go in a circle", g->name);
+    return report(&c, best, n_best, d);
+  }
+  // Ops of orders get turns, numbered in graph order.
   bool *needed = arena_array(scratch, bool, g->n_ops);
   bool *needing = arena_array(scratch, bool, g->n_ops);
   for (int k = 0; k < orders->n; k++) {
     const Order *o = &orders->at[k];
     memset(needed, false, g->n_ops * sizeof *needed);
     memset(needing, false, g->n_ops * sizeof *needing);
-    if (o->n_first > 1) mark_before(o->first, o->n_first, needed, scratch); // no op needs itself
+    // An op that others of its list need has no turn; no op needs itself.
+    if (o->n_first > 1) {
+      Vec(Op *) pending = {0};
+      for (int i = 0; i < o->n_first; i++)
+        vec_push(scratch, &pending, o->first[i]);
+      while (pending.n > 0) {
+        const Op *from = pending.at[--pending.n];
+        for (int i = 0; i < from->n_in; i++) {
+          Op *def = from->in[i].value->def;
+          if (!def || needed[def->id]) continue;
+          needed[def->id] = true;
+          vec_push(scratch, &pending, def);
+        }
+      }
+    }
     if (o->n_then > 1) mark_after(o->then, o->n_then, needing, scratch);
     mark_turns(o->first, o->n_first, needed);
     mark_turns(o->then, o->n_then, needing);
@@ -242,11 +244,5 @@ static void give_turns(Graph *g, const Orders *orders, Arena *scratch) {
   int turn = 0;
   for_each_op(op, g)
     if (op->turn) op->turn = ++turn;
-}
-
-bool order_ops(Graph *g, const Orders *orders, Arena *scratch, Diag *d) {
-  if (!orders->n) return true;
-  if (!sort(g, orders, scratch)) return report_smallest(g, orders, scratch, d);
-  give_turns(g, orders, scratch);
   return true;
 }

@@ -101,16 +101,6 @@ static double part_bytes(const Sharding *s, const Value *v, int axis) {
   return bytes;
 }
 
-// Whether an op before `op` has gathered the value already.
-static bool gathered_before(const Sharding *s, const Value *v, const Op *op, int axis) {
-  for_each_use(u, v) {
-    if (!u->user || u->user->id >= op->id) continue;
-    Sbp want = split_wants(u->user, dims_of(s, u->user), u->index, axis, whole);
-    if (want.kind == SBP_B) return true;
-  }
-  return false;
-}
-
 // The bytes that a rank sends to reshard operand `i` for the present split of `op`.
 static double operand_cost(const Sharding *s, const Op *op, int i, int axis) {
   const Value *v = op->in[i].value;
@@ -118,22 +108,23 @@ static double operand_cost(const Sharding *s, const Op *op, int i, int axis) {
   Sbp want = split_wants(op, dims_of(s, op), i, axis, have);
   double n = op_ranks(op, axis), sent = part_bytes(s, v, axis) * (n - 1) / n;
   if (sbp_equal(have, want) || have.kind == SBP_B) return 0;
+  // An all_reduce sends twice the bytes of a reduce_scatter.
   if (have.kind == SBP_P) return want.kind == SBP_B ? 2 * sent : sent;
-  if (want.kind == SBP_B) return gathered_before(s, v, op, axis) ? 0 : sent;
+  if (want.kind == SBP_B) {
+    // An earlier op may have gathered the value already.
+    bool gathered = false;
+    for_each_use(u, v) {
+      if (!u->user || u->user->id >= op->id) continue;
+      Sbp other = split_wants(u->user, dims_of(s, u->user), u->index, axis, whole);
+      if (other.kind == SBP_B) {
+        gathered = true;
+        break;
+      }
+    }
+    return gathered ? 0 : sent;
+  }
+  // An all_to_all sends one n-th of a gather.
   return sent / n;
-}
-
-static double split_cost(const Sharding *s, Op *op, int letter, int axis) {
-  char before = op->split[axis];
-  double cost = 0, n = op_ranks(op, axis);
-  op->split[axis] = dims_of(s, op)->letter[letter].name;
-  for (int i = 0; i < op->n_in; i++)
-    cost += operand_cost(s, op, i, axis);
-  for (int i = 0; i < op->n_out; i++)
-    if (split_gives(op, dims_of(s, op), i, axis).kind == SBP_P)
-      cost += 2 * (n - 1) / n * part_bytes(s, op->out[i], axis);
-  op->split[axis] = before;
-  return cost;
 }
 
 // Whether constraints allow the letter.
@@ -144,6 +135,7 @@ static bool may_split(const Sharding *s, const Op *op, int letter, int axis) {
 // The cheapest letter along which an operand is sharded, if the op can split it; -1: none.
 // `of_model`: only operands that the op of the model reads, too.
 static int incoming_letter(const Sharding *s, Op *op, int axis, bool of_model) {
+  // The cheapest letter among those by which operands are sharded.
   int best = -1;
   double least = 0;
   for (int i = 0; i < op->n_in; i++) {
@@ -151,29 +143,21 @@ static int incoming_letter(const Sharding *s, Op *op, int axis, bool of_model) {
     if (have.kind != SBP_S || (of_model && !model_use(s, op->in[i].value, op))) continue;
     int letter = letter_with(s, op, i, have.dim, axis);
     if (letter < 0 || letter == best || !may_split(s, op, letter, axis)) continue;
-    double cost = split_cost(s, op, letter, axis);
+    // The cost of a split is that of resharding operands and reducing partial results.
+    char before = op->split[axis];
+    double cost = 0, ranks = op_ranks(op, axis);
+    op->split[axis] = dims_of(s, op)->letter[letter].name;
+    for (int k = 0; k < op->n_in; k++)
+      cost += operand_cost(s, op, k, axis);
+    for (int k = 0; k < op->n_out; k++)
+      if (split_gives(op, dims_of(s, op), k, axis).kind == SBP_P)
+        cost += 2 * (ranks - 1) / ranks * part_bytes(s, op->out[k], axis);
+    op->split[axis] = before;
     if (best >= 0 && cost >= least) continue;
     best = letter;
     least = cost;
   }
   return best;
-}
-
-// The op of the model that `op` is a gradient of, if they have an operand in common; else NULL.
-static const Op *model_op(const Sharding *s, const Op *op) {
-  for (int i = 0; i < op->n_in; i++) {
-    const Use *u = model_use(s, op->in[i].value, op);
-    if (u) return u->user;
-  }
-  return NULL;
-}
-
-// Whether `v` is the gradient of `result`, for a reader that is part of the gradient of its
-// producer.
-static bool is_gradient_of(const Sharding *s, const Value *v, const Op *reader,
-                           const Value *result) {
-  return v->type == result->type && v->def && op_part(v->def) == PART_backward &&
-         !op_is_recomputed(v->def) && !model_use(s, v, reader);
 }
 
 // The letter that the op of the model split, if that is a dimension of its result: the gradient of
@@ -182,13 +166,25 @@ static bool is_gradient_of(const Sharding *s, const Value *v, const Op *reader,
 //     y = linear x, w                 0 k, k n -> 0 n    split=[n], x {B}
 //     dw = linear_back_w x, dy        0 k, 0 n -> k n    split=[n], for any layout of dy
 static int letter_of_result(const Sharding *s, Op *op, int axis) {
-  const Op *of = model_op(s, op);
+  // The op of the model that `op` is a gradient of, if they have an operand in common.
+  const Op *of = NULL;
+  for (int i = 0; i < op->n_in; i++) {
+    const Use *u = model_use(s, op->in[i].value, op);
+    if (u) {
+      of = u->user;
+      break;
+    }
+  }
   int split = of ? dims_find(dims_of(s, of), of->split[axis]) : -1;
   for (int r = 0; split >= 0 && r < of->n_out; r++) {
     int dim = dims_position(dims_of(s, of), &dims_of(s, of)->out[r], split);
-    for (int i = 0; dim >= 0 && i < op->n_in; i++)
-      if (is_gradient_of(s, op->in[i].value, op, of->out[r]))
-        return letter_with(s, op, i, dim, axis);
+    for (int i = 0; dim >= 0 && i < op->n_in; i++) {
+      // The operand must be the gradient of the result, and no operand of the model's op.
+      const Value *v = op->in[i].value;
+      bool gradient = v->type == of->out[r]->type && v->def && op_part(v->def) == PART_backward &&
+                      !op_is_recomputed(v->def) && !model_use(s, v, op);
+      if (gradient) return letter_with(s, op, i, dim, axis);
+    }
   }
   return -1;
 }
@@ -246,16 +242,6 @@ static void lay_results(Sharding *s, const Op *op, int axis) {
     s->lies[op->out[i]->id][axis] = split_gives(op, dims_of(s, op), i, axis);
 }
 
-static void propagate(Sharding *s, int axis) {
-  for_each_op(op, s->g) {
-    if (!s->fixed[op->id][axis]) {
-      op->split[axis] = SPLIT_NONE; // costs and legality assume no split
-      op->split[axis] = choose(s, op, axis);
-    }
-    lay_results(s, op, axis);
-  }
-}
-
 // -- Parameters --------------------------------------------------------------------------------
 
 // The layout that a reader wants; whole if the reader and the value have different numbers of
@@ -284,14 +270,6 @@ static Sbp wanted_of_param(const Sharding *s, const Value *v, int axis) {
   return all;
 }
 
-// The new value of each parameter, by value id.
-static const Value **find_updates(const Graph *g, Arena *a) {
-  const Value **update = arena_array(a, const Value *, g->n_values);
-  for (int i = 0; i < g->n_results; i++)
-    if (g->results[i]->target) update[g->results[i]->target->id] = g->results[i]->use.value;
-  return update;
-}
-
 // Shards parameters as their readers want; returns whether any changed. A state is not sharded if
 // its update would have to gather it.
 static bool lay_params(Sharding *s, const Value *const *update, int axis) {
@@ -301,8 +279,10 @@ static bool lay_params(Sharding *s, const Value *const *update, int axis) {
     bool open = s->given[v->id][axis] == OPEN && s->lies[v->id][axis].kind == SBP_B;
     if (!open || (v->role != ROLE_weight && v->role != ROLE_state)) continue;
     Sbp want = wanted_of_param(s, v, axis);
+    // It must be allowed by constraints, and divide evenly.
     if (want.kind != SBP_S || !may_lie(s, v, want, axis) || !param_cuts(s, v, want.dim, axis))
       continue;
+    // The new state must have the same sharding.
     const Value *next = v->role == ROLE_state ? update[v->id] : NULL;
     if (next && !sbp_equal(s->lies[next->id][axis], want)) continue;
     s->lies[v->id][axis] = want;
@@ -402,10 +382,22 @@ void propagate_axis(Sharding *s, int axis) {
     if (s->given[v->id][axis] == OPEN) s->lies[v->id][axis] = whole;
   }
   Arena *scratch = arena_new();
-  const Value **update = find_updates(s->g, scratch);
+  // The new value of each parameter, by value id.
+  const Graph *g = s->g;
+  const Value **update = arena_array(scratch, const Value *, g->n_values);
+  for (int i = 0; i < g->n_results; i++)
+    if (g->results[i]->target) update[g->results[i]->target->id] = g->results[i]->use.value;
   for (int i = 0;
        i == 0 || (i < MAX_ROUNDS && (lay_params(s, update, axis) || lay_the_rest(s, axis))); i++) {
-    propagate(s, axis);
+    // Layouts propagate from operands to results.
+    for_each_op(op, s->g) {
+      if (!s->fixed[op->id][axis]) {
+        op->split[axis] = SPLIT_NONE; // costs and legality assume no split
+        op->split[axis] = choose(s, op, axis);
+      }
+      lay_results(s, op, axis);
+    }
+    // Narrowing goes back from readers to producers.
     for (Op *op = s->g->last; op; op = op->prev)
       if (narrow(s, op, axis)) lay_results(s, op, axis);
   }

@@ -20,40 +20,22 @@ static void *grown(const Sharding *s, const void *at, uint32_t n, uint32_t to, s
   return copy;
 }
 
-// The producer of the first operand that has one, and that has a mesh.
-static const Op *first_made(const Op *op) {
-  for (int i = 0; i < op->n_in; i++)
-    if (op->in[i].value->def && op->in[i].value->layout) return op->in[i].value->def;
-  return NULL;
-}
-
 // Puts a new op on the ranks of the producer of its first operand, with the same assignment. If all
 // operands are parameters it is on all ranks, although these may be on some.
 static void place_new(Sharding *s, Op *op) {
-  const Op *from = first_made(op);
+  // The producer of the first operand that has one and a mesh.
+  const Op *from = NULL;
+  for (int i = 0; i < op->n_in; i++)
+    if (op->in[i].value->def && op->in[i].value->layout) {
+      from = op->in[i].value->def;
+      break;
+    }
   const Mesh *mesh = from ? op_mesh(from) : s->mesh;
   for (int i = 0; i < op->n_out; i++)
     op->out[i]->layout = layout_broadcast(s->g->module, mesh);
   if (!from) return;
   memcpy(s->assigned[op->id], s->assigned[from->id], sizeof *s->assigned);
   memcpy(s->ranks[op->id], s->ranks[from->id], sizeof *s->ranks);
-}
-
-// Finds the model's values that are recomputed: equal values have equal numbers, the model's first.
-static void find_kept(Sharding *s) {
-  bool any = false;
-  for_each_op(op, s->g)
-    any |= op_is_recomputed(op);
-  s->kept = any ? arena_array(s->scratch, const Value *, s->n_values) : NULL;
-  if (!any) return;
-  Arena *scratch = arena_new();
-  const Numbers *numbers = numbers_new(s->g, scratch);
-  for_each_op(op, s->g)
-    for (int i = 0; i < op->n_out && op_is_recomputed(op); i++) {
-      const Value *first = number_value(numbers, number_of(numbers, op->out[i]));
-      if (first->def && first->def->part == PART_forward) s->kept[op->out[i]->id] = first;
-    }
-  arena_free(scratch);
 }
 
 const Value *kept_of(const Sharding *s, const Value *v) {
@@ -69,6 +51,7 @@ const Op *repeated_by(const Sharding *s, const Op *op) {
 static void grow_tables(Sharding *s) {
   // Two groups of tables, by op id and by value id, each of one size.
   const Graph *g = s->g;
+  // Tables by op id.
   if (g->n_ops > s->n_ops) {
     uint32_t to = g->n_ops + g->n_ops / 2;
     s->dims = grown(s, s->dims, s->n_ops, to, sizeof *s->dims);
@@ -80,6 +63,7 @@ static void grow_tables(Sharding *s) {
     s->placed_op = grown(s, s->placed_op, s->n_ops, to, sizeof *s->placed_op);
     s->n_ops = to;
   }
+  // Tables by value id.
   if (g->n_values > s->n_values) {
     uint32_t to = g->n_values + g->n_values / 2;
     s->lies = grown(s, s->lies, s->n_values, to, sizeof *s->lies);
@@ -109,11 +93,25 @@ const Op *model_op_of(const Sharding *s, const Op *op, const Op *const *model) {
 void sharding_grow(Sharding *s) {
   const Graph *g = s->g;
   grow_tables(s);
+  // New values get a mesh.
   for (int i = 0; s->mesh && i < g->n_params; i++)
     if (!g->params[i]->layout) g->params[i]->layout = layout_broadcast(g->module, s->mesh);
   for_each_op(op, g)
     if (s->mesh && op->n_out && !op->out[0]->layout) place_new(s, op);
-  find_kept(s);
+  // Recomputed values have the numbers of the model's, which come first.
+  bool any = false;
+  for_each_op(op, s->g)
+    any |= op_is_recomputed(op);
+  s->kept = any ? arena_array(s->scratch, const Value *, s->n_values) : NULL;
+  if (!any) return;
+  Arena *scratch = arena_new();
+  const Numbers *numbers = numbers_new(s->g, scratch);
+  for_each_op(op, s->g)
+    for (int i = 0; i < op->n_out && op_is_recomputed(op); i++) {
+      const Value *first = number_value(numbers, number_of(numbers, op->out[i]));
+      if (first->def && first->def->part == PART_forward) s->kept[op->out[i]->id] = first;
+    }
+  arena_free(scratch);
 }
 
 void sharding_add(Sharding *s, Op *op) {

@@ -29,31 +29,24 @@ static void for_each_value(Graph *g, void (*visit)(Value *v)) {
       visit(op->out[i]);
 }
 
-// Clears all decisions.
-static void forget_plan(Module *m) {
-  Graph *g = m->graphs;
-  m->meshes = NULL;
-  for_each_value(g, forget);
-  for_each_value(g, number);
-  for_each_op(op, g)
-    memset(op->split, 0, sizeof op->split);
-}
-
-static void keep_only(Module *m, const char *name) {
-  for (Graph *g = m->graphs, *next; g; g = next) {
-    next = g->next;
-    if (!str_equal(g->name, name)) graph_erase(g);
-  }
-}
-
 Module *graph_on_one_device(const Graph *g, int64_t slices, const char *more) {
   Arena *scratch = arena_new();
   Diag *quiet = diag_new(stderr);
   Module *copy = module_clone(g->module);
   PipelineOptions run = {.bisect_limit = -1, .unproved = true};
   diag_quiet(quiet, true);
-  keep_only(copy, g->name);
-  forget_plan(copy);
+  // The copy has no other graph.
+  for (Graph *other = copy->graphs, *next; other; other = next) {
+    next = other->next;
+    if (!str_equal(other->name, g->name)) graph_erase(other);
+  }
+  // The copy starts without any decisions.
+  Graph *graph = copy->graphs;
+  copy->meshes = NULL;
+  for_each_value(graph, forget);
+  for_each_value(graph, number);
+  for_each_op(op, graph)
+    memset(op->split, 0, sizeof op->split);
   const char *text = str_format(scratch, "shard(mesh=t:%" PRId64 ":time)%s", slices, more);
   if (!pipeline_run(copy, text, &run, quiet)) {
     module_free(copy);

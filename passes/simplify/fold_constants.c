@@ -11,57 +11,6 @@
 
 enum { LARGEST_BYTES = 16 << 20 };
 
-static bool is_known(const Value *v) {
-  return v->def && (v->def->kind == OP_constant || v->def->kind == OP_fill);
-}
-
-static bool is_foldable(const Op *op) {
-  if (op->callee || op->n_in == 0 || (op_info[op->kind].traits & (COMM | ACCUMULATES)) ||
-      !op_info[op->kind].reference)
-    return false;
-  // The result for a shard depends on the rank.
-  if (op_boxed(op) && op->graph->module->phase >= PHASE_local) return false;
-  for (int i = 0; i < op->n_in; i++)
-    if (!is_known(op->in[i].value)) return false;
-  return true;
-}
-
-// Whether integers are divided by zero: that is left to the running program, if it gets there.
-static bool divides_by_zero(const Op *op) {
-  if ((op->kind != OP_div && op->kind != OP_mod && op->kind != OP_fmod) ||
-      dtype_class[op->out[0]->type->dtype] == 'F')
-    return false;
-  Arena *a = arena_new();
-  Tensor by;
-  bool zero = false;
-  constant_tensor(op->in[1].value, &by, a);
-  for (int64_t i = 0, n = type_count(by.type); i < n; i++)
-    zero |= tensor_i(&by, i) == 0;
-  arena_free(a);
-  return zero;
-}
-
-static bool is_worth_it(const Op *op) {
-  int64_t in = 0, out = 0;
-  for (int i = 0; i < op->n_in; i++)
-    in += type_bytes(op->in[i].value->type);
-  for (int i = 0; i < op->n_out; i++)
-    out += type_bytes(op->out[i]->type);
-  if (in > 4 * (int64_t)LARGEST_BYTES) return false;
-  return out <= in || (op->kind != OP_broadcast && out <= LARGEST_BYTES);
-}
-
-static bool all_fills(const Op *op) {
-  for (int i = 0; i < op->n_in; i++)
-    if (op->in[i].value->def->kind != OP_fill) return false;
-  return true;
-}
-
-// Whether the op only moves elements, so that a fill keeps its value.
-static bool only_moves(OpKind kind) {
-  return kind == OP_reshape || kind == OP_transpose || kind == OP_broadcast || kind == OP_slice;
-}
-
 // Computes the number that every element of the result is into `value`: the op on scalars.
 static bool evaluate_once(Builder *b, const Op *op, double *value) {
   Value *in[8];
@@ -69,11 +18,13 @@ static bool evaluate_once(Builder *b, const Op *op, double *value) {
     const Op *fill = op->in[i].value->def;
     in[i] = build_fill(b, attr_t(fill, "to"), 0, NULL, attr_f(fill, "value"));
   }
+  // Operands of rank 0 suffice: every element is the same.
   int n;
   op_attr_specs(op->kind, &n);
   Value *v = build(b, op->kind, in, op->n_in, (Attrs){op->attrs, n});
   if (!v) return false;
   Arena *a = arena_new();
+  // Then the number is the result of the reference implementation.
   Tensor operands[8], result;
   for (int i = 0; i < op->n_in; i++)
     constant_tensor(in[i], &operands[i], a);
@@ -86,7 +37,11 @@ static bool evaluate_once(Builder *b, const Op *op, double *value) {
 static bool fold_fill(Builder *b, Op *op) {
   const Type *t = op->out[0]->type;
   double value;
-  if (only_moves(op->kind))
+  // An op that only moves elements keeps the value of a fill.
+  OpKind kind = op->kind;
+  bool moves =
+      kind == OP_reshape || kind == OP_transpose || kind == OP_broadcast || kind == OP_slice;
+  if (moves)
     value = attr_f(op->in[0].value->def, "value");
   else if (!op_info[op->kind].formula || !evaluate_once(b, op, &value))
     return false;
@@ -98,9 +53,41 @@ static bool fold_fill(Builder *b, Op *op) {
 }
 
 bool fold_constants(Builder *b, Op *op) {
-  if (!is_foldable(op) || divides_by_zero(op)) return false;
-  if (all_fills(op) && fold_fill(b, op)) return true;
-  if (!is_worth_it(op)) return false;
+  // The op needs a reference implementation, and constant operands.
+  if (op->callee || op->n_in == 0 || (op_info[op->kind].traits & (COMM | ACCUMULATES)) ||
+      !op_info[op->kind].reference)
+    return false;
+  // The result for a shard depends on the rank.
+  if (op_boxed(op) && op->graph->module->phase >= PHASE_local) return false;
+  for (int i = 0; i < op->n_in; i++) {
+    const Value *v = op->in[i].value;
+    if (!v->def || (v->def->kind != OP_constant && v->def->kind != OP_fill)) return false;
+  }
+  // A division of integers by zero is left to the running program, if it gets there.
+  if ((op->kind == OP_div || op->kind == OP_mod || op->kind == OP_fmod) &&
+      dtype_class[op->out[0]->type->dtype] != 'F') {
+    Arena *numbers = arena_new();
+    Tensor by;
+    bool zero = false;
+    constant_tensor(op->in[1].value, &by, numbers);
+    for (int64_t i = 0, n = type_count(by.type); i < n; i++)
+      zero |= tensor_i(&by, i) == 0;
+    arena_free(numbers);
+    if (zero) return false;
+  }
+  // Fills often give a fill.
+  bool fills = true;
+  for (int i = 0; i < op->n_in; i++)
+    fills &= op->in[i].value->def->kind == OP_fill;
+  if (fills && fold_fill(b, op)) return true;
+  // The result must be small, or no larger than the operands.
+  int64_t read = 0, made = 0;
+  for (int i = 0; i < op->n_in; i++)
+    read += type_bytes(op->in[i].value->type);
+  for (int i = 0; i < op->n_out; i++)
+    made += type_bytes(op->out[i]->type);
+  if (read > 4 * (int64_t)LARGEST_BYTES) return false;
+  if (made > read && (op->kind == OP_broadcast || made > LARGEST_BYTES)) return false;
   Arena *a = arena_new();
   Tensor *in = arena_array(a, Tensor, op->n_in), *out = arena_array(a, Tensor, op->n_out);
   for (int i = 0; i < op->n_in; i++)

@@ -22,17 +22,6 @@ typedef struct Entry {
   struct Entry *next;
 } Entry;
 
-static uint64_t hash_op(const Op *op) {
-  uint64_t h = hash_mix(0, (uint64_t)op->kind);
-  for (int i = 0; i < op->n_in; i++)
-    h = hash_mix(h, op->in[i].value->id);
-  int n;
-  op_attr_specs(op->kind, &n);
-  for (int i = 0; i < n; i++)
-    h = attr_hash(h, &op->attrs[i]);
-  return h ^ h >> 32;
-}
-
 static bool op_equal(const Op *x, const Op *y) {
   if (x->kind != y->kind || x->n_in != y->n_in || x->n_out != y->n_out || x->callee != y->callee ||
       memcmp(x->split, y->split, sizeof x->split) != 0)
@@ -52,16 +41,27 @@ int merge_equal(Graph *g) {
   Arena *a = arena_new();
   Entry **slot = arena_array(a, Entry *, n_slots);
   for_each_op_safe(op, g) {
+    // Recomputation would be undone.
     if ((op_info[op->kind].traits & COMM) || op_is_recomputed(op)) continue;
-    Entry **at = &slot[hash_op(op) & (uint64_t)(n_slots - 1)], *e = *at;
+    // Equal ops have equal hashes.
+    uint64_t h = hash_mix(0, (uint64_t)op->kind);
+    for (int i = 0; i < op->n_in; i++)
+      h = hash_mix(h, op->in[i].value->id);
+    int n;
+    op_attr_specs(op->kind, &n);
+    for (int i = 0; i < n; i++)
+      h = attr_hash(h, &op->attrs[i]);
+    Entry **at = &slot[(h ^ h >> 32) & (uint64_t)(n_slots - 1)], *e = *at;
     while (e && !op_equal(e->op, op))
       e = e->next;
+    // The first of its kind stays.
     if (!e) {
       e = arena_one(a, Entry);
       *e = (Entry){op, *at};
       *at = e;
       continue;
     }
+    // A later one is replaced by it.
     for (int i = 0; i < op->n_out; i++)
       replace(op->out[i], e->op->out[i]);
     op_erase(op);

@@ -47,20 +47,6 @@ static int raise_all(Raise *r, RaiseFn *raise) {
   return n;
 }
 
-static int count_attention(const Graph *g) {
-  int n = 0;
-  for_each_op(op, g)
-    n += op->kind == OP_attention;
-  return n;
-}
-
-static void say_attention(const Raise *r, Diag *d) {
-  int n = count_attention(r->b.g);
-  if (n) diag_note(d, NULL, "%d attention%s recognised", n, n == 1 ? " is" : "s are");
-  for (int i = 0; i < r->missed.n; i++)
-    diag_note(d, r->missed.at[i].loc, "this attention is not recognised: %s", r->missed.at[i].why);
-}
-
 bool pass_raise(Module *m, const PassOptions *o, Diag *d) {
   for_each_graph(g, m) {
     Raise r = {.b = {.g = g, .d = d}, .scratch = opt_scratch(o)};
@@ -75,7 +61,16 @@ bool pass_raise(Module *m, const PassOptions *o, Diag *d) {
     if (r.b.failed) return false;
     for (int i = 0; i < attention.missed.n; i++)
       opt_stat(o, 1, str_format(r.scratch, "attention left: %s", attention.missed.at[i].why));
-    if (opt_bool(o, "say", false)) say_attention(&attention, d);
+    // Notes name the attentions that are left, and why.
+    if (opt_bool(o, "say", false)) {
+      int n = 0;
+      for_each_op(op, attention.b.g)
+        n += op->kind == OP_attention;
+      if (n) diag_note(d, NULL, "%d attention%s recognised", n, n == 1 ? " is" : "s are");
+      for (int k = 0; k < attention.missed.n; k++)
+        diag_note(d, attention.missed.at[k].loc, "this attention is not recognised: %s",
+                  attention.missed.at[k].why);
+    }
   }
   return true;
 }

@@ -70,6 +70,7 @@ static Value *match_mask(Scores *s, Op *op, double by) {
 
 static bool match_scores(Match *m, Value *v, Scores *s) {
   s->scale = 1;
+  // Scales and masks may alternate.
   while (leads_to_product(v, deep)) {
     double by;
     v = match_scale(m, v, &by);
@@ -122,6 +123,7 @@ static Value *additive(Builder *b, const Mask *mask, int rank, DType dtype) {
   Value *v = mask->v;
   while (made_by(v, OP_broadcast))
     v = v->def->in[0].value;
+  // A mask of rank 3 has no heads.
   int64_t dim[4] = {1, 1, 1, 1};
   const Type *t = v->type;
   for (int i = 0; i < t->rank; i++) {
@@ -200,19 +202,12 @@ static const char *between(const Raise *r, const Op *root) {
   return NULL;
 }
 
-// The op between the scores and their softmax that is neither a scale nor a mask, as a reason.
-static const char *before_softmax(const Raise *r, const Value *v) {
-  while (leads_to_product(v, deep) && v->def->kind != OP_matmul)
-    v = v->def->in[v->def->kind == OP_where ? 1 : 0].value;
-  if (!v->def || v->def->kind == OP_matmul) return "its mask has a form that is not known";
-  return str_format(r->scratch, "there is %s before the softmax", op_info[v->def->kind].name);
-}
-
 bool raise_attention(Raise *r, Op *root) {
   Builder *b = &r->b;
   if (root->kind != OP_matmul || attr_i(root, "trans_a")) return false;
   Match m = {0};
   match_op(&m, root->out[0], OP_matmul);
+  // The product of probabilities and values is the root.
   Op *softmax = match_op(&m, match_not_nan(&m, root->in[0].value), OP_softmax);
   if (!softmax) {
     const char *why = between(r, root);
@@ -220,12 +215,23 @@ bool raise_attention(Raise *r, Op *root) {
   }
   const Type *t = softmax->out[0]->type;
   Scores s = {0};
+  // Scores are [b,h,t,s], or [b,t,s] for one head.
   if (t->rank != 3 && t->rank != 4)
     return missed(r, root, str_format(r->scratch, "its scores have %d dimensions", t->rank));
   if (attr_i(softmax, "axis") != t->rank - 1)
     return missed(r, root, "its softmax is not along the last dimension");
-  if (!match_scores(&m, softmax->in[0].value, &s))
-    return missed(r, root, before_softmax(r, softmax->in[0].value));
+  if (!match_scores(&m, softmax->in[0].value, &s)) {
+    // The op between the scores and their softmax is neither a scale nor a mask.
+    const Value *v = softmax->in[0].value;
+    const char *why;
+    while (leads_to_product(v, deep) && v->def->kind != OP_matmul)
+      v = v->def->in[v->def->kind == OP_where ? 1 : 0].value;
+    if (!v->def || v->def->kind == OP_matmul)
+      why = "its mask has a form that is not known";
+    else
+      why = str_format(r->scratch, "there is %s before the softmax", op_info[v->def->kind].name);
+    return missed(r, root, why);
+  }
   if (!match_closed(&m, root))
     return missed(r, root, "its scores or probabilities are read elsewhere, too");
 
@@ -238,6 +244,7 @@ bool raise_attention(Raise *r, Op *root) {
     return missed(r, root,
                   str_format(r->scratch, "its keys are %lld long, and its values %lld",
                              (long long)summed, (long long)root->out[0]->type->dim[t->rank - 1]));
+  // Operands become (b, h, t, d), with the scale as an attribute.
   Value *k = s.product->in[1].value, *v = root->in[1].value;
   q = take_scale(b, &m, trans_q ? exchange(b, q) : q, &s.scale);
   k = take_scale(b, &m, k, &s.scale);
@@ -288,6 +295,7 @@ bool raise_grouped_heads(Raise *r, Op *op) {
     const int64_t *dim = x->type->dim;
     in[i] = build_reshape(b, x, 4, (int64_t[]){dim[0], dim[1], dim[3], dim[4]});
   }
+  // Keys and values have fewer heads than queries.
   Value *y = rebuilt(b, op, in, false);
   if (y) replace(op->out[0], y);
   return y;
@@ -306,6 +314,7 @@ bool raise_seq_major(Raise *r, Op *op) {
   Value *in[4];
   for (int i = 0; i < op->n_in; i++) {
     in[i] = op->in[i].value;
+    // All of q, k and v must be transposed.
     if (i == 3) continue; // the mask
     if (!is_exchanged(in[i])) return false;
     in[i] = in[i]->def->in[0].value;
@@ -316,6 +325,7 @@ bool raise_seq_major(Raise *r, Op *op) {
     next = u->next;
     if (u->user && is_exchanged(u->user->out[0])) replace(u->user->out[0], y);
   }
+  // Other readers get the result transposed.
   if (value_used(op->out[0])) replace(op->out[0], build_transpose(b, y, heads_and_time));
   return true;
 }

@@ -16,6 +16,7 @@ static Value *match_gate(Match *m, const Factors *f, OpKind kind, bool plus_one,
   if (f->n != 2) return NULL;
   for (int i = 0; i < 2; i++) {
     Value *v = f->factor[i];
+    // Either factor may be the gate.
     Match attempt = *m;
     if (plus_one) {
       Op *offset = match_op(&attempt, v, OP_offset);
@@ -31,10 +32,6 @@ static Value *match_gate(Match *m, const Factors *f, OpKind kind, bool plus_one,
   return NULL;
 }
 
-static bool is_root(const Op *op) {
-  return op->kind == OP_mul || op->kind == OP_scale;
-}
-
 // Whether the root is scaled further: that scale is the actual root, since the factor belongs to
 // the pattern.
 static bool is_scaled_further(const Op *root) {
@@ -46,7 +43,8 @@ static bool is_scaled_further(const Op *root) {
 static bool match_gated(Match *m, Op *root, OpKind kind, bool plus_one, double *by, Value **x,
                         Polynomial *p) {
   Factors f;
-  if (!is_root(root) || !match_product(m, root->out[0], &f)) return false;
+  bool is_product = root->kind == OP_mul || root->kind == OP_scale;
+  if (!is_product || !match_product(m, root->out[0], &f)) return false;
   *by = f.by;
   Value *argument = match_gate(m, &f, kind, plus_one, x);
   return argument && match_polynomial(m, argument, *x, p) && match_closed(m, root);
@@ -65,6 +63,7 @@ static bool put_gelu(Builder *b, Op *root, OpKind kind, Value *x, double by, dou
   } else {
     return false;
   }
+  // x is scaled before, the result after.
   Value *y = build(b, kind, IN(build_scale(b, x, c)), NO_ATTRS);
   if (y) y = build_scale(b, y, factor);
   if (y) replace(root->out[0], y);

@@ -21,22 +21,6 @@ static bool hides(double x, MaskKind kind) {
   return false;
 }
 
-static bool has_triangles(const Value *v, int64_t t, int64_t s, MaskKind kind) {
-  const Type *type = v->type;
-  Arena *a = arena_new();
-  Tensor mask;
-  bool causal = constant_tensor(v, &mask, a);
-  int64_t rows = s > 0 ? type_count(type) / s : 0;
-  for (int64_t row = 0, i = 0; causal && row < rows; row++, i = i + 1 < t ? i + 1 : 0)
-    for (int64_t j = 0; causal && j < s; j++) {
-      double x = tensor_f(&mask, row * s + j);
-      bool hidden = hides(x, kind);
-      causal = hidden == (j > i + s - t) && (kind != MASK_ADDS || hidden || x == 0);
-    }
-  arena_free(a);
-  return causal;
-}
-
 // A mask with `low` if column j is at most row i + k, else `high`.
 typedef struct Triangle {
   double low, high;
@@ -45,47 +29,45 @@ typedef struct Triangle {
 
 static bool find_triangle(const Value *v, Triangle *out);
 
-// Whether the last two dimensions, and so the diagonal, stay the same.
-static bool keeps_square(const Type *x, const Type *y) {
-  return x->rank >= 2 && y->rank >= 2 && x->dim[x->rank - 1] == y->dim[y->rank - 1] &&
-         x->dim[x->rank - 2] == y->dim[y->rank - 2];
-}
-
 static bool operand_triangle(const Op *op, int i, Triangle *out) {
   const Value *x = op->in[i].value;
   if (!find_triangle(x, out)) return false;
-  return out->low == out->high || keeps_square(x->type, op->out[0]->type);
-}
-
-// Applies a trilu: the part that is cut off becomes 0.
-static bool cut_triangle(const Op *op, Triangle *out) {
-  if (!operand_triangle(op, 0, out) || out->low != out->high) return false;
-  bool upper = attr_i(op, "upper");
-  out->k = attr_i(op, "k") - upper;
-  *(upper ? &out->low : &out->high) = 0;
-  return true;
-}
-
-static bool chosen_triangle(const Op *op, Triangle *out) {
-  Triangle yes, no;
-  if (!operand_triangle(op, 0, out) || !operand_triangle(op, 1, &yes) ||
-      !operand_triangle(op, 2, &no) || yes.low != yes.high || no.low != no.high)
-    return false;
-  out->low = out->low ? yes.low : no.low;
-  out->high = out->high ? yes.low : no.low;
-  return true;
+  // The last two dimensions, and so the diagonal, must stay the same.
+  const Type *from = x->type, *to = op->out[0]->type;
+  bool square = from->rank >= 2 && to->rank >= 2 &&
+                from->dim[from->rank - 1] == to->dim[to->rank - 1] &&
+                from->dim[from->rank - 2] == to->dim[to->rank - 2];
+  return out->low == out->high || square;
 }
 
 static bool find_triangle(const Value *v, Triangle *out) {
   const Op *op = v->def;
   *out = (Triangle){0};
+  // A fill is a triangle with one number.
   if (is_fill(v, &out->low)) {
     out->high = out->low;
     return true;
   }
   if (!op) return false;
-  if (op->kind == OP_trilu) return cut_triangle(op, out);
-  if (op->kind == OP_where) return chosen_triangle(op, out);
+  if (op->kind == OP_trilu) {
+    // The part that is cut off becomes 0.
+    if (!operand_triangle(op, 0, out) || out->low != out->high) return false;
+    bool upper = attr_i(op, "upper");
+    out->k = attr_i(op, "k") - upper;
+    *(upper ? &out->low : &out->high) = 0;
+    return true;
+  }
+  if (op->kind == OP_where) {
+    // A triangle may choose between two numbers.
+    Triangle yes, no;
+    if (!operand_triangle(op, 0, out) || !operand_triangle(op, 1, &yes) ||
+        !operand_triangle(op, 2, &no) || yes.low != yes.high || no.low != no.high)
+      return false;
+    out->low = out->low ? yes.low : no.low;
+    out->high = out->high ? yes.low : no.low;
+    return true;
+  }
+  // Ops that move elements or change the type keep the triangle.
   bool is_bool = v->type->dtype == DT_bool;
   if (op->kind == OP_broadcast || op->kind == OP_reshape || op->kind == OP_not ||
       (op->kind == OP_cast && (is_bool || dtype_class[v->type->dtype] == 'F'))) {
@@ -97,25 +79,37 @@ static bool find_triangle(const Value *v, Triangle *out) {
   return false;
 }
 
-static bool is_triangle(const Value *v, int64_t t, int64_t s, MaskKind kind) {
-  Triangle mask;
-  if (!find_triangle(v, &mask) || mask.k != s - t) return false;
-  return hides(mask.high, kind) && !hides(mask.low, kind) && (kind != MASK_ADDS || mask.low == 0);
-}
-
 bool is_causal_mask(Raise *r, const Value *v, int64_t t, int64_t s, MaskKind kind) {
   while (made_by(v, OP_broadcast))
     v = v->def->in[0].value;
   const Type *type = v->type;
   if (type->rank < 2 || type->dim[type->rank - 2] != t || type->dim[type->rank - 1] != s)
     return false;
-  if (!made_by(v, OP_constant)) return is_triangle(v, t, s, kind);
+  // A computed mask is known by its ops.
+  if (!made_by(v, OP_constant)) {
+    Triangle mask;
+    if (!find_triangle(v, &mask) || mask.k != s - t) return false;
+    return hides(mask.high, kind) && !hides(mask.low, kind) && (kind != MASK_ADDS || mask.low == 0);
+  }
   for (int i = 0; i < r->masks.n; i++) {
+    // Layers share their mask.
     const KnownMask *known = &r->masks.at[i];
     if (known->v == v && known->t == t && known->s == s && known->kind == kind)
       return known->causal;
   }
-  KnownMask mask = {v, t, s, kind, has_triangles(v, t, s, kind)};
+  // A constant mask is compared element by element.
+  Arena *a = arena_new();
+  Tensor tensor;
+  bool causal = constant_tensor(v, &tensor, a);
+  int64_t rows = s > 0 ? type_count(type) / s : 0;
+  for (int64_t row = 0, i = 0; causal && row < rows; row++, i = i + 1 < t ? i + 1 : 0)
+    for (int64_t j = 0; causal && j < s; j++) {
+      double x = tensor_f(&tensor, row * s + j);
+      bool hidden = hides(x, kind);
+      causal = hidden == (j > i + s - t) && (kind != MASK_ADDS || hidden || x == 0);
+    }
+  arena_free(a);
+  KnownMask mask = {v, t, s, kind, causal};
   vec_push(r->scratch, &r->masks, mask);
   return mask.causal;
 }

@@ -9,16 +9,14 @@
 
 #include "raise.h"
 
-static void note(Match *m, Op *op) {
-  for (int i = 0; i < m->n; i++)
-    if (m->op[i] == op) return;
-  if (m->n < MAX_MATCHED) m->op[m->n] = op;
-  m->n++; // past MAX_MATCHED the pattern is no longer closed
-}
-
 Op *match_op(Match *m, const Value *v, OpKind kind) {
   Op *op = made_by(v, kind);
-  if (op) note(m, op);
+  // An op is noted once; past MAX_MATCHED the pattern is no longer closed.
+  bool noted = !op;
+  for (int i = 0; i < m->n && i < MAX_MATCHED && !noted; i++)
+    noted = m->op[i] == op;
+  if (!noted && m->n < MAX_MATCHED) m->op[m->n] = op;
+  m->n += !noted;
   return op;
 }
 
@@ -65,15 +63,13 @@ static bool inside(const Match *m, const Op *op) {
   return false;
 }
 
-// Whether the op is a multiple of a value from outside: cheap to compute twice.
-static bool may_be_shared(const Match *m, const Op *op) {
-  return (op->kind == OP_scale || op->kind == OP_neg) && !inside(m, op->in[0].value->def);
-}
-
 bool match_closed(const Match *m, const Op *root) {
   if (m->n > MAX_MATCHED) return false;
   for (int i = 0; i < m->n; i++) {
-    if (m->op[i] == root || may_be_shared(m, m->op[i])) continue;
+    // A multiple of a value from outside is cheap to compute twice.
+    const Op *op = m->op[i];
+    bool shared = (op->kind == OP_scale || op->kind == OP_neg) && !inside(m, op->in[0].value->def);
+    if (m->op[i] == root || shared) continue;
     for (int k = 0; k < m->op[i]->n_out; k++)
       for_each_use(u, m->op[i]->out[k]) {
         if (!u->user || !inside(m, u->user)) return false;
@@ -134,29 +130,10 @@ static void add(Polynomial *p, const Polynomial *q, double by) {
     p->at[i] += by * q->at[i];
 }
 
-static bool polynomial_of_op(Match *m, Op *op, const Value *x, Polynomial *p) {
-  Polynomial q;
-  if (op->n_in < 1 || !match_polynomial(m, op->in[0].value, x, p)) return false;
-  switch ((int)op->kind) {
-  case OP_scale:
-  case OP_neg: {
-    double by = op->kind == OP_neg ? -1 : attr_f(op, "by");
-    add(p, p, by - 1);
-    return true;
-  }
-  case OP_offset: p->at[0] += attr_f(op, "by"); return true;
-  case OP_square: q = *p; return multiply(&q, &q, p);
-  }
-  Polynomial r = *p;
-  if (!match_polynomial(m, op->in[1].value, x, &q)) return false;
-  if (op->kind == OP_mul) return multiply(&r, &q, p);
-  add(p, &q, op->kind == OP_sub ? -1 : 1);
-  return true;
-}
-
 bool match_polynomial(Match *m, Value *v, const Value *x, Polynomial *p) {
   static const OpKind kinds[] = {OP_scale, OP_neg, OP_offset, OP_square, OP_mul, OP_add, OP_sub};
   *p = (Polynomial){0};
+  // The argument itself.
   if (v == x) {
     p->at[1] = 1;
     return true;
@@ -164,7 +141,27 @@ bool match_polynomial(Match *m, Value *v, const Value *x, Polynomial *p) {
   if (is_fill(v, &p->at[0])) return true;
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
     Op *op = match_op(m, v, kinds[i]);
-    if (op) return polynomial_of_op(m, op, x, p);
+    if (op) {
+      // The op changes the polynomial of its operand, or combines those of both.
+      Polynomial q;
+      if (op->n_in < 1 || !match_polynomial(m, op->in[0].value, x, p)) return false;
+      switch ((int)op->kind) {
+      case OP_scale:
+      case OP_neg: {
+        double by = op->kind == OP_neg ? -1 : attr_f(op, "by");
+        add(p, p, by - 1);
+        return true;
+      }
+      case OP_offset: p->at[0] += attr_f(op, "by"); return true;
+      case OP_square: q = *p; return multiply(&q, &q, p);
+      }
+      // Ops of two operands.
+      Polynomial r = *p;
+      if (!match_polynomial(m, op->in[1].value, x, &q)) return false;
+      if (op->kind == OP_mul) return multiply(&r, &q, p);
+      add(p, &q, op->kind == OP_sub ? -1 : 1);
+      return true;
+    }
   }
   return false;
 }

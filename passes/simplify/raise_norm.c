@@ -17,6 +17,7 @@ static Value *match_core(Match *m, Op *root, double *eps, bool *axes) {
     Match attempt = *m;
     Value *x = root->in[i].value, *other = match_through(&attempt, root->in[1 - i].value);
     if (root->kind == OP_div && i == 1) return NULL;
+    // x / sqrt(...), or x * rsqrt(...) in either order.
     Op *root_of = match_op(&attempt, other, root->kind == OP_div ? OP_sqrt : OP_rsqrt);
     if (!root_of) continue;
     Op *sum = match_op(&attempt, match_through(&attempt, root_of->in[0].value), OP_offset);
@@ -24,6 +25,7 @@ static Value *match_core(Match *m, Op *root, double *eps, bool *axes) {
     Value *squares, *of;
     *eps = attr_f(sum, "by");
     if (!match_mean(&attempt, sum->in[0].value, &squares, axes)) continue;
+    // The mean must be that of the squares of x.
     Op *square = match_op(&attempt, squares, OP_square);
     of = square ? square->in[0].value : NULL;
     if (of != x) continue;
@@ -50,6 +52,7 @@ static Value *match_vector(Match *m, Value **v, OpKind kind, int first) {
   if (!(*v)->uses || (*v)->uses->next || !(*v)->uses->user) return NULL;
   Op *op = (*v)->uses->user;
   if (op->kind != kind || op->in[0].value == op->in[1].value) return NULL;
+  // The other operand may be broadcast.
   Match attempt = *m;
   Value *other = op->in[1 - (*v)->uses->index].value, *vector = match_through(&attempt, other);
   const Type *t = op->out[0]->type, *u = vector->type;
@@ -80,6 +83,7 @@ bool raise_norm(Raise *r, Op *root) {
   Value *centred = match_core(&m, root, &eps, axes), *x = centred;
   if (!centred) return false;
   int64_t n;
+  // The mean must be over the last dimensions.
   int first = last_axes(x->type, axes, &n), mean_first = -1;
   if (first == x->type->rank) return false;
   match_op(&m, root->out[0], root->kind);
@@ -99,6 +103,7 @@ bool raise_norm(Raise *r, Op *root) {
   if (!match_closed(&m, root)) return false;
 
   Value *y = root->out[0];
+  // Gamma and beta are optional.
   Value *gamma = match_vector(&m, &y, OP_mul, first);
   Value *beta = layer ? match_vector(&m, &y, OP_add, first) : NULL;
   // All operands are defined before the last op of the pattern.
@@ -109,6 +114,7 @@ bool raise_norm(Raise *r, Op *root) {
   for (int i = 0; i < first; i++)
     dim[i] = t->dim[i];
   dim[first] = n;
+  // The op normalises one dimension.
   Value *flat = build_reshape(b, x, first + 1, dim);
   gamma = vector_or(b, gamma, t->dtype, n, 1);
   Value *result;

@@ -20,6 +20,7 @@ bool raise_softmax(Raise *r, Op *root) {
   match_op(&m, root->out[0], OP_div);
   int64_t axis = 0, axis_of_max = 0;
   Value *e = root->in[0].value, *x;
+  // e / sum(e), with e = exp(x).
   if (match_reduction(&m, root->in[1].value, OP_reduce_sum, &axis) != e) return false;
   Op *exp = match_op(&m, e, OP_exp);
   if (!exp) return false;

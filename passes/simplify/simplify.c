@@ -28,44 +28,37 @@ static Value *apply(Builder *b, Op *op, const SimplifyRule *rules) {
   return NULL;
 }
 
-static bool simplify_op(Builder *b, Op *op) {
-  b->at = op;
-  b->origin = op_origin(op);
-  if (fold_constants(b, op)) return true;
-  Value *by = apply(b, op, arithmetic_rules);
-  if (!by) by = apply(b, op, shape_rules);
-  if (!by) by = apply(b, op, product_rules);
-  if (!by) by = change_order(b, op);
-  if (by) replace(op->out[0], by);
-  return by;
-}
-
-static bool simplify_graph(Graph *g, const PassOptions *o, Diag *d) {
-  Phase phase = g->module->phase;
-  Builder b = {.g = g, .d = d};
-  opt_stat(o, drop_dead(g), "dead ops dropped");
-  for (bool changed = true; changed;) {
-    // First, so that values which every layer computes, such as its mask, are computed once.
-    int merged = phase < PHASE_planned ? merge_equal(g) : 0;
-    opt_stat(o, merged, "equal ops merged");
-    changed = merged > 0;
-    if (phase < PHASE_sharded) {
-      for_each_op_safe(op, g) {
-        if (!op_used(op)) continue;
-        if (!simplify_op(&b, op)) continue;
-        if (b.failed) return false;
-        opt_stat(o, 1, "ops simplified");
-        changed = true;
-      }
-    }
-    opt_stat(o, drop_dead(g), "dead ops dropped");
-  }
-  return !b.failed;
-}
-
 bool pass_simplify(Module *m, const PassOptions *o, Diag *d) {
   for_each_graph(g, m) {
-    if (!simplify_graph(g, o, d)) return false;
+    Phase phase = g->module->phase;
+    Builder b = {.g = g, .d = d};
+    opt_stat(o, drop_dead(g), "dead ops dropped");
+    for (bool changed = true; changed;) {
+      // First, so that values which every layer computes, such as its mask, are computed once.
+      int merged = phase < PHASE_planned ? merge_equal(g) : 0;
+      opt_stat(o, merged, "equal ops merged");
+      changed = merged > 0;
+      if (phase < PHASE_sharded) {
+        for_each_op_safe(op, g) {
+          if (!op_used(op)) continue;
+          // Constants are folded first; then one rule is applied.
+          b.at = op;
+          b.origin = op_origin(op);
+          bool folded = fold_constants(&b, op);
+          Value *by = folded ? NULL : apply(&b, op, arithmetic_rules);
+          if (!folded && !by) by = apply(&b, op, shape_rules);
+          if (!folded && !by) by = apply(&b, op, product_rules);
+          if (!folded && !by) by = change_order(&b, op);
+          if (by) replace(op->out[0], by);
+          if (!folded && !by) continue;
+          if (b.failed) return false;
+          opt_stat(o, 1, "ops simplified");
+          changed = true;
+        }
+      }
+      opt_stat(o, drop_dead(g), "dead ops dropped");
+    }
+    if (b.failed) return false;
   }
   return true;
 }

@@ -21,6 +21,7 @@ static Value *broadcast_later(Builder *b, Op *op) {
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;
     if (is_fill(v, &c)) continue;
+    // All operands must be broadcast from one shape, or be fills.
     const Op *broadcast = made_by(v, OP_broadcast);
     if (!broadcast || (from && !same_shape(from, first_operand(broadcast)->type))) return NULL;
     from = first_operand(broadcast)->type;
@@ -62,6 +63,7 @@ static Value *before_transpose(Builder *b, Value *v, const int64_t *perm, const 
 static Value *transpose_later(Builder *b, Op *op) {
   const Op *transpose = NULL;
   for (int i = 0; i < op->n_in; i++) {
+    // All operands must have one transpose, or be cheap to transpose.
     const Op *of = made_by(op->in[i].value, OP_transpose);
     if (!of && is_cheap(op->in[i].value)) continue;
     if (!of || (transpose && !has_perm(of, attr_list(transpose, "perm")))) return NULL;
@@ -85,6 +87,7 @@ static Value *transpose_after_slice(Builder *b, Op *op) {
   int rank = op->out[0]->type->rank;
   int64_t starts[MAX_RANK], steps[MAX_RANK], shape[MAX_RANK];
   for (int i = 0; i < rank; i++) {
+    // The slice has the order of dimensions before the transpose.
     starts[perm[i]] = attr_list(op, "starts")[i];
     steps[perm[i]] = attr_list(op, "steps")[i];
     shape[perm[i]] = attr_list(op, "shape")[i];
@@ -140,6 +143,7 @@ static Value *transpose_after_linear(Builder *b, Op *op) {
       first_operand(op)->type->dim[t->rank - 1] != summed ||
       type_count(first_operand(op)->type) == 0 || t->dim[t->rank - 1] > MUCH * summed)
     return NULL;
+  // The last dimension, which is summed, stays last.
   Value *y =
       build_transpose(b, build_on(b, op, (Value *[]){first_operand(transpose), op->in[1].value}),
                       attr_list(transpose, "perm"));

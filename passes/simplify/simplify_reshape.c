@@ -25,6 +25,7 @@ static int split_in_groups(const Type *from, const Type *to, Group *group) {
       k += one_out;
     } else {
       int64_t in = from->dim[i++], out = to->dim[k++];
+      // The smallest products of lengths that agree are a group.
       while (in != out)
         if (in < out)
           in *= from->dim[i++];
@@ -77,6 +78,7 @@ static Value *transpose_after_reshape(Builder *b, Op *op) {
         part[n_parts++] = (Part){.before = perm[k], .dim = from->dim + k, .n = 1};
     }
   }
+  // Parts are in the order of the result.
   for (int i = 0; i < n_parts; i++) {
     part[i].to = rank;
     rank += part[i].n;
@@ -141,6 +143,7 @@ Value *reshape_later(Builder *b, Op *op) {
     any |= stuck_reshape(op->in[i].value) != NULL;
   }
   if (!any) return NULL;
+  // Others are reshaped back, if that costs nothing.
   Value *in[3];
   for (int i = 0; i < op->n_in; i++) {
     const Op *reshape = made_by(op->in[i].value, OP_reshape);
@@ -174,9 +177,11 @@ static bool can_reshape(const Value *v, const Type *to, int depth, bool *out_any
   enum { DEEPEST = 16 };
   const Op *op = v->def;
   double c;
+  // These start in any shape.
   if (is_fill(v, &c)) return true;
   if (made_by(v, OP_broadcast)) return vector_rank(v, to) >= 0;
   if (made_by(v, OP_reshape)) return *out_any = true;
+  // Others must have this reader only, and work row by row.
   if (!op || v->uses->next || depth == DEEPEST) return false;
   if (op->kind == OP_linear) {
     if (to->rank < 2 || to->dim[to->rank - 1] != v->type->dim[v->type->rank - 1]) return false;

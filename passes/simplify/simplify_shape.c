@@ -30,22 +30,20 @@ static Value *simplify_reshape(Builder *b, Op *op) {
   return inner ? reshaped_like(b, operand(inner), op) : NULL;
 }
 
-static bool moves_only_ones(const Op *op) {
-  int64_t last = -1;
-  for (int i = 0; i < op->out[0]->type->rank; i++) {
-    int64_t from = attr_list(op, "perm")[i];
-    if (op->out[0]->type->dim[i] == 1) continue;
-    if (from < last) return false;
-    last = from;
-  }
-  return true;
-}
-
 static Value *simplify_transpose(Builder *b, Op *op) {
   Value *x = operand(op);
   if (x->type->rank == 0) return x;
   if (made_by(x, OP_transpose)) return transposed(b, x, attr_list(op, "perm"));
-  return moves_only_ones(op) ? reshaped_like(b, x, op) : NULL;
+  // A transpose that moves only dimensions of length 1 is a reshape.
+  int64_t last = -1;
+  bool only_ones = true;
+  for (int i = 0; i < op->out[0]->type->rank; i++) {
+    int64_t from = attr_list(op, "perm")[i];
+    if (op->out[0]->type->dim[i] == 1) continue;
+    only_ones &= from >= last;
+    last = from;
+  }
+  return only_ones ? reshaped_like(b, x, op) : NULL;
 }
 
 static Value *simplify_broadcast(Builder *b, Op *op) {
@@ -171,6 +169,7 @@ static Value *simplify_gather(Builder *b, Op *op) {
     steps[i] = i == axis ? step : 1;
     shape[i] = i == axis ? n : t->dim[i];
   }
+  // The slice takes every step-th row.
   starts[axis] = first < 0 ? first + t->dim[axis] : first;
   Value *v = build(b, OP_slice, IN(operand(op)),
                    ATTRS(a_list("starts", starts, t->rank), a_list("steps", steps, t->rank),

@@ -62,8 +62,10 @@ bool split_classes(Op *op, int parts, Diag *d) {
     return diag_error(d, op->loc, "cross_entropy: %lld classes cannot be split in %d equal parts",
                       (long long)classes, parts);
   Builder b = {.g = op->graph, .at = op, .origin = op_origin(op), .d = d};
+  // The lse of the parts, and of these.
   Value *one = parts_of(&b, parts_of(&b, x, parts), 1);
   Value *lse = build_reshape(&b, one, t->rank, t->dim);
+  // The loss is lse - x[label], or 0 for the ignored label.
   Value *minus = build(&b, OP_nll, IN(x, labels), ATTRS(*op_attr(op, "ignore")));
   Value *losses = build(&b, OP_add, IN(lse, minus), NO_ATTRS);
   Value *loss = without_ignored(&b, losses, labels, attr_i(op, "ignore"));
