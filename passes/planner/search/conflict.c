@@ -51,24 +51,6 @@ static void add_line(Conflict *c, const Loc *loc, const Op *op, const Value *v) 
     vec_push(c->p->scratch, &c->lines, (Line){loc, op, v, 1});
 }
 
-static void find_lines(Conflict *c) {
-  const Sharding *s = c->p->s;
-  for (int k = 0; k < c->p->n_axes; k++) {
-    int a = c->p->axis[k];
-    for_each_op(op, s->g) {
-      add_line(c, s->fixed[op->id][a], op, NULL);
-      for (const Said *said = s->said[op->id][a]; said; said = said->before)
-        add_line(c, said->line, op, NULL);
-    }
-    for (int i = 0; i < s->g->n_params; i++) {
-      const Value *v = s->g->params[i];
-      if (s->given[v->id][a] != OPEN) add_line(c, s->given_by[v->id][a], NULL, v);
-      for (const Said *said = s->said_lies[v->id][a]; said; said = said->before)
-        add_line(c, said->line, NULL, v);
-    }
-  }
-}
-
 // -- Problem without some lines ---------------------------------------------------------------
 
 static bool is_out(const Conflict *c, const bool *kept, const Loc *loc) {
@@ -121,10 +103,12 @@ static bool is_possible(void *context, const bool *kept) {
   const Conflict *c = context;
   const Graph *g = c->p->s->g;
   if (thread_seconds() > c->end) return true;
+  // The search sets splits in the graph; they are restored after.
   char(*was)[MAX_AXES] = arena_alloc_array(c->p->scratch, g->n_ops, sizeof *was);
   for_each_op(op, g)
     memcpy(was[op->id], op->split, sizeof op->split);
   Problem p = problem_about(c->p, without(c, kept));
+  // Only a proof that there is no plan refutes the set.
   p.options = (SolverOptions){.seconds = SECONDS_EACH, .gap = ANY_PLAN};
   bool possible = false;
   if (choices_make(&p)) {
@@ -138,23 +122,39 @@ static bool is_possible(void *context, const bool *kept) {
 
 // -- Notes ------------------------------------------------------------------------------------
 
-static void note(const Line *line, Arena *a, Diag *d) {
-  const char *more = line->n > 1 ? str_format(a, ", and of %d more", line->n - 1) : "";
-  if (line->op)
-    diag_note(d, line->loc, "it was said here of %s '%s'%s", op_info[line->op->kind].name,
-              op_node(line->op), more);
-  else
-    diag_note(d, line->loc, "it was said here of '%s'%s", line->v->label, more);
-}
-
 bool search_conflict(const Problem *p, Diag *d) {
   Conflict c = {.p = p, .end = thread_seconds() + SECONDS_ALL};
-  find_lines(&c);
+  // Each line that constrains an op or a parameter along a searched axis.
+  const Sharding *s = c.p->s;
+  for (int k = 0; k < c.p->n_axes; k++) {
+    int a = c.p->axis[k];
+    for_each_op(op, s->g) {
+      add_line(&c, s->fixed[op->id][a], op, NULL);
+      for (const Said *said = s->said[op->id][a]; said; said = said->before)
+        add_line(&c, said->line, op, NULL);
+    }
+    for (int i = 0; i < s->g->n_params; i++) {
+      const Value *v = s->g->params[i];
+      if (s->given[v->id][a] != OPEN) add_line(&c, s->given_by[v->id][a], NULL, v);
+      for (const Said *said = s->said_lies[v->id][a]; said; said = said->before)
+        add_line(&c, said->line, NULL, v);
+    }
+  }
+  // Lines without which the rest is feasible are kept.
   bool *kept = arena_array(p->scratch, bool, c.lines.n + 1);
   if (!c.lines.n || !is_possible(&c, kept)) return false; // infeasible without constraints, too
   memset(kept, true, (size_t)c.lines.n);
   keep_least(kept, c.lines.n, is_possible, &c);
-  for (int i = 0; i < c.lines.n; i++)
-    if (kept[i]) note(&c.lines.at[i], p->scratch, d);
+  // Each line of the minimal set, with one op or parameter that it constrains.
+  for (int i = 0; i < c.lines.n; i++) {
+    const Line *line = &c.lines.at[i];
+    if (!kept[i]) continue;
+    const char *more = line->n > 1 ? str_format(p->scratch, ", and of %d more", line->n - 1) : "";
+    if (line->op)
+      diag_note(d, line->loc, "it was said here of %s '%s'%s", op_info[line->op->kind].name,
+                op_node(line->op), more);
+    else
+      diag_note(d, line->loc, "it was said here of '%s'%s", line->v->label, more);
+  }
   return true;
 }

@@ -50,12 +50,6 @@ static Front front_of(const Factors *list) {
   return (Front){.list = list, .left = list->n ? list->size[0] : 0, .is_first = true};
 }
 
-static void step(Front *f) {
-  f->at++;
-  f->left = f->at < f->list->n ? f->list->size[f->at] : 0;
-  f->is_first = true;
-}
-
 // Moves the factors of the next `size` elements from the front to the end of `to`. If `size` ends
 // within a factor, its first part keeps the letter, and the rest is unknown.
 static void take(Front *f, int64_t size, Factors *to) {
@@ -64,7 +58,10 @@ static void take(Front *f, int64_t size, Factors *to) {
     if (size % f->left == 0) {
       append(to, f->left, letter);
       size /= f->left;
-      step(f);
+      // The factor is used up: the next one is whole.
+      f->at++;
+      f->left = f->at < f->list->n ? f->list->size[f->at] : 0;
+      f->is_first = true;
     } else if (f->left % size == 0) {
       append(to, size, letter);
       f->left /= size;

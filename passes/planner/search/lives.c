@@ -22,11 +22,6 @@ static const char *option_of(Arena *a, const char *pass, const char *option, con
   return !strcmp(pass, "plan_memory") && !strcmp(option, "apart") ? "true" : NULL;
 }
 
-static const char *passes_after(Target target, Arena *a) {
-  const TargetInfo *t = &target_info[target];
-  return str_format(a, ",%s", pipeline_text(a, t->pipeline, "comm", 0, option_of, t->name));
-}
-
 // -- Contents of the copy ----------------------------------------------------------------------
 
 typedef struct Reader {
@@ -50,68 +45,20 @@ static Value *value_of(const Reader *r, const Value *v) {
   return *end || id >= r->g->n_values ? NULL : r->value[id];
 }
 
-static bool is_view(const Value *v) {
-  return v->def && (op_info[v->def->kind].traits & VIEW);
-}
-
 static void add(Reader *r, Value *v) {
   bool kept = !v->def && param_kept(v);
+  bool is_view = v->def && (op_info[v->def->kind].traits & VIEW);
   Value *named = value_of(r, v);
-  if (!named || v->offset < 0 || is_view(v) || value_on_host(v)) return;
+  if (!named || v->offset < 0 || is_view || value_on_host(v)) return;
   if (!kept && v->offset < r->kept_end) return;
   Lived l = {named->id, type_bytes(v->type), 2 * r->life[v->id].from, 2 * r->life[v->id].to, kept};
   r->lived[v->id] = &r->out->at[r->out->n];
   r->out->at[r->out->n++] = l;
 }
 
-static bool overlap(const Value *a, const Value *b) {
-  return a->offset < b->offset + type_bytes(b->type) && b->offset < a->offset + type_bytes(a->type);
-}
-
-// A result in the place of an operand ends the operand's live range.
-static void end_replaced(const Reader *r, const Op *op) {
-  int64_t time = 2 * op_time(op);
-  for (int k = 0; k < op->n_out; k++)
-    for (int i = 0; i < op->n_in && r->lived[op->out[k]->id]; i++) {
-      int64_t skip;
-      const Value *in = view_root(op->in[i].value, &skip);
-      Lived *of = r->lived[in->id];
-      if (of && !of->kept && of->to >= time && overlap(in, op->out[k])) of->to = time - 1;
-    }
-}
-
-// -- Execution times ---------------------------------------------------------------------------
-
-// An op that is part of a kernel runs when one of its readers does.
-static void find_times(Reader *r) {
-  int64_t *time = r->out->time;
-  for_each_op(op, r->alone)
-    for (int i = 0; i < op->n_out; i++) {
-      const Value *v = value_of(r, op->out[i]);
-      if (!v || !v->def || !op->out[i]->name) continue;
-      time[v->def->id] = 2 * op_time(op);
-      r->out->there[v->id] = true;
-    }
-  for (const Op *op = r->g->last; op; op = op->prev)
-    for (int i = 0; i < op->n_out && !time[op->id]; i++)
-      for_each_use(u, op->out[i])
-        if (u->user && time[u->user->id] > time[op->id]) time[op->id] = time[u->user->id];
-}
-
-// Finds accumulated values: by a separate op, or by the product that produces them.
-static void find_sums(Reader *r) {
-  for_each_op(op, r->alone) {
-    const Value *v = op_traits(op) & ACCUMULATES && op->n_out ? value_of(r, op->out[0]) : NULL;
-    if (!v || type_bytes(v->type) == 0) continue;
-    bool alone = op->kind == OP_accumulate;
-    double bytes = (double)type_bytes(op->out[0]->type);
-    if (alone) bytes += bytes + (double)type_bytes(op->in[0].value->type);
-    r->out->summed[v->id] = (Summed){bytes / (double)type_bytes(v->type), alone};
-  }
-}
-
 static void read_all(Reader *r) {
   const Graph *g = r->g, *alone = r->alone;
+  // The names of values are their ids.
   for (int i = 0; i < g->n_params; i++)
     r->value[g->params[i]->id] = g->params[i];
   for_each_op(op, g)
@@ -129,15 +76,46 @@ static void read_all(Reader *r) {
   for_each_op(op, alone)
     for (int i = 0; i < op->n_out; i++)
       add(r, op->out[i]);
-  // All live ranges are known now, and can be shortened.
+  // All live ranges are known now. A result in the place of an operand ends the operand's.
   for_each_op(op, alone)
-    end_replaced(r, op);
-  find_times(r);
-  find_sums(r);
+    for (int k = 0; k < op->n_out; k++)
+      for (int i = 0; i < op->n_in && r->lived[op->out[k]->id]; i++) {
+        int64_t time = 2 * op_time(op), skip;
+        const Value *in = view_root(op->in[i].value, &skip), *out = op->out[k];
+        Lived *of = r->lived[in->id];
+        bool overlap = in->offset < out->offset + type_bytes(out->type) &&
+                       out->offset < in->offset + type_bytes(in->type);
+        if (of && !of->kept && of->to >= time && overlap) of->to = time - 1;
+      }
+  // An op that is part of a kernel runs when one of its readers does.
+  int64_t *time = r->out->time;
+  for_each_op(op, r->alone)
+    for (int i = 0; i < op->n_out; i++) {
+      const Value *v = value_of(r, op->out[i]);
+      if (!v || !v->def || !op->out[i]->name) continue;
+      time[v->def->id] = 2 * op_time(op);
+      r->out->there[v->id] = true;
+    }
+  for (const Op *op = r->g->last; op; op = op->prev)
+    for (int i = 0; i < op->n_out && !time[op->id]; i++)
+      for_each_use(u, op->out[i])
+        if (u->user && time[u->user->id] > time[op->id]) time[op->id] = time[u->user->id];
+  // Accumulated values: by a separate op, or by the product that produces them.
+  for_each_op(op, r->alone) {
+    const Value *v = op_traits(op) & ACCUMULATES && op->n_out ? value_of(r, op->out[0]) : NULL;
+    if (!v || type_bytes(v->type) == 0) continue;
+    bool separate = op->kind == OP_accumulate;
+    double bytes = (double)type_bytes(op->out[0]->type);
+    if (separate) bytes += bytes + (double)type_bytes(op->in[0].value->type);
+    r->out->summed[v->id] = (Summed){bytes / (double)type_bytes(v->type), separate};
+  }
 }
 
 Lives *lives_of(const Module *m, Target target, int64_t slices, Arena *a) {
-  Module *copy = graph_on_one_device(m->graphs, slices, passes_after(target, a));
+  // The copy runs the passes after comm.
+  const TargetInfo *t = &target_info[target];
+  const char *list = pipeline_text(a, t->pipeline, "comm", 0, option_of, t->name);
+  Module *copy = graph_on_one_device(m->graphs, slices, str_format(a, ",%s", list));
   if (!copy) return NULL;
   Arena *scratch = arena_new();
   const Graph *g = m->graphs, *alone = copy->graphs;

@@ -43,6 +43,7 @@ typedef Vec(Row) Rows;
 // Finds the rows of buffers on devices of one mesh.
 static void find_rows(const Moments *k, const Meets *meets, int mesh, Rows *out) {
   int n = 0, n_buffers = k->n_buffers, end = 0, *now = arena_array(k->scratch, int, n_buffers);
+  // Values on a mesh with a common device are in its memory, too.
   Span *from = arena_array(k->scratch, Span, k->n);
   for (int i = 0; i < k->n; i++)
     if (meets->pair[k->span[i].mesh * meets->n + mesh]) from[n++] = k->span[i];
@@ -64,22 +65,18 @@ static void find_rows(const Moments *k, const Meets *meets, int mesh, Rows *out)
   }
 }
 
-// Whether no count exceeds the interpolation of two others, `share` of the way from the first to
-// the last.
-static bool is_between(const Row *row, const Row *first, const Row *last, double share, int n) {
-  for (int i = 0; i < n; i++)
-    if (row->count[i] > (1 - share) * first->count[i] + share * last->count[i] + 1e-6) return false;
-  return true;
-}
-
 // Repeated layers fill memory evenly: a row between the first and the last of them cannot peak
 // before one of these two does. The first layers may differ from those that follow.
 static void drop_between(Row *const *row, int n_rows, int n) {
   for (int first = 0, last = n_rows - 1; first + 1 < last; first++, last--) {
     bool any = false;
     for (int i = first + 1; i < last; i++) {
+      // A row is needed if a count exceeds the interpolation of the first and the last row.
       double share = (double)(i - first) / (last - first);
-      row[i]->needed = !is_between(row[i], row[first], row[last], share, n);
+      const int *from = row[first]->count, *to = row[last]->count;
+      row[i]->needed = false;
+      for (int k = 0; k < n && !row[i]->needed; k++)
+        row[i]->needed = row[i]->count[k] > (1 - share) * from[k] + share * to[k] + 1e-6;
       any |= row[i]->needed;
     }
     if (!any) return;
@@ -92,39 +89,32 @@ static int by_begun(const void *x, const void *y) {
   return (a->time > b->time) - (a->time < b->time);
 }
 
-static void drop_all_between(const Moments *k, const Rows *rows) {
-  Row **order = arena_array(k->scratch, Row *, rows->n);
-  for (int i = 0; i < rows->n; i++)
-    order[i] = &rows->at[i];
-  qsort(order, (size_t)rows->n, sizeof(Row *), by_begun);
-  for (int lo = 0, hi; lo < rows->n; lo = hi) {
-    for (hi = lo + 1; hi < rows->n && order[hi]->begun == order[lo]->begun; hi++)
-      ;
-    drop_between(order + lo, hi - lo, k->n_buffers);
-  }
-}
-
-// Finds rows mesh by mesh, as values on meshes without a common device do not add up.
-static void find_all(const Moments *k, const Meets *meets, Rows *out) {
-  bool *done = arena_array(k->scratch, bool, meets->n);
-  for (int i = 0; i < k->n; i++) {
-    int mesh = k->span[i].mesh;
-    Rows rows = {0};
-    if (done[mesh]) continue;
-    done[mesh] = true;
-    find_rows(k, meets, mesh, &rows);
-    drop_all_between(k, &rows);
-    for (int r = 0; r < rows.n; r++)
-      if (rows.at[r].needed) vec_push(k->scratch, out, rows.at[r]);
-  }
-}
-
 int *moments_count(const Span *span, int n, int n_buffers, const Module *m, Arena *scratch,
                    Arena *a, int *out_n) {
   const Moments k = {span, n, n_buffers, scratch};
   Meets meets = module_meets(m, scratch);
   Rows all = {0};
-  find_all(&k, &meets, &all);
+  // Mesh by mesh, as values on meshes without a common device do not add up.
+  bool *done = arena_array(k.scratch, bool, meets.n);
+  for (int i = 0; i < k.n; i++) {
+    int mesh = k.span[i].mesh;
+    Rows rows = {0};
+    if (done[mesh]) continue;
+    done[mesh] = true;
+    find_rows(&k, &meets, mesh, &rows);
+    // Rows at which the same buffers begin are those of repeated layers.
+    Row **order = arena_array(k.scratch, Row *, rows.n);
+    for (int r = 0; r < rows.n; r++)
+      order[r] = &rows.at[r];
+    qsort(order, (size_t)rows.n, sizeof(Row *), by_begun);
+    for (int lo = 0, hi; lo < rows.n; lo = hi) {
+      for (hi = lo + 1; hi < rows.n && order[hi]->begun == order[lo]->begun; hi++)
+        ;
+      drop_between(order + lo, hi - lo, k.n_buffers);
+    }
+    for (int r = 0; r < rows.n; r++)
+      if (rows.at[r].needed) vec_push(k.scratch, &all, rows.at[r]);
+  }
   int *count = arena_array(a, int, (int64_t)all.n *n_buffers);
   for (int r = 0; r < all.n; r++)
     memcpy(count + (int64_t)r * n_buffers, all.at[r].count, (size_t)n_buffers * sizeof *count);

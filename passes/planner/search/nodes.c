@@ -184,8 +184,10 @@ static void add_param(Problem *p, Node *n, Choice *c, int k) {
   Sbp lies = p->s->lies[v->id][axis];
   bool open = p->s->given[v->id][axis] == OPEN;
   bool may_be_whole = open ? said_allows(said, '-') : sbp_equal(lies, whole);
+  // `keeps`: states that are sharded while the weight is replicated are still to be added.
   bool keeps = is_trained(p, v) && may_be_whole;
   if (may_be_whole && (!keeps || may_keep(p, v, -1, axis))) add_pair(p, n, c, k, whole, whole);
+  // A dimension of length 1 only if a constraint names it.
   bool is_cut = v->role == ROLE_weight || v->role == ROLE_input || said;
   for (int dim = 0; dim < v->type->rank && is_cut; dim++) {
     if ((v->type->dim[dim] == 1 && !said) || !param_cuts(p->s, v, dim, axis)) continue;
@@ -195,29 +197,29 @@ static void add_param(Problem *p, Node *n, Choice *c, int k) {
     add_pair(p, n, c, k, whole, slice(dim));
     keeps = false;
   }
+  // A given layout is a choice even if no split leads to it.
   if (!open && n->choices.n == n_before) add_pair(p, n, c, k, lies, lies);
-}
-
-static bool can_cut(const Problem *p, const Value *v, const Choice *c, int k, int dim) {
-  const Mesh *mesh = p->s->mesh;
-  int64_t parts = mesh->axis[p->axis[k]].size;
-  for (int i = 0; i < k; i++)
-    if (sbp_equal(c->lies[p->axis[i]], slice(dim))) parts *= mesh->axis[p->axis[i]].size;
-  for (int a = 0; a < mesh->n_axes; a++)
-    if (p->s->decided[a] && sbp_equal(p->s->lies[v->id][a], slice(dim)))
-      parts *= mesh->axis[a].size;
-  return v->type->dim[dim] % parts == 0 && timed_dim(p->timed, v, dim, parts);
 }
 
 static void add_shared(Problem *p, Node *n, Choice *c, int k) {
   const Value *v = n->v;
+  const Mesh *mesh = p->s->mesh;
   bool back = p->has_gradient[v->id];
+  // Replicated, or a partial sum: of the value, or of its gradient.
   add_pair(p, n, c, k, whole, whole);
   if (back && p->sums) add_pair(p, n, c, k, whole, sum);
   if (v->def && p->sums) add_pair(p, n, c, k, sum, whole);
-  for (int dim = 0; dim < v->type->rank; dim++)
-    if (v->type->dim[dim] > 1 && can_cut(p, v, c, k, dim))
+  // Sharded along a dimension that is divisible by all axes that shard it, and into time slices.
+  for (int dim = 0; dim < v->type->rank; dim++) {
+    int64_t size = v->type->dim[dim], parts = mesh->axis[p->axis[k]].size;
+    for (int i = 0; i < k; i++)
+      if (sbp_equal(c->lies[p->axis[i]], slice(dim))) parts *= mesh->axis[p->axis[i]].size;
+    for (int a = 0; a < mesh->n_axes; a++)
+      if (p->s->decided[a] && sbp_equal(p->s->lies[v->id][a], slice(dim)))
+        parts *= mesh->axis[a].size;
+    if (size > 1 && size % parts == 0 && timed_dim(p->timed, v, dim, parts))
       add_pair(p, n, c, k, slice(dim), slice(dim));
+  }
 }
 
 static void add_lies(Problem *p, Node *n, Choice *c, int k) {
@@ -272,20 +274,6 @@ double parts_of(const Layout *l) {
   return parts;
 }
 
-// Every rank reads its rows into memory, also rows that other ranks read.
-static void price_input(Problem *p, Node *n) {
-  double bytes = (double)type_bytes(n->v->type);
-  for (int k = 0; k < n->choices.n; k++) {
-    double own = bytes / parts_of(lies_as(p, n->v, n->choices.at[k].lies));
-    n->cost[k] = cost_of(p, own / p->c->memory_speed);
-  }
-}
-
-static void price_param(Problem *p, Node *n) {
-  if (is_trained(p, n->v)) price_weight(p, n);
-  if (n->v->role == ROLE_input) price_input(p, n);
-}
-
 // -- Shared decisions --------------------------------------------------------------------------
 
 // Whether two ops, or two parameters, have the same constraints from programs and inner axes.
@@ -293,26 +281,18 @@ static bool same_sets(const Problem *p, const Said *x, const Said *y) {
   return x == y || (x && y && str_equal(said_splits(x, p->scratch), said_splits(y, p->scratch)));
 }
 
-static bool ops_said_alike(const Problem *p, const Op *x, const Op *y) {
-  for (int a = 0; a < p->s->mesh->n_axes; a++)
-    if (x->split[a] != y->split[a] || !p->s->fixed[x->id][a] != !p->s->fixed[y->id][a] ||
-        !same_sets(p, p->s->said[x->id][a], p->s->said[y->id][a]))
-      return false;
-  return true;
-}
-
-static bool same_update(const Problem *p, const Value *x, const Value *y, int axis) {
-  const Op *of_x = fixed_update(p, x, axis), *of_y = fixed_update(p, y, axis);
-  return of_x && of_y ? of_x->split[axis] == of_y->split[axis] : of_x == of_y;
-}
-
 static bool params_said_alike(const Problem *p, const Value *x, const Value *y) {
   if (x->type != y->type || x->role != y->role || x->train != y->train) return false;
-  for (int a = 0; a < p->s->mesh->n_axes; a++)
+  for (int a = 0; a < p->s->mesh->n_axes; a++) {
     if (p->s->given[x->id][a] != p->s->given[y->id][a] ||
-        !sbp_equal(p->s->lies[x->id][a], p->s->lies[y->id][a]) || !same_update(p, x, y, a) ||
-        !same_sets(p, p->s->said_lies[x->id][a], p->s->said_lies[y->id][a]))
+        !sbp_equal(p->s->lies[x->id][a], p->s->lies[y->id][a]))
       return false;
+    // Their updates are fixed alike, or both are open.
+    const Op *of_x = fixed_update(p, x, a), *of_y = fixed_update(p, y, a);
+    bool same_update = of_x && of_y ? of_x->split[a] == of_y->split[a] : of_x == of_y;
+    if (!same_update || !same_sets(p, p->s->said_lies[x->id][a], p->s->said_lies[y->id][a]))
+      return false;
+  }
   return true;
 }
 
@@ -322,14 +302,6 @@ static const Occurrence *first_occurrence(const Occurrence *o) {
   return first_occurrence(o->outer)->member[o->position].inner;
 }
 
-// Returns the first op like it. Repeated layers are decided together; repetitions within a layer,
-// such as q, k and v, are not.
-static Op *find_first(const Problem *p, Op *op) {
-  const OpRepeat *r = &p->repeats->of_op[op->id];
-  Op *first = r->occurrence ? first_occurrence(r->occurrence)->member[r->position].op : op;
-  return ops_said_alike(p, first, op) ? first : op;
-}
-
 static int readers_of(const Value *v) {
   int n = 0;
   for_each_use(u, v)
@@ -337,15 +309,11 @@ static int readers_of(const Value *v) {
   return n;
 }
 
-static const Use *first_reader(const Value *v) {
-  const Use *first = NULL;
-  for_each_use(u, v)
-    if (u->user && op_part(u->user) == PART_forward) first = u;
-  return first;
-}
-
 static Value *first_param(const Problem *p, Value *v) {
-  const Use *u = first_reader(v);
+  // The parameter that the first op like its first reader reads.
+  const Use *u = NULL;
+  for_each_use(use, v)
+    if (use->user && op_part(use->user) == PART_forward) u = use;
   if (!u) return v;
   Value *param = p->first_op[u->user->id]->in[u->index].value;
   bool alike = !param->def && readers_of(param) == readers_of(v) && params_said_alike(p, param, v);
@@ -384,6 +352,7 @@ const Value *weight_of(const Value *v) {
 static void find_gradients(Problem *p) {
   const Graph *g = p->s->g;
   bool trains = false;
+  // A graph without backward trains no weight.
   for_each_op(op, g)
     trains |= op_part(op) == PART_backward;
   p->has_gradient = arena_array(p->scratch, bool, g->n_values);
@@ -409,8 +378,19 @@ static void find_repeats(Problem *p) {
     n += model[op->id] = op_part(op) == PART_forward;
   p->first_op = arena_array(p->scratch, Op *, g->n_ops);
   p->repeats = repeats_find(g, n > MAX_OPS ? LEAST_BLOCK : n + 1, model, p->scratch);
-  for_each_op(op, g)
-    if (model[op->id]) p->first_op[op->id] = find_first(p, op);
+  // The first op like it, with the same constraints. Repeated layers are decided together;
+  // repetitions within a layer, such as q, k and v, are not.
+  for_each_op(op, g) {
+    if (!model[op->id]) continue;
+    const OpRepeat *r = &p->repeats->of_op[op->id];
+    Op *first = r->occurrence ? first_occurrence(r->occurrence)->member[r->position].op : op;
+    bool alike = true;
+    for (int a = 0; a < p->s->mesh->n_axes && alike; a++)
+      alike = first->split[a] == op->split[a] &&
+              !p->s->fixed[first->id][a] == !p->s->fixed[op->id][a] &&
+              same_sets(p, p->s->said[first->id][a], p->s->said[op->id][a]);
+    p->first_op[op->id] = alike ? first : op;
+  }
 }
 
 static int *no_nodes(const Problem *p, uint32_t n) {
@@ -418,37 +398,6 @@ static int *no_nodes(const Problem *p, uint32_t n) {
   for (uint32_t i = 0; i < n; i++)
     node[i] = -1;
   return node;
-}
-
-// One node per group of identical parameters, at the first of the group, in whatever order they are
-// visited.
-static void add_param_nodes(Problem *p) {
-  const Graph *g = p->s->g;
-  for (int i = 0; i < g->n_params; i++) {
-    Value *v = g->params[i], *first = first_param(p, v);
-    if (!readers_of(v)) continue;
-    int *node = &p->value_node[first->id];
-    if (*node < 0) {
-      *node = add_node(p, NULL, first, false);
-      price_param(p, &p->nodes.at[*node]);
-    }
-    p->value_node[v->id] = *node;
-    p->nodes.at[*node].n++;
-  }
-}
-
-static void add_op_nodes(Problem *p) {
-  for_each_op(op, p->s->g) {
-    if (op_part(op) != PART_forward) continue;
-    Op *first = p->first_op[op->id];
-    int *node = &p->op_node[first->id];
-    if (*node < 0) {
-      *node = add_node(p, first, NULL, false);
-      price_op(p, &p->nodes.at[*node]);
-    }
-    p->op_node[op->id] = *node;
-    p->nodes.at[*node].n++;
-  }
 }
 
 typedef Vec(Op *) Ops;
@@ -462,20 +411,6 @@ static bool splits_leave_time(const Problem *p, const Op *op) {
   return true;
 }
 
-// Whether the shards of all gradient ops, too, are divisible into time slices.
-static bool gradients_leave_time(const Problem *p, const Op *of, const Ops *gradient) {
-  bool all = true;
-  for (int i = 0; i < gradient->n && all; i++) {
-    Op *op = gradient->at[i];
-    char before[MAX_AXES];
-    memcpy(before, op->split, sizeof before);
-    choose_gradient_split(p, op, of);
-    all = splits_leave_time(p, op);
-    memcpy(op->split, before, sizeof before);
-  }
-  return all;
-}
-
 // Drops the choices with gradient ops that cannot be split in time. If these are all choices, keeps
 // them: comm reports the op.
 static void drop_untimed(Problem *p, Node *n, const Ops *gradient) {
@@ -484,7 +419,17 @@ static void drop_untimed(Problem *p, Node *n, const Ops *gradient) {
   int64_t *cost = arena_array(p->scratch, int64_t, n->choices.n);
   for (int k = 0; k < n->choices.n; k++) {
     choose_split(p, n, &n->choices.at[k]);
-    if (!gradients_leave_time(p, n->op, gradient)) continue;
+    // The shards of all gradient ops, too, must be divisible into time slices.
+    bool leave_time = true;
+    for (int i = 0; i < gradient->n && leave_time; i++) {
+      Op *op = gradient->at[i];
+      char before[MAX_AXES];
+      memcpy(before, op->split, sizeof before);
+      choose_gradient_split(p, op, n->op);
+      leave_time = splits_leave_time(p, op);
+      memcpy(op->split, before, sizeof before);
+    }
+    if (!leave_time) continue;
     choice[kept] = n->choices.at[k];
     cost[kept++] = n->cost[k];
   }
@@ -532,14 +477,6 @@ static void for_each_value(Problem *p, void (*visit)(Problem *p, Value *v)) {
       visit(p, op->out[i]);
 }
 
-static void count_all(Problem *p) {
-  for (int i = 0; i < p->nodes.n; i++) {
-    Node *n = &p->nodes.at[i];
-    for (int k = 0; k < n->choices.n; k++)
-      n->cost[k] = times_cost(n->cost[k], n->n);
-  }
-}
-
 void nodes_make(Problem *p) {
   const Graph *g = p->s->g;
   find_gradients(p);
@@ -547,11 +484,47 @@ void nodes_make(Problem *p) {
   p->op_node = no_nodes(p, g->n_ops);
   p->value_node = no_nodes(p, g->n_values);
   p->shared_node = no_nodes(p, g->n_values);
-  add_param_nodes(p);
-  add_op_nodes(p);
+  // One node per group of identical parameters, at the first of the group, in whatever order they
+  // are visited.
+  for (int i = 0; i < g->n_params; i++) {
+    Value *v = g->params[i], *first = first_param(p, v);
+    if (!readers_of(v)) continue;
+    int *node = &p->value_node[first->id];
+    if (*node < 0) {
+      *node = add_node(p, NULL, first, false);
+      // A weight costs its update, an input its reads: every rank reads its rows into memory, also
+      // rows that other ranks read.
+      Node *n = &p->nodes.at[*node];
+      if (is_trained(p, n->v)) price_weight(p, n);
+      double bytes = (double)type_bytes(n->v->type);
+      for (int k = 0; n->v->role == ROLE_input && k < n->choices.n; k++) {
+        double own = bytes / parts_of(lies_as(p, n->v, n->choices.at[k].lies));
+        n->cost[k] = cost_of(p, own / p->c->memory_speed);
+      }
+    }
+    p->value_node[v->id] = *node;
+    p->nodes.at[*node].n++;
+  }
+  // One node per group of repeated ops, at the first of them.
+  for_each_op(op, g) {
+    if (op_part(op) != PART_forward) continue;
+    Op *first = p->first_op[op->id];
+    int *node = &p->op_node[first->id];
+    if (*node < 0) {
+      *node = add_node(p, first, NULL, false);
+      price_op(p, &p->nodes.at[*node]);
+    }
+    p->op_node[op->id] = *node;
+    p->nodes.at[*node].n++;
+  }
   add_gradients(p);
   for_each_value(p, add_shared_nodes);
   for_each_value(p, find_shared_node);
   price_norms(p);
-  count_all(p);
+  // A node decides all ops or values of its group: its costs count for each.
+  for (int i = 0; i < p->nodes.n; i++) {
+    Node *n = &p->nodes.at[i];
+    for (int k = 0; k < n->choices.n; k++)
+      n->cost[k] = times_cost(n->cost[k], n->n);
+  }
 }
