@@ -41,27 +41,6 @@
 
 // -- One graph ---------------------------------------------------------------------------------
 
-// Checks that partial sums arrive at an op that passes them on by a program's request: the request
-// precedes the decision about the operands.
-static bool check_sums(const Sharding *s, const Op *op, int axis, Diag *d) {
-  const Loc *said = s->fixed[op->id][axis];
-  if (!said || op->split[axis] != SPLIT_PARTIAL) return true;
-  int n = 0, want = op_traits(op) & MULTILINEAR ? 1 : op->n_in;
-  for (int i = 0; i < op->n_in; i++)
-    n += s->lies[op->in[i].value->id][axis].kind == SBP_P;
-  if (n == want) return true;
-  diag_error(d, said, "%s passes sums on when %d of its operands are partial sums along %s, not %d",
-             op_info[op->kind].name, want, s->mesh->axis[axis].name, n);
-  diag_note(d, op->loc, "this is what it is about");
-  for (int i = 0; i < op->n_in; i++) {
-    const Op *def = op->in[i].value->def;
-    const Loc *line = def ? s->fixed[def->id][axis] : NULL;
-    if (line && s->lies[op->in[i].value->id][axis].kind != SBP_P)
-      diag_note(d, line, "it was said here what makes operand %d, which is no sum then", i + 1);
-  }
-  return false;
-}
-
 // Checks that all other decisions left a split that the programs' constraints allow.
 static bool check_allowed(const Sharding *s, const Said *said, char split, const char *what,
                           const Loc *about, const Loc *runs, int axis, Diag *d) {
@@ -81,7 +60,26 @@ static bool check_program(const Sharding *s, Diag *d) {
   for_each_op(op, s->g)
     for (int a = 0; a < s->mesh->n_axes; a++) {
       char split = op->split[a] ? op->split[a] : '-';
-      ok &= check_sums(s, op, a, d);
+      // Partial sums must arrive at an op that passes them on by a program's request: the request
+      // precedes the decision about the operands.
+      const Loc *said = s->fixed[op->id][a];
+      int n = 0, want = op_traits(op) & MULTILINEAR ? 1 : op->n_in;
+      for (int i = 0; i < op->n_in; i++)
+        n += s->lies[op->in[i].value->id][a].kind == SBP_P;
+      bool lacks_sums = said && split == SPLIT_PARTIAL && n != want;
+      if (lacks_sums) {
+        diag_error(d, said,
+                   "%s passes sums on when %d of its operands are partial sums along %s, not %d",
+                   op_info[op->kind].name, want, s->mesh->axis[a].name, n);
+        diag_note(d, op->loc, "this is what it is about");
+      }
+      for (int i = 0; i < op->n_in && lacks_sums; i++) {
+        const Op *def = op->in[i].value->def;
+        const Loc *line = def ? s->fixed[def->id][a] : NULL;
+        if (line && s->lies[op->in[i].value->id][a].kind != SBP_P)
+          diag_note(d, line, "it was said here what makes operand %d, which is no sum then", i + 1);
+      }
+      ok &= !lacks_sums;
       ok &= check_allowed(s, s->said[op->id][a], split, "to split", op->loc,
                           s->assigned_by[op->id][a], a, d);
     }
@@ -94,33 +92,8 @@ static bool check_program(const Sharding *s, Diag *d) {
   return ok;
 }
 
-// Gives parameters that graphs have in common the layouts of the first graph.
-static void lay_as_before(Sharding *s, const Sharding *first) {
-  const Table *params = first ? graph_params_by_label(first->g, s->scratch) : NULL;
-  for (int i = 0; first && i < s->g->n_params; i++) {
-    Value *v = s->g->params[i];
-    const Value *known = v->label ? table_find(params, (int)v->role, v->label) : NULL;
-    if (!known || known->type != v->type) continue;
-    v->layout = layout_broadcast(s->g->module, known->layout->mesh);
-    for (int a = 0; a < s->mesh->n_axes; a++) {
-      bool stored = first->given[known->id][a] == STORED;
-      s->lies[v->id][a] = first->lies[known->id][a];
-      s->given[v->id][a] = stored ? STORED : FIXED;
-    }
-  }
-}
-
 static void lay(Module *m, Value *v, const Sbp *lies) {
   v->layout = layout_new(m, v->layout->mesh, lies);
-}
-
-static void make_layouts(Sharding *s) {
-  Module *m = s->g->module;
-  for (int i = 0; i < s->g->n_params; i++)
-    lay(m, s->g->params[i], s->lies[s->g->params[i]->id]);
-  for_each_op(op, s->g)
-    for (int i = 0; i < op->n_out; i++)
-      lay(m, op->out[i], s->lies[op->out[i]->id]);
 }
 
 // -- Factorings of the ranks ---------------------------------------------------------------------
@@ -159,7 +132,20 @@ static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding
   s->first = *first;
   graph_renumber(g);
   sharding_grow(s);
-  lay_as_before(s, *first);
+  // Parameters that graphs have in common have the layouts of the first graph.
+  const Sharding *before = *first;
+  const Table *params = before ? graph_params_by_label(before->g, s->scratch) : NULL;
+  for (int i = 0; before && i < s->g->n_params; i++) {
+    Value *v = s->g->params[i];
+    const Value *known = v->label ? table_find(params, (int)v->role, v->label) : NULL;
+    if (!known || known->type != v->type) continue;
+    v->layout = layout_broadcast(s->g->module, known->layout->mesh);
+    for (int a = 0; a < s->mesh->n_axes; a++) {
+      bool stored = before->given[known->id][a] == STORED;
+      s->lies[v->id][a] = before->lies[known->id][a];
+      s->given[v->id][a] = stored ? STORED : FIXED;
+    }
+  }
   if (!*first) {
     *first = s;
     s->searched = &t->searched; // the training step; others follow
@@ -185,7 +171,11 @@ static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding
   if (s->explain && s == *first && !t->searched.explained)
     t->otherwise = search_otherwise(s, s->explain);
   record_decided(s->record, s);
-  make_layouts(s);
+  for (int i = 0; i < g->n_params; i++)
+    lay(g->module, g->params[i], s->lies[g->params[i]->id]);
+  for_each_op(op, g)
+    for (int i = 0; i < op->n_out; i++)
+      lay(g->module, op->out[i], s->lies[op->out[i]->id]);
   t->ordered |= s->orders.n > 0;
   if (!order_ops(g, &s->orders, s->scratch, d)) return false;
   keep_at_borders(s);
@@ -208,33 +198,8 @@ static bool attempt(Module *m, Attempt *t, Diag *d) {
   return ok;
 }
 
-static bool count_factorings(Module *m, Attempt *t, Diag *d) {
-  Sections sections;
-  const Mesh *mesh = mesh_parse(m, t->mesh, d);
-  if (!mesh || !sections_open(t->scratch, mesh, t->plan, &sections, d)) return false;
-  t->n = sections.n;
-  for (int i = 0; i < t->n; i++)
-    t->n_factorings[i] = sections.at[i].n_factorings;
-  sections_close(&sections);
-  return true;
-}
-
 enum { MAX_ATTEMPTS = 256 };
 #define AS_GOOD 1e-3 // of a step: searches err by more than that
-
-// Inserts a factoring into the best, if it is one of them; of equally good ones the first stays
-// ahead.
-static void note_best(Attempt *t, int number, double step) {
-  int i = t->n_best < N_FACTORINGS ? t->n_best++ : N_FACTORINGS;
-  for (; i > 0 && step < (1 - AS_GOOD) * t->took[i - 1]; i--)
-    if (i < N_FACTORINGS) {
-      t->took[i] = t->took[i - 1];
-      t->best[i] = t->best[i - 1];
-    }
-  if (i == N_FACTORINGS) return;
-  t->took[i] = step;
-  t->best[i] = number;
-}
 
 static void pick_number(Attempt *t, int number) {
   for (int i = t->n - 1; i >= 0; i--) {
@@ -288,9 +253,21 @@ static bool pick_factors(const Module *m, Attempt *t, Diag *d) {
     bool ok = attempt(copy, &each, d);
     searches &= !ok || each.searched.n;
     work += each.searched.all_work;
-    if (ok) note_best(t, i, each.searched.step);
     arena_free(each.scratch);
     module_free(copy);
+    if (!ok) continue;
+    // It is inserted into the best, if it is one of them; of equally good ones the first stays
+    // ahead.
+    double step = each.searched.step;
+    int at = t->n_best < N_FACTORINGS ? t->n_best++ : N_FACTORINGS;
+    for (; at > 0 && step < (1 - AS_GOOD) * t->took[at - 1]; at--)
+      if (at < N_FACTORINGS) {
+        t->took[at] = t->took[at - 1];
+        t->best[at] = t->best[at - 1];
+      }
+    if (at == N_FACTORINGS) continue;
+    t->took[at] = step;
+    t->best[at] = i;
   }
   diag_quiet(d, quiet);
   t->others_work = work;
@@ -306,33 +283,30 @@ static bool pick_factors(const Module *m, Attempt *t, Diag *d) {
 
 // -- Ranks without work --------------------------------------------------------------------------
 
-// Returns the number of ranks without an op of the model.
-static int count_idle(const Module *m, const Graph *g, Arena *scratch) {
-  int n = m->meshes->n_devices, n_idle = n;
-  bool *busy = arena_array(scratch, bool, n); // by device, which are 0 … n-1
-  bool *seen = arena_array(scratch, bool, module_n_meshes(m));
-  for_each_op(op, g) {
-    const Mesh *mesh = op_mesh(op);
-    if (op_part(op) != PART_forward || seen[mesh->id]) continue;
-    seen[mesh->id] = true;
-    for (int i = 0; i < mesh->n_devices; i++) {
-      n_idle -= !busy[mesh->device[i]];
-      busy[mesh->device[i]] = true;
-    }
-  }
-  return n_idle;
-}
-
 // A plan may not suit a model: then ranks do the same or nothing, which is rarely intended.
 static void warn_of_idle(const Module *m, Arena *scratch, Diag *d) {
   const Mesh *mesh = m->meshes;
   const Graph *g = module_first_entry(m);
-  int n_idle = g && m->meshes->next ? count_idle(m, g, scratch) : 0;
+  if (!g) return;
+  // Ranks without an op of the model, if there are several meshes.
+  int n_idle = mesh->next ? mesh->n_devices : 0;
+  bool *busy = arena_array(scratch, bool, mesh->n_devices); // by device, which are 0 … n-1
+  bool *seen = arena_array(scratch, bool, module_n_meshes(m));
+  for_each_op(op, g) {
+    const Mesh *of = op_mesh(op);
+    if (!mesh->next || op_part(op) != PART_forward || seen[of->id]) continue;
+    seen[of->id] = true;
+    for (int i = 0; i < of->n_devices; i++) {
+      n_idle -= !busy[of->device[i]];
+      busy[of->device[i]] = true;
+    }
+  }
   if (n_idle)
     diag_warning(d, NULL, "%d of %d ranks %s nothing to do", n_idle, mesh->n_devices,
                  n_idle == 1 ? "has" : "have");
+  // Axes that split nothing.
   int used = mesh->n_devices;
-  for (int a = 0; g && a < mesh->n_axes; a++) {
+  for (int a = 0; a < mesh->n_axes; a++) {
     bool split = mesh->axis[a].time || mesh->axis[a].size == 1;
     for_each_op(op, g)
       split |= op->split[a] != SPLIT_NONE || op_ranks(op, a) < mesh->axis[a].size;
@@ -342,19 +316,6 @@ static void warn_of_idle(const Module *m, Arena *scratch, Diag *d) {
     used /= mesh->axis[a].size;
   }
   if (used < mesh->n_devices) diag_hint(d, "%d rank%s as fast", used, used == 1 ? " is" : "s are");
-}
-
-// Each op has its own split, also ops inside of calls.
-static bool check_no_calls(const Module *m, Diag *d) {
-  for_each_graph(g, m)
-    for_each_op(op, g)
-      if (g->entry && op->kind == OP_call) {
-        diag_error(d, op->loc, "shard: the ops inside of '@%s' are called, and cannot be split",
-                   op->callee->name);
-        diag_hint(d, "run 'inline_calls' first");
-        return false;
-      }
-  return true;
 }
 
 bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
@@ -375,7 +336,24 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
     return diag_error(d, NULL, "the module is sharded already, on a mesh of %d device%s",
                       m->meshes->n_devices, m->meshes->n_devices == 1 ? "" : "s");
   t.cluster = cluster_read(t.scratch, cluster ? cluster : "h100", "cluster", d);
-  if (!t.cluster || !check_no_calls(m, d) || !count_factorings(m, &t, d)) return false;
+  if (!t.cluster) return false;
+  // Each op has its own split, also ops inside of calls.
+  for_each_graph(g, m)
+    for_each_op(op, g)
+      if (g->entry && op->kind == OP_call) {
+        diag_error(d, op->loc, "shard: the ops inside of '@%s' are called, and cannot be split",
+                   op->callee->name);
+        diag_hint(d, "run 'inline_calls' first");
+        return false;
+      }
+  // The factorings of each program.
+  Sections sections;
+  const Mesh *parsed = mesh_parse(m, t.mesh, d);
+  if (!parsed || !sections_open(t.scratch, parsed, t.plan, &sections, d)) return false;
+  t.n = sections.n;
+  for (int i = 0; i < t.n; i++)
+    t.n_factorings[i] = sections.at[i].n_factorings;
+  sections_close(&sections);
   // The given factoring, or the cheapest one.
   int64_t factoring = opt_int(o, "factoring", -1);
   if (factoring >= n_picks(&t))
@@ -386,6 +364,7 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   bool ok = factoring >= 0 || pick_factors(m, &t, d);
   t.lives->used = t.answers;
   ok = ok && attempt(m, &t, d);
+  // The report covers the factorings that were tried, too.
   if (t.n_best) t.searched.all_work = 0; // counted among those that were tried
   t.searched.all_work += t.others_work;
   t.searched.n_factorings = t.n_best;

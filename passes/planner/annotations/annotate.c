@@ -58,22 +58,6 @@ static bool is_partial(const Annotate *p, const Op *op, int axis) {
   return op_mesh(op)->axis[axis].size < p->mesh->axis[axis].size;
 }
 
-// Checks that the op reads from no later stage than its own.
-static bool check_before(const Annotate *p, const Op *op, int axis, Diag *d) {
-  int rank = op_mesh(op) == p->mesh ? 0 : rank_of(p, op, axis);
-  for (int i = 0; i < op->n_in; i++) {
-    const Op *def = op->in[i].value->def;
-    if (!def || goes_along(def) || op_mesh(def) == p->mesh) continue;
-    int from = rank_of(p, def, axis);
-    if (from <= rank) continue;
-    return diag_error(d, op->loc,
-                      "%s runs on rank %d of %s and reads what rank %d makes: that is no order of "
-                      "stages, and annotations cannot say it",
-                      op_info[op->kind].name, rank, p->mesh->axis[axis].name, from);
-  }
-  return true;
-}
-
 // Checks that all ops of the model run on ranks that annotations can express: on one rank of one
 // axis, as their stage, or on all. Reports the first op that does not.
 static bool check_stages(const Annotate *p, const Graph *g, int axis, Diag *d) {
@@ -94,27 +78,21 @@ static bool check_stages(const Annotate *p, const Graph *g, int axis, Diag *d) {
                           op_info[op->kind].name, p->mesh->axis[a].name, along);
   }
   // Then the order: no op reads from a later stage.
-  for_each_op(op, g)
-    if (annotated_node(op) && !goes_along(op) && !check_before(p, op, axis, d)) return false;
-  return true;
-}
-
-// Returns the axis with stages as its ranks; -1: there is none.
-static int find_stages(const Annotate *p, const Graph *g) {
-  for (int a = 0; a < p->mesh->n_axes; a++)
-    for_each_op(op, g)
-      if (annotated_node(op) && !goes_along(op) && is_partial(p, op, a)) return a;
-  return -1;
-}
-
-static void make_axes(Annotate *p, int stages) {
-  p->all->stages = -1;
-  for (int a = 0; a < p->mesh->n_axes; a++) {
-    if (p->mesh->axis[a].time) continue;
-    if (a == stages) p->all->stages = p->all->n_axes;
-    p->axis[p->all->n_axes] = a;
-    p->all->axis[p->all->n_axes++] = p->mesh->axis[a];
+  for_each_op(op, g) {
+    if (!annotated_node(op) || goes_along(op)) continue;
+    int rank = op_mesh(op) == p->mesh ? 0 : rank_of(p, op, axis);
+    for (int i = 0; i < op->n_in; i++) {
+      const Op *def = op->in[i].value->def;
+      if (!def || goes_along(def) || op_mesh(def) == p->mesh) continue;
+      int from = rank_of(p, def, axis);
+      if (from <= rank) continue;
+      return diag_error(d, op->loc,
+                        "%s runs on rank %d of %s and reads what rank %d makes: that is no order "
+                        "of stages, and annotations cannot say it",
+                        op_info[op->kind].name, rank, along, from);
+    }
   }
+  return true;
 }
 
 // -- Values ------------------------------------------------------------------------------------
@@ -146,6 +124,7 @@ static bool lies_above(const Value *v, Sbp *axis) {
   diag_free(d);
   for (int i = 0; ok && i < MAX_AXES; i++) {
     if (axis[i].kind != SBP_S) continue;
+    // The same letter, at its position in the operand.
     const Term *t = &dims.out[v->index];
     int letter = t->dim[axis[i].dim].n ? t->dim[axis[i].dim].letter[0] : -1;
     int dim = letter < 0 ? -1 : dims_position(&dims, &dims.in[0], letter);
@@ -153,28 +132,6 @@ static bool lies_above(const Value *v, Sbp *axis) {
     axis[i].dim = dim;
   }
   return ok;
-}
-
-static void add_operand(const Annotate *p, NodePlan *node, const Op *op, const Dims *dims, int i) {
-  const Value *v = op->in[i].value;
-  Sbp axis[MAX_AXES] = {{0}};
-  for (int k = 0; k < p->all->n_axes; k++) {
-    Sbp want = split_wants(op, dims, i, p->axis[k], (Sbp){.kind = SBP_B});
-    if (want.kind == SBP_S) axis[k] = want;
-  }
-  add_value(p, &node->in, v, axis);
-  while (v->def && annotated_between(v->def) && lies_above(v, axis)) {
-    v = v->def->in[0].value;
-    add_value(p, &node->in, v, axis);
-  }
-}
-
-static void add_result(const Annotate *p, NodePlan *node, const Value *v) {
-  Sbp axis[MAX_AXES] = {{0}};
-  for (int k = 0; k < p->all->n_axes; k++) {
-    if (v->layout->axis[p->axis[k]].kind == SBP_S) axis[k] = v->layout->axis[p->axis[k]];
-  }
-  add_value(p, &node->out, v, axis);
 }
 
 static NodePlan *plan_of(Annotate *p, const char *node) {
@@ -188,36 +145,54 @@ static NodePlan *plan_of(Annotate *p, const char *node) {
   return made;
 }
 
-static void find_stage(Annotate *p, NodePlan *node, const Op *op) {
-  double flops = op_flops(op);
-  int least = -1;
-  for (int i = 0; i < op->n_in; i++) {
-    const Op *def = op->in[i].value->def;
-    const NodePlan *from =
-        def && annotated_node(def) && !goes_along(def) ? plan_of(p, annotated_node(def)) : NULL;
-    if (from && from != node && from->stage > least) least = from->stage;
-  }
-  if (flops > node->flops) {
-    node->stage = rank_of(p, op, p->axis[p->all->stages]);
-    node->flops = flops;
-  }
-  if (node->stage < least) node->stage = least;
-}
-
 static void add_op(Annotate *p, const Op *op) {
   if (!annotated_node(op) || op->piece) return;
   bool some = op_mesh(op) != p->mesh;
   NodePlan *node = plan_of(p, annotated_node(op));
   Dims dims;
   Diag *d = diag_new(stderr);
-  if (some && !goes_along(op)) find_stage(p, node, op);
+  // A node is on the stage of its op with most work, but on none before those that it reads from.
+  if (some && !goes_along(op)) {
+    double flops = op_flops(op);
+    int least = -1;
+    for (int i = 0; i < op->n_in; i++) {
+      const Op *def = op->in[i].value->def;
+      const NodePlan *from =
+          def && annotated_node(def) && !goes_along(def) ? plan_of(p, annotated_node(def)) : NULL;
+      if (from && from != node && from->stage > least) least = from->stage;
+    }
+    if (flops > node->flops) {
+      node->stage = rank_of(p, op, p->axis[p->all->stages]);
+      node->flops = flops;
+    }
+    if (node->stage < least) node->stage = least;
+  }
   for (int k = 0; k < p->all->n_axes; k++)
     node->passes_sums |= op->split[p->axis[k]] == SPLIT_PARTIAL;
   if (op_dims(op, &dims, d)) {
-    for (int i = 0; i < op->n_in; i++)
-      add_operand(p, node, op, &dims, i);
-    for (int i = 0; i < op->n_out; i++)
-      add_result(p, node, op->out[i]);
+    // The layout that the op wants of an operand, and those of the values that this is cast,
+    // transposed or reshaped from.
+    for (int i = 0; i < op->n_in; i++) {
+      const Value *v = op->in[i].value;
+      Sbp axis[MAX_AXES] = {{0}};
+      for (int k = 0; k < p->all->n_axes; k++) {
+        Sbp want = split_wants(op, &dims, i, p->axis[k], (Sbp){.kind = SBP_B});
+        if (want.kind == SBP_S) axis[k] = want;
+      }
+      add_value(p, &node->in, v, axis);
+      while (v->def && annotated_between(v->def) && lies_above(v, axis)) {
+        v = v->def->in[0].value;
+        add_value(p, &node->in, v, axis);
+      }
+    }
+    // The layout of a result.
+    for (int i = 0; i < op->n_out; i++) {
+      const Value *v = op->out[i];
+      Sbp axis[MAX_AXES] = {{0}};
+      for (int k = 0; k < p->all->n_axes; k++)
+        if (v->layout->axis[p->axis[k]].kind == SBP_S) axis[k] = v->layout->axis[p->axis[k]];
+      add_value(p, &node->out, v, axis);
+    }
   }
   diag_free(d);
 }
@@ -238,18 +213,15 @@ static bool is_read_in_parts(const Value *v, int axis) {
   return parts;
 }
 
-// Returns the weight of a state: the one that the reader of the state updates.
-static const Value *weight_of_state(const Value *v) {
-  for_each_use(u, v) {
-    const Value *w = u->user && u->user->n_in ? u->user->in[0].value : NULL;
-    if (w && !w->def && w->role == ROLE_weight) return w;
-  }
-  return NULL;
-}
-
 // Whether the parameter is stored sharded, but read replicated by the model.
 static bool is_stored(const Annotate *p, const Value *v) {
-  const Value *w = v->role == ROLE_weight ? v : v->role == ROLE_state ? weight_of_state(v) : NULL;
+  const Value *w = v->role == ROLE_weight ? v : NULL;
+  // The weight of a state: the one that the reader of the state updates.
+  for_each_use(u, v) {
+    const Value *first = u->user && u->user->n_in ? u->user->in[0].value : NULL;
+    bool updated = first && !first->def && first->role == ROLE_weight;
+    if (v->role == ROLE_state && updated && !w) w = first;
+  }
   bool stored = false;
   for (int k = 0; w && k < p->all->n_axes; k++)
     stored |= v->layout->axis[p->axis[k]].kind == SBP_S && !is_read_in_parts(w, p->axis[k]);
@@ -326,35 +298,44 @@ static void add_values(AnnotatedValue *to, int *n, const Values *from, bool resu
   }
 }
 
-static void finish(const Annotate *p) {
-  for (int i = 0; i < p->nodes.n; i++) {
-    NodePlan *node = p->nodes.at[i];
-    if (node->passes_sums) node->out.n = 0;
-    Annotation *one = arena_one(p->a, Annotation);
-    one->node = node->node;
-    one->stage = node->stage;
-    one->value = arena_array(p->a, AnnotatedValue, node->in.n + node->out.n);
-    add_values(one->value, &one->n_values, &node->in, false);
-    add_values(one->value, &one->n_values, &node->out, true);
-    annotations_add(p->all, one);
-  }
-}
-
 Annotations *annotate(const Module *m, const char *name, Arena *a, Diag *d) {
   const Graph *g = module_first_entry(m);
   Annotate p = {.m = m, .mesh = m->meshes, .a = a, .all = arena_one(a, Annotations)};
   p.all->name = name;
-  int stages = find_stages(&p, g);
+  // The axis with stages as its ranks; -1: there is none.
+  int stages = -1;
+  for (int k = 0; k < p.mesh->n_axes && stages < 0; k++)
+    for_each_op(op, g)
+      if (annotated_node(op) && !goes_along(op) && is_partial(&p, op, k)) stages = k;
   if (stages >= 0 && !check_stages(&p, g, stages, d)) return NULL;
-  make_axes(&p, stages);
+  // Annotations have all axes but those of time.
+  p.all->stages = -1;
+  for (int k = 0; k < p.mesh->n_axes; k++) {
+    if (p.mesh->axis[k].time) continue;
+    if (k == stages) p.all->stages = p.all->n_axes;
+    p.axis[p.all->n_axes] = k;
+    p.all->axis[p.all->n_axes++] = p.mesh->axis[k];
+  }
   for_each_op(op, g)
     add_op(&p, op);
+  // Ops in pieces have no annotations.
   if (!p.nodes.n && find_marked(g).piece) {
     diag_error(d, NULL, "annotations can say nothing of this plan: all that it does is in pieces");
     diag_hint(d, "--emit plan -o FILE.lua writes all of the plan");
     return NULL;
   }
   warn_of_lost(&p, g, d);
-  finish(&p);
+  // The plan of each node is an annotation; results of one that passes sums on are left open.
+  for (int i = 0; i < p.nodes.n; i++) {
+    NodePlan *node = p.nodes.at[i];
+    if (node->passes_sums) node->out.n = 0;
+    Annotation *one = arena_one(p.a, Annotation);
+    one->node = node->node;
+    one->stage = node->stage;
+    one->value = arena_array(p.a, AnnotatedValue, node->in.n + node->out.n);
+    add_values(one->value, &one->n_values, &node->in, false);
+    add_values(one->value, &one->n_values, &node->out, true);
+    annotations_add(p.all, one);
+  }
   return p.all;
 }

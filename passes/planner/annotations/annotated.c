@@ -1,8 +1,8 @@
 // See annotated.h.
 //
 // Ops are found by node in a sorted list, values by name. Recursive functions follow a split:
-// follow_down and follow_in from operands to results, follow_up and follow_operands back. Only
-// `fix` sets splits; a split goes no further than an op that has one already.
+// follow_down from operands to results, follow_up back. Only `fix` sets splits; a split goes no
+// further than an op that has one already.
 
 #include "annotated.h"
 
@@ -85,12 +85,6 @@ static int by_node(const void *x, const void *y) {
   return order ? order : (a->op->id > b->op->id) - (a->op->id < b->op->id);
 }
 
-static void find_ops(Apply *p) {
-  for_each_op(op, p->s->g)
-    if (annotated_node(op)) vec_push(p->s->scratch, &p->ops, ((NodeOp){annotated_node(op), op}));
-  if (p->ops.n) qsort(p->ops.at, (size_t)p->ops.n, sizeof *p->ops.at, by_node);
-}
-
 // Returns the value with this name; NULL: it is gone. After channels_last it has another name, and
 // *dim is translated.
 static Value *find_value(const Apply *p, const char *name, int *dim) {
@@ -146,6 +140,7 @@ static int letter_of(Apply *p, const Op *op, const Term *t, int dim, const char 
   }
   int letter = dims_splitter(dims, t, dim, n);
   if (letter >= 0 && split_legal(op, dims, letter, p->axis)) return letter;
+  // The reason: the op splits no such dimension, or its length is not divisible.
   bool whole = letter < 0 && t->dim[dim].n && dims->letter[t->dim[dim].letter[0]].whole;
   if (whole || (letter >= 0 && !dims_leads(dims, letter)))
     *why = str_format(a, "%s cannot be split along its dimension %d: it is %s", name, dim,
@@ -176,6 +171,7 @@ static bool fix(Apply *p, Op *op, int letter, bool first) {
     s->fixed[op->id][p->axis] = p->line;
     return true;
   }
+  // Only an op of the annotated value itself must follow.
   if (first && splits_other(p, op, letter))
     wrong(p, op,
           str_format(s->scratch, "%s would split '%c' along %s, and splits '%c'",
@@ -185,41 +181,24 @@ static bool fix(Apply *p, Op *op, int letter, bool first) {
 
 // `first`: the op reads or produces the annotated value itself, so that it must follow.
 static void follow_down(Apply *p, const Value *v, int dim, bool first);
-static void follow_up(Apply *p, const Value *v, int dim, bool first);
-static void follow_operands(Apply *p, const Op *op, int letter, bool first);
-
-static void follow_in(Apply *p, Op *op, int i, int dim, bool first) {
-  const Dims *dims = dims_of(p->s, op);
-  const char *why = NULL;
-  int letter = letter_of(p, op, &dims->in[i], dim, &why);
-  if (letter < 0) {
-    if (first && belongs(p, op)) wrong(p, op, why);
-    return;
-  }
-  if (belongs(p, op) && !fix(p, op, letter, first)) return;
-  for (int k = 0; k < op->n_out; k++) {
-    int to = dims_position(dims, &dims->out[k], letter);
-    if (to >= 0) follow_down(p, op->out[k], to, first && !belongs(p, op));
-  }
-}
 
 static void follow_down(Apply *p, const Value *v, int dim, bool first) {
   for_each_use(u, v) {
-    if (!u->user || op_part(u->user) != PART_forward) continue;
-    if (belongs(p, u->user) || annotated_between(u->user))
-      follow_in(p, u->user, u->index, dim, first);
+    Op *op = u->user;
+    if (!op || op_part(op) != PART_forward) continue;
+    bool own = belongs(p, op);
+    if (!own && !annotated_between(op)) continue;
+    const Dims *dims = dims_of(p->s, op);
+    const char *why = NULL;
+    int letter = letter_of(p, op, &dims->in[u->index], dim, &why);
+    if (letter < 0 && first && own) wrong(p, op, why);
+    if (letter < 0 || (own && !fix(p, op, letter, first))) continue;
+    // On to the results that have the letter.
+    for (int k = 0; k < op->n_out; k++) {
+      int to = dims_position(dims, &dims->out[k], letter);
+      if (to >= 0) follow_down(p, op->out[k], to, first && !own);
+    }
   }
-}
-
-// Gives the result of an op without other effect the layout of its operand, along a decided axis.
-static void lay_behind(const Sharding *s, const Value *v, const Value *behind, int axis) {
-  Sbp lies = s->lies[v->id][axis];
-  const Dims *dims = dims_of(s, behind->def);
-  if (!s->decided[axis]) return;
-  if (lies.kind == SBP_P) behind->def->split[axis] = SPLIT_PARTIAL;
-  if (lies.kind == SBP_S)
-    behind->def->split[axis] = dims->letter[dims->out[0].dim[lies.dim].letter[0]].name;
-  s->lies[behind->id][axis] = lies;
 }
 
 // Whether the dimension has so many equal parts, in addition to the splits of decided axes.
@@ -248,8 +227,16 @@ static void cut_anew(Apply *p, Value *v, int dim) {
   value_set_name(v, NULL);
   value_set_name(cut, name);
   sharding_grow(s);
-  for (int a = 0; a < s->mesh->n_axes; a++)
-    lay_behind(s, v, cut, a);
+  // It has the layout of the old one along decided axes.
+  for (int a = 0; a < s->mesh->n_axes; a++) {
+    Sbp lies = s->lies[v->id][a];
+    const Dims *dims = dims_of(s, cut->def);
+    if (!s->decided[a]) continue;
+    if (lies.kind == SBP_P) cut->def->split[a] = SPLIT_PARTIAL;
+    if (lies.kind == SBP_S)
+      cut->def->split[a] = dims->letter[dims->out[0].dim[lies.dim].letter[0]].name;
+    s->lies[cut->id][a] = lies;
+  }
   int letter = letter_of(p, cut->def, &dims_of(s, cut->def)->out[0], dim, &why);
   if (letter < 0)
     wrong(p, v->def, why);
@@ -263,17 +250,14 @@ static void follow_up(Apply *p, const Value *v, int dim, bool first) {
   const Dims *dims = dims_of(p->s, op);
   const char *why = NULL;
   int letter = letter_of(p, op, &dims->out[v->index], dim, &why);
+  // Its own op does not produce the result in this layout.
   bool other = first && belongs(p, op) && (letter < 0 || splits_other(p, op, letter));
   if (other && letter < 0 && !cuts_evenly(p, v, dim))
     wrong(p, op, why);
   else if (other)
     cut_anew(p, op->out[v->index], dim);
-  else if (letter >= 0 && (!belongs(p, op) || fix(p, op, letter, first)))
-    follow_operands(p, op, letter, first);
-}
-
-static void follow_operands(Apply *p, const Op *op, int letter, bool first) {
-  const Dims *dims = dims_of(p->s, op);
+  if (other || letter < 0 || (belongs(p, op) && !fix(p, op, letter, first))) return;
+  // On to the operands that have the letter.
   for (int i = 0; i < op->n_in; i++) {
     int to = dims_position(dims, &dims->in[i], letter);
     if (to >= 0) follow_up(p, op->in[i].value, to, first && !belongs(p, op));
@@ -299,49 +283,10 @@ static void move_to(Apply *p, const Value *result) {
   if (op && annotated_node(op)) p->ops_of = annotated_node(op);
 }
 
-static void follow_value(Apply *p, const AnnotatedValue *value) {
-  Sbp lies = value->axis[p->along];
-  int dim = lies.dim;
-  if (lies.kind != SBP_S) return;
-  p->value = value;
-  const Value *v = find_value(p, value->name, &dim);
-  if (!v) return;
-  if (value->result) {
-    move_to(p, v);
-    follow_up(p, v, dim, true);
-  } else {
-    follow_down(p, v, dim, true);
-    lay_input(p, v, dim);
-  }
-}
-
-// -- Replicated results ------------------------------------------------------------------------
+// -- Nodes -------------------------------------------------------------------------------------
 
 static void keep_whole(const Apply *p, const Op *op) {
   if (!p->s->fixed[op->id][p->axis]) p->s->fixed[op->id][p->axis] = p->line;
-}
-
-static void follow_whole(Apply *p, const AnnotatedValue *value) {
-  int dim = 0;
-  if (!value->result || value->axis[p->along].kind == SBP_S) return;
-  const Value *v = find_value(p, value->name, &dim);
-  const Op *op = v ? v->def : NULL;
-  if (v) move_to(p, v);
-  while (op && !belongs(p, op) && annotated_between(op))
-    op = op->in[0].value->def;
-  if (!op || !belongs(p, op)) return;
-  keep_whole(p, op);
-  for (int i = p->n_fixed ? p->ops.n : first_op(p, p->ops_of); is_of(p, i, p->ops_of); i++)
-    keep_whole(p, p->ops.at[i].op);
-}
-
-// -- Nodes -------------------------------------------------------------------------------------
-
-static bool is_cut(const Apply *p) {
-  bool cut = false;
-  for (int i = 0; i < p->node->n_values; i++)
-    cut |= p->node->value[i].axis[p->along].kind == SBP_S;
-  return cut;
 }
 
 static void lose(Apply *p) {
@@ -350,13 +295,45 @@ static void lose(Apply *p) {
 
 static void follow_splits(Apply *p) {
   int errors = p->n_errors;
+  bool is_cut = false;
+  for (int i = 0; i < p->node->n_values; i++)
+    is_cut |= p->node->value[i].axis[p->along].kind == SBP_S;
   p->ops_of = p->node->node;
   p->n_fixed = 0;
-  for (int i = 0; i < p->node->n_values; i++)
-    follow_value(p, &p->node->value[i]);
-  if (is_cut(p) && !p->n_fixed && p->n_errors == errors) lose(p);
-  for (int i = 0; i < p->node->n_values; i++)
-    follow_whole(p, &p->node->value[i]);
+  // From an operand down to results, or from a result up to operands.
+  for (int i = 0; i < p->node->n_values; i++) {
+    const AnnotatedValue *value = &p->node->value[i];
+    Sbp lies = value->axis[p->along];
+    int dim = lies.dim;
+    if (lies.kind != SBP_S) continue;
+    p->value = value;
+    const Value *v = find_value(p, value->name, &dim);
+    if (!v) continue;
+    if (value->result) {
+      move_to(p, v);
+      follow_up(p, v, dim, true);
+    } else {
+      follow_down(p, v, dim, true);
+      lay_input(p, v, dim);
+    }
+  }
+  // An annotation without effect is lost.
+  if (is_cut && !p->n_fixed && p->n_errors == errors) lose(p);
+  // A replicated result fixes its op, and all ops of the node if none of them is split.
+  for (int i = 0; i < p->node->n_values; i++) {
+    const AnnotatedValue *value = &p->node->value[i];
+    int dim = 0;
+    if (!value->result || value->axis[p->along].kind == SBP_S) continue;
+    const Value *v = find_value(p, value->name, &dim);
+    const Op *op = v ? v->def : NULL;
+    if (v) move_to(p, v);
+    while (op && !belongs(p, op) && annotated_between(op))
+      op = op->in[0].value->def;
+    if (!op || !belongs(p, op)) continue;
+    keep_whole(p, op);
+    for (int k = p->n_fixed ? p->ops.n : first_op(p, p->ops_of); is_of(p, k, p->ops_of); k++)
+      keep_whole(p, p->ops.at[k].op);
+  }
 }
 
 // An op without operands runs on the ranks of its readers.
@@ -370,6 +347,7 @@ static void follow_stage(Apply *p) {
   if (p->node->stage < 0) return;
   for (; is_of(p, i, p->node->node); i++, n++)
     assign(p, p->ops.at[i].op);
+  // A node without ops: the op that produces its result now.
   for (int k = 0; n == 0 && k < p->node->n_values; k++) {
     int dim = 0;
     const Value *v = p->node->value[k].result ? find_value(p, p->node->value[k].name, &dim) : NULL;
@@ -380,35 +358,11 @@ static void follow_stage(Apply *p) {
   if (!n) lose(p);
 }
 
-// Shards inputs without annotations by rows, like one that is sharded by rows.
-static void lay_rows(const Apply *p) {
-  const Sharding *s = p->s;
-  int64_t rows = -1;
-  for (int i = 0; i < s->g->n_params; i++) {
-    const Value *v = s->g->params[i];
-    Sbp lies = s->lies[v->id][p->axis];
-    if (v->role == ROLE_input && lies.kind == SBP_S && lies.dim == 0) rows = v->type->dim[0];
-  }
-  for (int i = 0; i < s->g->n_params && rows > 0; i++) {
-    const Value *v = s->g->params[i];
-    if (value_has_rows(v) && v->type->dim[0] == rows) lay_input(p, v, 0);
-  }
-}
-
-static void warn_of_lost(const Apply *p) {
-  if (!p->n_lost || p->s->g != module_first_entry(p->s->g->module)) return;
-  diag_warning(p->d, NULL,
-               "the annotation%s of %d node%s, '%s' the first, say%s nothing along %s: what %s "
-               "computed %s part of other ops",
-               p->n_lost == 1 ? "" : "s", p->n_lost, p->n_lost == 1 ? "" : "s", p->lost,
-               p->n_lost == 1 ? "s" : "", axis_name(p), p->n_lost == 1 ? "it" : "they",
-               p->n_lost == 1 ? "is" : "are");
-}
-
 int annotated_apply(Sharding *s, int axis, const Loc *line, Diag *d) {
   const MeshAxis *along = &s->mesh->axis[axis];
   Apply p = {.s = s, .axis = axis, .along = -1, .line = line, .d = d};
   p.all = s->g->module->annotations;
+  // The axis of the annotations with this name and size.
   for (int i = 0; p.all && i < p.all->n_axes; i++)
     if (str_equal(p.all->axis[i].name, along->name) && p.all->axis[i].size == along->size)
       p.along = i;
@@ -417,7 +371,10 @@ int annotated_apply(Sharding *s, int axis, const Loc *line, Diag *d) {
                along->size);
     return 1;
   }
-  find_ops(&p);
+  // Ops are found by node.
+  for_each_op(op, s->g)
+    if (annotated_node(op)) vec_push(s->scratch, &p.ops, ((NodeOp){annotated_node(op), op}));
+  if (p.ops.n) qsort(p.ops.at, (size_t)p.ops.n, sizeof *p.ops.at, by_node);
   // The axis of stages assigns ranks, all other axes split.
   for (p.node = p.all->first; p.node; p.node = p.node->next) {
     if (p.along == p.all->stages)
@@ -425,7 +382,24 @@ int annotated_apply(Sharding *s, int axis, const Loc *line, Diag *d) {
     else
       follow_splits(&p);
   }
-  lay_rows(&p);
-  warn_of_lost(&p);
+  // Inputs without annotations are sharded by rows, like one that is sharded by rows.
+  int64_t rows = -1;
+  for (int i = 0; i < s->g->n_params; i++) {
+    const Value *v = s->g->params[i];
+    Sbp lies = s->lies[v->id][p.axis];
+    if (v->role == ROLE_input && lies.kind == SBP_S && lies.dim == 0) rows = v->type->dim[0];
+  }
+  for (int i = 0; i < s->g->n_params && rows > 0; i++) {
+    const Value *v = s->g->params[i];
+    if (value_has_rows(v) && v->type->dim[0] == rows) lay_input(&p, v, 0);
+  }
+  // Annotations without effect, once for the module.
+  bool one = p.n_lost == 1;
+  if (p.n_lost && s->g == module_first_entry(s->g->module))
+    diag_warning(d, NULL,
+                 "the annotation%s of %d node%s, '%s' the first, say%s nothing along %s: what %s "
+                 "computed %s part of other ops",
+                 one ? "" : "s", p.n_lost, one ? "" : "s", p.lost, one ? "s" : "", axis_name(&p),
+                 one ? "it" : "they", one ? "is" : "are");
   return p.n_errors;
 }

@@ -15,18 +15,17 @@ static bool any(const Module *m) {
   return true;
 }
 
-// Whether the value is a weight, or derived from one by ops with one operand.
-static bool is_weight(const Value *v) {
-  while (v->def && v->def->n_in == 1)
-    v = v->def->in[0].value;
-  return v->role == ROLE_weight;
-}
-
 // Whether a product reads a matrix per expert, as ep.lua requires.
 static bool has_experts(const Module *m) {
   for_each_op(op, m->graphs)
-    for (int i = 0; op->kind == OP_matmul && i < op->n_in; i++)
-      if (op->in[i].value->type->rank >= 3 && is_weight(op->in[i].value)) return true;
+    for (int i = 0; op->kind == OP_matmul && i < op->n_in; i++) {
+      const Value *v = op->in[i].value;
+      if (v->type->rank < 3) continue;
+      // A weight, or derived from one by ops with one operand.
+      while (v->def && v->def->n_in == 1)
+        v = v->def->in[0].value;
+      if (v->role == ROLE_weight) return true;
+    }
   return false;
 }
 
@@ -106,21 +105,6 @@ static const Kind *first_kind(int use) {
   return &known[i];
 }
 
-// `fewer`: the plan with the fewest ranks inside; NULL: this will be it, and is returned.
-static const char *list_around(const ChooseOptions *o, Arena *a, Trials *out, const Kind *inner,
-                               int64_t k, const char *fewer) {
-  const char *inside = str_format(a, ",%s=%" PRId64, inner->plan, k);
-  for (int i = 0; i < N_KNOWN; i++) {
-    if (!(known[i].use & OUTER)) continue;
-    Trial *t = add(o, a, out, "", &known[i], inside);
-    t->inside = inner->plan;
-    t->fewer = fewer;
-    t->none = first_kind(OUTER)->plan;
-    if (!fewer) fewer = t->c.plan;
-  }
-  return fewer;
-}
-
 // Links between nodes are slower; nodes of one device have no others.
 static int64_t most_ranks(const ChooseOptions *o, const Kind *kind) {
   bool near = (kind->use & IN_NODE) && o->cluster->per_node > 1;
@@ -128,6 +112,7 @@ static int64_t most_ranks(const ChooseOptions *o, const Kind *kind) {
 }
 
 void candidates_list(const Module *m, const ChooseOptions *o, Arena *a, Trials *out) {
+  // The plans of the user, or all that suit the model.
   for (int i = 0; i < o->n_plans; i++)
     add(o, a, out, "", &(Kind){.plan = o->plans[i]}, "");
   for (int i = 0; i < N_KNOWN && !o->plans; i++) {
@@ -136,45 +121,30 @@ void candidates_list(const Module *m, const ChooseOptions *o, Arena *a, Trials *
     if (!kind->suits(m)) continue;
     if ((kind->use & ALONE) && n >= kind->least && n <= most) add(o, a, out, "", kind, "");
     if (!(kind->use & INNER)) continue;
+    // On every number of ranks inside of each outer plan. The plan with the fewest of them is the
+    // first: more may be no help.
     const char *fewer = NULL;
-    for (int64_t k = kind->least; k <= most && k < n; k++)
-      if (n % k == 0) fewer = list_around(o, a, out, kind, k, fewer);
-  }
-}
-
-// Candidates that recompute or offload saved activations, with each of the others around or inside.
-static void list_anew(const Module *m, const ChooseOptions *o, Arena *a, const Kind *anew,
-                      Trials *out) {
-  int64_t n = o->ranks;
-  const char *inside = str_format(a, ",%s=1", anew->plan);
-  const char *outside = str_format(a, "%s,", anew->plan);
-  const char *none = str_format(a, "%s%s", first_kind(OUTER)->plan, inside);
-  if (n == 1) add(o, a, out, "", anew, "");
-  for (int i = 0; i < N_KNOWN && n > 1; i++) {
-    const Kind *kind = &known[i];
-    const char *fewer = NULL;
-    if (!kind->suits(m)) continue;
-    if ((kind->use & (OUTER | SEARCH)) && !(kind->use & ADDS)) add(o, a, out, "", kind, inside);
-    for (int64_t k = 2; k < n && k <= most_ranks(o, kind) && (kind->use & INNER); k++) {
+    for (int64_t k = kind->least; k <= most && k < n; k++) {
       if (n % k != 0) continue;
-      Trial *t = add(o, a, out, outside, kind, str_format(a, "=%" PRId64, k));
-      t->fewer = fewer;
-      t->none = none;
-      if (!fewer) fewer = t->c.plan;
+      const char *inside = str_format(a, ",%s=%" PRId64, kind->plan, k);
+      for (int outer = 0; outer < N_KNOWN; outer++) {
+        if (!(known[outer].use & OUTER)) continue;
+        Trial *t = add(o, a, out, "", &known[outer], inside);
+        t->inside = kind->plan;
+        t->fewer = fewer;
+        t->none = first_kind(OUTER)->plan;
+        if (!fewer) fewer = t->c.plan;
+      }
     }
   }
-}
-
-// Whether the nesting of axes matters: some links are slower, or devices differ.
-static bool has_places(const ChooseOptions *o) {
-  return o->ranks > o->cluster->per_node || o->cluster->n_kinds;
 }
 
 // So many stages, with one of the others inside of each, and outside of all if it may be.
 static void list_with(const ChooseOptions *o, Arena *a, const Kind *stages, int64_t k,
                       const Kind *other, Trials *out) {
   add(o, a, out, str_format(a, "%s=%" PRId64 ",", stages->plan, k), other, "");
-  if ((other->use & OUTER) && has_places(o))
+  // The nesting of axes matters if some links are slower, or devices differ.
+  if ((other->use & OUTER) && (o->ranks > o->cluster->per_node || o->cluster->n_kinds))
     add(o, a, out, "", other, str_format(a, ",%s=%" PRId64, stages->plan, k));
 }
 
@@ -188,8 +158,30 @@ static void list_stages(const Module *m, const ChooseOptions *o, Arena *a, const
 }
 
 void candidates_anew(const Module *m, const ChooseOptions *o, Arena *a, Trials *out) {
-  for (int i = 0; i < N_KNOWN; i++)
-    if (known[i].use & ANEW) list_anew(m, o, a, &known[i], out);
+  int64_t n = o->ranks;
+  for (int i = 0; i < N_KNOWN; i++) {
+    const Kind *anew = &known[i];
+    if (!(anew->use & ANEW)) continue;
+    const char *inside = str_format(a, ",%s=1", anew->plan);
+    const char *outside = str_format(a, "%s,", anew->plan);
+    const char *none = str_format(a, "%s%s", first_kind(OUTER)->plan, inside);
+    if (n == 1) add(o, a, out, "", anew, "");
+    // With each of the others around it, and on every number of ranks inside of it.
+    for (int x = 0; x < N_KNOWN && n > 1; x++) {
+      const Kind *other = &known[x];
+      const char *fewer = NULL;
+      if (!other->suits(m)) continue;
+      if ((other->use & (OUTER | SEARCH)) && !(other->use & ADDS))
+        add(o, a, out, "", other, inside);
+      for (int64_t k = 2; k < n && k <= most_ranks(o, other) && (other->use & INNER); k++) {
+        if (n % k != 0) continue;
+        Trial *t = add(o, a, out, outside, other, str_format(a, "=%" PRId64, k));
+        t->fewer = fewer;
+        t->none = none;
+        if (!fewer) fewer = t->c.plan;
+      }
+    }
+  }
 }
 
 void candidates_stages(const Module *m, const ChooseOptions *o, Arena *a, Trials *out) {
@@ -209,6 +201,7 @@ static void list_inside(const Module *m, const ChooseOptions *o, Arena *a, const
 void candidates_last(const Module *m, const ChooseOptions *o, Arena *a, Trials *out) {
   for (int i = 0; i < N_KNOWN; i++) {
     if (!(known[i].use & LAST)) continue;
+    // By itself, and with each that recomputes or offloads saved activations.
     const char *last = str_format(a, ",%s=1", known[i].plan);
     list_inside(m, o, a, last, out);
     for (int k = 0; k < N_KNOWN; k++)
@@ -243,6 +236,7 @@ void candidates_all_of_stages(const Module *m, const ChooseOptions *o, Arena *a,
 // kind; or NULL.
 static const char *find_stages(const char *text, const Kind **kind) {
   for (const char *p = text; p; p = strchr(p, ',')) {
+    // A program's name ends at its ranks, or at the next program.
     p += *p == ',';
     size_t n = strcspn(p, "=,");
     for (int i = 0; i < N_KNOWN; i++) {
@@ -266,6 +260,7 @@ void candidates_scheduled(const Module *m, Arena *a, const Candidate *c, Trials 
   const char *at = find_stages(c->plan, &kind);
   for (int i = 0; i < N_KNOWN && at && c->micro_batches > 1; i++) {
     if (!(known[i].use & SCHEDULE) || !known[i].suits(m)) continue;
+    // The same text, with the schedule's name for that of the stages.
     Trial t = {.c = {.ranks = c->ranks, .micro_batches = c->micro_batches}};
     t.c.plan = str_format(a, "%.*s%s%s", (int)(at - c->plan), c->plan, known[i].plan,
                           at + strlen(kind->plan));

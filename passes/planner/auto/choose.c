@@ -35,32 +35,6 @@ static int cheapest(const Candidates *all) {
   return best;
 }
 
-// Whether an earlier one has the same result, like searches that see the same model.
-static bool is_known(const Candidates *all, int i) {
-  const Candidate *c = &all->at[i];
-  for (int k = 0; k < i; k++) {
-    const Candidate *x = &all->at[k];
-    if (x->made && x->seconds == c->seconds && x->needs.peak_bytes == c->needs.peak_bytes)
-      return true;
-  }
-  return false;
-}
-
-// Tries the other factorings of earlier candidates.
-static void try_others(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all) {
-  for (int i = 0, n = all->n; i < n; i++) {
-    const Candidate c = all->at[i];
-    if (!c.fits || candidate_adds(&c) || is_known(all, i)) continue;
-    for (int k = 0; k < c.n_others; k++) {
-      const char *plan = factoring_text(a, c.plan, c.ranks, c.other[k]);
-      Candidate other = {.plan = plan, .ranks = c.ranks, .micro_batches = c.micro_batches};
-      other.worth = least_fitting(all);
-      candidate_make(model, o, a, &other, NULL);
-      if (other.made) vec_push(a, all, other);
-    }
-  }
-}
-
 // Returns the first candidate of that plan; NULL: it could not be made, or was not tried.
 static const Candidate *find_made(const Candidates *all, const char *plan) {
   for (int i = 0; i < all->n; i++)
@@ -68,17 +42,16 @@ static const Candidate *find_made(const Candidates *all, const char *plan) {
   return NULL;
 }
 
-// Whether ranks inside make a step longer, and save no memory, or memory that is not lacking.
-static bool are_no_help_inside(const Candidates *all, const char *fewer, const char *none) {
-  const Candidate *some = fewer ? find_made(all, fewer) : NULL, *no = find_made(all, none);
-  if (!some || !no || some->seconds <= no->seconds) return false;
-  return some->needs.peak_bytes >= no->needs.peak_bytes || (some->fits && no->fits);
-}
-
 // Whether no earlier result makes the trial pointless.
 static bool is_worth_a_try(const Candidates *all, const Trial *t) {
   bool worth = !t->spares;
-  if (are_no_help_inside(all, t->fewer, t->none)) return false;
+  // Ranks inside make a step longer, and save no memory, or memory that is not lacking.
+  const Candidate *some = t->fewer ? find_made(all, t->fewer) : NULL;
+  const Candidate *none = find_made(all, t->none);
+  if (some && none && !(some->seconds <= none->seconds) &&
+      (some->needs.peak_bytes >= none->needs.peak_bytes || (some->fits && none->fits)))
+    return false;
+  // All ranks would do the same, or the one that it saves memory over fits.
   for (int i = 0; i < all->n; i++) {
     const Candidate *c = &all->at[i];
     if (str_equal(t->inside, c->plan) && c->why == all_same) return false;
@@ -95,28 +68,12 @@ static void try_all(const Module *model, const ChooseOptions *o, Arena *a, const
     if (is_worth_a_try(out, &trials->at[i])) candidate_try(model, o, a, out, trials->at[i].c, kept);
 }
 
-// If a search prefers that all ranks do the same, fewer of them may share more.
-static void try_inside(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all) {
-  Trials inside = {0};
-  if (any_alike(all)) candidates_inside(o, a, &inside);
-  try_all(model, o, a, &inside, all, NULL);
-}
-
-static bool any_made(const Candidates *all) {
-  for (int i = 0; i < all->n; i++)
-    if (all->at[i].made) return true;
-  return false;
-}
-
-// Whether the best fits only with the batch in several micro-batches, which also takes longer.
-static bool memory_cuts(const ChooseOptions *o, const Candidates *all) {
-  int best = cheapest(all);
-  return best >= 0 && !o->micro_batches && all->at[best].micro_batches > 1;
-}
-
 // Whether a plan with less memory may be the best, though it takes longer.
 static bool lacks_memory(const Candidates *all, bool cuts) {
-  return any_made(all) && (!any_fits(all) || cuts);
+  bool any_made = false;
+  for (int i = 0; i < all->n; i++)
+    any_made |= all->at[i].made;
+  return any_made && (!any_fits(all) || cuts);
 }
 
 // Slower plans are tried if nothing else fits as it is; plans with less memory are no help if the
@@ -134,10 +91,33 @@ int choose_plan(const Module *model, const ChooseOptions *options, Arena *a, Can
   Module **kept = o->run && o->plans && trials.n == 1 ? made : NULL;
   try_all(model, o, a, &trials, out, kept);
   if (o->plans) return cheapest(out);
-  // Variants of the searches, then pipelines that may be faster.
-  try_others(model, o, a, out);
-  try_inside(model, o, a, out);
-  bool cuts = memory_cuts(o, out);
+  // Variants of the searches: the other factorings of earlier candidates.
+  for (int i = 0, n = out->n; i < n; i++) {
+    const Candidate c = out->at[i];
+    if (!c.fits || candidate_adds(&c)) continue;
+    // An earlier one may have the same result, like searches that see the same model.
+    bool is_known = false;
+    for (int k = 0; k < i; k++) {
+      const Candidate *x = &out->at[k];
+      is_known |= x->made && x->seconds == c.seconds && x->needs.peak_bytes == c.needs.peak_bytes;
+    }
+    if (is_known) continue;
+    for (int k = 0; k < c.n_others; k++) {
+      const char *plan = factoring_text(a, c.plan, c.ranks, c.other[k]);
+      Candidate other = {.plan = plan, .ranks = c.ranks, .micro_batches = c.micro_batches};
+      other.worth = least_fitting(out);
+      candidate_make(model, o, a, &other, NULL);
+      if (other.made) vec_push(a, out, other);
+    }
+  }
+  // If a search prefers that all ranks do the same, fewer of them may share more.
+  Trials inside = {0};
+  if (any_alike(out)) candidates_inside(o, a, &inside);
+  try_all(model, o, a, &inside, out, NULL);
+  // The best may fit only with the batch in several micro-batches, which also takes longer.
+  int best = cheapest(out);
+  bool cuts = best >= 0 && !o->micro_batches && out->at[best].micro_batches > 1;
+  // Pipelines may be faster.
   try_pipelines(model, o, a, out);
   // Memory is lacking: recomputation, stages, and offloaded states, in this order.
   if (lacks_memory(out, cuts)) candidates_anew(model, o, a, &anew);

@@ -13,16 +13,6 @@
 #include "planner/search/search.h"
 #include "redundancy.h"
 
-static void measure(const Module *m, const ChooseOptions *o, Candidate *c) {
-  Arena *a = arena_new();
-  StepCost cost;
-  c->seconds = step_cost(m, o->cluster, o->target, a, &cost) ? cost.seconds : INFINITY;
-  c->needs = needs_most(m, o->cluster);
-  c->fits = !o->limited || needs_fit(&c->needs, o->cluster);
-  c->sharing = ranks_sharing(m);
-  arena_free(a);
-}
-
 #define LEAST_WORK 1e6 // of a search, if little is left for all
 
 const char all_same[] = "all ranks do the same";
@@ -53,12 +43,14 @@ static void note_searched(void *making, const SearchStats *s) {
   Candidate *c = k->c;
   if (k->run && k->run->searched) k->run->searched(k->run->searched_to, s);
   if (!s->n) return; // an explanation without a search
+  // The next round of the same plan depends on this.
   c->searched = true;
   c->round.nothing = s->status == SOLVER_infeasible || s->status == SOLVER_time_out;
   c->round.bound = s->bound;
   c->round.seen = s->peak;
   c->round.work = s->work;
   if (k->left) *k->left -= c->work_done = s->all_work;
+  // The least need of a rank, if no plan was found.
   c->least = s->status == SOLVER_infeasible || s->status == SOLVER_time_out ? s->peak : 0;
   c->least_slices = c->micro_batches;
   c->needs_less = s->status == SOLVER_infeasible || c->least > 0;
@@ -86,6 +78,7 @@ static bool make_once(const Module *model, const ChooseOptions *o, Arena *a, Can
   FILE *f = open_memstream(&out->said, &n);
   if (!f) BUG("no memory for what a plan says");
   Diag *d = diag_new(f);
+  // The last compilation is verified and proved; others report nothing.
   Making making = {c, watched ? o->run(o->context) : NULL, lives->answers ? NULL : o->left};
   PipelineOptions run = {.bisect_limit = -1, .unproved = true};
   if (making.run) run = *making.run;
@@ -95,7 +88,16 @@ static bool make_once(const Module *model, const ChooseOptions *o, Arena *a, Can
   run.lives = lives;
   Module *m = out->m = module_clone(model);
   bool ok = pipeline_run(m, o->pipeline(o->context, c), &run, d) && m->phase >= PHASE_planned;
-  if (ok) measure(m, o, c);
+  // Its step time, its memory, and the ranks that share the work.
+  if (ok) {
+    Arena *scratch = arena_new();
+    StepCost cost;
+    c->seconds = step_cost(m, o->cluster, o->target, scratch, &cost) ? cost.seconds : INFINITY;
+    c->needs = needs_most(m, o->cluster);
+    c->fits = !o->limited || needs_fit(&c->needs, o->cluster);
+    c->sharing = ranks_sharing(m);
+    arena_free(scratch);
+  }
   c->round.alike = ok && c->fits && c->sharing <= 1;
   c->made = ok && (o->plans || o->ranks == 1 || c->sharing > 1);
   diag_free(d);
@@ -123,15 +125,6 @@ static Candidate same_again(const Candidate *c) {
   return same;
 }
 
-// Compiles the candidate once more, watched, with the answers of its searches.
-static void make_again(const Module *model, const ChooseOptions *o, Arena *a, const Candidate *c,
-                       LifetimeCache *lives, Made *out) {
-  Candidate same = same_again(c);
-  unmake(out);
-  make_once(model, o, a, &same, true, lives, out);
-  if (!same.fits) BUG("the plan '%s' fits, but not when it is made again", c->plan);
-}
-
 // Returns answers of about the same cost, of a small model's search (planner/search/k_best.c).
 // NULL: the model is not small, the search is not good itself, or no work is left.
 static Answer *find_others(const Module *model, const ChooseOptions *o, Arena *a,
@@ -141,6 +134,7 @@ static Answer *find_others(const Module *model, const ChooseOptions *o, Arena *a
   if (model->graphs->n_ops > FEW_OPS || (o->left && *o->left <= 0)) return NULL;
   if (c->worth > 0 && c->seconds > WORTH_TRYING * c->worth) return NULL;
   if (!used || used->all.n != 1 || used->all.at[0].n_nodes > FEW_NODES) return NULL;
+  // The search gives them in another compilation.
   Made made = {0};
   Candidate again = same_again(c);
   lives->others = true;
@@ -156,6 +150,7 @@ static bool try_as_good(const Module *model, const ChooseOptions *o, Arena *a, C
   Answer *answer = find_others(model, o, a, c, lives);
   bool any = false;
   for (int i = 0; answer && i < answer->n_others; i++) {
+    // The answer is taken as if the search had given it.
     const int *before = answer->choice;
     Made made = {0};
     Candidate now = same_again(c);
@@ -202,6 +197,7 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
   double work_done = 0;
   bool alike = false;
   do {
+    // One round: the candidate under the assumed memory, with a part of the work left.
     bool watched = kept && !memory;
     Made made = {0};
     Candidate now = asked;
@@ -217,6 +213,7 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
       *known =
           (LifetimeCache){.answers = lives.answers, .used = lives.used, .arena = a, .lasting = a};
     }
+    // The next assumption of the memory, if another round may be better.
     again &= !is_past(&now, c);
     memory = again ? rounds_next(&rounds, &now.round) : 0;
     if (watched)
@@ -224,6 +221,7 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
     else
       unmake(&made);
   } while (memory);
+  // Answers of about the same cost, then the compilation that is kept.
   lives.answers = known->answers;
   lives.used = known->used;
   bool other = try_as_good(model, o, a, c, &lives);
@@ -231,7 +229,14 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
   c->work_done = work_done;
   c->known = known;
   if (kept && c->fits) {
-    if (c->memory || other) make_again(model, o, a, c, &lives, &best);
+    // The first round was watched; a later one is compiled once more, with the answers of its
+    // searches.
+    if (c->memory || other) {
+      Candidate same = same_again(c);
+      unmake(&best);
+      make_once(model, o, a, &same, true, &lives, &best);
+      if (!same.fits) BUG("the plan '%s' fits, but not when it is made again", c->plan);
+    }
     *kept = best.m;
     best.m = NULL;
     fputs(best.said, stderr);
@@ -297,6 +302,7 @@ void candidate_try(const Module *model, const ChooseOptions *o, Arena *a, Candid
   double worth = c.worth = least_fitting(all);
   candidate_make(model, o, a, &c, kept);
   vec_push(a, all, c);
+  // More micro-batches, as long as one of these may fit.
   if (candidate_adds(&c) && any_fits(all)) return;
   for (int64_t n = next_cut(o, &c, c.micro_batches); n; n = next_cut(o, &c, n)) {
     Candidate more = {.plan = c.plan, .ranks = c.ranks, .micro_batches = n, .worth = worth};

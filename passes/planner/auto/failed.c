@@ -48,6 +48,7 @@ static const char *same_reason(Arena *a, const Candidates *all, int first) {
   StrBuf b = {.arena = a};
   const char *why = all->at[first].why;
   int n = 0, said = 0;
+  // All with this reason are counted, and the first few listed.
   for (int i = 0; i < all->n; i++) {
     if (!is_same_reason(all->at[i].why, why)) continue;
     if (i < first) return NULL;
@@ -95,6 +96,7 @@ static void hint_nearest(const Module *model, const ChooseOptions *o, Arena *a,
                 ranks, ranks, c.plan, c.micro_batches);
       return;
     }
+  // No other number does: then one rank may be as fast.
   for (int i = 0; i < all->n; i++)
     if (str_equal(all->at[i].why, all_same)) {
       diag_hint(d, "one rank is as fast: -g 1");
@@ -109,6 +111,7 @@ static bool none_made(const Module *model, const ChooseOptions *o, Arena *a, con
   int n = 0;
   diag_error(d, NULL, "none of the %d plans tried can be made of this model for %" PRId64 " ranks",
              all->n, o->ranks);
+  // A reason is reported once, with its plans.
   for (int i = 0; i < all->n; i++) {
     const char *plans = same_reason(a, all, i);
     if (plans && n++ < REASONS) diag_note(d, NULL, "%s: %s", plans, all->at[i].why);
@@ -126,6 +129,7 @@ static bool fits_wider(const Module *model, const ChooseOptions *o, Arena *a, Di
   for (more.ranks = 2 * o->ranks; more.ranks <= cluster_devices(o->cluster); more.ranks *= 2) {
     Trials quick = {0};
     candidates_quick(model, &more, a, true, &quick);
+    // The first that fits is the cure.
     for (int i = 0; i < quick.n; i++) {
       Candidates tried = {0};
       candidate_try(model, &more, a, &tried, quick.at[i].c, NULL);
@@ -140,14 +144,6 @@ static bool fits_wider(const Module *model, const ChooseOptions *o, Arena *a, Di
   return false;
 }
 
-// Returns the largest number of micro-batches above `n` that divides the rows; 0: none.
-static int64_t most_slices(const ChooseOptions *o, int64_t n) {
-  int64_t most = o->batch < MAX_MICRO_BATCHES ? o->batch : MAX_MICRO_BATCHES;
-  while (!o->micro_batches && most > n && o->batch % most != 0)
-    most--;
-  return !o->micro_batches && most > n ? most : 0;
-}
-
 // Tries plans in their largest number of micro-batches, in which they need least: too much
 // persistent state may have excluded that before. Plans that would not need less than the least so
 // far are left out.
@@ -155,11 +151,16 @@ static void try_most_slices(const Module *model, const ChooseOptions *o, Arena *
                             Candidates *all) {
   for (int i = 0, n = all->n; i < n; i++) {
     const Candidate c = all->at[i], *least = smallest(all);
-    int64_t slices = most_slices(o, c.micro_batches);
-    if (!c.made || c.searched || !slices) continue;
+    if (!c.made || c.searched || o->micro_batches) continue;
+    // The largest number that divides the rows.
+    int64_t slices = o->batch < MAX_MICRO_BATCHES ? o->batch : MAX_MICRO_BATCHES;
+    while (slices > c.micro_batches && o->batch % slices != 0)
+      slices--;
+    if (slices <= c.micro_batches || !slices) continue;
     int64_t kept = c.needs.weight_bytes + c.needs.state_bytes;
     int64_t rest = c.needs.peak_bytes - kept;
     if (kept + rest * c.micro_batches / slices >= least->needs.peak_bytes) continue;
+    // If the ranks cannot share so few rows, in half as many.
     Candidate more = {.plan = c.plan, .ranks = c.ranks, .micro_batches = slices};
     candidate_make(model, o, a, &more, NULL);
     for (int64_t k = slices / 2; !more.made && k > c.micro_batches; k /= 2) {
@@ -170,27 +171,30 @@ static void try_most_slices(const Module *model, const ChooseOptions *o, Arena *
   }
 }
 
-static const Candidate *smallest_unmade(const Candidates *all) {
-  const Candidate *best = NULL;
-  for (int i = 0; i < all->n; i++) {
-    const Candidate *c = &all->at[i];
-    if (!c->made && c->least > 0 && (!best || c->least < best->least)) best = c;
+bool choose_failed(const Module *model, const ChooseOptions *o, Arena *a, const Candidates *tried,
+                   Diag *d) {
+  Candidates all = {0};
+  for (int i = 0; i < tried->n; i++)
+    vec_push(a, &all, tried->at[i]);
+  try_most_slices(model, o, a, &all);
+  // The one that needs least, and the one that was not made and would need least.
+  const Candidate *c = smallest(&all), *unmade = NULL;
+  for (int i = 0; i < all.n; i++) {
+    const Candidate *x = &all.at[i];
+    if (!x->made && x->least > 0 && (!unmade || x->least < unmade->least)) unmade = x;
   }
-  return best;
-}
-
-// Reports that no plan could be made for lack of memory, and the least need of a rank.
-static void say_unmade(const Candidate *c, Diag *d) {
-  diag_error(d, NULL,
-             "the model fits under none of the plans tried, and none can be made: in the one that "
-             "needs least, %s in %" PRId64 " micro-batch%s, a rank would need at least %.0f bytes",
-             c->plan, c->least_slices, c->least_slices == 1 ? "" : "es", c->least);
-  diag_note(d, NULL, "%s", c->least_why);
-}
-
-// `less`: a candidate that could not be made, but would need less; or NULL.
-static void say_least(const Candidate *c, const Candidate *less, const ChooseOptions *o, Arena *a,
-                      Diag *d) {
+  if (!c && !unmade) return none_made(model, o, a, &all, d);
+  // None could be made for lack of memory.
+  if (!c) {
+    diag_error(
+        d, NULL,
+        "the model fits under none of the plans tried, and none can be made: in the one that "
+        "needs least, %s in %" PRId64 " micro-batch%s, a rank would need at least %.0f bytes",
+        unmade->plan, unmade->least_slices, unmade->least_slices == 1 ? "" : "es", unmade->least);
+    diag_note(d, NULL, "%s", unmade->least_why);
+    fits_wider(model, o, a, d);
+    return false;
+  }
   diag_error(
       d, NULL,
       "the model fits under none of the plans tried: with the one that needs least, %s in %" PRId64
@@ -198,27 +202,14 @@ static void say_least(const Candidate *c, const Candidate *less, const ChooseOpt
       c->plan, c->micro_batches, c->micro_batches == 1 ? "" : "es", c->needs.rank,
       c->needs.peak_bytes, o->cluster->name, cluster_device(o->cluster, c->needs.rank).memory);
   diag_note(d, NULL, "%s", needs_text(a, &c->needs));
-  if (less)
-    diag_note(d, NULL,
-              "with %s in %" PRId64
-              " micro-batch%s, which was not made, a rank would need at least "
-              "%.0f",
-              less->plan, less->least_slices, less->least_slices == 1 ? "" : "es", less->least);
-}
-
-bool choose_failed(const Module *model, const ChooseOptions *o, Arena *a, const Candidates *tried,
-                   Diag *d) {
-  Candidates all = {0};
-  for (int i = 0; i < tried->n; i++)
-    vec_push(a, &all, tried->at[i]);
-  try_most_slices(model, o, a, &all);
-  const Candidate *c = smallest(&all), *unmade = smallest_unmade(&all);
-  if (!c && !unmade) return none_made(model, o, a, &all, d);
-  if (c)
-    say_least(c, unmade && unmade->least < (double)c->needs.peak_bytes ? unmade : NULL, o, a, d);
-  else
-    say_unmade(unmade, d);
-  if (!fits_wider(model, o, a, d) && c)
+  if (unmade && unmade->least < (double)c->needs.peak_bytes)
+    diag_note(
+        d, NULL,
+        "with %s in %" PRId64 " micro-batch%s, which was not made, a rank would need at least "
+        "%.0f",
+        unmade->plan, unmade->least_slices, unmade->least_slices == 1 ? "" : "es", unmade->least);
+  // A cure: more ranks, or larger devices.
+  if (!fits_wider(model, o, a, d))
     diag_hint(d, "a device would need %" PRId64 " bytes more",
               c->needs.peak_bytes - (int64_t)cluster_device(o->cluster, c->needs.rank).memory);
   return false;

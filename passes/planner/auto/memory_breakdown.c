@@ -6,18 +6,6 @@
 
 #include "ir/analysis/place.h"
 
-// Counts the persistent values on the rank.
-static void count_kept(const Module *m, Needs *n) {
-  const Graph *g = m->graphs;
-  for (int i = 0; i < g->n_params; i++) {
-    const Value *v = g->params[i];
-    if (v->layout && v->layout->mesh && !mesh_has(v->layout->mesh, n->rank)) continue;
-    if (value_on_host(v)) continue;
-    if (v->role == ROLE_weight) n->weight_bytes += type_bytes(v->type);
-    if (v->role == ROLE_state) n->state_bytes += type_bytes(v->type);
-  }
-}
-
 // Returns the bytes that the rank needs beyond its device's memory; below 0: there is more memory.
 static double lacks(const Needs *n, const Cluster *c) {
   return (double)n->peak_bytes - cluster_device(c, n->rank).memory;
@@ -29,11 +17,20 @@ Needs needs_most(const Module *m, const Cluster *c) {
   int n;
   const int *device = module_devices(m, a, &n);
   const int64_t *ends = mesh_ends(m, a);
+  // The rank that lacks most, which is not the one that needs most if devices differ.
   for (int i = 0; i < n; i++) {
     Needs here = {.rank = device[i], .peak_bytes = device_end(m, ends, device[i])};
     if (i == 0 || lacks(&here, c) > lacks(&most, c)) most = here;
   }
-  if (m->graphs) count_kept(m, &most);
+  // The persistent values on that rank.
+  const Graph *g = m->graphs;
+  for (int i = 0; g && i < g->n_params; i++) {
+    const Value *v = g->params[i];
+    if (v->layout && v->layout->mesh && !mesh_has(v->layout->mesh, most.rank)) continue;
+    if (value_on_host(v)) continue;
+    if (v->role == ROLE_weight) most.weight_bytes += type_bytes(v->type);
+    if (v->role == ROLE_state) most.state_bytes += type_bytes(v->type);
+  }
   arena_free(a);
   return most;
 }

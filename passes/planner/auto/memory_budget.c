@@ -20,44 +20,36 @@ Rounds rounds_begin(double have) {
   return (Rounds){.have = have, .counts = have, .least = INFINITY};
 }
 
-static void note(Rounds *r, const Round *last) {
+int64_t rounds_next(Rounds *r, const Round *last) {
+  if (!last->nothing && last->seen <= 0) return 0;
+  // The first round sets the work of all further ones.
   if (!r->n++)
     r->left = (int64_t)fmax(MORE * last->work, last->alike ? FOR_ALIKE : LEAST_WORK);
   else
     r->left -= (int64_t)last->work;
-  if (last->nothing || last->fits) {
+  // The bounds of the assumed memory, and the ratio of need to estimate.
+  if (last->nothing || last->fits)
     r->fits = fmax(r->fits, r->counts);
-  } else {
+  else
     r->over = r->over > 0 ? fmin(r->over, last->seen) : last->seen;
+  if (!last->nothing) {
+    r->ratio = last->needs / last->seen;
+    r->least = fmin(r->least, r->ratio);
   }
-  if (last->nothing) return;
-  r->ratio = last->needs / last->seen;
-  r->least = fmin(r->least, r->ratio);
-}
-
-// Whether the estimate is exact: with the device's memory a plan fits, or none was found; without a
-// limit one does not fit; and no plan needs less than its estimate. Then no plan fits if its
-// estimate exceeds the memory.
-static bool is_seen_whole(const Rounds *r) {
-  return r->fits >= r->have && r->over > 0 && r->least * CLOSE >= 1;
-}
-
-static double next(const Rounds *r) {
-  double guess = r->have / r->ratio, below = r->over - 1;
-  if (!(r->fits > 0)) return guess < below ? guess : below;
-  return guess > CLOSE * r->fits && guess < below ? guess : sqrt(r->fits * below);
-}
-
-int64_t rounds_next(Rounds *r, const Round *last) {
-  if (!last->nothing && last->seen <= 0) return 0;
-  note(r, last);
   bool best = last->fits && !last->bound, hopeless = last->nothing && r->counts >= ANY;
   if (best || hopeless || r->n == MOST_ROUNDS || r->left <= 0) return 0;
   if (!(r->over > 0)) {
     r->counts = ANY;
     return INT64_MAX;
   }
-  if (r->fits * CLOSE >= r->over || is_seen_whole(r)) return 0;
-  r->counts = floor(next(r));
+  // The estimate is exact: with the device's memory a plan fits, or none was found; without a limit
+  // one does not fit; and no plan needs less than its estimate. Then no plan fits if its estimate
+  // exceeds the memory.
+  bool is_exact = r->fits >= r->have && r->over > 0 && r->least * CLOSE >= 1;
+  if (r->fits * CLOSE >= r->over || is_exact) return 0;
+  // The next assumption is between the bounds.
+  double guess = r->have / r->ratio, below = r->over - 1;
+  double mean = guess > CLOSE * r->fits && guess < below ? guess : sqrt(r->fits * below);
+  r->counts = floor(r->fits > 0 ? mean : guess < below ? guess : below);
   return r->counts >= 1 ? (int64_t)r->counts : 0;
 }

@@ -36,6 +36,7 @@ static const Candidate *fastest(const Candidates *all, int first, int i) {
     const Candidate *next = NULL;
     for (int k = first; k < all->n; k++) {
       const Candidate *c = &all->at[k];
+      // Of equal ones the first counts first.
       bool after = !last || c->seconds > last->seconds || (c->seconds == last->seconds && c > last);
       if (c->fits && after && (!next || c->seconds < next->seconds)) next = c;
     }
@@ -45,13 +46,6 @@ static const Candidate *fastest(const Candidates *all, int first, int i) {
   return last;
 }
 
-static bool is_tried(const Candidates *all, int first, const Candidate *c) {
-  for (int i = first; i < all->n; i++)
-    if (!strcmp(all->at[i].plan, c->plan) && all->at[i].micro_batches == c->micro_batches)
-      return true;
-  return false;
-}
-
 // Tries each in its own number of micro-batches, and no more if it does not fit. Returns whether
 // any could be made.
 static bool try_each(const Module *model, const ChooseOptions *o, Arena *a, const Trials *trials,
@@ -59,7 +53,11 @@ static bool try_each(const Module *model, const ChooseOptions *o, Arena *a, cons
   bool any = false;
   for (int i = 0; i < trials->n; i++) {
     Candidate c = trials->at[i].c;
-    if (is_tried(all, first, &c)) continue;
+    // None is tried twice.
+    bool is_tried = false;
+    for (int k = first; k < all->n && !is_tried; k++)
+      is_tried = !strcmp(all->at[k].plan, c.plan) && all->at[k].micro_batches == c.micro_batches;
+    if (is_tried) continue;
     c.worth = least_fitting(all);
     candidate_make(model, o, a, &c, NULL);
     if (c.made) vec_push(a, all, c);
@@ -103,11 +101,16 @@ static bool try_shape(const Module *model, const ChooseOptions *o, Arena *a, int
   return any;
 }
 
-// Tries every number of stages that may be worth it, in `slices` micro-batches and in as many as
-// fill the pipeline, or, if the ranks of a stage cannot share so few rows, in the most that can be
-// made.
-static void try_shapes(const Module *model, const ChooseOptions *o, Arena *a, int64_t slices,
-                       double worth, bool searched, int first, Candidates *all) {
+void try_pipelines(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all) {
+  const Candidate *best = fastest(all, 0, 0);
+  if (!best) return;
+  double worth = LEAST_GAIN * best->seconds;
+  int first = all->n;
+  // Every number of stages that may be worth it, in the micro-batches of the best and in as many as
+  // fill the pipeline, or, if the ranks of a stage cannot share so few rows, in the most that can
+  // be made.
+  int64_t slices = best->micro_batches;
+  bool searched = any_alike(all);
   double alone = alone_seconds(model, o, a, slices);
   for (int64_t k = 2; k <= o->ranks; k++) {
     if (o->ranks % k != 0) continue;
@@ -119,12 +122,10 @@ static void try_shapes(const Module *model, const ChooseOptions *o, Arena *a, in
       if (try_shape(model, o, a, k, n, searched, first, all)) break;
     }
   }
-}
-
-// Tries other orders of the fastest from `first` on, each with another number of stages.
-static void try_orders_of_numbers(const Module *model, const ChooseOptions *o, Arena *a, int first,
-                                  Candidates *all) {
-  Trials orders = {0};
+  const Candidate *shape = fastest(all, first, 0);
+  if (!shape || shape->seconds > MAY_IMPROVE * worth) return;
+  // Other orders of the fastest, each with another number of stages.
+  Trials of_numbers = {0};
   int64_t known[N_NUMBERS];
   int n = 0;
   const Candidate *c;
@@ -134,22 +135,11 @@ static void try_orders_of_numbers(const Module *model, const ChooseOptions *o, A
     while (known[k] != known[n])
       k++;
     if (k < n) continue;
-    candidates_scheduled(model, a, c, &orders);
+    candidates_scheduled(model, a, c, &of_numbers);
     n++;
   }
-  try_each(model, o, a, &orders, first, all);
-}
-
-void try_pipelines(const Module *model, const ChooseOptions *o, Arena *a, Candidates *all) {
-  const Candidate *best = fastest(all, 0, 0);
-  if (!best) return;
-  double worth = LEAST_GAIN * best->seconds;
-  int first = all->n;
-  try_shapes(model, o, a, best->micro_batches, worth, any_alike(all), first, all);
-  const Candidate *shape = fastest(all, first, 0);
-  if (!shape || shape->seconds > MAY_IMPROVE * worth) return;
-  try_orders_of_numbers(model, o, a, first, all);
-
+  try_each(model, o, a, &of_numbers, first, all);
+  // Other plans inside of the stages of the best, and other orders of these.
   int others = all->n;
   Trials inside = {0}, orders = {0};
   shape = fastest(all, first, 0);

@@ -29,6 +29,7 @@ static bool join(int *joined, int x, int y) {
 static int join_all(const Op *op, int *joined) {
   Arena *a = arena_new(); // large models on many ranks have millions of messages
   int n = 0;
+  // The ends of each message, or all ranks of each group.
   if (op->kind == OP_move) {
     Messages sent = messages_of(a, op);
     for (int i = 0; i < sent.n; i++)
@@ -58,17 +59,6 @@ static void note_used(const Value *v, Used *used) {
   u->any = true;
   for (int i = 0; i < v->layout->n_axes; i++)
     if (v->layout->axis[i].kind != SBP_B) u->split |= UINT32_C(1) << i;
-}
-
-// By mesh.
-static Used *used_of(const Module *m, Arena *a) {
-  Used *used = arena_array(a, Used, module_n_meshes(m));
-  for (int i = 0; i < m->graphs->n_params; i++)
-    note_used(m->graphs->params[i], used);
-  for_each_op(op, m->graphs)
-    for (int i = 0; i < op->n_out; i++)
-      note_used(op->out[i], used);
-  return used;
 }
 
 // Returns the index of the device's shard, for splits along these axes.
@@ -111,25 +101,17 @@ static void tell_apart(const Mesh *mesh, uint32_t split, int *kind, int *n_kinds
 static int *kinds_of(const Module *m, int n_ranks, Arena *a) {
   int *kind = arena_array(a, int, n_ranks), n_kinds = 1;
   if (!m->graphs) return kind;
-  const Used *used = used_of(m, a);
+  // The use of each mesh.
+  Used *used = arena_array(a, Used, module_n_meshes(m));
+  for (int i = 0; i < m->graphs->n_params; i++)
+    note_used(m->graphs->params[i], used);
+  for_each_op(op, m->graphs)
+    for (int i = 0; i < op->n_out; i++)
+      note_used(op->out[i], used);
+  // Each mesh with values tells its shards apart.
   for_each_mesh(mesh, m)
     if (used[mesh->id].any) tell_apart(mesh, used[mesh->id].split, kind, &n_kinds, a);
   return kind;
-}
-
-// Returns the most kinds in a group.
-static int most_kinds(const int *device, int n, int *joined, const int *kind, Arena *a) {
-  Member *all = arena_array(a, Member, n);
-  for (int i = 0; i < n; i++)
-    all[i] = (Member){root_of(joined, device[i]), kind[device[i]], device[i]};
-  qsort(all, (size_t)n, sizeof *all, compare_members);
-  int most = 1, here = 0;
-  for (int i = 0; i < n; i++) {
-    if (i == 0 || all[i - 1].of != all[i].of) here = 0;
-    here += i == 0 || compare_members(&all[i - 1], &all[i]) != 0;
-    most = here > most ? here : most;
-  }
-  return most;
 }
 
 int ranks_sharing(const Module *m) {
@@ -143,9 +125,21 @@ int ranks_sharing(const Module *m) {
   int *joined = arena_array(a, int, end);
   for (int i = 0; i < end; i++)
     joined[i] = i;
+  // Messages join ranks until all are in one group.
   for (int i = 0, apart = n - 1; i < list.n && apart > 0; i++)
     apart -= join_all(list.at[i].op, joined);
-  int most = most_kinds(device, n, joined, kinds_of(m, end, a), a);
+  // The most kinds of ranks in a group.
+  const int *kind = kinds_of(m, end, a);
+  Member *all = arena_array(a, Member, n);
+  for (int i = 0; i < n; i++)
+    all[i] = (Member){root_of(joined, device[i]), kind[device[i]], device[i]};
+  qsort(all, (size_t)n, sizeof *all, compare_members);
+  int most = 1, here = 0;
+  for (int i = 0; i < n; i++) {
+    if (i == 0 || all[i - 1].of != all[i].of) here = 0;
+    here += i == 0 || compare_members(&all[i - 1], &all[i]) != 0;
+    most = here > most ? here : most;
+  }
   arena_free(a);
   return most;
 }

@@ -11,6 +11,7 @@ MadeFor made_for(const Graph *g) {
     const Value *v = g->params[i];
     if (value_has_rows(v)) made.rows = v->type->dim[0];
   }
+  // The optimizer is the op that makes a new weight.
   for (int i = 0; i < g->n_results && !made.update; i++) {
     const Result *r = g->results[i];
     bool trains = r->target && r->target->role == ROLE_weight && r->target->train;

@@ -36,13 +36,6 @@ static Changes *changes_of(Record *r, const Graph *g) {
   return g->module->meshes ? &of->step : &of->model;
 }
 
-// Removes the ops that were named for a call that never came.
-static void forget_unsaid(RecordedCalls *calls) {
-  for (int i = calls->n_said; i < calls->ops.n; i++)
-    calls->number[calls->ids.at[i]] = 0;
-  calls->ops.n = calls->ids.n = calls->n_said;
-}
-
 void record_before(Record *r, Op *const *op, int n) {
   if (!r || !n) return;
   const Graph *g = op[0]->graph;
@@ -51,7 +44,13 @@ void record_before(Record *r, Op *const *op, int n) {
   while (all->n > 0 && !all->at[all->n - 1].calls.n)
     all->n--;
   bool known = all->n > 0;
-  if (known) forget_unsaid(&all->at[all->n - 1]);
+  // Ops that were named for a call that never came are removed.
+  if (known) {
+    RecordedCalls *last = &all->at[all->n - 1];
+    for (int i = last->n_said; i < last->ops.n; i++)
+      last->number[last->ids.at[i]] = 0;
+    last->ops.n = last->ids.n = last->n_said;
+  }
   for (int i = 0; i < n; i++)
     known = known && op_names_has(all->at[all->n - 1].names, op[i]);
   if (known) return;
@@ -70,6 +69,7 @@ const char *record_op(Record *r, const Op *op) {
   const Changes *all = changes_of(r, op->graph);
   RecordedCalls *calls = &all->at[all->n - 1];
   int *number = &calls->number[op->id];
+  // An op gets a number when it is first named.
   if (!*number) {
     *number = calls->ops.n + 1;
     vec_push(r->arena, &calls->ids, op->id);
@@ -101,64 +101,44 @@ void record_call(Record *r, const Graph *g, const char *fmt, ...) {
 
 // -- Decisions -----------------------------------------------------------------------------------
 
-// "{ 0, 1 }", or a name for it if it is long.
-static const char *list_word(Record *r, const Ranks *ranks, int size) {
-  StrBuf b = {.arena = r->arena};
-  int n = ranks ? ranks->n : size;
-  strbuf_add(&b, "{ ");
-  for (int i = 0; i < n; i++)
-    strbuf_addf(&b, "%s%d", i ? ", " : "", ranks ? ranks->at[i] : i);
-  strbuf_add(&b, " }");
-  if (n <= MAX_INLINE) return b.at;
-  int k = 0;
-  while (k < r->lists.n && !str_equal(r->lists.at[k], b.at))
-    k++;
-  if (k == r->lists.n) vec_push(r->arena, &r->lists, b.at);
-  return str_format(r->arena, "ranks[%d]", k + 1);
-}
-
 // "n", or { "n", { 0, 1 } } if the op was assigned.
 static const char *split_text(Record *r, const Sharding *s, const Op *op, int axis) {
   char letter = op->split[axis] ? op->split[axis] : '-';
   const char *split = lua_quoted(r->arena, (char[]){letter, 0});
   if (!s->assigned[op->id][axis]) return split;
-  return str_format(r->arena, "{ %s, %s }", split,
-                    list_word(r, s->ranks[op->id][axis], s->mesh->axis[axis].size));
-}
-
-static void record_op_row(Record *r, GraphRecord *of, const Sharding *s, const OpNames *names,
-                          const Op *op) {
-  StrBuf all = {.arena = r->arena};
-  int which = op_names_which(names, op);
-  strbuf_add(&all, "");
-  for (int a = 0; a < s->mesh->n_axes; a++)
-    if (!s->mesh->axis[a].time) strbuf_addf(&all, ",\t%s", split_text(r, s, op, a));
-  Row row = {op_node(op), op_kind_words(r, op), all.at, dims_text(r->arena, dims_of(s, op)), which,
-             which};
-  vec_push(r->arena, &of->rows, row);
-}
-
-// Whether the value is on all ranks of the axis, in their order.
-static bool on_all(const Sharding *s, const Value *v, int axis) {
-  const Mesh *mesh = v->layout->mesh;
-  int size = s->mesh->axis[axis].size;
-  for (int i = 0; i < mesh->axis[axis].size; i++)
-    if (mesh->device[i * mesh_stride(mesh, axis)] / mesh_stride(s->mesh, axis) % size != i)
-      return false;
-  return mesh->axis[axis].size == size;
+  const Ranks *ranks = s->ranks[op->id][axis];
+  StrBuf b = {.arena = r->arena};
+  int n = ranks ? ranks->n : s->mesh->axis[axis].size;
+  strbuf_add(&b, "{ ");
+  for (int i = 0; i < n; i++)
+    strbuf_addf(&b, "%s%d", i ? ", " : "", ranks ? ranks->at[i] : i);
+  strbuf_add(&b, " }");
+  if (n <= MAX_INLINE) return str_format(r->arena, "{ %s, %s }", split, b.at);
+  // A long list has a name, the same for all ops with it.
+  int k = 0;
+  while (k < r->lists.n && !str_equal(r->lists.at[k], b.at))
+    k++;
+  if (k == r->lists.n) vec_push(r->arena, &r->lists, b.at);
+  return str_format(r->arena, "{ %s, ranks[%d] }", split, k + 1);
 }
 
 // An input is replicated by default, but readers may shard a weight. A parameter on some ranks only
 // is there because of its readers, in the layout that they want.
 static void record_param(Record *r, const Sharding *s, const Value *v) {
   StrBuf b = {.arena = r->arena};
+  const Mesh *mesh = v->layout->mesh;
   bool cut = v->role == ROLE_weight || v->role == ROLE_state;
   strbuf_add(&b, "");
   for (int a = 0; a < s->mesh->n_axes; a++) {
     Sbp lies = s->lies[v->id][a];
     if (s->mesh->axis[a].time) continue;
+    // Whether it is on all ranks of the axis, in their order.
+    int size = s->mesh->axis[a].size;
+    bool on_all = mesh->axis[a].size == size;
+    for (int i = 0; i < mesh->axis[a].size; i++)
+      on_all &= mesh->device[i * mesh_stride(mesh, a)] / mesh_stride(s->mesh, a) % size == i;
     // false: left to propagation.
-    if (!on_all(s, v, a))
+    if (!on_all)
       strbuf_add(&b, ",\tfalse");
     else if (lies.kind != SBP_S)
       strbuf_add(&b, ",\t\"-\"");
@@ -173,14 +153,6 @@ static void record_param(Record *r, const Sharding *s, const Value *v) {
              ((Row){v->label, str_format(r->arena, "\"%s\"", role_name[v->role]), b.at, "", 0, 0}));
 }
 
-static void record_axes(Record *r, const Mesh *mesh) {
-  for (int a = 0; a < mesh->n_axes; a++) {
-    if (mesh->axis[a].time) continue;
-    r->size[r->axes.n] = mesh->axis[a].size;
-    vec_push(r->arena, &r->axes, str_copy(r->arena, mesh->axis[a].name));
-  }
-}
-
 void record_decided(Record *r, const Sharding *s) {
   if (!r) return;
   bool is_first = !r->made;
@@ -188,11 +160,25 @@ void record_decided(Record *r, const Sharding *s) {
   const OpNames *names = op_names_new(s->g, r->arena);
   GraphRecord *of = record_of(r, s->g);
   of->decided = true;
-  for_each_op(op, s->g)
-    record_op_row(r, of, s, names, op);
+  // The row of an op has its splits along all axes but those of time.
+  for_each_op(op, s->g) {
+    StrBuf all = {.arena = r->arena};
+    int which = op_names_which(names, op);
+    strbuf_add(&all, "");
+    for (int a = 0; a < s->mesh->n_axes; a++)
+      if (!s->mesh->axis[a].time) strbuf_addf(&all, ",\t%s", split_text(r, s, op, a));
+    const char *einsum = dims_text(r->arena, dims_of(s, op));
+    Row row = {op_node(op), op_kind_words(r, op), all.at, einsum, which, which};
+    vec_push(r->arena, &of->rows, row);
+  }
   if (!is_first) return;
   r->made_for = made_for(s->g);
-  record_axes(r, s->mesh);
+  // Graphs have axes and parameters in common.
+  for (int a = 0; a < s->mesh->n_axes; a++) {
+    if (s->mesh->axis[a].time) continue;
+    r->size[r->axes.n] = s->mesh->axis[a].size;
+    vec_push(r->arena, &r->axes, str_copy(r->arena, s->mesh->axis[a].name));
+  }
   for (int i = 0; i < s->g->n_params; i++)
     record_param(r, s, s->g->params[i]);
 }
@@ -206,36 +192,6 @@ static int by_row(const void *x, const void *y) {
   if (!order) order = a->which - b->which;
   if (!order) order = strcmp(a->splits, b->splits);
   return order ? order : strcmp(a->note, b->note);
-}
-
-static Rows sorted(Arena *a, const Rows *rows) {
-  Rows copy = {.at = arena_array(a, Row, rows->n), rows->n, rows->n};
-  if (!rows->n) return copy;
-  memcpy(copy.at, rows->at, (size_t)rows->n * sizeof *rows->at);
-  qsort(copy.at, (size_t)copy.n, sizeof *copy.at, by_row);
-  return copy;
-}
-
-// Takes out of the graphs the rows that all of them have.
-static Rows common_rows(Record *r) {
-  Rows common = {0}, *of = arena_array(r->arena, Rows, r->graphs.n);
-  for (int i = 0; i < r->graphs.n; i++)
-    of[i] = sorted(r->arena, &r->graphs.at[i].rows);
-  for (int i = r->graphs.n - 1; i >= 0; i--) { // the first graph last: its order counts
-    if (!r->graphs.at[i].decided) continue;
-    Rows own = {0};
-    common.n = 0;
-    for (int k = 0; k < r->graphs.at[i].rows.n; k++) {
-      const Row *row = &r->graphs.at[i].rows.at[k];
-      bool everywhere = true;
-      for (int j = 0; j < r->graphs.n; j++)
-        everywhere &= !r->graphs.at[j].decided ||
-                      bsearch(row, of[j].at, (size_t)of[j].n, sizeof *row, by_row) != NULL;
-      vec_push(r->arena, everywhere ? &common : &own, *row);
-    }
-    r->graphs.at[i].rows = own;
-  }
-  return common;
 }
 
 // -- The program ---------------------------------------------------------------------------------
@@ -295,17 +251,6 @@ static const char head[] =
     "where it is used.  What is false,\n"
     "-- or has no row, is left to propagation.\n\n";
 
-static void add_factors(StrBuf *b, const Record *r) {
-  strbuf_add(b, "function factors(n) return { ");
-  for (int i = 0; i < r->axes.n; i++)
-    strbuf_addf(b, "%s%" PRId64, i ? ", " : "", r->size[i]);
-  if (!r->axes.n) strbuf_add(b, "1");
-  strbuf_add(b, " }, { ");
-  for (int i = 0; i < r->axes.n; i++)
-    strbuf_addf(b, "%s%s", i ? ", " : "", lua_quoted(r->arena, r->axes.at[i]));
-  strbuf_add(b, " } end\n\n");
-}
-
 static int count_calls(const Changes *all) {
   int n = 0;
   for (int i = 0; i < all->n; i++)
@@ -318,6 +263,7 @@ static void add_changes(StrBuf *b, const Record *r, bool step) {
   for (int i = 0; i < r->graphs.n; i++) {
     const GraphRecord *g = &r->graphs.at[i];
     const Changes *all = step ? &g->step : &g->model;
+    // Calls with the ops that they name before them.
     if (!count_calls(all)) continue;
     strbuf_addf(b, "  if graph() == %s then\n    local o\n", lua_quoted(r->arena, g->graph));
     for (int k = 0; k < all->n; k++) {
@@ -333,29 +279,30 @@ static void add_changes(StrBuf *b, const Record *r, bool step) {
   }
 }
 
-static void add_model(StrBuf *b, const Record *r) {
-  int n = 0;
-  for (int i = 0; i < r->graphs.n; i++)
-    n += count_calls(&r->graphs.at[i].model);
-  if (!n && !r->offloaded.n && !r->cross_barrier && !r->optimizer_in_backward) return;
-  strbuf_add(b, "function model()\n");
-  if (r->cross_barrier) strbuf_add(b, "  cross_barrier()\n");
-  if (r->optimizer_in_backward) strbuf_add(b, "  optimizer_in_backward()\n");
-  add_changes(b, r, false);
-  add_rows(b, "  ", "offload_row", &r->offloaded);
-  strbuf_add(b, "end\n\n");
-}
-
-static void add_lists(StrBuf *b, const Record *r) {
-  if (!r->lists.n) return;
-  strbuf_add(b, "local ranks = {\n");
-  for (int i = 0; i < r->lists.n; i++)
-    strbuf_addf(b, "  %s, -- %d\n", r->lists.at[i], i + 1);
-  strbuf_add(b, "}\n\n");
-}
-
 static void add_step(StrBuf *b, Record *r) {
-  Rows common = common_rows(r);
+  // The rows that all graphs have are taken out of them.
+  Rows common = {0}, *of = arena_array(r->arena, Rows, r->graphs.n);
+  for (int i = 0; i < r->graphs.n; i++) {
+    const Rows *rows = &r->graphs.at[i].rows;
+    of[i] = (Rows){.at = arena_array(r->arena, Row, rows->n), rows->n, rows->n};
+    if (!rows->n) continue;
+    memcpy(of[i].at, rows->at, (size_t)rows->n * sizeof *rows->at);
+    qsort(of[i].at, (size_t)rows->n, sizeof *rows->at, by_row);
+  }
+  for (int i = r->graphs.n - 1; i >= 0; i--) { // the first graph last: its order counts
+    if (!r->graphs.at[i].decided) continue;
+    Rows own = {0};
+    common.n = 0;
+    for (int k = 0; k < r->graphs.at[i].rows.n; k++) {
+      const Row *row = &r->graphs.at[i].rows.at[k];
+      bool everywhere = true;
+      for (int j = 0; j < r->graphs.n; j++)
+        everywhere &= !r->graphs.at[j].decided ||
+                      bsearch(row, of[j].at, (size_t)of[j].n, sizeof *row, by_row) != NULL;
+      vec_push(r->arena, everywhere ? &common : &own, *row);
+    }
+    r->graphs.at[i].rows = own;
+  }
   strbuf_add(b, "function step()\n  saved_for { ");
   if (r->made_for.update) strbuf_addf(b, "update = \"%s\", ", r->made_for.update);
   if (r->made_for.rows) strbuf_addf(b, "rows = %" PRId64 " ", r->made_for.rows);
@@ -375,6 +322,7 @@ static void add_step(StrBuf *b, Record *r) {
     add_rows(b, "    ", "op_row", &g->rows);
     strbuf_add(b, "  end\n");
   }
+  // Parameters, under a title with the axes.
   strbuf_add(b, "\n  -- name, role");
   for (int i = 0; i < r->axes.n; i++)
     strbuf_addf(b, ", %s", r->axes.at[i]);
@@ -397,9 +345,32 @@ const char *record_text(Record *r, const char *source, int64_t micro_batches) {
   if (micro_batches > 1)
     strbuf_addf(&b, "micro_batches = %" PRId64 " -- unless --micro-batches says otherwise\n\n",
                 micro_batches);
-  add_factors(&b, r);
-  add_lists(&b, r);
-  add_model(&b, r);
+  // The sizes and names of the axes.
+  strbuf_add(&b, "function factors(n) return { ");
+  for (int i = 0; i < r->axes.n; i++)
+    strbuf_addf(&b, "%s%" PRId64, i ? ", " : "", r->size[i]);
+  if (!r->axes.n) strbuf_add(&b, "1");
+  strbuf_add(&b, " }, { ");
+  for (int i = 0; i < r->axes.n; i++)
+    strbuf_addf(&b, "%s%s", i ? ", " : "", lua_quoted(r->arena, r->axes.at[i]));
+  strbuf_add(&b, " } end\n\n");
+  // Names of long lists of ranks.
+  if (r->lists.n) strbuf_add(&b, "local ranks = {\n");
+  for (int i = 0; i < r->lists.n; i++)
+    strbuf_addf(&b, "  %s, -- %d\n", r->lists.at[i], i + 1);
+  if (r->lists.n) strbuf_add(&b, "}\n\n");
+  // The changes of the model before it is differentiated.
+  int n_calls = 0;
+  for (int i = 0; i < r->graphs.n; i++)
+    n_calls += count_calls(&r->graphs.at[i].model);
+  if (n_calls || r->offloaded.n || r->cross_barrier || r->optimizer_in_backward) {
+    strbuf_add(&b, "function model()\n");
+    if (r->cross_barrier) strbuf_add(&b, "  cross_barrier()\n");
+    if (r->optimizer_in_backward) strbuf_add(&b, "  optimizer_in_backward()\n");
+    add_changes(&b, r, false);
+    add_rows(&b, "  ", "offload_row", &r->offloaded);
+    strbuf_add(&b, "end\n\n");
+  }
   add_step(&b, r);
   return b.at;
 }

@@ -41,24 +41,21 @@ typedef struct Spot {
 
 typedef Vec(Spot) Spots;
 
-static uint64_t hash_of(const char *s) {
-  uint64_t hash = 14695981039346656037u; // FNV-1a
-  for (; *s; s++)
-    hash = (hash ^ (unsigned char)*s) * 1099511628211u;
-  return hash;
-}
-
 // A number with leading zeros could not be written back.
 static void find_spots(const Row *row, int i, Spots *spots, Arena *a) {
   int n_found = 0;
   if (strchr(row->name, '#')) return;
   for (const char *p = row->name; *p && n_found < MAX_SPOTS;) {
     int n = (int)strspn(p, "0123456789");
+    // All of the row but this number.
     if (n && n <= MAX_DIGITS && (n == 1 || *p != '0')) {
       const char *rest =
           str_format(a, "%.*s#%s\n%s\n%d\n%d\n%s\n%s", (int)(p - row->name), row->name, p + n,
                      row->kind, row->which, row->last, row->splits, row->note);
-      vec_push(a, spots, (Spot){rest, hash_of(rest), strtoll(p, NULL, 10), i, n_found, 1});
+      uint64_t hash = 14695981039346656037u; // FNV-1a
+      for (const char *s = rest; *s; s++)
+        hash = (hash ^ (unsigned char)*s) * 1099511628211u;
+      vec_push(a, spots, (Spot){rest, hash, strtoll(p, NULL, 10), i, n_found, 1});
       n_found++;
     }
     p += n ? n : 1;
@@ -79,56 +76,34 @@ static int same_rest(const Spots *spots, int from) {
   return n;
 }
 
-// Returns for each row the spot with most equals, the first of several.
-static const Spot **best_spots(Spots *spots, int n_rows, Arena *a) {
-  const Spot **best = arena_array(a, const Spot *, n_rows);
-  if (spots->n) qsort(spots->at, (size_t)spots->n, sizeof *spots->at, by_rest);
-  for (int i = 0, n; i < spots->n; i += n) {
-    n = same_rest(spots, i);
-    for (int k = i; k < i + n; k++) {
-      Spot *s = &spots->at[k];
-      s->n_alike = n;
-      const Spot *known = best[s->row];
-      if (!known || known->n_alike < n || (known->n_alike == n && s->at < known->at))
-        best[s->row] = s;
-    }
-  }
-  return best;
-}
-
 // -- Rows ----------------------------------------------------------------------------------------
-
-static const char *range_name(const Spot *spot, int64_t last, int64_t step, Arena *a) {
-  const char *pattern = str_copy_n(a, spot->rest, strcspn(spot->rest, "\n"));
-  StrBuf b = {.arena = a};
-  strbuf_addf(&b, "{ %s, %lld, %lld", lua_quoted(a, pattern), (long long)spot->number,
-              (long long)last);
-  if (step != 1) strbuf_addf(&b, ", %lld", (long long)step);
-  strbuf_add(&b, " }");
-  return b.at;
-}
-
-// Returns the length of the equally spaced run at the beginning, if it is worth a row; else 1.
-static int run_length(const Spot *const *spot, int n) {
-  int run = n < 2 ? n : 2;
-  while (run < n && spot[run]->number - spot[run - 1]->number == spot[1]->number - spot[0]->number)
-    run++;
-  bool worth = run > 2 || (run == 2 && spot[1]->number - spot[0]->number == 1);
-  return worth ? run : 1;
-}
 
 // spot[n] have one rest. Rows joined into another are left without a name.
 static void join(Row *out, const Spot *const *spot, int n, Arena *a) {
   for (int i = 0, run; i < n; i += run) {
-    run = run_length(&spot[i], n - i);
+    // The equally spaced run from here on, if it is worth a row; else 1.
+    int left = n - i;
+    int64_t step = left > 1 ? spot[i + 1]->number - spot[i]->number : 0;
+    run = left < 2 ? left : 2;
+    while (run < left && spot[i + run]->number - spot[i + run - 1]->number == step)
+      run++;
+    bool worth = run > 2 || (run == 2 && step == 1);
+    if (!worth) run = 1;
     if (run == 1) continue;
+    // The first of its rows stands for all.
     int first = spot[i]->row;
     for (int k = i; k < i + run; k++) {
       out[spot[k]->row].name = NULL;
       first = spot[k]->row < first ? spot[k]->row : first;
     }
-    out[first].name =
-        range_name(spot[i], spot[i + run - 1]->number, spot[i + 1]->number - spot[i]->number, a);
+    // { "Add.#", 7, 31, 12 }
+    const char *pattern = str_copy_n(a, spot[i]->rest, strcspn(spot[i]->rest, "\n"));
+    StrBuf b = {.arena = a};
+    strbuf_addf(&b, "{ %s, %lld, %lld", lua_quoted(a, pattern), (long long)spot[i]->number,
+                (long long)spot[i + run - 1]->number);
+    if (step != 1) strbuf_addf(&b, ", %lld", (long long)step);
+    strbuf_add(&b, " }");
+    out[first].name = b.at;
   }
 }
 
@@ -137,23 +112,19 @@ const char *row_which(const Row *row, Arena *a) {
   return str_format(a, "{ %d, %d }", row->which, row->last);
 }
 
-static Rows neighbours_joined(const Rows *rows, Arena *a) {
-  Rows joined = {0};
-  for (int i = 0; i < rows->n; i++) {
-    const Row *row = &rows->at[i];
-    Row *last = joined.n ? &joined.at[joined.n - 1] : NULL;
+Rows rows_joined(const Rows *all, Arena *a) {
+  // Adjacent rows that differ only in which op they are become one.
+  Rows neighbours = {0}, *rows = &neighbours;
+  for (int i = 0; i < all->n; i++) {
+    const Row *row = &all->at[i];
+    Row *last = rows->n ? &rows->at[rows->n - 1] : NULL;
     if (last && row->which && row->which == last->last + 1 && str_equal(row->name, last->name) &&
         str_equal(row->kind, last->kind) && str_equal(row->splits, last->splits) &&
         str_equal(row->note, last->note))
       last->last = row->which;
     else
-      vec_push(a, &joined, *row);
+      vec_push(a, rows, *row);
   }
-  return joined;
-}
-
-Rows rows_joined(const Rows *all, Arena *a) {
-  Rows neighbours = neighbours_joined(all, a), *rows = &neighbours;
   Spots spots = {0};
   Rows joined = {0};
   Row *out = arena_array(a, Row, rows->n);
@@ -162,8 +133,19 @@ Rows rows_joined(const Rows *all, Arena *a) {
     out[i].name = lua_quoted(a, out[i].name);
     find_spots(&rows->at[i], i, &spots, a);
   }
-  // A row is joined in one of its numbers only.
-  const Spot **best = best_spots(&spots, rows->n, a);
+  // A row is joined in one of its numbers only: the spot with most equals, the first of several.
+  const Spot **best = arena_array(a, const Spot *, rows->n);
+  if (spots.n) qsort(spots.at, (size_t)spots.n, sizeof *spots.at, by_rest);
+  for (int i = 0, n; i < spots.n; i += n) {
+    n = same_rest(&spots, i);
+    for (int k = i; k < i + n; k++) {
+      Spot *s = &spots.at[k];
+      s->n_alike = n;
+      const Spot *known = best[s->row];
+      if (!known || known->n_alike < n || (known->n_alike == n && s->at < known->at))
+        best[s->row] = s;
+    }
+  }
   const Spot **chosen = arena_array(a, const Spot *, spots.n);
   for (int i = 0, n; i < spots.n; i += n) {
     int n_chosen = 0;

@@ -103,10 +103,12 @@ static bool is_possible(void *context, const bool *kept) {
   const Conflict *c = context;
   const Graph *g = c->p->s->g;
   if (thread_seconds() > c->end) return true;
+  // The search sets splits in the graph; they are restored after.
   char(*was)[MAX_AXES] = arena_alloc_array(c->p->scratch, g->n_ops, sizeof *was);
   for_each_op(op, g)
     memcpy(was[op->id], op->split, sizeof op->split);
   Problem p = problem_about(c->p, without(c, kept));
+  // Only a proof that there is no plan refutes the set.
   p.options = (SolverOptions){.seconds = SECONDS_EACH, .gap = ANY_PLAN};
   bool possible = false;
   if (choices_make(&p)) {
@@ -119,15 +121,6 @@ static bool is_possible(void *context, const bool *kept) {
 }
 
 // -- Notes ------------------------------------------------------------------------------------
-
-static void note(const Line *line, Arena *a, Diag *d) {
-  const char *more = line->n > 1 ? str_format(a, ", and of %d more", line->n - 1) : "";
-  if (line->op)
-    diag_note(d, line->loc, "it was said here of %s '%s'%s", op_info[line->op->kind].name,
-              op_node(line->op), more);
-  else
-    diag_note(d, line->loc, "it was said here of '%s'%s", line->v->label, more);
-}
 
 bool search_conflict(const Problem *p, Diag *d) {
   Conflict c = {.p = p, .end = thread_seconds() + SECONDS_ALL};
@@ -147,11 +140,21 @@ bool search_conflict(const Problem *p, Diag *d) {
         add_line(&c, said->line, NULL, v);
     }
   }
+  // Lines without which the rest is feasible are kept.
   bool *kept = arena_array(p->scratch, bool, c.lines.n + 1);
   if (!c.lines.n || !is_possible(&c, kept)) return false; // infeasible without constraints, too
   memset(kept, true, (size_t)c.lines.n);
   keep_least(kept, c.lines.n, is_possible, &c);
-  for (int i = 0; i < c.lines.n; i++)
-    if (kept[i]) note(&c.lines.at[i], p->scratch, d);
+  // Each line of the minimal set, with one op or parameter that it constrains.
+  for (int i = 0; i < c.lines.n; i++) {
+    const Line *line = &c.lines.at[i];
+    if (!kept[i]) continue;
+    const char *more = line->n > 1 ? str_format(p->scratch, ", and of %d more", line->n - 1) : "";
+    if (line->op)
+      diag_note(d, line->loc, "it was said here of %s '%s'%s", op_info[line->op->kind].name,
+                op_node(line->op), more);
+    else
+      diag_note(d, line->loc, "it was said here of '%s'%s", line->v->label, more);
+  }
   return true;
 }

@@ -28,29 +28,16 @@ typedef struct Known {
   double seconds;
 } Known;
 
-static uint64_t known_hash(const Type *whole, const Layout *from, const Layout *to) {
-  uint64_t h = (uintptr_t)whole * 0x9e3779b97f4a7c15u ^ (uintptr_t)from;
-  h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u ^ (uintptr_t)to;
-  return (h ^ h >> 32) * 0x94d049bb133111ebu;
-}
-
 static Known *known_slot(Known *known, int size, const Type *whole, const Layout *from,
                          const Layout *to, Moves moves) {
-  for (uint64_t h = known_hash(whole, from, to) + moves;; h++) {
+  uint64_t h = (uintptr_t)whole * 0x9e3779b97f4a7c15u ^ (uintptr_t)from;
+  h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u ^ (uintptr_t)to;
+  h = (h ^ h >> 32) * 0x94d049bb133111ebu;
+  for (h += moves;; h++) {
     Known *k = &known[h & (uint64_t)(size - 1)];
     bool same = k->whole == whole && k->from == from && k->to == to && k->moves == moves;
     if (!k->whole || same) return k;
   }
-}
-
-// Each time slice sends its part of the bytes, and pays the start latency.
-static double hops_price(Problem *p, const Type *whole, const Layout *from, const Layout *to,
-                         Moves moves, Hops hops) {
-  Module *m = p->s->g->module;
-  double seconds =
-      hops_seconds(m, moves == WITH_OTHERS ? p->joined : p->prices, whole, from, to, hops);
-  return seconds > 0 && moves == BY_SLICE ? seconds + (double)(p->slices - 1) * p->c->start
-                                          : seconds;
 }
 
 // Seconds to copy a shard out of a replicated value.
@@ -71,20 +58,17 @@ static double cheapest_way(Problem *p, const Type *whole, const Layout *from, co
   // must receive one.
   for (int a = 0; a < from->n_axes; a++)
     if (to->axis[a].kind == SBP_P && from->axis[a].kind != SBP_P) return best;
-
   if (p->routed && moves != WITH_OTHERS)
     best = transition_routed(p->prices, whole, from, to, moves == BY_SLICE ? p->slices : 1);
   if (isfinite(best)) return best; // routes include hops
-  for (Hops hops = NO_HOPS; hops <= ALL_HOP; hops++)
-    best = fmin(best, hops_price(p, whole, from, to, moves, hops));
+  // Each time slice sends its part of the bytes, and pays the start latency.
+  Transitions *prices = moves == WITH_OTHERS ? p->joined : p->prices;
+  for (Hops hops = NO_HOPS; hops <= ALL_HOP; hops++) {
+    double seconds = hops_seconds(p->s->g->module, prices, whole, from, to, hops);
+    if (seconds > 0 && moves == BY_SLICE) seconds += (double)(p->slices - 1) * p->c->start;
+    best = fmin(best, seconds);
+  }
   return best;
-}
-
-static const Layout *added_up(const Problem *p, const Layout *from, const Layout *to) {
-  const Layout *l = from;
-  for (int a = 0; a < from->n_axes; a++)
-    if (from->axis[a].kind == SBP_P) l = with_axis(p->s->g->module, l, a, to->axis[a]);
-  return l;
 }
 
 // Extra seconds of 16-bit sums that are cast and reduced in f32 (legalize_types.c); comm takes the
@@ -93,7 +77,10 @@ static double widened_seconds(Problem *p, const Type *whole, const Layout *from,
                               Moves moves) {
   bool adds =
       dtype_narrow(whole->dtype) && !kernel_exists(OP_reduce_scatter, p->s->target, whole->dtype);
-  const Layout *sum = adds ? added_up(p, from, to) : from;
+  // Only the axes that are reduced change.
+  const Layout *sum = from;
+  for (int a = 0; a < from->n_axes && adds; a++)
+    if (from->axis[a].kind == SBP_P) sum = with_axis(p->s->g->module, sum, a, to->axis[a]);
   if (sum == from) return 0;
   const Type *wide = type_new(p->s->g->module, DT_f32, whole->rank, whole->dim);
   double more = cheapest_way(p, wide, from, sum, moves) - cheapest_way(p, whole, from, sum, moves);
@@ -104,8 +91,8 @@ static double widened_seconds(Problem *p, const Type *whole, const Layout *from,
 
 double price(Problem *p, const Type *whole, const Layout *from, const Layout *to, Moves moves) {
   if (from == to) return 0;
+  // The table doubles when it is half full.
   if (2 * p->n_known >= p->known_size) {
-    // The table doubles when it is half full.
     int size = p->known_size ? 2 * p->known_size : 4096;
     Known *known = arena_array(p->scratch, Known, size);
     for (int i = 0; i < p->known_size; i++) {
@@ -259,7 +246,7 @@ static void price_pair(Problem *p, const Value *v, const End *from, const End *t
   e->wanted = from->back;
   for (int i = 0; i < n; i++)
     for (int k = 0; k < m; k++) {
-      // Each choice of the producer, or of the shared node, with each one of the reader.
+      // Transfers of forward, and of the gradient in backward.
       const Value *weight = weight_of(v);
       Moves moves = weight ? AT_ONCE : BY_SLICE;
       const Layout *gradient = to->back[k], *wanted = from->back[i];
@@ -274,6 +261,7 @@ static void price_pair(Problem *p, const Value *v, const End *from, const End *t
         r.back = price(p, v->type, gradient, wanted, BY_SLICE);
       e->cost[at] = cost_of(p, o.forward * forward + o.backward * (r.back + r.reduced));
       if (e->cost[at] >= SOLVER_INFINITE) continue;
+      // The parts of the cost that overlap.c needs.
       e->back[at] = cost_of(p, o.backward * r.back);
       e->again[at] = o.forward > 1 ? cost_of(p, forward) : 0;
       double at_end =
@@ -317,12 +305,6 @@ static void add_pair(Problem *p, Pair e) {
   p->first_pair[e.from] = p->pairs.n;
 }
 
-static bool gradient_reads(const Value *v) {
-  for_each_use(u, v)
-    if (u->user && op_part(u->user) == PART_backward) return true;
-  return false;
-}
-
 // A weight is gathered for forward and again for its gradients, in each time slice, and its
 // gradient is reduced once. A value with several readers keeps their shared layout for their
 // gradients; these are added up, and so resharded, in each slice.
@@ -331,7 +313,10 @@ static Often how_often(const Problem *p, const Value *v, bool one_of_several) {
   if (!weight_of(v)) return (Often){.forward = 1, .backward = back};
   if (one_of_several && slices > 1)
     return (Often){.forward = slices, .backward = back * slices, .added = back > 0};
-  return (Often){.forward = gradient_reads(v) ? 2 * slices : slices, .backward = back};
+  bool gathered_again = false;
+  for_each_use(u, v)
+    gathered_again |= u->user && op_part(u->user) == PART_backward;
+  return (Often){.forward = gathered_again ? 2 * slices : slices, .backward = back};
 }
 
 // Returns the ends of the edge from a value's producer, or its shared node, to `reader`; NULL: to
@@ -372,25 +357,8 @@ static void add_value_pairs(Problem *p, const Value *v) {
   }
 }
 
-// Adds an edge for the new value of a parameter, such as a running mean: it gets the parameter's
-// layout.
-static void add_update(Problem *p, const Value *v, int param) {
-  Pair e = {.from = p->op_node[v->def->id], .to = param, .from_index = v->index, .to_index = -1};
-  e.type = v->type;
-  if (counted_pair(p, &e)) return;
-  End from = end_of_maker(p, v), to = end_of_value(p, param);
-  price_pair(p, v, &from, &to, (Often){.forward = 1}, &e);
-  add_pair(p, e);
-}
-
 static int64_t add_up_cost(Problem *p, const Type *type, const Layout *l) {
   return cost_of(p, price(p, type, l, without_sums(p, l), BY_SLICE));
-}
-
-static bool is_read(const Value *v) {
-  for_each_use(u, v)
-    if (u->user && op_part(u->user) == PART_forward) return true;
-  return false;
 }
 
 // Without `sums`, adds the cost of reducing an op's partial sums, and those of its gradient, on
@@ -400,8 +368,14 @@ static void add_up(Problem *p, Node *n) {
     const Op *op = n->op;
     int64_t cost = 0;
     choose_split(p, n, &n->choices.at[k]);
-    for (int i = 0; i < op->n_out; i++)
-      if (is_read(op->out[i])) cost += add_up_cost(p, op->out[i]->type, op_gives(p, op, i));
+    // A result that no op of the model reads is not reduced here.
+    for (int i = 0; i < op->n_out; i++) {
+      bool is_read = false;
+      for_each_use(u, op->out[i])
+        is_read |= u->user && op_part(u->user) == PART_forward;
+      if (is_read) cost += add_up_cost(p, op->out[i]->type, op_gives(p, op, i));
+    }
+    // Gradients of operands.
     for (int i = 0; i < op->n_in; i++) {
       const Value *v = op->in[i].value;
       if (p->has_gradient[v->id] && !weight_of(v))
@@ -411,31 +385,37 @@ static void add_up(Problem *p, Node *n) {
   }
 }
 
-// A partial sum is reduced together with the next one.
-static double output_price(Problem *p, const Value *v, const Layout *from, const Layout *to) {
-  bool packed = is_all_reduced(from, to);
-  double seconds = price(p, v->type, from, to, AT_ONCE);
-  return packed ? fmin(seconds, price(p, v->type, from, to, WITH_OTHERS)) + p->c->launch : seconds;
-}
-
-static void add_output(Problem *p, const Value *v) {
-  End from = end_of_maker(p, v);
-  Node *n = &p->nodes.at[from.node];
-  const Layout *all = layout_broadcast(p->s->g->module, p->s->mesh);
-  for (int k = 0; k < n->choices.n; k++)
-    n->cost[k] += cost_of(p, output_price(p, v, from.lies[k], all));
-}
-
+// Adds edges for the new values of parameters, and the costs of outputs.
 static void add_results(Problem *p) {
   const Graph *g = p->s->g;
   for (int i = 0; i < g->n_results; i++) {
     const Result *r = g->results[i];
     const Value *v = r->use.value;
     if (!v->def || p->op_node[v->def->id] < 0) continue;
-    if (r->target && p->value_node[r->target->id] >= 0)
-      add_update(p, v, p->value_node[r->target->id]);
-    else
-      add_output(p, v);
+    // An edge for the new value of a parameter, such as a running mean: it gets the parameter's
+    // layout.
+    int param = r->target ? p->value_node[r->target->id] : -1;
+    if (param >= 0) {
+      Pair e = {.from = p->op_node[v->def->id], .to = param, .from_index = v->index};
+      e.to_index = -1;
+      e.type = v->type;
+      if (counted_pair(p, &e)) continue;
+      End from = end_of_maker(p, v), to = end_of_value(p, param);
+      price_pair(p, v, &from, &to, (Often){.forward = 1}, &e);
+      add_pair(p, e);
+      continue;
+    }
+    // An output is replicated. Its partial sum is reduced together with the next one.
+    End from = end_of_maker(p, v);
+    Node *n = &p->nodes.at[from.node];
+    const Layout *all = layout_broadcast(p->s->g->module, p->s->mesh);
+    for (int k = 0; k < n->choices.n; k++) {
+      bool packed = is_all_reduced(from.lies[k], all);
+      double seconds = price(p, v->type, from.lies[k], all, AT_ONCE);
+      if (packed)
+        seconds = fmin(seconds, price(p, v->type, from.lies[k], all, WITH_OTHERS)) + p->c->launch;
+      n->cost[k] += cost_of(p, seconds);
+    }
   }
 }
 
@@ -459,6 +439,7 @@ void edges_make(Problem *p) {
   p->late = arena_array(p->scratch, bool, g->n_ops);
   for (const Op *op = g->last; op; op = op->prev)
     p->late[op->id] = is_late(p, op);
+  // Edges of all values, from parameters on.
   p->first_pair = arena_array(p->scratch, int, p->nodes.n);
   for (int i = 0; i < g->n_params; i++)
     add_value_pairs(p, g->params[i]);
@@ -469,8 +450,8 @@ void edges_make(Problem *p) {
   // Identical edges are one: its costs count for each of them.
   for (int i = 0; i < p->pairs.n; i++) {
     Pair *e = &p->pairs.at[i];
-    int pairs = p->nodes.at[e->from].choices.n * p->nodes.at[e->to].choices.n;
-    for (int k = 0; k < pairs; k++)
+    int n = p->nodes.at[e->from].choices.n * p->nodes.at[e->to].choices.n;
+    for (int k = 0; k < n; k++)
       e->cost[k] = times_cost(e->cost[k], e->n);
   }
   for (int i = 0; i < p->nodes.n && !p->sums; i++)

@@ -31,11 +31,6 @@ typedef struct Alternative {
   int64_t needed;      // bytes of a rank without a limit, if it does not fit; or 0
 } Alternative;
 
-static bool is_meant(Arena *a, const Node *n, const char *what) {
-  if (n->v) return str_equal(n->v->label, what) || str_equal(value_text(a, n->v), what);
-  return op_is_meant(n->op, what, a);
-}
-
 static const char *layout_of(const Problem *p, Arena *a, const Sbp *lies) {
   StrBuf b = {.arena = a};
   for (int i = 0; i < p->n_axes; i++)
@@ -74,11 +69,9 @@ static void solve(const Problem *p, const SolverProblem *problem, Arena *a, Alte
   if (!r.choice || r.cost >= SOLVER_INFINITE) return;
   out->cost = (int64_t)r.cost;
   // The part of nodes; edges have the rest.
-  const int *choice = r.choice;
-  int64_t sum = 0;
+  out->nodes = 0;
   for (int i = 0; i < problem->n_nodes; i++)
-    sum += problem->node[i].cost[choice[i]];
-  out->nodes = sum;
+    out->nodes += problem->node[i].cost[r.choice[i]];
   int64_t moment, peak = (int64_t)solver_peak(problem, r.choice, &moment);
   if (peak > p->memory) out->needed = peak;
 }
@@ -86,6 +79,7 @@ static void solve(const Problem *p, const SolverProblem *problem, Arena *a, Alte
 static Alternative with(const Problem *p, const SolverProblem *problem, int node, int choice) {
   Arena *a = arena_new();
   Alternative out = {.choice = &p->nodes.at[node].choices.at[choice]};
+  // All other choices of the node are excluded.
   const SolverNode *old = &problem->node[node];
   SolverNode *all = arena_copy(a, problem->node, sizeof *all * (size_t)problem->n_nodes);
   int64_t *cost = arena_array(a, int64_t, old->n);
@@ -95,35 +89,13 @@ static Alternative with(const Problem *p, const SolverProblem *problem, int node
   SolverProblem fixed = *problem;
   fixed.node = all;
   solve(p, &fixed, a, &out);
+  // Of a choice that does not fit, the cost without a limit, and its bytes.
   if (out.status == SOLVER_infeasible && problem->limit != SOLVER_NO_LIMIT) {
     fixed.limit = SOLVER_NO_LIMIT;
     solve(p, &fixed, a, &out);
   }
   arena_free(a);
   return out;
-}
-
-static void explain_alternative(const Problem *p, const Node *n, const Alternative *x, int64_t best,
-                                StrBuf *out) {
-  Arena *a = out->arena;
-  strbuf_addf(out, "  %-24s ", choice_text(p, a, n, x->choice));
-  if (x->cost >= SOLVER_INFINITE) {
-    strbuf_add(out, x->status == SOLVER_time_out ? "nothing was found in the time there is\n"
-                                                 : "cannot be\n");
-    return;
-  }
-  double ms = (double)x->cost * 1e3 * p->unit, least = (double)best * 1e3 * p->unit;
-  strbuf_addf(out, "%12.6f ms   ", ms);
-  const char *more = x->needed || ms <= least || least <= 0
-                         ? ""
-                         : str_format(a, "+%.3f %%", 100 * (ms - least) / least);
-  strbuf_addf(out, "%-12s", more);
-  if (x->needed)
-    strbuf_addf(out, "does not fit: %lld bytes, there are %lld\n", (long long)x->needed,
-                (long long)p->memory);
-  else
-    strbuf_addf(out, "nodes %.6f, between %.6f\n", (double)x->nodes * 1e3 * p->unit,
-                (double)(x->cost - x->nodes) * 1e3 * p->unit);
 }
 
 static void explain_node(const Problem *p, const SolverProblem *problem, int node, int taken,
@@ -137,19 +109,41 @@ static void explain_node(const Problem *p, const SolverProblem *problem, int nod
       said = p->s->fixed[n->op->id][p->axis[i]];
       break;
     }
-
+  // A separate problem for each choice.
   Alternative *all = arena_array(a, Alternative, n->choices.n);
   for (int k = 0; k < n->choices.n; k++)
     all[k] = with(p, problem, node, k);
   qsort(all, (size_t)n->choices.n, sizeof *all, by_cost);
+  // The title: the node, and the ops that it decides.
   strbuf_addf(out, "%s: %s", p->s->about ? "otherwise" : "search",
               n->v ? value_text(a, n->v) : op_info[n->op->kind].name);
   if (n->shared) strbuf_add(out, ", for all that read it");
   if (n->op) strbuf_addf(out, ", %s", loc_comment(a, n->op->loc));
   if (n->n > 1) strbuf_addf(out, ", and %d like it", n->n - 1);
   strbuf_add(out, "\n");
-  for (int k = 0; k < n->choices.n; k++)
-    explain_alternative(p, n, &all[k], all[0].cost, out);
+  // One line for each choice, with the time that it takes more than the best.
+  double least = (double)all[0].cost * 1e3 * p->unit;
+  for (int k = 0; k < n->choices.n; k++) {
+    const Alternative *x = &all[k];
+    strbuf_addf(out, "  %-24s ", choice_text(p, a, n, x->choice));
+    if (x->cost >= SOLVER_INFINITE) {
+      bool time_out = x->status == SOLVER_time_out;
+      strbuf_add(out, time_out ? "nothing was found in the time there is\n" : "cannot be\n");
+      continue;
+    }
+    double ms = (double)x->cost * 1e3 * p->unit;
+    strbuf_addf(out, "%12.6f ms   ", ms);
+    bool is_more = !x->needed && ms > least && least > 0;
+    const char *more = is_more ? str_format(a, "+%.3f %%", 100 * (ms - least) / least) : "";
+    strbuf_addf(out, "%-12s", more);
+    if (x->needed)
+      strbuf_addf(out, "does not fit: %lld bytes, there are %lld\n", (long long)x->needed,
+                  (long long)p->memory);
+    else
+      strbuf_addf(out, "nodes %.6f, between %.6f\n", (double)x->nodes * 1e3 * p->unit,
+                  (double)(x->cost - x->nodes) * 1e3 * p->unit);
+  }
+  // A plan's choice that the search would not take.
   for (int k = 1; k < n->choices.n; k++)
     if (taken >= 0 && all[k].choice == &n->choices.at[taken] && all[k].cost > all[0].cost)
       strbuf_addf(out, "  taken is %s: the step that is made with it takes less\n",
@@ -164,7 +158,12 @@ const char *search_explain(const Problem *p, const SolverProblem *problem, const
   const Op *about = p->s->about;
   for (int i = 0; i < p->nodes.n && n < MAX_EXPLAINED; i++) {
     const Node *node = &p->nodes.at[i];
-    if (about ? node->op != about : !is_meant(p->scratch, node, what)) continue;
+    // A value is named by its label or its text, an op as op_is_meant accepts it.
+    if (about && node->op != about) continue;
+    if (!about && node->v && !str_equal(node->v->label, what) &&
+        !str_equal(value_text(p->scratch, node->v), what))
+      continue;
+    if (!about && !node->v && !op_is_meant(node->op, what, p->scratch)) continue;
     explain_node(p, problem, i, choice ? choice[i] : -1, &b);
     n++;
   }

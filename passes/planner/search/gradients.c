@@ -60,10 +60,6 @@ static bool letters_of_model(const Problem *p, const Value *v, const Op *of, Let
   return false;
 }
 
-static bool passes_on(const Op *op) {
-  return op->kind == OP_cast || (op_traits(op) & ADDITIVE);
-}
-
 static void forget(Factors *map, const Dims *dims) {
   for (int i = 0; i < dims->n_letters; i++)
     map[i].n = 0;
@@ -77,7 +73,9 @@ static bool letters_up(Finder *f, const Op *at, const Lettered *l, const Op *of,
   for (int i = 0; i < at->n_in; i++) {
     const Op *def = at->in[i].value->def;
     if (!def || op_part(def) != PART_forward || f->seen[def->id] == f->walk) continue;
-    if (def != of && (!most || !passes_on(def))) continue;
+    // Other ops are passed only if they pass gradients on unchanged.
+    bool passes_on = def->kind == OP_cast || (op_traits(def) & ADDITIVE);
+    if (def != of && (!most || !passes_on)) continue;
     Factors map[MAX_LETTERS];
     // The letters of `at` in letters of the producer of its operand `i`.
     const Problem *p = f->p;
@@ -106,33 +104,17 @@ static bool letters_of_gradient(Finder *f, const Value *v, const Op *of, Lettere
   return model == of || (letters_known(&l) && letters_up(f, model, &l, of, MAX_UP, out));
 }
 
-static void find_letters_of(Finder *f, const Op *op, const Op *of) {
-  const Problem *p = f->p;
-  const Dims *dims = dims_of(p->s, op);
-  for (int i = 0; i < op->n_in; i++) {
-    const Value *v = kept_of(p->s, op->in[i].value);
-    Lettered l;
-    if (letters_of_model(p, v, of, &l) || letters_of_gradient(f, v, of, &l))
-      lettered_learn(f->map[op->id], dims, &dims->in[i], &l);
-  }
-}
-
 // Returns the only operand with that shape; -1: none, or several.
 static int operand_shaped(const Op *op, const Type *t) {
   int found = -1;
   for (int i = 0; i < op->n_in; i++) {
     const Type *in = op->in[i].value->type;
-    if (in->rank != t->rank || memcmp(in->dim, t->dim, (size_t)t->rank * sizeof *t->dim) != 0) continue;
+    if (in->rank != t->rank || memcmp(in->dim, t->dim, (size_t)t->rank * sizeof *t->dim) != 0)
+      continue;
     if (found >= 0) return -1;
     found = i;
   }
   return found;
-}
-
-static bool is_read(const Dims *dims, int letter) {
-  for (int i = 0; i < dims->n_in; i++)
-    if (dims_position(dims, &dims->in[i], letter) != -1) return true;
-  return false;
 }
 
 void gradients_find(Problem *p) {
@@ -152,10 +134,16 @@ void gradients_find(Problem *p) {
     f.map[op->id] = arena_array(p->scratch, Factors, n);
     p->model_letter[op->id] = arena_array(p->scratch, int8_t, n);
     // Operands first: the letters of results complete them.
-    find_letters_of(&f, op, of);
+    const Dims *dims = dims_of(p->s, op);
+    for (int i = 0; i < op->n_in; i++) {
+      const Value *v = kept_of(p->s, op->in[i].value);
+      Lettered l;
+      if (letters_of_model(p, v, of, &l) || letters_of_gradient(&f, v, of, &l))
+        lettered_learn(f.map[op->id], dims, &dims->in[i], &l);
+    }
     // A letter that only the result has, such as the words of an embedding table, is the letter of
     // the operand with this gradient.
-    const Dims *dims = dims_of(f.p->s, op), *of_dims = dims_of(f.p->s, of);
+    const Dims *of_dims = dims_of(p->s, of);
     for (int r = 0; r < op->n_out; r++) {
       int at = operand_shaped(of, op->out[r]->type);
       if (at < 0) continue;
@@ -163,8 +151,12 @@ void gradients_find(Problem *p) {
       forget(made, dims);
       Lettered is = lettered_of(of_dims, &of_dims->in[at]);
       lettered_learn(made, dims, &dims->out[r], &is);
-      for (int k = 0; k < dims->n_letters; k++)
-        if (made[k].n && !is_read(dims, k)) f.map[op->id][k] = made[k];
+      for (int k = 0; k < dims->n_letters; k++) {
+        bool is_read = false;
+        for (int in = 0; in < dims->n_in; in++)
+          is_read |= dims_position(dims, &dims->in[in], k) != -1;
+        if (made[k].n && !is_read) f.map[op->id][k] = made[k];
+      }
     }
     // A split of a letter divides its leading factor.
     for (int i = 0; i < n; i++)
@@ -172,23 +164,24 @@ void gradients_find(Problem *p) {
   }
 }
 
-// Returns the first letter of the op that matches the split letter of its op of the model, if the
-// split is legal.
-static char gradient_split(const Problem *p, const Op *op, const Op *of, int axis) {
-  char split = of->split[axis];
-  if (repeated_by(p->s, op) == of) return split;
-  if (split == SPLIT_NONE || split == SPLIT_PARTIAL || !p->model_letter[op->id]) return SPLIT_NONE;
-  const Dims *dims = dims_of(p->s, op);
-  int letter = dims_find(dims_of(p->s, of), split);
-  for (int i = 0; i < dims->n_letters; i++)
-    if (p->model_letter[op->id][i] == letter && split_legal(op, dims, i, axis))
-      return dims->letter[i].name;
-  return SPLIT_NONE;
-}
-
 void choose_gradient_split(const Problem *p, Op *op, const Op *of) {
   for (int i = 0; i < p->n_axes; i++)
     op->split[p->axis[i]] = SPLIT_NONE;
-  for (int i = 0; i < p->n_axes; i++)
-    op->split[p->axis[i]] = gradient_split(p, op, of, p->axis[i]);
+  for (int i = 0; i < p->n_axes; i++) {
+    int axis = p->axis[i];
+    char split = of->split[axis];
+    // A recomputed op has the split of the op that it repeats.
+    if (repeated_by(p->s, op) == of) {
+      op->split[axis] = split;
+      continue;
+    }
+    if (split == SPLIT_NONE || split == SPLIT_PARTIAL || !p->model_letter[op->id]) continue;
+    // Any other op splits the first letter that matches the split letter of its op of the model, if
+    // that is legal.
+    const Dims *dims = dims_of(p->s, op);
+    int letter = dims_find(dims_of(p->s, of), split);
+    for (int k = 0; k < dims->n_letters && op->split[axis] == SPLIT_NONE; k++)
+      if (p->model_letter[op->id][k] == letter && split_legal(op, dims, k, axis))
+        op->split[axis] = dims->letter[k].name;
+  }
 }

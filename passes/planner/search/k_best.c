@@ -22,11 +22,13 @@ int search_others(const Problem *p, const Solved *solved, Arena *a, const int **
   const int *best = solved->result.choice, *ranked[MOST + 1];
   size_t bytes = (size_t)p->nodes.n * sizeof *best;
   if (p->nodes.n > FEW_NODES) return 0;
+  // All answers that are not much worse, in order of cost.
   SolverOptions options = p->options;
   options.work = WORK;
   options.gap = 0;
   SolverCost worst = (SolverCost)((double)solved->result.cost * WORTH_TRYING);
   int n = solver_ranked(a, &solved->problem, &options, p->nodes.n, worst, MOST + 1, ranked);
+  // The best is among them.
   int n_others = 0;
   const int **other = *out = arena_array(a, const int *, n);
   for (int i = 0; i < n; i++)

@@ -65,10 +65,10 @@ OpWork kernel_work(const Problem *p, const Op *op) {
     read = wide_bytes(op, true);
     written = wide_bytes(op, false);
   }
-  // The traffic of each part of the work shrinks in proportion.
   // An accumulating product reads its result again.
   Summed s = op->n_out ? summed(p, op->out[0]) : (Summed){0};
   double again = s.launches ? 0 : s.moved;
+  // The traffic of each part of the work shrinks in proportion.
   for (int i = 0; i < w.n; i++) {
     if (all_read > 0) w.part[i].read *= read / all_read;
     if (all_written > 0) w.part[i].written *= written / all_written;
@@ -96,6 +96,7 @@ static double own_bytes(const Problem *p, const Op *op, const Type *t, int i, bo
 static double casts_seconds(const Problem *p, const Op *op, double times) {
   double bytes = 0;
   int launches = 0;
+  // A cast moves three times the bytes of the 16-bit tensor.
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;
     if (!dtype_narrow(v->type->dtype)) continue;
@@ -107,13 +108,6 @@ static double casts_seconds(const Problem *p, const Op *op, double times) {
     if (dtype_narrow(op->out[i]->type->dtype))
       bytes += own_bytes(p, op, op->out[i]->type, i, false) * (is_there(p, op->out[i]) ? 3 : 2);
   return bytes / p->c->memory_speed + times * launches * p->c->launch;
-}
-
-static bool time_cut(const Op *op) {
-  const Mesh *mesh = op_mesh(op);
-  for (int a = 0; a < mesh->n_axes; a++)
-    if (mesh->axis[a].time && op->split[a] != SPLIT_NONE) return true;
-  return false;
 }
 
 // Returns the runs of an op per step; adds the split along time to the cut, unless it is there
@@ -130,8 +124,13 @@ static double cut_in_time(const Problem *p, const Op *op, bool is_cut, Cut *cut)
 }
 
 double kernel_seconds(const Problem *p, const Op *op, const OpWork *work) {
+  // A split along a time axis is in the cut already.
+  const Mesh *mesh = op_mesh(op);
+  bool time_cut = false;
+  for (int a = 0; a < mesh->n_axes; a++)
+    time_cut |= mesh->axis[a].time && op->split[a] != SPLIT_NONE;
   Cut cut = op_cut(op, dims_of(p->s, op));
-  double times = cut_in_time(p, op, time_cut(op), &cut);
+  double times = cut_in_time(p, op, time_cut, &cut);
   double seconds = times * work_seconds(p->c, work, &cut);
   return must_widen(op, p->s->target) ? seconds + casts_seconds(p, op, times) : seconds;
 }
@@ -167,6 +166,7 @@ void price_op(const Problem *p, Node *n) {
 // Later ops of a gradient read the results of earlier ones, so each choice sets the splits of all
 // of them together.
 void price_gradients(const Problem *p, Node *n, Op *const *gradient, int count) {
+  // The work is the same under all choices.
   char(*before)[MAX_AXES] = arena_alloc_array(p->scratch, (size_t)count, sizeof *before);
   OpWork *work = arena_alloc_array(p->scratch, (size_t)count, sizeof *work);
   for (int i = 0; i < count; i++) {

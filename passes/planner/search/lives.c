@@ -22,11 +22,6 @@ static const char *option_of(Arena *a, const char *pass, const char *option, con
   return !strcmp(pass, "plan_memory") && !strcmp(option, "apart") ? "true" : NULL;
 }
 
-static const char *passes_after(Target target, Arena *a) {
-  const TargetInfo *t = &target_info[target];
-  return str_format(a, ",%s", pipeline_text(a, t->pipeline, "comm", 0, option_of, t->name));
-}
-
 // -- Contents of the copy ----------------------------------------------------------------------
 
 typedef struct Reader {
@@ -50,28 +45,20 @@ static Value *value_of(const Reader *r, const Value *v) {
   return *end || id >= r->g->n_values ? NULL : r->value[id];
 }
 
-static bool is_view(const Value *v) {
-  return v->def && (op_info[v->def->kind].traits & VIEW);
-}
-
 static void add(Reader *r, Value *v) {
   bool kept = !v->def && param_kept(v);
+  bool is_view = v->def && (op_info[v->def->kind].traits & VIEW);
   Value *named = value_of(r, v);
-  if (!named || v->offset < 0 || is_view(v) || value_on_host(v)) return;
+  if (!named || v->offset < 0 || is_view || value_on_host(v)) return;
   if (!kept && v->offset < r->kept_end) return;
   Lived l = {named->id, type_bytes(v->type), 2 * r->life[v->id].from, 2 * r->life[v->id].to, kept};
   r->lived[v->id] = &r->out->at[r->out->n];
   r->out->at[r->out->n++] = l;
 }
 
-static bool overlap(const Value *a, const Value *b) {
-  return a->offset < b->offset + type_bytes(b->type) && b->offset < a->offset + type_bytes(a->type);
-}
-
-// -- Execution times ---------------------------------------------------------------------------
-
 static void read_all(Reader *r) {
   const Graph *g = r->g, *alone = r->alone;
+  // The names of values are their ids.
   for (int i = 0; i < g->n_params; i++)
     r->value[g->params[i]->id] = g->params[i];
   for_each_op(op, g)
@@ -89,18 +76,17 @@ static void read_all(Reader *r) {
   for_each_op(op, alone)
     for (int i = 0; i < op->n_out; i++)
       add(r, op->out[i]);
-  // All live ranges are known now, and can be shortened.
-  for_each_op(op, alone) {
-    // A result in the place of an operand ends the operand's live range.
-    int64_t time = 2 * op_time(op);
+  // All live ranges are known now. A result in the place of an operand ends the operand's.
+  for_each_op(op, alone)
     for (int k = 0; k < op->n_out; k++)
       for (int i = 0; i < op->n_in && r->lived[op->out[k]->id]; i++) {
-        int64_t skip;
-        const Value *in = view_root(op->in[i].value, &skip);
+        int64_t time = 2 * op_time(op), skip;
+        const Value *in = view_root(op->in[i].value, &skip), *out = op->out[k];
         Lived *of = r->lived[in->id];
-        if (of && !of->kept && of->to >= time && overlap(in, op->out[k])) of->to = time - 1;
+        bool overlap = in->offset < out->offset + type_bytes(out->type) &&
+                       out->offset < in->offset + type_bytes(in->type);
+        if (of && !of->kept && of->to >= time && overlap) of->to = time - 1;
       }
-  }
   // An op that is part of a kernel runs when one of its readers does.
   int64_t *time = r->out->time;
   for_each_op(op, r->alone)
@@ -126,7 +112,10 @@ static void read_all(Reader *r) {
 }
 
 Lives *lives_of(const Module *m, Target target, int64_t slices, Arena *a) {
-  Module *copy = graph_on_one_device(m->graphs, slices, passes_after(target, a));
+  // The copy runs the passes after comm.
+  const TargetInfo *t = &target_info[target];
+  const char *list = pipeline_text(a, t->pipeline, "comm", 0, option_of, t->name);
+  Module *copy = graph_on_one_device(m->graphs, slices, str_format(a, ",%s", list));
   if (!copy) return NULL;
   Arena *scratch = arena_new();
   const Graph *g = m->graphs, *alone = copy->graphs;

@@ -38,28 +38,21 @@ int64_t buffer_bytes(const Buffer *b, int choice) {
   return b->as ? (int64_t)((double)b->bytes / parts_of(b->as->lies[choice])) : b->bytes;
 }
 
-// A partial sum is reduced in place.
-static bool is_copied(const Layout *from, const Layout *as) {
-  if (from->mesh != as->mesh) return true;
-  for (int a = 0; a < from->n_axes; a++) {
-    bool added_up = from->axis[a].kind == SBP_P && as->axis[a].kind == SBP_B;
-    if (!added_up && !sbp_equal(from->axis[a], as->axis[a])) return true;
-  }
-  return false;
-}
-
 int64_t copy_bytes(const Buffer *b, int from, int as) {
-  return is_copied(b->from->lies[from], b->as->lies[as]) ? buffer_bytes(b, as) : 0;
-}
-
-static uint64_t buffer_hash(const Buffer *b) {
-  uint64_t h = (uintptr_t)b->from * 0x9e3779b97f4a7c15u ^ (uintptr_t)b->as;
-  h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u ^ (uint64_t)b->bytes;
-  return (h ^ h >> 32) * 0x94d049bb133111ebu;
+  const Layout *made = b->from->lies[from], *wanted = b->as->lies[as];
+  bool is_copied = made->mesh != wanted->mesh;
+  // A partial sum is reduced in place.
+  for (int a = 0; a < made->n_axes && !is_copied; a++) {
+    bool added_up = made->axis[a].kind == SBP_P && wanted->axis[a].kind == SBP_B;
+    is_copied = !added_up && !sbp_equal(made->axis[a], wanted->axis[a]);
+  }
+  return is_copied ? buffer_bytes(b, as) : 0;
 }
 
 static int *buffer_slot(const Maker *k, const Buffer *b) {
-  for (uint64_t h = buffer_hash(b);; h++) {
+  uint64_t h = (uintptr_t)b->from * 0x9e3779b97f4a7c15u ^ (uintptr_t)b->as;
+  h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u ^ (uint64_t)b->bytes;
+  for (h = (h ^ h >> 32) * 0x94d049bb133111ebu;; h++) {
     int *at = &k->known[h & (uint64_t)(k->known_size - 1)];
     const Buffer *other = *at ? &k->out->buffer.at[*at - 1] : NULL;
     if (!other || (other->from == b->from && other->as == b->as && other->bytes == b->bytes))
@@ -67,19 +60,12 @@ static int *buffer_slot(const Maker *k, const Buffer *b) {
   }
 }
 
-static bool ever_copied(const Maker *k, const Buffer *b) {
-  for (int i = 0; i < k->p->nodes.at[b->from->node].choices.n; i++)
-    for (int c = 0; c < k->p->nodes.at[b->as->node].choices.n; c++)
-      if (copy_bytes(b, i, c)) return true;
-  return false;
-}
-
 static void add(Maker *k, const Lived *l, const Share *from, const Share *as, int64_t first,
                 int64_t last) {
   if (last > l->to) last = l->to;
   if (first > last || l->bytes == 0 || (from && (from == as || !as))) return;
+  // The table doubles when it is half full.
   if (2 * k->out->buffer.n >= k->known_size) {
-    // The table doubles when it is half full.
     k->known_size = k->known_size ? 2 * k->known_size : 1024;
     k->known = arena_array(k->scratch, int, k->known_size);
     for (int i = 0; i < k->out->buffer.n; i++)
@@ -87,7 +73,12 @@ static void add(Maker *k, const Lived *l, const Share *from, const Share *as, in
   }
   Buffer b = {from, as, l->bytes};
   if (from && from->node == as->node) b.from = NULL; // one node decides both
-  if (b.from && !ever_copied(k, &b)) return;
+  // A copy that is empty under all choices needs no buffer.
+  bool empty = b.from != NULL;
+  for (int i = 0; empty && i < k->p->nodes.at[from->node].choices.n; i++)
+    for (int c = 0; empty && c < k->p->nodes.at[as->node].choices.n; c++)
+      empty = !copy_bytes(&b, i, c);
+  if (empty) return;
   int *at = buffer_slot(k, &b);
   if (!*at) {
     vec_push(k->p->scratch, &k->out->buffer, b);
@@ -113,17 +104,6 @@ static int64_t read_at(const Maker *k, const Op *op) {
 
 typedef Vec(Want) Wants;
 
-static void add_want(const Maker *k, Wants *wants, const Share *as, TrainPart part, int64_t time) {
-  for (int i = 0; i < wants->n; i++) {
-    Want *w = &wants->at[i];
-    if (w->as != as || w->part != part) continue;
-    w->first = time < w->first ? time : w->first;
-    w->last = time > w->last ? time : w->last;
-    return;
-  }
-  vec_push(k->scratch, wants, ((Want){as, part, time, time}));
-}
-
 // Returns the layouts of the states of the weight with this gradient; NULL: it is no weight's
 // gradient.
 static const Share *for_update(Maker *k, const Value *v) {
@@ -144,8 +124,8 @@ static int64_t find_wants(Maker *k, const Lived *l, const Share *made, Wants *wa
     const Op *op = u->user;
     const Share *as = op ? share_read(k->shares, u) : NULL;
     int64_t time = op ? read_at(k, op) : l->to;
+    // Users see replicated values.
     if (!op && made && v->graph->results[u->index]->label) {
-      // Users see replicated values.
       const Problem *p = k->p;
       int n = p->nodes.at[made->node].choices.n;
       const Layout **lies = arena_array(k->scratch, const Layout *, n);
@@ -154,26 +134,23 @@ static int64_t find_wants(Maker *k, const Lived *l, const Share *made, Wants *wa
       as = share_of(k->shares, made->node, lies);
     }
     if (!as && op && op_part(op) == PART_update) as = update;
-    if (as && as != made)
-      add_want(k, wants, as, by_part ? op_part(op) : PART_forward, time);
-    else if (time > last)
-      last = time;
+    if (!as || as == made) {
+      if (time > last) last = time;
+      continue;
+    }
+    // Readers of one part of the program that want the same layout share a copy.
+    TrainPart part = by_part ? op_part(op) : PART_forward;
+    Want *want = NULL;
+    for (int i = 0; i < wants->n && !want; i++)
+      if (wants->at[i].as == as && wants->at[i].part == part) want = &wants->at[i];
+    if (!want) {
+      vec_push(k->scratch, wants, ((Want){as, part, time, time}));
+      continue;
+    }
+    want->first = time < want->first ? time : want->first;
+    want->last = time > want->last ? time : want->last;
   }
   return last < l->to ? last : l->to;
-}
-
-// The produced layout, except along axes that outer programs shard it along.
-static const Share *pinned(Maker *k, const Share *made, const Layout *update) {
-  const Problem *p = k->p;
-  const Outer *outer = p->s->outer;
-  int n = p->nodes.at[made->node].choices.n;
-  const Layout **lies = arena_array(k->scratch, const Layout *, n);
-  for (int c = 0; c < n; c++) {
-    lies[c] = made->lies[c];
-    for (int a = 0; a < update->n_axes; a++)
-      if (outer->axis[a]) lies[c] = with_axis(p->s->g->module, lies[c], a, update->axis[a]);
-  }
-  return share_of(k->shares, made->node, lies);
 }
 
 // A gradient that an outer program shards before time slices are accumulated: the gradient of one
@@ -183,8 +160,19 @@ static bool add_pinned(Maker *k, const Lived *l) {
   const Outer *outer = k->p->s->outer;
   const Share *made = share_made(k->shares, v), *update = for_update(k, v);
   if (!outer || !outer->parts[v->id] || l->from || !made || !update) return false;
+  // The sum has the produced layout, except along axes that outer programs shard it along.
+  const Problem *p = k->p;
+  const Layout *states = update->lies[0];
+  int n = p->nodes.at[made->node].choices.n;
+  const Layout **lies = arena_array(k->scratch, const Layout *, n);
+  for (int c = 0; c < n; c++) {
+    lies[c] = made->lies[c];
+    for (int a = 0; a < states->n_axes; a++)
+      if (outer->axis[a]) lies[c] = with_axis(p->s->g->module, lies[c], a, states->axis[a]);
+  }
+  add(k, l, NULL, share_of(k->shares, made->node, lies), l->from, l->to);
+  // The gradient of one slice has the produced layout.
   int64_t time = k->lives->time[v->def->id];
-  add(k, l, NULL, pinned(k, made, update->lies[0]), l->from, l->to);
   add(k, l, NULL, made, time, time + 1);
   return true;
 }
@@ -195,8 +183,8 @@ static void add_value(Maker *k, const Lived *l) {
   if (add_pinned(k, l)) return;
   const Share *made = share_made(k->shares, v);
   int64_t last = find_wants(k, l, made, &wants), brought = l->from + 1;
+  // A weight keeps its own layout, and each part of the step gathers its copies again.
   if (weight_of(v)) {
-    // A weight keeps its own layout, and each part of the step gathers its copies again.
     add(k, l, NULL, made, l->from, l->to);
     for (int i = 0; i < wants.n; i++)
       if (wants.at[i].part != PART_update)
@@ -211,7 +199,6 @@ static void add_value(Maker *k, const Lived *l) {
   const Want *most = NULL;
   for (int i = 0; i < wants.n; i++)
     if (!most || wants.at[i].last > most->last) most = &wants.at[i];
-
   if (!most || l->kept) {
     add(k, l, NULL, made, l->from, l->to);
     return;
@@ -228,33 +215,29 @@ static void add_value(Maker *k, const Lived *l) {
     if (wants.at[i].as != all) add(k, l, all, wants.at[i].as, brought, wants.at[i].last);
 }
 
-static void number_values(Maker *k) {
-  const Graph *g = k->p->s->g;
-  k->value = arena_array(k->scratch, Value *, g->n_values);
-  for (int i = 0; i < g->n_params; i++)
-    k->value[g->params[i]->id] = g->params[i];
-  for_each_op(op, g)
-    for (int i = 0; i < op->n_out; i++)
-      k->value[op->out[i]->id] = op->out[i];
-}
-
 Memory *memory_of(Problem *p, const Lives *lives) {
   Arena *scratch = arena_new();
   const Graph *g = p->s->g;
   Maker k = {.p = p, .lives = lives, .scratch = scratch, .out = arena_one(p->scratch, Memory)};
   k.shares = shares_new(p, scratch);
-  number_values(&k);
-  for (int i = 0; i < lives->n; i++)
+  // Live ranges name values by id.
+  k.value = arena_array(scratch, Value *, g->n_values);
+  for (int i = 0; i < g->n_params; i++)
+    k.value[g->params[i]->id] = g->params[i];
+  for_each_op(op, g)
+    for (int i = 0; i < op->n_out; i++)
+      k.value[op->out[i]->id] = op->out[i];
+  bool *lived = arena_array(scratch, bool, g->n_values);
+  for (int i = 0; i < lives->n; i++) {
     add_value(&k, &lives->at[i]);
+    lived[lives->at[i].id] = true;
+  }
   // Values within kernels are not in memory on a single device, but are next to a collective.
-  bool *lived = arena_array(k.scratch, bool, k.p->s->g->n_values);
-  for (int i = 0; i < k.lives->n; i++)
-    lived[k.lives->at[i].id] = true;
-  for_each_op(op, k.p->s->g) {
+  for_each_op(op, g) {
     const Value *v = op->out[0];
     if (!op_is_elementwise(op) || lived[v->id] || op_part(op) == PART_update) continue;
-    int64_t slices = weight_of(v) ? 1 : k.p->slices, time = k.lives->time[op->id];
-    Lived l = {v->id, type_bytes(v->type) / slices, time, k.lives->end, false};
+    int64_t slices = weight_of(v) ? 1 : p->slices, time = lives->time[op->id];
+    Lived l = {v->id, type_bytes(v->type) / slices, time, lives->end, false};
     Wants wants = {0};
     const Share *made = share_made(k.shares, v);
     find_wants(&k, &l, made, &wants);
@@ -270,6 +253,7 @@ Memory *memory_of(Problem *p, const Lives *lives) {
 int64_t memory_peak(const Memory *m, const int *choice, int64_t limit, bool *out_copies) {
   int n = m->buffer.n;
   Arena *a = arena_new();
+  // The bytes of each buffer under these choices.
   int64_t *bytes = arena_array(a, int64_t, n), peak = 0;
   for (int i = 0; i < n; i++) {
     const Buffer *b = &m->buffer.at[i];

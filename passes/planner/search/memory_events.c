@@ -43,6 +43,7 @@ typedef Vec(Row) Rows;
 // Finds the rows of buffers on devices of one mesh.
 static void find_rows(const Moments *k, const Meets *meets, int mesh, Rows *out) {
   int n = 0, n_buffers = k->n_buffers, end = 0, *now = arena_array(k->scratch, int, n_buffers);
+  // Values on a mesh with a common device are in its memory, too.
   Span *from = arena_array(k->scratch, Span, k->n);
   for (int i = 0; i < k->n; i++)
     if (meets->pair[k->span[i].mesh * meets->n + mesh]) from[n++] = k->span[i];
@@ -64,22 +65,18 @@ static void find_rows(const Moments *k, const Meets *meets, int mesh, Rows *out)
   }
 }
 
-// Whether no count exceeds the interpolation of two others, `share` of the way from the first to
-// the last.
-static bool is_between(const Row *row, const Row *first, const Row *last, double share, int n) {
-  for (int i = 0; i < n; i++)
-    if (row->count[i] > (1 - share) * first->count[i] + share * last->count[i] + 1e-6) return false;
-  return true;
-}
-
 // Repeated layers fill memory evenly: a row between the first and the last of them cannot peak
 // before one of these two does. The first layers may differ from those that follow.
 static void drop_between(Row *const *row, int n_rows, int n) {
   for (int first = 0, last = n_rows - 1; first + 1 < last; first++, last--) {
     bool any = false;
     for (int i = first + 1; i < last; i++) {
+      // A row is needed if a count exceeds the interpolation of the first and the last row.
       double share = (double)(i - first) / (last - first);
-      row[i]->needed = !is_between(row[i], row[first], row[last], share, n);
+      const int *from = row[first]->count, *to = row[last]->count;
+      row[i]->needed = false;
+      for (int k = 0; k < n && !row[i]->needed; k++)
+        row[i]->needed = row[i]->count[k] > (1 - share) * from[k] + share * to[k] + 1e-6;
       any |= row[i]->needed;
     }
     if (!any) return;

@@ -107,58 +107,12 @@ static int64_t *usage_of(const Building *b, const Buffer *of, int count) {
   return usage;
 }
 
-// Adds an interval for each run of rows with the same count of the buffer.
-static void add_uses(Building *b, int buffer, int node) {
-  const Memory *m = b->m;
-  for (int lo = 0, hi; lo < m->n_rows; lo = hi) {
-    int count = m->count[(int64_t)lo * m->buffer.n + buffer];
-    for (hi = lo + 1; hi < m->n_rows && m->count[(int64_t)hi * m->buffer.n + buffer] == count; hi++)
-      ;
-    if (!count) continue;
-    SolverUse use = {usage_of(b, &m->buffer.at[buffer], count), lo, hi};
-    vec_push(b->p->scratch, &b->use[node], use);
-  }
-}
-
 // -- The problem -------------------------------------------------------------------------------
-
-static void add_nodes(Building *b) {
-  const Problem *p = b->p;
-  static const int64_t none[1] = {0};
-  for (int i = 0; i < p->nodes.n; i++) {
-    const Node *n = &p->nodes.at[i];
-    vec_push(p->scratch, &b->node, ((SolverNode){n->choices.n, n->cost, NULL, 0}));
-  }
-  vec_push(p->scratch, &b->node, ((SolverNode){1, none, NULL, 0})); // for buffers of constant size
-  for (int i = 0; i < p->pairs.n; i++) {
-    const Pair *e = &p->pairs.at[i];
-    vec_push(p->scratch, &b->edge, ((SolverEdge){{e->from, e->to}, pair_cost(p, e)}));
-  }
-}
-
-// -- The norm ----------------------------------------------------------------------------------
 
 static bool has_norm(const Node *n, uint32_t axes) {
   for (int k = 0; n->norm && k < n->choices.n; k++)
     if (n->norm[k] == axes) return true;
   return false;
-}
-
-// Choice 0: no weight has a part of the norm to reduce over these axes; 1: some may.
-static void add_norm(Building *b, uint32_t axes) {
-  const Problem *p = b->p;
-  int node = b->node.n;
-  int64_t *cost = arena_array(p->scratch, int64_t, 2);
-  cost[1] = p->norm[axes];
-  vec_push(p->scratch, &b->node, ((SolverNode){2, cost, NULL, 0}));
-  for (int i = 0; i < p->nodes.n; i++) {
-    const Node *n = &p->nodes.at[i];
-    if (!has_norm(n, axes)) continue;
-    int64_t *tie = arena_array(p->scratch, int64_t, (int64_t)2 * n->choices.n);
-    for (int k = 0; k < n->choices.n; k++)
-      if (n->norm[k] == axes) tie[k] = SOLVER_INFINITE;
-    vec_push(p->scratch, &b->edge, ((SolverEdge){{node, i}, tie}));
-  }
 }
 
 // A norm node is adjacent to all weights, and makes the problem expensive to solve. There is none
@@ -169,28 +123,61 @@ static void add_norms(Building *b) {
   for (uint32_t axes = 1; !(axes >> p->n_axes); axes++)
     sum += (double)p->norm[axes] * p->unit;
   if (sum <= LEAST_NORM * p->least) return;
-  for (uint32_t axes = 1; !(axes >> p->n_axes); axes++)
-    for (int i = 0; i < p->nodes.n; i++)
-      if (has_norm(&p->nodes.at[i], axes)) {
-        add_norm(b, axes);
-        break;
-      }
+  for (uint32_t axes = 1; !(axes >> p->n_axes); axes++) {
+    bool any = false;
+    for (int i = 0; i < p->nodes.n && !any; i++)
+      any = has_norm(&p->nodes.at[i], axes);
+    if (!any) continue;
+    // Choice 0: no weight has a part of the norm to reduce over these axes; 1: some may.
+    int node = b->node.n;
+    int64_t *cost = arena_array(p->scratch, int64_t, 2);
+    cost[1] = p->norm[axes];
+    vec_push(p->scratch, &b->node, ((SolverNode){2, cost, NULL, 0}));
+    // A weight with such a part forbids choice 0.
+    for (int i = 0; i < p->nodes.n; i++) {
+      const Node *n = &p->nodes.at[i];
+      if (!has_norm(n, axes)) continue;
+      int64_t *tie = arena_array(p->scratch, int64_t, (int64_t)2 * n->choices.n);
+      for (int k = 0; k < n->choices.n; k++)
+        if (n->norm[k] == axes) tie[k] = SOLVER_INFINITE;
+      vec_push(p->scratch, &b->edge, ((SolverEdge){{node, i}, tie}));
+    }
+  }
 }
 
 // `copies`, by buffer: the copies in the problem.
 static SolverProblem problem_with(Problem *p, const Memory *m, const bool *copies, int64_t limit) {
   Building b = {.p = p, .m = m, .copies = copies};
   int n = m ? m->buffer.n : 0, *node = arena_array(p->scratch, int, n);
-  add_nodes(&b);
+  // The problem without memory.
+  static const int64_t none[1] = {0};
+  for (int i = 0; i < p->nodes.n; i++) {
+    const Node *of = &p->nodes.at[i];
+    vec_push(p->scratch, &b.node, ((SolverNode){of->choices.n, of->cost, NULL, 0}));
+  }
+  vec_push(p->scratch, &b.node, ((SolverNode){1, none, NULL, 0})); // for buffers of constant size
+  for (int i = 0; i < p->pairs.n; i++) {
+    const Pair *e = &p->pairs.at[i];
+    vec_push(p->scratch, &b.edge, ((SolverEdge){{e->from, e->to}, pair_cost(p, e)}));
+  }
   add_norms(&b);
+  // The node that decides each buffer; -1: none, as copies at first.
   for (int i = 0; i < n; i++) {
     const Buffer *of = &m->buffer.at[i];
     node[i] = !of->as ? p->nodes.n : is_alone(of) ? of->as->node : copies[i] ? b.node.n : -1;
     if (!is_alone(of) && copies[i]) add_copy(&b, of);
   }
+  // An interval for each run of rows with the same count of the buffer.
   b.use = arena_alloc_array(p->scratch, (size_t)b.node.n, sizeof *b.use);
   for (int i = 0; i < n; i++)
-    if (node[i] >= 0) add_uses(&b, i, node[i]);
+    for (int lo = 0, hi; node[i] >= 0 && lo < m->n_rows; lo = hi) {
+      int count = m->count[(int64_t)lo * n + i];
+      for (hi = lo + 1; hi < m->n_rows && m->count[(int64_t)hi * n + i] == count; hi++)
+        ;
+      if (!count) continue;
+      SolverUse use = {usage_of(&b, &m->buffer.at[i], count), lo, hi};
+      vec_push(p->scratch, &b.use[node[i]], use);
+    }
   for (int i = 0; i < b.node.n; i++) {
     b.node.at[i].use = b.use[i].at;
     b.node.at[i].n_uses = b.use[i].n;
@@ -199,15 +186,6 @@ static SolverProblem problem_with(Problem *p, const Memory *m, const bool *copie
 }
 
 // -- The answer --------------------------------------------------------------------------------
-
-static bool any_new(const bool *found, bool *copies, int n) {
-  bool any = false;
-  for (int i = 0; i < n; i++) {
-    any |= found[i] && !copies[i];
-    copies[i] |= found[i];
-  }
-  return any;
-}
 
 // The remaining budget of the solver.
 typedef struct Left {
@@ -223,14 +201,20 @@ static Solved fit(Problem *p, const Memory *m, bool *copies, Left *left) {
   for (;;) { // each round adds copies, so it ends
     SolverOptions options = p->options;
     Solved out = {.problem = problem_with(p, m, copies, limit), .bound = left->bound};
+    // Half of the rest, as more rounds may follow.
     options.seconds = fmax((left->end - clock_seconds()) / 2, LEAST_SECONDS);
     if (p->options.work > 0) options.work = fmax(left->work / 2, fmin(p->options.work, LEAST_WORK));
     out.result = solver_solve(p->scratch, &out.problem, &options);
     left->work -= out.result.work;
     if (out.result.choice && m) out.peak = memory_peak(m, out.result.choice, p->memory, found);
     out.problem.limit = p->memory;
-    bool any = any_new(found, copies, n), free = out.result.choice && !out.bound;
-    if (out.peak <= p->memory || !(any || free)) return out;
+    // Copies that are in memory when it is exceeded get nodes in the next round.
+    bool any_new = false, free = out.result.choice && !out.bound;
+    for (int i = 0; i < n; i++) {
+      any_new |= found[i] && !copies[i];
+      copies[i] |= found[i];
+    }
+    if (out.peak <= p->memory || !(any_new || free)) return out;
     left->bound = true;
     limit = p->memory;
   }
@@ -249,7 +233,6 @@ static double step_of(const Problem *p, const int *choice, double hidden) {
       cost += (double)p->norm[axes];
       break;
     }
-
   for (int i = 0; i < p->nodes.n; i++)
     cost += (double)p->nodes.at[i].cost[choice[i]];
   for (int i = 0; i < p->pairs.n; i++) {
@@ -294,19 +277,6 @@ static Solved fit_exposed(Problem *p, const Memory *m, bool *copies, Left *left,
   return out;
 }
 
-// Returns a lower bound of the seconds of a step: without a memory limit, and with every reduction
-// hidden that can be.
-static double least_step(Problem *p, double *work) {
-  SolverProblem free = problem_with(p, NULL, NULL, SOLVER_NO_LIMIT);
-  SolverOptions options = p->options;
-  options.work = fmin(options.work, LEAST_WORK);
-  p->late_hides = may_hide(p);
-  p->exposed = p->late_hides ? 0 : 1;
-  SolverResult r = solver_solve(p->scratch, &free, &options);
-  *work = r.work;
-  return r.has_bound ? (double)r.bound * p->unit : 0;
-}
-
 static void take_better(const Problem *p, const Solved *next, Solved *best) {
   if (next->result.choice && next->peak <= p->memory && next->step < best->step) *best = *next;
 }
@@ -316,19 +286,32 @@ static void take_better(const Problem *p, const Solved *next, Solved *best) {
 // previous answer. The best of all is taken, so it is no worse than the first.
 Solved search_solve(Problem *p) {
   double before = 0;
-  // A lower bound above the best known step ends the search.
-  if (p->s->worth > 0 && least_step(p, &before) > p->s->worth)
-    return (Solved){.result = {.status = SOLVER_infeasible}, .bound = true, .work = before};
+  // A lower bound of the seconds of a step, without a memory limit, and with every reduction hidden
+  // that can be. Above the best known step it ends the search.
+  if (p->s->worth > 0) {
+    SolverProblem free = problem_with(p, NULL, NULL, SOLVER_NO_LIMIT);
+    SolverOptions options = p->options;
+    options.work = fmin(options.work, LEAST_WORK);
+    p->late_hides = may_hide(p);
+    p->exposed = p->late_hides ? 0 : 1;
+    SolverResult r = solver_solve(p->scratch, &free, &options);
+    before = r.work;
+    double least = r.has_bound ? (double)r.bound * p->unit : 0;
+    if (least > p->s->worth)
+      return (Solved){.result = {.status = SOLVER_infeasible}, .bound = true, .work = before};
+  }
   const Memory *m = p->lives ? memory_of(p, p->lives) : NULL;
   bool *copies = arena_array(p->scratch, bool, m ? m->buffer.n : 0);
   double start = clock_seconds(), share = 0;
   Left left = {start + p->options.seconds, p->options.work, false};
+  // Nothing hidden; then the loss, if there is anything to hide.
   Solved best = fit_exposed(p, m, copies, &left, 1, false);
   bool hides = best.result.choice && may_hide(p);
   if (hides && any_reduced(p, true)) {
     Solved next = fit_exposed(p, m, copies, &left, 1, true);
     take_better(p, &next, &best);
   }
+  // Everything hidden; then the exposed part of the previous answer, until it does not change.
   for (int i = 0; i < ROUNDS && hides; i++) {
     Solved next = fit_exposed(p, m, copies, &left, share, true);
     hides = next.result.choice && fabs(next.overlap.exposed - share) > LEAST_CHANGE;

@@ -184,8 +184,10 @@ static void add_param(Problem *p, Node *n, Choice *c, int k) {
   Sbp lies = p->s->lies[v->id][axis];
   bool open = p->s->given[v->id][axis] == OPEN;
   bool may_be_whole = open ? said_allows(said, '-') : sbp_equal(lies, whole);
+  // `keeps`: states that are sharded while the weight is replicated are still to be added.
   bool keeps = is_trained(p, v) && may_be_whole;
   if (may_be_whole && (!keeps || may_keep(p, v, -1, axis))) add_pair(p, n, c, k, whole, whole);
+  // A dimension of length 1 only if a constraint names it.
   bool is_cut = v->role == ROLE_weight || v->role == ROLE_input || said;
   for (int dim = 0; dim < v->type->rank && is_cut; dim++) {
     if ((v->type->dim[dim] == 1 && !said) || !param_cuts(p->s, v, dim, axis)) continue;
@@ -195,29 +197,29 @@ static void add_param(Problem *p, Node *n, Choice *c, int k) {
     add_pair(p, n, c, k, whole, slice(dim));
     keeps = false;
   }
+  // A given layout is a choice even if no split leads to it.
   if (!open && n->choices.n == n_before) add_pair(p, n, c, k, lies, lies);
-}
-
-static bool can_cut(const Problem *p, const Value *v, const Choice *c, int k, int dim) {
-  const Mesh *mesh = p->s->mesh;
-  int64_t parts = mesh->axis[p->axis[k]].size;
-  for (int i = 0; i < k; i++)
-    if (sbp_equal(c->lies[p->axis[i]], slice(dim))) parts *= mesh->axis[p->axis[i]].size;
-  for (int a = 0; a < mesh->n_axes; a++)
-    if (p->s->decided[a] && sbp_equal(p->s->lies[v->id][a], slice(dim)))
-      parts *= mesh->axis[a].size;
-  return v->type->dim[dim] % parts == 0 && timed_dim(p->timed, v, dim, parts);
 }
 
 static void add_shared(Problem *p, Node *n, Choice *c, int k) {
   const Value *v = n->v;
+  const Mesh *mesh = p->s->mesh;
   bool back = p->has_gradient[v->id];
+  // Replicated, or a partial sum: of the value, or of its gradient.
   add_pair(p, n, c, k, whole, whole);
   if (back && p->sums) add_pair(p, n, c, k, whole, sum);
   if (v->def && p->sums) add_pair(p, n, c, k, sum, whole);
-  for (int dim = 0; dim < v->type->rank; dim++)
-    if (v->type->dim[dim] > 1 && can_cut(p, v, c, k, dim))
+  // Sharded along a dimension that is divisible by all axes that shard it, and into time slices.
+  for (int dim = 0; dim < v->type->rank; dim++) {
+    int64_t size = v->type->dim[dim], parts = mesh->axis[p->axis[k]].size;
+    for (int i = 0; i < k; i++)
+      if (sbp_equal(c->lies[p->axis[i]], slice(dim))) parts *= mesh->axis[p->axis[i]].size;
+    for (int a = 0; a < mesh->n_axes; a++)
+      if (p->s->decided[a] && sbp_equal(p->s->lies[v->id][a], slice(dim)))
+        parts *= mesh->axis[a].size;
+    if (size > 1 && size % parts == 0 && timed_dim(p->timed, v, dim, parts))
       add_pair(p, n, c, k, slice(dim), slice(dim));
+  }
 }
 
 static void add_lies(Problem *p, Node *n, Choice *c, int k) {
@@ -279,26 +281,18 @@ static bool same_sets(const Problem *p, const Said *x, const Said *y) {
   return x == y || (x && y && str_equal(said_splits(x, p->scratch), said_splits(y, p->scratch)));
 }
 
-static bool ops_said_alike(const Problem *p, const Op *x, const Op *y) {
-  for (int a = 0; a < p->s->mesh->n_axes; a++)
-    if (x->split[a] != y->split[a] || !p->s->fixed[x->id][a] != !p->s->fixed[y->id][a] ||
-        !same_sets(p, p->s->said[x->id][a], p->s->said[y->id][a]))
-      return false;
-  return true;
-}
-
-static bool same_update(const Problem *p, const Value *x, const Value *y, int axis) {
-  const Op *of_x = fixed_update(p, x, axis), *of_y = fixed_update(p, y, axis);
-  return of_x && of_y ? of_x->split[axis] == of_y->split[axis] : of_x == of_y;
-}
-
 static bool params_said_alike(const Problem *p, const Value *x, const Value *y) {
   if (x->type != y->type || x->role != y->role || x->train != y->train) return false;
-  for (int a = 0; a < p->s->mesh->n_axes; a++)
+  for (int a = 0; a < p->s->mesh->n_axes; a++) {
     if (p->s->given[x->id][a] != p->s->given[y->id][a] ||
-        !sbp_equal(p->s->lies[x->id][a], p->s->lies[y->id][a]) || !same_update(p, x, y, a) ||
-        !same_sets(p, p->s->said_lies[x->id][a], p->s->said_lies[y->id][a]))
+        !sbp_equal(p->s->lies[x->id][a], p->s->lies[y->id][a]))
       return false;
+    // Their updates are fixed alike, or both are open.
+    const Op *of_x = fixed_update(p, x, a), *of_y = fixed_update(p, y, a);
+    bool same_update = of_x && of_y ? of_x->split[a] == of_y->split[a] : of_x == of_y;
+    if (!same_update || !same_sets(p, p->s->said_lies[x->id][a], p->s->said_lies[y->id][a]))
+      return false;
+  }
   return true;
 }
 
@@ -320,7 +314,6 @@ static Value *first_param(const Problem *p, Value *v) {
   const Use *u = NULL;
   for_each_use(use, v)
     if (use->user && op_part(use->user) == PART_forward) u = use;
-
   if (!u) return v;
   Value *param = p->first_op[u->user->id]->in[u->index].value;
   bool alike = !param->def && readers_of(param) == readers_of(v) && params_said_alike(p, param, v);
@@ -359,6 +352,7 @@ const Value *weight_of(const Value *v) {
 static void find_gradients(Problem *p) {
   const Graph *g = p->s->g;
   bool trains = false;
+  // A graph without backward trains no weight.
   for_each_op(op, g)
     trains |= op_part(op) == PART_backward;
   p->has_gradient = arena_array(p->scratch, bool, g->n_values);
@@ -384,14 +378,19 @@ static void find_repeats(Problem *p) {
     n += model[op->id] = op_part(op) == PART_forward;
   p->first_op = arena_array(p->scratch, Op *, g->n_ops);
   p->repeats = repeats_find(g, n > MAX_OPS ? LEAST_BLOCK : n + 1, model, p->scratch);
-  for_each_op(op, g)
-    if (model[op->id]) {
-      // The first op like it. Repeated layers are decided together; repetitions within a layer,
-      // such as q, k and v, are not.
-      const OpRepeat *r = &p->repeats->of_op[op->id];
-      Op *first = r->occurrence ? first_occurrence(r->occurrence)->member[r->position].op : op;
-      p->first_op[op->id] = ops_said_alike(p, first, op) ? first : op;
-    }
+  // The first op like it, with the same constraints. Repeated layers are decided together;
+  // repetitions within a layer, such as q, k and v, are not.
+  for_each_op(op, g) {
+    if (!model[op->id]) continue;
+    const OpRepeat *r = &p->repeats->of_op[op->id];
+    Op *first = r->occurrence ? first_occurrence(r->occurrence)->member[r->position].op : op;
+    bool alike = true;
+    for (int a = 0; a < p->s->mesh->n_axes && alike; a++)
+      alike = first->split[a] == op->split[a] &&
+              !p->s->fixed[first->id][a] == !p->s->fixed[op->id][a] &&
+              same_sets(p, p->s->said[first->id][a], p->s->said[op->id][a]);
+    p->first_op[op->id] = alike ? first : op;
+  }
 }
 
 static int *no_nodes(const Problem *p, uint32_t n) {
@@ -412,20 +411,6 @@ static bool splits_leave_time(const Problem *p, const Op *op) {
   return true;
 }
 
-// Whether the shards of all gradient ops, too, are divisible into time slices.
-static bool gradients_leave_time(const Problem *p, const Op *of, const Ops *gradient) {
-  bool all = true;
-  for (int i = 0; i < gradient->n && all; i++) {
-    Op *op = gradient->at[i];
-    char before[MAX_AXES];
-    memcpy(before, op->split, sizeof before);
-    choose_gradient_split(p, op, of);
-    all = splits_leave_time(p, op);
-    memcpy(op->split, before, sizeof before);
-  }
-  return all;
-}
-
 // Drops the choices with gradient ops that cannot be split in time. If these are all choices, keeps
 // them: comm reports the op.
 static void drop_untimed(Problem *p, Node *n, const Ops *gradient) {
@@ -434,7 +419,17 @@ static void drop_untimed(Problem *p, Node *n, const Ops *gradient) {
   int64_t *cost = arena_array(p->scratch, int64_t, n->choices.n);
   for (int k = 0; k < n->choices.n; k++) {
     choose_split(p, n, &n->choices.at[k]);
-    if (!gradients_leave_time(p, n->op, gradient)) continue;
+    // The shards of all gradient ops, too, must be divisible into time slices.
+    bool leave_time = true;
+    for (int i = 0; i < gradient->n && leave_time; i++) {
+      Op *op = gradient->at[i];
+      char before[MAX_AXES];
+      memcpy(before, op->split, sizeof before);
+      choose_gradient_split(p, op, n->op);
+      leave_time = splits_leave_time(p, op);
+      memcpy(op->split, before, sizeof before);
+    }
+    if (!leave_time) continue;
     choice[kept] = n->choices.at[k];
     cost[kept++] = n->cost[k];
   }
@@ -497,23 +492,21 @@ void nodes_make(Problem *p) {
     int *node = &p->value_node[first->id];
     if (*node < 0) {
       *node = add_node(p, NULL, first, false);
-      // A weight costs its update, an input its reads.
+      // A weight costs its update, an input its reads: every rank reads its rows into memory, also
+      // rows that other ranks read.
       Node *n = &p->nodes.at[*node];
       if (is_trained(p, n->v)) price_weight(p, n);
-      if (n->v->role == ROLE_input) {
-        // Every rank reads its rows into memory, also rows that other ranks read.
-        double bytes = (double)type_bytes(n->v->type);
-        for (int k = 0; k < n->choices.n; k++) {
-          double own = bytes / parts_of(lies_as(p, n->v, n->choices.at[k].lies));
-          n->cost[k] = cost_of(p, own / p->c->memory_speed);
-        }
+      double bytes = (double)type_bytes(n->v->type);
+      for (int k = 0; n->v->role == ROLE_input && k < n->choices.n; k++) {
+        double own = bytes / parts_of(lies_as(p, n->v, n->choices.at[k].lies));
+        n->cost[k] = cost_of(p, own / p->c->memory_speed);
       }
     }
     p->value_node[v->id] = *node;
     p->nodes.at[*node].n++;
   }
   // One node per group of repeated ops, at the first of them.
-  for_each_op(op, p->s->g) {
+  for_each_op(op, g) {
     if (op_part(op) != PART_forward) continue;
     Op *first = p->first_op[op->id];
     int *node = &p->op_node[first->id];

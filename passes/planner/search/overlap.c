@@ -39,11 +39,6 @@ typedef struct Backward {
   int n_waiting;
 } Backward;
 
-static void compute(Backward *b, double cost) {
-  b->now += cost;
-  b->done += cost;
-}
-
 static void move(Backward *b, double cost) {
   if (cost <= 0) return;
   b->now = b->queued = fmax(b->now, b->queued) + cost;
@@ -83,50 +78,40 @@ static void reduce_results(Backward *b, const Op *of) {
     const Layout *lies = e->gradient[b->choice[e->to]], *wanted = e->wanted[b->choice[e->from]];
     double bytes = (double)type_bytes(weight_of(of->in[i].value)->type);
     // Fills a bucket as bucket_grads does.
-    double own = bytes / fmax(parts_of(lies), parts_of(wanted));
-    double seconds = (double)cost;
     Waiting alone = {.lies = lies}, *w = waiting_of(b, lies);
     if (!w) w = &alone;
-    w->bytes += own;
-    w->cost += seconds;
-    b->done += seconds;
-    b->reducing += seconds;
+    w->bytes += bytes / fmax(parts_of(lies), parts_of(wanted));
+    w->cost += (double)cost;
+    b->done += (double)cost;
+    b->reducing += (double)cost;
     if (w->bytes >= PACK_BUCKET || w == &alone) reduce(b, w);
   }
 }
 
 // -- The whole of backward ---------------------------------------------------------------------
 
-static int *count_gradients(const Problem *p) {
-  int *n = arena_array(p->scratch, int, p->s->g->n_ops);
-  for_each_op(op, p->s->g)
-    if (p->model_op[op->id]) n[p->model_op[op->id]->id]++;
-  return n;
-}
-
 // Runs op number `i` of the gradient of `of`.
 static void run_gradient(Backward *b, const Op *of, int i, bool is_last) {
   int node = b->p->op_node[of->id];
   const Node *n = &b->p->nodes.at[node];
-  if (i == 0) {
-    // Transfers before the first op of a gradient: sharded weights are gathered, and the sum of the
-    // gradients from all readers of a result is resharded.
-    for (int k = 0; k < of->n_out; k++) {
-      const Pair *e = pair_between(b->p, of->out[k], NULL);
-      if (e) move(b, (double)at_choice(b, e, e->back));
-    }
-    for (int k = 0; k < of->n_in; k++) {
-      const Pair *e = read_by(b, of, k);
-      if (e) move(b, (double)at_choice(b, e, e->again));
-    }
+  // Transfers before the first op of a gradient: sharded weights are gathered, and the sum of the
+  // gradients from all readers of a result is resharded.
+  for (int k = 0; i == 0 && k < of->n_out; k++) {
+    const Pair *e = pair_between(b->p, of->out[k], NULL);
+    if (e) move(b, (double)at_choice(b, e, e->back));
   }
-  if (i < n->n_gradients) compute(b, (double)n->back[i * n->choices.n + b->choice[node]]);
-  if (i == 0) {
-    // The gradients of its operands are resharded.
-    for (int k = 0; k < of->n_in; k++) {
-      const Pair *e = read_by(b, of, k);
-      if (e) move(b, (double)at_choice(b, e, e->back));
-    }
+  for (int k = 0; i == 0 && k < of->n_in; k++) {
+    const Pair *e = read_by(b, of, k);
+    if (e) move(b, (double)at_choice(b, e, e->again));
+  }
+  // The op itself.
+  double cost = i < n->n_gradients ? (double)n->back[i * n->choices.n + b->choice[node]] : 0;
+  b->now += cost;
+  b->done += cost;
+  // The gradients of its operands are resharded.
+  for (int k = 0; i == 0 && k < of->n_in; k++) {
+    const Pair *e = read_by(b, of, k);
+    if (e) move(b, (double)at_choice(b, e, e->back));
   }
   if (is_last) reduce_results(b, of);
 }
@@ -137,20 +122,26 @@ Overlap overlap_of(const Problem *p, const int *choice) {
   Backward *b = arena_one(p->scratch, Backward);
   *b = (Backward){.p = p, .choice = choice};
   // Late reductions, such as that of the loss, are in the queue when backward begins.
-  for (int i = 0; i < b->p->pairs.n; i++) {
-    const Pair *e = &b->p->pairs.at[i];
+  for (int i = 0; i < p->pairs.n; i++) {
+    const Pair *e = &p->pairs.at[i];
     double cost = e->late ? (double)(e->n * at_choice(b, e, e->reduced)) : 0;
     b->queued += cost;
     b->done += cost;
     b->reducing += cost;
   }
-  int *count = count_gradients(p), *seen = arena_array(p->scratch, int, p->s->g->n_ops);
+  // The ops of each gradient.
+  int *count = arena_array(p->scratch, int, p->s->g->n_ops);
+  for_each_op(op, p->s->g)
+    if (p->model_op[op->id]) count[p->model_op[op->id]->id]++;
+  // Each op of a gradient; its sums start after the last.
+  int *seen = arena_array(p->scratch, int, p->s->g->n_ops);
   for_each_op(op, p->s->g) {
     const Op *of = p->model_op[op->id];
     if (!of || p->op_node[of->id] < 0) continue;
     int i = seen[of->id]++;
     run_gradient(b, of, i, i + 1 == count[of->id]);
   }
+  // Buckets that are not full start at the end.
   for (int i = 0; i < b->n_waiting; i++)
     if (b->waiting[i].cost > 0) reduce(b, &b->waiting[i]);
   double hidden = b->done - fmax(b->now, b->queued);

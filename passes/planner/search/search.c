@@ -24,29 +24,6 @@ enum { SECONDS = 120 }; // for the solver, if its work takes longer than expecte
 
 // -- Writing choices into ops ------------------------------------------------------------------
 
-static void write_gradients(const Problem *p, const Loc *why) {
-  for_each_op(op, p->s->g)
-    if (p->model_op[op->id]) {
-      // A gradient op has the split that was priced: the letter that its op of the model splits, or
-      // none if every device runs all of that op. If the letter is unknown, the split is left to
-      // propagation from the operands.
-      const Op *of = p->model_op[op->id];
-      char left[MAX_AXES];
-      memcpy(left, op->split, sizeof left);
-      choose_gradient_split(p, op, of);
-      for (int i = 0; i < p->n_axes; i++) {
-        int axis = p->axis[i];
-        char split = op->split[axis];
-        bool known = split != SPLIT_NONE || of->split[axis] == SPLIT_NONE;
-        if (known && !p->s->fixed[op->id][axis] &&
-            said_allows(p->s->said[op->id][axis], split ? split : '-'))
-          p->s->fixed[op->id][axis] = why;
-        else
-          op->split[axis] = left[axis];
-      }
-    }
-}
-
 // Whether all readers in the model take the parameter in its layout along the axis.
 static bool taken_so(const Problem *p, const Value *v, Sbp lies, int axis) {
   for_each_use(u, v) {
@@ -57,38 +34,56 @@ static bool taken_so(const Problem *p, const Value *v, Sbp lies, int axis) {
   return true;
 }
 
-static void write_param(const Problem *p, const Value *v, const Choice *c, const Loc *why) {
-  for (int i = 0; i < p->n_axes; i++) {
-    int axis = p->axis[i];
-    if (p->s->given[v->id][axis] == OPEN) {
-      Sbp lies = c->lies[axis];
-      p->s->lies[v->id][axis] = lies;
-      p->s->given[v->id][axis] = taken_so(p, v, lies, axis) ? FIXED : STORED;
-    }
-    split_update(p, v, c->back[axis], axis, why);
-  }
-}
-
 static const Choice *chosen(const Problem *p, int node, const int *choice) {
   return &p->nodes.at[node].choices.at[choice[node]];
 }
 
 static void write_all(const Problem *p, const int *choice, const Loc *why) {
   const Graph *g = p->s->g;
-  for_each_op(op, g)
-    if (p->op_node[op->id] >= 0) {
-      // An op of the model has the chosen split of its node.
-      const Choice *c = chosen(p, p->op_node[op->id], choice);
-      for (int i = 0; i < p->n_axes; i++) {
-        int axis = p->axis[i];
-        op->split[axis] = c->split[axis];
-        if (!p->s->fixed[op->id][axis]) p->s->fixed[op->id][axis] = why;
-      }
+  // An op of the model has the chosen split of its node.
+  for_each_op(op, g) {
+    if (p->op_node[op->id] < 0) continue;
+    const Choice *c = chosen(p, p->op_node[op->id], choice);
+    for (int i = 0; i < p->n_axes; i++) {
+      int axis = p->axis[i];
+      op->split[axis] = c->split[axis];
+      if (!p->s->fixed[op->id][axis]) p->s->fixed[op->id][axis] = why;
     }
-  write_gradients(p, why);
+  }
+  // A gradient op has the split that was priced: the letter that its op of the model splits, or
+  // none if every device runs all of that op. If the letter is unknown, the split is left to
+  // propagation from the operands.
+  for_each_op(op, g) {
+    const Op *of = p->model_op[op->id];
+    if (!of) continue;
+    char left[MAX_AXES];
+    memcpy(left, op->split, sizeof left);
+    choose_gradient_split(p, op, of);
+    for (int i = 0; i < p->n_axes; i++) {
+      int axis = p->axis[i];
+      char split = op->split[axis];
+      bool known = split != SPLIT_NONE || of->split[axis] == SPLIT_NONE;
+      if (known && !p->s->fixed[op->id][axis] &&
+          said_allows(p->s->said[op->id][axis], split ? split : '-'))
+        p->s->fixed[op->id][axis] = why;
+      else
+        op->split[axis] = left[axis];
+    }
+  }
+  // A parameter with an open layout gets the chosen one: fixed if all readers take it in this
+  // layout, else only stored in it.
   for (int i = 0; i < g->n_params; i++) {
-    int node = p->value_node[g->params[i]->id];
-    if (node >= 0) write_param(p, g->params[i], chosen(p, node, choice), why);
+    const Value *v = g->params[i];
+    int node = p->value_node[v->id];
+    for (int k = 0; k < p->n_axes && node >= 0; k++) {
+      const Choice *c = chosen(p, node, choice);
+      int axis = p->axis[k];
+      if (p->s->given[v->id][axis] == OPEN) {
+        p->s->lies[v->id][axis] = c->lies[axis];
+        p->s->given[v->id][axis] = taken_so(p, v, c->lies[axis], axis) ? FIXED : STORED;
+      }
+      split_update(p, v, c->back[axis], axis, why);
+    }
   }
 }
 
@@ -110,20 +105,6 @@ bool choices_make(Problem *p) {
     if (!p->nodes.at[i].choices.n) return false;
   edges_make(p);
   return true;
-}
-
-// Reports the op or parameter that constraints and splits of other axes leave no choice.
-static const int *no_choice(const Problem *p, const Loc *why, Diag *d) {
-  for (int i = 0; i < p->nodes.n; i++) {
-    const Node *n = &p->nodes.at[i];
-    if (n->choices.n) continue;
-    const char *name = n->op ? op_info[n->op->kind].name : n->v->label;
-    diag_error(d, why, "nothing that was said of '%s' can be, besides what other axes split", name);
-    diag_note(d, n->op ? n->op->loc : n->v->loc, "this is what it is about");
-    break;
-  }
-  if (!p->s->tried) search_conflict(p, d);
-  return NULL;
 }
 
 static const int *does_not_fit(const Problem *p, const SolverResult *r, const Loc *why, Diag *d) {
@@ -171,15 +152,6 @@ static bool wants_others(const Problem *p) {
   return p->s->lives && p->s->lives->others && !p->s->tried;
 }
 
-// Returns the answer found when this factoring was tried; NULL: none.
-static Answer *known_answer(const Problem *p) {
-  SolutionCache *all = p->s->answers;
-  if (!all || !all->known || all->next >= all->all.n) return NULL;
-  Answer *a = &all->all.at[all->next++];
-  if (a->n_nodes != p->nodes.n) BUG("a factoring asks something else the second time");
-  return a;
-}
-
 static void note_answer(const Problem *p, const Solved *solved, const SearchStats *found,
                         Answer *known) {
   SolutionCache *all = p->s->answers;
@@ -194,46 +166,57 @@ static void note_answer(const Problem *p, const Solved *solved, const SearchStat
     vec_push(all->arena, &all->all, a);
 }
 
-static SearchStats searched_of(const Problem *p, const Solved *solved) {
-  const SolverResult *r = &solved->result;
-  SearchStats out = {.n = 1, .status = r->status, .step = solved->step, .gap = r->gap};
-  out.ended = r->ended;
-  out.seconds = solved->seconds;
-  out.work = out.all_work = solved->work;
-  out.bound = solved->bound;
-  out.peak = (double)solved->peak;
-  out.n_nodes = p->nodes.n;
-  out.n_edges = p->pairs.n;
-  for (int i = 0; i < p->nodes.n; i++)
-    out.n_choices += p->nodes.at[i].choices.n;
-  return out;
-}
-
 // Returns the chosen alternative of each node; NULL, with an error reported, if there is none.
 static const int *solve(Problem *p, SearchStats *out, const Loc *why, Diag *d) {
   Sharding *s = p->s;
-  if (!choices_make(p)) return no_choice(p, why, d);
-  Answer *known = known_answer(p);
+  if (!choices_make(p)) {
+    // Constraints and splits of other axes leave an op or a parameter no choice.
+    for (int i = 0; i < p->nodes.n; i++) {
+      const Node *n = &p->nodes.at[i];
+      if (n->choices.n) continue;
+      const char *name = n->op ? op_info[n->op->kind].name : n->v->label;
+      diag_error(d, why, "nothing that was said of '%s' can be, besides what other axes split",
+                 name);
+      diag_note(d, n->op ? n->op->loc : n->v->loc, "this is what it is about");
+      break;
+    }
+    if (!p->s->tried) search_conflict(p, d);
+    return NULL;
+  }
+  // The answer found when this factoring was tried.
+  SolutionCache *all = s->answers;
+  bool is_known = all && all->known && all->next < all->all.n;
+  Answer *known = is_known ? &all->all.at[all->next++] : NULL;
+  if (known && known->n_nodes != p->nodes.n) BUG("a factoring asks something else the second time");
   bool anew = !known || wants_others(p);
   const int *choice = anew ? NULL : known->choice;
+  // It is solved again for its alternatives, to write the problem, or to explain it.
   if (anew || s->problem || s->explain) {
     Solved solved = search_solve(p);
-    *out = searched_of(p, &solved);
+    const SolverResult *r = &solved.result;
+    *out = (SearchStats){.n = 1, .status = r->status, .step = solved.step, .gap = r->gap};
+    out->ended = r->ended;
+    out->seconds = solved.seconds;
+    out->work = out->all_work = solved.work;
+    out->bound = solved.bound;
+    out->peak = (double)solved.peak;
+    out->n_nodes = p->nodes.n;
+    out->n_edges = p->pairs.n;
+    for (int i = 0; i < p->nodes.n; i++)
+      out->n_choices += p->nodes.at[i].choices.n;
     if (s->problem && !solver_write(&solved.problem, s->problem, d)) return NULL;
-    if (!solved.result.choice) return does_not_fit(p, &solved.result, why, d);
-    if (anew) choice = solved.result.choice;
+    if (!r->choice) return does_not_fit(p, r, why, d);
+    if (anew) choice = r->choice;
     if (s->explain) out->explained = search_explain(p, &solved.problem, s->explain, choice);
     if (anew) note_answer(p, &solved, out, known);
   } else {
     *out = known->searched;
   }
-  if (!s->about) {
-    // Prices were computed under splits of ops that are still open: these are open again.
-    for (int i = 0; i < p->nodes.n; i++) {
-      const Node *n = &p->nodes.at[i];
-      for (int k = 0; n->op && k < p->n_axes; k++)
-        if (!p->s->fixed[n->op->id][p->axis[k]]) n->op->split[p->axis[k]] = SPLIT_NONE;
-    }
+  // Kernels were priced under splits of ops that are still open: these are open again.
+  for (int i = 0; i < p->nodes.n && !s->about; i++) {
+    const Node *n = &p->nodes.at[i];
+    for (int k = 0; n->op && k < p->n_axes; k++)
+      if (!s->fixed[n->op->id][p->axis[k]]) n->op->split[p->axis[k]] = SPLIT_NONE;
   }
   return choice;
 }
@@ -259,20 +242,19 @@ bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *
   p.timed = p.lives ? p.lives->timed : timed_find(s->g, p.slices, s->scratch);
   // A lower bound of the step time: all kernels, divided evenly by all devices.
   double least = 0;
-  for_each_op(op, p.s->g)
+  for_each_op(op, s->g)
     least += whole_seconds(&p, op);
-  p.least = least / p.s->mesh->n_devices;
+  p.least = least / s->mesh->n_devices;
   // Picoseconds, or a power-of-two multiple for a longer step: the solver's bounds are exact to one
   // part in 10^12, and prove an optimum when the gap is below 1.
   enum { SPARE = 8 }; // a step takes longer than its kernels at best
-  double unit = 1e-12;
-  while (p.least * SPARE > 4e11 * unit)
-    unit *= 2;
-  p.unit = unit;
+  p.unit = 1e-12;
+  while (p.least * SPARE > 4e11 * p.unit)
+    p.unit *= 2;
   p.prices = transitions_new(s->g->module, c, s->scratch);
   // Prices of transfers that start together with others.
-  const Cluster *joined = cluster_without_starts(p.scratch, p.c);
-  p.joined = transitions_new(p.s->g->module, joined, p.scratch);
+  const Cluster *joined = cluster_without_starts(s->scratch, c);
+  p.joined = transitions_new(s->g->module, joined, s->scratch);
   outer_assume(s, outer_guess(s));
   const int *choice = solve(&p, out, why, d);
   outer_forget(s);

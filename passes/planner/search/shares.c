@@ -67,57 +67,35 @@ const Share *share_of(Shares *k, int node, const Layout **lies) {
   return k->shares[node] = s;
 }
 
-typedef const Layout *LiesFn(const Problem *p, const Op *op, int i, const Choice *c);
-
-// Finds the share of an op of the model, under each of its choices.
-static const Share *find_share_of_op(Shares *k, int node, int i, LiesFn *lies_under) {
+// Returns the share of a result or an operand of an op of the model; NULL: it has no node.
+static const Share *share_of_op(Shares *k, const Op *op, int i, bool result) {
   Problem *p = k->p;
+  int node = p->op_node[op->id];
+  if (node < 0) return NULL;
+  const Share ***all = result ? &k->of_node[node].gives : &k->of_node[node].wants;
+  if (!*all) *all = arena_array(k->scratch, const Share *, result ? op->n_out : op->n_in);
+  if ((*all)[i]) return (*all)[i];
+  // Computed once for all ops of the node.
   const Node *n = &p->nodes.at[node];
   const Layout **lies = arena_array(k->scratch, const Layout *, n->choices.n);
   for (int c = 0; c < n->choices.n; c++) {
     choose_split(p, n, &n->choices.at[c]);
-    lies[c] = lies_under(p, n->op, i, &n->choices.at[c]);
+    lies[c] = result ? op_gives(p, n->op, i) : op_wants(p, n->op, i, &n->choices.at[c]);
   }
-  return share_of(k, node, lies);
-}
-
-static const Layout *gives(const Problem *p, const Op *op, int i, const Choice *c) {
-  (void)c;
-  return op_gives(p, op, i);
-}
-
-static const Share *share_given(Shares *k, const Op *op, int i) {
-  int node = k->p->op_node[op->id];
-  if (node < 0) return NULL;
-  const Share ***all = &k->of_node[node].gives;
-  if (!*all) *all = arena_array(k->scratch, const Share *, op->n_out);
-  if (!(*all)[i]) (*all)[i] = find_share_of_op(k, node, i, gives);
-  return (*all)[i];
-}
-
-static const Share *share_wanted(Shares *k, const Op *op, int i) {
-  int node = k->p->op_node[op->id];
-  if (node < 0) return NULL;
-  const Share ***all = &k->of_node[node].wants;
-  if (!*all) *all = arena_array(k->scratch, const Share *, op->n_in);
-  if (!(*all)[i]) (*all)[i] = find_share_of_op(k, node, i, op_wants);
-  return (*all)[i];
-}
-
-static const Share *find_share_of_node(Shares *k, int node, bool back) {
-  const Node *n = &k->p->nodes.at[node];
-  const Layout **lies = arena_array(k->scratch, const Layout *, n->choices.n);
-  for (int c = 0; c < n->choices.n; c++)
-    lies[c] = back ? back_as(k->p, n->v, n->choices.at[c].back)
-                   : lies_as(k->p, n->v, n->choices.at[c].lies);
-  return share_of(k, node, lies);
+  return (*all)[i] = share_of(k, node, lies);
 }
 
 const Share *share_of_node(Shares *k, int node, bool back) {
   if (node < 0) return NULL;
   const Share **known = back ? &k->of_node[node].back : &k->of_node[node].lies;
-  if (!*known) *known = find_share_of_node(k, node, back);
-  return *known;
+  if (*known) return *known;
+  // Computed once for each node.
+  const Node *n = &k->p->nodes.at[node];
+  const Layout **lies = arena_array(k->scratch, const Layout *, n->choices.n);
+  for (int c = 0; c < n->choices.n; c++)
+    lies[c] = back ? back_as(k->p, n->v, n->choices.at[c].back)
+                   : lies_as(k->p, n->v, n->choices.at[c].lies);
+  return *known = share_of(k, node, lies);
 }
 
 // -- Gradients ---------------------------------------------------------------------------------
@@ -140,7 +118,7 @@ static Gradient *gradient_of(Shares *k, const Op *op, const Op *of) {
   memcpy(g.split, op->split, sizeof g.split);
   for (int i = 0; i < p->n_axes; i++)
     g.split[p->axis[i]] = 0; // set by the choices
-  // The first op of a class allocates its shares.
+  // The first op of a class adds it.
   uint64_t h = ((uintptr_t)g.dims * 0x9e3779b97f4a7c15u ^ (uint64_t)g.node) * 0xbf58476d1ce4e5b9u;
   Gradient **bucket = &k->gradients[h >> 32 & (N_GRADIENTS - 1)], *at = *bucket;
   while (at && !same_gradient(at, &g))
@@ -209,7 +187,7 @@ int updated_by(const Problem *p, const Op *op) {
 const Share *share_read(Shares *k, const Use *u) {
   Op *op = u->user, *of;
   switch (op_part(op)) {
-  case PART_forward: return share_wanted(k, op, u->index);
+  case PART_forward: return share_of_op(k, op, u->index, false);
   case PART_backward:
     of = said_by(k->p, op);
     return of ? share_of_gradient(k, op, of, u->index, false) : NULL;
@@ -230,19 +208,18 @@ static const Share *given_by_others(Shares *k, const Value *v) {
   return NULL;
 }
 
-static const Share *given_param(Shares *k, const Value *v) {
-  const Problem *p = k->p;
-  if (v->role != ROLE_state) return share_of_node(k, p->value_node[v->id], false);
-  for_each_use(u, v)
-    if (u->user && updated_by(p, u->user) >= 0)
-      return share_of_node(k, updated_by(p, u->user), true);
-  return share_of_node(k, p->value_node[v->id], false);
-}
-
 static const Share *find_given(Shares *k, const Value *v) {
   Op *op = v->def, *of = NULL;
-  if (!op) return given_param(k, v);
-  if (op_part(op) == PART_forward) return share_given(k, op, v->index);
+  if (!op) {
+    // The states of a weight have the layout that its update gives them.
+    const Problem *p = k->p;
+    if (v->role != ROLE_state) return share_of_node(k, p->value_node[v->id], false);
+    for_each_use(u, v)
+      if (u->user && updated_by(p, u->user) >= 0)
+        return share_of_node(k, updated_by(p, u->user), true);
+    return share_of_node(k, p->value_node[v->id], false);
+  }
+  if (op_part(op) == PART_forward) return share_of_op(k, op, v->index, true);
   if (op_part(op) == PART_backward) of = said_by(k->p, op);
   if (of) return share_of_gradient(k, op, of, v->index, true);
   int node = updated_by(k->p, op);

@@ -46,20 +46,16 @@ static Updatings updatings_of(const Problem *p, const Value *v) {
   return all;
 }
 
-// Returns the letter of a dimension of that operand or result; -1: it has none.
-static int letter_at(const Problem *p, const Updating *u, int dim) {
-  const Dims *dims = dims_of(p->s, u->op);
-  const Term *t = u->operand < 0 ? &dims->out[0] : &dims->in[u->operand];
-  return dim < t->rank && t->dim[dim].n ? t->dim[dim].letter[0] : -1;
-}
-
 // Sets the op's split, unless constraints forbid it. `why`: a line that may set it again.
 static bool split_at(const Problem *p, const Updating *u, Sbp states, int axis, const Loc *why) {
   Op *op = u->op;
   const Dims *dims = dims_of(p->s, op);
   const Loc *fixed = p->s->fixed[op->id][axis];
-  int letter = states.kind == SBP_S ? letter_at(p, u, states.dim) : -1;
   if (fixed && fixed != why) return false;
+  // The letter of the dimension that the states are sharded along; -1: it has none.
+  const Term *t = u->operand < 0 ? &dims->out[0] : &dims->in[u->operand];
+  bool has_letter = states.kind == SBP_S && states.dim < t->rank && t->dim[states.dim].n;
+  int letter = has_letter ? t->dim[states.dim].letter[0] : -1;
   if (states.kind == SBP_S && !split_legal(op, dims, letter, axis)) return false;
   char split = letter < 0 ? SPLIT_NONE : dims->letter[letter].name;
   if (!said_allows(p->s->said[op->id][axis], letter < 0 ? '-' : split)) return false;
@@ -75,17 +71,11 @@ void split_update(const Problem *p, const Value *v, Sbp states, int axis, const 
 
 // -- Costs -------------------------------------------------------------------------------------
 
-static uint32_t sums_over(const Problem *p, const Op *op) {
-  uint32_t axes = 0;
-  for (int i = 0; i < p->n_axes; i++)
-    if (split_gives(op, dims_of(p->s, op), 0, p->axis[i]).kind == SBP_P) axes |= 1u << i;
-  return axes;
-}
-
 void price_weight(Problem *p, Node *n) {
   const Value *v = n->v;
   Updatings all = updatings_of(p, v);
   n->norm = arena_array(p->scratch, uint32_t, n->choices.n);
+  // The new weight gets its own layout from that of its states.
   for (int k = 0; k < n->choices.n; k++) {
     const Choice *c = &n->choices.at[k];
     double seconds = price(p, v->type, back_as(p, v, c->back), lies_as(p, v, c->lies), AT_ONCE);
@@ -93,15 +83,18 @@ void price_weight(Problem *p, Node *n) {
   }
   for (int i = 0; i < all.n; i++) {
     OpWork work = kernel_work(p, all.at[i].op);
+    // Under each choice of the weight, with the split of its states.
     for (int k = 0; k < n->choices.n; k++) {
-      // Each op of the update, under each choice of the weight.
       const Updating *u = &all.at[i];
       char before[MAX_AXES];
       memcpy(before, u->op->split, sizeof before);
       for (int a = 0; a < p->n_axes; a++)
         split_at(p, u, n->choices.at[k].back[p->axis[a]], p->axis[a], NULL);
       n->cost[k] += cost_of(p, kernel_seconds(p, u->op, &work));
-      if (u->operand >= 0) n->norm[k] |= sums_over(p, u->op);
+      // Axes over which its result is a partial sum: part of the norm.
+      for (int a = 0; a < p->n_axes && u->operand >= 0; a++)
+        if (split_gives(u->op, dims_of(p->s, u->op), 0, p->axis[a]).kind == SBP_P)
+          n->norm[k] |= 1u << a;
       memcpy(u->op->split, before, sizeof before);
     }
   }

@@ -23,24 +23,8 @@ enum { MAX_ASKED = 8 }; // ops: each is a separate problem
 
 typedef char Splits[MAX_AXES];
 
-// Returns the number of device axes, and their indices.
-static int device_axes(const Mesh *mesh, int *axis) {
-  int n = 0;
-  for (int a = 0; a < mesh->n_axes; a++)
-    if (!mesh->axis[a].time) axis[n++] = a;
-  return n;
-}
-
 static void *copied(const Sharding *s, const void *at, uint32_t n, size_t size) {
   return arena_copy(s->scratch, at, n * size);
-}
-
-static const char *split_text(Arena *a, const Op *op, const int *axis, int n) {
-  StrBuf b = {.arena = a};
-  for (int k = 0; k < n; k++)
-    strbuf_addf(&b, "%s%c", k ? "," : "[", op->split[axis[k]] ? op->split[axis[k]] : '-');
-  strbuf_add(&b, "]");
-  return b.at;
 }
 
 // Returns the answer for one op; NULL: the search has no node for it.
@@ -69,25 +53,31 @@ static const char *ask(const Sharding *s, const Op *op, const int *axis, int n) 
       if (t.given[id][a] == OPEN) t.given[id][a] = FIXED;
     }
   }
-
+  // The split of the plan.
   SearchStats found = {0};
-  const char *now = split_text(s->scratch, op, axis, n);
+  StrBuf now = {.arena = s->scratch};
+  for (int k = 0; k < n; k++)
+    strbuf_addf(&now, "%s%c", k ? "," : "[", op->split[axis[k]] ? op->split[axis[k]] : '-');
+  strbuf_add(&now, "]");
+  // Errors of the search are not reported: then it has no answer.
   Diag *quiet = diag_new(stderr);
   diag_quiet(quiet, true);
   search_axes(&t, axis, n, true, s->cluster, NULL, &found, quiet);
   diag_free(quiet);
   if (!found.explained || !*found.explained) return NULL;
-  return str_format(s->scratch, "%s  split=%s is what the plan has\n", found.explained, now);
+  return str_format(s->scratch, "%s  split=%s is what the plan has\n", found.explained, now.at);
 }
 
 const char *search_otherwise(Sharding *s, const char *what) {
-  int axis[MAX_AXES], n = device_axes(s->mesh, axis), asked = 0;
+  // Splits along device axes are asked about; those along time follow.
+  int axis[MAX_AXES], n = 0, asked = 0;
+  for (int a = 0; a < s->mesh->n_axes; a++)
+    if (!s->mesh->axis[a].time) axis[n++] = a;
   // The search needs a cluster with prices.
   if (!n || !cost_known(s->cluster) || s->mesh->n_devices > cluster_devices(s->cluster))
     return NULL;
   for_each_op(op, s->g)
     if (op_mesh(op) != s->mesh) return NULL; // ops on some of the ranks are not searched
-
   StrBuf b = {.arena = s->scratch};
   Splits *was = arena_array(s->scratch, Splits, s->n_ops);
   for_each_op(op, s->g)

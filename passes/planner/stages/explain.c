@@ -29,24 +29,6 @@ static int slowest_run(const Placing *p, const Load *load) {
   return slowest;
 }
 
-// Moves the unit, and the units of its stage that depend on it; returns the number of the latter.
-static int move_behind(const Placing *p, int unit, int to, int *run_of) {
-  int before = run_of[unit], n = 0;
-  run_of[unit] = to;
-  for (int i = unit; i < p->units.n; i++) {
-    bool behind = i == unit;
-    for (int f = 0; f < p->loads->p.n_flows && !behind; f++) {
-      const Flow *flow = &p->loads->p.flow[f];
-      for (int k = 0; k < flow->n_readers && run_of[flow->from] == to; k++)
-        behind |= flow->reader[k] == i && flow->from >= unit;
-    }
-    if (!behind || run_of[i] != before) continue;
-    run_of[i] = to;
-    n++;
-  }
-  return n;
-}
-
 static void explain_next(const Placing *p, int unit, StrBuf *out) {
   const Run *run = &p->run[p->run_of[unit]];
   if (run->first + run->n == p->n_ranks) {
@@ -55,7 +37,20 @@ static void explain_next(const Placing *p, int unit, StrBuf *out) {
   }
   int next = (int)(placing_run_at(p, run->first + run->n) - p->run);
   int *run_of = arena_copy(out->arena, p->run_of, (size_t)p->units.n * sizeof *run_of);
-  int more = move_behind(p, unit, next, run_of);
+  // The units of its stage that depend on it move with it.
+  int own = run_of[unit], more = 0;
+  run_of[unit] = next;
+  for (int i = unit; i < p->units.n; i++) {
+    bool behind = i == unit;
+    for (int f = 0; f < p->loads->p.n_flows && !behind; f++) {
+      const Flow *flow = &p->loads->p.flow[f];
+      for (int k = 0; k < flow->n_readers && run_of[flow->from] == next; k++)
+        behind |= flow->reader[k] == i && flow->from >= unit;
+    }
+    if (!behind || run_of[i] != own) continue;
+    run_of[i] = next;
+    more++;
+  }
   strbuf_addf(out, "  with this unit%s on stage %d: ",
               more ? str_format(out->arena, ", and %d behind it,", more) : "",
               stage_number(p, next));

@@ -13,9 +13,29 @@ static double room(const Placing *p, int run) {
   return p->loads->p.limit[run];
 }
 
-// The same problem with parts of a device's memory for seconds, in `slices` times as many
-// micro-batches: it minimizes the fill of the fullest device. Received values are left out.
-static Partition by_bytes(const Placing *p, Arena *a, double slices) {
+// Returns the bytes of a rank of a run, by use.
+static StageBytes bytes_of(const Placing *p, const int *run_of, int run, double slices) {
+  const Loads *l = p->loads;
+  StageBytes sum = {0}, most = {0};
+  // Held ops, on the rank with the most of them; then units, and shared tensors once.
+  for (int k = p->run[run].first; k < p->run[run].first + p->run[run].n; k++)
+    if (stage_bytes_sum(&l->of_rank[k]) > stage_bytes_sum(&most)) most = l->of_rank[k];
+  stage_bytes_add(&sum, &most, 1, 1);
+  for (int u = 0; u < p->units.n; u++)
+    if (run_of[u] == run) stage_bytes_add(&sum, &l->of_unit[u * p->n_runs + run], 1, slices);
+  for (int i = 0; i < l->p.n_shared; i++) {
+    bool there = false;
+    for (int k = 0; k < l->p.shared[i].n_units; k++)
+      there |= run_of[l->p.shared[i].unit[k]] == run;
+    if (there) stage_bytes_add(&sum, &l->of_shared[i], 1, slices);
+  }
+  return sum;
+}
+
+// Returns the stages that minimize the fill of the fullest run; NULL: no stages are possible.
+static const int *least_filled(const Placing *p, Arena *a, double slices) {
+  // The same problem with parts of a device's memory for seconds, in `slices` times as many
+  // micro-batches: it minimizes the fill of the fullest device. Received values are left out.
   const Loads *l = p->loads;
   Partition q = l->p;
   int n = q.n_runs;
@@ -44,40 +64,8 @@ static Partition by_bytes(const Placing *p, Arena *a, double slices) {
     shared[i].bytes = 0;
   }
   q.shared = shared;
-  return q;
-}
 
-// Returns the bytes of a rank of a run, by use.
-static StageBytes bytes_of(const Placing *p, const int *run_of, int run, double slices) {
-  const Loads *l = p->loads;
-  StageBytes sum = {0}, most = {0};
-  for (int k = p->run[run].first; k < p->run[run].first + p->run[run].n; k++)
-    if (stage_bytes_sum(&l->of_rank[k]) > stage_bytes_sum(&most)) most = l->of_rank[k];
-  stage_bytes_add(&sum, &most, 1, 1);
-  for (int u = 0; u < p->units.n; u++)
-    if (run_of[u] == run) stage_bytes_add(&sum, &l->of_unit[u * p->n_runs + run], 1, slices);
-  for (int i = 0; i < l->p.n_shared; i++) {
-    bool there = false;
-    for (int k = 0; k < l->p.shared[i].n_units; k++)
-      there |= run_of[l->p.shared[i].unit[k]] == run;
-    if (there) stage_bytes_add(&sum, &l->of_shared[i], 1, slices);
-  }
-  return sum;
-}
-
-// Returns the stages that minimize the fill of the fullest run; NULL: no stages are possible.
-static const int *least_filled(const Placing *p, Arena *a, double slices) {
-  Partition q = by_bytes(p, a, slices);
   return partition_solve(a, &q, &(PartitionOptions){.seconds = SECONDS}).run_of;
-}
-
-// Whether the runs fit in that many micro-batches, without received values.
-static bool fits_sliced(const Placing *p, const int *run_of, double slices) {
-  for (int u = 0; u < p->units.n; u++) {
-    StageBytes b = bytes_of(p, run_of, run_of[u], slices);
-    if (stage_bytes_sum(&b) > room(p, run_of[u])) return false;
-  }
-  return true;
 }
 
 // The run that lacks most, of the stages that need least, and the bytes that a rank of it needs.
@@ -91,6 +79,7 @@ static Worst worst_run(const Placing *p, Arena *a) {
   Worst w = {.run = -1};
   const int *run_of = least_filled(p, a, 1);
   if (!run_of) return w;
+  // The run that is filled the most.
   Load load = partition_load(a, &p->loads->p, run_of);
   for (int u = 0; u < p->units.n; u++) {
     int run = run_of[u];
@@ -110,7 +99,14 @@ static bool hint_slices(const Placing *p, Arena *a, Diag *d) {
   for (int64_t more = 2; more * slices <= MAX_MICRO_BATCHES; more *= 2) {
     if (!loads_share_rows(p->s, p->axis, &p->units, p->rows, (int)more)) return false;
     const int *run_of = least_filled(p, a, (double)more);
-    if (!run_of || !fits_sliced(p, run_of, (double)more)) continue;
+    if (!run_of) continue;
+    // Every run must fit, without received values.
+    bool fits = true;
+    for (int u = 0; u < p->units.n && fits; u++) {
+      StageBytes b = bytes_of(p, run_of, run_of[u], (double)more);
+      fits = !(stage_bytes_sum(&b) > room(p, run_of[u]));
+    }
+    if (!fits) continue;
     diag_hint(d, "it may fit in %" PRId64 " micro-batches: --micro-batches %" PRId64, more * slices,
               more * slices);
     return true;
@@ -146,61 +142,48 @@ static int smallest_device(const Placing *p, int rank) {
   return smallest;
 }
 
-// Returns the rank of the run with the smallest device.
-static int smallest_rank(const Placing *p, int run) {
-  int smallest = p->run[run].first;
-  for (int k = smallest; k < p->run[run].first + p->run[run].n; k++)
-    if (cluster_device(p->s->cluster, smallest_device(p, k)).memory <
-        cluster_device(p->s->cluster, smallest_device(p, smallest)).memory)
-      smallest = k;
-  return smallest;
-}
-
-// Reports that no stages were made for reasons other than memory.
-static void say_unmade(const Placing *p, const PartitionResult *r, const char *axis, Diag *d) {
-  if (r->status == PARTITION_unknown) {
-    diag_error(d, p->why,
-               "no stages were found for the %d ranks of %s: there are too many to look at",
-               p->n_ranks, axis);
-    return;
-  }
-  diag_error(d, p->why,
-             "the %d ranks of %s cannot be covered by stages that share the rows evenly and have a "
-             "unit each",
-             p->n_ranks, axis);
-  diag_hint(d, "these are the rows of a micro-batch: a larger --batch or fewer --micro-batches "
-               "leaves each more of them");
-}
-
-// "4096 bytes are weights, …"
-static const char *bytes_text(Arena *a, const Worst *w) {
-  StrBuf b = {.arena = a};
-  const StageBytes *own = &w->own;
-  strbuf_addf(&b,
-              "%.0f bytes are weights, %.0f the optimizer's states, %.0f gradients, and %.0f what "
-              "is kept for them",
-              own->weights, own->states, own->gradients, own->kept);
-  if (w->got > 0) strbuf_addf(&b, "; %.0f come from other stages", w->got);
-  return b.at;
-}
-
 double placing_failed(const Placing *p, const PartitionResult *r, Diag *d) {
   Arena *a = p->s->scratch;
   const char *axis = p->s->mesh->axis[p->axis].name;
   Worst w = worst_run(p, a);
+  // No stages were made for reasons other than memory.
   if (w.run < 0 || run_fits(&p->loads->p, w.run, w.needed)) {
-    say_unmade(p, r, axis, d);
+    if (r->status == PARTITION_unknown) {
+      diag_error(d, p->why,
+                 "no stages were found for the %d ranks of %s: there are too many to look at",
+                 p->n_ranks, axis);
+      return 0;
+    }
+    diag_error(d, p->why,
+               "the %d ranks of %s cannot be covered by stages that share the rows evenly and have "
+               "a unit each",
+               p->n_ranks, axis);
+    diag_hint(d, "these are the rows of a micro-batch: a larger --batch or fewer --micro-batches "
+                 "leaves each more of them");
     return 0;
   }
   // The smallest device of the run is the one that lacks memory.
-  int rank = smallest_rank(p, w.run), device = smallest_device(p, rank);
+  const Run *run = &p->run[w.run];
+  int rank = run->first;
+  for (int k = run->first; k < run->first + run->n; k++)
+    if (cluster_device(p->s->cluster, smallest_device(p, k)).memory <
+        cluster_device(p->s->cluster, smallest_device(p, rank)).memory)
+      rank = k;
+  int device = smallest_device(p, rank);
   diag_error(d, p->why,
              "%s: where ranks hold least, rank %d of %s needs %.0f bytes, and device %d of '%s' "
              "has %.0f",
              r->status == PARTITION_infeasible ? "the model fits on no stages"
                                                : "no stages were found that fit",
              rank, axis, w.needed, device, p->s->cluster->name, room(p, w.run));
-  diag_note(d, p->why, "%s", bytes_text(a, &w));
+  // The parts of its memory use.
+  StrBuf bytes = {.arena = a};
+  strbuf_addf(&bytes,
+              "%.0f bytes are weights, %.0f the optimizer's states, %.0f gradients, and %.0f what "
+              "is kept for them",
+              w.own.weights, w.own.states, w.own.gradients, w.own.kept);
+  if (w.got > 0) strbuf_addf(&bytes, "; %.0f come from other stages", w.got);
+  diag_note(d, p->why, "%s", bytes.at);
   if (!hint_sizes(p, d) && !hint_slices(p, a, d))
     diag_hint(d, "device %d would need at least %.0f bytes more", device,
               ceil(w.needed - room(p, w.run)));

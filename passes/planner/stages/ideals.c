@@ -12,12 +12,6 @@ enum { MAX_IDEALS = 600 };
 
 // -- Ideals --------------------------------------------------------------------------------------
 
-static const UnitWord *with(const Ideals *t, const UnitWord *set, int unit) {
-  UnitWord *more = arena_copy(t->arena, set, (size_t)t->words * sizeof *set);
-  more[unit / UNIT_WORD] |= (UnitWord)1 << unit % UNIT_WORD;
-  return more;
-}
-
 bool flow_reads(const Flow *f, int unit) {
   for (int k = 0; k < f->n_readers; k++)
     if (f->reader[k] == unit) return true;
@@ -30,20 +24,22 @@ static bool may_follow(const Partition *p, const UnitWord *done, int unit) {
   return !unit_in(done, unit);
 }
 
-static bool is_read_within(const Partition *p, const UnitWord *set, int unit) {
-  for (int i = 0; i < p->n_flows; i++)
-    for (int k = 0; k < p->flow[i].n_readers && p->flow[i].from == unit; k++)
-      if (unit_in(set, p->flow[i].reader[k])) return true;
-  return false;
-}
-
-static Ideal ideal_of(const Ideals *t, const UnitWord *set, int n) {
+// Adds the set of `n` units, unless it is known.
+static void add_ideal(Ideals *t, const UnitWord *set, int n) {
   const Partition *p = t->p;
+  // Sets of one size are together at the end of the list.
+  for (int i = t->list.n - 1; i >= 0 && t->list.at[i].n == n; i--)
+    if (!memcmp(t->list.at[i].has, set, (size_t)t->words * sizeof *set)) return;
   Ideal x = {set, n, -1, -1};
   int n_top = 0, n_next = 0;
   for (int u = 0; u < p->n_units; u++) {
+    // The top units are those that no other unit of the set reads.
     if (unit_in(set, u)) {
-      if (is_read_within(p, set, u)) continue;
+      bool is_read = false;
+      for (int i = 0; i < p->n_flows && !is_read; i++)
+        for (int k = 0; k < p->flow[i].n_readers && p->flow[i].from == u; k++)
+          is_read |= unit_in(set, p->flow[i].reader[k]);
+      if (is_read) continue;
       x.top = u;
       n_top++;
     } else if (may_follow(p, set, u)) {
@@ -51,19 +47,10 @@ static Ideal ideal_of(const Ideals *t, const UnitWord *set, int n) {
       n_next++;
     }
   }
+  // Only a single top unit, or next unit, has its own prices.
   if (n_top > 1) x.top = -1;
   if (n_next > 1) x.next = -1;
-  return x;
-}
-
-static bool is_known(const Ideals *t, const UnitWord *set, int n) {
-  for (int i = t->list.n - 1; i >= 0 && t->list.at[i].n == n; i--)
-    if (!memcmp(t->list.at[i].has, set, (size_t)t->words * sizeof *set)) return true;
-  return false;
-}
-
-static void add_ideal(Ideals *t, const UnitWord *set, int n) {
-  if (!is_known(t, set, n)) vec_push(t->arena, &t->list, ideal_of(t, set, n));
+  vec_push(t->arena, &t->list, x);
 }
 
 // Adds the ideals with one unit more than number i.
@@ -71,7 +58,9 @@ static void add_larger(Ideals *t, int i, bool only_next) {
   for (int u = 0; u < t->p->n_units; u++) {
     const Ideal x = t->list.at[i];
     if (!may_follow(t->p, x.has, u)) continue;
-    add_ideal(t, with(t, x.has, u), x.n + 1);
+    UnitWord *more = arena_copy(t->arena, x.has, (size_t)t->words * sizeof *more);
+    more[u / UNIT_WORD] |= (UnitWord)1 << u % UNIT_WORD;
+    add_ideal(t, more, x.n + 1);
     if (only_next) return;
   }
 }
@@ -84,6 +73,7 @@ Ideals ideals_find(const Partition *p, Arena *a) {
   for (int i = 0; i < t.list.n && t.list.n <= most; i++)
     add_larger(&t, i, false);
   if (t.list.n <= most) return t;
+  // Too many: one sequence of ideals.
   t.complete = false;
   t.list.n = 1;
   for (int i = 0; i < n; i++)

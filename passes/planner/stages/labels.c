@@ -90,23 +90,6 @@ static bool is_before(const Partition *p, int r, int s) {
   return p->run[s].first >= p->run[r].first + p->run[r].n;
 }
 
-static void find_least(Search *s) {
-  const Partition *p = s->p;
-  int n = p->n_runs;
-  s->to_any = arena_array(s->arena, double, p->n_flows *n);
-  s->from_any = arena_array(s->arena, double, p->n_flows *n);
-  for (int i = 0; i < p->n_flows * n; i++)
-    s->to_any[i] = s->from_any[i] = INFINITY;
-  for (int f = 0; f < p->n_flows; f++)
-    for (int r = 0; r < n; r++)
-      for (int k = 0; k < n; k++) {
-        if (!is_before(p, r, k)) continue;
-        double seconds = flow_seconds(p, &p->flow[f], r, k);
-        s->to_any[f * n + r] = fmin(s->to_any[f * n + r], seconds);
-        s->from_any[f * n + k] = fmin(s->from_any[f * n + k], seconds);
-      }
-}
-
 // Finds the rank from which on run r is never more expensive to send from than run k.
 static void find_dearer(Search *s) {
   const Partition *p = s->p;
@@ -124,32 +107,6 @@ static void find_dearer(Search *s) {
       }
 }
 
-static void find_first(Search *s) {
-  s->first = arena_array(s->arena, int, s->p->n_runs);
-  for (int r = 0; r < s->p->n_runs; r++)
-    if (s->p->run[r].first == 0) s->first[s->n_first++] = r;
-}
-
-static Open open_of(const Search *s, const Ideal *x) {
-  const Partition *p = s->p;
-  Open out = {0, arena_array(s->arena, int, p->n_units), NULL};
-  int *which = arena_array(s->arena, int, p->n_units);
-  for (int pass = 0; pass < 2; pass++) {
-    for (int f = 0; f < p->n_flows; f++) {
-      int from = p->flow[f].from;
-      if (!unit_in(x->has, from) || !flow_has_reader(&p->flow[f], NULL, x->has)) continue;
-      if (pass == 0 && !which[from]) {
-        out.unit[out.n++] = from;
-        which[from] = out.n;
-      }
-      for (int r = 0; r < p->n_runs && pass == 1; r++)
-        out.send[(which[from] - 1) * p->n_runs + r] += s->to_any[f * p->n_runs + r];
-    }
-    if (pass == 0) out.send = arena_array(s->arena, double, out.n * p->n_runs);
-  }
-  return out;
-}
-
 static void find_open(Search *s) {
   const Partition *p = s->p;
   int n = s->ideals.list.n;
@@ -158,7 +115,25 @@ static void find_open(Search *s) {
   s->bytes = arena_array(s->arena, double, n * p->n_runs);
   for (int i = 0; i < n; i++) {
     const Ideal *x = &s->ideals.list.at[i];
-    s->open[i] = open_of(s, x);
+    // The units with readers outside of the ideal, and the least seconds of their sends.
+    Open *open = &s->open[i];
+    open->unit = arena_array(s->arena, int, p->n_units);
+    int *which = arena_array(s->arena, int, p->n_units);
+    for (int f = 0; f < p->n_flows; f++) {
+      int from = p->flow[f].from;
+      if (which[from] || !unit_in(x->has, from)) continue;
+      if (!flow_has_reader(&p->flow[f], NULL, x->has)) continue;
+      open->unit[open->n++] = from;
+      which[from] = open->n;
+    }
+    open->send = arena_array(s->arena, double, open->n * p->n_runs);
+    for (int f = 0; f < p->n_flows; f++) {
+      int from = p->flow[f].from;
+      if (!unit_in(x->has, from) || !flow_has_reader(&p->flow[f], NULL, x->has)) continue;
+      for (int r = 0; r < p->n_runs; r++)
+        open->send[(which[from] - 1) * p->n_runs + r] += s->to_any[f * p->n_runs + r];
+    }
+    // Compute and memory of all its units.
     for (int u = 0; u < p->n_units; u++)
       for (int r = 0; r < p->n_runs && unit_in(x->has, u); r++) {
         s->seconds[i * p->n_runs + r] += unit_seconds(p, u, r);
@@ -175,59 +150,48 @@ static int open_index(const Open *o, int unit) {
   return -1;
 }
 
-static bool has_any(const Shared *x, const Ideal *a, const Ideal *b) {
-  for (int k = 0; k < x->n_units; k++)
-    if (unit_in(b->has, x->unit[k]) && !unit_in(a->has, x->unit[k])) return true;
-  return false;
-}
-
-static void find_flows(const Search *s, Arena *a, Stage *x) {
-  const Partition *p = s->p;
-  const Ideal *from = &s->ideals.list.at[x->from], *to = &s->ideals.list.at[x->to];
-  x->in = arena_array(a, int, p->n_flows);
-  x->maker = arena_array(a, int, p->n_flows);
-  for (int f = 0; f < p->n_flows; f++) {
-    if (!unit_in(from->has, p->flow[f].from)) continue;
-    if (!flow_has_reader(&p->flow[f], to->has, from->has)) continue;
-    x->maker[x->n_in] = open_index(&s->open[x->from], p->flow[f].from);
-    x->in[x->n_in++] = f;
-  }
-  const Open *open = &s->open[x->to];
-  x->was = arena_array(a, int, open->n);
-  for (int i = 0; i < open->n; i++)
-    x->was[i] = open_index(&s->open[x->from], open->unit[i]);
-}
-
-static void find_own(const Search *s, Stage *x, int r, const bool *shares) {
-  const Partition *p = s->p;
-  int i = x->from * p->n_runs + r, k = x->to * p->n_runs + r;
-  double bytes = p->base_bytes[r] + s->bytes[k] - s->bytes[i];
-  x->own[r] = p->base_seconds[r] + s->seconds[k] - s->seconds[i];
-  for (int n = 0; n < p->n_shared; n++) {
-    x->own[r] += shares[n] ? p->shared[n].seconds[r] : 0;
-    bytes += shares[n] ? p->shared[n].bytes : 0;
-  }
-  for (int n = 0; n < x->n_in; n++)
-    bytes += flow_kept(p, &p->flow[x->in[n]], r);
-  const Open *open = &s->open[x->to];
-  for (int n = 0; n < open->n; n++)
-    if (x->was[n] < 0) x->send[r] += open->send[n * p->n_runs + r];
-  x->may[r] = run_fits(p, r, bytes) && x->own[r] + x->send[r] < s->limit;
-}
-
 static Stage stage_between(const Search *s, Arena *a, int from, int to) {
   const Partition *p = s->p;
   Stage x = {.from = from, .to = to};
-  find_flows(s, a, &x);
+  // The values that the stage receives, and the open units that it leaves.
+  const Ideal *old = &s->ideals.list.at[from], *new = &s->ideals.list.at[to];
+  x.in = arena_array(a, int, p->n_flows);
+  x.maker = arena_array(a, int, p->n_flows);
+  for (int f = 0; f < p->n_flows; f++) {
+    if (!unit_in(old->has, p->flow[f].from)) continue;
+    if (!flow_has_reader(&p->flow[f], new->has, old->has)) continue;
+    x.maker[x.n_in] = open_index(&s->open[from], p->flow[f].from);
+    x.in[x.n_in++] = f;
+  }
+  const Open *left = &s->open[to];
+  x.was = arena_array(a, int, left->n);
+  for (int i = 0; i < left->n; i++)
+    x.was[i] = open_index(&s->open[from], left->unit[i]);
   x.own = arena_array(a, double, p->n_runs);
   x.send = arena_array(a, double, p->n_runs);
   x.may = arena_array(a, bool, p->n_runs);
   bool *shares = arena_array(a, bool, p->n_shared), all = to == s->ideals.list.n - 1;
   for (int i = 0; i < p->n_shared; i++)
-    shares[i] = has_any(&p->shared[i], &s->ideals.list.at[from], &s->ideals.list.at[to]);
+    for (int k = 0; k < p->shared[i].n_units; k++) {
+      int unit = p->shared[i].unit[k];
+      shares[i] |= unit_in(new->has, unit) && !unit_in(old->has, unit);
+    }
+  // Its work and memory on each run; the last stage has the last rank.
   for (int r = 0; r < p->n_runs; r++) {
     bool last = p->run[r].first + p->run[r].n == p->n_ranks;
-    if (all == last) find_own(s, &x, r, shares);
+    if (all != last) continue;
+    int i = from * p->n_runs + r, k = to * p->n_runs + r;
+    double bytes = p->base_bytes[r] + s->bytes[k] - s->bytes[i];
+    x.own[r] = p->base_seconds[r] + s->seconds[k] - s->seconds[i];
+    for (int n = 0; n < p->n_shared; n++) {
+      x.own[r] += shares[n] ? p->shared[n].seconds[r] : 0;
+      bytes += shares[n] ? p->shared[n].bytes : 0;
+    }
+    for (int n = 0; n < x.n_in; n++)
+      bytes += flow_kept(p, &p->flow[x.in[n]], r);
+    for (int n = 0; n < left->n; n++)
+      if (x.was[n] < 0) x.send[r] += left->send[n * p->n_runs + r];
+    x.may[r] = run_fits(p, r, bytes) && x.own[r] + x.send[r] < s->limit;
   }
   return x;
 }
@@ -245,28 +209,24 @@ static double least_of_stage(const Search *s, const Stage *x, int before, int on
   return seconds;
 }
 
-static void find_ahead_of(Search *s, const Stage *x) {
-  int n = s->p->n_runs;
-  for (int before = 0; before < n; before++)
-    for (int k = 0; k < s->next.n[before]; k++) {
-      int on = s->next.at[before * n + k];
-      double *least = &s->ahead[x->from * n + before], behind = s->ahead[x->to * n + on];
-      if (!x->may[on] || behind >= *least || x->own[on] >= *least) continue;
-      *least = fmin(*least, fmax(behind, least_of_stage(s, x, before, on)));
-    }
-}
-
 static void find_ahead(Search *s) {
   int n = s->ideals.list.n, n_runs = s->p->n_runs;
   s->ahead = arena_array(s->arena, double, n *n_runs);
   for (int i = 0; i < n * n_runs; i++)
     s->ahead[i] = i < (n - 1) * n_runs ? INFINITY : 0;
+  // From the last ideal on: the slowest of one stage and those after it.
   for (int from = n - 2; from > 0; from--) {
     Arena *scratch = arena_new();
     for (int to = from + 1; to < n; to++) {
       if (!ideal_within(&s->ideals, &s->ideals.list.at[from], &s->ideals.list.at[to])) continue;
       Stage x = stage_between(s, scratch, from, to);
-      find_ahead_of(s, &x);
+      for (int before = 0; before < n_runs; before++)
+        for (int k = 0; k < s->next.n[before]; k++) {
+          int on = s->next.at[before * n_runs + k];
+          double *least = &s->ahead[from * n_runs + before], behind = s->ahead[to * n_runs + on];
+          if (!x.may[on] || behind >= *least || x.own[on] >= *least) continue;
+          *least = fmin(*least, fmax(behind, least_of_stage(s, &x, before, on)));
+        }
     }
     arena_free(scratch);
   }
@@ -299,10 +259,6 @@ static bool promises_less(const Label *a, const Label *b) {
   return a->least != b->least ? a->least < b->least : a->sum < b->sum;
 }
 
-static void forget(Search *s, const Label *x) {
-  s->forgotten = fmin(s->forgotten, x->least);
-}
-
 // `x` is a scratch label with space for its debts; the place keeps a copy.
 static void keep(Search *s, const Label *x) {
   Labels *at = place_at(s, x->count, x->ideal, x->on);
@@ -317,7 +273,8 @@ static void keep(Search *s, const Label *x) {
     if (worst < 0 || promises_less(at->at[worst], at->at[i])) worst = i;
   // A full place forgets the least promising label.
   if (n == s->kept) {
-    forget(s, promises_less(x, at->at[worst]) ? at->at[worst] : x);
+    const Label *lost = promises_less(x, at->at[worst]) ? at->at[worst] : x;
+    s->forgotten = fmin(s->forgotten, lost->least);
     if (!promises_less(x, at->at[worst])) return;
   }
   Label *copy = arena_copy(s->labels, x, sizeof *x);
@@ -330,58 +287,47 @@ static void keep(Search *s, const Label *x) {
     vec_push(s->labels, at, copy);
 }
 
-static void finish(Search *s, const Label *x) {
-  if (s->p->n_stages && x->count != s->p->n_stages) return;
-  s->best = arena_copy(s->labels, x, sizeof *x);
-  s->limit = x->worst * (1 - slack);
-}
-
-// Adds the receives of the stage at both ends; returns their seconds. `debt`: those of `from`.
-static double get_all(const Search *s, const Stage *x, int on, Debt *debt) {
-  const Open *open = &s->open[x->from];
-  double sum = 0;
-  for (int i = 0; i < x->n_in; i++) {
-    int run = debt[x->maker[i]].run;
-    double seconds = flow_seconds(s->p, &s->p->flow[x->in[i]], run, on);
-    sum += seconds;
-    for (int k = 0; k < open->n; k++)
-      if (debt[k].run == run) debt[k].seconds += seconds;
-  }
-  return sum;
-}
-
-// Lower bound that includes the sends of stages with open units.
-static double least_with_open(const Search *s, const Label *x) {
-  const Open *open = &s->open[x->ideal];
-  int n = s->p->n_runs;
-  double least = fmax(x->worst, s->ahead[x->ideal * n + x->on]);
-  for (int i = 0; i < open->n; i++) {
-    double seconds = x->debt[i].seconds;
-    for (int k = 0; k < open->n; k++)
-      if (x->debt[k].run == x->debt[i].run) seconds += open->send[k * n + x->debt[k].run];
-    least = fmax(least, seconds);
-  }
-  return least;
-}
-
 // Extends the label by the stage on this run. `old` and `new` have space for all debts.
 static void extend(Search *s, const Label *l, const Stage *x, int on, Debt *old, Debt *new) {
   s->work++;
   int n_open = s->open[x->from].n;
   if (n_open) memcpy(old, l->debt, (size_t)n_open * sizeof *old);
-  double got = get_all(s, x, on, old), seconds = x->own[on] + got;
+  // Receives are added at both ends.
+  double got = 0;
+  for (int i = 0; i < x->n_in; i++) {
+    int run = old[x->maker[i]].run;
+    double once = flow_seconds(s->p, &s->p->flow[x->in[i]], run, on);
+    got += once;
+    for (int k = 0; k < n_open; k++)
+      if (old[k].run == run) old[k].seconds += once;
+  }
+  double seconds = x->own[on] + got;
   Label y = {fmax(l->worst, seconds), l->sum + seconds + got, 0, x->to, on, l->count + 1, l, new};
   for (int i = 0; i < n_open; i++)
     y.worst = fmax(y.worst, old[i].seconds);
+  // The stage has to send for its own open units.
   const Open *open = &s->open[x->to];
   for (int i = 0; i < open->n; i++)
     new[i] = x->was[i] < 0 ? (Debt){on, seconds} : old[x->was[i]];
-  y.least = fmax(l->least, least_with_open(s, &y));
+  // A lower bound, with the sends of the stages that have open units.
+  int n_runs = s->p->n_runs;
+  double least = fmax(y.worst, s->ahead[x->to * n_runs + on]);
+  for (int i = 0; i < open->n; i++) {
+    double all = new[i].seconds;
+    for (int k = 0; k < open->n; k++)
+      if (new[k].run == new[i].run) all += open->send[k * n_runs + new[k].run];
+    least = fmax(least, all);
+  }
+  y.least = fmax(l->least, least);
   if (y.least >= s->limit) return;
-  if (x->to == s->ideals.list.n - 1)
-    finish(s, &y);
-  else
+  if (x->to < s->ideals.list.n - 1) {
     keep(s, &y);
+    return;
+  }
+  // All units have a stage: the best assignment so far, and later ones must be faster.
+  if (s->p->n_stages && y.count != s->p->n_stages) return;
+  s->best = arena_copy(s->labels, &y, sizeof y);
+  s->limit = y.worst * (1 - slack);
 }
 
 // All labels of a place have the same run, so the same runs may follow.
@@ -401,30 +347,6 @@ static void extend_place(Search *s, const Labels *at, const Stage *x, Debt *old,
 
 // -- Rounds --------------------------------------------------------------------------------------
 
-static void extend_from(Search *s, int from, Debt *old, Debt *new) {
-  Arena *scratch = arena_new();
-  Vec(Labels *) places = {0};
-  for (int count = 0; count < s->n_counts; count++)
-    for (int on = 0; on <= s->p->n_runs; on++)
-      if (place_at(s, count, from, on)->n) vec_push(scratch, &places, place_at(s, count, from, on));
-  for (int to = from + 1; to < s->ideals.list.n && places.n; to++) {
-    if (!ideal_within(&s->ideals, &s->ideals.list.at[from], &s->ideals.list.at[to])) continue;
-    Stage x = stage_between(s, scratch, from, to);
-    for (int i = 0; i < places.n && s->work < MOST_WORK; i++)
-      extend_place(s, places.at[i], &x, old, new);
-  }
-  arena_free(scratch);
-}
-
-static void read_back(const Search *s, int *run_of) {
-  for (const Label *l = s->best; l->before; l = l->before) {
-    const UnitWord *to = s->ideals.list.at[l->ideal].has;
-    const UnitWord *from = s->ideals.list.at[l->before->ideal].has;
-    for (int u = 0; u < s->p->n_units; u++)
-      if (unit_in(to, u) && !unit_in(from, u)) run_of[u] = l->on;
-  }
-}
-
 // Runs one round; false: the budget was spent.
 static bool go_round(Search *s, int *run_of) {
   int64_t n = (int64_t)s->n_counts * s->ideals.list.n * (s->p->n_runs + 1);
@@ -435,9 +357,29 @@ static bool go_round(Search *s, int *run_of) {
   s->best = NULL;
   Debt *old = arena_array(s->labels, Debt, 2 * s->p->n_units), *new = old + s->p->n_units;
   vec_push(s->labels, place_at(s, 0, 0, s->p->n_runs), &nothing);
-  for (int from = 0; from < s->ideals.list.n; from++)
-    extend_from(s, from, old, new);
-  if (s->best) read_back(s, run_of);
+  // The labels of each ideal, in order of size, are extended by all stages after it.
+  for (int from = 0; from < s->ideals.list.n; from++) {
+    Arena *scratch = arena_new();
+    Vec(Labels *) places = {0};
+    for (int count = 0; count < s->n_counts; count++)
+      for (int on = 0; on <= s->p->n_runs; on++)
+        if (place_at(s, count, from, on)->n)
+          vec_push(scratch, &places, place_at(s, count, from, on));
+    for (int to = from + 1; to < s->ideals.list.n && places.n; to++) {
+      if (!ideal_within(&s->ideals, &s->ideals.list.at[from], &s->ideals.list.at[to])) continue;
+      Stage x = stage_between(s, scratch, from, to);
+      for (int i = 0; i < places.n && s->work < MOST_WORK; i++)
+        extend_place(s, places.at[i], &x, old, new);
+    }
+    arena_free(scratch);
+  }
+  // The best label and those before it are the stages.
+  for (const Label *l = s->best; l && l->before; l = l->before) {
+    const UnitWord *to = s->ideals.list.at[l->ideal].has;
+    const UnitWord *from = s->ideals.list.at[l->before->ideal].has;
+    for (int u = 0; u < s->p->n_units; u++)
+      if (unit_in(to, u) && !unit_in(from, u)) run_of[u] = l->on;
+  }
   arena_free(s->labels);
   return s->work < MOST_WORK;
 }
@@ -451,23 +393,40 @@ bool labels_solve(const Partition *p, int *run_of, bool has, double *bound) {
   s.ideals = ideals_find(p, scratch);
   s.next = next_runs_find(p, scratch);
   s.n_counts = p->n_stages ? p->n_stages + 1 : 1;
-  int64_t n = (int64_t)s.n_counts * s.ideals.list.n * (p->n_runs + 1);
-  if (n <= MOST_PLACES) {
-    find_least(&s);
-    find_dearer(&s);
-    find_first(&s);
-    find_open(&s);
-    find_ahead(&s);
-    bool more = true;
-    // Each round keeps more labels per place.
-    for (s.kept = 1; more && s.kept <= MOST_KEPT; s.kept *= MORE_KEPT) {
-      int64_t before = s.work;
-      s.floor = *bound;
-      more = go_round(&s, run_of);
-      if (more && s.ideals.complete) *bound = fmax(*bound, fmin(s.limit, s.forgotten));
-      has |= isfinite(s.limit);
-      more &= s.forgotten < s.limit && s.work + MORE_KEPT * (s.work - before) <= MOST_WORK;
-    }
+  int64_t n_places = (int64_t)s.n_counts * s.ideals.list.n * (p->n_runs + 1);
+  if (n_places > MOST_PLACES) {
+    arena_free(scratch);
+    return has;
+  }
+  // The least seconds of each flow from a run to any later one, and to a run from any earlier one.
+  int n = p->n_runs;
+  s.to_any = arena_array(scratch, double, p->n_flows *n);
+  s.from_any = arena_array(scratch, double, p->n_flows *n);
+  for (int i = 0; i < p->n_flows * n; i++)
+    s.to_any[i] = s.from_any[i] = INFINITY;
+  for (int f = 0; f < p->n_flows; f++)
+    for (int r = 0; r < n; r++)
+      for (int k = 0; k < n; k++) {
+        if (!is_before(p, r, k)) continue;
+        double seconds = flow_seconds(p, &p->flow[f], r, k);
+        s.to_any[f * n + r] = fmin(s.to_any[f * n + r], seconds);
+        s.from_any[f * n + k] = fmin(s.from_any[f * n + k], seconds);
+      }
+  s.first = arena_array(scratch, int, n);
+  for (int r = 0; r < n; r++)
+    if (p->run[r].first == 0) s.first[s.n_first++] = r;
+  find_dearer(&s);
+  find_open(&s);
+  find_ahead(&s);
+  bool more = true;
+  // Each round keeps more labels per place.
+  for (s.kept = 1; more && s.kept <= MOST_KEPT; s.kept *= MORE_KEPT) {
+    int64_t before = s.work;
+    s.floor = *bound;
+    more = go_round(&s, run_of);
+    if (more && s.ideals.complete) *bound = fmax(*bound, fmin(s.limit, s.forgotten));
+    has |= isfinite(s.limit);
+    more &= s.forgotten < s.limit && s.work + MORE_KEPT * (s.work - before) <= MOST_WORK;
   }
   arena_free(scratch);
   return has;

@@ -36,6 +36,7 @@ static double send_seconds(Links *l, const Run *from, const Run *to, bool whole,
 static double reduce_seconds(Links *l, const Run *run, double bytes) {
   Groups g = {l->outer * l->inner, run->n, NULL};
   g.device = arena_array(l->arena, int, g.n *g.size);
+  // A group of ranks for every position on the other axes.
   int n = 0;
   for (int o = 0; o < l->outer; o++)
     for (int in = 0; in < l->inner; in++)
@@ -48,31 +49,6 @@ enum { PROBE = 1 << 20 }; // bytes; seconds are linear in them
 
 static Rate rate_of(double once, double twice) {
   return (Rate){2 * once - twice, (twice - once) / PROBE};
-}
-
-static void price(Links *l, Partition *p) {
-  int n = p->n_runs;
-  p->start = arena_array(l->arena, double, n *n);
-  p->by_rows = arena_array(l->arena, double, n *n);
-  p->by_whole = arena_array(l->arena, double, n *n);
-  l->reduce = arena_array(l->arena, Rate, n);
-  for (int i = 0; i < n; i++) {
-    const Run *from = &p->run[i];
-    if (from->n > 1)
-      l->reduce[i] = rate_of(reduce_seconds(l, from, PROBE), reduce_seconds(l, from, 2 * PROBE));
-    for (int k = 0; k < n; k++) {
-      const Run *to = &p->run[k];
-      // Values only go to later runs.
-      if (to->first < from->first + from->n) continue;
-      Rate rows = rate_of(send_seconds(l, from, to, false, PROBE),
-                          send_seconds(l, from, to, false, 2 * PROBE));
-      Rate whole = rate_of(send_seconds(l, from, to, true, PROBE),
-                           send_seconds(l, from, to, true, 2 * PROBE));
-      p->start[i * n + k] = fmax(rows.start, whole.start);
-      p->by_rows[i * n + k] = rows.byte;
-      p->by_whole[i * n + k] = whole.byte;
-    }
-  }
 }
 
 Device links_least(const Links *l, const Run *run) {
@@ -89,6 +65,7 @@ Device links_least(const Links *l, const Run *run) {
 double links_held(const Links *l, const Run *run, double bytes) {
   const Cluster *c = l->s->cluster;
   int node = cluster_node(c, device_at(l, 0, run->first, 0));
+  // Held ops may be on any node of the mesh.
   bool across = false;
   for (int i = 0; i < l->s->mesh->n_devices; i++)
     across |= cluster_node(c, l->s->mesh->device[i]) != node;
@@ -109,6 +86,28 @@ Links links_price(const Sharding *s, int axis, Partition *p, Arena *a) {
     if (k != axis && !s->mesh->axis[k].time)
       *(k < axis ? &l.outer : &l.inner) *= s->mesh->axis[k].size;
   l.traffic = traffic_new(a, s->cluster);
-  price(&l, p);
+  int n = p->n_runs;
+  p->start = arena_array(a, double, n *n);
+  p->by_rows = arena_array(a, double, n *n);
+  p->by_whole = arena_array(a, double, n *n);
+  l.reduce = arena_array(a, Rate, n);
+  // Rates follow from the costs of messages of two sizes.
+  for (int i = 0; i < n; i++) {
+    const Run *from = &p->run[i];
+    if (from->n > 1)
+      l.reduce[i] = rate_of(reduce_seconds(&l, from, PROBE), reduce_seconds(&l, from, 2 * PROBE));
+    for (int k = 0; k < n; k++) {
+      const Run *to = &p->run[k];
+      // Values only go to later runs.
+      if (to->first < from->first + from->n) continue;
+      Rate rows = rate_of(send_seconds(&l, from, to, false, PROBE),
+                          send_seconds(&l, from, to, false, 2 * PROBE));
+      Rate whole = rate_of(send_seconds(&l, from, to, true, PROBE),
+                           send_seconds(&l, from, to, true, 2 * PROBE));
+      p->start[i * n + k] = fmax(rows.start, whole.start);
+      p->by_rows[i * n + k] = rows.byte;
+      p->by_whole[i * n + k] = whole.byte;
+    }
+  }
   return l;
 }

@@ -40,24 +40,21 @@ typedef struct Maker {
 
 // -- Parts ---------------------------------------------------------------------------------------
 
-// Returns the number of shards of the value along all axes but this one and time.
-static double parts_of(const Maker *m, const Value *v) {
+// Bytes of a shard of the value, along all axes but this one and time.
+static double own_bytes(const Maker *m, const Value *v) {
   const Mesh *mesh = m->s->mesh;
   double parts = 1;
   for (int a = 0; a < mesh->n_axes; a++)
     if (a != m->axis && !mesh->axis[a].time && m->s->decided[a] &&
         m->s->lies[v->id][a].kind == SBP_S)
       parts *= mesh->axis[a].size;
-  return parts;
-}
-
-static double own_bytes(const Maker *m, const Value *v) {
-  return (double)type_bytes(v->type) / parts_of(m, v);
+  return (double)type_bytes(v->type) / parts;
 }
 
 bool loads_share_rows(const Sharding *s, int axis, const Units *units, const int *rows, int n) {
   const Mesh *mesh = s->mesh;
   bool any = false;
+  // Every op of the units that has rows must be divisible.
   for_each_op(op, s->g) {
     int letter =
         op_part(op) == PART_forward && units->of_op[op->id] >= 0 ? rows_letter(s, rows, op) : -1;
@@ -73,21 +70,17 @@ bool loads_share_rows(const Sharding *s, int axis, const Units *units, const int
   return any || n == 1;
 }
 
-// The cut along inner axes, and of the rows over `n` ranks.
-static Cut cut_of(const Maker *m, const Op *op, int n) {
-  const Dims *dims = dims_of(m->s, op);
-  Cut cut = op_cut(op, dims);
-  int letter = n > 1 ? rows_letter(m->s, m->rows, op) : -1;
-  if (letter < 0 || cut.n == MAX_AXES) return cut;
-  cut.at[cut.n].letter = letter;
-  cut.at[cut.n++].parts = n;
-  return cut;
-}
-
 // Seconds per step; an op in the loop launches its kernels for each micro-batch.
 static double seconds_of(const Maker *m, const Op *op, const Device *d, int n) {
-  OpWork w = op_work(op, dims_of(m->s, op));
-  Cut cut = cut_of(m, op, n);
+  const Dims *dims = dims_of(m->s, op);
+  OpWork w = op_work(op, dims);
+  // The cut along inner axes, and of the rows over `n` ranks.
+  Cut cut = op_cut(op, dims);
+  int letter = n > 1 ? rows_letter(m->s, m->rows, op) : -1;
+  if (letter >= 0 && cut.n != MAX_AXES) {
+    cut.at[cut.n].letter = letter;
+    cut.at[cut.n++].parts = n;
+  }
   double again = op_part(op) == PART_update ? 0 : m->slices - 1;
   return work_seconds_on(d, &w, &cut) + again * w.launches * d->launch;
 }
@@ -96,10 +89,6 @@ static double seconds_of(const Maker *m, const Op *op, const Device *d, int n) {
 
 static Word *users_of(const Maker *m, const Value *v) {
   return &m->users[(int64_t)v->id * m->words];
-}
-
-static void add_user(Word *set, int unit) {
-  set[unit / WORD] |= (Word)1 << unit % WORD;
 }
 
 static bool has_user(const Word *set, int unit) {
@@ -112,13 +101,15 @@ static void find_users(Maker *m) {
   const Graph *g = m->s->g;
   m->words = m->units->n / WORD + 1;
   m->users = arena_array(m->arena, Word, (int64_t)g->n_values * m->words);
+  // Backward, as an op without a unit passes on the users of its results.
   for (const Op *op = g->last; op; op = op->prev) {
     if (op_part(op) != PART_forward) continue;
     int unit = m->units->of_op[op->id];
     for (int i = 0; i < op->n_in; i++) {
       Word *set = users_of(m, op->in[i].value);
       if (unit != UNIT_none) {
-        add_user(set, unit == UNIT_held ? m->units->n : unit);
+        int bit = unit == UNIT_held ? m->units->n : unit;
+        set[bit / WORD] |= (Word)1 << bit % WORD;
         continue;
       }
       for (int k = 0; k < op->n_out; k++)
@@ -144,21 +135,6 @@ static bool held_uses(const Maker *m, const Value *v) {
 
 // -- Loads of units ------------------------------------------------------------------------------
 
-static void add_seconds(Maker *m, int unit, const Op *op) {
-  for (int r = 0; r < m->p->n_runs; r++)
-    m->p->seconds[unit * m->p->n_runs + r] += seconds_of(m, op, &m->device[r], m->p->run[r].n);
-}
-
-// Seconds of a held op, on its ranks.
-static void add_held_seconds(Maker *m, const Op *op, double *of_rank) {
-  const Ranks *ranks = m->s->ranks[op->id][m->axis];
-  Device least = cluster_least(m->s->cluster);
-  double seconds = seconds_of(m, op, &least, 1);
-  int n = ranks ? ranks->n : m->p->n_ranks;
-  for (int i = 0; i < n; i++)
-    of_rank[ranks ? ranks->at[i] : i] += seconds;
-}
-
 static bool read_back(const Value *v) {
   for_each_use(u, v)
     if (u->user && op_part(u->user) == PART_backward) return true;
@@ -169,44 +145,37 @@ static StageBytes *bytes_at(Maker *m, int unit, int run) {
   return &m->out->of_unit[unit * m->p->n_runs + run];
 }
 
-// Bytes of saved activations, of one micro-batch.
-static void add_kept(Maker *m, int unit, const Op *op) {
-  for (int i = 0; i < op->n_out; i++) {
-    const Value *v = op->out[i];
-    if (!read_back(v)) continue;
-    for (int r = 0; r < m->p->n_runs; r++) {
-      double n = m->rows[v->id] >= 0 ? m->p->run[r].n : 1;
-      bytes_at(m, unit, r)->kept += own_bytes(m, v) / n / m->slices;
-    }
-  }
-}
-
-static void add_held_kept(Maker *m, const Op *op) {
-  const Ranks *ranks = m->s->ranks[op->id][m->axis];
-  int n = ranks ? ranks->n : m->p->n_ranks;
-  for (int i = 0; i < op->n_out; i++) {
-    const Value *v = op->out[i];
-    if (!read_back(v)) continue;
-    Sbp lies = split_gives(op, dims_of(m->s, op), i, m->axis);
-    double bytes = own_bytes(m, v) / (lies.kind == SBP_S ? n : 1) / m->slices;
-    for (int k = 0; k < n; k++)
-      m->out->of_rank[ranks ? ranks->at[k] : k].kept += bytes;
-  }
-}
-
 static void add_ops(Maker *m, double *held) {
   for_each_op(op, m->s->g) {
     int unit = m->units->of_op[op->id];
     if (op_part(op) == PART_update || unit == UNIT_none) continue;
-    if (unit >= 0)
-      add_seconds(m, unit, op);
-    else
-      add_held_seconds(m, op, held);
+    // Seconds on every run; those of a held op, on its ranks.
+    const Ranks *ranks = m->s->ranks[op->id][m->axis];
+    int n_held = ranks ? ranks->n : m->p->n_ranks;
+    if (unit >= 0) {
+      for (int r = 0; r < m->p->n_runs; r++)
+        m->p->seconds[unit * m->p->n_runs + r] += seconds_of(m, op, &m->device[r], m->p->run[r].n);
+    } else {
+      Device least = cluster_least(m->s->cluster);
+      double seconds = seconds_of(m, op, &least, 1);
+      for (int i = 0; i < n_held; i++)
+        held[ranks ? ranks->at[i] : i] += seconds;
+    }
     if (op_part(op) != PART_forward) continue;
-    if (unit >= 0)
-      add_kept(m, unit, op);
-    else
-      add_held_kept(m, op);
+    // Saved activations, of one micro-batch.
+    for (int i = 0; i < op->n_out; i++) {
+      const Value *v = op->out[i];
+      if (!read_back(v)) continue;
+      for (int r = 0; r < m->p->n_runs && unit >= 0; r++) {
+        double n = m->rows[v->id] >= 0 ? m->p->run[r].n : 1;
+        bytes_at(m, unit, r)->kept += own_bytes(m, v) / n / m->slices;
+      }
+      if (unit >= 0) continue;
+      Sbp lies = split_gives(op, dims_of(m->s, op), i, m->axis);
+      double bytes = own_bytes(m, v) / (lies.kind == SBP_S ? n_held : 1) / m->slices;
+      for (int k = 0; k < n_held; k++)
+        m->out->of_rank[ranks ? ranks->at[k] : k].kept += bytes;
+    }
   }
 }
 
@@ -216,24 +185,6 @@ typedef struct Weight {
   StageBytes bytes;
   double *seconds; // of its update, by run
 } Weight;
-
-static Weight weight_of(const Maker *m, const Value *v) {
-  Weight w = {.bytes.weights = own_bytes(m, v)};
-  w.seconds = arena_array(m->arena, double, m->p->n_runs);
-  if (m->trains && v->role == ROLE_weight && v->train) w.bytes.gradients = own_bytes(m, v);
-  for_each_use(u, v) {
-    const Op *op = u->user;
-    if (!op || op_part(op) != PART_update) continue;
-    for (int r = 0; r < m->p->n_runs; r++)
-      w.seconds[r] += seconds_of(m, op, &m->device[r], 1);
-    for (int i = 0; i < op->n_in; i++) {
-      const Value *state = op->in[i].value;
-      if (!state->def && state->role == ROLE_state && !state->host)
-        w.bytes.states += own_bytes(m, state);
-    }
-  }
-  return w;
-}
 
 // Adds the bytes and updates of a weight on the ranks of the held ops that read it.
 static void add_held_weight(Maker *m, const Value *v, const Weight *w, double *held) {
@@ -272,7 +223,22 @@ typedef Vec(Shared) SharedList;
 typedef Vec(Flow) Flows;
 
 static void add_weight(Maker *m, const Value *v, SharedList *shared, Flows *flows, double *held) {
-  Weight w = weight_of(m, v);
+  // Its bytes, those of its gradient and states, and the seconds of its update.
+  Weight w = {.bytes.weights = own_bytes(m, v)};
+  w.seconds = arena_array(m->arena, double, m->p->n_runs);
+  if (m->trains && v->role == ROLE_weight && v->train) w.bytes.gradients = own_bytes(m, v);
+  for_each_use(u, v) {
+    const Op *op = u->user;
+    if (!op || op_part(op) != PART_update) continue;
+    for (int r = 0; r < m->p->n_runs; r++)
+      w.seconds[r] += seconds_of(m, op, &m->device[r], 1);
+    for (int i = 0; i < op->n_in; i++) {
+      const Value *state = op->in[i].value;
+      if (!state->def && state->role == ROLE_state && !state->host)
+        w.bytes.states += own_bytes(m, state);
+    }
+  }
+  // One unit alone keeps and updates it.
   int n;
   const int *unit = list_users(m, v, -1, &n);
   if (held_uses(m, v)) add_held_weight(m, v, &w, held);
@@ -284,6 +250,7 @@ static void add_weight(Maker *m, const Value *v, SharedList *shared, Flows *flow
     return;
   }
   if (n == 0) return;
+  // Every run with such a unit keeps it, if there are several.
   Shared s = {n, unit, stage_bytes_sum(&w.bytes), arena_array(m->arena, double, m->p->n_runs)};
   for (int r = 0; r < m->p->n_runs; r++)
     s.seconds[r] = w.seconds[r] + sum_seconds(m, &w, r);
@@ -296,11 +263,6 @@ static void add_weight(Maker *m, const Value *v, SharedList *shared, Flows *flow
 
 // -- Values --------------------------------------------------------------------------------------
 
-static bool has_gradient(const Maker *m, const Value *v) {
-  bool flows = op_info[v->def->kind].grad != zero_grad && dtype_class[v->type->dtype] == 'F';
-  return m->trains && flows;
-}
-
 static void add_held_end(Maker *m, int unit, double bytes, double messages) {
   for (int r = 0; r < m->p->n_runs; r++) {
     const Run *run = &m->p->run[r];
@@ -309,32 +271,36 @@ static void add_held_end(Maker *m, int unit, double bytes, double messages) {
   }
 }
 
-static void add_value(Maker *m, const Value *v, Flows *flows) {
-  int from = m->units->of_op[v->def->id], n;
-  double times = has_gradient(m, v) ? 2 : 1, bytes = times * own_bytes(m, v);
-  const int *reader = list_users(m, v, from, &n);
-  if (from == UNIT_held) {
-    for (int i = 0; i < n; i++)
-      add_held_end(m, reader[i], bytes, times * m->slices);
-    return;
-  }
-  if (held_uses(m, v)) add_held_end(m, from, bytes, times * m->slices);
-  // The start values of the next forward go back to the first stages; they cost the same under all
-  // choices.
-  while (n && reader[0] < from) {
-    reader++;
-    n--;
-  }
-  bool whole = m->rows[v->id] < 0;
-  double kept = read_back(v) ? own_bytes(m, v) / m->slices : 0;
-  if (n) vec_push(m->arena, flows, (Flow){from, n, reader, whole, times * m->slices, bytes, kept});
-}
-
 static void add_values(Maker *m, Flows *flows) {
   for_each_op(op, m->s->g) {
     if (op_part(op) != PART_forward || m->units->of_op[op->id] == UNIT_none) continue;
-    for (int i = 0; i < op->n_out; i++)
-      add_value(m, op->out[i], flows);
+    for (int i = 0; i < op->n_out; i++) {
+      // A value is a flow from its unit to the units that read it.
+      const Value *v = op->out[i];
+      int from = m->units->of_op[v->def->id], n;
+      // The gradient comes back the same way.
+      bool differentiable =
+          op_info[v->def->kind].grad != zero_grad && dtype_class[v->type->dtype] == 'F';
+      double times = m->trains && differentiable ? 2 : 1, bytes = times * own_bytes(m, v);
+      const int *reader = list_users(m, v, from, &n);
+      // Held ops are on all ranks, or on their own: a message at the other end only.
+      if (from == UNIT_held) {
+        for (int k = 0; k < n; k++)
+          add_held_end(m, reader[k], bytes, times * m->slices);
+        continue;
+      }
+      if (held_uses(m, v)) add_held_end(m, from, bytes, times * m->slices);
+      // The start values of the next forward go back to the first stages; they cost the same under
+      // all choices.
+      while (n && reader[0] < from) {
+        reader++;
+        n--;
+      }
+      bool whole = m->rows[v->id] < 0;
+      double kept = read_back(v) ? own_bytes(m, v) / m->slices : 0;
+      if (n)
+        vec_push(m->arena, flows, (Flow){from, n, reader, whole, times * m->slices, bytes, kept});
+    }
   }
 }
 
@@ -342,6 +308,7 @@ static void add_values(Maker *m, Flows *flows) {
 static void join_flows(Flows *flows) {
   int n = 0;
   for (int i = 0; i < flows->n; i++) {
+    // An earlier flow from the same unit to the same readers.
     Flow *f = &flows->at[i], *same = NULL;
     for (int k = 0; k < n && !same; k++) {
       Flow *g = &flows->at[k];
@@ -361,74 +328,58 @@ static void join_flows(Flows *flows) {
 
 // -- All together --------------------------------------------------------------------------------
 
-static void make_tables(Maker *m) {
-  Partition *p = m->p;
-  p->seconds = arena_array(m->arena, double, p->n_units * p->n_runs);
-  p->bytes = arena_array(m->arena, double, p->n_units * p->n_runs);
-  p->base_seconds = arena_array(m->arena, double, p->n_runs);
-  p->base_bytes = arena_array(m->arena, double, p->n_runs);
-  p->limit = arena_array(m->arena, double, p->n_runs);
-  m->out->of_unit = arena_array(m->arena, StageBytes, p->n_units * p->n_runs);
-  m->out->of_rank = arena_array(m->arena, StageBytes, p->n_ranks);
-  m->out->of_shared = arena_array(m->arena, StageBytes, m->s->g->n_params);
-  m->device = arena_array(m->arena, Device, p->n_runs);
-  for (int r = 0; r < p->n_runs; r++) {
-    m->device[r] = links_least(&m->links, &p->run[r]);
-    p->limit[r] = m->s->limited && m->device[r].memory > 0 ? m->device[r].memory : INFINITY;
-  }
-}
-
-static void add_params(Maker *m, SharedList *shared, Flows *flows, double *held) {
-  const Graph *g = m->s->g;
-  for (int i = 0; i < g->n_params; i++)
-    if (g->params[i]->role == ROLE_weight) add_weight(m, g->params[i], shared, flows, held);
-}
-
-static void add_sums(Maker *m, const double *held) {
-  Partition *p = m->p;
-  for (int u = 0; u < p->n_units; u++)
-    for (int r = 0; r < p->n_runs; r++)
-      p->bytes[u * p->n_runs + r] = stage_bytes_sum(bytes_at(m, u, r));
-  for (int r = 0; r < p->n_runs; r++)
-    for (int k = p->run[r].first; k < p->run[r].first + p->run[r].n; k++) {
-      p->base_seconds[r] = fmax(p->base_seconds[r], held[k]);
-      p->base_bytes[r] = fmax(p->base_bytes[r], stage_bytes_sum(&m->out->of_rank[k]));
-    }
-}
-
-static double slices_of(const Mesh *mesh) {
-  double slices = 1;
-  for (int a = 0; a < mesh->n_axes; a++)
-    slices *= mesh->axis[a].time ? mesh->axis[a].size : 1;
-  return slices;
-}
-
 Loads *loads_new(const Sharding *s, int axis, const Units *units, const int *rows, const Run *run,
                  int n_runs, Arena *a) {
   Loads *out = arena_one(a, Loads);
-  Maker m = {.s = s, .axis = axis, .units = units, .rows = rows, .arena = a, .out = out};
-  m.p = &out->p;
+  Partition *p = &out->p;
+  Maker m = {.s = s, .axis = axis, .units = units, .rows = rows, .arena = a, .out = out, .p = p};
   out->rows = rows;
-  out->p = (Partition){.n_units = units->n, .n_ranks = s->mesh->axis[axis].size};
-  out->p.run = run;
-  out->p.n_runs = n_runs;
+  *p = (Partition){.n_units = units->n, .n_ranks = s->mesh->axis[axis].size};
+  p->run = run;
+  p->n_runs = n_runs;
   for_each_op(op, s->g)
     m.trains |= op_part(op) == PART_backward;
-  m.slices = slices_of(s->mesh);
-  m.links = links_price(s, axis, m.p, a);
-  make_tables(&m);
+  m.slices = 1;
+  for (int k = 0; k < s->mesh->n_axes; k++)
+    m.slices *= s->mesh->axis[k].time ? s->mesh->axis[k].size : 1;
+  m.links = links_price(s, axis, p, a);
+  // Tables of units by runs, and of ranks.
+  p->seconds = arena_array(a, double, p->n_units *n_runs);
+  p->bytes = arena_array(a, double, p->n_units *n_runs);
+  p->base_seconds = arena_array(a, double, n_runs);
+  p->base_bytes = arena_array(a, double, n_runs);
+  p->limit = arena_array(a, double, n_runs);
+  out->of_unit = arena_array(a, StageBytes, p->n_units * n_runs);
+  out->of_rank = arena_array(a, StageBytes, p->n_ranks);
+  out->of_shared = arena_array(a, StageBytes, s->g->n_params);
+  m.device = arena_array(a, Device, n_runs);
+  for (int r = 0; r < n_runs; r++) {
+    m.device[r] = links_least(&m.links, &run[r]);
+    p->limit[r] = s->limited && m.device[r].memory > 0 ? m.device[r].memory : INFINITY;
+  }
+  // Ops, values and weights add to them.
   find_users(&m);
   SharedList shared = {0};
   Flows flows = {0};
-  double *held = arena_array(a, double, out->p.n_ranks);
+  double *held = arena_array(a, double, p->n_ranks);
   add_ops(&m, held);
   add_values(&m, &flows);
-  add_params(&m, &shared, &flows, held);
+  for (int i = 0; i < s->g->n_params; i++)
+    if (s->g->params[i]->role == ROLE_weight)
+      add_weight(&m, s->g->params[i], &shared, &flows, held);
   join_flows(&flows);
-  add_sums(&m, held);
-  out->p.flow = flows.at;
-  out->p.n_flows = flows.n;
-  out->p.shared = shared.at;
-  out->p.n_shared = shared.n;
+  // Sums over all uses of memory; a run has the work of the rank with the most held ops.
+  for (int u = 0; u < p->n_units; u++)
+    for (int r = 0; r < n_runs; r++)
+      p->bytes[u * n_runs + r] = stage_bytes_sum(bytes_at(&m, u, r));
+  for (int r = 0; r < n_runs; r++)
+    for (int k = run[r].first; k < run[r].first + run[r].n; k++) {
+      p->base_seconds[r] = fmax(p->base_seconds[r], held[k]);
+      p->base_bytes[r] = fmax(p->base_bytes[r], stage_bytes_sum(&out->of_rank[k]));
+    }
+  p->flow = flows.at;
+  p->n_flows = flows.n;
+  p->shared = shared.at;
+  p->n_shared = shared.n;
   return out;
 }

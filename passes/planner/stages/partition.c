@@ -19,37 +19,6 @@ double flow_kept(const Partition *p, const Flow *f, int to) {
 
 // -- Loads ---------------------------------------------------------------------------------------
 
-// Whether reader `i` is the first one on its run, and this run is not the producer's.
-static bool gets_first(const Flow *f, const int *run_of, int i) {
-  if (run_of[f->reader[i]] == run_of[f->from]) return false;
-  for (int k = 0; k < i; k++)
-    if (run_of[f->reader[k]] == run_of[f->reader[i]]) return false;
-  return true;
-}
-
-static void add_flow(const Partition *p, const Flow *f, const int *run_of, Load *out) {
-  for (int i = 0; i < f->n_readers; i++) {
-    if (!gets_first(f, run_of, i)) continue;
-    int from = run_of[f->from], to = run_of[f->reader[i]];
-    double seconds = flow_seconds(p, f, from, to);
-    out->comm[from] += seconds;
-    out->comm[to] += seconds;
-    out->bytes[to] += flow_kept(p, f, to);
-  }
-}
-
-static void add_shared(const Shared *s, const int *run_of, Load *out) {
-  for (int i = 0; i < s->n_units; i++) {
-    int run = run_of[s->unit[i]];
-    bool first = true;
-    for (int k = 0; k < i; k++)
-      first &= run_of[s->unit[k]] != run;
-    if (!first) continue;
-    out->comm[run] += s->seconds[run];
-    out->bytes[run] += s->bytes;
-  }
-}
-
 Load partition_load(Arena *a, const Partition *p, const int *run_of) {
   Load x = {.fits = true};
   bool *used = arena_array(a, bool, p->n_runs);
@@ -62,10 +31,34 @@ Load partition_load(Arena *a, const Partition *p, const int *run_of) {
     x.seconds[run_of[u]] += unit_seconds(p, u, run_of[u]);
     x.bytes[run_of[u]] += unit_bytes(p, u, run_of[u]);
   }
-  for (int i = 0; i < p->n_flows; i++)
-    add_flow(p, &p->flow[i], run_of, &x);
-  for (int i = 0; i < p->n_shared; i++)
-    add_shared(&p->shared[i], run_of, &x);
+  for (int i = 0; i < p->n_flows; i++) {
+    // A value goes once to each run of its readers.
+    const Flow *f = &p->flow[i];
+    for (int k = 0; k < f->n_readers; k++) {
+      int from = run_of[f->from], to = run_of[f->reader[k]];
+      bool first = to != from;
+      for (int j = 0; j < k; j++)
+        first &= run_of[f->reader[j]] != to;
+      if (!first) continue;
+      double seconds = flow_seconds(p, f, from, to);
+      x.comm[from] += seconds;
+      x.comm[to] += seconds;
+      x.bytes[to] += flow_kept(p, f, to);
+    }
+  }
+  for (int i = 0; i < p->n_shared; i++) {
+    // A shared tensor is once on each run of its units.
+    const Shared *s = &p->shared[i];
+    for (int k = 0; k < s->n_units; k++) {
+      int run = run_of[s->unit[k]];
+      bool first = true;
+      for (int j = 0; j < k; j++)
+        first &= run_of[s->unit[j]] != run;
+      if (!first) continue;
+      x.comm[run] += s->seconds[run];
+      x.bytes[run] += s->bytes;
+    }
+  }
   for (int r = 0; r < p->n_runs; r++) {
     if (!used[r]) continue;
     x.seconds[r] += p->base_seconds[r] + x.comm[r];
@@ -83,19 +76,16 @@ bool load_less(const Load *a, const Load *b) {
   return a->sum < b->sum;
 }
 
-static bool goes_back(const Partition *p, const int *run_of) {
-  for (int i = 0; i < p->n_flows; i++)
-    for (int k = 0; k < p->flow[i].n_readers; k++)
-      if (p->run[run_of[p->flow[i].reader[k]]].first < p->run[run_of[p->flow[i].from]].first)
-        return true;
-  return false;
-}
-
 bool partition_legal(const Partition *p, const int *run_of) {
   Arena *a = arena_new();
   int *covered = arena_array(a, int, p->n_ranks);
-  bool *used = arena_array(a, bool, p->n_runs), legal = !goes_back(p, run_of);
+  bool *used = arena_array(a, bool, p->n_runs), legal = true;
   int n = 0;
+  // No value goes back.
+  for (int i = 0; i < p->n_flows; i++)
+    for (int k = 0; k < p->flow[i].n_readers; k++)
+      legal &= p->run[run_of[p->flow[i].reader[k]]].first >= p->run[run_of[p->flow[i].from]].first;
+  // Every rank is in one run.
   for (int u = 0; u < p->n_units; u++)
     used[run_of[u]] = true;
   for (int r = 0; r < p->n_runs; r++)
@@ -154,51 +144,12 @@ static Load load_of(Walk *w, const int *run_of) {
   return partition_load(w->arena, w->p, run_of);
 }
 
-// Finds the adjacent runs of each run in use.
-static void find_neighbours(Walk *w, Arena *a) {
-  const Partition *p = w->p;
-  w->before = arena_array(a, int, p->n_runs);
-  w->behind = arena_array(a, int, p->n_runs);
-  for (int r = 0; r < p->n_runs; r++)
-    w->before[r] = w->behind[r] = -1;
-  for (int u = 0; u < p->n_units; u++)
-    for (int v = 0; v < p->n_units; v++) {
-      int r = w->run_of[u], s = w->run_of[v];
-      if (p->run[r].first + p->run[r].n != p->run[s].first) continue;
-      w->behind[r] = s;
-      w->before[s] = r;
-    }
-}
-
 // The energy: it falls when any slow run becomes faster, not only the slowest one.
 static double height(const Walk *w, const Load *x) {
   double sum = 0;
   for (int r = 0; r < w->p->n_runs; r++)
     sum += pow(x->seconds[r] / w->least.slowest, 12);
   return x->fits ? sum : sum + 1e6;
-}
-
-static void take_best(Walk *w) {
-  if (!load_less(&w->now, &w->least)) return;
-  w->least = (Load){w->now.fits, w->now.slowest, w->now.sum, NULL, NULL, NULL};
-  memcpy(w->best, w->run_of, (size_t)w->p->n_units * sizeof *w->best);
-}
-
-static void try_move(Walk *w, double heat, double *at) {
-  int unit = (int)(roll(w) * w->p->n_units), before = w->run_of[unit];
-  int to = roll(w) < 0.5 ? w->before[before] : w->behind[before];
-  if (to < 0) return;
-  w->run_of[unit] = to;
-  if (partition_legal(w->p, w->run_of)) {
-    w->now = load_of(w, w->run_of);
-    double now = height(w, &w->now);
-    take_best(w);
-    if (now <= *at || roll(w) < exp((*at - now) / heat)) {
-      *at = now;
-      return;
-    }
-  }
-  w->run_of[unit] = before;
 }
 
 // Moves units to adjacent runs, TRIES times, and leaves the best assignment seen.
@@ -208,10 +159,41 @@ static void partition_improve(const Partition *p, int *run_of) {
   w.run_of = arena_copy(a, run_of, (size_t)p->n_units * sizeof *run_of);
   w.now = load_of(&w, run_of);
   w.least = w.now;
-  find_neighbours(&w, a);
+  // The adjacent runs of each run in use.
+  w.before = arena_array(a, int, p->n_runs);
+  w.behind = arena_array(a, int, p->n_runs);
+  for (int r = 0; r < p->n_runs; r++)
+    w.before[r] = w.behind[r] = -1;
+  for (int u = 0; u < p->n_units; u++)
+    for (int v = 0; v < p->n_units; v++) {
+      int r = w.run_of[u], s = w.run_of[v];
+      if (p->run[r].first + p->run[r].n != p->run[s].first) continue;
+      w.behind[r] = s;
+      w.before[s] = r;
+    }
   double at = height(&w, &w.now);
-  for (int i = 0; i < TRIES && w.least.slowest > 0; i++)
-    try_move(&w, 2 * pow(1e-4, (double)i / TRIES), &at);
+  for (int i = 0; i < TRIES && w.least.slowest > 0; i++) {
+    double heat = 2 * pow(1e-4, (double)i / TRIES), now = INFINITY;
+    int unit = (int)(roll(&w) * p->n_units), before = w.run_of[unit];
+    int to = roll(&w) < 0.5 ? w.before[before] : w.behind[before];
+    if (to < 0) continue;
+    w.run_of[unit] = to;
+    bool legal = partition_legal(p, w.run_of);
+    if (legal) {
+      w.now = load_of(&w, w.run_of);
+      now = height(&w, &w.now);
+    }
+    // The best so far is remembered.
+    if (legal && load_less(&w.now, &w.least)) {
+      w.least = (Load){w.now.fits, w.now.slowest, w.now.sum, NULL, NULL, NULL};
+      memcpy(w.best, w.run_of, (size_t)p->n_units * sizeof *w.best);
+    }
+    // A worse assignment is taken with a probability that falls with the heat.
+    if (legal && (now <= at || roll(&w) < exp((at - now) / heat)))
+      at = now;
+    else
+      w.run_of[unit] = before;
+  }
   arena_free(w.arena);
   arena_free(a);
 }
@@ -242,6 +224,7 @@ static bool partition_even(Arena *a, const Partition *p, int *run_of) {
   int *known = arena_array(a, int, (p->n_ranks + 1) * (p->n_stages + 1));
   if (first_run(p, 0, p->n_stages, known) < 0) return false;
   int run = first_run(p, 0, p->n_stages, known), left = p->n_stages;
+  // A stage ends when it has its part, or when the rest needs a unit each.
   double all = 0, done = 0;
   for (int u = 0; u < p->n_units; u++)
     all += unit_seconds(p, u, run) * p->run[run].n;
@@ -271,15 +254,6 @@ static void offer(Arena *a, const Partition *p, const int *run_of, int *best, bo
   }
   memcpy(best, run_of, (size_t)p->n_units * sizeof *best);
   *has = true;
-}
-
-static void ask(Arena *a, const Partition *p, const PartitionOptions *o, int *best, bool *has,
-                PartitionResult *out) {
-  int *found = arena_array(a, int, p->n_units);
-  out->status = partition_ask(p, o->seconds, *has ? best : NULL, found, out);
-  if (out->status != PARTITION_proved && out->status != PARTITION_found) return;
-  partition_improve(p, found);
-  offer(a, p, found, best, has);
 }
 
 static bool is_proved(Arena *a, const Partition *p, const int *run_of, double bound) {
@@ -312,7 +286,14 @@ PartitionResult partition_solve(Arena *a, const Partition *p, const PartitionOpt
     done = none || (has && is_proved(a, p, best, out.bound));
   }
   // CBC is the last resort: its answer is improved by annealing.
-  if (!done) ask(a, p, o, best, &has, &out);
+  if (!done) {
+    int *found = arena_array(a, int, p->n_units);
+    out.status = partition_ask(p, o->seconds, has ? best : NULL, found, &out);
+    if (out.status == PARTITION_proved || out.status == PARTITION_found) {
+      partition_improve(p, found);
+      offer(a, p, found, best, &has);
+    }
+  }
   if (none) out.status = PARTITION_infeasible;
   if (!has) return out;
   out.run_of = best;

@@ -71,51 +71,13 @@ static void load(Builder *b, int run, int column, double seconds, double bytes) 
 
 // -- Columns -------------------------------------------------------------------------------------
 
-static void add_choices(Builder *b) {
-  const Partition *p = b->p;
-  for (int u = 0; u < p->n_units; u++)
-    for (int r = 0; r < p->n_runs; r++) {
-      int x = program_column(&b->to, 0, name_of(b, "x%d_%s", u, run_name(b, r)));
-      load(b, r, x, unit_seconds(p, u, r), unit_bytes(p, u, r));
-    }
-  b->use = b->to.costs.n;
-  for (int r = 0; r < p->n_runs; r++) {
-    int use = program_column(&b->to, 0, name_of(b, "use_%s", run_name(b, r)));
-    load(b, r, use, p->base_seconds[r], p->base_bytes[r]);
-  }
-  b->t = b->to.costs.n;
-}
-
 static bool in_order(const Partition *p, int r, int s) {
   return r == s || p->run[s].first >= p->run[r].first + p->run[r].n;
-}
-
-static void number_joints(Builder *b) {
-  const Partition *p = b->p;
-  b->y = arena_array(b->arena, int, p->n_runs * p->n_runs);
-  for (int r = 0; r < p->n_runs; r++)
-    for (int s = 0; s < p->n_runs; s++)
-      b->y[r * p->n_runs + s] = in_order(p, r, s) ? b->n_y++ : -1;
 }
 
 static int joint_column(const Builder *b, const Joint *pair, int r, int s) {
   int i = b->y[r * b->p->n_runs + s];
   return i < 0 ? -1 : pair->first + i;
-}
-
-static void joint_rows(Builder *b, const Joint *pair) {
-  int n = b->p->n_runs;
-  for (int end = 0; end < 2; end++)
-    for (int r = 0; r < n; r++) {
-      int unit = end ? pair->to : pair->from;
-      program_row(&b->to, name_of(b, "pair%d_%d_%d_%s", pair->from, pair->to, unit, run_name(b, r)),
-                  0, 0);
-      program_entry(&b->to, x_column(b, unit, r), -1);
-      for (int s = 0; s < n; s++) {
-        int y = end ? joint_column(b, pair, s, r) : joint_column(b, pair, r, s);
-        if (y >= 0) program_entry(&b->to, y, 1);
-      }
-    }
 }
 
 // Returns the columns of two units; adds them if there are none.
@@ -130,14 +92,18 @@ static const Joint *joint_of(Builder *b, int from, int to) {
       if (in_order(p, r, s))
         program_column(&b->to, 0,
                        name_of(b, "y%d_%s__%d_%s", from, run_name(b, r), to, run_name(b, s)));
-  joint_rows(b, pair);
+  // The marginals of y at both ends are x.
+  for (int end = 0; end < 2; end++)
+    for (int r = 0; r < p->n_runs; r++) {
+      int unit = end ? to : from;
+      program_row(&b->to, name_of(b, "pair%d_%d_%d_%s", from, to, unit, run_name(b, r)), 0, 0);
+      program_entry(&b->to, x_column(b, unit, r), -1);
+      for (int s = 0; s < p->n_runs; s++) {
+        int y = end ? joint_column(b, pair, s, r) : joint_column(b, pair, r, s);
+        if (y >= 0) program_entry(&b->to, y, 1);
+      }
+    }
   return pair;
-}
-
-static void load_flow(Builder *b, const Flow *f, int column, int r, int s) {
-  double seconds = flow_seconds(b->p, f, r, s);
-  load(b, r, column, seconds, 0);
-  load(b, s, column, seconds, flow_kept(b->p, f, s));
 }
 
 static void add_flow(Builder *b, int flow) {
@@ -160,7 +126,10 @@ static void add_flow(Builder *b, int flow) {
         program_entry(&b->to, column, 1);
         program_entry(&b->to, joint_column(b, &pair[i], r, s), -1);
       }
-      load_flow(b, f, column, r, s);
+      // Both ends take the seconds of a message.
+      double seconds = flow_seconds(b->p, f, r, s);
+      load(b, r, column, seconds, 0);
+      load(b, s, column, seconds, flow_kept(b->p, f, s));
     }
 }
 
@@ -179,8 +148,9 @@ static void add_shared(Builder *b, int shared) {
 
 // -- Rows ----------------------------------------------------------------------------------------
 
-static void units_rows(Builder *b) {
+static void choice_rows(Builder *b) {
   const Partition *p = b->p;
+  // A unit is on one run, and that run is a stage.
   for (int u = 0; u < p->n_units; u++) {
     program_row(&b->to, name_of(b, "choose%d", u), 1, 1);
     for (int r = 0; r < p->n_runs; r++)
@@ -191,10 +161,7 @@ static void units_rows(Builder *b) {
       program_entry(&b->to, x_column(b, u, r), -1);
     }
   }
-}
-
-static void runs_rows(Builder *b) {
-  const Partition *p = b->p;
+  // A rank is in one run that is a stage.
   for (int k = 0; k < p->n_ranks; k++) {
     program_row(&b->to, name_of(b, "cover%d", k), 1, 1);
     for (int r = 0; r < p->n_runs; r++)
@@ -202,6 +169,7 @@ static void runs_rows(Builder *b) {
         program_entry(&b->to, b->use + r, 1);
   }
   for (int r = 0; r < p->n_runs; r++) {
+    // A stage has a unit.
     program_row(&b->to, name_of(b, "work_%s", run_name(b, r)), 0, p->n_units);
     program_entry(&b->to, b->use + r, -1);
     for (int u = 0; u < p->n_units; u++)
@@ -213,63 +181,52 @@ static void runs_rows(Builder *b) {
     program_entry(&b->to, b->use + r, 1);
 }
 
-// The limit is 1 in both, so that rows of bytes and of seconds have about the same scale.
-static void load_rows(Builder *b) {
-  const Partition *p = b->p;
-  for (int r = 0; r < p->n_runs; r++) {
-    program_row(&b->to, name_of(b, "time_%s", run_name(b, r)), -INFINITY, 0);
-    for (int i = 0; i < b->time[r].n; i++)
-      program_entry(&b->to, b->time[r].at[i].column, b->time[r].at[i].value);
-    program_entry(&b->to, b->t, -1);
-    if (isinf(p->limit[r])) continue;
-    double unit = p->limit[r] > 0 ? p->limit[r] : 1;
-    program_row(&b->to, name_of(b, "memory_%s", run_name(b, r)), -INFINITY, p->limit[r] / unit);
-    for (int i = 0; i < b->memory[r].n; i++)
-      program_entry(&b->to, b->memory[r].at[i].column, b->memory[r].at[i].value / unit);
-  }
-}
-
 static ZeroOne *build(Arena *a, const Partition *p, double scale, bool names) {
   Builder b = {.arena = a, .p = p, .to = {.arena = a}, .scale = scale, .names = names};
   b.time = arena_array(a, Entries, p->n_runs);
   b.memory = arena_array(a, Entries, p->n_runs);
-  add_choices(&b);
+  // The columns x, use and t.
+  for (int u = 0; u < p->n_units; u++)
+    for (int r = 0; r < p->n_runs; r++) {
+      int x = program_column(&b.to, 0, name_of(&b, "x%d_%s", u, run_name(&b, r)));
+      load(&b, r, x, unit_seconds(p, u, r), unit_bytes(p, u, r));
+    }
+  b.use = b.to.costs.n;
+  for (int r = 0; r < p->n_runs; r++) {
+    int use = program_column(&b.to, 0, name_of(&b, "use_%s", run_name(&b, r)));
+    load(&b, r, use, p->base_seconds[r], p->base_bytes[r]);
+  }
+  b.t = b.to.costs.n;
   program_column(&b.to, 1, name_of(&b, "t"));
-  number_joints(&b);
+  // A pair of units has a y for each two runs in order.
+  b.y = arena_array(a, int, p->n_runs * p->n_runs);
+  for (int r = 0; r < p->n_runs; r++)
+    for (int s = 0; s < p->n_runs; s++)
+      b.y[r * p->n_runs + s] = in_order(p, r, s) ? b.n_y++ : -1;
   for (int i = 0; i < p->n_flows; i++)
     add_flow(&b, i);
   for (int i = 0; i < p->n_shared; i++)
     add_shared(&b, i);
-  units_rows(&b);
-  runs_rows(&b);
-  load_rows(&b);
+  choice_rows(&b);
+  // The limit is 1 in rows of seconds and of bytes, so that both have about the same scale.
+  for (int r = 0; r < p->n_runs; r++) {
+    program_row(&b.to, name_of(&b, "time_%s", run_name(&b, r)), -INFINITY, 0);
+    for (int i = 0; i < b.time[r].n; i++)
+      program_entry(&b.to, b.time[r].at[i].column, b.time[r].at[i].value);
+    program_entry(&b.to, b.t, -1);
+    if (isinf(p->limit[r])) continue;
+    double unit = p->limit[r] > 0 ? p->limit[r] : 1;
+    program_row(&b.to, name_of(&b, "memory_%s", run_name(&b, r)), -INFINITY, p->limit[r] / unit);
+    for (int i = 0; i < b.memory[r].n; i++)
+      program_entry(&b.to, b.memory[r].at[i].column, b.memory[r].at[i].value / unit);
+  }
   return program_end(
       &b.to, b.t, 0,
       "x: a unit on a run of ranks, by its first and how many; use: that run is a stage; "
       "y: two units on their runs; m: a value from run to run; z: what is shared on a run");
 }
 
-// Returns the approximate number of columns.
-static double columns_of(const Partition *p) {
-  double n = p->n_runs, y = 0, all = (p->n_units + p->n_shared) * n;
-  for (int r = 0; r < p->n_runs; r++)
-    for (int s = 0; s < p->n_runs; s++)
-      y += in_order(p, r, s);
-  for (int i = 0; i < p->n_flows; i++)
-    all += (p->flow[i].n_readers + (p->flow[i].n_readers > 1)) * y;
-  return all;
-}
-
 // -- Asking --------------------------------------------------------------------------------------
-
-static double *start_values(Arena *a, const Partition *p, const ZeroOne *z, const int *run_of) {
-  double *value = arena_array(a, double, z->n_columns);
-  for (int u = 0; u < p->n_units; u++) {
-    value[u * p->n_runs + run_of[u]] = 1;
-    value[p->n_units * p->n_runs + run_of[u]] = 1;
-  }
-  return value;
-}
 
 static bool read_runs(const Partition *p, const double *value, int *run_of) {
   for (int u = 0; u < p->n_units; u++) {
@@ -317,12 +274,6 @@ static double work_of(const ZeroOne *z, double nodes) {
   return entries * (OF_ROOT + OF_NODE * nodes);
 }
 
-// Returns the number of nodes that the budget allows, at least one.
-static int nodes_of(const ZeroOne *z) {
-  double root = work_of(z, 0), nodes = (most_work - root) / (work_of(z, 1) - root);
-  return nodes > 1 ? (int)nodes : 1;
-}
-
 bool partition_write(const Partition *p, const char *lp) {
   Arena *scratch = arena_new();
   bool ok = program_write(build(scratch, p, most_seconds(p), true), lp);
@@ -332,19 +283,37 @@ bool partition_write(const Partition *p, const char *lp) {
 
 PartitionStatus partition_ask(const Partition *p, double seconds, const int *start, int *run_of,
                               PartitionResult *out) {
-  if (columns_of(p) > MAX_COLUMNS) return PARTITION_unknown;
+  // About the number of columns: x, z, y and m.
+  double n = p->n_runs, n_y = 0, n_columns = (p->n_units + p->n_shared) * n;
+  for (int r = 0; r < p->n_runs; r++)
+    for (int s = 0; s < p->n_runs; s++)
+      n_y += in_order(p, r, s);
+  for (int i = 0; i < p->n_flows; i++)
+    n_columns += (p->flow[i].n_readers + (p->flow[i].n_readers > 1)) * n_y;
+  if (n_columns > MAX_COLUMNS) return PARTITION_unknown;
   Arena *scratch = arena_new();
+  // The objective is a part of the start's.
   double scale = start ? partition_load(scratch, p, start).slowest : most_seconds(p);
   if (!(scale > 0)) scale = 1;
   const ZeroOne *z = build(scratch, p, scale, false);
   Effort effort = effort_new(&(SolverOptions){.seconds = seconds, .work = most_work});
-  ZeroOneAsk ask = {.cutoff = INFINITY, .end = effort.end, .most_nodes = nodes_of(z)};
-  if (start) ask.start = start_values(scratch, p, z, start);
+  // As many nodes as the budget allows, at least one.
+  double root = work_of(z, 0), nodes = (most_work - root) / (work_of(z, 1) - root);
+  int most_nodes = nodes > 1 ? (int)nodes : 1;
+  ZeroOneAsk ask = {.cutoff = INFINITY, .end = effort.end, .most_nodes = most_nodes};
+  // The start as values of x and use.
+  double *start_value = arena_array(scratch, double, z->n_columns);
+  for (int u = 0; u < p->n_units && start; u++) {
+    start_value[u * p->n_runs + start[u]] = 1;
+    start_value[p->n_units * p->n_runs + start[u]] = 1;
+  }
+  if (start) ask.start = start_value;
   double *value = arena_array(scratch, double, z->n_columns);
   ZeroOneAnswer x = zero_one_ask(z, &ask, value);
   out->n_columns = z->n_columns;
   effort.work += work_of(z, x.nodes);
   out->out_of_time = effort_over(&effort) && effort.ended == SOLVER_late;
+  // An answer within CBC's tolerances may exceed a limit.
   bool has = x.has && read_runs(p, value, run_of);
   if (has) has = partition_load(scratch, p, run_of).fits;
   if (isfinite(x.bound)) out->bound = fmax(out->bound, x.bound * scale * (1 - 1e-6));

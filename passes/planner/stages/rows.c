@@ -21,6 +21,7 @@ const int *rows_find(const Sharding *s, Arena *a) {
   int *rows = arena_array(a, int, g->n_values);
   for (uint32_t i = 0; i < g->n_values; i++)
     rows[i] = -1;
+  // Inputs have rows in front; an op passes them on.
   for (int i = 0; i < g->n_params; i++)
     if (value_has_rows(g->params[i])) rows[g->params[i]->id] = 0;
   for_each_op(op, g) {

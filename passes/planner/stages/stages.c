@@ -34,30 +34,23 @@ static void add_run(Placing *p, Runs *out, int first, int n) {
   vec_push(p->s->scratch, out, (Run){first, n});
 }
 
-// The sizes of the program, one after the other.
-static void given_runs(Placing *p, const StageOptions *w, Runs *out) {
-  for (int i = 0, first = 0; i < w->n; first += w->size[i++])
-    add_run(p, out, first, w->size[i]);
-}
-
-// All runs with a length that shares the rows; with many ranks, only lengths that are powers of
-// two, at multiples of their length.
-static void open_runs(Placing *p, const StageOptions *w, Runs *out) {
-  int most = w->n ? p->n_ranks - w->n + 1 : p->n_ranks;
-  bool few = p->n_ranks > MANY_RANKS;
-  for (int n = 1; n <= most; n++) {
-    if ((few && (n & (n - 1))) || !shares(p, n)) continue;
-    for (int first = 0; first + n <= p->n_ranks; first += few ? n : 1)
-      add_run(p, out, first, n);
-  }
-}
-
 static void find_runs(Placing *p, const StageOptions *w) {
   Runs out = {0};
-  if (w->size)
-    given_runs(p, w, &out);
-  else
-    open_runs(p, w, &out);
+  if (w->size) {
+    // The sizes of the program, one after the other.
+    for (int i = 0, first = 0; i < w->n; first += w->size[i++])
+      add_run(p, &out, first, w->size[i]);
+  } else {
+    // All runs with a length that shares the rows; with many ranks, only lengths that are powers of
+    // two, at multiples of their length.
+    int most = w->n ? p->n_ranks - w->n + 1 : p->n_ranks;
+    bool few = p->n_ranks > MANY_RANKS;
+    for (int n = 1; n <= most; n++) {
+      if ((few && (n & (n - 1))) || !shares(p, n)) continue;
+      for (int first = 0; first + n <= p->n_ranks; first += few ? n : 1)
+        add_run(p, &out, first, n);
+    }
+  }
   // Too many runs for this number of stages: only stages of equal length.
   if (!w->size && w->n && out.n > MAX_RUNS && p->n_ranks % w->n == 0) {
     out.n = 0;
@@ -107,6 +100,7 @@ static bool can_be(const Placing *p, int n) {
   Run *run = arena_array(scratch, Run, n);
   int each = p->n_ranks / n;
   bool can = p->n_ranks % n == 0 && shares(p, each);
+  // The same problem, with these runs alone.
   for (int i = 0; i < n; i++)
     run[i] = (Run){i * each, each};
   if (can) {
@@ -146,25 +140,6 @@ static bool check_units(const Placing *p, const StageOptions *w, Diag *d) {
   return false;
 }
 
-static bool check_cluster(const Placing *p, Diag *d) {
-  const Cluster *c = p->s->cluster;
-  if (!cost_known(c))
-    return diag_error(d, p->why,
-                      "'%s' does not say how fast its devices are: give memory_speed and f32",
-                      c->name);
-  if (p->s->mesh->n_devices > cluster_devices(c))
-    return diag_error(d, p->why, "'%s' has %d devices for %d ranks", c->name, cluster_devices(c),
-                      p->s->mesh->n_devices);
-  return true;
-}
-
-static bool check_open(const Placing *p, Diag *d) {
-  if (!p->s->placed[p->axis].why) return true;
-  diag_error(d, p->why, "%s is placed already", p->s->mesh->axis[p->axis].name);
-  diag_note(d, p->s->placed[p->axis].why, "here");
-  return false;
-}
-
 // -- Assignment of ranks -------------------------------------------------------------------------
 
 // `op`: the op to assign, or NULL. The second piece of two ways runs on the mirrored ranks.
@@ -176,33 +151,19 @@ static const Ranks *ranks_of(const Placing *p, const Op *op, const Run *run) {
   return ranks_new(p->s, p->axis, at, run->n);
 }
 
-// The ranks of a stage share its rows.
-static void split_rows(const Placing *p, Op *op) {
-  int letter = rows_letter(p->s, p->rows, op);
-  const Dims *dims = dims_of(p->s, op);
-  if (op_ranks(op, p->axis) == 1 || letter < 0 || !split_legal(op, dims, letter, p->axis)) return;
-  op->split[p->axis] = dims->letter[letter].name;
-  p->s->fixed[op->id][p->axis] = p->why;
-}
-
-// Returns the unit of all readers; -1: readers on several runs, or without a unit.
-static int only_unit(const Placing *p, const Value *v) {
+// If only one stage reads an input, each of its ranks reads its rows.
+static void write_input(const Placing *p, Value *v) {
   int unit = UNIT_none;
   for_each_use(u, v) {
     if (!u->user || op_part(u->user) != PART_forward) continue;
     int reader = p->units.of_op[u->user->id];
-    if (reader < 0 || (unit >= 0 && p->run_of[reader] != p->run_of[unit])) return -1;
+    if (reader < 0 || (unit >= 0 && p->run_of[reader] != p->run_of[unit])) return;
     unit = reader;
   }
-  return unit;
-}
-
-// If only one stage reads an input, each of its ranks reads its rows.
-static void write_input(const Placing *p, Value *v) {
-  int unit = only_unit(p, v);
   if (unit < 0 || p->rows[v->id] != 0 || p->s->given[v->id][p->axis] != OPEN) return;
   const Run *run = &p->run[p->run_of[unit]];
   if (run->n == 1) return;
+  // Rows that these ranks cannot divide are left on all ranks.
   const Layout *before = v->layout;
   assign_param(p->s, v, p->axis, ranks_of(p, NULL, run));
   if (!param_cuts(p->s, v, 0, p->axis)) {
@@ -226,8 +187,15 @@ static void write_all(const Placing *p) {
     if (unit < 0) continue;
     assign_op(p->s, op, p->axis, ranks_of(p, op, &p->run[p->run_of[unit]]));
     p->s->assigned_by[op->id][p->axis] = p->why;
-    split_rows(p, op);
+    // The ranks of a stage share its rows.
+    int letter = rows_letter(p->s, p->rows, op);
+    const Dims *dims = dims_of(p->s, op);
+    if (op_ranks(op, p->axis) == 1 || letter < 0 || !split_legal(op, dims, letter, p->axis))
+      continue;
+    op->split[p->axis] = dims->letter[letter].name;
+    p->s->fixed[op->id][p->axis] = p->why;
   }
+  // Parameters follow their readers; inputs are read in shards.
   for (int i = 0; i < g->n_params; i++)
     if (g->params[i]->role == ROLE_input) write_input(p, g->params[i]);
 }
@@ -241,38 +209,32 @@ typedef struct Firsts {
   const Op **next; // by op id: the next op of the same node
 } Firsts;
 
-static Firsts firsts_of(const Sharding *first) {
-  Firsts f = {0};
+static void place_as_first(Sharding *s, int axis, const Loc *why) {
+  // Ops of the first graph, by node.
+  const Sharding *first = s->first;
+  Firsts firsts = {0};
   for_each_op(op, first->g)
-    if (op->of >= f.n) f.n = op->of + 1;
-  f.of = arena_array(first->scratch, const Op *, f.n);
-  f.next = arena_array(first->scratch, const Op *, first->g->n_ops);
+    if (op->of >= firsts.n) firsts.n = op->of + 1;
+  firsts.of = arena_array(first->scratch, const Op *, firsts.n);
+  firsts.next = arena_array(first->scratch, const Op *, first->g->n_ops);
   for (const Op *op = first->g->last; op; op = op->prev) {
     if (op_part(op) != PART_forward || !op->of) continue;
-    f.next[op->id] = f.of[op->of];
-    f.of[op->of] = op;
+    firsts.next[op->id] = firsts.of[op->of];
+    firsts.of[op->of] = op;
   }
-  return f;
-}
 
-// Returns the op of the first graph that stands for the same op of the model.
-static const Op *same_op(const Firsts *f, const Op *op) {
-  if (op_part(op) != PART_forward || !op->of || op->of >= f->n) return NULL;
-  const Op *same = f->of[op->of];
-  while (same && (same->piece != op->piece || same->kind != op->kind))
-    same = f->next[same->id];
-  return same;
-}
-
-static void place_as_first(Sharding *s, int axis, const Loc *why) {
-  Firsts firsts = firsts_of(s->first);
   for_each_op(op, s->g) {
-    const Op *same = same_op(&firsts, op);
+    // The op of the first graph that stands for the same op of the model.
+    bool has_node = op_part(op) == PART_forward && op->of && op->of < firsts.n;
+    const Op *same = has_node ? firsts.of[op->of] : NULL;
+    while (same && (same->piece != op->piece || same->kind != op->kind))
+      same = firsts.next[same->id];
     hold(s, op, axis);
     if (!same || s->assigned[op->id][axis] || op->split[axis] != SPLIT_NONE) continue;
     if (!s->first->placed_op[same->id][axis]) continue;
     assign_op(s, op, axis, s->first->ranks[same->id][axis]);
     s->assigned_by[op->id][axis] = why;
+    // It has the same split, if that is legal here.
     int letter = dims_find(dims_of(s, op), same->split[axis]);
     if (same->split[axis] == SPLIT_NONE || letter < 0 ||
         !split_legal(op, dims_of(s, op), letter, axis))
@@ -284,11 +246,6 @@ static void place_as_first(Sharding *s, int axis, const Loc *why) {
 
 // -- Chunks --------------------------------------------------------------------------------------
 
-static int rank_of_stage(const StageOptions *w, int n_ranks, int stage) {
-  int rank = stage % n_ranks;
-  return w->back && stage / n_ranks % 2 ? n_ranks - 1 - rank : rank;
-}
-
 // Loads of chunks: each stage has a rank of its own, at the prices of the ranks they run on. A
 // message from a later rank to an earlier one costs as much as in the other direction.
 static void chunk_loads(Placing *p, const Run *on) {
@@ -297,6 +254,7 @@ static void chunk_loads(Placing *p, const Run *on) {
   for (int i = 0; i < n; i++) {
     q->limit[i] /= p->wish->chunks;
     for (int k = i + 1; k < n; k++) {
+      // A later stage on an earlier rank.
       if (on[k].first >= on[i].first) continue;
       int at = i * n + k, other = on[k].first * n + on[i].first;
       q->start[at] = q->start[other];
@@ -310,21 +268,18 @@ static void chunk_loads(Placing *p, const Run *on) {
 
 // Returns the ranks of the stages; `p->run` numbers them as if each had its own.
 static Run *chunk_runs(Placing *p) {
-  int n = p->n_ranks;
+  int n = p->n_ranks, n_ranks = n / p->wish->chunks;
   Run *own = arena_array(p->s->scratch, Run, n), *on = arena_array(p->s->scratch, Run, n);
   for (int i = 0; i < n; i++) {
+    // In rounds, or there and back.
+    int rank = i % n_ranks;
+    bool back = p->wish->back && i / n_ranks % 2;
     own[i] = (Run){i, 1};
-    on[i] = (Run){rank_of_stage(p->wish, n / p->wish->chunks, i), 1};
+    on[i] = (Run){back ? n_ranks - 1 - rank : rank, 1};
   }
   p->run = own;
   p->n_runs = n;
   return on;
-}
-
-// Every rank has a stage of each way.
-static void halve_memory(const Placing *p) {
-  for (int i = 0; i < p->n_runs; i++)
-    p->loads->p.limit[i] /= 2;
 }
 
 // -- All together --------------------------------------------------------------------------------
@@ -343,20 +298,6 @@ static const int *sizes_of(const Placing *p, int *n) {
   for (int rank = 0; rank < p->n_ranks; rank += size[(*n)++])
     size[*n] = placing_run_at(p, rank)->n;
   return size;
-}
-
-static void report(const Placing *p, const PartitionResult *r, double seconds, Stages *out) {
-  double slowest = p->load.slowest;
-  out->searched = (SearchStats){.n = 1, .status = solver_status[r->status], .step = slowest};
-  out->searched.gap = slowest > 0 ? (slowest - r->bound) / slowest : 0;
-  out->searched.seconds = seconds;
-  out->searched.ended = r->out_of_time                  ? SOLVER_late
-                        : r->status == PARTITION_proved ? SOLVER_done
-                                                        : SOLVER_worked;
-  out->searched.n_nodes = p->units.n;
-  out->searched.n_choices = p->units.n * p->n_runs;
-  out->searched.n_edges = p->loads->p.n_flows;
-  out->size = sizes_of(p, &out->n);
 }
 
 const Run *placing_run_at(const Placing *p, int rank) {
@@ -393,22 +334,39 @@ static bool solve(Placing *p, Stages *out, Diag *d) {
   }
   p->run_of = r.run_of;
   p->load = partition_load(p->s->scratch, &p->loads->p, r.run_of);
-  report(p, &r, clock_seconds() - start, out);
+  // The report of the solver.
+  double slowest = p->load.slowest;
+  out->searched = (SearchStats){.n = 1, .status = solver_status[r.status], .step = slowest};
+  out->searched.gap = slowest > 0 ? (slowest - r.bound) / slowest : 0;
+  out->searched.seconds = clock_seconds() - start;
+  out->searched.ended = r.out_of_time                  ? SOLVER_late
+                        : r.status == PARTITION_proved ? SOLVER_done
+                                                       : SOLVER_worked;
+  out->searched.n_nodes = p->units.n;
+  out->searched.n_choices = p->units.n * p->n_runs;
+  out->searched.n_edges = p->loads->p.n_flows;
+  out->size = sizes_of(p, &out->n);
   return true;
-}
-
-static void remember(const Placing *p, const Stages *made) {
-  Sharding *s = p->s;
-  s->placed[p->axis] = (struct Placed){p->why, made->n, made->size};
-  for_each_op(op, s->g)
-    s->placed_op[op->id][p->axis] = p->units.of_op[op->id] >= 0;
 }
 
 bool stages_place(Sharding *s, int axis, const StageOptions *wish, const Loc *why, Stages *out,
                   Diag *d) {
   Placing p = {.s = s, .axis = axis, .why = why, .wish = wish, .n_ranks = s->mesh->axis[axis].size};
   *out = (Stages){0};
-  if (!check_open(&p, d) || !check_cluster(&p, d)) return false;
+  // An axis is placed once. Costs need the speeds of a device for each rank.
+  const Cluster *c = s->cluster;
+  if (s->placed[axis].why) {
+    diag_error(d, why, "%s is placed already", s->mesh->axis[axis].name);
+    diag_note(d, s->placed[axis].why, "here");
+    return false;
+  }
+  if (!cost_known(c))
+    return diag_error(
+        d, why, "'%s' does not say how fast its devices are: give memory_speed and f32", c->name);
+  if (s->mesh->n_devices > cluster_devices(c))
+    return diag_error(d, why, "'%s' has %d devices for %d ranks", c->name, cluster_devices(c),
+                      s->mesh->n_devices);
+  // Other graphs are placed like the first.
   if (s->first) {
     const struct Placed *placed = &s->first->placed[axis];
     place_as_first(s, axis, why);
@@ -416,6 +374,7 @@ bool stages_place(Sharding *s, int axis, const StageOptions *wish, const Loc *wh
     *out = (Stages){.n = placed->n_stages, .size = placed->size};
     return true;
   }
+  // With chunks every rank counts as several.
   bool chunks = wish->chunks > 1;
   if (chunks) p.n_ranks *= wish->chunks;
   p.rows = rows_find(s, s->scratch);
@@ -430,11 +389,15 @@ bool stages_place(Sharding *s, int axis, const StageOptions *wish, const Loc *wh
   p.loads = loads_new(s, axis, &p.units, p.rows, chunks ? on : p.run, p.n_runs, s->scratch);
   p.loads->p.n_stages = chunks ? p.n_ranks : wish->n;
   if (chunks) chunk_loads(&p, on);
-  if (wish->ways) halve_memory(&p);
+  // With two ways every rank has a stage of each.
+  for (int i = 0; i < p.n_runs && wish->ways; i++)
+    p.loads->p.limit[i] /= 2;
   if (!solve(&p, out, d)) return false;
   if (s->explain) out->searched.explained = placing_explain(&p, s->explain);
   if (chunks) p.run = on;
   write_all(&p);
-  remember(&p, out);
+  s->placed[axis] = (struct Placed){why, out->n, out->size};
+  for_each_op(op, s->g)
+    s->placed_op[op->id][axis] = p.units.of_op[op->id] >= 0;
   return true;
 }

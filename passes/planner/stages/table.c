@@ -50,52 +50,9 @@ typedef struct Table {
   bool by_sum;
 } Table;
 
-// -- Sums ----------------------------------------------------------------------------------------
-
-static void sum_ideals(Table *t) {
-  const Partition *p = t->p;
-  t->seconds = arena_array(t->arena, double, t->ideals.list.n * p->n_runs);
-  t->bytes = arena_array(t->arena, double, t->ideals.list.n * p->n_runs);
-  for (int i = 0; i < t->ideals.list.n; i++)
-    for (int u = 0; u < p->n_units; u++)
-      for (int r = 0; r < p->n_runs && unit_in(t->ideals.list.at[i].has, u); r++) {
-        t->seconds[i * p->n_runs + r] += unit_seconds(p, u, r);
-        t->bytes[i * p->n_runs + r] += unit_bytes(p, u, r);
-      }
-}
-
-// -- Runs ----------------------------------------------------------------------------------------
-
 static void lower(Price *least, const Partition *p, int i) {
   *least = (Price){fmin(least->start, p->start[i]), fmin(least->rows, p->by_rows[i]),
                    fmin(least->whole, p->by_whole[i])};
-}
-
-static void find_prices(Table *t) {
-  const Partition *p = t->p;
-  t->from_any = arena_array(t->arena, Price, p->n_runs);
-  t->to_any = arena_array(t->arena, Price, p->n_runs);
-  for (int r = 0; r < p->n_runs; r++)
-    t->from_any[r] = t->to_any[r] = (Price){INFINITY, INFINITY, INFINITY};
-  for (int r = 0; r < p->n_runs; r++)
-    for (int s = 0; s < p->n_runs; s++)
-      if (p->run[s].first >= p->run[r].first + p->run[r].n) {
-        lower(&t->to_any[r], p, r * p->n_runs + s);
-        lower(&t->from_any[s], p, r * p->n_runs + s);
-      }
-}
-
-// Whether each run has a fixed position among the stages: they cover the ranks in one order only.
-static bool is_row_of_runs(const Table *t) {
-  int n_first = 0;
-  for (int g = 0; g < t->p->n_runs; g++)
-    n_first += t->p->run[g].first == 0;
-  return n_first == 1 && t->next.most <= 1 && t->p->n_stages == t->p->n_runs;
-}
-
-static void find_counts(Table *t) {
-  const Partition *p = t->p;
-  t->n_counts = p->n_stages && !is_row_of_runs(t) ? p->n_stages + 1 : 1;
 }
 
 // -- Stages --------------------------------------------------------------------------------------
@@ -103,28 +60,6 @@ static void find_counts(Table *t) {
 static void add_amount(Amount *to, const Flow *f) {
   to->messages += f->messages;
   *(f->whole ? &to->whole : &to->rows) += f->bytes;
-}
-
-// Returns the stage of the units in `b` but not in `a`.
-static Stage stage_between(const Table *t, Arena *scratch, const Ideal *a, const Ideal *b) {
-  const Partition *p = t->p;
-  Stage s = {0};
-  for (int i = 0; i < p->n_flows; i++) {
-    const Flow *f = &p->flow[i];
-    bool before = unit_in(a->has, f->from), here = !before && unit_in(b->has, f->from);
-    if (before && flow_has_reader(f, b->has, a->has)) {
-      add_amount(f->from == a->top ? &s.from_last : &s.from_any, f);
-      *(f->whole ? &s.kept_whole : &s.kept_rows) += f->kept;
-    }
-    if (here && flow_has_reader(f, NULL, b->has))
-      add_amount(flow_reads(f, b->next) ? &s.to_next : &s.to_any, f);
-  }
-  bool *shares = arena_array(scratch, bool, p->n_shared);
-  for (int i = 0; i < p->n_shared; i++)
-    for (int k = 0; k < p->shared[i].n_units; k++)
-      shares[i] |= unit_in(b->has, p->shared[i].unit[k]) && !unit_in(a->has, p->shared[i].unit[k]);
-  s.shares = shares;
-  return s;
 }
 
 static double amount_seconds(const Amount *a, const Price *price) {
@@ -186,14 +121,12 @@ static void add_step(Table *t, const Step *x, const Stage *s, double seconds, in
   if (is_better(t, worst, sum, end)) *end = (State){worst, sum, x->from, x->before};
 }
 
-static bool is_last(const Table *t, int on) {
-  return t->p->run[on].first + t->p->run[on].n == t->p->n_ranks;
-}
-
 static void add_steps(Table *t, const Step *x, const Stage *s) {
   const Partition *p = t->p;
+  // The last stage has the last rank.
   bool all = x->to == t->ideals.list.n - 1;
-  if (all != is_last(t, x->on)) return;
+  bool last = p->run[x->on].first + p->run[x->on].n == p->n_ranks;
+  if (all != last) return;
   if (!all && t->n_counts > 1 && x->count + 1 >= p->n_stages) return;
   // Compute and memory are exact.
   int i = x->from * p->n_runs + x->on, k = x->to * p->n_runs + x->on;
@@ -216,43 +149,55 @@ static void add_steps(Table *t, const Step *x, const Stage *s) {
   if (all) add_step(t, x, s, seconds, t->next.most);
 }
 
-static void add_first(Table *t, int to, const Stage *s) {
-  for (int on = 0; on < t->p->n_runs; on++)
-    if (t->p->run[on].first == 0) add_steps(t, &(Step){0, to, 0, -1, on, {0, 0, 0, -1}}, s);
-}
-
-static void add_behind(Table *t, int from, int to, const Stage *s) {
+// Adds the stage between two ideals after each state that it can follow.
+static void add_stage(Table *t, Arena *scratch, int from, int to) {
+  // The amounts that the stage receives and sends: its units are in `b` but not in `a`.
+  const Ideal *a = &t->ideals.list.at[from], *b = &t->ideals.list.at[to];
+  const Partition *p = t->p;
+  Stage s = {0};
+  for (int i = 0; i < p->n_flows; i++) {
+    const Flow *f = &p->flow[i];
+    bool before = unit_in(a->has, f->from), here = !before && unit_in(b->has, f->from);
+    if (before && flow_has_reader(f, b->has, a->has)) {
+      add_amount(f->from == a->top ? &s.from_last : &s.from_any, f);
+      *(f->whole ? &s.kept_whole : &s.kept_rows) += f->kept;
+    }
+    if (here && flow_has_reader(f, NULL, b->has))
+      add_amount(flow_reads(f, b->next) ? &s.to_next : &s.to_any, f);
+  }
+  bool *shares = arena_array(scratch, bool, p->n_shared);
+  for (int i = 0; i < p->n_shared; i++)
+    for (int k = 0; k < p->shared[i].n_units; k++)
+      shares[i] |= unit_in(b->has, p->shared[i].unit[k]) && !unit_in(a->has, p->shared[i].unit[k]);
+  s.shares = shares;
+  // The first stage has the first rank.
+  for (int on = 0; on < t->p->n_runs && from == 0; on++)
+    if (t->p->run[on].first == 0) add_steps(t, &(Step){0, to, 0, -1, on, {0, 0, 0, -1}}, &s);
+  if (from == 0) return;
   for (int count = 0; count < t->n_counts; count++)
     for (int before = 0; before < t->p->n_runs; before++)
       for (int k = 0; k < t->next.n[before]; k++) {
         const State *start = state_at(t, count, from, before, k);
         if (isinf(start->worst)) continue;
-        add_steps(t, &(Step){from, to, count, before, next_run(t, before, k), *start}, s);
+        add_steps(t, &(Step){from, to, count, before, next_run(t, before, k), *start}, &s);
       }
-}
-
-static bool is_reached(const Table *t, int ideal) {
-  for (int count = 0; count < t->n_counts; count++)
-    for (int on = 0; on < t->p->n_runs; on++)
-      for (int next = 0; next < t->next.most; next++)
-        if (!isinf(state_at(t, count, ideal, on, next)->worst)) return true;
-  return ideal == 0;
 }
 
 static void fill(Table *t) {
   for (int64_t i = 0; i < n_states(t); i++)
     t->at[i] = (State){INFINITY, INFINITY, 0, -1};
   for (int from = 0; from < t->ideals.list.n; from++) {
-    if (!is_reached(t, from)) continue;
+    // Only ideals that stages lead to are extended.
+    bool reached = from == 0;
+    for (int count = 0; count < t->n_counts && !reached; count++)
+      for (int on = 0; on < t->p->n_runs && !reached; on++)
+        for (int next = 0; next < t->next.most && !reached; next++)
+          reached = !isinf(state_at(t, count, from, on, next)->worst);
+    if (!reached) continue;
     Arena *scratch = arena_new();
-    for (int to = from + 1; to < t->ideals.list.n; to++) {
-      if (!ideal_within(&t->ideals, &t->ideals.list.at[from], &t->ideals.list.at[to])) continue;
-      Stage s = stage_between(t, scratch, &t->ideals.list.at[from], &t->ideals.list.at[to]);
-      if (from == 0)
-        add_first(t, to, &s);
-      else
-        add_behind(t, from, to, &s);
-    }
+    for (int to = from + 1; to < t->ideals.list.n; to++)
+      if (ideal_within(&t->ideals, &t->ideals.list.at[from], &t->ideals.list.at[to]))
+        add_stage(t, scratch, from, to);
     arena_free(scratch);
   }
 }
@@ -274,12 +219,6 @@ static int best_end(const Table *t) {
   return best;
 }
 
-static int which_next(const Table *t, int before, int on) {
-  for (int k = 0; k < t->next.n[before]; k++)
-    if (next_run(t, before, k) == on) return k;
-  return t->next.most;
-}
-
 static int *read_back(const Table *t, Arena *a) {
   int *run_of = arena_array(a, int, t->p->n_units);
   int to = t->ideals.list.n - 1, next = t->next.most, count = t->n_counts - 1;
@@ -288,17 +227,18 @@ static int *read_back(const Table *t, Arena *a) {
     for (int u = 0; u < t->p->n_units; u++)
       if (unit_in(t->ideals.list.at[to].has, u) && !unit_in(t->ideals.list.at[s.from].has, u))
         run_of[u] = on;
-    if (s.before >= 0) next = which_next(t, s.before, on);
+    // The index of this run among those after the one before.
+    next = t->next.most;
+    for (int k = 0; s.before >= 0 && k < t->next.n[s.before]; k++)
+      if (next_run(t, s.before, k) == on) {
+        next = k;
+        break;
+      }
     to = s.from;
     on = s.before;
     count -= t->n_counts > 1;
   }
   return run_of;
-}
-
-static bool is_less(Arena *a, const Partition *p, const int *x, const int *y) {
-  Load of_x = partition_load(a, p, x), of_y = partition_load(a, p, y);
-  return load_less(&of_x, &of_y);
 }
 
 // Minimizes the slowest stage, and then the sum.
@@ -312,24 +252,51 @@ static const int *solve(Table *t, Arena *a, double *bound) {
   t->by_sum = true;
   fill(t);
   int *least = read_back(t, a);
-  return is_less(a, t->p, fastest, least) ? fastest : least;
+  Load of_fastest = partition_load(a, t->p, fastest), of_least = partition_load(a, t->p, least);
+  return load_less(&of_fastest, &of_least) ? fastest : least;
 }
 
 const int *table_solve(Arena *a, const Partition *p, double *bound) {
   Arena *scratch = arena_new();
   Table t = {.p = p, .arena = scratch, .most = INFINITY};
-  const int *run_of = NULL;
   t.ideals = ideals_find(p, scratch);
   t.next = next_runs_find(p, scratch);
-  find_counts(&t);
+  // Stages are counted if a number is required, unless each run has a fixed position among them:
+  // they cover the ranks in one order only.
+  int n_first = 0;
+  for (int g = 0; g < p->n_runs; g++)
+    n_first += p->run[g].first == 0;
+  bool is_row_of_runs = n_first == 1 && t.next.most <= 1 && p->n_stages == p->n_runs;
+  t.n_counts = p->n_stages && !is_row_of_runs ? p->n_stages + 1 : 1;
   *bound = -INFINITY;
-  if (n_states(&t) <= MAX_STATES) {
-    sum_ideals(&t);
-    find_prices(&t);
-    t.at = arena_array(scratch, State, n_states(&t));
-    run_of = solve(&t, a, bound);
-    if (!t.ideals.complete) *bound = -INFINITY;
+  if (n_states(&t) > MAX_STATES) {
+    arena_free(scratch);
+    return NULL;
   }
+  // Seconds and bytes of all units of each ideal, on each run.
+  int n = p->n_runs;
+  t.seconds = arena_array(scratch, double, t.ideals.list.n *n);
+  t.bytes = arena_array(scratch, double, t.ideals.list.n *n);
+  for (int i = 0; i < t.ideals.list.n; i++)
+    for (int u = 0; u < p->n_units; u++)
+      for (int r = 0; r < n && unit_in(t.ideals.list.at[i].has, u); r++) {
+        t.seconds[i * n + r] += unit_seconds(p, u, r);
+        t.bytes[i * n + r] += unit_bytes(p, u, r);
+      }
+  // The least prices from a run to any later one, and to a run from any earlier one.
+  t.from_any = arena_array(scratch, Price, n);
+  t.to_any = arena_array(scratch, Price, n);
+  for (int r = 0; r < n; r++)
+    t.from_any[r] = t.to_any[r] = (Price){INFINITY, INFINITY, INFINITY};
+  for (int r = 0; r < n; r++)
+    for (int s = 0; s < n; s++)
+      if (p->run[s].first >= p->run[r].first + p->run[r].n) {
+        lower(&t.to_any[r], p, r * n + s);
+        lower(&t.from_any[s], p, r * n + s);
+      }
+  t.at = arena_array(scratch, State, n_states(&t));
+  const int *run_of = solve(&t, a, bound);
+  if (!t.ideals.complete) *bound = -INFINITY;
   arena_free(scratch);
   return run_of;
 }

@@ -39,62 +39,23 @@ static bool is_model(const Op *op) {
 
 // -- First ops of units --------------------------------------------------------------------------
 
-static void find_constants(Finder *f) {
-  const Graph *g = f->s->g;
-  f->constant = arena_array(f->arena, bool, g->n_values);
-  f->trained = arena_array(f->arena, bool, g->n_values);
-  for (int i = 0; i < g->n_params; i++) {
-    const Value *v = g->params[i];
-    f->constant[v->id] = v->role != ROLE_input;
-    f->trained[v->id] = v->role == ROLE_weight && v->train;
-  }
-  // A result is constant if all operands are; it is trained if one of them is, too.
-  for_each_op(op, g) {
-    bool constant = true, trained = false;
-    for (int i = 0; i < op->n_in; i++) {
-      constant &= f->constant[op->in[i].value->id];
-      trained |= f->trained[op->in[i].value->id];
-    }
-    for (int i = 0; i < op->n_out; i++) {
-      f->constant[op->out[i]->id] = constant;
-      f->trained[op->out[i]->id] = constant && trained;
-    }
-  }
-}
-
-// Whether its flops exceed twice the elements that it reads and writes.
-static bool sums_products(const Op *op) {
-  double elements = 0;
-  for (int i = 0; i < op->n_in; i++)
-    elements += (double)type_count(op->in[i].value->type);
-  for (int i = 0; i < op->n_out; i++)
-    elements += (double)type_count(op->out[i]->type);
-  return !(op_info[op->kind].traits & VIEW) && op_flops(op) > 2 * elements;
-}
-
-// A bias stays with the product that it is added to.
+// Whether the op sums products, or reads a trained weight.
 static bool begins_unit(const Finder *f, const Op *op) {
+  double elements = 0;
   bool trained = false, follows_any = false;
   for (int i = 0; i < op->n_in; i++) {
     const Op *def = op->in[i].value->def;
     trained |= f->trained[op->in[i].value->id];
     follows_any |= def && f->of_op[def->id] >= 0;
+    elements += (double)type_count(op->in[i].value->type);
   }
-  bool is_bias = op_info[op->kind].formula != NULL && follows_any;
-  return sums_products(op) || (trained && !is_bias);
-}
-
-// Whether a program has a constraint on the op along the axis.
-static bool is_held(const Finder *f, const Op *op) {
-  return f->s->assigned[op->id][f->axis] || f->s->fixed[op->id][f->axis] ||
-         f->s->said[op->id][f->axis] || op->split[f->axis] != SPLIT_NONE;
-}
-
-static bool is_constant(const Finder *f, const Op *op) {
-  bool constant = true;
   for (int i = 0; i < op->n_out; i++)
-    constant &= f->constant[op->out[i]->id];
-  return constant;
+    elements += (double)type_count(op->out[i]->type);
+  // A sum of products: its flops exceed twice the elements that it reads and writes.
+  bool sums_products = !(op_info[op->kind].traits & VIEW) && op_flops(op) > 2 * elements;
+  // A bias stays with the product that it is added to.
+  bool is_bias = op_info[op->kind].formula != NULL && follows_any;
+  return sums_products || (trained && !is_bias);
 }
 
 // Returns the last unit that the op reads from; without one, UNIT_held if it reads from a held op.
@@ -108,20 +69,6 @@ static int follows(const Finder *f, const Op *op) {
   return last;
 }
 
-static void add_op(Finder *f, Op *op) {
-  int *unit = &f->of_op[op->id];
-  if (f->wish->pieces && op->piece > 1) return; // left to add_twins
-  if (is_held(f, op))
-    *unit = UNIT_held;
-  else if (is_constant(f, op))
-    *unit = UNIT_none;
-  else if (begins_unit(f, op)) {
-    *unit = f->heads.n;
-    vec_push(f->arena, &f->heads, op);
-  } else
-    *unit = follows(f, op);
-}
-
 // -- Repeated forwards ---------------------------------------------------------------------------
 
 // The first reader of a weight with this kind and operand.
@@ -130,13 +77,6 @@ typedef struct Reader {
   OpKind kind;
   int operand, unit;
 } Reader;
-
-// Returns the weight that the value is, or is cast or transposed from; or NULL.
-static const Value *weight_behind(const Finder *f, const Value *v) {
-  while (v->def && v->def->n_in && f->of_op[v->def->id] == UNIT_none)
-    v = v->def->in[0].value;
-  return !v->def && v->role == ROLE_weight ? v : NULL;
-}
 
 static int root_of(const int *same, int unit) {
   while (same[unit] != unit)
@@ -151,22 +91,24 @@ static void join_units(int *same, int a, int b) {
   if (b < a) same[a] = b;
 }
 
-// An op computed from weights alone is in the unit of its reader.
-static int unit_at(const Finder *f, const Op *op) {
-  while (op && is_model(op) && f->of_op[op->id] == UNIT_none)
-    op = op->n_out && op->out[0]->uses ? op->out[0]->uses->user : NULL;
-  return op && is_model(op) ? f->of_op[op->id] : UNIT_none;
-}
-
 // `plain`: by unit, whether it reads no weight.
 static void join_readers(Finder *f, int *same, bool *plain) {
   Vec(Reader) all = {0};
   for_each_op(op, f->s->g) {
-    int unit = unit_at(f, op);
+    // An op computed from weights alone is in the unit of its reader.
+    const Op *at = op;
+    while (at && is_model(at) && f->of_op[at->id] == UNIT_none)
+      at = at->n_out && at->out[0]->uses ? at->out[0]->uses->user : NULL;
+    int unit = at && is_model(at) ? f->of_op[at->id] : UNIT_none;
     for (int i = 0; unit >= 0 && i < op->n_in; i++) {
-      Reader r = {weight_behind(f, op->in[i].value), op->kind, i, unit};
-      if (!r.weight) continue;
+      // The weight that the operand is, or is cast or transposed from.
+      const Value *v = op->in[i].value;
+      while (v->def && v->def->n_in && f->of_op[v->def->id] == UNIT_none)
+        v = v->def->in[0].value;
+      if (v->def || v->role != ROLE_weight) continue;
+      Reader r = {v, op->kind, i, unit};
       plain[unit] = false;
+      // Readers of the same weight are in the same unit in every forward.
       int k = 0;
       while (k < all.n && (all.at[k].weight != r.weight || all.at[k].kind != r.kind ||
                            all.at[k].operand != r.operand))
@@ -176,21 +118,6 @@ static void join_readers(Finder *f, int *same, bool *plain) {
       else
         vec_push(f->arena, &all, r);
     }
-  }
-}
-
-// Units that are not in every forward join the first repeated unit after them, or the last one
-// before them, so that no stage consists of them alone.
-static void join_ends(int *same, int n) {
-  int first = n, last = -1;
-  for (int i = 0; i < n; i++) {
-    if (same[i] == i) continue;
-    if (root_of(same, i) < first) first = root_of(same, i);
-    if (root_of(same, i) > last) last = root_of(same, i);
-  }
-  for (int i = 0; i < n && last >= 0; i++) {
-    if (same[i] == i && i < first) join_units(same, i, first);
-    if (same[i] == i && i > last) join_units(same, i, last);
   }
 }
 
@@ -207,7 +134,18 @@ static void merge_again(Finder *f) {
     int first = root_of(same, i - 1);
     if (plain[i] && first < i - 1 && plain[first + 1]) join_units(same, first + 1, i);
   }
-  join_ends(same, n);
+  // Units that are not in every forward join the first repeated unit after them, or the last one
+  // before them, so that no stage consists of them alone.
+  int least = n, last = -1;
+  for (int i = 0; i < n; i++) {
+    if (same[i] == i) continue;
+    if (root_of(same, i) < least) least = root_of(same, i);
+    if (root_of(same, i) > last) last = root_of(same, i);
+  }
+  for (int i = 0; i < n && last >= 0; i++) {
+    if (same[i] == i && i < least) join_units(same, i, least);
+    if (same[i] == i && i > last) join_units(same, i, last);
+  }
   // Renumber the remaining units.
   f->heads.n = 0;
   for (int i = 0; i < n; i++) {
@@ -262,8 +200,26 @@ static void add_members(const Finder *f, const Member *m, int n, double most, Op
 
 static void find_fine(Finder *f, const Ops *order) {
   f->heads.n = 0;
-  for (int i = 0; i < order->n; i++)
-    add_op(f, order->at[i]);
+  for (int i = 0; i < order->n; i++) {
+    Op *op = order->at[i];
+    int *unit = &f->of_op[op->id];
+    if (f->wish->pieces && op->piece > 1) continue; // left to add_twins
+    // Held: a program has a constraint on the op along the axis.
+    bool is_held = f->s->assigned[op->id][f->axis] || f->s->fixed[op->id][f->axis] ||
+                   f->s->said[op->id][f->axis] || op->split[f->axis] != SPLIT_NONE;
+    bool is_constant = true;
+    for (int k = 0; k < op->n_out; k++)
+      is_constant &= f->constant[op->out[k]->id];
+    if (is_held)
+      *unit = UNIT_held;
+    else if (is_constant)
+      *unit = UNIT_none;
+    else if (begins_unit(f, op)) {
+      *unit = f->heads.n;
+      vec_push(f->arena, &f->heads, op);
+    } else
+      *unit = follows(f, op);
+  }
 }
 
 // -- Merging -------------------------------------------------------------------------------------
@@ -276,41 +232,6 @@ static void merge(Finder *f, const int *to) {
   for (uint32_t i = 0; i < f->s->g->n_ops; i++)
     if (f->of_op[i] >= 0) f->of_op[i] = to[f->of_op[i]];
   f->heads.n = n;
-}
-
-static void merge_layers(Finder *f, const Layers *layers) {
-  int *to = arena_array(f->arena, int, f->heads.n), n = -1;
-  for (int i = 0; i < f->heads.n; i++) {
-    int layer = layers->of_op[f->heads.at[i]->id];
-    bool same = i && layer && layer == layers->of_op[f->heads.at[i - 1]->id];
-    to[i] = same ? n : ++n;
-  }
-  merge(f, to);
-}
-
-// Merges down to `most` units of about the same work.
-static void merge_even(Finder *f, int most) {
-  int n = f->heads.n, *to = arena_array(f->arena, int, n), unit = 0;
-  double *work = arena_array(f->arena, double, n), sum = 0, done = 0;
-  for_each_op(op, f->s->g) {
-    if (!is_model(op) || f->of_op[op->id] < 0) continue;
-    work[f->of_op[op->id]] += op_flops(op);
-    sum += op_flops(op);
-  }
-  for (int i = 0; i < n; i++) {
-    bool full = done >= sum * (unit + 1) / most && unit + 1 < most;
-    if (i && full) unit++;
-    to[i] = unit;
-    done += work[i];
-  }
-  merge(f, to);
-}
-
-static double model_work(const Sharding *s) {
-  double work = 0;
-  for_each_op(op, s->g)
-    if (is_model(op)) work += op_flops(op);
-  return work;
 }
 
 static void find_units(Finder *f) {
@@ -330,15 +251,39 @@ static void find_units(Finder *f) {
   if (f->heads.n <= MAX_FINE || fine <= least) return;
   // Otherwise a unit is a layer, or a part of a large one.
   const Repeats *r = repeats_find(g, LEAST_BLOCK, among, f->arena);
-  double most = model_work(f->s) / (SHARE * (double)least);
+  double all = 0;
+  for_each_op(op, g)
+    if (is_model(op)) all += op_flops(op);
+  double most = all / (SHARE * (double)least);
   order.n = 0;
   add_members(f, r->order, r->n_order, most, &order, &layers);
   find_fine(f, &order);
-  merge_layers(f, &layers);
+  // The units of a layer are one.
+  int *to = arena_array(f->arena, int, f->heads.n), unit = -1;
+  for (int i = 0; i < f->heads.n; i++) {
+    int layer = layers.of_op[f->heads.at[i]->id];
+    bool same = i && layer && layer == layers.of_op[f->heads.at[i - 1]->id];
+    to[i] = same ? unit : ++unit;
+  }
+  merge(f, to);
   if (f->wish->again) merge_again(f);
   // Still too many: units of about the same work.
-  int limit = least > MAX_UNITS / 2 ? 2 * least : MAX_UNITS;
-  if (f->heads.n > limit) merge_even(f, limit);
+  int limit = least > MAX_UNITS / 2 ? 2 * least : MAX_UNITS, n = f->heads.n;
+  if (n <= limit) return;
+  double *work = arena_array(f->arena, double, n), sum = 0, done = 0;
+  for_each_op(op, g) {
+    if (!is_model(op) || f->of_op[op->id] < 0) continue;
+    work[f->of_op[op->id]] += op_flops(op);
+    sum += op_flops(op);
+  }
+  unit = 0;
+  for (int i = 0; i < n; i++) {
+    bool full = done >= sum * (unit + 1) / limit && unit + 1 < limit;
+    if (i && full) unit++;
+    to[i] = unit;
+    done += work[i];
+  }
+  merge(f, to);
 }
 
 // -- Pieces --------------------------------------------------------------------------------------
@@ -371,6 +316,7 @@ static Twin *list_piece(const Finder *f, int piece, const Op ***op, int *n) {
     if (is_model(k) && k->piece == piece) vec_push(f->arena, &all, k);
   Twin *twin = arena_array(f->arena, Twin, all.n);
   if (all.n) qsort(all.at, (size_t)all.n, sizeof *all.at, by_node);
+  // Ops with the same name and kind are next to each other now, in the order of the model.
   for (int i = 0; i < all.n; i++) {
     twin[i] = (Twin){op_node(all.at[i]), all.at[i]->kind, 0, f->of_op[all.at[i]->id]};
     bool same = i && !strcmp(twin[i].node, twin[i - 1].node) && twin[i].kind == twin[i - 1].kind;
@@ -381,46 +327,41 @@ static Twin *list_piece(const Finder *f, int piece, const Op ***op, int *n) {
   return twin;
 }
 
-static void add_twins_of(Finder *f, const Twin *first, int n_first, int piece) {
-  int n;
-  const Op **op;
-  const Twin *other = list_piece(f, piece, &op, &n);
-  for (int i = 0; i < n; i++) {
-    const Twin *twin =
-        n_first ? bsearch(&other[i], first, (size_t)n_first, sizeof *first, by_name) : NULL;
-    if (twin) f->of_op[op[i]->id] = twin->unit;
-  }
-}
-
 static void add_twins(Finder *f) {
   int n_first, last = 1;
   const Op **op;
   const Twin *first = list_piece(f, 1, &op, &n_first);
   for_each_op(k, f->s->g)
     if (is_model(k) && k->piece > last) last = k->piece;
-  for (int piece = 2; piece <= last; piece++)
-    add_twins_of(f, first, n_first, piece);
+  for (int piece = 2; piece <= last; piece++) {
+    // Ops of other pieces have the units of their twins in the first.
+    int n;
+    const Op **other_op;
+    const Twin *other = list_piece(f, piece, &other_op, &n);
+    for (int i = 0; i < n; i++) {
+      const Twin *twin =
+          n_first ? bsearch(&other[i], first, (size_t)n_first, sizeof *first, by_name) : NULL;
+      if (twin) f->of_op[other_op[i]->id] = twin->unit;
+    }
+  }
 }
 
 // -- Gradients -----------------------------------------------------------------------------------
 
-// By number of an op of the model, the unit of the ops that replace it. Some of these, such as the
-// cast of a weight, have no unit.
-static int *units_by_number(const Finder *f) {
+static void add_gradients(Finder *f) {
+  const Op *const *model = model_ops(f->s->g, f->arena);
+  // The unit of the ops that replace an op of the model, by its number. Some of these, such as the
+  // cast of a weight, have no unit.
   int n = 0;
   for_each_op(op, f->s->g)
     if (op->of > n) n = op->of;
-  int *unit = arena_array(f->arena, int, n + 1);
+  int *by_number = arena_array(f->arena, int, n + 1);
   for (int i = 0; i <= n; i++)
-    unit[i] = UNIT_none;
+    by_number[i] = UNIT_none;
   for_each_op(op, f->s->g)
-    if (is_model(op) && op->of && unit[op->of] == UNIT_none) unit[op->of] = f->of_op[op->id];
-  return unit;
-}
-
-static void add_gradients(Finder *f) {
-  const Op *const *model = model_ops(f->s->g, f->arena);
-  const int *by_number = units_by_number(f);
+    if (is_model(op) && op->of && by_number[op->of] == UNIT_none)
+      by_number[op->of] = f->of_op[op->id];
+  // A gradient has the unit of its op of the model; of an unknown one, that of its operands.
   for_each_op(op, f->s->g) {
     if (op_part(op) != PART_backward) continue;
     const Op *of = model_op_of(f->s, op, model);
@@ -434,9 +375,30 @@ Units units_find(const Sharding *s, int axis, const UnitOptions *wish, Arena *a)
   f.of_op = arena_array(a, int, s->g->n_ops);
   for (uint32_t i = 0; i < s->g->n_ops; i++)
     f.of_op[i] = UNIT_none;
-  find_constants(&f);
+  // Values that are computed from weights and constants alone.
+  const Graph *g = s->g;
+  f.constant = arena_array(a, bool, g->n_values);
+  f.trained = arena_array(a, bool, g->n_values);
+  for (int i = 0; i < g->n_params; i++) {
+    const Value *v = g->params[i];
+    f.constant[v->id] = v->role != ROLE_input;
+    f.trained[v->id] = v->role == ROLE_weight && v->train;
+  }
+  // A result is constant if all operands are; it is trained if one of them is, too.
+  for_each_op(op, g) {
+    bool constant = true, trained = false;
+    for (int i = 0; i < op->n_in; i++) {
+      constant &= f.constant[op->in[i].value->id];
+      trained |= f.trained[op->in[i].value->id];
+    }
+    for (int i = 0; i < op->n_out; i++) {
+      f.constant[op->out[i]->id] = constant;
+      f.trained[op->out[i]->id] = constant && trained;
+    }
+  }
   find_units(&f);
   if (wish->pieces) add_twins(&f);
+  // The first and the last op of each unit.
   Units out = {f.heads.n, f.of_op, arena_array(a, Op *, f.heads.n),
                arena_array(a, Op *, f.heads.n)};
   for_each_op(op, s->g) {
