@@ -66,7 +66,7 @@ Readiness backend_ready(BackendOptions *o, Diag *d);
 
 // Writes the sources of `m` (PHASE_planned) into `dir`: program.c, payload.bin, further files of
 // the target (kernels.cu), and constants.bin if there are large constants.
-bool emit(const Module *m, const char *dir, const BackendOptions *o, Diag *d);
+bool backend_emit(const Module *m, const char *dir, const BackendOptions *o, Diag *d);
 // emit, then compile and link into o->output, atomically.
 bool backend_build(const Module *m, const BackendOptions *o, Diag *d);
 // Whether a file of this name can be written, known before the work of compiling.

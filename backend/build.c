@@ -165,7 +165,7 @@ static bool write_output(Build *b, const char *output) {
 // -- The executable ----------------------------------------------------------------------------
 
 static bool build_one(Build *b, const char *output) {
-  bool ok = emit(b->m, b->dir, b->o, b->d);
+  bool ok = backend_emit(b->m, b->dir, b->o, b->d);
   // The commands of the target make `program` in the folder.
   Commands all = {0};
   if (ok) target_backend(b->o->target.target)->commands(b, &all);

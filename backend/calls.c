@@ -50,7 +50,7 @@ typedef struct Writer {
   Arena *arena;
   enum { IN_begin, IN_loop, IN_update, IN_owed } part; // the destination of lines
   int segment; // of the loop; 0 without a schedule.  In IN_owed: the group
-  OwedGroups owed;
+  DeferredGroups owed;
   Vec(Op *) in_flight; // all_reduces without a wait so far
   int *copy, n_copies; // by op id, of ops that start a copy to or from host memory: its number
 } Writer;
@@ -317,7 +317,8 @@ static bool add_batch_call(Writer *w, const Op *op) {
   const Op *first = op->callee->first, *cast = NULL;
   const OpInfo *row = &op_info[first->kind];
   const char *type = dtype_name[first->out[0]->type->dtype];
-  if (!target_info[target_of(w)].multi_tensor || !(row->traits & MULTI_TENSOR)) return no_kernel(w, op);
+  if (!target_info[target_of(w)].multi_tensor || !(row->traits & MULTI_TENSOR))
+    return no_kernel(w, op);
   // A narrowing cast follows its update op in the body; all casts have one type.
   for_each_op(member, op->callee)
     if (batch_narrows(member)) cast = member;
@@ -534,9 +535,9 @@ void graph_calls(Program *p, GraphCode *code) {
   w.copy = arena_array(p->arena, int, code->g->n_ops);
   const Op *start = graph_update_start(code->g);
   const bool *begin = graph_begin_ops(code->g, p->arena);
-  const Op *owed = graph_first_owed(code->g);
+  const Op *owed = graph_first_deferred(code->g);
   loops_find(p, code);
-  graph_owed_groups(code->g, p->arena, &w.owed);
+  graph_deferred_groups(code->g, p->arena, &w.owed);
   // Macros of parameters come first, dead ones included.
   for (int i = 0; i < code->g->n_params; i++)
     if (code->g->params[i]->offset >= 0 && mesh_runs(p, value_mesh(code->g->params[i])))

@@ -158,7 +158,7 @@ bool text_write(Arena *a, const char *path, const StrBuf *text, Diag *d) {
   return part_finish(f, a, path, true, d);
 }
 
-bool emit(const Module *m, const char *dir, const BackendOptions *o, Diag *d) {
+bool backend_emit(const Module *m, const char *dir, const BackendOptions *o, Diag *d) {
   if (m->phase < PHASE_planned)
     return diag_error(d, NULL, "code is made of a planned module, and this one is %s",
                       phase_name[m->phase]);

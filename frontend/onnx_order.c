@@ -60,7 +60,7 @@ typedef struct Order {
   Onnx__NodeProto *const *node;
   NameMap producer;
   Strings *reads; // of every node
-  enum { NEW, OPEN, DONE } * state;
+  enum { NEW, PARAM_open, DONE } * state;
   int *next; // of an open node, the next read to follow
   int *stack, n_stack;
 } Order;
@@ -86,7 +86,7 @@ static bool report_cycle(Order *o, int again) {
 static bool visit(Order *o, int root, int *order, int *n_order) {
   if (o->state[root] != NEW) return true;
   o->stack[o->n_stack++] = root;
-  o->state[root] = OPEN;
+  o->state[root] = PARAM_open;
   while (o->n_stack > 0) {
     int i = o->stack[o->n_stack - 1];
     if (o->next[i] == o->reads[i].n) {
@@ -97,8 +97,8 @@ static bool visit(Order *o, int root, int *order, int *n_order) {
     }
     int from = name_map_find(&o->producer, o->reads[i].at[o->next[i]++]);
     if (from < 0 || o->state[from] == DONE) continue;
-    if (o->state[from] == OPEN) return report_cycle(o, from);
-    o->state[from] = OPEN;
+    if (o->state[from] == PARAM_open) return report_cycle(o, from);
+    o->state[from] = PARAM_open;
     o->stack[o->n_stack++] = from;
   }
   return true;

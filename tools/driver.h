@@ -119,15 +119,15 @@ bool take_annotations(const Settings *s, Module *m, bool annotated, const Annota
 // Chooses the plan, and the number of micro-batches with which it fits into memory.  `said`: the
 // device annotations of the model, or NULL.  *made is the compiled step of that plan if choosing
 // compiled it with all effects of run_options; else NULL.
-bool choose(const Settings *s, Compiled *c, const Annotations *said, Module **made, Arena *a,
-            Diag *d);
+bool driver_choose(const Settings *s, Compiled *c, const Annotations *said, Module **made, Arena *a,
+                   Diag *d);
 
 // -- driver_pipeline.c -----------------------------------------------------------------------
 
 // The target's pipeline for these settings and this plan.
 const char *train_pipeline(Arena *a, const Settings *s, const Choice *c);
 // Joins strings: "a,b,c".
-const char *joined(Arena *a, const Strings *s, const char *between);
+const char *strings_joined(Arena *a, const Strings *s, const char *between);
 
 // -- driver_write.c --------------------------------------------------------------------------
 

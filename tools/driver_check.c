@@ -278,7 +278,8 @@ int check_settings(Settings *s, Arena *a, Diag *d) {
       !check_schedule(s, a, d) || (s->pipeline && !pipeline_check(s->pipeline, d)) ||
       !ask_plan(s, a, d) ||
       !param_groups_parse(&groups, s->optimizer, s->lr_text ? s->lr : 0,
-                          s->groups.n ? joined(a, &s->groups, ";") : NULL, s->no_decay, a, d))
+                          s->groups.n ? strings_joined(a, &s->groups, ";") : NULL, s->no_decay, a,
+                          d))
     return EXIT_USAGE;
   int status = check_cluster(s, a, d);
   if (status != EXIT_SUCCESS) return status;

@@ -172,8 +172,8 @@ static bool is_limited(const Settings *s, const Cluster *c) {
   return s->cluster && c->memory > 0;
 }
 
-bool choose(const Settings *s, Compiled *c, const Annotations *said, Module **made, Arena *a,
-            Diag *d) {
+bool driver_choose(const Settings *s, Compiled *c, const Annotations *said, Module **made, Arena *a,
+                   Diag *d) {
   Summary *seen = &c->summary;
   *made = NULL;
   c->choice = s->asked;

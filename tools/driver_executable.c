@@ -35,11 +35,12 @@ static const char *describe_text(Arena *a, const Settings *s, const Module *m,
   strbuf_addf(&b, ", \"clip_norm\": %.9g, \"accumulate\": %lld", s->clip_norm,
               (long long)s->accumulate);
   if (s->no_decay) strbuf_addf(&b, ", \"no_decay\": %s", json_string(a, s->no_decay));
-  if (s->groups.n) strbuf_addf(&b, ", \"groups\": %s", json_string(a, joined(a, &s->groups, ";")));
+  if (s->groups.n)
+    strbuf_addf(&b, ", \"groups\": %s", json_string(a, strings_joined(a, &s->groups, ";")));
   strbuf_addf(&b, ", \"frozen\": %s",
-              json_string(a, s->freeze.n ? joined(a, &s->freeze, ",") : ""));
+              json_string(a, s->freeze.n ? strings_joined(a, &s->freeze, ",") : ""));
   strbuf_addf(&b, ", \"detached\": %s}",
-              json_string(a, s->detach.n ? joined(a, &s->detach, ",") : ""));
+              json_string(a, s->detach.n ? strings_joined(a, &s->detach, ",") : ""));
   return b.at;
 }
 
@@ -106,5 +107,5 @@ bool write_executable(const Settings *s, const Compiled *c, Arena *a, Diag *d) {
     o.holes = holes;
     o.n_holes = skeleton.n_holes;
   }
-  return s->emit == EMIT_c ? emit(c->m, s->output, &o, d) : backend_build(c->m, &o, d);
+  return s->emit == EMIT_c ? backend_emit(c->m, s->output, &o, d) : backend_build(c->m, &o, d);
 }

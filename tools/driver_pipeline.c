@@ -10,7 +10,7 @@
 
 #include "driver.h"
 
-const char *joined(Arena *a, const Strings *s, const char *between) {
+const char *strings_joined(Arena *a, const Strings *s, const char *between) {
   StrBuf b = {.arena = a};
   for (int i = 0; i < s->n; i++)
     strbuf_addf(&b, "%s%s", i ? between : "", s->at[i]);
@@ -66,7 +66,7 @@ static const char *option_value(Arena *a, const char *pass, const char *option, 
   OPTION("transform", "plan", programs_text(a, &c->plan, 1));
   OPTION("eval_graph", "metrics", s->loss);
   OPTION("autodiff", "freeze", frozen(a, s, false));
-  OPTION("autodiff", "detach", s->detach.n ? joined(a, &s->detach, ",") : NULL);
+  OPTION("autodiff", "detach", s->detach.n ? strings_joined(a, &s->detach, ",") : NULL);
   // The initial scale of torch.amp.GradScaler; bf16 has the range of f32.
   OPTION("autodiff", "scale", !strcmp(s->dtype, "f16") ? "65536" : NULL);
   OPTION("autodiff", "apart", s->accumulate * c->micro_batches > 1 ? "true" : NULL);
@@ -74,7 +74,7 @@ static const char *option_value(Arena *a, const char *pass, const char *option, 
   OPTION("optimizer", "clip", str_format(a, "%.17g", s->clip_norm));
   OPTION("optimizer", "rows", frozen(a, s, true));
   OPTION("optimizer", "no_decay", s->no_decay);
-  OPTION("optimizer", "groups", grouped ? joined(a, &s->groups, ";") : NULL);
+  OPTION("optimizer", "groups", grouped ? strings_joined(a, &s->groups, ";") : NULL);
   OPTION("optimizer", "lr", grouped ? str_format(a, "%.17g", s->lr) : NULL);
   OPTION("mixed_precision", "to", s->dtype);
   OPTION("shard", "mesh", mesh_text(a, s, c));

@@ -128,7 +128,7 @@ static bool write_output(const Settings *s, Compiled *c, Arena *a, Diag *d) {
     bool ok = pipeline_run(c->model, train_pipeline(a, s, &c->choice), &again, d);
     diag_quiet(d, quiet);
     if (!ok) BUG("what could be sharded cannot be sharded again");
-    const Annotations *all = annotate(c->model, c->choice.name, a, d);
+    const Annotations *all = annotations_of_module(c->model, c->choice.name, a, d);
     return all && onnx_annotate(s->model, all, s->output, a, &bytes, &n, d) &&
            output_write_bytes(s->output, bytes, n, d);
   }

@@ -207,7 +207,7 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
 
   // Choose the plan.  Beyond this point the plan is known.
   Module *made = NULL;
-  ok = ok && choose(s, &c, said, &made, a, d);
+  ok = ok && driver_choose(s, &c, said, &made, a, d);
   c.summary.plan = s->pipeline ? NULL : c.choice.name;
   c.summary.micro_batches = s->pipeline ? 1 : c.choice.micro_batches;
 

@@ -67,7 +67,7 @@ static bool prove_model(const Module *m, Diag *d) {
                       op_info[op->kind].name, op->callee->name);
       diag_hint(d, "prove a dump from before that, such as the one after bucket_grads");
     }
-  if (ok && !prove(whole, m, d)) {
+  if (ok && !prove_module(whole, m, d)) {
     ok = diag_error(d, NULL, "this does not compute what '%s' says", model);
     diag_hint(d,
               "'%s' must be the last dump of whole tensors, from right before shard, and what is "

@@ -67,7 +67,7 @@ typedef struct Picture {
 // The colour class of an op.  An update op that runs in every slice accumulates gradients, so it
 // counts as backward.
 static const char *part_class(const Report *r, const StepEvent *e) {
-  if (e->op->owed) return "updating before";
+  if (e->op->deferred) return "updating before";
   bool in_slice = e->part == STEP_micro && !r->m->early_updates;
   if (in_slice && e->op->part == PART_update) return "backward";
   switch (e->op->part) {
@@ -121,7 +121,7 @@ static bool bar_of(StrBuf *b, const Picture *p, const StepEvent *e, StepLine lin
       str_format(a, "%s%s%s%s", slices ? str_format(a, " of micro-batch %d", e->slice) : "",
                  slices && pieces ? "," : "", pieces && !slices ? " of" : "",
                  pieces ? str_format(a, " piece %d", piece) : "");
-  if (e->before || (e->op && e->op->owed)) of = " of the step before";
+  if (e->before || (e->op && e->op->deferred)) of = " of the step before";
   if (e->op) {
     out->class = !moves ? part_class(p->r, e) : e->before ? "moving before" : "moving";
     out->title = str_format(a, "%s%s", op_title(a, e->op, p->r->seen->target), of);
@@ -171,7 +171,7 @@ static void add_time_legend(StrBuf *b, const Picture *p) {
                  str_starts(bar.class, kind[i][0]);
     if (is_drawn) strbuf_addf(b, "<span><i class=\"%s\"></i>%s</span>", kind[i][0], kind[i][1]);
   }
-  if (graph_first_owed(p->r->m->graphs))
+  if (graph_first_deferred(p->r->m->graphs))
     strbuf_add(b, "<span><i class=\"updating before\"></i><i class=\"moving before\"></i>of the "
                   "step before</span>");
   if (p->r->m->host_bytes)
@@ -221,7 +221,7 @@ void report_timeline(StrBuf *b, const Report *r) {
   strbuf_add(
       b, "</svg>\n<figcaption>Above what a rank computes, below what it sends and gets meanwhile. "
          "Ranks that do the same at the same time are one row.");
-  if (graph_first_owed(r->m->graphs))
+  if (graph_first_deferred(r->m->graphs))
     strbuf_add(b, " Steps follow one another without a barrier, and all are alike: one begins "
                   "with the sums that the one before has left under way, and does the updates of "
                   "that before it reads the weights. What is sent at its end goes on in the next.");
@@ -289,7 +289,7 @@ static void add_memory(StrBuf *b, const Report *r, int lane) {
   draw_memory(b, r, lane);
   strbuf_addf(b, "<figcaption>%s; dashed: the bytes that are planned%s</figcaption>\n</figure>\n",
               lane_text(b->arena, &r->timeline->lane[lane]),
-              graph_first_owed(r->m->graphs)
+              graph_first_deferred(r->m->graphs)
                   ? "; gradients are there until the next step has updated with them"
                   : "");
   // The bytes at the peak: by kind, and the largest values.

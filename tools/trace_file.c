@@ -59,7 +59,7 @@ static void add_process(Trace *x, int process, const char *name, int lane) {
   // Threads that a rank cannot have are not named.
   for (int i = 0; i < N_THREADS; i++) {
     bool is_there = i < MOVES || x->m->host_bytes > 0;
-    if (i == MOVES) is_there = x->m->graphs->schedule || graph_first_owed(x->m->graphs);
+    if (i == MOVES) is_there = x->m->graphs->schedule || graph_first_deferred(x->m->graphs);
     if (is_there) name_it(x, process, i, thread[i].name);
   }
   for (int i = x->first[lane]; i >= 0; i = x->next[i]) {
@@ -78,7 +78,7 @@ static void add_process(Trace *x, int process, const char *name, int lane) {
                 title, thread[tid].kind, from / 1e3, (to - from) / 1e3);
     strbuf_addf(&x->b, "\"pid\":%d,\"tid\":%d,\"args\":{\"step\":%d,", process, tid,
                 e->before ? -1 : 0);
-    bool in_loop = e->slice >= 0 && !(e->op && e->op->owed);
+    bool in_loop = e->slice >= 0 && !(e->op && e->op->deferred);
     if (in_loop) strbuf_addf(&x->b, "\"micro_batch\":%d,", e->slice);
     strbuf_addf(&x->b, "\"at\":%s}}", e->op ? x->place[e->op->id] : "\"\"");
   }

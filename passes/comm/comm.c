@@ -95,7 +95,7 @@ bool cannot_cut(Comm *c, const Op *reader, const Dims *dims) {
   return false;
 }
 
-const Layout *wanted(const Comm *c, const Op *op, int i) {
+const Layout *comm_wanted_layout(const Comm *c, const Op *op, int i) {
   const Layout *have = op->in[i].value->layout;
   const Mesh *mesh = op_mesh(op);
   Sbp axis[MAX_AXES], whole = {.kind = SBP_B};
@@ -135,7 +135,7 @@ static bool localise_graph(Comm *c) {
     if (op->id < c->n_ops) {
       // Each operand gets the layout that the op needs, and types become local.
       for (int i = 0; i < op->n_in; i++) {
-        const Layout *want = wanted(c, op, i);
+        const Layout *want = comm_wanted_layout(c, op, i);
         Value *v = brought_to(c, op->in[i].value, want, op);
         if (!v) return false;
         if (v != op->in[i].value) op_set_in(op, i, v);

@@ -107,7 +107,7 @@ static Price price_of(const Comm *c, const Value *v, Hops hops) {
   for_each_use(u, v) {
     const Op *op = u->user;
     for (int i = 0; op && i < op->n_in; i++)
-      if (op->in[i].value == v) add_way(&e, wanted(c, op, i));
+      if (op->in[i].value == v) add_way(&e, comm_wanted_layout(c, op, i));
   }
   for_each_use(u, v)
     if (!u->user) add_way(&e, wanted_result(c, c->g->results[u->index]));
@@ -122,7 +122,7 @@ Value *moved_before(const Comm *c, uint32_t original, const Layout *want, TrainP
   return NULL;
 }
 
-Value *remember(Comm *c, uint32_t original, TrainPart part, Value *v) {
+Value *comm_remember(Comm *c, uint32_t original, TrainPart part, Value *v) {
   Moved *k = arena_one(c->scratch, Moved);
   *k = (Moved){.layout = v->layout, .part = part, .value = v, .next = c->moved[original]};
   return (c->moved[original] = k)->value;
@@ -140,7 +140,7 @@ Value *moved_by(Comm *c, uint32_t original, TrainPart part, Value *v, const Layo
     if (!next) {
       next = move_axis(c, v, s.axis, s.layout->axis[s.axis], reader);
       if (!next) return NULL;
-      remember(c, original, part, next);
+      comm_remember(c, original, part, next);
     }
     v = next;
   }

@@ -114,7 +114,7 @@ static Tree *tree_of(Comm *c, const Value *original, const Value *from, TrainPar
     if (!op || op->id >= c->n_ops || part_of(original, op) != t->part) continue;
     t->is_summed &= is_update(op) && !is_update(original->def);
     for (int i = 0; i < op->n_in; i++)
-      if (op->in[i].value == original) add_wanted(c, t, original, wanted(c, op, i));
+      if (op->in[i].value == original) add_wanted(c, t, original, comm_wanted_layout(c, op, i));
   }
   for_each_use(u, original)
     if (!u->user && part_of(original, original->def) == t->part)
@@ -159,8 +159,8 @@ static Value *grown(Comm *c, uint32_t original, const Tree *t, int i, Value *fro
   // Otherwise a route over the cluster.
   Builder b = {.g = c->g, .at = place_of(v, reader), .d = c->d};
   b.origin = origin_for(c->m->arena, reader ? op_origin(reader) : value_origin(v), "move");
-  v = transition(c->paths, &b, v, t->layouts.at[i]);
-  return v ? remember(c, original, t->part, v) : NULL;
+  v = transition_build(c->paths, &b, v, t->layouts.at[i]);
+  return v ? comm_remember(c, original, t->part, v) : NULL;
 }
 
 Value *carried_to(Comm *c, Value *original, const Layout *want, Op *reader) {

@@ -41,7 +41,7 @@ Op *place_of(const Value *v, Op *reader);
 
 // The layout that an op needs of operand `i`, and that a result of the graph needs: outputs are
 // complete sums, and the new value of a parameter has the parameter's layout.
-const Layout *wanted(const Comm *c, const Op *op, int i);
+const Layout *comm_wanted_layout(const Comm *c, const Op *op, int i);
 const Layout *wanted_result(const Comm *c, const Result *r);
 // Reports that `reader` needs a value that no micro-batch has, and returns false. `dims` are those
 // of the reader, or NULL.
@@ -50,7 +50,7 @@ bool cannot_cut(Comm *c, const Op *reader, const Dims *dims);
 // The part of the step that a reshard for `reader` serves: of a weight, that of the reader.
 TrainPart part_of(const Value *v, const Op *reader);
 Value *moved_before(const Comm *c, uint32_t original, const Layout *want, TrainPart part);
-Value *remember(Comm *c, uint32_t original, TrainPart part, Value *v);
+Value *comm_remember(Comm *c, uint32_t original, TrainPart part, Value *v);
 
 // Reshards `v`, derived from the original, axis by axis, or takes the result for an earlier reader.
 Value *moved_by(Comm *c, uint32_t original, TrainPart part, Value *v, const Layout *want, Hops hops,

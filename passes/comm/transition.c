@@ -344,7 +344,7 @@ static const Path *path_between(Transitions *t, const Type *whole, const Layout 
   return known_between(t, whole, from, want)->path;
 }
 
-Value *transition(Transitions *t, Builder *b, Value *v, const Layout *want) {
+Value *transition_build(Transitions *t, Builder *b, Value *v, const Layout *want) {
   Walk w = {.t = t, .b = b, .v = v, .time = v->layout};
   if (v->layout == want) return v;
   w.path = path_between(t, type_whole(t->m, v->type, v->layout), v->layout, want);

@@ -25,7 +25,7 @@ typedef struct Transitions Transitions; // of one module
 Transitions *transitions_new(Module *m, const Cluster *c, Arena *a);
 // Inserts the ops at the builder's position and returns the value in the wanted layout, which must
 // have the same split over time. NULL after reporting why.
-Value *transition(Transitions *t, Builder *b, Value *v, const Layout *want);
+Value *transition_build(Transitions *t, Builder *b, Value *v, const Layout *want);
 
 // The number of different routes asked for.
 int transitions_known(const Transitions *t);

@@ -24,11 +24,11 @@ bool op_is_collective(const Op *op) {
 StepPart *graph_step_parts(const Graph *g, Arena *a) {
   const bool *begin = graph_begin_ops(g, a), *update = graph_update_ops(g, a);
   StepPart *part = arena_array(a, StepPart, g->n_ops);
-  OwedGroups owed = {0};
+  DeferredGroups owed = {0};
   for_each_op(op, g)
     part[op->id] = begin[op->id] ? STEP_begin : update[op->id] ? STEP_update : STEP_micro;
   // Deferred updates run in the next step, in the part of the op that they are due before.
-  graph_owed_groups(g, a, &owed);
+  graph_deferred_groups(g, a, &owed);
   for (int i = 0; i < owed.n; i++) {
     const Op *op = owed.at[i].first;
     for (int k = 0; k < owed.at[i].n; k++, op = op->next)
@@ -118,7 +118,7 @@ void collectives_find(Arena *a, const Module *m, Collectives *out) {
   Sum **sums = arena_array(a, Sum *, SUM_BUCKETS);
   for_each_op(op, g) {
     if (!op_is_collective(op)) continue;
-    Collective c = {.op = op, .part = op->owed ? STEP_update : part[op->id]};
+    Collective c = {.op = op, .part = op->deferred ? STEP_update : part[op->id]};
     c.count = c.part == STEP_micro ? module_slices(m) : 1;
     if (op->kind == OP_move) {
       c.bytes = c.all_bytes = moved_bytes(a, sums, op);

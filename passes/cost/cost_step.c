@@ -188,7 +188,7 @@ static bool run_step(StepState *s, StepCost *out) {
   s->n_rooms = s->g->schedule ? module_slices(s->m) : 1;
   step_find_classes(s);
   step_add_events(s);
-  if (graph_first_owed(s->g)) return run_steady(s, out);
+  if (graph_first_deferred(s->g)) return run_steady(s, out);
   if (!walk_parts(s)) return false;
   // The step ends with the last class: with its ops and both of its queues.
   *out = (StepCost){.n_ranks = s->n_devices, .device = s->device};

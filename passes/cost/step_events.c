@@ -145,7 +145,7 @@ static void add_event(StepState *s, const Op *op, StepPart part, const int64_t *
   const Mesh *mesh = op_mesh(op);
   Event e = {.op = op, .part = part, .on = &s->on_mesh[mesh ? mesh->id : 0]};
   e.carried = reduce_is_carried(op);
-  if (op->owed) e.due = due[op->id];
+  if (op->deferred) e.due = due[op->id];
   // Views take no time, except that a swap_wait synchronises.
   if ((op_info[op->kind].traits & VIEW) && op->kind != OP_swap_wait) return;
   // Generated code waits for the all_reduces that the op reads, directly or through views.
@@ -197,7 +197,7 @@ static void add_event(StepState *s, const Op *op, StepPart part, const int64_t *
 
 void step_add_events(StepState *s) {
   const StepPart *part = graph_step_parts(s->g, s->a);
-  const int64_t *due = graph_owed_due(s->g, s->a);
+  const int64_t *due = graph_deferred_due(s->g, s->a);
   s->event_of = arena_array(s->a, int, s->g->n_ops);
   for (uint32_t i = 0; i < s->g->n_ops; i++)
     s->event_of[i] = -1;

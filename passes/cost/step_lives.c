@@ -202,9 +202,9 @@ static Touch start_of(const LaneLives *s, const Op *move) {
 
 static Touch touch_of(const LaneLives *s, const Op *op, int64_t at) {
   return (Touch){.segment = op->segment,
-                 .at = op->owed ? s->due[op->id] : at,
+                 .at = op->deferred ? s->due[op->id] : at,
                  .part = s->part[op->id],
-                 .owed = op->owed};
+                 .owed = op->deferred};
 }
 
 // The first op that reads the result of a carried all_reduce, or a view of it.
@@ -251,7 +251,7 @@ static void find_touches(LaneLives *s) {
   // Results live to the end of the step.
   for (int i = 0; i < s->g->n_results; i++) {
     const Value *v = s->g->results[i]->use.value;
-    bool owed = v->def && v->def->owed;
+    bool owed = v->def && v->def->deferred;
     if (is_here(s, v)) touch(s, v, (Touch){.part = STEP_update, .at = INT64_MAX, .owed = owed});
   }
   // Persistent parameters occupy memory even without a reader.
@@ -404,7 +404,7 @@ LaneLives *lane_lives_new(Arena *a, const Graph *g, const StepPart *part, int de
   LaneLives *s = arena_one(a, LaneLives);
   *s = (LaneLives){.g = g, .scratch = a, .part = part, .device = device, .host = host};
   s->n_slices = module_slices(g->module);
-  s->due = graph_owed_due(g, a);
+  s->due = graph_deferred_due(g, a);
   find_blocks(s);
   find_run(s);
   find_touches(s);

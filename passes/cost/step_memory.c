@@ -103,7 +103,7 @@ static double time_of(const Memory *s, Times *t, Moment when) {
   for (; t->at < t->n_ops && t->op[t->at]->from < to; t->at++) {
     const StepEvent *e = t->op[t->at];
     // A deferred op runs when it is due.
-    int64_t at = e->op->owed ? s->due[e->op->id] : op_time(e->op);
+    int64_t at = e->op->deferred ? s->due[e->op->id] : op_time(e->op);
     if (e->from < from || at < when.at) continue;
     from = e->from;
     break;
@@ -175,7 +175,7 @@ static LaneMemory *lanes_memory(const StepTimeline *t, const Module *m, bool hos
   LaneMemory *out = arena_array(a, LaneMemory, t->n_lanes);
   const int64_t *ends = host ? mesh_host_ends(m, a) : mesh_ends(m, a);
   s.part = graph_step_parts(s.g, a);
-  s.due = graph_owed_due(s.g, a);
+  s.due = graph_deferred_due(s.g, a);
   for (int i = 0; i < t->n_lanes; i++) {
     // The devices of a lane have equal memories, so the first stands for all.
     int device = t->lane[i].device[0];

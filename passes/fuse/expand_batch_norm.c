@@ -94,7 +94,7 @@ static bool expand(Op *op, Diag *d) {
   Value *v = op->kind == OP_batch_norm ? expand_forward(&e, op) : expand_back(&e, op);
   if (v) v = local_cast(&e.b, v, y->type->dtype);
   if (!v || v->type != y->type || v->layout != y->layout) return false;
-  replace(y, v);
+  value_replace_uses(y, v);
   op_erase(op);
   return true;
 }

@@ -142,7 +142,7 @@ static void fuse_back(Fusion *f, Op *back, Value *x, Op *forward) {
   // Without a kernel for these sizes all stays.
   Value *dx = has_kernel(f, op) ? shaped_as(&b, op->out[0], concat->out[0]) : NULL;
   if (!dx || dx->layout != concat->out[0]->layout) return; // the new op is dead
-  replace(concat->out[0], dx);
+  value_replace_uses(concat->out[0], dx);
   f->n_back++;
 }
 
@@ -172,8 +172,8 @@ static void fuse_forward(Fusion *f, Op *op) {
       break;
     }
   if (back) fuse_back(f, back, x, made);
-  replace(op->out[0], y);
-  replace(op->out[1], made->out[1]);
+  value_replace_uses(op->out[0], y);
+  value_replace_uses(op->out[1], made->out[1]);
   f->n_forward++;
 }
 
@@ -192,13 +192,13 @@ bool pass_fuse_attention(Module *m, const PassOptions *o, Diag *d) {
       if (!inner) continue;
       Value *from = inner->in[0].value;
       if (from->type == op->out[0]->type && from->layout == op->out[0]->layout) {
-        replace(op->out[0], from);
+        value_replace_uses(op->out[0], from);
         continue;
       }
       Builder b = {.g = g, .at = op, .origin = op_origin(op), .d = d};
       Value *v =
           local_value(&b, OP_reshape, IN(from), ATTRS(*op_attr(op, "shape")), op->out[0]->layout);
-      if (v) replace(op->out[0], v);
+      if (v) value_replace_uses(op->out[0], v);
     }
     drop_dead(g);
   }

@@ -117,10 +117,10 @@ static void fuse(Fusion *f, const Classifier *c) {
     op_erase(op);
     return;
   }
-  replace(c->loss->out[0], op->out[0]);
+  value_replace_uses(c->loss->out[0], op->out[0]);
   if (c->back) {
-    replace(c->dx->out[0], op->out[1]);
-    replace(c->dw->out[0], op->out[2]);
+    value_replace_uses(c->dx->out[0], op->out[1]);
+    value_replace_uses(c->dw->out[0], op->out[2]);
   }
   f->n_fused++;
   drop_dead(f->g);

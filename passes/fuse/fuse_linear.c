@@ -77,8 +77,8 @@ static bool fuse_bias(Fusion *f, Op *product, Op *add, Value *bias, Op *gelu) {
     return false;
   }
   // Readers read the fused op, and the others are dead.
-  if (gelu) replace(gelu->out[0], op->out[0]); // gelu is dead
-  replace(sum, op->out[at]);
+  if (gelu) value_replace_uses(gelu->out[0], op->out[0]); // gelu is dead
+  value_replace_uses(sum, op->out[at]);
   op_erase(add);
   op_erase(product);
   return true;
@@ -127,7 +127,7 @@ static void fuse_gelu_back(Fusion *f, Op *back) {
     op_erase(op);
     return;
   }
-  replace(back->out[0], op->out[0]);
+  value_replace_uses(back->out[0], op->out[0]);
   op_erase(back);
   op_erase(product);
   f->n_gelu_backs++;
@@ -168,8 +168,8 @@ static void fuse_sum(Fusion *f, Op *product) {
     op_erase(op);
     return;
   }
-  replace(product->out[0], op->out[0]);
-  replace(sum->out[0], op->out[1]); // sum is dead
+  value_replace_uses(product->out[0], op->out[0]);
+  value_replace_uses(sum->out[0], op->out[1]); // sum is dead
   op_erase(product);
   f->n_sums++;
 }
@@ -191,9 +191,9 @@ static void fuse_accumulate(Fusion *f, Op *sum) {
     op_erase(op);
     return;
   }
-  replace(sum->out[0], op->out[0]);
-  replace(dw, op->out[0]); // no op reads a term; the sum may take its name
-  if (bias) replace(product->out[1], op->out[1]);
+  value_replace_uses(sum->out[0], op->out[0]);
+  value_replace_uses(dw, op->out[0]); // no op reads a term; the sum may take its name
+  if (bias) value_replace_uses(product->out[1], op->out[1]);
   op_erase(sum);
   op_erase(product);
   f->n_accumulated++;

@@ -72,9 +72,9 @@ static void fuse_sum(Fusion *f, Op *add) {
     op_erase(op);
     return;
   }
-  replace(s, op->out[0]);
+  value_replace_uses(s, op->out[0]);
   for (int i = 0; i < norm->n_out; i++)
-    replace(norm->out[i], op->out[i + 1]); // norm is dead
+    value_replace_uses(norm->out[i], op->out[i + 1]); // norm is dead
   f->done[op->id] = true;
   op_erase(add);
   f->n_sums++;
@@ -103,9 +103,9 @@ static void fuse_back(Fusion *f, Op *back) {
     op_erase(op);
     return;
   }
-  replace(add->out[0], op->out[0]); // add is dead
+  value_replace_uses(add->out[0], op->out[0]); // add is dead
   for (int i = 1; i < back->n_out; i++)
-    replace(back->out[i], op->out[i]);
+    value_replace_uses(back->out[i], op->out[i]);
   f->done[op->id] = true;
   f->n_backs++;
 }

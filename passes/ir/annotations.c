@@ -81,11 +81,12 @@ static bool read_axis(Parser *p, Annotations *all) {
   int64_t size;
   if (!t) return false;
   // Names must be unique, since `stages=` refers to an axis by name.
-  if (all->n_axes == MAX_AXES) return fail(p, t, "more than %d axes", MAX_AXES);
+  if (all->n_axes == MAX_AXES) return parser_fail(p, t, "more than %d axes", MAX_AXES);
   for (int i = 0; i < all->n_axes; i++)
-    if (!strcmp(all->axis[i].name, t->text)) return fail(p, t, "a second axis '%s'", t->text);
-  if (!expect(p, "=") || !parse_int(p, 1, INT32_MAX, &size)) return false;
-  all->axis[all->n_axes++] = (MeshAxis){.name = keep(p, t), .size = (int)size};
+    if (!strcmp(all->axis[i].name, t->text))
+      return parser_fail(p, t, "a second axis '%s'", t->text);
+  if (!parser_expect(p, "=") || !parse_int(p, 1, INT32_MAX, &size)) return false;
+  all->axis[all->n_axes++] = (MeshAxis){.name = parser_keep_text(p, t), .size = (int)size};
   return true;
 }
 
@@ -95,18 +96,18 @@ static bool read_values(Parser *p, const Annotations *all, bool result, Values *
   do {
     AnnotatedValue v = {.result = result};
     const Token *t = expect_kind(p, TOKEN_value, "a value such as %x");
-    if (!t || !expect(p, "{")) return false;
-    v.name = keep(p, t);
+    if (!t || !parser_expect(p, "{")) return false;
+    v.name = parser_keep_text(p, t);
     // One layout per axis; partial sums cannot be annotated.
     for (int i = 0; i < all->n_axes; i++) {
-      const Token *at = peek(p);
-      if (i && !expect(p, ",")) return false;
+      const Token *at = parser_peek(p);
+      if (i && !parser_expect(p, ",")) return false;
       if (!parse_sbp(p, MAX_RANK, &v.axis[i])) return false;
-      if (v.axis[i].kind == SBP_P) return fail(p, at, "an annotation is B or S(dimension)");
+      if (v.axis[i].kind == SBP_P) return parser_fail(p, at, "an annotation is B or S(dimension)");
     }
-    if (!expect(p, "}")) return false;
+    if (!parser_expect(p, "}")) return false;
     vec_push(p->m->arena, out, v);
-  } while (accept(p, ","));
+  } while (parser_accept(p, ","));
   return true;
 }
 
@@ -115,20 +116,20 @@ static bool read_node(Parser *p, Annotations *all) {
   if (!t) return false;
   Annotation *one = arena_one(p->m->arena, Annotation);
   Values values = {0};
-  one->node = keep(p, t);
+  one->node = parser_keep_text(p, t);
   one->stage = -1;
   // A stage needs a pipeline axis, and must be a position on it.
-  if (accept(p, "stage")) {
+  if (parser_accept(p, "stage")) {
     int64_t stage;
-    const Token *at = peek2(p);
+    const Token *at = parser_peek2(p);
     int n = all->stages < 0 ? 0 : all->axis[all->stages].size;
-    if (!expect(p, "=") || !parse_int(p, 0, INT32_MAX, &stage)) return false;
-    if (stage >= n) return fail(p, at, "there are %d stages, from 0", n);
+    if (!parser_expect(p, "=") || !parse_int(p, 0, INT32_MAX, &stage)) return false;
+    if (stage >= n) return parser_fail(p, at, "there are %d stages, from 0", n);
     one->stage = (int)stage;
   }
   // Both lists are optional, and share one array.
-  if (accept(p, "in") && !read_values(p, all, false, &values)) return false;
-  if (accept(p, "out") && !read_values(p, all, true, &values)) return false;
+  if (parser_accept(p, "in") && !read_values(p, all, false, &values)) return false;
+  if (parser_accept(p, "out") && !read_values(p, all, true, &values)) return false;
   one->value = values.at;
   one->n_values = values.n;
   annotations_add(all, one);
@@ -139,26 +140,26 @@ bool annotations_parse(Parser *p) {
   const Token *name = expect_kind(p, TOKEN_string, "the name of the annotations in quotes");
   if (!name) return false;
   Annotations *all = arena_one(p->m->arena, Annotations);
-  all->name = keep(p, name);
-  if (!expect(p, "(")) return false;
-  if (!accept(p, ")")) {
+  all->name = parser_keep_text(p, name);
+  if (!parser_expect(p, "(")) return false;
+  if (!parser_accept(p, ")")) {
     do {
       if (!read_axis(p, all)) return false;
-    } while (accept(p, ","));
-    if (!expect(p, ")")) return false;
+    } while (parser_accept(p, ","));
+    if (!parser_expect(p, ")")) return false;
   }
   // The pipeline axis, if there is one, is one of the axes above.
   all->stages = -1;
-  if (accept(p, "stages")) {
-    if (!expect(p, "=")) return false;
+  if (parser_accept(p, "stages")) {
+    if (!parser_expect(p, "=")) return false;
     const Token *t = expect_kind(p, TOKEN_word, "the name of an axis");
     if (!t) return false;
     for (int i = 0; i < all->n_axes; i++)
       if (!strcmp(all->axis[i].name, t->text)) all->stages = i;
-    if (all->stages < 0) return fail(p, t, "there is no axis '%s'", t->text);
+    if (all->stages < 0) return parser_fail(p, t, "there is no axis '%s'", t->text);
   }
   // Nodes come last, since their stages and layouts refer to the axes.
-  while (accept(p, "node"))
+  while (parser_accept(p, "node"))
     if (!read_node(p, all)) return false;
   p->m->annotations = all;
   return true;

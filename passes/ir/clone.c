@@ -115,7 +115,7 @@ static void clone_op(Clone *c, const Op *op, Graph *g, Value **map) {
   copy->callee = op->callee;
   memcpy(copy->split, op->split, sizeof copy->split);
   copy->segment = op->segment;
-  copy->owed = op->owed;
+  copy->deferred = op->deferred;
   // op_insert gives the op its ids and links its operands.
   op_insert(copy, NULL);
   for (int i = 0; i < op->n_out; i++) {

@@ -225,8 +225,8 @@ struct Op {
   TrainPart part;
   int of, piece, turn, recompute_group, offload_group;
   bool by_piece;
-  int segment; // of its graph's schedule, from 1; 0: none
-  bool owed;   // an update that runs in the next step (deferred.h)
+  int segment;   // of its graph's schedule, from 1; 0: none
+  bool deferred; // an update that runs in the next step (deferred.h)
   Graph *graph;
   Op *prev, *next;
 };

@@ -210,7 +210,7 @@ static void lex_token(Lexer *l) {
   l->token.width = l->at > start ? (int)(l->at - start) : 1;
 }
 
-Token *lex(Arena *a, const Source *s, int *n_tokens) {
+Token *lex_text(Arena *a, const Source *s, int *n_tokens) {
   Lexer l = {.arena = a, .at = s->text, .end = s->text + s->n, .line_start = s->text, .line = 1};
   Vec(Token) tokens = {0};
   int last_line = 0; // of the previous token

@@ -41,7 +41,7 @@ typedef struct Source {
 } Source;
 
 // All tokens; the last is TOKEN_end.  Never fails: invalid text becomes TOKEN_bad.
-Token *lex(Arena *a, const Source *s, int *n_tokens);
+Token *lex_text(Arena *a, const Source *s, int *n_tokens);
 
 // Reports a message about a token, with its line and a caret.  Returns false.
 bool token_error(Diag *d, Arena *a, const Source *s, const Token *t, const char *fmt, ...)

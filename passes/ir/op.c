@@ -10,7 +10,7 @@
 #define OP(name, dims, types, attrs, rule, grad, reference, args, cpu, cuda, traits)               \
   ROW(name, dims, types, attrs, rule, grad, reference, args, cpu, cuda, traits, NULL)
 #define ELEMENTWISE(name, dims, types, attrs, grad, traits, formula)                               \
-  ROW(name, dims, types, attrs, from_row, grad, elementwise, "", "-", "-", traits, formula)
+  ROW(name, dims, types, attrs, from_row, grad, elementwise_ref, "", "-", "-", traits, formula)
 #define E1(name, types, attrs, grad, traits, formula)                                              \
   ELEMENTWISE(name, "* -> *", types, attrs, grad, traits, #formula)
 #define E2(name, types, attrs, grad, traits, formula)                                              \

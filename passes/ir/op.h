@@ -129,9 +129,9 @@ bool value_accumulates(const Value *v);
 void op_note_operand(const Op *op, int i, Diag *d);
 
 RuleFn from_row;
-GradFn no_grad;          // no derivative: differentiating is an error that names the op
-GradFn zero_grad;        // piecewise constant, or stops the gradient: zero gradient
-ReferenceFn elementwise; // the reference of rows with a formula
+GradFn no_grad;              // no derivative: differentiating is an error that names the op
+GradFn zero_grad;            // piecewise constant, or stops the gradient: zero gradient
+ReferenceFn elementwise_ref; // the reference of rows with a formula
 
 #define OP(name, dims, types, attrs, rule, grad, reference, args, cpu, cuda, traits)               \
   RuleFn rule;                                                                                     \

@@ -44,20 +44,20 @@ enum { MAX_ERRORS = 20 };
 
 static bool parse_init(Parser *p, Value *v) {
   Init *init = arena_one(p->m->arena, Init);
-  const Token *first = next(p), *t = peek(p);
+  const Token *first = parser_next(p), *t = parser_peek(p);
   List list = {0};
   init->dtype = v->type->dtype;
-  if (is(first, "@")) {
+  if (token_is(first, "@")) {
     // A range of a file; without a length it is as long as the value.
     const Token *path = expect_kind(p, TOKEN_string, "the name of a file in quotes");
     if (!path) return false;
     init->kind = INIT_file;
-    init->path = keep(p, path);
-    if (*peek(p)->text != '+') return expected(p, "an offset such as +64");
+    init->path = parser_keep_text(p, path);
+    if (*parser_peek(p)->text != '+') return parser_expected(p, "an offset such as +64");
     init->length = -1;
     if (!parse_int(p, 0, INT64_MAX, &init->offset)) return false;
-    if (accept(p, ":") && !parse_int(p, 0, INT64_MAX, &init->length)) return false;
-  } else if (is(t, "[")) {
+    if (parser_accept(p, ":") && !parse_int(p, 0, INT64_MAX, &init->length)) return false;
+  } else if (token_is(t, "[")) {
     // A list is converted below, since its element type comes after it.
     init->kind = INIT_bytes;
     if (!parse_list(p, &list)) return false;
@@ -65,25 +65,25 @@ static bool parse_init(Parser *p, Value *v) {
     init->kind = INIT_bytes;
     init->bytes = arena_copy(p->m->arena, t->text, (size_t)t->n);
     init->length = t->n;
-    next(p);
-  } else if (is(t, "normal") || is(t, "uniform")) {
+    parser_next(p);
+  } else if (token_is(t, "normal") || token_is(t, "uniform")) {
     // A distribution with its two parameters, and perhaps a seed.
-    init->kind = is(t, "normal") ? INIT_normal : INIT_uniform;
-    next(p);
-    if (!expect(p, "(") || !parse_float(p, &init->fill) || !expect(p, ",") ||
+    init->kind = token_is(t, "normal") ? INIT_normal : INIT_uniform;
+    parser_next(p);
+    if (!parser_expect(p, "(") || !parse_float(p, &init->fill) || !parser_expect(p, ",") ||
         !parse_float(p, &init->to))
       return false;
-    if (accept(p, ",") && !parse_int(p, INT64_MIN, INT64_MAX, &init->seed)) return false;
-    if (!expect(p, ")")) return false;
+    if (parser_accept(p, ",") && !parse_int(p, INT64_MIN, INT64_MAX, &init->seed)) return false;
+    if (!parser_expect(p, ")")) return false;
   } else {
     init->kind = INIT_fill;
     if (!parse_float(p, &init->fill)) return false;
   }
-  if (accept(p, "as") && !parse_dtype(p, &init->dtype)) return false;
+  if (parser_accept(p, "as") && !parse_dtype(p, &init->dtype)) return false;
   // The length in bytes must not overflow, whatever the kind.
   int64_t whole;
   if (__builtin_mul_overflow(type_count(v->type), dtype_bytes[init->dtype], &whole))
-    return fail(p, first, "the size of the contents overflows");
+    return parser_fail(p, first, "the size of the contents overflows");
   if (init->kind == INIT_file && init->length < 0) init->length = whole;
   if (init->kind == INIT_bytes && !init->bytes &&
       !list_bytes(p, &list, init->dtype, &init->bytes, &init->length))
@@ -106,8 +106,8 @@ static bool parse_param(Parser *p) {
   Typed typed;
   if (!first) return false;
   // After an error the name is still defined, so that its readers are skipped without errors.
-  if (!expect(p, ":") || !parse_typed(p, &typed)) {
-    define(p, first, NULL);
+  if (!parser_expect(p, ":") || !parse_typed(p, &typed)) {
+    parser_define(p, first, NULL);
     return false;
   }
   Value *v = graph_param(p->g, NULL, typed.type, ROLE_none, NULL);
@@ -115,23 +115,25 @@ static bool parse_param(Parser *p) {
   v->offset = typed.offset;
   v->slots = (int)typed.slots;
   v->stride = typed.stride;
-  if (!define(p, first, v)) return false;
+  if (!parser_define(p, first, v)) return false;
   // Role, label and flags, in the order of the grammar.
-  if (peek(p)->kind == TOKEN_word && role_parse(peek(p)->text, &v->role)) {
-    next(p);
-    if (peek(p)->kind == TOKEN_string) v->label = keep(p, next(p));
-    if (accept(p, "as") && !parse_type(p, &v->as)) return false;
+  if (parser_peek(p)->kind == TOKEN_word && role_parse(parser_peek(p)->text, &v->role)) {
+    parser_next(p);
+    if (parser_peek(p)->kind == TOKEN_string) v->label = parser_keep_text(p, parser_next(p));
+    if (parser_accept(p, "as") && !parse_type(p, &v->as)) return false;
   }
-  v->whole = accept(p, "whole");
-  v->train = accept(p, "train");
-  v->host = accept(p, "host");
-  v->each_slice = accept(p, "each_slice");
-  if ((is(peek(p), "@") || is(peek(p), "=")) && !parse_init(p, v)) return false;
+  v->whole = parser_accept(p, "whole");
+  v->train = parser_accept(p, "train");
+  v->host = parser_accept(p, "host");
+  v->each_slice = parser_accept(p, "each_slice");
+  if ((token_is(parser_peek(p), "@") || token_is(parser_peek(p), "=")) && !parse_init(p, v))
+    return false;
   // The comment with the location follows the comma.
-  if (!is(peek(p), ",") && !is(peek(p), ")")) return expected(p, "',' or ')' after a parameter");
-  bool comma = accept(p, ",");
+  if (!token_is(parser_peek(p), ",") && !token_is(parser_peek(p), ")"))
+    return parser_expected(p, "',' or ')' after a parameter");
+  bool comma = parser_accept(p, ",");
   v->loc = loc_of(p, first, &p->tokens[p->at - 1]);
-  return !comma || peek(p)->kind == TOKEN_value || expected(p, "another parameter");
+  return !comma || parser_peek(p)->kind == TOKEN_value || parser_expected(p, "another parameter");
 }
 
 // -- Graphs ----------------------------------------------------------------------------------
@@ -139,17 +141,17 @@ static bool parse_param(Parser *p) {
 static bool parse_return(Parser *p) {
   do {
     Value *target = NULL, *v;
-    const Token *label = NULL, *t = peek(p);
+    const Token *label = NULL, *t = parser_peek(p);
     bool update = false;
     // The kind of the result, with its label or target.
-    if (accept(p, "output")) {
+    if (parser_accept(p, "output")) {
       label = expect_kind(p, TOKEN_string, "the name of the output in quotes");
       if (!label) return false;
-    } else if (accept(p, "update")) {
+    } else if (parser_accept(p, "update")) {
       update = true;
-      t = peek(p);
+      t = parser_peek(p);
       if (!parse_value(p, &target)) return false;
-      if (target && target->def) return fail(p, t, "only a parameter can be updated");
+      if (target && target->def) return parser_fail(p, t, "only a parameter can be updated");
     }
     if (!parse_value(p, &v)) return false;
     // The definition of a value failed: its error is already reported.
@@ -158,7 +160,7 @@ static bool parse_return(Parser *p) {
       graph_update(p->g, target, v);
     else
       graph_output(p->g, v, label ? label->text : NULL);
-  } while (accept(p, ","));
+  } while (parser_accept(p, ","));
   return true;
 }
 
@@ -168,32 +170,33 @@ static bool too_many(const Parser *p) {
 
 // Skips to the next line that can begin an item, past the token of the error.
 static void skip_line(Parser *p, int start) {
-  if (p->at == start) next(p);
+  if (p->at == start) parser_next(p);
   // Continuation lines begin with other tokens.
-  while (peek(p)->kind != TOKEN_end) {
-    const Token *t = peek(p);
+  while (parser_peek(p)->kind != TOKEN_end) {
+    const Token *t = parser_peek(p);
     bool first = t->line > p->tokens[p->at - 1].line;
-    if (first && (t->kind == TOKEN_value || t->kind == TOKEN_word || is(t, "}") || is(t, ")")))
+    if (first &&
+        (t->kind == TOKEN_value || t->kind == TOKEN_word || token_is(t, "}") || token_is(t, ")")))
       return;
-    next(p);
+    parser_next(p);
   }
 }
 
 static bool parse_body(Parser *p) {
   int errors = diag_errors(p->d);
   bool returned = false;
-  while (!accept(p, "}")) {
+  while (!parser_accept(p, "}")) {
     // A missing brace is an error only if it is the first one.
-    if (peek(p)->kind == TOKEN_end || too_many(p))
-      return diag_errors(p->d) == errors && expected(p, "'}'");
+    if (parser_peek(p)->kind == TOKEN_end || too_many(p))
+      return diag_errors(p->d) == errors && parser_expected(p, "'}'");
     int start = p->at;
     bool ok = false;
     // Runs follow the return, and nothing follows the runs.
-    if (returned && accept(p, "run"))
+    if (returned && parser_accept(p, "run"))
       ok = schedule_parse(p);
     else if (returned)
-      expected(p, "'}' after return");
-    else if (accept(p, "return"))
+      parser_expected(p, "'}' after return");
+    else if (parser_accept(p, "return"))
       ok = returned = parse_return(p);
     else
       ok = parse_op(p);
@@ -208,23 +211,24 @@ bool parse_graph(Parser *p, Part *part) {
   part->state = READING;
   p->g = part->graph;
   p->names = arena_array(p->scratch, Name *, N_NAME_BUCKETS);
-  p->g->entry = accept(p, "entry");
-  if (expect(p, "(")) {
-    while (!accept(p, ")")) {
+  p->g->entry = parser_accept(p, "entry");
+  if (parser_expect(p, "(")) {
+    while (!parser_accept(p, ")")) {
       // A missing parenthesis is an error only if it is the first one.
-      if (is(peek(p), "{") || peek(p)->kind == TOKEN_end || too_many(p)) {
-        if (diag_errors(p->d) == errors) expected(p, "')'");
+      if (token_is(parser_peek(p), "{") || parser_peek(p)->kind == TOKEN_end || too_many(p)) {
+        if (diag_errors(p->d) == errors) parser_expected(p, "')'");
         break;
       }
       if (parse_param(p)) continue;
       // Skips to the comma before the next parameter, or to the end of the list.
-      while (peek(p)->kind != TOKEN_end && !(is(peek(p), ")") && is(peek2(p), "{")) &&
-             !(is(peek(p), ",") && peek2(p)->kind == TOKEN_value))
-        next(p);
-      accept(p, ",");
+      while (parser_peek(p)->kind != TOKEN_end &&
+             !(token_is(parser_peek(p), ")") && token_is(parser_peek2(p), "{")) &&
+             !(token_is(parser_peek(p), ",") && parser_peek2(p)->kind == TOKEN_value))
+        parser_next(p);
+      parser_accept(p, ",");
     }
-    if (expect(p, "{") && parse_body(p) && peek(p)->kind != TOKEN_end)
-      expected(p, "another graph or the end");
+    if (parser_expect(p, "{") && parse_body(p) && parser_peek(p)->kind != TOKEN_end)
+      parser_expected(p, "another graph or the end");
   }
   // The state tells callers whether they can build their calls.
   bool ok = diag_errors(p->d) == errors;
@@ -236,31 +240,34 @@ bool parse_graph(Parser *p, Part *part) {
 // -- The head --------------------------------------------------------------------------------
 
 static bool parse_module_line(Parser *p) {
-  if (!expect(p, "module")) return false;
-  if (peek(p)->kind == TOKEN_string) p->m->source = keep(p, next(p));
-  if (!expect(p, "phase") || !expect(p, "=")) return false;
+  if (!parser_expect(p, "module")) return false;
+  if (parser_peek(p)->kind == TOKEN_string) p->m->source = parser_keep_text(p, parser_next(p));
+  if (!parser_expect(p, "phase") || !parser_expect(p, "=")) return false;
   const Token *t = expect_kind(p, TOKEN_word, "the name of a phase");
   if (!t) return false;
   int i = 0;
   while (i < N_PHASES && strcmp(phase_name[i], t->text) != 0)
     i++;
-  if (i == N_PHASES) return fail(p, t, "unknown phase '%s'", t->text);
+  if (i == N_PHASES) return parser_fail(p, t, "unknown phase '%s'", t->text);
   p->m->phase = (Phase)i;
   // Optional fields, in the order of print.c.
-  if (accept(p, "slab") && (!expect(p, "=") || !parse_int(p, 0, INT64_MAX, &p->m->slab_bytes)))
+  if (parser_accept(p, "slab") &&
+      (!parser_expect(p, "=") || !parse_int(p, 0, INT64_MAX, &p->m->slab_bytes)))
     return false;
-  if (accept(p, "host") && (!expect(p, "=") || !parse_int(p, 0, INT64_MAX, &p->m->host_bytes)))
+  if (parser_accept(p, "host") &&
+      (!parser_expect(p, "=") || !parse_int(p, 0, INT64_MAX, &p->m->host_bytes)))
     return false;
-  if (accept(p, "schedule")) {
-    t = expect(p, "=") ? expect_kind(p, TOKEN_string, "the name of a schedule, such as \"1f1b\"")
-                       : NULL;
+  if (parser_accept(p, "schedule")) {
+    t = parser_expect(p, "=")
+            ? expect_kind(p, TOKEN_string, "the name of a schedule, such as \"1f1b\"")
+            : NULL;
     if (!t) return false;
-    p->m->schedule = keep(p, t);
+    p->m->schedule = parser_keep_text(p, t);
     p->m->schedule_loc = loc_line(p->m->arena, p->source.path, t->line, t->column);
   }
-  p->m->cross_barrier = accept(p, "cross_barrier");
-  p->m->optimizer_in_backward = accept(p, "optimizer_in_backward");
-  p->m->early_updates = accept(p, "early_updates");
+  p->m->cross_barrier = parser_accept(p, "cross_barrier");
+  p->m->optimizer_in_backward = parser_accept(p, "optimizer_in_backward");
+  p->m->early_updates = parser_accept(p, "early_updates");
   return true;
 }
 
@@ -272,18 +279,18 @@ bool parse_devices(Parser *p, int **device, int *n) {
     if (!parse_int(p, 0, INT32_MAX - 1, &from)) return false;
     to = from;
     // The lexer reads the hyphen as a sign.
-    if (peek(p)->kind == TOKEN_number && *peek(p)->text == '-') {
-      const Token *t = peek(p);
+    if (parser_peek(p)->kind == TOKEN_number && *parser_peek(p)->text == '-') {
+      const Token *t = parser_peek(p);
       if (!parse_int(p, 1 - INT32_MAX, 0, &to)) return false;
       to = -to;
-      if (to < from) return fail(p, t, "the devices count downwards");
+      if (to < from) return parser_fail(p, t, "the devices count downwards");
     }
     // The limit guards against ranges that fill the memory.
     if (to - from >= MAX_DEVICES || devices.n + (to - from) >= MAX_DEVICES)
-      return expected(p, str_format(p->scratch, "at most %d devices", MAX_DEVICES));
+      return parser_expected(p, str_format(p->scratch, "at most %d devices", MAX_DEVICES));
     for (; from <= to; from++)
       vec_push(p->m->arena, &devices, (int)from);
-  } while (accept(p, ","));
+  } while (parser_accept(p, ","));
   *device = devices.at;
   *n = devices.n;
   return true;
@@ -294,46 +301,49 @@ static bool parse_axis(Parser *p, Mesh *mesh) {
   int64_t size;
   int n = mesh->n_axes;
   if (!t) return false;
-  if (n == MAX_AXES) return fail(p, t, "more than %d axes", MAX_AXES);
+  if (n == MAX_AXES) return parser_fail(p, t, "more than %d axes", MAX_AXES);
   for (int i = 0; i < n; i++)
-    if (!strcmp(mesh->axis[i].name, t->text)) return fail(p, t, "a second axis '%s'", t->text);
-  if (!expect(p, "=") || !parse_int(p, 1, INT32_MAX, &size)) return false;
-  mesh->axis[n].name = keep(p, t);
+    if (!strcmp(mesh->axis[i].name, t->text))
+      return parser_fail(p, t, "a second axis '%s'", t->text);
+  if (!parser_expect(p, "=") || !parse_int(p, 1, INT32_MAX, &size)) return false;
+  mesh->axis[n].name = parser_keep_text(p, t);
   mesh->axis[n].size = (int)size;
-  mesh->axis[n].time = accept(p, ":");
+  mesh->axis[n].time = parser_accept(p, ":");
   mesh->n_axes++;
   // A mesh has at most one axis of time.
   if (!mesh->axis[n].time) return true;
   for (int i = 0; i < n; i++)
     if (mesh->axis[i].time)
-      return fail(p, t, "a second axis of time, after '%s'", mesh->axis[i].name);
-  return expect(p, "time");
+      return parser_fail(p, t, "a second axis of time, after '%s'", mesh->axis[i].name);
+  return parser_expect(p, "time");
 }
 
 static bool parse_mesh(Parser *p) {
   Mesh *mesh = arena_one(p->m->arena, Mesh);
   const Token *name = expect_kind(p, TOKEN_graph, "a name such as @m");
   if (!name) return false;
-  mesh->name = keep(p, name);
-  if (!expect(p, "devices") || !expect(p, "=") ||
-      !parse_devices(p, &mesh->device, &mesh->n_devices) || !expect(p, "("))
+  mesh->name = parser_keep_text(p, name);
+  if (!parser_expect(p, "devices") || !parser_expect(p, "=") ||
+      !parse_devices(p, &mesh->device, &mesh->n_devices) || !parser_expect(p, "("))
     return false;
-  if (!accept(p, ")")) {
+  if (!parser_accept(p, ")")) {
     do {
       if (!parse_axis(p, mesh)) return false;
-    } while (accept(p, ","));
-    if (!expect(p, ")")) return false;
+    } while (parser_accept(p, ","));
+    if (!parser_expect(p, ")")) return false;
   }
   // The device axes must cover the list of devices exactly.
   int64_t devices = 1;
   for (int i = 0; i < mesh->n_axes; i++)
     if (!mesh->axis[i].time && devices <= MAX_DEVICES) devices *= mesh->axis[i].size;
   if (devices != mesh->n_devices)
-    return fail(p, name, "the axes need %" PRId64 " devices, not %d", devices, mesh->n_devices);
+    return parser_fail(p, name, "the axes need %" PRId64 " devices, not %d", devices,
+                       mesh->n_devices);
   // Each device occurs once, and so does the name of the mesh.
   int twice;
-  if (mesh_repeats(mesh, &twice)) return fail(p, name, "device %d is there twice", twice);
-  if (module_find_mesh(p->m, mesh->name)) return fail(p, name, "a second mesh '@%s'", mesh->name);
+  if (mesh_repeats(mesh, &twice)) return parser_fail(p, name, "device %d is there twice", twice);
+  if (module_find_mesh(p->m, mesh->name))
+    return parser_fail(p, name, "a second mesh '@%s'", mesh->name);
   module_add_mesh(p->m, mesh);
   return true;
 }
@@ -341,10 +351,10 @@ static bool parse_mesh(Parser *p) {
 static void parse_head(Parser *p, int end) {
   set_range(p, 0, end);
   if (!parse_module_line(p)) return;
-  while (accept(p, "mesh"))
+  while (parser_accept(p, "mesh"))
     if (!parse_mesh(p)) return;
-  if (accept(p, "annotations") && !annotations_parse(p)) return;
-  if (peek(p)->kind != TOKEN_end) expected(p, "a graph");
+  if (parser_accept(p, "annotations") && !annotations_parse(p)) return;
+  if (parser_peek(p)->kind != TOKEN_end) parser_expected(p, "a graph");
 }
 
 Part *find_part(Parser *p, const Token *name) {
@@ -358,14 +368,14 @@ Module *module_parse(const char *path, const char *text, size_t n, Diag *d) {
   p.error_limit = diag_errors(d) + MAX_ERRORS;
   p.source = (Source){str_copy(p.m->arena, path), text, n};
   int n_tokens, errors = diag_errors(d);
-  p.tokens = lex(p.scratch, &p.source, &n_tokens);
+  p.tokens = lex_text(p.scratch, &p.source, &n_tokens);
   // Locates the graphs: each begins on a line that begins with "graph @".
   for (int i = 0; i + 1 < n_tokens; i++) {
     const Token *t = &p.tokens[i];
-    if (!is(t, "graph") || t[1].kind != TOKEN_graph || (i && t[-1].line == t->line)) continue;
+    if (!token_is(t, "graph") || t[1].kind != TOKEN_graph || (i && t[-1].line == t->line)) continue;
     if (p.parts.n) p.parts.at[p.parts.n - 1].end = i;
     if (find_part(&p, &t[1])) {
-      fail(&p, &t[1], "a second graph '@%s'", t[1].text);
+      parser_fail(&p, &t[1], "a second graph '@%s'", t[1].text);
       continue;
     }
     Part part = {.name = &t[1], .start = i, .end = n_tokens - 1};
@@ -376,7 +386,7 @@ Module *module_parse(const char *path, const char *text, size_t n, Diag *d) {
   parse_head(&p, p.parts.n ? p.parts.at[0].start : n_tokens - 1);
   for (int i = 0; i < p.parts.n && !too_many(&p); i++)
     if (p.parts.at[i].state == UNREAD) parse_graph(&p, &p.parts.at[i]);
-  if (diag_errors(d) == errors && !p.parts.n) expected(&p, "a graph");
+  if (diag_errors(d) == errors && !p.parts.n) parser_expected(&p, "a graph");
   if (too_many(&p)) diag_note(d, NULL, "there may be more errors");
   // A module with errors is dropped.
   Module *m = p.m;

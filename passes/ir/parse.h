@@ -45,31 +45,33 @@ typedef struct Parser {
   Name **names; // [N_NAME_BUCKETS]
 } Parser;
 
-// Tokens: `peek` returns the next one, `next` consumes it, `accept` consumes it if it matches.
-const Token *peek(const Parser *p);
-const Token *peek2(const Parser *p);
-const Token *next(Parser *p);
-bool is(const Token *t, const char *text);
-bool accept(Parser *p, const char *text);
-bool expect(Parser *p, const char *text);
+// Tokens: `parser_peek` returns the next one, `parser_next` consumes it, `parser_accept` consumes
+// it if it matches.
+const Token *parser_peek(const Parser *p);
+const Token *parser_peek2(const Parser *p);
+const Token *parser_next(Parser *p);
+bool token_is(const Token *t, const char *text);
+bool parser_accept(Parser *p, const char *text);
+bool parser_expect(Parser *p, const char *text);
 const Token *expect_kind(Parser *p, TokenKind kind, const char *what); // NULL after an error
 void set_range(Parser *p, int at, int end);
 
 // Errors: about a token, or "expected WHAT, found the next token".  They return false.
-bool fail(Parser *p, const Token *t, const char *fmt, ...) PRINTF_LIKE(3, 4);
-bool expected(Parser *p, const char *what);
+bool parser_fail(Parser *p, const Token *t, const char *fmt, ...) PRINTF_LIKE(3, 4);
+bool parser_expected(Parser *p, const char *what);
 const char *token_text(Parser *p, const Token *t);
 
 bool token_int(Parser *p, const Token *t, int64_t low, int64_t high, int64_t *to);
 bool parse_int(Parser *p, int64_t low, int64_t high, int64_t *to);
 bool parse_float(Parser *p, double *to);
 bool parse_dtype(Parser *p, DType *to);
-const char *keep(Parser *p, const Token *t); // a copy of its text, allocated in the module
+const char *parser_keep_text(Parser *p,
+                             const Token *t); // a copy of its text, allocated in the module
 // The location in the comment after `last`; without one, the position of `first`.
 const Loc *loc_of(Parser *p, const Token *first, const Token *last);
 
 // Names.  `v` is NULL for a failed definition; its readers are then skipped without an error.
-bool define(Parser *p, const Token *t, Value *v);
+bool parser_define(Parser *p, const Token *t, Value *v);
 bool parse_value(Parser *p, Value **v);
 void number_values(Parser *p); // after all of p->g is read
 

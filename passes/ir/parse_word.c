@@ -11,16 +11,16 @@
 
 // -- Tokens ----------------------------------------------------------------------------------
 
-const Token *peek(const Parser *p) {
+const Token *parser_peek(const Parser *p) {
   return p->at < p->end ? &p->tokens[p->at] : &p->stop;
 }
 
-const Token *peek2(const Parser *p) {
+const Token *parser_peek2(const Parser *p) {
   return p->at + 1 < p->end ? &p->tokens[p->at + 1] : &p->stop;
 }
 
-const Token *next(Parser *p) {
-  const Token *t = peek(p);
+const Token *parser_next(Parser *p) {
+  const Token *t = parser_peek(p);
   if (p->at < p->end) p->at++;
   return t;
 }
@@ -35,7 +35,7 @@ void set_range(Parser *p, int at, int end) {
                     .text = ""};
 }
 
-bool fail(Parser *p, const Token *t, const char *fmt, ...) {
+bool parser_fail(Parser *p, const Token *t, const char *fmt, ...) {
   va_list args;
   va_start(args, fmt);
   const char *text = str_vformat(p->scratch, fmt, args);
@@ -61,29 +61,29 @@ const char *token_text(Parser *p, const Token *t) {
   return str_format(p->scratch, "'%s'", t->text);
 }
 
-bool expected(Parser *p, const char *what) {
-  const Token *t = peek(p);
-  return fail(p, t, "expected %s, found %s", what, token_text(p, t));
+bool parser_expected(Parser *p, const char *what) {
+  const Token *t = parser_peek(p);
+  return parser_fail(p, t, "expected %s, found %s", what, token_text(p, t));
 }
 
-bool is(const Token *t, const char *text) {
+bool token_is(const Token *t, const char *text) {
   return (t->kind == TOKEN_punct || t->kind == TOKEN_word) && !strcmp(t->text, text);
 }
 
-bool accept(Parser *p, const char *text) {
-  if (!is(peek(p), text)) return false;
+bool parser_accept(Parser *p, const char *text) {
+  if (!token_is(parser_peek(p), text)) return false;
   p->at++;
   return true;
 }
 
-bool expect(Parser *p, const char *text) {
-  return accept(p, text) || expected(p, str_format(p->scratch, "'%s'", text));
+bool parser_expect(Parser *p, const char *text) {
+  return parser_accept(p, text) || parser_expected(p, str_format(p->scratch, "'%s'", text));
 }
 
 // Returns the next token if it has this kind, else NULL after an error.
 const Token *expect_kind(Parser *p, TokenKind kind, const char *what) {
-  if (peek(p)->kind == kind) return next(p);
-  expected(p, what);
+  if (parser_peek(p)->kind == kind) return parser_next(p);
+  parser_expected(p, what);
   return NULL;
 }
 
@@ -93,48 +93,49 @@ bool token_int(Parser *p, const Token *t, int64_t low, int64_t high, int64_t *to
   long long x = strtoll(t->text, &end, 10);
   // The lexer accepts more than integers: 1.5, 0x1p3, or 12ab.
   if (t->kind != TOKEN_number || *end || errno || x < low || x > high)
-    return fail(p, t, "expected an integer from %" PRId64 " to %" PRId64 ", found %s", low, high,
-                token_text(p, t));
+    return parser_fail(p, t, "expected an integer from %" PRId64 " to %" PRId64 ", found %s", low,
+                       high, token_text(p, t));
   *to = x;
   return true;
 }
 
 bool parse_int(Parser *p, int64_t low, int64_t high, int64_t *to) {
-  return token_int(p, peek(p), low, high, to) && next(p);
+  return token_int(p, parser_peek(p), low, high, to) && parser_next(p);
 }
 
 // Reads a number, inf, nan, or nan(0x7ff...) with its bits.
 bool parse_float(Parser *p, double *to) {
-  const Token *t = next(p);
-  if (is(t, "inf") || is(t, "nan")) {
+  const Token *t = parser_next(p);
+  if (token_is(t, "inf") || token_is(t, "nan")) {
     *to = strtod(t->text, NULL);
     // A nan without bits is the default one.
-    if (!is(t, "nan") || !is(peek(p), "(")) return true;
-    next(p);
+    if (!token_is(t, "nan") || !token_is(parser_peek(p), "(")) return true;
+    parser_next(p);
     char *end;
     errno = 0;
-    uint64_t bits = strtoull(peek(p)->text, &end, 16);
-    if (peek(p)->kind != TOKEN_number || *end || errno) return expected(p, "the bits of a nan");
+    uint64_t bits = strtoull(parser_peek(p)->text, &end, 16);
+    if (parser_peek(p)->kind != TOKEN_number || *end || errno)
+      return parser_expected(p, "the bits of a nan");
     memcpy(to, &bits, sizeof bits);
-    next(p);
-    return expect(p, ")");
+    parser_next(p);
+    return parser_expect(p, ")");
   }
   // The lexer accepts more than numbers: 12ab.
   char *end = NULL;
   if (t->kind == TOKEN_number) *to = strtod(t->text, &end);
-  if (!end || *end) return fail(p, t, "expected a number, found %s", token_text(p, t));
+  if (!end || *end) return parser_fail(p, t, "expected a number, found %s", token_text(p, t));
   return true;
 }
 
 bool parse_dtype(Parser *p, DType *to) {
-  const Token *t = peek(p);
+  const Token *t = parser_peek(p);
   if (t->kind != TOKEN_word || !dtype_parse(t->text, to))
-    return expected(p, "an element type such as f32");
-  next(p);
+    return parser_expected(p, "an element type such as f32");
+  parser_next(p);
   return true;
 }
 
-const char *keep(Parser *p, const Token *t) {
+const char *parser_keep_text(Parser *p, const Token *t) {
   return str_copy(p->m->arena, t->text);
 }
 
@@ -158,13 +159,13 @@ static Name **find_name(Parser *p, const Token *t, bool *numbered) {
   return at;
 }
 
-bool define(Parser *p, const Token *t, Value *v) {
+bool parser_define(Parser *p, const Token *t, Value *v) {
   bool numbered;
   Name **at = find_name(p, t, &numbered);
   // A failed second definition has its error already.
   if (*at) {
     if (!v) return true;
-    return fail(p, t, "'%%%s' is defined twice", t->text);
+    return parser_fail(p, t, "'%%%s' is defined twice", t->text);
   }
   // An id out of range is an error at the token.
   int64_t number;
@@ -191,7 +192,7 @@ bool parse_value(Parser *p, Value **v) {
   bool numbered;
   // A definition comes before its uses.
   Name **at = find_name(p, t, &numbered);
-  if (!*at) return fail(p, t, "'%%%s' is not defined before it is read", t->text);
+  if (!*at) return parser_fail(p, t, "'%%%s' is not defined before it is read", t->text);
   *v = (*at)->value;
   return true;
 }
@@ -235,89 +236,94 @@ void number_values(Parser *p) {
 
 bool parse_sbp(Parser *p, int rank, Sbp *to) {
   *to = (Sbp){SBP_B, 0};
-  if (accept(p, "B")) return true;
-  if (accept(p, "P")) {
+  if (parser_accept(p, "B")) return true;
+  if (parser_accept(p, "P")) {
     to->kind = SBP_P;
     return true;
   }
   // A split names its dimension.
-  if (!is(peek(p), "S")) return expected(p, "B, P or S(dimension)");
-  if (rank == 0) return fail(p, peek(p), "a scalar cannot be split");
-  next(p);
+  if (!token_is(parser_peek(p), "S")) return parser_expected(p, "B, P or S(dimension)");
+  if (rank == 0) return parser_fail(p, parser_peek(p), "a scalar cannot be split");
+  parser_next(p);
   int64_t dim = 0; // for a bucket it is a dimension of its members: checked in verify_layout.c
-  if (!expect(p, "(") || !parse_int(p, 0, MAX_RANK - 1, &dim) || !expect(p, ")")) return false;
+  if (!parser_expect(p, "(") || !parse_int(p, 0, MAX_RANK - 1, &dim) || !parser_expect(p, ")"))
+    return false;
   *to = (Sbp){SBP_S, (int)dim};
   return true;
 }
 
 static bool parse_layout(Parser *p, int rank, const Layout **layout) {
-  const Token *t = peek(p);
+  const Token *t = parser_peek(p);
   const Mesh *mesh = p->m->meshes;
   // The first mesh of the module goes without a name.
   if (t->kind == TOKEN_graph) {
-    mesh = module_find_mesh(p->m, next(p)->text);
-    if (!mesh) return fail(p, t, "there is no mesh '@%s'", t->text);
+    mesh = module_find_mesh(p->m, parser_next(p)->text);
+    if (!mesh) return parser_fail(p, t, "there is no mesh '@%s'", t->text);
   }
   // One entry per axis of the mesh.
   int n_axes = mesh ? mesh->n_axes : 0, n = 0;
   Sbp axis[MAX_AXES];
-  if (!expect(p, "{")) return false;
-  if (!accept(p, "}")) {
+  if (!parser_expect(p, "{")) return false;
+  if (!parser_accept(p, "}")) {
     do {
-      if (n == MAX_AXES) return expected(p, str_format(p->scratch, "at most %d axes", MAX_AXES));
+      if (n == MAX_AXES)
+        return parser_expected(p, str_format(p->scratch, "at most %d axes", MAX_AXES));
       if (!parse_sbp(p, rank, &axis[n++])) return false;
-    } while (accept(p, ","));
-    if (!expect(p, "}")) return false;
+    } while (parser_accept(p, ","));
+    if (!parser_expect(p, "}")) return false;
   }
-  if (n != n_axes) return fail(p, t, "the layout is of %d axes, but the mesh has %d", n, n_axes);
+  if (n != n_axes)
+    return parser_fail(p, t, "the layout is of %d axes, but the mesh has %d", n, n_axes);
   *layout = layout_new(p->m, mesh, axis);
   return true;
 }
 
 bool parse_type(Parser *p, const Type **type) {
-  const Token *t = peek(p);
+  const Token *t = parser_peek(p);
   DType dtype;
   int rank = 0;
   int64_t dim[MAX_RANK];
-  if (!parse_dtype(p, &dtype) || !expect(p, "[")) return false;
+  if (!parse_dtype(p, &dtype) || !parser_expect(p, "[")) return false;
   // The dimensions; a scalar has none.
-  if (!accept(p, "]")) {
+  if (!parser_accept(p, "]")) {
     do {
-      if (rank == MAX_RANK) return fail(p, peek(p), "more than %d dimensions", MAX_RANK);
+      if (rank == MAX_RANK)
+        return parser_fail(p, parser_peek(p), "more than %d dimensions", MAX_RANK);
       if (!parse_int(p, 0, INT64_MAX, &dim[rank++])) return false;
-    } while (accept(p, ","));
-    if (!expect(p, "]")) return false;
+    } while (parser_accept(p, ","));
+    if (!parser_expect(p, "]")) return false;
   }
   // type_new requires a size that fits int64_t.
-  if (!type_fits(dtype, rank, dim)) return fail(p, t, "the size of this type overflows");
+  if (!type_fits(dtype, rank, dim)) return parser_fail(p, t, "the size of this type overflows");
   *type = type_new(p->m, dtype, rank, dim);
   return true;
 }
 
 bool parse_typed(Parser *p, Typed *to) {
-  *to = (Typed){.token = peek(p), .offset = -1};
+  *to = (Typed){.token = parser_peek(p), .offset = -1};
   if (!parse_type(p, &to->type)) return false;
-  bool lies = is(peek(p), "{") || peek(p)->kind == TOKEN_graph;
+  bool lies = token_is(parser_peek(p), "{") || parser_peek(p)->kind == TOKEN_graph;
   if (lies && !parse_layout(p, to->type->rank, &to->layout)) return false;
   // The place in the slab, and the slots of a value that several micro-batches share.
-  if (!accept(p, "at")) return true;
+  if (!parser_accept(p, "at")) return true;
   if (!parse_int(p, 0, INT64_MAX, &to->offset)) return false;
-  return !accept(p, "slots") || (expect(p, "=") && parse_int(p, 1, MAX_NUMBER, &to->slots) &&
-                                 expect(p, ":") && parse_int(p, 1, INT64_MAX, &to->stride));
+  return !parser_accept(p, "slots") ||
+         (parser_expect(p, "=") && parse_int(p, 1, MAX_NUMBER, &to->slots) &&
+          parser_expect(p, ":") && parse_int(p, 1, INT64_MAX, &to->stride));
 }
 
 bool parse_list(Parser *p, List *list) {
   *list = (List){0};
-  if (!expect(p, "[")) return false;
-  if (accept(p, "]")) return true;
+  if (!parser_expect(p, "[")) return false;
+  if (parser_accept(p, "]")) return true;
   do {
     // Booleans, inf and nan are words.
-    const Token *t = next(p);
+    const Token *t = parser_next(p);
     if (t->kind != TOKEN_number && t->kind != TOKEN_word)
-      return fail(p, t, "expected a number, found %s", token_text(p, t));
+      return parser_fail(p, t, "expected a number, found %s", token_text(p, t));
     vec_push(p->scratch, list, t);
-  } while (accept(p, ","));
-  return expect(p, "]");
+  } while (parser_accept(p, ","));
+  return parser_expect(p, "]");
 }
 
 bool list_bytes(Parser *p, const List *list, DType t, const void **at, int64_t *n) {
@@ -326,7 +332,8 @@ bool list_bytes(Parser *p, const List *list, DType t, const void **at, int64_t *
   // Each element must be representable in the type.
   for (int i = 0; i < list->n; i++)
     if (!element_read(t, list->at[i]->text, bytes + (int64_t)i * dtype_bytes[t]))
-      return fail(p, list->at[i], "'%s' is not a value of %s", list->at[i]->text, dtype_name[t]);
+      return parser_fail(p, list->at[i], "'%s' is not a value of %s", list->at[i]->text,
+                         dtype_name[t]);
   *at = bytes;
   return true;
 }

@@ -148,7 +148,7 @@ static Line op_line(Arena *a, const Op *op) {
   if (op->offload_group) strbuf_addf(&type, " offload_group=%d", op->offload_group);
   if (op->segment)
     strbuf_addf(&type, " segment=%s", str_name(a, segment_name(op->graph, op->segment)));
-  if (op->owed) strbuf_add(&type, " owed");
+  if (op->deferred) strbuf_add(&type, " owed");
   return (Line){what.at, type.at, loc_comment(a, op->loc)};
 }
 

@@ -136,9 +136,9 @@ enum { MAX_ACTIONS = 1 << 24 };
 typedef Vec(Action) Actions;
 
 static bool ends(const Parser *p) {
-  const Token *t = peek(p);
-  return t->kind == TOKEN_end || is(t, ")") || is(t, "}") ||
-         (is(t, "run") && is(peek2(p), "devices"));
+  const Token *t = parser_peek(p);
+  return t->kind == TOKEN_end || token_is(t, ")") || token_is(t, "}") ||
+         (token_is(t, "run") && token_is(parser_peek2(p), "devices"));
 }
 
 static bool parse_actions(Parser *p, Actions *out) {
@@ -147,13 +147,14 @@ static bool parse_actions(Parser *p, Actions *out) {
     int64_t k = 1;
     Action action = {0};
     // A group, a value to receive, or a segment to run.
-    if (accept(p, "(")) {
-      if (p->nesting == MAX_NESTING) return expected(p, "parentheses that are nested less deeply");
+    if (parser_accept(p, "(")) {
+      if (p->nesting == MAX_NESTING)
+        return parser_expected(p, "parentheses that are nested less deeply");
       p->nesting++;
-      bool ok = parse_actions(p, out) && expect(p, ")");
+      bool ok = parse_actions(p, out) && parser_expect(p, ")");
       p->nesting--;
       if (!ok) return false;
-    } else if (accept(p, "get")) {
+    } else if (parser_accept(p, "get")) {
       if (!parse_value(p, &action.get)) return false;
     } else {
       const Token *t = expect_kind(p, TOKEN_word, "a segment, such as F0, or get");
@@ -164,9 +165,10 @@ static bool parse_actions(Parser *p, Actions *out) {
     if (action.segment || action.get) vec_push(p->scratch, out, action);
     // A repetition copies the actions that were just added.
     n = out->n - from;
-    const Token *t = peek(p);
-    if (accept(p, "*") && !parse_int(p, 1, MAX_NUMBER, &k)) return false;
-    if ((k - 1) * n > MAX_ACTIONS - out->n) return fail(p, t, "more than %d actions", MAX_ACTIONS);
+    const Token *t = parser_peek(p);
+    if (parser_accept(p, "*") && !parse_int(p, 1, MAX_NUMBER, &k)) return false;
+    if ((k - 1) * n > MAX_ACTIONS - out->n)
+      return parser_fail(p, t, "more than %d actions", MAX_ACTIONS);
     for (int64_t i = 0; i < (k - 1) * n; i++) {
       Action again = out->at[from + i];
       vec_push(p->scratch, out, again);
@@ -178,8 +180,8 @@ static bool parse_actions(Parser *p, Actions *out) {
 bool schedule_parse(Parser *p) {
   RankRun run = {0};
   Actions actions = {0};
-  if (!expect(p, "devices") || !expect(p, "=") || !parse_devices(p, &run.device, &run.n_devices) ||
-      !parse_actions(p, &actions))
+  if (!parser_expect(p, "devices") || !parser_expect(p, "=") ||
+      !parse_devices(p, &run.device, &run.n_devices) || !parse_actions(p, &actions))
     return false;
   // The scratch arena is freed; the actions of the run stay.
   for (int i = 0; i < actions.n; i++)

@@ -214,7 +214,7 @@ static const char *read_quoted(Arena *a, const char *s, const char **end) {
   // The lexer decodes the escapes.
   int n;
   Source source = {.path = "", .text = s, .n = (size_t)(stop + 1 - s)};
-  Token *t = lex(a, &source, &n);
+  Token *t = lex_text(a, &source, &n);
   *end = stop + 1;
   return t->kind == TOKEN_string ? t->text : NULL;
 }

@@ -239,7 +239,7 @@ static bool move(Images *c, Op *op, const ImageOp *row) {
     // The channels-last form of %y is named %y.last: %y itself may be removed.
     if (image && op->out[i]->name)
       value_set_name(v, str_format(v->graph->module->arena, "%s.last", op->out[i]->name));
-    replace(op->out[i], image ? build_transpose(&c->b, v, perm) : v);
+    value_replace_uses(op->out[i], image ? build_transpose(&c->b, v, perm) : v);
   }
   op_erase(op);
   c->moved++;

@@ -84,10 +84,10 @@ static void keep_cast(Keeper *k, Value *w) {
     k->copies += k->g == first;
   }
   // Every cast to this type reads the copy, also those that alone are not worth one.
-  replace(cast->out[0], copy);
+  value_replace_uses(cast->out[0], copy);
   for_each_use(u, w) {
     Op *op = u->user;
-    if (op && op->kind == OP_cast && attr_t(op, "to") == to) replace(op->out[0], copy);
+    if (op && op->kind == OP_cast && attr_t(op, "to") == to) value_replace_uses(op->out[0], copy);
   }
   if (!copy->name && w->name)
     value_set_name(copy, str_format(k->scratch, "%s.%s", w->name, dtype_name[to]));

@@ -99,7 +99,7 @@ static bool prove_plan(Run *r) {
   if (!pass) return true;
   r->unproved = NULL;
   // Without verify_each the module is verified here, as the proof relies on it.
-  bool ok = (r->o->verify_each || module_verify(r->m, r->d)) && prove(r->model, r->m, r->d);
+  bool ok = (r->o->verify_each || module_verify(r->m, r->d)) && prove_module(r->model, r->m, r->d);
   timed(r, "prove", start);
   if (ok) return true;
   diag_error(r->d, NULL,

@@ -96,7 +96,7 @@ static void add_options(StrBuf *b, const Pass *pass, OptionValue *value_of, cons
 const char *pipeline_text(Arena *a, const char *name, const char *first, unsigned conditions,
                           OptionValue *value_of, const void *from) {
   int pipeline = 0;
-  while (pipeline < N_PIPELINES && strcmp(pipelines[pipeline].name, name))
+  while (pipeline < N_PIPELINES && strcmp(pipelines[pipeline].name, name) != 0)
     pipeline++;
   if (pipeline == N_PIPELINES) return NULL;
   StrBuf b = {.arena = a};

@@ -35,10 +35,10 @@ static bool dies_at(const Planner *p, const BlockPlace *place, int64_t bytes, co
     // In the order of segments of some run, a later op may read the same slice.
     int slices = module_slices(p->m);
     for (int r = 0; r < p->g->schedule->run.n; r++) {
-      const LiveRange *stay = stays_of(p->stays, v, r);
+      const LiveRange *stay = live_ranges_of(p->stays, v, r);
       if (!stay || !mesh_has(op_mesh(op), p->g->schedule->run.at[r].device[0])) continue;
       for (int m = 0; m < slices; m++)
-        if (stay[m].to > stays_time(p->stays, op, r, m)) return false;
+        if (stay[m].to > live_range_time(p->stays, op, r, m)) return false;
     }
   }
   return true;

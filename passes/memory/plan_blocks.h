@@ -81,7 +81,7 @@ void slots_begin(Planner *p);
 void slots_find(Planner *p);
 
 // Extends the live ranges of blocks that deferred updates use in the next step (plan_deferred.c).
-void owed_find(Planner *p);
+void deferred_find(Planner *p);
 
 static inline int64_t later(int64_t a, int64_t b) {
   return a > b ? a : b;

@@ -22,7 +22,7 @@ static int64_t due_at(const Due *d, int64_t time) {
 }
 
 static bool is_owed(const Value *v) {
-  return v->def && v->def->owed && !(op_info[v->def->kind].traits & VIEW);
+  return v->def && v->def->deferred && !(op_info[v->def->kind].traits & VIEW);
 }
 
 static void find_again(const Planner *p, const Due *d, Block *b) {
@@ -52,11 +52,11 @@ static void find_again(const Planner *p, const Due *d, Block *b) {
   b->life = life;
 }
 
-void owed_find(Planner *p) {
-  if (!graph_first_owed(p->g)) return;
+void deferred_find(Planner *p) {
+  if (!graph_first_deferred(p->g)) return;
   // The due time of each deferred op.
-  const Op *first = graph_first_owed(p->g);
-  const int64_t *times = graph_owed_due(p->g, p->scratch);
+  const Op *first = graph_first_deferred(p->g);
+  const int64_t *times = graph_deferred_due(p->g, p->scratch);
   Due due = {op_time(first), graph_end(p->g), NULL};
   int64_t *of = arena_array(p->scratch, int64_t, due.end - due.first);
   for (const Op *op = first; op; op = op->next)

@@ -108,7 +108,7 @@ bool planner_find_blocks(Planner *p, Graph *g) {
   for_each_op(op, g)
     vec_push(p->scratch,
              &part[begin[op->id]    ? BEGIN
-                   : op->owed       ? OWED
+                   : op->deferred   ? OWED
                    : update[op->id] ? UPDATE
                                     : LOOP],
              op);
@@ -134,7 +134,7 @@ bool planner_find_blocks(Planner *p, Graph *g) {
   p->block.n = 0;
   slots_begin(p);
   blocks_make(p);
-  owed_find(p);
+  deferred_find(p);
   if (p->stays) slots_find(p);
   return true;
 }

@@ -14,7 +14,7 @@ static bool block_stays(const Planner *p, const Block *b, int run, LiveRange *ou
   bool there = false;
   int slices = module_slices(p->m);
   for (int i = 0; i < b->member.n; i++) {
-    const LiveRange *stay = stays_of(p->stays, b->member.at[i], run);
+    const LiveRange *stay = live_ranges_of(p->stays, b->member.at[i], run);
     for (int m = 0; stay && m < slices; m++) {
       out[m].from = there ? earlier(out[m].from, stay[m].from) : stay[m].from;
       out[m].to = there ? later(out[m].to, stay[m].to) : stay[m].to;
@@ -24,7 +24,7 @@ static bool block_stays(const Planner *p, const Block *b, int run, LiveRange *ou
   // A reduction reads the block until its segment ends.
   for (int i = 0; there && i < b->wait.n; i++)
     for (int m = 0; b->wait.at[i]->segment && m < slices; m++)
-      out[m].to = later(out[m].to, stays_segment_end(p->stays, b->wait.at[i], run, m));
+      out[m].to = later(out[m].to, live_range_segment_end(p->stays, b->wait.at[i], run, m));
   return there;
 }
 
@@ -48,12 +48,13 @@ static void count_stays(Planner *p, Block *b, LiveRange *stay) {
     const RankRun *actions = &p->g->schedule->run.at[r];
     Life own = {INT64_MAX, -1};
     for (int m = 0; m < module_slices(p->m); m++) {
-      int first = stays_action(p->stays, stay[m].from), last = stays_action(p->stays, stay[m].to);
+      int first = live_range_action(p->stays, stay[m].from),
+          last = live_range_action(p->stays, stay[m].to);
       for (int k = first; k <= last; k++) {
         const Life *segment = &p->segment[actions->action.at[k].segment];
         if (!actions->action.at[k].segment) continue;
-        int64_t from = k == first ? stays_op_time(p->stays, stay[m].from) : segment->from;
-        int64_t to = k == last ? stays_op_time(p->stays, stay[m].to) : segment->to;
+        int64_t from = k == first ? live_range_op_time(p->stays, stay[m].from) : segment->from;
+        int64_t to = k == last ? live_range_op_time(p->stays, stay[m].to) : segment->to;
         own.from = earlier(own.from, earlier(later(from, segment->from), segment->to));
         own.to = later(own.to, later(earlier(to, segment->to), segment->from));
       }

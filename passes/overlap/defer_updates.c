@@ -107,7 +107,7 @@ static bool is_of_norm(const Deferral *c, const Op *reduce) {
 static bool is_ready(const Deferral *c, const Op *op) {
   for (int i = 0; i < op->n_in; i++) {
     const Op *made = op->in[i].value->def;
-    if (made && made->owed && !c->placed[made->id]) return false;
+    if (made && made->deferred && !c->placed[made->id]) return false;
   }
   return true;
 }
@@ -122,7 +122,7 @@ static void place_for_norm(Deferral *c, const Value *v) {
 
 // Places a deferred op after its operands, and after the norm's readers of these operands.
 static void place(Deferral *c, Op *op) {
-  if (!op->owed || c->placed[op->id]) return;
+  if (!op->deferred || c->placed[op->id]) return;
   for (int i = 0; i < op->n_in; i++)
     if (op->in[i].value->def) place(c, op->in[i].value->def);
   for (int i = 0; i < op->n_in && c->leads[op->id] != TO_norm; i++)
@@ -142,7 +142,7 @@ static int by_due(const void *x, const void *y) {
 static void order_owed(Deferral *c) {
   const int64_t *order = step_order(c->g, c->scratch);
   for_each_op(op, c->g) {
-    if (!op->owed) continue;
+    if (!op->deferred) continue;
     // Only ops that produce a parameter have a due time.
     bool updates = false;
     for (int i = 0; i < op->n_out; i++)
@@ -178,11 +178,11 @@ static Value *copy_of(Deferral *c, Value *v, Op *first) {
 }
 
 static void copy_lost(Deferral *c) {
-  OwedGroups groups = {0};
+  DeferredGroups groups = {0};
   graph_renumber(c->g);
   const int64_t *order = step_order(c->g, c->scratch);
-  graph_owed_groups(c->g, c->scratch, &groups);
-  Op *first = graph_first_owed(c->g);
+  graph_deferred_groups(c->g, c->scratch, &groups);
+  Op *first = graph_first_deferred(c->g);
   for (int i = 0; i < groups.n; i++) {
     Op *op = groups.at[i].first;
     for (int k = 0; k < groups.at[i].n; k++, op = op->next)
@@ -195,7 +195,7 @@ static void copy_lost(Deferral *c) {
         if (!v->def)
           lost = !value_lasts(v) || param_changes_in_step(v);
         else
-          lost = v->def->kind != OP_constant && !v->def->owed &&
+          lost = v->def->kind != OP_constant && !v->def->deferred &&
                  order[v->def->id] < order[groups.at[i].due->id];
         if (lost) op_set_in(op, x, copy_of(c, op->in[x].value, first));
       }
@@ -282,13 +282,13 @@ bool pass_defer_updates(Module *m, const PassOptions *o, Diag *d) {
     bool carried = op->kind == OP_all_reduce && (leads & TO_update) && !(leads & TO_else) &&
                    !is_of_norm(&c, op);
     c.reduces += carried;
-    if (!carried && !op->owed) continue;
+    if (!carried && !op->deferred) continue;
     for (int i = 0; i < op->n_out; i++)
       for_each_use(u, op->out[i])
-        if (u->user) u->user->owed = true;
+        if (u->user) u->user->deferred = true;
   }
   for_each_op(op, c.g)
-    c.owed += op->owed;
+    c.owed += op->deferred;
   // Ranks must be replicas, and no step may be recorded.
   if (target_info[c.target].recorded)
     return wrong(&c, w, "a gpu has its step recorded as a whole", "compile with --target cpu");

@@ -30,7 +30,7 @@ typedef struct Hurry {
   Graph *g;
   Arena *arena;
   Clocks clocks;
-  OwedGroups groups;
+  DeferredGroups groups;
   int64_t *due;    // by op id of carried all_reduces, in the order of a step; else 0
   Vec(Op *) ready; // not started
   Op **before;     // by op id of carried all_reduces: the op before which it starts
@@ -54,7 +54,7 @@ static void start_first(Hurry *h, Op *before) {
 // Moves the views of a reduction with it: only deferred ops read them.
 static void move_views(const Op *op, Op *before) {
   for_each_use(u, op->out[0]) {
-    if (!u->user || u->user->owed) continue;
+    if (!u->user || u->user->deferred) continue;
     op_move_before(u->user, before);
     move_views(u->user, before);
   }
@@ -63,14 +63,14 @@ static void move_views(const Op *op, Op *before) {
 bool pass_prioritize_comm(Module *m, const PassOptions *o, Diag *d) {
   bool ok;
   Hurry h = {.g = module_first_entry(m), .arena = opt_scratch(o)};
-  if (!h.g || !graph_first_owed(h.g)) return true;
+  if (!h.g || !graph_first_deferred(h.g)) return true;
   const Cluster *cluster = cost_cluster(opt_str(o, "cluster"), m, h.arena, d, &ok);
   if (!cluster) return ok;
   graph_renumber(h.g);
   h.clocks = clocks_new(h.g, cluster, h.arena);
   h.due = arena_array(h.arena, int64_t, h.g->n_ops);
   h.before = arena_array(h.arena, Op *, h.g->n_ops);
-  graph_owed_groups(h.g, h.arena, &h.groups);
+  graph_deferred_groups(h.g, h.arena, &h.groups);
   // A reduction is due before the first op of the next step that needs it.
   const int64_t *order = step_order(h.g, h.arena);
   for (int i = h.groups.n - 1; i >= 0; i--) { // the first reader overrides
@@ -89,7 +89,7 @@ bool pass_prioritize_comm(Module *m, const PassOptions *o, Diag *d) {
     clocks_begin(&h.clocks, h.g); // time 0: the end of the previous step
     // A reduction starts no sooner than the queue is idle, so while the queue is busy it stays open
     // which ready reduction is next.
-    Op *first_owed = graph_first_owed(h.g);
+    Op *first_owed = graph_first_deferred(h.g);
     for (Op *op = h.g->first; op != first_owed; op = op->next) {
       const Clocks *c = &h.clocks;
       double until = c->now + clocks_seconds(c, op);

@@ -428,7 +428,7 @@ bool pass_schedule(Module *m, const PassOptions *o, Diag *d) {
     staged |= s.segments.at[i].set != s.segments.at[0].set;
   bool gradients = s.segments.n && s.segments.at[s.segments.n - 1].kind != WORK_F;
   if (!staged || !gradients) {
-    unstash(g, s.arena);
+    unstash_weights(g, s.arena);
     return true;
   }
   // Devices in the same sets run the same actions: they are one class.
@@ -449,7 +449,7 @@ bool pass_schedule(Module *m, const PassOptions *o, Diag *d) {
   // From here on ops have segments, unless the check takes them back.
   if (!find_timeline(&s)) return !asked;
   write_schedule(&s);
-  unstash(g, s.arena);
+  unstash_weights(g, s.arena);
   if (!check(&s)) return !asked;
   opt_stat(o, s.segments.n, "segments");
   opt_stat(o, s.segments.n_stages, "stages");

@@ -42,7 +42,7 @@ static Op *find_update(const Graph *g, const Value *param) {
   return NULL;
 }
 
-void unstash(Graph *g, Arena *scratch) {
+void unstash_weights(Graph *g, Arena *scratch) {
   graph_renumber(g);
   for_each_op_safe(op, g) {
     if (op->kind != OP_stash) continue;

@@ -7,6 +7,6 @@
 
 // Removes every `stash` if backward could as well read the weight. The graph's schedule is written,
 // or it has none.
-void unstash(Graph *g, Arena *scratch);
+void unstash_weights(Graph *g, Arena *scratch);
 
 #endif

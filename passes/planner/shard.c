@@ -42,14 +42,14 @@
 // -- One graph ---------------------------------------------------------------------------------
 
 // Checks that all other decisions left a split that the programs' constraints allow.
-static bool check_allowed(const Sharding *s, const Said *said, char split, const char *what,
+static bool check_allowed(const Sharding *s, const Constraint *said, char split, const char *what,
                           const Loc *about, const Loc *runs, int axis, Diag *d) {
   if (said_allows(said, split)) return true;
   diag_error(d, said->line, "%s %s along %s cannot be%s", what,
              splits_text(s->scratch, said_splits(said, s->scratch)), s->mesh->axis[axis].name,
              s->mesh->n_axes > 1 ? ", besides what other axes split" : "");
   diag_note(d, about, "this is what it is about");
-  for (const Said *more = said->before; more; more = more->before)
+  for (const Constraint *more = said->before; more; more = more->before)
     diag_note(d, more->line, "it was said here %s %s", what, splits_text(s->scratch, more->splits));
   if (runs) diag_note(d, runs, "it was said here where it runs");
   return false;
@@ -141,9 +141,9 @@ static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding
     if (!known || known->type != v->type) continue;
     v->layout = layout_broadcast(s->g->module, known->layout->mesh);
     for (int a = 0; a < s->mesh->n_axes; a++) {
-      bool stored = before->given[known->id][a] == STORED;
+      bool stored = before->given[known->id][a] == PARAM_stored;
       s->lies[v->id][a] = before->lies[known->id][a];
-      s->given[v->id][a] = stored ? STORED : FIXED;
+      s->given[v->id][a] = stored ? PARAM_stored : PARAM_fixed;
     }
   }
   if (!*first) {

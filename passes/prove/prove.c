@@ -49,7 +49,7 @@ static bool is_bucket(const Proof *p, const Value *v) {
   return p->of[v->id].bucket && p->of[v->id].number == UNKNOWN;
 }
 
-void fails(Proof *p, const Loc *loc, const char *fmt, ...) {
+void prove_error(Proof *p, const Loc *loc, const char *fmt, ...) {
   va_list args;
   va_start(args, fmt);
   diag_error(p->d, loc, "%s", str_vformat(p->a, fmt, args));
@@ -92,7 +92,7 @@ static void prove_params(Proof *p) {
       if (!taken[k] && same_param(model->params[k], v)) is = model->params[k];
     const char *name = prove_name(v, p->a);
     if (!is) {
-      fails(p, v->loc, "%s is no parameter of the model's program", name);
+      prove_error(p, v->loc, "%s is no parameter of the model's program", name);
       continue;
     }
     taken[is->index] = true;
@@ -100,18 +100,18 @@ static void prove_params(Proof *p) {
     // It must agree in everything that determines its contents and updates.
     const Type *whole = value_whole(v);
     if (!type_equal(whole, is->type))
-      fails(p, v->loc, "%s is %s, and %s in the model's program", name, type_text(p->a, whole),
-            type_text(p->a, is->type));
+      prove_error(p, v->loc, "%s is %s, and %s in the model's program", name,
+                  type_text(p->a, whole), type_text(p->a, is->type));
     if (v->train != is->train)
-      fails(p, v->loc, "%s is %strained, and is %sin the model's program", name,
-            v->train ? "" : "not ", v->train ? "not " : "");
+      prove_error(p, v->loc, "%s is %strained, and is %sin the model's program", name,
+                  v->train ? "" : "not ", v->train ? "not " : "");
     if (!same_init(v->init, is->init))
-      fails(p, v->loc, "%s does not begin as in the model's program", name);
+      prove_error(p, v->loc, "%s does not begin as in the model's program", name);
   }
   for (int i = 0; i < model->n_params; i++)
     if (!taken[i])
-      fails(p, model->params[i]->loc, "%s of the model's program is lost",
-            prove_name(model->params[i], p->a));
+      prove_error(p, model->params[i]->loc, "%s of the model's program is lost",
+                  prove_name(model->params[i], p->a));
 }
 
 // -- Buckets ---------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ static void prove_pack(Proof *p, const Op *op) {
     bucket->member[i] = (Member){offset, v->type, *meaning(p, v)};
     offset += pack_length(v->type);
     if (is_bucket(p, v))
-      fails(p, op->loc, "pack: operand %d is a bucket, which cannot lie in another", i);
+      prove_error(p, op->loc, "pack: operand %d is a bucket, which cannot lie in another", i);
   }
   meaning(p, op->out[0])->bucket = bucket;
   if (known) meaning(p, op->out[0])->number = number_find(p->numbers, op, in);
@@ -150,13 +150,13 @@ static bool may_split(Proof *p, const Op *op, const Dims *dims, int axis) {
   // Partial sums pass through an op that is additive or linear in each operand.
   if (letter == SPLIT_PARTIAL) {
     if (op_traits(op) & (ADDITIVE | MULTILINEAR)) return true; // of the right operands, as verified
-    fails(p, op->loc, "%s: cannot pass partial sums on", kind_name(op));
+    prove_error(p, op->loc, "%s: cannot pass partial sums on", kind_name(op));
     return false;
   }
   int i = dims_find(dims, letter);
   if (i >= 0 && split_legal(op, dims, i, axis)) return true;
-  fails(p, op->loc, "%s: '%c' of %s cannot be split along '%s'", kind_name(op), letter,
-        dims_text(p->a, dims), op_mesh(op)->axis[axis].name);
+  prove_error(p, op->loc, "%s: '%c' of %s cannot be split along '%s'", kind_name(op), letter,
+              dims_text(p->a, dims), op_mesh(op)->axis[axis].name);
   return false;
 }
 
@@ -175,7 +175,8 @@ static void prove_layouts(Proof *p, const Op *op, const Dims *dims) {
         whole &= op->in[i].value->layout->axis[axis].kind == SBP_B;
       for (int i = 0; i < op->n_out; i++)
         whole &= op->out[i]->layout->axis[axis].kind == SBP_B;
-      if (!whole) fails(p, op->loc, "%s: '@%s' is split along '%s'", name, op->callee->name, along);
+      if (!whole)
+        prove_error(p, op->loc, "%s: '@%s' is split along '%s'", name, op->callee->name, along);
       continue;
     }
     if (!may_split(p, op, dims, axis)) continue;
@@ -183,15 +184,15 @@ static void prove_layouts(Proof *p, const Op *op, const Dims *dims) {
     for (int i = 0; i < op->n_in && phase >= PHASE_local; i++) {
       Sbp have = op->in[i].value->layout->axis[axis], want = split_wants(op, dims, i, axis, have);
       if (!sbp_equal(have, want))
-        fails(p, op->loc, "%s: operand %d is %s along '%s', and must be %s", name, i,
-              sbp_text(p->a, have), along, sbp_text(p->a, want));
+        prove_error(p, op->loc, "%s: operand %d is %s along '%s', and must be %s", name, i,
+                    sbp_text(p->a, have), along, sbp_text(p->a, want));
     }
     // A fill is the same in every shard.
     for (int i = 0; i < op->n_out && op->kind != OP_fill; i++) {
       Sbp have = op->out[i]->layout->axis[axis], gives = split_gives(op, dims, i, axis);
       if (!sbp_equal(have, gives))
-        fails(p, op->loc, "%s: result %d is %s along '%s', and must be %s", name, i,
-              sbp_text(p->a, have), along, sbp_text(p->a, gives));
+        prove_error(p, op->loc, "%s: result %d is %s along '%s', and must be %s", name, i,
+                    sbp_text(p->a, have), along, sbp_text(p->a, gives));
     }
   }
 }
@@ -216,7 +217,8 @@ static void prove_op(Proof *p, const Op *op) {
     known &= in[i] != UNKNOWN || of->piece;
     numbers &= in[i] != UNKNOWN;
     if (is_bucket(p, op->in[i].value))
-      fails(p, op->loc, "%s: operand %d is a bucket of %d values", kind_name(op), i, of->bucket->n);
+      prove_error(p, op->loc, "%s: operand %d is a bucket of %d values", kind_name(op), i,
+                  of->bucket->n);
   }
   if (!known) return; // already reported
   int first = numbers ? number_find(p->numbers, op, in) : UNKNOWN;
@@ -226,8 +228,8 @@ static void prove_op(Proof *p, const Op *op) {
     const Value *v = op->in[0].value, *pinned = op->out[0];
     *meaning(p, pinned) = *meaning(p, v);
     if (op->graph->module->phase >= PHASE_local && v->layout != pinned->layout)
-      fails(p, op->loc, "%s: is %s of %s, and changes nothing else", kind_name(op),
-            layout_text(p->a, pinned->layout), layout_text(p->a, v->layout));
+      prove_error(p, op->loc, "%s: is %s of %s, and changes nothing else", kind_name(op),
+                  layout_text(p->a, pinned->layout), layout_text(p->a, v->layout));
   } else if (first != UNKNOWN) {
     // An op of the model's program: the einsum of that op gives the legal layouts.
     const Op *is = number_value(p->numbers, first)->def;
@@ -235,8 +237,8 @@ static void prove_op(Proof *p, const Op *op) {
     for (int i = 0; i < op->n_out; i++) {
       const Type *whole = value_whole(op->out[i]);
       if (!type_equal(whole, is->out[i]->type))
-        fails(p, op->loc, "%s: result %d is %s as a whole, and %s in the model's program",
-              kind_name(op), i, type_text(p->a, whole), type_text(p->a, is->out[i]->type));
+        prove_error(p, op->loc, "%s: result %d is %s as a whole, and %s in the model's program",
+                    kind_name(op), i, type_text(p->a, whole), type_text(p->a, is->out[i]->type));
     }
     if (!op_dims(is, &dims, p->d))
       p->ok = false;
@@ -273,10 +275,11 @@ static void prove_unpack(Proof *p, const Op *op) {
       high = middle;
   }
   if (!member)
-    fails(p, op->loc, "unpack: nothing was packed at offset %lld", (long long)offset);
+    prove_error(p, op->loc, "unpack: nothing was packed at offset %lld", (long long)offset);
   else if (!type_equal(member->type, out->type))
-    fails(p, op->loc, "unpack: '%s' is %s, and %s was packed at offset %lld", value_text(p->a, out),
-          type_text(p->a, out->type), type_text(p->a, member->type), (long long)offset);
+    prove_error(p, op->loc, "unpack: '%s' is %s, and %s was packed at offset %lld",
+                value_text(p->a, out), type_text(p->a, out->type), type_text(p->a, member->type),
+                (long long)offset);
   if (member) *meaning(p, out) = member->is;
 }
 
@@ -310,7 +313,7 @@ static void prove_results(Proof *p) {
     const Result *is = p->model->results[i], *r = find_result(p->g, is, i);
     const Value *want = is->use.value;
     if (!r) {
-      fails(p, value_loc(want), "%s of the model's program is lost", result_name(p, is));
+      prove_error(p, value_loc(want), "%s of the model's program is lost", result_name(p, is));
       continue;
     }
     const Meaning *of = meaning(p, r->use.value);
@@ -324,18 +327,18 @@ static void prove_results(Proof *p) {
     if (same) continue;
     // Values of unknown meaning were reported at their op.
     if (is_bucket(p, r->use.value))
-      fails(p, loc, "%s is a bucket of %d values", name, of->bucket->n);
+      prove_error(p, loc, "%s is a bucket of %d values", name, of->bucket->n);
     else if (of->number != UNKNOWN)
-      fails(p, loc, "%s is %s, and %s in the model's program", name,
-            prove_name(number_value(p->numbers, of->number), p->a), prove_name(want, p->a));
+      prove_error(p, loc, "%s is %s, and %s in the model's program", name,
+                  prove_name(number_value(p->numbers, of->number), p->a), prove_name(want, p->a));
     else if (of->piece)
-      fails(p, loc, "%s is %s, and %s in the model's program", name, piece_name(p, of->piece),
-            prove_name(want, p->a));
+      prove_error(p, loc, "%s is %s, and %s in the model's program", name, piece_name(p, of->piece),
+                  prove_name(want, p->a));
   }
   for (int i = 0; i < p->g->n_results; i++)
     if (!find_result(p->model, p->g->results[i], i))
-      fails(p, value_loc(p->g->results[i]->use.value), "%s is none of the model's program",
-            result_name(p, p->g->results[i]));
+      prove_error(p, value_loc(p->g->results[i]->use.value), "%s is none of the model's program",
+                  result_name(p, p->g->results[i]));
 }
 
 // -- Graphs ----------------------------------------------------------------------------------
@@ -357,8 +360,9 @@ static bool prove_graph(const Graph *model, const Graph *g, Diag *d) {
       if (op->kind == OP_all_reduce || op->kind == OP_accumulate) continue;
       out->bucket = NULL;
       if (is_bucket(&p, v))
-        fails(&p, op->loc, "%s: operand 0 is a bucket of %d values, which can only be added up",
-              kind_name(op), meaning(&p, v)->bucket->n);
+        prove_error(&p, op->loc,
+                    "%s: operand 0 is a bucket of %d values, which can only be added up",
+                    kind_name(op), meaning(&p, v)->bucket->n);
     } else if (op->kind == OP_pack) {
       prove_pack(&p, op);
     } else if (op->kind == OP_unpack) {
@@ -416,7 +420,7 @@ static bool split_losses(const Module *model, const Module *m, Module **with, Di
   return true;
 }
 
-bool prove(const Module *model, const Module *m, Diag *d) {
+bool prove_module(const Module *model, const Module *m, Diag *d) {
   if (model->phase >= PHASE_local)
     return diag_error(d, NULL, "the model's program is %s: its types are those of parts",
                       phase_name[model->phase]);

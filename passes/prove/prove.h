@@ -8,7 +8,7 @@
 // Proves `m`, and reports errors at their ops.  `model` has whole types, so it is from before phase
 // local.  `m` is of any phase before the passes for a target change its ops, and keeps the promises
 // of its phase.
-bool prove(const Module *model, const Module *m, Diag *d);
+bool prove_module(const Module *model, const Module *m, Diag *d);
 
 // -- prove_why.c -----------------------------------------------------------------------------
 

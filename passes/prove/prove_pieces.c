@@ -177,8 +177,8 @@ void prove_pieces(Proof *p, const Op *op, const int *in, bool numbers) {
     prove_wrong(p, op, in);
     return;
   }
-  fails(p, op->loc, "%s: %s", kind_name(op),
-        s.why ? s.why : "nothing in the model's program reads these pieces");
+  prove_error(p, op->loc, "%s: %s", kind_name(op),
+              s.why ? s.why : "nothing in the model's program reads these pieces");
   for (int i = 0; i < op->n_in; i++)
     diag_note(p->d, op->loc, "operand %d is %s", i, piece_name(p, s.choices[i]));
 }

@@ -48,7 +48,7 @@ static inline const char *kind_name(const Op *op) {
 
 // -- prove.c ---------------------------------------------------------------------------------
 
-void fails(Proof *p, const Loc *loc, const char *fmt, ...) PRINTF_LIKE(3, 4);
+void prove_error(Proof *p, const Loc *loc, const char *fmt, ...) PRINTF_LIKE(3, 4);
 // Reports the error, and continues with the results of the op that was most likely intended.
 void prove_wrong(Proof *p, const Op *op, const int *in);
 

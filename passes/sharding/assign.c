@@ -191,7 +191,8 @@ static void assign_params(Assign *a, bool model) {
   for (int i = 0; i < g->n_params; i++) {
     // A parameter is open if no program sharded it along the axis, and no other graph fixed its
     // layout.
-    bool open = a->s->given[g->params[i]->id][a->axis] == OPEN && g->params[i]->role != ROLE_scalar;
+    bool open =
+        a->s->given[g->params[i]->id][a->axis] == PARAM_open && g->params[i]->role != ROLE_scalar;
     if (!a->of_param[i] && open) a->of_param[i] = of_readers(a, g->params[i], model);
   }
 }

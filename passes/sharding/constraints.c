@@ -13,15 +13,15 @@
 
 // -- Splits --------------------------------------------------------------------------------------
 
-bool said_allows(const Said *said, char split) {
+bool said_allows(const Constraint *said, char split) {
   for (; said; said = said->before)
     if (!strchr(said->splits, split)) return false;
   return true;
 }
 
-const char *said_splits(const Said *said, Arena *a) {
+const char *said_splits(const Constraint *said, Arena *a) {
   StrBuf b = {.arena = a};
-  const Said *first = said;
+  const Constraint *first = said;
   while (first && first->before)
     first = first->before;
   for (const char *p = first ? first->splits : ""; *p; p++)
@@ -52,7 +52,7 @@ typedef struct Case {
   const Op *op;
   const Dims *dims; // of the op
   const Value *v;
-  Claims all;
+  ConstraintClaims all;
   const bool *kept;
   char split[MAX_AXES], was[MAX_AXES]; // under trial; without constraints
 } Case;
@@ -61,7 +61,7 @@ typedef struct Case {
 static int ranks_of(const Case *c, int axis) {
   if (c->v) return value_ranks(c->v, axis);
   for (int i = 0; i < c->all.n; i++) {
-    const Claim *said = &c->all.at[i];
+    const ConstraintClaim *said = &c->all.at[i];
     if (c->kept[i] && said->axis == axis && !said->splits && said->ranks) return said->ranks->n;
   }
   return c->s->mesh->axis[axis].size;
@@ -113,7 +113,7 @@ static bool find_splits(Case *c, int axis) {
     // Every constraint on the axis must allow the split.
     bool allowed = true;
     for (int i = 0; i < c->all.n; i++) {
-      const Claim *said = &c->all.at[i];
+      const ConstraintClaim *said = &c->all.at[i];
       if (c->kept[i] && said->axis == axis && said->splits && !strchr(said->splits, *splits)) {
         allowed = false;
         break;
@@ -141,10 +141,10 @@ void keep_least(bool *kept, int n, bool (*possible)(void *context, const bool *k
 
 // -- Constraints ---------------------------------------------------------------------------------
 
-static void add_sets(Case *c, int axis, const Said *said) {
+static void add_sets(Case *c, int axis, const Constraint *said) {
   if (!said) return;
   add_sets(c, axis, said->before);
-  vec_push(c->s->scratch, &c->all, (Claim){axis, said->splits, NULL, said->line});
+  vec_push(c->s->scratch, &c->all, (ConstraintClaim){axis, said->splits, NULL, said->line});
 }
 
 static const char *one_split(const Case *c, char split) {
@@ -152,8 +152,8 @@ static const char *one_split(const Case *c, char split) {
 }
 
 // A minimal set of constraints that contradict `more`, and `more`.
-static Claims contradiction(Case *c, const Claim *more) {
-  Claims least = {0};
+static ConstraintClaims contradiction(Case *c, const ConstraintClaim *more) {
+  ConstraintClaims least = {0};
   int n = c->all.n;
   if (more) vec_push(c->s->scratch, &c->all, *more);
   bool *kept = arena_array(c->s->scratch, bool, c->all.n + 1);
@@ -165,7 +165,7 @@ static Claims contradiction(Case *c, const Claim *more) {
   return least;
 }
 
-Claims op_contradiction(const Sharding *s, const Op *op, const Claim *more) {
+ConstraintClaims op_contradiction(const Sharding *s, const Op *op, const ConstraintClaim *more) {
   Case c = {.s = s, .op = op, .dims = dims_of(s, op)};
   for (int a = 0; a < s->mesh->n_axes; a++) {
     char split = op->split[a] ? op->split[a] : '-';
@@ -173,26 +173,29 @@ Claims op_contradiction(const Sharding *s, const Op *op, const Claim *more) {
     c.was[a] = s->decided[a] ? split : '-';
     if (s->assigned[op->id][a])
       vec_push(s->scratch, &c.all,
-               (Claim){a, NULL, s->ranks[op->id][a], s->assigned_by[op->id][a]});
-    if (fixed) vec_push(s->scratch, &c.all, (Claim){a, one_split(&c, split), NULL, fixed});
+               (ConstraintClaim){a, NULL, s->ranks[op->id][a], s->assigned_by[op->id][a]});
+    if (fixed)
+      vec_push(s->scratch, &c.all, (ConstraintClaim){a, one_split(&c, split), NULL, fixed});
     add_sets(&c, a, s->said[op->id][a]);
   }
   return contradiction(&c, more);
 }
 
-Claims param_contradiction(const Sharding *s, const Value *v, const Claim *more) {
+ConstraintClaims param_contradiction(const Sharding *s, const Value *v,
+                                     const ConstraintClaim *more) {
   Case c = {.s = s, .v = v};
   for (int a = 0; a < s->mesh->n_axes; a++) {
     char split = split_of(s->lies[v->id][a]);
     c.was[a] = s->decided[a] ? split : '-';
-    if (s->given[v->id][a] != OPEN)
-      vec_push(s->scratch, &c.all, (Claim){a, one_split(&c, split), NULL, s->given_by[v->id][a]});
+    if (s->given[v->id][a] != PARAM_open)
+      vec_push(s->scratch, &c.all,
+               (ConstraintClaim){a, one_split(&c, split), NULL, s->given_by[v->id][a]});
     add_sets(&c, a, s->said_lies[v->id][a]);
   }
   return contradiction(&c, more);
 }
 
-const char *claim_text(const Sharding *s, const Claim *c, const char *verb) {
+const char *claim_text(const Sharding *s, const ConstraintClaim *c, const char *verb) {
   const char *along = s->mesh->axis[c->axis].name;
   if (c->splits)
     return str_format(s->scratch, "%s %s along %s", verb, splits_text(s->scratch, c->splits),

@@ -21,16 +21,16 @@
 #include "sharding.h"
 
 // One call that restricts the splits to several.
-struct Said {
+struct Constraint {
   const char *splits; // in order of preference
   const Loc *line;
-  const Said *before; // the previous constraint on the same op or parameter
+  const Constraint *before; // the previous constraint on the same op or parameter
 };
 
 // Whether all constraints allow the split. NULL: no constraints.
-bool said_allows(const Said *said, char split);
+bool said_allows(const Constraint *said, char split);
 // The splits that all constraints allow, in the order of the first constraint.
-const char *said_splits(const Said *said, Arena *a);
+const char *said_splits(const Constraint *said, Arena *a);
 // "'n', 'k' or '-'"
 const char *splits_text(Arena *a, const char *splits);
 // The layout of a parameter as a split, and back.
@@ -38,21 +38,22 @@ char split_of(Sbp lies);
 Sbp lies_of(char split);
 
 // One constraint along one axis.
-typedef struct Claim {
+typedef struct ConstraintClaim {
   int axis;
   const char *splits; // NULL: a constraint on ranks
   const Ranks *ranks; // the ranks of the op
   const Loc *line;
-} Claim;
+} ConstraintClaim;
 
-typedef Vec(Claim) Claims;
+typedef Vec(ConstraintClaim) ConstraintClaims;
 
 // A minimal contradictory set of the constraints on the op, or parameter, and `more`, which it
 // contains. Empty: there is no contradiction.
-Claims op_contradiction(const Sharding *s, const Op *op, const Claim *more);
-Claims param_contradiction(const Sharding *s, const Value *v, const Claim *more);
+ConstraintClaims op_contradiction(const Sharding *s, const Op *op, const ConstraintClaim *more);
+ConstraintClaims param_contradiction(const Sharding *s, const Value *v,
+                                     const ConstraintClaim *more);
 // "to split 'n' along tp", "to run on rank 1 of pp"
-const char *claim_text(const Sharding *s, const Claim *c, const char *verb);
+const char *claim_text(const Sharding *s, const ConstraintClaim *c, const char *verb);
 
 // Clears in kept[n], from the last, each element without which the rest is still impossible.
 void keep_least(bool *kept, int n, bool (*possible)(void *context, const bool *kept),

@@ -74,7 +74,7 @@ static const Use *model_use(const Sharding *s, const Value *v, const Op *reader)
 static bool is_stored(const Sharding *s, const Value *v, int axis) {
   while (v->def && v->def->kind == OP_cast)
     v = v->def->in[0].value;
-  return !v->def && s->given[v->id][axis] == STORED;
+  return !v->def && s->given[v->id][axis] == PARAM_stored;
 }
 
 // The layout of a value for one reader: partial sums are reduced before a transfer to another mesh.
@@ -232,7 +232,7 @@ static char choose(const Sharding *s, Op *op, int axis) {
   if (letter < 0) letter = letter_of_result(s, op, axis);
   if (letter < 0) letter = incoming_letter(s, op, axis, false);
   if (letter >= 0) return dims_of(s, op)->letter[letter].name;
-  const Said *said = s->said[op->id][axis];
+  const Constraint *said = s->said[op->id][axis];
   if (partial_passes(s, op, axis) && said_allows(said, SPLIT_PARTIAL)) return SPLIT_PARTIAL;
   return said_allows(said, '-') ? SPLIT_NONE : first_allowed(s, op, axis);
 }
@@ -276,7 +276,7 @@ static bool lay_params(Sharding *s, const Value *const *update, int axis) {
   bool changed = false;
   for (int i = 0; i < s->g->n_params; i++) {
     const Value *v = s->g->params[i];
-    bool open = s->given[v->id][axis] == OPEN && s->lies[v->id][axis].kind == SBP_B;
+    bool open = s->given[v->id][axis] == PARAM_open && s->lies[v->id][axis].kind == SBP_B;
     if (!open || (v->role != ROLE_weight && v->role != ROLE_state)) continue;
     Sbp want = wanted_of_param(s, v, axis);
     // It must be allowed by constraints, and divide evenly.
@@ -297,7 +297,7 @@ static bool lay_the_rest(Sharding *s, int axis) {
   bool changed = false;
   for (int i = 0; i < s->g->n_params; i++) {
     const Value *v = s->g->params[i];
-    if (s->given[v->id][axis] != OPEN || may_lie(s, v, s->lies[v->id][axis], axis)) continue;
+    if (s->given[v->id][axis] != PARAM_open || may_lie(s, v, s->lies[v->id][axis], axis)) continue;
     const char *split = said_splits(s->said_lies[v->id][axis], s->scratch);
     while (*split && !param_cuts(s, v, *split - '0', axis))
       split++;
@@ -348,7 +348,7 @@ static bool takes_cut(const Sharding *s, const Use *u, int dim, int axis) {
 // and only its update needs it whole.
 static bool may_cut(const Sharding *s, const Value *v, int dim, int axis) {
   if (v->def) return !v->uses->next;
-  if (v->role != ROLE_weight || s->given[v->id][axis] != OPEN) return false;
+  if (v->role != ROLE_weight || s->given[v->id][axis] != PARAM_open) return false;
   if (!may_lie(s, v, (Sbp){.kind = SBP_S, .dim = dim}, axis)) return false;
   for_each_use(u, v) {
     if (u->user && op_part(u->user) == PART_update) continue;
@@ -379,7 +379,7 @@ void propagate_axis(Sharding *s, int axis) {
   if (!s->timed) s->timed = arena_one(s->scratch, struct TimedOnce);
   for (int i = 0; i < s->g->n_params; i++) {
     const Value *v = s->g->params[i];
-    if (s->given[v->id][axis] == OPEN) s->lies[v->id][axis] = whole;
+    if (s->given[v->id][axis] == PARAM_open) s->lies[v->id][axis] = whole;
   }
   Arena *scratch = arena_new();
   // The new value of each parameter, by value id.

@@ -18,13 +18,14 @@ enum { MAX_MICRO_BATCHES = 256 }; // tried for a step that does not fit in fewer
 
 // The origin of a parameter's layout along an axis.
 typedef enum Given {
-  OPEN,   // shard chooses
-  FIXED,  // a program chose
-  STORED, // a program chose, for storage only: its use does not split readers
+  PARAM_open,   // shard chooses
+  PARAM_fixed,  // a program chose
+  PARAM_stored, // a program chose, for storage only: its use does not split readers
 } Given;
 
 typedef struct Ranks Ranks; // of an axis: assign.h
-typedef struct Said Said;   // constraints on one op or parameter along one axis: constraints.h
+typedef struct Constraint
+    Constraint; // constraints on one op or parameter along one axis: constraints.h
 
 typedef struct Sharding {
   Graph *g;
@@ -52,18 +53,18 @@ typedef struct Sharding {
   const Loc *(*fixed)[MAX_AXES]; // by op id: the line of the program that chose the split, or NULL
   bool (*assigned)[MAX_AXES];    // by op id: its ranks are known, and are `ranks`
   const Ranks *(*ranks)[MAX_AXES];
-  const Loc *(*assigned_by)[MAX_AXES]; // the line of the program, or NULL
-  const Said *(*said)[MAX_AXES];       // by op id: constraints on its split, the latest first
-  uint32_t n_ops;                      // size of these tables
-  Sbp (*lies)[MAX_AXES];               // by value id
-  Given (*given)[MAX_AXES];            // by value id of parameters
-  const Loc *(*given_by)[MAX_AXES];    // the line of the program, or NULL
-  const Said *(*said_lies)[MAX_AXES];  // constraints on the layout, likewise
-  uint32_t n_values;                   // size of these tables
-  struct TimedOnce *timed;             // the splits along time, once computed
-  const Value **kept;                  // by value id; see kept_of. NULL: no recomputation
-  bool decided[MAX_AXES];              // by axis: `lies` and splits are final
-  const struct Sections *sections;     // of the plan, or NULL; and the current one
+  const Loc *(*assigned_by)[MAX_AXES];      // the line of the program, or NULL
+  const Constraint *(*said)[MAX_AXES];      // by op id: constraints on its split, the latest first
+  uint32_t n_ops;                           // size of these tables
+  Sbp (*lies)[MAX_AXES];                    // by value id
+  Given (*given)[MAX_AXES];                 // by value id of parameters
+  const Loc *(*given_by)[MAX_AXES];         // the line of the program, or NULL
+  const Constraint *(*said_lies)[MAX_AXES]; // constraints on the layout, likewise
+  uint32_t n_values;                        // size of these tables
+  struct TimedOnce *timed;                  // the splits along time, once computed
+  const Value **kept;                       // by value id; see kept_of. NULL: no recomputation
+  bool decided[MAX_AXES];                   // by axis: `lies` and splits are final
+  const struct Sections *sections;          // of the plan, or NULL; and the current one
   int section;
   bool guessing;             // on a copy, to predict outer programs: no search
   const struct Outer *outer; // assumptions about outer axes during a search, or NULL

@@ -48,7 +48,7 @@ static bool fold_fill(Builder *b, Op *op) {
   // A double is exact except for large i64 and u64.
   if (dtype_class[t->dtype] != 'F' && (value >= 0x1p53 || value <= -0x1p53)) return false;
   Value *v = build_fill(b, t->dtype, t->rank, t->dim, value);
-  if (v) replace(op->out[0], v);
+  if (v) value_replace_uses(op->out[0], v);
   return v;
 }
 
@@ -97,7 +97,7 @@ bool fold_constants(Builder *b, Op *op) {
     if (!value_used(op->out[i])) continue;
     Value *v = build_constant(b, op->out[i]->type, out[i].data);
     ok = v;
-    if (v) replace(op->out[i], v);
+    if (v) value_replace_uses(op->out[i], v);
   }
   arena_free(a);
   b->failed |= !ok;

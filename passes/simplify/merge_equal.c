@@ -63,7 +63,7 @@ int merge_equal(Graph *g) {
     }
     // A later one is replaced by it.
     for (int i = 0; i < op->n_out; i++)
-      replace(op->out[i], e->op->out[i]);
+      value_replace_uses(op->out[i], e->op->out[i]);
     op_erase(op);
     merged++;
   }

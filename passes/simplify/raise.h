@@ -26,7 +26,7 @@ Value *match_through(Match *m, Value *v);
 Value *match_scale(Match *m, Value *v, double *by);
 bool match_closed(const Match *m, const Op *root);
 
-bool about(double x, double y); // equal within the accuracy of exporters' constants
+bool nearly_equal(double x, double y); // equal within the accuracy of exporters' constants
 // Whether `v` is the mean of some x over some axes; returns both, `axes` as flags.
 bool match_mean(Match *m, Value *v, Value **x, bool *axes);
 

@@ -257,7 +257,7 @@ bool raise_attention(Raise *r, Op *root) {
   Value *y =
       build(b, OP_attention, in, mask ? 4 : 3, ATTRS(a_f("scale", s.scale), a_b("causal", causal)));
   if (y) y = build_reshape(b, y, root->out[0]->type->rank, root->out[0]->type->dim);
-  if (y) replace(root->out[0], y);
+  if (y) value_replace_uses(root->out[0], y);
   return y;
 }
 
@@ -279,7 +279,7 @@ static Value *rebuilt(Builder *b, Op *op, Value **in, bool seq_major) {
   Value *y =
       build(b, OP_attention, in, op->n_in,
             ATTRS(*op_attr(op, "scale"), *op_attr(op, "causal"), a_b("seq_major", seq_major)));
-  if (y) replace(op->out[1], y->def->out[1]);
+  if (y) value_replace_uses(op->out[1], y->def->out[1]);
   return y;
 }
 
@@ -297,7 +297,7 @@ bool raise_grouped_heads(Raise *r, Op *op) {
   }
   // Keys and values have fewer heads than queries.
   Value *y = rebuilt(b, op, in, false);
-  if (y) replace(op->out[0], y);
+  if (y) value_replace_uses(op->out[0], y);
   return y;
 }
 
@@ -323,9 +323,9 @@ bool raise_seq_major(Raise *r, Op *op) {
   if (!y) return false;
   for (Use *u = op->out[0]->uses, *next; u; u = next) {
     next = u->next;
-    if (u->user && is_exchanged(u->user->out[0])) replace(u->user->out[0], y);
+    if (u->user && is_exchanged(u->user->out[0])) value_replace_uses(u->user->out[0], y);
   }
   // Other readers get the result transposed.
-  if (value_used(op->out[0])) replace(op->out[0], build_transpose(b, y, heads_and_time));
+  if (value_used(op->out[0])) value_replace_uses(op->out[0], build_transpose(b, y, heads_and_time));
   return true;
 }

@@ -54,10 +54,10 @@ static bool match_gated(Match *m, Op *root, OpKind kind, bool plus_one, double *
 // no other factor than a GELU has, or c is 1.
 static bool put_gelu(Builder *b, Op *root, OpKind kind, Value *x, double by, double c) {
   double factor = 2 * by / c;
-  if (about(factor, 1)) {
+  if (nearly_equal(factor, 1)) {
     factor = 1;
     c = 2 * by; // the exact one of the two
-  } else if (about(c, 1)) {
+  } else if (nearly_equal(c, 1)) {
     c = 1;
     factor = 2 * by;
   } else {
@@ -66,7 +66,7 @@ static bool put_gelu(Builder *b, Op *root, OpKind kind, Value *x, double by, dou
   // x is scaled before, the result after.
   Value *y = build(b, kind, IN(build_scale(b, x, c)), NO_ATTRS);
   if (y) y = build_scale(b, y, factor);
-  if (y) replace(root->out[0], y);
+  if (y) value_replace_uses(root->out[0], y);
   return y;
 }
 
@@ -89,7 +89,8 @@ bool raise_gelu_tanh(Raise *r, Op *root) {
   Polynomial p;
   if (is_scaled_further(root) || !match_gated(&m, root, OP_tanh, true, &by, &x, &p)) return false;
   double c = p.at[1] / first;
-  if (p.at[0] != 0 || c == 0 || p.at[2] != 0 || !about(p.at[3], 0.044715 * first * c * c * c))
+  if (p.at[0] != 0 || c == 0 || p.at[2] != 0 ||
+      !nearly_equal(p.at[3], 0.044715 * first * c * c * c))
     return false;
   return put_gelu(b, root, OP_gelu_tanh, x, by, c);
 }
@@ -104,6 +105,6 @@ bool raise_swish(Raise *r, Op *root) {
   if (p.at[0] != 0 || p.at[1] == 0 || p.at[2] != 0 || p.at[3] != 0 || by == 0) return false;
   // by x sigmoid(p x) is the swish of (by x) with beta p / by.
   Value *y = build(b, OP_swish, IN(build_scale(b, x, by)), ATTRS(a_f("beta", p.at[1] / by)));
-  if (y) replace(root->out[0], y);
+  if (y) value_replace_uses(root->out[0], y);
   return y;
 }

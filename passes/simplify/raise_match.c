@@ -78,7 +78,7 @@ bool match_closed(const Match *m, const Op *root) {
   return true;
 }
 
-bool about(double x, double y) {
+bool nearly_equal(double x, double y) {
   return fabs(x - y) <= 2e-3 * fabs(y);
 }
 

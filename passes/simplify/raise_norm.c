@@ -125,6 +125,6 @@ bool raise_norm(Raise *r, Op *root) {
     result = build(b, OP_rms_norm, IN(flat, gamma), ATTRS(a_f("eps", eps)));
   }
   result = build_reshape(b, result, t->rank, t->dim);
-  if (result) replace(y, result);
+  if (result) value_replace_uses(y, result);
   return result;
 }

@@ -36,6 +36,6 @@ bool raise_softmax(Raise *r, Op *root) {
   }
   if (!match_closed(&m, root)) return false;
   Value *y = build(b, OP_softmax, IN(x), ATTRS(a_i("axis", axis)));
-  if (y) replace(root->out[0], y);
+  if (y) value_replace_uses(root->out[0], y);
   return y;
 }

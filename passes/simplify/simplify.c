@@ -49,7 +49,7 @@ bool pass_simplify(Module *m, const PassOptions *o, Diag *d) {
           if (!folded && !by) by = apply(&b, op, shape_rules);
           if (!folded && !by) by = apply(&b, op, product_rules);
           if (!folded && !by) by = change_order(&b, op);
-          if (by) replace(op->out[0], by);
+          if (by) value_replace_uses(op->out[0], by);
           if (!folded && !by) continue;
           if (b.failed) return false;
           opt_stat(o, 1, "ops simplified");

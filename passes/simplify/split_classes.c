@@ -70,8 +70,8 @@ bool split_classes(Op *op, int parts, Diag *d) {
   Value *losses = build(&b, OP_add, IN(lse, minus), NO_ATTRS);
   Value *loss = without_ignored(&b, losses, labels, attr_i(op, "ignore"));
   if (b.failed) return false;
-  replace(op->out[0], loss);
-  replace(op->out[1], lse);
+  value_replace_uses(op->out[0], loss);
+  value_replace_uses(op->out[1], lse);
   op_erase(op);
   return true;
 }

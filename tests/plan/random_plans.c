@@ -108,7 +108,7 @@ static void try_mutant(Experiment *e, const Module *model, const Module *m, int 
   if (e->say) fprintf(stderr, "\n%s\n", what ? what : "nothing like a program is left");
   if (!what || !module_verify(mutant, d)) {
     c->unfit++;
-  } else if (!prove(model, mutant, d)) {
+  } else if (!prove_module(model, mutant, d)) {
     c->unproved++;
   } else {
     Values given = *in, got = {0};
@@ -164,7 +164,8 @@ static Module *random_plan(Experiment *e, const Module *model, Random *r) {
 static bool try_plan(Experiment *e, const Module *model, const Module *m, const Values *in,
                      const Values *want, Arena *a) {
   Values given = *in, got = {0};
-  if (!module_verify(m, e->d) || !prove(model, m, e->d) || !compute(m, &given, &got, a, e->d))
+  if (!module_verify(m, e->d) || !prove_module(model, m, e->d) ||
+      !compute(m, &given, &got, a, e->d))
     return false;
   const char *differs = different(&got, want);
   if (differs) fprintf(stderr, "proved, and %s differs\n", differs);

@@ -81,7 +81,7 @@ static double ops_seconds(Bench *b, Transitions *t, CommPrices *prices, const La
   Value *v = graph_param(g, "x", type_local(b->m, b->type, from), ROLE_input, NULL);
   v->layout = from;
   Builder builder = {.g = g, .d = b->d};
-  Value *out = transition(t, &builder, v, to);
+  Value *out = transition_build(t, &builder, v, to);
   assert_non_null(out);
   assert_ptr_equal(out->layout, to);
   double seconds = 0;

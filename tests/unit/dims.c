@@ -253,7 +253,7 @@ static void every_row_can_be_read(void **state) {
     const AttrSpec *spec = op_attr_specs((OpKind)kind, &n);
     for (int i = 0; i < n; i++)
       assert_true(spec[i].name[0] && strchr("ifbstId", spec[i].kind));
-    assert_true(!op_info[kind].formula || op_info[kind].reference == elementwise);
+    assert_true(!op_info[kind].formula || op_info[kind].reference == elementwise_ref);
     assert_true((op_info[kind].dims[0] != '\0') == (op_info[kind].rule == from_row));
   }
 }

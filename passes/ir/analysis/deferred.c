@@ -5,9 +5,9 @@
 #include "ir/op.h"
 #include "place.h"
 
-Op *graph_first_owed(const Graph *g) {
+Op *graph_first_deferred(const Graph *g) {
   Op *first = NULL;
-  for (Op *op = g->last; op && op->owed; op = op->prev)
+  for (Op *op = g->last; op && op->deferred; op = op->prev)
     first = op;
   return first;
 }
@@ -21,16 +21,17 @@ static bool only_owed_read(const Value *v, bool *any) {
   for_each_use(u, v) {
     if (!u->user) return false;
     // A view is read by the readers of its result.
-    if (!u->user->owed && !(is_view_of(u) && only_owed_read(u->user->out[0], any))) return false;
-    *any |= u->user->owed;
+    if (!u->user->deferred && !(is_view_of(u) && only_owed_read(u->user->out[0], any)))
+      return false;
+    *any |= u->user->deferred;
   }
   return true;
 }
 
 bool reduce_is_carried(const Op *reduce) {
   bool any = false;
-  return reduce->kind == OP_all_reduce && !reduce->owed && only_owed_read(reduce->out[0], &any) &&
-         any;
+  return reduce->kind == OP_all_reduce && !reduce->deferred &&
+         only_owed_read(reduce->out[0], &any) && any;
 }
 
 bool op_meets_others(const Op *op) {
@@ -41,7 +42,7 @@ bool op_meets_others(const Op *op) {
 bool param_changes_in_step(const Value *param) {
   for (int i = 0; i < param->graph->n_results; i++) {
     const Result *r = param->graph->results[i];
-    if (r->target == param) return !r->use.value->def || !r->use.value->def->owed;
+    if (r->target == param) return !r->use.value->def || !r->use.value->def->deferred;
   }
   return false;
 }
@@ -53,7 +54,10 @@ int64_t *step_order(const Graph *g, Arena *a) {
   int64_t *order = arena_array(a, int64_t, g->n_ops), n = g->n_ops;
   for_each_op(op, g)
     // Ops of the loop come after those before it, then the update, then deferred ops.
-    order[op->id] = op->id + (begin[op->id] ? 0 : op->owed ? 3 * n : update[op->id] ? 2 * n : n);
+    order[op->id] = op->id + (begin[op->id]    ? 0
+                              : op->deferred   ? 3 * n
+                              : update[op->id] ? 2 * n
+                                               : n);
   return order;
 }
 
@@ -61,7 +65,7 @@ static Op *first_reader(const Value *param, const int64_t *order) {
   Op *first = NULL;
   for_each_use(u, param) {
     Op *op = u->user;
-    if (!op || op->owed) continue;
+    if (!op || op->deferred) continue;
     // A view is read by the readers of its result.
     Op *reader = is_view_of(u) ? first_reader(op->out[0], order) : op;
     if (reader && (!first || order[reader->id] < order[first->id])) first = reader;
@@ -81,8 +85,8 @@ Op *first_to_want(const Op *op, const int64_t *order) {
   return first;
 }
 
-void graph_owed_groups(const Graph *g, Arena *a, OwedGroups *out) {
-  const Op *first = graph_first_owed(g);
+void graph_deferred_groups(const Graph *g, Arena *a, DeferredGroups *out) {
+  const Op *first = graph_first_deferred(g);
   out->n = 0;
   if (!first) return;
   const int64_t *order = step_order(g, a);
@@ -95,24 +99,24 @@ void graph_owed_groups(const Graph *g, Arena *a, OwedGroups *out) {
   for (Op *op = g->last; op != first->prev; op = op->prev) {
     Op *want = first_to_want(op, order);
     if (want && order[want->id] < order[due->id]) due = want;
-    if (!out->n || out->at[out->n - 1].due != due) vec_push(a, out, ((OwedGroup){op, due, 0}));
-    OwedGroup *group = &out->at[out->n - 1];
+    if (!out->n || out->at[out->n - 1].due != due) vec_push(a, out, ((DeferredGroup){op, due, 0}));
+    DeferredGroup *group = &out->at[out->n - 1];
     group->first = op;
     group->n++;
   }
   // The groups, in the order of the graph.
   for (int i = 0; i < out->n / 2; i++) {
-    OwedGroup group = out->at[i];
+    DeferredGroup group = out->at[i];
     out->at[i] = out->at[out->n - 1 - i];
     out->at[out->n - 1 - i] = group;
   }
 }
 
-int64_t *graph_owed_due(const Graph *g, Arena *a) {
-  if (!graph_first_owed(g)) return NULL;
-  OwedGroups groups = {0};
+int64_t *graph_deferred_due(const Graph *g, Arena *a) {
+  if (!graph_first_deferred(g)) return NULL;
+  DeferredGroups groups = {0};
   int64_t *due = arena_array(a, int64_t, g->n_ops);
-  graph_owed_groups(g, a, &groups);
+  graph_deferred_groups(g, a, &groups);
   for (int i = 0; i < groups.n; i++) {
     const Op *op = groups.at[i].first;
     // The ops of a group are adjacent.

@@ -27,20 +27,20 @@
 #include "ir/graph.h"
 
 // Deferred ops that are due before the same op of the next step.
-typedef struct OwedGroup {
+typedef struct DeferredGroup {
   Op *first, *due;
   int n; // adjacent in the graph
-} OwedGroup;
+} DeferredGroup;
 
-typedef Vec(OwedGroup) OwedGroups;
+typedef Vec(DeferredGroup) DeferredGroups;
 
 // The first deferred op; all ops after it are deferred too.  NULL: none.
-Op *graph_first_owed(const Graph *g);
+Op *graph_first_deferred(const Graph *g);
 // The groups in the order of their ops, which is also the order of their due ops.  The ops of the
 // graph must be in the order of their parts (place.h).
-void graph_owed_groups(const Graph *g, Arena *a, OwedGroups *out);
+void graph_deferred_groups(const Graph *g, Arena *a, DeferredGroups *out);
 // The time (place.h) of the due op of each deferred op, by op id.  NULL if no op is deferred.
-int64_t *graph_owed_due(const Graph *g, Arena *a);
+int64_t *graph_deferred_due(const Graph *g, Arena *a);
 
 // The position of each op in the order in which a step runs its parts, by op id.
 int64_t *step_order(const Graph *g, Arena *a);

@@ -67,11 +67,11 @@ LiveRanges *stays_new(const Graph *g, Arena *a) {
   return s;
 }
 
-int stays_action(const LiveRanges *s, int64_t time) {
+int live_range_action(const LiveRanges *s, int64_t time) {
   return (int)(time / s->scale);
 }
 
-int64_t stays_op_time(const LiveRanges *s, int64_t time) {
+int64_t live_range_op_time(const LiveRanges *s, int64_t time) {
   return time % s->scale;
 }
 
@@ -79,11 +79,11 @@ static int64_t time_of(const LiveRanges *s, int action, int64_t op_time) {
   return action * s->scale + op_time;
 }
 
-int64_t stays_time(const LiveRanges *s, const Op *op, int run, int slice) {
+int64_t live_range_time(const LiveRanges *s, const Op *op, int run, int slice) {
   return time_of(s, s->run[run].segment[op->segment][slice], op_time(op));
 }
 
-int64_t stays_segment_end(const LiveRanges *s, const Op *op, int run, int slice) {
+int64_t live_range_segment_end(const LiveRanges *s, const Op *op, int run, int slice) {
   return time_of(s, s->run[run].segment[op->segment][slice], s->scale - 1);
 }
 
@@ -131,7 +131,7 @@ static const int *read_at(const LiveRanges *s, const Op *reader, const RunTimes 
   return t->segment[ahead ? move_start(reader, t->run) : reader->segment];
 }
 
-const LiveRange *stays_of(LiveRanges *s, const Value *v, int run) {
+const LiveRange *live_ranges_of(LiveRanges *s, const Value *v, int run) {
   int64_t at = (int64_t)v->id * s->g->schedule->run.n + run;
   if (s->looked[at]) return s->known[at];
   s->looked[at] = true;

@@ -33,15 +33,15 @@ typedef struct LiveRanges LiveRanges;
 
 LiveRanges *stays_new(const Graph *g, Arena *a); // of a graph with a schedule
 // The live range of each slice; NULL if the value is not on the run's devices or has none.
-const LiveRange *stays_of(LiveRanges *s, const Value *v, int run);
+const LiveRange *live_ranges_of(LiveRanges *s, const Value *v, int run);
 // The action of a time; and the time of an op for a slice, in a run that has its segment.
-int stays_action(const LiveRanges *s, int64_t time);
-int64_t stays_time(const LiveRanges *s, const Op *op, int run, int slice);
+int live_range_action(const LiveRanges *s, int64_t time);
+int64_t live_range_time(const LiveRanges *s, const Op *op, int run, int slice);
 // The end of the segment of an op.
-int64_t stays_segment_end(const LiveRanges *s, const Op *op, int run, int slice);
+int64_t live_range_segment_end(const LiveRanges *s, const Op *op, int run, int slice);
 // The op time (place.h) within the action, if it is a segment.  A `to` beyond all op times is the
 // end of the action.
-int64_t stays_op_time(const LiveRanges *s, int64_t time);
+int64_t live_range_op_time(const LiveRanges *s, int64_t time);
 // Whether each slice has a value of its own (see above).
 bool value_stays(const Value *v);
 // Whether a value that the loop produces, and that is no sum over slices, is also read after the

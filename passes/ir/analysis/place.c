@@ -282,7 +282,7 @@ static bool only_updates(const Op *op, const bool *steady) {
 
 // An accumulation over time runs in every micro-batch, regardless of the uses of its sum.
 static bool starts_update(const Op *op, const bool *steady, const bool *each_slice) {
-  if (op->owed) return true;
+  if (op->deferred) return true;
   if (op_info[op->kind].traits & ACCUMULATES) return false;
   for (int i = 0; i < op->n_in; i++)
     if (value_accumulates(op->in[i].value)) return true;

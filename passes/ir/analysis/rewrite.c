@@ -42,7 +42,7 @@ void drop_unread(Op *op) {
   arena_free(a);
 }
 
-void replace(Value *v, Value *by) {
+void value_replace_uses(Value *v, Value *by) {
   if (v->type != by->type)
     BUG("%s is replaced by a value of another type", v->def ? op_info[v->def->kind].name : "it");
   value_replace(v, by);

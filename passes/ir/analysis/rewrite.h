@@ -12,7 +12,7 @@ int drop_dead(Graph *g);
 void drop_unread(Op *op);
 
 // Replaces all uses of `v` by `by`, which takes over the name if it has none.  `v` remains, unused.
-void replace(Value *v, Value *by);
+void value_replace_uses(Value *v, Value *by);
 
 // The op that defines `v`, if it has that kind; otherwise NULL.
 Op *made_by(const Value *v, OpKind kind);

@@ -150,7 +150,7 @@ static bool integers(const Op *op, const Tensor *in, Tensor *out, Diag *d) {
 }
 
 // The last operand determines the type: the condition of `where` is always bool.
-bool elementwise(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
+bool elementwise_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
   (void)box;
   if (dtype_class[in[op->n_in - 1].type->dtype] != 'F') return integers(op, in, out, d);
   double a[2] = {0, 0};

@@ -327,7 +327,7 @@ bool module_verify(const Module *m, Diag *d) {
     if (module_slices(m) > 1) why = "the step has several slices of time";
     for_each_graph(g, m) {
       if (g->schedule) why = "ranks run a schedule";
-      if (graph_first_owed(g)) why = "updates are owed to the next step";
+      if (graph_first_deferred(g)) why = "updates are owed to the next step";
     }
   }
   if (why) return diag_error(d, NULL, "updates cannot be early: %s", why);
@@ -335,7 +335,7 @@ bool module_verify(const Module *m, Diag *d) {
   for_each_graph(g, m) {
     for (int phase = 0; phase < N_PHASES; phase++)
       if (!verify[phase](g, d)) return false;
-    if (!verify_swap(g, d) || !verify_versions(g, d) || !verify_owed(g, d)) return false;
+    if (!verify_swap(g, d) || !verify_versions(g, d) || !verify_deferred(g, d)) return false;
   }
   return true;
 }

@@ -25,7 +25,7 @@ bool verify_swap(const Graph *g, Diag *d);
 bool verify_versions(const Graph *g, Diag *d);
 
 // 23: deferred updates.
-bool verify_owed(const Graph *g, Diag *d);
+bool verify_deferred(const Graph *g, Diag *d);
 
 // "%x" or "%12", for messages.
 const char *value_text(Arena *a, const Value *v);

@@ -13,7 +13,7 @@ static bool check_op(const Op *op, Diag *d) {
   bool waits = op_meets_others(op) && op->kind != OP_all_reduce;
   if (op->part != PART_update) return wrong(op, "is not of the update", d);
   if (waits) return wrong(op, "ranks wait for each other in it", d);
-  if (op->next && !op->next->owed) return wrong(op, "what is not owed stands behind it", d);
+  if (op->next && !op->next->deferred) return wrong(op, "what is not owed stands behind it", d);
   for (int i = 0; i < op->n_out; i++)
     for_each_use(u, op->out[i]) {
       // An output is reported a step later.
@@ -36,14 +36,14 @@ static bool check_operand(const Op *op, Value *read, int64_t due, const int64_t 
     return !param_changes_in_step(v) || wrong(op, "reads what changes before that", d);
   if (!v->def) return wrong(op, "reads what the next step sets anew", d);
   // The next step must not write the value before the deferred op has read it.
-  if (v->def->kind == OP_constant || v->def->owed || order[v->def->id] >= due) return true;
+  if (v->def->kind == OP_constant || v->def->deferred || order[v->def->id] >= due) return true;
   return wrong(op, "the next step makes what it reads anew before that", d);
 }
 
-bool verify_owed(const Graph *g, Diag *d) {
+bool verify_deferred(const Graph *g, Diag *d) {
   const Op *first = NULL;
   for_each_op(op, g) {
-    if (!op->owed) continue;
+    if (!op->deferred) continue;
     if (!first) first = op;
     if (!check_op(op, d)) return false;
   }
@@ -52,10 +52,10 @@ bool verify_owed(const Graph *g, Diag *d) {
     return wrong(first, "that is in entry graphs without a schedule only, from phase local on", d);
   // The operands, group by group: the ops of a group run before the same due op.
   Arena *a = arena_new();
-  OwedGroups groups = {0};
+  DeferredGroups groups = {0};
   const int64_t *order = step_order(g, a);
   bool ok = true;
-  graph_owed_groups(g, a, &groups);
+  graph_deferred_groups(g, a, &groups);
   for (int i = 0; ok && i < groups.n; i++) {
     const Op *op = groups.at[i].first;
     for (int k = 0; ok && k < groups.at[i].n; k++, op = op->next)

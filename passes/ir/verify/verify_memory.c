@@ -78,10 +78,10 @@ static Times find_times(const Graph *g, Arena *a) {
     if (late[op->id]) t.of[op->id] = now++;
   }
   // Deferred ops run before their due ops.
-  if (graph_first_owed(g)) {
-    OwedGroups groups = {0};
+  if (graph_first_deferred(g)) {
+    DeferredGroups groups = {0};
     t.due = arena_array(a, int, g->n_ops);
-    graph_owed_groups(g, a, &groups);
+    graph_deferred_groups(g, a, &groups);
     for (int i = 0; i < groups.n; i++) {
       const Op *op = groups.at[i].first;
       for (int k = 0; k < groups.at[i].n; k++, op = op->next)
@@ -114,21 +114,21 @@ static int64_t slots_end(const Value *v) {
 static void live_owed(Place *p, const Times *time) {
   const Op *made = p->v->def, *root = viewed(p->v)->def, *last = NULL;
   if (!time->due) return;
-  if (made && made->owed) {
+  if (made && made->deferred) {
     p->born = p->made = time->due[made->id];
     p->order = time->of[made->id];
   }
   // The last reader, if it is deferred; deferred ops are the last of the graph.
-  for (const Op *op = p->v->graph->last; op && op->owed && !last; op = op->prev)
+  for (const Op *op = p->v->graph->last; op && op->deferred && !last; op = op->prev)
     if (time->of[op->id] == p->dies) last = op;
   if (!last || p->lasts) return;
   p->last = time->of[last->id];
   p->dies = time->due[last->id];
-  if (root && root->owed) return;
+  if (root && root->deferred) return;
   // An operand of its own step lives to the end of that, and in the next step until the due op.
   p->again = p->dies;
   p->dies = END;
-  if (made && made->owed) p->born = p->made = END;
+  if (made && made->deferred) p->born = p->made = END;
 }
 
 static Place place_of(Value *v, const Times *time) {
@@ -205,7 +205,7 @@ static bool becomes(const Value *v, const Value *param) {
 
 // A deferred update is at the offset of its parameter, for the next step: verify_deferred.c.
 static bool is_owed_update(const Value *v) {
-  if (!v->def || !v->def->owed) return false;
+  if (!v->def || !v->def->deferred) return false;
   for_each_use(u, v)
     if (!u->user && v->graph->results[u->index]->target) return true;
   return false;
@@ -249,7 +249,7 @@ static bool slices_may_share(const Graph *g, LiveRanges *stays, const Place *a, 
   int slices = module_slices(g->module);
   bool one = viewed(a->v) == viewed(b->v);
   for (int r = 0; r < g->schedule->run.n; r++) {
-    const LiveRange *x = stays_of(stays, a->v, r), *y = stays_of(stays, b->v, r);
+    const LiveRange *x = live_ranges_of(stays, a->v, r), *y = live_ranges_of(stays, b->v, r);
     for (int m = 0, first = 0; x && y && m < slices; m++) {
       // Slices of `b` that end before this one of `a` end before all later ones.
       while (first < slices && y[first].to < x[m].from)

@@ -298,7 +298,7 @@ static void add_values(AnnotatedValue *to, int *n, const Values *from, bool resu
   }
 }
 
-Annotations *annotate(const Module *m, const char *name, Arena *a, Diag *d) {
+Annotations *annotations_of_module(const Module *m, const char *name, Arena *a, Diag *d) {
   const Graph *g = module_first_entry(m);
   Annotate p = {.m = m, .mesh = m->meshes, .a = a, .all = arena_one(a, Annotations)};
   p.all->name = name;

@@ -26,6 +26,6 @@
 
 // Annotates the first entry graph; m is in PHASE_sharded. NULL, with an error reported, if
 // annotations cannot express the plan.
-Annotations *annotate(const Module *m, const char *name, Arena *a, Diag *d);
+Annotations *annotations_of_module(const Module *m, const char *name, Arena *a, Diag *d);
 
 #endif

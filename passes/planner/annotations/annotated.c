@@ -267,10 +267,10 @@ static void follow_up(Apply *p, const Value *v, int dim, bool first) {
 // Gives an input of the model the layout of its reader; the first annotation of it counts.
 static void lay_input(const Apply *p, const Value *v, int dim) {
   Sharding *s = p->s;
-  if (v->def || v->role != ROLE_input || s->given[v->id][p->axis] != OPEN) return;
+  if (v->def || v->role != ROLE_input || s->given[v->id][p->axis] != PARAM_open) return;
   if (!param_cuts(s, v, dim, p->axis)) return;
   s->lies[v->id][p->axis] = (Sbp){.kind = SBP_S, .dim = dim};
-  s->given[v->id][p->axis] = FIXED;
+  s->given[v->id][p->axis] = PARAM_fixed;
 }
 
 // For a node without ops: the op that produces the result now.

@@ -188,7 +188,8 @@ static int param_row(lua_State *l) {
         lua_pushvalue(l, at);
       if (lua_type(l, -1) != LUA_TSTRING && !lua_isinteger(l, -1))
         FAIL(l, v->loc, "%s is no dimension of '%s'", steady_text(l, -1), v->label);
-      plan_say_cut(l, v, plan_split_arg(l, lua_gettop(l), v), axis, stored ? STORED : FIXED);
+      plan_say_cut(l, v, plan_split_arg(l, lua_gettop(l), v), axis,
+                   stored ? PARAM_stored : PARAM_fixed);
       lua_pop(l, 1);
     }
     sandbox_check(l);

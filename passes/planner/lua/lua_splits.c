@@ -72,8 +72,8 @@ static int can(lua_State *l) {
 // -- Contradictions ----------------------------------------------------------------------------
 
 // Ends the program with `why`, and the lines of the conflicting constraints.
-static int contradict(lua_State *l, const Loc *loc, const Claims *claims, const char *verb,
-                      const char *why) {
+static int contradict(lua_State *l, const Loc *loc, const ConstraintClaims *claims,
+                      const char *verb, const char *why) {
   PlanProgram *p = program_of(l);
   // The last of them is that of the current line.
   for (int i = 0; i < claims->n - 1; i++)
@@ -132,8 +132,8 @@ static const char *letters_of(lua_State *l, int arg, const Op *op) {
 // Adds the constraint that the op splits one of the letters.
 static int allow(lua_State *l, const Op *op, const char *letters, int axis) {
   const PlanProgram *p = program_of(l);
-  Claim more = {axis, letters, NULL, plan_line(l)};
-  Claims claims = op_contradiction(p->s, op, &more);
+  ConstraintClaim more = {axis, letters, NULL, plan_line(l)};
+  ConstraintClaims claims = op_contradiction(p->s, op, &more);
   // Alone infeasible: tell the reason of each letter.
   if (claims.n == 1) {
     StrBuf b = {.arena = p->box.arena};
@@ -152,8 +152,8 @@ static int allow(lua_State *l, const Op *op, const char *letters, int axis) {
                                  op_info[op->kind].name, splits_text(p->box.arena, letters),
                                  p->s->mesh->axis[axis].name));
   // The latest constraint is the first of the list.
-  Said *said = arena_one(p->s->scratch, Said);
-  *said = (Said){letters, more.line, p->s->said[op->id][axis]};
+  Constraint *said = arena_one(p->s->scratch, Constraint);
+  *said = (Constraint){letters, more.line, p->s->said[op->id][axis]};
   p->s->said[op->id][axis] = said;
   return 0;
 }
@@ -162,8 +162,8 @@ void plan_say_split(lua_State *l, Op *op, char letter, int axis) {
   const PlanProgram *p = program_of(l);
   const char *why = plan_why_not(l, op, letter, axis);
   // The reason of the op itself is clearer than that of all constraints.
-  Claim more = {axis, str_copy_n(p->s->scratch, &letter, 1), NULL, plan_line(l)};
-  Claims claims = op_contradiction(p->s, op, &more);
+  ConstraintClaim more = {axis, str_copy_n(p->s->scratch, &letter, 1), NULL, plan_line(l)};
+  ConstraintClaims claims = op_contradiction(p->s, op, &more);
   if (claims.n && !why)
     why = str_format(p->box.arena, "%s cannot split '%c' along %s besides what was said before",
                      op_info[op->kind].name, letter, p->s->mesh->axis[axis].name);
@@ -243,8 +243,8 @@ void plan_say_ranks(lua_State *l, Op *op, int arg, int axis) {
     FAIL(l, op->loc, "%s runs on %s already", name,
          ranks_text(p->box.arena, p->s->ranks[op->id][axis], along));
   }
-  Claim more = {axis, NULL, ranks, plan_line(l)};
-  Claims claims = op_contradiction(p->s, op, &more);
+  ConstraintClaim more = {axis, NULL, ranks, plan_line(l)};
+  ConstraintClaims claims = op_contradiction(p->s, op, &more);
   if (claims.n)
     contradict(l, op->loc, &claims, "to split",
                str_format(p->box.arena, "%s cannot run on %s", name,
@@ -269,7 +269,7 @@ static const char *why_not_cut(lua_State *l, const Value *v, char split, int axi
   Arena *a = p->box.arena;
   const char *name = v->label ? v->label : value_text(a, v), *along = p->s->mesh->axis[axis].name;
   if (v->def) return str_format(a, "'%s' is no parameter", name);
-  if (p->s->given[v->id][axis] != OPEN && split_of(p->s->lies[v->id][axis]) != split)
+  if (p->s->given[v->id][axis] != PARAM_open && split_of(p->s->lies[v->id][axis]) != split)
     return str_format(a, "'%s' lies otherwise along %s already", name, along);
   if (!said_allows(p->s->said_lies[v->id][axis], split))
     return str_format(a, "'%s' is to be cut in dimension %s along %s, not '%c'", name,
@@ -310,9 +310,9 @@ static int cuts(lua_State *l) {
 void plan_say_cut(lua_State *l, const Value *v, char split, int axis, Given given) {
   const PlanProgram *p = program_of(l);
   const char *why = why_not_cut(l, v, split, axis);
-  Claim more = {axis, str_copy_n(p->s->scratch, &split, 1), NULL, plan_line(l)};
+  ConstraintClaim more = {axis, str_copy_n(p->s->scratch, &split, 1), NULL, plan_line(l)};
   if (why && v->def) plan_fail(l, plan_loc(v), why);
-  Claims claims = param_contradiction(p->s, v, &more);
+  ConstraintClaims claims = param_contradiction(p->s, v, &more);
   if (claims.n && !why)
     why = str_format(p->box.arena, "'%s' cannot be cut so along %s besides what was said before",
                      v->label, p->s->mesh->axis[axis].name);
@@ -342,9 +342,9 @@ static const char *splits_arg(lua_State *l, const Value *v) {
 // Adds the constraint that the parameter is sharded along one of the dimensions.
 static int allow_cuts(lua_State *l, const Value *v, const char *splits, int axis) {
   const PlanProgram *p = program_of(l);
-  Claim more = {axis, splits, NULL, plan_line(l)};
+  ConstraintClaim more = {axis, splits, NULL, plan_line(l)};
   if (v->def) return plan_fail(l, plan_loc(v), why_not_cut(l, v, *splits, axis));
-  Claims claims = param_contradiction(p->s, v, &more);
+  ConstraintClaims claims = param_contradiction(p->s, v, &more);
   if (claims.n)
     return contradict(l, plan_loc(v), &claims, "to cut dimension",
                       str_format(p->box.arena, "'%s' cannot be cut in dimension %s along %s%s",
@@ -352,8 +352,8 @@ static int allow_cuts(lua_State *l, const Value *v, const char *splits, int axis
                                  p->s->mesh->axis[axis].name,
                                  claims.n > 1 ? " besides what was said before" : ""));
   // The latest constraint is the first of the list.
-  Said *said = arena_one(p->s->scratch, Said);
-  *said = (Said){splits, more.line, p->s->said_lies[v->id][axis]};
+  Constraint *said = arena_one(p->s->scratch, Constraint);
+  *said = (Constraint){splits, more.line, p->s->said_lies[v->id][axis]};
   p->s->said_lies[v->id][axis] = said;
   return 0;
 }
@@ -367,13 +367,13 @@ static int split(lua_State *l) {
   bool list = lua_istable(l, 2);
   const char *splits = list ? splits_arg(l, v) : (char[]){plan_split_arg(l, 2, v), 0};
   if (splits[1]) return allow_cuts(l, v, splits, axis);
-  plan_say_cut(l, v, *splits, axis, FIXED);
+  plan_say_cut(l, v, *splits, axis, PARAM_fixed);
   return 0;
 }
 
 static int store(lua_State *l) {
   const Value *v = plan_value(l, 1);
-  plan_say_cut(l, v, plan_split_arg(l, 2, v), plan_axis(l, 3), STORED);
+  plan_say_cut(l, v, plan_split_arg(l, 2, v), plan_axis(l, 3), PARAM_stored);
   return 0;
 }
 

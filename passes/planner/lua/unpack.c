@@ -110,7 +110,7 @@ bool unpack_product(Op *op, bool *done, Diag *d) {
     Op *slice = p.y->uses->user;
     Value *part = build_part(&p, slice, d);
     if (!part) return false;
-    replace(slice->out[0], part);
+    value_replace_uses(slice->out[0], part);
     op_erase(slice);
   }
   // The product is dead now.

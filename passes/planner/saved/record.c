@@ -143,7 +143,7 @@ static void record_param(Record *r, const Sharding *s, const Value *v) {
     else if (lies.kind != SBP_S)
       strbuf_add(&b, ",\t\"-\"");
     else
-      strbuf_addf(&b, s->given[v->id][a] == STORED ? ",\t{ %d }" : ",\t%d", lies.dim);
+      strbuf_addf(&b, s->given[v->id][a] == PARAM_stored ? ",\t{ %d }" : ",\t%d", lies.dim);
     cut |= lies.kind == SBP_S;
   }
   if (v->host && v->role == ROLE_weight)

@@ -58,11 +58,11 @@ static bool is_out(const Conflict *c, const bool *kept, const Loc *loc) {
   return i >= 0 && !kept[i];
 }
 
-static const Said *said_without(const Conflict *c, const bool *kept, const Said *said) {
+static const Constraint *said_without(const Conflict *c, const bool *kept, const Constraint *said) {
   if (!said) return NULL;
-  const Said *before = said_without(c, kept, said->before);
+  const Constraint *before = said_without(c, kept, said->before);
   if (is_out(c, kept, said->line)) return before;
-  Said *copy = arena_copy(c->p->scratch, said, sizeof *said);
+  Constraint *copy = arena_copy(c->p->scratch, said, sizeof *said);
   copy->before = before;
   return copy;
 }
@@ -91,8 +91,8 @@ static Sharding *without(const Conflict *c, const bool *kept) {
     for (int i = 0; i < s->g->n_params; i++) {
       const Value *v = s->g->params[i];
       s->said_lies[v->id][a] = said_without(c, kept, s->said_lies[v->id][a]);
-      if (s->given[v->id][a] == OPEN || !is_out(c, kept, s->given_by[v->id][a])) continue;
-      s->given[v->id][a] = OPEN;
+      if (s->given[v->id][a] == PARAM_open || !is_out(c, kept, s->given_by[v->id][a])) continue;
+      s->given[v->id][a] = PARAM_open;
       s->lies[v->id][a] = (Sbp){.kind = SBP_B};
     }
   }
@@ -130,13 +130,13 @@ bool search_conflict(const Problem *p, Diag *d) {
     int a = c.p->axis[k];
     for_each_op(op, s->g) {
       add_line(&c, s->fixed[op->id][a], op, NULL);
-      for (const Said *said = s->said[op->id][a]; said; said = said->before)
+      for (const Constraint *said = s->said[op->id][a]; said; said = said->before)
         add_line(&c, said->line, op, NULL);
     }
     for (int i = 0; i < s->g->n_params; i++) {
       const Value *v = s->g->params[i];
-      if (s->given[v->id][a] != OPEN) add_line(&c, s->given_by[v->id][a], NULL, v);
-      for (const Said *said = s->said_lies[v->id][a]; said; said = said->before)
+      if (s->given[v->id][a] != PARAM_open) add_line(&c, s->given_by[v->id][a], NULL, v);
+      for (const Constraint *said = s->said_lies[v->id][a]; said; said = said->before)
         add_line(&c, said->line, NULL, v);
     }
   }

@@ -89,7 +89,8 @@ static double widened_seconds(Problem *p, const Type *whole, const Layout *from,
   return fmax(more, 0) + launch + bytes / p->c->memory_speed;
 }
 
-double price(Problem *p, const Type *whole, const Layout *from, const Layout *to, Moves moves) {
+double reshard_seconds(Problem *p, const Type *whole, const Layout *from, const Layout *to,
+                       Moves moves) {
   if (from == to) return 0;
   // The table doubles when it is half full.
   if (2 * p->n_known >= p->known_size) {
@@ -212,9 +213,10 @@ static double packed_seconds(const Problem *p, const Type *whole, const Layout *
 // all_reduces, which are packed too.
 static Return return_of_weight(Problem *p, const Type *whole, const Layout *from,
                                const Layout *to) {
-  double alone = price(p, whole, from, to, AT_ONCE);
+  double alone = reshard_seconds(p, whole, from, to, AT_ONCE);
   if (!isfinite(alone)) return (Return){alone, 0};
-  double bytes = is_all_reduced(from, to) ? price(p, whole, from, to, WITH_OTHERS) : INFINITY;
+  double bytes =
+      is_all_reduced(from, to) ? reshard_seconds(p, whole, from, to, WITH_OTHERS) : INFINITY;
   double at_once = isfinite(bytes) ? all_reduce_seconds(p, whole, from, to) : INFINITY;
   if (bytes <= alone * (1 + 1e-9))
     return (Return){0, packed_seconds(p, whole, to, (Reduces){at_once - bytes, bytes})};
@@ -231,7 +233,7 @@ static double late_seconds(Problem *p, const Value *v, const Layout *from, const
                            double seconds) {
   if (!is_all_reduced(from, to) || p->slices > 1) return 0;
   if (seconds < all_reduce_seconds(p, v->type, from, to)) return 0;
-  return fmax(seconds - price(p, v->type, from, to, WITH_OTHERS), 0);
+  return fmax(seconds - reshard_seconds(p, v->type, from, to, WITH_OTHERS), 0);
 }
 
 static void price_pair(Problem *p, const Value *v, const End *from, const End *to, Often o,
@@ -251,14 +253,14 @@ static void price_pair(Problem *p, const Value *v, const End *from, const End *t
       Moves moves = weight ? AT_ONCE : BY_SLICE;
       const Layout *gradient = to->back[k], *wanted = from->back[i];
       int at = i * p->nodes.at[to->node].choices.n + k;
-      double forward = price(p, v->type, from->lies[i], to->lies[k], moves);
+      double forward = reshard_seconds(p, v->type, from->lies[i], to->lies[k], moves);
       Return r = {0, 0};
       if (o.added)
-        r.back = price(p, weight->type, gradient, wanted, AT_ONCE);
+        r.back = reshard_seconds(p, weight->type, gradient, wanted, AT_ONCE);
       else if (o.backward > 0 && weight)
         r = return_of_weight(p, weight->type, gradient, wanted);
       else if (o.backward > 0)
-        r.back = price(p, v->type, gradient, wanted, BY_SLICE);
+        r.back = reshard_seconds(p, v->type, gradient, wanted, BY_SLICE);
       e->cost[at] = cost_of(p, o.forward * forward + o.backward * (r.back + r.reduced));
       if (e->cost[at] >= SOLVER_INFINITE) continue;
       // The parts of the cost that overlap.c needs.
@@ -358,7 +360,7 @@ static void add_value_pairs(Problem *p, const Value *v) {
 }
 
 static int64_t add_up_cost(Problem *p, const Type *type, const Layout *l) {
-  return cost_of(p, price(p, type, l, without_sums(p, l), BY_SLICE));
+  return cost_of(p, reshard_seconds(p, type, l, without_sums(p, l), BY_SLICE));
 }
 
 // Without `sums`, adds the cost of reducing an op's partial sums, and those of its gradient, on
@@ -411,9 +413,10 @@ static void add_results(Problem *p) {
     const Layout *all = layout_broadcast(p->s->g->module, p->s->mesh);
     for (int k = 0; k < n->choices.n; k++) {
       bool packed = is_all_reduced(from.lies[k], all);
-      double seconds = price(p, v->type, from.lies[k], all, AT_ONCE);
+      double seconds = reshard_seconds(p, v->type, from.lies[k], all, AT_ONCE);
       if (packed)
-        seconds = fmin(seconds, price(p, v->type, from.lies[k], all, WITH_OTHERS)) + p->c->launch;
+        seconds = fmin(seconds, reshard_seconds(p, v->type, from.lies[k], all, WITH_OTHERS)) +
+                  p->c->launch;
       n->cost[k] += cost_of(p, seconds);
     }
   }

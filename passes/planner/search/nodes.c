@@ -113,7 +113,7 @@ static void add_splits(Problem *p, Node *n, Choice *c, int k) {
     add_splits(p, n, c, k + 1);
     return;
   }
-  const Said *said = p->s->said[op->id][axis];
+  const Constraint *said = p->s->said[op->id][axis];
   c->split[axis] = op->split[axis] = SPLIT_NONE;
   if (said_allows(said, '-')) add_splits(p, n, c, k + 1);
   // One choice per letter; a letter of length 1 only if a constraint names it.
@@ -180,9 +180,9 @@ static bool may_keep(const Problem *p, const Value *v, int dim, int axis) {
 static void add_param(Problem *p, Node *n, Choice *c, int k) {
   int axis = p->axis[k], n_before = n->choices.n;
   const Value *v = n->v;
-  const Said *said = p->s->said_lies[v->id][axis];
+  const Constraint *said = p->s->said_lies[v->id][axis];
   Sbp lies = p->s->lies[v->id][axis];
-  bool open = p->s->given[v->id][axis] == OPEN;
+  bool open = p->s->given[v->id][axis] == PARAM_open;
   bool may_be_whole = open ? said_allows(said, '-') : sbp_equal(lies, whole);
   // `keeps`: states that are sharded while the weight is replicated are still to be added.
   bool keeps = is_trained(p, v) && may_be_whole;
@@ -277,7 +277,7 @@ double parts_of(const Layout *l) {
 // -- Shared decisions --------------------------------------------------------------------------
 
 // Whether two ops, or two parameters, have the same constraints from programs and inner axes.
-static bool same_sets(const Problem *p, const Said *x, const Said *y) {
+static bool same_sets(const Problem *p, const Constraint *x, const Constraint *y) {
   return x == y || (x && y && str_equal(said_splits(x, p->scratch), said_splits(y, p->scratch)));
 }
 

@@ -24,7 +24,8 @@ void price_norms(Problem *p);
 typedef enum Moves { AT_ONCE, WITH_OTHERS, BY_SLICE } Moves;
 
 // Seconds of a reshard; infinite if comm has no route.
-double price(Problem *p, const Type *whole, const Layout *from, const Layout *to, Moves moves);
+double reshard_seconds(Problem *p, const Type *whole, const Layout *from, const Layout *to,
+                       Moves moves);
 int64_t cost_of(const Problem *p, double seconds);
 int64_t times_cost(int64_t cost, int n); // infinite costs stay infinite
 

@@ -78,9 +78,9 @@ static void write_all(const Problem *p, const int *choice, const Loc *why) {
     for (int k = 0; k < p->n_axes && node >= 0; k++) {
       const Choice *c = chosen(p, node, choice);
       int axis = p->axis[k];
-      if (p->s->given[v->id][axis] == OPEN) {
+      if (p->s->given[v->id][axis] == PARAM_open) {
         p->s->lies[v->id][axis] = c->lies[axis];
-        p->s->given[v->id][axis] = taken_so(p, v, c->lies[axis], axis) ? FIXED : STORED;
+        p->s->given[v->id][axis] = taken_so(p, v, c->lies[axis], axis) ? PARAM_fixed : PARAM_stored;
       }
       split_update(p, v, c->back[axis], axis, why);
     }

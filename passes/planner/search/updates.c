@@ -78,7 +78,8 @@ void price_weight(Problem *p, Node *n) {
   // The new weight gets its own layout from that of its states.
   for (int k = 0; k < n->choices.n; k++) {
     const Choice *c = &n->choices.at[k];
-    double seconds = price(p, v->type, back_as(p, v, c->back), lies_as(p, v, c->lies), AT_ONCE);
+    double seconds =
+        reshard_seconds(p, v->type, back_as(p, v, c->back), lies_as(p, v, c->lies), AT_ONCE);
     n->cost[k] += cost_of(p, seconds);
   }
   for (int i = 0; i < all.n; i++) {
@@ -110,6 +111,6 @@ void price_norms(Problem *p) {
     const Layout *parts = all;
     for (int i = 0; i < p->n_axes; i++)
       if (axes >> i & 1) parts = with_axis(m, parts, p->axis[i], (Sbp){.kind = SBP_P});
-    p->norm[axes] = cost_of(p, price(p, scalar, parts, all, AT_ONCE));
+    p->norm[axes] = cost_of(p, reshard_seconds(p, scalar, parts, all, AT_ONCE));
   }
 }

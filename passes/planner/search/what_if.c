@@ -50,7 +50,7 @@ static const char *ask(const Sharding *s, const Op *op, const int *axis, int n) 
     t.said[op->id][a] = NULL;
     for (int i = 0; i < s->g->n_params; i++) {
       uint32_t id = s->g->params[i]->id;
-      if (t.given[id][a] == OPEN) t.given[id][a] = FIXED;
+      if (t.given[id][a] == PARAM_open) t.given[id][a] = PARAM_fixed;
     }
   }
   // The split of the plan.

@@ -160,7 +160,7 @@ static void write_input(const Placing *p, Value *v) {
     if (reader < 0 || (unit >= 0 && p->run_of[reader] != p->run_of[unit])) return;
     unit = reader;
   }
-  if (unit < 0 || p->rows[v->id] != 0 || p->s->given[v->id][p->axis] != OPEN) return;
+  if (unit < 0 || p->rows[v->id] != 0 || p->s->given[v->id][p->axis] != PARAM_open) return;
   const Run *run = &p->run[p->run_of[unit]];
   if (run->n == 1) return;
   // Rows that these ranks cannot divide are left on all ranks.
@@ -171,7 +171,7 @@ static void write_input(const Placing *p, Value *v) {
     return;
   }
   p->s->lies[v->id][p->axis] = (Sbp){.kind = SBP_S};
-  p->s->given[v->id][p->axis] = FIXED;
+  p->s->given[v->id][p->axis] = PARAM_fixed;
 }
 
 // An op whose split is undecided runs on all ranks.
