@@ -62,10 +62,10 @@ static bool check_program(const Sharding *s, Diag *d) {
       char split = op->split[a] ? op->split[a] : '-';
       // Partial sums must arrive at an op that passes them on by a program's request: the request
       // precedes the decision about the operands.
-      const Loc *said = s->fixed[op->id][a];
+      const Loc *said = s->decisions.fixed_by[op->id][a];
       int n = 0, want = op_traits(op) & MULTILINEAR ? 1 : op->n_in;
       for (int i = 0; i < op->n_in; i++)
-        n += s->lies[op->in[i].value->id][a].kind == SBP_P;
+        n += s->decisions.layout[op->in[i].value->id][a].kind == SBP_P;
       bool lacks_sums = said && split == SPLIT_PARTIAL && n != want;
       if (lacks_sums) {
         diag_error(d, said,
@@ -75,19 +75,20 @@ static bool check_program(const Sharding *s, Diag *d) {
       }
       for (int i = 0; i < op->n_in && lacks_sums; i++) {
         const Op *def = op->in[i].value->def;
-        const Loc *line = def ? s->fixed[def->id][a] : NULL;
-        if (line && s->lies[op->in[i].value->id][a].kind != SBP_P)
+        const Loc *line = def ? s->decisions.fixed_by[def->id][a] : NULL;
+        if (line && s->decisions.layout[op->in[i].value->id][a].kind != SBP_P)
           diag_note(d, line, "it was said here what makes operand %d, which is no sum then", i + 1);
       }
       ok &= !lacks_sums;
-      ok &= check_allowed(s, s->said[op->id][a], split, "to split", op->loc,
-                          s->assigned_by[op->id][a], a, d);
+      ok &= check_allowed(s, s->constraints.op[op->id][a], split, "to split", op->loc,
+                          s->decisions.assigned_by[op->id][a], a, d);
     }
   for (int i = 0; i < s->g->n_params; i++)
     for (int a = 0; a < s->mesh->n_axes; a++) {
       const Value *v = s->g->params[i];
-      ok &= check_allowed(s, s->said_lies[v->id][a], split_of(s->lies[v->id][a]),
-                          "to cut dimension", v->loc, NULL, a, d);
+      ok &=
+          check_allowed(s, s->constraints.value[v->id][a], split_of(s->decisions.layout[v->id][a]),
+                        "to cut dimension", v->loc, NULL, a, d);
     }
   return ok;
 }
@@ -122,13 +123,14 @@ typedef struct Attempt {
 
 static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding **first, Diag *d) {
   Sharding *s = arena_one(t->scratch, Sharding);
-  *s = (Sharding){.g = g, .mesh = g->module->meshes, .scratch = t->scratch, .cluster = t->cluster};
-  s->target = t->target;
+  *s = (Sharding){
+      .g = g, .mesh = g->module->meshes, .scratch = t->scratch, .env.cluster = t->cluster};
+  s->env.target = t->target;
   s->record = t->price_only ? NULL : t->record;
-  s->limited = t->limited;
-  s->routed = t->routed;
-  s->memory = t->memory;
-  s->work = t->work;
+  s->env.limited = t->limited;
+  s->env.routed = t->routed;
+  s->env.memory = t->memory;
+  s->env.work = t->work;
   s->first = *first;
   graph_renumber(g);
   sharding_grow(s);
@@ -141,21 +143,21 @@ static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding
     if (!known || known->type != v->type) continue;
     v->layout = layout_broadcast(s->g->module, known->layout->mesh);
     for (int a = 0; a < s->mesh->n_axes; a++) {
-      bool stored = before->given[known->id][a] == PARAM_stored;
-      s->lies[v->id][a] = before->lies[known->id][a];
-      s->given[v->id][a] = stored ? PARAM_stored : PARAM_fixed;
+      bool stored = before->decisions.param[known->id][a] == PARAM_stored;
+      s->decisions.layout[v->id][a] = before->decisions.layout[known->id][a];
+      s->decisions.param[v->id][a] = stored ? PARAM_stored : PARAM_fixed;
     }
   }
   if (!*first) {
     *first = s;
-    s->searched = &t->searched; // the training step; others follow
-    s->lives = t->lives;
-    s->answers = t->answers;
-    s->worth = t->price_only ? t->worth : 0;
-    s->tried = t->price_only;
-    s->explain = t->price_only ? NULL : t->explain;
-    s->lp = t->price_only ? NULL : t->lp;
-    s->problem = t->price_only ? NULL : t->problem;
+    s->env.stats = &t->searched; // the training step; others follow
+    s->env.lives = t->lives;
+    s->env.solutions = t->answers;
+    s->env.worth = t->price_only ? t->worth : 0;
+    s->env.tried = t->price_only;
+    s->env.explain = t->price_only ? NULL : t->explain;
+    s->env.lp_file = t->price_only ? NULL : t->lp;
+    s->env.problem_file = t->price_only ? NULL : t->problem;
   }
   s->sections = sections;
   // The innermost program first.
@@ -168,16 +170,16 @@ static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding
   }
   // All splits and layouts are decided from here on.
   if (!check_program(s, d)) return false;
-  if (s->explain && s == *first && !t->searched.explained)
-    t->otherwise = search_otherwise(s, s->explain);
+  if (s->env.explain && s == *first && !t->searched.explained)
+    t->otherwise = search_otherwise(s, s->env.explain);
   record_decided(s->record, s);
   for (int i = 0; i < g->n_params; i++)
-    lay(g->module, g->params[i], s->lies[g->params[i]->id]);
+    lay(g->module, g->params[i], s->decisions.layout[g->params[i]->id]);
   for_each_op(op, g)
     for (int i = 0; i < op->n_out; i++)
-      lay(g->module, op->out[i], s->lies[op->out[i]->id]);
-  t->ordered |= s->orders.n > 0;
-  if (!order_ops(g, &s->orders, s->scratch, d)) return false;
+      lay(g->module, op->out[i], s->decisions.layout[op->out[i]->id]);
+  t->ordered |= s->constraints.orders.n > 0;
+  if (!order_ops(g, &s->constraints.orders, s->scratch, d)) return false;
   keep_at_borders(s);
   return true;
 }

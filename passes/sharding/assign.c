@@ -94,8 +94,8 @@ static void put(const Sharding *s, Value *v, int axis, const Ranks *r) {
 void assign_op(Sharding *s, Op *op, int axis, const Ranks *r) {
   for (int i = 0; i < op->n_out; i++)
     put(s, op->out[i], axis, r);
-  s->assigned[op->id][axis] = true;
-  s->ranks[op->id][axis] = r;
+  s->decisions.assigned[op->id][axis] = true;
+  s->decisions.ranks[op->id][axis] = r;
 }
 
 void assign_param(Sharding *s, Value *v, int axis, const Ranks *r) {
@@ -191,8 +191,8 @@ static void assign_params(Assign *a, bool model) {
   for (int i = 0; i < g->n_params; i++) {
     // A parameter is open if no program sharded it along the axis, and no other graph fixed its
     // layout.
-    bool open =
-        a->s->given[g->params[i]->id][a->axis] == PARAM_open && g->params[i]->role != ROLE_scalar;
+    bool open = a->s->decisions.param[g->params[i]->id][a->axis] == PARAM_open &&
+                g->params[i]->role != ROLE_scalar;
     if (!a->of_param[i] && open) a->of_param[i] = of_readers(a, g->params[i], model);
   }
 }
@@ -210,15 +210,15 @@ bool assign_rest(Sharding *s, int axis) {
   Assign a = {.s = s, .axis = axis};
   bool any = false;
   for_each_op(op, g)
-    any |= s->assigned[op->id][axis];
+    any |= s->decisions.assigned[op->id][axis];
   if (!any) return false;
   a.of_op = arena_array(s->scratch, const Stage *, s->n_ops);
   a.of_param = arena_array(s->scratch, const Stage *, g->n_params);
   a.model = model_ops(g, s->scratch);
   // Ops of the model without a stage follow the last stage of their operands.
   for_each_op(op, g)
-    if (s->assigned[op->id][axis] || op->split[axis] != SPLIT_NONE)
-      a.of_op[op->id] = stage_of(&a, s->ranks[op->id][axis]);
+    if (s->decisions.assigned[op->id][axis] || op->split[axis] != SPLIT_NONE)
+      a.of_op[op->id] = stage_of(&a, s->decisions.ranks[op->id][axis]);
   for_each_op(op, g)
     if (!a.of_op[op->id] && op_part(op) == PART_forward)
       a.of_op[op->id] = of_operands(&a, op, true);
@@ -242,7 +242,7 @@ bool assign_rest(Sharding *s, int axis) {
     if (a.of_param[i]) put(s, g->params[i], axis, a.of_param[i]->ranks);
   for_each_op(op, g) {
     const Stage *p = a.of_op[op->id];
-    if (p && !s->assigned[op->id][axis]) assign_op(s, op, axis, p->ranks);
+    if (p && !s->decisions.assigned[op->id][axis]) assign_op(s, op, axis, p->ranks);
   }
   return true;
 }

@@ -169,14 +169,15 @@ ConstraintClaims op_contradiction(const Sharding *s, const Op *op, const Constra
   Case c = {.s = s, .op = op, .dims = dims_of(s, op)};
   for (int a = 0; a < s->mesh->n_axes; a++) {
     char split = op->split[a] ? op->split[a] : '-';
-    const Loc *fixed = s->fixed[op->id][a];
-    c.was[a] = s->decided[a] ? split : '-';
-    if (s->assigned[op->id][a])
+    const Loc *fixed = s->decisions.fixed_by[op->id][a];
+    c.was[a] = s->decisions.final[a] ? split : '-';
+    if (s->decisions.assigned[op->id][a])
       vec_push(s->scratch, &c.all,
-               (ConstraintClaim){a, NULL, s->ranks[op->id][a], s->assigned_by[op->id][a]});
+               (ConstraintClaim){a, NULL, s->decisions.ranks[op->id][a],
+                                 s->decisions.assigned_by[op->id][a]});
     if (fixed)
       vec_push(s->scratch, &c.all, (ConstraintClaim){a, one_split(&c, split), NULL, fixed});
-    add_sets(&c, a, s->said[op->id][a]);
+    add_sets(&c, a, s->constraints.op[op->id][a]);
   }
   return contradiction(&c, more);
 }
@@ -185,12 +186,12 @@ ConstraintClaims param_contradiction(const Sharding *s, const Value *v,
                                      const ConstraintClaim *more) {
   Case c = {.s = s, .v = v};
   for (int a = 0; a < s->mesh->n_axes; a++) {
-    char split = split_of(s->lies[v->id][a]);
-    c.was[a] = s->decided[a] ? split : '-';
-    if (s->given[v->id][a] != PARAM_open)
+    char split = split_of(s->decisions.layout[v->id][a]);
+    c.was[a] = s->decisions.final[a] ? split : '-';
+    if (s->decisions.param[v->id][a] != PARAM_open)
       vec_push(s->scratch, &c.all,
-               (ConstraintClaim){a, one_split(&c, split), NULL, s->given_by[v->id][a]});
-    add_sets(&c, a, s->said_lies[v->id][a]);
+               (ConstraintClaim){a, one_split(&c, split), NULL, s->decisions.param_by[v->id][a]});
+    add_sets(&c, a, s->constraints.value[v->id][a]);
   }
   return contradiction(&c, more);
 }

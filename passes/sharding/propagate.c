@@ -74,12 +74,12 @@ static const Use *model_use(const Sharding *s, const Value *v, const Op *reader)
 static bool is_stored(const Sharding *s, const Value *v, int axis) {
   while (v->def && v->def->kind == OP_cast)
     v = v->def->in[0].value;
-  return !v->def && s->given[v->id][axis] == PARAM_stored;
+  return !v->def && s->decisions.param[v->id][axis] == PARAM_stored;
 }
 
 // The layout of a value for one reader: partial sums are reduced before a transfer to another mesh.
 static Sbp lies_for(const Sharding *s, const Value *v, const Op *reader, int axis) {
-  Sbp lies = s->lies[v->id][axis];
+  Sbp lies = s->decisions.layout[v->id][axis];
   return lies.kind == SBP_P && op_mesh(reader) != v->layout->mesh ? whole : lies;
 }
 
@@ -97,7 +97,8 @@ static Sbp shown(const Sharding *s, const Value *v, const Op *reader, int axis) 
 static double part_bytes(const Sharding *s, const Value *v, int axis) {
   double bytes = (double)type_bytes(v->type);
   for (int a = 0; a < s->mesh->n_axes; a++)
-    if (a != axis && s->decided[a] && s->lies[v->id][a].kind == SBP_S) bytes /= value_ranks(v, a);
+    if (a != axis && s->decisions.final[a] && s->decisions.layout[v->id][a].kind == SBP_S)
+      bytes /= value_ranks(v, a);
   return bytes;
 }
 
@@ -129,7 +130,7 @@ static double operand_cost(const Sharding *s, const Op *op, int i, int axis) {
 
 // Whether constraints allow the letter.
 static bool may_split(const Sharding *s, const Op *op, int letter, int axis) {
-  return said_allows(s->said[op->id][axis], dims_of(s, op)->letter[letter].name);
+  return said_allows(s->constraints.op[op->id][axis], dims_of(s, op)->letter[letter].name);
 }
 
 // The cheapest letter along which an operand is sharded, if the op can split it; -1: none.
@@ -209,7 +210,8 @@ static bool partial_passes(const Sharding *s, const Op *op, int axis) {
 // axes have left none, shard.c reports it.
 static char first_allowed(const Sharding *s, const Op *op, int axis) {
   const Dims *dims = dims_of(s, op);
-  for (const char *split = said_splits(s->said[op->id][axis], s->scratch); *split; split++)
+  for (const char *split = said_splits(s->constraints.op[op->id][axis], s->scratch); *split;
+       split++)
     if (*split != SPLIT_PARTIAL && can_split(s, op, dims_find(dims, *split), axis)) return *split;
   return SPLIT_NONE;
 }
@@ -218,7 +220,7 @@ static char first_allowed(const Sharding *s, const Op *op, int axis) {
 // the same layout.
 static bool repeats(const Sharding *s, const Op *op, const Op *of, int axis) {
   if (!of || op_mesh(of) != op_mesh(op) ||
-      !said_allows(s->said[op->id][axis], of->split[axis] ? of->split[axis] : '-'))
+      !said_allows(s->constraints.op[op->id][axis], of->split[axis] ? of->split[axis] : '-'))
     return false;
   const Dims *dims = dims_of(s, op);
   return !of->split[axis] || of->split[axis] == SPLIT_PARTIAL ||
@@ -232,14 +234,14 @@ static char choose(const Sharding *s, Op *op, int axis) {
   if (letter < 0) letter = letter_of_result(s, op, axis);
   if (letter < 0) letter = incoming_letter(s, op, axis, false);
   if (letter >= 0) return dims_of(s, op)->letter[letter].name;
-  const Constraint *said = s->said[op->id][axis];
+  const Constraint *said = s->constraints.op[op->id][axis];
   if (partial_passes(s, op, axis) && said_allows(said, SPLIT_PARTIAL)) return SPLIT_PARTIAL;
   return said_allows(said, '-') ? SPLIT_NONE : first_allowed(s, op, axis);
 }
 
 static void lay_results(Sharding *s, const Op *op, int axis) {
   for (int i = 0; i < op->n_out; i++)
-    s->lies[op->out[i]->id][axis] = split_gives(op, dims_of(s, op), i, axis);
+    s->decisions.layout[op->out[i]->id][axis] = split_gives(op, dims_of(s, op), i, axis);
 }
 
 // -- Parameters --------------------------------------------------------------------------------
@@ -252,7 +254,7 @@ static Sbp wanted_of(const Sharding *s, const Value *v, const Use *u, int axis) 
 }
 
 static bool may_lie(const Sharding *s, const Value *v, Sbp lies, int axis) {
-  return said_allows(s->said_lies[v->id][axis], split_of(lies));
+  return said_allows(s->constraints.value[v->id][axis], split_of(lies));
 }
 
 // The sharding on which the readers of a parameter that shard it agree; else whole. For a weight
@@ -276,7 +278,8 @@ static bool lay_params(Sharding *s, const Value *const *update, int axis) {
   bool changed = false;
   for (int i = 0; i < s->g->n_params; i++) {
     const Value *v = s->g->params[i];
-    bool open = s->given[v->id][axis] == PARAM_open && s->lies[v->id][axis].kind == SBP_B;
+    bool open = s->decisions.param[v->id][axis] == PARAM_open &&
+                s->decisions.layout[v->id][axis].kind == SBP_B;
     if (!open || (v->role != ROLE_weight && v->role != ROLE_state)) continue;
     Sbp want = wanted_of_param(s, v, axis);
     // It must be allowed by constraints, and divide evenly.
@@ -284,8 +287,8 @@ static bool lay_params(Sharding *s, const Value *const *update, int axis) {
       continue;
     // The new state must have the same sharding.
     const Value *next = v->role == ROLE_state ? update[v->id] : NULL;
-    if (next && !sbp_equal(s->lies[next->id][axis], want)) continue;
-    s->lies[v->id][axis] = want;
+    if (next && !sbp_equal(s->decisions.layout[next->id][axis], want)) continue;
+    s->decisions.layout[v->id][axis] = want;
     changed = true;
   }
   return changed;
@@ -297,12 +300,14 @@ static bool lay_the_rest(Sharding *s, int axis) {
   bool changed = false;
   for (int i = 0; i < s->g->n_params; i++) {
     const Value *v = s->g->params[i];
-    if (s->given[v->id][axis] != PARAM_open || may_lie(s, v, s->lies[v->id][axis], axis)) continue;
-    const char *split = said_splits(s->said_lies[v->id][axis], s->scratch);
+    if (s->decisions.param[v->id][axis] != PARAM_open ||
+        may_lie(s, v, s->decisions.layout[v->id][axis], axis))
+      continue;
+    const char *split = said_splits(s->constraints.value[v->id][axis], s->scratch);
     while (*split && !param_cuts(s, v, *split - '0', axis))
       split++;
     if (!*split) continue;
-    s->lies[v->id][axis] = lies_of(*split);
+    s->decisions.layout[v->id][axis] = lies_of(*split);
     changed = true;
   }
   return changed;
@@ -325,7 +330,8 @@ static Sbp wanted_by_all(const Sharding *s, const Value *v, int axis) {
 // The letter of an unsplit op that all readers of its only result want split, if it can be; else
 // -1.
 static int wanted_letter(const Sharding *s, const Op *op, int axis) {
-  if (op->n_out != 1 || op->split[axis] != SPLIT_NONE || s->fixed[op->id][axis]) return -1;
+  if (op->n_out != 1 || op->split[axis] != SPLIT_NONE || s->decisions.fixed_by[op->id][axis])
+    return -1;
   if (op_ranks(op, axis) == 1) return -1;
   const Dims *dims = dims_of(s, op);
   Sbp want = wanted_by_all(s, op->out[0], axis);
@@ -348,7 +354,7 @@ static bool takes_cut(const Sharding *s, const Use *u, int dim, int axis) {
 // and only its update needs it whole.
 static bool may_cut(const Sharding *s, const Value *v, int dim, int axis) {
   if (v->def) return !v->uses->next;
-  if (v->role != ROLE_weight || s->given[v->id][axis] != PARAM_open) return false;
+  if (v->role != ROLE_weight || s->decisions.param[v->id][axis] != PARAM_open) return false;
   if (!may_lie(s, v, (Sbp){.kind = SBP_S, .dim = dim}, axis)) return false;
   for_each_use(u, v) {
     if (u->user && op_part(u->user) == PART_update) continue;
@@ -379,7 +385,7 @@ void propagate_axis(Sharding *s, int axis) {
   if (!s->timed) s->timed = arena_one(s->scratch, struct TimedOnce);
   for (int i = 0; i < s->g->n_params; i++) {
     const Value *v = s->g->params[i];
-    if (s->given[v->id][axis] == PARAM_open) s->lies[v->id][axis] = whole;
+    if (s->decisions.param[v->id][axis] == PARAM_open) s->decisions.layout[v->id][axis] = whole;
   }
   Arena *scratch = arena_new();
   // The new value of each parameter, by value id.
@@ -391,7 +397,7 @@ void propagate_axis(Sharding *s, int axis) {
        i == 0 || (i < MAX_ROUNDS && (lay_params(s, update, axis) || lay_the_rest(s, axis))); i++) {
     // Layouts propagate from operands to results.
     for_each_op(op, s->g) {
-      if (!s->fixed[op->id][axis]) {
+      if (!s->decisions.fixed_by[op->id][axis]) {
         op->split[axis] = SPLIT_NONE; // costs and legality assume no split
         op->split[axis] = choose(s, op, axis);
       }
@@ -402,5 +408,5 @@ void propagate_axis(Sharding *s, int axis) {
       if (narrow(s, op, axis)) lay_results(s, op, axis);
   }
   arena_free(scratch);
-  s->decided[axis] = true;
+  s->decisions.final[axis] = true;
 }

@@ -34,8 +34,9 @@ static void place_new(Sharding *s, Op *op) {
   for (int i = 0; i < op->n_out; i++)
     op->out[i]->layout = layout_broadcast(s->g->module, mesh);
   if (!from) return;
-  memcpy(s->assigned[op->id], s->assigned[from->id], sizeof *s->assigned);
-  memcpy(s->ranks[op->id], s->ranks[from->id], sizeof *s->ranks);
+  memcpy(s->decisions.assigned[op->id], s->decisions.assigned[from->id],
+         sizeof *s->decisions.assigned);
+  memcpy(s->decisions.ranks[op->id], s->decisions.ranks[from->id], sizeof *s->decisions.ranks);
 }
 
 const Value *kept_of(const Sharding *s, const Value *v) {
@@ -55,21 +56,28 @@ static void grow_tables(Sharding *s) {
   if (g->n_ops > s->n_ops) {
     uint32_t to = g->n_ops + g->n_ops / 2;
     s->dims = grown(s, s->dims, s->n_ops, to, sizeof *s->dims);
-    s->fixed = grown(s, s->fixed, s->n_ops, to, sizeof *s->fixed);
-    s->assigned = grown(s, s->assigned, s->n_ops, to, sizeof *s->assigned);
-    s->ranks = grown(s, s->ranks, s->n_ops, to, sizeof *s->ranks);
-    s->assigned_by = grown(s, s->assigned_by, s->n_ops, to, sizeof *s->assigned_by);
-    s->said = grown(s, s->said, s->n_ops, to, sizeof *s->said);
-    s->placed_op = grown(s, s->placed_op, s->n_ops, to, sizeof *s->placed_op);
+    s->decisions.fixed_by =
+        grown(s, s->decisions.fixed_by, s->n_ops, to, sizeof *s->decisions.fixed_by);
+    s->decisions.assigned =
+        grown(s, s->decisions.assigned, s->n_ops, to, sizeof *s->decisions.assigned);
+    s->decisions.ranks = grown(s, s->decisions.ranks, s->n_ops, to, sizeof *s->decisions.ranks);
+    s->decisions.assigned_by =
+        grown(s, s->decisions.assigned_by, s->n_ops, to, sizeof *s->decisions.assigned_by);
+    s->constraints.op = grown(s, s->constraints.op, s->n_ops, to, sizeof *s->constraints.op);
+    s->decisions.placed_op =
+        grown(s, s->decisions.placed_op, s->n_ops, to, sizeof *s->decisions.placed_op);
     s->n_ops = to;
   }
   // Tables by value id.
   if (g->n_values > s->n_values) {
     uint32_t to = g->n_values + g->n_values / 2;
-    s->lies = grown(s, s->lies, s->n_values, to, sizeof *s->lies);
-    s->given = grown(s, s->given, s->n_values, to, sizeof *s->given);
-    s->given_by = grown(s, s->given_by, s->n_values, to, sizeof *s->given_by);
-    s->said_lies = grown(s, s->said_lies, s->n_values, to, sizeof *s->said_lies);
+    s->decisions.layout =
+        grown(s, s->decisions.layout, s->n_values, to, sizeof *s->decisions.layout);
+    s->decisions.param = grown(s, s->decisions.param, s->n_values, to, sizeof *s->decisions.param);
+    s->decisions.param_by =
+        grown(s, s->decisions.param_by, s->n_values, to, sizeof *s->decisions.param_by);
+    s->constraints.value =
+        grown(s, s->constraints.value, s->n_values, to, sizeof *s->constraints.value);
     if (s->kept) s->kept = grown(s, s->kept, s->n_values, to, sizeof *s->kept);
     s->n_values = to;
   }
@@ -143,7 +151,7 @@ bool param_cuts(const Sharding *s, const Value *v, int dim, int axis) {
   if (s->mesh->axis[axis].time && value_lasts(v)) return false;
   int64_t n = value_ranks(v, axis);
   for (int a = 0; a < s->mesh->n_axes; a++) {
-    Sbp other = s->lies[v->id][a];
+    Sbp other = s->decisions.layout[v->id][a];
     if (a != axis && other.kind == SBP_S && other.dim == dim) n *= value_ranks(v, a);
   }
   return v->type->dim[dim] % n == 0;

@@ -2,9 +2,9 @@
 //
 // Layouts are found axis by axis, the innermost first: programs constrain an axis (plan.h), and
 // shard completes it, before the next axis. Splits are stored in Op.split, and layouts along each
-// axis in `lies`, until Value.layout is made from them; until then a value's layout gives only its
-// mesh (assign.h). All meshes have the same axes: `mesh` has all ranks of each, another mesh may
-// have fewer.
+// axis in `decisions.layout`, until Value.layout is made from them; until then a value's layout
+// gives only its mesh (assign.h). All meshes have the same axes: `mesh` has all ranks of each,
+// another mesh may have fewer.
 
 #ifndef SHARDING_H
 #define SHARDING_H
@@ -16,58 +16,53 @@
 
 enum { MAX_MICRO_BATCHES = 256 }; // tried for a step that does not fit in fewer
 
-// The origin of a parameter's layout along an axis.
-typedef enum Given {
+// The choice of a parameter's layout along an axis.
+typedef enum ParamChoice {
   PARAM_open,   // shard chooses
   PARAM_fixed,  // a program chose
   PARAM_stored, // a program chose, for storage only: its use does not split readers
-} Given;
+} ParamChoice;
 
-typedef struct Ranks Ranks; // of an axis: assign.h
-typedef struct Constraint
-    Constraint; // constraints on one op or parameter along one axis: constraints.h
+typedef struct Ranks Ranks;           // of an axis: assign.h
+typedef struct Constraint Constraint; // on one op or parameter along one axis: constraints.h
 
-typedef struct Sharding {
-  Graph *g;
-  const Mesh *mesh; // with all ranks
-  Arena *scratch;
-  const Cluster *cluster;       // for the estimates of a search
-  Target target;                // of the step: it decides the kernels
-  struct SearchStats *searched; // totals over all searches
+// Limits, prices and outputs of the searches; nothing here is decided.
+typedef struct SearchEnv {
+  const Cluster *cluster;      // for the estimates of a search
+  Target target;               // of the step: it decides the kernels
+  struct SearchStats *stats;   // totals over all searches
   struct LifetimeCache *lives; // live ranges of the step's values (planner/search/lives.h), or NULL
-  int64_t memory;              // capacity of a rank that searches assume; 0: the device's
-  int64_t work;                // limit of the solver's work per search; 0: about 1 s of it
-  double worth;                // seconds of a step beyond which a search may give up; 0: none
-  bool tried;                  // one of several factorings: a failure needs no explanation
-  struct SolutionCache *answers; // of its searches, to be stored or reused; or NULL
-  const char *problem;           // a file for the problem of the last search; NULL: none
-  const char *explain;           // the op whose split a search explains; NULL: none
-  const Op *about;               // a search is about this op only and decides nothing; or NULL
-  const Dims **dims;             // by op id, with global shapes; see dims_of
-  struct Record *record;         // of the programs' calls, or NULL
-  const char *lp;                // a file for the 0/1 program that places ops; or NULL
-  bool routed;                   // comm will take the cheapest routes over the cluster
-  bool limited;                  // stages are limited to the memory of the cluster's devices
-  const struct Sharding *first;  // of the module's first graph; NULL for that
-  Orders orders;                 // from programs
-  const Loc *(*fixed)[MAX_AXES]; // by op id: the line of the program that chose the split, or NULL
-  bool (*assigned)[MAX_AXES];    // by op id: its ranks are known, and are `ranks`
+  struct SolutionCache *solutions; // of searches, to be stored or reused; or NULL
+  int64_t memory;                  // capacity of a rank that searches assume; 0: the device's
+  int64_t work;                    // limit of the solver's work per search; 0: about 1 s of it
+  double worth;                    // seconds of a step beyond which a search may give up; 0: none
+  bool tried;                      // one of several factorings: a failure needs no explanation
+  bool routed;                     // comm will take the cheapest routes over the cluster
+  bool limited;                    // stages are limited to the memory of the cluster's devices
+  const char *problem_file;        // for the problem of the last search; NULL: none
+  const char *lp_file;             // for the 0/1 program that places ops; NULL: none
+  const char *explain;             // the op whose split a search explains; NULL: none
+  const Op *about;                 // a search is about this op only and decides nothing; or NULL
+} SearchEnv;
+
+// The constraints of programs, the latest first.
+typedef struct Constraints {
+  const Constraint *(*op)[MAX_AXES];    // by op id: on its split
+  const Constraint *(*value)[MAX_AXES]; // by value id of parameters: on the layout
+  Orders orders;
+} Constraints;
+
+// The results so far.  Splits of ops are in Op.split.
+typedef struct Decisions {
+  const Loc *(
+      *fixed_by)[MAX_AXES];   // by op id: the line of the program that chose the split, or NULL
+  bool (*assigned)[MAX_AXES]; // by op id: its ranks are known, and are `ranks`
   const Ranks *(*ranks)[MAX_AXES];
-  const Loc *(*assigned_by)[MAX_AXES];      // the line of the program, or NULL
-  const Constraint *(*said)[MAX_AXES];      // by op id: constraints on its split, the latest first
-  uint32_t n_ops;                           // size of these tables
-  Sbp (*lies)[MAX_AXES];                    // by value id
-  Given (*given)[MAX_AXES];                 // by value id of parameters
-  const Loc *(*given_by)[MAX_AXES];         // the line of the program, or NULL
-  const Constraint *(*said_lies)[MAX_AXES]; // constraints on the layout, likewise
-  uint32_t n_values;                        // size of these tables
-  struct TimedOnce *timed;                  // the splits along time, once computed
-  const Value **kept;                       // by value id; see kept_of. NULL: no recomputation
-  bool decided[MAX_AXES];                   // by axis: `lies` and splits are final
-  const struct Sections *sections;          // of the plan, or NULL; and the current one
-  int section;
-  bool guessing;             // on a copy, to predict outer programs: no search
-  const struct Outer *outer; // assumptions about outer axes during a search, or NULL
+  const Loc *(*assigned_by)[MAX_AXES]; // the line of the program, or NULL
+  Sbp (*layout)[MAX_AXES];             // by value id
+  ParamChoice (*param)[MAX_AXES];      // by value id of parameters
+  const Loc *(*param_by)[MAX_AXES];    // the line of the program, or NULL
+  bool final[MAX_AXES];                // by axis: layouts and splits will not change
   // The stages that a program placed open ops on (planner/stages/stages.h), and these ops, by id.
   struct Placed {
     const Loc *why; // NULL: not placed
@@ -75,6 +70,25 @@ typedef struct Sharding {
     const int *size; // [n_stages] ranks of each
   } placed[MAX_AXES];
   bool (*placed_op)[MAX_AXES];
+} Decisions;
+
+typedef struct Sharding {
+  Graph *g;
+  const Mesh *mesh; // with all ranks
+  Arena *scratch;
+  SearchEnv env;
+  Constraints constraints;
+  Decisions decisions;
+  uint32_t n_ops, n_values;        // sizes of their tables
+  const Dims **dims;               // by op id, with global shapes; see dims_of
+  const Value **kept;              // by value id; see kept_of. NULL: no recomputation
+  struct TimedOnce *timed;         // the splits along time, once computed
+  struct Record *record;           // of the programs' calls, or NULL
+  const struct Sharding *first;    // of the module's first graph; NULL for that
+  const struct Sections *sections; // of the plan, or NULL; and the current one
+  int section;
+  bool guessing;             // on a copy, to predict outer programs: no search
+  const struct Outer *outer; // assumptions about outer axes during a search, or NULL
 } Sharding;
 
 // Extends the tables to all ops and values of the graph. A new op gets the ranks of its operands.

@@ -156,7 +156,7 @@ static char split_name(const Op *op, int axis) {
 }
 
 static bool splits_other(const Apply *p, const Op *op, int letter) {
-  return p->s->fixed[op->id][p->axis] &&
+  return p->s->decisions.fixed_by[op->id][p->axis] &&
          split_name(op, p->axis) != dims_of(p->s, op)->letter[letter].name;
 }
 
@@ -166,9 +166,9 @@ static bool fix(Apply *p, Op *op, int letter, bool first) {
   const Sharding *s = p->s;
   char name = dims_of(s, op)->letter[letter].name;
   p->n_fixed++;
-  if (!s->fixed[op->id][p->axis]) {
+  if (!s->decisions.fixed_by[op->id][p->axis]) {
     op->split[p->axis] = name;
-    s->fixed[op->id][p->axis] = p->line;
+    s->decisions.fixed_by[op->id][p->axis] = p->line;
     return true;
   }
   // Only an op of the annotated value itself must follow.
@@ -205,7 +205,7 @@ static void follow_down(Apply *p, const Value *v, int dim, bool first) {
 static bool cuts_evenly(const Apply *p, const Value *v, int dim) {
   int64_t parts = value_ranks(v, p->axis);
   for (int a = 0; a < p->s->mesh->n_axes; a++) {
-    Sbp lies = p->s->lies[v->id][a];
+    Sbp lies = p->s->decisions.layout[v->id][a];
     if (a != p->axis && lies.kind == SBP_S && lies.dim == dim) parts *= value_ranks(v, a);
   }
   return dim < v->type->rank && v->type->dim[dim] % parts == 0;
@@ -229,13 +229,13 @@ static void cut_anew(Apply *p, Value *v, int dim) {
   sharding_grow(s);
   // It has the layout of the old one along decided axes.
   for (int a = 0; a < s->mesh->n_axes; a++) {
-    Sbp lies = s->lies[v->id][a];
+    Sbp lies = s->decisions.layout[v->id][a];
     const Dims *dims = dims_of(s, cut->def);
-    if (!s->decided[a]) continue;
+    if (!s->decisions.final[a]) continue;
     if (lies.kind == SBP_P) cut->def->split[a] = SPLIT_PARTIAL;
     if (lies.kind == SBP_S)
       cut->def->split[a] = dims->letter[dims->out[0].dim[lies.dim].letter[0]].name;
-    s->lies[cut->id][a] = lies;
+    s->decisions.layout[cut->id][a] = lies;
   }
   int letter = letter_of(p, cut->def, &dims_of(s, cut->def)->out[0], dim, &why);
   if (letter < 0)
@@ -267,10 +267,10 @@ static void follow_up(Apply *p, const Value *v, int dim, bool first) {
 // Gives an input of the model the layout of its reader; the first annotation of it counts.
 static void lay_input(const Apply *p, const Value *v, int dim) {
   Sharding *s = p->s;
-  if (v->def || v->role != ROLE_input || s->given[v->id][p->axis] != PARAM_open) return;
+  if (v->def || v->role != ROLE_input || s->decisions.param[v->id][p->axis] != PARAM_open) return;
   if (!param_cuts(s, v, dim, p->axis)) return;
-  s->lies[v->id][p->axis] = (Sbp){.kind = SBP_S, .dim = dim};
-  s->given[v->id][p->axis] = PARAM_fixed;
+  s->decisions.layout[v->id][p->axis] = (Sbp){.kind = SBP_S, .dim = dim};
+  s->decisions.param[v->id][p->axis] = PARAM_fixed;
 }
 
 // For a node without ops: the op that produces the result now.
@@ -286,7 +286,8 @@ static void move_to(Apply *p, const Value *result) {
 // -- Nodes -------------------------------------------------------------------------------------
 
 static void keep_whole(const Apply *p, const Op *op) {
-  if (!p->s->fixed[op->id][p->axis]) p->s->fixed[op->id][p->axis] = p->line;
+  if (!p->s->decisions.fixed_by[op->id][p->axis])
+    p->s->decisions.fixed_by[op->id][p->axis] = p->line;
 }
 
 static void lose(Apply *p) {
@@ -338,7 +339,7 @@ static void follow_splits(Apply *p) {
 
 // An op without operands runs on the ranks of its readers.
 static void assign(const Apply *p, Op *op) {
-  if (p->s->assigned[op->id][p->axis] || op->n_in == 0) return;
+  if (p->s->decisions.assigned[op->id][p->axis] || op->n_in == 0) return;
   assign_op(p->s, op, p->axis, ranks_new(p->s, p->axis, &p->node->stage, 1));
 }
 
@@ -386,7 +387,7 @@ int annotated_apply(Sharding *s, int axis, const Loc *line, Diag *d) {
   int64_t rows = -1;
   for (int i = 0; i < s->g->n_params; i++) {
     const Value *v = s->g->params[i];
-    Sbp lies = s->lies[v->id][p.axis];
+    Sbp lies = s->decisions.layout[v->id][p.axis];
     if (v->role == ROLE_input && lies.kind == SBP_S && lies.dim == 0) rows = v->type->dim[0];
   }
   for (int i = 0; i < s->g->n_params && rows > 0; i++) {

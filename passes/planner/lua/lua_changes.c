@@ -74,12 +74,12 @@ static int pin(lua_State *l) {
   Sharding *s = p->s;
   Op *op = pinned->def;
   for (int a = 0; a < s->mesh->n_axes; a++) {
-    Sbp layout = s->lies[v->id][a];
-    if (!s->decided[a]) continue;
+    Sbp layout = s->decisions.layout[v->id][a];
+    if (!s->decisions.final[a]) continue;
     int letter = layout.kind == SBP_S ? letter_of_operand(s, op, 0, layout.dim, a) : -1;
     if (layout.kind == SBP_P) op->split[a] = SPLIT_PARTIAL;
     if (letter >= 0) op->split[a] = dims_of(s, op)->letter[letter].name;
-    s->lies[pinned->id][a] = split_gives(op, dims_of(s, op), 0, a);
+    s->decisions.layout[pinned->id][a] = split_gives(op, dims_of(s, op), 0, a);
   }
   plan_push(l, op, PLAN_OPS);
   return 1;

@@ -193,7 +193,7 @@ static int op_split(lua_State *l) {
   int a = s->mesh ? mesh_find_axis(s->mesh, name) : -1;
   if (a < 0) return FAIL(l, NULL, "there is no axis '%s'", name);
   // An open axis has no split yet.
-  if (!s->decided[a] && !s->fixed[op->id][a])
+  if (!s->decisions.final[a] && !s->decisions.fixed_by[op->id][a])
     lua_pushnil(l);
   else
     lua_pushstring(l, (char[]){op->split[a] ? op->split[a] : '-', 0});
@@ -207,7 +207,7 @@ static int op_taken(lua_State *l) {
   const char *letter = luaL_checkstring(l, 2);
   bool taken = false;
   for (int a = 0; s->mesh && a < s->mesh->n_axes; a++)
-    taken |= s->decided[a] && op->split[a] == *letter;
+    taken |= s->decisions.final[a] && op->split[a] == *letter;
   lua_pushboolean(l, taken);
   return 1;
 }

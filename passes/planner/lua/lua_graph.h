@@ -82,7 +82,7 @@ void plan_list(lua_State *l, bool *marked, OpList *ops, const char *what);
 // argument `arg`, its layout; and reads a split from an argument.
 void plan_say_split(lua_State *l, Op *op, char letter, int axis);
 void plan_say_ranks(lua_State *l, Op *op, int arg, int axis);
-void plan_say_cut(lua_State *l, const Value *v, char split, int axis, Given given);
+void plan_say_cut(lua_State *l, const Value *v, char split, int axis, ParamChoice given);
 char plan_split_arg(lua_State *l, int arg, const Value *v);
 // The reason why `op` cannot split `letter` along `axis`, or NULL.
 const char *plan_why_not(lua_State *l, const Op *op, char letter, int axis);

@@ -46,8 +46,8 @@ static int search(lua_State *l) {
                   "what is assigned to some of the ranks cannot be searched: in --plan stages come "
                   "first, pp=2,search=4");
   // The time and memory of the search do not count.
-  bool ok = search_axes(p->s, axis, n, sums, p->s->cluster, plan_line(l), &found, p->box.d);
-  if (p->s->searched && found.n) searched_add(p->s->searched, &found);
+  bool ok = search_axes(p->s, axis, n, sums, p->s->env.cluster, plan_line(l), &found, p->box.d);
+  if (p->s->env.stats && found.n) searched_add(p->s->env.stats, &found);
   sandbox_spare(l, &began);
   return ok ? 0 : plan_quit(l);
 }
@@ -143,7 +143,7 @@ static int place(lua_State *l) {
   if (p->s->guessing) return plan_quit(l); // outer.h: no prediction for stages
   Spared began = sandbox_begin(l);
   bool ok = stages_place(p->s, axis, &wish, plan_line(l), &made, p->box.d);
-  if (p->s->searched && made.searched.n) searched_add(p->s->searched, &made.searched);
+  if (p->s->env.stats && made.searched.n) searched_add(p->s->env.stats, &made.searched);
   if (!ok) return plan_quit(l);
   sandbox_spare(l, &began);
   // The ranks of each stage, which the program may use.

@@ -22,12 +22,13 @@ const char *plan_why_not(lua_State *l, const Op *op, char letter, int axis) {
   const Dims *dims = plan_einsum(l, op);
   const char *name = op_info[op->kind].name, *axis_name = p->s->mesh->axis[axis].name;
   // Earlier constraints first, then the op's own rules, then divisibility.
-  if (p->s->fixed[op->id][axis] && (op->split[axis] ? op->split[axis] : '-') != letter)
+  if (p->s->decisions.fixed_by[op->id][axis] && (op->split[axis] ? op->split[axis] : '-') != letter)
     return str_format(a, "%s splits '%c' along %s already", name,
                       op->split[axis] ? op->split[axis] : '-', axis_name);
-  if (!said_allows(p->s->said[op->id][axis], letter))
+  if (!said_allows(p->s->constraints.op[op->id][axis], letter))
     return str_format(a, "%s is to split %s along %s, not '%c'", name,
-                      splits_text(a, said_splits(p->s->said[op->id][axis], a)), axis_name, letter);
+                      splits_text(a, said_splits(p->s->constraints.op[op->id][axis], a)), axis_name,
+                      letter);
   if (letter == '-') return NULL;
   if (letter == SPLIT_PARTIAL)
     return op_traits(op) & (ADDITIVE | MULTILINEAR)
@@ -153,8 +154,8 @@ static int allow(lua_State *l, const Op *op, const char *letters, int axis) {
                                  p->s->mesh->axis[axis].name));
   // The latest constraint is the first of the list.
   Constraint *said = arena_one(p->s->scratch, Constraint);
-  *said = (Constraint){letters, more.line, p->s->said[op->id][axis]};
-  p->s->said[op->id][axis] = said;
+  *said = (Constraint){letters, more.line, p->s->constraints.op[op->id][axis]};
+  p->s->constraints.op[op->id][axis] = said;
   return 0;
 }
 
@@ -169,7 +170,7 @@ void plan_say_split(lua_State *l, Op *op, char letter, int axis) {
                      op_info[op->kind].name, letter, p->s->mesh->axis[axis].name);
   if (why) contradict(l, op->loc, &claims, "to split", why);
   op->split[axis] = letter == '-' ? SPLIT_NONE : letter;
-  p->s->fixed[op->id][axis] = more.line;
+  p->s->decisions.fixed_by[op->id][axis] = more.line;
 }
 
 // op_trans(op, letter, axis): the op splits this letter; or one of a list, or any but "~k", as
@@ -232,16 +233,16 @@ void plan_say_ranks(lua_State *l, Op *op, int arg, int axis) {
   const Ranks *ranks = check_ranks(l, arg, op, axis);
   // Ranks come before splits: a split's divisibility depends on the number of ranks.
   if (op->split[axis] != SPLIT_NONE) {
-    if (p->s->fixed[op->id][axis])
-      plan_note(l, p->s->fixed[op->id][axis], "it was said here what it splits");
+    if (p->s->decisions.fixed_by[op->id][axis])
+      plan_note(l, p->s->decisions.fixed_by[op->id][axis], "it was said here what it splits");
     FAIL(l, op->loc, "%s splits '%c' along %s already: say first where it runs", name,
          op->split[axis], along);
   }
-  if (p->s->assigned[op->id][axis]) {
-    if (p->s->assigned_by[op->id][axis])
-      plan_note(l, p->s->assigned_by[op->id][axis], "it was said here where it runs");
+  if (p->s->decisions.assigned[op->id][axis]) {
+    if (p->s->decisions.assigned_by[op->id][axis])
+      plan_note(l, p->s->decisions.assigned_by[op->id][axis], "it was said here where it runs");
     FAIL(l, op->loc, "%s runs on %s already", name,
-         ranks_text(p->box.arena, p->s->ranks[op->id][axis], along));
+         ranks_text(p->box.arena, p->s->decisions.ranks[op->id][axis], along));
   }
   ConstraintClaim more = {axis, NULL, ranks, plan_line(l)};
   ConstraintClaims claims = op_contradiction(p->s, op, &more);
@@ -251,7 +252,7 @@ void plan_say_ranks(lua_State *l, Op *op, int arg, int axis) {
                           ranks_text(p->box.arena, ranks, along)));
   // No contradiction: the op runs there.
   assign_op(p->s, op, axis, ranks);
-  p->s->assigned_by[op->id][axis] = more.line;
+  p->s->decisions.assigned_by[op->id][axis] = more.line;
 }
 
 // op_assign(op, ranks, axis): the op runs on this rank of the axis, or on the ranks of this list.
@@ -269,11 +270,13 @@ static const char *why_not_cut(lua_State *l, const Value *v, char split, int axi
   Arena *a = p->box.arena;
   const char *name = v->label ? v->label : value_text(a, v), *along = p->s->mesh->axis[axis].name;
   if (v->def) return str_format(a, "'%s' is no parameter", name);
-  if (p->s->given[v->id][axis] != PARAM_open && split_of(p->s->lies[v->id][axis]) != split)
+  if (p->s->decisions.param[v->id][axis] != PARAM_open &&
+      split_of(p->s->decisions.layout[v->id][axis]) != split)
     return str_format(a, "'%s' lies otherwise along %s already", name, along);
-  if (!said_allows(p->s->said_lies[v->id][axis], split))
+  if (!said_allows(p->s->constraints.value[v->id][axis], split))
     return str_format(a, "'%s' is to be cut in dimension %s along %s, not '%c'", name,
-                      splits_text(a, said_splits(p->s->said_lies[v->id][axis], a)), along, split);
+                      splits_text(a, said_splits(p->s->constraints.value[v->id][axis], a)), along,
+                      split);
   int dim = split - '0';
   if (split == '-' || param_cuts(p->s, v, dim, axis)) return NULL;
   // "dimension 1 of 'w' is 6, which cannot be cut in 4 along dp besides the 2 parts that …"
@@ -284,7 +287,7 @@ static const char *why_not_cut(lua_State *l, const Value *v, char split, int axi
                                : str_format(a, "%d along %s", of->size, of->name);
   int64_t already = 1;
   for (int k = 0; k < p->s->mesh->n_axes; k++)
-    if (split_of(p->s->lies[v->id][k]) == split) already *= p->s->mesh->axis[k].size;
+    if (split_of(p->s->decisions.layout[v->id][k]) == split) already *= p->s->mesh->axis[k].size;
   const char *besides = "";
   if (already > 1)
     besides = str_format(a, " besides the %lld parts that it is in already", (long long)already);
@@ -307,7 +310,7 @@ static int cuts(lua_State *l) {
   return 2;
 }
 
-void plan_say_cut(lua_State *l, const Value *v, char split, int axis, Given given) {
+void plan_say_cut(lua_State *l, const Value *v, char split, int axis, ParamChoice given) {
   const PlanProgram *p = program_of(l);
   const char *why = why_not_cut(l, v, split, axis);
   ConstraintClaim more = {axis, str_copy_n(p->s->scratch, &split, 1), NULL, plan_line(l)};
@@ -318,9 +321,9 @@ void plan_say_cut(lua_State *l, const Value *v, char split, int axis, Given give
                      v->label, p->s->mesh->axis[axis].name);
   if (why) contradict(l, plan_loc(v), &claims, "to cut dimension", why);
   // Later axes and constraints see it as the parameter's layout.
-  p->s->lies[v->id][axis] = lies_of(split);
-  p->s->given[v->id][axis] = given;
-  p->s->given_by[v->id][axis] = more.line;
+  p->s->decisions.layout[v->id][axis] = lies_of(split);
+  p->s->decisions.param[v->id][axis] = given;
+  p->s->decisions.param_by[v->id][axis] = more.line;
 }
 
 // The dimensions in the list that is argument 2.
@@ -353,8 +356,8 @@ static int allow_cuts(lua_State *l, const Value *v, const char *splits, int axis
                                  claims.n > 1 ? " besides what was said before" : ""));
   // The latest constraint is the first of the list.
   Constraint *said = arena_one(p->s->scratch, Constraint);
-  *said = (Constraint){splits, more.line, p->s->said_lies[v->id][axis]};
-  p->s->said_lies[v->id][axis] = said;
+  *said = (Constraint){splits, more.line, p->s->constraints.value[v->id][axis]};
+  p->s->constraints.value[v->id][axis] = said;
   return 0;
 }
 

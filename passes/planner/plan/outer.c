@@ -23,10 +23,13 @@ typedef struct Guessing {
 
 static void copy_value(Guessing *k, const Value *v, const Value *copy) {
   const Sharding *s = k->of;
-  memcpy(k->copy.lies[copy->id], s->lies[v->id], sizeof *s->lies);
-  memcpy(k->copy.given[copy->id], s->given[v->id], sizeof *s->given);
-  memcpy(k->copy.given_by[copy->id], s->given_by[v->id], sizeof *s->given_by);
-  memcpy(k->copy.said_lies[copy->id], s->said_lies[v->id], sizeof *s->said_lies);
+  memcpy(k->copy.decisions.layout[copy->id], s->decisions.layout[v->id],
+         sizeof *s->decisions.layout);
+  memcpy(k->copy.decisions.param[copy->id], s->decisions.param[v->id], sizeof *s->decisions.param);
+  memcpy(k->copy.decisions.param_by[copy->id], s->decisions.param_by[v->id],
+         sizeof *s->decisions.param_by);
+  memcpy(k->copy.constraints.value[copy->id], s->constraints.value[v->id],
+         sizeof *s->constraints.value);
   k->value[copy->id] = v;
 }
 
@@ -43,11 +46,11 @@ static void make_copy(Guessing *k) {
   k->copy = (Sharding){.g = g,
                        .mesh = k->module->meshes,
                        .scratch = s->scratch,
-                       .cluster = s->cluster,
+                       .env.cluster = s->env.cluster,
                        .first = s->first,
                        .guessing = true};
   sharding_grow(&k->copy);
-  memcpy(k->copy.decided, s->decided, sizeof s->decided);
+  memcpy(k->copy.decisions.final, s->decisions.final, sizeof s->decisions.final);
   k->n_values = g->n_values;
   // Values with ids from n_values on are additions of the programs.
   k->value = arena_array(s->scratch, const Value *, g->n_values);
@@ -55,8 +58,9 @@ static void make_copy(Guessing *k) {
     copy_value(k, s->g->params[i], g->params[i]);
   const Op *copy = g->first;
   for_each_op(op, s->g) {
-    memcpy(k->copy.fixed[copy->id], s->fixed[op->id], sizeof *s->fixed);
-    memcpy(k->copy.said[copy->id], s->said[op->id], sizeof *s->said);
+    memcpy(k->copy.decisions.fixed_by[copy->id], s->decisions.fixed_by[op->id],
+           sizeof *s->decisions.fixed_by);
+    memcpy(k->copy.constraints.op[copy->id], s->constraints.op[op->id], sizeof *s->constraints.op);
     for (int i = 0; i < op->n_out; i++)
       copy_value(k, op->out[i], copy->out[i]);
     copy = copy->next;
@@ -69,7 +73,7 @@ static void make_copy(Guessing *k) {
 
 static void read_value(const Guessing *k, const Value *copy, Outer *out) {
   const Value *v = copy->id < k->n_values ? k->value[copy->id] : NULL;
-  if (v) memcpy(out->lies[v->id], k->copy.lies[copy->id], sizeof *out->lies);
+  if (v) memcpy(out->lies[v->id], k->copy.decisions.layout[copy->id], sizeof *out->lies);
 }
 
 Outer *outer_guess(const Sharding *s) {
@@ -119,7 +123,8 @@ Outer *outer_guess(const Sharding *s) {
         updates |= u->user && op_part(u->user) == PART_update;
       bool is_pin = op->out[0]->id >= k.n_values && updates;
       for (int a = 0; v && is_pin && a < MAX_AXES; a++)
-        if (out->axis[a] && k.copy.lies[op->out[0]->id][a].kind == SBP_S) out->parts[v->id] = true;
+        if (out->axis[a] && k.copy.decisions.layout[op->out[0]->id][a].kind == SBP_S)
+          out->parts[v->id] = true;
     }
   }
   module_free(k.module);
@@ -135,7 +140,7 @@ static void set_all(Sharding *s, const Outer *o, char (*split)[MAX_AXES], Sbp (*
     for_each_op(op, s->g)
       op->split[a] = split[op->id][a];
     for (uint32_t i = 0; i < s->g->n_values; i++)
-      s->lies[i][a] = lies[i][a];
+      s->decisions.layout[i][a] = lies[i][a];
   }
 }
 
@@ -144,12 +149,12 @@ void outer_assume(Sharding *s, Outer *o) {
   const Graph *g = s->g;
   // Save them, for outer_forget.
   o->was_split = arena_alloc_array(s->scratch, g->n_ops, sizeof *o->was_split);
-  o->was_lies = arena_copy(s->scratch, s->lies, g->n_values * sizeof *o->was_lies);
+  o->was_lies = arena_copy(s->scratch, s->decisions.layout, g->n_values * sizeof *o->was_lies);
   for_each_op(op, g)
     memcpy(o->was_split[op->id], op->split, sizeof op->split);
   set_all(s, o, o->split, o->lies);
   for (int a = 0; a < MAX_AXES; a++)
-    if (o->axis[a]) s->decided[a] = true;
+    if (o->axis[a]) s->decisions.final[a] = true;
   s->outer = o;
 }
 
@@ -158,6 +163,6 @@ void outer_forget(Sharding *s) {
   if (!o) return;
   set_all(s, o, o->was_split, o->was_lies);
   for (int a = 0; a < MAX_AXES; a++)
-    if (o->axis[a]) s->decided[a] = false;
+    if (o->axis[a]) s->decisions.final[a] = false;
   s->outer = NULL;
 }

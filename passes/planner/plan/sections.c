@@ -71,6 +71,6 @@ void decide_axes(Sharding *s, const int *axis, int n) {
     bool own = false;
     for (int k = 0; k < n; k++)
       own |= axis[k] == a;
-    if (own || (assigned && s->decided[a])) propagate_axis(s, a);
+    if (own || (assigned && s->decisions.final[a])) propagate_axis(s, a);
   }
 }

@@ -105,8 +105,8 @@ void record_call(Record *r, const Graph *g, const char *fmt, ...) {
 static const char *split_text(Record *r, const Sharding *s, const Op *op, int axis) {
   char letter = op->split[axis] ? op->split[axis] : '-';
   const char *split = lua_quoted(r->arena, (char[]){letter, 0});
-  if (!s->assigned[op->id][axis]) return split;
-  const Ranks *ranks = s->ranks[op->id][axis];
+  if (!s->decisions.assigned[op->id][axis]) return split;
+  const Ranks *ranks = s->decisions.ranks[op->id][axis];
   StrBuf b = {.arena = r->arena};
   int n = ranks ? ranks->n : s->mesh->axis[axis].size;
   strbuf_add(&b, "{ ");
@@ -130,7 +130,7 @@ static void record_param(Record *r, const Sharding *s, const Value *v) {
   bool cut = v->role == ROLE_weight || v->role == ROLE_state;
   strbuf_add(&b, "");
   for (int a = 0; a < s->mesh->n_axes; a++) {
-    Sbp lies = s->lies[v->id][a];
+    Sbp lies = s->decisions.layout[v->id][a];
     if (s->mesh->axis[a].time) continue;
     // Whether it is on all ranks of the axis, in their order.
     int size = s->mesh->axis[a].size;
@@ -143,7 +143,8 @@ static void record_param(Record *r, const Sharding *s, const Value *v) {
     else if (lies.kind != SBP_S)
       strbuf_add(&b, ",\t\"-\"");
     else
-      strbuf_addf(&b, s->given[v->id][a] == PARAM_stored ? ",\t{ %d }" : ",\t%d", lies.dim);
+      strbuf_addf(&b, s->decisions.param[v->id][a] == PARAM_stored ? ",\t{ %d }" : ",\t%d",
+                  lies.dim);
     cut |= lies.kind == SBP_S;
   }
   if (v->host && v->role == ROLE_weight)

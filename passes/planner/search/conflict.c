@@ -74,26 +74,28 @@ static void *copied(const Conflict *c, const void *at, uint32_t n, size_t size) 
 // Returns the constraints without the removed lines. Also sets Op.split, which is in the graph.
 static Sharding *without(const Conflict *c, const bool *kept) {
   Sharding *s = arena_copy(c->p->scratch, c->p->s, sizeof *s);
-  s->fixed = copied(c, s->fixed, s->n_ops, sizeof *s->fixed);
-  s->said = copied(c, s->said, s->n_ops, sizeof *s->said);
-  s->lies = copied(c, s->lies, s->n_values, sizeof *s->lies);
-  s->given = copied(c, s->given, s->n_values, sizeof *s->given);
-  s->said_lies = copied(c, s->said_lies, s->n_values, sizeof *s->said_lies);
+  s->decisions.fixed_by = copied(c, s->decisions.fixed_by, s->n_ops, sizeof *s->decisions.fixed_by);
+  s->constraints.op = copied(c, s->constraints.op, s->n_ops, sizeof *s->constraints.op);
+  s->decisions.layout = copied(c, s->decisions.layout, s->n_values, sizeof *s->decisions.layout);
+  s->decisions.param = copied(c, s->decisions.param, s->n_values, sizeof *s->decisions.param);
+  s->constraints.value = copied(c, s->constraints.value, s->n_values, sizeof *s->constraints.value);
   for (int k = 0; k < c->p->n_axes; k++) {
     int a = c->p->axis[k];
     for_each_op(op, s->g) {
-      s->said[op->id][a] = said_without(c, kept, s->said[op->id][a]);
+      s->constraints.op[op->id][a] = said_without(c, kept, s->constraints.op[op->id][a]);
       // A decision of a removed line is open again.
-      if (!is_out(c, kept, s->fixed[op->id][a])) continue;
-      s->fixed[op->id][a] = NULL;
+      if (!is_out(c, kept, s->decisions.fixed_by[op->id][a])) continue;
+      s->decisions.fixed_by[op->id][a] = NULL;
       op->split[a] = SPLIT_NONE;
     }
     for (int i = 0; i < s->g->n_params; i++) {
       const Value *v = s->g->params[i];
-      s->said_lies[v->id][a] = said_without(c, kept, s->said_lies[v->id][a]);
-      if (s->given[v->id][a] == PARAM_open || !is_out(c, kept, s->given_by[v->id][a])) continue;
-      s->given[v->id][a] = PARAM_open;
-      s->lies[v->id][a] = (Sbp){.kind = SBP_B};
+      s->constraints.value[v->id][a] = said_without(c, kept, s->constraints.value[v->id][a]);
+      if (s->decisions.param[v->id][a] == PARAM_open ||
+          !is_out(c, kept, s->decisions.param_by[v->id][a]))
+        continue;
+      s->decisions.param[v->id][a] = PARAM_open;
+      s->decisions.layout[v->id][a] = (Sbp){.kind = SBP_B};
     }
   }
   return s;
@@ -129,14 +131,15 @@ bool search_conflict(const Problem *p, Diag *d) {
   for (int k = 0; k < c.p->n_axes; k++) {
     int a = c.p->axis[k];
     for_each_op(op, s->g) {
-      add_line(&c, s->fixed[op->id][a], op, NULL);
-      for (const Constraint *said = s->said[op->id][a]; said; said = said->before)
+      add_line(&c, s->decisions.fixed_by[op->id][a], op, NULL);
+      for (const Constraint *said = s->constraints.op[op->id][a]; said; said = said->before)
         add_line(&c, said->line, op, NULL);
     }
     for (int i = 0; i < s->g->n_params; i++) {
       const Value *v = s->g->params[i];
-      if (s->given[v->id][a] != PARAM_open) add_line(&c, s->given_by[v->id][a], NULL, v);
-      for (const Constraint *said = s->said_lies[v->id][a]; said; said = said->before)
+      if (s->decisions.param[v->id][a] != PARAM_open)
+        add_line(&c, s->decisions.param_by[v->id][a], NULL, v);
+      for (const Constraint *said = s->constraints.value[v->id][a]; said; said = said->before)
         add_line(&c, said->line, NULL, v);
     }
   }

@@ -108,12 +108,12 @@ static void add_splits(Problem *p, Node *n, Choice *c, int k) {
   int axis = p->axis[k];
   const Dims *dims = dims_of(p->s, op);
   // A fixed axis has one choice.
-  if (p->s->fixed[op->id][axis]) {
+  if (p->s->decisions.fixed_by[op->id][axis]) {
     c->split[axis] = op->split[axis];
     add_splits(p, n, c, k + 1);
     return;
   }
-  const Constraint *said = p->s->said[op->id][axis];
+  const Constraint *said = p->s->constraints.op[op->id][axis];
   c->split[axis] = op->split[axis] = SPLIT_NONE;
   if (said_allows(said, '-')) add_splits(p, n, c, k + 1);
   // One choice per letter; a letter of length 1 only if a constraint names it.
@@ -145,7 +145,7 @@ static void add_lies(Problem *p, Node *n, Choice *c, int k);
 
 static void add_pair(Problem *p, Node *n, Choice *c, int k, Sbp lies, Sbp back) {
   int axis = p->axis[k];
-  Sbp *now = &p->s->lies[n->v->id][axis], before = *now;
+  Sbp *now = &p->s->decisions.layout[n->v->id][axis], before = *now;
   c->lies[axis] = lies;
   c->back[axis] = back;
   *now = back.kind == SBP_S ? back : lies; // read by param_cuts
@@ -161,7 +161,7 @@ static bool is_trained(const Problem *p, const Value *v) {
 static const Op *fixed_update(const Problem *p, const Value *v, int axis) {
   for_each_use(u, v)
     if (u->user && u->index == 0 && op_part(u->user) == PART_update &&
-        p->s->fixed[u->user->id][axis])
+        p->s->decisions.fixed_by[u->user->id][axis])
       return u->user;
   return NULL;
 }
@@ -180,9 +180,9 @@ static bool may_keep(const Problem *p, const Value *v, int dim, int axis) {
 static void add_param(Problem *p, Node *n, Choice *c, int k) {
   int axis = p->axis[k], n_before = n->choices.n;
   const Value *v = n->v;
-  const Constraint *said = p->s->said_lies[v->id][axis];
-  Sbp lies = p->s->lies[v->id][axis];
-  bool open = p->s->given[v->id][axis] == PARAM_open;
+  const Constraint *said = p->s->constraints.value[v->id][axis];
+  Sbp lies = p->s->decisions.layout[v->id][axis];
+  bool open = p->s->decisions.param[v->id][axis] == PARAM_open;
   bool may_be_whole = open ? said_allows(said, '-') : sbp_equal(lies, whole);
   // `keeps`: states that are sharded while the weight is replicated are still to be added.
   bool keeps = is_trained(p, v) && may_be_whole;
@@ -215,7 +215,7 @@ static void add_shared(Problem *p, Node *n, Choice *c, int k) {
     for (int i = 0; i < k; i++)
       if (sbp_equal(c->lies[p->axis[i]], slice(dim))) parts *= mesh->axis[p->axis[i]].size;
     for (int a = 0; a < mesh->n_axes; a++)
-      if (p->s->decided[a] && sbp_equal(p->s->lies[v->id][a], slice(dim)))
+      if (p->s->decisions.final[a] && sbp_equal(p->s->decisions.layout[v->id][a], slice(dim)))
         parts *= mesh->axis[a].size;
     if (size > 1 && size % parts == 0 && timed_dim(p->timed, v, dim, parts))
       add_pair(p, n, c, k, slice(dim), slice(dim));
@@ -236,7 +236,7 @@ const Layout *lies_as(const Problem *p, const Value *v, const Sbp *lies) {
   const Mesh *mesh = p->s->mesh;
   Sbp all[MAX_AXES];
   for (int a = 0; a < mesh->n_axes; a++)
-    all[a] = p->s->decided[a] ? p->s->lies[v->id][a] : whole;
+    all[a] = p->s->decisions.final[a] ? p->s->decisions.layout[v->id][a] : whole;
   for (int i = 0; i < p->n_axes; i++)
     all[p->axis[i]] = lies[p->axis[i]];
   return layout_new(p->s->g->module, mesh, all);
@@ -247,7 +247,7 @@ static Sbp updated_as(const Problem *p, const Value *v, int axis) {
   for_each_use(u, v)
     if (u->user && u->index == 0 && op_part(u->user) == PART_update)
       return split_gives(u->user, dims_of(p->s, u->user), 0, axis);
-  return p->s->lies[v->id][axis];
+  return p->s->decisions.layout[v->id][axis];
 }
 
 // The same for a gradient: a weight's gradient has the layout of its states; the gradient of a
@@ -255,11 +255,11 @@ static Sbp updated_as(const Problem *p, const Value *v, int axis) {
 const Layout *back_as(const Problem *p, const Value *v, const Sbp *back) {
   const Layout *l = lies_as(p, v, back);
   for (int a = 0; a < l->n_axes; a++) {
-    bool known = p->s->decided[a], searched = false;
+    bool known = p->s->decisions.final[a], searched = false;
     for (int i = 0; i < p->n_axes; i++)
       searched |= p->axis[i] == a;
     if (!known || searched) continue;
-    Sbp lies = v->def ? p->s->lies[v->id][a] : updated_as(p, v, a);
+    Sbp lies = v->def ? p->s->decisions.layout[v->id][a] : updated_as(p, v, a);
     l = with_axis(p->s->g->module, l, a, lies.kind == SBP_P ? whole : lies);
   }
   return l;
@@ -284,13 +284,14 @@ static bool same_sets(const Problem *p, const Constraint *x, const Constraint *y
 static bool params_said_alike(const Problem *p, const Value *x, const Value *y) {
   if (x->type != y->type || x->role != y->role || x->train != y->train) return false;
   for (int a = 0; a < p->s->mesh->n_axes; a++) {
-    if (p->s->given[x->id][a] != p->s->given[y->id][a] ||
-        !sbp_equal(p->s->lies[x->id][a], p->s->lies[y->id][a]))
+    if (p->s->decisions.param[x->id][a] != p->s->decisions.param[y->id][a] ||
+        !sbp_equal(p->s->decisions.layout[x->id][a], p->s->decisions.layout[y->id][a]))
       return false;
     // Their updates are fixed alike, or both are open.
     const Op *of_x = fixed_update(p, x, a), *of_y = fixed_update(p, y, a);
     bool same_update = of_x && of_y ? of_x->split[a] == of_y->split[a] : of_x == of_y;
-    if (!same_update || !same_sets(p, p->s->said_lies[x->id][a], p->s->said_lies[y->id][a]))
+    if (!same_update ||
+        !same_sets(p, p->s->constraints.value[x->id][a], p->s->constraints.value[y->id][a]))
       return false;
   }
   return true;
@@ -387,8 +388,8 @@ static void find_repeats(Problem *p) {
     bool alike = true;
     for (int a = 0; a < p->s->mesh->n_axes && alike; a++)
       alike = first->split[a] == op->split[a] &&
-              !p->s->fixed[first->id][a] == !p->s->fixed[op->id][a] &&
-              same_sets(p, p->s->said[first->id][a], p->s->said[op->id][a]);
+              !p->s->decisions.fixed_by[first->id][a] == !p->s->decisions.fixed_by[op->id][a] &&
+              same_sets(p, p->s->constraints.op[first->id][a], p->s->constraints.op[op->id][a]);
     p->first_op[op->id] = alike ? first : op;
   }
 }

@@ -47,7 +47,7 @@ static void write_all(const Problem *p, const int *choice, const Loc *why) {
     for (int i = 0; i < p->n_axes; i++) {
       int axis = p->axis[i];
       op->split[axis] = c->split[axis];
-      if (!p->s->fixed[op->id][axis]) p->s->fixed[op->id][axis] = why;
+      if (!p->s->decisions.fixed_by[op->id][axis]) p->s->decisions.fixed_by[op->id][axis] = why;
     }
   }
   // A gradient op has the split that was priced: the letter that its op of the model splits, or
@@ -63,9 +63,9 @@ static void write_all(const Problem *p, const int *choice, const Loc *why) {
       int axis = p->axis[i];
       char split = op->split[axis];
       bool known = split != SPLIT_NONE || of->split[axis] == SPLIT_NONE;
-      if (known && !p->s->fixed[op->id][axis] &&
-          said_allows(p->s->said[op->id][axis], split ? split : '-'))
-        p->s->fixed[op->id][axis] = why;
+      if (known && !p->s->decisions.fixed_by[op->id][axis] &&
+          said_allows(p->s->constraints.op[op->id][axis], split ? split : '-'))
+        p->s->decisions.fixed_by[op->id][axis] = why;
       else
         op->split[axis] = left[axis];
     }
@@ -78,9 +78,10 @@ static void write_all(const Problem *p, const int *choice, const Loc *why) {
     for (int k = 0; k < p->n_axes && node >= 0; k++) {
       const Choice *c = chosen(p, node, choice);
       int axis = p->axis[k];
-      if (p->s->given[v->id][axis] == PARAM_open) {
-        p->s->lies[v->id][axis] = c->lies[axis];
-        p->s->given[v->id][axis] = taken_so(p, v, c->lies[axis], axis) ? PARAM_fixed : PARAM_stored;
+      if (p->s->decisions.param[v->id][axis] == PARAM_open) {
+        p->s->decisions.layout[v->id][axis] = c->lies[axis];
+        p->s->decisions.param[v->id][axis] =
+            taken_so(p, v, c->lies[axis], axis) ? PARAM_fixed : PARAM_stored;
       }
       split_update(p, v, c->back[axis], axis, why);
     }
@@ -114,7 +115,7 @@ static const int *does_not_fit(const Problem *p, const SolverResult *r, const Lo
              (double)p->memory, p->c->n_kinds ? "the smallest device" : "a device", p->c->name);
   if (r->has_moment)
     diag_note(d, why, "each needs at least %s bytes", solver_cost_text(p->scratch, r->needed));
-  if (proven && !p->s->tried) search_conflict(p, d);
+  if (proven && !p->s->env.tried) search_conflict(p, d);
   return NULL;
 }
 
@@ -139,22 +140,22 @@ void searched_add(SearchStats *sum, const SearchStats *more) {
 // amounts of memory.
 static const Lives *known_lives(const Problem *p) {
   const Sharding *s = p->s;
-  LifetimeCache here = {.arena = s->scratch}, *known = s->lives ? s->lives : &here;
+  LifetimeCache here = {.arena = s->scratch}, *known = s->env.lives ? s->env.lives : &here;
   if (s->g != s->g->module->graphs) return NULL;
   if (known->lives) return known->lives;
-  Lives *lives = known->lives = lives_of(s->g->module, s->target, p->slices, known->arena);
+  Lives *lives = known->lives = lives_of(s->g->module, s->env.target, p->slices, known->arena);
   if (lives) lives->timed = timed_find(s->g, p->slices, known->arena);
   return lives;
 }
 
 // Whether alternatives are wanted besides the answer: only for the factoring that is taken.
 static bool wants_others(const Problem *p) {
-  return p->s->lives && p->s->lives->others && !p->s->tried;
+  return p->s->env.lives && p->s->env.lives->others && !p->s->env.tried;
 }
 
 static void note_answer(const Problem *p, const Solved *solved, const SearchStats *found,
                         Answer *known) {
-  SolutionCache *all = p->s->answers;
+  SolutionCache *all = p->s->env.solutions;
   if (!all || (all->known && !known)) return;
   int n = p->nodes.n;
   Answer a = {.n_nodes = n, .searched = *found};
@@ -180,18 +181,18 @@ static const int *solve(Problem *p, SearchStats *out, const Loc *why, Diag *d) {
       diag_note(d, n->op ? n->op->loc : n->v->loc, "this is what it is about");
       break;
     }
-    if (!p->s->tried) search_conflict(p, d);
+    if (!p->s->env.tried) search_conflict(p, d);
     return NULL;
   }
   // The answer found when this factoring was tried.
-  SolutionCache *all = s->answers;
+  SolutionCache *all = s->env.solutions;
   bool is_known = all && all->known && all->next < all->all.n;
   Answer *known = is_known ? &all->all.at[all->next++] : NULL;
   if (known && known->n_nodes != p->nodes.n) BUG("a factoring asks something else the second time");
   bool anew = !known || wants_others(p);
   const int *choice = anew ? NULL : known->choice;
   // It is solved again for its alternatives, to write the problem, or to explain it.
-  if (anew || s->problem || s->explain) {
+  if (anew || s->env.problem_file || s->env.explain) {
     Solved solved = search_solve(p);
     const SolverResult *r = &solved.result;
     *out = (SearchStats){.n = 1, .status = r->status, .step = solved.step, .gap = r->gap};
@@ -204,19 +205,19 @@ static const int *solve(Problem *p, SearchStats *out, const Loc *why, Diag *d) {
     out->n_edges = p->pairs.n;
     for (int i = 0; i < p->nodes.n; i++)
       out->n_choices += p->nodes.at[i].choices.n;
-    if (s->problem && !solver_write(&solved.problem, s->problem, d)) return NULL;
+    if (s->env.problem_file && !solver_write(&solved.problem, s->env.problem_file, d)) return NULL;
     if (!r->choice) return does_not_fit(p, r, why, d);
     if (anew) choice = r->choice;
-    if (s->explain) out->explained = search_explain(p, &solved.problem, s->explain, choice);
+    if (s->env.explain) out->explained = search_explain(p, &solved.problem, s->env.explain, choice);
     if (anew) note_answer(p, &solved, out, known);
   } else {
     *out = known->searched;
   }
   // Kernels were priced under splits of ops that are still open: these are open again.
-  for (int i = 0; i < p->nodes.n && !s->about; i++) {
+  for (int i = 0; i < p->nodes.n && !s->env.about; i++) {
     const Node *n = &p->nodes.at[i];
     for (int k = 0; n->op && k < p->n_axes; k++)
-      if (!s->fixed[n->op->id][p->axis[k]]) n->op->split[p->axis[k]] = SPLIT_NONE;
+      if (!s->decisions.fixed_by[n->op->id][p->axis[k]]) n->op->split[p->axis[k]] = SPLIT_NONE;
   }
   return choice;
 }
@@ -225,10 +226,10 @@ bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *
                  SearchStats *out, Diag *d) {
   Problem p = {.s = s, .scratch = s->scratch, .c = c, .axis = axis, .n_axes = n, .slices = 1};
   p.sums = sums;
-  p.memory = s->memory ? s->memory : c->memory > 0 ? (int64_t)c->memory : SOLVER_NO_LIMIT;
-  p.routed = s->routed;
+  p.memory = s->env.memory ? s->env.memory : c->memory > 0 ? (int64_t)c->memory : SOLVER_NO_LIMIT;
+  p.routed = s->env.routed;
   p.options = (SolverOptions){
-      .seconds = SECONDS, .work = s->work ? (double)s->work : SEARCH_WORK, .gap = GAP};
+      .seconds = SECONDS, .work = s->env.work ? (double)s->env.work : SEARCH_WORK, .gap = GAP};
   if (s->guessing) return true;
   if (!cost_known(c))
     return diag_error(
@@ -259,7 +260,7 @@ bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *
   const int *choice = solve(&p, out, why, d);
   outer_forget(s);
   if (!choice) return false;
-  if (s->about) return true;
+  if (s->env.about) return true;
   write_all(&p, choice, why);
   return true;
 }

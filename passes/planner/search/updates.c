@@ -50,7 +50,7 @@ static Updatings updatings_of(const Problem *p, const Value *v) {
 static bool split_at(const Problem *p, const Updating *u, Sbp states, int axis, const Loc *why) {
   Op *op = u->op;
   const Dims *dims = dims_of(p->s, op);
-  const Loc *fixed = p->s->fixed[op->id][axis];
+  const Loc *fixed = p->s->decisions.fixed_by[op->id][axis];
   if (fixed && fixed != why) return false;
   // The letter of the dimension that the states are sharded along; -1: it has none.
   const Term *t = u->operand < 0 ? &dims->out[0] : &dims->in[u->operand];
@@ -58,7 +58,7 @@ static bool split_at(const Problem *p, const Updating *u, Sbp states, int axis, 
   int letter = has_letter ? t->dim[states.dim].letter[0] : -1;
   if (states.kind == SBP_S && !split_legal(op, dims, letter, axis)) return false;
   char split = letter < 0 ? SPLIT_NONE : dims->letter[letter].name;
-  if (!said_allows(p->s->said[op->id][axis], letter < 0 ? '-' : split)) return false;
+  if (!said_allows(p->s->constraints.op[op->id][axis], letter < 0 ? '-' : split)) return false;
   op->split[axis] = split;
   return true;
 }
@@ -66,7 +66,8 @@ static bool split_at(const Problem *p, const Updating *u, Sbp states, int axis, 
 void split_update(const Problem *p, const Value *v, Sbp states, int axis, const Loc *why) {
   Updatings all = updatings_of(p, v);
   for (int i = 0; i < all.n; i++)
-    if (split_at(p, &all.at[i], states, axis, why)) p->s->fixed[all.at[i].op->id][axis] = why;
+    if (split_at(p, &all.at[i], states, axis, why))
+      p->s->decisions.fixed_by[all.at[i].op->id][axis] = why;
 }
 
 // -- Costs -------------------------------------------------------------------------------------

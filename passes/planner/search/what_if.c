@@ -32,25 +32,25 @@ static const char *ask(const Sharding *s, const Op *op, const int *axis, int n) 
   // All decisions except those of one op, as if a program had made them.
   static const Loc decided = {0};
   Sharding t = *s;
-  t.fixed = copied(s, s->fixed, s->n_ops, sizeof *s->fixed);
-  t.said = copied(s, s->said, s->n_ops, sizeof *s->said);
-  t.lies = copied(s, s->lies, s->n_values, sizeof *s->lies);
-  t.given = copied(s, s->given, s->n_values, sizeof *s->given);
-  t.about = op;
+  t.decisions.fixed_by = copied(s, s->decisions.fixed_by, s->n_ops, sizeof *s->decisions.fixed_by);
+  t.constraints.op = copied(s, s->constraints.op, s->n_ops, sizeof *s->constraints.op);
+  t.decisions.layout = copied(s, s->decisions.layout, s->n_values, sizeof *s->decisions.layout);
+  t.decisions.param = copied(s, s->decisions.param, s->n_values, sizeof *s->decisions.param);
+  t.env.about = op;
   t.record = NULL;
-  t.problem = NULL;
-  t.answers = NULL;
-  t.memory = SOLVER_NO_LIMIT;
+  t.env.problem_file = NULL;
+  t.env.solutions = NULL;
+  t.env.memory = SOLVER_NO_LIMIT;
   // All other ops are fixed, and parameters keep their layouts.
   for (int k = 0; k < n; k++) {
     int a = axis[k];
-    t.decided[a] = false;
+    t.decisions.final[a] = false;
     for_each_op(each, s->g)
-      t.fixed[each->id][a] = each == op ? NULL : &decided;
-    t.said[op->id][a] = NULL;
+      t.decisions.fixed_by[each->id][a] = each == op ? NULL : &decided;
+    t.constraints.op[op->id][a] = NULL;
     for (int i = 0; i < s->g->n_params; i++) {
       uint32_t id = s->g->params[i]->id;
-      if (t.given[id][a] == PARAM_open) t.given[id][a] = PARAM_fixed;
+      if (t.decisions.param[id][a] == PARAM_open) t.decisions.param[id][a] = PARAM_fixed;
     }
   }
   // The split of the plan.
@@ -62,7 +62,7 @@ static const char *ask(const Sharding *s, const Op *op, const int *axis, int n) 
   // Errors of the search are not reported: then it has no answer.
   Diag *quiet = diag_new(stderr);
   diag_quiet(quiet, true);
-  search_axes(&t, axis, n, true, s->cluster, NULL, &found, quiet);
+  search_axes(&t, axis, n, true, s->env.cluster, NULL, &found, quiet);
   diag_free(quiet);
   if (!found.explained || !*found.explained) return NULL;
   return str_format(s->scratch, "%s  split=%s is what the plan has\n", found.explained, now.at);
@@ -74,7 +74,7 @@ const char *search_otherwise(Sharding *s, const char *what) {
   for (int a = 0; a < s->mesh->n_axes; a++)
     if (!s->mesh->axis[a].time) axis[n++] = a;
   // The search needs a cluster with prices.
-  if (!n || !cost_known(s->cluster) || s->mesh->n_devices > cluster_devices(s->cluster))
+  if (!n || !cost_known(s->env.cluster) || s->mesh->n_devices > cluster_devices(s->env.cluster))
     return NULL;
   for_each_op(op, s->g)
     if (op_mesh(op) != s->mesh) return NULL; // ops on some of the ranks are not searched

@@ -135,8 +135,8 @@ static int smallest_device(const Placing *p, int rank) {
     inner *= mesh->axis[a].time ? 1 : mesh->axis[a].size;
   for (int i = 0; i < mesh->n_devices; i++) {
     if (i / inner % p->n_ranks != rank) continue;
-    double memory = cluster_device(p->s->cluster, mesh->device[i]).memory;
-    if (smallest < 0 || memory < cluster_device(p->s->cluster, smallest).memory)
+    double memory = cluster_device(p->s->env.cluster, mesh->device[i]).memory;
+    if (smallest < 0 || memory < cluster_device(p->s->env.cluster, smallest).memory)
       smallest = mesh->device[i];
   }
   return smallest;
@@ -166,8 +166,8 @@ double placing_failed(const Placing *p, const PartitionResult *r, Diag *d) {
   const Run *run = &p->run[w.run];
   int rank = run->first;
   for (int k = run->first; k < run->first + run->n; k++)
-    if (cluster_device(p->s->cluster, smallest_device(p, k)).memory <
-        cluster_device(p->s->cluster, smallest_device(p, rank)).memory)
+    if (cluster_device(p->s->env.cluster, smallest_device(p, k)).memory <
+        cluster_device(p->s->env.cluster, smallest_device(p, rank)).memory)
       rank = k;
   int device = smallest_device(p, rank);
   diag_error(d, p->why,
@@ -175,7 +175,7 @@ double placing_failed(const Placing *p, const PartitionResult *r, Diag *d) {
              "has %.0f",
              r->status == PARTITION_infeasible ? "the model fits on no stages"
                                                : "no stages were found that fit",
-             rank, axis, w.needed, device, p->s->cluster->name, room(p, w.run));
+             rank, axis, w.needed, device, p->s->env.cluster->name, room(p, w.run));
   // The parts of its memory use.
   StrBuf bytes = {.arena = a};
   strbuf_addf(&bytes,

@@ -52,18 +52,18 @@ static Rate rate_of(double once, double twice) {
 }
 
 Device links_least(const Links *l, const Run *run) {
-  Device least = cluster_device(l->s->cluster, device_at(l, 0, run->first, 0));
+  Device least = cluster_device(l->s->env.cluster, device_at(l, 0, run->first, 0));
   for (int o = 0; o < l->outer; o++)
     for (int i = 0; i < run->n; i++)
       for (int in = 0; in < l->inner; in++) {
         int device = device_at(l, o, run->first + i, in);
-        least = device_least(least, cluster_device(l->s->cluster, device));
+        least = device_least(least, cluster_device(l->s->env.cluster, device));
       }
   return least;
 }
 
 double links_held(const Links *l, const Run *run, double bytes) {
-  const Cluster *c = l->s->cluster;
+  const Cluster *c = l->s->env.cluster;
   int node = cluster_node(c, device_at(l, 0, run->first, 0));
   // Held ops may be on any node of the mesh.
   bool across = false;
@@ -85,7 +85,7 @@ Links links_price(const Sharding *s, int axis, Partition *p, Arena *a) {
   for (int k = 0; k < s->mesh->n_axes; k++)
     if (k != axis && !s->mesh->axis[k].time)
       *(k < axis ? &l.outer : &l.inner) *= s->mesh->axis[k].size;
-  l.traffic = traffic_new(a, s->cluster);
+  l.traffic = traffic_new(a, s->env.cluster);
   int n = p->n_runs;
   p->start = arena_array(a, double, n *n);
   p->by_rows = arena_array(a, double, n *n);

@@ -45,8 +45,8 @@ static double own_bytes(const Maker *m, const Value *v) {
   const Mesh *mesh = m->s->mesh;
   double parts = 1;
   for (int a = 0; a < mesh->n_axes; a++)
-    if (a != m->axis && !mesh->axis[a].time && m->s->decided[a] &&
-        m->s->lies[v->id][a].kind == SBP_S)
+    if (a != m->axis && !mesh->axis[a].time && m->s->decisions.final[a] &&
+        m->s->decisions.layout[v->id][a].kind == SBP_S)
       parts *= mesh->axis[a].size;
   return (double)type_bytes(v->type) / parts;
 }
@@ -62,7 +62,7 @@ bool loads_share_rows(const Sharding *s, int axis, const Units *units, const int
     const Dims *dims = dims_of(s, op);
     int64_t parts = n;
     for (int a = 0; a < mesh->n_axes; a++)
-      if (a != axis && (!s->decided[a] || op->split[a] == dims->letter[letter].name))
+      if (a != axis && (!s->decisions.final[a] || op->split[a] == dims->letter[letter].name))
         parts *= mesh->axis[a].size; // an undecided axis may split the rows, too
     if (dims->letter[letter].size % parts) return false;
     any = true;
@@ -150,13 +150,13 @@ static void add_ops(Maker *m, double *held) {
     int unit = m->units->of_op[op->id];
     if (op_part(op) == PART_update || unit == UNIT_none) continue;
     // Seconds on every run; those of a held op, on its ranks.
-    const Ranks *ranks = m->s->ranks[op->id][m->axis];
+    const Ranks *ranks = m->s->decisions.ranks[op->id][m->axis];
     int n_held = ranks ? ranks->n : m->p->n_ranks;
     if (unit >= 0) {
       for (int r = 0; r < m->p->n_runs; r++)
         m->p->seconds[unit * m->p->n_runs + r] += seconds_of(m, op, &m->device[r], m->p->run[r].n);
     } else {
-      Device least = cluster_least(m->s->cluster);
+      Device least = cluster_least(m->s->env.cluster);
       double seconds = seconds_of(m, op, &least, 1);
       for (int i = 0; i < n_held; i++)
         held[ranks ? ranks->at[i] : i] += seconds;
@@ -189,7 +189,7 @@ typedef struct Weight {
 // Adds the bytes and updates of a weight on the ranks of the held ops that read it.
 static void add_held_weight(Maker *m, const Value *v, const Weight *w, double *held) {
   int n_ranks = m->p->n_ranks;
-  Device least = cluster_least(m->s->cluster);
+  Device least = cluster_least(m->s->env.cluster);
   double update = 0;
   for_each_use(u, v)
     if (u->user && op_part(u->user) == PART_update) update += seconds_of(m, u->user, &least, 1);
@@ -198,7 +198,7 @@ static void add_held_weight(Maker *m, const Value *v, const Weight *w, double *h
   for_each_use(u, v) {
     const Op *op = u->user;
     if (!op || op_part(op) != PART_forward || m->units->of_op[op->id] != UNIT_held) continue;
-    const Ranks *ranks = m->s->ranks[op->id][m->axis];
+    const Ranks *ranks = m->s->decisions.ranks[op->id][m->axis];
     int n = ranks ? ranks->n : n_ranks;
     Sbp want = split_wants(op, dims_of(m->s, op), u->index, m->axis, (Sbp){.kind = SBP_B});
     for (int i = 0; i < n; i++) {
@@ -355,7 +355,7 @@ Loads *loads_new(const Sharding *s, int axis, const Units *units, const int *row
   m.device = arena_array(a, Device, n_runs);
   for (int r = 0; r < n_runs; r++) {
     m.device[r] = links_least(&m.links, &run[r]);
-    p->limit[r] = s->limited && m.device[r].memory > 0 ? m.device[r].memory : INFINITY;
+    p->limit[r] = s->env.limited && m.device[r].memory > 0 ? m.device[r].memory : INFINITY;
   }
   // Ops, values and weights add to them.
   find_users(&m);

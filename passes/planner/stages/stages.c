@@ -160,7 +160,8 @@ static void write_input(const Placing *p, Value *v) {
     if (reader < 0 || (unit >= 0 && p->run_of[reader] != p->run_of[unit])) return;
     unit = reader;
   }
-  if (unit < 0 || p->rows[v->id] != 0 || p->s->given[v->id][p->axis] != PARAM_open) return;
+  if (unit < 0 || p->rows[v->id] != 0 || p->s->decisions.param[v->id][p->axis] != PARAM_open)
+    return;
   const Run *run = &p->run[p->run_of[unit]];
   if (run->n == 1) return;
   // Rows that these ranks cannot divide are left on all ranks.
@@ -170,13 +171,14 @@ static void write_input(const Placing *p, Value *v) {
     v->layout = before;
     return;
   }
-  p->s->lies[v->id][p->axis] = (Sbp){.kind = SBP_S};
-  p->s->given[v->id][p->axis] = PARAM_fixed;
+  p->s->decisions.layout[v->id][p->axis] = (Sbp){.kind = SBP_S};
+  p->s->decisions.param[v->id][p->axis] = PARAM_fixed;
 }
 
 // An op whose split is undecided runs on all ranks.
 static void hold(Sharding *s, Op *op, int axis) {
-  if (s->said[op->id][axis] && !s->assigned[op->id][axis]) assign_op(s, op, axis, NULL);
+  if (s->constraints.op[op->id][axis] && !s->decisions.assigned[op->id][axis])
+    assign_op(s, op, axis, NULL);
 }
 
 static void write_all(const Placing *p) {
@@ -186,14 +188,14 @@ static void write_all(const Placing *p) {
     hold(p->s, op, p->axis);
     if (unit < 0) continue;
     assign_op(p->s, op, p->axis, ranks_of(p, op, &p->run[p->run_of[unit]]));
-    p->s->assigned_by[op->id][p->axis] = p->why;
+    p->s->decisions.assigned_by[op->id][p->axis] = p->why;
     // The ranks of a stage share its rows.
     int letter = rows_letter(p->s, p->rows, op);
     const Dims *dims = dims_of(p->s, op);
     if (op_ranks(op, p->axis) == 1 || letter < 0 || !split_legal(op, dims, letter, p->axis))
       continue;
     op->split[p->axis] = dims->letter[letter].name;
-    p->s->fixed[op->id][p->axis] = p->why;
+    p->s->decisions.fixed_by[op->id][p->axis] = p->why;
   }
   // Parameters follow their readers; inputs are read in shards.
   for (int i = 0; i < g->n_params; i++)
@@ -230,17 +232,17 @@ static void place_as_first(Sharding *s, int axis, const Loc *why) {
     while (same && (same->piece != op->piece || same->kind != op->kind))
       same = firsts.next[same->id];
     hold(s, op, axis);
-    if (!same || s->assigned[op->id][axis] || op->split[axis] != SPLIT_NONE) continue;
-    if (!s->first->placed_op[same->id][axis]) continue;
-    assign_op(s, op, axis, s->first->ranks[same->id][axis]);
-    s->assigned_by[op->id][axis] = why;
+    if (!same || s->decisions.assigned[op->id][axis] || op->split[axis] != SPLIT_NONE) continue;
+    if (!s->first->decisions.placed_op[same->id][axis]) continue;
+    assign_op(s, op, axis, s->first->decisions.ranks[same->id][axis]);
+    s->decisions.assigned_by[op->id][axis] = why;
     // It has the same split, if that is legal here.
     int letter = dims_find(dims_of(s, op), same->split[axis]);
     if (same->split[axis] == SPLIT_NONE || letter < 0 ||
         !split_legal(op, dims_of(s, op), letter, axis))
       continue;
     op->split[axis] = same->split[axis];
-    s->fixed[op->id][axis] = why;
+    s->decisions.fixed_by[op->id][axis] = why;
   }
 }
 
@@ -320,7 +322,7 @@ const int *placing_open(const Placing *p, int *n_stages) {
 
 static bool solve(Placing *p, Stages *out, Diag *d) {
   double start = clock_seconds();
-  PartitionOptions o = {.seconds = SECONDS, .lp = p->s->lp};
+  PartitionOptions o = {.seconds = SECONDS, .lp = p->s->env.lp_file};
   PartitionResult r = partition_solve(p->s->scratch, &p->loads->p, &o);
   if (r.lp_failed) return diag_error(d, p->why, "'%s' cannot be written", o.lp);
   if (!r.run_of && p->wish->chunks > 1)
@@ -354,10 +356,10 @@ bool stages_place(Sharding *s, int axis, const StageOptions *wish, const Loc *wh
   Placing p = {.s = s, .axis = axis, .why = why, .wish = wish, .n_ranks = s->mesh->axis[axis].size};
   *out = (Stages){0};
   // An axis is placed once. Costs need the speeds of a device for each rank.
-  const Cluster *c = s->cluster;
-  if (s->placed[axis].why) {
+  const Cluster *c = s->env.cluster;
+  if (s->decisions.placed[axis].why) {
     diag_error(d, why, "%s is placed already", s->mesh->axis[axis].name);
-    diag_note(d, s->placed[axis].why, "here");
+    diag_note(d, s->decisions.placed[axis].why, "here");
     return false;
   }
   if (!cost_known(c))
@@ -368,9 +370,9 @@ bool stages_place(Sharding *s, int axis, const StageOptions *wish, const Loc *wh
                       s->mesh->n_devices);
   // Other graphs are placed like the first.
   if (s->first) {
-    const struct Placed *placed = &s->first->placed[axis];
+    const struct Placed *placed = &s->first->decisions.placed[axis];
     place_as_first(s, axis, why);
-    s->placed[axis] = *placed;
+    s->decisions.placed[axis] = *placed;
     *out = (Stages){.n = placed->n_stages, .size = placed->size};
     return true;
   }
@@ -393,11 +395,11 @@ bool stages_place(Sharding *s, int axis, const StageOptions *wish, const Loc *wh
   for (int i = 0; i < p.n_runs && wish->ways; i++)
     p.loads->p.limit[i] /= 2;
   if (!solve(&p, out, d)) return false;
-  if (s->explain) out->searched.explained = placing_explain(&p, s->explain);
+  if (s->env.explain) out->searched.explained = placing_explain(&p, s->env.explain);
   if (chunks) p.run = on;
   write_all(&p);
-  s->placed[axis] = (struct Placed){why, out->n, out->size};
+  s->decisions.placed[axis] = (struct Placed){why, out->n, out->size};
   for_each_op(op, s->g)
-    s->placed_op[op->id][axis] = p.units.of_op[op->id] >= 0;
+    s->decisions.placed_op[op->id][axis] = p.units.of_op[op->id] >= 0;
   return true;
 }

@@ -205,8 +205,9 @@ static void find_fine(Finder *f, const Ops *order) {
     int *unit = &f->of_op[op->id];
     if (f->wish->pieces && op->piece > 1) continue; // left to add_twins
     // Held: a program has a constraint on the op along the axis.
-    bool is_held = f->s->assigned[op->id][f->axis] || f->s->fixed[op->id][f->axis] ||
-                   f->s->said[op->id][f->axis] || op->split[f->axis] != SPLIT_NONE;
+    bool is_held = f->s->decisions.assigned[op->id][f->axis] ||
+                   f->s->decisions.fixed_by[op->id][f->axis] ||
+                   f->s->constraints.op[op->id][f->axis] || op->split[f->axis] != SPLIT_NONE;
     bool is_constant = true;
     for (int k = 0; k < op->n_out; k++)
       is_constant &= f->constant[op->out[k]->id];
