@@ -5,8 +5,9 @@
 
 #include "onnx_shape.h"
 
-// Returns the symbol on axis 0 of all inputs that have axes, or NULL.
-static const char *shared_symbol(const Shapes *s) {
+const char *batch_symbol(const Shapes *s) {
+  if (s->im->o->batch_dim) return s->im->o->batch_dim;
+  // The symbol on axis 0 of all inputs that have axes.
   const char *shared = NULL;
   for (int i = 0; i < s->n; i++) {
     if (input_rank(s->input[i]) == 0) continue;
@@ -17,21 +18,14 @@ static const char *shared_symbol(const Shapes *s) {
   return shared;
 }
 
-const char *batch_symbol(const Shapes *s) {
-  return s->im->o->batch_dim ? s->im->o->batch_dim : shared_symbol(s);
-}
-
-// Whether the symbol is on axis 0 of some input.
-static bool on_axis_0(const Shapes *s, const char *name) {
-  for (int i = 0; i < s->n; i++)
-    if (input_rank(s->input[i]) > 0 && str_equal(dim_symbol(input_dim(s->input[i], 0)), name))
-      return true;
-  return false;
-}
-
 bool dim_is_batch(const Shapes *s, const char *symbol, size_t axis) {
   if (s->batch) return str_equal(symbol, s->batch);
-  return axis == 0 || (*symbol && on_axis_0(s, symbol));
+  if (axis == 0) return true;
+  // A symbol on axis 0 of some input is the batch in all its occurrences.
+  for (int i = 0; *symbol && i < s->n; i++)
+    if (input_rank(s->input[i]) > 0 && str_equal(dim_symbol(input_dim(s->input[i], 0)), symbol))
+      return true;
+  return false;
 }
 
 // Returns the first dimension with the symbol, or -1.
@@ -50,6 +44,7 @@ int input_batch(const Shapes *s, int i) {
   for (int k = 0; k < s->n; k++) {
     if (input_rank(s->input[k]) == 0) continue;
     const Dimension *dim = input_dim(s->input[k], 0);
+    // A symbolic dimension is preferred to a fixed one.
     if (!first || (dim_is_fixed(first) && !dim_is_fixed(dim))) first = dim;
   }
   if (input_rank(s->input[i]) == 0) return -1;
@@ -67,6 +62,7 @@ bool takes_batch(const Shapes *s) {
   for (int i = 0; i < s->n; i++) {
     if (input_rank(s->input[i]) == 0) continue;
     const Dimension *dim = input_dim(s->input[i], 0);
+    // Dimensions that --dim binds, by symbol or by position, do not take it.
     const char *place = str_format(s->im->a, "%s:0", onnx_str(s->input[i]->name));
     if (!dim_is_fixed(dim) && dim_option(s, dim_symbol(dim)) < 0 && dim_option(s, place) < 0)
       return true;
@@ -80,6 +76,7 @@ static const char *other_batch(const Shapes *s, bool bound, int *out_input, size
   for (int i = 0; i < s->n && !s->im->o->batch_dim; i++)
     for (size_t axis = 1; axis < input_rank(s->input[i]); axis++) {
       const char *name = dim_symbol(input_dim(s->input[i], axis));
+      // --dim may have bound the symbol already.
       if (!*name || (dim_option(s, name) >= 0) != bound) continue;
       *out_input = i;
       *out_axis = axis;
@@ -93,6 +90,7 @@ static void hint_at_batch_dim(const Shapes *s, bool bound, const char *hint) {
   int input;
   size_t axis;
   const char *name = other_batch(s, bound, &input, &axis);
+  // Another symbol may be the batch.
   if (name)
     diag_hint(s->im->d, "--batch-dim %s, if the batch is dimension %zu of input '%s'", name, axis,
               onnx_str(s->input[input]->name));
@@ -113,6 +111,7 @@ static bool check_fixed_batch(const Shapes *s) {
     as_asked |= dim->dim_value == o->batch;
     if (!fixed) fixed = s->input[i];
   }
+  // Without axes there is nothing to check.
   if (!fixed) return true;
   // --batch does not contradict the file; but a symbol bound by --dim may be the real batch.
   if (as_asked) {
@@ -133,6 +132,7 @@ static bool check_fixed_batch(const Shapes *s) {
 static bool check_bound_batch(const Shapes *s) {
   int option = s->batch ? dim_option(s, s->batch) : -1;
   int64_t bound = dim_option_size(s, option), batch = s->im->o->batch;
+  // One of the two is not given, or they agree.
   if (bound < 0 || batch == 0 || bound == batch) return true;
   diag_error(s->im->d, s->im->file->loc,
              "the batch is '%s', which --dim %s makes %lld and --batch %lld", s->batch,
@@ -145,6 +145,7 @@ static bool check_bound_batch(const Shapes *s) {
 bool check_batch(const Shapes *s) {
   const OnnxOptions *o = s->im->o;
   if (!o->batch_dim) return check_fixed_batch(s) && check_bound_batch(s);
+  // --batch-dim must name a symbol of some input.
   for (int i = 0; i < s->n; i++)
     if (batch_axis(s->input[i], o->batch_dim) >= 0) return check_bound_batch(s);
   diag_error(s->im->d, s->im->file->loc, "no input has a dimension '%s' for the batch",

@@ -50,20 +50,19 @@ static int long_dims(const Onnx__TensorProto *t) {
   return n;
 }
 
-static bool is_bias(const Search *s, const Onnx__NodeProto *add, size_t operand,
-                    const Onnx__TensorProto *t) {
-  if (add->n_input != 2 || long_dims(t) != 1) return false;
-  int by = name_map_find(&s->made, onnx_str(add->input[1 - operand]));
-  for (size_t i = 0; by >= 0 && i < sizeof biased / sizeof *biased; i++)
-    if (str_equal(onnx_str(s->g->node[by]->op_type), biased[i])) return true;
-  return false;
-}
-
 static bool is_slot(const Search *s, const Onnx__NodeProto *node, size_t operand,
                     const Onnx__TensorProto *t) {
   const char *op = onnx_str(node->op_type);
   if (*onnx_str(node->domain)) return false;
-  if (str_equal(op, "Add")) return is_bias(s, node, operand, t);
+  if (str_equal(op, "Add")) {
+    // A bias: a vector that is added to the result of an op with parameters.
+    if (node->n_input != 2 || long_dims(t) != 1) return false;
+    int by = name_map_find(&s->made, onnx_str(node->input[1 - operand]));
+    for (size_t i = 0; by >= 0 && i < sizeof biased / sizeof *biased; i++)
+      if (str_equal(onnx_str(s->g->node[by]->op_type), biased[i])) return true;
+    return false;
+  }
+  // A vector is no weight of a matrix product, and no table.
   if ((str_equal(op, "MatMul") || str_equal(op, "Gather")) && long_dims(t) < 2) return false;
   for (size_t i = 0; i < sizeof slots / sizeof *slots; i++)
     if (str_equal(op, slots[i].op))
@@ -71,17 +70,14 @@ static bool is_slot(const Search *s, const Onnx__NodeProto *node, size_t operand
   return false;
 }
 
-static bool is_float(const Onnx__TensorProto *t) {
-  DType dtype;
-  return onnx_dtype(t->data_type, &dtype) && dtype_class[dtype] == 'F';
-}
-
 void onnx_find_constant_weights(Import *im) {
   const Onnx__ModelProto *model = onnx_model(im->file);
   Search s = {.g = model->graph, .made = {.arena = im->a}};
   im->constant_weights.arena = im->a;
+  // PyTorch's exporters keep parameters in initializers.
   if (str_equal(onnx_str(model->producer_name), "pytorch")) return;
   for (size_t i = 0; i < s.g->n_node; i++)
+    // The node that makes each name.
     for (size_t k = 0; k < s.g->node[i]->n_output; k++)
       name_map_add(&s.made, onnx_str(s.g->node[i]->output[k]), (int)i);
   bool *read = arena_array(im->a, bool, s.g->n_node),
@@ -102,7 +98,9 @@ void onnx_find_constant_weights(Import *im) {
   }
   for (size_t i = 0; i < s.g->n_node; i++) {
     const Onnx__TensorProto *t = onnx_constant_tensor(s.g->node[i]);
-    if (t && read[i] && !other[i] && is_float(t))
+    DType dtype;
+    bool floating = t && onnx_dtype(t->data_type, &dtype) && dtype_class[dtype] == 'F';
+    if (floating && read[i] && !other[i])
       name_map_add(&im->constant_weights, onnx_str(s.g->node[i]->output[0]), (int)i);
   }
 }

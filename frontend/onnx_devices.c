@@ -37,14 +37,28 @@ static bool check_configuration(Import *im, Devices *all, const Device__Configur
   if (c->num_devices < 1 || c->num_devices > MAX_DEVICES)
     return diag_error(im->d, loc, "the configuration '%s' cannot have %d devices", name,
                       c->num_devices);
+  // The names of devices are optional.
   if (c->n_device && c->n_device != (size_t)c->num_devices)
     return diag_error(im->d, loc, "the configuration '%s' has %d devices and the names of %zu",
                       name, c->num_devices, c->n_device);
   return true;
 }
 
-// Takes the first configuration for the requested number of devices.
-static bool read_configurations(Import *im, Devices *all) {
+bool onnx_devices_begin(Import *im) {
+  if (im->o->annotated) {
+    unsigned first = 0;
+    ProtobufCMessage *any =
+        onnx_devices_message(im->file->message, &first, &device__configuration__descriptor);
+    *im->o->annotated = any != NULL;
+    if (any) protobuf_c_message_free_unpacked(any, NULL);
+  }
+  // Without a plan that follows annotations they are not read.
+  if (!im->o->devices) return true;
+  Devices *all = arena_one(im->a, Devices);
+  all->n = (int)im->o->devices;
+  all->ids = all->symbol_names = (NameMap){.arena = im->a};
+  im->devices = all;
+  // All configurations are checked; the first one for the requested number of devices is taken.
   const ProtobufCMessage *model = im->file->message, *message;
   StrBuf others = {.arena = im->a};
   unsigned at = 0;
@@ -60,6 +74,7 @@ static bool read_configurations(Import *im, Devices *all) {
       strbuf_addf(&others, "%s%d ('%s')", others.n ? ", " : "", c->num_devices, onnx_str(c->name));
     protobuf_c_message_free_unpacked((ProtobufCMessage *)(uintptr_t)message, NULL);
   }
+  // A model without annotations is fine; one for other numbers of devices is not.
   if (!ok || all->configuration || !others.n) return ok;
   diag_error(im->d, im->file->loc,
              "is annotated for another number of devices than there are ranks, %" PRId64 ": for %s",
@@ -67,23 +82,6 @@ static bool read_configurations(Import *im, Devices *all) {
   diag_hint(im->d,
             "give that number with -g, or another --plan, which does not follow annotations");
   return false;
-}
-
-static bool has_configuration(const ProtobufCMessage *model) {
-  unsigned at = 0;
-  ProtobufCMessage *m = onnx_devices_message(model, &at, &device__configuration__descriptor);
-  if (m) protobuf_c_message_free_unpacked(m, NULL);
-  return m;
-}
-
-bool onnx_devices_begin(Import *im) {
-  if (im->o->annotated) *im->o->annotated = has_configuration(im->file->message);
-  if (!im->o->devices) return true;
-  Devices *all = arena_one(im->a, Devices);
-  all->n = (int)im->o->devices;
-  all->ids = all->symbol_names = (NameMap){.arena = im->a};
-  im->devices = all;
-  return read_configurations(im, all);
 }
 
 // -- One node ----------------------------------------------------------------------------------
@@ -111,16 +109,11 @@ void onnx_devices_input(Import *im, const Onnx__ValueInfoProto *input, const Typ
   Devices *all = im->devices;
   for (int i = 0; all && i < type->rank; i++) {
     const Onnx__TensorShapeProto__Dimension *dim = input->type->tensor_type->shape->dim[i];
+    // Factors of sharded dimensions may be given by the symbols of inputs.
     bool symbol = dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM;
     if (symbol && name_map_add(&all->symbol_names, onnx_str(dim->dim_param), all->symbol_size.n))
       vec_push(im->a, &all->symbol_size, type->dim[i]);
   }
-}
-
-// Returns the size of a symbol; -1: no input has it.
-static int64_t symbol_size(const Devices *all, const char *symbol) {
-  int i = name_map_find(&all->symbol_names, symbol);
-  return i < 0 ? -1 : all->symbol_size.at[i];
 }
 
 // Sets the lengths of a dimension's factors; one may be unspecified.
@@ -131,10 +124,13 @@ static bool factor_sizes(Reader *r, const Device__Dim *dim, int64_t length, int6
     const Device__Cut *cut = dim->simple_sharding[i];
     size[i] = -1;
     if (cut->dim_case == DEVICE__CUT__DIM_DIM_VALUE) size[i] = cut->dim_value;
-    if (cut->dim_case == DEVICE__CUT__DIM_DIM_PARAM)
-      size[i] = symbol_size(r->all, onnx_str(cut->dim_param));
+    if (cut->dim_case == DEVICE__CUT__DIM_DIM_PARAM) {
+      int symbol = name_map_find(&r->all->symbol_names, onnx_str(cut->dim_param));
+      if (symbol >= 0) size[i] = r->all->symbol_size.at[symbol]; // else no input has it
+    }
     if (cut->dim_case == DEVICE__CUT__DIM_DIM_VALUE && size[i] < 1)
       return wrong(r, "'%s': a sharded dimension cannot be %" PRId64, r->tensor, size[i]);
+    // The length of the dimension determines one unknown factor, not two.
     if (size[i] < 0 && open >= 0)
       return wrong(r, "'%s': the sizes of two factors of a sharded dimension are not known",
                    r->tensor);
@@ -169,6 +165,7 @@ static bool read_cut(Reader *r, const Device__Dim *dim, int at, int *out) {
     if (size[i] % shards != 0 || size[i] < shards)
       return wrong(r, "'%s': a dimension of %" PRId64 " cannot be cut in %" PRId64 " shards",
                    r->tensor, size[i], shards);
+    // A part would be in several pieces.
     if (shards > 1 && !through)
       return wrong(r, "'%s': the shards of dimension %d are not in one piece", r->tensor, at);
     through = shards == size[i];
@@ -190,12 +187,14 @@ static bool read_cuts(Reader *r, const Device__Sharding *s, Sharding *out, int64
     if (axis < -rank || axis >= rank)
       return wrong(r, "'%s': there is no dimension %" PRId64 " of %s", r->tensor, axis,
                    type_text(r->im->a, r->type));
+    // Negative axes count from the end.
     int at = (int)(axis < 0 ? axis + rank : axis);
     if (cut[at]) return wrong(r, "'%s': dimension %d is sharded twice", r->tensor, at);
     cut[at] = true;
     if (!read_cut(r, s->sharded_dim[i], at, &parts)) return false;
     out->cut[out->n_cuts].dim = at;
     out->cut[out->n_cuts++].parts = parts;
+    // The product is checked at each factor, so it cannot overflow.
     *n_shards *= parts;
     if (*n_shards > MAX_DEVICES)
       return wrong(r, "'%s' is in more than %d shards", r->tensor, MAX_DEVICES);
@@ -203,26 +202,8 @@ static bool read_cuts(Reader *r, const Device__Sharding *s, Sharding *out, int64
   return true;
 }
 
-// Returns the group that an entry of `device` stands for, or NULL.
-static const Device__Group *find_group(const Device__Sharding *s, const NameMap *groups,
-                                       const char *key) {
-  int i = name_map_find(groups, key);
-  return i < 0 ? NULL : s->index_to_device_group_map[i];
-}
-
 static const char *key_text(Arena *a, int64_t key) {
   return str_format(a, "%" PRId64, key);
-}
-
-static bool read_groups(Reader *r, const Device__Sharding *s, NameMap *groups) {
-  for (size_t i = 0; i < s->n_index_to_device_group_map; i++) {
-    const Device__Group *group = s->index_to_device_group_map[i];
-    if (!name_map_add(groups, key_text(r->im->a, group->key), (int)i))
-      return wrong(r, "'%s': the device group %" PRId64 " is there twice", r->tensor, group->key);
-    if (!group->n_value)
-      return wrong(r, "'%s': the device group %" PRId64 " is empty", r->tensor, group->key);
-  }
-  return true;
 }
 
 typedef Vec(int64_t) Placed; // devices and their shards: device * MAX_DEVICES + shard
@@ -244,12 +225,21 @@ static bool read_devices(Reader *r, const Device__Sharding *s, int64_t n_shards,
   Arena *a = r->im->a;
   NameMap groups = {.arena = a};
   Placed placed = {0};
-  if (!read_groups(r, s, &groups)) return false;
+  // Groups of devices are found by their keys.
+  for (size_t i = 0; i < s->n_index_to_device_group_map; i++) {
+    const Device__Group *group = s->index_to_device_group_map[i];
+    if (!name_map_add(&groups, key_text(a, group->key), (int)i))
+      return wrong(r, "'%s': the device group %" PRId64 " is there twice", r->tensor, group->key);
+    if (!group->n_value)
+      return wrong(r, "'%s': the device group %" PRId64 " is empty", r->tensor, group->key);
+  }
   if (s->n_device != (size_t)n_shards)
     return wrong(r, "'%s' is in %" PRId64 " shard%s, on %zu devices or groups of them", r->tensor,
                  n_shards, n_shards == 1 ? "" : "s", s->n_device);
   for (size_t i = 0; i < s->n_device; i++) {
-    const Device__Group *group = find_group(s, &groups, key_text(a, s->device[i]));
+    // An entry is the key of a group, or a device.
+    int at = name_map_find(&groups, key_text(a, s->device[i]));
+    const Device__Group *group = at < 0 ? NULL : s->index_to_device_group_map[at];
     if (!group && !place(r, &placed, s->device[i], (int64_t)i)) return false;
     for (size_t k = 0; group && k < group->n_value; k++)
       if (!place(r, &placed, group->value[k], (int64_t)i)) return false;
@@ -271,18 +261,11 @@ static bool read_devices(Reader *r, const Device__Sharding *s, int64_t n_shards,
 // The operands and results of a node.
 enum { READS, MAKES };
 
-static void name_tensors(Reader *r, const Onnx__NodeProto *node) {
-  r->tensors = r->seen = (NameMap){.arena = r->im->a};
-  for (size_t i = 0; i < node->n_output; i++)
-    name_map_add(&r->tensors, onnx_str(node->output[i]), MAKES);
-  for (size_t i = 0; i < node->n_input; i++)
-    name_map_add(&r->tensors, onnx_str(node->input[i]), READS);
-}
-
 static bool read_sharding(Reader *r, const Scope *scope, const Device__Sharding *s) {
   Sharding out = {.tensor = str_copy(r->im->a, onnx_str(s->tensor_name))};
   r->tensor = out.tensor;
   int what = *out.tensor ? name_map_find(&r->tensors, out.tensor) : -1;
+  // Only operands and results can be annotated.
   if (what < 0)
     return wrong(r, "it is annotated how '%s' lies, which it neither reads nor makes", out.tensor);
   out.result = what == MAKES;
@@ -290,6 +273,7 @@ static bool read_sharding(Reader *r, const Scope *scope, const Device__Sharding 
     return wrong(r, "it is annotated twice how '%s' lies", out.tensor);
   const Binding *b = onnx_lookup(scope, out.tensor);
   if (!b || !b->v) return true; // it is unused, or the error has been reported
+  // Dimensions are those of the value in the IR.
   r->type = b->v->type;
   out.value = b->v->name ? str_copy(r->im->m->arena, b->v->name) : NULL;
   int64_t n_shards;
@@ -302,29 +286,10 @@ static bool read_sharding(Reader *r, const Scope *scope, const Device__Sharding 
 
 static int64_t *stage_of(Import *im, const Value *v) {
   Devices *all = im->devices;
+  // 0: no stage; else the stage plus one.
   while (all->stage.n <= (int)v->id)
     vec_push(im->a, &all->stage, 0);
   return &all->stage.at[v->id];
-}
-
-static void check_stage(Reader *r, const Scope *scope, const Onnx__NodeProto *proto) {
-  Import *im = r->im;
-  int64_t stage = r->node->stage, latest = stage + 1;
-  for (size_t i = 0; i < proto->n_input; i++) {
-    const char *name = onnx_str(proto->input[i]);
-    const Binding *b = *name ? onnx_lookup(scope, name) : NULL;
-    if (!b || !b->v) continue;
-    int64_t needs = *stage_of(im, b->v);
-    if (needs > latest) latest = needs;
-    if (stage >= 0 && needs > stage + 1)
-      wrong(r, "it is in stage %" PRId64 " and reads '%s', which is made in stage %" PRId64, stage,
-            name, needs - 1);
-  }
-  for (size_t i = 0; i < proto->n_output; i++) {
-    const char *name = onnx_str(proto->output[i]);
-    const Binding *b = *name ? onnx_lookup(scope, name) : NULL;
-    if (b && b->v && *stage_of(im, b->v) < latest) *stage_of(im, b->v) = latest;
-  }
 }
 
 // -- Nodes -------------------------------------------------------------------------------------
@@ -337,6 +302,7 @@ static void read_node(Reader *r, const Scope *scope, const Onnx__NodeProto *prot
     wrong(r, "it is annotated for '%s', which is no configuration of the model", id);
     return;
   }
+  // Annotations for other numbers of devices are skipped.
   if (!str_equal(id, r->all->configuration)) return;
   if (*seen) {
     wrong(r, "it is annotated twice for '%s'", id);
@@ -346,7 +312,14 @@ static void read_node(Reader *r, const Scope *scope, const Onnx__NodeProto *prot
   if (message->has_pipeline_stage) r->node->stage = message->pipeline_stage;
   if (message->has_pipeline_stage && message->pipeline_stage < 0)
     wrong(r, "it cannot be in stage %d", message->pipeline_stage);
-  if (message->n_sharding_spec) name_tensors(r, proto);
+  if (message->n_sharding_spec) {
+    // A sharding is of an operand or a result; a tensor that is both counts as a result.
+    r->tensors = r->seen = (NameMap){.arena = r->im->a};
+    for (size_t i = 0; i < proto->n_output; i++)
+      name_map_add(&r->tensors, onnx_str(proto->output[i]), MAKES);
+    for (size_t i = 0; i < proto->n_input; i++)
+      name_map_add(&r->tensors, onnx_str(proto->input[i]), READS);
+  }
   for (size_t i = 0; i < message->n_sharding_spec; i++)
     read_sharding(r, scope, message->sharding_spec[i]);
 }
@@ -360,12 +333,29 @@ void onnx_devices_node(Import *im, const Scope *scope, const Onnx__NodeProto *pr
   unsigned at = 0;
   bool seen = false;
   node->loc = loc;
+  // A node has at most one message for the configuration.
   node->stage = -1;
   while ((message = onnx_devices_message(&proto->base, &at, &device__node__descriptor))) {
     read_node(&r, scope, proto, (const void *)message, &seen);
     protobuf_c_message_free_unpacked(message, NULL);
   }
-  check_stage(&r, scope, proto);
+  // No operand may be made in a later stage; a result is of the latest stage that it depends on.
+  int64_t stage = node->stage, latest = stage + 1;
+  for (size_t i = 0; i < proto->n_input; i++) {
+    const char *name = onnx_str(proto->input[i]);
+    const Binding *b = *name ? onnx_lookup(scope, name) : NULL;
+    if (!b || !b->v) continue;
+    int64_t needs = *stage_of(im, b->v);
+    if (needs > latest) latest = needs;
+    if (stage >= 0 && needs > stage + 1)
+      wrong(&r, "it is in stage %" PRId64 " and reads '%s', which is made in stage %" PRId64, stage,
+            name, needs - 1);
+  }
+  for (size_t i = 0; i < proto->n_output; i++) {
+    const char *name = onnx_str(proto->output[i]);
+    const Binding *b = *name ? onnx_lookup(scope, name) : NULL;
+    if (b && b->v && *stage_of(im, b->v) < latest) *stage_of(im, b->v) = latest;
+  }
   if (node->shardings.n || node->stage >= 0) vec_push(im->a, &im->devices->nodes, node);
 }
 

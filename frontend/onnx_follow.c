@@ -24,39 +24,38 @@ static bool reaches(Follow *f, const Onnx__NodeProto *node, const char *name, bo
   bool is = str_equal(name, f->name), reads = false;
   for (size_t i = 0; i < node->n_output; i++)
     is |= is_called(f, node->output[i]);
+  // All operands are looked at, since the name may be that of an input.
   for (size_t i = 0; i < node->n_input; i++) {
     const char *in = onnx_str(node->input[i]);
     reads |= is_called(f, in) || name_map_find(&f->reached, in) >= 0;
     f->known |= is_called(f, in);
   }
   f->known |= is;
+  // Readers of these results are reached in turn.
   for (size_t i = 0; (is || reads) && i < node->n_output; i++)
     *more |= *onnx_str(node->output[i]) && name_map_add(&f->reached, node->output[i], 0);
   return is || reads;
 }
 
-static const char *follow(Follow *f, const Onnx__GraphProto *g, OnnxLasts *lasts, const void *of) {
-  static const Scope whole = {.prefix = ""};
-  for (bool more = true; more;) {
-    more = false;
-    for (size_t i = 0; i < g->n_node; i++) {
-      const char *name = onnx_place(f->file, f->a, onnx_node_name(f->a, &whole, g->node[i]))->node;
-      if (reaches(f, g->node[i], name, &more) && lasts(of, name)) return name;
-    }
-  }
-  return NULL;
-}
-
 const char *onnx_follow(const char *path, const char *name, OnnxLasts *lasts, const void *of,
                         Arena *a, bool *known) {
+  static const Scope whole = {.prefix = ""};
   OnnxFile file;
   Diag *d = diag_new(stderr);
+  // The file was read before: its errors are known.
   diag_quiet(d, true);
   Follow f = {.file = &file, .a = a, .name = name, .reached.arena = a};
   const char *node = NULL;
   if (*name && onnx_open(&file, path, &onnx__model_proto__descriptor, a, d)) {
     const Onnx__GraphProto *g = onnx_model(&file)->graph;
-    if (g) node = follow(&f, g, lasts, of);
+    // Again, as long as another node was reached: some precede their operands.
+    for (bool more = g != NULL; more && !node;) {
+      more = false;
+      for (size_t i = 0; i < g->n_node && !node; i++) {
+        const char *at = onnx_place(&file, a, onnx_node_name(a, &whole, g->node[i]))->node;
+        if (reaches(&f, g->node[i], at, &more) && lasts(of, at)) node = at;
+      }
+    }
     for (size_t i = 0; g && i < g->n_initializer; i++)
       f.known |= is_called(&f, g->initializer[i]->name);
     for (size_t i = 0; g && i < g->n_input; i++)

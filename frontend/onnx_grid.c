@@ -50,54 +50,35 @@ static int upwards(const void *x, const void *y) {
 
 // Returns the index of the model's stage among all stages with nodes, or -1.
 static int stage_index(const Grid *g, int64_t stage) {
+  // The stages are sorted.
   const int64_t *at =
       g->stages.n ? bsearch(&stage, g->stages.at, (size_t)g->stages.n, sizeof stage, upwards)
                   : NULL;
   return at ? (int)(at - g->stages.at) : -1;
 }
 
-static void list_stages(Grid *g) {
-  int n = 0;
-  for (int i = 0; i < g->all->nodes.n; i++)
-    if (g->all->nodes.at[i]->stage >= 0) vec_push(g->im->a, &g->stages, g->all->nodes.at[i]->stage);
-  if (g->stages.n) qsort(g->stages.at, (size_t)g->stages.n, sizeof *g->stages.at, upwards);
-  for (int i = 0; i < g->stages.n; i++)
-    if (i == 0 || g->stages.at[i] != g->stages.at[n - 1]) g->stages.at[n++] = g->stages.at[i];
-  g->stages.n = n;
-}
-
-// Returns the first tensor of a node in a stage: its devices give the number of devices per stage.
-static const Sharding *first_of_stages(const Grid *g) {
-  for (int i = 0; i < g->all->nodes.n; i++)
-    if (g->all->nodes.at[i]->stage >= 0 && g->all->nodes.at[i]->shardings.n)
-      return &g->all->nodes.at[i]->shardings.at[0];
-  return NULL;
-}
-
 static int place_of_device(const Grid *g, int device) {
   return device / g->stride % g->n_stages;
 }
 
-// Places stages without annotated tensors by their index, if every group of devices has a stage.
-static bool place_others(const Grid *g) {
-  for (int i = 0; i < g->stages.n; i++) {
-    if (g->place[i] >= 0) continue;
-    if (g->n_stages != g->stages.n)
-      return wrong(g, NULL,
-                   str_format(g->im->a,
-                              "stage %" PRId64 " has nodes, but none with a tensor that says on "
-                              "which devices they are",
-                              g->stages.at[i]));
-    g->place[i] = i;
-  }
-  return true;
-}
-
 static bool lay_stages(Grid *g) {
   int n = g->all->n;
-  list_stages(g);
-  const Sharding *first = first_of_stages(g);
-  // All stages have as many devices as the first annotated tensor.
+  // The stages of the nodes, ascending, each once.
+  int distinct = 0;
+  for (int i = 0; i < g->all->nodes.n; i++)
+    if (g->all->nodes.at[i]->stage >= 0) vec_push(g->im->a, &g->stages, g->all->nodes.at[i]->stage);
+  if (g->stages.n) qsort(g->stages.at, (size_t)g->stages.n, sizeof *g->stages.at, upwards);
+  for (int i = 0; i < g->stages.n; i++)
+    if (i == 0 || g->stages.at[i] != g->stages.at[distinct - 1])
+      g->stages.at[distinct++] = g->stages.at[i];
+  g->stages.n = distinct;
+  // All stages have as many devices as the first annotated tensor of a node in a stage.
+  const Sharding *first = NULL;
+  for (int i = 0; i < g->all->nodes.n; i++)
+    if (g->all->nodes.at[i]->stage >= 0 && g->all->nodes.at[i]->shardings.n) {
+      first = &g->all->nodes.at[i]->shardings.at[0];
+      break;
+    }
   g->n_stages = first && n % first->n_devices == 0 ? n / first->n_devices : g->stages.n;
   if (!g->n_stages) g->n_stages = 1;
   if (n % g->n_stages != 0 || g->n_stages < g->stages.n)
@@ -120,7 +101,19 @@ static bool lay_stages(Grid *g) {
     if (stage >= 0 && node->shardings.n && g->place[stage] < 0)
       g->place[stage] = place_of_device(g, node->shardings.at[0].device[0]);
   }
-  return place_others(g);
+  // Stages without annotated tensors are placed by their index, if every group of devices has a
+  // stage.
+  for (int i = 0; i < g->stages.n; i++) {
+    if (g->place[i] >= 0) continue;
+    if (g->n_stages != g->stages.n)
+      return wrong(g, NULL,
+                   str_format(g->im->a,
+                              "stage %" PRId64 " has nodes, but none with a tensor that says on "
+                              "which devices they are",
+                              g->stages.at[i]));
+    g->place[i] = i;
+  }
+  return true;
 }
 
 // Returns the group of devices that the node runs on; -1: it is in no stage.
@@ -132,11 +125,13 @@ static int place_of_node(const Grid *g, const AnnotatedNode *node) {
 // Whether the tensor is on all devices of its stage: then device[i] has position i.
 static bool check_devices(const Grid *g, const AnnotatedNode *node, const Sharding *s) {
   int place = g->n_stages > 1 ? place_of_node(g, node) : 0;
+  // Devices of a node without a stage are ambiguous if there are several.
   if (place < 0)
     return wrong(g, node,
                  str_format(g->im->a,
                             "'%s' is on devices, but the node is in none of the %d stages",
                             s->tensor, g->n_stages));
+  // As many devices as the stage has, and all of them its own.
   bool fits = s->n_devices == g->inner;
   for (int i = 0; i < s->n_devices; i++)
     fits = fits && place_of_device(g, s->device[i]) == place;
@@ -171,6 +166,7 @@ static void add_cut(Grid *g, int at) {
 static bool find_cuts(Grid *g, const Sharding *s, int i) {
   int first = part_at(s, i, 0), step = 1;
   while (step < g->inner) {
+    // Axes that do not split the dimension: the part stays the same.
     int n = 1;
     while (n < g->inner / step && part_at(s, i, n * step) == first)
       n++;
@@ -178,6 +174,7 @@ static bool find_cuts(Grid *g, const Sharding *s, int i) {
     if (g->inner % step != 0) return false;
     add_cut(g, step);
     if (step == g->inner) break;
+    // Axes that split it: the part increases evenly.
     int more = part_at(s, i, step) - first;
     for (n = 2; n < g->inner / step && part_at(s, i, n * step) == first + n * more;)
       n++;
@@ -201,6 +198,7 @@ static void add_axis(Grid *g, int size, int step) {
 }
 
 static bool make_axes(Grid *g) {
+  // The whole grid, and the boundaries of stages, are strides as well.
   add_cut(g, 1);
   add_cut(g, g->stride);
   add_cut(g, g->inner);
@@ -210,7 +208,9 @@ static bool make_axes(Grid *g) {
     int at = g->cuts.at[i];
     if (i + 1 < g->cuts.n && g->cuts.at[i + 1] % at != 0)
       return wrong(g, NULL, "the annotations cut the devices in ways that are not one grid");
+    // An axis between each two strides, outermost first.
     if (i + 1 < g->cuts.n) add_axis(g, g->cuts.at[i + 1] / at, at);
+    // The axis of stages is between the axes of one stage.
     if (at != g->stride || g->n_stages == 1) continue;
     g->stage_axis = g->n_axes;
     add_axis(g, g->n_stages, 0);
@@ -225,11 +225,13 @@ static bool make_axes(Grid *g) {
 static bool find_axes(const Grid *g, const Sharding *s, int i, Sbp *axis) {
   int parts = 1;
   for (int a = g->n_axes - 1; a >= 0; a--) {
+    // From the innermost axis on: each one that splits has the product of those inside it.
     if (a == g->stage_axis || part_at(s, i, g->step[a]) == 0) continue;
     if (part_at(s, i, g->step[a]) != parts || axis[a].kind == SBP_S) return false;
     axis[a] = (Sbp){SBP_S, s->cut[i].dim};
     parts *= g->size[a];
   }
+  // Every position must have the part that these axes give it.
   for (int place = 0; place < g->inner; place++) {
     int expect = 0, worth = 1;
     for (int a = g->n_axes - 1; a >= 0; a--) {
@@ -251,61 +253,54 @@ static bool not_a_grid(const Grid *g, const AnnotatedNode *node, const Sharding 
                           s->tensor));
 }
 
-static bool lay_tensor(const Grid *g, const AnnotatedNode *node, const Sharding *s,
-                       AnnotatedValue *out) {
-  *out = (AnnotatedValue){.name = s->value, .result = s->result};
-  for (int i = 0; i < s->n_cuts; i++)
-    if (s->cut[i].parts > 1 && !find_axes(g, s, i, out->axis)) return not_a_grid(g, node, s);
-  return true;
-}
-
 static void lay_tensors(const Grid *g, const AnnotatedNode *node, Annotation *to, bool result) {
   for (int i = 0; i < node->shardings.n; i++) {
     const Sharding *s = &node->shardings.at[i];
-    if (s->result == result && s->value) lay_tensor(g, node, s, &to->value[to->n_values++]);
+    if (s->result != result || !s->value) continue;
+    AnnotatedValue *out = &to->value[to->n_values++];
+    *out = (AnnotatedValue){.name = s->value, .result = s->result};
+    // Each sharded dimension takes the axes that split it.
+    bool fits = true;
+    for (int k = 0; fits && k < s->n_cuts; k++)
+      fits = s->cut[k].parts <= 1 || find_axes(g, s, k, out->axis);
+    if (!fits) not_a_grid(g, node, s);
   }
-}
-
-static void annotate(const Grid *g, Annotations *all) {
-  Arena *a = g->im->m->arena;
-  for (int i = 0; i < g->all->nodes.n; i++) {
-    const AnnotatedNode *node = g->all->nodes.at[i];
-    Annotation *one = arena_one(a, Annotation);
-    one->node = node->loc->node;
-    one->stage = g->stage_axis < 0 ? -1 : place_of_node(g, node);
-    one->value = arena_array(a, AnnotatedValue, node->shardings.n);
-    lay_tensors(g, node, one, false);
-    lay_tensors(g, node, one, true);
-    annotations_add(all, one);
-  }
-}
-
-static bool find_grid(Grid *g) {
-  if (!lay_stages(g)) return false;
-  for (int i = 0; i < g->all->nodes.n; i++) {
-    AnnotatedNode *node = g->all->nodes.at[i];
-    for (int k = 0; k < node->shardings.n; k++) {
-      const Sharding *s = &node->shardings.at[k];
-      bool fits = check_devices(g, node, s);
-      for (int c = 0; fits && c < s->n_cuts; c++)
-        if (s->cut[c].parts > 1 && !find_cuts(g, s, c)) fits = not_a_grid(g, node, s);
-    }
-  }
-  return !g->all->failed && make_axes(g);
 }
 
 bool onnx_grid(Import *im, Devices *devices) {
   Grid g = {.im = im, .all = devices};
   Arena *a = im->m->arena;
-  if (!find_grid(&g)) return false;
+  if (!lay_stages(&g)) return false;
+  // Each annotated tensor adds the strides of the axes that its shards imply.
+  for (int i = 0; i < devices->nodes.n; i++) {
+    const AnnotatedNode *node = devices->nodes.at[i];
+    for (int k = 0; k < node->shardings.n; k++) {
+      const Sharding *s = &node->shardings.at[k];
+      bool fits = check_devices(&g, node, s);
+      for (int c = 0; fits && c < s->n_cuts; c++)
+        if (s->cut[c].parts > 1 && !find_cuts(&g, s, c)) fits = not_a_grid(&g, node, s);
+    }
+  }
+  if (devices->failed || !make_axes(&g)) return false;
   Annotations *all = arena_one(a, Annotations);
   all->name = devices->configuration;
   all->n_axes = g.n_axes;
+  // Annotations do not name axes, so these get names here.
   all->stages = g.stage_axis;
   for (int i = 0, n = 0; i < g.n_axes; i++)
     all->axis[i] =
         (MeshAxis){i == g.stage_axis ? "pp" : str_format(a, "d%d", n++), g.size[i], false};
-  annotate(&g, all);
+  // Each node has one annotation, with its operands before its results.
+  for (int i = 0; i < devices->nodes.n; i++) {
+    const AnnotatedNode *node = devices->nodes.at[i];
+    Annotation *one = arena_one(a, Annotation);
+    one->node = node->loc->node;
+    one->stage = g.stage_axis < 0 ? -1 : place_of_node(&g, node);
+    one->value = arena_array(a, AnnotatedValue, node->shardings.n);
+    lay_tensors(&g, node, one, false);
+    lay_tensors(&g, node, one, true);
+    annotations_add(all, one);
+  }
   if (devices->failed) return false;
   im->m->annotations = all;
   return true;

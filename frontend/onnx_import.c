@@ -27,6 +27,7 @@ enum {
 
 Scope *onnx_scope_new(Import *im, const Scope *outer) {
   Scope *s = arena_one(im->a, Scope);
+  // A branch has the opsets and the function of the scope around it, and names of its own.
   if (outer) *s = *outer;
   s->outer = outer;
   s->names = s->read = (NameMap){.arena = im->a};
@@ -66,6 +67,7 @@ Binding *onnx_lookup(const Scope *scope, const char *name) {
 const char *onnx_value_name(Arena *a, const char *name) {
   while (*name == '/' || *name == '.')
     name++;
+  // Paths become dotted names, as PyTorch writes them.
   char *plain = arena_copy(a, name, strlen(name) + 1);
   for (char *c = plain; *c; c++) {
     bool digit = *c >= '0' && *c <= '9';
@@ -86,6 +88,7 @@ bool onnx_initializers(Import *im, Scope *scope, const Onnx__GraphProto *g) {
     (void)bind(im, scope, (Binding){.name = name, .init = g->initializer[i]});
   }
   for (size_t i = 0; i < g->n_sparse_initializer; i++) {
+    // Sparse ones are reported, with all other unsupported parts of the model.
     const Onnx__TensorProto *values = g->sparse_initializer[i]->values;
     const char *name = onnx_str(values ? values->name : NULL);
     onnx_problem(im, onnx_place(im->file, im->m->arena, name),
@@ -99,6 +102,7 @@ Value *onnx_binding_value(Import *im, Binding *b) {
   if (b->v || !b->init) return b->v;
   Arena *a = im->m->arena;
   const Loc *loc = onnx_place(im->file, a, b->name);
+  // The first reader of an initializer: it becomes a weight or a constant.
   OnnxTensor t;
   if (!onnx_tensor(im->file, im->o->external_data_dir, b->init, a, loc, &t, im->d)) {
     b->poisoned = true;
@@ -117,6 +121,7 @@ Value *onnx_binding_value(Import *im, Binding *b) {
     onnx_decide(im, v, why);
   }
   if (constant) {
+    // Its value is needed now: shapes may depend on it.
     Tensor tensor;
     b->poisoned = !onnx_tensor_load(im->file, &t, type, im->a, loc, &tensor, im->d);
     if (b->poisoned) return NULL;
@@ -163,6 +168,7 @@ static bool import_plain_binary(Node *n) {
   int64_t axis = -1, dim[MAX_RANK];
   if (n->opset < 7 && node_int(n, "broadcast", 0)) axis = node_int(n, "axis", -1);
   int rank = node_rank(n, 0);
+  // The dimensions after it are 1, as in newer opsets.
   if (axis >= 0 && axis + y->type->rank <= rank) {
     for (int i = 0; i < rank - axis; i++)
       dim[i] = i < y->type->rank ? y->type->dim[i] : 1;
@@ -172,26 +178,8 @@ static bool import_plain_binary(Node *n) {
   return true;
 }
 
-// Returns the row of the newest form up to the opset; else NULL.
-static const Row *find_row(const char *name, int opset) {
-  const Row *best = NULL;
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-    if (str_equal(rows[i].name, name) && rows[i].since <= opset &&
-        (!best || rows[i].since > best->since))
-      best = &rows[i];
-  return best;
-}
-
 static const char *plain_domain(const char *domain) {
   return str_equal(domain, "ai.onnx") ? "" : domain;
-}
-
-// A model without the domain's opset has opset 1, by the standard.
-static int64_t find_opset(const Scope *scope, const char *domain) {
-  for (size_t i = 0; i < scope->n_opsets; i++)
-    if (str_equal(plain_domain(onnx_str(scope->opsets[i]->domain)), domain))
-      return scope->opsets[i]->version;
-  return 1;
 }
 
 // "Gemm, opset 13, of f32[8,16], f32[16,4], -"
@@ -203,6 +191,7 @@ static const char *describe_node(Import *im, const Scope *scope, const Onnx__Nod
               (long long)opset);
   for (size_t i = 0; i < node->n_input; i++) {
     const char *name = onnx_str(node->input[i]);
+    // Operands that failed or are missing have no type.
     const Binding *in = *name ? onnx_lookup(scope, name) : NULL;
     strbuf_addf(&b, "%s%s", i ? ", " : ", of ",
                 in && in->v          ? type_text(im->a, in->v->type)
@@ -211,11 +200,6 @@ static const char *describe_node(Import *im, const Scope *scope, const Onnx__Nod
                                      : "-");
   }
   return b.at;
-}
-
-static void poison_results(Import *im, Scope *scope, const Onnx__NodeProto *node) {
-  for (size_t i = 0; i < node->n_output; i++)
-    if (*onnx_str(node->output[i])) onnx_bind(im, scope, node->output[i], NULL, true);
 }
 
 static const Loc *node_loc(Import *im, const Scope *scope, const Onnx__NodeProto *node) {
@@ -234,6 +218,7 @@ bool node_fail_hint(Node *n, const char *hint, const char *fmt, ...) {
   va_start(args, fmt);
   const char *text = str_vformat(n->a, fmt, args);
   va_end(args);
+  // The report has the types of the operands.
   onnx_problem(n->im, n->b->origin.loc, str_format(n->a, "%s: %s", n->op, text), hint,
                describe_node(n->im, n->scope, n->proto, n->opset));
   return false;
@@ -250,18 +235,6 @@ bool node_fail(Node *n, const char *fmt, ...) {
   return false;
 }
 
-// Reports the caught error of op_new or of an evaluation at this node, without its location.
-static void report_caught(Node *n) {
-  Import *im = n->im;
-  fflush(im->stream);
-  const char *said = str_copy(n->a, im->text + im->text_seen), *at = strstr(said, "error: ");
-  im->text_seen = im->text_n;
-  if (!at) return;
-  at += strlen("error: ");
-  const char *text = str_copy_n(n->a, at, strcspn(at, "\n"));
-  onnx_problem(im, n->b->origin.loc, text, NULL, describe_node(im, n->scope, n->proto, n->opset));
-}
-
 // Looks up the operands.  False if one is poisoned or missing.
 static bool read_operands(Import *im, Scope *scope, const Onnx__NodeProto *node, int64_t opset,
                           Value **in, const Sequence **in_sequence) {
@@ -270,6 +243,7 @@ static bool read_operands(Import *im, Scope *scope, const Onnx__NodeProto *node,
     const char *name = onnx_str(node->input[i]);
     if (!*name) continue;
     Binding *b = onnx_lookup(scope, name);
+    // No scope has the name.
     if (!b)
       onnx_problem(
           im, node_loc(im, scope, node),
@@ -277,6 +251,7 @@ static bool read_operands(Import *im, Scope *scope, const Onnx__NodeProto *node,
           describe_node(im, scope, node, opset));
     in_sequence[i] = b ? b->sequence : NULL;
     if (b && !b->poisoned && !b->v && !b->init) continue; // left out in this function's call
+    // A poisoned operand was reported at its own node.
     in[i] = b && !b->poisoned ? onnx_binding_value(im, b) : NULL;
     ok = ok && in[i];
   }
@@ -304,6 +279,7 @@ static bool import_by_row(Import *im, Scope *scope, const Onnx__NodeProto *node,
   // Import functions may set results that the node does not name.
   n.out = arena_array(im->a, Value *, n.n_out + 8);
   n.out_sequence = arena_array(im->a, const Sequence *, n.n_out + 8);
+  // Operands that are left out at the end do not count.
   int given = n.n_in;
   while (given > 0 && !*onnx_str(node->input[given - 1]))
     given--;
@@ -316,11 +292,20 @@ static bool import_by_row(Import *im, Scope *scope, const Onnx__NodeProto *node,
       return node_fail(&n, "operand %d is left out", i);
   }
   onnx_evaluate_new(im, &n); // for the initializers among the operands
+  // An attribute that was not read would change the result.
   bool ok = row->import(&n) && !b.failed && node_check_attributes(&n);
   if (ok) onnx_evaluate_new(im, &n);
   if (!ok || b.failed) {
     im->last = im->g->last;
-    report_caught(&n);
+    // The caught error of an op or of its evaluation is reported at this node, without its
+    // location.
+    fflush(im->stream);
+    const char *said = str_copy(im->a, im->text + im->text_seen), *at = strstr(said, "error: ");
+    im->text_seen = im->text_n;
+    if (!at) return false;
+    at += strlen("error: ");
+    const char *text = str_copy_n(im->a, at, strcspn(at, "\n"));
+    onnx_problem(im, b.origin.loc, text, NULL, describe_node(im, scope, node, n.opset));
     return false;
   }
   for (int i = 0; i < n.n_out; i++) {
@@ -328,6 +313,7 @@ static bool import_by_row(Import *im, Scope *scope, const Onnx__NodeProto *node,
     if (!*name) continue;
     Binding result = {.v = n.out[i], .sequence = n.out_sequence[i]};
     result.poisoned = !result.v && !result.sequence;
+    // Results without readers may be unsupported.
     if (result.poisoned && node_wants(&n, i))
       return node_fail(&n, "its result %d is not supported", i);
     if (result.v && result.v->def && !result.v->name)
@@ -347,6 +333,7 @@ static bool import_call(Import *im, Scope *scope, const Onnx__NodeProto *node, i
                         const Onnx__FunctionProto *f) {
   const Loc *loc = node_loc(im, scope, node);
   const char *detail = describe_node(im, scope, node, opset);
+  // Recursion would not end: functions are put in place.
   for (const Scope *s = scope; s; s = s->caller)
     if (s->function == f) {
       onnx_problem(im, loc, str_format(im->a, "function '%s' calls itself", onnx_str(f->name)),
@@ -360,6 +347,7 @@ static bool import_call(Import *im, Scope *scope, const Onnx__NodeProto *node, i
                  NULL, detail);
     return false;
   }
+  // The body sees only its operands, with the opsets of its own.
   Scope *body = onnx_scope_new(im, NULL);
   body->call = node;
   body->caller = scope;
@@ -374,6 +362,7 @@ static bool import_call(Import *im, Scope *scope, const Onnx__NodeProto *node, i
     onnx_bind_as(im, body, onnx_str(f->input[i]), operand ? operand : &(Binding){0});
   }
   if (!onnx_body(im, body, f->node, f->n_node, f->output, node->n_output)) return false;
+  // The results are bound under the names of the call.
   for (size_t i = 0; i < node->n_output; i++) {
     Binding *b = onnx_lookup(body, onnx_str(f->output[i]));
     if (!*onnx_str(node->output[i])) continue;
@@ -394,7 +383,14 @@ static bool import_call(Import *im, Scope *scope, const Onnx__NodeProto *node, i
 
 static bool import_node(Import *im, Scope *scope, const Onnx__NodeProto *node) {
   const char *name = onnx_str(node->op_type), *domain = plain_domain(onnx_str(node->domain));
-  int64_t opset = find_opset(scope, domain);
+  // A model without the domain's opset has opset 1, by the standard.
+  int64_t opset = 1;
+  for (size_t i = 0; i < scope->n_opsets; i++)
+    if (str_equal(plain_domain(onnx_str(scope->opsets[i]->domain)), domain)) {
+      opset = scope->opsets[i]->version;
+      break;
+    }
+  // A weight in a Constant node is bound as an initializer is.
   const Onnx__TensorProto *held = scope->outer ? NULL : onnx_constant_weight(im, node);
   if (held) {
     (void)bind(im, scope, (Binding){.name = onnx_str(node->output[0]), .init = held});
@@ -403,7 +399,13 @@ static bool import_node(Import *im, Scope *scope, const Onnx__NodeProto *node) {
   Value **in = arena_array(im->a, Value *, node->n_input + 16);
   const Sequence **sequence = arena_array(im->a, const Sequence *, node->n_input + 16);
   int function = name_map_find(&im->functions, function_key(im->a, domain, name));
-  const Row *row = *domain ? NULL : find_row(name, opset < 1 ? 1 : (int)opset);
+  // The row of the newest form up to the opset.
+  const Row *row = NULL;
+  int newest = opset < 1 ? 1 : (int)opset;
+  for (size_t i = 0; !*domain && i < sizeof rows / sizeof *rows; i++)
+    if (str_equal(rows[i].name, name) && rows[i].since <= newest &&
+        (!row || rows[i].since > row->since))
+      row = &rows[i];
   // The model's own functions override operators of the same name.
   if (function < 0 && !row) {
     read_operands(im, scope, node, opset, in, sequence); // so that the report has their types
@@ -414,6 +416,7 @@ static bool import_node(Import *im, Scope *scope, const Onnx__NodeProto *node) {
     return false;
   }
   if (!read_operands(im, scope, node, opset, in, sequence)) return false;
+  // A call of a function of the model is imported in place.
   if (function >= 0)
     return import_call(im, scope, node, opset, onnx_model(im->file)->functions[function]);
   return import_by_row(im, scope, node, opset, row, in, sequence);
@@ -424,14 +427,18 @@ static bool import_nodes(Import *im, Scope *scope, Onnx__NodeProto *const *node,
   int *order, n_order;
   if (!onnx_order(im, node, n, output, n_output, scope, &order, &n_order)) return false;
   for (int i = 0; i < n_order; i++) {
+    // Nested functions may multiply the nodes without limit.
     if (++im->n_nodes > MAX_NODES)
       return diag_error(im->d, im->file->loc,
                         "has more than %d nodes with its functions put in place", MAX_NODES);
     const Onnx__NodeProto *one = node[order[i]];
     if (import_node(im, scope, one))
       onnx_devices_node(im, scope, one, node_loc(im, scope, one));
-    else
-      poison_results(im, scope, one);
+    else {
+      // Readers of a failed node fail without a report of their own.
+      for (size_t k = 0; k < one->n_output; k++)
+        if (*onnx_str(one->output[k])) onnx_bind(im, scope, one->output[k], NULL, true);
+    }
   }
   return true;
 }
@@ -440,6 +447,7 @@ bool onnx_body(Import *im, Scope *scope, Onnx__NodeProto *const *node, size_t n,
                char *const *output, size_t n_output) {
   if (im->depth == MAX_INLINE_DEPTH)
     return diag_error(im->d, im->file->loc, "functions and branches nest too deep");
+  // Functions and branches nest on the C stack.
   im->depth++;
   bool ok = import_nodes(im, scope, node, n, output, n_output);
   im->depth--;
@@ -455,6 +463,7 @@ static bool check_model(Import *im) {
     return diag_error(im->d, im->file->loc, "its graph has no outputs");
   for (size_t i = 0; i < model->n_opset_import; i++) {
     const Onnx__OperatorSetIdProto *set = model->opset_import[i];
+    // Newer operators may have the names and forms of known ones.
     if (!*plain_domain(onnx_str(set->domain)) && set->version > NEWEST_OPSET)
       diag_warning(im->d, im->file->loc,
                    "opset %lld is newer than %d: operators that it changes may be misread",
@@ -462,6 +471,7 @@ static bool check_model(Import *im) {
   }
   for (size_t i = 0; i < model->n_functions; i++) {
     const Onnx__FunctionProto *f = model->functions[i];
+    // A function is found by its domain, name and overload.
     const char *key = function_key(im->a, f->domain, f->name);
     if (!name_map_add(&im->functions, key, (int)i))
       return diag_error(im->d, im->file->loc, "function '%s' is defined twice", key);
@@ -477,6 +487,7 @@ static bool import_graph(Import *im) {
   scope->prefix = "";
   scope->n_opsets = model->n_opset_import;
   scope->opsets = model->opset_import;
+  // Names are bound before any node is imported.
   if (!onnx_initializers(im, scope, graph)) return false;
   onnx_find_constant_weights(im);
   onnx_read_origins(im);
@@ -485,6 +496,7 @@ static bool import_graph(Import *im) {
   int n_inputs;
   bool ok = onnx_inputs(im, inputs, &n_inputs);
   for (int i = 0; i < n_inputs; i++) {
+    // Inputs that failed are poisoned, so that all nodes are still imported.
     Value *v = NULL;
     if (name_map_find(&scope->names, inputs[i].name) >= 0)
       return diag_error(im->d, onnx_place(im->file, im->a, inputs[i].name), "'%s' is defined twice",
@@ -502,9 +514,11 @@ static bool import_graph(Import *im) {
     output[i] = arena_copy(im->a, name, strlen(name) + 1);
   }
   if (!onnx_body(im, scope, graph->node, graph->n_node, output, graph->n_output)) return false;
+  // All readers are known now: classify the weights.
   onnx_settle_weights(im);
   const BatchDim *batch = batch_dims(im->g, im->a);
   for (size_t i = 0; i < graph->n_output; i++) {
+    // An output may be an initializer that no node reads.
     Binding *b = onnx_lookup(scope, output[i]);
     Value *v = b && !b->poisoned ? onnx_binding_value(im, b) : NULL;
     if (graph_find_output(im->g, output[i]))
@@ -533,6 +547,7 @@ Module *onnx_import(const char *path, const OnnxOptions *o, Diag *d) {
     m->source = str_copy(m->arena, path);
     m->phase = PHASE_typed;
     im.g = graph_new(m, "main", true);
+    // Errors of ops are caught in memory, and reported at their nodes.
     im.stream = open_memstream(&im.text, &im.text_n);
     if (!im.stream) abort(); // out of memory
     im.caught = diag_new(im.stream);

@@ -42,6 +42,7 @@ static void add_nodes(InferenceWriter *w, size_t n, Onnx__NodeProto *const *node
     for (size_t k = 0; k < node[i]->n_input; k++)
       name_map_add(&w->reads, onnx_str(node[i]->input[k]), 0);
     for (size_t k = 0; k < node[i]->n_attribute; k++) {
+      // Branches and loops read outer names.
       const Onnx__AttributeProto *a = node[i]->attribute[k];
       if (a->g) add_graph(w, a->g);
       for (size_t j = 0; j < a->n_graphs; j++)
@@ -54,6 +55,7 @@ void inference_reads(InferenceWriter *w, const Onnx__ModelProto *model) {
   add_graph(w, model->graph);
   for (size_t i = 0; i < model->n_functions; i++) {
     const Onnx__FunctionProto *f = model->functions[i];
+    // One map serves the graph and all bodies: a name too many only keeps a result.
     add_nodes(w, f->n_node, f->node);
     for (size_t k = 0; k < f->n_output; k++)
       name_map_add(&w->reads, onnx_str(f->output[k]), 0);
@@ -72,6 +74,7 @@ static void put_graph(InferenceWriter *w, int number, const WireField *field,
   size_t node = 0;
   for (int64_t at = field->data; at < field->end;) {
     WireField part = wire_read(w->file, at);
+    // Nodes of the branch are written by the same rules.
     if (part.number == GRAPH_NODE)
       inference_put_node(w, GRAPH_NODE, &part, g->node[node++]);
     else
@@ -87,6 +90,7 @@ static void put_attribute(InferenceWriter *w, const WireField *field,
   size_t graph = 0;
   for (int64_t at = field->data; at < field->end;) {
     WireField part = wire_read(w->file, at);
+    // An attribute holds one graph, or a list of them.
     if (part.number == ATTRIBUTE_GRAPH)
       put_graph(w, part.number, &part, a->g);
     else if (part.number == ATTRIBUTE_GRAPHS)
@@ -105,21 +109,8 @@ static bool is_read(const InferenceWriter *w, const Onnx__NodeProto *node, size_
 
 static bool is_op(const Onnx__NodeProto *node, const char *op) {
   const char *domain = onnx_str(node->domain);
+  // The default domain has two spellings.
   return str_equal(onnx_str(node->op_type), op) && (!*domain || str_equal(domain, "ai.onnx"));
-}
-
-static bool holds_graph(const Onnx__NodeProto *node) {
-  for (size_t i = 0; i < node->n_attribute; i++)
-    if (node->attribute[i]->g || node->attribute[i]->n_graphs) return true;
-  return false;
-}
-
-static void put_identity(InferenceWriter *w, int number, const char *from, const char *to) {
-  int64_t start = wire_open(w->to, number);
-  wire_string(w->to, NODE_INPUT, from);
-  wire_string(w->to, NODE_OUTPUT, to);
-  wire_string(w->to, NODE_OP_TYPE, "Identity");
-  wire_close(w->to, start);
 }
 
 void inference_put_node(InferenceWriter *w, int number, const WireField *field,
@@ -127,10 +118,15 @@ void inference_put_node(InferenceWriter *w, int number, const WireField *field,
   bool dropout = is_op(node, "Dropout");
   bool norm = is_op(node, "BatchNormalization") && node->n_input == 5 && !is_read(w, node, 3) &&
               !is_read(w, node, 4);
-  if (!dropout && !norm && !holds_graph(node)) {
+  bool graphs = false;
+  for (size_t i = 0; i < node->n_attribute; i++)
+    graphs = graphs || node->attribute[i]->g || node->attribute[i]->n_graphs;
+  // All other nodes are copied.
+  if (!dropout && !norm && !graphs) {
     put_raw(w, field);
     return;
   }
+  // The node is written field by field, without those of training.
   int64_t start = wire_open(w->to, number);
   size_t input = 0, output = 0, attribute = 0;
   for (int64_t at = field->data; at < field->end;) {
@@ -149,5 +145,12 @@ void inference_put_node(InferenceWriter *w, int number, const WireField *field,
   }
   wire_close(w->to, start);
   for (size_t i = 1; norm && i < 3; i++)
-    if (is_read(w, node, i)) put_identity(w, number, onnx_str(node->input[2 + i]), node->output[i]);
+    if (is_read(w, node, i)) {
+      // In inference the new running statistics are the old ones.
+      int64_t identity = wire_open(w->to, number);
+      wire_string(w->to, NODE_INPUT, onnx_str(node->input[2 + i]));
+      wire_string(w->to, NODE_OUTPUT, node->output[i]);
+      wire_string(w->to, NODE_OP_TYPE, "Identity");
+      wire_close(w->to, identity);
+    }
 }

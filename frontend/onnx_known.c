@@ -41,6 +41,7 @@ bool onnx_hint(Import *im, const Value *input, int i) {
   Tensor t;
   if (!path) return true;
   if (!onnx_tensor_read(path, im->o->keep_f64, im->m, im->a, &t, im->d)) return false;
+  // The types must agree, as the value stands for the input.
   if (t.type != input->type)
     return diag_error(im->d, input->loc, "'%s' holds %s, the input is %s", path,
                       type_text(im->a, t.type), type_text(im->a, input->type));
@@ -53,6 +54,7 @@ static bool divides_by_zero(const Op *op, const Tensor *in) {
   if ((op->kind != OP_div && op->kind != OP_mod && op->kind != OP_fmod) ||
       dtype_class[in[1].type->dtype] == 'F')
     return false;
+  // Any zero among the divisors counts.
   for (int64_t i = 0; i < type_count(in[1].type); i++)
     if (tensor_i(&in[1], i) == 0) return true;
   return false;
@@ -78,6 +80,7 @@ static void evaluate(Import *im, const Op *op, Node *n) {
     node_fail(n, "divides by zero");
     return;
   }
+  // An error of the evaluation is caught, and reported at the node.
   Tensor *out = arena_array(im->a, Tensor, op->n_out);
   if (op_evaluate(op, in, out, NULL, im->a, im->caught))
     for (int i = 0; i < op->n_out; i++)
@@ -88,30 +91,10 @@ static void evaluate(Import *im, const Op *op, Node *n) {
 
 void onnx_evaluate_new(Import *im, Node *n) {
   for (Op *op = im->last ? im->last->next : im->g->first; op; op = op->next) {
+    // New ops may be several per node.
     im->last = op;
     evaluate(im, op, n);
   }
-}
-
-static bool is_constant(const Op *op) {
-  return op->kind == OP_constant || op->kind == OP_fill;
-}
-
-// Makes a constant of a known value with an unknown reader.  A broadcast of a small constant stays
-// a broadcast, unless all its elements are equal.
-static void materialise(Import *im, Op *op) {
-  const Known *k = find(im, op->out[0]);
-  if (!k || k->hinted || op->n_out != 1 || is_constant(op)) return;
-  Builder b = {.g = im->g, .at = op, .origin = op_origin(op), .d = im->d};
-  Value *by = build_constant(&b, k->tensor.type, k->tensor.data);
-  if (op->kind == OP_broadcast && by->def->kind == OP_constant) {
-    op_erase(by->def);
-    return;
-  }
-  const char *name = op->out[0]->name;
-  value_replace(op->out[0], by);
-  op_erase(op);
-  value_set_name(by, name);
 }
 
 void onnx_tidy(Import *im) {
@@ -122,10 +105,25 @@ void onnx_tidy(Import *im) {
     bool used = false;
     for (int i = 0; i < op->n_out; i++)
       used = used || value_used(op->out[i]);
-    if (used)
-      materialise(im, op);
-    else
+    if (!used) {
       op_erase(op);
+      continue;
+    }
+    // A known value with an unknown reader becomes a constant.
+    const Known *k = find(im, op->out[0]);
+    bool constant = op->kind == OP_constant || op->kind == OP_fill;
+    if (!k || k->hinted || op->n_out != 1 || constant) continue;
+    Builder b = {.g = g, .at = op, .origin = op_origin(op), .d = im->d};
+    Value *by = build_constant(&b, k->tensor.type, k->tensor.data);
+    // A broadcast of a small constant stays a broadcast, unless all its elements are equal.
+    if (op->kind == OP_broadcast && by->def->kind == OP_constant) {
+      op_erase(by->def);
+      continue;
+    }
+    const char *name = op->out[0]->name;
+    value_replace(op->out[0], by);
+    op_erase(op);
+    value_set_name(by, name);
   }
   // Erase integers read by erased arithmetic only.  Floating-point weights stay: they are saved.
   for (int i = g->n_params - 1; i >= 0; i--) {

@@ -14,33 +14,29 @@ static const Onnx__AttributeProto *find(size_t n, Onnx__AttributeProto *const *a
   return NULL;
 }
 
-// Finds an attribute's default, which is in a node of the function without op_type: see
-// onnx_read.h.
-static const Onnx__AttributeProto *function_default(const Onnx__FunctionProto *f,
-                                                    const char *name) {
-  for (size_t i = 0; f && i < f->n_node; i++) {
-    if (*onnx_str(f->node[i]->op_type)) continue;
-    const Onnx__AttributeProto *attr = find(f->node[i]->n_attribute, f->node[i]->attribute, name);
-    if (attr) return attr;
-  }
-  return NULL;
-}
-
 static const Onnx__AttributeProto *resolve(const Scope *scope, const Onnx__NodeProto *node,
                                            const char *name) {
   const Onnx__AttributeProto *attr = find(node->n_attribute, node->attribute, name);
+  const char *outer = NULL;
+  // An attribute of a function's node may refer to one of the call.
   while (attr && *onnx_str(attr->ref_attr_name)) {
     if (!scope->call) return NULL;
-    const char *outer = attr->ref_attr_name;
+    outer = attr->ref_attr_name;
     attr = find(scope->call->n_attribute, scope->call->attribute, outer);
-    if (!attr) return function_default(scope->function, outer);
+    if (!attr) break;
     scope = scope->caller;
   }
+  // Its default is in a node of the function without op_type: see onnx_read.h.
+  const Onnx__FunctionProto *f = outer && !attr ? scope->function : NULL;
+  for (size_t i = 0; f && i < f->n_node && !attr; i++)
+    if (!*onnx_str(f->node[i]->op_type))
+      attr = find(f->node[i]->n_attribute, f->node[i]->attribute, outer);
   return attr;
 }
 
 const Onnx__AttributeProto *node_attr(const Node *n, const char *name) {
   for (size_t i = 0; i < n->proto->n_attribute; i++)
+    // Attributes that are never read are refused later.
     if (str_equal(onnx_str(n->proto->attribute[i]->name), name)) n->read[i] = true;
   return resolve(n->scope, n->proto, name);
 }
@@ -68,6 +64,7 @@ bool node_check_attributes(Node *n) {
     const Onnx__AttributeProto *a = n->proto->attribute[i];
     bool known = n->read[i];
     for (size_t k = 0; k < sizeof harmless / sizeof *harmless; k++)
+      // Some have no effect on the result.
       known = known || str_equal(onnx_str(a->name), harmless[k]);
     if (!known && resolve(n->scope, n->proto, a->name))
       return node_fail(n, "its attribute '%s' is not supported", onnx_str(a->name));
@@ -137,6 +134,7 @@ bool node_setting(Node *n, int i, const char *what, const Tensor **out) {
                     n->im->d) &&
         onnx_tensor_load(n->im->file, &t, v->type, n->a, n->b->origin.loc, tensor, n->im->d))
       return true;
+    // Its bytes could not be read.
     n->b->failed = true; // it has been reported
     return false;
   }
@@ -151,6 +149,7 @@ bool node_setting_float(Node *n, int i, const char *what, double otherwise, doub
   const Tensor *t;
   *out = otherwise;
   if (!node_setting(n, i, what, &t)) return false;
+  // Left out: the default.
   if (!t) return true;
   if (type_count(t->type) != 1)
     return node_fail(n, "its %s is %s where one number is needed", what, type_text(n->a, t->type));
@@ -162,6 +161,7 @@ bool node_setting_int(Node *n, int i, const char *what, int64_t otherwise, int64
   const Tensor *t;
   *out = otherwise;
   if (!node_setting(n, i, what, &t)) return false;
+  // Left out: the default.
   if (!t) return true;
   if (type_count(t->type) != 1)
     return node_fail(n, "its %s is %s where one number is needed", what, type_text(n->a, t->type));
@@ -172,6 +172,7 @@ bool node_setting_int(Node *n, int i, const char *what, int64_t otherwise, int64
 bool node_ints(Node *n, int i, const char *what, Ints *out, bool *given) {
   *given = true;
   if (node_list(n, what, out)) return true;
+  // An attribute in older opsets, an operand in newer ones.
   const Tensor *t;
   if (!node_setting(n, i, what, &t)) return false;
   *given = t != NULL;
@@ -202,6 +203,7 @@ bool node_shape(Node *n, int rank, const int64_t *dim) {
   int64_t count = 8;
   for (int i = 0; i < rank; i++) {
     if (dim[i] < 0) return node_fail(n, "a dimension of %lld", (long long)dim[i]);
+    // In bytes, of the largest element type; a dimension of 0 must not hide an overflow.
     if (__builtin_mul_overflow(count, dim[i] ? dim[i] : 1, &count))
       return node_fail(n, "the size of its result overflows");
   }
@@ -220,6 +222,7 @@ bool node_broadcast_shape(Node *n, Value *const *in, int n_in, int *rank, int64_
     if (in[i]->type->rank > *rank) *rank = in[i]->type->rank;
   }
   for (int k = 0; k < *rank; k++) {
+    // Shapes are aligned at the end; a 1 fits every length.
     dim[k] = 1;
     for (int i = 0; i < n_in; i++) {
       const Type *t = in[i]->type;
@@ -238,6 +241,7 @@ bool node_broadcast(Node *n, Value **in, int n_in) {
   int rank;
   int64_t dim[MAX_RANK];
   if (!node_broadcast_shape(n, in, n_in, &rank, dim)) return false;
+  // An operand that has the shape already stays itself.
   for (int i = 0; i < n_in; i++)
     in[i] = build_broadcast(n->b, in[i], rank, dim);
   return !n->b->failed;
@@ -268,6 +272,7 @@ Value *node_count_up(Node *n, int64_t count) {
 Value *node_part(Node *n, Value *x, int axis, int64_t start, int64_t length) {
   int rank = x->type->rank;
   int64_t starts[MAX_RANK] = {0}, steps[MAX_RANK], shape[MAX_RANK];
+  // The whole dimension needs no slice.
   if (length == x->type->dim[axis]) return x;
   for (int i = 0; i < rank; i++) {
     steps[i] = 1;
@@ -291,6 +296,7 @@ Value *node_binary(Node *n, OpKind kind, Value *x, Value *y) {
 // Integers round towards zero, as numpy's division of their sum does.
 Value *node_mean(Node *n, Value *x, const int64_t *axes, int n_axes, bool keep) {
   if (!x || n_axes == 0) return x;
+  // The number of elements per result.
   double count = 1;
   for (int i = 0; i < n_axes; i++)
     count *= (double)x->type->dim[axes[i]];

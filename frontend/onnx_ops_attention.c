@@ -13,6 +13,7 @@
 // (b, t, h d) to (b, h, t, d)
 static Value *split_heads(Node *n, Value *x, int64_t heads) {
   const Type *t = x->type;
+  // The heads are a dimension already.
   if (t->rank == 4) return x;
   if (t->rank != 3 || heads < 1 || t->dim[2] % heads) {
     node_fail(n, "%s has no %lld heads", type_text(n->a, t), (long long)heads);
@@ -40,21 +41,14 @@ static Value *score_mask(Node *n, Value *mask, DType dtype, int64_t t, int64_t s
               (long long)s);
     return NULL;
   }
+  // Missing leading dimensions are broadcast.
   for (int i = 0; i < 4; i++)
     dim[i] = i < 4 - type->rank ? 1 : type->dim[i - (4 - type->rank)];
   mask = build_reshape(n->b, mask, 4, dim);
   if (type->dtype != DT_bool) return build_cast(n->b, mask, dtype);
+  // A boolean mask: an addend of 0 or -inf.
   Value *zero = build_fill(n->b, dtype, 4, dim, 0);
   return build_where(n->b, mask, zero, build_fill(n->b, dtype, 4, dim, -INFINITY));
-}
-
-// Position i attends to 0..i; the op's own `causal` aligns at the end, which is the same for t = s
-// only.
-static Value *causal_mask(Node *n, DType dtype, int64_t t, int64_t s) {
-  int64_t dim[4] = {1, 1, t, s};
-  Value *seen = build(n->b, OP_trilu, IN(build_fill(n->b, DT_bool, 4, dim, 1)),
-                      ATTRS(a_b("upper", false), a_i("k", 0)));
-  return score_mask(n, seen, dtype, t, s);
 }
 
 // Repeats heads of keys or values (b, h/r, s, d) for the heads of the queries: each serves r
@@ -63,6 +57,7 @@ static Value *repeat_heads(Node *n, Value *x, int64_t heads) {
   const int64_t *d = x->type->dim;
   int64_t own = d[1];
   if (own == heads || own == 0 || heads % own) return x;
+  // Grouped-query attention: each head is broadcast to its group.
   int64_t dim[5] = {d[0], own, heads / own, d[2], d[3]};
   x = build_reshape(n->b, x, 5, (int64_t[]){d[0], own, 1, d[2], d[3]});
   x = build_broadcast(n->b, x, 5, dim);
@@ -77,6 +72,7 @@ static Value *capped(Node *n, Value *q, Value *k, Value *v, Value *mask, double 
   v = repeat_heads(n, v, q->type->dim[1]);
   Value *scores =
       build(n->b, OP_matmul, IN(q, k), ATTRS(a_b("trans_a", false), a_b("trans_b", true)));
+  // softcap tanh(scores / softcap), and then the mask.
   scores = node_unary(n, OP_tanh, build_scale(n->b, scores, scale / softcap));
   scores = build_scale(n->b, scores, softcap);
   if (mask && scores) scores = node_binary(n, OP_add, scores, mask);
@@ -87,6 +83,7 @@ static Value *capped(Node *n, Value *q, Value *k, Value *v, Value *mask, double 
 bool import_attention(Node *n) {
   bool joined = node_rank(n, 0) == 3;
   int64_t q_heads = node_int(n, "q_num_heads", 0), kv_heads = node_int(n, "kv_num_heads", 0);
+  // Operands 4 and 5 are past keys and values, results 1 and 2 present ones.
   if (node_in(n, 4) || node_in(n, 5) || node_in(n, 6) || node_wants(n, 1) || node_wants(n, 2))
     return node_fail(n, "a cache of keys and values is for inference and is not supported");
   if (node_wants(n, 3)) return node_fail(n, "its result 3, the scores, is not supported");
@@ -99,9 +96,12 @@ bool import_attention(Node *n) {
   DType dtype = q->type->dtype;
   bool causal = node_int(n, "is_causal", 0) != 0;
   if (mask) mask = score_mask(n, mask, dtype, t, s);
-  // The op's own `causal` differs from ONNX's unless t = s.
+  // Position i attends to 0..i; the op's own `causal` aligns at the end, which is the same for t =
+  // s only.
   if (causal && (t != s || softcap > 0)) {
-    Value *triangle = causal_mask(n, dtype, t, s);
+    Value *all = build_fill(n->b, DT_bool, 4, (int64_t[]){1, 1, t, s}, 1);
+    Value *seen = build(n->b, OP_trilu, IN(all), ATTRS(a_b("upper", false), a_i("k", 0)));
+    Value *triangle = score_mask(n, seen, dtype, t, s);
     mask = mask ? node_binary(n, OP_add, mask, triangle) : triangle;
     causal = false;
   }
@@ -127,6 +127,7 @@ static Value *last_part(Node *n, Value *x, int64_t start, int64_t step, int64_t 
     steps[i] = 1;
     shape[i] = x->type->dim[i];
   }
+  // Only the last dimension is sliced.
   starts[rank - 1] = start;
   steps[rank - 1] = step;
   shape[rank - 1] = count;
@@ -137,6 +138,7 @@ static Value *last_part(Node *n, Value *x, int64_t start, int64_t step, int64_t 
 
 // cos or sin as (b|1, 1, t, d/2)
 static Value *angles(Node *n, Value *cache, int64_t half) {
+  // Without positions the cache has a row per token.
   Value *positions = node_in(n, 3);
   if (positions) cache = build(n->b, OP_gather, IN(cache, positions), ATTRS(a_i("axis", 0)));
   if (!cache) return NULL;
@@ -155,6 +157,7 @@ bool import_rotary_embedding(Node *n) {
   Value *x = split_heads(n, n->in[0], node_int(n, "num_heads", 0));
   if (!x) return false;
   int64_t width = x->type->dim[3], rotary = node_int(n, "rotary_embedding_dim", 0);
+  // By default all elements are rotated.
   if (rotary == 0) rotary = width;
   if (rotary < 2 || rotary > width || rotary % 2)
     return node_fail(n, "rotary_embedding_dim is %lld of %lld", (long long)rotary,
@@ -166,6 +169,7 @@ bool import_rotary_embedding(Node *n) {
   Value *x2 = last_part(n, x, interleaved ? 1 : half, interleaved ? 2 : 1, half);
   Value *c = angles(n, n->in[1], half), *s = c ? angles(n, n->in[2], half) : NULL;
   if (!s) return false;
+  // The rotation, on all pairs at once.
   Value *y1 = node_binary(n, OP_sub, node_binary(n, OP_mul, x1, c), node_binary(n, OP_mul, x2, s));
   Value *y2 = node_binary(n, OP_add, node_binary(n, OP_mul, x1, s), node_binary(n, OP_mul, x2, c));
   if (n->b->failed) return false;

@@ -9,6 +9,7 @@
 bool import_shape(Node *n) {
   const Type *x = n->in[0]->type;
   int64_t from = node_int(n, "start", 0), to = node_int(n, "end", x->rank);
+  // Bounds count from the end if negative, and are clamped.
   if (from < 0) from += x->rank;
   if (to < 0) to += x->rank;
   from = from < 0 ? 0 : from > x->rank ? x->rank : from;
@@ -31,6 +32,7 @@ static Value *tensor_constant(Node *n, const Onnx__TensorProto *proto) {
     n->b->failed = true; // it has been reported
     return NULL;
   }
+  // Half precision is computed in f32.
   const Type *type = type_new(im->m, onnx_compute_dtype(t.dtype, im->o->keep_f64), t.rank, t.dim);
   if (!onnx_tensor_load(im->file, &t, type, n->a, n->b->origin.loc, &tensor, im->d)) {
     n->b->failed = true;
@@ -48,6 +50,7 @@ bool import_constant(Node *n) {
   for (int i = 0; i < 5 && !a; i++)
     if ((a = node_attr(n, forms[i]))) form = i;
   const Type *scalar_i = type_scalar(n->im->m, DT_i64);
+  // A tensor, a number, or a list of numbers.
   switch (form) {
   case 0:
     if (!a->t) return node_fail(n, "its value is not a tensor");
@@ -72,6 +75,7 @@ bool import_constant_of_shape(Node *n) {
   double value = 0;
   if (!node_ints(n, 0, "shape", &shape, &given)) return false;
   const Onnx__AttributeProto *a = node_attr(n, "value");
+  // A tensor of one element, by default 0 in f32.
   if (a && a->t) {
     Value *v = tensor_constant(n, a->t);
     if (!v) return false;
@@ -96,6 +100,7 @@ bool import_range(Node *n) {
   int64_t from = tensor_i(t[0], 0), to = tensor_i(t[1], 0), by = tensor_i(t[2], 0);
   double from_f = tensor_f(t[0], 0), to_f = tensor_f(t[1], 0), by_f = tensor_f(t[2], 0);
   if (floating ? by_f == 0 : by == 0) return node_fail(n, "a delta of 0");
+  // The number of elements in floating point, as ONNX defines it.
   double steps = ceil((to_f - from_f) / by_f);
   if (steps < 0) steps = 0;
   if (!node_small(n, steps < 0x1p62 ? (int64_t)steps : INT64_MAX)) return false;
@@ -128,6 +133,7 @@ bool import_eye_like(Node *n) {
   if (!node_small(n, type_count(x))) return false;
   const Type *type = type_new(n->im->m, dtype, 2, x->dim);
   Tensor out = tensor_new(n->a, type);
+  // A diagonal outside of the matrix leaves it zero.
   for (int64_t i = 0; i < x->dim[0]; i++)
     if (k > -x->dim[0] && k < x->dim[1] && i + k >= 0 && i + k < x->dim[1])
       tensor_set_i(&out, i * x->dim[1] + i + k, 1);
@@ -143,6 +149,7 @@ bool import_non_zero(Node *n) {
   int64_t count = type_count(x), found = 0, rank = x->rank ? x->rank : 1;
   for (int64_t i = 0; i < count; i++)
     found += tensor_f(t, i) != 0;
+  // One row of indices per dimension, one column per element that is not zero.
   int64_t *at = arena_array(n->a, int64_t, rank * found + 1);
   for (int64_t i = 0, k = 0; i < count; i++) {
     if (tensor_f(t, i) == 0) continue;
@@ -161,12 +168,14 @@ bool import_if(Node *n) {
   if (!node_setting(n, 0, "condition", &condition)) return false;
   if (type_count(condition->type) != 1) return node_fail(n, "its condition is not one value");
   const char *branch = tensor_i(condition, 0) ? "then_branch" : "else_branch";
+  // Both attributes are read, or the other one would be reported as unknown.
   const Onnx__AttributeProto *then_branch = node_attr(n, "then_branch"),
                              *else_branch = node_attr(n, "else_branch"),
                              *a = tensor_i(condition, 0) ? then_branch : else_branch;
   if (!a || !a->g) return node_fail(n, "has no %s", branch);
   if (a->g->n_output != (size_t)n->n_out)
     return node_fail(n, "%s has %zu results, the node %d", branch, a->g->n_output, n->n_out);
+  // The branch sees the names around it.
   Scope *scope = onnx_scope_new(im, n->scope);
   scope->prefix = onnx_node_name(im->a, n->scope, n->proto);
   if (!onnx_initializers(im, scope, a->g)) {

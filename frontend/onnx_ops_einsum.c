@@ -81,44 +81,41 @@ static void drop_dim(Node *n, Factor *t, int i) {
       dim[rank] = t->v->type->dim[k];
       t->name[rank++] = t->name[k];
     }
+  // A dimension of length 1 is dropped by a reshape.
   t->n = rank;
   t->v = build_reshape(n->b, t->v, rank, dim);
 }
 
-// Takes the diagonal of dimensions i < j, which have one name: "ii->i" takes every (n+1)-th element
-// of n rows of n.
-static void take_diagonal(Node *n, Factor *t, int i, int j) {
-  int64_t perm[MAX_RANK], dim[MAX_RANK], start[MAX_RANK] = {0}, step[MAX_RANK];
-  int64_t size = t->v->type->dim[i];
-  int rank = 0, name = t->name[i];
-  // i and j become the last two dimensions.
-  for (int k = 0; k < t->n; k++) {
-    if (k == i || k == j) continue;
-    perm[rank] = k;
-    dim[rank] = t->v->type->dim[k];
-    step[rank] = 1;
-    t->name[rank++] = t->name[k];
-  }
-  perm[rank] = i;
-  perm[rank + 1] = j;
-  t->v = build_transpose(n->b, t->v, perm);
-  // They are merged, and every (size + 1)-th element is taken.
-  dim[rank] = size * size;
-  step[rank] = size + 1;
-  t->v = build_reshape(n->b, t->v, rank + 1, dim);
-  dim[rank] = size;
-  t->name[rank] = name;
-  t->n = rank + 1;
-  t->v = build(n->b, OP_slice, IN(t->v),
-               ATTRS(a_list("starts", start, t->n), a_list("steps", step, t->n),
-                     a_list("shape", dim, t->n)));
-}
-
+// Takes the diagonals of dimensions with one name: "ii->i" takes every (n+1)-th element of n rows
+// of n.
 static void take_diagonals(Node *n, Factor *t) {
   for (int j = t->n - 1; j > 0; j--) {
     int i = find(t, t->name[j]);
     if (i == j || !t->v) continue;
-    take_diagonal(n, t, i, j);
+    int64_t perm[MAX_RANK], dim[MAX_RANK], start[MAX_RANK] = {0}, step[MAX_RANK];
+    int64_t size = t->v->type->dim[i];
+    int rank = 0, name = t->name[i];
+    // i and j become the last two dimensions.
+    for (int k = 0; k < t->n; k++) {
+      if (k == i || k == j) continue;
+      perm[rank] = k;
+      dim[rank] = t->v->type->dim[k];
+      step[rank] = 1;
+      t->name[rank++] = t->name[k];
+    }
+    perm[rank] = i;
+    perm[rank + 1] = j;
+    t->v = build_transpose(n->b, t->v, perm);
+    // They are merged, and every (size + 1)-th element is taken.
+    dim[rank] = size * size;
+    step[rank] = size + 1;
+    t->v = build_reshape(n->b, t->v, rank + 1, dim);
+    dim[rank] = size;
+    t->name[rank] = name;
+    t->n = rank + 1;
+    t->v = build(n->b, OP_slice, IN(t->v),
+                 ATTRS(a_list("starts", start, t->n), a_list("steps", step, t->n),
+                       a_list("shape", dim, t->n)));
     j = t->n; // the order has changed
   }
 }
@@ -128,6 +125,7 @@ static void sum_out(Node *n, Factor *t, const Factor *other, const int *needed) 
   int64_t axes[MAX_RANK];
   int n_axes = 0, kept = 0;
   for (int i = 0; i < t->n; i++)
+    // The other names stay, in their order.
     if (!needed[t->name[i]] && (!other || find(other, t->name[i]) < 0))
       axes[n_axes++] = i;
     else
@@ -147,6 +145,7 @@ static void arrange(Node *n, Factor *t, const int *name) {
 
 static bool multiply(Sum *s, Factor *a, Factor *b, const int *needed) {
   Node *n = s->node;
+  // Names of one operand alone are summed before the product, which is smaller then.
   sum_out(n, a, b, needed);
   sum_out(n, b, a, needed);
   int batch[MAX_RANK], inner[MAX_RANK], rows[MAX_RANK], columns[MAX_RANK];
@@ -167,6 +166,7 @@ static bool multiply(Sum *s, Factor *a, Factor *b, const int *needed) {
     }
   }
   for (int i = 0; i < b->n; i++)
+    // The names of b that a lacks.
     if (find(a, b->name[i]) < 0) {
       columns[n_columns++] = b->name[i];
       size_columns *= s->size[b->name[i]];
@@ -183,11 +183,13 @@ static bool multiply(Sum *s, Factor *a, Factor *b, const int *needed) {
     left[nl++] = right[nr++] = inner[i];
   for (int i = 0; i < n_columns; i++)
     right[nr++] = out[no++] = columns[i];
+  // The operands in this order, and as three dimensions each.
   arrange(n, a, left);
   arrange(n, b, right);
   Value *va = build_reshape(n->b, a->v, 3, (int64_t[]){size_batch, size_rows, size_inner});
   Value *vb = build_reshape(n->b, b->v, 3, (int64_t[]){size_batch, size_inner, size_columns});
   Value *y;
+  // Without a batch it is a plain matrix product.
   if (n_batch == 0) {
     va = build_reshape(n->b, va, 2, (int64_t[]){size_rows, size_inner});
     vb = build_reshape(n->b, vb, 2, (int64_t[]){size_inner, size_columns});
@@ -195,6 +197,7 @@ static bool multiply(Sum *s, Factor *a, Factor *b, const int *needed) {
   } else {
     y = build(n->b, OP_matmul, IN(va, vb), ATTRS(a_b("trans_a", false), a_b("trans_b", false)));
   }
+  // The result has the names back as dimensions of their own.
   int64_t dim[MAX_RANK];
   for (int i = 0; i < no; i++)
     dim[i] = s->size[out[i]];
@@ -202,15 +205,6 @@ static bool multiply(Sum *s, Factor *a, Factor *b, const int *needed) {
   a->n = no;
   memcpy(a->name, out, (size_t)no * sizeof *out);
   return !n->b->failed;
-}
-
-// Sets the result without an arrow: "..." and then, sorted, the names that occur once.
-static void implied_result(const Sum *s, int wide, Factor *out) {
-  out->n = 0;
-  for (int i = 0; i < wide; i++)
-    out->name[out->n++] = ELLIPSIS + wide - 1 - i;
-  for (int c = 'A'; c <= 'z' && out->n < MAX_RANK; c++)
-    if (s->times[c] == 1) out->name[out->n++] = c;
 }
 
 bool import_einsum(Node *n) {
@@ -222,6 +216,7 @@ bool import_einsum(Node *n) {
     if (!n->in[i]) return node_fail(n, "operand %d is left out", i);
     const Type *type = n->in[i]->type;
     term[i].v = n->in[i];
+    // One term per operand, separated by commas.
     while (*at == ' ')
       at++;
     if (!read_term(&s, &at, type->rank, 0, &term[i])) return false;
@@ -232,6 +227,7 @@ bool import_einsum(Node *n) {
       int64_t size = type->dim[k];
       s.times[name]++;
       if (name >= ELLIPSIS && name - ELLIPSIS >= wide) wide = name - ELLIPSIS + 1;
+      // A length of 1 is broadcast.
       if (s.size[name] > 1 && size > 1 && size != s.size[name])
         return node_fail(n, "a dimension is both %lld and %lld", (long long)s.size[name],
                          (long long)size);
@@ -243,7 +239,12 @@ bool import_einsum(Node *n) {
     at += 2;
     if (!read_term(&s, &at, -1, wide, &out) || *at) return *at ? bad_equation(n) : false;
   } else {
-    implied_result(&s, wide, &out);
+    // Without an arrow the result has "..." and then, sorted, the names that occur once.
+    out.n = 0;
+    for (int i = 0; i < wide; i++)
+      out.name[out.n++] = ELLIPSIS + wide - 1 - i;
+    for (int c = 'A'; c <= 'z' && out.n < MAX_RANK; c++)
+      if (s.times[c] == 1) out.name[out.n++] = c;
   }
   // Broadcast dimensions of 1.
   for (int i = 0; i < n->n_in; i++)
@@ -252,6 +253,7 @@ bool import_einsum(Node *n) {
         drop_dim(n, &term[i], k);
   for (int i = 0; i < n->n_in; i++)
     take_diagonals(n, &term[i]);
+  // How often each name is needed later: in the result, and in operands not yet multiplied.
   int needed[N_NAMES] = {0};
   for (int i = 0; i < out.n; i++) {
     if (!s.times[out.name[i]]) return bad_equation(n);
@@ -265,6 +267,7 @@ bool import_einsum(Node *n) {
       needed[term[i].name[k]]--;
     if (!multiply(&s, &term[0], &term[i], needed)) return false;
   }
+  // With one operand there was no product.
   sum_out(n, &term[0], NULL, needed);
   if (term[0].n != out.n) return bad_equation(n);
   arrange(n, &term[0], out.name);

@@ -97,6 +97,7 @@ bool import_prelu(Node *n) {
       dim[i] = i == 0 ? slope->type->dim[0] : 1;
     slope = build_reshape(n->b, slope, rank - 1, dim);
   }
+  // A positive x stays, any other is multiplied by the slope.
   Value *scaled = node_binary(n, OP_mul, x, slope);
   Value *positive = node_binary(n, OP_greater, x, node_like(n, x, 0));
   n->out[0] = build_where(n->b, positive, x, scaled);
@@ -109,6 +110,7 @@ bool import_shrink(Node *n) {
   double lambd = node_float(n, "lambd", 0.5), bias = node_float(n, "bias", 0);
   Value *above = node_binary(n, OP_greater, x, node_like(n, x, lambd));
   Value *below = node_binary(n, OP_less, x, node_like(n, x, -lambd));
+  // Both results are computed, and then selected.
   Value *down = node_binary(n, OP_sub, x, node_like(n, x, bias));
   Value *up = node_binary(n, OP_add, x, node_like(n, x, bias));
   Value *rest = build_where(n->b, below, up, node_like(n, x, 0));
@@ -156,6 +158,7 @@ bool import_clip(Node *n) {
   bool attributes = node_attr(n, "min") || node_attr(n, "max");
   bool has_low = attributes ? node_attr(n, "min") != NULL : node_in(n, 1) != NULL;
   bool has_high = attributes ? node_attr(n, "max") != NULL : node_in(n, 2) != NULL;
+  // Computed bounds, and integers, are operands of max and min.
   bool computed = is_computed(n, 1) || is_computed(n, 2);
   if (computed || (dtype_class[x->type->dtype] != 'F' && !attributes)) {
     if (has_low) x = node_binary(n, OP_max, x, n->in[1]);
@@ -163,6 +166,7 @@ bool import_clip(Node *n) {
     n->out[0] = x;
     return true;
   }
+  // Bounds are attributes before opset 11, operands after it.
   double low = node_float(n, "min", -INFINITY), high = node_float(n, "max", INFINITY);
   if (!attributes && (!node_setting_float(n, 1, "lower bound", low, &low) ||
                       !node_setting_float(n, 2, "upper bound", high, &high)))
@@ -216,6 +220,7 @@ static Value *fold_left(Node *n, OpKind kind) {
       node_fail(n, "operand %d is left out", i);
       return NULL;
     }
+    // Operands broadcast pair by pair.
     all = node_binary(n, kind, all, n->in[i]);
   }
   return all;
@@ -226,6 +231,7 @@ static Value *fold_left(Node *n, OpKind kind) {
 // no gradient, while equal tensors share it.
 static bool is_clamp(const Node *n, double *bound) {
   if (!node_from_torch(n, "aten.clamp") || n->n_in != 2) return false;
+  // The arguments of the call name the tensors.
   const char *low = node_torch_arg(n, 1), *high = node_torch_arg(n, 2);
   bool numbers = (low && strstr(low, "scalar_tensor")) || (high && strstr(high, "scalar_tensor"));
   const Tensor *t = numbers ? node_known(n, n->in[1]) : NULL;
@@ -246,6 +252,7 @@ static bool is_log_of_bce(const Node *n) {
   if (!node_from_torch(n, "aten.maximum") || n->n_in != 2 || !n->in[0]->def ||
       n->in[0]->def->kind != OP_log)
     return false;
+  // The constant may be broadcast or cast.
   const Value *low = n->in[1];
   while (low->def && (low->def->kind == OP_broadcast || low->def->kind == OP_cast))
     low = low->def->in[0].value;
@@ -253,24 +260,22 @@ static bool is_log_of_bce(const Node *n) {
   return t && type_count(t->type) == 1 && tensor_f(t, 0) == -100;
 }
 
-// Returns p if x = -p + 1, in which a small p is lost; else 1 - x.
-static Value *one_minus(const Node *n, Value *x) {
-  for (int i = 0; x->def && x->def->kind == OP_add && i < 2; i++) {
-    const Value *p = x->def->in[i].value;
-    if (p->def && p->def->kind == OP_neg) return p->def->in[0].value;
-  }
-  return build_binary(n->b, OP_sub, build_full_like(n->b, x, 1), x);
-}
-
 // The derivative of BCELoss by a probability p is (p - y) / max(p (1 - p), 1e-12), by ATen's
 // Loss.cpp.  It is the sum of the derivatives of its logarithms, log(x) with x = p and x = 1 - p,
 // if each of these is (1 - x) / max(x (1 - x), 1e-12).  The result is the logarithm, detached, plus
 // a term that is zero and has this derivative.
 static Value *log_of_bce(const Node *n) {
-  Value *x = n->in[0]->def->in[0].value, *y = clip(n, -100, INFINITY), *rest = one_minus(n, x);
+  Value *x = n->in[0]->def->in[0].value, *y = clip(n, -100, INFINITY), *rest = NULL;
+  // 1 - x; but p if x = -p + 1, in which a small p is lost.
+  for (int i = 0; x->def && x->def->kind == OP_add && i < 2 && !rest; i++) {
+    const Value *p = x->def->in[i].value;
+    if (p->def && p->def->kind == OP_neg) rest = p->def->in[0].value;
+  }
+  if (!rest) rest = build_binary(n->b, OP_sub, build_full_like(n->b, x, 1), x);
   Value *product = build_binary(n->b, OP_mul, x, rest);
   Value *at_least =
       build(n->b, OP_clip, IN(product), ATTRS(a_f("low", 1e-12), a_f("high", INFINITY)));
+  // The derivative, detached: it has none of its own.
   Value *slope = build_unary(n->b, OP_detach, build_binary(n->b, OP_div, rest, at_least));
   Value *zero = build_binary(n->b, OP_sub, x, build_unary(n->b, OP_detach, x));
   return build_binary(n->b, OP_add, build_unary(n->b, OP_detach, y),
@@ -296,18 +301,15 @@ bool import_mean(Node *n) {
   return true;
 }
 
-// Masked scores are -inf in PyTorch's attention.  Its exporter writes the lowest number instead,
-// with which the softmax of a completely masked row is not NaN.
-static Value *hidden_score(Node *n, Value *v) {
-  const Tensor *t = node_known(n, v);
+bool import_where(Node *n) {
+  Value *in[] = {n->in[0], n->in[1], n->in[2]};
+  // Masked scores are -inf in PyTorch's attention.  Its exporter writes the lowest number instead,
+  // with which the softmax of a completely masked row is not NaN.
+  const Tensor *t = node_known(n, in[2]);
   bool lowest = t && type_count(t->type) == 1 && dtype_class[t->type->dtype] == 'F' &&
                 tensor_f(t, 0) <= -65504; // the lowest of f16
-  bool attention = lowest && node_from_torch(n, "aten.scaled_dot_product_attention");
-  return attention ? node_like(n, v, -INFINITY) : v;
-}
-
-bool import_where(Node *n) {
-  Value *in[] = {n->in[0], n->in[1], hidden_score(n, n->in[2])};
+  if (lowest && node_from_torch(n, "aten.scaled_dot_product_attention"))
+    in[2] = node_like(n, in[2], -INFINITY);
   if (node_broadcast(n, in, 3)) n->out[0] = build(n->b, OP_where, in, 3, NO_ATTRS);
   return true;
 }
@@ -363,6 +365,7 @@ bool import_dropout(Node *n) {
   bool train = n->im->o->train_mode || (training && tensor_i(training, 0) != 0) ||
                (!training && n->n_in == 2 && node_by_torch(n));
   if (ratio < 0 || ratio > 1) return node_fail(n, "a ratio of %g", ratio);
+  // The mask is a result of its own, if a node reads it.
   Value *ones = node_wants(n, 1) ? node_like(n, x, 1) : NULL;
   if (!train || ratio == 0) {
     n->out[0] = x;

@@ -27,6 +27,7 @@ static Value *batched(Node *n, Value *a, Value *b) {
     da[i] = db[i] = la == 1 ? lb : la;
   }
   for (int i = 1; i <= 2; i++) {
+    // The last two dimensions are those of the matrices.
     da[rank - i] = ta->dim[ta->rank - i];
     db[rank - i] = tb->dim[tb->rank - i];
   }
@@ -49,6 +50,7 @@ bool import_matmul(Node *n) {
   if (!a || !b) return false;
   Value *y = b->type->rank == 2 ? linear(n, a, b, false) : batched(n, a, b);
   if (!y) return false;
+  // The added dimensions of length 1 are removed.
   int64_t dim[MAX_RANK];
   int rank = 0;
   for (int i = 0; i < y->type->rank; i++)
@@ -74,6 +76,7 @@ bool import_gemm(Node *n) {
   // linear has a transposed weight, but no transposed x.
   if (trans_a) a = build_transpose(n->b, a, (int64_t[]){1, 0});
   Value *y = build_scale(n->b, linear(n, a, b, trans_b), alpha);
+  // c is broadcast to the product.
   if (c && beta != 0 && y) {
     c = build_broadcast(n->b, build_scale(n->b, c, beta), 2, y->type->dim);
     y = build(n->b, OP_add, IN(y, c), NO_ATTRS);

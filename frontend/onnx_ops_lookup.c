@@ -14,39 +14,33 @@
 
 #include "frontend/onnx_node.h"
 
-// Reads the padding_idx of the torch.nn.Embedding that the node was exported from, or that the
-// model's metadata has for its table; returns the number of padding rows, 0 or 1.
-static int read_padding(Node *n, int64_t *row) {
-  const char *text = node_from_torch(n, "aten.embedding") ? node_torch_arg(n, 2) : NULL;
-  bool found = text && *text >= '0' && *text <= '9';
-  if (found)
-    *row = strtoll(text, NULL, 10);
-  else
-    found = node_padding_row(n, n->in[0], row);
-  return found && *row >= 0 && *row < n->in[0]->type->dim[0];
-}
-
-// Whether PyTorch refuses an index below 0.
-static bool is_embedding(const Node *n, int axis) {
-  if (node_from_torch(n, "aten.embedding")) return true;
-  return axis == 0 && !node_known(n, n->in[1]) && node_of_embedding(n, n->in[0]);
-}
-
-// Whether the gradient of a row is divided by the number of its indices.
-static bool scales_by_frequency(const Node *n) {
-  const char *text = node_from_torch(n, "aten.embedding") ? node_torch_arg(n, 3) : NULL;
-  return text && str_equal(text, "True");
-}
-
 bool import_gather(Node *n) {
   int axis;
   int64_t row = 0;
   if (!node_axis(n, node_int(n, "axis", 0), node_rank(n, 0), &axis)) return false;
-  if (scales_by_frequency(n)) return node_fail(n, "scale_grad_by_freq is not supported");
-  int n_rows = axis == 0 && node_rank(n, 0) ? read_padding(n, &row) : 0;
-  n->out[0] = build(n->b, OP_gather, IN(n->in[0], n->in[1]),
-                    ATTRS(a_i("axis", axis), a_list("padding", &row, n_rows),
-                          a_b("embedding", is_embedding(n, axis))));
+  // With scale_grad_by_freq the gradient of a row is divided by the number of its indices.
+  bool from_embedding = node_from_torch(n, "aten.embedding");
+  const char *scales = from_embedding ? node_torch_arg(n, 3) : NULL;
+  if (scales && str_equal(scales, "True"))
+    return node_fail(n, "scale_grad_by_freq is not supported");
+  // The padding_idx of the torch.nn.Embedding that the node was exported from, or that the model's
+  // metadata has for its table.
+  int n_rows = 0;
+  if (axis == 0 && node_rank(n, 0)) {
+    const char *text = from_embedding ? node_torch_arg(n, 2) : NULL;
+    bool found = text && *text >= '0' && *text <= '9';
+    if (found)
+      row = strtoll(text, NULL, 10);
+    else
+      found = node_padding_row(n, n->in[0], &row);
+    n_rows = found && row >= 0 && row < n->in[0]->type->dim[0];
+  }
+  // PyTorch refuses an index below 0 in an embedding.
+  bool embedding =
+      from_embedding || (axis == 0 && !node_known(n, n->in[1]) && node_of_embedding(n, n->in[0]));
+  n->out[0] =
+      build(n->b, OP_gather, IN(n->in[0], n->in[1]),
+            ATTRS(a_i("axis", axis), a_list("padding", &row, n_rows), a_b("embedding", embedding)));
   return true;
 }
 
@@ -69,15 +63,9 @@ static Value *gather_own(Node *n, Value *x, int batch, int end, Value *index) {
   dim[rank++] = product(t->dim, batch, end);
   for (int i = end; i < t->rank; i++)
     dim[rank++] = t->dim[i];
+  // Each index of the batch selects from its own table.
   Value *tables = build_reshape(n->b, x, rank, dim);
   return build(n->b, OP_gather, IN(tables, index), ATTRS(a_i("axis", batch), a_i("batch", batch)));
-}
-
-// Slices x to the lengths of `like`, in all dimensions but `axis`.
-static Value *cut_to(Node *n, Value *x, const Type *like, int axis) {
-  for (int i = 0; i < like->rank && x; i++)
-    if (i != axis && like->dim[i] < x->type->dim[i]) x = build_slice(n->b, x, i, 0, like->dim[i]);
-  return x;
 }
 
 bool import_gather_elements(Node *n) {
@@ -96,8 +84,12 @@ bool import_gather_elements(Node *n) {
     perm[i] = i == rank - 1 ? axis : i + (i >= axis);
     back[perm[i]] = i;
   }
-  x = build_transpose(n->b, cut_to(n, x, ti, axis), perm);
+  // x is sliced to the lengths of the index, in all dimensions but the axis.
+  for (int i = 0; i < rank && x; i++)
+    if (i != axis && ti->dim[i] < x->type->dim[i]) x = build_slice(n->b, x, i, 0, ti->dim[i]);
+  x = build_transpose(n->b, x, perm);
   index = build_transpose(n->b, index, perm);
+  // All other dimensions of the index are the batch.
   Value *y = x && index ? gather_own(n, x, rank - 1, rank, index) : NULL;
   if (y) n->out[0] = build_transpose(n->b, y, back);
   return true;
@@ -111,6 +103,7 @@ static Value *component(Node *n, Value *index, int64_t k) {
     step[i] = 1;
     dim[i] = index->type->dim[i];
   }
+  // A slice of one element, without its dimension.
   start[rank - 1] = k;
   dim[rank - 1] = 1;
   Value *one = build(n->b, OP_slice, IN(index),
@@ -124,10 +117,12 @@ static bool counts_along(const Node *n, const Value *index, int dim) {
   const Op *op = index->def;
   int rank = index->type->rank;
   while (op && (op->kind == OP_cast || op->kind == OP_concat)) {
+    // The first component is the first operand of a concatenation.
     if (op->kind == OP_concat && attr_i(op, "axis") != rank - 1) return false;
     const Value *first = op->in[0].value;
     const Tensor *t = node_known(n, first);
     if (t && first->type->dim[rank - 1] == 1) {
+      // Every element must be its position along the dimension.
       int64_t inner = product(first->type->dim, dim + 1, rank), count = type_count(first->type);
       for (int64_t i = 0; i < count; i++)
         if (tensor_i(t, i) != i / inner % first->type->dim[dim]) return false;
@@ -148,6 +143,7 @@ bool import_gather_nd(Node *n) {
   if (batch < 0 || batch >= ti->rank || batch + depth > t->rank || depth < 1)
     return node_fail(n, "its operands are %s and %s", type_text(n->a, t), type_text(n->a, ti));
   int end = (int)(batch + depth);
+  // Several components, of indices with a dimension of the same length as x.
   bool own = depth > 1 && batch + 1 < ti->rank && ti->dim[batch] == t->dim[batch];
   // A component that only counts along a dimension of x makes this dimension a batch.
   if (own && counts_along(n, index, (int)batch)) {
@@ -189,6 +185,7 @@ bool import_one_hot(Node *n) {
   Value *hot = node_binary(n, OP_equal, build_reshape(n->b, index, rank, dim),
                            build_reshape(n->b, node_count_up(n, depth), rank, place));
   if (!hot) return false;
+  // The two values, off and on, broadcast to the result.
   Value *value[2];
   for (int i = 0; i < 2; i++) {
     Value *one =

@@ -9,21 +9,13 @@
 // No label has this value.
 static const int64_t no_label = INT64_MIN;
 
-// (n, c, d…) to (n, d…, c)
-static Value *class_last(Node *n, Value *x) {
-  int64_t perm[MAX_RANK];
-  int rank = x->type->rank;
-  for (int i = 0; i < rank; i++)
-    perm[i] = i == 0 ? 0 : i == rank - 1 ? 1 : i + 1;
-  return build_transpose(n->b, x, perm);
-}
-
 // Returns the weight of every label; NULL if all are one.
 static Value *label_weights(Node *n, Value *labels, int64_t ignore) {
   Value *weight = node_in(n, 2), *kept = NULL;
   node_keep(n, 2, WHY_class_weights);
   DType dtype = n->in[0]->type->dtype;
   if (ignore != no_label) {
+    // Ignored labels have weight 0; they look up class 0, as they may be out of range.
     Value *ignored = node_binary(n, OP_equal, labels, node_like(n, labels, (double)ignore));
     kept = build_cast(n->b, node_unary(n, OP_not, ignored), dtype);
     labels = build_where(n->b, ignored, node_like(n, labels, 0), labels);
@@ -39,9 +31,16 @@ static bool loss(Node *n, OpKind kind) {
   bool none = str_equal(reduction, "none"), mean = str_equal(reduction, "mean");
   int64_t ignore = node_int(n, "ignore_index", no_label);
   if (x->type->rank < 2) return node_fail(n, "operand 0 has no dimension of classes");
+  // The reductions of the standard.
   if (!none && !mean && !str_equal(reduction, "sum"))
     return node_fail(n, "reduction '%s' is unknown", reduction);
-  Value *l = build(n->b, kind, IN(class_last(n, x), labels), ATTRS(a_i("ignore", ignore)));
+  // (n, c, d…) to (n, d…, c)
+  int64_t perm[MAX_RANK];
+  int rank = x->type->rank;
+  for (int i = 0; i < rank; i++)
+    perm[i] = i == 0 ? 0 : i == rank - 1 ? 1 : i + 1;
+  Value *scores = build_transpose(n->b, x, perm);
+  Value *l = build(n->b, kind, IN(scores, labels), ATTRS(a_i("ignore", ignore)));
   if (!l) return false;
   // Also without class weights, ignored labels have weight 0.
   Value *w = label_weights(n, labels, ignore);

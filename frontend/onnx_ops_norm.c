@@ -11,14 +11,11 @@
 #include "frontend/onnx_node.h"
 #include "frontend/onnx_walk.h"
 
-static bool softmax(Node *n, OpKind kind, int axis) {
-  n->out[0] = build(n->b, kind, IN(n->in[0]), ATTRS(a_i("axis", axis)));
-  return true;
-}
-
 static bool softmax_by_axis(Node *n, OpKind kind) {
   int axis;
-  return node_axis(n, node_int(n, "axis", -1), node_rank(n, 0), &axis) && softmax(n, kind, axis);
+  if (!node_axis(n, node_int(n, "axis", -1), node_rank(n, 0), &axis)) return false;
+  n->out[0] = build(n->b, kind, IN(n->in[0]), ATTRS(a_i("axis", axis)));
+  return true;
 }
 
 // Flattens the dimensions from `axis` on into one, as before opset 13.  Returns x itself if
@@ -28,6 +25,7 @@ static Value *coerce(Node *n, int *axis) {
   const Type *t = x->type;
   int64_t a = node_int(n, "axis", 1);
   *axis = (int)(a < 0 ? a + t->rank : a);
+  // The axis may be the rank: then the last dimension is 1.
   if (*axis < 0 || *axis > t->rank) {
     node_axis(n, a, t->rank, axis);
     return NULL;
@@ -44,6 +42,7 @@ static bool softmax_2d(Node *n, OpKind kind) {
   Value *x = coerce(n, &axis);
   if (!x) return false;
   Value *y = build(n->b, kind, IN(x), ATTRS(a_i("axis", axis)));
+  // The result has the shape of the operand again.
   n->out[0] = build_reshape(n->b, y, t->rank, t->dim);
   return true;
 }
@@ -72,6 +71,7 @@ static Value *hardmax(Node *n, Value *x, int axis) {
     dim[i] = i == axis ? count : 1;
   Value *best = build(n->b, OP_arg_max, IN(x),
                       ATTRS(a_i("axis", axis), a_b("keep", true), a_b("last", false)));
+  // The positions along the axis, compared with that of the maximum.
   Value *at = build_reshape(n->b, node_count_up(n, count), x->type->rank, dim);
   return build_cast(n->b, node_binary(n, OP_equal, best, at), x->type->dtype);
 }
@@ -107,6 +107,7 @@ static bool read_tail(Node *n, Tail *t) {
   if (!node_axis(n, node_int(n, "axis", -1), x->rank, &t->axis)) return false;
   t->rank = t->axis + 1;
   t->count = product(x->dim, t->axis, x->rank);
+  // The statistics keep the normalised dimensions with length 1.
   for (int i = 0; i < x->rank; i++)
     t->stat[i] = i < t->axis ? x->dim[i] : 1;
   memcpy(t->dim, x->dim, (size_t)t->axis * sizeof *t->dim);
@@ -120,6 +121,7 @@ static Value *tail_vector(Node *n, const Tail *t, Value *v) {
   const Type *x = n->in[0]->type;
   int rank = x->rank - t->axis;
   int over = v->type->rank - rank;
+  // Leading dimensions of length 1 are dropped.
   if (over > 0 && product(v->type->dim, 0, over) != 1) return NULL;
   if (over > 0) v = build_reshape(n->b, v, rank, v->type->dim + over);
   v = build_broadcast(n->b, v, rank, x->dim + t->axis);
@@ -155,6 +157,7 @@ bool import_layer_normalization(Node *n) {
     y = layer_norm(n, flat, ones(n, dtype, t.count), zeros(n, dtype, t.count), eps);
   }
   if (!y) return false;
+  // Mean and inverse deviation, if a node reads them.
   if (node_wants(n, 1)) n->out[1] = build_reshape(n->b, y->def->out[1], x->type->rank, t.stat);
   if (node_wants(n, 2)) n->out[2] = build_reshape(n->b, y->def->out[2], x->type->rank, t.stat);
   y = build_reshape(n->b, y, x->type->rank, x->type->dim);
@@ -173,6 +176,7 @@ bool import_rms_normalization(Node *n) {
   if (!read_tail(n, &t)) return false;
   Value *g = tail_vector(n, &t, n->in[1]);
   if (n->b->failed) return false;
+  // A scale that varies over leading dimensions is applied after the op.
   Value *y =
       build(n->b, OP_rms_norm,
             IN(build_reshape(n->b, x, t.rank, t.dim), g ? g : ones(n, x->type->dtype, t.count)),
@@ -199,6 +203,7 @@ static bool group_norm(Node *n, int64_t groups, Value *scale, Value *bias) {
   if (groups < 1 || t->dim[1] % groups)
     return node_fail(n, "%lld channels do not make %lld groups", (long long)t->dim[1],
                      (long long)groups);
+  // Each group of channels is one row of a layer_norm without scale and bias.
   int64_t count = product(t->dim, 1, t->rank) / groups, dim[3] = {t->dim[0], groups, count};
   Value *y = layer_norm(n, build_reshape(n->b, x, 3, dim), ones(n, t->dtype, count),
                         zeros(n, t->dtype, count), node_float(n, "epsilon", 1e-5));
@@ -225,6 +230,7 @@ bool import_group_normalization(Node *n) {
   int64_t groups = node_int(n, "num_groups", 0);
   const Type *t = n->in[0]->type;
   Value *scale = n->in[1], *bias = n->in[2];
+  // Channels that do not divide are reported by group_norm.
   if (t->rank > 1 && groups > 0 && t->dim[1] % groups == 0 && n->opset < 21) {
     scale = group_to_channels(n, scale, groups, t->dim[1]);
     bias = group_to_channels(n, bias, groups, t->dim[1]);
@@ -237,10 +243,12 @@ bool import_group_normalization(Node *n) {
 static bool in_training(Node *n) {
   if (node_int(n, "training_mode", 0) != 0 || n->im->o->train_mode) return true;
   if (node_from_torch(n, "batch_norm_legit_no_training")) return false;
+  // The call's argument `training`.
   if (node_from_torch(n, "batch_norm")) {
     const char *training = node_torch_arg(n, 5);
     return training && str_equal(training, "True");
   }
+  // The first one in inference is a finding: the driver may ask about it.
   OnnxFindings *out = n->im->o->findings;
   if (out && !out->n_batch_norms++) out->batch_norm = loc_copy(out->arena, n->b->origin.loc);
   return false;
@@ -268,6 +276,7 @@ bool import_batch_normalization(Node *n) {
     n->out[0] = build(n->b, OP_batch_norm, n->in, 5, ATTRS(a_i("axis", 1), a_f("eps", eps)));
     return true;
   }
+  // One value per channel has no variance to train with.
   if (type_count(x->type) == x->type->dim[1])
     return node_fail(n,
                      "there is one value for each channel, %s, and in training its variance "
@@ -280,6 +289,7 @@ bool import_batch_normalization(Node *n) {
   if (!y) return false;
   n->out[0] = y;
   Value **out = y->def->out; // y, mean, var, new running mean, new running var
+  // The new running statistics are updates of the model's states.
   for (int i = 0; i < 2; i++) {
     Value *running = n->in[3 + i];
     if (running->def || running->role != ROLE_weight) continue;
@@ -306,6 +316,7 @@ bool import_lrn(Node *n) {
   int64_t size = node_int(n, "size", 0);
   if (t->rank < 3) return node_fail(n, "operand 0 is %s, not an image", type_text(n->a, t));
   if (size < 1 || size > INT32_MAX) return node_fail(n, "a size of %lld", (long long)size);
+  // x as an image whose rows are the channels.
   int64_t plane[4] = {t->dim[0], 1, t->dim[1], product(t->dim, 2, t->rank)};
   int64_t kernel[2] = {size, 1}, once[2] = {1, 1};
   // With an even size, the window has one channel more after than before.

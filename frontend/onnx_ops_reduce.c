@@ -21,6 +21,7 @@ static bool read_axes(Node *n, Axes *out) {
     if (!node_axis(n, list.at[i], rank, &axis)) return false;
     reduced[axis] = true;
   }
+  // An empty list reduces all dimensions, unless the node says otherwise.
   bool all = list.n == 0 && node_int(n, "noop_with_empty_axes", 0) == 0;
   *out = (Axes){.keep = node_int(n, "keepdims", 1) != 0};
   for (int i = 0; i < rank; i++)
@@ -40,6 +41,7 @@ static bool reduction(Node *n, OpKind before, OpKind kind, OpKind after) {
   Axes axes;
   if (!read_axes(n, &axes)) return false;
   Value *x = n->in[0];
+  // Squares or magnitudes, for the norms.
   if (before != N_OPS) x = node_unary(n, before, x);
   x = reduce(n, kind, x, &axes);
   n->out[0] = after != N_OPS ? node_unary(n, after, x) : x;
@@ -60,6 +62,7 @@ static Value *extreme_of_none(Node *n, OpKind kind, DType dtype, const Axes *axe
     k += reduced;
     if (!reduced || axes->keep) dim[rank++] = reduced ? 1 : x->dim[i];
   }
+  // The bounds of the element type.
   int bits = 8 * dtype_bytes[dtype];
   double high = dtype_class[dtype] == 'F'   ? INFINITY
                 : dtype_class[dtype] == 'B' ? 1
@@ -84,6 +87,7 @@ static Value *first_of(Node *n, Value *x, OpKind arg, const Axes *axes) {
   int64_t dim[MAX_RANK];
   for (int i = 0; i < rank; i++)
     dim[i] = i == axis ? x->type->dim[i] : 1;
+  // The result is selected by its position, so one element gets the gradient.
   Value *place = build_reshape(n->b, node_count_up(n, x->type->dim[axis]), rank, dim);
   Value *first = node_binary(n, OP_equal, at, place);
   if (!first) return NULL;
@@ -100,6 +104,7 @@ static bool extreme(Node *n, OpKind kind) {
     n->out[0] = extreme_of_none(n, kind, dtype, &axes);
     return true;
   }
+  // max.dim and amax differ in the gradient of equal elements.
   bool first = kind == OP_reduce_max ? node_from_torch(n, "aten.max.dim")
                                      : node_from_torch(n, "aten.min.dim");
   if (first && axes.n == 1 && dtype_class[dtype] == 'F') {
@@ -157,6 +162,7 @@ bool import_reduce_log_sum_exp(Node *n) {
   }
   keep = axes;
   keep.keep = true;
+  // The maximum keeps its dimensions, to be subtracted from x.
   Value *max = reduce(n, OP_reduce_max, x, &keep);
   Value *sum =
       reduce(n, OP_reduce_sum, node_unary(n, OP_exp, node_binary(n, OP_sub, x, max)), &axes);
@@ -186,6 +192,7 @@ bool import_arg_min(Node *n) {
 bool import_cumsum(Node *n) {
   int64_t at;
   int axis;
+  // The axis is an operand, known at compile time.
   if (!node_setting_int(n, 1, "axis", 0, &at) || !node_axis(n, at, node_rank(n, 0), &axis))
     return false;
   n->out[0] = build(n->b, OP_cumsum, IN(n->in[0]),

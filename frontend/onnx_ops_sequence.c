@@ -31,6 +31,7 @@ static const Sequence *node_sequence(Node *n, int i) {
 static bool read_position(Node *n, int i, int count, int *out) {
   int64_t at;
   if (!node_setting_int(n, i, "position", count - 1, &at)) return false;
+  // Insertion may be at the end, one after the last element.
   *out = (int)(at < 0 ? at + n->in_sequence[0]->n : at);
   if (at < -n->in_sequence[0]->n || at >= count)
     return node_fail(n, "position %lld is outside of a sequence of %d", (long long)at,
@@ -48,10 +49,12 @@ bool import_split_to_sequence(Node *n) {
   int axis;
   if (!node_axis(n, node_int(n, "axis", 0), x->rank, &axis)) return false;
   if (!node_ints(n, 1, "split", &sizes, &given)) return false;
+  // Without sizes the dimension may be dropped: parts have length 1.
   bool keep = node_int(n, "keepdims", 1) != 0 || given;
   bool listed = given && n->in[1]->type->rank == 1;
   int64_t length = x->dim[axis], each = given && !listed ? sizes.at[0] : 1, from = 0;
   if (each < 1) return node_fail(n, "has parts of size %lld", (long long)each);
+  // The last part may be shorter.
   int64_t parts = listed ? sizes.n : length / each + (length % each != 0);
   if (parts > MOST) return node_fail(n, "has more than %d parts", MOST);
 
@@ -62,6 +65,7 @@ bool import_split_to_sequence(Node *n) {
     if (size < 0 || size > length - from)
       return node_fail(n, "its parts are longer than dimension %d of %s", axis, type_text(n->a, x));
     at[i] = node_part(n, n->in[0], axis, from, size);
+    // The dimension of length 1 is removed.
     if (!keep && at[i]) {
       int64_t dim[MAX_RANK];
       memcpy(dim, x->dim, sizeof dim);
@@ -106,6 +110,7 @@ bool import_sequence_insert(Node *n) {
   if (!s || !read_position(n, 2, s->n + 1, &i)) return false;
   if (!n->in[1]) return node_fail(n, "operand 1 is not a tensor");
   n->out_sequence[0] = sequence_new(n, s->n + 1, &at);
+  // A new list: the old one may have other readers.
   memcpy(at, s->at, (size_t)i * sizeof *at);
   at[i] = n->in[1];
   memcpy(at + i + 1, s->at + i, (size_t)(s->n - i) * sizeof *at);
@@ -118,6 +123,7 @@ bool import_sequence_erase(Node *n) {
   int i;
   if (!s || !read_position(n, 1, s->n, &i)) return false;
   n->out_sequence[0] = sequence_new(n, s->n - 1, &at);
+  // A new list: the old one may have other readers.
   memcpy(at, s->at, (size_t)i * sizeof *at);
   memcpy(at + i, s->at + i + 1, (size_t)(s->n - 1 - i) * sizeof *at);
   return true;

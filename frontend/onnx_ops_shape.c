@@ -31,9 +31,11 @@ bool import_reshape(Node *n) {
     if (__builtin_mul_overflow(count, dim[i], &count))
       return node_fail(n, "the size of its result overflows");
   }
+  // The open dimension is the rest of the elements.
   int64_t elements = type_count(x);
   if (open >= 0 && count > 0) dim[open] = elements / count;
   if (open >= 0 ? (count == 0 ? elements != 0 : elements % count != 0) : elements != count) {
+    // The message shows the requested shape, with its 0 and -1.
     StrBuf b = {.arena = n->a};
     for (int i = 0; i < shape.n; i++)
       strbuf_addf(&b, "%s%lld", i ? "," : "", (long long)shape.at[i]);
@@ -52,6 +54,7 @@ bool import_flatten(Node *n) {
   if (axis < 0) axis += x->rank;
   if (axis < 0 || axis > x->rank)
     return node_fail(n, "axis %lld is outside of a tensor of rank %d", (long long)axis, x->rank);
+  // Everything before the axis, and everything from it on.
   int64_t dim[2] = {product(x->dim, 0, (int)axis), product(x->dim, (int)axis, x->rank)};
   n->out[0] = build_reshape(n->b, n->in[0], 2, dim);
   return true;
@@ -64,6 +67,7 @@ bool import_squeeze(Node *n) {
   int64_t dim[MAX_RANK];
   int rank = 0;
   if (!node_ints(n, 1, "axes", &axes, &given)) return false;
+  // Only dimensions of length 1 can be removed.
   for (int i = 0; i < axes.n; i++) {
     int axis;
     if (!node_axis(n, axes.at[i], x->rank, &axis)) return false;
@@ -72,6 +76,7 @@ bool import_squeeze(Node *n) {
     drop[axis] = true;
   }
   for (int i = 0; i < x->rank; i++)
+    // Without axes all of them are.
     if (given ? !drop[i] : x->dim[i] != 1) dim[rank++] = x->dim[i];
   n->out[0] = build_reshape(n->b, n->in[0], rank, dim);
   return true;
@@ -94,6 +99,7 @@ bool import_unsqueeze(Node *n) {
     if (added[axis]) return node_fail(n, "axis %d is given twice", axis);
     added[axis] = true;
   }
+  // The others are those of the operand, in their order.
   for (int i = 0, k = 0; i < rank; i++)
     dim[i] = added[i] ? 1 : x->dim[k++];
   n->out[0] = build_reshape(n->b, n->in[0], rank, dim);
@@ -106,6 +112,7 @@ bool import_transpose(Node *n) {
   int64_t reversed[MAX_RANK];
   for (int i = 0; i < rank; i++)
     reversed[i] = rank - 1 - i;
+  // By default the dimensions are reversed.
   if (!node_list(n, "perm", &perm)) perm = (Ints){rank, reversed};
   if (perm.n != rank)
     return node_fail(n, "perm has %d entries for a tensor of rank %d", perm.n, rank);
@@ -119,6 +126,7 @@ bool import_concat(Node *n) {
   int count = 0, axis;
   for (int i = 0; i < n->n_in; i++) {
     if (!n->in[i]) return node_fail(n, "operand %d is left out", i);
+    // The first operand is kept for now: it may be the only one.
     in[count] = n->in[i];
     count += !(n->in[i]->type->rank == 1 && n->in[i]->type->dim[0] == 0) || i == 0;
   }
@@ -147,6 +155,7 @@ bool import_split(Node *n) {
   int64_t length = x->dim[axis], equal = (length + n->n_out - 1) / (n->n_out ? n->n_out : 1);
   int64_t at = 0;
   for (int i = 0; i < n->n_out; i++) {
+    // Given sizes, or equal ones.
     int64_t size = given ? sizes.at[i] : length - at < equal ? length - at : equal;
     if (size < 0 || size > length - at)
       return node_fail(n, "its parts are longer than dimension %d of %s", axis, type_text(n->a, x));
@@ -184,7 +193,9 @@ bool import_slice(Node *n) {
     if (!node_axis(n, has_axes ? axes.at[i] : i, x->rank, &axis)) return false;
     int64_t length = x->dim[axis], step = has_steps ? by.at[i] : 1;
     if (step == 0 || step == INT64_MIN) return node_fail(n, "a step of %lld", (long long)step);
+    // With a negative step the end is one before the first element.
     int64_t low = step > 0 ? 0 : -1, high = step > 0 ? length : length - 1;
+    // Bounds count from the end if negative, and are clamped to the tensor.
     int64_t from = clamp_bound(begin.at[i], length, low, high);
     int64_t to = clamp_bound(end.at[i], length, low, high);
     int64_t span = step > 0 ? to - from : from - to, size = step > 0 ? step : -step;
@@ -209,6 +220,7 @@ bool import_pad(Node *n) {
   const char *mode = node_str(n, "mode", "constant");
   double value = node_float(n, "value", 0);
   if (!node_ints(n, 1, "pads", &pads, &given)) return false;
+  // The value is an attribute in older opsets.
   if (!node_attr(n, "value") && !node_setting_float(n, 2, "constant value", 0, &value))
     return false;
   if (!node_ints(n, 3, "axes", &axes, &has_axes)) return false;
@@ -245,6 +257,7 @@ bool import_expand(Node *n) {
   int64_t dim[MAX_RANK];
   if (rank > MAX_RANK) return node_shape(n, rank, NULL);
   for (int i = 0; i < rank; i++) {
+    // Both shapes are aligned at the end.
     int is = i - (rank - shape.n), ix = i - (rank - x->rank);
     int64_t want = is < 0 ? 1 : shape.at[is], have = ix < 0 ? 1 : x->dim[ix];
     if (want != have && want != 1 && have != 1)
@@ -270,9 +283,11 @@ bool import_tile(Node *n) {
   for (int i = 0; i < rank; i++)
     if (times.at[i] < 0 || __builtin_mul_overflow(x->type->dim[i], times.at[i], &dim[i]))
       return node_fail(n, "repeats has an entry of %lld", (long long)times.at[i]);
+  // The size of the result is checked before anything is built.
   if (!node_shape(n, rank, dim)) return false;
   for (int i = 0; i < rank; i++) {
     if (times.at[i] == 1 || !x) continue;
+    // The dimension is split into (1, rest), and the 1 broadcast.
     memcpy(dim, x->type->dim, sizeof dim);
     int64_t before = product(dim, 0, i), rest = product(dim, i, rank);
     x = build_reshape(n->b, x, 3, (int64_t[]){before, 1, rest});
@@ -300,6 +315,7 @@ static bool read_block(Node *n, bool channels, int64_t *block) {
   const Type *x = n->in[0]->type;
   *block = node_int(n, "blocksize", 0);
   if (x->rank != 4) return node_fail(n, "operand 0 is %s, not an image", type_text(n->a, x));
+  // Blocks of the channels, or of height and width.
   if (*block < 1 || *block > 1 << 15 ||
       (channels ? x->dim[1] % (*block * *block) : x->dim[2] % *block || x->dim[3] % *block))
     return node_fail(n, "%s has no blocks of %lld", type_text(n->a, x), (long long)*block);
@@ -312,6 +328,7 @@ bool import_depth_to_space(Node *n) {
   if (!read_block(n, true, &b)) return false;
   int64_t c = d[1] / (b * b);
   bool crd = str_equal(node_str(n, "mode", "DCR"), "CRD");
+  // The two modes differ in the place of the block's dimensions among the channels.
   Value *x = crd ? build_reshape(n->b, n->in[0], 6, (int64_t[]){d[0], c, b, b, d[2], d[3]})
                  : build_reshape(n->b, n->in[0], 6, (int64_t[]){d[0], b, b, c, d[2], d[3]});
   x = crd ? build_transpose(n->b, x, (int64_t[]){0, 1, 4, 2, 5, 3})
@@ -326,6 +343,7 @@ bool import_space_to_depth(Node *n) {
   if (!read_block(n, false, &b)) return false;
   int64_t h = d[2] / b, w = d[3] / b;
   bool crd = str_equal(node_str(n, "mode", "DCR"), "CRD");
+  // Height and width are split into blocks, whose elements become channels.
   Value *x = build_reshape(n->b, n->in[0], 6, (int64_t[]){d[0], d[1], h, b, w, b});
   x = crd ? build_transpose(n->b, x, (int64_t[]){0, 1, 3, 5, 2, 4})
           : build_transpose(n->b, x, (int64_t[]){0, 3, 5, 1, 2, 4});

@@ -17,6 +17,7 @@ static bool read_list(Node *n, const char *name, int count, int64_t low, int64_t
   bool given = node_list(n, name, &list);
   if (given && list.n != count)
     return node_fail(n, "%s has %d entries where %d are needed", name, list.n, count);
+  // The bounds keep sums and products of these numbers from overflowing.
   for (int i = 0; i < count; i++) {
     out[i] = given ? list.at[i] : otherwise;
     if (out[i] < low || out[i] > INT32_MAX)
@@ -31,6 +32,7 @@ static bool read_geometry(Node *n, const int64_t *kernel, Geometry *g) {
   const char *auto_pad = node_str(n, "auto_pad", "NOTSET");
   *g = (Geometry){.n = x->rank - 2};
   if (g->n < 1) return node_fail(n, "operand 0 has no spatial dimensions");
+  // A convolution's kernel is that of its weight.
   if (kernel)
     memcpy(g->kernel, kernel, (size_t)g->n * sizeof *kernel);
   else if (!node_attr(n, "kernel_shape"))
@@ -62,6 +64,7 @@ bool import_conv(Node *n) {
   Geometry g;
   if (w->type->rank != x->type->rank || w->type->rank < 3)
     return node_fail(n, "the ranks of its operands are %d and %d", x->type->rank, w->type->rank);
+  // The attribute may repeat the kernel, but not contradict it.
   Ints kernel;
   if (node_list(n, "kernel_shape", &kernel) &&
       (kernel.n != w->type->rank - 2 ||
@@ -93,6 +96,7 @@ static bool pool_geometry(Node *n, Geometry *g) {
   g->out[1] = x->dim[1];
   for (int i = 0; i < g->n; i++) {
     int64_t length = x->dim[2 + i], reach = (g->kernel[i] - 1) * g->dilation[i] + 1;
+    // The positions that the window may begin at, in steps of the stride.
     int64_t room = length + g->pad[i] + g->pad[g->n + i] - reach;
     if (room < 0) return node_fail(n, "its kernel is larger than %s", type_text(n->a, x));
     int64_t out = (room + (ceil_mode ? g->stride[i] - 1 : 0)) / g->stride[i] + 1;
@@ -100,19 +104,6 @@ static bool pool_geometry(Node *n, Geometry *g) {
     g->out[2 + i] = out;
   }
   return true;
-}
-
-// Returns the index of each maximum in the whole tensor: the op has its index in its plane.
-static Value *whole_positions(Node *n, Value *in_plane, const Type *x) {
-  int64_t planes = x->dim[0] * x->dim[1], plane = product(x->dim, 2, x->rank);
-  if (!node_small(n, planes)) return NULL;
-  int64_t *start = arena_array(n->a, int64_t, planes), dim[MAX_RANK] = {x->dim[0], x->dim[1]};
-  for (int64_t i = 0; i < planes; i++)
-    start[i] = i * plane;
-  for (int i = 2; i < x->rank; i++)
-    dim[i] = 1;
-  Value *base = build_constant(n->b, type_new(n->b->g->module, DT_i64, x->rank, dim), start);
-  return node_binary(n, OP_add, build_cast(n->b, in_plane, DT_i64), base);
 }
 
 bool import_max_pool(Node *n) {
@@ -128,7 +119,18 @@ bool import_max_pool(Node *n) {
                          a_list("pads", g.pad, 2 * g.n), a_list("dilations", g.dilation, g.n),
                          a_b("channels_last", false), a_list("shape", g.out, g.n + 2)));
   if (!y) return false;
-  if (node_wants(n, 1)) n->out[1] = whole_positions(n, y->def->out[1], x->type);
+  // The index of a maximum is that in the whole tensor; the op's is that in its plane.
+  const Type *t = x->type;
+  int64_t planes = t->dim[0] * t->dim[1], plane = product(t->dim, 2, t->rank);
+  if (node_wants(n, 1) && node_small(n, planes)) {
+    int64_t *start = arena_array(n->a, int64_t, planes), dim[MAX_RANK] = {t->dim[0], t->dim[1]};
+    for (int64_t i = 0; i < planes; i++)
+      start[i] = i * plane;
+    for (int i = 2; i < t->rank; i++)
+      dim[i] = 1;
+    Value *base = build_constant(n->b, type_new(n->b->g->module, DT_i64, t->rank, dim), start);
+    n->out[1] = node_binary(n, OP_add, build_cast(n->b, y->def->out[1], DT_i64), base);
+  }
   n->out[0] = build_cast(n->b, y, dtype);
   return true;
 }
@@ -136,6 +138,7 @@ bool import_max_pool(Node *n) {
 bool import_average_pool(Node *n) {
   Geometry g;
   if (!pool_geometry(n, &g)) return false;
+  // The shape is explicit, since ceil_mode is not an attribute of the op.
   n->out[0] = build(n->b, OP_avg_pool, IN(n->in[0]),
                     ATTRS(a_list("kernel", g.kernel, g.n), a_list("strides", g.stride, g.n),
                           a_list("pads", g.pad, 2 * g.n), a_list("dilations", g.dilation, g.n),

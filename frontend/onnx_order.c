@@ -18,6 +18,7 @@ static void node_reads(Arena *a, const Onnx__NodeProto *node, Strings *reads) {
   for (size_t i = 0; i < node->n_input; i++)
     if (*onnx_str(node->input[i])) vec_push(a, reads, node->input[i]);
   for (size_t i = 0; i < node->n_attribute; i++) {
+    // Branches and loops read outer names.
     if (node->attribute[i]->g) outer_reads(a, node->attribute[i]->g, reads);
     for (size_t k = 0; k < node->attribute[i]->n_graphs; k++)
       outer_reads(a, node->attribute[i]->graphs[k], reads);
@@ -30,6 +31,7 @@ static void outer_reads(Arena *a, const Onnx__GraphProto *g, Strings *reads) {
     name_map_add(&inside, onnx_str(g->input[i]->name), 0);
   for (size_t i = 0; i < g->n_initializer; i++)
     name_map_add(&inside, onnx_str(g->initializer[i]->name), 0);
+  // Names that the graph defines itself, at any node, are not read from outside.
   Strings all = {0};
   for (size_t i = 0; i < g->n_node; i++) {
     for (size_t k = 0; k < g->node[i]->n_output; k++)
@@ -45,6 +47,7 @@ static void outer_reads(Arena *a, const Onnx__GraphProto *g, Strings *reads) {
 const char *onnx_node_name(Arena *a, const Scope *scope, const Onnx__NodeProto *node) {
   const char *name = onnx_str(node->name);
   if (!*name) {
+    // A node without a name is named by its first result.
     const char *out = "";
     for (size_t i = 0; i < node->n_output && !*out; i++)
       out = onnx_str(node->output[i]);
@@ -60,13 +63,14 @@ typedef struct Order {
   Onnx__NodeProto *const *node;
   NameMap producer;
   Strings *reads; // of every node
-  enum { NEW, PARAM_open, DONE } * state;
+  enum { NEW, OPEN, DONE } * state;
   int *next; // of an open node, the next read to follow
   int *stack, n_stack;
 } Order;
 
 static bool report_cycle(Order *o, int again) {
   Import *im = o->im;
+  // The cycle is the end of the stack, from the node that is met again.
   int from = o->n_stack - 1;
   while (o->stack[from] != again)
     from--;
@@ -86,8 +90,9 @@ static bool report_cycle(Order *o, int again) {
 static bool visit(Order *o, int root, int *order, int *n_order) {
   if (o->state[root] != NEW) return true;
   o->stack[o->n_stack++] = root;
-  o->state[root] = PARAM_open;
+  o->state[root] = OPEN;
   while (o->n_stack > 0) {
+    // An explicit stack: chains of nodes are longer than the C stack allows.
     int i = o->stack[o->n_stack - 1];
     if (o->next[i] == o->reads[i].n) {
       o->state[i] = DONE;
@@ -97,29 +102,11 @@ static bool visit(Order *o, int root, int *order, int *n_order) {
     }
     int from = name_map_find(&o->producer, o->reads[i].at[o->next[i]++]);
     if (from < 0 || o->state[from] == DONE) continue;
-    if (o->state[from] == PARAM_open) return report_cycle(o, from);
-    o->state[from] = PARAM_open;
+    // It is being visited already.
+    if (o->state[from] == OPEN) return report_cycle(o, from);
+    o->state[from] = OPEN;
     o->stack[o->n_stack++] = from;
   }
-  return true;
-}
-
-static bool find_producers(Order *o, int n) {
-  Import *im = o->im;
-  for (int i = 0; i < n; i++)
-    for (size_t k = 0; k < o->node[i]->n_output; k++) {
-      const char *name = onnx_str(o->node[i]->output[k]);
-      if (!*name) continue;
-      bool taken = name_map_find(&o->scope->names, name) >= 0;
-      if (name_map_add(&o->producer, name, i) && !taken) continue;
-      diag_error(im->d, onnx_place(im->file, im->a, onnx_node_name(im->a, o->scope, o->node[i])),
-                 "'%s' is defined twice", name);
-      if (taken)
-        diag_hint(im->d,
-                  "an input or a weight has the name of this node's output: rename that buffer or "
-                  "parameter of the module, and export it again");
-      return false;
-    }
   return true;
 }
 
@@ -132,7 +119,21 @@ bool onnx_order(Import *im, Onnx__NodeProto *const *node, size_t n_nodes, char *
   o.state = arena_alloc_array(a, n_nodes, sizeof *o.state);
   o.next = arena_array(a, int, n);
   o.stack = arena_array(a, int, n);
-  if (!find_producers(&o, n)) return false;
+  // Each name has one producer, and none has the name of an input or a weight.
+  for (int i = 0; i < n; i++)
+    for (size_t k = 0; k < node[i]->n_output; k++) {
+      const char *name = onnx_str(node[i]->output[k]);
+      if (!*name) continue;
+      bool taken = name_map_find(&scope->names, name) >= 0;
+      if (name_map_add(&o.producer, name, i) && !taken) continue;
+      diag_error(im->d, onnx_place(im->file, im->a, onnx_node_name(im->a, scope, node[i])),
+                 "'%s' is defined twice", name);
+      if (taken)
+        diag_hint(im->d,
+                  "an input or a weight has the name of this node's output: rename that buffer or "
+                  "parameter of the module, and export it again");
+      return false;
+    }
   for (int i = 0; i < n; i++)
     node_reads(a, node[i], &o.reads[i]);
   int *all = arena_array(a, int, n), n_all = 0;
@@ -150,6 +151,7 @@ bool onnx_order(Import *im, Onnx__NodeProto *const *node, size_t n_nodes, char *
     for (int k = 0; needed[all[i]] && k < o.reads[all[i]].n; k++)
       name_map_add(&scope->read, o.reads[all[i]].at[k], 0);
   }
+  // Nodes that no output depends on are left out.
   *order = arena_array(a, int, n);
   *n_order = 0;
   for (int i = 0; i < n; i++)

@@ -74,6 +74,7 @@ void onnx_read_origins(Import *im) {
   im->origins = (NameMap){.arena = im->a};
   im->origin_text = arena_array(im->a, const char *,
                                 model->n_metadata_props + graph->n_value_info + graph->n_input);
+  // nnaot-export's metadata wins over that of PyTorch's exporter.
   for (size_t i = 0; i < model->n_metadata_props; i++) {
     const char *key = onnx_str(model->metadata_props[i]->key);
     if (str_starts(key, prefix))
@@ -116,6 +117,7 @@ static bool has_named_source(const char *list) {
   for (const char *at = strchr(list, '\''); at; at = strchr(at, '\'')) {
     const char *name = at + 1, *end = strchr(name, '\'');
     if (!end) return false;
+    // Numbered values are intermediate results.
     if (!is_numbered(name, (size_t)(end - name))) return true;
     at = end + 1;
   }
@@ -161,7 +163,9 @@ static bool is_finite(Import *im, const OnnxTensor *t, const Loc *loc) {
   return finite;
 }
 
-static bool is_asked(const Import *im, const char *name) {
+OnnxWhy onnx_why(Import *im, const char *name, const OnnxTensor *t, const Loc *loc) {
+  if (dtype_class[t->dtype] != 'F') return WHY_integer;
+  // Of the globs of --train that match, the last one decides.
   bool asked = false;
   for (int i = 0; i < im->o->n_weights; i++) {
     const char *glob = im->o->weights[i];
@@ -169,12 +173,8 @@ static bool is_asked(const Import *im, const char *name) {
     bool train = *glob == '!';
     if (str_glob(glob + train, name)) asked = train;
   }
-  return asked;
-}
-
-OnnxWhy onnx_why(Import *im, const char *name, const OnnxTensor *t, const Loc *loc) {
-  if (dtype_class[t->dtype] != 'F') return WHY_integer;
-  if (is_asked(im, name)) return WHY_asked;
+  if (asked) return WHY_asked;
+  // Facts of the exporter come before guesses by name and value.
   if (im->has_origins) return by_metadata(im, name, t->rank);
   if (!is_finite(im, t, loc)) return WHY_not_finite;
   if (t->rank > 1 || t->count != 1) return WHY_plain;
@@ -218,8 +218,31 @@ static Value *weight_behind(Value *v) {
   return !v->def && v->role == ROLE_weight ? v : NULL;
 }
 
-// sqrt(x + eps)
-static void keep_epsilons(Import *im) {
+// Keeps mean and std of (x - mean) / std, with x an input that is an image.
+static void keep_image_scales(Import *im, const Value *x, int64_t channels, int depth) {
+  enum { DEEPEST = 16 };
+  for_each_use(u, x) {
+    Op *op = u->user;
+    if (!op || depth == DEEPEST) continue;
+    // Operations that keep the channels, or change each element alike.
+    bool moves = op->kind == OP_cast || op->kind == OP_transpose || op->kind == OP_reshape ||
+                 op->kind == OP_scale || op->kind == OP_offset;
+    bool scales =
+        op->kind == OP_sub || op->kind == OP_add || op->kind == OP_mul || op->kind == OP_div;
+    if (!moves && !scales) continue;
+    Value *w = scales ? weight_behind(op->in[1 - u->index].value) : NULL;
+    // One number per channel, or one for all.
+    int64_t count = w ? type_count(w->type) : 0;
+    if (scales && count != channels && count != 1) continue;
+    if (w) onnx_keep(im, w, WHY_image);
+    keep_image_scales(im, op->out[0], channels, depth + 1);
+  }
+}
+
+// -- Warnings and reasons ------------------------------------------------------------------------
+
+void onnx_settle_weights(Import *im) {
+  // sqrt(x + eps): an epsilon is a constant of the program, also as an initializer.
   for_each_op(op, im->g) {
     if (op->kind != OP_sqrt && op->kind != OP_rsqrt) continue;
     const Op *add = op->in[0].value->def;
@@ -228,62 +251,32 @@ static void keep_epsilons(Import *im) {
       if (w && type_count(w->type) == 1) onnx_keep(im, w, WHY_epsilon);
     }
   }
-}
-
-// Keeps mean and std of (x - mean) / std, with x an input that is an image.
-static void keep_image_scales(Import *im, const Value *x, int64_t channels, int depth) {
-  enum { DEEPEST = 16 };
-  for_each_use(u, x) {
-    Op *op = u->user;
-    if (!op || depth == DEEPEST) continue;
-    bool moves = op->kind == OP_cast || op->kind == OP_transpose || op->kind == OP_reshape ||
-                 op->kind == OP_scale || op->kind == OP_offset;
-    bool scales =
-        op->kind == OP_sub || op->kind == OP_add || op->kind == OP_mul || op->kind == OP_div;
-    if (!moves && !scales) continue;
-    Value *w = scales ? weight_behind(op->in[1 - u->index].value) : NULL;
-    int64_t count = w ? type_count(w->type) : 0;
-    if (scales && count != channels && count != 1) continue;
-    if (w) onnx_keep(im, w, WHY_image);
-    keep_image_scales(im, op->out[0], channels, depth + 1);
-  }
-}
-
-static void keep_images(Import *im) {
+  // The channels of an image are dimension 1 or dimension 3.
   for (int i = 0; i < im->g->n_params; i++) {
     const Value *x = im->g->params[i];
     if (x->role != ROLE_input || x->type->rank != 4) continue;
     keep_image_scales(im, x, x->type->dim[1], 0);
     keep_image_scales(im, x, x->type->dim[3], 0);
   }
-}
-
-// -- Warnings and reasons ------------------------------------------------------------------------
-
-// A transposed copy trains as its source does; looked-up rows, or one parameter folded into two
-// weights, do not.
-static void warn_of_folded(Import *im) {
+  onnx_warn_of_ties(im);
+  // A transposed copy trains as its source does; looked-up rows, or one parameter folded into two
+  // weights, do not.
   int n = 0;
   const char *first = NULL;
   for (int i = 0; i < im->g->n_params; i++) {
     const Value *v = im->g->params[i];
     if (v->role == ROLE_weight && onnx_why_of(im, v) == WHY_folded && !n++) first = v->label;
   }
-  if (!n) return;
-  diag_warning(
-      im->d, onnx_place(im->file, im->a, first),
-      "%d weight%s what the exporter computed from parameters; training %s may differ from "
-      "training those",
-      n, n == 1 ? " holds" : "s, this one the first, hold", n == 1 ? "it" : "them");
-  diag_hint(im->d, "export as the model trains, without folding: torch.onnx.export(..., "
-                   "optimize=False)");
-}
-
-void onnx_settle_weights(Import *im) {
-  keep_epsilons(im);
-  keep_images(im);
-  onnx_warn_of_ties(im);
-  warn_of_folded(im);
+  if (n) {
+    diag_warning(
+        im->d, onnx_place(im->file, im->a, first),
+        "%d weight%s what the exporter computed from parameters; training %s may differ from "
+        "training those",
+        n, n == 1 ? " holds" : "s, this one the first, hold", n == 1 ? "it" : "them");
+    diag_hint(im->d, "export as the model trains, without folding: torch.onnx.export(..., "
+                     "optimize=False)");
+  }
+  // Every weight with its reason, for -v.
   OnnxFindings *out = im->o->findings;
   if (!out) return;
   out->weights = arena_array(out->arena, OnnxWeight, im->g->n_params + 1);

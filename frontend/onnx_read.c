@@ -60,6 +60,7 @@ static bool read_varint(Slim *s, int64_t *at, int64_t end, uint64_t *out) {
   for (int shift = 0; shift < 70; shift += 7) {
     if (*at >= end) return fail(s, start, "a number is cut off");
     uint8_t byte = s->at[(*at)++];
+    // The tenth byte has one bit.
     if (shift == 63 && byte > 1) return fail(s, start, "a number has more than 64 bits");
     *out |= (uint64_t)(byte & 0x7f) << shift;
     if (byte < 0x80) return true;
@@ -95,6 +96,7 @@ static void close_message(Slim *s, size_t at) {
 }
 
 static int wire_type(ProtobufCType type) {
+  // The declared types, by their encodings.
   switch (type) {
   case PROTOBUF_C_TYPE_SFIXED32:
   case PROTOBUF_C_TYPE_FIXED32:
@@ -120,6 +122,7 @@ static int wire_type(ProtobufCType type) {
 // Checks a packed list of numbers.
 static bool check_packed(Slim *s, int wire, int64_t from, int64_t to) {
   if (wire == WIRE_32bit || wire == WIRE_64bit) {
+    // Fixed sizes need no walk.
     int64_t size = wire == WIRE_32bit ? 4 : 8;
     s->heap += to - from;
     return (to - from) % size == 0 || fail(s, from, "a list ends inside a number");
@@ -176,12 +179,14 @@ static bool slim_bytes(Slim *s, const ProtobufCMessageDescriptor *type,
       return fail(s, span.from, "a number is written as bytes");
     if (!check_packed(s, wire, span.from, span.to)) return false;
   } else if (field->type == PROTOBUF_C_TYPE_MESSAGE) {
+    // A message is walked in turn.
     size_t at = open_message(s, id);
     if (!slim_message(s, field->descriptor, span.from, span.to, depth + 1)) return false;
     close_message(s, at);
     return true;
   } else if (type == &onnx__tensor_proto__descriptor && id == TENSOR_RAW_DATA) {
     size_t at = open_message(s, 3);
+    // The bytes stay in the file: only their range is written.
     put_varint(s, 1 << 3 | WIRE_varint);
     put_varint(s, (uint64_t)span.from);
     put_varint(s, 2 << 3 | WIRE_varint);
@@ -190,12 +195,14 @@ static bool slim_bytes(Slim *s, const ProtobufCMessageDescriptor *type,
     s->heap += (int64_t)sizeof(Onnx__TensorProto__Segment);
     return true;
   } else {
+    // A string or bytes.
     s->heap += span.to - span.from + HEAP_PER_PIECE;
     if (field->type == PROTOBUF_C_TYPE_STRING &&
         memchr(s->at + span.from, 0, (size_t)(span.to - span.from)))
       return fail(s, span.from, "a string holds a zero byte");
     if (type == &onnx__value_info_proto__descriptor && id == VALUE_DOC_STRING) return true;
     if (type == &onnx__node_proto__descriptor && id == NODE_DOC_STRING) return true;
+    // Written last, together with its overload.
     if (id == named->name_field) {
       named->name = span;
       return true;
@@ -246,15 +253,6 @@ static const ProtobufCMessageDescriptor *device_message(const ProtobufCMessageDe
   return NULL;
 }
 
-// Rewrites the message into an undeclared field, which protobuf-c keeps as bytes.
-static bool slim_devices(Slim *s, const ProtobufCMessageDescriptor *type, Span span, int depth) {
-  size_t at = open_message(s, ONNX_DEVICES_FIELD);
-  s->heap += span.to - span.from;
-  if (!slim_message(s, type, span.from, span.to, depth + 1)) return false;
-  close_message(s, at);
-  return true;
-}
-
 // Rewrites a field that the declaration lacks.
 static bool slim_newer(Slim *s, const ProtobufCMessageDescriptor *type, uint64_t id, Named *named,
                        Span span, int depth) {
@@ -263,7 +261,11 @@ static bool slim_newer(Slim *s, const ProtobufCMessageDescriptor *type, uint64_t
       return fail(s, span.from, "a string holds a zero byte");
     named->overload = span;
   } else if (device_message(type, id)) {
-    return slim_devices(s, device_message(type, id), span, depth);
+    // Rewritten into an undeclared field, which protobuf-c keeps as bytes.
+    size_t at = open_message(s, ONNX_DEVICES_FIELD);
+    s->heap += span.to - span.from;
+    if (!slim_message(s, device_message(type, id), span.from, span.to, depth + 1)) return false;
+    close_message(s, at);
   } else if ((type == &onnx__value_info_proto__descriptor && id == VALUE_METADATA) ||
              (type == &onnx__node_proto__descriptor && id == NODE_METADATA)) {
     return read_metadata(s, span, named);
@@ -281,6 +283,7 @@ static bool slim_newer(Slim *s, const ProtobufCMessageDescriptor *type, uint64_t
 
 static void put_name(Slim *s, const ProtobufCMessageDescriptor *type, const Named *named) {
   int64_t module = named->module.to - named->module.from, call = named->call.to - named->call.from;
+  // The module and the call of the exporter, a line each.
   if (module + call && type == &onnx__node_proto__descriptor) {
     put_varint(s, NODE_DOC_STRING << 3 | WIRE_bytes);
     put_varint(s, (uint64_t)(module + 1 + call));
@@ -290,6 +293,7 @@ static void put_name(Slim *s, const ProtobufCMessageDescriptor *type, const Name
     s->heap += module + 1 + call + HEAP_PER_PIECE;
   }
   if (!named->name_field || (named->name.to == 0 && named->overload.to == 0)) return;
+  // The name, and after a colon its overload.
   int64_t n = named->name.to - named->name.from, more = named->overload.to - named->overload.from;
   put_varint(s, named->name_field << 3 | WIRE_bytes);
   put_varint(s, (uint64_t)(n + (more ? more + 1 : 0)));
@@ -304,6 +308,7 @@ static void put_name(Slim *s, const ProtobufCMessageDescriptor *type, const Name
 static bool mark_seen(Slim *s, const ProtobufCMessageDescriptor *type,
                       const ProtobufCFieldDescriptor *field, uint64_t *seen, int64_t at) {
   if (field->label == PROTOBUF_C_LABEL_REPEATED) return true;
+  // The first member of the oneof has the mark.
   const ProtobufCFieldDescriptor *mark = field;
   if (field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF)
     for (mark = type->fields; mark->quantifier_offset != field->quantifier_offset ||
@@ -325,8 +330,10 @@ static bool slim_message(Slim *s, const ProtobufCMessageDescriptor *type, int64_
   if (type == &onnx__function_proto__descriptor)
     named = (Named){.name_field = FUNCTION_NAME, .overload_field = FUNCTION_OVERLOAD};
   if (type == &onnx__value_info_proto__descriptor) named.name_field = VALUE_DOC_STRING;
+  // One bit per declared field.
   uint64_t seen = 0;
   for (int64_t at = from; at < to;) {
+    // A small file must not make protobuf-c allocate without limit.
     if (s->heap > s->heap_limit) return fail(s, at, "it has far more pieces than a model has");
     int64_t start = at;
     uint64_t tag, x;
@@ -345,6 +352,7 @@ static bool slim_message(Slim *s, const ProtobufCMessageDescriptor *type, int64_
         field->descriptor == &onnx__tensor_proto__segment__descriptor)
       return fail(s, start, "a tensor in segments is not supported");
     if (field && !mark_seen(s, type, field, &seen, start)) return false;
+    // Lists of numbers may be packed into bytes.
     bool packed = field && wire == WIRE_bytes && field->label == PROTOBUF_C_LABEL_REPEATED;
     if (field && wire != wire_type(field->type) && !packed)
       return fail(s, start, "a field is not of its declared type");
@@ -402,6 +410,7 @@ static bool map_file(OnnxFile *f, Diag *d) {
     close(fd);
     return diag_error(d, f->loc, "is not a regular file");
   }
+  // mmap refuses an empty file.
   if (st.st_size == 0) {
     close(fd);
     return diag_error(d, f->loc, "is empty");
@@ -415,15 +424,6 @@ static bool map_file(OnnxFile *f, Diag *d) {
   return true;
 }
 
-// Whether the file is text, a plan or a summary for example: text has no control characters except
-// white space, and files of exporters begin with one, the tag of ir_version.
-static bool is_text(const OnnxFile *f) {
-  int64_t n = f->n < 256 ? f->n : 256;
-  for (int64_t i = 0; i < n; i++)
-    if (f->at[i] < ' ' && !memchr("\t\n\r\f", f->at[i], 4)) return false;
-  return true;
-}
-
 bool onnx_open(OnnxFile *f, const char *path, const ProtobufCMessageDescriptor *type, Arena *a,
                Diag *d) {
   *f = (OnnxFile){
@@ -434,13 +434,18 @@ bool onnx_open(OnnxFile *f, const char *path, const ProtobufCMessageDescriptor *
   bool ok = slim_message(&s, type, 0, f->n, 0);
   if (ok && s.out.n > INT32_MAX) ok = fail(&s, 0, "it is above 2 GiB without its weights");
   if (!ok) {
+    // Text, a plan or a summary for example, has no control characters except white space; files of
+    // exporters begin with one, the tag of ir_version.
+    bool text = true;
+    for (int64_t i = 0; i < f->n && i < 256 && text; i++)
+      text = f->at[i] >= ' ' || memchr("\t\n\r\f", f->at[i], 4);
     diag_error(d, f->loc, "is not a well-formed ONNX file: at byte %lld, %s", (long long)s.wrong_at,
                s.wrong);
-    diag_hint(d, is_text(f)
-                     ? "it is text, and models are binary; plans and clusters in Lua are for "
-                       "--plan and --cluster"
-                     : "the file may be truncated or of another format");
+    diag_hint(d, text ? "it is text, and models are binary; plans and clusters in Lua are for "
+                        "--plan and --cluster"
+                      : "the file may be truncated or of another format");
   } else {
+    // Everything that protobuf-c trusts has been checked.
     f->message = protobuf_c_message_unpack(type, NULL, s.out.n, (const uint8_t *)s.out.at);
     ok = f->message || diag_error(d, f->loc, "is not a well-formed ONNX file");
   }
@@ -453,6 +458,7 @@ ProtobufCMessage *onnx_devices_message(const ProtobufCMessage *in, unsigned *i,
                                        const ProtobufCMessageDescriptor *type) {
   for (; *i < in->n_unknown_fields; ++*i) {
     const ProtobufCMessageUnknownField *field = &in->unknown_fields[*i];
+    // The length in front of a message has a fixed size here.
     if (field->tag != ONNX_DEVICES_FIELD || field->len < LENGTH_BYTES) continue;
     ++*i;
     return protobuf_c_message_unpack(type, NULL, field->len - LENGTH_BYTES,

@@ -34,6 +34,7 @@ bool onnx_report(Import *im) {
   }
   for (int k = 0; k < groups.n; k++) {
     const Problem *p = &im->problems.at[groups.at[k].first];
+    // One error per cause, at its first node; notes name the others.
     if (groups.at[k].n == 1)
       diag_error(im->d, p->loc, "%s", p->cause);
     else

@@ -12,6 +12,7 @@ Value *onnx_input(Import *im, const OnnxInput *input) {
   const Loc *loc = onnx_place(im->file, a, input->name);
   bool moves = im->o->rows_first && input->batch > 0;
   if (moves) {
+    // Files of data have the batch in front.
     int64_t dim[MAX_RANK] = {type->dim[input->batch]};
     for (int d = 1; d < type->rank; d++)
       dim[d] = type->dim[d <= input->batch ? d - 1 : d];
@@ -30,27 +31,25 @@ Value *onnx_input(Import *im, const OnnxInput *input) {
   return build_transpose(&b, v, perm);
 }
 
-// Reorders positions of dimension 0 from (outer, batch, inner) to (batch, outer, inner).
-static Value *batch_to_front(Import *im, Value *v, int64_t outer, int64_t rows, const Loc *loc) {
-  const Type *t = v->type;
-  int64_t dim[MAX_RANK] = {outer, rows, t->dim[0] / (outer * rows)};
-  int64_t perm[MAX_RANK] = {1, 0};
-  if (t->rank + 2 > MAX_RANK) return v;
-  for (int d = 2; d < t->rank + 2; d++)
-    perm[d] = d;
-  for (int d = 1; d < t->rank; d++)
-    dim[d + 2] = t->dim[d];
-  Builder b = {.g = im->g, .origin = {.loc = loc}, .d = im->d};
-  Value *apart = build_reshape(&b, v, t->rank + 2, dim);
-  return build_reshape(&b, build_transpose(&b, apart, perm), t->rank, t->dim);
-}
-
 Value *onnx_output(Import *im, const Onnx__ValueInfoProto *output, Value *v, BatchDim at) {
   if (!im->o->rows_first || v->type->rank == 0) return v;
   const Loc *loc = onnx_place(im->file, im->m->arena, onnx_str(output->name));
   int64_t rows = graph_rows(im->g);
-  if (at.dim == 0 && at.outer > 1 && rows > 0 && v->type->dim[0] % (at.outer * rows) == 0)
-    return batch_to_front(im, v, at.outer, rows, loc);
+  if (at.dim == 0 && at.outer > 1 && rows > 0 && v->type->dim[0] % (at.outer * rows) == 0) {
+    // Positions of dimension 0 are reordered from (outer, batch, inner) to (batch, outer, inner).
+    int64_t outer = at.outer;
+    const Type *t = v->type;
+    int64_t dim[MAX_RANK] = {outer, rows, t->dim[0] / (outer * rows)};
+    int64_t perm[MAX_RANK] = {1, 0};
+    if (t->rank + 2 > MAX_RANK) return v;
+    for (int d = 2; d < t->rank + 2; d++)
+      perm[d] = d;
+    for (int d = 1; d < t->rank; d++)
+      dim[d + 2] = t->dim[d];
+    Builder b = {.g = im->g, .origin = {.loc = loc}, .d = im->d};
+    Value *apart = build_reshape(&b, v, t->rank + 2, dim);
+    return build_reshape(&b, build_transpose(&b, apart, perm), t->rank, t->dim);
+  }
   int batch = batch_dim(at);
   if (batch < 0) batch = onnx_declared_batch(im, output, v->type);
   if (batch < 0 && im->batch_moved) {
@@ -58,6 +57,7 @@ Value *onnx_output(Import *im, const Onnx__ValueInfoProto *output, Value *v, Bat
                  onnx_str(output->name), type_text(im->a, v->type));
     diag_hint(im->d, "a loss of it takes dimension 0; name the batch in the output's shape");
   }
+  // It is in front already, or unknown.
   if (batch <= 0) return v;
   int64_t perm[MAX_RANK] = {batch};
   for (int d = 1; d < v->type->rank; d++)

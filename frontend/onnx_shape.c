@@ -42,6 +42,7 @@ const Loc *input_loc(const Shapes *s, const Onnx__ValueInfoProto *input) {
 int dim_option(const Shapes *s, const char *name) {
   const OnnxOptions *o = s->im->o;
   size_t length = strlen(name);
+  // The last one wins.
   for (int i = o->n_dims - 1; i >= 0 && length > 0; i--)
     if (str_starts(o->dims[i], name) && o->dims[i][length] == '=') return i;
   return -1;
@@ -59,6 +60,7 @@ void hint_at_symbols(const Shapes *s) {
       const char *name = dim_symbol(input_dim(s->input[i], axis));
       if (!name || !*name) continue;
       const char *item = str_format(s->im->a, "'%s'", name);
+      // Each symbol once.
       if (!names.at || !strstr(names.at, item))
         strbuf_addf(&names, "%s%s", names.n ? ", " : "", item);
     }
@@ -69,16 +71,6 @@ static int64_t option_dim(Shapes *s, const char *name) {
   int option = dim_option(s, name);
   if (option >= 0) s->dim_used[option] = true;
   return dim_option_size(s, option);
-}
-
-static void hint_at_size(Shapes *s, const char *name, const char *place, bool is_batch) {
-  if (is_batch)
-    diag_hint(s->im->d, "give the size of a batch with --batch");
-  else if (*name && !s->im->o->batch_dim && !takes_batch(s))
-    diag_hint(s->im->d, "give its size with --dim %s=SIZE, or --batch-dim %s if it is the batch",
-              name, name);
-  else
-    diag_hint(s->im->d, "give its size with --dim %s=SIZE", *name ? name : place);
 }
 
 static bool bind_dim(Shapes *s, const Onnx__ValueInfoProto *input, size_t axis, int64_t *out) {
@@ -102,7 +94,14 @@ static bool bind_dim(Shapes *s, const Onnx__ValueInfoProto *input, size_t axis, 
   else
     diag_error(im->d, input_loc(s, input), "dimension %zu of input '%s' is not bound", axis,
                onnx_str(input->name));
-  hint_at_size(s, name, place, is_batch);
+  // The hint names the option that binds it.
+  if (is_batch)
+    diag_hint(im->d, "give the size of a batch with --batch");
+  else if (*name && !im->o->batch_dim && !takes_batch(s))
+    diag_hint(im->d, "give its size with --dim %s=SIZE, or --batch-dim %s if it is the batch", name,
+              name);
+  else
+    diag_hint(im->d, "give its size with --dim %s=SIZE", *name ? name : place);
   return false;
 }
 
@@ -134,6 +133,7 @@ static const Type *input_type(Shapes *s, const Onnx__ValueInfoProto *input) {
   }
   // The largest element has 8 bytes, so the size in bytes cannot overflow either.
   int64_t dim[MAX_RANK], count = 8;
+  // All dimensions are bound, so that all errors are reported at once.
   bool ok = true;
   for (size_t i = 0; i < t->shape->n_dim; i++) {
     ok = bind_dim(s, input, i, &dim[i]) && ok;
@@ -144,18 +144,6 @@ static const Type *input_type(Shapes *s, const Onnx__ValueInfoProto *input) {
   }
   if (!ok) return NULL;
   return type_new(im->m, onnx_compute_dtype(dtype, im->o->keep_f64), (int)t->shape->n_dim, dim);
-}
-
-static bool check_options(Shapes *s) {
-  const OnnxOptions *o = s->im->o;
-  bool ok = true;
-  for (int i = 0; i < o->n_dims; i++) {
-    const char *equals = strrchr(o->dims[i], '=');
-    char *end = NULL;
-    if (!equals || equals == o->dims[i] || strtoll(equals + 1, &end, 10) < 1 || *end)
-      ok = diag_error(s->im->d, NULL, "--dim '%s' is not NAME=SIZE", o->dims[i]);
-  }
-  return ok;
 }
 
 bool onnx_inputs(Import *im, OnnxInput *inputs, int *n_inputs) {
@@ -172,10 +160,19 @@ bool onnx_inputs(Import *im, OnnxInput *inputs, int *n_inputs) {
       s.input[s.n++] = graph->input[i];
   s.batch = im->batch = batch_symbol(&s);
 
-  bool ok = check_options(&s);
+  // Every --dim is NAME=SIZE, with a size from 1.
+  const OnnxOptions *o = im->o;
+  bool ok = true;
+  for (int i = 0; i < o->n_dims; i++) {
+    const char *equals = strrchr(o->dims[i], '=');
+    char *end = NULL;
+    if (!equals || equals == o->dims[i] || strtoll(equals + 1, &end, 10) < 1 || *end)
+      ok = diag_error(im->d, NULL, "--dim '%s' is not NAME=SIZE", o->dims[i]);
+  }
   ok = check_batch(&s) && ok;
   bool named = ok; // otherwise no input's dimensions can be bound
   for (int i = 0; i < s.n; i++) {
+    // Each input with its type and its batch dimension.
     const Type *type = named ? input_type(&s, s.input[i]) : NULL;
     inputs[i] = (OnnxInput){onnx_str(s.input[i]->name), type, input_batch(&s, i)};
     ok = ok && inputs[i].type;

@@ -44,13 +44,7 @@ typedef struct Writer {
   OnnxSkeleton *out;
 } Writer;
 
-// Whether the field holds or describes a tensor's elements; other fields are copied.
-static bool is_data(int number) {
-  static const int numbers[] = {4, 5, 7, TENSOR_RAW_DATA, 10, 11, 13, 14};
-  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-    if (number == numbers[i]) return true;
-  return false;
-}
+static const int data_fields[] = {4, 5, 7, TENSOR_RAW_DATA, 10, 11, 13, 14}; // of a tensor
 
 // Writes an initializer with inline data.  `name`: replaces its own; or NULL.
 static bool write_inline(Writer *w, const OnnxTensor *t, const char *label, const WireField *field,
@@ -58,13 +52,18 @@ static bool write_inline(Writer *w, const OnnxTensor *t, const char *label, cons
   int64_t start = wire_open(&w->to, GRAPH_INITIALIZER);
   for (int64_t pos = field->data; pos < field->end;) {
     WireField part = wire_read(w->f->at, pos);
-    if (!is_data(part.number) && !(name && part.number == TENSOR_NAME))
+    // The fields that hold or describe the elements are left out.
+    bool data = false;
+    for (size_t i = 0; i < sizeof data_fields / sizeof *data_fields; i++)
+      data |= part.number == data_fields[i];
+    if (!data && !(name && part.number == TENSOR_NAME))
       wire_put(&w->to, w->f->at + part.start, part.end - part.start);
     pos = part.end;
   }
   if (name) wire_string(&w->to, TENSOR_NAME, name);
   wire_varint(&w->to, TENSOR_RAW_DATA << 3 | 2);
   wire_varint(&w->to, (uint64_t)t->bytes);
+  // A hole for a weight; other tensors keep their values.
   if (label && w->to.at)
     w->out->holes[w->out->n_holes++] = (OnnxHole){label, t->dtype, w->to.n, t->bytes};
   else if (w->to.at && !onnx_tensor_bytes(w->f, t, w->to.at + w->to.n, loc, w->d))
@@ -79,6 +78,7 @@ static bool write_initializer(Writer *w, const WireField *field, const Onnx__Ten
   bool hole = name_map_find(w->labels, name) >= 0;
   bool external = proto->has_data_location &&
                   proto->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
+  // Inline tensors that are no weights are copied.
   if (!hole && !external) {
     wire_put(&w->to, w->f->at + field->start, field->end - field->start);
     return true;
@@ -109,12 +109,6 @@ static bool write_constant(Writer *w, const WireField *node, const Onnx__TensorP
          write_inline(w, &t, str_copy(w->a, name), &tensor, name, loc);
 }
 
-static const char *constant_label(const Writer *w, const Onnx__NodeProto *node) {
-  if (!onnx_constant_tensor(node) || node->n_attribute != 1) return NULL;
-  const char *name = onnx_str(node->output[0]);
-  return name_map_find(w->labels, name) >= 0 ? name : NULL;
-}
-
 static bool write_graph(Writer *w, const WireField *field, const Onnx__GraphProto *graph) {
   int64_t start = wire_open(&w->to, MODEL_GRAPH);
   size_t node = 0, initializer = 0;
@@ -122,9 +116,13 @@ static bool write_graph(Writer *w, const WireField *field, const Onnx__GraphProt
     WireField part = wire_read(w->f->at, at);
     at = part.end;
     const Onnx__NodeProto *one = part.number == GRAPH_NODE ? graph->node[node++] : NULL;
-    const char *label = one ? constant_label(w, one) : NULL;
+    // A weight in a Constant node.
+    const char *label = NULL;
+    if (one && onnx_constant_tensor(one) && one->n_attribute == 1) label = onnx_str(one->output[0]);
+    if (label && name_map_find(w->labels, label) < 0) label = NULL;
     if (label && !write_constant(w, &part, onnx_constant_tensor(one), label)) return false;
     if (label) continue;
+    // Nodes as in inference; weights with their bytes inline.
     if (one)
       inference_put_node(&w->nodes, GRAPH_NODE, &part, one);
     else if (part.number != GRAPH_INITIALIZER)
@@ -136,22 +134,6 @@ static bool write_graph(Writer *w, const WireField *field, const Onnx__GraphProt
   return true;
 }
 
-static void write_function(Writer *w, const WireField *field, const Onnx__FunctionProto *f) {
-  int64_t start = wire_open(&w->to, MODEL_FUNCTION);
-  size_t node = 0;
-  for (int64_t at = field->data; at < field->end;) {
-    WireField part = wire_read(w->f->at, at);
-    at = part.end;
-    // onnx_open turns a default attribute into a node without op_type.
-    node += part.number == FUNCTION_ATTRIBUTE_PROTO;
-    if (part.number == FUNCTION_NODE)
-      inference_put_node(&w->nodes, FUNCTION_NODE, &part, f->node[node++]);
-    else
-      wire_put(&w->to, w->f->at + part.start, part.end - part.start);
-  }
-  wire_close(&w->to, start);
-}
-
 static bool write_model(Writer *w) {
   const Onnx__ModelProto *model = onnx_model(w->f);
   size_t function = 0;
@@ -159,9 +141,22 @@ static bool write_model(Writer *w) {
   for (int64_t pos = 0; pos < w->f->n;) {
     WireField field = wire_read(w->f->at, pos);
     pos = field.end;
-    if (field.number == MODEL_FUNCTION)
-      write_function(w, &field, model->functions[function++]);
-    else if (field.number != MODEL_GRAPH)
+    if (field.number == MODEL_FUNCTION) {
+      const Onnx__FunctionProto *f = model->functions[function++];
+      int64_t start = wire_open(&w->to, MODEL_FUNCTION);
+      size_t node = 0;
+      for (int64_t at = field.data; at < field.end;) {
+        WireField part = wire_read(w->f->at, at);
+        at = part.end;
+        // onnx_open turns a default attribute into a node without op_type.
+        node += part.number == FUNCTION_ATTRIBUTE_PROTO;
+        if (part.number == FUNCTION_NODE)
+          inference_put_node(&w->nodes, FUNCTION_NODE, &part, f->node[node++]);
+        else
+          wire_put(&w->to, w->f->at + part.start, part.end - part.start);
+      }
+      wire_close(&w->to, start);
+    } else if (field.number != MODEL_GRAPH)
       wire_put(&w->to, w->f->at + field.start, field.end - field.start);
     else if (!write_graph(w, &field, model->graph))
       return false;
@@ -179,6 +174,7 @@ static bool check_labels(const OnnxFile *f, const char *const *labels, int n_lab
   for (size_t i = 0; i < graph->n_node; i++)
     if (onnx_constant_tensor(graph->node[i]))
       name_map_add(&names, onnx_str(graph->node[i]->output[0]), 0);
+  // Every weight of the executable must have its bytes in the file.
   for (int i = 0; i < n_labels; i++)
     if (name_map_find(&names, labels[i]) < 0)
       return diag_error(d, onnx_place(f, a, labels[i]),
@@ -199,6 +195,7 @@ bool onnx_skeleton(const char *path, const OnnxOptions *o, const char *const *la
   w.nodes = (InferenceWriter){.file = f.at, .to = &w.to, .reads = {.arena = a}};
   bool ok = check_labels(&f, labels, n_must, a, d);
   if (ok) inference_reads(&w.nodes, onnx_model(&f));
+  // The first pass measures, the second writes.
   ok = ok && write_model(&w);
   if (ok && w.to.n > INT32_MAX) {
     diag_warning(d, f.loc,
@@ -208,6 +205,7 @@ bool onnx_skeleton(const char *path, const OnnxOptions *o, const char *const *la
   } else if (ok) {
     out->n = w.to.n;
     out->bytes = w.to.at = arena_alloc(a, (size_t)w.to.n);
+    // At most one hole per weight.
     out->holes = arena_array(a, OnnxHole, n_labels);
     ok = write_model(&w);
   }

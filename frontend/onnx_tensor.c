@@ -10,6 +10,7 @@ bool onnx_tensor_read(const char *path, bool keep, Module *m, Arena *a, Tensor *
   if (!onnx_open(&f, path, &onnx__tensor_proto__descriptor, a, d)) return false;
   bool ok = onnx_tensor(&f, NULL, onnx_tensor_message(&f), a, f.loc, &t, d);
   if (ok) {
+    // Half precision is computed in f32, as in models.
     const Type *type = type_new(m, onnx_compute_dtype(t.dtype, keep), t.rank, t.dim);
     ok = onnx_tensor_load(&f, &t, type, a, f.loc, out, d);
   }
@@ -26,6 +27,7 @@ const char *onnx_subject(const char *path, Arena *a) {
   if (onnx_open(&f, path, &onnx__model_proto__descriptor, a, d)) {
     const Onnx__GraphProto *g = onnx_model(&f)->graph;
     for (size_t i = 0; g && i < g->n_node; i++)
+      // Constants are operands of the one operator.
       if (!str_equal(onnx_str(g->node[i]->op_type), "Constant")) {
         op = onnx_str(g->node[i]->op_type);
         n++;

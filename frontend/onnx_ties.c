@@ -34,6 +34,7 @@ typedef struct Ties {
 static bool read_element(Ties *s, const Trained *w, int64_t i, double *out) {
   OnnxTensor one = w->t;
   int64_t size = dtype_bytes[one.dtype];
+  // A scalar at the offset of the element: only its bytes are read.
   one.rank = 0;
   one.count = 1;
   one.bytes = one.init.length = size;
@@ -62,25 +63,13 @@ static bool add_weight(Ties *s, Value *v, const Onnx__TensorProto *init) {
   if (!onnx_tensor(im->file, im->o->external_data_dir, init, im->a, v->loc, &w.t, im->d))
     return false;
   for (int i = 0; i < SAMPLES && w.t.count > 0; i++) {
+    // Samples are enough: copies agree in all elements, other weights differ in most.
     if (!read_element(s, &w, position(w.t.count, i), &w.sample[i])) return false;
     w.varies = w.varies || w.sample[i] != w.sample[0];
   }
   name_map_add(&s->index, v->label, s->weights.n);
   vec_push(im->a, &s->weights, w);
   return true;
-}
-
-static void read_weights(Ties *s) {
-  Import *im = s->im;
-  const Onnx__GraphProto *graph = onnx_model(im->file)->graph;
-  NameMap params = {.arena = im->a};
-  for (int i = 0; i < im->g->n_params; i++)
-    if (im->g->params[i]->role == ROLE_weight && im->g->params[i]->train)
-      name_map_add(&params, im->g->params[i]->label, i);
-  for (size_t i = 0; i < graph->n_initializer; i++) {
-    int at = name_map_find(&params, onnx_str(graph->initializer[i]->name));
-    if (at >= 0) add_weight(s, im->g->params[at], graph->initializer[i]);
-  }
 }
 
 // "; there are 2 more pairs"
@@ -91,16 +80,6 @@ static const char *and_more(Arena *a, int n, const char *things) {
 
 // -- Split parameters ----------------------------------------------------------------------------
 
-static void find_tables(Ties *s) {
-  const Onnx__GraphProto *graph = onnx_model(s->im->file)->graph;
-  for (size_t i = 0; i < graph->n_node; i++) {
-    const Onnx__NodeProto *node = graph->node[i];
-    if (!str_equal(onnx_str(node->op_type), "Gather") || node->n_input == 0) continue;
-    int at = name_map_find(&s->index, node->input[0]);
-    if (at >= 0) s->weights.at[at].table = true;
-  }
-}
-
 // Whether y holds the elements of x, of rank 2; turned: its transpose.
 static bool equal_elements(Ties *s, const Trained *x, const Trained *y, bool turned) {
   const int64_t *from = x->t.dim, *to = y->t.dim;
@@ -108,15 +87,11 @@ static bool equal_elements(Ties *s, const Trained *x, const Trained *y, bool tur
   for (int i = 0; i < SAMPLES; i++) {
     int64_t at = position(x->t.count, i);
     double other;
+    // The same element in the transpose.
     if (turned) at = at % from[1] * from[0] + at / from[1];
     if (!read_element(s, y, at, &other) || other != x->sample[i]) return false;
   }
   return true;
-}
-
-static bool may_be_copies(const Trained *x, const Trained *y) {
-  return x->t.rank == 2 && y->t.rank == 2 && x->t.count == y->t.count && x->t.count >= FEWEST &&
-         x->varies && y->varies && (x->made_up != y->made_up || x->table != y->table);
 }
 
 static void warn_of_copies(Ties *s) {
@@ -126,7 +101,10 @@ static void warn_of_copies(Ties *s) {
   for (int i = 0; i < s->weights.n; i++)
     for (int j = 0; j < i; j++) {
       const Trained *x = &s->weights.at[j], *y = &s->weights.at[i];
-      if (!may_be_copies(x, y)) continue;
+      bool pair = x->t.rank == 2 && y->t.rank == 2 && x->t.count == y->t.count &&
+                  x->t.count >= FEWEST && x->varies && y->varies;
+      // Layers that begin as copies of each other are no tie.
+      if (!pair || (x->made_up == y->made_up && x->table == y->table)) continue;
       bool same = equal_elements(s, x, y, false);
       if (!same && !equal_elements(s, x, y, true)) continue;
       // The one with a made-up name is the copy.
@@ -157,6 +135,7 @@ static void warn_of_copies(Ties *s) {
 static bool within_module(const char *x, const char *y) {
   while (*x && *y) {
     size_t nx = strcspn(x, "."), ny = strcspn(y, ".");
+    // A number after an underscore is not part of the name.
     size_t kx = nx, ky = ny;
     while (kx > 0 && strchr("0123456789", x[kx - 1]))
       kx--;
@@ -171,15 +150,6 @@ static bool within_module(const char *x, const char *y) {
   return true;
 }
 
-// Returns the module that reads weights by this node.  An Identity gives a weight the name of
-// another one that was equal to it.
-static const char *reading_module(Import *im, const Onnx__NodeProto *node) {
-  if (!str_equal(onnx_str(node->op_type), "Identity") || node->n_output != 1)
-    return onnx_module_name(im->a, node);
-  const char *name = onnx_str(node->output[0]), *dot = strrchr(name, '.');
-  return dot ? str_copy_n(im->a, name, (size_t)(dot - name)) : NULL;
-}
-
 static void warn_of_merged(Ties *s) {
   Import *im = s->im;
   const Onnx__GraphProto *graph = onnx_model(im->file)->graph;
@@ -188,12 +158,21 @@ static void warn_of_merged(Ties *s) {
   int n = 0, first = 0;
   const char *other = NULL;
   for (size_t i = 0; i < graph->n_node; i++) {
-    const char *module = reading_module(im, graph->node[i]);
-    for (size_t k = 0; module && k < graph->node[i]->n_input; k++) {
-      int at = name_map_find(&s->index, graph->node[i]->input[k]);
+    const Onnx__NodeProto *node = graph->node[i];
+    const char *module = NULL;
+    if (!str_equal(onnx_str(node->op_type), "Identity") || node->n_output != 1) {
+      module = onnx_module_name(im->a, node);
+    } else {
+      // An Identity gives a weight the name of another one that was equal to it.
+      const char *name = onnx_str(node->output[0]), *dot = strrchr(name, '.');
+      if (dot) module = str_copy_n(im->a, name, (size_t)(dot - name));
+    }
+    for (size_t k = 0; module && k < node->n_input; k++) {
+      int at = name_map_find(&s->index, node->input[k]);
       const Trained *w = at < 0 ? NULL : &s->weights.at[at];
       // Only vectors of equal elements, such as initial gains and biases.
       if (!w || w->varies || w->t.rank != 1 || w->t.count < 2) continue;
+      // The first reader; a merged weight has another one elsewhere.
       if (!reader[at]) reader[at] = module;
       if (merged[at] || within_module(reader[at], module)) continue;
       merged[at] = true;
@@ -215,8 +194,23 @@ static void warn_of_merged(Ties *s) {
 void onnx_warn_of_ties(Import *im) {
   if (im->file->unread) return;
   Ties s = {.im = im, .index = {.arena = im->a}, .a = arena_new()};
-  read_weights(&s);
-  find_tables(&s);
+  const Onnx__GraphProto *graph = onnx_model(im->file)->graph;
+  // The trained weights that are initializers, with samples of their elements.
+  NameMap params = {.arena = im->a};
+  for (int i = 0; i < im->g->n_params; i++)
+    if (im->g->params[i]->role == ROLE_weight && im->g->params[i]->train)
+      name_map_add(&params, im->g->params[i]->label, i);
+  for (size_t i = 0; i < graph->n_initializer; i++) {
+    int at = name_map_find(&params, onnx_str(graph->initializer[i]->name));
+    if (at >= 0) add_weight(&s, im->g->params[at], graph->initializer[i]);
+  }
+  // A table is read by a Gather.
+  for (size_t i = 0; i < graph->n_node; i++) {
+    const Onnx__NodeProto *node = graph->node[i];
+    if (!str_equal(onnx_str(node->op_type), "Gather") || node->n_input == 0) continue;
+    int at = name_map_find(&s.index, node->input[0]);
+    if (at >= 0) s.weights.at[at].table = true;
+  }
   warn_of_copies(&s);
   warn_of_merged(&s);
   arena_free(s.a);

@@ -20,6 +20,7 @@ static const char *find_end(const char *from, const char *ends) {
   int depth = 0;
   char quote = 0;
   for (; *from; from++) {
+    // Brackets within quotes do not count.
     if (quote) {
       if (*from == quote) quote = 0;
       continue;
@@ -50,6 +51,7 @@ const char *node_torch_arg(const Node *n, int i) {
   for (at += strlen(open);; at++) {
     while (*at == ' ')
       at++;
+    // Arguments are separated by commas outside of brackets.
     const char *end = find_end(at, ",)");
     if (!end || end == at) return NULL;
     if (i-- == 0) return str_copy_n(n->a, at, (size_t)(end - at));
@@ -61,6 +63,7 @@ const char *node_torch_arg(const Node *n, int i) {
 const char *onnx_module_name(Arena *a, const Onnx__NodeProto *node) {
   const char *scopes = onnx_str(node->doc_string), *name = onnx_str(node->name);
   if (*scopes == '[') {
+    // The last name is the node's own; the one before it is the module's.
     const char *end = scopes + strcspn(scopes, "\n"), *last = NULL, *own = NULL;
     for (const char *at = scopes; at < end; at++) {
       if (*at != '\'' || (at[-1] != '[' && at[-1] != ' ')) continue;

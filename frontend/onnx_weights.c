@@ -52,38 +52,12 @@ DType onnx_compute_dtype(DType dtype, bool keep) {
   return dtype_class[dtype] == 'F' && !keep ? DT_f32 : dtype;
 }
 
-static bool read_shape(const Onnx__TensorProto *t, const Loc *loc, OnnxTensor *out, Diag *d) {
-  const char *name = onnx_str(t->name);
-  if (!onnx_dtype(t->data_type, &out->dtype))
-    return diag_error(d, loc, "tensor '%s' has elements of type %s, which is not supported", name,
-                      onnx_dtype_name(t->data_type));
-  if (t->n_dims > MAX_RANK)
-    return diag_error(d, loc, "tensor '%s' has %zu dimensions; the limit is %d", name, t->n_dims,
-                      MAX_RANK);
-  out->rank = (int)t->n_dims;
-  out->count = 1;
-  // With a dimension of 0 the product of the others may overflow.
-  bool zero = false;
-  for (int i = 0; i < out->rank; i++)
-    zero = zero || t->dims[i] == 0;
-  for (int i = 0; i < out->rank; i++) {
-    out->dim[i] = t->dims[i];
-    if (t->dims[i] < 0)
-      return diag_error(d, loc, "tensor '%s' has a dimension of %lld", name, (long long)t->dims[i]);
-    if (!zero && __builtin_mul_overflow(out->count, t->dims[i], &out->count))
-      return diag_error(d, loc, "the size of tensor '%s' overflows", name);
-  }
-  if (zero) out->count = 0;
-  if (__builtin_mul_overflow(out->count, dtype_bytes[out->dtype], &out->bytes))
-    return diag_error(d, loc, "the size of tensor '%s' overflows", name);
-  return true;
-}
-
 // -- Lists of numbers --------------------------------------------------------------------------
 
 static bool read_list(const Onnx__TensorProto *t, Arena *a, const Loc *loc, OnnxTensor *out,
                       Diag *d) {
   size_t n = 0;
+  // Each element type has one of the lists.
   switch (out->dtype) {
   case DT_f32: n = t->n_float_data; break;
   case DT_f64: n = t->n_double_data; break;
@@ -134,33 +108,10 @@ static bool read_number(const char *text, int64_t *out) {
   return *text >= '0' && *text <= '9' && !*end && errno == 0;
 }
 
-static bool read_keys(const Onnx__TensorProto *t, const Loc *loc, External *out, Diag *d) {
-  const char *name = onnx_str(t->name);
-  *out = (External){.length = -1};
-  for (size_t i = 0; i < t->n_external_data; i++) {
-    const char *key = onnx_str(t->external_data[i]->key);
-    const char *value = onnx_str(t->external_data[i]->value);
-    bool ok = true;
-    if (str_equal(key, "location"))
-      out->location = value;
-    else if (str_equal(key, "offset"))
-      ok = read_number(value, &out->offset);
-    else if (str_equal(key, "length"))
-      ok = read_number(value, &out->length);
-    else if (!str_equal(key, "checksum")) // SHA1 of the whole file: checking would read all of it
-      return diag_error(d, loc, "external data of tensor '%s' has an unknown key '%s'", name, key);
-    if (!ok)
-      return diag_error(d, loc, "external data of tensor '%s': %s '%s' is not a size", name, key,
-                        value);
-  }
-  if (!out->location || !*out->location)
-    return diag_error(d, loc, "external data of tensor '%s' has no location", name);
-  return true;
-}
-
 static bool has_dot_dot(const char *path) {
   for (const char *at = path; *at;) {
     size_t n = strcspn(at, "/");
+    // Only a whole part of the path counts.
     if (n == 2 && at[0] == '.' && at[1] == '.') return true;
     at += n + (at[n] == '/');
   }
@@ -199,6 +150,7 @@ static int open_external(const OnnxFile *f, const char *external_dir, const char
     diag_error(d, loc, "external data of tensor '%s': '%s' %s", name, location, why);
     return -1;
   }
+  // The path as the user would write it: relative to the folder of the model.
   const char *home = folder_of(a, f->path);
   *out = str_equal(home, ".") && !str_starts(f->path, "./")
              ? str_copy(a, location)
@@ -209,6 +161,7 @@ static int open_external(const OnnxFile *f, const char *external_dir, const char
     fd = open(*out, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   }
   if (fd < 0) {
+    // A file that is not needed may be missing.
     if (errno == ENOENT && f->unread) return NO_FILE;
     if (str_equal(*f->missing, *out)) return -1; // reported for another tensor
     *f->missing = *out;
@@ -217,6 +170,7 @@ static int open_external(const OnnxFile *f, const char *external_dir, const char
     diag_hint(d, "it belongs beside the model; --external-data-dir names another folder");
     return -1;
   }
+  // The open file's real name decides, not the text of the path.
   bool allowed = external_dir && lies_in(a, fd, external_dir);
   struct stat st;
   if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
@@ -241,13 +195,32 @@ static int open_external(const OnnxFile *f, const char *external_dir, const char
 static bool find_external(const OnnxFile *f, const char *external_dir, const Onnx__TensorProto *t,
                           Arena *a, const Loc *loc, OnnxTensor *out, Diag *d) {
   const char *name = onnx_str(t->name), *path;
-  External e;
-  if (!read_keys(t, loc, &e, d)) return false;
+  External e = {.length = -1};
+  for (size_t i = 0; i < t->n_external_data; i++) {
+    const char *key = onnx_str(t->external_data[i]->key);
+    const char *value = onnx_str(t->external_data[i]->value);
+    bool ok = true;
+    if (str_equal(key, "location"))
+      e.location = value;
+    else if (str_equal(key, "offset"))
+      ok = read_number(value, &e.offset);
+    else if (str_equal(key, "length"))
+      ok = read_number(value, &e.length);
+    else if (!str_equal(key, "checksum")) // SHA1 of the whole file: checking would read all of it
+      return diag_error(d, loc, "external data of tensor '%s' has an unknown key '%s'", name, key);
+    if (!ok)
+      return diag_error(d, loc, "external data of tensor '%s': %s '%s' is not a size", name, key,
+                        value);
+  }
+  if (!e.location || !*e.location)
+    return diag_error(d, loc, "external data of tensor '%s' has no location", name);
+  // The keys are complete: look for the bytes.
   int fd = open_external(f, external_dir, e.location, name, a, loc, &path, d);
   if (fd < 0 && fd != NO_FILE) return false;
   struct stat st;
   bool ok = fd >= 0 && fstat(fd, &st) == 0;
   if (fd >= 0) close(fd);
+  // The length is redundant, and must agree with the shape.
   if (e.length >= 0 && e.length != out->bytes)
     return diag_error(d, loc,
                       "external data of tensor '%s' has %lld bytes; its shape asks for %lld", name,
@@ -257,6 +230,7 @@ static bool find_external(const OnnxFile *f, const char *external_dir, const Onn
         d, loc, "external data of tensor '%s' is bytes %lld to %lld + %lld of '%s', which has %lld",
         name, (long long)e.offset, (long long)e.offset, (long long)out->bytes, path,
         (long long)st.st_size);
+  // Only the position is kept; the bytes are read when they are needed.
   out->init = (Init){.kind = INIT_file,
                      .dtype = out->dtype,
                      .path = path,
@@ -270,9 +244,33 @@ static bool find_external(const OnnxFile *f, const char *external_dir, const Onn
 bool onnx_tensor(const OnnxFile *f, const char *external_dir, const Onnx__TensorProto *t, Arena *a,
                  const Loc *loc, OnnxTensor *out, Diag *d) {
   *out = (OnnxTensor){0};
-  if (!read_shape(t, loc, out, d)) return false;
+  // The size in elements and in bytes, both without overflow.
+  const char *name = onnx_str(t->name);
+  if (!onnx_dtype(t->data_type, &out->dtype))
+    return diag_error(d, loc, "tensor '%s' has elements of type %s, which is not supported", name,
+                      onnx_dtype_name(t->data_type));
+  if (t->n_dims > MAX_RANK)
+    return diag_error(d, loc, "tensor '%s' has %zu dimensions; the limit is %d", name, t->n_dims,
+                      MAX_RANK);
+  out->rank = (int)t->n_dims;
+  out->count = 1;
+  // With a dimension of 0 the product of the others may overflow.
+  bool zero = false;
+  for (int i = 0; i < out->rank; i++)
+    zero = zero || t->dims[i] == 0;
+  for (int i = 0; i < out->rank; i++) {
+    out->dim[i] = t->dims[i];
+    if (t->dims[i] < 0)
+      return diag_error(d, loc, "tensor '%s' has a dimension of %lld", name, (long long)t->dims[i]);
+    if (!zero && __builtin_mul_overflow(out->count, t->dims[i], &out->count))
+      return diag_error(d, loc, "the size of tensor '%s' overflows", name);
+  }
+  if (zero) out->count = 0;
+  if (__builtin_mul_overflow(out->count, dtype_bytes[out->dtype], &out->bytes))
+    return diag_error(d, loc, "the size of tensor '%s' overflows", name);
   if (t->has_data_location && t->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL)
     return find_external(f, external_dir, t, a, loc, out, d);
+  // A list of numbers, or raw bytes in the model's file.
   if (!t->segment) return read_list(t, a, loc, out, d);
   int64_t from = t->segment->begin, to = t->segment->end; // of raw_data: see onnx_read.c
   if (to - from != out->bytes)
@@ -286,25 +284,26 @@ bool onnx_tensor(const OnnxFile *f, const char *external_dir, const Onnx__Tensor
   return true;
 }
 
-static bool read_file(const Init *init, char *to, const Loc *loc, Diag *d) {
+bool onnx_tensor_bytes(const OnnxFile *f, const OnnxTensor *t, void *to, const Loc *loc, Diag *d) {
+  if (t->bytes == 0) return true;
+  const Init *init = &t->init;
+  if (init->kind != INIT_file || str_equal(init->path, f->path)) {
+    const void *from = init->kind == INIT_file ? (const void *)(f->at + init->offset) : init->bytes;
+    memcpy(to, from, (size_t)t->bytes);
+    return true;
+  }
+  // The bytes are in another file.
+  char *bytes = to;
   int fd = open(init->path, O_RDONLY | O_CLOEXEC);
   int64_t done = 0;
   while (fd >= 0 && done < init->length) {
-    ssize_t n = pread(fd, to + done, (size_t)(init->length - done), init->offset + done);
+    ssize_t n = pread(fd, bytes + done, (size_t)(init->length - done), init->offset + done);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;
     done += n;
   }
   if (fd >= 0) close(fd);
   return done == init->length || diag_error(d, loc, "cannot read '%s'", init->path);
-}
-
-bool onnx_tensor_bytes(const OnnxFile *f, const OnnxTensor *t, void *to, const Loc *loc, Diag *d) {
-  if (t->bytes == 0) return true;
-  if (t->init.kind == INIT_file && !str_equal(t->init.path, f->path))
-    return read_file(&t->init, to, loc, d);
-  memcpy(to, t->init.kind == INIT_file ? f->at + t->init.offset : t->init.bytes, (size_t)t->bytes);
-  return true;
 }
 
 bool onnx_tensor_load(const OnnxFile *f, const OnnxTensor *t, const Type *type, Arena *a,
@@ -314,6 +313,7 @@ bool onnx_tensor_load(const OnnxFile *f, const OnnxTensor *t, const Type *type, 
   Tensor stored = {&as_stored, arena_alloc(a, (size_t)t->bytes + 1)};
   if (!onnx_tensor_bytes(f, t, stored.data, loc, d)) return false;
   *out = (Tensor){type, stored.data};
+  // Other types are converted element by element.
   if (type->dtype == t->dtype) return true;
   *out = tensor_new(a, type);
   int64_t too_large = 0;

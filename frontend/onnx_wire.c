@@ -22,6 +22,7 @@ WireField wire_read(const uint8_t *at, int64_t start) {
   f.number = (int)(tag >> 3);
   f.wire = (int)(tag & 7);
   f.data = pos;
+  // The file has been checked by onnx_open: lengths are inside it.
   if (f.wire == 0)
     read_varint(at, &pos);
   else if (f.wire == 1)
@@ -79,6 +80,7 @@ int64_t wire_open(WireWriter *w, int field) {
 
 void wire_close(WireWriter *w, int64_t start) {
   uint64_t n = (uint64_t)(w->n - start);
+  // All five bytes are used, also for small lengths.
   for (int i = 0; i < LENGTH_BYTES && w->at; i++)
     w->at[start - LENGTH_BYTES + i] =
         (uint8_t)((n >> (7 * i) & 0x7f) | (i < LENGTH_BYTES - 1 ? 0x80 : 0));

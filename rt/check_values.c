@@ -32,6 +32,7 @@ typedef struct Statistics {
 } Statistics;
 
 static Statistics look_at(NnrtRank *r, const NnrtValue *v) {
+  // A value of a micro-batch in flight has one slot of several.
   int64_t slot = v->slots > 1 ? r->micro % v->slots * v->stride : 0;
   const char *at = (v->host ? r->host : r->slab) + v->offset + slot;
   const void *x = nnrt_device_read(r, at, v->count * nnrt_dtype_size(v->dtype));
@@ -40,6 +41,7 @@ static Statistics look_at(NnrtRank *r, const NnrtValue *v) {
     double value = nnrt_element_at(x, v->dtype, i);
     s.nan += isnan(value) != 0;
     s.infinite += isinf(value) != 0;
+    // One infinite value would hide the range of all others.
     if (!isfinite(value)) continue;
     s.least = fmin(s.least, value);
     s.most = fmax(s.most, value);
@@ -48,22 +50,43 @@ static Statistics look_at(NnrtRank *r, const NnrtValue *v) {
   return s;
 }
 
-static void add(char *text, size_t n, const char *name, const Statistics *s) {
-  size_t at = strlen(text);
-  int64_t finite = s->n - s->nan - s->infinite;
-  at += (size_t)snprintf(text + at, n - at, "\nnote: %s: %lld value%s", name, (long long)s->n,
-                         s->n == 1 ? "" : "s");
-  if (at < n && s->nan)
-    at += (size_t)snprintf(text + at, n - at, ", %lld not a number", (long long)s->nan);
-  if (at < n && s->infinite)
-    at += (size_t)snprintf(text + at, n - at, ", %lld infinite", (long long)s->infinite);
-  if (at < n && finite)
-    snprintf(text + at, n - at, ", from %.6g to %.6g, %.6g on average without their signs",
-             s->least, s->most, s->sum / (double)finite);
+// Describes the operands after the operation ran: a result may have overwritten one.
+static void describe_operands(NnrtRank *r, const NnrtValue *v, int n, char *text, size_t size) {
+  for (int i = 0; i < n; i++) {
+    char name[64];
+    if (v[i].number < 0) continue;
+    // An operand is kept unless its bytes overlap those of a result.
+    bool kept = true;
+    int64_t end = v[i].offset + v[i].count * nnrt_dtype_size(v[i].dtype);
+    for (int k = 0; k < n; k++) {
+      int64_t k_end = v[k].offset + v[k].count * nnrt_dtype_size(v[k].dtype);
+      bool overlaps = v[i].host == v[k].host && v[i].offset < k_end && v[k].offset < end;
+      kept &= v[k].number > 0 || !overlaps;
+    }
+    // A result that overwrote the operand is read in its place; the note says so.
+    Statistics s = look_at(r, &v[i]);
+    snprintf(name, sizeof name, "operand %d%s", v[i].number,
+             kept ? "" : ", where the result is now");
+    // The counts come first; the range is that of the finite values.
+    size_t at = strlen(text);
+    int64_t finite = s.n - s.nan - s.infinite;
+    at += (size_t)snprintf(text + at, size - at, "\nnote: %s: %lld value%s", name, (long long)s.n,
+                           s.n == 1 ? "" : "s");
+    if (at < size && s.nan)
+      at += (size_t)snprintf(text + at, size - at, ", %lld not a number", (long long)s.nan);
+    if (at < size && s.infinite)
+      at += (size_t)snprintf(text + at, size - at, ", %lld infinite", (long long)s.infinite);
+    if (at < size && finite)
+      snprintf(text + at, size - at, ", from %.6g to %.6g, %.6g on average without their signs",
+               s.least, s.most, s.sum / (double)finite);
+  }
 }
 
-// Returns the operation's first row of values, and the number of rows.
-static const NnrtValue *find_values(const NnrtGraph *g, int op, int *out_n) {
+void nnrt_check_values(NnrtRank *r, int op) {
+  struct NnrtChecks *c = r->checks;
+  // The table of values is sorted by operation: search the first row of this one, and count its
+  // rows.
+  const NnrtGraph *g = r->graph;
   int low = 0, high = g->n_values;
   while (low < high) {
     int middle = low + (high - low) / 2;
@@ -72,43 +95,18 @@ static const NnrtValue *find_values(const NnrtGraph *g, int op, int *out_n) {
     else
       high = middle;
   }
-  *out_n = 0;
-  while (low + *out_n < g->n_values && g->values[low + *out_n].op == op)
-    ++*out_n;
-  return g->values + low;
-}
-
-static bool overlap(const NnrtValue *x, const NnrtValue *y) {
-  int64_t x_end = x->offset + x->count * nnrt_dtype_size(x->dtype);
-  int64_t y_end = y->offset + y->count * nnrt_dtype_size(y->dtype);
-  return x->host == y->host && x->offset < y_end && y->offset < x_end;
-}
-
-// Describes the operands after the operation ran: a result may have overwritten one.
-static void describe_operands(NnrtRank *r, const NnrtValue *v, int n, char *text, size_t size) {
-  for (int i = 0; i < n; i++) {
-    char name[64];
-    if (v[i].number < 0) continue;
-    bool kept = true;
-    for (int k = 0; k < n; k++)
-      kept &= v[k].number > 0 || !overlap(&v[i], &v[k]);
-    Statistics s = look_at(r, &v[i]);
-    snprintf(name, sizeof name, "operand %d%s", v[i].number,
-             kept ? "" : ", where the result is now");
-    add(text, size, name, &s);
-  }
-}
-
-void nnrt_check_values(NnrtRank *r, int op) {
-  struct NnrtChecks *c = r->checks;
-  int n;
-  const NnrtValue *v = find_values(r->graph, op, &n);
+  int n = 0;
+  while (low + n < g->n_values && g->values[low + n].op == op)
+    n++;
+  const NnrtValue *v = g->values + low;
+  // Infinite values are remembered within a step only.
   if (c->step != r->step) c->infinite[0] = 0;
   c->step = r->step;
   // Results have negative numbers; operands are only read to explain them.
   for (int i = 0; i < n; i++) {
     if (v[i].number > 0) continue;
     Statistics s = look_at(r, &v[i]);
+    // Infinite operands explain an infinite result: only an op that makes it is remembered.
     if (s.infinite && !c->infinite[0]) {
       bool before = false;
       for (int k = 0; k < n; k++)

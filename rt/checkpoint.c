@@ -32,6 +32,7 @@ static int64_t step_of(const char *name) {
   long long step;
   char again[64];
   if (sscanf(name, "step-%lld.", &step) != 1 || step < 0) return -1;
+  // The name must be exactly the one that this step is written under.
   snprintf(again, sizeof again, "step-%012lld.safetensors", step);
   return strcmp(name, again) == 0 ? step : -1;
 }
@@ -49,6 +50,7 @@ static int list_steps(const Checkpoints *c, int64_t **out) {
   for (struct dirent *e; folder && (e = readdir(folder));) {
     int64_t step = step_of(e->d_name);
     if (step < 0) continue;
+    // The folder may be large: the list doubles.
     if (n == room && !(steps = realloc(steps, (size_t)(room *= 2) * sizeof *steps)))
       nnrt_must_alloc((size_t)-1);
     steps[n++] = step;
@@ -59,25 +61,22 @@ static int list_steps(const Checkpoints *c, int64_t **out) {
   return n;
 }
 
-// Removes unfinished files: a run that was killed while writing leaves a temporary name.
-static void remove_unfinished(const Checkpoints *c) {
-  DIR *folder = opendir(c->dir);
-  for (struct dirent *e; folder && (e = readdir(folder));) {
-    if (strncmp(e->d_name, ".step-", 6) != 0 || !strstr(e->d_name, ".safetensors.tmp-")) continue;
-    char *path = nnrt_must_format("%s/%s", c->dir, e->d_name);
-    unlink(path);
-    free(path);
-  }
-  if (folder) closedir(folder);
-}
-
 bool nnrt_checkpoint_open(Checkpoints *c, const char *dir, int keep, Why *w) {
   *c = (Checkpoints){.dir = dir, .keep = keep, .last = -1, .anew = true};
   if (!nnrt_make_folder(dir, w)) return false;
+  // A folder without permission to write is an error now, not at the first checkpoint.
   char *path = checkpoint_path(c, 0);
   bool ok = nnrt_out_possible(path, w);
   free(path);
-  remove_unfinished(c);
+  // A run that was killed while writing leaves an unfinished file under a temporary name.
+  DIR *folder = opendir(c->dir);
+  for (struct dirent *e; folder && (e = readdir(folder));) {
+    if (strncmp(e->d_name, ".step-", 6) != 0 || !strstr(e->d_name, ".safetensors.tmp-")) continue;
+    char *leftover = nnrt_must_format("%s/%s", c->dir, e->d_name);
+    unlink(leftover);
+    free(leftover);
+  }
+  if (folder) closedir(folder);
   return ok;
 }
 
@@ -91,21 +90,9 @@ static void set_aside(Checkpoints *c) {
     free(path);
     free(old);
   }
+  // The user may not expect the new names.
   if (n > 0)
     nnrt_say_note("%d checkpoints of an earlier run in '%s' are now called *.old", n, c->dir);
-  free(steps);
-}
-
-static void remove_old(const Checkpoints *c) {
-  int64_t *steps;
-  int n = list_steps(c, &steps), kept = 0;
-  for (int i = 0; i < n; i++) {
-    // A checkpoint newer than our last was found damaged.  It is kept until it is replaced.
-    if (steps[i] > c->last || kept++ < c->keep) continue;
-    char *path = checkpoint_path(c, steps[i]);
-    unlink(path);
-    free(path);
-  }
   free(steps);
 }
 
@@ -134,6 +121,7 @@ static bool open_checked(StFile *f, const char *path, Why *w) {
   if (!ok) why(w, "its header is damaged");
   for (int i = 0; ok && i < f->n_tensors; i++) {
     const StTensor *t = &f->tensor[i];
+    // Every tensor has its own checksum, so the message can name it.
     char *key = nnrt_must_format("xxh64:%s", t->name);
     ok = check_sum(nnrt_st_text(f, key), nnrt_xxh64(f->data + t->begin, t->end - t->begin, 0));
     free(key);
@@ -162,6 +150,8 @@ bool nnrt_checkpoint_find(Checkpoints *c, int64_t *out_step, Why *w) {
     free(path);
   }
   free(steps);
+  // An empty folder starts a new run; a folder of damaged files does not, as it would overwrite
+  // them.
   if (n == 0 || c->last >= 0) return true;
   return why(w,
              "cannot resume: %s in '%s' is damaged\n"
@@ -173,36 +163,16 @@ static const char *role_folder(const NnrtTensor *t) {
   return t->role == NNRT_weight ? "weight" : "state";
 }
 
-static bool same_shape(const StTensor *s, const NnrtTensor *t) {
-  const int64_t *dim;
-  int rank = nnrt_tensor_known(t, &dim);
-  bool same = s->dtype == t->dtype && s->rank == rank;
-  for (int d = 0; same && d < rank; d++)
-    same = s->dim[d] == dim[d];
-  return same;
-}
-
 // Whether this is the state of loss scaling: the scale and its step counts.  Only programs in f16
 // have it; checkpoints of programs in other types serve one in f16 as well.
 static bool scales_loss(const char *state) {
   return strcmp(state, "loss_scale") == 0 || strncmp(state, "loss_scale.", 11) == 0;
 }
 
-// Counts the tensors in the file that this program does not use: the state of loss scaling.
-static int count_unused(const StFile *f, const NnrtGraph *g) {
-  int n = 0;
-  for (int i = 0; i < f->n_tensors; i++) {
-    const char *name = f->tensor[i].name;
-    if (strncmp(name, "state/", 6) == 0 && scales_loss(name + 6) &&
-        !nnrt_find_tensor(g, NNRT_state, name + 6))
-      n++;
-  }
-  return n;
-}
-
 // Initializes the state of loss scaling, as after `step` steps with none skipped.
 static void start_scale(NnrtRank *r, const NnrtTensor *t, int64_t step, const char *path) {
   Part part;
+  // The number of updates is the step, since none was skipped.
   if (strcmp(t->name, "loss_scale.updates") == 0 && t->dtype == NNRT_i64) {
     if (nnrt_part_here(r, t, &part)) nnrt_part_put(r, t, &part, &step);
     return;
@@ -215,7 +185,14 @@ static void start_scale(NnrtRank *r, const NnrtTensor *t, int64_t step, const ch
 static bool load_tensors(const StFile *f, NnrtRank *r, int64_t step, const char *path, Why *w) {
   const NnrtGraph *g = &r->program->train;
   static const char hint[] = "hint: resume with the same model and optimizer";
-  int n = count_unused(f, g);
+  // A program that does not scale its loss ignores the state of loss scaling.
+  int n = 0;
+  for (int i = 0; i < f->n_tensors; i++) {
+    const char *name = f->tensor[i].name;
+    if (strncmp(name, "state/", 6) == 0 && scales_loss(name + 6) &&
+        !nnrt_find_tensor(g, NNRT_state, name + 6))
+      n++;
+  }
   for (int i = 0; i < g->n_tensors; i++) {
     const NnrtTensor *t = &g->tensors[i];
     if (!nnrt_tensor_saved(t)) continue;
@@ -227,7 +204,12 @@ static bool load_tensors(const StFile *f, NnrtRank *r, int64_t step, const char 
       free(name);
       continue;
     }
-    bool ok = s && same_shape(s, t);
+    const int64_t *dim;
+    int rank = nnrt_tensor_known(t, &dim);
+    bool ok = s && s->dtype == t->dtype && s->rank == rank;
+    for (int d = 0; ok && d < rank; d++)
+      ok = s->dim[d] == dim[d];
+    // The names, types and shapes of the program must be those of the file.
     if (!s)
       why(w, "checkpoint '%s' is of another program: it has no '%s'\n%s", path, name, hint);
     else if (!ok)
@@ -235,6 +217,7 @@ static bool load_tensors(const StFile *f, NnrtRank *r, int64_t step, const char 
           nnrt_shape_text(s->dtype, s->dim, s->rank).at, nnrt_tensor_text(t).at, hint);
     free(name);
     if (!ok) return false;
+    // Each rank reads only its own shard of the mapped file.
     Part part;
     if (nnrt_part_here(r, t, &part)) nnrt_part_put(r, t, &part, f->data + s->begin);
     n++;
@@ -260,12 +243,14 @@ bool nnrt_checkpoint_load(const Checkpoints *c, NnrtRank *r, int64_t step, DataO
     why(w, "checkpoint '%s' cannot be used: %s", path, damage.text);
   } else {
     ok = load_tensors(&f, r, step, path, w);
+    // Older checkpoints lack some of these texts.
     *out_order = (DataOrder){.seed = int_text(&f, "seed", 0),
                              .rows = int_text(&f, "rows", 0),
                              .first = step,
                              .read = int_text(&f, "rows_read", -1),
                              .length = int_text(&f, "row_tokens", 0),
                              .lr_steps = int_text(&f, "lr_steps", -1)};
+    // "none", or the seed of the order.
     const char *shuffle = nnrt_st_text(&f, "shuffle");
     out_order->shuffle = shuffle && strcmp(shuffle, "none") != 0;
     out_order->shuffle_seed = int_text(&f, "shuffle", 0);
@@ -291,6 +276,7 @@ static void add_text(Writer *wr, char *key, char *value) {
 
 static void list_contents(Writer *wr, const NnrtProgram *p, int64_t step, const DataOrder *order) {
   const NnrtGraph *g = &p->train;
+  // One text per tensor for its checksum, and a dozen for the rest.
   wr->tensor = nnrt_must_alloc((size_t)(g->n_tensors + 1) * sizeof *wr->tensor);
   wr->text = nnrt_must_alloc((size_t)(g->n_tensors + 12) * sizeof *wr->text);
   add_text(wr, nnrt_must_format("header"), nnrt_must_format("%s", zeros)); // must be the first
@@ -302,6 +288,7 @@ static void list_contents(Writer *wr, const NnrtProgram *p, int64_t step, const 
                           : nnrt_must_format("none"));
   add_text(wr, nnrt_must_format("rows"), nnrt_must_format("%lld", (long long)order->rows));
   add_text(wr, nnrt_must_format("rows_read"), nnrt_must_format("%lld", (long long)order->read));
+  // Without tokens, or with a constant learning rate, there is nothing to save.
   if (order->length)
     add_text(wr, nnrt_must_format("row_tokens"),
              nnrt_must_format("%lld", (long long)order->length));
@@ -322,29 +309,6 @@ static void list_contents(Writer *wr, const NnrtProgram *p, int64_t step, const 
   }
 }
 
-static void free_contents(Writer *wr) {
-  for (int i = 0; i < wr->n_tensors; i++)
-    free(wr->tensor[i].name);
-  for (int i = 0; i < wr->n_texts; i++) {
-    free(wr->text[i].key);
-    free(wr->text[i].value);
-  }
-  free(wr->tensor);
-  free(wr->text);
-}
-
-// All checksums are known now; the header has the length it had.
-static bool write_header(Writer *wr, Why *w) {
-  int64_t bytes;
-  char *header = nnrt_st_header(wr->tensor, wr->n_tensors, wr->text, wr->n_texts, &bytes);
-  char digits[DIGITS + 1];
-  snprintf(digits, sizeof digits, "%016llx", (unsigned long long)nnrt_xxh64(header, bytes, 0));
-  memcpy(header + HEADER_SUM_AT, digits, DIGITS);
-  bool ok = nnrt_out_write_at(&wr->out, 0, header, bytes, w);
-  free(header);
-  return ok;
-}
-
 // Collective.
 static bool write_checkpoint(Checkpoints *c, NnrtRank *r, int64_t step, const DataOrder *order,
                              const char *path, Why *w) {
@@ -352,6 +316,7 @@ static bool write_checkpoint(Checkpoints *c, NnrtRank *r, int64_t step, const Da
   Writer wr = {.out.fd = -1};
   bool root = r->rank == 0, ok = !root || nnrt_out_begin(&wr.out, path, w);
   bool begun = root && ok;
+  // The length of the header is known before its checksums: the tensors follow it.
   if (begun) {
     list_contents(&wr, r->program, step, order);
     int64_t bytes;
@@ -366,6 +331,7 @@ static bool write_checkpoint(Checkpoints *c, NnrtRank *r, int64_t step, const Da
     if (!nnrt_tensor_saved(t)) continue;
     const void *whole = nnrt_tensor_whole(r, t, &memory);
     if (!begun) continue;
+    // The checksum is that of the tensor in memory, not of the bytes that the disk returns.
     int64_t bytes = nnrt_tensor_count(t) * nnrt_dtype_size(t->dtype);
     snprintf(wr.text[first_sum + n++].value, DIGITS + 1, "%016llx",
              (unsigned long long)nnrt_xxh64(whole, bytes, 0));
@@ -373,12 +339,30 @@ static bool write_checkpoint(Checkpoints *c, NnrtRank *r, int64_t step, const Da
   }
   free(memory.at);
   if (!begun) return ok;
-  ok = ok && write_header(&wr, w);
-  free_contents(&wr);
+  // All checksums are known now; the header has the length it had.
+  if (ok) {
+    int64_t bytes;
+    char digits[DIGITS + 1];
+    char *header = nnrt_st_header(wr.tensor, wr.n_tensors, wr.text, wr.n_texts, &bytes);
+    snprintf(digits, sizeof digits, "%016llx", (unsigned long long)nnrt_xxh64(header, bytes, 0));
+    memcpy(header + HEADER_SUM_AT, digits, DIGITS);
+    ok = nnrt_out_write_at(&wr.out, 0, header, bytes, w);
+    free(header);
+  }
+  // The names and texts of the header are allocated one by one.
+  for (int i = 0; i < wr.n_tensors; i++)
+    free(wr.tensor[i].name);
+  for (int i = 0; i < wr.n_texts; i++) {
+    free(wr.text[i].key);
+    free(wr.text[i].value);
+  }
+  free(wr.tensor);
+  free(wr.text);
   if (!ok) {
     nnrt_out_abandon(&wr.out);
     return false;
   }
+  // Only a complete checkpoint of this run replaces those of an earlier one.
   if (c->anew) set_aside(c);
   c->anew = false;
   return nnrt_out_commit(&wr.out, w);
@@ -390,10 +374,21 @@ void nnrt_checkpoint_save(Checkpoints *c, NnrtRank *r, int64_t step, const DataO
   bool ok = write_checkpoint(c, r, step, order, path, &w);
   free(path);
   if (r->rank != 0) return;
+  // A failed checkpoint does not end the training: the next may succeed.
   c->failed = !ok;
   if (ok) {
     c->last = step;
-    remove_old(c);
+    // Only the newest checkpoints stay in the folder.
+    int64_t *steps;
+    int n = list_steps(c, &steps), kept = 0;
+    for (int i = 0; i < n; i++) {
+      // A checkpoint newer than our last was found damaged.  It is kept until it is replaced.
+      if (steps[i] > c->last || kept++ < c->keep) continue;
+      char *surplus = checkpoint_path(c, steps[i]);
+      unlink(surplus);
+      free(surplus);
+    }
+    free(steps);
   } else if (c->last >= 0) {
     nnrt_say_warning("no checkpoint of step %lld: %s; that of step %lld is still there",
                      (long long)step, w.text, (long long)c->last);

@@ -23,17 +23,12 @@ static uint64_t read64(const uint8_t *p) {
   return x;
 }
 
-static uint32_t read32(const uint8_t *p) {
-  uint32_t x;
-  memcpy(&x, p, 4);
-  return x;
-}
-
 static uint64_t mix_in(uint64_t lane, uint64_t word) {
   return rotate(lane + word * P2, 31) * P1;
 }
 
 static uint64_t merge(uint64_t hash, uint64_t lane) {
+  // Each lane is mixed once more, and spread over the whole hash.
   return (hash ^ mix_in(0, lane)) * P1 + P4;
 }
 
@@ -58,8 +53,11 @@ uint64_t nnrt_xxh64(const void *data, int64_t n, uint64_t seed) {
   // The remainder, and the final avalanche.
   for (; end - p >= 8; p += 8)
     hash = rotate(hash ^ mix_in(0, read64(p)), 27) * P1 + P4;
-  for (; end - p >= 4; p += 4)
-    hash = rotate(hash ^ read32(p) * P1, 23) * P2 + P3;
+  for (; end - p >= 4; p += 4) {
+    uint32_t word;
+    memcpy(&word, p, 4);
+    hash = rotate(hash ^ word * P1, 23) * P2 + P3;
+  }
   for (; p < end; p++)
     hash = rotate(hash ^ *p * P5, 11) * P1;
   hash = (hash ^ hash >> 33) * P2;
@@ -72,6 +70,7 @@ uint32_t nnrt_crc32c(uint32_t crc, const void *data, int64_t n) {
   crc = ~crc;
   for (int64_t i = 0; i < n; i++) {
     crc ^= p[i];
+    // Bit by bit, without a table: the records are short.
     for (int bit = 0; bit < 8; bit++)
       crc = crc >> 1 ^ (0x82F63B78u & -(crc & 1));
   }

@@ -12,13 +12,6 @@
 
 // ---- groups
 
-static Group world_group(int ranks, int rank) {
-  Group g = {.n = ranks, .me = rank, .rank = nnrt_must_alloc((size_t)ranks * sizeof(int))};
-  for (int i = 0; i < ranks; i++)
-    g.rank[i] = i;
-  return g;
-}
-
 static bool group_has(const NnrtGroup *g, int axis) {
   for (int i = 0; i < NNRT_MAX_AXES && g->axis[i] >= 0; i++)
     if (g->axis[i] == axis) return true;
@@ -29,6 +22,7 @@ int nnrt_group_size(const NnrtProgram *p, int group) {
   const NnrtGroup *g = &p->group[group];
   const NnrtMesh *mesh = &p->mesh[g->mesh];
   int n = 1;
+  // Axes of time split no ranks.
   for (int a = 0; a < mesh->n_axes; a++)
     if (!mesh->axis[a].time && group_has(g, a)) n *= mesh->axis[a].size;
   return n;
@@ -40,6 +34,7 @@ int nnrt_group_place(const NnrtRank *r, int group, int *n) {
   int place = 0;
   *n = 1;
   for (int a = 0; a < mesh->n_axes; a++) {
+    // The last axis is the fastest digit.
     if (!group_has(g, a)) continue;
     *n *= mesh->axis[a].size;
     place = place * mesh->axis[a].size + r->coord[g->mesh][a];
@@ -76,6 +71,7 @@ Group nnrt_group_of(const NnrtProgram *p, int group, int rank) {
 
 Group nnrt_movers_of(const NnrtProgram *p, int move, int rank) {
   Group g = {.rank = nnrt_must_alloc((size_t)p->ranks * sizeof(int))};
+  // A rank that neither sends nor receives is in no group.
   int n = nnrt_move_ranks(p, move, g.rank);
   for (int i = 0; i < n; i++)
     if (g.rank[i] == rank) {
@@ -120,6 +116,7 @@ static int run_job(Queue *q, const Job *job) {
 #include "collectives.def"
       [JOB_move] = "move",
   };
+  // The trace measures the job in this thread.
   double start = c->rank->trace ? nnrt_now_us() : 0;
   int code = c->way->run[job->kind](c, job);
   if (c->rank->trace) {
@@ -128,11 +125,13 @@ static int run_job(Queue *q, const Job *job) {
     nnrt_trace_host(c->rank, q->lane == QUEUE_ahead ? TRACE_moves : TRACE_comm, of, start,
                     nnrt_now_us());
   }
+  // No rank waits for a move that only sends: its parcels are freed here.
   if (job->kind == JOB_move && job->exchange->n_from == 0) nnrt_exchange_free(job->exchange);
   return code;
 }
 
 static void set_code(NnrtComm *c, int code) {
+  // Later failures follow from the first.
   if (c->code || !code) return;
   c->code = code;
   snprintf(c->text, sizeof c->text, "%s", nnrt_error_detail());
@@ -146,11 +145,13 @@ static void wait_for_more(Queue *q) {
     pthread_cond_wait(&q->more, &c->lock);
     return;
   }
+  // An idle wire is checked every second for peers that are gone.
   struct timespec until;
   clock_gettime(CLOCK_REALTIME, &until);
   until.tv_sec++;
   if (pthread_cond_timedwait(&q->more, &c->lock, &until) != ETIMEDOUT || q->n_done < q->n_put)
     return;
+  // The loss is reported by the rank's own thread, which knows its operation.
   c->lost = c->wire->check(c->wire) != 0;
   if (c->lost) snprintf(c->lost_text, sizeof c->lost_text, "%s", nnrt_error_detail());
 }
@@ -170,10 +171,12 @@ static bool run_jobs(Queue *q) {
     while (q->n_done == q->n_put && !c->closing && !c->code)
       wait_for_more(q);
     if (q->n_done == q->n_put) break;
+    // A copy, since the job runs without the lock.
     Job job = q->job[q->n_done % QUEUE_LENGTH];
     pthread_mutex_unlock(&c->lock);
     int code = run_job(q, &job);
     pthread_mutex_lock(&c->lock);
+    // Waiters compare their job's number with this one.
     q->n_done++;
     set_code(c, code);
     pthread_cond_broadcast(&q->fewer);
@@ -193,6 +196,7 @@ static void *run_ahead(void *arg) {
 static void *communicate(void *arg) {
   Queue *q = arg;
   NnrtComm *c = q->comm;
+  // Transports are opened by the thread that uses them, as MPI wants it.
   int code = c->way->open(c);
   pthread_mutex_lock(&c->lock);
   set_code(c, code);
@@ -206,31 +210,21 @@ static void *communicate(void *arg) {
   return NULL;
 }
 
-static bool any_ahead(const NnrtProgram *p) {
-  for (int i = 0; i < p->n_moves; i++)
-    if (p->move[i].ahead) return true;
-  return false;
-}
-
-static int start_queue(NnrtComm *c, int lane, void *(*run)(void *)) {
-  Queue *q = &c->queue[lane];
-  q->comm = c;
-  q->lane = lane;
-  pthread_cond_init(&q->more, NULL);
-  pthread_cond_init(&q->fewer, NULL);
-  return pthread_create(&q->thread, NULL, run, q);
-}
-
 bool nnrt_comm_open(NnrtRank *r, const CommWay *way, void *shared, Why *w) {
   NnrtComm *c = r->comm = nnrt_must_alloc(sizeof *c);
   const NnrtProgram *p = r->program;
   c->rank = r;
   c->way = way;
   c->patience = nnrt_device_patience(r->run);
-  c->world = world_group(r->ranks, r->rank);
+  // The group of all ranks, and those of the program's collectives.
+  c->world = (Group){.n = r->ranks, .me = r->rank};
+  c->world.rank = nnrt_must_alloc((size_t)r->ranks * sizeof *c->world.rank);
+  for (int i = 0; i < r->ranks; i++)
+    c->world.rank[i] = i;
   c->group = nnrt_must_alloc((size_t)p->n_groups * sizeof *c->group);
   for (int g = 0; g < p->n_groups; g++)
     c->group[g] = nnrt_group_of(p, g, r->rank);
+  // Routes of moves are computed once, and reused in every step.
   c->route = nnrt_must_alloc((size_t)p->n_moves * sizeof *c->route);
   c->movers = nnrt_must_alloc((size_t)p->n_moves * sizeof *c->movers);
   c->started = nnrt_must_alloc((size_t)p->n_moves * sizeof *c->started);
@@ -242,13 +236,25 @@ bool nnrt_comm_open(NnrtRank *r, const CommWay *way, void *shared, Why *w) {
   if (r->ranks == 1) return true;
 
   c->wire = shared; // comm_threads casts it back to its own type
-  c->n_queues = any_ahead(p) || p->n_owed ? N_QUEUES : 1;
+  // Moves ahead of their use have a queue of their own, so that collectives overtake them.
+  bool ahead = p->n_owed > 0;
+  for (int i = 0; i < p->n_moves; i++)
+    ahead |= p->move[i].ahead;
+  c->n_queues = ahead ? N_QUEUES : 1;
   if (way == &nnrt_comm_peers) c->wire->lanes = c->n_queues;
   pthread_mutex_init(&c->lock, NULL);
   int code = 0;
-  for (int i = c->n_queues - 1; i >= 0 && !code; i--)
-    code = start_queue(c, i, i == QUEUE_here ? communicate : run_ahead);
+  // A thread per queue.  The first queue's is last, since it uses the others.
+  for (int i = c->n_queues - 1; i >= 0 && !code; i--) {
+    Queue *q = &c->queue[i];
+    q->comm = c;
+    q->lane = i;
+    pthread_cond_init(&q->more, NULL);
+    pthread_cond_init(&q->fewer, NULL);
+    code = pthread_create(&q->thread, NULL, i == QUEUE_here ? communicate : run_ahead, q);
+  }
   if (code) return why(w, "cannot start a thread: %s", strerror(code));
+  // The transport may fail to open: wait for it.
   pthread_mutex_lock(&c->lock);
   while (!c->ready)
     pthread_cond_wait(&c->queue[QUEUE_here].fewer, &c->lock);
@@ -272,6 +278,7 @@ void nnrt_comm_close(NnrtRank *r) {
       pthread_cond_destroy(&c->queue[i].fewer);
     }
   }
+  // The threads have ended, so nothing reads the groups and routes.
   free(c->world.rank);
   for (int g = 0; g < r->program->n_groups; g++)
     free(c->group[g].rank);
@@ -291,6 +298,7 @@ void nnrt_comm_close(NnrtRank *r) {
 
 char *nnrt_comm_scratch(NnrtComm *c, int64_t bytes) {
   if (c->scratch_bytes < bytes) {
+    // It grows to the largest use and stays.
     free(c->scratch);
     c->scratch = nnrt_must_alloc((size_t)bytes);
     c->scratch_bytes = bytes;
@@ -313,9 +321,11 @@ static Queue *queue_of(NnrtComm *c, bool ahead) {
 static int64_t put(NnrtComm *c, Job job) {
   Queue *q = queue_of(c, job.ahead);
   pthread_mutex_lock(&c->lock);
+  // A full queue makes the rank wait, so that it cannot run ahead without limit.
   while (q->n_put - q->n_done == QUEUE_LENGTH && !c->code)
     pthread_cond_wait(&q->fewer, &c->lock);
   int64_t number = -1;
+  // Without an operation the trace shows the step.
   if (!job.of.name) job.of = (TraceOf){NULL, c->rank->step, -1};
   if (!c->code) {
     q->job[q->n_put % QUEUE_LENGTH] = job;
@@ -353,6 +363,7 @@ static int wait_for(Queue *q, int64_t number) {
 
 int nnrt_comm_start(NnrtComm *c, Job job) {
   if (job.group->n == 1) {
+    // A group of one rank only copies.
     int64_t bytes = job.n * nnrt_dtype_size(job.dtype);
     if (job.y != job.x && bytes > 0) memmove(job.y, job.x, (size_t)bytes);
     return 0;
@@ -378,6 +389,7 @@ int nnrt_comm_move_wait(NnrtComm *c, bool ahead, int64_t job) {
 int nnrt_comm_move(NnrtComm *c, Exchange *e, bool ahead, TraceOf of) {
   bool gets = e->n_from > 0;
   int64_t job;
+  // A rank that only sends need not wait.
   int code = nnrt_comm_move_start(c, e, ahead, of, &job);
   return code || !gets ? code : nnrt_comm_move_wait(c, ahead, job);
 }
@@ -386,6 +398,7 @@ int nnrt_comm_wait(NnrtComm *c, const void *y) {
   Queue *q = queue_of(c, false);
   if (!c->n_queues) return 0;
   pthread_mutex_lock(&c->lock);
+  // The last pending job that writes `y`; all before it are then done as well.
   int64_t number = q->n_put - 1;
   for (; number >= q->n_done; number--) {
     const Job *job = &q->job[number % QUEUE_LENGTH];
@@ -405,9 +418,15 @@ void nnrt_comm_exchange(NnrtRank *r, Exchange *e) {
   if (code) fail(r, code);
 }
 
-// Sums by parcels in the queue of moves, which has no deferred updates of the previous step to wait
-// for.
-static void sum_ahead(NnrtRank *r, int64_t *x, int n) {
+void nnrt_comm_sum(NnrtRank *r, int64_t *x, int n) {
+  if (r->ranks == 1 || !r->program->n_owed) {
+    Job job = {JOB_reduce, &r->comm->world, x, x, n, NNRT_i64, .everyone = true};
+    int code = nnrt_comm_do(r->comm, job);
+    if (code) fail(r, code);
+    return;
+  }
+  // Sums by parcels in the queue of moves, which has no deferred updates of the previous step to
+  // wait for.
   int others = r->ranks - 1;
   int64_t bytes = n * (int64_t)sizeof *x;
   Exchange *e = nnrt_exchange_new(others, others);
@@ -418,22 +437,13 @@ static void sum_ahead(NnrtRank *r, int64_t *x, int n) {
   }
   int code = nnrt_comm_move(r->comm, e, true, (TraceOf){0});
   if (code) fail(r, code);
+  // The sums are of integers, so the order of arrival does not matter.
   for (int i = 0; i < others; i++) {
     const int64_t *got = (const void *)e->from[i].at;
     for (int k = 0; k < n; k++)
       x[k] += got[k];
   }
   nnrt_exchange_free(e);
-}
-
-void nnrt_comm_sum(NnrtRank *r, int64_t *x, int n) {
-  if (r->ranks > 1 && r->program->n_owed) {
-    sum_ahead(r, x, n);
-    return;
-  }
-  int code = nnrt_comm_do(r->comm,
-                          (Job){JOB_reduce, &r->comm->world, x, x, n, NNRT_i64, .everyone = true});
-  if (code) fail(r, code);
 }
 
 void nnrt_comm_gather(NnrtRank *r, void *y, const void *x, int64_t bytes) {
@@ -456,6 +466,7 @@ void nnrt_comm_begin_files(NnrtRank *r) {
 
 void nnrt_comm_end_files(NnrtRank *r) {
   int64_t none = 0;
+  // The timeout starts again only after the slowest rank has finished its files.
   nnrt_comm_sum(r, &none, 1);
   r->comm->patience = nnrt_device_patience(r->run);
 }

@@ -75,10 +75,12 @@ static bool load_library(MpiWire *m, Why *w) {
                "an MPI launcher started this process, but no MPI library is found: %s\n"
                "hint: set LD_LIBRARY_PATH, or NNRT_MPI_LIBRARY to the library's file",
                dlerror());
+  // Only Open MPI has this symbol.
   m->open_mpi = dlsym(m->library, "ompi_mpi_comm_world") != NULL;
   bool ok = load_symbol(m, "MPI_Init_thread", &m->init_thread, w) &&
             load_symbol(m, "MPI_Error_string", &m->error_string, w) &&
             load_symbol(m, "MPI_Finalize", &m->finalize, w);
+  // The same functions, with handles of another type.
   if (m->open_mpi)
     return ok && load_symbol(m, "MPI_Comm_rank", &m->ompi.comm_rank, w) &&
            load_symbol(m, "MPI_Comm_size", &m->ompi.comm_size, w) &&
@@ -101,6 +103,7 @@ static bool open_mpi(Wire *wire, Why *w) {
   MpiWire *m = (MpiWire *)wire;
   int provided = 0, rank = -1, size = -1, wanted = wire->lanes > 1 ? SERIALIZED : FUNNELED;
   if (!load_library(m, w)) return false;
+  // The arguments are not needed: the launcher's variables are in the environment.
   int code = m->init_thread(NULL, NULL, wanted, &provided);
   if (code) return why(w, "MPI_Init_thread failed with %d", code);
   // Levels of thread support are ordered.
@@ -126,6 +129,7 @@ static bool open_mpi(Wire *wire, Why *w) {
 
 static int send_piece(MpiWire *m, int tag, int to, const char *data, int n, Request *r) {
   pthread_mutex_lock(&m->calls);
+  // MPI is called by one thread at a time.
   int code = m->open_mpi ? m->ompi.isend(data, n, m->ompi_byte, to, tag, m->ompi_world, &r->ompi)
                          : m->mpich.isend(data, n, MPICH_BYTE, to, tag, MPICH_WORLD, &r->mpich);
   pthread_mutex_unlock(&m->calls);
@@ -143,25 +147,11 @@ static int receive_piece(MpiWire *m, int tag, int from, char *data, int n, Reque
 static int test(MpiWire *m, Request *r, int *done) {
   void *ignore = m->open_mpi ? NULL : (void *)1; // MPI_STATUS_IGNORE
   pthread_mutex_lock(&m->calls);
+  // A test is short, so the other lane is not held up.
   int code =
       m->open_mpi ? m->ompi.test(&r->ompi, done, ignore) : m->mpich.test(&r->mpich, done, ignore);
   pthread_mutex_unlock(&m->calls);
   return code;
-}
-
-static int mpi_failed(MpiWire *m, int code, int to, int from) {
-  char text[1024] = ""; // MPI_MAX_ERROR_STRING is at most this
-  int length = 0;
-  m->error_string(code, text, &length);
-  return nnrt_error(NNRT_COMM, "mpi: with ranks %d and %d: %.400s", to, from, text);
-}
-
-// Pauses between two tests: yields if the rank waits for this job, sleeps 50 µs while it computes.
-static void rest(int turn, const atomic_bool *hurry) {
-  if (turn < 100 || atomic_load(hurry))
-    sched_yield();
-  else
-    nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
 }
 
 static int exchange_mpi(Wire *wire, int lane, int to, const void *out, int64_t n_out, int from,
@@ -170,17 +160,24 @@ static int exchange_mpi(Wire *wire, int lane, int to, const void *out, int64_t n
   double start = nnrt_now_us();
   bool said = false;
   while (n_out > 0 || n_in > 0) {
+    // MPI counts bytes in an int.
     int piece_out = (int)(n_out < MOST_BYTES ? n_out : MOST_BYTES);
     int piece_in = (int)(n_in < MOST_BYTES ? n_in : MOST_BYTES);
     int sent = piece_out == 0, received = piece_in == 0, code = 0;
     Request sending, receiving;
+    // The receive is posted first: an early message then needs no buffer.
     if (!received) code = receive_piece(m, TAG + lane, from, in, piece_in, &receiving);
     if (!sent && !code) code = send_piece(m, TAG + lane, to, out, piece_out, &sending);
     for (int turn = 0; !code && !(sent && received); turn++) {
       if (!sent) code = test(m, &sending, &sent);
       if (!received && !code) code = test(m, &receiving, &received);
       if (sent && received) break;
-      rest(turn, hurry);
+      // Yields if the rank waits for this job, sleeps 50 µs while it computes.
+      if (turn < 100 || atomic_load(hurry))
+        sched_yield();
+      else
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+      // The exchange goes on: the other rank may only be slow.
       if (!said && nnrt_now_us() - start > 60e6) {
         said = true;
         nnrt_say_warning("rank %d has waited a minute for rank %d", wire->rank,
@@ -188,7 +185,13 @@ static int exchange_mpi(Wire *wire, int lane, int to, const void *out, int64_t n
       }
       if (turn == 1 << 20) turn = 100;
     }
-    if (code) return mpi_failed(m, code, to, from);
+    if (code) {
+      // The library has the text for its own error codes.
+      char text[1024] = ""; // MPI_MAX_ERROR_STRING is at most this
+      int length = 0;
+      m->error_string(code, text, &length);
+      return nnrt_error(NNRT_COMM, "mpi: with ranks %d and %d: %.400s", to, from, text);
+    }
     out = (const char *)out + piece_out;
     in = (char *)in + piece_in;
     n_out -= piece_out;

@@ -42,6 +42,7 @@ static int gather_all(NnrtComm *c, const Group *g, char *all, const void *x, int
   char *mine = all + g->me * bytes;
   if (mine != x && bytes > 0) memmove(mine, x, (size_t)bytes);
   for (int k = 1; k < g->n; k++) {
+    // In round k all links are busy, and each chunk goes to its final place.
     int from = member(g, -k);
     int code = exchange(c, g, member(g, k), mine, bytes, from, all + from * bytes, bytes);
     if (code) return code;
@@ -56,6 +57,7 @@ static int64_t chunk_size(int64_t n, int64_t chunk, int i) {
 
 // Returns pointers into scratch memory for `bytes` from each rank, contiguous at *out_parts.
 static const void **room(NnrtComm *c, const Group *g, int64_t bytes, char **out_parts) {
+  // The pointers and the parts are one block of scratch memory.
   int64_t list = g->n * (int64_t)sizeof(void *);
   const void **part = (void *)nnrt_comm_scratch(c, list + g->n * bytes);
   *out_parts = (char *)part + list;
@@ -64,21 +66,13 @@ static const void **room(NnrtComm *c, const Group *g, int64_t bytes, char **out_
   return part;
 }
 
-static int reduce_whole(NnrtComm *c, const Job *job) {
-  char *parts;
-  int64_t bytes = job->n * nnrt_dtype_size(job->dtype);
-  const void **part = room(c, job->group, bytes, &parts);
-  int code = gather_all(c, job->group, parts, job->x, bytes);
-  if (!code) nnrt_comm_add(job->y, part, job->group->n, job->n, job->dtype);
-  return code;
-}
-
 // sum = the sum of this rank's chunk over all x, which have n elements in chunks of `chunk`.
 static int reduce_chunk(NnrtComm *c, const Group *g, void *sum, const char *x, int64_t n,
                         int64_t chunk, NnrtDtype t) {
   int64_t size = nnrt_dtype_size(t), mine = chunk_size(n, chunk, g->me);
   char *parts;
   const void **part = room(c, g, chunk * size, &parts);
+  // This rank's own part needs no copy.
   part[g->me] = x + chunk * g->me * size;
   for (int k = 1; k < g->n; k++) {
     int to = member(g, k), from = member(g, -k);
@@ -86,6 +80,7 @@ static int reduce_chunk(NnrtComm *c, const Group *g, void *sum, const char *x, i
                         parts + from * chunk * size, mine * size);
     if (code) return code;
   }
+  // Parts are added in rank order, so that all transports give the same bits.
   if (mine > 0) nnrt_comm_add(sum, part, g->n, mine, t);
   return 0;
 }
@@ -93,9 +88,19 @@ static int reduce_chunk(NnrtComm *c, const Group *g, void *sum, const char *x, i
 static int reduce_peers(NnrtComm *c, const Job *job) {
   const Group *g = job->group;
   int64_t size = nnrt_dtype_size(job->dtype), chunk = (job->n + g->n - 1) / g->n;
-  if (job->n * size <= SMALL) return reduce_whole(c, job);
+  if (job->n * size <= SMALL) {
+    // Small tensors are sent whole: one phase of rounds has half the latency of two.
+    char *parts;
+    int64_t bytes = job->n * nnrt_dtype_size(job->dtype);
+    const void **part = room(c, job->group, bytes, &parts);
+    int code = gather_all(c, job->group, parts, job->x, bytes);
+    if (!code) nnrt_comm_add(job->y, part, job->group->n, job->n, job->dtype);
+    return code;
+  }
   char *y = job->y, *mine = y + chunk * g->me * size;
+  // Phase one: the sum of this rank's chunk.
   int code = reduce_chunk(c, g, mine, job->x, job->n, chunk, job->dtype);
+  // Phase two: every rank sends its sum to all others.
   for (int k = 1; k < g->n && !code; k++) {
     int to = member(g, k), from = member(g, -k);
     code = exchange(c, g, to, mine, chunk_size(job->n, chunk, g->me) * size, from,
@@ -113,6 +118,7 @@ static int all_to_all_peers(NnrtComm *c, const Job *job) {
   const char *x = job->x;
   char *y = job->y;
   memcpy(y + g->me * job->n, x + g->me * job->n, (size_t)job->n);
+  // The rounds of the file's head, without additions.
   for (int k = 1; k < g->n; k++) {
     int to = member(g, k), from = member(g, -k);
     int code = exchange(c, g, to, x + to * job->n, job->n, from, y + from * job->n, job->n);
@@ -124,6 +130,7 @@ static int all_to_all_peers(NnrtComm *c, const Job *job) {
 static int gather_peers(NnrtComm *c, const Job *job) {
   const Group *g = job->group;
   if (job->everyone) return gather_all(c, g, job->y, job->x, job->n);
+  // Only the first rank of the group receives.
   if (g->me != 0) return exchange(c, g, 0, job->x, job->n, g->me, NULL, 0);
   memmove(job->y, job->x, (size_t)job->n);
   for (int i = 1; i < g->n; i++) {
@@ -150,6 +157,7 @@ static int move_peers(NnrtComm *c, const Job *job) {
       from = &e->from[j++];
       *from = nnrt_parcel_new(from->peer, from->bytes);
     }
+    // The transport sleeps unless this rank waits for the job.
     int code = c->wire->exchange(c->wire, lane, to->peer, to->at, to->bytes, from->peer, from->at,
                                  from->bytes, &c->queue[lane].waiting);
     if (code) return code;

@@ -41,6 +41,7 @@ typedef struct TcpWire {
 // ---- whole messages, while connecting
 
 static bool wait_ready(int fd, short events, double until_us) {
+  // poll takes milliseconds, and rounds up so that it does not spin at the end.
   double left = (until_us - nnrt_now_us()) / 1e3;
   struct pollfd p = {.fd = fd, .events = events};
   return left > 0 && poll(&p, 1, (int)left + 1) > 0;
@@ -50,6 +51,7 @@ static bool read_all(int fd, void *to, size_t n, double until_us) {
   for (size_t got = 0; got < n;) {
     if (!wait_ready(fd, POLLIN, until_us)) return false;
     ssize_t step = recv(fd, (char *)to + got, n - got, 0);
+    // A signal may interrupt the call; a closed connection reads 0 bytes.
     if (step < 0 && errno == EINTR) continue;
     if (step <= 0) return false;
     got += (size_t)step;
@@ -59,6 +61,7 @@ static bool read_all(int fd, void *to, size_t n, double until_us) {
 
 static bool write_all(int fd, const void *from, size_t n) {
   for (size_t sent = 0; sent < n;) {
+    // A peer that is gone must not end the process by SIGPIPE.
     ssize_t step = send(fd, (const char *)from + sent, n - sent, MSG_NOSIGNAL);
     if (step < 0 && errno == EINTR) continue;
     if (step <= 0) return false;
@@ -84,6 +87,7 @@ static int listen_at(int port, int *out_port, Why *w) {
     address = (void *)&four;
     n = sizeof four;
   }
+  // A job that starts right after another may use the same port.
   if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (fd < 0 || bind(fd, address, n) != 0 || listen(fd, 1024) != 0 ||
       getsockname(fd, address, &n) != 0) {
@@ -104,6 +108,7 @@ static int connect_to(int rank, const char *host, int port, Why *w) {
   snprintf(service, sizeof service, "%d", port);
   // Pauses between attempts double up to a second.
   for (long pause_ms = 10;; pause_ms = pause_ms < 1000 ? 2 * pause_ms : 1000) {
+    // The name is resolved again each time: a container's name may appear late.
     struct addrinfo want = {.ai_socktype = SOCK_STREAM}, *found = NULL;
     int code = getaddrinfo(host, service, &want, &found), error = 0;
     for (struct addrinfo *a = found; a; a = a->ai_next) {
@@ -116,28 +121,19 @@ static int connect_to(int rank, const char *host, int port, Why *w) {
       if (fd >= 0) close(fd);
     }
     if (found) freeaddrinfo(found);
+    // The last attempt's error is the one reported.
     if (nnrt_now_us() > until) {
       why(w, "cannot connect to %s, port %d: %s", host, port,
           code ? gai_strerror(code) : strerror(error));
       return -1;
     }
+    // A user who waits should know for whom.
     if (!said && nnrt_now_us() > began + PATIENCE_SECONDS * 1e6) {
       said = true;
       nnrt_say_note("waiting for rank %d at %s:%d", rank, host, port);
     }
     nanosleep(&(struct timespec){pause_ms / 1000, pause_ms % 1000 * 1000000}, NULL);
   }
-}
-
-static void tune(int fd) {
-  int on = 1, idle = 30, interval = 10, count = 3;
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  // A machine that is down sends nothing: probe it.
-  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
-  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
-  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
-  fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 }
 
 static int *link_to(const TcpWire *t, int lane, int rank) {
@@ -158,27 +154,6 @@ static int count_missing(const TcpWire *t, int first) {
   return n;
 }
 
-// Reports the rank that is missing.  Rank 0 listens at MASTER_ADDR; other ranks name only their
-// port.
-static void say_waiting(const TcpWire *t, int port, int first, int missing) {
-  char more[32] = "", where[300] = "";
-  int rank = first;
-  while (has_come(t, rank))
-    rank++;
-  if (missing > 1) snprintf(more, sizeof more, " and %d more", missing - 1);
-  if (t->wire.rank == 0) snprintf(where, sizeof where, "%s:", t->host);
-  nnrt_say_note("waiting for rank %d%s at %s%d", rank, more, t->wire.rank == 0 ? where : "port ",
-                port);
-}
-
-static Hello hello_of(const TcpWire *t, int port, int lane) {
-  Hello h = {.world = t->wire.world, .rank = t->wire.rank, .port = port};
-  h.lanes = t->wire.lanes;
-  h.lane = lane;
-  memcpy(h.magic, magic, sizeof magic);
-  return h;
-}
-
 // Accepts connections, at `port`, until every rank from `first` on has one.
 static bool accept_ranks(TcpWire *t, int listening, int port, int first, Hello *heard, Why *w) {
   double began = nnrt_now_us(), until = began + CONNECT_SECONDS * 1e6;
@@ -188,9 +163,18 @@ static bool accept_ranks(TcpWire *t, int listening, int port, int first, Hello *
     socklen_t n = sizeof from;
     if (!said && !wait_ready(listening, POLLIN, began + PATIENCE_SECONDS * 1e6)) {
       said = true;
-      say_waiting(t, port, first, missing);
+      // The first rank that is missing stands for all.  Rank 0 listens at MASTER_ADDR; other ranks
+      // name only their port.
+      char more[32] = "", at[300] = "port ";
+      int rank = first;
+      while (has_come(t, rank))
+        rank++;
+      if (missing > 1) snprintf(more, sizeof more, " and %d more", missing - 1);
+      if (t->wire.rank == 0) snprintf(at, sizeof at, "%s:", t->host);
+      nnrt_say_note("waiting for rank %d%s at %s%d", rank, more, at, port);
       continue;
     }
+    // Past the deadline, the error names a rank that is missing.
     if (said && !wait_ready(listening, POLLIN, until)) {
       for (int i = first; i < t->wire.world; i++)
         if (!has_come(t, i)) return why(w, "rank %d did not come within %d s", i, CONNECT_SECONDS);
@@ -204,6 +188,7 @@ static bool accept_ranks(TcpWire *t, int listening, int port, int first, Hello *
       close(fd);
       continue;
     }
+    // A process of another job, or two of the same rank.
     if (h.world != t->wire.world || h.rank < first || h.rank >= t->wire.world ||
         h.lanes != t->wire.lanes || h.lane < 0 || h.lane >= h.lanes ||
         *link_to(t, h.lane, h.rank) >= 0) {
@@ -213,6 +198,7 @@ static bool accept_ranks(TcpWire *t, int listening, int port, int first, Hello *
                  "hint: another MASTER_PORT for each job",
                  h.rank, h.world);
     }
+    // Other ranks connect to the address that this connection comes from.
     if (getnameinfo((void *)&from, n, h.host, sizeof h.host, NULL, 0, NI_NUMERICHOST) != 0)
       h.host[0] = 0;
     *link_to(t, h.lane, h.rank) = fd;
@@ -224,7 +210,11 @@ static bool accept_ranks(TcpWire *t, int listening, int port, int first, Hello *
 // Connects to a rank that listens there; this rank listens at port `mine`.
 static bool connect_lanes(TcpWire *t, int rank, const char *host, int port, int mine, Why *w) {
   for (int lane = 0; lane < t->wire.lanes; lane++) {
-    Hello hello = hello_of(t, mine, lane);
+    // The peer checks that this is a rank of its own job.
+    Hello hello = {.world = t->wire.world, .rank = t->wire.rank, .port = mine};
+    hello.lanes = t->wire.lanes;
+    hello.lane = lane;
+    memcpy(hello.magic, magic, sizeof magic);
     int fd = *link_to(t, lane, rank) = connect_to(rank, host, port, w);
     if (fd < 0) return false;
     if (!write_all(fd, &hello, sizeof hello)) return why(w, "rank %d is gone", rank);
@@ -232,16 +222,26 @@ static bool connect_lanes(TcpWire *t, int rank, const char *host, int port, int 
   return true;
 }
 
-static bool connect_all(TcpWire *t, Hello *table, Why *w) {
-  int rank = t->wire.rank, world = t->wire.world, port;
+static bool open_tcp(Wire *wire, Why *w) {
+  TcpWire *t = (TcpWire *)wire;
+  int n = wire->lanes * wire->world;
+  Hello *table = nnrt_must_alloc((size_t)wire->world * sizeof *table);
+  t->link = nnrt_must_alloc((size_t)n * sizeof *t->link);
+  // Closing skips the links that were never made.
+  for (int i = 0; i < n; i++)
+    t->link[i] = -1;
+  int rank = wire->rank, world = wire->world, port;
   size_t bytes = (size_t)world * sizeof *table;
+  // Only rank 0 has a port that others know; the kernel chooses the others'.
   int listening = listen_at(rank == 0 ? t->port : 0, &port, w);
   bool ok = listening >= 0;
   if (ok && rank == 0) {
+    // Every other rank connects, and then gets the table of all addresses.
     ok = accept_ranks(t, listening, port, 1, table, w);
     for (int i = 1; ok && i < world; i++)
       if (!write_all(t->link[i], table, bytes)) ok = why(w, "rank %d is gone", i);
   } else if (ok) {
+    // The table comes from rank 0; a rank connects to those before it, and accepts those after it.
     ok = connect_lanes(t, 0, t->host, t->port, port, w);
     if (ok && !read_all(t->link[0], table, bytes, nnrt_now_us() + CONNECT_SECONDS * 1e6))
       ok = why(w, "rank 0 at %s, port %d, closed the connection", t->host, t->port);
@@ -250,20 +250,19 @@ static bool connect_all(TcpWire *t, Hello *table, Why *w) {
     ok = ok && accept_ranks(t, listening, port, rank + 1, NULL, w);
   }
   if (listening >= 0) close(listening);
-  return ok;
-}
-
-static bool open_tcp(Wire *wire, Why *w) {
-  TcpWire *t = (TcpWire *)wire;
-  int n = wire->lanes * wire->world;
-  Hello *table = nnrt_must_alloc((size_t)wire->world * sizeof *table);
-  t->link = nnrt_must_alloc((size_t)n * sizeof *t->link);
-  for (int i = 0; i < n; i++)
-    t->link[i] = -1;
-  bool ok = connect_all(t, table, w);
   free(table);
   for (int i = 0; ok && i < n; i++)
-    if (t->link[i] >= 0) tune(t->link[i]);
+    if (t->link[i] >= 0) {
+      int fd = t->link[i], on = 1, idle = 30, interval = 10, count = 3;
+      // Small messages leave at once: no rank waits for a full packet.
+      setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+      // A machine that is down sends nothing: probe it.
+      setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+      setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+      setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+      setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+      fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    }
   return ok;
 }
 
@@ -281,6 +280,7 @@ static int exchange_tcp(Wire *wire, int lane, int to, const void *out, int64_t n
   char *p_in = in;
   bool said = false;
   while (n_out > 0 || n_in > 0) {
+    // poll ignores a negative descriptor: a finished direction.
     struct pollfd p[2] = {{.fd = n_out > 0 ? *link_to(t, lane, to) : -1, .events = POLLOUT},
                           {.fd = n_in > 0 ? *link_to(t, lane, from) : -1, .events = POLLIN}};
     int ready = poll(p, 2, 60000);
@@ -288,6 +288,7 @@ static int exchange_tcp(Wire *wire, int lane, int to, const void *out, int64_t n
       said = true;
       nnrt_say_warning("rank %d has waited a minute for rank %d", wire->rank, n_in > 0 ? from : to);
     }
+    // A hang-up is found by the call itself, with its error.
     if (p[0].revents) {
       ssize_t n = send(p[0].fd, p_out, (size_t)n_out, MSG_NOSIGNAL);
       if (n < 0 && errno != EAGAIN && errno != EINTR) return gone(to, strerror(errno));
@@ -314,6 +315,7 @@ static int check_tcp(Wire *wire) {
   for (int i = 0; i < wire->world; i++) {
     char byte;
     if (t->link[i] < 0) continue;
+    // Peeking leaves the bytes for the next exchange.
     ssize_t n = recv(t->link[i], &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     if (n == 0) return gone(i, "it closed the connection");
     if (n < 0 && errno != EAGAIN && errno != EINTR) return gone(i, strerror(errno));

@@ -62,6 +62,7 @@ typedef struct Shared {
 } Shared;
 
 static Meeting *new_meeting(int n, int ranks) {
+  // Each rank's place has cache lines of its own.
   Meeting *m = aligned_alloc(64, (sizeof *m + 63) / 64 * 64);
   Place *place = aligned_alloc(64, (size_t)n * sizeof *place);
   if (!m || !place) nnrt_must_alloc((size_t)-1);
@@ -74,33 +75,18 @@ static Meeting *new_meeting(int n, int ranks) {
   return m;
 }
 
-// Returns a meeting for the group of this number that begins with `rank`; NULL if none does.
-static Meeting *new_meeting_of(const NnrtProgram *p, int group, int rank) {
-  Group g = nnrt_group_of(p, group, rank);
-  Meeting *m = g.n > 0 && g.me == 0 ? new_meeting(g.n, p->ranks) : NULL;
-  free(g.rank);
-  return m;
-}
-
-static void open_mailbox(Mailbox *m) {
-  pthread_mutex_init(&m->lock, NULL);
-  pthread_cond_init(&m->come, NULL);
-  m->end = &m->first;
-}
-
-static void close_mailbox(Mailbox *m) {
-  pthread_mutex_destroy(&m->lock);
-  pthread_cond_destroy(&m->come);
-}
-
 void *nnrt_comm_threads_new(const NnrtProgram *p) {
   Shared *s = nnrt_must_alloc(sizeof *s);
   s->world = new_meeting(p->ranks, p->ranks);
   s->group = nnrt_must_alloc((size_t)p->n_groups * (size_t)p->ranks * sizeof *s->group);
   // Each group has one meeting, under its first rank.
   for (int g = 0; g < p->n_groups; g++)
-    for (int rank = 0; rank < p->ranks; rank++)
-      s->group[g * p->ranks + rank] = new_meeting_of(p, g, rank);
+    for (int rank = 0; rank < p->ranks; rank++) {
+      Group of = nnrt_group_of(p, g, rank);
+      if (of.n > 0 && of.me == 0) s->group[g * p->ranks + rank] = new_meeting(of.n, p->ranks);
+      free(of.rank);
+    }
+  // A move has a meeting of the ranks that take part in it.
   int *movers = nnrt_must_alloc((size_t)p->ranks * sizeof *movers);
   s->movers = nnrt_must_alloc((size_t)p->n_moves * sizeof *s->movers);
   for (int i = 0; i < p->n_moves; i++) {
@@ -111,8 +97,13 @@ void *nnrt_comm_threads_new(const NnrtProgram *p) {
   // Queues have separate mailboxes, so that their moves are independent.
   for (int i = 0; i < N_QUEUES; i++) {
     s->mailbox[i] = nnrt_must_alloc((size_t)p->ranks * sizeof *s->mailbox[i]);
-    for (int rank = 0; rank < p->ranks; rank++)
-      open_mailbox(&s->mailbox[i][rank]);
+    for (int rank = 0; rank < p->ranks; rank++) {
+      // An empty list ends at its own head.
+      Mailbox *m = &s->mailbox[i][rank];
+      pthread_mutex_init(&m->lock, NULL);
+      pthread_cond_init(&m->come, NULL);
+      m->end = &m->first;
+    }
   }
   return s;
 }
@@ -126,13 +117,17 @@ void nnrt_comm_threads_free(void *shared, const NnrtProgram *p) {
   Shared *s = shared;
   if (!s) return;
   free_meeting(s->world);
+  // Entries without a meeting are NULL.
   for (int i = 0; i < p->n_groups * p->ranks; i++)
     free_meeting(s->group[i]);
   for (int i = 0; i < p->n_moves; i++)
     free_meeting(s->movers[i]);
   for (int i = 0; i < N_QUEUES; i++) {
-    for (int rank = 0; rank < p->ranks; rank++)
-      close_mailbox(&s->mailbox[i][rank]);
+    for (int rank = 0; rank < p->ranks; rank++) {
+      Mailbox *m = &s->mailbox[i][rank];
+      pthread_mutex_destroy(&m->lock);
+      pthread_cond_destroy(&m->come);
+    }
     free(s->mailbox[i]);
   }
   free(s->group);
@@ -142,12 +137,14 @@ void nnrt_comm_threads_free(void *shared, const NnrtProgram *p) {
 
 static void meet(Meeting *m) {
   unsigned before = atomic_load(&m->times);
+  // The last rank resets the count before it lets the others go.
   if (atomic_fetch_add(&m->here, 1) + 1 == m->n) {
     atomic_store(&m->here, 0);
     atomic_store(&m->times, before + 1);
     syscall(SYS_futex, &m->times, FUTEX_WAKE_PRIVATE, m->n, NULL, NULL, 0);
     return;
   }
+  // Spin first: a system call takes longer than most waits.
   for (int i = 0; i < m->spins && atomic_load(&m->times) == before; i++)
     sched_yield();
   while (atomic_load(&m->times) == before)
@@ -162,6 +159,7 @@ static int open_threads(NnrtComm *c) {
   Shared *s = (void *)c->wire;
   c->world.meeting = s->world;
   const NnrtProgram *p = c->rank->program;
+  // A group's meeting is under its first rank.
   for (int g = 0; g < p->n_groups; g++)
     if (c->group[g].n > 0) c->group[g].meeting = s->group[g * p->ranks + c->group[g].rank[0]];
   for (int i = 0; i < p->n_moves; i++)
@@ -173,27 +171,21 @@ static void close_threads(NnrtComm *c) {
   (void)c; // nnrt_comm_threads_free frees the shared part
 }
 
-// Leaves a copy of this rank's x in a cell; returns the addresses of all ranks' copies.
-static const void **show_small(NnrtComm *c, const Job *job, int64_t bytes) {
-  const Group *g = job->group;
-  Place *place = g->meeting->place;
-  int turn = place[g->me].turn ^= 1;
-  memcpy(place[g->me].cell[turn], job->x, (size_t)bytes);
-  meet(g->meeting);
-  const void **x = (void *)nnrt_comm_scratch(c, g->n * (int64_t)sizeof *x);
-  for (int i = 0; i < g->n; i++)
-    x[i] = place[i].cell[turn];
-  return x;
-}
-
 static int reduce_threads(NnrtComm *c, const Job *job) {
   const Group *g = job->group;
   int64_t size = nnrt_dtype_size(job->dtype);
+  Place *place = g->meeting->place;
+  // Every rank leaves a copy of a small tensor in a cell, and adds the copies of all ranks.
   if (job->n * size <= CELL) {
-    nnrt_comm_add(job->y, show_small(c, job, job->n * size), g->n, job->n, job->dtype);
+    int turn = place[g->me].turn ^= 1;
+    memcpy(place[g->me].cell[turn], job->x, (size_t)(job->n * size));
+    meet(g->meeting);
+    const void **copy = (void *)nnrt_comm_scratch(c, g->n * (int64_t)sizeof *copy);
+    for (int i = 0; i < g->n; i++)
+      copy[i] = place[i].cell[turn];
+    nnrt_comm_add(job->y, copy, g->n, job->n, job->dtype);
     return 0;
   }
-  Place *place = g->meeting->place;
   // Chunks begin at cache lines, so no two ranks write to the same line.
   int64_t chunk = (job->n + g->n - 1) / g->n, line = 64 / size;
   chunk = (chunk + line - 1) / line * line;
@@ -201,10 +193,12 @@ static int reduce_threads(NnrtComm *c, const Job *job) {
   place[g->me].y = job->y;
   meet(g->meeting);
   const void **x = (void *)nnrt_comm_scratch(c, g->n * (int64_t)sizeof *x);
+  // Part one is done: all addresses are visible.
   int64_t first = chunk * g->me, end = first + chunk < job->n ? first + chunk : job->n;
   for (int i = 0; i < g->n; i++)
     x[i] = (const char *)place[i].x + first * size;
   if (end > first) nnrt_comm_add((char *)job->y + first * size, x, g->n, end - first, job->dtype);
+  // No rank copies a chunk before its sum is complete.
   meet(g->meeting);
   for (int k = 1; k < g->n; k++) {
     int i = (g->me + k) % g->n; // not all from the same rank at once
@@ -224,6 +218,7 @@ static int gather_threads(NnrtComm *c, const Job *job) {
   Place *place = g->meeting->place;
   place[g->me].x = job->x;
   meet(g->meeting);
+  // Only the first rank copies, unless everyone wants the result.
   if (job->everyone || g->me == 0)
     for (int i = 0; i < g->n; i++)
       memcpy((char *)job->y + i * job->n, place[i].x, (size_t)job->n);
@@ -238,9 +233,11 @@ static int reduce_scatter_threads(NnrtComm *c, const Job *job) {
   place[g->me].x = job->x;
   meet(g->meeting);
   const void **x = (void *)nnrt_comm_scratch(c, g->n * (int64_t)sizeof *x);
+  // The parts of x are the chunks: this rank sums its own.
   for (int i = 0; i < g->n; i++)
     x[i] = (const char *)place[i].x + g->me * bytes;
   nnrt_comm_add(job->y, x, g->n, job->n, job->dtype);
+  // No rank changes its x while another reads it.
   meet(g->meeting);
   return 0;
 }
@@ -255,6 +252,7 @@ static int all_to_all_threads(NnrtComm *c, const Job *job) {
     int i = (g->me + k) % g->n; // not all from the same rank at once
     memcpy((char *)job->y + i * job->n, (const char *)place[i].x + g->me * job->n, (size_t)job->n);
   }
+  // No rank changes its x while another reads it.
   meet(g->meeting);
   return 0;
 }
@@ -262,6 +260,7 @@ static int all_to_all_threads(NnrtComm *c, const Job *job) {
 static void leave(Mailbox *m, int from, char *at) {
   Letter *letter = nnrt_must_alloc(sizeof *letter);
   *letter = (Letter){.from = from, .at = at};
+  // Receivers may wait for other senders: each looks for its own.
   pthread_mutex_lock(&m->lock);
   *m->end = letter;
   m->end = &letter->next;
@@ -274,6 +273,7 @@ static char *take(Mailbox *m, int from) {
   pthread_mutex_lock(&m->lock);
   Letter **place = &m->first;
   while (!*place || (*place)->from != from) {
+    // Parcels of other senders stay in the list.
     if (*place) {
       place = &(*place)->next;
       continue;
@@ -283,6 +283,7 @@ static char *take(Mailbox *m, int from) {
   }
   Letter *letter = *place;
   *place = letter->next;
+  // The last parcel was taken: the list ends one place earlier.
   if (m->end == &letter->next) m->end = place;
   pthread_mutex_unlock(&m->lock);
   char *at = letter->at;
@@ -295,6 +296,7 @@ static int move_threads(NnrtComm *c, const Job *job) {
   Mailbox *mailbox = s->mailbox[job->ahead ? QUEUE_ahead : QUEUE_here];
   Exchange *e = job->exchange;
   for (int i = 0; i < e->n_to; i++) {
+    // A parcel changes hands without a copy.
     leave(&mailbox[e->to[i].peer], c->rank->rank, e->to[i].at);
     e->to[i].at = NULL; // the receiver owns it now
   }

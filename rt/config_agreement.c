@@ -63,10 +63,12 @@ int nnrt_terms_compare(NnrtRank *r, const Terms *t, bool *out_alike, Why *w) {
   for (int i = 0; i < r->ranks && !code; i++)
     most = bytes[i] > most ? bytes[i] : most;
   most++; // the empty name
+  // Texts of different lengths are padded with zeros: empty names.
   char *all = nnrt_must_alloc((size_t)(r->ranks * most)), *mine = nnrt_must_alloc((size_t)most);
   if (t->bytes && !code) memcpy(mine, t->at, (size_t)t->bytes);
   if (!code) code = gather(r->comm, all, mine, most);
   *out_alike = true;
+  // Every rank compares all, and so finds the same first difference.
   for (int i = 1; i < r->ranks && *out_alike && !code; i++)
     *out_alike = compare(all, all + i * most, i, w);
   free(bytes);

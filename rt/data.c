@@ -11,49 +11,40 @@
 
 #include "device.h"
 
-// Finds the input that "NAME=FILE" is for; names may hold '='.
-static int find_source(const Data *d, const char *pair, const char **out_file) {
-  for (int i = 0; i < d->n; i++) {
-    size_t n = strlen(d->source[i].input->name);
-    if (strncmp(pair, d->source[i].input->name, n) == 0 && pair[n] == '=') {
-      *out_file = pair + n + 1;
-      return i;
-    }
-  }
-  return -1;
-}
-
-static char *input_names(const Data *d) {
-  char *names = nnrt_must_format("%s", d->n ? "" : "nothing");
-  for (int i = 0; i < d->n; i++) {
-    const NnrtTensor *t = d->source[i].input;
-    char *longer =
-        nnrt_must_format("%s%s'%s' %s", names, i ? ", " : "", t->name, nnrt_tensor_text(t).at);
-    free(names);
-    names = longer;
-  }
-  return names;
-}
-
 // Opens the source of each flag: one file, or all files that match a pattern, in order of their
 // names.
 static bool assign(Data *d, const Flag *files, const char *flag, bool tokens, Why *w) {
   for (int i = 0; i < files->n; i++) {
-    const char *file = NULL;
-    int at = find_source(d, files->list[i], &file);
+    // "NAME=FILE" is for the input of this name; names may hold '='.
+    const char *pair = files->list[i], *file = NULL;
+    int at = -1;
+    for (int k = 0; k < d->n && at < 0; k++) {
+      const char *name = d->source[k].input->name;
+      size_t n = strlen(name);
+      if (strncmp(pair, name, n) != 0 || pair[n] != '=') continue;
+      file = pair + n + 1;
+      at = k;
+    }
     if (at < 0) {
-      char *names = input_names(d);
-      const char *equals = strchr(files->list[i], '=');
-      why(w, "--%s %s: the model has no input '%.*s'; it has %s", flag, files->list[i],
-          equals ? (int)(equals - files->list[i]) : (int)strlen(files->list[i]), files->list[i],
-          names);
+      // The error lists the inputs that the model has.
+      char *names = nnrt_must_format("%s", d->n ? "" : "nothing");
+      for (int k = 0; k < d->n; k++) {
+        const NnrtTensor *t = d->source[k].input;
+        char *longer =
+            nnrt_must_format("%s%s'%s' %s", names, k ? ", " : "", t->name, nnrt_tensor_text(t).at);
+        free(names);
+        names = longer;
+      }
+      const char *equals = strchr(pair, '=');
+      why(w, "--%s %s: the model has no input '%.*s'; it has %s", flag, pair,
+          equals ? (int)(equals - pair) : (int)strlen(pair), pair, names);
       free(names);
       return false;
     }
     Source *s = &d->source[at];
     // Files of one input are all rows or all tokens.
     if (s->n_shards && s->tokens != tokens)
-      return why(w, "--%s %s: input '%s' is given both as rows and as tokens", flag, files->list[i],
+      return why(w, "--%s %s: input '%s' is given both as rows and as tokens", flag, pair,
                  s->input->name);
     s->tokens = tokens;
     if (!nnrt_shards_find(s, file, w))
@@ -62,17 +53,14 @@ static bool assign(Data *d, const Flag *files, const char *flag, bool tokens, Wh
   return true;
 }
 
-static bool is_integer(NnrtDtype t) {
-  return t == NNRT_i32 || t == NNRT_i64;
-}
-
 // Checks a flat stream, which becomes rows of T; a remainder of a file shorter than T is left out.
 static bool check_tokens(const Source *s, Shard *shard, const char *flag, Why *w) {
   const NnrtTensor *t = s->input;
   const Npy *a = &shard->npy;
   bool read = a->dtype == NNRT_u8 || a->dtype == NNRT_u16 || a->dtype == NNRT_u32 ||
               a->dtype == NNRT_i32 || a->dtype == NNRT_i64;
-  if (t->rank != 2 || !is_integer(t->dtype) || s->each != 1)
+  bool integers = t->dtype == NNRT_i32 || t->dtype == NNRT_i64;
+  if (t->rank != 2 || !integers || s->each != 1)
     return why(w, "--%s %s=%s: tokens are for an input of integers, [rows,length]; '%s' is %s",
                flag, t->name, shard->path, t->name, nnrt_tensor_text(t).at);
   if (a->rank != 1 || !read)
@@ -80,6 +68,7 @@ static bool check_tokens(const Source *s, Shard *shard, const char *flag, Why *w
         w,
         "--%s %s=%s: a stream of tokens is one dimension of u8, u16, u32, i32 or i64; this is %s",
         flag, t->name, shard->path, nnrt_shape_text(a->dtype, a->dim, a->rank).at);
+  // A row is as long as the input's second dimension.
   shard->rows = a->dim[0] / t->dim[1];
   shard->row_bytes = t->dim[1] * nnrt_dtype_size(a->dtype);
   if (shard->rows > 0) return true;
@@ -112,13 +101,6 @@ static int64_t rows_of_file(const NnrtTensor *t, int64_t each, const Npy *a) {
   return more ? a->dim[0] : a->dim[0] / each;
 }
 
-static bool same_shape(const NnrtTensor *t, const Npy *a) {
-  bool same = a->rank == t->rank;
-  for (int i = 0; same && i < t->rank; i++)
-    same = a->dim[i] == t->dim[i];
-  return same;
-}
-
 // Returns a hint for making labels from a file with other contents, or "".
 static const char *labels_hint(const NnrtTensor *t, const Npy *a) {
   bool classes = strcmp(t->name, "labels") == 0 && t->dtype == NNRT_i64;
@@ -133,6 +115,10 @@ static bool check_rows(const Source *s, Shard *shard, const char *flag, Why *w) 
   const Npy *a = &shard->npy;
   bool batched = s->each > 0;
   int64_t rows = batched ? rows_of_file(t, s->each, a) : 0;
+  // An input without rows has exactly the shape of its file.
+  bool fits = batched ? rows >= 0 : a->rank == t->rank;
+  for (int i = 0; !batched && fits && i < t->rank; i++)
+    fits = a->dim[i] == t->dim[i];
   // The element type.
   if (a->dtype != t->dtype && !converts(t, a->dtype))
     return why(w, "--%s %s=%s: the input's type is %s, the file's %s%s", flag, t->name, shard->path,
@@ -146,7 +132,7 @@ static bool check_rows(const Source *s, Shard *shard, const char *flag, Why *w) 
                flag, t->name, shard->path, nnrt_tensor_text(t).at,
                nnrt_shape_text(a->dtype, a->dim, a->rank).at, (long long)s->each,
                (long long)s->each, (long long)s->each);
-  if (rows < 0 || (!batched && !same_shape(t, a)))
+  if (!fits)
     return why(w, "--%s %s=%s: the input is %s, the file %s%s%s", flag, t->name, shard->path,
                nnrt_tensor_text(t).at, nnrt_shape_text(a->dtype, a->dim, a->rank).at,
                batched ? "; all but the first dimension must be equal" : "", labels_hint(t, a));
@@ -162,26 +148,13 @@ static bool check_rows(const Source *s, Shard *shard, const char *flag, Why *w) 
   return true;
 }
 
-static bool open_shards(Source *s, const char *flag, Why *w) {
-  for (int i = 0; i < s->n_shards; i++) {
-    Shard *shard = &s->shard[i];
-    bool open = s->tokens ? nnrt_tokens_open(&shard->npy, shard->path, w)
-                          : nnrt_npy_open(&shard->npy, shard->path, w);
-    if (!open) return why(w, "--%s %s=%s: %s", flag, s->input->name, shard->path, w->text);
-    if (!(s->tokens ? check_tokens(s, shard, flag, w) : check_rows(s, shard, flag, w)))
-      return false;
-    shard->first = s->rows;
-    s->rows += shard->rows;
-  }
-  return true;
-}
-
 bool nnrt_data_open(Data *d, const NnrtProgram *p, const NnrtGraph *g, const Flag *input,
                     const Flag *tokens, const char *prefix, Why *w) {
   *d = (Data){.graph = g, .batch = p->batch};
   d->source = nnrt_must_alloc((size_t)g->n_tensors * sizeof *d->source);
   bool has_batch = false;
   int64_t first_dim = 0;
+  // An input with one position per row has the batch as its first dimension.
   for (int i = 0; i < g->n_tensors; i++)
     if (g->tensors[i].role == NNRT_input) {
       const NnrtTensor *t = &g->tensors[i];
@@ -206,7 +179,18 @@ bool nnrt_data_open(Data *d, const NnrtProgram *p, const NnrtGraph *g, const Fla
       return why(w, "no data for input '%s' %s\nhint: --%s %s=FILE.npy", t->name,
                  nnrt_tensor_text(t).at, input_flag, t->name);
     s->each = places_of_row(t, d->batch);
-    if (!open_shards(s, flag, w)) return false;
+    // The rows of the files are concatenated.
+    for (int k = 0; k < s->n_shards; k++) {
+      Shard *shard = &s->shard[k];
+      bool open = s->tokens ? nnrt_tokens_open(&shard->npy, shard->path, w)
+                            : nnrt_npy_open(&shard->npy, shard->path, w);
+      if (!open) return why(w, "--%s %s=%s: %s", flag, t->name, shard->path, w->text);
+      bool fits = s->tokens ? check_tokens(s, shard, flag, w) : check_rows(s, shard, flag, w);
+      if (!fits) return false;
+      shard->first = s->rows;
+      s->rows += shard->rows;
+    }
+    // All inputs with rows have the same number of them.
     if (d->rows && s->rows && s->rows != d->rows)
       return why(w, "--%s %s=%s: this has %lld rows, an input before it %lld", flag, t->name,
                  s->shard[0].path, (long long)s->rows, (long long)d->rows);
@@ -220,6 +204,7 @@ void nnrt_data_say_converted(const Data *d, const char *prefix) {
   for (int i = 0; i < d->n; i++) {
     const Source *s = &d->source[i];
     int k = 0;
+    // The first file of another type stands for all.
     while (k < s->n_shards && s->shard[k].npy.dtype == NNRT_f32)
       k++;
     if (s->input->dtype == NNRT_f32 && k < s->n_shards)
@@ -232,6 +217,7 @@ static int64_t integer_at(const uint8_t *p, NnrtDtype t, bool swapped) {
   uint16_t u16;
   uint32_t u32;
   uint64_t u64;
+  // Unaligned: rows of a file begin anywhere.
   switch (nnrt_dtype_size(t)) {
   case 1: return *p;
   case 2: memcpy(&u16, p, 2); return swapped ? __builtin_bswap16(u16) : u16;
@@ -247,6 +233,7 @@ static int64_t integer_at(const uint8_t *p, NnrtDtype t, bool swapped) {
 static float float_at(const uint8_t *p, NnrtDtype t, bool swapped) {
   _Alignas(8) uint8_t x[8] = {0};
   int64_t size = nnrt_dtype_size(t);
+  // The bytes are copied into an aligned element, reversed if need be.
   for (int64_t i = 0; i < size; i++)
     x[i] = p[swapped ? size - 1 - i : i];
   return (float)nnrt_element_at(x, t, 0);
@@ -257,6 +244,7 @@ static bool convert(char *to, const NnrtTensor *input, const Shard *s, const uin
                     int64_t n, Why *w) {
   NnrtDtype type = input->dtype;
   int64_t size = nnrt_dtype_size(type), step = nnrt_dtype_size(s->npy.dtype);
+  // The same type in the other byte order.
   if (s->npy.dtype == type) {
     for (int64_t i = 0; i < n; i++)
       for (int64_t byte = 0; byte < size; byte++)
@@ -265,6 +253,7 @@ static bool convert(char *to, const NnrtTensor *input, const Shard *s, const uin
     for (int64_t i = 0; i < n; i++)
       ((float *)(void *)to)[i] = float_at(from + i * step, s->npy.dtype, s->npy.swapped);
   } else {
+    // Labels and tokens must fit the type of the input.
     for (int64_t i = 0; i < n; i++) {
       int64_t x = integer_at(from + i * step, s->npy.dtype, s->npy.swapped);
       if (type == NNRT_i32 && x != (int32_t)x)
@@ -288,6 +277,7 @@ static bool put_elements(NnrtRank *r, char *to, const NnrtTensor *input, const S
     nnrt_device_put(r, to, from, n * to_size);
     return true;
   }
+  // Other types are converted in blocks that stay in the cache.
   for (int64_t at = 0; at < n; at += BLOCK) {
     int64_t m = n - at < BLOCK ? n - at : BLOCK;
     if (!convert(block, input, s, from + at * from_size, m, w)) return false;
@@ -308,20 +298,11 @@ Data nnrt_data_rows(const Data *d, int64_t first, int64_t n) {
   for (int i = 0; i < d->n; i++) {
     Source *s = &part.source[i];
     if (!s->rows) continue;
+    // The files stay open; only the range of rows is narrower.
     s->skip += first;
     s->rows = n;
   }
   return part;
-}
-
-// Returns the file that holds a row.
-static const Shard *shard_of(const Source *s, int64_t row) {
-  int low = 0, high = s->n_shards; // the result is one of low … high - 1
-  while (high - low > 1) {
-    int middle = low + (high - low) / 2;
-    *(s->shard[middle].first <= row ? &low : &high) = middle;
-  }
-  return &s->shard[low];
 }
 
 // A position along dimension 0 of a source, in its file.
@@ -334,46 +315,52 @@ typedef struct Place {
 // Finds position `i` of the batch.
 static Place find_place(const NnrtFed *fed, const Source *s, int64_t i) {
   const DataOrder *order = fed->order;
+  // The row is a function of the sample's number: every rank computes the same.
   int64_t row = 0;
   if (s->rows) {
     int64_t sample = nnrt_rows_read(fed->data, order, fed->step) + i / s->each;
     row = sample % s->rows;
     if (order->shuffle) row = nnrt_shuffled(row, s->rows, order->shuffle_seed, sample / s->rows);
   }
-  const Shard *shard = shard_of(s, s->skip + row);
+  // Files are in the order of their first rows: a binary search for the one that holds the row.
+  int64_t wanted = s->skip + row;
+  int low = 0, high = s->n_shards; // the result is one of low … high - 1
+  while (high - low > 1) {
+    int middle = low + (high - low) / 2;
+    *(s->shard[middle].first <= wanted ? &low : &high) = middle;
+  }
+  const Shard *shard = &s->shard[low];
   Place place = {.shard = shard, .row = s->skip + row - shard->first};
   place.at = shard->npy.data + place.row * shard->row_bytes;
+  // Several positions of an input may belong to one row.
   if (s->rows) place.at += i % s->each * (shard->row_bytes / s->each);
   return place;
 }
 
-static bool feed_source(const NnrtFed *fed, const Source *s, NnrtRank *r, Why *w) {
-  const NnrtTensor *t = s->input;
-  Part part;
-  if (!s->n_shards || !nnrt_part_here(r, t, &part)) return true;
-  char *to = r->slab + t->offset + (t->slots ? r->micro % t->slots * t->stride : 0);
-  int64_t first_dim = s->rows ? 1 : 0; // the dimensions from here on belong to one row
-  Runs runs = nnrt_part_runs(t->rank - (int)first_dim, t->dim + first_dim, part.start + first_dim,
-                             part.size + first_dim);
-  int64_t places = s->rows ? part.size[0] : 1;
-  int64_t to_size = nnrt_dtype_size(t->dtype);
-  // Positions may be in different files, and within a position the shard is runs of elements.
-  for (int64_t i = 0; i < places; i++) {
-    Place place = find_place(fed, s, s->rows ? part.start[0] + i : 0);
-    int64_t from_size = nnrt_dtype_size(place.shard->npy.dtype);
-    for (int64_t j = 0; j < runs.n; j++) {
-      if (!put_elements(r, to, t, place.shard, place.at + nnrt_run_start(&runs, j) * from_size,
-                        runs.length, w))
-        return false;
-      to += runs.length * to_size;
+bool nnrt_data_feed(const NnrtFed *fed, NnrtRank *r, Why *w) {
+  for (int k = 0; k < fed->data->n; k++) {
+    const Source *s = &fed->data->source[k];
+    const NnrtTensor *t = s->input;
+    Part part;
+    if (!s->n_shards || !nnrt_part_here(r, t, &part)) continue;
+    // A pipeline has a slot per micro-batch in flight.
+    char *to = r->slab + t->offset + (t->slots ? r->micro % t->slots * t->stride : 0);
+    int64_t first_dim = s->rows ? 1 : 0; // the dimensions from here on belong to one row
+    Runs runs = nnrt_part_runs(t->rank - (int)first_dim, t->dim + first_dim, part.start + first_dim,
+                               part.size + first_dim);
+    int64_t places = s->rows ? part.size[0] : 1;
+    int64_t to_size = nnrt_dtype_size(t->dtype);
+    // Positions may be in different files, and within a position the shard is runs of elements.
+    for (int64_t i = 0; i < places; i++) {
+      Place place = find_place(fed, s, s->rows ? part.start[0] + i : 0);
+      int64_t from_size = nnrt_dtype_size(place.shard->npy.dtype);
+      for (int64_t j = 0; j < runs.n; j++) {
+        const uint8_t *from = place.at + nnrt_run_start(&runs, j) * from_size;
+        if (!put_elements(r, to, t, place.shard, from, runs.length, w)) return false;
+        to += runs.length * to_size;
+      }
     }
   }
-  return true;
-}
-
-bool nnrt_data_feed(const NnrtFed *fed, NnrtRank *r, Why *w) {
-  for (int i = 0; i < fed->data->n; i++)
-    if (!feed_source(fed, &fed->data->source[i], r, w)) return false;
   return true;
 }
 
@@ -387,6 +374,7 @@ static char *add_first(char *notes, const NnrtFed *fed, const Source *s, int64_t
     Place place = find_place(fed, s, i);
     const Npy *npy = &place.shard->npy;
     int64_t size = nnrt_dtype_size(npy->dtype), k = 0;
+    // The value was found on the device: search the rows of this batch again.
     while (k < n && integer_at(place.at + k * size, npy->dtype, npy->swapped) != value)
       k++;
     if (k == n) continue;

@@ -16,6 +16,7 @@ static void write_tensors(FILE *f, const NnrtGraph *g, NnrtRole role) {
     first = false;
     nnrt_json_write_string(f, t->name);
     fprintf(f, ", \"dtype\": \"%s\", \"shape\": [", nnrt_dtype_name(t->dtype));
+    // Users see the dimensions of the model.
     const int64_t *dim;
     int rank = nnrt_tensor_known(t, &dim);
     for (int d = 0; d < rank; d++)
@@ -42,6 +43,7 @@ static void write_meshes(FILE *f, const NnrtProgram *p) {
     write_axes(f, p->mesh);
     return;
   }
+  // Meshes of stages differ in their ranks.
   for (int i = 0; i < p->n_mesh; i++) {
     const NnrtMesh *m = &p->mesh[i];
     fputs(i ? ",\n    " : "{\n    ", f);
@@ -54,20 +56,6 @@ static void write_meshes(FILE *f, const NnrtProgram *p) {
     fputs("]}", f);
   }
   fputs("\n  }", f);
-}
-
-static int64_t largest_host(const NnrtProgram *p) {
-  int64_t most = 0;
-  for (int i = 0; i < p->n_codes; i++)
-    if (p->code[i].host_bytes > most) most = p->code[i].host_bytes;
-  return most;
-}
-
-static int64_t largest_slab(const NnrtProgram *p) {
-  int64_t most = 0;
-  for (int i = 0; i < p->n_codes; i++)
-    if (p->code[i].slab_bytes > most) most = p->code[i].slab_bytes;
-  return most;
 }
 
 typedef struct Libraries {
@@ -86,12 +74,18 @@ static int write_library(struct dl_phdr_info *info, size_t size, void *arg) {
 }
 
 void nnrt_describe(const NnrtProgram *p, FILE *f) {
-  int64_t parameters = 0, trained = 0;
+  int64_t parameters = 0, trained = 0, slab = 0, host = 0;
+  // Weights that are not trained count as parameters only.
   for (int i = 0; i < p->train.n_tensors; i++) {
     const NnrtTensor *t = &p->train.tensors[i];
     if (t->role != NNRT_weight) continue;
     parameters += nnrt_tensor_count(t);
     if (t->train) trained += nnrt_tensor_count(t);
+  }
+  // The rank that needs the most memory counts.
+  for (int i = 0; i < p->n_codes; i++) {
+    if (p->code[i].slab_bytes > slab) slab = p->code[i].slab_bytes;
+    if (p->code[i].host_bytes > host) host = p->code[i].host_bytes;
   }
   fputs("{\n  \"model\": ", f);
   nnrt_json_write_string(f, p->model);
@@ -110,9 +104,8 @@ void nnrt_describe(const NnrtProgram *p, FILE *f) {
   write_tensors(f, &p->train, NNRT_output);
   fprintf(f,
           ",\n  \"parameters\": %lld,\n  \"trained_parameters\": %lld,\n  \"bytes_per_rank\": %lld",
-          (long long)parameters, (long long)trained, (long long)largest_slab(p));
-  if (largest_host(p) > 0)
-    fprintf(f, ",\n  \"host_bytes_per_rank\": %lld", (long long)largest_host(p));
+          (long long)parameters, (long long)trained, (long long)slab);
+  if (host > 0) fprintf(f, ",\n  \"host_bytes_per_rank\": %lld", (long long)host);
   fprintf(f, ",\n  \"lr\": %.9g,\n  \"lr_schedule\": ", p->lr);
   nnrt_json_write_string(f, p->lr_schedule);
   fprintf(f, ",\n  \"seed\": %lld,\n  \"evaluates\": %s,\n  \"exports\": %s,\n  \"libraries\": [",

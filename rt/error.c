@@ -36,6 +36,7 @@ static void say(const char *kind, const char *fmt, va_list args) {
   int n = snprintf(line, sizeof line - 1, "%s:%s %s: ", speaker, speaking_rank, kind);
   int m = vsnprintf(line + n, sizeof line - 1 - (size_t)n, fmt, args);
   n = m < 0 ? n : n + m;
+  // A long message is cut off, and still ends its line.
   if (n > (int)sizeof line - 2) n = (int)sizeof line - 2;
   // Names of inputs may hold any bytes, and a terminal obeys control characters.
   for (int i = 0; i < n; i++)
@@ -113,6 +114,7 @@ char *nnrt_must_append(char *text, const char *fmt, ...) {
   va_start(args, fmt);
   char *more = must_vformat(fmt, args);
   va_end(args);
+  // The arguments may point into `text`: it is freed last.
   char *both = nnrt_must_format("%s%s", text ? text : "", more);
   free(text);
   free(more);
@@ -134,6 +136,7 @@ int nnrt_found(enum NnrtFound kind, long long value, long long place, long long 
                long long limit) {
   has_found = true;
   found = value;
+  // The value that PyTorch ignores by default.
   if (kind == FOUND_label && value == -100)
     fail_hint = "to ignore such labels, as PyTorch does, compile with ignore_index=-100 in --loss";
   return nnrt_error(NNRT_INDEX,
@@ -158,24 +161,27 @@ static const char *code_text(int code) {
   return "failed";
 }
 
-// Describes the failing operation, or operations from `first` to `last`.
-static char *failing_op(const NnrtRank *r, int first, int last) {
-  const NnrtGraph *g = r->graph;
-  if (!g) return nnrt_must_format("the start");
-  if (first < 0 || last >= g->n_ops || last < first) return nnrt_must_format("between operations");
-  if (first == last) return nnrt_must_format("%s", g->ops[first]);
-  return nnrt_must_format("one of the operations from '%s' to '%s'", g->ops[first], g->ops[last]);
-}
-
 void nnrt_fail_hint(const char *hint) {
   fail_hint = hint;
 }
 
 static void say_failed(const NnrtRank *r, int first, int last, int code) {
-  char *op = failing_op(r, first, last);
+  // The failing operation, or operations from `first` to `last`.
+  const NnrtGraph *g = r->graph;
+  char *op;
+  if (!g)
+    op = nnrt_must_format("the start");
+  else if (first < 0 || last >= g->n_ops || last < first)
+    op = nnrt_must_format("between operations");
+  else if (first == last)
+    op = nnrt_must_format("%s", g->ops[first]);
+  else
+    op = nnrt_must_format("one of the operations from '%s' to '%s'", g->ops[first], g->ops[last]);
+  // An index comes from the data: name the row that holds it.
   char *notes = nnrt_data_find(code == NNRT_INDEX && has_found ? r->fed : NULL, found);
   char where[96] = "";
   if (r->ranks > 1) snprintf(where, sizeof where, "rank %d, ", r->rank);
+  // The message has the rank already, with its step.
   speaking_rank[0] = 0;
   nnrt_say_error("%sstep %lld: %s: %s%s%s%s%s%s", where, (long long)r->step + 1, op,
                  code_text(code), detail[0] ? ": " : "", detail, notes, fail_hint ? "\nhint: " : "",

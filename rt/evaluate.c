@@ -42,6 +42,7 @@ void nnrt_find_eval_outputs(const NnrtRank *r, Outputs *out) {
   const char *names[NNRT_ANSWERS];
   for (int i = 0; i < EVAL_right; i++)
     names[i] = eval_outputs[i];
+  // Metrics that were not requested take no outputs.
   for (int i = 0; i < MAX_METRICS; i++) {
     const char *right = "", *wrong = ""; // no output has this name
     if (i < metric->n) {
@@ -70,18 +71,6 @@ static void take_eval(Trainer *t, int64_t index, double *out) {
     if (!t->eval_out.here[i]) out[i] = 0;
 }
 
-static void add_batches(Trainer *t, int64_t batches, double *io_sum) {
-  int64_t depth = nnrt_device_depth(t->r);
-  double out[NNRT_ANSWERS];
-  for (int64_t i = 0; i < batches + depth; i++) {
-    if (i < batches) put_eval(t, &t->run->eval_data, i);
-    if (i < depth) continue;
-    take_eval(t, i - depth, out);
-    for (int k = 0; k < NNRT_ANSWERS; k++)
-      io_sum[k] += out[k];
-  }
-}
-
 // Adds the sums over rows first … first + n - 1, fewer than a batch.  The batch repeats these rows
 // `times` times, and some of the first once more: their sums are subtracted.
 static void add_rows(Trainer *t, int64_t first, int64_t n, double *io_sum) {
@@ -92,6 +81,7 @@ static void add_rows(Trainer *t, int64_t first, int64_t n, double *io_sum) {
   take_eval(t, 0, out);
   free(rows.source);
   t->r->fed = NULL; // `rows` is out of scope after this
+  // The rows that are repeated once more often are themselves fewer than a batch.
   if (more) add_rows(t, first, more, of_more);
   for (int k = 0; k < NNRT_ANSWERS; k++)
     io_sum[k] += (out[k] - of_more[k]) / (double)times;
@@ -109,7 +99,16 @@ Evaluation nnrt_evaluate(Trainer *t) {
   int64_t batches = d->rows / d->batch, left = d->rows % d->batch;
   double sum[NNRT_ANSWERS] = {0};
   if (nnrt_eval_couples_rows(t->p)) left = 0;
-  add_batches(t, batches, sum);
+  // Whole batches: the answer of each comes `depth` batches later.
+  int64_t depth = nnrt_device_depth(t->r);
+  double out[NNRT_ANSWERS];
+  for (int64_t i = 0; i < batches + depth; i++) {
+    if (i < batches) put_eval(t, &t->run->eval_data, i);
+    if (i < depth) continue;
+    take_eval(t, i - depth, out);
+    for (int k = 0; k < NNRT_ANSWERS; k++)
+      sum[k] += out[k];
+  }
   if (left) add_rows(t, batches * d->batch, left, sum);
   // The sums of all ranks that report a result are exchanged once, at the end.
   int64_t later = 0; // a signal is for the next step
@@ -125,6 +124,7 @@ Evaluation nnrt_evaluate(Trainer *t) {
     if (sum[EVAL_count + k] == 0) nnrt_end_saying(t, is_root(t), say_no_labels);
     e.loss += sum[EVAL_sum + k] / sum[EVAL_count + k];
   }
+  // A metric is the share of labels that it counts as right.
   for (int i = 0; i < e.n_metrics; i++) {
     e.metric[i] = t->run->flags.metric.list[i];
     e.value[i] = sum[EVAL_right + i] / (sum[EVAL_right + i] + sum[EVAL_wrong + i]);
@@ -138,6 +138,7 @@ bool nnrt_evaluate_only(Trainer *t) {
   Why w;
   bool ok = true;
   if (is_root(t)) {
+    // The result itself goes to standard output, and to the log if there is one.
     char *text = nnrt_eval_text(&e);
     printf("%s  of %lld rows\n", text, (long long)run->eval_data.rows);
     fflush(stdout);

@@ -14,6 +14,7 @@ static bool fill_hole(OutFile *o, const NnrtHole *hole, const void *from, const 
   int64_t n = nnrt_tensor_count(t), size = nnrt_dtype_size(t->dtype),
           to_size = nnrt_dtype_size(hole->dtype);
   double block[BLOCK]; // large enough for any type
+  // Blocks keep the memory small: weights may be larger than it.
   for (int64_t at = 0; at < n; at += BLOCK) {
     int64_t m = n - at < BLOCK ? n - at : BLOCK;
     nnrt_convert(block, hole->dtype, (const char *)from + at * size, t->dtype, m);

@@ -42,6 +42,7 @@ static char *end_of_links(const char *path) {
     ssize_t n = readlink(at, to, sizeof to - 1);
     if (n < 0) break; // not a link
     to[n] = 0;
+    // A relative target is relative to the folder of the link.
     const char *slash = strrchr(at, '/');
     int folder = to[0] == '/' || !slash ? 0 : (int)(slash + 1 - at);
     char *next = nnrt_must_format("%.*s%s", folder, at, to);
@@ -55,6 +56,7 @@ static char *end_of_links(const char *path) {
 static char *real_name(const char *path) {
   char *at = end_of_links(path), *slash = strrchr(at, '/');
   char *folder = slash ? nnrt_must_format("%.*s", (int)(slash + 1 - at), at) : NULL;
+  // The file itself need not exist, only its folder.
   char *real = realpath(folder ? folder : ".", NULL);
   char *name = nnrt_must_format("%s/%s", real ? real : "", slash ? slash + 1 : at);
   free(real);
@@ -84,6 +86,7 @@ bool nnrt_out_begin(OutFile *o, const char *path, Why *w) {
   }
   o->fd = open(o->temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (o->fd >= 0) return true;
+  // Abandoning the file may set errno again.
   int code = errno;
   nnrt_out_abandon(o);
   return why(w, "cannot write '%s': %s", path, strerror(code));
@@ -92,6 +95,7 @@ bool nnrt_out_begin(OutFile *o, const char *path, Why *w) {
 bool nnrt_out_write_at(OutFile *o, int64_t at, const void *data, int64_t n, Why *w) {
   const char *p = data;
   while (n > 0) {
+    // Linux writes at most 2 GiB in a call.
     ssize_t done = pwrite(o->fd, p, n < 1 << 30 ? (size_t)n : 1 << 30, at);
     if (done < 0 && errno == EINTR) continue;
     if (done <= 0)
@@ -118,6 +122,7 @@ static void out_free(OutFile *o) {
 bool nnrt_out_commit(OutFile *o, Why *w) {
   int fd = o->fd;
   bool ok = fsync(fd) == 0;
+  // Closed here in any case, so abandoning must not close it again.
   o->fd = -1;
   ok &= close(fd) == 0; // network file systems report a full disk here
   ok = ok && rename(o->temporary, o->path) == 0 && sync_folder_of(o->path);
@@ -147,6 +152,7 @@ bool nnrt_make_folder(const char *path, Why *w) {
   struct stat st;
   if (mkdir(path, 0777) == 0) return true;
   if (errno != EEXIST) return why(w, "cannot make the folder '%s': %s", path, strerror(errno));
+  // Several ranks may make the folder at once.
   if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) return true;
   return why(w, "'%s' is not a folder", path);
 }
@@ -172,6 +178,7 @@ bool nnrt_in_open(InFile *f, const char *path, Why *w) {
     }
     f->at = at;
   }
+  // The mapping stays after its descriptor is closed.
   close(fd);
   return true;
 }
@@ -186,6 +193,7 @@ static void bus_error(int signal) {
   (void)signal;
   static const char text[] =
       "error: a data file was cut short while it was in use, or its disk cannot be read\n";
+  // Only calls that are safe in a signal handler.
   ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
   (void)ignored;
   _exit(1);

@@ -48,12 +48,14 @@ static void help(const char *program, const NnrtProgram *p) {
          p->ranks == 1 ? "" : "s", p->target, (long long)p->batch);
   for (int i = 0; i < N_ROWS; i++) {
     const Row *row = &rows[i];
+    // A heading.
     if (row->kind == KIND_group) {
       printf("\n%s:\n", row->flag);
       continue;
     }
     int n = printf("  --%s%s%s", row->flag, *row->value ? " " : "", row->value);
     printf("%*s", n < HELP_COLUMN ? HELP_COLUMN - n : 2, "");
+    // Further lines of the text begin in the same column.
     for (const char *c = row->help; *c; c++) {
       putchar(*c);
       if (*c == '\n') printf("%*s", HELP_COLUMN, "");
@@ -79,6 +81,7 @@ static Flag *flag_of(Flags *f, const Row *row) {
 static void set_flag(Flag *f, const Row *row, const char *value) {
   char *end = NULL;
   bool list = row->kind == KIND_files || row->kind == KIND_names;
+  // Only lists may be given several times.
   if (f->given && !list && row->kind != KIND_none) usage("is given twice", row->flag, value);
   f->given = true;
   f->s = value;
@@ -117,18 +120,11 @@ static _Noreturn void refuse_unknown(const char *word) {
   NnrtNearest best = {0};
   for (int i = 0; i < N_ROWS; i++)
     if (rows[i].kind != KIND_group) nnrt_nearest(&best, name, strcspn(name, "="), rows[i].flag);
+  // The value is not part of the name.
   int n = (int)strcspn(word, "=");
   if (!best.name) nnrt_ranks_refuse(2, "there is no option '%.*s'\nhint: see --help", n, word);
   nnrt_ranks_refuse(2, "there is no option '%.*s'\nhint: did you mean --%s?  see --help", n, word,
                     best.name);
-}
-
-static void refuse_training_flags(Flags *f) {
-  for (int i = 0; i < N_ROWS; i++)
-    if (rows[i].kind != KIND_group && rows[i].use == USE_train && flag_of(f, &rows[i])->given)
-      nnrt_ranks_refuse(
-          2, "--%s has no effect with --eval-only, which trains nothing\nhint: see --help",
-          rows[i].flag);
 }
 
 void nnrt_flags_parse(Flags *f, int argc, char **argv, const NnrtProgram *p) {
@@ -142,6 +138,7 @@ void nnrt_flags_parse(Flags *f, int argc, char **argv, const NnrtProgram *p) {
     at[n++] = i;
   }
   *f = (Flags){0};
+  // The messages are our own: only rank 0 prints them.
   opterr = 0;
   for (int which = 0, c; (c = getopt_long(argc, argv, ":h", options, &which)) != -1;) {
     if (c == 'h') {
@@ -169,31 +166,25 @@ void nnrt_flags_parse(Flags *f, int argc, char **argv, const NnrtProgram *p) {
     nnrt_describe(p, stdout);
     exit(0);
   }
-  if (f->eval_only.given) refuse_training_flags(f);
+  if (f->eval_only.given) {
+    // An evaluation would ignore the flags of training.
+    for (int i = 0; i < N_ROWS; i++)
+      if (rows[i].kind != KIND_group && rows[i].use == USE_train && flag_of(f, &rows[i])->given)
+        nnrt_ranks_refuse(
+            2, "--%s has no effect with --eval-only, which trains nothing\nhint: see --help",
+            rows[i].flag);
+  }
 }
 
 // Adds a number as its shortest exact text.
 static void add_number(Terms *t, const char *name, double x) {
   char text[32];
   int digits = 6;
+  // With 17 digits every double is exact.
   do
     snprintf(text, sizeof text, "%.*g", digits, x);
   while (strtod(text, NULL) != x && ++digits <= 17);
   nnrt_terms_add(t, name, "%s", text);
-}
-
-static void add_term(Terms *t, const char *name, const Flag *f, const Row *row) {
-  bool value = f->given && row->agree == AGREE_same;
-  if (!f->given)
-    nnrt_terms_add(t, name, "not given");
-  else if (row->kind == KIND_files && f->n > 1)
-    nnrt_terms_add(t, name, "given %d times", f->n);
-  else if (value && (row->kind == KIND_count || row->kind == KIND_seed))
-    nnrt_terms_add(t, name, "%lld", (long long)f->i);
-  else if (value && row->kind == KIND_number)
-    add_number(t, name, f->f);
-  else
-    nnrt_terms_add(t, name, "given");
 }
 
 void nnrt_flags_terms(const Flags *f, Terms *t) {
@@ -201,7 +192,19 @@ void nnrt_flags_terms(const Flags *f, Terms *t) {
     const Row *row = &rows[i];
     if (row->kind == KIND_group || row->agree == AGREE_own) continue;
     char *name = nnrt_must_format("--%s", row->flag);
-    add_term(t, name, (const Flag *)(const void *)((const char *)f + row->field), row);
+    // The values of some flags must be equal; of the others only their presence.
+    const Flag *flag = (const Flag *)(const void *)((const char *)f + row->field);
+    bool value = flag->given && row->agree == AGREE_same;
+    if (!flag->given)
+      nnrt_terms_add(t, name, "not given");
+    else if (row->kind == KIND_files && flag->n > 1)
+      nnrt_terms_add(t, name, "given %d times", flag->n);
+    else if (value && (row->kind == KIND_count || row->kind == KIND_seed))
+      nnrt_terms_add(t, name, "%lld", (long long)flag->i);
+    else if (value && row->kind == KIND_number)
+      add_number(t, name, flag->f);
+    else
+      nnrt_terms_add(t, name, "given");
     free(name);
   }
 }

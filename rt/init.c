@@ -15,6 +15,7 @@ static void init_drawn(NnrtRank *r, const NnrtTensor *t, const Part *part, int64
   Runs runs = nnrt_part_runs(t->rank, t->dim, part->start, part->size);
   char *to = nnrt_tensor_at(r, t);
   for (int64_t i = 0; i < runs.n; i++)
+    // A run is contiguous in the whole tensor, so elements have consecutive numbers.
     for (int64_t at = 0; at < runs.length; at += BLOCK) {
       int64_t first = nnrt_run_start(&runs, i) + at, left = runs.length - at;
       int64_t n = left < BLOCK ? left : BLOCK;
@@ -34,28 +35,30 @@ static void init_fill(NnrtRank *r, const NnrtTensor *t, int64_t n, char *block) 
   int64_t size = nnrt_dtype_size(t->dtype);
   for (int64_t j = 0; j < n && j < BLOCK; j++)
     nnrt_element_set(block, t->dtype, j, t->a);
+  // One block serves the whole shard.
   for (int64_t at = 0; at < n; at += BLOCK) {
     int64_t m = n - at < BLOCK ? n - at : BLOCK;
     nnrt_device_put(r, nnrt_tensor_at(r, t) + at * size, block, m * size);
   }
 }
 
-static void init_stored(NnrtRank *r, const NnrtTensor *t, const Part *part, int64_t n) {
-  const uint8_t *from = r->run->payload + t->payload;
-  if (t->payload_part)
-    nnrt_device_put(r, nnrt_tensor_at(r, t), from, n * nnrt_dtype_size(t->dtype));
-  else
-    nnrt_part_put(r, t, part, from);
-}
-
 void nnrt_init_tensor(NnrtRank *r, const NnrtTensor *t, int64_t seed) {
   Part part;
   int64_t n = nnrt_part_here(r, t, &part) ? nnrt_part_count(t, &part) : 0;
   if (n == 0) return;
+  // The block is no larger than the shard: most tensors are small.
   int64_t most = n < BLOCK ? n : BLOCK;
   char *block = nnrt_must_alloc((size_t)(most * nnrt_dtype_size(t->dtype)));
   switch (t->init) {
-  case NNRT_from_payload: init_stored(r, t, &part, n); break;
+  case NNRT_from_payload: {
+    // The executable of one rank holds only its own shard.
+    const uint8_t *from = r->run->payload + t->payload;
+    if (t->payload_part)
+      nnrt_device_put(r, nnrt_tensor_at(r, t), from, n * nnrt_dtype_size(t->dtype));
+    else
+      nnrt_part_put(r, t, &part, from);
+    break;
+  }
   case NNRT_from_fill: init_fill(r, t, n, block); break;
   case NNRT_from_normal:
   case NNRT_from_uniform:
@@ -80,6 +83,7 @@ void nnrt_init_copies(NnrtRank *r) {
     const NnrtTensor *t = &g->tensors[i];
     Part part;
     if (t->role != NNRT_copy || !nnrt_part_here(r, t, &part)) continue;
+    // The weight is on this rank too, with the same shard.
     const NnrtTensor *weight = nnrt_find_tensor(g, NNRT_weight, t->name);
     nnrt_device_narrow(r, nnrt_tensor_at(r, t), t->dtype, nnrt_tensor_at(r, weight),
                        nnrt_part_count(t, &part));

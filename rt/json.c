@@ -33,6 +33,7 @@ bool nnrt_json_int(Json *j, int64_t *out) {
   for (; j->at < j->end && isdigit((unsigned char)*j->at); j->at++)
     if (__builtin_mul_overflow(*out, 10, out) || __builtin_add_overflow(*out, *j->at - '0', out))
       return fail(j, "a number is too large");
+  // JSON has no leading zeros, and a size is a whole number.
   if (*first == '0' && j->at > first + 1) return fail(j, "a number begins with 0");
   if (j->at < j->end && strchr(".eE", *j->at) && *j->at) return fail(j, "a number is not whole");
   return true;
@@ -44,6 +45,7 @@ static int hex4(Json *j) {
   for (int i = 0; i < 4; i++) {
     char c = *j->at++;
     if (!isxdigit((unsigned char)c)) return -1;
+    // `c | 32` is the lower-case letter.
     code = code * 16 + (isdigit((unsigned char)c) ? c - '0' : (c | 32) - 'a' + 10);
   }
   return code;
@@ -63,6 +65,7 @@ static char *put_code(Json *j, char *out) {
     fail(j, "a string has a wrong escape");
     return out;
   }
+  // The first byte has the number of the others, each with six bits.
   if (code < 0x80) {
     *out++ = (char)code;
   } else {
@@ -78,6 +81,7 @@ static char *put_code(Json *j, char *out) {
 char *nnrt_json_string(Json *j) {
   if (!nnrt_json_want(j, '"')) return NULL;
   const char *close = j->at;
+  // The end is found first: it bounds the length of the text.
   while (close < j->end && *close != '"')
     close += *close == '\\' ? 2 : 1;
   if (close >= j->end) {
@@ -116,6 +120,7 @@ void nnrt_json_write_string(FILE *f, const char *s) {
   fputc('"', f);
   for (; *s; s++) {
     unsigned char c = (unsigned char)*s;
+    // Bytes from 0x80 are UTF-8 as they are.
     if (c == '"' || c == '\\')
       fprintf(f, "\\%c", c);
     else if (c < 0x20)

@@ -48,6 +48,7 @@ static bool take(Launch *l, int row, Why *w) {
   l->said_by = world;
   l->rank = (int)r;
   l->world = (int)n;
+  // Not every launcher tells the ranks of this machine.
   int64_t here = variable(from->local_world);
   l->local_world = here > 0 ? (int)here : 0;
   int64_t place = variable(from->local_rank);

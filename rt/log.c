@@ -10,28 +10,23 @@
 
 #include "runtime.h"
 
-// Returns the length of the whole lines of steps before `first_step`.
-static int64_t good_length(const InFile *f, int64_t first_step) {
-  int64_t good = 0;
-  while (good < f->bytes) {
-    const char *line = (const char *)f->at + good,
-               *end = memchr(line, '\n', (size_t)(f->bytes - good));
-    char start[48];
-    long long step;
-    if (!end) break;
-    snprintf(start, sizeof start, "%.*s", (int)(end - line < 47 ? end - line : 47), line);
-    if (sscanf(start, "{\"step\":%lld,", &step) != 1 || step < 0 || step >= first_step) break;
-    good += end + 1 - line;
-  }
-  return good;
-}
-
 bool nnrt_log_open(Log *l, const char *path, int64_t first_step, Why *w) {
   int64_t keep = 0;
   InFile old;
   Why ignored;
   if (first_step > 0 && nnrt_in_open(&old, path, &ignored)) {
-    keep = good_length(&old, first_step);
+    // The whole lines of steps before `first_step` are kept.
+    while (keep < old.bytes) {
+      const char *line = (const char *)old.at + keep;
+      const char *end = memchr(line, '\n', (size_t)(old.bytes - keep));
+      char start[48];
+      long long step;
+      if (!end) break;
+      // The line is not terminated in the mapped file: copy its start.
+      snprintf(start, sizeof start, "%.*s", (int)(end - line < 47 ? end - line : 47), line);
+      if (sscanf(start, "{\"step\":%lld,", &step) != 1 || step < 0 || step >= first_step) break;
+      keep += end + 1 - line;
+    }
     nnrt_in_close(&old);
   }
   l->path = path;
@@ -79,6 +74,7 @@ static bool line_end(Line *l, const Log *log, Why *w) {
   bool ok = fclose(l->out) == 0;
   for (size_t at = 0; ok && at < l->n;) {
     ssize_t done = write(log->fd, l->text + at, l->n - at);
+    // A signal may interrupt the call; progress is kept.
     if (done < 0 && errno == EINTR) continue;
     ok = done > 0;
     if (ok) at += (size_t)done;

@@ -13,18 +13,6 @@ static const char *base_name(const char *path) {
   return slash ? slash + 1 : path;
 }
 
-// Checks the invariants of generated code; see NnrtGraph.
-static void check_program(const NnrtProgram *p) {
-  for (int i = 0; i < p->eval.n_tensors; i++) {
-    const NnrtTensor *e = &p->eval.tensors[i];
-    const NnrtTensor *t =
-        nnrt_tensor_lasts(e) ? nnrt_find_tensor(&p->train, e->role, e->name) : NULL;
-    if (!nnrt_tensor_lasts(e) || (t && t->offset == e->offset && t->dtype == e->dtype)) continue;
-    nnrt_ranks_refuse(
-        1, "this executable is damaged: '%s' is not the same in training and evaluation", e->name);
-  }
-}
-
 static _Noreturn void usage(const char *text) {
   nnrt_ranks_refuse(2, "%s\nhint: see --help", text);
 }
@@ -59,6 +47,7 @@ static void check_flags(const Flags *f, const NnrtProgram *p) {
   bool evaluates = f->eval_input.given || f->eval_tokens.given;
   if (f->steps.given && f->epochs.given)
     usage("--steps and --epochs are given, one of them is enough");
+  // Flags that depend on another one.
   if (f->resume.given && !f->checkpoint_dir.given) usage("--resume needs --checkpoint-dir");
   if (f->checkpoint_every.given && !f->checkpoint_dir.given)
     usage("--checkpoint-every needs --checkpoint-dir");
@@ -88,18 +77,11 @@ static void check_flags(const Flags *f, const NnrtProgram *p) {
 static void compare_program(NnrtRun *run) {
   Terms program = {0}, understood = {0};
   nnrt_terms_add(&understood, "the command line", "understood"); // see nnrt_ranks_refuse
+  // A rank whose flags are wrong sends other terms.
   nnrt_ranks_compare(run, &understood, "all ranks need the same flags", 2);
   nnrt_program_terms(run->program, &program);
   nnrt_ranks_compare(run, &program,
                      "all ranks run one executable, or those of one --split-ranks; see --describe",
-                     2);
-}
-
-static void compare_started(NnrtRun *run) {
-  Terms flags = {0};
-  compare_program(run); // first: another program may have other flags
-  nnrt_flags_terms(&run->flags, &flags);
-  nnrt_ranks_compare(run, &flags, "all ranks need the same flags; only names of files may differ",
                      2);
 }
 
@@ -119,6 +101,7 @@ static _Noreturn void end_unfit(NnrtRun *run) {
   Why w, unconnected;
   why(&w, "this executable is for %d rank%s, but %s is %d\nhint: compile with -g %d, or start %d",
       ranks, ranks == 1 ? "" : "s", run->launch.said_by, world, world, ranks);
+  // Ranks of the wrong number still connect, to end together.
   if (run->launch.kind == LAUNCH_mpi && nnrt_ranks_connect(run, &unconnected)) {
     compare_program(run);
     nnrt_ranks_end(run, w.text, 1);
@@ -146,6 +129,7 @@ static bool open_schedule(NnrtRun *run, int *io_status, Why *w) {
   const NnrtProgram *p = run->program;
   if (!nnrt_schedule_parse(&run->schedule, p->lr_schedule, f->lr.given ? f->lr.f : p->lr, w))
     return false;
+  // A schedule needs its horizon, and a falling one a minimum below its start.
   bool constant = run->schedule.kind == SCHEDULE_constant;
   *io_status = 2;
   if (constant && f->lr_steps.given)
@@ -176,12 +160,6 @@ static bool open_schedule(NnrtRun *run, int *io_status, Why *w) {
   return true;
 }
 
-static bool open_training(NnrtRun *run, int *io_status, Why *w) {
-  const NnrtProgram *p = run->program;
-  return nnrt_data_open(&run->data, p, &p->train, &run->flags.input, &run->flags.tokens, "", w) &&
-         open_schedule(run, io_status, w);
-}
-
 static bool open_eval(NnrtRun *run, Why *w) {
   const Flags *f = &run->flags;
   run->has_eval = f->eval_input.given || f->eval_tokens.given;
@@ -191,6 +169,7 @@ static bool open_eval(NnrtRun *run, Why *w) {
                       "eval-", w))
     return false;
   if (!nnrt_eval_couples_rows(run->program)) return true;
+  // Only whole batches have a loss then.
   if (d->rows < d->batch)
     return why(w, "the loss couples the rows of a batch; evaluation has %lld, and a batch %lld",
                (long long)d->rows, (long long)d->batch);
@@ -205,6 +184,7 @@ static bool open_eval(NnrtRun *run, Why *w) {
 static bool check_outputs(NnrtRun *run, Why *w) {
   const Flags *f = &run->flags;
   const Flag *files[] = {&f->save, &f->export, &f->trace, &f->traffic, &f->memory};
+  // Only rank 0 writes.
   if (run->launch.rank != 0) return true;
   for (size_t i = 0; i < sizeof files / sizeof *files; i++)
     if (files[i]->given && !nnrt_out_possible(files[i]->s, w)) return false;
@@ -224,7 +204,16 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
   int status;
   if (nnrt_device_errand(p, &status)) return status;
   nnrt_flags_parse(&run.flags, argc, argv, p);
-  check_program(p);
+  // Generated code keeps some promises (NnrtGraph): persistent tensors are at one place in both
+  // graphs.
+  for (int i = 0; i < p->eval.n_tensors; i++) {
+    const NnrtTensor *e = &p->eval.tensors[i];
+    const NnrtTensor *t =
+        nnrt_tensor_lasts(e) ? nnrt_find_tensor(&p->train, e->role, e->name) : NULL;
+    if (!nnrt_tensor_lasts(e) || (t && t->offset == e->offset && t->dtype == e->dtype)) continue;
+    nnrt_ranks_refuse(
+        1, "this executable is damaged: '%s' is not the same in training and evaluation", e->name);
+  }
   check_flags(&run.flags, p);
   nnrt_spin_less(argv);
 
@@ -245,15 +234,24 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
 
   const Flags *f = &run.flags;
   bool connected = nnrt_ranks_connect(&run, &w);
-  if (connected) compare_started(&run);
+  // All ranks run the same program with the same flags, or they would wait for each other.
+  if (connected) {
+    Terms flags = {0};
+    compare_program(&run); // first: another program may have other flags
+    nnrt_flags_terms(&run.flags, &flags);
+    nnrt_ranks_compare(&run, &flags,
+                       "all ranks need the same flags; only names of files may differ", 2);
+  }
   // All ranks have the same flags, so one rank reports errors in them.
   if (connected && !nnrt_in_use_possible(&run, &w)) nnrt_ranks_end(&run, w.text, 1);
   int failure = 1;
   bool ok = connected && check_split(&run, &w) && (found || why(&w, "%s", missing.text)) &&
             nnrt_device_enough(&run, ranks_here > 0 ? ranks_here : 1, &w) &&
             nnrt_payload_open(p, &run.payload, &w) &&
-            (f->eval_only.given || open_training(&run, &failure, &w)) && open_eval(&run, &w) &&
-            check_outputs(&run, &w) &&
+            (f->eval_only.given ||
+             (nnrt_data_open(&run.data, p, &p->train, &f->input, &f->tokens, "", &w) &&
+              open_schedule(&run, &failure, &w))) &&
+            open_eval(&run, &w) && check_outputs(&run, &w) &&
             (!f->checkpoint_dir.given ||
              nnrt_checkpoint_open(&run.checkpoints, f->checkpoint_dir.s,
                                   f->keep.given && f->keep.i < 1 << 30 ? (int)f->keep.i : 3, &w));

@@ -10,16 +10,6 @@
 
 #include "runtime.h"
 
-// Returns the only number in a file; INFINITY if it holds a word ("max") or does not exist.
-static double number_in(const char *path) {
-  double x = INFINITY;
-  FILE *f = fopen(path, "re");
-  if (!f) return x;
-  if (fscanf(f, "%lf", &x) != 1) x = INFINITY;
-  fclose(f);
-  return x;
-}
-
 // Returns the least limit of a group and its parents: FOLDER/a/b, FOLDER/a, FOLDER.  Truncates
 // `group`.
 static double limit_of(const char *folder, char *group, const char *file) {
@@ -28,27 +18,13 @@ static double limit_of(const char *folder, char *group, const char *file) {
     char path[8192];
     *end = 0;
     snprintf(path, sizeof path, "%s%s/%s", folder, group, file);
-    least = fmin(least, number_in(path));
+    // No limit: the file holds a word ("max"), or does not exist.
+    double limit = INFINITY;
+    FILE *f = fopen(path, "re");
+    if (f && fscanf(f, "%lf", &limit) != 1) limit = INFINITY;
+    if (f) fclose(f);
+    least = fmin(least, limit);
   }
-  return least;
-}
-
-// "0::/a/b" is a group of cgroup version 2, "4:memory:/a/b" of version 1.
-static double group_limit(void) {
-  char line[4096];
-  double least = INFINITY;
-  FILE *f = fopen("/proc/self/cgroup", "re");
-  while (f && fgets(line, sizeof line, f)) {
-    line[strcspn(line, "\n")] = 0;
-    char *kind = strchr(line, ':'), *group = kind ? strchr(kind + 1, ':') : NULL;
-    if (!group) continue;
-    *group++ = 0;
-    if (kind[1] == 0)
-      least = fmin(least, limit_of("/sys/fs/cgroup", group, "memory.max"));
-    else if (strcmp(kind + 1, "memory") == 0)
-      least = fmin(least, limit_of("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes"));
-  }
-  if (f) fclose(f);
   return least;
 }
 
@@ -58,12 +34,29 @@ double nnrt_memory_free(void) {
   bool known = false;
   FILE *f = fopen("/proc/meminfo", "re");
   while (f && fgets(line, sizeof line, f)) {
+    // Kernels before 3.14 have no MemAvailable: then nothing is known.
     bool available = sscanf(line, "MemAvailable: %lf kB", &x) == 1;
     if (available || sscanf(line, "SwapFree: %lf kB", &x) == 1) kib += x;
     known |= available;
   }
   if (f) fclose(f);
-  return fmin(known ? 1024 * kib : INFINITY, group_limit());
+  // "0::/a/b" is a group of cgroup version 2, "4:memory:/a/b" of version 1.
+  double least = known ? 1024 * kib : INFINITY;
+  char entry[4096];
+  f = fopen("/proc/self/cgroup", "re");
+  while (f && fgets(entry, sizeof entry, f)) {
+    entry[strcspn(entry, "\n")] = 0;
+    char *kind = strchr(entry, ':'), *group = kind ? strchr(kind + 1, ':') : NULL;
+    if (!group) continue;
+    *group++ = 0;
+    // The two versions have files of other names, in other folders.
+    if (kind[1] == 0)
+      least = fmin(least, limit_of("/sys/fs/cgroup", group, "memory.max"));
+    else if (strcmp(kind + 1, "memory") == 0)
+      least = fmin(least, limit_of("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes"));
+  }
+  if (f) fclose(f);
+  return least;
 }
 
 Amount nnrt_amount(double bytes) {
@@ -87,6 +80,7 @@ void nnrt_slabs_add(Slabs *s, const NnrtProgram *p, int rank, bool slab, bool ho
 bool nnrt_memory_enough(const Slabs *s, double bytes, const char *what, Why *w) {
   if (s->all <= bytes) return true;
   char each[64] = "";
+  // Ranks of one machine share its memory.
   if (s->n > 1)
     snprintf(each, sizeof each, " for %d ranks of %s%s", s->n,
              s->all < s->n * s->largest ? "up to " : "", nnrt_amount(s->largest).text);

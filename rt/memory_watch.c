@@ -102,26 +102,26 @@ static Access access_of(const void *context) {
 #endif
 
 static void touch(NnrtInUse *u, int i, Access access) {
+  // The first access decides: a page that is written first holds nothing older.
   if (u->page[i].first != ACCESS_none) return;
   u->page[i].first = access;
   u->touched[u->n_touched++] = i;
-}
-
-static void let_through(NnrtInUse *u, int i, Access access) {
-  lock(u);
-  // A second fault on a page that was read is a write.
-  bool writes = access == ACCESS_write || u->page[i].first != ACCESS_none;
-  int may = writes ? PROT_READ | PROT_WRITE : PROT_READ;
-  touch(u, i, u->page[i].lent ? ACCESS_read : access);
-  mprotect(u->slab + i * page_bytes, (size_t)page_bytes, may);
-  unlock(u);
 }
 
 static void on_fault(int signal_number, siginfo_t *info, void *context) {
   const char *at = info->si_addr;
   for (NnrtInUse *u = atomic_load(&all); u; u = u->next)
     if (at >= u->slab && at < u->slab + u->bytes) {
-      let_through(u, (int)((at - u->slab) / page_bytes), access_of(context));
+      // The access is permitted and recorded; the thread then repeats it.
+      int i = (int)((at - u->slab) / page_bytes);
+      Access access = access_of(context);
+      lock(u);
+      // A second fault on a page that was read is a write.
+      bool writes = access == ACCESS_write || u->page[i].first != ACCESS_none;
+      int may = writes ? PROT_READ | PROT_WRITE : PROT_READ;
+      touch(u, i, u->page[i].lent ? ACCESS_read : access);
+      mprotect(u->slab + i * page_bytes, (size_t)page_bytes, may);
+      unlock(u);
       return;
     }
   sigaction(signal_number, &before, NULL); // the access is tried again
@@ -131,6 +131,7 @@ static void on_fault(int signal_number, siginfo_t *info, void *context) {
 
 static void close_life(NnrtInUse *u, Page *p) {
   if (p->lives) {
+    // Only the ends count: the peak is a running sum over moments.
     u->moment[p->from].begin++;
     u->moment[p->to].end++;
   }
@@ -151,6 +152,7 @@ static void end_moment(NnrtInUse *u) {
   int32_t now = u->n_moments - 1;
   for (int i = 0; i < u->n_touched; i++) {
     Page *p = &u->page[u->touched[i]];
+    // A write begins another live range; a read extends the last one.
     if (p->first == ACCESS_write) close_life(u, p);
     if (!p->lives) p->from = p->first == ACCESS_write ? now : 0;
     p->lives = true;
@@ -164,6 +166,7 @@ void nnrt_in_use_op(NnrtRank *r, int i) {
   NnrtInUse *u = r->in_use;
   const NnrtProgram *p = r->program;
   lock(u);
+  // All pages fault again: one system call, whatever their number.
   if (u->n_touched || u->rests) mprotect(u->slab, (size_t)u->bytes, PROT_NONE);
   u->rests = false;
   end_moment(u);
@@ -205,6 +208,7 @@ void nnrt_in_use_lend(NnrtRank *r, const void *y, const void *x, int64_t bytes) 
   lock(u);
   touch_lent(u, l, 0, ACCESS_read, 1); // first, as x may be y
   touch_lent(u, l, 1, ACCESS_write, 1);
+  // The oldest is first: communications into the same y end in order.
   while (*end)
     end = &(*end)->next;
   *end = l;
@@ -216,6 +220,7 @@ void nnrt_in_use_back(NnrtRank *r, const void *y) {
   Lent **at = &u->lent, *l;
   while (*at && (*at)->y != y)
     at = &(*at)->next;
+  // Without an entry, no communication into `y` is pending.
   if (!(l = *at)) return;
   *at = l->next;
   lock(u);
@@ -278,7 +283,18 @@ typedef struct Most {
   int64_t slab, touched, peak, op;
 } Most;
 
-static Most most_of(const NnrtRank *r, const NnrtInUse *u) {
+static Most stop(NnrtRank *r) {
+  NnrtInUse *u = r->in_use;
+  int64_t touched = 0;
+  mprotect(u->slab, (size_t)u->bytes, PROT_READ | PROT_WRITE);
+  lock(u);
+  end_moment(u);
+  // Pages that are still in use end now.
+  for (int i = 0; i < u->n_pages; i++) {
+    touched += u->page[i].lives ? page_bytes : 0;
+    close_life(u, &u->page[i]);
+  }
+  // The peak is the largest number of pages whose live ranges overlap at one moment.
   Most most = {.slab = r->code->slab_bytes, .op = -1};
   int64_t now = 0;
   for (int32_t i = 0; i < u->n_moments; i++) {
@@ -290,20 +306,6 @@ static Most most_of(const NnrtRank *r, const NnrtInUse *u) {
     }
     now -= m->end;
   }
-  return most;
-}
-
-static Most stop(NnrtRank *r) {
-  NnrtInUse *u = r->in_use;
-  int64_t touched = 0;
-  mprotect(u->slab, (size_t)u->bytes, PROT_READ | PROT_WRITE);
-  lock(u);
-  end_moment(u);
-  for (int i = 0; i < u->n_pages; i++) {
-    touched += u->page[i].lives ? page_bytes : 0;
-    close_life(u, &u->page[i]);
-  }
-  Most most = most_of(r, u);
   most.touched = touched;
   unlock(u);
   r->in_use = NULL;
@@ -313,21 +315,6 @@ static Most stop(NnrtRank *r) {
 static const char *op_name(const NnrtProgram *p, int64_t op) {
   if (op < 0) return "";
   return op < p->train.n_ops ? p->train.ops[op] : p->eval.ops[op - p->train.n_ops];
-}
-
-static void write_text(FILE *f, const NnrtProgram *p, const Most *most) {
-  fprintf(f, "{\n  \"ranks\": %d,\n  \"page_bytes\": %lld,\n  \"per_rank\": [", p->ranks,
-          (long long)page_bytes);
-  for (int i = 0; i < p->ranks; i++) {
-    fprintf(f,
-            "%s\n    {\"slab_bytes\": %lld, \"touched_bytes\": %lld, \"peak_bytes\": %lld, "
-            "\"peak_op\": ",
-            i ? "," : "", (long long)most[i].slab, (long long)most[i].touched,
-            (long long)most[i].peak);
-    nnrt_json_write_string(f, op_name(p, most[i].op));
-    fputc('}', f);
-  }
-  fputs("\n  ]\n}\n", f);
 }
 
 bool nnrt_in_use_write(NnrtRank *r, const char *path, Why *w) {
@@ -341,7 +328,20 @@ bool nnrt_in_use_write(NnrtRank *r, const char *path, Why *w) {
     size_t n = 0;
     FILE *f = open_memstream(&text, &n);
     if (!f) nnrt_must_alloc((size_t)-1);
-    write_text(f, r->program, most);
+    // The file has one object per rank.
+    const NnrtProgram *p = r->program;
+    fprintf(f, "{\n  \"ranks\": %d,\n  \"page_bytes\": %lld,\n  \"per_rank\": [", p->ranks,
+            (long long)page_bytes);
+    for (int i = 0; i < p->ranks; i++) {
+      fprintf(f,
+              "%s\n    {\"slab_bytes\": %lld, \"touched_bytes\": %lld, \"peak_bytes\": %lld, "
+              "\"peak_op\": ",
+              i ? "," : "", (long long)most[i].slab, (long long)most[i].touched,
+              (long long)most[i].peak);
+      nnrt_json_write_string(f, op_name(p, most[i].op));
+      fputc('}', f);
+    }
+    fputs("\n  ]\n}\n", f);
     if (fclose(f) != 0) nnrt_must_alloc((size_t)-1);
     OutFile o = {.fd = -1};
     bool begun = nnrt_out_begin(&o, path, w);

@@ -15,6 +15,7 @@ int nnrt_mesh_place(const NnrtMesh *m, int rank) {
 }
 
 void nnrt_mesh_coord(const NnrtMesh *m, int place, int *coord) {
+  // Mixed radix; axes of time begin at 0.
   for (int a = m->n_axes - 1; a >= 0; a--) {
     coord[a] = m->axis[a].time ? 0 : place % m->axis[a].size;
     if (!m->axis[a].time) place /= m->axis[a].size;
@@ -25,23 +26,23 @@ bool nnrt_on_mesh(const NnrtRank *r, int mesh) {
   return nnrt_mesh_place(&r->program->mesh[mesh], r->rank) >= 0;
 }
 
-// Sets slice `micro` of time: the axes of time are digits, the last one fastest.
-static void set_slice(const NnrtMesh *m, int micro, int *coord) {
-  for (int a = m->n_axes - 1; a >= 0; a--)
-    if (m->axis[a].time) {
-      coord[a] = micro % m->axis[a].size;
-      micro /= m->axis[a].size;
-    }
-}
-
 void nnrt_set_coords(NnrtRank *r) {
   const NnrtProgram *p = r->program;
   bool first = !r->coord;
   if (first) r->coord = nnrt_must_alloc((size_t)p->n_mesh * sizeof *r->coord);
   for (int m = 0; m < p->n_mesh; m++) {
     int place = first ? nnrt_mesh_place(&p->mesh[m], r->rank) : -1;
+    // Ranks outside of a mesh have coordinate -1.
     if (first) memset(r->coord[m], -1, sizeof r->coord[m]);
     if (place >= 0) nnrt_mesh_coord(&p->mesh[m], place, r->coord[m]);
-    set_slice(&p->mesh[m], r->micro, r->coord[m]);
+    // The axes of time are the digits of the slice, the last one fastest.
+    const NnrtMesh *mesh = &p->mesh[m];
+    int micro = r->micro;
+    int *coord = r->coord[m];
+    for (int a = mesh->n_axes - 1; a >= 0; a--)
+      if (mesh->axis[a].time) {
+        coord[a] = micro % mesh->axis[a].size;
+        micro /= mesh->axis[a].size;
+      }
   }
 }

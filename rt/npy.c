@@ -40,6 +40,7 @@ static bool take_string(Cursor *c, char *out, size_t n) {
   char quote = *c->at++;
   size_t i = 0;
   for (; c->at < c->end && *c->at != quote; c->at++) {
+    // numpy writes no escapes in these keys and types.
     if (*c->at == '\\' || i + 1 >= n) return false;
     out[i++] = *c->at;
   }
@@ -51,6 +52,7 @@ static bool take_int(Cursor *c, int64_t *out) {
   skip_space(c);
   *out = 0;
   if (c->at == c->end || !isdigit((unsigned char)*c->at)) return false;
+  // A shape that overflows is damage.
   for (; c->at < c->end && isdigit((unsigned char)*c->at); c->at++)
     if (__builtin_mul_overflow(*out, 10, out) || __builtin_add_overflow(*out, *c->at - '0', out))
       return false;
@@ -64,6 +66,7 @@ static bool take_shape(Cursor *c, Npy *a) {
   if (!take(c, '(')) return false;
   while (!take(c, ')')) {
     if (a->rank == NNRT_MAX_RANK || !take_int(c, &a->dim[a->rank++])) return false;
+    // The last comma may be missing.
     if (!take(c, ',')) return take(c, ')');
   }
   return true;
@@ -80,6 +83,7 @@ static const struct {
 
 static bool set_type(Npy *a, const char *descr, const char *path, Why *w) {
   char order = descr[0];
+  // The byte order, and the type without it.
   bool known = order == '<' || order == '>' || order == '|' || order == '=';
   for (size_t i = 0; known && i < sizeof type_names / sizeof *type_names; i++)
     if (strcmp(descr + 1, type_names[i].name) == 0) {
@@ -143,6 +147,7 @@ static bool read_npy(Npy *a, const char *path, Why *w) {
   Cursor c = {(const char *)p + start, (const char *)p + start + length};
   if (!read_header(a, &c, path, w)) return false;
 
+  // The header's shape must fit the file.
   int64_t size = nnrt_dtype_size(a->dtype);
   for (int i = 0; i < a->rank; i++)
     if (__builtin_mul_overflow(size, a->dim[i], &size))

@@ -21,6 +21,7 @@ static bool find_tail(Tail *t, Why *w) {
   if (bytes < size) return true;
   memcpy(&t->end, t->self.at + bytes - size, sizeof t->end);
   t->there = memcmp(t->end.magic, NNRT_PAYLOAD_MAGIC, sizeof t->end.magic) == 0;
+  // Sums of damaged numbers could overflow: compare differences.
   t->sound = t->there && t->end.offset >= 0 && t->end.bytes >= 0 && t->end.plans >= 0 &&
              t->end.offset <= bytes - size && t->end.bytes <= bytes - size - t->end.offset &&
              t->end.plans <= bytes - size - t->end.offset - t->end.bytes;
@@ -32,6 +33,7 @@ bool nnrt_payload_open(const NnrtProgram *p, const uint8_t **out, Why *w) {
   *out = NULL;
   if (p->payload_bytes == 0) return true;
   if (!find_tail(&t, w)) return false;
+  // A missing and a damaged payload have different cures.
   if (!t.there)
     return why(w, "the weights at the end of this executable are missing\n"
                   "hint: strip and objcopy cut them off; use the file as nnaot wrote it");

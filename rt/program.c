@@ -41,8 +41,8 @@ static uint64_t add_tensor(uint64_t key, const NnrtTensor *t) {
   return add_key(key, t->split, sizeof t->split);
 }
 
-// Returns a hash that differs, almost certainly, between programs with incompatible ranks.
-static uint64_t program_key(const NnrtProgram *p) {
+void nnrt_program_terms(const NnrtProgram *p, Terms *t) {
+  // The hash differs, almost certainly, between programs with incompatible ranks.
   const int64_t sizes[] = {p->ranks,   p->micro_batches,  p->batch,           p->n_mesh,
                            p->n_moves, p->n_groups,       p->train.n_tensors, p->eval.n_tensors,
                            p->seed,    p->skeleton_bytes, p->n_holes,         p->n_owed};
@@ -57,14 +57,11 @@ static uint64_t program_key(const NnrtProgram *p) {
     key = add_tensor(key, &p->train.tensors[i]);
   for (int i = 0; i < p->eval.n_tensors; i++)
     key = add_tensor(key, &p->eval.tensors[i]);
-  return key;
-}
-
-void nnrt_program_terms(const NnrtProgram *p, Terms *t) {
+  // The readable terms come first: the error shows the first that differs.
   nnrt_terms_add(t, "the version of nnaot", "%s", p->version);
   nnrt_terms_add(t, "the model", "'%s'", p->model);
   nnrt_terms_add(t, "the number of ranks", "%d", p->ranks);
   nnrt_terms_add(t, "the plan", "'%s'", p->plan);
   nnrt_terms_add(t, "the target", "%s", p->target);
-  nnrt_terms_add(t, "the program", "%016llx", (unsigned long long)program_key(p));
+  nnrt_terms_add(t, "the program", "%016llx", (unsigned long long)key);
 }

@@ -21,16 +21,6 @@ void nnrt_progress_end(void) {
   fflush(stdout);
 }
 
-static void duration(char *to, size_t n, double seconds) {
-  long long s = seconds < 1e15 ? (long long)(seconds + 0.5) : 0;
-  if (s < 60)
-    snprintf(to, n, "%llds", s);
-  else if (s < 3600)
-    snprintf(to, n, "%lldm %02llds", s / 60, s % 60);
-  else
-    snprintf(to, n, "%lldh %02lldm", s / 3600, s / 60 % 60);
-}
-
 void nnrt_progress_step(const StepReport *s) {
   static double started, shown, smooth_ms;
   static int64_t period;
@@ -42,6 +32,7 @@ void nnrt_progress_step(const StepReport *s) {
     period = (s->steps - s->first) / 100 > 1 ? (s->steps - s->first) / 100 : 1;
     smooth_ms = s->step_ms;
   }
+  // The speed is an average over about ten steps.
   smooth_ms += (s->step_ms - smooth_ms) * 0.1;
   bool due = terminal ? now - shown >= 0.1 : (s->step + 1) % period == 0 || now - shown >= 10;
   if (!due && !first && !last && !s->has_eval) return;
@@ -50,7 +41,14 @@ void nnrt_progress_step(const StepReport *s) {
   // The time left is computed from all steps so far: it includes evaluation and checkpoints.
   char left[32], skipped[64] = "";
   double per_step = (now - started) / (double)(s->step + 1 - s->first);
-  duration(left, sizeof left, last ? now - started : per_step * (double)(s->steps - s->step - 1));
+  double rest = last ? now - started : per_step * (double)(s->steps - s->step - 1);
+  long long seconds = rest < 1e15 ? (long long)(rest + 0.5) : 0;
+  if (seconds < 60)
+    snprintf(left, sizeof left, "%llds", seconds);
+  else if (seconds < 3600)
+    snprintf(left, sizeof left, "%lldm %02llds", seconds / 60, seconds % 60);
+  else
+    snprintf(left, sizeof left, "%lldh %02lldm", seconds / 3600, seconds / 60 % 60);
   char *eval = s->has_eval ? nnrt_eval_text(&s->eval) : NULL;
   if (s->skipped)
     snprintf(skipped, sizeof skipped, "  skipped, loss scale now %g", (double)s->loss_scale);

@@ -27,6 +27,7 @@ static void *run_rank(void *arg) {
   NnrtRank *r = &seat->rank;
   NnrtRun *run = r->run;
   Why w;
+  // OpenMP's setting is one per thread.
   if (run->threads > 0) omp_set_num_threads(run->threads);
   r->prep = nnrt_must_alloc((size_t)(r->program->n_prep + 1) * sizeof *r->prep);
   nnrt_set_coords(r);
@@ -66,6 +67,7 @@ bool nnrt_ranks_connect(NnrtRun *run, Why *w) {
   if (alone(run)) return true;
   Seat *seat = &process_seat;
   const Launch *l = &run->launch;
+  // A surplus process connects too, so that the others can end it.
   if (l->world == run->program->ranks)
     seat_rank(seat, run, l->rank);
   else
@@ -125,6 +127,7 @@ void nnrt_ranks_compare(NnrtRun *run, Terms *t, const char *hint, int status) {
   Why w;
   int code = alone(run) ? 0 : nnrt_terms_compare(r, t, &alike, &w);
   nnrt_terms_free(t);
+  // The connection failed; otherwise all ranks agree on the result.
   if (code) {
     nnrt_say_error("%s", nnrt_error_detail());
     nnrt_end_job(1);
@@ -143,6 +146,7 @@ void nnrt_ranks_check(NnrtRun *run, int status, const char *text) {
   NnrtRank *r = &process_seat.rank;
   int n = alone(run) ? 1 : r->ranks, mine = alone(run) ? 0 : r->rank, first = 0;
   int64_t *failed = nnrt_must_alloc((size_t)n * sizeof *failed);
+  // A sum, to which each rank adds its own entry.
   failed[mine] = status;
   if (!alone(run)) nnrt_comm_sum(r, failed, n);
   while (first < n && !failed[first])
@@ -150,16 +154,17 @@ void nnrt_ranks_check(NnrtRun *run, int status, const char *text) {
   if (first < n) status = (int)failed[first];
   free(failed);
   if (first == n) return;
+  // Only the first rank that failed reports: the others may have the same error.
   if (first == mine) nnrt_say_error("%s", text);
   end_together(run, status);
 }
 
-static int run_process(void) {
-  run_rank(&process_seat);
-  return process_seat.status;
-}
-
-static int run_threads(NnrtRun *run) {
+int nnrt_ranks_run(NnrtRun *run) {
+  if (!alone(run)) {
+    run_rank(&process_seat);
+    return process_seat.status;
+  }
+  // Every rank is a thread of this process.
   int n = run->program->ranks;
   Seat *seats = nnrt_must_alloc((size_t)n * sizeof *seats);
   pthread_t *threads = nnrt_must_alloc((size_t)n * sizeof *threads);
@@ -179,6 +184,7 @@ static int run_threads(NnrtRun *run) {
   }
   run_rank(&seats[0]);
   int status = seats[0].status;
+  // The first failure is the job's status.
   for (int i = 1; i < n; i++) {
     pthread_join(threads[i], NULL);
     if (!status) status = seats[i].status;
@@ -187,8 +193,4 @@ static int run_threads(NnrtRun *run) {
   free(threads);
   free(seats);
   return status;
-}
-
-int nnrt_ranks_run(NnrtRun *run) {
-  return alone(run) ? run_threads(run) : run_process();
 }

@@ -19,6 +19,7 @@ static int list_peers(const int64_t *n, int rank, int ranks, int step, RoutePeer
   int peers = 0;
   *out_all = 0;
   for (int k = 1; k < ranks; k++) {
+    // The order of rounds in comm_peers.c.
     int peer = ((rank + step * k) % ranks + ranks) % ranks;
     if (n[peer] == 0) continue;
     number[peer] = peers;
@@ -26,22 +27,6 @@ static int list_peers(const int64_t *n, int rank, int ranks, int step, RoutePeer
     *out_all += n[peer];
   }
   return peers;
-}
-
-// Counts the messages that have elements.
-static void count(Route *r, int rank, int64_t *to, int64_t *from) {
-  const NnrtMove *m = r->move;
-  for (int i = 0; i < m->n; i++) {
-    const NnrtMessage *message = &m->message[i];
-    int64_t n = message_size(m, message);
-    if (n == 0) continue;
-    bool gives = message->from == rank && message->to != rank;
-    if (gives) to[message->to] += n;
-    r->n_give += gives;
-    if (message->to != rank) continue;
-    if (message->from != rank) from[message->from] += n;
-    r->n_get++;
-  }
 }
 
 static void list_boxes(Route *r, int rank, const int *to_number, const int *from_number) {
@@ -64,6 +49,7 @@ static void list_boxes(Route *r, int rank, const int *to_number, const int *from
       to_at[peer] += n;
     }
     if (message->to != rank) continue;
+    // A message to itself stays in the rank, without a parcel.
     int peer = message->from == rank ? -1 : from_number[message->from];
     int64_t *at = peer < 0 ? &r->kept : &from_at[peer];
     r->get[got++] = (RouteBox){message, peer, *at};
@@ -78,7 +64,20 @@ Route nnrt_route_of(const NnrtProgram *p, int move, int rank) {
   size_t ranks = (size_t)p->ranks;
   int64_t *to = nnrt_must_alloc(2 * ranks * sizeof *to), *from = to + ranks;
   int *to_number = nnrt_must_alloc(2 * ranks * sizeof *to_number), *from_number = to_number + ranks;
-  count(&r, rank, to, from);
+  // Messages without elements need no parcel; the others are counted by peer.
+  const NnrtMove *m = r.move;
+  for (int i = 0; i < m->n; i++) {
+    const NnrtMessage *message = &m->message[i];
+    int64_t n = message_size(m, message);
+    if (n == 0) continue;
+    bool gives = message->from == rank && message->to != rank;
+    if (gives) to[message->to] += n;
+    r.n_give += gives;
+    if (message->to != rank) continue;
+    if (message->from != rank) from[message->from] += n;
+    r.n_get++;
+  }
+  // Most ranks have no part in most moves: they allocate nothing.
   if (r.n_give + r.n_get > 0) {
     r.to = nnrt_must_alloc(ranks * sizeof *r.to);
     r.from = nnrt_must_alloc(ranks * sizeof *r.from);
@@ -121,6 +120,7 @@ int nnrt_move_ranks(const NnrtProgram *p, int move, int *out_ranks) {
   bool *in = nnrt_must_alloc((size_t)p->ranks * sizeof *in);
   int n = 0;
   for (int i = 0; i < m->n; i++)
+    // A message that stays in its rank moves nothing.
     if (m->message[i].from != m->message[i].to && message_size(m, &m->message[i]) > 0)
       in[m->message[i].from] = in[m->message[i].to] = true;
   for (int rank = 0; rank < p->ranks; rank++)

@@ -25,6 +25,7 @@ enum { N_TYPES = sizeof type_names / sizeof *type_names, MAX_HEADER = 100000000 
 static bool read_type(Json *j, NnrtDtype *out) {
   char *name = nnrt_json_string(j);
   bool found = false;
+  // The error of the string itself is kept.
   for (int i = 0; name && i < N_TYPES && !found; i++)
     if ((found = strcmp(name, type_names[i].name) == 0)) *out = type_names[i].dtype;
   free(name);
@@ -86,6 +87,7 @@ static bool read_texts(Json *j, StFile *f) {
   if (nnrt_json_take(j, '}')) return true;
   int room = 0;
   do {
+    // The number of texts is not known before.
     if (f->n_texts == room) {
       room = room ? 2 * room : 16;
       f->text = realloc(f->text, (size_t)room * sizeof *f->text);
@@ -119,6 +121,7 @@ static bool read_header(Json *j, StFile *f) {
         if (!read_texts(j, f)) return false;
         continue;
       }
+      // The number of tensors is not known before.
       if (f->n_tensors == room) {
         room = room ? 2 * room : 64;
         f->tensor = realloc(f->tensor, (size_t)room * sizeof *f->tensor);
@@ -146,6 +149,7 @@ static int by_place(const void *a, const void *b) {
 }
 
 static bool check_tensors(const StFile *f, const StTensor **order, Why *w) {
+  // The size by the shape must be the size by the offsets.
   for (int i = 0; i < f->n_tensors; i++) {
     const StTensor *t = order[i] = &f->tensor[i];
     int64_t size = nnrt_dtype_size(t->dtype);
@@ -176,6 +180,7 @@ static bool check_tensors(const StFile *f, const StTensor **order, Why *w) {
 
 static bool read_file(StFile *f, Why *w) {
   const uint8_t *p = f->file.at;
+  // Every length is checked before it is used.
   uint64_t n;
   if (f->file.bytes < 8) return why(w, "it is too short for a header");
   memcpy(&n, p, 8);
@@ -188,6 +193,7 @@ static bool read_file(StFile *f, Why *w) {
   // The reference implementation permits no white space before the header.
   if (n == 0 || f->header[0] != '{') return why(w, "its header is not JSON");
   Json j = {f->header, f->header + n, NULL};
+  // The position counts from the beginning of the file.
   if (!read_header(&j, f))
     return why(w, "its header is damaged: %s (at byte %lld)",
                j.error ? j.error : "the JSON is damaged", (long long)(j.at - f->header + 8));
@@ -230,12 +236,6 @@ const char *nnrt_st_text(const StFile *f, const char *key) {
   return NULL;
 }
 
-static const char *type_name(NnrtDtype t) {
-  for (int i = 0; i < N_TYPES; i++)
-    if (type_names[i].dtype == t) return type_names[i].name;
-  return "?";
-}
-
 char *nnrt_st_header(StTensor *tensor, int n_tensors, const StText *text, int n_texts,
                      int64_t *bytes) {
   char *out = NULL;
@@ -258,11 +258,15 @@ char *nnrt_st_header(StTensor *tensor, int n_tensors, const StText *text, int n_
     int64_t size = nnrt_dtype_size(t->dtype);
     if (i) fputc(',', f);
     nnrt_json_write_string(f, t->name);
-    fprintf(f, ":{\"dtype\":\"%s\",\"shape\":[", type_name(t->dtype));
+    const char *type = "?";
+    for (int k = 0; k < N_TYPES; k++)
+      if (type_names[k].dtype == t->dtype) type = type_names[k].name;
+    fprintf(f, ":{\"dtype\":\"%s\",\"shape\":[", type);
     for (int d = 0; d < t->rank; d++) {
       fprintf(f, d ? ",%lld" : "%lld", (long long)t->dim[d]);
       size *= t->dim[d];
     }
+    // Tensors tile the data in the order of the list.
     t->begin = at;
     t->end = at += size;
     fprintf(f, "],\"data_offsets\":[%lld,%lld]}", (long long)t->begin, (long long)t->end);
@@ -272,6 +276,7 @@ char *nnrt_st_header(StTensor *tensor, int n_tensors, const StText *text, int n_
   while (ftello(f) % 64)
     fputc(' ', f);
   if (fclose(f) != 0) nnrt_must_alloc((size_t)-1);
+  // The length counts neither itself nor the data.
   uint64_t length = n - 8;
   memcpy(out, &length, 8);
   *bytes = (int64_t)n;

@@ -13,6 +13,7 @@ static bool write_f32(OutFile *o, const void *from, const NnrtTensor *t, Why *w)
   int64_t n = nnrt_tensor_count(t), size = nnrt_dtype_size(t->dtype);
   if (t->dtype == NNRT_f32) return nnrt_out_write(o, from, n * size, w);
   float block[BLOCK];
+  // Other types are converted in blocks.
   for (int64_t at = 0; at < n; at += BLOCK) {
     int64_t m = n - at < BLOCK ? n - at : BLOCK;
     nnrt_convert(block, NNRT_f32, (const char *)from + at * size, t->dtype, m);
@@ -31,6 +32,7 @@ static bool write_header(OutFile *o, const NnrtProgram *p, Why *w) {
     StTensor *s = &list[n++];
     const int64_t *dim;
     *s = (StTensor){.name = nnrt_must_format("%s", t->name), .dtype = NNRT_f32};
+    // Files have the dimensions of the model.
     s->rank = nnrt_tensor_known(t, &dim);
     for (int d = 0; d < s->rank; d++)
       s->dim[d] = dim[d];

@@ -61,6 +61,7 @@ static void set_scalar(const Trainer *t, const char *name, double value, int64_t
     const NnrtTensor *s = &r->graph->tensors[i];
     double room;
     if (s->role != NNRT_scalar || strcmp(s->name, name) != 0 || !nnrt_on_mesh(r, s->mesh)) continue;
+    // The graph decides the type of its scalar.
     nnrt_element_set(&room, s->dtype, 0, value);
     if (s->dtype == NNRT_i64)
       memcpy(&room, &integer, sizeof room); // a double does not represent them all
@@ -107,11 +108,13 @@ static bool next_piece(Trainer *t) {
   NnrtRank *r = t->r;
   const NnrtSchedule *s = steps_of(r);
   int last = last_piece(r);
+  // Pieces that are part of their neighbours are skipped.
   do
     r->piece++;
   while ((r->piece == 0 && first_has_begin(s)) || (r->piece == last && last_has_update(s, last)));
   if (r->piece > last) return false;
   const NnrtTask *part = current_part(r);
+  // Outside of the loop, the slice is the one next to it.
   int after = r->piece == 0 ? 0 : r->program->micro_batches - 1;
   set_micro(r, part ? t->slice[part - s->part]++ : after);
   return true;
@@ -122,20 +125,20 @@ static void run_part(NnrtRank *r, int phase, void (*part)(NnrtRank *r)) {
   if (part) part(r);
 }
 
-static void run_segment(NnrtRank *r, const NnrtTask *part) {
-  int64_t from = r->trace ? nnrt_device_mark(r) : 0;
-  run_part(r, TRAFFIC_micro, part->run);
-  if (r->trace) nnrt_trace_segment(r, part->name, from);
-}
-
 // Runs the current piece.
 static void run_piece(NnrtRank *r) {
   const NnrtSchedule *s = steps_of(r);
   const NnrtTask *part = current_part(r);
   int last = last_piece(r), i = r->piece;
   nnrt_traffic_piece(r);
+  // One piece may have `begin`, a segment and `update`.
   if (i == 0 || (i == 1 && first_has_begin(s))) run_part(r, TRAFFIC_begin, s->begin);
-  if (part) run_segment(r, part);
+  if (part) {
+    // A segment is one event of the trace.
+    int64_t from = r->trace ? nnrt_device_mark(r) : 0;
+    run_part(r, TRAFFIC_micro, part->run);
+    if (r->trace) nnrt_trace_segment(r, part->name, from);
+  }
   if (i == last || (i == last - 1 && last_has_update(s, last)))
     run_part(r, TRAFFIC_update, s->update);
 }
@@ -148,34 +151,6 @@ static void wait_for_moves(NnrtRank *r) {
 static void start_moves(NnrtRank *r) {
   nnrt_traffic_moves(r);
   current_part(r)->start(r);
-}
-
-static void feed(Trainer *t) {
-  Why w;
-  if (t->r->micro < t->fed_micros) return;
-  t->fed_micros++;
-  if (nnrt_data_feed(&t->fed, t->r, &w) || t->unreadable) return;
-  t->unreadable = true;
-  t->unreadable_why = w;
-}
-
-static void put_piece(Trainer *t) {
-  NnrtRank *r = t->r;
-  const NnrtTask *part = current_part(r);
-  if (part && part->run) feed(t);
-  if (part && part->wait) nnrt_device_call(r, wait_for_moves);
-  if (!part || part->run) {
-    nnrt_device_run(r, r->piece, run_piece);
-    nnrt_traffic_ran(r);
-  }
-  if (part && part->start) nnrt_device_call(r, start_moves);
-}
-
-static void record_pieces(Trainer *t) {
-  NnrtRank *r = t->r;
-  for (first_piece(t); next_piece(t);)
-    if (!current_part(r) || current_part(r)->run) nnrt_device_record(r, r->piece, run_piece);
-  nnrt_device_recorded(r);
 }
 
 // Counts the traffic as that of the update, in any phase.
@@ -198,13 +173,37 @@ void nnrt_put_graph(Trainer *t, const NnrtGraph *g, const Data *data, const Data
   t->fed_micros = 0;
   r->fed = &t->fed;
   r->graph = g;
-  if (nnrt_device_begin(r)) record_pieces(t);
+  // A device that records its work does so once, piece by piece, before it runs the first.
+  if (nnrt_device_begin(r)) {
+    for (first_piece(t); next_piece(t);)
+      if (!current_part(r) || current_part(r)->run) nnrt_device_record(r, r->piece, run_piece);
+    nnrt_device_recorded(r);
+  }
   set_scalar(t, "lr", lr, (int64_t)lr);
   set_scalar(t, "step", (double)r->step, r->step);
   set_scalar(t, "seed", (double)t->order.seed, t->order.seed);
-  for (first_piece(t); next_piece(t);)
-    put_piece(t);
+  for (first_piece(t); next_piece(t);) {
+    const NnrtTask *part = current_part(r);
+    // The rows of a slice are read before its first segment.  An error is reported once all ranks
+    // know of it.
+    if (part && part->run && r->micro >= t->fed_micros) {
+      Why w;
+      t->fed_micros++;
+      if (!nnrt_data_feed(&t->fed, r, &w) && !t->unreadable) {
+        t->unreadable = true;
+        t->unreadable_why = w;
+      }
+    }
+    if (part && part->wait) nnrt_device_call(r, wait_for_moves);
+    // The pieces that a GPU replays have no host calls in them.
+    if (!part || part->run) {
+      nnrt_device_run(r, r->piece, run_piece);
+      nnrt_traffic_ran(r);
+    }
+    if (part && part->start) nnrt_device_call(r, start_moves);
+  }
   nnrt_traffic_step(r);
+  // The results are copied as soon as the step has made them.
   nnrt_device_ask(r, slot_of(index), out->now);
   set_micro(r, 0);
 }
@@ -221,6 +220,7 @@ static double take_answers(Trainer *t, int64_t step, double *out) {
   if (t->p->n_owed) {
     nnrt_traffic_moves(r); // no piece contains it
     nnrt_settle(r, t->p->n_owed);
+    // The norm of the gradients is known only now.
     nnrt_device_ask(r, slot_of(step), t->out.owed);
     nnrt_take_answer(t, step, out, &settled);
   }
@@ -238,6 +238,7 @@ static void say_once(const Trainer *t, bool mine, void (*say)(const Trainer *t))
   while (first < r->ranks && !has[first])
     first++;
   if (r->rank == first) say(t);
+  // The report is out before any rank ends.
   nnrt_comm_sum(r, has, 1);
   free(has);
 }
@@ -267,6 +268,7 @@ bool nnrt_agree(Trainer *t, int64_t *io_signal, const Outputs *out, double *io_v
   int64_t any[WORDS] = {t->found, t->unreadable, *io_signal == SIGINT, *io_signal == SIGTERM};
   for (int i = 0; i < NNRT_ANSWERS; i++)
     if (out->says[i]) memcpy(&any[VALUES + i], &io_value[i], sizeof *io_value); // the others add 0
+  // Doubles travel as integers: the sum with zeros keeps their bits.
   nnrt_comm_sum(t->r, any, WORDS);
   memcpy(io_value, &any[VALUES], NNRT_ANSWERS * sizeof *io_value);
   if (any[FOUND]) nnrt_end_saying(t, t->found, say_found);
@@ -291,6 +293,7 @@ static bool find_checkpoint(Trainer *t, int64_t *out_step) {
     else if (step < 0)
       nnrt_say_note("no checkpoint in '%s': starting anew", run->checkpoints.dir);
   }
+  // Rank 0's numbers, and zeros of all others.
   nnrt_comm_sum(t->r, found, 2);
   *out_step = found[0] - 1;
   return !found[1];
@@ -306,6 +309,7 @@ static void choose_order(Trainer *t, const DataOrder *saved) {
     t->order.shuffle_seed = saved->shuffle_seed;
   }
   if (!is_root(t)) return;
+  // A flag that changes nothing needs no note.
   if (f->seed.given && given.seed != saved->seed)
     nnrt_say_note("--seed %lld replaces the checkpoint's %lld", (long long)given.seed,
                   (long long)saved->seed);
@@ -330,9 +334,11 @@ static void choose_position(Trainer *t, const DataOrder *saved) {
           "the checkpoint of an older nnaot has no number of rows: %lld are taken as read",
           (long long)o->read);
   }
+  // Rows of another length: the position is kept in tokens.
   if (saved->length && o->length && saved->length != o->length)
     o->read = o->read * saved->length / o->length;
   if (run->flags.steps.given) return;
+  // By epochs, the remaining rows decide the number of steps.
   int64_t epochs = run->flags.epochs.given ? run->flags.epochs.i : 1;
   int64_t left = epochs * run->data.rows - o->read, batch = run->data.batch;
   t->steps = o->first + (left > 0 ? (left + batch - 1) / batch : 0);
@@ -369,6 +375,7 @@ static bool begin(Trainer *t) {
                          .length = run->data.length,
                          .lr_steps = -1};
   t->steps = run->steps;
+  // Reading a checkpoint takes longer than any timeout.
   nnrt_comm_begin_files(r);
   if (run->flags.resume.given && !find_checkpoint(t, &step)) return false;
   if (step >= 0) {
@@ -393,6 +400,7 @@ static bool begin(Trainer *t) {
   }
   nnrt_init_copies(r);
   nnrt_comm_end_files(r);
+  // Outputs are opened once the first step is known.
   if (is_root(t) && run->flags.log.given &&
       !nnrt_log_open(&run->log, run->flags.log.s, t->first, &w)) {
     nnrt_say_error("%s", w.text);
@@ -403,6 +411,7 @@ static bool begin(Trainer *t) {
     nnrt_say_error("%s", w.text);
     nnrt_end_job(1);
   }
+  // Generated code prepares its kernels for the training graph.
   r->graph = &t->p->train;
   r->step = t->first;
   r->settled = t->p->n_owed; // no update is deferred yet
@@ -421,6 +430,7 @@ static void report(Trainer *t, const StepReport *s) {
   bool ok = true;
   if (run->log.fd >= 0) ok = nnrt_log_step(&run->log, s, &w);
   if (ok && run->events.fd >= 0) ok = nnrt_events_step(&run->events, s, &w);
+  // A full disk is reported once; training is worth more than its log.
   if (!ok && !t->log_failed) nnrt_say_warning("%s; training goes on", w.text);
   t->log_failed |= !ok;
   nnrt_progress_step(s);
@@ -452,6 +462,7 @@ static bool end_step(Trainer *t, int64_t step, double ended, const double *out, 
   };
   s.has_loss_scale = t->out.all[2] != NULL;
   if (s.has_loss_scale) s.loss_scale = (float)out[2];
+  // See the head of this file: a scale that was not lowered is at its minimum.
   s.skipped = s.has_loss_scale && isfinite(s.loss) && !isfinite(s.grad_norm) &&
               s.loss_scale != t->loss_scale;
   t->loss_scale = s.loss_scale;
@@ -460,6 +471,7 @@ static bool end_step(Trainer *t, int64_t step, double ended, const double *out, 
     s.eval = nnrt_evaluate(t);
     s.has_eval = true;
   }
+  // The log holds the step that ends the training, too.
   if (is_root(t)) report(t, &s);
   if (!sane) {
     if (f->check_values.given) say_once(t, nnrt_checks_infinite(r) != NULL, say_infinite);
@@ -481,6 +493,7 @@ static bool end_step(Trainer *t, int64_t step, double ended, const double *out, 
   }
   if (f->checkpoint_dir.given && (last || is_due(&f->checkpoint_every, step + 1))) {
     nnrt_comm_begin_files(r);
+    // Writing reads the slab by system calls, which must not fault.
     nnrt_in_use_rest(r);
     DataOrder order = t->order;
     order.read = nnrt_rows_read(&run->data, &order, step + 1);
@@ -511,10 +524,12 @@ static bool do_step(Trainer *t, int64_t step, int *out_signal) {
   *out_signal = (int)signal_number;
   if (t->under_way && !end_step(t, step - 1, ended, out, false)) return false;
   if (!readable) nnrt_end_saying(t, t->unreadable, nnrt_say_unreadable);
+  // The last step, and one that evaluation or a checkpoint follows, ends before the next begins.
   bool last = step + 1 == t->steps || *out_signal != 0;
   t->under_way = !at_once && !last && !(run->has_eval && is_due(&f->eval_every, step + 1)) &&
                  !(f->checkpoint_dir.given && is_due(&f->checkpoint_every, step + 1));
   if (t->under_way) return true;
+  // The answers of a step on a GPU are waited for.
   if (!at_once) {
     take_answers(t, step, out);
     nnrt_agree(t, &(int64_t){0}, &t->out, out);
@@ -563,6 +578,7 @@ void nnrt_find_outputs(const NnrtRank *r, const NnrtGraph *g, const char *const 
   for (int i = 0; i < n; i++) {
     const NnrtTensor *t = out->all[i] = nnrt_find_tensor(g, NNRT_output, names[i]);
     if (t && nnrt_on_mesh(r, t->mesh)) out->here[i] = t;
+    // Results of deferred updates come later than the others.
     *(t && t->owed ? &out->owed[i] : &out->now[i]) = out->here[i];
     out->says[i] = t && r->program->mesh[t->mesh].rank[0] == r->rank;
   }
@@ -573,6 +589,7 @@ static int train(Trainer *t) {
   if (!begin(t)) return 1;
   if (t->run->flags.eval_only.given) return nnrt_evaluate_only(t) && finish(t) ? 0 : 1;
   int64_t steps = t->steps;
+  // A finished run still writes its outputs.
   if (t->first >= steps && is_root(t))
     nnrt_say_note("nothing to train: %lld of %lld steps are done", (long long)t->first,
                   (long long)steps);
@@ -590,6 +607,7 @@ int nnrt_train(NnrtRank *r) {
   const NnrtProgram *p = r->program;
   Trainer t = {.r = r, .run = r->run, .p = p, .loss_scale = NAN};
   static const char *const outputs[] = {"loss", "grad_norm", "loss_scale"};
+  // One list serves both graphs.
   int parts = r->code->train.n_parts, more = r->code->eval.n_parts;
   t.slice = nnrt_must_alloc((size_t)(parts > more ? parts : more) * sizeof *t.slice);
   nnrt_find_outputs(r, &p->train, outputs, 3, &t.out);

@@ -59,6 +59,7 @@ const NnrtTensor *nnrt_find_tensor(const NnrtGraph *g, NnrtRole role, const char
 ShapeText nnrt_shape_text(NnrtDtype dtype, const int64_t *dim, int rank) {
   ShapeText text;
   size_t n = (size_t)snprintf(text.at, sizeof text.at, "%s[", nnrt_dtype_name(dtype));
+  // A text that is too long is cut off.
   for (int i = 0; i < rank && n < sizeof text.at; i++)
     n += (size_t)snprintf(text.at + n, sizeof text.at - n, i ? ",%lld" : "%lld", (long long)dim[i]);
   if (n < sizeof text.at) snprintf(text.at + n, sizeof text.at - n, "]");
@@ -88,6 +89,7 @@ Part nnrt_tensor_part(const NnrtTensor *t, const NnrtProgram *p, const int *coor
   Part part = {.whole = true};
   for (int d = 0; d < t->rank; d++) {
     int64_t slices = 1, slice = 0;
+    // The outermost axis is the first digit.
     for (int i = 0, a; (a = splitting_axis(t, m, d, i)) >= 0; i++) {
       slices *= m->axis[a].size;
       slice = slice * m->axis[a].size + coord[a];
@@ -115,6 +117,7 @@ int64_t nnrt_part_count(const NnrtTensor *t, const Part *part) {
 Runs nnrt_part_runs(int rank, const int64_t *dim, const int64_t *start, const int64_t *size) {
   Runs runs = {.rank = rank, .dim = dim, .start = start, .size = size, .length = 1, .n = 1};
   int d = rank - 1;
+  // Whole inner dimensions join into one run, with the first that is split.
   for (; d >= 0 && size[d] == dim[d]; d--)
     runs.length *= dim[d];
   if (d >= 0) runs.length *= size[d--];
@@ -125,6 +128,7 @@ Runs nnrt_part_runs(int rank, const int64_t *dim, const int64_t *start, const in
 
 int64_t nnrt_run_start(const Runs *runs, int64_t i) {
   int64_t at = i * runs->length, start = 0, stride = 1;
+  // The run's number is mixed-radix over the outer dimensions.
   for (int d = runs->rank - 1; d >= 0; d--) {
     start += (runs->start[d] + at % runs->size[d]) * stride;
     at /= runs->size[d];
@@ -173,31 +177,10 @@ static bool gives(const NnrtTensor *t, const NnrtMesh *m, int place) {
   int root = nnrt_mesh_place(m, 0), first[NNRT_MAX_AXES], coord[NNRT_MAX_AXES];
   nnrt_mesh_coord(m, root < 0 ? 0 : root, first);
   nnrt_mesh_coord(m, place, coord);
+  // Along axes that do not split the tensor, only the root's coordinate sends.
   for (int a = 0; a < m->n_axes; a++)
     if (coord[a] != first[a] && !splits(t, m, a)) return false;
   return true;
-}
-
-static bool root_has_all(const NnrtTensor *t, const NnrtProgram *p) {
-  const NnrtMesh *m = &p->mesh[t->mesh];
-  int coord[NNRT_MAX_AXES], root = nnrt_mesh_place(m, 0);
-  if (root < 0) return false;
-  nnrt_mesh_coord(m, root, coord);
-  return nnrt_tensor_part(t, p, coord).whole;
-}
-
-// Lists the senders other than rank 0, the highest first: at rank 0 this is the order by rank
-// distance.
-static Exchange *expect_parts(const NnrtTensor *t, const NnrtProgram *p, int64_t bytes) {
-  const NnrtMesh *m = &p->mesh[t->mesh];
-  Exchange *e = nnrt_exchange_new(0, m->n_ranks);
-  e->n_from = 0;
-  for (int rank = p->ranks - 1; rank > 0; rank--) {
-    int place = nnrt_mesh_place(m, rank);
-    if (place >= 0 && gives(t, m, place))
-      e->from[e->n_from++] = (Parcel){.peer = rank, .bytes = bytes};
-  }
-  return e;
 }
 
 static void put_part(void *whole, const void *part, const NnrtTensor *t, const NnrtProgram *p,
@@ -214,13 +197,23 @@ static const void *collect(NnrtRank *r, const NnrtTensor *t, const void *here, i
                            Whole *memory) {
   const NnrtProgram *p = r->program;
   int64_t bytes = nnrt_tensor_count(t) * nnrt_dtype_size(t->dtype);
+  // One buffer serves all tensors, one after the other.
   if (memory->bytes < bytes) {
     free(memory->at);
     memory->bytes = bytes;
     memory->at = nnrt_must_alloc((size_t)bytes);
   }
-  Exchange *e = expect_parts(t, p, part_bytes);
+  // The senders other than rank 0, the highest first: at rank 0 this is the order by rank distance.
+  const NnrtMesh *m = &p->mesh[t->mesh];
+  Exchange *e = nnrt_exchange_new(0, m->n_ranks);
+  e->n_from = 0;
+  for (int rank = p->ranks - 1; rank > 0; rank--) {
+    int place = nnrt_mesh_place(m, rank);
+    if (place >= 0 && gives(t, m, place))
+      e->from[e->n_from++] = (Parcel){.peer = rank, .bytes = part_bytes};
+  }
   if (here) put_part(memory->at, here, t, p, 0);
+  // The other ranks send in nnrt_tensor_whole.
   if (e->n_from > 0) nnrt_comm_exchange(r, e);
   for (int i = 0; i < e->n_from; i++)
     put_part(memory->at, e->from[i].at, t, p, e->from[i].peer);
@@ -236,7 +229,14 @@ const void *nnrt_tensor_whole(NnrtRank *r, const NnrtTensor *t, Whole *memory) {
   nnrt_mesh_coord(m, 0, first);
   Part part = nnrt_tensor_part(t, p, first); // the size of every rank's part
   int64_t bytes = nnrt_part_count(t, &part) * nnrt_dtype_size(t->dtype);
-  bool all = root_has_all(t, p);
+  // If rank 0 has the whole tensor, no other rank sends.
+  int root_place = nnrt_mesh_place(m, 0);
+  bool all = root_place >= 0;
+  if (all) {
+    int coord[NNRT_MAX_AXES];
+    nnrt_mesh_coord(m, root_place, coord);
+    all = nnrt_tensor_part(t, p, coord).whole;
+  }
   const void *here =
       has && (root || !all) ? nnrt_device_read(r, nnrt_tensor_at(r, t), bytes) : NULL;
   if (all) return here;
@@ -265,6 +265,7 @@ static float half_to_float(uint16_t h) {
     f = (float)rest * 0x1p-24f;
     return sign ? -f : f;
   }
+  // The bits are those of a float: reinterpret them.
   memcpy(&f, &bits, 4);
   return f;
 }
@@ -272,6 +273,7 @@ static float half_to_float(uint16_t h) {
 static uint16_t float_to_half(float f) {
   uint32_t bits;
   memcpy(&bits, &f, 4);
+  // The sign is set apart, so that comparisons of bits are those of magnitudes.
   uint16_t sign = bits >> 16 & 0x8000;
   bits &= 0x7fffffff;
   if (bits > 0x7f800000) return sign | 0x7e00;
@@ -296,6 +298,7 @@ static float bf16_to_float(uint16_t h) {
 static uint16_t float_to_bf16(float f) {
   uint32_t bits;
   memcpy(&bits, &f, 4);
+  // A NaN must not round to infinity.
   if ((bits & 0x7fffffff) > 0x7f800000) return (uint16_t)(bits >> 16 | 0x40);
   return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }

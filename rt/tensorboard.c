@@ -58,12 +58,14 @@ static bool write_event(Events *e, int64_t step, int field, const void *data, in
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
   double time = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+  // The fields of an Event, in the order of their numbers.
   put_key(&event, 1, FIXED64);
   put(&event, &time, 8);
   put_key(&event, 2, VARINT);
   put_varint(&event, (uint64_t)step);
   put_bytes(&event, field, data, n);
 
+  // The record's frame has its own checksum, so a reader can trust the length.
   uint64_t length = (uint64_t)event.n;
   uint32_t of_length = masked(&length, 8), of_event = masked(event.at, event.n);
   put(&record, &length, 8);
@@ -87,6 +89,7 @@ bool nnrt_events_open(Events *e, const char *dir, int64_t first_step, Why *w) {
   if (e->fd < 0) return why(w, "cannot write '%s': %s", e->path, strerror(errno));
   static const char version[] = "brain.Event:2";
   if (!write_event(e, 0, 3, version, sizeof version - 1, w)) return false;
+  // A resumed run makes readers forget the steps that it repeats.
   if (first_step == 0) return true;
   static const uint8_t start[] = {1 << 3 | VARINT, 1};
   return write_event(e, first_step, 7, start, sizeof start, w);
@@ -95,6 +98,7 @@ bool nnrt_events_open(Events *e, const char *dir, int64_t first_step, Why *w) {
 static void put_value(Bytes *summary, const char *tag, double x) {
   Bytes value = {.n = 0};
   float f = (float)x;
+  // A nested message has its length before it, so it is made first.
   put_bytes(&value, 1, tag, (int64_t)strlen(tag));
   put_key(&value, 2, FIXED32);
   put(&value, &f, 4);

@@ -58,6 +58,7 @@ static void add(NnrtRank *r, int thread_of, Event e) {
   NnrtTrace *trace = r->trace;
   Track *t = &trace->track[thread_of];
   pthread_mutex_lock(&trace->lock);
+  // Later events are dropped.
   t->full |= t->n == MOST_EVENTS;
   if (!t->full) {
     if (t->n == t->room) {
@@ -73,6 +74,7 @@ static void add(NnrtRank *r, int thread_of, Event e) {
 void nnrt_trace_start(NnrtRank *r) {
   NnrtTrace *t = nnrt_must_alloc(sizeof *t);
   pthread_mutex_init(&t->lock, NULL);
+  // All ranks leave this sum at about the same time: the trace's origin.
   nnrt_comm_sum(r, &(int64_t){0}, 1);
   t->zero = nnrt_now_us();
   r->trace = t;
@@ -91,6 +93,7 @@ void nnrt_trace_elsewhere(NnrtRank *r) {
 void nnrt_trace_later(NnrtRank *r, int copy) {
   NnrtTrace *t = r->trace;
   if (!t) return;
+  // Copies are numbered from 0: the list grows with them.
   if (copy >= t->n_later) {
     t->later = realloc(t->later, (size_t)(copy + 1) * sizeof *t->later);
     if (!t->later) nnrt_must_alloc((size_t)-1);
@@ -128,27 +131,27 @@ void nnrt_trace_host(NnrtRank *r, int thread_of, TraceOf of, double from, double
   add(r, thread_of, (Event){.of = of, .from = from, .to = to, .resolved = true});
 }
 
-static void resolve(NnrtRank *r, Track *t) {
-  for (; t->n_resolved < t->n; t->n_resolved++) {
-    Event *e = &t->event[t->n_resolved];
-    if (e->resolved) continue;
-    e->from = nnrt_device_time(r, e->from_mark);
-    e->to = nnrt_device_time(r, e->to_mark);
-    e->resolved = true;
-  }
-}
-
 void nnrt_trace_resolve(NnrtRank *r) {
   if (!r->trace) return;
   pthread_mutex_lock(&r->trace->lock);
-  for (int i = 0; i < N_TRACES; i++)
-    resolve(r, &r->trace->track[i]);
+  for (int i = 0; i < N_TRACES; i++) {
+    // Events of the device have marks until its clock is read.
+    Track *t = &r->trace->track[i];
+    for (; t->n_resolved < t->n; t->n_resolved++) {
+      Event *e = &t->event[t->n_resolved];
+      if (e->resolved) continue;
+      e->from = nnrt_device_time(r, e->from_mark);
+      e->to = nnrt_device_time(r, e->to_mark);
+      e->resolved = true;
+    }
+  }
   pthread_mutex_unlock(&r->trace->lock);
   nnrt_device_forget_marks(r);
 }
 
 // Whether ranks of the program may have such a thread.
 static bool is_there(const NnrtProgram *p, int thread_of) {
+  // Every rank of a program shows the same threads, even if one of them has no event.
   bool ahead = p->schedule || p->n_owed, host = false;
   for (int i = 0; i < p->n_moves; i++)
     ahead |= p->move[i].ahead;
@@ -171,6 +174,7 @@ static void write_track(FILE *f, const NnrtTrace *t, int rank, int tid) {
     nnrt_json_write_string(f, name);
     fprintf(f, ",\"cat\":\"%s\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%d,\"tid\":%d,",
             thread[tid].kind, e->from - t->zero, e->to - e->from, rank, tid);
+    // The arguments are shown when an event is clicked.
     fprintf(f, "\"args\":{\"step\":%lld,", (long long)e->of.step);
     if (e->of.slice >= 0) fprintf(f, "\"micro_batch\":%d,", e->of.slice);
     fputs("\"at\":", f);
@@ -186,6 +190,7 @@ static void say_full(NnrtRank *r, const NnrtTrace *t) {
   char *names = NULL;
   for (int i = 0; i < N_TRACES; i++)
     full[i] = t->track[i].full;
+  // A thread is reported if it is full on any rank.
   nnrt_comm_sum(r, full, N_TRACES);
   for (int i = 0; i < N_TRACES && r->rank == 0; i++) {
     if (!full[i]) continue;
@@ -210,6 +215,7 @@ bool nnrt_trace_write(NnrtRank *r, const char *path, Why *w) {
   fprintf(f,
           "%s{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"rank %d\"}}",
           r->rank ? ",\n" : "", r->rank, r->rank);
+  // Each rank writes its own events; rank 0 joins the texts.
   for (int i = 0; i < N_TRACES; i++)
     if (is_there(r->program, i)) write_track(f, t, r->rank, i);
   if (fclose(f) != 0) nnrt_must_alloc((size_t)-1);

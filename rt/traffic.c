@@ -20,6 +20,7 @@ void nnrt_traffic_open(NnrtRank *r) {
   Traffic *t = &r->comm->traffic;
   // A surplus process, which is no rank of the program, has no code either.
   int pieces = r->code ? nnrt_pieces(r, &r->code->train) : 0;
+  // A recorded piece counts its own calls, and adds them each time that it runs.
   t->piece = nnrt_must_alloc((size_t)pieces * sizeof *t->piece);
   t->into = &t->total;
 }
@@ -53,6 +54,7 @@ void nnrt_traffic_count(NnrtRank *r, int group, TrafficKind kind, int64_t rank, 
   Traffic *t = &r->comm->traffic;
   int ranks = r->comm->group[group].n;
   if (ranks == 1 || !is_counted(r)) return;
+  // An all_gather sends its result, which is larger than its operand.
   int64_t bytes = kind == TRAFFIC_all_gather ? size * ranks : size;
   for (int64_t d = 0; d < rank; d++)
     bytes *= dims[d];
@@ -72,6 +74,7 @@ void nnrt_traffic_ran(NnrtRank *r) {
   Traffic *t = &r->comm->traffic;
   if (!is_counted(r)) return;
   const Tally *piece = &t->piece[r->piece];
+  // The piece was counted when it was recorded; each run adds the same.
   for (int k = 0; k < N_TRAFFIC_KINDS; k++)
     for (int p = 0; p < N_TRAFFIC_PHASES; p++) {
       t->total.at[k][p].calls += piece->at[k][p].calls;
@@ -92,30 +95,6 @@ static const char *const kind_name[] = {
 };
 static const char *const phase_name[] = {"begin", "micro", "update"};
 
-static void write_text(FILE *f, const Traffic *t, const Tally *all, int ranks) {
-  int64_t steps = t->steps ? t->steps : 1;
-  fprintf(f, "{\n  \"ranks\": %d,\n  \"steps\": %lld,\n  \"comm_bytes\": {", ranks,
-          (long long)t->steps);
-  // Totals per kind, then calls and bytes per kind and phase; all per step.
-  for (int k = 0; k < N_TRAFFIC_KINDS; k++) {
-    int64_t bytes = 0;
-    for (int p = 0; p < N_TRAFFIC_PHASES; p++)
-      bytes += all->at[k][p].bytes;
-    fprintf(f, "%s\"%s\": %lld", k ? ", " : "", kind_name[k], (long long)(bytes / steps));
-  }
-  fputs("},\n  \"sends\": [", f);
-  bool first = true;
-  for (int k = 0; k < N_TRAFFIC_KINDS; k++)
-    for (int p = 0; p < N_TRAFFIC_PHASES; p++) {
-      if (all->at[k][p].calls == 0) continue;
-      fprintf(f, "%s\n    {\"kind\": \"%s\", \"phase\": \"%s\", \"calls\": %lld, \"bytes\": %lld}",
-              first ? "" : ",", kind_name[k], phase_name[p],
-              (long long)(all->at[k][p].calls / steps), (long long)(all->at[k][p].bytes / steps));
-      first = false;
-    }
-  fputs("\n  ]\n}\n", f);
-}
-
 bool nnrt_traffic_write(NnrtRank *r, const char *path, Why *w) {
   const Traffic *t = &r->comm->traffic;
   Tally all = t->total;
@@ -125,7 +104,28 @@ bool nnrt_traffic_write(NnrtRank *r, const char *path, Why *w) {
   size_t n = 0;
   FILE *f = open_memstream(&text, &n);
   if (!f) nnrt_must_alloc((size_t)-1);
-  write_text(f, t, &all, r->ranks);
+  int64_t steps = t->steps ? t->steps : 1;
+  fprintf(f, "{\n  \"ranks\": %d,\n  \"steps\": %lld,\n  \"comm_bytes\": {", r->ranks,
+          (long long)t->steps);
+  // Totals per kind, then calls and bytes per kind and phase; all per step.
+  for (int k = 0; k < N_TRAFFIC_KINDS; k++) {
+    int64_t bytes = 0;
+    for (int p = 0; p < N_TRAFFIC_PHASES; p++)
+      bytes += all.at[k][p].bytes;
+    fprintf(f, "%s\"%s\": %lld", k ? ", " : "", kind_name[k], (long long)(bytes / steps));
+  }
+  fputs("},\n  \"sends\": [", f);
+  // Kinds and phases without calls are left out.
+  bool first = true;
+  for (int k = 0; k < N_TRAFFIC_KINDS; k++)
+    for (int p = 0; p < N_TRAFFIC_PHASES; p++) {
+      if (all.at[k][p].calls == 0) continue;
+      fprintf(f, "%s\n    {\"kind\": \"%s\", \"phase\": \"%s\", \"calls\": %lld, \"bytes\": %lld}",
+              first ? "" : ",", kind_name[k], phase_name[p],
+              (long long)(all.at[k][p].calls / steps), (long long)(all.at[k][p].bytes / steps));
+      first = false;
+    }
+  fputs("\n  ]\n}\n", f);
   if (fclose(f) != 0) nnrt_must_alloc((size_t)-1);
   OutFile o = {.fd = -1};
   bool ok = nnrt_out_begin(&o, path, w) && nnrt_out_write(&o, text, (int64_t)n, w);

@@ -25,6 +25,7 @@ NNRT_CLONES static void probabilities(float *restrict scores, float *restrict dp
                                       float scale) {
   for (int64_t j = 0; j < keys; j++)
     for (int l = 0; l < LANES; l++) {
+      // P by the saved log-sum-exp, without a maximum.
       float e = m_exp_f(scores[j * LANES + l] - lse[l]);
       scores[j * LANES + l] = e;
       dp[j * LANES + l] = e * (dp[j * LANES + l] - delta[l]) * scale;
@@ -43,6 +44,7 @@ NNRT_CLONES static float dot(const float *x, const float *y, int64_t n) {
 static void pad_rows(float *to, int64_t padded, const float *x, int64_t row, int64_t n,
                      int64_t count) {
   memset(to, 0, (size_t)(LANES * padded) * sizeof *to);
+  // Products take whole vectors of lanes.
   for (int64_t l = 0; l < count; l++)
     memcpy(to + l * padded, x + l * row, (size_t)n * sizeof *to);
 }
@@ -55,12 +57,6 @@ typedef struct Task {
   Part keys;
 } Task;
 
-// A thread's scratch, in floats: blocks of queries, two tiles, and dK and dV of a task.
-static int64_t scratch_floats(const Back *p) {
-  const Attention *a = &p->attention;
-  return (2 * a->d + a->e + p->dp + p->ep + 2 * KEYS) * LANES + a->s * (p->dp + p->ep);
-}
-
 static void back_block(const Back *p, const Task *task, int64_t i, float *memory, float *dk,
                        float *dv) {
   const Attention *a = &p->attention;
@@ -70,6 +66,7 @@ static void back_block(const Back *p, const Task *task, int64_t i, float *memory
   float *scores = dys + p->ep * LANES, *ds = scores + KEYS * LANES;  // (KEYS, LANES)
   float lse[LANES], delta[LANES];
   const float *q = task->q + i * task->q_row, *dy = task->dy + i * task->y_row;
+  // The block's queries and gradients, transposed and as padded rows.
   attention_transpose(qt, q, task->q_row, d, count, a->scale);
   attention_transpose(dyt, dy, task->y_row, e, count, 1.0f);
   pad_rows(qs, p->dp, q, task->q_row, d, count);
@@ -81,6 +78,7 @@ static void back_block(const Back *p, const Task *task, int64_t i, float *memory
     lse[l] = sees ? task->lse[i + l] : INFINITY;
     delta[l] = l < count ? dot(dy + l * task->y_row, task->y + (i + l) * task->y_row, e) : 0.0f;
   }
+  // Only keys that a query of the block sees, within the task's range.
   int64_t seen = visible(a, i + count - 1);
   int64_t to = seen < task->keys.to ? seen : task->keys.to;
   for (int64_t j = task->keys.from; j < to; j += KEYS) {
@@ -142,6 +140,7 @@ NNRT_CLONES static void add_queries(float *restrict dq, int64_t row, const float
                                     int64_t parts, int64_t t, int64_t d) {
   for (int64_t i = 0; i < t; i++) {
     memcpy(dq + i * row, part + i * d, (size_t)d * sizeof *dq);
+    // Always in the same order, so that the bits do not depend on timing.
     for (int64_t n = 1; n < parts; n++)
       for (int64_t c = 0; c < d; c++)
         dq[i * row + c] += part[(n * t + i) * d + c];
@@ -155,6 +154,7 @@ NnrtPrep *nnrt_attention_back_prep_f32(int64_t n, int64_t rank, const int64_t *q
   Attention *a = attention_new(rank, q_shape, k_shape, v_shape, n > 6 ? mask_shape : NULL, scale,
                                causal, seq_major);
   if (!a) return NULL;
+  // The padded widths are multiples of a vector.
   Back *p = malloc(sizeof *p);
   if (p) *p = (Back){*a, round_lanes(a->d), round_lanes(a->e)};
   if (!p) nnrt_error(NNRT_MEMORY, "attention_back: no memory");
@@ -179,6 +179,7 @@ static void back_task(const Back *p, const Tensors *x, int64_t b, int64_t shared
   Part keys = part_of(a->s, KEYS, part, parts);
   int64_t rows = keys.to - keys.from;
   float *dk = memory, *dv = dk + a->s * p->dp, *rest = dv + a->s * p->ep;
+  // The gradients of this range of keys, over all heads of q that read it.
   memset(dk, 0, (size_t)(rows * p->dp) * sizeof *dk);
   memset(dv, 0, (size_t)(rows * p->ep) * sizeof *dv);
   for (int64_t h = shared * a->group; h < (shared + 1) * a->group; h++) {
@@ -202,6 +203,7 @@ static void back_task(const Back *p, const Tensors *x, int64_t b, int64_t shared
     for (int64_t i = 0; i < a->t; i += LANES)
       back_block(p, &task, i, rest, dk, dv);
   }
+  // The padding is dropped.
   for (int64_t j = 0; j < rows; j++) {
     memcpy(x->dk + kh.at + (keys.from + j) * kh.row, dk + j * p->dp, (size_t)a->d * sizeof *dk);
     memcpy(x->dv + vh.at + (keys.from + j) * vh.row, dv + j * p->ep, (size_t)a->e * sizeof *dv);
@@ -214,8 +216,11 @@ int nnrt_attention_back_f32(NnrtPrep *prep, float *dq, float *dk, float *dv,
   const Attention *a = &p->attention;
   int threads = threads_for(a->b * a->h * a->t * a->s);
   int64_t kv_heads = a->h / a->group, heads = a->b * kv_heads;
+  // Few heads are divided into ranges of keys, so that all threads work.
   int64_t parts = heads >= threads ? 1 : (threads + heads - 1) / heads;
-  int64_t each = scratch_floats(p), dq_size = a->t * a->d;
+  // A thread's floats: blocks of queries, two tiles, and dK and dV of a task.
+  int64_t each = (2 * a->d + a->e + p->dp + p->ep + 2 * KEYS) * LANES + a->s * (p->dp + p->ep);
+  int64_t dq_size = a->t * a->d;
   int64_t queries = parts > 1 ? a->b * a->h * parts * dq_size : 0;
   size_t bytes = (size_t)(threads * each + queries) * sizeof(float);
   float *memory = scratch(bytes);
@@ -225,6 +230,7 @@ int nnrt_attention_back_f32(NnrtPrep *prep, float *dq, float *dk, float *dv,
   for (int64_t i = 0; i < heads * parts; i++)
     back_task(p, &x, i / parts / kv_heads, i / parts % kv_heads, i % parts, parts,
               memory + omp_get_thread_num() * each);
+  // Each range has computed a part of dQ.
   for (int64_t i = 0; parts > 1 && i < a->b * a->h; i++) {
     Head qh = head_of(a, a->h, i / a->h, i % a->h, a->t, a->d);
     add_queries(dq + qh.at, qh.row, x.dq_parts + i * parts * dq_size, parts, a->t, a->d);

@@ -15,6 +15,7 @@ typedef enum Sum { SUM_X, SUM_SQUARES, SUM_BACK } Sum;
 // Adds one run of one channel.
 NNRT_CLONES static void sum_run(Sum what, double *total, const float *x, const float *dy,
                                 float mean, int64_t n) {
+  // A run has one mean, so the loops vectorise over its elements.
   double a = 0, b = 0;
   switch (what) {
   case SUM_X:
@@ -47,6 +48,7 @@ NNRT_CLONES static void sum_rows(Sum what, double *restrict total, const float *
                                  int64_t to, int64_t c) {
   double *other = total + c;
   for (int64_t i = from; i < to; i++) {
+    // A row has all channels: vectors go across them.
     const float *xi = x + i * c;
     switch (what) {
     case SUM_X:
@@ -112,6 +114,7 @@ int nnrt_batch_norm_mean_f32(float *mean, const float *x, int64_t rank, const in
   Axis a = axis_of(rank, shape, axis);
   double *total = sums(SUM_X, x, NULL, NULL, a);
   if (!total) return no_memory(a.n);
+  // `count` is that of all ranks: their means add up.
   for (int64_t c = 0; c < a.n; c++)
     mean[c] = (float)(total[c] / (double)count);
   return NNRT_OK;
@@ -122,6 +125,7 @@ int nnrt_batch_norm_var_f32(float *var, const float *x, const float *mean, int64
   Axis a = axis_of(rank, shape, axis);
   double *total = sums(SUM_SQUARES, x, NULL, mean, a);
   if (!total) return no_memory(a.n);
+  // The biased variance, over the rows of all ranks.
   for (int64_t c = 0; c < a.n; c++)
     var[c] = (float)(total[c] / (double)count);
   return NNRT_OK;
@@ -133,6 +137,7 @@ int nnrt_batch_norm_sums_f32(float *dg, float *db, const float *x, const float *
   Axis a = axis_of(rank, shape, axis);
   double *total = sums(SUM_BACK, x, dy, mean, a);
   if (!total) return no_memory(a.n);
+  // dg = sum(dy (x - mean)) / sqrt(var + eps), db = sum(dy).
   for (int64_t c = 0; c < a.n; c++) {
     dg[c] = (float)(total[c] / sqrt((double)var[c] + eps));
     db[c] = (float)total[a.n + c];
@@ -149,6 +154,7 @@ typedef struct Constants {
 NNRT_CLONES static void affine_run(float *restrict y, const float *restrict x,
                                    const float *restrict dy, float mean, float scale, float shift,
                                    float slope, int64_t n) {
+  // The order of the additions is the same in both layouts.
   if (dy)
     for (int64_t i = 0; i < n; i++)
       y[i] = dy[i] * slope + ((x[i] - mean) * scale + shift);
@@ -176,6 +182,7 @@ NNRT_CLONES static void affine_rows(float *restrict y, const float *restrict x,
 
 static void affine(float *y, const float *x, const float *dy, Constants k, Axis a) {
   int parts = threads_for(a.outer * a.n * a.inner);
+  // Channels first: runs of one channel.
   if (a.inner > 1) {
 #pragma omp parallel for collapse(2) num_threads(parts)
     for (int64_t o = 0; o < a.outer; o++)
@@ -188,6 +195,7 @@ static void affine(float *y, const float *x, const float *dy, Constants k, Axis 
   }
 #pragma omp parallel for num_threads(parts)
   for (int i = 0; i < parts; i++) {
+    // Channels last: whole rows.
     Part p = part_of(a.outer, 1, i, parts);
     affine_rows(y, x, dy, k.mean, k.scale, k.shift, k.slope, p.from, p.to, a.n);
   }
@@ -197,6 +205,7 @@ static bool constants_new(Constants *k, const float *mean, int64_t c) {
   float *at = scratch((size_t)(4 * c) * sizeof *at);
   if (!at) return false;
   *k = (Constants){at, at + c, at + 2 * c, at + 3 * c};
+  // Each constant is an array over the channels, in one block of scratch.
   memcpy(k->mean, mean, (size_t)c * sizeof *mean);
   return true;
 }
@@ -207,6 +216,7 @@ int nnrt_batch_norm_f32(float *y, const float *x, const float *g, const float *b
   Axis a = axis_of(rank, shape, axis);
   Constants k;
   if (!constants_new(&k, mean, a.n)) return no_memory(a.n);
+  // Computed in double, and rounded once.
   for (int64_t c = 0; c < a.n; c++) {
     k.scale[c] = (float)((double)g[c] / sqrt((double)var[c] + eps));
     k.shift[c] = b[c];
@@ -224,6 +234,7 @@ int nnrt_batch_norm_back_f32(float *dx, const float *x, const float *g, const fl
   Axis a = axis_of(rank, shape, axis);
   Constants k;
   if (!constants_new(&k, mean, a.n)) return no_memory(a.n);
+  // The formula as constants of (x - mean), dy and 1.
   for (int64_t c = 0; c < a.n; c++) {
     double r = 1.0 / sqrt((double)var[c] + eps), slope = (double)g[c] * r;
     k.slope[c] = (float)slope;

@@ -6,6 +6,7 @@
 
 static Copy copy_of(const Box *b, int64_t *to_at, int64_t *from_at) {
   Copy c = {.rank = b->rank};
+  // A box is a strided tensor within each of the two.
   *to_at = nnrt_box_strides(b, b->to_dim, b->to_at, c.y_stride);
   *from_at = nnrt_box_strides(b, b->from_dim, b->from_at, c.x_stride);
   memcpy(c.shape, b->size, (size_t)b->rank * sizeof *c.shape);
@@ -15,6 +16,7 @@ static Copy copy_of(const Box *b, int64_t *to_at, int64_t *from_at) {
 int nnrt_box_copy(void *to, const void *from, int64_t width, const Box *b) {
   int64_t to_at, from_at;
   Copy c = copy_of(b, &to_at, &from_at);
+  // An empty box may begin past the end of its tensor.
   if (product(c.shape, c.rank) == 0) return 0;
   copy_box((char *)to + to_at * width, (const char *)from + from_at * width, width, &c);
   return 0;

@@ -5,12 +5,6 @@
 
 #include "comm.h"
 
-// Starts a job of the current op.
-static int start(NnrtRank *r, Job job) {
-  job.of = nnrt_trace_of(r);
-  return nnrt_comm_start(r->comm, job);
-}
-
 static int start_and_wait(NnrtRank *r, Job job) {
   job.of = nnrt_trace_of(r);
   return nnrt_comm_do(r->comm, job);
@@ -18,7 +12,10 @@ static int start_and_wait(NnrtRank *r, Job job) {
 
 static int all_reduce(void *y, const void *x, int64_t n, NnrtRank *r, int group, NnrtDtype t) {
   if (r->in_use) nnrt_in_use_lend(r, y, x, n * nnrt_dtype_size(t));
-  return start(r, (Job){JOB_reduce, &r->comm->group[group], y, x, n, t, .everyone = true});
+  // Only started: the op that needs y waits for it.
+  Job job = {JOB_reduce, &r->comm->group[group], y, x, n, t, .everyone = true};
+  job.of = nnrt_trace_of(r);
+  return nnrt_comm_start(r->comm, job);
 }
 
 int nnrt_wait(NnrtRank *r, const void *y) {
@@ -30,6 +27,7 @@ int nnrt_wait(NnrtRank *r, const void *y) {
 // Splits a tensor into contiguous parts of ranks, part[n, outer, run].  If the sharded dimension
 // has others before it, parts alternate in the tensor: whole[outer, n, run].
 static void take_apart(char *part, const char *whole, int n, int64_t outer, int64_t run) {
+  // The loops are in the order of the tensor.
   for (int64_t o = 0; o < outer; o++)
     for (int i = 0; i < n; i++)
       memcpy(part + (i * outer + o) * run, whole + (o * n + i) * run, (size_t)run);
@@ -54,8 +52,10 @@ static int gather(void *y, const void *x, int64_t rank, const int64_t *dims, int
   const Group *g = &c->group[group];
   int64_t outer = product(dim, dims), bytes = product(rank, dims) * size;
   Job job = {JOB_gather, g, y, x, bytes, NNRT_u8, .everyone = true};
+  // Parts that follow each other in the tensor need no copy.
   if (outer == 1 || g->n == 1) return start_and_wait(r, job);
   if (bytes == 0) return 0;
+  // Otherwise they are gathered one after the other, and then interleaved.
   char *parts = job.y = nnrt_must_alloc((size_t)(bytes * g->n));
   int code = start_and_wait(r, job);
   put_together(y, parts, g->n, outer, bytes / outer);
@@ -69,10 +69,12 @@ static int reduce_scatter(void *y, const void *x, int64_t rank, const int64_t *d
   const Group *g = &c->group[group];
   int64_t outer = product(dim, dims), n = product(rank, dims) / g->n;
   Job job = {JOB_reduce_scatter, g, y, x, n, t, .everyone = true};
+  // Parts that follow each other in the tensor need no copy.
   if (outer == 1 || g->n == 1) return start_and_wait(r, job);
   if (n == 0) return 0;
   int64_t bytes = n * nnrt_dtype_size(t);
   char *parts = nnrt_must_alloc((size_t)(bytes * g->n));
+  // The operand is sorted by the rank that gets each part.
   take_apart(parts, x, g->n, outer, bytes / outer);
   job.x = parts;
   int code = start_and_wait(r, job);
@@ -90,6 +92,8 @@ static int all_to_all(void *y, const void *x, int64_t rank, const int64_t *dims,
   if (bytes == 0) return 0;
   int64_t outer_to = product(to, dims), outer_from = product(from, dims) / (to < from ? g->n : 1);
   char *given = NULL, *got = NULL;
+  // The operand is sorted by receiver, the result by sender: each only if its dimension is not the
+  // first.
   if (outer_to > 1) {
     job.x = given = nnrt_must_alloc((size_t)(bytes * g->n));
     take_apart(given, x, g->n, outer_to, bytes / outer_to);
@@ -111,6 +115,7 @@ static int slice(void *y, const void *x, int64_t rank, const int64_t *dims, int6
     else
       run *= dims[d];
   }
+  // A rank takes its own part of each run; nothing is sent.
   int parts, mine = nnrt_group_place(r, group, &parts);
   int64_t part = run / parts;
   const char *from = (const char *)x + part * mine;
@@ -127,6 +132,7 @@ static Exchange *pack(const Route *route, const void *x, int64_t size) {
   for (int i = 0; i < route->n_from; i++)
     e->from[i] = (Parcel){.peer = route->from[i].rank, .bytes = route->from[i].n * size};
   for (int i = 0; i < route->n_give; i++) {
+    // Each box has its place in the parcel of its receiver.
     const RouteBox *b = &route->give[i];
     Box box = nnrt_route_given(route, b);
     nnrt_box_copy(e->to[b->peer].at + (b->at - route->to[b->peer].at) * size, x, size, &box);
@@ -134,22 +140,11 @@ static Exchange *pack(const Route *route, const void *x, int64_t size) {
   return e;
 }
 
-// Packs the boxes from this rank to itself; NULL if there are none.
-static char *pack_kept(const Route *route, const void *x, int64_t size) {
-  if (route->kept == 0) return NULL;
-  Parcel p = nnrt_parcel_new(0, route->kept * size);
-  for (int i = 0; i < route->n_get; i++) {
-    if (route->get[i].peer >= 0) continue;
-    Box box = nnrt_route_given(route, &route->get[i]);
-    nnrt_box_copy(p.at + route->get[i].at * size, x, size, &box);
-  }
-  return p.at;
-}
-
 // Unpacks all boxes for this rank, in the order of the messages.  Boxes from the rank to itself
 // come from x, or from their copy `kept` if x is NULL.
 static void unpack(const Route *route, void *y, const Exchange *e, const void *x, const char *kept,
                    int64_t size, bool sums, NnrtDtype t) {
+  // A sum begins with zeros: several boxes may cover the same elements.
   if (y && sums) memset(y, 0, (size_t)(product(route->move->rank, route->move->to_dim) * size));
   for (int i = 0; i < route->n_get; i++) {
     const RouteBox *b = &route->get[i];
@@ -182,16 +177,10 @@ static int move(void *y, const void *x, NnrtRank *r, int number, int64_t size, b
   int code =
       meets_others(route) ? nnrt_comm_move(r->comm, e, route->move->ahead, nnrt_trace_of(r)) : 0;
   if (code) return code;
+  // All parcels have arrived.
   unpack(route, y, e, x, NULL, size, sums, t);
   free_exchange(route, e);
   return 0;
-}
-
-static int64_t moved_bytes(const NnrtRank *r, int number, int64_t size) {
-  const NnrtMove *m = &r->program->move[number];
-  for (int d = 0; d < m->rank; d++)
-    size *= m->to_dim[d];
-  return size;
 }
 
 static int move_start(void *y, const void *x, NnrtRank *r, int number, int64_t size, bool sums) {
@@ -200,6 +189,7 @@ static int move_start(void *y, const void *x, NnrtRank *r, int number, int64_t s
   int64_t job = -1;
   (void)sums;
   int code = 0;
+  // A move within the rank needs no job.
   if (meets_others(route))
     code = nnrt_comm_move_start(r->comm, e, route->move->ahead, nnrt_trace_of(r), &job);
   if (code) return code;
@@ -209,9 +199,18 @@ static int move_start(void *y, const void *x, NnrtRank *r, int number, int64_t s
     return 0;
   }
   StartedMove *m = nnrt_must_alloc(sizeof *m), **end = &r->comm->started[number];
-  if (r->in_use) nnrt_in_use_lend(r, y, NULL, moved_bytes(r, number, size));
-  // x may be overwritten after this call, so the rank's own boxes are copied now.
-  *m = (StartedMove){.exchange = e, .job = job, .kept = pack_kept(route, x, size)};
+  if (r->in_use)
+    nnrt_in_use_lend(r, y, NULL, product(route->move->rank, route->move->to_dim) * size);
+  *m = (StartedMove){.exchange = e, .job = job};
+  // x may be overwritten after this call, so the boxes from this rank to itself are copied now.
+  if (route->kept > 0) m->kept = nnrt_parcel_new(0, route->kept * size).at;
+  for (int i = 0; i < route->n_get && m->kept; i++) {
+    const RouteBox *b = &route->get[i];
+    if (b->peer >= 0) continue;
+    Box box = nnrt_route_given(route, b);
+    nnrt_box_copy(m->kept + b->at * size, x, size, &box);
+  }
+  // Waits come in the order of starts.
   while (*end)
     end = &(*end)->next;
   *end = m;
@@ -223,6 +222,7 @@ static int move_wait(void *y, NnrtRank *r, int number, int64_t size, bool sums, 
   StartedMove *m = r->comm->started[number];
   int code = route->n_from > 0 ? nnrt_comm_move_wait(r->comm, route->move->ahead, m->job) : 0;
   if (code) return code;
+  // Sums and copies are in the order of the messages, so all runs agree.
   unpack(route, y, m->exchange, NULL, m->kept, size, sums, t);
   if (r->in_use) nnrt_in_use_back(r, y);
   r->comm->started[number] = m->next;

@@ -31,10 +31,12 @@ static bool conv_of(Conv *c, int64_t rank, const int64_t *x_shape, const int64_t
     return false;
   }
   for (int64_t i = 0; i < rank; i++) {
+    // oneDNN has channels before the spatial dimensions.
     int64_t from = !channels_last || i == 0 ? i : i == 1 ? rank - 1 : i - 1;
     c->x[i] = x_shape[from];
     c->y[i] = y_shape[from];
   }
+  // Groups are a dimension of their own in front of the weights.
   int64_t at = 0;
   if (group > 1) c->w[at++] = group;
   c->w[at++] = w_shape[0] / group;
@@ -43,6 +45,7 @@ static bool conv_of(Conv *c, int64_t rank, const int64_t *x_shape, const int64_t
   c->w_rank = at;
   for (int64_t i = 0; i < rank - 2; i++) {
     c->stride[i] = strides[i];
+    // In oneDNN a dilation of 0 is a dense filter.
     c->dilation[i] = dilations[i] - 1;
     c->low[i] = pads[i];
     c->high[i] = pads[rank - 2 + i];
@@ -53,6 +56,7 @@ static bool conv_of(Conv *c, int64_t rank, const int64_t *x_shape, const int64_t
 // Returns x or y with its layout in memory.
 static dnnl_memory_desc_t plain(DnnlOp *op, const Conv *c, const int64_t *dim) {
   if (!c->channels_last) return dnnl_op_desc(op, c->rank, dim);
+  // Channels last: the channels are the fastest dimension.
   int64_t stride[MAX_DIMS], n = dim[1];
   for (int64_t i = c->rank - 1; i >= 2; i--) {
     stride[i] = n;
@@ -77,6 +81,7 @@ static dnnl_primitive_desc_t describe(DnnlOp *op, const Conv *c, Direction direc
     dnnl_primitive_attr_destroy(attr);
     return NULL;
   }
+  // One of the three is the result; the other two are operands.
   switch (direction) {
   case FORWARD:
     pd = forward;
@@ -102,6 +107,7 @@ static void add_reorder(DnnlOp *op, const_dnnl_memory_desc_t from, const_dnnl_me
   dnnl_primitive_attr_t attr = dnnl_op_attr(op);
   dnnl_primitive_desc_t pd = NULL;
   dnnl_engine_t engine = dnnl_op_engine();
+  // After an error all further steps do nothing.
   if (!op->failed &&
       dnnl_op_ok(op, dnnl_reorder_primitive_desc_create(&pd, from, engine, to, engine, attr))) {
     dnnl_op_step(op, pd);
@@ -133,6 +139,7 @@ static void add_steps(DnnlOp *op, dnnl_primitive_desc_t pd, Role *role) {
     dnnl_op_arg(op, DNNL_ARG_FROM, r->memory, r->at);
     dnnl_op_arg_temp(op, DNNL_ARG_TO, r->wanted, r->temp);
   }
+  // The primitive itself, on the reordered tensors.
   dnnl_op_step(op, pd);
   for (int i = 0; i < 3; i++) {
     if (role[i].moved)
@@ -160,6 +167,7 @@ static NnrtPrep *conv_prep(const char *name, const Conv *c, Direction direction)
   if (!op) return NULL;
   dnnl_memory_desc_t x = plain(op, c, c->x), y = plain(op, c, c->y);
   dnnl_memory_desc_t w = dnnl_op_desc(op, c->w_rank, c->w);
+  // The primitive chooses these layouts.
   dnnl_memory_desc_t x_any = dnnl_op_desc_any(op, c->rank, c->x);
   dnnl_memory_desc_t w_any = dnnl_op_desc_any(op, c->w_rank, c->w);
   dnnl_memory_desc_t y_any = dnnl_op_desc_any(op, c->rank, c->y);
@@ -167,11 +175,13 @@ static NnrtPrep *conv_prep(const char *name, const Conv *c, Direction direction)
   dnnl_primitive_desc_t pd =
       describe(op, c, direction, as_it_lies ? x : x_any, w_any, as_it_lies ? y : y_any);
   if (pd) {
+    // The names of arguments depend on the direction.
     bool back_x = direction == BACK_X, back_w = direction == BACK_W, back = back_x || back_w;
     Role role[3] = {
         {.memory = x, .result = back_x, .arg = back_x ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC},
         {.memory = w, .result = back_w, .arg = back_w ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS},
         {.memory = y, .result = !back, .arg = back ? DNNL_ARG_DIFF_DST : DNNL_ARG_DST}};
+    // The layouts that the primitive has chosen.
     role[0].wanted =
         dnnl_primitive_desc_query_md(pd, back_x ? dnnl_query_diff_src_md : dnnl_query_src_md, 0);
     role[1].wanted = dnnl_primitive_desc_query_md(

@@ -23,28 +23,10 @@ void strides_of(int64_t rank, const int64_t *shape, int64_t *stride) {
   }
 }
 
-static Copy simplified(const Copy *from) {
-  Copy c = {0};
-  for (int64_t i = 0; i < from->rank; i++) {
-    if (from->shape[i] == 1) continue;
-    int64_t n = from->shape[i], ys = from->y_stride[i], xs = from->x_stride[i], last = c.rank - 1;
-    if (c.rank && c.y_stride[last] == n * ys && c.x_stride[last] == n * xs) {
-      c.shape[last] *= n;
-      c.y_stride[last] = ys;
-      c.x_stride[last] = xs;
-      continue;
-    }
-    c.shape[c.rank] = n;
-    c.y_stride[c.rank] = ys;
-    c.x_stride[c.rank++] = xs;
-  }
-  if (!c.rank) c = (Copy){.rank = 1, .shape = {1}, .y_stride = {1}, .x_stride = {1}};
-  return c;
-}
-
 // Removes axis `d` from the outer loops, for a leaf.
 static void drop_axis(Copy *c, int64_t d) {
   c->rank--;
+  // The leaf loops over this axis itself.
   for (int64_t i = d; i < c->rank; i++) {
     c->shape[i] = c->shape[i + 1];
     c->y_stride[i] = c->y_stride[i + 1];
@@ -54,6 +36,7 @@ static void drop_axis(Copy *c, int64_t d) {
 
 static void place(const Copy *c, int64_t i, int64_t *y, int64_t *x) {
   *y = *x = 0;
+  // The number of the iteration, as digits of the outer axes.
   for (int64_t d = c->rank - 1; d >= 0; d--) {
     *y += i % c->shape[d] * c->y_stride[d];
     *x += i % c->shape[d] * c->x_stride[d];
@@ -108,19 +91,11 @@ static void tile(char *y, const char *x, int64_t width, int64_t rows, int64_t co
   }
 }
 
-// Returns the axis of the box along which x is contiguous, if it is not y's innermost.
-static int64_t crossing_axis(const Copy *c) {
-  int64_t last = c->rank - 1;
-  if (c->y_stride[last] != 1 || c->x_stride[last] == 1 || c->x_stride[last] == 0) return -1;
-  for (int64_t d = 0; d < last; d++)
-    if (c->x_stride[d] == 1) return d;
-  return -1;
-}
-
 static void copy_tiles(char *y, const char *x, int64_t width, Copy c, int64_t across, int threads) {
   int64_t last = c.rank - 1;
   int64_t rows = c.shape[across], ys = c.y_stride[across];
   int64_t columns = c.shape[last], xs = c.x_stride[last];
+  // The two axes of a tile are the leaf's; the last is removed first, as it is after the other.
   drop_axis(&c, last);
   drop_axis(&c, across);
   int64_t outer = product(c.shape, c.rank);
@@ -128,6 +103,7 @@ static void copy_tiles(char *y, const char *x, int64_t width, Copy c, int64_t ac
   for (int64_t o = 0; o < outer; o++)
     for (int64_t i = 0; i < rows; i += TILE)
       for (int64_t j = 0; j < columns; j += TILE) {
+        // Tiles at the edge are smaller.
         int64_t y_at, x_at;
         place(&c, o, &y_at, &x_at);
         tile(y + (y_at + i * ys + j) * width, x + (x_at + j * xs + i) * width, width,
@@ -136,16 +112,35 @@ static void copy_tiles(char *y, const char *x, int64_t width, Copy c, int64_t ac
 }
 
 void copy_box(void *y, const void *x, int64_t width, const Copy *copy) {
-  Copy c = simplified(copy);
+  // Axes of length 1 are dropped, and neighbours that are one axis in both tensors are merged.
+  Copy c = {0};
+  for (int64_t i = 0; i < copy->rank; i++) {
+    if (copy->shape[i] == 1) continue;
+    int64_t n = copy->shape[i], ys = copy->y_stride[i], xs = copy->x_stride[i], last = c.rank - 1;
+    if (c.rank && c.y_stride[last] == n * ys && c.x_stride[last] == n * xs) {
+      c.shape[last] *= n;
+      c.y_stride[last] = ys;
+      c.x_stride[last] = xs;
+      continue;
+    }
+    c.shape[c.rank] = n;
+    c.y_stride[c.rank] = ys;
+    c.x_stride[c.rank++] = xs;
+  }
+  if (!c.rank) c = (Copy){.rank = 1, .shape = {1}, .y_stride = {1}, .x_stride = {1}};
   char *to = y;
   const char *from = x;
   int threads = threads_for(product(c.shape, c.rank) * width / 4);
-  int64_t across = crossing_axis(&c);
+  // The axis along which x is contiguous, if it is not y's innermost.
+  int64_t last = c.rank - 1, across = -1;
+  bool crosses = c.y_stride[last] == 1 && c.x_stride[last] != 1 && c.x_stride[last] != 0;
+  for (int64_t d = 0; d < last && crosses && across < 0; d++)
+    if (c.x_stride[d] == 1) across = d;
   if (across >= 0) {
     copy_tiles(to, from, width, c, across, threads);
     return;
   }
-  int64_t last = c.rank - 1, n = c.shape[last], ys = c.y_stride[last], xs = c.x_stride[last];
+  int64_t n = c.shape[last], ys = c.y_stride[last], xs = c.x_stride[last];
   drop_axis(&c, last);
   int64_t outer = product(c.shape, c.rank);
   // A single long line is split; otherwise threads take lines.
@@ -166,6 +161,7 @@ int nnrt_zero(void *y, int64_t bytes) {
   int threads = threads_for(bytes / 4);
 #pragma omp parallel for num_threads(threads)
   for (int i = 0; i < threads; i++) {
+    // Units of a page: threads do not meet in one.
     Part p = part_of(bytes, 4096, i, threads);
     memset(at + p.from, 0, (size_t)(p.to - p.from));
   }

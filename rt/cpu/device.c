@@ -28,6 +28,7 @@ bool nnrt_device_errand(const NnrtProgram *p, int *out_status) {
 
 bool nnrt_device_find(const NnrtRun *run, Why *w) {
   const Flags *f = &run->flags;
+  // Read once, before any slab of this machine is mapped.
   memory_free = nnrt_memory_free();
   if (!f->tune.given && !f->tf32.given) return true;
   return why(w, "%s is for gpus, and this executable is compiled for %s",
@@ -66,6 +67,7 @@ static char *map_memory(int64_t bytes, const char *what, char **out_mapped, int6
     nnrt_say_error("out of memory: %s needs %lld bytes", what, (long long)bytes);
     nnrt_end_job(1);
   }
+  // The whole mapping, for munmap.
   *out_mapped = mapped;
   *out_bytes = (int64_t)n + HUGE_PAGE;
   char *at = mapped + -(uintptr_t)mapped % HUGE_PAGE;
@@ -80,8 +82,10 @@ void nnrt_device_open(NnrtRank *r) {
   if (r->code->host_bytes > 0)
     r->host = map_memory(r->code->host_bytes, "what goes to host memory", &d->host_mapped,
                          &d->host_bytes);
+  // Generated code sets the number of its current op here.
   r->op = &d->op;
   r->constant = nnrt_must_alloc((size_t)p->n_constants * sizeof *r->constant);
+  // Constants are used from the executable, without a copy.
   for (int i = 0; i < p->n_constants; i++)
     r->constant[i] = p->constants[i].at;
 }
@@ -148,6 +152,7 @@ void nnrt_device_call(NnrtRank *r, void (*work)(NnrtRank *r)) {
 
 void nnrt_device_ask(NnrtRank *r, int slot, const NnrtTensor *const *outputs) {
   if (!r->program->n_owed) nnrt_comm_drain(r); // outputs depend only on finished jobs
+  // The answer is read at once: the step is done.
   for (int i = 0; i < NNRT_ANSWERS; i++)
     if (outputs[i])
       r->device->value[slot][i] =

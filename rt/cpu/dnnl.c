@@ -35,6 +35,7 @@ static const char *status_text(dnnl_status_t status) {
 
 bool dnnl_op_ok(DnnlOp *op, dnnl_status_t status) {
   if (status == dnnl_success) return true;
+  // The first error is the cause of the others.
   if (!op->failed) nnrt_error(NNRT_LIBRARY, "%s: oneDNN: %s", op->name, status_text(status));
   op->failed = true;
   return false;
@@ -43,20 +44,13 @@ bool dnnl_op_ok(DnnlOp *op, dnnl_status_t status) {
 static void op_free(NnrtPrep *p) {
   DnnlOp *op = (DnnlOp *)p;
   for (int i = 0; i < op->n_steps; i++) {
+    // The engine is the process's, and stays.
     dnnl_primitive_destroy(op->step[i].primitive);
     for (int j = 0; j < op->step[i].n; j++)
       dnnl_memory_destroy(op->step[i].exec[j].memory);
   }
   dnnl_stream_destroy(op->stream);
   free(op);
-}
-
-// Whether one thread should run it.  With two idle cores a product of 2^20 multiplications gains 3
-// of its 9 microseconds from the second one, and one of half that size nothing.  An element that
-// comes from memory costs as much as many multiplications: a vector times a matrix of 2^20 elements
-// takes 100.
-static bool is_small(int64_t products, int64_t elements) {
-  return (double)products + 16 * (double)elements < 1 << 20;
 }
 
 DnnlOp *dnnl_op_new(const char *name, int64_t products, int64_t elements) {
@@ -68,7 +62,11 @@ DnnlOp *dnnl_op_new(const char *name, int64_t products, int64_t elements) {
   }
   op->base.free = op_free;
   op->name = name;
-  op->small = is_small(products, elements);
+  // With two idle cores a product of 2^20 multiplications gains 3 of its 9 microseconds from the
+  // second one, and one of half that size nothing.  An element that comes from memory costs as much
+  // as many multiplications: a vector times a matrix of 2^20 elements takes 100.
+  op->small = (double)products + 16 * (double)elements < 1 << 20;
+  // oneDNN divides a primitive by the number of threads at its creation.
   op->threads = omp_get_max_threads();
   if (op->small) omp_set_num_threads(1);
   dnnl_op_ok(op, dnnl_stream_create(&op->stream, engine, dnnl_stream_default_flags));
@@ -79,6 +77,7 @@ dnnl_memory_desc_t dnnl_op_desc_strided(DnnlOp *op, int64_t rank, const int64_t 
                                         const int64_t *stride) {
   dnnl_dims_t dims, strides;
   dnnl_memory_desc_t md = NULL;
+  // oneDNN's arrays have a fixed length.
   for (int64_t i = 0; i < rank; i++) {
     dims[i] = dim[i];
     strides[i] = stride[i];
@@ -112,6 +111,7 @@ void dnnl_desc_free(dnnl_memory_desc_t md) {
 
 dnnl_primitive_attr_t dnnl_op_attr(DnnlOp *op) {
   dnnl_primitive_attr_t attr = NULL;
+  // Scratchpads come from the rank's scratch; no TF32 or bf16 in place of f32.
   if (dnnl_op_ok(op, dnnl_primitive_attr_create(&attr)) &&
       dnnl_op_ok(op, dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user)))
     dnnl_op_ok(op, dnnl_primitive_attr_set_fpmath_mode(attr, dnnl_fpmath_mode_strict));
@@ -121,6 +121,7 @@ dnnl_primitive_attr_t dnnl_op_attr(DnnlOp *op) {
 static void add_arg(DnnlOp *op, int arg, const_dnnl_memory_desc_t md, DnnlArg where) {
   if (op->failed) return;
   int i = op->n_steps - 1, j = op->step[i].n;
+  // Without an address: each run sets its own.
   dnnl_memory_t memory = NULL;
   if (!dnnl_op_ok(op, dnnl_memory_create(&memory, md, engine, DNNL_MEMORY_NONE))) return;
   op->step[i].exec[j] = (dnnl_exec_arg_t){arg, memory};
@@ -161,6 +162,7 @@ NnrtPrep *dnnl_op_end(DnnlOp *op) {
     op_free(&op->base);
     return NULL;
   }
+  // Primitives run one after the other, so their scratchpads share memory.
   for (int i = 0; i < op->n_steps; i++)
     for (int j = 0; j < op->step[i].n; j++)
       if (op->step[i].exec[j].arg == DNNL_ARG_SCRATCHPAD) op->step[i].arg[j].offset = op->temps;
@@ -173,6 +175,7 @@ static int run_steps(DnnlOp *op, const void *const *address) {
   if (bytes && !temps) return scratch_failed(bytes);
   for (int i = 0; i < op->n_steps; i++) {
     for (int j = 0; j < op->step[i].n; j++) {
+      // An address is one of this run, or an offset in scratch.
       DnnlArg a = op->step[i].arg[j];
       void *at;
       if (a.at < 0)
@@ -191,6 +194,7 @@ static int run_steps(DnnlOp *op, const void *const *address) {
 int dnnl_op_run(NnrtPrep *p, const void *const *address) {
   DnnlOp *op = (DnnlOp *)p;
   if (!op->small) return run_steps(op, address);
+  // Only this call is small; the rank's other kernels keep their threads.
   int threads = omp_get_max_threads();
   omp_set_num_threads(1);
   int code = run_steps(op, address);

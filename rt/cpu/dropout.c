@@ -11,6 +11,7 @@ NNRT_CLONES static void random_words(uint32_t *restrict words, uint64_t first, u
                                      uint32_t key0, uint32_t key1) {
   uint32_t c0[BLOCKS], c1[BLOCKS], c2[BLOCKS], c3[BLOCKS];
   for (int b = 0; b < BLOCKS; b++) {
+    // The counter of a block is its number and the step.
     c0[b] = (uint32_t)(first + (uint64_t)b);
     c1[b] = (uint32_t)((first + (uint64_t)b) >> 32);
     c2[b] = (uint32_t)step;
@@ -18,6 +19,7 @@ NNRT_CLONES static void random_words(uint32_t *restrict words, uint64_t first, u
   }
   // nnrt_random_philox, on vectors
   for (int round = 0; round < 10; round++) {
+    // One round on all blocks.
     for (int b = 0; b < BLOCKS; b++) {
       uint64_t p0 = (uint64_t)0xd2511f53u * c0[b], p1 = (uint64_t)0xcd9e8d57u * c2[b];
       c0[b] = (uint32_t)(p1 >> 32) ^ c1[b] ^ key0;
@@ -54,6 +56,7 @@ typedef struct Draw {
 static void run(float *y, const float *x, int64_t at, int64_t n, const Draw *d) {
   uint32_t words[4 * BLOCKS];
   while (n > 0) {
+    // A range may begin in the middle of a block of four words.
     int64_t skip = at % 4, some = 4 * BLOCKS - skip < n ? 4 * BLOCKS - skip : n;
     random_words(words, (uint64_t)(at / 4), d->step, (uint32_t)d->key, (uint32_t)(d->key >> 32));
     keep(y, x, words + skip, some, d->limit, d->scale);
@@ -68,6 +71,7 @@ int nnrt_dropout_f32(float *y, const float *x, const int64_t *step, const int64_
                      int64_t rank, const int64_t *shape, const int64_t *whole, const int64_t *start,
                      const int64_t *piece_of, const int64_t *piece_start, double ratio,
                      int64_t key) {
+  // A chunk has the random numbers of the tensor that it is a chunk of.
   if (piece_of) whole = piece_of;
   // A uniform number is a multiple of 2^-24: it is below the ratio when the integer is below this.
   Draw d = {.key = nnrt_random_mix(nnrt_random_mix((uint64_t)*seed) ^ (uint64_t)key),
@@ -85,6 +89,7 @@ int nnrt_dropout_f32(float *y, const float *x, const int64_t *step, const int64_
 #pragma omp parallel for collapse(2) num_threads(threads)
   for (int64_t i = 0; i < runs; i++)
     for (int64_t j = 0; j < pieces; j++) {
+      // The index of the run's first element in the whole tensor.
       int64_t at = 0, stride = 1, rest = i;
       for (int64_t k = rank - 1; k >= 0; k--) {
         at += (start[k] + (piece_of ? piece_start[k] : 0)) * stride;

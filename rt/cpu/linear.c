@@ -28,6 +28,7 @@ static NnrtPrep *product_prep(const char *name, const Product *p) {
   dnnl_memory_desc_t y = dnnl_op_desc(op, rank, y_dim + skip);
   dnnl_primitive_attr_t attr = dnnl_op_attr(op);
   dnnl_primitive_desc_t pd = NULL;
+  // dnnl_op_arg reports errors; the descriptors are freed in any case.
   if (!op->failed && dnnl_op_ok(op, dnnl_matmul_primitive_desc_create(&pd, dnnl_op_engine(), a, b,
                                                                       NULL, y, attr))) {
     dnnl_op_step(op, pd);
@@ -57,6 +58,7 @@ int nnrt_linear_f32(NnrtPrep *p, float *y, const float *x, const float *w) {
 // dw (k, n) = x' dy, or dw (n, k) = dy' x
 NnrtPrep *nnrt_linear_back_w_prep_f32(int64_t m, int64_t k, int64_t n, bool trans) {
   Product p = {.batch = 1, .m = trans ? n : k, .n = trans ? k : n, .k = m, .swapped = trans};
+  // The first operand is transposed.
   p.a_row = 1;
   p.a_column = p.m;
   p.b_row = p.n;

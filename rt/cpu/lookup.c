@@ -21,6 +21,7 @@ static Indices indices_of(const void *at, int64_t count, int64_t width, int64_t 
                           int64_t all, Axis *io_axis) {
   Indices x = {at, width, count, from, all, -all, io_axis->n, 0};
   if (batch == 0) return x;
+  // As many indices for each table; an empty tensor has none.
   x.per = io_axis->outer > 0 ? count / io_axis->outer : 0;
   io_axis->n *= io_axis->outer;
   io_axis->outer = 1;
@@ -30,6 +31,7 @@ static Indices indices_of(const void *at, int64_t count, int64_t width, int64_t 
 static int check_indices(const Indices *x) {
   for (int64_t i = 0; i < x->count; i++) {
     int64_t index = index_at(x->at, x->width, i);
+    // Negative indices count from the end; embeddings have none.
     if (index < x->low || index >= x->all) return nnrt_found(FOUND_index, index, i, x->low, x->all);
   }
   return NNRT_OK;
@@ -39,6 +41,7 @@ static int check_indices(const Indices *x) {
 static inline int64_t row_at(const Indices *x, int64_t i) {
   int64_t index = index_at(x->at, x->width, i);
   int64_t row = (index < 0 ? index + x->all : index) - x->from;
+  // The row is in the shard of another rank.
   if (row < 0 || row >= x->n) return -1;
   return x->per ? i / x->per * x->n + row : row;
 }
@@ -86,9 +89,11 @@ NNRT_BY_SIZE(GATHER)
 NNRT_CLONES static void add_rows(float *restrict dx, const float *restrict dy, const Indices *at,
                                  Axis a, Part columns, Part rows) {
   for (int64_t r = rows.from; r < rows.to; r++)
+    // The range is zeroed by the thread that adds to it.
     memset(dx + r * a.inner + columns.from, 0, (size_t)(columns.to - columns.from) * sizeof *dx);
   for (int64_t i = 0; i < at->count; i++) {
     int64_t row = row_at(at, i);
+    // Every thread reads all indices, and takes those of its range.
     if (row < rows.from || row >= rows.to) continue;
     float *to = dx + row * a.inner;
     const float *from = dy + i * a.inner;
@@ -109,6 +114,7 @@ int nnrt_gather_back_f32(float *dx, const void *at, const float *dy, int64_t at_
   int code = check_indices(&indices);
   if (code) return code;
   int threads = threads_for(a.outer * (count + a.n) * a.inner);
+  // Sums are in the order of dy for any number of threads.
   bool by_slice = a.outer >= threads, by_column = a.inner >= 64 * threads;
   int64_t column_parts = by_slice || !by_column ? 1 : threads;
   int64_t row_parts = by_slice || by_column ? 1 : threads;

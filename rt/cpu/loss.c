@@ -9,6 +9,7 @@
 static int check_labels(const void *labels, int64_t width, int64_t m, int64_t all, int64_t ignore) {
   for (int64_t i = 0; i < m; i++) {
     int64_t label = index_at(labels, width, i);
+    // All labels are checked before a result is written.
     if ((label < 0 || label >= all) && label != ignore)
       return nnrt_found(FOUND_label, label, i, 0, all);
   }
@@ -26,6 +27,7 @@ NNRT_CLONES static float log_sum_exp(const float *x, int64_t n) {
 #pragma omp simd reduction(max : top)
   for (int64_t j = 0; j < n; j++)
     top = x[j] > top ? x[j] : top;
+  // Otherwise -inf - -inf would be NaN.
   if (top == -INFINITY) top = 0;
 #pragma omp simd reduction(+ : sum)
   for (int64_t j = 0; j < n; j++)
@@ -41,6 +43,7 @@ int nnrt_cross_entropy_f32(float *loss, float *lse, const float *logits, const v
 #pragma omp parallel for num_threads(threads)
   for (int64_t i = 0; i < m; i++) {
     int64_t label = index_at(labels, width, i);
+    // The log-sum-exp is saved for the gradient.
     lse[i] = log_sum_exp(logits + i * c, c);
     loss[i] = label == ignore ? 0.0f : lse[i] - logits[i * c + label];
   }
@@ -73,10 +76,12 @@ int nnrt_cross_entropy_back_f32(float *dlogits, const float *logits, const void 
   for (int64_t i = 0; i < m; i++) {
     int64_t label = index_at(labels, width, i);
     float *row = dlogits + i * c;
+    // An ignored row has gradient 0, even if its logits are not finite.
     if (label == ignore) {
       memset(row, 0, (size_t)c * sizeof *row);
       continue;
     }
+    // dlogits = (softmax - onehot) dloss
     scaled_softmax(row, logits + i * c, lse[i], dloss[i], c);
     if (is_here(label, c, from, ignore)) row[label - from] -= dloss[i];
   }

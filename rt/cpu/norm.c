@@ -26,6 +26,7 @@ NNRT_CLONES static void layer_norm_rows(float *restrict y, float *restrict mean,
       left += d;
       squares += d * d;
     }
+    // The corrected mean and variance.
     float off = left / (float)n;
     float r = 1.0f / sqrtf(squares / (float)n - off * off + eps);
     m += off;
@@ -41,6 +42,7 @@ int nnrt_layer_norm_f32(float *y, float *mean, float *rstd, const float *x, cons
   int parts = threads_for(m * n);
 #pragma omp parallel for num_threads(parts)
   for (int i = 0; i < parts; i++) {
+    // A row is never divided, so its sums do not depend on the number of threads.
     Part p = part_of(m, 1, i, parts);
     layer_norm_rows(y, mean, rstd, x, g, b, p.from, p.to, n, (float)eps);
   }
@@ -64,6 +66,7 @@ NNRT_CLONES static void layer_norm_back_rows(float *restrict dx, float *restrict
       sum += e;
       product_sum += e * h;
     }
+    // The second loop needs the row's two means.
     float mean_e = sum / (float)n, mean_eh = product_sum / (float)n;
     for (int64_t j = 0; j < n; j++) {
       float h = (xi[j] - m) * r;
@@ -87,6 +90,7 @@ int nnrt_layer_norm_back_f32(float *dx, float *dg, float *db, const float *x, co
                              const float *mean, const float *rstd, const float *dy, int64_t m,
                              int64_t n) {
   int parts = threads_for(m * n);
+  // Parts begin at cache lines of their own.
   int64_t stride = (int64_t)round_64((size_t)n * sizeof(float)) / (int64_t)sizeof(float);
   size_t bytes = (size_t)(2 * parts * stride) * sizeof(float);
   float *sums = scratch(bytes); // (dg or db, parts, stride)
@@ -99,6 +103,7 @@ int nnrt_layer_norm_back_f32(float *dx, float *dg, float *db, const float *x, co
     memset(db_part, 0, (size_t)n * sizeof(float));
     layer_norm_back_rows(dx, dg_part, db_part, x, g, mean, rstd, dy, p.from, p.to, n);
   }
+  // In order, so that the sums do not depend on timing.
   add_parts(dg, sums, parts, stride, n);
   add_parts(db, sums + parts * stride, parts, stride, n);
   return NNRT_OK;
@@ -114,6 +119,7 @@ NNRT_CLONES static void rms_norm_rows(float *restrict y, float *restrict rstd,
 #pragma omp simd reduction(+ : squares)
     for (int64_t j = 0; j < n; j++)
       squares += xi[j] * xi[j];
+    // No mean is subtracted.
     float r = 1.0f / sqrtf(squares / (float)n + eps);
     for (int64_t j = 0; j < n; j++)
       yi[j] = xi[j] * r * g[j];
@@ -144,6 +150,7 @@ NNRT_CLONES static void rms_norm_back_rows(float *restrict dx, float *restrict d
 #pragma omp simd reduction(+ : product_sum)
     for (int64_t j = 0; j < n; j++)
       product_sum += dyi[j] * g[j] * (xi[j] * r);
+    // The second loop needs the mean of the whole row.
     float mean_eh = product_sum / (float)n;
     for (int64_t j = 0; j < n; j++) {
       float h = xi[j] * r;
@@ -167,6 +174,7 @@ int nnrt_rms_norm_back_f32(float *dx, float *dg, const float *x, const float *g,
     memset(dg_part, 0, (size_t)n * sizeof(float));
     rms_norm_back_rows(dx, dg_part, x, g, rstd, dy, p.from, p.to, n);
   }
+  // In order, so that the sums do not depend on timing.
   add_parts(dg, sums, parts, stride, n);
   return NNRT_OK;
 }

@@ -27,6 +27,7 @@ NNRT_CLONES static void sgd(float *w2, const float *w, const float *g, int64_t n
                             float gscale, float decay) {
 #pragma omp simd
   for (int64_t i = 0; i < n; i++) {
+    // The decay is added to the gradient, as in torch.optim.SGD.
     float d = g[i] * gscale + decay * w[i];
     w2[i] = w[i] - lr * d;
   }
@@ -50,6 +51,7 @@ typedef struct Momentum {
 
 NNRT_CLONES static void sgd_momentum(float *w2, float *m2, const float *w, const float *g,
                                      const float *m, int64_t n, Momentum k) {
+  // Nesterov's variant looks one step ahead.
   if (k.nesterov) {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
@@ -101,6 +103,7 @@ NNRT_CLONES static void adam(float *w2, float *m2, float *v2, const float *w, co
                              const float *m, const float *v, int64_t n, Adam k) {
 #pragma omp simd
   for (int64_t i = 0; i < n; i++) {
+    // Decoupled decay (AdamW) shrinks the weight, coupled decay adds to the gradient.
     float wi = w[i] * k.shrink;
     float d = g[i] * k.gscale + k.decay * wi;
     float mi = m[i] + (d - m[i]) * k.beta1_rest;
@@ -121,8 +124,10 @@ int nnrt_adam_f32(float *w2, float *m2, float *v2, const float *w, const float *
     keep(v2, v, n);
     return NNRT_OK;
   }
+  // Bias corrections, in double as in torch.optim.
   double t = (double)(*step + 1), rate = (double)*lr;
   double correct1 = 1.0 - pow(beta1, t), correct2 = sqrt(1.0 - pow(beta2, t));
+  // ONNX's operator corrects the rate, torch.optim the root, before eps is added to it.
   Adam k = {.gscale = *gscale,
             .decay = decoupled ? 0.0f : (float)weight_decay,
             .shrink = decoupled ? (float)(1.0 - rate * weight_decay) : 1.0f,
@@ -155,6 +160,7 @@ int nnrt_adagrad_f32(float *w2, float *s2, const float *w, const float *g, const
     keep(s2, s, n);
     return NNRT_OK;
   }
+  // The rate decays with the step.
   float rate = (float)((double)*lr / (1.0 + (double)*step * lr_decay));
   CHUNKS(adagrad(w2 + at, s2 + at, w + at, g + at, s + at, length, rate, *gscale,
                  (float)weight_decay, (float)eps));
@@ -177,6 +183,7 @@ NNRT_CLONES static void lamb(float *direction, float *m2, float *v2, const float
 int nnrt_lamb_f32(float *direction, float *m2, float *v2, const float *w, const float *g,
                   const float *m, const float *v, const float *gscale, const int64_t *step,
                   int64_t n, double beta1, double beta2, double eps, double weight_decay) {
+  // The direction of a skipped update is 0.
   if (isnan(*gscale)) {
     memset(direction, 0, (size_t)n * sizeof *direction);
     keep(m2, m, n);

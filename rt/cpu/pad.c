@@ -14,6 +14,7 @@ typedef enum Mode { CONSTANT, REFLECT, EDGE, WRAP, N_MODES } Mode;
 
 static int64_t source(Mode mode, int64_t i, int64_t n) {
   if (i >= 0 && i < n) return i;
+  // reflect does not repeat the edge: a period has two elements less.
   int64_t period = mode == REFLECT ? 2 * (n - 1) : n;
   switch (mode) {
   case REFLECT:
@@ -44,6 +45,7 @@ static void tables(int64_t *table, int64_t *stride, int64_t rank, const int64_t 
     n *= x_shape[d];
   }
   for (int64_t d = 0; d < rank; d++) {
+    // Negative widths cut elements off; padding is that of the remaining ones.
     int64_t cut = low[d] < 0 ? -low[d] : 0, high = y_shape[d] - x_shape[d] - low[d];
     int64_t left = x_shape[d] - cut + (high < 0 ? high : 0);
     for (int64_t i = 0; i < y_shape[d]; i++) {
@@ -59,11 +61,13 @@ static int64_t line_at(const int64_t *table, const int64_t *stride, int64_t rank
   int64_t at = 0;
   const int64_t *axis[NNRT_MAX_RANK];
   for (int64_t d = 0; d < rank; d++) {
+    // The tables of all axes follow each other.
     axis[d] = table;
     table += y_shape[d];
   }
   for (int64_t d = rank - 2; d >= 0; d--) {
     int64_t from = axis[d][i % y_shape[d]];
+    // One axis outside, and the whole line is padding.
     if (from == OUTSIDE) return OUTSIDE;
     at += from * stride[d];
     i /= y_shape[d];

@@ -24,6 +24,7 @@ static Pool pool_of(int64_t rank, const int64_t *x_shape, const int64_t *y_shape
   int64_t spatial = rank - 2, first = channels_last ? 1 : 2;
   p.x_plane = p.y_plane = 1;
   for (int64_t d = 0; d < D; d++) {
+    // Missing dimensions are in front, with length and kernel 1.
     int64_t i = d - (D - spatial);
     p.x[d] = i < 0 ? 1 : x_shape[first + i];
     p.y[d] = i < 0 ? 1 : y_shape[first + i];
@@ -51,6 +52,7 @@ static inline bool inside(const Pool *p, int d, int64_t at) {
 // Returns the range of results along dimension d with element k inside x.
 static inline Part range(const Pool *p, int d, int64_t k) {
   int64_t s = p->stride[d], first = -position(p, d, 0, k);
+  // The first and the last result whose window holds x, by rounding up and down.
   int64_t from = first > 0 ? (first + s - 1) / s : 0;
   int64_t last = p->x[d] - 1 + first;
   int64_t to = last < 0 ? 0 : last / s + 1;
@@ -72,6 +74,7 @@ static inline void max_over_rows(float *restrict top, int32_t *restrict at, cons
   for (int64_t i = 0; i < n; i++) {
     float v = x[i], best = top[i];
     int32_t was = at[i];
+    // Without branches, so that the loop vectorises; a NaN wins.
     bool take = (was < 0) | (v > best) | ((v != v) & (best == best));
     top[i] = take ? v : best;
     at[i] = take ? place + (int32_t)i : was;
@@ -118,8 +121,10 @@ NNRT_CLONES static void max_pool_row(const Pool *p, float *y, int32_t *at, const
       if (inside(p, 1, xh)) max_over_rows(top, top_at, x + place, p->x[2], (int32_t)place);
     }
   }
+  // Along the row: the window's columns.
   nothing_yet(y, at, p->y[2]);
   for (int64_t k = 0; k < p->kernel[2]; k++) {
+    // Results whose element k of the window is inside x.
     Part r = range(p, 2, k);
     int64_t from = position(p, 2, r.from, k);
     if (r.from < r.to)
@@ -150,6 +155,7 @@ int nnrt_max_pool_f32(float *y, int32_t *at, const float *x, int64_t rank, const
                       const int64_t *y_shape, const int64_t *kernel, const int64_t *strides,
                       const int64_t *pads, const int64_t *dilations, bool channels_last) {
   Pool p = pool_of(rank, x_shape, y_shape, kernel, strides, pads, dilations, channels_last);
+  // The index of a maximum has 32 bits.
   if (p.x_plane > INT32_MAX)
     return nnrt_error(NNRT_UNSUPPORTED, "max_pool: a plane of %lld elements is too large",
                       (long long)p.x_plane);
@@ -195,14 +201,17 @@ int nnrt_max_pool_back_f32(float *dx, const int32_t *at, const float *dy, int64_
       float *to = dx + nc * p.x_plane;
       memset(to, 0, (size_t)p.x_plane * sizeof *to);
       for (int64_t i = nc * p.y_plane; i < (nc + 1) * p.y_plane; i++)
+        // A window outside of x has no maximum.
         if (at[i] >= 0) to[at[i]] += dy[i];
     }
     return NNRT_OK;
   }
+  // Few images: threads take ranges of channels.
   int64_t pieces = p.n >= threads ? 1 : threads;
 #pragma omp parallel for collapse(2) num_threads(threads)
   for (int64_t n = 0; n < p.n; n++)
     for (int64_t j = 0; j < pieces; j++) {
+      // Ranges of whole cache lines.
       Part part = part_of(p.c, 16, j, pieces);
       float *to = dx + n * p.x_plane * p.c;
       for (int64_t i = 0; i < p.x_plane; i++)
@@ -219,18 +228,10 @@ static int64_t count_along(const Pool *p, int d, int64_t o, bool include_pad) {
   int64_t n = 0;
   for (int64_t k = 0; k < p->kernel[d]; k++) {
     int64_t at = position(p, d, o, k);
+    // Positions beyond the upper padding never count.
     n += include_pad ? at < p->x[d] + p->high[d] : inside(p, d, at);
   }
   return n;
-}
-
-// Sets the inverse of each result's divisor along dimension 2, in line (d, h).
-static void factors(const Pool *p, float *factor, int64_t d, int64_t h, bool include_pad) {
-  int64_t line = count_along(p, 0, d, include_pad) * count_along(p, 1, h, include_pad);
-  for (int64_t w = 0; w < p->y[2]; w++) {
-    int64_t n = line * count_along(p, 2, w, include_pad);
-    factor[w] = n ? 1.0f / (float)n : 0.0f;
-  }
 }
 
 // y += x, with strides; below, with a factor per element, or one for all
@@ -266,6 +267,7 @@ NNRT_CLONES static void avg_row(const Pool *p, float *y, float *dx, const float 
       int64_t xh = position(p, 1, h, j);
       if (!inside(p, 1, xh)) continue;
       for (int64_t k = 0; k < p->kernel[2]; k++) {
+        // One element of the window, for all results of the row at once.
         Part r = range(p, 2, k);
         if (r.from >= r.to) continue;
         int64_t at = (xd * p->x[1] + xh) * p->x[2] + position(p, 2, r.from, k);
@@ -276,13 +278,21 @@ NNRT_CLONES static void avg_row(const Pool *p, float *y, float *dx, const float 
       }
     }
   }
+  // Divided once, after the sum.
   if (y) multiply(y, factor, p->y[2]);
 }
 
+// Returns the inverse of each result's divisor, in scratch.
 static float *all_factors(const Pool *p, bool include_pad) {
   float *factor = scratch((size_t)p->y_plane * sizeof *factor);
-  for (int64_t l = 0; factor && l < p->y[0] * p->y[1]; l++)
-    factors(p, factor + l * p->y[2], l / p->y[1], l % p->y[1], include_pad);
+  for (int64_t l = 0; factor && l < p->y[0] * p->y[1]; l++) {
+    int64_t line = count_along(p, 0, l / p->y[1], include_pad);
+    line *= count_along(p, 1, l % p->y[1], include_pad);
+    for (int64_t w = 0; w < p->y[2]; w++) {
+      int64_t n = line * count_along(p, 2, w, include_pad);
+      factor[l * p->y[2] + w] = n ? 1.0f / (float)n : 0.0f;
+    }
+  }
   return factor;
 }
 
@@ -293,6 +303,7 @@ int nnrt_avg_pool_f32(float *y, const float *x, int64_t rank, const int64_t *x_s
   Pool p = pool_of(rank, x_shape, y_shape, kernel, strides, pads, dilations, channels_last);
   int threads = threads_for(p.n * p.c * p.y_plane * product(p.kernel, D));
   int64_t lines = p.y[0] * p.y[1];
+  // Divisors are the same for all planes.
   float *factor = all_factors(&p, include_pad);
   if (!factor) return scratch_failed((size_t)p.y_plane * sizeof *factor);
   if (!channels_last) {
@@ -325,6 +336,7 @@ int nnrt_avg_pool_back_f32(float *dx, const float *dy, int64_t rank, const int64
   int64_t lines = p.y[0] * p.y[1];
   float *factor = all_factors(&p, include_pad);
   if (!factor) return scratch_failed((size_t)p.y_plane * sizeof *factor);
+  // A plane belongs to one thread: windows overlap.
   if (!channels_last) {
 #pragma omp parallel for num_threads(threads)
     for (int64_t nc = 0; nc < p.n * p.c; nc++) {
@@ -336,6 +348,7 @@ int nnrt_avg_pool_back_f32(float *dx, const float *dy, int64_t rank, const int64
     }
     return NNRT_OK;
   }
+  // Few images: threads take ranges of channels.
   int64_t pieces = p.n >= threads ? 1 : threads;
 #pragma omp parallel for collapse(2) num_threads(threads)
   for (int64_t n = 0; n < p.n; n++)

@@ -38,6 +38,7 @@ static Groups groups_of(int64_t rank, const int64_t *shape, int64_t n_axes, cons
       g.reduced[g.n++] = reduced[d];
     }
   }
+  // Row-major strides of the merged axes.
   int64_t stride = 1;
   for (int i = g.n - 1; i >= 0; i--) {
     g.stride[i] = stride;
@@ -52,6 +53,7 @@ static int64_t place(const Groups *g, bool reduced, int skip, int64_t i) {
   int64_t at = 0;
   for (int d = g->n - 1 - skip; d >= 0; d--) {
     if (g->reduced[d] != reduced) continue;
+    // Mixed radix over the groups of this kind.
     at += i % g->size[d] * g->stride[d];
     i /= g->size[d];
   }

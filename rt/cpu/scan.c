@@ -22,6 +22,7 @@ int nnrt_sum_squares_f32(float *y, const float *x, int64_t n) {
 #pragma omp parallel for num_threads(threads)
   for (int64_t i = 0; i < blocks; i++)
     part[i] = block_squares(x + i * BLOCK, n - i * BLOCK < BLOCK ? n - i * BLOCK : BLOCK);
+  // The partial sums are added in the order of the blocks.
   for (int64_t i = 0; i < blocks; i++)
     sum += part[i];
   *y = (float)sum;
@@ -53,6 +54,7 @@ static int arg(int64_t *y, const void *x, Axis a, BestFn *best, bool most, bool 
 #pragma omp parallel for collapse(2) num_threads(threads)
   for (int64_t o = 0; o < a.outer; o++)
     for (int64_t i = 0; i < a.inner; i++)
+      // Each result is one scan of the axis.
       y[o * a.inner + i] = best(x, o * a.n * a.inner + i, a.n, a.inner, most, last);
   return NNRT_OK;
 }

@@ -28,6 +28,7 @@ void *scratch(size_t bytes) {
   pthread_once(&once, make_key);
   Block *b = pthread_getspecific(key);
   if (!b) {
+    // The first use of this thread.
     b = calloc(1, sizeof *b);
     if (!b) return NULL;
     if (pthread_setspecific(key, b)) {
@@ -38,6 +39,7 @@ void *scratch(size_t bytes) {
   bytes = round_64(bytes ? bytes : 1);
   if (b->bytes < bytes) {
     free(b->at);
+    // Contents are not kept: the block is replaced by a larger one.
     b->at = aligned_alloc(64, bytes);
     b->bytes = b->at ? bytes : 0;
   }

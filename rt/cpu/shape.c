@@ -10,6 +10,7 @@ static int transpose(void *y, const void *x, int64_t width, int64_t rank, const 
   strides_of(rank, shape, x_stride);
   for (int64_t i = 0; i < rank; i++) {
     c.shape[i] = shape[perm[i]];
+    // The box has the shape of y; x is read in another order.
     c.x_stride[i] = x_stride[perm[i]];
   }
   strides_of(rank, c.shape, c.y_stride);
@@ -50,6 +51,7 @@ static int slice(void *y, const void *x, int64_t width, int64_t rank, const int6
   Copy c = {.rank = rank};
   int64_t at = steps_of(rank, x_shape, starts, steps, c.x_stride);
   strides_of(rank, y_shape, c.y_stride);
+  // Steps are part of the strides, so the box has the shape of y.
   memcpy(c.shape, y_shape, (size_t)rank * sizeof *y_shape);
   copy_box(y, (const char *)x + at * width, width, &c);
   return NNRT_OK;
@@ -62,6 +64,7 @@ static int slice_back(void *dx, const void *dy, int64_t width, int64_t rank,
   int64_t at = steps_of(rank, dx_shape, starts, steps, c.y_stride);
   strides_of(rank, dy_shape, c.x_stride);
   memcpy(c.shape, dy_shape, (size_t)rank * sizeof *dy_shape);
+  // Elements outside of the slice have gradient 0.
   nnrt_zero(dx, product(dx_shape, rank) * width);
   copy_box((char *)dx + at * width, dy, width, &c);
   return NNRT_OK;
@@ -72,6 +75,7 @@ static int concat(void *y, const void *const *in, int64_t width, int64_t n, int6
   Axis a = axis_of(rank, y_shape, axis);
   char *to = y;
   for (int64_t i = 0; i < n; i++) {
+    // A block of y with the operand's whole length along the axis.
     Copy c = {.rank = 2,
               .shape = {a.outer, sizes[i] * a.inner},
               .y_stride = {a.n * a.inner, 1},
@@ -90,6 +94,7 @@ static int trilu(void *y, const void *x, int64_t width, int64_t rank, const int6
 #pragma omp parallel for collapse(2) num_threads(threads)
   for (int64_t o = 0; o < outer; o++)
     for (int64_t i = 0; i < m; i++) {
+      // The diagonal of this row, within the row.
       int64_t edge = upper ? i + k : i + k + 1;
       edge = edge < 0 ? 0 : edge > n ? n : edge;
       int64_t from = upper ? edge : 0, to = upper ? n : edge;

@@ -15,6 +15,7 @@ NNRT_CLONES static void rows(Kind kind, float *y, const float *x, int64_t from, 
   for (int64_t i = from; i < to; i++) {
     const float *xi = x + i * n;
     float *yi = y + i * n;
+    // The maximum first: no power overflows.
     float top = -INFINITY, sum = 0;
 #pragma omp simd reduction(max : top)
     for (int64_t j = 0; j < n; j++)
@@ -26,6 +27,7 @@ NNRT_CLONES static void rows(Kind kind, float *y, const float *x, int64_t from, 
         yi[j] = e;
         sum += e;
       }
+      // One division per row.
       float scale = 1.0f / sum;
       for (int64_t j = 0; j < n; j++)
         yi[j] *= scale;
@@ -49,12 +51,14 @@ NNRT_CLONES static void columns(Kind kind, float *y, const float *x, int64_t n, 
     top[c] = x[c];
     sum[c] = 0;
   }
+  // Each row of x updates all columns at once.
   for (int64_t j = 1; j < n; j++)
     for (int64_t c = 0; c < width; c++)
       top[c] = x[j * stride + c] > top[c] ? x[j * stride + c] : top[c];
   for (int64_t j = 0; j < n; j++)
     for (int64_t c = 0; c < width; c++)
       sum[c] += m_exp_f(x[j * stride + c] - top[c]);
+  // The powers are computed again: in place, x must last until the sum is known.
   if (kind == SOFTMAX) {
     for (int64_t c = 0; c < width; c++)
       sum[c] = 1.0f / sum[c];
@@ -79,6 +83,7 @@ static int forward(Kind kind, float *y, const float *x, int64_t rank, const int6
   if (a.inner == 1) {
 #pragma omp parallel for num_threads(parts)
     for (int i = 0; i < parts; i++) {
+      // The last axis: whole rows.
       Part p = part_of(a.outer, 1, i, parts);
       rows(kind, y, x, p.from, p.to, a.n);
     }
@@ -87,6 +92,7 @@ static int forward(Kind kind, float *y, const float *x, int64_t rank, const int6
 #pragma omp parallel for collapse(2) num_threads(parts)
   for (int64_t o = 0; o < a.outer; o++)
     for (int64_t c = 0; c < a.inner; c += COLUMNS) {
+      // Another axis: columns side by side.
       int64_t at = o * a.n * a.inner + c, width = a.inner - c < COLUMNS ? a.inner - c : COLUMNS;
       columns(kind, y + at, x + at, a.n, a.inner, width);
     }
@@ -123,6 +129,7 @@ NNRT_CLONES static void back_columns(Kind kind, float *dx, const float *y, const
   float sum[COLUMNS] = {0};
   for (int64_t j = 0; j < n; j++)
     for (int64_t c = 0; c < width; c++) {
+      // The weighted sum of softmax, the plain one of log-softmax.
       float weight = kind == SOFTMAX ? y[j * stride + c] : 1.0f;
       sum[c] += weight * dy[j * stride + c];
     }
@@ -146,6 +153,7 @@ static int backward(Kind kind, float *dx, const float *y, const float *dy, int64
   if (a.inner == 1) {
 #pragma omp parallel for num_threads(parts)
     for (int i = 0; i < parts; i++) {
+      // The last axis: whole rows.
       Part p = part_of(a.outer, 1, i, parts);
       back_rows(kind, dx, y, dy, p.from, p.to, a.n);
     }
@@ -154,6 +162,7 @@ static int backward(Kind kind, float *dx, const float *y, const float *dy, int64
 #pragma omp parallel for collapse(2) num_threads(parts)
   for (int64_t o = 0; o < a.outer; o++)
     for (int64_t c = 0; c < a.inner; c += COLUMNS) {
+      // Another axis: columns side by side.
       int64_t at = o * a.n * a.inner + c, width = a.inner - c < COLUMNS ? a.inner - c : COLUMNS;
       back_columns(kind, dx + at, y + at, dy + at, a.n, a.inner, width);
     }

@@ -8,6 +8,7 @@
 #include "runtime.h"
 
 static int copy_now(NnrtRank *r, int track, TraceOf of, void *to, const void *from, int64_t bytes) {
+  // The trace has a track for each direction.
   double begun = r->trace ? nnrt_now_us() : 0;
   memcpy(to, from, (size_t)bytes);
   if (r->trace) nnrt_trace_host(r, track, of, begun, nnrt_now_us());

@@ -44,7 +44,7 @@ static bool check_batch(const Op *batch, Diag *d) {
 }
 
 // The depth of calls below a graph, itself included: 1 without calls.
-enum { UNKNOWN, PARAM_open = -1, DEEPEST = 64 };
+enum { UNKNOWN, OPEN = -1, DEEPEST = 64 };
 typedef struct Called {
   const Graph *g;
   int depth; // or UNKNOWN, or OPEN
@@ -86,12 +86,12 @@ bool calls_check(Calls *c, const Op *op, Diag *d) {
 // Depth-first, each graph once.  A graph that is reached while it is open calls itself.  `outer`:
 // the number of open graphs.
 static bool check_callees(Calls *c, Called *k, int outer, Diag *d) {
-  if (k->depth == PARAM_open) return diag_error(d, NULL, "'@%s' calls itself", k->g->name);
+  if (k->depth == OPEN) return diag_error(d, NULL, "'@%s' calls itself", k->g->name);
   // The depth is known after the first visit.
   if (outer + (k->depth ? k->depth : 1) > DEEPEST)
     return diag_error(d, NULL, "calls nest deeper than %d: '@%s'", DEEPEST, k->g->name);
   if (k->depth) return true;
-  k->depth = PARAM_open;
+  k->depth = OPEN;
   int deepest = 0;
   // Open while its callees are visited.
   for_each_op(op, k->g) {
