@@ -25,8 +25,8 @@
 // Deferred updates (ir/analysis/deferred.h) have a function for each group.  The runtime calls one
 // when the next step asks for it, and all of them when the weights must be up to date:
 //
-//     nnrt_settle(r, 1);                      // before linear         train_micro
-//     RUN(9, nnrt_wait(r, G));                // before sgd            train_owed_0
+//     nnrt_flush_deferred(r, 1);                      // before linear         train_micro
+//     RUN(9, nnrt_wait(r, G));                // before sgd            train_deferred_0
 
 #include <inttypes.h>
 #include <math.h>
@@ -48,9 +48,9 @@ typedef struct Writer {
   Program *p;
   GraphCode *code;
   Arena *arena;
-  enum { IN_begin, IN_loop, IN_update, IN_owed } part; // the destination of lines
-  int segment; // of the loop; 0 without a schedule.  In IN_owed: the group
-  DeferredGroups owed;
+  enum { IN_begin, IN_loop, IN_update, IN_deferred } part; // the destination of lines
+  int segment; // of the loop; 0 without a schedule.  In IN_deferred: the group
+  DeferredGroups deferred;
   Vec(Op *) in_flight; // all_reduces without a wait so far
   int *copy, n_copies; // by op id, of ops that start a copy to or from host memory: its number
 } Writer;
@@ -78,7 +78,7 @@ static void add_to_code(Writer *w, int c, const char *text, const char *comment)
   case IN_begin: list = &calls->begin; break;
   case IN_loop: list = &loop_segment(calls, w->segment)->run; break;
   case IN_update: list = &calls->update; break;
-  case IN_owed: list = &calls->owed.at[w->segment]; break;
+  case IN_deferred: list = &calls->deferred.at[w->segment]; break;
   }
   add_to_list(w, list, text, comment);
 }
@@ -516,7 +516,7 @@ static void add_copies(Writer *w, const Graph *g) {
 // repeat, all collectives are waited for at the end of each: the next must not find one in flight.
 static void go_to(Writer *w, int part, int segment) {
   bool repeated = module_slices(w->p->m) > 1 || w->code->g->schedule;
-  if (w->part == IN_owed) wait_for(w, NULL);
+  if (w->part == IN_deferred) wait_for(w, NULL);
   if (w->part == IN_begin || (w->part == IN_loop && repeated)) wait_for(w, NULL);
   w->part = part;
   w->segment = segment;
@@ -524,9 +524,9 @@ static void go_to(Writer *w, int part, int segment) {
 
 // Flushes the deferred updates of the previous step that are due before the op.
 static void settle_before(Writer *w, const Op *op) {
-  for (int i = 0; i < w->owed.n; i++)
-    if (w->owed.at[i].due == op)
-      add_line(w, op_mesh(op), str_format(w->arena, "nnrt_settle(r, %d);", i + 1),
+  for (int i = 0; i < w->deferred.n; i++)
+    if (w->deferred.at[i].due == op)
+      add_line(w, op_mesh(op), str_format(w->arena, "nnrt_flush_deferred(r, %d);", i + 1),
                str_format(w->arena, "before %s", op_info[op->kind].name));
 }
 
@@ -535,9 +535,9 @@ void graph_calls(Program *p, GraphCode *code) {
   w.copy = arena_array(p->arena, int, code->g->n_ops);
   const Op *start = graph_update_start(code->g);
   const bool *begin = graph_begin_ops(code->g, p->arena);
-  const Op *owed = graph_first_deferred(code->g);
+  const Op *deferred = graph_first_deferred(code->g);
   loops_find(p, code);
-  graph_deferred_groups(code->g, p->arena, &w.owed);
+  graph_deferred_groups(code->g, p->arena, &w.deferred);
   // Macros of parameters come first, dead ones included.
   for (int i = 0; i < code->g->n_params; i++)
     if (code->g->params[i]->offset >= 0 && mesh_runs(p, value_mesh(code->g->params[i])))
@@ -550,7 +550,7 @@ void graph_calls(Program *p, GraphCode *code) {
     }
   // Then the loop over slices, and the update.  Deferred updates follow, in functions of their own.
   go_to(&w, IN_loop, 0);
-  for (Op *op = code->g->first; op != owed; op = op->next) {
+  for (Op *op = code->g->first; op != deferred; op = op->next) {
     if (begin[op->id]) continue;
     if (op == start) go_to(&w, IN_update, 0);
     settle_before(&w, op);
@@ -560,18 +560,18 @@ void graph_calls(Program *p, GraphCode *code) {
   }
   if (w.part == IN_loop) go_to(&w, IN_update, 0);
   // A group may be due before the first deferred update, which the loop does not reach.
-  if (start && start == owed) settle_before(&w, owed);
+  if (start && start == deferred) settle_before(&w, deferred);
   wait_for(&w, NULL);
   add_copies(&w, code->g);
-  if (owed) {
+  if (deferred) {
     // Deferred updates have a function for each group.
     for (int c = 0; c < w.p->code.n; c++)
-      for (int i = 0; i < w.owed.n; i++)
-        vec_push(w.arena, &w.code->calls[c].owed, (CallList){0});
-    for (int i = 0; i < w.owed.n; i++) {
-      Op *op = w.owed.at[i].first;
-      go_to(&w, IN_owed, i);
-      for (int k = 0; k < w.owed.at[i].n; k++, op = op->next)
+      for (int i = 0; i < w.deferred.n; i++)
+        vec_push(w.arena, &w.code->calls[c].deferred, (CallList){0});
+    for (int i = 0; i < w.deferred.n; i++) {
+      Op *op = w.deferred.at[i].first;
+      go_to(&w, IN_deferred, i);
+      for (int k = 0; k < w.deferred.at[i].n; k++, op = op->next)
         add_op(&w, op);
     }
     wait_for(&w, NULL);

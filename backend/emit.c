@@ -13,7 +13,7 @@
 //       RUN(0, nnrt_linear_f32(P0, Y, X, W));    schedule, a function for each segment
 //     }
 //     static void train_update(NnrtRank *r) {…}  once per step
-//     static void train_owed_0(NnrtRank *r) {…}  deferred updates for the next step, if any
+//     static void train_deferred_0(NnrtRank *r) {…}  deferred updates for the next step, if any
 //     const NnrtProgram nnrt_program = {…};      tables for the runtime
 //
 // It includes the runtime's nnrt.h and nothing else, and it compiles without warnings.
@@ -72,8 +72,9 @@ static void emit_code(Program *p, StrBuf *out, int c) {
         emit_calls(out, a, str_format(a, "%s_start", part->function), &part->start);
     }
     emit_calls(out, p->arena, function_name(p->arena, g->name, code, "update"), &calls->update);
-    for (int k = 0; k < calls->owed.n; k++)
-      emit_calls(out, p->arena, str_format(p->arena, "train_owed_%d", k), &calls->owed.at[k]);
+    for (int k = 0; k < calls->deferred.n; k++)
+      emit_calls(out, p->arena, str_format(p->arena, "train_deferred_%d", k),
+                 &calls->deferred.at[k]);
   }
 }
 

@@ -65,7 +65,7 @@ typedef struct LoopPart {
 // The calls of a rank program in a step of a graph.
 typedef struct Calls {
   CallList begin, update; // see ir/analysis/place.h
-  Vec(CallList) owed;     // deferred to the next step, by group: see ir/analysis/deferred.h
+  Vec(CallList) deferred; // deferred to the next step, by group: see ir/analysis/deferred.h
   Vec(LoopPart) part;
   Vec(int) order; // of parts; none: all of slice 0, then of slice 1, …
 } Calls;

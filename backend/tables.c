@@ -86,7 +86,7 @@ static void add_tensor(const Program *p, StrBuf *out, const Value *v, const char
   if (v->init && param) add_init(p, out, v);
   if (param && v->role == ROLE_input && !value_used(v)) strbuf_add(out, ", .unread = true");
   if (param && v->whole) strbuf_add(out, ", .every_step = true");
-  if (!param && v->def && v->def->deferred) strbuf_add(out, ", .owed = true");
+  if (!param && v->def && v->def->deferred) strbuf_add(out, ", .deferred = true");
   strbuf_add(out, "},\n");
 }
 

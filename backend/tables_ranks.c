@@ -11,7 +11,7 @@
 //     static const NnrtTask train_s0_parts[] = {
 //         {"F0", NULL, train_s0_F0, train_s0_F0_start},                   a segment, then its moves
 //     static const int train_s0_order[] = {0, 0, 1, 2, 0, 1, 2, …};       of parts
-//     static void (*const train_owed[])(NnrtRank *r) = {…};               deferred to the next step
+//     static void (*const train_deferred[])(NnrtRank *r) = {…};               deferred to the next step
 //     static const NnrtRankProgram codes[] = {
 //         {prepare_s0, {NULL, 3, train_s0_parts, train_s0_order, train_s0_update}, {0}, 832},
 
@@ -130,10 +130,10 @@ static void add_codes(const Program *p, StrBuf *out) {
   add_loops(p, out, &p->train);
   add_loops(p, out, &p->eval);
   // Deferred updates; a program that has any has one rank program.
-  int n = p->train.calls[0].owed.n;
-  if (n) strbuf_add(out, "static void (*const train_owed[])(NnrtRank *r) = {");
+  int n = p->train.calls[0].deferred.n;
+  if (n) strbuf_add(out, "static void (*const train_deferred[])(NnrtRank *r) = {");
   for (int i = 0; i < n; i++)
-    strbuf_addf(out, "%strain_owed_%d", i ? ", " : "", i);
+    strbuf_addf(out, "%strain_deferred_%d", i ? ", " : "", i);
   if (n) strbuf_add(out, "};\n\n");
   // Rank programs, each with its steps and its memory.
   strbuf_add(out, "static const NnrtRankProgram codes[] = {\n");
@@ -187,8 +187,9 @@ void ranks_add(const Program *p, StrBuf *out) {
   if (p->move.n) strbuf_addf(out, "    .move = moves,\n    .n_moves = %d,\n", p->move.n);
   strbuf_addf(out, "    .code = codes,\n    .n_codes = %d,\n", p->code.n);
   if (p->code.n > 1) strbuf_add(out, "    .code_of = code_of,\n");
-  int n_owed = p->train.calls[0].owed.n;
-  if (n_owed) strbuf_addf(out, "    .owed = train_owed,\n    .n_owed = %d,\n", n_owed);
+  int n_deferred = p->train.calls[0].deferred.n;
+  if (n_deferred)
+    strbuf_addf(out, "    .deferred = train_deferred,\n    .n_deferred = %d,\n", n_deferred);
   // The schedule of all ranks, so that the programs of --split-ranks can be compared.
   StrBuf text = {.arena = p->arena};
   schedule_print(&text, p->train.g);

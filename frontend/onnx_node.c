@@ -279,18 +279,18 @@ Value *node_part(Node *n, Value *x, int axis, int64_t start, int64_t length) {
     shape[i] = i == axis ? length : x->type->dim[i];
   }
   starts[axis] = start;
-  return build(n->b, OP_slice, IN(x),
-               ATTRS(a_list("starts", starts, rank), a_list("steps", steps, rank),
-                     a_list("shape", shape, rank)));
+  return build_op(n->b, OP_slice, IN(x),
+                  ATTRS(a_list("starts", starts, rank), a_list("steps", steps, rank),
+                        a_list("shape", shape, rank)));
 }
 
 Value *node_unary(Node *n, OpKind kind, Value *x) {
-  return build(n->b, kind, IN(x), NO_ATTRS);
+  return build_op(n->b, kind, IN(x), NO_ATTRS);
 }
 
 Value *node_binary(Node *n, OpKind kind, Value *x, Value *y) {
   Value *in[] = {x, y};
-  return node_broadcast(n, in, 2) ? build(n->b, kind, in, 2, NO_ATTRS) : NULL;
+  return node_broadcast(n, in, 2) ? build_op(n->b, kind, in, 2, NO_ATTRS) : NULL;
 }
 
 // Integers round towards zero, as numpy's division of their sum does.

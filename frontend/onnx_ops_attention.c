@@ -71,13 +71,13 @@ static Value *capped(Node *n, Value *q, Value *k, Value *v, Value *mask, double 
   k = repeat_heads(n, k, q->type->dim[1]);
   v = repeat_heads(n, v, q->type->dim[1]);
   Value *scores =
-      build(n->b, OP_matmul, IN(q, k), ATTRS(a_b("trans_a", false), a_b("trans_b", true)));
+      build_op(n->b, OP_matmul, IN(q, k), ATTRS(a_b("trans_a", false), a_b("trans_b", true)));
   // softcap tanh(scores / softcap), and then the mask.
   scores = node_unary(n, OP_tanh, build_scale(n->b, scores, scale / softcap));
   scores = build_scale(n->b, scores, softcap);
   if (mask && scores) scores = node_binary(n, OP_add, scores, mask);
-  Value *p = build(n->b, OP_softmax, IN(scores), ATTRS(a_i("axis", 3)));
-  return build(n->b, OP_matmul, IN(p, v), ATTRS(a_b("trans_a", false), a_b("trans_b", false)));
+  Value *p = build_op(n->b, OP_softmax, IN(scores), ATTRS(a_i("axis", 3)));
+  return build_op(n->b, OP_matmul, IN(p, v), ATTRS(a_b("trans_a", false), a_b("trans_b", false)));
 }
 
 bool import_attention(Node *n) {
@@ -100,7 +100,7 @@ bool import_attention(Node *n) {
   // s only.
   if (causal && (t != s || softcap > 0)) {
     Value *all = build_fill(n->b, DT_bool, 4, (int64_t[]){1, 1, t, s}, 1);
-    Value *seen = build(n->b, OP_trilu, IN(all), ATTRS(a_b("upper", false), a_i("k", 0)));
+    Value *seen = build_op(n->b, OP_trilu, IN(all), ATTRS(a_b("upper", false), a_i("k", 0)));
     Value *triangle = score_mask(n, seen, dtype, t, s);
     mask = mask ? node_binary(n, OP_add, mask, triangle) : triangle;
     causal = false;
@@ -112,8 +112,8 @@ bool import_attention(Node *n) {
   if (softcap > 0)
     y = capped(n, q, k, v, mask, scale, softcap);
   else
-    y = build(n->b, OP_attention, in, mask ? 4 : 3,
-              ATTRS(a_f("scale", scale), a_b("causal", causal), a_b("seq_major", false)));
+    y = build_op(n->b, OP_attention, in, mask ? 4 : 3,
+                 ATTRS(a_f("scale", scale), a_b("causal", causal), a_b("seq_major", false)));
   n->out[0] = joined ? join_heads(n, y) : y;
   return true;
 }
@@ -131,16 +131,16 @@ static Value *last_part(Node *n, Value *x, int64_t start, int64_t step, int64_t 
   starts[rank - 1] = start;
   steps[rank - 1] = step;
   shape[rank - 1] = count;
-  return build(n->b, OP_slice, IN(x),
-               ATTRS(a_list("starts", starts, rank), a_list("steps", steps, rank),
-                     a_list("shape", shape, rank)));
+  return build_op(n->b, OP_slice, IN(x),
+                  ATTRS(a_list("starts", starts, rank), a_list("steps", steps, rank),
+                        a_list("shape", shape, rank)));
 }
 
 // cos or sin as (b|1, 1, t, d/2)
 static Value *angles(Node *n, Value *cache, int64_t half) {
   // Without positions the cache has a row per token.
   Value *positions = node_in(n, 3);
-  if (positions) cache = build(n->b, OP_gather, IN(cache, positions), ATTRS(a_i("axis", 0)));
+  if (positions) cache = build_op(n->b, OP_gather, IN(cache, positions), ATTRS(a_i("axis", 0)));
   if (!cache) return NULL;
   const Type *t = cache->type;
   if (t->rank != 3 || t->dim[2] != half) {
@@ -180,17 +180,17 @@ bool import_rotary_embedding(Node *n) {
   if (interleaved) {
     d[3] = half;
     d[4] = 1;
-    y = build(n->b, OP_concat, IN(build_reshape(n->b, y1, 5, d), build_reshape(n->b, y2, 5, d)),
-              ATTRS(a_i("axis", 4)));
+    y = build_op(n->b, OP_concat, IN(build_reshape(n->b, y1, 5, d), build_reshape(n->b, y2, 5, d)),
+                 ATTRS(a_i("axis", 4)));
     d[3] = rotary;
     y = build_reshape(n->b, y, 4, d);
   } else {
-    y = build(n->b, OP_concat, IN(y1, y2), ATTRS(a_i("axis", 3)));
+    y = build_op(n->b, OP_concat, IN(y1, y2), ATTRS(a_i("axis", 3)));
   }
   // The rest of the elements is not rotated.
   if (rotary < width)
-    y = build(n->b, OP_concat, IN(y, last_part(n, x, rotary, 1, width - rotary)),
-              ATTRS(a_i("axis", 3)));
+    y = build_op(n->b, OP_concat, IN(y, last_part(n, x, rotary, 1, width - rotary)),
+                 ATTRS(a_i("axis", 3)));
   n->out[0] = joined ? join_heads(n, y) : y;
   return true;
 }

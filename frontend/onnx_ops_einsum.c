@@ -113,9 +113,9 @@ static void take_diagonals(Node *n, Factor *t) {
     dim[rank] = size;
     t->name[rank] = name;
     t->n = rank + 1;
-    t->v = build(n->b, OP_slice, IN(t->v),
-                 ATTRS(a_list("starts", start, t->n), a_list("steps", step, t->n),
-                       a_list("shape", dim, t->n)));
+    t->v = build_op(n->b, OP_slice, IN(t->v),
+                    ATTRS(a_list("starts", start, t->n), a_list("steps", step, t->n),
+                          a_list("shape", dim, t->n)));
     j = t->n; // the order has changed
   }
 }
@@ -193,9 +193,9 @@ static bool multiply(Sum *s, Factor *a, Factor *b, const int *needed) {
   if (n_batch == 0) {
     va = build_reshape(n->b, va, 2, (int64_t[]){size_rows, size_inner});
     vb = build_reshape(n->b, vb, 2, (int64_t[]){size_inner, size_columns});
-    y = build(n->b, OP_linear, IN(va, vb), ATTRS(a_b("trans", false)));
+    y = build_op(n->b, OP_linear, IN(va, vb), ATTRS(a_b("trans", false)));
   } else {
-    y = build(n->b, OP_matmul, IN(va, vb), ATTRS(a_b("trans_a", false), a_b("trans_b", false)));
+    y = build_op(n->b, OP_matmul, IN(va, vb), ATTRS(a_b("trans_a", false), a_b("trans_b", false)));
   }
   // The result has the names back as dimensions of their own.
   int64_t dim[MAX_RANK];

@@ -9,20 +9,20 @@
 #include "frontend/onnx_weights.h"
 
 bool import_is_inf(Node *n) {
-  n->out[0] = build(n->b, OP_is_inf, IN(n->in[0]),
-                    ATTRS(a_b("negative", node_int(n, "detect_negative", 1)),
-                          a_b("positive", node_int(n, "detect_positive", 1))));
+  n->out[0] = build_op(n->b, OP_is_inf, IN(n->in[0]),
+                       ATTRS(a_b("negative", node_int(n, "detect_negative", 1)),
+                             a_b("positive", node_int(n, "detect_positive", 1))));
   return true;
 }
 
 bool import_leaky_relu(Node *n) {
-  n->out[0] =
-      build(n->b, OP_leaky_relu, IN(n->in[0]), ATTRS(a_f("slope", node_float(n, "alpha", 0.01))));
+  n->out[0] = build_op(n->b, OP_leaky_relu, IN(n->in[0]),
+                       ATTRS(a_f("slope", node_float(n, "alpha", 0.01))));
   return true;
 }
 
 bool import_elu(Node *n) {
-  n->out[0] = build(n->b, OP_elu, IN(n->in[0]), ATTRS(a_f("alpha", node_float(n, "alpha", 1))));
+  n->out[0] = build_op(n->b, OP_elu, IN(n->in[0]), ATTRS(a_f("alpha", node_float(n, "alpha", 1))));
   return true;
 }
 
@@ -30,7 +30,7 @@ bool import_elu(Node *n) {
 bool import_selu(Node *n) {
   double alpha = node_float(n, "alpha", 1.67326319217681884765625);
   double gamma = node_float(n, "gamma", 1.05070102214813232421875);
-  Value *y = build(n->b, OP_elu, IN(n->in[0]), ATTRS(a_f("alpha", alpha)));
+  Value *y = build_op(n->b, OP_elu, IN(n->in[0]), ATTRS(a_f("alpha", alpha)));
   n->out[0] = build_scale(n->b, y, gamma);
   return true;
 }
@@ -39,13 +39,13 @@ bool import_selu(Node *n) {
 bool import_celu(Node *n) {
   double alpha = node_float(n, "alpha", 1);
   Value *scaled = build_scale(n->b, n->in[0], 1 / alpha);
-  Value *y = build(n->b, OP_elu, IN(scaled), ATTRS(a_f("alpha", 1)));
+  Value *y = build_op(n->b, OP_elu, IN(scaled), ATTRS(a_f("alpha", 1)));
   n->out[0] = build_scale(n->b, y, alpha);
   return true;
 }
 
 bool import_hard_sigmoid(Node *n) {
-  n->out[0] = build(
+  n->out[0] = build_op(
       n->b, OP_hard_sigmoid, IN(n->in[0]),
       ATTRS(a_f("alpha", node_float(n, "alpha", 0.2)), a_f("beta", node_float(n, "beta", 0.5))));
   return true;
@@ -60,21 +60,21 @@ bool import_gelu(Node *n) {
 }
 
 bool import_swish(Node *n) {
-  n->out[0] = build(n->b, OP_swish, IN(n->in[0]), ATTRS(a_f("beta", node_float(n, "alpha", 1))));
+  n->out[0] = build_op(n->b, OP_swish, IN(n->in[0]), ATTRS(a_f("beta", node_float(n, "alpha", 1))));
   return true;
 }
 
 // x * tanh(softplus(x))
 bool import_mish(Node *n) {
   Value *t = node_unary(n, OP_tanh, node_unary(n, OP_softplus, n->in[0]));
-  n->out[0] = build(n->b, OP_mul, IN(n->in[0], t), NO_ATTRS);
+  n->out[0] = build_op(n->b, OP_mul, IN(n->in[0], t), NO_ATTRS);
   return true;
 }
 
 // x / (1 + |x|)
 bool import_softsign(Node *n) {
-  Value *d = build(n->b, OP_offset, IN(node_unary(n, OP_abs, n->in[0])), ATTRS(a_f("by", 1)));
-  n->out[0] = build(n->b, OP_div, IN(n->in[0], d), NO_ATTRS);
+  Value *d = build_op(n->b, OP_offset, IN(node_unary(n, OP_abs, n->in[0])), ATTRS(a_f("by", 1)));
+  n->out[0] = build_op(n->b, OP_div, IN(n->in[0], d), NO_ATTRS);
   return true;
 }
 
@@ -128,7 +128,7 @@ bool import_tan(Node *n) {
 static Value *hyperbolic(Node *n, OpKind kind) {
   Value *up = node_unary(n, OP_exp, n->in[0]);
   Value *down = node_unary(n, OP_exp, node_unary(n, OP_neg, n->in[0]));
-  return build_scale(n->b, build(n->b, kind, IN(up, down), NO_ATTRS), 0.5);
+  return build_scale(n->b, build_op(n->b, kind, IN(up, down), NO_ATTRS), 0.5);
 }
 
 // Near zero exp(x) and exp(-x) cancel; there sinh(x) = cosh(x) tanh(x) is exact.
@@ -149,7 +149,7 @@ static bool is_computed(const Node *n, int i) {
 }
 
 static Value *clip(const Node *n, double low, double high) {
-  return build(n->b, OP_clip, IN(n->in[0]), ATTRS(a_f("low", low), a_f("high", high)));
+  return build_op(n->b, OP_clip, IN(n->in[0]), ATTRS(a_f("low", low), a_f("high", high)));
 }
 
 // The bounds are settings, not operands: by the standard they have no gradient.
@@ -274,7 +274,7 @@ static Value *log_of_bce(const Node *n) {
   if (!rest) rest = build_binary(n->b, OP_sub, build_full_like(n->b, x, 1), x);
   Value *product = build_binary(n->b, OP_mul, x, rest);
   Value *at_least =
-      build(n->b, OP_clip, IN(product), ATTRS(a_f("low", 1e-12), a_f("high", INFINITY)));
+      build_op(n->b, OP_clip, IN(product), ATTRS(a_f("low", 1e-12), a_f("high", INFINITY)));
   // The derivative, detached: it has none of its own.
   Value *slope = build_unary(n->b, OP_detach, build_binary(n->b, OP_div, rest, at_least));
   Value *zero = build_binary(n->b, OP_sub, x, build_unary(n->b, OP_detach, x));
@@ -310,7 +310,7 @@ bool import_where(Node *n) {
                 tensor_f(t, 0) <= -65504; // the lowest of f16
   if (lowest && node_from_torch(n, "aten.scaled_dot_product_attention"))
     in[2] = node_like(n, in[2], -INFINITY);
-  if (node_broadcast(n, in, 3)) n->out[0] = build(n->b, OP_where, in, 3, NO_ATTRS);
+  if (node_broadcast(n, in, 3)) n->out[0] = build_op(n->b, OP_where, in, 3, NO_ATTRS);
   return true;
 }
 
@@ -375,7 +375,7 @@ bool import_dropout(Node *n) {
   // The same key for result and mask: both drop the same elements.
   Attrs attrs = ATTRS(a_f("ratio", ratio), a_i("key", n->index));
   Value *step = step_or_seed(n, "step"), *seed = step_or_seed(n, "seed");
-  n->out[0] = build(n->b, OP_dropout, IN(x, step, seed), attrs);
-  if (ones) n->out[1] = cast(n, build(n->b, OP_dropout, IN(ones, step, seed), attrs), DT_bool);
+  n->out[0] = build_op(n->b, OP_dropout, IN(x, step, seed), attrs);
+  if (ones) n->out[1] = cast(n, build_op(n->b, OP_dropout, IN(ones, step, seed), attrs), DT_bool);
   return true;
 }

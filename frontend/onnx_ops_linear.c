@@ -8,7 +8,7 @@
 #include "frontend/onnx_node.h"
 
 static Value *linear(Node *n, Value *x, Value *w, bool trans) {
-  return build(n->b, OP_linear, IN(x, w), ATTRS(a_b("trans", trans)));
+  return build_op(n->b, OP_linear, IN(x, w), ATTRS(a_b("trans", trans)));
 }
 
 // Broadcasts both operands to the same leading dimensions.
@@ -31,9 +31,9 @@ static Value *batched(Node *n, Value *a, Value *b) {
     da[rank - i] = ta->dim[ta->rank - i];
     db[rank - i] = tb->dim[tb->rank - i];
   }
-  return build(n->b, OP_matmul,
-               IN(build_broadcast(n->b, a, rank, da), build_broadcast(n->b, b, rank, db)),
-               ATTRS(a_b("trans_a", false), a_b("trans_b", false)));
+  return build_op(n->b, OP_matmul,
+                  IN(build_broadcast(n->b, a, rank, da), build_broadcast(n->b, b, rank, db)),
+                  ATTRS(a_b("trans_a", false), a_b("trans_b", false)));
 }
 
 bool import_matmul(Node *n) {
@@ -79,7 +79,7 @@ bool import_gemm(Node *n) {
   // c is broadcast to the product.
   if (c && beta != 0 && y) {
     c = build_broadcast(n->b, build_scale(n->b, c, beta), 2, y->type->dim);
-    y = build(n->b, OP_add, IN(y, c), NO_ATTRS);
+    y = build_op(n->b, OP_add, IN(y, c), NO_ATTRS);
   }
   n->out[0] = y;
   return true;

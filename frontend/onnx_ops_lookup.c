@@ -38,9 +38,9 @@ bool import_gather(Node *n) {
   // PyTorch refuses an index below 0 in an embedding.
   bool embedding =
       from_embedding || (axis == 0 && !node_known(n, n->in[1]) && node_of_embedding(n, n->in[0]));
-  n->out[0] =
-      build(n->b, OP_gather, IN(n->in[0], n->in[1]),
-            ATTRS(a_i("axis", axis), a_list("padding", &row, n_rows), a_b("embedding", embedding)));
+  n->out[0] = build_op(
+      n->b, OP_gather, IN(n->in[0], n->in[1]),
+      ATTRS(a_i("axis", axis), a_list("padding", &row, n_rows), a_b("embedding", embedding)));
   return true;
 }
 
@@ -65,7 +65,8 @@ static Value *gather_own(Node *n, Value *x, int batch, int end, Value *index) {
     dim[rank++] = t->dim[i];
   // Each index of the batch selects from its own table.
   Value *tables = build_reshape(n->b, x, rank, dim);
-  return build(n->b, OP_gather, IN(tables, index), ATTRS(a_i("axis", batch), a_i("batch", batch)));
+  return build_op(n->b, OP_gather, IN(tables, index),
+                  ATTRS(a_i("axis", batch), a_i("batch", batch)));
 }
 
 bool import_gather_elements(Node *n) {
@@ -106,9 +107,9 @@ static Value *component(Node *n, Value *index, int64_t k) {
   // A slice of one element, without its dimension.
   start[rank - 1] = k;
   dim[rank - 1] = 1;
-  Value *one = build(n->b, OP_slice, IN(index),
-                     ATTRS(a_list("starts", start, rank), a_list("steps", step, rank),
-                           a_list("shape", dim, rank)));
+  Value *one = build_op(n->b, OP_slice, IN(index),
+                        ATTRS(a_list("starts", start, rank), a_list("steps", step, rank),
+                              a_list("shape", dim, rank)));
   return build_reshape(n->b, one, rank - 1, dim);
 }
 
@@ -189,9 +190,9 @@ bool import_one_hot(Node *n) {
   Value *value[2];
   for (int i = 0; i < 2; i++) {
     Value *one =
-        build(n->b, OP_slice, IN(n->in[2]),
-              ATTRS(a_list("starts", (int64_t[]){i}, 1), a_list("steps", (int64_t[]){1}, 1),
-                    a_list("shape", (int64_t[]){1}, 1)));
+        build_op(n->b, OP_slice, IN(n->in[2]),
+                 ATTRS(a_list("starts", (int64_t[]){i}, 1), a_list("steps", (int64_t[]){1}, 1),
+                       a_list("shape", (int64_t[]){1}, 1)));
     value[i] = build_broadcast(n->b, build_reshape(n->b, one, 0, NULL), rank, hot->type->dim);
   }
   n->out[0] = build_where(n->b, hot, value[1], value[0]);

@@ -21,8 +21,8 @@ static Value *label_weights(Node *n, Value *labels, int64_t ignore) {
     labels = build_where(n->b, ignored, node_like(n, labels, 0), labels);
   }
   if (!weight) return kept;
-  Value *w = build(n->b, OP_gather, IN(weight, labels), ATTRS(a_i("axis", 0)));
-  return kept ? build(n->b, OP_mul, IN(w, kept), NO_ATTRS) : w;
+  Value *w = build_op(n->b, OP_gather, IN(weight, labels), ATTRS(a_i("axis", 0)));
+  return kept ? build_op(n->b, OP_mul, IN(w, kept), NO_ATTRS) : w;
 }
 
 static bool loss(Node *n, OpKind kind) {
@@ -40,11 +40,11 @@ static bool loss(Node *n, OpKind kind) {
   for (int i = 0; i < rank; i++)
     perm[i] = i == 0 ? 0 : i == rank - 1 ? 1 : i + 1;
   Value *scores = build_transpose(n->b, x, perm);
-  Value *l = build(n->b, kind, IN(scores, labels), ATTRS(a_i("ignore", ignore)));
+  Value *l = build_op(n->b, kind, IN(scores, labels), ATTRS(a_i("ignore", ignore)));
   if (!l) return false;
   // Also without class weights, ignored labels have weight 0.
   Value *w = label_weights(n, labels, ignore);
-  if (w && node_in(n, 2)) l = build(n->b, OP_mul, IN(l, w), NO_ATTRS);
+  if (w && node_in(n, 2)) l = build_op(n->b, OP_mul, IN(l, w), NO_ATTRS);
   if (!l) return false;
   int64_t axes[MAX_RANK], count = type_count(l->type);
   for (int i = 0; i < l->type->rank; i++)
@@ -52,7 +52,8 @@ static bool loss(Node *n, OpKind kind) {
   if (!none) l = build_reduce_sum(n->b, l, axes, l->type->rank, false);
   // A weighted mean divides by the sum of the weights.
   if (mean && w)
-    l = build(n->b, OP_div, IN(l, build_reduce_sum(n->b, w, axes, w->type->rank, false)), NO_ATTRS);
+    l = build_op(n->b, OP_div, IN(l, build_reduce_sum(n->b, w, axes, w->type->rank, false)),
+                 NO_ATTRS);
   else if (mean)
     l = build_scale(n->b, l, 1.0 / (double)count);
   n->out[0] = l;
@@ -62,7 +63,7 @@ static bool loss(Node *n, OpKind kind) {
 bool import_softmax_cross_entropy_loss(Node *n) {
   if (!loss(n, OP_cross_entropy)) return false;
   if (node_wants(n, 1))
-    n->out[1] = build(n->b, OP_log_softmax, IN(n->in[0]), ATTRS(a_i("axis", 1)));
+    n->out[1] = build_op(n->b, OP_log_softmax, IN(n->in[0]), ATTRS(a_i("axis", 1)));
   return true;
 }
 

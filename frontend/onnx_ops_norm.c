@@ -14,7 +14,7 @@
 static bool softmax_by_axis(Node *n, OpKind kind) {
   int axis;
   if (!node_axis(n, node_int(n, "axis", -1), node_rank(n, 0), &axis)) return false;
-  n->out[0] = build(n->b, kind, IN(n->in[0]), ATTRS(a_i("axis", axis)));
+  n->out[0] = build_op(n->b, kind, IN(n->in[0]), ATTRS(a_i("axis", axis)));
   return true;
 }
 
@@ -41,7 +41,7 @@ static bool softmax_2d(Node *n, OpKind kind) {
   const Type *t = n->in[0]->type;
   Value *x = coerce(n, &axis);
   if (!x) return false;
-  Value *y = build(n->b, kind, IN(x), ATTRS(a_i("axis", axis)));
+  Value *y = build_op(n->b, kind, IN(x), ATTRS(a_i("axis", axis)));
   // The result has the shape of the operand again.
   n->out[0] = build_reshape(n->b, y, t->rank, t->dim);
   return true;
@@ -69,8 +69,8 @@ static Value *hardmax(Node *n, Value *x, int axis) {
   int64_t count = x->type->dim[axis], dim[MAX_RANK];
   for (int i = 0; i < x->type->rank; i++)
     dim[i] = i == axis ? count : 1;
-  Value *best = build(n->b, OP_arg_max, IN(x),
-                      ATTRS(a_i("axis", axis), a_b("keep", true), a_b("last", false)));
+  Value *best = build_op(n->b, OP_arg_max, IN(x),
+                         ATTRS(a_i("axis", axis), a_b("keep", true), a_b("last", false)));
   // The positions along the axis, compared with that of the maximum.
   Value *at = build_reshape(n->b, node_count_up(n, count), x->type->rank, dim);
   return build_cast(n->b, node_binary(n, OP_equal, best, at), x->type->dtype);
@@ -137,7 +137,7 @@ static Value *zeros(Node *n, DType dtype, int64_t count) {
 }
 
 static Value *layer_norm(Node *n, Value *x, Value *scale, Value *bias, double eps) {
-  return build(n->b, OP_layer_norm, IN(x, scale, bias), ATTRS(a_f("eps", eps)));
+  return build_op(n->b, OP_layer_norm, IN(x, scale, bias), ATTRS(a_f("eps", eps)));
 }
 
 bool import_layer_normalization(Node *n) {
@@ -178,9 +178,9 @@ bool import_rms_normalization(Node *n) {
   if (n->b->failed) return false;
   // A scale that varies over leading dimensions is applied after the op.
   Value *y =
-      build(n->b, OP_rms_norm,
-            IN(build_reshape(n->b, x, t.rank, t.dim), g ? g : ones(n, x->type->dtype, t.count)),
-            ATTRS(a_f("eps", eps)));
+      build_op(n->b, OP_rms_norm,
+               IN(build_reshape(n->b, x, t.rank, t.dim), g ? g : ones(n, x->type->dtype, t.count)),
+               ATTRS(a_f("eps", eps)));
   y = build_reshape(n->b, y, x->type->rank, x->type->dim);
   n->out[0] = g ? y : node_binary(n, OP_mul, y, n->in[1]);
   return true;
@@ -273,7 +273,7 @@ bool import_batch_normalization(Node *n) {
   for (int i = 3; i < 5; i++)
     node_keep(n, i, WHY_statistic);
   if (!in_training(n)) {
-    n->out[0] = build(n->b, OP_batch_norm, n->in, 5, ATTRS(a_i("axis", 1), a_f("eps", eps)));
+    n->out[0] = build_op(n->b, OP_batch_norm, n->in, 5, ATTRS(a_i("axis", 1), a_f("eps", eps)));
     return true;
   }
   // One value per channel has no variance to train with.
@@ -283,7 +283,7 @@ bool import_batch_normalization(Node *n) {
                      "would be that of one",
                      type_text(n->a, x->type));
   Value *in[] = {x, n->in[1], n->in[2], newest(n, n->in[3]), newest(n, n->in[4])};
-  Value *y = build(
+  Value *y = build_op(
       n->b, OP_batch_norm_train, in, 5,
       ATTRS(a_i("axis", 1), a_f("eps", eps), a_f("momentum", momentum), a_b("unbiased", unbiased)));
   if (!y) return false;
@@ -322,14 +322,14 @@ bool import_lrn(Node *n) {
   // With an even size, the window has one channel more after than before.
   int64_t pads[4] = {(size - 1) / 2, 0, size - 1 - (size - 1) / 2, 0};
   Value *squares = build_reshape(n->b, node_unary(n, OP_square, x), 4, plane);
-  Value *mean =
-      build(n->b, OP_avg_pool, IN(squares),
-            ATTRS(a_list("kernel", kernel, 2), a_list("strides", once, 2), a_list("pads", pads, 4),
-                  a_list("dilations", once, 2), a_b("include_pad", true),
-                  a_b("channels_last", false), a_list("shape", plane, 4)));
+  Value *mean = build_op(n->b, OP_avg_pool, IN(squares),
+                         ATTRS(a_list("kernel", kernel, 2), a_list("strides", once, 2),
+                               a_list("pads", pads, 4), a_list("dilations", once, 2),
+                               a_b("include_pad", true), a_b("channels_last", false),
+                               a_list("shape", plane, 4)));
   Value *base =
       build_scale(n->b, build_reshape(n->b, mean, t->rank, t->dim), node_float(n, "alpha", 1e-4));
-  base = build(n->b, OP_offset, IN(base), ATTRS(a_f("by", node_float(n, "bias", 1))));
+  base = build_op(n->b, OP_offset, IN(base), ATTRS(a_f("by", node_float(n, "bias", 1))));
   Value *power = node_binary(n, OP_pow, base, node_like(n, x, node_float(n, "beta", 0.75)));
   n->out[0] = node_binary(n, OP_div, x, power);
   return true;

@@ -32,8 +32,8 @@ static bool read_axes(Node *n, Axes *out) {
 // A reduction over no axes is the identity.
 static Value *reduce(Node *n, OpKind kind, Value *x, const Axes *axes) {
   if (axes->n == 0) return x;
-  return build(n->b, kind, IN(x),
-               ATTRS(a_list("axes", axes->at, axes->n), a_b("keep", axes->keep)));
+  return build_op(n->b, kind, IN(x),
+                  ATTRS(a_list("axes", axes->at, axes->n), a_b("keep", axes->keep)));
 }
 
 // Builds a reduction; `before` is applied to every element; N_OPS: none.
@@ -83,7 +83,7 @@ static bool is_empty(const Type *t, const Axes *axes) {
 static Value *first_of(Node *n, Value *x, OpKind arg, const Axes *axes) {
   int axis = (int)axes->at[0], rank = x->type->rank;
   Value *at =
-      build(n->b, arg, IN(x), ATTRS(a_i("axis", axis), a_b("keep", true), a_b("last", false)));
+      build_op(n->b, arg, IN(x), ATTRS(a_i("axis", axis), a_b("keep", true), a_b("last", false)));
   int64_t dim[MAX_RANK];
   for (int i = 0; i < rank; i++)
     dim[i] = i == axis ? x->type->dim[i] : 1;
@@ -175,9 +175,9 @@ bool import_reduce_log_sum_exp(Node *n) {
 static bool arg(Node *n, OpKind kind) {
   int axis;
   if (!node_axis(n, node_int(n, "axis", 0), node_rank(n, 0), &axis)) return false;
-  n->out[0] = build(n->b, kind, IN(n->in[0]),
-                    ATTRS(a_i("axis", axis), a_b("keep", node_int(n, "keepdims", 1)),
-                          a_b("last", node_int(n, "select_last_index", 0))));
+  n->out[0] = build_op(n->b, kind, IN(n->in[0]),
+                       ATTRS(a_i("axis", axis), a_b("keep", node_int(n, "keepdims", 1)),
+                             a_b("last", node_int(n, "select_last_index", 0))));
   return true;
 }
 
@@ -195,8 +195,8 @@ bool import_cumsum(Node *n) {
   // The axis is an operand, known at compile time.
   if (!node_setting_int(n, 1, "axis", 0, &at) || !node_axis(n, at, node_rank(n, 0), &axis))
     return false;
-  n->out[0] = build(n->b, OP_cumsum, IN(n->in[0]),
-                    ATTRS(a_i("axis", axis), a_b("exclusive", node_int(n, "exclusive", 0)),
-                          a_b("reverse", node_int(n, "reverse", 0))));
+  n->out[0] = build_op(n->b, OP_cumsum, IN(n->in[0]),
+                       ATTRS(a_i("axis", axis), a_b("exclusive", node_int(n, "exclusive", 0)),
+                             a_b("reverse", node_int(n, "reverse", 0))));
   return true;
 }

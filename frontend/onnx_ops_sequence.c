@@ -160,6 +160,6 @@ bool import_concat_from_sequence(Node *n) {
       dim[k] = k < axis ? each->dim[k] : k == axis ? 1 : each->dim[k - 1];
     in[i] = build_reshape(n->b, in[i], t->rank + 1, dim);
   }
-  n->out[0] = s->n == 1 ? in[0] : build(n->b, OP_concat, in, s->n, ATTRS(a_i("axis", axis)));
+  n->out[0] = s->n == 1 ? in[0] : build_op(n->b, OP_concat, in, s->n, ATTRS(a_i("axis", axis)));
   return true;
 }

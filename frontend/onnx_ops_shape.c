@@ -135,7 +135,7 @@ bool import_concat(Node *n) {
     count--;
   }
   if (!node_axis(n, node_int(n, "axis", 1), in[0]->type->rank, &axis)) return false;
-  n->out[0] = count == 1 ? in[0] : build(n->b, OP_concat, in, count, ATTRS(a_i("axis", axis)));
+  n->out[0] = count == 1 ? in[0] : build_op(n->b, OP_concat, in, count, ATTRS(a_i("axis", axis)));
   return true;
 }
 
@@ -205,11 +205,11 @@ bool import_slice(Node *n) {
     steps[axis] = shape[axis] > 1 ? step : 1;
     whole = whole && shape[axis] == length && steps[axis] == 1;
   }
-  n->out[0] = whole
-                  ? n->in[0]
-                  : build(n->b, OP_slice, IN(n->in[0]),
-                          ATTRS(a_list("starts", starts, x->rank), a_list("steps", steps, x->rank),
-                                a_list("shape", shape, x->rank)));
+  n->out[0] =
+      whole ? n->in[0]
+            : build_op(n->b, OP_slice, IN(n->in[0]),
+                       ATTRS(a_list("starts", starts, x->rank), a_list("steps", steps, x->rank),
+                             a_list("shape", shape, x->rank)));
   return true;
 }
 
@@ -241,9 +241,9 @@ bool import_pad(Node *n) {
   }
   if (!node_shape(n, x->rank, shape)) return false;
   n->out[0] = none ? n->in[0]
-                   : build(n->b, OP_pad, IN(n->in[0]),
-                           ATTRS(a_list("low", low, x->rank), a_list("shape", shape, x->rank),
-                                 a_s("mode", mode), a_f("value", value)));
+                   : build_op(n->b, OP_pad, IN(n->in[0]),
+                              ATTRS(a_list("low", low, x->rank), a_list("shape", shape, x->rank),
+                                    a_s("mode", mode), a_f("value", value)));
   return true;
 }
 
@@ -305,8 +305,8 @@ bool import_trilu(Node *n) {
   // All larger diagonals are outside of the matrix, too.
   if (k > INT32_MAX) k = INT32_MAX;
   if (k < -INT32_MAX) k = -INT32_MAX;
-  n->out[0] = build(n->b, OP_trilu, IN(n->in[0]),
-                    ATTRS(a_b("upper", node_int(n, "upper", 1)), a_i("k", k)));
+  n->out[0] = build_op(n->b, OP_trilu, IN(n->in[0]),
+                       ATTRS(a_b("upper", node_int(n, "upper", 1)), a_i("k", k)));
   return true;
 }
 

@@ -71,10 +71,10 @@ bool import_conv(Node *n) {
        memcmp(kernel.at, w->type->dim + 2, (size_t)kernel.n * sizeof *kernel.at) != 0))
     return node_fail(n, "kernel_shape is not that of its weight");
   if (!read_geometry(n, w->type->dim + 2, &g)) return false;
-  Value *y = build(n->b, OP_conv, IN(x, w),
-                   ATTRS(a_list("strides", g.stride, g.n), a_list("pads", g.pad, 2 * g.n),
-                         a_list("dilations", g.dilation, g.n),
-                         a_i("group", node_int(n, "group", 1)), a_b("channels_last", false)));
+  Value *y = build_op(n->b, OP_conv, IN(x, w),
+                      ATTRS(a_list("strides", g.stride, g.n), a_list("pads", g.pad, 2 * g.n),
+                            a_list("dilations", g.dilation, g.n),
+                            a_i("group", node_int(n, "group", 1)), a_b("channels_last", false)));
   // One number per channel, broadcast over the spatial dimensions.
   if (bias && y) {
     if (bias->type->rank != 1) return node_fail(n, "its bias is not a vector");
@@ -114,10 +114,10 @@ bool import_max_pool(Node *n) {
   Value *x = n->in[0];
   DType dtype = x->type->dtype;
   bool narrow = dtype_class[dtype] != 'F'; // of 8 bits by the standard, so exact as f32
-  Value *y = build(n->b, OP_max_pool, IN(narrow ? build_cast(n->b, x, DT_f32) : x),
-                   ATTRS(a_list("kernel", g.kernel, g.n), a_list("strides", g.stride, g.n),
-                         a_list("pads", g.pad, 2 * g.n), a_list("dilations", g.dilation, g.n),
-                         a_b("channels_last", false), a_list("shape", g.out, g.n + 2)));
+  Value *y = build_op(n->b, OP_max_pool, IN(narrow ? build_cast(n->b, x, DT_f32) : x),
+                      ATTRS(a_list("kernel", g.kernel, g.n), a_list("strides", g.stride, g.n),
+                            a_list("pads", g.pad, 2 * g.n), a_list("dilations", g.dilation, g.n),
+                            a_b("channels_last", false), a_list("shape", g.out, g.n + 2)));
   if (!y) return false;
   // The index of a maximum is that in the whole tensor; the op's is that in its plane.
   const Type *t = x->type;
@@ -139,11 +139,11 @@ bool import_average_pool(Node *n) {
   Geometry g;
   if (!pool_geometry(n, &g)) return false;
   // The shape is explicit, since ceil_mode is not an attribute of the op.
-  n->out[0] = build(n->b, OP_avg_pool, IN(n->in[0]),
-                    ATTRS(a_list("kernel", g.kernel, g.n), a_list("strides", g.stride, g.n),
-                          a_list("pads", g.pad, 2 * g.n), a_list("dilations", g.dilation, g.n),
-                          a_b("include_pad", node_int(n, "count_include_pad", 0)),
-                          a_b("channels_last", false), a_list("shape", g.out, g.n + 2)));
+  n->out[0] = build_op(n->b, OP_avg_pool, IN(n->in[0]),
+                       ATTRS(a_list("kernel", g.kernel, g.n), a_list("strides", g.stride, g.n),
+                             a_list("pads", g.pad, 2 * g.n), a_list("dilations", g.dilation, g.n),
+                             a_b("include_pad", node_int(n, "count_include_pad", 0)),
+                             a_b("channels_last", false), a_list("shape", g.out, g.n + 2)));
   return true;
 }
 
@@ -164,7 +164,7 @@ bool import_global_average_pool(Node *n) {
 bool import_global_max_pool(Node *n) {
   int64_t axes[MAX_RANK];
   int count = spatial_axes(n, axes);
-  n->out[0] = build(n->b, OP_reduce_max, IN(n->in[0]),
-                    ATTRS(a_list("axes", axes, count), a_b("keep", true)));
+  n->out[0] = build_op(n->b, OP_reduce_max, IN(n->in[0]),
+                       ATTRS(a_list("axes", axes, count), a_b("keep", true)));
   return true;
 }

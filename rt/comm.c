@@ -118,7 +118,7 @@ static int run_job(Queue *q, const Job *job) {
   };
   // The trace measures the job in this thread.
   double start = c->rank->trace ? nnrt_now_us() : 0;
-  int code = c->way->run[job->kind](c, job);
+  int code = c->transport->run[job->kind](c, job);
   if (c->rank->trace) {
     TraceOf of = job->of;
     if (!of.name) of.name = name[job->kind];
@@ -140,7 +140,8 @@ static void set_code(NnrtComm *c, int code) {
 // Waits until there is a job, or for a second if the wire must be checked; with the lock held.
 static void wait_for_more(Queue *q) {
   NnrtComm *c = q->comm;
-  bool checks = q->lane == QUEUE_here && c->way == &nnrt_comm_peers && c->wire->check && !c->lost;
+  bool checks =
+      q->lane == QUEUE_here && c->transport == &nnrt_comm_peers && c->wire->check && !c->lost;
   if (!checks) {
     pthread_cond_wait(&q->more, &c->lock);
     return;
@@ -197,7 +198,7 @@ static void *communicate(void *arg) {
   Queue *q = arg;
   NnrtComm *c = q->comm;
   // Transports are opened by the thread that uses them, as MPI wants it.
-  int code = c->way->open(c);
+  int code = c->transport->open(c);
   pthread_mutex_lock(&c->lock);
   set_code(c, code);
   c->ready = true;
@@ -206,15 +207,15 @@ static void *communicate(void *arg) {
   pthread_mutex_unlock(&c->lock);
   // The transport may be closed only after the other thread has ended.
   if (c->n_queues > 1) pthread_join(c->queue[QUEUE_ahead].thread, NULL);
-  if (orderly) c->way->close(c);
+  if (orderly) c->transport->close(c);
   return NULL;
 }
 
-bool nnrt_comm_open(NnrtRank *r, const CommWay *way, void *shared, Why *w) {
+bool nnrt_comm_open(NnrtRank *r, const Transport *way, void *shared, Why *w) {
   NnrtComm *c = r->comm = nnrt_must_alloc(sizeof *c);
   const NnrtProgram *p = r->program;
   c->rank = r;
-  c->way = way;
+  c->transport = way;
   c->patience = nnrt_device_patience(r->run);
   // The group of all ranks, and those of the program's collectives.
   c->world = (Group){.n = r->ranks, .me = r->rank};
@@ -237,7 +238,7 @@ bool nnrt_comm_open(NnrtRank *r, const CommWay *way, void *shared, Why *w) {
 
   c->wire = shared; // comm_threads casts it back to its own type
   // Moves ahead of their use have a queue of their own, so that collectives overtake them.
-  bool ahead = p->n_owed > 0;
+  bool ahead = p->n_deferred > 0;
   for (int i = 0; i < p->n_moves; i++)
     ahead |= p->move[i].ahead;
   c->n_queues = ahead ? N_QUEUES : 1;
@@ -419,7 +420,7 @@ void nnrt_comm_exchange(NnrtRank *r, Exchange *e) {
 }
 
 void nnrt_comm_sum(NnrtRank *r, int64_t *x, int n) {
-  if (r->ranks == 1 || !r->program->n_owed) {
+  if (r->ranks == 1 || !r->program->n_deferred) {
     Job job = {JOB_reduce, &r->comm->world, x, x, n, NNRT_i64, .everyone = true};
     int code = nnrt_comm_do(r->comm, job);
     if (code) fail(r, code);

@@ -110,7 +110,7 @@ typedef struct Queue {
 enum { QUEUE_here, QUEUE_ahead, N_QUEUES };
 
 typedef struct NnrtComm {
-  const struct CommWay *way;
+  const struct Transport *transport;
   NnrtRank *rank;
   Group world, *group; // the program's groups
   Route *route;        // [n_moves]
@@ -138,17 +138,17 @@ typedef struct NnrtComm {
 // Functions of a transport, called by the threads of the queues.  Moves are called by the thread of
 // their queue, all else by the first thread, which opens before and closes after the other runs.
 // They return a code, as kernels do.
-typedef struct CommWay {
+typedef struct Transport {
   const char *name;
   int (*open)(NnrtComm *c);
   void (*close)(NnrtComm *c);
   int (*run[N_JOB_KINDS])(NnrtComm *c, const Job *job);
-} CommWay;
+} Transport;
 
-extern const CommWay nnrt_comm_threads, nnrt_comm_peers;
+extern const Transport nnrt_comm_threads, nnrt_comm_peers;
 
 // Creates r->comm; `shared` is the result of comm_threads_new, or the wire.
-bool nnrt_comm_open(NnrtRank *r, const CommWay *way, void *shared, Why *w);
+bool nnrt_comm_open(NnrtRank *r, const Transport *way, void *shared, Why *w);
 void nnrt_comm_close(NnrtRank *r);
 void *nnrt_comm_threads_new(const NnrtProgram *p); // shared by all ranks of this process
 void nnrt_comm_threads_free(void *shared, const NnrtProgram *p);

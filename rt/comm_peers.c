@@ -167,7 +167,7 @@ static int move_peers(NnrtComm *c, const Job *job) {
   return 0;
 }
 
-const CommWay nnrt_comm_peers = {
+const Transport nnrt_comm_peers = {
     .name = "peers",
     .open = open_peers,
     .close = close_peers,

@@ -305,7 +305,7 @@ static int move_threads(NnrtComm *c, const Job *job) {
   return 0;
 }
 
-const CommWay nnrt_comm_threads = {
+const Transport nnrt_comm_threads = {
     .name = "threads",
     .open = open_threads,
     .close = close_threads,

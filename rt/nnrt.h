@@ -119,7 +119,7 @@ typedef struct NnrtTensor {
   bool train;      // of a weight: an optimizer updates it
   bool unread;     // of an input: no op reads it, and it may be missing
   bool every_step; // of an input: each step reads its whole file, and no dimension is rows
-  bool owed;       // of an output: of the previous step, until all deferred updates have run
+  bool deferred;   // of an output: of the previous step, until all deferred updates have run
   // Its dimensions for users and files, if they differ: the same elements in the same order.  A
   // rank of 0: they do not.
   int known_rank;
@@ -215,10 +215,10 @@ typedef struct NnrtProgram {
   int split_rank;        // of --split-ranks: 1 + the only rank that this executable can be; 0: any
   int64_t batch;         // rows per step
   NnrtGraph train, eval; // eval.n_tensors is 0 without an eval graph
-  // The deferred updates of a step of train, which the next step runs by nnrt_settle before their
-  // results are used: [n_owed].  A program that has them has only one NnrtRankProgram.
-  void (*const *owed)(NnrtRank *r);
-  int n_owed;
+  // The deferred updates of a step of train, which the next step runs by nnrt_flush_deferred before
+  // their results are used: [n_deferred].  A program that has them has only one NnrtRankProgram.
+  void (*const *deferred)(NnrtRank *r);
+  int n_deferred;
   int64_t payload_bytes;
   int n_prep;
   double lr;               // default of --lr
@@ -246,7 +246,7 @@ struct NnrtRank {
   int (*coord)[NNRT_MAX_AXES];
   int micro;   // the slice of time, from 0
   int piece;   // the current piece of the step (step.c)
-  int settled; // number of the previous step's deferred updates that have run (nnrt_settle)
+  int settled; // number of the previous step's deferred updates that have run (nnrt_flush_deferred)
   int rank, ranks;
   int64_t step;
   int *op; // index of the current op in the graph; GPU kernels store it with the errors they find
@@ -277,7 +277,7 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p);
 // Ends the job: prints rank, step, op `i` of the running graph, and the meaning of `code`.
 NNRT_NORETURN void nnrt_fail(NnrtRank *r, int i, int code);
 // Runs those of the first `n` deferred updates of the previous step that have not run yet.
-void nnrt_settle(NnrtRank *r, int n);
+void nnrt_flush_deferred(NnrtRank *r, int n);
 void nnrt_trace_begin(NnrtRank *r, int i);
 void nnrt_trace_end(NnrtRank *r, int i);
 void nnrt_in_use_op(NnrtRank *r, int i); // -1: between ops

@@ -45,7 +45,7 @@ void nnrt_program_terms(const NnrtProgram *p, Terms *t) {
   // The hash differs, almost certainly, between programs with incompatible ranks.
   const int64_t sizes[] = {p->ranks,   p->micro_batches,  p->batch,           p->n_mesh,
                            p->n_moves, p->n_groups,       p->train.n_tensors, p->eval.n_tensors,
-                           p->seed,    p->skeleton_bytes, p->n_holes,         p->n_owed};
+                           p->seed,    p->skeleton_bytes, p->n_holes,         p->n_deferred};
   uint64_t key = add_key(0, sizes, sizeof sizes);
   key = add_key(key, &p->lr, sizeof p->lr);
   key = add_text(key, p->lr_schedule);

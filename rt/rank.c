@@ -17,7 +17,7 @@
 
 typedef struct Seat {
   NnrtRank rank;
-  const CommWay *way;
+  const Transport *way;
   void *shared;
   int status;
 } Seat;

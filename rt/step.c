@@ -154,11 +154,11 @@ static void start_moves(NnrtRank *r) {
 }
 
 // Counts the traffic as that of the update, in any phase.
-void nnrt_settle(NnrtRank *r, int n) {
+void nnrt_flush_deferred(NnrtRank *r, int n) {
   int phase = r->comm->traffic.phase;
   nnrt_traffic_phase(r, TRAFFIC_update);
   while (r->settled < n)
-    r->program->owed[r->settled++](r);
+    r->program->deferred[r->settled++](r);
   nnrt_traffic_phase(r, phase);
 }
 
@@ -217,11 +217,11 @@ static double take_answers(Trainer *t, int64_t step, double *out) {
   NnrtRank *r = t->r;
   double ended, settled;
   nnrt_take_answer(t, step, out, &ended);
-  if (t->p->n_owed) {
+  if (t->p->n_deferred) {
     nnrt_traffic_moves(r); // no piece contains it
-    nnrt_settle(r, t->p->n_owed);
+    nnrt_flush_deferred(r, t->p->n_deferred);
     // The norm of the gradients is known only now.
-    nnrt_device_ask(r, slot_of(step), t->out.owed);
+    nnrt_device_ask(r, slot_of(step), t->out.deferred);
     nnrt_take_answer(t, step, out, &settled);
   }
   nnrt_trace_resolve(r);
@@ -414,7 +414,7 @@ static bool begin(Trainer *t) {
   // Generated code prepares its kernels for the training graph.
   r->graph = &t->p->train;
   r->step = t->first;
-  r->settled = t->p->n_owed; // no update is deferred yet
+  r->settled = t->p->n_deferred; // no update is deferred yet
   r->code->init(r);
   if (run->flags.trace.given) nnrt_trace_start(r);
   if (run->flags.memory.given) nnrt_in_use_start(r);
@@ -579,7 +579,7 @@ void nnrt_find_outputs(const NnrtRank *r, const NnrtGraph *g, const char *const 
     const NnrtTensor *t = out->all[i] = nnrt_find_tensor(g, NNRT_output, names[i]);
     if (t && nnrt_on_mesh(r, t->mesh)) out->here[i] = t;
     // Results of deferred updates come later than the others.
-    *(t && t->owed ? &out->owed[i] : &out->now[i]) = out->here[i];
+    *(t && t->deferred ? &out->deferred[i] : &out->now[i]) = out->here[i];
     out->says[i] = t && r->program->mesh[t->mesh].rank[0] == r->rank;
   }
 }

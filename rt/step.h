@@ -15,7 +15,7 @@ typedef struct Outputs {
   const NnrtTensor *here[NNRT_ANSWERS]; // those on this rank
   bool says[NNRT_ANSWERS];              // this rank sends it to the others
   // Of `here`: results at the end of the step, and results of deferred updates.
-  const NnrtTensor *now[NNRT_ANSWERS], *owed[NNRT_ANSWERS];
+  const NnrtTensor *now[NNRT_ANSWERS], *deferred[NNRT_ANSWERS];
 } Outputs;
 
 typedef struct Trainer {

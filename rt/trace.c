@@ -152,7 +152,7 @@ void nnrt_trace_resolve(NnrtRank *r) {
 // Whether ranks of the program may have such a thread.
 static bool is_there(const NnrtProgram *p, int thread_of) {
   // Every rank of a program shows the same threads, even if one of them has no event.
-  bool ahead = p->schedule || p->n_owed, host = false;
+  bool ahead = p->schedule || p->n_deferred, host = false;
   for (int i = 0; i < p->n_moves; i++)
     ahead |= p->move[i].ahead;
   for (int i = 0; i < p->n_codes; i++)

@@ -29,21 +29,21 @@ static Value *move_axis(Comm *c, Value *v, int axis, Sbp to, Op *reader) {
   // One case per change of layout: see the table in comm.c.
   if (from.kind == SBP_P && to.kind == SBP_S) {
     b.origin = origin_for(c->m->arena, reason, "reduce_scatter");
-    out = build(&b, OP_reduce_scatter, IN(v), ATTRS(a_s("axis", name), a_i("dim", to.dim)));
+    out = build_op(&b, OP_reduce_scatter, IN(v), ATTRS(a_s("axis", name), a_i("dim", to.dim)));
   } else if (from.kind == SBP_P) {
     OpKind kind = along->time ? OP_accumulate : OP_all_reduce;
     b.origin = origin_for(c->m->arena, reason, op_info[kind].name);
-    out = build(&b, kind, IN(v), ATTRS(a_s("axis", name)));
+    out = build_op(&b, kind, IN(v), ATTRS(a_s("axis", name)));
   } else if (from.kind == SBP_S && along->time) {
     cannot_cut(c, reader, reader->id < c->n_ops ? c->dims_of[reader->id] : NULL);
     return NULL;
   } else if (from.kind == SBP_S && to.kind == SBP_S) {
     b.origin = origin_for(c->m->arena, reason, "all_to_all");
-    out = build(&b, OP_all_to_all, IN(v),
-                ATTRS(a_s("axis", name), a_i("from", from.dim), a_i("to", to.dim)));
+    out = build_op(&b, OP_all_to_all, IN(v),
+                   ATTRS(a_s("axis", name), a_i("from", from.dim), a_i("to", to.dim)));
   } else if (from.kind == SBP_S) {
     b.origin = origin_for(c->m->arena, reason, "all_gather");
-    out = build(&b, OP_all_gather, IN(v), ATTRS(a_s("axis", name), a_i("dim", from.dim)));
+    out = build_op(&b, OP_all_gather, IN(v), ATTRS(a_s("axis", name), a_i("dim", from.dim)));
   } else if (v->def && v->def->kind == OP_fill) {
     Type t = *v->type;
     t.dim[to.dim] /= along->size;
@@ -51,7 +51,7 @@ static Value *move_axis(Comm *c, Value *v, int axis, Sbp to, Op *reader) {
     out = build_fill(&b, t.dtype, t.rank, t.dim, attr_f(v->def, "value"));
   } else {
     b.origin = origin_for(c->m->arena, reason, "local_slice");
-    out = build(&b, OP_local_slice, IN(v), ATTRS(a_s("axis", name), a_i("dim", to.dim)));
+    out = build_op(&b, OP_local_slice, IN(v), ATTRS(a_s("axis", name), a_i("dim", to.dim)));
   }
   // The result differs along this axis only.
   if (!out) return NULL;

@@ -60,8 +60,8 @@ static bool join(const Fuser *f, Op *first, Op *op, int64_t *joined) {
   Builder b = {.g = op->graph, .at = op, .origin = op_origin(op), .d = f->d};
   Value *x = first->in[0].value;
   Value *out = op->kind == OP_all_reduce
-                   ? build(&b, op->kind, IN(x), ATTRS(a_s("axis", axes)))
-                   : build(&b, op->kind, IN(x), ATTRS(a_s("axis", axes), *op_attr(op, "dim")));
+                   ? build_op(&b, op->kind, IN(x), ATTRS(a_s("axis", axes)))
+                   : build_op(&b, op->kind, IN(x), ATTRS(a_s("axis", axes), *op_attr(op, "dim")));
   if (!out) return false;
   out->layout = op->out[0]->layout;
   // An update reads a reduced gradient, which has several numbers, unlike the norm.

@@ -144,7 +144,7 @@ static bool has_room(const Walk *w, const Group *g) {
 // -- Ops -----------------------------------------------------------------------------------------
 
 static bool add(Walk *w, OpKind kind, Attrs attrs, const Layout *to) {
-  Value *out = build(w->b, kind, IN(w->v), attrs);
+  Value *out = build_op(w->b, kind, IN(w->v), attrs);
   if (!out) return false;
   out->layout = to;
   w->v = out;

@@ -24,15 +24,15 @@ bool op_is_collective(const Op *op) {
 StepPart *graph_step_parts(const Graph *g, Arena *a) {
   const bool *begin = graph_begin_ops(g, a), *update = graph_update_ops(g, a);
   StepPart *part = arena_array(a, StepPart, g->n_ops);
-  DeferredGroups owed = {0};
+  DeferredGroups deferred = {0};
   for_each_op(op, g)
     part[op->id] = begin[op->id] ? STEP_begin : update[op->id] ? STEP_update : STEP_micro;
   // Deferred updates run in the next step, in the part of the op that they are due before.
-  graph_deferred_groups(g, a, &owed);
-  for (int i = 0; i < owed.n; i++) {
-    const Op *op = owed.at[i].first;
-    for (int k = 0; k < owed.at[i].n; k++, op = op->next)
-      part[op->id] = part[owed.at[i].due->id];
+  graph_deferred_groups(g, a, &deferred);
+  for (int i = 0; i < deferred.n; i++) {
+    const Op *op = deferred.at[i].first;
+    for (int k = 0; k < deferred.at[i].n; k++, op = op->next)
+      part[op->id] = part[deferred.at[i].due->id];
   }
   return part;
 }

@@ -20,7 +20,7 @@ typedef struct Touch {
   const Op *get;
   StepPart part;
   int64_t at;
-  bool owed; // in the next step, or at its end
+  bool deferred; // in the next step, or at its end
 } Touch;
 
 struct LaneLives {
@@ -189,7 +189,7 @@ static void touch(LaneLives *s, const Value *v, Touch t) {
   for (MemBlock *b = s->block_of[root_of(s, (int)v->id)]; b; b = b->next) {
     if (v->offset >= b->to || b->from >= end_of(v)) continue;
     t.block = b;
-    b->lasts |= t.part != STEP_micro || t.owed || value_accumulates(v);
+    b->lasts |= t.part != STEP_micro || t.deferred || value_accumulates(v);
     vec_push(s->scratch, &s->touch, t);
   }
 }
@@ -204,14 +204,15 @@ static Touch touch_of(const LaneLives *s, const Op *op, int64_t at) {
   return (Touch){.segment = op->segment,
                  .at = op->deferred ? s->due[op->id] : at,
                  .part = s->part[op->id],
-                 .owed = op->deferred};
+                 .deferred = op->deferred};
 }
 
 // The first op that reads the result of a carried all_reduce, or a view of it.
-static const Op *first_owed_reader(const Value *v) {
+static const Op *first_deferred_reader(const Value *v) {
   const Op *first = NULL;
   for_each_use(u, v) {
-    const Op *op = u->user && op_is_view(u->user) ? first_owed_reader(u->user->out[0]) : u->user;
+    const Op *op =
+        u->user && op_is_view(u->user) ? first_deferred_reader(u->user->out[0]) : u->user;
     if (op && (!first || op->id < first->id)) first = op;
   }
   return first;
@@ -236,7 +237,7 @@ static void find_touches(LaneLives *s) {
       t.part = s->part[op->id];
       touch(s, v, t);
       // A carried one also reads it in the next step, up to the first reader of its result.
-      if (carried) touch(s, v, touch_of(s, first_owed_reader(op->out[0]), 0));
+      if (carried) touch(s, v, touch_of(s, first_deferred_reader(op->out[0]), 0));
     }
     // A rank that only receives a move has its result from the `get` on.
     for (int i = 0; i < op->n_out; i++) {
@@ -251,8 +252,9 @@ static void find_touches(LaneLives *s) {
   // Results live to the end of the step.
   for (int i = 0; i < s->g->n_results; i++) {
     const Value *v = s->g->results[i]->use.value;
-    bool owed = v->def && v->def->deferred;
-    if (is_here(s, v)) touch(s, v, (Touch){.part = STEP_update, .at = INT64_MAX, .owed = owed});
+    bool deferred = v->def && v->def->deferred;
+    if (is_here(s, v))
+      touch(s, v, (Touch){.part = STEP_update, .at = INT64_MAX, .deferred = deferred});
   }
   // Persistent parameters occupy memory even without a reader.
   for (int i = 0; i < s->g->n_params; i++) {
@@ -336,13 +338,14 @@ static bool find_moment(const LaneLives *s, const Touch *t, int slice, Moment *o
 // The live range of a block that lasts: from its first touch in the first slice to its last in the
 // last.  Deferred ops run in the first slice.
 static Lived life_of_lasting(const LaneLives *s, const MemBlock *b, const Touch *t, int n,
-                             bool owed) {
+                             bool deferred) {
   Lived life = {false, s->run.end, {0, 0}};
   for (int i = 0; i < n; i++) {
     Moment from, to;
-    if (t[i].owed != owed) continue;
+    if (t[i].deferred != deferred) continue;
     life.lives = true;
-    if (!find_moment(s, &t[i], 0, &from) || !find_moment(s, &t[i], owed ? 0 : s->n_slices - 1, &to))
+    if (!find_moment(s, &t[i], 0, &from) ||
+        !find_moment(s, &t[i], deferred ? 0 : s->n_slices - 1, &to))
       continue;
     if (moment_before(from, life.from)) life.from = from;
     if (moment_before(life.to, to)) life.to = to;
@@ -390,13 +393,13 @@ void for_each_life(const LaneLives *s, EachLife *then, void *context) {
     }
     // Operands of deferred ops live to the end of their step, and in the next step to the op that
     // reads them.
-    Lived life = life_of_lasting(s, b, t, n, false), owed = life_of_lasting(s, b, t, n, true);
-    if (life.lives && owed.lives) {
+    Lived life = life_of_lasting(s, b, t, n, false), deferred = life_of_lasting(s, b, t, n, true);
+    if (life.lives && deferred.lives) {
       life.to = s->run.end;
-      owed.from = (Moment){0, 0};
+      deferred.from = (Moment){0, 0};
     }
     if (life.lives) then(b, life, context);
-    if (owed.lives) then(b, owed, context);
+    if (deferred.lives) then(b, deferred, context);
   }
 }
 

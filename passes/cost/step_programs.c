@@ -115,16 +115,16 @@ static int settle(StepState *s, Program *of_class, StepPart part, int at, int64_
 Program *step_part_programs(StepState *s, StepPart part, bool settles) {
   Program *of_class = arena_array(s->a, Program, s->n_classes);
   bool one_slice = module_slices(s->m) == 1;
-  int owed = settles ? 0 : s->events.n;
+  int deferred = settles ? 0 : s->events.n;
   for (int k = 0; k < s->n_classes; k++)
     of_class[k].part = part;
   // Deferred ops of the previous step run before the op that they are due before.
   for (int i = 0; i < s->events.n; i++) {
     if (s->events.at[i].part != part || s->events.at[i].due) continue;
-    owed = settle(s, of_class, part, owed, op_time(s->events.at[i].op));
+    deferred = settle(s, of_class, part, deferred, op_time(s->events.at[i].op));
     add_op(s, of_class, i);
   }
-  settle(s, of_class, part, owed, INT64_MAX);
+  settle(s, of_class, part, deferred, INT64_MAX);
   // With one slice, the all_reduces of the loop overlap with the update, and are waited for after
   // it.
   if (part == STEP_micro && one_slice) return of_class;

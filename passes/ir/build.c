@@ -30,7 +30,7 @@ Attr a_data(const char *name, const void *at, int64_t n) {
   return (Attr){.name = name, .kind = 'd', .data = {n, at}};
 }
 
-Value *build(Builder *b, OpKind kind, Value *const *in, int n_in, Attrs attrs) {
+Value *build_op(Builder *b, OpKind kind, Value *const *in, int n_in, Attrs attrs) {
   if (b->failed) return NULL;
   // An absent operand gives an absent result: gradients that are zero stay NULL.
   for (int i = 0; i < n_in; i++)
@@ -50,15 +50,15 @@ static bool has_shape(const Value *x, int rank, const int64_t *dim) {
 }
 
 Value *build_unary(Builder *b, OpKind kind, Value *x) {
-  return build(b, kind, IN(x), NO_ATTRS);
+  return build_op(b, kind, IN(x), NO_ATTRS);
 }
 
 Value *build_binary(Builder *b, OpKind kind, Value *x, Value *y) {
-  return build(b, kind, IN(x, y), NO_ATTRS);
+  return build_op(b, kind, IN(x, y), NO_ATTRS);
 }
 
 Value *build_where(Builder *b, Value *condition, Value *x, Value *y) {
-  return build(b, OP_where, IN(condition, x, y), NO_ATTRS);
+  return build_op(b, OP_where, IN(condition, x, y), NO_ATTRS);
 }
 
 Value *build_add(Builder *b, Value *sum, Value *x) {
@@ -66,7 +66,7 @@ Value *build_add(Builder *b, Value *sum, Value *x) {
 }
 
 Value *build_scale(Builder *b, Value *x, double by) {
-  return by == 1 ? x : build(b, OP_scale, IN(x), ATTRS(a_f("by", by)));
+  return by == 1 ? x : build_op(b, OP_scale, IN(x), ATTRS(a_f("by", by)));
 }
 
 Value *build_slice(Builder *b, Value *x, int dim, int64_t start, int64_t n) {
@@ -80,14 +80,14 @@ Value *build_slice(Builder *b, Value *x, int dim, int64_t start, int64_t n) {
   // The whole value, except in dimension `dim`.
   starts[dim] = start;
   shape[dim] = n;
-  return build(b, OP_slice, IN(x),
-               ATTRS(a_list("starts", starts, rank), a_list("steps", steps, rank),
-                     a_list("shape", shape, rank)));
+  return build_op(b, OP_slice, IN(x),
+                  ATTRS(a_list("starts", starts, rank), a_list("steps", steps, rank),
+                        a_list("shape", shape, rank)));
 }
 
 Value *build_reshape(Builder *b, Value *x, int rank, const int64_t *dim) {
   if (!x || has_shape(x, rank, dim)) return x;
-  return build(b, OP_reshape, IN(x), ATTRS(a_list("shape", dim, rank)));
+  return build_op(b, OP_reshape, IN(x), ATTRS(a_list("shape", dim, rank)));
 }
 
 Value *build_scalar(Builder *b, Value *x) {
@@ -100,12 +100,12 @@ Value *build_transpose(Builder *b, Value *x, const int64_t *perm) {
     identity &= perm[i] == i;
   // The identity needs no op.
   if (!x || identity) return x;
-  return build(b, OP_transpose, IN(x), ATTRS(a_list("perm", perm, x->type->rank)));
+  return build_op(b, OP_transpose, IN(x), ATTRS(a_list("perm", perm, x->type->rank)));
 }
 
 Value *build_broadcast(Builder *b, Value *x, int rank, const int64_t *dim) {
   if (!x || has_shape(x, rank, dim)) return x;
-  return build(b, OP_broadcast, IN(x), ATTRS(a_list("shape", dim, rank)));
+  return build_op(b, OP_broadcast, IN(x), ATTRS(a_list("shape", dim, rank)));
 }
 
 Value *build_reduce_sum(Builder *b, Value *x, const int64_t *axes, int n, bool keep) {
@@ -119,7 +119,8 @@ Value *build_reduce_sum(Builder *b, Value *x, const int64_t *axes, int n, bool k
   int n_sorted = 0;
   for (int i = 0; i < x->type->rank; i++)
     if (reduced[i]) sorted[n_sorted++] = i;
-  return build(b, OP_reduce_sum, IN(x), ATTRS(a_list("axes", sorted, n_sorted), a_b("keep", keep)));
+  return build_op(b, OP_reduce_sum, IN(x),
+                  ATTRS(a_list("axes", sorted, n_sorted), a_b("keep", keep)));
 }
 
 Value *build_sum(Builder *b, Value *x) {
@@ -142,12 +143,12 @@ Value *build_sum_to(Builder *b, Value *x, const Type *like) {
 }
 
 Value *build_cast(Builder *b, Value *x, DType to) {
-  return !x || x->type->dtype == to ? x : build(b, OP_cast, IN(x), ATTRS(a_t("to", to)));
+  return !x || x->type->dtype == to ? x : build_op(b, OP_cast, IN(x), ATTRS(a_t("to", to)));
 }
 
 Value *build_fill(Builder *b, DType dtype, int rank, const int64_t *dim, double value) {
-  return build(b, OP_fill, NULL, 0,
-               ATTRS(a_f("value", value), a_list("shape", dim, rank), a_t("to", dtype)));
+  return build_op(b, OP_fill, NULL, 0,
+                  ATTRS(a_f("value", value), a_list("shape", dim, rank), a_t("to", dtype)));
 }
 
 Value *build_full_like(Builder *b, const Value *x, double value) {
@@ -176,9 +177,9 @@ Value *build_constant(Builder *b, const Type *type, const void *bytes) {
   if (all_equal(&t, &value))
     v = build_fill(b, type->dtype, type->rank, type->dim, value);
   else
-    v = build(b, OP_constant, NULL, 0,
-              ATTRS(a_data("value", bytes, type_bytes(type)),
-                    a_list("shape", type->dim, type->rank), a_t("to", type->dtype)));
+    v = build_op(b, OP_constant, NULL, 0,
+                 ATTRS(a_data("value", bytes, type_bytes(type)),
+                       a_list("shape", type->dim, type->rank), a_t("to", type->dtype)));
   arena_free(scratch);
   return v;
 }

@@ -1,7 +1,7 @@
 // Short spellings for gradients, importers and passes.
 //
-//     Value *wt = build(b, OP_transpose, IN(w), ATTRS(a_list("perm", perm, 2)));
-//     Value *dx = build(b, OP_linear, IN(dy, wt), NO_ATTRS);
+//     Value *wt = build_op(b, OP_transpose, IN(w), ATTRS(a_list("perm", perm, 2)));
+//     Value *dx = build_op(b, OP_linear, IN(dy, wt), NO_ATTRS);
 //
 // An error is reported once, at the builder's origin.  From then on `failed` is set and every call
 // returns NULL, so a chain needs one check at its end.  A NULL operand gives NULL.
@@ -43,7 +43,7 @@ Attr a_list(const char *name, const int64_t *at, int n);
 Attr a_data(const char *name, const void *at, int64_t n);
 
 // Returns the first result; the others are result->def->out[i].
-Value *build(Builder *b, OpKind kind, Value *const *in, int n_in, Attrs attrs);
+Value *build_op(Builder *b, OpKind kind, Value *const *in, int n_in, Attrs attrs);
 
 Value *build_unary(Builder *b, OpKind kind, Value *x); // without attributes
 Value *build_binary(Builder *b, OpKind kind, Value *x, Value *y);

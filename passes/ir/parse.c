@@ -11,7 +11,7 @@
 //     init      = ("@" STRING "+" NUMBER [":" NUMBER] | "=" (NUMBER | list | BYTES | random))
 //                 ["as" dtype]
 //     op        = [%NAME {"," %NAME} "="] WORD [@NAME] [%NAME {"," %NAME}] {WORD "=" attr}
-//                 [":" type {"," type} ["split=[" ... "]"]] origin ["segment=" WORD] ["owed"]
+//                 [":" type {"," type} ["split=[" ... "]"]] origin ["segment=" WORD] ["deferred"]
 //     origin    = ["backward" | "update"] ["of=" NUMBER] ["piece=" NUMBER] ["turn=" NUMBER]
 //                 ["recompute_group=" NUMBER ["by_piece"]] ["offload_group=" NUMBER]
 //     type      = dtype "[" [NUMBER {"," NUMBER}] "]" [layout] ["at" NUMBER ["slots=" NUMBER ":" NUMBER]]

@@ -24,7 +24,7 @@ typedef struct Statement {
   char split[MAX_AXES];
   Origin origin; // without the location, which comes last
   int segment;
-  bool owed;
+  bool deferred;
 } Statement;
 
 // Reads the called graph, unless it is already read.
@@ -226,7 +226,7 @@ static bool parse_statement(Parser *p, Statement *s) {
     if (!t) return false;
     s->segment = schedule_segment(p->g, t->text);
   }
-  s->owed = parser_accept(p, "owed");
+  s->deferred = parser_accept(p, "deferred") || parser_accept(p, "owed"); // also the older name
   return true;
 }
 
@@ -253,7 +253,7 @@ static bool check_results(Parser *p, const Statement *s, Op *op) {
   // Fields that op_new does not know.
   memcpy(op->split, s->split, sizeof op->split);
   op->segment = s->segment;
-  op->deferred = s->owed;
+  op->deferred = s->deferred;
   return true;
 }
 

@@ -137,7 +137,7 @@ static Line op_line(Arena *a, const Op *op) {
   for (int i = 0; any && i < n_axes; i++)
     strbuf_addf(&type, "%s%c", i ? "," : " split=[", op->split[i] ? op->split[i] : '-');
   if (any) strbuf_add(&type, "]");
-  // " backward of=3 piece=2 turn=1 recompute_group=3 segment=B0", " update owed"
+  // " backward of=3 piece=2 turn=1 recompute_group=3 segment=B0", " update deferred"
   if (op->part != PART_forward) strbuf_addf(&type, " %s", train_part_name[op->part]);
   if (op->of) strbuf_addf(&type, " of=%d", op->of);
   if (op->piece) strbuf_addf(&type, " piece=%d", op->piece);
@@ -148,7 +148,7 @@ static Line op_line(Arena *a, const Op *op) {
   if (op->offload_group) strbuf_addf(&type, " offload_group=%d", op->offload_group);
   if (op->segment)
     strbuf_addf(&type, " segment=%s", str_name(a, segment_name(op->graph, op->segment)));
-  if (op->deferred) strbuf_add(&type, " owed");
+  if (op->deferred) strbuf_add(&type, " deferred");
   return (Line){what.at, type.at, loc_comment(a, op->loc)};
 }
 

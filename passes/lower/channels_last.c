@@ -122,7 +122,7 @@ static Value *last(Images *c, Value *v) {
     int over = rank - x->type->rank;
     for (int i = 0; i < rank; i++)
       ones[i] = i < over ? 1 : x->type->dim[i - over];
-    x = transposed(b, build_reshape(b, x, rank, ones), perm);
+    x = build_transposed(b, build_reshape(b, x, rank, ones), perm);
     made = build_broadcast(b, x, rank, dim);
   }
   if (v->id < c->n_values) c->last[v->id] = made;
@@ -228,7 +228,7 @@ static bool move(Images *c, Op *op, const ImageOp *row) {
       at[k] = was[perm[k]];
     attr->list.at = at;
   }
-  Value *made = build(&c->b, op->kind, in, op->n_in, (Attrs){attrs, n});
+  Value *made = build_op(&c->b, op->kind, in, op->n_in, (Attrs){attrs, n});
   arena_free(a);
   if (!made) return false;
   // Readers get the transpose back; those that become channels last skip it.

@@ -25,14 +25,15 @@
 static Value *statistic(Builder *b, OpKind kind, const Op *op, Value *mean, int64_t count) {
   Value *x = op->in[0].value;
   Attrs attrs = ATTRS(*op_attr(op, "axis"), a_i("count", count));
-  return mean ? build(b, kind, IN(x, mean), attrs) : build(b, kind, IN(x), attrs);
+  return mean ? build_op(b, kind, IN(x, mean), attrs) : build_op(b, kind, IN(x), attrs);
 }
 
 // running * momentum + fresh * (1 - momentum)
 static Value *blend(Builder *b, Value *running, Value *fresh, double momentum, double correction) {
   if (!fresh) return NULL;
   Value *kept = build_scale(b, running, momentum);
-  return build(b, OP_add, IN(kept, build_scale(b, fresh, correction * (1 - momentum))), NO_ATTRS);
+  return build_op(b, OP_add, IN(kept, build_scale(b, fresh, correction * (1 - momentum))),
+                  NO_ATTRS);
 }
 
 static bool lower(Op *op, Diag *d) {
@@ -45,8 +46,8 @@ static bool lower(Op *op, Diag *d) {
   Value *out[5];
   out[1] = statistic(&b, OP_batch_norm_mean, op, NULL, count);
   out[2] = statistic(&b, OP_batch_norm_var, op, out[1], count);
-  out[0] = build(&b, OP_batch_norm, IN(x, g, shift, out[1], out[2]),
-                 ATTRS(*op_attr(op, "axis"), *op_attr(op, "eps")));
+  out[0] = build_op(&b, OP_batch_norm, IN(x, g, shift, out[1], out[2]),
+                    ATTRS(*op_attr(op, "axis"), *op_attr(op, "eps")));
   // The running statistics are built only if they are read: the model may not keep them.
   out[3] = out[4] = NULL;
   if (value_used(op->out[3])) out[3] = blend(&b, op->in[3].value, out[1], momentum, 1);

@@ -133,7 +133,7 @@ static Value *as_type(Lowering *p, Value *v, DType to, Op *reader) {
     Builder b = {.g = p->g, .at = reader, .origin = op_origin(op), .d = p->d};
     int n;
     op_attr_specs(op->kind, &n);
-    *made = build(&b, op->kind, IN(source), (Attrs){op->attrs, n});
+    *made = build_op(&b, op->kind, IN(source), (Attrs){op->attrs, n});
     if (*made) return *made;
   }
   // A cast to 16 bits follows the definition of the value, so the f32 value can die early; a cast

@@ -1,8 +1,8 @@
 // Blocks of deferred updates (ir/analysis/deferred.h): see plan_blocks.h.
 //
 //     step   op 1 … due … 20 … 31 | 1 … due … 20 …        %r = all_reduce … at 20, and %w1 = sgd %w, %r
-//     %r                   ──────────────                 owed, due before op 7: from 20 to the end, and
-//     %n                                ───               again to 7; results of owed ops live from 7
+//     %r                   ──────────────                 deferred, due before op 7: from 20 to the end, and
+//     %n                                ───               again to 7; results of deferred ops live from 7
 //
 // Deferred ops are the last of the graph. Here their times become the times of their due ops.
 
@@ -21,7 +21,7 @@ static int64_t due_at(const Due *d, int64_t time) {
   return time >= d->first && time < d->end ? d->of[time - d->first] : -1;
 }
 
-static bool is_owed(const Value *v) {
+static bool is_deferred(const Value *v) {
   return v->def && v->def->deferred && !(op_info[v->def->kind].traits & VIEW);
 }
 
@@ -31,7 +31,7 @@ static void find_again(const Planner *p, const Due *d, Block *b) {
   // due.
   for (int i = 0; i < b->member.n; i++) {
     const Life *of = &p->life[b->member.at[i]->id];
-    if (is_owed(b->member.at[i])) continue;
+    if (is_deferred(b->member.at[i])) continue;
     int64_t due = due_at(d, of->to);
     life.from = earlier(life.from, of->from);
     life.to = later(life.to, due < 0 ? of->to : d->end);
@@ -40,7 +40,7 @@ static void find_again(const Planner *p, const Due *d, Block *b) {
   // Results of deferred ops exist only in the next step, from their due time.
   for (int i = 0; i < b->member.n; i++) {
     const Life *of = &p->life[b->member.at[i]->id];
-    if (!is_owed(b->member.at[i])) continue;
+    if (!is_deferred(b->member.at[i])) continue;
     int64_t from = due_at(d, of->from), due = due_at(d, of->to), to = due < 0 ? of->to : due;
     if (b->again && due >= 0) {
       b->again = later(b->again, to); // in place over an operand

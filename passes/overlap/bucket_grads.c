@@ -73,8 +73,8 @@ static bool close_bucket(Packer *p, Bucket *bucket) {
   Value **in = arena_array(p->scratch, Value *, n);
   for (int i = 0; i < n; i++)
     in[i] = bucket->member.at[i]->in[0].value;
-  Value *packed = build(&b, OP_pack, in, n, NO_ATTRS);
-  Value *sum = build(&b, OP_all_reduce, IN(packed), ATTRS(a_s("axis", attr_s(last, "axis"))));
+  Value *packed = build_op(&b, OP_pack, in, n, NO_ATTRS);
+  Value *sum = build_op(&b, OP_all_reduce, IN(packed), ATTRS(a_s("axis", attr_s(last, "axis"))));
   if (!sum) return false;
   packed->layout = in[0]->layout;
   sum->layout = last->out[0]->layout;
@@ -84,8 +84,8 @@ static bool close_bucket(Packer *p, Bucket *bucket) {
     Op *reduce = bucket->member.at[i];
     const Type *t = reduce->out[0]->type;
     b.origin = op_origin(reduce);
-    Value *one = build(&b, OP_unpack, IN(sum),
-                       ATTRS(a_i("offset", offset), a_list("shape", t->dim, t->rank)));
+    Value *one = build_op(&b, OP_unpack, IN(sum),
+                          ATTRS(a_i("offset", offset), a_list("shape", t->dim, t->rank)));
     if (!one) return false;
     one->layout = sum->layout;
     value_replace(reduce->out[0], one);

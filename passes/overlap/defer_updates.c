@@ -7,11 +7,11 @@
 //     %s  = all_reduce %g  backward                %s  = all_reduce %g  backward
 //     %r  = all_reduce %h  backward                %r  = all_reduce %h  backward
 //     %n1 = sum_squares %s update            =>    %l  = stash %lr      update
-//     %n2 = sum_squares %r update                  %n2 = sum_squares %r update owed     before linear
-//     %n  = fused %n1, %n2 update                  %w1 = sgd %w, %r, %l update owed     %x, %w
-//     %v1 = sgd %v, %s, %lr update                 %n1 = sum_squares %s update owed     before linear
-//     %w1 = sgd %w, %r, %lr update                 %v1 = sgd %v, %s, %l update owed     %y, %v
-//     return output "grad_norm" %n,                %n  = fused %n1, %n2 update owed
+//     %n2 = sum_squares %r update                  %n2 = sum_squares %r update deferred     before linear
+//     %n  = fused %n1, %n2 update                  %w1 = sgd %w, %r, %l update deferred     %x, %w
+//     %v1 = sgd %v, %s, %lr update                 %n1 = sum_squares %s update deferred     before linear
+//     %w1 = sgd %w, %r, %lr update                 %v1 = sgd %v, %s, %l update deferred     %y, %v
+//     return output "grad_norm" %n,                %n  = fused %n1, %n2 update deferred
 //            update %w %w1, update %v %v1          return …
 //
 // Backward produces the gradients of the last layers first, and the next forward needs the first
@@ -65,7 +65,7 @@ typedef struct Deferral {
   bool *placed; // by op id: it has its final position
   Vec(Update) update;
   Vec(Copied) copied;
-  int64_t reduces, owed;
+  int64_t reduces, deferred;
 } Deferral;
 
 // -- Deferred ops ------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ static int by_due(const void *x, const void *y) {
   return (a->op->id > b->op->id) - (a->op->id < b->op->id);
 }
 
-static void order_owed(Deferral *c) {
+static void order_deferred(Deferral *c) {
   const int64_t *order = step_order(c->g, c->scratch);
   for_each_op(op, c->g) {
     if (!op->deferred) continue;
@@ -236,7 +236,7 @@ static bool check(const Deferral *c, const Value *w, const Value *next) {
                  "compile without --clip-norm");
   }
   // Without a carried all_reduce nothing is gained.
-  if (c->owed) return true;
+  if (c->deferred) return true;
   return wrong(
       c, w, "no update follows from an all_reduce and from nothing else that ranks wait for",
       "take dp: zero1 and its like scatter gradients and gather weights, and offload copies "
@@ -288,24 +288,24 @@ bool pass_defer_updates(Module *m, const PassOptions *o, Diag *d) {
         if (u->user) u->user->deferred = true;
   }
   for_each_op(op, c.g)
-    c.owed += op->deferred;
+    c.deferred += op->deferred;
   // Ranks must be replicas, and no step may be recorded.
   if (target_info[c.target].recorded)
     return wrong(&c, w, "a gpu has its step recorded as a whole", "compile with --target cpu");
   if (c.g->schedule || (m->meshes && m->meshes->next))
     return wrong(&c, w, "ranks are several stages, which wait for each other in every step",
                  "take a plan without stages, such as dp");
-  if (!c.owed && !updates_wait(&c)) {
+  if (!c.deferred && !updates_wait(&c)) {
     diag_warning(d, NULL, "cross_barrier changes nothing: no update waits for what other ranks do");
     diag_hint(d, "leave it out of the plan, or take one whose ranks add up gradients, such as dp");
     return true;
   }
   if (!check(&c, w, next)) return false;
   // From here on deferred ops are the last of the graph.
-  order_owed(&c);
+  order_deferred(&c);
   copy_lost(&c);
   graph_renumber(c.g);
   opt_stat(o, c.reduces, "all_reduces in flight at the end of a step");
-  opt_stat(o, c.owed, "ops of the update deferred to the next step");
+  opt_stat(o, c.deferred, "ops of the update deferred to the next step");
   return true;
 }

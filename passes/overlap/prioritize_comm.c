@@ -89,18 +89,18 @@ bool pass_prioritize_comm(Module *m, const PassOptions *o, Diag *d) {
     clocks_begin(&h.clocks, h.g); // time 0: the end of the previous step
     // A reduction starts no sooner than the queue is idle, so while the queue is busy it stays open
     // which ready reduction is next.
-    Op *first_owed = graph_first_deferred(h.g);
-    for (Op *op = h.g->first; op != first_owed; op = op->next) {
+    Op *first_deferred = graph_first_deferred(h.g);
+    for (Op *op = h.g->first; op != first_deferred; op = op->next) {
       const Clocks *c = &h.clocks;
       double until = c->now + clocks_seconds(c, op);
       while (until > c->now && h.ready.n && c->queue < until)
         start_first(&h, op);
       // Ops that the previous step deferred are due before `op`.
       for (int group = 0; group < h.groups.n; group++) {
-        const Op *owed = h.groups.at[group].first;
+        const Op *deferred = h.groups.at[group].first;
         for (int k = 0; h.groups.at[group].due == op && k < h.groups.at[group].n;
-             k++, owed = owed->next)
-          clocks_run(&h.clocks, owed);
+             k++, deferred = deferred->next)
+          clocks_run(&h.clocks, deferred);
       }
       if (h.due[op->id])
         vec_push(h.arena, &h.ready, op);
@@ -108,7 +108,7 @@ bool pass_prioritize_comm(Module *m, const PassOptions *o, Diag *d) {
         clocks_run(&h.clocks, op);
     }
     while (h.ready.n)
-      start_first(&h, first_owed);
+      start_first(&h, first_deferred);
   }
   // Reductions move in the order in which they start; several may start before one op.
   Vec(Op *) carried = {0};

@@ -178,7 +178,7 @@ static Value *slice_number(const Stasher *s, Builder *b, const Layout *layout) {
   // Each slice has its own number of the list.
   Value *all = build_constant(b, type_new(m, DT_i64, 1, &n), number);
   all->layout = layout;
-  Value *own = build(b, OP_local_slice, IN(all), ATTRS(a_s("axis", time), a_i("dim", 0)));
+  Value *own = build_op(b, OP_local_slice, IN(all), ATTRS(a_s("axis", time), a_i("dim", 0)));
   if (!own) BUG("local_slice does not fit");
   own->layout = along_time(all, SBP_S);
   char split[MAX_AXES] = {0};
@@ -187,7 +187,7 @@ static Value *slice_number(const Stasher *s, Builder *b, const Layout *layout) {
   Op *sum = local_op(b, OP_reduce_sum, IN(own), ATTRS(a_list("axes", first, 1)), split);
   if (!sum) BUG("reduce_sum does not fit");
   // It is a share, not a sum over all slices.
-  Value *share = build(b, OP_own_share, IN(sum->out[0]), ATTRS(a_s("axis", time)));
+  Value *share = build_op(b, OP_own_share, IN(sum->out[0]), ATTRS(a_s("axis", time)));
   share->layout = layout;
   return share;
 }
@@ -237,8 +237,8 @@ static void add_up(const Stasher *s, Value *v, bool for_use(const Stasher *s, co
   const char *time = time_name(v->layout->mesh);
   Builder b = {.g = s->g, .at = v->def->next, .origin = op_origin(v->def), .d = s->d};
   // The value is a partial sum, which accumulate reduces over time.
-  Value *part = build(&b, OP_as_share, IN(v), ATTRS(a_s("axis", time)));
-  Value *sum = build(&b, OP_accumulate, IN(part), ATTRS(a_s("axis", time)));
+  Value *part = build_op(&b, OP_as_share, IN(v), ATTRS(a_s("axis", time)));
+  Value *sum = build_op(&b, OP_accumulate, IN(part), ATTRS(a_s("axis", time)));
   if (!sum) BUG("accumulate does not fit");
   part->layout = along_time(v, SBP_P);
   sum->layout = v->layout;
@@ -278,7 +278,7 @@ static void update_each_slice(Stasher *s) {
     Builder b = {.g = s->g, .at = op, .origin = op_origin(op), .d = s->d};
     b.origin.part = PART_update;
     Value *share =
-        build(&b, OP_own_share, IN(op->in[0].value), ATTRS(a_s("axis", attr_s(op, "axis"))));
+        build_op(&b, OP_own_share, IN(op->in[0].value), ATTRS(a_s("axis", attr_s(op, "axis"))));
     if (!share) BUG("own_share does not fit");
     share->layout = op->out[0]->layout;
     value_replace(op->out[0], share);

@@ -21,7 +21,7 @@ static bool evaluate_once(Builder *b, const Op *op, double *value) {
   // Operands of rank 0 suffice: every element is the same.
   int n;
   op_attr_specs(op->kind, &n);
-  Value *v = build(b, op->kind, in, op->n_in, (Attrs){op->attrs, n});
+  Value *v = build_op(b, op->kind, in, op->n_in, (Attrs){op->attrs, n});
   if (!v) return false;
   Arena *a = arena_new();
   // Then the number is the result of the reference implementation.

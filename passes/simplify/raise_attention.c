@@ -93,7 +93,7 @@ static Value *exchange(Builder *b, Value *v) {
     perm[i] = i;
   perm[rank - 2] = rank - 1;
   perm[rank - 1] = rank - 2;
-  return transposed(b, v, perm);
+  return build_transposed(b, v, perm);
 }
 
 // Strips a factor from q or k, also below a transpose.
@@ -108,7 +108,7 @@ static Value *take_scale(Builder *b, Match *m, Value *v, double *scale) {
   Value *x = match_scale(&under, transpose->in[0].value, &by);
   *m = under;
   *scale *= by;
-  return transposed(b, x, attr_list(transpose, "perm"));
+  return build_transposed(b, x, attr_list(transpose, "perm"));
 }
 
 // Reshapes to b h t d; the first of three dimensions is both b and h.
@@ -163,7 +163,7 @@ static Value *sum_of_masks(Raise *r, const Scores *s, const Type *scores, bool *
       dim[k] = sum && sum->type->dim[k] > v->type->dim[k] ? sum->type->dim[k] : v->type->dim[k];
     dim[3] = s_len;
     v = build_broadcast(b, v, 4, dim);
-    sum = sum ? build(b, OP_add, IN(build_broadcast(b, sum, 4, dim), v), NO_ATTRS) : v;
+    sum = sum ? build_op(b, OP_add, IN(build_broadcast(b, sum, 4, dim), v), NO_ATTRS) : v;
   }
   return sum;
 }
@@ -254,8 +254,8 @@ bool raise_attention(Raise *r, Op *root) {
   bool causal;
   Value *mask = sum_of_masks(r, &s, t, &causal);
   Value *in[4] = {in_four(b, q), in_four(b, k), in_four(b, v), mask};
-  Value *y =
-      build(b, OP_attention, in, mask ? 4 : 3, ATTRS(a_f("scale", s.scale), a_b("causal", causal)));
+  Value *y = build_op(b, OP_attention, in, mask ? 4 : 3,
+                      ATTRS(a_f("scale", s.scale), a_b("causal", causal)));
   if (y) y = build_reshape(b, y, root->out[0]->type->rank, root->out[0]->type->dim);
   if (y) value_replace_uses(root->out[0], y);
   return y;
@@ -277,8 +277,8 @@ static Value *match_repeated_heads(const Value *v) {
 // Rebuilds `op` with other operands or another order, and the same scale and mask.
 static Value *rebuilt(Builder *b, Op *op, Value **in, bool seq_major) {
   Value *y =
-      build(b, OP_attention, in, op->n_in,
-            ATTRS(*op_attr(op, "scale"), *op_attr(op, "causal"), a_b("seq_major", seq_major)));
+      build_op(b, OP_attention, in, op->n_in,
+               ATTRS(*op_attr(op, "scale"), *op_attr(op, "causal"), a_b("seq_major", seq_major)));
   if (y) value_replace_uses(op->out[1], y->def->out[1]);
   return y;
 }

@@ -64,7 +64,7 @@ static bool put_gelu(Builder *b, Op *root, OpKind kind, Value *x, double by, dou
     return false;
   }
   // x is scaled before, the result after.
-  Value *y = build(b, kind, IN(build_scale(b, x, c)), NO_ATTRS);
+  Value *y = build_op(b, kind, IN(build_scale(b, x, c)), NO_ATTRS);
   if (y) y = build_scale(b, y, factor);
   if (y) value_replace_uses(root->out[0], y);
   return y;
@@ -104,7 +104,7 @@ bool raise_swish(Raise *r, Op *root) {
   if (!match_gated(&m, root, OP_sigmoid, false, &by, &x, &p)) return false;
   if (p.at[0] != 0 || p.at[1] == 0 || p.at[2] != 0 || p.at[3] != 0 || by == 0) return false;
   // by x sigmoid(p x) is the swish of (by x) with beta p / by.
-  Value *y = build(b, OP_swish, IN(build_scale(b, x, by)), ATTRS(a_f("beta", p.at[1] / by)));
+  Value *y = build_op(b, OP_swish, IN(build_scale(b, x, by)), ATTRS(a_f("beta", p.at[1] / by)));
   if (y) value_replace_uses(root->out[0], y);
   return y;
 }

@@ -120,9 +120,9 @@ bool raise_norm(Raise *r, Op *root) {
   Value *result;
   if (layer) {
     beta = vector_or(b, beta, t->dtype, n, 0);
-    result = build(b, OP_layer_norm, IN(flat, gamma, beta), ATTRS(a_f("eps", eps)));
+    result = build_op(b, OP_layer_norm, IN(flat, gamma, beta), ATTRS(a_f("eps", eps)));
   } else {
-    result = build(b, OP_rms_norm, IN(flat, gamma), ATTRS(a_f("eps", eps)));
+    result = build_op(b, OP_rms_norm, IN(flat, gamma), ATTRS(a_f("eps", eps)));
   }
   result = build_reshape(b, result, t->rank, t->dim);
   if (result) value_replace_uses(y, result);

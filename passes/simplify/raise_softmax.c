@@ -35,7 +35,7 @@ bool raise_softmax(Raise *r, Op *root) {
     x = sub->in[0].value;
   }
   if (!match_closed(&m, root)) return false;
-  Value *y = build(b, OP_softmax, IN(x), ATTRS(a_i("axis", axis)));
+  Value *y = build_op(b, OP_softmax, IN(x), ATTRS(a_i("axis", axis)));
   if (y) value_replace_uses(root->out[0], y);
   return y;
 }

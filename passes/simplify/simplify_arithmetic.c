@@ -21,7 +21,7 @@ static bool is_float(const Value *v) {
 }
 
 static Value *by(Builder *b, OpKind kind, Value *x, double c) {
-  return build(b, kind, IN(x), ATTRS(a_f("by", c)));
+  return build_op(b, kind, IN(x), ATTRS(a_f("by", c)));
 }
 
 static Value *simplify_scale(Builder *b, Op *op) {
@@ -64,9 +64,9 @@ static Value *simplify_add(Builder *b, Op *op) {
   if (is_fill(y, &c)) return by(b, OP_offset, x, c);
   if (is_fill(x, &c)) return by(b, OP_offset, y, c);
   const Op *inner = made_by(y, OP_neg);
-  if (inner) return build(b, OP_sub, IN(x, operand(inner, 0)), NO_ATTRS);
+  if (inner) return build_op(b, OP_sub, IN(x, operand(inner, 0)), NO_ATTRS);
   inner = made_by(x, OP_neg);
-  return inner ? build(b, OP_sub, IN(y, operand(inner, 0)), NO_ATTRS) : NULL;
+  return inner ? build_op(b, OP_sub, IN(y, operand(inner, 0)), NO_ATTRS) : NULL;
 }
 
 static Value *simplify_sub(Builder *b, Op *op) {
@@ -76,7 +76,7 @@ static Value *simplify_sub(Builder *b, Op *op) {
   if (is_fill(y, &c) && !unsigned_) return by(b, OP_offset, x, -c);
   if (is_fill(x, &c) && !unsigned_) return by(b, OP_offset, build_unary(b, OP_neg, y), c);
   const Op *inner = made_by(y, OP_neg);
-  return inner ? build(b, OP_add, IN(x, operand(inner, 0)), NO_ATTRS) : NULL;
+  return inner ? build_op(b, OP_add, IN(x, operand(inner, 0)), NO_ATTRS) : NULL;
 }
 
 static Value *simplify_mul(Builder *b, Op *op) {
@@ -102,7 +102,7 @@ static Value *simplify_pow(Builder *b, Op *op) {
   if (!is_fill(operand(op, 1), &c)) return NULL;
   if (c == 1) return x;
   if (c == 2) return build_unary(b, OP_square, x);
-  if (c == 3) return build(b, OP_mul, IN(build_unary(b, OP_square, x), x), NO_ATTRS);
+  if (c == 3) return build_op(b, OP_mul, IN(build_unary(b, OP_square, x), x), NO_ATTRS);
   if (!is_float(x)) return NULL;
   if (c == 0.5) return build_unary(b, OP_sqrt, x);
   if (c == -0.5) return build_unary(b, OP_rsqrt, x);

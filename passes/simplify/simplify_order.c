@@ -56,7 +56,7 @@ static Value *before_transpose(Builder *b, Value *v, const int64_t *perm, const 
     dim[i] = i < over ? 1 : x->type->dim[i - over];
     back[perm[i]] = i;
   }
-  x = transposed(b, build_reshape(b, x, from->rank, dim), back);
+  x = build_transposed(b, build_reshape(b, x, from->rank, dim), back);
   return build_broadcast(b, x, from->rank, from->dim);
 }
 
@@ -92,9 +92,9 @@ static Value *transpose_after_slice(Builder *b, Op *op) {
     steps[perm[i]] = attr_list(op, "steps")[i];
     shape[perm[i]] = attr_list(op, "shape")[i];
   }
-  Value *v = build(b, OP_slice, IN(first_operand(transpose)),
-                   ATTRS(a_list("starts", starts, rank), a_list("steps", steps, rank),
-                         a_list("shape", shape, rank)));
+  Value *v = build_op(b, OP_slice, IN(first_operand(transpose)),
+                      ATTRS(a_list("starts", starts, rank), a_list("steps", steps, rank),
+                            a_list("shape", shape, rank)));
   return build_transpose(b, v, perm);
 }
 
@@ -122,8 +122,8 @@ static Value *transpose_after_reduction(Builder *b, Op *op) {
   }
   for (int i = 0; i < rank; i++)
     if (!reduced[perm[i]]) after[n++] = place[perm[i]];
-  Value *v = build(b, op->kind, IN(first_operand(transpose)),
-                   ATTRS(a_list("axes", axes, n_axes), a_b("keep", false)));
+  Value *v = build_op(b, op->kind, IN(first_operand(transpose)),
+                      ATTRS(a_list("axes", axes, n_axes), a_b("keep", false)));
   return build_transpose(b, v, after);
 }
 

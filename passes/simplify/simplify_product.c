@@ -29,8 +29,8 @@ static Value *fold_transposes(Builder *b, Op *op) {
   Value *x = exchanged(op->in[0].value), *y = exchanged(op->in[1].value);
   if (!x && !y) return NULL;
   bool trans_a = attr_i(op, "trans_a") ^ (x != NULL), trans_b = attr_i(op, "trans_b") ^ (y != NULL);
-  return build(b, OP_matmul, IN(x ? x : op->in[0].value, y ? y : op->in[1].value),
-               ATTRS(a_b("trans_a", trans_a), a_b("trans_b", trans_b)));
+  return build_op(b, OP_matmul, IN(x ? x : op->in[0].value, y ? y : op->in[1].value),
+                  ATTRS(a_b("trans_a", trans_a), a_b("trans_b", trans_b)));
 }
 
 // The matrix that `v` has in every batch, in two dimensions; or NULL.
@@ -54,13 +54,13 @@ static Value *simplify_matmul(Builder *b, Op *op) {
   if (v || attr_i(op, "trans_a")) return v;
   Value *w = one_matrix(b, op->in[1].value);
   if (!w) return NULL;
-  return build(b, OP_linear, IN(op->in[0].value, w), ATTRS(a_b("trans", attr_i(op, "trans_b"))));
+  return build_op(b, OP_linear, IN(op->in[0].value, w), ATTRS(a_b("trans", attr_i(op, "trans_b"))));
 }
 
 static Value *simplify_linear(Builder *b, Op *op) {
   Value *w = exchanged(op->in[1].value);
   if (!w) return NULL;
-  return build(b, OP_linear, IN(op->in[0].value, w), ATTRS(a_b("trans", !attr_i(op, "trans"))));
+  return build_op(b, OP_linear, IN(op->in[0].value, w), ATTRS(a_b("trans", !attr_i(op, "trans"))));
 }
 
 const SimplifyRule product_rules[] = {

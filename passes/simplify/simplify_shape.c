@@ -33,7 +33,7 @@ static Value *simplify_reshape(Builder *b, Op *op) {
 static Value *simplify_transpose(Builder *b, Op *op) {
   Value *x = operand(op);
   if (x->type->rank == 0) return x;
-  if (made_by(x, OP_transpose)) return transposed(b, x, attr_list(op, "perm"));
+  if (made_by(x, OP_transpose)) return build_transposed(b, x, attr_list(op, "perm"));
   // A transpose that moves only dimensions of length 1 is a reshape.
   int64_t last = -1;
   bool only_ones = true;
@@ -77,9 +77,9 @@ static Value *simplify_slice(Builder *b, Op *op) {
   int64_t starts[MAX_RANK];
   for (int i = 0; i < t->rank; i++)
     starts[i] = attr_list(op, "starts")[i] + attr_list(inner, "starts")[i];
-  return build(b, OP_slice, IN(operand(inner)),
-               ATTRS(a_list("starts", starts, t->rank), *op_attr(op, "steps"),
-                     a_list("shape", t->dim, t->rank)));
+  return build_op(b, OP_slice, IN(operand(inner)),
+                  ATTRS(a_list("starts", starts, t->rank), *op_attr(op, "steps"),
+                        a_list("shape", t->dim, t->rank)));
 }
 
 static Value *simplify_slice_back(Builder *b, Op *op) {
@@ -112,9 +112,9 @@ static Value *simplify_parts(Builder *b, Op *op) {
     along = side_by_side(x, y);
   }
   if (along < 0) return NULL;
-  Value *both = build(b, OP_concat, IN(operand(x), operand(y)), ATTRS(a_i("axis", along)));
-  return build(b, OP_slice_back, IN(both),
-               ATTRS(*op_attr(x, "starts"), *op_attr(x, "steps"), *op_attr(x, "shape")));
+  Value *both = build_op(b, OP_concat, IN(operand(x), operand(y)), ATTRS(a_i("axis", along)));
+  return build_op(b, OP_slice_back, IN(both),
+                  ATTRS(*op_attr(x, "starts"), *op_attr(x, "steps"), *op_attr(x, "shape")));
 }
 
 static Value *simplify_concat(Builder *b, Op *op) {
@@ -129,7 +129,7 @@ static Value *simplify_concat(Builder *b, Op *op) {
     for (int k = 0; k < parts; k++)
       in[n++] = inner ? inner->in[k].value : op->in[i].value;
   }
-  return n > op->n_in ? build(b, OP_concat, in, n, ATTRS(*op_attr(op, "axis"))) : NULL;
+  return n > op->n_in ? build_op(b, OP_concat, in, n, ATTRS(*op_attr(op, "axis"))) : NULL;
 }
 
 static Value *simplify_pad(Builder *b, Op *op) {
@@ -171,9 +171,9 @@ static Value *simplify_gather(Builder *b, Op *op) {
   }
   // The slice takes every step-th row.
   starts[axis] = first < 0 ? first + t->dim[axis] : first;
-  Value *v = build(b, OP_slice, IN(operand(op)),
-                   ATTRS(a_list("starts", starts, t->rank), a_list("steps", steps, t->rank),
-                         a_list("shape", shape, t->rank)));
+  Value *v = build_op(b, OP_slice, IN(operand(op)),
+                      ATTRS(a_list("starts", starts, t->rank), a_list("steps", steps, t->rank),
+                            a_list("shape", shape, t->rank)));
   return reshaped_like(b, v, op);
 }
 

@@ -38,7 +38,7 @@ static Value *parts_of(Builder *b, Value *x, int64_t parts) {
   int rank = x->type->rank;
   memcpy(shape, x->type->dim, sizeof shape);
   shape[rank - 1] = parts;
-  return build(b, OP_lse_parts, IN(x), ATTRS(a_list("shape", shape, rank)));
+  return build_op(b, OP_lse_parts, IN(x), ATTRS(a_list("shape", shape, rank)));
 }
 
 // The losses, with 0 for the label `ignore`.
@@ -49,7 +49,7 @@ static Value *without_ignored(Builder *b, Value *losses, Value *labels, int64_t 
   const void *bytes = t->dtype == DT_i32 ? (const void *)&narrow : &ignore;
   Value *one = build_constant(b, type_scalar(b->g->module, t->dtype), bytes);
   Value *all = build_broadcast(b, one, t->rank, t->dim);
-  Value *ignored = build(b, OP_equal, IN(labels, all), NO_ATTRS);
+  Value *ignored = build_op(b, OP_equal, IN(labels, all), NO_ATTRS);
   Value *zero = build_fill(b, losses->type->dtype, t->rank, t->dim, 0);
   return build_where(b, ignored, zero, losses);
 }
@@ -66,8 +66,8 @@ bool split_classes(Op *op, int parts, Diag *d) {
   Value *one = parts_of(&b, parts_of(&b, x, parts), 1);
   Value *lse = build_reshape(&b, one, t->rank, t->dim);
   // The loss is lse - x[label], or 0 for the ignored label.
-  Value *minus = build(&b, OP_nll, IN(x, labels), ATTRS(*op_attr(op, "ignore")));
-  Value *losses = build(&b, OP_add, IN(lse, minus), NO_ATTRS);
+  Value *minus = build_op(&b, OP_nll, IN(x, labels), ATTRS(*op_attr(op, "ignore")));
+  Value *losses = build_op(&b, OP_add, IN(lse, minus), NO_ATTRS);
   Value *loss = without_ignored(&b, losses, labels, attr_i(op, "ignore"));
   if (b.failed) return false;
   value_replace_uses(op->out[0], loss);

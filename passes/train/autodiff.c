@@ -278,7 +278,7 @@ static void sweep(Autodiff *ad, Builder *b, Op *last, const LossTerms *terms, Va
     } else {
       start = build_cast(b, build_scale(b, scale ? scale : read, t.by), type->dtype);
       if (scale && read)
-        start = build(b, OP_mul, IN(start, build_cast(b, read, type->dtype)), NO_ATTRS);
+        start = build_op(b, OP_mul, IN(start, build_cast(b, read, type->dtype)), NO_ATTRS);
       start = build_broadcast(b, start, type->rank, type->dim);
     }
     Value **adjoint = &ad->adjoint[t.start->id];
@@ -287,9 +287,9 @@ static void sweep(Autodiff *ad, Builder *b, Op *last, const LossTerms *terms, Va
   if (n > 1) factor = build_scale(b, factor, n);
   // The end of a gradient undoes the scale.
   if (scale && !factor)
-    factor = build(b, OP_reciprocal, IN(scale), NO_ATTRS);
+    factor = build_op(b, OP_reciprocal, IN(scale), NO_ATTRS);
   else if (scale)
-    factor = build(b, OP_div, IN(factor, build_cast(b, scale, factor->type->dtype)), NO_ATTRS);
+    factor = build_op(b, OP_div, IN(factor, build_cast(b, scale, factor->type->dtype)), NO_ATTRS);
   for (Op *op = last; op && !ad->failed && !b->failed; op = op->prev)
     if (takes_part(ad, op)) sweep_op(ad, op);
   for (int i = 0; i < ad->g->n_params && !ad->failed && !b->failed; i++) {
@@ -313,7 +313,7 @@ static void sweep(Autodiff *ad, Builder *b, Op *last, const LossTerms *terms, Va
     if (factor) {
       const Type *t = gradient->type;
       Value *all = build_broadcast(b, build_cast(b, factor, t->dtype), t->rank, t->dim);
-      gradient = build(b, OP_mul, IN(gradient, all), NO_ATTRS);
+      gradient = build_op(b, OP_mul, IN(gradient, all), NO_ATTRS);
     }
     ad->gradient[w->id] = build_add(b, ad->gradient[w->id], gradient);
   }

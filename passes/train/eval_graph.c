@@ -45,7 +45,7 @@ static bool replace(Op *op, Builder *b) {
   Value *in[5];
   for (int i = 0; i < 5; i++)
     in[i] = op->in[i].value;
-  Value *y = build(b, OP_batch_norm, in, 5, ATTRS(*op_attr(op, "axis"), *op_attr(op, "eps")));
+  Value *y = build_op(b, OP_batch_norm, in, 5, ATTRS(*op_attr(op, "axis"), *op_attr(op, "eps")));
   if (!y) return false;
   value_replace(op->out[0], y);
   // Running statistics are not updated.

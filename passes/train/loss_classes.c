@@ -30,7 +30,7 @@ typedef struct Classes {
 } Classes;
 
 static Value *row_op(LossPass *p, OpKind kind, const Classes *c) {
-  return build(&p->b, kind, IN(c->x, c->labels), ATTRS(a_i("ignore", c->ignore)));
+  return build_op(&p->b, kind, IN(c->x, c->labels), ATTRS(a_i("ignore", c->ignore)));
 }
 
 // Reads the file of class weights, and looks up the weights of the rows.
@@ -54,7 +54,7 @@ static bool weigh(LossPass *p, Classes *c) {
   c->weights = build_cast(b, f32, dtype);
   Value *labels = c->labels;
   if (c->ignored) labels = build_where(b, c->ignored, build_full_like(b, labels, 0), labels);
-  c->row_weight = build(b, OP_gather, IN(c->weights, labels), ATTRS(a_i("axis", 0)));
+  c->row_weight = build_op(b, OP_gather, IN(c->weights, labels), ATTRS(a_i("axis", 0)));
   if (c->ignored && c->row_weight)
     c->row_weight = build_where(b, c->ignored, build_full_like(b, c->row_weight, 0), c->row_weight);
   return !b->failed;
@@ -188,9 +188,9 @@ Value *loss_next_token(LossPass *p, Value *x) {
   if (s->has_ignore) c.ignore = s->ignore_index;
   int64_t low[MAX_RANK] = {0};
   low[rank - 1] = -1;
-  c.labels = build(&p->b, OP_pad, IN(tokens),
-                   ATTRS(a_list("low", low, rank), a_list("shape", t->dim, rank),
-                         a_s("mode", "constant"), a_f("value", (double)c.ignore)));
+  c.labels = build_op(&p->b, OP_pad, IN(tokens),
+                      ATTRS(a_list("low", low, rank), a_list("shape", t->dim, rank),
+                            a_s("mode", "constant"), a_f("value", (double)c.ignore)));
   double n = (double)type_count(t);
   n -= n / (double)t->dim[rank - 1];
   if (!c.labels) return NULL;

@@ -28,7 +28,7 @@ Value *loss_l1(LossPass *p, Value *x) {
 Value *loss_huber(LossPass *p, Value *x) {
   Builder *b = &p->b;
   Value *a = build_unary(b, OP_abs, difference(p, x));
-  Value *c = build(b, OP_clip, IN(a), ATTRS(a_f("low", 0), a_f("high", p->spec->delta)));
+  Value *c = build_op(b, OP_clip, IN(a), ATTRS(a_f("low", 0), a_f("high", p->spec->delta)));
   Value *half = c ? build_scale(b, c, 0.5) : NULL;
   return mean_all(b, build_binary(b, OP_mul, c, build_binary(b, OP_sub, a, half)));
 }

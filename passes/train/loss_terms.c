@@ -25,9 +25,9 @@ static bool take_apart(Builder *b, LossTerms *terms, int i, const bool *varied, 
     if (y->def && y->def->kind == OP_fill)
       t->by /= attr_f(y->def, "value");
     else if (t->factor)
-      t->factor = build(b, OP_div, IN(t->factor, build_scalar(b, y)), NO_ATTRS);
+      t->factor = build_op(b, OP_div, IN(t->factor, build_scalar(b, y)), NO_ATTRS);
     else
-      t->factor = build(b, OP_reciprocal, IN(build_scalar(b, y)), NO_ATTRS);
+      t->factor = build_op(b, OP_reciprocal, IN(build_scalar(b, y)), NO_ATTRS);
     t->start = x;
     return true;
   case OP_mul:
@@ -37,7 +37,7 @@ static bool take_apart(Builder *b, LossTerms *terms, int i, const bool *varied, 
     if (by->def && by->def->kind == OP_fill)
       t->by *= attr_f(by->def, "value");
     else if (t->factor)
-      t->factor = build(b, OP_mul, IN(t->factor, build_scalar(b, by)), NO_ATTRS);
+      t->factor = build_op(b, OP_mul, IN(t->factor, build_scalar(b, by)), NO_ATTRS);
     else
       t->factor = build_scalar(b, by);
     t->start = first ? x : y;

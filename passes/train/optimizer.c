@@ -142,9 +142,10 @@ static bool freeze_rows(Update *p, const char *rows) {
         one[k] = dim[k] = 1;
       dim[0] = type->dim[0];
       Value *here = build_fill(b, DT_f32, type->rank, one, 1);
-      Value *padded = build(b, OP_pad, IN(here),
-                            ATTRS(a_list("low", low, type->rank), a_list("shape", dim, type->rank),
-                                  a_s("mode", "constant"), a_f("value", 0)));
+      Value *padded =
+          build_op(b, OP_pad, IN(here),
+                   ATTRS(a_list("low", low, type->rank), a_list("shape", dim, type->rank),
+                         a_s("mode", "constant"), a_f("value", 0)));
       Value *half = build_fill(b, DT_f32, type->rank, dim, 0.5);
       Value *mask =
           build_broadcast(b, build_binary(b, OP_greater, padded, half), type->rank, type->dim);
@@ -188,15 +189,15 @@ static Value *norm(Update *p) {
     // The part is update, as for the optimizer's op, so the constraint of a plan on the layout of
     // the gradient in updates holds for both.
     b->origin = origin_of_update(p, g->weight->loc);
-    squares[i] = build_cast(b, build(b, OP_sum_squares, IN(g->gradient), NO_ATTRS), DT_f32);
+    squares[i] = build_cast(b, build_op(b, OP_sum_squares, IN(g->gradient), NO_ATTRS), DT_f32);
   }
   b->origin = p->origin;
   for (int i = 0; i < p->gradients.n; i++)
     sum = sum ? build_binary(b, OP_add, sum, squares[i]) : squares[i];
-  Value *root = build(b, OP_sqrt, IN(sum), NO_ATTRS);
+  Value *root = build_op(b, OP_sqrt, IN(sum), NO_ATTRS);
   if (!p->factor) return root;
   Value *factor = build_cast(b, p->factor, DT_f32);
-  return build_binary(b, OP_mul, root, build(b, OP_abs, IN(factor), NO_ATTRS));
+  return build_binary(b, OP_mul, root, build_op(b, OP_abs, IN(factor), NO_ATTRS));
 }
 
 static bool add_output(Update *p, Value *v, const char *label) {
@@ -219,7 +220,7 @@ static Value *choose(Update *p, Value *which, Value *x, Value *y) {
 }
 
 static Value *add_one(Update *p, Value *x) {
-  return build(&p->b, OP_offset, IN(x), ATTRS(a_f("by", 1)));
+  return build_op(&p->b, OP_offset, IN(x), ATTRS(a_f("by", 1)));
 }
 
 static Value *scalar_state(Update *p, const char *label, DType dtype) {
@@ -244,7 +245,7 @@ static bool scale_loss(Update *p, Value *norm, int64_t growth) {
   Value *grows = build_binary(b, OP_greater_equal, longer, number(p, DT_f32, (double)growth));
   Value *up = choose(p, grows, build_scale(b, scale, 2), scale);
   Value *next = choose(p, good, up, build_scale(b, scale, 0.5));
-  next = build(b, OP_clip, IN(next), ATTRS(a_f("low", least_scale), a_f("high", largest_scale)));
+  next = build_op(b, OP_clip, IN(next), ATTRS(a_f("low", least_scale), a_f("high", largest_scale)));
   Value *zero = number(p, DT_f32, 0);
   Value *next_streak = choose(p, good, choose(p, grows, zero, longer), zero);
   if (!add_output(p, next, "loss_scale") || b->failed) return false;
@@ -267,7 +268,7 @@ static bool make_gscale(Update *p, double clip, int64_t growth) {
   if (!add_output(p, total, "grad_norm")) return false;
   if (clip > 0) {
     // min(1, clip / (norm + 1e-6))
-    Value *above = build(b, OP_offset, IN(total), ATTRS(a_f("by", 1e-6)));
+    Value *above = build_op(b, OP_offset, IN(total), ATTRS(a_f("by", 1e-6)));
     Value *ratio = build_binary(b, OP_div, build_fill(b, DT_f32, 0, NULL, clip), above);
     coefficient = build_binary(b, OP_min, ratio, build_fill(b, DT_f32, 0, NULL, 1));
   }

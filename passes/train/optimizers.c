@@ -46,7 +46,7 @@ static Value *update_by_op(Builder *b, const OptimizerSpec *spec, const UpdateOp
     }
     at[i] = attrs[i].kind == 'b' ? a_b(name, x != 0) : a_f(name, x);
   }
-  Value *first = build(b, spec->op, in, n, (Attrs){at, n_attrs});
+  Value *first = build_op(b, spec->op, in, n, (Attrs){at, n_attrs});
   for (int i = 0; first && i < spec->n_states; i++)
     out_states[i] = first->def->out[1 + i];
   return first;
@@ -58,7 +58,7 @@ static Value *update_lamb(Builder *b, const OptimizerSpec *spec, const UpdateOpe
   Value *direction = update_by_op(b, spec, u, false, out_states);
   Value *w2 = build_unary(b, OP_sum_squares, u->weight);
   Value *d2 = build_unary(b, OP_sum_squares, direction);
-  return build(b, OP_lamb_apply, IN(u->weight, direction, w2, d2, u->lr), NO_ATTRS);
+  return build_op(b, OP_lamb_apply, IN(u->weight, direction, w2, d2, u->lr), NO_ATTRS);
 }
 
 // Without momentum sgd has an op of its own, and no state.

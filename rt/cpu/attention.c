@@ -196,7 +196,7 @@ int nnrt_attention_f32(NnrtPrep *prep, float *y, float *lse, const void *const *
   int64_t kv_heads = p->h / p->group;
   int threads = threads_for(p->b * p->h * p->t * p->s);
   size_t bytes = (size_t)(threads * each) * sizeof(float);
-  float *memory = scratch(bytes);
+  float *memory = kernel_scratch(bytes);
   if (!memory) return scratch_failed(bytes);
     // Dynamic, because under a causal mask later blocks attend to more; blocks are independent, so
     // the result does not depend on the thread.

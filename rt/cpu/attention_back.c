@@ -223,7 +223,7 @@ int nnrt_attention_back_f32(NnrtPrep *prep, float *dq, float *dk, float *dv,
   int64_t dq_size = a->t * a->d;
   int64_t queries = parts > 1 ? a->b * a->h * parts * dq_size : 0;
   size_t bytes = (size_t)(threads * each + queries) * sizeof(float);
-  float *memory = scratch(bytes);
+  float *memory = kernel_scratch(bytes);
   if (!memory) return scratch_failed(bytes);
   Tensors x = {.in = in, .dq = dq, .dk = dk, .dv = dv, .dq_parts = memory + threads * each};
 #pragma omp parallel for num_threads(threads) schedule(dynamic)

@@ -75,7 +75,7 @@ NNRT_CLONES static void sum_rows(Sum what, double *restrict total, const float *
 // Returns the sums of all channels, (2, c) in scratch; NULL: out of memory.
 static double *sums(Sum what, const float *x, const float *dy, const float *mean, Axis a) {
   int parts = threads_for(a.outer * a.n * a.inner);
-  double *total = scratch((size_t)(2 * a.n * parts) * sizeof(double)); // (parts, 2, c)
+  double *total = kernel_scratch((size_t)(2 * a.n * parts) * sizeof(double)); // (parts, 2, c)
   if (!total) return NULL;
   // Channels first: each thread sums whole channels.
   if (a.inner > 1) {
@@ -202,7 +202,7 @@ static void affine(float *y, const float *x, const float *dy, Constants k, Axis 
 }
 
 static bool constants_new(Constants *k, const float *mean, int64_t c) {
-  float *at = scratch((size_t)(4 * c) * sizeof *at);
+  float *at = kernel_scratch((size_t)(4 * c) * sizeof *at);
   if (!at) return false;
   *k = (Constants){at, at + c, at + 2 * c, at + 3 * c};
   // Each constant is an array over the channels, in one block of scratch.

@@ -92,7 +92,7 @@ void nnrt_device_open(NnrtRank *r) {
 
 // If the last step was discarded, all-reduces of its deferred updates are in flight.
 void nnrt_device_finish(NnrtRank *r) {
-  if (r->program->n_owed) nnrt_comm_drain(r);
+  if (r->program->n_deferred) nnrt_comm_drain(r);
 }
 
 void nnrt_device_close(NnrtRank *r) {
@@ -123,7 +123,7 @@ void nnrt_device_narrow(NnrtRank *r, void *to, NnrtDtype type, const void *from,
 
 // A step runs the deferred updates of the previous one, so that is answered later.
 int nnrt_device_depth(const NnrtRank *r) {
-  return r->program->n_owed > 0;
+  return r->program->n_deferred > 0;
 }
 
 bool nnrt_device_begin(NnrtRank *r) {
@@ -151,7 +151,7 @@ void nnrt_device_call(NnrtRank *r, void (*work)(NnrtRank *r)) {
 }
 
 void nnrt_device_ask(NnrtRank *r, int slot, const NnrtTensor *const *outputs) {
-  if (!r->program->n_owed) nnrt_comm_drain(r); // outputs depend only on finished jobs
+  if (!r->program->n_deferred) nnrt_comm_drain(r); // outputs depend only on finished jobs
   // The answer is read at once: the step is done.
   for (int i = 0; i < NNRT_ANSWERS; i++)
     if (outputs[i])

@@ -171,7 +171,7 @@ NnrtPrep *dnnl_op_end(DnnlOp *op) {
 
 static int run_steps(DnnlOp *op, const void *const *address) {
   size_t bytes = op->temps + op->largest;
-  char *temps = bytes ? scratch(bytes) : NULL;
+  char *temps = bytes ? kernel_scratch(bytes) : NULL;
   if (bytes && !temps) return scratch_failed(bytes);
   for (int i = 0; i < op->n_steps; i++) {
     for (int j = 0; j < op->step[i].n; j++) {

@@ -65,7 +65,7 @@ struct NnrtPrep {
 // Returns memory for one call: at least `bytes`, at a multiple of 64, NULL if out of memory. It
 // belongs to the calling thread and grows to the largest request, so that a rank's kernels share
 // one block.  A kernel asks once; OpenMP threads get parts of their master's block.
-void *scratch(size_t bytes);
+void *kernel_scratch(size_t bytes);
 int scratch_failed(size_t bytes); // reports it
 
 static inline size_t round_64(size_t bytes) {

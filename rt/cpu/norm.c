@@ -93,7 +93,7 @@ int nnrt_layer_norm_back_f32(float *dx, float *dg, float *db, const float *x, co
   // Parts begin at cache lines of their own.
   int64_t stride = (int64_t)round_64((size_t)n * sizeof(float)) / (int64_t)sizeof(float);
   size_t bytes = (size_t)(2 * parts * stride) * sizeof(float);
-  float *sums = scratch(bytes); // (dg or db, parts, stride)
+  float *sums = kernel_scratch(bytes); // (dg or db, parts, stride)
   if (!sums) return scratch_failed(bytes);
 #pragma omp parallel for num_threads(parts)
   for (int i = 0; i < parts; i++) {
@@ -165,7 +165,7 @@ int nnrt_rms_norm_back_f32(float *dx, float *dg, const float *x, const float *g,
   int parts = threads_for(m * n);
   int64_t stride = (int64_t)round_64((size_t)n * sizeof(float)) / (int64_t)sizeof(float);
   size_t bytes = (size_t)(parts * stride) * sizeof(float);
-  float *sums = scratch(bytes); // (parts, stride)
+  float *sums = kernel_scratch(bytes); // (parts, stride)
   if (!sums) return scratch_failed(bytes);
 #pragma omp parallel for num_threads(parts)
   for (int i = 0; i < parts; i++) {

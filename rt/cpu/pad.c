@@ -93,7 +93,7 @@ static int64_t line_at(const int64_t *table, const int64_t *stride, int64_t rank
     int64_t n = y_shape[rank - 1], lines = product(y_shape, rank - 1), entries = 0;                \
     for (int64_t d = 0; d < rank; d++)                                                             \
       entries += y_shape[d];                                                                       \
-    int64_t *table = scratch((size_t)entries * sizeof *table), stride[NNRT_MAX_RANK];              \
+    int64_t *table = kernel_scratch((size_t)entries * sizeof *table), stride[NNRT_MAX_RANK];       \
     if (!table) return scratch_failed((size_t)entries * sizeof *table);                            \
     tables(table, stride, rank, x_shape, low, y_shape, m);                                         \
     const int64_t *along = table + entries - n;                                                    \

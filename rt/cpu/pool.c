@@ -163,7 +163,7 @@ int nnrt_max_pool_f32(float *y, int32_t *at, const float *x, int64_t rank, const
   int64_t lines = p.y[0] * p.y[1];
   if (!channels_last) {
     size_t row = round_64((size_t)p.x[2] * sizeof(float)), bytes = 2 * row * (size_t)threads;
-    char *memory = scratch(bytes); // (threads, top and top_at)
+    char *memory = kernel_scratch(bytes); // (threads, top and top_at)
     if (!memory) return scratch_failed(bytes);
 #pragma omp parallel for collapse(2) num_threads(threads)
     for (int64_t nc = 0; nc < p.n * p.c; nc++)
@@ -284,7 +284,7 @@ NNRT_CLONES static void avg_row(const Pool *p, float *y, float *dx, const float 
 
 // Returns the inverse of each result's divisor, in scratch.
 static float *all_factors(const Pool *p, bool include_pad) {
-  float *factor = scratch((size_t)p->y_plane * sizeof *factor);
+  float *factor = kernel_scratch((size_t)p->y_plane * sizeof *factor);
   for (int64_t l = 0; factor && l < p->y[0] * p->y[1]; l++) {
     int64_t line = count_along(p, 0, l / p->y[1], include_pad);
     line *= count_along(p, 1, l % p->y[1], include_pad);

@@ -69,7 +69,7 @@ int PASTE(nnrt_reduce, NAME)(T *y, const T *x, int64_t rank, const int64_t *shap
   }
   if (rows) { // few results: threads share each, by runs and parts of runs
     int64_t parts = (threads + reduced - 1) / reduced;
-    ACC *part = scratch((size_t)(reduced * parts) * sizeof(ACC));
+    ACC *part = kernel_scratch((size_t)(reduced * parts) * sizeof(ACC));
     if (!part) return scratch_failed((size_t)(reduced * parts) * sizeof(ACC));
     for (int64_t k = 0; k < kept; k++) {
       const T *from = x + place(&g, false, 1, k);
@@ -94,7 +94,7 @@ int PASTE(nnrt_reduce, NAME)(T *y, const T *x, int64_t rank, const int64_t *shap
   int64_t tiles = (inner + TILE - 1) / TILE, length = g.size[g.n - 2];
   int64_t parts = kept * tiles >= threads ? 1 : (threads + kept * tiles - 1) / (kept * tiles);
   size_t bytes = (size_t)(kept * parts * inner) * sizeof(ACC);
-  ACC *acc = scratch(bytes); // (kept, parts, inner)
+  ACC *acc = kernel_scratch(bytes); // (kept, parts, inner)
   if (!acc) return scratch_failed(bytes);
 #pragma omp parallel for collapse(3) num_threads(threads)
   for (int64_t k = 0; k < kept; k++)

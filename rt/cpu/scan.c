@@ -17,7 +17,7 @@ NNRT_CLONES static double block_squares(const float *x, int64_t n) {
 int nnrt_sum_squares_f32(float *y, const float *x, int64_t n) {
   int64_t blocks = (n + BLOCK - 1) / BLOCK;
   int threads = threads_for(n);
-  double *part = scratch((size_t)blocks * sizeof *part), sum = 0;
+  double *part = kernel_scratch((size_t)blocks * sizeof *part), sum = 0;
   if (!part) return scratch_failed((size_t)blocks * sizeof *part);
 #pragma omp parallel for num_threads(threads)
   for (int64_t i = 0; i < blocks; i++)

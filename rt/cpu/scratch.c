@@ -24,7 +24,7 @@ static void make_key(void) {
   if (pthread_key_create(&key, block_free)) abort();
 }
 
-void *scratch(size_t bytes) {
+void *kernel_scratch(size_t bytes) {
   pthread_once(&once, make_key);
   Block *b = pthread_getspecific(key);
   if (!b) {

@@ -43,8 +43,8 @@ __device__ inline int64_t y_at(const AttentionRows &x, const Row &row) {
 }
 
 template <class T>
-__device__ inline float score(const AttentionRows &x, const float *scores, const T *mask,
-                              const Row &row, int64_t j) {
+__device__ inline float attention_score(const AttentionRows &x, const float *scores, const T *mask,
+                                        const Row &row, int64_t j) {
   return mask ? scores[j] + load(mask + row.mask + j * x.mask_stride[3]) : scores[j];
 }
 
@@ -58,18 +58,18 @@ __global__ void softmax_rows(T *p, float *lse, const float *scores, const T *mas
     // The maximum of the visible scores; NaN stays.
     float top = -INFINITY, sum = 0;
     for (int64_t j = lane; j < row.seen; j += WARP) {
-      float y = score(x, in, mask, row, j);
+      float y = attention_score(x, in, mask, row, j);
       top = y > top || y != y ? y : top;
     }
     top = warp_max(top);
     float base = top == -INFINITY ? 0 : top; // no visible key: all powers are 0
     for (int64_t j = lane; j < row.seen; j += WARP)
-      sum += expf(score(x, in, mask, row, j) - base);
+      sum += expf(attention_score(x, in, mask, row, j) - base);
     sum = warp_sum(sum);
     // A row that sees no key has probabilities of 0.
     float share = sum == 0 ? 0 : 1 / sum;
     for (int64_t j = lane; j < x.s; j += WARP) {
-      float y = j < row.seen ? expf(score(x, in, mask, row, j) - base) * share : 0;
+      float y = j < row.seen ? expf(attention_score(x, in, mask, row, j) - base) * share : 0;
       store(p + r * x.s + j, y);
     }
     if (lane == 0) lse[row.head * x.t + row.i] = sum == 0 ? -INFINITY : base + logf(sum);
@@ -93,7 +93,7 @@ __global__ void softmax_rows_back(T *p, T *ds, const float *scores, const float 
       float e = 0, d = dp[r * x.s + j];
       // The probability again, from lse.
       if (j < row.seen && log_sum != -INFINITY)
-        e = expf(score(x, scores + r * x.s, mask, row, j) - log_sum);
+        e = expf(attention_score(x, scores + r * x.s, mask, row, j) - log_sum);
       store(p + r * x.s + j, e);
       store(ds + r * x.s + j, e == 0 ? 0 : e * (d - delta) * scale);
     }

@@ -35,7 +35,7 @@ static const GpuTransport *choose_way(NnrtRank *r) {
       nnrt_say_note("several gpus are used by one process; faster is one for each rank, as in: "
                     "mpirun -n %d",
                     r->ranks);
-    return &nnrt_gpu_meet;
+    return &nnrt_gpu_peer;
   }
   // Ranks that share a GPU all allocate from its memory, which check.c could not know.
   bool shared;
@@ -49,7 +49,7 @@ static const GpuTransport *choose_way(NnrtRank *r) {
   if (r->rank == 0)
     nnrt_say_note("some ranks share a gpu: their tensors go through this machine's memory, which "
                   "is slow");
-  return &nnrt_gpu_staged;
+  return &nnrt_gpu_host;
 }
 
 static int make_event(cudaEvent_t *out) {
@@ -59,15 +59,15 @@ static int make_event(cudaEvent_t *out) {
 int nnrt_gpu_comm_open(NnrtRank *r) {
   if (r->ranks == 1) return 0;
   GpuComm *c = r->device->comm = nnrt_must_alloc(sizeof *c);
-  c->way = choose_way(r);
-  int64_t calls = !c->way->records || !r->device->records;
+  c->transport = choose_way(r);
+  int64_t calls = !c->transport->records || !r->device->records;
   nnrt_comm_sum(r, &calls, 1);
   r->device->records = calls == 0; // all or none
   // An event per collective that may be in flight, made before any step.
   int code = make_event(&c->fork);
   for (int i = 0; i < MOST_STARTED && !code; i++)
     code = make_event(&c->started[i].done);
-  return code ? code : c->way->open(r);
+  return code ? code : c->transport->open(r);
 }
 
 void nnrt_gpu_comm_close(NnrtRank *r) {
@@ -77,7 +77,7 @@ void nnrt_gpu_comm_close(NnrtRank *r) {
     cudaFree(r->slab);
     return;
   }
-  c->way->close(r);
+  c->transport->close(r);
   cudaEventDestroy(c->fork);
   for (int i = 0; i < MOST_STARTED; i++)
     cudaEventDestroy(c->started[i].done);
@@ -86,12 +86,12 @@ void nnrt_gpu_comm_close(NnrtRank *r) {
 
 int nnrt_device_waits_in(NnrtRank *r) {
   GpuComm *c = r->device ? r->device->comm : NULL;
-  return c && c->way->waits_in ? c->way->waits_in(r) : -1;
+  return c && c->transport->waits_in ? c->transport->waits_in(r) : -1;
 }
 
 int nnrt_gpu_comm_memory(NnrtRank *r, void **out, size_t bytes) {
   GpuComm *c = r->device->comm;
-  if (c) return c->way->memory(r, out, bytes);
+  if (c) return c->transport->memory(r, out, bytes);
   return nnrt_cuda(cudaMalloc(out, bytes), "memory for the slab");
 }
 
@@ -124,7 +124,7 @@ int nnrt_gpu_comm_call(NnrtRank *r, const Job *job) {
   if (!code) code = nnrt_cuda(cudaStreamWaitEvent(stream, fork, 0), "starting a collective");
   if (code) return code;
   int64_t from = r->trace ? nnrt_gpu_mark(r, stream) : 0;
-  code = r->device->comm->way->run[job->kind](r, job);
+  code = r->device->comm->transport->run[job->kind](r, job);
   if (!code && r->trace)
     nnrt_trace_device(r, job->ahead ? TRACE_moves : TRACE_comm, nnrt_trace_of(r), from,
                       nnrt_gpu_mark(r, stream));

@@ -47,7 +47,7 @@ typedef struct GpuTransport {
   // For nnrt_device_waits_in; may be NULL.
   int (*waits_in)(NnrtRank *r);
 } GpuTransport;
-extern const GpuTransport nnrt_gpu_meet, nnrt_gpu_nccl, nnrt_gpu_staged;
+extern const GpuTransport nnrt_gpu_peer, nnrt_gpu_nccl, nnrt_gpu_host;
 
 enum { MOST_STARTED = 256 };
 
@@ -58,7 +58,7 @@ typedef struct Started {
 } Started;
 
 typedef struct GpuComm {
-  const GpuTransport *way;
+  const GpuTransport *transport;
   void *state; // of the transport
   cudaEvent_t fork;
   // Collectives without a wait yet; number i is at i modulo MOST_STARTED.

@@ -112,7 +112,7 @@ static int move_staged(NnrtRank *r, const Job *job) {
   return code;
 }
 
-const GpuTransport nnrt_gpu_staged = {
+const GpuTransport nnrt_gpu_host = {
     .name = "staged",
     .records = false,
     .open = open_staged,

@@ -212,7 +212,7 @@ static int move_meet(NnrtRank *r, const Job *job) {
   return code;
 }
 
-const GpuTransport nnrt_gpu_meet = {
+const GpuTransport nnrt_gpu_peer = {
     .name = "threads",
     .records = false,
     .open = open_meet,

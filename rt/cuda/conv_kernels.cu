@@ -61,7 +61,7 @@ template <class T> __global__ void crop(T *to, const T *from, ConvPad e, int64_t
 struct At {
   int64_t d[3];
 };
-__device__ inline At place(int64_t i, const int64_t *size) {
+__device__ inline At position_of(int64_t i, const int64_t *size) {
   At at;
   at.d[2] = i % size[2];
   at.d[1] = i / size[2] % size[1];
@@ -69,13 +69,13 @@ __device__ inline At place(int64_t i, const int64_t *size) {
   return at;
 }
 
-__device__ inline int64_t offset(const int64_t *stride, int64_t n, int64_t c, const At &at) {
+__device__ inline int64_t offset_of(const int64_t *stride, int64_t n, int64_t c, const At &at) {
   return n * stride[0] + c * stride[1] + at.d[0] * stride[2] + at.d[1] * stride[3] +
          at.d[2] * stride[4];
 }
 
 // The coordinates in x that element `w` of the window at `y` reads; false: in the padding.
-__device__ inline bool reads(const ConvShape &s, const At &y, const At &w, At *x) {
+__device__ inline bool window_reads(const ConvShape &s, const At &y, const At &w, At *x) {
   for (int i = 0; i < 3; i++) {
     x->d[i] = y.d[i] * s.stride[i] - s.low[i] + w.d[i] * s.dilation[i];
     if (x->d[i] < 0 || x->d[i] >= s.x[i]) return false;
@@ -87,29 +87,29 @@ template <class T> __global__ void direct(T *y, const T *x, const T *w, ConvShap
   int64_t plane = s.y[0] * s.y[1] * s.y[2], window = s.w[0] * s.w[1] * s.w[2], c = s.c / s.group;
   for (int64_t i = first_thread(); i < s.n * s.o * plane; i += all_threads()) {
     // Channels of x from `first` on belong to the group of output channel o.
-    At at = place(i % plane, s.y), from;
+    At at = position_of(i % plane, s.y), from;
     int64_t o = i / plane % s.o, n = i / plane / s.o, first = o / (s.o / s.group) * c;
     float sum = 0;
     // Padding adds nothing.
     for (int64_t k = 0; k < window; k++)
-      if (reads(s, at, place(k, s.w), &from))
+      if (window_reads(s, at, position_of(k, s.w), &from))
         for (int64_t j = 0; j < c; j++)
-          sum +=
-              load(x + offset(s.x_stride, n, first + j, from)) * load(w + (o * c + j) * window + k);
-    store(y + offset(s.y_stride, n, o, at), sum);
+          sum += load(x + offset_of(s.x_stride, n, first + j, from)) *
+                 load(w + (o * c + j) * window + k);
+    store(y + offset_of(s.y_stride, n, o, at), sum);
   }
 }
 
 template <class T> __global__ void direct_back_x(T *dx, const T *w, const T *dy, ConvShape s) {
   int64_t plane = s.x[0] * s.x[1] * s.x[2], window = s.w[0] * s.w[1] * s.w[2], c = s.c / s.group;
   for (int64_t i = first_thread(); i < s.n * s.c * plane; i += all_threads()) {
-    At at = place(i % plane, s.x), to;
+    At at = position_of(i % plane, s.x), to;
     // Output channels from `first` on read this channel.
     int64_t channel = i / plane % s.c, n = i / plane / s.c, outs = s.o / s.group;
     int64_t first = channel / c * outs;
     float sum = 0;
     for (int64_t k = 0; k < window; k++) {
-      At in = place(k, s.w);
+      At in = position_of(k, s.w);
       bool read = true; // by the window of `to`
       for (int j = 0; j < 3; j++) {
         // Inverts the forward index: only multiples of the stride are read by a window.
@@ -118,10 +118,10 @@ template <class T> __global__ void direct_back_x(T *dx, const T *w, const T *dy,
         read = read && from >= 0 && from % s.stride[j] == 0 && to.d[j] < s.y[j];
       }
       for (int64_t j = 0; read && j < outs; j++)
-        sum += load(dy + offset(s.y_stride, n, first + j, to)) *
+        sum += load(dy + offset_of(s.y_stride, n, first + j, to)) *
                load(w + ((first + j) * c + channel % c) * window + k);
     }
-    store(dx + offset(s.x_stride, n, channel, at), sum);
+    store(dx + offset_of(s.x_stride, n, channel, at), sum);
   }
 }
 
@@ -131,20 +131,20 @@ template <class T> __global__ void direct_back_w(float *dw, const T *x, const T 
     // A block per weight: its threads share the sum over images and positions.
     int64_t k = i % window, o = i / window / c;
     int64_t channel = o / (s.o / s.group) * c + i / window % c;
-    At in = place(k, s.w), from;
+    At in = position_of(k, s.w), from;
     float sum = 0;
     for (int64_t j = threadIdx.x; j < s.n * plane; j += blockDim.x) {
-      At at = place(j % plane, s.y);
-      if (reads(s, at, in, &from))
-        sum += load(x + offset(s.x_stride, j / plane, channel, from)) *
-               load(dy + offset(s.y_stride, j / plane, o, at));
+      At at = position_of(j % plane, s.y);
+      if (window_reads(s, at, in, &from))
+        sum += load(x + offset_of(s.x_stride, j / plane, channel, from)) *
+               load(dy + offset_of(s.y_stride, j / plane, o, at));
     }
     sum = block_sum(sum);
     if (threadIdx.x == 0) dw[i] = sum;
   }
 }
 
-int64_t volume(const int64_t *size) {
+int64_t volume_of(const int64_t *size) {
   return size[0] * size[1] * size[2];
 }
 
@@ -169,7 +169,7 @@ int conv_weights_back(NnrtDtype type, float *to, const void *from, int64_t o, in
 }
 
 int conv_pad(NnrtDtype type, void *to, const void *from, const ConvPad *e) {
-  int64_t n = e->outer * volume(e->padded) * e->inner;
+  int64_t n = e->outer * volume_of(e->padded) * e->inner;
   return with_type(type, [&](auto element) {
     using T = decltype(element);
     return launch(pad<T>, blocks_for(n), BLOCK, 0, (T *)to, (const T *)from, *e, n);
@@ -177,7 +177,7 @@ int conv_pad(NnrtDtype type, void *to, const void *from, const ConvPad *e) {
 }
 
 int conv_crop(NnrtDtype type, void *to, const void *from, const ConvPad *e) {
-  int64_t n = e->outer * volume(e->padded) * e->inner;
+  int64_t n = e->outer * volume_of(e->padded) * e->inner;
   return with_type(type, [&](auto element) {
     using T = decltype(element);
     return launch(crop<T>, blocks_for(n), BLOCK, 0, (T *)to, (const T *)from, *e, n);
@@ -185,7 +185,7 @@ int conv_crop(NnrtDtype type, void *to, const void *from, const ConvPad *e) {
 }
 
 int conv_direct(NnrtDtype type, const ConvShape *s, void *y, const void *x, const void *w) {
-  int blocks = blocks_for(s->n * s->o * volume(s->y));
+  int blocks = blocks_for(s->n * s->o * volume_of(s->y));
   return with_type(type, [&](auto element) {
     using T = decltype(element);
     return launch(direct<T>, blocks, BLOCK, 0, (T *)y, (const T *)x, (const T *)w, *s);
@@ -194,7 +194,7 @@ int conv_direct(NnrtDtype type, const ConvShape *s, void *y, const void *x, cons
 
 int conv_direct_back_x(NnrtDtype type, const ConvShape *s, void *dx, const void *w,
                        const void *dy) {
-  int blocks = blocks_for(s->n * s->c * volume(s->x));
+  int blocks = blocks_for(s->n * s->c * volume_of(s->x));
   return with_type(type, [&](auto element) {
     using T = decltype(element);
     return launch(direct_back_x<T>, blocks, BLOCK, 0, (T *)dx, (const T *)w, (const T *)dy, *s);
@@ -203,7 +203,7 @@ int conv_direct_back_x(NnrtDtype type, const ConvShape *s, void *dx, const void 
 
 int conv_direct_back_w(NnrtDtype type, const ConvShape *s, float *dw, const void *x,
                        const void *dy) {
-  int blocks = blocks_for(s->o * s->c / s->group * volume(s->w) * BLOCK);
+  int blocks = blocks_for(s->o * s->c / s->group * volume_of(s->w) * BLOCK);
   return with_type(type, [&](auto element) {
     using T = decltype(element);
     return launch(direct_back_w<T>, blocks, BLOCK, 0, dw, (const T *)x, (const T *)dy, *s);

@@ -62,9 +62,9 @@ static void add_op(Maker *k) {
   static const OpKind two[] = {OP_add, OP_sub, OP_mul, OP_max, OP_gelu_back, OP_relu_back};
   Value *v;
   if (draw(2))
-    v = build(&k->b, one[draw(6)], IN(any(k)), NO_ATTRS);
+    v = build_op(&k->b, one[draw(6)], IN(any(k)), NO_ATTRS);
   else
-    v = build(&k->b, two[draw(6)], IN(any(k), any(k)), NO_ATTRS);
+    v = build_op(&k->b, two[draw(6)], IN(any(k), any(k)), NO_ATTRS);
   k->value[k->n++] = v;
 }
 

@@ -50,10 +50,10 @@ static Value *convolution(Builder *b, Value *x) {
   for (int i = 0; i < rank; i++)
     once[i] = shape[i] = 1;
   shape[0] = x->type->dim[1];
-  return build(b, OP_conv, IN(x, build_fill(b, DT_f32, rank, shape, 1)),
-               ATTRS(a_list("strides", once, n), a_list("pads", pads, 2 * n),
-                     a_list("dilations", once, n), a_i("group", shape[0]),
-                     a_b("channels_last", false)));
+  return build_op(b, OP_conv, IN(x, build_fill(b, DT_f32, rank, shape, 1)),
+                  ATTRS(a_list("strides", once, n), a_list("pads", pads, 2 * n),
+                        a_list("dilations", once, n), a_i("group", shape[0]),
+                        a_b("channels_last", false)));
 }
 
 static void compare(const Example *e, const Graph *g, const Tensor *values, const Tensor *want) {

@@ -36,9 +36,9 @@ static Value *part_of(Cutter *c, Value *v, const Term *t, int part) {
   }
   starts[dim] = c->at[part] * rest;
   shape[dim] = (c->at[part + 1] - c->at[part]) * rest;
-  return build(&c->b, OP_slice, IN(v),
-               ATTRS(a_list("starts", starts, rank), a_list("steps", steps, rank),
-                     a_list("shape", shape, rank)));
+  return build_op(&c->b, OP_slice, IN(v),
+                  ATTRS(a_list("starts", starts, rank), a_list("steps", steps, rank),
+                        a_list("shape", shape, rank)));
 }
 
 // Returns the op on one chunk; NULL if it does not accept one.
@@ -86,8 +86,8 @@ static void cut_op(Op *op, Random *r, Diag *quiet) {
   for (int i = 0; i < op->n_out; i++) {
     Value *x = first->out[i], *y = second->out[i];
     int dim = dims_position(&c.dims, &c.dims.out[i], c.letter);
-    Value *both = dim >= 0 ? build(&c.b, OP_concat, IN(x, y), ATTRS(a_i("axis", dim)))
-                           : build(&c.b, OP_add, IN(x, y), NO_ATTRS);
+    Value *both = dim >= 0 ? build_op(&c.b, OP_concat, IN(x, y), ATTRS(a_i("axis", dim)))
+                           : build_op(&c.b, OP_add, IN(x, y), NO_ATTRS);
     value_replace(op->out[i], both);
   }
   op_erase(op);

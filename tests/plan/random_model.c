@@ -76,7 +76,7 @@ static void keep(Maker *k, Value *v) {
 }
 
 static Value *op1(Maker *k, OpKind kind, Value *x, Attrs attrs) {
-  return build(&k->b, kind, IN(x), attrs);
+  return build_op(&k->b, kind, IN(x), attrs);
 }
 
 static int some_axis(Maker *k, const Value *x) {
@@ -97,13 +97,13 @@ static void elementwise_op(Maker *k) {
 static void two_operands(Maker *k) {
   static const OpKind two[] = {OP_add, OP_add, OP_sub, OP_mul, OP_max, OP_min};
   Value *x = pick(k), *y = like(k, x);
-  keep(k, build(&k->b, two[below(k->r, sizeof two / sizeof *two)], IN(x, y), NO_ATTRS));
+  keep(k, build_op(&k->b, two[below(k->r, sizeof two / sizeof *two)], IN(x, y), NO_ATTRS));
 }
 
 static void choice(Maker *k) {
   Value *x = pick(k), *y = like(k, x);
-  Value *greater = build(&k->b, OP_greater, IN(x, y), NO_ATTRS);
-  keep(k, build(&k->b, OP_where, IN(greater, x, like(k, x)), NO_ATTRS));
+  Value *greater = build_op(&k->b, OP_greater, IN(x, y), NO_ATTRS);
+  keep(k, build_op(&k->b, OP_where, IN(greater, x, like(k, x)), NO_ATTRS));
 }
 
 static void linear(Maker *k) {
@@ -111,19 +111,19 @@ static void linear(Maker *k) {
   bool trans = chance(k->r, 30);
   int64_t in = x->type->dim[x->type->rank - 1], out = some_length(k);
   Value *w = param(k, ROLE_weight, DT_f64, 2, trans ? (int64_t[]){out, in} : (int64_t[]){in, out});
-  Value *y = build(&k->b, OP_linear, IN(x, w), ATTRS(a_b("trans", trans)));
+  Value *y = build_op(&k->b, OP_linear, IN(x, w), ATTRS(a_b("trans", trans)));
   keep(k, y);
   if (!chance(k->r, 40)) return;
   Value *bias = param(k, ROLE_weight, DT_f64, 1, &out);
-  keep(k, build(&k->b, OP_add, IN(y, build_broadcast(&k->b, bias, y->type->rank, y->type->dim)),
-                NO_ATTRS));
+  keep(k, build_op(&k->b, OP_add, IN(y, build_broadcast(&k->b, bias, y->type->rank, y->type->dim)),
+                   NO_ATTRS));
 }
 
 static void matmul(Maker *k) {
   Value *x = pick(k);
   if (x->type->rank < 2) return;
-  keep(k, build(&k->b, OP_matmul, IN(x, like(k, x)),
-                chance(k->r, 50) ? ATTRS(a_b("trans_b", true)) : ATTRS(a_b("trans_a", true))));
+  keep(k, build_op(&k->b, OP_matmul, IN(x, like(k, x)),
+                   chance(k->r, 50) ? ATTRS(a_b("trans_b", true)) : ATTRS(a_b("trans_a", true))));
 }
 
 static void norm(Maker *k) {
@@ -135,8 +135,8 @@ static void norm(Maker *k) {
   }
   Value *g = param(k, ROLE_weight, DT_f64, 1, &n), *b = param(k, ROLE_weight, DT_f64, 1, &n);
   Attrs eps = ATTRS(a_f("eps", 0.1));
-  keep(k, chance(k->r, 50) ? build(&k->b, OP_layer_norm, IN(x, g, b), eps)
-                           : build(&k->b, OP_rms_norm, IN(x, g), eps));
+  keep(k, chance(k->r, 50) ? build_op(&k->b, OP_layer_norm, IN(x, g, b), eps)
+                           : build_op(&k->b, OP_rms_norm, IN(x, g), eps));
 }
 
 static void reduction(Maker *k) {
@@ -151,8 +151,8 @@ static void reduction(Maker *k) {
   Value *y = op1(k, chance(k->r, 75) ? OP_reduce_sum : OP_reduce_max, x, attrs);
   keep(k, y);
   if (keeps && chance(k->r, 50))
-    keep(k, build(&k->b, OP_sub, IN(x, build_broadcast(&k->b, y, x->type->rank, x->type->dim)),
-                  NO_ATTRS));
+    keep(k, build_op(&k->b, OP_sub, IN(x, build_broadcast(&k->b, y, x->type->rank, x->type->dim)),
+                     NO_ATTRS));
 }
 
 static void transpose(Maker *k) {
@@ -230,7 +230,7 @@ static void pad(Maker *k) {
 
 static void concat(Maker *k) {
   Value *x = pick(k);
-  keep(k, build(&k->b, OP_concat, IN(x, like(k, x)), ATTRS(a_i("axis", some_axis(k, x)))));
+  keep(k, build_op(&k->b, OP_concat, IN(x, like(k, x)), ATTRS(a_i("axis", some_axis(k, x)))));
 }
 
 static void scan(Maker *k) {
@@ -246,13 +246,13 @@ static void gather(Maker *k) {
   if (chance(k->r, 50)) x = param(k, ROLE_weight, DT_f64, 2, (int64_t[]){12, some_length(k)});
   if (x->type->rank > 2) return;
   Value *ids = param(k, ROLE_input, DT_i64, 1, (int64_t[]){some_length(k)});
-  keep(k, build(&k->b, OP_gather, IN(x, ids), ATTRS(a_i("axis", some_axis(k, x)))));
+  keep(k, build_op(&k->b, OP_gather, IN(x, ids), ATTRS(a_i("axis", some_axis(k, x)))));
 }
 
 static void dropout(Maker *k) {
   Value *step = scalar(k, "step", DT_i64), *seed = scalar(k, "seed", DT_i64);
   Attrs attrs = ATTRS(a_f("ratio", 0.25), a_i("key", k->values.n));
-  keep(k, build(&k->b, OP_dropout, IN(pick(k), step, seed), attrs));
+  keep(k, build_op(&k->b, OP_dropout, IN(pick(k), step, seed), attrs));
 }
 
 static void attention(Maker *k) {
@@ -261,7 +261,7 @@ static void attention(Maker *k) {
   Value *v = param(k, chance(k->r, 50) ? ROLE_weight : ROLE_input, DT_f64, 4, dim);
   Attrs attrs =
       ATTRS(a_f("scale", 0.5), a_b("causal", chance(k->r, 50)), a_b("seq_major", chance(k->r, 50)));
-  keep(k, build(&k->b, OP_attention, IN(q, chance(k->r, 50) ? q : v, v), attrs));
+  keep(k, build_op(&k->b, OP_attention, IN(q, chance(k->r, 50) ? q : v, v), attrs));
 }
 
 // A convolution to 2 by 3, and perhaps a pool to 1 by 2.
@@ -271,7 +271,7 @@ static void image(Maker *k) {
   Value *w = param(k, ROLE_weight, DT_f64, 4, (int64_t[]){4, 2, 2, 2});
   Attr strides = a_list("strides", two, 2), pads = a_list("pads", none, 4);
   Attr dilations = a_list("dilations", one, 2);
-  Value *y = build(&k->b, OP_conv, IN(x, w), ATTRS(strides, pads, dilations, a_i("group", 1)));
+  Value *y = build_op(&k->b, OP_conv, IN(x, w), ATTRS(strides, pads, dilations, a_i("group", 1)));
   keep(k, y);
   if (chance(k->r, 50)) return;
   keep(k, op1(k, chance(k->r, 50) ? OP_max_pool : OP_avg_pool, y,
@@ -303,7 +303,7 @@ static Value *loss_of(Maker *k, Value *v) {
   if (v->type->rank == 2 && chance(k->r, 30)) {
     Value *labels = param(k, ROLE_input, DT_i64, 1, v->type->dim);
     k->b.origin.loc = loc_node(k->m->arena, "m", labels->label);
-    return sum_of(k, build(&k->b, OP_cross_entropy, IN(v, labels), ATTRS(a_i("ignore", -100))));
+    return sum_of(k, build_op(&k->b, OP_cross_entropy, IN(v, labels), ATTRS(a_i("ignore", -100))));
   }
   return sum_of(k, op1(k, OP_square, op1(k, OP_tanh, v, NO_ATTRS), NO_ATTRS));
 }
@@ -315,7 +315,7 @@ static bool add_loss(Maker *k) {
     Value *v = k->values.at[i];
     if (!v->def || (value_used(v) && i < k->values.n - 1)) continue;
     Value *part = loss_of(k, v);
-    loss = loss ? build(&k->b, OP_add, IN(loss, part), NO_ATTRS) : part;
+    loss = loss ? build_op(&k->b, OP_add, IN(loss, part), NO_ATTRS) : part;
     if (chance(k->r, 30)) graph_output(k->g, v, str_format(k->m->arena, "y%d", i));
   }
   if (loss) graph_output(k->g, loss, "loss");

@@ -67,7 +67,7 @@ static const Layout *other_layout(const Value *v, const Mesh *mesh, Random *r) {
 static Value *moved(Value *v, Op *at, const Layout *to, Diag *d) {
   const Type *t = type_local(v->graph->module, value_whole(v), to);
   Builder b = {.g = v->graph, .at = at, .d = d, .origin = op_origin(v->def)};
-  Value *out = build(&b, OP_move, IN(v), ATTRS(a_list("shape", t->dim, t->rank)));
+  Value *out = build_op(&b, OP_move, IN(v), ATTRS(a_list("shape", t->dim, t->rank)));
   if (out) out->layout = to;
   return out;
 }

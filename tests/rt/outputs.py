@@ -85,7 +85,7 @@ with folder_with_data():
         passed, ms = 1e3 * (time.monotonic() - begun), [l["step_ms"] for l in log("owes.jsonl")]
         check(f"a step that owes, of {n} ranks: its time", len(ms) == 6 and min(ms) >= 40 and sum(ms) <= passed - 12 * 40, ms,
               passed)
-    check("what is owed is done: norms and weights", losses("owes.jsonl") == losses("plain.jsonl") and
+    check("what is deferred is done: norms and weights", losses("owes.jsonl") == losses("plain.jsonl") and
           open("owes.safetensors", "rb").read() == open("plain.safetensors", "rb").read(), losses("owes.jsonl"))
 
     # After 25 steps the next six read rows 0 to 95, as evaluation does; the loss adds noise of up to 0.01.

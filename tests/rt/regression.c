@@ -51,7 +51,7 @@ static const Line *line; // the running program
 
 // Offsets of sections in the slab of a rank, multiples of 16 bytes.
 static int64_t AT_x, AT_label, AT_w, AT_b, AT_big, AT_steps, AT_v, AT_lr, AT_step, AT_seed,
-    AT_owed_lr, AT_loss, AT_norm, AT_g, AT_gall, AT_bigsum, AT_rows, AT_spread, AT_wpart,
+    AT_deferred_lr, AT_loss, AT_norm, AT_g, AT_gall, AT_bigsum, AT_rows, AT_spread, AT_wpart,
     slab_bytes;
 
 static int64_t section(int64_t bytes) {
@@ -71,7 +71,7 @@ static void lay_out_slab(void) {
   AT_lr = section(4);
   AT_step = section(8);
   AT_seed = section(8);
-  AT_owed_lr = section(4); // of the step with the deferred update
+  AT_deferred_lr = section(4); // of the step with the deferred update
   AT_loss = section(4);
   AT_norm = section(4);
   AT_g = section(4 * 8);    // f32[8]: gradients of w and b, sum of squares; over all micro-batches
@@ -122,7 +122,7 @@ static int rows(NnrtRank *r) {
 }
 
 static void train_micro(NnrtRank *r) {
-  nnrt_settle(r, line->owes);
+  nnrt_flush_deferred(r, line->owes);
   if (line->sleep_us) nanosleep(&(struct timespec){.tv_nsec = line->sleep_us * 1000L}, NULL);
   RUN(OP_linear, rows(r));
 }
@@ -235,10 +235,10 @@ static void update_weights(NnrtRank *r, float lr) {
     F(AT_wpart)[j] -= lr * F(AT_wpart)[j];
 }
 
-static void train_owed_0(NnrtRank *r) {
-  update_weights(r, F(AT_owed_lr)[0]);
+static void train_deferred_0(NnrtRank *r) {
+  update_weights(r, F(AT_deferred_lr)[0]);
 }
-static void (*const train_owed[])(NnrtRank *r) = {train_owed_0};
+static void (*const train_deferred[])(NnrtRank *r) = {train_deferred_0};
 
 static void train_update(NnrtRank *r) {
   float *g = F(AT_gall), *big = F(AT_bigsum), mine[4];
@@ -263,7 +263,7 @@ static void train_update(NnrtRank *r) {
     RUN(OP_check, nnrt_error(NNRT_LIBRARY, "made to fail"));
   I(AT_steps)[0]++;
   if (line->owes)
-    F(AT_owed_lr)[0] = F(AT_lr)[0]; // the next step overwrites it
+    F(AT_deferred_lr)[0] = F(AT_lr)[0]; // the next step overwrites it
   else
     update_weights(r, F(AT_lr)[0]);
 }
@@ -314,7 +314,7 @@ int main(int argc, char **argv) {
       {"step", NNRT_scalar, NNRT_i64, 0, {0}, WHOLE, .offset = AT_step},
       {"seed", NNRT_scalar, NNRT_i64, 0, {0}, WHOLE, .offset = AT_seed},
       {"loss", NNRT_output, NNRT_f32, 0, {0}, WHOLE, .offset = AT_loss},
-      {"grad_norm", NNRT_output, NNRT_f32, 0, {0}, WHOLE, .offset = AT_norm, .owed = line->owes},
+      {"grad_norm", NNRT_output, NNRT_f32, 0, {0}, WHOLE, .offset = AT_norm, .deferred = line->owes},
   };
   const NnrtTensor eval_tensors[] = {
       {"x", NNRT_input, x_type, 2, {line->batch, N}, BY_ROWS, .offset = AT_x},
@@ -348,8 +348,8 @@ int main(int argc, char **argv) {
       .train = {train_tensors, N_OF(train_tensors), ops, N_OF(ops)},
       .eval = {eval_tensors, N_OF(eval_tensors), ops, N_OF(ops)},
       .split_rank = line->split_rank,
-      .owed = train_owed,
-      .n_owed = line->owes,
+      .deferred = train_deferred,
+      .n_deferred = line->owes,
       .payload_bytes = 64 + 64 - 10 - 8,
       .lr = 0.01,
       .lr_schedule = line->schedule,

@@ -164,9 +164,9 @@ static void reducing_overlaps_what_does_not_read_it(void **state) {
 }
 
 // The reduction for a deferred update overlaps ops of the next step that do not depend on it.
-static void what_is_owed_overlaps_the_step_after(void **state) {
+static void deferred_updates_overlap_the_next_step(void **state) {
   Bench *b = *state;
-  static const char *const owed[] = {"", " owed"};
+  static const char *const deferred[] = {"", " deferred"};
   const double update = ROWS * 120e-9 + 8 / 100e9; // with two scalars
   const double hidden[] = {0, row};
   for (int i = 0; i < 2; i++) {
@@ -183,7 +183,7 @@ static void what_is_owed_overlaps_the_step_after(void **state) {
                       "  %%l = constant value=[1] shape=[] to=f32 : f32[] {B} update\n"
                       "  %%w1 = sgd %%w, %%r, %%l, %%l : f32[1000,1000] {B} update%s\n"
                       "  return output \"a\" %%a, output \"b\" %%b, update %%w %%w1\n}\n",
-                      owed[i]));
+                      deferred[i]));
     StepCost cost = cost_of(b, m, TARGET_cpu);
     assert_near(cost.rank[0]->compute, ROWS * 3 * row + update);
     assert_near(cost.rank[0]->comm, ROWS * reduce);
@@ -623,7 +623,7 @@ TEST_GROUP(cost_step) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(a_collective_costs_its_primitive, setup, teardown),
       cmocka_unit_test_setup_teardown(reducing_overlaps_what_does_not_read_it, setup, teardown),
-      cmocka_unit_test_setup_teardown(what_is_owed_overlaps_the_step_after, setup, teardown),
+      cmocka_unit_test_setup_teardown(deferred_updates_overlap_the_next_step, setup, teardown),
       cmocka_unit_test_setup_teardown(gathering_waits, setup, teardown),
       cmocka_unit_test_setup_teardown(stages_take_turns, setup, teardown),
       cmocka_unit_test_setup_teardown(senders_go_on_on_processors, setup, teardown),

@@ -30,8 +30,8 @@ static int set_up(void **state) {
   t->w->init = arena_one(t->m->arena, Init);
   t->w->init->kind = INIT_fill;
   t->w->label = "fc.w";
-  t->y = build(&t->b, OP_linear, IN(t->x, t->w), NO_ATTRS);
-  t->z = build(&t->b, OP_relu, IN(t->y), NO_ATTRS);
+  t->y = build_op(&t->b, OP_linear, IN(t->x, t->w), NO_ATTRS);
+  t->z = build_op(&t->b, OP_relu, IN(t->y), NO_ATTRS);
   value_set_name(t->y, "y");
   graph_output(t->g, t->z, "z");
   graph_update(t->g, t->w, t->w);
@@ -107,7 +107,7 @@ static void thousands_of_names_survive_growing_and_erasing(void **state) {
   Mlp *t = *state;
   char name[32];
   for (int i = 0; i < 5000; i++) {
-    Value *v = build(&t->b, OP_neg, IN(t->x), NO_ATTRS);
+    Value *v = build_op(&t->b, OP_neg, IN(t->x), NO_ATTRS);
     snprintf(name, sizeof name, "n%d", i);
     value_set_name(v, name);
     if (i % 3 == 0) op_erase(v->def);
@@ -120,7 +120,7 @@ static void thousands_of_names_survive_growing_and_erasing(void **state) {
 
 static void replacing_a_value_moves_every_use(void **state) {
   Mlp *t = *state;
-  Value *n = build(&t->b, OP_neg, IN(t->y), NO_ATTRS);
+  Value *n = build_op(&t->b, OP_neg, IN(t->y), NO_ATTRS);
   value_replace(t->z, n); // the output
   assert_false(value_used(t->z));
   assert_ptr_equal(graph_find_output(t->g, "z")->use.value, n);
@@ -132,8 +132,8 @@ static void replacing_a_value_moves_every_use(void **state) {
 
 static void an_erased_op_is_out_of_list_and_uses(void **state) {
   Mlp *t = *state;
-  Value *a = build(&t->b, OP_neg, IN(t->x), NO_ATTRS);
-  Value *b = build(&t->b, OP_add, IN(a, a), NO_ATTRS);
+  Value *a = build_op(&t->b, OP_neg, IN(t->x), NO_ATTRS);
+  Value *b = build_op(&t->b, OP_add, IN(a, a), NO_ATTRS);
   assert_int_equal(n_uses(a), 2);
   op_erase(b->def);
   assert_int_equal(n_uses(a), 0);
@@ -144,7 +144,7 @@ static void an_erased_op_is_out_of_list_and_uses(void **state) {
 
 static void an_op_moves_to_the_front_and_to_the_end(void **state) {
   Mlp *t = *state;
-  Value *a = build(&t->b, OP_neg, IN(t->x), NO_ATTRS);
+  Value *a = build_op(&t->b, OP_neg, IN(t->x), NO_ATTRS);
   op_move_before(a->def, t->g->first);
   assert_ptr_equal(t->g->first, a->def);
   assert_ptr_equal(a->def->next, t->y->def);
@@ -196,9 +196,9 @@ static void labels_find_the_parameter_of_their_role(void **state) {
 
 static void ids_become_dense_in_order(void **state) {
   Mlp *t = *state;
-  Value *a = build(&t->b, OP_neg, IN(t->x), NO_ATTRS);
+  Value *a = build_op(&t->b, OP_neg, IN(t->x), NO_ATTRS);
   op_erase(a->def);
-  Value *b = build(&t->b, OP_neg, IN(t->x), NO_ATTRS);
+  Value *b = build_op(&t->b, OP_neg, IN(t->x), NO_ATTRS);
   op_move_before(b->def, t->g->first);
   graph_renumber(t->g);
   assert_int_equal(t->g->n_values, 5);
@@ -210,7 +210,7 @@ static void ids_become_dense_in_order(void **state) {
 static void attributes_have_defaults_and_own_their_lists(void **state) {
   Mlp *t = *state;
   int64_t perm[] = {1, 0};
-  Value *v = build(&t->b, OP_transpose, IN(t->x), ATTRS(a_list("perm", perm, 2)));
+  Value *v = build_op(&t->b, OP_transpose, IN(t->x), ATTRS(a_list("perm", perm, 2)));
   perm[0] = 7;
   assert_int_equal(attr_list(v->def, "perm")[0], 1);
   assert_int_equal(attr_i(t->y->def, "trans"), 0);
@@ -245,7 +245,7 @@ static void a_copy_of_the_module_outlives_it(void **state) {
   Graph *body = graph_new(t->m, "body", false);
   Value *p = param(body, "p", 2, (int64_t[]){4, 6}, ROLE_none);
   Builder b = {.g = body, .d = t->h->d, .origin = {.loc = loc_node(t->m->arena, "m.onnx", "/n")}};
-  graph_output(body, build(&b, OP_tanh, IN(p), NO_ATTRS), NULL);
+  graph_output(body, build_op(&b, OP_tanh, IN(p), NO_ATTRS), NULL);
   Origin origin = {.part = PART_backward, .of = 7, .piece = 2};
   Op *call = op_new_call(t->g, NULL, OP_call, body, IN(t->z), origin, t->h->d);
   assert_non_null(call);
@@ -273,7 +273,7 @@ static void builders_leave_out_what_changes_nothing(void **state) {
   assert_ptr_equal(build_sum_to(&t->b, wide, ty)->type, ty);
   const Type *column = type_new(t->m, DT_f32, 2, (int64_t[]){4, 1});
   assert_ptr_equal(build_sum_to(&t->b, t->x, column)->type, column);
-  assert_null(build(&t->b, OP_neg, IN((Value *)NULL), NO_ATTRS));
+  assert_null(build_op(&t->b, OP_neg, IN((Value *)NULL), NO_ATTRS));
   assert_false(t->b.failed);
 }
 

@@ -30,9 +30,9 @@ static int set_up(void **state) {
   t->dw = param(t, "dw", 2, (int64_t[]){8, 6}, ROLE_input);
   t->lr = param(t, "lr", 0, NULL, ROLE_scalar);
   Builder b = {.g = t->g, .d = t->h->d};
-  t->y = build(&b, OP_linear, IN(t->x, t->w), NO_ATTRS);
-  t->z = build(&b, OP_relu, IN(t->y), NO_ATTRS);
-  t->w1 = build(&b, OP_sgd, IN(t->w, t->dw, t->lr, t->lr), NO_ATTRS);
+  t->y = build_op(&b, OP_linear, IN(t->x, t->w), NO_ATTRS);
+  t->z = build_op(&b, OP_relu, IN(t->y), NO_ATTRS);
+  t->w1 = build_op(&b, OP_sgd, IN(t->w, t->dw, t->lr, t->lr), NO_ATTRS);
   value_set_name(t->y, "y");
   value_set_name(t->z, "z");
   value_set_name(t->w1, "w1");
@@ -134,7 +134,7 @@ static Value *add_copy(Net *t, const char *name) {
       graph_param(t->g, name, type_new(t->m, DT_bf16, 2, (int64_t[]){8, 6}), ROLE_copy, NULL);
   copy->label = "fc.w";
   Builder b = {.g = t->g, .d = t->h->d};
-  graph_update(t->g, copy, build(&b, OP_cast, IN(t->w1), ATTRS(a_t("to", DT_bf16))));
+  graph_update(t->g, copy, build_op(&b, OP_cast, IN(t->w1), ATTRS(a_t("to", DT_bf16))));
   return copy;
 }
 
@@ -350,9 +350,9 @@ static void a_partial_sum_and_a_whole_value_added(void **state) {
   Net *t = *state;
   sum_parts(t);
   Builder b = {.g = t->g, .d = t->h->d};
-  Value *whole = build(&b, OP_sgd, IN(t->w, t->dw, t->lr, t->lr), NO_ATTRS);
-  Value *product = build(&b, OP_linear, IN(t->x, whole), NO_ATTRS);
-  Value *sum = build(&b, OP_add, IN(t->y, product), NO_ATTRS);
+  Value *whole = build_op(&b, OP_sgd, IN(t->w, t->dw, t->lr, t->lr), NO_ATTRS);
+  Value *product = build_op(&b, OP_linear, IN(t->x, whole), NO_ATTRS);
+  Value *sum = build_op(&b, OP_add, IN(t->y, product), NO_ATTRS);
   whole->layout = product->layout = everywhere(t);
   sum->layout = t->y->layout;
   sum->def->split[0] = '+';
@@ -363,7 +363,7 @@ static void a_product_of_two_partial_sums(void **state) {
   Net *t = *state;
   sum_parts(t);
   Builder b = {.g = t->g, .d = t->h->d};
-  Value *product = build(&b, OP_mul, IN(t->y, t->y), NO_ATTRS);
+  Value *product = build_op(&b, OP_mul, IN(t->y, t->y), NO_ATTRS);
   product->layout = t->y->layout;
   product->def->split[0] = '+';
   fails(t, "mul: 2 of 2 operands are partial sums along dp");
@@ -419,14 +419,14 @@ static void a_bucket_that_lies_otherwise_than_its_members(void **state) {
   Net *t = *state;
   Value *f = local_fill(t, (Sbp){SBP_S, 0});
   Builder b = {.g = t->g, .d = t->h->d};
-  Value *bucket = build(&b, OP_pack, IN(f), NO_ATTRS);
+  Value *bucket = build_op(&b, OP_pack, IN(f), NO_ATTRS);
   bucket->layout = f->layout;
   passes(t);
   bucket->layout = everywhere(t);
   fails(t, "'%f' does not lie as the bucket that it is packed into: {S(0)}");
   bucket->layout = f->layout;
   value_set_name(bucket, "b");
-  Value *back = build(&b, OP_unpack, IN(bucket), ATTRS(a_list("shape", (int64_t[]){64}, 1)));
+  Value *back = build_op(&b, OP_unpack, IN(bucket), ATTRS(a_list("shape", (int64_t[]){64}, 1)));
   back->layout = everywhere(t);
   fails(t, "'%b' does not lie as what is read back from it: {S(0)}");
 }
@@ -435,7 +435,7 @@ static void a_collective_whose_result_lies_otherwise(void **state) {
   Net *t = *state;
   Value *f = local_fill(t, (Sbp){SBP_S, 0});
   Builder b = {.g = t->g, .d = t->h->d};
-  Value *all = build(&b, OP_all_gather, IN(f), ATTRS(a_s("axis", "dp")));
+  Value *all = build_op(&b, OP_all_gather, IN(f), ATTRS(a_s("axis", "dp")));
   value_set_name(all, "all");
   all->layout = everywhere(t);
   passes(t);
@@ -483,7 +483,7 @@ static Op *add_up_along(Net *t, MeshAxis along, const char *axis) {
   shard_along(t, along);
   t->m->phase = PHASE_local;
   Builder b = {.g = t->g, .d = t->h->d};
-  Value *sum = build(&b, OP_linear_back_w_accumulate, IN(t->x, t->y), ATTRS(a_s("axis", axis)));
+  Value *sum = build_op(&b, OP_linear_back_w_accumulate, IN(t->x, t->y), ATTRS(a_s("axis", axis)));
   sum->layout = everywhere(t);
   sum->def->split[0] = '0';
   return sum->def;
@@ -584,7 +584,7 @@ static void moves_that_change_what_a_slice_has(void **state) {
 static void a_move_before_the_module_is_local(void **state) {
   Net *t = *state;
   Builder b = {.g = t->g, .d = t->h->d};
-  build(&b, OP_move, IN(t->y), ATTRS(a_list("shape", t->y->type->dim, 2)));
+  build_op(&b, OP_move, IN(t->y), ATTRS(a_list("shape", t->y->type->dim, 2)));
   fails(t, "move: is here before the module is local");
 }
 
@@ -630,7 +630,7 @@ static void an_overlap_of_two_alive(void **state) {
 static void a_weight_overwritten_before_its_last_read(void **state) {
   Net *t = *state;
   Builder b = {.g = t->g, .d = t->h->d};
-  Value *step = build(&b, OP_sub, IN(t->w1, t->w), NO_ATTRS); // w1 is in w's memory
+  Value *step = build_op(&b, OP_sub, IN(t->w1, t->w), NO_ATTRS); // w1 is in w's memory
   plan(t);
   step->layout = t->w->layout;
   step->offset = 512; // dw is dead

@@ -17,11 +17,11 @@ static bool is_view_of(const Use *u) {
 }
 
 // Whether all readers are deferred ops.  Sets `any` if there is one.
-static bool only_owed_read(const Value *v, bool *any) {
+static bool only_deferred_read(const Value *v, bool *any) {
   for_each_use(u, v) {
     if (!u->user) return false;
     // A view is read by the readers of its result.
-    if (!u->user->deferred && !(is_view_of(u) && only_owed_read(u->user->out[0], any)))
+    if (!u->user->deferred && !(is_view_of(u) && only_deferred_read(u->user->out[0], any)))
       return false;
     *any |= u->user->deferred;
   }
@@ -31,7 +31,7 @@ static bool only_owed_read(const Value *v, bool *any) {
 bool reduce_is_carried(const Op *reduce) {
   bool any = false;
   return reduce->kind == OP_all_reduce && !reduce->deferred &&
-         only_owed_read(reduce->out[0], &any) && any;
+         only_deferred_read(reduce->out[0], &any) && any;
 }
 
 bool op_meets_others(const Op *op) {

@@ -7,8 +7,8 @@
 //     %r  = all_reduce %h  backward             not waited for in its own step
 //     %s  = all_reduce %g  backward
 //     %l  = stash %lr      update               the learning rate of the deferring step
-//     %w1 = sgd %w, %r, %l update owed
-//     %v1 = sgd %v, %s, %l update owed
+//     %w1 = sgd %w, %r, %l update deferred
+//     %v1 = sgd %v, %s, %l update deferred
 //     return update %w %w1, update %v %v1
 //
 // The graph is still the step: deferred ops are its last ops, and running them in that position

@@ -51,7 +51,7 @@ static Op *laid_out(Op *op, Diag *d) {
 }
 
 static Op *draft(Builder *b, OpKind kind, Value *const *in, int n_in, Attrs attrs) {
-  Value *v = build(b, kind, in, n_in, attrs);
+  Value *v = build_op(b, kind, in, n_in, attrs);
   if (!v) BUG("%s does not fit", op_info[kind].name);
   return v->def;
 }

@@ -80,7 +80,7 @@ bool constant_tensor(const Value *v, Tensor *out, Arena *a) {
   return true;
 }
 
-Value *transposed(Builder *b, Value *v, const int64_t *perm) {
+Value *build_transposed(Builder *b, Value *v, const int64_t *perm) {
   Op *earlier = v ? made_by(v, OP_transpose) : NULL;
   if (!earlier) return build_transpose(b, v, perm);
   int64_t both[MAX_RANK];
@@ -107,5 +107,5 @@ bool same_shape(const Type *x, const Type *y) {
 Value *build_on(Builder *b, const Op *op, Value *const *in) {
   int n;
   op_attr_specs(op->kind, &n);
-  return build(b, op->kind, in, op->n_in, (Attrs){op->attrs, n});
+  return build_op(b, op->kind, in, op->n_in, (Attrs){op->attrs, n});
 }

@@ -22,7 +22,7 @@ bool is_fill(const Value *v, double *value);
 bool constant_tensor(const Value *v, Tensor *out, Arena *a);
 
 // The transpose of `v` by `perm`.  If `v` is a transpose itself, the two are composed into one.
-Value *transposed(Builder *b, Value *v, const int64_t *perm);
+Value *build_transposed(Builder *b, Value *v, const int64_t *perm);
 bool has_perm(const Op *op, const int64_t *perm); // of a transpose
 
 // The simplifications, by subject.  Each returns a replacement for the result of `op`, or NULL.

@@ -120,7 +120,7 @@ static Value *heads_first(Builder *b, const Shape *a, Value *x, bool repeat) {
 }
 
 static Value *product(Builder *b, Value *x, Value *y) {
-  return build(b, OP_matmul, IN(x, y), ATTRS(a_b("trans_b", true)));
+  return build_op(b, OP_matmul, IN(x, y), ATTRS(a_b("trans_b", true)));
 }
 
 // ds of every score, summed to the shape of the mask.  Only learnt masks (relative positions) need
@@ -135,20 +135,21 @@ static Value *mask_adjoint(Builder *b, const Op *op, const Shape *a, Value *dy) 
   int64_t n_heads = a->h * a->r, scores[4] = {a->b, n_heads, a->t, a->s};
   // The scores, with the mask.
   Value *s = build_scale(b, product(b, q, k), attr_f(op, "scale"));
-  s = build(b, OP_add, IN(s, build_broadcast(b, mask, 4, scores)), NO_ATTRS);
+  s = build_op(b, OP_add, IN(s, build_broadcast(b, mask, 4, scores)), NO_ATTRS);
   // Rows without visible positions: exp(-inf - low) is 0, while exp(-inf + inf) is not a number.
   double low = mask->type->dtype == DT_f16 ? -65504 : -1e38;
-  Value *lse = build(b, OP_clip, IN(op->out[1]), ATTRS(a_f("low", low), a_f("high", INFINITY)));
+  Value *lse = build_op(b, OP_clip, IN(op->out[1]), ATTRS(a_f("low", low), a_f("high", INFINITY)));
   lse =
       build_broadcast(b, build_reshape(b, lse, 4, (int64_t[]){a->b, n_heads, a->t, 1}), 4, scores);
   // The probabilities; hidden positions have none.
-  Value *p = build(b, OP_exp, IN(build(b, OP_sub, IN(s, lse), NO_ATTRS)), NO_ATTRS);
-  if (a->causal) p = build(b, OP_trilu, IN(p), ATTRS(a_i("k", a->s - a->t)));
+  Value *p = build_op(b, OP_exp, IN(build_op(b, OP_sub, IN(s, lse), NO_ATTRS)), NO_ATTRS);
+  if (a->causal) p = build_op(b, OP_trilu, IN(p), ATTRS(a_i("k", a->s - a->t)));
   // D, and ds = p (dy v' - D).
-  Value *sum = build_reduce_sum(b, build(b, OP_mul, IN(dy, y), NO_ATTRS), (int64_t[]){3}, 1, true);
+  Value *sum =
+      build_reduce_sum(b, build_op(b, OP_mul, IN(dy, y), NO_ATTRS), (int64_t[]){3}, 1, true);
   Value *dp = product(b, dy, v);
-  Value *ds = build(b, OP_sub, IN(dp, build_broadcast(b, sum, 4, scores)), NO_ATTRS);
-  return build_sum_to(b, build(b, OP_mul, IN(p, ds), NO_ATTRS), mask->type);
+  Value *ds = build_op(b, OP_sub, IN(dp, build_broadcast(b, sum, 4, scores)), NO_ATTRS);
+  return build_sum_to(b, build_op(b, OP_mul, IN(p, ds), NO_ATTRS), mask->type);
 }
 
 bool attention_grad(Builder *b, Op *op, Value **dout, Value **din) {
@@ -164,8 +165,8 @@ bool attention_grad(Builder *b, Op *op, Value **dout, Value **din) {
                   dout[0],
                   a.mask >= 0 ? op->in[3].value : NULL};
   Value *dq =
-      build(b, OP_attention_back, in, a.mask >= 0 ? 7 : 6,
-            ATTRS(*op_attr(op, "scale"), *op_attr(op, "causal"), *op_attr(op, "seq_major")));
+      build_op(b, OP_attention_back, in, a.mask >= 0 ? 7 : 6,
+               ATTRS(*op_attr(op, "scale"), *op_attr(op, "causal"), *op_attr(op, "seq_major")));
   if (!dq) return false;
   for (int i = 0; i < 3; i++)
     din[i] = dq->def->out[i];

@@ -83,21 +83,21 @@ bool batch_norm_grad(Builder *b, Op *op, Value **dout, Value **din) {
   Value *mean = op->in[3].value, *var = op->in[4].value;
   Attr axis = *op_attr(op, "axis"), eps = *op_attr(op, "eps");
   Value *zero = build_fill(b, g->type->dtype, g->type->rank, g->type->dim, 0);
-  din[0] = build(b, OP_batch_norm, IN(dy, g, zero, zero, var), ATTRS(axis, eps));
-  Value *dg = build(b, OP_batch_norm_sums, IN(x, mean, var, dy), ATTRS(axis, eps));
+  din[0] = build_op(b, OP_batch_norm, IN(dy, g, zero, zero, var), ATTRS(axis, eps));
+  Value *dg = build_op(b, OP_batch_norm_sums, IN(x, mean, var, dy), ATTRS(axis, eps));
   if (!dg) return false;
   Value *db = dg->def->out[1];
   // The adjoints of the scale and of the offset.
   din[1] = dg;
   din[2] = db;
-  Value *shifted = build(b, OP_offset, IN(var), ATTRS(a_f("by", eps.f)));
-  Value *rstd = build(b, OP_rsqrt, IN(shifted), NO_ATTRS);
-  Value *slope = build(b, OP_mul, IN(g, rstd), NO_ATTRS);
+  Value *shifted = build_op(b, OP_offset, IN(var), ATTRS(a_f("by", eps.f)));
+  Value *rstd = build_op(b, OP_rsqrt, IN(shifted), NO_ATTRS);
+  Value *slope = build_op(b, OP_mul, IN(g, rstd), NO_ATTRS);
   // Then those of the mean and of the variance.
-  din[3] = build(b, OP_neg, IN(build(b, OP_mul, IN(slope, db), NO_ATTRS)), NO_ATTRS);
-  Value *half =
-      build(b, OP_scale, IN(build(b, OP_mul, IN(slope, rstd), NO_ATTRS)), ATTRS(a_f("by", -0.5)));
-  din[4] = build(b, OP_mul, IN(half, dg), NO_ATTRS);
+  din[3] = build_op(b, OP_neg, IN(build_op(b, OP_mul, IN(slope, db), NO_ATTRS)), NO_ATTRS);
+  Value *half = build_op(b, OP_scale, IN(build_op(b, OP_mul, IN(slope, rstd), NO_ATTRS)),
+                         ATTRS(a_f("by", -0.5)));
+  din[4] = build_op(b, OP_mul, IN(half, dg), NO_ATTRS);
   return !b->failed;
 }
 
@@ -107,11 +107,11 @@ bool batch_norm_train_grad(Builder *b, Op *op, Value **dout, Value **din) {
   Value *mean = op->out[1], *var = op->out[2];
   Attr axis = *op_attr(op, "axis"), eps = *op_attr(op, "eps");
   // The batch's own statistics depend on x, and so does the adjoint.
-  Value *dg = build(b, OP_batch_norm_sums, IN(x, mean, var, dy), ATTRS(axis, eps));
+  Value *dg = build_op(b, OP_batch_norm_sums, IN(x, mean, var, dy), ATTRS(axis, eps));
   if (!dg) return false;
   Value *db = dg->def->out[1];
-  din[0] = build(b, OP_batch_norm_back, IN(x, g, mean, var, dy, dg, db),
-                 ATTRS(axis, eps, a_i("count", per_channel(x->type, (int)axis.i))));
+  din[0] = build_op(b, OP_batch_norm_back, IN(x, g, mean, var, dy, dg, db),
+                    ATTRS(axis, eps, a_i("count", per_channel(x->type, (int)axis.i))));
   din[1] = dg;
   din[2] = db;
   return !b->failed;

@@ -131,7 +131,7 @@ static Value *conv_of(Builder *b, const Op *op, OpKind kind, Value *first, Value
                    *op_attr(op, "group"), *op_attr(op, "channels_last")};
   int n = 5;
   if (like) attrs[n++] = a_list("shape", like->dim, like->rank);
-  return build(b, kind, IN(first, second), (Attrs){attrs, n});
+  return build_op(b, kind, IN(first, second), (Attrs){attrs, n});
 }
 
 bool conv_grad(Builder *b, Op *op, Value **dout, Value **din) {

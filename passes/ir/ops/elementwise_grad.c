@@ -202,7 +202,7 @@ bool pow_grad(Builder *b, Op *op, Value **dout, Value **din) {
   }
   // dx, for an exponent that may be 0.
   Value *zero = build_full_like(b, x, 0);
-  Value *less = build(b, OP_offset, IN(y), ATTRS(a_f("by", -1)));
+  Value *less = build_op(b, OP_offset, IN(y), ATTRS(a_f("by", -1)));
   Value *slope = build_binary(b, OP_mul, y, build_binary(b, OP_pow, x, less));
   din[0] = where_not(b, build_binary(b, OP_equal, y, zero), build_binary(b, OP_mul, slope, dz));
   // dy, for a base that may be 0.
@@ -245,7 +245,7 @@ bool softplus_grad(Builder *b, Op *op, Value **dout, Value **din) {
 static bool back(Builder *b, Op *op, OpKind kind, Value *xy, Value **dout, Value **din) {
   int n;
   op_attr_specs(op->kind, &n);
-  din[0] = build(b, kind, IN(xy, dout[0]), (Attrs){op->attrs, n});
+  din[0] = build_op(b, kind, IN(xy, dout[0]), (Attrs){op->attrs, n});
   return !b->failed;
 }
 

@@ -119,7 +119,7 @@ typedef struct Known {
 } Known;
 
 static void add_adjoint(Builder *b, Known *k, Value *dy) {
-  k->adjoint = k->adjoint ? build(b, OP_add, IN(k->adjoint, dy), NO_ATTRS) : dy;
+  k->adjoint = k->adjoint ? build_op(b, OP_add, IN(k->adjoint, dy), NO_ATTRS) : dy;
 }
 
 // Recomputes the callee in the caller, to give its gradients their operands, and differentiates it.

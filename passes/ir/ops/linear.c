@@ -28,14 +28,14 @@ bool matmul_rule(const Op *op, Dims *dims, Diag *d) {
 bool linear_grad(Builder *b, Op *op, Value **dout, Value **din) {
   Value *x = op->in[0].value, *w = op->in[1].value, *dy = dout[0];
   bool trans = attr_i(op, "trans");
-  din[0] = build(b, OP_linear, IN(dy, w), ATTRS(a_b("trans", !trans)));
-  din[1] = build(b, OP_linear_back_w, IN(x, dy), ATTRS(a_b("trans", trans)));
+  din[0] = build_op(b, OP_linear, IN(dy, w), ATTRS(a_b("trans", !trans)));
+  din[1] = build_op(b, OP_linear_back_w, IN(x, dy), ATTRS(a_b("trans", trans)));
   din[1] = build_cast(b, din[1], w->type->dtype);
   return !b->failed;
 }
 
 static Value *product(Builder *b, Value *x, bool trans_x, Value *y, bool trans_y) {
-  return build(b, OP_matmul, IN(x, y), ATTRS(a_b("trans_a", trans_x), a_b("trans_b", trans_y)));
+  return build_op(b, OP_matmul, IN(x, y), ATTRS(a_b("trans_a", trans_x), a_b("trans_b", trans_y)));
 }
 
 // y = a b:  da = dy b' and db = a' dy.  If the operand was read transposed, its adjoint is the

@@ -110,15 +110,15 @@ bool gather_grad(Builder *b, Op *op, Value **dout, Value **din) {
   for (int i = 0; dy && i < attr_n(op, "padding"); i++) {
     double row = (double)attr_list(op, "padding")[i];
     Value *padded =
-        build(b, OP_equal, IN(index, build_fill(b, t->dtype, t->rank, t->dim, row)), NO_ATTRS);
+        build_op(b, OP_equal, IN(index, build_fill(b, t->dtype, t->rank, t->dim, row)), NO_ATTRS);
     padded = build_broadcast(b, build_reshape(b, padded, rank, ones), rank, dy->type->dim);
     Value *zero = build_fill(b, dy->type->dtype, rank, dy->type->dim, 0);
     dy = build_where(b, padded, zero, dy);
   }
   // The rows of a 16-bit table are summed in f32.
-  din[0] = build(b, OP_gather_back, IN(index, dy),
-                 ATTRS(*op_attr(op, "axis"), a_list("shape", x->dim, x->rank),
-                       a_i("batch", attr_i(op, "batch"))));
+  din[0] = build_op(b, OP_gather_back, IN(index, dy),
+                    ATTRS(*op_attr(op, "axis"), a_list("shape", x->dim, x->rank),
+                          a_i("batch", attr_i(op, "batch"))));
   din[0] = build_cast(b, din[0], x->dtype);
   return !b->failed;
 }

@@ -54,15 +54,15 @@ bool lse_parts_rule(const Op *op, Dims *dims, Diag *d) {
 bool cross_entropy_grad(Builder *b, Op *op, Value **dout, Value **din) {
   if (!only_first_results(b, op, dout, 1)) return false;
   din[0] =
-      build(b, OP_cross_entropy_back, IN(op->in[0].value, op->in[1].value, op->out[1], dout[0]),
-            ATTRS(*op_attr(op, "ignore")));
+      build_op(b, OP_cross_entropy_back, IN(op->in[0].value, op->in[1].value, op->out[1], dout[0]),
+               ATTRS(*op_attr(op, "ignore")));
   return !b->failed;
 }
 
 bool nll_grad(Builder *b, Op *op, Value **dout, Value **din) {
   const Type *x = op->in[0].value->type;
-  din[0] = build(b, OP_nll_back, IN(op->in[1].value, dout[0]),
-                 ATTRS(*op_attr(op, "ignore"), a_list("shape", x->dim, x->rank)));
+  din[0] = build_op(b, OP_nll_back, IN(op->in[1].value, dout[0]),
+                    ATTRS(*op_attr(op, "ignore"), a_list("shape", x->dim, x->rank)));
   din[0] = build_cast(b, din[0], x->dtype);
   return !b->failed;
 }

@@ -17,8 +17,8 @@
 bool layer_norm_grad(Builder *b, Op *op, Value **dout, Value **din) {
   if (!only_first_results(b, op, dout, 1)) return false;
   Value *dx =
-      build(b, OP_layer_norm_back,
-            IN(op->in[0].value, op->in[1].value, op->out[1], op->out[2], dout[0]), NO_ATTRS);
+      build_op(b, OP_layer_norm_back,
+               IN(op->in[0].value, op->in[1].value, op->out[1], op->out[2], dout[0]), NO_ATTRS);
   if (!dx) return false;
   // One op gives the adjoints of all three operands.
   for (int i = 0; i < 3; i++)
@@ -28,8 +28,8 @@ bool layer_norm_grad(Builder *b, Op *op, Value **dout, Value **din) {
 
 bool rms_norm_grad(Builder *b, Op *op, Value **dout, Value **din) {
   if (!only_first_results(b, op, dout, 1)) return false;
-  Value *dx = build(b, OP_rms_norm_back, IN(op->in[0].value, op->in[1].value, op->out[1], dout[0]),
-                    NO_ATTRS);
+  Value *dx = build_op(b, OP_rms_norm_back,
+                       IN(op->in[0].value, op->in[1].value, op->out[1], dout[0]), NO_ATTRS);
   if (!dx) return false;
   for (int i = 0; i < 2; i++)
     din[i] = dx->def->out[i];

@@ -109,19 +109,19 @@ bool max_pool_back_rule(const Op *op, Dims *dims, Diag *d) {
 bool max_pool_grad(Builder *b, Op *op, Value **dout, Value **din) {
   const Type *x = op->in[0].value->type;
   if (!dout[0]) return true; // the index has no derivative
-  din[0] = build(b, OP_max_pool_back, IN(op->out[1], dout[0]),
-                 ATTRS(*op_attr(op, "kernel"), *op_attr(op, "strides"), *op_attr(op, "pads"),
-                       *op_attr(op, "dilations"), *op_attr(op, "channels_last"),
-                       a_list("shape", x->dim, x->rank)));
+  din[0] = build_op(b, OP_max_pool_back, IN(op->out[1], dout[0]),
+                    ATTRS(*op_attr(op, "kernel"), *op_attr(op, "strides"), *op_attr(op, "pads"),
+                          *op_attr(op, "dilations"), *op_attr(op, "channels_last"),
+                          a_list("shape", x->dim, x->rank)));
   return !b->failed;
 }
 
 bool avg_pool_grad(Builder *b, Op *op, Value **dout, Value **din) {
   const Type *x = op->in[0].value->type;
-  din[0] = build(b, OP_avg_pool_back, IN(dout[0]),
-                 ATTRS(*op_attr(op, "kernel"), *op_attr(op, "strides"), *op_attr(op, "pads"),
-                       *op_attr(op, "dilations"), *op_attr(op, "include_pad"),
-                       *op_attr(op, "channels_last"), a_list("shape", x->dim, x->rank)));
+  din[0] = build_op(b, OP_avg_pool_back, IN(dout[0]),
+                    ATTRS(*op_attr(op, "kernel"), *op_attr(op, "strides"), *op_attr(op, "pads"),
+                          *op_attr(op, "dilations"), *op_attr(op, "include_pad"),
+                          *op_attr(op, "channels_last"), a_list("shape", x->dim, x->rank)));
   return !b->failed;
 }
 

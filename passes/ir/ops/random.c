@@ -27,9 +27,9 @@ bool dropout_rule(const Op *op, Dims *dims, Diag *d) {
 
 // Dropout is linear in x: its adjoint is dropout itself.
 bool dropout_grad(Builder *b, Op *op, Value **dout, Value **din) {
-  din[0] = build(b, OP_dropout, IN(dout[0], op->in[1].value, op->in[2].value),
-                 ATTRS(*op_attr(op, "ratio"), *op_attr(op, "key"), *op_attr(op, "whole"),
-                       *op_attr(op, "start")));
+  din[0] = build_op(b, OP_dropout, IN(dout[0], op->in[1].value, op->in[2].value),
+                    ATTRS(*op_attr(op, "ratio"), *op_attr(op, "key"), *op_attr(op, "whole"),
+                          *op_attr(op, "start")));
   return !b->failed;
 }
 

@@ -89,10 +89,10 @@ bool reduce_max_grad(Builder *b, Op *op, Value **dout, Value **din) {
   Value *x = op->in[0].value;
   const int64_t *axes = attr_list(op, "axes");
   int n = attr_n(op, "axes");
-  Value *equal = build(b, OP_equal, IN(x, spread(b, op, op->out[0])), NO_ATTRS);
+  Value *equal = build_op(b, OP_equal, IN(x, spread(b, op, op->out[0])), NO_ATTRS);
   Value *count = build_reduce_sum(b, build_cast(b, equal, x->type->dtype), axes, n, true);
   // The gradient, divided by the number of equal elements.
-  Value *share = build(b, OP_div, IN(kept(b, op, dout[0]), count), NO_ATTRS);
+  Value *share = build_op(b, OP_div, IN(kept(b, op, dout[0]), count), NO_ATTRS);
   share = build_broadcast(b, share, x->type->rank, x->type->dim);
   din[0] = build_where(b, equal, share, zeros_like(b, x));
   return !b->failed;
@@ -106,19 +106,19 @@ bool reduce_prod_grad(Builder *b, Op *op, Value **dout, Value **din) {
   const int64_t *axes = attr_list(op, "axes");
   int n = attr_n(op, "axes"), rank = x->type->rank;
   // The product of the nonzero elements.
-  Value *is_zero = build(b, OP_equal, IN(x, zeros), NO_ATTRS);
+  Value *is_zero = build_op(b, OP_equal, IN(x, zeros), NO_ATTRS);
   Value *ones = build_fill(b, x->type->dtype, rank, x->type->dim, 1);
   Value *safe = build_where(b, is_zero, ones, x);
   Value *product =
-      build(b, OP_reduce_prod, IN(safe), ATTRS(a_list("axes", axes, n), a_b("keep", true)));
-  Value *flow = build(b, OP_mul, IN(kept(b, op, dout[0]), product), NO_ATTRS);
+      build_op(b, OP_reduce_prod, IN(safe), ATTRS(a_list("axes", axes, n), a_b("keep", true)));
+  Value *flow = build_op(b, OP_mul, IN(kept(b, op, dout[0]), product), NO_ATTRS);
   // Divided by the element, with 1 in place of 0.
-  flow = build(b, OP_div, IN(build_broadcast(b, flow, rank, x->type->dim), safe), NO_ATTRS);
+  flow = build_op(b, OP_div, IN(build_broadcast(b, flow, rank, x->type->dim), safe), NO_ATTRS);
   // The number of zeros among the other elements must be 0.
   Value *zero = build_cast(b, is_zero, x->type->dtype);
   Value *count = build_broadcast(b, build_reduce_sum(b, zero, axes, n, true), rank, x->type->dim);
-  Value *others = build(b, OP_sub, IN(count, zero), NO_ATTRS);
-  Value *none = build(b, OP_equal, IN(others, zeros), NO_ATTRS);
+  Value *others = build_op(b, OP_sub, IN(count, zero), NO_ATTRS);
+  Value *none = build_op(b, OP_equal, IN(others, zeros), NO_ATTRS);
   din[0] = build_where(b, none, flow, zeros);
   return !b->failed;
 }
@@ -281,9 +281,10 @@ bool cumsum_rule(const Op *op, Dims *dims, Diag *d) {
 
 // The adjoint of an element sums over the elements on its other side: a cumsum in reverse.
 bool cumsum_grad(Builder *b, Op *op, Value **dout, Value **din) {
-  din[0] = build(b, OP_cumsum, IN(dout[0]),
-                 ATTRS(a_i("axis", attr_i(op, "axis")), a_b("exclusive", attr_i(op, "exclusive")),
-                       a_b("reverse", !attr_i(op, "reverse"))));
+  din[0] =
+      build_op(b, OP_cumsum, IN(dout[0]),
+               ATTRS(a_i("axis", attr_i(op, "axis")), a_b("exclusive", attr_i(op, "exclusive")),
+                     a_b("reverse", !attr_i(op, "reverse"))));
   return !b->failed;
 }
 

@@ -66,10 +66,10 @@ bool slice_back_rule(const Op *op, Dims *dims, Diag *d) {
 
 bool slice_grad(Builder *b, Op *op, Value **dout, Value **din) {
   const Type *x = op->in[0].value->type;
-  din[0] = build(b, OP_slice_back, IN(dout[0]),
-                 ATTRS(a_list("starts", attr_list(op, "starts"), x->rank),
-                       a_list("steps", attr_list(op, "steps"), x->rank),
-                       a_list("shape", x->dim, x->rank)));
+  din[0] = build_op(b, OP_slice_back, IN(dout[0]),
+                    ATTRS(a_list("starts", attr_list(op, "starts"), x->rank),
+                          a_list("steps", attr_list(op, "steps"), x->rank),
+                          a_list("shape", x->dim, x->rank)));
   return !b->failed;
 }
 
@@ -151,9 +151,9 @@ bool concat_grad(Builder *b, Op *op, Value **dout, Value **din) {
     steps[i] = 1;
   for (int k = 0; k < op->n_in; k++) {
     const Type *x = op->in[k].value->type;
-    din[k] = build(b, OP_slice, IN(dout[0]),
-                   ATTRS(a_list("starts", starts, x->rank), a_list("steps", steps, x->rank),
-                         a_list("shape", x->dim, x->rank)));
+    din[k] = build_op(b, OP_slice, IN(dout[0]),
+                      ATTRS(a_list("starts", starts, x->rank), a_list("steps", steps, x->rank),
+                            a_list("shape", x->dim, x->rank)));
     // The next operand begins after this one.
     starts[axis] += x->dim[axis];
   }
@@ -262,9 +262,9 @@ bool pad_grad(Builder *b, Op *op, Value **dout, Value **din) {
     int64_t cut[MAX_RANK];
     for (int i = 0; i < x->rank; i++)
       cut[i] = -low[i];
-    din[0] = build(b, OP_pad, IN(dout[0]),
-                   ATTRS(a_list("low", cut, x->rank), a_list("shape", x->dim, x->rank),
-                         a_s("mode", "constant"), a_f("value", 0)));
+    din[0] = build_op(b, OP_pad, IN(dout[0]),
+                      ATTRS(a_list("low", cut, x->rank), a_list("shape", x->dim, x->rank),
+                            a_s("mode", "constant"), a_f("value", 0)));
     return !b->failed;
   }
   // The adjoint of the modes that repeat elements, dimension by dimension: every element of dx is
@@ -280,8 +280,8 @@ bool pad_grad(Builder *b, Op *op, Value **dout, Value **din) {
     Value *index = build_constant(b, type_new(b->g->module, DT_i64, 1, &n), source);
     memcpy(shape, dy->type->dim, sizeof shape);
     shape[i] = x->dim[i];
-    dy = build(b, OP_gather_back, IN(index, dy),
-               ATTRS(a_i("axis", i), a_list("shape", shape, x->rank)));
+    dy = build_op(b, OP_gather_back, IN(index, dy),
+                  ATTRS(a_i("axis", i), a_list("shape", shape, x->rank)));
     dy = build_cast(b, dy, x->dtype);
   }
   din[0] = dy;
@@ -323,8 +323,8 @@ bool trilu_rule(const Op *op, Dims *dims, Diag *d) {
 }
 
 bool trilu_grad(Builder *b, Op *op, Value **dout, Value **din) {
-  din[0] = build(b, OP_trilu, IN(dout[0]),
-                 ATTRS(a_b("upper", attr_i(op, "upper")), a_i("k", attr_i(op, "k"))));
+  din[0] = build_op(b, OP_trilu, IN(dout[0]),
+                    ATTRS(a_b("upper", attr_i(op, "upper")), a_i("k", attr_i(op, "k"))));
   return !b->failed;
 }
 

@@ -25,12 +25,12 @@ bool softmax_rule(const Op *op, Dims *dims, Diag *d) {
 }
 
 bool softmax_grad(Builder *b, Op *op, Value **dout, Value **din) {
-  din[0] = build(b, OP_softmax_back, IN(op->out[0], dout[0]), ATTRS(*op_attr(op, "axis")));
+  din[0] = build_op(b, OP_softmax_back, IN(op->out[0], dout[0]), ATTRS(*op_attr(op, "axis")));
   return !b->failed;
 }
 
 bool log_softmax_grad(Builder *b, Op *op, Value **dout, Value **din) {
-  din[0] = build(b, OP_log_softmax_back, IN(op->out[0], dout[0]), ATTRS(*op_attr(op, "axis")));
+  din[0] = build_op(b, OP_log_softmax_back, IN(op->out[0], dout[0]), ATTRS(*op_attr(op, "axis")));
   return !b->failed;
 }
 

@@ -327,7 +327,7 @@ bool module_verify(const Module *m, Diag *d) {
     if (module_slices(m) > 1) why = "the step has several slices of time";
     for_each_graph(g, m) {
       if (g->schedule) why = "ranks run a schedule";
-      if (graph_first_deferred(g)) why = "updates are owed to the next step";
+      if (graph_first_deferred(g)) why = "updates are deferred to the next step";
     }
   }
   if (why) return diag_error(d, NULL, "updates cannot be early: %s", why);

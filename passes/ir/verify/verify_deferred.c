@@ -6,14 +6,14 @@
 #include "verify.h"
 
 static bool wrong(const Op *op, const char *what, Diag *d) {
-  return diag_error(d, op->loc, "%s is owed, and %s", op_info[op->kind].name, what);
+  return diag_error(d, op->loc, "%s is deferred, and %s", op_info[op->kind].name, what);
 }
 
 static bool check_op(const Op *op, Diag *d) {
   bool waits = op_meets_others(op) && op->kind != OP_all_reduce;
   if (op->part != PART_update) return wrong(op, "is not of the update", d);
   if (waits) return wrong(op, "ranks wait for each other in it", d);
-  if (op->next && !op->next->deferred) return wrong(op, "what is not owed stands behind it", d);
+  if (op->next && !op->next->deferred) return wrong(op, "what is not deferred stands behind it", d);
   for (int i = 0; i < op->n_out; i++)
     for_each_use(u, op->out[i]) {
       // An output is reported a step later.

@@ -111,7 +111,7 @@ static int64_t slots_end(const Value *v) {
 
 // Extends live ranges for deferred ops.  Their results live when they run.  Operands from their own
 // step live twice; so does a view that a deferred op produces of such an operand.
-static void live_owed(Place *p, const Times *time) {
+static void live_deferred(Place *p, const Times *time) {
   const Op *made = p->v->def, *root = viewed(p->v)->def, *last = NULL;
   if (!time->due) return;
   if (made && made->deferred) {
@@ -154,7 +154,7 @@ static Place place_of(Value *v, const Times *time) {
   if (v->def && made < time->loop && p.dies > time->loop && p.dies < time->loop_end)
     p.dies = time->loop_end;
   p.made = made;
-  live_owed(&p, time);
+  live_deferred(&p, time);
   return p;
 }
 
@@ -204,7 +204,7 @@ static bool becomes(const Value *v, const Value *param) {
 }
 
 // A deferred update is at the offset of its parameter, for the next step: verify_deferred.c.
-static bool is_owed_update(const Value *v) {
+static bool is_deferred_update(const Value *v) {
   if (!v->def || !v->def->deferred) return false;
   for_each_use(u, v)
     if (!u->user && v->graph->results[u->index]->target) return true;
@@ -299,7 +299,7 @@ static bool check_overlaps(const Graph *g, Diag *d) {
   for_each_op(op, g) {
     for (int i = 0; i < op->n_out; i++)
       if (op->out[i]->offset >= 0 && type_bytes(op->out[i]->type) > 0 &&
-          !is_owed_update(op->out[i]))
+          !is_deferred_update(op->out[i]))
         place[n++] = place_of(op->out[i], &time);
   }
   qsort(place, (size_t)n, sizeof *place, by_offset);

@@ -216,7 +216,7 @@ static void cut_anew(Apply *p, Value *v, int dim) {
   Sharding *s = p->s;
   const char *name = v->name, *why = NULL;
   Builder b = {.g = s->g, .at = v->def->next, .origin = op_origin(v->def), .d = p->d};
-  Value *cut = build(&b, OP_reshape, IN(v), ATTRS(a_list("shape", v->type->dim, v->type->rank)));
+  Value *cut = build_op(&b, OP_reshape, IN(v), ATTRS(a_list("shape", v->type->dim, v->type->rank)));
   if (!cut) {
     p->n_errors++;
     return;

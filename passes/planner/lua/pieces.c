@@ -208,7 +208,7 @@ static Value *prefix_of(Region *r, Builder *b, Value *v, int dim, int i) {
   else if (i == 0)
     p->v = r->piece[v->id];
   else
-    p->v = build(b, OP_concat, IN(p->v, r->piece[v->id]), ATTRS(a_i("axis", dim)));
+    p->v = build_op(b, OP_concat, IN(p->v, r->piece[v->id]), ATTRS(a_i("axis", dim)));
   p->n = i + 1;
   return p->v;
 }
@@ -348,7 +348,7 @@ static bool replace_region(Region *r) {
         uint32_t id = op->out[o]->id;
         r->piece[id] = piece->out[o];
         if (r->place[id].dim >= 0 || !value_used(op->out[o])) continue;
-        sum[id] = i ? build(&b, OP_add, IN(sum[id], piece->out[o]), NO_ATTRS) : piece->out[o];
+        sum[id] = i ? build_op(&b, OP_add, IN(sum[id], piece->out[o]), NO_ATTRS) : piece->out[o];
         if (!sum[id]) return false;
       }
     }

@@ -91,12 +91,12 @@ static Value *build_part(const Product *p, Op *slice, Diag *d) {
   int64_t start = attr_list(slice, "starts")[t->rank - 1], n = t->dim[t->rank - 1];
   Builder b = {.g = slice->graph, .at = slice, .origin = op_origin(p->linear), .d = d};
   Value *w = columns_of(&b, p->w, 2, trans ? 0 : 1, start, n);
-  Value *y = build(&b, OP_linear, IN(p->linear->in[0].value, w), ATTRS(a_b("trans", trans)));
+  Value *y = build_op(&b, OP_linear, IN(p->linear->in[0].value, w), ATTRS(a_b("trans", trans)));
   // The operands of the add keep their order, for the same rounding.
   if (!p->bias) return y;
   Value *bias = build_broadcast(&b, columns_of(&b, p->bias, 1, 0, start, n), t->rank, t->dim);
-  return p->add->in[0].value == p->linear->out[0] ? build(&b, OP_add, IN(y, bias), NO_ATTRS)
-                                                  : build(&b, OP_add, IN(bias, y), NO_ATTRS);
+  return p->add->in[0].value == p->linear->out[0] ? build_op(&b, OP_add, IN(y, bias), NO_ATTRS)
+                                                  : build_op(&b, OP_add, IN(bias, y), NO_ATTRS);
 }
 
 bool unpack_product(Op *op, bool *done, Diag *d) {
