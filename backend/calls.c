@@ -406,7 +406,7 @@ static bool add_move(Writer *w, const Op *op) {
     }
     // The transfer starts early, and the segment of the move waits for it.
     LoopPart *part = gives ? loop_segment(calls, at) : loop_get(calls, y);
-    if (!part) BUG("a run without what starts %s", value_name(w->arena, y));
+    if (!part) BUG("a run without the start of %s", value_name(w->arena, y));
     add_to_list(w, &part->start,
                 str_format(w->arena, "RUN(%d, nnrt_move_start_%s(%s, %s, r, %d));", run, kernel, to,
                            from, number),
@@ -500,7 +500,7 @@ static void add_copies(Writer *w, const Graph *g) {
       for (int k = 0; k < i && pass == 0; k++)
         if (g->results[k]->target == root && needs_copy(g->results[k]) &&
             !view_root(g->results[k]->use.value, &skip)->def)
-          diag_error(w->p->d, r->target->loc, "'%s' becomes what '%s' was, which changes as well",
+          diag_error(w->p->d, r->target->loc, "'%s' becomes the old '%s', which changes as well",
                      r->target->label, root->label);
       // Only ranks that have the parameter copy it.
       if (!mesh_runs(w->p, value_mesh(r->target))) continue;

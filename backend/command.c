@@ -74,7 +74,7 @@ bool command_run(Build *b, Command *c) {
                name, WEXITSTATUS(status));
   } else {
     diag_error(b->d, NULL, "the generated code does not compile; this is a mistake of nnaot");
-    diag_note(b->d, NULL, "the code, and what the compiler says in 'log', are in '%s'", b->dir);
+    diag_note(b->d, NULL, "the code, and the compiler's messages in 'log', are in '%s'", b->dir);
     diag_note(b->d, NULL, "the command was: %s", command_text(c));
     temporary_dir(NULL);
   }

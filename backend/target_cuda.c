@@ -299,7 +299,7 @@ static Readiness ready(Build *b, BackendOptions *o) {
   if (!build_find_runtime(b)) return READY_no;
   if (N_BUILT_FOR == 0) {
     diag_error(b->d, NULL, "this nnaot was built without the cuda target");
-    diag_hint(b->d, "`%s` builds it where nvcc is, or installs that", NNAOT_MAKE_CUDA);
+    diag_hint(b->d, "`%s` builds it with nvcc, or installs that", NNAOT_MAKE_CUDA);
     return READY_no;
   }
   const char *nvcc = find_nvcc(b->arena), *wanted = getenv("NVCC");

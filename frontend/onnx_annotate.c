@@ -240,7 +240,7 @@ static void warn_of_external(const Annotate *w, const char *to, Diag *d) {
     if (graph->initializer[i]->data_location != ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL)
       continue;
     diag_warning(d, w->file->loc,
-                 "has weights in other files, which must lie beside '%s' for that to be read", to);
+                 "has weights in other files, which must be beside '%s' to be read", to);
     return;
   }
 }

@@ -163,7 +163,7 @@ static bool read_cut(Reader *r, const Device__Dim *dim, int at, int *out) {
     if (!dim->simple_sharding[i]->has_num_shards || shards < 1)
       return wrong(r, "'%s': dimension %d is in %" PRId64 " shards", r->tensor, at, shards);
     if (size[i] % shards != 0 || size[i] < shards)
-      return wrong(r, "'%s': a dimension of %" PRId64 " cannot be cut in %" PRId64 " shards",
+      return wrong(r, "'%s': a dimension of %" PRId64 " cannot be split into %" PRId64 " shards",
                    r->tensor, size[i], shards);
     // A part would be in several pieces.
     if (shards > 1 && !through)
@@ -267,10 +267,11 @@ static bool read_sharding(Reader *r, const Scope *scope, const Device__Sharding 
   int what = *out.tensor ? name_map_find(&r->tensors, out.tensor) : -1;
   // Only operands and results can be annotated.
   if (what < 0)
-    return wrong(r, "it is annotated how '%s' lies, which it neither reads nor makes", out.tensor);
+    return wrong(r, "the annotation gives a layout of '%s', which the node neither reads nor makes",
+                 out.tensor);
   out.result = what == MAKES;
   if (!name_map_add(&r->seen, out.tensor, 0))
-    return wrong(r, "it is annotated twice how '%s' lies", out.tensor);
+    return wrong(r, "the layout of '%s' is annotated twice", out.tensor);
   const Binding *b = onnx_lookup(scope, out.tensor);
   if (!b || !b->v) return true; // it is unused, or the error has been reported
   // Dimensions are those of the value in the IR.

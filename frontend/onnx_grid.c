@@ -207,7 +207,7 @@ static bool make_axes(Grid *g) {
   for (int i = g->cuts.n - 1; i >= 0; i--) {
     int at = g->cuts.at[i];
     if (i + 1 < g->cuts.n && g->cuts.at[i + 1] % at != 0)
-      return wrong(g, NULL, "the annotations cut the devices in ways that are not one grid");
+      return wrong(g, NULL, "the annotations split the devices into factors that are not one grid");
     // An axis between each two strides, outermost first.
     if (i + 1 < g->cuts.n) add_axis(g, g->cuts.at[i + 1] / at, at);
     // The axis of stages is between the axes of one stage.

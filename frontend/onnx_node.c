@@ -152,7 +152,7 @@ bool node_setting_float(Node *n, int i, const char *what, double otherwise, doub
   // Left out: the default.
   if (!t) return true;
   if (type_count(t->type) != 1)
-    return node_fail(n, "its %s is %s where one number is needed", what, type_text(n->a, t->type));
+    return node_fail(n, "its %s is %s, and one number is needed", what, type_text(n->a, t->type));
   *out = tensor_f(t, 0);
   return true;
 }
@@ -164,7 +164,7 @@ bool node_setting_int(Node *n, int i, const char *what, int64_t otherwise, int64
   // Left out: the default.
   if (!t) return true;
   if (type_count(t->type) != 1)
-    return node_fail(n, "its %s is %s where one number is needed", what, type_text(n->a, t->type));
+    return node_fail(n, "its %s is %s, and one number is needed", what, type_text(n->a, t->type));
   *out = tensor_i(t, 0);
   return true;
 }
@@ -178,7 +178,7 @@ bool node_ints(Node *n, int i, const char *what, Ints *out, bool *given) {
   *given = t != NULL;
   if (!t) return true;
   if (t->type->rank > 1 || dtype_class[t->type->dtype] == 'F')
-    return node_fail(n, "its %s are %s where a list of integers is needed", what,
+    return node_fail(n, "its %s are %s, and a list of integers is needed", what,
                      type_text(n->a, t->type));
   int count = (int)type_count(t->type);
   int64_t *at = arena_array(n->a, int64_t, count + 1);

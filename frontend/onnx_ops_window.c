@@ -16,7 +16,7 @@ static bool read_list(Node *n, const char *name, int count, int64_t low, int64_t
   Ints list;
   bool given = node_list(n, name, &list);
   if (given && list.n != count)
-    return node_fail(n, "%s has %d entries where %d are needed", name, list.n, count);
+    return node_fail(n, "%s has %d entries, and %d are needed", name, list.n, count);
   // The bounds keep sums and products of these numbers from overflowing.
   for (int i = 0; i < count; i++) {
     out[i] = given ? list.at[i] : otherwise;

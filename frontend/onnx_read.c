@@ -58,7 +58,7 @@ static bool read_varint(Slim *s, int64_t *at, int64_t end, uint64_t *out) {
   int64_t start = *at;
   *out = 0;
   for (int shift = 0; shift < 70; shift += 7) {
-    if (*at >= end) return fail(s, start, "a number is cut off");
+    if (*at >= end) return fail(s, start, "a number is truncated");
     uint8_t byte = s->at[(*at)++];
     // The tenth byte has one bit.
     if (shift == 63 && byte > 1) return fail(s, start, "a number has more than 64 bits");
@@ -368,7 +368,7 @@ static bool slim_message(Slim *s, const ProtobufCMessageDescriptor *type, int64_
     case WIRE_64bit:
     case WIRE_32bit: {
       int64_t size = wire == WIRE_64bit ? 8 : 4;
-      if (to - at < size) return fail(s, start, "a number is cut off");
+      if (to - at < size) return fail(s, start, "a number is truncated");
       if (field) {
         put_varint(s, tag);
         put_bytes(s, at, at + size);
@@ -379,7 +379,7 @@ static bool slim_message(Slim *s, const ProtobufCMessageDescriptor *type, int64_
     }
     case WIRE_bytes: {
       if (!read_varint(s, &at, to, &x)) return false;
-      if (x > (uint64_t)(to - at)) return fail(s, start, "a field is longer than what is left");
+      if (x > (uint64_t)(to - at)) return fail(s, start, "a field is longer than the rest");
       Span span = {at, at + (int64_t)x};
       if (!(field ? slim_bytes(s, type, field, &named, span, depth)
                   : slim_newer(s, type, id, &named, span, depth)))

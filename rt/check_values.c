@@ -66,7 +66,7 @@ static void describe_operands(NnrtRank *r, const NnrtValue *v, int n, char *text
     // A result that overwrote the operand is read in its place; the note says so.
     Statistics s = look_at(r, &v[i]);
     snprintf(name, sizeof name, "operand %d%s", v[i].number,
-             kept ? "" : ", where the result is now");
+             kept ? "" : ", the present offset of the result");
     // The counts come first; the range is that of the finite values.
     size_t at = strlen(text);
     int64_t finite = s.n - s.nan - s.infinite;

@@ -155,7 +155,7 @@ bool nnrt_checkpoint_find(Checkpoints *c, int64_t *out_step, Why *w) {
   if (n == 0 || c->last >= 0) return true;
   return why(w,
              "cannot resume: %s in '%s' is damaged\n"
-             "hint: without --resume, training starts anew",
+             "hint: without --resume, training starts from step 0",
              n == 1 ? "the only checkpoint" : "every checkpoint", c->dir);
 }
 
@@ -179,7 +179,9 @@ static void start_scale(NnrtRank *r, const NnrtTensor *t, int64_t step, const ch
   }
   nnrt_init_tensor(r, t, 0); // a fill: the seed does not matter
   if (r->rank == 0 && strcmp(t->name, "loss_scale") == 0)
-    nnrt_say_note("checkpoint '%s' was not written in f16: the loss's scale starts anew", path);
+    nnrt_say_note(
+        "checkpoint '%s' was not written in f16: the loss scale starts from its initial value",
+        path);
 }
 
 static bool load_tensors(const StFile *f, NnrtRank *r, int64_t step, const char *path, Why *w) {

@@ -48,7 +48,7 @@ bool nnrt_export_model(NnrtRank *r, const char *path, Why *w) {
     if (!root || !ok) continue;
     if (!t || hole->length != nnrt_tensor_count(t) * nnrt_dtype_size(hole->dtype) ||
         hole->offset < at || hole->length > p->skeleton_bytes - hole->offset)
-      ok = why(w, "cannot write '%s': weight '%s' does not fit where the model has it", path,
+      ok = why(w, "cannot write '%s': weight '%s' does not fit into its place in the model", path,
                hole->name);
     else
       ok = copy_up_to(&o, hole->offset, &at, &literal, w) && fill_hole(&o, hole, whole, t, w);

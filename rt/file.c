@@ -192,7 +192,7 @@ void nnrt_in_close(InFile *f) {
 static void bus_error(int signal) {
   (void)signal;
   static const char text[] =
-      "error: a data file was cut short while it was in use, or its disk cannot be read\n";
+      "error: a data file was truncated while it was in use, or its disk cannot be read\n";
   // Only calls that are safe in a signal handler.
   ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
   (void)ignored;

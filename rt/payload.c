@@ -36,7 +36,7 @@ bool nnrt_payload_open(const NnrtProgram *p, const uint8_t **out, Why *w) {
   // A missing and a damaged payload have different cures.
   if (!t.there)
     return why(w, "the weights at the end of this executable are missing\n"
-                  "hint: strip and objcopy cut them off; use the file as nnaot wrote it");
+                  "hint: strip and objcopy remove them; use the file as nnaot wrote it");
   if (!t.sound || t.end.bytes != p->payload_bytes)
     return why(w,
                "the weights at the end of this executable are damaged: %lld bytes at %lld in a "

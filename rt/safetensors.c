@@ -170,7 +170,7 @@ static bool check_tensors(const StFile *f, const StTensor **order, Why *w) {
   int64_t at = 0;
   for (int i = 0; i < f->n_tensors; at = order[i++]->end)
     if (order[i]->begin != at)
-      return why(w, "'%s' begins at byte %lld, what is before it ends at %lld", order[i]->name,
+      return why(w, "'%s' begins at byte %lld, its predecessor ends at %lld", order[i]->name,
                  (long long)order[i]->begin, (long long)at);
   if (at == f->data_bytes) return true;
   return why(w, "the tensors need %lld bytes, there are %lld: %s", (long long)at,

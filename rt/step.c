@@ -291,7 +291,7 @@ static bool find_checkpoint(Trainer *t, int64_t *out_step) {
     if (found[1])
       nnrt_say_error("%s", w.text);
     else if (step < 0)
-      nnrt_say_note("no checkpoint in '%s': starting anew", run->checkpoints.dir);
+      nnrt_say_note("no checkpoint in '%s': starting from step 0", run->checkpoints.dir);
   }
   // Rank 0's numbers, and zeros of all others.
   nnrt_comm_sum(t->r, found, 2);

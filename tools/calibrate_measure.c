@@ -150,7 +150,7 @@ static bool read_trace(Arena *a, const Machine *machine, const char *path, Probe
     // A probe without a time would spoil the fit.
 
     if (!(io->at[i].seconds > 0))
-      return diag_error(d, NULL, "the trace does not say what '%s' takes", io->at[i].name);
+      return diag_error(d, NULL, "the trace has no time of '%s'", io->at[i].name);
   }
   return true;
 }

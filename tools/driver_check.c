@@ -1,6 +1,6 @@
 // Checks of a command line.
 //
-//     nnaot: error: a batch of 10 cannot be cut in 4 micro-batches
+//     nnaot: error: a batch of 10 cannot be split into 4 micro-batches
 //
 // Errors that do not depend on the model are found before it is read: options that contradict each
 // other or have no effect, numbers out of range, files that cannot be written, a machine without a
@@ -216,18 +216,17 @@ static int check_cluster(Settings *s, Arena *a, Diag *d) {
     other = !backend_target_parse("cuda", &s->backend.target, d);
   if (other && s->emit == EMIT_exe) {
     diag_error(d, NULL,
-               "--cluster: the devices of '%s' are gpus, and the executable is for cpu: what is "
-               "predicted is no step that it runs",
+               "--cluster: the devices of '%s' are gpus, and the executable is for cpu: the "
+               "prediction would be of another step",
                s->cluster);
     diag_hint(d, "--target cuda; a plan alone is made with --emit plan");
     return EXIT_USAGE;
   }
   if (other) {
-    diag_warning(
-        d, NULL,
-        "--cluster: the devices of '%s' are gpus, and the target is cpu: what is predicted "
-        "is no step that they run",
-        s->cluster);
+    diag_warning(d, NULL,
+                 "--cluster: the devices of '%s' are gpus, and the target is cpu: the prediction "
+                 "would be of another step",
+                 s->cluster);
     diag_hint(d, "--target cuda");
   }
   return EXIT_SUCCESS;
@@ -293,8 +292,8 @@ int check_settings(Settings *s, Arena *a, Diag *d) {
   // that itself, with the model.
   int64_t slices = s->asked.micro_batches;
   if (s->batch && s->batch % slices != 0) {
-    diag_error(d, NULL, "a batch of %lld cannot be cut in %lld micro-batches", (long long)s->batch,
-               (long long)slices);
+    diag_error(d, NULL, "a batch of %lld cannot be split into %lld micro-batches",
+               (long long)s->batch, (long long)slices);
     if (s->cut_by) diag_note(d, s->cut_by, "the plan is for as many");
     diag_hint(d, "give a --batch that micro-batches divide");
     return EXIT_FAILURE;

@@ -101,8 +101,7 @@ static bool say_explained(const Settings *s, const Compiled *c, Diag *d) {
       fprintf(out, "'%s' has no op of its own, and is taken in by %s:\n", s->explain, node);
       explain_module(c->m, node, out);
     } else if (known) {
-      fprintf(out, "'%s' is of no use to the step: no op of it reads what comes of that\n",
-              s->explain);
+      fprintf(out, "'%s' is dead: no op of the step depends on it\n", s->explain);
     }
     arena_free(a);
   }
@@ -127,7 +126,7 @@ static bool write_output(const Settings *s, Compiled *c, Arena *a, Diag *d) {
     bool quiet = diag_quiet(d, true);
     bool ok = pipeline_run(c->model, train_pipeline(a, s, &c->choice), &again, d);
     diag_quiet(d, quiet);
-    if (!ok) BUG("what could be sharded cannot be sharded again");
+    if (!ok) BUG("a sharded module cannot be sharded again");
     const Annotations *all = annotations_of_module(c->model, c->choice.name, a, d);
     return all && onnx_annotate(s->model, all, s->output, a, &bytes, &n, d) &&
            output_write_bytes(s->output, bytes, n, d);
@@ -150,7 +149,7 @@ static bool has_pictures(const Settings *s) {
 }
 
 static bool no_timeline(const Settings *s, Diag *d) {
-  return diag_error(d, NULL, "%s: what a step takes cannot be predicted",
+  return diag_error(d, NULL, "%s: the time of a step cannot be predicted",
                     s->trace ? "--trace" : "--report");
 }
 

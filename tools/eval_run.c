@@ -408,8 +408,8 @@ bool eval_run(const Graph *g, const EvalOptions *o, const Values *in, Values *ou
   for (int i = 0; ok && g->schedule && i < g->n_params; i++)
     if (g->params[i]->each_slice)
       ok = diag_error(r.d, g->params[i]->loc,
-                      "'%s' changes in every slice, and the schedule has several at once: what is "
-                      "evaluated is one slice after the other",
+                      "'%s' changes in every slice, and the schedule has several at once: slices "
+                      "are evaluated one after the other",
                       param_label(g->params[i], r.once));
   ok = ok && decide_when(&r) && run_ops(&r, BEFORE, r.once) && run_slices(&r, in) &&
        run_ops(&r, AFTER, r.once) && put_results(&r, false);

@@ -20,25 +20,25 @@ static PipelineOptions run = {.verify_each = true, .bisect_limit = -1};
 static const Option options[] = {
     GROUP("Passes"),
     STRING("passes", 0, &pipeline, "PIPELINE",
-           "what to run, such as 'simplify,raise,loss(spec=\"mse(y)\"),autodiff'"),
+           "the pipeline, such as 'simplify,raise,loss(spec=\"mse(y)\"),autodiff'"),
     FLAG("list", 0, &list, "show the passes with their options"),
     STRING("stop-after", 0, &run.stop_after, "PASS", "stop when this pass has run"),
     INTEGER("opt-bisect-limit", 0, &run.bisect_limit, "N",
             "run only the first N of the passes that may be skipped; -1: all"),
     FLAG("verify-each", 0, &run.verify_each, "check the module after every pass"),
     STRING("prove", 0, &model, "MODEL",
-           "prove that what comes out computes what MODEL does, which is of whole tensors"),
+           "prove that the result computes MODEL, a module of global tensors"),
     GROUP("Output"),
-    STRING("output", 'o', &output, "FILE", "where the module goes; '-' is standard output"),
+    STRING("output", 'o', &output, "FILE", "the output; '-' is standard output"),
     STRING("print-before", 0, &run.print_before, "PASSES", "print the module before these"),
     STRING("print-after", 0, &run.print_after, "PASSES", "print the module after these"),
     FLAG("print-before-all", 0, &run.print_before_all, "print the module before every pass"),
     FLAG("print-after-all", 0, &run.print_after_all, "print the module after every pass"),
-    FLAG("print-changed", 0, &run.print_changed, "print what every pass changed, as a diff"),
+    FLAG("print-changed", 0, &run.print_changed, "print the changes of every pass as a diff"),
     STRING("dump-dir", 0, &run.dump_dir, "DIR",
            "write 00-input.nn, 01-PASS.nn … there; each can be read again"),
     FLAG("time-passes", 0, &run.time_passes, "print the seconds of every pass"),
-    FLAG("stats", 0, &run.stats, "print what passes counted"),
+    FLAG("stats", 0, &run.stats, "print the statistics of passes"),
     INPUT_OPTIONS(import),
 };
 
@@ -63,15 +63,15 @@ static bool prove_model(const Module *m, Diag *d) {
   for_each_graph(g, m)
     for_each_op(op, g) {
       if (!ok || (op->kind != OP_fused && op->kind != OP_batch)) continue;
-      ok = diag_error(d, op->loc, "--prove does not cover %s: what it computes is in '@%s'",
+      ok = diag_error(d, op->loc, "--prove does not cover %s, which computes '@%s'",
                       op_info[op->kind].name, op->callee->name);
       diag_hint(d, "prove a dump from before that, such as the one after bucket_grads");
     }
   if (ok && !prove_module(whole, m, d)) {
-    ok = diag_error(d, NULL, "this does not compute what '%s' says", model);
+    ok = diag_error(d, NULL, "this does not compute '%s'", model);
     diag_hint(d,
-              "'%s' must be the last dump of whole tensors, from right before shard, and what is "
-              "proved from before passes for a target: after bucket_grads at the latest",
+              "'%s' must be the last dump of global tensors, from right before shard, and the "
+              "module to prove from before passes for a target: after bucket_grads at the latest",
               model);
   }
   if (whole) module_free(whole);

@@ -47,7 +47,7 @@ int main(int argc, char **argv) {
     strbuf_add(&b, "Answers questions about plans that need no model:\n\n");
     for (int i = 0; i < N_QUESTIONS; i++)
       strbuf_addf(&b, "      %-12s%s\n", name_of(questions[i]), questions[i]->about);
-    strbuf_add(&b, "\n'nnaot-plan QUESTION --help' lists what may be said to it.");
+    strbuf_add(&b, "\n'nnaot-plan QUESTION --help' lists its options.");
     Program program = {"nnaot-plan", "nnaot-plan QUESTION [OPTIONS]", b.at, NULL, 0, NULL, NULL};
     int status = options_parse(&program, argc, argv, &words);
     if (status < 0 && words.n)

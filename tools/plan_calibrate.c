@@ -33,7 +33,7 @@ static const Option options[] = {
     INTEGER("steps", 0, &said.steps, "N", "so many measurements, of which the median counts"),
     GROUP("Output"),
     STRING("output", 'o', &said.output, "FILE.lua", "write it here; -: standard output"),
-    FLAG("verbose", 0, &said.verbose, "say on stderr what was measured, and what is fitted"),
+    FLAG("verbose", 0, &said.verbose, "print the measurements and the fit on stderr"),
 };
 
 // -- Ranks and machines ------------------------------------------------------------------------
@@ -91,7 +91,7 @@ static const char *cluster_text(Arena *a, const Machine *machine, const Cluster 
   StrBuf b = {.arena = a};
   strbuf_addf(&b,
               "-- Measured by nnaot-plan calibrate, on %d ranks, %d of each machine, for %s.\n"
-              "-- How far its prices are from what was measured, in the mean:\n",
+              "-- The mean deviation of its predictions from the measurements:\n",
               machine->ranks, machine->per_node, target_info[machine->target.target].name);
   // A line for each kind of probe: the mean relative error of its prices.
   for (int kind = 0; kind < N_PROBE_KINDS; kind++) {
@@ -151,8 +151,8 @@ const Question question_calibrate = {
     {"nnaot-plan calibrate",
      "[mpirun -n N] nnaot-plan calibrate [--ranks N] [--per-node N] [--target NAME] [--steps N] "
      "[-o FILE.lua]",
-     "Makes an executable of collectives and kernels, runs it on all ranks, and fits what a "
-     "--cluster is\nasked to say of links and devices.",
+     "Makes an executable of collectives and kernels, runs it on all ranks, and fits the\nlinks "
+     "and devices of a --cluster.",
      options, sizeof options / sizeof *options, NULL, NULL},
     "the cluster file of the machines that this runs on",
     false,

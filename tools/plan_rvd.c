@@ -22,9 +22,9 @@ static const Option options[] = {
     STRING("dtype", 0, &said.dtype, "TYPE", "of its elements: f32, bf16, f16, f64, i64 …"),
     NEEDED_STRING(
         "from", 0, &said.from, "RVD",
-        "how it lies: R(copies)V(shares of a sum)D(parts of each dimension)@DEVICES, such as "
+        "its placement: R(copies)V(shares of a sum)D(parts of each dimension)@DEVICES, such as "
         "'R(1)V(2)D(1,2)@0-3'; devices are row-major over R, V and the dimensions"),
-    NEEDED_STRING("to", 0, &said.to, "RVD", "how it shall lie"),
+    NEEDED_STRING("to", 0, &said.to, "RVD", "the placement to reach"),
     STRING("cluster", 0, &said.cluster, "FILE.lua|NAME",
            "the devices and their links: cpu, v100-dgx1, v100-dgx2, a100, h100 or h200, of as "
            "many nodes as are asked for, or NAME:NODESxPER_NODE; or a file that says them"),

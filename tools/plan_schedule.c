@@ -32,8 +32,7 @@ static const Option options[] = {
     NUMBER("f", 0, &said.f, "T", "a device's time for the forward of a micro-batch"),
     NUMBER("b", 0, &said.b, "T", "for the gradients of its inputs"),
     NUMBER("w", 0, &said.w, "T", "for those of its weights"),
-    NUMBER("comm", 0, &said.comm, "T",
-           "until what one device makes is on another; both are free meanwhile"),
+    NUMBER("comm", 0, &said.comm, "T", "of a transfer between devices; both are free meanwhile"),
     NUMBER(
         "embed", 0, &said.embed, "T",
         "for each of the four uses of an embedding, on all devices: of interlaced, and of a search "
@@ -43,7 +42,7 @@ static const Option options[] = {
     INTEGER("chunks", 0, &said.chunks, "N",
             "a device has at most so many, each a stage of its own"),
     STRING("constraints", 0, &said.constraints, "FILE.lua",
-           "only what this file leaves open; passes/schedule says how it is written"),
+           "only the choices that this file leaves open; passes/schedule has its format"),
     GROUP("Output"),
     FLAG("json", 0, &said.json,
          "print one object: makespan, span, bubble, peak, chunks, bound, optimal, ops"),

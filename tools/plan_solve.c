@@ -19,7 +19,7 @@ static struct {
 
 static const Option options[] = {
     GROUP("How it is solved"),
-    NUMBER("seconds", 0, &said.seconds, "N", "answer then with what there is"),
+    NUMBER("seconds", 0, &said.seconds, "N", "answer then with the best so far"),
     NUMBER("work", 0, &said.work, "N",
            "answer after so much work, the same on every machine: a second is about 600; 0: any"),
     STRING("method", 0, &said.method, "NAME",
@@ -27,7 +27,7 @@ static const Option options[] = {
     INTEGER("seed", 0, &said.seed, "N", "of whatever is random"),
     GROUP("Output"),
     STRING("lp", 0, &said.lp, "FILE",
-           "write what exact reduction leaves as a 0/1 program in CPLEX's LP format"),
+           "write the problem after exact reduction as a 0/1 program in CPLEX's LP format"),
     FLAG("verbose", 0, &said.verbose, "say on stderr how far it is"),
     FLAG("json", 0, &said.json, "print one object: status, cost, bound, gap, ended, choices"),
 };

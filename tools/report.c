@@ -164,8 +164,8 @@ static const char *line_end(const char *s) {
 }
 
 static void add_passes(StrBuf *b, const Report *r) {
-  strbuf_add(b, "<h2 id=\"passes\">Passes</h2>\n<p>What each pass changed, from the model to what "
-                "ranks do.</p>\n");
+  strbuf_add(b, "<h2 id=\"passes\">Passes</h2>\n<p>The changes of each pass, from the model to the "
+                "program of the ranks.</p>\n");
   if (!strstr(r->diffs, "--- before ")) strbuf_add(b, "<p>None changed anything.</p>\n");
   strbuf_add(b, "<pre>");
   html_add(b, r->counts);

@@ -178,7 +178,7 @@ static void add_time_legend(StrBuf *b, const Picture *p) {
     strbuf_add(b, "<span>thin lines below: copies to host memory, and from it</span>");
   if (p->r->m->graphs->schedule)
     strbuf_addf(b, "<span>numbers are those of micro-batches%s</span>",
-                p->n_pieces ? ", and of their pieces behind the point" : "");
+                p->n_pieces ? ", and of their pieces after the point" : "");
   strbuf_add(b, "</div>\n");
 }
 
@@ -206,7 +206,7 @@ void report_timeline(StrBuf *b, const Report *r) {
   int n = t->n_lanes < MOST_LANES ? t->n_lanes : MOST_LANES;
   strbuf_add(b, "<h2 id=\"time\">Time</h2>\n<figure>\n");
   add_time_legend(b, &p);
-  begin_svg(b, n * ROW + 22, "what ranks do when");
+  begin_svg(b, n * ROW + 22, "timeline of ranks");
   add_ticks(b, r, n * ROW);
   // A row per lane: computation, and below it thin lines for transfers and copies.
   for (int i = 0; i < n; i++) {
@@ -218,9 +218,8 @@ void report_timeline(StrBuf *b, const Report *r) {
     draw_lane(b, &p, i, LINE_out, i * ROW + 33, 2);
     draw_lane(b, &p, i, LINE_in, i * ROW + 36, 2);
   }
-  strbuf_add(
-      b, "</svg>\n<figcaption>Above what a rank computes, below what it sends and gets meanwhile. "
-         "Ranks that do the same at the same time are one row.");
+  strbuf_add(b, "</svg>\n<figcaption>Above the computation of a rank, below its communication. "
+                "Ranks that do the same at the same time are one row.");
   if (graph_first_deferred(r->m->graphs))
     strbuf_add(b, " Steps follow one another without a barrier, and all are alike: one begins "
                   "with the sums that the one before has left under way, and does the updates of "

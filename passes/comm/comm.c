@@ -71,8 +71,8 @@ static bool say_too_few_rows(const Comm *c, const Op *op, const Dims *dims) {
     for (int i = 0; mesh->axis[a].time && i < dims->n_letters; i++) {
       if (!ranks_hinder(op, dims, i, a)) continue;
       diag_error(c->d, op->loc,
-                 "%s has %lld rows of the batch, which ranks cut in %lld: these cannot be cut in "
-                 "%d micro-batches",
+                 "%s has %lld rows of the batch, which ranks split into %lld: these cannot be "
+                 "split into %d micro-batches",
                  op_info[op_of_model(c, op)->kind].name, (long long)dims->letter[i].size,
                  (long long)parts_of(op, dims->letter[i].name), mesh->axis[a].size);
       diag_hint(c->d, "give a --batch that ranks times micro-batches divides");
@@ -84,12 +84,12 @@ static bool say_too_few_rows(const Comm *c, const Op *op, const Dims *dims) {
 bool cannot_cut(Comm *c, const Op *reader, const Dims *dims) {
   if (dims && say_too_few_rows(c, reader, dims)) return false;
   if (op_part(reader) == PART_update)
-    diag_error(c->d, reader->loc,
-               "has a part for each row of the batch, so the batch cannot be cut into "
-               "micro-batches");
+    diag_error(
+        c->d, reader->loc,
+        "has a part for each row of the batch, so the batch cannot be split into micro-batches");
   else
     diag_error(c->d, reader->loc,
-               "%s couples rows of the batch, so the batch cannot be cut into micro-batches",
+               "%s couples rows of the batch, so the batch cannot be split into micro-batches",
                op_info[op_of_model(c, reader)->kind].name);
   diag_hint(c->d, "compile without --accumulate and --micro-batches; ranks are no hindrance");
   return false;

@@ -48,7 +48,7 @@ static bool innermost(const Op *op, const MeshAxes *axes, Sbp cut, Diag *d) {
   // Only a split of the same dimension interferes.
   for (int inner = axis + 1; cut.kind == SBP_S && inner < have->n_axes; inner++)
     if (!axes_have(axes, inner) && sbp_equal(have->axis[inner], cut))
-      return diag_error(d, op->loc, "%s: dimension %d is cut along '%s' inside of '%s'",
+      return diag_error(d, op->loc, "%s: dimension %d is split along '%s' inside of '%s'",
                         op_info[op->kind].name, cut.dim, mesh->axis[inner].name,
                         mesh->axis[axis].name);
   return true;

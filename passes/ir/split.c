@@ -11,7 +11,7 @@ bool sbp_equal(Sbp a, Sbp b) {
 static Sbp term_sbp(const Dims *dims, const Term *t, int letter, Sbp absent) {
   int dim = dims_position(dims, t, letter);
   if (dim == -2)
-    BUG("letter '%c' is split where it does not stand first", dims->letter[letter].name);
+    BUG("letter '%c' is split, but is not first in its dimension", dims->letter[letter].name);
   return dim < 0 ? absent : (Sbp){.kind = SBP_S, .dim = dim};
 }
 
@@ -55,7 +55,7 @@ static const Type *type_scaled(Module *m, const Type *t, const Layout *layout, b
     else if (dim[d] % n == 0)
       dim[d] /= n;
     else
-      BUG("a dimension of %lld cannot be cut in %d", (long long)dim[d], n);
+      BUG("a dimension of %lld cannot be split into %d", (long long)dim[d], n);
   }
   return type_new(m, t->dtype, t->rank, dim);
 }

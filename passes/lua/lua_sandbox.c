@@ -228,7 +228,7 @@ static void report(Sandbox *s, const char *message) {
   }
   const char *word = s->call ? s->call : blamed(s->arena, message);
   diag_error(s->d, sandbox_loc(s, line, word), "%.*s", LUA_MESSAGE, message);
-  if (s->about) diag_note(s->d, s->about, "this is what it is about");
+  if (s->about) diag_note(s->d, s->about, "this one");
   for (int i = 0; i < s->notes.n; i++)
     diag_note(s->d, s->notes.at[i].loc, "%s", s->notes.at[i].text);
   // Hints for common errors.

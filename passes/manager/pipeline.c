@@ -103,8 +103,7 @@ static bool prove_plan(Run *r) {
   timed(r, "prove", start);
   if (ok) return true;
   diag_error(r->d, NULL,
-             "after pass '%s': the ranks do not compute what the model says; "
-             "this is a mistake of nnaot",
+             "after pass '%s': the ranks do not compute the model; this is a bug of nnaot",
              pass->name);
   dump_broken(&r->dump, r->m, pass, r->d);
   return false;
@@ -191,8 +190,7 @@ static bool run_pass(Run *r, PassOptions *step) {
   if (!dump_after(&r->dump, r->m, pass, r->d)) return false;
   if (r->o->verify_each && !module_verify(r->m, r->d)) {
     diag_error(r->d, NULL,
-               "after pass '%s': the module is not what phase '%s' promises; "
-               "this is a mistake of nnaot",
+               "after pass '%s': the module breaks a promise of phase '%s'; this is a bug of nnaot",
                pass->name, phase_name[r->m->phase]);
     dump_broken(&r->dump, r->m, pass, r->d);
     return false;

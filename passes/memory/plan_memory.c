@@ -119,11 +119,10 @@ bool planner_find_blocks(Planner *p, Graph *g) {
   // A turn may have put an op that runs once per step among ops that run for every micro-batch.
   const Op *late = graph_out_of_turn(g);
   if (late)
-    return diag_error(
-        p->d, late->loc,
-        "%s cannot run where op_order wants it: what runs once in a step stands before "
-        "all micro-batches, or behind them",
-        op_info[late->kind].name);
+    return diag_error(p->d, late->loc,
+                      "%s cannot run at its place in op_order: an op that runs once per step is "
+                      "before all micro-batches, or after them",
+                      op_info[late->kind].name);
   // Blocks follow from the live ranges in this order.
   p->life = graph_lives(g, p->scratch);
   p->place = arena_array(p->scratch, BlockPlace, g->n_values);

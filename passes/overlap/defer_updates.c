@@ -237,10 +237,10 @@ static bool check(const Deferral *c, const Value *w, const Value *next) {
   }
   // Without a carried all_reduce nothing is gained.
   if (c->deferred) return true;
-  return wrong(
-      c, w, "no update follows from an all_reduce and from nothing else that ranks wait for",
-      "take dp: zero1 and its like scatter gradients and gather weights, and offload copies "
-      "what it updates");
+  return wrong(c, w,
+               "no update follows from an all_reduce and from nothing else that ranks wait for",
+               "take dp: zero1 and similar plans scatter gradients and gather weights, and offload "
+               "copies its states");
 }
 
 // -- The pass ----------------------------------------------------------------------------------
@@ -296,7 +296,7 @@ bool pass_defer_updates(Module *m, const PassOptions *o, Diag *d) {
     return wrong(&c, w, "ranks are several stages, which wait for each other in every step",
                  "take a plan without stages, such as dp");
   if (!c.deferred && !updates_wait(&c)) {
-    diag_warning(d, NULL, "cross_barrier changes nothing: no update waits for what other ranks do");
+    diag_warning(d, NULL, "cross_barrier changes nothing: no update waits for other ranks");
     diag_hint(d, "leave it out of the plan, or take one whose ranks add up gradients, such as dp");
     return true;
   }

@@ -116,7 +116,7 @@ static bool read_parts(Reader *r, const TensorShape *shape, Placement *out) {
     if (!read_int(r, 1, &out->part[i])) return false;
     if (shape->dim[i] % out->part[i])
       return mistake(r, start, (int)(r->at - start),
-                     "dimension %d of size %lld cannot be cut into %d equal parts", i,
+                     "dimension %d of size %lld cannot be split into %d equal parts", i,
                      (long long)shape->dim[i], out->part[i]);
   }
   if (*r->at == ',')

@@ -88,7 +88,7 @@ static void add_order(Reading *r, lua_State *l, int first, int then) {
   // nil stands for no block.
   if (first < 0 || then < 0) return;
   if (!work_shares_device(b->work[first], b->work[then]))
-    luaL_error(l, "%s and %s run on no device in common, and only what does has an order",
+    luaL_error(l, "%s and %s share no device, and only ops of one device have an order",
                block_text(r->box.arena, b, first), block_text(r->box.arena, b, then));
   // All calls on a line share its location.
   lua_Debug at;

@@ -228,7 +228,7 @@ static bool find_timeline(Scheduler *s) {
       }
   }
   if (!orders_agree(s->blocks, &s->orders))
-    return fit_declined(&s->fit, "its orders contradict what stages wait for");
+    return fit_declined(&s->fit, "its orders contradict the dependences of stages");
   // The best of the list rules.
   bool found = false;
   for (int i = 0; i < N_LIST_RULES; i++) {
@@ -373,7 +373,7 @@ static bool check(const Scheduler *s) {
                    "stages take turns: in a schedule by which they work at the same time, some "
                    "would wait for each other");
   } else {
-    fit_declined(&s->fit, "what op_order wants first is in a later segment");
+    fit_declined(&s->fit, "the first op of op_order is in a later segment");
   }
   // Ops are in no segment again.
   take_back(s->g);

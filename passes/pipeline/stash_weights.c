@@ -162,7 +162,7 @@ static bool is_sent(const Stasher *s, const Value *v) {
 static bool check_alone(const Stasher *s, const Value *w, const Op *update) {
   return (!is_sent(s, w) && !comes_from_elsewhere(s, update)) ||
          wrong(s, w, "several stages use it",
-               "place what uses it on one stage, or give each stage a weight");
+               "place its readers on one stage, or give each stage a weight");
 }
 
 // -- Scalars -------------------------------------------------------------------------------------

@@ -47,11 +47,11 @@ static bool check_allowed(const Sharding *s, const Constraint *said, char split,
   if (said_allows(said, split)) return true;
   diag_error(d, said->line, "%s %s along %s cannot be%s", what,
              splits_text(s->scratch, said_splits(said, s->scratch)), s->mesh->axis[axis].name,
-             s->mesh->n_axes > 1 ? ", besides what other axes split" : "");
-  diag_note(d, about, "this is what it is about");
+             s->mesh->n_axes > 1 ? ", besides the splits of other axes" : "");
+  diag_note(d, about, "this one");
   for (const Constraint *more = said->before; more; more = more->before)
     diag_note(d, more->line, "it was said here %s %s", what, splits_text(s->scratch, more->splits));
-  if (runs) diag_note(d, runs, "it was said here where it runs");
+  if (runs) diag_note(d, runs, "its ranks were set here");
   return false;
 }
 
@@ -71,13 +71,14 @@ static bool check_program(const Sharding *s, Diag *d) {
         diag_error(d, said,
                    "%s passes sums on when %d of its operands are partial sums along %s, not %d",
                    op_info[op->kind].name, want, s->mesh->axis[a].name, n);
-        diag_note(d, op->loc, "this is what it is about");
+        diag_note(d, op->loc, "this one");
       }
       for (int i = 0; i < op->n_in && lacks_sums; i++) {
         const Op *def = op->in[i].value->def;
         const Loc *line = def ? s->decisions.fixed_by[def->id][a] : NULL;
         if (line && s->decisions.layout[op->in[i].value->id][a].kind != SBP_P)
-          diag_note(d, line, "it was said here what makes operand %d, which is no sum then", i + 1);
+          diag_note(d, line, "the producer of operand %d was set here, so it is no partial sum",
+                    i + 1);
       }
       ok &= !lacks_sums;
       ok &= check_allowed(s, s->constraints.op[op->id][a], split, "to split", op->loc,
@@ -88,7 +89,7 @@ static bool check_program(const Sharding *s, Diag *d) {
       const Value *v = s->g->params[i];
       ok &=
           check_allowed(s, s->constraints.value[v->id][a], split_of(s->decisions.layout[v->id][a]),
-                        "to cut dimension", v->loc, NULL, a, d);
+                        "to split dimension", v->loc, NULL, a, d);
     }
   return ok;
 }
@@ -276,7 +277,7 @@ static bool pick_factors(const Module *m, Attempt *t, Diag *d) {
   if (t->n_best) pick_number(t, t->best[0]);
   if (t->n_best) t->answers = answers_of(t, t->best[0]);
   if (searches) return true;
-  diag_error(d, NULL, "the plan '%s' leaves open how to cut the ranks, and searches nothing",
+  diag_error(d, NULL, "the plan '%s' leaves the factors of the ranks open, and searches nothing",
              t->plan ? t->plan : "dp");
   diag_hint(d,
             "a program whose 'factors' returns several lists says which is cheapest by a search");

@@ -176,13 +176,13 @@ static bool cut_letters(Cut *c, const Op *is, const Op *op, const Piece *in, con
   for (int i = 0; i < is->n_in; i++) {
     *why = "a share of a sum is no value yet";
     if (in[i].letter) return false;
-    *why = "its operands are cut in different places";
+    *why = "its operands are split in different places";
     for (int k = 0; k < in[i].rank; k++)
       if (!cut_dim(c, &c->dims->in[i], k, in[i].dim[k])) return false;
   }
   // Letters without an operand take their intervals from the results.
   bool alike = is->kind == OP_fill || is->kind == OP_broadcast;
-  *why = "its results are cut in different places";
+  *why = "its results are split in different places";
   for (int i = 0; i < is->n_out; i++) {
     const Type *whole = value_whole(op->out[i]);
     const Term *t = &c->dims->out[i];
@@ -229,7 +229,7 @@ bool piece_op(const Op *is, int first, const Op *op, const Piece *in, Piece *out
     }
   }
   // Some ops depend on the position of their elements in the whole.
-  *why = "it depends on where in the whole an element lies";
+  *why = "it depends on an element's global index";
   const Value *boxed = op_boxed(is);
   if (boxed && !piece_fits(boxed == is->out[0] ? &out[0] : &in[0], boxed->type)) return false;
   *why = "its results have other lengths";

@@ -135,7 +135,7 @@ static void prove_pack(Proof *p, const Op *op) {
     bucket->member[i] = (Member){offset, v->type, *meaning(p, v)};
     offset += pack_length(v->type);
     if (is_bucket(p, v))
-      prove_error(p, op->loc, "pack: operand %d is a bucket, which cannot lie in another", i);
+      prove_error(p, op->loc, "pack: operand %d is a bucket, which cannot be in another", i);
   }
   meaning(p, op->out[0])->bucket = bucket;
   if (known) meaning(p, op->out[0])->number = number_find(p->numbers, op, in);

@@ -271,7 +271,7 @@ static Op *call_site(Fold *f, const Occurrence *o) {
   Ops ops = {0}, body = {0};
   add_ops(f, o, &ops);
   ops_called(c->graph, f->a, &body);
-  if (body.n != ops.n) BUG("@%s is not what it stands for", c->graph->name);
+  if (body.n != ops.n) BUG("@%s differs from the ops that it replaces", c->graph->name);
   // An operand may be a result of a call by now.
   Value **in = arena_array(f->a, Value *, c->n_in);
   for (int i = 0; i < c->n_in; i++)

@@ -409,6 +409,6 @@ SearchResult schedule_beam(Arena *a, const Blocks *b, const Orders *o, double ro
     result.optimal = exact;
   }
   arena_free(x.arena);
-  if (result.has && !schedule_run(a, b, &result.best)) BUG("a circle in what ran");
+  if (result.has && !schedule_run(a, b, &result.best)) BUG("a cycle of works");
   return result;
 }

@@ -80,5 +80,5 @@ void schedule_improve(Arena *a, const Blocks *b, double room, int64_t work, Time
       }
   }
   *t = x.t;
-  if (!schedule_run(a, b, t)) BUG("a circle in what ran");
+  if (!schedule_run(a, b, t)) BUG("a cycle of works");
 }

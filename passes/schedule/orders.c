@@ -109,7 +109,7 @@ static bool report(const Graph *g, int stuck, const Loc *file, Diag *d) {
     if (is_said(g, &step[to]))
       diag_note(d, g->o->at[step[to].order].line, "%s is to run before %s", from, then);
     else
-      diag_note(d, file, "%s makes what %s needs", from, then);
+      diag_note(d, file, "%s computes an operand of %s", from, then);
   }
   return false;
 }

@@ -77,9 +77,9 @@ static bool report(const Circles *c, const int *circle, int n, Diag *d) {
   const Order *last = &c->orders->at[circle[0]];
   // A single order that contradicts the graph.
   if (n == 1) {
-    diag_error(d, last->line, "%s cannot wait for %s, which needs what it makes",
+    diag_error(d, last->line, "%s cannot wait for %s, which needs its result",
                ops_text(a, last->then, last->n_then), ops_text(a, last->first, last->n_first));
-    diag_note(d, last->then[0]->loc, "this is what it is about");
+    diag_note(d, last->then[0]->loc, "this one");
     return false;
   }
   // A cycle of several orders.

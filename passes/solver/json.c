@@ -80,7 +80,7 @@ static const char *here(Json *j) {
 static bool expect(Json *j, char c) {
   if (j->failed) return false;
   skip_blanks(j);
-  if (*j->at != c) return json_fail(j, "there is %s where '%c' is expected", here(j), c);
+  if (*j->at != c) return json_fail(j, "there is %s, and '%c' is expected", here(j), c);
   j->at++;
   return true;
 }
@@ -102,7 +102,7 @@ bool json_next(Json *j, char close) {
     return true;
   }
   if (*j->at != close)
-    return json_fail(j, "there is %s where ',' or '%c' is expected", here(j), close);
+    return json_fail(j, "there is %s, and ',' or '%c' is expected", here(j), close);
   j->at++;
   return false;
 }
@@ -174,7 +174,7 @@ int64_t json_integer(Json *j) {
   const char *from = j->at;
   bool whole;
   if (!scan_number(j, &whole)) {
-    json_fail(j, "there is %s where a number is expected", here(j));
+    json_fail(j, "there is %s, and a number is expected", here(j));
     return 0;
   }
   if (whole) return digits(from, j->at);
@@ -194,7 +194,7 @@ double json_number(Json *j) {
   const char *from = j->at;
   bool whole;
   if (scan_number(j, &whole)) return strtod(from, NULL);
-  json_fail(j, "there is %s where a number is expected", here(j));
+  json_fail(j, "there is %s, and a number is expected", here(j));
   return 0;
 }
 
@@ -230,7 +230,7 @@ static void skip_value(Json *j, int depth) {
     string(j);
   } else if (!skip_word(j, "true") && !skip_word(j, "false") && !skip_word(j, "null") &&
              !scan_number(j, &whole)) {
-    json_fail(j, "there is %s where a value is expected", here(j));
+    json_fail(j, "there is %s, and a value is expected", here(j));
   }
 }
 

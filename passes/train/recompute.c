@@ -129,7 +129,7 @@ static bool repeat_all(Recompute *r, const Value *v, Op *at) {
     }
     Origin origin = op_origin(op);
     origin.part = PART_backward;
-    origin.loc = loc_from(r->arena, op->loc, "computed anew");
+    origin.loc = loc_from(r->arena, op->loc, "recomputed");
     Op *copy = op->callee ? op_new_call(r->g, at, op->kind, op->callee, in, op->n_in, origin, r->d)
                           : op_new(r->g, at, op->kind, in, op->n_in, op->attrs, n, origin, r->d);
     for (int i = 0; copy && i < op->n_out; i++)

@@ -43,9 +43,10 @@ static bool find_driver(Why *w) {
   int version = 0;
   cudaError_t e = cudaDriverGetVersion(&version);
   if (e != cudaSuccess || version == 0)
-    return why(w, "no NVIDIA driver is found on this machine\n"
-                  "hint: nvidia-smi says what there is; in a container, it must be started with "
-                  "gpus");
+    return why(
+        w, "no NVIDIA driver is found on this machine\n"
+           "hint: nvidia-smi lists drivers and devices; in a container, it must be started with "
+           "gpus");
   // A driver serves all runtimes of its major version.
   if (version / 1000 < CUDART_VERSION / 1000)
     return why(w,
@@ -60,9 +61,9 @@ static bool find_gpus(Why *w) {
   if (e == cudaErrorNoDevice || (e == cudaSuccess && n_gpus == 0)) {
     // A wrong CUDA_VISIBLE_DEVICES is the usual cause.
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-    return why(w, "no gpu is found on this machine%s%s%s\nhint: nvidia-smi says what there is",
-               visible ? "; CUDA_VISIBLE_DEVICES is '" : "", visible ? visible : "",
-               visible ? "'" : "");
+    return why(
+        w, "no gpu is found on this machine%s%s%s\nhint: nvidia-smi lists drivers and devices",
+        visible ? "; CUDA_VISIBLE_DEVICES is '" : "", visible ? visible : "", visible ? "'" : "");
   }
   if (e != cudaSuccess) return why(w, "the gpus cannot be used: %s", cudaGetErrorString(e));
   if (n_gpus > MOST_GPUS) n_gpus = MOST_GPUS;

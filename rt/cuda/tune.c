@@ -113,7 +113,7 @@ bool nnrt_tune_open(const char *path, Why *w) {
   char *text = nnrt_must_alloc((size_t)in.bytes + 1);
   memcpy(text, in.at, (size_t)in.bytes);
   if (ours && !read_text(text, in.bytes)) {
-    nnrt_say_warning("--tune: '%s' is damaged: everything is measured anew", path);
+    nnrt_say_warning("--tune: '%s' is damaged: everything is measured again", path);
     forget_all();
   }
   free(text);
@@ -163,7 +163,7 @@ void nnrt_tune_begin(size_t cublaslt, int sm, int processors) {
   // Choices of another library or GPU are worth nothing here.
   if (tune.cublaslt)
     nnrt_say_note("--tune: '%s' is of cuBLASLt %zu on sm_%d with %d multiprocessors, and here "
-                  "are %zu, sm_%d and %d: everything is measured anew",
+                  "are %zu, sm_%d and %d: everything is measured again",
                   tune.path, tune.cublaslt, tune.sm, tune.processors, cublaslt, sm, processors);
   forget_all();
   tune.cublaslt = cublaslt;

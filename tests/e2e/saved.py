@@ -138,12 +138,12 @@ def check_edits(folder):
         (weight, weight.replace("2.w", "9.w"), [], "error: there is no weight 'layers.9.weight'"),
         (weight, weight.replace('"weight"', '"wait"'), [], "error: the roles are"),
         (weight, weight.replace('"-"', "2.5"), [], "error: 2.5 is no dimension of 'layers.2.weight'"),
-        ("{ 2 }", "{ 3 }", [], "error: what 'factors' returned is for 3 ranks, and there are 2"),
-        ("", "", ["-g", 4], "error: what 'factors' returned is for 2 ranks, and there are 4"),
+        ("{ 2 }", "{ 3 }", [], "error: 'factors' returned axes for 3 ranks, and there are 2"),
+        ("", "", ["-g", 4], "error: 'factors' returned axes for 2 ranks, and there are 4"),
         ("", "", ["--optimizer", "sgd:momentum=0.9"], "error: this plan was saved for updates by adam, and here they are"),
         ("", "", ["--batch", 15], "note: the plan was saved for a step of 16 rows, not 15"),
         ("function factors", "micro_batches = 0\nfunction factors", [], "error: 'micro_batches' must be a number of them, not 0"),
-        ('{ "dp" }', '{ "d p" }', [], "error: what 'factors' returned as name 1 is not of letters, digits and _"),
+        ('{ "dp" }', '{ "d p" }', [], "error: 'factors' returned a name 1 that is not of letters, digits and _"),
     ]:
         mine.write_text(edit(text, old, new) if old else text)
         said = run(*emit, *more, ok=1)

@@ -58,7 +58,7 @@ with folder_with_data():
 
     # --steps is the total; seed and order of the rows come from the checkpoint.
     said = train("line2", "--steps", 12, *more, *ck, "--resume", "--log", "log.jsonl").stderr
-    check("without a checkpoint it says so", "no checkpoint in 'ck': starting anew" in said, said)
+    check("without a checkpoint it says so", "no checkpoint in 'ck': starting from step 0" in said, said)
     check("the last step is kept too", names() == [f"step-{n:012}.safetensors" for n in (5, 10, 12)], names())
     said = train("line2", "--steps", 40, *ck, "--keep", 2, "--resume", "--log", "log.jsonl", "--save", "got.st").stderr
     check("resuming says from where", "resuming after step 12" in said, said)

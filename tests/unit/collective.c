@@ -55,7 +55,7 @@ static const Case cases[] = {
      0,
      {B, S(0), S(0)},
      {{0}},
-     "all_gather: dimension 0 is cut along 'tp' inside of 'dp'"},
+     "all_gather: dimension 0 is split along 'tp' inside of 'dp'"},
     {OP_all_gather, "dp", 0, 0, {B, S(0), S(1)}, {B, B, S(1)}, NULL},
     {OP_all_gather, "dp", 1, 0, {B, S(0), B}, {{0}}, "'%x' is S(0) along 'dp', and must be S(1)"},
     {OP_all_gather, "dp", 0, 0, {B, P, B}, {{0}}, "'%x' is P along 'dp', and must be S(0)"},
@@ -68,7 +68,7 @@ static const Case cases[] = {
      0,
      {B, S(0), B},
      {{0}},
-     "local_slice: dimension 0 is cut along 'dp' inside of 'mb'"},
+     "local_slice: dimension 0 is split along 'dp' inside of 'mb'"},
     {OP_local_slice, "dp", 0, 0, {B, P, B}, {{0}}, "'%x' is P along 'dp', and must be B"},
     {OP_reduce_scatter, "dp", 1, 0, {B, P, S(0)}, {B, S(1), S(0)}, NULL},
     {OP_reduce_scatter,
@@ -77,7 +77,7 @@ static const Case cases[] = {
      0,
      {B, P, S(0)},
      {{0}},
-     "reduce_scatter: dimension 0 is cut along 'tp' inside of 'dp'"},
+     "reduce_scatter: dimension 0 is split along 'tp' inside of 'dp'"},
     {OP_reduce_scatter, "dp", 0, 0, {B, B, B}, {{0}}, "'%x' is B along 'dp', and must be P"},
     {OP_all_to_all, "tp", 0, 1, {B, S(0), S(0)}, {B, S(0), S(1)}, NULL},
     {OP_all_reduce, "dp+tp", 0, 0, {B, P, P}, {B, B, B}, NULL},
@@ -99,7 +99,7 @@ static const Case cases[] = {
      1,
      {B, S(0), S(1)},
      {{0}},
-     "all_to_all: dimension 1 is cut along 'tp' inside of 'dp'"},
+     "all_to_all: dimension 1 is split along 'tp' inside of 'dp'"},
 };
 
 static Op *op_of(const Case *c, Module *m, Diag *d) {

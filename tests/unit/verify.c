@@ -82,7 +82,7 @@ static void turns_that_are_out_of_order(void **state) {
   t->z->def->turn = 3;
   passes(t);
   t->y->def->turn = 4;
-  fails(t, "relu: has turn 3 and stands behind a later one");
+  fails(t, "relu: has turn 3 and follows a later one");
 }
 
 static void a_use_that_is_not_listed(void **state) {
@@ -328,7 +328,7 @@ static void a_split_that_the_layouts_do_not_show(void **state) {
   shard(t);
   passes(t);
   t->z->def->split[0] = '1';
-  fails(t, "'%z' does not lie as its op leaves it: {S(0)}");
+  fails(t, "'%z' has not the layout of its op's result: {S(0)}");
 }
 
 static void a_partial_sum_through_what_is_not_linear(void **state) {
@@ -380,7 +380,7 @@ static void a_weight_that_is_cut_along_time(void **state) {
   Net *t = *state;
   shard_along(t, (MeshAxis){"acc", 2, true});
   t->w->layout = t->x->layout;
-  fails(t, "'%w' lasts from step to step, and is cut along time: {S(0)}");
+  fails(t, "'%w' is persistent, and is split along time: {S(0)}");
 }
 
 static void a_partial_sum_of_integers_scaled(void **state) {
@@ -423,12 +423,12 @@ static void a_bucket_that_lies_otherwise_than_its_members(void **state) {
   bucket->layout = f->layout;
   passes(t);
   bucket->layout = everywhere(t);
-  fails(t, "'%f' does not lie as the bucket that it is packed into: {S(0)}");
+  fails(t, "'%f' has not the layout of the bucket that it is packed into: {S(0)}");
   bucket->layout = f->layout;
   value_set_name(bucket, "b");
   Value *back = build_op(&b, OP_unpack, IN(bucket), ATTRS(a_list("shape", (int64_t[]){64}, 1)));
   back->layout = everywhere(t);
-  fails(t, "'%b' does not lie as what is read back from it: {S(0)}");
+  fails(t, "'%b' has not the layout of the gradient unpacked from it: {S(0)}");
 }
 
 static void a_collective_whose_result_lies_otherwise(void **state) {
@@ -440,7 +440,7 @@ static void a_collective_whose_result_lies_otherwise(void **state) {
   all->layout = everywhere(t);
   passes(t);
   all->layout = f->layout;
-  fails(t, "'%all' does not lie as its collective leaves it: {S(0)}");
+  fails(t, "'%all' has not the layout of its collective's result: {S(0)}");
 }
 
 static void a_dimension_that_cannot_be_cut(void **state) {
@@ -448,7 +448,7 @@ static void a_dimension_that_cannot_be_cut(void **state) {
   shard(t);
   Value *odd = param(t, "odd", 1, (int64_t[]){3}, ROLE_input);
   odd->layout = t->x->layout;
-  fails(t, "'%odd' has a dimension that cannot be cut as its layout says: {S(0)}");
+  fails(t, "'%odd' has a dimension that its layout cannot split: {S(0)}");
 }
 
 static void an_operand_that_lies_otherwise_than_wanted(void **state) {
@@ -499,7 +499,7 @@ static void a_sum_over_time_that_is_a_part(void **state) {
   Op *op = add_up(t, "acc");
   passes(t);
   op->out[0]->layout = laid(t, (Sbp){SBP_P, 0});
-  fails(t, "does not lie as its op leaves it: {P}");
+  fails(t, "has not the layout of its op's result: {P}");
 }
 
 static void a_sum_over_time_of_what_is_in_no_slice(void **state) {

@@ -64,7 +64,7 @@ def export(module, example, path, *, batch_dims=None, output_names=None, train=T
     """
     path = pathlib.Path(path)
     if not isinstance(module, torch.nn.Module):
-        raise ExportError(f"what is to be exported is no torch.nn.Module but of type {type(module).__name__}")
+        raise ExportError(f"the exported object is no torch.nn.Module but of type {type(module).__name__}")
     module = _unwrapped(module)
     inputs = Inputs(module, example, batch_dims or {})
     modes = {part: part.training for part in module.modules()}

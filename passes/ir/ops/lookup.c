@@ -91,9 +91,8 @@ bool gather_back_rule(const Op *op, Dims *dims, Diag *d) {
     int known = dims_find(dims, letter_free(i));
     if (i != axis && dims->letter[known].size != shape[i])
       return diag_error(d, op->loc,
-                        "gather_back: dimension %d is %lld in the shape and %lld in "
-                        "what is added",
-                        i, (long long)shape[i], (long long)dims->letter[known].size);
+                        "gather_back: dimension %d is %lld in the shape and %lld in the addend", i,
+                        (long long)shape[i], (long long)dims->letter[known].size);
   }
   dims_size(dims, 'v', shape[axis]);
   return true;

@@ -43,7 +43,7 @@ bool lse_parts_rule(const Op *op, Dims *dims, Diag *d) {
   // The last length is the number of parts.
   int64_t length = x->dim[rank - 1], parts = shape[rank - 1];
   if (parts == 0 || length % parts != 0)
-    return diag_error(d, op->loc, "lse_parts: %lld elements cannot be cut in %lld equal parts",
+    return diag_error(d, op->loc, "lse_parts: %lld elements cannot be split into %lld equal parts",
                       (long long)length, (long long)parts);
   if (!dims_parse(dims, op, "* (g c^) -> * g", d)) return false;
   dims_size(dims, 'g', parts);

@@ -120,7 +120,7 @@ static bool check_use(const Graph *g, const Use *u, const Op *user, int index, D
   if (!u->value || u->value->graph != g)
     return diag_error(d, loc, "an operand or result of '@%s' is a value of another graph", g->name);
   if (u->user != user || u->index != index)
-    return diag_error(d, loc, "a use of '@%s' does not know where it stands", g->name);
+    return diag_error(d, loc, "a use of '@%s' has a wrong position", g->name);
   // The list of the value must contain the use.
   if (u->prev ? u->prev->next != u : u->value->uses != u)
     return diag_error(d, loc, "a use of '@%s' is not among its value's uses", g->name);
@@ -209,7 +209,7 @@ static bool check_op(Walk *w, const Graph *g, const Op *op, const Op *prev, Diag
     int n = attr_n(op, "shape");
     if (n != t->rank ||
         (n > 0 && memcmp(attr_list(op, "shape"), t->dim, (size_t)n * sizeof *t->dim) != 0))
-      return diag_error(d, op->loc, "%s: '%s' is %s, which is not what its attribute 'shape' says",
+      return diag_error(d, op->loc, "%s: '%s' is %s, which differs from its attribute 'shape'",
                         name, value_text(w->a, op->out[0]), type_text(w->a, t));
   }
   // For the checks after the walk.
@@ -251,7 +251,7 @@ static bool check_graph(Walk *w, const Graph *g, Diag *d) {
   // 3: the order of turns; most graphs have none.
   const Op *late = w->turns && g->entry ? graph_out_of_turn(g) : NULL;
   if (late)
-    return diag_error(d, late->loc, "%s: has turn %d and stands behind a later one",
+    return diag_error(d, late->loc, "%s: has turn %d and follows a later one",
                       op_info[late->kind].name, late->turn);
   return !w->calls || calls_end(w->called, d);
 }

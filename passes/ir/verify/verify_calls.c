@@ -28,7 +28,7 @@ static bool check_batch(const Op *batch, Diag *d) {
     for (int i = 0; i < op->n_in; i++)
       only_parameters &= !op->in[i].value->def;
     if (!casts && !only_parameters)
-      return diag_error(d, batch->loc, "batch: '@%s' has %s that reads what another op there makes",
+      return diag_error(d, batch->loc, "batch: '@%s' has %s that reads a result of another op",
                         name, what);
     // The results of the launch are those of all its ops.
     for (int i = 0; i < op->n_out; i++) {

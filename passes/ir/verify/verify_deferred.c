@@ -20,9 +20,9 @@ static bool check_op(const Op *op, Diag *d) {
       const Value *target = u->user ? NULL : op->graph->results[u->index]->target;
       if (!target) continue;
       // A parameter keeps the new value for the next step, in its own memory.
-      if (!value_lasts(target)) return wrong(op, "makes what does not last", d);
+      if (!value_lasts(target)) return wrong(op, "has a result that is not persistent", d);
       if (op->graph->module->phase >= PHASE_planned && op->out[i]->offset != target->offset)
-        return wrong(op, "what it makes lies elsewhere than the parameter that it becomes", d);
+        return wrong(op, "its result has another offset than the parameter that it becomes", d);
     }
   return true;
 }
@@ -33,11 +33,11 @@ static bool check_operand(const Op *op, Value *read, int64_t due, const int64_t 
   const Value *v = view_root(read, &skip);
   // Persistent state is unchanged if nothing updates it.
   if (!v->def && value_lasts(v))
-    return !param_changes_in_step(v) || wrong(op, "reads what changes before that", d);
-  if (!v->def) return wrong(op, "reads what the next step sets anew", d);
+    return !param_changes_in_step(v) || wrong(op, "reads a value that changes before that", d);
+  if (!v->def) return wrong(op, "reads a value that the next step sets", d);
   // The next step must not write the value before the deferred op has read it.
   if (v->def->kind == OP_constant || v->def->deferred || order[v->def->id] >= due) return true;
-  return wrong(op, "the next step makes what it reads anew before that", d);
+  return wrong(op, "the next step recomputes its operand before that", d);
 }
 
 bool verify_deferred(const Graph *g, Diag *d) {

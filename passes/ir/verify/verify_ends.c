@@ -59,7 +59,7 @@ static bool check_param(const Value *v, const Labels *l, Arena *a, Diag *d) {
   if (v->as) {
     const Type *whole = value_whole(v);
     if (v->role != ROLE_weight && v->role != ROLE_state)
-      return diag_error(d, v->loc, "'%s' is no weight and no state, and lies as users know it",
+      return diag_error(d, v->loc, "'%s' is no weight and no state, and has a shape for users",
                         name);
     if (v->as->dtype != whole->dtype || type_count(v->as) != type_count(whole))
       return diag_error(d, v->loc, "'%s' is %s, and users cannot know it as %s", name,

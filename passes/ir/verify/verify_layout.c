@@ -52,14 +52,14 @@ static bool has_layout(const Value *v, Diag *d) {
     Sbp sbp = v->layout->axis[i];
     if (sbp.kind == SBP_P && !v->def) return wrong(v, "is a parameter, and a partial sum", d);
     if (sbp.kind != SBP_B && v->layout->mesh->axis[i].time && value_lasts(v))
-      return wrong(v, "lasts from step to step, and is cut along time", d);
+      return wrong(v, "is persistent, and is split along time", d);
     if (sbp.kind != SBP_S || bucket) continue;
     if (sbp.dim < 0 || sbp.dim >= v->type->rank)
       return wrong(v, "lacks a dimension that its layout splits", d);
     parts[sbp.dim] *= v->layout->mesh->axis[i].size;
     // From local on the length is that of a shard.
     if (m->phase < PHASE_local && v->type->dim[sbp.dim] % parts[sbp.dim] != 0)
-      return wrong(v, "has a dimension that cannot be cut as its layout says", d);
+      return wrong(v, "has a dimension that its layout cannot split", d);
   }
   return true;
 }
@@ -180,7 +180,7 @@ static bool check_op(const Op *op, bool local, Arena *a, Diag *d) {
     if (!collective_gives(op, gives, d)) return false;
     for (int axis = 0; axis < axes; axis++)
       if (!sbp_equal(op->out[0]->layout->axis[axis], gives[axis]))
-        return wrong(op->out[0], "does not lie as its collective leaves it", d);
+        return wrong(op->out[0], "has not the layout of its collective's result", d);
     return true;
   }
   // A bucket has the layout of all its members, and an unpacked member that of the bucket.
@@ -188,8 +188,8 @@ static bool check_op(const Op *op, bool local, Arena *a, Diag *d) {
     for (int i = 0; i < op->n_in; i++)
       if (op->in[i].value->layout != op->out[0]->layout)
         return wrong(op->in[i].value,
-                     op->kind == OP_pack ? "does not lie as the bucket that it is packed into"
-                                         : "does not lie as what is read back from it",
+                     op->kind == OP_pack ? "has not the layout of the bucket that it is packed into"
+                                         : "has not the layout of the gradient unpacked from it",
                      d);
     return true;
   }
@@ -214,7 +214,7 @@ static bool check_op(const Op *op, bool local, Arena *a, Diag *d) {
   for (int i = 0; i < op->n_out; i++)
     for (int axis = 0; axis < axes; axis++)
       if (!sbp_equal(op->out[i]->layout->axis[axis], split_gives(op, dims, i, axis)))
-        return wrong(op->out[i], "does not lie as its op leaves it", d);
+        return wrong(op->out[i], "has not the layout of its op's result", d);
   return !local || check_wants(op, dims, d);
 }
 
@@ -289,7 +289,7 @@ bool verify_local(const Graph *g, Diag *d) {
     for (int axis = 0; axis < v->layout->n_axes; axis++)
       if (v->layout->axis[axis].kind == SBP_P) return wrong(v, "is a result, and a partial sum", d);
     if (r->target && v->layout != r->target->layout)
-      return wrong(v, "does not lie as the parameter it updates", d);
+      return wrong(v, "has not the layout of the parameter it updates", d);
   }
   return check_time(g, d) && verify_schedule(g, d);
 }

@@ -188,7 +188,7 @@ static bool check_place(const Value *v, Diag *d) {
         op_has_attr(v->def, "offset") ? attr_i(v->def, "offset") * dtype_bytes[of->type->dtype] : 0;
     bool as_slots = v->slots == of->slots && v->stride == of->stride;
     if (of->offset >= 0 && (v->offset != of->offset + into || !as_slots))
-      return misplaced(v, "is a view and not where it says", d);
+      return misplaced(v, "is a view with another offset than its source", d);
   }
   return true;
 }

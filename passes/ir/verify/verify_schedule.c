@@ -85,7 +85,7 @@ static bool check_action(const RunCheck *c, const Action *action) {
         c->count[read->made] >= n)
       continue;
     return bad_run(c,
-                   str_format(s->arena, "runs %s of slice %d before %s, which makes what it reads",
+                   str_format(s->arena, "runs %s of slice %d before %s, which computes its operand",
                               name, n - 1, segment_name(g, read->made)));
   }
   // Moves into the segment must have been received, or must have been started here.
@@ -96,9 +96,9 @@ static bool check_action(const RunCheck *c, const Action *action) {
       return bad_run(c, str_format(s->arena, "runs %s of slice %d before it gets %s", name, n - 1,
                                    value_text(s->arena, move->out[0])));
     if (!run_gets(c->run, move) && c->count[move_start(move, c->run)] < n)
-      return bad_run(c,
-                     str_format(s->arena, "runs %s of slice %d before it can send what becomes %s",
-                                name, n - 1, value_text(s->arena, move->out[0])));
+      return bad_run(c, str_format(s->arena,
+                                   "runs %s of slice %d before it can send the operand of %s", name,
+                                   n - 1, value_text(s->arena, move->out[0])));
   }
   return true;
 }

@@ -38,21 +38,21 @@ static bool check_op(const Op *op, Diag *d) {
   if (starts_copy(op)) {
     const Use *use = op->out[0]->uses;
     if (!use || use->next || !use->user || use->user->kind != OP_swap_wait || use->index != 0)
-      return diag_error(d, op->loc, "%s: one swap_wait must read what it makes, and nothing else",
+      return diag_error(d, op->loc, "%s: one swap_wait must read its result, and nothing else",
                         name);
     if (use->user->segment != op->segment)
       return diag_error(d, op->loc, "%s: it is waited for in another segment", name);
     bool host = value_on_host(op->in[0].value);
     if (op->kind == OP_swap_in && !host)
-      return diag_error(d, op->loc, "swap_in: what it reads is not in host memory");
+      return diag_error(d, op->loc, "swap_in: its operand is not in host memory");
     if (op->kind == OP_swap_out && host)
-      return diag_error(d, op->loc, "swap_out: what it reads is in host memory already");
+      return diag_error(d, op->loc, "swap_out: its operand is in host memory already");
   }
   // Its end: reads the source too, which lives until then.
   if (waits && (!starts || !starts_copy(starts)))
     return diag_error(d, op->loc, "swap_wait: there is no swap_out or swap_in to wait for");
   if (waits && starts->in[0].value != op->in[1].value)
-    return diag_error(d, op->loc, "swap_wait: it must read what %s copies, too",
+    return diag_error(d, op->loc, "swap_wait: it must read the source of %s, too",
                       op_info[starts->kind].name);
   // No other op reads host memory.
   for (int i = 0; i < op->n_in; i++) {
@@ -74,7 +74,7 @@ bool verify_swap(const Graph *g, Diag *d) {
     if (is_away(v) && !(r->target && r->target->host))
       return diag_error(d, loc, "a result of the graph is in host memory");
     if (r->target && is_away(r->target) && !value_on_host(v))
-      return diag_error(d, loc, "what becomes '%s', which is in host memory, is not there",
+      return diag_error(d, loc, "the update of '%s', which is in host memory, is not there",
                         r->target->label);
   }
   return true;

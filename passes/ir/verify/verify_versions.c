@@ -17,10 +17,10 @@ static bool check_param(const Graph *g, const Value *v, const bool *once, Arena 
   if (g->module->phase < PHASE_local) return wrong(v, "there are no slices before local", a, d);
   // The op that computes the next value must run in every slice.
   const Op *made = next ? view_root(next, &skip)->def : NULL;
-  if (!made) return wrong(v, "no op makes what it is in the next one", a, d);
+  if (!made) return wrong(v, "no op computes its next value", a, d);
   if (once[made->id]) return wrong(v, "is updated once in a step", a, d);
   if (g->module->phase >= PHASE_planned && next->offset != v->offset)
-    return wrong(v, "what it is in the next one has another place", a, d);
+    return wrong(v, "its next value has another offset", a, d);
   return version_is_one(g, v, NULL, a) || wrong(v, "a slice reads several versions of it", a, d);
 }
 

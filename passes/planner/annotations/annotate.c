@@ -87,7 +87,7 @@ static bool check_stages(const Annotate *p, const Graph *g, int axis, Diag *d) {
       int from = rank_of(p, def, axis);
       if (from <= rank) continue;
       return diag_error(d, op->loc,
-                        "%s runs on rank %d of %s and reads what rank %d makes: that is no order "
+                        "%s runs on rank %d of %s and reads a result of rank %d: that is no order "
                         "of stages, and annotations cannot say it",
                         op_info[op->kind].name, rank, along, from);
     }
@@ -269,8 +269,8 @@ static void warn_of_lost(const Annotate *p, const Graph *g, Diag *d) {
   const struct {
     int n;
     const char *what;
-  } parts[] = {{n[ROLE_weight], "weights are kept in parts"},
-               {n[ROLE_state], "states of the optimizer are kept in parts"},
+  } parts[] = {{n[ROLE_weight], "weights are sharded"},
+               {n[ROLE_state], "states of the optimizer are sharded"},
                {updated, "weights are updated in parts"},
                {marked.recomputed, "ops are recomputed"},
                {marked.offloaded, "ops are swapped"},

@@ -146,8 +146,8 @@ static int letter_of(Apply *p, const Op *op, const Term *t, int dim, const char 
     *why = str_format(a, "%s cannot be split along its dimension %d: it is %s", name, dim,
                       dims_text(a, dims));
   else
-    *why = str_format(a, "dimension %d of %s, which is %s, cannot be cut in %d along %s", dim, name,
-                      dims_text(a, dims), n, axis_name(p));
+    *why = str_format(a, "dimension %d of %s, which is %s, cannot be split into %d along %s", dim,
+                      name, dims_text(a, dims), n, axis_name(p));
   return -1;
 }
 

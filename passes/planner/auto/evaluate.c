@@ -76,7 +76,7 @@ static bool make_once(const Module *model, const ChooseOptions *o, Arena *a, Can
                       bool watched, LifetimeCache *lives, Made *out) {
   size_t n;
   FILE *f = open_memstream(&out->said, &n);
-  if (!f) BUG("no memory for what a plan says");
+  if (!f) BUG("no memory for the plan's decisions");
   Diag *d = diag_new(f);
   // The last compilation is verified and proved; others report nothing.
   Making making = {c, watched ? o->run(o->context) : NULL, lives->answers ? NULL : o->left};

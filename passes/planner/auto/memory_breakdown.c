@@ -42,7 +42,7 @@ bool needs_fit(const Needs *n, const Cluster *c) {
 const char *needs_text(Arena *a, const Needs *n) {
   return str_format(a,
                     "%" PRId64 " bytes are weights, %" PRId64 " the optimizer's states, %" PRId64
-                    " gradients and what is kept for them",
+                    " gradients and saved activations",
                     n->weight_bytes, n->state_bytes,
                     n->peak_bytes - n->weight_bytes - n->state_bytes);
 }

@@ -53,7 +53,7 @@ static int pin(lua_State *l) {
   PlanProgram *p = program_of(l);
   Value *v = plan_value(l, 1);
   if (!v->def)
-    return FAIL(l, v->loc, "'%s' is a parameter: split or store says how it lies", v->label);
+    return FAIL(l, v->loc, "'%s' is a parameter: split or store gives its layout", v->label);
   Builder b = {.g = p->s->g, .at = v->def->next, .origin = op_origin(v->def), .d = p->box.d};
   Record *r = p->s->record;
   record_before(r, &v->def, 1);
@@ -122,7 +122,7 @@ static PieceSizes check_sizes(lua_State *l, int arg) {
   // Interleaved rows are slices with a stride, the same for all pieces.
   s.dealt = lua_toboolean(l, arg + 1);
   for (int i = 1; s.dealt && i < s.n; i++)
-    if (at[i] != *at) FAIL(l, NULL, "what is dealt in turn has equal pieces");
+    if (at[i] != *at) FAIL(l, NULL, "rows dealt in turn have equal pieces");
   return s;
 }
 
@@ -221,7 +221,7 @@ static int mark_list(lua_State *l, const ListMark *mark, bool by_piece) {
 static int recompute(lua_State *l) {
   if (!lua_isnoneornil(l, 2)) luaL_checktype(l, 2, LUA_TBOOLEAN);
   bool by_piece = lua_toboolean(l, 2);
-  return mark_list(l, &(ListMark){"recompute", "computed anew", anew_of}, by_piece);
+  return mark_list(l, &(ListMark){"recompute", "recomputed", anew_of}, by_piece);
 }
 
 // swap(list): offloads the saved activations of these ops to host memory until backward.

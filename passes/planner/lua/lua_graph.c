@@ -442,9 +442,8 @@ static int order_of(lua_State *l) {
 }
 
 static int set_field(lua_State *l) {
-  return luaL_error(l,
-                    "the fields of an op or a value cannot be changed: op_trans, split and other "
-                    "calls say what is to be");
+  return luaL_error(l, "the fields of an op or a value cannot be changed: op_trans, split and "
+                       "other calls constrain them");
 }
 
 static void make_type(lua_State *l, const char *name, lua_CFunction field, lua_CFunction text) {

@@ -43,7 +43,7 @@ static int search(lua_State *l) {
   for_each_op(op, p->s->g)
     if (op_mesh(op) != p->s->mesh)
       return FAIL(l, op->loc,
-                  "what is assigned to some of the ranks cannot be searched: in --plan stages come "
+                  "ops assigned to some of the ranks cannot be searched: in --plan stages come "
                   "first, pp=2,search=4");
   // The time and memory of the search do not count.
   bool ok = search_axes(p->s, axis, n, sums, p->s->env.cluster, plan_line(l), &found, p->box.d);

@@ -133,14 +133,14 @@ static void read_factors(lua_State *l, const PlanProgram *p, Factors *out) {
     int whole;
     lua_rawgeti(l, -1, i + 1);
     lua_Integer size = lua_tointegerx(l, -1, &whole);
-    if (!whole) bad_factors(l, "what 'factors' returned as size %I is no integer", i + 1);
+    if (!whole) bad_factors(l, "'factors' returned no integer as size %I", i + 1);
     if (size < 1 || size > INT32_MAX) bad_factors(l, "'factors' returned a size of %I", size);
     out->size[i] = size;
     product = product > INT32_MAX ? product : product * size; // no overflow: both are below 2^31
     lua_pop(l, 1);
   }
   if (product != p->n) {
-    lua_pushfstring(l, "what 'factors' returned is for %I ranks, and there are %%I", product);
+    lua_pushfstring(l, "'factors' returned axes for %I ranks, and there are %%I", product);
     bad_factors(l, lua_tostring(l, -1), p->n);
   }
   out->n = n;
@@ -154,13 +154,13 @@ static void read_names(lua_State *l, const PlanProgram *p) {
   for (int k = 0; k < MAX_AXES; k++) {
     bool is_name = lua_rawgeti(l, -1, k + 1) == LUA_TSTRING;
     if (!is_name && !lua_isnil(l, -1))
-      bad_factors(l, "what 'factors' returned as name %I is no text", k + 1);
+      bad_factors(l, "'factors' returned no text as name %I", k + 1);
     // It becomes an axis of the mesh in the text of the IR.
     const char *name = is_name ? str_copy(p->box.arena, lua_tostring(l, -1)) : NULL, *end = name;
     while (name && (isalnum((unsigned char)*end) || *end == '_'))
       end++;
     if (name && (!*name || *end))
-      bad_factors(l, "what 'factors' returned as name %I is not of letters, digits and _", k + 1);
+      bad_factors(l, "'factors' returned a name %I that is not of letters, digits and _", k + 1);
     for (int i = 0; i < k && name; i++)
       if (str_equal(p->factors->name[i], name))
         bad_factors(l, "'factors' returned name %I for another axis already", k + 1);
@@ -188,7 +188,7 @@ static int call_factors(lua_State *l) {
     if (!several)
       lua_pushvalue(l, -1);
     else if (lua_rawgeti(l, -1, p->n_factors + 1) != LUA_TTABLE)
-      return bad_factors(l, "what 'factors' returned as number %I is no list", p->n_factors + 1);
+      return bad_factors(l, "'factors' returned no list as number %I", p->n_factors + 1);
     read_factors(l, p, &p->factors[p->n_factors]);
   }
   lua_pop(l, 1);
@@ -209,7 +209,7 @@ static int call_step(lua_State *l) {
   push_own_function(l, "step");
   lua_getinfo(l, ">uS", &at);
   if (at.nparams > p->n_axes)
-    return luaL_error(l, "lua:%d: 'step' has %d axes, and the ranks are cut in %d: see 'factors'",
+    return luaL_error(l, "lua:%d: 'step' has %d axes, and the ranks have %d: see 'factors'",
                       at.linedefined, at.nparams, p->n_axes);
   push_own_function(l, "step");
   for (int i = 0; i < p->n_axes; i++)

@@ -233,7 +233,7 @@ static int saved_for(lua_State *l) {
   MadeFor here = made_for(p->s->g);
   const char *update = lua_tostring(l, 2);
   if (update && !str_equal(update, here.update)) {
-    plan_note(l, NULL, "save it anew for this optimizer, or give --optimizer what it was");
+    plan_note(l, NULL, "save it again with this optimizer, or give the earlier --optimizer");
     return FAIL(l, NULL, "this plan was saved for updates by %s, and %s%s", update,
                 here.update ? "here they are by " : "here is none", here.update ? here.update : "");
   }

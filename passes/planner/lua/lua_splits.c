@@ -47,9 +47,9 @@ const char *plan_why_not(lua_State *l, const Op *op, char letter, int axis) {
     return str_format(a, "%s runs on one rank of %s, which has all of it", name, axis_name);
   bool cut_already = memchr(op->split, letter, sizeof op->split) != NULL;
   if (!split_legal(op, dims, i, axis))
-    return str_format(a, "%s has %lld of '%c', which cannot be cut in %d along %s%s", name,
+    return str_format(a, "%s has %lld of '%c', which cannot be split into %d along %s%s", name,
                       (long long)dims->letter[i].size, letter, op_ranks(op, axis), axis_name,
-                      cut_already ? " besides what cuts it already" : "");
+                      cut_already ? " besides its other splits" : "");
   return NULL;
 }
 
@@ -149,7 +149,7 @@ static int allow(lua_State *l, const Op *op, const char *letters, int axis) {
   if (claims.n)
     return contradict(l, op->loc, &claims, "to split",
                       str_format(p->box.arena,
-                                 "%s cannot split %s along %s besides what was said before",
+                                 "%s cannot split %s along %s besides the earlier constraints",
                                  op_info[op->kind].name, splits_text(p->box.arena, letters),
                                  p->s->mesh->axis[axis].name));
   // The latest constraint is the first of the list.
@@ -166,7 +166,7 @@ void plan_say_split(lua_State *l, Op *op, char letter, int axis) {
   ConstraintClaim more = {axis, str_copy_n(p->s->scratch, &letter, 1), NULL, plan_line(l)};
   ConstraintClaims claims = op_contradiction(p->s, op, &more);
   if (claims.n && !why)
-    why = str_format(p->box.arena, "%s cannot split '%c' along %s besides what was said before",
+    why = str_format(p->box.arena, "%s cannot split '%c' along %s besides the earlier constraints",
                      op_info[op->kind].name, letter, p->s->mesh->axis[axis].name);
   if (why) contradict(l, op->loc, &claims, "to split", why);
   op->split[axis] = letter == '-' ? SPLIT_NONE : letter;
@@ -234,13 +234,13 @@ void plan_say_ranks(lua_State *l, Op *op, int arg, int axis) {
   // Ranks come before splits: a split's divisibility depends on the number of ranks.
   if (op->split[axis] != SPLIT_NONE) {
     if (p->s->decisions.fixed_by[op->id][axis])
-      plan_note(l, p->s->decisions.fixed_by[op->id][axis], "it was said here what it splits");
-    FAIL(l, op->loc, "%s splits '%c' along %s already: say first where it runs", name,
+      plan_note(l, p->s->decisions.fixed_by[op->id][axis], "its split was set here");
+    FAIL(l, op->loc, "%s splits '%c' along %s already: assign its ranks first", name,
          op->split[axis], along);
   }
   if (p->s->decisions.assigned[op->id][axis]) {
     if (p->s->decisions.assigned_by[op->id][axis])
-      plan_note(l, p->s->decisions.assigned_by[op->id][axis], "it was said here where it runs");
+      plan_note(l, p->s->decisions.assigned_by[op->id][axis], "its ranks were set here");
     FAIL(l, op->loc, "%s runs on %s already", name,
          ranks_text(p->box.arena, p->s->decisions.ranks[op->id][axis], along));
   }
@@ -272,14 +272,14 @@ static const char *why_not_cut(lua_State *l, const Value *v, char split, int axi
   if (v->def) return str_format(a, "'%s' is no parameter", name);
   if (p->s->decisions.param[v->id][axis] != PARAM_open &&
       split_of(p->s->decisions.layout[v->id][axis]) != split)
-    return str_format(a, "'%s' lies otherwise along %s already", name, along);
+    return str_format(a, "'%s' has another layout along %s already", name, along);
   if (!said_allows(p->s->constraints.value[v->id][axis], split))
-    return str_format(a, "'%s' is to be cut in dimension %s along %s, not '%c'", name,
+    return str_format(a, "'%s' is to be split in dimension %s along %s, not '%c'", name,
                       splits_text(a, said_splits(p->s->constraints.value[v->id][axis], a)), along,
                       split);
   int dim = split - '0';
   if (split == '-' || param_cuts(p->s, v, dim, axis)) return NULL;
-  // "dimension 1 of 'w' is 6, which cannot be cut in 4 along dp besides the 2 parts that …"
+  // "dimension 1 of 'w' is 6, which cannot be split into 4 along dp besides the 2 parts that …"
   const MeshAxis *of = &p->s->mesh->axis[axis];
   const char *subject =
       value_has_rows(v) && dim == 0 ? "the batch of input" : str_format(a, "dimension %d of", dim);
@@ -291,7 +291,7 @@ static const char *why_not_cut(lua_State *l, const Value *v, char split, int axi
   const char *besides = "";
   if (already > 1)
     besides = str_format(a, " besides the %lld parts that it is in already", (long long)already);
-  return str_format(a, "%s '%s' is %lld, which cannot be cut in %s%s", subject, name,
+  return str_format(a, "%s '%s' is %lld, which cannot be split into %s%s", subject, name,
                     (long long)v->type->dim[dim], parts, besides);
 }
 
@@ -317,9 +317,10 @@ void plan_say_cut(lua_State *l, const Value *v, char split, int axis, ParamChoic
   if (why && v->def) plan_fail(l, plan_loc(v), why);
   ConstraintClaims claims = param_contradiction(p->s, v, &more);
   if (claims.n && !why)
-    why = str_format(p->box.arena, "'%s' cannot be cut so along %s besides what was said before",
-                     v->label, p->s->mesh->axis[axis].name);
-  if (why) contradict(l, plan_loc(v), &claims, "to cut dimension", why);
+    why =
+        str_format(p->box.arena, "'%s' cannot be split so along %s besides the earlier constraints",
+                   v->label, p->s->mesh->axis[axis].name);
+  if (why) contradict(l, plan_loc(v), &claims, "to split dimension", why);
   // Later axes and constraints see it as the parameter's layout.
   p->s->decisions.layout[v->id][axis] = lies_of(split);
   p->s->decisions.param[v->id][axis] = given;
@@ -349,11 +350,11 @@ static int allow_cuts(lua_State *l, const Value *v, const char *splits, int axis
   if (v->def) return plan_fail(l, plan_loc(v), why_not_cut(l, v, *splits, axis));
   ConstraintClaims claims = param_contradiction(p->s, v, &more);
   if (claims.n)
-    return contradict(l, plan_loc(v), &claims, "to cut dimension",
-                      str_format(p->box.arena, "'%s' cannot be cut in dimension %s along %s%s",
+    return contradict(l, plan_loc(v), &claims, "to split dimension",
+                      str_format(p->box.arena, "'%s' cannot be split in dimension %s along %s%s",
                                  v->label, splits_text(p->box.arena, splits),
                                  p->s->mesh->axis[axis].name,
-                                 claims.n > 1 ? " besides what was said before" : ""));
+                                 claims.n > 1 ? " besides the earlier constraints" : ""));
   // The latest constraint is the first of the list.
   Constraint *said = arena_one(p->s->scratch, Constraint);
   *said = (Constraint){splits, more.line, p->s->constraints.value[v->id][axis]};

@@ -92,7 +92,7 @@ bool plan_parse(Arena *a, const char *text, int64_t ranks, Plan *out, Diag *d) {
   if (open ? ranks % product == 0 : product == ranks) return true;
   diag_error(d, NULL, "the plan '%s' is for %s%" PRId64 " rank%s, not for %" PRId64, text,
              open ? "multiples of " : "", product, product == 1 ? "" : "s", ranks);
-  diag_hint(d, "the sizes in a plan multiply to what -g says");
+  diag_hint(d, "the sizes in a plan multiply to the ranks of -g");
   return false;
 }
 

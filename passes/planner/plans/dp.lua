@@ -12,7 +12,7 @@ function step(axis)
     elseif can then
       split(x, 0, axis)
     elseif x.rank == 0 then
-      refuse(x, ("input '%s' is a scalar, so it has no batch to cut in %d"):format(x.name, size(axis)))
+      refuse(x, ("input '%s' is a scalar, so it has no batch to split into %d"):format(x.name, size(axis)))
     else
       refuse(x, why .. ": give a --batch that ranks times micro-batches divides")
     end

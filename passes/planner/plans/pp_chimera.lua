@@ -16,7 +16,7 @@ function model()
     end
   end
   if not pieces(list, 2, true) then
-    refuse(params("input")[1], "the model cannot be cut into two pieces of its rows: something needs all of them, as "
+    refuse(params("input")[1], "the model cannot be split into two pieces of its rows: an op reads all of them, as "
       .. "a batch norm in training does, or draws random numbers, as a dropout")
   end
 end

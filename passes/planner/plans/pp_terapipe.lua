@@ -11,7 +11,7 @@ for _, size in ipairs(sizes) do sum = sum + size end
 if #sizes < 2 then error("'sizes' wants two pieces or more: of whole micro-batches, pp has the same stages") end
 
 -- The end of error messages: the alternative.
-local else_ = "; pp and the other plans of stages cut no tokens"
+local else_ = "; pp and the other plans of stages split no tokens"
 
 -- Whether a result of the op has the letter. An op that sums over it reads features there, for
 -- example, not tokens.

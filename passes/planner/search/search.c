@@ -176,9 +176,9 @@ static const int *solve(Problem *p, SearchStats *out, const Loc *why, Diag *d) {
       const Node *n = &p->nodes.at[i];
       if (n->choices.n) continue;
       const char *name = n->op ? op_info[n->op->kind].name : n->v->label;
-      diag_error(d, why, "nothing that was said of '%s' can be, besides what other axes split",
+      diag_error(d, why, "no constraint of '%s' is feasible besides the splits of other axes",
                  name);
-      diag_note(d, n->op ? n->op->loc : n->v->loc, "this is what it is about");
+      diag_note(d, n->op ? n->op->loc : n->v->loc, "this one");
       break;
     }
     if (!p->s->env.tried) search_conflict(p, d);

@@ -65,7 +65,7 @@ static const char *ask(const Sharding *s, const Op *op, const int *axis, int n) 
   search_axes(&t, axis, n, true, s->env.cluster, NULL, &found, quiet);
   diag_free(quiet);
   if (!found.explained || !*found.explained) return NULL;
-  return str_format(s->scratch, "%s  split=%s is what the plan has\n", found.explained, now.at);
+  return str_format(s->scratch, "%s  split=%s is the plan's\n", found.explained, now.at);
 }
 
 const char *search_otherwise(Sharding *s, const char *what) {

@@ -32,7 +32,7 @@ static int slowest_run(const Placing *p, const Load *load) {
 static void explain_next(const Placing *p, int unit, StrBuf *out) {
   const Run *run = &p->run[p->run_of[unit]];
   if (run->first + run->n == p->n_ranks) {
-    strbuf_add(out, "  there is no stage behind it\n");
+    strbuf_add(out, "  it is the last stage\n");
     return;
   }
   int next = (int)(placing_run_at(p, run->first + run->n) - p->run);
@@ -52,7 +52,7 @@ static void explain_next(const Placing *p, int unit, StrBuf *out) {
     more++;
   }
   strbuf_addf(out, "  with this unit%s on stage %d: ",
-              more ? str_format(out->arena, ", and %d behind it,", more) : "",
+              more ? str_format(out->arena, ", and %d after it,", more) : "",
               stage_number(p, next));
   // A stage needs a unit.
   if (!partition_legal(&p->loads->p, run_of)) {

@@ -179,8 +179,8 @@ double placing_failed(const Placing *p, const PartitionResult *r, Diag *d) {
   // The parts of its memory use.
   StrBuf bytes = {.arena = a};
   strbuf_addf(&bytes,
-              "%.0f bytes are weights, %.0f the optimizer's states, %.0f gradients, and %.0f what "
-              "is kept for them",
+              "%.0f bytes are weights, %.0f the optimizer's states, %.0f gradients, and %.0f saved "
+              "activations",
               w.own.weights, w.own.states, w.own.gradients, w.own.kept);
   if (w.got > 0) strbuf_addf(&bytes, "; %.0f come from other stages", w.got);
   diag_note(d, p->why, "%s", bytes.at);
