@@ -7,7 +7,7 @@
 //     comm_tcp.c        sockets, if torchrun or Slurm started the process
 //
 // All transfers are between buffers in host memory: tensors if the target is the CPU (cpu/comm.c),
-// and agreements between ranks.  Tensors on GPUs have other transports (cuda/comm.h).
+// and agreements between ranks.  Tensors on GPUs have other transports (cuda/collectives.h).
 //
 // Every rank has a communicating thread that takes jobs from a queue in order, so backward
 // continues while gradients are reduced.  All ranks put the same jobs in the same order.  A

@@ -49,9 +49,9 @@ condition; sequences are resolved on import.
     for title, rows in operators():
         names = ", ".join(f"{name} ({since})" if since > 1 else name for name, since in sorted(rows.items()))
         out.append(f"| {title.lower()} | {names} |")
+    if any(since > 1 for _, rows in operators() for since in rows.values()):
+        out.append("\nA number in parentheses is the first opset with a supported form.")
     out.append(f"""
-A number in parentheses is the first opset with a supported form.
-
 Losses of `--loss`: {", ".join(losses())}. Optimizers of `--optimizer`: {", ".join(optimizers())}. `nnaot --help` lists their options.
 
 `tests/operators.py --write` makes this page from [onnx_ops.def](../frontend/onnx_ops.def), [losses.def](../passes/train/losses.def) and

@@ -1,15 +1,12 @@
 // The optimizers of --optimizer, with the names, defaults and arithmetic of torch.optim.
 //
-// A new optimizer is a row of the table below.  Its update is one op of ops.def, with kernels of
-// its own, or a function here that builds it of other ops, which fuse joins into one kernel:
+// A new optimizer is a row of the table below.  Its update is one op of ops.def with kernels of its
+// own, or a function here that builds several, as update_lamb does.  Other passes find the update
+// of a weight by value_optimizer (ir/op.c): ops from the new weight back to an op with trait
+// STATES, each by its first operand.
 //
-//     static Value *update_sign(Builder *b, const OptimizerSpec *spec, const UpdateOperands *u, …) {
-//       Value *direction = build_unary(b, OP_sign, u->gradient);
-//       return build_binary(b, OP_sub, u->weight, build_binary(b, OP_mul, direction, lr));
-//     }
-//
-// Operands of all update ops stand in one order: weight, gradient, states, lr, gscale, step.  An op
-// without lr or step has no such operand; its row of ops.def says so.
+// Operands of update ops stand in one order: weight, gradient, states, lr, gscale, step.  lamb has
+// no lr, since lamb_apply has it; only sgd has no step, which op_gscale (ir/op.c) relies on.
 
 #include "optimizers.h"
 

@@ -1,10 +1,12 @@
 // The ops that process a weight's gradient, once per step:
 //
 //     %n = sum_squares %g             each rank its part, if the states are sharded (ZeRO)
-//     %w1, %m1 = momentum %w, %g, %m  the same part
+//     %w1, %m1 = sgd_momentum %w, %g, %m  the same part
 //     %w2 = all_gather %w1            if the weight itself is replicated
 //     %s = add %n, …
 //     %t = all_reduce %s              if any rank had only a part of any gradient
+//
+// An update has the weight as operand 0 and the gradient as operand 1 (ops.def).
 //
 // These ops split the dimension along which the weight's states are sharded, so the choice of the
 // weight decides all of them except the last. That one runs once for all weights with the same
