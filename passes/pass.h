@@ -2,7 +2,7 @@
 //
 // A pipeline is text:
 //
-//     autodiff(loss=loss),simplify,shard(mesh=4 plan=dp)
+//     simplify,loss(spec="mse(y)"),autodiff,shard(mesh=4 plan=dp)
 //
 // Options are in parentheses, name=value, separated by spaces or commas; a value may be quoted.
 

@@ -6,7 +6,7 @@
 //   =>
 //
 //     %g = linear_back_w %x, %d : f32[4,6] {P} split=[0]
-//     %0 = all_reduce %g axis=dp : f32[4,6] {B}
+//     %0 = all_reduce %g axis="dp" : f32[4,6] {B}
 //     %w1 = sgd %w, %0, %lr, %s : f32[4,6] {B}
 //
 // If the value of an operand has layout A and the op needs B, one op per mesh axis is inserted

@@ -4,7 +4,7 @@
 //
 //     %y = linear %x, %w         (2)               %y = linear %x, %w : {S(0)} split=[0]
 //     %g = linear_back_w %x, %d  (4)               %g = linear_back_w %x, %d : {P} split=[0]
-//                                                  %r = all_reduce %g axis=dp : {B}
+//                                                  %r = all_reduce %g axis="dp" : {B}
 //     %w1 = sgd %w, %g, …        (5)               %w1 = sgd %w, %r, … : {B}
 //
 // Every value of the distributed program stands for a value of the model's, together with a layout:

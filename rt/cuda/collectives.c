@@ -155,7 +155,7 @@ int nnrt_gpu_comm_do(NnrtRank *r, const Job *job) {
   return code ? code : join(r, r->device->comm->n_started - 1);
 }
 
-// ---- functions called by generated code
+// ---- functions of comm_calls.h, which generated code calls
 
 static int all_reduce(void *y, const void *x, int64_t n, NnrtRank *r, int group, NnrtDtype t) {
   Group *g = &r->comm->group[group];
