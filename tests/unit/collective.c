@@ -92,7 +92,7 @@ static const Case cases[] = {
      {B, S(0), S(0)},
      {{0}},
      "'%x' is S(0) along 'tp', and must be S(1)"},
-    {OP_all_to_all, "dp", 0, 1, {B, S(0), S(0)}, {{0}}, "cut along 'tp' inside of 'dp'"},
+    {OP_all_to_all, "dp", 0, 1, {B, S(0), S(0)}, {{0}}, "split along 'tp' inside of 'dp'"},
     {OP_all_to_all,
      "dp",
      0,
