@@ -126,7 +126,7 @@ bool import_concat(Node *n) {
   int count = 0, axis;
   for (int i = 0; i < n->n_in; i++) {
     if (!n->in[i]) return node_fail(n, "operand %d is left out", i);
-    // The first operand is kept for now: it may be the only one.
+    // The first operand alone is the result of a concat of one.
     in[count] = n->in[i];
     count += !(n->in[i]->type->rank == 1 && n->in[i]->type->dim[0] == 0) || i == 0;
   }

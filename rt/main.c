@@ -77,7 +77,7 @@ static void check_flags(const Flags *f, const NnrtProgram *p) {
 static void compare_program(NnrtRun *run) {
   Terms program = {0}, understood = {0};
   nnrt_terms_add(&understood, "the command line", "understood"); // see nnrt_ranks_refuse
-  // A rank whose flags are wrong sends other terms.
+  // A rank with wrong flags sends other terms.
   nnrt_ranks_compare(run, &understood, "all ranks need the same flags", 2);
   nnrt_program_terms(run->program, &program);
   nnrt_ranks_compare(run, &program,

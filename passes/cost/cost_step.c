@@ -184,7 +184,7 @@ static bool run_steady(StepState *s, StepCost *out) {
 
 static bool run_step(StepState *s, StepCost *out) {
   s->prices = comm_prices_new(s->a, s->c);
-  s->is_todo = arena_array(s->a, bool, s->n_devices);
+  s->is_queued = arena_array(s->a, bool, s->n_devices);
   s->n_rooms = s->g->schedule ? module_slices(s->m) : 1;
   step_find_classes(s);
   step_add_events(s);

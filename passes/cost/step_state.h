@@ -141,8 +141,8 @@ typedef struct StepState {
   Vec(Event) events;
   int n_slices, n_rooms;  // slices simulated separately: all with a schedule, else 1
   StepTimeline *timeline; // records the events, or NULL
-  Vec(int) todo;          // classes that may be able to continue
-  bool *is_todo;
+  Vec(int) ready;         // classes that may be able to continue
+  bool *is_queued;
 } StepState;
 
 // step_events.c

@@ -103,9 +103,9 @@ static void copy(StepState *s, Class *k, const Event *e, const Task *task, int e
 // -- Queues ------------------------------------------------------------------------------------
 
 static void go_on(StepState *s, int k) {
-  if (s->is_todo[k]) return;
-  s->is_todo[k] = true;
-  vec_push(s->a, &s->todo, k);
+  if (s->is_queued[k]) return;
+  s->is_queued[k] = true;
+  vec_push(s->a, &s->ready, k);
 }
 
 static void wake(StepState *s, const Event *e, int set) {
@@ -246,9 +246,9 @@ bool step_walk(StepState *s, StepPart part, bool settles) {
     go_on(s, i);
   }
   // A class runs until each of its lines needs an unknown time.
-  while (s->todo.n) {
-    int k = s->todo.at[--s->todo.n];
-    s->is_todo[k] = false;
+  while (s->ready.n) {
+    int k = s->ready.at[--s->ready.n];
+    s->is_queued[k] = false;
     for (bool moved = true; moved;) {
       moved = do_task(s, &s->class_at[k]);
       for (int queue = 0; queue < N_QUEUES; queue++)

@@ -6,20 +6,13 @@
 #include <string.h>
 
 const char *const path_prim_name[PATH_send_recv + 1] = {
-    "slice",
-    "split_sum",
-    "pad_sum",
+    "slice",   "split_sum", "pad_sum",
 #define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) #op,
 #include "rt/collectives.def"
-    "permute",
-    "move",
-    "broadcast",
-    "rd_scatter",
-    "rd_gather",
-    "reduce",
-    "send_recv",
+    "permute", "move",      "broadcast", "rd_scatter", "rd_gather", "reduce", "send_recv",
 };
 
+// The op of a collective; of other primitives 0, which is no collective.
 static const OpKind op_of_prim[PATH_send_recv + 1] = {
 #define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) [PATH_##op] = OP_##op,
 #include "rt/collectives.def"
@@ -31,7 +24,7 @@ bool path_is_collective(PathPrim prim) {
 
 PathPrim path_prim_of(OpKind op) {
   for (int prim = 0; prim <= PATH_send_recv; prim++)
-    if (op_of_prim[prim] == op && op) return (PathPrim)prim;
+    if (path_is_collective((PathPrim)prim) && op_of_prim[prim] == op) return (PathPrim)prim;
   return PATH_slice;
 }
 

@@ -141,7 +141,7 @@ static bool sort(Graph *g, const Orders *orders, Arena *scratch) {
   int n = 0;
   for_each_op(op, g)
     n++;
-  // The present order decides where orders leave it open.
+  // The present order decides between ops without an order.
   Op **all = arena_array(scratch, Op *, n);
   n = 0;
   for_each_op(op, g)

@@ -41,7 +41,7 @@ typedef struct SearchEnv {
   bool limited;                    // stages are limited to the memory of the cluster's devices
   const char *problem_file;        // for the problem of the last search; NULL: none
   const char *lp_file;             // for the 0/1 program that places ops; NULL: none
-  const char *explain;             // the op whose split a search explains; NULL: none
+  const char *explain;             // name of the op with the split to explain; NULL: none
   const Op *about;                 // a search is about this op only and decides nothing; or NULL
 } SearchEnv;
 

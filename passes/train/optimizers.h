@@ -69,7 +69,7 @@ extern const int n_optimizers;
 
 // The value of a setting that the optimizer has; of SETTING_betas the first.
 double optimizer_value(const OptimizerSpec *spec, const char *key);
-// What the state begins as.
+// The initial value of a state.
 double optimizer_fill(const OptimizerSpec *spec, int state);
 // Whether the op reads the number of updates.
 bool optimizer_counts_steps(const OptimizerSpec *spec);

@@ -225,7 +225,7 @@ int64_t nnrt_device_mark(NnrtRank *r) {
 int64_t nnrt_gpu_mark(NnrtRank *r, cudaStream_t stream) {
   NnrtDevice *d = r->device;
   if (!d->zero) make_event(r, &d->zero);
-  // Elapsed times are relative to one event, whose time the host knows.
+  // Elapsed times are relative to one event with a time known to the host.
   if (!d->zero_set) {
     d->zero_set = true;
     MUST(r, nnrt_cuda(cudaEventRecord(d->zero, d->gpu.stream), "recording an event"));

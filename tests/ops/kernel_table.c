@@ -27,7 +27,8 @@ static void write_entries(const OpInfo *info, bool batch, const char *word, int 
 // Returns the element types of the kernels: single-tensor or multi-tensor ones.
 static const char *types_of(const OpInfo *info, Target target, bool batch) {
   if (!batch) return info->kernels[target];
-  return target_info[target].multi_tensor && (info->traits & MULTI_TENSOR) ? info->kernels[target] : "";
+  return target_info[target].multi_tensor && (info->traits & MULTI_TENSOR) ? info->kernels[target]
+                                                                           : "";
 }
 
 static void write_table(const char *name, Target target, bool batch) {

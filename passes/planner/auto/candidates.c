@@ -64,23 +64,24 @@ enum {
   INNER = 4,
   IN_NODE = 8,
   SEARCH = 16,
-  ADDS = 32,
+  EXTENDS_SEARCH = 32,
   STAGES = 64,
-  ANEW = 128,
+  FREES_ACTIVATIONS = 128,
   SCHEDULE = 256,
   UNEVEN = 512,
-  LAST = 1024
+  OFFLOADS_STATE = 1024
 };
 typedef struct Kind {
   const char *plan;
   int use;
   int64_t least;
-  const char *spares;
+  const char *saves_memory_over;
   Suits *suits;
 } Kind;
 
 static const Kind known[] = {
-#define CANDIDATE(plan, use, least, spares, suits) {#plan, use, least, spares, suits},
+#define CANDIDATE(plan, use, least, saves_memory_over, suits)                                      \
+  {#plan, use, least, saves_memory_over, suits},
 #include "candidates.def"
 #undef CANDIDATE
 };
@@ -92,7 +93,8 @@ static Trial *add(const ChooseOptions *o, Arena *a, Trials *out, const char *out
   int64_t slices = o->micro_batches ? o->micro_batches : 1;
   const char *plan = str_format(a, "%s%s%s", outside, kind->plan, inside);
   Trial t = {.c = {.plan = plan, .ranks = o->ranks, .micro_batches = slices}};
-  if (kind->spares) t.spares = str_format(a, "%s%s%s", outside, kind->spares, inside);
+  if (kind->saves_memory_over)
+    t.saves_memory_over = str_format(a, "%s%s%s", outside, kind->saves_memory_over, inside);
   vec_push(a, out, t);
   return &out->at[out->n - 1];
 }
@@ -157,21 +159,22 @@ static void list_stages(const Module *m, const ChooseOptions *o, Arena *a, const
       list_with(o, a, stages, k, &known[i], out);
 }
 
-void candidates_anew(const Module *m, const ChooseOptions *o, Arena *a, Trials *out) {
+void candidates_freeing_activations(const Module *m, const ChooseOptions *o, Arena *a,
+                                    Trials *out) {
   int64_t n = o->ranks;
   for (int i = 0; i < N_KNOWN; i++) {
-    const Kind *anew = &known[i];
-    if (!(anew->use & ANEW)) continue;
-    const char *inside = str_format(a, ",%s=1", anew->plan);
-    const char *outside = str_format(a, "%s,", anew->plan);
+    const Kind *saver = &known[i];
+    if (!(saver->use & FREES_ACTIVATIONS)) continue;
+    const char *inside = str_format(a, ",%s=1", saver->plan);
+    const char *outside = str_format(a, "%s,", saver->plan);
     const char *none = str_format(a, "%s%s", first_kind(OUTER)->plan, inside);
-    if (n == 1) add(o, a, out, "", anew, "");
+    if (n == 1) add(o, a, out, "", saver, "");
     // With each of the others around it, and on every number of ranks inside of it.
     for (int x = 0; x < N_KNOWN && n > 1; x++) {
       const Kind *other = &known[x];
       const char *fewer = NULL;
       if (!other->suits(m)) continue;
-      if ((other->use & (OUTER | SEARCH)) && !(other->use & ADDS))
+      if ((other->use & (OUTER | SEARCH)) && !(other->use & EXTENDS_SEARCH))
         add(o, a, out, "", other, inside);
       for (int64_t k = 2; k < n && k <= most_ranks(o, other) && (other->use & INNER); k++) {
         if (n % k != 0) continue;
@@ -200,12 +203,12 @@ static void list_inside(const Module *m, const ChooseOptions *o, Arena *a, const
 
 void candidates_last(const Module *m, const ChooseOptions *o, Arena *a, Trials *out) {
   for (int i = 0; i < N_KNOWN; i++) {
-    if (!(known[i].use & LAST)) continue;
+    if (!(known[i].use & OFFLOADS_STATE)) continue;
     // By itself, and with each that recomputes or offloads saved activations.
     const char *last = str_format(a, ",%s=1", known[i].plan);
     list_inside(m, o, a, last, out);
     for (int k = 0; k < N_KNOWN; k++)
-      if (known[k].use & ANEW)
+      if (known[k].use & FREES_ACTIVATIONS)
         list_inside(m, o, a, str_format(a, ",%s=1%s", known[k].plan, last), out);
   }
 }
@@ -287,6 +290,6 @@ void candidates_quick(const Module *m, const ChooseOptions *o, Arena *a, bool st
 
 bool candidate_adds(const Candidate *c) {
   for (int i = 0; i < N_KNOWN; i++)
-    if (!strcmp(known[i].plan, c->plan)) return known[i].use & ADDS;
+    if (!strcmp(known[i].plan, c->plan)) return known[i].use & EXTENDS_SEARCH;
   return false;
 }

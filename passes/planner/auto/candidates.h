@@ -14,8 +14,8 @@
 // A candidate, and the earlier results that make a trial of it pointless.
 typedef struct Trial {
   Candidate c;
-  const char *spares; // a plan that makes it pointless if it fits; or NULL
-  const char *inside; // a plan that makes it pointless if all ranks do the same; or NULL
+  const char *saves_memory_over; // a plan that makes it pointless if it fits; or NULL
+  const char *inside;            // a plan that makes it pointless if all ranks do the same; or NULL
   // A plan with fewer ranks inside and one with none. If the former takes longer and saves no
   // memory that is lacking, more ranks inside will not help either. Or NULL.
   const char *fewer, *none;
@@ -28,7 +28,7 @@ void candidates_list(const Module *m, const ChooseOptions *o, Arena *a, Trials *
 // List candidates for the case that none of these fits in one micro-batch: saved activations are
 // recomputed or offloaded; then stages, if none fits at all; then the optimizer states are
 // offloaded.
-void candidates_anew(const Module *m, const ChooseOptions *o, Arena *a, Trials *out);
+void candidates_freeing_activations(const Module *m, const ChooseOptions *o, Arena *a, Trials *out);
 void candidates_stages(const Module *m, const ChooseOptions *o, Arena *a, Trials *out);
 void candidates_last(const Module *m, const ChooseOptions *o, Arena *a, Trials *out);
 // Lists so many stages, with data parallelism inside of each, and outside of all if that makes a

@@ -44,7 +44,7 @@ static const Candidate *find_made(const Candidates *all, const char *plan) {
 
 // Whether no earlier result makes the trial pointless.
 static bool is_worth_a_try(const Candidates *all, const Trial *t) {
-  bool worth = !t->spares;
+  bool worth = !t->saves_memory_over;
   // Ranks inside make a step longer, and save no memory, or memory that is not lacking.
   const Candidate *some = t->fewer ? find_made(all, t->fewer) : NULL;
   const Candidate *none = find_made(all, t->none);
@@ -55,7 +55,7 @@ static bool is_worth_a_try(const Candidates *all, const Trial *t) {
   for (int i = 0; i < all->n; i++) {
     const Candidate *c = &all->at[i];
     if (str_equal(t->inside, c->plan) && c->why == all_same) return false;
-    if (!str_equal(t->spares, c->plan)) continue;
+    if (!str_equal(t->saves_memory_over, c->plan)) continue;
     if (c->fits) return false;
     worth |= c->made;
   }
@@ -84,7 +84,7 @@ int choose_plan(const Module *model, const ChooseOptions *options, Arena *a, Can
   double left = ALL_WORK;
   ChooseOptions limited = *options, *o = &limited;
   o->left = o->plans ? NULL : &left;
-  Trials trials = {0}, anew = {0}, stages = {0}, last = {0};
+  Trials trials = {0}, freeing = {0}, stages = {0}, last = {0};
   *made = NULL;
   candidates_list(model, o, a, &trials);
   // A single plan may be the result already: it needs no second compilation.
@@ -120,8 +120,8 @@ int choose_plan(const Module *model, const ChooseOptions *options, Arena *a, Can
   // Pipelines may be faster.
   try_pipelines(model, o, a, out);
   // Memory is lacking: recomputation, stages, and offloaded states, in this order.
-  if (lacks_memory(out, cuts)) candidates_anew(model, o, a, &anew);
-  try_all(model, o, a, &anew, out, NULL);
+  if (lacks_memory(out, cuts)) candidates_freeing_activations(model, o, a, &freeing);
+  try_all(model, o, a, &freeing, out, NULL);
   if (!any_fits(out)) candidates_stages(model, o, a, &stages);
   try_all(model, o, a, &stages, out, NULL);
   if (lacks_memory(out, cuts)) candidates_last(model, o, a, &last);

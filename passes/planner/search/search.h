@@ -63,7 +63,7 @@ typedef struct SearchStats {
   int n_factorings; // the cheapest ones, best first, if the plan leaves that open; else 0
   int factoring[N_FACTORINGS]; // their numbers, for shard's option `factoring`
   double took[N_FACTORINGS];   // seconds of a step
-  const char *explained;       // answer to Sharding.explain; NULL: no op or value has that name
+  const char *explained;       // answer to SearchEnv.explain; NULL: no op or value has that name
 } SearchStats;
 
 // Answers of the searches of one factoring of the ranks, in order. When that factoring is taken, it

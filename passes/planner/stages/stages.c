@@ -175,7 +175,7 @@ static void write_input(const Placing *p, Value *v) {
   p->s->decisions.param[v->id][p->axis] = PARAM_fixed;
 }
 
-// An op whose split is undecided runs on all ranks.
+// An op with an undecided split runs on all ranks.
 static void hold(Sharding *s, Op *op, int axis) {
   if (s->constraints.op[op->id][axis] && !s->decisions.assigned[op->id][axis])
     assign_op(s, op, axis, NULL);
