@@ -194,13 +194,11 @@ bool pass_overlap(Module *m, const PassOptions *o, Diag *d) {
   Overlap x = {.arena = opt_scratch(o)};
   x.cluster = cost_cluster(opt_str(o, "cluster"), m, x.arena, d, &ok);
   // Without a cluster, or without candidates, nothing is estimated.
+  if (!x.cluster) return ok;
   bool any = false;
   for_each_graph(graph, m)
-    if (may_overlap(graph)) {
-      any = true;
-      break;
-    }
-  if (!x.cluster || !any) return ok;
+    any |= may_overlap(graph);
+  if (!any) return ok;
   x.planner = planner_begin(m, target, x.arena, d);
   double memory = cluster_least(x.cluster).memory;
   x.limited = opt_bool(o, "limited", false) && memory > 0;
