@@ -10,6 +10,19 @@
 
 #include "device.h"
 
+// ---- jobs
+
+// Whether a layout is split, or a partial sum.
+enum { SPLIT_B = false, SPLIT_S = true, SPLIT_P = false };
+enum { SUM_B = false, SUM_S = false, SUM_P = true };
+
+const JobShape nnrt_job_shape[N_JOB_KINDS] = {
+#define COLLECTIVE(op, from, to, from_dim, to_dim, nccl)                                           \
+  {#op, SPLIT_##to, SPLIT_##from, SUM_##from},
+#include "collectives.def"
+    {"move", false, false, false},
+};
+
 // ---- groups
 
 static bool group_has(const NnrtGroup *g, int axis) {
@@ -111,17 +124,12 @@ void nnrt_exchange_free(Exchange *e) {
 
 static int run_job(Queue *q, const Job *job) {
   NnrtComm *c = q->comm;
-  static const char *const name[] = {
-#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) [JOB_##job] = #op,
-#include "collectives.def"
-      [JOB_move] = "move",
-  };
   // The trace measures the job in this thread.
   double start = c->rank->trace ? nnrt_now_us() : 0;
-  int code = c->transport->run[job->kind](c, job);
+  int code = c->transport->run(c, job);
   if (c->rank->trace) {
     TraceOf of = job->of;
-    if (!of.name) of.name = name[job->kind];
+    if (!of.name) of.name = nnrt_job_shape[job->kind].name;
     nnrt_trace_host(c->rank, q->lane == QUEUE_ahead ? TRACE_moves : TRACE_comm, of, start,
                     nnrt_now_us());
   }
@@ -141,7 +149,7 @@ static void set_code(NnrtComm *c, int code) {
 static void wait_for_more(Queue *q) {
   NnrtComm *c = q->comm;
   bool checks =
-      q->lane == QUEUE_here && c->transport == &nnrt_comm_peers && c->wire->check && !c->lost;
+      q->lane == QUEUE_here && c->transport == &nnrt_comm_processes && c->wire->check && !c->lost;
   if (!checks) {
     pthread_cond_wait(&q->more, &c->lock);
     return;
@@ -242,7 +250,7 @@ bool nnrt_comm_open(NnrtRank *r, const Transport *way, void *shared, Why *w) {
   for (int i = 0; i < p->n_moves; i++)
     ahead |= p->move[i].ahead;
   c->n_queues = ahead ? N_QUEUES : 1;
-  if (way == &nnrt_comm_peers) c->wire->lanes = c->n_queues;
+  if (way == &nnrt_comm_processes) c->wire->lanes = c->n_queues;
   pthread_mutex_init(&c->lock, NULL);
   int code = 0;
   // A thread per queue.  The first queue's is last, since it uses the others.
@@ -421,7 +429,7 @@ void nnrt_comm_exchange(NnrtRank *r, Exchange *e) {
 
 void nnrt_comm_sum(NnrtRank *r, int64_t *x, int n) {
   if (r->ranks == 1 || !r->program->n_deferred) {
-    Job job = {JOB_reduce, &r->comm->world, x, x, n, NNRT_i64, .everyone = true};
+    Job job = {JOB_all_reduce, &r->comm->world, x, x, n, NNRT_i64, .everyone = true};
     int code = nnrt_comm_do(r->comm, job);
     if (code) fail(r, code);
     return;
@@ -449,7 +457,7 @@ void nnrt_comm_sum(NnrtRank *r, int64_t *x, int n) {
 
 void nnrt_comm_gather(NnrtRank *r, void *y, const void *x, int64_t bytes) {
   int code = nnrt_comm_do(
-      r->comm, (Job){JOB_gather, &r->comm->world, y, x, bytes, NNRT_u8, .everyone = false});
+      r->comm, (Job){JOB_all_gather, &r->comm->world, y, x, bytes, NNRT_u8, .everyone = false});
   if (code) fail(r, code);
 }
 

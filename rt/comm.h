@@ -1,10 +1,10 @@
 // Communication between ranks: one interface, two transports.
 //
-//     comm.c          groups of ranks, and their queues
-//     comm_threads.c  ranks are threads of this process and read each other's memory
-//     comm_peers.c    ranks are processes that send to each other, over a Wire:
-//     comm_mpi.c        MPI, found at run time
-//     comm_tcp.c        sockets, if torchrun or Slurm started the process
+//     comm.c            groups of ranks, and their queues
+//     comm_threads.c    ranks are threads of this process and read each other's memory
+//     comm_processes.c  ranks are processes that send to each other, over a Wire:
+//     comm_mpi.c          MPI, found at run time
+//     comm_tcp.c          sockets, if torchrun or Slurm started the process
 //
 // All transfers are between buffers in host memory: tensors if the target is the CPU (cpu/comm.c),
 // and agreements between ranks.  Tensors on GPUs have other transports (cuda/collectives.h).
@@ -28,6 +28,7 @@
 
 #include <pthread.h>
 
+#include "job.h"
 #include "route.h"
 #include "runtime.h"
 #include "traffic.h"
@@ -39,29 +40,14 @@ typedef struct Group {
   struct Meeting *meeting; // used by comm_threads.c
 } Group;
 
-// The jobs of collectives.def, and move.
-typedef enum JobKind {
-#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) JOB_##job,
-#include "collectives.def"
-  JOB_move,
-  N_JOB_KINDS
-} JobKind;
-
-// A job over `n` elements.  Parts are contiguous, in the order of the ranks of the group:
-//
-//     reduce            y[n] = the sum of all x[n]
-//     gather            y[ranks, n] = all x[n]
-//     reduce_scatter    y[n] = the sum of all x[me], of x[ranks, n]
-//     all_to_all        y[ranks, n]: y[i] is rank i's x[me], of x[ranks, n]
-//     move              parcels, each from one rank to another (route.h)
 typedef struct Job {
   JobKind kind;
   const Group *group; // of a move between GPUs: all senders and receivers
   void *y;
   const void *x;
-  int64_t n;
+  int64_t n;       // elements of x, or of a part of it
   NnrtDtype dtype; // u8 (bytes) of transfers without arithmetic
-  bool everyone;   // of a gather: all ranks get y, not only the first of the group
+  bool everyone;   // of an all_gather: all ranks get y, not only the first of the group
   // Of a move: in host memory an exchange; between GPUs a route with its parcels in x and y, of
   // elements of `width` bytes.
   struct Exchange *exchange;
@@ -117,7 +103,7 @@ typedef struct NnrtComm {
   Group *movers;       // [n_moves] all senders and receivers
   // [n_moves] in host memory: moves that were started and not waited for, oldest first.
   StartedMove **started;
-  struct Wire *wire; // used by comm_peers.c
+  struct Wire *wire; // used by comm_processes.c
   char *scratch;     // of the transport, for the first queue
   int64_t scratch_bytes;
   double patience; // seconds to wait for other ranks
@@ -139,13 +125,12 @@ typedef struct NnrtComm {
 // their queue, all else by the first thread, which opens before and closes after the other runs.
 // They return a code, as kernels do.
 typedef struct Transport {
-  const char *name;
   int (*open)(NnrtComm *c);
   void (*close)(NnrtComm *c);
-  int (*run[N_JOB_KINDS])(NnrtComm *c, const Job *job);
+  int (*run)(NnrtComm *c, const Job *job);
 } Transport;
 
-extern const Transport nnrt_comm_threads, nnrt_comm_peers;
+extern const Transport nnrt_comm_threads, nnrt_comm_processes;
 
 // Creates r->comm; `shared` is the result of comm_threads_new, or the wire.
 bool nnrt_comm_open(NnrtRank *r, const Transport *way, void *shared, Why *w);

@@ -1,65 +1,71 @@
-// The collectives that generated code calls, by element type or size.  The file of each target that
-// implements them for any type or size includes this header last:
+// The collectives that generated code calls, by element type or size: the functions of nnrt.h.  The
+// file of each target that implements them for any type or size includes this header last:
 //
-//     all_reduce  reduce_scatter      of a type
-//     gather  slice  all_to_all       of elements of so many bytes
-//     move  move_start  move_wait     of both; of a sum it is told the type
+//     collective                   of collectives.def
+//     slice                        of elements of so many bytes
+//     move  move_start  move_wait  of both; of a sum it is told the type
 //
 // Sent bytes are counted here, for every target and transport (traffic.h).
 
 #include "traffic.h"
 
-#define REDUCE(type, T)                                                                            \
-  int nnrt_all_reduce_##type(T *y, const T *x, int64_t n, NnrtRank *r, int group) {                \
-    nnrt_traffic_count(r, group, TRAFFIC_all_reduce, 1, &n, sizeof(T));                            \
-    return all_reduce(y, x, n, r, group, NNRT_##type);                                             \
-  }                                                                                                \
-  int nnrt_reduce_scatter_##type(T *y, const T *x, int64_t rank, const int64_t *dims, int64_t dim, \
-                                 NnrtRank *r, int group) {                                         \
-    nnrt_traffic_count(r, group, TRAFFIC_reduce_scatter, rank, dims, sizeof(T));                   \
-    return reduce_scatter(y, x, rank, dims, dim, r, group, NNRT_##type);                           \
-  }                                                                                                \
-  int nnrt_move_##type(T *y, const T *x, NnrtRank *r, int number) {                                \
-    nnrt_traffic_move(r, number, sizeof(T));                                                       \
-    return move(y, x, r, number, sizeof(T), true, NNRT_##type);                                    \
-  }                                                                                                \
-  int nnrt_move_start_##type(T *y, const T *x, NnrtRank *r, int number) {                          \
-    nnrt_traffic_move(r, number, sizeof(T));                                                       \
-    return move_start(y, x, r, number, sizeof(T), true);                                           \
-  }                                                                                                \
-  int nnrt_move_wait_##type(T *y, NnrtRank *r, int number) {                                       \
-    return move_wait(y, r, number, sizeof(T), true, NNRT_##type);                                  \
-  }
-REDUCE(f32, float)
-REDUCE(i64, int64_t)
+// The shape of x, and the split dimensions before and after, of the parameters NNRT_SHAPE_….
+#define SHAPE_none_none 1, &n, -1, -1
+#define SHAPE_dim_none  rank, dims, dim, -1
+#define SHAPE_none_dim  rank, dims, -1, dim
+#define SHAPE_from_to   rank, dims, from, to
 
-#define MOVE(bytes)                                                                                \
-  int nnrt_all_gather_b##bytes(void *y, const void *x, int64_t rank, const int64_t *dims,          \
-                               int64_t dim, NnrtRank *r, int group) {                              \
-    nnrt_traffic_count(r, group, TRAFFIC_all_gather, rank, dims, bytes);                           \
-    return gather(y, x, rank, dims, dim, r, group, bytes);                                         \
-  }                                                                                                \
-  int nnrt_local_slice_b##bytes(void *y, const void *x, int64_t rank, const int64_t *dims,         \
-                                int64_t dim, NnrtRank *r, int group) {                             \
-    return slice(y, x, rank, dims, dim, r, group, bytes);                                          \
-  }                                                                                                \
-  int nnrt_all_to_all_b##bytes(void *y, const void *x, int64_t rank, const int64_t *dims,          \
-                               int64_t from, int64_t to, NnrtRank *r, int group) {                 \
-    nnrt_traffic_count(r, group, TRAFFIC_all_to_all, rank, dims, bytes);                           \
-    return all_to_all(y, x, rank, dims, from, to, r, group, bytes);                                \
-  }                                                                                                \
-  int nnrt_move_b##bytes(void *y, const void *x, NnrtRank *r, int number) {                        \
-    nnrt_traffic_move(r, number, bytes);                                                           \
-    return move(y, x, r, number, bytes, false, NNRT_u8);                                           \
-  }                                                                                                \
-  int nnrt_move_start_b##bytes(void *y, const void *x, NnrtRank *r, int number) {                  \
-    nnrt_traffic_move(r, number, bytes);                                                           \
-    return move_start(y, x, r, number, bytes, false);                                              \
-  }                                                                                                \
-  int nnrt_move_wait_b##bytes(void *y, NnrtRank *r, int number) {                                  \
-    return move_wait(y, r, number, bytes, false, NNRT_u8);                                         \
+// An element of the tensor is `unit` elements of the job's type.
+static int call(JobKind kind, void *y, const void *x, int64_t rank, const int64_t *dims,
+                int64_t from, int64_t to, NnrtRank *r, int group, NnrtDtype type, int64_t unit) {
+  nnrt_traffic_count(r, group, kind, rank, dims, unit * nnrt_dtype_size(type));
+  return collective(kind, y, x, rank, dims, from, to, r, group, type, unit);
+}
+
+#define CALL(op, name, T, type, unit, from_dim, to_dim)                                            \
+  int nnrt_##op##_##name(T *y, const T *x, NNRT_SHAPE_##from_dim##_##to_dim, NnrtRank *r,          \
+                         int group) {                                                              \
+    return call(JOB_##op, y, x, SHAPE_##from_dim##_##to_dim, r, group, NNRT_##type, unit);         \
   }
-MOVE(1)
-MOVE(2)
-MOVE(4)
-MOVE(8)
+// Sums are of a type; all else moves bytes.
+#define CALLS_P(op, from_dim, to_dim)                                                              \
+  CALL(op, f32, float, f32, 1, from_dim, to_dim)                                                   \
+  CALL(op, i64, int64_t, i64, 1, from_dim, to_dim)
+#define CALLS_S(op, from_dim, to_dim)                                                              \
+  CALL(op, b1, void, u8, 1, from_dim, to_dim)                                                      \
+  CALL(op, b2, void, u8, 2, from_dim, to_dim)                                                      \
+  CALL(op, b4, void, u8, 4, from_dim, to_dim)                                                      \
+  CALL(op, b8, void, u8, 8, from_dim, to_dim)
+#define CALLS_B                                          CALLS_S
+#define COLLECTIVE(op, from, to, from_dim, to_dim, nccl) CALLS_##from(op, from_dim, to_dim)
+#include "collectives.def"
+
+#define SLICE(bytes)                                                                               \
+  int nnrt_local_slice_b##bytes(void *y, const void *x, NNRT_SHAPE_none_dim, NnrtRank *r,          \
+                                int group) {                                                       \
+    return slice(y, x, rank, dims, dim, r, group, bytes);                                          \
+  }
+SLICE(1)
+SLICE(2)
+SLICE(4)
+SLICE(8)
+
+// Moves of elements of `size` bytes, or of a sum of type `type`.
+#define MOVE(name, T, size, sums, type)                                                            \
+  int nnrt_move_##name(T *y, const T *x, NnrtRank *r, int number) {                                \
+    nnrt_traffic_move(r, number, size);                                                            \
+    return move(y, x, r, number, size, sums, NNRT_##type);                                         \
+  }                                                                                                \
+  int nnrt_move_start_##name(T *y, const T *x, NnrtRank *r, int number) {                          \
+    nnrt_traffic_move(r, number, size);                                                            \
+    return move_start(y, x, r, number, size, sums);                                                \
+  }                                                                                                \
+  int nnrt_move_wait_##name(T *y, NnrtRank *r, int number) {                                       \
+    return move_wait(y, r, number, size, sums, NNRT_##type);                                       \
+  }
+MOVE(f32, float, sizeof(float), true, f32)
+MOVE(i64, int64_t, sizeof(int64_t), true, i64)
+MOVE(b1, void, 1, false, u8)
+MOVE(b2, void, 2, false, u8)
+MOVE(b4, void, 4, false, u8)
+MOVE(b8, void, 8, false, u8)

@@ -9,8 +9,8 @@
 // y may be x: in the second part only rank i accesses chunk i, in the third no rank reads x. Data
 // that fits into a cell of the meeting needs only one barrier: every rank leaves a copy there.
 //
-// A reduce_scatter is the first two of the three parts, with the parts of x as chunks; in a gather
-// and an all_to_all every rank copies from all x.
+// In the other collectives every rank adds or copies a part of every x (job.h), between two
+// barriers.
 //
 // A move has no barrier.  A sender leaves its parcels with their receivers and continues; a
 // receiver takes the first parcel from a sender, or waits for it.
@@ -212,45 +212,22 @@ static int reduce_threads(NnrtComm *c, const Job *job) {
   return 0;
 }
 
-static int gather_threads(NnrtComm *c, const Job *job) {
-  const Group *g = job->group;
-  (void)c;
-  Place *place = g->meeting->place;
-  place[g->me].x = job->x;
-  meet(g->meeting);
-  // Only the first rank copies, unless everyone wants the result.
-  if (job->everyone || g->me == 0)
-    for (int i = 0; i < g->n; i++)
-      memcpy((char *)job->y + i * job->n, place[i].x, (size_t)job->n);
-  meet(g->meeting);
-  return 0;
-}
-
-static int reduce_scatter_threads(NnrtComm *c, const Job *job) {
+// Copies or adds a part of the x of every rank: y[i] or a term of y is rank i's x, or its x[me].
+static int read_parts(NnrtComm *c, const Job *job) {
+  const JobShape *shape = &nnrt_job_shape[job->kind];
   const Group *g = job->group;
   int64_t bytes = job->n * nnrt_dtype_size(job->dtype);
   Place *place = g->meeting->place;
   place[g->me].x = job->x;
   meet(g->meeting);
   const void **x = (void *)nnrt_comm_scratch(c, g->n * (int64_t)sizeof *x);
-  // The parts of x are the chunks: this rank sums its own.
   for (int i = 0; i < g->n; i++)
-    x[i] = (const char *)place[i].x + g->me * bytes;
-  nnrt_comm_add(job->y, x, g->n, job->n, job->dtype);
-  // No rank changes its x while another reads it.
-  meet(g->meeting);
-  return 0;
-}
-
-static int all_to_all_threads(NnrtComm *c, const Job *job) {
-  const Group *g = job->group;
-  (void)c;
-  Place *place = g->meeting->place;
-  place[g->me].x = job->x;
-  meet(g->meeting);
-  for (int k = 0; k < g->n; k++) {
+    x[i] = (const char *)place[i].x + (shape->x_parts ? g->me * bytes : 0);
+  if (shape->sums) nnrt_comm_add(job->y, x, g->n, job->n, job->dtype);
+  // Only the first rank copies, unless everyone wants the result.
+  for (int k = 0; k < g->n && !shape->sums && (job->everyone || g->me == 0); k++) {
     int i = (g->me + k) % g->n; // not all from the same rank at once
-    memcpy((char *)job->y + i * job->n, (const char *)place[i].x + g->me * job->n, (size_t)job->n);
+    memcpy((char *)job->y + i * bytes, x[i], (size_t)bytes);
   }
   // No rank changes its x while another reads it.
   meet(g->meeting);
@@ -305,14 +282,18 @@ static int move_threads(NnrtComm *c, const Job *job) {
   return 0;
 }
 
+static int run_threads(NnrtComm *c, const Job *job) {
+  switch (job->kind) {
+  case JOB_all_reduce: return reduce_threads(c, job);
+  case JOB_all_gather:
+  case JOB_reduce_scatter:
+  case JOB_all_to_all: return read_parts(c, job);
+  default: return move_threads(c, job);
+  }
+}
+
 const Transport nnrt_comm_threads = {
-    .name = "threads",
     .open = open_threads,
     .close = close_threads,
-    .run =
-        {
-#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) [JOB_##job] = job##_threads,
-#include "collectives.def"
-            [JOB_move] = move_threads,
-        },
+    .run = run_threads,
 };

@@ -54,7 +54,7 @@ static bool compare(const char *first, const char *other, int rank, Why *w) {
 }
 
 static int gather(NnrtComm *c, void *y, const void *x, int64_t bytes) {
-  return nnrt_comm_do(c, (Job){JOB_gather, &c->world, y, x, bytes, NNRT_u8, .everyone = true});
+  return nnrt_comm_do(c, (Job){JOB_all_gather, &c->world, y, x, bytes, NNRT_u8, .everyone = true});
 }
 
 int nnrt_terms_compare(NnrtRank *r, const Terms *t, bool *out_alike, Why *w) {

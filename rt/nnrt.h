@@ -307,12 +307,40 @@ void nnrt_run_end(NnrtRank *r, int i, int code);
 // Arrays of sizes, strides and shapes for kernels.
 #define LIST(...) ((const int64_t[]){__VA_ARGS__})
 
-// Collectives between the ranks (comm.c) of a group of the program.  all_reduce only starts: it
-// owns x and y until nnrt_wait(r, y), and backward continues meanwhile; the others are complete
-// when they return. All ranks get the same bits: additions are in the group's order, except with
-// NCCL.  `dims` is the shape of x.
-int nnrt_all_reduce_f32(float *y, const float *x, int64_t n, NnrtRank *r, int group);
-int nnrt_all_reduce_i64(int64_t *y, const int64_t *x, int64_t n, NnrtRank *r, int group);
+// Collectives between the ranks (comm.c) of a group of the program, one function for each row of
+// collectives.def and element type of a sum or element size:
+//
+//     int nnrt_all_reduce_f32(float *y, const float *x, int64_t n, NnrtRank *r, int group);
+//     int nnrt_all_gather_b4(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t dim,
+//                            NnrtRank *r, int group);
+//
+// `dims` is the shape of x; `dim` the dimension along which x was split, or y is.  In an all_to_all
+// rank k gets slice k of dimension `to` and sends its own; received slices are concatenated along
+// dimension `from`.
+//
+// all_reduce only starts: it owns x and y until nnrt_wait(r, y), and backward continues meanwhile;
+// the others are complete when they return. All ranks get the same bits: additions are in the
+// group's order, except with NCCL.
+#define NNRT_SHAPE_none_none int64_t n
+#define NNRT_SHAPE_dim_none  int64_t rank, const int64_t *dims, int64_t dim
+#define NNRT_SHAPE_none_dim  int64_t rank, const int64_t *dims, int64_t dim
+#define NNRT_SHAPE_from_to   int64_t rank, const int64_t *dims, int64_t from, int64_t to
+#define NNRT_COLLECTIVE(name, T, from_dim, to_dim)                                                 \
+  int nnrt_##name(T *y, const T *x, NNRT_SHAPE_##from_dim##_##to_dim, NnrtRank *r, int group);
+#define NNRT_COLLECTIVE_P(op, from_dim, to_dim)                                                    \
+  NNRT_COLLECTIVE(op##_f32, float, from_dim, to_dim)                                               \
+  NNRT_COLLECTIVE(op##_i64, int64_t, from_dim, to_dim)
+#define NNRT_COLLECTIVE_S(op, from_dim, to_dim)                                                    \
+  NNRT_COLLECTIVE(op##_b1, void, from_dim, to_dim)                                                 \
+  NNRT_COLLECTIVE(op##_b2, void, from_dim, to_dim)                                                 \
+  NNRT_COLLECTIVE(op##_b4, void, from_dim, to_dim)                                                 \
+  NNRT_COLLECTIVE(op##_b8, void, from_dim, to_dim)
+#define NNRT_COLLECTIVE_B NNRT_COLLECTIVE_S
+#define COLLECTIVE(op, from, to, from_dim, to_dim, nccl)                                           \
+  NNRT_COLLECTIVE_##from(op, from_dim, to_dim)
+#include "collectives.def"
+// The rank's slice along `dim`; nothing is sent.
+NNRT_COLLECTIVE_B(local_slice, none, dim)
 int nnrt_wait(NnrtRank *r, const void *y);
 
 // Copies of `bytes` bytes to host memory and back.  Until the wait, the source of an out copy must
@@ -322,30 +350,6 @@ int nnrt_swap_out(NnrtRank *r, int copy, void *host, const void *x, int64_t byte
 int nnrt_swap_out_wait(NnrtRank *r, int copy, void *host, const void *x, int64_t bytes);
 int nnrt_swap_in(NnrtRank *r, int copy, void *y, const void *host, int64_t bytes);
 int nnrt_swap_in_wait(NnrtRank *r, int copy, void *y, const void *host, int64_t bytes);
-int nnrt_reduce_scatter_f32(float *y, const float *x, int64_t rank, const int64_t *dims,
-                            int64_t dim, NnrtRank *r, int group);
-int nnrt_reduce_scatter_i64(int64_t *y, const int64_t *x, int64_t rank, const int64_t *dims,
-                            int64_t dim, NnrtRank *r, int group);
-#define NNRT_MOVE(name)                                                                            \
-  int nnrt_##name(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t dim,          \
-                  NnrtRank *r, int group)
-NNRT_MOVE(all_gather_b1);
-NNRT_MOVE(all_gather_b2);
-NNRT_MOVE(all_gather_b4);
-NNRT_MOVE(all_gather_b8);
-NNRT_MOVE(local_slice_b1);
-NNRT_MOVE(local_slice_b2);
-NNRT_MOVE(local_slice_b4);
-NNRT_MOVE(local_slice_b8);
-// Rank k gets slice k of dimension `to` and sends its own; received slices are concatenated along
-// dimension `from`.
-#define NNRT_ALL_TO_ALL(bytes)                                                                     \
-  int nnrt_all_to_all_b##bytes(void *y, const void *x, int64_t rank, const int64_t *dims,          \
-                               int64_t from, int64_t to, NnrtRank *r, int group)
-NNRT_ALL_TO_ALL(1);
-NNRT_ALL_TO_ALL(2);
-NNRT_ALL_TO_ALL(4);
-NNRT_ALL_TO_ALL(8);
 // A move of the program, of elements of this width, or of a sum.  x is NULL on ranks that only
 // receive, y on ranks that only send; they do not overlap.  When it returns x may be overwritten,
 // and y is complete: elements without a sender are zero in a sum, else unchanged.  Ranks with a

@@ -72,7 +72,7 @@ bool nnrt_ranks_connect(NnrtRun *run, Why *w) {
     seat_rank(seat, run, l->rank);
   else
     seat->rank = (NnrtRank){.rank = l->rank, .ranks = l->world, .program = &nothing, .run = run};
-  seat->way = &nnrt_comm_peers;
+  seat->way = &nnrt_comm_processes;
   seat->shared = l->kind == LAUNCH_mpi ? nnrt_wire_mpi(l) : nnrt_wire_tcp(l);
   return nnrt_comm_open(&seat->rank, seat->way, seat->shared, w);
 }
@@ -82,8 +82,8 @@ static _Noreturn void end_together(NnrtRun *run, int status) {
   NnrtRank *r = &process_seat.rank;
   int64_t none = 0;
   if (!alone(run)) {
-    nnrt_comm_do(r->comm,
-                 (Job){JOB_reduce, &r->comm->world, &none, &none, 1, NNRT_i64, .everyone = true});
+    nnrt_comm_do(r->comm, (Job){JOB_all_reduce, &r->comm->world, &none, &none, 1, NNRT_i64,
+                                .everyone = true});
     nnrt_comm_close(r);
   }
   nnrt_end_job(status);

@@ -49,13 +49,14 @@ void nnrt_traffic_phase(NnrtRank *r, int phase) {
   r->comm->traffic.phase = phase;
 }
 
-void nnrt_traffic_count(NnrtRank *r, int group, TrafficKind kind, int64_t rank, const int64_t *dims,
+void nnrt_traffic_count(NnrtRank *r, int group, JobKind kind, int64_t rank, const int64_t *dims,
                         int64_t size) {
   Traffic *t = &r->comm->traffic;
   int ranks = r->comm->group[group].n;
   if (ranks == 1 || !is_counted(r)) return;
-  // An all_gather sends its result, which is larger than its operand.
-  int64_t bytes = kind == TRAFFIC_all_gather ? size * ranks : size;
+  // The larger of the two buffers counts: of an all_gather the result.
+  const JobShape *shape = &nnrt_job_shape[kind];
+  int64_t bytes = shape->y_parts && !shape->x_parts ? size * ranks : size;
   for (int64_t d = 0; d < rank; d++)
     bytes *= dims[d];
   t->into->at[kind][t->phase].calls++;
@@ -66,8 +67,8 @@ void nnrt_traffic_move(NnrtRank *r, int move, int64_t size) {
   Traffic *t = &r->comm->traffic;
   const Route *route = &r->comm->route[move];
   if (!is_counted(r)) return;
-  t->into->at[TRAFFIC_move][t->phase].calls += route->n_give;
-  t->into->at[TRAFFIC_move][t->phase].bytes += route->given * size;
+  t->into->at[JOB_move][t->phase].calls += route->n_give;
+  t->into->at[JOB_move][t->phase].bytes += route->given * size;
 }
 
 void nnrt_traffic_ran(NnrtRank *r) {
@@ -75,7 +76,7 @@ void nnrt_traffic_ran(NnrtRank *r) {
   if (!is_counted(r)) return;
   const Tally *piece = &t->piece[r->piece];
   // The piece was counted when it was recorded; each run adds the same.
-  for (int k = 0; k < N_TRAFFIC_KINDS; k++)
+  for (int k = 0; k < N_JOB_KINDS; k++)
     for (int p = 0; p < N_TRAFFIC_PHASES; p++) {
       t->total.at[k][p].calls += piece->at[k][p].calls;
       t->total.at[k][p].bytes += piece->at[k][p].bytes;
@@ -88,11 +89,6 @@ void nnrt_traffic_step(NnrtRank *r) {
 
 // ---- the file
 
-static const char *const kind_name[] = {
-#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) #op,
-#include "collectives.def"
-    "move",
-};
 static const char *const phase_name[] = {"begin", "micro", "update"};
 
 bool nnrt_traffic_write(NnrtRank *r, const char *path, Why *w) {
@@ -108,20 +104,20 @@ bool nnrt_traffic_write(NnrtRank *r, const char *path, Why *w) {
   fprintf(f, "{\n  \"ranks\": %d,\n  \"steps\": %lld,\n  \"comm_bytes\": {", r->ranks,
           (long long)t->steps);
   // Totals per kind, then calls and bytes per kind and phase; all per step.
-  for (int k = 0; k < N_TRAFFIC_KINDS; k++) {
+  for (int k = 0; k < N_JOB_KINDS; k++) {
     int64_t bytes = 0;
     for (int p = 0; p < N_TRAFFIC_PHASES; p++)
       bytes += all.at[k][p].bytes;
-    fprintf(f, "%s\"%s\": %lld", k ? ", " : "", kind_name[k], (long long)(bytes / steps));
+    fprintf(f, "%s\"%s\": %lld", k ? ", " : "", nnrt_job_shape[k].name, (long long)(bytes / steps));
   }
   fputs("},\n  \"sends\": [", f);
   // Kinds and phases without calls are left out.
   bool first = true;
-  for (int k = 0; k < N_TRAFFIC_KINDS; k++)
+  for (int k = 0; k < N_JOB_KINDS; k++)
     for (int p = 0; p < N_TRAFFIC_PHASES; p++) {
       if (all.at[k][p].calls == 0) continue;
       fprintf(f, "%s\n    {\"kind\": \"%s\", \"phase\": \"%s\", \"calls\": %lld, \"bytes\": %lld}",
-              first ? "" : ",", kind_name[k], phase_name[p],
+              first ? "" : ",", nnrt_job_shape[k].name, phase_name[p],
               (long long)(all.at[k][p].calls / steps), (long long)(all.at[k][p].bytes / steps));
       first = false;
     }

@@ -26,22 +26,15 @@
 #ifndef NNRT_TRAFFIC_H
 #define NNRT_TRAFFIC_H
 
+#include "job.h"
 #include "runtime.h"
-
-// The collectives of collectives.def, and move.
-typedef enum TrafficKind {
-#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) TRAFFIC_##op,
-#include "collectives.def"
-  TRAFFIC_move,
-  N_TRAFFIC_KINDS
-} TrafficKind;
 
 enum { TRAFFIC_begin, TRAFFIC_micro, TRAFFIC_update, N_TRAFFIC_PHASES };
 
 typedef struct Tally {
   struct {
     int64_t calls, bytes;
-  } at[N_TRAFFIC_KINDS][N_TRAFFIC_PHASES];
+  } at[N_JOB_KINDS][N_TRAFFIC_PHASES];
 } Tally;
 
 // Of one rank.
@@ -61,7 +54,7 @@ void nnrt_traffic_piece(NnrtRank *r);
 void nnrt_traffic_moves(NnrtRank *r);            // the same for starts of moves, or waits for them
 void nnrt_traffic_phase(NnrtRank *r, int phase); // phase of the calls from here on
 // Counts one collective of a group, on a tensor of this shape with elements of `size` bytes.
-void nnrt_traffic_count(NnrtRank *r, int group, TrafficKind kind, int64_t rank, const int64_t *dims,
+void nnrt_traffic_count(NnrtRank *r, int group, JobKind kind, int64_t rank, const int64_t *dims,
                         int64_t size);
 void nnrt_traffic_move(NnrtRank *r, int move, int64_t size); // of this rank's messages
 void nnrt_traffic_ran(NnrtRank *r);                          // the piece ran, or will

@@ -18,7 +18,7 @@
 #include "cluster/cluster.h"
 
 typedef enum ProbeKind {
-#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) PROBE_##op,
+#define COLLECTIVE(op, from, to, from_dim, to_dim, nccl) PROBE_##op,
 #include "rt/collectives.def"
   PROBE_tiny,   // a kernel with almost no work
   PROBE_stream, // a kernel that reads and writes memory

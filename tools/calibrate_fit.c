@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "calibrate.h"
+#include "ir/collective.h"
 #include "paths/path_cost.h"
 
 enum { N_TERMS = 3 }; // start, alpha, beta
@@ -31,14 +32,14 @@ static double collective_price(Arena *a, const Cluster *c, const Probe *p) {
   }
 
   double whole = (double)p->bytes, part = whole / p->size;
-  bool begins_whole = p->kind == PROBE_all_reduce || p->kind == PROBE_reduce_scatter;
-  bool ends_whole = p->kind == PROBE_all_reduce || p->kind == PROBE_all_gather;
   static const PathPrim prims[] = {
-#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) [PROBE_##op] = PATH_##op,
+#define COLLECTIVE(op, from, to, from_dim, to_dim, nccl) [PROBE_##op] = PATH_##op,
 #include "rt/collectives.def"
   };
-  return groups_cost(traffic_new(a, c), prims[p->kind], &groups, begins_whole ? whole : part,
-                     ends_whole ? whole : part)
+  // A buffer is a part of the value on each rank, or of its whole shape.
+  const CollectiveRule *rule = collective_rule(path_op(prims[p->kind]));
+  return groups_cost(traffic_new(a, c), prims[p->kind], &groups, rule->from_dim ? part : whole,
+                     rule->to_dim ? part : whole)
       .seconds;
 }
 

@@ -11,9 +11,11 @@
 #include <string.h>
 
 #include "calibrate.h"
+#include "ir/collective.h"
+#include "ir/op.h"
 
 const char *const probe_name[N_PROBE_KINDS] = {
-#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) #op,
+#define COLLECTIVE(op, from, to, from_dim, to_dim, nccl) #op,
 #include "rt/collectives.def"
     "tiny",
     "stream",
@@ -107,36 +109,31 @@ static void add_collective(Text *t, const Probe *p, int n) {
   const char *row = str_format(a, "f32[1,%" PRId64 "]", columns);
   const char *column = str_format(a, "f32[%" PRId64 ",%" PRId64 "]", rows, part);
   const char *at = str_format(a, "# calibrate:%s", p->name);
+  static const OpKind ops[] = {
+#define COLLECTIVE(op, from, to, from_dim, to_dim, nccl) [PROBE_##op] = OP_##op,
+#include "rt/collectives.def"
+  };
+  const CollectiveRule *rule = collective_rule(ops[p->kind]);
   // A collective that reduces needs a partial sum, the others a shard as operand.
-  if (p->kind == PROBE_all_reduce || p->kind == PROBE_reduce_scatter) {
+  if (rule->from == SBP_P) {
     add_parameter(t, "w", n, str_format(a, "f32[1,%" PRId64 ",%" PRId64 "]", rows, columns),
                   str_format(a, "@%s {B, S(0), B}", mesh));
     strbuf_addf(&t->ops, "  %%x%d = reduce_sum %%w%d axes=[0] : %s @%s {B, P, B} split=[-,a,-]\n",
                 n, n, whole, mesh);
   } else
     add_parameter(t, "x", n, row, str_format(a, "@%s {B, S(0), B}", mesh));
-  switch (p->kind) {
-  case PROBE_all_reduce:
-    strbuf_addf(&t->ops, "  %%y%d = all_reduce %%x%d axis=\"g\" : %s @%s {B, B, B} %s\n", n, n,
-                whole, mesh, at);
+  strbuf_addf(&t->ops, "  %%y%d = %s %%x%d axis=\"g\"", n, op_info[rule->op].name, n);
+  // A split operand is of rows; a result is whole, of rows, or of columns if the operand is of
+  // rows.
+  int dim = rule->from_dim ? 1 : 0;
+  if (rule->from_dim) strbuf_addf(&t->ops, " %s=0", rule->from_dim);
+  if (rule->to_dim) strbuf_addf(&t->ops, " %s=%d", rule->to_dim, dim);
+  if (rule->to_dim) {
+    strbuf_addf(&t->ops, " : %s @%s {B, S(%d), B} %s\n", dim ? column : row, mesh, dim, at);
+    add_reader(t, n, mesh, "P", str_format(a, " split=[-,%d,-]", dim));
+  } else {
+    strbuf_addf(&t->ops, " : %s @%s {B, B, B} %s\n", whole, mesh, at);
     add_reader(t, n, mesh, "B", "");
-    break;
-  case PROBE_reduce_scatter:
-    strbuf_addf(&t->ops,
-                "  %%y%d = reduce_scatter %%x%d axis=\"g\" dim=0 : %s @%s {B, S(0), B} %s\n", n, n,
-                row, mesh, at);
-    add_reader(t, n, mesh, "P", " split=[-,0,-]");
-    break;
-  case PROBE_all_gather:
-    strbuf_addf(&t->ops, "  %%y%d = all_gather %%x%d axis=\"g\" dim=0 : %s @%s {B, B, B} %s\n", n,
-                n, whole, mesh, at);
-    add_reader(t, n, mesh, "B", "");
-    break;
-  default:
-    strbuf_addf(&t->ops,
-                "  %%y%d = all_to_all %%x%d axis=\"g\" from=0 to=1 : %s @%s {B, S(1), B} %s\n", n,
-                n, column, mesh, at);
-    add_reader(t, n, mesh, "P", " split=[-,1,-]");
   }
 }
 

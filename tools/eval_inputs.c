@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ir/collective.h"
 #include "ir/random.h"
 #include "ir/split.h"
 
@@ -81,6 +82,8 @@ static bool from_init(const Value *v, const EvalOptions *o, Tensor *t, Arena *a,
 
 // Ops whose results hold elements of operand 0, or of all operands.
 static bool passes_on(const Op *op, int operand) {
+  const CollectiveRule *rule = collective_rule(op->kind);
+  if (rule) return rule->from != SBP_P;
   switch ((int)op->kind) {
   case OP_reshape:
   case OP_transpose:
@@ -88,10 +91,7 @@ static bool passes_on(const Op *op, int operand) {
   case OP_slice:
   case OP_pad:
   case OP_cast:
-  case OP_gather:
-  case OP_local_slice:
-  case OP_all_gather:
-  case OP_all_to_all: return operand == 0;
+  case OP_gather: return operand == 0;
   case OP_concat: return true;
   case OP_where: return operand > 0;
   default: return false;

@@ -15,6 +15,7 @@
 
 #include <string.h>
 
+#include "ir/collective.h"
 #include "ir/split.h"
 
 enum { BEFORE, PER_SLICE, AFTER };
@@ -159,40 +160,24 @@ static void put_part_of(Tensor *whole, int dim, int i, const Tensor *part) {
   box_put(whole, &box, part);
 }
 
-// The result on `rank`, the `me`th of n `peers`, which have the operands.
-static Tensor collect(const Run *r, const Op *op, int rank, int me, int n, const int *peers,
-                      Arena *a) {
+// The result on `rank`, the `me`th of n `peers`, which have the operands: the value of the group by
+// the layout before, and of it the part by the layout after.
+static Tensor collect(const Run *r, const Op *op, bool time, int rank, int me, int n,
+                      const int *peers, Arena *a) {
   const Value *in = op->in[0].value, *out = op->out[0];
-  switch ((int)op->kind) {
-  case OP_all_reduce: return sum_of(r, in, n, peers, a);
-  case OP_accumulate:
-  case OP_own_share:
-  case OP_as_share: return r->of[rank][in->id];
-  case OP_local_slice:
-    return part_of(&r->of[rank][in->id], (int)attr_i(op, "dim"), me, out->type, a);
-  case OP_reduce_scatter: {
-    Tensor sum = sum_of(r, in, n, peers, a);
-    return part_of(&sum, (int)attr_i(op, "dim"), me, out->type, a);
-  }
-  case OP_all_gather: {
-    Tensor t = tensor_new(a, out->type);
+  Sbp from, to;
+  collective_ends(op, &from, &to);
+  // Over time each slice has its own partial sum: set_value accumulates.
+  Tensor whole = r->of[rank][in->id];
+  if (from.kind == SBP_P && !time) whole = sum_of(r, in, n, peers, a);
+  if (from.kind == SBP_S) {
+    Type *joined = arena_copy(a, in->type, sizeof *joined);
+    joined->dim[from.dim] *= n;
+    whole = tensor_new(a, to.kind == SBP_S ? joined : out->type);
     for (int i = 0; i < n; i++)
-      put_part_of(&t, (int)attr_i(op, "dim"), i, &r->of[peers[i]][in->id]);
-    return t;
+      put_part_of(&whole, from.dim, i, &r->of[peers[i]][in->id]);
   }
-  case OP_all_to_all: {
-    Tensor t = tensor_new(a, out->type);
-    int from = (int)attr_i(op, "from"), to = (int)attr_i(op, "to");
-    Type given = *in->type;
-    given.dim[to] /= n;
-    for (int i = 0; i < n; i++) {
-      Tensor part = part_of(&r->of[peers[i]][in->id], to, me, &given, a);
-      put_part_of(&t, from, i, &part);
-    }
-    return t;
-  }
-  default: BUG("no such collective: %s", op_info[op->kind].name);
-  }
+  return to.kind == SBP_S ? part_of(&whole, to.dim, me, out->type, a) : whole;
 }
 
 static void run_collective(Run *r, const Op *op, Arena *a) {
@@ -212,7 +197,8 @@ static void run_collective(Run *r, const Op *op, Arena *a) {
         same &= axes_have(&axes, i) || p.coord[i] == me.coord[i];
       if (same) peers[place_along(mesh, &axes, &p)] = rank_at(r, mesh, other);
     }
-    Tensor got = collect(r, op, rank, place_along(mesh, &axes, &at), n, peers, a);
+    Tensor got = collect(r, op, mesh->axis[axes.at[0]].time, rank, place_along(mesh, &axes, &at), n,
+                         peers, a);
     set_value(r, rank, op->out[0], &got);
   }
 }

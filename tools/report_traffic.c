@@ -42,15 +42,14 @@ static void add_collective(Matrix *x, const Collective *c) {
     // A ring goes around each group; an all_to_all sends from each to each.
     Groups groups = collective_groups(a, c->op);
     double bytes = (double)c->bytes * (double)c->count;
+    int rounds = path_ring_rounds(path_prim_of(c->op->kind));
     // The fraction of its bytes that each member of a ring sends to the next.
-    double ring_share =
-        (c->op->kind == OP_all_reduce ? 2.0 : 1.0) * (groups.size - 1) / groups.size;
+    double ring_share = (double)rounds * (groups.size - 1) / groups.size;
     for (int g = 0; g < groups.n; g++) {
       const int *device = groups.device + g * groups.size;
       for (int i = 0; i < groups.size; i++) {
-        if (c->op->kind != OP_all_to_all)
-          send(x, device[i], device[(i + 1) % groups.size], bytes * ring_share);
-        for (int k = 0; c->op->kind == OP_all_to_all && k < groups.size; k++)
+        if (rounds) send(x, device[i], device[(i + 1) % groups.size], bytes * ring_share);
+        for (int k = 0; !rounds && k < groups.size; k++)
           send(x, device[i], device[k], bytes / groups.size);
       }
     }

@@ -54,7 +54,7 @@ void summary_timed(void *summary, const char *pass, double seconds) {
 
 // The name in NCCL's tuner; NULL if it has none, as for sends and receives.
 static const char *nccl_name(const Op *op) {
-#define COLLECTIVE(name, from, to, from_dim, to_dim, job, nccl)                                    \
+#define COLLECTIVE(name, from, to, from_dim, to_dim, nccl)                                         \
   if (op->kind == OP_##name) return nccl;
 #include "rt/collectives.def"
   return NULL;

@@ -5,6 +5,7 @@
 // value are added up with and without hops, and the cheaper sum wins.
 
 #include "comm_state.h"
+#include "ir/collective.h"
 
 // Whether the value is a weight or a cast of one.
 static bool is_weight(const Value *v) {
@@ -22,36 +23,24 @@ Op *place_of(const Value *v, Op *reader) {
 static Value *move_axis(Comm *c, Value *v, int axis, Sbp to, Op *reader) {
   Sbp from = v->layout->axis[axis];
   const MeshAxis *along = &v->layout->mesh->axis[axis];
-  const char *name = along->name;
   Origin reason = reader ? op_origin(reader) : value_origin(v);
   Builder b = {.g = c->g, .at = place_of(v, reader), .d = c->d};
   Value *out;
-  // One case per change of layout: see the table in comm.c.
-  if (from.kind == SBP_P && to.kind == SBP_S) {
-    b.origin = origin_for(c->m->arena, reason, "reduce_scatter");
-    out = build_op(&b, OP_reduce_scatter, IN(v), ATTRS(a_s("axis", name), a_i("dim", to.dim)));
-  } else if (from.kind == SBP_P) {
-    OpKind kind = along->time ? OP_accumulate : OP_all_reduce;
-    b.origin = origin_for(c->m->arena, reason, op_info[kind].name);
-    out = build_op(&b, kind, IN(v), ATTRS(a_s("axis", name)));
-  } else if (from.kind == SBP_S && along->time) {
+  if (from.kind == SBP_S && along->time) {
     cannot_cut(c, reader, reader->id < c->n_ops ? c->dims_of[reader->id] : NULL);
     return NULL;
-  } else if (from.kind == SBP_S && to.kind == SBP_S) {
-    b.origin = origin_for(c->m->arena, reason, "all_to_all");
-    out = build_op(&b, OP_all_to_all, IN(v),
-                   ATTRS(a_s("axis", name), a_i("from", from.dim), a_i("to", to.dim)));
-  } else if (from.kind == SBP_S) {
-    b.origin = origin_for(c->m->arena, reason, "all_gather");
-    out = build_op(&b, OP_all_gather, IN(v), ATTRS(a_s("axis", name), a_i("dim", from.dim)));
-  } else if (v->def && v->def->kind == OP_fill) {
+  }
+  if (from.kind == SBP_B && v->def && v->def->kind == OP_fill) {
+    // A shard of a constant is a smaller constant.
     Type t = *v->type;
     t.dim[to.dim] /= along->size;
     b.origin = op_origin(v->def);
     out = build_fill(&b, t.dtype, t.rank, t.dim, attr_f(v->def, "value"));
   } else {
-    b.origin = origin_for(c->m->arena, reason, "local_slice");
-    out = build_op(&b, OP_local_slice, IN(v), ATTRS(a_s("axis", name), a_i("dim", to.dim)));
+    // Partial sums of slices accumulate.
+    OpKind kind = collective_between(from, to, along->time && to.kind == SBP_B);
+    b.origin = origin_for(c->m->arena, reason, op_info[kind].name);
+    out = build_collective(&b, kind, v, along->name, from, to);
   }
   // The result differs along this axis only.
   if (!out) return NULL;

@@ -19,6 +19,7 @@
 
 #include "cost/cost_comm.h"
 #include "ir/analysis/origin.h"
+#include "ir/collective.h"
 #include "ir/op.h"
 #include "pass.h"
 
@@ -34,8 +35,11 @@ static Op *first_of(const Op *op) {
   Op *first = v->def;
   bool same = first && first->kind == op->kind && v->uses && !v->uses->next;
   if (!same || v->layout->mesh != op->out[0]->layout->mesh) return NULL;
-  if (op->kind != OP_all_reduce && attr_i(first, "dim") != attr_i(op, "dim")) return NULL;
-  return first;
+  // Both change the same dimension.
+  Sbp from, to, first_from, first_to;
+  collective_ends(first, &first_from, &first_to);
+  collective_ends(op, &from, &to);
+  return from.dim == first_from.dim && to.dim == first_to.dim ? first : NULL;
 }
 
 // The axes of both, in the order of the mesh: "dp+tp".
@@ -59,9 +63,9 @@ static bool join(const Fuser *f, Op *first, Op *op, int64_t *joined) {
   if (!axes) return false;
   Builder b = {.g = op->graph, .at = op, .origin = op_origin(op), .d = f->d};
   Value *x = first->in[0].value;
-  Value *out = op->kind == OP_all_reduce
-                   ? build_op(&b, op->kind, IN(x), ATTRS(a_s("axis", axes)))
-                   : build_op(&b, op->kind, IN(x), ATTRS(a_s("axis", axes), *op_attr(op, "dim")));
+  Sbp from, to;
+  collective_ends(op, &from, &to);
+  Value *out = build_collective(&b, op->kind, x, axes, from, to);
   if (!out) return false;
   out->layout = op->out[0]->layout;
   // An update reads a reduced gradient, which has several numbers, unlike the norm.
@@ -94,9 +98,8 @@ bool pass_fuse_comm(Module *m, const PassOptions *o, Diag *d) {
     if (!g->entry) continue;
     for_each_op_safe(op, g) {
       // Two collectives of one kind after each other may be one.
-      OpKind kind = op->kind;
-      bool collective = kind == OP_all_reduce || kind == OP_all_gather || kind == OP_reduce_scatter;
-      Op *first = collective ? first_of(op) : NULL;
+      const CollectiveRule *rule = op_is_collective(op) ? collective_rule(op->kind) : NULL;
+      Op *first = rule && !(rule->from_dim && rule->to_dim) ? first_of(op) : NULL;
       if (first && !join(&f, first, op, &joined)) return false;
     }
   }

@@ -66,7 +66,7 @@ double hops_seconds(Module *m, Transitions *prices, const Type *whole, const Lay
     Step s = next_step(m, have, want, hops), next = s;
     Sbp before = have->axis[s.axis], after = s.layout->axis[s.axis];
     // From a replicated value nothing is sent, to a partial sum neither.
-    OpKind kind = before.kind == SBP_B ? OP_local_slice : collective_between(before, after);
+    OpKind kind = before.kind == SBP_B ? OP_local_slice : collective_between(before, after, false);
     uint32_t axes = 0;
     const Layout *first = have;
     // Neighbouring axes with the same change are one collective.

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "ir/analysis/boxes.h"
+#include "ir/collective.h"
 #include "ir/op.h"
 #include "ir/split.h"
 #include "paths/routes.h"
@@ -143,8 +144,8 @@ static bool has_room(const Walk *w, const Group *g) {
 
 // -- Ops -----------------------------------------------------------------------------------------
 
-static bool add(Walk *w, OpKind kind, Attrs attrs, const Layout *to) {
-  Value *out = build_op(w->b, kind, IN(w->v), attrs);
+// Continues with the result of an op, which has layout `to`; false for NULL.
+static bool go_on(Walk *w, Value *out, const Layout *to) {
   if (!out) return false;
   out->layout = to;
   w->v = out;
@@ -172,7 +173,8 @@ static bool move_to(Walk *w, const Layout *to) {
   join_moves(w, to);
   if (w->v->layout == to) return true;
   const Type *part = type_local(w->t->m, type_whole(w->t->m, w->v->type, w->v->layout), to);
-  return add(w, OP_move, ATTRS(a_list("shape", part->dim, part->rank)), to);
+  Attr shape = a_list("shape", part->dim, part->rank);
+  return go_on(w, build_op(w->b, OP_move, IN(w->v), ATTRS(shape)), to);
 }
 
 // The names on the mesh of `axes`, a set of the group's: "x0+x2".
@@ -194,13 +196,12 @@ static uint32_t cutting(const State *s, uint32_t mask, int dim) {
 
 // Adds one collective over `axes` of the mesh, after which these have the labels of `after`.
 static bool collective(Walk *w, OpKind kind, const Mesh *mesh, const Order *o, uint32_t axes,
-                       const State *after, int dim) {
+                       const State *after, int from, int to) {
   const char *names = names_of(w, mesh, o, axes);
   for (int i = 0; i < PATH_AXES; i++)
     if (axes >> i & 1) w->state.label[i] = after->label[i];
-  const Layout *to = layout_of(w, mesh, o, &w->state);
-  if (kind == OP_all_reduce) return add(w, kind, ATTRS(a_s("axis", names)), to);
-  return add(w, kind, ATTRS(a_s("axis", names), a_i("dim", dim)), to);
+  Value *out = build_collective(w->b, kind, w->v, names, (Sbp){.dim = from}, (Sbp){.dim = to});
+  return go_on(w, out, layout_of(w, mesh, o, &w->state));
 }
 
 // Adds one collective for each dimension that `cut`, the state before or after, shards by axes of
@@ -209,7 +210,7 @@ static bool by_dims(Walk *w, OpKind kind, const Mesh *mesh, const Order *o, cons
                     const State *cut) {
   for (int dim = 0; dim < w->path->shape.rank; dim++) {
     uint32_t axes = cutting(cut, s->edge.mask, dim);
-    if (axes && !collective(w, kind, mesh, o, axes, &s->after, dim)) return false;
+    if (axes && !collective(w, kind, mesh, o, axes, &s->after, dim, dim)) return false;
   }
   return true;
 }
@@ -248,12 +249,12 @@ static bool others_stay(const PathStep *s) {
 static bool walk_step(Walk *w, const PathStep *s) {
   const Group *g = &w->path->group[s->after.group];
   int from = -1, to = -1;
-  bool is_op = s->edge.prim == PATH_slice || path_is_collective(s->edge.prim);
-  bool word = is_op && others_stay(s) &&
-              (s->edge.prim != PATH_all_to_all || exchanges_one(w, s, &from, &to));
-  bool gathers = s->edge.prim == PATH_all_gather || s->edge.prim == PATH_all_reduce;
+  OpKind kind = path_op(s->edge.prim);
+  const CollectiveRule *rule = collective_rule(kind);
+  bool is_op = kind != 0, splits_both = rule && rule->from_dim && rule->to_dim;
+  bool word = is_op && others_stay(s) && (!splits_both || exchanges_one(w, s, &from, &to));
   // A gather reads the nesting of axes before it, other steps produce the one after.
-  Order o = order_of(g, gathers ? &s->before : &s->after);
+  Order o = order_of(g, rule && rule->to == SBP_B ? &s->before : &s->after);
   // The mesh has the group's devices with its axes in this order, after time axes.
   Module *m = w->t->m;
   Mesh *own = arena_one(m->arena, Mesh);
@@ -285,17 +286,10 @@ static bool walk_step(Walk *w, const PathStep *s) {
   // A step that is no single op of the language becomes a move.
   if (!word) return move_to(w, layout_of(w, mesh, &o, &s->after));
   if (!move_to(w, layout_of(w, mesh, &o, &s->before))) return false;
-  switch (s->edge.prim) {
-  case PATH_slice: return by_dims(w, OP_local_slice, mesh, &o, s, &s->after);
-  case PATH_all_reduce: return collective(w, OP_all_reduce, mesh, &o, s->edge.mask, &s->after, 0);
-  case PATH_reduce_scatter: return by_dims(w, OP_reduce_scatter, mesh, &o, s, &s->after);
-  case PATH_all_gather: return by_dims(w, OP_all_gather, mesh, &o, s, &s->before);
-  default:
-    return add(
-        w, OP_all_to_all,
-        ATTRS(a_s("axis", names_of(w, mesh, &o, s->edge.mask)), a_i("from", from), a_i("to", to)),
-        layout_of(w, mesh, &o, &s->after));
-  }
+  // One collective for each dimension that it splits or joins, or one for all axes.
+  if (splits_both || (!rule->from_dim && !rule->to_dim))
+    return collective(w, kind, mesh, &o, s->edge.mask, &s->after, from, to);
+  return by_dims(w, kind, mesh, &o, s, rule->from_dim ? &s->before : &s->after);
 }
 
 // -- Complete routes -----------------------------------------------------------------------------
@@ -415,7 +409,7 @@ double transition_collective(Transitions *t, OpKind kind, const Type *whole, con
   if (prim == PATH_slice) return 0;
   const Rate *r = rate_of(t, prim, before->mesh, axes);
   // A gather counts the bytes of its result, others those of their operand.
-  const Layout *l = prim == PATH_all_gather ? after : before;
+  const Layout *l = path_grows(prim) ? after : before;
   const Type *piece = type_local(t->m, whole, l);
   double bytes = (double)type_count(piece) * (double)dtype_bytes[piece->dtype];
   return r->start + r->byte * bytes;

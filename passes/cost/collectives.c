@@ -10,7 +10,7 @@
 const char *const step_part_name[N_STEP_PARTS] = {"begin", "micro", "update"};
 
 const OpKind collective_kinds[N_COLLECTIVE_KINDS] = {
-#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) OP_##op,
+#define COLLECTIVE(op, from, to, from_dim, to_dim, nccl) OP_##op,
 #include "rt/collectives.def"
     OP_move,
 };

@@ -36,7 +36,7 @@ void collectives_find(Arena *a, const Module *m, Collectives *out);
 // The collectives of rt/collectives.def in its order, and move.
 enum {
   N_COLLECTIVE_KINDS = 1
-#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) +1
+#define COLLECTIVE(op, from, to, from_dim, to_dim, nccl) +1
 #include "rt/collectives.def"
 };
 extern const OpKind collective_kinds[N_COLLECTIVE_KINDS];

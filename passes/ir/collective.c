@@ -12,32 +12,50 @@
 // The axes that a collective may run over.
 enum { DEVICES = 1, TIME_AXIS = 2, ANY_AXIS = 3 };
 
-typedef struct Rule {
-  OpKind op;
-  int from, to;                  // kinds of Sbp
-  const char *from_dim, *to_dim; // the attributes with the dimensions of SBP_S
-  int over;
-} Rule;
+// The attribute of a column with a dimension.
+#define DIM_none NULL
+#define DIM_dim  "dim"
+#define DIM_from "from"
+#define DIM_to   "to"
 
-static const Rule rules[] = {
-#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl)                                      \
-  {OP_##op, SBP_##from, SBP_##to, from_dim, to_dim, DEVICES},
+static const CollectiveRule rules[] = {
+#define COLLECTIVE(op, from, to, from_dim, to_dim, nccl)                                           \
+  {OP_##op, SBP_##from, SBP_##to, DIM_##from_dim, DIM_##to_dim, DEVICES},
 #define LAYOUT_CHANGE(op, from, to, from_dim, to_dim, over)                                        \
-  {OP_##op, SBP_##from, SBP_##to, from_dim, to_dim, over},
+  {OP_##op, SBP_##from, SBP_##to, DIM_##from_dim, DIM_##to_dim, over},
 #include "rt/collectives.def"
 };
 enum { N_RULES = sizeof rules / sizeof *rules };
 
-OpKind collective_between(Sbp from, Sbp to) {
+const CollectiveRule *collective_rule(OpKind kind) {
+  for (int i = 0; i < N_RULES; i++)
+    if (rules[i].op == kind) return &rules[i];
+  return NULL;
+}
+
+OpKind collective_between(Sbp from, Sbp to, bool time) {
   for (int i = 0; i < N_RULES; i++)
     if (rules[i].from == (int)from.kind && rules[i].to == (int)to.kind &&
-        rules[i].over != TIME_AXIS)
+        (rules[i].over & (time ? TIME_AXIS : DEVICES)))
       return rules[i].op;
   BUG("no collective takes %d to %d", from.kind, to.kind);
 }
 
-static Sbp lies(const Op *op, int kind, const char *dim) {
-  return (Sbp){.kind = kind, .dim = dim ? (int)attr_i(op, dim) : 0};
+void collective_ends(const Op *op, Sbp *from, Sbp *to) {
+  const CollectiveRule *rule = collective_rule(op->kind);
+  if (!rule) BUG("%s has no rule", op_info[op->kind].name);
+  *from = (Sbp){.kind = rule->from, .dim = rule->from_dim ? (int)attr_i(op, rule->from_dim) : 0};
+  *to = (Sbp){.kind = rule->to, .dim = rule->to_dim ? (int)attr_i(op, rule->to_dim) : 0};
+}
+
+Value *build_collective(Builder *b, OpKind kind, Value *v, const char *axes, Sbp from, Sbp to) {
+  const CollectiveRule *rule = collective_rule(kind);
+  if (!rule) BUG("%s has no rule", op_info[kind].name);
+  Attr attr[3] = {a_s("axis", axes)};
+  int n = 1;
+  if (rule->from_dim) attr[n++] = a_i(rule->from_dim, from.dim);
+  if (rule->to_dim) attr[n++] = a_i(rule->to_dim, to.dim);
+  return build_op(b, kind, IN(v), (Attrs){attr, n});
 }
 
 // Checks that no axis inside of the first of the op's axes splits the same dimension.
@@ -55,10 +73,8 @@ static bool innermost(const Op *op, const MeshAxes *axes, Sbp cut, Diag *d) {
 }
 
 bool collective_gives(const Op *op, Sbp *axis, Diag *d) {
-  const Rule *rule = NULL;
-  for (int i = 0; i < N_RULES && !rule; i++)
-    if (rules[i].op == op->kind) rule = &rules[i];
-  if (!rule) BUG("%s has no rule", op_info[op->kind].name);
+  Sbp from, to;
+  collective_ends(op, &from, &to);
   const Value *in = op->in[0].value;
   const Layout *have = in->layout;
   const Mesh *mesh = op_mesh(op);
@@ -66,11 +82,10 @@ bool collective_gives(const Op *op, Sbp *axis, Diag *d) {
   MeshAxes axes;
   if (!op_axes(op, &axes, d)) return false;
   bool time = mesh->axis[axes.at[0]].time;
-  if (!(rule->over & (time ? TIME_AXIS : DEVICES)))
+  if (!(collective_rule(op->kind)->over & (time ? TIME_AXIS : DEVICES)))
     return diag_error(d, op->loc, "%s: axis '%s' is %sbound to time", op_info[op->kind].name,
                       attr_s(op, "axis"), time ? "" : "not ");
   // The operand has the layout of the rule along every axis of the op.
-  Sbp from = lies(op, rule->from, rule->from_dim), to = lies(op, rule->to, rule->to_dim);
   for (int i = 0; i < axes.n; i++) {
     Sbp found = have->axis[axes.at[i]];
     if (sbp_equal(found, from)) continue;

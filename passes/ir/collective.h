@@ -17,13 +17,31 @@
 #ifndef IR_COLLECTIVE_H
 #define IR_COLLECTIVE_H
 
-#include "ir/graph.h"
+#include "ir/build.h"
+
+// A row of rt/collectives.def.
+typedef struct CollectiveRule {
+  OpKind op;
+  int from, to; // kinds of Sbp
+  const char *from_dim,
+      *to_dim; // the attributes with the dimensions of SBP_S; NULL for other kinds
+  int over;    // the axes that it may run over
+} CollectiveRule;
+
+// Returns the rule of an op; NULL if it is neither a collective nor a change of layout.
+const CollectiveRule *collective_rule(OpKind kind);
+
+// The layouts of operand and result along the axes of `op`, which has a rule.
+void collective_ends(const Op *op, Sbp *from, Sbp *to);
 
 // The layout of the result of `op` along every axis of the mesh, by its rule.  Reports an operand
 // without the layout that the rule requires.
 bool collective_gives(const Op *op, Sbp *axis, Diag *d);
 
-// The op over devices that takes a layout from one kind to the other along an axis.
-OpKind collective_between(Sbp from, Sbp to);
+// The op that takes a layout from one kind to the other along an axis of devices, or of time.
+OpKind collective_between(Sbp from, Sbp to, bool time);
+
+// Builds that op over `axes` ("dp+tp").
+Value *build_collective(Builder *b, OpKind kind, Value *v, const char *axes, Sbp from, Sbp to);
 
 #endif

@@ -77,7 +77,7 @@ static Rate *rates_of(const PathRules *rules, const Group *g) {
   *r = (GroupRates){.n = g->n, .n_axes = g->n_axes, .next = *rules->rates};
   memcpy(r->size, g->size, axes);
   r->device = arena_copy(rules->arena, g->device, devices);
-  r->rate = arena_array(rules->arena, Rate, 4 << g->n_axes);
+  r->rate = arena_array(rules->arena, Rate, N_PATH_COLLECTIVES << g->n_axes);
   *rules->rates = r;
   return r->rate;
 }
@@ -86,10 +86,10 @@ static Rate *rates_of(const PathRules *rules, const Group *g) {
 // searches.
 static const Rate *rate_of(EdgePrices *s, const State *before, const State *after, const Edge *e) {
   const Group *g = &s->path->group[before->group];
-  int index = (int)(e->mask * 4) + (int)(e->prim - PATH_all_reduce);
+  int index = (int)(e->mask * N_PATH_COLLECTIVES) + (int)(e->prim - PATH_all_reduce);
   if (!s->rate[before->group]) {
     s->rate[before->group] = rates_of(s->rules, g);
-    s->asked[before->group] = arena_array(s->arena, bool, 4 << g->n_axes);
+    s->asked[before->group] = arena_array(s->arena, bool, N_PATH_COLLECTIVES << g->n_axes);
   }
   Rate *r = &s->rate[before->group][index];
   bool *asked = &s->asked[before->group][index];
@@ -99,7 +99,7 @@ static const Rate *rate_of(EdgePrices *s, const State *before, const State *afte
     Cost all = groups_cost(s->rules->traffic, e->prim, &s->groups, 1e9, 1e9);
     r->start = groups_cost(s->rules->traffic, e->prim, &s->groups, 0, 0);
     r->gigabyte = (Cost){all.seconds - r->start.seconds, all.bytes, all.crossing};
-    r->work = 2 * (int64_t)g->n * (e->prim == PATH_all_to_all ? s->groups.size : 1);
+    r->work = 2 * (int64_t)g->n * (path_ring_rounds(e->prim) ? 1 : s->groups.size);
   }
   if (!*asked) *s->work += r->work;
   *asked = true;
@@ -116,7 +116,7 @@ Cost edge_price(EdgePrices *s, const State *before, const State *after, const Ed
   if (e->prim == PATH_send_recv) return send_recv_price(s, before, after, limit, NULL);
   if (path_is_collective(e->prim)) {
     const Rate *r = rate_of(s, before, after, e);
-    double n = (e->prim == PATH_all_gather ? new : old) / 1e9;
+    double n = (path_grows(e->prim) ? new : old) / 1e9;
     return (Cost){r->start.seconds + n * r->gigabyte.seconds, n * r->gigabyte.bytes,
                   n * r->gigabyte.crossing};
   }

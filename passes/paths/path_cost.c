@@ -7,25 +7,44 @@
 
 const char *const path_prim_name[PATH_send_recv + 1] = {
     "slice",   "split_sum", "pad_sum",
-#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) #op,
+#define COLLECTIVE(op, from, to, from_dim, to_dim, nccl) #op,
 #include "rt/collectives.def"
     "permute", "move",      "broadcast", "rd_scatter", "rd_gather", "reduce", "send_recv",
 };
 
-// The op of a collective; of other primitives 0, which is no collective.
-static const OpKind op_of_prim[PATH_send_recv + 1] = {
-#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) [PATH_##op] = OP_##op,
+// The ops of primitives, with the layouts before and after (kinds of Sbp); 0: not one op.
+static const struct {
+  OpKind op;
+  int from, to;
+} op_of_prim[PATH_send_recv + 1] = {
+    [PATH_slice] = {OP_local_slice, SBP_B, SBP_S},
+#define COLLECTIVE(op, from, to, from_dim, to_dim, nccl)                                           \
+  [PATH_##op] = {OP_##op, SBP_##from, SBP_##to},
 #include "rt/collectives.def"
 };
 
 bool path_is_collective(PathPrim prim) {
-  return op_of_prim[prim] != 0;
+  return op_of_prim[prim].op != 0 && prim != PATH_slice;
+}
+
+OpKind path_op(PathPrim prim) {
+  return op_of_prim[prim].op;
 }
 
 PathPrim path_prim_of(OpKind op) {
   for (int prim = 0; prim <= PATH_send_recv; prim++)
-    if (path_is_collective((PathPrim)prim) && op_of_prim[prim] == op) return (PathPrim)prim;
+    if (path_is_collective((PathPrim)prim) && op_of_prim[prim].op == op) return (PathPrim)prim;
   return PATH_slice;
+}
+
+int path_ring_rounds(PathPrim prim) {
+  int from = op_of_prim[prim].from, to = op_of_prim[prim].to;
+  if (from == SBP_S && to == SBP_S) return 0;
+  return from == SBP_P && to == SBP_B ? 2 : 1;
+}
+
+bool path_grows(PathPrim prim) {
+  return op_of_prim[prim].from == SBP_S && op_of_prim[prim].to == SBP_B;
 }
 
 // -- Traffic ---------------------------------------------------------------------------------
@@ -212,7 +231,7 @@ static void chain(Traffic *t, int root, int *others, int n, bool towards, double
 }
 
 Cost groups_cost(Traffic *t, PathPrim prim, const Groups *g, double before, double after) {
-  int p = g->size;
+  int p = g->size, rounds = path_ring_rounds(prim);
   for (int i = 0; i < g->n; i++) {
     int *device = g->device + i * p;
     // All groups add to the same links; traffic_cost then finds the busiest.
@@ -220,10 +239,13 @@ Cost groups_cost(Traffic *t, PathPrim prim, const Groups *g, double before, doub
     case PATH_slice:
     case PATH_split_sum:
     case PATH_pad_sum: break;
-    case PATH_all_reduce: ring(t, device, p, 2 * (p - 1), 2 * before * (p - 1) / p); break;
-    case PATH_reduce_scatter: ring(t, device, p, p - 1, before * (p - 1) / p); break;
-    case PATH_all_gather: ring(t, device, p, p - 1, after * (p - 1) / p); break;
-    case PATH_all_to_all: all_pairs(t, device, p, before / p); break;
+#define COLLECTIVE(op, from, to, from_dim, to_dim, nccl) case PATH_##op:
+#include "rt/collectives.def"
+      if (rounds)
+        ring(t, device, p, rounds * (p - 1), rounds * larger(before, after) * (p - 1) / p);
+      else
+        all_pairs(t, device, p, before / p);
+      break;
     case PATH_permute:
     case PATH_move: traffic_message(t, device[0], device[1], before); break;
     case PATH_broadcast: chain(t, device[0], device + 1, p - 1, false, before); break;
@@ -448,10 +470,10 @@ void edge_groups(const TensorShape *shape, const Group group[2], const State *be
   case PATH_split_sum:
   case PATH_pad_sum:
   case PATH_send_recv: return;
-  case PATH_all_reduce:
-  case PATH_reduce_scatter:
-  case PATH_all_gather:
-  case PATH_all_to_all: mask_groups(from, e->mask, out); return;
+#define COLLECTIVE(op, from, to, from_dim, to_dim, nccl) case PATH_##op:
+#include "rt/collectives.def"
+    mask_groups(from, e->mask, out);
+    return;
   case PATH_permute:
   case PATH_move: pairs(shape, from, before, to, after, e, c, out); return;
   case PATH_broadcast:

@@ -37,7 +37,7 @@ typedef enum PathPrim {
   PATH_slice,
   PATH_split_sum,
   PATH_pad_sum,
-#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) PATH_##op,
+#define COLLECTIVE(op, from, to, from_dim, to_dim, nccl) PATH_##op,
 #include "rt/collectives.def"
   PATH_permute,
   PATH_move,
@@ -49,9 +49,22 @@ typedef enum PathPrim {
 } PathPrim;
 
 extern const char *const path_prim_name[PATH_send_recv + 1];
+// The collectives are the primitives from PATH_all_reduce on.
+enum {
+  N_PATH_COLLECTIVES = 0
+#define COLLECTIVE(op, from, to, from_dim, to_dim, nccl) +1
+#include "rt/collectives.def"
+};
 bool path_is_collective(PathPrim prim); // of rt/collectives.def
+// The op of a collective or of slice; 0 of other primitives.
+OpKind path_op(PathPrim prim);
 // The primitive of a collective; PATH_slice, which sends nothing, of other ops.
 PathPrim path_prim_of(OpKind op);
+// How often a collective sends its larger buffer around the ring; 0: each rank sends a part to each
+// other directly.
+int path_ring_rounds(PathPrim prim);
+// Whether its result is larger than its operand: then costs are per byte of the result.
+bool path_grows(PathPrim prim);
 
 // An edge from a state to another.  `mask`: the axes that take part, in one group; `map`: for each
 // axis of the smaller group, the axis of the other state's group.

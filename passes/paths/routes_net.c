@@ -121,7 +121,7 @@ typedef struct Growing {
   RouteNet *net;
   State from;
   Groups groups; // scratch
-  Rate rate[4][1 << MOST_AXES];
+  Rate rate[N_PATH_COLLECTIVES][1 << MOST_AXES];
   Vec(OrderRate) orders;
   Vec(SwapRate) swaps;
 } Growing;
@@ -196,7 +196,7 @@ static bool add_hop(void *context, const Edge *e, const State *after) {
   RouteNet *net = g->net;
   if (!is_one_op(&net->group[0], &g->from, after, e)) return true;
   Rate rate = rate_of(g, after, e);
-  double part = part_of(net, e->prim == PATH_all_gather ? after : &g->from);
+  double part = part_of(net, path_grows(e->prim) ? after : &g->from);
   int to = find_state(g->arena, net, after);
   vec_push(g->arena, &net->hop, ((Hop){to, rate.start, rate.byte * part, *e}));
   return true;

@@ -5,19 +5,6 @@
 
 #include "comm.h"
 
-static int start_and_wait(NnrtRank *r, Job job) {
-  job.of = nnrt_trace_of(r);
-  return nnrt_comm_do(r->comm, job);
-}
-
-static int all_reduce(void *y, const void *x, int64_t n, NnrtRank *r, int group, NnrtDtype t) {
-  if (r->in_use) nnrt_in_use_lend(r, y, x, n * nnrt_dtype_size(t));
-  // Only started: the op that needs y waits for it.
-  Job job = {JOB_reduce, &r->comm->group[group], y, x, n, t, .everyone = true};
-  job.of = nnrt_trace_of(r);
-  return nnrt_comm_start(r->comm, job);
-}
-
 int nnrt_wait(NnrtRank *r, const void *y) {
   int code = nnrt_comm_wait(r->comm, y);
   if (r->in_use) nnrt_in_use_back(r, y);
@@ -46,61 +33,30 @@ static int64_t product(int64_t n, const int64_t *dims) {
   return product;
 }
 
-static int gather(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t dim,
-                  NnrtRank *r, int group, int64_t size) {
-  NnrtComm *c = r->comm;
-  const Group *g = &c->group[group];
-  int64_t outer = product(dim, dims), bytes = product(rank, dims) * size;
-  Job job = {JOB_gather, g, y, x, bytes, NNRT_u8, .everyone = true};
-  // Parts that follow each other in the tensor need no copy.
-  if (outer == 1 || g->n == 1) return start_and_wait(r, job);
-  if (bytes == 0) return 0;
-  // Otherwise they are gathered one after the other, and then interleaved.
-  char *parts = job.y = nnrt_must_alloc((size_t)(bytes * g->n));
-  int code = start_and_wait(r, job);
-  put_together(y, parts, g->n, outer, bytes / outer);
-  free(parts);
-  return code;
-}
-
-static int reduce_scatter(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t dim,
-                          NnrtRank *r, int group, NnrtDtype t) {
-  NnrtComm *c = r->comm;
-  const Group *g = &c->group[group];
-  int64_t outer = product(dim, dims), n = product(rank, dims) / g->n;
-  Job job = {JOB_reduce_scatter, g, y, x, n, t, .everyone = true};
-  // Parts that follow each other in the tensor need no copy.
-  if (outer == 1 || g->n == 1) return start_and_wait(r, job);
-  if (n == 0) return 0;
-  int64_t bytes = n * nnrt_dtype_size(t);
-  char *parts = nnrt_must_alloc((size_t)(bytes * g->n));
-  // The operand is sorted by the rank that gets each part.
-  take_apart(parts, x, g->n, outer, bytes / outer);
-  job.x = parts;
-  int code = start_and_wait(r, job);
-  free(parts);
-  return code;
-}
-
-static int all_to_all(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t from,
-                      int64_t to, NnrtRank *r, int group, int64_t size) {
-  NnrtComm *c = r->comm;
-  const Group *g = &c->group[group];
-  int64_t bytes = product(rank, dims) * size / g->n; // of a part
-  Job job = {JOB_all_to_all, g, y, x, bytes, NNRT_u8, .everyone = true};
-  if (g->n == 1) return start_and_wait(r, job);
-  if (bytes == 0) return 0;
-  int64_t outer_to = product(to, dims), outer_from = product(from, dims) / (to < from ? g->n : 1);
-  char *given = NULL, *got = NULL;
-  // The operand is sorted by receiver, the result by sender: each only if its dimension is not the
-  // first.
-  if (outer_to > 1) {
-    job.x = given = nnrt_must_alloc((size_t)(bytes * g->n));
-    take_apart(given, x, g->n, outer_to, bytes / outer_to);
+static int collective(JobKind kind, void *y, const void *x, int64_t rank, const int64_t *dims,
+                      int64_t from, int64_t to, NnrtRank *r, int group, NnrtDtype t, int64_t unit) {
+  const Group *g = &r->comm->group[group];
+  int64_t n = product(rank, dims) * unit / (to >= 0 ? g->n : 1), bytes = n * nnrt_dtype_size(t);
+  Job job = {kind, g, y, x, n, t, .everyone = true, .of = nnrt_trace_of(r)};
+  if (kind == JOB_all_reduce) {
+    if (r->in_use) nnrt_in_use_lend(r, y, x, bytes);
+    // Only started: the op that needs y waits for it.
+    return nnrt_comm_start(r->comm, job);
   }
-  if (outer_from > 1) job.y = got = nnrt_must_alloc((size_t)(bytes * g->n));
-  int code = start_and_wait(r, job);
-  if (got && !code) put_together(y, got, g->n, outer_from, bytes / outer_from);
+  if (g->n == 1) return nnrt_comm_do(r->comm, job);
+  if (bytes == 0) return 0;
+  // The operand is sorted by receiver, the result by sender: each only if its split dimension has
+  // others before it.
+  int64_t x_runs = to < 0 ? 1 : product(to, dims);
+  int64_t y_runs = from < 0 ? 1 : product(from, dims) / (to >= 0 && to < from ? g->n : 1);
+  char *given = NULL, *got = NULL;
+  if (x_runs > 1) {
+    job.x = given = nnrt_must_alloc((size_t)(bytes * g->n));
+    take_apart(given, x, g->n, x_runs, bytes / x_runs);
+  }
+  if (y_runs > 1) job.y = got = nnrt_must_alloc((size_t)(bytes * g->n));
+  int code = nnrt_comm_do(r->comm, job);
+  if (got && !code) put_together(y, got, g->n, y_runs, bytes / y_runs);
   free(given);
   free(got);
   return code;

@@ -35,7 +35,7 @@ static const GpuTransport *choose_way(NnrtRank *r) {
       nnrt_say_note("several gpus are used by one process; faster is one for each rank, as in: "
                     "mpirun -n %d",
                     r->ranks);
-    return &nnrt_gpu_peer;
+    return &nnrt_gpu_threads;
   }
   // Ranks that share a GPU all allocate from its memory, which check.c could not know.
   bool shared;
@@ -124,7 +124,7 @@ int nnrt_gpu_comm_call(NnrtRank *r, const Job *job) {
   if (!code) code = nnrt_cuda(cudaStreamWaitEvent(stream, fork, 0), "starting a collective");
   if (code) return code;
   int64_t from = r->trace ? nnrt_gpu_mark(r, stream) : 0;
-  code = r->device->comm->transport->run[job->kind](r, job);
+  code = r->device->comm->transport->run(r, job);
   if (!code && r->trace)
     nnrt_trace_device(r, job->ahead ? TRACE_moves : TRACE_comm, nnrt_trace_of(r), from,
                       nnrt_gpu_mark(r, stream));
@@ -141,10 +141,9 @@ static int start(NnrtRank *r, const Job *job) {
   int code = nnrt_gpu_comm_call(r, job);
   if (code) return code;
   // nnrt_wait finds a collective by the address of its result.
-  bool has_parts = job->kind == JOB_gather || job->kind == JOB_all_to_all;
   Started *s = &c->started[c->n_started++ % MOST_STARTED];
   s->y = job->y;
-  s->bytes = job->n * nnrt_dtype_size(job->dtype) * (has_parts ? job->group->n : 1);
+  s->bytes = job->n * nnrt_dtype_size(job->dtype);
   c->n_ahead += job->ahead;
   return nnrt_cuda(cudaEventRecord(s->done, nnrt_gpu_comm_stream(r, job->ahead)),
                    "starting a collective");
@@ -156,12 +155,6 @@ int nnrt_gpu_comm_do(NnrtRank *r, const Job *job) {
 }
 
 // ---- functions of comm_calls.h, which generated code calls
-
-static int all_reduce(void *y, const void *x, int64_t n, NnrtRank *r, int group, NnrtDtype t) {
-  Group *g = &r->comm->group[group];
-  if (g->n == 1) return nnrt_copy(y, x, n * nnrt_dtype_size(t));
-  return n == 0 ? 0 : start(r, &(Job){JOB_reduce, g, y, x, n, t, .everyone = true});
-}
 
 int nnrt_wait(NnrtRank *r, const void *y) {
   GpuComm *c = r->device->comm;
@@ -219,64 +212,34 @@ static int64_t product(int64_t n, const int64_t *dims) {
   return product;
 }
 
-static int gather(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t dim,
-                  NnrtRank *r, int group, int64_t size) {
+static int collective(JobKind kind, void *y, const void *x, int64_t rank, const int64_t *dims,
+                      int64_t from, int64_t to, NnrtRank *r, int group, NnrtDtype t, int64_t unit) {
   const Group *g = &r->comm->group[group];
-  int64_t outer = product(dim, dims), bytes = product(rank, dims) * size;
+  int64_t n = product(rank, dims) * unit / (to >= 0 ? g->n : 1), bytes = n * nnrt_dtype_size(t);
+  Job job = {kind, g, y, x, n, t, .everyone = true};
   if (g->n == 1) return nnrt_copy(y, x, bytes);
   if (bytes == 0) return 0;
-  // Along the first dimension the parts of ranks are already in order.
-  char *parts = outer == 1 ? y : nnrt_gpu_scratch(bytes * g->n);
-  if (!parts) return NNRT_MEMORY;
-  int code = nnrt_gpu_comm_do(r, &(Job){JOB_gather, g, parts, x, bytes, NNRT_u8, .everyone = true});
-  if (!code && outer > 1) code = put_together(r, y, parts, g->n, outer, bytes / outer);
-  return code;
-}
-
-static int reduce_scatter(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t dim,
-                          NnrtRank *r, int group, NnrtDtype t) {
-  const Group *g = &r->comm->group[group];
-  int64_t outer = product(dim, dims), n = product(rank, dims) / g->n;
-  int64_t bytes = n * nnrt_dtype_size(t);
-  if (g->n == 1) return nnrt_copy(y, x, bytes);
-  if (bytes == 0) return 0;
-  // Ranks add whole parts, so the tensor is taken apart before.
-  Job job = {JOB_reduce_scatter, g, y, x, n, t, .everyone = true};
-  if (outer > 1) {
-    char *parts = nnrt_gpu_scratch(bytes * g->n);
+  // nnrt_wait joins it.
+  if (kind == JOB_all_reduce) return start(r, &job);
+  // The dimensions before the split ones decide whether parts are contiguous in x, and in y.
+  int64_t x_runs = to < 0 ? 1 : product(to, dims);
+  int64_t y_runs = from < 0 ? 1 : product(from, dims) / (to >= 0 && to < from ? g->n : 1);
+  int64_t room = (bytes * g->n + 255) / 256 * 256;
+  char *parts = NULL;
+  if (x_runs > 1 || y_runs > 1) {
+    parts = nnrt_gpu_scratch(room * ((x_runs > 1) + (y_runs > 1)));
     if (!parts) return NNRT_MEMORY;
-    int code = take_apart(r, parts, x, g->n, outer, bytes / outer);
+  }
+  if (x_runs > 1) {
+    int code = take_apart(r, parts, x, g->n, x_runs, bytes / x_runs);
     if (code) return code;
     job.x = parts;
+    parts += room;
   }
+  if (y_runs > 1) job.y = parts;
   // The reader follows at once, so the collective is joined.
-  return nnrt_gpu_comm_do(r, &job);
-}
-
-static int all_to_all(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t from,
-                      int64_t to, NnrtRank *r, int group, int64_t size) {
-  const Group *g = &r->comm->group[group];
-  int64_t whole = product(rank, dims) * size, bytes = whole / g->n;
-  if (g->n == 1) return nnrt_copy(y, x, whole);
-  if (bytes == 0) return 0;
-  // Dimensions before the two axes decide whether parts are contiguous in x, and in y.
-  int64_t outer_to = product(to, dims), outer_from = product(from, dims) / (to < from ? g->n : 1);
-  int64_t room = (whole + 255) / 256 * 256;
-  char *scratch = NULL;
-  if (outer_to > 1 || outer_from > 1) {
-    scratch = nnrt_gpu_scratch(2 * room);
-    if (!scratch) return NNRT_MEMORY;
-  }
-  Job job = {JOB_all_to_all, g, y, x, bytes, NNRT_u8, .everyone = true};
-  if (outer_to > 1) {
-    int code = take_apart(r, scratch, x, g->n, outer_to, bytes / outer_to);
-    if (code) return code;
-    job.x = scratch;
-  }
-  char *got = outer_from > 1 ? scratch + room : y;
-  job.y = got;
   int code = nnrt_gpu_comm_do(r, &job);
-  if (!code && outer_from > 1) code = put_together(r, y, got, g->n, outer_from, bytes / outer_from);
+  if (!code && y_runs > 1) code = put_together(r, y, parts, g->n, y_runs, bytes / y_runs);
   return code;
 }
 

@@ -3,7 +3,7 @@
 //
 //     collectives.c   the order: dependencies between streams
 //     moves.c         moves between meshes, blocking or split
-//     comm_peer.c     ranks are threads of this process: kernels read each other's memory
+//     comm_threads.c  ranks are threads of this process: kernels read each other's memory
 //     nccl.c          ranks are processes, each with a GPU of its own: NCCL
 //     comm_host.c     ranks are processes that share a GPU: through host memory
 //
@@ -15,7 +15,7 @@
 //
 // An all_reduce only starts, so c and d overlap with it.  The other collectives are joined before
 // they return.  All of it is enqueued without the host waiting, so it can be captured, except with
-// comm_peer.c and comm_host.c.
+// comm_threads.c and comm_host.c.
 //
 // A split move is not captured and has memory of its own, since it continues while other pieces of
 // the step run.  All moves between segments (`ahead` in nnrt.h) use a third stream, in one order,
@@ -38,16 +38,15 @@
 // The functions of a transport.  They enqueue collectives in the stream for collectives, and moves
 // in that of nnrt_gpu_comm_stream, and return a code.
 typedef struct GpuTransport {
-  const char *name;
   bool records; // can be captured into a CUDA graph
   int (*open)(NnrtRank *r);
   void (*close)(NnrtRank *r);                           // also frees the slab
   int (*memory)(NnrtRank *r, void **out, size_t bytes); // allocates the slab
-  int (*run[N_JOB_KINDS])(NnrtRank *r, const Job *job); // as comm.h says
+  int (*run)(NnrtRank *r, const Job *job);              // as job.h says
   // For nnrt_device_waits_in; may be NULL.
   int (*waits_in)(NnrtRank *r);
 } GpuTransport;
-extern const GpuTransport nnrt_gpu_peer, nnrt_gpu_nccl, nnrt_gpu_host;
+extern const GpuTransport nnrt_gpu_threads, nnrt_gpu_nccl, nnrt_gpu_host;
 
 enum { MOST_STARTED = 256 };
 

@@ -1,7 +1,7 @@
 // Collectives of ranks that are processes and share a GPU, which NCCL refuses: through host memory
 // and the connections of the processes.  Slow, and only meant for experiments.
 //
-// The host waits for the GPU, copies, and runs the job like CPU ranks (../comm_peers.c).
+// The host waits for the GPU, copies, and runs the job like CPU ranks (../comm_processes.c).
 
 #include <stdlib.h>
 
@@ -43,7 +43,11 @@ static int grow(char **at, int64_t *have, int64_t bytes) {
   return code;
 }
 
-static int through_here(NnrtRank *r, Job job, int64_t x_bytes, int64_t y_bytes) {
+static int collective_staged(NnrtRank *r, Job job) {
+  const JobShape *shape = &nnrt_job_shape[job.kind];
+  int64_t bytes = job.n * nnrt_dtype_size(job.dtype);
+  int64_t x_bytes = bytes * (shape->x_parts ? job.group->n : 1);
+  int64_t y_bytes = bytes * (shape->y_parts ? job.group->n : 1);
   Staged *s = r->device->comm->state;
   cudaStream_t stream = r->device->gpu.comm;
   void *y = job.y;
@@ -61,26 +65,6 @@ static int through_here(NnrtRank *r, Job job, int64_t x_bytes, int64_t y_bytes) 
     code = nnrt_cuda(cudaMemcpyAsync(y, s->y, (size_t)y_bytes, cudaMemcpyHostToDevice, stream),
                      "copying to the gpu");
   return code ? code : nnrt_cuda(cudaStreamSynchronize(stream), "waiting for the gpu");
-}
-
-static int64_t bytes_of(const Job *job) {
-  return job->n * nnrt_dtype_size(job->dtype);
-}
-
-static int reduce_staged(NnrtRank *r, const Job *job) {
-  return through_here(r, *job, bytes_of(job), bytes_of(job));
-}
-
-static int gather_staged(NnrtRank *r, const Job *job) {
-  return through_here(r, *job, bytes_of(job), bytes_of(job) * job->group->n);
-}
-
-static int reduce_scatter_staged(NnrtRank *r, const Job *job) {
-  return through_here(r, *job, bytes_of(job) * job->group->n, bytes_of(job));
-}
-
-static int all_to_all_staged(NnrtRank *r, const Job *job) {
-  return through_here(r, *job, bytes_of(job) * job->group->n, bytes_of(job) * job->group->n);
 }
 
 static int move_staged(NnrtRank *r, const Job *job) {
@@ -112,16 +96,14 @@ static int move_staged(NnrtRank *r, const Job *job) {
   return code;
 }
 
+static int run_staged(NnrtRank *r, const Job *job) {
+  return job->kind == JOB_move ? move_staged(r, job) : collective_staged(r, *job);
+}
+
 const GpuTransport nnrt_gpu_host = {
-    .name = "staged",
     .records = false,
     .open = open_staged,
     .close = close_staged,
     .memory = memory_staged,
-    .run =
-        {
-#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) [JOB_##job] = job##_staged,
-#include "../collectives.def"
-            [JOB_move] = move_staged,
-        },
+    .run = run_staged,
 };

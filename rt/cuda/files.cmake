@@ -2,7 +2,7 @@
 
 # C over the CUDA runtime and its libraries.
 set(CUDA_C_FILES cuda/gpu.c cuda/check.c cuda/device.c cuda/step.c
-    cuda/swap.c cuda/collectives.c cuda/moves.c cuda/comm_peer.c cuda/comm_host.c cuda/nccl.c cuda/watch.c
+    cuda/swap.c cuda/collectives.c cuda/moves.c cuda/comm_threads.c cuda/comm_host.c cuda/nccl.c cuda/watch.c
     cuda/classifier.c cuda/linear.c cuda/products.c cuda/measure.c cuda/tune.c
     cuda/attention.c cuda/attention_dnn.c cuda/attention_own.c cuda/conv.c
     cuda/dnn.c cuda/dnn_plan.c cuda/plans.c)

@@ -3,7 +3,7 @@
 //     open     ncclGetUniqueId at the first rank of each group, sent over the processes' connections
 //              (../comm.h); ncclCommInitRankConfig, nonblocking
 //     memory   ncclMemAlloc, ncclCommRegister: if possible, NCCL reads and writes the slab directly
-//     reduce   ncclAllReduce        gather   ncclAllGather
+//     all_reduce       ncclAllReduce         all_gather   ncclAllGather
 //     reduce_scatter   ncclReduceScatter
 //     all_to_all       ncclSend to all and ncclRecv from all, itself too, as one group
 //     move             the same with the peers of the route
@@ -252,10 +252,6 @@ static int memory_nccl(NnrtRank *r, void **out, size_t bytes) {
 
 // ---- collectives
 
-// An NCCL call: n elements, per part for collectives of parts.
-typedef ncclResult_t CallFn(const Group *g, char *y, const char *x, size_t n, ncclDataType_t type,
-                            ncclComm_t comm, cudaStream_t stream);
-
 // Before a call: starts watching it, and takes the lock.
 static int begin(NnrtRank *r, bool ahead) {
   State *s = r->device->comm->state;
@@ -271,72 +267,46 @@ static int end(NnrtRank *r, bool ahead, ncclComm_t *comm, ncclResult_t result, c
   return code ? code : nnrt_watch_end(s->watch, ahead, nnrt_gpu_comm_stream(r, ahead));
 }
 
-static int collective(NnrtRank *r, const Job *job, const char *what, CallFn *call,
-                      ncclDataType_t type) {
-  const Group *g = job->group;
-  State *s = r->device->comm->state;
-  ncclComm_t *comm = &s->comm[g - r->comm->group];
-  int code = begin(r, false);
-  if (code) return code;
-  return end(r, false, comm,
-             call(g, job->y, job->x, (size_t)job->n, type, *comm, r->device->gpu.comm), what);
-}
-
-static ncclDataType_t type_of(NnrtDtype t) {
-  return t == NNRT_f32 ? ncclFloat32 : ncclInt64;
-}
-
-static ncclResult_t call_reduce(const Group *g, char *y, const char *x, size_t n,
-                                ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
-  (void)g;
-  return nccl.AllReduce(x, y, n, type, ncclSum, comm, stream);
-}
-
-static int reduce_nccl(NnrtRank *r, const Job *job) {
-  return collective(r, job, "all_reduce", call_reduce, type_of(job->dtype));
-}
-
-static ncclResult_t call_gather(const Group *g, char *y, const char *x, size_t n,
-                                ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
-  (void)g;
-  return nccl.AllGather(x, y, n, type, comm, stream);
-}
-
-static int gather_nccl(NnrtRank *r, const Job *job) {
-  return collective(r, job, "all_gather", call_gather, ncclUint8);
-}
-
-static ncclResult_t call_reduce_scatter(const Group *g, char *y, const char *x, size_t n,
-                                        ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
-  (void)g;
-  return nccl.ReduceScatter(x, y, n, type, ncclSum, comm, stream);
-}
-
-static int reduce_scatter_nccl(NnrtRank *r, const Job *job) {
-  return collective(r, job, "reduce_scatter", call_reduce_scatter, type_of(job->dtype));
-}
-
 static bool refused(ncclResult_t result) {
   return result != ncclSuccess && result != ncclInProgress;
 }
 
-// Returns the first error, if any; a group that was started is always ended.  `type` is of one
-// byte.
+// Sends a part of x to each rank, and receives one of y from each, of n bytes.
 static ncclResult_t call_all_to_all(const Group *g, char *y, const char *x, size_t n,
-                                    ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
+                                    ncclComm_t comm, cudaStream_t stream) {
   ncclResult_t result = nccl.GroupStart();
   if (result != ncclSuccess) return result;
   for (int i = 0; i < g->n && !refused(result); i++) {
-    result = nccl.Send(x + (size_t)i * n, n, type, i, comm, stream);
-    if (!refused(result)) result = nccl.Recv(y + (size_t)i * n, n, type, i, comm, stream);
+    result = nccl.Send(x + (size_t)i * n, n, ncclUint8, i, comm, stream);
+    if (!refused(result)) result = nccl.Recv(y + (size_t)i * n, n, ncclUint8, i, comm, stream);
   }
-  // A group that was started is always ended.
+  // A group that was started is always ended; its first error is returned.
   ncclResult_t end = nccl.GroupEnd();
   return refused(result) ? result : end;
 }
 
-static int all_to_all_nccl(NnrtRank *r, const Job *job) {
-  return collective(r, job, "all_to_all", call_all_to_all, ncclUint8);
+static ncclResult_t call_collective(const Job *job, ncclComm_t comm, cudaStream_t stream) {
+  size_t n = (size_t)job->n;
+  ncclDataType_t type = job->dtype == NNRT_f32   ? ncclFloat32
+                        : job->dtype == NNRT_i64 ? ncclInt64
+                                                 : ncclUint8;
+  switch (job->kind) {
+  case JOB_all_reduce: return nccl.AllReduce(job->x, job->y, n, type, ncclSum, comm, stream);
+  case JOB_all_gather: return nccl.AllGather(job->x, job->y, n, type, comm, stream);
+  case JOB_reduce_scatter:
+    return nccl.ReduceScatter(job->x, job->y, n, type, ncclSum, comm, stream);
+  case JOB_all_to_all: return call_all_to_all(job->group, job->y, job->x, n, comm, stream);
+  default: return ncclInvalidArgument;
+  }
+}
+
+static int collective_nccl(NnrtRank *r, const Job *job) {
+  State *s = r->device->comm->state;
+  ncclComm_t *comm = &s->comm[job->group - r->comm->group];
+  int code = begin(r, false);
+  if (code) return code;
+  return end(r, false, comm, call_collective(job, *comm, r->device->gpu.comm),
+             nnrt_job_shape[job->kind].name);
 }
 
 static ncclResult_t call_move(const Route *route, int64_t width, char *y, const char *x,
@@ -375,17 +345,15 @@ static int waits_in_nccl(NnrtRank *r) {
   return s && s->watch ? nnrt_watch_op(s->watch) : -1;
 }
 
+static int run_nccl(NnrtRank *r, const Job *job) {
+  return job->kind == JOB_move ? move_nccl(r, job) : collective_nccl(r, job);
+}
+
 const GpuTransport nnrt_gpu_nccl = {
-    .name = "nccl",
     .records = true,
     .open = open_nccl,
     .close = close_nccl,
     .memory = memory_nccl,
-    .run =
-        {
-#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) [JOB_##job] = job##_nccl,
-#include "../collectives.def"
-            [JOB_move] = move_nccl,
-        },
+    .run = run_nccl,
     .waits_in = waits_in_nccl,
 };

@@ -61,7 +61,7 @@ LEAST_LIMIT = 60 # seconds: the least time limit of a test; otherwise three time
 SAY_ONLY = re.compile(r"passes/(base/(diag|clock)|ir/op_display_name|manager/dump|planner/\w+/(failed|explain|conflict)|prove/prove_why)\.c|"
                       r"frontend/onnx_report\.c|rt/(describe|log|progress|error)\.c|rt/cuda/(check|measure|tune|watch)\.c|"
                       r"rt/cuda/standin/.*")
-HAVE_GROUPS = re.compile(r"rt/(?!cpu/(?!comm|device)|cuda/(?!coll|move|comm_peer|nccl|comm_host))|backend/|passes/(comm|sharding)/|"
+HAVE_GROUPS = re.compile(r"rt/(?!cpu/(?!comm|device)|cuda/(?!coll|move|comm_threads|nccl|comm_host))|backend/|passes/(comm|sharding)/|"
                          r"passes/ir/(ops/comm|mesh|collective|analysis/(place|boxes))|frontend/")
 CUDA_SHARE = 0.25 # of a line's probability: CUDA has as many lines as the CPU, and most run only on a GPU
 

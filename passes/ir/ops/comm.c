@@ -9,6 +9,7 @@
 //     move f32[2,6] shape=[4,3]                    A^ B^ -> P^ Q^   as its layouts say
 //     pack f32[10], f32[4,3]                       -> f32[32]       10 padded to 16, 12 to 16
 
+#include "ir/collective.h"
 #include "ir/ops/einsum.h"
 #include "ir/ops/index.h"
 
@@ -68,34 +69,20 @@ static bool cut(const Op *op, int64_t dim, int64_t *after, Diag *d) {
   return true;
 }
 
-static void as_before(int64_t *after) {
+// Of a collective: the dimension that was split gets longer, the one that will be split shorter, by
+// the same factor.
+bool collective_dims(const Op *op, Dims *dims, Diag *d) {
+  const CollectiveRule *rule = collective_rule(op->kind);
+  const char *from = rule->from_dim, *to = rule->to_dim;
+  int64_t after[MAX_RANK];
   for (int i = 0; i < MAX_RANK; i++)
     after[i] = -1;
-}
-
-bool all_gather_rule(const Op *op, Dims *dims, Diag *d) {
-  int64_t after[MAX_RANK];
-  as_before(after);
-  return dim_fits(op, "dim", d) && joined(op, attr_i(op, "dim"), after, d) &&
-         resized_rule(op, dims, after, d);
-}
-
-// Also the rule of reduce_scatter.
-bool local_slice_rule(const Op *op, Dims *dims, Diag *d) {
-  int64_t after[MAX_RANK];
-  as_before(after);
-  return dim_fits(op, "dim", d) && cut(op, attr_i(op, "dim"), after, d) &&
-         resized_rule(op, dims, after, d);
-}
-
-bool all_to_all_rule(const Op *op, Dims *dims, Diag *d) {
-  int64_t after[MAX_RANK], from = attr_i(op, "from"), to = attr_i(op, "to");
-  as_before(after);
-  if (!dim_fits(op, "from", d) || !dim_fits(op, "to", d)) return false;
-  if (from == to)
-    return diag_error(d, op->loc, "all_to_all: from and to are both %lld", (long long)from);
-  // One dimension gets longer, the other shorter, by the same factor.
-  return joined(op, from, after, d) && cut(op, to, after, d) && resized_rule(op, dims, after, d);
+  if ((from && !dim_fits(op, from, d)) || (to && !dim_fits(op, to, d))) return false;
+  if (from && to && attr_i(op, from) == attr_i(op, to))
+    return diag_error(d, op->loc, "%s: %s and %s are both %lld", op_info[op->kind].name, from, to,
+                      (long long)attr_i(op, from));
+  return (!from || joined(op, attr_i(op, from), after, d)) &&
+         (!to || cut(op, attr_i(op, to), after, d)) && resized_rule(op, dims, after, d);
 }
 
 // The layouts determine the shapes before and after: verify_layout.c.

@@ -17,12 +17,12 @@
 
 enum { SMALL = 4096 };
 
-static int open_peers(NnrtComm *c) {
+static int open_processes(NnrtComm *c) {
   Why w;
   return c->wire->open(c->wire, &w) ? 0 : nnrt_error(NNRT_COMM, "%s", w.text);
 }
 
-static void close_peers(NnrtComm *c) {
+static void close_processes(NnrtComm *c) {
   c->wire->close(c->wire);
 }
 
@@ -37,14 +37,16 @@ static int exchange(NnrtComm *c, const Group *g, int to, const void *out, int64_
                            &c->queue[QUEUE_here].waiting);
 }
 
-// Gathers the x of all ranks, `bytes` each, contiguously in `all`.
-static int gather_all(NnrtComm *c, const Group *g, char *all, const void *x, int64_t bytes) {
-  char *mine = all + g->me * bytes;
-  if (mine != x && bytes > 0) memmove(mine, x, (size_t)bytes);
+// y[i] = rank i's x of `bytes` bytes, or its x[me] if x has parts.
+static int copy_parts(NnrtComm *c, const Group *g, char *y, const char *x, int64_t bytes,
+                      bool x_parts) {
+  int64_t step = x_parts ? bytes : 0;
+  char *mine = y + g->me * bytes;
+  if (mine != x + g->me * step && bytes > 0) memmove(mine, x + g->me * step, (size_t)bytes);
   for (int k = 1; k < g->n; k++) {
-    // In round k all links are busy, and each chunk goes to its final place.
-    int from = member(g, -k);
-    int code = exchange(c, g, member(g, k), mine, bytes, from, all + from * bytes, bytes);
+    // In round k all links are busy, and each part goes to its final place.
+    int to = member(g, k), from = member(g, -k);
+    int code = exchange(c, g, to, x + to * step, bytes, from, y + from * bytes, bytes);
     if (code) return code;
   }
   return 0;
@@ -85,7 +87,7 @@ static int reduce_chunk(NnrtComm *c, const Group *g, void *sum, const char *x, i
   return 0;
 }
 
-static int reduce_peers(NnrtComm *c, const Job *job) {
+static int reduce_processes(NnrtComm *c, const Job *job) {
   const Group *g = job->group;
   int64_t size = nnrt_dtype_size(job->dtype), chunk = (job->n + g->n - 1) / g->n;
   if (job->n * size <= SMALL) {
@@ -93,7 +95,7 @@ static int reduce_peers(NnrtComm *c, const Job *job) {
     char *parts;
     int64_t bytes = job->n * nnrt_dtype_size(job->dtype);
     const void **part = room(c, job->group, bytes, &parts);
-    int code = gather_all(c, job->group, parts, job->x, bytes);
+    int code = copy_parts(c, job->group, parts, job->x, bytes, false);
     if (!code) nnrt_comm_add(job->y, part, job->group->n, job->n, job->dtype);
     return code;
   }
@@ -109,28 +111,9 @@ static int reduce_peers(NnrtComm *c, const Job *job) {
   return code;
 }
 
-static int reduce_scatter_peers(NnrtComm *c, const Job *job) {
-  return reduce_chunk(c, job->group, job->y, job->x, job->n * job->group->n, job->n, job->dtype);
-}
-
-static int all_to_all_peers(NnrtComm *c, const Job *job) {
+// Only the first rank of the group receives.
+static int gather_at_first(NnrtComm *c, const Job *job) {
   const Group *g = job->group;
-  const char *x = job->x;
-  char *y = job->y;
-  memcpy(y + g->me * job->n, x + g->me * job->n, (size_t)job->n);
-  // The rounds of the file's head, without additions.
-  for (int k = 1; k < g->n; k++) {
-    int to = member(g, k), from = member(g, -k);
-    int code = exchange(c, g, to, x + to * job->n, job->n, from, y + from * job->n, job->n);
-    if (code) return code;
-  }
-  return 0;
-}
-
-static int gather_peers(NnrtComm *c, const Job *job) {
-  const Group *g = job->group;
-  if (job->everyone) return gather_all(c, g, job->y, job->x, job->n);
-  // Only the first rank of the group receives.
   if (g->me != 0) return exchange(c, g, 0, job->x, job->n, g->me, NULL, 0);
   memmove(job->y, job->x, (size_t)job->n);
   for (int i = 1; i < g->n; i++) {
@@ -143,7 +126,7 @@ static int gather_peers(NnrtComm *c, const Job *job) {
 // In round k parcels go k ranks further; a rank without such a parcel skips the round.  A rank
 // enters a round only after all earlier ones, so the ranks in the earliest round can always
 // continue.
-static int move_peers(NnrtComm *c, const Job *job) {
+static int move_processes(NnrtComm *c, const Job *job) {
   const Exchange *e = job->exchange;
   int me = c->rank->rank, n = c->rank->ranks, lane = job->ahead ? QUEUE_ahead : QUEUE_here;
   for (int i = 0, j = 0; i < e->n_to || j < e->n_from;) {
@@ -167,14 +150,22 @@ static int move_peers(NnrtComm *c, const Job *job) {
   return 0;
 }
 
-const Transport nnrt_comm_peers = {
-    .name = "peers",
-    .open = open_peers,
-    .close = close_peers,
-    .run =
-        {
-#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) [JOB_##job] = job##_peers,
-#include "collectives.def"
-            [JOB_move] = move_peers,
-        },
+static int run_processes(NnrtComm *c, const Job *job) {
+  const Group *g = job->group;
+  switch (job->kind) {
+  case JOB_all_reduce: return reduce_processes(c, job);
+  case JOB_reduce_scatter:
+    return reduce_chunk(c, g, job->y, job->x, job->n * g->n, job->n, job->dtype);
+  case JOB_all_gather:
+    return job->everyone ? copy_parts(c, g, job->y, job->x, job->n, false)
+                         : gather_at_first(c, job);
+  case JOB_all_to_all: return copy_parts(c, g, job->y, job->x, job->n, true);
+  default: return move_processes(c, job);
+  }
+}
+
+const Transport nnrt_comm_processes = {
+    .open = open_processes,
+    .close = close_processes,
+    .run = run_processes,
 };

@@ -56,7 +56,7 @@ static int allow_peers(const NnrtRank *r) {
   return 0;
 }
 
-static int open_meet(NnrtRank *r) {
+static int open_threads(NnrtRank *r) {
   // Every rank has a place in a table of the process.
   if (r->rank == 0) atomic_store(&shown, nnrt_must_alloc((size_t)r->ranks * sizeof(Shown)));
   nnrt_comm_meet(&r->comm->world);
@@ -68,7 +68,7 @@ static int open_meet(NnrtRank *r) {
   return code ? code : allow_peers(r);
 }
 
-static void close_meet(NnrtRank *r) {
+static void close_threads(NnrtRank *r) {
   // No rank reads this slab or waits for these events after this.
   nnrt_comm_meet(&r->comm->world);
   for (int i = 0; i < BARS; i++)
@@ -78,7 +78,7 @@ static void close_meet(NnrtRank *r) {
   if (r->rank == 0) free(atomic_load(&shown));
 }
 
-static int memory_meet(NnrtRank *r, void **out, size_t bytes) {
+static int memory_threads(NnrtRank *r, void **out, size_t bytes) {
   (void)r;
   return nnrt_cuda(cudaMalloc(out, bytes), "memory for the slab");
 }
@@ -101,7 +101,7 @@ static int copy(void *y, const void *x, int64_t bytes, cudaStream_t stream) {
                    "copying from another rank");
 }
 
-static int reduce_meet(NnrtRank *r, const Job *job) {
+static int reduce_threads(NnrtRank *r, const Job *job) {
   const Group *g = job->group;
   int64_t n = job->n;
   Shown *s = atomic_load(&shown), *mine = &s[r->rank];
@@ -135,59 +135,30 @@ static int reduce_meet(NnrtRank *r, const Job *job) {
   return code;
 }
 
-static int gather_meet(NnrtRank *r, const Job *job) {
+// Copies or adds a part of the x of every rank: y[i] or a term of y is rank i's x, or its x[me].
+static int read_parts(NnrtRank *r, const Job *job) {
+  const JobShape *shape = &nnrt_job_shape[job->kind];
   const Group *g = job->group;
-  int64_t bytes = job->n;
+  int64_t bytes = job->n * nnrt_dtype_size(job->dtype);
   Shown *s = atomic_load(&shown);
   cudaStream_t stream = r->device->gpu.comm;
   s[r->rank].x = job->x;
   int code = bar(r, g, 0, stream);
-  // Every rank copies all parts, its own too.
-  for (int i = 0; i < g->n && !code; i++)
-    code = copy((char *)job->y + i * bytes, s[g->rank[i]].x, bytes, stream);
-  if (!code) code = bar(r, g, 1, stream);
-  nnrt_comm_meet(g);
-  return code;
-}
-
-static int reduce_scatter_meet(NnrtRank *r, const Job *job) {
-  const Group *g = job->group;
-  int64_t n = job->n;
-  Shown *s = atomic_load(&shown);
-  cudaStream_t stream = r->device->gpu.comm;
-  int64_t first = g->me * n * nnrt_dtype_size(job->dtype);
-  s[r->rank].x = job->x;
-  int code = bar(r, g, 0, stream);
-  // Each rank adds its own part only, so nothing is copied after it.
   const void **parts = nnrt_must_alloc((size_t)g->n * sizeof *parts);
   for (int i = 0; i < g->n; i++)
-    parts[i] = (const char *)s[g->rank[i]].x + first;
-  if (!code) code = nnrt_gpu_add(job->y, parts, g->n, n, job->dtype, stream);
+    parts[i] = (const char *)s[g->rank[i]].x + (shape->x_parts ? g->me * bytes : 0);
+  if (!code && shape->sums) code = nnrt_gpu_add(job->y, parts, g->n, job->n, job->dtype, stream);
+  for (int k = 0; k < g->n && !code && !shape->sums; k++) {
+    int i = (g->me + k) % g->n; // spreads the load over ranks
+    code = copy((char *)job->y + i * bytes, parts[i], bytes, stream);
+  }
   free(parts);
   if (!code) code = bar(r, g, 1, stream);
   nnrt_comm_meet(g);
   return code;
 }
 
-static int all_to_all_meet(NnrtRank *r, const Job *job) {
-  const Group *g = job->group;
-  int64_t bytes = job->n;
-  Shown *s = atomic_load(&shown);
-  cudaStream_t stream = r->device->gpu.comm;
-  s[r->rank].x = job->x;
-  int code = bar(r, g, 0, stream);
-  // Part `me` of every rank's x.
-  for (int k = 0; k < g->n && !code; k++) {
-    int i = (g->me + k) % g->n; // spreads the load over ranks
-    code = copy((char *)job->y + i * bytes, (const char *)s[g->rank[i]].x + g->me * bytes, bytes,
-                stream);
-  }
-  if (!code) code = bar(r, g, 1, stream);
-  nnrt_comm_meet(g);
-  return code;
-}
-
-static int move_meet(NnrtRank *r, const Job *job) {
+static int move_threads(NnrtRank *r, const Job *job) {
   const Group *g = job->group;
   const Route *route = job->route;
   int64_t width = job->width;
@@ -212,16 +183,20 @@ static int move_meet(NnrtRank *r, const Job *job) {
   return code;
 }
 
-const GpuTransport nnrt_gpu_peer = {
-    .name = "threads",
+static int run_threads(NnrtRank *r, const Job *job) {
+  switch (job->kind) {
+  case JOB_all_reduce: return reduce_threads(r, job);
+  case JOB_all_gather:
+  case JOB_reduce_scatter:
+  case JOB_all_to_all: return read_parts(r, job);
+  default: return move_threads(r, job);
+  }
+}
+
+const GpuTransport nnrt_gpu_threads = {
     .records = false,
-    .open = open_meet,
-    .close = close_meet,
-    .memory = memory_meet,
-    .run =
-        {
-#define COLLECTIVE(op, from, to, from_dim, to_dim, job, nccl) [JOB_##job] = job##_meet,
-#include "../collectives.def"
-            [JOB_move] = move_meet,
-        },
+    .open = open_threads,
+    .close = close_threads,
+    .memory = memory_threads,
+    .run = run_threads,
 };
