@@ -114,14 +114,16 @@ static void add_collective(Text *t, const Probe *p, int n) {
 #include "rt/collectives.def"
   };
   const CollectiveRule *rule = collective_rule(ops[p->kind]);
-  // A collective that reduces needs a partial sum, the others a shard as operand.
+  // A collective that reduces needs a partial sum as operand, others a shard or the whole.
   if (rule->from == SBP_P) {
     add_parameter(t, "w", n, str_format(a, "f32[1,%" PRId64 ",%" PRId64 "]", rows, columns),
                   str_format(a, "@%s {B, S(0), B}", mesh));
     strbuf_addf(&t->ops, "  %%x%d = reduce_sum %%w%d axes=[0] : %s @%s {B, P, B} split=[-,a,-]\n",
                 n, n, whole, mesh);
-  } else
+  } else if (rule->from_dim)
     add_parameter(t, "x", n, row, str_format(a, "@%s {B, S(0), B}", mesh));
+  else
+    add_parameter(t, "x", n, whole, str_format(a, "@%s {B, B, B}", mesh));
   strbuf_addf(&t->ops, "  %%y%d = %s %%x%d axis=\"g\"", n, op_info[rule->op].name, n);
   // A split operand is of rows; a result is whole, of rows, or of columns if the operand is of
   // rows.

@@ -17,6 +17,7 @@
 
 #include <string.h>
 
+#include "cost/collectives.h"
 #include "cost/cost_comm.h"
 #include "ir/analysis/origin.h"
 #include "ir/collective.h"
