@@ -12,6 +12,7 @@
 #include "lua_graph.h"
 #include "sharding/assign.h"
 #include "sharding/constraints.h"
+#include "sharding/decide.h"
 
 // -- Splits of ops -----------------------------------------------------------------------------
 
@@ -169,8 +170,7 @@ void plan_say_split(lua_State *l, Op *op, char letter, int axis) {
     why = str_format(p->box.arena, "%s cannot split '%c' along %s besides the earlier constraints",
                      op_info[op->kind].name, letter, p->s->mesh->axis[axis].name);
   if (why) contradict(l, op->loc, &claims, "to split", why);
-  op->split[axis] = letter == '-' ? SPLIT_NONE : letter;
-  p->s->decisions.fixed_by[op->id][axis] = more.line;
+  decide_split(p->s, op, axis, letter, more.line);
 }
 
 // op_trans(op, letter, axis): the op splits this letter; or one of a list, or any but "~k", as
@@ -251,8 +251,7 @@ void plan_say_ranks(lua_State *l, Op *op, int arg, int axis) {
                str_format(p->box.arena, "%s cannot run on %s", name,
                           ranks_text(p->box.arena, ranks, along)));
   // No contradiction: the op runs there.
-  assign_op(p->s, op, axis, ranks);
-  p->s->decisions.assigned_by[op->id][axis] = more.line;
+  assign_op(p->s, op, axis, ranks, more.line);
 }
 
 // op_assign(op, ranks, axis): the op runs on this rank of the axis, or on the ranks of this list.
@@ -322,9 +321,7 @@ void plan_say_cut(lua_State *l, const Value *v, char split, int axis, ParamChoic
                    v->label, p->s->mesh->axis[axis].name);
   if (why) contradict(l, plan_loc(v), &claims, "to split dimension", why);
   // Later axes and constraints see it as the parameter's layout.
-  p->s->decisions.layout[v->id][axis] = lies_of(split);
-  p->s->decisions.param[v->id][axis] = given;
-  p->s->decisions.param_by[v->id][axis] = more.line;
+  decide_layout(p->s, v, axis, lies_of(split), given, more.line);
 }
 
 // The dimensions in the list that is argument 2.
