@@ -1,7 +1,7 @@
 // See annotated.h.
 //
 // Ops are found by node in a sorted list, values by name. Recursive functions follow a split:
-// follow_down from operands to results, follow_up back. Only `fix` sets splits; a split goes no
+// follow_down from operands to results, follow_up back. `fix` constrains splits; a split goes no
 // further than an op that has one already.
 
 #include "annotated.h"
@@ -16,6 +16,7 @@
 #include "ir/build.h"
 #include "ir/op.h"
 #include "sharding/assign.h"
+#include "sharding/constraints.h"
 #include "sharding/decide.h"
 
 // An op by its node, in the order of the graph.
@@ -168,7 +169,7 @@ static bool fix(Apply *p, Op *op, int letter, bool first) {
   char name = dims_of(s, op)->letter[letter].name;
   p->n_fixed++;
   if (!s->decisions.fixed_by[op->id][p->axis]) {
-    decide_split(s, op, p->axis, name, p->line);
+    constrain_split(s, op, p->axis, (char[]){name, 0}, p->line);
     return true;
   }
   // Only an op of the annotated value itself must follow.
@@ -261,7 +262,8 @@ static void lay_input(const Apply *p, const Value *v, int dim) {
   Sharding *s = p->s;
   if (v->def || v->role != ROLE_input || s->decisions.param[v->id][p->axis] != PARAM_open) return;
   if (!param_cuts(s, v, dim, p->axis)) return;
-  decide_layout(s, v, p->axis, (Sbp){.kind = SBP_S, .dim = dim}, PARAM_fixed, NULL);
+  char split = split_of((Sbp){.kind = SBP_S, .dim = dim});
+  constrain_layout(s, v, p->axis, (char[]){split, 0}, PARAM_fixed, NULL);
 }
 
 // For a node without ops: the op that produces the result now.
@@ -277,8 +279,7 @@ static void move_to(Apply *p, const Value *result) {
 // -- Nodes -------------------------------------------------------------------------------------
 
 static void keep_whole(const Apply *p, Op *op) {
-  if (!p->s->decisions.fixed_by[op->id][p->axis])
-    decide_split(p->s, op, p->axis, SPLIT_NONE, p->line);
+  if (!p->s->decisions.fixed_by[op->id][p->axis]) constrain_split(p->s, op, p->axis, "-", p->line);
 }
 
 static void lose(Apply *p) {
@@ -331,7 +332,7 @@ static void follow_splits(Apply *p) {
 // An op without operands runs on the ranks of its readers.
 static void assign(const Apply *p, Op *op) {
   if (p->s->decisions.assigned[op->id][p->axis] || op->n_in == 0) return;
-  assign_op(p->s, op, p->axis, ranks_new(p->s, p->axis, &p->node->stage, 1), NULL);
+  constrain_ranks(p->s, op, p->axis, ranks_new(p->s, p->axis, &p->node->stage, 1), NULL);
 }
 
 static void follow_stage(Apply *p) {
