@@ -1,8 +1,9 @@
 """Checks the includes: base <- ir <- {frontend, passes, backend} <- tools; rt stands alone, except for a shared header;
 within passes/, the folders are ordered (FOLDERS), and no folder includes a later one.
 
-Only nnaot-eval, tools/eval*.c, includes both the compiler and the runtime.  Prints the folders of passes/ with the folders that
-each includes.
+Only nnaot-eval, tools/eval*.c, includes both the compiler and the runtime.  The planner writes no decisions, which
+passes/sharding/decide.h does, and only its search writes splits of ops, which it restores.  Prints the folders of passes/ with the
+folders that each includes.
 """
 
 import collections
@@ -91,6 +92,16 @@ def resolve(source, name):
     return None
 
 
+def writes_decisions(path, text):
+    """Returns the first assignment to decisions or splits in a file of the planner that may not write them, or None."""
+    if path.parts[:2] != ("passes", "planner"):
+        return None
+    index = r"(?:\[(?:[^\[\]\n]|\[[^\[\]\n]*\])*\])"  # may itself have an index
+    targets = rf"\bdecisions\.\w+{index}*" if path.parts[2] == "search" else rf"(?:\bdecisions\.\w+{index}*|->split{index})"
+    found = re.search(targets + r"\s*=[^=].*", text)
+    return found and found[0]
+
+
 def main():
     bad, seen, includes = [], 0, collections.defaultdict(set)
     for top in ("passes", "frontend", "backend", "tools", "rt"):
@@ -98,6 +109,8 @@ def main():
         for source in sources:
             path = source.relative_to(ROOT)
             here = layer(path)
+            if write := writes_decisions(path, source.read_text()):
+                bad.append(f"{path} writes a decision of passes/sharding: {write}")
             for name in re.findall(r'^\s*#\s*include "(.+?)"', source.read_text(), re.M):
                 target = resolve(source, name)
                 if target is None:

@@ -25,7 +25,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/table.h"
 #include "comm/mesh.h"
 #include "comm/recompute_layouts.h"
 #include "ir/analysis/origin.h"
@@ -37,6 +36,7 @@
 #include "planner/search/search.h"
 #include "sharding/assign.h"
 #include "sharding/constraints.h"
+#include "sharding/decide.h"
 #include "sharding/propagate.h"
 
 // -- One graph ---------------------------------------------------------------------------------
@@ -135,20 +135,7 @@ static bool shard_graph(Graph *g, const Sections *sections, Attempt *t, Sharding
   s->first = *first;
   graph_renumber(g);
   sharding_grow(s);
-  // Parameters that graphs have in common have the layouts of the first graph.
-  const Sharding *before = *first;
-  const Table *params = before ? graph_params_by_label(before->g, s->scratch) : NULL;
-  for (int i = 0; before && i < s->g->n_params; i++) {
-    Value *v = s->g->params[i];
-    const Value *known = v->label ? table_find(params, (int)v->role, v->label) : NULL;
-    if (!known || known->type != v->type) continue;
-    v->layout = layout_broadcast(s->g->module, known->layout->mesh);
-    for (int a = 0; a < s->mesh->n_axes; a++) {
-      bool stored = before->decisions.param[known->id][a] == PARAM_stored;
-      s->decisions.layout[v->id][a] = before->decisions.layout[known->id][a];
-      s->decisions.param[v->id][a] = stored ? PARAM_stored : PARAM_fixed;
-    }
-  }
+  decide_as_first(s);
   if (!*first) {
     *first = s;
     s->env.stats = &t->searched; // the training step; others follow

@@ -91,15 +91,22 @@ static void put(const Sharding *s, Value *v, int axis, const Ranks *r) {
   v->layout = layout_broadcast(s->g->module, mesh);
 }
 
-void assign_op(Sharding *s, Op *op, int axis, const Ranks *r) {
+void assign_op(Sharding *s, Op *op, int axis, const Ranks *r, const Loc *why) {
   for (int i = 0; i < op->n_out; i++)
     put(s, op->out[i], axis, r);
   s->decisions.assigned[op->id][axis] = true;
   s->decisions.ranks[op->id][axis] = r;
+  s->decisions.assigned_by[op->id][axis] = why;
 }
 
 void assign_param(Sharding *s, Value *v, int axis, const Ranks *r) {
   put(s, v, axis, r);
+}
+
+void assign_placed(Sharding *s, int axis, const struct Placed *placed, const bool *op) {
+  s->decisions.placed[axis] = *placed;
+  for_each_op(each, s->g)
+    if (op) s->decisions.placed_op[each->id][axis] = op[each->id];
 }
 
 // -- Stages ------------------------------------------------------------------------------------
@@ -242,7 +249,7 @@ bool assign_rest(Sharding *s, int axis) {
     if (a.of_param[i]) put(s, g->params[i], axis, a.of_param[i]->ranks);
   for_each_op(op, g) {
     const Stage *p = a.of_op[op->id];
-    if (p && !s->decisions.assigned[op->id][axis]) assign_op(s, op, axis, p->ranks);
+    if (p && !s->decisions.assigned[op->id][axis]) assign_op(s, op, axis, p->ranks, NULL);
   }
   return true;
 }

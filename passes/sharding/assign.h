@@ -32,10 +32,13 @@ const Ranks *ranks_new(const Sharding *s, int axis, const int *at, int n);
 // "rank 2 of pp", "all ranks of pp"
 const char *ranks_text(Arena *a, const Ranks *r, const char *axis);
 
-// Puts an op on these ranks of the axis. Before, it is on all of them.
-void assign_op(Sharding *s, Op *op, int axis, const Ranks *r);
+// Puts an op on these ranks of the axis, by a line of the program, or NULL. Before, it is on all of
+// them.
+void assign_op(Sharding *s, Op *op, int axis, const Ranks *r, const Loc *why);
 // Puts a parameter on these ranks, for good.
 void assign_param(Sharding *s, Value *v, int axis, const Ranks *r);
+// Records the stages of an axis, and the ops on them, by id; `op` NULL: no new ones.
+void assign_placed(Sharding *s, int axis, const struct Placed *placed, const bool *op);
 // Finds the ranks along `axis` of all other ops and parameters of the graph, and sets the meshes of
 // their values. Returns whether any changed: whether a program assigned an op along the axis.
 bool assign_rest(Sharding *s, int axis);

@@ -9,7 +9,43 @@
 #include <string.h>
 
 #include "assign.h"
+#include "decide.h"
 #include "ir/op.h"
+
+// -- New constraints -----------------------------------------------------------------------------
+
+// Returns the list with one more constraint; the latest is the first.
+static const Constraint *added(const Sharding *s, const Constraint *before, const char *splits,
+                               const Loc *line) {
+  Constraint *said = arena_one(s->scratch, Constraint);
+  *said = (Constraint){splits, line, before};
+  return said;
+}
+
+void constrain_split(Sharding *s, Op *op, int axis, const char *splits, const Loc *line) {
+  const Constraint **said = &s->constraints.op[op->id][axis];
+  if (splits[1])
+    *said = added(s, *said, splits, line);
+  else
+    decide_split(s, op, axis, *splits, line);
+}
+
+void constrain_layout(Sharding *s, const Value *v, int axis, const char *splits, ParamChoice how,
+                      const Loc *line) {
+  const Constraint **said = &s->constraints.value[v->id][axis];
+  if (splits[1])
+    *said = added(s, *said, splits, line);
+  else
+    decide_layout(s, v, axis, lies_of(*splits), how, line);
+}
+
+void constrain_ranks(Sharding *s, Op *op, int axis, const Ranks *ranks, const Loc *line) {
+  assign_op(s, op, axis, ranks, line);
+}
+
+void constrain_order(Sharding *s, Order order) {
+  vec_push(s->scratch, &s->constraints.orders, order);
+}
 
 // -- Splits --------------------------------------------------------------------------------------
 

@@ -27,6 +27,19 @@ struct Constraint {
   const Constraint *before; // the previous constraint on the same op or parameter
 };
 
+// Add the constraint of a line of a program, or NULL, once it contradicts no earlier one (below).
+//
+// One of several splits is left to propagation and to searches. A single split is decided at once:
+// checks of later calls, and their queries, depend on it by Op.split and by the layout. The
+// decision and its line (Decisions.fixed_by, param_by) are the record of that constraint:
+// contradictions read it from there. Ranks are put in force at once, too, as splits depend on their
+// number.
+void constrain_split(Sharding *s, Op *op, int axis, const char *splits, const Loc *line);
+void constrain_layout(Sharding *s, const Value *v, int axis, const char *splits, ParamChoice how,
+                      const Loc *line);
+void constrain_ranks(Sharding *s, Op *op, int axis, const Ranks *ranks, const Loc *line);
+void constrain_order(Sharding *s, Order order);
+
 // Whether all constraints allow the split. NULL: no constraints.
 bool said_allows(const Constraint *said, char split);
 // The splits that all constraints allow, in the order of the first constraint.

@@ -146,12 +146,16 @@ int value_ranks(const Value *v, int axis) {
 }
 
 bool param_cuts(const Sharding *s, const Value *v, int dim, int axis) {
+  return layout_cuts(s, v, s->decisions.layout[v->id], dim, axis);
+}
+
+bool layout_cuts(const Sharding *s, const Value *v, const Sbp *layout, int dim, int axis) {
   if (v->def || dim < 0 || dim >= v->type->rank) return false;
   // Weights and states outlive a micro-batch, so each has them whole.
   if (s->mesh->axis[axis].time && value_lasts(v)) return false;
   int64_t n = value_ranks(v, axis);
   for (int a = 0; a < s->mesh->n_axes; a++) {
-    Sbp other = s->decisions.layout[v->id][a];
+    Sbp other = layout[a];
     if (a != axis && other.kind == SBP_S && other.dim == dim) n *= value_ranks(v, a);
   }
   return v->type->dim[dim] % n == 0;

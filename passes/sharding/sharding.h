@@ -52,7 +52,7 @@ typedef struct Constraints {
   Orders orders;
 } Constraints;
 
-// The results so far.  Splits of ops are in Op.split.
+// The results so far.  Splits of ops are in Op.split.  Only sharding/ sets them: decide.h.
 typedef struct Decisions {
   const Loc *(
       *fixed_by)[MAX_AXES];   // by op id: the line of the program that chose the split, or NULL
@@ -87,8 +87,7 @@ typedef struct Sharding {
   const struct Sharding *first;    // of the module's first graph; NULL for that
   const struct Sections *sections; // of the plan, or NULL; and the current one
   int section;
-  bool guessing;             // on a copy, to predict outer programs: no search
-  const struct Outer *outer; // assumptions about outer axes during a search, or NULL
+  bool guessing; // on a copy, to predict outer programs: no search
 } Sharding;
 
 // Extends the tables to all ops and values of the graph. A new op gets the ranks of its operands.
@@ -109,6 +108,8 @@ int value_ranks(const Value *v, int axis);
 
 // Whether dimension `dim` of parameter `v` can be sharded along `axis` besides the other axes.
 bool param_cuts(const Sharding *s, const Value *v, int dim, int axis);
+// The same if its layout was `layout`, by axis.
+bool layout_cuts(const Sharding *s, const Value *v, const Sbp *layout, int dim, int axis);
 // The letter of `op` that is split if operand `i` is sharded along dimension `dim`; -1: it cannot
 // be.
 int letter_of_operand(const Sharding *s, const Op *op, int i, int dim, int axis);

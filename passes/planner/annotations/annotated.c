@@ -1,7 +1,7 @@
 // See annotated.h.
 //
 // Ops are found by node in a sorted list, values by name. Recursive functions follow a split:
-// follow_down from operands to results, follow_up back. Only `fix` sets splits; a split goes no
+// follow_down from operands to results, follow_up back. `fix` constrains splits; a split goes no
 // further than an op that has one already.
 
 #include "annotated.h"
@@ -16,6 +16,8 @@
 #include "ir/build.h"
 #include "ir/op.h"
 #include "sharding/assign.h"
+#include "sharding/constraints.h"
+#include "sharding/decide.h"
 
 // An op by its node, in the order of the graph.
 typedef struct NodeOp {
@@ -163,12 +165,11 @@ static bool splits_other(const Apply *p, const Op *op, int letter) {
 // Sets the op's split; returns whether it was open. A value may be resharded between the ops of a
 // node.
 static bool fix(Apply *p, Op *op, int letter, bool first) {
-  const Sharding *s = p->s;
+  Sharding *s = p->s;
   char name = dims_of(s, op)->letter[letter].name;
   p->n_fixed++;
   if (!s->decisions.fixed_by[op->id][p->axis]) {
-    op->split[p->axis] = name;
-    s->decisions.fixed_by[op->id][p->axis] = p->line;
+    constrain_split(s, op, p->axis, (char[]){name, 0}, p->line);
     return true;
   }
   // Only an op of the annotated value itself must follow.
@@ -228,15 +229,7 @@ static void cut_anew(Apply *p, Value *v, int dim) {
   value_set_name(cut, name);
   sharding_grow(s);
   // It has the layout of the old one along decided axes.
-  for (int a = 0; a < s->mesh->n_axes; a++) {
-    Sbp lies = s->decisions.layout[v->id][a];
-    const Dims *dims = dims_of(s, cut->def);
-    if (!s->decisions.final[a]) continue;
-    if (lies.kind == SBP_P) cut->def->split[a] = SPLIT_PARTIAL;
-    if (lies.kind == SBP_S)
-      cut->def->split[a] = dims->letter[dims->out[0].dim[lies.dim].letter[0]].name;
-    s->decisions.layout[cut->id][a] = lies;
-  }
+  decide_as_operand(s, cut->def);
   int letter = letter_of(p, cut->def, &dims_of(s, cut->def)->out[0], dim, &why);
   if (letter < 0)
     wrong(p, v->def, why);
@@ -269,8 +262,8 @@ static void lay_input(const Apply *p, const Value *v, int dim) {
   Sharding *s = p->s;
   if (v->def || v->role != ROLE_input || s->decisions.param[v->id][p->axis] != PARAM_open) return;
   if (!param_cuts(s, v, dim, p->axis)) return;
-  s->decisions.layout[v->id][p->axis] = (Sbp){.kind = SBP_S, .dim = dim};
-  s->decisions.param[v->id][p->axis] = PARAM_fixed;
+  char split = split_of((Sbp){.kind = SBP_S, .dim = dim});
+  constrain_layout(s, v, p->axis, (char[]){split, 0}, PARAM_fixed, NULL);
 }
 
 // For a node without ops: the op that produces the result now.
@@ -285,9 +278,8 @@ static void move_to(Apply *p, const Value *result) {
 
 // -- Nodes -------------------------------------------------------------------------------------
 
-static void keep_whole(const Apply *p, const Op *op) {
-  if (!p->s->decisions.fixed_by[op->id][p->axis])
-    p->s->decisions.fixed_by[op->id][p->axis] = p->line;
+static void keep_whole(const Apply *p, Op *op) {
+  if (!p->s->decisions.fixed_by[op->id][p->axis]) constrain_split(p->s, op, p->axis, "-", p->line);
 }
 
 static void lose(Apply *p) {
@@ -326,7 +318,7 @@ static void follow_splits(Apply *p) {
     int dim = 0;
     if (!value->result || value->axis[p->along].kind == SBP_S) continue;
     const Value *v = find_value(p, value->name, &dim);
-    const Op *op = v ? v->def : NULL;
+    Op *op = v ? v->def : NULL;
     if (v) move_to(p, v);
     while (op && !belongs(p, op) && annotated_between(op))
       op = op->in[0].value->def;
@@ -340,7 +332,7 @@ static void follow_splits(Apply *p) {
 // An op without operands runs on the ranks of its readers.
 static void assign(const Apply *p, Op *op) {
   if (p->s->decisions.assigned[op->id][p->axis] || op->n_in == 0) return;
-  assign_op(p->s, op, p->axis, ranks_new(p->s, p->axis, &p->node->stage, 1));
+  constrain_ranks(p->s, op, p->axis, ranks_new(p->s, p->axis, &p->node->stage, 1), NULL);
 }
 
 static void follow_stage(Apply *p) {

@@ -20,6 +20,7 @@
 #include "lua_graph.h"
 #include "pieces.h"
 #include "planner/saved/record.h"
+#include "sharding/decide.h"
 #include "simplify/split_classes.h"
 #include "unpack.h"
 
@@ -72,17 +73,8 @@ static int pin(lua_State *l) {
   plan_changed(p);
   sharding_add(p->s, pinned->def);
   // Along decided axes the pin has the layout of its value, which may be a partial sum.
-  Sharding *s = p->s;
-  Op *op = pinned->def;
-  for (int a = 0; a < s->mesh->n_axes; a++) {
-    Sbp layout = s->decisions.layout[v->id][a];
-    if (!s->decisions.final[a]) continue;
-    int letter = layout.kind == SBP_S ? letter_of_operand(s, op, 0, layout.dim, a) : -1;
-    if (layout.kind == SBP_P) op->split[a] = SPLIT_PARTIAL;
-    if (letter >= 0) op->split[a] = dims_of(s, op)->letter[letter].name;
-    s->decisions.layout[pinned->id][a] = split_gives(op, dims_of(s, op), 0, a);
-  }
-  plan_push(l, op, PLAN_OPS);
+  decide_as_operand(p->s, pinned->def);
+  plan_push(l, pinned->def, PLAN_OPS);
   return 1;
 }
 

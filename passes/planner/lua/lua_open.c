@@ -46,7 +46,10 @@ static int search(lua_State *l) {
                   "ops assigned to some of the ranks cannot be searched: in --plan stages come "
                   "first, pp=2,search=4");
   // The time and memory of the search do not count.
-  bool ok = search_axes(p->s, axis, n, sums, p->s->env.cluster, plan_line(l), &found, p->box.d);
+  const Loc *line = plan_line(l);
+  Chosen chosen;
+  bool ok = search_axes(p->s, &p->s->env, axis, n, sums, line, &chosen, &found, p->box.d);
+  if (ok) decide_chosen(p->s, &chosen, line);
   if (p->s->env.stats && found.n) searched_add(p->s->env.stats, &found);
   sandbox_spare(l, &began);
   return ok ? 0 : plan_quit(l);

@@ -13,6 +13,7 @@
 #include "lua_graph.h"
 #include "planner/saved/record.h"
 #include "schedule/names.h"
+#include "sharding/constraints.h"
 
 // -- Propagation of a split --------------------------------------------------------------------
 
@@ -158,7 +159,7 @@ static int op_order(lua_State *l) {
   if (op_part(o.first[o.n_first - 1]) == PART_update && op_part(o.then[0]) != PART_update)
     return FAIL(l, o.then[0]->loc, "%s cannot wait for an update, which comes after all gradients",
                 op_info[o.then[0]->kind].name);
-  vec_push(p->s->scratch, &p->s->constraints.orders, o);
+  constrain_order(p->s, o);
   // A saved plan repeats it.
   Record *r = p->s->record;
   if (!r) return 0;

@@ -131,7 +131,7 @@ static const char *letters_of(lua_State *l, int arg, const Op *op) {
 }
 
 // Adds the constraint that the op splits one of the letters.
-static int allow(lua_State *l, const Op *op, const char *letters, int axis) {
+static int allow(lua_State *l, Op *op, const char *letters, int axis) {
   const PlanProgram *p = program_of(l);
   ConstraintClaim more = {axis, letters, NULL, plan_line(l)};
   ConstraintClaims claims = op_contradiction(p->s, op, &more);
@@ -152,10 +152,7 @@ static int allow(lua_State *l, const Op *op, const char *letters, int axis) {
                                  "%s cannot split %s along %s besides the earlier constraints",
                                  op_info[op->kind].name, splits_text(p->box.arena, letters),
                                  p->s->mesh->axis[axis].name));
-  // The latest constraint is the first of the list.
-  Constraint *said = arena_one(p->s->scratch, Constraint);
-  *said = (Constraint){letters, more.line, p->s->constraints.op[op->id][axis]};
-  p->s->constraints.op[op->id][axis] = said;
+  constrain_split(p->s, op, axis, letters, more.line);
   return 0;
 }
 
@@ -169,8 +166,7 @@ void plan_say_split(lua_State *l, Op *op, char letter, int axis) {
     why = str_format(p->box.arena, "%s cannot split '%c' along %s besides the earlier constraints",
                      op_info[op->kind].name, letter, p->s->mesh->axis[axis].name);
   if (why) contradict(l, op->loc, &claims, "to split", why);
-  op->split[axis] = letter == '-' ? SPLIT_NONE : letter;
-  p->s->decisions.fixed_by[op->id][axis] = more.line;
+  constrain_split(p->s, op, axis, more.splits, more.line);
 }
 
 // op_trans(op, letter, axis): the op splits this letter; or one of a list, or any but "~k", as
@@ -250,9 +246,7 @@ void plan_say_ranks(lua_State *l, Op *op, int arg, int axis) {
     contradict(l, op->loc, &claims, "to split",
                str_format(p->box.arena, "%s cannot run on %s", name,
                           ranks_text(p->box.arena, ranks, along)));
-  // No contradiction: the op runs there.
-  assign_op(p->s, op, axis, ranks);
-  p->s->decisions.assigned_by[op->id][axis] = more.line;
+  constrain_ranks(p->s, op, axis, ranks, more.line);
 }
 
 // op_assign(op, ranks, axis): the op runs on this rank of the axis, or on the ranks of this list.
@@ -321,10 +315,7 @@ void plan_say_cut(lua_State *l, const Value *v, char split, int axis, ParamChoic
         str_format(p->box.arena, "'%s' cannot be split so along %s besides the earlier constraints",
                    v->label, p->s->mesh->axis[axis].name);
   if (why) contradict(l, plan_loc(v), &claims, "to split dimension", why);
-  // Later axes and constraints see it as the parameter's layout.
-  p->s->decisions.layout[v->id][axis] = lies_of(split);
-  p->s->decisions.param[v->id][axis] = given;
-  p->s->decisions.param_by[v->id][axis] = more.line;
+  constrain_layout(p->s, v, axis, more.splits, given, more.line);
 }
 
 // The dimensions in the list that is argument 2.
@@ -355,10 +346,7 @@ static int allow_cuts(lua_State *l, const Value *v, const char *splits, int axis
                                  v->label, splits_text(p->box.arena, splits),
                                  p->s->mesh->axis[axis].name,
                                  claims.n > 1 ? " besides the earlier constraints" : ""));
-  // The latest constraint is the first of the list.
-  Constraint *said = arena_one(p->s->scratch, Constraint);
-  *said = (Constraint){splits, more.line, p->s->constraints.value[v->id][axis]};
-  p->s->constraints.value[v->id][axis] = said;
+  constrain_layout(p->s, v, axis, splits, PARAM_fixed, more.line);
   return 0;
 }
 

@@ -10,6 +10,7 @@
 #include "ir/analysis/origin.h"
 #include "ir/op.h"
 #include "sections.h"
+#include "sharding/decide.h"
 
 // -- The clone -----------------------------------------------------------------------------------
 
@@ -21,18 +22,6 @@ typedef struct Guessing {
   uint32_t n_values;
 } Guessing;
 
-static void copy_value(Guessing *k, const Value *v, const Value *copy) {
-  const Sharding *s = k->of;
-  memcpy(k->copy.decisions.layout[copy->id], s->decisions.layout[v->id],
-         sizeof *s->decisions.layout);
-  memcpy(k->copy.decisions.param[copy->id], s->decisions.param[v->id], sizeof *s->decisions.param);
-  memcpy(k->copy.decisions.param_by[copy->id], s->decisions.param_by[v->id],
-         sizeof *s->decisions.param_by);
-  memcpy(k->copy.constraints.value[copy->id], s->constraints.value[v->id],
-         sizeof *s->constraints.value);
-  k->value[copy->id] = v;
-}
-
 // Clones the module, with the sharding of the graph.
 static void make_copy(Guessing *k) {
   const Sharding *s = k->of;
@@ -43,31 +32,20 @@ static void make_copy(Guessing *k) {
     if (other == s->g) break;
     g = g->next;
   }
-  k->copy = (Sharding){.g = g,
-                       .mesh = k->module->meshes,
-                       .scratch = s->scratch,
-                       .env.cluster = s->env.cluster,
-                       .first = s->first,
-                       .guessing = true};
-  sharding_grow(&k->copy);
-  memcpy(k->copy.decisions.final, s->decisions.final, sizeof s->decisions.final);
-  k->n_values = g->n_values;
+  k->copy = sharding_of_clone(s, g);
+  k->copy.guessing = true;
   // Values with ids from n_values on are additions of the programs.
+  k->n_values = g->n_values;
   k->value = arena_array(s->scratch, const Value *, g->n_values);
   for (int i = 0; i < g->n_params; i++)
-    copy_value(k, s->g->params[i], g->params[i]);
+    k->value[g->params[i]->id] = s->g->params[i];
   const Op *copy = g->first;
   for_each_op(op, s->g) {
-    memcpy(k->copy.decisions.fixed_by[copy->id], s->decisions.fixed_by[op->id],
-           sizeof *s->decisions.fixed_by);
-    memcpy(k->copy.constraints.op[copy->id], s->constraints.op[op->id], sizeof *s->constraints.op);
     for (int i = 0; i < op->n_out; i++)
-      copy_value(k, op->out[i], copy->out[i]);
+      k->value[copy->out[i]->id] = op->out[i];
     copy = copy->next;
   }
 }
-
-// -- Running the outer programs ------------------------------------------------------------------
 
 // -- Reading the prediction ----------------------------------------------------------------------
 
@@ -133,36 +111,9 @@ Outer *outer_guess(const Sharding *s) {
 
 // -- For the duration of a search ----------------------------------------------------------------
 
-// Sets splits and layouts along the outer axes.
-static void set_all(Sharding *s, const Outer *o, char (*split)[MAX_AXES], Sbp (*lies)[MAX_AXES]) {
-  for (int a = 0; a < MAX_AXES; a++) {
-    if (!o->axis[a]) continue;
-    for_each_op(op, s->g)
-      op->split[a] = split[op->id][a];
-    for (uint32_t i = 0; i < s->g->n_values; i++)
-      s->decisions.layout[i][a] = lies[i][a];
-  }
-}
-
-void outer_assume(Sharding *s, Outer *o) {
-  if (!o) return;
-  const Graph *g = s->g;
-  // Save them, for outer_forget.
-  o->was_split = arena_alloc_array(s->scratch, g->n_ops, sizeof *o->was_split);
-  o->was_lies = arena_copy(s->scratch, s->decisions.layout, g->n_values * sizeof *o->was_lies);
-  for_each_op(op, g)
-    memcpy(o->was_split[op->id], op->split, sizeof op->split);
-  set_all(s, o, o->split, o->lies);
+const Sharding *outer_assume(const Sharding *s, const Outer *o) {
+  Sharding *assumed = sharding_copy(s);
   for (int a = 0; a < MAX_AXES; a++)
-    if (o->axis[a]) s->decisions.final[a] = true;
-  s->outer = o;
-}
-
-void outer_forget(Sharding *s) {
-  const Outer *o = s->outer;
-  if (!o) return;
-  set_all(s, o, o->was_split, o->was_lies);
-  for (int a = 0; a < MAX_AXES; a++)
-    if (o->axis[a]) s->decisions.final[a] = false;
-  s->outer = NULL;
+    if (o->axis[a]) decide_axis(assumed, a, o->split, o->lies);
+  return assumed;
 }

@@ -7,9 +7,10 @@
 //
 // The time and memory that a search estimates are those of one rank, so they depend on outer axes.
 // The graph is cloned in its present state, its open axes are propagated, the outer programs
-// constrain the clone, and the search assumes the resulting layouts.  Afterwards these axes are
-// open again: the programs' real decisions follow from the result of the search.  They may differ
-// from the prediction, as ZeRO shards a free dimension of a weight, but shard equally much.
+// constrain the clone, and the search assumes the resulting layouts, in a copy of the decisions.
+// These axes stay open: the programs' real decisions follow from the result of the search.  They
+// may differ from the prediction, as ZeRO shards a free dimension of a weight, but shard equally
+// much.
 //
 // There is no prediction for time axes, which a search models itself (planner/search/lives.h); for
 // outer searches, which are not run; for stages; or if a program fails.  Then outer axes count as
@@ -26,14 +27,12 @@ typedef struct Outer {
   char (*split)[MAX_AXES]; // by op id
   Sbp (*lies)[MAX_AXES];   // by value id
   bool *parts; // by value id: a gradient that is sharded before accumulation over slices
-  char (*was_split)[MAX_AXES]; // the previous state, while the prediction is assumed
-  Sbp (*was_lies)[MAX_AXES];
 } Outer;
 
 // The prediction for the program that runs now; NULL if there is none.  In s->scratch.
 Outer *outer_guess(const Sharding *s);
-// Applies the prediction to the sharding, if there is one; and removes it.
-void outer_assume(Sharding *s, Outer *o);
-void outer_forget(Sharding *s);
+// Returns a copy of the sharding with the outer axes decided as predicted. Op.split of the graph
+// has the predicted splits; the caller restores it.
+const Sharding *outer_assume(const Sharding *s, const Outer *o);
 
 #endif

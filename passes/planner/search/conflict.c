@@ -16,7 +16,9 @@
 #include "ir/op.h"
 #include "problem.h"
 #include "sharding/constraints.h"
+#include "sharding/decide.h"
 #include "solved.h"
+#include "splits.h"
 
 enum { SECONDS_EACH = 2, SECONDS_ALL = 30, MAX_LINES = 64 };
 #define ANY_PLAN 1e9 // a gap that any plan is within
@@ -67,35 +69,22 @@ static const Constraint *said_without(const Conflict *c, const bool *kept, const
   return copy;
 }
 
-static void *copied(const Conflict *c, const void *at, uint32_t n, size_t size) {
-  return arena_copy(c->p->scratch, at, n * size);
-}
-
 // Returns the constraints without the removed lines. Also sets Op.split, which is in the graph.
-static Sharding *without(const Conflict *c, const bool *kept) {
-  Sharding *s = arena_copy(c->p->scratch, c->p->s, sizeof *s);
-  s->decisions.fixed_by = copied(c, s->decisions.fixed_by, s->n_ops, sizeof *s->decisions.fixed_by);
-  s->constraints.op = copied(c, s->constraints.op, s->n_ops, sizeof *s->constraints.op);
-  s->decisions.layout = copied(c, s->decisions.layout, s->n_values, sizeof *s->decisions.layout);
-  s->decisions.param = copied(c, s->decisions.param, s->n_values, sizeof *s->decisions.param);
-  s->constraints.value = copied(c, s->constraints.value, s->n_values, sizeof *s->constraints.value);
+static const Sharding *without(const Conflict *c, const bool *kept) {
+  Sharding *s = sharding_copy(c->p->s);
   for (int k = 0; k < c->p->n_axes; k++) {
     int a = c->p->axis[k];
     for_each_op(op, s->g) {
       s->constraints.op[op->id][a] = said_without(c, kept, s->constraints.op[op->id][a]);
       // A decision of a removed line is open again.
-      if (!is_out(c, kept, s->decisions.fixed_by[op->id][a])) continue;
-      s->decisions.fixed_by[op->id][a] = NULL;
-      op->split[a] = SPLIT_NONE;
+      if (is_out(c, kept, s->decisions.fixed_by[op->id][a])) reopen_split(s, op, a);
     }
     for (int i = 0; i < s->g->n_params; i++) {
       const Value *v = s->g->params[i];
       s->constraints.value[v->id][a] = said_without(c, kept, s->constraints.value[v->id][a]);
-      if (s->decisions.param[v->id][a] == PARAM_open ||
-          !is_out(c, kept, s->decisions.param_by[v->id][a]))
-        continue;
-      s->decisions.param[v->id][a] = PARAM_open;
-      s->decisions.layout[v->id][a] = (Sbp){.kind = SBP_B};
+      if (s->decisions.param[v->id][a] != PARAM_open &&
+          is_out(c, kept, s->decisions.param_by[v->id][a]))
+        reopen_layout(s, v, a);
     }
   }
   return s;
@@ -103,12 +92,9 @@ static Sharding *without(const Conflict *c, const bool *kept) {
 
 static bool is_possible(void *context, const bool *kept) {
   const Conflict *c = context;
-  const Graph *g = c->p->s->g;
   if (thread_seconds() > c->end) return true;
-  // The search sets splits in the graph; they are restored after.
-  char(*was)[MAX_AXES] = arena_alloc_array(c->p->scratch, g->n_ops, sizeof *was);
-  for_each_op(op, g)
-    memcpy(was[op->id], op->split, sizeof op->split);
+  // Op.split changes with the removed lines and under the choices; it is restored after.
+  SavedSplits before = splits_save(c->p->s);
   Problem p = problem_about(c->p, without(c, kept));
   // Only a proof that there is no plan refutes the set.
   p.options = (SolverOptions){.seconds = SECONDS_EACH, .gap = ANY_PLAN};
@@ -117,8 +103,7 @@ static bool is_possible(void *context, const bool *kept) {
     SolverResult found = search_any(&p);
     possible = found.choice || found.status != SOLVER_infeasible;
   }
-  for_each_op(op, g)
-    memcpy(op->split, was[op->id], sizeof op->split);
+  splits_restore(&before);
   return possible;
 }
 

@@ -75,8 +75,8 @@ static double cheapest_way(Problem *p, const Type *whole, const Layout *from, co
 // route that it takes without the cast.
 static double widened_seconds(Problem *p, const Type *whole, const Layout *from, const Layout *to,
                               Moves moves) {
-  bool adds = dtype_narrow(whole->dtype) &&
-              !kernel_exists(OP_reduce_scatter, p->s->env.target, whole->dtype);
+  bool adds =
+      dtype_narrow(whole->dtype) && !kernel_exists(OP_reduce_scatter, p->env->target, whole->dtype);
   // Only the axes that are reduced change.
   const Layout *sum = from;
   for (int a = 0; a < from->n_axes && adds; a++)

@@ -115,7 +115,7 @@ static void explain_node(const Problem *p, const SolverProblem *problem, int nod
     all[k] = with(p, problem, node, k);
   qsort(all, (size_t)n->choices.n, sizeof *all, by_cost);
   // The title: the node, and the ops that it decides.
-  strbuf_addf(out, "%s: %s", p->s->env.about ? "otherwise" : "search",
+  strbuf_addf(out, "%s: %s", p->env->about ? "otherwise" : "search",
               n->v ? value_text(a, n->v) : op_info[n->op->kind].name);
   if (n->shared) strbuf_add(out, ", for all that read it");
   if (n->op) strbuf_addf(out, ", %s", loc_comment(a, n->op->loc));
@@ -155,7 +155,7 @@ const char *search_explain(const Problem *p, const SolverProblem *problem, const
                            const int *choice) {
   StrBuf b = {.arena = p->scratch};
   int n = 0;
-  const Op *about = p->s->env.about;
+  const Op *about = p->env->about;
   for (int i = 0; i < p->nodes.n && n < MAX_EXPLAINED; i++) {
     const Node *node = &p->nodes.at[i];
     // A value is named by its label or its text, an op as op_is_meant accepts it.

@@ -60,7 +60,7 @@ OpWork kernel_work(const Problem *p, const Op *op) {
     if (is_there(p, op->out[i])) written += bytes;
   }
   // An op that the target does not run in 16 bits reads and writes f32.
-  if (must_widen(op, p->s->env.target)) {
+  if (must_widen(op, p->env->target)) {
     w.narrow = false;
     read = wide_bytes(op, true);
     written = wide_bytes(op, false);
@@ -132,7 +132,7 @@ double kernel_seconds(const Problem *p, const Op *op, const OpWork *work) {
   Cut cut = op_cut(op, dims_of(p->s, op));
   double times = cut_in_time(p, op, time_cut, &cut);
   double seconds = times * work_seconds(p->c, work, &cut);
-  return must_widen(op, p->s->env.target) ? seconds + casts_seconds(p, op, times) : seconds;
+  return must_widen(op, p->env->target) ? seconds + casts_seconds(p, op, times) : seconds;
 }
 
 double whole_seconds(const Problem *p, const Op *op) {

@@ -157,7 +157,7 @@ static int64_t find_wants(Maker *k, const Lived *l, const Share *made, Wants *wa
 // slice is whole only while it is sharded.
 static bool add_pinned(Maker *k, const Lived *l) {
   const Value *v = k->value[l->id];
-  const Outer *outer = k->p->s->outer;
+  const Outer *outer = k->p->outer;
   const Share *made = share_made(k->shares, v), *update = for_update(k, v);
   if (!outer || !outer->parts[v->id] || l->from || !made || !update) return false;
   // The sum has the produced layout, except along axes that outer programs shard it along.

@@ -288,7 +288,7 @@ Solved search_solve(Problem *p) {
   double before = 0;
   // A lower bound of the seconds of a step, without a memory limit, and with every reduction hidden
   // that can be. Above the best known step it ends the search.
-  if (p->s->env.worth > 0) {
+  if (p->env->worth > 0) {
     SolverProblem free = problem_with(p, NULL, NULL, SOLVER_NO_LIMIT);
     SolverOptions options = p->options;
     options.work = fmin(options.work, LEAST_WORK);
@@ -297,7 +297,7 @@ Solved search_solve(Problem *p) {
     SolverResult r = solver_solve(p->scratch, &free, &options);
     before = r.work;
     double least = r.has_bound ? (double)r.bound * p->unit : 0;
-    if (least > p->s->env.worth)
+    if (least > p->env->worth)
       return (Solved){.result = {.status = SOLVER_infeasible}, .bound = true, .work = before};
   }
   const Memory *m = p->lives ? memory_of(p, p->lives) : NULL;

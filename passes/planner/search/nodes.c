@@ -144,13 +144,19 @@ static void add_splits(Problem *p, Node *n, Choice *c, int k) {
 static void add_lies(Problem *p, Node *n, Choice *c, int k);
 
 static void add_pair(Problem *p, Node *n, Choice *c, int k, Sbp lies, Sbp back) {
-  int axis = p->axis[k];
-  Sbp *now = &p->s->decisions.layout[n->v->id][axis], before = *now;
-  c->lies[axis] = lies;
-  c->back[axis] = back;
-  *now = back.kind == SBP_S ? back : lies; // read by param_cuts
+  c->lies[p->axis[k]] = lies;
+  c->back[p->axis[k]] = back;
   add_lies(p, n, c, k + 1);
-  *now = before;
+}
+
+// Sets the layout of a parameter, or of its states if they are sharded, with the choice along the
+// first `k` axes.
+static void layout_so_far(const Problem *p, const Value *v, const Choice *c, int k, Sbp *out) {
+  memcpy(out, p->s->decisions.layout[v->id], MAX_AXES * sizeof *out);
+  for (int i = 0; i < k; i++) {
+    int axis = p->axis[i];
+    out[axis] = c->back[axis].kind == SBP_S ? c->back[axis] : c->lies[axis];
+  }
 }
 
 static bool is_trained(const Problem *p, const Value *v) {
@@ -181,7 +187,8 @@ static void add_param(Problem *p, Node *n, Choice *c, int k) {
   int axis = p->axis[k], n_before = n->choices.n;
   const Value *v = n->v;
   const Constraint *said = p->s->constraints.value[v->id][axis];
-  Sbp lies = p->s->decisions.layout[v->id][axis];
+  Sbp lies = p->s->decisions.layout[v->id][axis], so_far[MAX_AXES];
+  layout_so_far(p, v, c, k, so_far);
   bool open = p->s->decisions.param[v->id][axis] == PARAM_open;
   bool may_be_whole = open ? said_allows(said, '-') : sbp_equal(lies, whole);
   // `keeps`: states that are sharded while the weight is replicated are still to be added.
@@ -190,7 +197,7 @@ static void add_param(Problem *p, Node *n, Choice *c, int k) {
   // A dimension of length 1 only if a constraint names it.
   bool is_cut = v->role == ROLE_weight || v->role == ROLE_input || said;
   for (int dim = 0; dim < v->type->rank && is_cut; dim++) {
-    if ((v->type->dim[dim] == 1 && !said) || !param_cuts(p->s, v, dim, axis)) continue;
+    if ((v->type->dim[dim] == 1 && !said) || !layout_cuts(p->s, v, so_far, dim, axis)) continue;
     if (open && said_allows(said, split_of(slice(dim))))
       add_pair(p, n, c, k, slice(dim), slice(dim));
     if (!keeps || !may_keep(p, v, dim, axis)) continue;

@@ -54,7 +54,9 @@ typedef struct Pair {
 } Pair;
 
 typedef struct Problem {
-  Sharding *s;
+  const Sharding *s; // constraints and decisions; those of outer axes may be assumed (outer.h)
+  const SearchEnv *env;
+  const struct Outer *outer; // the assumptions, or NULL
   Arena *scratch;
   const Cluster *c;
   Transitions *prices, *joined; // joined: with collectives that have no start latency
@@ -89,7 +91,7 @@ typedef struct Problem {
 } Problem;
 
 // Returns the same problem under other constraints, without nodes and edges.
-Problem problem_about(const Problem *p, Sharding *s);
+Problem problem_about(const Problem *p, const Sharding *s);
 void nodes_make(Problem *p);
 void edges_make(Problem *p);
 // Makes both. False if a node has no choice at all, which the solver does not accept.

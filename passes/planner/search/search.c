@@ -2,7 +2,7 @@
 //
 // search_axes, at the end, has the steps in order: prices, live ranges (lives.h), the assumed
 // shardings of outer programs (outer.h), choices (nodes.c) and their costs (edges.c), the solver,
-// repeated while copies do not fit (memory_refine.c), and the choices written into the program.
+// repeated while copies do not fit (memory_refine.c), and the choices as splits and layouts.
 
 #include "cost/cost.h"
 #include "ir/analysis/origin.h"
@@ -22,7 +22,19 @@
 enum { SECONDS = 120 }; // for the solver, if its work takes longer than expected
 #define GAP 1e-4        // accepted gap: prices are not that exact
 
-// -- Writing choices into ops ------------------------------------------------------------------
+// -- Choices as splits -------------------------------------------------------------------------
+
+SavedSplits splits_save(const Sharding *s) {
+  SavedSplits saved = {s->g, arena_alloc_array(s->scratch, s->g->n_ops, sizeof *saved.split)};
+  for_each_op(op, s->g)
+    memcpy(saved.split[op->id], op->split, sizeof op->split);
+  return saved;
+}
+
+void splits_restore(const SavedSplits *saved) {
+  for_each_op(op, saved->g)
+    memcpy(op->split, saved->split[op->id], sizeof op->split);
+}
 
 // Whether all readers in the model take the parameter in its layout along the axis.
 static bool taken_so(const Problem *p, const Value *v, Sbp lies, int axis) {
@@ -38,8 +50,10 @@ static const Choice *chosen(const Problem *p, int node, const int *choice) {
   return &p->nodes.at[node].choices.at[choice[node]];
 }
 
-static void write_all(const Problem *p, const int *choice, const Loc *why) {
+// Finds the splits and layouts under the choice of each node. Op.split has them in the meantime.
+static void find_chosen(const Problem *p, const int *choice, Chosen *out) {
   const Graph *g = p->s->g;
+  const Decisions *d = &p->s->decisions;
   // An op of the model has the chosen split of its node.
   for_each_op(op, g) {
     if (p->op_node[op->id] < 0) continue;
@@ -47,7 +61,7 @@ static void write_all(const Problem *p, const int *choice, const Loc *why) {
     for (int i = 0; i < p->n_axes; i++) {
       int axis = p->axis[i];
       op->split[axis] = c->split[axis];
-      if (!p->s->decisions.fixed_by[op->id][axis]) p->s->decisions.fixed_by[op->id][axis] = why;
+      out->op[op->id][axis] = !d->fixed_by[op->id][axis];
     }
   }
   // A gradient op has the split that was priced: the letter that its op of the model splits, or
@@ -63,9 +77,9 @@ static void write_all(const Problem *p, const int *choice, const Loc *why) {
       int axis = p->axis[i];
       char split = op->split[axis];
       bool known = split != SPLIT_NONE || of->split[axis] == SPLIT_NONE;
-      if (known && !p->s->decisions.fixed_by[op->id][axis] &&
+      if (known && !d->fixed_by[op->id][axis] &&
           said_allows(p->s->constraints.op[op->id][axis], split ? split : '-'))
-        p->s->decisions.fixed_by[op->id][axis] = why;
+        out->op[op->id][axis] = true;
       else
         op->split[axis] = left[axis];
     }
@@ -78,19 +92,20 @@ static void write_all(const Problem *p, const int *choice, const Loc *why) {
     for (int k = 0; k < p->n_axes && node >= 0; k++) {
       const Choice *c = chosen(p, node, choice);
       int axis = p->axis[k];
-      if (p->s->decisions.param[v->id][axis] == PARAM_open) {
-        p->s->decisions.layout[v->id][axis] = c->lies[axis];
-        p->s->decisions.param[v->id][axis] =
-            taken_so(p, v, c->lies[axis], axis) ? PARAM_fixed : PARAM_stored;
+      if (d->param[v->id][axis] == PARAM_open) {
+        out->layout[v->id][axis] = c->lies[axis];
+        out->param[v->id][axis] = taken_so(p, v, c->lies[axis], axis) ? PARAM_fixed : PARAM_stored;
       }
-      split_update(p, v, c->back[axis], axis, why);
+      split_update(p, v, c->back[axis], axis, out);
     }
   }
+  for_each_op(op, g)
+    memcpy(out->split[op->id], op->split, sizeof op->split);
 }
 
 // -- Solving -----------------------------------------------------------------------------------
 
-Problem problem_about(const Problem *p, Sharding *s) {
+Problem problem_about(const Problem *p, const Sharding *s) {
   Problem again = *p;
   again.s = s;
   memset(&again.nodes, 0, sizeof again.nodes);
@@ -115,7 +130,7 @@ static const int *does_not_fit(const Problem *p, const SolverResult *r, const Lo
              (double)p->memory, p->c->n_kinds ? "the smallest device" : "a device", p->c->name);
   if (r->has_moment)
     diag_note(d, why, "each needs at least %s bytes", solver_cost_text(p->scratch, r->needed));
-  if (proven && !p->s->env.tried) search_conflict(p, d);
+  if (proven && !p->env->tried) search_conflict(p, d);
   return NULL;
 }
 
@@ -140,22 +155,22 @@ void searched_add(SearchStats *sum, const SearchStats *more) {
 // amounts of memory.
 static const Lives *known_lives(const Problem *p) {
   const Sharding *s = p->s;
-  LifetimeCache here = {.arena = s->scratch}, *known = s->env.lives ? s->env.lives : &here;
+  LifetimeCache here = {.arena = s->scratch}, *known = p->env->lives ? p->env->lives : &here;
   if (s->g != s->g->module->graphs) return NULL;
   if (known->lives) return known->lives;
-  Lives *lives = known->lives = lives_of(s->g->module, s->env.target, p->slices, known->arena);
+  Lives *lives = known->lives = lives_of(s->g->module, p->env->target, p->slices, known->arena);
   if (lives) lives->timed = timed_find(s->g, p->slices, known->arena);
   return lives;
 }
 
 // Whether alternatives are wanted besides the answer: only for the factoring that is taken.
 static bool wants_others(const Problem *p) {
-  return p->s->env.lives && p->s->env.lives->others && !p->s->env.tried;
+  return p->env->lives && p->env->lives->others && !p->env->tried;
 }
 
 static void note_answer(const Problem *p, const Solved *solved, const SearchStats *found,
                         Answer *known) {
-  SolutionCache *all = p->s->env.solutions;
+  SolutionCache *all = p->env->solutions;
   if (!all || (all->known && !known)) return;
   int n = p->nodes.n;
   Answer a = {.n_nodes = n, .searched = *found};
@@ -169,7 +184,7 @@ static void note_answer(const Problem *p, const Solved *solved, const SearchStat
 
 // Returns the chosen alternative of each node; NULL, with an error reported, if there is none.
 static const int *solve(Problem *p, SearchStats *out, const Loc *why, Diag *d) {
-  Sharding *s = p->s;
+  const SearchEnv *env = p->env;
   if (!choices_make(p)) {
     // Constraints and splits of other axes leave an op or a parameter no choice.
     for (int i = 0; i < p->nodes.n; i++) {
@@ -181,18 +196,18 @@ static const int *solve(Problem *p, SearchStats *out, const Loc *why, Diag *d) {
       diag_note(d, n->op ? n->op->loc : n->v->loc, "this one");
       break;
     }
-    if (!p->s->env.tried) search_conflict(p, d);
+    if (!env->tried) search_conflict(p, d);
     return NULL;
   }
   // The answer found when this factoring was tried.
-  SolutionCache *all = s->env.solutions;
+  SolutionCache *all = env->solutions;
   bool is_known = all && all->known && all->next < all->all.n;
   Answer *known = is_known ? &all->all.at[all->next++] : NULL;
   if (known && known->n_nodes != p->nodes.n) BUG("a factoring asks something else the second time");
   bool anew = !known || wants_others(p);
   const int *choice = anew ? NULL : known->choice;
   // It is solved again for its alternatives, to write the problem, or to explain it.
-  if (anew || s->env.problem_file || s->env.explain) {
+  if (anew || env->problem_file || env->explain) {
     Solved solved = search_solve(p);
     const SolverResult *r = &solved.result;
     *out = (SearchStats){.n = 1, .status = r->status, .step = solved.step, .gap = r->gap};
@@ -205,31 +220,28 @@ static const int *solve(Problem *p, SearchStats *out, const Loc *why, Diag *d) {
     out->n_edges = p->pairs.n;
     for (int i = 0; i < p->nodes.n; i++)
       out->n_choices += p->nodes.at[i].choices.n;
-    if (s->env.problem_file && !solver_write(&solved.problem, s->env.problem_file, d)) return NULL;
+    if (env->problem_file && !solver_write(&solved.problem, env->problem_file, d)) return NULL;
     if (!r->choice) return does_not_fit(p, r, why, d);
     if (anew) choice = r->choice;
-    if (s->env.explain) out->explained = search_explain(p, &solved.problem, s->env.explain, choice);
+    if (env->explain) out->explained = search_explain(p, &solved.problem, env->explain, choice);
     if (anew) note_answer(p, &solved, out, known);
   } else {
     *out = known->searched;
   }
-  // Kernels were priced under splits of ops that are still open: these are open again.
-  for (int i = 0; i < p->nodes.n && !s->env.about; i++) {
-    const Node *n = &p->nodes.at[i];
-    for (int k = 0; n->op && k < p->n_axes; k++)
-      if (!s->decisions.fixed_by[n->op->id][p->axis[k]]) n->op->split[p->axis[k]] = SPLIT_NONE;
-  }
   return choice;
 }
 
-bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *c, const Loc *why,
-                 SearchStats *out, Diag *d) {
-  Problem p = {.s = s, .scratch = s->scratch, .c = c, .axis = axis, .n_axes = n, .slices = 1};
+bool search_axes(const Sharding *s, const SearchEnv *env, const int *axis, int n, bool sums,
+                 const Loc *why, Chosen *out_chosen, SearchStats *out, Diag *d) {
+  const Cluster *c = env->cluster;
+  Problem p = {.env = env, .scratch = s->scratch, .c = c, .axis = axis, .n_axes = n, .slices = 1};
+  p.s = s;
   p.sums = sums;
-  p.memory = s->env.memory ? s->env.memory : c->memory > 0 ? (int64_t)c->memory : SOLVER_NO_LIMIT;
-  p.routed = s->env.routed;
+  p.memory = env->memory ? env->memory : c->memory > 0 ? (int64_t)c->memory : SOLVER_NO_LIMIT;
+  p.routed = env->routed;
   p.options = (SolverOptions){
-      .seconds = SECONDS, .work = s->env.work ? (double)s->env.work : SEARCH_WORK, .gap = GAP};
+      .seconds = SECONDS, .work = env->work ? (double)env->work : SEARCH_WORK, .gap = GAP};
+  *out_chosen = chosen_new(s, axis, n);
   if (s->guessing) return true;
   if (!cost_known(c))
     return diag_error(
@@ -256,11 +268,15 @@ bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *
   // Prices of transfers that start together with others.
   const Cluster *joined = cluster_without_starts(s->scratch, c);
   p.joined = transitions_new(s->g->module, joined, s->scratch);
-  outer_assume(s, outer_guess(s));
+  // Splits of ops change while choices are priced, and along outer axes while these are assumed.
+  SavedSplits before = splits_save(s);
+  p.outer = outer_guess(s);
+  if (p.outer) p.s = outer_assume(s, p.outer);
   const int *choice = solve(&p, out, why, d);
-  outer_forget(s);
-  if (!choice) return false;
-  if (s->env.about) return true;
-  write_all(&p, choice, why);
+  splits_restore(&before);
+  if (!choice || env->about) return choice != NULL;
+  p.s = s;
+  find_chosen(&p, choice, out_chosen);
+  splits_restore(&before);
   return true;
 }

@@ -30,7 +30,7 @@
 
 #include "base/vec.h"
 #include "cluster/cluster.h"
-#include "sharding/sharding.h"
+#include "sharding/decide.h"
 #include "solver/solver.h"
 
 // Number of best factorings of the ranks to compare: search prices rank them, but may be slightly
@@ -87,13 +87,15 @@ typedef struct SolutionCache {
 void searched_add(SearchStats *sum, const SearchStats *more);
 
 // Searches these axes; the other axes (propagate.h) stay undecided. `why` is the line that asks for
-// it. False, with an error reported, if nothing fits into memory.
-bool search_axes(Sharding *s, const int *axis, int n, bool sums, const Cluster *c, const Loc *why,
-                 SearchStats *out, Diag *d);
+// it. The search decides nothing: decide_chosen (decide.h) applies its choices. Op.split is its
+// scratch space, and has its old contents when the search returns. False, with an error reported,
+// if nothing fits into memory.
+bool search_axes(const Sharding *s, const SearchEnv *env, const int *axis, int n, bool sums,
+                 const Loc *why, Chosen *out_chosen, SearchStats *out, Diag *d);
 
 // Returns the estimated step time of each alternative split of the ops with this name, under a
 // decided plan that otherwise stays the same. NULL: no op has that name, or the question is not
 // supported.
-const char *search_otherwise(Sharding *s, const char *what);
+const char *search_otherwise(const Sharding *s, const char *what);
 
 #endif

@@ -1,10 +1,20 @@
-// Choices written into ops: the splits of an op, of its gradient and of a weight's update
-// (Op.split) under a choice of a node.
+// Choices as splits: those of an op, of its gradient and of a weight's update under a choice of a
+// node. Kernels and layouts are priced by Op.split, so each choice is tried there; the splits from
+// before a search are saved, and restored at its end.
 
 #ifndef SEARCH_SPLITS_H
 #define SEARCH_SPLITS_H
 
 #include "problem.h"
+
+// The splits of all ops.
+typedef struct SavedSplits {
+  const Graph *g;
+  char (*split)[MAX_AXES]; // by op id
+} SavedSplits;
+
+SavedSplits splits_save(const Sharding *s);
+void splits_restore(const SavedSplits *saved);
 
 // Sets Op.split of the op to that choice, until the next call.
 void choose_split(const Problem *p, const Node *n, const Choice *c);
@@ -15,7 +25,7 @@ void gradients_find(Problem *p);
 void choose_gradient_split(const Problem *p, Op *op, const Op *of);
 
 // Sets the splits of the weight's update ops along the axis to the layout of its states, as far as
-// programs allow; `why` is the line that asks for it.
-void split_update(const Problem *p, const Value *v, Sbp states, int axis, const Loc *why);
+// programs allow, and marks these ops in `out`.
+void split_update(const Problem *p, const Value *v, Sbp states, int axis, Chosen *out);
 
 #endif

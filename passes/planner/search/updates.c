@@ -48,12 +48,11 @@ static Updatings updatings_of(const Problem *p, const Value *v) {
   return all;
 }
 
-// Sets the op's split, unless constraints forbid it. `why`: a line that may set it again.
-static bool split_at(const Problem *p, const Updating *u, Sbp states, int axis, const Loc *why) {
+// Sets the op's split, unless constraints forbid it.
+static bool split_at(const Problem *p, const Updating *u, Sbp states, int axis) {
   Op *op = u->op;
   const Dims *dims = dims_of(p->s, op);
-  const Loc *fixed = p->s->decisions.fixed_by[op->id][axis];
-  if (fixed && fixed != why) return false;
+  if (p->s->decisions.fixed_by[op->id][axis]) return false;
   // The letter of the dimension that the states are sharded along; -1: it has none.
   const Term *t = u->operand < 0 ? &dims->out[0] : &dims->in[u->operand];
   bool has_letter = states.kind == SBP_S && states.dim < t->rank && t->dim[states.dim].n;
@@ -65,11 +64,10 @@ static bool split_at(const Problem *p, const Updating *u, Sbp states, int axis, 
   return true;
 }
 
-void split_update(const Problem *p, const Value *v, Sbp states, int axis, const Loc *why) {
+void split_update(const Problem *p, const Value *v, Sbp states, int axis, Chosen *out) {
   Updatings all = updatings_of(p, v);
   for (int i = 0; i < all.n; i++)
-    if (split_at(p, &all.at[i], states, axis, why))
-      p->s->decisions.fixed_by[all.at[i].op->id][axis] = why;
+    if (split_at(p, &all.at[i], states, axis)) out->op[all.at[i].op->id][axis] = true;
 }
 
 // -- Costs -------------------------------------------------------------------------------------
@@ -93,7 +91,7 @@ void price_weight(Problem *p, Node *n) {
       char before[MAX_AXES];
       memcpy(before, u->op->split, sizeof before);
       for (int a = 0; a < p->n_axes; a++)
-        split_at(p, u, n->choices.at[k].back[p->axis[a]], p->axis[a], NULL);
+        split_at(p, u, n->choices.at[k].back[p->axis[a]], p->axis[a]);
       n->cost[k] += cost_of(p, kernel_seconds(p, u->op, &work));
       // Axes over which its result is a partial sum: part of the norm.
       for (int a = 0; a < p->n_axes && u->operand >= 0; a++)

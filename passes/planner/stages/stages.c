@@ -19,6 +19,7 @@
 #include "placing.h"
 #include "rows.h"
 #include "sharding/assign.h"
+#include "sharding/decide.h"
 
 enum { SECONDS = 10, MAX_RUNS = 160, MANY_RANKS = 12 };
 
@@ -171,14 +172,13 @@ static void write_input(const Placing *p, Value *v) {
     v->layout = before;
     return;
   }
-  p->s->decisions.layout[v->id][p->axis] = (Sbp){.kind = SBP_S};
-  p->s->decisions.param[v->id][p->axis] = PARAM_fixed;
+  decide_layout(p->s, v, p->axis, (Sbp){.kind = SBP_S}, PARAM_fixed, NULL);
 }
 
 // An op with an undecided split runs on all ranks.
 static void hold(Sharding *s, Op *op, int axis) {
   if (s->constraints.op[op->id][axis] && !s->decisions.assigned[op->id][axis])
-    assign_op(s, op, axis, NULL);
+    assign_op(s, op, axis, NULL, NULL);
 }
 
 static void write_all(const Placing *p) {
@@ -187,15 +187,13 @@ static void write_all(const Placing *p) {
     int unit = op_part(op) == PART_forward ? p->units.of_op[op->id] : UNIT_none;
     hold(p->s, op, p->axis);
     if (unit < 0) continue;
-    assign_op(p->s, op, p->axis, ranks_of(p, op, &p->run[p->run_of[unit]]));
-    p->s->decisions.assigned_by[op->id][p->axis] = p->why;
+    assign_op(p->s, op, p->axis, ranks_of(p, op, &p->run[p->run_of[unit]]), p->why);
     // The ranks of a stage share its rows.
     int letter = rows_letter(p->s, p->rows, op);
     const Dims *dims = dims_of(p->s, op);
     if (op_ranks(op, p->axis) == 1 || letter < 0 || !split_legal(op, dims, letter, p->axis))
       continue;
-    op->split[p->axis] = dims->letter[letter].name;
-    p->s->decisions.fixed_by[op->id][p->axis] = p->why;
+    decide_split(p->s, op, p->axis, dims->letter[letter].name, p->why);
   }
   // Parameters follow their readers; inputs are read in shards.
   for (int i = 0; i < g->n_params; i++)
@@ -234,15 +232,13 @@ static void place_as_first(Sharding *s, int axis, const Loc *why) {
     hold(s, op, axis);
     if (!same || s->decisions.assigned[op->id][axis] || op->split[axis] != SPLIT_NONE) continue;
     if (!s->first->decisions.placed_op[same->id][axis]) continue;
-    assign_op(s, op, axis, s->first->decisions.ranks[same->id][axis]);
-    s->decisions.assigned_by[op->id][axis] = why;
+    assign_op(s, op, axis, s->first->decisions.ranks[same->id][axis], why);
     // It has the same split, if that is legal here.
     int letter = dims_find(dims_of(s, op), same->split[axis]);
     if (same->split[axis] == SPLIT_NONE || letter < 0 ||
         !split_legal(op, dims_of(s, op), letter, axis))
       continue;
-    op->split[axis] = same->split[axis];
-    s->decisions.fixed_by[op->id][axis] = why;
+    decide_split(s, op, axis, same->split[axis], why);
   }
 }
 
@@ -372,7 +368,7 @@ bool stages_place(Sharding *s, int axis, const StageOptions *wish, const Loc *wh
   if (s->first) {
     const struct Placed *placed = &s->first->decisions.placed[axis];
     place_as_first(s, axis, why);
-    s->decisions.placed[axis] = *placed;
+    assign_placed(s, axis, placed, NULL);
     *out = (Stages){.n = placed->n_stages, .size = placed->size};
     return true;
   }
@@ -398,8 +394,9 @@ bool stages_place(Sharding *s, int axis, const StageOptions *wish, const Loc *wh
   if (s->env.explain) out->searched.explained = placing_explain(&p, s->env.explain);
   if (chunks) p.run = on;
   write_all(&p);
-  s->decisions.placed[axis] = (struct Placed){why, out->n, out->size};
+  bool *on_stages = arena_array(s->scratch, bool, s->g->n_ops);
   for_each_op(op, s->g)
-    s->decisions.placed_op[op->id][axis] = p.units.of_op[op->id] >= 0;
+    on_stages[op->id] = p.units.of_op[op->id] >= 0;
+  assign_placed(s, axis, &(struct Placed){why, out->n, out->size}, on_stages);
   return true;
 }
