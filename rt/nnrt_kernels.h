@@ -48,6 +48,24 @@ int nnrt_copy(void *y, const void *x, int64_t bytes);
 #undef NNRT_T
 #undef NNRT_NAME
 
+// Hyper-parameters of optimizers.  A struct has the attributes of its row of ops.def, in the order
+// of the braces there.
+typedef struct NnrtSgdMomentum {
+  double momentum, dampening, weight_decay;
+  bool nesterov;
+} NnrtSgdMomentum;
+typedef struct NnrtAdam {
+  double beta1, beta2, eps, weight_decay;
+  bool decoupled; // AdamW: the decay shrinks the weight
+  bool onnx;      // eps joins the uncorrected root
+} NnrtAdam;
+typedef struct NnrtAdagrad {
+  double lr_decay, eps, weight_decay;
+} NnrtAdagrad;
+typedef struct NnrtLamb {
+  double beta1, beta2, eps, weight_decay;
+} NnrtLamb;
+
 // One kernel for many tensors (multi-tensor apply), on GPUs only: the operation `batch`.  Tensor i
 // has sizes[i] elements. out and in concatenate the results and the operands of the single kernels:
 // of adam, out is w, m, v of the first tensor, then those of the second; in is w, g, m, v, lr,
@@ -59,18 +77,15 @@ NnrtPrep *nnrt_sgd_batch_prep_f32(int64_t n, const int64_t *sizes, NnrtDtype nar
                                   double weight_decay);
 int nnrt_sgd_batch_f32(NnrtPrep *p, void *const *out, const void *const *in);
 NnrtPrep *nnrt_sgd_momentum_batch_prep_f32(int64_t n, const int64_t *sizes, NnrtDtype narrow,
-                                           double momentum, double dampening, double weight_decay,
-                                           bool nesterov);
+                                           const NnrtSgdMomentum *hyper);
 int nnrt_sgd_momentum_batch_f32(NnrtPrep *p, void *const *out, const void *const *in);
-NnrtPrep *nnrt_adam_batch_prep_f32(int64_t n, const int64_t *sizes, NnrtDtype narrow, double beta1,
-                                   double beta2, double eps, double weight_decay, bool decoupled,
-                                   bool onnx);
+NnrtPrep *nnrt_adam_batch_prep_f32(int64_t n, const int64_t *sizes, NnrtDtype narrow,
+                                   const NnrtAdam *hyper);
 int nnrt_adam_batch_f32(NnrtPrep *p, void *const *out, const void *const *in);
 NnrtPrep *nnrt_adagrad_batch_prep_f32(int64_t n, const int64_t *sizes, NnrtDtype narrow,
-                                      double lr_decay, double eps, double weight_decay);
+                                      const NnrtAdagrad *hyper);
 int nnrt_adagrad_batch_f32(NnrtPrep *p, void *const *out, const void *const *in);
-NnrtPrep *nnrt_lamb_batch_prep_f32(int64_t n, const int64_t *sizes, double beta1, double beta2,
-                                   double eps, double weight_decay);
+NnrtPrep *nnrt_lamb_batch_prep_f32(int64_t n, const int64_t *sizes, const NnrtLamb *hyper);
 int nnrt_lamb_batch_f32(NnrtPrep *p, void *const *out, const void *const *in);
 NnrtPrep *nnrt_lamb_apply_batch_prep_f32(int64_t n, const int64_t *sizes, NnrtDtype narrow);
 int nnrt_lamb_apply_batch_f32(NnrtPrep *p, void *const *out, const void *const *in);
@@ -161,22 +176,21 @@ NNRT_PAD(i64, int64_t)
 #undef NNRT_PAD
 
 // Optimizers: one pass over n elements.  lr, gscale and step (updates done before) point to one
-// number each.
+// number each.  The hyper-parameters of each are a struct, read before the call returns.
 int nnrt_sgd_f32(float *w2, const float *w, const float *g, const float *lr, const float *gscale,
                  int64_t n, double weight_decay);
 int nnrt_sgd_momentum_f32(float *w2, float *m2, const float *w, const float *g, const float *m,
                           const float *lr, const float *gscale, const int64_t *step, int64_t n,
-                          double momentum, double dampening, double weight_decay, bool nesterov);
+                          const NnrtSgdMomentum *hyper);
 int nnrt_adam_f32(float *w2, float *m2, float *v2, const float *w, const float *g, const float *m,
                   const float *v, const float *lr, const float *gscale, const int64_t *step,
-                  int64_t n, double beta1, double beta2, double eps, double weight_decay,
-                  bool decoupled, bool onnx);
+                  int64_t n, const NnrtAdam *hyper);
 int nnrt_adagrad_f32(float *w2, float *s2, const float *w, const float *g, const float *s,
                      const float *lr, const float *gscale, const int64_t *step, int64_t n,
-                     double lr_decay, double eps, double weight_decay);
+                     const NnrtAdagrad *hyper);
 int nnrt_lamb_f32(float *direction, float *m2, float *v2, const float *w, const float *g,
                   const float *m, const float *v, const float *gscale, const int64_t *step,
-                  int64_t n, double beta1, double beta2, double eps, double weight_decay);
+                  int64_t n, const NnrtLamb *hyper);
 // w_square and direction_square: |w|^2 and |direction|^2 of the whole tensors
 int nnrt_lamb_apply_f32(float *w2, const float *w, const float *direction, const float *w_square,
                         const float *direction_square, const float *lr, int64_t n);

@@ -46,6 +46,7 @@ static void push_args(Call *c, const Op *op, const Box *box) {
     case ARG_from: push(c, &ffi_type_sint64, &box->start[arg->i]); break;
     case ARG_all: push(c, &ffi_type_sint64, &box->whole[arg->i]); break;
     case ARG_ranks: BUG("a collective is no single rank's kernel");
+    case ARG_struct: push_pointer(c, kernel_struct(arg, c->arena)); break;
     }
   }
 }

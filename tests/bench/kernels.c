@@ -288,12 +288,13 @@ static void optimizers(int64_t n) {
   snprintf(text, sizeof text, "%.1f million", (double)n * 1e-6);
   double t, pass = 4.0 * (double)n;
   if (wanted("adam")) {
-    BEST(t, nnrt_adam_f32(w, m, v, w, g, m, v, &lr, &scale, &step, n, 0.9, 0.999, 1e-8, 0.01, true,
-                          false));
+    const NnrtAdam adam = {0.9, 0.999, 1e-8, 0.01, .decoupled = true};
+    BEST(t, nnrt_adam_f32(w, m, v, w, g, m, v, &lr, &scale, &step, n, &adam));
     line("adam", text, t, 0, 7 * pass);
   }
   if (wanted("sgd")) {
-    BEST(t, nnrt_sgd_momentum_f32(w, m, w, g, m, &lr, &scale, &step, n, 0.9, 0, 0, false));
+    const NnrtSgdMomentum momentum = {.momentum = 0.9};
+    BEST(t, nnrt_sgd_momentum_f32(w, m, w, g, m, &lr, &scale, &step, n, &momentum));
     line("sgd_momentum", text, t, 0, 5 * pass);
   }
   if (wanted("sum_squares")) {

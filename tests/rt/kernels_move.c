@@ -320,10 +320,10 @@ static void optimizers_in_place(void **state) {
   float *w2 = results(n), *m2 = results(n), *v2 = results(n);
   for (int64_t i = 0; i < n; i++)
     v[i] = v[i] * v[i];
+  const NnrtAdam adam = {0.9, 0.99, 1e-8, 0.1, .decoupled = true};
+  const NnrtSgdMomentum momentum = {0.9, 0, 0.1, .nesterov = true};
   omp_set_num_threads(1);
-  assert_int_equal(nnrt_adam_f32(w2, m2, v2, w, g, m, v, &lr, &scale, &step, n, 0.9, 0.99, 1e-8,
-                                 0.1, true, false),
-                   0);
+  assert_int_equal(nnrt_adam_f32(w2, m2, v2, w, g, m, v, &lr, &scale, &step, n, &adam), 0);
   double *want = zeros(n);
   for (int64_t i = 0; i < n; i++) {
     double d = (double)g[i] * 0.5, mi = 0.9 * (double)m[i] + 0.1 * d;
@@ -333,16 +333,12 @@ static void optimizers_in_place(void **state) {
   }
   assert_near("adam", w2, want, n, 1e-6);
   omp_set_num_threads(3);
-  assert_int_equal(
-      nnrt_adam_f32(w, m, v, w, g, m, v, &lr, &scale, &step, n, 0.9, 0.99, 1e-8, 0.1, true, false),
-      0);
+  assert_int_equal(nnrt_adam_f32(w, m, v, w, g, m, v, &lr, &scale, &step, n, &adam), 0);
   assert_same_bits("adam w", w, w2, bytes);
   assert_same_bits("adam m", m, m2, bytes);
   assert_same_bits("adam v", v, v2, bytes);
-  assert_int_equal(nnrt_sgd_momentum_f32(w2, m2, w, g, m, &lr, &scale, &step, n, 0.9, 0, 0.1, true),
-                   0);
-  assert_int_equal(nnrt_sgd_momentum_f32(w, m, w, g, m, &lr, &scale, &step, n, 0.9, 0, 0.1, true),
-                   0);
+  assert_int_equal(nnrt_sgd_momentum_f32(w2, m2, w, g, m, &lr, &scale, &step, n, &momentum), 0);
+  assert_int_equal(nnrt_sgd_momentum_f32(w, m, w, g, m, &lr, &scale, &step, n, &momentum), 0);
   assert_same_bits("sgd_momentum w", w, w2, bytes);
   assert_same_bits("sgd_momentum m", m, m2, bytes);
   assert_int_equal(nnrt_zero(v, (int64_t)bytes), 0);
