@@ -33,23 +33,17 @@ void nnrt_prep_free(NnrtPrep *p); // NULL is fine
 int nnrt_zero(void *y, int64_t bytes);
 int nnrt_copy(void *y, const void *x, int64_t bytes);
 
-// Floating-point types
-#define NNRT_T          float
-#define NNRT_NAME(name) nnrt_##name##_f32
-#include "nnrt_kernels_float.h"
-#undef NNRT_T
-#undef NNRT_NAME
-#define NNRT_T          uint16_t
-#define NNRT_NAME(name) nnrt_##name##_bf16
-#include "nnrt_kernels_float.h"
-#undef NNRT_NAME
-#define NNRT_NAME(name) nnrt_##name##_f16
-#include "nnrt_kernels_float.h"
-#undef NNRT_T
-#undef NNRT_NAME
-
-// Hyper-parameters of optimizers.  A struct has the attributes of its row of ops.def, in the order
-// of the braces there.
+// Attributes as structs: the fields have the order of the braces in the row of ops.def.
+typedef struct NnrtGather {
+  int64_t axis, batch;
+  bool embedding;
+} NnrtGather;
+typedef struct NnrtBatchNormBack {
+  int64_t axis;
+  double eps;
+  int64_t count;
+} NnrtBatchNormBack;
+// Hyper-parameters of optimizers
 typedef struct NnrtSgdMomentum {
   double momentum, dampening, weight_decay;
   bool nesterov;
@@ -65,6 +59,21 @@ typedef struct NnrtAdagrad {
 typedef struct NnrtLamb {
   double beta1, beta2, eps, weight_decay;
 } NnrtLamb;
+
+// Floating-point types
+#define NNRT_T          float
+#define NNRT_NAME(name) nnrt_##name##_f32
+#include "nnrt_kernels_float.h"
+#undef NNRT_T
+#undef NNRT_NAME
+#define NNRT_T          uint16_t
+#define NNRT_NAME(name) nnrt_##name##_bf16
+#include "nnrt_kernels_float.h"
+#undef NNRT_NAME
+#define NNRT_NAME(name) nnrt_##name##_f16
+#include "nnrt_kernels_float.h"
+#undef NNRT_T
+#undef NNRT_NAME
 
 // One kernel for many tensors (multi-tensor apply), on GPUs only: the operation `batch`.  Tensor i
 // has sizes[i] elements. out and in concatenate the results and the operands of the single kernels:
@@ -143,8 +152,7 @@ int nnrt_cumsum_i64(int64_t *y, const int64_t *x, int64_t rank, const int64_t *s
 #define NNRT_GATHER(size)                                                                          \
   int nnrt_gather_##size(void *y, const void *x, const void *at, int64_t x_rank,                   \
                          const int64_t *x_shape, int64_t at_rank, const int64_t *at_shape,         \
-                         int64_t width, int64_t axis, int64_t batch, bool embedding, int64_t from, \
-                         int64_t all);
+                         int64_t width, const NnrtGather *attrs, int64_t from, int64_t all);
 NNRT_BY_SIZE(NNRT_GATHER)
 #undef NNRT_GATHER
 // Shape

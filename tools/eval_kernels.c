@@ -13,12 +13,13 @@
 // Arguments of a C call as they are collected.
 typedef struct Call {
   int n;
-  ffi_type *type[MAX_TERMS + MAX_RESULTS + 2 * MAX_KERNEL_ARGS];
-  void *value[MAX_TERMS + MAX_RESULTS + 2 * MAX_KERNEL_ARGS];
+  ffi_type *type[MAX_KERNEL_PARAMS];
+  void *value[MAX_KERNEL_PARAMS];
   Arena *arena; // owns the targets of `value`
 } Call;
 
 static void push(Call *c, ffi_type *type, const void *bytes) {
+  if (c->n == MAX_KERNEL_PARAMS) BUG("a kernel has more than %d parameters", MAX_KERNEL_PARAMS);
   c->type[c->n] = type;
   c->value[c->n++] = arena_copy(c->arena, bytes, type->size);
 }

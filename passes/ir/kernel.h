@@ -17,7 +17,9 @@
 
 #include "ir/op.h"
 
-enum { MAX_KERNEL_ARGS = 16 };
+// MAX_KERNEL_PARAMS limits all parameters of a kernel: results, operands and arguments.  A row with
+// more takes its attributes as a struct.
+enum { MAX_KERNEL_ARGS = 16, MAX_KERNEL_PARAMS = 12 };
 
 typedef struct KernelArg {
   enum {
