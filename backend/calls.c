@@ -184,6 +184,15 @@ static const char *arg_text(Writer *w, const Op *op, const KernelArg *arg) {
     start_text(w, op_boxed(op), (int)arg->i, &whole);
     return str_format(w->arena, "%" PRId64, whole);
   case ARG_ranks: return str_format(w->arena, "r, %d", group_number(w->p, op_mesh(op), &arg->axes));
+  case ARG_struct: {
+    StrBuf b = {.arena = w->arena};
+    strbuf_addf(&b, "&(%s){", arg->s);
+    for (int i = 0; i < arg->n; i++)
+      strbuf_addf(&b, "%s.%s = %s", i ? ", " : "", arg->field[i].name,
+                  arg_text(w, op, &arg->field[i]));
+    strbuf_add(&b, "}");
+    return b.at;
+  }
   }
   return NULL;
 }

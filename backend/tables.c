@@ -161,7 +161,7 @@ static int64_t whole_batch(const Program *p) {
   const Graph *g = p->train.g;
   for (int i = 0; i < g->n_params; i++) {
     const Value *v = g->params[i];
-    if (!value_has_rows(v)) continue;
+    if (!value_has_batch(v)) continue;
     return v->type->dim[0] * (v->layout ? layout_parts(v->layout, 0) : 1);
   }
   return 1;

@@ -14,7 +14,7 @@ set(FRONTEND_FILES
   onnx_parameters.c
   onnx_read.c
   onnx_report.c
-  onnx_rows.c
+  onnx_batch_first.c
   onnx_shape.c
   onnx_skeleton.c
   onnx_tensor.c

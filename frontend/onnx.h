@@ -25,9 +25,9 @@ typedef struct OnnxFindings {
 typedef struct OnnxOptions {
   int64_t batch;         // 0: not given
   const char *batch_dim; // NULL: the dim_param shared by all inputs' axis 0, else axis 0
-  // Rows are dimension 0 in data: an input or output with the batch in another dimension gets it
-  // first, and the model a transpose.
-  bool rows_first;
+  // The batch is dimension 0 in data: an input or output with the batch in another dimension gets
+  // it first, and the model a transpose.
+  bool batch_first;
   const char *const *dims; // "NAME=VALUE", n_dims of them
   int n_dims;
   const char *external_data_dir; // another folder for external data, or NULL

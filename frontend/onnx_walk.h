@@ -94,9 +94,9 @@ bool onnx_inputs(Import *im, OnnxInput *inputs, int *n_inputs);
 // Returns the first dimension of an output's declared type that has the batch's symbol, or -1.
 int onnx_declared_batch(const Import *im, const Onnx__ValueInfoProto *output, const Type *type);
 
-// onnx_rows.c, for OnnxOptions.rows_first: returns the value of a new parameter with the dimensions
-// in the model's order; and an output's value with the batch in dimension 0, given its position in
-// the model's value.
+// onnx_batch_first.c, for OnnxOptions.batch_first: returns the value of a new parameter with the
+// dimensions in the model's order; and an output's value with the batch in dimension 0, given its
+// position in the model's value.
 Value *onnx_input(Import *im, const OnnxInput *input);
 Value *onnx_output(Import *im, const Onnx__ValueInfoProto *output, Value *v, BatchDim batch_at);
 

@@ -247,7 +247,7 @@ bool nnrt_checkpoint_load(const Checkpoints *c, NnrtRank *r, int64_t step, DataO
     ok = load_tensors(&f, r, step, path, w);
     // Older checkpoints lack some of these texts.
     *out_order = (DataOrder){.seed = int_text(&f, "seed", 0),
-                             .rows = int_text(&f, "rows", 0),
+                             .samples = int_text(&f, "rows", 0),
                              .first = step,
                              .read = int_text(&f, "rows_read", -1),
                              .length = int_text(&f, "row_tokens", 0),
@@ -288,7 +288,7 @@ static void list_contents(Writer *wr, const NnrtProgram *p, int64_t step, const 
   add_text(wr, nnrt_must_format("shuffle"),
            order->shuffle ? nnrt_must_format("%lld", (long long)order->shuffle_seed)
                           : nnrt_must_format("none"));
-  add_text(wr, nnrt_must_format("rows"), nnrt_must_format("%lld", (long long)order->rows));
+  add_text(wr, nnrt_must_format("rows"), nnrt_must_format("%lld", (long long)order->samples));
   add_text(wr, nnrt_must_format("rows_read"), nnrt_must_format("%lld", (long long)order->read));
   // Without tokens, or with a constant learning rate, there is nothing to save.
   if (order->length)

@@ -1,10 +1,10 @@
-// Rows of data for inputs.
+// Samples of a data set for inputs.  A sample is a row of its file.
 //
-// Row i of a step is sample number n + i, if the steps before it read n samples.  A sample is row
-// (n + i) modulo the number of rows, mapped by the permutation of its epoch if data is shuffled.
-// The row is a function of seed, epoch and sample, never of rank.  Rows of several files are
-// concatenated. A rank copies only the rows of its own shard of an input, and touches no other part
-// of the mapped files.
+// Sample i of a step is read number n + i, if the steps before it read n samples: sample (n + i)
+// modulo the number of samples, mapped by the permutation of its epoch if data is shuffled.  It is
+// a function of seed, epoch and read number, never of rank.  Samples of several files are
+// concatenated.  A rank copies only the samples of its own shard of an input, and touches no other
+// part of the mapped files.
 
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +42,7 @@ static bool assign(Data *d, const Flag *files, const char *flag, bool tokens, Wh
       return false;
     }
     Source *s = &d->source[at];
-    // Files of one input are all rows or all tokens.
+    // Files of one input are all arrays of samples or all streams of tokens.
     if (s->n_shards && s->tokens != tokens)
       return why(w, "--%s %s: input '%s' is given both as rows and as tokens", flag, pair,
                  s->input->name);
@@ -53,7 +53,8 @@ static bool assign(Data *d, const Flag *files, const char *flag, bool tokens, Wh
   return true;
 }
 
-// Checks a flat stream, which becomes rows of T; a remainder of a file shorter than T is left out.
+// Checks a flat stream, which becomes samples of T tokens; a remainder of a file shorter than T is
+// left out.
 static bool check_tokens(const Source *s, Shard *shard, const char *flag, Why *w) {
   const NnrtTensor *t = s->input;
   const Npy *a = &shard->npy;
@@ -68,10 +69,10 @@ static bool check_tokens(const Source *s, Shard *shard, const char *flag, Why *w
         w,
         "--%s %s=%s: a stream of tokens is one dimension of u8, u16, u32, i32 or i64; this is %s",
         flag, t->name, shard->path, nnrt_shape_text(a->dtype, a->dim, a->rank).at);
-  // A row is as long as the input's second dimension.
-  shard->rows = a->dim[0] / t->dim[1];
-  shard->row_bytes = t->dim[1] * nnrt_dtype_size(a->dtype);
-  if (shard->rows > 0) return true;
+  // A sample is as long as the input's second dimension.
+  shard->samples = a->dim[0] / t->dim[1];
+  shard->sample_bytes = t->dim[1] * nnrt_dtype_size(a->dtype);
+  if (shard->samples > 0) return true;
   return why(w, "--%s %s=%s: %lld tokens do not fill one row of %lld", flag, t->name, shard->path,
              (long long)a->dim[0], (long long)t->dim[1]);
 }
@@ -84,15 +85,15 @@ static bool converts(const NnrtTensor *t, NnrtDtype file) {
          (file == NNRT_i32 || file == NNRT_u16 || file == NNRT_u8);
 }
 
-// Returns the number of positions along dimension 0 for each row of data; 0: the input has no rows.
-static int64_t places_of_row(const NnrtTensor *t, int64_t batch) {
-  bool rows = t->rank > 0 && !t->every_step && t->dim[0] % batch == 0;
-  return rows ? t->dim[0] / batch : 0;
+// Returns the number of positions along dimension 0 for each sample; 0: the input has no samples.
+static int64_t places_of_sample(const NnrtTensor *t, int64_t batch) {
+  bool samples = t->rank > 0 && !t->every_step && t->dim[0] % batch == 0;
+  return samples ? t->dim[0] / batch : 0;
 }
 
-// Returns the number of rows in a file for an input with `each` positions per row: [rows x each,
-// …], or [rows, each, …]; -1: it has another shape.
-static int64_t rows_of_file(const NnrtTensor *t, int64_t each, const Npy *a) {
+// Returns the number of samples in a file for an input with `each` positions per sample:
+// [samples x each, …], or [samples, each, …]; -1: it has another shape.
+static int64_t samples_of_file(const NnrtTensor *t, int64_t each, const Npy *a) {
   int more = a->rank - t->rank; // 1 if the positions have a dimension of their own
   bool fits = more == 0 ? a->dim[0] % each == 0 : more == 1 && each > 1 && a->dim[1] == each;
   for (int i = 1; fits && i < t->rank; i++)
@@ -110,13 +111,13 @@ static const char *labels_hint(const NnrtTensor *t, const Npy *a) {
   return "\nhint: labels are numbers of classes: numpy's argmax makes them of one-hot rows";
 }
 
-static bool check_rows(const Source *s, Shard *shard, const char *flag, Why *w) {
+static bool check_samples(const Source *s, Shard *shard, const char *flag, Why *w) {
   const NnrtTensor *t = s->input;
   const Npy *a = &shard->npy;
   bool batched = s->each > 0;
-  int64_t rows = batched ? rows_of_file(t, s->each, a) : 0;
-  // An input without rows has exactly the shape of its file.
-  bool fits = batched ? rows >= 0 : a->rank == t->rank;
+  int64_t samples = batched ? samples_of_file(t, s->each, a) : 0;
+  // An input without samples has exactly the shape of its file.
+  bool fits = batched ? samples >= 0 : a->rank == t->rank;
   for (int i = 0; !batched && fits && i < t->rank; i++)
     fits = a->dim[i] == t->dim[i];
   // The element type.
@@ -125,7 +126,7 @@ static bool check_rows(const Source *s, Shard *shard, const char *flag, Why *w) 
                nnrt_dtype_name(t->dtype), nnrt_dtype_name(a->dtype),
                *labels_hint(t, a) ? labels_hint(t, a) : "\nhint: convert it with numpy's astype");
   // The shape.
-  if (rows < 0 && s->each > 1)
+  if (samples < 0 && s->each > 1)
     return why(w,
                "--%s %s=%s: the input is %s, the file %s; a row of data has %lld of its first "
                "dimension: [rows*%lld] or [rows,%lld]",
@@ -136,14 +137,14 @@ static bool check_rows(const Source *s, Shard *shard, const char *flag, Why *w) 
     return why(w, "--%s %s=%s: the input is %s, the file %s%s%s", flag, t->name, shard->path,
                nnrt_tensor_text(t).at, nnrt_shape_text(a->dtype, a->dim, a->rank).at,
                batched ? "; all but the first dimension must be equal" : "", labels_hint(t, a));
-  shard->row_bytes = nnrt_dtype_size(a->dtype) * (batched ? s->each : 1);
+  shard->sample_bytes = nnrt_dtype_size(a->dtype) * (batched ? s->each : 1);
   for (int i = batched ? 1 : 0; i < t->rank; i++)
-    shard->row_bytes *= t->dim[i];
-  shard->rows = rows;
+    shard->sample_bytes *= t->dim[i];
+  shard->samples = samples;
   if (!batched && s->n_shards > 1)
     return why(w, "--%s %s=%s: the input has no rows, and is one file, not %d", flag, t->name,
                shard->path, s->n_shards);
-  if (batched && shard->rows == 0)
+  if (batched && shard->samples == 0)
     return why(w, "--%s %s=%s: there are no rows", flag, t->name, shard->path);
   return true;
 }
@@ -154,12 +155,12 @@ bool nnrt_data_open(Data *d, const NnrtProgram *p, const NnrtGraph *g, const Fla
   d->source = nnrt_must_alloc((size_t)g->n_tensors * sizeof *d->source);
   bool has_batch = false;
   int64_t first_dim = 0;
-  // An input with one position per row has the batch as its first dimension.
+  // An input with one position per sample has the batch as its first dimension.
   for (int i = 0; i < g->n_tensors; i++)
     if (g->tensors[i].role == NNRT_input) {
       const NnrtTensor *t = &g->tensors[i];
       d->source[d->n++].input = t;
-      has_batch |= places_of_row(t, p->batch) == 1;
+      has_batch |= places_of_sample(t, p->batch) == 1;
       if (t->rank > 0 && !t->every_step && !first_dim) first_dim = t->dim[0];
     }
   // A graph for evaluation may take smaller batches.
@@ -178,23 +179,23 @@ bool nnrt_data_open(Data *d, const NnrtProgram *p, const NnrtGraph *g, const Fla
     if (!s->n_shards)
       return why(w, "no data for input '%s' %s\nhint: --%s %s=FILE.npy", t->name,
                  nnrt_tensor_text(t).at, input_flag, t->name);
-    s->each = places_of_row(t, d->batch);
-    // The rows of the files are concatenated.
+    s->each = places_of_sample(t, d->batch);
+    // The samples of the files are concatenated.
     for (int k = 0; k < s->n_shards; k++) {
       Shard *shard = &s->shard[k];
       bool open = s->tokens ? nnrt_tokens_open(&shard->npy, shard->path, w)
                             : nnrt_npy_open(&shard->npy, shard->path, w);
       if (!open) return why(w, "--%s %s=%s: %s", flag, t->name, shard->path, w->text);
-      bool fits = s->tokens ? check_tokens(s, shard, flag, w) : check_rows(s, shard, flag, w);
+      bool fits = s->tokens ? check_tokens(s, shard, flag, w) : check_samples(s, shard, flag, w);
       if (!fits) return false;
-      shard->first = s->rows;
-      s->rows += shard->rows;
+      shard->first = s->samples;
+      s->samples += shard->samples;
     }
-    // All inputs with rows have the same number of them.
-    if (d->rows && s->rows && s->rows != d->rows)
+    // All inputs with samples have the same number of them.
+    if (d->samples && s->samples && s->samples != d->samples)
       return why(w, "--%s %s=%s: this has %lld rows, an input before it %lld", flag, t->name,
-                 s->shard[0].path, (long long)s->rows, (long long)d->rows);
-    if (s->rows) d->rows = s->rows;
+                 s->shard[0].path, (long long)s->samples, (long long)d->samples);
+    if (s->samples) d->samples = s->samples;
     if (s->tokens) d->length = t->dim[1];
   }
   return true;
@@ -217,7 +218,7 @@ static int64_t integer_at(const uint8_t *p, NnrtDtype t, bool swapped) {
   uint16_t u16;
   uint32_t u32;
   uint64_t u64;
-  // Unaligned: rows of a file begin anywhere.
+  // Unaligned: samples of a file begin anywhere.
   switch (nnrt_dtype_size(t)) {
   case 1: return *p;
   case 2: memcpy(&u16, p, 2); return swapped ? __builtin_bswap16(u16) : u16;
@@ -286,21 +287,21 @@ static bool put_elements(NnrtRank *r, char *to, const NnrtTensor *input, const S
   return true;
 }
 
-int64_t nnrt_rows_read(const Data *d, const DataOrder *order, int64_t step) {
+int64_t nnrt_samples_read(const Data *d, const DataOrder *order, int64_t step) {
   return order->read + (step - order->first) * d->batch;
 }
 
-Data nnrt_data_rows(const Data *d, int64_t first, int64_t n) {
+Data nnrt_data_samples(const Data *d, int64_t first, int64_t n) {
   Data part = *d;
-  part.rows = n;
+  part.samples = n;
   part.source = nnrt_must_alloc((size_t)d->n * sizeof *part.source);
   memcpy(part.source, d->source, (size_t)d->n * sizeof *part.source);
   for (int i = 0; i < d->n; i++) {
     Source *s = &part.source[i];
-    if (!s->rows) continue;
-    // The files stay open; only the range of rows is narrower.
+    if (!s->samples) continue;
+    // The files stay open; only the range of samples is narrower.
     s->skip += first;
-    s->rows = n;
+    s->samples = n;
   }
   return part;
 }
@@ -308,32 +309,33 @@ Data nnrt_data_rows(const Data *d, int64_t first, int64_t n) {
 // A position along dimension 0 of a source, in its file.
 typedef struct Place {
   const Shard *shard;
-  int64_t row; // in the shard
+  int64_t sample; // in the shard
   const uint8_t *at;
 } Place;
 
 // Finds position `i` of the batch.
 static Place find_place(const NnrtFed *fed, const Source *s, int64_t i) {
   const DataOrder *order = fed->order;
-  // The row is a function of the sample's number: every rank computes the same.
-  int64_t row = 0;
-  if (s->rows) {
-    int64_t sample = nnrt_rows_read(fed->data, order, fed->step) + i / s->each;
-    row = sample % s->rows;
-    if (order->shuffle) row = nnrt_shuffled(row, s->rows, order->shuffle_seed, sample / s->rows);
+  // The sample is a function of the number of reads before it: every rank computes the same.
+  int64_t sample = 0;
+  if (s->samples) {
+    int64_t read = nnrt_samples_read(fed->data, order, fed->step) + i / s->each;
+    sample = read % s->samples;
+    if (order->shuffle)
+      sample = nnrt_shuffled(sample, s->samples, order->shuffle_seed, read / s->samples);
   }
-  // Files are in the order of their first rows: a binary search for the one that holds the row.
-  int64_t wanted = s->skip + row;
+  // Files are in the order of their first samples: a binary search for the one that holds it.
+  int64_t wanted = s->skip + sample;
   int low = 0, high = s->n_shards; // the result is one of low … high - 1
   while (high - low > 1) {
     int middle = low + (high - low) / 2;
     *(s->shard[middle].first <= wanted ? &low : &high) = middle;
   }
   const Shard *shard = &s->shard[low];
-  Place place = {.shard = shard, .row = s->skip + row - shard->first};
-  place.at = shard->npy.data + place.row * shard->row_bytes;
-  // Several positions of an input may belong to one row.
-  if (s->rows) place.at += i % s->each * (shard->row_bytes / s->each);
+  Place place = {.shard = shard, .sample = wanted - shard->first};
+  place.at = shard->npy.data + place.sample * shard->sample_bytes;
+  // Several positions of an input may belong to one sample.
+  if (s->samples) place.at += i % s->each * (shard->sample_bytes / s->each);
   return place;
 }
 
@@ -345,14 +347,14 @@ bool nnrt_data_feed(const NnrtFed *fed, NnrtRank *r, Why *w) {
     if (!s->n_shards || !nnrt_part_here(r, t, &part)) continue;
     // A pipeline has a slot per micro-batch in flight.
     char *to = r->slab + t->offset + (t->slots ? r->micro % t->slots * t->stride : 0);
-    int64_t first_dim = s->rows ? 1 : 0; // the dimensions from here on belong to one row
+    int64_t first_dim = s->samples ? 1 : 0; // the dimensions from here on belong to one sample
     Runs runs = nnrt_part_runs(t->rank - (int)first_dim, t->dim + first_dim, part.start + first_dim,
                                part.size + first_dim);
-    int64_t places = s->rows ? part.size[0] : 1;
+    int64_t places = s->samples ? part.size[0] : 1;
     int64_t to_size = nnrt_dtype_size(t->dtype);
     // Positions may be in different files, and within a position the shard is runs of elements.
     for (int64_t i = 0; i < places; i++) {
-      Place place = find_place(fed, s, s->rows ? part.start[0] + i : 0);
+      Place place = find_place(fed, s, s->samples ? part.start[0] + i : 0);
       int64_t from_size = nnrt_dtype_size(place.shard->npy.dtype);
       for (int64_t j = 0; j < runs.n; j++) {
         const uint8_t *from = place.at + nnrt_run_start(&runs, j) * from_size;
@@ -368,23 +370,23 @@ bool nnrt_data_feed(const NnrtFed *fed, NnrtRank *r, Why *w) {
 static char *add_first(char *notes, const NnrtFed *fed, const Source *s, int64_t value) {
   const NnrtTensor *t = s->input;
   int64_t n = 1; // elements of a position
-  for (int i = s->rows ? 1 : 0; i < t->rank; i++)
+  for (int i = s->samples ? 1 : 0; i < t->rank; i++)
     n *= t->dim[i];
-  for (int64_t i = 0; i < (s->rows ? fed->data->batch * s->each : 1); i++) {
+  for (int64_t i = 0; i < (s->samples ? fed->data->batch * s->each : 1); i++) {
     Place place = find_place(fed, s, i);
     const Npy *npy = &place.shard->npy;
     int64_t size = nnrt_dtype_size(npy->dtype), k = 0;
-    // The value was found on the device: search the rows of this batch again.
+    // The value was found on the device: search the samples of this batch again.
     while (k < n && integer_at(place.at + k * size, npy->dtype, npy->swapped) != value)
       k++;
     if (k == n) continue;
-    // Token files have no rows of their own: report the index of the token.
+    // Token files have no samples of their own: report the index of the token.
     if (s->tokens)
       return nnrt_must_append(notes, "\nnote: in '%s', token %lld of '%s' is %lld", t->name,
                               (long long)((place.at - npy->data) / size + k), place.shard->path,
                               (long long)value);
     return nnrt_must_append(notes, "\nnote: in '%s', row %lld of '%s' has %lld", t->name,
-                            (long long)place.row, place.shard->path, (long long)value);
+                            (long long)place.sample, place.shard->path, (long long)value);
   }
   return notes;
 }

@@ -1,16 +1,16 @@
-// Evaluation: the loss over all rows of --eval-input, in file order, and metrics.
+// Evaluation: the loss over all samples of --eval-input, in file order, and metrics.
 //
-// @eval is a graph of one batch (passes/train/eval_graph.c).  Its results are sums over the rows or
-// means over the batch, so that results of batches add up:
+// @eval is a graph of one batch (passes/train/eval_graph.c).  Its results are sums over the samples
+// or means over the batch, so that results of batches add up:
 //
-//     rows 0..7 | rows 8..15 | 16 17 18      batch 8: two whole ones, and 3 rows are left
+//     samples 0..7 | samples 8..15 | 16 17 18      batch 8: two whole ones, and 3 samples are left
 //
-//     loss           a mean over rows of equal weight: the mean of batches, the partial one weighted
-//     loss.batch     a mean over whole batches, as no row has a loss of its own: the rest is left out
-//     loss.sum.1 / loss.count.1     a mean over labels that count, which are not the same in each row
+//     loss           a mean over samples of equal weight: of batches, the partial one weighted
+//     loss.batch     a mean over whole batches, as no sample has a loss of its own
+//     loss.sum.1 / loss.count.1     a mean over labels that count, of which samples differ in number
 //     accuracy(y).right, .wrong     how many labels the metric counts
 //
-// The remaining rows are repeated until they fill a batch; see add_rows.
+// The remaining samples are repeated until they fill a batch; see add_samples.
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +32,7 @@ static const char *const eval_outputs[EVAL_right] = {"loss",         "loss.batch
                                                      "loss.sum.2",   "loss.sum.3",  "loss.count.1",
                                                      "loss.count.2", "loss.count.3"};
 
-bool nnrt_eval_couples_rows(const NnrtProgram *p) {
+bool nnrt_eval_couples_samples(const NnrtProgram *p) {
   return nnrt_find_tensor(&p->eval, NNRT_output, eval_outputs[EVAL_batch]) != NULL;
 }
 
@@ -71,18 +71,18 @@ static void take_eval(Trainer *t, int64_t index, double *out) {
     if (!t->eval_out.here[i]) out[i] = 0;
 }
 
-// Adds the sums over rows first … first + n - 1, fewer than a batch.  The batch repeats these rows
-// `times` times, and some of the first once more: their sums are subtracted.
-static void add_rows(Trainer *t, int64_t first, int64_t n, double *io_sum) {
-  Data rows = nnrt_data_rows(&t->run->eval_data, first, n);
-  int64_t times = rows.batch / n, more = rows.batch % n;
+// Adds the sums over samples first … first + n - 1, fewer than a batch.  The batch repeats these
+// samples `times` times, and some of the first once more: their sums are subtracted.
+static void add_samples(Trainer *t, int64_t first, int64_t n, double *io_sum) {
+  Data samples = nnrt_data_samples(&t->run->eval_data, first, n);
+  int64_t times = samples.batch / n, more = samples.batch % n;
   double out[NNRT_ANSWERS], of_more[NNRT_ANSWERS] = {0};
-  put_eval(t, &rows, 0);
+  put_eval(t, &samples, 0);
   take_eval(t, 0, out);
-  free(rows.source);
-  t->r->fed = NULL; // `rows` is out of scope after this
-  // The rows that are repeated once more often are themselves fewer than a batch.
-  if (more) add_rows(t, first, more, of_more);
+  free(samples.source);
+  t->r->fed = NULL; // `samples` is out of scope after this
+  // The samples that are repeated once more often are themselves fewer than a batch.
+  if (more) add_samples(t, first, more, of_more);
   for (int k = 0; k < NNRT_ANSWERS; k++)
     io_sum[k] += (out[k] - of_more[k]) / (double)times;
 }
@@ -93,12 +93,12 @@ static void say_no_labels(const Trainer *t) {
                  "hint: look at --eval-input, and at the loss's ignore_index");
 }
 
-// Returns the loss over all rows in file order; over whole batches only if rows are coupled.
+// Returns the loss over all samples in file order; over whole batches only if samples are coupled.
 Evaluation nnrt_evaluate(Trainer *t) {
   const Data *d = &t->run->eval_data;
-  int64_t batches = d->rows / d->batch, left = d->rows % d->batch;
+  int64_t batches = d->samples / d->batch, left = d->samples % d->batch;
   double sum[NNRT_ANSWERS] = {0};
-  if (nnrt_eval_couples_rows(t->p)) left = 0;
+  if (nnrt_eval_couples_samples(t->p)) left = 0;
   // Whole batches: the answer of each comes `depth` batches later.
   int64_t depth = nnrt_device_depth(t->r);
   double out[NNRT_ANSWERS];
@@ -109,7 +109,7 @@ Evaluation nnrt_evaluate(Trainer *t) {
     for (int k = 0; k < NNRT_ANSWERS; k++)
       sum[k] += out[k];
   }
-  if (left) add_rows(t, batches * d->batch, left, sum);
+  if (left) add_samples(t, batches * d->batch, left, sum);
   // The sums of all ranks that report a result are exchanged once, at the end.
   int64_t later = 0; // a signal is for the next step
   if (!nnrt_agree(t, &later, &t->eval_out, sum))
@@ -140,7 +140,7 @@ bool nnrt_evaluate_only(Trainer *t) {
   if (is_root(t)) {
     // The result itself goes to standard output, and to the log if there is one.
     char *text = nnrt_eval_text(&e);
-    printf("%s  of %lld rows\n", text, (long long)run->eval_data.rows);
+    printf("%s  of %lld rows\n", text, (long long)run->eval_data.samples);
     fflush(stdout);
     free(text);
     ok = run->log.fd < 0 || nnrt_log_eval(&run->log, t->first, &e, &w) ||

@@ -85,13 +85,13 @@ static void compare_program(NnrtRun *run) {
                      2);
 }
 
-// Steps and batches are counted by rows.
-static void compare_rows(NnrtRun *run) {
-  Terms rows = {0};
-  nnrt_terms_add(&rows, "the number of rows", "%lld", (long long)run->data.rows);
-  nnrt_terms_add(&rows, "the number of rows for evaluation", "%lld",
-                 (long long)run->eval_data.rows);
-  nnrt_ranks_compare(run, &rows, "all ranks need the same data", 1);
+// Steps and batches are counted by samples.
+static void compare_samples(NnrtRun *run) {
+  Terms samples = {0};
+  nnrt_terms_add(&samples, "the number of rows", "%lld", (long long)run->data.samples);
+  nnrt_terms_add(&samples, "the number of rows for evaluation", "%lld",
+                 (long long)run->eval_data.samples);
+  nnrt_ranks_compare(run, &samples, "all ranks need the same data", 1);
 }
 
 // Ends a job that was started with more or fewer ranks than the program has.  Hydra notices the end
@@ -146,13 +146,13 @@ static bool open_schedule(NnrtRun *run, int *io_status, Why *w) {
                "hint: a larger --lr, or a smaller min when compiling",
                p->lr_schedule, run->schedule.lr, run->schedule.min);
   *io_status = 1;
-  int64_t rows = run->data.rows;
+  int64_t samples = run->data.samples;
   if (f->steps.given) {
     run->steps = f->steps.i;
   } else {
-    if (rows == 0) return why(w, "no input has rows that could make an epoch\nhint: --steps N");
-    // The last step of the last epoch may read the first rows once more.
-    if (__builtin_mul_overflow(f->epochs.given ? f->epochs.i : 1, rows, &run->steps) ||
+    if (samples == 0) return why(w, "no input has rows that could make an epoch\nhint: --steps N");
+    // The last step of the last epoch may read the first samples once more.
+    if (__builtin_mul_overflow(f->epochs.given ? f->epochs.i : 1, samples, &run->steps) ||
         __builtin_add_overflow(run->steps, run->data.batch - 1, &run->steps))
       return why(w, "--epochs %lld is too many", (long long)f->epochs.i);
     run->steps /= run->data.batch;
@@ -168,15 +168,15 @@ static bool open_eval(NnrtRun *run, Why *w) {
   if (!nnrt_data_open(d, run->program, &run->program->eval, &f->eval_input, &f->eval_tokens,
                       "eval-", w))
     return false;
-  if (!nnrt_eval_couples_rows(run->program)) return true;
+  if (!nnrt_eval_couples_samples(run->program)) return true;
   // Only whole batches have a loss then.
-  if (d->rows < d->batch)
+  if (d->samples < d->batch)
     return why(w, "the loss couples the rows of a batch; evaluation has %lld, and a batch %lld",
-               (long long)d->rows, (long long)d->batch);
-  if (d->rows % d->batch && run->launch.rank == 0)
+               (long long)d->samples, (long long)d->batch);
+  if (d->samples % d->batch && run->launch.rank == 0)
     nnrt_say_note("the loss couples the rows of a batch, so evaluation takes whole batches: the "
                   "last %lld of %lld rows are left out",
-                  (long long)(d->rows % d->batch), (long long)d->rows);
+                  (long long)(d->samples % d->batch), (long long)d->samples);
   return true;
 }
 
@@ -264,7 +264,7 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
     nnrt_data_say_converted(&run.data, "");
     nnrt_data_say_converted(&run.eval_data, "eval-");
   }
-  compare_rows(&run);
+  compare_samples(&run);
   nnrt_in_watch();
   nnrt_signals_catch();
 

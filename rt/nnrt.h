@@ -41,7 +41,7 @@ typedef enum NnrtDtype {
 // clang-format on
 
 typedef enum NnrtRole {
-  NNRT_input,  // rows of data, copied in before the first segment of their slice
+  NNRT_input,  // samples, copied in before the first segment of their slice
   NNRT_weight, // of the model; saved
   NNRT_state,  // optimizer state; in checkpoints only
   NNRT_copy,   // a 16-bit copy of the f32 weight of the same name and sharding; never saved
@@ -106,7 +106,7 @@ typedef struct NnrtTensor {
   NnrtRole role;
   NnrtDtype dtype;
   int rank;
-  int64_t dim[NNRT_MAX_RANK]; // of the whole tensor (of an input: of all micro-batches' rows)
+  int64_t dim[NNRT_MAX_RANK]; // of the whole tensor (of an input: of all micro-batches)
   // For each dimension the axes that split it, outermost first, -1 after the last.
   int8_t split[NNRT_MAX_RANK][NNRT_MAX_AXES];
   int mesh;       // its mesh, to which the axes belong
@@ -118,7 +118,7 @@ typedef struct NnrtTensor {
   int64_t stride;
   bool train;      // of a weight: an optimizer updates it
   bool unread;     // of an input: no op reads it, and it may be missing
-  bool every_step; // of an input: each step reads its whole file, and no dimension is rows
+  bool every_step; // of an input: each step reads its whole file, and no dimension is the batch
   bool deferred;   // of an output: of the previous step, until all deferred updates have run
   // Its dimensions for users and files, if they differ: the same elements in the same order.  A
   // rank of 0: they do not.
@@ -213,7 +213,7 @@ typedef struct NnrtProgram {
   int ranks;             // number of ranks 0, 1, … of all meshes together
   int micro_batches;     // slices of time
   int split_rank;        // of --split-ranks: 1 + the only rank that this executable can be; 0: any
-  int64_t batch;         // rows per step
+  int64_t batch;         // samples per step
   NnrtGraph train, eval; // eval.n_tensors is 0 without an eval graph
   // The deferred updates of a step of train, which the next step runs by nnrt_flush_deferred before
   // their results are used: [n_deferred].  A program that has them has only one NnrtRankProgram.

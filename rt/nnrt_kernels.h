@@ -33,6 +33,33 @@ void nnrt_prep_free(NnrtPrep *p); // NULL is fine
 int nnrt_zero(void *y, int64_t bytes);
 int nnrt_copy(void *y, const void *x, int64_t bytes);
 
+// Attributes as structs: the fields have the order of the braces in the row of ops.def.
+typedef struct NnrtGather {
+  int64_t axis, batch;
+  bool embedding;
+} NnrtGather;
+typedef struct NnrtBatchNormBack {
+  int64_t axis;
+  double eps;
+  int64_t count;
+} NnrtBatchNormBack;
+// Hyper-parameters of optimizers
+typedef struct NnrtSgdMomentum {
+  double momentum, dampening, weight_decay;
+  bool nesterov;
+} NnrtSgdMomentum;
+typedef struct NnrtAdam {
+  double beta1, beta2, eps, weight_decay;
+  bool decoupled; // AdamW: the decay shrinks the weight
+  bool onnx;      // eps joins the uncorrected root
+} NnrtAdam;
+typedef struct NnrtAdagrad {
+  double lr_decay, eps, weight_decay;
+} NnrtAdagrad;
+typedef struct NnrtLamb {
+  double beta1, beta2, eps, weight_decay;
+} NnrtLamb;
+
 // Floating-point types
 #define NNRT_T          float
 #define NNRT_NAME(name) nnrt_##name##_f32
@@ -59,18 +86,15 @@ NnrtPrep *nnrt_sgd_batch_prep_f32(int64_t n, const int64_t *sizes, NnrtDtype nar
                                   double weight_decay);
 int nnrt_sgd_batch_f32(NnrtPrep *p, void *const *out, const void *const *in);
 NnrtPrep *nnrt_sgd_momentum_batch_prep_f32(int64_t n, const int64_t *sizes, NnrtDtype narrow,
-                                           double momentum, double dampening, double weight_decay,
-                                           bool nesterov);
+                                           const NnrtSgdMomentum *hyper);
 int nnrt_sgd_momentum_batch_f32(NnrtPrep *p, void *const *out, const void *const *in);
-NnrtPrep *nnrt_adam_batch_prep_f32(int64_t n, const int64_t *sizes, NnrtDtype narrow, double beta1,
-                                   double beta2, double eps, double weight_decay, bool decoupled,
-                                   bool onnx);
+NnrtPrep *nnrt_adam_batch_prep_f32(int64_t n, const int64_t *sizes, NnrtDtype narrow,
+                                   const NnrtAdam *hyper);
 int nnrt_adam_batch_f32(NnrtPrep *p, void *const *out, const void *const *in);
 NnrtPrep *nnrt_adagrad_batch_prep_f32(int64_t n, const int64_t *sizes, NnrtDtype narrow,
-                                      double lr_decay, double eps, double weight_decay);
+                                      const NnrtAdagrad *hyper);
 int nnrt_adagrad_batch_f32(NnrtPrep *p, void *const *out, const void *const *in);
-NnrtPrep *nnrt_lamb_batch_prep_f32(int64_t n, const int64_t *sizes, double beta1, double beta2,
-                                   double eps, double weight_decay);
+NnrtPrep *nnrt_lamb_batch_prep_f32(int64_t n, const int64_t *sizes, const NnrtLamb *hyper);
 int nnrt_lamb_batch_f32(NnrtPrep *p, void *const *out, const void *const *in);
 NnrtPrep *nnrt_lamb_apply_batch_prep_f32(int64_t n, const int64_t *sizes, NnrtDtype narrow);
 int nnrt_lamb_apply_batch_f32(NnrtPrep *p, void *const *out, const void *const *in);
@@ -128,8 +152,7 @@ int nnrt_cumsum_i64(int64_t *y, const int64_t *x, int64_t rank, const int64_t *s
 #define NNRT_GATHER(size)                                                                          \
   int nnrt_gather_##size(void *y, const void *x, const void *at, int64_t x_rank,                   \
                          const int64_t *x_shape, int64_t at_rank, const int64_t *at_shape,         \
-                         int64_t width, int64_t axis, int64_t batch, bool embedding, int64_t from, \
-                         int64_t all);
+                         int64_t width, const NnrtGather *attrs, int64_t from, int64_t all);
 NNRT_BY_SIZE(NNRT_GATHER)
 #undef NNRT_GATHER
 // Shape
@@ -161,22 +184,21 @@ NNRT_PAD(i64, int64_t)
 #undef NNRT_PAD
 
 // Optimizers: one pass over n elements.  lr, gscale and step (updates done before) point to one
-// number each.
+// number each.  The hyper-parameters of each are a struct, read before the call returns.
 int nnrt_sgd_f32(float *w2, const float *w, const float *g, const float *lr, const float *gscale,
                  int64_t n, double weight_decay);
 int nnrt_sgd_momentum_f32(float *w2, float *m2, const float *w, const float *g, const float *m,
                           const float *lr, const float *gscale, const int64_t *step, int64_t n,
-                          double momentum, double dampening, double weight_decay, bool nesterov);
+                          const NnrtSgdMomentum *hyper);
 int nnrt_adam_f32(float *w2, float *m2, float *v2, const float *w, const float *g, const float *m,
                   const float *v, const float *lr, const float *gscale, const int64_t *step,
-                  int64_t n, double beta1, double beta2, double eps, double weight_decay,
-                  bool decoupled, bool onnx);
+                  int64_t n, const NnrtAdam *hyper);
 int nnrt_adagrad_f32(float *w2, float *s2, const float *w, const float *g, const float *s,
                      const float *lr, const float *gscale, const int64_t *step, int64_t n,
-                     double lr_decay, double eps, double weight_decay);
+                     const NnrtAdagrad *hyper);
 int nnrt_lamb_f32(float *direction, float *m2, float *v2, const float *w, const float *g,
                   const float *m, const float *v, const float *gscale, const int64_t *step,
-                  int64_t n, double beta1, double beta2, double eps, double weight_decay);
+                  int64_t n, const NnrtLamb *hyper);
 // w_square and direction_square: |w|^2 and |direction|^2 of the whole tensors
 int nnrt_lamb_apply_f32(float *w2, const float *w, const float *direction, const float *w_square,
                         const float *direction_square, const float *lr, int64_t n);

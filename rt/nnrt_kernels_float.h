@@ -137,8 +137,7 @@ int NNRT_NAME(batch_norm_sums)(float *dg, float *db, const NNRT_T *x, const floa
                                const int64_t *shape, int64_t axis, double eps);
 int NNRT_NAME(batch_norm_back)(NNRT_T *dx, const NNRT_T *x, const float *g, const float *mean,
                                const float *var, const NNRT_T *dy, const float *dg, const float *db,
-                               int64_t rank, const int64_t *shape, int64_t axis, double eps,
-                               int64_t count);
+                               int64_t rank, const int64_t *shape, const NnrtBatchNormBack *attrs);
 
 // Attention.  in: q (b, h, t, d), k (b, h, s, d), v (b, h, s, e), mask (b|1, h|1, t|1, s|1) if n is
 // 4; (b, t, h, d) and so on if `seq_major`, y too.  y (b, h, t, e), lse (b, h, t).  causal:

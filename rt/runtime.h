@@ -3,7 +3,7 @@
 //
 // From the top: main.c reads the flags, opens everything that can be missing or wrong, and starts
 // the ranks (launch.c, rank.c).  Each rank fills its slab, memory of a device (device.h, init.c or
-// checkpoint.c), and goes through the steps (step.c): feed rows (data.c), run the graph, log
+// checkpoint.c), and goes through the steps (step.c): feed samples (data.c), run the graph, log
 // (log.c, progress.c, tensorboard.c), evaluate (evaluate.c), checkpoint.  At the end rank 0 writes
 // the requested files (save.c, export.c, trace.c).
 //
@@ -205,16 +205,16 @@ typedef struct Npy {
 } Npy;
 bool nnrt_npy_open(Npy *a, const char *path, Why *w);
 
-// ---- data.c, shuffle.c: rows for inputs
+// ---- data.c, shuffle.c: samples for inputs.  Texts of users and checkpoints call them rows.
 
-// The order of rows, the seeds, and the schedule of the learning rate.  Step `first` follows `read`
-// rows, which steps of any batch size have read.
+// The order of samples, the seeds, and the schedule of the learning rate.  Step `first` follows
+// `read` samples, which steps of any batch size have read.
 typedef struct DataOrder {
   int64_t seed;
   bool shuffle;
-  int64_t shuffle_seed, rows;
+  int64_t shuffle_seed, samples;
   int64_t first, read;
-  int64_t length;   // of a row of tokens; 0 without tokens
+  int64_t length;   // of a sample of tokens; 0 without tokens
   int64_t lr_steps; // of the learning rate's schedule; -1: constant, or unknown
 } DataOrder;
 
@@ -224,17 +224,17 @@ int64_t nnrt_shuffled(int64_t i, int64_t n, int64_t seed, int64_t epoch);
 typedef struct Shard { // one of the files of an input
   const char *path;
   Npy npy;
-  int64_t first, rows; // of the input
-  int64_t row_bytes;   // in the file
+  int64_t first, samples; // of the input
+  int64_t sample_bytes;   // in the file
 } Shard;
 
 typedef struct Source { // of one input
   const NnrtTensor *input;
   int n_shards;
   Shard *shard;
-  int64_t rows; // of all files; 0: the same for every step
-  int64_t skip; // rows before the first of them
-  int64_t each; // positions of each row along dimension 0: labels of [rows x length] have length
+  int64_t samples; // of all files; 0: the same for every step
+  int64_t skip;    // samples before the first of them
+  int64_t each; // positions of a sample along dimension 0: labels of [samples x length] have length
   bool tokens;
 } Source;
 
@@ -249,25 +249,26 @@ typedef struct Data {
   const NnrtGraph *graph;
   int n;
   Source *source;
-  int64_t rows, batch;
-  int64_t length; // of a row of tokens; 0 without tokens
+  int64_t samples, batch;
+  int64_t length; // of a sample of tokens; 0 without tokens
 } Data;
 bool nnrt_data_open(Data *d, const NnrtProgram *p, const NnrtGraph *g, const Flag *input,
                     const Flag *tokens, const char *prefix, Why *w);
 // Reports files with another floating-point type than their inputs.
 void nnrt_data_say_converted(const Data *d, const char *prefix);
-// Returns the number of rows that the steps before `step` read.
-int64_t nnrt_rows_read(const Data *d, const DataOrder *order, int64_t step);
-// Returns the same inputs, restricted to rows first … first + n - 1; the caller frees its `source`.
-Data nnrt_data_rows(const Data *d, int64_t first, int64_t n);
+// Returns the number of samples that the steps before `step` read.
+int64_t nnrt_samples_read(const Data *d, const DataOrder *order, int64_t step);
+// Returns the same inputs, restricted to samples first … first + n - 1; the caller frees its
+// `source`.
+Data nnrt_data_samples(const Data *d, int64_t first, int64_t n);
 // The batch that a run of a graph reads.
 typedef struct NnrtFed {
   const Data *data;
   const DataOrder *order;
   int64_t step;
 } NnrtFed;
-// Returns notes with the first row of each input that holds the integer in this batch; the caller
-// frees them.  "" if no input holds it, or `fed` is NULL.
+// Returns notes with the first sample of each input that holds the integer in this batch; the
+// caller frees them.  "" if no input holds it, or `fed` is NULL.
 char *nnrt_data_find(const NnrtFed *fed, int64_t value);
 // Copies this rank's shard of micro-batch r->micro into the slab.
 bool nnrt_data_feed(const NnrtFed *fed, NnrtRank *r, Why *w);
@@ -490,8 +491,8 @@ void nnrt_init_copies(NnrtRank *r);                // from the current weights
 
 // ---- evaluate.c
 
-// Whether the loss of @eval is over whole batches only, as no row has a loss of its own.
-bool nnrt_eval_couples_rows(const NnrtProgram *p);
+// Whether the loss of @eval is over whole batches only, as no sample has a loss of its own.
+bool nnrt_eval_couples_samples(const NnrtProgram *p);
 
 // ---- step.c
 

@@ -1,6 +1,6 @@
-// The files of an input: one file, or shards with concatenated rows.
+// The files of an input: one file, or shards with concatenated samples.
 //
-//     --input x=a.npy --input x=b.npy      rows of a, then of b
+//     --input x=a.npy --input x=b.npy      samples of a, then of b
 //     --tokens ids='train_*.bin'           in the order of their names
 //
 // A .bin file holds tokens of 16 bits, as nanoGPT writes them, or begins with the header of llm.c:

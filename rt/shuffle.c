@@ -1,4 +1,4 @@
-// A random order of n rows without a list of n rows.
+// A random order of n samples without a list of n samples.
 //
 // A Feistel network is a permutation of 2k-bit numbers for any round function.  With the smallest k
 // such that 2^2k >= n, numbers from n up pass through it again until one is below n ("cycle

@@ -1,14 +1,14 @@
 // Training, as one rank goes through it.
 //
 //     begin: contents of the slab from the program or from a checkpoint; kernels prepared
-//     every step: rows in, micro-batches, update; loss out; evaluate (evaluate.c), log, checkpoint
+//     every step: samples in, micro-batches, update; loss out; evaluate (evaluate.c), log, save
 //     end: rank 0 writes the weights
 //
 // A step is a walk through the lists of generated code (NnrtSchedule): the part before the loop
 // over slices of time, the parts of the loop in the order of this rank's schedule, the part after
 // the loop. Rows of a slice are copied in before the rank's first segment of that slice:
 //
-//     rows 0 | F0 0, start h | rows 1 | F0 1, start h | get g 0 | wait g, B0 0 | …
+//     samples 0 | F0 0, start h | samples 1 | F0 1, start h | get g 0 | wait g, B0 0 | …
 //
 // Waits and starts of moves are called every time, since other ranks continue meanwhile.  The work
 // between them is divided into pieces, which a GPU records.
@@ -37,13 +37,14 @@
 // at its minimum, and training cannot continue.
 //
 // Ranks exchange, by a sum, facts that only some of them know: a signal, a checkpoint found,
-// unreadable rows, bad data found by a GPU.  Rank 0 alone logs and writes.  The first rank that has
-// the loss or the gradient norm sends it to all in the same exchange: every rank gets the same
+// unreadable samples, bad data found by a GPU.  Rank 0 alone logs and writes.  The first rank that
+// has the loss or the gradient norm sends it to all in the same exchange: every rank gets the same
 // bits, and so makes the same decisions.
 //
-// A rank with a wrong label spoils the loss of all.  A rank with unreadable rows enqueues the step
-// all the same, or the others would wait for it in the middle of theirs.  So a step has no effects
-// before all ranks know that none has found an error; otherwise the rank with the error reports it.
+// A rank with a wrong label spoils the loss of all.  A rank with unreadable samples enqueues the
+// step all the same, or the others would wait for it in the middle of theirs.  So a step has no
+// effects before all ranks know that none has found an error; otherwise the rank with the error
+// reports it.
 
 #include <math.h>
 #include <signal.h>
@@ -184,8 +185,8 @@ void nnrt_put_graph(Trainer *t, const NnrtGraph *g, const Data *data, const Data
   set_scalar(t, "seed", (double)t->order.seed, t->order.seed);
   for (first_piece(t); next_piece(t);) {
     const NnrtTask *part = current_part(r);
-    // The rows of a slice are read before its first segment.  An error is reported once all ranks
-    // know of it.
+    // The samples of a slice are read before its first segment.  An error is reported once all
+    // ranks know of it.
     if (part && part->run && r->micro >= t->fed_micros) {
       Why w;
       t->fed_micros++;
@@ -316,12 +317,12 @@ static void choose_order(Trainer *t, const DataOrder *saved) {
   if (f->shuffle.given && (!saved->shuffle || given.shuffle_seed != saved->shuffle_seed))
     nnrt_say_note("--shuffle %lld is not the order of the checkpoint",
                   (long long)given.shuffle_seed);
-  if (given.rows != saved->rows)
+  if (given.samples != saved->samples)
     nnrt_say_note("the data has %lld rows; when the checkpoint was written it had %lld",
-                  (long long)given.rows, (long long)saved->rows);
+                  (long long)given.samples, (long long)saved->samples);
 }
 
-// Continues after the last row that was read, also by batches of another size.
+// Continues after the last sample that was read, also by batches of another size.
 static void choose_position(Trainer *t, const DataOrder *saved) {
   const NnrtRun *run = t->run;
   DataOrder *o = &t->order;
@@ -338,9 +339,9 @@ static void choose_position(Trainer *t, const DataOrder *saved) {
   if (saved->length && o->length && saved->length != o->length)
     o->read = o->read * saved->length / o->length;
   if (run->flags.steps.given) return;
-  // By epochs, the remaining rows decide the number of steps.
+  // By epochs, the remaining samples decide the number of steps.
   int64_t epochs = run->flags.epochs.given ? run->flags.epochs.i : 1;
-  int64_t left = epochs * run->data.rows - o->read, batch = run->data.batch;
+  int64_t left = epochs * run->data.samples - o->read, batch = run->data.batch;
   t->steps = o->first + (left > 0 ? (left + batch - 1) / batch : 0);
 }
 
@@ -371,7 +372,7 @@ static bool begin(Trainer *t) {
   t->order = (DataOrder){.seed = run->seed,
                          .shuffle = run->flags.shuffle.given,
                          .shuffle_seed = run->flags.shuffle.i,
-                         .rows = run->data.rows,
+                         .samples = run->data.samples,
                          .length = run->data.length,
                          .lr_steps = -1};
   t->steps = run->steps;
@@ -496,7 +497,7 @@ static bool end_step(Trainer *t, int64_t step, double ended, const double *out, 
     // Writing reads the slab by system calls, which must not fault.
     nnrt_in_use_rest(r);
     DataOrder order = t->order;
-    order.read = nnrt_rows_read(&run->data, &order, step + 1);
+    order.read = nnrt_samples_read(&run->data, &order, step + 1);
     nnrt_checkpoint_save(&run->checkpoints, r, step + 1, &order);
     nnrt_comm_end_files(r);
   }

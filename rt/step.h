@@ -1,7 +1,7 @@
 // One rank's training: the state that step.c and evaluate.c share.
 //
 //     step.c         puts graphs in and takes their answers: @train for steps, @eval for evaluate.c
-//     evaluate.c     sums the answers of @eval over rows, and makes losses and metrics of them
+//     evaluate.c     sums the answers of @eval over samples, and makes losses and metrics of them
 
 #ifndef NNRT_STEP_H
 #define NNRT_STEP_H
@@ -32,7 +32,7 @@ typedef struct Trainer {
   double began_at; // start time of the step that is reported next, in µs
   bool under_way;  // a step was enqueued and not yet answered
   bool found;      // bad data was found in a step that was answered
-  bool unreadable; // rows of the graph that was enqueued last
+  bool unreadable; // samples of the graph that was enqueued last
   Why unreadable_why;
   float loss_scale; // after the last step; NaN before the first
   bool log_failed;
@@ -46,12 +46,12 @@ static inline bool is_root(const Trainer *t) {
 
 void nnrt_find_outputs(const NnrtRank *r, const NnrtGraph *g, const char *const *names, int n,
                        Outputs *out);
-// Enqueues a graph on the rows of step `index` of `data`; nnrt_take_answer(index) comes later.
+// Enqueues a graph on the samples of step `index` of `data`; nnrt_take_answer(index) comes later.
 void nnrt_put_graph(Trainer *t, const NnrtGraph *g, const Data *data, const DataOrder *order,
                     int64_t index, double lr, const Outputs *out);
 void nnrt_take_answer(Trainer *t, int64_t index, double *out, double *out_when);
-// Collective: whether all ranks could read their rows.  Ends the job if a kernel of a rank found an
-// index out of range.  `io_signal` becomes the signal that any rank received, `io_value` the
+// Collective: whether all ranks could read their samples.  Ends the job if a kernel of a rank found
+// an index out of range.  `io_signal` becomes the signal that any rank received, `io_value` the
 // results of the ranks that report them.
 bool nnrt_agree(Trainer *t, int64_t *io_signal, const Outputs *out, double *io_value);
 // Collective: of the ranks with `mine`, at least one, the first calls `say`; then all end.

@@ -13,12 +13,13 @@
 // Arguments of a C call as they are collected.
 typedef struct Call {
   int n;
-  ffi_type *type[MAX_TERMS + MAX_RESULTS + 2 * MAX_KERNEL_ARGS];
-  void *value[MAX_TERMS + MAX_RESULTS + 2 * MAX_KERNEL_ARGS];
+  ffi_type *type[MAX_KERNEL_PARAMS];
+  void *value[MAX_KERNEL_PARAMS];
   Arena *arena; // owns the targets of `value`
 } Call;
 
 static void push(Call *c, ffi_type *type, const void *bytes) {
+  if (c->n == MAX_KERNEL_PARAMS) BUG("a kernel has more than %d parameters", MAX_KERNEL_PARAMS);
   c->type[c->n] = type;
   c->value[c->n++] = arena_copy(c->arena, bytes, type->size);
 }
@@ -46,6 +47,7 @@ static void push_args(Call *c, const Op *op, const Box *box) {
     case ARG_from: push(c, &ffi_type_sint64, &box->start[arg->i]); break;
     case ARG_all: push(c, &ffi_type_sint64, &box->whole[arg->i]); break;
     case ARG_ranks: BUG("a collective is no single rank's kernel");
+    case ARG_struct: push_pointer(c, kernel_struct(arg, c->arena)); break;
     }
   }
 }

@@ -108,7 +108,7 @@ static const Program program = {
 static OnnxOptions import_options(const Settings *s, bool *annotated, OnnxFindings *found) {
   return (OnnxOptions){.batch = s->batch * s->accumulate,
                        .batch_dim = s->batch_dim,
-                       .rows_first = true,
+                       .batch_first = true,
                        .dims = s->dims.at,
                        .n_dims = s->dims.n,
                        .external_data_dir = s->external_data_dir,
@@ -184,7 +184,7 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
   if (!c.summary.cluster) return false;
   if (!s->pipeline && !check_priced(s, c.summary.cluster, s->ranks, d)) return false;
 
-  // The model as a module, with the rows of all batches of a step.
+  // The model as a module, with all micro-batches of a step.
   c.m = is_text(s) ? module_read(s->model, d) : onnx_import(s->model, &c.import, d);
   if (!c.m) return false;
   warn_of_batch_norms(&c.found, d);

@@ -140,7 +140,7 @@ struct Value {
   // The global type for users, if its dimensions differ: of a weight or state, with as many
   // elements in the same order.  Otherwise NULL.
   const Type *as;
-  bool whole; // of an input: each step reads all of it; dimension 0 of other inputs is rows of data
+  bool whole; // of an input: each step reads all of it; dimension 0 of other inputs is the batch
   bool train; // of a weight: autodiff gives it a gradient and an update
   bool host;  // of a weight or state: resident in host memory between steps (offload.c)
   // Of persistent state: updated in every time slice, and the next slice to begin reads the new

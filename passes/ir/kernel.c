@@ -176,6 +176,44 @@ static KernelArg word_arg(const Op *op, const Dims *dims, const char *word, Aren
   BUG("the args of '%s' say '%s', which is nothing", name, word);
 }
 
+// "NnrtAdam{beta1 eps}": each word in the braces names an attribute and the field for it.
+static KernelArg struct_arg(const Op *op, const char *words, size_t length, Arena *a) {
+  size_t name = strcspn(words, "{");
+  KernelArg *fields = arena_array(a, KernelArg, MAX_KERNEL_ARGS);
+  int n = 0;
+  for (const char *p = words + name + 1, *end = words + length - 1; p < end;) {
+    size_t size = strcspn(p, " }");
+    const char *word = str_copy_n(a, p, size);
+    const Attr *attr = find_attr(op, word);
+    // Numbers and bools: fields whose size is their alignment.
+    if (!attr || !strchr("ifb", attr->kind))
+      BUG("the args of '%s' say '%s' in a struct, which is no number", op_info[op->kind].name,
+          word);
+    if (n == MAX_KERNEL_ARGS) BUG("a struct of '%s' has no room", op_info[op->kind].name);
+    fields[n] = attr_arg(attr);
+    fields[n++].name = attr->name;
+    p += size + 1;
+  }
+  return (KernelArg){.kind = ARG_struct, .s = str_copy_n(a, words, name), .n = n, .field = fields};
+}
+
+const void *kernel_struct(const KernelArg *arg, Arena *a) {
+  char *bytes = arena_array(a, char, arg->n * 8);
+  size_t at = 0;
+  for (int i = 0; i < arg->n; i++) {
+    const KernelArg *field = &arg->field[i];
+    const bool flag = field->i != 0;
+    const void *from = field->kind == ARG_float  ? (const void *)&field->f
+                       : field->kind == ARG_bool ? (const void *)&flag
+                                                 : (const void *)&field->i;
+    size_t size = field->kind == ARG_bool ? sizeof flag : sizeof(int64_t);
+    at = (at + size - 1) / size * size;
+    memcpy(bytes + at, from, size);
+    at += size;
+  }
+  return bytes;
+}
+
 int kernel_args(const Op *op, KernelArg *args, int max, Arena *a) {
   Dims *dims = arena_one(a, Dims);
   if (!op_dims(op, dims, NULL)) BUG("'%s' has no einsum", op_info[op->kind].name);
@@ -183,10 +221,14 @@ int kernel_args(const Op *op, KernelArg *args, int max, Arena *a) {
   // One argument for each word of the row's column.
   for (const char *p = op_info[op->kind].args; *p;) {
     p += strspn(p, " ");
-    size_t length = strcspn(p, " ");
+    size_t length = strcspn(p, " {");
     if (!length) break;
     if (n == max) BUG("a kernel of '%s' takes more than %d arguments", op_info[op->kind].name, max);
-    args[n++] = word_arg(op, dims, str_copy_n(a, p, length), a);
+    // A struct's words are in braces.
+    bool group = p[length] == '{';
+    if (group) length = strcspn(p, "}") + 1;
+    args[n++] =
+        group ? struct_arg(op, p, length, a) : word_arg(op, dims, str_copy_n(a, p, length), a);
     p += length;
   }
   return n;

@@ -17,7 +17,9 @@
 
 #include "ir/op.h"
 
-enum { MAX_KERNEL_ARGS = 16 };
+// MAX_KERNEL_PARAMS limits all parameters of a kernel: results, operands and arguments.  A row with
+// more takes its attributes as a struct.
+enum { MAX_KERNEL_ARGS = 16, MAX_KERNEL_PARAMS = 12 };
 
 typedef struct KernelArg {
   enum {
@@ -29,7 +31,8 @@ typedef struct KernelArg {
     ARG_box,  // two const int64_t *: the global shape of op_boxed, and the start of the local shard
     ARG_from, // int64_t: the start of the local shard along dimension `i` of op_boxed
     ARG_all,  // int64_t: the global length of that dimension
-    ARG_ranks, // NnrtRank *r, int: the group of ranks that differ along `axes` only
+    ARG_ranks,  // NnrtRank *r, int: the group of ranks that differ along `axes` only
+    ARG_struct, // const S *, with S the type `s`: attributes, as its `n` fields
   } kind;
   int64_t i;
   double f;
@@ -37,6 +40,8 @@ typedef struct KernelArg {
   int n;
   const int64_t *list;
   MeshAxes axes;
+  const struct KernelArg *field;
+  const char *name; // of a field
 } KernelArg;
 
 // "nnrt_linear_f32", "nnrt_gather_b4"; with `prep`, "nnrt_linear_prep_f32".  False when there is
@@ -54,6 +59,9 @@ bool move_sums(const Op *move);
 // Fills `args` in the order of the column and returns their number.  Lists live in `a` or in the
 // op.
 int kernel_args(const Op *op, KernelArg *args, int max, Arena *a);
+
+// Returns the bytes of an ARG_struct as C lays them out.
+const void *kernel_struct(const KernelArg *arg, Arena *a);
 
 // Whether operands are passed as one array `const T *const *in`: the row takes any number of them.
 bool kernel_variadic(const Op *op);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/str.h"
+#include "rt/npy_header.h"
 
 typedef struct Reader {
   const LossSpec *spec;
@@ -25,33 +26,19 @@ static bool fail(const Reader *r, const char *fmt, ...) {
   return diag_error(r->d, NULL, "loss '%s': weight=%s: %s", r->spec->text, r->spec->weight, why);
 }
 
-static bool take_elements(const Reader *r, char *bytes, size_t size, float *out, int64_t n,
+static bool take_elements(const Reader *r, const char *bytes, size_t size, float *out, int64_t n,
                           int64_t *out_found) {
-  // NumPy's header: the offset of the elements, their size and their number.
-  static const char *const wrong = "this is not one dimension of little-endian f32 or f64";
-  const uint8_t *u = (const uint8_t *)bytes;
-  if (size < 12) return fail(r, "%s", wrong);
-  bool short_length = u[6] == 1;
-  size_t length = (size_t)u[8] | (size_t)u[9] << 8, from = short_length ? 10 : 12;
-  if (!short_length) length |= (size_t)u[10] << 16 | (size_t)u[11] << 24;
-  if (length > size - from || length == 0) return fail(r, "%s", wrong);
-  char *header = bytes + from, *end = header + length - 1, kept = *end;
-  *end = 0;
-  const char *type = strstr(header, "'descr': '<f"), *shape = strstr(header, "'shape': (");
-  int width = type ? atoi(type + strlen("'descr': '<f")) : 0;
-  char *after = NULL;
-  long long number = shape ? strtoll(shape + strlen("'shape': ("), &after, 10) : 0;
-  bool one_dimension = after && (!strncmp(after, ",)", 2) || !strncmp(after, ", )", 3));
-  *end = kept;
-  *out_found = number;
-  size_t at = from + length;
-  bool is_right = (width == 4 || width == 8) && one_dimension && number >= 0 &&
-                  (uint64_t)number <= (size - at) / (size_t)width;
-  if (!is_right) return fail(r, "%s", wrong);
+  NnrtNpyHeader h;
+  bool is_npy = nnrt_npy_header(&h, (const uint8_t *)bytes, (int64_t)size);
+  int width = !is_npy ? 0 : str_equal(h.descr, "<f4") ? 4 : str_equal(h.descr, "<f8") ? 8 : 0;
+  if (!width || h.rank != 1 || h.dim[0] > ((int64_t)size - h.bytes) / width)
+    return fail(r, "this is not one dimension of little-endian f32 or f64");
+  *out_found = h.dim[0];
   for (int64_t i = 0; i < n && i < *out_found; i++) {
     double wide;
-    if (width == 4) memcpy(&out[i], bytes + at + 4 * (size_t)i, 4);
-    if (width == 8) memcpy(&wide, bytes + at + 8 * (size_t)i, 8), out[i] = (float)wide;
+    const char *at = bytes + h.bytes + width * i;
+    if (width == 4) memcpy(&out[i], at, 4);
+    if (width == 8) memcpy(&wide, at, 8), out[i] = (float)wide;
   }
   return true;
 }

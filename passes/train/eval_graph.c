@@ -12,13 +12,13 @@
 // of @train with the same label: weights are shared, inputs are fed from other files.  An op keeps
 // its number of @train.
 //
-// The loss over all rows of a file is not the mean of the batches' losses if these are divided by
-// counts of their own.  So the terms of the loss (loss_terms.h) are outputs:
+// The loss over all samples of a file is not the mean of the batches' losses if these are divided
+// by counts of their own.  So the terms of the loss (loss_terms.h) are outputs:
 //
-//     loss                       the mean over rows, of all terms that are one
+//     loss                       the mean over samples, of all terms that are one
 //     loss.sum.K, loss.count.K   a quotient of the sums of both over all batches; the count is 1 for
-//                                terms that read no rows, such as a regularizer
-//     loss.batch                 instead of all these, if a term couples the rows of a batch: the
+//                                terms that read no samples, such as a regularizer
+//     loss.batch                 instead of all these, if a term couples the samples of a batch: the
 //                                mean over whole batches
 //
 // With metrics=SPEC, the loss's specification, there are also the metrics of metrics.h.
@@ -59,8 +59,8 @@ static bool replace(Op *op, Builder *b) {
 
 enum { MAX_QUOTIENTS = 3 }; // limit of the executable's report
 
-// The dependence of a value on rows: a sum over them, none, or coupled.
-typedef enum Rows { ROWS_sum, ROWS_none, ROWS_coupled } Rows;
+// The dependence of a value on samples: a sum over them, none, or coupled.
+typedef enum Samples { SAMPLES_sum, SAMPLES_none, SAMPLES_coupled } Samples;
 
 typedef struct Parts {
   Graph *g;
@@ -80,22 +80,22 @@ static void add_quotient(Parts *p, Value *sum, Value *count) {
   p->sum[k] = build_add(&p->b, p->sum[k], sum);
 }
 
-// Adds a term to the parts.  Returns false if it couples the rows of the batch, or there are too
+// Adds a term to the parts.  Returns false if it couples the samples of the batch, or there are too
 // many counts.
-static bool add_term(Parts *p, const LossTerm *t, const Rows *rows, int64_t n_values) {
+static bool add_term(Parts *p, const LossTerm *t, const Samples *samples, int64_t n_values) {
   Builder *b = &p->b;
   Value *x = build_scale(b, build_scalar(b, t->start), t->by);
   // The divisor, if the factor is 1 / divisor; otherwise NULL.
   const Op *op = t->factor ? t->factor->def : NULL;
   Value *count = op && op->kind == OP_reciprocal ? op->in[0].value : NULL;
   if (count && count->def && count->def->kind == OP_reshape) count = count->def->in[0].value;
-  Rows is = rows[t->start->id];
-  bool counted = count && count->id < n_values && rows[count->id] == ROWS_sum;
-  if (is == ROWS_sum && !t->factor)
+  Samples is = samples[t->start->id];
+  bool counted = count && count->id < n_values && samples[count->id] == SAMPLES_sum;
+  if (is == SAMPLES_sum && !t->factor)
     p->mean = build_add(b, p->mean, x);
-  else if (is == ROWS_none && !t->factor)
+  else if (is == SAMPLES_none && !t->factor)
     p->constant = build_add(b, p->constant, x);
-  else if (is == ROWS_sum && counted && p->n_quotients < MAX_QUOTIENTS)
+  else if (is == SAMPLES_sum && counted && p->n_quotients < MAX_QUOTIENTS)
     add_quotient(p, x, build_scalar(b, count));
   else
     return false;
@@ -110,7 +110,7 @@ static bool split_loss(Parts *p, Value *loss) {
   for (int i = 0; i < p->g->n_params; i++) {
     const Value *v = p->g->params[i];
     p->varied[v->id] = v->role == ROLE_weight;
-    p->fed[v->id] = value_has_rows(v);
+    p->fed[v->id] = value_has_batch(v);
   }
   for_each_op(op, p->g)
     for (int i = 0; i < op->n_out; i++)
@@ -120,10 +120,10 @@ static bool split_loss(Parts *p, Value *loss) {
       }
   int64_t n_values = p->g->n_values;
   // The kinds of values, by value id.  Sharding along time alone finds them, with as many slices as
-  // possible: a plan may have cut the model into pieces of several rows.
-  Rows *rows = arena_array(p->scratch, Rows, p->g->n_values);
+  // possible: a plan may have cut the model into pieces of several samples.
+  Samples *samples = arena_array(p->scratch, Samples, p->g->n_values);
   Module *copy = NULL;
-  int64_t batch = graph_rows(p->g);
+  int64_t batch = graph_batch_size(p->g);
   for (int64_t n = batch; n > 1 && !copy; n--)
     if (batch % n == 0) copy = graph_on_one_device(p->g, n, "");
   const Op *same = copy ? copy->graphs->first : NULL;
@@ -131,19 +131,19 @@ static bool split_loss(Parts *p, Value *loss) {
     for (int i = 0; i < op->n_out; i++) {
       Value *v = op->out[i];
       bool sum = same && same->out[i]->layout->axis[0].kind == SBP_P;
-      rows[v->id] = !p->fed[v->id] ? ROWS_none : sum ? ROWS_sum : ROWS_coupled;
+      samples[v->id] = !p->fed[v->id] ? SAMPLES_none : sum ? SAMPLES_sum : SAMPLES_coupled;
     }
     if (same) same = same->next;
   }
   if (copy) module_free(copy);
 
   // A loss with a single part stays as it is.
-  if (rows[loss->id] == ROWS_sum) p->mean = loss;
-  if (rows[loss->id] == ROWS_sum) return true;
+  if (samples[loss->id] == SAMPLES_sum) p->mean = loss;
+  if (samples[loss->id] == SAMPLES_sum) return true;
   LossTerms terms = find_loss_terms(&p->b, loss, p->varied, p->scratch);
   bool apart = true;
   for (int i = 0; i < terms.n && apart && !p->b.failed; i++)
-    apart = add_term(p, &terms.at[i], rows, n_values);
+    apart = add_term(p, &terms.at[i], samples, n_values);
   apart = apart && (!p->constant || p->n_quotients < MAX_QUOTIENTS);
   if (!apart)
     *p = (Parts){.g = p->g, .b = p->b, .scratch = p->scratch, .batch = loss};

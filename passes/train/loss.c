@@ -66,7 +66,7 @@ Value *loss_input(LossPass *p, const char *label, DType dtype, int rank, const i
   // Dimension 0 of labels is the batch if it corresponds to the output's batch; if that is unknown,
   // equal lengths decide.
 
-  bool whole = rank > 0 && !(batch >= 0 ? batch == 0 : t->dim[0] == graph_rows(p->g));
+  bool whole = rank > 0 && !(batch >= 0 ? batch == 0 : t->dim[0] == graph_batch_size(p->g));
   Value *v = graph_param(p->g, label, t, ROLE_input, p->b.origin.loc);
   v->label = str_copy(m->arena, label);
   v->whole = whole;

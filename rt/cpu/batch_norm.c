@@ -229,17 +229,16 @@ int nnrt_batch_norm_f32(float *y, const float *x, const float *g, const float *b
 // With r = 1 / sqrt(var + eps):  dx = g r (dy - db / count - (x - mean) r dg / count).
 int nnrt_batch_norm_back_f32(float *dx, const float *x, const float *g, const float *mean,
                              const float *var, const float *dy, const float *dg, const float *db,
-                             int64_t rank, const int64_t *shape, int64_t axis, double eps,
-                             int64_t count) {
-  Axis a = axis_of(rank, shape, axis);
+                             int64_t rank, const int64_t *shape, const NnrtBatchNormBack *attrs) {
+  Axis a = axis_of(rank, shape, attrs->axis);
   Constants k;
   if (!constants_new(&k, mean, a.n)) return no_memory(a.n);
   // The formula as constants of (x - mean), dy and 1.
   for (int64_t c = 0; c < a.n; c++) {
-    double r = 1.0 / sqrt((double)var[c] + eps), slope = (double)g[c] * r;
+    double r = 1.0 / sqrt((double)var[c] + attrs->eps), slope = (double)g[c] * r;
     k.slope[c] = (float)slope;
-    k.scale[c] = (float)(-slope * r * (double)dg[c] / (double)count);
-    k.shift[c] = (float)(-slope * (double)db[c] / (double)count);
+    k.scale[c] = (float)(-slope * r * (double)dg[c] / (double)attrs->count);
+    k.shift[c] = (float)(-slope * (double)db[c] / (double)attrs->count);
   }
   affine(dx, x, dy, k, a);
   return NNRT_OK;

@@ -55,11 +55,11 @@ typedef uint64_t __attribute__((may_alias)) b8;
 #define GATHER(size)                                                                               \
   int nnrt_gather_##size(void *y, const void *x, const void *at, int64_t x_rank,                   \
                          const int64_t *x_shape, int64_t at_rank, const int64_t *at_shape,         \
-                         int64_t width, int64_t axis, int64_t batch, bool embedding, int64_t from, \
-                         int64_t all) {                                                            \
-    Axis a = axis_of(x_rank, x_shape, axis);                                                       \
-    Indices indices = indices_of(at, product(at_shape, at_rank), width, batch, from, all, &a);     \
-    if (embedding) indices.low = 0;                                                                \
+                         int64_t width, const NnrtGather *attrs, int64_t from, int64_t all) {      \
+    Axis a = axis_of(x_rank, x_shape, attrs->axis);                                                \
+    Indices indices =                                                                              \
+        indices_of(at, product(at_shape, at_rank), width, attrs->batch, from, all, &a);            \
+    if (attrs->embedding) indices.low = 0;                                                         \
     int code = check_indices(&indices);                                                            \
     if (code) return code;                                                                         \
     size##_rows(y, x, &indices, a, threads_for(a.outer *indices.count *a.inner));                  \

@@ -73,7 +73,7 @@ NNRT_CLONES static void sgd_momentum(float *w2, float *m2, const float *w, const
 
 int nnrt_sgd_momentum_f32(float *w2, float *m2, const float *w, const float *g, const float *m,
                           const float *lr, const float *gscale, const int64_t *step, int64_t n,
-                          double momentum, double dampening, double weight_decay, bool nesterov) {
+                          const NnrtSgdMomentum *hyper) {
   if (isnan(*gscale)) {
     keep(w2, w, n);
     keep(m2, m, n);
@@ -83,11 +83,11 @@ int nnrt_sgd_momentum_f32(float *w2, float *m2, const float *w, const float *g, 
   bool first = *step == 0;
   Momentum k = {.lr = *lr,
                 .gscale = *gscale,
-                .decay = (float)weight_decay,
-                .keep = first ? 0.0f : (float)momentum,
-                .take = first ? 1.0f : (float)(1.0 - dampening),
-                .nesterov = nesterov,
-                .momentum = (float)momentum};
+                .decay = (float)hyper->weight_decay,
+                .keep = first ? 0.0f : (float)hyper->momentum,
+                .take = first ? 1.0f : (float)(1.0 - hyper->dampening),
+                .nesterov = hyper->nesterov,
+                .momentum = (float)hyper->momentum};
   CHUNKS(sgd_momentum(w2 + at, m2 + at, w + at, g + at, m + at, length, k));
 }
 
@@ -116,8 +116,7 @@ NNRT_CLONES static void adam(float *w2, float *m2, float *v2, const float *w, co
 
 int nnrt_adam_f32(float *w2, float *m2, float *v2, const float *w, const float *g, const float *m,
                   const float *v, const float *lr, const float *gscale, const int64_t *step,
-                  int64_t n, double beta1, double beta2, double eps, double weight_decay,
-                  bool decoupled, bool onnx) {
+                  int64_t n, const NnrtAdam *hyper) {
   if (isnan(*gscale)) {
     keep(w2, w, n);
     keep(m2, m, n);
@@ -126,17 +125,17 @@ int nnrt_adam_f32(float *w2, float *m2, float *v2, const float *w, const float *
   }
   // Bias corrections, in double as in torch.optim.
   double t = (double)(*step + 1), rate = (double)*lr;
-  double correct1 = 1.0 - pow(beta1, t), correct2 = sqrt(1.0 - pow(beta2, t));
+  double correct1 = 1.0 - pow(hyper->beta1, t), correct2 = sqrt(1.0 - pow(hyper->beta2, t));
   // ONNX's operator corrects the rate, torch.optim the root, before eps is added to it.
   Adam k = {.gscale = *gscale,
-            .decay = decoupled ? 0.0f : (float)weight_decay,
-            .shrink = decoupled ? (float)(1.0 - rate * weight_decay) : 1.0f,
-            .beta1_rest = (float)(1.0 - beta1),
-            .beta2 = (float)beta2,
-            .beta2_rest = (float)(1.0 - beta2),
-            .step_size = (float)(onnx ? rate * correct2 / correct1 : rate / correct1),
-            .root_scale = onnx ? 1.0f : (float)correct2,
-            .eps = (float)eps};
+            .decay = hyper->decoupled ? 0.0f : (float)hyper->weight_decay,
+            .shrink = hyper->decoupled ? (float)(1.0 - rate * hyper->weight_decay) : 1.0f,
+            .beta1_rest = (float)(1.0 - hyper->beta1),
+            .beta2 = (float)hyper->beta2,
+            .beta2_rest = (float)(1.0 - hyper->beta2),
+            .step_size = (float)(hyper->onnx ? rate * correct2 / correct1 : rate / correct1),
+            .root_scale = hyper->onnx ? 1.0f : (float)correct2,
+            .eps = (float)hyper->eps};
   CHUNKS(adam(w2 + at, m2 + at, v2 + at, w + at, g + at, m + at, v + at, length, k));
 }
 
@@ -154,16 +153,16 @@ NNRT_CLONES static void adagrad(float *w2, float *s2, const float *w, const floa
 
 int nnrt_adagrad_f32(float *w2, float *s2, const float *w, const float *g, const float *s,
                      const float *lr, const float *gscale, const int64_t *step, int64_t n,
-                     double lr_decay, double eps, double weight_decay) {
+                     const NnrtAdagrad *hyper) {
   if (isnan(*gscale)) {
     keep(w2, w, n);
     keep(s2, s, n);
     return NNRT_OK;
   }
   // The rate decays with the step.
-  float rate = (float)((double)*lr / (1.0 + (double)*step * lr_decay));
+  float rate = (float)((double)*lr / (1.0 + (double)*step * hyper->lr_decay));
   CHUNKS(adagrad(w2 + at, s2 + at, w + at, g + at, s + at, length, rate, *gscale,
-                 (float)weight_decay, (float)eps));
+                 (float)hyper->weight_decay, (float)hyper->eps));
 }
 
 // direction = m^ / (sqrt(v^) + eps) + decay w
@@ -182,7 +181,7 @@ NNRT_CLONES static void lamb(float *direction, float *m2, float *v2, const float
 
 int nnrt_lamb_f32(float *direction, float *m2, float *v2, const float *w, const float *g,
                   const float *m, const float *v, const float *gscale, const int64_t *step,
-                  int64_t n, double beta1, double beta2, double eps, double weight_decay) {
+                  int64_t n, const NnrtLamb *hyper) {
   // The direction of a skipped update is 0.
   if (isnan(*gscale)) {
     memset(direction, 0, (size_t)n * sizeof *direction);
@@ -192,13 +191,13 @@ int nnrt_lamb_f32(float *direction, float *m2, float *v2, const float *w, const 
   }
   double t = (double)(*step + 1);
   Adam k = {.gscale = *gscale,
-            .decay = (float)weight_decay,
-            .beta1_rest = (float)(1.0 - beta1),
-            .beta2 = (float)beta2,
-            .beta2_rest = (float)(1.0 - beta2),
-            .step_size = (float)(1.0 / (1.0 - pow(beta1, t))),
-            .root_scale = (float)sqrt(1.0 - pow(beta2, t)),
-            .eps = (float)eps};
+            .decay = (float)hyper->weight_decay,
+            .beta1_rest = (float)(1.0 - hyper->beta1),
+            .beta2 = (float)hyper->beta2,
+            .beta2_rest = (float)(1.0 - hyper->beta2),
+            .step_size = (float)(1.0 / (1.0 - pow(hyper->beta1, t))),
+            .root_scale = (float)sqrt(1.0 - pow(hyper->beta2, t)),
+            .eps = (float)hyper->eps};
   CHUNKS(lamb(direction + at, m2 + at, v2 + at, w + at, g + at, m + at, v + at, length, k));
 }
 

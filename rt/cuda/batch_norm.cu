@@ -109,8 +109,9 @@ template <class T> static int normalise(T *y, const T *x, const T *dy, Channels 
   int nnrt_batch_norm_back_##suffix(C *dx, const C *x, const float *g, const float *mean,          \
                                     const float *var, const C *dy, const float *dg,                \
                                     const float *db, int64_t rank, const int64_t *shape,           \
-                                    int64_t axis, double eps, int64_t count) {                     \
-    Channels c = {g, NULL, mean, var, dg, db, (float)eps, (float)count};                           \
-    return normalise<T>((T *)dx, (const T *)x, (const T *)dy, c, axis_of(rank, shape, axis));      \
+                                    const NnrtBatchNormBack *attrs) {                              \
+    Channels c = {g, NULL, mean, var, dg, db, (float)attrs->eps, (float)attrs->count};             \
+    return normalise<T>((T *)dx, (const T *)x, (const T *)dy, c,                                   \
+                        axis_of(rank, shape, attrs->axis));                                        \
   }
 FOR_FLOATS(BATCH_NORMS)

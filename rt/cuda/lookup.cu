@@ -78,11 +78,11 @@ static __global__ void gather_rows(T *y, const T *x, Indices at, int64_t rows, D
 
 static int gather(void *y, const void *x, const void *at, int64_t size, int64_t x_rank,
                   const int64_t *x_shape, int64_t at_rank, const int64_t *at_shape, int64_t width,
-                  int64_t axis, int64_t batch, bool embedding, int64_t from, int64_t whole) {
-  Axis a = axis_of(x_rank, x_shape, axis);
+                  const NnrtGather *attrs, int64_t from, int64_t whole) {
+  Axis a = axis_of(x_rank, x_shape, attrs->axis);
   int64_t count = product(at_shape, at_rank);
-  Indices indices = indices_of(at, count, width, batch, from, whole, &a);
-  if (embedding) indices.low = 0;
+  Indices indices = indices_of(at, count, width, attrs->batch, from, whole, &a);
+  if (attrs->embedding) indices.low = 0;
   int64_t all = a.outer * count * a.inner;
   if (all == 0) return NNRT_OK;
   // Rows are copied in the widest elements that their size and addresses permit.
@@ -102,10 +102,9 @@ static int gather(void *y, const void *x, const void *at, int64_t size, int64_t 
 #define GATHER(size, T)                                                                            \
   int nnrt_gather_##size(void *y, const void *x, const void *at, int64_t x_rank,                   \
                          const int64_t *x_shape, int64_t at_rank, const int64_t *at_shape,         \
-                         int64_t width, int64_t axis, int64_t batch, bool embedding, int64_t from, \
-                         int64_t all) {                                                            \
-    return gather(y, x, at, sizeof(T), x_rank, x_shape, at_rank, at_shape, width, axis, batch,     \
-                  embedding, from, all);                                                           \
+                         int64_t width, const NnrtGather *attrs, int64_t from, int64_t all) {      \
+    return gather(y, x, at, sizeof(T), x_rank, x_shape, at_rank, at_shape, width, attrs, from,     \
+                  all);                                                                            \
   }
 FOR_SIZES(GATHER)
 

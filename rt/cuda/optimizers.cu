@@ -43,8 +43,7 @@ struct Sgd { // w, g, lr, gscale
 
 struct SgdMomentum { // w, g, m, lr, gscale, step
   enum { OUT = 2, ELEMENTS = 3, IN = 6 };
-  double momentum, dampening, weight_decay;
-  bool nesterov;
+  NnrtSgdMomentum hyper;
   struct Constants {
     float lr, gscale, decay, keep, take, momentum; // keep, take: of the momentum, of the gradient
     bool nesterov, stay;
@@ -55,11 +54,11 @@ struct SgdMomentum { // w, g, m, lr, gscale, step
     float gscale = scalar_of<SgdMomentum>(p, 1);
     return Constants{scalar_of<SgdMomentum>(p, 0),
                      gscale,
-                     (float)weight_decay,
-                     first ? 0.0f : (float)momentum,
-                     first ? 1.0f : (float)(1.0 - dampening),
-                     (float)momentum,
-                     nesterov,
+                     (float)hyper.weight_decay,
+                     first ? 0.0f : (float)hyper.momentum,
+                     first ? 1.0f : (float)(1.0 - hyper.dampening),
+                     (float)hyper.momentum,
+                     hyper.nesterov,
                      gscale != gscale};
   }
   static __device__ void step(const Constants &k, const float *in, float *out) {
@@ -88,22 +87,21 @@ static __device__ inline float moments_step(const Moments &k, float d, float m, 
 
 struct Adam { // w, g, m, v, lr, gscale, step
   enum { OUT = 3, ELEMENTS = 4, IN = 7 };
-  double beta1, beta2, eps, weight_decay;
-  bool decoupled, onnx;
+  NnrtAdam hyper;
   typedef Moments Constants;
   __device__ Constants constants(const Pointers &p) const {
     double t = (double)(steps_of<Adam>(p, 2) + 1), rate = (double)scalar_of<Adam>(p, 0);
-    double correct1 = 1.0 - pow(beta1, t), correct2 = sqrt(1.0 - pow(beta2, t));
+    double correct1 = 1.0 - pow(hyper.beta1, t), correct2 = sqrt(1.0 - pow(hyper.beta2, t));
     Moments k = {};
     k.gscale = scalar_of<Adam>(p, 1);
-    k.decay = decoupled ? 0.0f : (float)weight_decay;
-    k.shrink = decoupled ? (float)(1.0 - rate * weight_decay) : 1.0f;
-    k.beta1_rest = (float)(1.0 - beta1);
-    k.beta2 = (float)beta2;
-    k.beta2_rest = (float)(1.0 - beta2);
-    k.step_size = (float)(onnx ? rate * correct2 / correct1 : rate / correct1);
-    k.root_scale = onnx ? 1.0f : (float)correct2;
-    k.eps = (float)eps;
+    k.decay = hyper.decoupled ? 0.0f : (float)hyper.weight_decay;
+    k.shrink = hyper.decoupled ? (float)(1.0 - rate * hyper.weight_decay) : 1.0f;
+    k.beta1_rest = (float)(1.0 - hyper.beta1);
+    k.beta2 = (float)hyper.beta2;
+    k.beta2_rest = (float)(1.0 - hyper.beta2);
+    k.step_size = (float)(hyper.onnx ? rate * correct2 / correct1 : rate / correct1);
+    k.root_scale = hyper.onnx ? 1.0f : (float)correct2;
+    k.eps = (float)hyper.eps;
     k.stay = k.gscale != k.gscale;
     return k;
   }
@@ -118,7 +116,7 @@ struct Adam { // w, g, m, v, lr, gscale, step
 
 struct Adagrad { // w, g, s, lr, gscale, step
   enum { OUT = 2, ELEMENTS = 3, IN = 6 };
-  double lr_decay, eps, weight_decay;
+  NnrtAdagrad hyper;
   struct Constants {
     float rate, gscale, decay, eps;
     bool stay;
@@ -126,8 +124,8 @@ struct Adagrad { // w, g, s, lr, gscale, step
   __device__ Constants constants(const Pointers &p) const {
     double steps = (double)steps_of<Adagrad>(p, 2), lr = (double)scalar_of<Adagrad>(p, 0);
     float gscale = scalar_of<Adagrad>(p, 1);
-    return Constants{(float)(lr / (1.0 + steps * lr_decay)), gscale, (float)weight_decay,
-                     (float)eps, gscale != gscale};
+    return Constants{(float)(lr / (1.0 + steps * hyper.lr_decay)), gscale,
+                     (float)hyper.weight_decay, (float)hyper.eps, gscale != gscale};
   }
   static __device__ void step(const Constants &k, const float *in, float *out) {
     float w = in[0], d = in[1] * k.gscale + k.decay * w, s = in[2] + d * d;
@@ -139,19 +137,19 @@ struct Adagrad { // w, g, s, lr, gscale, step
 // direction = m^ / (sqrt(v^) + eps) + decay w; 0 if nothing changes
 struct Lamb { // w, g, m, v, gscale, step
   enum { OUT = 3, ELEMENTS = 4, IN = 6 };
-  double beta1, beta2, eps, weight_decay;
+  NnrtLamb hyper;
   typedef Moments Constants;
   __device__ Constants constants(const Pointers &p) const {
     double t = (double)(steps_of<Lamb>(p, 1) + 1);
     Moments k = {};
     k.gscale = scalar_of<Lamb>(p, 0);
-    k.decay = (float)weight_decay;
-    k.beta1_rest = (float)(1.0 - beta1);
-    k.beta2 = (float)beta2;
-    k.beta2_rest = (float)(1.0 - beta2);
-    k.step_size = (float)(1.0 / (1.0 - pow(beta1, t)));
-    k.root_scale = (float)sqrt(1.0 - pow(beta2, t));
-    k.eps = (float)eps;
+    k.decay = (float)hyper.weight_decay;
+    k.beta1_rest = (float)(1.0 - hyper.beta1);
+    k.beta2 = (float)hyper.beta2;
+    k.beta2_rest = (float)(1.0 - hyper.beta2);
+    k.step_size = (float)(1.0 / (1.0 - pow(hyper.beta1, t)));
+    k.root_scale = (float)sqrt(1.0 - pow(hyper.beta2, t));
+    k.eps = (float)hyper.eps;
     k.stay = k.gscale != k.gscale;
     return k;
   }
@@ -333,14 +331,12 @@ int nnrt_sgd_batch_f32(NnrtPrep *p, void *const *out, const void *const *in) {
 
 int nnrt_sgd_momentum_f32(float *w2, float *m2, const float *w, const float *g, const float *m,
                           const float *lr, const float *gscale, const int64_t *step, int64_t n,
-                          double momentum, double dampening, double weight_decay, bool nesterov) {
-  return run(SgdMomentum{momentum, dampening, weight_decay, nesterov}, n, w2, m2, w, g, m, lr,
-             gscale, step);
+                          const NnrtSgdMomentum *hyper) {
+  return run(SgdMomentum{*hyper}, n, w2, m2, w, g, m, lr, gscale, step);
 }
 NnrtPrep *nnrt_sgd_momentum_batch_prep_f32(int64_t n, const int64_t *sizes, NnrtDtype narrow,
-                                           double momentum, double dampening, double weight_decay,
-                                           bool nesterov) {
-  return batch_new(SgdMomentum{momentum, dampening, weight_decay, nesterov}, n, sizes, narrow);
+                                           const NnrtSgdMomentum *hyper) {
+  return batch_new(SgdMomentum{*hyper}, n, sizes, narrow);
 }
 int nnrt_sgd_momentum_batch_f32(NnrtPrep *p, void *const *out, const void *const *in) {
   return batch_run<SgdMomentum>(p, out, in);
@@ -348,15 +344,12 @@ int nnrt_sgd_momentum_batch_f32(NnrtPrep *p, void *const *out, const void *const
 
 int nnrt_adam_f32(float *w2, float *m2, float *v2, const float *w, const float *g, const float *m,
                   const float *v, const float *lr, const float *gscale, const int64_t *step,
-                  int64_t n, double beta1, double beta2, double eps, double weight_decay,
-                  bool decoupled, bool onnx) {
-  return run(Adam{beta1, beta2, eps, weight_decay, decoupled, onnx}, n, w2, m2, v2, w, g, m, v, lr,
-             gscale, step);
+                  int64_t n, const NnrtAdam *hyper) {
+  return run(Adam{*hyper}, n, w2, m2, v2, w, g, m, v, lr, gscale, step);
 }
-NnrtPrep *nnrt_adam_batch_prep_f32(int64_t n, const int64_t *sizes, NnrtDtype narrow, double beta1,
-                                   double beta2, double eps, double weight_decay, bool decoupled,
-                                   bool onnx) {
-  return batch_new(Adam{beta1, beta2, eps, weight_decay, decoupled, onnx}, n, sizes, narrow);
+NnrtPrep *nnrt_adam_batch_prep_f32(int64_t n, const int64_t *sizes, NnrtDtype narrow,
+                                   const NnrtAdam *hyper) {
+  return batch_new(Adam{*hyper}, n, sizes, narrow);
 }
 int nnrt_adam_batch_f32(NnrtPrep *p, void *const *out, const void *const *in) {
   return batch_run<Adam>(p, out, in);
@@ -364,12 +357,12 @@ int nnrt_adam_batch_f32(NnrtPrep *p, void *const *out, const void *const *in) {
 
 int nnrt_adagrad_f32(float *w2, float *s2, const float *w, const float *g, const float *s,
                      const float *lr, const float *gscale, const int64_t *step, int64_t n,
-                     double lr_decay, double eps, double weight_decay) {
-  return run(Adagrad{lr_decay, eps, weight_decay}, n, w2, s2, w, g, s, lr, gscale, step);
+                     const NnrtAdagrad *hyper) {
+  return run(Adagrad{*hyper}, n, w2, s2, w, g, s, lr, gscale, step);
 }
 NnrtPrep *nnrt_adagrad_batch_prep_f32(int64_t n, const int64_t *sizes, NnrtDtype narrow,
-                                      double lr_decay, double eps, double weight_decay) {
-  return batch_new(Adagrad{lr_decay, eps, weight_decay}, n, sizes, narrow);
+                                      const NnrtAdagrad *hyper) {
+  return batch_new(Adagrad{*hyper}, n, sizes, narrow);
 }
 int nnrt_adagrad_batch_f32(NnrtPrep *p, void *const *out, const void *const *in) {
   return batch_run<Adagrad>(p, out, in);
@@ -377,12 +370,11 @@ int nnrt_adagrad_batch_f32(NnrtPrep *p, void *const *out, const void *const *in)
 
 int nnrt_lamb_f32(float *direction, float *m2, float *v2, const float *w, const float *g,
                   const float *m, const float *v, const float *gscale, const int64_t *step,
-                  int64_t n, double beta1, double beta2, double eps, double weight_decay) {
-  return run(Lamb{beta1, beta2, eps, weight_decay}, n, direction, m2, v2, w, g, m, v, gscale, step);
+                  int64_t n, const NnrtLamb *hyper) {
+  return run(Lamb{*hyper}, n, direction, m2, v2, w, g, m, v, gscale, step);
 }
-NnrtPrep *nnrt_lamb_batch_prep_f32(int64_t n, const int64_t *sizes, double beta1, double beta2,
-                                   double eps, double weight_decay) {
-  return batch_new(Lamb{beta1, beta2, eps, weight_decay}, n, sizes, NNRT_f32);
+NnrtPrep *nnrt_lamb_batch_prep_f32(int64_t n, const int64_t *sizes, const NnrtLamb *hyper) {
+  return batch_new(Lamb{*hyper}, n, sizes, NNRT_f32);
 }
 int nnrt_lamb_batch_f32(NnrtPrep *p, void *const *out, const void *const *in) {
   return batch_run<Lamb>(p, out, in);

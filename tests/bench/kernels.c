@@ -221,7 +221,7 @@ static void rows(int64_t m, int64_t n) {
     float *w = floats(8192 * n);
     for (int64_t i = 0; i < m; i++)
       labels[i] = i * 7919 % 8192;
-    BEST(t, nnrt_gather_b4(y, w, labels, 2, table, 1, count, 8, 0, 0, false, 0, 8192));
+    BEST(t, nnrt_gather_b4(y, w, labels, 2, table, 1, count, 8, &(NnrtGather){0}, 0, 8192));
     line("gather", text, t, 0, 2 * pass);
     BEST(t, nnrt_gather_back_f32(w, labels, y, 1, count, 8, 2, table, 0, 0, 0, 8192));
     line("gather_back", text, t, 0, 4.0 * (double)(m * n * 2 + 8192 * n));
@@ -255,7 +255,7 @@ static void images(void) {
       BEST(t, nnrt_batch_norm_sums_f32(c + 256, c + 320, x, c, c + 64, dy, 4, shape, axis, 1e-5));
       line("batch_norm_sums", text, t, 0, 2 * pass);
       BEST(t, nnrt_batch_norm_back_f32(y, x, c + 128, c, c + 64, dy, c + 256, c + 320, 4, shape,
-                                       axis, 1e-5, n / 64));
+                                       &(NnrtBatchNormBack){axis, 1e-5, n / 64}));
       line("batch_norm_back", text, t, 0, 3 * pass);
     }
     if (wanted("pool")) {
@@ -288,12 +288,13 @@ static void optimizers(int64_t n) {
   snprintf(text, sizeof text, "%.1f million", (double)n * 1e-6);
   double t, pass = 4.0 * (double)n;
   if (wanted("adam")) {
-    BEST(t, nnrt_adam_f32(w, m, v, w, g, m, v, &lr, &scale, &step, n, 0.9, 0.999, 1e-8, 0.01, true,
-                          false));
+    const NnrtAdam adam = {0.9, 0.999, 1e-8, 0.01, .decoupled = true};
+    BEST(t, nnrt_adam_f32(w, m, v, w, g, m, v, &lr, &scale, &step, n, &adam));
     line("adam", text, t, 0, 7 * pass);
   }
   if (wanted("sgd")) {
-    BEST(t, nnrt_sgd_momentum_f32(w, m, w, g, m, &lr, &scale, &step, n, 0.9, 0, 0, false));
+    const NnrtSgdMomentum momentum = {.momentum = 0.9};
+    BEST(t, nnrt_sgd_momentum_f32(w, m, w, g, m, &lr, &scale, &step, n, &momentum));
     line("sgd_momentum", text, t, 0, 5 * pass);
   }
   if (wanted("sum_squares")) {

@@ -293,8 +293,8 @@ static void gather_case(int64_t rank, const int64_t *shape, int64_t axis, int64_
   char *gx = gpu_put(x, nx * size), *gdy = gpu_put(dy, ny * size), *gy = gpu_new(ny * size);
   float *gdx = gpu_new(nx * 4), *again = gpu_new(nx * 4);
   void *gat = gpu_put(at, n * 8), *gat32 = gpu_put(at32, n * 4);
-  int code =
-      BY_WIDTH(gather, size, gy, gx, gat, rank, shape, 1, at_shape, 8, axis, 0, false, 0, rows);
+  int code = BY_WIDTH(gather, size, gy, gx, gat, rank, shape, 1, at_shape, 8,
+                      &(NnrtGather){.axis = axis}, 0, rows);
   for (int i = 0; !code && i < 2; i++) {
     float *to = i ? again : gdx;
     code = t == NNRT_f32    ? nnrt_gather_back_f32(to, gat32, (float *)gdy, 1, at_shape, 4, rank,
@@ -350,7 +350,7 @@ static void bad_indices(void) {
     int64_t *at = gpu_put(bad[i], sizeof bad[i]);
     long long guilty = bad[i][0] == 0 ? bad[i][1] : bad[i][0];
     gpu.op = 7;
-    CHECK(!nnrt_gather_b4(gy, gx, at, 2, shape, 1, at_shape, 8, 0, 0, false, 0, 3), "gather");
+    CHECK(!nnrt_gather_b4(gy, gx, at, 2, shape, 1, at_shape, 8, &(NnrtGather){0}, 0, 3), "gather");
     NnrtFinding f = gpu_finding();
     CHECK(f.code == NNRT_INDEX && f.op == 7 && f.kind == FOUND_index && f.value == guilty &&
               f.place == (bad[i][0] == 0) && f.least == -3 && f.limit == 3,
@@ -363,7 +363,9 @@ static void bad_indices(void) {
   }
   // Empty.
   int64_t last[] = {-1, 2}, *at = gpu_put(last, sizeof last);
-  CHECK(!nnrt_gather_b4(gy, gx, at, 2, shape, 1, at_shape, 8, 0, 0, true, 0, 3), "gather");
+  CHECK(
+      !nnrt_gather_b4(gy, gx, at, 2, shape, 1, at_shape, 8, &(NnrtGather){.embedding = true}, 0, 3),
+      "gather");
   NnrtFinding found = gpu_finding();
   CHECK(found.code == NNRT_INDEX && found.value == -1 && found.place == 0 && found.least == 0,
         "an embedding takes index %lld", found.value);

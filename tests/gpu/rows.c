@@ -601,6 +601,10 @@ static void many_close(Many *m, const char *name, NnrtDtype narrow, NnrtPrep *p,
 static void batches(NnrtDtype narrow) {
   Many m;
   const double lr_scale[] = {0.1, 0.5}, with_steps[] = {0.1, 0.5, INFINITY};
+  const NnrtSgdMomentum momentum = {0.9, 0.1, 0.01, .nesterov = true};
+  const NnrtAdam adam = {0.9, 0.999, 1e-8, 0.01, .decoupled = true};
+  const NnrtAdagrad adagrad = {0.1, 1e-8, 0.01};
+  const NnrtLamb lamb = {0.9, 0.999, 1e-6, 0.01};
   many_open(&m, 1, 4, 2, lr_scale, 0);
   for (int k = 0; k < TENSORS; k++)
     nnrt_sgd_f32(OUT(0), IN(0), IN(1), IN(2), IN(3), sizes[k], 0.01);
@@ -609,34 +613,31 @@ static void batches(NnrtDtype narrow) {
 
   many_open(&m, 2, 6, 3, with_steps, 3);
   for (int k = 0; k < TENSORS; k++)
-    nnrt_sgd_momentum_f32(OUT(0), OUT(1), IN(0), IN(1), IN(2), IN(3), IN(4), IN(5), sizes[k], 0.9,
-                          0.1, 0.01, true);
+    nnrt_sgd_momentum_f32(OUT(0), OUT(1), IN(0), IN(1), IN(2), IN(3), IN(4), IN(5), sizes[k],
+                          &momentum);
   many_close(&m, "sgd_momentum", narrow,
-             nnrt_sgd_momentum_batch_prep_f32(TENSORS, sizes, narrow, 0.9, 0.1, 0.01, true),
+             nnrt_sgd_momentum_batch_prep_f32(TENSORS, sizes, narrow, &momentum),
              nnrt_sgd_momentum_batch_f32);
 
   many_open(&m, 3, 7, 4, with_steps, 3);
   for (int k = 0; k < TENSORS; k++)
     nnrt_adam_f32(OUT(0), OUT(1), OUT(2), IN(0), IN(1), IN(2), IN(3), IN(4), IN(5), IN(6), sizes[k],
-                  0.9, 0.999, 1e-8, 0.01, true, false);
-  many_close(&m, "adam", narrow,
-             nnrt_adam_batch_prep_f32(TENSORS, sizes, narrow, 0.9, 0.999, 1e-8, 0.01, true, false),
+                  &adam);
+  many_close(&m, "adam", narrow, nnrt_adam_batch_prep_f32(TENSORS, sizes, narrow, &adam),
              nnrt_adam_batch_f32);
 
   many_open(&m, 2, 6, 3, with_steps, 3);
   for (int k = 0; k < TENSORS; k++)
-    nnrt_adagrad_f32(OUT(0), OUT(1), IN(0), IN(1), IN(2), IN(3), IN(4), IN(5), sizes[k], 0.1, 1e-8,
-                     0.01);
-  many_close(&m, "adagrad", narrow,
-             nnrt_adagrad_batch_prep_f32(TENSORS, sizes, narrow, 0.1, 1e-8, 0.01),
+    nnrt_adagrad_f32(OUT(0), OUT(1), IN(0), IN(1), IN(2), IN(3), IN(4), IN(5), sizes[k], &adagrad);
+  many_close(&m, "adagrad", narrow, nnrt_adagrad_batch_prep_f32(TENSORS, sizes, narrow, &adagrad),
              nnrt_adagrad_batch_f32);
 
   const double scale_steps[] = {0.5, INFINITY}, of_norms[] = {2.0, 3.0, 0.1};
   many_open(&m, 3, 6, 4, scale_steps, 3);
   for (int k = 0; k < TENSORS; k++)
-    nnrt_lamb_f32(OUT(0), OUT(1), OUT(2), IN(0), IN(1), IN(2), IN(3), IN(4), IN(5), sizes[k], 0.9,
-                  0.999, 1e-6, 0.01);
-  many_close(&m, "lamb", NNRT_f32, nnrt_lamb_batch_prep_f32(TENSORS, sizes, 0.9, 0.999, 1e-6, 0.01),
+    nnrt_lamb_f32(OUT(0), OUT(1), OUT(2), IN(0), IN(1), IN(2), IN(3), IN(4), IN(5), sizes[k],
+                  &lamb);
+  many_close(&m, "lamb", NNRT_f32, nnrt_lamb_batch_prep_f32(TENSORS, sizes, &lamb),
              nnrt_lamb_batch_f32);
 
   many_open(&m, 1, 5, 2, of_norms, 0);
@@ -707,17 +708,19 @@ static void skipped_updates(void) {
     out[i] = gpu_new(N * 4);
   nnrt_sgd_f32(out[0], in[0], g, glr, scale, N, 0.01);
   CHECK(same_bytes(out[0], in[0], N * 4), "sgd changes the weights");
-  nnrt_sgd_momentum_f32(out[0], out[1], in[0], g, in[2], glr, scale, step, N, 0.9, 0, 0.01, false);
+  const NnrtSgdMomentum momentum = {0.9, 0, 0.01, .nesterov = false};
+  nnrt_sgd_momentum_f32(out[0], out[1], in[0], g, in[2], glr, scale, step, N, &momentum);
   CHECK(same_bytes(out[0], in[0], N * 4) && same_bytes(out[1], in[2], N * 4), "sgd_momentum does");
-  nnrt_adam_f32(out[0], out[1], out[2], in[0], g, in[2], in[3], glr, scale, step, N, 0.9, 0.999,
-                1e-8, 0.01, true, false);
+  const NnrtAdam adam = {0.9, 0.999, 1e-8, 0.01, .decoupled = true};
+  nnrt_adam_f32(out[0], out[1], out[2], in[0], g, in[2], in[3], glr, scale, step, N, &adam);
   CHECK(same_bytes(out[0], in[0], N * 4) && same_bytes(out[1], in[2], N * 4) &&
             same_bytes(out[2], in[3], N * 4),
         "adam does");
-  nnrt_adagrad_f32(out[0], out[1], in[0], g, in[2], glr, scale, step, N, 0, 1e-8, 0.01);
+  const NnrtAdagrad adagrad = {0, 1e-8, 0.01};
+  nnrt_adagrad_f32(out[0], out[1], in[0], g, in[2], glr, scale, step, N, &adagrad);
   CHECK(same_bytes(out[0], in[0], N * 4) && same_bytes(out[1], in[2], N * 4), "adagrad does");
-  nnrt_lamb_f32(out[0], out[1], out[2], in[0], g, in[2], in[3], scale, step, N, 0.9, 0.999, 1e-6,
-                0.01);
+  const NnrtLamb lamb = {0.9, 0.999, 1e-6, 0.01};
+  nnrt_lamb_f32(out[0], out[1], out[2], in[0], g, in[2], in[3], scale, step, N, &lamb);
   double zeros[N] = {0};
   check_near("lamb's direction", out[0], NNRT_f32, zeros, N, 0);
   CHECK(same_bytes(out[1], in[2], N * 4) && same_bytes(out[2], in[3], N * 4), "lamb does");

@@ -90,6 +90,7 @@ static void push_args(Call *c, const Op *op, const Box *box, Arena *a) {
       c->value[c->n++].i = (args[i].kind == ARG_from ? box->start : box->whole)[args[i].i];
       break;
     case ARG_ranks: BUG("a collective has no test here");
+    case ARG_struct: push_pointer(c, kernel_struct(&args[i], a)); break;
     }
   }
 }

@@ -231,8 +231,9 @@ static void gather(void **state) {
       omp_set_num_threads(threads);
       float *x = floats(nx, 1), *dy = floats(ny, 2), *y = results(ny), *dx = results(nx);
       double *want = zeros(nx);
-      assert_int_equal(
-          nnrt_gather_b4(y, x, at, rank, shape, 1, at_shape, 8, axis, 0, false, 0, rows), 0);
+      assert_int_equal(nnrt_gather_b4(y, x, at, rank, shape, 1, at_shape, 8,
+                                      &(NnrtGather){.axis = axis}, 0, rows),
+                       0);
       assert_int_equal(
           nnrt_gather_back_f32(dx, at32, dy, 1, at_shape, 4, rank, shape, axis, 0, 0, rows), 0);
       for (int64_t o = 0; o < outer; o++)
@@ -253,14 +254,15 @@ static void bad_indices(void **state) {
   static const int64_t bad[][2] = {{0, 3}, {-4, 0}, {INT64_MIN, 0}};
   float x[6] = {0}, y[4] = {7, 7, 7, 7};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-    assert_int_equal(nnrt_gather_b4(y, x, bad[i], 2, shape, 1, at_shape, 8, 0, 0, false, 0, 3),
+    assert_int_equal(nnrt_gather_b4(y, x, bad[i], 2, shape, 1, at_shape, 8, &(NnrtGather){0}, 0, 3),
                      NNRT_INDEX);
     assert_int_equal(nnrt_gather_back_f32(y, bad[i], x, 1, at_shape, 8, 2, shape, 0, 0, 0, 3),
                      NNRT_INDEX);
   }
   static const int64_t last[] = {2, -1};
-  assert_int_equal(nnrt_gather_b4(y, x, last, 2, shape, 1, at_shape, 8, 0, 0, true, 0, 3),
-                   NNRT_INDEX);
+  assert_int_equal(
+      nnrt_gather_b4(y, x, last, 2, shape, 1, at_shape, 8, &(NnrtGather){.embedding = true}, 0, 3),
+      NNRT_INDEX);
   assert_true(y[0] == 7 && y[3] == 7);
 }
 
@@ -320,10 +322,10 @@ static void optimizers_in_place(void **state) {
   float *w2 = results(n), *m2 = results(n), *v2 = results(n);
   for (int64_t i = 0; i < n; i++)
     v[i] = v[i] * v[i];
+  const NnrtAdam adam = {0.9, 0.99, 1e-8, 0.1, .decoupled = true};
+  const NnrtSgdMomentum momentum = {0.9, 0, 0.1, .nesterov = true};
   omp_set_num_threads(1);
-  assert_int_equal(nnrt_adam_f32(w2, m2, v2, w, g, m, v, &lr, &scale, &step, n, 0.9, 0.99, 1e-8,
-                                 0.1, true, false),
-                   0);
+  assert_int_equal(nnrt_adam_f32(w2, m2, v2, w, g, m, v, &lr, &scale, &step, n, &adam), 0);
   double *want = zeros(n);
   for (int64_t i = 0; i < n; i++) {
     double d = (double)g[i] * 0.5, mi = 0.9 * (double)m[i] + 0.1 * d;
@@ -333,16 +335,12 @@ static void optimizers_in_place(void **state) {
   }
   assert_near("adam", w2, want, n, 1e-6);
   omp_set_num_threads(3);
-  assert_int_equal(
-      nnrt_adam_f32(w, m, v, w, g, m, v, &lr, &scale, &step, n, 0.9, 0.99, 1e-8, 0.1, true, false),
-      0);
+  assert_int_equal(nnrt_adam_f32(w, m, v, w, g, m, v, &lr, &scale, &step, n, &adam), 0);
   assert_same_bits("adam w", w, w2, bytes);
   assert_same_bits("adam m", m, m2, bytes);
   assert_same_bits("adam v", v, v2, bytes);
-  assert_int_equal(nnrt_sgd_momentum_f32(w2, m2, w, g, m, &lr, &scale, &step, n, 0.9, 0, 0.1, true),
-                   0);
-  assert_int_equal(nnrt_sgd_momentum_f32(w, m, w, g, m, &lr, &scale, &step, n, 0.9, 0, 0.1, true),
-                   0);
+  assert_int_equal(nnrt_sgd_momentum_f32(w2, m2, w, g, m, &lr, &scale, &step, n, &momentum), 0);
+  assert_int_equal(nnrt_sgd_momentum_f32(w, m, w, g, m, &lr, &scale, &step, n, &momentum), 0);
   assert_same_bits("sgd_momentum w", w, w2, bytes);
   assert_same_bits("sgd_momentum m", m, m2, bytes);
   assert_int_equal(nnrt_zero(v, (int64_t)bytes), 0);

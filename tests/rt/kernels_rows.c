@@ -152,8 +152,9 @@ static void batch_norm(void **state) {
       assert_int_equal(nnrt_batch_norm_sums_f32(s, t, x, m, v, dy, 4, shape, axis, eps), 0);
       assert_near("batch_norm_sums dg", s, dg, c, 2e-6);
       assert_near("batch_norm_sums db", t, db, c, 1e-6);
-      assert_int_equal(
-          nnrt_batch_norm_back_f32(got, x, g, m, v, dy, s, t, 4, shape, axis, eps, count), 0);
+      assert_int_equal(nnrt_batch_norm_back_f32(got, x, g, m, v, dy, s, t, 4, shape,
+                                                &(NnrtBatchNormBack){axis, eps, count}),
+                       0);
       assert_near("batch_norm_back", got, dx, all, 1e-6);
       free(m), free(v), free(s), free(t), free(got);
     }

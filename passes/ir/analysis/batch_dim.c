@@ -4,13 +4,13 @@
 
 #include "ir/dims.h"
 
-bool value_has_rows(const Value *v) {
+bool value_has_batch(const Value *v) {
   return v->role == ROLE_input && v->type->rank > 0 && !v->whole;
 }
 
-int64_t graph_rows(const Graph *g) {
+int64_t graph_batch_size(const Graph *g) {
   for (int i = 0; i < g->n_params; i++)
-    if (value_has_rows(g->params[i])) return g->params[i]->type->dim[0];
+    if (value_has_batch(g->params[i])) return g->params[i]->type->dim[0];
   return 1;
 }
 
@@ -55,7 +55,7 @@ const BatchDim *batch_dims(const Graph *g, Arena *a) {
   for (uint32_t i = 0; i < g->n_values; i++)
     batch[i] = none;
   for (int i = 0; i < g->n_params; i++)
-    if (value_has_rows(g->params[i])) batch[g->params[i]->id].dim = 0;
+    if (value_has_batch(g->params[i])) batch[g->params[i]->id].dim = 0;
   for_each_op(op, g) {
     const Dims *dims = op_dims_kept(op, a, d);
     for (int i = 0; dims && i < op->n_out; i++) {

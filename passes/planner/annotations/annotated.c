@@ -375,16 +375,16 @@ int annotated_apply(Sharding *s, int axis, const Loc *line, Diag *d) {
     else
       follow_splits(&p);
   }
-  // Inputs without annotations are sharded by rows, like one that is sharded by rows.
-  int64_t rows = -1;
+  // Inputs without annotations are sharded along the batch, like one that is.
+  int64_t batch = -1;
   for (int i = 0; i < s->g->n_params; i++) {
     const Value *v = s->g->params[i];
     Sbp lies = s->decisions.layout[v->id][p.axis];
-    if (v->role == ROLE_input && lies.kind == SBP_S && lies.dim == 0) rows = v->type->dim[0];
+    if (v->role == ROLE_input && lies.kind == SBP_S && lies.dim == 0) batch = v->type->dim[0];
   }
-  for (int i = 0; i < s->g->n_params && rows > 0; i++) {
+  for (int i = 0; i < s->g->n_params && batch > 0; i++) {
     const Value *v = s->g->params[i];
-    if (value_has_rows(v) && v->type->dim[0] == rows) lay_input(&p, v, 0);
+    if (value_has_batch(v) && v->type->dim[0] == batch) lay_input(&p, v, 0);
   }
   // Annotations without effect, once for the module.
   bool one = p.n_lost == 1;

@@ -11,7 +11,7 @@
 // A row has a split for each axis of the program, outermost first.  For every op or parameter that
 // it names, it adds the constraints that op_trans, op_assign, split and store add for one, the
 // innermost axis first.  An error is reported at the row.  `saved_for` is an error with another
-// optimizer, since no row covers its states.  With another number of rows per step the plan may
+// optimizer, since no row covers its states.  With another number of samples per step the plan may
 // still be good, so only an error in a row adds a note about that.
 
 #include <ctype.h>
@@ -237,12 +237,12 @@ static int saved_for(lua_State *l) {
     return FAIL(l, NULL, "this plan was saved for updates by %s, and %s%s", update,
                 here.update ? "here they are by " : "here is none", here.update ? here.update : "");
   }
-  // Another number of rows is no error, but may be the cause of one.
+  // Another number of samples is no error, but may be the cause of one.
   lua_Integer rows = lua_tointeger(l, 3);
-  if (rows && rows != here.rows && !p->box.notes.n)
+  if (rows && rows != here.batch && !p->box.notes.n)
     plan_note(l, plan_line(l),
               str_format(p->box.arena, "the plan was saved for a step of %lld rows, not %" PRId64,
-                         (long long)rows, here.rows));
+                         (long long)rows, here.batch));
   return 0;
 }
 

@@ -276,7 +276,7 @@ static const char *why_not_cut(lua_State *l, const Value *v, char split, int axi
   // "dimension 1 of 'w' is 6, which cannot be split into 4 along dp besides the 2 parts that …"
   const MeshAxis *of = &p->s->mesh->axis[axis];
   const char *subject =
-      value_has_rows(v) && dim == 0 ? "the batch of input" : str_format(a, "dimension %d of", dim);
+      value_has_batch(v) && dim == 0 ? "the batch of input" : str_format(a, "dimension %d of", dim);
   const char *parts = of->time ? str_format(a, "%d micro-batches", of->size)
                                : str_format(a, "%d along %s", of->size, of->name);
   int64_t already = 1;

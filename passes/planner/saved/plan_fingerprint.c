@@ -7,9 +7,9 @@
 
 MadeFor made_for(const Graph *g) {
   MadeFor made = {0};
-  for (int i = 0; i < g->n_params && !made.rows; i++) {
+  for (int i = 0; i < g->n_params && !made.batch; i++) {
     const Value *v = g->params[i];
-    if (value_has_rows(v)) made.rows = v->type->dim[0];
+    if (value_has_batch(v)) made.batch = v->type->dim[0];
   }
   // The optimizer is the op that makes a new weight.
   for (int i = 0; i < g->n_results && !made.update; i++) {

@@ -306,7 +306,7 @@ static void add_step(StrBuf *b, Record *r) {
   }
   strbuf_add(b, "function step()\n  saved_for { ");
   if (r->made_for.update) strbuf_addf(b, "update = \"%s\", ", r->made_for.update);
-  if (r->made_for.rows) strbuf_addf(b, "rows = %" PRId64 " ", r->made_for.rows);
+  if (r->made_for.batch) strbuf_addf(b, "rows = %" PRId64 " ", r->made_for.batch);
   strbuf_add(b, "}\n");
   if (r->schedule) strbuf_addf(b, "  schedule(%s)\n", lua_quoted(r->arena, r->schedule));
   add_changes(b, r, true);

@@ -45,7 +45,7 @@ static const int *least_filled(const Placing *p, Arena *a, double slices) {
   q.base_bytes = arena_array(a, double, n);
   q.limit = arena_array(a, double, n);
   // Messages cost nothing.
-  q.start = q.by_rows = q.by_whole = arena_array(a, double, n *n);
+  q.start = q.by_batch = q.by_whole = arena_array(a, double, n *n);
   for (int i = 0; i < q.n_units * n; i++) {
     double bytes = stage_bytes_sum(&l->of_unit[i]) - l->of_unit[i].kept * (1 - 1 / slices);
     q.seconds[i] = bytes / room(p, i % n);
@@ -97,7 +97,7 @@ static Worst worst_run(const Placing *p, Arena *a) {
 static bool hint_slices(const Placing *p, Arena *a, Diag *d) {
   int64_t slices = module_slices(p->s->g->module);
   for (int64_t more = 2; more * slices <= MAX_MICRO_BATCHES; more *= 2) {
-    if (!loads_share_rows(p->s, p->axis, &p->units, p->rows, (int)more)) return false;
+    if (!loads_split_batch(p->s, p->axis, &p->units, p->batch, (int)more)) return false;
     const int *run_of = least_filled(p, a, (double)more);
     if (!run_of) continue;
     // Every run must fit, without received values.

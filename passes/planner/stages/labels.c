@@ -99,7 +99,7 @@ static void find_dearer(Search *s) {
     for (int k = 0; k < n; k++)
       for (int to = 0; to < n && r != k; to++) {
         int x = r * n + to, y = k * n + to;
-        bool dearer = p->start[x] > p->start[y] || p->by_rows[x] > p->by_rows[y] ||
+        bool dearer = p->start[x] > p->start[y] || p->by_batch[x] > p->by_batch[y] ||
                       p->by_whole[x] > p->by_whole[y];
         if (dearer && is_before(p, r, to) && is_before(p, k, to) &&
             p->run[to].first >= s->dearer[r * n + k])

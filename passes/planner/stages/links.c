@@ -1,6 +1,6 @@
 // See links.h.
 //
-// For every two runs in this order, messages of two sizes are priced, by rows and whole, so the
+// For every two runs in this order, messages of two sizes are priced, split and whole, so the
 // work grows with the square of the number of runs.
 
 #include "links.h"
@@ -88,7 +88,7 @@ Links links_price(const Sharding *s, int axis, Partition *p, Arena *a) {
   l.traffic = traffic_new(a, s->env.cluster);
   int n = p->n_runs;
   p->start = arena_array(a, double, n *n);
-  p->by_rows = arena_array(a, double, n *n);
+  p->by_batch = arena_array(a, double, n *n);
   p->by_whole = arena_array(a, double, n *n);
   l.reduce = arena_array(a, Rate, n);
   // Rates follow from the costs of messages of two sizes.
@@ -100,12 +100,12 @@ Links links_price(const Sharding *s, int axis, Partition *p, Arena *a) {
       const Run *to = &p->run[k];
       // Values only go to later runs.
       if (to->first < from->first + from->n) continue;
-      Rate rows = rate_of(send_seconds(&l, from, to, false, PROBE),
-                          send_seconds(&l, from, to, false, 2 * PROBE));
+      Rate split = rate_of(send_seconds(&l, from, to, false, PROBE),
+                           send_seconds(&l, from, to, false, 2 * PROBE));
       Rate whole = rate_of(send_seconds(&l, from, to, true, PROBE),
                            send_seconds(&l, from, to, true, 2 * PROBE));
-      p->start[i * n + k] = fmax(rows.start, whole.start);
-      p->by_rows[i * n + k] = rows.byte;
+      p->start[i * n + k] = fmax(split.start, whole.start);
+      p->by_batch[i * n + k] = split.byte;
       p->by_whole[i * n + k] = whole.byte;
     }
   }

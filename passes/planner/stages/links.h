@@ -2,7 +2,7 @@
 // another, and an all_reduce over one run. All positions along the axes outside and inside of the
 // stages' axis send at the same time.
 //
-//     pp of 4 outside tp of 2, [0-1] to [2-3]: ranks 0 to 3 to ranks 4 to 7, each its rows
+//     pp of 4 outside tp of 2, [0-1] to [2-3]: ranks 0 to 3 to ranks 4 to 7, each its batch slice
 //
 // A price is a start latency and seconds per byte, from two probes.
 

@@ -10,12 +10,12 @@
 #include <string.h>
 
 #include "base/vec.h"
+#include "batch_letter.h"
 #include "cost/cost.h"
 #include "ir/analysis/origin.h"
 #include "ir/op.h"
 #include "ir/split.h"
 #include "links.h"
-#include "rows.h"
 #include "sharding/assign.h"
 
 // Sets of units, as bits; the last bit is for held ops.
@@ -26,7 +26,7 @@ typedef struct Maker {
   const Sharding *s;
   int axis;
   const Units *units;
-  const int *rows;
+  const int *batch;
   Arena *arena;
   Loads *out;
   Partition *p;
@@ -51,19 +51,19 @@ static double own_bytes(const Maker *m, const Value *v) {
   return (double)type_bytes(v->type) / parts;
 }
 
-bool loads_share_rows(const Sharding *s, int axis, const Units *units, const int *rows, int n) {
+bool loads_split_batch(const Sharding *s, int axis, const Units *units, const int *batch, int n) {
   const Mesh *mesh = s->mesh;
   bool any = false;
-  // Every op of the units that has rows must be divisible.
+  // Every op of the units with a batch must be divisible.
   for_each_op(op, s->g) {
     int letter =
-        op_part(op) == PART_forward && units->of_op[op->id] >= 0 ? rows_letter(s, rows, op) : -1;
+        op_part(op) == PART_forward && units->of_op[op->id] >= 0 ? batch_letter(s, batch, op) : -1;
     if (letter < 0) continue;
     const Dims *dims = dims_of(s, op);
     int64_t parts = n;
     for (int a = 0; a < mesh->n_axes; a++)
       if (a != axis && (!s->decisions.final[a] || op->split[a] == dims->letter[letter].name))
-        parts *= mesh->axis[a].size; // an undecided axis may split the rows, too
+        parts *= mesh->axis[a].size; // an undecided axis may split the batch, too
     if (dims->letter[letter].size % parts) return false;
     any = true;
   }
@@ -74,9 +74,9 @@ bool loads_share_rows(const Sharding *s, int axis, const Units *units, const int
 static double seconds_of(const Maker *m, const Op *op, const Device *d, int n) {
   const Dims *dims = dims_of(m->s, op);
   OpWork w = op_work(op, dims);
-  // The cut along inner axes, and of the rows over `n` ranks.
+  // The cut along inner axes, and of the batch over `n` ranks.
   Cut cut = op_cut(op, dims);
-  int letter = n > 1 ? rows_letter(m->s, m->rows, op) : -1;
+  int letter = n > 1 ? batch_letter(m->s, m->batch, op) : -1;
   if (letter >= 0 && cut.n != MAX_AXES) {
     cut.at[cut.n].letter = letter;
     cut.at[cut.n++].parts = n;
@@ -167,7 +167,7 @@ static void add_ops(Maker *m, double *held) {
       const Value *v = op->out[i];
       if (!read_back(v)) continue;
       for (int r = 0; r < m->p->n_runs && unit >= 0; r++) {
-        double n = m->rows[v->id] >= 0 ? m->p->run[r].n : 1;
+        double n = m->batch[v->id] >= 0 ? m->p->run[r].n : 1;
         bytes_at(m, unit, r)->kept += own_bytes(m, v) / n / m->slices;
       }
       if (unit >= 0) continue;
@@ -296,7 +296,7 @@ static void add_values(Maker *m, Flows *flows) {
         reader++;
         n--;
       }
-      bool whole = m->rows[v->id] < 0;
+      bool whole = m->batch[v->id] < 0;
       double kept = read_back(v) ? own_bytes(m, v) / m->slices : 0;
       if (n)
         vec_push(m->arena, flows, (Flow){from, n, reader, whole, times * m->slices, bytes, kept});
@@ -328,12 +328,12 @@ static void join_flows(Flows *flows) {
 
 // -- All together --------------------------------------------------------------------------------
 
-Loads *loads_new(const Sharding *s, int axis, const Units *units, const int *rows, const Run *run,
+Loads *loads_new(const Sharding *s, int axis, const Units *units, const int *batch, const Run *run,
                  int n_runs, Arena *a) {
   Loads *out = arena_one(a, Loads);
   Partition *p = &out->p;
-  Maker m = {.s = s, .axis = axis, .units = units, .rows = rows, .arena = a, .out = out, .p = p};
-  out->rows = rows;
+  Maker m = {.s = s, .axis = axis, .units = units, .batch = batch, .arena = a, .out = out, .p = p};
+  out->batch = batch;
   *p = (Partition){.n_units = units->n, .n_ranks = s->mesh->axis[axis].size};
   p->run = run;
   p->n_runs = n_runs;

@@ -1,9 +1,9 @@
 // The loads of units on devices: the problem of partition.h for an axis of a mesh.
 //
 // Seconds are those of the unit's kernels, of the model, its gradients and its updates (cost.h), on
-// one rank of the run, with its part of the rows; and of the all_reduce of its weights' gradients
+// one rank of the run, with its slice of the batch; and of the all_reduce of its weights' gradients
 // over the run. Bytes are those of weights, gradients, states and saved activations. Values between
-// runs are sent row by row, at the prices of the links between these devices (path_cost.h), and
+// runs are sent slice by slice, at the prices of the links between these devices (path_cost.h), and
 // their gradients back.
 //
 // Held ops run on known ranks, before any choice: their seconds and bytes are charged to their
@@ -37,15 +37,15 @@ typedef struct Loads {
   StageBytes *of_unit; // [n_units * n_runs]
   StageBytes *of_rank; // of held ops
   StageBytes *of_shared;
-  const int *rows; // by value id: rows.h
+  const int *batch; // by value id: batch_letter.h
 } Loads;
 
-// Whether `n` ranks can share the rows of all units evenly, in addition to the splits along other
+// Whether `n` ranks can share the batch of all units evenly, in addition to the splits along other
 // axes.
-bool loads_share_rows(const Sharding *s, int axis, const Units *units, const int *rows, int n);
+bool loads_split_batch(const Sharding *s, int axis, const Units *units, const int *batch, int n);
 
 // `run`: the candidate runs of stages.
-Loads *loads_new(const Sharding *s, int axis, const Units *units, const int *rows, const Run *run,
+Loads *loads_new(const Sharding *s, int axis, const Units *units, const int *batch, const Run *run,
                  int n_runs, Arena *a);
 
 #endif

@@ -10,7 +10,7 @@
 double flow_seconds(const Partition *p, const Flow *f, int from, int to) {
   if (from == to) return 0;
   int i = from * p->n_runs + to;
-  return f->messages * p->start[i] + f->bytes * (f->whole ? p->by_whole[i] : p->by_rows[i]);
+  return f->messages * p->start[i] + f->bytes * (f->whole ? p->by_whole[i] : p->by_batch[i]);
 }
 
 double flow_kept(const Partition *p, const Flow *f, int to) {

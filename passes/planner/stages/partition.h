@@ -31,7 +31,7 @@ typedef struct Run {
 typedef struct Flow {
   int from, n_readers;
   const int *reader;
-  bool whole;      // all of it goes to every rank; else each gets its part of the rows
+  bool whole;      // all of it goes to every rank; else each gets its slice of the batch
   double messages; // one after the other, per step
   double bytes;    // of all messages; of the global value
   double kept;     // bytes of them that a run holds at one time; of the global value
@@ -56,7 +56,7 @@ typedef struct Partition {
   const Shared *shared;
   int n_shared;
   // Seconds of a message from run i to run j, at [i * n_runs + j]: the start latency, and per byte.
-  double *start, *by_rows, *by_whole;
+  double *start, *by_batch, *by_whole;
   int n_stages; // the required number, or 0
 } Partition;
 

@@ -13,7 +13,7 @@ typedef struct Placing {
   int axis, n_ranks;
   const Loc *why;
   const StageOptions *wish;
-  const int *rows;
+  const int *batch;
   Units units;
   const Run *run; // candidate runs of stages
   int n_runs;

@@ -12,12 +12,12 @@
 
 #include "base/clock.h"
 #include "base/vec.h"
+#include "batch_letter.h"
 #include "cost/cost.h"
 #include "ir/analysis/origin.h"
 #include "ir/op.h"
 #include "ir/split.h"
 #include "placing.h"
-#include "rows.h"
 #include "sharding/assign.h"
 #include "sharding/decide.h"
 
@@ -28,7 +28,7 @@ enum { SECONDS = 10, MAX_RUNS = 160, MANY_RANKS = 12 };
 typedef Vec(Run) Runs;
 
 static bool shares(const Placing *p, int n) {
-  return loads_share_rows(p->s, p->axis, &p->units, p->rows, n);
+  return loads_split_batch(p->s, p->axis, &p->units, p->batch, n);
 }
 
 static void add_run(Placing *p, Runs *out, int first, int n) {
@@ -42,8 +42,8 @@ static void find_runs(Placing *p, const StageOptions *w) {
     for (int i = 0, first = 0; i < w->n; first += w->size[i++])
       add_run(p, &out, first, w->size[i]);
   } else {
-    // All runs with a length that shares the rows; with many ranks, only lengths that are powers of
-    // two, at multiples of their length.
+    // All runs with a length that shares the batch; with many ranks, only lengths that are powers
+    // of two, at multiples of their length.
     int most = w->n ? p->n_ranks - w->n + 1 : p->n_ranks;
     bool few = p->n_ranks > MANY_RANKS;
     for (int n = 1; n <= most; n++) {
@@ -105,7 +105,7 @@ static bool can_be(const Placing *p, int n) {
   for (int i = 0; i < n; i++)
     run[i] = (Run){i * each, each};
   if (can) {
-    Loads *l = loads_new(p->s, p->axis, &p->units, p->rows, run, n, scratch);
+    Loads *l = loads_new(p->s, p->axis, &p->units, p->batch, run, n, scratch);
     l->p.n_stages = n;
     can = partition_solve(scratch, &l->p, &(PartitionOptions){.seconds = SECONDS}).run_of != NULL;
   }
@@ -152,7 +152,7 @@ static const Ranks *ranks_of(const Placing *p, const Op *op, const Run *run) {
   return ranks_new(p->s, p->axis, at, run->n);
 }
 
-// If only one stage reads an input, each of its ranks reads its rows.
+// If only one stage reads an input, each of its ranks reads its slice of the batch.
 static void write_input(const Placing *p, Value *v) {
   int unit = UNIT_none;
   for_each_use(u, v) {
@@ -161,7 +161,7 @@ static void write_input(const Placing *p, Value *v) {
     if (reader < 0 || (unit >= 0 && p->run_of[reader] != p->run_of[unit])) return;
     unit = reader;
   }
-  if (unit < 0 || p->rows[v->id] != 0 || p->s->decisions.param[v->id][p->axis] != PARAM_open)
+  if (unit < 0 || p->batch[v->id] != 0 || p->s->decisions.param[v->id][p->axis] != PARAM_open)
     return;
   const Run *run = &p->run[p->run_of[unit]];
   if (run->n == 1) return;
@@ -188,8 +188,8 @@ static void write_all(const Placing *p) {
     hold(p->s, op, p->axis);
     if (unit < 0) continue;
     assign_op(p->s, op, p->axis, ranks_of(p, op, &p->run[p->run_of[unit]]), p->why);
-    // The ranks of a stage share its rows.
-    int letter = rows_letter(p->s, p->rows, op);
+    // The ranks of a stage share its batch.
+    int letter = batch_letter(p->s, p->batch, op);
     const Dims *dims = dims_of(p->s, op);
     if (op_ranks(op, p->axis) == 1 || letter < 0 || !split_legal(op, dims, letter, p->axis))
       continue;
@@ -256,7 +256,7 @@ static void chunk_loads(Placing *p, const Run *on) {
       if (on[k].first >= on[i].first) continue;
       int at = i * n + k, other = on[k].first * n + on[i].first;
       q->start[at] = q->start[other];
-      q->by_rows[at] = q->by_rows[other];
+      q->by_batch[at] = q->by_batch[other];
       q->by_whole[at] = q->by_whole[other];
     }
   }
@@ -310,7 +310,7 @@ const int *placing_open(const Placing *p, int *n_stages) {
   Placing q = *p;
   StageOptions any = {0};
   find_runs(&q, &any);
-  q.loads = loads_new(q.s, q.axis, &q.units, q.rows, q.run, q.n_runs, q.s->scratch);
+  q.loads = loads_new(q.s, q.axis, &q.units, q.batch, q.run, q.n_runs, q.s->scratch);
   PartitionOptions o = {.seconds = SECONDS};
   q.run_of = partition_solve(q.s->scratch, &q.loads->p, &o).run_of;
   return q.run_of ? sizes_of(&q, n_stages) : NULL;
@@ -375,7 +375,7 @@ bool stages_place(Sharding *s, int axis, const StageOptions *wish, const Loc *wh
   // With chunks every rank counts as several.
   bool chunks = wish->chunks > 1;
   if (chunks) p.n_ranks *= wish->chunks;
-  p.rows = rows_find(s, s->scratch);
+  p.batch = splittable_batch_dims(s, s->scratch);
   int forwards = wish->forwards > 1 ? wish->forwards : 1;
   UnitOptions units = {forwards * (wish->n ? wish->n : p.n_ranks), forwards > 1,
                        wish->ways || wish->pieces};
@@ -384,7 +384,7 @@ bool stages_place(Sharding *s, int axis, const StageOptions *wish, const Loc *wh
     return false;
   const Run *on = chunks ? chunk_runs(&p) : NULL;
   if (!chunks) find_runs(&p, wish);
-  p.loads = loads_new(s, axis, &p.units, p.rows, chunks ? on : p.run, p.n_runs, s->scratch);
+  p.loads = loads_new(s, axis, &p.units, p.batch, chunks ? on : p.run, p.n_runs, s->scratch);
   p.loads->p.n_stages = chunks ? p.n_ranks : wish->n;
   if (chunks) chunk_loads(&p, on);
   // With two ways every rank has a stage of each.

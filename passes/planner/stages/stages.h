@@ -1,7 +1,7 @@
 // place: assigns undecided ops to stages along an axis, so that the slowest rank has the least work
 // (nnScaler, OSDI 2024, equation 1), within the memory of its device.
 //
-//     place("pp", {2, 6})     %1 = linear …  @pp0to1 {S(0)} split=[0]     two ranks share the rows
+//     place("pp", {2, 6})     %1 = linear …  @pp0to1 {S(0)} split=[0]     two ranks share the batch
 //                             %2 = linear …  @pp2to7 {S(0)} split=[0]     six ranks do
 //
 //     units.h      the units of ops that stay together
@@ -12,7 +12,7 @@
 // modulo the number of ranks, or there and back. They are chosen like stages of that many more
 // ranks, each with its part of a device's memory.
 //
-// With two ways (a bidirectional pipeline) a model is in two pieces, each with half of the rows: a
+// With two ways (a bidirectional pipeline) a model is in two pieces, each with half of the batch: a
 // stage of the first is on rank i, the same stage of the second on rank n - 1 - i. So every rank
 // has two stages, and every weight is on two ranks.
 //
@@ -21,9 +21,9 @@
 //
 // With several forwards, a layer is on the same ranks in all of them.
 //
-// A stage is a run of neighbouring ranks of the axis, each with its part of the rows. Ops that the
-// program has assigned or split along the axis keep their ranks. Other graphs of the module, such
-// as @eval, are placed like the first one.
+// A stage is a run of neighbouring ranks of the axis, each with its slice of the batch. Ops that
+// the program has assigned or split along the axis keep their ranks. Other graphs of the module,
+// such as @eval, are placed like the first one.
 
 #ifndef STAGES_STAGES_H
 #define STAGES_STAGES_H

@@ -22,11 +22,11 @@ enum { MAX_STATES = 4000000 };
 
 // Seconds of a message, and of each byte.
 typedef struct Price {
-  double start, rows, whole;
+  double start, batch, whole;
 } Price;
 
 typedef struct Amount {
-  double messages, rows, whole;
+  double messages, batch, whole;
 } Amount;
 
 // The amounts of a stage's units, on any run.
@@ -51,7 +51,7 @@ typedef struct Table {
 } Table;
 
 static void lower(Price *least, const Partition *p, int i) {
-  *least = (Price){fmin(least->start, p->start[i]), fmin(least->rows, p->by_rows[i]),
+  *least = (Price){fmin(least->start, p->start[i]), fmin(least->batch, p->by_batch[i]),
                    fmin(least->whole, p->by_whole[i])};
 }
 
@@ -59,20 +59,20 @@ static void lower(Price *least, const Partition *p, int i) {
 
 static void add_amount(Amount *to, const Flow *f) {
   to->messages += f->messages;
-  *(f->whole ? &to->whole : &to->rows) += f->bytes;
+  *(f->whole ? &to->whole : &to->batch) += f->bytes;
 }
 
 static double amount_seconds(const Amount *a, const Price *price) {
   double seconds = 0; // a price is infinite if there is no such run
   if (a->messages > 0) seconds += a->messages * price->start;
-  if (a->rows > 0) seconds += a->rows * price->rows;
+  if (a->batch > 0) seconds += a->batch * price->batch;
   if (a->whole > 0) seconds += a->whole * price->whole;
   return seconds;
 }
 
 static Price price_between(const Partition *p, int from, int to) {
   int i = from * p->n_runs + to;
-  return (Price){p->start[i], p->by_rows[i], p->by_whole[i]};
+  return (Price){p->start[i], p->by_batch[i], p->by_whole[i]};
 }
 
 // -- States --------------------------------------------------------------------------------------

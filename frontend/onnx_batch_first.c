@@ -10,7 +10,7 @@ Value *onnx_input(Import *im, const OnnxInput *input) {
   Arena *a = im->m->arena;
   const Type *type = input->type;
   const Loc *loc = onnx_place(im->file, a, input->name);
-  bool moves = im->o->rows_first && input->batch > 0;
+  bool moves = im->o->batch_first && input->batch > 0;
   if (moves) {
     // Files of data have the batch in front.
     int64_t dim[MAX_RANK] = {type->dim[input->batch]};
@@ -20,7 +20,7 @@ Value *onnx_input(Import *im, const OnnxInput *input) {
   }
   Value *v = graph_param(im->g, onnx_value_name(a, input->name), type, ROLE_input, loc);
   v->label = str_copy(a, input->name);
-  v->whole = im->o->rows_first && type->rank > 0 && input->batch < 0;
+  v->whole = im->o->batch_first && type->rank > 0 && input->batch < 0;
   if (!moves) return v;
   im->batch_moved = true;
   // Dimension 0 moves to the batch's position, and those up to there one to the left.
@@ -32,14 +32,14 @@ Value *onnx_input(Import *im, const OnnxInput *input) {
 }
 
 Value *onnx_output(Import *im, const Onnx__ValueInfoProto *output, Value *v, BatchDim at) {
-  if (!im->o->rows_first || v->type->rank == 0) return v;
+  if (!im->o->batch_first || v->type->rank == 0) return v;
   const Loc *loc = onnx_place(im->file, im->m->arena, onnx_str(output->name));
-  int64_t rows = graph_rows(im->g);
-  if (at.dim == 0 && at.outer > 1 && rows > 0 && v->type->dim[0] % (at.outer * rows) == 0) {
+  int64_t size = graph_batch_size(im->g);
+  if (at.dim == 0 && at.outer > 1 && size > 0 && v->type->dim[0] % (at.outer * size) == 0) {
     // Positions of dimension 0 are reordered from (outer, batch, inner) to (batch, outer, inner).
     int64_t outer = at.outer;
     const Type *t = v->type;
-    int64_t dim[MAX_RANK] = {outer, rows, t->dim[0] / (outer * rows)};
+    int64_t dim[MAX_RANK] = {outer, size, t->dim[0] / (outer * size)};
     int64_t perm[MAX_RANK] = {1, 0};
     if (t->rank + 2 > MAX_RANK) return v;
     for (int d = 2; d < t->rank + 2; d++)
