@@ -147,9 +147,9 @@ void tensor_set_f(Tensor *t, int64_t i, double x); // rounds to the type; intege
 void tensor_set_i(Tensor *t, int64_t i, int64_t x);
 Tensor tensor_new(Arena *a, const Type *type);
 float half_to_float(uint16_t h);
-uint16_t float_to_half(float x);
+uint16_t double_to_half(double x);
 float bf16_to_float(uint16_t h);
-uint16_t float_to_bf16(float x);
+uint16_t double_to_bf16(double x);
 
 // Runs the reference of one op whose operands are given; allocates the results in `a`.
 bool op_evaluate(const Op *op, const Tensor *in, Tensor *out, const Box *box, Arena *a, Diag *d);
