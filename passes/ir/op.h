@@ -49,8 +49,9 @@ const char *target_names(Arena *a); // "cpu, cuda"
 // Writes the einsum of one instance: see dims.h.
 typedef bool RuleFn(const Op *op, Dims *dims, Diag *d);
 
-// The gradient.  From the adjoints of the results (dout[i], NULL if the loss does not depend on
-// it), appends ops through `b` and sets the adjoints of the operands (din[i]; NULL: none).
+// The gradient.  From the adjoints of the results (dout[i]; NULL for those that the loss does not
+// depend on, but not for all), appends ops through `b` and sets the adjoints of the operands
+// (din[i]; NULL: none).
 typedef bool GradFn(Builder *b, Op *op, Value **dout, Value **din);
 
 // A tensor of the reference evaluator.  Row-major and packed.
