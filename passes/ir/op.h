@@ -23,6 +23,8 @@ enum {
   ACCUMULATES = 2048,
   NARROWS = 4096,
   GLOBAL_INDEX_IN = 8192, // of operand 0
+  OPTIMIZER = 16384,
+  APPLIES_STEP = 32768,
 };
 
 // A compilation target: a row of targets.def.
@@ -104,8 +106,9 @@ int op_traits(const Op *op);
 bool op_is_view(const Op *op);
 // op_optimizes: whether the op computes a new weight, or the step of it, from a gradient.
 // op_gscale: the operand of such an op that multiplies every gradient.  The step count, if the op
-// reads it, follows.
+// reads it, follows: op_counts_steps.
 bool op_optimizes(const Op *op);
+bool op_counts_steps(OpKind kind);
 int op_gscale(const Op *op);
 // The optimizer op that computes the next value of a weight, directly or through other ops; or
 // NULL.
