@@ -88,9 +88,9 @@
 //
 // From planned on:
 //
-//   18  Every value of an entry graph has an offset in the slab, aligned to 64 bytes.  Constants have
-//       none, as they are part of the program, nor have values of other graphs.  Before, no value has
-//       an offset.
+//   18  Every value of an entry graph has an offset in the slab, aligned to the least alignment of all
+//       targets (targets.def).  Constants have none, as they are part of the program, nor have values
+//       of other graphs.  Before, no value has an offset.
 //   19  The result of a view is at its offset in the operand.
 //   20  Values with overlapping live ranges, on meshes that share a device, do not overlap in memory,
 //       except a view and its operand; a result and an operand that dies, if the op may run in place

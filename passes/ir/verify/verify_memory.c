@@ -31,7 +31,7 @@
 #include "ir/op.h"
 #include "verify.h"
 
-enum { ALIGNMENT = 64, START = -1, END = INT_MAX };
+enum { START = -1, END = INT_MAX };
 
 typedef struct Place {
   Value *v;
@@ -166,6 +166,15 @@ static bool misplaced(const Value *v, const char *how, Diag *d) {
   return false;
 }
 
+// The least alignment of all targets, in bytes: a module is not bound to a target, and plan_memory
+// aligns its values for the one that it is given.
+static int64_t least_align(void) {
+  int64_t least = target_info[0].align;
+  for (int i = 1; i < N_TARGETS; i++)
+    if (target_info[i].align < least) least = target_info[i].align;
+  return least;
+}
+
 static bool check_place(const Value *v, Diag *d) {
   const Module *m = v->graph->module;
   if (m->phase < PHASE_planned || !v->graph->entry)
@@ -178,9 +187,9 @@ static bool check_place(const Value *v, Diag *d) {
     return misplaced(v, "is not in the slab", d);
   // Only a value of a single slice under a schedule has slots.
   if (v->slots && (!v->graph->schedule || !value_stays(v) || v->stride < type_bytes(v->type) ||
-                   v->stride % ALIGNMENT))
+                   v->stride % least_align()))
     return misplaced(v, "has slots that it cannot have", d);
-  if (v->offset % ALIGNMENT != 0) return misplaced(v, "is not aligned", d);
+  if (v->offset % least_align() != 0) return misplaced(v, "is not aligned", d);
   // A view is at its offset in the operand, with the same slots.
   if (is_view(v)) {
     const Value *of = v->def->in[0].value;
