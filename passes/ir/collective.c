@@ -28,6 +28,16 @@ static const Rule rules[] = {
 };
 enum { N_RULES = sizeof rules / sizeof *rules };
 
+static const Rule *rule_of(OpKind kind) {
+  for (int i = 0; i < N_RULES; i++)
+    if (rules[i].op == kind) return &rules[i];
+  return NULL;
+}
+
+bool collective_has_rule(OpKind kind) {
+  return rule_of(kind) != NULL;
+}
+
 OpKind collective_between(Sbp from, Sbp to) {
   for (int i = 0; i < N_RULES; i++)
     if (rules[i].from == (int)from.kind && rules[i].to == (int)to.kind &&
@@ -55,9 +65,7 @@ static bool innermost(const Op *op, const MeshAxes *axes, Sbp cut, Diag *d) {
 }
 
 bool collective_gives(const Op *op, Sbp *axis, Diag *d) {
-  const Rule *rule = NULL;
-  for (int i = 0; i < N_RULES && !rule; i++)
-    if (rules[i].op == op->kind) rule = &rules[i];
+  const Rule *rule = rule_of(op->kind);
   if (!rule) BUG("%s has no rule", op_info[op->kind].name);
   const Value *in = op->in[0].value;
   const Layout *have = in->layout;

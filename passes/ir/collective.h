@@ -23,6 +23,9 @@
 // without the layout that the rule requires.
 bool collective_gives(const Op *op, Sbp *axis, Diag *d);
 
+// Whether collectives.def has a rule for ops of this kind.
+bool collective_has_rule(OpKind kind);
+
 // The op over devices that takes a layout from one kind to the other along an axis.
 OpKind collective_between(Sbp from, Sbp to);
 
