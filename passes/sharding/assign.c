@@ -114,8 +114,8 @@ typedef struct Assign {
   Sharding *s;
   int axis;
   Vec(Stage *) known;     // in the order in which the model reaches them
-  const Stage **of_op;    // by op id; NULL: unknown, and in the end all ranks
-  const Stage **of_param; // by index, likewise
+  const Stage **of_op;    // by op id; NULL: unknown so far
+  const Stage **of_param; // by index; NULL: unknown, and in the end all ranks
   const Op *const *model; // from model_ops
 } Assign;
 
@@ -230,6 +230,10 @@ static void assign_ops(Assign *a, bool model) {
   do
     assign_readers(a, model);
   while (assign_sources(a, model));
+  // The rest runs on all ranks, and so do its gradients.
+  for_each_op(op, a->s->g)
+    if (!a->of_op[op->id] && (op_part(op) == PART_forward) == model)
+      a->of_op[op->id] = stage_of(a, NULL);
 }
 
 bool assign_rest(Sharding *s, int axis) {
