@@ -304,9 +304,10 @@ static void put_name(Slim *s, const ProtobufCMessageDescriptor *type, const Name
   }
 }
 
-// Members of a oneof share one mark.
+// Returns false if the field stands twice and may stand once.  Members of a oneof share a mark,
+// that of the first.  `seen`: the marks by index of the field.
 static bool mark_seen(Slim *s, const ProtobufCMessageDescriptor *type,
-                      const ProtobufCFieldDescriptor *field, uint64_t *seen, int64_t at) {
+                      const ProtobufCFieldDescriptor *field, bool *seen, int64_t at) {
   if (field->label == PROTOBUF_C_LABEL_REPEATED) return true;
   // The first member of the oneof has the mark.
   const ProtobufCFieldDescriptor *mark = field;
@@ -314,9 +315,9 @@ static bool mark_seen(Slim *s, const ProtobufCMessageDescriptor *type,
     for (mark = type->fields; mark->quantifier_offset != field->quantifier_offset ||
                               !(mark->flags & PROTOBUF_C_FIELD_FLAG_ONEOF);)
       mark++;
-  uint64_t bit = (uint64_t)1 << (mark - type->fields);
-  if (*seen & bit) return fail(s, at, "a field that may stand once stands twice");
-  *seen |= bit;
+  bool *own = &seen[mark - type->fields];
+  if (*own) return fail(s, at, "a field that may stand once stands twice");
+  *own = true;
   return true;
 }
 
@@ -330,8 +331,8 @@ static bool slim_message(Slim *s, const ProtobufCMessageDescriptor *type, int64_
   if (type == &onnx__function_proto__descriptor)
     named = (Named){.name_field = FUNCTION_NAME, .overload_field = FUNCTION_OVERLOAD};
   if (type == &onnx__value_info_proto__descriptor) named.name_field = VALUE_DOC_STRING;
-  // One bit per declared field.
-  uint64_t seen = 0;
+  // A mark per declared field.  They need less memory than the message, which s->heap counts.
+  bool *seen = arena_array(s->out.arena, bool, type->n_fields);
   for (int64_t at = from; at < to;) {
     // A small file must not make protobuf-c allocate without limit.
     if (s->heap > s->heap_limit) return fail(s, at, "it has far more pieces than a model has");
@@ -351,7 +352,7 @@ static bool slim_message(Slim *s, const ProtobufCMessageDescriptor *type, int64_
     if (field && field->type == PROTOBUF_C_TYPE_MESSAGE &&
         field->descriptor == &onnx__tensor_proto__segment__descriptor)
       return fail(s, start, "a tensor in segments is not supported");
-    if (field && !mark_seen(s, type, field, &seen, start)) return false;
+    if (field && !mark_seen(s, type, field, seen, start)) return false;
     // Lists of numbers may be packed into bytes.
     bool packed = field && wire == WIRE_bytes && field->label == PROTOBUF_C_LABEL_REPEATED;
     if (field && wire != wire_type(field->type) && !packed)

@@ -56,20 +56,20 @@ static int64_t position(int64_t count, int i) {
   return (int64_t)(((uint64_t)i * 0x9e3779b97f4a7c15u) >> 2) % count;
 }
 
-static bool add_weight(Ties *s, Value *v, const Onnx__TensorProto *init) {
+// Adds the weight with samples of its elements, unless these cannot be read: then it is no part of a
+// warning, and an error when it is used.
+static void add_weight(Ties *s, Value *v, const Onnx__TensorProto *init) {
   Import *im = s->im;
   Trained w = {.v = v, .loc = v->loc, .made_up = onnx_is_made_up(v->label)};
   w.made_up = im->has_origins ? onnx_why_of(im, v) == WHY_folded : w.made_up;
-  if (!onnx_tensor(im->file, im->o->external_data_dir, init, im->a, v->loc, &w.t, im->d))
-    return false;
+  if (!onnx_tensor(im->file, im->o->external_data_dir, init, im->a, v->loc, &w.t, im->d)) return;
   for (int i = 0; i < SAMPLES && w.t.count > 0; i++) {
     // Samples are enough: copies agree in all elements, other weights differ in most.
-    if (!read_element(s, &w, position(w.t.count, i), &w.sample[i])) return false;
+    if (!read_element(s, &w, position(w.t.count, i), &w.sample[i])) return;
     w.varies = w.varies || w.sample[i] != w.sample[0];
   }
   name_map_add(&s->index, v->label, s->weights.n);
   vec_push(im->a, &s->weights, w);
-  return true;
 }
 
 // "; there are 2 more pairs"

@@ -127,10 +127,10 @@ static bool check_split(const NnrtRun *run, Why *w) {
 static bool open_schedule(NnrtRun *run, int *io_status, Why *w) {
   const Flags *f = &run->flags;
   const NnrtProgram *p = run->program;
-  if (!nnrt_schedule_parse(&run->schedule, p->lr_schedule, f->lr.given ? f->lr.f : p->lr, w))
+  if (!nnrt_lr_schedule_parse(&run->schedule, p->lr_schedule, f->lr.given ? f->lr.f : p->lr, w))
     return false;
   // A schedule needs its horizon, and a falling one a minimum below its start.
-  bool constant = run->schedule.kind == SCHEDULE_constant;
+  bool constant = run->schedule.kind == LR_constant;
   *io_status = 2;
   if (constant && f->lr_steps.given)
     return why(w, "--lr-steps has no effect: the learning rate is constant\n"

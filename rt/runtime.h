@@ -273,16 +273,16 @@ char *nnrt_data_find(const NnrtFed *fed, int64_t value);
 // Copies this rank's shard of micro-batch r->micro into the slab.
 bool nnrt_data_feed(const NnrtFed *fed, NnrtRank *r, Why *w);
 
-// ---- schedule.c: the learning rate
+// ---- lr_schedule.c: the learning rate
 
-typedef struct Schedule {
-  enum { SCHEDULE_constant, SCHEDULE_linear, SCHEDULE_cosine } kind;
+typedef struct LrSchedule {
+  enum { LR_constant, LR_linear, LR_cosine } kind;
   double lr, min;
   int64_t warmup, horizon;
-} Schedule;
-bool nnrt_schedule_parse(Schedule *s, const char *spec, double lr, Why *w);
+} LrSchedule;
+bool nnrt_lr_schedule_parse(LrSchedule *s, const char *spec, double lr, Why *w);
 // Returns the learning rate of a schedule of s->horizon steps.
-double nnrt_schedule_lr(const Schedule *s, int64_t step);
+double nnrt_lr_schedule_at(const LrSchedule *s, int64_t step);
 
 // ---- json.c: a pull parser for one text
 
@@ -533,7 +533,7 @@ typedef struct NnrtRun {
   const uint8_t *payload;
   Data data, eval_data;
   bool has_eval;
-  Schedule schedule;
+  LrSchedule schedule;
   int64_t seed;
   int64_t steps; // in all
   int threads;   // OpenMP threads of each rank; 0: as OMP_NUM_THREADS

@@ -350,7 +350,7 @@ static void choose_position(Trainer *t, const DataOrder *saved) {
 static void choose_horizon(Trainer *t, int64_t saved) {
   const Flags *f = &t->run->flags;
   t->schedule = t->run->schedule;
-  if (t->schedule.kind == SCHEDULE_constant) return;
+  if (t->schedule.kind == LR_constant) return;
   t->schedule.horizon = f->lr_steps.given ? f->lr_steps.i : saved >= 0 ? saved : t->steps;
   t->order.lr_steps = t->schedule.horizon;
   if (!is_root(t) || saved < 0) return;
@@ -457,7 +457,7 @@ static bool end_step(Trainer *t, int64_t step, double ended, const double *out, 
       .loss = t->out.all[0] ? (float)out[0] : NAN,
       .grad_norm = t->out.all[1] ? (float)out[1] : NAN,
       .has_grad_norm = t->out.all[1] != NULL,
-      .lr = nnrt_schedule_lr(&t->schedule, step),
+      .lr = nnrt_lr_schedule_at(&t->schedule, step),
       .step_ms = ms,
       .samples_per_s = (double)run->data.batch / (ms / 1e3),
   };
@@ -514,8 +514,8 @@ static bool do_step(Trainer *t, int64_t step, int *out_signal) {
   bool at_once = nnrt_device_depth(r) == 0;
   r->step = step;
   if (!t->under_way) t->began_at = nnrt_now_us();
-  nnrt_put_graph(t, &t->p->train, &run->data, &t->order, step, nnrt_schedule_lr(&t->schedule, step),
-                 &t->out);
+  nnrt_put_graph(t, &t->p->train, &run->data, &t->order, step,
+                 nnrt_lr_schedule_at(&t->schedule, step), &t->out);
   // Answers come before the ranks' exchange, so that one exchange is enough.
   if (t->under_way) ended = take_answers(t, step - 1, out); // this step ran all deferred updates
   r->settled = 0;

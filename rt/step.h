@@ -23,7 +23,7 @@ typedef struct Trainer {
   NnrtRun *run;
   const NnrtProgram *p;
   DataOrder order;
-  Schedule schedule;
+  LrSchedule schedule;
   int64_t first, steps; // the first step of this run, and the step before which it ends
   Outputs out, eval_out;
   NnrtFed fed;     // the batch of the graph that was enqueued last

@@ -62,6 +62,11 @@ enum { CLUSTER_DEVICES = 32768, CLUSTER_UNSIZED = 4096 };
 // which it has reported; messages name `option`, such as "--cluster".
 const Cluster *cluster_read(Arena *a, const char *text, const char *option, Diag *d);
 bool cluster_is_file(const char *text); // else it is a name
+// Returns `text`, or the cluster of passes that are given none.  nnaot gives them the cluster of
+// its target (targets.def).
+static inline const char *cluster_or_default(const char *text) {
+  return text ? text : "h100";
+}
 const Cluster *cluster_read_file(Arena *a, const char *path, Diag *d);
 
 // A copy without latencies to start: a transfer that is part of a larger one does not start again.

@@ -174,7 +174,7 @@ Value *carried_to(Comm *c, Value *original, const Layout *want, Op *reader) {
   // Costs of links are read once.
   if (!c->paths) {
     const Cluster *cluster =
-        cluster_read(c->scratch, c->cluster ? c->cluster : "h100", "cluster", c->d);
+        cluster_read(c->scratch, cluster_or_default(c->cluster), "cluster", c->d);
     if (!cluster) return NULL;
     const Cluster *joined = cluster_without_starts(c->scratch, cluster);
     c->paths = transitions_new(c->m, cluster, c->scratch);

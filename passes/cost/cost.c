@@ -7,7 +7,7 @@ bool cost_known(const Cluster *c) {
 }
 
 const Cluster *cost_cluster(const char *name, const Module *m, Arena *a, Diag *d, bool *ok) {
-  const Cluster *c = cluster_read(a, name ? name : "h100", "cluster", d);
+  const Cluster *c = cluster_read(a, cluster_or_default(name), "cluster", d);
   int n;
   const int *device = module_devices(m, a, &n);
   *ok = c != NULL;

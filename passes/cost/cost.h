@@ -24,7 +24,7 @@
 
 // Whether the speed of the cluster's devices is known; without it there are no costs.
 bool cost_known(const Cluster *c);
-// Returns the cluster of that name, or an h100; NULL if its speed is unknown or it has too few
+// Returns the cluster of that name, or the default; NULL if its speed is unknown or it has too few
 // devices for the module.  *ok is false if no cluster has that name, which is reported.
 const Cluster *cost_cluster(const char *name, const Module *m, Arena *a, Diag *d, bool *ok);
 // The seconds of one shard under `cut`; NULL: of the whole op.  On a cluster: on its slowest

@@ -71,18 +71,25 @@ int op_traits(const Op *op) {
 }
 
 bool op_optimizes(const Op *op) {
-  return op->kind == OP_sgd || (op_info[op->kind].traits & STATES);
+  return op_info[op->kind].traits & OPTIMIZER;
+}
+
+bool op_counts_steps(OpKind kind) {
+  // The step count is the only integer among the operands.
+  return strstr(op_info[kind].types, ", i64 ->") != NULL;
 }
 
 int op_gscale(const Op *op) {
-  return op->kind == OP_sgd ? op->n_in - 1 : op->n_in - 2;
+  return op->n_in - 1 - op_counts_steps(op->kind);
 }
 
 const Op *value_optimizer(const Value *next) {
   const Op *op = next->def;
-  // Through first operands to the optimizer; lamb_apply reads the direction as its second.
-  while (op && !op_optimizes(op))
-    op = op->n_in ? op->in[op->kind == OP_lamb_apply ? 1 : 0].value->def : NULL;
+  // Through first operands to the optimizer; an op that applies a step reads it as its second.
+  while (op && !op_optimizes(op)) {
+    bool applies = op_info[op->kind].traits & APPLIES_STEP;
+    op = op->n_in ? op->in[applies].value->def : NULL;
+  }
   return op;
 }
 

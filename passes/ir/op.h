@@ -23,6 +23,8 @@ enum {
   ACCUMULATES = 2048,
   NARROWS = 4096,
   GLOBAL_INDEX_IN = 8192, // of operand 0
+  OPTIMIZER = 16384,
+  APPLIES_STEP = 32768,
 };
 
 // A compilation target: a row of targets.def.
@@ -49,8 +51,9 @@ const char *target_names(Arena *a); // "cpu, cuda"
 // Writes the einsum of one instance: see dims.h.
 typedef bool RuleFn(const Op *op, Dims *dims, Diag *d);
 
-// The gradient.  From the adjoints of the results (dout[i], NULL if the loss does not depend on
-// it), appends ops through `b` and sets the adjoints of the operands (din[i]; NULL: none).
+// The gradient.  From the adjoints of the results (dout[i]; NULL for those that the loss does not
+// depend on, but not for all), appends ops through `b` and sets the adjoints of the operands
+// (din[i]; NULL: none).
 typedef bool GradFn(Builder *b, Op *op, Value **dout, Value **din);
 
 // A tensor of the reference evaluator.  Row-major and packed.
@@ -103,8 +106,9 @@ int op_traits(const Op *op);
 bool op_is_view(const Op *op);
 // op_optimizes: whether the op computes a new weight, or the step of it, from a gradient.
 // op_gscale: the operand of such an op that multiplies every gradient.  The step count, if the op
-// reads it, follows.
+// reads it, follows: op_counts_steps.
 bool op_optimizes(const Op *op);
+bool op_counts_steps(OpKind kind);
 int op_gscale(const Op *op);
 // The optimizer op that computes the next value of a weight, directly or through other ops; or
 // NULL.
@@ -147,9 +151,9 @@ void tensor_set_f(Tensor *t, int64_t i, double x); // rounds to the type; intege
 void tensor_set_i(Tensor *t, int64_t i, int64_t x);
 Tensor tensor_new(Arena *a, const Type *type);
 float half_to_float(uint16_t h);
-uint16_t float_to_half(float x);
+uint16_t double_to_half(double x);
 float bf16_to_float(uint16_t h);
-uint16_t float_to_bf16(float x);
+uint16_t double_to_bf16(double x);
 
 // Runs the reference of one op whose operands are given; allocates the results in `a`.
 bool op_evaluate(const Op *op, const Tensor *in, Tensor *out, const Box *box, Arena *a, Diag *d);

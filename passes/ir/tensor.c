@@ -36,11 +36,11 @@ static uint16_t round_to_16(double x, int exponent, int mantissa) {
   return sign | (result > infinity ? infinity : (uint16_t)result);
 }
 
-uint16_t float_to_half(float x) {
+uint16_t double_to_half(double x) {
   return round_to_16(x, 5, 10);
 }
 
-uint16_t float_to_bf16(float x) {
+uint16_t double_to_bf16(double x) {
   return round_to_16(x, 8, 7);
 }
 

@@ -84,9 +84,10 @@ bool element_read(DType t, const char *text, void *to) {
   char *end;
   double x = strtod(text, &end);
   if (*end) return false;
-  // Floating-point numbers, in the bytes of their type.
-  float f = (float)x;
-  uint16_t h = t == DT_f16 ? float_to_half(f) : float_to_bf16(f);
+  // Floating-point numbers, in the bytes of their type.  A text is not read via a wider type than
+  // necessary, nor 16 bits via float, since it would be rounded twice.
+  float f = strtof(text, NULL);
+  uint16_t h = t == DT_f16 ? double_to_half(x) : double_to_bf16(x);
   if (t == DT_f64)
     memcpy(to, &x, sizeof x);
   else if (t == DT_f32)

@@ -8,14 +8,14 @@
 
 #include "ir/op.h"
 
-static Block *block_new(Planner *p, int64_t bytes) {
+static Block *block_new(MemoryPlan *p, int64_t bytes) {
   Block *b = arena_one(p->scratch, Block);
   *b = (Block){.bytes = bytes, .offset = -1, .life = {INT64_MAX, -1}};
   vec_push(p->scratch, &p->block, b);
   return b;
 }
 
-static void block_add(Planner *p, Block *b, int64_t at, Value *v) {
+static void block_add(MemoryPlan *p, Block *b, int64_t at, Value *v) {
   p->place[v->id] = (BlockPlace){b, at};
   b->life.from = earlier(b->life.from, p->life[v->id].from);
   b->life.to = later(b->life.to, p->life[v->id].to);
@@ -23,7 +23,7 @@ static void block_add(Planner *p, Block *b, int64_t at, Value *v) {
 }
 
 // Whether all values in these bytes are dead after `op`, and none is another result of it.
-static bool dies_at(const Planner *p, const BlockPlace *place, int64_t bytes, const Op *op) {
+static bool dies_at(const MemoryPlan *p, const BlockPlace *place, int64_t bytes, const Op *op) {
   for (int i = 0; i < place->block->member.n; i++) {
     const Value *v = place->block->member.at[i];
     int64_t at = p->place[v->id].at;
@@ -46,7 +46,7 @@ static bool dies_at(const Planner *p, const BlockPlace *place, int64_t bytes, co
 
 // Whether `v` may be produced in `place`, the memory of an operand. The op must be able to run in
 // place on every operand that overlaps it.
-static bool may_replace(const Planner *p, const Value *v, const BlockPlace *place) {
+static bool may_replace(const MemoryPlan *p, const Value *v, const BlockPlace *place) {
   const Op *op = v->def;
   int64_t bytes = type_bytes(v->type);
   for (int i = 0; i < op->n_in; i++) {
@@ -60,7 +60,7 @@ static bool may_replace(const Planner *p, const Value *v, const BlockPlace *plac
   return true;
 }
 
-static bool take_target(Planner *p, Value *v) {
+static bool take_target(MemoryPlan *p, Value *v) {
   Value *target = p->target[v->id];
   // Later micro-batches read the parameter after a sum over time has begun.
   if (!target || value_accumulates(v)) return false;
@@ -83,7 +83,7 @@ static bool take_target(Planner *p, Value *v) {
   return true;
 }
 
-static bool take_operand(Planner *p, Value *v) {
+static bool take_operand(MemoryPlan *p, Value *v) {
   Op *op = v->def;
   if (p->stays && value_escapes(v)) return false; // it belongs to no slice, but its operand may
   for (int i = 0; i < op->n_in; i++) {
@@ -98,7 +98,7 @@ static bool take_operand(Planner *p, Value *v) {
   return false;
 }
 
-static void place_result(Planner *p, Value *v) {
+static void place_result(MemoryPlan *p, Value *v) {
   Op *op = v->def;
   if (op_info[op->kind].traits & VIEW) {
     BlockPlace of = p->place[op->in[0].value->id];
@@ -141,7 +141,7 @@ static void place_result(Planner *p, Value *v) {
   }
 }
 
-void blocks_make(Planner *p) {
+void blocks_make(MemoryPlan *p) {
   Graph *g = p->g;
   for_each_op(op, g)
     if (op->kind == OP_pack) {

@@ -43,7 +43,7 @@ typedef struct BlockPlace {
   int64_t at;
 } BlockPlace;
 
-typedef struct Planner {
+typedef struct MemoryPlan {
   Module *m;
   Graph *g;
   Arena *scratch;
@@ -64,24 +64,24 @@ typedef struct Planner {
   Blocks block;
   int64_t in_place, unshared, looked_at;
   bool apart;
-} Planner;
+} MemoryPlan;
 
-// planner_begin places persistent values. planner_find_blocks orders the ops of a graph by part
-// (place.h) and makes its blocks, without offsets. It returns false after reporting a turn that is
-// impossible.
-Planner planner_begin(Module *m, Target target, Arena *scratch, Diag *d);
-bool planner_find_blocks(Planner *p, Graph *g);
-int64_t block_bytes(const Planner *p, const Block *b); // of all its slices
+// memory_plan_begin places persistent values. memory_plan_find_blocks orders the ops of a graph by
+// part (place.h) and makes its blocks, without offsets. It returns false after reporting a turn
+// that is impossible.
+MemoryPlan memory_plan_begin(Module *m, Target target, Arena *scratch, Diag *d);
+bool memory_plan_find_blocks(MemoryPlan *p, Graph *g);
+int64_t block_bytes(const MemoryPlan *p, const Block *b); // of all its slices
 
-void blocks_make(Planner *p);
+void blocks_make(MemoryPlan *p);
 
 // In a loop with a schedule: the number of live slices of each block and its live range in op times
 // (plan_slots.c). slots_begin precedes blocks_make, which reads `stays`.
-void slots_begin(Planner *p);
-void slots_find(Planner *p);
+void slots_begin(MemoryPlan *p);
+void slots_find(MemoryPlan *p);
 
 // Extends the live ranges of blocks that deferred updates use in the next step (plan_deferred.c).
-void deferred_find(Planner *p);
+void deferred_find(MemoryPlan *p);
 
 static inline int64_t later(int64_t a, int64_t b) {
   return a > b ? a : b;

@@ -25,7 +25,7 @@ static bool is_deferred(const Value *v) {
   return v->def && v->def->deferred && !(op_info[v->def->kind].traits & VIEW);
 }
 
-static void find_again(const Planner *p, const Due *d, Block *b) {
+static void find_again(const MemoryPlan *p, const Due *d, Block *b) {
   Life life = {INT64_MAX, -1};
   // Values of this step: a deferred reader keeps them to the end of the step, and again until it is
   // due.
@@ -52,7 +52,7 @@ static void find_again(const Planner *p, const Due *d, Block *b) {
   b->life = life;
 }
 
-void deferred_find(Planner *p) {
+void deferred_find(MemoryPlan *p) {
   if (!graph_first_deferred(p->g)) return;
   // The due time of each deferred op.
   const Op *first = graph_first_deferred(p->g);

@@ -37,22 +37,22 @@
 #include "pass.h"
 #include "plan_blocks.h"
 
-static int64_t aligned(const Planner *p, int64_t bytes) {
+static int64_t aligned(const MemoryPlan *p, int64_t bytes) {
   return (bytes + p->align - 1) / p->align * p->align;
 }
 
 // -- Offsets -----------------------------------------------------------------------------------
 
-int64_t block_bytes(const Planner *p, const Block *b) {
+int64_t block_bytes(const MemoryPlan *p, const Block *b) {
   return aligned(p, b->bytes) * (b->slots > 1 ? b->slots : 1);
 }
 
-static Taken taken_by(const Planner *p, const Block *b) {
+static Taken taken_by(const MemoryPlan *p, const Block *b) {
   return (Taken){b->offset, block_bytes(p, b), b->life, b->member.at[0], b->again};
 }
 
 // Gives `b` the best offset among the placed blocks, and adds it to them.
-static void place_block(Planner *p, Gaps *placed, Block *b) {
+static void place_block(MemoryPlan *p, Gaps *placed, Block *b) {
   Taken taken = taken_by(p, b);
   b->offset = taken.offset = gaps_best(placed, &taken);
   p->looked_at += gaps_looked_at(placed);
@@ -62,7 +62,7 @@ static void place_block(Planner *p, Gaps *placed, Block *b) {
 // -- Persistent values -------------------------------------------------------------------------
 
 // The offset that an earlier graph gave to the parameter of this name, or -1.
-static int64_t kept_before(const Planner *p, const Value *param) {
+static int64_t kept_before(const MemoryPlan *p, const Value *param) {
   for (int i = 0; i < p->before.n; i++) {
     const Value *v = table_find(p->before.at[i], (int)param->role, param->label);
     if (v && v->type == param->type && v->layout == param->layout && v->host == param->host)
@@ -98,7 +98,7 @@ static int by_size(const void *x, const void *y) {
   return (a->life.from > b->life.from) - (a->life.from < b->life.from);
 }
 
-bool planner_find_blocks(Planner *p, Graph *g) {
+bool memory_plan_find_blocks(MemoryPlan *p, Graph *g) {
   p->g = g;
   graph_renumber(g);
   // Ops that run once per step precede the loop or follow it; deferred ops are last.
@@ -138,8 +138,8 @@ bool planner_find_blocks(Planner *p, Graph *g) {
   return true;
 }
 
-static bool plan_graph(Planner *p, Graph *g) {
-  if (!planner_find_blocks(p, g)) return false;
+static bool plan_graph(MemoryPlan *p, Graph *g) {
+  if (!memory_plan_find_blocks(p, g)) return false;
   if (p->apart) {
     // A caller asks which values share a block: all blocks have disjoint bytes.
     int64_t end = 0;
@@ -180,8 +180,8 @@ static bool plan_graph(Planner *p, Graph *g) {
   return true;
 }
 
-Planner planner_begin(Module *m, Target target, Arena *scratch, Diag *d) {
-  Planner p = {.m = m, .scratch = scratch, .d = d, .align = target_info[target].align};
+MemoryPlan memory_plan_begin(Module *m, Target target, Arena *scratch, Diag *d) {
+  MemoryPlan p = {.m = m, .scratch = scratch, .d = d, .align = target_info[target].align};
   p.meets = module_meets(m, p.scratch);
   p.kept_gaps = gaps_new(p.scratch, p.meets);
   p.host_gaps = gaps_new(p.scratch, p.meets);
@@ -209,7 +209,7 @@ Planner planner_begin(Module *m, Target target, Arena *scratch, Diag *d) {
 }
 
 // The end of the last value on the device that needs the most memory.
-static int64_t largest_end(const Planner *p, const int64_t *ends) {
+static int64_t largest_end(const MemoryPlan *p, const int64_t *ends) {
   int n;
   const int *device = module_devices(p->m, p->scratch, &n);
   int64_t end = 0;
@@ -239,7 +239,7 @@ bool pass_plan_memory(Module *m, const PassOptions *o, Diag *d) {
   Target target;
   if (!opt_target(o, &target, d)) return false;
   keep_unbrought(m);
-  Planner p = planner_begin(m, target, opt_scratch(o), d);
+  MemoryPlan p = memory_plan_begin(m, target, opt_scratch(o), d);
   p.apart = opt_bool(o, "apart", false);
   // Persistent parameters are placed before the first graph.
   int64_t kept = largest_end(&p, mesh_ends(m, p.scratch));

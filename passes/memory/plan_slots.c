@@ -10,7 +10,7 @@
 #include "plan_blocks.h"
 
 // The live range of each slice of the block on a run; false: it has none there.
-static bool block_stays(const Planner *p, const Block *b, int run, LiveRange *out) {
+static bool block_stays(const MemoryPlan *p, const Block *b, int run, LiveRange *out) {
   bool there = false;
   int slices = module_slices(p->m);
   for (int i = 0; i < b->member.n; i++) {
@@ -28,7 +28,7 @@ static bool block_stays(const Planner *p, const Block *b, int run, LiveRange *ou
   return there;
 }
 
-static void count_stays(Planner *p, Block *b, LiveRange *stay) {
+static void count_stays(MemoryPlan *p, Block *b, LiveRange *stay) {
   // Members outside of the loop keep their live range.
   Life life = {INT64_MAX, -1};
   int slots = 1;
@@ -75,13 +75,13 @@ static void count_stays(Planner *p, Block *b, LiveRange *stay) {
   b->slots = all_stay && slots > 1 ? slots : 0;
 }
 
-void slots_find(Planner *p) {
+void slots_find(MemoryPlan *p) {
   LiveRange *stay = arena_array(p->scratch, LiveRange, module_slices(p->m));
   for (int i = 0; i < p->block.n; i++)
     if (!p->block.at[i]->kept) count_stays(p, p->block.at[i], stay);
 }
 
-void slots_begin(Planner *p) {
+void slots_begin(MemoryPlan *p) {
   p->stays = NULL;
   if (!p->g->schedule) return;
   p->stays = stays_new(p->g, p->scratch);

@@ -45,7 +45,7 @@ typedef struct Overlap {
   Op **at;             // in order, by time; NULL: moved forward
   int *list;           // recompute group, by time; 0: none
   bool *is_recomputed; // by op id: recomputed, or depends only on recomputed ops
-  Planner planner;     // live ranges of blocks
+  MemoryPlan memory;   // live ranges of blocks
   bool limited;        // by the capacity of a device
   int64_t room;        // if limited: usable bytes besides persistent values
   int64_t **in_use;    // resident bytes by mesh id and time
@@ -60,8 +60,8 @@ static bool takes_room(Overlap *x, const Op *op, int64_t from, int64_t to) {
   int64_t bytes = 0;
   int mesh = op->n_out ? value_mesh_id(op->out[0]) : 0;
   for (int i = 0; i < op->n_out; i++) {
-    const Block *b = x->planner.place[op->out[i]->id].block;
-    if (b && b->life.from >= op_time(op)) bytes += block_bytes(&x->planner, b);
+    const Block *b = x->memory.place[op->out[i]->id].block;
+    if (b && b->life.from >= op_time(op)) bytes += block_bytes(&x->memory, b);
   }
   for (int64_t t = from; t < to; t++)
     if (x->in_use[mesh][t] + bytes > x->most[mesh]) return false;
@@ -147,15 +147,15 @@ static void overlap_graph(Overlap *x, Graph *g) {
   x->most = arena_array(x->arena, int64_t, n_meshes);
   for (int i = 0; i < n_meshes; i++)
     x->in_use[i] = arena_array(x->arena, int64_t, x->n_times + 1);
-  for (int i = 0; i < x->planner.block.n; i++) {
-    const Block *b = x->planner.block.at[i];
+  for (int i = 0; i < x->memory.block.n; i++) {
+    const Block *b = x->memory.block.at[i];
     if (b->kept || value_on_host(b->member.at[0])) continue;
     int64_t *change = x->in_use[value_mesh_id(b->member.at[0])];
-    change[earlier(b->life.from, x->n_times)] += block_bytes(&x->planner, b);
-    change[earlier(b->life.to + 1, x->n_times)] -= block_bytes(&x->planner, b);
+    change[earlier(b->life.from, x->n_times)] += block_bytes(&x->memory, b);
+    change[earlier(b->life.to + 1, x->n_times)] -= block_bytes(&x->memory, b);
     if (!b->again) continue;
-    change[0] += block_bytes(&x->planner, b);
-    change[earlier(b->again + 1, x->n_times)] -= block_bytes(&x->planner, b);
+    change[0] += block_bytes(&x->memory, b);
+    change[earlier(b->again + 1, x->n_times)] -= block_bytes(&x->memory, b);
   }
   // Changes add up to the bytes in use.
   for (int i = 0; i < n_meshes; i++)
@@ -199,18 +199,18 @@ bool pass_overlap(Module *m, const PassOptions *o, Diag *d) {
   for_each_graph(graph, m)
     any |= may_overlap(graph);
   if (!any) return ok;
-  x.planner = planner_begin(m, target, x.arena, d);
+  x.memory = memory_plan_begin(m, target, x.arena, d);
   double memory = cluster_least(x.cluster).memory;
   x.limited = opt_bool(o, "limited", false) && memory > 0;
   // Persistent memory is in use during the whole step.
   int64_t kept = 0;
-  for (int i = 0; i < x.planner.kept.n; i++)
-    if (!value_on_host(x.planner.kept.at[i]->member.at[0]))
-      kept = later(kept, x.planner.kept.at[i]->offset + x.planner.kept.at[i]->bytes);
+  for (int i = 0; i < x.memory.kept.n; i++)
+    if (!value_on_host(x.memory.kept.at[i]->member.at[0]))
+      kept = later(kept, x.memory.kept.at[i]->offset + x.memory.kept.at[i]->bytes);
   x.room = (int64_t)(ROOM * memory) - kept;
   for_each_graph(g, m) {
     if (!may_overlap(g)) continue;
-    if (!planner_find_blocks(&x.planner, g)) return false;
+    if (!memory_plan_find_blocks(&x.memory, g)) return false;
     overlap_graph(&x, g);
   }
   for_each_graph(g, m) // plan_memory assigns them again

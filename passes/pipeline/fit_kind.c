@@ -287,7 +287,6 @@ bool fit_kind(Fit *f) {
     if (!same_each_time(&halves->shape, f->ways))
       return fit_declined(f, "in it a stage is on other ranks for every third micro-batch");
     // Every segment must be on one of the two routes.
-    find_ways(f);
     for (int i = 0; i < f->segments->n; i++) {
       if (!f->segments->at[i].is_common && (f->way[i] == ANY_WAY || f->way[i] >= BOTH_WAYS))
         return fit_declined(f, str_format(f->arena, "%s is of %s of its two ways",

@@ -325,7 +325,7 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   if (m->meshes)
     return diag_error(d, NULL, "the module is sharded already, on a mesh of %d device%s",
                       m->meshes->n_devices, m->meshes->n_devices == 1 ? "" : "s");
-  t.cluster = cluster_read(t.scratch, cluster ? cluster : "h100", "cluster", d);
+  t.cluster = cluster_read(t.scratch, cluster_or_default(cluster), "cluster", d);
   if (!t.cluster) return false;
   // Each op has its own split, also ops inside of calls.
   for_each_graph(g, m)

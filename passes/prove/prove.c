@@ -12,8 +12,8 @@
 // of the model's program is a value number (number.h).  The proof visits the ops once, and derives
 // the meaning of the results of each:
 //
-//    collectives  keep the number.  Their layouts follow their rules, which the verifier has checked
-//                 (collective.h).
+//    collectives  of collectives.def, and move, keep the number.  Their layouts follow their rules,
+//                 which the verifier has checked (collective.h).
 //    pack         stands for all its members.  A sum over ranks or time of a bucket is the sum of its
 //                 members, and unpack is one member, at its offset and with its length.
 //    a reshape    to the same shape, or a slice of everything, stands for its operand's number.
@@ -39,6 +39,7 @@
 #include <string.h>
 
 #include "base/vec.h"
+#include "ir/collective.h"
 #include "ir/op.h"
 #include "ir/split.h"
 #include "ir/verify/verify.h"
@@ -353,6 +354,9 @@ static bool prove_graph(const Graph *model, const Graph *g, Diag *d) {
   for_each_op(op, g) {
     // Ops added by distribution have rules of their own; all others must be in the model's program.
     if (op_info[op->kind].traits & COMM) {
+      // Only an op that reshards keeps the meaning of its operand: collectives.def has these.
+      if (op->kind != OP_move && !collective_rule(op->kind))
+        BUG("%s communicates, and the proof does not know its meaning", kind_name(op));
       // A sum over a bucket is the sum over its members; any other collective on one is an error.
       const Value *v = op->in[0].value;
       Meaning *out = meaning(&p, op->out[0]);

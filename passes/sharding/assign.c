@@ -1,9 +1,9 @@
 // See assign.h.
 //
 // Each known list of ranks is one Stage, numbered in the order in which the model reaches it. The
-// other ops get stages part by part: the model from front to back, ops without operands from the
-// back, parameters, gradients, updates, states. Only at the end are ops and parameters put on
-// other meshes.
+// other ops get stages part by part: the model, parameters, gradients and updates, states. Ops
+// follow their operands from front to back, then their readers from back to front, and so on while
+// any gets a stage. Only at the end are ops and parameters put on other meshes.
 
 #include "assign.h"
 
@@ -121,8 +121,8 @@ typedef struct Assign {
   Sharding *s;
   int axis;
   Vec(Stage *) known;     // in the order in which the model reaches them
-  const Stage **of_op;    // by op id; NULL: unknown, and in the end all ranks
-  const Stage **of_param; // by index, likewise
+  const Stage **of_op;    // by op id; NULL: unknown so far
+  const Stage **of_param; // by index; NULL: unknown, and in the end all ranks
   const Op *const *model; // from model_ops
 } Assign;
 
@@ -182,15 +182,19 @@ static const Stage *of_readers(Assign *a, const Value *v, bool model) {
   return found;
 }
 
-// Puts ops without a stage, for lack of operands with one, on the stages of their readers.
-static void assign_sources(Assign *a, bool model) {
+// Puts ops without a stage, for lack of operands with one, on the stages of their readers.  Returns
+// whether any got one.
+static bool assign_sources(Assign *a, bool model) {
+  bool any = false;
   for (Op *op = a->s->g->last; op; op = op->prev) {
     if (a->of_op[op->id] || (op_part(op) == PART_forward) != model) continue;
     const Stage *p = NULL;
     for (int i = 0; i < op->n_out; i++)
       p = both(a, p, of_readers(a, op->out[i], model));
     a->of_op[op->id] = p;
+    any |= p != NULL;
   }
+  return any;
 }
 
 static void assign_params(Assign *a, bool model) {
@@ -212,6 +216,33 @@ static const Stage *of_update(const Assign *a, const Op *op) {
   return of_operands(a, op, true);
 }
 
+// Puts ops without a stage on the last stage of their operands, gradients on the stage of the op of
+// the model, updates on that of their weight.
+static void assign_readers(Assign *a, bool model) {
+  for_each_op(op, a->s->g) {
+    TrainPart part = op_part(op);
+    if (a->of_op[op->id] || (part == PART_forward) != model) continue;
+    const Op *of = part == PART_backward ? model_op_of(a->s, op, a->model) : NULL;
+    const Stage *p = of ? a->of_op[of->id] : NULL;
+    if (part == PART_update)
+      a->of_op[op->id] = of_update(a, op);
+    else
+      a->of_op[op->id] = p ? p : of_operands(a, op, part == PART_forward);
+  }
+}
+
+// Finds the stages of the ops of the model, or of all others.
+static void assign_ops(Assign *a, bool model) {
+  // An op that follows its readers may have others without a stage: they follow it in turn.
+  do
+    assign_readers(a, model);
+  while (assign_sources(a, model));
+  // The rest runs on all ranks, and so do its gradients.
+  for_each_op(op, a->s->g)
+    if (!a->of_op[op->id] && (op_part(op) == PART_forward) == model)
+      a->of_op[op->id] = stage_of(a, NULL);
+}
+
 bool assign_rest(Sharding *s, int axis) {
   const Graph *g = s->g;
   Assign a = {.s = s, .axis = axis};
@@ -222,27 +253,12 @@ bool assign_rest(Sharding *s, int axis) {
   a.of_op = arena_array(s->scratch, const Stage *, s->n_ops);
   a.of_param = arena_array(s->scratch, const Stage *, g->n_params);
   a.model = model_ops(g, s->scratch);
-  // Ops of the model without a stage follow the last stage of their operands.
   for_each_op(op, g)
     if (s->decisions.assigned[op->id][axis] || op->split[axis] != SPLIT_NONE)
       a.of_op[op->id] = stage_of(&a, s->decisions.ranks[op->id][axis]);
-  for_each_op(op, g)
-    if (!a.of_op[op->id] && op_part(op) == PART_forward)
-      a.of_op[op->id] = of_operands(&a, op, true);
-  assign_sources(&a, true);
+  assign_ops(&a, true);
   assign_params(&a, true);
-  // Gradients follow the op of the model, updates their weight.
-  for_each_op(op, g) {
-    TrainPart part = op_part(op);
-    if (a.of_op[op->id] || part == PART_forward) continue;
-    const Op *of = part == PART_backward ? model_op_of(s, op, a.model) : NULL;
-    const Stage *p = of ? a.of_op[of->id] : NULL;
-    if (part == PART_backward)
-      a.of_op[op->id] = p ? p : of_operands(&a, op, false);
-    else
-      a.of_op[op->id] = of_update(&a, op);
-  }
-  assign_sources(&a, false);
+  assign_ops(&a, false);
   assign_params(&a, false); // states
   // Only now ops and parameters move to other meshes.
   for (int i = 0; i < g->n_params; i++)

@@ -10,12 +10,12 @@
 // of an op has the axes of the whole mesh, each with the op's ranks only, so that axes have the
 // same numbers in all meshes.
 //
-// Defaults: an op of the model runs on the ranks of its last operand; if all operands are
-// parameters, on the ranks of its readers. An op of a gradient runs on the ranks of its op of the
-// model, which have the operands and results of that op. An op of the update runs on the ranks of
-// its weight, or else like an op of the model. A parameter is on the ranks of all its readers in
-// the model. "Last": ranks are stages, in the order in which the model reaches them. A value or op
-// that a program split along the axis (op_trans, split) is on all of its ranks.
+// Defaults: an op of the model runs on the ranks of its last operand; if no op with ranks makes an
+// operand, on the ranks of its readers; or else on all. An op of a gradient runs on the ranks of
+// its op of the model, which have the operands and results of that op. An op of the update runs on
+// the ranks of its weight, or else like an op of the model. A parameter is on the ranks of all its
+// readers in the model. "Last": ranks are stages, in the order in which the model reaches them. A
+// value or op that a program split along the axis (op_trans, split) is on all of its ranks.
 
 #ifndef ASSIGN_H
 #define ASSIGN_H

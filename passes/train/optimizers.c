@@ -3,20 +3,16 @@
 // A new optimizer is a row of the table below.  Its update is one op of ops.def with kernels of its
 // own, or a function here that builds several, as update_lamb does.  Other passes find the update
 // of a weight by value_optimizer (ir/op.c): ops from the new weight back to an op with trait
-// STATES, each by its first operand.
+// OPTIMIZER, each by its first operand, or by its second with trait APPLIES_STEP.
 //
 // Operands of update ops stand in one order: weight, gradient, states, lr, gscale, step.  lamb has
-// no lr, since lamb_apply has it; only sgd has no step, which op_gscale (ir/op.c) relies on.
+// no lr, since lamb_apply has it, and sgd no step.
 
 #include "optimizers.h"
 
 #include <string.h>
 
 // -- Updates of several ops ----------------------------------------------------------------------
-
-static bool has_step(OpKind op) {
-  return strstr(op_info[op].types, ", i64 ->") != NULL;
-}
 
 // Operands in ops.def's order; *out_states are the op's results after the first.
 static Value *update_by_op(Builder *b, const OptimizerSpec *spec, const UpdateOperands *u,
@@ -27,7 +23,7 @@ static Value *update_by_op(Builder *b, const OptimizerSpec *spec, const UpdateOp
     in[n++] = u->state[i];
   if (has_lr) in[n++] = u->lr;
   in[n++] = u->gscale;
-  if (has_step(spec->op)) in[n++] = u->step;
+  if (op_counts_steps(spec->op)) in[n++] = u->step;
 
   // Each attribute of the op is the setting of that name.
   const AttrSpec *attrs = op_attr_specs(spec->op, &n_attrs);
@@ -142,7 +138,7 @@ double optimizer_fill(const OptimizerSpec *spec, int state) {
 }
 
 bool optimizer_counts_steps(const OptimizerSpec *spec) {
-  return has_step(spec->op);
+  return op_counts_steps(spec->op);
 }
 
 Value *optimizer_update(Builder *b, const OptimizerSpec *spec, const UpdateOperands *u,

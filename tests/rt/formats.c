@@ -138,14 +138,15 @@ static void parts_tile_the_whole(void **state) {
 
 static void schedules(void **state) {
   (void)state;
-  Schedule s;
+  LrSchedule s;
   Why w;
-  assert_true(nnrt_schedule_parse(&s, "cosine:warmup=10,min=0.1", 1, &w));
+  assert_true(nnrt_lr_schedule_parse(&s, "cosine:warmup=10,min=0.1", 1, &w));
   s.horizon = 110;
-  assert_true(nnrt_schedule_lr(&s, 0) == 0.1 && nnrt_schedule_lr(&s, 9) == 1);
-  assert_true(nnrt_schedule_lr(&s, 60) > 0.5499 && nnrt_schedule_lr(&s, 60) < 0.5501);
-  assert_true(nnrt_schedule_lr(&s, 110) == 0.1 && nnrt_schedule_lr(&s, 1000) == 0.1);
-  assert_true(nnrt_schedule_parse(&s, "constant", 1, &w) && nnrt_schedule_lr(&s, 1 << 20) == 1);
+  assert_true(nnrt_lr_schedule_at(&s, 0) == 0.1 && nnrt_lr_schedule_at(&s, 9) == 1);
+  assert_true(nnrt_lr_schedule_at(&s, 60) > 0.5499 && nnrt_lr_schedule_at(&s, 60) < 0.5501);
+  assert_true(nnrt_lr_schedule_at(&s, 110) == 0.1 && nnrt_lr_schedule_at(&s, 1000) == 0.1);
+  assert_true(nnrt_lr_schedule_parse(&s, "constant", 1, &w) &&
+              nnrt_lr_schedule_at(&s, 1 << 20) == 1);
   static const char *const bad[] = {"",
                                     "cosin",
                                     "cosine:",
@@ -156,7 +157,7 @@ static void schedules(void **state) {
                                     "linear:warmup=-1",
                                     "linear:min=nan"};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-    assert_false(nnrt_schedule_parse(&s, bad[i], 1, &w));
+    assert_false(nnrt_lr_schedule_parse(&s, bad[i], 1, &w));
 }
 
 static void strings_of_json(void **state) {

@@ -99,35 +99,35 @@ static void expect_grad(const char *ops, int i, const char *want) {
 
 static void halves_round_to_the_nearest_and_to_even(void **state) {
   (void)state;
-  assert_int_equal(float_to_half(1.0f), 0x3c00);
-  assert_int_equal(float_to_half(-2.0f), 0xc000);
-  assert_int_equal(float_to_half(65504.0f), 0x7bff);
-  assert_int_equal(float_to_half(65519.0f), 0x7bff);
-  assert_int_equal(float_to_half(65520.0f), 0x7c00); // halfway to the next power of two: infinity
-  assert_int_equal(float_to_half(1 + 0x1p-11f), 0x3c00); // a tie, to even: down
-  assert_int_equal(float_to_half(1 + 0x3p-11f), 0x3c02); // a tie, to even: up
-  assert_int_equal(float_to_half(1 + 0x1p-11f + 0x1p-20f), 0x3c01);
-  assert_int_equal(float_to_half(0x1p-24f), 0x0001);
-  assert_int_equal(float_to_half(0x1p-25f), 0x0000);
-  assert_int_equal(float_to_half(0x1.8p-24f), 0x0002);
-  assert_int_equal(float_to_half(0x1.ffep-15f), 0x0400); // rounds up into the normal numbers
-  assert_int_equal(float_to_half(-0.0f), 0x8000);
-  assert_int_equal(float_to_half(INFINITY), 0x7c00);
-  assert_true(isnan(half_to_float(float_to_half(NAN))));
+  assert_int_equal(double_to_half(1.0f), 0x3c00);
+  assert_int_equal(double_to_half(-2.0f), 0xc000);
+  assert_int_equal(double_to_half(65504.0f), 0x7bff);
+  assert_int_equal(double_to_half(65519.0f), 0x7bff);
+  assert_int_equal(double_to_half(65520.0f), 0x7c00); // halfway to the next power of two: infinity
+  assert_int_equal(double_to_half(1 + 0x1p-11f), 0x3c00); // a tie, to even: down
+  assert_int_equal(double_to_half(1 + 0x3p-11f), 0x3c02); // a tie, to even: up
+  assert_int_equal(double_to_half(1 + 0x1p-11f + 0x1p-20f), 0x3c01);
+  assert_int_equal(double_to_half(0x1p-24f), 0x0001);
+  assert_int_equal(double_to_half(0x1p-25f), 0x0000);
+  assert_int_equal(double_to_half(0x1.8p-24f), 0x0002);
+  assert_int_equal(double_to_half(0x1.ffep-15f), 0x0400); // rounds up into the normal numbers
+  assert_int_equal(double_to_half(-0.0f), 0x8000);
+  assert_int_equal(double_to_half(INFINITY), 0x7c00);
+  assert_true(isnan(half_to_float(double_to_half(NAN))));
   for (int h = 0; h < 0x10000; h++)
     if (!isnan(half_to_float((uint16_t)h)))
-      assert_int_equal(float_to_half(half_to_float((uint16_t)h)), h);
+      assert_int_equal(double_to_half(half_to_float((uint16_t)h)), h);
 }
 
 static void bf16_rounds_to_the_nearest_and_to_even(void **state) {
   (void)state;
-  assert_int_equal(float_to_bf16(1 + 0x1p-8f), 0x3f80);
-  assert_int_equal(float_to_bf16(1 + 0x3p-8f), 0x3f82);
-  assert_int_equal(float_to_bf16(0x1.fffffep127f), 0x7f80);
-  assert_int_equal(float_to_bf16(0x1p-133f), 0x0001);
+  assert_int_equal(double_to_bf16(1 + 0x1p-8f), 0x3f80);
+  assert_int_equal(double_to_bf16(1 + 0x3p-8f), 0x3f82);
+  assert_int_equal(double_to_bf16(0x1.fffffep127f), 0x7f80);
+  assert_int_equal(double_to_bf16(0x1p-133f), 0x0001);
   for (int h = 0; h < 0x10000; h++)
     if (!isnan(bf16_to_float((uint16_t)h)))
-      assert_int_equal(float_to_bf16(bf16_to_float((uint16_t)h)), h);
+      assert_int_equal(double_to_bf16(bf16_to_float((uint16_t)h)), h);
 }
 
 // By way of float the value would be 1 + 2^-11, a tie, and then 1.

@@ -100,18 +100,18 @@ bool gather_back_rule(const Op *op, Dims *dims, Diag *d) {
 
 bool gather_grad(Builder *b, Op *op, Value **dout, Value **din) {
   Value *index = op->in[1].value, *dy = dout[0];
-  const Type *x = op->in[0].value->type, *t = index->type;
+  const Type *x = op->in[0].value->type, *t = index->type, *y = dy->type;
   // dy with zeros for indices in `padding`, as torch.nn.Embedding defines its padding_idx.
-  int from = (int)(attr_i(op, "axis") - attr_i(op, "batch")), rank = dy->type->rank;
+  int from = (int)(attr_i(op, "axis") - attr_i(op, "batch"));
   int64_t ones[MAX_RANK];
-  for (int i = 0; i < rank; i++)
-    ones[i] = i >= from && i < from + t->rank ? dy->type->dim[i] : 1;
-  for (int i = 0; dy && i < attr_n(op, "padding"); i++) {
+  for (int i = 0; i < y->rank; i++)
+    ones[i] = i >= from && i < from + t->rank ? y->dim[i] : 1;
+  for (int i = 0; i < attr_n(op, "padding"); i++) {
     double row = (double)attr_list(op, "padding")[i];
     Value *padded =
         build_op(b, OP_equal, IN(index, build_fill(b, t->dtype, t->rank, t->dim, row)), NO_ATTRS);
-    padded = build_broadcast(b, build_reshape(b, padded, rank, ones), rank, dy->type->dim);
-    Value *zero = build_fill(b, dy->type->dtype, rank, dy->type->dim, 0);
+    padded = build_broadcast(b, build_reshape(b, padded, y->rank, ones), y->rank, y->dim);
+    Value *zero = build_fill(b, y->dtype, y->rank, y->dim, 0);
     dy = build_where(b, padded, zero, dy);
   }
   // The rows of a 16-bit table are summed in f32.

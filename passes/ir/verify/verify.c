@@ -59,38 +59,11 @@
 //       operands, and its gets.
 //   17  There is no deadlock, even if a send blocks until it is received.
 //
-//   If values are offloaded to host memory (verify_swap.c):
-//
-//   21  swap_out, swap_in and swap_wait exist from local on only.  The one reader of each of the first
-//       two is a swap_wait in the same segment, which also reads the source, so that this stays live
-//       until the copy is complete.  Values in host memory, once waited for, are read by swap_in
-//       alone, and swap_in reads no others.  The same holds of parameters in host memory from planned
-//       on: only weights and states are, and so are their updates.
-//
-//   If weights are updated in every slice (versions.h):
-//
-//   22  A parameter that changes in every slice is persistent, exists from local on only, and an op of
-//       the loop computes its next value.  Under a schedule, all reads of a slice except updates are
-//       of one version.  From planned on, the next value is in place.
-//
-//   If a step defers updates to the next one (deferred.h):
-//
-//   23  Deferred ops are updates of an entry graph without a schedule, from local on, after all others.
-//       Their only communication is all_reduce.  The parameters that they update are persistent, and
-//       from planned on updated in place.  Parameters that they read are persistent, with no other
-//       update; other operands are deferred ops' results, or produced in the step after the op that
-//       they are due before.
-//
-//   If updates are early (optimizer_in_backward.c):
-//
-//   24  The module is local or planned without a time axis or schedule, so that the step is one order
-//       of ops, and has no deferred updates.
-//
 // From planned on:
 //
-//   18  Every value of an entry graph has an offset in the slab, aligned to 64 bytes.  Constants have
-//       none, as they are part of the program, nor have values of other graphs.  Before, no value has
-//       an offset.
+//   18  Every value of an entry graph has an offset in the slab, aligned to the least alignment of all
+//       targets (targets.def).  Constants have none, as they are part of the program, nor have values
+//       of other graphs.  Before, no value has an offset.
 //   19  The result of a view is at its offset in the operand.
 //   20  Values with overlapping live ranges, on meshes that share a device, do not overlap in memory,
 //       except a view and its operand; a result and an operand that dies, if the op may run in place
@@ -98,6 +71,33 @@
 //       read.  The operand of an all_reduce that is not in place lives until the sum is read.  If ranks
 //       are in several slices at once, the same holds of the values of all live slices
 //       (ir/analysis/live_ranges.h).  Only values of a single slice may have slots.
+//
+// If values are offloaded to host memory (verify_swap.c):
+//
+//   21  swap_out, swap_in and swap_wait exist from local on only.  The one reader of each of the first
+//       two is a swap_wait in the same segment, which also reads the source, so that this stays live
+//       until the copy is complete.  Values in host memory, once waited for, are read by swap_in
+//       alone, and swap_in reads no others.  The same holds of parameters in host memory from planned
+//       on: only weights and states are, and so are their updates.
+//
+// If weights are updated in every slice (versions.h):
+//
+//   22  A parameter that changes in every slice is persistent, exists from local on only, and an op of
+//       the loop computes its next value.  Under a schedule, all reads of a slice except updates are
+//       of one version.  From planned on, the next value is in place.
+//
+// If a step defers updates to the next one (deferred.h):
+//
+//   23  Deferred ops are updates of an entry graph without a schedule, from local on, after all others.
+//       Their only communication is all_reduce.  The parameters that they update are persistent, and
+//       from planned on updated in place.  Parameters that they read are persistent, with no other
+//       update; other operands are deferred ops' results, or produced in the step after the op that
+//       they are due before.
+//
+// If updates are early (optimizer_in_backward.c):
+//
+//   24  The module is local or planned without a time axis or schedule, so that the step is one order
+//       of ops, and has no deferred updates.
 
 #include "verify.h"
 
@@ -320,6 +320,13 @@ bool module_verify(const Module *m, Diag *d) {
     if (!twice && table_add(names, 0, g->name, g)) twice = g;
   arena_free(a);
   if (twice) return diag_error(d, NULL, "two graphs are named '@%s'", twice->name);
+  // The promises of each phase hold in all later phases, too.
+  for_each_graph(g, m) {
+    for (int phase = 0; phase < N_PHASES; phase++)
+      if (!verify[phase](g, d)) return false;
+    // 21 to 23.
+    if (!verify_swap(g, d) || !verify_versions(g, d) || !verify_deferred(g, d)) return false;
+  }
   // 24: early updates.
   const char *why = NULL;
   if (m->early_updates) {
@@ -330,12 +337,5 @@ bool module_verify(const Module *m, Diag *d) {
       if (graph_first_deferred(g)) why = "updates are deferred to the next step";
     }
   }
-  if (why) return diag_error(d, NULL, "updates cannot be early: %s", why);
-  // The promises of each phase hold in all later phases, too.
-  for_each_graph(g, m) {
-    for (int phase = 0; phase < N_PHASES; phase++)
-      if (!verify[phase](g, d)) return false;
-    if (!verify_swap(g, d) || !verify_versions(g, d) || !verify_deferred(g, d)) return false;
-  }
-  return true;
+  return !why || diag_error(d, NULL, "updates cannot be early: %s", why);
 }

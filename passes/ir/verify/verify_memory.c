@@ -31,9 +31,10 @@
 #include "ir/op.h"
 #include "verify.h"
 
-enum { ALIGNMENT = 64, START = -1, END = INT_MAX };
+enum { START = -1, END = INT_MAX };
 
-typedef struct Place {
+// The bytes and the live range of a value.
+typedef struct Allocation {
   Value *v;
   int64_t from, to; // bytes of the slab, of all slots
   int born, dies;   // the times of the write and of the last read
@@ -41,7 +42,7 @@ typedef struct Place {
   int again;        // the last read in the next step; START: none
   int order, last;  // order among deferred ops: of the producer, of the last reader
   bool lasts;       // it is, or is a view of, persistent state
-} Place;
+} Allocation;
 
 static bool is_view(const Value *v) {
   return v->def && v->index == 0 && (op_info[v->def->kind].traits & VIEW);
@@ -111,7 +112,7 @@ static int64_t slots_end(const Value *v) {
 
 // Extends live ranges for deferred ops.  Their results live when they run.  Operands from their own
 // step live twice; so does a view that a deferred op produces of such an operand.
-static void live_deferred(Place *p, const Times *time) {
+static void live_deferred(Allocation *p, const Times *time) {
   const Op *made = p->v->def, *root = viewed(p->v)->def, *last = NULL;
   if (!time->due) return;
   if (made && made->deferred) {
@@ -131,8 +132,8 @@ static void live_deferred(Place *p, const Times *time) {
   if (made && made->deferred) p->born = p->made = END;
 }
 
-static Place place_of(Value *v, const Times *time) {
-  Place p = {.v = v, .from = v->offset, .to = slots_end(v), .lasts = value_lasts(viewed(v))};
+static Allocation allocation_of(Value *v, const Times *time) {
+  Allocation p = {.v = v, .from = v->offset, .to = slots_end(v), .lasts = value_lasts(viewed(v))};
   p.born = p.dies = p.again = p.order = START;
   int made = v->def ? time->of[v->def->id] : START;
   // A sum over slices, and a value that leaves its slice, live from the start.
@@ -166,6 +167,15 @@ static bool misplaced(const Value *v, const char *how, Diag *d) {
   return false;
 }
 
+// The least alignment of all targets, in bytes: a module is not bound to a target, and plan_memory
+// aligns its values for the one that it is given.
+static int64_t least_align(void) {
+  int64_t least = target_info[0].align;
+  for (int i = 1; i < N_TARGETS; i++)
+    if (target_info[i].align < least) least = target_info[i].align;
+  return least;
+}
+
 static bool check_place(const Value *v, Diag *d) {
   const Module *m = v->graph->module;
   if (m->phase < PHASE_planned || !v->graph->entry)
@@ -178,9 +188,9 @@ static bool check_place(const Value *v, Diag *d) {
     return misplaced(v, "is not in the slab", d);
   // Only a value of a single slice under a schedule has slots.
   if (v->slots && (!v->graph->schedule || !value_stays(v) || v->stride < type_bytes(v->type) ||
-                   v->stride % ALIGNMENT))
+                   v->stride % least_align()))
     return misplaced(v, "has slots that it cannot have", d);
-  if (v->offset % ALIGNMENT != 0) return misplaced(v, "is not aligned", d);
+  if (v->offset % least_align() != 0) return misplaced(v, "is not aligned", d);
   // A view is at its offset in the operand, with the same slots.
   if (is_view(v)) {
     const Value *of = v->def->in[0].value;
@@ -212,7 +222,7 @@ static bool is_deferred_update(const Value *v) {
 }
 
 // Whether `next` may overwrite `first`: the op of `next` is its last reader.
-static bool may_replace(const Place *first, const Place *next, Arena *a) {
+static bool may_replace(const Allocation *first, const Allocation *next, Arena *a) {
   Op *op = next->v->def;
   for (int i = 0; op && i < op->n_in; i++) {
     if (viewed(op->in[i].value) != viewed(first->v)) continue;
@@ -225,7 +235,7 @@ static bool may_replace(const Place *first, const Place *next, Arena *a) {
 
 // Whether `b` does not conflict with the rest of `a` in the next step: `b` is produced after the
 // last read of `a`, or by its last reader in place.  The due op runs after the deferred ops.
-static bool is_behind(const Place *a, const Place *b, Arena *scratch) {
+static bool is_behind(const Allocation *a, const Allocation *b, Arena *scratch) {
   if (a->again == START || viewed(a->v) == viewed(b->v)) return true;
   if (b->again != START) return false;
   if (b->made != a->again || b->order == START) return b->made >= a->again;
@@ -233,7 +243,7 @@ static bool is_behind(const Place *a, const Place *b, Arena *scratch) {
 }
 
 static int by_offset(const void *x, const void *y) {
-  const Place *a = x, *b = y;
+  const Allocation *a = x, *b = y;
   return (a->from > b->from) - (a->from < b->from);
 }
 
@@ -244,8 +254,8 @@ static int64_t slot_of(const Value *v, int slice) {
 }
 
 // For two values that differ by slice, or for one and itself.
-static bool slices_may_share(const Graph *g, LiveRanges *stays, const Place *a, const Place *b,
-                             Arena *scratch) {
+static bool slices_may_share(const Graph *g, LiveRanges *stays, const Allocation *a,
+                             const Allocation *b, Arena *scratch) {
   int slices = module_slices(g->module);
   bool one = viewed(a->v) == viewed(b->v);
   for (int r = 0; r < g->schedule->run.n; r++) {
@@ -269,15 +279,15 @@ static bool slices_may_share(const Graph *g, LiveRanges *stays, const Place *a, 
   return true;
 }
 
-static bool both_may_share(const Graph *g, LiveRanges *stays, const Meets *meets, const Place *a,
-                           const Place *b, Arena *scratch) {
+static bool both_may_share(const Graph *g, LiveRanges *stays, const Meets *meets,
+                           const Allocation *a, const Allocation *b, Arena *scratch) {
   if (value_on_host(a->v) != value_on_host(b->v)) return true;
   if (stays && value_stays(a->v) && value_stays(b->v))
     return slices_may_share(g, stays, a, b, scratch);
   if (!values_meet(meets, a->v, b->v)) return true;
   if (!is_behind(a, b, scratch) || !is_behind(b, a, scratch)) return false;
   // A quick test: most values that share bytes have disjoint live ranges.
-  const Place *first = a->born <= b->born ? a : b, *next = first == a ? b : a;
+  const Allocation *first = a->born <= b->born ? a : b, *next = first == a ? b : a;
   if (first->dies < next->born && !first->lasts) return true;
   const Value *root = viewed(first->v);
   if (root == viewed(next->v)) return true;
@@ -292,28 +302,28 @@ static bool check_overlaps(const Graph *g, Diag *d) {
   const Meets meets = module_meets(g->module, a);
   const Times time = find_times(g, a);
   int n = 0;
-  Place *place = arena_array(a, Place, g->n_values);
+  Allocation *all = arena_array(a, Allocation, g->n_values);
   // Values with memory of their own; a deferred update is checked as its parameter.
   for (int i = 0; i < g->n_params; i++)
-    if (type_bytes(g->params[i]->type) > 0) place[n++] = place_of(g->params[i], &time);
+    if (type_bytes(g->params[i]->type) > 0) all[n++] = allocation_of(g->params[i], &time);
   for_each_op(op, g) {
     for (int i = 0; i < op->n_out; i++)
       if (op->out[i]->offset >= 0 && type_bytes(op->out[i]->type) > 0 &&
           !is_deferred_update(op->out[i]))
-        place[n++] = place_of(op->out[i], &time);
+        all[n++] = allocation_of(op->out[i], &time);
   }
-  qsort(place, (size_t)n, sizeof *place, by_offset);
+  qsort(all, (size_t)n, sizeof *all, by_offset);
   bool ok = true;
   LiveRanges *stays = g->schedule ? stays_new(g, a) : NULL;
   // Sorted by offset, so each value is compared only with those that begin before its end.
   for (int i = 0; ok && i < n; i++)
-    for (int k = stays ? i : i + 1; ok && k < n && place[k].from < place[i].to; k++)
-      if ((k > i || value_stays(place[i].v)) &&
-          !both_may_share(g, stays, &meets, &place[i], &place[k], a))
-        ok = diag_error(d, place[k].v->def ? place[k].v->def->loc : place[k].v->loc,
+    for (int k = stays ? i : i + 1; ok && k < n && all[k].from < all[i].to; k++)
+      if ((k > i || value_stays(all[i].v)) &&
+          !both_may_share(g, stays, &meets, &all[i], &all[k], a))
+        ok = diag_error(d, all[k].v->def ? all[k].v->def->loc : all[k].v->loc,
                         "'%s' at %lld and '%s' at %lld overlap while both are alive",
-                        value_text(a, place[i].v), (long long)place[i].from,
-                        value_text(a, place[k].v), (long long)place[k].from);
+                        value_text(a, all[i].v), (long long)all[i].from, value_text(a, all[k].v),
+                        (long long)all[k].from);
   arena_free(a);
   return ok;
 }

@@ -26,7 +26,8 @@
 
 // -- The classes of a loss ---------------------------------------------------------------------
 
-// split_loss(op, axis): replaces a cross entropy by ops whose classes can be split along the axis.
+// split_loss(op, axis, parts): replaces a cross entropy by ops whose classes can be split along the
+// axis, into one part for each rank of the op, or as many as given.
 static int split_loss(lua_State *l) {
   PlanProgram *p = program_of(l);
   Op *op = plan_op(l, 1);
@@ -34,13 +35,19 @@ static int split_loss(lua_State *l) {
   const Loc *loc = op->loc;
   if (op->kind != OP_cross_entropy)
     return FAIL(l, loc, "%s is no cross_entropy", op_info[op->kind].name);
+  lua_Integer ranks = op_ranks(op, axis), parts = luaL_optinteger(l, 3, ranks);
+  if (parts < 1 || parts > ranks)
+    return FAIL(l, loc, "split_loss makes 1 to %d parts for this op, not %lld", (int)ranks,
+                (long long)parts);
   Record *r = p->s->record;
   // The name for the record must be taken before the op is replaced.
   record_before(r, &op, 1);
   const char *name = record_op(r, op);
-  if (!split_classes(op, op_ranks(op, axis), p->box.d))
-    return FAIL(l, loc, "the loss stays as it is");
-  if (r) record_call(r, p->s->g, "split_loss(%s, \"%s\")", name, p->s->mesh->axis[axis].name);
+  if (!split_classes(op, (int)parts, p->box.d)) return FAIL(l, loc, "the loss stays as it is");
+  // A saved plan assigns ranks after its changes, so it names the parts of a loss on some ranks.
+  const MeshAxis *along = &p->s->mesh->axis[axis];
+  const char *more = parts != along->size ? str_format(p->box.arena, ", %d", (int)parts) : "";
+  if (r) record_call(r, p->s->g, "split_loss(%s, \"%s\"%s)", name, along->name, more);
   plan_changed(p);
   sharding_grow(p->s);
   return 0;

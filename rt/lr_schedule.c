@@ -11,9 +11,9 @@
 
 #include "runtime.h"
 
-bool nnrt_schedule_parse(Schedule *s, const char *spec, double lr, Why *w) {
+bool nnrt_lr_schedule_parse(LrSchedule *s, const char *spec, double lr, Why *w) {
   static const char *const kinds[] = {"constant", "linear", "cosine"};
-  *s = (Schedule){.lr = lr, .horizon = -1};
+  *s = (LrSchedule){.lr = lr, .horizon = -1};
   size_t n = strcspn(spec, ":");
   int kind = 0;
   while (kind < 3 && (strlen(kinds[kind]) != n || strncmp(spec, kinds[kind], n) != 0))
@@ -37,11 +37,11 @@ bool nnrt_schedule_parse(Schedule *s, const char *spec, double lr, Why *w) {
   return true;
 }
 
-double nnrt_schedule_lr(const Schedule *s, int64_t step) {
+double nnrt_lr_schedule_at(const LrSchedule *s, int64_t step) {
   if (step < s->warmup) return s->lr * (double)(step + 1) / (double)s->warmup;
-  if (s->kind == SCHEDULE_constant) return s->lr;
+  if (s->kind == LR_constant) return s->lr;
   if (step >= s->horizon) return s->min;
   double done = (double)(step - s->warmup) / (double)(s->horizon - s->warmup);
-  double left = s->kind == SCHEDULE_linear ? 1 - done : (1 + cos(acos(-1) * done)) / 2;
+  double left = s->kind == LR_linear ? 1 - done : (1 + cos(acos(-1) * done)) / 2;
   return s->min + (s->lr - s->min) * left;
 }
