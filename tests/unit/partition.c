@@ -73,7 +73,7 @@ static Partition *random_partition(Arena *a, Random *r, const Shape *s) {
   p->run = all_runs(a, s->ranks, &p->n_runs);
   int n = p->n_runs;
   double **table[] = {&p->seconds, &p->bytes, &p->base_seconds, &p->base_bytes,
-                      &p->limit,   &p->start, &p->by_rows,      &p->by_whole};
+                      &p->limit,   &p->start, &p->by_batch,      &p->by_whole};
   int size[] = {s->units * n, s->units * n, n, n, n, n * n, n * n, n * n};
   for (size_t i = 0; i < sizeof table / sizeof *table; i++)
     *table[i] = arena_array(a, double, size[i]);
@@ -92,7 +92,7 @@ static Partition *random_partition(Arena *a, Random *r, const Shape *s) {
     p->limit[i] = s->memory ? all * s->memory / 100 : INFINITY;
     for (int k = 0; k < n; k++) {
       p->start[i * n + k] = i == k ? 0 : below(r, 4);
-      p->by_rows[i * n + k] = i == k ? 0 : below(r, 10) * 0.05;
+      p->by_batch[i * n + k] = i == k ? 0 : below(r, 10) * 0.05;
       p->by_whole[i * n + k] = i == k ? 0 : below(r, 10) * 0.05;
     }
   }
@@ -320,7 +320,7 @@ static double least_of_small(int n_ranks, const Run *run, int n_runs, int n_stag
   Partition p = {.n_units = 4, .n_ranks = n_ranks, .n_runs = n_runs, .run = run};
   p.n_stages = n_stages;
   p.seconds = arena_copy(a, seconds, sizeof(double) * 4 * (size_t)n_runs);
-  p.bytes = p.base_seconds = p.base_bytes = p.by_rows = p.by_whole = zero;
+  p.bytes = p.base_seconds = p.base_bytes = p.by_batch = p.by_whole = zero;
   p.limit = limit;
   p.start = start;
   p.flow = flow;
@@ -373,7 +373,7 @@ static void many_stages_of_many_ranks(void **state) {
       run[n++] = (Run){first, length};
   Partition p = {.n_units = N, .n_ranks = RANKS, .n_runs = n, .run = run, .n_stages = STAGES};
   p.seconds = arena_array(a, double, N *n);
-  p.bytes = p.base_seconds = p.base_bytes = p.start = p.by_rows = p.by_whole =
+  p.bytes = p.base_seconds = p.base_bytes = p.start = p.by_batch = p.by_whole =
       arena_array(a, double, n *n);
   p.limit = arena_array(a, double, n);
   Flow *flow = arena_array(a, Flow, N);
@@ -451,7 +451,7 @@ static void long_rows_of_ranks(void **state) {
   p.limit = limit;
   p.flow = flow;
   p.n_flows = N - 1;
-  p.start = p.by_rows = p.by_whole = zero;
+  p.start = p.by_batch = p.by_whole = zero;
   p.n_stages = N;
   PartitionResult r = partition_solve(a, &p, &(PartitionOptions){.seconds = 1});
   assert_int_equal(r.status, PARTITION_proved);
