@@ -54,7 +54,7 @@ def forward(f, *operands):
     return y.detach(), dy, grads
 
 
-print("# What PyTorch gives for these ops.  Written by torch_ops.py; compared by torch.c.\n")
+print("# PyTorch's results for these ops.  Written by torch_ops.py; compared by torch.c.\n")
 print("module phase=typed\n")
 
 # Elementwise: name, function, attributes, whether the adjoint reads y instead of x.
