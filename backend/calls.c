@@ -475,7 +475,7 @@ static bool add_op(Writer *w, Op *op) {
     return true;
   }
   if (op->kind == OP_fused) return add_fused_call(w, op);
-  if (op->kind == OP_batch) return add_batch_call(w, op);
+  if (op->kind == OP_multi_tensor) return add_batch_call(w, op);
   if (op->kind == OP_call)
     return diag_error(w->p->d, op->loc, "call: the %s target does not support it yet",
                       target_info[target_of(w)].name);

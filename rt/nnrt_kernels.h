@@ -75,10 +75,10 @@ typedef struct NnrtLamb {
 #undef NNRT_T
 #undef NNRT_NAME
 
-// One kernel for many tensors (multi-tensor apply), on GPUs only: the operation `batch`.  Tensor i
-// has sizes[i] elements. out and in concatenate the results and the operands of the single kernels:
-// of adam, out is w, m, v of the first tensor, then those of the second; in is w, g, m, v, lr,
-// gscale, step of the first, and so on.  Each result may take the memory that the single kernel
+// One kernel for many tensors (multi-tensor apply), on GPUs only: the operation `multi_tensor`.
+// Tensor i has sizes[i] elements. out and in concatenate the results and the operands of the single
+// kernels: of adam, out is w, m, v of the first tensor, then those of the second; in is w, g, m, v,
+// lr, gscale, step of the first, and so on.  Each result may take the memory that the single kernel
 // allows, no other. The attributes are the same for all.  Pointers are the same in every step.
 // `narrow` is bf16 or f16 if 16-bit copies of weights are needed: then out has, after each tensor's
 // results, the copy, or NULL for none.  Otherwise it is f32.

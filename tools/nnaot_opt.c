@@ -62,7 +62,7 @@ static bool prove_model(const Module *m, Diag *d) {
   // joined.
   for_each_graph(g, m)
     for_each_op(op, g) {
-      if (!ok || (op->kind != OP_fused && op->kind != OP_batch)) continue;
+      if (!ok || (op->kind != OP_fused && op->kind != OP_multi_tensor)) continue;
       ok = diag_error(d, op->loc, "--prove does not cover %s, which computes '@%s'",
                       op_info[op->kind].name, op->callee->name);
       diag_hint(d, "prove a dump from before that, such as the one after bucket_grads");

@@ -83,7 +83,7 @@ static Value *copy_op(Copy *c, const Op *op) {
   int n;
   op_attr_specs(op->kind, &n);
   Origin origin = op_origin(op);
-  origin.turn = 0; // the call has it
+  origin.order = 0; // the call has it
   Op *made = op_new(c->body, NULL, op->kind, in, op->n_in, op->attrs, n, origin, c->f->d);
   if (!made) BUG("a copy of %s does not fit", op_info[op->kind].name);
   memcpy(made->split, op->split, sizeof made->split);
@@ -138,10 +138,10 @@ static void emit_group(Fuser *f, const Group *g) {
   Graph *callee = shared_body(f, c.body);
   Body body;
   if (!body_read(callee, &body, f->scratch)) BUG("@%s is no body", callee->name);
-  // The call belongs to the latest part of its members, with their last turn and offload group.
+  // The call belongs to the latest part of its members, with their last order and offload group.
   Origin origin = op_origin(op_of_latest_part(g->member.at, g->member.n));
   for (int i = 0; i < g->member.n; i++) {
-    if (g->member.at[i]->turn > origin.turn) origin.turn = g->member.at[i]->turn;
+    if (g->member.at[i]->order > origin.order) origin.order = g->member.at[i]->order;
     if (g->member.at[i]->offload_group > origin.offload_group)
       origin.offload_group = g->member.at[i]->offload_group;
   }
@@ -173,7 +173,7 @@ static void emit_group(Fuser *f, const Group *g) {
 
 static void place(Fuser *f, Op *op);
 
-// Places the op with the turn before that of `op`.
+// Places the op with the order before that of `op`.
 static void place_before(Fuser *f, const Op *op, const Group *g) {
   Op *before = f->groups->before[op->id];
   if (before && (!g || f->groups->group[before->id] != g)) place(f, before);

@@ -9,7 +9,7 @@
 // does. Then sums join, and last groups of few points with results that only leave the graph, such
 // as the running statistics of batch normalisation: each takes hardly more time than its launch.
 //
-// An op with a turn (Origin) depends on the one before as on an operand. Recomputed ops
+// An op with an order (Origin) depends on the one before as on an operand. Recomputed ops
 // (recompute.c) are not joined with forward ops, since the kernel would save their results. Ops of
 // different pieces (planner/lua/pieces.h) are not joined, as in the sum over all pieces: the kernel
 // would read the results of every piece after the last one, and the purpose of pieces is fewer
@@ -167,7 +167,7 @@ static bool makes_cycle(FuseGroups *f, const Group *a, const Group *b) {
   Walk w = {.f = f, .a = a, .b = b};
   f->stamp++;
   w.first = a->member.at[0]->id < b->member.at[0]->id ? a->member.at[0]->id : b->member.at[0]->id;
-  // The walk starts at operands from outside, and at ops with earlier turns.
+  // The walk starts at operands from outside, and at ops with earlier orders.
   for (int k = 0; k < 2; k++) {
     const Group *of = k ? b : a;
     for (int m = 0; m < of->member.n; m++)
@@ -366,10 +366,10 @@ static void make_groups(FuseGroups *f) {
   for_each_op(op, f->g) {
     Group *g = f->group[op->id];
     if (!g || g->member.at[0] != op || g->sum || g->count > FEW_POINTS) continue;
-    // An end has no turn and no dependents.
+    // An end has no order and no dependents.
     bool end = true;
     for (int i = 0; end && i < g->member.n; i++)
-      end = !g->member.at[i]->turn && !leads_on(f, g->member.at[i]->out[0], g);
+      end = !g->member.at[i]->order && !leads_on(f, g->member.at[i]->out[0], g);
     if (!end) continue;
     int at = 0;
     while (at < open.n &&
@@ -395,11 +395,11 @@ FuseGroups *fuse_groups_find(Graph *g, Arena *scratch) {
   f->group = arena_array(scratch, Group *, g->n_ops);
   f->seen = arena_array(scratch, uint32_t, g->n_ops);
   f->whole = arena_array(scratch, bool, g->n_values);
-  // Ops with turns are a chain.
+  // Ops with orders are a chain.
   Op *last = NULL;
   f->before = arena_array(f->scratch, Op *, f->n_ops);
   for_each_op(op, f->g) {
-    if (!op->turn) continue;
+    if (!op->order) continue;
     f->before[op->id] = last;
     last = op;
   }

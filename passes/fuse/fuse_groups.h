@@ -29,7 +29,7 @@ typedef struct FuseGroups {
   uint32_t n_ops;        // before fusion; fused ops have ids from here on
   Group **group;         // by op id; NULL: none
   bool *whole;           // by value id: a broadcast that is stored, not read as strides
-  Op **before;           // by op id, for an op with a turn: the op with the turn before; or NULL
+  Op **before;           // by op id, for an op with an order: the op with the order before; or NULL
   const bool *reported;  // by op id: an update op that serves outputs only; NULL: irrelevant
   uint32_t *seen, stamp; // by op id, for walks
 } FuseGroups;

@@ -4,7 +4,7 @@
 //     %a1, %am1, %av1 = adam %a, %ga, %am, %av, %lr, %c, %step beta1=0.9 …
 //     %b1, %bm1, %bv1 = adam %b, %gb, %bm, %bv, %lr, %c, %step beta1=0.9 …
 //
-//   =>  %a1, %am1, %av1, %b1, %bm1, %bv1 = batch @adam_0 %a, %ga, %am, %av, %lr, %c, %step, %b, …
+//   =>  %a1, %am1, %av1, %b1, %bm1, %bv1 = multi_tensor @adam_0 %a, %ga, %am, %av, %lr, %c, %step, %b, …
 //
 //     graph @adam_0(%0: f32[8,6], %1: f32[8,6], …) {
 //       %7, %8, %9 = adam %0, %1, %2, %3, %4, %5, %6 beta1=0.9 …
@@ -157,8 +157,8 @@ static Op *make_batch(Batcher *b, const Ops *member) {
   }
   graph_renumber(body);
   // The batch is at the position of the last member.
-  Op *batch =
-      op_new_call(b->g, last->next, OP_batch, body, operands.at, operands.n, op_origin(last), b->d);
+  Op *batch = op_new_call(b->g, last->next, OP_multi_tensor, body, operands.at, operands.n,
+                          op_origin(last), b->d);
   if (!batch) BUG("the batch @%s does not fit", body->name);
   int n = 0;
   for (int i = 0; i < all.n; i++)

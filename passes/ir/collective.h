@@ -4,12 +4,12 @@
 //     all_gather       S(dim) -> B      all_to_all       S(from) -> S(to)
 //     local_slice      B -> S(dim)      accumulate       P -> B, over time
 //
-//     own_share        P -> B, over time, and as_share B -> P: only these two change the global value
+//     take_partial        P -> B, over time, and as_partial B -> P: only these two change the global value
 //
 // A rule applies to all axes that the op names, as if they were one: all_gather over "dp+tp" joins
-// the shards of both.  Along the other axes the layout is unchanged.  Except for own_share and
-// as_share, collectives preserve the global value: the whole tensor, or the sum, is the same before
-// and after.
+// the shards of both.  Along the other axes the layout is unchanged.  Except for take_partial and
+// as_partial, collectives preserve the global value: the whole tensor, or the sum, is the same
+// before and after.
 //
 // Axes that split one dimension are nested, the first of the mesh outermost.  A shard is taken or
 // gathered at the innermost of them: rows gathered along an outer axis first would be out of order.

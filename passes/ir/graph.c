@@ -293,7 +293,7 @@ void graph_erase_param(Graph *g, int i) {
 const char *const train_part_name[N_TRAIN_PARTS] = {"forward", "backward", "update"};
 
 Origin op_origin(const Op *op) {
-  return (Origin){op->loc,      op->part,         op->of, op->piece, op->turn, op->recompute_group,
+  return (Origin){op->loc,      op->part,         op->of, op->piece, op->order, op->recompute_group,
                   op->by_piece, op->offload_group};
 }
 
@@ -314,7 +314,7 @@ Op *op_draft(Graph *g, OpKind kind, Value *const *in, int n_in, int n_out, Origi
   op->part = origin.part;
   op->of = origin.of;
   op->piece = origin.piece;
-  op->turn = origin.turn;
+  op->order = origin.order;
   op->recompute_group = origin.recompute_group;
   op->by_piece = origin.by_piece;
   op->offload_group = origin.offload_group;

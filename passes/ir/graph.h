@@ -2,7 +2,7 @@
 //
 // A Module holds Graphs.  A Graph is a list of Ops in execution order.  An Op reads Values and
 // defines Values; a Value is defined once and never changes.  There is no control flow.  A Graph
-// that is not an entry is the body of a `fused`, `batch` or `call` op.
+// that is not an entry is the body of a `fused`, `multi_tensor` or `call` op.
 //
 // Persistent state (weights, their copies in 16 bits, optimizer state) consists of parameters of
 // the entry graph.  Its results give their next values (`update`).
@@ -199,7 +199,7 @@ typedef struct Origin {
   // Backward: the op of the gradient.  0: none, or before number_model of origin.h.
   int of;
   int piece; // from 1; 0: not split into pieces (pieces.h)
-  int turn;  // the order of the ops of a graph that have one; 0: none (order.h)
+  int order; // the order of the ops of a graph that have one; 0: none (order.h)
   // The list of ops that are recomputed together, from 1: recompute.c.  Forward: the results are
   // not saved for gradients.  Backward: the op recomputes such a result.  0: none.
   int recompute_group;
@@ -216,14 +216,14 @@ struct Op {
   Use *in;       // [n_in]
   Value **out;   // [n_out]
   Attr *attrs;   // all of the row, in its order
-  Graph *callee; // of `fused`, `batch` and `call`, otherwise NULL
+  Graph *callee; // of `fused`, `multi_tensor` and `call`, otherwise NULL
   // For each axis of its mesh (op_mesh): the letter of the op's einsum that the axis splits; '+' if
   // partial sums pass through; 0 if the op is replicated.  From PHASE_sharded on.
   char split[MAX_AXES];
   // The fields of its Origin.
   const Loc *loc;
   TrainPart part;
-  int of, piece, turn, recompute_group, offload_group;
+  int of, piece, order, recompute_group, offload_group;
   bool by_piece;
   int segment;   // of its graph's schedule, from 1; 0: none
   bool deferred; // an update that runs in the next step (deferred.h)
@@ -358,7 +358,7 @@ const Mesh *op_mesh(const Op *op);
 // operands or attributes are illegal, reports it at the origin's location and returns NULL.
 Op *op_new(Graph *g, Op *at, OpKind kind, Value *const *in, int n_in, const Attr *attrs,
            int n_attrs, Origin origin, Diag *d);
-// The same, with the callee of `fused`, `batch` or `call`; result types are those of the callee's
+// The same, with the callee of `fused`, `multi_tensor` or `call`; result types are those of the callee's
 // results.
 Op *op_new_call(Graph *g, Op *at, OpKind kind, Graph *callee, Value *const *in, int n_in,
                 Origin origin, Diag *d);

@@ -48,7 +48,19 @@ bool op_has_callee(OpKind kind) {
   return op_info[kind].rule == callee_rule;
 }
 
+// Names in texts that older versions wrote.
+static const struct {
+  const char *name;
+  OpKind kind;
+} older[] = {
+    {"own_share", OP_take_partial}, {"as_share", OP_as_partial}, {"batch", OP_multi_tensor}};
+
 bool op_kind_parse(const char *name, OpKind *out) {
+  for (size_t i = 0; i < sizeof older / sizeof *older; i++)
+    if (str_equal(name, older[i].name)) {
+      *out = older[i].kind;
+      return true;
+    }
   for (int i = 0; i < N_OPS; i++)
     if (str_equal(name, op_info[i].name)) {
       *out = (OpKind)i;

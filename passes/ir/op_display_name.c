@@ -28,7 +28,8 @@ static bool is_dull(const Op *op, Target target) {
 }
 
 const char *op_title(Arena *a, const Op *op, Target target) {
-  if (op->kind == OP_batch) return str_format(a, "%s batch", op_info[op->callee->first->kind].name);
+  if (op->kind == OP_multi_tensor)
+    return str_format(a, "%s batch", op_info[op->callee->first->kind].name);
   if (op->kind != OP_fused) return op_info[op->kind].name;
   // "fused mul gelu reduce_sum": the last kinds of ops in the body; of computing ops, if there are
   // any.

@@ -12,7 +12,7 @@
 //                 ["as" dtype]
 //     op        = [%NAME {"," %NAME} "="] WORD [@NAME] [%NAME {"," %NAME}] {WORD "=" attr}
 //                 [":" type {"," type} ["split=[" ... "]"]] origin ["segment=" WORD] ["deferred"]
-//     origin    = ["backward" | "update"] ["of=" NUMBER] ["piece=" NUMBER] ["turn=" NUMBER]
+//     origin    = ["backward" | "update"] ["of=" NUMBER] ["piece=" NUMBER] ["order=" NUMBER]
 //                 ["recompute_group=" NUMBER ["by_piece"]] ["offload_group=" NUMBER]
 //     type      = dtype "[" [NUMBER {"," NUMBER}] "]" [layout] ["at" NUMBER ["slots=" NUMBER ":" NUMBER]]
 //     layout    = [@NAME] "{" [sbp {"," sbp}] "}"

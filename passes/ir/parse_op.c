@@ -91,13 +91,14 @@ static bool parse_attr_value(Parser *p, Attr *attr, List *list) {
   BUG("attribute '%s' has kind '%c'", attr->name, attr->kind);
 }
 
-// Numbers of an op's origin, in the order of the text; two have an older name.
+// Numbers of an op's origin, in the order of the text; three have an older name.
 static const struct {
   const char *word;
   size_t field; // in Origin
 } origin_numbers[] = {{"of", offsetof(Origin, of)},
                       {"piece", offsetof(Origin, piece)},
-                      {"turn", offsetof(Origin, turn)},
+                      {"order", offsetof(Origin, order)},
+                      {"turn", offsetof(Origin, order)},
                       {"recompute_group", offsetof(Origin, recompute_group)},
                       {"anew", offsetof(Origin, recompute_group)},
                       {"offload_group", offsetof(Origin, offload_group)},

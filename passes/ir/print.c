@@ -137,11 +137,11 @@ static Line op_line(Arena *a, const Op *op) {
   for (int i = 0; any && i < n_axes; i++)
     strbuf_addf(&type, "%s%c", i ? "," : " split=[", op->split[i] ? op->split[i] : '-');
   if (any) strbuf_add(&type, "]");
-  // " backward of=3 piece=2 turn=1 recompute_group=3 segment=B0", " update deferred"
+  // " backward of=3 piece=2 order=1 recompute_group=3 segment=B0", " update deferred"
   if (op->part != PART_forward) strbuf_addf(&type, " %s", train_part_name[op->part]);
   if (op->of) strbuf_addf(&type, " of=%d", op->of);
   if (op->piece) strbuf_addf(&type, " piece=%d", op->piece);
-  if (op->turn) strbuf_addf(&type, " turn=%d", op->turn);
+  if (op->order) strbuf_addf(&type, " order=%d", op->order);
   if (op->recompute_group)
     strbuf_addf(&type, " recompute_group=%d%s", op->recompute_group,
                 op->by_piece ? " by_piece" : "");

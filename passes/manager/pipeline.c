@@ -109,17 +109,17 @@ static bool prove_plan(Run *r) {
   return false;
 }
 
-// The number of different turns in entry graphs; -1 if ops are out of order.
+// The number of different orders in entry graphs; -1 if ops are out of order.
 static int count_turns(const Module *m) {
   int n = 0;
   for_each_graph(g, m) {
     if (!g->entry) continue;
-    if (graph_out_of_turn(g)) return -1;
-    int turn = 0;
+    if (graph_out_of_order(g)) return -1;
+    int order = 0;
     for_each_op(op, g) {
-      // Ops without a turn do not interrupt one.
-      n += op->turn != turn && op->turn;
-      if (op->turn) turn = op->turn;
+      // Ops without an order do not interrupt one.
+      n += op->order != order && op->order;
+      if (op->order) order = op->order;
     }
   }
   return n;

@@ -67,7 +67,7 @@ typedef struct MemoryPlan {
 } MemoryPlan;
 
 // memory_plan_begin places persistent values. memory_plan_find_blocks orders the ops of a graph by
-// part (place.h) and makes its blocks, without offsets. It returns false after reporting a turn
+// part (place.h) and makes its blocks, without offsets. It returns false after reporting an order
 // that is impossible.
 MemoryPlan memory_plan_begin(Module *m, Target target, Arena *scratch, Diag *d);
 bool memory_plan_find_blocks(MemoryPlan *p, Graph *g);

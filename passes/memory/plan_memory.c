@@ -116,8 +116,8 @@ bool memory_plan_find_blocks(MemoryPlan *p, Graph *g) {
     for (int i = 0; i < part[k].n; i++)
       op_move_before(part[k].at[i], NULL);
   graph_renumber(g);
-  // A turn may have put an op that runs once per step among ops that run for every micro-batch.
-  const Op *late = graph_out_of_turn(g);
+  // An order may have put an op that runs once per step among ops that run for every micro-batch.
+  const Op *late = graph_out_of_order(g);
   if (late)
     return diag_error(p->d, late->loc,
                       "%s cannot run at its place in op_order: an op that runs once per step is "

@@ -130,7 +130,7 @@ static bool read_back(Swap *s, Value *v, Value *by, const Away *a) {
       memcpy(view->split, op->split, sizeof view->split);
       view->out[0]->layout = op->out[0]->layout;
       view->part = PART_backward;
-      view->turn = view->offload_group = 0;
+      view->order = view->offload_group = 0;
       view->segment = a->first->segment;
       if (!read_back(s, op->out[0], view->out[0], a)) return false;
     }

@@ -166,7 +166,7 @@ static void find_places(Hoist *h) {
           tensor = true;
           break;
         }
-      if (op->turn || (!h->feeds[op->id] && !tensor))
+      if (op->order || (!h->feeds[op->id] && !tensor))
         h->soonest[op->id] = h->n_ops;
       else {
         uint32_t at = 0;

@@ -75,7 +75,7 @@ static bool takes_room(Overlap *x, const Op *op, int64_t from, int64_t to) {
 // Whether an op may run before `wait`: the same part, segment and mesh, and no move between stages.
 static bool is_alike(const Op *op, const Op *wait) {
   return op->part == wait->part && op->segment == wait->segment && op_mesh(op) == op_mesh(wait) &&
-         op->kind != OP_move && !op->turn;
+         op->kind != OP_move && !op->order;
 }
 
 static bool is_ready(const Op *op, const bool *stays) {

@@ -362,7 +362,7 @@ static bool check(const Scheduler *s) {
   // The slice of such a value would be undefined.
   if (lost_value(s->g)) {
     fit_declined(&s->fit, "something that each micro-batch makes is read after the last");
-  } else if (!graph_out_of_turn(s->g)) {
+  } else if (!graph_out_of_order(s->g)) {
     // Errors count only if the plan asks for the schedule.
     bool quiet = s->fit.asked ? false : diag_quiet(s->fit.d, true);
     bool ok = verify_schedule(s->g, s->fit.d);

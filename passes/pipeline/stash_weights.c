@@ -8,10 +8,10 @@
 //     …                                           %h  = linear %x, %w
 //     %d  = linear %e, %w       backward          %d  = linear %e, %s       backward
 //     %p  = linear_back_w %x, %e backward   =>    %p  = linear_back_w %x, %e backward
-//     %a  = accumulate %p       update            %g  = own_share %p        update
+//     %a  = accumulate %p       update            %g  = take_partial %p        update
 //     %w1 = sgd %w, %a, %lr, %1 update            %w1 = sgd %w, %g, %lr, %4 update
 //     %q  = sum_squares %a      update            %q  = sum_squares %g      update
-//     …                                           %b  = as_share %q         update
+//     …                                           %b  = as_partial %q         update
 //     …                                           %n  = accumulate %b       update
 //
 // Results change, and are meant to: this is no plan of the same step, and the proof (prove.c)
@@ -187,7 +187,7 @@ static Value *slice_number(const Stasher *s, Builder *b, const Layout *layout) {
   Op *sum = local_op(b, OP_reduce_sum, IN(own), ATTRS(a_list("axes", first, 1)), split);
   if (!sum) BUG("reduce_sum does not fit");
   // It is a share, not a sum over all slices.
-  Value *share = build_op(b, OP_own_share, IN(sum->out[0]), ATTRS(a_s("axis", time)));
+  Value *share = build_op(b, OP_take_partial, IN(sum->out[0]), ATTRS(a_s("axis", time)));
   share->layout = layout;
   return share;
 }
@@ -237,7 +237,7 @@ static void add_up(const Stasher *s, Value *v, bool for_use(const Stasher *s, co
   const char *time = time_name(v->layout->mesh);
   Builder b = {.g = s->g, .at = v->def->next, .origin = op_origin(v->def), .d = s->d};
   // The value is a partial sum, which accumulate reduces over time.
-  Value *part = build_op(&b, OP_as_share, IN(v), ATTRS(a_s("axis", time)));
+  Value *part = build_op(&b, OP_as_partial, IN(v), ATTRS(a_s("axis", time)));
   Value *sum = build_op(&b, OP_accumulate, IN(part), ATTRS(a_s("axis", time)));
   if (!sum) BUG("accumulate does not fit");
   part->layout = along_time(v, SBP_P);
@@ -278,8 +278,8 @@ static void update_each_slice(Stasher *s) {
     Builder b = {.g = s->g, .at = op, .origin = op_origin(op), .d = s->d};
     b.origin.part = PART_update;
     Value *share =
-        build_op(&b, OP_own_share, IN(op->in[0].value), ATTRS(a_s("axis", attr_s(op, "axis"))));
-    if (!share) BUG("own_share does not fit");
+        build_op(&b, OP_take_partial, IN(op->in[0].value), ATTRS(a_s("axis", attr_s(op, "axis"))));
+    if (!share) BUG("take_partial does not fit");
     share->layout = op->out[0]->layout;
     value_replace(op->out[0], share);
     op_erase(op);

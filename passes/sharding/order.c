@@ -183,7 +183,7 @@ static bool sort(Graph *g, const Orders *orders, Arena *scratch) {
 // Marks the ops with no other op of the list after them, or before them.
 static void mark_turns(Op *const *op, int n, const bool *others) {
   for (int i = 0; i < n; i++)
-    if (!others[op[i]->id]) op[i]->turn = 1;
+    if (!others[op[i]->id]) op[i]->order = 1;
 }
 
 bool order_ops(Graph *g, const Orders *orders, Arena *scratch, Diag *d) {
@@ -215,14 +215,14 @@ bool order_ops(Graph *g, const Orders *orders, Arena *scratch, Diag *d) {
     if (!best) BUG("@%s cannot be sorted, and no orders go in a circle", g->name);
     return report(&c, best, n_best, d);
   }
-  // Ops of orders get turns, numbered in graph order.
+  // Constrained ops get orders, numbered in graph order.
   bool *needed = arena_array(scratch, bool, g->n_ops);
   bool *needing = arena_array(scratch, bool, g->n_ops);
   for (int k = 0; k < orders->n; k++) {
     const Order *o = &orders->at[k];
     memset(needed, false, g->n_ops * sizeof *needed);
     memset(needing, false, g->n_ops * sizeof *needing);
-    // An op that others of its list need has no turn; no op needs itself.
+    // An op that others of its list need has no order; no op needs itself.
     if (o->n_first > 1) {
       Vec(Op *) pending = {0};
       for (int i = 0; i < o->n_first; i++)
@@ -241,8 +241,8 @@ bool order_ops(Graph *g, const Orders *orders, Arena *scratch, Diag *d) {
     mark_turns(o->first, o->n_first, needed);
     mark_turns(o->then, o->n_then, needing);
   }
-  int turn = 0;
+  int order = 0;
   for_each_op(op, g)
-    if (op->turn) op->turn = ++turn;
+    if (op->order) op->order = ++order;
   return true;
 }

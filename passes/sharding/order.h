@@ -3,8 +3,8 @@
 //     %a1 = linear …                                 op_order(a2, b1)
 //     %b1 = linear …        both large
 //     %a2 = reduce_sum %a1                  =>       %a1 = linear …
-//     %b2 = reduce_sum %b1                           %a2 = reduce_sum %a1   turn=1
-//                                                    %b1 = linear …         turn=2     over %a1
+//     %b2 = reduce_sum %b1                           %a2 = reduce_sum %a1   order=1
+//                                                    %b1 = linear …         order=2     over %a1
 //                                                    %b2 = reduce_sum %b1
 //
 // The list of ops is the order in which a device runs them, so this sorts the list. Ops stay in the
@@ -12,10 +12,10 @@
 // right before it unless they are placed already.
 //
 // Later passes must keep these orders. So of each order the last ops of the first side, and the
-// first ops of the second side, get a turn (Origin), numbered in the order of the list; dependences
-// order the other ops. The verifier checks after every pass that ops are in the order of their
-// turns. Passes that combine ops either know of turns (fuse) or are left out if they break them
-// (manager/pipeline.c).
+// first ops of the second side, get an order (Origin), numbered in the order of the list;
+// dependences order the other ops. The verifier checks after every pass that ops are in the order
+// of their orders. Passes that combine ops either know of orders (fuse) or are left out if they
+// break them (manager/pipeline.c).
 //
 // Each entry graph has its own orders, as programs run for each: those of the model's ops hold in
 // @eval as well.
@@ -41,7 +41,7 @@ typedef struct Orders {
   int n, cap;
 } Orders;
 
-// Sorts the graph and assigns turns; ids do not change. False after reporting a cycle.
+// Sorts the graph and assigns orders; ids do not change. False after reporting a cycle.
 bool order_ops(Graph *g, const Orders *orders, Arena *scratch, Diag *d);
 
 #endif

@@ -78,11 +78,11 @@ static void a_gradient_read_in_the_forward_part(void **state) {
 
 static void turns_that_are_out_of_order(void **state) {
   Net *t = *state;
-  t->y->def->turn = 1;
-  t->z->def->turn = 3;
+  t->y->def->order = 1;
+  t->z->def->order = 3;
   passes(t);
-  t->y->def->turn = 4;
-  fails(t, "relu: has turn 3 and follows a later one");
+  t->y->def->order = 4;
+  fails(t, "relu: has order 3 and follows a later one");
 }
 
 static void a_use_that_is_not_listed(void **state) {

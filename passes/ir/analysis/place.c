@@ -177,7 +177,7 @@ bool op_inplace(const Op *op, int result, int operand, Arena *scratch) {
     return body_read(op->callee, &body, scratch) && body_inplace(&body, result, operand);
   }
   // Of a batch: the body's op that computes the result, if it is the only reader.
-  if (op->kind == OP_batch) {
+  if (op->kind == OP_multi_tensor) {
     const Value *made = op->callee->results[result]->use.value;
     const Use *use = op->callee->params[operand]->uses;
     return made->def && use && !use->next && use->user == made->def &&
@@ -314,11 +314,11 @@ bool *graph_update_ops(const Graph *g, Arena *a) {
   return late;
 }
 
-const Op *graph_out_of_turn(const Graph *g) {
-  int turn = 0;
+const Op *graph_out_of_order(const Graph *g) {
+  int order = 0;
   for_each_op(op, g) {
-    if (op->turn && op->turn < turn) return op;
-    if (op->turn) turn = op->turn;
+    if (op->order && op->order < order) return op;
+    if (op->order) order = op->order;
   }
   return NULL;
 }

@@ -91,7 +91,7 @@ Op *graph_update_start(const Graph *g);
 // The same ops by op id, for any order of the graph.
 bool *graph_update_ops(const Graph *g, Arena *a);
 
-// The first op after an op of a later turn (Origin), or NULL.
-const Op *graph_out_of_turn(const Graph *g);
+// The first op after an op of a later order (Origin), or NULL.
+const Op *graph_out_of_order(const Graph *g);
 
 #endif

@@ -176,7 +176,7 @@ OpWork op_work(const Op *op, const Dims *dims) {
   else
     add_flops(&w, op, dims);
   // Of these, the members of the bucket or the ops of the body count.
-  if (op->kind == OP_pack || op->kind == OP_batch || op->kind == OP_call) return w;
+  if (op->kind == OP_pack || op->kind == OP_multi_tensor || op->kind == OP_call) return w;
   // Bytes: all operands, of which some ops read only a part.
   for (int i = 0; i < op->n_in; i++) {
     bool some = i == 0 && takes_some(op);

@@ -7,8 +7,8 @@
 //    3  A value is a parameter or the result of an op.  Its definition precedes its readers, is in
 //       their graph, and is of no later part of the step (TrainPart), so that ops of gradients are
 //       marked as such.  Only an op that combines several parts (a bucket, a fused op) is of the
-//       last of these and read from earlier ones.  Ops of an entry graph that have a turn (Origin)
-//       are in the order of their turns.
+//       last of these and read from earlier ones.  Ops of an entry graph that have an order (Origin)
+//       follow these orders.
 //    4  Names are unique in their graph, and found by graph_find_value; ids are unique and below
 //       n_values and n_ops.
 //    5  Results have the types that the op's row, or its callee, infers.  An attribute `shape` is
@@ -20,8 +20,8 @@
 //       first entry graph has the weight, since the runtime makes the copies of that graph.
 //    7  A result of an entry graph is an output with a label of its own, or the only update of a
 //       weight, state or copy, of its type.  Results of other graphs are neither.
-//    8  `fused`, `batch` and `call`, and no other op, have a callee: a graph of the module that is no
-//       entry and not recursive.  The callee of `batch` holds ops of one kind with the same
+//    8  `fused`, `multi_tensor` and `call`, and no other op, have a callee: a graph of the module that is no
+//       entry and not recursive.  The callee of `multi_tensor` holds ops of one kind with the same
 //       attributes, which read parameters only; if the kind allows it (NARROWS), some are followed by
 //       a cast of result 0, all to one type of 16 bits.  It returns all results.
 //    9  Names of meshes, and of axes of a mesh, are unique.  A mesh has distinct devices, as many as
@@ -159,7 +159,7 @@ typedef struct Walk {
   Arena *a;
   bool *defined, *op_seen; // by value and op id
   int *n_uses;             // by value id
-  bool turns, calls;       // whether any op has a turn, or a callee
+  bool orders, calls;      // whether any op has an order, or a callee
   Calls *called;
 } Walk;
 
@@ -215,7 +215,7 @@ static bool check_op(Walk *w, const Graph *g, const Op *op, const Op *prev, Diag
   // For the checks after the walk.
   for (int i = 0; i < op->n_in; i++)
     w->n_uses[op->in[i].value->id]++;
-  w->turns |= op->turn != 0;
+  w->orders |= op->order != 0;
   w->calls |= op->callee != NULL;
   return true;
 }
@@ -248,11 +248,11 @@ static bool check_graph(Walk *w, const Graph *g, Diag *d) {
     for (int i = 0; i < op->n_out; i++)
       if (!check_uses_of(op->out[i], w->n_uses, d)) return false;
   }
-  // 3: the order of turns; most graphs have none.
-  const Op *late = w->turns && g->entry ? graph_out_of_turn(g) : NULL;
+  // 3: orders; most graphs have none.
+  const Op *late = w->orders && g->entry ? graph_out_of_order(g) : NULL;
   if (late)
-    return diag_error(d, late->loc, "%s: has turn %d and follows a later one",
-                      op_info[late->kind].name, late->turn);
+    return diag_error(d, late->loc, "%s: has order %d and follows a later one",
+                      op_info[late->kind].name, late->order);
   return !w->calls || calls_end(w->called, d);
 }
 

@@ -11,7 +11,7 @@
 static bool check_batch(const Op *batch, Diag *d) {
   const char *name = batch->callee->name;
   const Op *first = batch->callee->first, *cast = NULL;
-  if (!first) return diag_error(d, batch->loc, "batch: '@%s' is empty", name);
+  if (!first) return diag_error(d, batch->loc, "multi_tensor: '@%s' is empty", name);
   for_each_op(op, batch->callee) {
     const char *what = op_info[op->kind].name;
     // Casts must agree in their type, other ops in kind and attributes.
@@ -21,23 +21,23 @@ static bool check_batch(const Op *batch, Diag *d) {
       cast = op;
     }
     if (!fits)
-      return diag_error(d, batch->loc, "batch: '@%s' has %s next to %s that is not like it", name,
-                        what, op_info[cast && casts ? OP_cast : first->kind].name);
+      return diag_error(d, batch->loc, "multi_tensor: '@%s' has %s next to %s that is not like it",
+                        name, what, op_info[cast && casts ? OP_cast : first->kind].name);
     // Ops of one launch run in any order, so none may depend on another.
     bool only_parameters = true;
     for (int i = 0; i < op->n_in; i++)
       only_parameters &= !op->in[i].value->def;
     if (!casts && !only_parameters)
-      return diag_error(d, batch->loc, "batch: '@%s' has %s that reads a result of another op",
-                        name, what);
+      return diag_error(d, batch->loc,
+                        "multi_tensor: '@%s' has %s that reads a result of another op", name, what);
     // The results of the launch are those of all its ops.
     for (int i = 0; i < op->n_out; i++) {
       bool returned = false;
       for_each_use(u, op->out[i])
         returned |= !u->user;
       if (!returned)
-        return diag_error(d, batch->loc, "batch: '@%s' does not return all that %s makes", name,
-                          what);
+        return diag_error(d, batch->loc, "multi_tensor: '@%s' does not return all that %s makes",
+                          name, what);
     }
   }
   return true;
@@ -80,7 +80,7 @@ bool calls_check(Calls *c, const Op *op, Diag *d) {
   const Called *called = other ? NULL : called_by(c, callee->name);
   if (!called || called->g != callee)
     return diag_error(d, op->loc, "%s: '@%s' cannot be called", name, callee->name);
-  return op->kind != OP_batch || check_batch(op, d);
+  return op->kind != OP_multi_tensor || check_batch(op, d);
 }
 
 // Depth-first, each graph once.  A graph that is reached while it is open calls itself.  `outer`:
