@@ -171,8 +171,8 @@ static const char *arg_text(Writer *w, const Op *op, const KernelArg *arg) {
     // The whole, and the start of the shard.
     const Value *v = op_boxed(op);
     StrBuf all = {.arena = w->arena}, start = {.arena = w->arena};
-    if (v->type->rank == 0) return "NULL, NULL";
-    for (int d = 0; d < v->type->rank; d++) {
+    if (v->type->ndim == 0) return "NULL, NULL";
+    for (int d = 0; d < v->type->ndim; d++) {
       int64_t n;
       strbuf_addf(&start, "%s%s", d ? ", " : "", start_text(w, v, d, &n));
       strbuf_addf(&all, "%s%" PRId64, d ? ", " : "", n);

@@ -62,7 +62,7 @@ static bool find_box(const Program *p, const Value *v, Region *out) {
 
 static int64_t box_count(const Type *whole, const Region *box) {
   int64_t n = 1;
-  for (int d = 0; d < whole->rank; d++)
+  for (int d = 0; d < whole->ndim; d++)
     n *= box->size[d];
   return n;
 }
@@ -70,7 +70,7 @@ static int64_t box_count(const Type *whole, const Region *box) {
 // The index in the whole of element `i` of a box.
 static int64_t box_element(const Type *whole, const Region *box, int64_t i) {
   int64_t at = 0, stride = 1;
-  for (int d = whole->rank - 1; d >= 0; d--) {
+  for (int d = whole->ndim - 1; d >= 0; d--) {
     at += (box->start[d] + i % box->size[d]) * stride;
     i /= box->size[d];
     stride *= whole->dim[d];
@@ -158,7 +158,7 @@ static bool write_box(const Program *p, const Value *v, const Region *box, FILE 
   char *piece = arena_alloc(p->arena, (size_t)(from == to ? 1 : PIECE * dtype_bytes[to]));
   // The number of contiguous elements of the box in the whole.
   int64_t run = 1;
-  int d = whole->rank - 1;
+  int d = whole->ndim - 1;
   for (; d >= 0 && box->size[d] == whole->dim[d]; d--)
     run *= whole->dim[d];
   if (d >= 0) run *= box->size[d];

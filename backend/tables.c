@@ -22,9 +22,9 @@
 static void add_shape(const Program *p, StrBuf *out, const Value *v) {
   const Mesh *mesh = v->layout ? v->layout->mesh : NULL;
   StrBuf split = {.arena = p->arena};
-  strbuf_addf(out, "%d, {", v->type->rank);
+  strbuf_addf(out, "%d, {", v->type->ndim);
   // Per dimension: the global length, and the mesh axes that shard it.
-  for (int d = 0; d < v->type->rank; d++) {
+  for (int d = 0; d < v->type->ndim; d++) {
     int64_t n = v->type->dim[d];
     strbuf_add(&split, d ? ", {" : "{");
     int n_axes = 0;
@@ -37,7 +37,7 @@ static void add_shape(const Program *p, StrBuf *out, const Value *v) {
     strbuf_add(&split, n_axes == MAX_AXES ? "}" : "-1}");
     strbuf_addf(out, "%s%" PRId64, d ? ", " : "", n);
   }
-  if (v->type->rank == 0) strbuf_add(out, "0");
+  if (v->type->ndim == 0) strbuf_add(out, "0");
   // An output has the slot of the last slice; a parameter has a slot for each slice.
   int64_t last = v->slots > 1 && v->def ? (module_slices(p->m) - 1) % v->slots : 0;
   strbuf_addf(out, "}, {%s}, .offset = %" PRId64, split.at ? split.at : "{-1}",
@@ -53,8 +53,8 @@ static void add_init(const Program *p, StrBuf *out, const Value *v) {
   if (v->train) strbuf_add(out, ", .train = true");
   if (v->as) {
     const Type *t = v->as;
-    strbuf_addf(out, ", .known_rank = %d, .known_dim = {", t->rank);
-    for (int d = 0; d < t->rank; d++)
+    strbuf_addf(out, ", .known_ndim = %d, .known_dim = {", t->ndim);
+    for (int d = 0; d < t->ndim; d++)
       strbuf_addf(out, "%s%" PRId64, d ? ", " : "", t->dim[d]);
     strbuf_add(out, "}");
   }

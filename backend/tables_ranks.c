@@ -45,9 +45,9 @@ static int add_messages(const Program *p, StrBuf *out, int move) {
     const Message *m = &messages.at[i];
     // A message: sender, receiver, and the box in both shards.
     strbuf_addf(out, "    {%d, %d, %d", m->from, m->to, m->share);
-    add_numbers(out, m->size, whole->rank);
-    add_numbers(out, m->at_from, whole->rank);
-    add_numbers(out, m->at_to, whole->rank);
+    add_numbers(out, m->size, whole->ndim);
+    add_numbers(out, m->at_from, whole->ndim);
+    add_numbers(out, m->at_to, whole->ndim);
     strbuf_add(out, "},\n");
   }
   strbuf_add(out, "};\n");
@@ -63,9 +63,9 @@ static void add_moves(const Program *p, StrBuf *out) {
   strbuf_add(out, "static const NnrtMove moves[] = {\n");
   for (int i = 0; i < p->move.n; i++) {
     const Value *x = p->move.at[i]->in[0].value, *y = p->move.at[i]->out[0];
-    strbuf_addf(out, "    {%d, %d, %d", x->layout->mesh->id, y->layout->mesh->id, x->type->rank);
-    add_numbers(out, x->type->dim, x->type->rank);
-    add_numbers(out, y->type->dim, y->type->rank);
+    strbuf_addf(out, "    {%d, %d, %d", x->layout->mesh->id, y->layout->mesh->id, x->type->ndim);
+    add_numbers(out, x->type->dim, x->type->ndim);
+    add_numbers(out, y->type->dim, y->type->ndim);
     const Op *op = p->move.at[i];
     bool ahead = op->segment && move_is_ahead(op);
     strbuf_addf(out, ", %s, %s, %d, %s},\n", move_sums(op) ? "true" : "false",

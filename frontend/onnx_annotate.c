@@ -63,7 +63,7 @@ static void copy(Annotate *w, const WireField *field) {
 
 // The sharded dimensions, in order, and their numbers of parts.
 typedef struct Cuts {
-  int n, dim[MAX_RANK], parts[MAX_RANK], shards;
+  int n, dim[MAX_NDIM], parts[MAX_NDIM], shards;
 } Cuts;
 
 // Returns the shard of a device; -1: the device is not in the stage.
@@ -93,7 +93,7 @@ static void write_sharding(Annotate *w, const char *tensor, const AnnotatedValue
   // The axes that split a dimension multiply the number of its parts.
   const Annotations *all = w->all;
   Cuts c = {.shards = 1};
-  for (int dim = 0; dim < MAX_RANK; dim++) {
+  for (int dim = 0; dim < MAX_NDIM; dim++) {
     int parts = 1;
     for (int k = 0; k < all->n_axes; k++)
       if (v->axis[k].kind == SBP_S && v->axis[k].dim == dim) parts *= all->axis[k].size;

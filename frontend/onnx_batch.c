@@ -10,7 +10,7 @@ const char *batch_symbol(const Shapes *s) {
   // The symbol on axis 0 of all inputs that have axes.
   const char *shared = NULL;
   for (int i = 0; i < s->n; i++) {
-    if (input_rank(s->input[i]) == 0) continue;
+    if (input_ndim(s->input[i]) == 0) continue;
     const char *name = dim_symbol(input_dim(s->input[i], 0));
     if (!*name || (shared && !str_equal(shared, name))) return NULL;
     shared = name;
@@ -23,14 +23,14 @@ bool dim_is_batch(const Shapes *s, const char *symbol, size_t axis) {
   if (axis == 0) return true;
   // A symbol on axis 0 of some input is the batch in all its occurrences.
   for (int i = 0; *symbol && i < s->n; i++)
-    if (input_rank(s->input[i]) > 0 && str_equal(dim_symbol(input_dim(s->input[i], 0)), symbol))
+    if (input_ndim(s->input[i]) > 0 && str_equal(dim_symbol(input_dim(s->input[i], 0)), symbol))
       return true;
   return false;
 }
 
 // Returns the first dimension with the symbol, or -1.
 static int batch_axis(const Onnx__ValueInfoProto *v, const char *batch) {
-  for (size_t axis = 0; axis < input_rank(v); axis++)
+  for (size_t axis = 0; axis < input_ndim(v); axis++)
     if (str_equal(dim_symbol(input_dim(v, axis)), batch)) return (int)axis;
   return -1;
 }
@@ -42,25 +42,25 @@ int input_batch(const Shapes *s, int i) {
   if (s->batch) return batch_axis(s->input[i], s->batch);
   const Dimension *first = NULL;
   for (int k = 0; k < s->n; k++) {
-    if (input_rank(s->input[k]) == 0) continue;
+    if (input_ndim(s->input[k]) == 0) continue;
     const Dimension *dim = input_dim(s->input[k], 0);
     // A symbolic dimension is preferred to a fixed one.
     if (!first || (dim_is_fixed(first) && !dim_is_fixed(dim))) first = dim;
   }
-  if (input_rank(s->input[i]) == 0) return -1;
+  if (input_ndim(s->input[i]) == 0) return -1;
   const Dimension *dim = input_dim(s->input[i], 0);
   return !dim_is_fixed(dim) || (dim_is_fixed(first) && dim->dim_value == first->dim_value) ? 0 : -1;
 }
 
 int onnx_declared_batch(const Import *im, const Onnx__ValueInfoProto *output, const Type *type) {
-  if (!im->batch || input_rank(output) != (size_t)type->rank) return -1;
+  if (!im->batch || input_ndim(output) != (size_t)type->ndim) return -1;
   return batch_axis(output, im->batch);
 }
 
 // Whether dimension 0 of some input takes --batch.
 bool takes_batch(const Shapes *s) {
   for (int i = 0; i < s->n; i++) {
-    if (input_rank(s->input[i]) == 0) continue;
+    if (input_ndim(s->input[i]) == 0) continue;
     const Dimension *dim = input_dim(s->input[i], 0);
     // Dimensions that --dim binds, by symbol or by position, do not take it.
     const char *place = str_format(s->im->a, "%s:0", onnx_str(s->input[i]->name));
@@ -74,7 +74,7 @@ bool takes_batch(const Shapes *s) {
 // binds.
 static const char *other_batch(const Shapes *s, bool bound, int *out_input, size_t *out_axis) {
   for (int i = 0; i < s->n && !s->im->o->batch_dim; i++)
-    for (size_t axis = 1; axis < input_rank(s->input[i]); axis++) {
+    for (size_t axis = 1; axis < input_ndim(s->input[i]); axis++) {
       const char *name = dim_symbol(input_dim(s->input[i], axis));
       // --dim may have bound the symbol already.
       if (!*name || (dim_option(s, name) >= 0) != bound) continue;
@@ -105,7 +105,7 @@ static bool check_fixed_batch(const Shapes *s) {
   const Onnx__ValueInfoProto *fixed = NULL;
   bool as_asked = o->batch == 0;
   for (int i = 0; i < s->n; i++) {
-    if (input_rank(s->input[i]) == 0) continue;
+    if (input_ndim(s->input[i]) == 0) continue;
     const Dimension *dim = input_dim(s->input[i], 0);
     if (!dim_is_fixed(dim)) return true;
     as_asked |= dim->dim_value == o->batch;

@@ -107,7 +107,7 @@ static bool wrong(Reader *r, const char *fmt, ...) {
 
 void onnx_devices_input(Import *im, const Onnx__ValueInfoProto *input, const Type *type) {
   Devices *all = im->devices;
-  for (int i = 0; all && i < type->rank; i++) {
+  for (int i = 0; all && i < type->ndim; i++) {
     const Onnx__TensorShapeProto__Dimension *dim = input->type->tensor_type->shape->dim[i];
     // Factors of sharded dimensions may be given by the symbols of inputs.
     bool symbol = dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM;
@@ -178,17 +178,17 @@ static bool read_cut(Reader *r, const Device__Dim *dim, int at, int *out) {
 }
 
 static bool read_cuts(Reader *r, const Device__Sharding *s, Sharding *out, int64_t *n_shards) {
-  bool cut[MAX_RANK] = {false};
-  int rank = r->type->rank;
+  bool cut[MAX_NDIM] = {false};
+  int ndim = r->type->ndim;
   *n_shards = 1;
   for (size_t i = 0; i < s->n_sharded_dim; i++) {
     int64_t axis = s->sharded_dim[i]->axis;
     int parts = 1;
-    if (axis < -rank || axis >= rank)
+    if (axis < -ndim || axis >= ndim)
       return wrong(r, "'%s': there is no dimension %" PRId64 " of %s", r->tensor, axis,
                    type_text(r->im->a, r->type));
     // Negative axes count from the end.
-    int at = (int)(axis < 0 ? axis + rank : axis);
+    int at = (int)(axis < 0 ? axis + ndim : axis);
     if (cut[at]) return wrong(r, "'%s': dimension %d is sharded twice", r->tensor, at);
     cut[at] = true;
     if (!read_cut(r, s->sharded_dim[i], at, &parts)) return false;

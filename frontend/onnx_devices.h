@@ -17,7 +17,7 @@ typedef struct Sharding {
   int n_cuts;
   struct {
     int dim, parts;
-  } cut[MAX_RANK]; // the first is the slowest digit
+  } cut[MAX_NDIM]; // the first is the slowest digit
 } Sharding;
 
 typedef struct AnnotatedNode {

@@ -108,7 +108,7 @@ Value *onnx_binding_value(Import *im, Binding *b) {
     b->poisoned = true;
     return NULL;
   }
-  const Type *type = type_new(im->m, onnx_compute_dtype(t.dtype, im->o->keep_f64), t.rank, t.dim);
+  const Type *type = type_new(im->m, onnx_compute_dtype(t.dtype, im->o->keep_f64), t.ndim, t.dim);
   const char *name = onnx_value_name(a, b->name);
   OnnxWhy why = onnx_why(im, b->name, &t, loc);
   bool constant = onnx_is_constant(why, &t);
@@ -165,14 +165,14 @@ static bool import_plain_unary(Node *n) {
 // Before opset 7 the second operand was broadcast on request, from dimension `axis` on.
 static bool import_plain_binary(Node *n) {
   Value *y = n->in[1];
-  int64_t axis = -1, dim[MAX_RANK];
+  int64_t axis = -1, dim[MAX_NDIM];
   if (n->opset < 7 && node_int(n, "broadcast", 0)) axis = node_int(n, "axis", -1);
-  int rank = node_rank(n, 0);
+  int ndim = node_ndim(n, 0);
   // The dimensions after it are 1, as in newer opsets.
-  if (axis >= 0 && axis + y->type->rank <= rank) {
-    for (int i = 0; i < rank - axis; i++)
-      dim[i] = i < y->type->rank ? y->type->dim[i] : 1;
-    y = build_reshape(n->b, y, rank - (int)axis, dim);
+  if (axis >= 0 && axis + y->type->ndim <= ndim) {
+    for (int i = 0; i < ndim - axis; i++)
+      dim[i] = i < y->type->ndim ? y->type->dim[i] : 1;
+    y = build_reshape(n->b, y, ndim - (int)axis, dim);
   }
   n->out[0] = node_binary(n, n->kind, n->in[0], y);
   return true;

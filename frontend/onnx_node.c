@@ -112,8 +112,8 @@ void node_keep(Node *n, int i, OnnxWhy why) {
   onnx_keep(n->im, node_in(n, i), why);
 }
 
-int node_rank(const Node *n, int i) {
-  return n->in[i]->type->rank;
+int node_ndim(const Node *n, int i) {
+  return n->in[i]->type->ndim;
 }
 
 bool node_setting(Node *n, int i, const char *what, const Tensor **out) {
@@ -177,7 +177,7 @@ bool node_ints(Node *n, int i, const char *what, Ints *out, bool *given) {
   if (!node_setting(n, i, what, &t)) return false;
   *given = t != NULL;
   if (!t) return true;
-  if (t->type->rank > 1 || dtype_class[t->type->dtype] == 'F')
+  if (t->type->ndim > 1 || dtype_class[t->type->dtype] == 'F')
     return node_fail(n, "its %s are %s, and a list of integers is needed", what,
                      type_text(n->a, t->type));
   int count = (int)type_count(t->type);
@@ -190,18 +190,18 @@ bool node_ints(Node *n, int i, const char *what, Ints *out, bool *given) {
 
 // -- Shapes ------------------------------------------------------------------------------------
 
-bool node_axis(Node *n, int64_t axis, int rank, int *out) {
-  *out = (int)(axis < 0 ? axis + rank : axis);
-  if (axis >= -rank && axis < rank) return true;
+bool node_axis(Node *n, int64_t axis, int ndim, int *out) {
+  *out = (int)(axis < 0 ? axis + ndim : axis);
+  if (axis >= -ndim && axis < ndim) return true;
   *out = 0;
-  return node_fail(n, "axis %lld is outside of a tensor of rank %d", (long long)axis, rank);
+  return node_fail(n, "axis %lld is outside of a tensor of rank %d", (long long)axis, ndim);
 }
 
-bool node_shape(Node *n, int rank, const int64_t *dim) {
-  if (rank > MAX_RANK)
-    return node_fail(n, "a tensor of %d dimensions; the limit is %d", rank, MAX_RANK);
+bool node_shape(Node *n, int ndim, const int64_t *dim) {
+  if (ndim > MAX_NDIM)
+    return node_fail(n, "a tensor of %d dimensions; the limit is %d", ndim, MAX_NDIM);
   int64_t count = 8;
-  for (int i = 0; i < rank; i++) {
+  for (int i = 0; i < ndim; i++) {
     if (dim[i] < 0) return node_fail(n, "a dimension of %lld", (long long)dim[i]);
     // In bytes, of the largest element type; a dimension of 0 must not hide an overflow.
     if (__builtin_mul_overflow(count, dim[i] ? dim[i] : 1, &count))
@@ -215,18 +215,18 @@ bool node_small(Node *n, int64_t count) {
   return count <= MOST || node_fail(n, "it has more than %d elements", MOST);
 }
 
-bool node_broadcast_shape(Node *n, Value *const *in, int n_in, int *rank, int64_t *dim) {
-  *rank = 0;
+bool node_broadcast_shape(Node *n, Value *const *in, int n_in, int *ndim, int64_t *dim) {
+  *ndim = 0;
   for (int i = 0; i < n_in; i++) {
     if (!in[i]) return false;
-    if (in[i]->type->rank > *rank) *rank = in[i]->type->rank;
+    if (in[i]->type->ndim > *ndim) *ndim = in[i]->type->ndim;
   }
-  for (int k = 0; k < *rank; k++) {
+  for (int k = 0; k < *ndim; k++) {
     // Shapes are aligned at the end; a 1 fits every length.
     dim[k] = 1;
     for (int i = 0; i < n_in; i++) {
       const Type *t = in[i]->type;
-      int at = k - (*rank - t->rank);
+      int at = k - (*ndim - t->ndim);
       if (at < 0 || t->dim[at] == 1 || t->dim[at] == dim[k]) continue;
       if (dim[k] != 1)
         return node_fail(n, "%s and %s do not broadcast", type_text(n->a, in[0]->type),
@@ -234,16 +234,16 @@ bool node_broadcast_shape(Node *n, Value *const *in, int n_in, int *rank, int64_
       dim[k] = t->dim[at];
     }
   }
-  return node_shape(n, *rank, dim);
+  return node_shape(n, *ndim, dim);
 }
 
 bool node_broadcast(Node *n, Value **in, int n_in) {
-  int rank;
-  int64_t dim[MAX_RANK];
-  if (!node_broadcast_shape(n, in, n_in, &rank, dim)) return false;
+  int ndim;
+  int64_t dim[MAX_NDIM];
+  if (!node_broadcast_shape(n, in, n_in, &ndim, dim)) return false;
   // An operand that has the shape already stays itself.
   for (int i = 0; i < n_in; i++)
-    in[i] = build_broadcast(n->b, in[i], rank, dim);
+    in[i] = build_broadcast(n->b, in[i], ndim, dim);
   return !n->b->failed;
 }
 
@@ -254,7 +254,7 @@ Value *node_scalar(Node *n, DType dtype, double x) {
 }
 
 Value *node_like(Node *n, const Value *v, double x) {
-  return v ? build_fill(n->b, v->type->dtype, v->type->rank, v->type->dim, x) : NULL;
+  return v ? build_fill(n->b, v->type->dtype, v->type->ndim, v->type->dim, x) : NULL;
 }
 
 Value *node_ints_value(Node *n, const int64_t *at, int count) {
@@ -270,18 +270,18 @@ Value *node_count_up(Node *n, int64_t count) {
 }
 
 Value *node_part(Node *n, Value *x, int axis, int64_t start, int64_t length) {
-  int rank = x->type->rank;
-  int64_t starts[MAX_RANK] = {0}, steps[MAX_RANK], shape[MAX_RANK];
+  int ndim = x->type->ndim;
+  int64_t starts[MAX_NDIM] = {0}, steps[MAX_NDIM], shape[MAX_NDIM];
   // The whole dimension needs no slice.
   if (length == x->type->dim[axis]) return x;
-  for (int i = 0; i < rank; i++) {
+  for (int i = 0; i < ndim; i++) {
     steps[i] = 1;
     shape[i] = i == axis ? length : x->type->dim[i];
   }
   starts[axis] = start;
   return build_op(n->b, OP_slice, IN(x),
-                  ATTRS(a_list("starts", starts, rank), a_list("steps", steps, rank),
-                        a_list("shape", shape, rank)));
+                  ATTRS(a_list("starts", starts, ndim), a_list("steps", steps, ndim),
+                        a_list("shape", shape, ndim)));
 }
 
 Value *node_unary(Node *n, OpKind kind, Value *x) {

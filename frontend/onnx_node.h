@@ -125,7 +125,7 @@ Value *node_in(const Node *n, int i);    // NULL if omitted or beyond the last
 bool node_wants(const Node *n, int out); // the result has a reader
 // Freezes the operand for this reason, unless PyTorch's exporter or the user calls it a parameter.
 void node_keep(Node *n, int i, OnnxWhy why);
-int node_rank(const Node *n, int i);
+int node_ndim(const Node *n, int i);
 
 // Returns the value's contents, or NULL if they depend on inputs or weights.
 const Tensor *node_known(const Node *n, const Value *v);
@@ -141,15 +141,15 @@ bool node_ints(Node *n, int i, const char *what, Ints *out, bool *given);
 // -- Shapes ------------------------------------------------------------------------------------
 
 // Converts an axis of a tensor of that rank to a nonnegative one; reports it if out of range.
-bool node_axis(Node *n, int64_t axis, int rank, int *out);
+bool node_axis(Node *n, int64_t axis, int ndim, int *out);
 // Checks rank and size of a shape that the model requests.
-bool node_shape(Node *n, int rank, const int64_t *dim);
+bool node_shape(Node *n, int ndim, const int64_t *dim);
 // Checks that `count` elements are few enough to be computed at compile time.
 bool node_small(Node *n, int64_t count);
 // Returns 0, 1, 2 … as an i64 vector; NULL, with a report, if it is too long.
 Value *node_count_up(Node *n, int64_t count);
 // Sets the shape of the operands broadcast by numpy's rules.
-bool node_broadcast_shape(Node *n, Value *const *in, int n_in, int *rank, int64_t *dim);
+bool node_broadcast_shape(Node *n, Value *const *in, int n_in, int *ndim, int64_t *dim);
 // The same, and broadcasts the operands to it.
 bool node_broadcast(Node *n, Value **in, int n_in);
 

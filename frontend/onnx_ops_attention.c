@@ -14,8 +14,8 @@
 static Value *split_heads(Node *n, Value *x, int64_t heads) {
   const Type *t = x->type;
   // The heads are a dimension already.
-  if (t->rank == 4) return x;
-  if (t->rank != 3 || heads < 1 || t->dim[2] % heads) {
+  if (t->ndim == 4) return x;
+  if (t->ndim != 3 || heads < 1 || t->dim[2] % heads) {
     node_fail(n, "%s has no %lld heads", type_text(n->a, t), (long long)heads);
     return NULL;
   }
@@ -35,15 +35,15 @@ static Value *score_mask(Node *n, Value *mask, DType dtype, int64_t t, int64_t s
   if (!mask) return NULL;
   const Type *type = mask->type;
   int64_t dim[4];
-  if (type->rank < 2 || type->rank > 4 || type->dim[type->rank - 1] != s ||
-      (type->dim[type->rank - 2] != t && type->dim[type->rank - 2] != 1)) {
+  if (type->ndim < 2 || type->ndim > 4 || type->dim[type->ndim - 1] != s ||
+      (type->dim[type->ndim - 2] != t && type->dim[type->ndim - 2] != 1)) {
     node_fail(n, "a mask of %s for scores of %lld by %lld", type_text(n->a, type), (long long)t,
               (long long)s);
     return NULL;
   }
   // Missing leading dimensions are broadcast.
   for (int i = 0; i < 4; i++)
-    dim[i] = i < 4 - type->rank ? 1 : type->dim[i - (4 - type->rank)];
+    dim[i] = i < 4 - type->ndim ? 1 : type->dim[i - (4 - type->ndim)];
   mask = build_reshape(n->b, mask, 4, dim);
   if (type->dtype != DT_bool) return build_cast(n->b, mask, dtype);
   // A boolean mask: an addend of 0 or -inf.
@@ -81,7 +81,7 @@ static Value *capped(Node *n, Value *q, Value *k, Value *v, Value *mask, double 
 }
 
 bool import_attention(Node *n) {
-  bool joined = node_rank(n, 0) == 3;
+  bool joined = node_ndim(n, 0) == 3;
   int64_t q_heads = node_int(n, "q_num_heads", 0), kv_heads = node_int(n, "kv_num_heads", 0);
   // Operands 4 and 5 are past keys and values, results 1 and 2 present ones.
   if (node_in(n, 4) || node_in(n, 5) || node_in(n, 6) || node_wants(n, 1) || node_wants(n, 2))
@@ -121,19 +121,19 @@ bool import_attention(Node *n) {
 // Returns `count` elements of the last dimension from `start`, every `step`th.
 static Value *last_part(Node *n, Value *x, int64_t start, int64_t step, int64_t count) {
   if (!x) return NULL;
-  int rank = x->type->rank;
-  int64_t starts[MAX_RANK] = {0}, steps[MAX_RANK], shape[MAX_RANK];
-  for (int i = 0; i < rank; i++) {
+  int ndim = x->type->ndim;
+  int64_t starts[MAX_NDIM] = {0}, steps[MAX_NDIM], shape[MAX_NDIM];
+  for (int i = 0; i < ndim; i++) {
     steps[i] = 1;
     shape[i] = x->type->dim[i];
   }
   // Only the last dimension is sliced.
-  starts[rank - 1] = start;
-  steps[rank - 1] = step;
-  shape[rank - 1] = count;
+  starts[ndim - 1] = start;
+  steps[ndim - 1] = step;
+  shape[ndim - 1] = count;
   return build_op(n->b, OP_slice, IN(x),
-                  ATTRS(a_list("starts", starts, rank), a_list("steps", steps, rank),
-                        a_list("shape", shape, rank)));
+                  ATTRS(a_list("starts", starts, ndim), a_list("steps", steps, ndim),
+                        a_list("shape", shape, ndim)));
 }
 
 // cos or sin as (b|1, 1, t, d/2)
@@ -143,7 +143,7 @@ static Value *angles(Node *n, Value *cache, int64_t half) {
   if (positions) cache = build_op(n->b, OP_gather, IN(cache, positions), ATTRS(a_i("axis", 0)));
   if (!cache) return NULL;
   const Type *t = cache->type;
-  if (t->rank != 3 || t->dim[2] != half) {
+  if (t->ndim != 3 || t->dim[2] != half) {
     node_fail(n, "a cache of %s for %lld rotated pairs", type_text(n->a, t), (long long)half);
     return NULL;
   }
@@ -153,7 +153,7 @@ static Value *angles(Node *n, Value *cache, int64_t half) {
 // Rotates pairs (x1, x2) of the first `rotary` elements, halves of them or neighbours, by an angle
 // each: (x1 cos - x2 sin, x1 sin + x2 cos)
 bool import_rotary_embedding(Node *n) {
-  bool joined = node_rank(n, 0) == 3;
+  bool joined = node_ndim(n, 0) == 3;
   Value *x = split_heads(n, n->in[0], node_int(n, "num_heads", 0));
   if (!x) return false;
   int64_t width = x->type->dim[3], rotary = node_int(n, "rotary_embedding_dim", 0);

@@ -8,12 +8,12 @@
 
 bool import_shape(Node *n) {
   const Type *x = n->in[0]->type;
-  int64_t from = node_int(n, "start", 0), to = node_int(n, "end", x->rank);
+  int64_t from = node_int(n, "start", 0), to = node_int(n, "end", x->ndim);
   // Bounds count from the end if negative, and are clamped.
-  if (from < 0) from += x->rank;
-  if (to < 0) to += x->rank;
-  from = from < 0 ? 0 : from > x->rank ? x->rank : from;
-  to = to < from ? from : to > x->rank ? x->rank : to;
+  if (from < 0) from += x->ndim;
+  if (to < 0) to += x->ndim;
+  from = from < 0 ? 0 : from > x->ndim ? x->ndim : from;
+  to = to < from ? from : to > x->ndim ? x->ndim : to;
   n->out[0] = node_ints_value(n, x->dim + from, (int)(to - from));
   return true;
 }
@@ -33,7 +33,7 @@ static Value *tensor_constant(Node *n, const Onnx__TensorProto *proto) {
     return NULL;
   }
   // Half precision is computed in f32.
-  const Type *type = type_new(im->m, onnx_compute_dtype(t.dtype, im->o->keep_f64), t.rank, t.dim);
+  const Type *type = type_new(im->m, onnx_compute_dtype(t.dtype, im->o->keep_f64), t.ndim, t.dim);
   if (!onnx_tensor_load(im->file, &t, type, n->a, n->b->origin.loc, &tensor, im->d)) {
     n->b->failed = true;
     return NULL;
@@ -126,7 +126,7 @@ bool import_eye_like(Node *n) {
   const Type *x = n->in[0]->type;
   int64_t k = node_int(n, "k", 0);
   DType dtype = x->dtype;
-  if (x->rank != 2) return node_fail(n, "operand 0 is not a matrix");
+  if (x->ndim != 2) return node_fail(n, "operand 0 is not a matrix");
   if (node_attr(n, "dtype") && !onnx_dtype((int)node_int(n, "dtype", 0), &dtype))
     return node_fail(n, "its type is not supported");
   dtype = onnx_compute_dtype(dtype, n->im->o->keep_f64);
@@ -146,18 +146,18 @@ bool import_non_zero(Node *n) {
   const Tensor *t;
   if (!node_setting(n, 0, "operand", &t)) return false;
   const Type *x = t->type;
-  int64_t count = type_count(x), found = 0, rank = x->rank ? x->rank : 1;
+  int64_t count = type_count(x), found = 0, ndim = x->ndim ? x->ndim : 1;
   for (int64_t i = 0; i < count; i++)
     found += tensor_f(t, i) != 0;
   // One row of indices per dimension, one column per element that is not zero.
-  int64_t *at = arena_array(n->a, int64_t, rank * found + 1);
+  int64_t *at = arena_array(n->a, int64_t, ndim * found + 1);
   for (int64_t i = 0, k = 0; i < count; i++) {
     if (tensor_f(t, i) == 0) continue;
-    for (int64_t rest = i, dim = x->rank - 1; dim >= 0; rest /= x->dim[dim--])
+    for (int64_t rest = i, dim = x->ndim - 1; dim >= 0; rest /= x->dim[dim--])
       at[dim * found + k] = rest % x->dim[dim];
     k++;
   }
-  n->out[0] = build_constant(n->b, type_new(n->im->m, DT_i64, 2, (int64_t[]){rank, found}), at);
+  n->out[0] = build_constant(n->b, type_new(n->im->m, DT_i64, 2, (int64_t[]){ndim, found}), at);
   return true;
 }
 

@@ -12,12 +12,12 @@
 
 #include "frontend/onnx_node.h"
 
-enum { N_NAMES = 128 + MAX_RANK, ELLIPSIS = 128 };
+enum { N_NAMES = 128 + MAX_NDIM, ELLIPSIS = 128 };
 
 typedef struct Factor {
   Value *v;
   int n;
-  int name[MAX_RANK];
+  int name[MAX_NDIM];
 } Factor;
 
 typedef struct Sum {
@@ -38,7 +38,7 @@ static bool bad_equation(Node *n) {
 
 // Reads names up to a comma, an arrow or the end.  `rank` is the operand's, or -1 for the result;
 // in the result "..." has `wide` dimensions.
-static bool read_term(Sum *s, const char **at, int rank, int wide, Factor *t) {
+static bool read_term(Sum *s, const char **at, int ndim, int wide, Factor *t) {
   const char *p = *at;
   int letters = 0, dots = 0;
   // First pass: counts the letters, which gives the number of dimensions of "...".
@@ -53,8 +53,8 @@ static bool read_term(Sum *s, const char **at, int rank, int wide, Factor *t) {
       return bad_equation(s->node);
     }
   }
-  int in_dots = !dots ? 0 : rank >= 0 ? rank - letters : wide;
-  if (in_dots < 0 || letters + in_dots > MAX_RANK || (rank >= 0 && letters + in_dots != rank))
+  int in_dots = !dots ? 0 : ndim >= 0 ? ndim - letters : wide;
+  if (in_dots < 0 || letters + in_dots > MAX_NDIM || (ndim >= 0 && letters + in_dots != ndim))
     return node_fail(s->node, "equation '%s' does not fit its operands",
                      node_str(s->node, "equation", ""));
   t->n = 0;
@@ -65,7 +65,7 @@ static bool read_term(Sum *s, const char **at, int rank, int wide, Factor *t) {
         t->name[t->n++] = ELLIPSIS + in_dots - 1 - i;
       p += 2;
     } else if (*p != ' ') {
-      if (find(t, *p) >= 0 && rank < 0) return bad_equation(s->node);
+      if (find(t, *p) >= 0 && ndim < 0) return bad_equation(s->node);
       t->name[t->n++] = *p;
     }
   }
@@ -74,16 +74,16 @@ static bool read_term(Sum *s, const char **at, int rank, int wide, Factor *t) {
 }
 
 static void drop_dim(Node *n, Factor *t, int i) {
-  int64_t dim[MAX_RANK];
-  int rank = 0;
+  int64_t dim[MAX_NDIM];
+  int ndim = 0;
   for (int k = 0; k < t->n; k++)
     if (k != i) {
-      dim[rank] = t->v->type->dim[k];
-      t->name[rank++] = t->name[k];
+      dim[ndim] = t->v->type->dim[k];
+      t->name[ndim++] = t->name[k];
     }
   // A dimension of length 1 is dropped by a reshape.
-  t->n = rank;
-  t->v = build_reshape(n->b, t->v, rank, dim);
+  t->n = ndim;
+  t->v = build_reshape(n->b, t->v, ndim, dim);
 }
 
 // Takes the diagonals of dimensions with one name: "ii->i" takes every (n+1)-th element of n rows
@@ -92,27 +92,27 @@ static void take_diagonals(Node *n, Factor *t) {
   for (int j = t->n - 1; j > 0; j--) {
     int i = find(t, t->name[j]);
     if (i == j || !t->v) continue;
-    int64_t perm[MAX_RANK], dim[MAX_RANK], start[MAX_RANK] = {0}, step[MAX_RANK];
+    int64_t perm[MAX_NDIM], dim[MAX_NDIM], start[MAX_NDIM] = {0}, step[MAX_NDIM];
     int64_t size = t->v->type->dim[i];
-    int rank = 0, name = t->name[i];
+    int ndim = 0, name = t->name[i];
     // i and j become the last two dimensions.
     for (int k = 0; k < t->n; k++) {
       if (k == i || k == j) continue;
-      perm[rank] = k;
-      dim[rank] = t->v->type->dim[k];
-      step[rank] = 1;
-      t->name[rank++] = t->name[k];
+      perm[ndim] = k;
+      dim[ndim] = t->v->type->dim[k];
+      step[ndim] = 1;
+      t->name[ndim++] = t->name[k];
     }
-    perm[rank] = i;
-    perm[rank + 1] = j;
+    perm[ndim] = i;
+    perm[ndim + 1] = j;
     t->v = build_transpose(n->b, t->v, perm);
     // They are merged, and every (size + 1)-th element is taken.
-    dim[rank] = size * size;
-    step[rank] = size + 1;
-    t->v = build_reshape(n->b, t->v, rank + 1, dim);
-    dim[rank] = size;
-    t->name[rank] = name;
-    t->n = rank + 1;
+    dim[ndim] = size * size;
+    step[ndim] = size + 1;
+    t->v = build_reshape(n->b, t->v, ndim + 1, dim);
+    dim[ndim] = size;
+    t->name[ndim] = name;
+    t->n = ndim + 1;
     t->v = build_op(n->b, OP_slice, IN(t->v),
                     ATTRS(a_list("starts", start, t->n), a_list("steps", step, t->n),
                           a_list("shape", dim, t->n)));
@@ -122,7 +122,7 @@ static void take_diagonals(Node *n, Factor *t) {
 
 // Sums over names that are in neither `other` nor `needed`.
 static void sum_out(Node *n, Factor *t, const Factor *other, const int *needed) {
-  int64_t axes[MAX_RANK];
+  int64_t axes[MAX_NDIM];
   int n_axes = 0, kept = 0;
   for (int i = 0; i < t->n; i++)
     // The other names stay, in their order.
@@ -136,7 +136,7 @@ static void sum_out(Node *n, Factor *t, const Factor *other, const int *needed) 
 
 // Transposes the operand to the named dimensions, in that order.
 static void arrange(Node *n, Factor *t, const int *name) {
-  int64_t perm[MAX_RANK];
+  int64_t perm[MAX_NDIM];
   for (int i = 0; i < t->n; i++)
     perm[i] = find(t, name[i]);
   memcpy(t->name, name, (size_t)t->n * sizeof *name);
@@ -148,7 +148,7 @@ static bool multiply(Sum *s, Factor *a, Factor *b, const int *needed) {
   // Names of one operand alone are summed before the product, which is smaller then.
   sum_out(n, a, b, needed);
   sum_out(n, b, a, needed);
-  int batch[MAX_RANK], inner[MAX_RANK], rows[MAX_RANK], columns[MAX_RANK];
+  int batch[MAX_NDIM], inner[MAX_NDIM], rows[MAX_NDIM], columns[MAX_NDIM];
   int n_batch = 0, n_inner = 0, n_rows = 0, n_columns = 0;
   int64_t size_batch = 1, size_inner = 1, size_rows = 1, size_columns = 1;
   // The names of a: only in a, in both and needed later, in both and summed.
@@ -171,10 +171,10 @@ static bool multiply(Sum *s, Factor *a, Factor *b, const int *needed) {
       columns[n_columns++] = b->name[i];
       size_columns *= s->size[b->name[i]];
     }
-  if (n_batch + n_rows + n_columns > MAX_RANK)
-    return node_fail(n, "an intermediate result of more than %d dimensions", MAX_RANK);
+  if (n_batch + n_rows + n_columns > MAX_NDIM)
+    return node_fail(n, "an intermediate result of more than %d dimensions", MAX_NDIM);
   // a is (batch, rows, inner), b (batch, inner, columns), the result (batch, rows, columns).
-  int left[MAX_RANK], right[MAX_RANK], out[MAX_RANK], nl = 0, nr = 0, no = 0;
+  int left[MAX_NDIM], right[MAX_NDIM], out[MAX_NDIM], nl = 0, nr = 0, no = 0;
   for (int i = 0; i < n_batch; i++)
     left[nl++] = right[nr++] = out[no++] = batch[i];
   for (int i = 0; i < n_rows; i++)
@@ -198,7 +198,7 @@ static bool multiply(Sum *s, Factor *a, Factor *b, const int *needed) {
     y = build_op(n->b, OP_matmul, IN(va, vb), ATTRS(a_b("trans_a", false), a_b("trans_b", false)));
   }
   // The result has the names back as dimensions of their own.
-  int64_t dim[MAX_RANK];
+  int64_t dim[MAX_NDIM];
   for (int i = 0; i < no; i++)
     dim[i] = s->size[out[i]];
   a->v = build_reshape(n->b, y, no, dim);
@@ -219,7 +219,7 @@ bool import_einsum(Node *n) {
     // One term per operand, separated by commas.
     while (*at == ' ')
       at++;
-    if (!read_term(&s, &at, type->rank, 0, &term[i])) return false;
+    if (!read_term(&s, &at, type->ndim, 0, &term[i])) return false;
     if (*at == ',' ? i + 1 == n->n_in : i + 1 < n->n_in) return bad_equation(n);
     at += *at == ',';
     for (int k = 0; k < term[i].n; k++) {
@@ -243,7 +243,7 @@ bool import_einsum(Node *n) {
     out.n = 0;
     for (int i = 0; i < wide; i++)
       out.name[out.n++] = ELLIPSIS + wide - 1 - i;
-    for (int c = 'A'; c <= 'z' && out.n < MAX_RANK; c++)
+    for (int c = 'A'; c <= 'z' && out.n < MAX_NDIM; c++)
       if (s.times[c] == 1) out.name[out.n++] = c;
   }
   // Broadcast dimensions of 1.

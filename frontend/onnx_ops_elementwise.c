@@ -88,14 +88,14 @@ bool import_thresholded_relu(Node *n) {
 // The slope is broadcast to x, from the last dimension on.
 bool import_prelu(Node *n) {
   Value *x = n->in[0], *slope = n->in[1];
-  int rank = x->type->rank;
-  int64_t dim[MAX_RANK];
+  int ndim = x->type->ndim;
+  int64_t dim[MAX_NDIM];
   // Older opsets have one slope per channel, without trailing dimensions.
-  if (slope->type->rank == 1 && rank > 2 && slope->type->dim[0] == x->type->dim[1] &&
-      slope->type->dim[0] != x->type->dim[rank - 1]) {
-    for (int i = 0; i < rank - 1; i++)
+  if (slope->type->ndim == 1 && ndim > 2 && slope->type->dim[0] == x->type->dim[1] &&
+      slope->type->dim[0] != x->type->dim[ndim - 1]) {
+    for (int i = 0; i < ndim - 1; i++)
       dim[i] = i == 0 ? slope->type->dim[0] : 1;
-    slope = build_reshape(n->b, slope, rank - 1, dim);
+    slope = build_reshape(n->b, slope, ndim - 1, dim);
   }
   // A positive x stays, any other is multiplied by the slope.
   Value *scaled = node_binary(n, OP_mul, x, slope);
@@ -184,7 +184,7 @@ bool import_pow(Node *n) {
   bool floating = dtype_class[dtype] == 'F';
   double power = t && type_count(t->type) == 1 ? tensor_f(t, 0) : NAN;
   // A scalar exponent may still add dimensions to the result.
-  bool same = y->type->rank <= x->type->rank;
+  bool same = y->type->ndim <= x->type->ndim;
   if (floating && same && power == 2)
     n->out[0] = node_unary(n, OP_square, x);
   else if (floating && same && power == 0.5)
@@ -369,7 +369,7 @@ bool import_dropout(Node *n) {
   Value *ones = node_wants(n, 1) ? node_like(n, x, 1) : NULL;
   if (!train || ratio == 0) {
     n->out[0] = x;
-    if (ones) n->out[1] = build_fill(n->b, DT_bool, x->type->rank, x->type->dim, 1);
+    if (ones) n->out[1] = build_fill(n->b, DT_bool, x->type->ndim, x->type->dim, 1);
     return true;
   }
   // The same key for result and mask: both drop the same elements.

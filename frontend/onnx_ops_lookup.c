@@ -17,7 +17,7 @@
 bool import_gather(Node *n) {
   int axis;
   int64_t row = 0;
-  if (!node_axis(n, node_int(n, "axis", 0), node_rank(n, 0), &axis)) return false;
+  if (!node_axis(n, node_int(n, "axis", 0), node_ndim(n, 0), &axis)) return false;
   // With scale_grad_by_freq the gradient of a row is divided by the number of its indices.
   bool from_embedding = node_from_torch(n, "aten.embedding");
   const char *scales = from_embedding ? node_torch_arg(n, 3) : NULL;
@@ -26,7 +26,7 @@ bool import_gather(Node *n) {
   // The padding_idx of the torch.nn.Embedding that the node was exported from, or that the model's
   // metadata has for its table.
   int n_rows = 0;
-  if (axis == 0 && node_rank(n, 0)) {
+  if (axis == 0 && node_ndim(n, 0)) {
     const char *text = from_embedding ? node_torch_arg(n, 2) : NULL;
     bool found = text && *text >= '0' && *text <= '9';
     if (found)
@@ -56,15 +56,15 @@ static Value *not_negative(Node *n, Value *index, int64_t length) {
 // places); the dimensions of x between the batch and `end` are flattened.
 static Value *gather_own(Node *n, Value *x, int batch, int end, Value *index) {
   const Type *t = x->type;
-  int64_t dim[MAX_RANK];
-  int rank = 0;
+  int64_t dim[MAX_NDIM];
+  int ndim = 0;
   for (int i = 0; i < batch; i++)
-    dim[rank++] = t->dim[i];
-  dim[rank++] = product(t->dim, batch, end);
-  for (int i = end; i < t->rank; i++)
-    dim[rank++] = t->dim[i];
+    dim[ndim++] = t->dim[i];
+  dim[ndim++] = product(t->dim, batch, end);
+  for (int i = end; i < t->ndim; i++)
+    dim[ndim++] = t->dim[i];
   // Each index of the batch selects from its own table.
-  Value *tables = build_reshape(n->b, x, rank, dim);
+  Value *tables = build_reshape(n->b, x, ndim, dim);
   return build_op(n->b, OP_gather, IN(tables, index),
                   ATTRS(a_i("axis", batch), a_i("batch", batch)));
 }
@@ -72,59 +72,59 @@ static Value *gather_own(Node *n, Value *x, int batch, int end, Value *index) {
 bool import_gather_elements(Node *n) {
   Value *x = n->in[0], *index = n->in[1];
   const Type *t = x->type, *ti = index->type;
-  int axis, rank = t->rank;
-  if (!node_axis(n, node_int(n, "axis", 0), rank, &axis)) return false;
-  bool fits = ti->rank == rank;
-  for (int i = 0; fits && i < rank; i++)
+  int axis, ndim = t->ndim;
+  if (!node_axis(n, node_int(n, "axis", 0), ndim, &axis)) return false;
+  bool fits = ti->ndim == ndim;
+  for (int i = 0; fits && i < ndim; i++)
     fits = i == axis || ti->dim[i] <= t->dim[i];
   if (!fits)
     return node_fail(n, "its operands are %s and %s", type_text(n->a, t), type_text(n->a, ti));
   // The axis becomes the last dimension; all others are the batch.
-  int64_t perm[MAX_RANK], back[MAX_RANK];
-  for (int i = 0; i < rank; i++) {
-    perm[i] = i == rank - 1 ? axis : i + (i >= axis);
+  int64_t perm[MAX_NDIM], back[MAX_NDIM];
+  for (int i = 0; i < ndim; i++) {
+    perm[i] = i == ndim - 1 ? axis : i + (i >= axis);
     back[perm[i]] = i;
   }
   // x is sliced to the lengths of the index, in all dimensions but the axis.
-  for (int i = 0; i < rank && x; i++)
+  for (int i = 0; i < ndim && x; i++)
     if (i != axis && ti->dim[i] < x->type->dim[i]) x = build_slice(n->b, x, i, 0, ti->dim[i]);
   x = build_transpose(n->b, x, perm);
   index = build_transpose(n->b, index, perm);
   // All other dimensions of the index are the batch.
-  Value *y = x && index ? gather_own(n, x, rank - 1, rank, index) : NULL;
+  Value *y = x && index ? gather_own(n, x, ndim - 1, ndim, index) : NULL;
   if (y) n->out[0] = build_transpose(n->b, y, back);
   return true;
 }
 
 // Returns component `k` of the index tuples, which are the last dimension.
 static Value *component(Node *n, Value *index, int64_t k) {
-  int rank = index->type->rank;
-  int64_t start[MAX_RANK] = {0}, step[MAX_RANK], dim[MAX_RANK];
-  for (int i = 0; i < rank; i++) {
+  int ndim = index->type->ndim;
+  int64_t start[MAX_NDIM] = {0}, step[MAX_NDIM], dim[MAX_NDIM];
+  for (int i = 0; i < ndim; i++) {
     step[i] = 1;
     dim[i] = index->type->dim[i];
   }
   // A slice of one element, without its dimension.
-  start[rank - 1] = k;
-  dim[rank - 1] = 1;
+  start[ndim - 1] = k;
+  dim[ndim - 1] = 1;
   Value *one = build_op(n->b, OP_slice, IN(index),
-                        ATTRS(a_list("starts", start, rank), a_list("steps", step, rank),
-                              a_list("shape", dim, rank)));
-  return build_reshape(n->b, one, rank - 1, dim);
+                        ATTRS(a_list("starts", start, ndim), a_list("steps", step, ndim),
+                              a_list("shape", dim, ndim)));
+  return build_reshape(n->b, one, ndim - 1, dim);
 }
 
 // Whether the first component is known to be the position along dimension `dim` of the indices.
 static bool counts_along(const Node *n, const Value *index, int dim) {
   const Op *op = index->def;
-  int rank = index->type->rank;
+  int ndim = index->type->ndim;
   while (op && (op->kind == OP_cast || op->kind == OP_concat)) {
     // The first component is the first operand of a concatenation.
-    if (op->kind == OP_concat && attr_i(op, "axis") != rank - 1) return false;
+    if (op->kind == OP_concat && attr_i(op, "axis") != ndim - 1) return false;
     const Value *first = op->in[0].value;
     const Tensor *t = node_known(n, first);
-    if (t && first->type->dim[rank - 1] == 1) {
+    if (t && first->type->dim[ndim - 1] == 1) {
       // Every element must be its position along the dimension.
-      int64_t inner = product(first->type->dim, dim + 1, rank), count = type_count(first->type);
+      int64_t inner = product(first->type->dim, dim + 1, ndim), count = type_count(first->type);
       for (int64_t i = 0; i < count; i++)
         if (tensor_i(t, i) != i / inner % first->type->dim[dim]) return false;
       return true;
@@ -139,13 +139,13 @@ bool import_gather_nd(Node *n) {
   Value *x = n->in[0], *index = n->in[1];
   int64_t batch = node_int(n, "batch_dims", 0), first = 0;
   const Type *t = x->type, *ti = index->type;
-  if (ti->rank < 1 || t->rank < 1) return node_fail(n, "an operand is a scalar");
-  int64_t depth = ti->dim[ti->rank - 1];
-  if (batch < 0 || batch >= ti->rank || batch + depth > t->rank || depth < 1)
+  if (ti->ndim < 1 || t->ndim < 1) return node_fail(n, "an operand is a scalar");
+  int64_t depth = ti->dim[ti->ndim - 1];
+  if (batch < 0 || batch >= ti->ndim || batch + depth > t->ndim || depth < 1)
     return node_fail(n, "its operands are %s and %s", type_text(n->a, t), type_text(n->a, ti));
   int end = (int)(batch + depth);
   // Several components, of indices with a dimension of the same length as x.
-  bool own = depth > 1 && batch + 1 < ti->rank && ti->dim[batch] == t->dim[batch];
+  bool own = depth > 1 && batch + 1 < ti->ndim && ti->dim[batch] == t->dim[batch];
   // A component that only counts along a dimension of x makes this dimension a batch.
   if (own && counts_along(n, index, (int)batch)) {
     batch++;
@@ -171,20 +171,20 @@ bool import_gather_nd(Node *n) {
 // and those out of range give `off` everywhere
 bool import_one_hot(Node *n) {
   const Type *ti = n->in[0]->type, *tv = n->in[2]->type;
-  int64_t depth, dim[MAX_RANK], place[MAX_RANK];
-  int axis, rank = ti->rank + 1;
+  int64_t depth, dim[MAX_NDIM], place[MAX_NDIM];
+  int axis, ndim = ti->ndim + 1;
   if (!node_setting_int(n, 1, "depth", 0, &depth)) return false;
-  if (!node_axis(n, node_int(n, "axis", -1), rank, &axis)) return false;
-  if (tv->rank != 1 || tv->dim[0] != 2) return node_fail(n, "its values are not two");
-  for (int i = 0; i < rank; i++) {
+  if (!node_axis(n, node_int(n, "axis", -1), ndim, &axis)) return false;
+  if (tv->ndim != 1 || tv->dim[0] != 2) return node_fail(n, "its values are not two");
+  for (int i = 0; i < ndim; i++) {
     dim[i] = i == axis ? 1 : ti->dim[i - (i > axis)];
     place[i] = i == axis ? depth : 1;
   }
-  if (!node_shape(n, rank, place)) return false;
+  if (!node_shape(n, ndim, place)) return false;
   Value *index = not_negative(n, build_cast(n->b, n->in[0], DT_i64), depth);
   // The indices are compared with 0 .. depth - 1 along the new axis.
-  Value *hot = node_binary(n, OP_equal, build_reshape(n->b, index, rank, dim),
-                           build_reshape(n->b, node_count_up(n, depth), rank, place));
+  Value *hot = node_binary(n, OP_equal, build_reshape(n->b, index, ndim, dim),
+                           build_reshape(n->b, node_count_up(n, depth), ndim, place));
   if (!hot) return false;
   // The two values, off and on, broadcast to the result.
   Value *value[2];
@@ -193,7 +193,7 @@ bool import_one_hot(Node *n) {
         build_op(n->b, OP_slice, IN(n->in[2]),
                  ATTRS(a_list("starts", (int64_t[]){i}, 1), a_list("steps", (int64_t[]){1}, 1),
                        a_list("shape", (int64_t[]){1}, 1)));
-    value[i] = build_broadcast(n->b, build_reshape(n->b, one, 0, NULL), rank, hot->type->dim);
+    value[i] = build_broadcast(n->b, build_reshape(n->b, one, 0, NULL), ndim, hot->type->dim);
   }
   n->out[0] = build_where(n->b, hot, value[1], value[0]);
   return true;

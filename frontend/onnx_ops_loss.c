@@ -30,15 +30,15 @@ static bool loss(Node *n, OpKind kind) {
   const char *reduction = node_str(n, "reduction", "mean");
   bool none = str_equal(reduction, "none"), mean = str_equal(reduction, "mean");
   int64_t ignore = node_int(n, "ignore_index", no_label);
-  if (x->type->rank < 2) return node_fail(n, "operand 0 has no dimension of classes");
+  if (x->type->ndim < 2) return node_fail(n, "operand 0 has no dimension of classes");
   // The reductions of the standard.
   if (!none && !mean && !str_equal(reduction, "sum"))
     return node_fail(n, "reduction '%s' is unknown", reduction);
   // (n, c, d…) to (n, d…, c)
-  int64_t perm[MAX_RANK];
-  int rank = x->type->rank;
-  for (int i = 0; i < rank; i++)
-    perm[i] = i == 0 ? 0 : i == rank - 1 ? 1 : i + 1;
+  int64_t perm[MAX_NDIM];
+  int ndim = x->type->ndim;
+  for (int i = 0; i < ndim; i++)
+    perm[i] = i == 0 ? 0 : i == ndim - 1 ? 1 : i + 1;
   Value *scores = build_transpose(n->b, x, perm);
   Value *l = build_op(n->b, kind, IN(scores, labels), ATTRS(a_i("ignore", ignore)));
   if (!l) return false;
@@ -46,13 +46,13 @@ static bool loss(Node *n, OpKind kind) {
   Value *w = label_weights(n, labels, ignore);
   if (w && node_in(n, 2)) l = build_op(n->b, OP_mul, IN(l, w), NO_ATTRS);
   if (!l) return false;
-  int64_t axes[MAX_RANK], count = type_count(l->type);
-  for (int i = 0; i < l->type->rank; i++)
+  int64_t axes[MAX_NDIM], count = type_count(l->type);
+  for (int i = 0; i < l->type->ndim; i++)
     axes[i] = i;
-  if (!none) l = build_reduce_sum(n->b, l, axes, l->type->rank, false);
+  if (!none) l = build_reduce_sum(n->b, l, axes, l->type->ndim, false);
   // A weighted mean divides by the sum of the weights.
   if (mean && w)
-    l = build_op(n->b, OP_div, IN(l, build_reduce_sum(n->b, w, axes, w->type->rank, false)),
+    l = build_op(n->b, OP_div, IN(l, build_reduce_sum(n->b, w, axes, w->type->ndim, false)),
                  NO_ATTRS);
   else if (mean)
     l = build_scale(n->b, l, 1.0 / (double)count);

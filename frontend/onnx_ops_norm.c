@@ -13,7 +13,7 @@
 
 static bool softmax_by_axis(Node *n, OpKind kind) {
   int axis;
-  if (!node_axis(n, node_int(n, "axis", -1), node_rank(n, 0), &axis)) return false;
+  if (!node_axis(n, node_int(n, "axis", -1), node_ndim(n, 0), &axis)) return false;
   n->out[0] = build_op(n->b, kind, IN(n->in[0]), ATTRS(a_i("axis", axis)));
   return true;
 }
@@ -24,14 +24,14 @@ static Value *coerce(Node *n, int *axis) {
   Value *x = n->in[0];
   const Type *t = x->type;
   int64_t a = node_int(n, "axis", 1);
-  *axis = (int)(a < 0 ? a + t->rank : a);
+  *axis = (int)(a < 0 ? a + t->ndim : a);
   // The axis may be the rank: then the last dimension is 1.
-  if (*axis < 0 || *axis > t->rank) {
-    node_axis(n, a, t->rank, axis);
+  if (*axis < 0 || *axis > t->ndim) {
+    node_axis(n, a, t->ndim, axis);
     return NULL;
   }
-  if (*axis < t->rank && product(t->dim, *axis + 1, t->rank) == 1) return x;
-  int64_t dim[2] = {product(t->dim, 0, *axis), product(t->dim, *axis, t->rank)};
+  if (*axis < t->ndim && product(t->dim, *axis + 1, t->ndim) == 1) return x;
+  int64_t dim[2] = {product(t->dim, 0, *axis), product(t->dim, *axis, t->ndim)};
   *axis = 1;
   return build_reshape(n->b, x, 2, dim);
 }
@@ -43,7 +43,7 @@ static bool softmax_2d(Node *n, OpKind kind) {
   if (!x) return false;
   Value *y = build_op(n->b, kind, IN(x), ATTRS(a_i("axis", axis)));
   // The result has the shape of the operand again.
-  n->out[0] = build_reshape(n->b, y, t->rank, t->dim);
+  n->out[0] = build_reshape(n->b, y, t->ndim, t->dim);
   return true;
 }
 
@@ -66,19 +66,19 @@ bool import_log_softmax_2d(Node *n) {
 // 1 at the first maximum along the axis, 0 elsewhere
 static Value *hardmax(Node *n, Value *x, int axis) {
   if (!x) return NULL;
-  int64_t count = x->type->dim[axis], dim[MAX_RANK];
-  for (int i = 0; i < x->type->rank; i++)
+  int64_t count = x->type->dim[axis], dim[MAX_NDIM];
+  for (int i = 0; i < x->type->ndim; i++)
     dim[i] = i == axis ? count : 1;
   Value *best = build_op(n->b, OP_arg_max, IN(x),
                          ATTRS(a_i("axis", axis), a_b("keep", true), a_b("last", false)));
   // The positions along the axis, compared with that of the maximum.
-  Value *at = build_reshape(n->b, node_count_up(n, count), x->type->rank, dim);
+  Value *at = build_reshape(n->b, node_count_up(n, count), x->type->ndim, dim);
   return build_cast(n->b, node_binary(n, OP_equal, best, at), x->type->dtype);
 }
 
 bool import_hardmax(Node *n) {
   int axis;
-  if (!node_axis(n, node_int(n, "axis", -1), node_rank(n, 0), &axis)) return false;
+  if (!node_axis(n, node_int(n, "axis", -1), node_ndim(n, 0), &axis)) return false;
   n->out[0] = hardmax(n, n->in[0], axis);
   return true;
 }
@@ -87,7 +87,7 @@ bool import_hardmax_2d(Node *n) {
   int axis;
   const Type *t = n->in[0]->type;
   Value *x = coerce(n, &axis);
-  n->out[0] = build_reshape(n->b, hardmax(n, x, axis), t->rank, t->dim);
+  n->out[0] = build_reshape(n->b, hardmax(n, x, axis), t->ndim, t->dim);
   return x != NULL;
 }
 
@@ -96,19 +96,19 @@ bool import_hardmax_2d(Node *n) {
 // The dimensions from `axis` on as one.
 typedef struct Tail {
   int axis;
-  int rank;
-  int64_t dim[MAX_RANK];  // the leading ones, then their product
-  int64_t stat[MAX_RANK]; // of the statistics: the leading ones, then ones
+  int ndim;
+  int64_t dim[MAX_NDIM];  // the leading ones, then their product
+  int64_t stat[MAX_NDIM]; // of the statistics: the leading ones, then ones
   int64_t count;
 } Tail;
 
 static bool read_tail(Node *n, Tail *t) {
   const Type *x = n->in[0]->type;
-  if (!node_axis(n, node_int(n, "axis", -1), x->rank, &t->axis)) return false;
-  t->rank = t->axis + 1;
-  t->count = product(x->dim, t->axis, x->rank);
+  if (!node_axis(n, node_int(n, "axis", -1), x->ndim, &t->axis)) return false;
+  t->ndim = t->axis + 1;
+  t->count = product(x->dim, t->axis, x->ndim);
   // The statistics keep the normalised dimensions with length 1.
-  for (int i = 0; i < x->rank; i++)
+  for (int i = 0; i < x->ndim; i++)
     t->stat[i] = i < t->axis ? x->dim[i] : 1;
   memcpy(t->dim, x->dim, (size_t)t->axis * sizeof *t->dim);
   t->dim[t->axis] = t->count;
@@ -119,12 +119,12 @@ static bool read_tail(Node *n, Tail *t) {
 // the leading dimensions.
 static Value *tail_vector(Node *n, const Tail *t, Value *v) {
   const Type *x = n->in[0]->type;
-  int rank = x->rank - t->axis;
-  int over = v->type->rank - rank;
+  int ndim = x->ndim - t->axis;
+  int over = v->type->ndim - ndim;
   // Leading dimensions of length 1 are dropped.
   if (over > 0 && product(v->type->dim, 0, over) != 1) return NULL;
-  if (over > 0) v = build_reshape(n->b, v, rank, v->type->dim + over);
-  v = build_broadcast(n->b, v, rank, x->dim + t->axis);
+  if (over > 0) v = build_reshape(n->b, v, ndim, v->type->dim + over);
+  v = build_broadcast(n->b, v, ndim, x->dim + t->axis);
   return build_reshape(n->b, v, 1, &t->count);
 }
 
@@ -149,7 +149,7 @@ bool import_layer_normalization(Node *n) {
   Value *g = tail_vector(n, &t, n->in[1]);
   Value *b = bias ? tail_vector(n, &t, bias) : zeros(n, dtype, t.count);
   if (n->b->failed) return false;
-  Value *flat = build_reshape(n->b, x, t.rank, t.dim), *y;
+  Value *flat = build_reshape(n->b, x, t.ndim, t.dim), *y;
   // A scale or bias that varies over leading dimensions is applied after the op.
   if (g && b) {
     y = layer_norm(n, flat, g, b, eps);
@@ -158,9 +158,9 @@ bool import_layer_normalization(Node *n) {
   }
   if (!y) return false;
   // Mean and inverse deviation, if a node reads them.
-  if (node_wants(n, 1)) n->out[1] = build_reshape(n->b, y->def->out[1], x->type->rank, t.stat);
-  if (node_wants(n, 2)) n->out[2] = build_reshape(n->b, y->def->out[2], x->type->rank, t.stat);
-  y = build_reshape(n->b, y, x->type->rank, x->type->dim);
+  if (node_wants(n, 1)) n->out[1] = build_reshape(n->b, y->def->out[1], x->type->ndim, t.stat);
+  if (node_wants(n, 2)) n->out[2] = build_reshape(n->b, y->def->out[2], x->type->ndim, t.stat);
+  y = build_reshape(n->b, y, x->type->ndim, x->type->dim);
   if (!(g && b)) {
     y = node_binary(n, OP_mul, y, n->in[1]);
     if (bias) y = node_binary(n, OP_add, y, bias);
@@ -179,48 +179,48 @@ bool import_rms_normalization(Node *n) {
   // A scale that varies over leading dimensions is applied after the op.
   Value *y =
       build_op(n->b, OP_rms_norm,
-               IN(build_reshape(n->b, x, t.rank, t.dim), g ? g : ones(n, x->type->dtype, t.count)),
+               IN(build_reshape(n->b, x, t.ndim, t.dim), g ? g : ones(n, x->type->dtype, t.count)),
                ATTRS(a_f("eps", eps)));
-  y = build_reshape(n->b, y, x->type->rank, x->type->dim);
+  y = build_reshape(n->b, y, x->type->ndim, x->type->dim);
   n->out[0] = g ? y : node_binary(n, OP_mul, y, n->in[1]);
   return true;
 }
 
 // Reshapes one number per channel to broadcast along dimension 1 of x.
-static Value *per_channel(Node *n, Value *v, int rank) {
-  int64_t dim[MAX_RANK];
+static Value *per_channel(Node *n, Value *v, int ndim) {
+  int64_t dim[MAX_NDIM];
   if (!v) return NULL;
-  for (int i = 0; i < rank; i++)
-    dim[i] = i == 1 ? product(v->type->dim, 0, v->type->rank) : 1;
-  return build_reshape(n->b, v, rank, dim);
+  for (int i = 0; i < ndim; i++)
+    dim[i] = i == 1 ? product(v->type->dim, 0, v->type->ndim) : 1;
+  return build_reshape(n->b, v, ndim, dim);
 }
 
 // Normalises groups of channels together with all later dimensions; then scale and bias by channel.
 static bool group_norm(Node *n, int64_t groups, Value *scale, Value *bias) {
   Value *x = n->in[0];
   const Type *t = x->type;
-  if (t->rank < 2) return node_fail(n, "operand 0 has no channels");
+  if (t->ndim < 2) return node_fail(n, "operand 0 has no channels");
   if (groups < 1 || t->dim[1] % groups)
     return node_fail(n, "%lld channels do not make %lld groups", (long long)t->dim[1],
                      (long long)groups);
   // Each group of channels is one row of a layer_norm without scale and bias.
-  int64_t count = product(t->dim, 1, t->rank) / groups, dim[3] = {t->dim[0], groups, count};
+  int64_t count = product(t->dim, 1, t->ndim) / groups, dim[3] = {t->dim[0], groups, count};
   Value *y = layer_norm(n, build_reshape(n->b, x, 3, dim), ones(n, t->dtype, count),
                         zeros(n, t->dtype, count), node_float(n, "epsilon", 1e-5));
-  y = build_reshape(n->b, y, t->rank, t->dim);
-  y = node_binary(n, OP_mul, y, per_channel(n, scale, t->rank));
-  n->out[0] = node_binary(n, OP_add, y, per_channel(n, bias, t->rank));
+  y = build_reshape(n->b, y, t->ndim, t->dim);
+  y = node_binary(n, OP_mul, y, per_channel(n, scale, t->ndim));
+  n->out[0] = node_binary(n, OP_add, y, per_channel(n, bias, t->ndim));
   return true;
 }
 
 bool import_instance_normalization(Node *n) {
   const Type *t = n->in[0]->type;
-  return group_norm(n, t->rank > 1 ? t->dim[1] : 0, n->in[1], n->in[2]);
+  return group_norm(n, t->ndim > 1 ? t->dim[1] : 0, n->in[1], n->in[2]);
 }
 
 // Before opset 21, scale and bias were per group.
 static Value *group_to_channels(Node *n, Value *v, int64_t groups, int64_t channels) {
-  if (!v || v->type->rank != 1 || v->type->dim[0] == channels) return v;
+  if (!v || v->type->ndim != 1 || v->type->dim[0] == channels) return v;
   v = build_reshape(n->b, v, 2, (int64_t[]){groups, 1});
   v = build_broadcast(n->b, v, 2, (int64_t[]){groups, channels / groups});
   return build_reshape(n->b, v, 1, &channels);
@@ -231,7 +231,7 @@ bool import_group_normalization(Node *n) {
   const Type *t = n->in[0]->type;
   Value *scale = n->in[1], *bias = n->in[2];
   // Channels that do not divide are reported by group_norm.
-  if (t->rank > 1 && groups > 0 && t->dim[1] % groups == 0 && n->opset < 21) {
+  if (t->ndim > 1 && groups > 0 && t->dim[1] % groups == 0 && n->opset < 21) {
     scale = group_to_channels(n, scale, groups, t->dim[1]);
     bias = group_to_channels(n, bias, groups, t->dim[1]);
   }
@@ -267,7 +267,7 @@ bool import_batch_normalization(Node *n) {
   double eps = node_float(n, "epsilon", 1e-5), momentum = node_float(n, "momentum", 0.9);
   bool unbiased = node_by_torch(n);
   Value *x = n->in[0];
-  if (x->type->rank < 2) return node_fail(n, "operand 0 has no channels");
+  if (x->type->ndim < 2) return node_fail(n, "operand 0 has no channels");
   if (node_int(n, "spatial", 1) == 0)
     return node_fail(n, "statistics per element (spatial=0) are not supported");
   for (int i = 3; i < 5; i++)
@@ -314,10 +314,10 @@ bool import_lrn(Node *n) {
   Value *x = n->in[0];
   const Type *t = x->type;
   int64_t size = node_int(n, "size", 0);
-  if (t->rank < 3) return node_fail(n, "operand 0 is %s, not an image", type_text(n->a, t));
+  if (t->ndim < 3) return node_fail(n, "operand 0 is %s, not an image", type_text(n->a, t));
   if (size < 1 || size > INT32_MAX) return node_fail(n, "a size of %lld", (long long)size);
   // x as an image whose rows are the channels.
-  int64_t plane[4] = {t->dim[0], 1, t->dim[1], product(t->dim, 2, t->rank)};
+  int64_t plane[4] = {t->dim[0], 1, t->dim[1], product(t->dim, 2, t->ndim)};
   int64_t kernel[2] = {size, 1}, once[2] = {1, 1};
   // With an even size, the window has one channel more after than before.
   int64_t pads[4] = {(size - 1) / 2, 0, size - 1 - (size - 1) / 2, 0};
@@ -328,7 +328,7 @@ bool import_lrn(Node *n) {
                                a_b("include_pad", true), a_b("channels_last", false),
                                a_list("shape", plane, 4)));
   Value *base =
-      build_scale(n->b, build_reshape(n->b, mean, t->rank, t->dim), node_float(n, "alpha", 1e-4));
+      build_scale(n->b, build_reshape(n->b, mean, t->ndim, t->dim), node_float(n, "alpha", 1e-4));
   base = build_op(n->b, OP_offset, IN(base), ATTRS(a_f("by", node_float(n, "bias", 1))));
   Value *power = node_binary(n, OP_pow, base, node_like(n, x, node_float(n, "beta", 0.75)));
   n->out[0] = node_binary(n, OP_div, x, power);
@@ -340,7 +340,7 @@ bool import_lp_normalization(Node *n) {
   int axis;
   Value *x = n->in[0];
   int64_t p = node_int(n, "p", 2);
-  if (!node_axis(n, node_int(n, "axis", -1), x->type->rank, &axis)) return false;
+  if (!node_axis(n, node_int(n, "axis", -1), x->type->ndim, &axis)) return false;
   if (p != 1 && p != 2) return node_fail(n, "p is %lld", (long long)p);
   Value *each = node_unary(n, p == 1 ? OP_abs : OP_square, x);
   Value *norm = build_reduce_sum(n->b, each, (int64_t[]){axis}, 1, true);

@@ -7,24 +7,24 @@
 
 typedef struct Axes {
   int n;
-  int64_t at[MAX_RANK]; // sorted
+  int64_t at[MAX_NDIM]; // sorted
   bool keep;
 } Axes;
 
 static bool read_axes(Node *n, Axes *out) {
   Ints list;
-  bool given, reduced[MAX_RANK] = {false};
-  int rank = node_rank(n, 0);
+  bool given, reduced[MAX_NDIM] = {false};
+  int ndim = node_ndim(n, 0);
   if (!node_ints(n, 1, "axes", &list, &given)) return false;
   for (int i = 0; i < list.n; i++) {
     int axis;
-    if (!node_axis(n, list.at[i], rank, &axis)) return false;
+    if (!node_axis(n, list.at[i], ndim, &axis)) return false;
     reduced[axis] = true;
   }
   // An empty list reduces all dimensions, unless the node says otherwise.
   bool all = list.n == 0 && node_int(n, "noop_with_empty_axes", 0) == 0;
   *out = (Axes){.keep = node_int(n, "keepdims", 1) != 0};
-  for (int i = 0; i < rank; i++)
+  for (int i = 0; i < ndim; i++)
     if (all || reduced[i]) out->at[out->n++] = i;
   return true;
 }
@@ -55,12 +55,12 @@ bool import_reduce_sum(Node *n) {
 // Without elements, the maximum is the lowest value of the type and the minimum the highest.
 static Value *extreme_of_none(Node *n, OpKind kind, DType dtype, const Axes *axes) {
   const Type *x = n->in[0]->type;
-  int64_t dim[MAX_RANK];
-  int rank = 0;
-  for (int i = 0, k = 0; i < x->rank; i++) {
+  int64_t dim[MAX_NDIM];
+  int ndim = 0;
+  for (int i = 0, k = 0; i < x->ndim; i++) {
     bool reduced = k < axes->n && axes->at[k] == i;
     k += reduced;
-    if (!reduced || axes->keep) dim[rank++] = reduced ? 1 : x->dim[i];
+    if (!reduced || axes->keep) dim[ndim++] = reduced ? 1 : x->dim[i];
   }
   // The bounds of the element type.
   int bits = 8 * dtype_bytes[dtype];
@@ -69,7 +69,7 @@ static Value *extreme_of_none(Node *n, OpKind kind, DType dtype, const Axes *axe
                 : dtype_class[dtype] == 'I' ? ldexp(1, bits - 1) - 1
                                             : ldexp(1, bits) - 1;
   double low = dtype_class[dtype] == 'F' ? -INFINITY : dtype_class[dtype] == 'I' ? -high - 1 : 0;
-  return build_fill(n->b, dtype, rank, dim, kind == OP_reduce_max ? low : high);
+  return build_fill(n->b, dtype, ndim, dim, kind == OP_reduce_max ? low : high);
 }
 
 static bool is_empty(const Type *t, const Axes *axes) {
@@ -81,14 +81,14 @@ static bool is_empty(const Type *t, const Axes *axes) {
 // The first of the largest elements gets the whole gradient, as in torch.max(x, dim); elements
 // equal to the result of reduce_max share it, as in torch.amax.
 static Value *first_of(Node *n, Value *x, OpKind arg, const Axes *axes) {
-  int axis = (int)axes->at[0], rank = x->type->rank;
+  int axis = (int)axes->at[0], ndim = x->type->ndim;
   Value *at =
       build_op(n->b, arg, IN(x), ATTRS(a_i("axis", axis), a_b("keep", true), a_b("last", false)));
-  int64_t dim[MAX_RANK];
-  for (int i = 0; i < rank; i++)
+  int64_t dim[MAX_NDIM];
+  for (int i = 0; i < ndim; i++)
     dim[i] = i == axis ? x->type->dim[i] : 1;
   // The result is selected by its position, so one element gets the gradient.
-  Value *place = build_reshape(n->b, node_count_up(n, x->type->dim[axis]), rank, dim);
+  Value *place = build_reshape(n->b, node_count_up(n, x->type->dim[axis]), ndim, dim);
   Value *first = node_binary(n, OP_equal, at, place);
   if (!first) return NULL;
   Value *rest = node_like(n, x, 0);
@@ -167,14 +167,14 @@ bool import_reduce_log_sum_exp(Node *n) {
   Value *sum =
       reduce(n, OP_reduce_sum, node_unary(n, OP_exp, node_binary(n, OP_sub, x, max)), &axes);
   if (!sum) return false;
-  max = build_reshape(n->b, max, sum->type->rank, sum->type->dim);
+  max = build_reshape(n->b, max, sum->type->ndim, sum->type->dim);
   n->out[0] = node_binary(n, OP_add, node_unary(n, OP_log, sum), max);
   return true;
 }
 
 static bool arg(Node *n, OpKind kind) {
   int axis;
-  if (!node_axis(n, node_int(n, "axis", 0), node_rank(n, 0), &axis)) return false;
+  if (!node_axis(n, node_int(n, "axis", 0), node_ndim(n, 0), &axis)) return false;
   n->out[0] = build_op(n->b, kind, IN(n->in[0]),
                        ATTRS(a_i("axis", axis), a_b("keep", node_int(n, "keepdims", 1)),
                              a_b("last", node_int(n, "select_last_index", 0))));
@@ -193,7 +193,7 @@ bool import_cumsum(Node *n) {
   int64_t at;
   int axis;
   // The axis is an operand, known at compile time.
-  if (!node_setting_int(n, 1, "axis", 0, &at) || !node_axis(n, at, node_rank(n, 0), &axis))
+  if (!node_setting_int(n, 1, "axis", 0, &at) || !node_axis(n, at, node_ndim(n, 0), &axis))
     return false;
   n->out[0] = build_op(n->b, OP_cumsum, IN(n->in[0]),
                        ATTRS(a_i("axis", axis), a_b("exclusive", node_int(n, "exclusive", 0)),

@@ -47,11 +47,11 @@ bool import_split_to_sequence(Node *n) {
   Ints sizes;
   bool given;
   int axis;
-  if (!node_axis(n, node_int(n, "axis", 0), x->rank, &axis)) return false;
+  if (!node_axis(n, node_int(n, "axis", 0), x->ndim, &axis)) return false;
   if (!node_ints(n, 1, "split", &sizes, &given)) return false;
   // Without sizes the dimension may be dropped: parts have length 1.
   bool keep = node_int(n, "keepdims", 1) != 0 || given;
-  bool listed = given && n->in[1]->type->rank == 1;
+  bool listed = given && n->in[1]->type->ndim == 1;
   int64_t length = x->dim[axis], each = given && !listed ? sizes.at[0] : 1, from = 0;
   if (each < 1) return node_fail(n, "has parts of size %lld", (long long)each);
   // The last part may be shorter.
@@ -67,10 +67,10 @@ bool import_split_to_sequence(Node *n) {
     at[i] = node_part(n, n->in[0], axis, from, size);
     // The dimension of length 1 is removed.
     if (!keep && at[i]) {
-      int64_t dim[MAX_RANK];
+      int64_t dim[MAX_NDIM];
       memcpy(dim, x->dim, sizeof dim);
-      memmove(dim + axis, dim + axis + 1, (size_t)(x->rank - 1 - axis) * sizeof *dim);
-      at[i] = build_reshape(n->b, at[i], x->rank - 1, dim);
+      memmove(dim + axis, dim + axis + 1, (size_t)(x->ndim - 1 - axis) * sizeof *dim);
+      at[i] = build_reshape(n->b, at[i], x->ndim - 1, dim);
     }
     from += size;
   }
@@ -140,25 +140,25 @@ bool import_sequence_length(Node *n) {
 // Concatenates along an axis of the elements, or along a new one (torch.stack).
 bool import_concat_from_sequence(Node *n) {
   const Sequence *s = node_sequence(n, 0);
-  int64_t dim[MAX_RANK];
+  int64_t dim[MAX_NDIM];
   int axis;
   if (!s) return false;
   if (s->n == 0) return node_fail(n, "the sequence is empty");
   bool stack = node_int(n, "new_axis", 0) != 0;
   const Type *t = s->at[0]->type;
-  if (!node_axis(n, node_int(n, "axis", 0), t->rank + stack, &axis)) return false;
-  if (t->rank + stack > MAX_RANK) return node_shape(n, t->rank + stack, NULL);
+  if (!node_axis(n, node_int(n, "axis", 0), t->ndim + stack, &axis)) return false;
+  if (t->ndim + stack > MAX_NDIM) return node_shape(n, t->ndim + stack, NULL);
   Value **in = arena_array(n->a, Value *, s->n);
   for (int i = 0; i < s->n; i++) {
     const Type *each = s->at[i]->type;
-    if (each->rank != t->rank)
+    if (each->ndim != t->ndim)
       return node_fail(n, "its elements are %s and %s", type_text(n->a, t), type_text(n->a, each));
     in[i] = s->at[i];
     if (!stack) continue;
     // Stacking adds a dimension of length 1 to each element.
-    for (int k = 0; k <= t->rank; k++)
+    for (int k = 0; k <= t->ndim; k++)
       dim[k] = k < axis ? each->dim[k] : k == axis ? 1 : each->dim[k - 1];
-    in[i] = build_reshape(n->b, in[i], t->rank + 1, dim);
+    in[i] = build_reshape(n->b, in[i], t->ndim + 1, dim);
   }
   n->out[0] = s->n == 1 ? in[0] : build_op(n->b, OP_concat, in, s->n, ATTRS(a_i("axis", axis)));
   return true;

@@ -10,16 +10,16 @@ bool import_reshape(Node *n) {
   bool given;
   if (!node_ints(n, 1, "shape", &shape, &given)) return false;
   if (!given) return node_fail(n, "has no shape");
-  if (shape.n > MAX_RANK)
-    return node_fail(n, "a tensor of %d dimensions; the limit is %d", shape.n, MAX_RANK);
+  if (shape.n > MAX_NDIM)
+    return node_fail(n, "a tensor of %d dimensions; the limit is %d", shape.n, MAX_NDIM);
   bool allow_zero = node_int(n, "allowzero", 0) != 0;
-  int64_t dim[MAX_RANK], count = 1;
+  int64_t dim[MAX_NDIM], count = 1;
   int open = -1;
   for (int i = 0; i < shape.n; i++) {
     dim[i] = shape.at[i];
     // 0 copies the dimension of the operand, the first -1 is computed.
     if (dim[i] == 0 && !allow_zero) {
-      if (i >= x->rank)
+      if (i >= x->ndim)
         return node_fail(n, "shape has a 0 beyond the dimensions of %s", type_text(n->a, x));
       dim[i] = x->dim[i];
     }
@@ -51,11 +51,11 @@ bool import_reshape(Node *n) {
 bool import_flatten(Node *n) {
   const Type *x = n->in[0]->type;
   int64_t axis = node_int(n, "axis", 1);
-  if (axis < 0) axis += x->rank;
-  if (axis < 0 || axis > x->rank)
-    return node_fail(n, "axis %lld is outside of a tensor of rank %d", (long long)axis, x->rank);
+  if (axis < 0) axis += x->ndim;
+  if (axis < 0 || axis > x->ndim)
+    return node_fail(n, "axis %lld is outside of a tensor of rank %d", (long long)axis, x->ndim);
   // Everything before the axis, and everything from it on.
-  int64_t dim[2] = {product(x->dim, 0, (int)axis), product(x->dim, (int)axis, x->rank)};
+  int64_t dim[2] = {product(x->dim, 0, (int)axis), product(x->dim, (int)axis, x->ndim)};
   n->out[0] = build_reshape(n->b, n->in[0], 2, dim);
   return true;
 }
@@ -63,59 +63,59 @@ bool import_flatten(Node *n) {
 bool import_squeeze(Node *n) {
   const Type *x = n->in[0]->type;
   Ints axes;
-  bool given, drop[MAX_RANK] = {false};
-  int64_t dim[MAX_RANK];
-  int rank = 0;
+  bool given, drop[MAX_NDIM] = {false};
+  int64_t dim[MAX_NDIM];
+  int ndim = 0;
   if (!node_ints(n, 1, "axes", &axes, &given)) return false;
   // Only dimensions of length 1 can be removed.
   for (int i = 0; i < axes.n; i++) {
     int axis;
-    if (!node_axis(n, axes.at[i], x->rank, &axis)) return false;
+    if (!node_axis(n, axes.at[i], x->ndim, &axis)) return false;
     if (x->dim[axis] != 1)
       return node_fail(n, "dimension %d of %s is not 1", axis, type_text(n->a, x));
     drop[axis] = true;
   }
-  for (int i = 0; i < x->rank; i++)
+  for (int i = 0; i < x->ndim; i++)
     // Without axes all of them are.
-    if (given ? !drop[i] : x->dim[i] != 1) dim[rank++] = x->dim[i];
-  n->out[0] = build_reshape(n->b, n->in[0], rank, dim);
+    if (given ? !drop[i] : x->dim[i] != 1) dim[ndim++] = x->dim[i];
+  n->out[0] = build_reshape(n->b, n->in[0], ndim, dim);
   return true;
 }
 
 bool import_unsqueeze(Node *n) {
   const Type *x = n->in[0]->type;
   Ints axes;
-  bool given, added[MAX_RANK] = {false};
-  int64_t dim[MAX_RANK];
+  bool given, added[MAX_NDIM] = {false};
+  int64_t dim[MAX_NDIM];
   if (!node_ints(n, 1, "axes", &axes, &given)) return false;
   if (!given) return node_fail(n, "has no axes");
-  int rank = x->rank + axes.n;
-  if (rank > MAX_RANK)
-    return node_fail(n, "a tensor of %d dimensions; the limit is %d", rank, MAX_RANK);
+  int ndim = x->ndim + axes.n;
+  if (ndim > MAX_NDIM)
+    return node_fail(n, "a tensor of %d dimensions; the limit is %d", ndim, MAX_NDIM);
   // Axes are of the result.
   for (int i = 0; i < axes.n; i++) {
     int axis;
-    if (!node_axis(n, axes.at[i], rank, &axis)) return false;
+    if (!node_axis(n, axes.at[i], ndim, &axis)) return false;
     if (added[axis]) return node_fail(n, "axis %d is given twice", axis);
     added[axis] = true;
   }
   // The others are those of the operand, in their order.
-  for (int i = 0, k = 0; i < rank; i++)
+  for (int i = 0, k = 0; i < ndim; i++)
     dim[i] = added[i] ? 1 : x->dim[k++];
-  n->out[0] = build_reshape(n->b, n->in[0], rank, dim);
+  n->out[0] = build_reshape(n->b, n->in[0], ndim, dim);
   return true;
 }
 
 bool import_transpose(Node *n) {
-  int rank = node_rank(n, 0);
+  int ndim = node_ndim(n, 0);
   Ints perm;
-  int64_t reversed[MAX_RANK];
-  for (int i = 0; i < rank; i++)
-    reversed[i] = rank - 1 - i;
+  int64_t reversed[MAX_NDIM];
+  for (int i = 0; i < ndim; i++)
+    reversed[i] = ndim - 1 - i;
   // By default the dimensions are reversed.
-  if (!node_list(n, "perm", &perm)) perm = (Ints){rank, reversed};
-  if (perm.n != rank)
-    return node_fail(n, "perm has %d entries for a tensor of rank %d", perm.n, rank);
+  if (!node_list(n, "perm", &perm)) perm = (Ints){ndim, reversed};
+  if (perm.n != ndim)
+    return node_fail(n, "perm has %d entries for a tensor of rank %d", perm.n, ndim);
   n->out[0] = build_transpose(n->b, n->in[0], perm.at);
   return true;
 }
@@ -128,13 +128,13 @@ bool import_concat(Node *n) {
     if (!n->in[i]) return node_fail(n, "operand %d is left out", i);
     // The first operand alone is the result of a concat of one.
     in[count] = n->in[i];
-    count += !(n->in[i]->type->rank == 1 && n->in[i]->type->dim[0] == 0) || i == 0;
+    count += !(n->in[i]->type->ndim == 1 && n->in[i]->type->dim[0] == 0) || i == 0;
   }
-  if (count > 1 && in[0]->type->rank == 1 && in[0]->type->dim[0] == 0) {
+  if (count > 1 && in[0]->type->ndim == 1 && in[0]->type->dim[0] == 0) {
     in++;
     count--;
   }
-  if (!node_axis(n, node_int(n, "axis", 1), in[0]->type->rank, &axis)) return false;
+  if (!node_axis(n, node_int(n, "axis", 1), in[0]->type->ndim, &axis)) return false;
   n->out[0] = count == 1 ? in[0] : build_op(n->b, OP_concat, in, count, ATTRS(a_i("axis", axis)));
   return true;
 }
@@ -144,7 +144,7 @@ bool import_split(Node *n) {
   Ints sizes;
   bool given;
   int axis;
-  if (!node_axis(n, node_int(n, "axis", 0), x->rank, &axis)) return false;
+  if (!node_axis(n, node_int(n, "axis", 0), x->ndim, &axis)) return false;
   if (!node_ints(n, 1, "split", &sizes, &given)) return false;
   if (given && sizes.n != n->n_out)
     return node_fail(n, "has %d sizes for %d results", sizes.n, n->n_out);
@@ -182,15 +182,15 @@ bool import_slice(Node *n) {
   if (!node_ints(n, 4, "steps", &by, &has_steps)) return false;
   if (begin.n != end.n || (has_axes && axes.n != begin.n) || (has_steps && by.n != begin.n))
     return node_fail(n, "its starts, ends, axes and steps differ in number");
-  int64_t starts[MAX_RANK] = {0}, steps[MAX_RANK], shape[MAX_RANK];
-  for (int i = 0; i < x->rank; i++) {
+  int64_t starts[MAX_NDIM] = {0}, steps[MAX_NDIM], shape[MAX_NDIM];
+  for (int i = 0; i < x->ndim; i++) {
     steps[i] = 1;
     shape[i] = x->dim[i];
   }
   bool whole = true;
   for (int i = 0; i < begin.n; i++) {
     int axis;
-    if (!node_axis(n, has_axes ? axes.at[i] : i, x->rank, &axis)) return false;
+    if (!node_axis(n, has_axes ? axes.at[i] : i, x->ndim, &axis)) return false;
     int64_t length = x->dim[axis], step = has_steps ? by.at[i] : 1;
     if (step == 0 || step == INT64_MIN) return node_fail(n, "a step of %lld", (long long)step);
     // With a negative step the end is one before the first element.
@@ -208,8 +208,8 @@ bool import_slice(Node *n) {
   n->out[0] =
       whole ? n->in[0]
             : build_op(n->b, OP_slice, IN(n->in[0]),
-                       ATTRS(a_list("starts", starts, x->rank), a_list("steps", steps, x->rank),
-                             a_list("shape", shape, x->rank)));
+                       ATTRS(a_list("starts", starts, x->ndim), a_list("steps", steps, x->ndim),
+                             a_list("shape", shape, x->ndim)));
   return true;
 }
 
@@ -224,25 +224,25 @@ bool import_pad(Node *n) {
   if (!node_attr(n, "value") && !node_setting_float(n, 2, "constant value", 0, &value))
     return false;
   if (!node_ints(n, 3, "axes", &axes, &has_axes)) return false;
-  int count = has_axes ? axes.n : x->rank;
+  int count = has_axes ? axes.n : x->ndim;
   if (pads.n != 2 * count) return node_fail(n, "has %d pads for %d dimensions", pads.n, count);
-  int64_t low[MAX_RANK] = {0}, shape[MAX_RANK];
+  int64_t low[MAX_NDIM] = {0}, shape[MAX_NDIM];
   memcpy(shape, x->dim, sizeof shape);
   bool none = true;
   // Pads are all starts, then all ends; negative ones crop.
   for (int i = 0; i < count; i++) {
     int axis;
-    if (!node_axis(n, has_axes ? axes.at[i] : i, x->rank, &axis)) return false;
+    if (!node_axis(n, has_axes ? axes.at[i] : i, x->ndim, &axis)) return false;
     low[axis] = pads.at[i];
     none = none && pads.at[i] == 0 && pads.at[count + i] == 0;
     if (__builtin_add_overflow(shape[axis], pads.at[i], &shape[axis]) ||
         __builtin_add_overflow(shape[axis], pads.at[count + i], &shape[axis]))
       return node_fail(n, "the size of its result overflows");
   }
-  if (!node_shape(n, x->rank, shape)) return false;
+  if (!node_shape(n, x->ndim, shape)) return false;
   n->out[0] = none ? n->in[0]
                    : build_op(n->b, OP_pad, IN(n->in[0]),
-                              ATTRS(a_list("low", low, x->rank), a_list("shape", shape, x->rank),
+                              ATTRS(a_list("low", low, x->ndim), a_list("shape", shape, x->ndim),
                                     a_s("mode", mode), a_f("value", value)));
   return true;
 }
@@ -253,20 +253,20 @@ bool import_expand(Node *n) {
   Ints shape;
   bool given;
   if (!node_ints(n, 1, "shape", &shape, &given)) return false;
-  int rank = shape.n > x->rank ? shape.n : x->rank;
-  int64_t dim[MAX_RANK];
-  if (rank > MAX_RANK) return node_shape(n, rank, NULL);
-  for (int i = 0; i < rank; i++) {
+  int ndim = shape.n > x->ndim ? shape.n : x->ndim;
+  int64_t dim[MAX_NDIM];
+  if (ndim > MAX_NDIM) return node_shape(n, ndim, NULL);
+  for (int i = 0; i < ndim; i++) {
     // Both shapes are aligned at the end.
-    int is = i - (rank - shape.n), ix = i - (rank - x->rank);
+    int is = i - (ndim - shape.n), ix = i - (ndim - x->ndim);
     int64_t want = is < 0 ? 1 : shape.at[is], have = ix < 0 ? 1 : x->dim[ix];
     if (want != have && want != 1 && have != 1)
       return node_fail(n, "%s does not expand to a dimension of %lld", type_text(n->a, x),
                        (long long)want);
     dim[i] = want == 1 ? have : want;
   }
-  if (!node_shape(n, rank, dim)) return false;
-  n->out[0] = build_broadcast(n->b, n->in[0], rank, dim);
+  if (!node_shape(n, ndim, dim)) return false;
+  n->out[0] = build_broadcast(n->b, n->in[0], ndim, dim);
   return true;
 }
 
@@ -275,25 +275,25 @@ bool import_tile(Node *n) {
   Value *x = n->in[0];
   Ints times;
   bool given;
-  int64_t dim[MAX_RANK];
+  int64_t dim[MAX_NDIM];
   if (!node_ints(n, 1, "repeats", &times, &given)) return false;
-  if (times.n != x->type->rank)
-    return node_fail(n, "has %d repeats for %d dimensions", times.n, x->type->rank);
-  int rank = x->type->rank;
-  for (int i = 0; i < rank; i++)
+  if (times.n != x->type->ndim)
+    return node_fail(n, "has %d repeats for %d dimensions", times.n, x->type->ndim);
+  int ndim = x->type->ndim;
+  for (int i = 0; i < ndim; i++)
     if (times.at[i] < 0 || __builtin_mul_overflow(x->type->dim[i], times.at[i], &dim[i]))
       return node_fail(n, "repeats has an entry of %lld", (long long)times.at[i]);
   // The size of the result is checked before anything is built.
-  if (!node_shape(n, rank, dim)) return false;
-  for (int i = 0; i < rank; i++) {
+  if (!node_shape(n, ndim, dim)) return false;
+  for (int i = 0; i < ndim; i++) {
     if (times.at[i] == 1 || !x) continue;
     // The dimension is split into (1, rest), and the 1 broadcast.
     memcpy(dim, x->type->dim, sizeof dim);
-    int64_t before = product(dim, 0, i), rest = product(dim, i, rank);
+    int64_t before = product(dim, 0, i), rest = product(dim, i, ndim);
     x = build_reshape(n->b, x, 3, (int64_t[]){before, 1, rest});
     x = build_broadcast(n->b, x, 3, (int64_t[]){before, times.at[i], rest});
     dim[i] *= times.at[i];
-    x = build_reshape(n->b, x, rank, dim);
+    x = build_reshape(n->b, x, ndim, dim);
   }
   n->out[0] = x;
   return true;
@@ -314,7 +314,7 @@ bool import_trilu(Node *n) {
 static bool read_block(Node *n, bool channels, int64_t *block) {
   const Type *x = n->in[0]->type;
   *block = node_int(n, "blocksize", 0);
-  if (x->rank != 4) return node_fail(n, "operand 0 is %s, not an image", type_text(n->a, x));
+  if (x->ndim != 4) return node_fail(n, "operand 0 is %s, not an image", type_text(n->a, x));
   // Blocks of the channels, or of height and width.
   if (*block < 1 || *block > 1 << 15 ||
       (channels ? x->dim[1] % (*block * *block) : x->dim[2] % *block || x->dim[3] % *block))

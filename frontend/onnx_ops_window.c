@@ -7,8 +7,8 @@
 
 typedef struct Geometry {
   int n; // spatial dimensions
-  int64_t kernel[MAX_RANK], stride[MAX_RANK], dilation[MAX_RANK], pad[2 * MAX_RANK];
-  int64_t out[MAX_RANK]; // of a pooling
+  int64_t kernel[MAX_NDIM], stride[MAX_NDIM], dilation[MAX_NDIM], pad[2 * MAX_NDIM];
+  int64_t out[MAX_NDIM]; // of a pooling
 } Geometry;
 
 static bool read_list(Node *n, const char *name, int count, int64_t low, int64_t otherwise,
@@ -30,7 +30,7 @@ static bool read_list(Node *n, const char *name, int count, int64_t low, int64_t
 static bool read_geometry(Node *n, const int64_t *kernel, Geometry *g) {
   const Type *x = n->in[0]->type;
   const char *auto_pad = node_str(n, "auto_pad", "NOTSET");
-  *g = (Geometry){.n = x->rank - 2};
+  *g = (Geometry){.n = x->ndim - 2};
   if (g->n < 1) return node_fail(n, "operand 0 has no spatial dimensions");
   // A convolution's kernel is that of its weight.
   if (kernel)
@@ -62,12 +62,12 @@ static bool read_geometry(Node *n, const int64_t *kernel, Geometry *g) {
 bool import_conv(Node *n) {
   Value *x = n->in[0], *w = n->in[1], *bias = node_in(n, 2);
   Geometry g;
-  if (w->type->rank != x->type->rank || w->type->rank < 3)
-    return node_fail(n, "the ranks of its operands are %d and %d", x->type->rank, w->type->rank);
+  if (w->type->ndim != x->type->ndim || w->type->ndim < 3)
+    return node_fail(n, "the ranks of its operands are %d and %d", x->type->ndim, w->type->ndim);
   // The attribute may repeat the kernel, but not contradict it.
   Ints kernel;
   if (node_list(n, "kernel_shape", &kernel) &&
-      (kernel.n != w->type->rank - 2 ||
+      (kernel.n != w->type->ndim - 2 ||
        memcmp(kernel.at, w->type->dim + 2, (size_t)kernel.n * sizeof *kernel.at) != 0))
     return node_fail(n, "kernel_shape is not that of its weight");
   if (!read_geometry(n, w->type->dim + 2, &g)) return false;
@@ -77,8 +77,8 @@ bool import_conv(Node *n) {
                             a_i("group", node_int(n, "group", 1)), a_b("channels_last", false)));
   // One number per channel, broadcast over the spatial dimensions.
   if (bias && y) {
-    if (bias->type->rank != 1) return node_fail(n, "its bias is not a vector");
-    int64_t dim[MAX_RANK] = {bias->type->dim[0]};
+    if (bias->type->ndim != 1) return node_fail(n, "its bias is not a vector");
+    int64_t dim[MAX_NDIM] = {bias->type->dim[0]};
     for (int i = 1; i <= g.n; i++)
       dim[i] = 1;
     y = node_binary(n, OP_add, y, build_reshape(n->b, bias, g.n + 1, dim));
@@ -121,14 +121,14 @@ bool import_max_pool(Node *n) {
   if (!y) return false;
   // The index of a maximum is that in the whole tensor; the op's is that in its plane.
   const Type *t = x->type;
-  int64_t planes = t->dim[0] * t->dim[1], plane = product(t->dim, 2, t->rank);
+  int64_t planes = t->dim[0] * t->dim[1], plane = product(t->dim, 2, t->ndim);
   if (node_wants(n, 1) && node_small(n, planes)) {
-    int64_t *start = arena_array(n->a, int64_t, planes), dim[MAX_RANK] = {t->dim[0], t->dim[1]};
+    int64_t *start = arena_array(n->a, int64_t, planes), dim[MAX_NDIM] = {t->dim[0], t->dim[1]};
     for (int64_t i = 0; i < planes; i++)
       start[i] = i * plane;
-    for (int i = 2; i < t->rank; i++)
+    for (int i = 2; i < t->ndim; i++)
       dim[i] = 1;
-    Value *base = build_constant(n->b, type_new(n->b->g->module, DT_i64, t->rank, dim), start);
+    Value *base = build_constant(n->b, type_new(n->b->g->module, DT_i64, t->ndim, dim), start);
     n->out[1] = node_binary(n, OP_add, build_cast(n->b, y->def->out[1], DT_i64), base);
   }
   n->out[0] = build_cast(n->b, y, dtype);
@@ -149,20 +149,20 @@ bool import_average_pool(Node *n) {
 
 static int spatial_axes(const Node *n, int64_t *axes) {
   int count = 0;
-  for (int i = 2; i < n->in[0]->type->rank; i++)
+  for (int i = 2; i < n->in[0]->type->ndim; i++)
     axes[count++] = i;
   return count;
 }
 
 bool import_global_average_pool(Node *n) {
-  int64_t axes[MAX_RANK];
+  int64_t axes[MAX_NDIM];
   int count = spatial_axes(n, axes);
   n->out[0] = node_mean(n, n->in[0], axes, count, true);
   return true;
 }
 
 bool import_global_max_pool(Node *n) {
-  int64_t axes[MAX_RANK];
+  int64_t axes[MAX_NDIM];
   int count = spatial_axes(n, axes);
   n->out[0] = build_op(n->b, OP_reduce_max, IN(n->in[0]),
                        ATTRS(a_list("axes", axes, count), a_b("keep", true)));

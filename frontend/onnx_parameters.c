@@ -124,7 +124,7 @@ static bool has_named_source(const char *list) {
   return false;
 }
 
-static OnnxWhy by_metadata(const Import *im, const char *name, int rank) {
+static OnnxWhy by_metadata(const Import *im, const char *name, int ndim) {
   const char *text = origin_of(im, name);
   if (str_starts(text, "PARAMETER")) return WHY_parameter;
   if (str_starts(text, "FROZEN")) return WHY_frozen;
@@ -132,7 +132,7 @@ static OnnxWhy by_metadata(const Import *im, const char *name, int rank) {
   if (*text && *text != ':') return WHY_buffer;
   if (has_named_source(text)) return WHY_folded;
   // A fusion of parameters (a convolution and its normalisation) has a name like theirs.
-  return rank == 0 || is_numbered(name, strlen(name)) ? WHY_number : WHY_folded;
+  return ndim == 0 || is_numbered(name, strlen(name)) ? WHY_number : WHY_folded;
 }
 
 // -- Names and values ----------------------------------------------------------------------------
@@ -150,7 +150,7 @@ bool onnx_is_made_up(const char *name) {
 static bool is_finite(Import *im, const OnnxTensor *t, const Loc *loc) {
   double most = im->o->keep_f64 || t->dtype != DT_f64 ? INFINITY : FLT_MAX;
   if (t->bytes > MAX_READ_BYTES || im->file->unread) return true;
-  const Type *type = type_new(im->m, t->dtype, t->rank, t->dim);
+  const Type *type = type_new(im->m, t->dtype, t->ndim, t->dim);
   Arena *a = arena_new();
   Tensor tensor;
   // Unreadable bytes are reported when the tensor is used.
@@ -175,11 +175,11 @@ OnnxWhy onnx_why(Import *im, const char *name, const OnnxTensor *t, const Loc *l
   }
   if (asked) return WHY_asked;
   // Facts of the exporter come before guesses by name and value.
-  if (im->has_origins) return by_metadata(im, name, t->rank);
+  if (im->has_origins) return by_metadata(im, name, t->ndim);
   if (!is_finite(im, t, loc)) return WHY_not_finite;
-  if (t->rank > 1 || t->count != 1) return WHY_plain;
+  if (t->ndim > 1 || t->count != 1) return WHY_plain;
   if (onnx_is_made_up(name)) return WHY_made_up;
-  return t->rank == 0 ? WHY_scalar : WHY_plain;
+  return t->ndim == 0 ? WHY_scalar : WHY_plain;
 }
 
 bool onnx_is_constant(OnnxWhy why, const OnnxTensor *t) {
@@ -254,7 +254,7 @@ void onnx_settle_weights(Import *im) {
   // The channels of an image are dimension 1 or dimension 3.
   for (int i = 0; i < im->g->n_params; i++) {
     const Value *x = im->g->params[i];
-    if (x->role != ROLE_input || x->type->rank != 4) continue;
+    if (x->role != ROLE_input || x->type->ndim != 4) continue;
     keep_image_scales(im, x, x->type->dim[1], 0);
     keep_image_scales(im, x, x->type->dim[3], 0);
   }

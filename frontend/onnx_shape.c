@@ -15,7 +15,7 @@ static const Onnx__TypeProto__Tensor *tensor_type(const Onnx__ValueInfoProto *in
   return input->type->tensor_type;
 }
 
-size_t input_rank(const Onnx__ValueInfoProto *input) {
+size_t input_ndim(const Onnx__ValueInfoProto *input) {
   const Onnx__TypeProto__Tensor *t = tensor_type(input);
   return t && t->shape ? t->shape->n_dim : 0;
 }
@@ -56,7 +56,7 @@ int64_t dim_option_size(const Shapes *s, int option) {
 void hint_at_symbols(const Shapes *s) {
   StrBuf names = {.arena = s->im->a};
   for (int i = 0; i < s->n; i++)
-    for (size_t axis = 0; axis < input_rank(s->input[i]); axis++) {
+    for (size_t axis = 0; axis < input_ndim(s->input[i]); axis++) {
       const char *name = dim_symbol(input_dim(s->input[i], axis));
       if (!name || !*name) continue;
       const char *item = str_format(s->im->a, "'%s'", name);
@@ -126,13 +126,13 @@ static const Type *input_type(Shapes *s, const Onnx__ValueInfoProto *input) {
     diag_hint(im->d, "export the model with the shapes of its inputs");
     return NULL;
   }
-  if (t->shape->n_dim > MAX_RANK) {
+  if (t->shape->n_dim > MAX_NDIM) {
     diag_error(im->d, input_loc(s, input), "input '%s' has %zu dimensions; the limit is %d", name,
-               t->shape->n_dim, MAX_RANK);
+               t->shape->n_dim, MAX_NDIM);
     return NULL;
   }
   // The largest element has 8 bytes, so the size in bytes cannot overflow either.
-  int64_t dim[MAX_RANK], count = 8;
+  int64_t dim[MAX_NDIM], count = 8;
   // All dimensions are bound, so that all errors are reported at once.
   bool ok = true;
   for (size_t i = 0; i < t->shape->n_dim; i++) {

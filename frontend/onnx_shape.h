@@ -15,7 +15,7 @@ typedef struct Shapes {
 
 typedef Onnx__TensorShapeProto__Dimension Dimension;
 
-size_t input_rank(const Onnx__ValueInfoProto *input); // 0 without a tensor type or a shape
+size_t input_ndim(const Onnx__ValueInfoProto *input); // 0 without a tensor type or a shape
 const Dimension *input_dim(const Onnx__ValueInfoProto *input, size_t axis);
 bool dim_is_fixed(const Dimension *dim);
 const char *dim_symbol(const Dimension *dim); // "" without one

@@ -11,7 +11,7 @@ bool onnx_tensor_read(const char *path, bool keep, Module *m, Arena *a, Tensor *
   bool ok = onnx_tensor(&f, NULL, onnx_tensor_message(&f), a, f.loc, &t, d);
   if (ok) {
     // Half precision is computed in f32, as in models.
-    const Type *type = type_new(m, onnx_compute_dtype(t.dtype, keep), t.rank, t.dim);
+    const Type *type = type_new(m, onnx_compute_dtype(t.dtype, keep), t.ndim, t.dim);
     ok = onnx_tensor_load(&f, &t, type, a, f.loc, out, d);
   }
   onnx_close(&f);

@@ -35,7 +35,7 @@ static bool read_element(Ties *s, const Trained *w, int64_t i, double *out) {
   OnnxTensor one = w->t;
   int64_t size = dtype_bytes[one.dtype];
   // A scalar at the offset of the element: only its bytes are read.
-  one.rank = 0;
+  one.ndim = 0;
   one.count = 1;
   one.bytes = one.init.length = size;
   if (one.init.kind == INIT_file)
@@ -56,8 +56,8 @@ static int64_t position(int64_t count, int i) {
   return (int64_t)(((uint64_t)i * 0x9e3779b97f4a7c15u) >> 2) % count;
 }
 
-// Adds the weight with samples of its elements, unless these cannot be read: then it is no part of a
-// warning, and an error when it is used.
+// Adds the weight with samples of its elements, unless these cannot be read: then it is no part of
+// a warning, and an error when it is used.
 static void add_weight(Ties *s, Value *v, const Onnx__TensorProto *init) {
   Import *im = s->im;
   Trained w = {.v = v, .loc = v->loc, .made_up = onnx_is_made_up(v->label)};
@@ -101,7 +101,7 @@ static void warn_of_copies(Ties *s) {
   for (int i = 0; i < s->weights.n; i++)
     for (int j = 0; j < i; j++) {
       const Trained *x = &s->weights.at[j], *y = &s->weights.at[i];
-      bool pair = x->t.rank == 2 && y->t.rank == 2 && x->t.count == y->t.count &&
+      bool pair = x->t.ndim == 2 && y->t.ndim == 2 && x->t.count == y->t.count &&
                   x->t.count >= FEWEST && x->varies && y->varies;
       // Layers that begin as copies of each other are no tie.
       if (!pair || (x->made_up == y->made_up && x->table == y->table)) continue;
@@ -171,7 +171,7 @@ static void warn_of_merged(Ties *s) {
       int at = name_map_find(&s->index, node->input[k]);
       const Trained *w = at < 0 ? NULL : &s->weights.at[at];
       // Only vectors of equal elements, such as initial gains and biases.
-      if (!w || w->varies || w->t.rank != 1 || w->t.count < 2) continue;
+      if (!w || w->varies || w->t.ndim != 1 || w->t.count < 2) continue;
       // The first reader; a merged weight has another one elsewhere.
       if (!reader[at]) reader[at] = module;
       if (merged[at] || within_module(reader[at], module)) continue;

@@ -249,16 +249,16 @@ bool onnx_tensor(const OnnxFile *f, const char *external_dir, const Onnx__Tensor
   if (!onnx_dtype(t->data_type, &out->dtype))
     return diag_error(d, loc, "tensor '%s' has elements of type %s, which is not supported", name,
                       onnx_dtype_name(t->data_type));
-  if (t->n_dims > MAX_RANK)
+  if (t->n_dims > MAX_NDIM)
     return diag_error(d, loc, "tensor '%s' has %zu dimensions; the limit is %d", name, t->n_dims,
-                      MAX_RANK);
-  out->rank = (int)t->n_dims;
+                      MAX_NDIM);
+  out->ndim = (int)t->n_dims;
   out->count = 1;
   // With a dimension of 0 the product of the others may overflow.
   bool zero = false;
-  for (int i = 0; i < out->rank; i++)
+  for (int i = 0; i < out->ndim; i++)
     zero = zero || t->dims[i] == 0;
-  for (int i = 0; i < out->rank; i++) {
+  for (int i = 0; i < out->ndim; i++) {
     out->dim[i] = t->dims[i];
     if (t->dims[i] < 0)
       return diag_error(d, loc, "tensor '%s' has a dimension of %lld", name, (long long)t->dims[i]);

@@ -8,8 +8,8 @@
 
 typedef struct OnnxTensor {
   DType dtype; // of the file
-  int rank;
-  int64_t dim[MAX_RANK];
+  int ndim;
+  int64_t dim[MAX_NDIM];
   int64_t count, bytes;
   Init init; // INIT_file or INIT_bytes
 } OnnxTensor;

@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 typedef struct Box {
-  int rank;
+  int ndim;
   const int64_t *size;
   // The tensors' dimensions, and the start of the box in each tensor.  NULL: the whole tensor.
   const int64_t *to_dim, *to_at;
@@ -29,7 +29,7 @@ int nnrt_box_add(void *to, const void *from, NnrtDtype t, const Box *b); // f32 
 static inline int64_t nnrt_box_strides(const Box *b, const int64_t *dim, const int64_t *at,
                                        int64_t *out_stride) {
   int64_t stride = 1, begin = 0;
-  for (int d = b->rank - 1; d >= 0; d--) {
+  for (int d = b->ndim - 1; d >= 0; d--) {
     out_stride[d] = stride;
     if (at) begin += at[d] * stride;
     stride *= dim ? dim[d] : b->size[d];

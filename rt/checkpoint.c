@@ -207,16 +207,16 @@ static bool load_tensors(const StFile *f, NnrtRank *r, int64_t step, const char 
       continue;
     }
     const int64_t *dim;
-    int rank = nnrt_tensor_known(t, &dim);
-    bool ok = s && s->dtype == t->dtype && s->rank == rank;
-    for (int d = 0; ok && d < rank; d++)
+    int ndim = nnrt_tensor_known(t, &dim);
+    bool ok = s && s->dtype == t->dtype && s->ndim == ndim;
+    for (int d = 0; ok && d < ndim; d++)
       ok = s->dim[d] == dim[d];
     // The names, types and shapes of the program must be those of the file.
     if (!s)
       why(w, "checkpoint '%s' is of another program: it has no '%s'\n%s", path, name, hint);
     else if (!ok)
       why(w, "checkpoint '%s' is of another program: '%s' is %s in it, here %s\n%s", path, name,
-          nnrt_shape_text(s->dtype, s->dim, s->rank).at, nnrt_tensor_text(t).at, hint);
+          nnrt_shape_text(s->dtype, s->dim, s->ndim).at, nnrt_tensor_text(t).at, hint);
     free(name);
     if (!ok) return false;
     // Each rank reads only its own shard of the mapped file.
@@ -304,8 +304,8 @@ static void list_contents(Writer *wr, const NnrtProgram *p, int64_t step, const 
     StTensor *s = &wr->tensor[wr->n_tensors++];
     *s = (StTensor){.name = nnrt_must_format("%s/%s", role_folder(t), t->name), .dtype = t->dtype};
     const int64_t *dim;
-    s->rank = nnrt_tensor_known(t, &dim);
-    for (int d = 0; d < s->rank; d++)
+    s->ndim = nnrt_tensor_known(t, &dim);
+    for (int d = 0; d < s->ndim; d++)
       s->dim[d] = dim[d];
     add_text(wr, nnrt_must_format("xxh64:%s", s->name), nnrt_must_format("%s", zeros));
   }

@@ -16,10 +16,10 @@
 #define SHAPE_from_to   rank, dims, from, to
 
 // An element of the tensor is `unit` elements of the job's type.
-static int call(JobKind kind, void *y, const void *x, int64_t rank, const int64_t *dims,
+static int call(JobKind kind, void *y, const void *x, int64_t ndim, const int64_t *dims,
                 int64_t from, int64_t to, NnrtRank *r, int group, NnrtDtype type, int64_t unit) {
-  nnrt_traffic_count(r, group, kind, rank, dims, unit * nnrt_dtype_size(type));
-  return collective(kind, y, x, rank, dims, from, to, r, group, type, unit);
+  nnrt_traffic_count(r, group, kind, ndim, dims, unit * nnrt_dtype_size(type));
+  return collective(kind, y, x, ndim, dims, from, to, r, group, type, unit);
 }
 
 #define CALL(op, name, T, type, unit, from_dim, to_dim)                                            \

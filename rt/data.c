@@ -61,14 +61,14 @@ static bool check_tokens(const Source *s, Shard *shard, const char *flag, Why *w
   bool read = a->dtype == NNRT_u8 || a->dtype == NNRT_u16 || a->dtype == NNRT_u32 ||
               a->dtype == NNRT_i32 || a->dtype == NNRT_i64;
   bool integers = t->dtype == NNRT_i32 || t->dtype == NNRT_i64;
-  if (t->rank != 2 || !integers || s->each != 1)
+  if (t->ndim != 2 || !integers || s->each != 1)
     return why(w, "--%s %s=%s: tokens are for an input of integers, [rows,length]; '%s' is %s",
                flag, t->name, shard->path, t->name, nnrt_tensor_text(t).at);
-  if (a->rank != 1 || !read)
+  if (a->ndim != 1 || !read)
     return why(
         w,
         "--%s %s=%s: a stream of tokens is one dimension of u8, u16, u32, i32 or i64; this is %s",
-        flag, t->name, shard->path, nnrt_shape_text(a->dtype, a->dim, a->rank).at);
+        flag, t->name, shard->path, nnrt_shape_text(a->dtype, a->dim, a->ndim).at);
   // A sample is as long as the input's second dimension.
   shard->samples = a->dim[0] / t->dim[1];
   shard->sample_bytes = t->dim[1] * nnrt_dtype_size(a->dtype);
@@ -87,16 +87,16 @@ static bool converts(const NnrtTensor *t, NnrtDtype file) {
 
 // Returns the number of positions along dimension 0 for each sample; 0: the input has no samples.
 static int64_t places_of_sample(const NnrtTensor *t, int64_t batch) {
-  bool samples = t->rank > 0 && !t->every_step && t->dim[0] % batch == 0;
+  bool samples = t->ndim > 0 && !t->every_step && t->dim[0] % batch == 0;
   return samples ? t->dim[0] / batch : 0;
 }
 
 // Returns the number of samples in a file for an input with `each` positions per sample:
 // [samples x each, …], or [samples, each, …]; -1: it has another shape.
 static int64_t samples_of_file(const NnrtTensor *t, int64_t each, const Npy *a) {
-  int more = a->rank - t->rank; // 1 if the positions have a dimension of their own
+  int more = a->ndim - t->ndim; // 1 if the positions have a dimension of their own
   bool fits = more == 0 ? a->dim[0] % each == 0 : more == 1 && each > 1 && a->dim[1] == each;
-  for (int i = 1; fits && i < t->rank; i++)
+  for (int i = 1; fits && i < t->ndim; i++)
     fits = a->dim[i + more] == t->dim[i];
   if (!fits) return -1;
   return more ? a->dim[0] : a->dim[0] / each;
@@ -105,8 +105,8 @@ static int64_t samples_of_file(const NnrtTensor *t, int64_t each, const Npy *a) 
 // Returns a hint for making labels from a file with other contents, or "".
 static const char *labels_hint(const NnrtTensor *t, const Npy *a) {
   bool classes = strcmp(t->name, "labels") == 0 && t->dtype == NNRT_i64;
-  if (!classes || a->rank != t->rank + 1) return "";
-  if (a->dim[a->rank - 1] == 1)
+  if (!classes || a->ndim != t->ndim + 1) return "";
+  if (a->dim[a->ndim - 1] == 1)
     return "\nhint: labels have no dimension for the classes: take it away with numpy's squeeze";
   return "\nhint: labels are numbers of classes: numpy's argmax makes them of one-hot rows";
 }
@@ -117,8 +117,8 @@ static bool check_samples(const Source *s, Shard *shard, const char *flag, Why *
   bool batched = s->each > 0;
   int64_t samples = batched ? samples_of_file(t, s->each, a) : 0;
   // An input without samples has exactly the shape of its file.
-  bool fits = batched ? samples >= 0 : a->rank == t->rank;
-  for (int i = 0; !batched && fits && i < t->rank; i++)
+  bool fits = batched ? samples >= 0 : a->ndim == t->ndim;
+  for (int i = 0; !batched && fits && i < t->ndim; i++)
     fits = a->dim[i] == t->dim[i];
   // The element type.
   if (a->dtype != t->dtype && !converts(t, a->dtype))
@@ -131,14 +131,14 @@ static bool check_samples(const Source *s, Shard *shard, const char *flag, Why *
                "--%s %s=%s: the input is %s, the file %s; a row of data has %lld of its first "
                "dimension: [rows*%lld] or [rows,%lld]",
                flag, t->name, shard->path, nnrt_tensor_text(t).at,
-               nnrt_shape_text(a->dtype, a->dim, a->rank).at, (long long)s->each,
+               nnrt_shape_text(a->dtype, a->dim, a->ndim).at, (long long)s->each,
                (long long)s->each, (long long)s->each);
   if (!fits)
     return why(w, "--%s %s=%s: the input is %s, the file %s%s%s", flag, t->name, shard->path,
-               nnrt_tensor_text(t).at, nnrt_shape_text(a->dtype, a->dim, a->rank).at,
+               nnrt_tensor_text(t).at, nnrt_shape_text(a->dtype, a->dim, a->ndim).at,
                batched ? "; all but the first dimension must be equal" : "", labels_hint(t, a));
   shard->sample_bytes = nnrt_dtype_size(a->dtype) * (batched ? s->each : 1);
-  for (int i = batched ? 1 : 0; i < t->rank; i++)
+  for (int i = batched ? 1 : 0; i < t->ndim; i++)
     shard->sample_bytes *= t->dim[i];
   shard->samples = samples;
   if (!batched && s->n_shards > 1)
@@ -161,7 +161,7 @@ bool nnrt_data_open(Data *d, const NnrtProgram *p, const NnrtGraph *g, const Fla
       const NnrtTensor *t = &g->tensors[i];
       d->source[d->n++].input = t;
       has_batch |= places_of_sample(t, p->batch) == 1;
-      if (t->rank > 0 && !t->every_step && !first_dim) first_dim = t->dim[0];
+      if (t->ndim > 0 && !t->every_step && !first_dim) first_dim = t->dim[0];
     }
   // A graph for evaluation may take smaller batches.
   if (!has_batch && first_dim) d->batch = first_dim;
@@ -348,7 +348,7 @@ bool nnrt_data_feed(const NnrtFed *fed, NnrtRank *r, Why *w) {
     // A pipeline has a slot per micro-batch in flight.
     char *to = r->slab + t->offset + (t->slots ? r->micro % t->slots * t->stride : 0);
     int64_t first_dim = s->samples ? 1 : 0; // the dimensions from here on belong to one sample
-    Runs runs = nnrt_part_runs(t->rank - (int)first_dim, t->dim + first_dim, part.start + first_dim,
+    Runs runs = nnrt_part_runs(t->ndim - (int)first_dim, t->dim + first_dim, part.start + first_dim,
                                part.size + first_dim);
     int64_t places = s->samples ? part.size[0] : 1;
     int64_t to_size = nnrt_dtype_size(t->dtype);
@@ -370,7 +370,7 @@ bool nnrt_data_feed(const NnrtFed *fed, NnrtRank *r, Why *w) {
 static char *add_first(char *notes, const NnrtFed *fed, const Source *s, int64_t value) {
   const NnrtTensor *t = s->input;
   int64_t n = 1; // elements of a position
-  for (int i = s->samples ? 1 : 0; i < t->rank; i++)
+  for (int i = s->samples ? 1 : 0; i < t->ndim; i++)
     n *= t->dim[i];
   for (int64_t i = 0; i < (s->samples ? fed->data->batch * s->each : 1); i++) {
     Place place = find_place(fed, s, i);

@@ -18,8 +18,8 @@ static void write_tensors(FILE *f, const NnrtGraph *g, NnrtRole role) {
     fprintf(f, ", \"dtype\": \"%s\", \"shape\": [", nnrt_dtype_name(t->dtype));
     // Users see the dimensions of the model.
     const int64_t *dim;
-    int rank = nnrt_tensor_known(t, &dim);
-    for (int d = 0; d < rank; d++)
+    int ndim = nnrt_tensor_known(t, &dim);
+    for (int d = 0; d < ndim; d++)
       fprintf(f, d ? ", %lld" : "%lld", (long long)dim[d]);
     fputs("]}", f);
   }

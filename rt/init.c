@@ -12,7 +12,7 @@ enum { BLOCK = 1 << 17 }; // elements drawn between two writes to the device
 static void init_drawn(NnrtRank *r, const NnrtTensor *t, const Part *part, int64_t seed,
                        char *block) {
   int64_t key = nnrt_random_key(t->name), size = nnrt_dtype_size(t->dtype);
-  Runs runs = nnrt_part_runs(t->rank, t->dim, part->start, part->size);
+  Runs runs = nnrt_part_runs(t->ndim, t->dim, part->start, part->size);
   char *to = nnrt_tensor_at(r, t);
   for (int64_t i = 0; i < runs.n; i++)
     // A run is contiguous in the whole tensor, so elements have consecutive numbers.

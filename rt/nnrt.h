@@ -31,7 +31,7 @@ extern "C" {
 #define NNRT_NORETURN _Noreturn
 #endif
 
-enum { NNRT_MAX_RANK = 8, NNRT_MAX_AXES = 6 };
+enum { NNRT_MAX_NDIM = 8, NNRT_MAX_AXES = 6 };
 
 // clang-format off
 typedef enum NnrtDtype {
@@ -85,15 +85,15 @@ typedef struct NnrtGroup {
 typedef struct NnrtMessage {
   int from, to; // ranks
   int share;    // the number of its term of a partial sum; else 0
-  int64_t size[NNRT_MAX_RANK];
-  int64_t at_from[NNRT_MAX_RANK], at_to[NNRT_MAX_RANK]; // start of the box in the parts of both
+  int64_t size[NNRT_MAX_NDIM];
+  int64_t at_from[NNRT_MAX_NDIM], at_to[NNRT_MAX_NDIM]; // start of the box in the parts of both
 } NnrtMessage;
 
 // A transfer of a tensor from one mesh, or layout, to another.
 typedef struct NnrtMove {
   int from, to;                                           // meshes
-  int rank;                                               // dimensions of the tensor
-  int64_t from_dim[NNRT_MAX_RANK], to_dim[NNRT_MAX_RANK]; // of the parts before and after
+  int ndim;                                               // dimensions of the tensor
+  int64_t from_dim[NNRT_MAX_NDIM], to_dim[NNRT_MAX_NDIM]; // of the parts before and after
   bool sums;  // a receiver adds its messages, in their order, onto zeros
   bool ahead; // starts in another segment than its reader: uses the queue for moves
   int n;
@@ -105,10 +105,10 @@ typedef struct NnrtTensor {
   const char *name; // its name for users
   NnrtRole role;
   NnrtDtype dtype;
-  int rank;
-  int64_t dim[NNRT_MAX_RANK]; // of the whole tensor (of an input: of all micro-batches)
+  int ndim;
+  int64_t dim[NNRT_MAX_NDIM]; // of the whole tensor (of an input: of all micro-batches)
   // For each dimension the axes that split it, outermost first, -1 after the last.
-  int8_t split[NNRT_MAX_RANK][NNRT_MAX_AXES];
+  int8_t split[NNRT_MAX_NDIM][NNRT_MAX_AXES];
   int mesh;       // its mesh, to which the axes belong
   int64_t offset; // of the local shard, in the slab, in bytes
   bool host;      // of a weight or state: resident in host memory, at `offset` there
@@ -122,8 +122,8 @@ typedef struct NnrtTensor {
   bool deferred;   // of an output: of the previous step, until all deferred updates have run
   // Its dimensions for users and files, if they differ: the same elements in the same order.  A
   // rank of 0: they do not.
-  int known_rank;
-  int64_t known_dim[NNRT_MAX_RANK];
+  int known_ndim;
+  int64_t known_dim[NNRT_MAX_NDIM];
   NnrtInitKind init;
   int64_t payload;   // offset in the payload; -1: the only rank of this program has no part of it
   bool payload_part; // the payload holds the part of split_rank, not the whole tensor

@@ -135,11 +135,11 @@ NNRT_ARG(f32, float)
 NNRT_ARG(i32, int32_t)
 NNRT_ARG(i64, int64_t)
 #undef NNRT_ARG
-int nnrt_cumsum_f32(float *y, const float *x, int64_t rank, const int64_t *shape, int64_t axis,
+int nnrt_cumsum_f32(float *y, const float *x, int64_t ndim, const int64_t *shape, int64_t axis,
                     bool exclusive, bool reverse);
-int nnrt_cumsum_i32(int32_t *y, const int32_t *x, int64_t rank, const int64_t *shape, int64_t axis,
+int nnrt_cumsum_i32(int32_t *y, const int32_t *x, int64_t ndim, const int64_t *shape, int64_t axis,
                     bool exclusive, bool reverse);
-int nnrt_cumsum_i64(int64_t *y, const int64_t *x, int64_t rank, const int64_t *shape, int64_t axis,
+int nnrt_cumsum_i64(int64_t *y, const int64_t *x, int64_t ndim, const int64_t *shape, int64_t axis,
                     bool exclusive, bool reverse);
 
 // The kernels that only move elements exist by element size: _b1 _b2 _b4 _b8.
@@ -150,8 +150,8 @@ int nnrt_cumsum_i64(int64_t *y, const int64_t *x, int64_t rank, const int64_t *s
 // from 0 in an `embedding`, to all - 1.  x holds a shard of these rows, starting with number
 // `from`; y gets zeros for other rows.
 #define NNRT_GATHER(size)                                                                          \
-  int nnrt_gather_##size(void *y, const void *x, const void *at, int64_t x_rank,                   \
-                         const int64_t *x_shape, int64_t at_rank, const int64_t *at_shape,         \
+  int nnrt_gather_##size(void *y, const void *x, const void *at, int64_t x_ndim,                   \
+                         const int64_t *x_shape, int64_t at_ndim, const int64_t *at_shape,         \
                          int64_t width, const NnrtGather *attrs, int64_t from, int64_t all);
 NNRT_BY_SIZE(NNRT_GATHER)
 #undef NNRT_GATHER
@@ -159,8 +159,8 @@ NNRT_BY_SIZE(NNRT_GATHER)
 #define NNRT_SHAPE(size)                                                                           \
   int nnrt_transpose_##size(void *y, const void *x, int64_t rank, const int64_t *shape,            \
                             const int64_t *perm);                                                  \
-  int nnrt_broadcast_##size(void *y, const void *x, int64_t y_rank, const int64_t *y_shape,        \
-                            int64_t x_rank, const int64_t *x_shape);                               \
+  int nnrt_broadcast_##size(void *y, const void *x, int64_t y_ndim, const int64_t *y_shape,        \
+                            int64_t x_ndim, const int64_t *x_shape);                               \
   int nnrt_slice_##size(void *y, const void *x, int64_t rank, const int64_t *x_shape,              \
                         const int64_t *starts, const int64_t *steps, const int64_t *y_shape);      \
   int nnrt_slice_back_##size(void *dx, const void *dy, int64_t rank, const int64_t *dy_shape,      \

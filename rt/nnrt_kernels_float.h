@@ -53,17 +53,17 @@ int NNRT_NAME(classifier_back)(NnrtPrep *p, float *loss, NNRT_T *dx, float *dw, 
 
 // Convolution.  x (n, c, spatial) or (n, spatial, c) when `channels_last`, y likewise; w is always
 // (o, c / group, spatial).  pads: all the starts, then all the ends.  dilations: 1 is none.
-NnrtPrep *NNRT_NAME(conv_prep)(int64_t rank, const int64_t *x_shape, const int64_t *w_shape,
+NnrtPrep *NNRT_NAME(conv_prep)(int64_t ndim, const int64_t *x_shape, const int64_t *w_shape,
                                const int64_t *y_shape, const int64_t *strides, const int64_t *pads,
                                const int64_t *dilations, int64_t group, bool channels_last);
 int NNRT_NAME(conv)(NnrtPrep *p, NNRT_T *y, const NNRT_T *x, const NNRT_T *w);
-NnrtPrep *NNRT_NAME(conv_back_x_prep)(int64_t rank, const int64_t *x_shape, const int64_t *w_shape,
+NnrtPrep *NNRT_NAME(conv_back_x_prep)(int64_t ndim, const int64_t *x_shape, const int64_t *w_shape,
                                       const int64_t *y_shape, const int64_t *strides,
                                       const int64_t *pads, const int64_t *dilations, int64_t group,
                                       bool channels_last);
 int NNRT_NAME(conv_back_x)(NnrtPrep *p, NNRT_T *dx, const NNRT_T *w, const NNRT_T *dy);
 // rank is of w, and so of x
-NnrtPrep *NNRT_NAME(conv_back_w_prep)(int64_t rank, const int64_t *x_shape, const int64_t *w_shape,
+NnrtPrep *NNRT_NAME(conv_back_w_prep)(int64_t ndim, const int64_t *x_shape, const int64_t *w_shape,
                                       const int64_t *y_shape, const int64_t *strides,
                                       const int64_t *pads, const int64_t *dilations, int64_t group,
                                       bool channels_last);
@@ -71,33 +71,33 @@ int NNRT_NAME(conv_back_w)(NnrtPrep *p, float *dw, const NNRT_T *x, const NNRT_T
 
 // Pooling.  `at` (of y's shape): the index of the maximum in the plane of x, row-major over its
 // spatial dimensions; the first of equal ones, and the first NaN.
-int NNRT_NAME(max_pool)(NNRT_T *y, int32_t *at, const NNRT_T *x, int64_t rank,
+int NNRT_NAME(max_pool)(NNRT_T *y, int32_t *at, const NNRT_T *x, int64_t ndim,
                         const int64_t *x_shape, const int64_t *y_shape, const int64_t *kernel,
                         const int64_t *strides, const int64_t *pads, const int64_t *dilations,
                         bool channels_last);
-int NNRT_NAME(max_pool_back)(NNRT_T *dx, const int32_t *at, const NNRT_T *dy, int64_t rank,
+int NNRT_NAME(max_pool_back)(NNRT_T *dx, const int32_t *at, const NNRT_T *dy, int64_t ndim,
                              const int64_t *y_shape, const int64_t *x_shape, const int64_t *kernel,
                              const int64_t *strides, const int64_t *pads, const int64_t *dilations,
                              bool channels_last);
 // The mean of the window: over its elements in x and the pads if `include_pad`, else over its
 // elements in x.
-int NNRT_NAME(avg_pool)(NNRT_T *y, const NNRT_T *x, int64_t rank, const int64_t *x_shape,
+int NNRT_NAME(avg_pool)(NNRT_T *y, const NNRT_T *x, int64_t ndim, const int64_t *x_shape,
                         const int64_t *y_shape, const int64_t *kernel, const int64_t *strides,
                         const int64_t *pads, const int64_t *dilations, bool include_pad,
                         bool channels_last);
-int NNRT_NAME(avg_pool_back)(NNRT_T *dx, const NNRT_T *dy, int64_t rank, const int64_t *y_shape,
+int NNRT_NAME(avg_pool_back)(NNRT_T *dx, const NNRT_T *dy, int64_t ndim, const int64_t *y_shape,
                              const int64_t *x_shape, const int64_t *kernel, const int64_t *strides,
                              const int64_t *pads, const int64_t *dilations, bool include_pad,
                              bool channels_last);
 
 // Normalisation.  softmax_back and log_softmax_back read the result y and the adjoint dy.
-int NNRT_NAME(softmax)(NNRT_T *y, const NNRT_T *x, int64_t rank, const int64_t *shape,
+int NNRT_NAME(softmax)(NNRT_T *y, const NNRT_T *x, int64_t ndim, const int64_t *shape,
                        int64_t axis);
-int NNRT_NAME(softmax_back)(NNRT_T *dx, const NNRT_T *y, const NNRT_T *dy, int64_t rank,
+int NNRT_NAME(softmax_back)(NNRT_T *dx, const NNRT_T *y, const NNRT_T *dy, int64_t ndim,
                             const int64_t *shape, int64_t axis);
-int NNRT_NAME(log_softmax)(NNRT_T *y, const NNRT_T *x, int64_t rank, const int64_t *shape,
+int NNRT_NAME(log_softmax)(NNRT_T *y, const NNRT_T *x, int64_t ndim, const int64_t *shape,
                            int64_t axis);
-int NNRT_NAME(log_softmax_back)(NNRT_T *dx, const NNRT_T *y, const NNRT_T *dy, int64_t rank,
+int NNRT_NAME(log_softmax_back)(NNRT_T *dx, const NNRT_T *y, const NNRT_T *dy, int64_t ndim,
                                 const int64_t *shape, int64_t axis);
 // y (m, n) = (x - mean) rstd g + b, with mean and rstd (m), g and b (n)
 int NNRT_NAME(layer_norm)(NNRT_T *y, float *mean, float *rstd, const NNRT_T *x, const float *g,
@@ -126,30 +126,30 @@ int NNRT_NAME(rms_norm_back_add)(NNRT_T *dx, float *dg, const NNRT_T *dr, const 
 // x, y of `shape`; all others (c), with c = shape[axis].  `count`: elements per channel of the
 // whole batch, of which this may be a shard.
 int NNRT_NAME(batch_norm)(NNRT_T *y, const NNRT_T *x, const float *g, const float *b,
-                          const float *mean, const float *var, int64_t rank, const int64_t *shape,
+                          const float *mean, const float *var, int64_t ndim, const int64_t *shape,
                           int64_t axis, double eps);
-int NNRT_NAME(batch_norm_mean)(float *mean, const NNRT_T *x, int64_t rank, const int64_t *shape,
+int NNRT_NAME(batch_norm_mean)(float *mean, const NNRT_T *x, int64_t ndim, const int64_t *shape,
                                int64_t axis, int64_t count);
-int NNRT_NAME(batch_norm_var)(float *var, const NNRT_T *x, const float *mean, int64_t rank,
+int NNRT_NAME(batch_norm_var)(float *var, const NNRT_T *x, const float *mean, int64_t ndim,
                               const int64_t *shape, int64_t axis, int64_t count);
 int NNRT_NAME(batch_norm_sums)(float *dg, float *db, const NNRT_T *x, const float *mean,
-                               const float *var, const NNRT_T *dy, int64_t rank,
+                               const float *var, const NNRT_T *dy, int64_t ndim,
                                const int64_t *shape, int64_t axis, double eps);
 int NNRT_NAME(batch_norm_back)(NNRT_T *dx, const NNRT_T *x, const float *g, const float *mean,
                                const float *var, const NNRT_T *dy, const float *dg, const float *db,
-                               int64_t rank, const int64_t *shape, const NnrtBatchNormBack *attrs);
+                               int64_t ndim, const int64_t *shape, const NnrtBatchNormBack *attrs);
 
 // Attention.  in: q (b, h, t, d), k (b, h, s, d), v (b, h, s, e), mask (b|1, h|1, t|1, s|1) if n is
 // 4; (b, t, h, d) and so on if `seq_major`, y too.  y (b, h, t, e), lse (b, h, t).  causal:
 // position i attends to 0 .. i + s - t.  A position that attends to nothing gets 0, and lse -inf.
 // q may have r times the heads of k and v; its head i then reads head i / r of them.
-NnrtPrep *NNRT_NAME(attention_prep)(int64_t n, int64_t rank, const int64_t *q_shape,
+NnrtPrep *NNRT_NAME(attention_prep)(int64_t n, int64_t ndim, const int64_t *q_shape,
                                     const int64_t *k_shape, const int64_t *v_shape,
                                     const int64_t *mask_shape, double scale, bool causal,
                                     bool seq_major);
 int NNRT_NAME(attention)(NnrtPrep *p, NNRT_T *y, float *lse, const void *const *in);
 // in: q, k, v, y, lse, dy, mask if n is 7
-NnrtPrep *NNRT_NAME(attention_back_prep)(int64_t n, int64_t rank, const int64_t *q_shape,
+NnrtPrep *NNRT_NAME(attention_back_prep)(int64_t n, int64_t ndim, const int64_t *q_shape,
                                          const int64_t *k_shape, const int64_t *v_shape,
                                          const int64_t *mask_shape, double scale, bool causal,
                                          bool seq_major);
@@ -182,8 +182,8 @@ int NNRT_NAME(lse_parts)(float *y, const NNRT_T *x, int64_t m, int64_t g, int64_
 // Lookup
 // dx of x_shape: each of its elements is the sum of the elements of dy that gather took from it, in
 // the order of dy.  `batch`, `from` and `all` as in gather.
-int NNRT_NAME(gather_back)(float *dx, const void *at, const NNRT_T *dy, int64_t at_rank,
-                           const int64_t *at_shape, int64_t width, int64_t x_rank,
+int NNRT_NAME(gather_back)(float *dx, const void *at, const NNRT_T *dy, int64_t at_ndim,
+                           const int64_t *at_shape, int64_t width, int64_t x_ndim,
                            const int64_t *x_shape, int64_t axis, int64_t batch, int64_t from,
                            int64_t all);
 
@@ -192,6 +192,6 @@ int NNRT_NAME(gather_back)(float *dx, const void *at, const NNRT_T *dy, int64_t 
 // itself begin at `piece_start` of one of shape `piece_of`, and then indices in that count; or
 // NULL.
 int NNRT_NAME(dropout)(NNRT_T *y, const NNRT_T *x, const int64_t *step, const int64_t *seed,
-                       int64_t rank, const int64_t *shape, const int64_t *whole,
+                       int64_t ndim, const int64_t *shape, const int64_t *whole,
                        const int64_t *start, const int64_t *piece_of, const int64_t *piece_start,
                        double ratio, int64_t key);

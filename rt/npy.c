@@ -7,7 +7,7 @@
 #include "npy_header.h"
 #include "runtime.h"
 
-_Static_assert((int)NNRT_NPY_MAX_RANK == (int)NNRT_MAX_RANK,
+_Static_assert((int)NNRT_NPY_MAX_NDIM == (int)NNRT_MAX_NDIM,
                "a file has the dimensions of a tensor");
 
 static const struct {
@@ -38,13 +38,13 @@ static bool read_npy(Npy *a, const char *path, Why *w) {
   if (!set_type(a, h.descr, path, w)) return false;
   if (h.fortran)
     return why(w, "'%s' is in Fortran order\nhint: save it with numpy.ascontiguousarray", path);
-  a->rank = h.rank;
+  a->ndim = h.ndim;
   memcpy(a->dim, h.dim, sizeof h.dim);
   a->data = a->file.at + h.bytes;
 
   // The header's shape must fit the file.
   int64_t size = nnrt_dtype_size(a->dtype), left = a->file.bytes - h.bytes;
-  for (int i = 0; i < a->rank; i++)
+  for (int i = 0; i < a->ndim; i++)
     if (__builtin_mul_overflow(size, a->dim[i], &size))
       return why(w, "'%s' has a damaged header: its shape is too large", path);
   if (size > left)

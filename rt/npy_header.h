@@ -13,13 +13,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NNRT_NPY_MAX_RANK = 8 };
+enum { NNRT_NPY_MAX_NDIM = 8 };
 
 typedef struct NnrtNpyHeader {
   char descr[32]; // byte order and type: "<f4"
   bool fortran;   // Fortran order, in more than one dimension
-  int rank;
-  int64_t dim[NNRT_NPY_MAX_RANK];
+  int ndim;
+  int64_t dim[NNRT_NPY_MAX_NDIM];
   int64_t bytes;  // of magic, length and dictionary
   char wrong[64]; // the error, in words that follow the name of the file
 } NnrtNpyHeader;
@@ -77,10 +77,10 @@ static inline bool nnrt_npy_take_int(NnrtNpyCursor *c, int64_t *out) {
 
 // shape = "(" [int {"," int} [","]] ")"
 static inline bool nnrt_npy_take_shape(NnrtNpyCursor *c, NnrtNpyHeader *h) {
-  h->rank = 0;
+  h->ndim = 0;
   if (!nnrt_npy_take(c, '(')) return false;
   while (!nnrt_npy_take(c, ')')) {
-    if (h->rank == NNRT_NPY_MAX_RANK || !nnrt_npy_take_int(c, &h->dim[h->rank++])) return false;
+    if (h->ndim == NNRT_NPY_MAX_NDIM || !nnrt_npy_take_int(c, &h->dim[h->ndim++])) return false;
     // The last comma may be missing.
     if (!nnrt_npy_take(c, ',')) return nnrt_npy_take(c, ')');
   }
@@ -121,7 +121,7 @@ static inline bool nnrt_npy_dictionary(NnrtNpyHeader *h, NnrtNpyCursor *c) {
   if (!h->descr[0] || !has_order || !has_shape) return nnrt_npy_wrong(h, "has a damaged header");
   // With at most one long dimension, the two orders are the same.
   int long_dims = 0;
-  for (int i = 0; i < h->rank; i++)
+  for (int i = 0; i < h->ndim; i++)
     long_dims += h->dim[i] != 1;
   h->fortran &= long_dims > 1;
   return true;

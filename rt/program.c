@@ -32,12 +32,12 @@ static uint64_t add_mesh(uint64_t key, const NnrtMesh *m) {
 }
 
 static uint64_t add_tensor(uint64_t key, const NnrtTensor *t) {
-  const int64_t kinds[] = {t->role, t->dtype, t->rank, t->mesh, t->train, t->init, t->init_seed};
+  const int64_t kinds[] = {t->role, t->dtype, t->ndim, t->mesh, t->train, t->init, t->init_seed};
   const double numbers[] = {t->a, t->b};
   key = add_text(key, t->name);
   key = add_key(key, kinds, sizeof kinds);
   key = add_key(key, numbers, sizeof numbers);
-  key = add_key(key, t->dim, (size_t)t->rank * sizeof *t->dim);
+  key = add_key(key, t->dim, (size_t)t->ndim * sizeof *t->dim);
   return add_key(key, t->split, sizeof t->split);
 }
 

@@ -6,7 +6,7 @@
 
 static int64_t message_size(const NnrtMove *m, const NnrtMessage *message) {
   int64_t n = 1;
-  for (int d = 0; d < m->rank; d++)
+  for (int d = 0; d < m->ndim; d++)
     n *= message->size[d];
   return n;
 }
@@ -101,17 +101,17 @@ void nnrt_route_free(Route *r) {
 
 Box nnrt_route_given(const Route *r, const RouteBox *b) {
   const NnrtMove *m = r->move;
-  return (Box){m->rank, b->message->size, NULL, NULL, m->from_dim, b->message->at_from};
+  return (Box){m->ndim, b->message->size, NULL, NULL, m->from_dim, b->message->at_from};
 }
 
 Box nnrt_route_got(const Route *r, const RouteBox *b) {
   const NnrtMove *m = r->move;
-  return (Box){m->rank, b->message->size, m->to_dim, b->message->at_to, NULL, NULL};
+  return (Box){m->ndim, b->message->size, m->to_dim, b->message->at_to, NULL, NULL};
 }
 
 Box nnrt_route_own(const Route *r, const RouteBox *b) {
   const NnrtMove *m = r->move;
-  return (Box){m->rank,           b->message->size, m->to_dim,
+  return (Box){m->ndim,           b->message->size, m->to_dim,
                b->message->at_to, m->from_dim,      b->message->at_from};
 }
 

@@ -133,12 +133,12 @@ bool nnrt_tensor_lasts(const NnrtTensor *t); // persistent state: also a copy
 typedef struct ShapeText {
   char at[96];
 } ShapeText;
-ShapeText nnrt_shape_text(NnrtDtype dtype, const int64_t *dim, int rank); // "f32[8,512]"
+ShapeText nnrt_shape_text(NnrtDtype dtype, const int64_t *dim, int ndim); // "f32[8,512]"
 ShapeText nnrt_tensor_text(const NnrtTensor *t); // the same with a tensor's dimensions for users
 
 // The shard of a tensor that one rank has in one slice of time.
 typedef struct Part {
-  int64_t start[NNRT_MAX_RANK], size[NNRT_MAX_RANK];
+  int64_t start[NNRT_MAX_NDIM], size[NNRT_MAX_NDIM];
   bool whole;
 } Part;
 // Returns the part of the rank at `coord` of the tensor's mesh.
@@ -199,8 +199,8 @@ typedef struct Npy {
   InFile file;
   NnrtDtype dtype;
   bool swapped; // big-endian
-  int rank;
-  int64_t dim[NNRT_MAX_RANK];
+  int ndim;
+  int64_t dim[NNRT_MAX_NDIM];
   const uint8_t *data;
 } Npy;
 bool nnrt_npy_open(Npy *a, const char *path, Why *w);
@@ -301,8 +301,8 @@ void nnrt_json_write_string(FILE *f, const char *s);
 typedef struct StTensor {
   char *name;
   NnrtDtype dtype;
-  int rank;
-  int64_t dim[NNRT_MAX_RANK];
+  int ndim;
+  int64_t dim[NNRT_MAX_NDIM];
   int64_t begin, end; // in the data
 } StTensor;
 

@@ -69,7 +69,7 @@ static bool read_tensor(Json *j, StTensor *t) {
     seen |= field;
     if (!nnrt_json_want(j, ':')) return false;
     if (field == 1 && !read_type(j, &t->dtype)) return false;
-    if (field == 2 && (t->rank = read_ints(j, t->dim, NNRT_MAX_RANK)) < 0) return false;
+    if (field == 2 && (t->ndim = read_ints(j, t->dim, NNRT_MAX_NDIM)) < 0) return false;
     if (field == 4 && read_ints(j, offsets, 2) != 2) {
       if (!j->error) j->error = "data_offsets are not two";
       return false;
@@ -153,7 +153,7 @@ static bool check_tensors(const StFile *f, const StTensor **order, Why *w) {
   for (int i = 0; i < f->n_tensors; i++) {
     const StTensor *t = order[i] = &f->tensor[i];
     int64_t size = nnrt_dtype_size(t->dtype);
-    for (int d = 0; d < t->rank; d++)
+    for (int d = 0; d < t->ndim; d++)
       if (__builtin_mul_overflow(size, t->dim[d], &size))
         return why(w, "the shape of '%s' is too large", t->name);
     if (t->end < t->begin || t->end - t->begin != size)
@@ -262,7 +262,7 @@ char *nnrt_st_header(StTensor *tensor, int n_tensors, const StText *text, int n_
     for (int k = 0; k < N_TYPES; k++)
       if (type_names[k].dtype == t->dtype) type = type_names[k].name;
     fprintf(f, ":{\"dtype\":\"%s\",\"shape\":[", type);
-    for (int d = 0; d < t->rank; d++) {
+    for (int d = 0; d < t->ndim; d++) {
       fprintf(f, d ? ",%lld" : "%lld", (long long)t->dim[d]);
       size *= t->dim[d];
     }

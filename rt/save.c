@@ -33,8 +33,8 @@ static bool write_header(OutFile *o, const NnrtProgram *p, Why *w) {
     const int64_t *dim;
     *s = (StTensor){.name = nnrt_must_format("%s", t->name), .dtype = NNRT_f32};
     // Files have the dimensions of the model.
-    s->rank = nnrt_tensor_known(t, &dim);
-    for (int d = 0; d < s->rank; d++)
+    s->ndim = nnrt_tensor_known(t, &dim);
+    for (int d = 0; d < s->ndim; d++)
       s->dim[d] = dim[d];
   }
   // The header has the name of the model as metadata.

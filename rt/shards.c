@@ -48,7 +48,7 @@ static bool read_bin(Npy *a, const char *path, Why *w) {
   enum { HEADER = 256 * 4 };
   const uint8_t *p = a->file.at;
   int64_t bytes = a->file.bytes;
-  a->rank = 1;
+  a->ndim = 1;
   a->data = p;
   a->dtype = NNRT_u16;
   // A header of llm.c, recognized by its magic number.

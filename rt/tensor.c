@@ -32,7 +32,7 @@ int64_t nnrt_dtype_size(NnrtDtype t) {
 
 int64_t nnrt_tensor_count(const NnrtTensor *t) {
   int64_t n = 1;
-  for (int i = 0; i < t->rank; i++)
+  for (int i = 0; i < t->ndim; i++)
     n *= t->dim[i];
   return n;
 }
@@ -56,25 +56,25 @@ const NnrtTensor *nnrt_find_tensor(const NnrtGraph *g, NnrtRole role, const char
   return NULL;
 }
 
-ShapeText nnrt_shape_text(NnrtDtype dtype, const int64_t *dim, int rank) {
+ShapeText nnrt_shape_text(NnrtDtype dtype, const int64_t *dim, int ndim) {
   ShapeText text;
   size_t n = (size_t)snprintf(text.at, sizeof text.at, "%s[", nnrt_dtype_name(dtype));
   // A text that is too long is cut off.
-  for (int i = 0; i < rank && n < sizeof text.at; i++)
+  for (int i = 0; i < ndim && n < sizeof text.at; i++)
     n += (size_t)snprintf(text.at + n, sizeof text.at - n, i ? ",%lld" : "%lld", (long long)dim[i]);
   if (n < sizeof text.at) snprintf(text.at + n, sizeof text.at - n, "]");
   return text;
 }
 
 int nnrt_tensor_known(const NnrtTensor *t, const int64_t **dim) {
-  *dim = t->known_rank ? t->known_dim : t->dim;
-  return t->known_rank ? t->known_rank : t->rank;
+  *dim = t->known_ndim ? t->known_dim : t->dim;
+  return t->known_ndim ? t->known_ndim : t->ndim;
 }
 
 ShapeText nnrt_tensor_text(const NnrtTensor *t) {
   const int64_t *dim;
-  int rank = nnrt_tensor_known(t, &dim);
-  return nnrt_shape_text(t->dtype, dim, rank);
+  int ndim = nnrt_tensor_known(t, &dim);
+  return nnrt_shape_text(t->dtype, dim, ndim);
 }
 
 // ---- parts
@@ -87,7 +87,7 @@ static int splitting_axis(const NnrtTensor *t, const NnrtMesh *m, int d, int i) 
 Part nnrt_tensor_part(const NnrtTensor *t, const NnrtProgram *p, const int *coord) {
   const NnrtMesh *m = &p->mesh[t->mesh];
   Part part = {.whole = true};
-  for (int d = 0; d < t->rank; d++) {
+  for (int d = 0; d < t->ndim; d++) {
     int64_t slices = 1, slice = 0;
     // The outermost axis is the first digit.
     for (int i = 0, a; (a = splitting_axis(t, m, d, i)) >= 0; i++) {
@@ -109,7 +109,7 @@ bool nnrt_part_here(const NnrtRank *r, const NnrtTensor *t, Part *out) {
 
 int64_t nnrt_part_count(const NnrtTensor *t, const Part *part) {
   int64_t n = 1;
-  for (int d = 0; d < t->rank; d++)
+  for (int d = 0; d < t->ndim; d++)
     n *= part->size[d];
   return n;
 }
@@ -149,7 +149,7 @@ bool nnrt_on_host(const NnrtRank *r, const void *at) {
 void nnrt_part_put(NnrtRank *r, const NnrtTensor *t, const Part *where, const void *whole) {
   int64_t size = nnrt_dtype_size(t->dtype);
   if (nnrt_part_count(t, where) == 0) return;
-  Runs runs = nnrt_part_runs(t->rank, t->dim, where->start, where->size);
+  Runs runs = nnrt_part_runs(t->ndim, t->dim, where->start, where->size);
   for (int64_t i = 0; i < runs.n; i++)
     nnrt_device_put(r, nnrt_tensor_at(r, t) + i * runs.length * size,
                     (const char *)whole + nnrt_run_start(&runs, i) * size, runs.length * size);
@@ -158,7 +158,7 @@ void nnrt_part_put(NnrtRank *r, const NnrtTensor *t, const Part *where, const vo
 void nnrt_whole_from_part(void *whole, const void *part, const NnrtTensor *t, const Part *where) {
   int64_t size = nnrt_dtype_size(t->dtype);
   if (nnrt_part_count(t, where) == 0) return;
-  Runs runs = nnrt_part_runs(t->rank, t->dim, where->start, where->size);
+  Runs runs = nnrt_part_runs(t->ndim, t->dim, where->start, where->size);
   for (int64_t i = 0; i < runs.n; i++)
     memcpy((char *)whole + nnrt_run_start(&runs, i) * size,
            (const char *)part + i * runs.length * size, (size_t)(runs.length * size));
@@ -166,7 +166,7 @@ void nnrt_whole_from_part(void *whole, const void *part, const NnrtTensor *t, co
 
 // Whether the tensor's part differs along an axis of its mesh.
 static bool splits(const NnrtTensor *t, const NnrtMesh *m, int axis) {
-  for (int d = 0; d < t->rank; d++)
+  for (int d = 0; d < t->ndim; d++)
     for (int i = 0, a; (a = splitting_axis(t, m, d, i)) >= 0; i++)
       if (a == axis) return true;
   return false;

@@ -49,7 +49,7 @@ void nnrt_traffic_phase(NnrtRank *r, int phase) {
   r->comm->traffic.phase = phase;
 }
 
-void nnrt_traffic_count(NnrtRank *r, int group, JobKind kind, int64_t rank, const int64_t *dims,
+void nnrt_traffic_count(NnrtRank *r, int group, JobKind kind, int64_t ndim, const int64_t *dims,
                         int64_t size) {
   Traffic *t = &r->comm->traffic;
   int ranks = r->comm->group[group].n;
@@ -57,7 +57,7 @@ void nnrt_traffic_count(NnrtRank *r, int group, JobKind kind, int64_t rank, cons
   // The larger of the two buffers counts: of an all_gather the result.
   const JobShape *shape = &nnrt_job_shape[kind];
   int64_t bytes = shape->y_parts && !shape->x_parts ? size * ranks : size;
-  for (int64_t d = 0; d < rank; d++)
+  for (int64_t d = 0; d < ndim; d++)
     bytes *= dims[d];
   t->into->at[kind][t->phase].calls++;
   t->into->at[kind][t->phase].bytes += bytes;

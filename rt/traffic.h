@@ -54,7 +54,7 @@ void nnrt_traffic_piece(NnrtRank *r);
 void nnrt_traffic_moves(NnrtRank *r);            // the same for starts of moves, or waits for them
 void nnrt_traffic_phase(NnrtRank *r, int phase); // phase of the calls from here on
 // Counts one collective of a group, on a tensor of this shape with elements of `size` bytes.
-void nnrt_traffic_count(NnrtRank *r, int group, JobKind kind, int64_t rank, const int64_t *dims,
+void nnrt_traffic_count(NnrtRank *r, int group, JobKind kind, int64_t ndim, const int64_t *dims,
                         int64_t size);
 void nnrt_traffic_move(NnrtRank *r, int move, int64_t size); // of this rank's messages
 void nnrt_traffic_ran(NnrtRank *r);                          // the piece ran, or will

@@ -73,14 +73,14 @@ static bool equal(const char *name, const Tensor *x, const Tensor *y, const Tens
   }
 
   // The element's index by dimension.
-  int64_t at[MAX_RANK], rest = guilty;
+  int64_t at[MAX_NDIM], rest = guilty;
   StrBuf b = {.arena = a};
-  for (int k = x->type->rank - 1; k >= 0; k--) {
+  for (int k = x->type->ndim - 1; k >= 0; k--) {
     at[k] = rest % x->type->dim[k];
     rest /= x->type->dim[k];
   }
   strbuf_add(&b, "[");
-  for (int k = 0; k < x->type->rank; k++)
+  for (int k = 0; k < x->type->ndim; k++)
     strbuf_addf(&b, "%s%lld", k ? "," : "", (long long)at[k]);
   strbuf_add(&b, "]");
   return diag_error(d, NULL, "'%s' differs by %g: element %s is %.9g here and %.9g there", name,

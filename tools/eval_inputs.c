@@ -114,7 +114,7 @@ static int64_t index_bound(const Value *v, int depth) {
     else if ((op->kind == OP_cross_entropy || op->kind == OP_nll ||
               op->kind == OP_cross_entropy_back) &&
              u->index == 1)
-      here = first->dim[first->rank - 1];
+      here = first->dim[first->ndim - 1];
     else if (depth < 64 && passes_on(op, u->index))
       here = index_bound(op->out[0], depth + 1);
     if (here < bound) bound = here;

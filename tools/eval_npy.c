@@ -19,8 +19,8 @@ bool npy_read(const char *path, const Type *type, Tensor *out, Arena *a, Diag *d
   if (!nnrt_npy_open(&npy, path, &w)) return diag_error(d, NULL, "%s", w.text);
   bool same = str_equal(nnrt_dtype_name(npy.dtype), dtype_name[type->dtype]) ||
               (npy.dtype == NNRT_i32 && type->dtype == DT_i64);
-  same &= npy.rank == type->rank;
-  for (int i = 0; same && i < type->rank; i++)
+  same &= npy.ndim == type->ndim;
+  for (int i = 0; same && i < type->ndim; i++)
     same = npy.dim[i] == type->dim[i];
   bool ok = same && !npy.swapped;
   // NumPy's default integers are i32 on some systems.
@@ -35,7 +35,7 @@ bool npy_read(const char *path, const Type *type, Tensor *out, Arena *a, Diag *d
     *out = (Tensor){type, arena_copy(a, npy.data, (size_t)type_bytes(type))};
   } else {
     diag_error(d, NULL, "'%s' holds %s%s, not %s", path,
-               nnrt_shape_text(npy.dtype, npy.dim, npy.rank).at, npy.swapped ? ", big-endian" : "",
+               nnrt_shape_text(npy.dtype, npy.dim, npy.ndim).at, npy.swapped ? ", big-endian" : "",
                type_text(a, type));
   }
   nnrt_in_close(&npy.file);
@@ -53,9 +53,9 @@ bool npy_write(const char *path, const Tensor *t, Diag *d) {
   const Type *type = t->type;
   int n = snprintf(header, size, "{'descr': '%s', 'fortran_order': False, 'shape': (",
                    descr[type->dtype]);
-  for (int i = 0; i < type->rank; i++)
+  for (int i = 0; i < type->ndim; i++)
     n += snprintf(header + n, size - (size_t)n, "%lld,%s", (long long)type->dim[i],
-                  i + 1 < type->rank ? " " : "");
+                  i + 1 < type->ndim ? " " : "");
   n += snprintf(header + n, size - (size_t)n, "), }");
   while ((10 + n + 1) % 64 != 0)
     header[n++] = ' ';

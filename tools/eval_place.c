@@ -17,20 +17,20 @@ Box place_box(const Type *whole, const Layout *l, const Place *at) {
 
 // Copies row by row: the elements of a row are contiguous in both.
 static void copy(char *whole, const Box *box, char *part, const Type *t, bool put) {
-  int64_t inner = dtype_bytes[t->dtype], at[MAX_RANK] = {0}, count = type_count(t);
+  int64_t inner = dtype_bytes[t->dtype], at[MAX_NDIM] = {0}, count = type_count(t);
   if (count == 0) return;
-  if (t->rank == 0) {
+  if (t->ndim == 0) {
     memcpy(put ? whole : part, put ? part : whole, (size_t)inner);
     return;
   }
-  int64_t row = t->dim[t->rank - 1];
+  int64_t row = t->dim[t->ndim - 1];
   for (int64_t done = 0; done < count; done += row) {
     int64_t offset = 0;
-    for (int i = 0; i < t->rank; i++)
+    for (int i = 0; i < t->ndim; i++)
       offset = offset * box->whole[i] + box->start[i] + at[i];
     char *there = whole + offset * inner, *here = part + done * inner;
     memcpy(put ? there : here, put ? here : there, (size_t)(row * inner));
-    for (int i = t->rank - 2; i >= 0; i--) {
+    for (int i = t->ndim - 2; i >= 0; i--) {
       if (++at[i] < t->dim[i]) break;
       at[i] = 0;
     }

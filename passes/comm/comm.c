@@ -143,7 +143,7 @@ static bool localise_graph(Comm *c) {
       // The attribute `shape` is the shape of result 0.
       if (op_has_attr(op, "shape")) {
         const Type *t = type_local(c->m, op->out[0]->type, op->out[0]->layout);
-        op_set_attr(op, a_list("shape", t->dim, t->rank));
+        op_set_attr(op, a_list("shape", t->dim, t->ndim));
       }
       if (!op_retype(op, c->d)) return false;
     }

@@ -35,7 +35,7 @@ static Value *move_axis(Comm *c, Value *v, int axis, Sbp to, Op *reader) {
     Type t = *v->type;
     t.dim[to.dim] /= along->size;
     b.origin = op_origin(v->def);
-    out = build_fill(&b, t.dtype, t.rank, t.dim, attr_f(v->def, "value"));
+    out = build_fill(&b, t.dtype, t.ndim, t.dim, attr_f(v->def, "value"));
   } else {
     // Partial sums of slices accumulate.
     OpKind kind = collective_between(from, to, along->time && to.kind == SBP_B);

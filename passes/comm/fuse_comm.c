@@ -70,7 +70,7 @@ static bool join(const Fuser *f, Op *first, Op *op, int64_t *joined) {
   if (!out) return false;
   out->layout = op->out[0]->layout;
   // An update reads a reduced gradient, which has several numbers, unlike the norm.
-  bool gradient = op->kind == OP_all_reduce && op->out[0]->type->rank > 0;
+  bool gradient = op->kind == OP_all_reduce && op->out[0]->type->ndim > 0;
   for_each_use(u, op->out[0])
     if (!u->user || op_part(u->user) != PART_update) gradient = false;
   // A joint collective must not be slower than the two, unless it reduces a gradient.

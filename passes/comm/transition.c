@@ -65,14 +65,14 @@ static bool is_device_axis(const Layout *l, int axis) {
 }
 
 // The placement of a layout: its devices in the order copies, shares, parts of each dimension.
-static Placement placement_of(Arena *a, const Layout *l, int rank) {
+static Placement placement_of(Arena *a, const Layout *l, int ndim) {
   Placement p = {.copies = 1, .shares = 1, .n = l->mesh->n_devices};
   for (int d = 0; d < PLACEMENT_DIMS; d++)
-    p.part[d] = d < rank ? 1 : 0;
+    p.part[d] = d < ndim ? 1 : 0;
   int order[MAX_AXES];
   // Axes are in the order of a placement: copies, shares, then those of each dimension.
   int n = 0;
-  for (int key = -2; key < rank; key++)
+  for (int key = -2; key < ndim; key++)
     for (int x = 0; x < l->n_axes; x++) {
       Sbp sbp = l->axis[x];
       int own = sbp.kind == SBP_B ? -2 : sbp.kind == SBP_P ? -1 : sbp.dim;
@@ -173,7 +173,7 @@ static bool move_to(Walk *w, const Layout *to) {
   join_moves(w, to);
   if (w->v->layout == to) return true;
   const Type *part = type_local(w->t->m, type_whole(w->t->m, w->v->type, w->v->layout), to);
-  Attr shape = a_list("shape", part->dim, part->rank);
+  Attr shape = a_list("shape", part->dim, part->ndim);
   return go_on(w, build_op(w->b, OP_move, IN(w->v), ATTRS(shape)), to);
 }
 
@@ -208,7 +208,7 @@ static bool collective(Walk *w, OpKind kind, const Mesh *mesh, const Order *o, u
 // the mask.
 static bool by_dims(Walk *w, OpKind kind, const Mesh *mesh, const Order *o, const PathStep *s,
                     const State *cut) {
-  for (int dim = 0; dim < w->path->shape.rank; dim++) {
+  for (int dim = 0; dim < w->path->shape.ndim; dim++) {
     uint32_t axes = cutting(cut, s->edge.mask, dim);
     if (axes && !collective(w, kind, mesh, o, axes, &s->after, dim, dim)) return false;
   }
@@ -218,7 +218,7 @@ static bool by_dims(Walk *w, OpKind kind, const Mesh *mesh, const Order *o, cons
 // Whether the step exchanges one dimension for one other, over axes nested alike in both.
 static bool exchanges_one(const Walk *w, const PathStep *s, int *from, int *to) {
   *from = *to = -1;
-  for (int dim = 0; dim < w->path->shape.rank; dim++) {
+  for (int dim = 0; dim < w->path->shape.ndim; dim++) {
     // All axes of the step shard one dimension.
     if (cutting(&s->before, s->edge.mask, dim) == s->edge.mask) *from = dim;
     if (cutting(&s->after, s->edge.mask, dim) == s->edge.mask) *to = dim;
@@ -321,8 +321,8 @@ static Known *known_between(Transitions *t, const Type *whole, const Layout *fro
       path = routed;
     else {
       TensorShape shape = shape_in_slice(whole, from);
-      Placement a = placement_of(t->arena, from, shape.rank);
-      Placement b = placement_of(t->arena, want, shape.rank);
+      Placement a = placement_of(t->arena, from, shape.ndim);
+      Placement b = placement_of(t->arena, want, shape.ndim);
       path = path_find(t->paths, &shape, &a, &b);
     }
   }

@@ -41,15 +41,15 @@ static Value *apply(Expansion *e, OpKind kind, Value *const *in, int n_in, Attrs
 
 // Broadcasts one number per channel to all elements.
 static Value *each(Expansion *e, Value *v) {
-  int after = e->shape->rank - 1 - e->axis;
+  int after = e->shape->ndim - 1 - e->axis;
   if (after > 0) {
-    int64_t dim[MAX_RANK] = {v->type->dim[0]};
+    int64_t dim[MAX_NDIM] = {v->type->dim[0]};
     for (int i = 1; i <= after; i++)
       dim[i] = 1;
     v = local_value(&e->b, OP_reshape, IN(v), ATTRS(a_list("shape", dim, after + 1)), v->layout);
     if (!v) return NULL;
   }
-  return apply(e, OP_broadcast, IN(v), ATTRS(a_list("shape", e->shape->dim, e->shape->rank)));
+  return apply(e, OP_broadcast, IN(v), ATTRS(a_list("shape", e->shape->dim, e->shape->ndim)));
 }
 
 // Casts a tensor like x to the type of the sums.

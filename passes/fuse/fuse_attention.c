@@ -31,9 +31,9 @@ typedef struct Fusion {
 // than one element after t, or -1.
 static int row_dim(const Type *t) {
   int k = 2;
-  while (k < t->rank && t->dim[k] == 1)
+  while (k < t->ndim && t->dim[k] == 1)
     k++;
-  return k < t->rank && t->dim[k] % 3 == 0 ? k : -1;
+  return k < t->ndim && t->dim[k] % 3 == 0 ? k : -1;
 }
 
 // Whether the result of `slice` is third `i` of each row of its operand.
@@ -41,7 +41,7 @@ static bool is_third(const Op *slice, int i) {
   const Type *of = slice->in[0].value->type, *t = slice->out[0]->type;
   int along = row_dim(of);
   if (along < 0) return false;
-  for (int k = 0; k < of->rank; k++) {
+  for (int k = 0; k < of->ndim; k++) {
     int64_t third = of->dim[k] / 3;
     if (attr_list(slice, "steps")[k] != 1 || t->dim[k] != (k == along ? third : of->dim[k]) ||
         attr_list(slice, "starts")[k] != (k == along ? i * third : 0))
@@ -76,16 +76,16 @@ static Attrs *packed_attrs(const Op *op, Attr *at, Attrs *out) {
 // Reshapes (b, t, …) to (b, t, row).
 static Value *as_rows(Builder *b, Value *v) {
   const int64_t *dim = v->type->dim;
-  if (v->type->rank == 3) return v;
+  if (v->type->ndim == 3) return v;
   const Op *earlier = made_by(v, OP_reshape);
   int64_t row = 1;
-  for (int i = 2; i < v->type->rank; i++)
+  for (int i = 2; i < v->type->ndim; i++)
     row *= dim[i];
   // A tensor that was rows before needs no reshape.
   if (earlier) {
     Value *from = earlier->in[0].value;
     const int64_t *was = from->type->dim;
-    if (from->type->rank == 3 && was[0] == dim[0] && was[1] == dim[1] && from->layout == v->layout)
+    if (from->type->ndim == 3 && was[0] == dim[0] && was[1] == dim[1] && from->layout == v->layout)
       return from;
   }
   return local_value(b, OP_reshape, IN(v),
@@ -95,7 +95,7 @@ static Value *as_rows(Builder *b, Value *v) {
 static Value *shaped_as(Builder *b, Value *v, const Value *like) {
   if (v->type == like->type) return v;
   return local_value(b, OP_reshape, IN(v),
-                     ATTRS(a_list("shape", like->type->dim, like->type->rank)), like->layout);
+                     ATTRS(a_list("shape", like->type->dim, like->type->ndim)), like->layout);
 }
 
 static bool has_kernel(const Fusion *f, const Op *op) {

@@ -45,7 +45,7 @@ static Builder before(Fusion *f, Op *at) {
 }
 
 static int64_t last_dim(const Value *v) {
-  return v->type->dim[v->type->rank - 1];
+  return v->type->dim[v->type->ndim - 1];
 }
 
 // The vector that is broadcast over all but the last dimension of `v`, seen through casts to the
@@ -58,7 +58,7 @@ static Value *broadcast_vector(Value *v) {
   const Op *broadcast = made_by(v, OP_broadcast);
   if (!broadcast) return NULL;
   v = broadcast->in[0].value;
-  return v->type->rank == 1 && v->type->dim[0] == n ? v : NULL;
+  return v->type->ndim == 1 && v->type->dim[0] == n ? v : NULL;
 }
 
 // Replaces %add, a product plus a bias, by one op, which also applies the GELU if `gelu` is not
@@ -87,7 +87,7 @@ static bool fuse_bias(Fusion *f, Op *product, Op *add, Value *bias, Op *gelu) {
 // Fuses %add if its operands are a product and a bias.
 static void fuse_product(Fusion *f, Op *add) {
   Value *sum = add->out[0];
-  if (sum->type->rank == 0 || dtype_class[sum->type->dtype] != 'F') return;
+  if (sum->type->ndim == 0 || dtype_class[sum->type->dtype] != 'F') return;
   // Either operand may be the bias.
   Value *bias = broadcast_vector(add->in[0].value);
   Value *y = add->in[bias ? 1 : 0].value;
@@ -136,7 +136,7 @@ static void fuse_gelu_back(Fusion *f, Op *back) {
 static bool sums_rows(const Op *op, const Value *dy) {
   if (!op || op->kind != OP_reduce_sum || attr_i(op, "keep")) return false;
   int n = attr_n(op, "axes");
-  return n > 0 && n == dy->type->rank - 1 && attr_list(op, "axes")[n - 1] == n - 1;
+  return n > 0 && n == dy->type->ndim - 1 && attr_list(op, "axes")[n - 1] == n - 1;
 }
 
 // The sum of the rows of `dy`, perhaps through a cast; or NULL.

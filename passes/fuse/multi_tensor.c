@@ -80,7 +80,7 @@ static int64_t bytes_away(const Op *op) {
 static int64_t bytes_made(const Op *op) {
   int64_t bytes = 0;
   for (int i = 0; i < op->n_in; i++)
-    if (op->in[i].value->def && op->in[i].value->type->rank > 0)
+    if (op->in[i].value->def && op->in[i].value->type->ndim > 0)
       bytes += type_bytes(op->in[i].value->type);
   return bytes;
 }

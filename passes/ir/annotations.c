@@ -102,7 +102,7 @@ static bool read_values(Parser *p, const Annotations *all, bool result, Values *
     for (int i = 0; i < all->n_axes; i++) {
       const Token *at = parser_peek(p);
       if (i && !parser_expect(p, ",")) return false;
-      if (!parse_sbp(p, MAX_RANK, &v.axis[i])) return false;
+      if (!parse_sbp(p, MAX_NDIM, &v.axis[i])) return false;
       if (v.axis[i].kind == SBP_P) return parser_fail(p, at, "an annotation is B or S(dimension)");
     }
     if (!parser_expect(p, "}")) return false;

@@ -44,9 +44,9 @@ Value *build_op(Builder *b, OpKind kind, Value *const *in, int n_in, Attrs attrs
   return op->out[0];
 }
 
-static bool has_shape(const Value *x, int rank, const int64_t *dim) {
-  return x->type->rank == rank &&
-         (rank == 0 || memcmp(x->type->dim, dim, (size_t)rank * sizeof *dim) == 0);
+static bool has_shape(const Value *x, int ndim, const int64_t *dim) {
+  return x->type->ndim == ndim &&
+         (ndim == 0 || memcmp(x->type->dim, dim, (size_t)ndim * sizeof *dim) == 0);
 }
 
 Value *build_unary(Builder *b, OpKind kind, Value *x) {
@@ -71,9 +71,9 @@ Value *build_scale(Builder *b, Value *x, double by) {
 
 Value *build_slice(Builder *b, Value *x, int dim, int64_t start, int64_t n) {
   if (b->failed) return NULL;
-  int64_t starts[MAX_RANK] = {0}, steps[MAX_RANK], shape[MAX_RANK];
-  int rank = x->type->rank;
-  for (int i = 0; i < rank; i++) {
+  int64_t starts[MAX_NDIM] = {0}, steps[MAX_NDIM], shape[MAX_NDIM];
+  int ndim = x->type->ndim;
+  for (int i = 0; i < ndim; i++) {
     steps[i] = 1;
     shape[i] = x->type->dim[i];
   }
@@ -81,13 +81,13 @@ Value *build_slice(Builder *b, Value *x, int dim, int64_t start, int64_t n) {
   starts[dim] = start;
   shape[dim] = n;
   return build_op(b, OP_slice, IN(x),
-                  ATTRS(a_list("starts", starts, rank), a_list("steps", steps, rank),
-                        a_list("shape", shape, rank)));
+                  ATTRS(a_list("starts", starts, ndim), a_list("steps", steps, ndim),
+                        a_list("shape", shape, ndim)));
 }
 
-Value *build_reshape(Builder *b, Value *x, int rank, const int64_t *dim) {
-  if (!x || has_shape(x, rank, dim)) return x;
-  return build_op(b, OP_reshape, IN(x), ATTRS(a_list("shape", dim, rank)));
+Value *build_reshape(Builder *b, Value *x, int ndim, const int64_t *dim) {
+  if (!x || has_shape(x, ndim, dim)) return x;
+  return build_op(b, OP_reshape, IN(x), ATTRS(a_list("shape", dim, ndim)));
 }
 
 Value *build_scalar(Builder *b, Value *x) {
@@ -96,63 +96,63 @@ Value *build_scalar(Builder *b, Value *x) {
 
 Value *build_transpose(Builder *b, Value *x, const int64_t *perm) {
   bool identity = true;
-  for (int i = 0; x && i < x->type->rank; i++)
+  for (int i = 0; x && i < x->type->ndim; i++)
     identity &= perm[i] == i;
   // The identity needs no op.
   if (!x || identity) return x;
-  return build_op(b, OP_transpose, IN(x), ATTRS(a_list("perm", perm, x->type->rank)));
+  return build_op(b, OP_transpose, IN(x), ATTRS(a_list("perm", perm, x->type->ndim)));
 }
 
-Value *build_broadcast(Builder *b, Value *x, int rank, const int64_t *dim) {
-  if (!x || has_shape(x, rank, dim)) return x;
-  return build_op(b, OP_broadcast, IN(x), ATTRS(a_list("shape", dim, rank)));
+Value *build_broadcast(Builder *b, Value *x, int ndim, const int64_t *dim) {
+  if (!x || has_shape(x, ndim, dim)) return x;
+  return build_op(b, OP_broadcast, IN(x), ATTRS(a_list("shape", dim, ndim)));
 }
 
 Value *build_reduce_sum(Builder *b, Value *x, const int64_t *axes, int n, bool keep) {
   if (!x || n == 0) return x;
-  bool reduced[MAX_RANK] = {false};
+  bool reduced[MAX_NDIM] = {false};
   // Negative axes count from the end.
   for (int i = 0; i < n; i++)
-    reduced[axes[i] < 0 ? axes[i] + x->type->rank : axes[i]] = true;
+    reduced[axes[i] < 0 ? axes[i] + x->type->ndim : axes[i]] = true;
   // The op wants the axes in ascending order, without duplicates.
-  int64_t sorted[MAX_RANK];
+  int64_t sorted[MAX_NDIM];
   int n_sorted = 0;
-  for (int i = 0; i < x->type->rank; i++)
+  for (int i = 0; i < x->type->ndim; i++)
     if (reduced[i]) sorted[n_sorted++] = i;
   return build_op(b, OP_reduce_sum, IN(x),
                   ATTRS(a_list("axes", sorted, n_sorted), a_b("keep", keep)));
 }
 
 Value *build_sum(Builder *b, Value *x) {
-  int64_t axes[MAX_RANK];
-  for (int i = 0; x && i < x->type->rank; i++)
+  int64_t axes[MAX_NDIM];
+  for (int i = 0; x && i < x->type->ndim; i++)
     axes[i] = i;
-  return x ? build_reduce_sum(b, x, axes, x->type->rank, false) : NULL;
+  return x ? build_reduce_sum(b, x, axes, x->type->ndim, false) : NULL;
 }
 
 Value *build_sum_to(Builder *b, Value *x, const Type *like) {
   if (!x) return NULL;
-  int over = x->type->rank - like->rank, n = 0;
-  int64_t axes[MAX_RANK];
+  int over = x->type->ndim - like->ndim, n = 0;
+  int64_t axes[MAX_NDIM];
   // The inverse of a broadcast: sums over leading dimensions and those of length 1 in `like`.
-  for (int i = 0; i < x->type->rank; i++)
+  for (int i = 0; i < x->type->ndim; i++)
     if (i < over || (like->dim[i - over] == 1 && x->type->dim[i] != 1)) axes[n++] = i;
   x = build_reduce_sum(b, x, axes, n, false);
   // Restores the dimensions of length 1.
-  return build_reshape(b, x, like->rank, like->dim);
+  return build_reshape(b, x, like->ndim, like->dim);
 }
 
 Value *build_cast(Builder *b, Value *x, DType to) {
   return !x || x->type->dtype == to ? x : build_op(b, OP_cast, IN(x), ATTRS(a_t("to", to)));
 }
 
-Value *build_fill(Builder *b, DType dtype, int rank, const int64_t *dim, double value) {
+Value *build_fill(Builder *b, DType dtype, int ndim, const int64_t *dim, double value) {
   return build_op(b, OP_fill, NULL, 0,
-                  ATTRS(a_f("value", value), a_list("shape", dim, rank), a_t("to", dtype)));
+                  ATTRS(a_f("value", value), a_list("shape", dim, ndim), a_t("to", dtype)));
 }
 
 Value *build_full_like(Builder *b, const Value *x, double value) {
-  return x ? build_fill(b, x->type->dtype, x->type->rank, x->type->dim, value) : NULL;
+  return x ? build_fill(b, x->type->dtype, x->type->ndim, x->type->dim, value) : NULL;
 }
 
 // Whether all elements are one number that the double of a fill can represent.
@@ -175,11 +175,11 @@ Value *build_constant(Builder *b, const Type *type, const void *bytes) {
   Value *v;
   // A fill needs no bytes in the program.
   if (all_equal(&t, &value))
-    v = build_fill(b, type->dtype, type->rank, type->dim, value);
+    v = build_fill(b, type->dtype, type->ndim, type->dim, value);
   else
     v = build_op(b, OP_constant, NULL, 0,
                  ATTRS(a_data("value", bytes, type_bytes(type)),
-                       a_list("shape", type->dim, type->rank), a_t("to", type->dtype)));
+                       a_list("shape", type->dim, type->ndim), a_t("to", type->dtype)));
   arena_free(scratch);
   return v;
 }

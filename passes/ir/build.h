@@ -51,15 +51,15 @@ Value *build_where(Builder *b, Value *condition, Value *x, Value *y);
 Value *build_add(Builder *b, Value *sum, Value *x); // x itself if the sum is NULL
 Value *build_scale(Builder *b, Value *x, double by);
 Value *build_slice(Builder *b, Value *x, int dim, int64_t start, int64_t n); // of one dimension
-Value *build_reshape(Builder *b, Value *x, int rank, const int64_t *dim);    // x if unchanged
+Value *build_reshape(Builder *b, Value *x, int ndim, const int64_t *dim);    // x if unchanged
 Value *build_scalar(Builder *b, Value *x); // of one element, reshaped to rank 0
 Value *build_transpose(Builder *b, Value *x, const int64_t *perm);          // x itself if identity
-Value *build_broadcast(Builder *b, Value *x, int rank, const int64_t *dim); // numpy's rule
+Value *build_broadcast(Builder *b, Value *x, int ndim, const int64_t *dim); // numpy's rule
 Value *build_reduce_sum(Builder *b, Value *x, const int64_t *axes, int n, bool keep);
 Value *build_sum(Builder *b, Value *x);                      // over all dimensions
 Value *build_sum_to(Builder *b, Value *x, const Type *like); // adjoint of a broadcast from `like`
 Value *build_cast(Builder *b, Value *x, DType to);           // x itself if it has this type
-Value *build_fill(Builder *b, DType dtype, int rank, const int64_t *dim, double value);
+Value *build_fill(Builder *b, DType dtype, int ndim, const int64_t *dim, double value);
 Value *build_full_like(Builder *b, const Value *x, double value);
 Value *build_constant(Builder *b, const Type *type, const void *bytes); // a fill if all are equal
 

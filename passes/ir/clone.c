@@ -61,7 +61,7 @@ static const Loc *clone_loc(Clone *c, const Loc *loc) {
 }
 
 static void clone_value(Clone *c, const Value *v, Value *copy) {
-  copy->type = c->deep ? type_new(c->to, v->type->dtype, v->type->rank, v->type->dim) : v->type;
+  copy->type = c->deep ? type_new(c->to, v->type->dtype, v->type->ndim, v->type->dim) : v->type;
   copy->layout = v->layout;
   // Types and layouts are interned by module; the mesh of a layout is found by name.
   if (v->layout && c->deep) {
@@ -74,12 +74,12 @@ static void clone_value(Clone *c, const Value *v, Value *copy) {
 }
 
 static void clone_param(Clone *c, const Value *v, Graph *g, Value **map) {
-  const Type *t = c->deep ? type_new(c->to, v->type->dtype, v->type->rank, v->type->dim) : v->type;
+  const Type *t = c->deep ? type_new(c->to, v->type->dtype, v->type->ndim, v->type->dim) : v->type;
   Value *copy = graph_param(g, v->name, t, v->role, clone_loc(c, v->loc));
   clone_value(c, v, copy);
   // Fields of parameters only.
   copy->label = str_copy(c->to->arena, v->label);
-  if (v->as) copy->as = c->deep ? type_new(c->to, v->as->dtype, v->as->rank, v->as->dim) : v->as;
+  if (v->as) copy->as = c->deep ? type_new(c->to, v->as->dtype, v->as->ndim, v->as->dim) : v->as;
   copy->whole = v->whole;
   copy->train = v->train;
   copy->host = v->host;

@@ -84,33 +84,33 @@ static int8_t read_letter(Reader *r) {
 }
 
 static void read_term(Reader *r, Term *t) {
-  t->rank = 0;
+  t->ndim = 0;
   while (!at_term_end(r)) {
     // The star: one letter per dimension, named 0, 1, and so on.
     if (take(r, "*")) {
       bool whole = take(r, "^");
-      for (int i = 0; i < r->n_star && t->rank < MAX_RANK; i++) {
+      for (int i = 0; i < r->n_star && t->ndim < MAX_NDIM; i++) {
         int letter = letter_index(r->dims, (char)('0' + i));
         r->dims->letter[letter].whole |= whole;
-        t->dim[t->rank].n = 1;
-        t->dim[t->rank++].letter[0] = (int8_t)letter;
+        t->dim[t->ndim].n = 1;
+        t->dim[t->ndim++].letter[0] = (int8_t)letter;
       }
       continue;
     }
-    if (t->rank == MAX_RANK) BUG("a term of '%s' has more than %d dimensions", r->text, MAX_RANK);
+    if (t->ndim == MAX_NDIM) BUG("a term of '%s' has more than %d dimensions", r->text, MAX_NDIM);
     // A product of letters, the empty product, or one letter.
     if (take(r, "(")) {
       int n = 0;
       while (!take(r, ")")) {
         if (n == MAX_FACTORS) BUG("more than %d factors in '%s'", MAX_FACTORS, r->text);
-        t->dim[t->rank].letter[n++] = read_letter(r);
+        t->dim[t->ndim].letter[n++] = read_letter(r);
       }
-      t->dim[t->rank++].n = (int8_t)n;
+      t->dim[t->ndim++].n = (int8_t)n;
     } else if (take(r, "1")) {
-      t->dim[t->rank++].n = 0;
+      t->dim[t->ndim++].n = 0;
     } else {
-      t->dim[t->rank].letter[0] = read_letter(r);
-      t->dim[t->rank++].n = 1;
+      t->dim[t->ndim].letter[0] = read_letter(r);
+      t->dim[t->ndim++].n = 1;
     }
   }
 }
@@ -140,10 +140,10 @@ static bool find_star(const Op *op, const char *const *term, int *n_star, Diag *
   for (int i = 0; i < op->n_in; i++) {
     bool star;
     const Type *t = op->in[i].value->type;
-    int over = t->rank - count_explicit(term[i], &star);
+    int over = t->ndim - count_explicit(term[i], &star);
     // The explicit dimensions of the term; without a star there are no others.
     if (star ? over < 0 : over != 0) {
-      int n = t->rank - over;
+      int n = t->ndim - over;
       diag_error(d, op->loc, "%s: operand %d is %s; it must have %s%d dimension%s",
                  op_info[op->kind].name, i, type_text(a, t), star ? "at least " : "", n,
                  n == 1 ? "" : "s");
@@ -281,8 +281,8 @@ bool dims_parse(Dims *dims, const Op *op, const char *einsum, Diag *d) {
   do {
     if (dims->n_out == MAX_RESULTS) BUG("more than %d results in '%s'", MAX_RESULTS, einsum);
     bool star;
-    if (count_explicit(r.at, &star) + (star ? r.n_star : 0) > MAX_RANK)
-      return diag_error(d, op->loc, "%s: a result has more than %d dimensions", name, MAX_RANK);
+    if (count_explicit(r.at, &star) + (star ? r.n_star : 0) > MAX_NDIM)
+      return diag_error(d, op->loc, "%s: a result has more than %d dimensions", name, MAX_NDIM);
     read_term(&r, &dims->out[dims->n_out++]);
   } while (take(&r, ","));
   if (*r.at) BUG("cannot read the einsum '%s' of %s at '%s'", einsum, name, r.at);
@@ -291,7 +291,7 @@ bool dims_parse(Dims *dims, const Op *op, const char *einsum, Diag *d) {
   for (bool learned = true; learned;) {
     learned = false;
     for (int i = 0; i < dims->n_in; i++)
-      for (int k = 0; k < dims->in[i].rank; k++)
+      for (int k = 0; k < dims->in[i].ndim; k++)
         if (!match_dim(&m, i, k, &learned)) return false;
   }
   return true;
@@ -306,8 +306,8 @@ static bool find_dims(const Op *op, Dims *dims, Diag *d) {
     if (!str_equal(spec[i].name, "shape")) continue;
     const int64_t *at = op->attrs[i].list.at;
     int64_t bytes = 8; // of the largest element type
-    if (op->attrs[i].list.n > MAX_RANK)
-      return diag_error(d, op->loc, "%s: 'shape' has more than %d dimensions", name, MAX_RANK);
+    if (op->attrs[i].list.n > MAX_NDIM)
+      return diag_error(d, op->loc, "%s: 'shape' has more than %d dimensions", name, MAX_NDIM);
     for (int k = 0; k < op->attrs[i].list.n; k++)
       if (at[k] < 0 || __builtin_mul_overflow(bytes, at[k] ? at[k] : 1, &bytes))
         return diag_error(d, op->loc, "%s: 'shape' has a length of %lld", name, (long long)at[k]);
@@ -323,9 +323,9 @@ static bool find_dims(const Op *op, Dims *dims, Diag *d) {
       BUG("the rule of %s leaves '%c' unknown", name, dims->letter[i].name);
   for (int i = 0; i < dims->n_in; i++) {
     const Type *t = op->in[i].value->type;
-    if (dims->in[i].rank != t->rank)
-      BUG("the rule of %s gives operand %d %d dimensions", name, i, dims->in[i].rank);
-    for (int k = 0; k < t->rank; k++)
+    if (dims->in[i].ndim != t->ndim)
+      BUG("the rule of %s gives operand %d %d dimensions", name, i, dims->in[i].ndim);
+    for (int k = 0; k < t->ndim; k++)
       if (dims_length(dims, &dims->in[i], k) != t->dim[k])
         BUG("the rule of %s is wrong about dimension %d of operand %d", name, k, i);
   }
@@ -368,7 +368,7 @@ int dims_splitter(const Dims *dims, const Term *t, int dim, int n) {
 
 int dims_position(const Dims *dims, const Term *t, int letter) {
   int at = -1;
-  for (int k = 0; k < t->rank; k++) {
+  for (int k = 0; k < t->ndim; k++) {
     bool first = true; // only factors of length 1 come before it
     for (int f = 0; f < t->dim[k].n; f++) {
       if (t->dim[k].letter[f] == letter) {
@@ -391,7 +391,7 @@ bool dims_leads(const Dims *dims, int letter) {
 }
 
 static void write_term(StrBuf *b, const Dims *dims, const Term *t) {
-  for (int k = 0; k < t->rank; k++) {
+  for (int k = 0; k < t->ndim; k++) {
     int n = t->dim[k].n;
     strbuf_add(b, k ? " " : "");
     // Only single letters go without parentheses.

@@ -21,11 +21,11 @@ enum { MAX_LETTERS = 64, MAX_TERMS = 256, MAX_RESULTS = 32, MAX_FACTORS = 6 };
 
 // The dimensions of one operand or result.
 typedef struct Term {
-  int rank;
+  int ndim;
   struct {
     int8_t n;                   // factors; 0 for `1`
     int8_t letter[MAX_FACTORS]; // indices into Dims.letter, major first
-  } dim[MAX_RANK];
+  } dim[MAX_NDIM];
 } Term;
 
 typedef struct Dims {

@@ -22,7 +22,7 @@
 #include "base/diag.h"
 #include "base/str.h"
 
-enum { MAX_RANK = 8, MAX_AXES = 6, MAX_DEVICES = 1 << 20 }; // devices of a mesh
+enum { MAX_NDIM = 8, MAX_AXES = 6, MAX_DEVICES = 1 << 20 }; // devices of a mesh
 
 typedef struct Module Module;
 typedef struct Graph Graph;
@@ -49,8 +49,8 @@ bool dtype_narrow(DType t); // a floating type of 16 bits
 // Interned: equal types are equal pointers.  Printed as f32[8,512].
 typedef struct Type {
   DType dtype;
-  int rank;
-  int64_t dim[MAX_RANK];
+  int ndim;
+  int64_t dim[MAX_NDIM];
 } Type;
 
 typedef struct MeshAxis {
@@ -308,8 +308,8 @@ void graph_erase_param(Graph *g, int i); // must be unused
 void graph_renumber(Graph *g);           // ids dense again, in order
 
 // Whether the type is legal: no negative length, and no overflow of its size in bytes.
-bool type_fits(DType dtype, int rank, const int64_t *dim);
-const Type *type_new(Module *m, DType dtype, int rank, const int64_t *dim); // interned
+bool type_fits(DType dtype, int ndim, const int64_t *dim);
+const Type *type_new(Module *m, DType dtype, int ndim, const int64_t *dim); // interned
 const Type *type_scalar(Module *m, DType dtype);
 int64_t type_count(const Type *t); // elements
 int64_t type_bytes(const Type *t);
@@ -358,8 +358,8 @@ const Mesh *op_mesh(const Op *op);
 // operands or attributes are illegal, reports it at the origin's location and returns NULL.
 Op *op_new(Graph *g, Op *at, OpKind kind, Value *const *in, int n_in, const Attr *attrs,
            int n_attrs, Origin origin, Diag *d);
-// The same, with the callee of `fused`, `multi_tensor` or `call`; result types are those of the callee's
-// results.
+// The same, with the callee of `fused`, `multi_tensor` or `call`; result types are those of the
+// callee's results.
 Op *op_new_call(Graph *g, Op *at, OpKind kind, Graph *callee, Value *const *in, int n_in,
                 Origin origin, Diag *d);
 // A copy of `op` with other operands.

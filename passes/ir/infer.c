@@ -171,12 +171,12 @@ static bool infer(const Op *op, const Type **types, Diag *d) {
     } else if (!dtype_parse(entry, &dtype)) {
       dtype = attr_t(op, entry);
     }
-    int64_t dim[MAX_RANK];
-    for (int k = 0; k < t->rank; k++)
+    int64_t dim[MAX_NDIM];
+    for (int k = 0; k < t->ndim; k++)
       dim[k] = dims_length(&dims, t, k);
-    if (!type_fits(dtype, t->rank, dim))
+    if (!type_fits(dtype, t->ndim, dim))
       return diag_error(d, op->loc, "%s: the size of result %d overflows", name, i);
-    types[i] = type_new(op->graph->module, dtype, t->rank, dim);
+    types[i] = type_new(op->graph->module, dtype, t->ndim, dim);
   }
   if (alike) alike->out = arena_copy(op->graph->module->arena, types, bytes);
   return true;

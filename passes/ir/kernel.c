@@ -147,9 +147,9 @@ static KernelArg word_arg(const Op *op, const Dims *dims, const char *word, Aren
       t = op->out[i]->type;
     else if (i < op->n_in)
       t = op->in[i].value->type;
-    if (word[0] == 'r' || word[0] == 'p') return int_arg(t ? t->rank : 0);
+    if (word[0] == 'r' || word[0] == 'p') return int_arg(t ? t->ndim : 0);
     if (word[0] == 'w') return int_arg(t ? dtype_bytes[t->dtype] : 0);
-    return t ? (KernelArg){.kind = ARG_list, .n = t->rank, .list = t->dim}
+    return t ? (KernelArg){.kind = ARG_list, .n = t->ndim, .list = t->dim}
              : (KernelArg){.kind = ARG_list};
   }
   // The ranks of a collective.

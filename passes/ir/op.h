@@ -66,7 +66,7 @@ typedef struct Tensor {
 // double for floating types and in int64 for integers, rounding once on store. `box` is the
 // position of the local shard of op_boxed; NULL: `in` and `out` are global.
 typedef struct Box {
-  int64_t start[MAX_RANK], whole[MAX_RANK];
+  int64_t start[MAX_NDIM], whole[MAX_NDIM];
 } Box;
 typedef bool ReferenceFn(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d);
 

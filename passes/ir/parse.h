@@ -75,7 +75,7 @@ bool parser_define(Parser *p, const Token *t, Value *v);
 bool parse_value(Parser *p, Value **v);
 void number_values(Parser *p); // after all of p->g is read
 
-bool parse_sbp(Parser *p, int rank, Sbp *to);
+bool parse_sbp(Parser *p, int ndim, Sbp *to);
 bool parse_type(Parser *p, const Type **to);
 // A type with its layout, offset and slots.
 typedef struct Typed {

@@ -234,7 +234,7 @@ void number_values(Parser *p) {
 
 // -- Types -----------------------------------------------------------------------------------
 
-bool parse_sbp(Parser *p, int rank, Sbp *to) {
+bool parse_sbp(Parser *p, int ndim, Sbp *to) {
   *to = (Sbp){SBP_B, 0};
   if (parser_accept(p, "B")) return true;
   if (parser_accept(p, "P")) {
@@ -243,16 +243,16 @@ bool parse_sbp(Parser *p, int rank, Sbp *to) {
   }
   // A split names its dimension.
   if (!token_is(parser_peek(p), "S")) return parser_expected(p, "B, P or S(dimension)");
-  if (rank == 0) return parser_fail(p, parser_peek(p), "a scalar cannot be split");
+  if (ndim == 0) return parser_fail(p, parser_peek(p), "a scalar cannot be split");
   parser_next(p);
   int64_t dim = 0; // for a bucket it is a dimension of its members: checked in verify_layout.c
-  if (!parser_expect(p, "(") || !parse_int(p, 0, MAX_RANK - 1, &dim) || !parser_expect(p, ")"))
+  if (!parser_expect(p, "(") || !parse_int(p, 0, MAX_NDIM - 1, &dim) || !parser_expect(p, ")"))
     return false;
   *to = (Sbp){SBP_S, (int)dim};
   return true;
 }
 
-static bool parse_layout(Parser *p, int rank, const Layout **layout) {
+static bool parse_layout(Parser *p, int ndim, const Layout **layout) {
   const Token *t = parser_peek(p);
   const Mesh *mesh = p->m->meshes;
   // The first mesh of the module goes without a name.
@@ -268,7 +268,7 @@ static bool parse_layout(Parser *p, int rank, const Layout **layout) {
     do {
       if (n == MAX_AXES)
         return parser_expected(p, str_format(p->scratch, "at most %d axes", MAX_AXES));
-      if (!parse_sbp(p, rank, &axis[n++])) return false;
+      if (!parse_sbp(p, ndim, &axis[n++])) return false;
     } while (parser_accept(p, ","));
     if (!parser_expect(p, "}")) return false;
   }
@@ -281,21 +281,21 @@ static bool parse_layout(Parser *p, int rank, const Layout **layout) {
 bool parse_type(Parser *p, const Type **type) {
   const Token *t = parser_peek(p);
   DType dtype;
-  int rank = 0;
-  int64_t dim[MAX_RANK];
+  int ndim = 0;
+  int64_t dim[MAX_NDIM];
   if (!parse_dtype(p, &dtype) || !parser_expect(p, "[")) return false;
   // The dimensions; a scalar has none.
   if (!parser_accept(p, "]")) {
     do {
-      if (rank == MAX_RANK)
-        return parser_fail(p, parser_peek(p), "more than %d dimensions", MAX_RANK);
-      if (!parse_int(p, 0, INT64_MAX, &dim[rank++])) return false;
+      if (ndim == MAX_NDIM)
+        return parser_fail(p, parser_peek(p), "more than %d dimensions", MAX_NDIM);
+      if (!parse_int(p, 0, INT64_MAX, &dim[ndim++])) return false;
     } while (parser_accept(p, ","));
     if (!parser_expect(p, "]")) return false;
   }
   // type_new requires a size that fits int64_t.
-  if (!type_fits(dtype, rank, dim)) return parser_fail(p, t, "the size of this type overflows");
-  *type = type_new(p->m, dtype, rank, dim);
+  if (!type_fits(dtype, ndim, dim)) return parser_fail(p, t, "the size of this type overflows");
+  *type = type_new(p->m, dtype, ndim, dim);
   return true;
 }
 
@@ -303,7 +303,7 @@ bool parse_typed(Parser *p, Typed *to) {
   *to = (Typed){.token = parser_peek(p), .offset = -1};
   if (!parse_type(p, &to->type)) return false;
   bool lies = token_is(parser_peek(p), "{") || parser_peek(p)->kind == TOKEN_graph;
-  if (lies && !parse_layout(p, to->type->rank, &to->layout)) return false;
+  if (lies && !parse_layout(p, to->type->ndim, &to->layout)) return false;
   // The place in the slab, and the slots of a value that several micro-batches share.
   if (!parser_accept(p, "at")) return true;
   if (!parse_int(p, 0, INT64_MAX, &to->offset)) return false;

@@ -43,8 +43,8 @@ bool split_legal(const Op *op, const Dims *dims, int letter, int axis) {
 }
 
 static const Type *type_scaled(Module *m, const Type *t, const Layout *layout, bool up) {
-  int64_t dim[MAX_RANK];
-  for (int d = 0; d < t->rank; d++)
+  int64_t dim[MAX_NDIM];
+  for (int d = 0; d < t->ndim; d++)
     dim[d] = t->dim[d];
   for (int a = 0; a < layout->n_axes; a++) {
     if (layout->axis[a].kind != SBP_S) continue;
@@ -57,7 +57,7 @@ static const Type *type_scaled(Module *m, const Type *t, const Layout *layout, b
     else
       BUG("a dimension of %lld cannot be split into %d", (long long)dim[d], n);
   }
-  return type_new(m, t->dtype, t->rank, dim);
+  return type_new(m, t->dtype, t->ndim, dim);
 }
 
 const Type *type_local(Module *m, const Type *whole, const Layout *layout) {

@@ -41,32 +41,32 @@ bool dtype_parse(const char *name, DType *out) {
   return false;
 }
 
-bool type_fits(DType dtype, int rank, const int64_t *dim) {
-  if (rank < 0 || rank > MAX_RANK) return false;
+bool type_fits(DType dtype, int ndim, const int64_t *dim) {
+  if (ndim < 0 || ndim > MAX_NDIM) return false;
   int64_t bytes = dtype_bytes[dtype];
   // A length of 0 must not hide an overflow of the others: strides are computed from them.
-  for (int i = 0; i < rank; i++)
+  for (int i = 0; i < ndim; i++)
     if (dim[i] < 0 || __builtin_mul_overflow(bytes, dim[i] ? dim[i] : 1, &bytes)) return false;
   return true;
 }
 
-const Type *type_new(Module *m, DType dtype, int rank, const int64_t *dim) {
-  if (!type_fits(dtype, rank, dim)) BUG("not a type: rank %d, or its size overflows", rank);
-  uint64_t hash = (uint64_t)dtype * 31 + (uint64_t)rank;
-  for (int i = 0; i < rank; i++)
+const Type *type_new(Module *m, DType dtype, int ndim, const int64_t *dim) {
+  if (!type_fits(dtype, ndim, dim)) BUG("not a type: rank %d, or its size overflows", ndim);
+  uint64_t hash = (uint64_t)dtype * 31 + (uint64_t)ndim;
+  for (int i = 0; i < ndim; i++)
     hash = (hash ^ (uint64_t)dim[i]) * 0x9e3779b97f4a7c15u;
   InternedType **bucket = &m->interned->types[hash >> 32 & (N_BUCKETS - 1)];
-  size_t bytes = (size_t)rank * sizeof *dim;
+  size_t bytes = (size_t)ndim * sizeof *dim;
   // Equal types are one object.
   for (InternedType *t = *bucket; t; t = t->next)
-    if (t->type.dtype == dtype && t->type.rank == rank &&
-        (rank == 0 || memcmp(t->type.dim, dim, bytes) == 0))
+    if (t->type.dtype == dtype && t->type.ndim == ndim &&
+        (ndim == 0 || memcmp(t->type.dim, dim, bytes) == 0))
       return &t->type;
   // Not known yet: the new type comes first in its bucket.
   InternedType *t = arena_one(m->arena, InternedType);
   t->type.dtype = dtype;
-  t->type.rank = rank;
-  if (rank > 0) memcpy(t->type.dim, dim, bytes);
+  t->type.ndim = ndim;
+  if (ndim > 0) memcpy(t->type.dim, dim, bytes);
   t->next = *bucket;
   *bucket = t;
   return &t->type;
@@ -78,14 +78,14 @@ const Type *type_scalar(Module *m, DType dtype) {
 
 int64_t type_count(const Type *t) {
   int64_t n = 1;
-  for (int i = 0; i < t->rank; i++)
+  for (int i = 0; i < t->ndim; i++)
     n *= t->dim[i];
   return n;
 }
 
 bool type_same_dims(const Type *x, const Type *y) {
-  bool same = x->rank == y->rank;
-  for (int i = 0; same && i < x->rank; i++)
+  bool same = x->ndim == y->ndim;
+  for (int i = 0; same && i < x->ndim; i++)
     same = x->dim[i] == y->dim[i];
   return same;
 }
@@ -101,7 +101,7 @@ int64_t type_bytes(const Type *t) {
 const char *type_text(Arena *a, const Type *t) {
   StrBuf b = {.arena = a};
   strbuf_addf(&b, "%s[", dtype_name[t->dtype]);
-  for (int i = 0; i < t->rank; i++)
+  for (int i = 0; i < t->ndim; i++)
     strbuf_addf(&b, "%s%lld", i ? "," : "", (long long)t->dim[i]);
   strbuf_add(&b, "]");
   return b.at;
@@ -118,7 +118,7 @@ static bool layout_equal(const Layout *l, const Mesh *mesh, const Sbp *axis) {
 const Layout *layout_new(Module *m, const Mesh *mesh, const Sbp *axis) {
   uint64_t hash = (uintptr_t)mesh;
   for (int i = 0; mesh && i < mesh->n_axes; i++)
-    hash = hash_mix(hash, (uint64_t)axis[i].kind * MAX_RANK +
+    hash = hash_mix(hash, (uint64_t)axis[i].kind * MAX_NDIM +
                               (axis[i].kind == SBP_S ? (uint64_t)axis[i].dim : 0));
   InternedLayout **bucket = &m->interned->layouts[hash >> 32 & (N_BUCKETS - 1)];
   // Equal layouts are one object.

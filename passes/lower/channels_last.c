@@ -73,21 +73,21 @@ typedef struct Images {
 } Images;
 
 // The permutations from n c spatial to n spatial c, and back.
-static void to_last(int rank, int64_t *perm) {
-  for (int i = 0; i < rank; i++)
-    perm[i] = i == 0 ? 0 : i == rank - 1 ? 1 : i + 1;
+static void to_last(int ndim, int64_t *perm) {
+  for (int i = 0; i < ndim; i++)
+    perm[i] = i == 0 ? 0 : i == ndim - 1 ? 1 : i + 1;
 }
-static void to_first(int rank, int64_t *perm) {
-  for (int i = 0; i < rank; i++)
-    perm[i] = i == 0 ? 0 : i == 1 ? rank - 1 : i - 1;
+static void to_first(int ndim, int64_t *perm) {
+  for (int i = 0; i < ndim; i++)
+    perm[i] = i == 0 ? 0 : i == 1 ? ndim - 1 : i - 1;
 }
 
 // The channels-last value that `v` is the transpose back of, or NULL.
 static Value *was_last(const Value *v) {
-  int64_t perm[MAX_RANK];
+  int64_t perm[MAX_NDIM];
   const Op *op = made_by(v, OP_transpose);
-  if (!op || v->type->rank < 3) return NULL;
-  to_first(v->type->rank, perm);
+  if (!op || v->type->ndim < 3) return NULL;
+  to_first(v->type->ndim, perm);
   return has_perm(op, perm) ? op->in[0].value : NULL;
 }
 
@@ -105,25 +105,25 @@ static Value *last(Images *c, Value *v) {
   if (!made && v->id < c->n_values) made = c->last[v->id];
   if (made) return made;
   Builder *b = &c->b;
-  int64_t dim[MAX_RANK], perm[MAX_RANK], ones[MAX_RANK];
-  int rank = v->type->rank;
+  int64_t dim[MAX_NDIM], perm[MAX_NDIM], ones[MAX_NDIM];
+  int ndim = v->type->ndim;
   double value;
-  to_last(rank, perm);
-  for (int i = 0; i < rank; i++)
+  to_last(ndim, perm);
+  for (int i = 0; i < ndim; i++)
     dim[i] = v->type->dim[perm[i]];
   if (is_fill(v, &value)) {
-    made = build_fill(b, v->type->dtype, rank, dim, value);
+    made = build_fill(b, v->type->dtype, ndim, dim, value);
   } else if (!is_cheap(v)) {
     made = build_transpose(b, v, perm);
   } else {
     // Of a broadcast the operand is transposed, since it is smaller.  Leading dimensions of 1 give
     // it the rank of the result.
     Value *x = v->def->in[0].value;
-    int over = rank - x->type->rank;
-    for (int i = 0; i < rank; i++)
+    int over = ndim - x->type->ndim;
+    for (int i = 0; i < ndim; i++)
       ones[i] = i < over ? 1 : x->type->dim[i - over];
-    x = build_transposed(b, build_reshape(b, x, rank, ones), perm);
-    made = build_broadcast(b, x, rank, dim);
+    x = build_transposed(b, build_reshape(b, x, ndim, ones), perm);
+    made = build_broadcast(b, x, ndim, dim);
   }
   if (v->id < c->n_values) c->last[v->id] = made;
   return made;
@@ -156,14 +156,14 @@ static bool is_moved(const Images *c, const Op *op, const ImageOp *row) {
       channel |= attr_list(op, "axes")[i] == 1;
       spatial += attr_list(op, "axes")[i] > 1;
     }
-    if (!channel && spatial != op->in[0].value->type->rank - 2) return false;
+    if (!channel && spatial != op->in[0].value->type->ndim - 2) return false;
   }
-  int free = 0, costly = 0, rank = -1;
+  int free = 0, costly = 0, ndim = -1;
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;
     if (!(row->in >> (i < 31 ? i : 31) & 1)) continue;
-    if (v->type->rank < 3 || (rank >= 0 && v->type->rank != rank)) return false;
-    rank = v->type->rank;
+    if (v->type->ndim < 3 || (ndim >= 0 && v->type->ndim != ndim)) return false;
+    ndim = v->type->ndim;
     // An image is a value that this walk built.  The model's own transposes do not tell: the
     // [0,2,1] after the patches of a vision transformer is its own inverse.
     bool image = v->id < c->n_values ? c->last[v->id] != NULL : was_last(v) != NULL;
@@ -176,8 +176,8 @@ static bool is_moved(const Images *c, const Op *op, const ImageOp *row) {
   return free > 0 && (costly == 0 || costly < free);
 }
 
-static int64_t moved_axis(int64_t axis, int rank) {
-  return axis == 0 ? 0 : axis == 1 ? rank - 1 : axis - 1;
+static int64_t moved_axis(int64_t axis, int ndim) {
+  return axis == 0 ? 0 : axis == 1 ? ndim - 1 : axis - 1;
 }
 
 static int compare(const void *x, const void *y) {
@@ -197,19 +197,19 @@ static bool has_word(const char *text, const char *name) {
 static bool move(Images *c, Op *op, const ImageOp *row) {
   Arena *a = arena_new();
   Value **in = arena_array(a, Value *, op->n_in);
-  int n, rank = 0;
+  int n, ndim = 0;
   c->b.at = op;
   c->b.origin = op_origin(op);
   for (int i = 0; i < op->n_in; i++) {
     in[i] = op->in[i].value;
     if (!(row->in >> (i < 31 ? i : 31) & 1)) continue;
-    rank = in[i]->type->rank;
+    ndim = in[i]->type->ndim;
     in[i] = last(c, in[i]);
   }
   // The new op has the same attributes.  Axes are renumbered; lists of axes stay sorted; lists with
   // a number per dimension are permuted.
-  int64_t perm[MAX_RANK];
-  to_last(rank, perm);
+  int64_t perm[MAX_NDIM];
+  to_last(ndim, perm);
   op_attr_specs(op->kind, &n);
   Attr *attrs = arena_array(a, Attr, n);
   for (int i = 0; i < n; i++) {
@@ -217,14 +217,14 @@ static bool move(Images *c, Op *op, const ImageOp *row) {
     *attr = op->attrs[i];
     bool axis = row->axis && str_equal(attr->name, row->axis);
     if (row->wants && str_equal(attr->name, "channels_last")) attr->i = true;
-    if (axis && attr->kind == 'i') attr->i = moved_axis(attr->i, rank);
+    if (axis && attr->kind == 'i') attr->i = moved_axis(attr->i, ndim);
     if (attr->kind != 'I' || !(axis || has_word(row->each, attr->name))) continue;
     const int64_t *was = attr->list.at;
     int64_t *at = arena_copy(a, was, (size_t)attr->list.n * sizeof *at);
     for (int k = 0; axis && k < attr->list.n; k++)
-      at[k] = moved_axis(was[k], rank);
+      at[k] = moved_axis(was[k], ndim);
     if (axis) qsort(at, (size_t)attr->list.n, sizeof *at, compare);
-    for (int k = 0; !axis && k < rank; k++)
+    for (int k = 0; !axis && k < ndim; k++)
       at[k] = was[perm[k]];
     attr->list.at = at;
   }
@@ -232,7 +232,7 @@ static bool move(Images *c, Op *op, const ImageOp *row) {
   arena_free(a);
   if (!made) return false;
   // Readers get the transpose back; those that become channels last skip it.
-  to_first(rank, perm);
+  to_first(ndim, perm);
   for (int i = 0; i < op->n_out; i++) {
     Value *v = made->def->out[i];
     bool image = (row->out >> i & 1) && !drops(op);

@@ -68,7 +68,7 @@ static void keep_cast(Keeper *k, Value *w) {
   if (copy && copy->type->dtype != to) return;
   if (!copy && k->g != first && (!made || made->type->dtype != to)) return;
   if (!copy) {
-    const Type *type = type_new(k->g->module, to, w->type->rank, w->type->dim);
+    const Type *type = type_new(k->g->module, to, w->type->ndim, w->type->dim);
     copy = graph_param(k->g, NULL, type, ROLE_copy, w->loc);
     copy->label = w->label;
     copy->layout = w->layout;

@@ -103,7 +103,7 @@ static void find_through(Lowering *p) {
         if (u->user && (op_info[u->user->kind].traits & AMP_LOW) && is_chosen(p, u->user, u->index))
           p->through[v->id] = true;
     }
-    if (v->role != ROLE_weight || value_known(v)->rank < 2) continue;
+    if (v->role != ROLE_weight || value_known(v)->ndim < 2) continue;
     p->through[v->id] = !is_table(v);
     if (p->through[v->id]) continue;
     // Of a table the rows are cast, after the lookup.
@@ -143,10 +143,10 @@ static Value *as_type(Lowering *p, Value *v, DType to, Op *reader) {
   if (op && to == p->low) b.at = op->next;
   const Type *t = v->type;
   if (op && to == p->low && op->kind == OP_fill)
-    return *made = build_fill(&b, to, t->rank, t->dim, within(attr_f(op, "value"), to));
+    return *made = build_fill(&b, to, t->ndim, t->dim, within(attr_f(op, "value"), to));
   if (op && to == p->low && op->kind == OP_constant) {
     // A constant is rounded here, element by element.
-    Tensor from, low = tensor_new(p->scratch, type_new(p->g->module, to, t->rank, t->dim));
+    Tensor from, low = tensor_new(p->scratch, type_new(p->g->module, to, t->ndim, t->dim));
     constant_tensor(v, &from, p->scratch);
     for (int64_t i = 0, n = type_count(t); i < n; i++)
       tensor_set_f(&low, i, within(tensor_f(&from, i), to));
@@ -167,7 +167,7 @@ static DType choose(const Lowering *p, const Op *op) {
   bool any_low = false;
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;
-    if (!is_chosen(p, op, i) || v->type->rank == 0) continue;
+    if (!is_chosen(p, op, i) || v->type->ndim == 0) continue;
     // The readers of an input that stays f32 stay f32.
     if (!v->def && v->role == ROLE_input && !p->through[v->id]) return DT_f32;
     // A table is looked up in f32, and its rows are cast.

@@ -85,7 +85,7 @@ static bool close_bucket(Packer *p, Bucket *bucket) {
     const Type *t = reduce->out[0]->type;
     b.origin = op_origin(reduce);
     Value *one = build_op(&b, OP_unpack, IN(sum),
-                          ATTRS(a_i("offset", offset), a_list("shape", t->dim, t->rank)));
+                          ATTRS(a_i("offset", offset), a_list("shape", t->dim, t->ndim)));
     if (!one) return false;
     one->layout = sum->layout;
     value_replace(reduce->out[0], one);

@@ -162,7 +162,7 @@ static void find_places(Hoist *h) {
       // An op on numbers alone, such as the count of steps, stays at the end.
       bool tensor = false;
       for (int i = 0; i < op->n_in; i++)
-        if (op->in[i].value->type->rank) {
+        if (op->in[i].value->type->ndim) {
           tensor = true;
           break;
         }

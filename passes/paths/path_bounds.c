@@ -124,7 +124,7 @@ static int shares_of(const Group *g, const State *s) {
 static int64_t least_inside(const PathBounds *s, const State *at) {
   const Group *g = &s->path->group[at->group];
   double common = s->whole;
-  for (int d = 0; d < s->path->shape.rank; d++) {
+  for (int d = 0; d < s->path->shape.ndim; d++) {
     int64_t parts = state_parts(g, at, d);
     common /= (double)(parts > s->parts[d] ? parts : s->parts[d]);
   }
@@ -234,7 +234,7 @@ static int64_t least_of_send_recv(PathBounds *s, const State *from, const State 
   // Messages of one device follow each other; so do the bytes of readers that share an adapter.
   double start = inside ? s->least.start : c->start, alpha = start - s->rules->c->start;
   double n = shares;
-  for (int d = 0; d < s->path->shape.rank; d++) {
+  for (int d = 0; d < s->path->shape.ndim; d++) {
     double ratio = (double)state_parts(g[0], from, d) / (double)state_parts(g[1], to, d);
     n *= ratio > 1 ? ceil(ratio) : 1;
   }
@@ -284,7 +284,7 @@ PathBounds *path_bounds_new(Arena *a, const PathRules *rules, const Path *p, boo
                      in > 0 && out > 0 ? 1 / (1 / in + 1 / out) : 0};
   // The last state.
   const Group *last = &p->group[p->last.group];
-  for (int d = 0; d < p->shape.rank; d++)
+  for (int d = 0; d < p->shape.ndim; d++)
     s->parts[d] = state_parts(last, &p->last, d);
   s->whole = state_bytes(&p->shape, last, &(State){0});
   s->want = state_bytes(&p->shape, last, &p->last);

@@ -20,7 +20,7 @@ static bool found(const Walk *w, const Edge *e, const State *after) {
 static bool arrange(const Walk *w, const Edge *e, const Group *g, State *s, uint32_t left,
                     uint32_t dims, int dim, int last) {
   if (!left) return !state_fits(w->shape, g, s) || found(w, e, s);
-  if (dim == w->shape->rank) return true;
+  if (dim == w->shape->ndim) return true;
   // Each axis that is left as the next place of this dimension; then the next dimension.
   if (dims >> dim & 1) {
     int place = state_places(g, s, dim);
@@ -37,7 +37,7 @@ static bool arrange(const Walk *w, const Edge *e, const Group *g, State *s, uint
 }
 
 static uint32_t all_dims(const Walk *w) {
-  return (1u << w->shape->rank) - 1;
+  return (1u << w->shape->ndim) - 1;
 }
 
 // Removes the axes in `mask`, all of dimensions, from the state; *dims: the set of these.  False if

@@ -8,7 +8,7 @@
 // The number of elements that two pieces have in common, regardless of their shares.
 static double common(const TensorShape *shape, const Piece *a, const Piece *b) {
   double elements = 1;
-  for (int i = 0; i < shape->rank; i++) {
+  for (int i = 0; i < shape->ndim; i++) {
     int64_t a_size = shape->dim[i] / a->parts[i], b_size = shape->dim[i] / b->parts[i];
     int64_t a_lo = a->index[i] * a_size, b_lo = b->index[i] * b_size;
     int64_t lo = a_lo > b_lo ? a_lo : b_lo;
@@ -30,7 +30,7 @@ struct Producers {
 // Numbers pieces densely: shares, then the dimensions' indices.
 static int64_t piece_number(const TensorShape *shape, const Piece *p) {
   int64_t number = p->share;
-  for (int i = 0; i < shape->rank; i++)
+  for (int i = 0; i < shape->ndim; i++)
     number = number * p->parts[i] + p->index[i];
   return number;
 }
@@ -58,11 +58,11 @@ const Producers *p2p_producers(Arena *a, const TensorShape *shape, const Group *
 // Iterates over the pieces of one share that overlap `want`, in the order of their numbers: `at` is
 // the index of the current one in each dimension, from `first` to `last`.
 typedef struct Overlap {
-  int rank, at[PLACEMENT_DIMS], first[PLACEMENT_DIMS], last[PLACEMENT_DIMS];
+  int ndim, at[PLACEMENT_DIMS], first[PLACEMENT_DIMS], last[PLACEMENT_DIMS];
 } Overlap;
 
 static bool overlap_next(Overlap *o) {
-  for (int d = o->rank - 1; d >= 0; d--) {
+  for (int d = o->ndim - 1; d >= 0; d--) {
     if (o->at[d]++ < o->last[d]) return true;
     o->at[d] = o->first[d];
   }
@@ -76,8 +76,8 @@ static bool read_all(const P2p *q, const Producers *p, const Piece *want, int re
   for (have.share = want->share; have.share < have.shares; have.share += want->shares) {
     // The pieces of this share that overlap, by their index in each dimension.
     const TensorShape *shape = q->shape;
-    Overlap o = {.rank = shape->rank};
-    for (int d = 0; d < shape->rank; d++) {
+    Overlap o = {.ndim = shape->ndim};
+    for (int d = 0; d < shape->ndim; d++) {
       int64_t size = shape->dim[d] / have.parts[d], length = shape->dim[d] / want->parts[d];
       if (!size || !length) continue; // no overlap
       int64_t lo = want->index[d] * length;

@@ -181,7 +181,7 @@ static bool visit_send_recv(Search *s) {
   Edge e = {.prim = PATH_send_recv};
   if (!visit(s, &e, &p->last)) return false;
   for (uint32_t mask = 1; mask < 1u << to->n_axes; mask++)
-    for (int dim = 0; dim < p->shape.rank; dim++) {
+    for (int dim = 0; dim < p->shape.ndim; dim++) {
       // All axes of the mask are copies in the end, and shards of this dimension before.
       State after = p->last;
       bool copies = true;

@@ -24,7 +24,7 @@ Piece state_piece(const TensorShape *shape, const Group *g, const State *s, int 
     }
   }
   // Places of a dimension are nested: the outermost axis is the most significant digit.
-  for (int dim = 0; dim < shape->rank; dim++) {
+  for (int dim = 0; dim < shape->ndim; dim++) {
     p.parts[dim] = 1;
     for (int place = 0; place < places[dim]; place++) {
       int i = axis_at[dim][place];
@@ -55,7 +55,7 @@ int state_places(const Group *g, const State *s, int dim) {
 
 double state_bytes(const TensorShape *shape, const Group *g, const State *s) {
   double bytes = shape->bytes;
-  for (int dim = 0; dim < shape->rank; dim++)
+  for (int dim = 0; dim < shape->ndim; dim++)
     bytes *= (double)shape->dim[dim];
   for (int i = 0; i < g->n_axes; i++)
     if (s->label[i] >= LABEL_DIM) bytes /= g->size[i];
@@ -63,7 +63,7 @@ double state_bytes(const TensorShape *shape, const Group *g, const State *s) {
 }
 
 bool state_fits(const TensorShape *shape, const Group *g, const State *s) {
-  for (int dim = 0; dim < shape->rank; dim++)
+  for (int dim = 0; dim < shape->ndim; dim++)
     if (shape->dim[dim] % state_parts(g, s, dim)) return false;
   return true;
 }
@@ -74,9 +74,9 @@ bool state_fits(const TensorShape *shape, const Group *g, const State *s) {
 static int placement_factors(const TensorShape *shape, const Placement *p, int *size) {
   size[0] = p->copies;
   size[1] = p->shares;
-  for (int i = 0; i < shape->rank; i++)
+  for (int i = 0; i < shape->ndim; i++)
     size[2 + i] = p->part[i];
-  return 2 + shape->rank;
+  return 2 + shape->ndim;
 }
 
 // Axis boundaries of both groups: ascending numbers, each a divisor of the next.  A cut c splits

@@ -75,9 +75,9 @@ static bool expect(Reader *r, const char *word) {
 // shape = NUMBER { "x" NUMBER }
 static bool read_shape(Reader *r, TensorShape *out) {
   int64_t elements = 1;
-  out->rank = 0;
+  out->ndim = 0;
   do {
-    if (out->rank == PLACEMENT_DIMS)
+    if (out->ndim == PLACEMENT_DIMS)
       return mistake(r, r->at, 1, "there are more than %d dimensions", PLACEMENT_DIMS);
     const char *start = r->at;
     int64_t size;
@@ -86,15 +86,15 @@ static bool read_shape(Reader *r, TensorShape *out) {
     if (elements > INT64_MAX / 16 / size)
       return mistake(r, start, (int)(r->at - start), "the tensor becomes too large here");
     elements *= size;
-    out->dim[out->rank++] = size;
+    out->dim[out->ndim++] = size;
   } while (*r->at == 'x' && r->at++);
   if (!at_end(r)) return mistake(r, r->at, 1, "sizes are joined by 'x', as in 1024x1024");
   return true;
 }
 
 bool shape_equal(const TensorShape *a, const TensorShape *b) {
-  return a->rank == b->rank && a->bytes == b->bytes &&
-         !memcmp(a->dim, b->dim, sizeof(int64_t) * (size_t)a->rank);
+  return a->ndim == b->ndim && a->bytes == b->bytes &&
+         !memcmp(a->dim, b->dim, sizeof(int64_t) * (size_t)a->ndim);
 }
 
 bool shape_read(const char *text, const char *option, TensorShape *out, Diag *d) {
@@ -107,10 +107,10 @@ bool shape_read(const char *text, const char *option, TensorShape *out, Diag *d)
 // D ( NUMBER { , NUMBER } )
 static bool read_parts(Reader *r, const TensorShape *shape, Placement *out) {
   if (!expect(r, "D(")) return false;
-  for (int i = 0; i < shape->rank; i++) {
+  for (int i = 0; i < shape->ndim; i++) {
     // One number for each dimension, each a divisor of its size.
     if (i && *r->at == ')')
-      return mistake(r, r->at, 1, "D has %d numbers, and the tensor %d dimensions", i, shape->rank);
+      return mistake(r, r->at, 1, "D has %d numbers, and the tensor %d dimensions", i, shape->ndim);
     if (i && !expect(r, ",")) return false;
     const char *start = r->at;
     if (!read_int(r, 1, &out->part[i])) return false;
@@ -121,7 +121,7 @@ static bool read_parts(Reader *r, const TensorShape *shape, Placement *out) {
   }
   if (*r->at == ',')
     return mistake(r, r->at, 1, "D has more than %d numbers, and the tensor %d dimension%s",
-                   shape->rank, shape->rank, shape->rank > 1 ? "s" : "");
+                   shape->ndim, shape->ndim, shape->ndim > 1 ? "s" : "");
   return expect(r, ")");
 }
 
@@ -170,7 +170,7 @@ bool placement_read(Arena *a, const char *text, const char *option, const Tensor
   if (!expect(&r, "@") || !read_devices(&r, c, out)) return false;
   // In floating point: the product may overflow an int.
   double product = (double)out->copies * out->shares;
-  for (int i = 0; i < shape->rank; i++)
+  for (int i = 0; i < shape->ndim; i++)
     product *= out->part[i];
   if (product != out->n) {
     mistake(&r, text, width, "this makes %.0f pieces for %d device%s", product, out->n,

@@ -17,7 +17,7 @@
 enum { PLACEMENT_DIMS = 8 };
 
 typedef struct TensorShape {
-  int rank; // 1 to PLACEMENT_DIMS
+  int ndim; // 1 to PLACEMENT_DIMS
   int64_t dim[PLACEMENT_DIMS];
   int bytes; // per element
 } TensorShape;

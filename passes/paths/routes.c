@@ -46,9 +46,9 @@ Routes *routes_new(Arena *a, const Cluster *c) {
 // -- Tariffs -------------------------------------------------------------------------------------
 
 TensorShape shape_in_slice(const Type *whole, const Layout *l) {
-  TensorShape s = {.rank = whole->rank ? whole->rank : 1, .dim = {1}};
+  TensorShape s = {.ndim = whole->ndim ? whole->ndim : 1, .dim = {1}};
   s.bytes = dtype_bytes[whole->dtype];
-  for (int d = 0; d < whole->rank; d++)
+  for (int d = 0; d < whole->ndim; d++)
     s.dim[d] = whole->dim[d];
   // Axes of time split it into slices.
   for (int a = 0; a < l->n_axes; a++)
@@ -59,16 +59,16 @@ TensorShape shape_in_slice(const Type *whole, const Layout *l) {
 
 // The costs of a shape in a mesh, new on the first query.
 static Tariff *tariff_of(Routes *r, const Mesh *mesh, const TensorShape *shape, int64_t slices) {
-  uint64_t h = path_hash((uintptr_t)mesh, shape->dim, sizeof(int64_t) * (size_t)shape->rank);
+  uint64_t h = path_hash((uintptr_t)mesh, shape->dim, sizeof(int64_t) * (size_t)shape->ndim);
   Tariff **bucket = &r->tariff[h % TARIFFS];
   for (Tariff *t = *bucket; t; t = t->next)
     if (t->net->mesh == mesh && t->slices == slices && shape_equal(&t->shape, shape)) return t;
   // The net of the mesh, for all shapes of this rank.
   RouteNet *net = r->nets;
-  while (net && (net->mesh != mesh || net->rank != shape->rank))
+  while (net && (net->mesh != mesh || net->ndim != shape->ndim))
     net = net->next;
   if (!net) {
-    net = route_net_new(r->arena, r->c, r->traffic, mesh, shape->rank);
+    net = route_net_new(r->arena, r->c, r->traffic, mesh, shape->ndim);
     net->next = r->nets;
     r->nets = net;
   }
@@ -77,7 +77,7 @@ static Tariff *tariff_of(Routes *r, const Mesh *mesh, const TensorShape *shape, 
   int n = net->state.n;
   *t = (Tariff){.net = net, .shape = *shape, .slices = slices};
   t->bytes = (double)shape->bytes / (double)slices;
-  for (int d = 0; d < shape->rank; d++)
+  for (int d = 0; d < shape->ndim; d++)
     t->bytes *= (double)shape->dim[d];
   t->fits = arena_array(r->arena, bool, n);
   t->from = arena_array(r->arena, Reach *, n);

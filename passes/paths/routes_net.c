@@ -78,12 +78,12 @@ static void add_layouts(Arena *a, RouteNet *net) {
   for (int i = 0; i < net->mesh->n_axes; i++)
     if (!net->mesh->axis[i].time && net->mesh->axis[i].size > 1) axis[n_axes++] = i;
   for (int i = 0; i < n_axes; i++)
-    n *= net->rank + 2;
+    n *= net->ndim + 2;
   net->at = arena_array(a, int, n);
   for (int number = 0; number < n; number++) {
     // Digits of the mesh's axes: 0 is B, 1 is P, 2 + dim is S(dim).
-    for (int i = n_axes - 1, left = number; i >= 0; i--, left /= net->rank + 2)
-      digit[axis[i]] = left % (net->rank + 2);
+    for (int i = n_axes - 1, left = number; i >= 0; i--, left /= net->ndim + 2)
+      digit[axis[i]] = left % (net->ndim + 2);
     State s = {0};
     int places[PLACEMENT_DIMS] = {0};
     for (int i = 0; i < net->group[0].n_axes; i++) {
@@ -271,9 +271,9 @@ static void add_orders(Growing *g, int dim) {
   }
 }
 
-RouteNet *route_net_new(Arena *a, const Cluster *c, Traffic *traffic, const Mesh *mesh, int rank) {
+RouteNet *route_net_new(Arena *a, const Cluster *c, Traffic *traffic, const Mesh *mesh, int ndim) {
   RouteNet *net = arena_one(a, RouteNet);
-  *net = (RouteNet){.mesh = mesh, .rank = rank};
+  *net = (RouteNet){.mesh = mesh, .ndim = ndim};
   // Without states, if the mesh has too many axes.
   Group *group = &net->group[0];
   int n_axes = 0;
@@ -292,8 +292,8 @@ RouteNet *route_net_new(Arena *a, const Cluster *c, Traffic *traffic, const Mesh
   group->device = mesh->device;
   group->position = net->group[1].position = position;
   // A shape that every state divides; rates are per byte.
-  net->shape = (TensorShape){.rank = rank, .bytes = 1};
-  for (int d = 0; d < rank; d++)
+  net->shape = (TensorShape){.ndim = ndim, .bytes = 1};
+  for (int d = 0; d < ndim; d++)
     net->shape.dim[d] = mesh->n_devices;
   add_layouts(a, net);
   Growing *g = arena_one(a, Growing);
@@ -305,7 +305,7 @@ RouteNet *route_net_new(Arena *a, const Cluster *c, Traffic *traffic, const Mesh
     g->from = net->state.at[i];
     vec_push(a, &first, net->hop.n);
     path_edges(&net->shape, net->group, &g->from, add_hop, g);
-    for (int dim = 0; dim < rank; dim++)
+    for (int dim = 0; dim < ndim; dim++)
       add_orders(g, dim);
   }
   vec_push(a, &first, net->hop.n);
@@ -320,7 +320,7 @@ int route_net_state(const RouteNet *net, const Layout *l) {
     if (l->mesh->axis[a].time || l->mesh->axis[a].size <= 1) continue;
     Sbp sbp = l->axis[a];
     int digit = sbp.kind == SBP_B ? 0 : sbp.kind == SBP_P ? 1 : 2 + sbp.dim;
-    number = number * (net->rank + 2) + digit;
+    number = number * (net->ndim + 2) + digit;
   }
   return net->at[number] - 1;
 }

@@ -23,7 +23,7 @@ typedef struct Hop {
 
 typedef struct RouteNet {
   const Mesh *mesh;
-  int rank;
+  int ndim;
   Group group[2];             // the second is empty
   uint8_t of_axis[PATH_AXES]; // per axis of the group: the axis of the mesh
   TensorShape shape;          // divisible by all axes in every dimension
@@ -36,7 +36,7 @@ typedef struct RouteNet {
 } RouteNet;
 
 // Creates a net; its `at` is NULL if the mesh has too many axes.
-RouteNet *route_net_new(Arena *a, const Cluster *c, Traffic *traffic, const Mesh *mesh, int rank);
+RouteNet *route_net_new(Arena *a, const Cluster *c, Traffic *traffic, const Mesh *mesh, int ndim);
 
 // The state of a layout.
 int route_net_state(const RouteNet *net, const Layout *l);

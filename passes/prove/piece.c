@@ -25,15 +25,15 @@
 // -- Boxes -----------------------------------------------------------------------------------
 
 Piece piece_all(int number, const Type *whole) {
-  Piece p = {.number = number, .rank = whole->rank};
-  for (int i = 0; i < p.rank; i++)
+  Piece p = {.number = number, .ndim = whole->ndim};
+  for (int i = 0; i < p.ndim; i++)
     p.dim[i].length = whole->dim[i];
   return p;
 }
 
 bool piece_fits(const Piece *p, const Type *t) {
-  bool fits = p->rank == t->rank;
-  for (int i = 0; fits && i < p->rank; i++)
+  bool fits = p->ndim == t->ndim;
+  for (int i = 0; fits && i < p->ndim; i++)
     fits = p->dim[i].length == t->dim[i];
   return fits;
 }
@@ -46,7 +46,7 @@ const char *piece_text(Arena *a, const Piece *p, const char *of) {
   StrBuf b = {.arena = a};
   if (p->letter) strbuf_addf(&b, "a share of ");
   strbuf_add(&b, "[");
-  for (int i = 0; i < p->rank; i++)
+  for (int i = 0; i < p->ndim; i++)
     if (p->dim[i].from == ANYWHERE)
       strbuf_addf(&b, "%s%lld", i ? "," : "", (long long)p->dim[i].length);
     else
@@ -75,7 +75,7 @@ bool piece_slice(const Op *slice, const Piece *p, Piece *out) {
   const int64_t *starts = attr_list(slice, "starts"), *steps = attr_list(slice, "steps");
   const Type *whole = value_whole(slice->out[0]);
   *out = *p;
-  for (int i = 0; i < p->rank; i++) {
+  for (int i = 0; i < p->ndim; i++) {
     // Only contiguous rows are a piece.
     if (steps[i] != 1) return false;
     if (out->dim[i].from != ANYWHERE) out->dim[i].from += starts[i];
@@ -92,7 +92,7 @@ bool piece_concat(const Op *concat, const Piece *in, Piece *out) {
     if (in[i].number != out->number || in[i].letter != out->letter) return false;
     if (out->letter && (in[i].sums.from != out->sums.from || in[i].sums.length != out->sums.length))
       return false;
-    for (int k = 0; k < out->rank; k++)
+    for (int k = 0; k < out->ndim; k++)
       if (!(k == axis ? append : unify)(&out->dim[k], in[i].dim[k])) return false;
   }
   return true;
@@ -101,7 +101,7 @@ bool piece_concat(const Op *concat, const Piece *in, Piece *out) {
 bool piece_add(const Piece *in, int64_t letter_size, Piece *out) {
   *out = in[0];
   if (!in[0].letter || in[0].letter != in[1].letter || in[0].number != in[1].number) return false;
-  for (int k = 0; k < out->rank; k++)
+  for (int k = 0; k < out->ndim; k++)
     if (!unify(&out->dim[k], in[1].dim[k])) return false;
   // The shares may be added in either order.  All of them together are the sum.
   Interval x = in[0].sums, y = in[1].sums;
@@ -177,7 +177,7 @@ static bool cut_letters(Cut *c, const Op *is, const Op *op, const Piece *in, con
     *why = "a share of a sum is no value yet";
     if (in[i].letter) return false;
     *why = "its operands are split in different places";
-    for (int k = 0; k < in[i].rank; k++)
+    for (int k = 0; k < in[i].ndim; k++)
       if (!cut_dim(c, &c->dims->in[i], k, in[i].dim[k])) return false;
   }
   // Letters without an operand take their intervals from the results.
@@ -186,7 +186,7 @@ static bool cut_letters(Cut *c, const Op *is, const Op *op, const Piece *in, con
   for (int i = 0; i < is->n_out; i++) {
     const Type *whole = value_whole(op->out[i]);
     const Term *t = &c->dims->out[i];
-    for (int k = 0; k < t->rank; k++) {
+    for (int k = 0; k < t->ndim; k++) {
       int64_t rest;
       const int8_t *lead = leading(c->dims, t, k, &rest);
       if (!lead || c->known[*lead]) continue;
@@ -211,8 +211,8 @@ bool piece_op(const Op *is, int first, const Op *op, const Piece *in, Piece *out
   for (int i = 0; i < is->n_out; i++) {
     // The part of each result follows from the intervals of its letters.
     const Term *t = &dims.out[i];
-    out[i] = (Piece){.number = first + i, .rank = t->rank};
-    for (int k = 0; k < t->rank; k++) {
+    out[i] = (Piece){.number = first + i, .ndim = t->ndim};
+    for (int k = 0; k < t->ndim; k++) {
       int64_t rest;
       const int8_t *lead = leading(&dims, t, k, &rest);
       Interval at = lead ? c.at[*lead] : (Interval){0, 1};

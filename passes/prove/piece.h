@@ -16,8 +16,8 @@ typedef struct Interval {
 // over the interval `sums` of letter `letter` of the op that produces the value.
 typedef struct Piece {
   int number;
-  int rank;
-  Interval dim[MAX_RANK];
+  int ndim;
+  Interval dim[MAX_NDIM];
   char letter; // 0: not a share
   Interval sums;
   struct Piece *other; // an alternative: the same elements as a piece of another value

@@ -410,13 +410,13 @@ static bool split_losses(const Module *model, const Module *m, Module **with, Di
         x = x->def->in[0].value;
       if (x->def && x->def->kind == OP_lse_parts) continue;
       const Type *all = value_whole(op->in[0].value), *made = value_whole(op->out[0]);
-      int64_t part = all->dim[all->rank - 1] / made->dim[made->rank - 1]; // classes of a part
+      int64_t part = all->dim[all->ndim - 1] / made->dim[made->ndim - 1]; // classes of a part
       const Graph *is = part ? entry_named(*with ? *with : model, g->name) : NULL;
       if (!is || op_like(is, OP_lse_parts, op) || !op_like(is, OP_cross_entropy, op)) continue;
       if (!*with) *with = module_clone(model);
       Op *loss = op_like(entry_named(*with, g->name), OP_cross_entropy, op);
       const Type *logits = loss->in[0].value->type;
-      if (!split_classes(loss, (int)(logits->dim[logits->rank - 1] / part), d)) return false;
+      if (!split_classes(loss, (int)(logits->dim[logits->ndim - 1] / part), d)) return false;
     }
   }
   for (Graph *g = *with ? (*with)->graphs : NULL; g; g = g->next)

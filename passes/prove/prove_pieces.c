@@ -66,7 +66,7 @@ static Piece *choices_of(Proof *p, const Value *v) {
     if (!slice) continue;
     Piece *up = *end = arena_copy(p->a, piece, sizeof *piece);
     up->number = number_of(p->numbers, slice->in[0].value);
-    for (int i = 0; i < up->rank; i++)
+    for (int i = 0; i < up->ndim; i++)
       if (up->dim[i].from != ANYWHERE) up->dim[i].from += attr_list(slice, "starts")[i];
     up->other = NULL;
     end = &up->other;

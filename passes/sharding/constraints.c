@@ -123,7 +123,7 @@ static bool op_can(const Case *c, int axis) {
 static bool param_can(const Case *c, int axis) {
   int dim = c->split[axis] - '0';
   if (c->split[axis] == '-') return true;
-  return dim >= 0 && dim < c->v->type->rank &&
+  return dim >= 0 && dim < c->v->type->ndim &&
          c->v->type->dim[dim] % parts_of(c, c->split[axis]) == 0;
 }
 

@@ -150,7 +150,7 @@ bool param_cuts(const Sharding *s, const Value *v, int dim, int axis) {
 }
 
 bool layout_cuts(const Sharding *s, const Value *v, const Sbp *layout, int dim, int axis) {
-  if (v->def || dim < 0 || dim >= v->type->rank) return false;
+  if (v->def || dim < 0 || dim >= v->type->ndim) return false;
   // Weights and states outlive a micro-batch, so each has them whole.
   if (s->mesh->axis[axis].time && value_lasts(v)) return false;
   int64_t n = value_ranks(v, axis);

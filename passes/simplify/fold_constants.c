@@ -47,7 +47,7 @@ static bool fold_fill(Builder *b, Op *op) {
     return false;
   // A double is exact except for large i64 and u64.
   if (dtype_class[t->dtype] != 'F' && (value >= 0x1p53 || value <= -0x1p53)) return false;
-  Value *v = build_fill(b, t->dtype, t->rank, t->dim, value);
+  Value *v = build_fill(b, t->dtype, t->ndim, t->dim, value);
   if (v) value_replace_uses(op->out[0], v);
   return v;
 }

@@ -87,12 +87,12 @@ static bool match_scores(Match *m, Value *v, Scores *s) {
 }
 
 static Value *exchange(Builder *b, Value *v) {
-  int64_t perm[MAX_RANK];
-  int rank = v->type->rank;
-  for (int i = 0; i < rank; i++)
+  int64_t perm[MAX_NDIM];
+  int ndim = v->type->ndim;
+  for (int i = 0; i < ndim; i++)
     perm[i] = i;
-  perm[rank - 2] = rank - 1;
-  perm[rank - 1] = rank - 2;
+  perm[ndim - 2] = ndim - 1;
+  perm[ndim - 1] = ndim - 2;
   return build_transposed(b, v, perm);
 }
 
@@ -113,22 +113,22 @@ static Value *take_scale(Builder *b, Match *m, Value *v, double *scale) {
 
 // Reshapes to b h t d; the first of three dimensions is both b and h.
 static Value *in_four(Builder *b, Value *v) {
-  if (!v || v->type->rank == 4) return v;
+  if (!v || v->type->ndim == 4) return v;
   const int64_t *dim = v->type->dim;
   return build_reshape(b, v, 4, (int64_t[]){dim[0], 1, dim[1], dim[2]});
 }
 
 // The term that a mask adds to the scores, in four dimensions that broadcast to theirs.
-static Value *additive(Builder *b, const Mask *mask, int rank, DType dtype) {
+static Value *additive(Builder *b, const Mask *mask, int ndim, DType dtype) {
   Value *v = mask->v;
   while (made_by(v, OP_broadcast))
     v = v->def->in[0].value;
   // A mask of rank 3 has no heads.
   int64_t dim[4] = {1, 1, 1, 1};
   const Type *t = v->type;
-  for (int i = 0; i < t->rank; i++) {
-    int at = 4 - t->rank + i;
-    dim[rank == 3 && at == 1 ? 0 : at] = t->dim[i];
+  for (int i = 0; i < t->ndim; i++) {
+    int at = 4 - t->ndim + i;
+    dim[ndim == 3 && at == 1 ? 0 : at] = t->dim[i];
   }
   v = build_reshape(b, v, 4, dim);
   if (mask->kind == MASK_ADDS) return build_scale(b, v, mask->by);
@@ -144,8 +144,8 @@ static Value *additive(Builder *b, const Mask *mask, int rank, DType dtype) {
 static Value *sum_of_masks(Raise *r, const Scores *s, const Type *scores, bool *causal) {
   Builder *b = &r->b;
   Value *sum = NULL;
-  int rank = scores->rank;
-  int64_t t_len = scores->dim[rank - 2], s_len = scores->dim[rank - 1];
+  int ndim = scores->ndim;
+  int64_t t_len = scores->dim[ndim - 2], s_len = scores->dim[ndim - 1];
   *causal = false;
   for (int i = 0; i < s->n_masks; i++) {
     const Mask *mask = &s->mask[i];
@@ -155,7 +155,7 @@ static Value *sum_of_masks(Raise *r, const Scores *s, const Type *scores, bool *
       *causal = true;
       continue;
     }
-    Value *v = additive(b, mask, rank, scores->dtype);
+    Value *v = additive(b, mask, ndim, scores->dtype);
     if (!v) return NULL;
     int64_t dim[4];
     // Masks are broadcast to their common shape.
@@ -216,9 +216,9 @@ bool raise_attention(Raise *r, Op *root) {
   const Type *t = softmax->out[0]->type;
   Scores s = {0};
   // Scores are [b,h,t,s], or [b,t,s] for one head.
-  if (t->rank != 3 && t->rank != 4)
-    return missed(r, root, str_format(r->scratch, "its scores have %d dimensions", t->rank));
-  if (attr_i(softmax, "axis") != t->rank - 1)
+  if (t->ndim != 3 && t->ndim != 4)
+    return missed(r, root, str_format(r->scratch, "its scores have %d dimensions", t->ndim));
+  if (attr_i(softmax, "axis") != t->ndim - 1)
     return missed(r, root, "its softmax is not along the last dimension");
   if (!match_scores(&m, softmax->in[0].value, &s)) {
     // The op between the scores and their softmax is neither a scale nor a mask.
@@ -239,11 +239,11 @@ bool raise_attention(Raise *r, Op *root) {
   // summands.
   Value *q = s.product->in[0].value;
   bool trans_q = attr_i(s.product, "trans_a");
-  int64_t summed = q->type->dim[t->rank - 1 - trans_q];
-  if (summed != root->out[0]->type->dim[t->rank - 1])
+  int64_t summed = q->type->dim[t->ndim - 1 - trans_q];
+  if (summed != root->out[0]->type->dim[t->ndim - 1])
     return missed(r, root,
                   str_format(r->scratch, "its keys are %lld long, and its values %lld",
-                             (long long)summed, (long long)root->out[0]->type->dim[t->rank - 1]));
+                             (long long)summed, (long long)root->out[0]->type->dim[t->ndim - 1]));
   // Operands become (b, h, t, d), with the scale as an attribute.
   Value *k = s.product->in[1].value, *v = root->in[1].value;
   q = take_scale(b, &m, trans_q ? exchange(b, q) : q, &s.scale);
@@ -256,7 +256,7 @@ bool raise_attention(Raise *r, Op *root) {
   Value *in[4] = {in_four(b, q), in_four(b, k), in_four(b, v), mask};
   Value *y = build_op(b, OP_attention, in, mask ? 4 : 3,
                       ATTRS(a_f("scale", s.scale), a_b("causal", causal)));
-  if (y) y = build_reshape(b, y, root->out[0]->type->rank, root->out[0]->type->dim);
+  if (y) y = build_reshape(b, y, root->out[0]->type->ndim, root->out[0]->type->dim);
   if (y) value_replace_uses(root->out[0], y);
   return y;
 }
@@ -266,7 +266,7 @@ static Value *match_repeated_heads(const Value *v) {
   const Op *join = made_by(v, OP_reshape);
   const Op *wide = join ? made_by(join->in[0].value, OP_broadcast) : NULL;
   Value *x = wide ? wide->in[0].value : NULL;
-  if (!x || x->type->rank != 5 || wide->out[0]->type->rank != 5 || v->type->rank != 4) return NULL;
+  if (!x || x->type->ndim != 5 || wide->out[0]->type->ndim != 5 || v->type->ndim != 4) return NULL;
   const int64_t *dim = x->type->dim, *to = wide->out[0]->type->dim, *joined = v->type->dim;
   bool only_heads = dim[2] == 1 && dim[0] == to[0] && dim[1] == to[1] && dim[3] == to[3] &&
                     dim[4] == to[4] && joined[0] == dim[0] && joined[2] == dim[3] &&

@@ -34,9 +34,9 @@ static bool operand_triangle(const Op *op, int i, Triangle *out) {
   if (!find_triangle(x, out)) return false;
   // The last two dimensions, and so the diagonal, must stay the same.
   const Type *from = x->type, *to = op->out[0]->type;
-  bool square = from->rank >= 2 && to->rank >= 2 &&
-                from->dim[from->rank - 1] == to->dim[to->rank - 1] &&
-                from->dim[from->rank - 2] == to->dim[to->rank - 2];
+  bool square = from->ndim >= 2 && to->ndim >= 2 &&
+                from->dim[from->ndim - 1] == to->dim[to->ndim - 1] &&
+                from->dim[from->ndim - 2] == to->dim[to->ndim - 2];
   return out->low == out->high || square;
 }
 
@@ -83,7 +83,7 @@ bool is_causal_mask(Raise *r, const Value *v, int64_t t, int64_t s, MaskKind kin
   while (made_by(v, OP_broadcast))
     v = v->def->in[0].value;
   const Type *type = v->type;
-  if (type->rank < 2 || type->dim[type->rank - 2] != t || type->dim[type->rank - 1] != s)
+  if (type->ndim < 2 || type->dim[type->ndim - 2] != t || type->dim[type->ndim - 1] != s)
     return false;
   // A computed mask is known by its ops.
   if (!made_by(v, OP_constant)) {

@@ -24,11 +24,11 @@ Op *match_op(Match *m, const Value *v, OpKind kind) {
 static bool same_but_ones(const Type *x, const Type *y) {
   int i = 0, k = 0;
   for (;;) {
-    while (i < x->rank && x->dim[i] == 1)
+    while (i < x->ndim && x->dim[i] == 1)
       i++;
-    while (k < y->rank && y->dim[k] == 1)
+    while (k < y->ndim && y->dim[k] == 1)
       k++;
-    if (i == x->rank || k == y->rank) return i == x->rank && k == y->rank;
+    if (i == x->ndim || k == y->ndim) return i == x->ndim && k == y->ndim;
     if (x->dim[i++] != y->dim[k++]) return false;
   }
 }
@@ -89,7 +89,7 @@ bool match_mean(Match *m, Value *v, Value **x, bool *axes) {
   if (!sum) return false;
   *x = sum->in[0].value;
   int64_t n = 1;
-  memset(axes, 0, MAX_RANK * sizeof *axes);
+  memset(axes, 0, MAX_NDIM * sizeof *axes);
   for (int i = 0; i < attr_n(sum, "axes"); i++) {
     int64_t axis = attr_list(sum, "axes")[i];
     axes[axis] = true;

@@ -38,12 +38,12 @@ static Value *match_core(Match *m, Op *root, double *eps, bool *axes) {
 // The first of the flagged axes if these are exactly the last dimensions, else the rank; `n`: the
 // number of their elements.
 static int last_axes(const Type *t, const bool *axes, int64_t *n) {
-  int first = t->rank;
+  int first = t->ndim;
   *n = 1;
   while (first > 0 && axes[first - 1])
     *n *= t->dim[--first];
   for (int i = 0; i < first; i++)
-    if (axes[i]) return t->rank;
+    if (axes[i]) return t->ndim;
   return first;
 }
 
@@ -59,8 +59,8 @@ static Value *match_vector(Match *m, Value **v, OpKind kind, int first) {
   double c;
   if (is_fill(vector, &c)) return NULL;
   // It must have exactly the normalised dimensions, at the end.
-  int k = u->rank;
-  for (int i = t->rank; i > first; i--, k--)
+  int k = u->ndim;
+  for (int i = t->ndim; i > first; i--, k--)
     if (k <= 0 || u->dim[k - 1] != t->dim[i - 1]) return NULL;
   for (; k > 0; k--)
     if (u->dim[k - 1] != 1) return NULL;
@@ -78,14 +78,14 @@ bool raise_norm(Raise *r, Op *root) {
   Builder *b = &r->b;
   if (root->kind != OP_div && root->kind != OP_mul) return false;
   Match m = {0};
-  bool axes[MAX_RANK], mean_axes[MAX_RANK];
+  bool axes[MAX_NDIM], mean_axes[MAX_NDIM];
   double eps;
   Value *centred = match_core(&m, root, &eps, axes), *x = centred;
   if (!centred) return false;
   int64_t n;
   // The mean must be over the last dimensions.
   int first = last_axes(x->type, axes, &n), mean_first = -1;
-  if (first == x->type->rank) return false;
+  if (first == x->type->ndim) return false;
   match_op(&m, root->out[0], root->kind);
 
   // With layer_norm the normalised value is x minus its mean.
@@ -110,7 +110,7 @@ bool raise_norm(Raise *r, Op *root) {
   b->at = y->def;
   b->origin = op_origin(y->def);
   const Type *t = x->type;
-  int64_t dim[MAX_RANK];
+  int64_t dim[MAX_NDIM];
   for (int i = 0; i < first; i++)
     dim[i] = t->dim[i];
   dim[first] = n;
@@ -124,7 +124,7 @@ bool raise_norm(Raise *r, Op *root) {
   } else {
     result = build_op(b, OP_rms_norm, IN(flat, gamma), ATTRS(a_f("eps", eps)));
   }
-  result = build_reshape(b, result, t->rank, t->dim);
+  result = build_reshape(b, result, t->ndim, t->dim);
   if (result) value_replace_uses(y, result);
   return result;
 }

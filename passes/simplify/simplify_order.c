@@ -30,10 +30,10 @@ static Value *broadcast_later(Builder *b, Op *op) {
   Value *in[3];
   for (int i = 0; i < op->n_in; i++) {
     Value *v = op->in[i].value;
-    in[i] = is_fill(v, &c) ? build_fill(b, v->type->dtype, from->rank, from->dim, c)
+    in[i] = is_fill(v, &c) ? build_fill(b, v->type->dtype, from->ndim, from->dim, c)
                            : first_operand(v->def);
   }
-  return build_broadcast(b, build_on(b, op, in), t->rank, t->dim);
+  return build_broadcast(b, build_on(b, op, in), t->ndim, t->dim);
 }
 
 // -- Transposes ------------------------------------------------------------------------------
@@ -48,16 +48,16 @@ static bool is_cheap(const Value *v) {
 // The cheap value `v` before a transpose by `perm`, in the shape of `from`.
 static Value *before_transpose(Builder *b, Value *v, const int64_t *perm, const Type *from) {
   double c;
-  if (is_fill(v, &c)) return build_fill(b, v->type->dtype, from->rank, from->dim, c);
+  if (is_fill(v, &c)) return build_fill(b, v->type->dtype, from->ndim, from->dim, c);
   Value *x = first_operand(v->def);
-  int64_t dim[MAX_RANK], back[MAX_RANK];
-  int over = from->rank - x->type->rank;
-  for (int i = 0; i < from->rank; i++) {
+  int64_t dim[MAX_NDIM], back[MAX_NDIM];
+  int over = from->ndim - x->type->ndim;
+  for (int i = 0; i < from->ndim; i++) {
     dim[i] = i < over ? 1 : x->type->dim[i - over];
     back[perm[i]] = i;
   }
-  x = build_transposed(b, build_reshape(b, x, from->rank, dim), back);
-  return build_broadcast(b, x, from->rank, from->dim);
+  x = build_transposed(b, build_reshape(b, x, from->ndim, dim), back);
+  return build_broadcast(b, x, from->ndim, from->dim);
 }
 
 static Value *transpose_later(Builder *b, Op *op) {
@@ -84,17 +84,17 @@ static Value *transpose_after_slice(Builder *b, Op *op) {
   const Op *transpose = made_by(first_operand(op), OP_transpose);
   if (!transpose) return NULL;
   const int64_t *perm = attr_list(transpose, "perm");
-  int rank = op->out[0]->type->rank;
-  int64_t starts[MAX_RANK], steps[MAX_RANK], shape[MAX_RANK];
-  for (int i = 0; i < rank; i++) {
+  int ndim = op->out[0]->type->ndim;
+  int64_t starts[MAX_NDIM], steps[MAX_NDIM], shape[MAX_NDIM];
+  for (int i = 0; i < ndim; i++) {
     // The slice has the order of dimensions before the transpose.
     starts[perm[i]] = attr_list(op, "starts")[i];
     steps[perm[i]] = attr_list(op, "steps")[i];
     shape[perm[i]] = attr_list(op, "shape")[i];
   }
   Value *v = build_op(b, OP_slice, IN(first_operand(transpose)),
-                      ATTRS(a_list("starts", starts, rank), a_list("steps", steps, rank),
-                            a_list("shape", shape, rank)));
+                      ATTRS(a_list("starts", starts, ndim), a_list("steps", steps, ndim),
+                            a_list("shape", shape, ndim)));
   return build_transpose(b, v, perm);
 }
 
@@ -108,19 +108,19 @@ static Value *transpose_after_reduction(Builder *b, Op *op) {
   const Op *transpose = made_by(first_operand(op), OP_transpose);
   if (!transpose || attr_i(op, "keep")) return NULL;
   const int64_t *perm = attr_list(transpose, "perm");
-  int rank = first_operand(op)->type->rank;
-  bool reduced[MAX_RANK] = {false};
+  int ndim = first_operand(op)->type->ndim;
+  bool reduced[MAX_NDIM] = {false};
   for (int i = 0; i < attr_n(op, "axes"); i++)
     reduced[perm[attr_list(op, "axes")[i]]] = true;
-  int64_t axes[MAX_RANK], place[MAX_RANK], after[MAX_RANK];
+  int64_t axes[MAX_NDIM], place[MAX_NDIM], after[MAX_NDIM];
   int n_axes = 0, n_places = 0, n = 0;
-  for (int i = 0; i < rank; i++) {
+  for (int i = 0; i < ndim; i++) {
     if (reduced[i])
       axes[n_axes++] = i;
     else
       place[i] = n_places++;
   }
-  for (int i = 0; i < rank; i++)
+  for (int i = 0; i < ndim; i++)
     if (!reduced[perm[i]]) after[n++] = place[perm[i]];
   Value *v = build_op(b, op->kind, IN(first_operand(transpose)),
                       ATTRS(a_list("axes", axes, n_axes), a_b("keep", false)));
@@ -137,17 +137,17 @@ static Value *transpose_after_linear(Builder *b, Op *op) {
   Value *x = reshape ? first_operand(reshape) : first_operand(op);
   const Op *transpose = made_by(x, OP_transpose);
   const Type *t = op->out[0]->type;
-  int last = x->type->rank - 1;
+  int last = x->type->ndim - 1;
   int64_t summed = x->type->dim[last];
   if (!transpose || attr_list(transpose, "perm")[last] != last ||
-      first_operand(op)->type->dim[t->rank - 1] != summed ||
-      type_count(first_operand(op)->type) == 0 || t->dim[t->rank - 1] > MUCH * summed)
+      first_operand(op)->type->dim[t->ndim - 1] != summed ||
+      type_count(first_operand(op)->type) == 0 || t->dim[t->ndim - 1] > MUCH * summed)
     return NULL;
   // The last dimension, which is summed, stays last.
   Value *y =
       build_transpose(b, build_on(b, op, (Value *[]){first_operand(transpose), op->in[1].value}),
                       attr_list(transpose, "perm"));
-  return build_reshape(b, y, t->rank, t->dim);
+  return build_reshape(b, y, t->ndim, t->dim);
 }
 
 static bool is_reduction(const Op *op) {

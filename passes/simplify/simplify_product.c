@@ -15,13 +15,13 @@
 static Value *exchanged(const Value *v) {
   const Op *op = made_by(v, OP_transpose);
   if (!op) return NULL;
-  int64_t perm[MAX_RANK];
-  int rank = v->type->rank;
-  if (rank < 2) return NULL;
-  for (int i = 0; i < rank; i++)
+  int64_t perm[MAX_NDIM];
+  int ndim = v->type->ndim;
+  if (ndim < 2) return NULL;
+  for (int i = 0; i < ndim; i++)
     perm[i] = i;
-  perm[rank - 2] = rank - 1;
-  perm[rank - 1] = rank - 2;
+  perm[ndim - 2] = ndim - 1;
+  perm[ndim - 1] = ndim - 2;
   return has_perm(op, perm) ? op->in[0].value : NULL;
 }
 
@@ -37,14 +37,14 @@ static Value *fold_transposes(Builder *b, Op *op) {
 static Value *one_matrix(Builder *b, Value *v) {
   const Op *op = made_by(v, OP_broadcast);
   if (op) v = op->in[0].value;
-  int rank = v->type->rank;
-  if (rank < 2 || (!op && rank > 2)) return NULL;
-  for (int i = 0; i < rank - 2; i++)
+  int ndim = v->type->ndim;
+  if (ndim < 2 || (!op && ndim > 2)) return NULL;
+  for (int i = 0; i < ndim - 2; i++)
     if (v->type->dim[i] != 1) return NULL;
   // The matrices themselves must not be broadcast.
-  const int64_t *dim = v->type->dim + rank - 2;
-  if (op && (dim[0] != op->out[0]->type->dim[op->out[0]->type->rank - 2] ||
-             dim[1] != op->out[0]->type->dim[op->out[0]->type->rank - 1]))
+  const int64_t *dim = v->type->dim + ndim - 2;
+  if (op && (dim[0] != op->out[0]->type->dim[op->out[0]->type->ndim - 2] ||
+             dim[1] != op->out[0]->type->dim[op->out[0]->type->ndim - 1]))
     return NULL;
   return build_reshape(b, v, 2, dim);
 }

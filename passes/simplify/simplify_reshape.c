@@ -15,11 +15,11 @@ typedef struct Group {
 static int split_in_groups(const Type *from, const Type *to, Group *group) {
   // Dimensions of length 1 on one side only are groups of their own.
   int i = 0, k = 0, n = 0;
-  while (i < from->rank || k < to->rank) {
+  while (i < from->ndim || k < to->ndim) {
     Group *g = &group[n++];
     g->i0 = i;
     g->k0 = k;
-    bool one_in = i < from->rank && from->dim[i] == 1, one_out = k < to->rank && to->dim[k] == 1;
+    bool one_in = i < from->ndim && from->dim[i] == 1, one_out = k < to->ndim && to->dim[k] == 1;
     if (one_in != one_out) {
       i += one_in;
       k += one_out;
@@ -58,9 +58,9 @@ static Value *transpose_after_reshape(Builder *b, Op *op) {
   const Type *from = first_operand(op)->type, *to = op->out[0]->type;
   if (!transpose || type_count(to) == 0) return NULL;
   const int64_t *perm = attr_list(transpose, "perm");
-  Group group[2 * MAX_RANK];
-  Part part[2 * MAX_RANK];
-  int n_parts = 0, rank = 0;
+  Group group[2 * MAX_NDIM];
+  Part part[2 * MAX_NDIM];
+  int n_parts = 0, ndim = 0;
   bool moves = false;
   // A group is one part if it is adjacent in the operand, else a part per dimension.
   for (int n = split_in_groups(from, to, group), i = 0; i < n; i++) {
@@ -70,7 +70,7 @@ static Value *transpose_after_reshape(Builder *b, Op *op) {
       neighbours &= perm[k] == perm[k - 1] + 1;
     if (neighbours) {
       moves |= g->i1 != g->i0 + 1 || g->k1 != g->k0 + 1;
-      part[n_parts++] = (Part){.before = g->i0 == g->i1 ? from->rank : perm[g->i0],
+      part[n_parts++] = (Part){.before = g->i0 == g->i1 ? from->ndim : perm[g->i0],
                                .dim = to->dim + g->k0,
                                .n = g->k1 - g->k0};
     } else {
@@ -80,21 +80,21 @@ static Value *transpose_after_reshape(Builder *b, Op *op) {
   }
   // Parts are in the order of the result.
   for (int i = 0; i < n_parts; i++) {
-    part[i].to = rank;
-    rank += part[i].n;
+    part[i].to = ndim;
+    ndim += part[i].n;
   }
-  if (!moves || rank > MAX_RANK) return NULL;
-  int64_t dim[MAX_RANK], place[MAX_RANK];
+  if (!moves || ndim > MAX_NDIM) return NULL;
+  int64_t dim[MAX_NDIM], place[MAX_NDIM];
   // The shape before the transpose has the parts in the operand's order.
-  rank = 0;
-  for (int at = 0; at <= from->rank; at++)
+  ndim = 0;
+  for (int at = 0; at <= from->ndim; at++)
     for (int i = 0; i < n_parts; i++)
       for (int k = 0; part[i].before == at && k < part[i].n; k++) {
-        dim[rank] = part[i].dim[k];
-        place[part[i].to + k] = rank++;
+        dim[ndim] = part[i].dim[k];
+        place[part[i].to + k] = ndim++;
       }
-  Value *v = build_transpose(b, build_reshape(b, first_operand(transpose), rank, dim), place);
-  return build_reshape(b, v, to->rank, to->dim);
+  Value *v = build_transpose(b, build_reshape(b, first_operand(transpose), ndim, dim), place);
+  return build_reshape(b, v, to->ndim, to->dim);
 }
 
 const Op *stuck_reshape(const Value *v) {
@@ -104,28 +104,28 @@ const Op *stuck_reshape(const Value *v) {
 
 // The rank of the vector that `v` broadcasts, without leading dimensions of length 1; -1 if the
 // shapes of `v` and `from` differ in these last dimensions.
-static int vector_rank(const Value *v, const Type *from) {
+static int vector_ndim(const Value *v, const Type *from) {
   const Op *broadcast = made_by(v, OP_broadcast);
   if (!broadcast) return -1;
   const Type *to = v->type, *x = first_operand(broadcast)->type;
-  int same = 0, rank = x->rank;
-  while (same < to->rank && same < from->rank &&
-         to->dim[to->rank - 1 - same] == from->dim[from->rank - 1 - same])
+  int same = 0, ndim = x->ndim;
+  while (same < to->ndim && same < from->ndim &&
+         to->dim[to->ndim - 1 - same] == from->dim[from->ndim - 1 - same])
     same++;
-  while (rank > 0 && x->dim[x->rank - rank] == 1)
-    rank--;
-  return rank <= same ? rank : -1;
+  while (ndim > 0 && x->dim[x->ndim - ndim] == 1)
+    ndim--;
+  return ndim <= same ? ndim : -1;
 }
 
 // The value that reshapes from the shape `from` to `v`, if `v` is a fill or such a vector; or NULL.
 static Value *before_reshape(Builder *b, Value *v, const Type *from) {
   double c;
-  if (is_fill(v, &c)) return build_fill(b, v->type->dtype, from->rank, from->dim, c);
-  int rank = vector_rank(v, from);
-  if (rank < 0) return NULL;
+  if (is_fill(v, &c)) return build_fill(b, v->type->dtype, from->ndim, from->dim, c);
+  int ndim = vector_ndim(v, from);
+  if (ndim < 0) return NULL;
   Value *x = first_operand(v->def);
-  Value *vector = build_reshape(b, x, rank, x->type->dim + x->type->rank - rank);
-  return build_broadcast(b, vector, from->rank, from->dim);
+  Value *vector = build_reshape(b, x, ndim, x->type->dim + x->type->ndim - ndim);
+  return build_broadcast(b, vector, from->ndim, from->dim);
 }
 
 //     [5,2,8] -> [10,8] -exp-> [10,8]      [5,2,8] -exp-> [5,2,8] -> [10,8]
@@ -150,7 +150,7 @@ Value *reshape_later(Builder *b, Op *op) {
     in[i] = reshape ? first_operand(reshape) : before_reshape(b, op->in[i].value, from);
     if (!in[i]) return NULL;
   }
-  return build_reshape(b, build_on(b, op, in), to->rank, to->dim);
+  return build_reshape(b, build_on(b, op, in), to->ndim, to->dim);
 }
 
 //     [5,8,2,8] -> [40,16] -linear-> [40,24] -exp-> [40,24] -> [5,8,24]
@@ -167,7 +167,7 @@ static int n_reshaped(const Op *op) {
 static Type operand_shape(const Op *op, const Type *to) {
   Type shape = *to;
   const Type *x = first_operand(op)->type;
-  if (op->kind == OP_linear) shape.dim[to->rank - 1] = x->dim[x->rank - 1];
+  if (op->kind == OP_linear) shape.dim[to->ndim - 1] = x->dim[x->ndim - 1];
   return shape;
 }
 
@@ -179,12 +179,12 @@ static bool can_reshape(const Value *v, const Type *to, int depth, bool *out_any
   double c;
   // These start in any shape.
   if (is_fill(v, &c)) return true;
-  if (made_by(v, OP_broadcast)) return vector_rank(v, to) >= 0;
+  if (made_by(v, OP_broadcast)) return vector_ndim(v, to) >= 0;
   if (made_by(v, OP_reshape)) return *out_any = true;
   // Others must have this reader only, and work row by row.
   if (!op || v->uses->next || depth == DEEPEST) return false;
   if (op->kind == OP_linear) {
-    if (to->rank < 2 || to->dim[to->rank - 1] != v->type->dim[v->type->rank - 1]) return false;
+    if (to->ndim < 2 || to->dim[to->ndim - 1] != v->type->dim[v->type->ndim - 1]) return false;
   } else if (!op_info[op->kind].formula) {
     return false;
   }
@@ -195,7 +195,7 @@ static bool can_reshape(const Value *v, const Type *to, int depth, bool *out_any
 }
 
 static Value *reshape_all(Builder *b, Value *v, const Type *to) {
-  if (made_by(v, OP_reshape)) return build_reshape(b, first_operand(v->def), to->rank, to->dim);
+  if (made_by(v, OP_reshape)) return build_reshape(b, first_operand(v->def), to->ndim, to->dim);
   Value *number = before_reshape(b, v, to), *in[3];
   if (number) return number;
   const Op *op = v->def;

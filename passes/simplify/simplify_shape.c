@@ -20,7 +20,7 @@ static Value *operand(const Op *op) {
 }
 
 static Value *reshaped_like(Builder *b, Value *x, const Op *op) {
-  return build_reshape(b, x, op->out[0]->type->rank, op->out[0]->type->dim);
+  return build_reshape(b, x, op->out[0]->type->ndim, op->out[0]->type->dim);
 }
 
 static Value *simplify_reshape(Builder *b, Op *op) {
@@ -32,12 +32,12 @@ static Value *simplify_reshape(Builder *b, Op *op) {
 
 static Value *simplify_transpose(Builder *b, Op *op) {
   Value *x = operand(op);
-  if (x->type->rank == 0) return x;
+  if (x->type->ndim == 0) return x;
   if (made_by(x, OP_transpose)) return build_transposed(b, x, attr_list(op, "perm"));
   // A transpose that moves only dimensions of length 1 is a reshape.
   int64_t last = -1;
   bool only_ones = true;
-  for (int i = 0; i < op->out[0]->type->rank; i++) {
+  for (int i = 0; i < op->out[0]->type->ndim; i++) {
     int64_t from = attr_list(op, "perm")[i];
     if (op->out[0]->type->dim[i] == 1) continue;
     only_ones &= from >= last;
@@ -51,18 +51,18 @@ static Value *simplify_broadcast(Builder *b, Op *op) {
   const Type *t = op->out[0]->type;
   if (x->type == t) return x;
   const Op *inner = made_by(x, OP_broadcast);
-  if (inner) return build_broadcast(b, operand(inner), t->rank, t->dim);
+  if (inner) return build_broadcast(b, operand(inner), t->ndim, t->dim);
   if (type_count(x->type) == type_count(t)) return reshaped_like(b, x, op);
   inner = made_by(x, OP_reshape);
-  int ones = 0, rank = x->type->rank;
-  while (inner && rank - ones > operand(inner)->type->rank && x->type->dim[ones] == 1)
+  int ones = 0, ndim = x->type->ndim;
+  while (inner && ndim - ones > operand(inner)->type->ndim && x->type->dim[ones] == 1)
     ones++;
   if (ones == 0) return NULL;
-  return build_broadcast(b, build_reshape(b, x, rank - ones, x->type->dim + ones), t->rank, t->dim);
+  return build_broadcast(b, build_reshape(b, x, ndim - ones, x->type->dim + ones), t->ndim, t->dim);
 }
 
 static bool steps_are_one(const Op *op) {
-  for (int i = 0; i < op->out[0]->type->rank; i++)
+  for (int i = 0; i < op->out[0]->type->ndim; i++)
     if (attr_list(op, "steps")[i] != 1) return false;
   return true;
 }
@@ -74,12 +74,12 @@ static Value *simplify_slice(Builder *b, Op *op) {
   if (x->type == t) return x;
   const Op *inner = made_by(x, OP_slice);
   if (!inner || !steps_are_one(inner)) return NULL;
-  int64_t starts[MAX_RANK];
-  for (int i = 0; i < t->rank; i++)
+  int64_t starts[MAX_NDIM];
+  for (int i = 0; i < t->ndim; i++)
     starts[i] = attr_list(op, "starts")[i] + attr_list(inner, "starts")[i];
   return build_op(b, OP_slice, IN(operand(inner)),
-                  ATTRS(a_list("starts", starts, t->rank), *op_attr(op, "steps"),
-                        a_list("shape", t->dim, t->rank)));
+                  ATTRS(a_list("starts", starts, t->ndim), *op_attr(op, "steps"),
+                        a_list("shape", t->dim, t->ndim)));
 }
 
 static Value *simplify_slice_back(Builder *b, Op *op) {
@@ -90,7 +90,7 @@ static Value *simplify_slice_back(Builder *b, Op *op) {
 // The dimension along which parts `x` and `y` of equal wholes are adjacent, `x` first; else -1.
 static int side_by_side(const Op *x, const Op *y) {
   int along = -1;
-  for (int i = 0; i < x->out[0]->type->rank; i++) {
+  for (int i = 0; i < x->out[0]->type->ndim; i++) {
     int64_t from_x = attr_list(x, "starts")[i], from_y = attr_list(y, "starts")[i];
     int64_t n_x = operand(x)->type->dim[i], n_y = operand(y)->type->dim[i];
     if (from_x == from_y && n_x == n_y) continue;
@@ -134,7 +134,7 @@ static Value *simplify_concat(Builder *b, Op *op) {
 
 static Value *simplify_pad(Builder *b, Op *op) {
   (void)b;
-  for (int i = 0; i < op->out[0]->type->rank; i++)
+  for (int i = 0; i < op->out[0]->type->ndim; i++)
     if (attr_list(op, "low")[i] != 0) return NULL;
   return operand(op)->type == op->out[0]->type ? operand(op) : NULL;
 }
@@ -164,16 +164,16 @@ static Value *simplify_gather(Builder *b, Op *op) {
   }
   arena_free(a);
   if (!even) return NULL;
-  int64_t starts[MAX_RANK] = {0}, steps[MAX_RANK], shape[MAX_RANK];
-  for (int i = 0; i < t->rank; i++) {
+  int64_t starts[MAX_NDIM] = {0}, steps[MAX_NDIM], shape[MAX_NDIM];
+  for (int i = 0; i < t->ndim; i++) {
     steps[i] = i == axis ? step : 1;
     shape[i] = i == axis ? n : t->dim[i];
   }
   // The slice takes every step-th row.
   starts[axis] = first < 0 ? first + t->dim[axis] : first;
   Value *v = build_op(b, OP_slice, IN(operand(op)),
-                      ATTRS(a_list("starts", starts, t->rank), a_list("steps", steps, t->rank),
-                            a_list("shape", shape, t->rank)));
+                      ATTRS(a_list("starts", starts, t->ndim), a_list("steps", steps, t->ndim),
+                            a_list("shape", shape, t->ndim)));
   return reshaped_like(b, v, op);
 }
 

@@ -34,11 +34,11 @@
 
 // The log-sum-exp of each of `parts` equal parts of the last dimension.
 static Value *parts_of(Builder *b, Value *x, int64_t parts) {
-  int64_t shape[MAX_RANK];
-  int rank = x->type->rank;
+  int64_t shape[MAX_NDIM];
+  int ndim = x->type->ndim;
   memcpy(shape, x->type->dim, sizeof shape);
-  shape[rank - 1] = parts;
-  return build_op(b, OP_lse_parts, IN(x), ATTRS(a_list("shape", shape, rank)));
+  shape[ndim - 1] = parts;
+  return build_op(b, OP_lse_parts, IN(x), ATTRS(a_list("shape", shape, ndim)));
 }
 
 // The losses, with 0 for the label `ignore`.
@@ -48,23 +48,23 @@ static Value *without_ignored(Builder *b, Value *losses, Value *labels, int64_t 
   if (t->dtype == DT_i32 && narrow != ignore) return losses; // no label can be
   const void *bytes = t->dtype == DT_i32 ? (const void *)&narrow : &ignore;
   Value *one = build_constant(b, type_scalar(b->g->module, t->dtype), bytes);
-  Value *all = build_broadcast(b, one, t->rank, t->dim);
+  Value *all = build_broadcast(b, one, t->ndim, t->dim);
   Value *ignored = build_op(b, OP_equal, IN(labels, all), NO_ATTRS);
-  Value *zero = build_fill(b, losses->type->dtype, t->rank, t->dim, 0);
+  Value *zero = build_fill(b, losses->type->dtype, t->ndim, t->dim, 0);
   return build_where(b, ignored, zero, losses);
 }
 
 bool split_classes(Op *op, int parts, Diag *d) {
   Value *x = op->in[0].value, *labels = op->in[1].value;
   const Type *t = op->out[0]->type;
-  int64_t classes = x->type->dim[t->rank];
+  int64_t classes = x->type->dim[t->ndim];
   if (parts < 1 || classes % parts != 0)
     return diag_error(d, op->loc, "cross_entropy: %lld classes cannot be split in %d equal parts",
                       (long long)classes, parts);
   Builder b = {.g = op->graph, .at = op, .origin = op_origin(op), .d = d};
   // The lse of the parts, and of these.
   Value *one = parts_of(&b, parts_of(&b, x, parts), 1);
-  Value *lse = build_reshape(&b, one, t->rank, t->dim);
+  Value *lse = build_reshape(&b, one, t->ndim, t->dim);
   // The loss is lse - x[label], or 0 for the ignored label.
   Value *minus = build_op(&b, OP_nll, IN(x, labels), ATTRS(*op_attr(op, "ignore")));
   Value *losses = build_op(&b, OP_add, IN(lse, minus), NO_ATTRS);

@@ -194,7 +194,7 @@ static void sweep_op(Autodiff *ad, Op *op) {
   // Gradients may rely on the adjoint of the first result: zeros if only others have one.
   if (!dout[0]) {
     const Type *t = op->out[0]->type;
-    dout[0] = build_fill(&b, t->dtype, t->rank, t->dim, 0);
+    dout[0] = build_fill(&b, t->dtype, t->ndim, t->dim, 0);
   }
   int errors = diag_errors(ad->d);
   if (!grad_of(op)(&b, op, dout, din) || b.failed) {
@@ -274,12 +274,12 @@ static void sweep(Autodiff *ad, Builder *b, Op *last, const LossTerms *terms, Va
     const Type *type = t.start->type;
     Value *read = only ? NULL : t.factor, *start;
     if (!scale && !read) {
-      start = build_fill(b, type->dtype, type->rank, type->dim, t.by);
+      start = build_fill(b, type->dtype, type->ndim, type->dim, t.by);
     } else {
       start = build_cast(b, build_scale(b, scale ? scale : read, t.by), type->dtype);
       if (scale && read)
         start = build_op(b, OP_mul, IN(start, build_cast(b, read, type->dtype)), NO_ATTRS);
-      start = build_broadcast(b, start, type->rank, type->dim);
+      start = build_broadcast(b, start, type->ndim, type->dim);
     }
     Value **adjoint = &ad->adjoint[t.start->id];
     *adjoint = build_add(b, *adjoint, start);
@@ -312,7 +312,7 @@ static void sweep(Autodiff *ad, Builder *b, Op *last, const LossTerms *terms, Va
     Value *gradient = ad->adjoint[w->id];
     if (factor) {
       const Type *t = gradient->type;
-      Value *all = build_broadcast(b, build_cast(b, factor, t->dtype), t->rank, t->dim);
+      Value *all = build_broadcast(b, build_cast(b, factor, t->dtype), t->ndim, t->dim);
       gradient = build_op(b, OP_mul, IN(gradient, all), NO_ATTRS);
     }
     ad->gradient[w->id] = build_add(b, ad->gradient[w->id], gradient);
@@ -390,7 +390,7 @@ bool pass_autodiff(Module *m, const PassOptions *o, Diag *d) {
     diag_hint(d, "run 'loss' before 'autodiff'");
     return false;
   }
-  if (loss->use.value->type->rank != 0 || !is_floating(loss->use.value))
+  if (loss->use.value->type->ndim != 0 || !is_floating(loss->use.value))
     return diag_error(d, NULL, "the loss is %s and not a floating-point number",
                       type_text(opt_scratch(o), loss->use.value->type));
   // Arrays are indexed by id: values of the forward pass have ids below n_values.

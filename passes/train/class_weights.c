@@ -31,7 +31,7 @@ static bool take_elements(const Reader *r, const char *bytes, size_t size, float
   NnrtNpyHeader h;
   bool is_npy = nnrt_npy_header(&h, (const uint8_t *)bytes, (int64_t)size);
   int width = !is_npy ? 0 : str_equal(h.descr, "<f4") ? 4 : str_equal(h.descr, "<f8") ? 8 : 0;
-  if (!width || h.rank != 1 || h.dim[0] > ((int64_t)size - h.bytes) / width)
+  if (!width || h.ndim != 1 || h.dim[0] > ((int64_t)size - h.bytes) / width)
     return fail(r, "this is not one dimension of little-endian f32 or f64");
   *out_found = h.dim[0];
   for (int64_t i = 0; i < n && i < *out_found; i++) {

@@ -43,7 +43,7 @@ static Found matrix(int64_t fan_in) {
 
 static int64_t product(const Type *t, int from) {
   int64_t n = 1;
-  for (int i = from; i < t->rank; i++)
+  for (int i = from; i < t->ndim; i++)
     n *= t->dim[i];
   return n;
 }
@@ -51,7 +51,7 @@ static int64_t product(const Type *t, int from) {
 // Whether at most one dimension is longer than 1: [64], [64,1,1].
 static bool is_vector(const Type *t) {
   int n = 0;
-  for (int i = 0; i < t->rank; i++)
+  for (int i = 0; i < t->ndim; i++)
     n += t->dim[i] != 1;
   return n <= 1;
 }
@@ -77,7 +77,7 @@ static Found purpose_of_use(const Use *u) {
     // The fan in is the contracted dimension of the operand.
     bool transposed = attr_i(op, u->index == 0 ? "trans_a" : "trans_b");
     bool rows = u->index == 0 ? transposed : !transposed;
-    return matrix(t->dim[t->rank - (rows ? 2 : 1)]);
+    return matrix(t->dim[t->ndim - (rows ? 2 : 1)]);
   }
   case OP_conv: return u->index == 1 ? matrix(product(t, 1)) : found(OTHER);
   case OP_add:

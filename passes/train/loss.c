@@ -49,10 +49,10 @@ static const char *outputs_text(LossPass *p) {
   return b.at;
 }
 
-Value *loss_input(LossPass *p, const char *label, DType dtype, int rank, const int64_t *dim,
+Value *loss_input(LossPass *p, const char *label, DType dtype, int ndim, const int64_t *dim,
                   int batch) {
   Module *m = p->g->module;
-  const Type *t = type_new(m, dtype, rank, dim);
+  const Type *t = type_new(m, dtype, ndim, dim);
   const char *option = label;
   if (p->spec->labels) label = p->spec->labels;
   Value *same = graph_find_role(p->g, ROLE_input, label);
@@ -66,7 +66,7 @@ Value *loss_input(LossPass *p, const char *label, DType dtype, int rank, const i
   // Dimension 0 of labels is the batch if it corresponds to the output's batch; if that is unknown,
   // equal lengths decide.
 
-  bool whole = rank > 0 && !(batch >= 0 ? batch == 0 : t->dim[0] == graph_batch_size(p->g));
+  bool whole = ndim > 0 && !(batch >= 0 ? batch == 0 : t->dim[0] == graph_batch_size(p->g));
   Value *v = graph_param(p->g, label, t, ROLE_input, p->b.origin.loc);
   v->label = str_copy(m->arena, label);
   v->whole = whole;

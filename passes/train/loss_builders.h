@@ -35,7 +35,7 @@ typedef Value *LossFn(LossPass *p, Value *x);
 
 // The input named by the specification, else `label`; an existing one is reused.  `batch`: the
 // dimension of it that corresponds to the output's batch, or -1.
-Value *loss_input(LossPass *p, const char *label, DType dtype, int rank, const int64_t *dim,
+Value *loss_input(LossPass *p, const char *label, DType dtype, int ndim, const int64_t *dim,
                   int batch);
 // The mean over `n` elements of `x`; all others are 0.
 Value *loss_mean_of(Builder *b, Value *x, double n);

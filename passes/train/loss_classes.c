@@ -37,7 +37,7 @@ static Value *row_op(LossPass *p, OpKind kind, const Classes *c) {
 static bool weigh(LossPass *p, Classes *c) {
   Builder *b = &p->b;
   DType dtype = c->x->type->dtype;
-  c->n = c->x->type->dim[c->x->type->rank - 1];
+  c->n = c->x->type->dim[c->x->type->ndim - 1];
   c->sum = (double)c->n;
   // The last position of next_token is ignored in any case.
   bool last = p->spec->kind == LOSS_next_token && p->spec->label_smoothing > 0;
@@ -65,8 +65,8 @@ static Value *smooth(LossPass *p, const Classes *c, Value *loss) {
   Builder *b = &p->b;
   const Type *t = c->x->type;
   Value *x = c->x;
-  if (c->weights) x = build_binary(b, OP_mul, x, build_broadcast(b, c->weights, t->rank, t->dim));
-  Value *sum = x ? build_reduce_sum(b, x, (int64_t[]){t->rank - 1}, 1, false) : NULL;
+  if (c->weights) x = build_binary(b, OP_mul, x, build_broadcast(b, c->weights, t->ndim, t->dim));
+  Value *sum = x ? build_reduce_sum(b, x, (int64_t[]){t->ndim - 1}, 1, false) : NULL;
   Value *lse = build_binary(b, OP_sub, loss, row_op(p, OP_nll, c));
   Value *all = lse ? build_binary(b, OP_sub, build_scale(b, lse, c->sum), sum) : NULL;
   if (all && c->ignored) all = build_where(b, c->ignored, build_full_like(b, all, 0), all);
@@ -93,27 +93,27 @@ static Value *mean_of_rows(LossPass *p, OpKind kind, Classes *c, double n) {
 }
 
 static Value *labelled(LossPass *p, OpKind kind, Value *x) {
-  int rank = x->type->rank;
-  int64_t axis = p->spec->has_axis ? p->spec->axis : -1, perm[MAX_RANK], dim[MAX_RANK];
-  if (axis < 0) axis += rank;
-  if (axis < 0 || axis >= rank) {
+  int ndim = x->type->ndim;
+  int64_t axis = p->spec->has_axis ? p->spec->axis : -1, perm[MAX_NDIM], dim[MAX_NDIM];
+  if (axis < 0) axis += ndim;
+  if (axis < 0 || axis >= ndim) {
     diag_error(p->d, p->b.origin.loc, "loss '%s': output '%s' is %s and has no axis %lld",
                p->spec->text, p->spec->output, type_text(p->scratch, x->type),
                (long long)(p->spec->has_axis ? p->spec->axis : -1));
     return NULL;
   }
   // Classes move to the last dimension; labels have the remaining ones.
-  for (int i = 0; i < rank - 1; i++) {
+  for (int i = 0; i < ndim - 1; i++) {
     perm[i] = i < axis ? i : i + 1;
     dim[i] = x->type->dim[perm[i]];
   }
-  perm[rank - 1] = axis;
+  perm[ndim - 1] = axis;
   Classes c = {.ignore = p->spec->has_ignore ? p->spec->ignore_index : no_label};
   c.x = build_transpose(&p->b, x, perm);
   // The batch dimension of the labels: that of the output, with the axis of classes removed.
   int batch = batch_dim(p->batch[x->id]);
   batch = batch == axis ? -1 : batch - (batch > axis);
-  c.labels = loss_input(p, "labels", DT_i64, rank - 1, dim, batch);
+  c.labels = loss_input(p, "labels", DT_i64, ndim - 1, dim, batch);
   if (!c.labels) return NULL;
   // If outputs with different numbers of classes share labels, most likely each needs its own.
   bool warned = false;
@@ -157,17 +157,17 @@ Value *loss_next_token(LossPass *p, Value *x) {
   }
   Value *tokens = p->g->params[found->index];
   const Type *t = tokens->type;
-  int rank = t->rank;
-  bool fits = rank >= 1 && x->type->rank == rank + 1 &&
-              !memcmp(t->dim, x->type->dim, (size_t)rank * sizeof *t->dim) &&
-              dtype_class[t->dtype] == 'I' && t->dim[rank - 1] >= 2;
+  int ndim = t->ndim;
+  bool fits = ndim >= 1 && x->type->ndim == ndim + 1 &&
+              !memcmp(t->dim, x->type->dim, (size_t)ndim * sizeof *t->dim) &&
+              dtype_class[t->dtype] == 'I' && t->dim[ndim - 1] >= 2;
   if (!fits) {
     diag_error(p->d, p->b.origin.loc, "loss '%s': logits %s cannot predict tokens %s", s->text,
                type_text(p->scratch, x->type), type_text(p->scratch, t));
     diag_hint(p->d, "logits are [B,T,classes] and tokens integers [B,T], with T at least 2");
     return NULL;
   }
-  bool no_class = s->has_ignore && (s->ignore_index < 0 || s->ignore_index >= x->type->dim[rank]);
+  bool no_class = s->has_ignore && (s->ignore_index < 0 || s->ignore_index >= x->type->dim[ndim]);
   if (no_class) {
     // The model looks up token 0 for an ignored token that is no class.
     Builder first = p->b;
@@ -186,13 +186,13 @@ Value *loss_next_token(LossPass *p, Value *x) {
   // index out of range.
   Classes c = {.x = x, .ignore = t->dtype == DT_i32 ? INT32_MIN : INT64_MIN};
   if (s->has_ignore) c.ignore = s->ignore_index;
-  int64_t low[MAX_RANK] = {0};
-  low[rank - 1] = -1;
+  int64_t low[MAX_NDIM] = {0};
+  low[ndim - 1] = -1;
   c.labels = build_op(&p->b, OP_pad, IN(tokens),
-                      ATTRS(a_list("low", low, rank), a_list("shape", t->dim, rank),
+                      ATTRS(a_list("low", low, ndim), a_list("shape", t->dim, ndim),
                             a_s("mode", "constant"), a_f("value", (double)c.ignore)));
   double n = (double)type_count(t);
-  n -= n / (double)t->dim[rank - 1];
+  n -= n / (double)t->dim[ndim - 1];
   if (!c.labels) return NULL;
   return mean_of_rows(p, OP_cross_entropy, &c, n);
 }

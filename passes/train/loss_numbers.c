@@ -7,7 +7,7 @@ static Value *mean_all(Builder *b, Value *x) {
 }
 
 static Value *add_target(LossPass *p, const Value *x) {
-  return loss_input(p, "target", x->type->dtype, x->type->rank, x->type->dim,
+  return loss_input(p, "target", x->type->dtype, x->type->ndim, x->type->dim,
                     batch_dim(p->batch[x->id]));
 }
 

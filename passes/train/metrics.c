@@ -44,7 +44,7 @@ static void add_counts(Metrics *m, Metric *metric, const Op *op) {
   b->origin = op_origin(op);
   Value *best =
       build_op(b, OP_arg_max, IN(x),
-               ATTRS(a_i("axis", x->type->rank - 1), a_b("keep", false), a_b("last", false)));
+               ATTRS(a_i("axis", x->type->ndim - 1), a_b("keep", false), a_b("last", false)));
   Value *right = build_binary(b, OP_equal, build_cast(b, best, t->dtype), labels);
   Value *none = build_full_like(b, labels, (double)attr_i(op, "ignore"));
   Value *counted = build_unary(b, OP_not, build_binary(b, OP_equal, labels, none));

@@ -105,7 +105,7 @@ static Value *scalar_factor(Value *gradient, Value **rest) {
   for (int i = 1; i >= 0; i--) {
     Value *s = op->in[i].value;
     if (s->def && s->def->kind == OP_broadcast) s = s->def->in[0].value;
-    if (s->type->rank != 0) continue;
+    if (s->type->ndim != 0) continue;
     *rest = op->in[1 - i].value;
     return s;
   }
@@ -130,25 +130,25 @@ static bool freeze_rows(Update *p, const char *rows) {
       int64_t row = name ? strtoll(text + name + 1, NULL, 10) : 0;
       if (!name || !str_glob(str_copy_n(p->scratch, text, name), g->weight->label)) continue;
       found = true;
-      if (t->rank < 1 || row >= t->dim[0] || t->dim[0] != g->weight->type->dim[0])
+      if (t->ndim < 1 || row >= t->dim[0] || t->dim[0] != g->weight->type->dim[0])
         return diag_error(p->b.d, g->weight->loc, "--freeze '%s': %s is no table with such a row",
                           text, type_text(p->scratch, t));
       p->b.origin = origin_of_update(p, g->weight->loc);
       // A mask of the weight's shape, true in the row.
       Builder *b = &p->b;
       const Type *type = g->weight->type;
-      int64_t one[MAX_RANK], dim[MAX_RANK], low[MAX_RANK] = {row};
-      for (int k = 0; k < type->rank; k++)
+      int64_t one[MAX_NDIM], dim[MAX_NDIM], low[MAX_NDIM] = {row};
+      for (int k = 0; k < type->ndim; k++)
         one[k] = dim[k] = 1;
       dim[0] = type->dim[0];
-      Value *here = build_fill(b, DT_f32, type->rank, one, 1);
+      Value *here = build_fill(b, DT_f32, type->ndim, one, 1);
       Value *padded =
           build_op(b, OP_pad, IN(here),
-                   ATTRS(a_list("low", low, type->rank), a_list("shape", dim, type->rank),
+                   ATTRS(a_list("low", low, type->ndim), a_list("shape", dim, type->ndim),
                          a_s("mode", "constant"), a_f("value", 0)));
-      Value *half = build_fill(b, DT_f32, type->rank, dim, 0.5);
+      Value *half = build_fill(b, DT_f32, type->ndim, dim, 0.5);
       Value *mask =
-          build_broadcast(b, build_binary(b, OP_greater, padded, half), type->rank, type->dim);
+          build_broadcast(b, build_binary(b, OP_greater, padded, half), type->ndim, type->dim);
       g->frozen = g->frozen ? build_binary(&p->b, OP_or, g->frozen, mask) : mask;
     }
     if (!found) diag_warning(p->b.d, NULL, "--freeze '%s' matches no weight that is trained", text);
@@ -160,7 +160,7 @@ static bool freeze_rows(Update *p, const char *rows) {
     if (!g->frozen) continue;
     const Type *t = g->gradient->type;
     p->b.origin = origin_of_update(p, g->weight->loc);
-    Value *zero = build_fill(&p->b, t->dtype, t->rank, t->dim, 0);
+    Value *zero = build_fill(&p->b, t->dtype, t->ndim, t->dim, 0);
     g->gradient = build_where(&p->b, g->frozen, zero, g->gradient);
   }
   p->b.origin = p->origin;

@@ -159,7 +159,7 @@ const ParamGroup *param_group_of(ParamGroups *groups, const Value *w) {
   // the model.
   const Type *t = w->as ? w->as : w->type;
   int n = 0;
-  for (int i = 0; i < t->rank; i++)
+  for (int i = 0; i < t->ndim; i++)
     n += t->dim[i] > 1;
   WeightKinds kinds = groups->n > 1 ? kinds_of(w, false) : 0;
   if (n > 1) kinds &= WEIGHT_embeddings;

@@ -10,12 +10,12 @@ static void prep_free(NnrtPrep *p) {
   free(p);
 }
 
-Attention *attention_new(int64_t rank, const int64_t *q_shape, const int64_t *k_shape,
+Attention *attention_new(int64_t ndim, const int64_t *q_shape, const int64_t *k_shape,
                          const int64_t *v_shape, const int64_t *mask_shape, double scale,
                          bool causal, bool seq_major) {
-  if (rank != 4) {
+  if (ndim != 4) {
     nnrt_error(NNRT_UNSUPPORTED, "attention: operands have %lld dimensions, not 4",
-               (long long)rank);
+               (long long)ndim);
     return NULL;
   }
   Attention *p = calloc(1, sizeof *p);
@@ -179,11 +179,11 @@ static void forward_block(const Attention *p, float *y, Head yh, float *lse, con
   store_block(y + yh.at + i * yh.row, yh.row, sums, shrink, p->e, count);
 }
 
-NnrtPrep *nnrt_attention_prep_f32(int64_t n, int64_t rank, const int64_t *q_shape,
+NnrtPrep *nnrt_attention_prep_f32(int64_t n, int64_t ndim, const int64_t *q_shape,
                                   const int64_t *k_shape, const int64_t *v_shape,
                                   const int64_t *mask_shape, double scale, bool causal,
                                   bool seq_major) {
-  Attention *p = attention_new(rank, q_shape, k_shape, v_shape, n > 3 ? mask_shape : NULL, scale,
+  Attention *p = attention_new(ndim, q_shape, k_shape, v_shape, n > 3 ? mask_shape : NULL, scale,
                                causal, seq_major);
   return p ? &p->base : NULL;
 }

@@ -43,7 +43,7 @@ static inline int64_t visible(const Attention *p, int64_t i) {
 }
 
 // Reads the shapes; NULL, with an error, if they do not fit.
-Attention *attention_new(int64_t rank, const int64_t *q_shape, const int64_t *k_shape,
+Attention *attention_new(int64_t ndim, const int64_t *q_shape, const int64_t *k_shape,
                          const int64_t *v_shape, const int64_t *mask_shape, double scale,
                          bool causal, bool seq_major);
 

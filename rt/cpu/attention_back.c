@@ -147,11 +147,11 @@ NNRT_CLONES static void add_queries(float *restrict dq, int64_t row, const float
   }
 }
 
-NnrtPrep *nnrt_attention_back_prep_f32(int64_t n, int64_t rank, const int64_t *q_shape,
+NnrtPrep *nnrt_attention_back_prep_f32(int64_t n, int64_t ndim, const int64_t *q_shape,
                                        const int64_t *k_shape, const int64_t *v_shape,
                                        const int64_t *mask_shape, double scale, bool causal,
                                        bool seq_major) {
-  Attention *a = attention_new(rank, q_shape, k_shape, v_shape, n > 6 ? mask_shape : NULL, scale,
+  Attention *a = attention_new(ndim, q_shape, k_shape, v_shape, n > 6 ? mask_shape : NULL, scale,
                                causal, seq_major);
   if (!a) return NULL;
   // The padded widths are multiples of a vector.

@@ -109,9 +109,9 @@ static int no_memory(int64_t c) {
   return scratch_failed((size_t)c * 2 * sizeof(double));
 }
 
-int nnrt_batch_norm_mean_f32(float *mean, const float *x, int64_t rank, const int64_t *shape,
+int nnrt_batch_norm_mean_f32(float *mean, const float *x, int64_t ndim, const int64_t *shape,
                              int64_t axis, int64_t count) {
-  Axis a = axis_of(rank, shape, axis);
+  Axis a = axis_of(ndim, shape, axis);
   double *total = sums(SUM_X, x, NULL, NULL, a);
   if (!total) return no_memory(a.n);
   // `count` is that of all ranks: their means add up.
@@ -120,9 +120,9 @@ int nnrt_batch_norm_mean_f32(float *mean, const float *x, int64_t rank, const in
   return NNRT_OK;
 }
 
-int nnrt_batch_norm_var_f32(float *var, const float *x, const float *mean, int64_t rank,
+int nnrt_batch_norm_var_f32(float *var, const float *x, const float *mean, int64_t ndim,
                             const int64_t *shape, int64_t axis, int64_t count) {
-  Axis a = axis_of(rank, shape, axis);
+  Axis a = axis_of(ndim, shape, axis);
   double *total = sums(SUM_SQUARES, x, NULL, mean, a);
   if (!total) return no_memory(a.n);
   // The biased variance, over the rows of all ranks.
@@ -132,9 +132,9 @@ int nnrt_batch_norm_var_f32(float *var, const float *x, const float *mean, int64
 }
 
 int nnrt_batch_norm_sums_f32(float *dg, float *db, const float *x, const float *mean,
-                             const float *var, const float *dy, int64_t rank, const int64_t *shape,
+                             const float *var, const float *dy, int64_t ndim, const int64_t *shape,
                              int64_t axis, double eps) {
-  Axis a = axis_of(rank, shape, axis);
+  Axis a = axis_of(ndim, shape, axis);
   double *total = sums(SUM_BACK, x, dy, mean, a);
   if (!total) return no_memory(a.n);
   // dg = sum(dy (x - mean)) / sqrt(var + eps), db = sum(dy).
@@ -211,9 +211,9 @@ static bool constants_new(Constants *k, const float *mean, int64_t c) {
 }
 
 int nnrt_batch_norm_f32(float *y, const float *x, const float *g, const float *b, const float *mean,
-                        const float *var, int64_t rank, const int64_t *shape, int64_t axis,
+                        const float *var, int64_t ndim, const int64_t *shape, int64_t axis,
                         double eps) {
-  Axis a = axis_of(rank, shape, axis);
+  Axis a = axis_of(ndim, shape, axis);
   Constants k;
   if (!constants_new(&k, mean, a.n)) return no_memory(a.n);
   // Computed in double, and rounded once.
@@ -229,8 +229,8 @@ int nnrt_batch_norm_f32(float *y, const float *x, const float *g, const float *b
 // With r = 1 / sqrt(var + eps):  dx = g r (dy - db / count - (x - mean) r dg / count).
 int nnrt_batch_norm_back_f32(float *dx, const float *x, const float *g, const float *mean,
                              const float *var, const float *dy, const float *dg, const float *db,
-                             int64_t rank, const int64_t *shape, const NnrtBatchNormBack *attrs) {
-  Axis a = axis_of(rank, shape, attrs->axis);
+                             int64_t ndim, const int64_t *shape, const NnrtBatchNormBack *attrs) {
+  Axis a = axis_of(ndim, shape, attrs->axis);
   Constants k;
   if (!constants_new(&k, mean, a.n)) return no_memory(a.n);
   // The formula as constants of (x - mean), dy and 1.

@@ -33,10 +33,10 @@ static int64_t product(int64_t n, const int64_t *dims) {
   return product;
 }
 
-static int collective(JobKind kind, void *y, const void *x, int64_t rank, const int64_t *dims,
+static int collective(JobKind kind, void *y, const void *x, int64_t ndim, const int64_t *dims,
                       int64_t from, int64_t to, NnrtRank *r, int group, NnrtDtype t, int64_t unit) {
   const Group *g = &r->comm->group[group];
-  int64_t n = product(rank, dims) * unit / (to >= 0 ? g->n : 1), bytes = n * nnrt_dtype_size(t);
+  int64_t n = product(ndim, dims) * unit / (to >= 0 ? g->n : 1), bytes = n * nnrt_dtype_size(t);
   Job job = {kind, g, y, x, n, t, .everyone = true, .of = nnrt_trace_of(r)};
   if (kind == JOB_all_reduce) {
     if (r->in_use) nnrt_in_use_lend(r, y, x, bytes);
@@ -62,10 +62,10 @@ static int collective(JobKind kind, void *y, const void *x, int64_t rank, const 
   return code;
 }
 
-static int slice(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t dim,
+static int slice(void *y, const void *x, int64_t ndim, const int64_t *dims, int64_t dim,
                  NnrtRank *r, int group, int64_t size) {
   int64_t outer = 1, run = size;
-  for (int64_t d = 0; d < rank; d++) {
+  for (int64_t d = 0; d < ndim; d++) {
     if (d < dim)
       outer *= dims[d];
     else
@@ -101,7 +101,7 @@ static Exchange *pack(const Route *route, const void *x, int64_t size) {
 static void unpack(const Route *route, void *y, const Exchange *e, const void *x, const char *kept,
                    int64_t size, bool sums, NnrtDtype t) {
   // A sum begins with zeros: several boxes may cover the same elements.
-  if (y && sums) memset(y, 0, (size_t)(product(route->move->rank, route->move->to_dim) * size));
+  if (y && sums) memset(y, 0, (size_t)(product(route->move->ndim, route->move->to_dim) * size));
   for (int i = 0; i < route->n_get; i++) {
     const RouteBox *b = &route->get[i];
     const void *from = x;
@@ -156,7 +156,7 @@ static int move_start(void *y, const void *x, NnrtRank *r, int number, int64_t s
   }
   StartedMove *m = nnrt_must_alloc(sizeof *m), **end = &r->comm->started[number];
   if (r->in_use)
-    nnrt_in_use_lend(r, y, NULL, product(route->move->rank, route->move->to_dim) * size);
+    nnrt_in_use_lend(r, y, NULL, product(route->move->ndim, route->move->to_dim) * size);
   *m = (StartedMove){.exchange = e, .job = job};
   // x may be overwritten after this call, so the boxes from this rank to itself are copied now.
   if (route->kept > 0) m->kept = nnrt_parcel_new(0, route->kept * size).at;

@@ -14,25 +14,25 @@ enum { MAX_DIMS = 5 }; // batch, channels and three spatial, and one more for th
 typedef enum Direction { FORWARD, BACK_X, BACK_W } Direction;
 
 typedef struct Conv {
-  int64_t rank, group;
+  int64_t ndim, group;
   dnnl_dims_t x, w, y; // in oneDNN's order: channels before spatial dimensions
-  int64_t w_rank;
+  int64_t w_ndim;
   dnnl_dims_t stride, dilation, low, high;
   bool channels_last;
 } Conv;
 
-static bool conv_of(Conv *c, int64_t rank, const int64_t *x_shape, const int64_t *w_shape,
+static bool conv_of(Conv *c, int64_t ndim, const int64_t *x_shape, const int64_t *w_shape,
                     const int64_t *y_shape, const int64_t *strides, const int64_t *pads,
                     const int64_t *dilations, int64_t group, bool channels_last) {
-  *c = (Conv){.rank = rank, .group = group, .channels_last = channels_last};
-  if (rank < 3 || rank > MAX_DIMS) {
+  *c = (Conv){.ndim = ndim, .group = group, .channels_last = channels_last};
+  if (ndim < 3 || ndim > MAX_DIMS) {
     nnrt_error(NNRT_UNSUPPORTED, "conv: %lld spatial dimensions, of at most %d",
-               (long long)rank - 2, MAX_DIMS - 2);
+               (long long)ndim - 2, MAX_DIMS - 2);
     return false;
   }
-  for (int64_t i = 0; i < rank; i++) {
+  for (int64_t i = 0; i < ndim; i++) {
     // oneDNN has channels before the spatial dimensions.
-    int64_t from = !channels_last || i == 0 ? i : i == 1 ? rank - 1 : i - 1;
+    int64_t from = !channels_last || i == 0 ? i : i == 1 ? ndim - 1 : i - 1;
     c->x[i] = x_shape[from];
     c->y[i] = y_shape[from];
   }
@@ -40,31 +40,31 @@ static bool conv_of(Conv *c, int64_t rank, const int64_t *x_shape, const int64_t
   int64_t at = 0;
   if (group > 1) c->w[at++] = group;
   c->w[at++] = w_shape[0] / group;
-  for (int64_t i = 1; i < rank; i++)
+  for (int64_t i = 1; i < ndim; i++)
     c->w[at++] = w_shape[i];
-  c->w_rank = at;
-  for (int64_t i = 0; i < rank - 2; i++) {
+  c->w_ndim = at;
+  for (int64_t i = 0; i < ndim - 2; i++) {
     c->stride[i] = strides[i];
     // In oneDNN a dilation of 0 is a dense filter.
     c->dilation[i] = dilations[i] - 1;
     c->low[i] = pads[i];
-    c->high[i] = pads[rank - 2 + i];
+    c->high[i] = pads[ndim - 2 + i];
   }
   return true;
 }
 
 // Returns x or y with its layout in memory.
 static dnnl_memory_desc_t plain(DnnlOp *op, const Conv *c, const int64_t *dim) {
-  if (!c->channels_last) return dnnl_op_desc(op, c->rank, dim);
+  if (!c->channels_last) return dnnl_op_desc(op, c->ndim, dim);
   // Channels last: the channels are the fastest dimension.
   int64_t stride[MAX_DIMS], n = dim[1];
-  for (int64_t i = c->rank - 1; i >= 2; i--) {
+  for (int64_t i = c->ndim - 1; i >= 2; i--) {
     stride[i] = n;
     n *= dim[i];
   }
   stride[0] = n;
   stride[1] = 1;
-  return dnnl_op_desc_strided(op, c->rank, dim, stride);
+  return dnnl_op_desc_strided(op, c->ndim, dim, stride);
 }
 
 static dnnl_primitive_desc_t describe(DnnlOp *op, const Conv *c, Direction direction,
@@ -160,17 +160,17 @@ static void add_steps(DnnlOp *op, dnnl_primitive_desc_t pd, Role *role) {
 // Address 0 of a run is the result; then the operands, in the order x, w, y.
 static NnrtPrep *conv_prep(const char *name, const Conv *c, Direction direction) {
   // An element of y is a sum over the filter of its channel.
-  int64_t skip = c->w_rank - c->rank + 1, filter = product(c->w + skip, c->w_rank - skip),
-          y_size = product(c->y, c->rank);
+  int64_t skip = c->w_ndim - c->ndim + 1, filter = product(c->w + skip, c->w_ndim - skip),
+          y_size = product(c->y, c->ndim);
   DnnlOp *op = dnnl_op_new(name, y_size * filter,
-                           product(c->x, c->rank) + product(c->w, c->w_rank) + y_size);
+                           product(c->x, c->ndim) + product(c->w, c->w_ndim) + y_size);
   if (!op) return NULL;
   dnnl_memory_desc_t x = plain(op, c, c->x), y = plain(op, c, c->y);
-  dnnl_memory_desc_t w = dnnl_op_desc(op, c->w_rank, c->w);
+  dnnl_memory_desc_t w = dnnl_op_desc(op, c->w_ndim, c->w);
   // The primitive chooses these layouts.
-  dnnl_memory_desc_t x_any = dnnl_op_desc_any(op, c->rank, c->x);
-  dnnl_memory_desc_t w_any = dnnl_op_desc_any(op, c->w_rank, c->w);
-  dnnl_memory_desc_t y_any = dnnl_op_desc_any(op, c->rank, c->y);
+  dnnl_memory_desc_t x_any = dnnl_op_desc_any(op, c->ndim, c->x);
+  dnnl_memory_desc_t w_any = dnnl_op_desc_any(op, c->w_ndim, c->w);
+  dnnl_memory_desc_t y_any = dnnl_op_desc_any(op, c->ndim, c->y);
   bool as_it_lies = c->channels_last || (direction == BACK_X && c->x[1] / c->group < 16);
   dnnl_primitive_desc_t pd =
       describe(op, c, direction, as_it_lies ? x : x_any, w_any, as_it_lies ? y : y_any);
@@ -203,11 +203,11 @@ static NnrtPrep *conv_prep(const char *name, const Conv *c, Direction direction)
   return dnnl_op_end(op);
 }
 
-NnrtPrep *nnrt_conv_prep_f32(int64_t rank, const int64_t *x_shape, const int64_t *w_shape,
+NnrtPrep *nnrt_conv_prep_f32(int64_t ndim, const int64_t *x_shape, const int64_t *w_shape,
                              const int64_t *y_shape, const int64_t *strides, const int64_t *pads,
                              const int64_t *dilations, int64_t group, bool channels_last) {
   Conv c;
-  if (!conv_of(&c, rank, x_shape, w_shape, y_shape, strides, pads, dilations, group, channels_last))
+  if (!conv_of(&c, ndim, x_shape, w_shape, y_shape, strides, pads, dilations, group, channels_last))
     return NULL;
   return conv_prep("conv", &c, FORWARD);
 }
@@ -216,12 +216,12 @@ int nnrt_conv_f32(NnrtPrep *p, float *y, const float *x, const float *w) {
   return dnnl_op_run(p, (const void *[]){y, x, w});
 }
 
-NnrtPrep *nnrt_conv_back_x_prep_f32(int64_t rank, const int64_t *x_shape, const int64_t *w_shape,
+NnrtPrep *nnrt_conv_back_x_prep_f32(int64_t ndim, const int64_t *x_shape, const int64_t *w_shape,
                                     const int64_t *y_shape, const int64_t *strides,
                                     const int64_t *pads, const int64_t *dilations, int64_t group,
                                     bool channels_last) {
   Conv c;
-  if (!conv_of(&c, rank, x_shape, w_shape, y_shape, strides, pads, dilations, group, channels_last))
+  if (!conv_of(&c, ndim, x_shape, w_shape, y_shape, strides, pads, dilations, group, channels_last))
     return NULL;
   return conv_prep("conv_back_x", &c, BACK_X);
 }
@@ -230,12 +230,12 @@ int nnrt_conv_back_x_f32(NnrtPrep *p, float *dx, const float *w, const float *dy
   return dnnl_op_run(p, (const void *[]){dx, w, dy});
 }
 
-NnrtPrep *nnrt_conv_back_w_prep_f32(int64_t rank, const int64_t *x_shape, const int64_t *w_shape,
+NnrtPrep *nnrt_conv_back_w_prep_f32(int64_t ndim, const int64_t *x_shape, const int64_t *w_shape,
                                     const int64_t *y_shape, const int64_t *strides,
                                     const int64_t *pads, const int64_t *dilations, int64_t group,
                                     bool channels_last) {
   Conv c;
-  if (!conv_of(&c, rank, x_shape, w_shape, y_shape, strides, pads, dilations, group, channels_last))
+  if (!conv_of(&c, ndim, x_shape, w_shape, y_shape, strides, pads, dilations, group, channels_last))
     return NULL;
   return conv_prep("conv_back_w", &c, BACK_W);
 }

@@ -15,9 +15,9 @@ typedef uint64_t __attribute__((may_alias)) b8;
 
 enum { TILE = 32 };
 
-void strides_of(int64_t rank, const int64_t *shape, int64_t *stride) {
+void strides_of(int64_t ndim, const int64_t *shape, int64_t *stride) {
   int64_t n = 1;
-  for (int64_t i = rank - 1; i >= 0; i--) {
+  for (int64_t i = ndim - 1; i >= 0; i--) {
     stride[i] = n;
     n *= shape[i];
   }
@@ -25,9 +25,9 @@ void strides_of(int64_t rank, const int64_t *shape, int64_t *stride) {
 
 // Removes axis `d` from the outer loops, for a leaf.
 static void drop_axis(Copy *c, int64_t d) {
-  c->rank--;
+  c->ndim--;
   // The leaf loops over this axis itself.
-  for (int64_t i = d; i < c->rank; i++) {
+  for (int64_t i = d; i < c->ndim; i++) {
     c->shape[i] = c->shape[i + 1];
     c->y_stride[i] = c->y_stride[i + 1];
     c->x_stride[i] = c->x_stride[i + 1];
@@ -37,7 +37,7 @@ static void drop_axis(Copy *c, int64_t d) {
 static void place(const Copy *c, int64_t i, int64_t *y, int64_t *x) {
   *y = *x = 0;
   // The number of the iteration, as digits of the outer axes.
-  for (int64_t d = c->rank - 1; d >= 0; d--) {
+  for (int64_t d = c->ndim - 1; d >= 0; d--) {
     *y += i % c->shape[d] * c->y_stride[d];
     *x += i % c->shape[d] * c->x_stride[d];
     i /= c->shape[d];
@@ -92,13 +92,13 @@ static void tile(char *y, const char *x, int64_t width, int64_t rows, int64_t co
 }
 
 static void copy_tiles(char *y, const char *x, int64_t width, Copy c, int64_t across, int threads) {
-  int64_t last = c.rank - 1;
+  int64_t last = c.ndim - 1;
   int64_t rows = c.shape[across], ys = c.y_stride[across];
   int64_t columns = c.shape[last], xs = c.x_stride[last];
   // The two axes of a tile are the leaf's; the last is removed first, as it is after the other.
   drop_axis(&c, last);
   drop_axis(&c, across);
-  int64_t outer = product(c.shape, c.rank);
+  int64_t outer = product(c.shape, c.ndim);
 #pragma omp parallel for collapse(3) num_threads(threads)
   for (int64_t o = 0; o < outer; o++)
     for (int64_t i = 0; i < rows; i += TILE)
@@ -114,25 +114,25 @@ static void copy_tiles(char *y, const char *x, int64_t width, Copy c, int64_t ac
 void copy_box(void *y, const void *x, int64_t width, const Copy *copy) {
   // Axes of length 1 are dropped, and neighbours that are one axis in both tensors are merged.
   Copy c = {0};
-  for (int64_t i = 0; i < copy->rank; i++) {
+  for (int64_t i = 0; i < copy->ndim; i++) {
     if (copy->shape[i] == 1) continue;
-    int64_t n = copy->shape[i], ys = copy->y_stride[i], xs = copy->x_stride[i], last = c.rank - 1;
-    if (c.rank && c.y_stride[last] == n * ys && c.x_stride[last] == n * xs) {
+    int64_t n = copy->shape[i], ys = copy->y_stride[i], xs = copy->x_stride[i], last = c.ndim - 1;
+    if (c.ndim && c.y_stride[last] == n * ys && c.x_stride[last] == n * xs) {
       c.shape[last] *= n;
       c.y_stride[last] = ys;
       c.x_stride[last] = xs;
       continue;
     }
-    c.shape[c.rank] = n;
-    c.y_stride[c.rank] = ys;
-    c.x_stride[c.rank++] = xs;
+    c.shape[c.ndim] = n;
+    c.y_stride[c.ndim] = ys;
+    c.x_stride[c.ndim++] = xs;
   }
-  if (!c.rank) c = (Copy){.rank = 1, .shape = {1}, .y_stride = {1}, .x_stride = {1}};
+  if (!c.ndim) c = (Copy){.ndim = 1, .shape = {1}, .y_stride = {1}, .x_stride = {1}};
   char *to = y;
   const char *from = x;
-  int threads = threads_for(product(c.shape, c.rank) * width / 4);
+  int threads = threads_for(product(c.shape, c.ndim) * width / 4);
   // The axis along which x is contiguous, if it is not y's innermost.
-  int64_t last = c.rank - 1, across = -1;
+  int64_t last = c.ndim - 1, across = -1;
   bool crosses = c.y_stride[last] == 1 && c.x_stride[last] != 1 && c.x_stride[last] != 0;
   for (int64_t d = 0; d < last && crosses && across < 0; d++)
     if (c.x_stride[d] == 1) across = d;
@@ -142,7 +142,7 @@ void copy_box(void *y, const void *x, int64_t width, const Copy *copy) {
   }
   int64_t n = c.shape[last], ys = c.y_stride[last], xs = c.x_stride[last];
   drop_axis(&c, last);
-  int64_t outer = product(c.shape, c.rank);
+  int64_t outer = product(c.shape, c.ndim);
   // A single long line is split; otherwise threads take lines.
   int64_t pieces = outer >= threads ? 1 : threads;
 #pragma omp parallel for collapse(2) num_threads(threads)

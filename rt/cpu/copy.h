@@ -14,13 +14,13 @@
 
 // A box of y filled from x; strides in elements.
 typedef struct Copy {
-  int64_t rank;
-  int64_t shape[NNRT_MAX_RANK], y_stride[NNRT_MAX_RANK], x_stride[NNRT_MAX_RANK];
+  int64_t ndim;
+  int64_t shape[NNRT_MAX_NDIM], y_stride[NNRT_MAX_NDIM], x_stride[NNRT_MAX_NDIM];
 } Copy;
 
 // Copies elements of `width` bytes (1, 2, 4 or 8).
 void copy_box(void *y, const void *x, int64_t width, const Copy *copy);
 
-void strides_of(int64_t rank, const int64_t *shape, int64_t *stride); // row-major
+void strides_of(int64_t ndim, const int64_t *shape, int64_t *stride); // row-major
 
 #endif

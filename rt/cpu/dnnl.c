@@ -73,35 +73,35 @@ DnnlOp *dnnl_op_new(const char *name, int64_t products, int64_t elements) {
   return op;
 }
 
-dnnl_memory_desc_t dnnl_op_desc_strided(DnnlOp *op, int64_t rank, const int64_t *dim,
+dnnl_memory_desc_t dnnl_op_desc_strided(DnnlOp *op, int64_t ndim, const int64_t *dim,
                                         const int64_t *stride) {
   dnnl_dims_t dims, strides;
   dnnl_memory_desc_t md = NULL;
   // oneDNN's arrays have a fixed length.
-  for (int64_t i = 0; i < rank; i++) {
+  for (int64_t i = 0; i < ndim; i++) {
     dims[i] = dim[i];
     strides[i] = stride[i];
   }
-  dnnl_op_ok(op, dnnl_memory_desc_create_with_strides(&md, (int)rank, dims, dnnl_f32, strides));
+  dnnl_op_ok(op, dnnl_memory_desc_create_with_strides(&md, (int)ndim, dims, dnnl_f32, strides));
   return md;
 }
 
-dnnl_memory_desc_t dnnl_op_desc(DnnlOp *op, int64_t rank, const int64_t *dim) {
+dnnl_memory_desc_t dnnl_op_desc(DnnlOp *op, int64_t ndim, const int64_t *dim) {
   int64_t stride[DNNL_MAX_NDIMS], n = 1;
-  for (int64_t i = rank - 1; i >= 0; i--) {
+  for (int64_t i = ndim - 1; i >= 0; i--) {
     stride[i] = n;
     n *= dim[i];
   }
-  return dnnl_op_desc_strided(op, rank, dim, stride);
+  return dnnl_op_desc_strided(op, ndim, dim, stride);
 }
 
-dnnl_memory_desc_t dnnl_op_desc_any(DnnlOp *op, int64_t rank, const int64_t *dim) {
+dnnl_memory_desc_t dnnl_op_desc_any(DnnlOp *op, int64_t ndim, const int64_t *dim) {
   dnnl_dims_t dims;
   dnnl_memory_desc_t md = NULL;
-  for (int64_t i = 0; i < rank; i++)
+  for (int64_t i = 0; i < ndim; i++)
     dims[i] = dim[i];
   dnnl_op_ok(op,
-             dnnl_memory_desc_create_with_tag(&md, (int)rank, dims, dnnl_f32, dnnl_format_tag_any));
+             dnnl_memory_desc_create_with_tag(&md, (int)ndim, dims, dnnl_f32, dnnl_format_tag_any));
   return md;
 }
 

@@ -68,7 +68,7 @@ static void run(float *y, const float *x, int64_t at, int64_t n, const Draw *d) 
 }
 
 int nnrt_dropout_f32(float *y, const float *x, const int64_t *step, const int64_t *seed,
-                     int64_t rank, const int64_t *shape, const int64_t *whole, const int64_t *start,
+                     int64_t ndim, const int64_t *shape, const int64_t *whole, const int64_t *start,
                      const int64_t *piece_of, const int64_t *piece_start, double ratio,
                      int64_t key) {
   // A chunk has the random numbers of the tensor that it is a chunk of.
@@ -79,7 +79,7 @@ int nnrt_dropout_f32(float *y, const float *x, const int64_t *step, const int64_
             .limit = (uint32_t)ceil(ratio * 0x1p24),
             .scale = (float)(1.0 / (1.0 - ratio))};
   // Inner axes that are complete form contiguous runs.
-  int64_t inner = rank, n = 1;
+  int64_t inner = ndim, n = 1;
   while (inner > 0 && shape[inner - 1] == whole[inner - 1])
     n *= shape[--inner];
   if (inner > 0) n *= shape[--inner];
@@ -91,7 +91,7 @@ int nnrt_dropout_f32(float *y, const float *x, const int64_t *step, const int64_
     for (int64_t j = 0; j < pieces; j++) {
       // The index of the run's first element in the whole tensor.
       int64_t at = 0, stride = 1, rest = i;
-      for (int64_t k = rank - 1; k >= 0; k--) {
+      for (int64_t k = ndim - 1; k >= 0; k--) {
         at += (start[k] + (piece_of ? piece_start[k] : 0)) * stride;
         if (k < inner) {
           at += rest % shape[k] * stride;

@@ -53,8 +53,8 @@ typedef struct Axis {
   int64_t outer, n, inner;
 } Axis;
 
-static inline Axis axis_of(int64_t rank, const int64_t *shape, int64_t axis) {
-  return (Axis){product(shape, axis), shape[axis], product(shape + axis + 1, rank - axis - 1)};
+static inline Axis axis_of(int64_t ndim, const int64_t *shape, int64_t axis) {
+  return (Axis){product(shape, axis), shape[axis], product(shape + axis + 1, ndim - axis - 1)};
 }
 
 // The first member of every prepared kernel.

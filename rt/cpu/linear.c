@@ -19,13 +19,13 @@ static NnrtPrep *product_prep(const char *name, const Product *p) {
   if (!op) return NULL;
   // A batch of one is a plain product, for which oneDNN has more implementations.
   int skip = p->batch == 1;
-  int64_t rank = 3 - skip;
+  int64_t ndim = 3 - skip;
   int64_t a_dim[] = {p->batch, p->m, p->k}, a_stride[] = {p->m * p->k, p->a_row, p->a_column};
   int64_t b_dim[] = {p->batch, p->k, p->n}, b_stride[] = {p->k * p->n, p->b_row, p->b_column};
   int64_t y_dim[] = {p->batch, p->m, p->n};
-  dnnl_memory_desc_t a = dnnl_op_desc_strided(op, rank, a_dim + skip, a_stride + skip);
-  dnnl_memory_desc_t b = dnnl_op_desc_strided(op, rank, b_dim + skip, b_stride + skip);
-  dnnl_memory_desc_t y = dnnl_op_desc(op, rank, y_dim + skip);
+  dnnl_memory_desc_t a = dnnl_op_desc_strided(op, ndim, a_dim + skip, a_stride + skip);
+  dnnl_memory_desc_t b = dnnl_op_desc_strided(op, ndim, b_dim + skip, b_stride + skip);
+  dnnl_memory_desc_t y = dnnl_op_desc(op, ndim, y_dim + skip);
   dnnl_primitive_attr_t attr = dnnl_op_attr(op);
   dnnl_primitive_desc_t pd = NULL;
   // dnnl_op_arg reports errors; the descriptors are freed in any case.

@@ -53,12 +53,12 @@ typedef uint32_t __attribute__((may_alias)) b4;
 typedef uint64_t __attribute__((may_alias)) b8;
 
 #define GATHER(size)                                                                               \
-  int nnrt_gather_##size(void *y, const void *x, const void *at, int64_t x_rank,                   \
-                         const int64_t *x_shape, int64_t at_rank, const int64_t *at_shape,         \
+  int nnrt_gather_##size(void *y, const void *x, const void *at, int64_t x_ndim,                   \
+                         const int64_t *x_shape, int64_t at_ndim, const int64_t *at_shape,         \
                          int64_t width, const NnrtGather *attrs, int64_t from, int64_t all) {      \
-    Axis a = axis_of(x_rank, x_shape, attrs->axis);                                                \
+    Axis a = axis_of(x_ndim, x_shape, attrs->axis);                                                \
     Indices indices =                                                                              \
-        indices_of(at, product(at_shape, at_rank), width, attrs->batch, from, all, &a);            \
+        indices_of(at, product(at_shape, at_ndim), width, attrs->batch, from, all, &a);            \
     if (attrs->embedding) indices.low = 0;                                                         \
     int code = check_indices(&indices);                                                            \
     if (code) return code;                                                                         \
@@ -104,12 +104,12 @@ NNRT_CLONES static void add_rows(float *restrict dx, const float *restrict dy, c
 
 // No two threads add to the same element, and each adds in the order of dy: threads take slices of
 // the outer axes, else columns, else, for short rows, ranges of rows.
-int nnrt_gather_back_f32(float *dx, const void *at, const float *dy, int64_t at_rank,
-                         const int64_t *at_shape, int64_t width, int64_t x_rank,
+int nnrt_gather_back_f32(float *dx, const void *at, const float *dy, int64_t at_ndim,
+                         const int64_t *at_shape, int64_t width, int64_t x_ndim,
                          const int64_t *x_shape, int64_t axis, int64_t batch, int64_t from,
                          int64_t all) {
-  Axis a = axis_of(x_rank, x_shape, axis);
-  int64_t count = product(at_shape, at_rank);
+  Axis a = axis_of(x_ndim, x_shape, axis);
+  int64_t count = product(at_shape, at_ndim);
   Indices indices = indices_of(at, count, width, batch, from, all, &a);
   int code = check_indices(&indices);
   if (code) return code;

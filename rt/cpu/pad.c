@@ -37,14 +37,14 @@ static Mode mode_of(const char *name) {
 }
 
 // Fills table (all axes of y, concatenated), and the strides of x.
-static void tables(int64_t *table, int64_t *stride, int64_t rank, const int64_t *x_shape,
+static void tables(int64_t *table, int64_t *stride, int64_t ndim, const int64_t *x_shape,
                    const int64_t *low, const int64_t *y_shape, Mode mode) {
   int64_t n = 1;
-  for (int64_t d = rank - 1; d >= 0; d--) {
+  for (int64_t d = ndim - 1; d >= 0; d--) {
     stride[d] = n;
     n *= x_shape[d];
   }
-  for (int64_t d = 0; d < rank; d++) {
+  for (int64_t d = 0; d < ndim; d++) {
     // Negative widths cut elements off; padding is that of the remaining ones.
     int64_t cut = low[d] < 0 ? -low[d] : 0, high = y_shape[d] - x_shape[d] - low[d];
     int64_t left = x_shape[d] - cut + (high < 0 ? high : 0);
@@ -56,16 +56,16 @@ static void tables(int64_t *table, int64_t *stride, int64_t rank, const int64_t 
 }
 
 // Returns the start in x of line `i` of y, or OUTSIDE.
-static int64_t line_at(const int64_t *table, const int64_t *stride, int64_t rank,
+static int64_t line_at(const int64_t *table, const int64_t *stride, int64_t ndim,
                        const int64_t *y_shape, int64_t i) {
   int64_t at = 0;
-  const int64_t *axis[NNRT_MAX_RANK];
-  for (int64_t d = 0; d < rank; d++) {
+  const int64_t *axis[NNRT_MAX_NDIM];
+  for (int64_t d = 0; d < ndim; d++) {
     // The tables of all axes follow each other.
     axis[d] = table;
     table += y_shape[d];
   }
-  for (int64_t d = rank - 2; d >= 0; d--) {
+  for (int64_t d = ndim - 2; d >= 0; d--) {
     int64_t from = axis[d][i % y_shape[d]];
     // One axis outside, and the whole line is padding.
     if (from == OUTSIDE) return OUTSIDE;
@@ -93,7 +93,7 @@ static int64_t line_at(const int64_t *table, const int64_t *stride, int64_t rank
     int64_t n = y_shape[rank - 1], lines = product(y_shape, rank - 1), entries = 0;                \
     for (int64_t d = 0; d < rank; d++)                                                             \
       entries += y_shape[d];                                                                       \
-    int64_t *table = kernel_scratch((size_t)entries * sizeof *table), stride[NNRT_MAX_RANK];       \
+    int64_t *table = kernel_scratch((size_t)entries * sizeof *table), stride[NNRT_MAX_NDIM];       \
     if (!table) return scratch_failed((size_t)entries * sizeof *table);                            \
     tables(table, stride, rank, x_shape, low, y_shape, m);                                         \
     const int64_t *along = table + entries - n;                                                    \

@@ -16,12 +16,12 @@ typedef struct Pool {
   int64_t x_plane, y_plane;
 } Pool;
 
-static Pool pool_of(int64_t rank, const int64_t *x_shape, const int64_t *y_shape,
+static Pool pool_of(int64_t ndim, const int64_t *x_shape, const int64_t *y_shape,
                     const int64_t *kernel, const int64_t *strides, const int64_t *pads,
                     const int64_t *dilations, bool channels_last) {
-  Pool p = {.n = x_shape[0], .c = x_shape[channels_last ? rank - 1 : 1]};
+  Pool p = {.n = x_shape[0], .c = x_shape[channels_last ? ndim - 1 : 1]};
   p.channels_last = channels_last;
-  int64_t spatial = rank - 2, first = channels_last ? 1 : 2;
+  int64_t spatial = ndim - 2, first = channels_last ? 1 : 2;
   p.x_plane = p.y_plane = 1;
   for (int64_t d = 0; d < D; d++) {
     // Missing dimensions are in front, with length and kernel 1.
@@ -151,10 +151,10 @@ NNRT_CLONES static void max_pool_row(const Pool *p, float *y, int32_t *at, const
     }                                                                                              \
   }
 
-int nnrt_max_pool_f32(float *y, int32_t *at, const float *x, int64_t rank, const int64_t *x_shape,
+int nnrt_max_pool_f32(float *y, int32_t *at, const float *x, int64_t ndim, const int64_t *x_shape,
                       const int64_t *y_shape, const int64_t *kernel, const int64_t *strides,
                       const int64_t *pads, const int64_t *dilations, bool channels_last) {
-  Pool p = pool_of(rank, x_shape, y_shape, kernel, strides, pads, dilations, channels_last);
+  Pool p = pool_of(ndim, x_shape, y_shape, kernel, strides, pads, dilations, channels_last);
   // The index of a maximum has 32 bits.
   if (p.x_plane > INT32_MAX)
     return nnrt_error(NNRT_UNSUPPORTED, "max_pool: a plane of %lld elements is too large",
@@ -189,11 +189,11 @@ int nnrt_max_pool_f32(float *y, int32_t *at, const float *x, int64_t rank, const
 }
 
 // Windows overlap, so gradients add up in dx; threads take planes, or channels of them.
-int nnrt_max_pool_back_f32(float *dx, const int32_t *at, const float *dy, int64_t rank,
+int nnrt_max_pool_back_f32(float *dx, const int32_t *at, const float *dy, int64_t ndim,
                            const int64_t *y_shape, const int64_t *x_shape, const int64_t *kernel,
                            const int64_t *strides, const int64_t *pads, const int64_t *dilations,
                            bool channels_last) {
-  Pool p = pool_of(rank, x_shape, y_shape, kernel, strides, pads, dilations, channels_last);
+  Pool p = pool_of(ndim, x_shape, y_shape, kernel, strides, pads, dilations, channels_last);
   int threads = threads_for(p.n * p.c * (p.x_plane + p.y_plane));
   if (!channels_last) {
 #pragma omp parallel for num_threads(threads)
@@ -296,11 +296,11 @@ static float *all_factors(const Pool *p, bool include_pad) {
   return factor;
 }
 
-int nnrt_avg_pool_f32(float *y, const float *x, int64_t rank, const int64_t *x_shape,
+int nnrt_avg_pool_f32(float *y, const float *x, int64_t ndim, const int64_t *x_shape,
                       const int64_t *y_shape, const int64_t *kernel, const int64_t *strides,
                       const int64_t *pads, const int64_t *dilations, bool include_pad,
                       bool channels_last) {
-  Pool p = pool_of(rank, x_shape, y_shape, kernel, strides, pads, dilations, channels_last);
+  Pool p = pool_of(ndim, x_shape, y_shape, kernel, strides, pads, dilations, channels_last);
   int threads = threads_for(p.n * p.c * p.y_plane * product(p.kernel, D));
   int64_t lines = p.y[0] * p.y[1];
   // Divisors are the same for all planes.
@@ -327,11 +327,11 @@ int nnrt_avg_pool_f32(float *y, const float *x, int64_t rank, const int64_t *x_s
   return NNRT_OK;
 }
 
-int nnrt_avg_pool_back_f32(float *dx, const float *dy, int64_t rank, const int64_t *y_shape,
+int nnrt_avg_pool_back_f32(float *dx, const float *dy, int64_t ndim, const int64_t *y_shape,
                            const int64_t *x_shape, const int64_t *kernel, const int64_t *strides,
                            const int64_t *pads, const int64_t *dilations, bool include_pad,
                            bool channels_last) {
-  Pool p = pool_of(rank, x_shape, y_shape, kernel, strides, pads, dilations, channels_last);
+  Pool p = pool_of(ndim, x_shape, y_shape, kernel, strides, pads, dilations, channels_last);
   int threads = threads_for(p.n * p.c * p.y_plane * product(p.kernel, D));
   int64_t lines = p.y[0] * p.y[1];
   float *factor = all_factors(&p, include_pad);

@@ -19,17 +19,17 @@ enum {
 // x as groups of axes, alternately kept and reduced, outermost first.
 typedef struct Groups {
   int n;
-  int64_t size[NNRT_MAX_RANK], stride[NNRT_MAX_RANK]; // stride in elements of x
-  bool reduced[NNRT_MAX_RANK];
+  int64_t size[NNRT_MAX_NDIM], stride[NNRT_MAX_NDIM]; // stride in elements of x
+  bool reduced[NNRT_MAX_NDIM];
 } Groups;
 
-static Groups groups_of(int64_t rank, const int64_t *shape, int64_t n_axes, const int64_t *axes) {
+static Groups groups_of(int64_t ndim, const int64_t *shape, int64_t n_axes, const int64_t *axes) {
   Groups g = {0};
-  bool reduced[NNRT_MAX_RANK] = {0};
+  bool reduced[NNRT_MAX_NDIM] = {0};
   for (int64_t i = 0; i < n_axes; i++)
     reduced[axes[i]] = true;
   // Merges neighbours of one kind.
-  for (int64_t d = 0; d < rank; d++) {
+  for (int64_t d = 0; d < ndim; d++) {
     if (shape[d] == 1) continue;
     if (g.n && g.reduced[g.n - 1] == reduced[d]) {
       g.size[g.n - 1] *= shape[d];

@@ -47,10 +47,10 @@ NNRT_CLONES static void TILE_OF(ACC *restrict acc, const T *restrict x, int64_t 
     }
 }
 
-int PASTE(nnrt_reduce, NAME)(T *y, const T *x, int64_t rank, const int64_t *shape, int64_t n_axes,
+int PASTE(nnrt_reduce, NAME)(T *y, const T *x, int64_t ndim, const int64_t *shape, int64_t n_axes,
                              const int64_t *axes) {
-  Groups g = groups_of(rank, shape, n_axes, axes);
-  int threads = threads_for(product(shape, rank));
+  Groups g = groups_of(ndim, shape, n_axes, axes);
+  int threads = threads_for(product(shape, ndim));
   bool rows = g.n == 0 || g.reduced[g.n - 1];
   int64_t inner = g.n ? g.size[g.n - 1] : 1;
   int64_t kept = combinations(&g, false, 1), reduced = combinations(&g, true, 1);

@@ -76,9 +76,9 @@ NNRT_CLONES static void columns(Kind kind, float *y, const float *x, int64_t n, 
   }
 }
 
-static int forward(Kind kind, float *y, const float *x, int64_t rank, const int64_t *shape,
+static int forward(Kind kind, float *y, const float *x, int64_t ndim, const int64_t *shape,
                    int64_t axis) {
-  Axis a = axis_of(rank, shape, axis);
+  Axis a = axis_of(ndim, shape, axis);
   int parts = threads_for(a.outer * a.n * a.inner);
   if (a.inner == 1) {
 #pragma omp parallel for num_threads(parts)
@@ -146,9 +146,9 @@ NNRT_CLONES static void back_columns(Kind kind, float *dx, const float *y, const
   }
 }
 
-static int backward(Kind kind, float *dx, const float *y, const float *dy, int64_t rank,
+static int backward(Kind kind, float *dx, const float *y, const float *dy, int64_t ndim,
                     const int64_t *shape, int64_t axis) {
-  Axis a = axis_of(rank, shape, axis);
+  Axis a = axis_of(ndim, shape, axis);
   int parts = threads_for(a.outer * a.n * a.inner);
   if (a.inner == 1) {
 #pragma omp parallel for num_threads(parts)
@@ -169,21 +169,21 @@ static int backward(Kind kind, float *dx, const float *y, const float *dy, int64
   return NNRT_OK;
 }
 
-int nnrt_softmax_f32(float *y, const float *x, int64_t rank, const int64_t *shape, int64_t axis) {
-  return forward(SOFTMAX, y, x, rank, shape, axis);
+int nnrt_softmax_f32(float *y, const float *x, int64_t ndim, const int64_t *shape, int64_t axis) {
+  return forward(SOFTMAX, y, x, ndim, shape, axis);
 }
 
-int nnrt_softmax_back_f32(float *dx, const float *y, const float *dy, int64_t rank,
+int nnrt_softmax_back_f32(float *dx, const float *y, const float *dy, int64_t ndim,
                           const int64_t *shape, int64_t axis) {
-  return backward(SOFTMAX, dx, y, dy, rank, shape, axis);
+  return backward(SOFTMAX, dx, y, dy, ndim, shape, axis);
 }
 
-int nnrt_log_softmax_f32(float *y, const float *x, int64_t rank, const int64_t *shape,
+int nnrt_log_softmax_f32(float *y, const float *x, int64_t ndim, const int64_t *shape,
                          int64_t axis) {
-  return forward(LOG_SOFTMAX, y, x, rank, shape, axis);
+  return forward(LOG_SOFTMAX, y, x, ndim, shape, axis);
 }
 
-int nnrt_log_softmax_back_f32(float *dx, const float *y, const float *dy, int64_t rank,
+int nnrt_log_softmax_back_f32(float *dx, const float *y, const float *dy, int64_t ndim,
                               const int64_t *shape, int64_t axis) {
-  return backward(LOG_SOFTMAX, dx, y, dy, rank, shape, axis);
+  return backward(LOG_SOFTMAX, dx, y, dy, ndim, shape, axis);
 }

@@ -42,12 +42,12 @@ static int64_t mask_count(const AttentionShape *a) {
   return a->has_mask ? a->mask_dim[0] * a->mask_dim[1] * a->mask_dim[2] * a->mask_dim[3] : 0;
 }
 
-static bool read_shape(AttentionShape *a, NnrtDtype type, int64_t rank, const int64_t *q,
+static bool read_shape(AttentionShape *a, NnrtDtype type, int64_t ndim, const int64_t *q,
                        const int64_t *k, const int64_t *v, const int64_t *mask, double scale,
                        bool causal, bool seq_major) {
-  if (rank != 4) {
+  if (ndim != 4) {
     nnrt_error(NNRT_UNSUPPORTED, "attention: operands have %lld dimensions, not 4",
-               (long long)rank);
+               (long long)ndim);
     return false;
   }
   // The operands are (b, rows, heads, columns) if seq_major, else (b, heads, rows, columns).

@@ -101,17 +101,17 @@ template <class T> static int normalise(T *y, const T *x, const T *dy, Channels 
 
 #define BATCH_NORMS(suffix, C, T)                                                                  \
   int nnrt_batch_norm_##suffix(C *y, const C *x, const float *g, const float *b,                   \
-                               const float *mean, const float *var, int64_t rank,                  \
+                               const float *mean, const float *var, int64_t ndim,                  \
                                const int64_t *shape, int64_t axis, double eps) {                   \
     Channels c = {g, b, mean, var, NULL, NULL, (float)eps, 0};                                     \
-    return normalise<T>((T *)y, (const T *)x, NULL, c, axis_of(rank, shape, axis));                \
+    return normalise<T>((T *)y, (const T *)x, NULL, c, axis_of(ndim, shape, axis));                \
   }                                                                                                \
   int nnrt_batch_norm_back_##suffix(C *dx, const C *x, const float *g, const float *mean,          \
                                     const float *var, const C *dy, const float *dg,                \
-                                    const float *db, int64_t rank, const int64_t *shape,           \
+                                    const float *db, int64_t ndim, const int64_t *shape,           \
                                     const NnrtBatchNormBack *attrs) {                              \
     Channels c = {g, NULL, mean, var, dg, db, (float)attrs->eps, (float)attrs->count};             \
     return normalise<T>((T *)dx, (const T *)x, (const T *)dy, c,                                   \
-                        axis_of(rank, shape, attrs->axis));                                        \
+                        axis_of(ndim, shape, attrs->axis));                                        \
   }
 FOR_FLOATS(BATCH_NORMS)

@@ -206,18 +206,18 @@ static int gradients(float *dg, float *db, const T *x, const float *mean, const 
 }
 
 #define BATCH_NORMS(suffix, C, T)                                                                  \
-  int nnrt_batch_norm_mean_##suffix(float *mean, const C *x, int64_t rank, const int64_t *shape,   \
+  int nnrt_batch_norm_mean_##suffix(float *mean, const C *x, int64_t ndim, const int64_t *shape,   \
                                     int64_t axis, int64_t count) {                                 \
-    return statistic<SUM_X, T>(mean, (const T *)x, NULL, axis_of(rank, shape, axis), count);       \
+    return statistic<SUM_X, T>(mean, (const T *)x, NULL, axis_of(ndim, shape, axis), count);       \
   }                                                                                                \
-  int nnrt_batch_norm_var_##suffix(float *var, const C *x, const float *mean, int64_t rank,        \
+  int nnrt_batch_norm_var_##suffix(float *var, const C *x, const float *mean, int64_t ndim,        \
                                    const int64_t *shape, int64_t axis, int64_t count) {            \
-    return statistic<SUM_SQUARES, T>(var, (const T *)x, mean, axis_of(rank, shape, axis), count);  \
+    return statistic<SUM_SQUARES, T>(var, (const T *)x, mean, axis_of(ndim, shape, axis), count);  \
   }                                                                                                \
   int nnrt_batch_norm_sums_##suffix(float *dg, float *db, const C *x, const float *mean,           \
-                                    const float *var, const C *dy, int64_t rank,                   \
+                                    const float *var, const C *dy, int64_t ndim,                   \
                                     const int64_t *shape, int64_t axis, double eps) {              \
     return gradients<T>(dg, db, (const T *)x, mean, var, (const T *)dy,                            \
-                        axis_of(rank, shape, axis), eps);                                          \
+                        axis_of(ndim, shape, axis), eps);                                          \
   }
 FOR_FLOATS(BATCH_NORMS)

@@ -2,8 +2,8 @@
 //
 //     rows 2-3 of x (8, 6), rows 0-1 of y (4, 6)     shape 2 6     x strides 6 1     y strides 6 1
 //
-// simplify minimises its rank: it drops dimensions of 1, and merges adjacent dimensions that are
-// contiguous in both tensors.
+// simplify minimises its dimensions: it drops dimensions of 1, and merges adjacent dimensions that
+// are contiguous in both tensors.
 
 #ifndef NNRT_CUDA_BOX_CUH
 #define NNRT_CUDA_BOX_CUH
@@ -11,14 +11,14 @@
 #include "move.cuh"
 
 typedef struct CopyBox {
-  int rank;
-  int64_t shape[NNRT_MAX_RANK], x_stride[NNRT_MAX_RANK], y_stride[NNRT_MAX_RANK];
+  int ndim;
+  int64_t shape[NNRT_MAX_NDIM], x_stride[NNRT_MAX_NDIM], y_stride[NNRT_MAX_NDIM];
 } CopyBox;
 
 // Drops dimensions of 1, and merges those that are contiguous in both tensors.
 static void simplify(CopyBox *c) {
   int n = 0;
-  for (int d = 0; d < c->rank; d++) {
+  for (int d = 0; d < c->ndim; d++) {
     if (c->shape[d] == 1) continue;
     // The dimension continues the one before, in both.
     if (n > 0 && c->x_stride[n - 1] == c->x_stride[d] * c->shape[d] &&
@@ -29,20 +29,20 @@ static void simplify(CopyBox *c) {
     c->x_stride[n - 1] = c->x_stride[d];
     c->y_stride[n - 1] = c->y_stride[d];
   }
-  c->rank = n;
+  c->ndim = n;
 }
 
 // The same on the GPU, with indices of type I.
 template <class I> struct BoxOf {
-  int rank;
-  Divider<I> size[NNRT_MAX_RANK];
-  I x_stride[NNRT_MAX_RANK], y_stride[NNRT_MAX_RANK];
+  int ndim;
+  Divider<I> size[NNRT_MAX_NDIM];
+  I x_stride[NNRT_MAX_NDIM], y_stride[NNRT_MAX_NDIM];
 };
 
 template <class I> static BoxOf<I> box_of(const CopyBox &c) {
   BoxOf<I> b;
-  b.rank = c.rank;
-  for (int d = 0; d < c.rank; d++) {
+  b.ndim = c.ndim;
+  for (int d = 0; d < c.ndim; d++) {
     b.size[d] = Divider<I>(c.shape[d]);
     b.x_stride[d] = (I)c.x_stride[d];
     b.y_stride[d] = (I)c.y_stride[d];
@@ -54,14 +54,14 @@ template <class I> static BoxOf<I> box_of(const CopyBox &c) {
 template <class I>
 static __device__ inline void find_element(const BoxOf<I> &b, I i, int64_t *x_at, int64_t *y_at) {
   *x_at = *y_at = 0;
-  for (int d = b.rank - 1; d > 0; d--) {
+  for (int d = b.ndim - 1; d > 0; d--) {
     I at;
     i = b.size[d].divide(i, &at);
     *x_at += (int64_t)at * b.x_stride[d];
     *y_at += (int64_t)at * b.y_stride[d];
   }
   // The outermost index is the rest, without a division.
-  if (b.rank > 0) {
+  if (b.ndim > 0) {
     *x_at += (int64_t)i * b.x_stride[0];
     *y_at += (int64_t)i * b.y_stride[0];
   }

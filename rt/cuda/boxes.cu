@@ -14,16 +14,16 @@ template <class T, class I> static __global__ void add_each(T *y, const T *x, Bo
 
 template <class T> static int add_box(T *y, const T *x, const Box *b) {
   CopyBox c;
-  c.rank = b->rank;
+  c.ndim = b->ndim;
   // A box has a place in each of the tensors.
   y += nnrt_box_strides(b, b->to_dim, b->to_at, c.y_stride);
   x += nnrt_box_strides(b, b->from_dim, b->from_at, c.x_stride);
-  for (int d = 0; d < c.rank; d++)
+  for (int d = 0; d < c.ndim; d++)
     c.shape[d] = b->size[d];
   simplify(&c);
-  int64_t n = product(c.shape, c.rank), far = n;
+  int64_t n = product(c.shape, c.ndim), far = n;
   if (n == 0) return NNRT_OK;
-  for (int d = 0; d < c.rank; d++) { // a stride must fit into an index, too
+  for (int d = 0; d < c.ndim; d++) { // a stride must fit into an index, too
     far = far > c.x_stride[d] ? far : c.x_stride[d];
     far = far > c.y_stride[d] ? far : c.y_stride[d];
   }

@@ -212,10 +212,10 @@ static int64_t product(int64_t n, const int64_t *dims) {
   return product;
 }
 
-static int collective(JobKind kind, void *y, const void *x, int64_t rank, const int64_t *dims,
+static int collective(JobKind kind, void *y, const void *x, int64_t ndim, const int64_t *dims,
                       int64_t from, int64_t to, NnrtRank *r, int group, NnrtDtype t, int64_t unit) {
   const Group *g = &r->comm->group[group];
-  int64_t n = product(rank, dims) * unit / (to >= 0 ? g->n : 1), bytes = n * nnrt_dtype_size(t);
+  int64_t n = product(ndim, dims) * unit / (to >= 0 ? g->n : 1), bytes = n * nnrt_dtype_size(t);
   Job job = {kind, g, y, x, n, t, .everyone = true};
   if (g->n == 1) return nnrt_copy(y, x, bytes);
   if (bytes == 0) return 0;
@@ -243,10 +243,10 @@ static int collective(JobKind kind, void *y, const void *x, int64_t rank, const 
   return code;
 }
 
-static int slice(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t dim,
+static int slice(void *y, const void *x, int64_t ndim, const int64_t *dims, int64_t dim,
                  NnrtRank *r, int group, int64_t size) {
   int64_t outer = 1, run = size;
-  for (int64_t d = 0; d < rank; d++) {
+  for (int64_t d = 0; d < ndim; d++) {
     if (d < dim)
       outer *= dims[d];
     else

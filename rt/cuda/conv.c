@@ -126,13 +126,13 @@ static char *scratch_of(const Conv *p) {
   return nnrt_gpu_scratch(p->workspace + p->weights + p->padded_x);
 }
 
-static NnrtPrep *prepare(NnrtDtype type, DnnDirection direction, int64_t rank, const int64_t *x,
+static NnrtPrep *prepare(NnrtDtype type, DnnDirection direction, int64_t ndim, const int64_t *x,
                          const int64_t *w, const int64_t *y, const int64_t *strides,
                          const int64_t *pads, const int64_t *dilations, int64_t group,
                          bool channels_last) {
-  if (rank < 3 || rank > DNN_MAX_DIMS) {
+  if (ndim < 3 || ndim > DNN_MAX_DIMS) {
     nnrt_error(NNRT_UNSUPPORTED, "conv: %lld spatial dimensions, of at most %d",
-               (long long)rank - 2, DNN_MAX_DIMS - 2);
+               (long long)ndim - 2, DNN_MAX_DIMS - 2);
     return NULL;
   }
   Conv *p = nnrt_must_alloc(sizeof *p);
@@ -140,7 +140,7 @@ static NnrtPrep *prepare(NnrtDtype type, DnnDirection direction, int64_t rank, c
   p->type = type;
   p->direction = direction;
   // Missing spatial dimensions, in front, have length 1.
-  int64_t axis = channels_last ? rank - 1 : 1;
+  int64_t axis = channels_last ? ndim - 1 : 1;
   p->s = (ConvShape){.n = x[0],
                      .c = x[axis],
                      .o = y[axis],
@@ -150,15 +150,15 @@ static NnrtPrep *prepare(NnrtDtype type, DnnDirection direction, int64_t rank, c
                      .y = {1, 1, 1},
                      .stride = {1, 1, 1},
                      .dilation = {1, 1, 1}};
-  for (int64_t i = 2; i < rank; i++) {
-    int64_t to = 3 - rank + i, from = channels_last ? i - 1 : i;
+  for (int64_t i = 2; i < ndim; i++) {
+    int64_t to = 3 - ndim + i, from = channels_last ? i - 1 : i;
     p->s.x[to] = x[from];
     p->s.y[to] = y[from];
     p->s.w[to] = w[i];
     p->s.stride[to] = strides[i - 2];
     p->s.dilation[to] = dilations[i - 2];
     p->s.low[to] = pads[i - 2];
-    p->high[to] = pads[rank - 4 + i];
+    p->high[to] = pads[ndim - 4 + i];
   }
   set_strides(p->s.x_stride, p->s.c, p->s.x, channels_last);
   set_strides(p->s.y_stride, p->s.o, p->s.y, channels_last);

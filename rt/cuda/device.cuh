@@ -86,8 +86,8 @@ static inline int64_t product(const int64_t *shape, int64_t n) {
 struct Axis {
   int64_t outer, n, inner;
 };
-static inline Axis axis_of(int64_t rank, const int64_t *shape, int64_t axis) {
-  return Axis{product(shape, axis), shape[axis], product(shape + axis + 1, rank - axis - 1)};
+static inline Axis axis_of(int64_t ndim, const int64_t *shape, int64_t axis) {
+  return Axis{product(shape, axis), shape[axis], product(shape + axis + 1, ndim - axis - 1)};
 }
 
 // -- Launching

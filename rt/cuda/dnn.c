@@ -125,15 +125,15 @@ enum { ALIGNMENT = 16 };
 
 typedef enum Place { IN_MEMORY, VIRTUAL, BY_VALUE } Place;
 
-static DnnTensor tensor(DnnGraph *g, Place place, cudnnDataType_t type, int rank,
+static DnnTensor tensor(DnnGraph *g, Place place, cudnnDataType_t type, int ndim,
                         const int64_t *dim, const int64_t *stride) {
   if (g->n_tensors == MAX_TENSORS) dnn_fail(g, "the graph has too many tensors");
   if (g->failed) return 0;
   int64_t uid = g->n_tensors + 1;
   Descriptor d = dnn_make(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   set_type(g, d, CUDNN_ATTR_TENSOR_DATA_TYPE, type);
-  dnn_set(g, d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, rank, dim);
-  dnn_set(g, d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, rank, stride);
+  dnn_set(g, d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, ndim, dim);
+  dnn_set(g, d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, ndim, stride);
   set_int(g, d, CUDNN_ATTR_TENSOR_UNIQUE_ID, uid);
   set_int(g, d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, ALIGNMENT);
   if (place == VIRTUAL) set_bool(g, d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, true);
@@ -144,26 +144,26 @@ static DnnTensor tensor(DnnGraph *g, Place place, cudnnDataType_t type, int rank
   g->tensor[g->n_tensors] = d;
   // The text is the key of an ahead-of-time plan.
   dnn_say(g, "tensor %d type %d", (int)place, (int)type);
-  for (int i = 0; i < rank; i++)
+  for (int i = 0; i < ndim; i++)
     dnn_say(g, " %lld:%lld", (long long)dim[i], (long long)stride[i]);
   dnn_say(g, "\n");
   return g->n_tensors++;
 }
 
-DnnTensor dnn_tensor(DnnGraph *g, cudnnDataType_t type, int rank, const int64_t *dim,
+DnnTensor dnn_tensor(DnnGraph *g, cudnnDataType_t type, int ndim, const int64_t *dim,
                      const int64_t *stride) {
-  return tensor(g, IN_MEMORY, type, rank, dim, stride);
+  return tensor(g, IN_MEMORY, type, ndim, dim, stride);
 }
 
-DnnTensor dnn_virtual(DnnGraph *g, cudnnDataType_t type, int rank, const int64_t *dim,
+DnnTensor dnn_virtual(DnnGraph *g, cudnnDataType_t type, int ndim, const int64_t *dim,
                       const int64_t *stride) {
-  return tensor(g, VIRTUAL, type, rank, dim, stride);
+  return tensor(g, VIRTUAL, type, ndim, dim, stride);
 }
 
-static Number *number(DnnGraph *g, cudnnDataType_t type, int rank) {
+static Number *number(DnnGraph *g, cudnnDataType_t type, int ndim) {
   const int64_t ones[DNN_MAX_DIMS] = {1, 1, 1, 1, 1};
   // A tensor of one element, given by value.
-  DnnTensor t = tensor(g, BY_VALUE, type, rank, ones, ones);
+  DnnTensor t = tensor(g, BY_VALUE, type, ndim, ones, ones);
   Number *x = &g->number[g->n_numbers];
   x->uid = t + 1;
   if (!g->failed) g->n_numbers++;
@@ -171,14 +171,14 @@ static Number *number(DnnGraph *g, cudnnDataType_t type, int rank) {
 }
 
 // The value of a number is part of the key: ahead-of-time plans depend on it.
-DnnTensor dnn_number(DnnGraph *g, int rank, float value) {
-  number(g, CUDNN_DATA_FLOAT, rank)->x.f = value;
+DnnTensor dnn_number(DnnGraph *g, int ndim, float value) {
+  number(g, CUDNN_DATA_FLOAT, ndim)->x.f = value;
   dnn_say(g, "number %a\n", (double)value);
   return g->n_tensors - 1;
 }
 
-DnnTensor dnn_integer(DnnGraph *g, int rank, int32_t value) {
-  number(g, CUDNN_DATA_INT32, rank)->x.i = value;
+DnnTensor dnn_integer(DnnGraph *g, int ndim, int32_t value) {
+  number(g, CUDNN_DATA_INT32, ndim)->x.i = value;
   dnn_say(g, "number %d\n", (int)value);
   return g->n_tensors - 1;
 }

@@ -41,13 +41,13 @@ DnnGraph *dnn_graph_new(const char *name); // name of the kernel
 void dnn_graph_free(DnnGraph *g);
 
 // Tensors.  Those in memory are the operands and results of dnn_run, in order of creation.
-DnnTensor dnn_tensor(DnnGraph *g, cudnnDataType_t type, int rank, const int64_t *dim,
+DnnTensor dnn_tensor(DnnGraph *g, cudnnDataType_t type, int ndim, const int64_t *dim,
                      const int64_t *stride);
-DnnTensor dnn_virtual(DnnGraph *g, cudnnDataType_t type, int rank, const int64_t *dim,
+DnnTensor dnn_virtual(DnnGraph *g, cudnnDataType_t type, int ndim, const int64_t *dim,
                       const int64_t *stride);
 // A number, passed to the kernel by value; of `rank` dimensions of 1.
-DnnTensor dnn_number(DnnGraph *g, int rank, float value);
-DnnTensor dnn_integer(DnnGraph *g, int rank, int32_t value);
+DnnTensor dnn_number(DnnGraph *g, int ndim, float value);
+DnnTensor dnn_integer(DnnGraph *g, int ndim, int32_t value);
 
 // Operations.  They compute in f32; comparisons in the operands' type.
 void dnn_matmul(DnnGraph *g, DnnTensor a, DnnTensor b, DnnTensor c);

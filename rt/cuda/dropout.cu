@@ -13,24 +13,24 @@
 // first at `base`.
 struct Where {
   int64_t runs, n, base;
-  int rank; // of the axes that number the runs
-  int64_t shape[NNRT_MAX_RANK], stride[NNRT_MAX_RANK];
+  int ndim; // of the axes that number the runs
+  int64_t shape[NNRT_MAX_NDIM], stride[NNRT_MAX_NDIM];
 };
 
-static Where where_of(int64_t rank, const int64_t *shape, const int64_t *whole,
+static Where where_of(int64_t ndim, const int64_t *shape, const int64_t *whole,
                       const int64_t *start, const int64_t *piece_of, const int64_t *piece_start) {
   if (piece_of) whole = piece_of;
   // Complete inner axes form runs of adjacent elements, with the axis before them.
-  int64_t inner = rank, stride = 1;
+  int64_t inner = ndim, stride = 1;
   Where w = {};
   w.n = 1;
   while (inner > 0 && shape[inner - 1] == whole[inner - 1])
     w.n *= shape[--inner];
   if (inner > 0) w.n *= shape[--inner];
   w.runs = product(shape, inner);
-  w.rank = (int)inner;
+  w.ndim = (int)inner;
   // The first element, and the strides in the global tensor.
-  for (int64_t d = rank - 1; d >= 0; d--) {
+  for (int64_t d = ndim - 1; d >= 0; d--) {
     w.base += (start[d] + (piece_of ? piece_start[d] : 0)) * stride;
     w.shape[d] = shape[d];
     w.stride[d] = stride;
@@ -42,14 +42,14 @@ static Where where_of(int64_t rank, const int64_t *shape, const int64_t *whole,
 // Whether all runs, and packs in them, begin at a multiple of four.
 static bool in_blocks(const Where &w) {
   bool ok = w.base % 4 == 0 && w.n % 4 == 0;
-  for (int d = 0; d < w.rank; d++)
+  for (int d = 0; d < w.ndim; d++)
     ok = ok && (w.shape[d] == 1 || w.stride[d] % 4 == 0);
   return ok;
 }
 
 static __device__ inline int64_t run_start(const Where &w, int64_t run) {
   int64_t at = w.base;
-  for (int d = w.rank - 1; d >= 0; d--) {
+  for (int d = w.ndim - 1; d >= 0; d--) {
     at += run % w.shape[d] * w.stride[d];
     run /= w.shape[d];
   }
@@ -78,11 +78,11 @@ static __global__ void drop(T *y, const T *x, const int64_t *step, const int64_t
 }
 
 template <class T>
-static int dropout(T *y, const T *x, const int64_t *step, const int64_t *seed, int64_t rank,
+static int dropout(T *y, const T *x, const int64_t *step, const int64_t *seed, int64_t ndim,
                    const int64_t *shape, const int64_t *whole, const int64_t *start,
                    const int64_t *piece_of, const int64_t *piece_start, double ratio, int64_t key) {
   constexpr int V = Width<T>::most;
-  Where w = where_of(rank, shape, whole, start, piece_of, piece_start);
+  Where w = where_of(ndim, shape, whole, start, piece_of, piece_start);
   int64_t n = w.runs * w.n;
   // Random words have 24 bits that count.
   uint32_t limit = (uint32_t)ceil(ratio * 0x1p24);
@@ -95,10 +95,10 @@ static int dropout(T *y, const T *x, const int64_t *step, const int64_t *seed, i
 
 #define DROPOUT(suffix, C, T)                                                                      \
   int nnrt_dropout_##suffix(C *y, const C *x, const int64_t *step, const int64_t *seed,            \
-                            int64_t rank, const int64_t *shape, const int64_t *whole,              \
+                            int64_t ndim, const int64_t *shape, const int64_t *whole,              \
                             const int64_t *start, const int64_t *piece_of,                         \
                             const int64_t *piece_start, double ratio, int64_t key) {               \
-    return dropout<T>((T *)y, (const T *)x, step, seed, rank, shape, whole, start, piece_of,       \
+    return dropout<T>((T *)y, (const T *)x, step, seed, ndim, shape, whole, start, piece_of,       \
                       piece_start, ratio, key);                                                    \
   }
 FOR_FLOATS(DROPOUT)

@@ -76,11 +76,11 @@ static __global__ void gather_rows(T *y, const T *x, Indices at, int64_t rows, D
   }
 }
 
-static int gather(void *y, const void *x, const void *at, int64_t size, int64_t x_rank,
-                  const int64_t *x_shape, int64_t at_rank, const int64_t *at_shape, int64_t width,
+static int gather(void *y, const void *x, const void *at, int64_t size, int64_t x_ndim,
+                  const int64_t *x_shape, int64_t at_ndim, const int64_t *at_shape, int64_t width,
                   const NnrtGather *attrs, int64_t from, int64_t whole) {
-  Axis a = axis_of(x_rank, x_shape, attrs->axis);
-  int64_t count = product(at_shape, at_rank);
+  Axis a = axis_of(x_ndim, x_shape, attrs->axis);
+  int64_t count = product(at_shape, at_ndim);
   Indices indices = indices_of(at, count, width, attrs->batch, from, whole, &a);
   if (attrs->embedding) indices.low = 0;
   int64_t all = a.outer * count * a.inner;
@@ -100,10 +100,10 @@ static int gather(void *y, const void *x, const void *at, int64_t size, int64_t 
 }
 
 #define GATHER(size, T)                                                                            \
-  int nnrt_gather_##size(void *y, const void *x, const void *at, int64_t x_rank,                   \
-                         const int64_t *x_shape, int64_t at_rank, const int64_t *at_shape,         \
+  int nnrt_gather_##size(void *y, const void *x, const void *at, int64_t x_ndim,                   \
+                         const int64_t *x_shape, int64_t at_ndim, const int64_t *at_shape,         \
                          int64_t width, const NnrtGather *attrs, int64_t from, int64_t all) {      \
-    return gather(y, x, at, sizeof(T), x_rank, x_shape, at_rank, at_shape, width, attrs, from,     \
+    return gather(y, x, at, sizeof(T), x_ndim, x_shape, at_ndim, at_shape, width, attrs, from,     \
                   all);                                                                            \
   }
 FOR_SIZES(GATHER)
@@ -324,12 +324,12 @@ static int sort(uint32_t *const *keys, uint32_t *const *places, uint32_t *counts
 }
 
 template <class T>
-static int gather_back(float *dx, const void *at, const T *dy, int64_t at_rank,
-                       const int64_t *at_shape, int64_t width, int64_t x_rank,
+static int gather_back(float *dx, const void *at, const T *dy, int64_t at_ndim,
+                       const int64_t *at_shape, int64_t width, int64_t x_ndim,
                        const int64_t *x_shape, int64_t axis, int64_t batch, int64_t from,
                        int64_t all) {
-  Axis a = axis_of(x_rank, x_shape, axis);
-  int64_t count = product(at_shape, at_rank);
+  Axis a = axis_of(x_ndim, x_shape, axis);
+  int64_t count = product(at_shape, at_ndim);
   Indices indices = indices_of(at, count, width, batch, from, all, &a);
   int64_t columns = a.outer * a.inner;
   // Keys and places have 32 bits.
@@ -368,11 +368,11 @@ static int gather_back(float *dx, const void *at, const T *dy, int64_t at_rank,
 }
 
 #define GATHER_BACK(type, interface, T)                                                            \
-  int nnrt_gather_back_##type(float *dx, const void *at, const interface *dy, int64_t at_rank,     \
-                              const int64_t *at_shape, int64_t width, int64_t x_rank,              \
+  int nnrt_gather_back_##type(float *dx, const void *at, const interface *dy, int64_t at_ndim,     \
+                              const int64_t *at_shape, int64_t width, int64_t x_ndim,              \
                               const int64_t *x_shape, int64_t axis, int64_t batch, int64_t from,   \
                               int64_t all) {                                                       \
-    return gather_back(dx, at, (const T *)dy, at_rank, at_shape, width, x_rank, x_shape, axis,     \
+    return gather_back(dx, at, (const T *)dy, at_ndim, at_shape, width, x_ndim, x_shape, axis,     \
                        batch, from, all);                                                          \
   }
 FOR_FLOATS(GATHER_BACK)

@@ -42,12 +42,12 @@ enum { MOST_SENT = 4 }; // maximal sends of a move in flight
 // The address of the box in a tensor of these dimensions if it is contiguous there, else NULL.
 static char *side_by_side(const void *tensor, const Box *b, const int64_t *dim, const int64_t *at,
                           int64_t size) {
-  int64_t stride[NNRT_MAX_RANK], begin = nnrt_box_strides(b, dim, at, stride);
+  int64_t stride[NNRT_MAX_NDIM], begin = nnrt_box_strides(b, dim, at, stride);
   // Contiguous: of the first dimension longer than 1 any range, of all later ones everything.
   int d = 0;
-  while (d < b->rank && b->size[d] == 1)
+  while (d < b->ndim && b->size[d] == 1)
     d++;
-  for (d++; d < b->rank; d++)
+  for (d++; d < b->ndim; d++)
     if (b->size[d] != dim[d]) return NULL;
   return (char *)unconst(tensor) + begin * size;
 }
@@ -97,7 +97,7 @@ static int64_t product(int64_t n, const int64_t *dims) {
 static int unpack_parcels(const Route *route, void *y, const char *in, const void *x,
                           const char *kept, int64_t size, bool sums, NnrtDtype t) {
   const NnrtMove *m = route->move;
-  int code = y && sums ? nnrt_zero(y, product(m->rank, m->to_dim) * size) : 0;
+  int code = y && sums ? nnrt_zero(y, product(m->ndim, m->to_dim) * size) : 0;
   for (int i = 0; i < route->n_get && !code; i++) {
     const RouteBox *b = &route->get[i];
     // From the received parcel, from x, or from the copy of x.

@@ -33,12 +33,12 @@ static __device__ inline int64_t source(Mode mode, int64_t i, int64_t n) {
 }
 
 template <class I> struct Padding {
-  int rank;
+  int ndim;
   Mode mode;
-  Divider<I> y_size[NNRT_MAX_RANK];
+  Divider<I> y_size[NNRT_MAX_NDIM];
   // Of the remaining part of x: its offset in y, its offset in x, its length.
-  int64_t low[NNRT_MAX_RANK], cut[NNRT_MAX_RANK], left[NNRT_MAX_RANK];
-  int64_t x_stride[NNRT_MAX_RANK];
+  int64_t low[NNRT_MAX_NDIM], cut[NNRT_MAX_NDIM], left[NNRT_MAX_NDIM];
+  int64_t x_stride[NNRT_MAX_NDIM];
 };
 
 template <class T, class I>
@@ -47,7 +47,7 @@ static __global__ void pad_each(T *y, const T *x, Padding<I> p, I n, T value) {
     int64_t at = 0;
     bool outside = false;
     I rest = i;
-    for (int d = p.rank - 1; d >= 0; d--) {
+    for (int d = p.ndim - 1; d >= 0; d--) {
       I position;
       rest = p.y_size[d].divide(rest, &position);
       // Constant padding along one axis makes the element constant.
@@ -60,13 +60,13 @@ static __global__ void pad_each(T *y, const T *x, Padding<I> p, I n, T value) {
 }
 
 template <class I>
-static Padding<I> padding_of(int64_t rank, const int64_t *x_shape, const int64_t *low,
+static Padding<I> padding_of(int64_t ndim, const int64_t *x_shape, const int64_t *low,
                              const int64_t *y_shape, Mode mode) {
   Padding<I> p;
-  p.rank = (int)rank;
+  p.ndim = (int)ndim;
   p.mode = mode;
   int64_t stride = 1;
-  for (int d = (int)rank - 1; d >= 0; d--) {
+  for (int d = (int)ndim - 1; d >= 0; d--) {
     // A negative width cuts elements off x.
     int64_t cut = low[d] < 0 ? -low[d] : 0, high = y_shape[d] - x_shape[d] - low[d];
     p.y_size[d] = Divider<I>(y_shape[d]);
@@ -80,23 +80,23 @@ static Padding<I> padding_of(int64_t rank, const int64_t *x_shape, const int64_t
 }
 
 template <class T>
-static int pad(T *y, const T *x, int64_t rank, const int64_t *x_shape, const int64_t *low,
+static int pad(T *y, const T *x, int64_t ndim, const int64_t *x_shape, const int64_t *low,
                const int64_t *y_shape, const char *mode_name, double value) {
   Mode mode = mode_of(mode_name);
   if (mode == N_MODES) return nnrt_error(NNRT_UNSUPPORTED, "pad: mode '%s' is unknown", mode_name);
-  int64_t n = product(y_shape, rank);
+  int64_t n = product(y_shape, ndim);
   if (n == 0) return NNRT_OK;
   return with_index(n, [&](auto index) {
     using I = decltype(index);
     return launch(pad_each<T, I>, blocks_for(n), BLOCK, 0, y, x,
-                  padding_of<I>(rank, x_shape, low, y_shape, mode), (I)n, (T)value);
+                  padding_of<I>(ndim, x_shape, low, y_shape, mode), (I)n, (T)value);
   });
 }
 
 #define PAD(name, T)                                                                               \
-  int nnrt_pad_##name(T *y, const T *x, int64_t rank, const int64_t *x_shape, const int64_t *low,  \
+  int nnrt_pad_##name(T *y, const T *x, int64_t ndim, const int64_t *x_shape, const int64_t *low,  \
                       const int64_t *y_shape, const char *mode, double value) {                    \
-    return pad(y, x, rank, x_shape, low, y_shape, mode, value);                                    \
+    return pad(y, x, ndim, x_shape, low, y_shape, mode, value);                                    \
   }
 PAD(f32, float)
 PAD(f64, double)

@@ -19,13 +19,13 @@ struct Pool {
   int x[D], y[D], kernel[D], stride[D], low[D], high[D], dilation[D];
 };
 
-static Pool pool_of(int64_t rank, const int64_t *x_shape, const int64_t *y_shape,
+static Pool pool_of(int64_t ndim, const int64_t *x_shape, const int64_t *y_shape,
                     const int64_t *kernel, const int64_t *strides, const int64_t *pads,
                     const int64_t *dilations, bool channels_last) {
   Pool p = {};
-  int64_t spatial = rank - 2, first = channels_last ? 1 : 2;
+  int64_t spatial = ndim - 2, first = channels_last ? 1 : 2;
   p.n = channels_last ? x_shape[0] : x_shape[0] * x_shape[1];
-  p.c = channels_last ? x_shape[rank - 1] : 1;
+  p.c = channels_last ? x_shape[ndim - 1] : 1;
   p.x_plane = p.y_plane = 1;
   // Missing dimensions, in front, have length 1 and a kernel of 1.
   for (int64_t d = 0; d < D; d++) {
@@ -292,38 +292,38 @@ static int avg_pool_back_of(T *dx, const T *dy, const Pool &p, bool include_pad)
 }
 
 #define POOLS(suffix, C, T)                                                                        \
-  int nnrt_max_pool_##suffix(C *y, int32_t *at, const C *x, int64_t rank, const int64_t *x_shape,  \
+  int nnrt_max_pool_##suffix(C *y, int32_t *at, const C *x, int64_t ndim, const int64_t *x_shape,  \
                              const int64_t *y_shape, const int64_t *kernel,                        \
                              const int64_t *strides, const int64_t *pads,                          \
                              const int64_t *dilations, bool channels_last) {                       \
     return max_pool_of<T>(                                                                         \
         (T *)y, at, (const T *)x,                                                                  \
-        pool_of(rank, x_shape, y_shape, kernel, strides, pads, dilations, channels_last));         \
+        pool_of(ndim, x_shape, y_shape, kernel, strides, pads, dilations, channels_last));         \
   }                                                                                                \
   int nnrt_max_pool_back_##suffix(                                                                 \
-      C *dx, const int32_t *at, const C *dy, int64_t rank, const int64_t *y_shape,                 \
+      C *dx, const int32_t *at, const C *dy, int64_t ndim, const int64_t *y_shape,                 \
       const int64_t *x_shape, const int64_t *kernel, const int64_t *strides, const int64_t *pads,  \
       const int64_t *dilations, bool channels_last) {                                              \
     return max_pool_back_of<T>(                                                                    \
         (T *)dx, at, (const T *)dy,                                                                \
-        pool_of(rank, x_shape, y_shape, kernel, strides, pads, dilations, channels_last));         \
+        pool_of(ndim, x_shape, y_shape, kernel, strides, pads, dilations, channels_last));         \
   }                                                                                                \
-  int nnrt_avg_pool_##suffix(C *y, const C *x, int64_t rank, const int64_t *x_shape,               \
+  int nnrt_avg_pool_##suffix(C *y, const C *x, int64_t ndim, const int64_t *x_shape,               \
                              const int64_t *y_shape, const int64_t *kernel,                        \
                              const int64_t *strides, const int64_t *pads,                          \
                              const int64_t *dilations, bool include_pad, bool channels_last) {     \
     return avg_pool_of<T>(                                                                         \
         (T *)y, (const T *)x,                                                                      \
-        pool_of(rank, x_shape, y_shape, kernel, strides, pads, dilations, channels_last),          \
+        pool_of(ndim, x_shape, y_shape, kernel, strides, pads, dilations, channels_last),          \
         include_pad);                                                                              \
   }                                                                                                \
   int nnrt_avg_pool_back_##suffix(                                                                 \
-      C *dx, const C *dy, int64_t rank, const int64_t *y_shape, const int64_t *x_shape,            \
+      C *dx, const C *dy, int64_t ndim, const int64_t *y_shape, const int64_t *x_shape,            \
       const int64_t *kernel, const int64_t *strides, const int64_t *pads,                          \
       const int64_t *dilations, bool include_pad, bool channels_last) {                            \
     return avg_pool_back_of<T>(                                                                    \
         (T *)dx, (const T *)dy,                                                                    \
-        pool_of(rank, x_shape, y_shape, kernel, strides, pads, dilations, channels_last),          \
+        pool_of(ndim, x_shape, y_shape, kernel, strides, pads, dilations, channels_last),          \
         include_pad);                                                                              \
   }
 FOR_FLOATS(POOLS)

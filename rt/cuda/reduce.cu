@@ -67,17 +67,17 @@ template <class T_> struct MinOf {
 // x as groups of axes, alternately kept and reduced, outermost first.
 struct Groups {
   int n;
-  int64_t size[NNRT_MAX_RANK], stride[NNRT_MAX_RANK]; // stride in elements of x
-  bool reduced[NNRT_MAX_RANK];
+  int64_t size[NNRT_MAX_NDIM], stride[NNRT_MAX_NDIM]; // stride in elements of x
+  bool reduced[NNRT_MAX_NDIM];
 };
 
-static Groups groups_of(int64_t rank, const int64_t *shape, int64_t n_axes, const int64_t *axes) {
+static Groups groups_of(int64_t ndim, const int64_t *shape, int64_t n_axes, const int64_t *axes) {
   Groups g = {};
-  bool reduced[NNRT_MAX_RANK] = {};
+  bool reduced[NNRT_MAX_NDIM] = {};
   for (int64_t i = 0; i < n_axes; i++)
     reduced[axes[i]] = true;
   // Merges adjacent axes of the same kind.
-  for (int64_t d = 0; d < rank; d++) {
+  for (int64_t d = 0; d < ndim; d++) {
     if (shape[d] == 1) continue;
     if (g.n && g.reduced[g.n - 1] == reduced[d]) {
       g.size[g.n - 1] *= shape[d];
@@ -265,13 +265,13 @@ static int rows(typename Op::T *y, const typename Op::T *x, const Groups &g, int
 }
 
 template <class Op>
-static int reduce(typename Op::T *y, const typename Op::T *x, int64_t rank, const int64_t *shape,
+static int reduce(typename Op::T *y, const typename Op::T *x, int64_t ndim, const int64_t *shape,
                   int64_t n_axes, const int64_t *axes) {
   typedef typename Op::Acc Acc;
   // Integer reductions are rare and small: one element at a time.
   constexpr int V =
       std::is_floating_point<typename Op::T>::value ? (int)Width<typename Op::T>::most : 1;
-  Groups g = groups_of(rank, shape, n_axes, axes);
+  Groups g = groups_of(ndim, shape, n_axes, axes);
   int64_t kept = combinations(g, false, 0), total = combinations(g, true, 0);
   if (kept == 0) return NNRT_OK;
   // Nothing is reduced.
@@ -292,9 +292,9 @@ static int reduce(typename Op::T *y, const typename Op::T *x, int64_t rank, cons
 
 // T is the element type, or the unsigned integer of its bits, which wraps around.
 #define REDUCE(op, name, type, T, ...)                                                             \
-  int nnrt_reduce_##op##_##name(type *y, const type *x, int64_t rank, const int64_t *shape,        \
+  int nnrt_reduce_##op##_##name(type *y, const type *x, int64_t ndim, const int64_t *shape,        \
                                 int64_t n_axes, const int64_t *axes) {                             \
-    return reduce<__VA_ARGS__>((T *)y, (const T *)x, rank, shape, n_axes, axes);                   \
+    return reduce<__VA_ARGS__>((T *)y, (const T *)x, ndim, shape, n_axes, axes);                   \
   }
 REDUCE(sum, f32, float, float, SumOf<float, double>)
 REDUCE(sum, f64, double, double, SumOf<double, double>)

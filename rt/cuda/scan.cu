@@ -102,13 +102,13 @@ template <class T> static int arg(int64_t *y, const T *x, Axis a, bool most, boo
 }
 
 #define ARG(type, T)                                                                               \
-  int nnrt_arg_max_##type(int64_t *y, const T *x, int64_t rank, const int64_t *shape,              \
+  int nnrt_arg_max_##type(int64_t *y, const T *x, int64_t ndim, const int64_t *shape,              \
                           int64_t axis, bool last) {                                               \
-    return arg(y, x, axis_of(rank, shape, axis), true, last);                                      \
+    return arg(y, x, axis_of(ndim, shape, axis), true, last);                                      \
   }                                                                                                \
-  int nnrt_arg_min_##type(int64_t *y, const T *x, int64_t rank, const int64_t *shape,              \
+  int nnrt_arg_min_##type(int64_t *y, const T *x, int64_t ndim, const int64_t *shape,              \
                           int64_t axis, bool last) {                                               \
-    return arg(y, x, axis_of(rank, shape, axis), false, last);                                     \
+    return arg(y, x, axis_of(ndim, shape, axis), false, last);                                     \
   }
 ARG(f32, float)
 ARG(i32, int32_t)
@@ -178,9 +178,9 @@ static int cumsum(T *y, const T *x, Axis a, bool exclusive, bool reverse) {
 }
 
 #define CUMSUM(name, type, acc)                                                                    \
-  int nnrt_cumsum_##name(type *y, const type *x, int64_t rank, const int64_t *shape, int64_t axis, \
+  int nnrt_cumsum_##name(type *y, const type *x, int64_t ndim, const int64_t *shape, int64_t axis, \
                          bool exclusive, bool reverse) {                                           \
-    return cumsum<acc>(y, x, axis_of(rank, shape, axis), exclusive, reverse);                      \
+    return cumsum<acc>(y, x, axis_of(ndim, shape, axis), exclusive, reverse);                      \
   }
 CUMSUM(f32, float, double)
 CUMSUM(i32, int32_t, uint32_t)

@@ -6,9 +6,9 @@
 //     broadcast    x (3)    -> y (2, 3)    shape 2 3     x strides 0 1     y strides 3 1
 //     slice        every 2nd of x (8)      shape 4       x strides 2       y strides 1
 //
-// copy_box minimises the rank of the box: it drops dimensions of 1, merges adjacent dimensions that
-// are contiguous in both tensors, and copies elements that are contiguous in both 16 bytes at a
-// time. The result is one of
+// copy_box minimises the number of dimensions: it drops dimensions of 1, merges adjacent dimensions
+// that are contiguous in both tensors, and copies elements that are contiguous in both 16 bytes at
+// a time. The result is one of
 //
 //     a plain copy
 //     tiles        contiguous elements of x are far apart in y and vice versa: through shared
@@ -19,9 +19,9 @@
 #include "../boxes.h"
 #include "box.cuh"
 
-static void strides_of(int64_t rank, const int64_t *shape, int64_t *stride) {
+static void strides_of(int64_t ndim, const int64_t *shape, int64_t *stride) {
   int64_t n = 1;
-  for (int64_t d = rank - 1; d >= 0; d--) {
+  for (int64_t d = ndim - 1; d >= 0; d--) {
     stride[d] = n;
     n *= shape[d];
   }
@@ -29,7 +29,7 @@ static void strides_of(int64_t rank, const int64_t *shape, int64_t *stride) {
 
 // Makes elements as wide as shape, strides and addresses permit; returns their size.
 static int64_t widen(CopyBox *c, int64_t width, const void *y, const void *x) {
-  int last = c->rank - 1;
+  int last = c->ndim - 1;
   if (c->x_stride[last] != 1 || c->y_stride[last] != 1) return width;
   uint64_t bytes = address(y) | address(x) | (uint64_t)(c->shape[last] * width);
   for (int d = 0; d < last; d++)
@@ -76,7 +76,7 @@ static __global__ void copy_packs(T *y, const T *x, BoxOf<I> b, I step, I n) {
 
 // Whether y can be written 16 bytes at a time.
 static bool find_packs(const CopyBox &c, int64_t width, const void *y) {
-  int last = c.rank - 1;
+  int last = c.ndim - 1;
   uint64_t bytes = address(y) | (uint64_t)(c.shape[last] * width);
   for (int d = 0; d < last; d++)
     bytes |= (uint64_t)(c.y_stride[d] * width);
@@ -118,7 +118,7 @@ static __global__ void copy_tiles(T *y, const T *x, BoxOf<int64_t> outer, Tiles 
 }
 
 static void remove_dimension(CopyBox *c, int d) {
-  for (c->rank--; d < c->rank; d++) {
+  for (c->ndim--; d < c->ndim; d++) {
     c->shape[d] = c->shape[d + 1];
     c->x_stride[d] = c->x_stride[d + 1];
     c->y_stride[d] = c->y_stride[d + 1];
@@ -128,7 +128,7 @@ static void remove_dimension(CopyBox *c, int d) {
 // Removes the two dimensions of tiles from the box; false if it has none.
 static bool find_tiles(CopyBox *c, Tiles *t) {
   enum { SHORT = 8 }; // below this most of a tile would be empty
-  int last = c->rank - 1, p = 0;
+  int last = c->ndim - 1, p = 0;
   while (p < last && c->x_stride[p] != 1)
     p++;
   if (p >= last || c->x_stride[last] == 1 || c->y_stride[last] != 1 || c->shape[p] < SHORT ||
@@ -148,17 +148,17 @@ template <class T> static int launch_tiles(void *y, const void *x, const CopyBox
   constexpr int SIDE = Tile<T>::SIDE;
   t.p_tiles = (t.p + SIDE - 1) / SIDE;
   t.q_tiles = (t.q + SIDE - 1) / SIDE;
-  t.n = t.p_tiles * t.q_tiles * product(outer.shape, outer.rank);
+  t.n = t.p_tiles * t.q_tiles * product(outer.shape, outer.ndim);
   int64_t most = (int64_t)1 << 30;
   return launch(copy_tiles<T>, dim3((unsigned)(t.n < most ? t.n : most)), dim3(TILE_X, TILE_Y), 0,
                 (T *)y, (const T *)x, box_of<int64_t>(outer), t);
 }
 
 static int copy_box(void *y, const void *x, int64_t width, CopyBox c) {
-  if (product(c.shape, c.rank) == 0) return NNRT_OK;
+  if (product(c.shape, c.ndim) == 0) return NNRT_OK;
   simplify(&c);
-  if (c.rank == 0) return nnrt_copy(y, x, width);
-  if (c.rank == 1 && c.x_stride[0] == 1 && c.y_stride[0] == 1)
+  if (c.ndim == 0) return nnrt_copy(y, x, width);
+  if (c.ndim == 1 && c.x_stride[0] == 1 && c.y_stride[0] == 1)
     return nnrt_copy(y, x, c.shape[0] * width);
   Tiles t;
   if (find_tiles(&c, &t))
@@ -168,13 +168,13 @@ static int copy_box(void *y, const void *x, int64_t width, CopyBox c) {
   width = widen(&c, width, y, x);
   bool packs = find_packs(c, width, y);
   // A pack is one element of a box with `many` times the strides.
-  int last = c.rank - 1;
+  int last = c.ndim - 1;
   int64_t step = c.x_stride[last], many = packs ? 16 / width : 1;
   c.shape[last] /= many;
   c.x_stride[last] *= many;
   c.y_stride[last] *= many;
-  int64_t n = product(c.shape, c.rank), far = n;
-  for (int d = 0; d < c.rank; d++) { // a stride must fit into an index, too
+  int64_t n = product(c.shape, c.ndim), far = n;
+  for (int d = 0; d < c.ndim; d++) { // a stride must fit into an index, too
     far = far > c.x_stride[d] ? far : c.x_stride[d];
     far = far > -c.x_stride[d] ? far : -c.x_stride[d];
     far = far > c.y_stride[d] ? far : c.y_stride[d];
@@ -203,38 +203,38 @@ static int copy_box(void *y, const void *x, int64_t width, CopyBox c) {
 
 int nnrt_box_copy(void *to, const void *from, int64_t width, const Box *b) {
   CopyBox c;
-  c.rank = b->rank;
+  c.ndim = b->ndim;
   int64_t to_at = nnrt_box_strides(b, b->to_dim, b->to_at, c.y_stride);
   int64_t from_at = nnrt_box_strides(b, b->from_dim, b->from_at, c.x_stride);
-  for (int d = 0; d < c.rank; d++)
+  for (int d = 0; d < c.ndim; d++)
     c.shape[d] = b->size[d];
   return copy_box((char *)to + to_at * width, (const char *)from + from_at * width, width, c);
 }
 
-static int transpose(void *y, const void *x, int64_t width, int64_t rank, const int64_t *shape,
+static int transpose(void *y, const void *x, int64_t width, int64_t ndim, const int64_t *shape,
                      const int64_t *perm) {
   CopyBox c;
-  c.rank = (int)rank;
-  int64_t x_stride[NNRT_MAX_RANK];
-  strides_of(rank, shape, x_stride);
-  for (int64_t i = 0; i < rank; i++) {
+  c.ndim = (int)ndim;
+  int64_t x_stride[NNRT_MAX_NDIM];
+  strides_of(ndim, shape, x_stride);
+  for (int64_t i = 0; i < ndim; i++) {
     // The box has the order of y.
     c.shape[i] = shape[perm[i]];
     c.x_stride[i] = x_stride[perm[i]];
   }
-  strides_of(rank, c.shape, c.y_stride);
+  strides_of(ndim, c.shape, c.y_stride);
   return copy_box(y, x, width, c);
 }
 
 // The axes of x are the last of y; those of length 1 have stride 0.
-static int broadcast(void *y, const void *x, int64_t width, int64_t y_rank, const int64_t *y_shape,
-                     int64_t x_rank, const int64_t *x_shape) {
+static int broadcast(void *y, const void *x, int64_t width, int64_t y_ndim, const int64_t *y_shape,
+                     int64_t x_ndim, const int64_t *x_shape) {
   CopyBox c;
-  c.rank = (int)y_rank;
-  int64_t x_stride[NNRT_MAX_RANK], missing = y_rank - x_rank;
-  strides_of(x_rank, x_shape, x_stride);
-  strides_of(y_rank, y_shape, c.y_stride);
-  for (int64_t i = 0; i < y_rank; i++) {
+  c.ndim = (int)y_ndim;
+  int64_t x_stride[NNRT_MAX_NDIM], missing = y_ndim - x_ndim;
+  strides_of(x_ndim, x_shape, x_stride);
+  strides_of(y_ndim, y_shape, c.y_stride);
+  for (int64_t i = 0; i < y_ndim; i++) {
     // Stride 0 repeats an element.
     c.shape[i] = y_shape[i];
     c.x_stride[i] = i < missing || x_shape[i - missing] == 1 ? 0 : x_stride[i - missing];
@@ -244,39 +244,39 @@ static int broadcast(void *y, const void *x, int64_t width, int64_t y_rank, cons
 
 // Computes the strides and the offset of the box within `whole` that begins at `starts` with
 // `steps`.
-static int64_t steps_of(int64_t rank, const int64_t *whole, const int64_t *starts,
+static int64_t steps_of(int64_t ndim, const int64_t *whole, const int64_t *starts,
                         const int64_t *steps, int64_t *stride) {
   int64_t at = 0;
-  strides_of(rank, whole, stride);
-  for (int64_t i = 0; i < rank; i++) {
+  strides_of(ndim, whole, stride);
+  for (int64_t i = 0; i < ndim; i++) {
     at += starts[i] * stride[i];
     stride[i] *= steps[i];
   }
   return at;
 }
 
-static int slice(void *y, const void *x, int64_t width, int64_t rank, const int64_t *x_shape,
+static int slice(void *y, const void *x, int64_t width, int64_t ndim, const int64_t *x_shape,
                  const int64_t *starts, const int64_t *steps, const int64_t *y_shape) {
   CopyBox c;
-  c.rank = (int)rank;
-  int64_t at = steps_of(rank, x_shape, starts, steps, c.x_stride);
-  strides_of(rank, y_shape, c.y_stride);
-  for (int64_t i = 0; i < rank; i++)
+  c.ndim = (int)ndim;
+  int64_t at = steps_of(ndim, x_shape, starts, steps, c.x_stride);
+  strides_of(ndim, y_shape, c.y_stride);
+  for (int64_t i = 0; i < ndim; i++)
     c.shape[i] = y_shape[i];
   return copy_box(y, (const char *)x + at * width, width, c);
 }
 
-static int slice_back(void *dx, const void *dy, int64_t width, int64_t rank,
+static int slice_back(void *dx, const void *dy, int64_t width, int64_t ndim,
                       const int64_t *dy_shape, const int64_t *starts, const int64_t *steps,
                       const int64_t *dx_shape) {
   CopyBox c;
-  c.rank = (int)rank;
-  int64_t at = steps_of(rank, dx_shape, starts, steps, c.y_stride);
-  strides_of(rank, dy_shape, c.x_stride);
-  for (int64_t i = 0; i < rank; i++)
+  c.ndim = (int)ndim;
+  int64_t at = steps_of(ndim, dx_shape, starts, steps, c.y_stride);
+  strides_of(ndim, dy_shape, c.x_stride);
+  for (int64_t i = 0; i < ndim; i++)
     c.shape[i] = dy_shape[i];
   // All other elements of dx are 0.
-  int64_t bytes = product(dx_shape, rank) * width;
+  int64_t bytes = product(dx_shape, ndim) * width;
   int code = bytes > 0 ? nnrt_zero(dx, bytes) : NNRT_OK;
   return code ? code : copy_box((char *)dx + at * width, dy, width, c);
 }
@@ -317,9 +317,9 @@ static __global__ void concat_columns(T *y, ConcatTable<I> t, Divider<I> columns
   }
 }
 
-static int concat(void *y, const void *const *in, int64_t width, int64_t n, int64_t rank,
+static int concat(void *y, const void *const *in, int64_t width, int64_t n, int64_t ndim,
                   const int64_t *y_shape, const int64_t *sizes, int64_t axis) {
-  Axis a = axis_of(rank, y_shape, axis);
+  Axis a = axis_of(ndim, y_shape, axis);
   if (a.outer * a.n * a.inner == 0) return NNRT_OK;
   uint64_t bytes = address(y);
   for (int64_t i = 0; i < n; i++)
@@ -369,9 +369,9 @@ static __global__ void keep_triangle(T *y, const T *x, Divider<I> columns, Divid
   }
 }
 
-static int trilu(void *y, const void *x, int64_t width, int64_t rank, const int64_t *shape,
+static int trilu(void *y, const void *x, int64_t width, int64_t ndim, const int64_t *shape,
                  bool upper, int64_t k) {
-  int64_t n = product(shape, rank), rows = shape[rank - 2], columns = shape[rank - 1];
+  int64_t n = product(shape, ndim), rows = shape[ndim - 2], columns = shape[ndim - 1];
   if (n == 0) return NNRT_OK;
   // Zero is the same bytes in every type of a size.
   return with_size(width, [&](auto element) {
@@ -385,29 +385,29 @@ static int trilu(void *y, const void *x, int64_t width, int64_t rank, const int6
 }
 
 #define SHAPE(size, T)                                                                             \
-  int nnrt_transpose_##size(void *y, const void *x, int64_t rank, const int64_t *shape,            \
+  int nnrt_transpose_##size(void *y, const void *x, int64_t ndim, const int64_t *shape,            \
                             const int64_t *perm) {                                                 \
-    return transpose(y, x, sizeof(T), rank, shape, perm);                                          \
+    return transpose(y, x, sizeof(T), ndim, shape, perm);                                          \
   }                                                                                                \
-  int nnrt_broadcast_##size(void *y, const void *x, int64_t y_rank, const int64_t *y_shape,        \
-                            int64_t x_rank, const int64_t *x_shape) {                              \
-    return broadcast(y, x, sizeof(T), y_rank, y_shape, x_rank, x_shape);                           \
+  int nnrt_broadcast_##size(void *y, const void *x, int64_t y_ndim, const int64_t *y_shape,        \
+                            int64_t x_ndim, const int64_t *x_shape) {                              \
+    return broadcast(y, x, sizeof(T), y_ndim, y_shape, x_ndim, x_shape);                           \
   }                                                                                                \
-  int nnrt_slice_##size(void *y, const void *x, int64_t rank, const int64_t *x_shape,              \
+  int nnrt_slice_##size(void *y, const void *x, int64_t ndim, const int64_t *x_shape,              \
                         const int64_t *starts, const int64_t *steps, const int64_t *y_shape) {     \
-    return slice(y, x, sizeof(T), rank, x_shape, starts, steps, y_shape);                          \
+    return slice(y, x, sizeof(T), ndim, x_shape, starts, steps, y_shape);                          \
   }                                                                                                \
-  int nnrt_slice_back_##size(void *dx, const void *dy, int64_t rank, const int64_t *dy_shape,      \
+  int nnrt_slice_back_##size(void *dx, const void *dy, int64_t ndim, const int64_t *dy_shape,      \
                              const int64_t *starts, const int64_t *steps,                          \
                              const int64_t *dx_shape) {                                            \
-    return slice_back(dx, dy, sizeof(T), rank, dy_shape, starts, steps, dx_shape);                 \
+    return slice_back(dx, dy, sizeof(T), ndim, dy_shape, starts, steps, dx_shape);                 \
   }                                                                                                \
-  int nnrt_concat_##size(void *y, const void *const *in, int64_t n, int64_t rank,                  \
+  int nnrt_concat_##size(void *y, const void *const *in, int64_t n, int64_t ndim,                  \
                          const int64_t *y_shape, const int64_t *sizes, int64_t axis) {             \
-    return concat(y, in, sizeof(T), n, rank, y_shape, sizes, axis);                                \
+    return concat(y, in, sizeof(T), n, ndim, y_shape, sizes, axis);                                \
   }                                                                                                \
-  int nnrt_trilu_##size(void *y, const void *x, int64_t rank, const int64_t *shape, bool upper,    \
+  int nnrt_trilu_##size(void *y, const void *x, int64_t ndim, const int64_t *shape, bool upper,    \
                         int64_t k) {                                                               \
-    return trilu(y, x, sizeof(T), rank, shape, upper, k);                                          \
+    return trilu(y, x, sizeof(T), ndim, shape, upper, k);                                          \
   }
 FOR_SIZES(SHAPE)

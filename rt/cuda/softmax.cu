@@ -127,8 +127,8 @@ template <class T> static int forward(T *y, const T *x, Axis a, bool log) {
 }
 
 #define SOFTMAX(name, log, suffix, C, T)                                                           \
-  int nnrt_##name##_##suffix(C *y, const C *x, int64_t rank, const int64_t *shape, int64_t axis) { \
-    return forward((T *)y, (const T *)x, axis_of(rank, shape, axis), log);                         \
+  int nnrt_##name##_##suffix(C *y, const C *x, int64_t ndim, const int64_t *shape, int64_t axis) { \
+    return forward((T *)y, (const T *)x, axis_of(ndim, shape, axis), log);                         \
   }
 #define SOFTMAXES(suffix, C, T)                                                                    \
   SOFTMAX(softmax, false, suffix, C, T)                                                            \

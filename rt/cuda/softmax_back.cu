@@ -115,9 +115,9 @@ template <class T> static int backward(T *dx, const T *y, const T *dy, Axis a, b
 }
 
 #define SOFTMAX(name, log, suffix, C, T)                                                           \
-  int nnrt_##name##_back_##suffix(C *dx, const C *y, const C *dy, int64_t rank,                    \
+  int nnrt_##name##_back_##suffix(C *dx, const C *y, const C *dy, int64_t ndim,                    \
                                   const int64_t *shape, int64_t axis) {                            \
-    return backward((T *)dx, (const T *)y, (const T *)dy, axis_of(rank, shape, axis), log);        \
+    return backward((T *)dx, (const T *)y, (const T *)dy, axis_of(ndim, shape, axis), log);        \
   }
 #define SOFTMAXES(suffix, C, T)                                                                    \
   SOFTMAX(softmax, false, suffix, C, T)                                                            \

@@ -34,7 +34,7 @@ static uint32_t draw(uint32_t below) {
 typedef struct Maker {
   Builder b;
   DType dtype;
-  int rank;
+  int ndim;
   int64_t dim[3];
   Value *value[MAX_VALUES]; // of the full shape
   int n;
@@ -42,15 +42,15 @@ typedef struct Maker {
 
 static void add_param(Maker *k) {
   int64_t dim[3];
-  int rank = k->rank, skip = 0;
+  int ndim = k->ndim, skip = 0;
   bool full = draw(2);
-  for (int i = 0; i < rank; i++)
+  for (int i = 0; i < ndim; i++)
     dim[i] = full || draw(2) ? k->dim[i] : 1;
-  while (!full && skip < rank && dim[skip] == 1 && draw(2))
+  while (!full && skip < ndim && dim[skip] == 1 && draw(2))
     skip++;
-  const Type *t = type_new(k->b.g->module, k->dtype, rank - skip, dim + skip);
+  const Type *t = type_new(k->b.g->module, k->dtype, ndim - skip, dim + skip);
   Value *v = graph_param(k->b.g, NULL, t, ROLE_none, NULL);
-  k->value[k->n++] = build_broadcast(&k->b, v, rank, k->dim);
+  k->value[k->n++] = build_broadcast(&k->b, v, ndim, k->dim);
 }
 
 static Value *any(Maker *k) {
@@ -70,11 +70,11 @@ static void add_op(Maker *k) {
 
 // Adds sums over some of the first or of the last dimensions.
 static void add_sums(Maker *k) {
-  int n = 1 + (int)draw((uint32_t)k->rank);
+  int n = 1 + (int)draw((uint32_t)k->ndim);
   int64_t axes[3];
   bool first = draw(2);
   for (int i = 0; i < n; i++)
-    axes[i] = first ? i : k->rank - n + i;
+    axes[i] = first ? i : k->ndim - n + i;
   int64_t summed = 1;
   for (int i = 0; i < n; i++)
     summed *= k->dim[axes[i]];
@@ -96,11 +96,11 @@ static void erase_dead(Graph *g) {
 static void make_body(Module *m, const char *name, DType dtype, Diag *d) {
   static const int64_t small[] = {1, 2, 3, 5, 8, 17}, large[] = {16, 21, 48, 65};
   Maker k = {.b = {.g = graph_new(m, name, false), .d = d}, .dtype = dtype};
-  k.rank = 1 + (int)draw(3);
+  k.ndim = 1 + (int)draw(3);
   bool big = draw(2);
-  for (int j = 0; j < k.rank; j++)
+  for (int j = 0; j < k.ndim; j++)
     k.dim[j] = big ? large[draw(4)] : small[draw(6)];
-  if (k.rank == 1 && big) k.dim[0] *= 300;
+  if (k.ndim == 1 && big) k.dim[0] *= 300;
   for (int j = 0; j < 1 + (int)draw(3); j++)
     add_param(&k);
   for (int j = 0; j < 1 + (int)draw(5); j++)

@@ -8,7 +8,7 @@
 
 static void transpose(void) {
   static const struct {
-    int64_t rank, shape[6], perm[6];
+    int64_t ndim, shape[6], perm[6];
   } cases[] = {
       {1, {1000}, {0}},
       {2, {71, 1023}, {1, 0}},
@@ -27,18 +27,18 @@ static void transpose(void) {
   };
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
     for (int64_t width = 1; width <= 8; width *= 2) {
-      int64_t rank = cases[c].rank, n = count(rank, cases[c].shape), y_shape[6], wrong = 0;
+      int64_t ndim = cases[c].ndim, n = count(ndim, cases[c].shape), y_shape[6], wrong = 0;
       char *x = elements(n, width), *gx = gpu_put(x, n * width), *gy = gpu_new(n * width);
-      for (int64_t d = 0; d < rank; d++)
+      for (int64_t d = 0; d < ndim; d++)
         y_shape[d] = cases[c].shape[cases[c].perm[d]];
-      int code = BY_WIDTH(transpose, width, gy, gx, rank, cases[c].shape, cases[c].perm);
+      int code = BY_WIDTH(transpose, width, gy, gx, ndim, cases[c].shape, cases[c].perm);
       char *y = gpu_get(gy, n * width);
       for (int64_t i = 0; i < n; i++) {
         int64_t y_index[6], x_index[6];
-        index_of(rank, y_shape, i, y_index);
-        for (int64_t d = 0; d < rank; d++)
+        index_of(ndim, y_shape, i, y_index);
+        for (int64_t d = 0; d < ndim; d++)
           x_index[cases[c].perm[d]] = y_index[d];
-        wrong += !!memcmp(y + i * width, x + place_of(rank, cases[c].shape, x_index) * width,
+        wrong += !!memcmp(y + i * width, x + place_of(ndim, cases[c].shape, x_index) * width,
                           (size_t)width);
       }
       CHECK(!code && !wrong, "transpose case %zu, width %d: %lld wrong", c, (int)width,
@@ -49,7 +49,7 @@ static void transpose(void) {
 
 static void broadcast(void) {
   static const struct {
-    int64_t x_rank, x_shape[4], y_rank, y_shape[4];
+    int64_t x_ndim, x_shape[4], y_ndim, y_shape[4];
   } cases[] = {
       {0, {0}, 1, {7001}},
       {0, {0}, 0, {0}},
@@ -62,19 +62,19 @@ static void broadcast(void) {
   };
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
     for (int64_t width = 1; width <= 8; width *= 2) {
-      int64_t x_rank = cases[c].x_rank, y_rank = cases[c].y_rank, missing = y_rank - x_rank;
-      int64_t nx = count(x_rank, cases[c].x_shape), n = count(y_rank, cases[c].y_shape), wrong = 0;
+      int64_t x_ndim = cases[c].x_ndim, y_ndim = cases[c].y_ndim, missing = y_ndim - x_ndim;
+      int64_t nx = count(x_ndim, cases[c].x_shape), n = count(y_ndim, cases[c].y_shape), wrong = 0;
       char *x = elements(nx, width), *gx = gpu_put(x, nx * width), *gy = gpu_new(n * width);
       int code =
-          BY_WIDTH(broadcast, width, gy, gx, y_rank, cases[c].y_shape, x_rank, cases[c].x_shape);
+          BY_WIDTH(broadcast, width, gy, gx, y_ndim, cases[c].y_shape, x_ndim, cases[c].x_shape);
       char *y = gpu_get(gy, n * width);
       for (int64_t i = 0; i < n; i++) {
         int64_t index[4];
-        index_of(y_rank, cases[c].y_shape, i, index);
-        for (int64_t d = 0; d < x_rank; d++)
+        index_of(y_ndim, cases[c].y_shape, i, index);
+        for (int64_t d = 0; d < x_ndim; d++)
           if (cases[c].x_shape[d] == 1) index[missing + d] = 0;
         wrong +=
-            !!memcmp(y + i * width, x + place_of(x_rank, cases[c].x_shape, index + missing) * width,
+            !!memcmp(y + i * width, x + place_of(x_ndim, cases[c].x_shape, index + missing) * width,
                      (size_t)width);
       }
       CHECK(!code && !wrong, "broadcast case %zu, width %d: %lld wrong", c, (int)width,
@@ -86,7 +86,7 @@ static void broadcast(void) {
 // Into, and out of, memory that begins `off` elements after a multiple of 256.
 static void slice(void) {
   static const struct {
-    int64_t rank, shape[3], starts[3], steps[3], y_shape[3];
+    int64_t ndim, shape[3], starts[3], steps[3], y_shape[3];
   } cases[] = {
       {1, {10000}, {17}, {1}, {7001}},
       {1, {10000}, {9999}, {-1}, {10000}},
@@ -100,23 +100,23 @@ static void slice(void) {
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
     for (int64_t width = 1; width <= 8; width *= 2)
       for (int64_t off = 0; off < 4; off += 3) {
-        int64_t rank = cases[c].rank, nx = count(rank, cases[c].shape), shift = off * width;
-        int64_t ny = count(rank, cases[c].y_shape), wrong = 0;
+        int64_t ndim = cases[c].ndim, nx = count(ndim, cases[c].shape), shift = off * width;
+        int64_t ny = count(ndim, cases[c].y_shape), wrong = 0;
         char *x = elements(nx + off, width), *gx = gpu_put(x, (nx + off) * width);
         char *gy = gpu_new((ny + off) * width), *gback = gpu_new((nx + off) * width);
-        int code = BY_WIDTH(slice, width, gy + shift, gx + shift, rank, cases[c].shape,
+        int code = BY_WIDTH(slice, width, gy + shift, gx + shift, ndim, cases[c].shape,
                             cases[c].starts, cases[c].steps, cases[c].y_shape);
         if (!code)
-          code = BY_WIDTH(slice_back, width, gback + shift, gy + shift, rank, cases[c].y_shape,
+          code = BY_WIDTH(slice_back, width, gback + shift, gy + shift, ndim, cases[c].y_shape,
                           cases[c].starts, cases[c].steps, cases[c].shape);
         char *y = gpu_get(gy, (ny + off) * width), *back = gpu_get(gback, (nx + off) * width);
         char *want = calloc((size_t)nx, (size_t)width);
         for (int64_t i = 0; i < ny; i++) {
           int64_t index[3];
-          index_of(rank, cases[c].y_shape, i, index);
-          for (int64_t d = 0; d < rank; d++)
+          index_of(ndim, cases[c].y_shape, i, index);
+          for (int64_t d = 0; d < ndim; d++)
             index[d] = cases[c].starts[d] + index[d] * cases[c].steps[d];
-          int64_t from = place_of(rank, cases[c].shape, index);
+          int64_t from = place_of(ndim, cases[c].shape, index);
           wrong += !!memcmp(y + shift + i * width, x + shift + from * width, (size_t)width);
           memcpy(want + from * width, x + shift + from * width, (size_t)width);
         }
@@ -275,12 +275,12 @@ static void pad(void) {
 }
 
 // `skew`: the number of rows that most indices refer to, which makes long segments.
-static void gather_case(int64_t rank, const int64_t *shape, int64_t axis, int64_t n, int64_t skew,
+static void gather_case(int64_t ndim, const int64_t *shape, int64_t axis, int64_t n, int64_t skew,
                         NnrtDtype t) {
   int64_t inner = 1, outer = count(axis, shape), rows = shape[axis], size = size_of(t), wrong = 0;
-  for (int64_t d = axis + 1; d < rank; d++)
+  for (int64_t d = axis + 1; d < ndim; d++)
     inner *= shape[d];
-  int64_t nx = count(rank, shape), ny = outer * n * inner, at_shape[] = {n};
+  int64_t nx = count(ndim, shape), ny = outer * n * inner, at_shape[] = {n};
   int64_t *at = malloc((size_t)n * sizeof *at);
   int32_t *at32 = malloc((size_t)n * sizeof *at32);
   for (int64_t i = 0; i < n; i++) {
@@ -293,15 +293,15 @@ static void gather_case(int64_t rank, const int64_t *shape, int64_t axis, int64_
   char *gx = gpu_put(x, nx * size), *gdy = gpu_put(dy, ny * size), *gy = gpu_new(ny * size);
   float *gdx = gpu_new(nx * 4), *again = gpu_new(nx * 4);
   void *gat = gpu_put(at, n * 8), *gat32 = gpu_put(at32, n * 4);
-  int code = BY_WIDTH(gather, size, gy, gx, gat, rank, shape, 1, at_shape, 8,
+  int code = BY_WIDTH(gather, size, gy, gx, gat, ndim, shape, 1, at_shape, 8,
                       &(NnrtGather){.axis = axis}, 0, rows);
   for (int i = 0; !code && i < 2; i++) {
     float *to = i ? again : gdx;
-    code = t == NNRT_f32    ? nnrt_gather_back_f32(to, gat32, (float *)gdy, 1, at_shape, 4, rank,
+    code = t == NNRT_f32    ? nnrt_gather_back_f32(to, gat32, (float *)gdy, 1, at_shape, 4, ndim,
                                                    shape, axis, 0, 0, rows)
            : t == NNRT_bf16 ? nnrt_gather_back_bf16(to, gat32, (uint16_t *)gdy, 1, at_shape, 4,
-                                                    rank, shape, axis, 0, 0, rows)
-                            : nnrt_gather_back_f16(to, gat32, (uint16_t *)gdy, 1, at_shape, 4, rank,
+                                                    ndim, shape, axis, 0, 0, rows)
+                            : nnrt_gather_back_f16(to, gat32, (uint16_t *)gdy, 1, at_shape, 4, ndim,
                                                    shape, axis, 0, 0, rows);
   }
   char *y = gpu_get(gy, ny * size);
@@ -326,7 +326,7 @@ static void gather_case(int64_t rank, const int64_t *shape, int64_t axis, int64_
 
 static void gather(void) {
   static const struct {
-    int64_t rank, shape[3], axis, n, skew;
+    int64_t ndim, shape[3], axis, n, skew;
   } cases[] = {
       {2, {500, 13}, 0, 700, 500}, {1, {5000}, 0, 4000, 5000}, {3, {6, 50, 4}, 1, 120, 50},
       {2, {30, 70}, 1, 90, 70},    {2, {2, 40}, 0, 3000, 2}, // two rows, long segments
@@ -337,7 +337,7 @@ static void gather(void) {
   };
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
     for (int t = 0; t < 3; t++)
-      gather_case(cases[c].rank, cases[c].shape, cases[c].axis, cases[c].n, cases[c].skew,
+      gather_case(cases[c].ndim, cases[c].shape, cases[c].axis, cases[c].n, cases[c].skew,
                   (NnrtDtype[]){NNRT_f32, NNRT_bf16, NNRT_f16}[t]);
 }
 

@@ -106,7 +106,7 @@ typedef struct Conv {
 static void conv(NnrtDtype type, const Conv *c, bool last) {
   int64_t x[5] = {c->n}, y[5] = {c->n}, w[5] = {c->o, c->c / c->group}, stride[3], pad[6];
   const int64_t ones[] = {1, 1, 1};
-  int64_t out = (c->size + 2 * c->pad - c->window) / c->stride + 1, rank = c->spatial + 2;
+  int64_t out = (c->size + 2 * c->pad - c->window) / c->stride + 1, ndim = c->spatial + 2;
   for (int i = 0; i < c->spatial; i++) {
     x[last ? i + 1 : i + 2] = c->size;
     y[last ? i + 1 : i + 2] = out;
@@ -114,8 +114,8 @@ static void conv(NnrtDtype type, const Conv *c, bool last) {
     stride[i] = c->stride;
     pad[i] = pad[c->spatial + i] = c->pad;
   }
-  x[last ? rank - 1 : 1] = c->c;
-  y[last ? rank - 1 : 1] = c->o;
+  x[last ? ndim - 1 : 1] = c->c;
+  y[last ? ndim - 1 : 1] = c->o;
   static const char *const names[] = {"conv", "conv_back_x", "conv_back_w"};
   for (int i = 0; i < 3; i++) {
     char what[128];
@@ -124,9 +124,9 @@ static void conv(NnrtDtype type, const Conv *c, bool last) {
              (int)c->window, (int)c->stride, (int)c->group, last ? " last" : "");
     double from = nnrt_now_us();
 #define PREP(suffix)                                                                               \
-  (i == 0   ? nnrt_conv_prep_##suffix(rank, x, w, y, stride, pad, ones, c->group, last)            \
-   : i == 1 ? nnrt_conv_back_x_prep_##suffix(rank, x, w, y, stride, pad, ones, c->group, last)     \
-            : nnrt_conv_back_w_prep_##suffix(rank, x, w, y, stride, pad, ones, c->group, last))
+  (i == 0   ? nnrt_conv_prep_##suffix(ndim, x, w, y, stride, pad, ones, c->group, last)            \
+   : i == 1 ? nnrt_conv_back_x_prep_##suffix(ndim, x, w, y, stride, pad, ones, c->group, last)     \
+            : nnrt_conv_back_w_prep_##suffix(ndim, x, w, y, stride, pad, ones, c->group, last))
     report(type == NNRT_f32 ? PREP(f32) : type == NNRT_bf16 ? PREP(bf16) : PREP(f16), from, what);
 #undef PREP
   }

@@ -305,7 +305,7 @@ static void labels_out_of_range(void) {
 
 static void sums(void) {
   static const struct {
-    int64_t rank, shape[5], n_axes, axes[5];
+    int64_t ndim, shape[5], n_axes, axes[5];
   } cases[] = {
       {1, {300001}, 1, {0}},              // all, in parts, unaligned end
       {2, {3, 70000}, 1, {1}},            // few long rows
@@ -322,11 +322,11 @@ static void sums(void) {
       {3, {1, 9, 1}, 2, {0, 2}},          // length-1 axes only
   };
   for (size_t s = 0; s < sizeof cases / sizeof cases[0]; s++) {
-    int64_t n = 1, m = 1, rank = cases[s].rank;
+    int64_t n = 1, m = 1, ndim = cases[s].ndim;
     bool reduced[5] = {0};
     for (int64_t i = 0; i < cases[s].n_axes; i++)
       reduced[cases[s].axes[i]] = true;
-    for (int64_t d = 0; d < rank; d++) {
+    for (int64_t d = 0; d < ndim; d++) {
       n *= cases[s].shape[d];
       m *= reduced[d] ? 1 : cases[s].shape[d];
     }
@@ -336,7 +336,7 @@ static void sums(void) {
       max[i] = -INFINITY;
     for (int64_t i = 0; i < n; i++) {
       int64_t to = 0, stride = 1, rest = i;
-      for (int64_t d = rank - 1; d >= 0; d--) {
+      for (int64_t d = ndim - 1; d >= 0; d--) {
         if (!reduced[d]) to += rest % cases[s].shape[d] * stride, stride *= cases[s].shape[d];
         rest /= cases[s].shape[d];
       }
@@ -344,12 +344,12 @@ static void sums(void) {
       max[to] = fmax(max[to], (double)x[i]);
     }
     float *gx = gpu_put(x, n * 4), *gy = gpu_new(m * 4), *again = gpu_new(m * 4);
-    int code = nnrt_reduce_sum_f32(gy, gx, rank, cases[s].shape, cases[s].n_axes, cases[s].axes);
+    int code = nnrt_reduce_sum_f32(gy, gx, ndim, cases[s].shape, cases[s].n_axes, cases[s].axes);
     CHECK(code == 0, "case %d returns %d", (int)s, code);
     check_near("reduce_sum", gy, NNRT_f32, sum, m, 1e-6);
-    nnrt_reduce_sum_f32(again, gx, rank, cases[s].shape, cases[s].n_axes, cases[s].axes);
+    nnrt_reduce_sum_f32(again, gx, ndim, cases[s].shape, cases[s].n_axes, cases[s].axes);
     CHECK(same_bytes(gy, again, m * 4), "case %d has other bits the second time", (int)s);
-    nnrt_reduce_max_f32(gy, gx, rank, cases[s].shape, cases[s].n_axes, cases[s].axes);
+    nnrt_reduce_max_f32(gy, gx, ndim, cases[s].shape, cases[s].n_axes, cases[s].axes);
     float *is = gpu_get(gy, m * 4);
     for (int64_t i = 0; i < m; i++)
       CHECK((double)is[i] == max[i], "case %d: maximum %d is %g", (int)s, (int)i, (double)is[i]);

@@ -63,7 +63,7 @@ Op *op_cut_alone(Module *m, const Op *op, const Dims *dims, int letter, int n, D
     Type t = *op->in[i].value->type;
     int dim = dims_position(dims, &dims->in[i], letter);
     if (dim >= 0) t.dim[dim] /= n;
-    in[i] = type_new(m, t.dtype, t.rank, t.dim);
+    in[i] = type_new(m, t.dtype, t.ndim, t.dim);
   }
   int n_attrs, dim = dims_position(dims, &dims->out[0], letter);
   const AttrSpec *spec = op_attr_specs(op->kind, &n_attrs);
@@ -85,7 +85,7 @@ Op *op_double(Module *m, const Op *op, Diag *d) {
   const Type *in[MAX_TERMS];
   for (int i = 0; i < op->n_in; i++) {
     const Type *t = op->in[i].value->type;
-    in[i] = type_new(m, wide(t->dtype), t->rank, t->dim);
+    in[i] = type_new(m, wide(t->dtype), t->ndim, t->dim);
   }
   Op changed = *op;
   changed.attrs = arena_copy(m->arena, op->attrs, sizeof(Attr) * (size_t)n_attrs);
@@ -152,7 +152,7 @@ Tensor *operands_new(const Example *e, const Op *op, Random *r, Arena *a) {
 Box box_new(const Op *op) {
   Box box = {0};
   const Value *boxed = op_boxed(op);
-  for (int i = 0; boxed && i < boxed->type->rank; i++)
+  for (int i = 0; boxed && i < boxed->type->ndim; i++)
     box.whole[i] = boxed->type->dim[i];
   return box;
 }
@@ -195,10 +195,10 @@ static void rows_of(const Type *t, int dim, int64_t *n, int64_t *bytes) {
 }
 
 Tensor tensor_part(const Tensor *t, Module *m, int dim, int i, int n, Arena *a) {
-  int64_t length[MAX_RANK], rows, bytes;
+  int64_t length[MAX_NDIM], rows, bytes;
   memcpy(length, t->type->dim, sizeof length);
   length[dim] /= n;
-  Tensor part = tensor_new(a, type_new(m, t->type->dtype, t->type->rank, length));
+  Tensor part = tensor_new(a, type_new(m, t->type->dtype, t->type->ndim, length));
   rows_of(part.type, dim, &rows, &bytes);
   for (int64_t row = 0; row < rows; row++)
     memcpy((char *)part.data + row * bytes, (const char *)t->data + (row * n + i) * bytes,
@@ -207,10 +207,10 @@ Tensor tensor_part(const Tensor *t, Module *m, int dim, int i, int n, Arena *a) 
 }
 
 Tensor tensor_concat(const Tensor *t, const Tensor *u, Module *m, int dim, Arena *a) {
-  int64_t length[MAX_RANK], rows, bytes;
+  int64_t length[MAX_NDIM], rows, bytes;
   memcpy(length, t->type->dim, sizeof length);
   length[dim] *= 2;
-  Tensor both = tensor_new(a, type_new(m, t->type->dtype, t->type->rank, length));
+  Tensor both = tensor_new(a, type_new(m, t->type->dtype, t->type->ndim, length));
   rows_of(t->type, dim, &rows, &bytes);
   for (int64_t row = 0; row < rows; row++) {
     char *to = (char *)both.data + 2 * row * bytes;
@@ -232,8 +232,8 @@ Tensor tensor_sum(const Tensor *t, const Tensor *u, Arena *a) {
 }
 
 double tensor_distance(const Tensor *t, const Tensor *u) {
-  if (t->type->rank != u->type->rank) return INFINITY;
-  for (int i = 0; i < t->type->rank; i++)
+  if (t->type->ndim != u->type->ndim) return INFINITY;
+  for (int i = 0; i < t->type->ndim; i++)
     if (t->type->dim[i] != u->type->dim[i]) return INFINITY;
   double apart = 0, size = 0;
   for (int64_t i = 0; i < type_count(t->type); i++) {

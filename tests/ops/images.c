@@ -30,11 +30,11 @@ static bool image_types(const Example *e, Module *m, const Type **out) {
   for (int i = 0; i < e->op->n_in; i++) {
     const Type *t = e->op->in[i].value->type;
     out[i] = op_info[e->op->kind].formula ? type_new(m, t->dtype, 4, image)
-                                          : type_new(m, t->dtype, t->rank, t->dim);
+                                          : type_new(m, t->dtype, t->ndim, t->dim);
   }
   bool typed =
       !(op_info[e->op->kind].traits & (COMM | ACCUMULATES)); // later passes create the others
-  return typed && e->op->n_in && out[0]->dtype == DT_f32 && out[0]->rank >= 3 &&
+  return typed && e->op->n_in && out[0]->dtype == DT_f32 && out[0]->ndim >= 3 &&
          type_count(out[0]) > 0;
 }
 
@@ -45,12 +45,12 @@ static Value *input(Graph *g, int i, const Type *t) {
 }
 
 static Value *convolution(Builder *b, Value *x) {
-  int rank = x->type->rank, n = rank - 2;
-  int64_t once[MAX_RANK], shape[MAX_RANK], pads[2 * MAX_RANK] = {0};
-  for (int i = 0; i < rank; i++)
+  int ndim = x->type->ndim, n = ndim - 2;
+  int64_t once[MAX_NDIM], shape[MAX_NDIM], pads[2 * MAX_NDIM] = {0};
+  for (int i = 0; i < ndim; i++)
     once[i] = shape[i] = 1;
   shape[0] = x->type->dim[1];
-  return build_op(b, OP_conv, IN(x, build_fill(b, DT_f32, rank, shape, 1)),
+  return build_op(b, OP_conv, IN(x, build_fill(b, DT_f32, ndim, shape, 1)),
                   ATTRS(a_list("strides", once, n), a_list("pads", pads, 2 * n),
                         a_list("dilations", once, n), a_i("group", shape[0]),
                         a_b("channels_last", false)));

@@ -66,7 +66,7 @@ static void run(Case *c, const char *row, const Tensor *in, int n_in, Attr *attr
   Value *values[8];
   for (int i = 0; i < n_in; i++)
     values[i] =
-        graph_param(g, NULL, type_new(m, in[i].type->dtype, in[i].type->rank, in[i].type->dim),
+        graph_param(g, NULL, type_new(m, in[i].type->dtype, in[i].type->ndim, in[i].type->dim),
                     ROLE_none, NULL);
   OpKind kind;
   Op *op = op_kind_parse(row, &kind)
@@ -83,7 +83,7 @@ static void run(Case *c, const char *row, const Tensor *in, int n_in, Attr *attr
 }
 
 static Tensor vector(double *x) {
-  static const Type type = {.dtype = DT_f64, .rank = 1, .dim = {N}};
+  static const Type type = {.dtype = DT_f64, .ndim = 1, .dim = {N}};
   return (Tensor){&type, x};
 }
 

@@ -156,7 +156,7 @@ static bool try_op(const Example *e, const Op *op, const char *how, Random *r, D
   }
   if (ok && boxed) {
     // Some of the indices, from 0 to the length of the part, are inside it.
-    for (int i = 0; i < boxed->type->rank; i++) {
+    for (int i = 0; i < boxed->type->ndim; i++) {
       t.box.start[i] = (t.box.whole[i] + 1) / 2;
       t.box.whole[i] *= i + 3;
     }
@@ -178,7 +178,7 @@ static Op *with_dtype(const Op *op, DType to, Diag *d) {
   for (int i = 0; i < op->n_in; i++) {
     const Type *t = op->in[i].value->type;
     bool stays = t->dtype != DT_f32 || (dtype_bytes[to] == 2 && op_operand_class(op, i) == 'S');
-    types[i] = type_new(m, stays ? t->dtype : to, t->rank, t->dim);
+    types[i] = type_new(m, stays ? t->dtype : to, t->ndim, t->dim);
   }
   return op_alone(m, op, types, d);
 }
@@ -197,10 +197,10 @@ static Op *enlarged(const Example *e, bool whole, int most, Random *r, Diag *d) 
   const Type *types[MAX_TERMS];
   for (int i = 0; i < op->n_in; i++) {
     const Type *t = op->in[i].value->type;
-    int64_t dim[MAX_RANK];
-    for (int k = 0; k < t->rank; k++)
+    int64_t dim[MAX_NDIM];
+    for (int k = 0; k < t->ndim; k++)
       dim[k] = dims_length(&dims, &dims.in[i], k);
-    types[i] = type_new(e->module, t->dtype, t->rank, dim);
+    types[i] = type_new(e->module, t->dtype, t->ndim, dim);
   }
   int n_attrs;
   const AttrSpec *spec = op_attr_specs(op->kind, &n_attrs);
@@ -208,10 +208,10 @@ static Op *enlarged(const Example *e, bool whole, int most, Random *r, Diag *d) 
   changed.attrs = arena_copy(e->module->arena, op->attrs, sizeof(Attr) * (size_t)n_attrs);
   for (int i = 0; i < n_attrs; i++) {
     if (!str_equal(spec[i].name, "shape")) continue;
-    int64_t *shape = arena_array(e->module->arena, int64_t, dims.out[0].rank);
-    for (int k = 0; k < dims.out[0].rank; k++)
+    int64_t *shape = arena_array(e->module->arena, int64_t, dims.out[0].ndim);
+    for (int k = 0; k < dims.out[0].ndim; k++)
       shape[k] = dims_length(&dims, &dims.out[0], k);
-    changed.attrs[i] = a_list("shape", shape, dims.out[0].rank);
+    changed.attrs[i] = a_list("shape", shape, dims.out[0].ndim);
   }
   Op *large = op_alone(e->module, &changed, types, d);
   if (!large) return NULL;

@@ -23,7 +23,7 @@ static Op *with_type(const Example *e, DType t, Diag *d) {
     const Type *was = types[i] = e->op->in[i].value->type;
     char class = op_operand_class(e->op, i);
     if (was->dtype != DT_f32 || !class || class == 'S') continue;
-    types[i] = type_new(e->module, t, was->rank, was->dim);
+    types[i] = type_new(e->module, t, was->ndim, was->dim);
     any = true;
   }
   return any ? op_alone(e->module, e->op, types, d) : NULL;

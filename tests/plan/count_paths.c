@@ -122,10 +122,10 @@ static void add_layouts(Arena *a, const Devices *d, const int *size, int n_axes,
   }
 }
 
-static List layouts_of(Arena *a, const Devices *d, int rank, bool sums) {
+static List layouts_of(Arena *a, const Devices *d, int ndim, bool sums) {
   static const int four[][3] = {{4}, {2, 2}}, eight[][3] = {{8}, {2, 4}, {4, 2}, {2, 2, 2}};
   char kinds[8];
-  snprintf(kinds, sizeof kinds, "B%s%.*s", sums ? "P" : "", rank, "012");
+  snprintf(kinds, sizeof kinds, "B%s%.*s", sums ? "P" : "", ndim, "012");
   List l = {0};
   for (int i = 0; i < (d->n == 4 ? 2 : 4); i++) {
     const int *size = d->n == 4 ? four[i] : eight[i];
@@ -170,10 +170,10 @@ static void compare_with(double own, double other, int n, Arena *a, int *n_less,
     vec_push(a, factors, own > 0 ? other / own : INFINITY);
 }
 
-static const char *placement_text(Arena *a, const Placement *p, int rank) {
+static const char *placement_text(Arena *a, const Placement *p, int ndim) {
   StrBuf b = {.arena = a};
   strbuf_addf(&b, "R(%d)V(%d)D(", p->copies, p->shares);
-  for (int i = 0; i < rank; i++)
+  for (int i = 0; i < ndim; i++)
     strbuf_addf(&b, "%s%d", i ? "," : "", p->part[i]);
   strbuf_addf(&b, ")@%s", devices_text(a, p->device, p->n));
   return b.at;
@@ -223,24 +223,24 @@ static void count_from(const Case *k, const List *from, int i, const List *to, b
     out->improved += less(own, least) ? n : 0;
     if (less(least, own) && !out->dearer)
       printf("dearer: %s to %s, rank %d: %g s, exhaustive %g s\n",
-             placement_text(k->arena, &from->at[i], k->shape->rank),
-             placement_text(k->arena, &to->at[j], k->shape->rank), k->shape->rank, own, least);
+             placement_text(k->arena, &from->at[i], k->shape->ndim),
+             placement_text(k->arena, &to->at[j], k->shape->ndim), k->shape->ndim, own, least);
     out->dearer += less(least, own) ? n : 0;
   }
 }
 
-static bool count(const char *cluster, int size, int rank, const Between *b, bool exhaustive) {
-  Case k = {.arena = arena_new(), .shape = &shapes[size][rank - 1]};
+static bool count(const char *cluster, int size, int ndim, const Between *b, bool exhaustive) {
+  Case k = {.arena = arena_new(), .shape = &shapes[size][ndim - 1]};
   Diag *d = diag_new(stderr);
   k.c = cluster_read(k.arena, cluster, "cluster", d);
   k.paths = paths_new(k.arena, k.c);
-  List from = layouts_of(k.arena, &b->from, rank, true),
-       to = layouts_of(k.arena, &b->to, rank, false);
+  List from = layouts_of(k.arena, &b->from, ndim, true),
+       to = layouts_of(k.arena, &b->to, ndim, false);
   Count c = {0};
   for (int i = 0; i < from.n; i++)
     count_from(&k, &from, i, &to, exhaustive, &c);
   printf("%-10s %5s %4d %5s to %-8s %6d %6d %8d %8d %6d %6d   %6d %6.3g   %6d %6.3g\n", cluster,
-         size ? "large" : "small", rank, b->from.text, b->to.text, c.n, c.searched, c.matched,
+         size ? "large" : "small", ndim, b->from.text, b->to.text, c.n, c.searched, c.matched,
          c.improved, c.dearer, c.mixed, c.p2p_less, median(&c.p2p), c.replicate_less,
          median(&c.replicate));
   fflush(stdout);
@@ -267,12 +267,12 @@ int main(int argc, char **argv) {
   print_heads();
   for (int c = 0; c < N_CLUSTERS; c++)
     for (int size = 0; size < 2; size++)
-      for (int rank = 1; rank <= 3; rank++)
+      for (int ndim = 1; ndim <= 3; ndim++)
         for (int i = 0; i < N_GROUPS; i++) {
           bool four = groups[i].from.n == 4 && groups[i].to.n == 4;
-          bool exhaustive = four || rank == 1 || much == EVERYTHING;
-          if (much != QUICK || (four && rank < 3))
-            ok = count(clusters[c], size, rank, &groups[i], exhaustive) && ok;
+          bool exhaustive = four || ndim == 1 || much == EVERYTHING;
+          if (much != QUICK || (four && ndim < 3))
+            ok = count(clusters[c], size, ndim, &groups[i], exhaustive) && ok;
         }
   return ok ? EXIT_SUCCESS : EXIT_FAILURE;
 }

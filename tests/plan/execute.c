@@ -38,7 +38,7 @@ static int random_below(int n) {
 
 static int64_t elements(const Run *r, const Box *b) {
   int64_t n = 1;
-  for (int i = 0; i < r->shape.rank; i++)
+  for (int i = 0; i < r->shape.ndim; i++)
     n *= b->size[i];
   return n;
 }
@@ -53,13 +53,13 @@ static int64_t add(const Run *r, Held *to, const Held *from) {
   for (int64_t k = 0; k < n; k++) {
     int64_t rest = k, at[PLACEMENT_DIMS], index = 0;
     bool inside = true;
-    for (int i = r->shape.rank - 1; i >= 0; i--) {
+    for (int i = r->shape.ndim - 1; i >= 0; i--) {
       at[i] = from->box.lo[i] + rest % from->box.size[i] - to->box.lo[i];
       rest /= from->box.size[i];
       inside = inside && at[i] >= 0 && at[i] < to->box.size[i];
     }
     if (!inside) continue;
-    for (int i = 0; i < r->shape.rank; i++)
+    for (int i = 0; i < r->shape.ndim; i++)
       index = index * to->box.size[i] + at[i];
     to->data[index] += from->data[k];
     common++;
@@ -69,7 +69,7 @@ static int64_t add(const Run *r, Held *to, const Held *from) {
 
 static Box whole(const Run *r) {
   Box b = {0};
-  for (int i = 0; i < r->shape.rank; i++)
+  for (int i = 0; i < r->shape.ndim; i++)
     b.size[i] = r->shape.dim[i];
   return b;
 }
@@ -77,7 +77,7 @@ static Box whole(const Run *r) {
 static Box state_box(const Run *r, const Group *g, const State *s, int position) {
   Piece p = state_piece(&r->shape, g, s, position);
   Box b = {0};
-  for (int i = 0; i < r->shape.rank; i++) {
+  for (int i = 0; i < r->shape.ndim; i++) {
     b.size[i] = r->shape.dim[i] / p.parts[i];
     b.lo[i] = p.index[i] * b.size[i];
   }
@@ -87,7 +87,7 @@ static Box state_box(const Run *r, const Group *g, const State *s, int position)
 // Returns the box of a device by definition: R, V and the dimensions, row-major.
 static Box placement_box(const Run *r, const Placement *p, int position, int *share) {
   Box b = {0};
-  for (int i = r->shape.rank - 1; i >= 0; i--) {
+  for (int i = r->shape.ndim - 1; i >= 0; i--) {
     b.size[i] = r->shape.dim[i] / p->part[i];
     b.lo[i] = position % p->part[i] * b.size[i];
     position /= p->part[i];
@@ -244,19 +244,19 @@ static Cluster cluster_of(int nodes, int per_node, double across) {
                    .start = 1e-8};
 }
 
-static TensorShape cube(int rank, int size) {
-  TensorShape s = {.rank = rank, .bytes = 4};
-  for (int i = 0; i < rank; i++)
+static TensorShape cube(int ndim, int size) {
+  TensorShape s = {.ndim = ndim, .bytes = 4};
+  for (int i = 0; i < ndim; i++)
     s.dim[i] = size;
   return s;
 }
 
-static void one_group(int rank, int n, int size, int every) {
+static void one_group(int ndim, int n, int size, int every) {
   static const int in_order[] = {0, 1, 2, 3, 4, 5, 6, 7};
   int other[8] = {0, 2, 1, 3, 5, 4, 7, 6};
-  Layouts from = layouts_of(rank, n, in_order), to = layouts_of(rank, n, in_order);
+  Layouts from = layouts_of(ndim, n, in_order), to = layouts_of(ndim, n, in_order);
   Cluster one = cluster_of(1, n, 1e-5), two = cluster_of(2, n / 2, 1e-5);
-  Run r = {.shape = cube(rank, size)};
+  Run r = {.shape = cube(ndim, size)};
   for (int i = 0; i < from.n; i++)
     for (int k = 0; k < to.n; k++) {
       if (random_below(every)) continue;
@@ -271,8 +271,8 @@ static void one_group(int rank, int n, int size, int every) {
 
 static void test_four_devices(void **state) {
   (void)state;
-  for (int rank = 1; rank <= 3; rank++)
-    one_group(rank, 4, 4, 1);
+  for (int ndim = 1; ndim <= 3; ndim++)
+    one_group(ndim, 4, 4, 1);
 }
 
 static void test_eight_devices(void **state) {
@@ -297,16 +297,16 @@ static void test_between_groups(void **state) {
   static const int sizes[] = {1, 2, 3, 4, 6, 8};
   Run r = {0};
   for (int i = 0; i < 2000; i++) {
-    int rank = 1 + random_below(2), a[DEVICES], b[DEVICES];
+    int ndim = 1 + random_below(2), a[DEVICES], b[DEVICES];
     for (int x = 0; x < DEVICES; x++)
       a[x] = b[x] = x;
     Cluster c = cluster_of(2, 8, random_below(2) ? 1e-5 : 1e-6);
     bool apart = random_below(3) > 0;
     shuffle(a, apart ? 8 : DEVICES);
     shuffle(b + (apart ? 8 : 0), apart ? 8 : DEVICES);
-    Layouts from = layouts_of(rank, sizes[random_below(6)], a);
-    Layouts to = layouts_of(rank, sizes[random_below(6)], b + (apart ? 8 : 0));
-    r.shape = cube(rank, rank == 1 ? 48 : 24);
+    Layouts from = layouts_of(ndim, sizes[random_below(6)], a);
+    Layouts to = layouts_of(ndim, sizes[random_below(6)], b + (apart ? 8 : 0));
+    r.shape = cube(ndim, ndim == 1 ? 48 : 24);
     execute(&r, &c, &from.at[random_below(from.n)], &to.at[random_below(to.n)]);
   }
   for (int i = 0; i <= PATH_send_recv; i++)

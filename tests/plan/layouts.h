@@ -12,22 +12,22 @@ typedef struct Layouts {
   Placement at[MAX_LAYOUTS];
 } Layouts;
 
-static inline void layouts_fill(Layouts *l, Placement p, int rank, int slot, int left) {
-  if (slot == rank + 1) { // the last number is the rest
-    p.part[rank - 1] = left;
+static inline void layouts_fill(Layouts *l, Placement p, int ndim, int slot, int left) {
+  if (slot == ndim + 1) { // the last number is the rest
+    p.part[ndim - 1] = left;
     l->at[l->n++] = p;
     return;
   }
   for (int k = 1; k <= left; k++) {
     if (left % k) continue;
     *(slot == 0 ? &p.copies : slot == 1 ? &p.shares : &p.part[slot - 2]) = k;
-    layouts_fill(l, p, rank, slot + 1, left / k);
+    layouts_fill(l, p, ndim, slot + 1, left / k);
   }
 }
 
-static inline Layouts layouts_of(int rank, int n, const int *device) {
+static inline Layouts layouts_of(int ndim, int n, const int *device) {
   Layouts l = {0};
-  layouts_fill(&l, (Placement){.n = n, .device = device}, rank, 0, n);
+  layouts_fill(&l, (Placement){.n = n, .device = device}, ndim, 0, n);
   return l;
 }
 

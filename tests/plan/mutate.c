@@ -97,10 +97,10 @@ static void set_attr(Mutator *u, Op *op, Attr attr) {
 }
 
 static void lists(Mutator *u, Op *op, Attr attr) {
-  for (int i = 0; i < attr.list.n && i < MAX_RANK; i++)
+  for (int i = 0; i < attr.list.n && i < MAX_NDIM; i++)
     for (int by = -1; by <= 1; by += 2) {
       if (!turn(u, MUTATE_attribute)) continue;
-      int64_t at[MAX_RANK];
+      int64_t at[MAX_NDIM];
       memcpy(at, attr.list.at, (size_t)attr.list.n * sizeof *at);
       at[i] += by;
       set_attr(u, op, a_list(attr.name, at, attr.list.n));
@@ -296,7 +296,7 @@ static void layouts(Mutator *u, Value *v) {
   for (int axis = 0; axis < v->layout->n_axes; axis++) {
     set_layout(u, v, axis, (Sbp){.kind = SBP_B});
     set_layout(u, v, axis, (Sbp){.kind = SBP_P});
-    for (int dim = 0; dim < v->type->rank; dim++)
+    for (int dim = 0; dim < v->type->ndim; dim++)
       set_layout(u, v, axis, (Sbp){.kind = SBP_S, .dim = dim});
   }
 }

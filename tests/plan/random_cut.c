@@ -27,18 +27,18 @@ static int64_t rest_of(const Cutter *c, const Term *t, int dim) {
 }
 
 static Value *part_of(Cutter *c, Value *v, const Term *t, int part) {
-  int dim = dims_position(&c->dims, t, c->letter), rank = v->type->rank;
+  int dim = dims_position(&c->dims, t, c->letter), ndim = v->type->ndim;
   if (dim < 0) return v;
-  int64_t starts[MAX_RANK] = {0}, steps[MAX_RANK], shape[MAX_RANK], rest = rest_of(c, t, dim);
-  for (int i = 0; i < rank; i++) {
+  int64_t starts[MAX_NDIM] = {0}, steps[MAX_NDIM], shape[MAX_NDIM], rest = rest_of(c, t, dim);
+  for (int i = 0; i < ndim; i++) {
     steps[i] = 1;
     shape[i] = v->type->dim[i];
   }
   starts[dim] = c->at[part] * rest;
   shape[dim] = (c->at[part + 1] - c->at[part]) * rest;
   return build_op(&c->b, OP_slice, IN(v),
-                  ATTRS(a_list("starts", starts, rank), a_list("steps", steps, rank),
-                        a_list("shape", shape, rank)));
+                  ATTRS(a_list("starts", starts, ndim), a_list("steps", steps, ndim),
+                        a_list("shape", shape, ndim)));
 }
 
 // Returns the op on one chunk; NULL if it does not accept one.
@@ -50,16 +50,16 @@ static Op *op_part(Cutter *c, int part) {
   op_attr_specs(op->kind, &n);
   for (int i = 0; i < op->n_in; i++)
     in[i] = part_of(c, op->in[i].value, &c->dims.in[i], part);
-  int64_t shape[MAX_RANK];
+  int64_t shape[MAX_NDIM];
   for (int i = 0; i < n; i++) {
     attrs[i] = op->attrs[i];
     if (!str_equal(attrs[i].name, "shape")) continue;
     const Type *t = op->out[0]->type;
-    for (int k = 0; k < t->rank; k++)
+    for (int k = 0; k < t->ndim; k++)
       shape[k] = t->dim[k];
     int dim = dims_position(&c->dims, &c->dims.out[0], c->letter);
     if (dim >= 0) shape[dim] = (c->at[part + 1] - c->at[part]) * rest_of(c, &c->dims.out[0], dim);
-    attrs[i] = a_list("shape", shape, t->rank);
+    attrs[i] = a_list("shape", shape, t->ndim);
   }
   return op_new(op->graph, op, op->kind, in, op->n_in, attrs, n, op_origin(op), c->b.d);
 }

@@ -32,8 +32,8 @@ static bool is_time(const Module *m, int axis) {
 // Returns S of a dimension that `axis` can split in addition to `before`, or B.
 static Sbp random_cut(const Value *v, const Sbp *before, int axis, Random *r) {
   const Mesh *mesh = v->graph->module->meshes;
-  if (v->type->rank == 0 || chance(r, 35)) return (Sbp){.kind = SBP_B};
-  int dim = mesh->axis[axis].time ? 0 : below(r, v->type->rank), parts = mesh->axis[axis].size;
+  if (v->type->ndim == 0 || chance(r, 35)) return (Sbp){.kind = SBP_B};
+  int dim = mesh->axis[axis].time ? 0 : below(r, v->type->ndim), parts = mesh->axis[axis].size;
   for (int a = 0; a < axis; a++)
     if (before[a].kind == SBP_S && before[a].dim == dim) parts *= mesh->axis[a].size;
   if (v->type->dim[dim] % parts) return (Sbp){.kind = SBP_B};

@@ -33,11 +33,11 @@ static int some_length(Maker *k) {
   return lengths[below(k->r, sizeof lengths / sizeof *lengths)];
 }
 
-static Value *param(Maker *k, Role role, DType dtype, int rank, const int64_t *dim) {
+static Value *param(Maker *k, Role role, DType dtype, int ndim, const int64_t *dim) {
   Arena *a = k->m->arena;
   const char *name = str_format(a, "%c%d", role == ROLE_input ? 'x' : 'w', k->n_params++);
   Value *v =
-      graph_param(k->g, name, type_new(k->m, dtype, rank, dim), role, loc_node(a, "m", name));
+      graph_param(k->g, name, type_new(k->m, dtype, ndim, dim), role, loc_node(a, "m", name));
   v->label = name;
   if (role == ROLE_weight) {
     v->train = true;
@@ -66,13 +66,13 @@ static Value *like(Maker *k, const Value *v) {
     Value *other = pick(k);
     if (other->type == v->type && other != v) return other;
   }
-  if (chance(k->r, 20)) return build_fill(&k->b, DT_f64, v->type->rank, v->type->dim, 0.5);
-  return param(k, chance(k->r, 70) ? ROLE_weight : ROLE_input, DT_f64, v->type->rank, v->type->dim);
+  if (chance(k->r, 20)) return build_fill(&k->b, DT_f64, v->type->ndim, v->type->dim, 0.5);
+  return param(k, chance(k->r, 70) ? ROLE_weight : ROLE_input, DT_f64, v->type->ndim, v->type->dim);
 }
 
 static void keep(Maker *k, Value *v) {
   if (!v) BUG("a random op does not fit");
-  if (v->type->rank > 0 && type_count(v->type) <= LARGEST) vec_push(k->m->arena, &k->values, v);
+  if (v->type->ndim > 0 && type_count(v->type) <= LARGEST) vec_push(k->m->arena, &k->values, v);
 }
 
 static Value *op1(Maker *k, OpKind kind, Value *x, Attrs attrs) {
@@ -80,7 +80,7 @@ static Value *op1(Maker *k, OpKind kind, Value *x, Attrs attrs) {
 }
 
 static int some_axis(Maker *k, const Value *x) {
-  return below(k->r, x->type->rank);
+  return below(k->r, x->type->ndim);
 }
 
 // -- One op of each kind ---------------------------------------------------------------------
@@ -109,26 +109,26 @@ static void choice(Maker *k) {
 static void linear(Maker *k) {
   Value *x = pick(k);
   bool trans = chance(k->r, 30);
-  int64_t in = x->type->dim[x->type->rank - 1], out = some_length(k);
+  int64_t in = x->type->dim[x->type->ndim - 1], out = some_length(k);
   Value *w = param(k, ROLE_weight, DT_f64, 2, trans ? (int64_t[]){out, in} : (int64_t[]){in, out});
   Value *y = build_op(&k->b, OP_linear, IN(x, w), ATTRS(a_b("trans", trans)));
   keep(k, y);
   if (!chance(k->r, 40)) return;
   Value *bias = param(k, ROLE_weight, DT_f64, 1, &out);
-  keep(k, build_op(&k->b, OP_add, IN(y, build_broadcast(&k->b, bias, y->type->rank, y->type->dim)),
+  keep(k, build_op(&k->b, OP_add, IN(y, build_broadcast(&k->b, bias, y->type->ndim, y->type->dim)),
                    NO_ATTRS));
 }
 
 static void matmul(Maker *k) {
   Value *x = pick(k);
-  if (x->type->rank < 2) return;
+  if (x->type->ndim < 2) return;
   keep(k, build_op(&k->b, OP_matmul, IN(x, like(k, x)),
                    chance(k->r, 50) ? ATTRS(a_b("trans_b", true)) : ATTRS(a_b("trans_a", true))));
 }
 
 static void norm(Maker *k) {
   Value *x = pick(k);
-  int64_t n = x->type->dim[x->type->rank - 1];
+  int64_t n = x->type->dim[x->type->ndim - 1];
   switch (below(k->r, 4)) {
   case 0: keep(k, op1(k, OP_softmax, x, ATTRS(a_i("axis", some_axis(k, x))))); return;
   case 1: keep(k, op1(k, OP_log_softmax, x, ATTRS(a_i("axis", some_axis(k, x))))); return;
@@ -141,69 +141,69 @@ static void norm(Maker *k) {
 
 static void reduction(Maker *k) {
   Value *x = pick(k);
-  int64_t axes[MAX_RANK];
+  int64_t axes[MAX_NDIM];
   int n = 0;
-  for (int i = 0; i < x->type->rank; i++)
-    if (chance(k->r, 50) && n < x->type->rank - 1) axes[n++] = i;
+  for (int i = 0; i < x->type->ndim; i++)
+    if (chance(k->r, 50) && n < x->type->ndim - 1) axes[n++] = i;
   if (n == 0) return;
   bool keeps = chance(k->r, 50);
   Attrs attrs = ATTRS(a_list("axes", axes, n), a_b("keep", keeps));
   Value *y = op1(k, chance(k->r, 75) ? OP_reduce_sum : OP_reduce_max, x, attrs);
   keep(k, y);
   if (keeps && chance(k->r, 50))
-    keep(k, build_op(&k->b, OP_sub, IN(x, build_broadcast(&k->b, y, x->type->rank, x->type->dim)),
+    keep(k, build_op(&k->b, OP_sub, IN(x, build_broadcast(&k->b, y, x->type->ndim, x->type->dim)),
                      NO_ATTRS));
 }
 
 static void transpose(Maker *k) {
   Value *x = pick(k);
-  int64_t perm[MAX_RANK];
-  for (int i = 0; i < x->type->rank; i++) {
+  int64_t perm[MAX_NDIM];
+  for (int i = 0; i < x->type->ndim; i++) {
     int other = below(k->r, i + 1);
     perm[i] = perm[other];
     perm[other] = i;
   }
-  keep(k, op1(k, OP_transpose, x, ATTRS(a_list("perm", perm, x->type->rank))));
+  keep(k, op1(k, OP_transpose, x, ATTRS(a_list("perm", perm, x->type->ndim))));
 }
 
 // Merges two dimensions, or splits one.
 static void reshape(Maker *k) {
   Value *x = pick(k);
-  int64_t dim[MAX_RANK + 1];
-  int rank = 0, at = some_axis(k, x);
+  int64_t dim[MAX_NDIM + 1];
+  int ndim = 0, at = some_axis(k, x);
   int64_t length = x->type->dim[at], part = length % 3 ? 2 : 3;
-  bool merge = x->type->rank > 1 && chance(k->r, 50);
-  if (merge && at == x->type->rank - 1) at--;
-  if (!merge && (length % part || x->type->rank >= 4)) return;
-  for (int i = 0; i < x->type->rank; i++) {
+  bool merge = x->type->ndim > 1 && chance(k->r, 50);
+  if (merge && at == x->type->ndim - 1) at--;
+  if (!merge && (length % part || x->type->ndim >= 4)) return;
+  for (int i = 0; i < x->type->ndim; i++) {
     if (i != at) {
-      dim[rank++] = x->type->dim[i];
+      dim[ndim++] = x->type->dim[i];
     } else if (merge) {
-      dim[rank++] = x->type->dim[i] * x->type->dim[i + 1];
+      dim[ndim++] = x->type->dim[i] * x->type->dim[i + 1];
       i++;
     } else {
-      dim[rank++] = chance(k->r, 50) ? part : length / part;
-      dim[rank] = length / dim[rank - 1];
-      rank++;
+      dim[ndim++] = chance(k->r, 50) ? part : length / part;
+      dim[ndim] = length / dim[ndim - 1];
+      ndim++;
     }
   }
-  keep(k, build_reshape(&k->b, x, rank, dim));
+  keep(k, build_reshape(&k->b, x, ndim, dim));
 }
 
 static void broadcast(Maker *k) {
   Value *x = pick(k);
-  int64_t dim[MAX_RANK] = {some_length(k)};
-  if (x->type->rank >= 3) return;
-  for (int i = 0; i < x->type->rank; i++)
+  int64_t dim[MAX_NDIM] = {some_length(k)};
+  if (x->type->ndim >= 3) return;
+  for (int i = 0; i < x->type->ndim; i++)
     dim[i + 1] = x->type->dim[i];
-  keep(k, build_broadcast(&k->b, x, x->type->rank + 1, dim));
+  keep(k, build_broadcast(&k->b, x, x->type->ndim + 1, dim));
 }
 
 static void slice(Maker *k) {
   Value *x = pick(k);
-  int at = some_axis(k, x), rank = x->type->rank;
-  int64_t starts[MAX_RANK] = {0}, steps[MAX_RANK], shape[MAX_RANK];
-  for (int i = 0; i < rank; i++) {
+  int at = some_axis(k, x), ndim = x->type->ndim;
+  int64_t starts[MAX_NDIM] = {0}, steps[MAX_NDIM], shape[MAX_NDIM];
+  for (int i = 0; i < ndim; i++) {
     steps[i] = 1;
     shape[i] = x->type->dim[i];
   }
@@ -211,20 +211,20 @@ static void slice(Maker *k) {
   starts[at] = x->type->dim[at] > 1 ? below(k->r, 2) : 0;
   shape[at] = (x->type->dim[at] - starts[at] + steps[at] - 1) / steps[at];
   keep(k, op1(k, OP_slice, x,
-              ATTRS(a_list("starts", starts, rank), a_list("steps", steps, rank),
-                    a_list("shape", shape, rank))));
+              ATTRS(a_list("starts", starts, ndim), a_list("steps", steps, ndim),
+                    a_list("shape", shape, ndim))));
 }
 
 static void pad(Maker *k) {
   Value *x = pick(k);
-  int at = some_axis(k, x), rank = x->type->rank;
-  int64_t low[MAX_RANK] = {0}, shape[MAX_RANK];
-  for (int i = 0; i < rank; i++)
+  int at = some_axis(k, x), ndim = x->type->ndim;
+  int64_t low[MAX_NDIM] = {0}, shape[MAX_NDIM];
+  for (int i = 0; i < ndim; i++)
     shape[i] = x->type->dim[i];
   low[at] = 1;
   shape[at] += 2;
   keep(k, op1(k, OP_pad, x,
-              ATTRS(a_list("low", low, rank), a_list("shape", shape, rank), a_s("mode", "constant"),
+              ATTRS(a_list("low", low, ndim), a_list("shape", shape, ndim), a_s("mode", "constant"),
                     a_f("value", 0.25))));
 }
 
@@ -235,7 +235,7 @@ static void concat(Maker *k) {
 
 static void scan(Maker *k) {
   Value *x = pick(k);
-  if (x->type->rank > 1 && chance(k->r, 50))
+  if (x->type->ndim > 1 && chance(k->r, 50))
     keep(k, op1(k, OP_trilu, x, ATTRS(a_b("upper", chance(k->r, 50)))));
   else
     keep(k, op1(k, OP_cumsum, x, ATTRS(a_i("axis", some_axis(k, x)))));
@@ -244,7 +244,7 @@ static void scan(Maker *k) {
 static void gather(Maker *k) {
   Value *x = pick(k);
   if (chance(k->r, 50)) x = param(k, ROLE_weight, DT_f64, 2, (int64_t[]){12, some_length(k)});
-  if (x->type->rank > 2) return;
+  if (x->type->ndim > 2) return;
   Value *ids = param(k, ROLE_input, DT_i64, 1, (int64_t[]){some_length(k)});
   keep(k, build_op(&k->b, OP_gather, IN(x, ids), ATTRS(a_i("axis", some_axis(k, x)))));
 }
@@ -293,14 +293,14 @@ static void (*const kinds[])(Maker *) = {
 // -- The loss --------------------------------------------------------------------------------
 
 static Value *sum_of(Maker *k, Value *v) {
-  int64_t axes[MAX_RANK];
-  for (int i = 0; i < v->type->rank; i++)
+  int64_t axes[MAX_NDIM];
+  for (int i = 0; i < v->type->ndim; i++)
     axes[i] = i;
-  return build_reduce_sum(&k->b, v, axes, v->type->rank, false);
+  return build_reduce_sum(&k->b, v, axes, v->type->ndim, false);
 }
 
 static Value *loss_of(Maker *k, Value *v) {
-  if (v->type->rank == 2 && chance(k->r, 30)) {
+  if (v->type->ndim == 2 && chance(k->r, 30)) {
     Value *labels = param(k, ROLE_input, DT_i64, 1, v->type->dim);
     k->b.origin.loc = loc_node(k->m->arena, "m", labels->label);
     return sum_of(k, build_op(&k->b, OP_cross_entropy, IN(v, labels), ATTRS(a_i("ignore", -100))));

@@ -44,10 +44,10 @@ static Mesh *other_mesh(Module *m, Random *r, int n, Diag *d) {
 static const Layout *other_layout(const Value *v, const Mesh *mesh, Random *r) {
   Module *m = v->graph->module;
   const Type *whole = value_whole(v);
-  int64_t parts[MAX_RANK];
+  int64_t parts[MAX_NDIM];
   Sbp lies[MAX_AXES] = {{SBP_B, 0}};
   int at;
-  for (int i = 0; i < whole->rank; i++)
+  for (int i = 0; i < whole->ndim; i++)
     parts[i] = 1;
   for (int axis = 0; axis < mesh->n_axes; axis++) {
     const MeshAxis *a = &mesh->axis[axis];
@@ -55,8 +55,8 @@ static const Layout *other_layout(const Value *v, const Mesh *mesh, Random *r) {
     if (lies[axis].kind == SBP_S) parts[lies[axis].dim] *= a->size;
     if (a->time) continue;
     if (chance(r, 25) && dtype_class[whole->dtype] == 'F') lies[axis].kind = SBP_P;
-    int dim = whole->rank ? below(r, whole->rank) : 0;
-    if (lies[axis].kind == SBP_P || !whole->rank || whole->dim[dim] % (parts[dim] * a->size))
+    int dim = whole->ndim ? below(r, whole->ndim) : 0;
+    if (lies[axis].kind == SBP_P || !whole->ndim || whole->dim[dim] % (parts[dim] * a->size))
       continue;
     lies[axis] = (Sbp){SBP_S, dim};
     parts[dim] *= a->size;
@@ -67,7 +67,7 @@ static const Layout *other_layout(const Value *v, const Mesh *mesh, Random *r) {
 static Value *moved(Value *v, Op *at, const Layout *to, Diag *d) {
   const Type *t = type_local(v->graph->module, value_whole(v), to);
   Builder b = {.g = v->graph, .at = at, .d = d, .origin = op_origin(v->def)};
-  Value *out = build_op(&b, OP_move, IN(v), ATTRS(a_list("shape", t->dim, t->rank)));
+  Value *out = build_op(&b, OP_move, IN(v), ATTRS(a_list("shape", t->dim, t->ndim)));
   if (out) out->layout = to;
   return out;
 }

@@ -54,7 +54,7 @@ typedef struct Target {
 typedef struct Reach {
   Arena *arena;
   const Cluster *c;
-  int rank;
+  int ndim;
   double bytes; // of the tensor
   Side side[2]; // the second is empty if the devices are the same
   int all_shares;
@@ -319,9 +319,9 @@ typedef struct Cut {
 
 static int cuts_of(const Reach *r, int bits, Cut *out) {
   int n = 0;
-  for (int a = 0; a < r->rank; a++)
-    for (int b = bits > 1 ? a : r->rank - 1; b < r->rank; b++)
-      for (int c = bits > 2 ? b : r->rank - 1; c < r->rank; c++)
+  for (int a = 0; a < r->ndim; a++)
+    for (int b = bits > 1 ? a : r->ndim - 1; b < r->ndim; b++)
+      for (int c = bits > 2 ? b : r->ndim - 1; c < r->ndim; c++)
         out[n++] = (Cut){{a, b, c}};
   return n;
 }
@@ -347,7 +347,7 @@ static bool is_complete(const Reach *r, const World *w) {
 
 static void list_slices(Reach *r, const World *w) {
   const Side *s = &r->side[w->side];
-  for (int dim = 0; dim < r->rank; dim++)
+  for (int dim = 0; dim < r->ndim; dim++)
     for (int i = 0; i < r->affine[s->bits][1].n; i++) {
       World after = *w;
       bool fits = true;
@@ -630,7 +630,7 @@ static bool cell_is_there(const Reach *r, const World *w, const Target *t, int n
 // Checks every cell of the box, at the finest subdivision of all devices.
 static bool box_is_there(const Reach *r, const World *w, const Target *t, int n, const Have *want) {
   int from[DIMS] = {1, 1, 1}, count[DIMS] = {1, 1, 1};
-  for (int d = 0; d < r->rank; d++) {
+  for (int d = 0; d < r->ndim; d++) {
     int deeper = level(w->at[0].box[d]) - level(want->box[d]);
     if (deeper < 0) deeper = 0;
     from[d] = want->box[d] << deeper;
@@ -716,7 +716,7 @@ static void list_affine(Reach *r, int bits, int to) {
 // R, V, and a part of each dimension.
 static void have_of(const Reach *r, const Placement *p, int i, Have *out, int *share) {
   *out = (Have){{1, 1, 1}, 0};
-  for (int d = r->rank - 1; d >= 0; d--) {
+  for (int d = r->ndim - 1; d >= 0; d--) {
     out->box[d] = (uint8_t)(p->part[d] + i % p->part[d]);
     i /= p->part[d];
   }
@@ -750,9 +750,9 @@ static int position_of(const Side *s, int device) {
 static void begin(Reach *r, const TensorShape *shape, const Placement *from, const Placement *to) {
   r->side[0] = side_of(r->arena, from);
   if (!same_devices(from, to)) r->side[1] = side_of(r->arena, to);
-  r->rank = shape->rank;
+  r->ndim = shape->ndim;
   r->bytes = shape->bytes;
-  for (int d = 0; d < r->rank; d++)
+  for (int d = 0; d < r->ndim; d++)
     r->bytes *= (double)shape->dim[d];
   for (int bits = 1; bits <= 3; bits++)
     for (int part = 1; part <= bits; part++)

@@ -14,7 +14,7 @@
 
 static const struct {
   const char *cluster, *mesh;
-  int rank;
+  int ndim;
   int64_t dim[3];
 } cases[] = {
     {"h100:1x4", "a:2+b:2", 2, {512, 512}},      {"h100:2x2", "a:2+b:2", 2, {512, 512}},
@@ -39,16 +39,16 @@ typedef struct Bench {
 static void add_layouts(Bench *b, Sbp *lies, int axis) {
   if (axis == b->mesh->n_axes) {
     const Layout *l = layout_new(b->m, b->mesh, lies);
-    int64_t parts[MAX_RANK] = {1, 1, 1};
+    int64_t parts[MAX_NDIM] = {1, 1, 1};
     for (int a = 0; a < l->n_axes; a++)
       if (lies[a].kind == SBP_S) parts[lies[a].dim] *= b->mesh->axis[a].size;
-    for (int d = 0; d < b->type->rank; d++)
+    for (int d = 0; d < b->type->ndim; d++)
       if (b->type->dim[d] % parts[d]) return;
     assert_true(b->n < MAX_LAYOUTS);
     b->layout[b->n++] = l;
     return;
   }
-  int n = b->mesh->axis[axis].time ? 1 : b->type->rank + 2;
+  int n = b->mesh->axis[axis].time ? 1 : b->type->ndim + 2;
   for (int k = 0; k < n; k++) {
     lies[axis] = k == 0   ? (Sbp){.kind = SBP_B}
                  : k == 1 ? (Sbp){.kind = SBP_P}
@@ -63,7 +63,7 @@ static Bench bench_new(int i) {
   Mesh *mesh = (Mesh *)mesh_parse(b.m, cases[i].mesh, b.d);
   module_add_mesh(b.m, mesh);
   b.mesh = mesh;
-  b.type = type_new(b.m, DT_f32, cases[i].rank, cases[i].dim);
+  b.type = type_new(b.m, DT_f32, cases[i].ndim, cases[i].dim);
   b.m->phase = PHASE_local;
   add_layouts(&b, (Sbp[MAX_AXES]){{0}}, 0);
   return b;

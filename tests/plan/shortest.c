@@ -19,7 +19,7 @@ typedef struct Listed {
 } Listed;
 
 typedef struct World {
-  int rank, n_axes, n; // devices: 2^n_axes
+  int ndim, n_axes, n; // devices: 2^n_axes
   double bytes;        // of the tensor
   const Cluster *c;
   Listed state[MAX_STATES];
@@ -48,7 +48,7 @@ static void list_states(World *w, Listed s, int axis) {
     if (is_valid(w, &s)) w->state[w->n_states++] = s;
     return;
   }
-  for (int label = 0; label < 10 * (1 + w->rank); label++) {
+  for (int label = 0; label < 10 * (1 + w->ndim); label++) {
     if (label >= 10 ? label % 10 >= w->n_axes : label > P) continue;
     s.label[axis] = label;
     list_states(w, s, axis + 1);
@@ -166,7 +166,7 @@ static void find_distances(World *w) {
 static int state_of(const World *w, const Placement *p, bool turned) {
   Listed s = {{0}};
   int axis = 0;
-  for (int i = 0; i < 2 + w->rank; i++) {
+  for (int i = 0; i < 2 + w->ndim; i++) {
     int size = i == 0 ? p->copies : i == 1 ? p->shares : p->part[i - 2];
     for (int place = 0; size > 1; size /= 2, place++, axis++)
       s.label[turned ? w->n_axes - 1 - axis : axis] = i == 0   ? B
@@ -180,19 +180,19 @@ static int state_of(const World *w, const Placement *p, bool turned) {
 }
 
 // Returns the number of paths that beat send/recv.
-static void compare(int rank, int n_axes, bool turned, Cluster c, int *n_cases, int *n_better) {
+static void compare(int ndim, int n_axes, bool turned, Cluster c, int *n_cases, int *n_better) {
   static const int in_order[] = {0, 1, 2, 3, 4, 5, 6, 7};
   static const int turned_order[4][8] = {
       {0}, {0, 1}, {0, 2, 1, 3}, {0, 4, 2, 6, 1, 5, 3, 7}}; // by number of axes
   static World w;
-  TensorShape shape = {.rank = rank, .dim = {1024, 1024, 1024}, .bytes = 4};
-  w = (World){.rank = rank, .n_axes = n_axes, .n = 1 << n_axes, .bytes = 4, .c = &c};
-  for (int i = 0; i < rank; i++)
+  TensorShape shape = {.ndim = ndim, .dim = {1024, 1024, 1024}, .bytes = 4};
+  w = (World){.ndim = ndim, .n_axes = n_axes, .n = 1 << n_axes, .bytes = 4, .c = &c};
+  for (int i = 0; i < ndim; i++)
     w.bytes *= (double)shape.dim[i];
   list_states(&w, (Listed){{0}}, 0);
   find_distances(&w);
-  Layouts l = layouts_of(rank, w.n, in_order);
-  Layouts to = layouts_of(rank, w.n, turned ? turned_order[n_axes] : in_order);
+  Layouts l = layouts_of(ndim, w.n, in_order);
+  Layouts to = layouts_of(ndim, w.n, turned ? turned_order[n_axes] : in_order);
   Arena *a = arena_new();
   Paths *paths = paths_new(a, &c);
   paths_without_send_recv(paths);
@@ -202,7 +202,7 @@ static void compare(int rank, int n_axes, bool turned, Cluster c, int *n_cases, 
       const Path *p = path_find(paths, &shape, &l.at[i], &to.at[k]);
       double want = w.distance[state_of(&w, &l.at[i], false)][state_of(&w, &to.at[k], turned)];
       if (fabs(p->total.seconds - want) > 1e-9 * want + 1e-11) {
-        print_message("rank %d, %d devices, layouts %d to %d: %g, exhaustive %g\n", rank, w.n, i, k,
+        print_message("rank %d, %d devices, layouts %d to %d: %g, exhaustive %g\n", ndim, w.n, i, k,
                       p->total.seconds, want);
         fail();
       }
@@ -216,14 +216,14 @@ static void test_exhaustive(void **state) {
   (void)state;
   Cluster c = {.name = "test", .nodes = 1, .per_node = 8, .nics = 1, .across = {1, 1}};
   int n_cases = 0, n_better = 0;
-  for (int rank = 1; rank <= 3; rank++)
+  for (int ndim = 1; ndim <= 3; ndim++)
     for (int n_axes = 1; n_axes <= 3; n_axes++)
       for (int costs = 0; costs < 3; costs++) {
         // Bandwidth only; latency only; both.
         c.start = costs == 0 ? 0 : 1e-5;
         c.inside = (Link){costs == 0 ? 0 : costs == 1 ? 1e-3 : 1e-6, costs == 1 ? 1e-13 : 1e-11};
         for (int turned = 0; turned < 2; turned++)
-          compare(rank, n_axes, turned, c, &n_cases, &n_better);
+          compare(ndim, n_axes, turned, c, &n_cases, &n_better);
       }
   print_message("%d transitions are the cheapest there are, %d of them cheaper than send/recv\n",
                 n_cases, n_better);

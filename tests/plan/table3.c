@@ -28,7 +28,7 @@ static void test_table(void **state) {
   static const char *const kinds[] = {"RR", "RD", "VR", "VD", "DR", "DD"};
   Arena *a = arena_new();
   Diag *d = diag_new(stderr);
-  TensorShape shape = {.rank = 1, .dim = {ELEMENTS}, .bytes = 4};
+  TensorShape shape = {.ndim = 1, .dim = {ELEMENTS}, .bytes = 4};
   Paths *paths = paths_new(a, cluster_read(a, "v100-dgx1:2x8", "--cluster", d));
   int better = 0;
   print_message("%-14s %10s %10s  %s\n", "case", "seconds", "send/recv", "primitives");

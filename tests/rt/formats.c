@@ -112,7 +112,7 @@ static void parts_tile_the_whole(void **state) {
                          .rank = (const int[]){5, 6, 9, 2, 1, 0}};
   NnrtProgram p = {.mesh = &mesh, .n_mesh = 1, .ranks = 10};
   NnrtTensor t = {
-      .name = "t", .dtype = NNRT_f32, .rank = 2, .dim = {8, 6}, .split = {{0, 1, -1}, {2, -1}}};
+      .name = "t", .dtype = NNRT_f32, .ndim = 2, .dim = {8, 6}, .split = {{0, 1, -1}, {2, -1}}};
   float whole[48], again[48] = {0}, part[4];
   NnrtRank r = {.slab = (char *)part};
   for (int i = 0; i < 48; i++)
@@ -271,7 +271,7 @@ static void right_safetensors_are_read(void **state) {
                     -1, 16, &f, &w));
   assert_int_equal(f.n_tensors, 3);
   assert_int_equal(nnrt_st_find(&f, "b")->begin, 8);
-  assert_int_equal(nnrt_st_find(&f, "c")->rank, 2);
+  assert_int_equal(nnrt_st_find(&f, "c")->ndim, 2);
   assert_string_equal(nnrt_st_text(&f, "k"), "v");
   nnrt_st_close(&f);
 }

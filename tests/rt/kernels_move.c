@@ -13,7 +13,7 @@ static void assert_element(const char *what, const char *y, int64_t i, const cha
 static void transpose(void **state) {
   (void)state;
   static const struct {
-    int64_t rank, shape[5], perm[5];
+    int64_t ndim, shape[5], perm[5];
   } cases[] = {
       {1, {100000}, {0}},
       {2, {71, 1023}, {1, 0}},
@@ -28,17 +28,17 @@ static void transpose(void **state) {
   };
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
     for (int64_t width = 1; width <= 8; width *= 2) {
-      int64_t rank = cases[c].rank, n = count(rank, cases[c].shape), y_shape[5];
+      int64_t ndim = cases[c].ndim, n = count(ndim, cases[c].shape), y_shape[5];
       char *x = elements(n, width), *y = malloc((size_t)(n * width));
-      for (int64_t d = 0; d < rank; d++)
+      for (int64_t d = 0; d < ndim; d++)
         y_shape[d] = cases[c].shape[cases[c].perm[d]];
-      assert_int_equal(BY_WIDTH(transpose, width, y, x, rank, cases[c].shape, cases[c].perm), 0);
+      assert_int_equal(BY_WIDTH(transpose, width, y, x, ndim, cases[c].shape, cases[c].perm), 0);
       for (int64_t i = 0; i < n; i++) {
         int64_t y_index[5], x_index[5];
-        index_of(rank, y_shape, i, y_index);
-        for (int64_t d = 0; d < rank; d++)
+        index_of(ndim, y_shape, i, y_index);
+        for (int64_t d = 0; d < ndim; d++)
           x_index[cases[c].perm[d]] = y_index[d];
-        assert_element("transpose", y, i, x, place_of(rank, cases[c].shape, x_index), width);
+        assert_element("transpose", y, i, x, place_of(ndim, cases[c].shape, x_index), width);
       }
       free(x), free(y);
     }
@@ -47,7 +47,7 @@ static void transpose(void **state) {
 static void broadcast(void **state) {
   (void)state;
   static const struct {
-    int64_t x_rank, x_shape[4], y_rank, y_shape[4];
+    int64_t x_ndim, x_shape[4], y_ndim, y_shape[4];
   } cases[] = {
       {0, {0}, 1, {70000}},
       {0, {0}, 0, {0}},
@@ -58,17 +58,17 @@ static void broadcast(void **state) {
   };
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
     for (int64_t width = 1; width <= 8; width *= 2) {
-      int64_t x_rank = cases[c].x_rank, y_rank = cases[c].y_rank, missing = y_rank - x_rank;
-      int64_t n = count(y_rank, cases[c].y_shape);
-      char *x = elements(count(x_rank, cases[c].x_shape), width), *y = malloc((size_t)(n * width));
+      int64_t x_ndim = cases[c].x_ndim, y_ndim = cases[c].y_ndim, missing = y_ndim - x_ndim;
+      int64_t n = count(y_ndim, cases[c].y_shape);
+      char *x = elements(count(x_ndim, cases[c].x_shape), width), *y = malloc((size_t)(n * width));
       assert_int_equal(
-          BY_WIDTH(broadcast, width, y, x, y_rank, cases[c].y_shape, x_rank, cases[c].x_shape), 0);
+          BY_WIDTH(broadcast, width, y, x, y_ndim, cases[c].y_shape, x_ndim, cases[c].x_shape), 0);
       for (int64_t i = 0; i < n; i++) {
         int64_t index[4];
-        index_of(y_rank, cases[c].y_shape, i, index);
-        for (int64_t d = 0; d < x_rank; d++)
+        index_of(y_ndim, cases[c].y_shape, i, index);
+        for (int64_t d = 0; d < x_ndim; d++)
           if (cases[c].x_shape[d] == 1) index[missing + d] = 0;
-        assert_element("broadcast", y, i, x, place_of(x_rank, cases[c].x_shape, index + missing),
+        assert_element("broadcast", y, i, x, place_of(x_ndim, cases[c].x_shape, index + missing),
                        width);
       }
       free(x), free(y);
@@ -78,7 +78,7 @@ static void broadcast(void **state) {
 static void slice(void **state) {
   (void)state;
   static const struct {
-    int64_t rank, shape[3], starts[3], steps[3], y_shape[3];
+    int64_t ndim, shape[3], starts[3], steps[3], y_shape[3];
   } cases[] = {
       {1, {100000}, {17}, {1}, {70001}},
       {1, {100000}, {99999}, {-1}, {100000}},
@@ -89,22 +89,22 @@ static void slice(void **state) {
   };
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
     for (int64_t width = 1; width <= 8; width *= 2) {
-      int64_t rank = cases[c].rank, nx = count(rank, cases[c].shape);
-      int64_t ny = count(rank, cases[c].y_shape);
+      int64_t ndim = cases[c].ndim, nx = count(ndim, cases[c].shape);
+      int64_t ny = count(ndim, cases[c].y_shape);
       char *x = elements(nx, width), *y = malloc((size_t)(ny * width));
       char *back = malloc((size_t)(nx * width)), *hit = calloc((size_t)nx, 1), zero[8] = {0};
-      assert_int_equal(BY_WIDTH(slice, width, y, x, rank, cases[c].shape, cases[c].starts,
+      assert_int_equal(BY_WIDTH(slice, width, y, x, ndim, cases[c].shape, cases[c].starts,
                                 cases[c].steps, cases[c].y_shape),
                        0);
-      assert_int_equal(BY_WIDTH(slice_back, width, back, y, rank, cases[c].y_shape, cases[c].starts,
+      assert_int_equal(BY_WIDTH(slice_back, width, back, y, ndim, cases[c].y_shape, cases[c].starts,
                                 cases[c].steps, cases[c].shape),
                        0);
       for (int64_t i = 0; i < ny; i++) {
         int64_t index[3];
-        index_of(rank, cases[c].y_shape, i, index);
-        for (int64_t d = 0; d < rank; d++)
+        index_of(ndim, cases[c].y_shape, i, index);
+        for (int64_t d = 0; d < ndim; d++)
           index[d] = cases[c].starts[d] + index[d] * cases[c].steps[d];
-        int64_t from = place_of(rank, cases[c].shape, index);
+        int64_t from = place_of(ndim, cases[c].shape, index);
         assert_element("slice", y, i, x, from, width);
         hit[from] = 1;
       }
@@ -208,20 +208,20 @@ static void pad(void **state) {
 static void gather(void **state) {
   (void)state;
   static const struct {
-    int64_t rank, shape[3], axis, n;
+    int64_t ndim, shape[3], axis, n;
   } cases[] = {
       {2, {500, 130}, 0, 700}, {1, {50000}, 0, 40000}, {3, {6, 50, 40}, 1, 120},
       {2, {300, 70}, 1, 90},   {2, {40, 3}, 0, 50000},
   };
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
     for (int threads = 1; threads <= 3; threads += 2) {
-      int64_t rank = cases[c].rank, axis = cases[c].axis, n = cases[c].n, inner = 1, outer = 1;
+      int64_t ndim = cases[c].ndim, axis = cases[c].axis, n = cases[c].n, inner = 1, outer = 1;
       const int64_t *shape = cases[c].shape;
       for (int64_t d = 0; d < axis; d++)
         outer *= shape[d];
-      for (int64_t d = axis + 1; d < rank; d++)
+      for (int64_t d = axis + 1; d < ndim; d++)
         inner *= shape[d];
-      int64_t rows = shape[axis], nx = count(rank, shape), ny = outer * n * inner, at_shape[] = {n};
+      int64_t rows = shape[axis], nx = count(ndim, shape), ny = outer * n * inner, at_shape[] = {n};
       int64_t *at = calloc((size_t)n, sizeof *at);
       int32_t *at32 = calloc((size_t)n, sizeof *at32);
       for (int64_t i = 0; i < n; i++) {
@@ -231,11 +231,11 @@ static void gather(void **state) {
       omp_set_num_threads(threads);
       float *x = floats(nx, 1), *dy = floats(ny, 2), *y = results(ny), *dx = results(nx);
       double *want = zeros(nx);
-      assert_int_equal(nnrt_gather_b4(y, x, at, rank, shape, 1, at_shape, 8,
+      assert_int_equal(nnrt_gather_b4(y, x, at, ndim, shape, 1, at_shape, 8,
                                       &(NnrtGather){.axis = axis}, 0, rows),
                        0);
       assert_int_equal(
-          nnrt_gather_back_f32(dx, at32, dy, 1, at_shape, 4, rank, shape, axis, 0, 0, rows), 0);
+          nnrt_gather_back_f32(dx, at32, dy, 1, at_shape, 4, ndim, shape, axis, 0, 0, rows), 0);
       for (int64_t o = 0; o < outer; o++)
         for (int64_t i = 0; i < n; i++)
           for (int64_t j = 0; j < inner; j++) {

@@ -89,11 +89,11 @@ static int64_t place(bool last, int64_t c_all, int64_t plane, int64_t n, int64_t
 }
 
 typedef struct Shapes {
-  int64_t rank, x[5], w[5], y[5], y_space[3], x_plane, y_plane, k_plane;
+  int64_t ndim, x[5], w[5], y[5], y_space[3], x_plane, y_plane, k_plane;
 } Shapes;
 
 static Shapes shapes_of(const Case *c, bool last) {
-  Shapes s = {.rank = c->spatial + 2, .x_plane = 1, .y_plane = 1, .k_plane = 1};
+  Shapes s = {.ndim = c->spatial + 2, .x_plane = 1, .y_plane = 1, .k_plane = 1};
   s.x[0] = s.y[0] = c->n;
   s.x[last ? c->spatial + 1 : 1] = c->c;
   s.y[last ? c->spatial + 1 : 1] = c->o;
@@ -158,11 +158,11 @@ static void conv(void **state) {
       float *y = results(ny), *dx = results(nx), *dw = results(nw);
       double *want = zeros(ny), *want_dx = zeros(nx), *want_dw = zeros(nw);
       naive_conv(c, &s, last, x, w, dy, want, want_dx, want_dw);
-      NnrtPrep *p = nnrt_conv_prep_f32(s.rank, s.x, s.w, s.y, c->stride, c->pads, c->dilation,
+      NnrtPrep *p = nnrt_conv_prep_f32(s.ndim, s.x, s.w, s.y, c->stride, c->pads, c->dilation,
                                        c->group, last);
-      NnrtPrep *bx = nnrt_conv_back_x_prep_f32(s.rank, s.x, s.w, s.y, c->stride, c->pads,
+      NnrtPrep *bx = nnrt_conv_back_x_prep_f32(s.ndim, s.x, s.w, s.y, c->stride, c->pads,
                                                c->dilation, c->group, last);
-      NnrtPrep *bw = nnrt_conv_back_w_prep_f32(s.rank, s.x, s.w, s.y, c->stride, c->pads,
+      NnrtPrep *bw = nnrt_conv_back_w_prep_f32(s.ndim, s.x, s.w, s.y, c->stride, c->pads,
                                                c->dilation, c->group, last);
       assert_true(p && bx && bw);
       assert_int_equal(nnrt_conv_f32(p, y, x, w), 0);

@@ -154,7 +154,7 @@ static void make_rows(int move, int from_mesh, int to_mesh) {
   const NnrtMesh *a = &meshes[from_mesh], *b = &meshes[to_mesh];
   int rows = BATCH / MICRO, each = rows / a->n_ranks, wanted = rows / b->n_ranks;
   NnrtMove *m = &moves[move];
-  *m = (NnrtMove){.from = from_mesh, .to = to_mesh, .rank = 1, .message = message[move]};
+  *m = (NnrtMove){.from = from_mesh, .to = to_mesh, .ndim = 1, .message = message[move]};
   m->from_dim[0] = each;
   m->to_dim[0] = wanted;
   for (int to = 0; to < b->n_ranks; to++)
@@ -183,12 +183,12 @@ static int by_receiver(const void *a, const void *b) {
 // Makes a move of messages between random ranks; some messages are empty, some ranks have no part.
 static void make_lot(int move, uint64_t *state) {
   NnrtMove *m = &moves[move];
-  *m = (NnrtMove){.rank = (int)draw(state, 5), .sums = move % 3 == 0, .message = message[move]};
+  *m = (NnrtMove){.ndim = (int)draw(state, 5), .sums = move % 3 == 0, .message = message[move]};
   m->n = (int)draw(state, move % 4 == 0 ? MOST : 6);
   // Some are large, but none larger than AREA.
   static const int64_t large[] = {1, 3000, 50, 12, 5};
-  int64_t most = move % 7 == 0 ? large[m->rank] : 5;
-  for (int d = 0; d < m->rank; d++) {
+  int64_t most = move % 7 == 0 ? large[m->ndim] : 5;
+  for (int d = 0; d < m->ndim; d++) {
     m->from_dim[d] = 1 + draw(state, most);
     m->to_dim[d] = 1 + draw(state, most);
   }
@@ -196,7 +196,7 @@ static void make_lot(int move, uint64_t *state) {
     NnrtMessage *message_i = &message[move][i];
     *message_i = (NnrtMessage){
         .from = (int)draw(state, row->ranks), .to = (int)draw(state, row->ranks), .share = i};
-    for (int d = 0; d < m->rank; d++) {
+    for (int d = 0; d < m->ndim; d++) {
       int64_t fits = m->from_dim[d] < m->to_dim[d] ? m->from_dim[d] : m->to_dim[d];
       message_i->size[d] = draw(state, 12) == 0 ? 0 : 1 + draw(state, fits);
       message_i->at_from[d] = draw(state, m->from_dim[d] - message_i->size[d] + 1);

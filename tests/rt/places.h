@@ -11,24 +11,24 @@
 #include "nnrt.h"
 #include "nnrt_random.h"
 
-static int64_t count(int64_t rank, const int64_t *shape) {
+static int64_t count(int64_t ndim, const int64_t *shape) {
   int64_t n = 1;
-  for (int64_t d = 0; d < rank; d++)
+  for (int64_t d = 0; d < ndim; d++)
     n *= shape[d];
   return n;
 }
 
 // Converts element number i of a tensor of `shape` to its index, and back.
-static void index_of(int64_t rank, const int64_t *shape, int64_t i, int64_t *index) {
-  for (int64_t d = rank - 1; d >= 0; d--) {
+static void index_of(int64_t ndim, const int64_t *shape, int64_t i, int64_t *index) {
+  for (int64_t d = ndim - 1; d >= 0; d--) {
     index[d] = i % shape[d];
     i /= shape[d];
   }
 }
 
-static int64_t place_of(int64_t rank, const int64_t *shape, const int64_t *index) {
+static int64_t place_of(int64_t ndim, const int64_t *shape, const int64_t *index) {
   int64_t at = 0;
-  for (int64_t d = 0; d < rank; d++)
+  for (int64_t d = 0; d < ndim; d++)
     at = at * shape[d] + index[d];
   return at;
 }

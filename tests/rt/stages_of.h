@@ -85,11 +85,11 @@ M_FN void put_element(void *at, int64_t i, const Element *e, int width) {
 }
 
 M_FN void give_of(void *x, void *y, const int64_t *step, Lot l) {
-  for (int64_t i = 0, n = count_of(l.m.rank, l.m.from_dim); i < n; i++) {
+  for (int64_t i = 0, n = count_of(l.m.ndim, l.m.from_dim); i < n; i++) {
     Element e = element_of(&l, l.rank, i, *step);
     put_element(x, i, &e, l.width);
   }
-  for (int64_t i = 0, n = count_of(l.m.rank, l.m.to_dim) * l.width; i < n; i++)
+  for (int64_t i = 0, n = count_of(l.m.ndim, l.m.to_dim) * l.width; i < n; i++)
     ((char *)y)[i] = 77;
 }
 
@@ -97,7 +97,7 @@ M_FN void give_of(void *x, void *y, const int64_t *step, Lot l) {
 // not in the message's box.
 M_FN int64_t origin_of(const NnrtMove *m, const NnrtMessage *what, int64_t i) {
   int64_t from = 0, stride = 1;
-  for (int d = m->rank - 1; d >= 0; d--) {
+  for (int d = m->ndim - 1; d >= 0; d--) {
     int64_t at = i % m->to_dim[d] - what->at_to[d];
     i /= m->to_dim[d];
     if (at < 0 || at >= what->size[d]) return -1;
@@ -125,7 +125,7 @@ M_FN Element expected_of(const Lot *l, const NnrtMessage *messages, int64_t i, i
 
 M_FN void check_of(int64_t *bad, const void *y, const NnrtMessage *messages, const int64_t *step,
                    Lot l) {
-  for (int64_t i = 0, n = count_of(l.m.rank, l.m.to_dim); i < n; i++) {
+  for (int64_t i = 0, n = count_of(l.m.ndim, l.m.to_dim); i < n; i++) {
     Element e = expected_of(&l, messages, i, *step);
     bool same = true;
     for (int byte = 0; byte < l.width; byte++)

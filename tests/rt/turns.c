@@ -210,7 +210,7 @@ static int by_receiver(const void *a, const void *b) {
 static void draw_messages(int m, uint64_t *state) {
   NnrtMove *k = &moves[m];
   const Segment *from = &segment[move_of[m].from], *to = &segment[move_of[m].to];
-  *k = (NnrtMove){.from = 1 + move_of[m].from, .to = 1 + move_of[m].to, .rank = 1};
+  *k = (NnrtMove){.from = 1 + move_of[m].from, .to = 1 + move_of[m].to, .ndim = 1};
   k->from_dim[0] = k->to_dim[0] = PART;
   k->sums = true; // else elements without a sender would be of an older slice
   k->message = message[m];

@@ -64,13 +64,13 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 // false after the last number.
 static bool nth_layout(const Mesh *mesh, const Type *t, int number, Layout *l, bool *fits) {
   *l = (Layout){.mesh = mesh, .n_axes = mesh->n_axes};
-  int64_t left[MAX_RANK];
+  int64_t left[MAX_NDIM];
   *fits = true;
-  for (int d = 0; d < t->rank; d++)
+  for (int d = 0; d < t->ndim; d++)
     left[d] = t->dim[d];
   for (int i = 0; i < mesh->n_axes; i++) {
-    int kind = number % (t->rank + 2);
-    number /= t->rank + 2;
+    int kind = number % (t->ndim + 2);
+    number /= t->ndim + 2;
     l->axis[i] = kind == 0 ? (Sbp){SBP_B, 0} : kind == 1 ? (Sbp){SBP_P, 0} : (Sbp){SBP_S, kind - 2};
     if (kind < 2) continue;
     *fits &= left[kind - 2] % mesh->axis[i].size == 0;
@@ -90,16 +90,16 @@ typedef struct Part {
 static Part part_at(const Type *t, const Layout *l, int position, int slice) {
   Place at = mesh_place(l->mesh, position, slice);
   Part p = {.n = 1, .region = place_region(t, l, &at), .device = l->mesh->device[position]};
-  for (int d = 0; d < t->rank; d++)
+  for (int d = 0; d < t->ndim; d++)
     p.n *= p.region.size[d];
   assert_true(p.n <= MOST);
   for (int64_t i = 0; i < p.n; i++) {
-    int64_t rest = i, index[MAX_RANK];
-    for (int d = t->rank - 1; d >= 0; d--) {
+    int64_t rest = i, index[MAX_NDIM];
+    for (int d = t->ndim - 1; d >= 0; d--) {
       index[d] = p.region.start[d] + rest % p.region.size[d];
       rest /= p.region.size[d];
     }
-    for (int d = 0; d < t->rank; d++)
+    for (int d = 0; d < t->ndim; d++)
       p.element[i] = p.element[i] * t->dim[d] + index[d];
   }
   for (int i = 0; i < l->n_axes; i++) {
@@ -113,13 +113,13 @@ static Part part_at(const Type *t, const Layout *l, int position, int slice) {
 // Returns the index in a shard of element `i` of the message's box.
 static int64_t place_in(const Type *t, const Message *m, const int64_t *start, const Part *p,
                         int64_t i) {
-  int64_t at = 0, index[MAX_RANK];
-  for (int d = t->rank - 1; d >= 0; d--) {
+  int64_t at = 0, index[MAX_NDIM];
+  for (int d = t->ndim - 1; d >= 0; d--) {
     index[d] = start[d] + i % m->size[d];
     i /= m->size[d];
     assert_true(index[d] < p->region.size[d]);
   }
-  for (int d = 0; d < t->rank; d++)
+  for (int d = 0; d < t->ndim; d++)
     at = at * p->region.size[d] + index[d];
   return at;
 }

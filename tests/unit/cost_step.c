@@ -109,7 +109,7 @@ static void a_collective_costs_its_primitive(void **state) {
     const Way *w = &ways[i];
     Module *m = module_of(b, w);
     const Op *op = m->graphs->last;
-    TensorShape shape = {.rank = 2, .dim = {64, 64}, .bytes = 4};
+    TensorShape shape = {.ndim = 2, .dim = {64, 64}, .bytes = 4};
     Placement from, to;
     assert_true(placement_read(b->a, w->from, "from", &shape, &c, &from, b->d));
     assert_true(placement_read(b->a, w->to, "to", &shape, &c, &to, b->d));

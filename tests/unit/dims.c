@@ -31,8 +31,8 @@ static int tear_down(void **state) {
   return 0;
 }
 
-static Value *tensor(Bench *t, DType dtype, int rank, const int64_t *dim) {
-  return graph_param(t->g, "p", type_new(t->m, dtype, rank, dim), ROLE_input,
+static Value *tensor(Bench *t, DType dtype, int ndim, const int64_t *dim) {
+  return graph_param(t->g, "p", type_new(t->m, dtype, ndim, dim), ROLE_input,
                      loc_node(t->a, "m.onnx", "init"));
 }
 #define F32(...)                                                                                   \
@@ -83,7 +83,7 @@ static void scalars_are_empty_terms(void **state) {
   assert_string_equal(dims_text(t->a, &dims), "0 1, ,  -> 0 1");
   op = reader(t, IN(F32(3, 5)));
   assert_true(dims_parse(&dims, op, "* -> ", t->h->d));
-  assert_int_equal(dims.out[0].rank, 0);
+  assert_int_equal(dims.out[0].ndim, 0);
   op = reader(t, IN(SCALAR(DT_f32)));
   assert_true(dims_parse(&dims, op, " -> a", t->h->d));
   assert_int_equal(dims.n_in, 1);
@@ -93,7 +93,7 @@ static void nothing_before_the_arrow_is_no_operand_when_there_is_none(void **sta
   Bench *t = *state;
   assert_true(dims_parse(&dims, reader(t, NULL, 0), " -> a b", t->h->d));
   assert_int_equal(dims.n_in, 0);
-  assert_int_equal(dims.out[0].rank, 2);
+  assert_int_equal(dims.out[0].ndim, 2);
 }
 
 static void a_product_is_known_when_all_but_one_factor_are(void **state) {

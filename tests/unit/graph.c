@@ -15,8 +15,8 @@ typedef struct Mlp {
   Builder b;
 } Mlp;
 
-static Value *param(Graph *g, const char *name, int rank, const int64_t *dim, Role role) {
-  return graph_param(g, name, type_new(g->module, DT_f32, rank, dim), role, NULL);
+static Value *param(Graph *g, const char *name, int ndim, const int64_t *dim, Role role) {
+  return graph_param(g, name, type_new(g->module, DT_f32, ndim, dim), role, NULL);
 }
 
 static int set_up(void **state) {

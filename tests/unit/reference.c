@@ -81,7 +81,7 @@ static void expect_grad(const char *ops, int i, const char *want) {
   Op *op = m->graphs->last;
   const Type *t = op->out[0]->type;
   Builder b = {.g = m->graphs, .d = h->d};
-  Value *din[8] = {0}, *dout = build_fill(&b, t->dtype, t->rank, t->dim, 1);
+  Value *din[8] = {0}, *dout = build_fill(&b, t->dtype, t->ndim, t->dim, 1);
   assert_true(op_info[op->kind].grad(&b, op, &dout, din));
   assert_non_null(din[i]);
   assert_true(module_verify(m, h->d));

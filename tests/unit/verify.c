@@ -13,8 +13,8 @@ typedef struct Net {
   Value *x, *w, *dw, *lr, *y, *z, *w1;
 } Net;
 
-static Value *param(Net *t, const char *name, int rank, const int64_t *dim, Role role) {
-  return graph_param(t->g, name, type_new(t->m, DT_f32, rank, dim), role, NULL);
+static Value *param(Net *t, const char *name, int ndim, const int64_t *dim, Role role) {
+  return graph_param(t->g, name, type_new(t->m, DT_f32, ndim, dim), role, NULL);
 }
 
 static int set_up(void **state) {

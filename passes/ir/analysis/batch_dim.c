@@ -5,7 +5,7 @@
 #include "ir/dims.h"
 
 bool value_has_batch(const Value *v) {
-  return v->role == ROLE_input && v->type->rank > 0 && !v->whole;
+  return v->role == ROLE_input && v->type->ndim > 0 && !v->whole;
 }
 
 int64_t graph_batch_size(const Graph *g) {
@@ -38,7 +38,7 @@ static int letter_at(const Dims *dims, const Term *t, BatchDim at, int64_t *rest
 }
 
 static BatchDim dim_of(const Dims *dims, const Term *t, int letter, int64_t rest) {
-  for (int d = 0; d < t->rank; d++) {
+  for (int d = 0; d < t->ndim; d++) {
     // The product of the factors before the letter in its dimension.
     int64_t before = 1;
     for (int i = 0; i < t->dim[d].n; before *= dims->letter[t->dim[d].letter[i]].size, i++)

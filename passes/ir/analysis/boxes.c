@@ -23,7 +23,7 @@ Place mesh_place(const Mesh *mesh, int position, int slice) {
 
 Region place_region(const Type *whole, const Layout *l, const Place *at) {
   Region r = {0};
-  memcpy(r.size, whole->dim, (size_t)whole->rank * sizeof *r.size);
+  memcpy(r.size, whole->dim, (size_t)whole->ndim * sizeof *r.size);
   for (int i = 0; l && i < l->n_axes; i++) {
     if (l->axis[i].kind != SBP_S) continue;
     // Several axes may split a dimension; each divides the part of the one before.
@@ -68,9 +68,9 @@ typedef struct End {
   const Layout *l;
   int n; // devices
   int n_cells, n_shares, n_copies;
-  int parts[MAX_RANK];      // per dimension, in one slice
-  int64_t size[MAX_RANK];   // of one part
-  int64_t *start[MAX_RANK]; // [parts], ascending
+  int parts[MAX_NDIM];      // per dimension, in one slice
+  int64_t size[MAX_NDIM];   // of one part
+  int64_t *start[MAX_NDIM]; // [parts], ascending
   int *cell, *share;        // [n], by position
   int *holder;              // [(cell * n_shares + share) * n_copies + copy]: a position
   Device *by_device;        // [n], sorted
@@ -101,14 +101,14 @@ static int part_index(const Layout *l, const Place *at, int dim) {
 static End end_of(const Type *whole, const Layout *l, Arena *a) {
   End e = {.l = l, .n = l->mesh ? l->mesh->n_devices : 1, .n_cells = 1, .n_shares = 1};
   // The grid: parts per dimension, shares of a partial sum, and replicas.
-  for (int d = 0; d < whole->rank; d++)
+  for (int d = 0; d < whole->ndim; d++)
     e.parts[d] = 1;
   for (int i = 0; i < l->n_axes; i++) {
     if (l->mesh->axis[i].time) continue;
     if (l->axis[i].kind == SBP_S) e.parts[l->axis[i].dim] *= l->mesh->axis[i].size;
     if (l->axis[i].kind == SBP_P) e.n_shares *= l->mesh->axis[i].size;
   }
-  for (int d = 0; d < whole->rank; d++)
+  for (int d = 0; d < whole->ndim; d++)
     e.n_cells *= e.parts[d];
   e.n_copies = e.n / e.n_cells / e.n_shares;
   e.cell = arena_array(a, int, e.n);
@@ -117,13 +117,13 @@ static End end_of(const Type *whole, const Layout *l, Arena *a) {
   e.by_device = arena_array(a, Device, e.n);
   e.sent = arena_array(a, int64_t, e.n);
   int *n_holders = arena_array(a, int, e.n_cells *e.n_shares);
-  for (int d = 0; d < whole->rank; d++)
+  for (int d = 0; d < whole->ndim; d++)
     e.start[d] = arena_array(a, int64_t, e.parts[d]);
   // Every device holds one replica of one share of one cell.
   for (int p = 0; p < e.n; p++) {
     Place at = mesh_place(l->mesh, p, 0);
     Region r = place_region(whole, l, &at);
-    for (int d = 0; d < whole->rank; d++) {
+    for (int d = 0; d < whole->ndim; d++) {
       int index = part_index(l, &at, d);
       e.cell[p] = e.cell[p] * e.parts[d] + index;
       e.start[d][index] = r.start[d];
@@ -147,9 +147,9 @@ static int device_at(const End *e, int position) {
 }
 
 // The region of a cell.
-static Region cell_region(const End *e, int rank, int cell) {
+static Region cell_region(const End *e, int ndim, int cell) {
   Region r = {0};
-  for (int d = rank - 1; d >= 0; d--) {
+  for (int d = ndim - 1; d >= 0; d--) {
     r.start[d] = e->start[d][cell % e->parts[d]];
     r.size[d] = e->size[d];
     cell /= e->parts[d];
@@ -158,9 +158,9 @@ static Region cell_region(const End *e, int rank, int cell) {
 }
 
 // The intersection of two regions; false if it is empty.
-static bool intersect(const Region *x, const Region *y, int rank, Region *out) {
+static bool intersect(const Region *x, const Region *y, int ndim, Region *out) {
   *out = (Region){0};
-  for (int d = 0; d < rank; d++) {
+  for (int d = 0; d < ndim; d++) {
     int64_t x_end = x->start[d] + x->size[d], y_end = y->start[d] + y->size[d];
     // The later start and the earlier end, in each dimension.
     out->start[d] = x->start[d] > y->start[d] ? x->start[d] : y->start[d];
@@ -197,11 +197,11 @@ static int find_pairs(const Type *whole, const End *from, const End *to, Pair *p
   for (int p = 0; p < to->n; p++) {
     int at = position_of(from, device_at(to, p));
     if (at < 0) continue;
-    Region x = cell_region(from, whole->rank, from->cell[at]);
-    Region y = cell_region(to, whole->rank, to->cell[p]), both;
-    if (!intersect(&x, &y, whole->rank, &both)) continue;
+    Region x = cell_region(from, whole->ndim, from->cell[at]);
+    Region y = cell_region(to, whole->ndim, to->cell[p]), both;
+    if (!intersect(&x, &y, whole->ndim, &both)) continue;
     Pair found = {from->share[at], to->share[p], 1};
-    for (int d = 0; d < whole->rank; d++)
+    for (int d = 0; d < whole->ndim; d++)
       found.stays *= both.size[d];
     pair[n++] = found;
   }
@@ -255,7 +255,7 @@ typedef struct Move {
 
 int64_t message_bytes(const Message *m, const Type *t) {
   int64_t n = dtype_bytes[t->dtype];
-  for (int d = 0; d < t->rank; d++)
+  for (int d = 0; d < t->ndim; d++)
     n *= m->size[d];
   return n;
 }
@@ -298,21 +298,21 @@ static int first_part(const End *e, int d, int64_t start) {
 
 // Sends all source cells that intersect the target region of the device at position `to`.
 static void send_share(Move *m, int share, int to) {
-  int rank = m->whole->rank, first[MAX_RANK], at[MAX_RANK];
-  Region y = cell_region(&m->to, rank, m->to.cell[to]);
-  for (int d = 0; d < rank; d++)
+  int ndim = m->whole->ndim, first[MAX_NDIM], at[MAX_NDIM];
+  Region y = cell_region(&m->to, ndim, m->to.cell[to]);
+  for (int d = 0; d < ndim; d++)
     at[d] = first[d] = first_part(&m->from, d, y.start[d]);
   // The cells from the first one that overlaps, in each dimension.
   for (;;) {
-    int cell = 0, d = rank - 1;
-    for (int i = 0; i < rank; i++)
+    int cell = 0, d = ndim - 1;
+    for (int i = 0; i < ndim; i++)
       cell = cell * m->from.parts[i] + at[i];
-    Region x = cell_region(&m->from, rank, cell), both;
-    if (intersect(&x, &y, rank, &both)) {
+    Region x = cell_region(&m->from, ndim, cell), both;
+    if (intersect(&x, &y, ndim, &both)) {
       Message message = {.to = device_at(&m->to, to), .share = share};
       int from = sender(m, cell, share, message.to);
       message.from = device_at(&m->from, from);
-      for (int i = 0; i < rank; i++) {
+      for (int i = 0; i < ndim; i++) {
         message.size[i] = both.size[i];
         message.at_from[i] = both.start[i] - x.start[i];
         message.at_to[i] = both.start[i] - y.start[i];
@@ -353,9 +353,9 @@ bool move_stays(const Type *whole, const Layout *from, const Layout *to) {
     int at = position_of(&x, device_at(&y, p));
     stays = at >= 0 && target[x.share[at]] == y.share[p];
     // The same region of the same share, on every device.
-    for (int d = 0; stays && d < whole->rank; d++) {
-      Region before = cell_region(&x, whole->rank, x.cell[at]);
-      Region after = cell_region(&y, whole->rank, y.cell[p]);
+    for (int d = 0; stays && d < whole->ndim; d++) {
+      Region before = cell_region(&x, whole->ndim, x.cell[at]);
+      Region after = cell_region(&y, whole->ndim, y.cell[p]);
       stays = before.start[d] == after.start[d] && before.size[d] == after.size[d];
     }
   }

@@ -40,7 +40,7 @@ typedef struct Place {
 
 // A box of a tensor.
 typedef struct Region {
-  int64_t start[MAX_RANK], size[MAX_RANK];
+  int64_t start[MAX_NDIM], size[MAX_NDIM];
 } Region;
 
 // The place of the device at `position` of the mesh's list; of the only device if the mesh is NULL.
@@ -52,8 +52,8 @@ Region place_region(const Type *whole, const Layout *l, const Place *at);
 typedef struct Message {
   int from, to;                               // devices; equal: a local copy
   int share;                                  // of the source partial sum, else 0
-  int64_t size[MAX_RANK];                     // of the box
-  int64_t at_from[MAX_RANK], at_to[MAX_RANK]; // the start of the box in both shards
+  int64_t size[MAX_NDIM];                     // of the box
+  int64_t at_from[MAX_NDIM], at_to[MAX_NDIM]; // the start of the box in both shards
 } Message;
 typedef Vec(Message) Messages;
 

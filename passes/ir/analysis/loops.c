@@ -31,14 +31,14 @@ static void access_push(Access *a, int64_t extent, int64_t stride) {
 }
 
 Access access_broadcast(const Type *from, const Type *to) {
-  int64_t stride[MAX_RANK] = {0}, step = 1;
-  for (int i = from->rank - 1, k = to->rank - 1; i >= 0; i--, k--) {
+  int64_t stride[MAX_NDIM] = {0}, step = 1;
+  for (int i = from->ndim - 1, k = to->ndim - 1; i >= 0; i--, k--) {
     // Stretched dimensions do not move in the operand.
     stride[k] = from->dim[i] == 1 ? 0 : step;
     step *= from->dim[i];
   }
   Access a = {0};
-  for (int k = 0; k < to->rank; k++)
+  for (int k = 0; k < to->ndim; k++)
     access_push(&a, to->dim[k], stride[k]);
   return a;
 }
@@ -102,13 +102,13 @@ int64_t loops_stride(const Loops *l, int loop, const Access *a) {
 
 SumKind sum_kind(const Op *reduce, int64_t *n_kept) {
   const Type *t = reduce->in[0].value->type;
-  bool summed[MAX_RANK] = {false};
+  bool summed[MAX_NDIM] = {false};
   for (int i = 0; i < attr_n(reduce, "axes"); i++)
     summed[attr_list(reduce, "axes")[i]] = true;
   *n_kept = 1;
   int changes = 0, n = 0;
   bool first = false, last = false;
-  for (int i = 0; i < t->rank; i++) {
+  for (int i = 0; i < t->ndim; i++) {
     // Dimensions of one element do not matter.
     if (t->dim[i] == 1) continue;
     if (!summed[i]) *n_kept *= t->dim[i];

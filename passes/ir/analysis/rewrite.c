@@ -83,15 +83,15 @@ bool constant_tensor(const Value *v, Tensor *out, Arena *a) {
 Value *build_transposed(Builder *b, Value *v, const int64_t *perm) {
   Op *earlier = v ? made_by(v, OP_transpose) : NULL;
   if (!earlier) return build_transpose(b, v, perm);
-  int64_t both[MAX_RANK];
+  int64_t both[MAX_NDIM];
   // Two transposes are one.
-  for (int i = 0; i < v->type->rank; i++)
+  for (int i = 0; i < v->type->ndim; i++)
     both[i] = attr_list(earlier, "perm")[perm[i]];
   return build_transpose(b, earlier->in[0].value, both);
 }
 
 bool has_perm(const Op *op, const int64_t *perm) {
-  int n = op->out[0]->type->rank;
+  int n = op->out[0]->type->ndim;
   return n == 0 || memcmp(attr_list(op, "perm"), perm, (size_t)n * sizeof *perm) == 0;
 }
 
@@ -100,8 +100,8 @@ Value *first_operand(const Op *op) {
 }
 
 bool same_shape(const Type *x, const Type *y) {
-  return x->rank == y->rank &&
-         (x->rank == 0 || memcmp(x->dim, y->dim, (size_t)x->rank * sizeof *x->dim) == 0);
+  return x->ndim == y->ndim &&
+         (x->ndim == 0 || memcmp(x->dim, y->dim, (size_t)x->ndim * sizeof *x->dim) == 0);
 }
 
 Value *build_on(Builder *b, const Op *op, Value *const *in) {

@@ -13,7 +13,7 @@
 // The letters of a term that may be split.
 static uint64_t letters_of(const Dims *dims, const Term *t) {
   uint64_t letters = 0;
-  for (int k = 0; k < t->rank; k++)
+  for (int k = 0; k < t->ndim; k++)
     for (int f = 0; f < t->dim[k].n; f++)
       if (!dims->letter[t->dim[k].letter[f]].whole) letters |= (uint64_t)1 << t->dim[k].letter[f];
   return letters;

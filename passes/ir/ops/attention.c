@@ -34,7 +34,7 @@ static bool attention_shape(Shape *a, const Op *op, bool back, Diag *d) {
   const Type *q = op->in[0].value->type, *k = op->in[1].value->type, *v = op->in[2].value->type;
   if (op->n_in > n + 1)
     return diag_error(d, op->loc, "%s: %d operands, takes %d or %d", name, op->n_in, n, n + 1);
-  if (q->rank != 4 || k->rank != 4 || v->rank != 4)
+  if (q->ndim != 4 || k->ndim != 4 || v->ndim != 4)
     return diag_error(d, op->loc, "%s: q, k and v must have rank 4", name);
   // The order of heads and positions decides the dimensions.
   bool major = attr_i(op, "seq_major");
@@ -62,7 +62,7 @@ static bool attention_shape(Shape *a, const Op *op, bool back, Diag *d) {
   const int64_t want[4] = {q->dim[0], q->dim[head], q->dim[seq], a->s};
   bool *has[4] = {&a->mask_b, &a->mask_h, &a->mask_t, &a->mask_s};
   for (int i = 0; i < 4; i++) {
-    if (mask->rank != 4 || (mask->dim[i] != 1 && mask->dim[i] != want[i]))
+    if (mask->ndim != 4 || (mask->dim[i] != 1 && mask->dim[i] != want[i]))
       return diag_error(d, op->loc, "%s: the mask must be broadcastable to [%lld,%lld,%lld,%lld]",
                         name, (long long)want[0], (long long)want[1], (long long)want[2],
                         (long long)want[3]);

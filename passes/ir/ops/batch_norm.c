@@ -24,13 +24,13 @@
 //     "xcccc>x" -> "a b c, b, b, b, b -> a b c"
 static bool channel_rule(const Op *op, Dims *dims, const char *pattern, bool whole, Diag *d) {
   const Type *x = op->in[0].value->type;
-  if (!axis_fits(op, x->rank, d)) return false;
+  if (!axis_fits(op, x->ndim, d)) return false;
   int axis = (int)attr_i(op, "axis");
   Einsum e = {0};
   for (const char *p = pattern; *p; p++) {
     // A comma between two tensors, an arrow between operands and results.
     if (p > pattern) einsum_add(&e, *p == '>' ? " -> " : p[-1] == '>' ? "" : ", ");
-    for (int i = 0; *p == 'x' && i < x->rank; i++)
+    for (int i = 0; *p == 'x' && i < x->ndim; i++)
       einsum_add(&e, "%c%s ", letter_free(i), whole && i != axis ? "^" : "");
     if (*p == 'c') einsum_add(&e, "%c", letter_free(axis));
   }
@@ -82,7 +82,7 @@ bool batch_norm_grad(Builder *b, Op *op, Value **dout, Value **din) {
   Value *x = op->in[0].value, *g = op->in[1].value, *dy = dout[0];
   Value *mean = op->in[3].value, *var = op->in[4].value;
   Attr axis = *op_attr(op, "axis"), eps = *op_attr(op, "eps");
-  Value *zero = build_fill(b, g->type->dtype, g->type->rank, g->type->dim, 0);
+  Value *zero = build_fill(b, g->type->dtype, g->type->ndim, g->type->dim, 0);
   din[0] = build_op(b, OP_batch_norm, IN(dy, g, zero, zero, var), ATTRS(axis, eps));
   Value *dg = build_op(b, OP_batch_norm_sums, IN(x, mean, var, dy), ATTRS(axis, eps));
   if (!dg) return false;

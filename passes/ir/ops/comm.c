@@ -26,27 +26,27 @@ static bool axis_size(const Op *op, int64_t *out, Diag *d) {
 // Writes an einsum with new lengths for the dimensions whose entry in `after` is not -1; the others
 // keep their letter.
 static bool resized_rule(const Op *op, Dims *dims, const int64_t *after, Diag *d) {
-  int rank = op->in[0].value->type->rank;
+  int ndim = op->in[0].value->type->ndim;
   Einsum e = {0};
   // A resized dimension is another letter afterwards, and whole.
-  for (int i = 0; i < rank; i++)
+  for (int i = 0; i < ndim; i++)
     einsum_add(&e, after[i] < 0 ? "%c " : "%c^ ", after[i] < 0 ? letter_free(i) : letter_in(i));
   einsum_add(&e, "->");
-  for (int i = 0; i < rank; i++)
+  for (int i = 0; i < ndim; i++)
     einsum_add(&e, after[i] < 0 ? " %c" : " %c^", after[i] < 0 ? letter_free(i) : letter_out(i));
   // No operand gives the new lengths.
   if (!dims_parse(dims, op, e.text, d)) return false;
-  for (int i = 0; i < rank; i++)
+  for (int i = 0; i < ndim; i++)
     if (after[i] >= 0) dims_size(dims, letter_out(i), after[i]);
   return true;
 }
 
 static bool dim_fits(const Op *op, const char *attr, Diag *d) {
   int64_t dim = attr_i(op, attr);
-  int rank = op->in[0].value->type->rank;
-  if (dim >= 0 && dim < rank) return true;
+  int ndim = op->in[0].value->type->ndim;
+  if (dim >= 0 && dim < ndim) return true;
   return diag_error(d, op->loc, "%s: %s %lld is not one of 0 to %d", op_info[op->kind].name, attr,
-                    (long long)dim, rank - 1);
+                    (long long)dim, ndim - 1);
 }
 
 // Multiplies the length of dimension `dim` by the size of `axis`.
@@ -74,8 +74,8 @@ static bool cut(const Op *op, int64_t dim, int64_t *after, Diag *d) {
 bool collective_dims(const Op *op, Dims *dims, Diag *d) {
   const CollectiveRule *rule = collective_rule(op->kind);
   const char *from = rule->from_dim, *to = rule->to_dim;
-  int64_t after[MAX_RANK];
-  for (int i = 0; i < MAX_RANK; i++)
+  int64_t after[MAX_NDIM];
+  for (int i = 0; i < MAX_NDIM; i++)
     after[i] = -1;
   if ((from && !dim_fits(op, from, d)) || (to && !dim_fits(op, to, d))) return false;
   if (from && to && attr_i(op, from) == attr_i(op, to))
@@ -87,10 +87,10 @@ bool collective_dims(const Op *op, Dims *dims, Diag *d) {
 
 // The layouts determine the shapes before and after: verify_layout.c.
 bool move_rule(const Op *op, Dims *dims, Diag *d) {
-  int rank = op->in[0].value->type->rank;
-  if (attr_n(op, "shape") != rank)
+  int ndim = op->in[0].value->type->ndim;
+  if (attr_n(op, "shape") != ndim)
     return diag_error(d, op->loc, "move: the shape has %d dimensions, the operand %d",
-                      attr_n(op, "shape"), rank);
+                      attr_n(op, "shape"), ndim);
   return resized_rule(op, dims, attr_list(op, "shape"), d);
 }
 
@@ -139,7 +139,7 @@ bool pack_rule(const Op *op, Dims *dims, Diag *d) {
   for (int k = 0; k < op->n_in; k++) {
     const Type *t = op->in[k].value->type;
     einsum_add(&e, k ? ", " : "");
-    for (int i = 0; i < t->rank; i++) {
+    for (int i = 0; i < t->ndim; i++) {
       // The letter of this length.
       int which = 0;
       while (which < n && length[which] != t->dim[i])
@@ -173,12 +173,12 @@ bool pack_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag 
 // `offset` counts elements.
 bool unpack_rule(const Op *op, Dims *dims, Diag *d) {
   const int64_t *shape = attr_list(op, "shape");
-  int rank = attr_n(op, "shape");
+  int ndim = attr_n(op, "shape");
   int64_t count = 1, offset = attr_i(op, "offset");
   Einsum e = {0};
   einsum_add(&e, "Z^ ->");
   // The term of the result has a whole letter for each dimension.
-  for (int i = 0; i < rank; i++) {
+  for (int i = 0; i < ndim; i++) {
     einsum_add(&e, " %c^", letter_free(i));
     count *= shape[i];
   }
@@ -188,7 +188,7 @@ bool unpack_rule(const Op *op, Dims *dims, Diag *d) {
   if (offset < 0 || offset > length || count > length - offset)
     return diag_error(d, op->loc, "unpack: %lld elements from %lld are not within %lld",
                       (long long)count, (long long)offset, (long long)length);
-  for (int i = 0; i < rank; i++)
+  for (int i = 0; i < ndim; i++)
     dims_size(dims, letter_free(i), shape[i]);
   return true;
 }

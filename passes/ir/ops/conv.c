@@ -35,10 +35,10 @@ static void add_term(Einsum *e, int tensor, int n, int64_t group, bool channels_
 static bool conv_window(Window *win, const Op *op, const Type *x, const Type *w, const Type *y,
                         Diag *d) {
   const char *name = op_info[op->kind].name;
-  if (x->rank != w->rank || (y && y->rank != x->rank))
+  if (x->ndim != w->ndim || (y && y->ndim != x->ndim))
     return diag_error(d, op->loc, "%s: the operands' ranks differ", name);
   int n;
-  if (!window_rank(op, x->rank, &n, d)) return false;
+  if (!window_ndim(op, x->ndim, &n, d)) return false;
   if (!window_init(win, op, x, y, w->dim + 2, d)) return false;
   int64_t group = attr_i(op, "group");
   // Groups divide the channels on both sides.
@@ -83,15 +83,15 @@ static bool rule(const Op *op, Dims *dims, int which, Diag *d) {
   for (int i = 0; i < 3; i++)
     if (i != which) type[i] = op->in[operand++].value->type;
   if (which != Y) {
-    shape = (Type){.dtype = op->in[0].value->type->dtype, .rank = attr_n(op, "shape")};
-    if (shape.rank > MAX_RANK) shape.rank = 0; // such a type is illegal for a convolution too
-    for (int i = 0; i < shape.rank; i++)
+    shape = (Type){.dtype = op->in[0].value->type->dtype, .ndim = attr_n(op, "shape")};
+    if (shape.ndim > MAX_NDIM) shape.ndim = 0; // such a type is illegal for a convolution too
+    for (int i = 0; i < shape.ndim; i++)
       shape.dim[i] = attr_list(op, "shape")[i];
     type[which] = &shape;
   }
   Window win;
   if (!conv_window(&win, op, type[X], type[W], type[Y], d)) return false;
-  int n = type[X]->rank - 2;
+  int n = type[X]->ndim - 2;
   int64_t group = attr_i(op, "group");
   // The einsum: two operands and the result.
   Einsum e = {0};
@@ -130,7 +130,7 @@ static Value *conv_of(Builder *b, const Op *op, OpKind kind, Value *first, Value
   Attr attrs[6] = {*op_attr(op, "strides"), *op_attr(op, "pads"), *op_attr(op, "dilations"),
                    *op_attr(op, "group"), *op_attr(op, "channels_last")};
   int n = 5;
-  if (like) attrs[n++] = a_list("shape", like->dim, like->rank);
+  if (like) attrs[n++] = a_list("shape", like->dim, like->ndim);
   return build_op(b, kind, IN(first, second), (Attrs){attrs, n});
 }
 

@@ -12,7 +12,7 @@
 #include "ir/op.h"
 
 typedef struct Einsum {
-  char text[8192]; // fits MAX_TERMS of MAX_RANK dimensions, "a^ " each
+  char text[8192]; // fits MAX_TERMS of MAX_NDIM dimensions, "a^ " each
   size_t n;
 } Einsum;
 
@@ -45,18 +45,18 @@ static inline bool is_axis(const int64_t *axes, int n, int i) {
 }
 
 // Checks that attribute `axis` is a dimension of a tensor of `rank` dimensions.
-static inline bool axis_fits(const Op *op, int rank, Diag *d) {
+static inline bool axis_fits(const Op *op, int ndim, Diag *d) {
   int64_t axis = attr_i(op, "axis");
-  if (axis >= 0 && axis < rank) return true;
+  if (axis >= 0 && axis < ndim) return true;
   return diag_error(d, op->loc, "%s: axis %lld is not one of 0 to %d", op_info[op->kind].name,
-                    (long long)axis, rank - 1);
+                    (long long)axis, ndim - 1);
 }
 
 // Checks that the list attribute `name` has one number for each of `rank` dimensions.
-static inline bool list_fits(const Op *op, const char *name, int rank, Diag *d) {
-  if (attr_n(op, name) == rank) return true;
+static inline bool list_fits(const Op *op, const char *name, int ndim, Diag *d) {
+  if (attr_n(op, name) == ndim) return true;
   return diag_error(d, op->loc, "%s: '%s' has %d numbers for %d dimensions", op_info[op->kind].name,
-                    name, attr_n(op, name), rank);
+                    name, attr_n(op, name), ndim);
 }
 
 #endif

@@ -17,7 +17,7 @@
 static bool packed_rule(const Op *op, Dims *dims, const char *einsum, Diag *d) {
   const Type *x = op->in[0].value->type;
   int64_t heads = attr_i(op, "heads");
-  if (x->rank != 3 || heads < 1 || x->dim[2] % (3 * heads))
+  if (x->ndim != 3 || heads < 1 || x->dim[2] % (3 * heads))
     return diag_error(d, op->loc, "%s: operand 0 must have rank 3, and 3 times %lld heads",
                       op_info[op->kind].name, (long long)heads);
   if (!dims_parse(dims, op, einsum, d)) return false;
@@ -43,7 +43,7 @@ bool attention_packed_back_rule(const Op *op, Dims *dims, Diag *d) {
 
 // Copies a third of `x` (rows, 3 width) to or from `part` (rows, width).
 static void copy_third(Tensor *x, int third, Tensor *part, bool to) {
-  int64_t wide = x->type->dim[x->type->rank - 1], width = wide / 3;
+  int64_t wide = x->type->dim[x->type->ndim - 1], width = wide / 3;
   for (int64_t i = 0; i < type_count(part->type); i++) {
     // Element i of the part, in its row of x.
     int64_t at = i / width * wide + third * width + i % width;

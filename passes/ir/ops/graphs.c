@@ -13,14 +13,14 @@ static bool is_elementwise(const Op *op) {
   const Type *shape = op->out[0]->type;
   for (int i = 0; i < op->n_in; i++) {
     const Type *t = op->in[i].value->type;
-    if (t->rank != shape->rank || memcmp(t->dim, shape->dim, sizeof t->dim) != 0) return false;
+    if (t->ndim != shape->ndim || memcmp(t->dim, shape->dim, sizeof t->dim) != 0) return false;
   }
   // The body: formulas only, and no other shape in between.
   for_each_op(inner, op->callee) {
     if (!op_info[inner->kind].formula) return false;
     for (int i = 0; i < inner->n_out; i++) {
       const Type *t = inner->out[i]->type;
-      if (t->rank != shape->rank || memcmp(t->dim, shape->dim, sizeof t->dim) != 0) return false;
+      if (t->ndim != shape->ndim || memcmp(t->dim, shape->dim, sizeof t->dim) != 0) return false;
     }
   }
   return true;
@@ -31,7 +31,7 @@ enum { MAX_LENGTHS = 52 }; // lower and upper case letters
 // Adds a term that cannot be split.  Dimensions of the same length share a letter.  False if there
 // are too many lengths.
 static bool add_whole(Einsum *e, const Type *t, int64_t *length, int *n) {
-  for (int i = 0; i < t->rank; i++) {
+  for (int i = 0; i < t->ndim; i++) {
     // The letter of this length.
     int which = 0;
     while (which < *n && length[which] != t->dim[i])

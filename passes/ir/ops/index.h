@@ -1,6 +1,6 @@
 // For reference functions that move elements: tensors by their indices.
 //
-//     int64_t at[MAX_RANK] = {0}, i = 0;
+//     int64_t at[MAX_NDIM] = {0}, i = 0;
 //     do element_copy(out, i++, &in[0], …); while (index_next(out->type, at));
 
 #ifndef IR_OPS_INDEX_H
@@ -18,7 +18,7 @@ static inline void element_copy(Tensor *to, int64_t i, const Tensor *from, int64
 // The distance between neighbours along each dimension, in elements.
 static inline void strides_of(const Type *t, int64_t *stride) {
   int64_t n = 1;
-  for (int i = t->rank - 1; i >= 0; i--) {
+  for (int i = t->ndim - 1; i >= 0; i--) {
     stride[i] = n;
     n *= t->dim[i];
   }
@@ -26,16 +26,16 @@ static inline void strides_of(const Type *t, int64_t *stride) {
 
 // Advances to the next index in row-major order; after the last, returns false and resets to zeros.
 static inline bool index_next(const Type *t, int64_t *at) {
-  for (int i = t->rank - 1; i >= 0; i--) {
+  for (int i = t->ndim - 1; i >= 0; i--) {
     if (++at[i] < t->dim[i]) return true;
     at[i] = 0;
   }
   return false;
 }
 
-static inline int64_t index_offset(const int64_t *at, const int64_t *stride, int rank) {
+static inline int64_t index_offset(const int64_t *at, const int64_t *stride, int ndim) {
   int64_t offset = 0;
-  for (int i = 0; i < rank; i++)
+  for (int i = 0; i < ndim; i++)
     offset += at[i] * stride[i];
   return offset;
 }

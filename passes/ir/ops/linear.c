@@ -86,21 +86,21 @@ static void multiply(const Tensor *x, Matrix mx, const Tensor *y, Matrix my, Ten
 // The product of all but the last dimension.
 static int64_t rows_of(const Type *t) {
   int64_t rows = 1;
-  for (int i = 0; i < t->rank - 1; i++)
+  for (int i = 0; i < t->ndim - 1; i++)
     rows *= t->dim[i];
   return rows;
 }
 
 void linear_product(const Tensor *x, const Tensor *w, bool trans, Tensor *y) {
-  int64_t m = rows_of(x->type), k = x->type->dim[x->type->rank - 1];
-  int64_t n = y->type->dim[y->type->rank - 1];
+  int64_t m = rows_of(x->type), k = x->type->dim[x->type->ndim - 1];
+  int64_t n = y->type->dim[y->type->ndim - 1];
   multiply(x, matrix_at(0, m, k, false), w, matrix_at(0, k, n, trans), y, matrix_at(0, m, n, false),
            m, k, n);
 }
 
 void linear_product_back_w(const Tensor *x, const Tensor *dy, bool trans, Tensor *dw) {
-  int64_t m = rows_of(x->type), k = x->type->dim[x->type->rank - 1];
-  int64_t n = dy->type->dim[dy->type->rank - 1];
+  int64_t m = rows_of(x->type), k = x->type->dim[x->type->ndim - 1];
+  int64_t n = dy->type->dim[dy->type->ndim - 1];
   multiply(x, matrix_at(0, k, m, true), dy, matrix_at(0, m, n, false), dw,
            matrix_at(0, k, n, trans), k, m, n);
 }
@@ -121,11 +121,11 @@ bool matmul_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Dia
   (void)box, (void)d;
   bool trans_a = attr_i(op, "trans_a"), trans_b = attr_i(op, "trans_b");
   const Type *a = in[0].type, *y = out[0].type;
-  int rank = y->rank;
-  int64_t m = y->dim[rank - 2], n = y->dim[rank - 1], k = a->dim[trans_a ? rank - 2 : rank - 1];
+  int ndim = y->ndim;
+  int64_t m = y->dim[ndim - 2], n = y->dim[ndim - 1], k = a->dim[trans_a ? ndim - 2 : ndim - 1];
   // One product for each index of the leading dimensions.
   int64_t batch = 1;
-  for (int i = 0; i < rank - 2; i++)
+  for (int i = 0; i < ndim - 2; i++)
     batch *= y->dim[i];
   for (int64_t i = 0; i < batch; i++)
     multiply(&in[0], matrix_at(i * m * k, m, k, trans_a), &in[1],

@@ -16,47 +16,47 @@
 #include "ir/ops/reference.h"
 
 // The letters of x, of the indices and of y; x has the axis, y the indices in its place.
-static void add_x(Einsum *e, int rank, int axis, DType t) {
+static void add_x(Einsum *e, int ndim, int axis, DType t) {
   // Partial sums need a type that ranks can add.
   bool sums = dtype_class[t] == 'F' || t == DT_i32 || t == DT_i64;
-  for (int i = 0; i < rank; i++)
+  for (int i = 0; i < ndim; i++)
     if (i == axis)
       einsum_add(e, sums ? " v" : " v^");
     else
       einsum_add(e, " %c", letter_free(i));
 }
 
-static void add_places(Einsum *e, int batch, int index_rank) {
-  for (int i = batch; i < index_rank; i++)
+static void add_places(Einsum *e, int batch, int index_ndim) {
+  for (int i = batch; i < index_ndim; i++)
     einsum_add(e, " %c", letter_in(i));
 }
 
-static void add_indices(Einsum *e, int batch, int rank) {
+static void add_indices(Einsum *e, int batch, int ndim) {
   for (int i = 0; i < batch; i++)
     einsum_add(e, " %c", letter_free(i));
-  add_places(e, batch, rank);
+  add_places(e, batch, ndim);
 }
 
-static void add_y(Einsum *e, int rank, int axis, int batch, int index_rank) {
-  for (int i = 0; i < rank; i++)
+static void add_y(Einsum *e, int ndim, int axis, int batch, int index_ndim) {
+  for (int i = 0; i < ndim; i++)
     if (i == axis)
-      add_places(e, batch, index_rank);
+      add_places(e, batch, index_ndim);
     else
       einsum_add(e, " %c", letter_free(i));
 }
 
 // Checks that the dimensions shared by tables and indices come right before the axis.
-static bool batch_fits(const Op *op, int index_rank, Diag *d) {
+static bool batch_fits(const Op *op, int index_ndim, Diag *d) {
   int64_t batch = attr_i(op, "batch");
-  if (batch == 0 || (batch == attr_i(op, "axis") && batch > 0 && batch <= index_rank)) return true;
+  if (batch == 0 || (batch == attr_i(op, "axis") && batch > 0 && batch <= index_ndim)) return true;
   return diag_error(d, op->loc, "%s: a batch of %lld dimensions, with axis %lld and indices of %d",
                     op_info[op->kind].name, (long long)batch, (long long)attr_i(op, "axis"),
-                    index_rank);
+                    index_ndim);
 }
 
 bool gather_rule(const Op *op, Dims *dims, Diag *d) {
-  int rank = op->in[0].value->type->rank, index_rank = op->in[1].value->type->rank;
-  if (!axis_fits(op, rank, d) || !batch_fits(op, index_rank, d)) return false;
+  int ndim = op->in[0].value->type->ndim, index_ndim = op->in[1].value->type->ndim;
+  if (!axis_fits(op, ndim, d) || !batch_fits(op, index_ndim, d)) return false;
   int axis = (int)attr_i(op, "axis"), batch = (int)attr_i(op, "batch");
   // Rows of `padding` count from the start.
   for (int i = 0; i < attr_n(op, "padding"); i++)
@@ -65,29 +65,29 @@ bool gather_rule(const Op *op, Dims *dims, Diag *d) {
                         (long long)attr_list(op, "padding")[i]);
   // v b, A B -> A B b
   Einsum e = {0};
-  add_x(&e, rank, axis, op->in[0].value->type->dtype);
+  add_x(&e, ndim, axis, op->in[0].value->type->dtype);
   einsum_add(&e, ",");
-  add_indices(&e, batch, index_rank);
+  add_indices(&e, batch, index_ndim);
   einsum_add(&e, "->");
-  add_y(&e, rank, axis, batch, index_rank);
+  add_y(&e, ndim, axis, batch, index_ndim);
   return dims_parse(dims, op, e.text, d);
 }
 
 bool gather_back_rule(const Op *op, Dims *dims, Diag *d) {
   const int64_t *shape = attr_list(op, "shape");
-  int rank = attr_n(op, "shape"), index_rank = op->in[0].value->type->rank;
-  if (!axis_fits(op, rank, d) || !batch_fits(op, index_rank, d)) return false;
+  int ndim = attr_n(op, "shape"), index_ndim = op->in[0].value->type->ndim;
+  if (!axis_fits(op, ndim, d) || !batch_fits(op, index_ndim, d)) return false;
   int axis = (int)attr_i(op, "axis"), batch = (int)attr_i(op, "batch");
   // A B, A B b -> v b
   Einsum e = {0};
-  add_indices(&e, batch, index_rank);
+  add_indices(&e, batch, index_ndim);
   einsum_add(&e, ",");
-  add_y(&e, rank, axis, batch, index_rank);
+  add_y(&e, ndim, axis, batch, index_ndim);
   einsum_add(&e, "->");
-  add_x(&e, rank, axis, op->in[1].value->type->dtype);
+  add_x(&e, ndim, axis, op->in[1].value->type->dtype);
   if (!dims_parse(dims, op, e.text, d)) return false;
   // All dimensions except the indexed one are also dimensions of dy.
-  for (int i = 0; i < rank; i++) {
+  for (int i = 0; i < ndim; i++) {
     int known = dims_find(dims, letter_free(i));
     if (i != axis && dims->letter[known].size != shape[i])
       return diag_error(d, op->loc,
@@ -103,20 +103,20 @@ bool gather_grad(Builder *b, Op *op, Value **dout, Value **din) {
   const Type *x = op->in[0].value->type, *t = index->type, *y = dy->type;
   // dy with zeros for indices in `padding`, as torch.nn.Embedding defines its padding_idx.
   int from = (int)(attr_i(op, "axis") - attr_i(op, "batch"));
-  int64_t ones[MAX_RANK];
-  for (int i = 0; i < y->rank; i++)
-    ones[i] = i >= from && i < from + t->rank ? y->dim[i] : 1;
+  int64_t ones[MAX_NDIM];
+  for (int i = 0; i < y->ndim; i++)
+    ones[i] = i >= from && i < from + t->ndim ? y->dim[i] : 1;
   for (int i = 0; i < attr_n(op, "padding"); i++) {
     double row = (double)attr_list(op, "padding")[i];
     Value *padded =
-        build_op(b, OP_equal, IN(index, build_fill(b, t->dtype, t->rank, t->dim, row)), NO_ATTRS);
-    padded = build_broadcast(b, build_reshape(b, padded, y->rank, ones), y->rank, y->dim);
-    Value *zero = build_fill(b, y->dtype, y->rank, y->dim, 0);
+        build_op(b, OP_equal, IN(index, build_fill(b, t->dtype, t->ndim, t->dim, row)), NO_ATTRS);
+    padded = build_broadcast(b, build_reshape(b, padded, y->ndim, ones), y->ndim, y->dim);
+    Value *zero = build_fill(b, y->dtype, y->ndim, y->dim, 0);
     dy = build_where(b, padded, zero, dy);
   }
   // The rows of a 16-bit table are summed in f32.
   din[0] = build_op(b, OP_gather_back, IN(index, dy),
-                    ATTRS(*op_attr(op, "axis"), a_list("shape", x->dim, x->rank),
+                    ATTRS(*op_attr(op, "axis"), a_list("shape", x->dim, x->ndim),
                           a_i("batch", attr_i(op, "batch"))));
   din[0] = build_cast(b, din[0], x->dtype);
   return !b->failed;

@@ -16,32 +16,32 @@
 
 bool nll_back_rule(const Op *op, Dims *dims, Diag *d) {
   const Type *labels = op->in[0].value->type;
-  int rank = attr_n(op, "shape");
+  int ndim = attr_n(op, "shape");
   const int64_t *shape = attr_list(op, "shape");
   // The last dimension is that of the classes.
-  bool same = rank == labels->rank + 1;
-  for (int i = 0; same && i < labels->rank; i++)
+  bool same = ndim == labels->ndim + 1;
+  for (int i = 0; same && i < labels->ndim; i++)
     same = shape[i] == labels->dim[i];
   if (!same)
     return diag_error(d, op->loc, "nll_back: 'shape' must be that of the labels and the classes");
   if (!dims_parse(dims, op, "*, * -> * c", d)) return false;
-  dims_size(dims, 'c', shape[rank - 1]);
+  dims_size(dims, 'c', shape[ndim - 1]);
   return true;
 }
 
 bool lse_parts_rule(const Op *op, Dims *dims, Diag *d) {
   const Type *x = op->in[0].value->type;
-  int rank = attr_n(op, "shape");
+  int ndim = attr_n(op, "shape");
   const int64_t *shape = attr_list(op, "shape");
   // All leading dimensions are unchanged.
-  bool same = rank == x->rank && rank > 0;
-  for (int i = 0; same && i < rank - 1; i++)
+  bool same = ndim == x->ndim && ndim > 0;
+  for (int i = 0; same && i < ndim - 1; i++)
     same = shape[i] == x->dim[i];
   if (!same)
     return diag_error(d, op->loc,
                       "lse_parts: 'shape' must be that of the operand, but for the last length");
   // The last length is the number of parts.
-  int64_t length = x->dim[rank - 1], parts = shape[rank - 1];
+  int64_t length = x->dim[ndim - 1], parts = shape[ndim - 1];
   if (parts == 0 || length % parts != 0)
     return diag_error(d, op->loc, "lse_parts: %lld elements cannot be split into %lld equal parts",
                       (long long)length, (long long)parts);
@@ -62,7 +62,7 @@ bool cross_entropy_grad(Builder *b, Op *op, Value **dout, Value **din) {
 bool nll_grad(Builder *b, Op *op, Value **dout, Value **din) {
   const Type *x = op->in[0].value->type;
   din[0] = build_op(b, OP_nll_back, IN(op->in[1].value, dout[0]),
-                    ATTRS(*op_attr(op, "ignore"), a_list("shape", x->dim, x->rank)));
+                    ATTRS(*op_attr(op, "ignore"), a_list("shape", x->dim, x->ndim)));
   din[0] = build_cast(b, din[0], x->dtype);
   return !b->failed;
 }
@@ -73,8 +73,8 @@ typedef struct Classes {
 } Classes;
 
 static Classes classes_of(const Type *t, const Box *box) {
-  AxisView v = axis_view(t, t->rank - 1);
-  return (Classes){v.outer, v.n, box_start(box, t->rank - 1), box_whole(box, t, t->rank - 1)};
+  AxisView v = axis_view(t, t->ndim - 1);
+  return (Classes){v.outer, v.n, box_start(box, t->ndim - 1), box_whole(box, t, t->ndim - 1)};
 }
 
 enum { IGNORED = -1, ELSEWHERE = -2 };

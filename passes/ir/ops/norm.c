@@ -38,7 +38,7 @@ bool rms_norm_grad(Builder *b, Op *op, Value **dout, Value **din) {
 
 // A view (rows, n) of a tensor normalised over its last dimension.
 static AxisView rows_of(const Type *t) {
-  return axis_view(t, t->rank - 1);
+  return axis_view(t, t->ndim - 1);
 }
 
 bool layer_norm_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {

@@ -16,7 +16,7 @@ static const char input_letters[] = "zyx", output_letters[] = "upq";
 static bool pool_window(Window *w, const Op *op, const Type *x, const Type *y, Diag *d) {
   const char *name = op_info[op->kind].name;
   int n;
-  if (!window_rank(op, x->rank, &n, d)) return false;
+  if (!window_ndim(op, x->ndim, &n, d)) return false;
   if (attr_n(op, "kernel") != n)
     return diag_error(d, op->loc, "%s: 'kernel' has %d entries, needs %d", name,
                       attr_n(op, "kernel"), n);
@@ -65,11 +65,11 @@ static bool pool_dims(const Op *op, Dims *dims, const char *sides, const int64_t
 }
 
 static bool result_type(const Op *op, Type *t, Diag *d) {
-  *t = (Type){.dtype = op->in[op->n_in - 1].value->type->dtype, .rank = attr_n(op, "shape")};
-  if (t->rank != op->in[0].value->type->rank)
+  *t = (Type){.dtype = op->in[op->n_in - 1].value->type->dtype, .ndim = attr_n(op, "shape")};
+  if (t->ndim != op->in[0].value->type->ndim)
     return diag_error(d, op->loc, "%s: 'shape' has %d entries, the operand has rank %d",
-                      op_info[op->kind].name, t->rank, op->in[0].value->type->rank);
-  for (int i = 0; i < t->rank; i++)
+                      op_info[op->kind].name, t->ndim, op->in[0].value->type->ndim);
+  for (int i = 0; i < t->ndim; i++)
     t->dim[i] = attr_list(op, "shape")[i];
   return true;
 }
@@ -112,7 +112,7 @@ bool max_pool_grad(Builder *b, Op *op, Value **dout, Value **din) {
   din[0] = build_op(b, OP_max_pool_back, IN(op->out[1], dout[0]),
                     ATTRS(*op_attr(op, "kernel"), *op_attr(op, "strides"), *op_attr(op, "pads"),
                           *op_attr(op, "dilations"), *op_attr(op, "channels_last"),
-                          a_list("shape", x->dim, x->rank)));
+                          a_list("shape", x->dim, x->ndim)));
   return !b->failed;
 }
 
@@ -121,7 +121,7 @@ bool avg_pool_grad(Builder *b, Op *op, Value **dout, Value **din) {
   din[0] = build_op(b, OP_avg_pool_back, IN(dout[0]),
                     ATTRS(*op_attr(op, "kernel"), *op_attr(op, "strides"), *op_attr(op, "pads"),
                           *op_attr(op, "dilations"), *op_attr(op, "include_pad"),
-                          *op_attr(op, "channels_last"), a_list("shape", x->dim, x->rank)));
+                          *op_attr(op, "channels_last"), a_list("shape", x->dim, x->ndim)));
   return !b->failed;
 }
 
@@ -158,9 +158,9 @@ bool max_pool_back_ref(const Op *op, const Tensor *in, Tensor *out, const Box *b
   (void)box;
   bool last = attr_i(op, "channels_last");
   const Type *x = out->type, *y = in[0].type;
-  int64_t channels = x->dim[last ? x->rank - 1 : 1], plane_x = 1, plane_y = 1;
+  int64_t channels = x->dim[last ? x->ndim - 1 : 1], plane_x = 1, plane_y = 1;
   // The spatial dimensions: between batch and channels, or after both.
-  for (int i = last ? 1 : 2; i < x->rank - last; i++) {
+  for (int i = last ? 1 : 2; i < x->ndim - last; i++) {
     plane_x *= x->dim[i];
     plane_y *= y->dim[i];
   }

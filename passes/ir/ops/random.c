@@ -13,9 +13,9 @@ bool dropout_rule(const Op *op, Dims *dims, Diag *d) {
   const Type *t = op->in[0].value->type;
   const int64_t *whole = attr_list(op, "whole"), *start = attr_list(op, "start");
   int n = attr_n(op, "whole");
-  if (n != attr_n(op, "start") || (n && n != t->rank))
+  if (n != attr_n(op, "start") || (n && n != t->ndim))
     return diag_error(d, op->loc, "dropout: 'whole' and 'start' have %d and %d numbers, x has %d",
-                      n, attr_n(op, "start"), t->rank);
+                      n, attr_n(op, "start"), t->ndim);
   // The piece must be within the whole tensor.
   for (int i = 0; i < n; i++)
     if (start[i] < 0 || start[i] > whole[i] - t->dim[i])
@@ -45,12 +45,12 @@ bool dropout_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Di
   int pieces = attr_n(op, "whole");
   for (int k = 0; k < pieces; k++)
     whole.dim[k] = attr_list(op, "whole")[k];
-  int64_t stride[MAX_RANK], at[MAX_RANK] = {0}, n = type_count(y);
+  int64_t stride[MAX_NDIM], at[MAX_NDIM] = {0}, n = type_count(y);
   strides_of(&whole, stride);
-  int64_t start = box ? index_offset(box->start, stride, y->rank) : 0;
-  start += pieces ? index_offset(attr_list(op, "start"), stride, y->rank) : 0;
+  int64_t start = box ? index_offset(box->start, stride, y->ndim) : 0;
+  start += pieces ? index_offset(attr_list(op, "start"), stride, y->ndim) : 0;
   for (int64_t i = 0; i < n; i++, index_next(y, at)) {
-    int64_t logical = start + index_offset(at, stride, y->rank);
+    int64_t logical = start + index_offset(at, stride, y->ndim);
     // Scaling by 1 / (1 - ratio) preserves the mean.
     bool keep = random_uniform(seed, step, key, logical) >= ratio;
     tensor_set_f(out, i, keep ? tensor_f(&in[0], i) * scale : 0);

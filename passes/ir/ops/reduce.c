@@ -13,22 +13,22 @@
 #include "ir/ops/index.h"
 
 static bool reducing_rule(const Op *op, Dims *dims, bool whole, Diag *d) {
-  int rank = op->in[0].value->type->rank;
+  int ndim = op->in[0].value->type->ndim;
   // The reduced dimensions: attribute `axes`, or `axis`.
   bool one = op->kind == OP_arg_max || op->kind == OP_arg_min;
   int64_t axis = one ? attr_i(op, "axis") : 0;
   const int64_t *axes = one ? &axis : attr_list(op, "axes");
   int n = one ? 1 : attr_n(op, "axes");
   for (int i = 0; i < n; i++)
-    if (axes[i] < 0 || axes[i] >= rank || (i > 0 && axes[i] <= axes[i - 1]))
+    if (axes[i] < 0 || axes[i] >= ndim || (i > 0 && axes[i] <= axes[i - 1]))
       return diag_error(d, op->loc, "%s: axes must be ascending and from 0 to %d",
-                        op_info[op->kind].name, rank - 1);
+                        op_info[op->kind].name, ndim - 1);
   // All letters of the operand; the result lacks those of the axes, or keeps a 1 for each.
   Einsum e = {0};
-  for (int i = 0; i < rank; i++)
+  for (int i = 0; i < ndim; i++)
     einsum_add(&e, "%c%s ", letter_free(i), whole && is_axis(axes, n, i) ? "^" : "");
   einsum_add(&e, "->");
-  for (int i = 0; i < rank; i++)
+  for (int i = 0; i < ndim; i++)
     if (!is_axis(axes, n, i))
       einsum_add(&e, " %c", letter_free(i));
     else if (attr_i(op, "keep"))
@@ -52,7 +52,7 @@ bool reduce_rule(const Op *op, Dims *dims, Diag *d) {
 }
 
 bool arg_rule(const Op *op, Dims *dims, Diag *d) {
-  if (!axis_fits(op, op->in[0].value->type->rank, d)) return false;
+  if (!axis_fits(op, op->in[0].value->type->ndim, d)) return false;
   if (op->in[0].value->type->dim[attr_i(op, "axis")] == 0)
     return diag_error(d, op->loc, "%s: dimension %lld has no elements", op_info[op->kind].name,
                       (long long)attr_i(op, "axis"));
@@ -64,19 +64,19 @@ bool arg_rule(const Op *op, Dims *dims, Diag *d) {
 // `v`, a result of `op` or its adjoint, in the shape with kept dimensions.
 static Value *kept(Builder *b, const Op *op, Value *v) {
   const Type *x = op->in[0].value->type;
-  int64_t dim[MAX_RANK];
-  for (int i = 0; i < x->rank; i++)
+  int64_t dim[MAX_NDIM];
+  for (int i = 0; i < x->ndim; i++)
     dim[i] = is_axis(attr_list(op, "axes"), attr_n(op, "axes"), i) ? 1 : x->dim[i];
-  return build_reshape(b, v, x->rank, dim);
+  return build_reshape(b, v, x->ndim, dim);
 }
 
 static Value *spread(Builder *b, const Op *op, Value *v) {
   const Type *x = op->in[0].value->type;
-  return build_broadcast(b, kept(b, op, v), x->rank, x->dim);
+  return build_broadcast(b, kept(b, op, v), x->ndim, x->dim);
 }
 
 static Value *zeros_like(Builder *b, const Value *v) {
-  return build_fill(b, v->type->dtype, v->type->rank, v->type->dim, 0);
+  return build_fill(b, v->type->dtype, v->type->ndim, v->type->dim, 0);
 }
 
 bool reduce_sum_grad(Builder *b, Op *op, Value **dout, Value **din) {
@@ -93,7 +93,7 @@ bool reduce_max_grad(Builder *b, Op *op, Value **dout, Value **din) {
   Value *count = build_reduce_sum(b, build_cast(b, equal, x->type->dtype), axes, n, true);
   // The gradient, divided by the number of equal elements.
   Value *share = build_op(b, OP_div, IN(kept(b, op, dout[0]), count), NO_ATTRS);
-  share = build_broadcast(b, share, x->type->rank, x->type->dim);
+  share = build_broadcast(b, share, x->type->ndim, x->type->dim);
   din[0] = build_where(b, equal, share, zeros_like(b, x));
   return !b->failed;
 }
@@ -104,19 +104,19 @@ bool reduce_max_grad(Builder *b, Op *op, Value **dout, Value **din) {
 bool reduce_prod_grad(Builder *b, Op *op, Value **dout, Value **din) {
   Value *x = op->in[0].value, *zeros = zeros_like(b, x);
   const int64_t *axes = attr_list(op, "axes");
-  int n = attr_n(op, "axes"), rank = x->type->rank;
+  int n = attr_n(op, "axes"), ndim = x->type->ndim;
   // The product of the nonzero elements.
   Value *is_zero = build_op(b, OP_equal, IN(x, zeros), NO_ATTRS);
-  Value *ones = build_fill(b, x->type->dtype, rank, x->type->dim, 1);
+  Value *ones = build_fill(b, x->type->dtype, ndim, x->type->dim, 1);
   Value *safe = build_where(b, is_zero, ones, x);
   Value *product =
       build_op(b, OP_reduce_prod, IN(safe), ATTRS(a_list("axes", axes, n), a_b("keep", true)));
   Value *flow = build_op(b, OP_mul, IN(kept(b, op, dout[0]), product), NO_ATTRS);
   // Divided by the element, with 1 in place of 0.
-  flow = build_op(b, OP_div, IN(build_broadcast(b, flow, rank, x->type->dim), safe), NO_ATTRS);
+  flow = build_op(b, OP_div, IN(build_broadcast(b, flow, ndim, x->type->dim), safe), NO_ATTRS);
   // The number of zeros among the other elements must be 0.
   Value *zero = build_cast(b, is_zero, x->type->dtype);
-  Value *count = build_broadcast(b, build_reduce_sum(b, zero, axes, n, true), rank, x->type->dim);
+  Value *count = build_broadcast(b, build_reduce_sum(b, zero, axes, n, true), ndim, x->type->dim);
   Value *others = build_op(b, OP_sub, IN(count, zero), NO_ATTRS);
   Value *none = build_op(b, OP_equal, IN(others, zeros), NO_ATTRS);
   din[0] = build_where(b, none, flow, zeros);
@@ -154,11 +154,11 @@ static int64_t reduce_i(Reduction r, int64_t so_far, int64_t x, bool is_unsigned
 static bool reduce(const Op *op, const Tensor *in, Tensor *out, Reduction r) {
   const Type *x = in[0].type;
   bool floating = dtype_class[x->dtype] == 'F', is_unsigned = x->dtype == DT_u64;
-  int64_t stride[MAX_RANK], at[MAX_RANK] = {0}, n = type_count(x), m = type_count(out->type);
+  int64_t stride[MAX_NDIM], at[MAX_NDIM] = {0}, n = type_count(x), m = type_count(out->type);
   // The distance in the result between neighbours along each dimension of the operand: 0 along
   // reduced dimensions.
   int64_t count = 1;
-  for (int i = x->rank - 1; i >= 0; i--) {
+  for (int i = x->ndim - 1; i >= 0; i--) {
     stride[i] = is_axis(attr_list(op, "axes"), attr_n(op, "axes"), i) ? 0 : count;
     if (stride[i]) count *= x->dim[i];
   }
@@ -171,7 +171,7 @@ static bool reduce(const Op *op, const Tensor *in, Tensor *out, Reduction r) {
     sum[j] = (double)(whole[j] = r == REDUCE_prod);
   // Floating types accumulate in `sum`, integers in `whole`.
   for (int64_t i = 0; i < n; i++, index_next(x, at)) {
-    int64_t j = index_offset(at, stride, x->rank);
+    int64_t j = index_offset(at, stride, x->ndim);
     bool first = !started[j] && (r == REDUCE_max || r == REDUCE_min);
     if (floating)
       sum[j] = first ? tensor_f(&in[0], i) : reduce_f(r, sum[j], tensor_f(&in[0], i));
@@ -238,7 +238,7 @@ static bool arg(const Op *op, const Tensor *in, Tensor *out, bool greater) {
   const Type *x = in[0].type;
   int axis = (int)attr_i(op, "axis");
   int64_t inner = 1, length = x->dim[axis], n = type_count(out->type);
-  for (int i = axis + 1; i < x->rank; i++)
+  for (int i = axis + 1; i < x->ndim; i++)
     inner *= x->dim[i];
   for (int64_t i = 0; i < n; i++) {
     // The line along the axis that ends in element i.
@@ -267,13 +267,13 @@ bool arg_min_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Di
 // -- cumsum ------------------------------------------------------------------------------------
 
 bool cumsum_rule(const Op *op, Dims *dims, Diag *d) {
-  int rank = op->in[0].value->type->rank;
-  if (!axis_fits(op, rank, d)) return false;
+  int ndim = op->in[0].value->type->ndim;
+  if (!axis_fits(op, ndim, d)) return false;
   Einsum e = {0};
   // Operand and result have the same dimensions; the axis is whole.
   for (int side = 0; side < 2; side++) {
     einsum_add(&e, side ? "->" : "");
-    for (int i = 0; i < rank; i++)
+    for (int i = 0; i < ndim; i++)
       einsum_add(&e, "%c%s ", letter_free(i), i == attr_i(op, "axis") ? "^" : "");
   }
   return dims_parse(dims, op, e.text, d);
@@ -295,7 +295,7 @@ bool cumsum_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Dia
   bool exclusive = attr_i(op, "exclusive"), reverse = attr_i(op, "reverse");
   bool floating = dtype_class[x->dtype] == 'F';
   int64_t inner = 1, length = x->dim[axis], n = type_count(x);
-  for (int i = axis + 1; i < x->rank; i++)
+  for (int i = axis + 1; i < x->ndim; i++)
     inner *= x->dim[i];
   // One line along the axis for every index of the other dimensions.
   for (int64_t line = 0; length > 0 && line < n / length; line++) {

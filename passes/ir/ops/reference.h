@@ -24,8 +24,8 @@ static inline void tensor_set_doubles(Tensor *t, const double *at) {
 // A tensor of doubles shaped as `like`, with `last` as its last dimension unless that is 0.
 static inline Tensor tensor_of_doubles(Arena *a, const Op *op, const Type *like, int64_t last) {
   Type t = *like;
-  if (last) t.dim[t.rank - 1] = last;
-  return tensor_new(a, type_new(op->graph->module, DT_f64, t.rank, t.dim));
+  if (last) t.dim[t.ndim - 1] = last;
+  return tensor_new(a, type_new(op->graph->module, DT_f64, t.ndim, t.dim));
 }
 
 // linear.c: y = x w, and dw = x' dy.
@@ -42,7 +42,7 @@ static inline AxisView axis_view(const Type *t, int axis) {
   AxisView v = {1, t->dim[axis], 1};
   for (int i = 0; i < axis; i++)
     v.outer *= t->dim[i];
-  for (int i = axis + 1; i < t->rank; i++)
+  for (int i = axis + 1; i < t->ndim; i++)
     v.inner *= t->dim[i];
   return v;
 }

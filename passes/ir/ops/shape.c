@@ -28,10 +28,10 @@ static int64_t parts_of(const Op *op, const Value *v, int dim) {
 
 // The global shape of `v`, which has the local shape `part`.  False if its number of elements
 // overflows.
-static bool whole_shape(const Op *op, const Value *v, int rank, const int64_t *part,
+static bool whole_shape(const Op *op, const Value *v, int ndim, const int64_t *part,
                         int64_t *whole) {
   int64_t count = 1;
-  for (int i = 0; i < rank; i++) {
+  for (int i = 0; i < ndim; i++) {
     if (__builtin_mul_overflow(part[i], parts_of(op, v, i), &whole[i]) ||
         __builtin_mul_overflow(count, whole[i], &count))
       return false;
@@ -48,10 +48,10 @@ typedef struct Product {
 
 typedef struct Matching {
   int nx, ny;
-  int64_t x[MAX_RANK], y[MAX_RANK]; // shapes before and after
-  Product px[MAX_RANK], py[MAX_RANK];
+  int64_t x[MAX_NDIM], y[MAX_NDIM]; // shapes before and after
+  Product px[MAX_NDIM], py[MAX_NDIM];
   int n_letters;
-  int64_t size[2 * MAX_RANK];
+  int64_t size[2 * MAX_NDIM];
 } Matching;
 
 static char new_letter(Matching *m, int64_t size) {
@@ -160,17 +160,17 @@ static bool match_wholes(Matching *m, const Op *op, const int64_t *x, const int6
 bool reshape_rule(const Op *op, Dims *dims, Diag *d) {
   const Type *x = op->in[0].value->type;
   const int64_t *shape = attr_list(op, "shape");
-  int rank = attr_n(op, "shape");
+  int ndim = attr_n(op, "shape");
   int64_t count = type_count(x);
-  if (count != count_of(shape, rank))
+  if (count != count_of(shape, ndim))
     return diag_error(d, op->loc, "reshape: %lld elements do not fit a shape of %lld",
-                      (long long)count, (long long)count_of(shape, rank));
-  Matching m = {.nx = x->rank, .ny = rank};
+                      (long long)count, (long long)count_of(shape, ndim));
+  Matching m = {.nx = x->ndim, .ny = ndim};
   // Without a global match, the local shapes decide.
   if (!match_wholes(&m, op, x->dim, shape)) {
-    m = (Matching){.nx = x->rank, .ny = rank};
-    memcpy(m.x, x->dim, (size_t)x->rank * sizeof *m.x);
-    if (rank) memcpy(m.y, shape, (size_t)rank * sizeof *m.y);
+    m = (Matching){.nx = x->ndim, .ny = ndim};
+    memcpy(m.x, x->dim, (size_t)x->ndim * sizeof *m.x);
+    if (ndim) memcpy(m.y, shape, (size_t)ndim * sizeof *m.y);
     match_shapes(&m);
   }
   // One term with products of letters on each side.
@@ -187,7 +187,7 @@ bool reshape_rule(const Op *op, Dims *dims, Diag *d) {
 
 bool reshape_grad(Builder *b, Op *op, Value **dout, Value **din) {
   const Type *x = op->in[0].value->type;
-  din[0] = build_reshape(b, dout[0], x->rank, x->dim);
+  din[0] = build_reshape(b, dout[0], x->ndim, x->dim);
   return !b->failed;
 }
 
@@ -200,24 +200,24 @@ bool reshape_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Di
 // -- transpose ---------------------------------------------------------------------------------
 
 bool transpose_rule(const Op *op, Dims *dims, Diag *d) {
-  int rank = op->in[0].value->type->rank;
+  int ndim = op->in[0].value->type->ndim;
   const int64_t *perm = attr_list(op, "perm");
-  if (!list_fits(op, "perm", rank, d)) return false;
+  if (!list_fits(op, "perm", ndim, d)) return false;
   Einsum e = {0};
-  for (int i = 0; i < rank; i++) {
+  for (int i = 0; i < ndim; i++) {
     // Each dimension occurs once.
-    if (!is_axis(perm, rank, i))
+    if (!is_axis(perm, ndim, i))
       return diag_error(d, op->loc, "transpose: 'perm' lacks dimension %d", i);
     einsum_add(&e, "%c ", letter_free(i));
   }
   einsum_add(&e, "->");
-  for (int i = 0; i < rank; i++)
+  for (int i = 0; i < ndim; i++)
     einsum_add(&e, " %c", letter_free((int)perm[i]));
   return dims_parse(dims, op, e.text, d);
 }
 
 bool transpose_grad(Builder *b, Op *op, Value **dout, Value **din) {
-  int64_t back[MAX_RANK];
+  int64_t back[MAX_NDIM];
   const int64_t *perm = attr_list(op, "perm");
   for (int i = 0; i < attr_n(op, "perm"); i++)
     back[perm[i]] = i;
@@ -228,14 +228,14 @@ bool transpose_grad(Builder *b, Op *op, Value **dout, Value **din) {
 bool transpose_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
   (void)box, (void)d;
   const int64_t *perm = attr_list(op, "perm");
-  int rank = out->type->rank;
-  int64_t stride[MAX_RANK], by[MAX_RANK], at[MAX_RANK] = {0}, n = type_count(out->type);
+  int ndim = out->type->ndim;
+  int64_t stride[MAX_NDIM], by[MAX_NDIM], at[MAX_NDIM] = {0}, n = type_count(out->type);
   strides_of(in[0].type, stride);
-  for (int i = 0; i < rank; i++)
+  for (int i = 0; i < ndim; i++)
     // The operand is read along the result's dimensions.
     by[i] = stride[perm[i]];
   for (int64_t i = 0; i < n; i++, index_next(out->type, at))
-    element_copy(out, i, &in[0], index_offset(at, by, rank));
+    element_copy(out, i, &in[0], index_offset(at, by, ndim));
   return true;
 }
 
@@ -245,12 +245,12 @@ bool transpose_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, 
 bool broadcast_rule(const Op *op, Dims *dims, Diag *d) {
   const Type *x = op->in[0].value->type;
   const int64_t *shape = attr_list(op, "shape");
-  int rank = attr_n(op, "shape"), more = rank - x->rank;
+  int ndim = attr_n(op, "shape"), more = ndim - x->ndim;
   if (more < 0)
-    return diag_error(d, op->loc, "broadcast: %d dimensions do not fit a shape of %d", x->rank,
-                      rank);
+    return diag_error(d, op->loc, "broadcast: %d dimensions do not fit a shape of %d", x->ndim,
+                      ndim);
   Einsum e = {0};
-  for (int i = 0; i < x->rank; i++) {
+  for (int i = 0; i < x->ndim; i++) {
     char letter = letter_free(more + i);
     // A local length of 1 stretches also if only the result is split along it.
     bool cut_only_after = parts_of(op, op->in[0].value, i) < parts_of(op, op->out[0], more + i);
@@ -262,10 +262,10 @@ bool broadcast_rule(const Op *op, Dims *dims, Diag *d) {
   }
   einsum_add(&e, "->");
   // Stretched dimensions have a letter of their own.
-  for (int i = 0; i < rank; i++)
+  for (int i = 0; i < ndim; i++)
     einsum_add(&e, " %c", letter_free(i));
   if (!dims_parse(dims, op, e.text, d)) return false;
-  for (int i = 0; i < rank; i++)
+  for (int i = 0; i < ndim; i++)
     dims_size(dims, letter_free(i), shape[i]);
   return true;
 }
@@ -278,13 +278,13 @@ bool broadcast_grad(Builder *b, Op *op, Value **dout, Value **din) {
 bool broadcast_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
   (void)op, (void)box, (void)d;
   const Type *x = in[0].type, *y = out->type;
-  int64_t stride[MAX_RANK], by[MAX_RANK] = {0}, at[MAX_RANK] = {0}, n = type_count(y);
+  int64_t stride[MAX_NDIM], by[MAX_NDIM] = {0}, at[MAX_NDIM] = {0}, n = type_count(y);
   strides_of(x, stride);
-  for (int i = 0; i < x->rank; i++)
+  for (int i = 0; i < x->ndim; i++)
     // Along stretched dimensions the same element is read.
-    if (x->dim[i] == y->dim[y->rank - x->rank + i]) by[y->rank - x->rank + i] = stride[i];
+    if (x->dim[i] == y->dim[y->ndim - x->ndim + i]) by[y->ndim - x->ndim + i] = stride[i];
   for (int64_t i = 0; i < n; i++, index_next(y, at))
-    element_copy(out, i, &in[0], index_offset(at, by, y->rank));
+    element_copy(out, i, &in[0], index_offset(at, by, y->ndim));
   return true;
 }
 
@@ -293,12 +293,12 @@ bool broadcast_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, 
 // The bytes of a constant are the whole tensor; every part of a fill is the same.
 bool constant_rule(const Op *op, Dims *dims, Diag *d) {
   const int64_t *shape = attr_list(op, "shape");
-  int rank = attr_n(op, "shape");
+  int ndim = attr_n(op, "shape");
   bool whole = op->kind == OP_constant;
   // The bytes must fill the type.
   if (whole) {
     int64_t length = op_attr(op, "value")->data.n;
-    int64_t bytes = count_of(shape, rank) * dtype_bytes[attr_t(op, "to")];
+    int64_t bytes = count_of(shape, ndim) * dtype_bytes[attr_t(op, "to")];
     if (length != bytes)
       return diag_error(d, op->loc, "constant: has %lld bytes and its type takes %lld",
                         (long long)length, (long long)bytes);
@@ -306,10 +306,10 @@ bool constant_rule(const Op *op, Dims *dims, Diag *d) {
   // No operand: the attribute gives all lengths.
   Einsum e = {0};
   einsum_add(&e, "->");
-  for (int i = 0; i < rank; i++)
+  for (int i = 0; i < ndim; i++)
     einsum_add(&e, " %c%s", letter_free(i), whole ? "^" : "");
   if (!dims_parse(dims, op, e.text, d)) return false;
-  for (int i = 0; i < rank; i++)
+  for (int i = 0; i < ndim; i++)
     dims_size(dims, letter_free(i), shape[i]);
   return true;
 }

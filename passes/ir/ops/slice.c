@@ -15,13 +15,13 @@ static bool parse_partly(const Op *op, Dims *dims, const bool *same, Diag *d) {
   const Type *x = op->in[0].value->type;
   const int64_t *shape = attr_list(op, "shape");
   Einsum e = {0};
-  for (int i = 0; i < x->rank; i++)
+  for (int i = 0; i < x->ndim; i++)
     einsum_add(&e, "%c%s ", same[i] ? letter_free(i) : letter_in(i), same[i] ? "" : "^");
   einsum_add(&e, "->");
-  for (int i = 0; i < x->rank; i++)
+  for (int i = 0; i < x->ndim; i++)
     einsum_add(&e, " %c%s", same[i] ? letter_free(i) : letter_out(i), same[i] ? "" : "^");
   if (!dims_parse(dims, op, e.text, d)) return false;
-  for (int i = 0; i < x->rank; i++)
+  for (int i = 0; i < x->ndim; i++)
     // The lengths that no operand gives.
     if (!same[i]) dims_size(dims, letter_out(i), shape[i]);
   return true;
@@ -30,10 +30,10 @@ static bool parse_partly(const Op *op, Dims *dims, const bool *same, Diag *d) {
 // slice takes `part` out of `whole`, slice_back puts it back.
 static bool slicing_rule(const Op *op, Dims *dims, const int64_t *whole, const int64_t *part,
                          Diag *d) {
-  int rank = op->in[0].value->type->rank;
-  bool all[MAX_RANK];
-  if (!list_fits(op, "starts", rank, d) || !list_fits(op, "steps", rank, d)) return false;
-  for (int i = 0; i < rank; i++) {
+  int ndim = op->in[0].value->type->ndim;
+  bool all[MAX_NDIM];
+  if (!list_fits(op, "starts", ndim, d) || !list_fits(op, "steps", ndim, d)) return false;
+  for (int i = 0; i < ndim; i++) {
     int64_t start = attr_list(op, "starts")[i], step = attr_list(op, "steps")[i];
     int64_t length = whole[i], n = part[i];
     // A dimension that is taken completely, in order, can be split.
@@ -54,49 +54,49 @@ static bool slicing_rule(const Op *op, Dims *dims, const int64_t *whole, const i
 
 bool slice_rule(const Op *op, Dims *dims, Diag *d) {
   const Type *x = op->in[0].value->type;
-  return list_fits(op, "shape", x->rank, d) &&
+  return list_fits(op, "shape", x->ndim, d) &&
          slicing_rule(op, dims, x->dim, attr_list(op, "shape"), d);
 }
 
 bool slice_back_rule(const Op *op, Dims *dims, Diag *d) {
   const Type *dy = op->in[0].value->type;
-  return list_fits(op, "shape", dy->rank, d) &&
+  return list_fits(op, "shape", dy->ndim, d) &&
          slicing_rule(op, dims, attr_list(op, "shape"), dy->dim, d);
 }
 
 bool slice_grad(Builder *b, Op *op, Value **dout, Value **din) {
   const Type *x = op->in[0].value->type;
   din[0] = build_op(b, OP_slice_back, IN(dout[0]),
-                    ATTRS(a_list("starts", attr_list(op, "starts"), x->rank),
-                          a_list("steps", attr_list(op, "steps"), x->rank),
-                          a_list("shape", x->dim, x->rank)));
+                    ATTRS(a_list("starts", attr_list(op, "starts"), x->ndim),
+                          a_list("steps", attr_list(op, "steps"), x->ndim),
+                          a_list("shape", x->dim, x->ndim)));
   return !b->failed;
 }
 
 // The offset in the whole tensor of the slice's element at `at`.
-static int64_t slice_offset(const Op *op, const int64_t *at, const int64_t *stride, int rank) {
+static int64_t slice_offset(const Op *op, const int64_t *at, const int64_t *stride, int ndim) {
   const int64_t *starts = attr_list(op, "starts"), *steps = attr_list(op, "steps");
   int64_t offset = 0;
-  for (int i = 0; i < rank; i++)
+  for (int i = 0; i < ndim; i++)
     offset += (starts[i] + at[i] * steps[i]) * stride[i];
   return offset;
 }
 
 bool slice_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
   (void)box, (void)d;
-  int64_t stride[MAX_RANK], at[MAX_RANK] = {0}, n = type_count(out->type);
+  int64_t stride[MAX_NDIM], at[MAX_NDIM] = {0}, n = type_count(out->type);
   strides_of(in[0].type, stride);
   for (int64_t i = 0; i < n; i++, index_next(out->type, at))
-    element_copy(out, i, &in[0], slice_offset(op, at, stride, out->type->rank));
+    element_copy(out, i, &in[0], slice_offset(op, at, stride, out->type->ndim));
   return true;
 }
 
 bool slice_back_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *d) {
   (void)box, (void)d;
-  int64_t stride[MAX_RANK], at[MAX_RANK] = {0}, n = type_count(in[0].type);
+  int64_t stride[MAX_NDIM], at[MAX_NDIM] = {0}, n = type_count(in[0].type);
   strides_of(out->type, stride);
   for (int64_t i = 0; i < n; i++, index_next(in[0].type, at))
-    element_copy(out, slice_offset(op, at, stride, out->type->rank), &in[0], i);
+    element_copy(out, slice_offset(op, at, stride, out->type->ndim), &in[0], i);
   return true;
 }
 
@@ -107,17 +107,17 @@ bool slice_back_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box,
 enum { MAX_LENGTHS = 20 };
 
 bool concat_rule(const Op *op, Dims *dims, Diag *d) {
-  int rank = op->in[0].value->type->rank;
-  if (!axis_fits(op, rank, d)) return false;
+  int ndim = op->in[0].value->type->ndim;
+  if (!axis_fits(op, ndim, d)) return false;
   int axis = (int)attr_i(op, "axis"), n_lengths = 0;
   int64_t length[MAX_LENGTHS], sum = 0;
   Einsum e = {0};
   for (int k = 0; k < op->n_in; k++) {
     const Type *x = op->in[k].value->type;
     // Operands differ only along the axis.
-    if (x->rank != rank)
+    if (x->ndim != ndim)
       return diag_error(d, op->loc, "concat: operand %d has %d dimensions, operand 0 has %d", k,
-                        x->rank, rank);
+                        x->ndim, ndim);
     // The letter of this length along the axis.
     int which = 0;
     while (which < n_lengths && length[which] != x->dim[axis])
@@ -129,7 +129,7 @@ bool concat_rule(const Op *op, Dims *dims, Diag *d) {
     if (__builtin_add_overflow(sum, x->dim[axis], &sum))
       return diag_error(d, op->loc, "concat: the result is too large");
     einsum_add(&e, k ? ", " : "");
-    for (int i = 0; i < rank; i++)
+    for (int i = 0; i < ndim; i++)
       if (i == axis)
         einsum_add(&e, "%c^ ", 'A' + which);
       else
@@ -137,7 +137,7 @@ bool concat_rule(const Op *op, Dims *dims, Diag *d) {
   }
   // Other dimensions keep their letters and can be split.
   einsum_add(&e, "->");
-  for (int i = 0; i < rank; i++)
+  for (int i = 0; i < ndim; i++)
     einsum_add(&e, i == axis ? " Z^" : " %c", letter_free(i));
   if (!dims_parse(dims, op, e.text, d)) return false;
   dims_size(dims, 'Z', sum);
@@ -146,14 +146,14 @@ bool concat_rule(const Op *op, Dims *dims, Diag *d) {
 
 // Each operand gets its slice of the adjoint.
 bool concat_grad(Builder *b, Op *op, Value **dout, Value **din) {
-  int64_t axis = attr_i(op, "axis"), starts[MAX_RANK] = {0}, steps[MAX_RANK];
-  for (int i = 0; i < MAX_RANK; i++)
+  int64_t axis = attr_i(op, "axis"), starts[MAX_NDIM] = {0}, steps[MAX_NDIM];
+  for (int i = 0; i < MAX_NDIM; i++)
     steps[i] = 1;
   for (int k = 0; k < op->n_in; k++) {
     const Type *x = op->in[k].value->type;
     din[k] = build_op(b, OP_slice, IN(dout[0]),
-                      ATTRS(a_list("starts", starts, x->rank), a_list("steps", steps, x->rank),
-                            a_list("shape", x->dim, x->rank)));
+                      ATTRS(a_list("starts", starts, x->ndim), a_list("steps", steps, x->ndim),
+                            a_list("shape", x->dim, x->ndim)));
     // The next operand begins after this one.
     starts[axis] += x->dim[axis];
   }
@@ -167,7 +167,7 @@ bool concat_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Dia
   int64_t outer = 1, inner = dtype_bytes[out->type->dtype];
   for (int i = 0; i < axis; i++)
     outer *= out->type->dim[i];
-  for (int i = axis + 1; i < out->type->rank; i++)
+  for (int i = axis + 1; i < out->type->ndim; i++)
     inner *= out->type->dim[i];
   char *to = out->data;
   for (int64_t i = 0; i < outer; i++)
@@ -236,12 +236,12 @@ bool pad_rule(const Op *op, Dims *dims, Diag *d) {
   const int64_t *low = attr_list(op, "low"), *shape = attr_list(op, "shape");
   PadMode mode = 0;
   // A dimension without padding can be split.
-  bool same[MAX_RANK];
-  if (!list_fits(op, "low", x->rank, d) || !list_fits(op, "shape", x->rank, d)) return false;
+  bool same[MAX_NDIM];
+  if (!list_fits(op, "low", x->ndim, d) || !list_fits(op, "shape", x->ndim, d)) return false;
   if (!pad_mode(op, &mode))
     return diag_error(d, op->loc, "pad: mode '%s' is none of constant, reflect, edge, wrap",
                       attr_s(op, "mode"));
-  for (int i = 0; i < x->rank; i++) {
+  for (int i = 0; i < x->ndim; i++) {
     if (low[i] > INT64_MAX / 4 || low[i] < -INT64_MAX / 4)
       return diag_error(d, op->loc, "pad: %lld elements are too many", (long long)low[i]);
     Padding p = padding(x->dim[i], shape[i], low[i]);
@@ -259,19 +259,19 @@ bool pad_grad(Builder *b, Op *op, Value **dout, Value **din) {
   pad_mode(op, &mode);
   // Constant padding is cut off again.
   if (mode == PAD_constant) {
-    int64_t cut[MAX_RANK];
-    for (int i = 0; i < x->rank; i++)
+    int64_t cut[MAX_NDIM];
+    for (int i = 0; i < x->ndim; i++)
       cut[i] = -low[i];
     din[0] = build_op(b, OP_pad, IN(dout[0]),
-                      ATTRS(a_list("low", cut, x->rank), a_list("shape", x->dim, x->rank),
+                      ATTRS(a_list("low", cut, x->ndim), a_list("shape", x->dim, x->ndim),
                             a_s("mode", "constant"), a_f("value", 0)));
     return !b->failed;
   }
   // The adjoint of the modes that repeat elements, dimension by dimension: every element of dx is
   // the sum over its repetitions.
   Value *dy = dout[0];
-  for (int i = 0; i < x->rank && dy; i++) {
-    int64_t n = dy->type->dim[i], shape[MAX_RANK];
+  for (int i = 0; i < x->ndim && dy; i++) {
+    int64_t n = dy->type->dim[i], shape[MAX_NDIM];
     if (low[i] == 0 && n == x->dim[i]) continue;
     Padding p = padding(x->dim[i], n, low[i]);
     int64_t *source = arena_array(b->g->module->arena, int64_t, n);
@@ -281,7 +281,7 @@ bool pad_grad(Builder *b, Op *op, Value **dout, Value **din) {
     memcpy(shape, dy->type->dim, sizeof shape);
     shape[i] = x->dim[i];
     dy = build_op(b, OP_gather_back, IN(index, dy),
-                  ATTRS(a_i("axis", i), a_list("shape", shape, x->rank)));
+                  ATTRS(a_i("axis", i), a_list("shape", shape, x->ndim)));
     dy = build_cast(b, dy, x->dtype);
   }
   din[0] = dy;
@@ -294,16 +294,16 @@ bool pad_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag *
   const int64_t *low = attr_list(op, "low");
   PadMode mode = 0;
   pad_mode(op, &mode);
-  Padding p[MAX_RANK];
+  Padding p[MAX_NDIM];
   // The padding of each dimension, at its start.
-  for (int i = 0; i < x->rank; i++)
+  for (int i = 0; i < x->ndim; i++)
     p[i] = padding(x->dim[i], y->dim[i], low[i]);
-  int64_t stride[MAX_RANK], at[MAX_RANK] = {0}, n = type_count(y);
+  int64_t stride[MAX_NDIM], at[MAX_NDIM] = {0}, n = type_count(y);
   strides_of(x, stride);
   for (int64_t k = 0; k < n; k++, index_next(y, at)) {
     // An element outside along any dimension is padding.
     int64_t from = 0;
-    for (int i = 0; i < x->rank && from >= 0; i++) {
+    for (int i = 0; i < x->ndim && from >= 0; i++) {
       int64_t source = pad_source(mode, &p[i], at[i]);
       from = source < 0 ? -1 : from + source * stride[i];
     }
@@ -332,7 +332,7 @@ bool trilu_ref(const Op *op, const Tensor *in, Tensor *out, const Box *box, Diag
   (void)box, (void)d;
   bool upper = attr_i(op, "upper");
   const Type *x = in[0].type;
-  int64_t rows = x->dim[x->rank - 2], columns = x->dim[x->rank - 1], k = attr_i(op, "k");
+  int64_t rows = x->dim[x->ndim - 2], columns = x->dim[x->ndim - 1], k = attr_i(op, "k");
   for (int64_t i = 0; i < type_count(x); i++) {
     int64_t row = i / columns % rows, column = i % columns;
     // The rest stays zero.

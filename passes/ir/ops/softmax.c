@@ -12,12 +12,12 @@
 
 // "a b c^ -> a b c^" for axis 2 of three; the adjoints have two such operands.
 bool softmax_rule(const Op *op, Dims *dims, Diag *d) {
-  int rank = op->in[0].value->type->rank;
-  if (!axis_fits(op, rank, d)) return false;
+  int ndim = op->in[0].value->type->ndim;
+  if (!axis_fits(op, ndim, d)) return false;
   Einsum e = {0};
   for (int term = 0; term <= op->n_in; term++) {
     if (term > 0) einsum_add(&e, term < op->n_in ? ", " : " -> ");
-    for (int i = 0; i < rank; i++)
+    for (int i = 0; i < ndim; i++)
       // Only the axis is whole.
       einsum_add(&e, "%c%s ", letter_free(i), i == attr_i(op, "axis") ? "^" : "");
   }

@@ -6,11 +6,11 @@ static const char *name_of(const Op *op) {
   return op_info[op->kind].name;
 }
 
-bool window_rank(const Op *op, int rank, int *n_spatial, Diag *d) {
-  *n_spatial = rank - 2;
+bool window_ndim(const Op *op, int ndim, int *n_spatial, Diag *d) {
+  *n_spatial = ndim - 2;
   if (*n_spatial >= 1 && *n_spatial <= MAX_SPATIAL) return true;
   return diag_error(d, op->loc, "%s: needs 1 to %d spatial dimensions, the operand has rank %d",
-                    name_of(op), MAX_SPATIAL, rank);
+                    name_of(op), MAX_SPATIAL, ndim);
 }
 
 static bool read_list(const Op *op, const char *name, int n, int64_t low, Diag *d) {
@@ -29,10 +29,10 @@ bool window_init(Window *w, const Op *op, const Type *x, const Type *y, const in
                  Diag *d) {
   const Type *either = x ? x : y;
   int n;
-  if (!window_rank(op, either->rank, &n, d)) return false;
-  if (x && y && x->rank != y->rank)
+  if (!window_ndim(op, either->ndim, &n, d)) return false;
+  if (x && y && x->ndim != y->ndim)
     return diag_error(d, op->loc, "%s: an input of rank %d and an output of rank %d", name_of(op),
-                      x->rank, y->rank);
+                      x->ndim, y->ndim);
   if (!read_list(op, "strides", n, 1, d) || !read_list(op, "pads", 2 * n, 0, d) ||
       !read_list(op, "dilations", n, 1, d))
     return false;

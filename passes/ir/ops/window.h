@@ -25,11 +25,11 @@ typedef struct Window {
 } Window;
 
 // The number of spatial dimensions of tensors of this rank: rank - 2; an error if not 1 to 3.
-bool window_rank(const Op *op, int rank, int *n_spatial, Diag *d);
+bool window_ndim(const Op *op, int ndim, int *n_spatial, Diag *d);
 
 // Takes strides, pads and dilations from the attributes, and the rest from the types of the input
 // and the output side; a NULL type leaves its part zero.  The types must have the same rank, one
-// that window_rank allows.  Reports lists of the wrong length and illegal values.
+// that window_ndim allows.  Reports lists of the wrong length and illegal values.
 bool window_init(Window *w, const Op *op, const Type *x, const Type *y, const int64_t *kernel,
                  Diag *d);
 

@@ -207,7 +207,7 @@ static bool check_op(Walk *w, const Graph *g, const Op *op, const Op *prev, Diag
   if (op_has_attr(op, "shape")) {
     const Type *t = op->out[0]->type;
     int n = attr_n(op, "shape");
-    if (n != t->rank ||
+    if (n != t->ndim ||
         (n > 0 && memcmp(attr_list(op, "shape"), t->dim, (size_t)n * sizeof *t->dim) != 0))
       return diag_error(d, op->loc, "%s: '%s' is %s, which differs from its attribute 'shape'",
                         name, value_text(w->a, op->out[0]), type_text(w->a, t));

@@ -51,7 +51,7 @@ static bool check_param(const Value *v, const Labels *l, Arena *a, Diag *d) {
   if (v->host && v->role != ROLE_weight && v->role != ROLE_state)
     return diag_error(d, v->loc, "'%s' is no weight and no state, and cannot be in host memory",
                       name);
-  if (v->role == ROLE_scalar && v->type->rank != 0)
+  if (v->role == ROLE_scalar && v->type->ndim != 0)
     return diag_error(d, v->loc, "'%s' is a scalar and has dimensions: %s", name,
                       type_text(a, v->type));
   if (v->role == ROLE_copy && !check_copy(v, name, l, a, d)) return false;

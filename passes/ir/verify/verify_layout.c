@@ -45,8 +45,8 @@ static bool has_layout(const Value *v, Diag *d) {
     root = root->def->in[0].value;
   bool bucket = root->def && root->def->kind == OP_pack;
   // Each axis: partial sums, splits along time, and the length of split dimensions.
-  int64_t parts[MAX_RANK];
-  for (int i = 0; i < MAX_RANK; i++)
+  int64_t parts[MAX_NDIM];
+  for (int i = 0; i < MAX_NDIM; i++)
     parts[i] = 1;
   for (int i = 0; i < v->layout->n_axes; i++) {
     Sbp sbp = v->layout->axis[i];
@@ -54,7 +54,7 @@ static bool has_layout(const Value *v, Diag *d) {
     if (sbp.kind != SBP_B && v->layout->mesh->axis[i].time && value_lasts(v))
       return wrong(v, "is persistent, and is split along time", d);
     if (sbp.kind != SBP_S || bucket) continue;
-    if (sbp.dim < 0 || sbp.dim >= v->type->rank)
+    if (sbp.dim < 0 || sbp.dim >= v->type->ndim)
       return wrong(v, "lacks a dimension that its layout splits", d);
     parts[sbp.dim] *= v->layout->mesh->axis[i].size;
     // From local on the length is that of a shard.
@@ -154,7 +154,7 @@ static bool check_axis(const Op *op, bool local, Diag *d) {
 // Checks that `move` preserves the global shape, and the part of each time slice.
 static bool check_move(const Op *op, Diag *d) {
   const Value *x = op->in[0].value, *y = op->out[0];
-  for (int i = 0; i < x->type->rank; i++) {
+  for (int i = 0; i < x->type->ndim; i++) {
     // The global length is the local one times the number of parts.
     int64_t before, after, parts = layout_parts(x->layout, i);
     if (__builtin_mul_overflow(x->type->dim[i], parts, &before) ||

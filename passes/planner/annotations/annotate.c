@@ -99,10 +99,10 @@ static bool check_stages(const Annotate *p, const Graph *g, int axis, Diag *d) {
 
 // Translates the names and dimensions of channels_last to those of the model.
 static const char *model_name(Arena *a, const char *name, const Type *t, Sbp *axis) {
-  if (t->rank < 3 || !str_ends(name, ".last")) return name;
+  if (t->ndim < 3 || !str_ends(name, ".last")) return name;
   for (int i = 0; i < MAX_AXES; i++)
     if (axis[i].kind == SBP_S && axis[i].dim > 0)
-      axis[i].dim = axis[i].dim == t->rank - 1 ? 1 : axis[i].dim + 1;
+      axis[i].dim = axis[i].dim == t->ndim - 1 ? 1 : axis[i].dim + 1;
   return str_copy_n(a, name, strlen(name) - strlen(".last"));
 }
 

@@ -58,7 +58,7 @@ static bool is_apart(const Value *v) {
   const Annotations *all = v->graph->module->annotations;
   for_each_use(u, v)
     if (u->user && u->user->kind == OP_slice && u->user->out[0]->name &&
-        is_cut_along(all, u->user->out[0]->name, v->type->rank - 1))
+        is_cut_along(all, u->user->out[0]->name, v->type->ndim - 1))
       return true;
   return false;
 }
@@ -93,7 +93,7 @@ static Value *find_value(const Apply *p, const char *name, int *dim) {
   Value *v = graph_find_value(p->s->g, name);
   if (v) return v;
   v = graph_find_value(p->s->g, str_format(p->s->scratch, "%s.last", name));
-  if (v && *dim > 0) *dim = *dim == 1 ? v->type->rank - 1 : *dim - 1;
+  if (v && *dim > 0) *dim = *dim == 1 ? v->type->ndim - 1 : *dim - 1;
   return v;
 }
 
@@ -136,7 +136,7 @@ static int letter_of(Apply *p, const Op *op, const Term *t, int dim, const char 
   const Dims *dims = dims_of(p->s, op);
   const char *name = op_info[op->kind].name;
   int n = op_ranks(op, p->axis);
-  if (dim >= t->rank) {
+  if (dim >= t->ndim) {
     *why = str_format(a, "it has no dimension %d", dim);
     return -1;
   }
@@ -209,7 +209,7 @@ static bool cuts_evenly(const Apply *p, const Value *v, int dim) {
     Sbp lies = p->s->decisions.layout[v->id][a];
     if (a != p->axis && lies.kind == SBP_S && lies.dim == dim) parts *= value_ranks(v, a);
   }
-  return dim < v->type->rank && v->type->dim[dim] % parts == 0;
+  return dim < v->type->ndim && v->type->dim[dim] % parts == 0;
 }
 
 // Reshards a result that its op does not produce in this layout, by a new op after it.
@@ -217,7 +217,7 @@ static void cut_anew(Apply *p, Value *v, int dim) {
   Sharding *s = p->s;
   const char *name = v->name, *why = NULL;
   Builder b = {.g = s->g, .at = v->def->next, .origin = op_origin(v->def), .d = p->d};
-  Value *cut = build_op(&b, OP_reshape, IN(v), ATTRS(a_list("shape", v->type->dim, v->type->rank)));
+  Value *cut = build_op(&b, OP_reshape, IN(v), ATTRS(a_list("shape", v->type->dim, v->type->ndim)));
   if (!cut) {
     p->n_errors++;
     return;

@@ -20,7 +20,7 @@ static bool has_experts(const Module *m) {
   for_each_op(op, m->graphs)
     for (int i = 0; op->kind == OP_matmul && i < op->n_in; i++) {
       const Value *v = op->in[i].value;
-      if (v->type->rank < 3) continue;
+      if (v->type->ndim < 3) continue;
       // A weight, or derived from one by ops with one operand.
       while (v->def && v->def->n_in == 1)
         v = v->def->in[0].value;
@@ -52,7 +52,7 @@ static bool recycles(const Module *m) {
 // Whether tables of (batch, rows, columns, features) are normalised, as dap.lua requires.
 static bool has_tables(const Module *m) {
   for_each_op(op, m->graphs)
-    if ((op->kind == OP_layer_norm || op->kind == OP_rms_norm) && op->out[0]->type->rank == 4)
+    if ((op->kind == OP_layer_norm || op->kind == OP_rms_norm) && op->out[0]->type->ndim == 4)
       return true;
   return false;
 }

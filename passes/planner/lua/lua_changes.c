@@ -68,7 +68,7 @@ static int pin(lua_State *l) {
   const char *name = record_op(r, v->def);
   // A reshape to the same shape is the identity.
   Value *pinned =
-      build_op(&b, OP_reshape, IN(v), ATTRS(a_list("shape", v->type->dim, v->type->rank)));
+      build_op(&b, OP_reshape, IN(v), ATTRS(a_list("shape", v->type->dim, v->type->ndim)));
   if (!pinned) return FAIL(l, v->def->loc, "the value cannot be pinned");
   // Readers in forward and backward keep the value itself.
   for (Use *u = v->uses, *next; u; u = next) {

@@ -136,10 +136,10 @@ void plan_axes(lua_State *l, int arg, int n, int *out) {
   }
 }
 
-int plan_dim(lua_State *l, int arg, int rank, const Loc *loc) {
+int plan_dim(lua_State *l, int arg, int ndim, const Loc *loc) {
   lua_Integer dim = luaL_checkinteger(l, arg);
-  if (dim >= -rank && dim < rank) return (int)(dim < 0 ? dim + rank : dim);
-  return FAIL(l, loc, "there is no dimension %lld: there are %d, from 0", (long long)dim, rank);
+  if (dim >= -ndim && dim < ndim) return (int)(dim < 0 ? dim + ndim : dim);
+  return FAIL(l, loc, "there is no dimension %lld: there are %d, from 0", (long long)dim, ndim);
 }
 
 const char *plan_letter(const Dims *dims, int letter) {
@@ -164,7 +164,7 @@ static int push_letter(lua_State *l, const Op *op, const Term *terms, int n, con
     return FAIL(l, op->loc, "%s has %d %ss, from 1", op_info[op->kind].name, n, what);
   const Dims *dims = plan_einsum(l, op);
   const Term *t = &terms[i - 1];
-  int dim = plan_dim(l, 3, t->rank, op->loc), letter = -1;
+  int dim = plan_dim(l, 3, t->ndim, op->loc), letter = -1;
   // The letter that a split of the dimension would use, possible or not: the first longer than 1.
   for (int k = t->dim[dim].n - 1; k >= 0; k--)
     if (dims->letter[t->dim[dim].letter[k]].size != 1) letter = t->dim[dim].letter[k];
@@ -332,15 +332,15 @@ static int op_field(lua_State *l) {
 }
 
 static void push_shape(lua_State *l, Value *v) {
-  lua_createtable(l, v->type->rank, 0);
-  for (int i = 0; i < v->type->rank; i++) {
+  lua_createtable(l, v->type->ndim, 0);
+  for (int i = 0; i < v->type->ndim; i++) {
     lua_pushinteger(l, v->type->dim[i]);
     lua_rawseti(l, -2, i + 1);
   }
 }
 
 static void push_rank(lua_State *l, Value *v) {
-  lua_pushinteger(l, v->type->rank);
+  lua_pushinteger(l, v->type->ndim);
 }
 
 static void push_dtype(lua_State *l, Value *v) {

@@ -63,7 +63,7 @@ Value *plan_value(lua_State *l, int arg);
 const Loc *plan_loc(const Value *v); // in the model: of its op, if it has one
 int plan_axis(lua_State *l, int arg);
 void plan_axes(lua_State *l, int arg, int n, int *out); // `n` distinct axes
-int plan_dim(lua_State *l, int arg, int rank, const Loc *loc);
+int plan_dim(lua_State *l, int arg, int ndim, const Loc *loc);
 // Functions of lua_annotations.c.
 int plan_annotations(lua_State *l);
 int plan_annotated_apart(lua_State *l);

@@ -45,7 +45,7 @@ static void meet_results(Flow *f, const Op *op, int letter) {
     ends = false;
     // A cut that is met for the first time is followed.
     PlanProgram *p = program_of(f->l);
-    uint32_t *met = &p->met[op->out[i]->id * MAX_RANK + (uint32_t)dim];
+    uint32_t *met = &p->met[op->out[i]->id * MAX_NDIM + (uint32_t)dim];
     if (*met == p->n_flows) continue;
     *met = p->n_flows;
     vec_push(p->s->scratch, &f->cuts, (Cut){op->out[i], dim});
@@ -74,7 +74,7 @@ static int flow(lua_State *l) {
   PlanProgram *p = program_of(l);
   if (p->n_met < p->s->n_values) {
     p->n_met = p->s->n_values;
-    p->met = arena_array(p->s->scratch, uint32_t, p->n_met * MAX_RANK);
+    p->met = arena_array(p->s->scratch, uint32_t, p->n_met * MAX_NDIM);
     p->n_flows = 0;
   }
   p->n_flows++;

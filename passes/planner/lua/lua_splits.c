@@ -292,7 +292,7 @@ static const char *why_not_cut(lua_State *l, const Value *v, char split, int axi
 // A dimension, or "-": replicated.
 char plan_split_arg(lua_State *l, int arg, const Value *v) {
   bool whole = lua_type(l, arg) == LUA_TSTRING && str_equal(lua_tostring(l, arg), "-");
-  return (char)(whole ? '-' : '0' + plan_dim(l, arg, v->type->rank, plan_loc(v)));
+  return (char)(whole ? '-' : '0' + plan_dim(l, arg, v->type->ndim, plan_loc(v)));
 }
 
 static int cuts(lua_State *l) {

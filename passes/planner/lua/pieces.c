@@ -74,7 +74,7 @@ static bool may_cut(const Region *r, const Op *op, const Dims *dims, int letter,
 }
 
 static ValueSplit split_in(const Dims *dims, const Term *t, int letter, int64_t outer) {
-  for (int k = 0; k < t->rank; k++) {
+  for (int k = 0; k < t->ndim; k++) {
     int64_t before = 1;
     for (int f = 0; f < t->dim[k].n; f++) {
       if (t->dim[k].letter[f] == letter) return (ValueSplit){k, before * outer};
@@ -139,7 +139,7 @@ static bool add_cut(Region *r, Op *op, const Dims *dims, int letter, int64_t out
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;
     bool whole = r->split[v->id].dim < 0 && split_in(dims, &dims->in[i], letter, outer).dim >= 0;
-    if (whole && v->type->rank + more > MAX_RANK) return false;
+    if (whole && v->type->ndim + more > MAX_NDIM) return false;
   }
   // Nor may it depend on other ranks or on the global index, which dropout knows.
   int traits = op_info[op->kind].traits;
@@ -222,7 +222,7 @@ static Value *broadcast_of(const Region *r, Builder *b, const Value *v, ValueSpl
   if (!op || op->kind != OP_broadcast) return NULL;
   // Its operand may lack the dimension, or have it with size 1.
   Value *x = op->in[0].value;
-  int own = dim - (v->type->rank - x->type->rank);
+  int own = dim - (v->type->ndim - x->type->ndim);
   if (own >= 0 && x->type->dim[own] != 1) {
     if (r->pieces->dealt || at.outer > 1) return NULL;
     int64_t length = x->type->dim[own];
@@ -231,7 +231,7 @@ static Value *broadcast_of(const Region *r, Builder *b, const Value *v, ValueSpl
   }
   Type t = *v->type;
   t.dim[dim] = size_of(r->pieces, t.dim[dim], i);
-  return build_broadcast(b, x, t.rank, t.dim);
+  return build_broadcast(b, x, t.ndim, t.dim);
 }
 
 // Piece `i` of a whole operand.
@@ -246,29 +246,29 @@ static Value *slice_of(const Region *r, Builder *b, Value *v, ValueSplit at, int
   // of all rows, is reshaped first.
   if (r->pieces->dealt) {
     int64_t n = r->pieces->n, in_row = t.dim[dim] / r->rows;
-    memmove(&t.dim[dim + 3], &t.dim[dim + 1], (size_t)(t.rank - dim - 1) * sizeof *t.dim);
+    memmove(&t.dim[dim + 3], &t.dim[dim + 1], (size_t)(t.ndim - dim - 1) * sizeof *t.dim);
     one.dim[dim] /= n;
     t.dim[dim] = r->rows / n;
     t.dim[dim + 1] = n;
     t.dim[dim + 2] = in_row;
-    t.rank += 2;
-    Value *rows = build_reshape(b, v, t.rank, t.dim);
+    t.ndim += 2;
+    Value *rows = build_reshape(b, v, t.ndim, t.dim);
     Value *column = rows ? build_slice(b, rows, dim + 1, i, 1) : NULL;
-    return column ? build_reshape(b, column, one.rank, one.dim) : NULL;
+    return column ? build_reshape(b, column, one.ndim, one.dim) : NULL;
   }
   if (at.outer <= 1)
     return build_slice(b, v, dim, before(r->pieces, length, i), size_of(r->pieces, length, i));
   // A piece of each of several parts of the dimension.
   length /= at.outer;
-  memmove(&t.dim[dim + 2], &t.dim[dim + 1], (size_t)(t.rank - dim - 1) * sizeof *t.dim);
+  memmove(&t.dim[dim + 2], &t.dim[dim + 1], (size_t)(t.ndim - dim - 1) * sizeof *t.dim);
   t.dim[dim] = at.outer;
   t.dim[dim + 1] = length;
   one.dim[dim] = size_of(r->pieces, one.dim[dim], i);
-  Value *parts = build_reshape(b, v, t.rank + 1, t.dim);
+  Value *parts = build_reshape(b, v, t.ndim + 1, t.dim);
   Value *cut = parts ? build_slice(b, parts, dim + 1, before(r->pieces, length, i),
                                    size_of(r->pieces, length, i))
                      : NULL;
-  return cut ? build_reshape(b, cut, one.rank, one.dim) : NULL;
+  return cut ? build_reshape(b, cut, one.ndim, one.dim) : NULL;
 }
 
 static Attr list_of(const Region *r, const char *name, const int64_t *at, int n) {
@@ -315,9 +315,9 @@ static Op *build_piece(Region *r, Builder *b, const Cut *c, int i) {
   int dim = r->split[op->out[0]->id].dim, n;
   bool global = (op_info[op->kind].traits & GLOBAL_INDEX) != 0;
   bool again = global && attr_n(op, "whole") > 0; // it is a piece already
-  int64_t shape[MAX_RANK], start[MAX_RANK] = {0};
+  int64_t shape[MAX_NDIM], start[MAX_NDIM] = {0};
   memcpy(shape, t->dim, sizeof shape);
-  if (again) memcpy(start, attr_list(op, "start"), (size_t)t->rank * sizeof *start);
+  if (again) memcpy(start, attr_list(op, "start"), (size_t)t->ndim * sizeof *start);
   if (dim >= 0) start[dim] += before(r->pieces, t->dim[dim], i);
   if (dim >= 0) shape[dim] = size_of(r->pieces, shape[dim], i);
   op_attr_specs(op->kind, &n);
@@ -325,10 +325,10 @@ static Op *build_piece(Region *r, Builder *b, const Cut *c, int i) {
   for (int k = 0; k < n; k++) {
     const char *name = op->attrs[k].name;
     attrs[k] = op->attrs[k];
-    if (str_equal(name, "shape")) attrs[k] = list_of(r, "shape", shape, t->rank);
-    if (global && str_equal(name, "start")) attrs[k] = list_of(r, "start", start, t->rank);
+    if (str_equal(name, "shape")) attrs[k] = list_of(r, "shape", shape, t->ndim);
+    if (global && str_equal(name, "start")) attrs[k] = list_of(r, "start", start, t->ndim);
     if (global && !again && str_equal(name, "whole"))
-      attrs[k] = list_of(r, "whole", t->dim, t->rank);
+      attrs[k] = list_of(r, "whole", t->dim, t->ndim);
   }
   if (b->failed) return NULL;
   return op_new(r->g, b->at, op->kind, in, op->n_in, attrs, n, b->origin, r->d);

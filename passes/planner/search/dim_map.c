@@ -13,7 +13,7 @@ static bool known(const Factors *f) {
 }
 
 bool letters_known(const Lettered *l) {
-  for (int i = 0; i < l->rank; i++)
+  for (int i = 0; i < l->ndim; i++)
     if (known(&l->dim[i])) return true;
   return false;
 }
@@ -27,8 +27,8 @@ static void append(Factors *f, int64_t size, int letter) {
 
 Lettered lettered_of(const Dims *dims, const Term *t) {
   Lettered out;
-  out.rank = t->rank;
-  for (int i = 0; i < t->rank; i++) {
+  out.ndim = t->ndim;
+  for (int i = 0; i < t->ndim; i++) {
     out.dim[i].n = 0;
     for (int k = 0; k < t->dim[i].n; k++) {
       int letter = t->dim[i].letter[k];
@@ -75,8 +75,8 @@ static void take(Front *f, int64_t size, Factors *to) {
 }
 
 void lettered_learn(Factors *map, const Dims *dims, const Term *t, const Lettered *is) {
-  if (t->rank != is->rank) return;
-  for (int i = 0; i < t->rank; i++) {
+  if (t->ndim != is->ndim) return;
+  for (int i = 0; i < t->ndim; i++) {
     Front front = front_of(&is->dim[i]);
     for (int k = 0; k < t->dim[i].n; k++) {
       int letter = t->dim[i].letter[k];
@@ -91,8 +91,8 @@ void lettered_learn(Factors *map, const Dims *dims, const Term *t, const Lettere
 
 Lettered lettered_translate(const Lettered *l, const Factors *map) {
   Lettered out;
-  out.rank = l->rank;
-  for (int i = 0; i < l->rank; i++) {
+  out.ndim = l->ndim;
+  for (int i = 0; i < l->ndim; i++) {
     const Factors *from = &l->dim[i];
     out.dim[i].n = 0;
     for (int k = 0; k < from->n; k++) {

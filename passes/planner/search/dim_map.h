@@ -24,8 +24,8 @@ typedef struct Factors {
 
 // The factors of each dimension of a value.
 typedef struct Lettered {
-  int rank;
-  Factors dim[MAX_RANK];
+  int ndim;
+  Factors dim[MAX_NDIM];
 } Lettered;
 
 // Returns the letter that a split of these factors divides, the major one; UNKNOWN_LETTER: none is

@@ -82,7 +82,7 @@ static double widened_seconds(Problem *p, const Type *whole, const Layout *from,
   for (int a = 0; a < from->n_axes && adds; a++)
     if (from->axis[a].kind == SBP_P) sum = with_axis(p->s->g->module, sum, a, to->axis[a]);
   if (sum == from) return 0;
-  const Type *wide = type_new(p->s->g->module, DT_f32, whole->rank, whole->dim);
+  const Type *wide = type_new(p->s->g->module, DT_f32, whole->ndim, whole->dim);
   double more = cheapest_way(p, wide, from, sum, moves) - cheapest_way(p, whole, from, sum, moves);
   double bytes = (double)(type_bytes(whole) + type_bytes(wide)) / parts_of(from);
   double launch = p->c->launch * (moves == BY_SLICE ? (double)p->slices : 1);

@@ -109,7 +109,7 @@ static int operand_shaped(const Op *op, const Type *t) {
   int found = -1;
   for (int i = 0; i < op->n_in; i++) {
     const Type *in = op->in[i].value->type;
-    if (in->rank != t->rank || memcmp(in->dim, t->dim, (size_t)t->rank * sizeof *t->dim) != 0)
+    if (in->ndim != t->ndim || memcmp(in->dim, t->dim, (size_t)t->ndim * sizeof *t->dim) != 0)
       continue;
     if (found >= 0) return -1;
     found = i;

@@ -196,7 +196,7 @@ static void add_param(Problem *p, Node *n, Choice *c, int k) {
   if (may_be_whole && (!keeps || may_keep(p, v, -1, axis))) add_pair(p, n, c, k, whole, whole);
   // A dimension of length 1 only if a constraint names it.
   bool is_cut = v->role == ROLE_weight || v->role == ROLE_input || said;
-  for (int dim = 0; dim < v->type->rank && is_cut; dim++) {
+  for (int dim = 0; dim < v->type->ndim && is_cut; dim++) {
     if ((v->type->dim[dim] == 1 && !said) || !layout_cuts(p->s, v, so_far, dim, axis)) continue;
     if (open && said_allows(said, split_of(slice(dim))))
       add_pair(p, n, c, k, slice(dim), slice(dim));
@@ -217,7 +217,7 @@ static void add_shared(Problem *p, Node *n, Choice *c, int k) {
   if (back && p->sums) add_pair(p, n, c, k, whole, sum);
   if (v->def && p->sums) add_pair(p, n, c, k, sum, whole);
   // Sharded along a dimension that is divisible by all axes that shard it, and into time slices.
-  for (int dim = 0; dim < v->type->rank; dim++) {
+  for (int dim = 0; dim < v->type->ndim; dim++) {
     int64_t size = v->type->dim[dim], parts = mesh->axis[p->axis[k]].size;
     for (int i = 0; i < k; i++)
       if (sbp_equal(c->lies[p->axis[i]], slice(dim))) parts *= mesh->axis[p->axis[i]].size;

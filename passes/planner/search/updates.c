@@ -55,7 +55,7 @@ static bool split_at(const Problem *p, const Updating *u, Sbp states, int axis) 
   if (p->s->decisions.fixed_by[op->id][axis]) return false;
   // The letter of the dimension that the states are sharded along; -1: it has none.
   const Term *t = u->operand < 0 ? &dims->out[0] : &dims->in[u->operand];
-  bool has_letter = states.kind == SBP_S && states.dim < t->rank && t->dim[states.dim].n;
+  bool has_letter = states.kind == SBP_S && states.dim < t->ndim && t->dim[states.dim].n;
   int letter = has_letter ? t->dim[states.dim].letter[0] : -1;
   if (states.kind == SBP_S && !split_legal(op, dims, letter, axis)) return false;
   char split = letter < 0 ? SPLIT_NONE : dims->letter[letter].name;

@@ -59,8 +59,8 @@ typedef struct Rule {
   { D(of), A(of##_##name), T(BACKEND_DESCRIPTOR), 1, 1, true }
 static const Rule rules[] = {
     {D(TENSOR), A(TENSOR_DATA_TYPE), T(DATA_TYPE), 1, 1, true},
-    {D(TENSOR), A(TENSOR_DIMENSIONS), T(INT64), 3, MAX_RANK, true},
-    {D(TENSOR), A(TENSOR_STRIDES), T(INT64), 3, MAX_RANK, true},
+    {D(TENSOR), A(TENSOR_DIMENSIONS), T(INT64), 3, MAX_NDIM, true},
+    {D(TENSOR), A(TENSOR_STRIDES), T(INT64), 3, MAX_NDIM, true},
     {D(TENSOR), A(TENSOR_UNIQUE_ID), T(INT64), 1, 1, true},
     {D(TENSOR), A(TENSOR_BYTE_ALIGNMENT), T(INT64), 1, 1, true},
     {D(TENSOR), A(TENSOR_IS_VIRTUAL), T(BOOLEAN), 1, 1, false},

@@ -18,11 +18,11 @@ Tensor cudnn_tensor_of(const Descriptor *d) {
               .count = 1,
               .extent = 1,
               .type = (cudnnDataType_t)number(d, A(TENSOR_DATA_TYPE), 0),
-              .rank = (int)find(d, A(TENSOR_DIMENSIONS))->n,
+              .ndim = (int)find(d, A(TENSOR_DIMENSIONS))->n,
               .alignment = number(d, A(TENSOR_BYTE_ALIGNMENT), 0),
               .is_virtual = number(d, A(TENSOR_IS_VIRTUAL), 0),
               .by_value = number(d, A(TENSOR_IS_BY_VALUE), 0)};
-  for (int i = 0; i < t.rank; i++) {
+  for (int i = 0; i < t.ndim; i++) {
     t.dim[i] = number(d, A(TENSOR_DIMENSIONS), i);
     t.stride[i] = number(d, A(TENSOR_STRIDES), i);
     t.count *= t.dim[i];
@@ -39,7 +39,7 @@ static cudnnStatus_t check_tensor(const Descriptor *d) {
   if (find(d, A(TENSOR_DIMENSIONS))->n != find(d, A(TENSOR_STRIDES))->n)
     return BAD("a tensor has other dimensions than strides");
   Tensor t = cudnn_tensor_of(d);
-  for (int i = 0; i < t.rank; i++) {
+  for (int i = 0; i < t.ndim; i++) {
     if (t.dim[i] < 1 || t.stride[i] < 1) return BAD("a dimension or stride of a tensor is below 1");
     for (int j = 0; j < i; j++) // elements must not overlap
       if (t.dim[i] > 1 && t.dim[j] > 1 && t.stride[i] == t.stride[j])
@@ -82,13 +82,13 @@ int cudnn_reads_of(const Descriptor *op, Descriptor **out) {
 }
 
 static bool same_dims(const Tensor *a, const Tensor *b) {
-  return a->rank == b->rank && memcmp(a->dim, b->dim, sizeof a->dim[0] * (size_t)a->rank) == 0;
+  return a->ndim == b->ndim && memcmp(a->dim, b->dim, sizeof a->dim[0] * (size_t)a->ndim) == 0;
 }
 
 // Whether b can be broadcast to the dimensions of y.
 static bool repeats_to(const Tensor *b, const Tensor *y) {
-  if (b->rank != y->rank) return false;
-  for (int i = 0; i < b->rank; i++)
+  if (b->ndim != y->ndim) return false;
+  for (int i = 0; i < b->ndim; i++)
     if (b->dim[i] != 1 && b->dim[i] != y->dim[i]) return false;
   return true;
 }
@@ -97,8 +97,8 @@ static cudnnStatus_t check_matmul(const Descriptor *op) {
   Tensor a = cudnn_operand(op, A(OPERATION_MATMUL_ADESC));
   Tensor b = cudnn_operand(op, A(OPERATION_MATMUL_BDESC));
   Tensor c = cudnn_operand(op, A(OPERATION_MATMUL_CDESC));
-  int r = c.rank;
-  if (a.rank != r || b.rank != r || a.dim[r - 1] != b.dim[r - 2] || a.dim[r - 2] != c.dim[r - 2] ||
+  int r = c.ndim;
+  if (a.ndim != r || b.ndim != r || a.dim[r - 1] != b.dim[r - 2] || a.dim[r - 2] != c.dim[r - 2] ||
       b.dim[r - 1] != c.dim[r - 1])
     return BAD("matmul: dimensions do not fit");
   for (int i = 0; i < r - 2; i++)
@@ -155,8 +155,8 @@ static cudnnStatus_t check_pointwise(const Descriptor *op) {
 static cudnnStatus_t check_reduction(const Descriptor *op) {
   Tensor x = cudnn_operand(op, A(OPERATION_REDUCTION_XDESC));
   Tensor y = cudnn_operand(op, A(OPERATION_REDUCTION_YDESC));
-  for (int i = 0; i < x.rank; i++)
-    if (x.rank != y.rank || x.dim[i] % y.dim[i] != 0) return BAD("reduction: y does not fit");
+  for (int i = 0; i < x.ndim; i++)
+    if (x.ndim != y.ndim || x.dim[i] % y.dim[i] != 0) return BAD("reduction: y does not fit");
   return CUDNN_STATUS_SUCCESS;
 }
 
@@ -198,7 +198,7 @@ Conv cudnn_conv_of(const Descriptor *op) {
 
 static cudnnStatus_t check_conv(const Descriptor *op) {
   Conv c = cudnn_conv_of(op);
-  if (c.n < 2 || c.n > 3 || c.x.rank != c.n + 2 || c.w.rank != c.n + 2 || c.y.rank != c.n + 2)
+  if (c.n < 2 || c.n > 3 || c.x.ndim != c.n + 2 || c.w.ndim != c.n + 2 || c.y.ndim != c.n + 2)
     return BAD("convolution: ranks do not fit");
   if (c.x.dim[0] != c.y.dim[0] || c.w.dim[0] != c.y.dim[1] || c.x.dim[1] % c.w.dim[1] != 0 ||
       c.y.dim[1] % (c.x.dim[1] / c.w.dim[1]) != 0)
@@ -229,7 +229,7 @@ static cudnnStatus_t check_masks(const Attribute *ops) {
       continue;
     Tensor b = cudnn_operand(op, A(OPERATION_POINTWISE_BDESC));
     Tensor y = cudnn_operand(op, A(OPERATION_POINTWISE_YDESC));
-    for (int k = 2; k < b.rank && !b.by_value && !b.is_virtual; k++)
+    for (int k = 2; k < b.ndim && !b.by_value && !b.is_virtual; k++)
       if (b.dim[k] != y.dim[k]) return BAD("attention backward: a mask is broadcast along %d", k);
   }
   return CUDNN_STATUS_SUCCESS;

@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MAX_ATTRIBUTES = 16, MAX_RANK = 8, MAX_TENSORS = 128, MAX_OPS = 64 };
+enum { MAX_ATTRIBUTES = 16, MAX_NDIM = 8, MAX_TENSORS = 128, MAX_OPS = 64 };
 
 // ---- cudnn.c
 
@@ -76,8 +76,8 @@ cudnnStatus_t cudnn_refuse(cudnnStatus_t status, const char *fmt, ...)
 typedef struct Tensor {
   int64_t uid, count, extent; // extent: elements of memory from its first to its last
   cudnnDataType_t type;
-  int rank;
-  int64_t dim[MAX_RANK], stride[MAX_RANK], alignment;
+  int ndim;
+  int64_t dim[MAX_NDIM], stride[MAX_NDIM], alignment;
   bool is_virtual, by_value;
 } Tensor;
 

@@ -87,7 +87,7 @@ static double rounded(cudnnDataType_t type, double x) {
 // The offset of row-major element i, by the strides.
 static int64_t offset_of(const Tensor *t, int64_t i) {
   int64_t at = 0;
-  for (int d = t->rank - 1; d >= 0; d--) {
+  for (int d = t->ndim - 1; d >= 0; d--) {
     at += i % t->dim[d] * t->stride[d];
     i /= t->dim[d];
   }
@@ -142,7 +142,7 @@ static void keep_value(Run *r, const Descriptor *tensor) {
 // The element of x for element i of y, if x may be shorter: of 1, or a divisor.
 static int64_t shared_place(const Tensor *x, const Tensor *y, int64_t i) {
   int64_t place = 0, step = 1;
-  for (int d = y->rank - 1; d >= 0; d--) {
+  for (int d = y->ndim - 1; d >= 0; d--) {
     place += i % y->dim[d] / (y->dim[d] / x->dim[d]) * step;
     step *= x->dim[d];
     i /= y->dim[d];
@@ -157,8 +157,8 @@ static void run_matmul(Run *r, const Descriptor *op) {
   const double *x = read_value(r, child(op, A(OPERATION_MATMUL_ADESC)));
   const double *w = read_value(r, child(op, A(OPERATION_MATMUL_BDESC)));
   double *y = new_value(r, child(op, A(OPERATION_MATMUL_CDESC)));
-  int64_t m = c.dim[c.rank - 2], n = c.dim[c.rank - 1], k = a.dim[a.rank - 1];
-  batch.rank = b_batch.rank = c.rank - 2;
+  int64_t m = c.dim[c.ndim - 2], n = c.dim[c.ndim - 1], k = a.dim[a.ndim - 1];
+  batch.ndim = b_batch.ndim = c.ndim - 2;
   for (int64_t i = 0; i < c.count / (m * n); i++) {
     const double *xi = x + i * m * k, *wi = w + shared_place(&b_batch, &batch, i) * k * n;
     for (int64_t row = 0; row < m; row++)
@@ -179,7 +179,7 @@ static void run_pointwise(Run *r, const Descriptor *op) {
   double *out = new_value(r, child(op, A(OPERATION_POINTWISE_YDESC)));
   int axis = (int)number(how, A(POINTWISE_AXIS), 0);
   int64_t step = 1;
-  for (int d = y.rank - 1; mode == CUDNN_POINTWISE_GEN_INDEX && d > axis; d--)
+  for (int d = y.ndim - 1; mode == CUDNN_POINTWISE_GEN_INDEX && d > axis; d--)
     step *= y.dim[d];
   for (int64_t i = 0; i < y.count; i++) {
     double p = px[i], q = pb ? pb[shared_place(&b, &y, i)] : 0;
