@@ -30,7 +30,7 @@ static Value *join_heads(Node *n, Value *y) {
   return build_reshape(n->b, y, 3, (int64_t[]){d[0], d[1], d[2] * d[3]});
 }
 
-// Returns the mask with rank 4, as an addend of the scores.
+// Returns the mask with four dimensions, as an addend of the scores.
 static Value *score_mask(Node *n, Value *mask, DType dtype, int64_t t, int64_t s) {
   if (!mask) return NULL;
   const Type *type = mask->type;

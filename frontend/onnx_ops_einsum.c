@@ -36,7 +36,7 @@ static bool bad_equation(Node *n) {
   return node_fail(n, "cannot read its equation '%s'", node_str(n, "equation", ""));
 }
 
-// Reads names up to a comma, an arrow or the end.  `rank` is the operand's, or -1 for the result;
+// Reads names up to a comma, an arrow or the end.  `ndim` is the operand's, or -1 for the result;
 // in the result "..." has `wide` dimensions.
 static bool read_term(Sum *s, const char **at, int ndim, int wide, Factor *t) {
   const char *p = *at;

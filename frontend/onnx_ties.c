@@ -80,7 +80,7 @@ static const char *and_more(Arena *a, int n, const char *things) {
 
 // -- Split parameters ----------------------------------------------------------------------------
 
-// Whether y holds the elements of x, of rank 2; turned: its transpose.
+// Whether y holds the elements of x, of two dimensions; turned: its transpose.
 static bool equal_elements(Ties *s, const Trained *x, const Trained *y, bool turned) {
   const int64_t *from = x->t.dim, *to = y->t.dim;
   if (from[0] != to[turned] || from[1] != to[!turned]) return false;

@@ -11,9 +11,9 @@
 
 // The shape of x, and the split dimensions before and after, of the parameters NNRT_SHAPE_….
 #define SHAPE_none_none 1, &n, -1, -1
-#define SHAPE_dim_none  rank, dims, dim, -1
-#define SHAPE_none_dim  rank, dims, -1, dim
-#define SHAPE_from_to   rank, dims, from, to
+#define SHAPE_dim_none  ndim, dims, dim, -1
+#define SHAPE_none_dim  ndim, dims, -1, dim
+#define SHAPE_from_to   ndim, dims, from, to
 
 // An element of the tensor is `unit` elements of the job's type.
 static int call(JobKind kind, void *y, const void *x, int64_t ndim, const int64_t *dims,
@@ -43,7 +43,7 @@ static int call(JobKind kind, void *y, const void *x, int64_t ndim, const int64_
 #define SLICE(bytes)                                                                               \
   int nnrt_local_slice_b##bytes(void *y, const void *x, NNRT_SHAPE_none_dim, NnrtRank *r,          \
                                 int group) {                                                       \
-    return slice(y, x, rank, dims, dim, r, group, bytes);                                          \
+    return slice(y, x, ndim, dims, dim, r, group, bytes);                                          \
   }
 SLICE(1)
 SLICE(2)

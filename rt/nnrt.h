@@ -121,7 +121,7 @@ typedef struct NnrtTensor {
   bool every_step; // of an input: each step reads its whole file, and no dimension is the batch
   bool deferred;   // of an output: of the previous step, until all deferred updates have run
   // Its dimensions for users and files, if they differ: the same elements in the same order.  A
-  // rank of 0: they do not.
+  // known_ndim of 0: they do not.
   int known_ndim;
   int64_t known_dim[NNRT_MAX_NDIM];
   NnrtInitKind init;
@@ -311,7 +311,7 @@ void nnrt_run_end(NnrtRank *r, int i, int code);
 // collectives.def and element type of a sum or element size:
 //
 //     int nnrt_all_reduce_f32(float *y, const float *x, int64_t n, NnrtRank *r, int group);
-//     int nnrt_all_gather_b4(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t dim,
+//     int nnrt_all_gather_b4(void *y, const void *x, int64_t ndim, const int64_t *dims, int64_t dim,
 //                            NnrtRank *r, int group);
 //
 // `dims` is the shape of x; `dim` the dimension along which x was split, or y is.  In an all_to_all
@@ -322,9 +322,9 @@ void nnrt_run_end(NnrtRank *r, int i, int code);
 // the others are complete when they return. All ranks get the same bits: additions are in the
 // group's order, except with NCCL.
 #define NNRT_SHAPE_none_none int64_t n
-#define NNRT_SHAPE_dim_none  int64_t rank, const int64_t *dims, int64_t dim
-#define NNRT_SHAPE_none_dim  int64_t rank, const int64_t *dims, int64_t dim
-#define NNRT_SHAPE_from_to   int64_t rank, const int64_t *dims, int64_t from, int64_t to
+#define NNRT_SHAPE_dim_none  int64_t ndim, const int64_t *dims, int64_t dim
+#define NNRT_SHAPE_none_dim  int64_t ndim, const int64_t *dims, int64_t dim
+#define NNRT_SHAPE_from_to   int64_t ndim, const int64_t *dims, int64_t from, int64_t to
 #define NNRT_COLLECTIVE(name, T, from_dim, to_dim)                                                 \
   int nnrt_##name(T *y, const T *x, NNRT_SHAPE_##from_dim##_##to_dim, NnrtRank *r, int group);
 #define NNRT_COLLECTIVE_P(op, from_dim, to_dim)                                                    \

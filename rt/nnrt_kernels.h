@@ -1,6 +1,6 @@
 // The kernels: for each row of the op table with a column of the target, its implementation.
 //
-//     int nnrt_softmax_f32(float *y, const float *x, int64_t rank, const int64_t *shape,
+//     int nnrt_softmax_f32(float *y, const float *x, int64_t ndim, const int64_t *shape,
 //                          int64_t axis);
 //
 // Results come first, then operands, then sizes and attributes in the order of the row's args.
@@ -107,7 +107,7 @@ int nnrt_nll_back_f32(float *dlogp, const void *labels, const float *dloss, int6
 
 // Reductions over `axes` (sorted) of x, and scans along one.
 #define NNRT_REDUCE(op, name, type)                                                                \
-  int nnrt_reduce_##op##_##name(type *y, const type *x, int64_t rank, const int64_t *shape,        \
+  int nnrt_reduce_##op##_##name(type *y, const type *x, int64_t ndim, const int64_t *shape,        \
                                 int64_t n_axes, const int64_t *axes);
 NNRT_REDUCE(sum, f32, float)
 NNRT_REDUCE(sum, f64, double)
@@ -127,9 +127,9 @@ int nnrt_sum_squares_f32(float *y, const float *x, int64_t n); // y: one number
 // The index of the largest element along `axis`: of equal ones the first, or the last; a NaN is
 // largest.
 #define NNRT_ARG(type, T)                                                                          \
-  int nnrt_arg_max_##type(int64_t *y, const T *x, int64_t rank, const int64_t *shape,              \
+  int nnrt_arg_max_##type(int64_t *y, const T *x, int64_t ndim, const int64_t *shape,              \
                           int64_t axis, bool last);                                                \
-  int nnrt_arg_min_##type(int64_t *y, const T *x, int64_t rank, const int64_t *shape,              \
+  int nnrt_arg_min_##type(int64_t *y, const T *x, int64_t ndim, const int64_t *shape,              \
                           int64_t axis, bool last);
 NNRT_ARG(f32, float)
 NNRT_ARG(i32, int32_t)
@@ -157,25 +157,25 @@ NNRT_BY_SIZE(NNRT_GATHER)
 #undef NNRT_GATHER
 // Shape
 #define NNRT_SHAPE(size)                                                                           \
-  int nnrt_transpose_##size(void *y, const void *x, int64_t rank, const int64_t *shape,            \
+  int nnrt_transpose_##size(void *y, const void *x, int64_t ndim, const int64_t *shape,            \
                             const int64_t *perm);                                                  \
   int nnrt_broadcast_##size(void *y, const void *x, int64_t y_ndim, const int64_t *y_shape,        \
                             int64_t x_ndim, const int64_t *x_shape);                               \
-  int nnrt_slice_##size(void *y, const void *x, int64_t rank, const int64_t *x_shape,              \
+  int nnrt_slice_##size(void *y, const void *x, int64_t ndim, const int64_t *x_shape,              \
                         const int64_t *starts, const int64_t *steps, const int64_t *y_shape);      \
-  int nnrt_slice_back_##size(void *dx, const void *dy, int64_t rank, const int64_t *dy_shape,      \
+  int nnrt_slice_back_##size(void *dx, const void *dy, int64_t ndim, const int64_t *dy_shape,      \
                              const int64_t *starts, const int64_t *steps,                          \
                              const int64_t *dx_shape);                                             \
-  int nnrt_concat_##size(void *y, const void *const *in, int64_t n, int64_t rank,                  \
+  int nnrt_concat_##size(void *y, const void *const *in, int64_t n, int64_t ndim,                  \
                          const int64_t *y_shape, const int64_t *sizes, int64_t axis);              \
-  int nnrt_trilu_##size(void *y, const void *x, int64_t rank, const int64_t *shape, bool upper,    \
+  int nnrt_trilu_##size(void *y, const void *x, int64_t ndim, const int64_t *shape, bool upper,    \
                         int64_t k);                                                                \
   int nnrt_pack_##size(void *y, const void *const *in, int64_t n, const int64_t *sizes);
 NNRT_BY_SIZE(NNRT_SHAPE)
 #undef NNRT_SHAPE
 // mode: "constant", "reflect", "edge" or "wrap"; `low` elements before, negative: crop
 #define NNRT_PAD(name, type)                                                                       \
-  int nnrt_pad_##name(type *y, const type *x, int64_t rank, const int64_t *x_shape,                \
+  int nnrt_pad_##name(type *y, const type *x, int64_t ndim, const int64_t *x_shape,                \
                       const int64_t *low, const int64_t *y_shape, const char *mode, double value);
 NNRT_PAD(f32, float)
 NNRT_PAD(f64, double)

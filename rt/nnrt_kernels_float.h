@@ -62,7 +62,7 @@ NnrtPrep *NNRT_NAME(conv_back_x_prep)(int64_t ndim, const int64_t *x_shape, cons
                                       const int64_t *pads, const int64_t *dilations, int64_t group,
                                       bool channels_last);
 int NNRT_NAME(conv_back_x)(NnrtPrep *p, NNRT_T *dx, const NNRT_T *w, const NNRT_T *dy);
-// rank is of w, and so of x
+// ndim is of w, and so of x
 NnrtPrep *NNRT_NAME(conv_back_w_prep)(int64_t ndim, const int64_t *x_shape, const int64_t *w_shape,
                                       const int64_t *y_shape, const int64_t *strides,
                                       const int64_t *pads, const int64_t *dilations, int64_t group,

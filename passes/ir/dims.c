@@ -132,7 +132,7 @@ static int count_explicit(const char *term, bool *star) {
   return n;
 }
 
-// Checks every operand's rank against its term and finds how many dimensions * stands for.
+// Checks every operand's ndim against its term and finds how many dimensions * stands for.
 static bool find_star(const Op *op, const char *const *term, int *n_star, Diag *d) {
   Arena *a = op->graph->module->arena;
   int by = -1;

@@ -123,7 +123,7 @@ static Value *additive(Builder *b, const Mask *mask, int ndim, DType dtype) {
   Value *v = mask->v;
   while (made_by(v, OP_broadcast))
     v = v->def->in[0].value;
-  // A mask of rank 3 has no heads.
+  // A mask of three dimensions has no heads.
   int64_t dim[4] = {1, 1, 1, 1};
   const Type *t = v->type;
   for (int i = 0; i < t->ndim; i++) {

@@ -15,7 +15,7 @@
 
 // The term by * factor * start.
 typedef struct LossTerm {
-  Value *start;  // one element, of any rank
+  Value *start;  // one element, of any ndim
   Value *factor; // a scalar, or NULL
   double by;
   bool of_sum; // there are other terms

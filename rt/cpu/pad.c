@@ -81,25 +81,25 @@ static int64_t line_at(const int64_t *table, const int64_t *stride, int64_t ndim
     for (int64_t i = 0; i < n; i++)                                                                \
       y[i] = from[i] == OUTSIDE ? value : x[from[i]];                                              \
   }                                                                                                \
-  int nnrt_pad_##name(type *y, const type *x, int64_t rank, const int64_t *x_shape,                \
+  int nnrt_pad_##name(type *y, const type *x, int64_t ndim, const int64_t *x_shape,                \
                       const int64_t *low, const int64_t *y_shape, const char *mode,                \
                       double value) {                                                              \
     Mode m = mode_of(mode);                                                                        \
     if (m == N_MODES) return nnrt_error(NNRT_UNSUPPORTED, "pad: mode '%s' is unknown", mode);      \
-    if (rank == 0) {                                                                               \
+    if (ndim == 0) {                                                                               \
       *y = *x;                                                                                     \
       return NNRT_OK;                                                                              \
     }                                                                                              \
-    int64_t n = y_shape[rank - 1], lines = product(y_shape, rank - 1), entries = 0;                \
-    for (int64_t d = 0; d < rank; d++)                                                             \
+    int64_t n = y_shape[ndim - 1], lines = product(y_shape, ndim - 1), entries = 0;                \
+    for (int64_t d = 0; d < ndim; d++)                                                             \
       entries += y_shape[d];                                                                       \
     int64_t *table = kernel_scratch((size_t)entries * sizeof *table), stride[NNRT_MAX_NDIM];       \
     if (!table) return scratch_failed((size_t)entries * sizeof *table);                            \
-    tables(table, stride, rank, x_shape, low, y_shape, m);                                         \
+    tables(table, stride, ndim, x_shape, low, y_shape, m);                                         \
     const int64_t *along = table + entries - n;                                                    \
     int threads = threads_for(lines * n);                                                          \
     _Pragma("omp parallel for num_threads(threads)") for (int64_t i = 0; i < lines; i++) {         \
-      int64_t at = line_at(table, stride, rank, y_shape, i);                                       \
+      int64_t at = line_at(table, stride, ndim, y_shape, i);                                       \
       if (at == OUTSIDE)                                                                           \
         for (int64_t j = 0; j < n; j++)                                                            \
           y[i * n + j] = (type)value;                                                              \

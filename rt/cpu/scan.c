@@ -60,13 +60,13 @@ static int arg(int64_t *y, const void *x, Axis a, BestFn *best, bool most, bool 
 }
 
 #define ARG(type, T)                                                                               \
-  int nnrt_arg_max_##type(int64_t *y, const T *x, int64_t rank, const int64_t *shape,              \
+  int nnrt_arg_max_##type(int64_t *y, const T *x, int64_t ndim, const int64_t *shape,              \
                           int64_t axis, bool last) {                                               \
-    return arg(y, x, axis_of(rank, shape, axis), best_##type, true, last);                         \
+    return arg(y, x, axis_of(ndim, shape, axis), best_##type, true, last);                         \
   }                                                                                                \
-  int nnrt_arg_min_##type(int64_t *y, const T *x, int64_t rank, const int64_t *shape,              \
+  int nnrt_arg_min_##type(int64_t *y, const T *x, int64_t ndim, const int64_t *shape,              \
                           int64_t axis, bool last) {                                               \
-    return arg(y, x, axis_of(rank, shape, axis), best_##type, false, last);                        \
+    return arg(y, x, axis_of(ndim, shape, axis), best_##type, false, last);                        \
   }
 ARG(f32, float)
 ARG(i32, int32_t)
@@ -74,9 +74,9 @@ ARG(i64, int64_t)
 
 // ACC: sums of integers wrap around
 #define CUMSUM(name, type, acc_type)                                                               \
-  int nnrt_cumsum_##name(type *y, const type *x, int64_t rank, const int64_t *shape, int64_t axis, \
+  int nnrt_cumsum_##name(type *y, const type *x, int64_t ndim, const int64_t *shape, int64_t axis, \
                          bool exclusive, bool reverse) {                                           \
-    Axis a = axis_of(rank, shape, axis);                                                           \
+    Axis a = axis_of(ndim, shape, axis);                                                           \
     int threads = threads_for(a.outer * a.n * a.inner);                                            \
     _Pragma("omp parallel for collapse(2) num_threads(threads)") for (int64_t o = 0; o < a.outer;  \
                                                                       o++) for (int64_t i = 0;     \

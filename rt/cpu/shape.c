@@ -122,30 +122,30 @@ static int pack(void *y, const void *const *in, int64_t width, int64_t n, const 
 }
 
 #define SHAPE(size, width)                                                                         \
-  int nnrt_transpose_##size(void *y, const void *x, int64_t rank, const int64_t *shape,            \
+  int nnrt_transpose_##size(void *y, const void *x, int64_t ndim, const int64_t *shape,            \
                             const int64_t *perm) {                                                 \
-    return transpose(y, x, width, rank, shape, perm);                                              \
+    return transpose(y, x, width, ndim, shape, perm);                                              \
   }                                                                                                \
   int nnrt_broadcast_##size(void *y, const void *x, int64_t y_ndim, const int64_t *y_shape,        \
                             int64_t x_ndim, const int64_t *x_shape) {                              \
     return broadcast(y, x, width, y_ndim, y_shape, x_ndim, x_shape);                               \
   }                                                                                                \
-  int nnrt_slice_##size(void *y, const void *x, int64_t rank, const int64_t *x_shape,              \
+  int nnrt_slice_##size(void *y, const void *x, int64_t ndim, const int64_t *x_shape,              \
                         const int64_t *starts, const int64_t *steps, const int64_t *y_shape) {     \
-    return slice(y, x, width, rank, x_shape, starts, steps, y_shape);                              \
+    return slice(y, x, width, ndim, x_shape, starts, steps, y_shape);                              \
   }                                                                                                \
-  int nnrt_slice_back_##size(void *dx, const void *dy, int64_t rank, const int64_t *dy_shape,      \
+  int nnrt_slice_back_##size(void *dx, const void *dy, int64_t ndim, const int64_t *dy_shape,      \
                              const int64_t *starts, const int64_t *steps,                          \
                              const int64_t *dx_shape) {                                            \
-    return slice_back(dx, dy, width, rank, dy_shape, starts, steps, dx_shape);                     \
+    return slice_back(dx, dy, width, ndim, dy_shape, starts, steps, dx_shape);                     \
   }                                                                                                \
-  int nnrt_concat_##size(void *y, const void *const *in, int64_t n, int64_t rank,                  \
+  int nnrt_concat_##size(void *y, const void *const *in, int64_t n, int64_t ndim,                  \
                          const int64_t *y_shape, const int64_t *sizes, int64_t axis) {             \
-    return concat(y, in, width, n, rank, y_shape, sizes, axis);                                    \
+    return concat(y, in, width, n, ndim, y_shape, sizes, axis);                                    \
   }                                                                                                \
-  int nnrt_trilu_##size(void *y, const void *x, int64_t rank, const int64_t *shape, bool upper,    \
+  int nnrt_trilu_##size(void *y, const void *x, int64_t ndim, const int64_t *shape, bool upper,    \
                         int64_t k) {                                                               \
-    return trilu(y, x, width, rank, shape, upper, k);                                              \
+    return trilu(y, x, width, ndim, shape, upper, k);                                              \
   }                                                                                                \
   int nnrt_pack_##size(void *y, const void *const *in, int64_t n, const int64_t *sizes) {          \
     return pack(y, in, width, n, sizes);                                                           \

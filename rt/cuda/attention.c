@@ -285,11 +285,11 @@ static int backward_packed(NnrtPrep *prep, void *dx, const void *x, const void *
 }
 
 #define KERNELS(suffix, T, dtype)                                                                  \
-  NnrtPrep *nnrt_attention_prep_##suffix(int64_t n, int64_t rank, const int64_t *q,                \
+  NnrtPrep *nnrt_attention_prep_##suffix(int64_t n, int64_t ndim, const int64_t *q,                \
                                          const int64_t *k, const int64_t *v, const int64_t *mask,  \
                                          double scale, bool causal, bool seq_major) {              \
     AttentionShape a;                                                                              \
-    if (!read_shape(&a, dtype, rank, q, k, v, n > 3 ? mask : NULL, scale, causal, seq_major))      \
+    if (!read_shape(&a, dtype, ndim, q, k, v, n > 3 ? mask : NULL, scale, causal, seq_major))      \
       return NULL;                                                                                 \
     return prepare(&a, false);                                                                     \
   }                                                                                                \
@@ -297,10 +297,10 @@ static int backward_packed(NnrtPrep *prep, void *dx, const void *x, const void *
     return forward(p, y, lse, in);                                                                 \
   }                                                                                                \
   NnrtPrep *nnrt_attention_back_prep_##suffix(                                                     \
-      int64_t n, int64_t rank, const int64_t *q, const int64_t *k, const int64_t *v,               \
+      int64_t n, int64_t ndim, const int64_t *q, const int64_t *k, const int64_t *v,               \
       const int64_t *mask, double scale, bool causal, bool seq_major) {                            \
     AttentionShape a;                                                                              \
-    if (!read_shape(&a, dtype, rank, q, k, v, n > 6 ? mask : NULL, scale, causal, seq_major))      \
+    if (!read_shape(&a, dtype, ndim, q, k, v, n > 6 ? mask : NULL, scale, causal, seq_major))      \
       return NULL;                                                                                 \
     return prepare(&a, true);                                                                      \
   }                                                                                                \

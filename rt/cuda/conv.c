@@ -241,10 +241,10 @@ static int run_back_w(const Conv *p, float *dw, const void *x, const void *dy) {
 
 #define PREP(name, suffix, dtype, direction)                                                       \
   NnrtPrep *nnrt_##name##_prep_##suffix(                                                           \
-      int64_t rank, const int64_t *x_shape, const int64_t *w_shape, const int64_t *y_shape,        \
+      int64_t ndim, const int64_t *x_shape, const int64_t *w_shape, const int64_t *y_shape,        \
       const int64_t *strides, const int64_t *pads, const int64_t *dilations, int64_t group,        \
       bool channels_last) {                                                                        \
-    return prepare(dtype, direction, rank, x_shape, w_shape, y_shape, strides, pads, dilations,    \
+    return prepare(dtype, direction, ndim, x_shape, w_shape, y_shape, strides, pads, dilations,    \
                    group, channels_last);                                                          \
   }
 #define KERNELS(suffix, T, dtype)                                                                  \

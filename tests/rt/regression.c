@@ -179,7 +179,7 @@ static int check_reduce_scatter(NnrtRank *r) {
   return code;
 }
 
-typedef int AllToAll(void *y, const void *x, int64_t rank, const int64_t *dims, int64_t from,
+typedef int AllToAll(void *y, const void *x, int64_t ndim, const int64_t *dims, int64_t from,
                      int64_t to, NnrtRank *r, int axis);
 
 enum { MOST_CUBE = MOST_RANKS * 2 * MOST_RANKS * 3 * MOST_RANKS };

@@ -44,7 +44,7 @@ static inline bool is_axis(const int64_t *axes, int n, int i) {
   return false;
 }
 
-// Checks that attribute `axis` is a dimension of a tensor of `rank` dimensions.
+// Checks that attribute `axis` is a dimension of a tensor of `ndim` dimensions.
 static inline bool axis_fits(const Op *op, int ndim, Diag *d) {
   int64_t axis = attr_i(op, "axis");
   if (axis >= 0 && axis < ndim) return true;
@@ -52,7 +52,7 @@ static inline bool axis_fits(const Op *op, int ndim, Diag *d) {
                     (long long)axis, ndim - 1);
 }
 
-// Checks that the list attribute `name` has one number for each of `rank` dimensions.
+// Checks that the list attribute `name` has one number for each of `ndim` dimensions.
 static inline bool list_fits(const Op *op, const char *name, int ndim, Diag *d) {
   if (attr_n(op, name) == ndim) return true;
   return diag_error(d, op->loc, "%s: '%s' has %d numbers for %d dimensions", op_info[op->kind].name,

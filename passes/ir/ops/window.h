@@ -28,7 +28,7 @@ typedef struct Window {
 bool window_ndim(const Op *op, int ndim, int *n_spatial, Diag *d);
 
 // Takes strides, pads and dilations from the attributes, and the rest from the types of the input
-// and the output side; a NULL type leaves its part zero.  The types must have the same rank, one
+// and the output side; a NULL type leaves its part zero.  The types must have the same ndim, one
 // that window_ndim allows.  Reports lists of the wrong length and illegal values.
 bool window_init(Window *w, const Op *op, const Type *x, const Type *y, const int64_t *kernel,
                  Diag *d);

@@ -38,13 +38,13 @@ typedef struct Region {
   Arena *arena;
   Diag *d;
   const PieceSizes *pieces;
-  Vec(Cut *) cut;    // in the order of the graph
-  ValueSplit *split; // by value id: its split
-  Value **piece;     // by value id: the current piece
-  Prefix *prefix;    // by value id: of operands of causal attentions
-  Op *wall;          // the op that prevents the split, or NULL
-  int64_t rows;      // number of interleaved rows; an element of the row stays with it
-  uint32_t n_values; // length of these arrays
+  Vec(Cut *) cut;          // in the order of the graph
+  ValueSplit *value_split; // by value id: its split
+  Value **piece;           // by value id: the current piece
+  Prefix *prefix;          // by value id: of operands of causal attentions
+  Op *wall;                // the op that prevents the split, or NULL
+  int64_t rows;            // number of interleaved rows; an element of the row stays with it
+  uint32_t n_values;       // length of these arrays
 } Region;
 
 // The queries of a causal attention, along which it can be split although their position matters;
@@ -98,7 +98,7 @@ static int64_t size_of(const PieceSizes *pieces, int64_t length, int i) {
 
 // The letter by which operand `i`, which is in pieces, splits the op.
 static int letter_by(const Region *r, const Op *op, const Dims *dims, int i, int64_t *outer) {
-  ValueSplit at = r->split[op->in[i].value->id];
+  ValueSplit at = r->value_split[op->in[i].value->id];
   int queries = causal_queries(r, op, dims);
   int own = queries < 0 ? -1 : letter_in(r, op, dims, i, queries);
   *outer = at.outer;
@@ -122,7 +122,7 @@ static int letter_of(const Region *r, const Op *op, const Dims *dims, int64_t *o
   int letter = -1;
   for (int i = 0; i < op->n_in; i++) {
     int64_t parts;
-    if (r->split[op->in[i].value->id].dim < 0) continue;
+    if (r->value_split[op->in[i].value->id].dim < 0) continue;
     int own = letter_by(r, op, dims, i, &parts);
     if (!may_cut(r, op, dims, own, parts)) return -2;
     if (letter >= 0 && (letter != own || parts != *outer)) return -2;
@@ -138,7 +138,8 @@ static bool add_cut(Region *r, Op *op, const Dims *dims, int letter, int64_t out
   int more = r->pieces->dealt ? 2 : outer > 1;
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;
-    bool whole = r->split[v->id].dim < 0 && split_in(dims, &dims->in[i], letter, outer).dim >= 0;
+    bool whole =
+        r->value_split[v->id].dim < 0 && split_in(dims, &dims->in[i], letter, outer).dim >= 0;
     if (whole && v->type->ndim + more > MAX_NDIM) return false;
   }
   // Nor may it depend on other ranks or on the global index, which dropout knows.
@@ -152,7 +153,7 @@ static bool add_cut(Region *r, Op *op, const Dims *dims, int letter, int64_t out
   vec_push(r->arena, &r->cut, c);
   for (int i = 0; i < op->n_out; i++) {
     ValueSplit at = split_in(dims, &dims->out[i], letter, outer);
-    r->split[op->out[i]->id] = at;
+    r->value_split[op->out[i]->id] = at;
     for_each_use(u, op->out[i])
       if (!u->user && at.dim >= 0) return false; // results of the graph are whole
   }
@@ -190,7 +191,7 @@ static bool ends_last(Region *r) {
     for (int i = 0; i < r->cut.at[k]->op->n_out; i++) {
       const Value *v = r->cut.at[k]->op->out[i];
       for_each_use(u, v)
-        if (r->split[v->id].dim < 0 && u->user && u->user->id <= last->id) {
+        if (r->value_split[v->id].dim < 0 && u->user && u->user->id <= last->id) {
           r->wall = u->user;
           return false;
         }
@@ -203,7 +204,7 @@ static Value *prefix_of(Region *r, Builder *b, Value *v, int dim, int i) {
   int64_t length = v->type->dim[dim];
   Prefix *p = &r->prefix[v->id];
   if (p->n == i + 1) return p->v; // built for another attention
-  if (r->split[v->id].dim < 0)
+  if (r->value_split[v->id].dim < 0)
     p->v = build_slice(b, v, dim, 0, before(r->pieces, length, i + 1));
   else if (i == 0)
     p->v = r->piece[v->id];
@@ -296,7 +297,7 @@ static Value *operand_of(Region *r, Builder *b, const Cut *c, int k, int i) {
     return build_slice(b, mask, columns, 0, before(r->pieces, mask->type->dim[columns], i + 1));
   }
   if (causal && k > 0) return prefix_of(r, b, v, at.dim, i);
-  if (r->split[v->id].dim >= 0) return r->piece[v->id];
+  if (r->value_split[v->id].dim >= 0) return r->piece[v->id];
   return at.dim >= 0 ? slice_of(r, b, v, at, i) : v;
 }
 
@@ -312,7 +313,7 @@ static Op *build_piece(Region *r, Builder *b, const Cut *c, int i) {
   // Attributes of the piece: its shape, and for ops that depend on the global index, the shape of
   // the whole and the start of the piece in it.
   const Type *t = op->out[0]->type;
-  int dim = r->split[op->out[0]->id].dim, n;
+  int dim = r->value_split[op->out[0]->id].dim, n;
   bool global = (op_info[op->kind].traits & GLOBAL_INDEX) != 0;
   bool again = global && attr_n(op, "whole") > 0; // it is a piece already
   int64_t shape[MAX_NDIM], start[MAX_NDIM] = {0};
@@ -347,7 +348,7 @@ static bool replace_region(Region *r) {
       for (int o = 0; o < op->n_out; o++) {
         uint32_t id = op->out[o]->id;
         r->piece[id] = piece->out[o];
-        if (r->split[id].dim >= 0 || !value_used(op->out[o])) continue;
+        if (r->value_split[id].dim >= 0 || !value_used(op->out[o])) continue;
         sum[id] = i ? build_op(&b, OP_add, IN(sum[id], piece->out[o]), NO_ATTRS) : piece->out[o];
         if (!sum[id]) return false;
       }
@@ -367,11 +368,11 @@ bool cut_in_pieces(const PieceStart *start, int n, const PieceSizes *pieces, boo
   Region r = {.g = start->op->graph, .arena = arena_new(), .d = d, .pieces = pieces};
   graph_renumber(r.g);
   r.n_values = r.g->n_values;
-  r.split = arena_array(r.arena, ValueSplit, r.n_values);
+  r.value_split = arena_array(r.arena, ValueSplit, r.n_values);
   r.piece = arena_array(r.arena, Value *, r.n_values);
   r.prefix = arena_array(r.arena, Prefix, r.n_values);
   for (uint32_t i = 0; i < r.n_values; i++)
-    r.split[i] = (ValueSplit){-1, 1};
+    r.value_split[i] = (ValueSplit){-1, 1};
   // Nothing changes unless all ops can be split.
   *done = pieces->n > 1 && find_region(&r, start, n) && ends_last(&r);
   *wall = r.wall;
