@@ -178,10 +178,10 @@ static bool sort(Graph *g, const Orders *orders, Arena *scratch) {
   return true;
 }
 
-// -- Turns ---------------------------------------------------------------------------------------
+// -- Numbers ------------------------------------------------------------------------------------
 
 // Marks the ops with no other op of the list after them, or before them.
-static void mark_turns(Op *const *op, int n, const bool *others) {
+static void mark_ends(Op *const *op, int n, const bool *others) {
   for (int i = 0; i < n; i++)
     if (!others[op[i]->id]) op[i]->order = 1;
 }
@@ -238,8 +238,8 @@ bool order_ops(Graph *g, const Orders *orders, Arena *scratch, Diag *d) {
       }
     }
     if (o->n_then > 1) mark_after(o->then, o->n_then, needing, scratch);
-    mark_turns(o->first, o->n_first, needed);
-    mark_turns(o->then, o->n_then, needing);
+    mark_ends(o->first, o->n_first, needed);
+    mark_ends(o->then, o->n_then, needing);
   }
   int order = 0;
   for_each_op(op, g)

@@ -26,7 +26,7 @@ ROLES = ["weight"] * 5 + ["input", "state", "scalar", None]
 NAMES = ["dp", "tp", "sp", "vp", "ep", "zero1", "zero2", "zero3", "coshard", "dap", "pp",
          "recompute", "recompute_pieces", "recompute_attention"]
 # Seeds that have failed.
-FOUND = [468, 660, 759, 3132]
+FOUND = [468, 660, 759, 3132, 3662]
 # nnaot's messages for internal errors.
 OURS = re.compile(r"mistake of nnaot|Sanitizer|runtime error|BUG|cannot be proved|[Aa]ssert(ion)? .*failed")
 AT_LINE = re.compile(r"^\S+\.lua(:\d+(:\d+)?)?: (error|note): ", re.M)

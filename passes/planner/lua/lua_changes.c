@@ -39,6 +39,13 @@ static int split_loss(lua_State *l) {
   if (parts < 1 || parts > ranks)
     return FAIL(l, loc, "split_loss makes 1 to %d parts for this op, not %lld", (int)ranks,
                 (long long)parts);
+  // An order would be left with an op that is gone.
+  for (int k = 0; k < p->s->constraints.orders.n; k++) {
+    const Order *o = &p->s->constraints.orders.at[k];
+    for (int i = 0; i < o->n_first + o->n_then; i++)
+      if ((i < o->n_first ? o->first[i] : o->then[i - o->n_first]) == op)
+        return FAIL(l, loc, "op_order orders this loss already: call split_loss before op_order");
+  }
   Record *r = p->s->record;
   // The name for the record must be taken before the op is replaced.
   record_before(r, &op, 1);
