@@ -194,7 +194,7 @@ bool node_axis(Node *n, int64_t axis, int ndim, int *out) {
   *out = (int)(axis < 0 ? axis + ndim : axis);
   if (axis >= -ndim && axis < ndim) return true;
   *out = 0;
-  return node_fail(n, "axis %lld is outside of a tensor of rank %d", (long long)axis, ndim);
+  return node_fail(n, "axis %lld is outside of a tensor of %d dimensions", (long long)axis, ndim);
 }
 
 bool node_shape(Node *n, int ndim, const int64_t *dim) {

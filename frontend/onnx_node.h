@@ -140,7 +140,7 @@ bool node_ints(Node *n, int i, const char *what, Ints *out, bool *given);
 
 // -- Shapes ------------------------------------------------------------------------------------
 
-// Converts an axis of a tensor of that ndim to a nonnegative one; reports it if out of range.
+// Converts an axis of a tensor of `ndim` dimensions to a nonnegative one; reports it if out of range.
 bool node_axis(Node *n, int64_t axis, int ndim, int *out);
 // Checks ndim and size of a shape that the model requests.
 bool node_shape(Node *n, int ndim, const int64_t *dim);
@@ -153,7 +153,7 @@ bool node_broadcast_shape(Node *n, Value *const *in, int n_in, int *ndim, int64_
 // The same, and broadcasts the operands to it.
 bool node_broadcast(Node *n, Value **in, int n_in);
 
-Value *node_scalar(Node *n, DType dtype, double x);            // a fill of ndim 0
+Value *node_scalar(Node *n, DType dtype, double x);            // a fill
 Value *node_like(Node *n, const Value *v, double x);           // a fill of its type
 Value *node_ints_value(Node *n, const int64_t *at, int count); // an i64 vector
 // Returns `length` elements along `axis` from `start`, and all along the other axes.

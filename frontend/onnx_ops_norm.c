@@ -25,7 +25,7 @@ static Value *coerce(Node *n, int *axis) {
   const Type *t = x->type;
   int64_t a = node_int(n, "axis", 1);
   *axis = (int)(a < 0 ? a + t->ndim : a);
-  // The axis may be the rank: then the last dimension is 1.
+  // The axis may be the number of dimensions: then the last dimension is 1.
   if (*axis < 0 || *axis > t->ndim) {
     node_axis(n, a, t->ndim, axis);
     return NULL;

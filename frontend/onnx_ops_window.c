@@ -63,7 +63,7 @@ bool import_conv(Node *n) {
   Value *x = n->in[0], *w = n->in[1], *bias = node_in(n, 2);
   Geometry g;
   if (w->type->ndim != x->type->ndim || w->type->ndim < 3)
-    return node_fail(n, "the ranks of its operands are %d and %d", x->type->ndim, w->type->ndim);
+    return node_fail(n, "its operands have %d and %d dimensions", x->type->ndim, w->type->ndim);
   // The attribute may repeat the kernel, but not contradict it.
   Ints kernel;
   if (node_list(n, "kernel_shape", &kernel) &&

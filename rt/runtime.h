@@ -155,11 +155,11 @@ void nnrt_whole_from_part(void *whole, const void *part, const NnrtTensor *t, co
 
 // A box of a tensor as `n` runs of `length` elements, each contiguous in the box and in the tensor.
 typedef struct Runs {
-  int rank;
+  int ndim;
   const int64_t *dim, *start, *size; // of the whole, and of the box in it
   int64_t length, n;
 } Runs;
-Runs nnrt_part_runs(int rank, const int64_t *dim, const int64_t *start, const int64_t *size);
+Runs nnrt_part_runs(int ndim, const int64_t *dim, const int64_t *start, const int64_t *size);
 int64_t nnrt_run_start(const Runs *runs, int64_t i); // in the whole tensor
 
 double nnrt_element_at(const void *from, NnrtDtype t, int64_t i);

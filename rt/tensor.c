@@ -114,9 +114,9 @@ int64_t nnrt_part_count(const NnrtTensor *t, const Part *part) {
   return n;
 }
 
-Runs nnrt_part_runs(int rank, const int64_t *dim, const int64_t *start, const int64_t *size) {
-  Runs runs = {.rank = rank, .dim = dim, .start = start, .size = size, .length = 1, .n = 1};
-  int d = rank - 1;
+Runs nnrt_part_runs(int ndim, const int64_t *dim, const int64_t *start, const int64_t *size) {
+  Runs runs = {.ndim = ndim, .dim = dim, .start = start, .size = size, .length = 1, .n = 1};
+  int d = ndim - 1;
   // Whole inner dimensions join into one run, with the first that is split.
   for (; d >= 0 && size[d] == dim[d]; d--)
     runs.length *= dim[d];
@@ -129,7 +129,7 @@ Runs nnrt_part_runs(int rank, const int64_t *dim, const int64_t *start, const in
 int64_t nnrt_run_start(const Runs *runs, int64_t i) {
   int64_t at = i * runs->length, start = 0, stride = 1;
   // The run's number is mixed-radix over the outer dimensions.
-  for (int d = runs->rank - 1; d >= 0; d--) {
+  for (int d = runs->ndim - 1; d >= 0; d--) {
     start += (runs->start[d] + at % runs->size[d]) * stride;
     at /= runs->size[d];
     stride *= runs->dim[d];

@@ -12,6 +12,8 @@
 // The axes that a collective may run over.
 enum { DEVICES = 1, TIME_AXIS = 2, ANY_AXIS = 3 };
 
+enum { CHANGED, KEPT };
+
 // The attribute of a column with a dimension.
 #define DIM_none NULL
 #define DIM_dim  "dim"
@@ -20,9 +22,9 @@ enum { DEVICES = 1, TIME_AXIS = 2, ANY_AXIS = 3 };
 
 static const CollectiveRule rules[] = {
 #define COLLECTIVE(op, from, to, from_dim, to_dim, nccl)                                           \
-  {OP_##op, SBP_##from, SBP_##to, DIM_##from_dim, DIM_##to_dim, DEVICES},
-#define LAYOUT_CHANGE(op, from, to, from_dim, to_dim, over)                                        \
-  {OP_##op, SBP_##from, SBP_##to, DIM_##from_dim, DIM_##to_dim, over},
+  {OP_##op, SBP_##from, SBP_##to, DIM_##from_dim, DIM_##to_dim, DEVICES, KEPT},
+#define LAYOUT_CHANGE(op, from, to, from_dim, to_dim, over, value)                                 \
+  {OP_##op, SBP_##from, SBP_##to, DIM_##from_dim, DIM_##to_dim, over, value},
 #include "rt/collectives.def"
 };
 enum { N_RULES = sizeof rules / sizeof *rules };

@@ -4,7 +4,8 @@
 //     all_gather       S(dim) -> B      all_to_all       S(from) -> S(to)
 //     local_slice      B -> S(dim)      accumulate       P -> B, over time
 //
-//     take_partial        P -> B, over time, and as_partial B -> P: only these two change the global value
+//     take_partial     P -> B, over time
+//     as_partial       B -> P, over time
 //
 // A rule applies to all axes that the op names, as if they were one: all_gather over "dp+tp" joins
 // the shards of both.  Along the other axes the layout is unchanged.  Except for take_partial and
@@ -24,8 +25,9 @@ typedef struct CollectiveRule {
   OpKind op;
   int from, to; // kinds of Sbp
   const char *from_dim,
-      *to_dim; // the attributes with the dimensions of SBP_S; NULL for other kinds
-  int over;    // the axes that it may run over
+      *to_dim;      // the attributes with the dimensions of SBP_S; NULL for other kinds
+  int over;         // the axes that it may run over
+  bool keeps_value; // the global value before and after is the same
 } CollectiveRule;
 
 // Returns the rule of an op; NULL if it is neither a collective nor a change of layout.

@@ -139,7 +139,7 @@ static KernelArg word_arg(const Op *op, const Dims *dims, const char *word, Aren
     return (KernelArg){.kind = str_ends(word, "_from") ? ARG_from : ARG_all, .i = dim};
   }
   // `i2` the shape of operand 2, `p0` the number of dimensions of result 0, `w1` the bytes of an
-  // element of operand 1, and so on.  An absent optional operand has ndim 0.
+  // element of operand 1, and so on.  An absent optional operand has no dimensions.
   if (n == 2 && strchr("iorpw", word[0]) && isdigit((unsigned char)word[1])) {
     int i = word[1] - '0';
     const Type *t = NULL;

@@ -97,10 +97,11 @@ int op_gscale(const Op *op) {
 
 const Op *value_optimizer(const Value *next) {
   const Op *op = next->def;
-  // Through first operands to the optimizer; an op that applies a step reads it as its second.
+  // Through first operands to the optimizer.  An op that applies a step reads it as its second, and
+  // with frozen rows the new weight is where(frozen, weight, updated).
   while (op && !op_optimizes(op)) {
-    bool applies = op_info[op->kind].traits & APPLIES_STEP;
-    op = op->n_in ? op->in[applies].value->def : NULL;
+    int i = op->kind == OP_where ? 2 : op_info[op->kind].traits & APPLIES_STEP ? 1 : 0;
+    op = op->n_in ? op->in[i].value->def : NULL;
   }
   return op;
 }

@@ -51,7 +51,7 @@ bool type_fits(DType dtype, int ndim, const int64_t *dim) {
 }
 
 const Type *type_new(Module *m, DType dtype, int ndim, const int64_t *dim) {
-  if (!type_fits(dtype, ndim, dim)) BUG("not a type: rank %d, or its size overflows", ndim);
+  if (!type_fits(dtype, ndim, dim)) BUG("not a type: %d dimensions, or its size overflows", ndim);
   uint64_t hash = (uint64_t)dtype * 31 + (uint64_t)ndim;
   for (int i = 0; i < ndim; i++)
     hash = (hash ^ (uint64_t)dim[i]) * 0x9e3779b97f4a7c15u;

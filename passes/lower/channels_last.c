@@ -117,7 +117,7 @@ static Value *last(Images *c, Value *v) {
     made = build_transpose(b, v, perm);
   } else {
     // Of a broadcast the operand is transposed, since it is smaller.  Leading dimensions of 1 give
-    // it the rank of the result.
+    // it as many dimensions as the result.
     Value *x = v->def->in[0].value;
     int over = ndim - x->type->ndim;
     for (int i = 0; i < ndim; i++)

@@ -63,7 +63,7 @@ static Tariff *tariff_of(Routes *r, const Mesh *mesh, const TensorShape *shape, 
   Tariff **bucket = &r->tariff[h % TARIFFS];
   for (Tariff *t = *bucket; t; t = t->next)
     if (t->net->mesh == mesh && t->slices == slices && shape_equal(&t->shape, shape)) return t;
-  // The net of the mesh, for all shapes of this rank.
+  // The net of the mesh, for all shapes of so many dimensions.
   RouteNet *net = r->nets;
   while (net && (net->mesh != mesh || net->ndim != shape->ndim))
     net = net->next;

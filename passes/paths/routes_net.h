@@ -1,6 +1,6 @@
-// The graph of one mesh for values of one rank: states (path_state.h), and the hops between them.
+// The graph of one mesh for values of one number of dimensions: states (path_state.h), and the hops between them.
 //
-//     mesh (dp=2, tp=2), rank 1:   {B, B}  {B, P}  {B, S(0)}  {P, B}  …     a state for each layout
+//     mesh (dp=2, tp=2), ndim 1:   {B, B}  {B, P}  {B, S(0)}  {P, B}  …     a state for each layout
 //
 //     {B, S(0)} to {B, B}          all_gather along tp: its start, and seconds per byte
 //     {B, S(0)} to {S(0), S(0)}    slice: no cost

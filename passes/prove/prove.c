@@ -354,9 +354,12 @@ static bool prove_graph(const Graph *model, const Graph *g, Diag *d) {
   for_each_op(op, g) {
     // Ops added by distribution have rules of their own; all others must be in the model's program.
     if (op_info[op->kind].traits & COMM) {
-      // Only an op that reshards keeps the meaning of its operand: collectives.def has these.
-      if (op->kind != OP_move && !collective_rule(op->kind))
+      // A reshard is its operand: a move, and the rows of collectives.def that keep the value.
+      const CollectiveRule *rule = collective_rule(op->kind);
+      if (op->kind != OP_move && !rule)
         BUG("%s communicates, and the proof does not know its meaning", kind_name(op));
+      if (rule && !rule->keeps_value)
+        prove_error(&p, op->loc, "%s changes the value of operand 0: no plan may", kind_name(op));
       // A sum over a bucket is the sum over its members; any other collective on one is an error.
       const Value *v = op->in[0].value;
       Meaning *out = meaning(&p, op->out[0]);

@@ -18,7 +18,7 @@ static bool evaluate_once(Builder *b, const Op *op, double *value) {
     const Op *fill = op->in[i].value->def;
     in[i] = build_fill(b, attr_t(fill, "to"), 0, NULL, attr_f(fill, "value"));
   }
-  // Operands of ndim 0 suffice: every element is the same.
+  // Scalar operands suffice: every element is the same.
   int n;
   op_attr_specs(op->kind, &n);
   Value *v = build_op(b, op->kind, in, op->n_in, (Attrs){op->attrs, n});

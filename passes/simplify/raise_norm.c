@@ -35,7 +35,7 @@ static Value *match_core(Match *m, Op *root, double *eps, bool *axes) {
   return NULL;
 }
 
-// The first of the flagged axes if these are exactly the last dimensions, else the rank; `n`: the
+// The first of the flagged axes if these are exactly the last dimensions, else ndim; `n`: the
 // number of their elements.
 static int last_axes(const Type *t, const bool *axes, int64_t *n) {
   int first = t->ndim;

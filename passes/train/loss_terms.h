@@ -15,7 +15,7 @@
 
 // The term by * factor * start.
 typedef struct LossTerm {
-  Value *start;  // one element, of any ndim
+  Value *start;  // one element, of any number of dimensions
   Value *factor; // a scalar, or NULL
   double by;
   bool of_sum; // there are other terms

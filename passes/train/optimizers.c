@@ -2,8 +2,9 @@
 //
 // A new optimizer is a row of the table below.  Its update is one op of ops.def with kernels of its
 // own, or a function here that builds several, as update_lamb does.  Other passes find the update
-// of a weight by value_optimizer (ir/op.c): ops from the new weight back to an op with trait
-// OPTIMIZER, each by its first operand, or by its second with trait APPLIES_STEP.
+// of a weight by value_optimizer (ir/op.c): from the new weight back to an op with trait OPTIMIZER,
+// through operand 1 of ops with trait APPLIES_STEP and operand 0 of all others.  So every op in
+// between has the running value as that operand.
 //
 // Operands of update ops stand in one order: weight, gradient, states, lr, gscale, step.  lamb has
 // no lr, since lamb_apply has it, and sgd no step.

@@ -45,7 +45,7 @@ DnnTensor dnn_tensor(DnnGraph *g, cudnnDataType_t type, int ndim, const int64_t 
                      const int64_t *stride);
 DnnTensor dnn_virtual(DnnGraph *g, cudnnDataType_t type, int ndim, const int64_t *dim,
                       const int64_t *stride);
-// A number, passed to the kernel by value; of `rank` dimensions of 1.
+// A number, passed to the kernel by value; of `ndim` dimensions of 1.
 DnnTensor dnn_number(DnnGraph *g, int ndim, float value);
 DnnTensor dnn_integer(DnnGraph *g, int ndim, int32_t value);
 

@@ -13,6 +13,8 @@ saved weights are those after the last update.  At most min(M, P - s) copies of 
 last stage, which reads the newest.  References with delays one version shorter or longer
 must differ by far, or this test would be useless.
 
+In cases marked with * a row of the first weight is frozen.
+
 It is an MLP: float arithmetic in Python is double, so only rounding differs.
 """
 
@@ -32,7 +34,8 @@ OPTIMIZERS = {
     "sgd": ("sgd:momentum=0.9,weight_decay=0.01", 0.05),
     "adamw": ("adamw:weight_decay=0.1,betas=0.9/0.95,eps=1e-5", 0.01),
 }
-# Plan, ranks, stages, micro-batches, optimizer.
+FROZEN = 3  # the row of layer 0 in cases with frozen rows
+# Plan, ranks, stages, micro-batches, optimizer, and whether a row is frozen.
 CASES = [
     ("pp_pipedream=2", 2, 2, 4, "sgd"),
     ("pp_pipedream=2", 2, 2, 8, "adamw"),
@@ -44,6 +47,7 @@ CASES = [
     ("pp_pipedream=2,zero1=2", 4, 2, 4, "adamw"),
     ("pp_pipedream=2,zero3=2", 4, 2, 4, "adamw"),
     ("pp_pipedream=2,recompute=1", 2, 2, 4, "sgd"),
+    ("pp_pipedream=2", 2, 2, 4, "adamw", True),
 ]
 
 
@@ -53,7 +57,7 @@ class Layer:
     """A linear layer with its optimizer's states: rows of the weight are outputs, the bias follows the weight."""
 
     def __init__(self, weight, bias, stage):
-        self.stage, self.updates = stage, 0
+        self.stage, self.updates, self.frozen = stage, 0, ()
         self.shape = len(bias), len(weight) // len(bias)
         self.states = [[0.0] * (len(weight) + len(bias)) for _ in range(2)]
         self.versions = [weight + bias]
@@ -95,9 +99,11 @@ def cross_entropy(logits, labels):
 
 
 def update(layer, g, optimizer, lr):
-    """Updates the layer like torch.optim."""
+    """Updates the layer, except its frozen elements, like torch.optim."""
     w, (m, v), n = layer.newest()[:], layer.states, layer.updates + 1
     for i, d in enumerate(g):
+        if i in layer.frozen:
+            continue
         if optimizer == "sgd":
             d += 0.01 * w[i]
             m[i] = d if n == 1 else 0.9 * m[i] + d
@@ -127,15 +133,19 @@ def one_micro_batch(layers, k, late, x, labels, optimizer, lr):
         if i:
             back = [[d if on else 0.0 for d, on in zip(row, mask)] for row, mask in zip(back, masks[i - 1])]
     for layer, g in zip(layers, gradients):
+        for i in layer.frozen:
+            g[i] = 0.0
         update(layer, g, optimizer, lr)
     return loss, sum(d * d for g in gradients for d in g)
 
 
-def reference(start, late, micro_batches, optimizer, lr):
+def reference(start, late, micro_batches, optimizer, lr, frozen):
     """Returns (loss, grad_norm) of every step, and the weights at the end."""
     x, labels = (plan_cases.rows("wide", name)[0] for name in ("x", "labels"))
     columns, n = len(x) // len(labels), len(labels)
     layers = [Layer(*layer) for layer in start]
+    if frozen:
+        layers[0].frozen = range(FROZEN * SIZES[0], (FROZEN + 1) * SIZES[0])
     lines, rows = [], BATCH // micro_batches
     for step in range(STEPS):
         found = []
@@ -196,11 +206,12 @@ def apart(got, want):
     return max(lines), max(abs(a - b) for a, b in zip(got[1], want[1], strict=True))
 
 
-def one_case(folder, plan, ranks, stages, micro_batches, name):
+def one_case(folder, plan, ranks, stages, micro_batches, name, frozen=False):
     optimizer, lr = OPTIMIZERS[name]
     exe, program = folder / "exe", folder / "program.nn"
     flags = [MODEL, "-g", ranks, "--batch", BATCH, "--micro-batches", micro_batches, "--plan", plan, "--loss",
              "cross_entropy(logits)", "--optimizer", optimizer, "--lr", lr]
+    flags += ["--freeze", f"0.weight[{FROZEN}]"] if frozen else []
     said = run(NNAOT, *flags, "-o", exe)
     run(NNAOT, *flags, "--emit", "nn", "-o", program)
     start, kept = read_layers(program.read_text()), copies(program.read_text())
@@ -209,15 +220,15 @@ def one_case(folder, plan, ranks, stages, micro_batches, name):
     first = int(stages == len(start))
     ok = ok and kept == {(s, min(micro_batches, stages - s)) for s in range(first, stages - 1)}
     delays = [stages - 1 - s for s in range(stages)]
-    want = reference(start, delays, micro_batches, name, lr)
-    wrong = [reference(start, [max(0, d - 1) for d in delays], micro_batches, name, lr)]
+    want = reference(start, delays, micro_batches, name, lr, frozen)
+    wrong = [reference(start, [max(0, d - 1) for d in delays], micro_batches, name, lr, frozen)]
     if micro_batches > stages:  # otherwise the last micro-batch begins before any update
-        wrong.append(reference(start, [d + 1 for d in delays], micro_batches, name, lr))
+        wrong.append(reference(start, [d + 1 for d in delays], micro_batches, name, lr, frozen))
     threads, processes = trained(exe, folder, []), trained(exe, folder, mpirun(ranks))
     lines, weights = apart(threads, want)
     far = min(apart(threads, other)[0] for other in wrong)
     ok = ok and lines < LIMIT and weights < LIMIT and far > FAR * LIMIT and threads == processes
-    print(f"{plan:28}{micro_batches:4} {name:7}{lines:10.1e}{weights:10.1e}{far:10.1e}{'' if ok else '  FAILED'}",
+    print(f"{plan:28}{micro_batches:4} {name + '*' * frozen:7}{lines:10.1e}{weights:10.1e}{far:10.1e}{'' if ok else '  FAILED'}",
           flush=True)
     return ok
 

@@ -30,20 +30,20 @@ int line_rows(float *g, const float *x, const int64_t *labels, const float *w, c
   return launch(rows_of, 1, 1, 0, g, x, labels, w, b, zeros, rows, (float)batch, first, finder());
 }
 
-static __global__ void given(float *big, int64_t n, float *mine, int64_t *one, int64_t ndim) {
+static __global__ void given(float *big, int64_t n, float *mine, int64_t *one, int64_t rank) {
   for (int64_t i = first_thread(); i < n; i += all_threads())
-    big[i] = (float)((ndim + 1) * (i % 1000));
+    big[i] = (float)((rank + 1) * (i % 1000));
   if (first_thread() < 4)
-    mine[first_thread()] = (float)(100 * ndim + 10 * (first_thread() / 2) + first_thread() % 2);
+    mine[first_thread()] = (float)(100 * rank + 10 * (first_thread() / 2) + first_thread() % 2);
   if (first_thread() == 0) *one = (int64_t)1 << 40;
 }
 
-int line_given(float *big, int64_t n, float *mine, int64_t *one, int64_t ndim) {
-  return launch(given, blocks_for(n), BLOCK, 0, big, n, mine, one, ndim);
+int line_given(float *big, int64_t n, float *mine, int64_t *one, int64_t rank) {
+  return launch(given, blocks_for(n), BLOCK, 0, big, n, mine, one, rank);
 }
 
 static __global__ void taken(int64_t *bad, const float *big, int64_t n, const float *spread,
-                             const float *back, const int64_t *one, int64_t ndim, int64_t ranks) {
+                             const float *back, const int64_t *one, int64_t rank, int64_t ranks) {
   *bad = *one != ranks << 40;
   for (int64_t i = 0; i < n; i++)
     *bad += big[i] != (float)(ranks * (ranks + 1) / 2 * (i % 1000));
@@ -52,36 +52,36 @@ static __global__ void taken(int64_t *bad, const float *big, int64_t n, const fl
       for (int j = 0; j < 2; j++)
         *bad += spread[(row * ranks + from) * 2 + j] != (float)(100 * from + 10 * row + j);
   for (int i = 0; i < 4; i++)
-    *bad += back[i] != (float)(100 * ndim + 10 * (i / 2) + i % 2);
+    *bad += back[i] != (float)(100 * rank + 10 * (i / 2) + i % 2);
 }
 
 int line_taken(int64_t *bad, const float *big, int64_t n, const float *spread, const float *back,
-               const int64_t *one, int64_t ndim, int64_t ranks) {
-  return launch(taken, 1, 1, 0, bad, big, n, spread, back, one, ndim, ranks);
+               const int64_t *one, int64_t rank, int64_t ranks) {
+  return launch(taken, 1, 1, 0, bad, big, n, spread, back, one, rank, ranks);
 }
 
-static __global__ void terms(float *x, int64_t n, int64_t ndim) {
+static __global__ void terms(float *x, int64_t n, int64_t rank) {
   for (int64_t i = first_thread(); i < n; i += all_threads())
-    x[i] = (float)((ndim + 1) * (i % 1000));
+    x[i] = (float)((rank + 1) * (i % 1000));
 }
 
-int line_terms(float *x, int64_t n, int64_t ndim) {
-  return launch(terms, blocks_for(n), BLOCK, 0, x, n, ndim);
+int line_terms(float *x, int64_t n, int64_t rank) {
+  return launch(terms, blocks_for(n), BLOCK, 0, x, n, rank);
 }
 
-static __global__ void summed(int64_t *bad, const float *sum, int64_t part, int64_t ndim,
+static __global__ void summed(int64_t *bad, const float *sum, int64_t part, int64_t rank,
                               int64_t dp, int64_t tp) {
   int64_t all = dp * tp, by = all * (all + 1) / 2;
   for (int64_t row = 0; row < 2; row++)
     for (int64_t j = 0; j < part; j++) {
-      int64_t i = ((row * dp + ndim / tp) * tp + ndim % tp) * part + j;
+      int64_t i = ((row * dp + rank / tp) * tp + rank % tp) * part + j;
       *bad += sum[row * part + j] != (float)(by * (i % 1000));
     }
 }
 
-int line_summed(int64_t *bad, const float *sum, int64_t part, int64_t ndim, int64_t dp,
+int line_summed(int64_t *bad, const float *sum, int64_t part, int64_t rank, int64_t dp,
                 int64_t tp) {
-  return launch(summed, 1, 1, 0, bad, sum, part, ndim, dp, tp);
+  return launch(summed, 1, 1, 0, bad, sum, part, rank, dp, tp);
 }
 
 static __device__ float cube_at(int64_t i, int64_t n, int64_t cut, int64_t at) {

@@ -222,7 +222,7 @@ static void count_from(const Case *k, const List *from, int i, const List *to, b
     out->matched += !less(own, least) && !less(least, own) ? n : 0;
     out->improved += less(own, least) ? n : 0;
     if (less(least, own) && !out->dearer)
-      printf("dearer: %s to %s, rank %d: %g s, exhaustive %g s\n",
+      printf("dearer: %s to %s, %d dimensions: %g s, exhaustive %g s\n",
              placement_text(k->arena, &from->at[i], k->shape->ndim),
              placement_text(k->arena, &to->at[j], k->shape->ndim), k->shape->ndim, own, least);
     out->dearer += less(least, own) ? n : 0;

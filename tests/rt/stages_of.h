@@ -52,9 +52,9 @@ M_FN void loss_of(float *loss, const float *sum, const int64_t *bad) {
 
 // -- Moves
 
-M_FN int64_t count_of(int rank, const int64_t *dim) {
+M_FN int64_t count_of(int ndim, const int64_t *dim) {
   int64_t n = 1;
-  for (int d = 0; d < rank; d++)
+  for (int d = 0; d < ndim; d++)
     n *= dim[d];
   return n;
 }

@@ -73,7 +73,7 @@ static Partition *random_partition(Arena *a, Random *r, const Shape *s) {
   p->run = all_runs(a, s->ranks, &p->n_runs);
   int n = p->n_runs;
   double **table[] = {&p->seconds, &p->bytes, &p->base_seconds, &p->base_bytes,
-                      &p->limit,   &p->start, &p->by_batch,      &p->by_whole};
+                      &p->limit,   &p->start, &p->by_batch,     &p->by_whole};
   int size[] = {s->units * n, s->units * n, n, n, n, n * n, n * n, n * n};
   for (size_t i = 0; i < sizeof table / sizeof *table; i++)
     *table[i] = arena_array(a, double, size[i]);

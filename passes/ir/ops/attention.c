@@ -35,7 +35,7 @@ static bool attention_shape(Shape *a, const Op *op, bool back, Diag *d) {
   if (op->n_in > n + 1)
     return diag_error(d, op->loc, "%s: %d operands, takes %d or %d", name, op->n_in, n, n + 1);
   if (q->ndim != 4 || k->ndim != 4 || v->ndim != 4)
-    return diag_error(d, op->loc, "%s: q, k and v must have rank 4", name);
+    return diag_error(d, op->loc, "%s: q, k and v must have 4 dimensions", name);
   // The order of heads and positions decides the dimensions.
   bool major = attr_i(op, "seq_major");
   int head = major ? 2 : 1, seq = major ? 1 : 2;

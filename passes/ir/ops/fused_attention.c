@@ -18,7 +18,7 @@ static bool packed_rule(const Op *op, Dims *dims, const char *einsum, Diag *d) {
   const Type *x = op->in[0].value->type;
   int64_t heads = attr_i(op, "heads");
   if (x->ndim != 3 || heads < 1 || x->dim[2] % (3 * heads))
-    return diag_error(d, op->loc, "%s: operand 0 must have rank 3, and 3 times %lld heads",
+    return diag_error(d, op->loc, "%s: operand 0 must have 3 dimensions, and 3 times %lld heads",
                       op_info[op->kind].name, (long long)heads);
   if (!dims_parse(dims, op, einsum, d)) return false;
   // If an operand has these letters, its type has set their sizes.

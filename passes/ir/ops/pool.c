@@ -67,7 +67,7 @@ static bool pool_dims(const Op *op, Dims *dims, const char *sides, const int64_t
 static bool result_type(const Op *op, Type *t, Diag *d) {
   *t = (Type){.dtype = op->in[op->n_in - 1].value->type->dtype, .ndim = attr_n(op, "shape")};
   if (t->ndim != op->in[0].value->type->ndim)
-    return diag_error(d, op->loc, "%s: 'shape' has %d entries, the operand has rank %d",
+    return diag_error(d, op->loc, "%s: 'shape' has %d entries, the operand has %d dimensions",
                       op_info[op->kind].name, t->ndim, op->in[0].value->type->ndim);
   for (int i = 0; i < t->ndim; i++)
     t->dim[i] = attr_list(op, "shape")[i];

@@ -9,7 +9,7 @@ static const char *name_of(const Op *op) {
 bool window_ndim(const Op *op, int ndim, int *n_spatial, Diag *d) {
   *n_spatial = ndim - 2;
   if (*n_spatial >= 1 && *n_spatial <= MAX_SPATIAL) return true;
-  return diag_error(d, op->loc, "%s: needs 1 to %d spatial dimensions, the operand has rank %d",
+  return diag_error(d, op->loc, "%s: needs 1 to %d spatial dimensions, the operand has %d dimensions",
                     name_of(op), MAX_SPATIAL, ndim);
 }
 
@@ -31,7 +31,7 @@ bool window_init(Window *w, const Op *op, const Type *x, const Type *y, const in
   int n;
   if (!window_ndim(op, either->ndim, &n, d)) return false;
   if (x && y && x->ndim != y->ndim)
-    return diag_error(d, op->loc, "%s: an input of rank %d and an output of rank %d", name_of(op),
+    return diag_error(d, op->loc, "%s: an input of %d dimensions and an output of %d", name_of(op),
                       x->ndim, y->ndim);
   if (!read_list(op, "strides", n, 1, d) || !read_list(op, "pads", 2 * n, 0, d) ||
       !read_list(op, "dilations", n, 1, d))

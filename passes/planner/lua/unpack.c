@@ -75,7 +75,7 @@ static void open_weight(Value *v, int dim, int64_t n) {
   v->type = type_new(v->graph->module, t->dtype, t->ndim + 1, shape);
 }
 
-// A range of columns, as a value of `rank` dimensions, from a weight opened or not.
+// A range of columns, as a value of `ndim` dimensions, from a weight opened or not.
 static Value *columns_of(Builder *b, Value *v, int ndim, int dim, int64_t start, int64_t n) {
   if (v->type->ndim == ndim) return build_slice(b, v, dim, start, n);
   int64_t shape[MAX_NDIM];
