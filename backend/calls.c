@@ -322,7 +322,7 @@ static Value *value_outside(const Op *op, const Value *v) {
 // and their common attributes; the call takes the results and operands op by op.  A kind that can
 // narrow its result also takes the narrow type, and after each op's results a buffer for it or
 // NULL. The preparation depends on the addresses, so it is not shared.
-static bool add_batch_call(Writer *w, const Op *op) {
+static bool add_multi_tensor_call(Writer *w, const Op *op) {
   const Op *first = op->callee->first, *cast = NULL;
   const OpInfo *row = &op_info[first->kind];
   const char *type = dtype_name[first->out[0]->type->dtype];
@@ -330,19 +330,20 @@ static bool add_batch_call(Writer *w, const Op *op) {
     return no_kernel(w, op);
   // A narrowing cast follows its update op in the body; all casts have one type.
   for_each_op(member, op->callee)
-    if (batch_narrows(member)) cast = member;
+    if (multi_tensor_narrows(member)) cast = member;
   StrBuf sizes = {.arena = w->arena}, out = {.arena = w->arena}, in = {.arena = w->arena};
   int n = 0;
   for_each_op(member, op->callee) {
-    if (batch_narrows(member)) continue;
+    if (multi_tensor_narrows(member)) continue;
     // Results of an op, its narrow result, and its operands follow each other.
     strbuf_addf(&sizes, "%s%" PRId64, n++ ? ", " : "", type_count(member->in[0].value->type));
     for (int i = 0; i < member->n_out; i++)
       strbuf_addf(&out, "%s%s", out.n ? ", " : "", buffer(w, value_outside(op, member->out[i])));
     if (cast)
       strbuf_addf(&out, ", %s",
-                  batch_narrows(member->next) ? buffer(w, value_outside(op, member->next->out[0]))
-                                              : "NULL");
+                  multi_tensor_narrows(member->next)
+                      ? buffer(w, value_outside(op, member->next->out[0]))
+                      : "NULL");
     for (int i = 0; i < member->n_in; i++)
       strbuf_addf(&in, "%s%s", in.n ? ", " : "", buffer(w, value_outside(op, member->in[i].value)));
   }
@@ -371,7 +372,7 @@ static void wait_for(Writer *w, const Op *op) {
   for (int i = 0; i < w->in_flight.n; i++) {
     Op *reduce = w->in_flight.at[i];
     // A value may be read through a view.
-    bool read = !op && !reduce_is_carried(reduce);
+    bool read = !op && !reduce_is_in_flight(reduce);
     for (int k = 0; op && k < op->n_in; k++) {
       int64_t skip;
       read |= view_root(op->in[k].value, &skip) == reduce->out[0];
@@ -475,7 +476,7 @@ static bool add_op(Writer *w, Op *op) {
     return true;
   }
   if (op->kind == OP_fused) return add_fused_call(w, op);
-  if (op->kind == OP_multi_tensor) return add_batch_call(w, op);
+  if (op->kind == OP_multi_tensor) return add_multi_tensor_call(w, op);
   if (op->kind == OP_call)
     return diag_error(w->p->d, op->loc, "call: the %s target does not support it yet",
                       target_info[target_of(w)].name);
@@ -532,7 +533,7 @@ static void go_to(Writer *w, int part, int segment) {
 }
 
 // Flushes the deferred updates of the previous step that are due before the op.
-static void settle_before(Writer *w, const Op *op) {
+static void flush_before(Writer *w, const Op *op) {
   for (int i = 0; i < w->deferred.n; i++)
     if (w->deferred.at[i].due == op)
       add_line(w, op_mesh(op), str_format(w->arena, "nnrt_flush_deferred(r, %d);", i + 1),
@@ -554,7 +555,7 @@ void graph_calls(Program *p, GraphCode *code) {
   // Once per step, before the first slice.
   for_each_op(op, code->g)
     if (begin[op->id]) {
-      settle_before(&w, op);
+      flush_before(&w, op);
       add_op(&w, op);
     }
   // Then the loop over slices, and the update.  Deferred updates follow, in functions of their own.
@@ -562,14 +563,14 @@ void graph_calls(Program *p, GraphCode *code) {
   for (Op *op = code->g->first; op != deferred; op = op->next) {
     if (begin[op->id]) continue;
     if (op == start) go_to(&w, IN_update, 0);
-    settle_before(&w, op);
+    flush_before(&w, op);
     if (is_silent(op)) continue;
     if (w.part == IN_loop && op->segment != w.segment) go_to(&w, IN_loop, op->segment);
     add_op(&w, op);
   }
   if (w.part == IN_loop) go_to(&w, IN_update, 0);
   // A group may be due before the first deferred update, which the loop does not reach.
-  if (start && start == deferred) settle_before(&w, deferred);
+  if (start && start == deferred) flush_before(&w, deferred);
   wait_for(&w, NULL);
   add_copies(&w, code->g);
   if (deferred) {

@@ -515,7 +515,7 @@ static bool import_graph(Import *im) {
   }
   if (!onnx_body(im, scope, graph->node, graph->n_node, output, graph->n_output)) return false;
   // All readers are known now: classify the weights.
-  onnx_settle_weights(im);
+  onnx_classify_weights(im);
   const BatchDim *batch = batch_dims(im->g, im->a);
   for (size_t i = 0; i < graph->n_output; i++) {
     // An output may be an initializer that no node reads.

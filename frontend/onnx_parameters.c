@@ -241,7 +241,7 @@ static void keep_image_scales(Import *im, const Value *x, int64_t channels, int 
 
 // -- Warnings and reasons ------------------------------------------------------------------------
 
-void onnx_settle_weights(Import *im) {
+void onnx_classify_weights(Import *im) {
   // sqrt(x + eps): an epsilon is a constant of the program, also as an initializer.
   for_each_op(op, im->g) {
     if (op->kind != OP_sqrt && op->kind != OP_rsqrt) continue;

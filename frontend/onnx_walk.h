@@ -116,7 +116,7 @@ bool onnx_is_made_up(const char *name);
 // Freezes a weight that is trained only by default; ignores any other v.
 void onnx_keep(Import *im, Value *v, OnnxWhy why);
 // Called after all nodes have been imported.
-void onnx_settle_weights(Import *im);
+void onnx_classify_weights(Import *im);
 
 // onnx_torch.c: returns the PyTorch module of the node, "layer1.bn", or NULL.
 const char *onnx_module_name(Arena *a, const Onnx__NodeProto *node);

@@ -130,7 +130,7 @@ static const char *real_name(Arena *a, int fd) {
   return n <= 0 ? "" : str_copy_n(a, file, (size_t)n);
 }
 
-static bool lies_in(Arena *a, int fd, const char *folder) {
+static bool is_in_folder(Arena *a, int fd, const char *folder) {
   const char *file = real_name(a, fd);
   char real[PATH_MAX];
   if (!*file || !realpath(folder, real)) return false;
@@ -171,11 +171,11 @@ static int open_external(const OnnxFile *f, const char *external_dir, const char
     return -1;
   }
   // The open file's real name decides, not the text of the path.
-  bool allowed = external_dir && lies_in(a, fd, external_dir);
+  bool allowed = external_dir && is_in_folder(a, fd, external_dir);
   struct stat st;
   if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
     diag_error(d, loc, "external data of tensor '%s': '%s' is not a regular file", name, *out);
-  } else if (!allowed && !lies_in(a, fd, home)) {
+  } else if (!allowed && !is_in_folder(a, fd, home)) {
     diag_error(d, loc, "external data of tensor '%s': '%s' leads out of the model's folder", name,
                *out);
     diag_hint(d, "--external-data-dir '%s' allows the folder it leads to",

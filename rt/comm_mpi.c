@@ -158,7 +158,7 @@ static int exchange_mpi(Wire *wire, int lane, int to, const void *out, int64_t n
                         void *in, int64_t n_in, atomic_bool *hurry) {
   MpiWire *m = (MpiWire *)wire;
   double start = nnrt_now_us();
-  bool said = false;
+  bool warned = false;
   while (n_out > 0 || n_in > 0) {
     // MPI counts bytes in an int.
     int piece_out = (int)(n_out < MOST_BYTES ? n_out : MOST_BYTES);
@@ -178,8 +178,8 @@ static int exchange_mpi(Wire *wire, int lane, int to, const void *out, int64_t n
       else
         nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
       // The exchange goes on: the other rank may only be slow.
-      if (!said && nnrt_now_us() - start > 60e6) {
-        said = true;
+      if (!warned && nnrt_now_us() - start > 60e6) {
+        warned = true;
         nnrt_say_warning("rank %d has waited a minute for rank %d", wire->rank,
                          received ? to : from);
       }

@@ -103,7 +103,7 @@ static int listen_at(int port, int *out_port, Why *w) {
 // Connects to `rank`; tries again until it listens there.
 static int connect_to(int rank, const char *host, int port, Why *w) {
   double began = nnrt_now_us(), until = began + CONNECT_SECONDS * 1e6;
-  bool said = false;
+  bool warned = false;
   char service[16];
   snprintf(service, sizeof service, "%d", port);
   // Pauses between attempts double up to a second.
@@ -128,8 +128,8 @@ static int connect_to(int rank, const char *host, int port, Why *w) {
       return -1;
     }
     // A user who waits should know for whom.
-    if (!said && nnrt_now_us() > began + PATIENCE_SECONDS * 1e6) {
-      said = true;
+    if (!warned && nnrt_now_us() > began + PATIENCE_SECONDS * 1e6) {
+      warned = true;
       nnrt_say_note("waiting for rank %d at %s:%d", rank, host, port);
     }
     nanosleep(&(struct timespec){pause_ms / 1000, pause_ms % 1000 * 1000000}, NULL);
@@ -157,12 +157,12 @@ static int count_missing(const TcpWire *t, int first) {
 // Accepts connections, at `port`, until every rank from `first` on has one.
 static bool accept_ranks(TcpWire *t, int listening, int port, int first, Hello *heard, Why *w) {
   double began = nnrt_now_us(), until = began + CONNECT_SECONDS * 1e6;
-  bool said = false;
+  bool warned = false;
   for (int missing; (missing = count_missing(t, first)) > 0;) {
     struct sockaddr_storage from;
     socklen_t n = sizeof from;
-    if (!said && !wait_ready(listening, POLLIN, began + PATIENCE_SECONDS * 1e6)) {
-      said = true;
+    if (!warned && !wait_ready(listening, POLLIN, began + PATIENCE_SECONDS * 1e6)) {
+      warned = true;
       // The first rank that is missing stands for all.  Rank 0 listens at MASTER_ADDR; other ranks
       // name only their port.
       char more[32] = "", at[300] = "port ";
@@ -175,7 +175,7 @@ static bool accept_ranks(TcpWire *t, int listening, int port, int first, Hello *
       continue;
     }
     // Past the deadline, the error names a rank that is missing.
-    if (said && !wait_ready(listening, POLLIN, until)) {
+    if (warned && !wait_ready(listening, POLLIN, until)) {
       for (int i = first; i < t->wire.world; i++)
         if (!has_come(t, i)) return why(w, "rank %d did not come within %d s", i, CONNECT_SECONDS);
     }
@@ -278,14 +278,14 @@ static int exchange_tcp(Wire *wire, int lane, int to, const void *out, int64_t n
   (void)hurry; // poll sleeps and wakes up at once
   const char *p_out = out;
   char *p_in = in;
-  bool said = false;
+  bool warned = false;
   while (n_out > 0 || n_in > 0) {
     // poll ignores a negative descriptor: a finished direction.
     struct pollfd p[2] = {{.fd = n_out > 0 ? *link_to(t, lane, to) : -1, .events = POLLOUT},
                           {.fd = n_in > 0 ? *link_to(t, lane, from) : -1, .events = POLLIN}};
     int ready = poll(p, 2, 60000);
-    if (ready == 0 && !said) {
-      said = true;
+    if (ready == 0 && !warned) {
+      warned = true;
       nnrt_say_warning("rank %d has waited a minute for rank %d", wire->rank, n_in > 0 ? from : to);
     }
     // A hang-up is found by the call itself, with its error.

@@ -35,7 +35,7 @@ typedef struct NnrtDevice NnrtDevice;
 // ---- Per process.  `ranks_here` is the number of ranks on this machine.
 
 // Whether nnaot has started this executable for another task than training; sets its exit status.
-bool nnrt_device_errand(const NnrtProgram *p, int *out_status);
+bool nnrt_device_special_run(const NnrtProgram *p, int *out_status);
 // Finds the hardware and libraries of this process, and checks their versions.  Before ranks
 // connect.
 bool nnrt_device_find(const NnrtRun *run, Why *w);

@@ -113,7 +113,7 @@ Evaluation nnrt_evaluate(Trainer *t) {
   // The sums of all ranks that report a result are exchanged once, at the end.
   int64_t later = 0; // a signal is for the next step
   if (!nnrt_agree(t, &later, &t->eval_out, sum))
-    nnrt_end_saying(t, t->unreadable, nnrt_say_unreadable);
+    nnrt_end_with_message(t, t->unreadable, nnrt_say_unreadable);
   Evaluation e = {.n_metrics = t->run->flags.metric.n};
   // The loss is the sum of its terms, each divided by its own weight.
   if (t->eval_out.all[EVAL_loss])
@@ -121,7 +121,7 @@ Evaluation nnrt_evaluate(Trainer *t) {
   if (t->eval_out.all[EVAL_batch]) e.loss += sum[EVAL_batch] / (double)batches;
   for (int k = 0; k < N_QUOTIENTS; k++) {
     if (!t->eval_out.all[EVAL_sum + k]) continue;
-    if (sum[EVAL_count + k] == 0) nnrt_end_saying(t, is_root(t), say_no_labels);
+    if (sum[EVAL_count + k] == 0) nnrt_end_with_message(t, is_root(t), say_no_labels);
     e.loss += sum[EVAL_sum + k] / sum[EVAL_count + k];
   }
   // A metric is the share of labels that it counts as right.

@@ -96,7 +96,7 @@ static void compare_samples(NnrtRun *run) {
 
 // Ends a job that was started with more or fewer ranks than the program has.  Hydra notices the end
 // of a process only after it connected to the others, and some of them may have another program.
-static _Noreturn void end_unfit(NnrtRun *run) {
+static _Noreturn void refuse_world_size(NnrtRun *run) {
   int ranks = run->program->ranks, world = run->launch.world;
   Why w, unconnected;
   why(&w, "this executable is for %d rank%s, but %s is %d\nhint: compile with -g %d, or start %d",
@@ -202,7 +202,7 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
   run.program = p;
   nnrt_say_as(base_name(argv[0]), 0, false);
   int status;
-  if (nnrt_device_errand(p, &status)) return status;
+  if (nnrt_device_special_run(p, &status)) return status;
   nnrt_flags_parse(&run.flags, argc, argv, p);
   // Generated code keeps some promises (NnrtGraph): persistent tensors are at one place in both
   // graphs.
@@ -223,7 +223,7 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
   }
   bool several = run.launch.kind != LAUNCH_none;
   nnrt_say_as(base_name(argv[0]), run.launch.rank, several && run.launch.world > 1);
-  if (several && run.launch.world != p->ranks) end_unfit(&run);
+  if (several && run.launch.world != p->ranks) refuse_world_size(&run);
   int ranks_here = several ? run.launch.local_world : p->ranks;
   run.threads = nnrt_launch_threads(&run.launch, ranks_here > 0 ? ranks_here : p->ranks);
   run.seed = run.flags.seed.given ? run.flags.seed.i : p->seed;

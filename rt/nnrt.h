@@ -246,7 +246,7 @@ struct NnrtRank {
   int (*coord)[NNRT_MAX_AXES];
   int micro;   // the slice of time, from 0
   int piece;   // the current piece of the step (step.c)
-  int settled; // number of the previous step's deferred updates that have run (nnrt_flush_deferred)
+  int flushed; // number of the previous step's deferred updates that have run (nnrt_flush_deferred)
   int rank, ranks;
   int64_t step;
   int *op; // index of the current op in the graph; GPU kernels store it with the errors they find

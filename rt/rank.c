@@ -15,16 +15,16 @@
 #include "device.h"
 #include "runtime.h"
 
-typedef struct Seat {
+typedef struct RankStart {
   NnrtRank rank;
   const Transport *way;
   void *shared;
   int status;
-} Seat;
+} RankStart;
 
 static void *run_rank(void *arg) {
-  Seat *seat = arg;
-  NnrtRank *r = &seat->rank;
+  RankStart *start = arg;
+  NnrtRank *r = &start->rank;
   NnrtRun *run = r->run;
   Why w;
   // OpenMP's setting is one per thread.
@@ -32,12 +32,12 @@ static void *run_rank(void *arg) {
   r->prep = nnrt_must_alloc((size_t)(r->program->n_prep + 1) * sizeof *r->prep);
   nnrt_set_coords(r);
   // A rank that is a process has connected before.
-  if (!r->comm && !nnrt_comm_open(r, seat->way, seat->shared, &w)) {
+  if (!r->comm && !nnrt_comm_open(r, start->way, start->shared, &w)) {
     nnrt_say_error("%s", w.text);
     nnrt_end_job(1);
   }
   nnrt_device_open(r);
-  seat->status = nnrt_train(r);
+  start->status = nnrt_train(r);
   // Work in flight may still use the prepared kernels.
   nnrt_device_finish(r);
   for (int i = 0; i < r->program->n_prep; i++)
@@ -49,9 +49,9 @@ static void *run_rank(void *arg) {
   return NULL;
 }
 
-static void seat_rank(Seat *seat, NnrtRun *run, int rank) {
+static void rank_start(RankStart *start, NnrtRun *run, int rank) {
   const NnrtProgram *p = run->program;
-  seat->rank = (NnrtRank){
+  start->rank = (NnrtRank){
       .rank = rank, .ranks = p->ranks, .program = p, .code = nnrt_code_of(p, rank), .run = run};
 }
 
@@ -60,26 +60,26 @@ static bool alone(const NnrtRun *run) {
   return l->kind == LAUNCH_none || (run->program->ranks == 1 && l->world == 1);
 }
 
-static Seat process_seat;         // this process as a rank, if it is not the only one
+static RankStart process_start;   // this process as a rank, if it is not the only one
 static const NnrtProgram nothing; // of a process that is no rank of its program
 
 bool nnrt_ranks_connect(NnrtRun *run, Why *w) {
   if (alone(run)) return true;
-  Seat *seat = &process_seat;
+  RankStart *start = &process_start;
   const Launch *l = &run->launch;
   // A surplus process connects too, so that the others can end it.
   if (l->world == run->program->ranks)
-    seat_rank(seat, run, l->rank);
+    rank_start(start, run, l->rank);
   else
-    seat->rank = (NnrtRank){.rank = l->rank, .ranks = l->world, .program = &nothing, .run = run};
-  seat->way = &nnrt_comm_processes;
-  seat->shared = l->kind == LAUNCH_mpi ? nnrt_wire_mpi(l) : nnrt_wire_tcp(l);
-  return nnrt_comm_open(&seat->rank, seat->way, seat->shared, w);
+    start->rank = (NnrtRank){.rank = l->rank, .ranks = l->world, .program = &nothing, .run = run};
+  start->way = &nnrt_comm_processes;
+  start->shared = l->kind == LAUNCH_mpi ? nnrt_wire_mpi(l) : nnrt_wire_tcp(l);
+  return nnrt_comm_open(&start->rank, start->way, start->shared, w);
 }
 
 // Waits until all ranks have reported: a launcher ends all processes when one ends.
 static _Noreturn void end_together(NnrtRun *run, int status) {
-  NnrtRank *r = &process_seat.rank;
+  NnrtRank *r = &process_start.rank;
   int64_t none = 0;
   if (!alone(run)) {
     nnrt_comm_do(r->comm, (Job){JOB_all_reduce, &r->comm->world, &none, &none, 1, NNRT_i64,
@@ -117,12 +117,12 @@ _Noreturn void nnrt_ranks_refuse(int status, const char *fmt, ...) {
   Terms mine = {0};
   bool alike;
   nnrt_terms_add(&mine, "the command line", "not understood: %.*s", (int)strcspn(text, "\n"), text);
-  if (nnrt_terms_compare(&process_seat.rank, &mine, &alike, &w)) nnrt_end_job(status);
+  if (nnrt_terms_compare(&process_start.rank, &mine, &alike, &w)) nnrt_end_job(status);
   end_together(&run, status); // rank 0 reports the difference, if it parsed its own
 }
 
 void nnrt_ranks_compare(NnrtRun *run, Terms *t, const char *hint, int status) {
-  NnrtRank *r = &process_seat.rank;
+  NnrtRank *r = &process_start.rank;
   bool alike = true;
   Why w;
   int code = alone(run) ? 0 : nnrt_terms_compare(r, t, &alike, &w);
@@ -143,7 +143,7 @@ _Noreturn void nnrt_ranks_end(NnrtRun *run, const char *text, int status) {
 }
 
 void nnrt_ranks_check(NnrtRun *run, int status, const char *text) {
-  NnrtRank *r = &process_seat.rank;
+  NnrtRank *r = &process_start.rank;
   int n = alone(run) ? 1 : r->ranks, mine = alone(run) ? 0 : r->rank, first = 0;
   int64_t *failed = nnrt_must_alloc((size_t)n * sizeof *failed);
   // A sum, to which each rank adds its own entry.
@@ -161,36 +161,36 @@ void nnrt_ranks_check(NnrtRun *run, int status, const char *text) {
 
 int nnrt_ranks_run(NnrtRun *run) {
   if (!alone(run)) {
-    run_rank(&process_seat);
-    return process_seat.status;
+    run_rank(&process_start);
+    return process_start.status;
   }
   // Every rank is a thread of this process.
   int n = run->program->ranks;
-  Seat *seats = nnrt_must_alloc((size_t)n * sizeof *seats);
+  RankStart *starts = nnrt_must_alloc((size_t)n * sizeof *starts);
   pthread_t *threads = nnrt_must_alloc((size_t)n * sizeof *threads);
   void *shared = n > 1 ? nnrt_comm_threads_new(run->program) : NULL;
   for (int i = 0; i < n; i++) {
-    seat_rank(&seats[i], run, i);
-    seats[i].way = &nnrt_comm_threads;
-    seats[i].shared = shared;
+    rank_start(&starts[i], run, i);
+    starts[i].way = &nnrt_comm_threads;
+    starts[i].shared = shared;
   }
   // Rank 0 is the main thread.
   for (int i = 1; i < n; i++) {
-    int code = pthread_create(&threads[i], NULL, run_rank, &seats[i]);
+    int code = pthread_create(&threads[i], NULL, run_rank, &starts[i]);
     if (code) {
       nnrt_say_error("cannot start rank %d: %s", i, strerror(code));
       nnrt_end_job(1);
     }
   }
-  run_rank(&seats[0]);
-  int status = seats[0].status;
+  run_rank(&starts[0]);
+  int status = starts[0].status;
   // The first failure is the job's status.
   for (int i = 1; i < n; i++) {
     pthread_join(threads[i], NULL);
-    if (!status) status = seats[i].status;
+    if (!status) status = starts[i].status;
   }
   nnrt_comm_threads_free(shared, run->program);
   free(threads);
-  free(seats);
+  free(starts);
   return status;
 }

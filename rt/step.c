@@ -158,8 +158,8 @@ static void start_moves(NnrtRank *r) {
 void nnrt_flush_deferred(NnrtRank *r, int n) {
   int phase = r->comm->traffic.phase;
   nnrt_traffic_phase(r, TRAFFIC_update);
-  while (r->settled < n)
-    r->program->deferred[r->settled++](r);
+  while (r->flushed < n)
+    r->program->deferred[r->flushed++](r);
   nnrt_traffic_phase(r, phase);
 }
 
@@ -216,21 +216,21 @@ void nnrt_take_answer(Trainer *t, int64_t index, double *out, double *out_when) 
 // Takes all results of a step, after its deferred updates.  Returns the end time of its pieces.
 static double take_answers(Trainer *t, int64_t step, double *out) {
   NnrtRank *r = t->r;
-  double ended, settled;
+  double ended, flushed;
   nnrt_take_answer(t, step, out, &ended);
   if (t->p->n_deferred) {
     nnrt_traffic_moves(r); // no piece contains it
     nnrt_flush_deferred(r, t->p->n_deferred);
     // The norm of the gradients is known only now.
     nnrt_device_ask(r, slot_of(step), t->out.deferred);
-    nnrt_take_answer(t, step, out, &settled);
+    nnrt_take_answer(t, step, out, &flushed);
   }
   nnrt_trace_resolve(r);
   return ended;
 }
 
 // Collective: the first rank with `mine`, if any, calls `say` before any continues.
-static void say_once(const Trainer *t, bool mine, void (*say)(const Trainer *t)) {
+static void print_once(const Trainer *t, bool mine, void (*say)(const Trainer *t)) {
   NnrtRank *r = t->r;
   int64_t *has = nnrt_must_alloc((size_t)r->ranks * sizeof *has);
   int first = 0;
@@ -245,8 +245,8 @@ static void say_once(const Trainer *t, bool mine, void (*say)(const Trainer *t))
 }
 
 // A launcher ends all processes when one ends, so none ends before the report.
-_Noreturn void nnrt_end_saying(const Trainer *t, bool mine, void (*say)(const Trainer *t)) {
-  say_once(t, mine, say);
+_Noreturn void nnrt_end_with_message(const Trainer *t, bool mine, void (*say)(const Trainer *t)) {
+  print_once(t, mine, say);
   nnrt_end_job(1);
 }
 
@@ -272,7 +272,7 @@ bool nnrt_agree(Trainer *t, int64_t *io_signal, const Outputs *out, double *io_v
   // Doubles travel as integers: the sum with zeros keeps their bits.
   nnrt_comm_sum(t->r, any, WORDS);
   memcpy(io_value, &any[VALUES], NNRT_ANSWERS * sizeof *io_value);
-  if (any[FOUND]) nnrt_end_saying(t, t->found, say_found);
+  if (any[FOUND]) nnrt_end_with_message(t, t->found, say_found);
   if (!*io_signal && any[TERMINATED]) *io_signal = SIGTERM;
   if (!*io_signal && any[INTERRUPTED]) *io_signal = SIGINT;
   return !any[UNREADABLE];
@@ -415,7 +415,7 @@ static bool begin(Trainer *t) {
   // Generated code prepares its kernels for the training graph.
   r->graph = &t->p->train;
   r->step = t->first;
-  r->settled = t->p->n_deferred; // no update is deferred yet
+  r->flushed = t->p->n_deferred; // no update is deferred yet
   r->code->init(r);
   if (run->flags.trace.given) nnrt_trace_start(r);
   if (run->flags.memory.given) nnrt_in_use_start(r);
@@ -475,7 +475,7 @@ static bool end_step(Trainer *t, int64_t step, double ended, const double *out, 
   // The log holds the step that ends the training, too.
   if (is_root(t)) report(t, &s);
   if (!sane) {
-    if (f->check_values.given) say_once(t, nnrt_checks_infinite(r) != NULL, say_infinite);
+    if (f->check_values.given) print_once(t, nnrt_checks_infinite(r) != NULL, say_infinite);
     if (is_root(t))
       nnrt_say_error(
           "step %lld: the %s is %s: training cannot go on; nothing is saved of this step\n"
@@ -518,13 +518,13 @@ static bool do_step(Trainer *t, int64_t step, int *out_signal) {
                  nnrt_lr_schedule_at(&t->schedule, step), &t->out);
   // Answers come before the ranks' exchange, so that one exchange is enough.
   if (t->under_way) ended = take_answers(t, step - 1, out); // this step ran all deferred updates
-  r->settled = 0;
+  r->flushed = 0;
   if (at_once) take_answers(t, step, out);
   int64_t signal_number = nnrt_signal_seen();
   bool readable = nnrt_agree(t, &signal_number, &t->out, out);
   *out_signal = (int)signal_number;
   if (t->under_way && !end_step(t, step - 1, ended, out, false)) return false;
-  if (!readable) nnrt_end_saying(t, t->unreadable, nnrt_say_unreadable);
+  if (!readable) nnrt_end_with_message(t, t->unreadable, nnrt_say_unreadable);
   // The last step, and one that evaluation or a checkpoint follows, ends before the next begins.
   bool last = step + 1 == t->steps || *out_signal != 0;
   t->under_way = !at_once && !last && !(run->has_eval && is_due(&f->eval_every, step + 1)) &&

@@ -55,7 +55,7 @@ void nnrt_take_answer(Trainer *t, int64_t index, double *out, double *out_when);
 // results of the ranks that report them.
 bool nnrt_agree(Trainer *t, int64_t *io_signal, const Outputs *out, double *io_value);
 // Collective: of the ranks with `mine`, at least one, the first calls `say`; then all end.
-_Noreturn void nnrt_end_saying(const Trainer *t, bool mine, void (*say)(const Trainer *t));
+_Noreturn void nnrt_end_with_message(const Trainer *t, bool mine, void (*say)(const Trainer *t));
 void nnrt_say_unreadable(const Trainer *t);
 
 // ---- evaluate.c

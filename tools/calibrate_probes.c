@@ -89,8 +89,8 @@ static void add_parameter(Text *t, const char *name, int n, const char *type, co
 }
 
 // Adds a reader of a probe's result, and makes it an output, so that no op is dead.
-static void add_reader(Text *t, int n, const char *mesh, const char *lies, const char *split) {
-  strbuf_addf(&t->ops, "  %%z%d = sum_squares %%y%d : f32[] @%s {B, %s, B}%s\n", n, n, mesh, lies,
+static void add_reader(Text *t, int n, const char *mesh, const char *layout, const char *split) {
+  strbuf_addf(&t->ops, "  %%z%d = sum_squares %%y%d : f32[] @%s {B, %s, B}%s\n", n, n, mesh, layout,
               split);
   if (*split)
     strbuf_addf(&t->ops, "  %%r%d = all_reduce %%z%d axis=\"g\" : f32[] @%s {B, B, B}\n", n, n,

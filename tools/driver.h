@@ -116,11 +116,11 @@ bool ask_programs(Settings *s, Arena *a, Diag *d);
 // the module loses them.  `annotated`: whether the file has any.
 bool take_annotations(const Settings *s, Module *m, bool annotated, const Annotations **out,
                       Arena *a, Diag *d);
-// Chooses the plan, and the number of micro-batches with which it fits into memory.  `said`: the
-// device annotations of the model, or NULL.  *made is the compiled step of that plan if choosing
-// compiled it with all effects of run_options; else NULL.
-bool driver_choose(const Settings *s, Compiled *c, const Annotations *said, Module **made, Arena *a,
-                   Diag *d);
+// Chooses the plan, and the number of micro-batches with which it fits into memory.  `annotations`:
+// the device annotations of the model, or NULL.  *made is the compiled step of that plan if
+// choosing compiled it with all effects of run_options; else NULL.
+bool driver_choose(const Settings *s, Compiled *c, const Annotations *annotations, Module **made,
+                   Arena *a, Diag *d);
 
 // -- driver_pipeline.c -----------------------------------------------------------------------
 

@@ -65,15 +65,14 @@ bool ask_programs(Settings *s, Arena *a, Diag *d) {
   for (int i = 0; i < plan->n; i++) {
     PlanProgram *p = program_open(a, plan->at[i].program, d);
     if (!p) return false;
-    const Loc *said;
-    int64_t wanted = program_micro_batches(p, &said);
+    const Loc *loc;
+    int64_t wanted = program_micro_batches(p, &loc);
     program_close(p);
     if (wanted < 0) return false;
     // --micro-batches overrides the programs, which otherwise must agree.
     if (!wanted || given) continue;
     if (s->cut_by && s->asked.micro_batches != wanted) {
-      diag_error(d, said,
-                 "this is for %lld micro-batches, and another program of the plan for %lld",
+      diag_error(d, loc, "this is for %lld micro-batches, and another program of the plan for %lld",
                  (long long)wanted, (long long)s->asked.micro_batches);
       diag_note(d, s->cut_by, "here");
       diag_hint(d, "--micro-batches says how many there are");
@@ -81,7 +80,7 @@ bool ask_programs(Settings *s, Arena *a, Diag *d) {
     }
     s->asked.micro_batches = wanted;
     s->is_cut = true;
-    s->cut_by = said;
+    s->cut_by = loc;
   }
   return true;
 }
@@ -100,14 +99,14 @@ bool take_annotations(const Settings *s, Module *m, bool annotated, const Annota
             "the multi-device annotations of the model are not followed; --plan onnx does\n");
   if (*out) {
     // The product of the annotated axes is the number of ranks.
-    const Annotations *said = *out;
+    const Annotations *annotations = *out;
     int64_t n = 1;
     const Loc *loc = loc_node(a, s->model, NULL);
-    for (int i = 0; i < said->n_axes; i++)
-      if (__builtin_mul_overflow(n, said->axis[i].size, &n)) n = INT64_MAX;
-    if (said->n_axes > MAX_PLAN)
-      return diag_error(d, loc, "is annotated for %d axes of ranks; there can be %d", said->n_axes,
-                        MAX_PLAN);
+    for (int i = 0; i < annotations->n_axes; i++)
+      if (__builtin_mul_overflow(n, annotations->axis[i].size, &n)) n = INT64_MAX;
+    if (annotations->n_axes > MAX_PLAN)
+      return diag_error(d, loc, "is annotated for %d axes of ranks; there can be %d",
+                        annotations->n_axes, MAX_PLAN);
     return n == s->ranks || diag_error(d, loc, "is annotated for %lld ranks, not for %lld",
                                        (long long)n, (long long)s->ranks);
   }
@@ -118,24 +117,24 @@ bool take_annotations(const Settings *s, Module *m, bool annotated, const Annota
 }
 
 // The annotated axes of the model, each with the program.
-static Plan annotated_axes(const char *program, const Annotations *said) {
-  Plan plan = {.n = said->n_axes};
+static Plan annotated_axes(const char *program, const Annotations *annotations) {
+  Plan plan = {.n = annotations->n_axes};
   for (int i = 0; i < plan.n; i++)
-    plan.at[i] =
-        (PlanAxes){.program = program, .axis = said->axis[i].name, .size = said->axis[i].size};
+    plan.at[i] = (PlanAxes){
+        .program = program, .axis = annotations->axis[i].name, .size = annotations->axis[i].size};
   return plan;
 }
 
 // -- Chosen plans ------------------------------------------------------------------------------
 
-static Choice choice_of(Arena *a, const Candidate *c, const Annotations *said) {
+static Choice choice_of(Arena *a, const Candidate *c, const Annotations *annotations) {
   Choice out = {.name = c->plan, .micro_batches = c->micro_batches};
   out.factoring = FACTORING_OPEN;
   out.memory = c->memory;
   out.work = c->work;
   out.known = c->known;
   if (is_annotated_plan(c->plan)) {
-    out.plan = annotated_axes(c->plan, said);
+    out.plan = annotated_axes(c->plan, annotations);
     return out;
   }
   Diag *d = diag_new(stderr);
@@ -150,13 +149,13 @@ static Choice choice_of(Arena *a, const Candidate *c, const Annotations *said) {
 typedef struct Common {
   const Settings *s;
   Compiled *compiled;
-  const Annotations *said;
+  const Annotations *annotations;
   Arena *a;
 } Common;
 
 static const char *pipeline_of(void *context, const Candidate *c) {
   Common *common = context;
-  Choice choice = choice_of(common->a, c, common->said);
+  Choice choice = choice_of(common->a, c, common->annotations);
   Settings s = *common->s;
   if (is_open(&s)) s.explain = NULL; // slow, and only of interest for the chosen plan
   return train_pipeline(common->a, &s, &choice);
@@ -172,16 +171,16 @@ static bool is_limited(const Settings *s, const Cluster *c) {
   return s->cluster && c->memory > 0;
 }
 
-bool driver_choose(const Settings *s, Compiled *c, const Annotations *said, Module **made, Arena *a,
-                   Diag *d) {
+bool driver_choose(const Settings *s, Compiled *c, const Annotations *annotations, Module **made,
+                   Arena *a, Diag *d) {
   Summary *seen = &c->summary;
   *made = NULL;
   c->choice = s->asked;
-  if (follows_annotations(s)) c->choice.plan = annotated_axes(s->plan, said);
+  if (follows_annotations(s)) c->choice.plan = annotated_axes(s->plan, annotations);
   bool may_not_fit = is_limited(s, seen->cluster) && !s->pipeline;
   if (!is_auto(s) && !may_not_fit) return true;
 
-  Common common = {s, c, said, a};
+  Common common = {s, c, annotations, a};
   // The candidates: the requested plan with more and more micro-batches, the plans that follow
   // annotations, or all known plans.  If passes print or dump something, the user sees only that of
   // the chosen plan.
@@ -202,7 +201,7 @@ bool driver_choose(const Settings *s, Compiled *c, const Annotations *said, Modu
   if (!is_open(s)) {
     o.plans = &s->asked.name;
     o.n_plans = 1;
-  } else if (common.said) {
+  } else if (common.annotations) {
     o.plans = annotated_plans;
     o.n_plans = N_ANNOTATED_PLANS;
   }
@@ -227,15 +226,15 @@ bool driver_choose(const Settings *s, Compiled *c, const Annotations *said, Modu
     seen->choosing = clock_seconds() - start;
     // The lack of a plan that fits is an error here if some candidate could be compiled.  If none
     // could, for annotations or a single rank, compilation reports the reason.
-    bool choosable = !said && s->ranks > 1;
+    bool choosable = !annotations && s->ranks > 1;
     for (int i = 0; i < all.n; i++)
       choosable |= all.at[i].made;
     if (chosen < 0 && choosable) return choose_failed(c->m, &o, a, &all, d);
   }
   // A plan requested by the user or the model that does not fit or compile is reported later.
-  Candidate as_asked = {.plan = is_auto(s) && said ? "onnx" : s->asked.name,
+  Candidate as_asked = {.plan = is_auto(s) && annotations ? "onnx" : s->asked.name,
                         .ranks = s->ranks,
                         .micro_batches = s->is_cut ? s->asked.micro_batches : 1};
-  c->choice = choice_of(a, chosen < 0 ? &as_asked : &all.at[chosen], said);
+  c->choice = choice_of(a, chosen < 0 ? &as_asked : &all.at[chosen], annotations);
   return true;
 }

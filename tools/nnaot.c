@@ -169,7 +169,7 @@ static void say_recognised(const Module *m, Diag *d) {
 static bool compile(const Settings *s, Arena *a, Diag *d) {
   Target target = s->backend.target.target;
   bool annotated = false;
-  const Annotations *said = NULL;
+  const Annotations *annotations = NULL;
   Compiled c = {.found = {.arena = a},
                 .summary = {.arena = a, .ranks = (int)s->ranks, .target = target, .chosen = -1}};
   c.summary.argc = s->argc;
@@ -195,7 +195,7 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
   s = &lasting;
 
   // Take the model's own device annotations, if the plan follows them.
-  bool ok = take_annotations(s, c.m, annotated, &said, a, d);
+  bool ok = take_annotations(s, c.m, annotated, &annotations, a, d);
 
   if (ok && s->verbose && !s->pipeline) say_recognised(c.m, d);
 
@@ -207,7 +207,7 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
 
   // Choose the plan.  Beyond this point the plan is known.
   Module *made = NULL;
-  ok = ok && driver_choose(s, &c, said, &made, a, d);
+  ok = ok && driver_choose(s, &c, annotations, &made, a, d);
   c.summary.plan = s->pipeline ? NULL : c.choice.name;
   c.summary.micro_batches = s->pipeline ? 1 : c.choice.micro_batches;
 

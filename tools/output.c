@@ -96,13 +96,13 @@ bool outputs_apart(const UsedFile *files, int n, Diag *d) {
       bool standard = !strcmp(x->path, "-") && !strcmp(y->path, "-");
       // Standard input and standard output are no files.
       if (standard && !x->is_read && !y->is_read)
-        ok = diag_error(d, NULL, "%s and %s would both go to standard output", x->said, y->said);
+        ok = diag_error(d, NULL, "%s and %s would both go to standard output", x->name, y->name);
       if (standard || is_special(x->path) || !is_same_file(a, x->path, y->path)) continue;
       if (x->is_read || y->is_read)
-        ok = diag_error(d, NULL, "%s would overwrite %s, '%s'", (x->is_read ? y : x)->said,
-                        (x->is_read ? x : y)->said, (x->is_read ? x : y)->path);
+        ok = diag_error(d, NULL, "%s would overwrite %s, '%s'", (x->is_read ? y : x)->name,
+                        (x->is_read ? x : y)->name, (x->is_read ? x : y)->path);
       else
-        ok = diag_error(d, NULL, "%s and %s would both be written to '%s'", x->said, y->said,
+        ok = diag_error(d, NULL, "%s and %s would both be written to '%s'", x->name, y->name,
                         x->path);
     }
   arena_free(a);

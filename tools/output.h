@@ -16,7 +16,7 @@ bool output_writable(const char *path, Diag *d);
 
 // A file that a program reads or writes, and the source of its name: "--summary", or "the model".
 typedef struct UsedFile {
-  const char *said, *path; // NULL: none
+  const char *name, *path; // NULL: none
   bool is_read;
 } UsedFile;
 

@@ -21,25 +21,25 @@ static struct {
   int64_t ranks, per_node, steps;
   const char *target, *output;
   bool verbose;
-} said = {.steps = 20, .target = "cpu", .output = "-"};
+} settings = {.steps = 20, .target = "cpu", .output = "-"};
 
 static const Option options[] = {
     GROUP("What is measured"),
-    INTEGER("ranks", 'g', &said.ranks, "N",
+    INTEGER("ranks", 'g', &settings.ranks, "N",
             "threads of this process, each a rank; a launcher, such as mpirun, says it otherwise"),
-    INTEGER("per-node", 0, &said.per_node, "N",
+    INTEGER("per-node", 0, &settings.per_node, "N",
             "ranks of a machine, if the launcher does not say it; neighbours are of one"),
-    STRING("target", 0, &said.target, "NAME", "cpu or cuda, as of nnaot"),
-    INTEGER("steps", 0, &said.steps, "N", "so many measurements, of which the median counts"),
+    STRING("target", 0, &settings.target, "NAME", "cpu or cuda, as of nnaot"),
+    INTEGER("steps", 0, &settings.steps, "N", "so many measurements, of which the median counts"),
     GROUP("Output"),
-    STRING("output", 'o', &said.output, "FILE.lua", "write it here; -: standard output"),
-    FLAG("verbose", 0, &said.verbose, "print the measurements and the fit on stderr"),
+    STRING("output", 'o', &settings.output, "FILE.lua", "write it here; -: standard output"),
+    FLAG("verbose", 0, &settings.verbose, "print the measurements and the fit on stderr"),
 };
 
 // -- Ranks and machines ------------------------------------------------------------------------
 
 static int read_machine(const Program *program, Machine *out, Diag *d) {
-  int64_t ranks = said.ranks, here = 0, launched = 0;
+  int64_t ranks = settings.ranks, here = 0, launched = 0;
   // The launcher's variables give the number of ranks, and of ranks on this machine (0: unknown).
   bool launcher = false;
   static const struct {
@@ -69,14 +69,14 @@ static int read_machine(const Program *program, Machine *out, Diag *d) {
     return usage_error(program, "calibrate needs from 2 to %d ranks, not %" PRId64, MAX_RANKS,
                        ranks);
   // Without an option or a launcher's figure, all ranks are on one machine.
-  int64_t per_node = option_given("per-node") ? said.per_node : here > 0 ? here : ranks;
+  int64_t per_node = option_given("per-node") ? settings.per_node : here > 0 ? here : ranks;
   if (per_node < 1 || per_node > ranks || ranks % per_node)
     return usage_error(program, "%" PRId64 " ranks are not machines of %" PRId64 " ranks each",
                        ranks, per_node);
-  if (said.steps < 1 || said.steps > 1000)
+  if (settings.steps < 1 || settings.steps > 1000)
     return usage_error(program, "--steps must be from 1 to 1000");
-  *out = (Machine){.ranks = (int)ranks, .per_node = (int)per_node, .steps = said.steps};
-  return backend_target_parse(said.target, &out->target, d) ? 0 : EXIT_USAGE;
+  *out = (Machine){.ranks = (int)ranks, .per_node = (int)per_node, .steps = settings.steps};
+  return backend_target_parse(settings.target, &out->target, d) ? 0 : EXIT_USAGE;
 }
 
 // -- Output ------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ static const char *cluster_text(Arena *a, const Machine *machine, const Cluster 
 }
 
 static int calibrate(const Program *program, Arena *a, Diag *d) {
-  const char *output = said.output;
+  const char *output = settings.output;
   Machine machine;
   int status = read_machine(program, &machine, d);
   if (status) return status;
@@ -127,7 +127,7 @@ static int calibrate(const Program *program, Arena *a, Diag *d) {
   if (!calibrate_measure(a, &machine, &probes, &first, d)) return 1;
   if (!first) return 0;
   Cluster c = calibrate_fit(a, &machine, &probes);
-  if (said.verbose) {
+  if (settings.verbose) {
     fprintf(stderr, "%-28s %12s %12s\n", "probe", "measured s", "fitted s");
     for (int i = 0; i < probes.n; i++)
       fprintf(stderr, "%-28s %12.4g %12.4g\n", probes.at[i].name, probes.at[i].seconds,

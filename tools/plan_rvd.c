@@ -14,22 +14,22 @@
 static struct {
   const char *shape, *dtype, *from, *to, *cluster;
   bool json;
-} said = {.shape = "", .dtype = "f32", .from = "", .to = "", .cluster = "cpu"};
+} settings = {.shape = "", .dtype = "f32", .from = "", .to = "", .cluster = "cpu"};
 
 static const Option options[] = {
     GROUP("The tensor and its placements"),
-    NEEDED_STRING("shape", 0, &said.shape, "SHAPE", "of the tensor, such as 1024x1024"),
-    STRING("dtype", 0, &said.dtype, "TYPE", "of its elements: f32, bf16, f16, f64, i64 …"),
+    NEEDED_STRING("shape", 0, &settings.shape, "SHAPE", "of the tensor, such as 1024x1024"),
+    STRING("dtype", 0, &settings.dtype, "TYPE", "of its elements: f32, bf16, f16, f64, i64 …"),
     NEEDED_STRING(
-        "from", 0, &said.from, "RVD",
+        "from", 0, &settings.from, "RVD",
         "its placement: R(copies)V(shares of a sum)D(parts of each dimension)@DEVICES, such as "
         "'R(1)V(2)D(1,2)@0-3'; devices are row-major over R, V and the dimensions"),
-    NEEDED_STRING("to", 0, &said.to, "RVD", "the placement to reach"),
-    STRING("cluster", 0, &said.cluster, "FILE.lua|NAME",
+    NEEDED_STRING("to", 0, &settings.to, "RVD", "the placement to reach"),
+    STRING("cluster", 0, &settings.cluster, "FILE.lua|NAME",
            "the devices and their links: cpu, v100-dgx1, v100-dgx2, a100, h100 or h200, of as "
            "many nodes as are asked for, or NAME:NODESxPER_NODE; or a file that says them"),
     GROUP("Output"),
-    FLAG("json", 0, &said.json, "print one object: total, p2p, steps"),
+    FLAG("json", 0, &settings.json, "print one object: total, p2p, steps"),
 };
 
 // -- Output ----------------------------------------------------------------------------------
@@ -48,26 +48,26 @@ static int rvd(Arena *a, Diag *d) {
   TensorShape shape;
   Placement from, to;
   const Cluster *c;
-  if (!shape_read(said.shape, "--shape", &shape, d)) return EXIT_USAGE;
+  if (!shape_read(settings.shape, "--shape", &shape, d)) return EXIT_USAGE;
   DType dtype;
-  if (!dtype_parse(said.dtype, &dtype)) {
+  if (!dtype_parse(settings.dtype, &dtype)) {
     StrBuf names = {.arena = a};
     for (int i = 0; i < N_DTYPES; i++)
       strbuf_addf(&names, "%s%s", i ? ", " : "", dtype_name[i]);
-    diag_error(d, loc_line(a, "--dtype", 0, 0), "there is no type '%s'", said.dtype);
+    diag_error(d, loc_line(a, "--dtype", 0, 0), "there is no type '%s'", settings.dtype);
     diag_hint(d, "there are %s", names.at);
     return EXIT_USAGE;
   }
   shape.bytes = dtype_bytes[dtype];
-  c = cluster_read(a, said.cluster, "--cluster", d);
-  if (!c) return cluster_is_file(said.cluster) ? EXIT_FAILURE : EXIT_USAGE;
+  c = cluster_read(a, settings.cluster, "--cluster", d);
+  if (!c) return cluster_is_file(settings.cluster) ? EXIT_FAILURE : EXIT_USAGE;
   // Read both, so that mistakes in both are reported at once.
-  bool ok = placement_read(a, said.from, "--from", &shape, c, &from, d);
-  if (!placement_read(a, said.to, "--to", &shape, c, &to, d) || !ok) return EXIT_USAGE;
+  bool ok = placement_read(a, settings.from, "--from", &shape, c, &from, d);
+  if (!placement_read(a, settings.to, "--to", &shape, c, &to, d) || !ok) return EXIT_USAGE;
   const Path *p = path_find(paths_new(a, c), &shape, &from, &to);
   if (!p->complete)
     fprintf(stderr, "nnaot-plan: note: not everything was tried, there may be something cheaper\n");
-  if (said.json) {
+  if (settings.json) {
     // Groups leave out transfers from a device to itself.
     printf("{\"total\": %.9g, \"p2p\": %.9g, \"steps\": [", p->total.seconds, p->p2p.seconds);
     for (int i = 0; i < p->n_steps; i++) {

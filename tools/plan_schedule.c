@@ -18,33 +18,35 @@ static struct {
   int64_t stages, micro_batches, chunks;
   double f, b, w, comm, memory, embed;
   bool json;
-} said = {
+} settings = {
     .kind = "1f1b", .chunks = 4, .constraints = "", .f = 1, .b = 1, .w = 1, .memory = INFINITY};
 
 static const Option options[] = {
     GROUP("The pipeline"),
-    NEEDED_INTEGER("stages", 0, &said.stages, "P", "devices, each with one stage or more"),
-    NEEDED_INTEGER("micro-batches", 0, &said.micro_batches, "M", "of a step"),
-    STRING("kind", 0, &said.kind, "NAME",
+    NEEDED_INTEGER("stages", 0, &settings.stages, "P", "devices, each with one stage or more"),
+    NEEDED_INTEGER("micro-batches", 0, &settings.micro_batches, "M", "of a step"),
+    STRING("kind", 0, &settings.kind, "NAME",
            "gpipe, 1f1b, pipedream, interleaved:CHUNKS, chimera, zb-h1, zb-h2, zb-v, dualpipe, "
            "interlaced, 3f1b, terapipe:PIECES, or search: the shortest that is found of whole "
            "micro-batches"),
-    NUMBER("f", 0, &said.f, "T", "a device's time for the forward of a micro-batch"),
-    NUMBER("b", 0, &said.b, "T", "for the gradients of its inputs"),
-    NUMBER("w", 0, &said.w, "T", "for those of its weights"),
-    NUMBER("comm", 0, &said.comm, "T", "of a transfer between devices; both are free meanwhile"),
+    NUMBER("f", 0, &settings.f, "T", "a device's time for the forward of a micro-batch"),
+    NUMBER("b", 0, &settings.b, "T", "for the gradients of its inputs"),
+    NUMBER("w", 0, &settings.w, "T", "for those of its weights"),
+    NUMBER("comm", 0, &settings.comm, "T",
+           "of a transfer between devices; both are free meanwhile"),
     NUMBER(
-        "embed", 0, &said.embed, "T",
+        "embed", 0, &settings.embed, "T",
         "for each of the four uses of an embedding, on all devices: of interlaced, and of a search "
         "for what has one"),
     GROUP("What a search looks at"),
-    NUMBER("memory", 0, &said.memory, "LIMIT", "micro-batches that a device may hold at a time"),
-    INTEGER("chunks", 0, &said.chunks, "N",
+    NUMBER("memory", 0, &settings.memory, "LIMIT",
+           "micro-batches that a device may hold at a time"),
+    INTEGER("chunks", 0, &settings.chunks, "N",
             "a device has at most so many, each a stage of its own"),
-    STRING("constraints", 0, &said.constraints, "FILE.lua",
+    STRING("constraints", 0, &settings.constraints, "FILE.lua",
            "only the choices that this file leaves open; passes/schedule has its format"),
     GROUP("Output"),
-    FLAG("json", 0, &said.json,
+    FLAG("json", 0, &settings.json,
          "print one object: makespan, span, bubble, peak, chunks, bound, optimal, ops"),
 };
 
@@ -55,12 +57,15 @@ static int check_numbers(const Program *program) {
   const struct {
     const char *name;
     double value;
-  } times[] = {
-      {"f", said.f}, {"b", said.b}, {"w", said.w}, {"comm", said.comm}, {"embed", said.embed}};
+  } times[] = {{"f", settings.f},
+               {"b", settings.b},
+               {"w", settings.w},
+               {"comm", settings.comm},
+               {"embed", settings.embed}};
   const struct {
     const char *name;
     int64_t value;
-  } counts[] = {{"stages", said.stages}, {"micro-batches", said.micro_batches}};
+  } counts[] = {{"stages", settings.stages}, {"micro-batches", settings.micro_batches}};
   int status = 0;
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
     if (counts[i].value < 1 || counts[i].value > SCHEDULE_PLACES)
@@ -69,13 +74,13 @@ static int check_numbers(const Program *program) {
   for (size_t i = 0; i < sizeof times / sizeof *times; i++)
     if (!(times[i].value >= 0 && times[i].value <= LARGEST)) // nan as well
       status = usage_error(program, "--%s must be from 0 to %.0e", times[i].name, LARGEST);
-  if (said.chunks < 2 || said.chunks > SCHEDULE_CHUNKS)
+  if (settings.chunks < 2 || settings.chunks > SCHEDULE_CHUNKS)
     status = usage_error(program, "--chunks must be from 2 to %d", SCHEDULE_CHUNKS);
-  if (!(said.memory > 0)) status = usage_error(program, "--memory must be above 0");
+  if (!(settings.memory > 0)) status = usage_error(program, "--memory must be above 0");
   // Sums and products only of numbers that are in range.
-  if (!status && said.f + said.b + said.w <= 0)
+  if (!status && settings.f + settings.b + settings.w <= 0)
     status = usage_error(program, "--f, --b and --w are all 0: there is nothing to do");
-  if (!status && said.stages > SCHEDULE_PLACES / said.micro_batches)
+  if (!status && settings.stages > SCHEDULE_PLACES / settings.micro_batches)
     status =
         usage_error(program, "--stages times --micro-batches is more than %d", SCHEDULE_PLACES);
   return status;
@@ -87,30 +92,30 @@ static int read_choice(const Program *program, ScheduleChoice *c) {
 
   int status = check_numbers(program);
   ScheduleKind kind;
-  const char *wrong = schedule_kind(c->arena, said.kind, &kind);
+  const char *wrong = schedule_kind(c->arena, settings.kind, &kind);
   if (wrong) {
     int other = usage_error(program, "--kind: %s", wrong);
     return status ? status : other;
   }
-  bool searches = !kind.text && (!*said.constraints || option_given("chunks"));
+  bool searches = !kind.text && (!*settings.constraints || option_given("chunks"));
   c->kind = kind.text;
-  c->ask.chunks = searches ? (int)said.chunks : kind.count;
+  c->ask.chunks = searches ? (int)settings.chunks : kind.count;
   if (status) return status;
-  c->constraints = *said.constraints ? said.constraints : NULL;
+  c->constraints = *settings.constraints ? settings.constraints : NULL;
   if (c->constraints && c->kind)
     return usage_error(program, "--constraints has no effect with --kind %s: they are for search",
-                       said.kind);
+                       settings.kind);
   if (option_given("chunks") && c->kind)
     return usage_error(program, "--chunks has no effect with --kind %s: it is for search",
-                       said.kind);
-  c->ask.n_devices = (int)said.stages;
-  c->ask.n_micro_batches = (int)said.micro_batches;
-  c->ask.f = said.f;
-  c->ask.b = said.b;
-  c->ask.w = said.w;
-  c->ask.e = said.embed;
-  c->ask.latency = said.comm;
-  c->ask.memory = said.memory;
+                       settings.kind);
+  c->ask.n_devices = (int)settings.stages;
+  c->ask.n_micro_batches = (int)settings.micro_batches;
+  c->ask.f = settings.f;
+  c->ask.b = settings.b;
+  c->ask.w = settings.w;
+  c->ask.e = settings.embed;
+  c->ask.latency = settings.comm;
+  c->ask.memory = settings.memory;
   return 0;
 }
 
@@ -147,15 +152,15 @@ static int schedule(const Program *program, ScheduleChoice *c, Diag *d) {
   // The kind or the file decides whether there is an embedding.
   const Shape *shape = &x.plan->shape;
   const char *option = c->constraints ? "constraints" : "kind";
-  const char *value = c->constraints ? c->constraints : said.kind;
-  if (!shape->embedding && said.embed > 0)
+  const char *value = c->constraints ? c->constraints : settings.kind;
+  if (!shape->embedding && settings.embed > 0)
     return usage_error(program, "--embed has no effect with --%s %s", option, value);
   if (shape->embedding && !option_given("embed")) {
     diag_warning(d, NULL, "the embedding of --%s %s takes no time, and is not drawn", option,
                  value);
     diag_hint(d, "--embed T says how long each of its four uses takes on all devices");
   }
-  if (said.json) {
+  if (settings.json) {
     print_json(c->arena, &x);
   } else {
     draw_timeline(x.plan, &x.timeline);

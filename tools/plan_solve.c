@@ -15,21 +15,21 @@ static struct {
   double seconds, work;
   int64_t seed;
   bool json, verbose;
-} said = {.method = "auto", .seconds = 60, .seed = 1};
+} settings = {.method = "auto", .seconds = 60, .seed = 1};
 
 static const Option options[] = {
     GROUP("How it is solved"),
-    NUMBER("seconds", 0, &said.seconds, "N", "answer then with the best so far"),
-    NUMBER("work", 0, &said.work, "N",
+    NUMBER("seconds", 0, &settings.seconds, "N", "answer then with the best so far"),
+    NUMBER("work", 0, &settings.work, "N",
            "answer after so much work, the same on every machine: a second is about 600; 0: any"),
-    STRING("method", 0, &said.method, "NAME",
+    STRING("method", 0, &settings.method, "NAME",
            "auto, or to compare it with: exhaustive, metropolis, descent"),
-    INTEGER("seed", 0, &said.seed, "N", "of whatever is random"),
+    INTEGER("seed", 0, &settings.seed, "N", "of whatever is random"),
     GROUP("Output"),
-    STRING("lp", 0, &said.lp, "FILE",
+    STRING("lp", 0, &settings.lp, "FILE",
            "write the problem after exact reduction as a 0/1 program in CPLEX's LP format"),
-    FLAG("verbose", 0, &said.verbose, "say on stderr how far it is"),
-    FLAG("json", 0, &said.json, "print one object: status, cost, bound, gap, ended, choices"),
+    FLAG("verbose", 0, &settings.verbose, "say on stderr how far it is"),
+    FLAG("json", 0, &settings.json, "print one object: status, cost, bound, gap, ended, choices"),
 };
 
 static void print_choices(const SolverProblem *p, const int *choice) {
@@ -41,12 +41,12 @@ static void print_choices(const SolverProblem *p, const int *choice) {
 
 static bool solve(const char *file, SolverMethod method, Arena *a, Diag *d) {
   const Loc *loc = loc_line(a, file, 0, 0);
-  SolverOptions o = {.seconds = said.seconds,
-                     .work = said.work * 1e6,
+  SolverOptions o = {.seconds = settings.seconds,
+                     .work = settings.work * 1e6,
                      .method = method,
-                     .lp = said.lp,
-                     .seed = (uint64_t)said.seed,
-                     .verbose = said.verbose};
+                     .lp = settings.lp,
+                     .seed = (uint64_t)settings.seed,
+                     .verbose = settings.verbose};
   // Find an unwritable output before the search.
   const UsedFile files[] = {{"the problem", file, true}, {"--lp", o.lp, false}};
   if (!outputs_apart(files, 2, d) || (o.lp && !output_writable(o.lp, d))) return false;
@@ -63,8 +63,8 @@ static bool solve(const char *file, SolverMethod method, Arena *a, Diag *d) {
     if (r.status == SOLVER_time_out) {
       bool late = r.ended == SOLVER_late;
       diag_error(d, loc, "nothing that fits was found in %s",
-                 late ? str_format(a, "%g s", said.seconds)
-                      : str_format(a, "%g of work", said.work));
+                 late ? str_format(a, "%g s", settings.seconds)
+                      : str_format(a, "%g of work", settings.work));
       diag_hint(d, "give it more --%s; that something fits is not ruled out",
                 late ? "seconds" : "work");
       return false;
@@ -75,7 +75,7 @@ static bool solve(const char *file, SolverMethod method, Arena *a, Diag *d) {
   }
   const char *cost = solver_cost_text(a, r.cost),
              *bound = r.has_bound ? solver_cost_text(a, r.bound) : NULL;
-  if (said.json) {
+  if (settings.json) {
     printf("{\"status\": \"%s\", \"cost\": %s, ", solver_status_name[r.status], cost);
     if (bound)
       printf("\"bound\": %s, \"gap\": %.6g, ", bound, r.gap);
@@ -101,25 +101,25 @@ static bool solve(const char *file, SolverMethod method, Arena *a, Diag *d) {
 
 static int answer(const Program *program, const char *file) {
   if (!*file) return usage_error(program, "solve needs a file");
-  if (!(said.seconds > 0)) // nan as well
+  if (!(settings.seconds > 0)) // nan as well
     return usage_error(program, "--seconds is not above 0");
-  if (!(said.work >= 0)) return usage_error(program, "--work is below 0");
+  if (!(settings.work >= 0)) return usage_error(program, "--work is below 0");
   SolverMethod method = SOLVER_auto;
   bool known = false;
   for (int i = 0; i < N_SOLVER_METHODS; i++)
-    if (str_equal(said.method, solver_method_name[i])) {
+    if (str_equal(settings.method, solver_method_name[i])) {
       method = (SolverMethod)i;
       known = true;
     }
   if (!known)
     return usage_error(
         program, "there is no method '%s': there are auto, exhaustive, metropolis and descent",
-        said.method);
+        settings.method);
   // Only method auto limits work and writes an LP.
-  if (said.work > 0 && method != SOLVER_auto)
-    return usage_error(program, "--work has no effect with --method %s", said.method);
-  if (said.lp && method != SOLVER_auto)
-    return usage_error(program, "--lp has no effect with --method %s", said.method);
+  if (settings.work > 0 && method != SOLVER_auto)
+    return usage_error(program, "--work has no effect with --method %s", settings.method);
+  if (settings.lp && method != SOLVER_auto)
+    return usage_error(program, "--lp has no effect with --method %s", settings.method);
   Arena *a = arena_new();
   Diag *d = diag_new(stderr);
   bool ok = solve(file, method, a, d);

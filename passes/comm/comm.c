@@ -111,15 +111,16 @@ const Layout *wanted_result(const Comm *c, const Result *r) {
   return want;
 }
 
-static Value *brought_to(Comm *c, Value *v, const Layout *want, Op *reader) {
+static Value *reshard_to(Comm *c, Value *v, const Layout *want, Op *reader) {
   if (v->layout == want) return v;
-  return is_carried(c, v) ? carried_to(c, v, want, reader) : moved_to(c, v, want, reader);
+  return needs_route(c, v) ? reshard_by_route(c, v, want, reader)
+                           : reshard_by_axes(c, v, want, reader);
 }
 
 static bool localise_graph(Comm *c) {
   Graph *g = c->g;
   graph_renumber(g);
-  c->moved = arena_array(c->scratch, Moved *, g->n_values);
+  c->moved = arena_array(c->scratch, AxisReshard *, g->n_values);
   c->hops = arena_array(c->scratch, Hops, g->n_values);
   for (uint32_t i = 0; i < g->n_values; i++)
     c->hops[i] = UNDECIDED;
@@ -136,7 +137,7 @@ static bool localise_graph(Comm *c) {
       // Each operand gets the layout that the op needs, and types become local.
       for (int i = 0; i < op->n_in; i++) {
         const Layout *want = comm_wanted_layout(c, op, i);
-        Value *v = brought_to(c, op->in[i].value, want, op);
+        Value *v = reshard_to(c, op->in[i].value, want, op);
         if (!v) return false;
         if (v != op->in[i].value) op_set_in(op, i, v);
       }
@@ -153,7 +154,7 @@ static bool localise_graph(Comm *c) {
     Value *v = r->use.value;
     const Layout *want = wanted_result(c, r);
     if (want == v->layout) continue;
-    Value *moved = brought_to(c, v, want, v->def);
+    Value *moved = reshard_to(c, v, want, v->def);
     if (!moved) return false;
     graph_set_result(c->g, i, moved);
   }

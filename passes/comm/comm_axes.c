@@ -20,7 +20,7 @@ Op *place_of(const Value *v, Op *reader) {
 }
 
 // Inserts one change along one axis, of `v` (local already) for `reader`.
-static Value *move_axis(Comm *c, Value *v, int axis, Sbp to, Op *reader) {
+static Value *reshard_axis(Comm *c, Value *v, int axis, Sbp to, Op *reader) {
   Sbp from = v->layout->axis[axis];
   const MeshAxis *along = &v->layout->mesh->axis[axis];
   Origin reason = reader ? op_origin(reader) : value_origin(v);
@@ -106,14 +106,14 @@ static Price price_of(const Comm *c, const Value *v, Hops hops) {
 // -- Moving ------------------------------------------------------------------------------------
 
 Value *moved_before(const Comm *c, uint32_t original, const Layout *want, TrainPart part) {
-  for (Moved *k = c->moved[original]; k; k = k->next)
+  for (AxisReshard *k = c->moved[original]; k; k = k->next)
     if (k->layout == want && k->part == part) return k->value;
   return NULL;
 }
 
 Value *comm_remember(Comm *c, uint32_t original, TrainPart part, Value *v) {
-  Moved *k = arena_one(c->scratch, Moved);
-  *k = (Moved){.layout = v->layout, .part = part, .value = v, .next = c->moved[original]};
+  AxisReshard *k = arena_one(c->scratch, AxisReshard);
+  *k = (AxisReshard){.layout = v->layout, .part = part, .value = v, .next = c->moved[original]};
   return (c->moved[original] = k)->value;
 }
 
@@ -121,13 +121,13 @@ TrainPart part_of(const Value *v, const Op *reader) {
   return is_weight(v) && reader ? op_part(reader) : PART_forward;
 }
 
-Value *moved_by(Comm *c, uint32_t original, TrainPart part, Value *v, const Layout *want, Hops hops,
-                Op *reader) {
+Value *reshard_by_hops(Comm *c, uint32_t original, TrainPart part, Value *v, const Layout *want,
+                       Hops hops, Op *reader) {
   while (v->layout != want) {
     Step s = next_step(c->m, v->layout, want, hops);
     Value *next = moved_before(c, original, s.layout, part);
     if (!next) {
-      next = move_axis(c, v, s.axis, s.layout->axis[s.axis], reader);
+      next = reshard_axis(c, v, s.axis, s.layout->axis[s.axis], reader);
       if (!next) return NULL;
       comm_remember(c, original, part, next);
     }
@@ -136,7 +136,7 @@ Value *moved_by(Comm *c, uint32_t original, TrainPart part, Value *v, const Layo
   return v;
 }
 
-Value *moved_to(Comm *c, Value *v, const Layout *want, Op *reader) {
+Value *reshard_by_axes(Comm *c, Value *v, const Layout *want, Op *reader) {
   if (v->layout != want && c->hops[v->id] == UNDECIDED) {
     // The cheapest hops for all layouts that readers need.
     Hops best = NO_HOPS;
@@ -150,5 +150,5 @@ Value *moved_to(Comm *c, Value *v, const Layout *want, Op *reader) {
     }
     c->hops[v->id] = best;
   }
-  return moved_by(c, v->id, part_of(v, reader), v, want, c->hops[v->id], reader);
+  return reshard_by_hops(c, v->id, part_of(v, reader), v, want, c->hops[v->id], reader);
 }

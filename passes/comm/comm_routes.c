@@ -54,7 +54,7 @@ static double best_seconds(Comm *c, const Tree *t, const Type *whole, const Layo
 }
 
 // The layout that a parameter has on a mesh of some of its ranks without a transfer; NULL: none.
-static const Layout *as_it_lies(Comm *c, const Value *v, const Type *whole, const Mesh *mesh) {
+static const Layout *layout_as_is(Comm *c, const Value *v, const Type *whole, const Mesh *mesh) {
   const Layout *have = v->layout;
   if (v->def || mesh == have->mesh || mesh->n_axes != have->mesh->n_axes) return NULL;
   const Layout *l = layout_new(c->m, mesh, have->axis);
@@ -68,7 +68,7 @@ static double tree_cost(void *context, int from, int to) {
   const Pricing *p = context;
   int hops;
   const Layout *want = p->tree->layouts.at[to], *here = NULL;
-  if (from < 0) here = as_it_lies(p->c, p->tree->from, p->whole, want->mesh);
+  if (from < 0) here = layout_as_is(p->c, p->tree->from, p->whole, want->mesh);
   if (here && here != want) return INFINITY;
   const Layout *before = from < 0 ? p->tree->from->layout : p->tree->layouts.at[from];
   return best_seconds(p->c, p->tree, p->whole, before, want, &hops);
@@ -124,7 +124,7 @@ static Tree *tree_of(Comm *c, const Value *original, const Value *from, TrainPar
   // Intermediate layouts may pay: reduced sums, on every mesh; full replication; and the present
   // layouts of parameters.
   for (int i = 0, n = t->layouts.n; i < n; i++) {
-    const Layout *here = as_it_lies(c, t->from, p.whole, t->layouts.at[i]->mesh);
+    const Layout *here = layout_as_is(c, t->from, p.whole, t->layouts.at[i]->mesh);
     if (here) add_layout(c, t, here);
   }
   for (int i = -1, n = t->layouts.n; i < n; i++) {
@@ -155,7 +155,7 @@ static Value *grown(Comm *c, uint32_t original, const Tree *t, int i, Value *fro
   best_seconds(c, t, whole, v->layout, t->layouts.at[i], &hops);
   // Hops within the mesh may be cheapest.
   if (hops != NO_ROUTE)
-    return moved_by(c, original, t->part, v, t->layouts.at[i], (Hops)hops, reader);
+    return reshard_by_hops(c, original, t->part, v, t->layouts.at[i], (Hops)hops, reader);
   // Otherwise a route over the cluster.
   Builder b = {.g = c->g, .at = place_of(v, reader), .d = c->d};
   b.origin = origin_for(c->m->arena, reader ? op_origin(reader) : value_origin(v), "move");
@@ -163,13 +163,13 @@ static Value *grown(Comm *c, uint32_t original, const Tree *t, int i, Value *fro
   return v ? comm_remember(c, original, t->part, v) : NULL;
 }
 
-Value *carried_to(Comm *c, Value *original, const Layout *want, Op *reader) {
+Value *reshard_by_route(Comm *c, Value *original, const Layout *want, Op *reader) {
   TrainPart part = part_of(original, reader);
   Value *known = moved_before(c, original->id, want, part);
   if (known) return known;
   // Time axes come first.
   const Layout *timed = timed_as(c, original->layout, want);
-  Value *v = moved_by(c, original->id, part, original, timed, NO_HOPS, reader);
+  Value *v = reshard_by_hops(c, original->id, part, original, timed, NO_HOPS, reader);
   if (!v) return NULL;
   // Costs of links are read once.
   if (!c->paths) {
@@ -189,7 +189,7 @@ Value *carried_to(Comm *c, Value *original, const Layout *want, Op *reader) {
 }
 
 // Whether the value has a reader on another mesh, or a cluster is given.
-bool is_carried(const Comm *c, const Value *v) {
+bool needs_route(const Comm *c, const Value *v) {
   if (c->cluster || c->trees[v->id]) return true;
   for_each_use(u, v) {
     const Mesh *mesh = u->user ? op_mesh(u->user) : wanted_result(c, c->g->results[u->index])->mesh;

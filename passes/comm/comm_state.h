@@ -12,12 +12,12 @@
 
 // A value in another layout, stored for later readers. For a weight these are readers in one part
 // of the step, so that a weight gathered for the model is gathered again for its gradients.
-typedef struct Moved {
+typedef struct AxisReshard {
   const Layout *layout;
   TrainPart part;
   Value *value;
-  struct Moved *next;
-} Moved;
+  struct AxisReshard *next;
+} AxisReshard;
 
 typedef struct Comm {
   Module *m;
@@ -25,7 +25,7 @@ typedef struct Comm {
   Arena *scratch;
   Diag *d;
   const Dims **dims_of; // by id of the original op
-  Moved **moved;        // by id of the original value
+  AxisReshard **moved;  // by id of the original value
   Hops *hops;           // likewise
   const char *cluster;  // gives the costs of routes; or NULL
   Transitions *paths;   // NULL until first used
@@ -53,13 +53,13 @@ Value *moved_before(const Comm *c, uint32_t original, const Layout *want, TrainP
 Value *comm_remember(Comm *c, uint32_t original, TrainPart part, Value *v);
 
 // Reshards `v`, derived from the original, axis by axis, or takes the result for an earlier reader.
-Value *moved_by(Comm *c, uint32_t original, TrainPart part, Value *v, const Layout *want, Hops hops,
-                Op *reader);
+Value *reshard_by_hops(Comm *c, uint32_t original, TrainPart part, Value *v, const Layout *want,
+                       Hops hops, Op *reader);
 // The same for an original, with the hops that are best for all its readers.
-Value *moved_to(Comm *c, Value *v, const Layout *want, Op *reader);
+Value *reshard_by_axes(Comm *c, Value *v, const Layout *want, Op *reader);
 
 // Whether the value is resharded over a cluster; and that reshard. NULL after reporting why.
-bool is_carried(const Comm *c, const Value *v);
-Value *carried_to(Comm *c, Value *original, const Layout *want, Op *reader);
+bool needs_route(const Comm *c, const Value *v);
+Value *reshard_by_route(Comm *c, Value *original, const Layout *want, Op *reader);
 
 #endif

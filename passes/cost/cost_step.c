@@ -150,7 +150,7 @@ static bool run_steady(StepState *s, StepCost *out) {
   StepTimeline *timeline = s->timeline;
   double from = 0, last = 0, seconds = 0;
   bool steady = false;
-  // The first steps start without carried all_reduces, so they are not representative.
+  // The first steps start without all_reduces in flight, so they are not representative.
   s->timeline = NULL;
   for (int i = 0; i < MOST && !steady; i++) {
     if (!walk_parts(s)) return false;
@@ -158,7 +158,7 @@ static bool run_steady(StepState *s, StepCost *out) {
     // The next step waits for the transfers that this one leaves in flight.
     for (int k = 0; k < s->n_classes; k++)
       for (int x = 0; x < s->events.n; x++)
-        if (s->events.at[x].carried && s->class_at[k].done[x])
+        if (s->events.at[x].in_flight && s->class_at[k].done[x])
           s->class_at[k].before[x] = s->class_at[k].done[x][0];
     last = seconds;
     seconds = end - from;

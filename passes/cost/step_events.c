@@ -144,7 +144,7 @@ static int n_wanted(const StepState *s, const Event *e, int set) {
 static void add_event(StepState *s, const Op *op, StepPart part, const int64_t *due) {
   const Mesh *mesh = op_mesh(op);
   Event e = {.op = op, .part = part, .on = &s->on_mesh[mesh ? mesh->id : 0]};
-  e.carried = reduce_is_carried(op);
+  e.in_flight = reduce_is_in_flight(op);
   if (op->deferred) e.due = due[op->id];
   // Views take no time, except that a swap_wait synchronises.
   if ((op_info[op->kind].traits & VIEW) && op->kind != OP_swap_wait) return;

@@ -207,7 +207,7 @@ static Touch touch_of(const LaneLives *s, const Op *op, int64_t at) {
                  .deferred = op->deferred};
 }
 
-// The first op that reads the result of a carried all_reduce, or a view of it.
+// The first op that reads the result of an all_reduce in flight, or a view of it.
 static const Op *first_deferred_reader(const Value *v) {
   const Op *first = NULL;
   for_each_use(u, v) {
@@ -220,9 +220,9 @@ static const Op *first_deferred_reader(const Value *v) {
 
 static void find_touches(LaneLives *s) {
   for_each_op(op, s->g) {
-    bool leads_on = op->kind == OP_move && op->segment, carried = reduce_is_carried(op);
+    bool leads_on = op->kind == OP_move && op->segment, in_flight = reduce_is_in_flight(op);
     int64_t until = op_time(op);
-    if (op->kind == OP_all_reduce && !carried) {
+    if (op->kind == OP_all_reduce && !in_flight) {
       // An all_reduce reads its operand until the first wait for it, at the latest at the end of
       // its segment.
       bool waits_here = !s->g->schedule;
@@ -236,8 +236,8 @@ static void find_touches(LaneLives *s) {
       Touch t = leads_on ? start_of(s, op) : touch_of(s, op, until);
       t.part = s->part[op->id];
       touch(s, v, t);
-      // A carried one also reads it in the next step, up to the first reader of its result.
-      if (carried) touch(s, v, touch_of(s, first_deferred_reader(op->out[0]), 0));
+      // One in flight also reads it in the next step, up to the first reader of its result.
+      if (in_flight) touch(s, v, touch_of(s, first_deferred_reader(op->out[0]), 0));
     }
     // A rank that only receives a move has its result from the `get` on.
     for (int i = 0; i < op->n_out; i++) {

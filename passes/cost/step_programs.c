@@ -92,7 +92,7 @@ static void add_op(StepState *s, Program *of_class, int event) {
 
 static void wait_for_sum(StepState *s, Program *of_class, int event) {
   const Event *e = &s->events.at[event];
-  if (e->carried) return;
+  if (e->in_flight) return;
   for (int k = 0; e->meeting && e->op->kind == OP_all_reduce && k < s->n_classes; k++)
     add_wait(s, of_class, k, event);
 }
@@ -101,7 +101,7 @@ static void wait_for_sum(StepState *s, Program *of_class, int event) {
 
 // Adds deferred ops of the previous step, from event `at` on, that are due at time `then`; returns
 // the next.
-static int settle(StepState *s, Program *of_class, StepPart part, int at, int64_t then) {
+static int flush(StepState *s, Program *of_class, StepPart part, int at, int64_t then) {
   for (; at < s->events.n; at++) {
     const Event *e = &s->events.at[at];
     if (!e->due || e->part != part) continue;
@@ -111,26 +111,26 @@ static int settle(StepState *s, Program *of_class, StepPart part, int at, int64_
   return at;
 }
 
-// Every all_reduce is waited for before the next slice and at the end, unless it is carried.
-Program *step_part_programs(StepState *s, StepPart part, bool settles) {
+// Every all_reduce is waited for before the next slice and at the end, unless it stays in flight.
+Program *step_part_programs(StepState *s, StepPart part, bool flushes) {
   Program *of_class = arena_array(s->a, Program, s->n_classes);
   bool one_slice = module_slices(s->m) == 1;
-  int deferred = settles ? 0 : s->events.n;
+  int deferred = flushes ? 0 : s->events.n;
   for (int k = 0; k < s->n_classes; k++)
     of_class[k].part = part;
   // Deferred ops of the previous step run before the op that they are due before.
   for (int i = 0; i < s->events.n; i++) {
     if (s->events.at[i].part != part || s->events.at[i].due) continue;
-    deferred = settle(s, of_class, part, deferred, op_time(s->events.at[i].op));
+    deferred = flush(s, of_class, part, deferred, op_time(s->events.at[i].op));
     add_op(s, of_class, i);
   }
-  settle(s, of_class, part, deferred, INT64_MAX);
+  flush(s, of_class, part, deferred, INT64_MAX);
   // With one slice, the all_reduces of the loop overlap with the update, and are waited for after
   // it.
   if (part == STEP_micro && one_slice) return of_class;
   for (int i = 0; i < s->events.n; i++) {
     StepPart of = s->events.at[i].part;
-    if (s->events.at[i].due && !settles) continue;
+    if (s->events.at[i].due && !flushes) continue;
     if (of == part || (part == STEP_update && of == STEP_micro && one_slice))
       wait_for_sum(s, of_class, i);
   }

@@ -50,7 +50,7 @@ typedef struct Event {
   int *n_wanted;          // classes that must arrive, by set
   int n_waits, *wait;     // numbers of the all_reduces that it reads
   bool ahead;             // a move to another segment; it uses QUEUE_ahead
-  bool carried;           // an all_reduce that ends in the next step
+  bool in_flight;         // an all_reduce that ends in the next step
   int64_t due; // of an op deferred by the previous step: the time of the op before which it runs
 } Event;
 
@@ -116,7 +116,7 @@ typedef struct Class {
   Vec(Span) gap;  // waiting times of its ops that are not yet compared with the queues' busy times
   double *copied; // by event, of the current slice: the end of the copy
   double **done; // end of the transfer, by event and slice; NAN: unknown; NULL: takes no part in it
-  double *before; // end of the previous step's transfer, by event, if it is carried
+  double *before; // end of the previous step's transfer, by event, if it is in flight
   Vec(Task) task;
   int n_tasks, at; // number of completed tasks; completed steps of the next one
   double began;    // start of its first step that is not a wait
@@ -155,14 +155,14 @@ void step_add_events(StepState *s);
 // -1 is the last.
 int step_room(const StepState *s, StepPart part, int slice);
 
-// step_programs.c The programs of a part, by class.  Under a schedule the loop has none. `settles`:
+// step_programs.c The programs of a part, by class.  Under a schedule the loop has none. `flushes`:
 // includes the ops deferred by the previous step, which only the first slice runs.
-Program *step_part_programs(StepState *s, StepPart part, bool settles);
+Program *step_part_programs(StepState *s, StepPart part, bool flushes);
 // Turns the run of each class into its tasks.  Returns false if a run has too many slices.
 bool step_add_runs(StepState *s);
 
 // step_walk.c Runs all tasks of the classes, which belong to that part.  Returns false on deadlock.
-bool step_walk(StepState *s, StepPart part, bool settles);
+bool step_walk(StepState *s, StepPart part, bool flushes);
 // Ends the step: all classes wait until `time`; their queues are empty.
 void step_end(StepState *s, double time);
 

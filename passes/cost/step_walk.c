@@ -179,7 +179,7 @@ static bool do_job(StepState *s, Class *k, int queue) {
 static bool do_step(StepState *s, Class *k, const Task *task) {
   const Step *step = &task->program->step.at[k->at];
   const Event *e = &s->events.at[step->event];
-  if (step->what == DO_wait && e->carried) {
+  if (step->what == DO_wait && e->in_flight) {
     wait_until(s, k, k->before[step->event]);
     return true;
   }
@@ -229,12 +229,12 @@ static bool do_task(StepState *s, Class *k) {
 
 // -- All classes -------------------------------------------------------------------------------
 
-bool step_walk(StepState *s, StepPart part, bool settles) {
+bool step_walk(StepState *s, StepPart part, bool flushes) {
   // All transfers in this part of the step have no arrivals and no completion times yet.
   int rooms = step_room(s, part, -1) + 1;
   for (int i = 0; i < s->events.n; i++) {
     const Event *e = &s->events.at[i];
-    if (!e->meet || e->part != part || (e->due && !settles)) continue;
+    if (!e->meet || e->part != part || (e->due && !flushes)) continue;
     for (int at = 0; at < (e->op->kind == OP_move ? 1 : e->meeting->n) * rooms; at++)
       e->meet[at] = (Meet){.n_wanted = e->n_wanted[at / rooms]};
     for (int set = 0; set < e->meeting->n; set++)

@@ -157,7 +157,7 @@ int op_time_axis(const Op *op) {
   return axis >= 0 && mesh->axis[axis].time ? axis : -1;
 }
 
-bool batch_narrows(const Op *op) {
+bool multi_tensor_narrows(const Op *op) {
   const Op *before = op ? op->prev : NULL;
   return before && op->kind == OP_cast && op->in[0].value == before->out[0] &&
          (op_info[before->kind].traits & NARROWS) && dtype_narrow(op->out[0]->type->dtype);

@@ -125,7 +125,7 @@ int op_time_axis(const Op *op); // the axis, if it is a single time axis; otherw
 // The distance, in elements, from an operand of `pack` of type `t` to the next one in the bucket.
 int64_t pack_length(const Type *t);
 // Whether the op is a cast to 16 bits that a batch runs in one launch with the op before it.
-bool batch_narrows(const Op *op);
+bool multi_tensor_narrows(const Op *op);
 // Whether the value accumulates over the time slices, and is complete after the last: result 0 of
 // an op of ACCUMULATES.
 bool value_accumulates(const Value *v);

@@ -21,7 +21,7 @@ const char *op_place(Arena *a, const Op *op) {
 
 // Whether the op only moves elements or changes their type.  Kernels of such ops are named by
 // element size.
-static bool is_dull(const Op *op, Target target) {
+static bool moves_elements(const Op *op, Target target) {
   const OpInfo *row = &op_info[op->kind];
   return op->n_in == 0 || op->kind == OP_cast || (row->traits & VIEW) ||
          str_equal(row->kernels[target], "b");
@@ -37,12 +37,12 @@ const char *op_title(Arena *a, const Op *op, Target target) {
   const Graph *body = op->callee;
   bool all = true;
   for_each_op(part, body)
-    all &= is_dull(part, target);
+    all &= moves_elements(part, target);
   bool seen[N_OPS] = {false};
   const char *text = "";
   int n = 0;
   for (const Op *part = body->last; part && n < SHOWN; part = part->prev) {
-    if (seen[part->kind] || (!all && is_dull(part, target))) continue;
+    if (seen[part->kind] || (!all && moves_elements(part, target))) continue;
     seen[part->kind] = true;
     text = str_format(a, " %s%s", op_info[part->kind].name, text);
     n++;

@@ -302,8 +302,8 @@ bool parse_type(Parser *p, const Type **type) {
 bool parse_typed(Parser *p, Typed *to) {
   *to = (Typed){.token = parser_peek(p), .offset = -1};
   if (!parse_type(p, &to->type)) return false;
-  bool lies = token_is(parser_peek(p), "{") || parser_peek(p)->kind == TOKEN_graph;
-  if (lies && !parse_layout(p, to->type->ndim, &to->layout)) return false;
+  bool has_layout = token_is(parser_peek(p), "{") || parser_peek(p)->kind == TOKEN_graph;
+  if (has_layout && !parse_layout(p, to->type->ndim, &to->layout)) return false;
   // The place in the slab, and the slots of a value that several micro-batches share.
   if (!parser_accept(p, "at")) return true;
   if (!parse_int(p, 0, INT64_MAX, &to->offset)) return false;

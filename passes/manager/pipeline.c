@@ -110,7 +110,7 @@ static bool prove_plan(Run *r) {
 }
 
 // The number of different orders in entry graphs; -1 if ops are out of order.
-static int count_turns(const Module *m) {
+static int count_orders(const Module *m) {
   int n = 0;
   for_each_graph(g, m) {
     if (!g->entry) continue;
@@ -127,8 +127,8 @@ static int count_turns(const Module *m) {
 
 // Whether a pass keeps the order of op_order.  Tries an optional pass on a copy; it is skipped if
 // it would break or lose the order.
-static bool keeps_turns(Run *r, PassOptions *step) {
-  int n = step->pass->may_skip ? count_turns(r->m) : 0;
+static bool keeps_orders(Run *r, PassOptions *step) {
+  int n = step->pass->may_skip ? count_orders(r->m) : 0;
   if (n == 0) return true;
   // The pass runs on a copy, with options and statistics of its own.
   Module *trial = module_clone(r->m);
@@ -140,7 +140,7 @@ static bool keeps_turns(Run *r, PassOptions *step) {
   alone.run = r->o;
   alone.scratch = arena_new();
   // The trial is silent: the pass itself reports errors later.
-  bool keeps = !alone.pass->run(trial, &alone, d) || count_turns(trial) == n; // reports its error
+  bool keeps = !alone.pass->run(trial, &alone, d) || count_orders(trial) == n; // reports its error
   arena_free(alone.scratch);
   diag_free(d);
   module_free(trial);
@@ -160,7 +160,7 @@ static bool run_pass(Run *r, PassOptions *step) {
             r->n_optional, pass->name);
     if (!run) return true;
   }
-  if (!keeps_turns(r, step)) return true;
+  if (!keeps_orders(r, step)) return true;
   double start = clock_seconds();
   if (!pass->proved) {
     // The proved passes are over: the last proof, and the end of the copy.

@@ -102,13 +102,13 @@ bool memory_plan_find_blocks(MemoryPlan *p, Graph *g) {
   p->g = g;
   graph_renumber(g);
   // Ops that run once per step precede the loop or follow it; deferred ops are last.
-  enum { BEGIN, LOOP, UPDATE, OWED, N_PARTS };
+  enum { BEGIN, LOOP, UPDATE, DEFERRED, N_PARTS };
   const bool *begin = graph_begin_ops(g, p->scratch), *update = graph_update_ops(g, p->scratch);
   Vec(Op *) part[N_PARTS] = {{0}};
   for_each_op(op, g)
     vec_push(p->scratch,
              &part[begin[op->id]    ? BEGIN
-                   : op->deferred   ? OWED
+                   : op->deferred   ? DEFERRED
                    : update[op->id] ? UPDATE
                                     : LOOP],
              op);

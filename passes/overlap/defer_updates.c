@@ -235,7 +235,7 @@ static bool check(const Deferral *c, const Value *w, const Value *next) {
     return wrong(c, w, "the norm that gradients are clipped by is known when all are there",
                  "compile without --clip-norm");
   }
-  // Without a carried all_reduce nothing is gained.
+  // Without an all_reduce in flight nothing is gained.
   if (c->deferred) return true;
   return wrong(c, w,
                "no update follows from an all_reduce and from nothing else that ranks wait for",
@@ -266,7 +266,7 @@ bool pass_defer_updates(Module *m, const PassOptions *o, Diag *d) {
   graph_renumber(c.g);
   c.leads = arena_array(c.scratch, int, c.g->n_ops);
   c.placed = arena_array(c.scratch, bool, c.g->n_ops);
-  // A carried all_reduce has no dependents but updates and the norm.
+  // An all_reduce in flight has no dependents but updates and the norm.
   // Flags flow from readers to producers. An op that waits for other ranks cannot be deferred.
   for (const Op *op = c.g->last; op; op = op->prev) {
     int leads = leads_on(&c, op);
@@ -275,14 +275,15 @@ bool pass_defer_updates(Module *m, const PassOptions *o, Diag *d) {
     if (op->part != PART_update || swaps || waits) leads |= TO_else;
     c.leads[op->id] = leads;
   }
-  // Readers of a carried all_reduce are deferred, and their readers.
+  // Readers of an all_reduce in flight are deferred, and their readers.
   for_each_op(op, c.g) {
-    // Only updates and the norm may depend on a carried all_reduce, and it is not that of the norm.
+    // Only updates and the norm may depend on an all_reduce in flight, and it is not that of the
+    // norm.
     int leads = leads_on(&c, op);
-    bool carried = op->kind == OP_all_reduce && (leads & TO_update) && !(leads & TO_else) &&
-                   !is_of_norm(&c, op);
-    c.reduces += carried;
-    if (!carried && !op->deferred) continue;
+    bool in_flight = op->kind == OP_all_reduce && (leads & TO_update) && !(leads & TO_else) &&
+                     !is_of_norm(&c, op);
+    c.reduces += in_flight;
+    if (!in_flight && !op->deferred) continue;
     for (int i = 0; i < op->n_out; i++)
       for_each_use(u, op->out[i])
         if (u->user) u->user->deferred = true;

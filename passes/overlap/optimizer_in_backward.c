@@ -37,7 +37,7 @@
 
 typedef Vec(Op *) Ops;
 
-typedef struct Hoist {
+typedef struct EarlyUpdates {
   Graph *g;
   Arena *scratch;
   uint32_t n_ops;
@@ -51,7 +51,7 @@ typedef struct Hoist {
   uint32_t *soonest, *behind;
   uint32_t *next_sum; // by op id: the next all_reduce that is not hoisted; n_ops: none
   int64_t n;
-} Hoist;
+} EarlyUpdates;
 
 // -- Hoisted ops -------------------------------------------------------------------------------
 
@@ -70,7 +70,7 @@ static bool reads(const Op *op, const bool *which) {
 
 // Whether the op is hoisted: ops of the update, except sums of gradients over ranks, which stay in
 // the order of readiness; outside the update, slices and views that only hoisted ops read.
-static bool can_move(const Hoist *h, const Op *op) {
+static bool can_move(const EarlyUpdates *h, const Op *op) {
   bool sums = op->kind == OP_all_reduce || op->kind == OP_pack || is_read(op, h->sums);
   h->sums[op->id] = op->part == PART_update && !h->follows[op->id] && sums;
   if (op->part == PART_update) return !h->sums[op->id];
@@ -80,7 +80,7 @@ static bool can_move(const Hoist *h, const Op *op) {
   return op->out[0]->uses != NULL;
 }
 
-static void find_moves(Hoist *h) {
+static void find_moves(EarlyUpdates *h) {
   for (int i = 0; i < h->g->n_results; i++) {
     const Result *r = h->g->results[i];
     if (!r->target || !value_lasts(r->target)) continue;
@@ -119,11 +119,11 @@ static uint32_t later(uint32_t a, uint32_t b) {
 }
 
 // The id of the op that `op` follows at the earliest, if hoisted, else its own.
-static uint32_t done(const Hoist *h, const Op *op) {
+static uint32_t done(const EarlyUpdates *h, const Op *op) {
   return h->moves[op->id] ? h->soonest[op->id] : op->id;
 }
 
-static uint32_t there(const Hoist *h, Value *v) {
+static uint32_t there(const EarlyUpdates *h, Value *v) {
   int64_t skip;
   const Value *root = view_root(v, &skip);
   uint32_t at = v->def ? done(h, v->def) : 0;
@@ -133,7 +133,7 @@ static uint32_t there(const Hoist *h, Value *v) {
 }
 
 // The last read of `v`, except by `by` and by hoisted ops after it.
-static uint32_t last_read(const Hoist *h, const Value *v, const Op *by) {
+static uint32_t last_read(const EarlyUpdates *h, const Value *v, const Op *by) {
   uint32_t at = 0;
   for_each_use(u, v) {
     const Op *op = u->user;
@@ -144,7 +144,7 @@ static uint32_t last_read(const Hoist *h, const Value *v, const Op *by) {
   return at;
 }
 
-static bool goes_first(const Hoist *h, const Op *op) {
+static bool goes_first(const EarlyUpdates *h, const Op *op) {
   int64_t bytes = 0;
   for (int i = 0; i < op->n_in; i++)
     if (op->in[i].value->def) bytes += type_bytes(op->in[i].value->type);
@@ -155,7 +155,7 @@ static bool goes_first(const Hoist *h, const Op *op) {
   return bytes > 0;
 }
 
-static void find_places(Hoist *h) {
+static void find_places(EarlyUpdates *h) {
   for_each_op(op, h->g)
     if (h->moves[op->id]) {
       // An op can run once its operands are complete and the old value of its parameter is read.
@@ -196,7 +196,7 @@ typedef struct Reason {
   const char *why, *hint;
 } Reason;
 
-static Reason in_the_way(const Hoist *h) {
+static Reason in_the_way(const EarlyUpdates *h) {
   const Module *m = h->g->module;
   // Updates are elsewhere, or gradients are complete only at the end.
   if (m->cross_barrier)
@@ -227,7 +227,7 @@ static Reason in_the_way(const Hoist *h) {
 // -- The pass ----------------------------------------------------------------------------------
 
 bool pass_optimizer_in_backward(Module *m, const PassOptions *o, Diag *d) {
-  Hoist h = {.g = module_first_entry(m), .scratch = opt_scratch(o)};
+  EarlyUpdates h = {.g = module_first_entry(m), .scratch = opt_scratch(o)};
   // Errors name the first trained weight.
   const Value *w = NULL;
   for (int i = 0; h.g && i < h.g->n_results && !w; i++) {

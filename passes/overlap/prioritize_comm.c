@@ -26,20 +26,20 @@
 
 enum { STEPS = 4 };
 
-typedef struct Hurry {
+typedef struct Prioritizer {
   Graph *g;
   Arena *arena;
   Clocks clocks;
   DeferredGroups groups;
-  int64_t *due;    // by op id of carried all_reduces, in the order of a step; else 0
+  int64_t *due;    // by op id of all_reduces in flight, in the order of a step; else 0
   Vec(Op *) ready; // not started
-  Op **before;     // by op id of carried all_reduces: the op before which it starts
+  Op **before;     // by op id of all_reduces in flight: the op before which it starts
   int64_t n;
-} Hurry;
+} Prioritizer;
 
 // -- The order ---------------------------------------------------------------------------------
 
-static void start_first(Hurry *h, Op *before) {
+static void start_first(Prioritizer *h, Op *before) {
   int first = 0;
   for (int i = 1; i < h->ready.n; i++)
     if (h->due[h->ready.at[i]->id] < h->due[h->ready.at[first]->id]) first = i;
@@ -62,7 +62,7 @@ static void move_views(const Op *op, Op *before) {
 
 bool pass_prioritize_comm(Module *m, const PassOptions *o, Diag *d) {
   bool ok;
-  Hurry h = {.g = module_first_entry(m), .arena = opt_scratch(o)};
+  Prioritizer h = {.g = module_first_entry(m), .arena = opt_scratch(o)};
   if (!h.g || !graph_first_deferred(h.g)) return true;
   const Cluster *cluster = cost_cluster(opt_str(o, "cluster"), m, h.arena, d, &ok);
   if (!cluster) return ok;
@@ -81,7 +81,7 @@ bool pass_prioritize_comm(Module *m, const PassOptions *o, Diag *d) {
         int64_t skip;
         const Op *root = view_root(op->in[x].value, &skip)->def;
         const Op *made = root && root->kind == OP_all_reduce ? root : NULL;
-        if (made && reduce_is_carried(made)) h.due[made->id] = 1 + order[h.groups.at[i].due->id];
+        if (made && reduce_is_in_flight(made)) h.due[made->id] = 1 + order[h.groups.at[i].due->id];
       }
   }
   // The order of the last simulated step is applied.
@@ -111,18 +111,18 @@ bool pass_prioritize_comm(Module *m, const PassOptions *o, Diag *d) {
       start_first(&h, first_deferred);
   }
   // Reductions move in the order in which they start; several may start before one op.
-  Vec(Op *) carried = {0};
+  Vec(Op *) in_flight = {0};
   for_each_op(op, h.g)
-    if (h.due[op->id]) vec_push(h.arena, &carried, op);
-  for (int moved = 0; moved < carried.n; moved++) {
+    if (h.due[op->id]) vec_push(h.arena, &in_flight, op);
+  for (int moved = 0; moved < in_flight.n; moved++) {
     int first = -1;
-    for (int i = 0; i < carried.n; i++) {
-      Op *op = carried.at[i];
-      if (op && (first < 0 || h.clocks.done[op->id] < h.clocks.done[carried.at[first]->id]))
+    for (int i = 0; i < in_flight.n; i++) {
+      Op *op = in_flight.at[i];
+      if (op && (first < 0 || h.clocks.done[op->id] < h.clocks.done[in_flight.at[first]->id]))
         first = i;
     }
-    Op *op = carried.at[first], *before = h.before[op->id];
-    carried.at[first] = NULL;
+    Op *op = in_flight.at[first], *before = h.before[op->id];
+    in_flight.at[first] = NULL;
     if (op->next == before) continue;
     op_move_before(op, before);
     move_views(op, before);

@@ -42,14 +42,15 @@
 // -- One graph ---------------------------------------------------------------------------------
 
 // Checks that all other decisions left a split that the programs' constraints allow.
-static bool check_allowed(const Sharding *s, const Constraint *said, char split, const char *what,
-                          const Loc *about, const Loc *runs, int axis, Diag *d) {
-  if (said_allows(said, split)) return true;
-  diag_error(d, said->line, "%s %s along %s cannot be%s", what,
-             splits_text(s->scratch, said_splits(said, s->scratch)), s->mesh->axis[axis].name,
+static bool check_allowed(const Sharding *s, const Constraint *constraint, char split,
+                          const char *what, const Loc *about, const Loc *runs, int axis, Diag *d) {
+  if (constraint_allows(constraint, split)) return true;
+  diag_error(d, constraint->line, "%s %s along %s cannot be%s", what,
+             splits_text(s->scratch, constraint_splits(constraint, s->scratch)),
+             s->mesh->axis[axis].name,
              s->mesh->n_axes > 1 ? ", besides the splits of other axes" : "");
   diag_note(d, about, "this one");
-  for (const Constraint *more = said->before; more; more = more->before)
+  for (const Constraint *more = constraint->before; more; more = more->before)
     diag_note(d, more->line, "it was said here %s %s", what, splits_text(s->scratch, more->splits));
   if (runs) diag_note(d, runs, "its ranks were set here");
   return false;
@@ -62,13 +63,13 @@ static bool check_program(const Sharding *s, Diag *d) {
       char split = op->split[a] ? op->split[a] : '-';
       // Partial sums must arrive at an op that passes them on by a program's request: the request
       // precedes the decision about the operands.
-      const Loc *said = s->decisions.fixed_by[op->id][a];
+      const Loc *loc = s->decisions.fixed_by[op->id][a];
       int n = 0, want = op_traits(op) & MULTILINEAR ? 1 : op->n_in;
       for (int i = 0; i < op->n_in; i++)
         n += s->decisions.layout[op->in[i].value->id][a].kind == SBP_P;
-      bool lacks_sums = said && split == SPLIT_PARTIAL && n != want;
+      bool lacks_sums = loc && split == SPLIT_PARTIAL && n != want;
       if (lacks_sums) {
-        diag_error(d, said,
+        diag_error(d, loc,
                    "%s passes sums on when %d of its operands are partial sums along %s, not %d",
                    op_info[op->kind].name, want, s->mesh->axis[a].name, n);
         diag_note(d, op->loc, "this one");
@@ -87,15 +88,15 @@ static bool check_program(const Sharding *s, Diag *d) {
   for (int i = 0; i < s->g->n_params; i++)
     for (int a = 0; a < s->mesh->n_axes; a++) {
       const Value *v = s->g->params[i];
-      ok &=
-          check_allowed(s, s->constraints.value[v->id][a], split_of(s->decisions.layout[v->id][a]),
-                        "to split dimension", v->loc, NULL, a, d);
+      ok &= check_allowed(s, s->constraints.value[v->id][a],
+                          split_of_sbp(s->decisions.layout[v->id][a]), "to split dimension", v->loc,
+                          NULL, a, d);
     }
   return ok;
 }
 
-static void lay(Module *m, Value *v, const Sbp *lies) {
-  v->layout = layout_new(m, v->layout->mesh, lies);
+static void lay(Module *m, Value *v, const Sbp *layout) {
+  v->layout = layout_new(m, v->layout->mesh, layout);
 }
 
 // -- Factorings of the ranks ---------------------------------------------------------------------

@@ -28,10 +28,10 @@ const ScheduleText *schedule_text(const char *name) {
   return NULL;
 }
 
-const char *schedule_kind(Arena *a, const char *said, ScheduleKind *out) {
+const char *schedule_kind(Arena *a, const char *spec, ScheduleKind *out) {
   // KIND or KIND:NUMBER
-  const char *colon = strchr(said, ':');
-  const char *name = colon ? str_copy_n(a, said, (size_t)(colon - said)) : said;
+  const char *colon = strchr(spec, ':');
+  const char *name = colon ? str_copy_n(a, spec, (size_t)(colon - spec)) : spec;
   const struct Counted *of = find_counted(name);
   *out = (ScheduleKind){schedule_text(name), 1};
   StrBuf b = {.arena = a};
@@ -42,7 +42,7 @@ const char *schedule_kind(Arena *a, const char *said, ScheduleKind *out) {
       strbuf_addf(&b, "%s%s%s, ", schedule_texts[i].name, with ? ":" : "", with ? with->sign : "");
     }
     strbuf_add(&b, "search");
-    return str_format(a, "there is no schedule '%s': there are %s", said, b.at);
+    return str_format(a, "there is no schedule '%s': there are %s", spec, b.at);
   }
   if (colon && of) {
     char *end;

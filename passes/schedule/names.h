@@ -27,6 +27,6 @@ typedef struct ScheduleKind {
 } ScheduleKind;
 
 // Parses the name of a kind, such as "interleaved:2".  Returns NULL, or an error message.
-const char *schedule_kind(Arena *a, const char *said, ScheduleKind *out);
+const char *schedule_kind(Arena *a, const char *spec, ScheduleKind *out);
 
 #endif

@@ -17,26 +17,26 @@
 // Returns the list with one more constraint; the latest is the first.
 static const Constraint *added(const Sharding *s, const Constraint *before, const char *splits,
                                const Loc *line) {
-  Constraint *said = arena_one(s->scratch, Constraint);
-  *said = (Constraint){splits, line, before};
-  return said;
+  Constraint *constraint = arena_one(s->scratch, Constraint);
+  *constraint = (Constraint){splits, line, before};
+  return constraint;
 }
 
 void constrain_split(Sharding *s, Op *op, int axis, const char *splits, const Loc *line) {
-  const Constraint **said = &s->constraints.op[op->id][axis];
+  const Constraint **constraint = &s->constraints.op[op->id][axis];
   if (splits[1])
-    *said = added(s, *said, splits, line);
+    *constraint = added(s, *constraint, splits, line);
   else
     decide_split(s, op, axis, *splits, line);
 }
 
 void constrain_layout(Sharding *s, const Value *v, int axis, const char *splits, ParamChoice how,
                       const Loc *line) {
-  const Constraint **said = &s->constraints.value[v->id][axis];
+  const Constraint **constraint = &s->constraints.value[v->id][axis];
   if (splits[1])
-    *said = added(s, *said, splits, line);
+    *constraint = added(s, *constraint, splits, line);
   else
-    decide_layout(s, v, axis, lies_of(*splits), how, line);
+    decide_layout(s, v, axis, sbp_of_split(*splits), how, line);
 }
 
 void constrain_ranks(Sharding *s, Op *op, int axis, const Ranks *ranks, const Loc *line) {
@@ -49,19 +49,19 @@ void constrain_order(Sharding *s, Order order) {
 
 // -- Splits --------------------------------------------------------------------------------------
 
-bool said_allows(const Constraint *said, char split) {
-  for (; said; said = said->before)
-    if (!strchr(said->splits, split)) return false;
+bool constraint_allows(const Constraint *constraint, char split) {
+  for (; constraint; constraint = constraint->before)
+    if (!strchr(constraint->splits, split)) return false;
   return true;
 }
 
-const char *said_splits(const Constraint *said, Arena *a) {
+const char *constraint_splits(const Constraint *constraint, Arena *a) {
   StrBuf b = {.arena = a};
-  const Constraint *first = said;
+  const Constraint *first = constraint;
   while (first && first->before)
     first = first->before;
   for (const char *p = first ? first->splits : ""; *p; p++)
-    if (said_allows(said, *p)) strbuf_add_n(&b, p, 1);
+    if (constraint_allows(constraint, *p)) strbuf_add_n(&b, p, 1);
   return b.n ? b.at : "";
 }
 
@@ -72,11 +72,11 @@ const char *splits_text(Arena *a, const char *splits) {
   return b.n ? b.at : "nothing";
 }
 
-char split_of(Sbp lies) {
-  return lies.kind == SBP_S ? (char)('0' + lies.dim) : '-';
+char split_of_sbp(Sbp sbp) {
+  return sbp.kind == SBP_S ? (char)('0' + sbp.dim) : '-';
 }
 
-Sbp lies_of(char split) {
+Sbp sbp_of_split(char split) {
   return split == '-' ? (Sbp){.kind = SBP_B} : (Sbp){.kind = SBP_S, .dim = split - '0'};
 }
 
@@ -97,8 +97,8 @@ typedef struct Case {
 static int ranks_of(const Case *c, int axis) {
   if (c->v) return value_ranks(c->v, axis);
   for (int i = 0; i < c->all.n; i++) {
-    const ConstraintClaim *said = &c->all.at[i];
-    if (c->kept[i] && said->axis == axis && !said->splits && said->ranks) return said->ranks->n;
+    const ConstraintClaim *claim = &c->all.at[i];
+    if (c->kept[i] && claim->axis == axis && !claim->splits && claim->ranks) return claim->ranks->n;
   }
   return c->s->mesh->axis[axis].size;
 }
@@ -149,8 +149,8 @@ static bool find_splits(Case *c, int axis) {
     // Every constraint on the axis must allow the split.
     bool allowed = true;
     for (int i = 0; i < c->all.n; i++) {
-      const ConstraintClaim *said = &c->all.at[i];
-      if (c->kept[i] && said->axis == axis && said->splits && !strchr(said->splits, *splits)) {
+      const ConstraintClaim *claim = &c->all.at[i];
+      if (c->kept[i] && claim->axis == axis && claim->splits && !strchr(claim->splits, *splits)) {
         allowed = false;
         break;
       }
@@ -177,10 +177,11 @@ void keep_least(bool *kept, int n, bool (*possible)(void *context, const bool *k
 
 // -- Constraints ---------------------------------------------------------------------------------
 
-static void add_sets(Case *c, int axis, const Constraint *said) {
-  if (!said) return;
-  add_sets(c, axis, said->before);
-  vec_push(c->s->scratch, &c->all, (ConstraintClaim){axis, said->splits, NULL, said->line});
+static void add_sets(Case *c, int axis, const Constraint *constraint) {
+  if (!constraint) return;
+  add_sets(c, axis, constraint->before);
+  vec_push(c->s->scratch, &c->all,
+           (ConstraintClaim){axis, constraint->splits, NULL, constraint->line});
 }
 
 static const char *one_split(const Case *c, char split) {
@@ -222,7 +223,7 @@ ConstraintClaims param_contradiction(const Sharding *s, const Value *v,
                                      const ConstraintClaim *more) {
   Case c = {.s = s, .v = v};
   for (int a = 0; a < s->mesh->n_axes; a++) {
-    char split = split_of(s->decisions.layout[v->id][a]);
+    char split = split_of_sbp(s->decisions.layout[v->id][a]);
     c.was[a] = s->decisions.final[a] ? split : '-';
     if (s->decisions.param[v->id][a] != PARAM_open)
       vec_push(s->scratch, &c.all,

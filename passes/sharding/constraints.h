@@ -41,14 +41,14 @@ void constrain_ranks(Sharding *s, Op *op, int axis, const Ranks *ranks, const Lo
 void constrain_order(Sharding *s, Order order);
 
 // Whether all constraints allow the split. NULL: no constraints.
-bool said_allows(const Constraint *said, char split);
+bool constraint_allows(const Constraint *constraint, char split);
 // The splits that all constraints allow, in the order of the first constraint.
-const char *said_splits(const Constraint *said, Arena *a);
+const char *constraint_splits(const Constraint *constraint, Arena *a);
 // "'n', 'k' or '-'"
 const char *splits_text(Arena *a, const char *splits);
 // The layout of a parameter as a split, and back.
-char split_of(Sbp lies);
-Sbp lies_of(char split);
+char split_of_sbp(Sbp sbp);
+Sbp sbp_of_split(char split);
 
 // One constraint along one axis.
 typedef struct ConstraintClaim {

@@ -85,13 +85,13 @@ static void *copied(const Sharding *s, const void *at, uint32_t n, size_t size) 
 Sharding *sharding_copy(const Sharding *s) {
   Sharding *c = arena_copy(s->scratch, s, sizeof *s);
   Decisions *d = &c->decisions;
-  Constraints *said = &c->constraints;
+  Constraints *constraints = &c->constraints;
   d->fixed_by = copied(s, d->fixed_by, s->n_ops, sizeof *d->fixed_by);
   d->layout = copied(s, d->layout, s->n_values, sizeof *d->layout);
   d->param = copied(s, d->param, s->n_values, sizeof *d->param);
   d->param_by = copied(s, d->param_by, s->n_values, sizeof *d->param_by);
-  said->op = copied(s, said->op, s->n_ops, sizeof *said->op);
-  said->value = copied(s, said->value, s->n_values, sizeof *said->value);
+  constraints->op = copied(s, constraints->op, s->n_ops, sizeof *constraints->op);
+  constraints->value = copied(s, constraints->value, s->n_values, sizeof *constraints->value);
   return c;
 }
 

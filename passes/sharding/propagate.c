@@ -78,19 +78,20 @@ static bool is_stored(const Sharding *s, const Value *v, int axis) {
 }
 
 // The layout of a value for one reader: partial sums are reduced before a transfer to another mesh.
-static Sbp lies_for(const Sharding *s, const Value *v, const Op *reader, int axis) {
-  Sbp lies = s->decisions.layout[v->id][axis];
-  return lies.kind == SBP_P && op_mesh(reader) != v->layout->mesh ? whole : lies;
+static Sbp layout_for(const Sharding *s, const Value *v, const Op *reader, int axis) {
+  Sbp sbp = s->decisions.layout[v->id][axis];
+  return sbp.kind == SBP_P && op_mesh(reader) != v->layout->mesh ? whole : sbp;
 }
 
 // The layout of a value that decides a reader's split. A gradient gets the layout that its op of
 // the model used, which is the chain rule: it splits the same letter. A parameter that is sharded
 // for storage only is used whole, except by casts.
-static Sbp shown(const Sharding *s, const Value *v, const Op *reader, int axis) {
+static Sbp deciding_layout(const Sharding *s, const Value *v, const Op *reader, int axis) {
   const Use *u = model_use(s, v, reader);
   if (u)
-    return split_wants(u->user, dims_of(s, u->user), u->index, axis, lies_for(s, v, u->user, axis));
-  return is_stored(s, v, axis) && reader->kind != OP_cast ? whole : lies_for(s, v, reader, axis);
+    return split_wants(u->user, dims_of(s, u->user), u->index, axis,
+                       layout_for(s, v, u->user, axis));
+  return is_stored(s, v, axis) && reader->kind != OP_cast ? whole : layout_for(s, v, reader, axis);
 }
 
 // Bytes of a device's shard, as decided along the other axes.
@@ -105,7 +106,7 @@ static double part_bytes(const Sharding *s, const Value *v, int axis) {
 // The bytes that a rank sends to reshard operand `i` for the present split of `op`.
 static double operand_cost(const Sharding *s, const Op *op, int i, int axis) {
   const Value *v = op->in[i].value;
-  Sbp have = shown(s, v, op, axis);
+  Sbp have = deciding_layout(s, v, op, axis);
   Sbp want = split_wants(op, dims_of(s, op), i, axis, have);
   double n = op_ranks(op, axis), sent = part_bytes(s, v, axis) * (n - 1) / n;
   if (sbp_equal(have, want) || have.kind == SBP_B) return 0;
@@ -130,7 +131,7 @@ static double operand_cost(const Sharding *s, const Op *op, int i, int axis) {
 
 // Whether constraints allow the letter.
 static bool may_split(const Sharding *s, const Op *op, int letter, int axis) {
-  return said_allows(s->constraints.op[op->id][axis], dims_of(s, op)->letter[letter].name);
+  return constraint_allows(s->constraints.op[op->id][axis], dims_of(s, op)->letter[letter].name);
 }
 
 // The cheapest letter along which an operand is sharded, if the op can split it; -1: none.
@@ -140,7 +141,7 @@ static int incoming_letter(const Sharding *s, Op *op, int axis, bool of_model) {
   int best = -1;
   double least = 0;
   for (int i = 0; i < op->n_in; i++) {
-    Sbp have = shown(s, op->in[i].value, op, axis);
+    Sbp have = deciding_layout(s, op->in[i].value, op, axis);
     if (have.kind != SBP_S || (of_model && !model_use(s, op->in[i].value, op))) continue;
     int letter = letter_with(s, op, i, have.dim, axis);
     if (letter < 0 || letter == best || !may_split(s, op, letter, axis)) continue;
@@ -194,7 +195,7 @@ static int letter_of_result(const Sharding *s, Op *op, int axis) {
 static bool partial_passes(const Sharding *s, const Op *op, int axis) {
   int partial = 0;
   for (int i = 0; i < op->n_in; i++) {
-    Sbp have = lies_for(s, op->in[i].value, op, axis);
+    Sbp have = layout_for(s, op->in[i].value, op, axis);
     if (have.kind == SBP_S) return false;
     partial += have.kind == SBP_P;
   }
@@ -210,7 +211,7 @@ static bool partial_passes(const Sharding *s, const Op *op, int axis) {
 // axes have left none, shard.c reports it.
 static char first_allowed(const Sharding *s, const Op *op, int axis) {
   const Dims *dims = dims_of(s, op);
-  for (const char *split = said_splits(s->constraints.op[op->id][axis], s->scratch); *split;
+  for (const char *split = constraint_splits(s->constraints.op[op->id][axis], s->scratch); *split;
        split++)
     if (*split != SPLIT_PARTIAL && can_split(s, op, dims_find(dims, *split), axis)) return *split;
   return SPLIT_NONE;
@@ -220,7 +221,7 @@ static char first_allowed(const Sharding *s, const Op *op, int axis) {
 // the same layout.
 static bool repeats(const Sharding *s, const Op *op, const Op *of, int axis) {
   if (!of || op_mesh(of) != op_mesh(op) ||
-      !said_allows(s->constraints.op[op->id][axis], of->split[axis] ? of->split[axis] : '-'))
+      !constraint_allows(s->constraints.op[op->id][axis], of->split[axis] ? of->split[axis] : '-'))
     return false;
   const Dims *dims = dims_of(s, op);
   return !of->split[axis] || of->split[axis] == SPLIT_PARTIAL ||
@@ -234,9 +235,10 @@ static char choose(const Sharding *s, Op *op, int axis) {
   if (letter < 0) letter = letter_of_result(s, op, axis);
   if (letter < 0) letter = incoming_letter(s, op, axis, false);
   if (letter >= 0) return dims_of(s, op)->letter[letter].name;
-  const Constraint *said = s->constraints.op[op->id][axis];
-  if (partial_passes(s, op, axis) && said_allows(said, SPLIT_PARTIAL)) return SPLIT_PARTIAL;
-  return said_allows(said, '-') ? SPLIT_NONE : first_allowed(s, op, axis);
+  const Constraint *constraint = s->constraints.op[op->id][axis];
+  if (partial_passes(s, op, axis) && constraint_allows(constraint, SPLIT_PARTIAL))
+    return SPLIT_PARTIAL;
+  return constraint_allows(constraint, '-') ? SPLIT_NONE : first_allowed(s, op, axis);
 }
 
 static void lay_results(Sharding *s, const Op *op, int axis) {
@@ -253,8 +255,8 @@ static Sbp wanted_of(const Sharding *s, const Value *v, const Use *u, int axis) 
   return split_wants(u->user, dims_of(s, u->user), u->index, axis, whole);
 }
 
-static bool may_lie(const Sharding *s, const Value *v, Sbp lies, int axis) {
-  return said_allows(s->constraints.value[v->id][axis], split_of(lies));
+static bool may_have(const Sharding *s, const Value *v, Sbp sbp, int axis) {
+  return constraint_allows(s->constraints.value[v->id][axis], split_of_sbp(sbp));
 }
 
 // The sharding on which the readers of a parameter that shard it agree; else whole. For a weight
@@ -283,7 +285,7 @@ static bool lay_params(Sharding *s, const Value *const *update, int axis) {
     if (!open || (v->role != ROLE_weight && v->role != ROLE_state)) continue;
     Sbp want = wanted_of_param(s, v, axis);
     // It must be allowed by constraints, and divide evenly.
-    if (want.kind != SBP_S || !may_lie(s, v, want, axis) || !param_cuts(s, v, want.dim, axis))
+    if (want.kind != SBP_S || !may_have(s, v, want, axis) || !param_cuts(s, v, want.dim, axis))
       continue;
     // The new state must have the same sharding.
     const Value *next = v->role == ROLE_state ? update[v->id] : NULL;
@@ -296,18 +298,18 @@ static bool lay_params(Sharding *s, const Value *const *update, int axis) {
 
 // Shards parameters that constraints want sharded and readers leave open, by the first feasible
 // split. Returns whether any changed.
-static bool lay_the_rest(Sharding *s, int axis) {
+static bool decide_other_params(Sharding *s, int axis) {
   bool changed = false;
   for (int i = 0; i < s->g->n_params; i++) {
     const Value *v = s->g->params[i];
     if (s->decisions.param[v->id][axis] != PARAM_open ||
-        may_lie(s, v, s->decisions.layout[v->id][axis], axis))
+        may_have(s, v, s->decisions.layout[v->id][axis], axis))
       continue;
-    const char *split = said_splits(s->constraints.value[v->id][axis], s->scratch);
+    const char *split = constraint_splits(s->constraints.value[v->id][axis], s->scratch);
     while (*split && !param_cuts(s, v, *split - '0', axis))
       split++;
     if (!*split) continue;
-    s->decisions.layout[v->id][axis] = lies_of(*split);
+    s->decisions.layout[v->id][axis] = sbp_of_split(*split);
     changed = true;
   }
   return changed;
@@ -355,7 +357,7 @@ static bool takes_cut(const Sharding *s, const Use *u, int dim, int axis) {
 static bool may_cut(const Sharding *s, const Value *v, int dim, int axis) {
   if (v->def) return !v->uses->next;
   if (v->role != ROLE_weight || s->decisions.param[v->id][axis] != PARAM_open) return false;
-  if (!may_lie(s, v, (Sbp){.kind = SBP_S, .dim = dim}, axis)) return false;
+  if (!may_have(s, v, (Sbp){.kind = SBP_S, .dim = dim}, axis)) return false;
   for_each_use(u, v) {
     if (u->user && op_part(u->user) == PART_update) continue;
     if (!u->user || !takes_cut(s, u, dim, axis)) return false;
@@ -371,7 +373,7 @@ static bool narrow(const Sharding *s, Op *op, int axis) {
   const Dims *dims = dims_of(s, op);
   for (int i = 0; i < op->n_in; i++) {
     const Value *v = op->in[i].value;
-    if (shown(s, v, op, axis).kind != SBP_B) return false;
+    if (deciding_layout(s, v, op, axis).kind != SBP_B) return false;
     int dim = dims_position(dims, &dims->in[i], letter);
     if (dim >= 0 && !may_cut(s, v, dim, axis)) return false;
   }
@@ -394,7 +396,8 @@ void propagate_axis(Sharding *s, int axis) {
   for (int i = 0; i < g->n_results; i++)
     if (g->results[i]->target) update[g->results[i]->target->id] = g->results[i]->use.value;
   for (int i = 0;
-       i == 0 || (i < MAX_ROUNDS && (lay_params(s, update, axis) || lay_the_rest(s, axis))); i++) {
+       i == 0 || (i < MAX_ROUNDS && (lay_params(s, update, axis) || decide_other_params(s, axis)));
+       i++) {
     // Layouts propagate from operands to results.
     for_each_op(op, s->g) {
       if (!s->decisions.fixed_by[op->id][axis]) {

@@ -13,7 +13,7 @@
 
 // One text of --optimizer while it is read.
 typedef struct Reading {
-  const char *said; // the subject of errors
+  const char *subject; // the subject of errors
   OptimizerSpec *spec;
   Arena *arena;
   Diag *d;
@@ -41,7 +41,7 @@ const char *optimizer_usage(Arena *a, const char *between) {
 }
 
 static bool bad(const Reading *r, const char *what) {
-  diag_error(r->d, NULL, "%s: %s", r->said, what);
+  diag_error(r->d, NULL, "%s: %s", r->subject, what);
   // The keys that may be set.
   const Optimizer *o = r->spec->optimizer;
   StrBuf b = {.arena = r->arena};
@@ -112,7 +112,7 @@ static bool read_setting(Reading *r, const char *key, const char *text) {
   return bad(r, str_format(r->arena, "%s wants %s, not '%s'", key, wanted, text));
 }
 
-bool optimizer_parse(const char *text, const char *said, OptimizerSpec *out, Arena *a, Diag *d) {
+bool optimizer_parse(const char *text, const char *subject, OptimizerSpec *out, Arena *a, Diag *d) {
   size_t n = strcspn(text, ":");
   StrBuf names = {.arena = a};
   NnrtNearest near = {0};
@@ -138,7 +138,7 @@ bool optimizer_parse(const char *text, const char *said, OptimizerSpec *out, Are
   }
   while (out->n_states < MAX_STATES && found->states[out->n_states].name)
     out->n_states++;
-  Reading r = {said ? said : str_format(a, "optimizer '%s'", text), out, a, d};
+  Reading r = {subject ? subject : str_format(a, "optimizer '%s'", text), out, a, d};
   const char *at = text + n + (text[n] == ':');
   while (*at) {
     size_t length = strcspn(at, ",");

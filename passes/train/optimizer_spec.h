@@ -9,8 +9,8 @@
 // between.
 const char *optimizer_usage(Arena *a, const char *between);
 
-// Parses a specification.  Reports a mistake with the list of settings.  `said`: the subject of
+// Parses a specification.  Reports a mistake with the list of settings.  `subject`: the subject of
 // messages, or NULL for "optimizer 'TEXT'".
-bool optimizer_parse(const char *text, const char *said, OptimizerSpec *out, Arena *a, Diag *d);
+bool optimizer_parse(const char *text, const char *subject, OptimizerSpec *out, Arena *a, Diag *d);
 
 #endif

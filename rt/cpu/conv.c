@@ -171,9 +171,9 @@ static NnrtPrep *conv_prep(const char *name, const Conv *c, Direction direction)
   dnnl_memory_desc_t x_any = dnnl_op_desc_any(op, c->ndim, c->x);
   dnnl_memory_desc_t w_any = dnnl_op_desc_any(op, c->w_ndim, c->w);
   dnnl_memory_desc_t y_any = dnnl_op_desc_any(op, c->ndim, c->y);
-  bool as_it_lies = c->channels_last || (direction == BACK_X && c->x[1] / c->group < 16);
+  bool layout_as_is = c->channels_last || (direction == BACK_X && c->x[1] / c->group < 16);
   dnnl_primitive_desc_t pd =
-      describe(op, c, direction, as_it_lies ? x : x_any, w_any, as_it_lies ? y : y_any);
+      describe(op, c, direction, layout_as_is ? x : x_any, w_any, layout_as_is ? y : y_any);
   if (pd) {
     // The names of arguments depend on the direction.
     bool back_x = direction == BACK_X, back_w = direction == BACK_W, back = back_x || back_w;

@@ -20,7 +20,7 @@ enum { HUGE_PAGE = 2 << 20 };
 
 static double memory_free; // before any rank allocated
 
-bool nnrt_device_errand(const NnrtProgram *p, int *out_status) {
+bool nnrt_device_special_run(const NnrtProgram *p, int *out_status) {
   (void)p;
   (void)out_status;
   return false;

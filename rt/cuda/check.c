@@ -31,7 +31,7 @@ int nnrt_gpu_of_rank(const NnrtRun *run, int rank) {
   return (alone || run->launch.local_rank < 0 ? rank : run->launch.local_rank) % n_gpus;
 }
 
-bool nnrt_device_errand(const NnrtProgram *p, int *out_status) {
+bool nnrt_device_special_run(const NnrtProgram *p, int *out_status) {
   if (!getenv("NNRT_PLAN_DEVICE")) return false;
   *out_status = nnrt_plans_main(p);
   return true;

@@ -118,7 +118,8 @@ static int failed(ncclResult_t result, ncclComm_t comm, const char *what) {
 }
 
 // Waits until a communicator has completed its pending operation.
-static int settle(ncclResult_t result, ncclComm_t *comm, double patience, const char *what) {
+static int wait_nonblocking(ncclResult_t result, ncclComm_t *comm, double patience,
+                            const char *what) {
   double until = nnrt_now_us() + patience * 1e6;
   while (result == ncclInProgress) {
     // Polling also makes progress.
@@ -155,8 +156,8 @@ static int open_group(NnrtRank *r, State *s, const Group *g, ncclComm_t *out) {
   // Nonblocking, so that a rank that never comes ends in an error.
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  return settle(nccl.CommInitRankConfig(out, g->n, id, g->me, &config), out, s->patience,
-                "connecting ranks");
+  return wait_nonblocking(nccl.CommInitRankConfig(out, g->n, id, g->me, &config), out, s->patience,
+                          "connecting ranks");
 }
 
 static bool any_move(const NnrtProgram *p, bool ahead) {
@@ -216,7 +217,7 @@ static void close_nccl(NnrtRank *r) {
   for (int g = 0; g < s->n_comms; g++) {
     if (!s->comm[g]) continue;
     if (s->registered[g]) nccl.CommDeregister(s->comm[g], s->registered[g]);
-    settle(nccl.CommFinalize(s->comm[g]), &s->comm[g], s->patience, "closing");
+    wait_nonblocking(nccl.CommFinalize(s->comm[g]), &s->comm[g], s->patience, "closing");
     nccl.CommDestroy(s->comm[g]);
   }
   if (s->from_nccl)
@@ -262,7 +263,7 @@ static int begin(NnrtRank *r, bool ahead) {
 
 static int end(NnrtRank *r, bool ahead, ncclComm_t *comm, ncclResult_t result, const char *what) {
   State *s = r->device->comm->state;
-  int code = settle(result, comm, s->patience, what);
+  int code = wait_nonblocking(result, comm, s->patience, what);
   pthread_mutex_unlock(&s->lock);
   return code ? code : nnrt_watch_end(s->watch, ahead, nnrt_gpu_comm_stream(r, ahead));
 }

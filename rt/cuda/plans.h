@@ -13,12 +13,13 @@
 // At start a graph's plan is looked up by its key.  A plan that is missing, or is for another cuDNN
 // or another GPU, is built at start, and rank 0 reports it once.
 //
-// An executable with NNRT_PLAN_DEVICE in its environment only builds plans (nnrt_device_errand): it
-// needs no GPU, connects to no other rank, prints nothing but errors, and writes NNRT_PLAN_OUT
-// completely or not at all.  cuDNN requires a libcuda.so.1; on a machine without the driver nnaot
-// provides standin/libcuda.c.  On failure nnaot warns, and the executable builds its plans at
-// start. nnaot (backend/plans.c) does this for each sm_XX of the target, with the properties of
-// devices/, and appends the files one after the other; nnrt_payload_plans (payload.c) finds them.
+// An executable with NNRT_PLAN_DEVICE in its environment only builds plans
+// (nnrt_device_special_run): it needs no GPU, connects to no other rank, prints nothing but errors,
+// and writes NNRT_PLAN_OUT completely or not at all.  cuDNN requires a libcuda.so.1; on a machine
+// without the driver nnaot provides standin/libcuda.c.  On failure nnaot warns, and the executable
+// builds its plans at start. nnaot (backend/plans.c) does this for each sm_XX of the target, with
+// the properties of devices/, and appends the files one after the other; nnrt_payload_plans
+// (payload.c) finds them.
 //
 // The text, one section per GPU:
 //

@@ -125,18 +125,18 @@ static bool check_example(const Example *e, bool lie, Arena *a, Diag *d) {
 }
 
 static void check_the_test(const Examples *all, Arena *a, Diag *d) {
-  int before = failures, lies = 0, caught = 0;
+  int before = failures, wrong = 0, caught = 0;
   quiet = true;
   for (int i = 0; i < all->n; i++) {
     if (all->at[i].op->kind != OP_softmax && all->at[i].op->kind != OP_linear) continue;
     if (!op_floats(all->at[i].op->in[0].value)) continue;
-    lies++;
+    wrong++;
     caught += !check_example(&all->at[i], true, a, d);
   }
   quiet = false;
   failures = before;
-  if (lies && lies == caught) return;
-  fprintf(stderr, "grad: of %d gradients made wrong, %d were noticed\n", lies, caught);
+  if (wrong && wrong == caught) return;
+  fprintf(stderr, "grad: of %d gradients made wrong, %d were noticed\n", wrong, caught);
   failures++;
 }
 

@@ -128,7 +128,7 @@ static bool check_example(const Example *e, bool lie, Arena *a, Diag *d) {
 
 // Wrong rows must fail: softmax without its marks, and nonlinear ops as linear ones.
 static void check_the_test(const Examples *all, Arena *a, Diag *d) {
-  int lies = 0, caught = 0;
+  int wrong = 0, caught = 0;
   int before = failures, cuts_before = cuts;
   quiet = true;
   diag_quiet(d, true);
@@ -137,15 +137,15 @@ static void check_the_test(const Examples *all, Arena *a, Diag *d) {
     if (kind != OP_softmax && kind != OP_layer_norm && kind != OP_cross_entropy &&
         kind != OP_square)
       continue;
-    lies++;
+    wrong++;
     caught += !check_example(&all->at[i], true, a, d);
   }
   quiet = false;
   diag_quiet(d, false);
   failures = before;
   cuts = cuts_before;
-  if (lies && lies == caught) return;
-  fprintf(stderr, "split: of %d rows made wrong, %d were noticed\n", lies, caught);
+  if (wrong && wrong == caught) return;
+  fprintf(stderr, "split: of %d rows made wrong, %d were noticed\n", wrong, caught);
   failures++;
 }
 

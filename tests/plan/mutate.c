@@ -258,11 +258,11 @@ static void set_split(Mutator *u, Op *op, const Dims *dims, int axis, char lette
   done(u, op, str_format(u->a, "'%c'", letter ? letter : '-'));
   op->split[axis] = letter;
   for (int i = 0; i < op->n_out; i++) {
-    Sbp lies[MAX_AXES];
+    Sbp layout[MAX_AXES];
     const Layout *l = op->out[i]->layout;
     for (int k = 0; k < l->n_axes; k++)
-      lies[k] = k == axis ? split_gives(op, dims, i, k) : l->axis[k];
-    op->out[i]->layout = layout_new(u->m, l->mesh, lies);
+      layout[k] = k == axis ? split_gives(op, dims, i, k) : l->axis[k];
+    op->out[i]->layout = layout_new(u->m, l->mesh, layout);
   }
 }
 
@@ -278,12 +278,12 @@ static void splits(Mutator *u, Op *op) {
 }
 
 static void set_layout(Mutator *u, Value *v, int axis, Sbp to) {
-  Sbp lies[MAX_AXES];
+  Sbp layout[MAX_AXES];
   if (sbp_equal(v->layout->axis[axis], to) || !turn(u, MUTATE_layout)) return;
   for (int i = 0; i < v->layout->n_axes; i++)
-    lies[i] = i == axis ? to : v->layout->axis[i];
+    layout[i] = i == axis ? to : v->layout->axis[i];
   done(u, v->def, sbp_text(u->a, to));
-  v->layout = layout_new(u->m, v->layout->mesh, lies);
+  v->layout = layout_new(u->m, v->layout->mesh, layout);
 }
 
 static void layouts(Mutator *u, Value *v) {

@@ -45,23 +45,23 @@ static const Layout *other_layout(const Value *v, const Mesh *mesh, Random *r) {
   Module *m = v->graph->module;
   const Type *whole = value_whole(v);
   int64_t parts[MAX_NDIM];
-  Sbp lies[MAX_AXES] = {{SBP_B, 0}};
+  Sbp layout[MAX_AXES] = {{SBP_B, 0}};
   int at;
   for (int i = 0; i < whole->ndim; i++)
     parts[i] = 1;
   for (int axis = 0; axis < mesh->n_axes; axis++) {
     const MeshAxis *a = &mesh->axis[axis];
-    if (a->time && time_axis(v->layout->mesh, &at)) lies[axis] = v->layout->axis[at];
-    if (lies[axis].kind == SBP_S) parts[lies[axis].dim] *= a->size;
+    if (a->time && time_axis(v->layout->mesh, &at)) layout[axis] = v->layout->axis[at];
+    if (layout[axis].kind == SBP_S) parts[layout[axis].dim] *= a->size;
     if (a->time) continue;
-    if (chance(r, 25) && dtype_class[whole->dtype] == 'F') lies[axis].kind = SBP_P;
+    if (chance(r, 25) && dtype_class[whole->dtype] == 'F') layout[axis].kind = SBP_P;
     int dim = whole->ndim ? below(r, whole->ndim) : 0;
-    if (lies[axis].kind == SBP_P || !whole->ndim || whole->dim[dim] % (parts[dim] * a->size))
+    if (layout[axis].kind == SBP_P || !whole->ndim || whole->dim[dim] % (parts[dim] * a->size))
       continue;
-    lies[axis] = (Sbp){SBP_S, dim};
+    layout[axis] = (Sbp){SBP_S, dim};
     parts[dim] *= a->size;
   }
-  return layout_new(m, mesh, lies);
+  return layout_new(m, mesh, layout);
 }
 
 static Value *moved(Value *v, Op *at, const Layout *to, Diag *d) {

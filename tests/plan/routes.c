@@ -36,12 +36,12 @@ typedef struct Bench {
 } Bench;
 
 // Adds all layouts that divide the type; replicated over time.
-static void add_layouts(Bench *b, Sbp *lies, int axis) {
+static void add_layouts(Bench *b, Sbp *layout, int axis) {
   if (axis == b->mesh->n_axes) {
-    const Layout *l = layout_new(b->m, b->mesh, lies);
+    const Layout *l = layout_new(b->m, b->mesh, layout);
     int64_t parts[MAX_NDIM] = {1, 1, 1};
     for (int a = 0; a < l->n_axes; a++)
-      if (lies[a].kind == SBP_S) parts[lies[a].dim] *= b->mesh->axis[a].size;
+      if (layout[a].kind == SBP_S) parts[layout[a].dim] *= b->mesh->axis[a].size;
     for (int d = 0; d < b->type->ndim; d++)
       if (b->type->dim[d] % parts[d]) return;
     assert_true(b->n < MAX_LAYOUTS);
@@ -50,10 +50,10 @@ static void add_layouts(Bench *b, Sbp *lies, int axis) {
   }
   int n = b->mesh->axis[axis].time ? 1 : b->type->ndim + 2;
   for (int k = 0; k < n; k++) {
-    lies[axis] = k == 0   ? (Sbp){.kind = SBP_B}
-                 : k == 1 ? (Sbp){.kind = SBP_P}
-                          : (Sbp){.kind = SBP_S, .dim = k - 2};
-    add_layouts(b, lies, axis + 1);
+    layout[axis] = k == 0   ? (Sbp){.kind = SBP_B}
+                   : k == 1 ? (Sbp){.kind = SBP_P}
+                            : (Sbp){.kind = SBP_S, .dim = k - 2};
+    add_layouts(b, layout, axis + 1);
   }
 }
 

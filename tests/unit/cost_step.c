@@ -224,9 +224,9 @@ static const char stages[] = "module phase=local\n"
 
 static Module *read_stages(Bench *b, int slices) {
   const char *axis = slices > 1 ? str_format(b->a, ", mb=%d:time", slices) : "";
-  const char *lies = slices > 1 ? ", S(0)" : "", *split = slices > 1 ? ",0" : "";
-  return read_text(b, str_format(b->a, stages, axis, axis, lies, lies, split, lies, lies, split,
-                                 lies, split, lies, lies, split));
+  const char *layout = slices > 1 ? ", S(0)" : "", *split = slices > 1 ? ",0" : "";
+  return read_text(b, str_format(b->a, stages, axis, axis, layout, layout, split, layout, layout,
+                                 split, layout, split, layout, layout, split));
 }
 
 static void stages_take_turns(void **state) {

@@ -394,13 +394,13 @@ static void a_partial_sum_of_integers_scaled(void **state) {
   fails(t, "scale: cannot pass partial sums on");
 }
 
-static Value *local_fill(Net *t, Sbp lies) {
+static Value *local_fill(Net *t, Sbp sbp) {
   shard(t);
   t->m->phase = PHASE_local;
   Builder b = {.g = t->g, .d = t->h->d};
   Value *v = build_fill(&b, DT_f32, 1, (int64_t[]){64}, 1);
   value_set_name(v, "f");
-  v->layout = laid(t, lies);
+  v->layout = laid(t, sbp);
   return v;
 }
 

@@ -28,7 +28,7 @@ static bool only_deferred_read(const Value *v, bool *any) {
   return true;
 }
 
-bool reduce_is_carried(const Op *reduce) {
+bool reduce_is_in_flight(const Op *reduce) {
   bool any = false;
   return reduce->kind == OP_all_reduce && !reduce->deferred &&
          only_deferred_read(reduce->out[0], &any) && any;

@@ -53,6 +53,6 @@ bool op_meets_others(const Op *op);
 // Whether an op that is not deferred produces the next value of the parameter.
 bool param_changes_in_step(const Value *param);
 // Whether an all_reduce is still in flight at the end of its step.
-bool reduce_is_carried(const Op *reduce);
+bool reduce_is_in_flight(const Op *reduce);
 
 #endif

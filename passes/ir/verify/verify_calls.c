@@ -15,7 +15,8 @@ static bool check_batch(const Op *batch, Diag *d) {
   for_each_op(op, batch->callee) {
     const char *what = op_info[op->kind].name;
     // Casts must agree in their type, other ops in kind and attributes.
-    bool casts = batch_narrows(op), fits = op->kind == first->kind && op_same_attrs(op, first);
+    bool casts = multi_tensor_narrows(op),
+         fits = op->kind == first->kind && op_same_attrs(op, first);
     if (casts) {
       fits = !cast || attr_t(cast, "to") == attr_t(op, "to");
       cast = op;

@@ -206,8 +206,8 @@ static void follow_down(Apply *p, const Value *v, int dim, bool first) {
 static bool cuts_evenly(const Apply *p, const Value *v, int dim) {
   int64_t parts = value_ranks(v, p->axis);
   for (int a = 0; a < p->s->mesh->n_axes; a++) {
-    Sbp lies = p->s->decisions.layout[v->id][a];
-    if (a != p->axis && lies.kind == SBP_S && lies.dim == dim) parts *= value_ranks(v, a);
+    Sbp sbp = p->s->decisions.layout[v->id][a];
+    if (a != p->axis && sbp.kind == SBP_S && sbp.dim == dim) parts *= value_ranks(v, a);
   }
   return dim < v->type->ndim && v->type->dim[dim] % parts == 0;
 }
@@ -262,7 +262,7 @@ static void lay_input(const Apply *p, const Value *v, int dim) {
   Sharding *s = p->s;
   if (v->def || v->role != ROLE_input || s->decisions.param[v->id][p->axis] != PARAM_open) return;
   if (!param_cuts(s, v, dim, p->axis)) return;
-  char split = split_of((Sbp){.kind = SBP_S, .dim = dim});
+  char split = split_of_sbp((Sbp){.kind = SBP_S, .dim = dim});
   constrain_layout(s, v, p->axis, (char[]){split, 0}, PARAM_fixed, NULL);
 }
 
@@ -296,9 +296,9 @@ static void follow_splits(Apply *p) {
   // From an operand down to results, or from a result up to operands.
   for (int i = 0; i < p->node->n_values; i++) {
     const AnnotatedValue *value = &p->node->value[i];
-    Sbp lies = value->axis[p->along];
-    int dim = lies.dim;
-    if (lies.kind != SBP_S) continue;
+    Sbp sbp = value->axis[p->along];
+    int dim = sbp.dim;
+    if (sbp.kind != SBP_S) continue;
     p->value = value;
     const Value *v = find_value(p, value->name, &dim);
     if (!v) continue;
@@ -379,8 +379,8 @@ int annotated_apply(Sharding *s, int axis, const Loc *line, Diag *d) {
   int64_t batch = -1;
   for (int i = 0; i < s->g->n_params; i++) {
     const Value *v = s->g->params[i];
-    Sbp lies = s->decisions.layout[v->id][p.axis];
-    if (v->role == ROLE_input && lies.kind == SBP_S && lies.dim == 0) batch = v->type->dim[0];
+    Sbp sbp = s->decisions.layout[v->id][p.axis];
+    if (v->role == ROLE_input && sbp.kind == SBP_S && sbp.dim == 0) batch = v->type->dim[0];
   }
   for (int i = 0; i < s->g->n_params && batch > 0; i++) {
     const Value *v = s->g->params[i];

@@ -61,12 +61,12 @@ static void note_searched(void *making, const SearchStats *s) {
 // The module of a candidate, and its messages.
 typedef struct Made {
   Module *m;
-  char *said;
+  char *messages;
 } Made;
 
 static void unmake(Made *made) {
   if (made->m) module_free(made->m);
-  free(made->said);
+  free(made->messages);
   *made = (Made){0};
 }
 
@@ -75,7 +75,7 @@ static void unmake(Made *made) {
 static bool make_once(const Module *model, const ChooseOptions *o, Arena *a, Candidate *c,
                       bool watched, LifetimeCache *lives, Made *out) {
   size_t n;
-  FILE *f = open_memstream(&out->said, &n);
+  FILE *f = open_memstream(&out->messages, &n);
   if (!f) BUG("no memory for the plan's decisions");
   Diag *d = diag_new(f);
   // The last compilation is verified and proved; others report nothing.
@@ -105,7 +105,7 @@ static bool make_once(const Module *model, const ChooseOptions *o, Arena *a, Can
   c->fits &= c->made;
   c->round.fits = c->fits;
   c->round.needs = (double)c->needs.peak_bytes;
-  if (!c->made) c->why = c->least_why = ok ? all_same : first_error(a, out->said);
+  if (!c->made) c->why = c->least_why = ok ? all_same : first_error(a, out->messages);
   return ok;
 }
 
@@ -239,7 +239,7 @@ void candidate_make(const Module *model, const ChooseOptions *o, Arena *a, Candi
     }
     *kept = best.m;
     best.m = NULL;
-    fputs(best.said, stderr);
+    fputs(best.messages, stderr);
   }
   unmake(&best);
   arena_free(lives.arena);

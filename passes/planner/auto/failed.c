@@ -47,17 +47,17 @@ static const char *same_reason(Arena *a, const Candidates *all, int first) {
   enum { FEW = 8 };
   StrBuf b = {.arena = a};
   const char *why = all->at[first].why;
-  int n = 0, said = 0;
+  int n = 0, listed = 0;
   // All with this reason are counted, and the first few listed.
   for (int i = 0; i < all->n; i++) {
     if (!is_same_reason(all->at[i].why, why)) continue;
     if (i < first) return NULL;
     n++;
   }
-  for (int i = first; i < all->n && said < FEW; i++) {
+  for (int i = first; i < all->n && listed < FEW; i++) {
     if (!is_same_reason(all->at[i].why, why)) continue;
-    said++;
-    strbuf_addf(&b, "%s%s", said == 1 ? "" : said == n ? " and " : ", ", all->at[i].plan);
+    listed++;
+    strbuf_addf(&b, "%s%s", listed == 1 ? "" : listed == n ? " and " : ", ", all->at[i].plan);
   }
   if (n > FEW) strbuf_addf(&b, " and %d more", n - FEW);
   return b.at;

@@ -181,15 +181,15 @@ static int pieces(lua_State *l) {
 
 // A mark of ops: the number of their list, 0 for none.
 typedef struct ListMark {
-  const char *call, *said;
+  const char *call, *verb;
   int *(*of)(Op *op);
 } ListMark;
 
-static int *anew_of(Op *op) {
+static int *recompute_group_of(Op *op) {
   return &op->recompute_group;
 }
 
-static int *away_of(Op *op) {
+static int *offload_group_of(Op *op) {
   return &op->offload_group;
 }
 
@@ -211,7 +211,7 @@ static int mark_list(lua_State *l, const ListMark *mark, bool by_piece) {
     Op *op = ops.at[i];
     if (*mark->of(op))
       return FAIL(l, op->loc, "%s is in a list that is %s already", op_info[op->kind].name,
-                  mark->said);
+                  mark->verb);
     *mark->of(op) = list;
     op->by_piece |= by_piece;
   }
@@ -227,12 +227,12 @@ static int mark_list(lua_State *l, const ListMark *mark, bool by_piece) {
 static int recompute(lua_State *l) {
   if (!lua_isnoneornil(l, 2)) luaL_checktype(l, 2, LUA_TBOOLEAN);
   bool by_piece = lua_toboolean(l, 2);
-  return mark_list(l, &(ListMark){"recompute", "recomputed", anew_of}, by_piece);
+  return mark_list(l, &(ListMark){"recompute", "recomputed", recompute_group_of}, by_piece);
 }
 
 // swap(list): offloads the saved activations of these ops to host memory until backward.
 static int swap(lua_State *l) {
-  return mark_list(l, &(ListMark){"swap", "swapped", away_of}, false);
+  return mark_list(l, &(ListMark){"swap", "swapped", offload_group_of}, false);
 }
 
 // -- Persistent state in host memory -------------------------------------------------------------

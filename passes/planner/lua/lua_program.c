@@ -245,8 +245,8 @@ static int get_micro_batches(lua_State *l) {
   return 0;
 }
 
-int64_t program_micro_batches(PlanProgram *p, const Loc **said) {
-  *said = micro_batches_place(p);
+int64_t program_micro_batches(PlanProgram *p, const Loc **loc) {
+  *loc = micro_batches_place(p);
   return sandbox_call(&p->box, get_micro_batches, p, 0) ? p->n : -1;
 }
 

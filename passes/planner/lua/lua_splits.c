@@ -25,10 +25,10 @@ const char *plan_why_not(lua_State *l, const Op *op, char letter, int axis) {
   if (p->s->decisions.fixed_by[op->id][axis] && (op->split[axis] ? op->split[axis] : '-') != letter)
     return str_format(a, "%s splits '%c' along %s already", name,
                       op->split[axis] ? op->split[axis] : '-', axis_name);
-  if (!said_allows(p->s->constraints.op[op->id][axis], letter))
+  if (!constraint_allows(p->s->constraints.op[op->id][axis], letter))
     return str_format(a, "%s is to split %s along %s, not '%c'", name,
-                      splits_text(a, said_splits(p->s->constraints.op[op->id][axis], a)), axis_name,
-                      letter);
+                      splits_text(a, constraint_splits(p->s->constraints.op[op->id][axis], a)),
+                      axis_name, letter);
   if (letter == '-') return NULL;
   if (letter == SPLIT_PARTIAL)
     return op_traits(op) & (ADDITIVE | MULTILINEAR)
@@ -265,12 +265,12 @@ static const char *why_not_cut(lua_State *l, const Value *v, char split, int axi
   const char *name = v->label ? v->label : value_text(a, v), *along = p->s->mesh->axis[axis].name;
   if (v->def) return str_format(a, "'%s' is no parameter", name);
   if (p->s->decisions.param[v->id][axis] != PARAM_open &&
-      split_of(p->s->decisions.layout[v->id][axis]) != split)
+      split_of_sbp(p->s->decisions.layout[v->id][axis]) != split)
     return str_format(a, "'%s' has another layout along %s already", name, along);
-  if (!said_allows(p->s->constraints.value[v->id][axis], split))
+  if (!constraint_allows(p->s->constraints.value[v->id][axis], split))
     return str_format(a, "'%s' is to be split in dimension %s along %s, not '%c'", name,
-                      splits_text(a, said_splits(p->s->constraints.value[v->id][axis], a)), along,
-                      split);
+                      splits_text(a, constraint_splits(p->s->constraints.value[v->id][axis], a)),
+                      along, split);
   int dim = split - '0';
   if (split == '-' || param_cuts(p->s, v, dim, axis)) return NULL;
   // "dimension 1 of 'w' is 6, which cannot be split into 4 along dp besides the 2 parts that …"
@@ -281,7 +281,8 @@ static const char *why_not_cut(lua_State *l, const Value *v, char split, int axi
                                : str_format(a, "%d along %s", of->size, of->name);
   int64_t already = 1;
   for (int k = 0; k < p->s->mesh->n_axes; k++)
-    if (split_of(p->s->decisions.layout[v->id][k]) == split) already *= p->s->mesh->axis[k].size;
+    if (split_of_sbp(p->s->decisions.layout[v->id][k]) == split)
+      already *= p->s->mesh->axis[k].size;
   const char *besides = "";
   if (already > 1)
     besides = str_format(a, " besides the %lld parts that it is in already", (long long)already);

@@ -51,7 +51,7 @@ static void make_copy(Guessing *k) {
 
 static void read_value(const Guessing *k, const Value *copy, Outer *out) {
   const Value *v = copy->id < k->n_values ? k->value[copy->id] : NULL;
-  if (v) memcpy(out->lies[v->id], k->copy.decisions.layout[copy->id], sizeof *out->lies);
+  if (v) memcpy(out->layout[v->id], k->copy.decisions.layout[copy->id], sizeof *out->layout);
 }
 
 Outer *outer_guess(const Sharding *s) {
@@ -83,7 +83,7 @@ Outer *outer_guess(const Sharding *s) {
   if (known) {
     // Splits and layouts, by the original op or value.
     out->split = arena_alloc_array(s->scratch, s->g->n_ops, sizeof *out->split);
-    out->lies = arena_alloc_array(s->scratch, s->g->n_values, sizeof *out->lies);
+    out->layout = arena_alloc_array(s->scratch, s->g->n_values, sizeof *out->layout);
     out->parts = arena_array(s->scratch, bool, s->g->n_values);
     for (int i = 0; i < k.copy.g->n_params; i++)
       read_value(&k, k.copy.g->params[i], out);
@@ -114,6 +114,6 @@ Outer *outer_guess(const Sharding *s) {
 const Sharding *outer_assume(const Sharding *s, const Outer *o) {
   Sharding *assumed = sharding_copy(s);
   for (int a = 0; a < MAX_AXES; a++)
-    if (o->axis[a]) decide_axis(assumed, a, o->split, o->lies);
+    if (o->axis[a]) decide_axis(assumed, a, o->split, o->layout);
   return assumed;
 }

@@ -25,7 +25,7 @@
 typedef struct Outer {
   bool axis[MAX_AXES];
   char (*split)[MAX_AXES]; // by op id
-  Sbp (*lies)[MAX_AXES];   // by value id
+  Sbp (*layout)[MAX_AXES]; // by value id
   bool *parts; // by value id: a gradient that is sharded before accumulation over slices
 } Outer;
 

@@ -57,7 +57,7 @@ enum { MAX_FACTORINGS = 64 };
 int program_factors(PlanProgram *p, int64_t n, Factors out[MAX_FACTORINGS]);
 // The number of micro-batches that the program requires, its `micro_batches`, and the line of that;
 // 0: any.  Negative after an error.
-int64_t program_micro_batches(PlanProgram *p, const Loc **said);
+int64_t program_micro_batches(PlanProgram *p, const Loc **loc);
 // Runs its function `model`, which may change the model before autodiff, and records the changes.
 // False after an error.
 bool program_model(PlanProgram *p, Graph *g, struct Record *record);

@@ -47,9 +47,9 @@ void record_before(Record *r, Op *const *op, int n) {
   // Ops that were named for a call that never came are removed.
   if (known) {
     RecordedCalls *last = &all->at[all->n - 1];
-    for (int i = last->n_said; i < last->ops.n; i++)
+    for (int i = last->n_stated; i < last->ops.n; i++)
       last->number[last->ids.at[i]] = 0;
-    last->ops.n = last->ids.n = last->n_said;
+    last->ops.n = last->ids.n = last->n_stated;
   }
   for (int i = 0; i < n; i++)
     known = known && op_names_has(all->at[all->n - 1].names, op[i]);
@@ -96,7 +96,7 @@ void record_call(Record *r, const Graph *g, const char *fmt, ...) {
   const char *call = str_vformat(r->arena, fmt, args);
   va_end(args);
   vec_push(r->arena, &calls->calls, call);
-  calls->n_said = calls->ops.n;
+  calls->n_stated = calls->ops.n;
 }
 
 // -- Decisions -----------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ static void record_param(Record *r, const Sharding *s, const Value *v) {
   bool cut = v->role == ROLE_weight || v->role == ROLE_state;
   strbuf_add(&b, "");
   for (int a = 0; a < s->mesh->n_axes; a++) {
-    Sbp lies = s->decisions.layout[v->id][a];
+    Sbp sbp = s->decisions.layout[v->id][a];
     if (s->mesh->axis[a].time) continue;
     // Whether it is on all ranks of the axis, in their order.
     int size = s->mesh->axis[a].size;
@@ -140,12 +140,12 @@ static void record_param(Record *r, const Sharding *s, const Value *v) {
     // false: left to propagation.
     if (!on_all)
       strbuf_add(&b, ",\tfalse");
-    else if (lies.kind != SBP_S)
+    else if (sbp.kind != SBP_S)
       strbuf_add(&b, ",\t\"-\"");
     else
       strbuf_addf(&b, s->decisions.param[v->id][a] == PARAM_stored ? ",\t{ %d }" : ",\t%d",
-                  lies.dim);
-    cut |= lies.kind == SBP_S;
+                  sbp.dim);
+    cut |= sbp.kind == SBP_S;
   }
   if (v->host && v->role == ROLE_weight)
     vec_push(r->arena, &r->offloaded, ((Row){v->label, "", "", "", 0, 0}));
@@ -269,9 +269,9 @@ static void add_changes(StrBuf *b, const Record *r, bool step) {
     strbuf_addf(b, "  if graph() == %s then\n    local o\n", lua_quoted(r->arena, g->graph));
     for (int k = 0; k < all->n; k++) {
       if (!all->at[k].calls.n) continue;
-      Lines said = {.at = all->at[k].ops.at, .n = all->at[k].n_said};
+      Lines stated = {.at = all->at[k].ops.at, .n = all->at[k].n_stated};
       strbuf_add(b, "    o = {\n");
-      add_table(b, "      ", &said);
+      add_table(b, "      ", &stated);
       strbuf_add(b, "    }\n");
       for (int j = 0; j < all->at[k].calls.n; j++)
         strbuf_addf(b, "    %s\n", all->at[k].calls.at[j]);

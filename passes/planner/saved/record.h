@@ -44,7 +44,7 @@ typedef struct RecordedCalls {
   int *number; // by op id: its number in `ops`, from 1; 0: none
   Lines ops, calls;
   Vec(uint32_t) ids; // of `ops`
-  int n_said;        // of `ops`: the rest were named for calls without effect
+  int n_stated;      // of `ops`: the rest were named for calls without effect
 } RecordedCalls;
 
 typedef Vec(RecordedCalls) Changes;

@@ -60,11 +60,12 @@ static bool is_out(const Conflict *c, const bool *kept, const Loc *loc) {
   return i >= 0 && !kept[i];
 }
 
-static const Constraint *said_without(const Conflict *c, const bool *kept, const Constraint *said) {
-  if (!said) return NULL;
-  const Constraint *before = said_without(c, kept, said->before);
-  if (is_out(c, kept, said->line)) return before;
-  Constraint *copy = arena_copy(c->p->scratch, said, sizeof *said);
+static const Constraint *constraint_without(const Conflict *c, const bool *kept,
+                                            const Constraint *constraint) {
+  if (!constraint) return NULL;
+  const Constraint *before = constraint_without(c, kept, constraint->before);
+  if (is_out(c, kept, constraint->line)) return before;
+  Constraint *copy = arena_copy(c->p->scratch, constraint, sizeof *constraint);
   copy->before = before;
   return copy;
 }
@@ -75,13 +76,13 @@ static const Sharding *without(const Conflict *c, const bool *kept) {
   for (int k = 0; k < c->p->n_axes; k++) {
     int a = c->p->axis[k];
     for_each_op(op, s->g) {
-      s->constraints.op[op->id][a] = said_without(c, kept, s->constraints.op[op->id][a]);
+      s->constraints.op[op->id][a] = constraint_without(c, kept, s->constraints.op[op->id][a]);
       // A decision of a removed line is open again.
       if (is_out(c, kept, s->decisions.fixed_by[op->id][a])) reopen_split(s, op, a);
     }
     for (int i = 0; i < s->g->n_params; i++) {
       const Value *v = s->g->params[i];
-      s->constraints.value[v->id][a] = said_without(c, kept, s->constraints.value[v->id][a]);
+      s->constraints.value[v->id][a] = constraint_without(c, kept, s->constraints.value[v->id][a]);
       if (s->decisions.param[v->id][a] != PARAM_open &&
           is_out(c, kept, s->decisions.param_by[v->id][a]))
         reopen_layout(s, v, a);
@@ -117,15 +118,17 @@ bool search_conflict(const Problem *p, Diag *d) {
     int a = c.p->axis[k];
     for_each_op(op, s->g) {
       add_line(&c, s->decisions.fixed_by[op->id][a], op, NULL);
-      for (const Constraint *said = s->constraints.op[op->id][a]; said; said = said->before)
-        add_line(&c, said->line, op, NULL);
+      for (const Constraint *constraint = s->constraints.op[op->id][a]; constraint;
+           constraint = constraint->before)
+        add_line(&c, constraint->line, op, NULL);
     }
     for (int i = 0; i < s->g->n_params; i++) {
       const Value *v = s->g->params[i];
       if (s->decisions.param[v->id][a] != PARAM_open)
         add_line(&c, s->decisions.param_by[v->id][a], NULL, v);
-      for (const Constraint *said = s->constraints.value[v->id][a]; said; said = said->before)
-        add_line(&c, said->line, NULL, v);
+      for (const Constraint *constraint = s->constraints.value[v->id][a]; constraint;
+           constraint = constraint->before)
+        add_line(&c, constraint->line, NULL, v);
     }
   }
   // Lines without which the rest is feasible are kept.

@@ -119,7 +119,7 @@ double reshard_seconds(Problem *p, const Type *whole, const Layout *from, const 
 // there.
 typedef struct End {
   int node;
-  const Layout **lies, **back;
+  const Layout **layout, **back;
 } End;
 
 static End end_new(const Problem *p, int node) {
@@ -144,7 +144,7 @@ static End end_of_value(const Problem *p, int node) {
   End e = end_new(p, node);
   const Node *n = &p->nodes.at[node];
   for (int k = 0; k < n->choices.n; k++) {
-    e.lies[k] = lies_as(p, n->v, n->choices.at[k].lies);
+    e.layout[k] = layout_as(p, n->v, n->choices.at[k].layout);
     e.back[k] = back_as(p, n->v, n->choices.at[k].back);
   }
   return e;
@@ -158,8 +158,8 @@ static End end_of_maker(const Problem *p, const Value *v) {
   const Node *n = &p->nodes.at[e.node];
   for (int k = 0; k < n->choices.n; k++) {
     choose_split(p, n, &n->choices.at[k]);
-    e.lies[k] = as_left(p, op_gives(p, n->op, v->index));
-    e.back[k] = without_sums(p, e.lies[k]);
+    e.layout[k] = as_left(p, op_gives(p, n->op, v->index));
+    e.back[k] = without_sums(p, e.layout[k]);
   }
   return e;
 }
@@ -169,7 +169,7 @@ static End end_of_reader(const Problem *p, const Op *op, int i) {
   const Node *n = &p->nodes.at[e.node];
   for (int k = 0; k < n->choices.n; k++) {
     choose_split(p, n, &n->choices.at[k]);
-    e.lies[k] = op_wants(p, n->op, i, &n->choices.at[k]);
+    e.layout[k] = op_wants(p, n->op, i, &n->choices.at[k]);
     e.back[k] = op_gradient(p, n->op, i, &n->choices.at[k]);
     if (!weight_of(op->in[i].value)) e.back[k] = as_left(p, e.back[k]);
   }
@@ -253,7 +253,7 @@ static void price_pair(Problem *p, const Value *v, const End *from, const End *t
       Moves moves = weight ? AT_ONCE : BY_SLICE;
       const Layout *gradient = to->back[k], *wanted = from->back[i];
       int at = i * p->nodes.at[to->node].choices.n + k;
-      double forward = reshard_seconds(p, v->type, from->lies[i], to->lies[k], moves);
+      double forward = reshard_seconds(p, v->type, from->layout[i], to->layout[k], moves);
       Return r = {0, 0};
       if (o.added)
         r.back = reshard_seconds(p, weight->type, gradient, wanted, AT_ONCE);
@@ -266,8 +266,8 @@ static void price_pair(Problem *p, const Value *v, const End *from, const End *t
       // The parts of the cost that overlap.c needs.
       e->back[at] = cost_of(p, o.backward * r.back);
       e->again[at] = o.forward > 1 ? cost_of(p, forward) : 0;
-      double at_end =
-          o.late ? late_seconds(p, v, from->lies[i], to->lies[k], forward) : o.backward * r.reduced;
+      double at_end = o.late ? late_seconds(p, v, from->layout[i], to->layout[k], forward)
+                             : o.backward * r.reduced;
       if (e->reduced) e->reduced[at] = cost_of(p, at_end);
     }
 }
@@ -412,10 +412,10 @@ static void add_results(Problem *p) {
     Node *n = &p->nodes.at[from.node];
     const Layout *all = layout_broadcast(p->s->g->module, p->s->mesh);
     for (int k = 0; k < n->choices.n; k++) {
-      bool packed = is_all_reduced(from.lies[k], all);
-      double seconds = reshard_seconds(p, v->type, from.lies[k], all, AT_ONCE);
+      bool packed = is_all_reduced(from.layout[k], all);
+      double seconds = reshard_seconds(p, v->type, from.layout[k], all, AT_ONCE);
       if (packed)
-        seconds = fmin(seconds, reshard_seconds(p, v->type, from.lies[k], all, WITH_OTHERS)) +
+        seconds = fmin(seconds, reshard_seconds(p, v->type, from.layout[k], all, WITH_OTHERS)) +
                   p->c->launch;
       n->cost[k] += cost_of(p, seconds);
     }

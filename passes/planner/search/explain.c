@@ -31,18 +31,18 @@ typedef struct Alternative {
   int64_t needed;      // bytes of a rank without a limit, if it does not fit; or 0
 } Alternative;
 
-static const char *layout_of(const Problem *p, Arena *a, const Sbp *lies) {
+static const char *layout_of(const Problem *p, Arena *a, const Sbp *layout) {
   StrBuf b = {.arena = a};
   for (int i = 0; i < p->n_axes; i++)
-    strbuf_addf(&b, "%s%s", i ? ", " : "{", sbp_text(a, lies[p->axis[i]]));
+    strbuf_addf(&b, "%s%s", i ? ", " : "{", sbp_text(a, layout[p->axis[i]]));
   strbuf_add(&b, "}");
   return b.at;
 }
 
 static const char *choice_text(const Problem *p, Arena *a, const Node *n, const Choice *c) {
   if (n->v) {
-    const char *lies = layout_of(p, a, c->lies), *back = layout_of(p, a, c->back);
-    return str_equal(lies, back) ? lies : str_format(a, "%s, its states %s", lies, back);
+    const char *layout = layout_of(p, a, c->layout), *back = layout_of(p, a, c->back);
+    return str_equal(layout, back) ? layout : str_format(a, "%s, its states %s", layout, back);
   }
   StrBuf b = {.arena = a};
   strbuf_add(&b, "split=[");
@@ -103,10 +103,10 @@ static void explain_node(const Problem *p, const SolverProblem *problem, int nod
   Arena *a = out->arena;
   const Node *n = &p->nodes.at[node];
   // The line of the constraint that leaves the op one choice; NULL: there is none.
-  const Loc *said = NULL;
+  const Loc *fixed_by = NULL;
   for (int i = 0; n->op && i < p->n_axes; i++)
     if (p->s->decisions.fixed_by[n->op->id][p->axis[i]]) {
-      said = p->s->decisions.fixed_by[n->op->id][p->axis[i]];
+      fixed_by = p->s->decisions.fixed_by[n->op->id][p->axis[i]];
       break;
     }
   // A separate problem for each choice.
@@ -148,7 +148,7 @@ static void explain_node(const Problem *p, const SolverProblem *problem, int nod
     if (taken >= 0 && all[k].choice == &n->choices.at[taken] && all[k].cost > all[0].cost)
       strbuf_addf(out, "  taken is %s: the step that is made with it takes less\n",
                   choice_text(p, a, n, all[k].choice));
-  if (said) strbuf_addf(out, "  %s says so of it\n", loc_text(a, said));
+  if (fixed_by) strbuf_addf(out, "  %s says so of it\n", loc_text(a, fixed_by));
 }
 
 const char *search_explain(const Problem *p, const SolverProblem *problem, const char *what,

@@ -84,9 +84,9 @@ static double own_bytes(const Problem *p, const Op *op, const Type *t, int i, bo
   const Sbp whole = {.kind = SBP_B};
   double bytes = (double)type_bytes(t);
   for (int a = 0; a < mesh->n_axes; a++) {
-    Sbp lies = operand ? split_wants(op, dims_of(p->s, op), i, a, whole)
-                       : split_gives(op, dims_of(p->s, op), i, a);
-    if (lies.kind == SBP_S) bytes /= mesh->axis[a].size;
+    Sbp sbp = operand ? split_wants(op, dims_of(p->s, op), i, a, whole)
+                      : split_gives(op, dims_of(p->s, op), i, a);
+    if (sbp.kind == SBP_S) bytes /= mesh->axis[a].size;
   }
   return bytes;
 }

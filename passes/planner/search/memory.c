@@ -35,11 +35,11 @@ typedef struct Maker {
 // -- Buffers -----------------------------------------------------------------------------------
 
 int64_t buffer_bytes(const Buffer *b, int choice) {
-  return b->as ? (int64_t)((double)b->bytes / parts_of(b->as->lies[choice])) : b->bytes;
+  return b->as ? (int64_t)((double)b->bytes / parts_of(b->as->layout[choice])) : b->bytes;
 }
 
 int64_t copy_bytes(const Buffer *b, int from, int as) {
-  const Layout *made = b->from->lies[from], *wanted = b->as->lies[as];
+  const Layout *made = b->from->layout[from], *wanted = b->as->layout[as];
   bool is_copied = made->mesh != wanted->mesh;
   // A partial sum is reduced in place.
   for (int a = 0; a < made->n_axes && !is_copied; a++) {
@@ -128,10 +128,10 @@ static int64_t find_wants(Maker *k, const Lived *l, const Share *made, Wants *wa
     if (!op && made && v->graph->results[u->index]->label) {
       const Problem *p = k->p;
       int n = p->nodes.at[made->node].choices.n;
-      const Layout **lies = arena_array(k->scratch, const Layout *, n);
+      const Layout **layout = arena_array(k->scratch, const Layout *, n);
       for (int c = 0; c < n; c++)
-        lies[c] = layout_broadcast(p->s->g->module, made->lies[c]->mesh);
-      as = share_of(k->shares, made->node, lies);
+        layout[c] = layout_broadcast(p->s->g->module, made->layout[c]->mesh);
+      as = share_of(k->shares, made->node, layout);
     }
     if (!as && op && op_part(op) == PART_update) as = update;
     if (!as || as == made) {
@@ -162,15 +162,15 @@ static bool add_pinned(Maker *k, const Lived *l) {
   if (!outer || !outer->parts[v->id] || l->from || !made || !update) return false;
   // The sum has the produced layout, except along axes that outer programs shard it along.
   const Problem *p = k->p;
-  const Layout *states = update->lies[0];
+  const Layout *states = update->layout[0];
   int n = p->nodes.at[made->node].choices.n;
-  const Layout **lies = arena_array(k->scratch, const Layout *, n);
+  const Layout **layout = arena_array(k->scratch, const Layout *, n);
   for (int c = 0; c < n; c++) {
-    lies[c] = made->lies[c];
+    layout[c] = made->layout[c];
     for (int a = 0; a < states->n_axes; a++)
-      if (outer->axis[a]) lies[c] = with_axis(p->s->g->module, lies[c], a, states->axis[a]);
+      if (outer->axis[a]) layout[c] = with_axis(p->s->g->module, layout[c], a, states->axis[a]);
   }
-  add(k, l, NULL, share_of(k->shares, made->node, lies), l->from, l->to);
+  add(k, l, NULL, share_of(k->shares, made->node, layout), l->from, l->to);
   // The gradient of one slice has the produced layout.
   int64_t time = k->lives->time[v->def->id];
   add(k, l, NULL, made, time, time + 1);

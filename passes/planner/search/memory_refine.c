@@ -41,9 +41,9 @@ static int distinct(const Problem *p, const Share *s, const Layout **out) {
   int n = 0;
   for (int i = 0; i < p->nodes.at[s->node].choices.n; i++) {
     int k = 0;
-    while (k < n && out[k] != s->lies[i])
+    while (k < n && out[k] != s->layout[i])
       k++;
-    if (k == n) out[n++] = s->lies[i];
+    if (k == n) out[n++] = s->layout[i];
   }
   return n;
 }
@@ -62,7 +62,7 @@ static void add_copy(Building *b, const Buffer *of) {
   for (int k = 0; k < n; k++) {
     int at = 0;
     for (int i = 0; i < n_as; i++) {
-      bool other = as->lies[i] != layout[k];
+      bool other = as->layout[i] != layout[k];
       if (!other) at = i;
       tie[2 * k * n_as + i] = tie[(2 * k + 1) * n_as + i] = other ? SOLVER_INFINITE : 0;
     }
@@ -103,7 +103,7 @@ static int64_t *usage_of(const Building *b, const Buffer *of, int count) {
   int n_layouts = distinct(p, of->as, layout);
   for (int k = 0; k < n_layouts; k++)
     for (int i = 0; i < n; i++)
-      if (of->as->lies[i] == layout[k]) usage[2 * k + 1] = count * buffer_bytes(of, i);
+      if (of->as->layout[i] == layout[k]) usage[2 * k + 1] = count * buffer_bytes(of, i);
   return usage;
 }
 

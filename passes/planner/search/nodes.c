@@ -56,18 +56,18 @@ static bool passes_sums(const Op *op, int i, const Choice *c) {
 
 const Layout *op_gives(const Problem *p, const Op *op, int i) {
   const Mesh *mesh = op_mesh(op);
-  Sbp lies[MAX_AXES];
+  Sbp layout[MAX_AXES];
   for (int a = 0; a < mesh->n_axes; a++)
-    lies[a] = split_gives(op, dims_of(p->s, op), i, a);
-  return layout_new(p->s->g->module, mesh, lies);
+    layout[a] = split_gives(op, dims_of(p->s, op), i, a);
+  return layout_new(p->s->g->module, mesh, layout);
 }
 
 const Layout *op_wants(const Problem *p, const Op *op, int i, const Choice *c) {
   const Mesh *mesh = op_mesh(op);
-  Sbp lies[MAX_AXES];
+  Sbp layout[MAX_AXES];
   for (int a = 0; a < mesh->n_axes; a++)
-    lies[a] = split_wants(op, dims_of(p->s, op), i, a, passes_sums(op, i, c) ? sum : whole);
-  return layout_new(p->s->g->module, mesh, lies);
+    layout[a] = split_wants(op, dims_of(p->s, op), i, a, passes_sums(op, i, c) ? sum : whole);
+  return layout_new(p->s->g->module, mesh, layout);
 }
 
 // Layout of the gradient of operand `i` along an axis: sharded if the operand has the split letter,
@@ -81,10 +81,10 @@ static Sbp gradient_sbp(const Dims *dims, const Op *op, int i, int axis, const C
 
 const Layout *op_gradient(const Problem *p, const Op *op, int i, const Choice *c) {
   const Mesh *mesh = op_mesh(op);
-  Sbp lies[MAX_AXES];
+  Sbp layout[MAX_AXES];
   for (int a = 0; a < mesh->n_axes; a++)
-    lies[a] = gradient_sbp(dims_of(p->s, op), op, i, a, c);
-  return layout_new(p->s->g->module, mesh, lies);
+    layout[a] = gradient_sbp(dims_of(p->s, op), op, i, a, c);
+  return layout_new(p->s->g->module, mesh, layout);
 }
 
 // Whether the shards under this split are divisible into time slices.
@@ -113,12 +113,13 @@ static void add_splits(Problem *p, Node *n, Choice *c, int k) {
     add_splits(p, n, c, k + 1);
     return;
   }
-  const Constraint *said = p->s->constraints.op[op->id][axis];
+  const Constraint *constraint = p->s->constraints.op[op->id][axis];
   c->split[axis] = op->split[axis] = SPLIT_NONE;
-  if (said_allows(said, '-')) add_splits(p, n, c, k + 1);
+  if (constraint_allows(constraint, '-')) add_splits(p, n, c, k + 1);
   // One choice per letter; a letter of length 1 only if a constraint names it.
   for (int i = 0; i < dims->n_letters; i++) {
-    bool is_open = said_allows(said, dims->letter[i].name) && (said || dims->letter[i].size != 1);
+    bool is_open = constraint_allows(constraint, dims->letter[i].name) &&
+                   (constraint || dims->letter[i].size != 1);
     if (!is_open || !split_legal(op, dims, i, axis)) continue;
     if (!leaves_time(p, op, i, axis)) continue;
     c->split[axis] = op->split[axis] = dims->letter[i].name;
@@ -127,7 +128,7 @@ static void add_splits(Problem *p, Node *n, Choice *c, int k) {
   // Partial sums pass an additive op through all operands, a multilinear op through one: the same
   // operand along all axes.
   c->split[axis] = op->split[axis] = SPLIT_PARTIAL;
-  bool sums = p->sums && said_allows(said, SPLIT_PARTIAL);
+  bool sums = p->sums && constraint_allows(constraint, SPLIT_PARTIAL);
   int traits = sums ? op_traits(op) : 0, via = c->via;
   if (traits & ADDITIVE) add_splits(p, n, c, k + 1);
   for (int i = 0; i < op->n_in && (traits & MULTILINEAR) && !(traits & ADDITIVE); i++) {
@@ -141,12 +142,12 @@ static void add_splits(Problem *p, Node *n, Choice *c, int k) {
 
 // -- Parameters and shared values --------------------------------------------------------------
 
-static void add_lies(Problem *p, Node *n, Choice *c, int k);
+static void add_layouts(Problem *p, Node *n, Choice *c, int k);
 
-static void add_pair(Problem *p, Node *n, Choice *c, int k, Sbp lies, Sbp back) {
-  c->lies[p->axis[k]] = lies;
+static void add_pair(Problem *p, Node *n, Choice *c, int k, Sbp sbp, Sbp back) {
+  c->layout[p->axis[k]] = sbp;
   c->back[p->axis[k]] = back;
-  add_lies(p, n, c, k + 1);
+  add_layouts(p, n, c, k + 1);
 }
 
 // Sets the layout of a parameter, or of its states if they are sharded, with the choice along the
@@ -155,7 +156,7 @@ static void layout_so_far(const Problem *p, const Value *v, const Choice *c, int
   memcpy(out, p->s->decisions.layout[v->id], MAX_AXES * sizeof *out);
   for (int i = 0; i < k; i++) {
     int axis = p->axis[i];
-    out[axis] = c->back[axis].kind == SBP_S ? c->back[axis] : c->lies[axis];
+    out[axis] = c->back[axis].kind == SBP_S ? c->back[axis] : c->layout[axis];
   }
 }
 
@@ -186,26 +187,27 @@ static bool may_keep(const Problem *p, const Value *v, int dim, int axis) {
 static void add_param(Problem *p, Node *n, Choice *c, int k) {
   int axis = p->axis[k], n_before = n->choices.n;
   const Value *v = n->v;
-  const Constraint *said = p->s->constraints.value[v->id][axis];
-  Sbp lies = p->s->decisions.layout[v->id][axis], so_far[MAX_AXES];
+  const Constraint *constraint = p->s->constraints.value[v->id][axis];
+  Sbp sbp = p->s->decisions.layout[v->id][axis], so_far[MAX_AXES];
   layout_so_far(p, v, c, k, so_far);
   bool open = p->s->decisions.param[v->id][axis] == PARAM_open;
-  bool may_be_whole = open ? said_allows(said, '-') : sbp_equal(lies, whole);
+  bool may_be_whole = open ? constraint_allows(constraint, '-') : sbp_equal(sbp, whole);
   // `keeps`: states that are sharded while the weight is replicated are still to be added.
   bool keeps = is_trained(p, v) && may_be_whole;
   if (may_be_whole && (!keeps || may_keep(p, v, -1, axis))) add_pair(p, n, c, k, whole, whole);
   // A dimension of length 1 only if a constraint names it.
-  bool is_cut = v->role == ROLE_weight || v->role == ROLE_input || said;
+  bool is_cut = v->role == ROLE_weight || v->role == ROLE_input || constraint;
   for (int dim = 0; dim < v->type->ndim && is_cut; dim++) {
-    if ((v->type->dim[dim] == 1 && !said) || !layout_cuts(p->s, v, so_far, dim, axis)) continue;
-    if (open && said_allows(said, split_of(slice(dim))))
+    if ((v->type->dim[dim] == 1 && !constraint) || !layout_cuts(p->s, v, so_far, dim, axis))
+      continue;
+    if (open && constraint_allows(constraint, split_of_sbp(slice(dim))))
       add_pair(p, n, c, k, slice(dim), slice(dim));
     if (!keeps || !may_keep(p, v, dim, axis)) continue;
     add_pair(p, n, c, k, whole, slice(dim));
     keeps = false;
   }
   // A given layout is a choice even if no split leads to it.
-  if (!open && n->choices.n == n_before) add_pair(p, n, c, k, lies, lies);
+  if (!open && n->choices.n == n_before) add_pair(p, n, c, k, sbp, sbp);
 }
 
 static void add_shared(Problem *p, Node *n, Choice *c, int k) {
@@ -220,7 +222,7 @@ static void add_shared(Problem *p, Node *n, Choice *c, int k) {
   for (int dim = 0; dim < v->type->ndim; dim++) {
     int64_t size = v->type->dim[dim], parts = mesh->axis[p->axis[k]].size;
     for (int i = 0; i < k; i++)
-      if (sbp_equal(c->lies[p->axis[i]], slice(dim))) parts *= mesh->axis[p->axis[i]].size;
+      if (sbp_equal(c->layout[p->axis[i]], slice(dim))) parts *= mesh->axis[p->axis[i]].size;
     for (int a = 0; a < mesh->n_axes; a++)
       if (p->s->decisions.final[a] && sbp_equal(p->s->decisions.layout[v->id][a], slice(dim)))
         parts *= mesh->axis[a].size;
@@ -229,7 +231,7 @@ static void add_shared(Problem *p, Node *n, Choice *c, int k) {
   }
 }
 
-static void add_lies(Problem *p, Node *n, Choice *c, int k) {
+static void add_layouts(Problem *p, Node *n, Choice *c, int k) {
   if (k == p->n_axes)
     vec_push(p->scratch, &n->choices, *c);
   else if (n->shared)
@@ -239,13 +241,13 @@ static void add_lies(Problem *p, Node *n, Choice *c, int k) {
 }
 
 // Along axes that are not searched a value has its known layout, or is replicated.
-const Layout *lies_as(const Problem *p, const Value *v, const Sbp *lies) {
+const Layout *layout_as(const Problem *p, const Value *v, const Sbp *layout) {
   const Mesh *mesh = p->s->mesh;
   Sbp all[MAX_AXES];
   for (int a = 0; a < mesh->n_axes; a++)
     all[a] = p->s->decisions.final[a] ? p->s->decisions.layout[v->id][a] : whole;
   for (int i = 0; i < p->n_axes; i++)
-    all[p->axis[i]] = lies[p->axis[i]];
+    all[p->axis[i]] = layout[p->axis[i]];
   return layout_new(p->s->g->module, mesh, all);
 }
 
@@ -260,14 +262,14 @@ static Sbp updated_as(const Problem *p, const Value *v, int axis) {
 // The same for a gradient: a weight's gradient has the layout of its states; the gradient of a
 // partial sum is replicated.
 const Layout *back_as(const Problem *p, const Value *v, const Sbp *back) {
-  const Layout *l = lies_as(p, v, back);
+  const Layout *l = layout_as(p, v, back);
   for (int a = 0; a < l->n_axes; a++) {
     bool known = p->s->decisions.final[a], searched = false;
     for (int i = 0; i < p->n_axes; i++)
       searched |= p->axis[i] == a;
     if (!known || searched) continue;
-    Sbp lies = v->def ? p->s->decisions.layout[v->id][a] : updated_as(p, v, a);
-    l = with_axis(p->s->g->module, l, a, lies.kind == SBP_P ? whole : lies);
+    Sbp sbp = v->def ? p->s->decisions.layout[v->id][a] : updated_as(p, v, a);
+    l = with_axis(p->s->g->module, l, a, sbp.kind == SBP_P ? whole : sbp);
   }
   return l;
 }
@@ -285,10 +287,11 @@ double parts_of(const Layout *l) {
 
 // Whether two ops, or two parameters, have the same constraints from programs and inner axes.
 static bool same_sets(const Problem *p, const Constraint *x, const Constraint *y) {
-  return x == y || (x && y && str_equal(said_splits(x, p->scratch), said_splits(y, p->scratch)));
+  return x == y ||
+         (x && y && str_equal(constraint_splits(x, p->scratch), constraint_splits(y, p->scratch)));
 }
 
-static bool params_said_alike(const Problem *p, const Value *x, const Value *y) {
+static bool params_constrained_alike(const Problem *p, const Value *x, const Value *y) {
   if (x->type != y->type || x->role != y->role || x->train != y->train) return false;
   for (int a = 0; a < p->s->mesh->n_axes; a++) {
     if (p->s->decisions.param[x->id][a] != p->s->decisions.param[y->id][a] ||
@@ -324,7 +327,8 @@ static Value *first_param(const Problem *p, Value *v) {
     if (use->user && op_part(use->user) == PART_forward) u = use;
   if (!u) return v;
   Value *param = p->first_op[u->user->id]->in[u->index].value;
-  bool alike = !param->def && readers_of(param) == readers_of(v) && params_said_alike(p, param, v);
+  bool alike =
+      !param->def && readers_of(param) == readers_of(v) && params_constrained_alike(p, param, v);
   return alike ? param : v;
 }
 
@@ -340,7 +344,7 @@ static int add_node(Problem *p, Op *op, Value *v, bool shared) {
   if (op)
     add_splits(p, &n, &c, 0);
   else
-    add_lies(p, &n, &c, 0);
+    add_layouts(p, &n, &c, 0);
   n.cost = arena_array(p->scratch, int64_t, n.choices.n);
   vec_push(p->scratch, &p->nodes, n);
   return p->nodes.n - 1;
@@ -506,7 +510,7 @@ void nodes_make(Problem *p) {
       if (is_trained(p, n->v)) price_weight(p, n);
       double bytes = (double)type_bytes(n->v->type);
       for (int k = 0; n->v->role == ROLE_input && k < n->choices.n; k++) {
-        double own = bytes / parts_of(lies_as(p, n->v, n->choices.at[k].lies));
+        double own = bytes / parts_of(layout_as(p, n->v, n->choices.at[k].layout));
         n->cost[k] = cost_of(p, own / p->c->memory_speed);
       }
     }

@@ -24,7 +24,7 @@
 
 // Gradients of one layout that wait for their bucket to fill.
 typedef struct Waiting {
-  const Layout *lies;
+  const Layout *layout;
   double bytes, cost;
 } Waiting;
 
@@ -50,11 +50,11 @@ static void reduce(Backward *b, Waiting *w) {
   w->bytes = w->cost = 0;
 }
 
-static Waiting *waiting_of(Backward *b, const Layout *lies) {
+static Waiting *waiting_of(Backward *b, const Layout *layout) {
   for (int i = 0; i < b->n_waiting; i++)
-    if (b->waiting[i].lies == lies) return &b->waiting[i];
+    if (b->waiting[i].layout == layout) return &b->waiting[i];
   if (b->n_waiting == MAX_WAITING) return NULL;
-  b->waiting[b->n_waiting] = (Waiting){.lies = lies};
+  b->waiting[b->n_waiting] = (Waiting){.layout = layout};
   return &b->waiting[b->n_waiting++];
 }
 
@@ -75,12 +75,12 @@ static void reduce_results(Backward *b, const Op *of) {
     const Pair *e = read_by(b, of, i);
     int64_t cost = e && !e->late ? at_choice(b, e, e->reduced) : 0;
     if (cost <= 0) continue;
-    const Layout *lies = e->gradient[b->choice[e->to]], *wanted = e->wanted[b->choice[e->from]];
+    const Layout *layout = e->gradient[b->choice[e->to]], *wanted = e->wanted[b->choice[e->from]];
     double bytes = (double)type_bytes(weight_of(of->in[i].value)->type);
     // Fills a bucket as bucket_grads does.
-    Waiting alone = {.lies = lies}, *w = waiting_of(b, lies);
+    Waiting alone = {.layout = layout}, *w = waiting_of(b, layout);
     if (!w) w = &alone;
-    w->bytes += bytes / fmax(parts_of(lies), parts_of(wanted));
+    w->bytes += bytes / fmax(parts_of(layout), parts_of(wanted));
     w->cost += (double)cost;
     b->done += (double)cost;
     b->reducing += (double)cost;

@@ -9,12 +9,12 @@
 #include "repeats/repeats.h"
 #include "search.h"
 
-// One alternative of a node: `split` for an op; `lies`, a layout, for a parameter or a value with
+// One alternative of a node: `split` for an op; `layout` for a parameter or a value with
 // several readers.
 typedef struct Choice {
   char split[MAX_AXES];
   int via; // the operand with the partial sums that pass through a multilinear op
-  Sbp lies[MAX_AXES];
+  Sbp layout[MAX_AXES];
   // The wanted layout of its gradient: for a weight, the layout of its states; for a value, that of
   // the sum of its readers' gradients, which may still be partial.
   Sbp back[MAX_AXES];

@@ -37,11 +37,11 @@ void splits_restore(const SavedSplits *saved) {
 }
 
 // Whether all readers in the model take the parameter in its layout along the axis.
-static bool taken_so(const Problem *p, const Value *v, Sbp lies, int axis) {
+static bool taken_so(const Problem *p, const Value *v, Sbp sbp, int axis) {
   for_each_use(u, v) {
     if (!u->user || op_part(u->user) != PART_forward) continue;
-    Sbp want = split_wants(u->user, dims_of(p->s, u->user), u->index, axis, lies);
-    if (!sbp_equal(want, lies)) return false;
+    Sbp want = split_wants(u->user, dims_of(p->s, u->user), u->index, axis, sbp);
+    if (!sbp_equal(want, sbp)) return false;
   }
   return true;
 }
@@ -78,7 +78,7 @@ static void find_chosen(const Problem *p, const int *choice, Chosen *out) {
       char split = op->split[axis];
       bool known = split != SPLIT_NONE || of->split[axis] == SPLIT_NONE;
       if (known && !d->fixed_by[op->id][axis] &&
-          said_allows(p->s->constraints.op[op->id][axis], split ? split : '-'))
+          constraint_allows(p->s->constraints.op[op->id][axis], split ? split : '-'))
         out->op[op->id][axis] = true;
       else
         op->split[axis] = left[axis];
@@ -93,8 +93,9 @@ static void find_chosen(const Problem *p, const int *choice, Chosen *out) {
       const Choice *c = chosen(p, node, choice);
       int axis = p->axis[k];
       if (d->param[v->id][axis] == PARAM_open) {
-        out->layout[v->id][axis] = c->lies[axis];
-        out->param[v->id][axis] = taken_so(p, v, c->lies[axis], axis) ? PARAM_fixed : PARAM_stored;
+        out->layout[v->id][axis] = c->layout[axis];
+        out->param[v->id][axis] =
+            taken_so(p, v, c->layout[axis], axis) ? PARAM_fixed : PARAM_stored;
       }
       split_update(p, v, c->back[axis], axis, out);
     }

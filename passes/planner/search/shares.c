@@ -15,7 +15,7 @@
 // Cache of a node, for its repeated layers: the shares of its op's results and operands, or of its
 // value and the value's gradient; NULL until computed.
 typedef struct OfNode {
-  const Share **gives, **wants, *lies, *back;
+  const Share **gives, **wants, *layout, *back;
 } OfNode;
 
 // Gradients with the same layouts under the choices of their op of the model: see gradient_of.
@@ -58,12 +58,12 @@ Shares *shares_new(Problem *p, Arena *scratch) {
 // -- Layouts of values -------------------------------------------------------------------------
 
 // Values with the same layouts under the choices of one node have the same share.
-const Share *share_of(Shares *k, int node, const Layout **lies) {
-  size_t size = (size_t)k->p->nodes.at[node].choices.n * sizeof *lies;
+const Share *share_of(Shares *k, int node, const Layout **layout) {
+  size_t size = (size_t)k->p->nodes.at[node].choices.n * sizeof *layout;
   for (const Share *s = k->shares[node]; s; s = s->next)
-    if (!memcmp(s->lies, lies, size)) return s;
+    if (!memcmp(s->layout, layout, size)) return s;
   Share *s = arena_one(k->p->scratch, Share);
-  *s = (Share){node, arena_copy(k->p->scratch, lies, size), k->shares[node]};
+  *s = (Share){node, arena_copy(k->p->scratch, layout, size), k->shares[node]};
   return k->shares[node] = s;
 }
 
@@ -77,25 +77,25 @@ static const Share *share_of_op(Shares *k, const Op *op, int i, bool result) {
   if ((*all)[i]) return (*all)[i];
   // Computed once for all ops of the node.
   const Node *n = &p->nodes.at[node];
-  const Layout **lies = arena_array(k->scratch, const Layout *, n->choices.n);
+  const Layout **layout = arena_array(k->scratch, const Layout *, n->choices.n);
   for (int c = 0; c < n->choices.n; c++) {
     choose_split(p, n, &n->choices.at[c]);
-    lies[c] = result ? op_gives(p, n->op, i) : op_wants(p, n->op, i, &n->choices.at[c]);
+    layout[c] = result ? op_gives(p, n->op, i) : op_wants(p, n->op, i, &n->choices.at[c]);
   }
-  return (*all)[i] = share_of(k, node, lies);
+  return (*all)[i] = share_of(k, node, layout);
 }
 
 const Share *share_of_node(Shares *k, int node, bool back) {
   if (node < 0) return NULL;
-  const Share **known = back ? &k->of_node[node].back : &k->of_node[node].lies;
+  const Share **known = back ? &k->of_node[node].back : &k->of_node[node].layout;
   if (*known) return *known;
   // Computed once for each node.
   const Node *n = &k->p->nodes.at[node];
-  const Layout **lies = arena_array(k->scratch, const Layout *, n->choices.n);
+  const Layout **layout = arena_array(k->scratch, const Layout *, n->choices.n);
   for (int c = 0; c < n->choices.n; c++)
-    lies[c] = back ? back_as(k->p, n->v, n->choices.at[c].back)
-                   : lies_as(k->p, n->v, n->choices.at[c].lies);
-  return *known = share_of(k, node, lies);
+    layout[c] = back ? back_as(k->p, n->v, n->choices.at[c].back)
+                     : layout_as(k->p, n->v, n->choices.at[c].layout);
+  return *known = share_of(k, node, layout);
 }
 
 // -- Gradients ---------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ static const Share *find_share_of_gradient(Shares *k, Op *op, Op *of, int i, boo
   const Sbp whole = {.kind = SBP_B};
   const Node *n = &p->nodes.at[node];
   const Mesh *mesh = op_mesh(op);
-  const Layout **lies = arena_array(k->scratch, const Layout *, n->choices.n);
+  const Layout **layout = arena_array(k->scratch, const Layout *, n->choices.n);
   char before[MAX_AXES], of_before[MAX_AXES];
   memcpy(before, op->split, sizeof before);
   memcpy(of_before, of->split, sizeof of_before);
@@ -152,11 +152,11 @@ static const Share *find_share_of_gradient(Shares *k, Op *op, Op *of, int i, boo
     for (int a = 0; a < mesh->n_axes; a++)
       sbp[a] = result ? split_gives(op, dims_of(p->s, op), i, a)
                       : split_wants(op, dims_of(p->s, op), i, a, whole);
-    lies[c] = layout_new(p->s->g->module, mesh, sbp);
+    layout[c] = layout_new(p->s->g->module, mesh, sbp);
   }
   memcpy(op->split, before, sizeof before);
   memcpy(of->split, of_before, sizeof of_before);
-  return share_of(k, node, lies);
+  return share_of(k, node, layout);
 }
 
 static const Share *share_of_gradient(Shares *k, Op *op, Op *of, int i, bool result) {

@@ -15,7 +15,7 @@
 
 typedef struct Share {
   int node;
-  const Layout **lies; // by choice
+  const Layout **layout; // by choice
   const struct Share *next;
 } Share;
 
@@ -24,7 +24,7 @@ typedef struct Shares Shares;
 // Shares live as long as the problem, intermediate results in `scratch`.
 Shares *shares_new(Problem *p, Arena *scratch);
 // Returns the share with these layouts under the choices of the node.
-const Share *share_of(Shares *k, int node, const Layout **lies);
+const Share *share_of(Shares *k, int node, const Layout **layout);
 // Share of a parameter or of a value with several readers; with `back`, of its wanted gradient.
 // NULL for node -1.
 const Share *share_of_node(Shares *k, int node, bool back);

@@ -59,7 +59,8 @@ static bool split_at(const Problem *p, const Updating *u, Sbp states, int axis) 
   int letter = has_letter ? t->dim[states.dim].letter[0] : -1;
   if (states.kind == SBP_S && !split_legal(op, dims, letter, axis)) return false;
   char split = letter < 0 ? SPLIT_NONE : dims->letter[letter].name;
-  if (!said_allows(p->s->constraints.op[op->id][axis], letter < 0 ? '-' : split)) return false;
+  if (!constraint_allows(p->s->constraints.op[op->id][axis], letter < 0 ? '-' : split))
+    return false;
   op->split[axis] = split;
   return true;
 }
@@ -80,7 +81,7 @@ void price_weight(Problem *p, Node *n) {
   for (int k = 0; k < n->choices.n; k++) {
     const Choice *c = &n->choices.at[k];
     double seconds =
-        reshard_seconds(p, v->type, back_as(p, v, c->back), lies_as(p, v, c->lies), AT_ONCE);
+        reshard_seconds(p, v->type, back_as(p, v, c->back), layout_as(p, v, c->layout), AT_ONCE);
     n->cost[k] += cost_of(p, seconds);
   }
   for (int i = 0; i < all.n; i++) {

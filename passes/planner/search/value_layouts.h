@@ -16,7 +16,7 @@ const Value *weight_of(const Value *v);
 // Returns the number of shards of a layout.
 double parts_of(const Layout *l);
 // Layout of a value under a choice of its node; axes that are not searched have their known layout.
-const Layout *lies_as(const Problem *p, const Value *v, const Sbp *lies);
+const Layout *layout_as(const Problem *p, const Value *v, const Sbp *layout);
 const Layout *back_as(const Problem *p, const Value *v, const Sbp *back); // its gradient
 
 #endif

@@ -171,8 +171,8 @@ static void add_ops(Maker *m, double *held) {
         bytes_at(m, unit, r)->kept += own_bytes(m, v) / n / m->slices;
       }
       if (unit >= 0) continue;
-      Sbp lies = split_gives(op, dims_of(m->s, op), i, m->axis);
-      double bytes = own_bytes(m, v) / (lies.kind == SBP_S ? n_held : 1) / m->slices;
+      Sbp sbp = split_gives(op, dims_of(m->s, op), i, m->axis);
+      double bytes = own_bytes(m, v) / (sbp.kind == SBP_S ? n_held : 1) / m->slices;
       for (int k = 0; k < n_held; k++)
         m->out->of_rank[ranks ? ranks->at[k] : k].kept += bytes;
     }
