@@ -13,6 +13,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fenv.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -75,6 +76,19 @@ static bool integer_read(DType t, const char *text, void *to) {
   return true;
 }
 
+// Reads a number for rounding to a narrower type.  A number that is no double is rounded to the
+// neighbour whose last bit is 1 ("round to odd"): no such double is a tie of a narrower type, so
+// the second rounding is the only one that counts.
+static double read_to_odd(const char *text) {
+  int mode = fegetround();
+  fesetround(FE_DOWNWARD);
+  double low = strtod(text, NULL);
+  fesetround(FE_UPWARD);
+  double high = strtod(text, NULL);
+  fesetround(mode);
+  return bits_of(low) & 1 ? low : high;
+}
+
 bool element_read(DType t, const char *text, void *to) {
   if (!*text) return false;
   // Booleans are also written 0 and 1.
@@ -84,16 +98,17 @@ bool element_read(DType t, const char *text, void *to) {
   char *end;
   double x = strtod(text, &end);
   if (*end) return false;
-  // Floating-point numbers, in the bytes of their type.  A text is not read via a wider type than
-  // necessary, nor 16 bits via float, since it would be rounded twice.
-  float f = strtof(text, NULL);
-  uint16_t h = t == DT_f16 ? double_to_half(x) : double_to_bf16(x);
-  if (t == DT_f64)
+  // Floating-point numbers, in the bytes of their type: each is rounded once.
+  if (t == DT_f64) {
     memcpy(to, &x, sizeof x);
-  else if (t == DT_f32)
+  } else if (t == DT_f32) {
+    float f = strtof(text, NULL);
     memcpy(to, &f, sizeof f);
-  else
+  } else {
+    double odd = read_to_odd(text);
+    uint16_t h = t == DT_f16 ? double_to_half(odd) : double_to_bf16(odd);
     memcpy(to, &h, sizeof h);
+  }
   return true;
 }
 

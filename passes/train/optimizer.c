@@ -8,7 +8,7 @@
 //
 // The specification is NAME[:key=value,…] with the names, the defaults and the arithmetic of
 // torch.optim; optimizers.c has the table.  States are parameters labelled WEIGHT.exp_avg and so
-// on, 0 at first; the learning rate and the step are scalars that the runtime sets.
+// on; the learning rate and the step are scalars that the runtime sets.
 //
 // The common factor of all gradients is the operand `gscale` of the update op, instead of an op of
 // its own over all the weights.  It combines the clipping coefficient, as
@@ -19,57 +19,20 @@
 // grad_norm is always an output: the total L2 norm before clipping; if the loss was scaled, of the
 // unscaled gradients.
 //
-// If autodiff scaled the loss, the scale adapts as that of torch.amp.GradScaler:
-//
-//     %good   = less %norm, inf                  no gradient is infinite or not a number
-//     %gscale = where %good, %c, nan             nan: the optimizers leave weights and states alone
-//     scale, after `growth` good steps in a row:  2 * scale, and a new count
-//     scale, after a bad one:                     scale / 2
-//
-// A bad step is a skipped step: adam does not count it when it corrects its averages, so the number
-// of updates is a state here.  The output `loss_scale` is the next step's scale.  The runtime
-// derives two things from it.  If it exists, a norm that is not finite is a skipped step and not
-// the end of the job.  If it no longer decreases after such a step, at 2^-14, the range of f16 is
-// not the cause, and the job ends.  A loss that is not finite always ends the job, since no scale
-// can help there.
+// Frozen rows: frozen_rows.c.  The scale of the loss in f16: loss_scale.c.
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/table.h"
-#include "base/vec.h"
 #include "ir/analysis/rewrite.h"
 #include "ir/build.h"
-#include "optimizer_spec.h"
-#include "param_groups.h"
 #include "pass.h"
-
-typedef struct Gradient {
-  Value *weight, *gradient;
-  const ParamGroup *group;
-  Value *frozen; // true in frozen rows, with the shape of the weight; or NULL
-} Gradient;
-
-typedef struct Update {
-  Graph *g;
-  Builder b;
-  Origin origin; // of ops that belong to no single weight
-  Arena *scratch;
-  ParamGroups groups;
-  Value **lr;    // by group, or NULL: not made yet
-  Table *params; // by role and label: parameters from before the pass, and all scalars
-  Vec(Gradient) gradients;
-  Value *factor; // common to all gradients and removed from them, or NULL
-  Value *gscale;
-  Value *loss_scale; // the state, or NULL
-  Value *updates;    // earlier updates: the scalar `step`, or a state if steps may be skipped
-} Update;
+#include "update.h"
 
 // -- Gradients -------------------------------------------------------------------------------
 
-// The origin of an update op.  `weight`: the location of the only weight that it concerns, or NULL.
-static Origin origin_of_update(const Update *p, const Loc *weight) {
+Origin update_origin(const Update *p, const Loc *weight) {
   return (Origin){.loc = loc_from(p->g->module->arena, weight, "update"), .part = PART_update};
 }
 
@@ -112,61 +75,6 @@ static Value *scalar_factor(Value *gradient, Value **rest) {
   return NULL;
 }
 
-// -- Frozen rows -----------------------------------------------------------------------------
-
-// Freezes rows.  `rows`: as for --freeze, "emb.weight[1],*.table[0]".  Their gradients become zero,
-// in the norm of all gradients as well.
-static bool freeze_rows(Update *p, const char *rows) {
-  for (const char *at = rows; at && *at;) {
-    // Collect a mask of frozen rows for each weight.
-    size_t n = strcspn(at, ",");
-    const char *text = str_copy_n(p->scratch, at, n);
-    bool found = false;
-    for (int i = 0; i < p->gradients.n; i++) {
-      Gradient *g = &p->gradients.at[i];
-      const Type *t = g->weight->as ? g->weight->as : g->weight->type;
-      // NAME of "NAME[ROW]" matches the weight.
-      size_t name = str_row_glob(text);
-      int64_t row = name ? strtoll(text + name + 1, NULL, 10) : 0;
-      if (!name || !str_glob(str_copy_n(p->scratch, text, name), g->weight->label)) continue;
-      found = true;
-      if (t->ndim < 1 || row >= t->dim[0] || t->dim[0] != g->weight->type->dim[0])
-        return diag_error(p->b.d, g->weight->loc, "--freeze '%s': %s is no table with such a row",
-                          text, type_text(p->scratch, t));
-      p->b.origin = origin_of_update(p, g->weight->loc);
-      // A mask of the weight's shape, true in the row.
-      Builder *b = &p->b;
-      const Type *type = g->weight->type;
-      int64_t one[MAX_NDIM], dim[MAX_NDIM], low[MAX_NDIM] = {row};
-      for (int k = 0; k < type->ndim; k++)
-        one[k] = dim[k] = 1;
-      dim[0] = type->dim[0];
-      Value *here = build_fill(b, DT_f32, type->ndim, one, 1);
-      Value *padded =
-          build_op(b, OP_pad, IN(here),
-                   ATTRS(a_list("low", low, type->ndim), a_list("shape", dim, type->ndim),
-                         a_s("mode", "constant"), a_f("value", 0)));
-      Value *half = build_fill(b, DT_f32, type->ndim, dim, 0.5);
-      Value *mask =
-          build_broadcast(b, build_binary(b, OP_greater, padded, half), type->ndim, type->dim);
-      g->frozen = g->frozen ? build_binary(&p->b, OP_or, g->frozen, mask) : mask;
-    }
-    if (!found) diag_warning(p->b.d, NULL, "--freeze '%s' matches no weight that is trained", text);
-    at += n + (at[n] == ',');
-  }
-  // Zero the gradients of these rows.  update_all keeps the rows of the weight itself.
-  for (int i = 0; i < p->gradients.n && !p->b.failed; i++) {
-    Gradient *g = &p->gradients.at[i];
-    if (!g->frozen) continue;
-    const Type *t = g->gradient->type;
-    p->b.origin = origin_of_update(p, g->weight->loc);
-    Value *zero = build_fill(&p->b, t->dtype, t->ndim, t->dim, 0);
-    g->gradient = build_where(&p->b, g->frozen, zero, g->gradient);
-  }
-  p->b.origin = p->origin;
-  return !p->b.failed;
-}
-
 // -- Scalars ---------------------------------------------------------------------------------
 
 // The scalar of this label; a weight of the model may have the same name.
@@ -188,7 +96,7 @@ static Value *norm(Update *p) {
     const Gradient *g = &p->gradients.at[i];
     // The part is update, as for the optimizer's op, so the constraint of a plan on the layout of
     // the gradient in updates holds for both.
-    b->origin = origin_of_update(p, g->weight->loc);
+    b->origin = update_origin(p, g->weight->loc);
     squares[i] = build_cast(b, build_op(b, OP_sum_squares, IN(g->gradient), NO_ATTRS), DT_f32);
   }
   b->origin = p->origin;
@@ -200,72 +108,18 @@ static Value *norm(Update *p) {
   return build_binary(b, OP_mul, root, build_op(b, OP_abs, IN(factor), NO_ATTRS));
 }
 
-static bool add_output(Update *p, Value *v, const char *label) {
+bool update_add_output(Update *p, Value *v, const char *label) {
   if (graph_find_output(p->g, label))
     return diag_error(p->b.d, NULL, "'@%s' has an output '%s' already", p->g->name, label);
   if (v) graph_output(p->g, v, label);
   return v;
 }
 
-// -- The loss's scale --------------------------------------------------------------------------
-
-static const double least_scale = 0x1p-14, largest_scale = 0x1p24;
-
-static Value *number(Update *p, DType t, double x) {
-  return build_fill(&p->b, t, 0, NULL, x);
-}
-
-static Value *choose(Update *p, Value *which, Value *x, Value *y) {
-  return build_where(&p->b, which, x, y);
-}
-
-static Value *add_one(Update *p, Value *x) {
-  return build_op(&p->b, OP_offset, IN(x), ATTRS(a_f("by", 1)));
-}
-
-static Value *scalar_state(Update *p, const char *label, DType dtype) {
-  Module *m = p->g->module;
-  Value *s = graph_param(p->g, label, type_scalar(m, dtype), ROLE_state, NULL);
-  s->label = label;
-  s->init = arena_one(m->arena, Init);
-  s->init->kind = INIT_fill;
-  s->init->dtype = dtype;
-  return s;
-}
-
-// Skips the update if a gradient is not finite, and chooses the next scale.
-static bool scale_loss(Update *p, Value *norm, int64_t growth) {
-  Builder *b = &p->b;
-  Value *scale = p->loss_scale, *streak = scalar_state(p, "loss_scale.good_steps", DT_f32);
-  // The norm is finite only if all gradients are.
-  Value *good = build_binary(b, OP_less, norm, number(p, DT_f32, INFINITY));
-  p->gscale = choose(p, good, p->gscale, number(p, DT_f32, NAN));
-  // The next scale: doubled after `growth` good steps in a row, halved after a bad one.
-  Value *longer = add_one(p, streak);
-  Value *grows = build_binary(b, OP_greater_equal, longer, number(p, DT_f32, (double)growth));
-  Value *up = choose(p, grows, build_scale(b, scale, 2), scale);
-  Value *next = choose(p, good, up, build_scale(b, scale, 0.5));
-  next = build_op(b, OP_clip, IN(next), ATTRS(a_f("low", least_scale), a_f("high", largest_scale)));
-  Value *zero = number(p, DT_f32, 0);
-  Value *next_streak = choose(p, good, choose(p, grows, zero, longer), zero);
-  if (!add_output(p, next, "loss_scale") || b->failed) return false;
-  graph_update(p->g, scale, next);
-  graph_update(p->g, streak, next_streak);
-  // Skipped steps do not count in bias corrections, so the step number no longer serves.
-  bool counts = false; // an optimizer reads the number of updates
-  for (int i = 0; i < p->groups.n; i++)
-    counts |= optimizer_counts_steps(&p->groups.at[i].spec);
-  if (!counts) return true;
-  p->updates = scalar_state(p, "loss_scale.updates", DT_i64);
-  graph_update(p->g, p->updates, choose(p, good, add_one(p, p->updates), p->updates));
-  return !b->failed;
-}
-
 // Makes the common factor of all gradients.
 static bool make_gscale(Update *p, double clip, int64_t growth) {
   Builder *b = &p->b;
   Value *total = norm(p), *coefficient = NULL;
-  if (!add_output(p, total, "grad_norm")) return false;
+  if (!update_add_output(p, total, "grad_norm")) return false;
   if (clip > 0) {
     // min(1, clip / (norm + 1e-6))
     Value *above = build_op(b, OP_offset, IN(total), ATTRS(a_f("by", 1e-6)));
@@ -279,7 +133,7 @@ static bool make_gscale(Update *p, double clip, int64_t growth) {
     p->gscale = factor ? factor : coefficient;
   else
     p->gscale = build_fill(b, DT_f32, 0, NULL, 1);
-  return p->loss_scale ? scale_loss(p, total, growth) : !b->failed;
+  return p->loss_scale ? update_scale_loss(p, total, growth) : !b->failed;
 }
 
 // -- Updates ---------------------------------------------------------------------------------
@@ -287,7 +141,7 @@ static bool make_gscale(Update *p, double clip, int64_t growth) {
 static bool update_all(Update *p) {
   for (int i = 0; i < p->gradients.n; i++) {
     const Gradient *g = &p->gradients.at[i];
-    p->b.origin = origin_of_update(p, g->weight->loc);
+    p->b.origin = update_origin(p, g->weight->loc);
     // The new weight is a result; the new states are updates of the graph.
     const OptimizerSpec *spec = &g->group->spec;
     Builder *b = &p->b;
@@ -332,7 +186,7 @@ static bool update_all(Update *p) {
 bool pass_optimizer(Module *m, const PassOptions *o, Diag *d) {
   Graph *g = graph_find(m, "train");
   Update p = {.g = g ? g : m->graphs, .scratch = opt_scratch(o)};
-  p.origin = origin_of_update(&p, NULL);
+  p.origin = update_origin(&p, NULL);
   p.b = (Builder){.g = p.g, .origin = p.origin, .d = d};
   const char *name = opt_str(o, "name");
   double clip = opt_float(o, "clip", 0);
@@ -364,7 +218,7 @@ bool pass_optimizer(Module *m, const PassOptions *o, Diag *d) {
     Gradient *product = &p.gradients.at[i];
     scalar_factor(product->gradient, &product->gradient);
   }
-  if (!freeze_rows(&p, opt_str(o, "rows"))) return false;
+  if (!update_freeze_rows(&p, opt_str(o, "rows"))) return false;
   if (!make_gscale(&p, clip, growth) || !update_all(&p)) return false;
   // Running statistics that are weights of the model are updated as well.
   for_each_op(op, p.g) {

@@ -31,7 +31,7 @@ const char *optimizer_usage(Arena *a, const char *between) {
       switch (s->kind) {
       case SETTING_number: strbuf_addf(&b, ",%s=%g", s->key, s->value); break;
       case SETTING_boolean: strbuf_addf(&b, ",%s=%s", s->key, s->value ? "true" : "false"); break;
-      case SETTING_betas: strbuf_addf(&b, ",%s=%g/%g", s->key, s->value, s->low); break;
+      case SETTING_betas: strbuf_addf(&b, ",%s=%g/%g", s->key, s->value, s->second); break;
       case SETTING_variant: strbuf_addf(&b, ",%s=torch|onnx", s->key); break;
       case SETTING_fixed:
       case SETTING_constant: break;
@@ -134,7 +134,7 @@ bool optimizer_parse(const char *text, const char *subject, OptimizerSpec *out, 
   *out = (OptimizerSpec){.optimizer = found, .op = found->op, .lr = found->lr};
   for (int i = 0; found->settings[i].key; i++) {
     out->value[i] = found->settings[i].value;
-    out->second[i] = found->settings[i].low;
+    out->second[i] = found->settings[i].second;
   }
   while (out->n_states < MAX_STATES && found->states[out->n_states].name)
     out->n_states++;

@@ -20,8 +20,9 @@ typedef struct Setting {
     SETTING_variant, // torch or onnx; the attribute is `onnx`
     SETTING_constant // no key: an attribute of the op
   } kind;
-  double value; // the default; of SETTING_betas the first
-  double low;   // the least value; of SETTING_betas the default of the second
+  double value;  // the default; of SETTING_betas that of beta1
+  double low;    // the least value
+  double second; // of SETTING_betas: the default of beta2
 } Setting;
 
 // A tensor per weight that persists between steps.
