@@ -1,13 +1,13 @@
 // Commands, and the state of a build from sources: for build.c and the targets.
+//
+// CMakeLists.txt defines paths of the build: NNAOT_CC, NNAOT_RT_HEADERS and so on.  An installed
+// nnaot finds its runtime beside itself.
 
 #ifndef BACKEND_BUILD_H
 #define BACKEND_BUILD_H
 
 #include "backend.h"
 #include "base/vec.h"
-
-// CMakeLists.txt defines paths of the build: NNAOT_CC, NNAOT_RT_HEADERS and so on.  An installed
-// nnaot finds its runtime beside itself.
 
 typedef struct Command {
   Arena *arena;

@@ -60,7 +60,6 @@ bool command_run(Build *b, Command *c) {
   int status;
   if (!command_start(b, c, NULL, &status)) return false;
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
-  // The folder is kept if its contents help.
   struct stat log;
   const char *name = c->word.at[0];
   if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
@@ -76,7 +75,7 @@ bool command_run(Build *b, Command *c) {
     diag_error(b->d, NULL, "the generated code does not compile; this is a mistake of nnaot");
     diag_note(b->d, NULL, "the code, and the compiler's messages in 'log', are in '%s'", b->dir);
     diag_note(b->d, NULL, "the command was: %s", command_text(c));
-    temporary_dir(NULL);
+    temporary_dir(NULL); // the folder is kept
   }
   return false;
 }

@@ -11,9 +11,10 @@
 //     static const NnrtTask train_s0_parts[] = {
 //         {"F0", NULL, train_s0_F0, train_s0_F0_start},                   a segment, then its moves
 //     static const int train_s0_order[] = {0, 0, 1, 2, 0, 1, 2, …};       of parts
-//     static void (*const train_deferred[])(NnrtRank *r) = {…};               deferred to the next step
+//     static void (*const train_deferred[])(NnrtRank *r) = {…};           deferred to the next step
 //     static const NnrtRankProgram codes[] = {
-//         {prepare_s0, {NULL, 3, train_s0_parts, train_s0_order, train_s0_update}, {0}, 832},
+//         {prepare_s0, {NULL, 3, train_s0_parts, train_s0_order, train_s0_update}, {0}, 832, 0},
+//                                                         bytes of the slab, and in host memory
 
 #include <inttypes.h>
 

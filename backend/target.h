@@ -1,8 +1,7 @@
 // The interface of a target of the backend, one file each: target_cpu.c, target_cuda.c.
 //
 // emit.c, calls.c and tables.c write the same program.c for all targets; build.c runs their
-// commands. A new target is a third such file, a column in ops.def and a row of
-// ir/targets.def.
+// commands. A new target: README.md, Targets.
 
 #ifndef BACKEND_TARGET_H
 #define BACKEND_TARGET_H

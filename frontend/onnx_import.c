@@ -471,7 +471,7 @@ static bool check_model(Import *im) {
   }
   for (size_t i = 0; i < model->n_functions; i++) {
     const Onnx__FunctionProto *f = model->functions[i];
-    // A function is found by its domain, name and overload.
+    // A function is found by its domain and name; overloads are not told apart.
     const char *key = function_key(im->a, f->domain, f->name);
     if (!name_map_add(&im->functions, key, (int)i))
       return diag_error(im->d, im->file->loc, "function '%s' is defined twice", key);

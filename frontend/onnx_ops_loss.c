@@ -1,8 +1,10 @@
-// The losses of the standard, on scores (n, c, d…) and labels (n, d…):
+// ONNX's losses, on scores (n, c, d…) and labels (n, d…), with an optional weight for each class:
 //
-//     l = -log(softmax(scores))[label] * weight[label], 0 if the label is ignore_index
+//     SoftmaxCrossEntropyLoss    l = -log(softmax(scores))[label] * weight[label]
+//     NegativeLogLikelihoodLoss  l = -scores[label] * weight[label]
 //
-// The result is l, its sum, or its mean: the sum divided by the sum of the applied weights.
+// and l = 0 if the label is ignore_index.  The result is l, its sum, or its mean: the sum divided
+// by the sum of the applied weights.
 
 #include "frontend/onnx_node.h"
 

@@ -248,7 +248,7 @@ static bool in_training(Node *n) {
     const char *training = node_torch_arg(n, 5);
     return training && str_equal(training, "True");
   }
-  // The first one in inference is a finding: the driver may ask about it.
+  // Counts the nodes in inference and keeps the first location, for the driver's message.
   OnnxFindings *out = n->im->o->findings;
   if (out && !out->n_batch_norms++) out->batch_norm = loc_copy(out->arena, n->b->origin.loc);
   return false;
@@ -299,8 +299,8 @@ bool import_batch_normalization(Node *n) {
     else
       graph_update(n->b->g, running, out[3 + i]);
   }
-  // Opset 14 has the new running statistics as results; older opsets have the batch's own after
-  // them.
+  // Results 1 and 2 are the new running statistics, in every opset; before opset 14, results 3 and
+  // 4 are the mean and variance of the batch.
   n->out[1] = out[3];
   n->out[2] = out[4];
   n->out[3] = out[1];

@@ -22,6 +22,8 @@ static int call(JobKind kind, void *y, const void *x, int64_t ndim, const int64_
   return collective(kind, y, x, ndim, dims, from, to, r, group, type, unit);
 }
 
+// Defines nnrt_all_reduce_f32, nnrt_all_reduce_i64, nnrt_all_gather_b1 to nnrt_all_gather_b8 and so
+// on: a function for each row of collectives.def and type of a sum or element size.
 #define CALL(op, name, T, type, unit, from_dim, to_dim)                                            \
   int nnrt_##op##_##name(T *y, const T *x, NNRT_SHAPE_##from_dim##_##to_dim, NnrtRank *r,          \
                          int group) {                                                              \

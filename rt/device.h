@@ -97,7 +97,7 @@ int64_t nnrt_device_mark(NnrtRank *r);
 double nnrt_device_time(NnrtRank *r, int64_t mark); // on nnrt_now_us's clock, of a reached mark
 void nnrt_device_forget_marks(NnrtRank *r);
 
-// Collectives belong to the device too: nnrt_all_reduce_f32 and the others of nnrt.h are
-// macros of comm_calls.h, over functions of cpu/comm.c and cuda/collectives.c.
+// Collectives belong to the device too: nnrt_all_reduce_f32 and the others of nnrt.h are functions
+// that the macros of comm_calls.h define, over those of cpu/comm.c or cuda/collectives.c.
 
 #endif

@@ -307,7 +307,8 @@ void nnrt_run_end(NnrtRank *r, int i, int code);
 // Arrays of sizes, strides and shapes for kernels.
 #define LIST(...) ((const int64_t[]){__VA_ARGS__})
 
-// Collectives between the ranks (comm.c) of a group of the program, one function for each row of
+// Collectives between the ranks of a group of the program (cpu/comm.c, cuda/collectives.c, by the
+// macros of comm_calls.h), one function for each row of
 // collectives.def and element type of a sum or element size:
 //
 //     int nnrt_all_reduce_f32(float *y, const float *x, int64_t n, NnrtRank *r, int group);

@@ -3,7 +3,7 @@
 // After a parallel loop the threads of libgomp spin for the next one, for 300,000 iterations, on
 // cores that other programs may need.  When one thread of a team has lost its core, the others spin
 // until it is back.  The next loop comes soon or not for long, so 10,000 iterations are as good on
-// an idle machine, and when two programs share two cores steps take 2/3 of the time.
+// an idle machine.  If two programs share two cores, a step takes 2/3 of its time with the default.
 //
 // libgomp reads its environment when it is loaded, before main: the process starts itself again.
 

@@ -6,7 +6,7 @@
 //
 // A step is a walk through the lists of generated code (NnrtSchedule): the part before the loop
 // over slices of time, the parts of the loop in the order of this rank's schedule, the part after
-// the loop. Rows of a slice are copied in before the rank's first segment of that slice:
+// the loop. Samples of a slice are copied in before the rank's first segment of that slice:
 //
 //     samples 0 | F0 0, start h | samples 1 | F0 1, start h | get g 0 | wait g, B0 0 | …
 //

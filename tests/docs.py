@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Runs the commands of README.md, CONTRIBUTING.md, docs/ and passes/README.md as they stand:  docs.py [--list]
 
-In a command, `…` stands for `--batch 32 --loss 'cross_entropy(logits)' -o train_rank`.  model.onnx is samples/resnet,
-gpt.onnx samples/gpt2.  A command that needs something else than this repository is in `elsewhere`, with the script that runs it.
+In a command, `…` stands for `--batch 32 --loss 'cross_entropy(logits)'`, and `-o train_rank` unless the command has an -o.
+model.onnx is samples/resnet, gpt.onnx samples/gpt2.  A command that needs something else than this repository is in `elsewhere`,
+with the script that runs it.
 The JSON that commands write has the keys that docs/formats.md lists.  --list prints the commands.
 """
 

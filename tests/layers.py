@@ -1,4 +1,4 @@
-"""Checks the includes: base <- ir <- {frontend, passes, backend} <- tools; rt stands alone, except for a shared header;
+"""Checks the includes: base <- ir <- {frontend, passes, backend} <- tools; rt stands alone, except for three shared files (SHARED);
 within passes/, the folders are ordered (FOLDERS), and no folder includes a later one.
 
 Only nnaot-eval, tools/eval*.c, includes both the compiler and the runtime.  The planner writes no decisions, which

@@ -1,9 +1,10 @@
 // See explain.h.
 //
-//     %h1, %h = fused @fused_0 %h0, %b : f32[32,48] {} at 34944, …    # mlp.onnx:/act/Gelu
-//       fused_0: broadcast, add, gelu
-//       %h1: 6144 bytes at 34944, from op 3 to op 15, where %h0 was
-//       %h1 is read by fused @fused_4
+//     @train: %h1, %h = fused @fused_0 %h0, %b : f32[32,48] {} at 34944, …  # mlp.onnx:/act/Gelu
+//       @fused_0: broadcast add gelu
+//       %h1: f32[32,48], 6144 bytes, layout {}, at 34944 from op 3 to op 15
+//       %h1: where %h0 was
+//       %h1: read by %12 = fused @fused_4 %h1, %11 : f32[32,48] {} at 34944 backward of=2
 //
 // and of a chosen plan:
 //

@@ -6,7 +6,8 @@
 
 #include "cost/timeline.h"
 
-// `memory` of each lane, or NULL.
+// Returns the text of the file.  `memory` has the resident bytes of each lane over time; NULL: the
+// file has no memory.
 const char *trace_text(Arena *a, const Module *m, Target target, const StepTimeline *t,
                        const LaneMemory *memory);
 

@@ -10,7 +10,8 @@
 //     %w1 = sgd %w, %0, %lr, %s : f32[4,6] {B}
 //
 // If the value of an operand has layout A and the op needs B, one op per mesh axis is inserted
-// right after the value, and shared by every later reader that needs the same:
+// right after the value (a weight: before its reader), and shared by every later reader that needs
+// the same:
 //
 //     P -> B           all_reduce; on an axis bound to time, accumulate
 //     S -> B           all_gather
@@ -19,7 +20,7 @@
 //     S(i) -> S(j)     all_to_all      /  through B
 //     other            through B
 //
-// comm_axes.c chooses the order of the axes, and the cases of one hop.
+// hops.c has the order of the axes; comm_axes.c decides by price which changes are made in one hop.
 //
 // Time axes come first in a mesh, so partial sums are reduced over micro-batches before ranks. An
 // op that is repeated for every micro-batch cannot read a value known only after the last one: such

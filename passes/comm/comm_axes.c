@@ -1,8 +1,9 @@
 // Reshards within one mesh, axis by axis.
 //
-// A hop moves half the bytes of an all_reduce, or one n-th of those of an all_gather. But if
-// another reader needs the whole value, the slice is free. So the costs of all layouts wanted of a
-// value are added up with and without hops, and the cheaper sum wins.
+// P or S(i) becomes S(j) in one hop, or in two through B (hops.h). The one hop moves half the bytes
+// of an all_reduce, or one n-th of those of an all_gather. But if another reader needs the whole
+// value, the hop from B, a slice, is free. So the costs of all layouts wanted of a value are added
+// up with one hop and with two, and the cheaper sum wins.
 
 #include "comm_state.h"
 #include "ir/collective.h"

@@ -69,7 +69,7 @@ static bool join(const Fuser *f, Op *first, Op *op, int64_t *joined) {
   Value *out = build_collective(&b, op->kind, x, axes, from, to);
   if (!out) return false;
   out->layout = op->out[0]->layout;
-  // An update reads a reduced gradient, which has several numbers, unlike the norm.
+  // A gradient: the sum is no scalar, as norms are, and only ops of the update read it.
   bool gradient = op->kind == OP_all_reduce && op->out[0]->type->ndim > 0;
   for_each_use(u, op->out[0])
     if (!u->user || op_part(u->user) != PART_update) gradient = false;

@@ -17,10 +17,10 @@
 // The ops of one body.
 typedef struct Group {
   Vec(Op *) member; // in the order of the graph
-  int64_t count;
-  Loops loops;
-  SumKind sum;
-  int64_t n_kept;
+  int64_t count;    // of points: elements of the elementwise results
+  Loops loops;      // over the points
+  SumKind sum;      // the dimensions that its reduce_sums reduce; SUM_none: it has none
+  int64_t n_kept;   // elements of the result of such a sum
 } Group;
 
 typedef struct FuseGroups {

@@ -39,15 +39,17 @@ static inline double m_floor(double x) {
 static inline double m_ceil(double x) {
   return ceil(x);
 }
+// Halves to even.
 static inline double m_round(double x) {
   return nearbyint(x);
-} // halves to even
+}
 static inline double m_pow(double x, double y) {
   return pow(x, y);
 }
+// The remainder with the sign of x.
 static inline double m_fmod(double x, double y) {
   return fmod(x, y);
-} // the sign of x
+}
 
 // NaN if either operand is NaN.
 static inline double m_min(double x, double y) {

@@ -10,7 +10,8 @@
 //
 // The result of an op with trait ACCUMULATES is B along its `axis`, not a partial sum.
 //
-// This is AutoDDL's SBP (section 3), with the rules for each op derived from its einsum.
+// This is SBP (OneFlow, Yuan et al. 2021; AutoDDL, section 3), with the rules for each op derived
+// from its einsum.
 
 #ifndef IR_SPLIT_H
 #define IR_SPLIT_H

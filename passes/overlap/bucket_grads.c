@@ -1,4 +1,5 @@
-// Gradient packing: reduces gradients in buckets, in the order they are ready (TAP, section 4.7.1).
+// Gradient bucketing: buckets are reduced in the order their gradients are ready (TAP, section
+// 4.7.1).
 //
 //     %g2 = linear_back_w …                       %g2 = linear_back_w …
 //     %r2 = all_reduce %g2 axis="dp"              %g1 = linear_back_w …

@@ -84,8 +84,7 @@ static const Layout *along_time(const Value *v, int kind) {
   return layout_new(v->graph->module, v->layout->mesh, axis);
 }
 
-// -- Operands of a weight's update
-// ------------------------------------------------------------------
+// -- Operands of a weight's update ----------------------------------------------------------------
 
 // Whether the op moves a value to other devices that do not have it already.
 static bool goes_elsewhere(const Stasher *s, const Op *op) {
@@ -112,8 +111,7 @@ static bool is_number(const Value *v, double *number) {
   return true;
 }
 
-// -- Errors
-// -----------------------------------------------------------------------------------------
+// -- Errors ---------------------------------------------------------------------------------------
 
 static bool wrong(const Stasher *s, const Value *w, const char *why, const char *hint) {
   diag_error(s->d, w->loc, "'%s' cannot be updated after each micro-batch, as '%s' does: %s",

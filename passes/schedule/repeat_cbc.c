@@ -1,6 +1,7 @@
-// The steady state as a 0/1 program.  Times are in periods, and at[j] = k_j + o_j: k_j is an
-// integer and o_j the offset in the period, from 0 to 1; t_i is the time of work i plus the latency
-// of its result.
+// The steady state (repeat.c) as a 0/1 program.  Work j of micro-batch m starts at at[j] + m, with
+// times in periods: at[j] = k_j + o_j, where the integer k_j is the period, 0 for the first work of
+// the micro-batch, and o_j the offset in it, from 0 to 1; t_i is the time of work i plus the
+// latency of its result.
 //
 //     minimise   start of the last B of a micro-batch                the time to fill the pipeline
 //     waits      k_j + o_j >= k_i + o_i + t_i                        j depends on i

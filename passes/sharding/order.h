@@ -13,9 +13,9 @@
 //
 // Later passes must keep these orders. So of each order the last ops of the first side, and the
 // first ops of the second side, get an order (Origin), numbered in the order of the list;
-// dependences order the other ops. The verifier checks after every pass that ops are in the order
-// of their orders. Passes that combine ops either know of orders (fuse) or are left out if they
-// break them (manager/pipeline.c).
+// dependences order the other ops. The verifier checks after every pass that these numbers ascend
+// in the list. Passes that combine ops either know of orders (fuse) or are left out if they break
+// them (manager/pipeline.c).
 //
 // Each entry graph has its own orders, as programs run for each: those of the model's ops hold in
 // @eval as well.

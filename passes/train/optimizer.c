@@ -8,7 +8,8 @@
 //
 // The specification is NAME[:key=value,…] with the names, the defaults and the arithmetic of
 // torch.optim; optimizers.c has the table.  States are parameters labelled WEIGHT.exp_avg and so
-// on; the learning rate and the step are scalars that the runtime sets.
+// on, with the initial value of the table (optimizer_fill), mostly 0; the learning rate and the
+// step are scalars that the runtime sets.
 //
 // The common factor of all gradients is the operand `gscale` of the update op, instead of an op of
 // its own over all the weights.  It combines the clipping coefficient, as

@@ -33,7 +33,7 @@ typedef struct OptimizerState {
 
 typedef struct OptimizerSpec OptimizerSpec;
 
-// Operands of one weight's update; all but the states are in the weight's type.
+// Operands of one weight's update; all but `step` have the weight's element type.
 typedef struct UpdateOperands {
   Value *weight, *gradient, *state[MAX_STATES];
   Value *lr;     // scalar

@@ -1,5 +1,5 @@
-// Kernels that only move elements: all copy boxes between strided tensors (copy.h).  They exist by
-// element size.
+// Kernels that only move elements, by element size.  All but trilu, which copies parts of rows,
+// copy boxes between strided tensors (copy.h).
 
 #include "copy.h"
 

@@ -15,7 +15,7 @@ NNRT_CLONES static void rows(Kind kind, float *y, const float *x, int64_t from, 
   for (int64_t i = from; i < to; i++) {
     const float *xi = x + i * n;
     float *yi = y + i * n;
-    // The maximum first: no power overflows.
+    // The maximum first: no exponential overflows.
     float top = -INFINITY, sum = 0;
 #pragma omp simd reduction(max : top)
     for (int64_t j = 0; j < n; j++)
@@ -58,7 +58,7 @@ NNRT_CLONES static void columns(Kind kind, float *y, const float *x, int64_t n, 
   for (int64_t j = 0; j < n; j++)
     for (int64_t c = 0; c < width; c++)
       sum[c] += m_exp_f(x[j * stride + c] - top[c]);
-  // The powers are computed again: in place, x must last until the sum is known.
+  // The exponentials are computed again: in place, x must last until the sum is known.
   if (kind == SOFTMAX) {
     for (int64_t c = 0; c < width; c++)
       sum[c] = 1.0f / sum[c];

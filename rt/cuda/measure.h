@@ -24,20 +24,20 @@ static inline bool nnrt_epilogue_has_aux(NnrtEpilogue e) {
   return e == NNRT_EPILOGUE_gelu_bias || e == NNRT_EPILOGUE_gelu_back;
 }
 
-// By products.c: sets the algorithm of the product.
+// Defined in products.c: sets the algorithm of the product.
 int nnrt_gemm_take(NnrtGemm *g, const GemmAlgo *way);
 // Whether cuBLASLt accepts the algorithm; sets its workspace.
 bool nnrt_gemm_accepts(NnrtGemm *g, GemmAlgo *way);
 
-// By measure.c: the choice of the tune file for `problem`, or the fastest of n algorithms, which it
-// saves.
+// Defined in measure.c: returns the choice of the tune file for `problem`, or the fastest of n
+// algorithms, which it saves.
 GemmAlgo nnrt_fastest_way(NnrtGemm *g, const NnrtGemmSpec *s, const char *problem,
                           const GemmAlgo *way, int n);
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-// By random.cu: n elements between -1 and 1, determined by the seed.
+// Defined in random.cu: sets n elements between -1 and 1, determined by the seed.
 int nnrt_fill_random(NnrtDtype t, void *y, int64_t n, uint64_t seed);
 #ifdef __cplusplus
 }

@@ -5,7 +5,7 @@
 //     %s  = stash %w            segment=F0           a copy of the version that this slice reads
 //     %h  = linear %x, %w       segment=F0
 //     %g  = linear %d, %s       segment=B0           the gradient is of the same %w
-//     %dw = take_partial %p        update segment=B0    this slice's share of the sum
+//     %dw = take_partial %p     update segment=B0    this slice's share of the sum
 //     %w1 = sgd %w, %dw …       update segment=B0    … to the newest %w
 //     return update %w %w1
 //

@@ -1,6 +1,8 @@
 // Changes that plan programs make: of the model, in function `model`, and of the step.
 //
+//     unpack(qkv)                                   a fused product of q, k and v becomes three
 //     pieces({ { op = fc1, letter = "n" } }, 4)     fc1 and its readers become four pieces each
+//     split_loss(loss, "tp")                        ops of a cross entropy over sharded classes
 //     recompute(layer)                              recomputes their saved activations in backward
 //     swap(layer)                                   offloads these to host memory until backward
 //     cross_barrier()                               defers updates to the next step
