@@ -29,8 +29,8 @@ SHAKEN = """function step(axis)
   local n = %d
   for _, o in ipairs(ops(nil, "forward")) do
     n = n * 1103515245 %% 2147483648 + 12345
-    local dim, rank = n // 65536 %% 3, o.outputs[1].rank
-    local letter = dim < rank and o:result_letter(1, dim) or "-"
+    local dim, ndim = n // 65536 %% 3, o.outputs[1].ndim
+    local letter = dim < ndim and o:result_letter(1, dim) or "-"
     if can(o, letter, axis) then op_trans(o, letter, axis) end
   end
 end

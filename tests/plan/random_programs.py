@@ -34,11 +34,11 @@ PRELUDE = """local function pick(list, i) return list[(i - 1) % math.max(#list, 
 local function output(op, i) return op and pick(op.outputs, i) end
 local function letter(op, i, dim)
   local v = op and op.inputs[i]
-  return v and dim >= -v.rank and dim < v.rank and op:letter(i, dim) or nil
+  return v and dim >= -v.ndim and dim < v.ndim and op:letter(i, dim) or nil
 end
 local function result_letter(op, dim)
-  local rank = op and op.outputs[1].rank or 0
-  return dim >= -rank and dim < rank and op:result_letter(1, dim) or nil
+  local ndim = op and op.outputs[1].ndim or 0
+  return dim >= -ndim and dim < ndim and op:result_letter(1, dim) or nil
 end
 """
 
@@ -116,7 +116,7 @@ class Program:
 
     def allow_cuts(self):
         axis = self.axis()
-        return [f"local v = {self.value()}", f"if v and not v.def and v.rank > 1 and (cuts(v, 0, {axis}) or cuts(v, 1, {axis})) then "
+        return [f"local v = {self.value()}", f"if v and not v.def and v.ndim > 1 and (cuts(v, 0, {axis}) or cuts(v, 1, {axis})) then "
                 f"split(v, {self.any('{0, 1}', '{1, 0}', '{0}', '{0, %s}' % self.number(), '%s' % text('-'))}, {axis}) end"]
 
     def order(self):
@@ -142,13 +142,13 @@ class Program:
         axis, dim, call = self.axis(), self.number() if self.one_in(8) else self.any(0, 0, 1), self.any("split", "store")
         say = f"{call}(v, {dim}, {axis})"
         if not self.one_in(4):
-            say = f"if v and not v.def and v.rank > {dim if dim in (0, 1) else 0} and cuts(v, {dim}, {axis}) then {say} end"
+            say = f"if v and not v.def and v.ndim > {dim if dim in (0, 1) else 0} and cuts(v, {dim}, {axis}) then {say} end"
         return [f"local v = {self.value()}", say]
 
     def cut_all(self):
         axis, call = self.axis(), self.any("split", "store")
         return [f"for _, v in ipairs(params({text(self.any(*ROLES))})) do",
-                f"  if v.rank > 0 and cuts(v, 0, {axis}) then {call}(v, 0, {axis}) end",
+                f"  if v.ndim > 0 and cuts(v, 0, {axis}) then {call}(v, 0, {axis}) end",
                 "end"]
 
     def assign(self):

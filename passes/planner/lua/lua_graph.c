@@ -339,7 +339,7 @@ static void push_shape(lua_State *l, Value *v) {
   }
 }
 
-static void push_rank(lua_State *l, Value *v) {
+static void push_ndim(lua_State *l, Value *v) {
   lua_pushinteger(l, v->type->ndim);
 }
 
@@ -406,7 +406,7 @@ static const struct {
   void (*push)(lua_State *, Value *);
 } value_fields[] = {
     {"name", push_value_name}, {"role", push_role},   {"trained", push_trained},
-    {"shape", push_shape},     {"rank", push_rank},   {"dtype", push_dtype},
+    {"shape", push_shape},     {"ndim", push_ndim},   {"dtype", push_dtype},
     {"def", push_def},         {"index", push_index}, {"source", push_source},
     {"readers", push_readers}, {"whole", push_whole},
 };
@@ -416,6 +416,7 @@ enum { N_VALUE_FIELDS = sizeof value_fields / sizeof *value_fields };
 static int value_field(lua_State *l) {
   Value *v = plan_value(l, 1);
   const char *name = luaL_checkstring(l, 2);
+  if (!strcmp(name, "rank")) name = "ndim"; // its older name
   StrBuf known = {.arena = program_of(l)->box.arena};
   for (int i = 0; i < N_VALUE_FIELDS; i++) {
     strbuf_addf(&known, "%s%s", i ? ", " : "", value_fields[i].name);

@@ -15,7 +15,7 @@ local function origin(value, dim)
   if norms[op.kind] then return op, dim end
   local letter = op:result_letter(value.index, dim)
   for k, v in ipairs(op.inputs) do
-    for d = 0, v.rank - 1 do
+    for d = 0, v.ndim - 1 do
       if letter and op:letter(k, d) == letter then
         local norm, at = origin(v, d)
         if norm then return norm, at end
@@ -36,7 +36,7 @@ function step(axis)
   local first
   for _, op in ipairs(ops(nil, "forward")) do
     local norm, along = attended(op)
-    if norm and norm.outputs[1].rank == 4 and (along == 1 or along == 2) then
+    if norm and norm.outputs[1].ndim == 4 and (along == 1 or along == 2) then
       local other = 3 - along
       first = first or other
       local letter = norm:result_letter(1, other)
@@ -44,6 +44,6 @@ function step(axis)
     end
   end
   for _, x in ipairs(params("input")) do
-    if first and x.rank > first and cuts(x, first, axis) then split(x, first, axis) end
+    if first and x.ndim > first and cuts(x, first, axis) then split(x, first, axis) end
   end
 end

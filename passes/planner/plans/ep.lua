@@ -7,7 +7,7 @@ function step(axis)
   for _, op in ipairs(ops("matmul", "forward")) do
     for i, w in ipairs(op.inputs) do
       local weight = w.source
-      local experts = weight.role == "weight" and weight.rank >= 3 and op:letter(i, 0)
+      local experts = weight.role == "weight" and weight.ndim >= 3 and op:letter(i, 0)
       if experts and can(op, experts, axis) then op_trans(op, experts, axis) end
     end
   end

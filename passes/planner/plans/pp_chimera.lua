@@ -6,7 +6,7 @@
 function model()
   local list = {}
   for _, x in ipairs(params("input")) do
-    if x.rank > 0 and not x.whole and x.shape[1] % 2 == 1 then
+    if x.ndim > 0 and not x.whole and x.shape[1] % 2 == 1 then
       refuse(x, "a batch of " .. x.shape[1] .. " has no halves, of which each would go its way: give an even --batch")
       return
     end

@@ -17,7 +17,7 @@ local else_ = "; pp and the other plans of stages split no tokens"
 -- example, not tokens.
 local function keeps(op, letter)
   for i, v in ipairs(op.outputs) do
-    for dim = 0, v.rank - 1 do
+    for dim = 0, v.ndim - 1 do
       if op:result_letter(i, dim) == letter then return true end
     end
   end
@@ -30,7 +30,7 @@ end
 local function readers()
   local list, short = {}, nil
   for _, x in ipairs(params("input")) do
-    for _, r in ipairs(x.rank > 1 and x.readers or {}) do
+    for _, r in ipairs(x.ndim > 1 and x.readers or {}) do
       local letter = r.op:letter(r.index, 1)
       if letter and keeps(r.op, letter) then
         if x.shape[2] % sum ~= 0 then short = x end

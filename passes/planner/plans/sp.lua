@@ -16,7 +16,7 @@ local function cut_up(v, axis)
   if not can(op, letter, axis) then return end
   op_trans(op, letter, axis)
   for _, x in ipairs(op.inputs) do
-    if x.rank == 3 then cut_up(x, axis) end
+    if x.ndim == 3 then cut_up(x, axis) end
   end
 end
 
@@ -27,7 +27,7 @@ end
 function step(axis)
   apply("tp", axis)
   for _, op in ipairs(ops(nil, "forward")) do
-    if norms[op.kind] and op.outputs[1].rank == 3 then
+    if norms[op.kind] and op.outputs[1].ndim == 3 then
       local letter = op:result_letter(1, 1)
       if can(op, letter, axis) then
         op_trans(op, letter, axis)

@@ -26,8 +26,8 @@ function step(axis)
     local logits = op.inputs[1]
     local product, behind = maker(logits)
     local letter = product and product.kind == "linear" and product:result_letter(1, -1)
-    local columns = logits.shape[logits.rank]
-    if letter and product.outputs[1].shape[product.outputs[1].rank] == columns
+    local columns = logits.shape[logits.ndim]
+    if letter and product.outputs[1].shape[product.outputs[1].ndim] == columns
       and columns % size(axis) == 0 and can(product, letter, axis) then
       split_loss(op, axis)
       op_trans(product, letter, axis)

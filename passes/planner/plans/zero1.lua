@@ -6,7 +6,7 @@
 -- Returns the first dimension of the weight that can be split and that no other axis splits: shards
 -- of shards would need an additional gather.
 local function free_letter(op, axis)
-  for dim = 0, op.outputs[1].rank - 1 do
+  for dim = 0, op.outputs[1].ndim - 1 do
     local letter = op:result_letter(1, dim)
     if can(op, letter, axis) and not op:taken(letter) then return letter, dim end
   end

@@ -9,7 +9,7 @@ function step(axis)
     local w, gradient = op.inputs[1], op.inputs[2]
     local letter = op:split(axis)
     if w and w.role == "weight" and letter and gradient and gradient.def then
-      for dim = 0, gradient.rank - 1 do
+      for dim = 0, gradient.ndim - 1 do
         if op:letter(2, dim) == letter then
           local pinned = pin(gradient)
           op_trans(pinned, pinned:letter(1, dim), axis)

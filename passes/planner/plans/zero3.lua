@@ -8,7 +8,7 @@ function step(axis)
     local w = op.inputs[1]
     local letter = op:split(axis)
     if w and w.role == "weight" and letter then
-      for dim = 0, w.rank - 1 do
+      for dim = 0, w.ndim - 1 do
         if op:letter(1, dim) == letter and cuts(w, dim, axis) then store(w, dim, axis) end
       end
     end
