@@ -226,11 +226,14 @@ bool driver_choose(const Settings *s, Compiled *c, const Annotations *said, Modu
     seen->chosen = chosen;
     seen->choosing = clock_seconds() - start;
     // The lack of a plan that fits is an error here if some candidate could be compiled.  If none
-    // could, for annotations or a single rank, compilation reports the reason.
-    bool choosable = !said && s->ranks > 1;
+    // could, for annotations, a single rank or a mistake in the model, compilation reports the
+    // reason.
+    bool choosable = !said && s->ranks > 1 && !choose_failed_alike(&all);
     for (int i = 0; i < all.n; i++)
       choosable |= all.at[i].made;
     if (chosen < 0 && choosable) return choose_failed(c->m, &o, a, &all, d);
+    // Any of several plans with the same error.
+    if (chosen < 0 && !said && choose_failed_alike(&all)) chosen = 0;
   }
   // A plan requested by the user or the model that does not fit or compile is reported later.
   Candidate as_asked = {.plan = is_auto(s) && said ? "onnx" : s->asked.name,
