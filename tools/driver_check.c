@@ -265,6 +265,11 @@ static bool check_outputs(Settings *s, Arena *a, Diag *d) {
     return diag_error(d, NULL, "cannot make the folder '%s': %s", s->output, strerror(errno));
   }
   if (s->emit != EMIT_exe) return output_writable(s->output, d);
+  if (!strcmp(s->output, "-")) {
+    diag_error(d, NULL, "an executable cannot be written to the standard output");
+    diag_hint(d, "-o FILE names a file; './-' is one named '-'");
+    return false;
+  }
   if (!s->split_ranks) return backend_writable(s->output, d);
   for (int64_t i = 0; i < s->ranks; i++)
     if (!backend_writable(str_format(a, "%s.%lld", s->output, (long long)i), d)) return false;
