@@ -78,7 +78,9 @@ typedef struct PipelineOptions {
 // a plan is proved after the passes that build it, in any case after the last of them.
 bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Diag *d);
 bool pipeline_check(const char *pipeline, Diag *d); // syntax, names and options only
-void passes_list(FILE *out);                        // for --list
+// Checks the names of the passes to print before or after.
+bool pipeline_check_prints(const PipelineOptions *o, Diag *d);
+void passes_list(FILE *out); // for --list
 // The text of the pipeline `name` of pipelines.def, or NULL if there is none: of its steps from
 // pass `first` on, or of all if that is NULL; with the steps whose conditions hold; and with the
 // options for which value_of, if not NULL, has a value.

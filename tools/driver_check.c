@@ -280,7 +280,7 @@ int check_settings(Settings *s, Arena *a, Diag *d) {
   ParamGroups groups = {0};
   if (!check_target(s, d) || !check_effect(s, d) || !check_values(s, d) ||
       !check_schedule(s, a, d) || (s->pipeline && !pipeline_check(s->pipeline, d)) ||
-      !ask_plan(s, a, d) ||
+      !pipeline_check_prints(&s->run, d) || !ask_plan(s, a, d) ||
       !param_groups_parse(&groups, s->optimizer, s->lr_text ? s->lr : 0,
                           s->groups.n ? strings_joined(a, &s->groups, ";") : NULL, s->no_decay, a,
                           d))

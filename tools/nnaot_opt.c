@@ -96,7 +96,7 @@ int main(int argc, char **argv) {
     return usage_error(&program, words.n ? "more than one input" : "no input is given");
 
   Diag *d = diag_new(stderr);
-  if (!pipeline_check(pipeline, d)) {
+  if (!pipeline_check(pipeline, d) || !pipeline_check_prints(&run, d)) {
     diag_free(d);
     return EXIT_USAGE;
   }

@@ -38,6 +38,10 @@ expect(nnaot, "none.onnx -o x --such", "hint: 'nnaot --help' lists the options")
 expect(nnaot, "none.onnx -o x --target cuda --link default", "--link is static or shared, not 'default'")
 expect(nnaot, "none.onnx -o x --target cuda --aot-plans default", "--aot-plans is yes or no, not 'default'")
 expect(nnaot, "none.onnx --print -o x", "--print may be several options")
+for program in nnaot, opt:
+    for option in "passes", "print-before", "print-after":
+        expect(program, f"none.onnx -o x --{option}=nope", "unknown pass 'nope'")
+        expect(program, f"none.onnx -o x --{option}=nope", "hint: nnaot-opt --list shows the passes")
 for option in ("loss y", "optimizer adam", "freeze w", "detach n", "init random", "clip-norm 1", "accumulate 2",
                "micro-batches 2"):
     expect(nnaot, f"none.onnx -o x --passes=train --{option}", f"--{option.split()[0]} has no effect with --passes")
