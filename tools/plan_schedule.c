@@ -32,11 +32,11 @@ static const Option options[] = {
     NUMBER("f", 0, &said.f, "T", "a device's time for the forward of a micro-batch"),
     NUMBER("b", 0, &said.b, "T", "for the gradients of its inputs"),
     NUMBER("w", 0, &said.w, "T", "for those of its weights"),
-    NUMBER("comm", 0, &said.comm, "T", "of a transfer between devices; both are free meanwhile"),
+    NUMBER("comm", 0, &said.comm, "T", "of a transfer between devices; both can compute during it"),
     NUMBER(
         "embed", 0, &said.embed, "T",
-        "for each of the four uses of an embedding, on all devices: of interlaced, and of a search "
-        "for what has one"),
+        "for each of the four uses of an embedding, on all devices; for --kind interlaced and for "
+        "an embedding in --constraints"),
     GROUP("What a search looks at"),
     NUMBER("memory", 0, &said.memory, "LIMIT", "micro-batches that a device may hold at a time"),
     INTEGER("chunks", 0, &said.chunks, "N",
@@ -188,9 +188,9 @@ const Question question_schedule = {
      "nnaot-plan schedule --stages P --micro-batches M [--kind NAME] [--f T] [--b T] [--w T] "
      "[--comm T]\n                           [--embed T] [--chunks N] [--memory LIMIT] "
      "[--constraints FILE.lua] [--json]",
-     "Draws a line for each device; the last line is when all ends, the longest time of a device "
-     "from its\nfirst block to its last, the part of all devices' time that is idle, and the "
-     "micro-batches that each\nholds at most.",
+     "Draws a line for each device. The last line is the makespan, the longest time of a device "
+     "from its\nfirst block to its last, the fraction of the devices' time that is idle (the "
+     "bubble), and the most\nmicro-batches that each holds at a time.",
      options, sizeof options / sizeof *options, NULL, NULL},
     "which block of a pipeline each device runs when",
     false,
