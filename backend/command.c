@@ -1,5 +1,6 @@
 // Commands: their words, their text, and running them.  See build.h.
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -56,26 +57,79 @@ bool command_start(Build *b, Command *c, const char *const *environment, int *ou
          diag_error(b->d, NULL, "cannot wait for '%s': %s", c->word.at[0], strerror(errno));
 }
 
+enum { FIRST_LINES = 5 }; // of its output, printed after a failure
+
+// The output of a failed command.
+typedef struct Output {
+  const char *line[FIRST_LINES]; // the first ones, not empty
+  int n;
+  bool error_in_code; // an error in a generated file
+} Output;
+
+// Whether a compiler reports an error in a source of the folder: "program.c:3:1: error: …", or
+// "kernels.cu(3): error: …" of nvcc. A fatal error is none: its causes are missing headers, full
+// disks and other failures of the machine.
+static bool is_error_in_code(const Build *b, const char *line) {
+  size_t n = strcspn(line, ":(");
+  struct stat st;
+  if (!line[n] || !isdigit((unsigned char)line[n + 1]) || !strstr(line + n, "error: ") ||
+      strstr(line + n, "fatal error: "))
+    return false;
+  const char *file = str_copy_n(b->arena, line, n);
+  return (str_ends(file, ".c") || str_ends(file, ".cu")) &&
+         stat(str_format(b->arena, "%s/%s", b->dir, file), &st) == 0;
+}
+
+// Reads the log from the offset, at which the command's output begins.
+static Output read_output(const Build *b, const char *log, int64_t offset) {
+  Output out = {0};
+  char *line = NULL;
+  size_t capacity = 0;
+  FILE *f = fopen(log, "r");
+  if (f) fseek(f, (long)offset, SEEK_SET);
+  while (f && getline(&line, &capacity, f) > 0) {
+    line[strcspn(line, "\n")] = 0;
+    if (*line && out.n < FIRST_LINES) out.line[out.n++] = str_copy(b->arena, line);
+    out.error_in_code |= is_error_in_code(b, line);
+  }
+  free(line);
+  if (f) fclose(f);
+  return out;
+}
+
 bool command_run(Build *b, Command *c) {
   int status;
+  // The log holds the output of earlier commands.
+  struct stat before;
+  const char *name = c->word.at[0], *log = str_format(b->arena, "%s/log", b->dir);
+  int64_t offset = stat(log, &before) == 0 ? (int64_t)before.st_size : 0;
   if (!command_start(b, c, NULL, &status)) return false;
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
-  struct stat log;
-  const char *name = c->word.at[0];
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
+  int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  if (code == 0) return true;
+  if (code == 126 || code == 127) {
     diag_error(b->d, NULL, "cannot run the %s '%s'", c->tool, name);
     diag_hint(b->d, "install one, or name it in the environment variable %s", c->variable);
-  } else if (WIFSIGNALED(status)) {
-    diag_error(b->d, NULL, "the %s '%s' was ended by a signal: %s", c->tool, name,
-               strsignal(WTERMSIG(status)));
-  } else if (stat(str_format(b->arena, "%s/log", b->dir), &log) || log.st_size == 0) {
-    diag_error(b->d, NULL, "the %s '%s' failed, exit status %d, and does not say why", c->tool,
-               name, WEXITSTATUS(status));
-  } else {
+    return false;
+  }
+  if (WIFSIGNALED(status))
+    return diag_error(b->d, NULL, "the %s '%s' was ended by a signal: %s", c->tool, name,
+                      strsignal(WTERMSIG(status)));
+  Output out = read_output(b, log, offset);
+  // The folder is kept if its contents help.
+  if (out.error_in_code) {
     diag_error(b->d, NULL, "the generated code does not compile; this is a mistake of nnaot");
     diag_note(b->d, NULL, "the code, and the compiler's messages in 'log', are in '%s'", b->dir);
     diag_note(b->d, NULL, "the command was: %s", command_text(c));
-    temporary_dir(NULL); // the folder is kept
+    temporary_dir(NULL);
+    return false;
   }
+  // The toolchain failed: its first lines tell the cause.
+  diag_error(b->d, NULL, "the %s '%s' failed (exit status %d)%s", c->tool, name, code,
+             out.n ? "" : " without a message");
+  for (int i = 0; i < out.n; i++)
+    diag_note(b->d, NULL, "%s", out.line[i]);
+  diag_note(b->d, NULL, "the command was: %s", command_text(c));
+  diag_hint(b->d, "repair the %s, or name another in the environment variable %s", c->tool,
+            c->variable);
   return false;
 }

@@ -160,9 +160,12 @@ bool text_write(Arena *a, const char *path, const StrBuf *text, Diag *d) {
 }
 
 bool backend_emit(const Module *m, const char *dir, const BackendOptions *o, Diag *d) {
-  if (m->phase < PHASE_planned)
-    return diag_error(d, NULL, "code is made of a planned module, and this one is %s",
-                      phase_name[m->phase]);
+  if (m->phase < PHASE_planned) {
+    diag_error(d, NULL, "code is made of a planned module, and this one is %s",
+               phase_name[m->phase]);
+    diag_hint(d, "--emit nn writes it as text; pass 'plan_memory' makes a planned module");
+    return false;
+  }
   // The module may be unverified after its passes, and emitting relies on schedules.
   for_each_graph(g, m)
     if (g->entry && !verify_schedule(g, d)) return false;

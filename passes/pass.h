@@ -25,6 +25,7 @@ struct SearchStats;
 void opt_searched(const PassOptions *o, const struct SearchStats *s);
 struct Record *opt_record(const PassOptions *o);       // or NULL
 struct LifetimeCache *opt_lives(const PassOptions *o); // or NULL
+bool opt_auto_plan(const PassOptions *o);
 // A figure for --stats: "simplify: 12 ops folded".
 void opt_stat(const PassOptions *o, int64_t n, const char *what);
 
@@ -63,6 +64,7 @@ typedef struct PipelineOptions {
   FILE *diffs;            // for the diffs of every pass; or NULL
   FILE *counts;           // for the figures of --stats; or NULL
   bool unproved;          // skips proofs, for plans that are only estimated
+  bool auto_plan;         // the plan is a choice of --plan auto, not of the user
   // Called after each pass, and each proof ("prove"), with its duration, if not NULL.
   void (*timed)(void *to, const char *pass, double seconds);
   void *timed_to;
@@ -78,7 +80,9 @@ typedef struct PipelineOptions {
 // a plan is proved after the passes that build it, in any case after the last of them.
 bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Diag *d);
 bool pipeline_check(const char *pipeline, Diag *d); // syntax, names and options only
-void passes_list(FILE *out);                        // for --list
+// Checks the names of the passes to print before or after.
+bool pipeline_check_prints(const PipelineOptions *o, Diag *d);
+void passes_list(FILE *out); // for --list
 // The text of the pipeline `name` of pipelines.def, or NULL if there is none: of its steps from
 // pass `first` on, or of all if that is NULL; with the steps whose conditions hold; and with the
 // options for which value_of, if not NULL, has a value.

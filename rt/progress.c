@@ -4,6 +4,9 @@
 //
 // Otherwise plain lines with the same contents, about a hundred of them and at least one in ten
 // seconds.
+//
+// The first step prepares kernels and takes longer than the others: speed and time left are those
+// of the steps after it.
 
 #include <math.h>
 #include <stdlib.h>
@@ -22,7 +25,7 @@ void nnrt_progress_end(void) {
 }
 
 void nnrt_progress_step(const StepReport *s) {
-  static double started, shown, smooth_ms;
+  static double started, first_ended, shown, smooth_ms;
   static int64_t period;
   double now = nnrt_now_us() / 1e6;
   bool terminal = isatty(STDOUT_FILENO);
@@ -30,17 +33,18 @@ void nnrt_progress_step(const StepReport *s) {
   if (first) {
     started = now - s->step_ms / 1e3;
     period = (s->steps - s->first) / 100 > 1 ? (s->steps - s->first) / 100 : 1;
-    smooth_ms = s->step_ms;
+    first_ended = now;
   }
   // The speed is an average over about ten steps.
-  smooth_ms += (s->step_ms - smooth_ms) * 0.1;
+  int64_t n = s->step - s->first; // steps after the first
+  smooth_ms = n > 1 ? smooth_ms + (s->step_ms - smooth_ms) * 0.1 : s->step_ms;
   bool due = terminal ? now - shown >= 0.1 : (s->step + 1) % period == 0 || now - shown >= 10;
   if (!due && !first && !last && !s->has_eval) return;
   shown = now;
 
   // The time left is computed from all steps so far: it includes evaluation and checkpoints.
-  char left[32], skipped[64] = "";
-  double per_step = (now - started) / (double)(s->step + 1 - s->first);
+  char left[32], skipped[64] = "", speed[128] = "";
+  double per_step = n > 0 ? (now - first_ended) / (double)n : 0;
   double rest = last ? now - started : per_step * (double)(s->steps - s->step - 1);
   long long seconds = rest < 1e15 ? (long long)(rest + 0.5) : 0;
   if (seconds < 60)
@@ -52,10 +56,12 @@ void nnrt_progress_step(const StepReport *s) {
   char *eval = s->has_eval ? nnrt_eval_text(&s->eval) : NULL;
   if (s->skipped)
     snprintf(skipped, sizeof skipped, "  skipped, loss scale now %g", (double)s->loss_scale);
-  printf("%sstep %lld/%lld  loss %.6g%s%s%s  %.4g steps/s  %.4g samples/s  %s%s%s",
-         terminal ? "\r" : "", (long long)s->step + 1, (long long)s->steps, s->loss,
-         eval ? "  " : "", eval ? eval : "", skipped, 1e3 / smooth_ms,
-         s->samples_per_s * s->step_ms / smooth_ms, last ? "in " : "", left, last ? "" : " left");
+  if (!first || last)
+    snprintf(speed, sizeof speed, "  %.4g steps/s  %.4g samples/s  %s%s%s", 1e3 / smooth_ms,
+             s->samples_per_s * s->step_ms / smooth_ms, last ? "in " : "", left,
+             last ? "" : " left");
+  printf("%sstep %lld/%lld  loss %.6g%s%s%s%s", terminal ? "\r" : "", (long long)s->step + 1,
+         (long long)s->steps, s->loss, eval ? "  " : "", eval ? eval : "", skipped, speed);
   free(eval);
   if (terminal) {
     fputs("\033[K", stdout); // the rest of a longer line

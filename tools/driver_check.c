@@ -205,8 +205,8 @@ static int check_cluster(Settings *s, Arena *a, Diag *d) {
   const Cluster *c = cluster_read(a, s->cluster, "--cluster", d);
   if (!c) return cluster_is_file(s->cluster) ? EXIT_FAILURE : EXIT_USAGE;
   if (s->ranks > cluster_devices(c)) {
-    diag_error(d, NULL, "--cluster: '%s' has %d devices for %lld ranks", s->cluster,
-               cluster_devices(c), (long long)s->ranks);
+    diag_error(d, NULL, "--cluster: '%s' has %d device%s for %lld ranks", s->cluster,
+               cluster_devices(c), cluster_devices(c) == 1 ? "" : "s", (long long)s->ranks);
     return EXIT_USAGE;
   }
   // A plan alone follows the cluster to the cuda target; an executable for the wrong one is an
@@ -219,7 +219,7 @@ static int check_cluster(Settings *s, Arena *a, Diag *d) {
                "--cluster: the devices of '%s' are gpus, and the executable is for cpu: the "
                "prediction would be of another step",
                s->cluster);
-    diag_hint(d, "--target cuda; a plan alone is made with --emit plan");
+    diag_hint(d, "compile with --target cuda, or make only a plan with --emit plan");
     return EXIT_USAGE;
   }
   if (other) {
@@ -227,7 +227,7 @@ static int check_cluster(Settings *s, Arena *a, Diag *d) {
                  "--cluster: the devices of '%s' are gpus, and the target is cpu: the prediction "
                  "would be of another step",
                  s->cluster);
-    diag_hint(d, "--target cuda");
+    diag_hint(d, "compile with --target cuda");
   }
   return EXIT_SUCCESS;
 }
@@ -265,6 +265,11 @@ static bool check_outputs(Settings *s, Arena *a, Diag *d) {
     return diag_error(d, NULL, "cannot make the folder '%s': %s", s->output, strerror(errno));
   }
   if (s->emit != EMIT_exe) return output_writable(s->output, d);
+  if (!strcmp(s->output, "-")) {
+    diag_error(d, NULL, "an executable cannot be written to the standard output");
+    diag_hint(d, "-o FILE names a file; './-' is one named '-'");
+    return false;
+  }
   if (!s->split_ranks) return backend_writable(s->output, d);
   for (int64_t i = 0; i < s->ranks; i++)
     if (!backend_writable(str_format(a, "%s.%lld", s->output, (long long)i), d)) return false;
@@ -275,7 +280,7 @@ int check_settings(Settings *s, Arena *a, Diag *d) {
   ParamGroups groups = {0};
   if (!check_target(s, d) || !check_effect(s, d) || !check_values(s, d) ||
       !check_schedule(s, a, d) || (s->pipeline && !pipeline_check(s->pipeline, d)) ||
-      !ask_plan(s, a, d) ||
+      !pipeline_check_prints(&s->run, d) || !ask_plan(s, a, d) ||
       !param_groups_parse(&groups, s->optimizer, s->lr_text ? s->lr : 0,
                           s->groups.n ? strings_joined(a, &s->groups, ";") : NULL, s->no_decay, a,
                           d))

@@ -28,7 +28,7 @@ static bool is_open(const Settings *s) {
 static const char *const annotated_plans[] = {"onnx", "onnx_search"};
 enum { N_ANNOTATED_PLANS = sizeof annotated_plans / sizeof *annotated_plans };
 
-static bool is_annotated_plan(const char *name) {
+bool is_annotated_plan(const char *name) {
   for (int i = 0; i < N_ANNOTATED_PLANS; i++)
     if (!strcmp(name, annotated_plans[i])) return true;
   return false;
@@ -209,8 +209,9 @@ bool driver_choose(const Settings *s, Compiled *c, const Annotations *annotation
   if (is_auto(s)) {
     const char *name = s->cluster ? s->cluster : cluster->name;
     if (s->ranks > cluster_devices(cluster))
-      diag_warning(d, NULL, "plans cannot be priced: '%s' has %d devices for %lld ranks", name,
-                   cluster_devices(cluster), (long long)s->ranks);
+      diag_warning(d, NULL, "plans cannot be priced: '%s' has %d device%s for %lld ranks", name,
+                   cluster_devices(cluster), cluster_devices(cluster) == 1 ? "" : "s",
+                   (long long)s->ranks);
     else if (!cost_known(cluster))
       diag_warning(d, NULL,
                    "plans cannot be priced: '%s' does not say how fast its devices are: that is "
@@ -225,11 +226,14 @@ bool driver_choose(const Settings *s, Compiled *c, const Annotations *annotation
     seen->chosen = chosen;
     seen->choosing = clock_seconds() - start;
     // The lack of a plan that fits is an error here if some candidate could be compiled.  If none
-    // could, for annotations or a single rank, compilation reports the reason.
-    bool choosable = !annotations && s->ranks > 1;
+    // could, for annotations, a single rank or a mistake in the model, compilation reports the
+    // reason.
+    bool choosable = !annotations && s->ranks > 1 && !choose_failed_alike(&all);
     for (int i = 0; i < all.n; i++)
       choosable |= all.at[i].made;
     if (chosen < 0 && choosable) return choose_failed(c->m, &o, a, &all, d);
+    // Any of several plans with the same error.
+    if (chosen < 0 && !annotations && choose_failed_alike(&all)) chosen = 0;
   }
   // A plan requested by the user or the model that does not fit or compile is reported later.
   Candidate as_asked = {.plan = is_auto(s) && annotations ? "onnx" : s->asked.name,

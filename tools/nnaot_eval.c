@@ -32,10 +32,11 @@ static const Option options[] = {
     FLAG("onnx-test", 0, &onnx_test,
          "the words are folders with cases of the ONNX backend test suite"),
     GROUP("Values"),
-    LIST("input", 0, &inputs, "NAME=FILE.npy", "what a parameter is; others are random"),
+    LIST("input", 0, &inputs, "NAME=FILE.npy",
+         "value of a parameter; parameters without a file get random values"),
     LIST("output", 0, &outputs, "NAME=FILE.npy", "write a result; 'update NAME' is one too"),
-    INTEGER("seed", 0, &eval.seed, "S", "of random values, and of dropout"),
-    INTEGER("step", 0, &eval.step, "N", "updates done before"),
+    INTEGER("seed", 0, &eval.seed, "S", "seed of random values and dropout"),
+    INTEGER("step", 0, &eval.step, "N", "number of previous updates"),
     NUMBER("lr", 0, &eval.lr, "X", "the learning rate"),
     INPUT_OPTIONS(import),
 };
@@ -168,7 +169,7 @@ int main(int argc, char **argv) {
   }
   if (words.n > 1) {
     diag_free(d);
-    return usage_error(&program, "more than one input");
+    return usage_error(&program, "more than one input: '%s'", words.at[1]);
   }
   Arena *a = arena_new();
   bool ok = eval_file(words.at[0], a, d);

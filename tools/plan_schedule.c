@@ -33,11 +33,11 @@ static const Option options[] = {
     NUMBER("b", 0, &settings.b, "T", "for the gradients of its inputs"),
     NUMBER("w", 0, &settings.w, "T", "for those of its weights"),
     NUMBER("comm", 0, &settings.comm, "T",
-           "of a transfer between devices; both are free meanwhile"),
+           "of a transfer between devices; both can compute during it"),
     NUMBER(
         "embed", 0, &settings.embed, "T",
-        "for each of the four uses of an embedding, on all devices: of interlaced, and of a search "
-        "for what has one"),
+        "for each of the four uses of an embedding, on all devices; for --kind interlaced and for "
+        "an embedding in --constraints"),
     GROUP("What a search looks at"),
     NUMBER("memory", 0, &settings.memory, "LIMIT",
            "micro-batches that a device may hold at a time"),
@@ -193,9 +193,9 @@ const Question question_schedule = {
      "nnaot-plan schedule --stages P --micro-batches M [--kind NAME] [--f T] [--b T] [--w T] "
      "[--comm T]\n                           [--embed T] [--chunks N] [--memory LIMIT] "
      "[--constraints FILE.lua] [--json]",
-     "Draws a line for each device; the last line is when all ends, the longest time of a device "
-     "from its\nfirst block to its last, the part of all devices' time that is idle, and the "
-     "micro-batches that each\nholds at most.",
+     "Draws a line for each device. The last line is the makespan, the longest time of a device "
+     "from its\nfirst block to its last, the fraction of the devices' time that is idle (the "
+     "bubble), and the most\nmicro-batches that each holds at a time.",
      options, sizeof options / sizeof *options, NULL, NULL},
     "which block of a pipeline each device runs when",
     false,

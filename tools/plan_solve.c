@@ -24,11 +24,11 @@ static const Option options[] = {
            "answer after so much work, the same on every machine: a second is about 600; 0: any"),
     STRING("method", 0, &settings.method, "NAME",
            "auto, or to compare it with: exhaustive, metropolis, descent"),
-    INTEGER("seed", 0, &settings.seed, "N", "of whatever is random"),
+    INTEGER("seed", 0, &settings.seed, "N", "seed of the random choices of a method"),
     GROUP("Output"),
     STRING("lp", 0, &settings.lp, "FILE",
            "write the problem after exact reduction as a 0/1 program in CPLEX's LP format"),
-    FLAG("verbose", 0, &settings.verbose, "say on stderr how far it is"),
+    FLAG("verbose", 0, &settings.verbose, "report progress on stderr"),
     FLAG("json", 0, &settings.json, "print one object: status, cost, bound, gap, ended, choices"),
 };
 

@@ -47,7 +47,11 @@ bool parser_fail(Parser *p, const Token *t, const char *fmt, ...) {
 
 const char *token_text(Parser *p, const Token *t) {
   switch (t->kind) {
-  case TOKEN_end: return "the end";
+  case TOKEN_end: {
+    // The range may end at the first token of a graph.
+    const Token *next = &p->tokens[p->end];
+    return next->kind == TOKEN_end ? "the end" : token_text(p, next);
+  }
   case TOKEN_value: return str_format(p->scratch, "'%%%s'", t->text);
   case TOKEN_graph: return str_format(p->scratch, "'@%s'", t->text);
   // Contents may be long, so they are not shown.

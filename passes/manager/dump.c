@@ -27,17 +27,26 @@ static bool check_list(Arena *a, const char *flag, const char *list, Diag *d) {
   for (const char *at = list; at && *at;) {
     size_t n = strcspn(at, ",");
     const char *name = str_copy_n(a, at, n);
-    if (!pass_find(name)) return diag_error(d, NULL, "%s: unknown pass '%s'", flag, name);
+    if (!pass_find(name)) {
+      diag_error(d, NULL, "%s: unknown pass '%s'", flag, name);
+      diag_hint(d, "nnaot-opt --list shows the passes");
+      return false;
+    }
     at += n + (at[n] == ',');
   }
   return true;
 }
 
+bool pipeline_check_prints(const PipelineOptions *o, Diag *d) {
+  Arena *a = arena_new();
+  bool ok = check_list(a, "--print-before", o->print_before, d) &&
+            check_list(a, "--print-after", o->print_after, d);
+  arena_free(a);
+  return ok;
+}
+
 bool dump_start(Dump *dump, const PipelineOptions *o, const Steps *steps, Diag *d) {
   *dump = (Dump){.o = o, .out = o->out ? o->out : stderr, .arena = arena_new()};
-  if (!check_list(dump->arena, "--print-before", o->print_before, d) ||
-      !check_list(dump->arena, "--print-after", o->print_after, d))
-    return false;
   // The pass to stop after must run.
   bool found = !o->stop_after;
   for (int i = 0; i < steps->n && !found; i++)

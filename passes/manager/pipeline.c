@@ -30,6 +30,7 @@ typedef struct Run {
   const PipelineOptions *o;
   Diag *d;
   Arena *arena;
+  Phase read; // the module's phase before the first pass
   Dump dump;
   Stats stats;
   Vec(Timing) timings;
@@ -64,6 +65,10 @@ struct LifetimeCache *opt_lives(const PassOptions *o) {
   return o->run->lives;
 }
 
+bool opt_auto_plan(const PassOptions *o) {
+  return o->run->auto_plan;
+}
+
 // -- One pass --------------------------------------------------------------------------------
 
 static bool check_phase(Run *r, const Pass *pass) {
@@ -80,9 +85,15 @@ static bool check_phase(Run *r, const Pass *pass) {
     return false;
   }
   // Local types cannot be made global again.
-  if (phase >= PHASE_local && !pass->keep && pass->to < PHASE_local)
-    return diag_error(r->d, NULL, "pass '%s' comes too late: the module is %s", pass->name,
-                      phase_name[phase]);
+  if (phase >= PHASE_local && !pass->keep && pass->to < PHASE_local) {
+    diag_error(r->d, NULL, "pass '%s' comes too late: the module is %s", pass->name,
+               phase_name[phase]);
+    if (r->read >= PHASE_local)
+      diag_hint(r->d, "--passes takes the passes that remain; --passes= runs none");
+    else
+      diag_hint(r->d, "run '%s' before 'comm'", pass->name);
+    return false;
+  }
   return true;
 }
 
@@ -208,7 +219,7 @@ static void print_stats(const Run *r, FILE *out) {
 }
 
 bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Diag *d) {
-  Run r = {.m = m, .o = o, .d = d, .arena = arena_new()};
+  Run r = {.m = m, .o = o, .d = d, .arena = arena_new(), .read = m->phase};
   Steps steps = {0};
   r.stats.arena = r.arena;
   bool ok = pipeline_parse(pipeline, r.arena, &steps, d);

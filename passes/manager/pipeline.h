@@ -47,7 +47,7 @@ typedef struct Dump {
   int n;              // passes so far
 } Dump;
 
-// Checks the names in the flags, and creates the folder.
+// Checks that the pass to stop after runs, and creates the folder.
 bool dump_start(Dump *dump, const PipelineOptions *o, const Steps *steps, Diag *d);
 void dump_end(Dump *dump);
 bool dump_input(Dump *dump, const Module *m, Diag *d);

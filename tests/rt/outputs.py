@@ -70,6 +70,10 @@ with folder_with_data():
     check("evaluation after every 8 and the last", [l["step"] for l in lines if "eval_loss" in l] == [7, 15, 19])
     check("a plain line per step", done.stdout.count("\n") == 20 and "step 20/20  loss " in done.stdout
           and "\r" not in done.stdout, done.stdout)
+    speed = ["steps/s" in line for line in done.stdout.splitlines()]
+    check("the first step, which prepares kernels, has no speed", speed == [False] + 19 * [True], done.stdout)
+    done = train("line2", "--steps", 1)
+    check("a single step has", "steps/s" in done.stdout and " in 0s" in done.stdout, done.stdout)
 
     # Evaluation changes neither the log nor the weights.
     train("line2", "--steps", 20, "--log", "plain.jsonl", "--save", "plain.safetensors")

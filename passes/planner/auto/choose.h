@@ -107,4 +107,8 @@ int choose_plan(const Module *model, const ChooseOptions *o, Arena *a, Candidate
 bool choose_failed(const Module *model, const ChooseOptions *o, Arena *a, const Candidates *all,
                    Diag *d);
 
+// Whether no plan could be made, and all for the same error. Its cause is the model or an option,
+// and the compilation of any of the plans reports it with its location and hint.
+bool choose_failed_alike(const Candidates *all);
+
 #endif

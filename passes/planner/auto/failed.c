@@ -5,7 +5,8 @@
 //     hint: it fits on 4 ranks: -g 4 --plan sp --micro-batches 24
 //
 // Or none could be made at all: then it lists the reasons, with the plans of each, and a number of
-// ranks for which one could be made.
+// ranks for which one could be made. If all have one error, as with a mistake in the model, the
+// compilation of any of them reports it.
 
 #include <inttypes.h>
 #include <string.h>
@@ -169,6 +170,15 @@ static void try_most_slices(const Module *model, const ChooseOptions *o, Arena *
     }
     if (more.made) vec_push(a, all, more);
   }
+}
+
+bool choose_failed_alike(const Candidates *all) {
+  for (int i = 0; i < all->n; i++) {
+    const Candidate *c = &all->at[i];
+    if (c->made || c->needs_less || c->why == all_same || !str_equal(c->why, all->at[0].why))
+      return false;
+  }
+  return all->n > 0;
 }
 
 bool choose_failed(const Module *model, const ChooseOptions *o, Arena *a, const Candidates *tried,
