@@ -92,7 +92,8 @@ static void set_aside(Checkpoints *c) {
   }
   // The user may not expect the new names.
   if (n > 0)
-    nnrt_say_note("%d checkpoints of an earlier run in '%s' are now called *.old", n, c->dir);
+    nnrt_say_note("%d checkpoint%s of an earlier run in '%s' %s now called *.old", n,
+                  n == 1 ? "" : "s", c->dir, n == 1 ? "is" : "are");
   free(steps);
 }
 

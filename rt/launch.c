@@ -73,8 +73,8 @@ bool nnrt_launch_find(Launch *l, Why *w) {
     l->host = getenv("MASTER_ADDR");
     int64_t port = variable("MASTER_PORT");
     if (l->world > 1 && (!l->host || port < 1 || port > 65535))
-      return why(w, "RANK and WORLD_SIZE are set, but MASTER_ADDR and MASTER_PORT do not, so rank "
-                    "0 is unknown");
+      return why(w, "RANK and WORLD_SIZE are set, but MASTER_ADDR and MASTER_PORT are not, so "
+                    "rank 0 is unknown");
     l->port = (int)port;
     // Then torchrun's agent has a store of its own at MASTER_PORT.
     const char *agent = getenv("TORCHELASTIC_USE_AGENT_STORE");

@@ -315,7 +315,7 @@ static void choose_order(Trainer *t, const DataOrder *saved) {
     nnrt_say_note("--seed %lld replaces the checkpoint's %lld", (long long)given.seed,
                   (long long)saved->seed);
   if (f->shuffle.given && (!saved->shuffle || given.shuffle_seed != saved->shuffle_seed))
-    nnrt_say_note("--shuffle %lld is not the order of the checkpoint",
+    nnrt_say_note("the rows follow in the order of --shuffle %lld, not in that of the checkpoint",
                   (long long)given.shuffle_seed);
   if (given.samples != saved->samples)
     nnrt_say_note("the data has %lld rows; when the checkpoint was written it had %lld",
@@ -592,8 +592,9 @@ static int train(Trainer *t) {
   int64_t steps = t->steps;
   // A finished run still writes its outputs.
   if (t->first >= steps && is_root(t))
-    nnrt_say_note("nothing to train: %lld of %lld steps are done", (long long)t->first,
-                  (long long)steps);
+    nnrt_say_note(
+        "nothing to train: the checkpoint is at step %lld, and training ends at step %lld",
+        (long long)t->first, (long long)steps);
   int signal_number = 0;
   for (int64_t step = t->first; step < steps && !signal_number; step++)
     if (!do_step(t, step, &signal_number)) return 1;

@@ -205,8 +205,8 @@ static int check_cluster(Settings *s, Arena *a, Diag *d) {
   const Cluster *c = cluster_read(a, s->cluster, "--cluster", d);
   if (!c) return cluster_is_file(s->cluster) ? EXIT_FAILURE : EXIT_USAGE;
   if (s->ranks > cluster_devices(c)) {
-    diag_error(d, NULL, "--cluster: '%s' has %d devices for %lld ranks", s->cluster,
-               cluster_devices(c), (long long)s->ranks);
+    diag_error(d, NULL, "--cluster: '%s' has %d device%s for %lld ranks", s->cluster,
+               cluster_devices(c), cluster_devices(c) == 1 ? "" : "s", (long long)s->ranks);
     return EXIT_USAGE;
   }
   // A plan alone follows the cluster to the cuda target; an executable for the wrong one is an
@@ -219,7 +219,7 @@ static int check_cluster(Settings *s, Arena *a, Diag *d) {
                "--cluster: the devices of '%s' are gpus, and the executable is for cpu: the "
                "prediction would be of another step",
                s->cluster);
-    diag_hint(d, "--target cuda; a plan alone is made with --emit plan");
+    diag_hint(d, "compile with --target cuda, or make only a plan with --emit plan");
     return EXIT_USAGE;
   }
   if (other) {
@@ -227,7 +227,7 @@ static int check_cluster(Settings *s, Arena *a, Diag *d) {
                  "--cluster: the devices of '%s' are gpus, and the target is cpu: the prediction "
                  "would be of another step",
                  s->cluster);
-    diag_hint(d, "--target cuda");
+    diag_hint(d, "compile with --target cuda");
   }
   return EXIT_SUCCESS;
 }

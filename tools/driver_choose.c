@@ -210,8 +210,9 @@ bool driver_choose(const Settings *s, Compiled *c, const Annotations *said, Modu
   if (is_auto(s)) {
     const char *name = s->cluster ? s->cluster : cluster->name;
     if (s->ranks > cluster_devices(cluster))
-      diag_warning(d, NULL, "plans cannot be priced: '%s' has %d devices for %lld ranks", name,
-                   cluster_devices(cluster), (long long)s->ranks);
+      diag_warning(d, NULL, "plans cannot be priced: '%s' has %d device%s for %lld ranks", name,
+                   cluster_devices(cluster), cluster_devices(cluster) == 1 ? "" : "s",
+                   (long long)s->ranks);
     else if (!cost_known(cluster))
       diag_warning(d, NULL,
                    "plans cannot be priced: '%s' does not say how fast its devices are: that is "

@@ -241,8 +241,8 @@ int main(int argc, char **argv) {
   int status = options_parse(&program, argc, argv, &words);
   if (status == EXIT_SUCCESS && option_given("help")) help_more();
   if (status >= 0) return status;
-  if (words.n != 1)
-    return usage_error(&program, words.n ? "more than one model" : "no model is given");
+  if (!words.n) return usage_error(&program, "no model is given");
+  if (words.n > 1) return usage_error(&program, "more than one model: '%s'", words.at[1]);
   s->model = words.at[0];
   s->argc = argc;
   s->argv = argv;

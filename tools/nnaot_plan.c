@@ -60,8 +60,8 @@ int main(int argc, char **argv) {
   int status = options_parse(&q->program, argc - 1, argv + 1, &words);
   if (status >= 0) return status;
   if (words.n > q->of_file)
-    return usage_error(&q->program, q->of_file ? "more than one file" : "'%s' is too much",
-                       words.at[0]);
+    return usage_error(&q->program, q->of_file ? "more than one file: '%s'" : "unexpected '%s'",
+                       words.at[q->of_file]);
   status = options_check_needed(&q->program);
   if (status) return status;
   return q->answer(&q->program, words.n ? words.at[0] : "");

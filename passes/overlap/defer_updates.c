@@ -291,7 +291,7 @@ bool pass_defer_updates(Module *m, const PassOptions *o, Diag *d) {
     c.deferred += op->deferred;
   // Ranks must be replicas, and no step may be recorded.
   if (target_info[c.target].recorded)
-    return wrong(&c, w, "a gpu has its step recorded as a whole", "compile with --target cpu");
+    return wrong(&c, w, "on GPUs a step is one CUDA graph", "compile with --target cpu");
   if (c.g->schedule || (m->meshes && m->meshes->next))
     return wrong(&c, w, "ranks are several stages, which wait for each other in every step",
                  "take a plan without stages, such as dp");

@@ -200,10 +200,9 @@ static Reason in_the_way(const Hoist *h) {
   const Module *m = h->g->module;
   // Updates are elsewhere, or gradients are complete only at the end.
   if (m->cross_barrier)
-    return (Reason){"cross_barrier wants it in the step after", "leave cross_barrier out"};
+    return (Reason){"cross_barrier defers the update to the next step", "leave cross_barrier out"};
   if (m->meshes && m->meshes->next)
-    return (Reason){"ranks are several stages, or do other parts of the model",
-                    "take a plan by which all ranks do the same"};
+    return (Reason){"the plan has pipeline stages", "take a plan by which all ranks do the same"};
   if (module_slices(m) > 1)
     return (Reason){"its gradient is a sum over several micro-batches, whole after the last",
                     "have one micro-batch and no --accumulate"};

@@ -259,7 +259,7 @@ static bool fit_pieces(Fit *f) {
   f->ways = f->pieces;
   if (n != f->pieces) {
     fit_declined(
-        f, str_format(f->arena, "it is of models in %d pieces, and this is in %d", f->pieces, n));
+        f, str_format(f->arena, "it needs a model in %d pieces, and this is in %d", f->pieces, n));
     if (f->asked)
       diag_hint(f->d, "pieces(list, %d) in 'model' cuts one along its tokens, as pp_terapipe does",
                 f->pieces);
@@ -281,7 +281,7 @@ bool fit_kind(Fit *f) {
     f->ways = 2;
     find_ways(f);
     if (!count_stages(f, 0) || !count_stages(f, 1))
-      return fit_declined(f, "it is of models in two pieces, of which each goes its way");
+      return fit_declined(f, "it needs a model in two pieces, each with a route of its own");
     SchedulePlan *halves = plan_for(f, fit_places(f));
     if (!halves) return false;
     if (!same_each_time(&halves->shape, f->ways))
@@ -299,7 +299,7 @@ bool fit_kind(Fit *f) {
   if (!plan->shape.embedding) return check_kind(f, plan);
   f->embedding = wide_set(f->segments);
   if (f->embedding == NO_SET)
-    return fit_declined(f, "it is of models with an embedding on all ranks, and nothing is");
+    return fit_declined(f, "it needs an embedding on all ranks, and the model has none");
   plan = plan_for(f, fit_places(f));
   if (!plan) return false;
   // Work on all ranks must run between stages.

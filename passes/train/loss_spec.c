@@ -86,7 +86,7 @@ static bool set_option(const Parser *p, LossSpec *s, const struct LossRow *row, 
     s->labels = value;
   }
   if (*value && end && !*end && !errno) return true;
-  return fail(p, row, str_format(p->a, "'%s' cannot be %s", value, name));
+  return fail(p, row, str_format(p->a, "invalid value '%s' of option '%s'", value, name));
 }
 
 // Reads the arguments in parentheses: the output, the second name, and options.
@@ -112,7 +112,7 @@ static bool take_arguments(Parser *p, LossSpec *s, const struct LossRow *row) {
       *name[n] = word;
       continue;
     }
-    if (!take(p, '=')) return fail(p, row, str_format(p->a, "'%s' is one name too many", word));
+    if (!take(p, '=')) return fail(p, row, str_format(p->a, "unexpected '%s'", word));
     const char *value = take_word(p, ",)");
     if (!value) return fail(p, row, "a quote is not closed");
     if (!set_option(p, s, row, word, value)) return false;
@@ -185,7 +185,7 @@ bool loss_spec_parse(LossSpecs *out, const char *text, Graph *g, Arena *a, Diag 
   } while (!is_output && take(&p, '+'));
   skip_spaces(&p);
   if (is_output || !*p.at) return true;
-  fail(&p, NULL, str_format(a, "there is '%s' too much", p.at));
+  fail(&p, NULL, str_format(a, "unexpected '%s' at its end", p.at));
   if (*p.at == '*') diag_hint(d, "a factor stands before its loss, as in 0.3*mse(y)");
   if (*p.at == '/') diag_hint(d, "a loss is divided by a factor: 0.5*a");
   if (*p.at == '-') diag_hint(d, "a loss is subtracted by a factor: a+-1*b");

@@ -66,10 +66,12 @@ with folder_with_data():
     check("the log goes on", losses("log.jsonl") == losses("want.jsonl"))
     check("--keep 2", names() == [f"step-{n:012}.safetensors" for n in (35, 40)], names())
     said = train("line2", "--steps", 40, *ck, "--resume", "--save", "got.st", "--log", "log.jsonl").stderr
-    check("nothing is left to do", "nothing to train" in said and open("got.st", "rb").read() == want, said)
+    check("nothing is left to do", "nothing to train: the checkpoint is at step 40, and training ends at step 40" in said
+          and open("got.st", "rb").read() == want, said)
     check("and the log stays", losses("log.jsonl") == losses("want.jsonl"))
     said = train("line2", "--steps", 41, *ck, "--resume", "--seed", 1, "--shuffle", 5).stderr
-    check("another seed is pointed out", "--seed 1 replaces the checkpoint's 9" in said and "--shuffle 5" in said, said)
+    check("another seed is pointed out", "--seed 1 replaces the checkpoint's 9" in said and
+          "the rows follow in the order of --shuffle 5, not in that of the checkpoint" in said, said)
 
     # Batches of another size read the rows after the last one that was read.
     train("line1", "--steps", 4, "--lr", 0, "--shuffle", 3, "--checkpoint-dir", "rows")
@@ -126,7 +128,11 @@ with folder_with_data():
     # A run without --resume does not mix with the checkpoints in its folder.
     said = train("line2", "--steps", 3, "--checkpoint-dir", "ck").stderr
     new = [n for n in names() if n.endswith(".safetensors")]
-    check("an earlier run is set aside", new == ["step-000000000003.safetensors"] and "*.old" in said, names(), said)
+    check("an earlier run is set aside", new == ["step-000000000003.safetensors"] and
+          "checkpoints of an earlier run in 'ck' are now called *.old" in said, names(), said)
+    said = train("line2", "--steps", 4, "--checkpoint-dir", "ck").stderr
+    check("so is a single checkpoint", "1 checkpoint of an earlier run in 'ck' is now called *.old" in said, said)
+    train("line2", "--steps", 3, "--checkpoint-dir", "ck")
 
     # A checkpoint is a safetensors file, of whole tensors.
     tensors, meta = safetensors("ck/step-000000000003.safetensors")

@@ -17,7 +17,7 @@ with folder_with_data():
         ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}, "for 2 ranks, but OMPI_COMM_WORLD_SIZE is 1"),
         ({"WORLD_SIZE": "2", "RANK": "2", "MASTER_ADDR": "h", "MASTER_PORT": "1"}, "RANK is 2, but WORLD_SIZE is 2"),
         ({"WORLD_SIZE": "2", "RANK": "x", "MASTER_ADDR": "h", "MASTER_PORT": "1"}, "RANK"),
-        ({"WORLD_SIZE": "2", "RANK": "0"}, "MASTER_ADDR and MASTER_PORT"),
+        ({"WORLD_SIZE": "2", "RANK": "0"}, "set, but MASTER_ADDR and MASTER_PORT are not"),
     ]:
         refused(str(env), said, "line2", *DATA, env=env)
     if HAS_MPI:

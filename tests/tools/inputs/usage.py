@@ -42,6 +42,7 @@ for program in nnaot, opt:
     for option in "passes", "print-before", "print-after":
         expect(program, f"none.onnx -o x --{option}=nope", "unknown pass 'nope'")
         expect(program, f"none.onnx -o x --{option}=nope", "hint: nnaot-opt --list shows the passes")
+expect(nnaot, "a.onnx b.onnx", "more than one model: 'b.onnx'")
 for option in ("loss y", "optimizer adam", "freeze w", "detach n", "init random", "clip-norm 1", "accumulate 2",
                "micro-batches 2"):
     expect(nnaot, f"none.onnx -o x --passes=train --{option}", f"--{option.split()[0]} has no effect with --passes")
@@ -84,6 +85,8 @@ expect(nnaot, f"none.onnx -o x -g 4 --plan dp=2,{nnaot}=2", "error: ", 1)  # no 
 expect(nnaot, "none.onnx -o x --cluster none", "there is no cluster 'none'")
 expect(nnaot, "none.onnx -o x --cluster h100:0x2", "'0x2' is no size of a cluster")
 expect(nnaot, "none.onnx -o x -g 9 --cluster h100:1x8 --emit plan", "'h100:1x8' has 8 devices for 9 ranks")
+expect(nnaot, "none.onnx -o x -g 2 --cluster h100:1x1 --emit plan", "'h100:1x1' has 1 device for 2 ranks")
+expect(nnaot, "none.onnx -o x --cluster h100:1x8", "hint: compile with --target cuda, or make only a plan")
 expect(nnaot, "none.onnx -o x --cluster h100:1x8", "the devices of 'h100:1x8' are gpus, and the executable is for cpu")
 expect(nnaot, "none.onnx --bacth 3 -o x", "there is no option --bacth; did you mean --batch?")
 expect(nnaot, "none.onnx --stpes 3 -o x", "there is no option --stpes; did you mean --steps?\nhint: it is an option of the executable")
