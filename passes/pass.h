@@ -25,6 +25,7 @@ struct SearchStats;
 void opt_searched(const PassOptions *o, const struct SearchStats *s);
 struct Record *opt_record(const PassOptions *o);       // or NULL
 struct LifetimeCache *opt_lives(const PassOptions *o); // or NULL
+bool opt_auto_plan(const PassOptions *o);
 // A figure for --stats: "simplify: 12 ops folded".
 void opt_stat(const PassOptions *o, int64_t n, const char *what);
 
@@ -63,6 +64,7 @@ typedef struct PipelineOptions {
   FILE *diffs;            // for the diffs of every pass; or NULL
   FILE *counts;           // for the figures of --stats; or NULL
   bool unproved;          // skips proofs, for plans that are only estimated
+  bool auto_plan;         // the plan is a choice of --plan auto, not of the user
   // Called after each pass, and each proof ("prove"), with its duration, if not NULL.
   void (*timed)(void *to, const char *pass, double seconds);
   void *timed_to;

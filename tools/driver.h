@@ -105,6 +105,7 @@ const PipelineOptions *run_options(const Settings *s, Compiled *c, Arena *a);
 // Whether nnaot chooses how ranks share the work.  A single rank has nothing to share, and only
 // takes a plan that needs less memory, if memory is limited.
 bool is_auto(const Settings *s);
+bool is_annotated_plan(const char *name); // one that follows the annotations of a model
 // Whether the plan follows the annotations of the model.
 bool follows_annotations(const Settings *s);
 

@@ -28,7 +28,7 @@ static bool is_open(const Settings *s) {
 static const char *const annotated_plans[] = {"onnx", "onnx_search"};
 enum { N_ANNOTATED_PLANS = sizeof annotated_plans / sizeof *annotated_plans };
 
-static bool is_annotated_plan(const char *name) {
+bool is_annotated_plan(const char *name) {
   for (int i = 0; i < N_ANNOTATED_PLANS; i++)
     if (!strcmp(name, annotated_plans[i])) return true;
   return false;

@@ -130,6 +130,7 @@ const PipelineOptions *run_options(const Settings *s, Compiled *c, Arena *a) {
   run->timed_to = &c->summary;
   run->searched = summary_searched;
   run->searched_to = &c->summary;
+  run->auto_plan = is_auto(s) && !is_annotated_plan(c->choice.name);
   run->record = writes_program(s) ? &c->record : NULL;
   run->diffs = c->diffs;
   run->counts = c->counts;

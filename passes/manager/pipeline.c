@@ -65,6 +65,10 @@ struct LifetimeCache *opt_lives(const PassOptions *o) {
   return o->run->lives;
 }
 
+bool opt_auto_plan(const PassOptions *o) {
+  return o->run->auto_plan;
+}
+
 // -- One pass --------------------------------------------------------------------------------
 
 static bool check_phase(Run *r, const Pass *pass) {

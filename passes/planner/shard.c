@@ -273,8 +273,9 @@ static bool pick_factors(const Module *m, Attempt *t, Diag *d) {
 
 // -- Ranks without work --------------------------------------------------------------------------
 
-// A plan may not suit a model: then ranks do the same or nothing, which is rarely intended.
-static void warn_of_idle(const Module *m, Arena *scratch, Diag *d) {
+// A plan may not suit a model: then ranks do the same or nothing, which is rarely intended. Of the
+// choice of --plan auto it is no mistake: more ranks are no gain.
+static void warn_of_idle(const Module *m, bool auto_plan, Arena *scratch, Diag *d) {
   const Mesh *mesh = m->meshes;
   const Graph *g = module_first_entry(m);
   if (!g) return;
@@ -292,8 +293,8 @@ static void warn_of_idle(const Module *m, Arena *scratch, Diag *d) {
     }
   }
   if (n_idle)
-    diag_warning(d, NULL, "%d of %d ranks %s nothing to do", n_idle, mesh->n_devices,
-                 n_idle == 1 ? "has" : "have");
+    (auto_plan ? diag_note : diag_warning)(d, NULL, "%d of %d ranks %s nothing to do", n_idle,
+                                           mesh->n_devices, n_idle == 1 ? "has" : "have");
   // Axes that split nothing.
   int used = mesh->n_devices;
   for (int a = 0; a < mesh->n_axes; a++) {
@@ -301,10 +302,15 @@ static void warn_of_idle(const Module *m, Arena *scratch, Diag *d) {
     for_each_op(op, g)
       split |= op->split[a] != SPLIT_NONE || op_ranks(op, a) < mesh->axis[a].size;
     if (split) continue;
-    diag_warning(d, NULL, "nothing is split over '%s': its %d ranks all do the same",
-                 mesh->axis[a].name, mesh->axis[a].size);
+    if (!auto_plan)
+      diag_warning(d, NULL, "nothing is split over '%s': its %d ranks all do the same",
+                   mesh->axis[a].name, mesh->axis[a].size);
     used /= mesh->axis[a].size;
   }
+  if (auto_plan && used < mesh->n_devices)
+    diag_note(d, NULL,
+              "the model gains nothing from more than %d rank%s: the others do the same work", used,
+              used == 1 ? "" : "s");
   if (used < mesh->n_devices) diag_hint(d, "%d rank%s as fast", used, used == 1 ? " is" : "s are");
 }
 
@@ -366,7 +372,7 @@ bool pass_shard(Module *m, const PassOptions *o, Diag *d) {
   if (t.searched.n || t.searched.explained) opt_searched(o, &t.searched);
   if (t.searched.n)
     opt_stat(o, (int64_t)t.searched.peak, "bytes at the peak, as the search sees it");
-  warn_of_idle(m, t.scratch, d);
+  warn_of_idle(m, opt_auto_plan(o), t.scratch, d);
   m->annotations = NULL; // of the unsharded model; layouts replace them
   return true;
 }
