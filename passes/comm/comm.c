@@ -81,17 +81,60 @@ static bool say_too_few_rows(const Comm *c, const Op *op, const Dims *dims) {
   return false;
 }
 
+// Whether micro-batches have partial sums of the value.
+static bool is_partial_in_time(const Value *v) {
+  for (int a = 0; v->layout && a < v->layout->n_axes; a++)
+    if (is_time(v->layout, a) && v->layout->axis[a].kind == SBP_P) return true;
+  return false;
+}
+
+// Returns the op that reduces over the batch, of an `accumulate` that adds up the partial sums of
+// micro-batches. Linear ops between them keep sums partial.
+static const Op *reducer_of(const Op *accumulate) {
+  const Op *op = accumulate;
+  for (int i = 0; i < op->n_in; i++)
+    if (op->in[i].value->def && is_partial_in_time(op->in[i].value)) {
+      op = op->in[i].value->def;
+      i = -1;
+    }
+  return op;
+}
+
+// Reports that `reader`, which is repeated for every micro-batch, reads a sum over all of them.
+static bool reads_late(const Comm *c, const Op *reducer, const Op *reader) {
+  const Op *from = op_of_model(c, reducer), *to = op_of_model(c, reader);
+  diag_error(
+      c->d, from->loc,
+      "%s reduces over the batch, and every micro-batch reads the result, so the batch cannot "
+      "be split into micro-batches",
+      op_info[from->kind].name);
+  if (!loc_same(loc_origin(from->loc), loc_origin(to->loc)))
+    diag_note(c->d, loc_origin(to->loc), "the result is read here");
+  diag_hint(c->d, "compile without --accumulate and --micro-batches; ranks can split it");
+  return false;
+}
+
 bool cannot_cut(Comm *c, const Op *reader, const Dims *dims) {
   if (dims && say_too_few_rows(c, reader, dims)) return false;
+  // An update reads a whole weight, which outlives the micro-batches.
+  const Value *weight = NULL;
+  for (int i = reader->n_in - 1; i >= 0; i--) {
+    const Value *v = reader->in[i].value;
+    while (v->def && op_info[v->def->kind].traits & COMM)
+      v = v->def->in[0].value;
+    if (v->role == ROLE_weight) weight = v;
+  }
   if (op_part(reader) == PART_update)
-    diag_error(
-        c->d, reader->loc,
-        "has a part for each row of the batch, so the batch cannot be split into micro-batches");
+    diag_error(c->d, reader->loc,
+               "%s has a part for each row of the batch, so the batch cannot be split into "
+               "micro-batches",
+               weight && weight->label ? str_format(c->scratch, "weight '%s'", weight->label)
+                                       : op_info[reader->kind].name);
   else
     diag_error(c->d, reader->loc,
                "%s couples rows of the batch, so the batch cannot be split into micro-batches",
                op_info[op_of_model(c, reader)->kind].name);
-  diag_hint(c->d, "compile without --accumulate and --micro-batches; ranks are no hindrance");
+  diag_hint(c->d, "compile without --accumulate and --micro-batches; ranks can split it");
   return false;
 }
 
@@ -159,20 +202,22 @@ static bool localise_graph(Comm *c) {
   }
   // An op that is repeated for every micro-batch cannot read a value known only after the last one.
   graph_renumber(c->g);
-  bool *late = arena_array(c->scratch, bool, c->g->n_values);
+  // By value, the op that reduces over the batch; NULL if the value is known before.
+  const Op **late = arena_array(c->scratch, const Op *, c->g->n_values);
   for_each_op(op, c->g) {
-    const Op *source = NULL;
+    const Op *reducer = NULL;
     for (int i = 0; i < op->n_in; i++)
-      if (late[op->in[i].value->id]) source = op;
+      if (late[op->in[i].value->id]) reducer = late[op->in[i].value->id];
     bool repeated = false;
     for (int i = 0; i < op->n_in; i++) {
       const Layout *l = op->in[i].value->layout;
       for (int a = 0; a < l->n_axes; a++)
         repeated |= is_time(l, a) && l->axis[a].kind != SBP_B;
     }
-    if (source && repeated) return cannot_cut(c, op, NULL);
+    if (reducer && repeated)
+      return op_part(op) == PART_update ? cannot_cut(c, op, NULL) : reads_late(c, reducer, op);
     for (int i = 0; i < op->n_out; i++)
-      late[op->out[i]->id] = source || value_accumulates(op->out[i]);
+      late[op->out[i]->id] = !reducer && value_accumulates(op->out[i]) ? reducer_of(op) : reducer;
   }
   return true;
 }
