@@ -265,6 +265,14 @@ static void push_flops(lua_State *l, const Op *op) {
   lua_pushnumber(l, op_flops(op));
 }
 
+// Whether the op is part of the loss that nnaot adds to the model.
+static void push_is_loss(lua_State *l, const Op *op) {
+  bool is_loss = false;
+  for (const Loc *loc = op->loc; loc; loc = loc->from)
+    is_loss |= str_equal(loc->why, "loss");
+  lua_pushboolean(l, is_loss);
+}
+
 static void push_piece(lua_State *l, const Op *op) {
   int piece = op->piece;
   if (piece)
@@ -296,6 +304,7 @@ static const struct {
     {"flops", push_flops},
     {"piece", push_piece},
     {"elementwise", push_elementwise},
+    {"loss", push_is_loss},
     {"inputs", push_inputs},
     {"outputs", push_outputs},
 };
