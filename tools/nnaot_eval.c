@@ -169,7 +169,7 @@ int main(int argc, char **argv) {
   }
   if (words.n > 1) {
     diag_free(d);
-    return usage_error(&program, "more than one input");
+    return usage_error(&program, "more than one input: '%s'", words.at[1]);
   }
   Arena *a = arena_new();
   bool ok = eval_file(words.at[0], a, d);

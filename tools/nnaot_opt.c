@@ -92,8 +92,8 @@ int main(int argc, char **argv) {
     passes_list(stdout);
     return EXIT_SUCCESS;
   }
-  if (words.n != 1)
-    return usage_error(&program, words.n ? "more than one input" : "no input is given");
+  if (!words.n) return usage_error(&program, "no input is given");
+  if (words.n > 1) return usage_error(&program, "more than one input: '%s'", words.at[1]);
 
   Diag *d = diag_new(stderr);
   if (!pipeline_check(pipeline, d) || !pipeline_check_prints(&run, d)) {

@@ -43,6 +43,8 @@ for program in nnaot, opt:
         expect(program, f"none.onnx -o x --{option}=nope", "unknown pass 'nope'")
         expect(program, f"none.onnx -o x --{option}=nope", "hint: nnaot-opt --list shows the passes")
 expect(nnaot, "a.onnx b.onnx", "more than one model: 'b.onnx'")
+for program in opt, evaluate:
+    expect(program, "a.nn b.nn", "more than one input: 'b.nn'")
 for option in ("loss y", "optimizer adam", "freeze w", "detach n", "init random", "clip-norm 1", "accumulate 2",
                "micro-batches 2"):
     expect(nnaot, f"none.onnx -o x --passes=train --{option}", f"--{option.split()[0]} has no effect with --passes")
