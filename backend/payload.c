@@ -16,7 +16,8 @@
 //
 // Sources are mapped and converted piece by piece, so that a model need not fit in memory.  The
 // trailer is struct NnrtTrailer of rt/nnrt.h: 8 bytes of magic, offset and length of the payload,
-// and the length of the plans after it (plans.c).  tests/backend checks that both sides agree.
+// and the length of the plans after it (cudnn_plans.c).  tests/backend checks that both sides
+// agree.
 //
 // Large constants go to a file that the assembler includes; small ones are lists of numbers.
 

@@ -19,8 +19,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cudnn_plans.h"
 #include "kernels.h"
-#include "plans.h"
 #include "target.h"
 
 // -- Sources -----------------------------------------------------------------------------------

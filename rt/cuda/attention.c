@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plans.h"
+#include "cudnn_plans.h"
 #include "runtime.h"
 
 // The maximal workspace of a part of the backward graph.  A part that still occupies all

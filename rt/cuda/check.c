@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "collectives.h"
+#include "cudnn_plans.h"
 #include "machine.h"
-#include "plans.h"
 #include "products.h"
 #include "ranks.h"
 #include "tune.h"

@@ -18,8 +18,8 @@
 
 #include <stdlib.h>
 
+#include "cudnn_plans.h"
 #include "dnn.h"
-#include "plans.h"
 #include "products.h"
 #include "runtime.h"
 

@@ -19,7 +19,7 @@
 //
 // dnn_plan asks cuDNN's heuristics for engines, best first, and takes the first that builds a plan
 // within the limits.  It never takes an engine that is nondeterministic or rounds operands to a
-// shorter type, by its notes.  Ahead-of-time plans are used if they fit (plans.h).
+// shorter type, by its notes.  Ahead-of-time plans are used if they fit (cudnn_plans.h).
 
 #ifndef NNRT_CUDA_DNN_H
 #define NNRT_CUDA_DNN_H

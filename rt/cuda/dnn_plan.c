@@ -1,12 +1,12 @@
 // Plans for cuDNN graphs: choosing an engine, loading an ahead-of-time plan, running. See dnn.h for
-// the choice, plans.h for ahead-of-time plans.
+// the choice, cudnn_plans.h for ahead-of-time plans.
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cudnn_plans.h"
 #include "dnn_graph.h"
-#include "plans.h"
 #include "runtime.h"
 
 enum { MAX_NOTES = 16 };

@@ -5,7 +5,7 @@ set(CUDA_C_FILES cuda/gpu.c cuda/check.c cuda/device.c cuda/step.c
     cuda/swap.c cuda/collectives.c cuda/moves.c cuda/comm_threads.c cuda/comm_host.c cuda/nccl.c cuda/watch.c
     cuda/classifier.c cuda/linear.c cuda/products.c cuda/measure.c cuda/tune.c
     cuda/attention.c cuda/attention_dnn.c cuda/attention_own.c cuda/conv.c
-    cuda/dnn.c cuda/dnn_plan.c cuda/plans.c)
+    cuda/dnn.c cuda/dnn_plan.c cuda/cudnn_plans.c)
 
 # CUDA C: kernels and their launches.
 set(CUDA_FILES cuda/ranks.cu cuda/copy.cu

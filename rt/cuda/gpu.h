@@ -42,7 +42,7 @@ typedef struct NnrtGpu {
   int64_t scratch_bytes;
   bool recording;       // the step's calls are captured into a CUDA graph
   const char *planning; // NULL; or properties of a GPU, in cuDNN's JSON: there is no GPU here, and
-                        // only cuDNN plans are built (plans.h)
+                        // only cuDNN plans are built (cudnn_plans.h)
   struct cublasLtContext *blas; // created on first use, by products.c
   struct cudnnContext *dnn;     // nnrt_gpu_dnn
 } NnrtGpu;

@@ -22,8 +22,8 @@
 #include <string.h>
 
 #include "collectives.h"
+#include "cudnn_plans.h"
 #include "machine.h"
-#include "plans.h"
 
 // ---- pieces
 

@@ -14,8 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cuda/cudnn_plans.h"
 #include "cuda/dnn.h"
-#include "cuda/plans.h"
 #include "runtime.h"
 
 static int n_failed, n_made;

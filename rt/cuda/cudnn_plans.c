@@ -1,7 +1,7 @@
 // Ahead-of-time plans of cuDNN: the table of a process, its text format, and the run that builds
-// plans without a GPU.  See plans.h.
+// plans without a GPU.  See cudnn_plans.h.
 
-#include "plans.h"
+#include "cudnn_plans.h"
 
 #include <cudnn.h>
 #include <dlfcn.h>

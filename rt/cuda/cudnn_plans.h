@@ -17,8 +17,8 @@
 // (nnrt_device_special_run): it needs no GPU, connects to no other rank, prints nothing but errors,
 // and writes NNRT_PLAN_OUT completely or not at all.  cuDNN requires a libcuda.so.1; on a machine
 // without the driver nnaot provides standin/libcuda.c.  On failure nnaot warns, and the executable
-// builds its plans at start. nnaot (backend/plans.c) does this for each sm_XX of the target, with
-// the properties of devices/, and appends the files one after the other; nnrt_payload_plans
+// builds its plans at start. nnaot (backend/cudnn_plans.c) does this for each sm_XX of the target,
+// with the properties of devices/, and appends the files one after the other; nnrt_payload_plans
 // (payload.c) finds them.
 //
 // The text, one section per GPU:
@@ -30,8 +30,8 @@
 //     {…}
 //     end 89abcdef01234567                            xxh64 of the section up to this line
 
-#ifndef NNRT_CUDA_PLANS_H
-#define NNRT_CUDA_PLANS_H
+#ifndef NNRT_CUDA_CUDNN_PLANS_H
+#define NNRT_CUDA_CUDNN_PLANS_H
 
 #include <stdbool.h>
 #include <stddef.h>

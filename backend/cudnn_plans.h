@@ -1,7 +1,7 @@
-// Plans of cuDNN made ahead of time, by the linked program itself: see rt/cuda/plans.h.
+// Plans of cuDNN made ahead of time, by the linked program itself: see rt/cuda/cudnn_plans.h.
 
-#ifndef BACKEND_PLANS_H
-#define BACKEND_PLANS_H
+#ifndef BACKEND_CUDNN_PLANS_H
+#define BACKEND_CUDNN_PLANS_H
 
 #include "build.h"
 

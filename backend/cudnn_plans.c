@@ -5,9 +5,9 @@
 //
 // devices/ has the properties of gpus in cuDNN's format; those of the target's architectures are
 // used.  Without a driver, a stub of its library suffices, since cuDNN only loads it
-// (rt/cuda/standin).  rt/cuda/plans.h is the other side.
+// (rt/cuda/standin).  rt/cuda/cudnn_plans.h is the other side.
 
-#include "plans.h"
+#include "cudnn_plans.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
