@@ -219,12 +219,12 @@ static void *communicate(void *arg) {
   return NULL;
 }
 
-bool nnrt_comm_open(NnrtRank *r, const Transport *way, void *shared, Why *w) {
+bool nnrt_comm_open(NnrtRank *r, const Transport *transport, void *shared, Why *w) {
   NnrtComm *c = r->comm = nnrt_must_alloc(sizeof *c);
   const NnrtProgram *p = r->program;
   c->rank = r;
-  c->transport = way;
-  c->patience = nnrt_device_patience(r->run);
+  c->transport = transport;
+  c->stall_timeout = nnrt_device_stall_timeout(r->run);
   // The group of all ranks, and those of the program's collectives.
   c->world = (Group){.n = r->ranks, .me = r->rank};
   c->world.rank = nnrt_must_alloc((size_t)r->ranks * sizeof *c->world.rank);
@@ -250,7 +250,7 @@ bool nnrt_comm_open(NnrtRank *r, const Transport *way, void *shared, Why *w) {
   for (int i = 0; i < p->n_moves; i++)
     ahead |= p->move[i].ahead;
   c->n_queues = ahead ? N_QUEUES : 1;
-  if (way == &nnrt_comm_processes) c->wire->lanes = c->n_queues;
+  if (transport == &nnrt_comm_processes) c->wire->lanes = c->n_queues;
   pthread_mutex_init(&c->lock, NULL);
   int code = 0;
   // A thread per queue.  The first queue's is last, since it uses the others.
@@ -355,12 +355,12 @@ static int wait_for(Queue *q, int64_t number) {
     int64_t before = q->n_done;
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += (time_t)fmin(ceil(c->patience), 1e9);
+    until.tv_sec += (time_t)fmin(ceil(c->stall_timeout), 1e9);
     if (pthread_cond_timedwait(&q->fewer, &c->lock, &until) == ETIMEDOUT && q->n_done == before) {
       nnrt_error(NNRT_COMM,
                  "no word from another rank for %.0f seconds (--stall-timeout): it is gone or "
                  "stopped",
-                 c->patience);
+                 c->stall_timeout);
       set_code(c, NNRT_COMM);
     }
   }
@@ -470,14 +470,14 @@ void nnrt_comm_drain(NnrtRank *r) {
 }
 
 void nnrt_comm_begin_files(NnrtRank *r) {
-  r->comm->patience = INFINITY;
+  r->comm->stall_timeout = INFINITY;
 }
 
 void nnrt_comm_end_files(NnrtRank *r) {
   int64_t none = 0;
   // The timeout starts again only after the slowest rank has finished its files.
   nnrt_comm_sum(r, &none, 1);
-  r->comm->patience = nnrt_device_patience(r->run);
+  r->comm->stall_timeout = nnrt_device_stall_timeout(r->run);
 }
 
 void nnrt_comm_part(NnrtRank *r) {

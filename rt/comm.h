@@ -106,8 +106,8 @@ typedef struct NnrtComm {
   struct Wire *wire; // used by comm_processes.c
   char *scratch;     // of the transport, for the first queue
   int64_t scratch_bytes;
-  double patience; // seconds to wait for other ranks
-  Traffic traffic; // of generated code
+  double stall_timeout; // seconds to wait for other ranks
+  Traffic traffic;      // of generated code
 
   int n_queues; // 0: one rank, nothing below is used; 1: no move is ahead, no update deferred
   Queue queue[N_QUEUES];
@@ -133,7 +133,7 @@ typedef struct Transport {
 extern const Transport nnrt_comm_threads, nnrt_comm_processes;
 
 // Creates r->comm; `shared` is the result of comm_threads_new, or the wire.
-bool nnrt_comm_open(NnrtRank *r, const Transport *way, void *shared, Why *w);
+bool nnrt_comm_open(NnrtRank *r, const Transport *transport, void *shared, Why *w);
 void nnrt_comm_close(NnrtRank *r);
 void *nnrt_comm_threads_new(const NnrtProgram *p); // shared by all ranks of this process
 void nnrt_comm_threads_free(void *shared, const NnrtProgram *p);

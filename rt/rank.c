@@ -17,7 +17,7 @@
 
 typedef struct RankStart {
   NnrtRank rank;
-  const Transport *way;
+  const Transport *transport;
   void *shared;
   int status;
 } RankStart;
@@ -32,7 +32,7 @@ static void *run_rank(void *arg) {
   r->prep = nnrt_must_alloc((size_t)(r->program->n_prep + 1) * sizeof *r->prep);
   nnrt_set_coords(r);
   // A rank that is a process has connected before.
-  if (!r->comm && !nnrt_comm_open(r, start->way, start->shared, &w)) {
+  if (!r->comm && !nnrt_comm_open(r, start->transport, start->shared, &w)) {
     nnrt_say_error("%s", w.text);
     nnrt_end_job(1);
   }
@@ -72,9 +72,9 @@ bool nnrt_ranks_connect(NnrtRun *run, Why *w) {
     rank_start(start, run, l->rank);
   else
     start->rank = (NnrtRank){.rank = l->rank, .ranks = l->world, .program = &nothing, .run = run};
-  start->way = &nnrt_comm_processes;
+  start->transport = &nnrt_comm_processes;
   start->shared = l->kind == LAUNCH_mpi ? nnrt_wire_mpi(l) : nnrt_wire_tcp(l);
-  return nnrt_comm_open(&start->rank, start->way, start->shared, w);
+  return nnrt_comm_open(&start->rank, start->transport, start->shared, w);
 }
 
 // Waits until all ranks have reported: a launcher ends all processes when one ends.
@@ -171,7 +171,7 @@ int nnrt_ranks_run(NnrtRun *run) {
   void *shared = n > 1 ? nnrt_comm_threads_new(run->program) : NULL;
   for (int i = 0; i < n; i++) {
     rank_start(&starts[i], run, i);
-    starts[i].way = &nnrt_comm_threads;
+    starts[i].transport = &nnrt_comm_threads;
     starts[i].shared = shared;
   }
   // Rank 0 is the main thread.

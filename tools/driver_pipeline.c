@@ -92,6 +92,7 @@ static const char *option_value(Arena *a, const char *pass, const char *option, 
   OPTION("shard", "cluster", cluster);
   OPTION("prioritize_comm", "cluster", cluster);
   OPTION("overlap", "cluster", cluster);
+  // The others, comm among them, choose by price only if the user names a cluster.
   OPTION("", "cluster", s->cluster);
   OPTION("", "target", target_of(s)->name);
 #undef OPTION

@@ -12,6 +12,12 @@
 // as_partial, collectives preserve the global value: the whole tensor, or the sum, is the same
 // before and after.
 //
+// Three predicates tell ops of trait COMM apart:
+//
+//     op has trait COMM    every row of collectives.def, and move
+//     op_meets_others      those that wait for other ranks, or for other micro-batches (deferred.h)
+//     op_is_collective     those that send: the COLLECTIVE rows, and move (cost/collectives.h)
+//
 // Axes that split one dimension are nested, the first of the mesh outermost.  A shard is taken or
 // gathered at the innermost of them: rows gathered along an outer axis first would be out of order.
 

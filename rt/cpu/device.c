@@ -47,7 +47,7 @@ bool nnrt_device_enough(const NnrtRun *run, int ranks_here, Why *w) {
   return nnrt_memory_enough(&slabs, memory_free, "memory", w);
 }
 
-double nnrt_device_patience(const NnrtRun *run) {
+double nnrt_device_stall_timeout(const NnrtRun *run) {
   const Flag *f = &run->flags.stall_timeout;
   return f->given && f->f > 0 ? f->f : INFINITY;
 }

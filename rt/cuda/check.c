@@ -203,7 +203,7 @@ void nnrt_gpu_say_memory(const NnrtRank *r) {
                 nnrt_amount((double)total).text);
 }
 
-double nnrt_device_patience(const NnrtRun *run) {
+double nnrt_device_stall_timeout(const NnrtRun *run) {
   const Flag *f = &run->flags.stall_timeout;
   if (!f->given) return 300;
   // 0 waits for ever.

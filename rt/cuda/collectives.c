@@ -28,7 +28,7 @@ static Slabs slabs_on_gpu(NnrtRank *r, bool *out_shared) {
   return here;
 }
 
-static const GpuTransport *choose_way(NnrtRank *r) {
+static const GpuTransport *choose_transport(NnrtRank *r) {
   if (r->run->launch.kind == LAUNCH_none) {
     // All ranks are threads of this process.
     if (r->rank == 0 && nnrt_gpu_of_rank(r->run, 1) != nnrt_gpu_of_rank(r->run, 0))
@@ -59,7 +59,7 @@ static int make_event(cudaEvent_t *out) {
 int nnrt_gpu_comm_open(NnrtRank *r) {
   if (r->ranks == 1) return 0;
   GpuComm *c = r->device->comm = nnrt_must_alloc(sizeof *c);
-  c->transport = choose_way(r);
+  c->transport = choose_transport(r);
   int64_t calls = !c->transport->records || !r->device->records;
   nnrt_comm_sum(r, &calls, 1);
   r->device->records = calls == 0; // all or none

@@ -72,7 +72,7 @@ static int measure(NnrtGemm *g, const Trial *t, cudaEvent_t from, cudaEvent_t to
 }
 
 // Returns the fastest algorithm; *out_us is 0 if none could be measured.
-static int find_fastest(NnrtGemm *g, const NnrtGemmSpec *s, const GemmAlgo *way, int n,
+static int find_fastest(NnrtGemm *g, const NnrtGemmSpec *s, const GemmAlgo *algo, int n,
                         float *out_us) {
   Trial t = {0};
   cudaEvent_t from = NULL, to = NULL;
@@ -83,7 +83,7 @@ static int find_fastest(NnrtGemm *g, const NnrtGemmSpec *s, const GemmAlgo *way,
   for (int i = 0; !code && i < n; i++) {
     float us;
     // An algorithm that fails is skipped.
-    if (nnrt_gemm_take(g, way + i) || measure(g, &t, from, to, &us)) continue;
+    if (nnrt_gemm_take(g, algo + i) || measure(g, &t, from, to, &us)) continue;
     if (*out_us > 0 && us >= *out_us) continue;
     *out_us = us;
     fastest = i;
@@ -106,15 +106,15 @@ static bool find_tuned(NnrtGemm *g, const NnrtGemmSpec *s, const char *problem, 
   return nnrt_gemm_accepts(g, out);
 }
 
-GemmAlgo nnrt_fastest_way(NnrtGemm *g, const NnrtGemmSpec *s, const char *problem,
-                          const GemmAlgo *way, int n) {
+GemmAlgo nnrt_fastest_algo(NnrtGemm *g, const NnrtGemmSpec *s, const char *problem,
+                           const GemmAlgo *algo, int n) {
   GemmAlgo chosen;
   _Static_assert(sizeof chosen.algo == NNRT_ALGO_BYTES, "what a tune file keeps");
   nnrt_tune_begin(cublasLtGetVersion(), nnrt_gpu()->sm, nnrt_gpu()->processors);
   // One rank of the process measures at a time; the others then find its choice.
   if (!find_tuned(g, s, problem, &chosen)) {
     float us;
-    chosen = way[find_fastest(g, s, way, n, &us)];
+    chosen = algo[find_fastest(g, s, algo, n, &us)];
     NnrtChoice c = {.us = us, .apart = chosen.inside != s->epilogue};
     memcpy(c.algo, &chosen.algo, sizeof c.algo);
     if (us > 0)

@@ -25,14 +25,14 @@ static inline bool nnrt_epilogue_has_aux(NnrtEpilogue e) {
 }
 
 // Defined in products.c: sets the algorithm of the product.
-int nnrt_gemm_take(NnrtGemm *g, const GemmAlgo *way);
+int nnrt_gemm_take(NnrtGemm *g, const GemmAlgo *algo);
 // Whether cuBLASLt accepts the algorithm; sets its workspace.
-bool nnrt_gemm_accepts(NnrtGemm *g, GemmAlgo *way);
+bool nnrt_gemm_accepts(NnrtGemm *g, GemmAlgo *algo);
 
 // Defined in measure.c: returns the choice of the tune file for `problem`, or the fastest of n
 // algorithms, which it saves.
-GemmAlgo nnrt_fastest_way(NnrtGemm *g, const NnrtGemmSpec *s, const char *problem,
-                          const GemmAlgo *way, int n);
+GemmAlgo nnrt_fastest_algo(NnrtGemm *g, const NnrtGemmSpec *s, const char *problem,
+                           const GemmAlgo *algo, int n);
 
 #ifdef __cplusplus
 extern "C" {

@@ -67,7 +67,7 @@ typedef struct State {
   void **registered; // [n_comms] handle of the slab, by communicator
   bool from_nccl;    // the slab is from ncclMemAlloc
   int n_comms;
-  double patience; // seconds
+  double stall_timeout; // seconds
   Watch *watch;
   // Any thread that polls a communicator may complete its pending operation, so the rank's thread
   // and the watching thread must not poll at the same time.
@@ -118,9 +118,9 @@ static int failed(ncclResult_t result, ncclComm_t comm, const char *what) {
 }
 
 // Waits until a communicator has completed its pending operation.
-static int wait_nonblocking(ncclResult_t result, ncclComm_t *comm, double patience,
+static int wait_nonblocking(ncclResult_t result, ncclComm_t *comm, double stall_timeout,
                             const char *what) {
-  double until = nnrt_now_us() + patience * 1e6;
+  double until = nnrt_now_us() + stall_timeout * 1e6;
   while (result == ncclInProgress) {
     // Polling also makes progress.
     if (*comm) {
@@ -129,7 +129,7 @@ static int wait_nonblocking(ncclResult_t result, ncclComm_t *comm, double patien
     }
     if (result == ncclInProgress && nnrt_now_us() > until)
       return nnrt_error(NNRT_COMM, "nccl: %s: other ranks have not come in %.0f seconds", what,
-                        patience);
+                        stall_timeout);
     if (result == ncclInProgress) sched_yield();
   }
   return result == ncclSuccess ? 0 : failed(result, *comm, what);
@@ -156,8 +156,8 @@ static int open_group(NnrtRank *r, State *s, const Group *g, ncclComm_t *out) {
   // Nonblocking, so that a rank that never comes ends in an error.
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  return wait_nonblocking(nccl.CommInitRankConfig(out, g->n, id, g->me, &config), out, s->patience,
-                          "connecting ranks");
+  return wait_nonblocking(nccl.CommInitRankConfig(out, g->n, id, g->me, &config), out,
+                          s->stall_timeout, "connecting ranks");
 }
 
 static bool any_move(const NnrtProgram *p, bool ahead) {
@@ -197,7 +197,7 @@ static int open_nccl(NnrtRank *r) {
     return nnrt_error(NNRT_LIBRARY, "NCCL is too old: it is %d.%d.%d\nhint: 2.19 or newer",
                       have / 10000, have / 100 % 100, have % 100);
   // A communicator per group, then those of moves.  All ranks open them in this order.
-  s->patience = nnrt_device_patience(r->run);
+  s->stall_timeout = nnrt_device_stall_timeout(r->run);
   s->n_comms = p->n_groups + 2;
   s->comm = nnrt_must_alloc((size_t)s->n_comms * sizeof(ncclComm_t));
   s->registered = nnrt_must_alloc((size_t)s->n_comms * sizeof(void *));
@@ -217,7 +217,7 @@ static void close_nccl(NnrtRank *r) {
   for (int g = 0; g < s->n_comms; g++) {
     if (!s->comm[g]) continue;
     if (s->registered[g]) nccl.CommDeregister(s->comm[g], s->registered[g]);
-    wait_nonblocking(nccl.CommFinalize(s->comm[g]), &s->comm[g], s->patience, "closing");
+    wait_nonblocking(nccl.CommFinalize(s->comm[g]), &s->comm[g], s->stall_timeout, "closing");
     nccl.CommDestroy(s->comm[g]);
   }
   if (s->from_nccl)
@@ -263,7 +263,7 @@ static int begin(NnrtRank *r, bool ahead) {
 
 static int end(NnrtRank *r, bool ahead, ncclComm_t *comm, ncclResult_t result, const char *what) {
   State *s = r->device->comm->state;
-  int code = wait_nonblocking(result, comm, s->patience, what);
+  int code = wait_nonblocking(result, comm, s->stall_timeout, what);
   pthread_mutex_unlock(&s->lock);
   return code ? code : nnrt_watch_end(s->watch, ahead, nnrt_gpu_comm_stream(r, ahead));
 }

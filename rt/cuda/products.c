@@ -208,7 +208,7 @@ static int describe_epilogue(NnrtGemm *g, NnrtEpilogue e) {
 enum { PROPOSALS = 16 };
 
 // Appends cuBLASLt's proposals, best first; none if it does not support the product.
-static int propose(NnrtGemm *g, NnrtEpilogue inside, int most, GemmAlgo *way, int *n_ways) {
+static int propose(NnrtGemm *g, NnrtEpilogue inside, int most, GemmAlgo *algo, int *n_algos) {
   cublasLtHandle_t blas_handle = handle();
   cublasLtMatmulPreference_t wish = NULL;
   cublasLtMatmulHeuristicResult_t proposal[PROPOSALS];
@@ -247,7 +247,8 @@ static int propose(NnrtGemm *g, NnrtEpilogue inside, int most, GemmAlgo *way, in
     if (!cannot) code = blas(status, "asking how to do a product");
     for (int i = 0; !cannot && i < n; i++)
       if (proposal[i].state == CUBLAS_STATUS_SUCCESS)
-        way[(*n_ways)++] = (GemmAlgo){proposal[i].algo, (int64_t)proposal[i].workspaceSize, inside};
+        algo[(*n_algos)++] =
+            (GemmAlgo){proposal[i].algo, (int64_t)proposal[i].workspaceSize, inside};
   }
   cublasLtMatmulPreferenceDestroy(wish);
   return code;
@@ -272,37 +273,37 @@ static int finish(const NnrtGemm *g, void *d, const void *a, const void *b, void
   return NNRT_OK;
 }
 
-int nnrt_gemm_take(NnrtGemm *g, const GemmAlgo *way) {
-  g->algo = way->algo;
-  g->workspace = way->workspace;
-  g->after = way->inside == g->spec.epilogue ? NNRT_EPILOGUE_none : g->spec.epilogue;
-  return describe_epilogue(g, way->inside);
+int nnrt_gemm_take(NnrtGemm *g, const GemmAlgo *algo) {
+  g->algo = algo->algo;
+  g->workspace = algo->workspace;
+  g->after = algo->inside == g->spec.epilogue ? NNRT_EPILOGUE_none : g->spec.epilogue;
+  return describe_epilogue(g, algo->inside);
 }
 
-bool nnrt_gemm_accepts(NnrtGemm *g, GemmAlgo *way) {
+bool nnrt_gemm_accepts(NnrtGemm *g, GemmAlgo *algo) {
   cublasLtMatmulHeuristicResult_t result;
-  if (describe_epilogue(g, way->inside) ||
-      cublasLtMatmulAlgoCheck(handle(), g->how, g->b, g->a, g->d, g->d, &way->algo, &result) !=
+  if (describe_epilogue(g, algo->inside) ||
+      cublasLtMatmulAlgoCheck(handle(), g->how, g->b, g->a, g->d, g->d, &algo->algo, &result) !=
           CUBLAS_STATUS_SUCCESS)
     return false;
-  way->workspace = (int64_t)result.workspaceSize;
-  return way->workspace <= NNRT_GEMM_WORKSPACE;
+  algo->workspace = (int64_t)result.workspaceSize;
+  return algo->workspace <= NNRT_GEMM_WORKSPACE;
 }
 
 static int choose(NnrtGemm *g) {
   const NnrtGemmSpec *s = &g->spec;
-  GemmAlgo way[2 * PROPOSALS];
+  GemmAlgo algo[2 * PROPOSALS];
   int n = 0, code = NNRT_OK, most = nnrt_tune_on() ? PROPOSALS : 1;
   // Rows of aux must begin at multiples of 8 elements.
   bool fits = !nnrt_epilogue_has_aux(s->epilogue) || s->n % 8 == 0;
-  if (s->epilogue != NNRT_EPILOGUE_none && fits) code = propose(g, s->epilogue, most, way, &n);
+  if (s->epilogue != NNRT_EPILOGUE_none && fits) code = propose(g, s->epilogue, most, algo, &n);
   // Without a fused epilogue, if there is no other way, or to measure which is faster.
-  if (!code && (n == 0 || nnrt_tune_on())) code = propose(g, NNRT_EPILOGUE_none, most, way, &n);
+  if (!code && (n == 0 || nnrt_tune_on())) code = propose(g, NNRT_EPILOGUE_none, most, algo, &n);
   if (code) return code;
   if (n == 0)
     return nnrt_error(NNRT_UNSUPPORTED, "cuBLASLt knows no way to do the product %s",
                       problem_of(s).text);
-  GemmAlgo chosen = nnrt_tune_on() ? nnrt_fastest_way(g, s, problem_of(s).text, way, n) : way[0];
+  GemmAlgo chosen = nnrt_tune_on() ? nnrt_fastest_algo(g, s, problem_of(s).text, algo, n) : algo[0];
   return nnrt_gemm_take(g, &chosen);
 }
 

@@ -13,7 +13,7 @@ struct Watch {
   Progress *progress; // [2]: of collectives, of moves between segments
   int (*errors)(void *state, char *text, size_t size);
   void *state;
-  double patience; // seconds
+  double stall_timeout; // seconds
   pthread_t thread;
   atomic_bool stop;
 };
@@ -59,10 +59,10 @@ static void *watch(void *arg) {
     if (now != seen || !on) {
       seen = now;
       since = nnrt_now_us();
-    } else if (nnrt_now_us() - since > w->patience * 1e6) {
+    } else if (nnrt_now_us() - since > w->stall_timeout * 1e6) {
       snprintf(text, sizeof text,
                "no progress for %.0f seconds (--stall-timeout): another rank is gone or stopped",
-               w->patience);
+               w->stall_timeout);
       fail(w, NNRT_COMM, text);
     }
   }
@@ -75,7 +75,7 @@ int nnrt_watch_start(Watch **out, NnrtRank *r, int (*errors)(void *state, char *
   w->rank = r;
   w->errors = errors;
   w->state = state;
-  w->patience = nnrt_device_patience(r->run);
+  w->stall_timeout = nnrt_device_stall_timeout(r->run);
   // Kernels announce progress in pinned memory, which the thread reads.
   int code = nnrt_cuda(cudaMallocHost((void **)&w->progress, 2 * sizeof *w->progress),
                        "pinned memory of this machine");
