@@ -189,6 +189,12 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
   c.m = is_text(s) ? module_read(s->model, d) : onnx_import(s->model, &c.import, d);
   if (!c.m) return false;
   warn_of_batch_norms(&c.found, d);
+  // Passes prove that they distribute the module that they get; it may have been edited.
+  if (c.m->phase >= PHASE_sharded)
+    diag_note(d, NULL,
+              "'%s' is distributed already, and its plan is not proved: nnaot-opt --prove=MODEL.nn "
+              "proves a module that is no later than bucket_grads",
+              s->model);
 
   // Passes may drop the name of a value that --explain asks about.
   Settings lasting = *s;

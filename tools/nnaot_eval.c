@@ -70,7 +70,7 @@ static Graph *pick_graph(const Module *m, Diag *d) {
 // holds all inputs of this run.
 static bool run(Module *m, const char *passes_text, Values *in, Values *out, Arena *a, Diag *d) {
   PipelineOptions o = {.verify_each = true, .bisect_limit = -1};
-  if (passes_text && !pipeline_run(m, passes_text, &o, d)) return false;
+  if (passes_text ? !pipeline_run(m, passes_text, &o, d) : !module_verify(m, d)) return false;
   Graph *g = pick_graph(m, d);
   if (!g) return false;
   Values have = *in;

@@ -142,9 +142,13 @@ bool cannot_cut(Comm *c, const Op *reader, const Dims *dims) {
 const Layout *comm_wanted_layout(const Comm *c, const Op *op, int i) {
   const Layout *have = op->in[i].value->layout;
   const Mesh *mesh = op_mesh(op);
-  Sbp axis[MAX_AXES], whole = {.kind = SBP_B};
-  for (int a = 0; mesh && a < mesh->n_axes; a++)
-    axis[a] = split_wants(op, c->dims_of[op->id], i, a, have->mesh == mesh ? have->axis[a] : whole);
+  Sbp axis[MAX_AXES];
+  for (int a = 0; mesh && a < mesh->n_axes; a++) {
+    // From another mesh a value comes whole, unless the op adds partial sums: then it comes as one.
+    bool adds = op->split[a] == SPLIT_PARTIAL && !(op_traits(op) & MULTILINEAR);
+    Sbp other = {.kind = adds ? SBP_P : SBP_B};
+    axis[a] = split_wants(op, c->dims_of[op->id], i, a, have->mesh == mesh ? have->axis[a] : other);
+  }
   return layout_new(c->m, mesh, axis);
 }
 

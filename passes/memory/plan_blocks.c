@@ -86,6 +86,8 @@ static bool take_target(MemoryPlan *p, Value *v) {
 static bool take_operand(MemoryPlan *p, Value *v) {
   Op *op = v->def;
   if (p->stays && value_escapes(v)) return false; // it belongs to no slice, but its operand may
+  // The output of a deferred op lives to the end of the next step, which makes the operand again.
+  if (op->deferred && p->life[v->id].to >= graph_end(p->g)) return false;
   for (int i = 0; i < op->n_in; i++) {
     BlockPlace place = p->place[op->in[i].value->id];
     if (!place.block || place.block->kept || !op_inplace(op, v->index, i, p->scratch) ||

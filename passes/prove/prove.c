@@ -103,6 +103,14 @@ static void prove_params(Proof *p) {
     if (!type_equal(whole, is->type))
       prove_error(p, v->loc, "%s is %s, and %s in the model's program", name,
                   type_text(p->a, whole), type_text(p->a, is->type));
+    if (v->as != is->as && !(v->as && is->as && type_equal(v->as, is->as)))
+      prove_error(p, v->loc, "%s is %s in files, and %s in the model's program", name,
+                  type_text(p->a, v->as ? v->as : whole),
+                  type_text(p->a, is->as ? is->as : is->type));
+    if (v->each_slice != is->each_slice)
+      prove_error(p, v->loc, "%s is updated %s, and %s in the model's program", name,
+                  v->each_slice ? "in every slice" : "once per step",
+                  is->each_slice ? "in every slice" : "once per step");
     if (v->train != is->train)
       prove_error(p, v->loc, "%s is %strained, and is %sin the model's program", name,
                   v->train ? "" : "not ", v->train ? "not " : "");

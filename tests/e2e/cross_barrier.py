@@ -18,6 +18,7 @@ CASES = [("mlp", 2, "dp", "cross_barrier", ADAM, 0),
          ("mlp", 4, "dp", "cross_barrier", MOMENTUM, 4),
          ("mlp", 2, "dp", "cross_barrier", [*SGD, "--micro-batches", 2], 0),
          ("mlp", 2, "dp", "cross_barrier", [*ADAM, "--loss", "cross_entropy(logits,ignore_index=3)"], 0),
+         ("mlp", 2, "tp3d", "tp3d=2,cross_barrier=1", SGD, 0),  # the norm, deferred, beside its members in a bucket
          ("gpt2_drop", 2, "dp", "cross_barrier", ADAM, 2),
          ("gpt2_drop", 4, "dp", "cross_barrier", [*LAMB, "--micro-batches", 2], 0),
          ("gpt2_drop", 2, "dp", "cross_barrier", [*ADAM, "--dtype", "bf16", "--micro-batches", 2], 0),

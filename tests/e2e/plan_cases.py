@@ -99,6 +99,7 @@ PLANS = [
     ("pp_chimera", ["bert", "axial", "wide"], [4, 2], ["--micro-batches", 4], [MOVE]),
     ("pp_chimera", ["wide", "bert", "axial", "vit"], [2, 4], [], [MOVE]),
     ("pp_chimera=2,dp=2", ["vit", "moe"], [4], ["--micro-batches", 2], [MOVE, SUM]),
+    ("pp_chimera=2,search=2", ["moe"], [4], ["--micro-batches", 2], [MOVE, SUM]),
     ("tp=2,pp_dualpipe=2", ["bert", "wide"], [4], ["--micro-batches", 2], [MOVE, SUM]),
     ("tp=2,pp_dualpipe=2", ["bert", "wide"], [4], [], [MOVE, SUM]),
     ("pp_dualpipe", ["moe", "vit"], [4, 2], ["--micro-batches", 4], [MOVE]),

@@ -289,18 +289,6 @@ static bool starts_update(const Op *op, const bool *steady, const bool *each_sli
   return !each_slice[op->id] && (makes_parameter(op, false) || only_updates(op, steady));
 }
 
-Op *graph_update_start(const Graph *g) {
-  if (g->module->early_updates) return NULL;
-  Arena *a = arena_new();
-  const bool *steady = steady_ops(g, a), *each_slice = updates_each_slice(g, a);
-  // The first op that starts the update, in the order of the graph.
-  Op *start = g->first;
-  while (start && !starts_update(start, steady, each_slice))
-    start = start->next;
-  arena_free(a);
-  return start;
-}
-
 bool *graph_update_ops(const Graph *g, Arena *a) {
   bool *late = arena_array(a, bool, g->n_ops);
   if (g->module->early_updates) return late;
@@ -314,6 +302,16 @@ bool *graph_update_ops(const Graph *g, Arena *a) {
   return late;
 }
 
+Op *graph_update_start(const Graph *g) {
+  Arena *a = arena_new();
+  const bool *update = graph_update_ops(g, a);
+  Op *start = g->first;
+  while (start && !update[start->id])
+    start = start->next;
+  arena_free(a);
+  return start;
+}
+
 const Op *graph_out_of_order(const Graph *g) {
   int order = 0;
   for_each_op(op, g) {
@@ -321,4 +319,19 @@ const Op *graph_out_of_order(const Graph *g) {
     if (op->order) order = op->order;
   }
   return NULL;
+}
+
+const Op *graph_out_of_parts(const Graph *g) {
+  enum { BEGIN, LOOP, UPDATE };
+  int now = BEGIN;
+  Arena *a = arena_new();
+  const bool *begin = graph_begin_ops(g, a), *update = graph_update_ops(g, a);
+  const Op *found = NULL;
+  for (const Op *op = g->first; op && !found; op = op->next) {
+    int part = begin[op->id] ? BEGIN : update[op->id] ? UPDATE : LOOP;
+    if (part < now) found = op;
+    now = part;
+  }
+  arena_free(a);
+  return found;
 }

@@ -94,4 +94,7 @@ bool *graph_update_ops(const Graph *g, Arena *a);
 // The first op after an op of a later order (Origin), or NULL.
 const Op *graph_out_of_order(const Graph *g);
 
+// The first op after an op of a later part of the step: begin, loop, update; or NULL.
+const Op *graph_out_of_parts(const Graph *g);
+
 #endif

@@ -46,7 +46,8 @@
 //       that the op needs; collectives follow their rules (collective.h).  The operand of `move` may
 //       be on any mesh in any layout; it is the same global value, and is split in the same way
 //       along time: each slice is moved when it is produced.  A bucket has the layout of all its
-//       gradients; a fill is no partial sum.
+//       gradients; a fill is no partial sum.  All this holds of the ops of bodies, too, whose
+//       parameters and results have the layouts of the operands and results of the op that runs them.
 //   14  An output is no partial sum; an update has the layout of its parameter.  Ops that run in every
 //       time slice read no sums over all slices.
 //
@@ -71,6 +72,8 @@
 //       read.  The operand of an all_reduce that is not in place lives until the sum is read.  If ranks
 //       are in several slices at once, the same holds of the values of all live slices
 //       (ir/analysis/live_ranges.h).  Only values of a single slice may have slots.
+//   25  Ops stand in the order in which a step runs them: before the loop over slices, in it, after it
+//       (ir/analysis/place.h).
 //
 // If values are offloaded to host memory (verify_swap.c):
 //

@@ -50,7 +50,8 @@ static bool has_layout(const Value *v, Diag *d) {
     parts[i] = 1;
   for (int i = 0; i < v->layout->n_axes; i++) {
     Sbp sbp = v->layout->axis[i];
-    if (sbp.kind == SBP_P && !v->def) return wrong(v, "is a parameter, and a partial sum", d);
+    if (sbp.kind == SBP_P && !v->def && v->graph->entry)
+      return wrong(v, "is a parameter, and a partial sum", d);
     if (sbp.kind != SBP_B && v->layout->mesh->axis[i].time && value_lasts(v))
       return wrong(v, "is persistent, and is split along time", d);
     if (sbp.kind != SBP_S || bucket) continue;
@@ -170,6 +171,31 @@ static bool check_move(const Op *op, Diag *d) {
                     layout_text(op->graph->module->arena, y->layout));
 }
 
+// Whether a value of a body has the layout of the value that it stands for.  Without axes there is
+// nothing to split, and a body may have no layouts.
+static bool same_layout(const Value *v, const Value *in_body) {
+  return v->layout == in_body->layout || (!in_body->layout && v->layout->n_axes == 0);
+}
+
+// Checks that a body reads and returns values of the layouts of the op that runs it.
+static bool check_body(const Op *op, Diag *d) {
+  const char *name = op_info[op->kind].name;
+  Arena *a = op->graph->module->arena;
+  for (int i = 0; i < op->n_in; i++) {
+    const Value *v = op->in[i].value, *want = op->callee->params[i];
+    if (same_layout(v, want)) continue;
+    diag_error(d, op->loc, "%s: operand %d is %s, and its body '@%s' reads %s", name, i,
+               layout_text(a, v->layout), op->callee->name,
+               want->layout ? layout_text(a, want->layout) : "no layout");
+    op_note_operand(op, i, d);
+    return false;
+  }
+  for (int i = 0; i < op->n_out; i++)
+    if (!same_layout(op->out[i], op->callee->results[i]->use.value))
+      return wrong(op->out[i], "has not the layout of its body's result", d);
+  return true;
+}
+
 static bool check_op(const Op *op, bool local, Arena *a, Diag *d) {
   int traits = op_info[op->kind].traits, axes = n_axes(op_mesh(op));
   if (!check_mesh(op, local, d) || !check_axis(op, local, d)) return false;
@@ -200,7 +226,7 @@ static bool check_op(const Op *op, bool local, Arena *a, Diag *d) {
         return wrong(op->out[0], "is a fill, and a partial sum", d);
     return true;
   }
-  if (local && op->callee) return true; // layouts in a fused body were checked before fusion
+  if (local && op->callee) return check_body(op, d);
   // All other ops: their split decides the layouts of operands and results.
   const Dims *dims = op_dims_kept(op, a, d);
   if (!dims || !check_split(op, dims, d)) return false;
@@ -234,8 +260,10 @@ bool verify_sharded(const Graph *g, Diag *d) {
     }
     return true;
   }
-  // Only values of entry graphs have layouts.
-  if (!g->entry) return true;
+  // Values of entry graphs have layouts, and from local on those of bodies: see check_body.
+  bool body = !g->entry && phase >= PHASE_local;
+  const Value *one = g->first ? g->first->out[0] : NULL;
+  if (!g->entry && !(body && one && one->layout)) return true;
   Arena *a = arena_new();
   bool ok = each_value(g->params, g->n_params, has_layout, d);
   for (const Op *op = g->first; ok && op; op = op->next)

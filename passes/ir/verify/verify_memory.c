@@ -335,5 +335,13 @@ bool verify_planned(const Graph *g, Diag *d) {
     for (int i = 0; i < op->n_out; i++)
       if (!check_place(op->out[i], d)) return false;
   }
-  return g->module->phase < PHASE_planned || !g->entry || check_overlaps(g, d);
+  if (g->module->phase < PHASE_planned || !g->entry) return true;
+  const Op *late = graph_out_of_parts(g);
+  if (late)
+    return diag_error(
+        d, late->loc,
+        "%s: stands after an op that runs later in a step: before the loop over slices, in "
+        "it, or after it",
+        op_info[late->kind].name);
+  return check_overlaps(g, d);
 }
