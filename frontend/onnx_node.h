@@ -140,7 +140,8 @@ bool node_ints(Node *n, int i, const char *what, Ints *out, bool *given);
 
 // -- Shapes ------------------------------------------------------------------------------------
 
-// Converts an axis of a tensor of `ndim` dimensions to a nonnegative one; reports it if out of range.
+// Converts an axis of a tensor of `ndim` dimensions to a nonnegative one; reports it if out of
+// range.
 bool node_axis(Node *n, int64_t axis, int ndim, int *out);
 // Checks ndim and size of a shape that the model requests.
 bool node_shape(Node *n, int ndim, const int64_t *dim);

@@ -53,7 +53,8 @@ bool import_flatten(Node *n) {
   int64_t axis = node_int(n, "axis", 1);
   if (axis < 0) axis += x->ndim;
   if (axis < 0 || axis > x->ndim)
-    return node_fail(n, "axis %lld is outside of a tensor of %d dimensions", (long long)axis, x->ndim);
+    return node_fail(n, "axis %lld is outside of a tensor of %d dimensions", (long long)axis,
+                     x->ndim);
   // Everything before the axis, and everything from it on.
   int64_t dim[2] = {product(x->dim, 0, (int)axis), product(x->dim, (int)axis, x->ndim)};
   n->out[0] = build_reshape(n->b, n->in[0], 2, dim);

@@ -1,4 +1,5 @@
-// The graph of one mesh for values of one number of dimensions: states (path_state.h), and the hops between them.
+// The graph of one mesh for values of so many dimensions: states (path_state.h), and hops between
+// them.
 //
 //     mesh (dp=2, tp=2), ndim 1:   {B, B}  {B, P}  {B, S(0)}  {P, B}  …     a state for each layout
 //

@@ -40,7 +40,7 @@ static int split_in_groups(const Type *from, const Type *to, Group *group) {
 
 // Adjacent dimensions of the result of a transpose that are also adjacent in its operand.
 typedef struct Part {
-  int64_t before; // first dimension in the operand; its number of dimensions for added dimensions of length 1
+  int64_t before; // first dimension in the operand; its ndim: an added dimension of length 1
   const int64_t *dim;
   int n, to; // how many, and the first dimension in the result
 } Part;
@@ -102,8 +102,8 @@ const Op *stuck_reshape(const Value *v) {
   return reshape && made_by(first_operand(reshape), OP_transpose) ? reshape : NULL;
 }
 
-// The number of dimensions of the vector that `v` broadcasts, without leading dimensions of length 1; -1 if the
-// shapes of `v` and `from` differ in these last dimensions.
+// The number of dimensions of the vector that `v` broadcasts, without leading ones of length 1; -1
+// if the shapes of `v` and `from` differ in these last dimensions.
 static int vector_ndim(const Value *v, const Type *from) {
   const Op *broadcast = made_by(v, OP_broadcast);
   if (!broadcast) return -1;

@@ -202,8 +202,8 @@ static void compare(int ndim, int n_axes, bool turned, Cluster c, int *n_cases, 
       const Path *p = path_find(paths, &shape, &l.at[i], &to.at[k]);
       double want = w.distance[state_of(&w, &l.at[i], false)][state_of(&w, &to.at[k], turned)];
       if (fabs(p->total.seconds - want) > 1e-9 * want + 1e-11) {
-        print_message("%d dimensions, %d devices, layouts %d to %d: %g, exhaustive %g\n", ndim, w.n, i, k,
-                      p->total.seconds, want);
+        print_message("%d dimensions, %d devices, layouts %d to %d: %g, exhaustive %g\n", ndim, w.n,
+                      i, k, p->total.seconds, want);
         fail();
       }
       ++*n_cases;

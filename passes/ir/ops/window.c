@@ -9,7 +9,8 @@ static const char *name_of(const Op *op) {
 bool window_ndim(const Op *op, int ndim, int *n_spatial, Diag *d) {
   *n_spatial = ndim - 2;
   if (*n_spatial >= 1 && *n_spatial <= MAX_SPATIAL) return true;
-  return diag_error(d, op->loc, "%s: needs 1 to %d spatial dimensions, the operand has %d dimensions",
+  return diag_error(d, op->loc,
+                    "%s: needs 1 to %d spatial dimensions, the operand has %d dimensions",
                     name_of(op), MAX_SPATIAL, ndim);
 }
 

@@ -24,12 +24,12 @@ typedef struct Window {
   int64_t before[MAX_SPATIAL], after[MAX_SPATIAL];
 } Window;
 
-// The number of spatial dimensions of a tensor of `ndim` dimensions: ndim - 2; an error if not 1 to 3.
+// The number of spatial dimensions, ndim - 2; an error if it is not 1 to 3.
 bool window_ndim(const Op *op, int ndim, int *n_spatial, Diag *d);
 
 // Takes strides, pads and dilations from the attributes, and the rest from the types of the input
-// and the output side; a NULL type leaves its part zero.  The types must have equally many dimensions, one
-// that window_ndim allows.  Reports lists of the wrong length and illegal values.
+// and the output side; a NULL type leaves its part zero.  The types must have equally many
+// dimensions, one that window_ndim allows.  Reports lists of the wrong length and illegal values.
 bool window_init(Window *w, const Op *op, const Type *x, const Type *y, const int64_t *kernel,
                  Diag *d);
 
