@@ -12,8 +12,9 @@
 // of the model's program is a value number (number.h).  The proof visits the ops once, and derives
 // the meaning of the results of each:
 //
-//    collectives  of collectives.def, and move, keep the number.  Their layouts follow their rules,
-//                 which the verifier has checked (collective.h).
+//    collectives  of collectives.def that keep the value, and move, keep the number; take_partial
+//                 and as_partial are errors.  Layouts follow their rules, which the verifier has
+//                 checked (collective.h).
 //    pack         stands for all its members.  A sum over ranks or time of a bucket is the sum of its
 //                 members, and unpack is one member, at its offset and with its length.
 //    a reshape    to the same shape, or a slice of everything, stands for its operand's number.

@@ -72,8 +72,6 @@
 //       read.  The operand of an all_reduce that is not in place lives until the sum is read.  If ranks
 //       are in several slices at once, the same holds of the values of all live slices
 //       (ir/analysis/live_ranges.h).  Only values of a single slice may have slots.
-//   25  Ops stand in the order in which a step runs them: before the loop over slices, in it, after it
-//       (ir/analysis/place.h).
 //
 // If values are offloaded to host memory (verify_swap.c):
 //
@@ -101,6 +99,11 @@
 //
 //   24  The module is local or planned without a time axis or schedule, so that the step is one order
 //       of ops, and has no deferred updates.
+//
+// In every planned module:
+//
+//   25  Ops stand in the order in which a step runs them: before the loop over slices, in it, after it
+//       (ir/analysis/place.h).  Code is generated in this order.
 
 #include "verify.h"
 

@@ -1,17 +1,17 @@
-// The promises about memory: 18 to 20 of verify.c.
+// The promises about memory: 18 to 20 of verify.c; and 25, the order of ops.
 //
-// Live ranges are in the order of execution.  With a time axis this differs from the order of the
-// ops: ops with the same result in all micro-batches run once, before the first; ops that depend on
-// a sum over time, or compute a new parameter, run once, after the last; all others run between
-// them, once per micro-batch.  An accumulation lives through all of that.  A value from before the
-// first micro-batch, if one reads it, lives until the last has ended.
+// Live ranges are in the order of execution.  With a time axis, ops with the same result in all
+// micro-batches run once, before the first; ops that depend on a sum over time, or compute a new
+// parameter, run once, after the last; all others run between them, once per micro-batch.  An
+// accumulation lives through all of that.  A value from before the first micro-batch, if one reads
+// it, lives until the last has ended.
 //
 //     %h = cast %w …             0    once
 //     %g = linear_back_w …, %h   2    every micro-batch; %h is alive to 6
 //     %s = accumulate %g         3
-//     %w1 = sgd %w, %s …         7    after the last; %s is alive from the start to here
 //     %l = reduce_sum …          4    every micro-batch
 //     %m = accumulate %l         5
+//     %w1 = sgd %w, %s …         7    after the last; %s is alive from the start to here
 //
 // Values on meshes without a common device share no memory.
 //

@@ -15,17 +15,17 @@ function model()
       if rows then list[#list + 1] = { op = r.op, letter = rows } end
     end
   end
-  local done, wall = pieces(list, 2, true)
+  local done, obstacle = pieces(list, 2, true)
   if done then return end
   local cannot = " cannot be split into two pieces of its rows"
-  if not wall then
+  if not obstacle then
     refuse(params("input")[1], "the model" .. cannot)
-  elseif wall.loss then
-    refuse(wall, "the loss" .. cannot .. ": a single --loss can, without label_smoothing")
-  elseif wall.kind == "dropout" then
-    refuse(wall, "the model" .. cannot .. ": a dropout draws its random numbers for all rows together")
+  elseif obstacle.loss then
+    refuse(obstacle, "the loss" .. cannot .. ": a single --loss can, without label_smoothing")
+  elseif obstacle.kind == "dropout" then
+    refuse(obstacle, "the model" .. cannot .. ": a dropout draws its random numbers for all rows together")
   else
-    refuse(wall, "the model" .. cannot .. ": " .. wall.kind .. " needs all of them")
+    refuse(obstacle, "the model" .. cannot .. ": " .. obstacle.kind .. " needs all of them")
   end
 end
 

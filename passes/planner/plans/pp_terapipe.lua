@@ -49,12 +49,12 @@ function model()
   elseif #list == 0 then
     refuse(params("input")[1], "the model reads no tokens: no input has any in its second dimension" .. else_)
   else
-    local done, wall = pieces(list, sizes)
-    if not done and wall and wall.kind == "attention" then
-      refuse(wall, "attention that is not causal has every token wait for all others, and pieces of them go through "
+    local done, obstacle = pieces(list, sizes)
+    if not done and obstacle and obstacle.kind == "attention" then
+      refuse(obstacle, "attention that is not causal has every token wait for all others, and pieces of them go through "
         .. "the stages one after the other" .. else_)
     elseif not done then
-      refuse(wall or list[1].op, "this mixes tokens, and pieces of them go through the stages one after the other, of "
+      refuse(obstacle or list[1].op, "this mixes tokens, and pieces of them go through the stages one after the other, of "
         .. "which only causal attention may read those before" .. else_)
     end
   end
