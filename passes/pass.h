@@ -31,14 +31,17 @@ void opt_stat(const PassOptions *o, int64_t n, const char *what);
 
 typedef bool PassFn(Module *m, const PassOptions *o, Diag *d);
 
+// The part of a pass in the proof of a plan, as passes.def explains it.
+typedef enum ProofPart { PROOF_plain, PROOF_kept, PROOF_proved, PROOF_async } ProofPart;
+
 // A pass takes a module that is at least in phase `from` and leaves it in phase `to` (KEEP: the
 // same phase).  A module in a later phase returns to `to`, since the pass breaks later promises.
 typedef struct Pass {
   const char *name;
   Phase from, to;
   bool keep;
-  bool may_skip;       // the program is right without it
-  bool proved;         // keeps the meaning of the model's program: prove.h
+  bool may_skip; // the program is right without it
+  ProofPart proof;
   const char *options; // "loss:s mesh:s seconds:i"
   const char *summary;
   PassFn *run;
@@ -76,8 +79,8 @@ typedef struct PipelineOptions {
       *lives; // for modules that are sharded several times (planner/search/lives.h), or NULL
 } PipelineOptions;
 
-// Parses and runs a pipeline.  After each pass the module is set to the pass's phase and verified;
-// a plan is proved after the passes that build it, in any case after the last of them.
+// Parses and runs a pipeline.  After each pass the module is set to the pass's phase and verified.
+// The ranks' program is proved when it has its collectives, and after the last pass.
 bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Diag *d);
 bool pipeline_check(const char *pipeline, Diag *d); // syntax, names and options only
 // Checks the names of the passes to print before or after.

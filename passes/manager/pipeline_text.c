@@ -12,13 +12,17 @@
 
 #include "pipeline.h"
 
-enum { KEEP = -1, may = true, must = false, proved = true, plain = false };
+enum { KEEP = -1, may = true, must = false };
 
 const Pass passes[] = {
 #define typed   PHASE_typed
 #define sharded PHASE_sharded
 #define local   PHASE_local
 #define planned PHASE_planned
+#define plain   PROOF_plain
+#define kept    PROOF_kept
+#define proved  PROOF_proved
+#define async   PROOF_async
 #define ALIAS(old, name)
 #define PASS(name, from, to, skip, proof, options, summary)                                        \
   {#name,                                                                                          \
@@ -37,6 +41,10 @@ const Pass passes[] = {
 #undef sharded
 #undef local
 #undef planned
+#undef plain
+#undef kept
+#undef proved
+#undef async
 };
 const int n_passes = sizeof passes / sizeof *passes;
 

@@ -35,6 +35,7 @@ const char *piece_name(const Proof *p, const Piece *piece) {
 
 // The slice of the model's program, with steps 1, that produces the value, or NULL.
 static const Op *model_slice(const Proof *p, int number) {
+  if (number == UNKNOWN) return NULL;
   const Op *op = number_value(p->numbers, number)->def;
   for (int i = 0; op && op->kind == OP_slice && i < attr_n(op, "steps"); i++)
     if (attr_list(op, "steps")[i] != 1) return NULL;
@@ -96,6 +97,8 @@ static void prove_piece(Proof *p, Search *s) {
   // The einsum of a call does not describe parts.
   for (const Op *is = NULL; !op->callee && (is = number_like(p->numbers, op, numbers, is));) {
     int first = number_of(p->numbers, is->out[0]);
+    // Reshapes of one root are equal, but a piece is one of the operand itself.
+    if (op->kind == OP_reshape && number_of(p->numbers, is->in[0].value) != numbers[0]) continue;
     if (!piece_op(is, first, op, in, out, &s->why, p->d)) continue;
     s->found = true;
     for (int i = 0; i < op->n_out; i++)
@@ -151,9 +154,13 @@ static bool find_pieces(Proof *p, Search *s) {
   return s->found;
 }
 
-void prove_pieces(Proof *p, const Op *op, const int *in, bool numbers) {
+bool prove_pieces(Proof *p, const Op *op) {
+  return find_pieces(p, &(Search){.op = op});
+}
+
+void prove_no_pieces(Proof *p, const Op *op, const int *in, bool numbers) {
   Search s = {.op = op};
-  if (find_pieces(p, &s)) return;
+  if (find_pieces(p, &s)) return; // finds the reason
   // Slices of the model's program that were changed look like pieces until an op reads them.  They
   // are reported, not their reader, and recognised by location or name.
   bool wrong = false;
@@ -180,7 +187,7 @@ void prove_pieces(Proof *p, const Op *op, const int *in, bool numbers) {
   prove_error(p, op->loc, "%s: %s", kind_name(op),
               s.why ? s.why : "nothing in the model's program reads these pieces");
   for (int i = 0; i < op->n_in; i++)
-    diag_note(p->d, op->loc, "operand %d is %s", i, piece_name(p, s.choices[i]));
+    if (s.choices[i]) diag_note(p->d, op->loc, "operand %d is %s", i, piece_name(p, s.choices[i]));
 }
 
 void prove_also_pieces(Proof *p, const Op *op) {
