@@ -84,7 +84,7 @@ static bool same_param(const Value *x, const Value *y) {
 
 // A copy in 16 bits is the cast of the weight with its label.
 static void prove_copy(Proof *p, const Value *v) {
-  const Value *w = graph_find_role(p->model, ROLE_weight, v->label);
+  const Value *w = v->label ? table_find(p->params, ROLE_weight, v->label) : NULL;
   if (!w) {
     prove_error(p, v->loc, "%s is of no weight of the model's program", prove_name(v, p->a));
     return;
@@ -97,6 +97,28 @@ static void prove_copy(Proof *p, const Value *v) {
   *meaning(p, v) = cast_meaning(p, &is, w->type->dtype, v->type->dtype);
 }
 
+// Checks that a parameter agrees with that of the model's program in everything that determines its
+// contents and updates.
+static void prove_param(Proof *p, const Value *v, const Value *is) {
+  const Type *whole = value_whole(v);
+  if (!type_equal(whole, is->type))
+    prove_error(p, v->loc, "%s is %s, and %s in the model's program", prove_name(v, p->a),
+                type_text(p->a, whole), type_text(p->a, is->type));
+  if (v->as != is->as && !(v->as && is->as && type_equal(v->as, is->as)))
+    prove_error(p, v->loc, "%s is %s in files, and %s in the model's program", prove_name(v, p->a),
+                type_text(p->a, v->as ? v->as : whole),
+                type_text(p->a, is->as ? is->as : is->type));
+  if (v->each_slice != is->each_slice)
+    prove_error(p, v->loc, "%s is updated %s, and %s in the model's program", prove_name(v, p->a),
+                v->each_slice ? "in every slice" : "once per step",
+                is->each_slice ? "in every slice" : "once per step");
+  if (v->train != is->train)
+    prove_error(p, v->loc, "%s is %strained, and is %sin the model's program", prove_name(v, p->a),
+                v->train ? "" : "not ", v->train ? "not " : "");
+  if (!same_init(v->init, is->init))
+    prove_error(p, v->loc, "%s does not begin as in the model's program", prove_name(v, p->a));
+}
+
 static void prove_params(Proof *p) {
   const Graph *model = p->model;
   bool *taken = arena_array(p->a, bool, model->n_params);
@@ -104,39 +126,21 @@ static void prove_params(Proof *p) {
     // A parameter has the role and label that it has in the model's program, mostly at its index.
     const Value *v = p->g->params[i], *is = NULL;
     int at = v->index;
-    if (at < model->n_params && !taken[at] && same_param(model->params[at], v))
-      is = model->params[at];
-    for (int k = 0; !is && k < model->n_params; k++)
-      if (!taken[k] && same_param(model->params[k], v)) is = model->params[k];
-    const char *name = prove_name(v, p->a);
     if (v->role == ROLE_copy) {
       prove_copy(p, v);
       continue;
     }
+    if (at < model->n_params && !taken[at] && same_param(model->params[at], v))
+      is = model->params[at];
+    for (int k = 0; !is && k < model->n_params; k++)
+      if (!taken[k] && same_param(model->params[k], v)) is = model->params[k];
     if (!is) {
-      prove_error(p, v->loc, "%s is no parameter of the model's program", name);
+      prove_error(p, v->loc, "%s is no parameter of the model's program", prove_name(v, p->a));
       continue;
     }
     taken[is->index] = true;
     meaning(p, v)->number = number_of(p->numbers, is);
-    // It must agree in everything that determines its contents and updates.
-    const Type *whole = value_whole(v);
-    if (!type_equal(whole, is->type))
-      prove_error(p, v->loc, "%s is %s, and %s in the model's program", name,
-                  type_text(p->a, whole), type_text(p->a, is->type));
-    if (v->as != is->as && !(v->as && is->as && type_equal(v->as, is->as)))
-      prove_error(p, v->loc, "%s is %s in files, and %s in the model's program", name,
-                  type_text(p->a, v->as ? v->as : whole),
-                  type_text(p->a, is->as ? is->as : is->type));
-    if (v->each_slice != is->each_slice)
-      prove_error(p, v->loc, "%s is updated %s, and %s in the model's program", name,
-                  v->each_slice ? "in every slice" : "once per step",
-                  is->each_slice ? "in every slice" : "once per step");
-    if (v->train != is->train)
-      prove_error(p, v->loc, "%s is %strained, and is %sin the model's program", name,
-                  v->train ? "" : "not ", v->train ? "not " : "");
-    if (!same_init(v->init, is->init))
-      prove_error(p, v->loc, "%s does not begin as in the model's program", name);
+    prove_param(p, v, is);
   }
   for (int i = 0; i < model->n_params; i++)
     if (!taken[i])
@@ -423,15 +427,23 @@ static bool is_copy_update(const Result *r) {
   return r->target && r->target->role == ROLE_copy;
 }
 
+// The updates of a graph's parameters, by parameter.
+static const Result **updates_of(const Proof *p, const Graph *g) {
+  const Result **of = arena_array(p->a, const Result *, g->n_params);
+  for (int i = 0; i < g->n_results; i++)
+    if (g->results[i]->target) of[g->results[i]->target->index] = g->results[i];
+  return of;
+}
+
 // A copy in 16 bits is updated with its weight, to the cast of the weight's new value.
 static void prove_copy_updates(Proof *p) {
+  const Result **updates = updates_of(p, p->g), **in_model = updates_of(p, p->model);
   for (int i = 0; i < p->g->n_params; i++) {
-    const Value *copy = p->g->params[i];
-    if (copy->role != ROLE_copy) continue;
-    const Value *w = graph_find_role(p->model, ROLE_weight, copy->label);
-    const Result *is = w ? graph_find_update(p->model, w) : NULL;
-    const Result *r = graph_find_update(p->g, copy);
-    if (!is && !r) continue;
+    const Value *copy = p->g->params[i], *w = NULL;
+    if (copy->role == ROLE_copy && copy->label)
+      w = table_find(p->params, ROLE_weight, copy->label);
+    const Result *r = updates[i], *is = w ? in_model[w->index] : NULL;
+    if (copy->role != ROLE_copy || (!is && !r)) continue;
     Meaning want = no_meaning;
     if (is) want.number = number_of(p->numbers, is->use.value);
     const Meaning *of = r ? meaning(p, r->use.value) : &no_meaning, *from = of->cast_of;
@@ -453,14 +465,13 @@ static void prove_results(Proof *p) {
     }
     const Meaning *of = meaning(p, r->use.value);
     const Loc *loc = value_loc(r->use.value);
-    const char *name = result_name(p, r);
     // A piece that is everything is the value, too.
     int number = number_of(p->numbers, want);
     bool same = of->number == number;
     for (const Piece *piece = of->piece; piece; piece = piece->other)
       same |= piece->number == number && piece_is_all(piece, whole_of(p, number));
     if (same) continue;
-    const char *lowered = lowered_name(p, r->use.value);
+    const char *name = result_name(p, r), *lowered = lowered_name(p, r->use.value);
     // Values of unknown meaning were reported at their op.
     if (is_bucket(p, r->use.value))
       prove_error(p, loc, "%s is a bucket of %d values", name, of->bucket->n);
@@ -534,6 +545,7 @@ void prove_ops(Proof *p, const Graph *g) {
 static bool prove_graph(const Graph *model, const Graph *g, Diag *d) {
   Proof p = {.model = model, .g = g, .a = arena_new(), .d = d, .ok = true};
   p.numbers = numbers_new(model, p.a);
+  p.params = graph_params_by_label(model, p.a);
   p.scratch = module_new();
   p.scratch->phase = g->module->phase;
   p.of = arena_array(p.a, Meaning, g->n_values);

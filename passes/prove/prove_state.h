@@ -5,6 +5,7 @@
 #ifndef PROVE_STATE_H
 #define PROVE_STATE_H
 
+#include "base/table.h"
 #include "ir/op.h"
 #include "piece.h"
 #include "prove.h"
@@ -40,6 +41,7 @@ typedef struct Bucket {
 typedef struct Proof {
   const Graph *model, *g;
   const Numbers *numbers; // of `model`
+  const Table *params;    // of `model`, by role and label
   Meaning *of;            // by value id, of the graph at hand: `g`, or a body that it runs
   Module *scratch;        // for definitions of joined ops
   Arena *a;
