@@ -252,6 +252,9 @@ bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Dia
   r.stats.arena = r.arena;
   bool ok = pipeline_parse(pipeline, r.arena, &steps, d);
   if (ok) {
+    // A module that is distributed already has its model's program beside it.
+    if (o->model && m->phase >= PHASE_sharded && !module_asynchronous(m))
+      r.model = module_clone(o->model);
     ok = dump_start(&r.dump, o, &steps, d) && (!o->verify_each || module_verify(m, d)) &&
          dump_input(&r.dump, m, d);
     for (int i = 0; ok && i < steps.n; i++) {

@@ -15,11 +15,15 @@
 //    collectives  of collectives.def that keep the value, and move, keep the number; take_partial
 //                 and as_partial are errors.  Layouts follow their rules, which the verifier has
 //                 checked (collective.h).
+//    copies       to host memory and back, and of an operand of an update in the next step, keep the
+//                 number.
 //    pack         stands for all its members.  A sum over ranks or time of a bucket is the sum of its
 //                 members, and unpack is one member, at its offset and with its length.
 //    a reshape    to the same shape, or a slice of everything, stands for its operand's number.
 //    pieces       of a value come from slice, and return to it through concat and add; an op on
 //                 pieces is an op of the model's program computed in parts (piece.h).
+//    bodies       of fused ops and batches are followed with the operands of the call, and joined ops are
+//                 their definitions; values of other types are in prove_lowered.c.
 //    other ops    must equal an op of the model's program, on operands with the same numbers.  The
 //                 einsum of that op, which has the lengths of the whole, gives the legal splits, and
 //                 the layouts of operands and results under a split.  A row of ops.def promises that
@@ -440,8 +444,7 @@ static void prove_copy_updates(Proof *p) {
   const Result **updates = updates_of(p, p->g), **in_model = updates_of(p, p->model);
   for (int i = 0; i < p->g->n_params; i++) {
     const Value *copy = p->g->params[i], *w = NULL;
-    if (copy->role == ROLE_copy && copy->label)
-      w = table_find(p->params, ROLE_weight, copy->label);
+    if (copy->role == ROLE_copy && copy->label) w = table_find(p->params, ROLE_weight, copy->label);
     const Result *r = updates[i], *is = w ? in_model[w->index] : NULL;
     if (copy->role != ROLE_copy || (!is && !r)) continue;
     Meaning want = no_meaning;

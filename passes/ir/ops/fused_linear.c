@@ -7,8 +7,8 @@
 //     classifier             loss = cross_entropy(x w, labels)
 //     classifier_back        the same, and dx, dw for the adjoint of the loss
 //
-// Their meaning is in ir/definition.c.  An op with a bias must not be split along k, since every
-// part would add the bias; the same holds for db, which lacks k.
+// Their meaning is in ir/definition.c.  No op may be split along k: every part would add the bias,
+// GELU is not linear, and db lacks k.
 
 #include "ir/op.h"
 
@@ -23,7 +23,7 @@ bool linear_gelu_tanh_rule(const Op *op, Dims *dims, Diag *d) {
 }
 
 bool linear_gelu_tanh_back_rule(const Op *op, Dims *dims, Diag *d) {
-  return dims_parse(dims, op, attr_i(op, "trans") ? "* k, n k, * n -> * n" : "* k, k n, * n -> * n",
+  return dims_parse(dims, op, attr_i(op, "trans") ? "* k^, n k^, * n -> * n" : "* k^, k^ n, * n -> * n",
                     d);
 }
 
