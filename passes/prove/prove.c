@@ -330,8 +330,14 @@ static void prove_unknown(Proof *p, const Op *op) {
   for (int i = 0; i < op->n_in; i++) {
     const Meaning *of = meaning(p, op->in[i].value);
     in[i] = of->number;
-    numbers &= in[i] != UNKNOWN;
     pieces &= in[i] != UNKNOWN || of->piece;
+    // Of a widened operand the value of 16 bits is looked for.
+    if (in[i] == UNKNOWN && of->cast_of) in[i] = of->cast_of->number;
+    numbers &= in[i] != UNKNOWN;
+  }
+  if (numbers && !pieces) {
+    prove_wrong(p, op, in);
+    return;
   }
   if (pieces) {
     prove_no_pieces(p, op, in, numbers);
