@@ -79,6 +79,7 @@ Meaning cast_meaning(Proof *p, const Meaning *v, DType from, DType to) {
     cast->other = is.piece;
     is.piece = cast;
   }
+  is.bucket = v->bucket; // at the same offsets, in elements
   is.cast_of = arena_copy(p->a, v, sizeof *v);
   is.dtype = from;
   return is;
