@@ -105,6 +105,7 @@
 //   25  Ops stand in the order in which a step runs them: before the loop over slices, in it, after it
 //       (ir/analysis/place.h).  Code is generated in this order.
 //   26  The devices of the meshes together are 0, 1, …, as ranks are.
+//   27  A persistent parameter, or a scalar, has one place in all entry graphs.
 
 #include "verify.h"
 
@@ -335,6 +336,7 @@ bool module_verify(const Module *m, Diag *d) {
     if (!verify_swap(g, d) || !verify_versions(g, d) || !verify_deferred(g, d)) return false;
   }
   if (m->phase >= PHASE_planned && !module_check_ranks(m, d)) return false; // 26
+  if (!verify_kept_places(m, d)) return false;                              // 27
   // 24: early updates.
   const char *why = NULL;
   if (m->early_updates) {

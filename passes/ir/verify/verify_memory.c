@@ -1,4 +1,4 @@
-// The promises about memory: 18 to 20 of verify.c; and 25, the order of ops.
+// The promises about memory: 18 to 20 of verify.c; 25, the order of ops; and 27.
 //
 // Live ranges are in the order of execution.  With a time axis, ops with the same result in all
 // micro-batches run once, before the first; ops that depend on a sum over time, or compute a new
@@ -25,6 +25,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
+#include "base/table.h"
 #include "ir/analysis/deferred.h"
 #include "ir/analysis/live_ranges.h"
 #include "ir/analysis/place.h"
@@ -152,7 +153,8 @@ static Allocation allocation_of(Value *v, const Times *time) {
     if (t > p.dies) p.dies = t;
   }
   // Read in the loop, a value from before it lives until the last micro-batch has ended.
-  if (v->def && made < time->loop && p.dies > time->loop && p.dies < time->loop_end)
+  if ((v->def || param_kept(v)) && made < time->loop && p.dies > time->loop &&
+      p.dies < time->loop_end)
     p.dies = time->loop_end;
   p.made = made;
   live_deferred(&p, time);
@@ -344,4 +346,23 @@ bool verify_planned(const Graph *g, Diag *d) {
         "it, or after it",
         op_info[late->kind].name);
   return check_overlaps(g, d);
+}
+
+bool verify_kept_places(const Module *m, Diag *d) {
+  if (m->phase < PHASE_planned) return true;
+  Arena *a = arena_new();
+  const Graph *first = module_first_entry(m), *g = m->graphs;
+  const Table *params = first ? graph_params_by_label(first, a) : NULL;
+  bool ok = true;
+  for (; g && ok; g = g->next)
+    for (int i = 0; g->entry && i < g->n_params && ok; i++) {
+      const Value *v = g->params[i];
+      const Value *is = v->label ? table_find(params, (int)v->role, v->label) : NULL;
+      if (!is || !param_kept(v) || (is->offset == v->offset && is->host == v->host)) continue;
+      ok = diag_error(d, v->loc, "%s '%s' is at %lld in '@%s', and at %lld in '@%s'",
+                      role_name[v->role], v->label, (long long)v->offset, g->name,
+                      (long long)is->offset, first->name);
+    }
+  arena_free(a);
+  return ok;
 }
