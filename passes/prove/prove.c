@@ -116,6 +116,10 @@ static void prove_param(Proof *p, const Value *v, const Value *is) {
     prove_error(p, v->loc, "%s is updated %s, and %s in the model's program", prove_name(v, p->a),
                 v->each_slice ? "in every slice" : "once per step",
                 is->each_slice ? "in every slice" : "once per step");
+  if (v->whole != is->whole)
+    prove_error(p, v->loc, "%s is read %s by a step, and %s in the model's program",
+                prove_name(v, p->a), v->whole ? "completely" : "in rows of the batch",
+                is->whole ? "completely" : "in rows of the batch");
   if (v->train != is->train)
     prove_error(p, v->loc, "%s is %strained, and is %sin the model's program", prove_name(v, p->a),
                 v->train ? "" : "not ", v->train ? "not " : "");
