@@ -138,7 +138,7 @@ static bool fits(const FuseGroups *f, const Group *a, const Group *b) {
 typedef struct Walk {
   FuseGroups *f;
   const Group *a, *b;
-  uint32_t first; // id of the first member: no earlier op depends on one
+  uint32_t first; // no op with a smaller id depends on a member
   Vec(Op *) pending;
 } Walk;
 
@@ -166,7 +166,10 @@ static bool walk_operands(Walk *w, const Op *op) {
 static bool makes_cycle(FuseGroups *f, const Group *a, const Group *b) {
   Walk w = {.f = f, .a = a, .b = b};
   f->stamp++;
+  // An op before both groups depends on them only through a group with members on both sides.
   w.first = a->member.at[0]->id < b->member.at[0]->id ? a->member.at[0]->id : b->member.at[0]->id;
+  while (f->reach[w.first] < w.first)
+    w.first = f->reach[w.first];
   // The walk starts at operands from outside, and at ops with earlier orders.
   for (int k = 0; k < 2; k++) {
     const Group *of = k ? b : a;
@@ -208,6 +211,9 @@ static void merge(FuseGroups *f, Group *into, Group *from, const Loops *loops) {
   into->member.n = both.n;
   into->member.cap = both.cap;
   into->loops = *loops;
+  uint32_t first = both.at[0]->id, last = both.at[both.n - 1]->id;
+  for (uint32_t id = first; id <= last; id++)
+    if (f->reach[id] > first) f->reach[id] = first;
   // The joint group has the sum of either.
   if (from->sum) {
     into->sum = from->sum;
@@ -395,6 +401,9 @@ FuseGroups *fuse_groups_find(Graph *g, Arena *scratch) {
   f->group = arena_array(scratch, Group *, g->n_ops);
   f->seen = arena_array(scratch, uint32_t, g->n_ops);
   f->whole = arena_array(scratch, bool, g->n_values);
+  f->reach = arena_array(scratch, uint32_t, g->n_ops);
+  for (uint32_t id = 0; id < g->n_ops; id++)
+    f->reach[id] = id;
   // Ops with orders are a chain.
   Op *last = NULL;
   f->before = arena_array(f->scratch, Op *, f->n_ops);

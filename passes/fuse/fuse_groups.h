@@ -32,6 +32,7 @@ typedef struct FuseGroups {
   Op **before;           // by op id, for an op with an order: the op with the order before; or NULL
   const bool *reported;  // by op id: an update op that serves outputs only; NULL: irrelevant
   uint32_t *seen, stamp; // by op id, for walks
+  uint32_t *reach;       // by op id: the first member of the groups with members before and after
 } FuseGroups;
 
 // Requires ids without gaps.

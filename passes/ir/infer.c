@@ -241,6 +241,9 @@ static bool check_call(const Op *op, Diag *d) {
   if (op->n_in != callee->n_params)
     return diag_error(d, op->loc, "%s: '@%s' takes %d operands, not %d", name, callee->name,
                       callee->n_params, op->n_in);
+  if (op->n_out != callee->n_results)
+    return diag_error(d, op->loc, "%s: '@%s' has %d results, not %d", name, callee->name,
+                      callee->n_results, op->n_out);
   // Types are interned, so pointers are compared.
   for (int i = 0; i < op->n_in; i++)
     if (op->in[i].value->type != callee->params[i]->type) {
@@ -274,9 +277,10 @@ Op *op_copy(Graph *g, Op *at, const Op *op, Value *const *in, Diag *d) {
 
 bool op_infer(const Op *op, const Type **types, Diag *d) {
   if (!op->callee) return infer(op, types, d);
+  if (!check_call(op, d)) return false;
   for (int i = 0; i < op->n_out; i++)
     types[i] = op->callee->results[i]->use.value->type;
-  return check_call(op, d);
+  return true;
 }
 
 bool op_retype(Op *op, Diag *d) {

@@ -39,11 +39,18 @@ typedef struct View {
   struct View *next;
 } View;
 
+// A reshape, in the list of the number that it reads.
+typedef struct Reshape {
+  const Op *op;
+  struct Reshape *next;
+} Reshape;
+
 struct Numbers {
   const Graph *g;
   Vec(const Value *) value; // by value number
   Vec(int) root;            // by value number: that of the value before all reshapes
   int *of;                  // by value id
+  Reshape **reshapes;       // by value number
   Entry **slot;
   View **view;
   int n_slots; // of each of the two tables, a power of two
@@ -241,6 +248,7 @@ Numbers *numbers_new(const Graph *g, Arena *a) {
   n->g = g;
   n->a = a;
   n->of = arena_array(a, int, g->n_values);
+  n->reshapes = arena_array(a, Reshape *, g->n_values);
   n->n_slots = 64;
   while (n->n_slots < (int)g->n_ops)
     n->n_slots *= 2;
@@ -260,6 +268,11 @@ Numbers *numbers_new(const Graph *g, Arena *a) {
     int *in = arena_array(a, int, op->n_in), space[2];
     for (int i = 0; i < op->n_in; i++)
       in[i] = n->of[op->in[i].value->id];
+    if (op->kind == OP_reshape) {
+      Reshape *reshape = arena_one(a, Reshape), **list = &n->reshapes[in[0]];
+      *reshape = (Reshape){op, *list};
+      *list = reshape;
+    }
     // Reshapes may add up to none, and to one that is known by another op.
     int root = op->kind == OP_reshape ? n->root.at[in[0]] : number_view(n, op, in);
     int known = root < 0 ? -1 : number_reshape(n, n->root.at[root], op->out[0]->type);
@@ -322,6 +335,15 @@ int number_cast(const Numbers *n, int number, DType to) {
 
 const Op *number_like(const Numbers *n, const Op *op, const int *in, const Op *after) {
   int space[2];
+  // Entries have one of the equal reshapes of a root, and none of those that give the root.  But a
+  // piece is one of the operand itself, so all that read this are needed.
+  if (op->kind == OP_reshape) {
+    const Reshape *r = n->reshapes[in[0]];
+    while (after && r && r->op != after)
+      r = r->next;
+    if (after && r) r = r->next;
+    return r ? r->op : NULL;
+  }
   in = canonical(n, op, in, space);
   // The op and its whole are in the same slot.  The search goes on after the last answer.
   const Entry *e = *slot_of(n, op, in);

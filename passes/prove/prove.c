@@ -116,6 +116,10 @@ static void prove_param(Proof *p, const Value *v, const Value *is) {
     prove_error(p, v->loc, "%s is updated %s, and %s in the model's program", prove_name(v, p->a),
                 v->each_slice ? "in every slice" : "once per step",
                 is->each_slice ? "in every slice" : "once per step");
+  if (v->whole != is->whole)
+    prove_error(p, v->loc, "%s is read %s by a step, and %s in the model's program",
+                prove_name(v, p->a), v->whole ? "completely" : "in rows of the batch",
+                is->whole ? "completely" : "in rows of the batch");
   if (v->train != is->train)
     prove_error(p, v->loc, "%s is %strained, and is %sin the model's program", prove_name(v, p->a),
                 v->train ? "" : "not ", v->train ? "not " : "");
@@ -273,13 +277,14 @@ static bool whole_dims(Proof *p, const Op *op, const Op *is, Dims *dims) {
   return ok;
 }
 
-// Whether a value is of type `is` in the model's program; `widened`: or of f32 and 16 bits there.
-static bool same_whole(const Type *whole, const Type *is, bool widened) {
-  return type_equal(whole, is) || (widened && whole->dtype == DT_f32 && dtype_narrow(is->dtype) &&
-                                   type_same_dims(whole, is));
+// Whether a value is of type `is` in the model's program, as far as `types` wants it.
+static bool same_whole(const Type *whole, const Type *is, Types types) {
+  bool other = types == TYPES_moved ||
+               (types == TYPES_widened && whole->dtype == DT_f32 && dtype_narrow(is->dtype));
+  return type_equal(whole, is) || (other && type_same_dims(whole, is));
 }
 
-bool prove_known(Proof *p, const Op *op, bool widened) {
+bool prove_known(Proof *p, const Op *op, Types types) {
   int *in = arena_array(p->a, int, op->n_in);
   for (int i = 0; i < op->n_in; i++) {
     const Meaning *of = meaning(p, op->in[i].value);
@@ -294,14 +299,14 @@ bool prove_known(Proof *p, const Op *op, bool widened) {
     if (root == UNKNOWN) return false;
     root = number_root(p->numbers, root);
     Type whole = *value_whole(op->out[0]);
-    if (widened) whole.dtype = number_value(p->numbers, root)->type->dtype;
+    if (types != TYPES_same) whole.dtype = number_value(p->numbers, root)->type->dtype;
     first = number_reshape(p->numbers, root, &whole);
     if (first == UNKNOWN) meaning(p, op->out[0])->reshape_of = root;
   }
   if (first == UNKNOWN && root == UNKNOWN) return false;
   for (int i = 0; i < op->n_out && first != UNKNOWN; i++) {
     const Type *whole = value_whole(op->out[i]), *type = number_value(p->numbers, first + i)->type;
-    if (!same_whole(whole, type, widened))
+    if (!same_whole(whole, type, types))
       prove_error(p, op->loc, "%s: result %d is %s as a whole, and %s in the model's program",
                   kind_name(op), i, type_text(p->a, whole), type_text(p->a, type));
   }
@@ -377,7 +382,7 @@ static void prove_op(Proof *p, const Op *op) {
       prove_error(p, op->loc, "%s: is %s of %s, and changes nothing else", kind_name(op),
                   layout_text(p->a, pinned->layout), layout_text(p->a, v->layout));
   } else {
-    bool proved = prove_known(p, op, false) || prove_pieces(p, op);
+    bool proved = prove_known(p, op, TYPES_same) || prove_pieces(p, op);
     // Lowered operands may have a second meaning.
     if (!prove_lowered(p, op) && !proved) prove_unknown(p, op);
   }

@@ -100,14 +100,14 @@ const char *lowered_name(const Proof *p, const Value *v) {
 // -- Ops on lowered operands -----------------------------------------------------------------
 
 // Proves `op` on other operands: `in`, with NULL for those that stay.
-static bool prove_on(Proof *p, const Op *op, const Meaning *const *in, bool widened) {
+static bool prove_on(Proof *p, const Op *op, const Meaning *const *in, Types types) {
   Meaning *was = arena_array(p->a, Meaning, op->n_in);
   for (int i = 0; i < op->n_in; i++)
     was[i] = *meaning(p, op->in[i].value);
   for (int i = 0; i < op->n_in; i++)
     if (in[i]) *meaning(p, op->in[i].value) = *in[i];
-  bool proved =
-      prove_known(p, op, widened) || prove_pieces(p, op) || (!widened && prove_lowered(p, op));
+  bool proved = prove_known(p, op, types) || prove_pieces(p, op) ||
+                (types == TYPES_moved && prove_lowered(p, op));
   for (int i = 0; i < op->n_in; i++)
     *meaning(p, op->in[i].value) = was[i];
   return proved;
@@ -154,7 +154,7 @@ static bool prove_widened(Proof *p, const Op *op) {
       in[at[k]] = k < 4 && (left_out >> k & 1) ? NULL : meaning(p, op->in[at[k]].value)->cast_of;
     for (int i = 0; i < op->n_out; i++)
       *meaning(p, op->out[i]) = no_meaning;
-    bool proved = prove_on(p, op, in, true);
+    bool proved = prove_on(p, op, in, TYPES_widened);
     if (proved) {
       add_meanings(p, op, had);
       return true;
@@ -176,7 +176,7 @@ static bool prove_moved(Proof *p, const Op *op) {
   if (!from) return false;
   DType was = of->dtype, to = op->out[0]->type->dtype;
   *out = no_meaning;
-  if (!prove_on(p, op, (const Meaning *[]){from}, false)) {
+  if (!prove_on(p, op, (const Meaning *[]){from}, TYPES_moved)) {
     *out = had;
     return false;
   }

@@ -97,8 +97,6 @@ static void prove_piece(Proof *p, Search *s) {
   // The einsum of a call does not describe parts.
   for (const Op *is = NULL; !op->callee && (is = number_like(p->numbers, op, numbers, is));) {
     int first = number_of(p->numbers, is->out[0]);
-    // Reshapes of one root are equal, but a piece is one of the operand itself.
-    if (op->kind == OP_reshape && number_of(p->numbers, is->in[0].value) != numbers[0]) continue;
     if (!piece_op(is, first, op, in, out, &s->why, p->d)) continue;
     s->found = true;
     for (int i = 0; i < op->n_out; i++)
@@ -174,7 +172,9 @@ void prove_no_pieces(Proof *p, const Op *op, const int *in, bool numbers) {
                   (loc_same(is->loc, slice->loc) ||
                    (is->out[0]->name && str_equal(is->out[0]->name, slice->out[0]->name)));
     int number = meaning(p, slice->in[0].value)->number;
-    if (!in_model || number == UNKNOWN || !meaning(p, v)->piece) continue;
+    // One that has a number is right.
+    if (!in_model || number == UNKNOWN || !meaning(p, v)->piece || meaning(p, v)->number != UNKNOWN)
+      continue;
     prove_wrong(p, slice, &number);
     wrong = true;
   }
@@ -191,5 +191,7 @@ void prove_no_pieces(Proof *p, const Op *op, const int *in, bool numbers) {
 }
 
 void prove_also_pieces(Proof *p, const Op *op) {
-  if (is_alike(op) || op->kind == OP_reshape) find_pieces(p, &(Search){.op = op});
+  // A slice may be one of the model's program by chance, and a reshape of one.
+  if (is_alike(op) || op->kind == OP_reshape || op->kind == OP_slice)
+    find_pieces(p, &(Search){.op = op});
 }

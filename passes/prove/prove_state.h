@@ -62,9 +62,16 @@ static inline const char *kind_name(const Op *op) {
 void prove_error(Proof *p, const Loc *loc, const char *fmt, ...) PRINTF_LIKE(3, 4);
 // Reports the error, and continues with the results of the op that was most likely intended.
 void prove_wrong(Proof *p, const Op *op, const int *in);
-// Gives the results of `op` their numbers if the model's program has it.  `widened`: floating types
-// of 16 bits there may be f32 here.  False, without an error, if it has not.
-bool prove_known(Proof *p, const Op *op, bool widened);
+// The types of results, compared with those in the model's program.
+typedef enum Types {
+  TYPES_same,
+  TYPES_widened, // f32 may be 16 bits there
+  TYPES_moved,   // elements of another type are moved, so only dimensions are compared
+} Types;
+
+// Gives the results of `op` their numbers if the model's program has it.  False, without an error,
+// if it has not.
+bool prove_known(Proof *p, const Op *op, Types types);
 void prove_ops(Proof *p, const Graph *g);
 
 // -- prove_lowered.c -------------------------------------------------------------------------
@@ -87,8 +94,8 @@ bool prove_pieces(Proof *p, const Op *op);
 // Reports an op that has no equal in the model's program.  `in` are the numbers of the operands, if
 // all have one (`numbers`).
 void prove_no_pieces(Proof *p, const Op *op, const int *in, bool numbers);
-// Adds further meanings of an op: a fill is also a part of every larger one, and a piece may be
-// reshaped to its own shape.
+// Adds further meanings of an op: a fill is also a part of every larger one, a piece may be
+// reshaped to its own shape, and a slice is a piece of its operand.
 void prove_also_pieces(Proof *p, const Op *op);
 
 #endif

@@ -122,8 +122,12 @@ static void say_differences(Why *y, const Op *is) {
       say(y, "operand %d is %s, and %s in the model's program", i, prove_name(have, y->a),
           prove_name(want, y->a));
   }
-  // Of a call the graph is left.
-  if (!y->said) say(y, "'@%s' is another graph in the model's program", op->callee->name);
+  // Of a call the graph is left, of other ops a cast that the model's program does not have: `in`
+  // are the numbers of the operands before it.
+  if (!y->said && op->callee)
+    say(y, "'@%s' is another graph in the model's program", op->callee->name);
+  else if (!y->said)
+    say(y, "reads a cast, and its operand in the model's program");
   diag_note(y->d, is->loc, "the model's program has: %s", op_text(is, y->a));
 }
 

@@ -43,6 +43,12 @@ static void retype_from(Mutator *u, Op *op) {
     continue;
 }
 
+// In a planned module a new value is where the value is that it was made from.
+static void place_like(Value *v, const Value *like) {
+  v->layout = like->layout;
+  v->offset = like->offset, v->slots = like->slots, v->stride = like->stride;
+}
+
 static bool same_place(const Value *x, const Value *y) {
   return x != y && x->type == y->type && x->layout == y->layout;
 }
@@ -69,8 +75,8 @@ static void identities(Mutator *u, Op *op) {
 }
 
 static void other_collectives(Mutator *u, Op *op) {
-  static const OpKind kinds[] = {OP_all_reduce,     OP_all_gather, OP_local_slice,
-                                 OP_reduce_scatter, OP_all_to_all, OP_accumulate};
+  static const OpKind kinds[] = {OP_all_reduce, OP_all_gather, OP_local_slice,  OP_reduce_scatter,
+                                 OP_all_to_all, OP_accumulate, OP_take_partial, OP_as_partial};
   for (size_t i = 0; op_has_attr(op, "axis") && i < sizeof kinds / sizeof *kinds; i++) {
     if (kinds[i] == op->kind || !turn(u, MUTATE_collective)) continue;
     int64_t dim = op_has_attr(op, "dim") ? attr_i(op, "dim") : 0;
@@ -82,9 +88,49 @@ static void other_collectives(Mutator *u, Op *op) {
     done(u, op, op_info[kinds[i]].name);
     u->unfit = !other;
     if (!other) return;
-    other->out[0]->layout = op->out[0]->layout;
+    place_like(other->out[0], op->out[0]);
     value_replace(op->out[0], other->out[0]);
     retype_from(u, other->next);
+  }
+}
+
+// Appends `kind` to the op, along the axis number `axis`, for all its readers.
+static Value *communicate(Mutator *u, Op *op, OpKind kind, int axis, Sbp to) {
+  Value *v = op->out[0];
+  Attr attr = a_s("axis", u->m->meshes->axis[axis].name);
+  Op *new = op_new(u->g, op->next, kind, &v, 1, &attr, 1, op_origin(op), u->quiet);
+  Sbp layout[MAX_AXES];
+  for (int i = 0; i < v->layout->n_axes; i++)
+    layout[i] = i == axis ? to : v->layout->axis[i];
+  place_like(new->out[0], v);
+  new->out[0]->layout = layout_new(u->m, v->layout->mesh, layout);
+  value_replace(v, new->out[0]);
+  op_set_in(new, 0, v);
+  return new->out[0];
+}
+
+// Sums a value once more, and counts one once per time slice or takes only one slice's.
+static void repeats(Mutator *u, Op *op) {
+  const Value *v = op->out[0];
+  const Sbp whole = {.kind = SBP_B}, partial = {.kind = SBP_P};
+  if (dtype_class[v->type->dtype] != 'F' || v->layout->mesh != u->m->meshes) return;
+  for (int axis = 0; axis < v->layout->n_axes; axis++) {
+    bool time = u->m->meshes->axis[axis].time;
+    int kind = v->layout->axis[axis].kind;
+    if (kind == SBP_S) continue;
+    if ((op_info[op->kind].traits & COMM) && turn(u, MUTATE_repeat)) {
+      done(u, op, "is summed once more");
+      communicate(u, op, time ? OP_accumulate : OP_all_reduce, axis, whole);
+    }
+    if (time && kind == SBP_B && turn(u, MUTATE_repeat)) {
+      done(u, op, "counts once per slice");
+      Value *share = communicate(u, op, OP_as_partial, axis, partial);
+      communicate(u, share->def, OP_accumulate, axis, whole);
+    }
+    if (time && kind == SBP_P && turn(u, MUTATE_repeat)) {
+      done(u, op, "of one slice");
+      communicate(u, op, OP_take_partial, axis, whole);
+    }
   }
 }
 
@@ -176,6 +222,16 @@ static void swapped_operands(Mutator *u, Op *op) {
     }
 }
 
+// Readers of a result read an operand instead.
+static void drops(Mutator *u, Op *op) {
+  for (int i = 0; i < op->n_in && op->n_out == 1; i++) {
+    if (!same_place(op->in[i].value, op->out[0]) || !turn(u, MUTATE_drop)) continue;
+    done(u, op, str_format(u->a, "is its operand %d", i));
+    value_replace(op->out[0], op->in[i].value);
+    return;
+  }
+}
+
 // Exchanges the uses of `x` and `y`.
 static void swap_uses(Mutator *u, Value *x, Value *y) {
   Op *op = u->g->first;
@@ -198,6 +254,13 @@ static void swapped_results(Mutator *u, Op *op) {
     }
 }
 
+static void other_result(Mutator *u, int i, Value *by) {
+  Result *result = u->g->results[i];
+  if (!same_place(by, result->use.value) || !turn(u, MUTATE_result)) return;
+  done(u, by->def, str_format(u->a, "is result %d", i));
+  graph_set_result(u->g, i, by);
+}
+
 static void graph_results(Mutator *u) {
   Graph *g = u->g;
   for (int i = 0; i < g->n_results; i++) {
@@ -210,12 +273,18 @@ static void graph_results(Mutator *u) {
       graph_set_result(g, k, x);
     }
   }
-  for (int i = 0; i < g->n_results; i++)
-    if (turn(u, MUTATE_result)) {
-      done(u, NULL, "lost");
-      graph_erase_result(g, i);
-      return;
+  for (int i = 0; i < g->n_results; i++) {
+    for (int k = 0; k < g->n_params; k++)
+      other_result(u, i, g->params[k]);
+    for_each_op(op, g) {
+      for (int k = 0; k < op->n_out; k++)
+        other_result(u, i, op->out[k]);
     }
+    if (!turn(u, MUTATE_result)) continue;
+    done(u, NULL, "lost");
+    graph_erase_result(g, i);
+    return;
+  }
 }
 
 // -- Ops, splits and layouts -----------------------------------------------------------------
@@ -241,7 +310,7 @@ static void inserts(Mutator *u, Op *op) {
     if (dtype_class[v->type->dtype] != 'F' || !turn(u, MUTATE_insert)) continue;
     done(u, op, "neg");
     Op *neg = op_new(u->g, op->next, OP_neg, &v, 1, NULL, 0, op_origin(op), u->quiet);
-    neg->out[0]->layout = v->layout;
+    place_like(neg->out[0], v);
     for (int axis = 0; axis < v->layout->n_axes; axis++) {
       Sbp sbp = v->layout->axis[axis];
       neg->split[axis] = sbp.kind == SBP_S   ? (char)('0' + sbp.dim)
@@ -301,10 +370,35 @@ static void layouts(Mutator *u, Value *v) {
   }
 }
 
+// A value is at the place of another one, or has a slot less.
+static void places(Mutator *u, Value *v) {
+  if (v->offset < 0) return;
+  if (v->offset && turn(u, MUTATE_place)) {
+    done(u, v->def, "is at the beginning");
+    v->offset = 0;
+  }
+  if (turn(u, MUTATE_place)) {
+    done(u, v->def, "is later");
+    v->offset += 64;
+  }
+  if (v->slots && turn(u, MUTATE_place)) {
+    done(u, v->def, "has a slot less");
+    v->slots--;
+  }
+}
+
 static void order(Mutator *u, Op *op) {
   if (!op->prev || !turn(u, MUTATE_order)) return;
   done(u, op, "earlier");
   op_move_before(op, op->prev);
+}
+
+static void parts(Mutator *u, Op *op) {
+  for (int part = 0; part < N_TRAIN_PARTS; part++) {
+    if (part == (int)op->part || !turn(u, MUTATE_part)) continue;
+    done(u, op, str_format(u->a, "is of part %d", part));
+    op->part = (TrainPart)part;
+  }
 }
 
 // -- Parameters and the mesh -----------------------------------------------------------------
@@ -315,9 +409,23 @@ static void parameters(Mutator *u, int i) {
     done(u, NULL, "begins otherwise");
     v->init->fill += 0.5;
   }
+  if (v->role == ROLE_input && turn(u, MUTATE_parameter)) {
+    done(u, NULL, str_format(u->a, "'%s' is read completely by a step or not", v->label));
+    v->whole = !v->whole;
+  }
   if (v->role == ROLE_weight && turn(u, MUTATE_parameter)) {
     done(u, NULL, "trained or not");
     v->train = !v->train;
+  }
+  if (v->init && turn(u, MUTATE_parameter)) {
+    done(u, NULL, str_format(u->a, "'%s' changes in every slice or not", v->label));
+    v->each_slice = !v->each_slice;
+  }
+  if (v->init && turn(u, MUTATE_parameter)) {
+    done(u, NULL, str_format(u->a, "'%s' has another shape for users", v->label));
+    const Type *whole = value_known(v);
+    int64_t flat = type_count(whole);
+    v->as = type_new(u->m, whole->dtype, 1, &flat);
   }
   for (int k = 0; k < i; k++) {
     Value *other = u->g->params[k];
@@ -365,6 +473,10 @@ static void meshes(Mutator *u) {
     }
   }
   set_devices(u, mesh);
+  if (mesh->n_devices > 1 && turn(u, MUTATE_mesh)) {
+    done(u, NULL, "two ranks exchanged");
+    mesh->device[0] = 1, mesh->device[1] = 0;
+  }
 }
 
 // -- All of them -----------------------------------------------------------------------------
@@ -374,30 +486,44 @@ static void mutate_op(Mutator *u, Op *op) {
     identities(u, op);
     other_collectives(u, op);
   }
+  repeats(u, op);
   attributes(u, op);
   operands(u, op);
   swapped_operands(u, op);
   swapped_results(u, op);
+  drops(u, op);
   kinds(u, op);
   inserts(u, op);
   splits(u, op);
-  for (int i = 0; i < op->n_out; i++)
+  for (int i = 0; i < op->n_out; i++) {
     layouts(u, op->out[i]);
+    places(u, op->out[i]);
+  }
   order(u, op);
+  parts(u, op);
 }
 
+static void mutate_graph(Mutator *u, Graph *g) {
+  u->g = g;
+  for (int i = 0; i < g->n_params && !u->done; i++) {
+    if (g->entry) parameters(u, i);
+    layouts(u, g->params[i]);
+    places(u, g->params[i]);
+  }
+  for (Op *op = g->first; op && !u->done; op = op->next)
+    mutate_op(u, op);
+  if (!u->done) graph_results(u);
+}
+
+// The first entry, and the bodies of its fused and multi_tensor ops.
 static Mutator walk(Module *m, int kind, int64_t which, Arena *a) {
   Mutator u = {.m = m, .g = m->graphs, .a = a, .kind = kind, .left = which};
   u.quiet = diag_new(stderr);
   diag_quiet(u.quiet, true);
   meshes(&u);
-  for (int i = 0; i < u.g->n_params && !u.done; i++) {
-    parameters(&u, i);
-    layouts(&u, u.g->params[i]);
+  for_each_graph(g, m) {
+    if ((g == m->graphs || !g->entry) && !u.done) mutate_graph(&u, g);
   }
-  for (Op *op = u.g->first; op && !u.done; op = op->next)
-    mutate_op(&u, op);
-  if (!u.done) graph_results(&u);
   diag_free(u.quiet);
   return u;
 }

@@ -5,10 +5,10 @@
 //     random_plans --say MODEL.nn PLAN.nn    the same, with the messages for each
 //
 // For each seed: a random training step; perhaps some ops split in unequal chunks; a random mesh
-// with random layouts; comm and bucket_grads; perhaps values moved to other meshes and back; the
-// proof must accept it, and the simulated ranks must compute the numbers of the model.  Then single
-// details are changed.  Mutants accepted by the verifier and the proof must compute the numbers of
-// the model, too: such changes are called equal.
+// with random layouts; comm and bucket_grads; perhaps values moved to other meshes and back, ops
+// fused, and memory planned; the proof must accept it, and the simulated ranks must compute the
+// numbers of the model.  Then single details are changed.  Mutants accepted by the verifier and the
+// proof must compute the numbers of the model, too: such changes are called equal.
 //
 // Numbers are f64 and equal to 1e-5 relative, and 1e-6 if everything cancels.
 
@@ -48,7 +48,7 @@ typedef struct Count {
 typedef struct Experiment {
   Diag *d, *quiet;
   bool say; // prints the messages for mutants
-  int64_t plans, cut, moved, timed, refused, collectives, buckets;
+  int64_t plans, cut, moved, timed, refused, collectives, buckets, bodies, planned;
   Count count[N_MUTATIONS];
   bool failed;
 } Experiment;
@@ -131,7 +131,9 @@ static void count_ops(Experiment *e, const Module *m) {
   for_each_op(op, m->graphs) {
     e->collectives += (op_info[op->kind].traits & COMM) != 0;
     e->buckets += op->kind == OP_pack;
+    e->bodies += op->callee != NULL;
   }
+  e->planned += m->phase == PHASE_planned;
 }
 
 static bool distribute(Module *m, Random *r, bool cut, bool time, Diag *quiet, Diag *d) {
@@ -161,6 +163,15 @@ static Module *random_plan(Experiment *e, const Module *model, Random *r) {
   return NULL;
 }
 
+// Perhaps the passes after bucket_grads that every plan has: their programs are proved, too.  In a
+// planned program the devices of all meshes are the ranks, but random_moves leaves some out.
+static bool finish_plan(Module *m, Random *r, Diag *d) {
+  PipelineOptions o = {.verify_each = true, .bisect_limit = -1};
+  const char *const ways[] = {"fuse", "multi_tensor", "multi_tensor,fuse,plan_memory",
+                              "fuse,plan_memory"};
+  return chance(r, 40) || pipeline_run(m, ways[below(r, m->meshes->next ? 2 : 4)], &o, d);
+}
+
 static bool try_plan(Experiment *e, const Module *model, const Module *m, const Values *in,
                      const Values *want, Arena *a) {
   Values given = *in, got = {0};
@@ -180,7 +191,7 @@ static void try_seed(Experiment *e, uint64_t seed) {
   if (model && compute(model, &in, &want, a, e->d) && finite_values(&want)) {
     Module *m = random_plan(e, model, &r);
     if (m && chance(&r, 40)) e->moved += random_moves(m->graphs, &r, e->d) > 0;
-    if (m && try_plan(e, model, m, &in, &want, a)) {
+    if (m && finish_plan(m, &r, e->d) && try_plan(e, model, m, &in, &want, a)) {
       count_ops(e, m);
       e->plans++;
       for (int i = 0; i < MUTANTS; i++) {
@@ -200,8 +211,8 @@ static void try_seed(Experiment *e, uint64_t seed) {
 }
 
 static bool is_plan(const Module *m, Diag *d) {
-  return m->phase == PHASE_local ||
-         diag_error(d, NULL, "a plan is local, not %s", phase_name[m->phase]);
+  return m->phase >= PHASE_local ||
+         diag_error(d, NULL, "a plan is local or planned, not %s", phase_name[m->phase]);
 }
 
 static void try_all(Experiment *e, const char *model_path, const char *plan_path) {
@@ -247,9 +258,11 @@ int main(int argc, char **argv) {
       try_seed(&e, seed * 1000003);
     printf("%lld plans, %lld with ops in unequal parts, %lld on several "
            "meshes, %lld with an axis of time (and %lld that "
-           "cannot be cut so), %lld collectives, %lld buckets\n",
+           "cannot be cut so), %lld collectives, %lld buckets, %lld fused and multi_tensor ops, "
+           "%lld with planned memory\n",
            (long long)e.plans, (long long)e.cut, (long long)e.moved, (long long)e.timed,
-           (long long)e.refused, (long long)e.collectives, (long long)e.buckets);
+           (long long)e.refused, (long long)e.collectives, (long long)e.buckets,
+           (long long)e.bodies, (long long)e.planned);
   }
   report(&e);
   printf(e.failed ? "FAILED\n"

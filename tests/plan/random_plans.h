@@ -54,17 +54,21 @@ int random_moves(Graph *g, Random *r, Diag *d);
 #define MUTATIONS                                                                                  \
   MUTATION(identity, "what reads a collective, or one reader of it, reads its operand instead")    \
   MUTATION(collective, "is one of another kind")                                                   \
+  MUTATION(repeat, "a sum is summed once more, a value counts in every slice, or in one alone")    \
   MUTATION(attribute, "is another number, word, type, byte")                                       \
   MUTATION(operand, "is another value of its type and layout")                                     \
   MUTATION(swap, "of two operands, two results of an op, two results of the graph")                \
-  MUTATION(result, "of the graph is lost")                                                         \
+  MUTATION(drop, "of an op: its readers read an operand")                                          \
+  MUTATION(result, "of the graph is lost, or is another value")                                    \
   MUTATION(kind, "is that of the next elementwise op of as many operands")                         \
   MUTATION(insert, "an op that nobody asked for")                                                  \
   MUTATION(split, "is of another letter, and the results lie so")                                  \
   MUTATION(layout, "of a value is another")                                                        \
-  MUTATION(parameter, "begins otherwise, is trained or is not, has the label of another")          \
-  MUTATION(mesh, "has axes of other sizes, or of time instead of devices")                         \
-  MUTATION(order, "an op comes one earlier")
+  MUTATION(parameter, "has other contents, another label or shape, is trained, changes in slices") \
+  MUTATION(mesh, "has axes of other sizes, or of time instead of devices, or ranks exchanged")     \
+  MUTATION(place, "in memory is another, or a slot is missing")                                    \
+  MUTATION(order, "an op comes one earlier")                                                       \
+  MUTATION(part, "of the step is another")
 
 enum {
 #define MUTATION(name, means) MUTATE_##name,

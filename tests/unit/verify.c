@@ -184,6 +184,17 @@ static void an_update_of_another_type(void **state) {
   fails(t, "'%w' is f32[8,6] and updated with f32[4,6]");
 }
 
+static void a_body_that_loses_a_result(void **state) {
+  Net *t = *state;
+  Graph *body = graph_new(t->m, "body", false);
+  Value *p = graph_param(body, "p", t->y->type, ROLE_none, NULL);
+  graph_output(body, p, NULL);
+  op_new_call(t->g, NULL, OP_call, body, IN(t->y), (Origin){0}, t->h->d);
+  passes(t);
+  graph_erase_result(body, 0);
+  fails(t, "call: '@body' has 0 results, not 1");
+}
+
 static void a_graph_that_calls_itself(void **state) {
   Net *t = *state;
   Graph *body = graph_new(t->m, "body", false);
@@ -658,6 +669,7 @@ TEST_GROUP(verify) {
       TEST(two_outputs_of_one_name),
       TEST(two_updates_of_one_weight),
       TEST(an_update_of_another_type),
+      TEST(a_body_that_loses_a_result),
       TEST(a_graph_that_calls_itself),
       TEST(graphs_that_call_the_next_twice),
       TEST(calls_that_nest_too_deep),
