@@ -31,8 +31,9 @@ const Value *number_value(const Numbers *n, int number); // the first value with
 // results follow.  -1 if the graph has none.
 int number_find(const Numbers *n, const Op *op, const int *in);
 
-// Returns an op of the graph that equals `op` except for attribute `shape`, on operands with these
-// numbers: the next after `after`, or the first if that is NULL.
+// Returns an op of the graph that equals `op` except for attributes of its part, `shape` and the
+// position of a dropout, on operands with these numbers: the next after `after`, or the first if
+// that is NULL.
 const Op *number_like(const Numbers *n, const Op *op, const int *in, const Op *after);
 
 // Whether the result is equal to the operand: a slice of everything, or a reshape to the same

@@ -19,7 +19,8 @@
 //                 members, and unpack is one member, at its offset and with its length.
 //    a reshape    to the same shape, or a slice of everything, stands for its operand's number.
 //    pieces       of a value come from slice, and return to it through concat and add; an op on
-//                 pieces is an op of the model's program computed in parts (piece.h).
+//                 pieces is an op of the model's program computed in parts (piece.h).  A sum of
+//                 shares of a value and of other values is known by its terms, in any order.
 //    other ops    must equal an op of the model's program, on operands with the same numbers.  The
 //                 einsum of that op, which has the lengths of the whole, gives the legal splits, and
 //                 the layouts of operands and results under a split.  A row of ops.def promises that
@@ -27,7 +28,13 @@
 //
 // At the end every output and update of the model's program must exist, with the same number, and
 // no others.  So by induction over the ops the ranks compute the model, if the rows of ops.def keep
-// their promises, which are tested one by one.  The only search is over the few values that a piece
+// their promises, which are tested one by one.
+//
+// `transform`, in which a plan cuts the model into pieces, is proved by itself: its module is the
+// distributed program, without layouts, and the one right before it the model's.  Between that and
+// the first pass that distributes, nothing depends on the plan.
+//
+// The only search is over the few values that a piece
 // may belong to: the time is linear in the number of ops, and independent of the number of ranks.
 //
 // The proof relies on the checks of module_verify: types, uses and order; the layouts around
@@ -98,13 +105,20 @@ static void prove_params(Proof *p) {
       continue;
     }
     taken[is->index] = true;
-    meaning(p, v)->number = number_of(p->numbers, is);
-    // It must agree in everything that determines its contents and updates.
-    const Type *whole = value_whole(v);
-    if (!type_equal(whole, is->type))
+    int number = number_of(p->numbers, is);
+    // It must agree in everything that determines its contents and updates.  Only the shape may be
+    // another, if that in files is the same.
+    const Type *whole = value_whole(v), *shape = is->as ? is->as : is->type;
+    bool reshaped = !type_equal(whole, is->type) && v->as && type_equal(v->as, shape) &&
+                    whole->dtype == is->type->dtype;
+    if (reshaped)
+      prove_reshaped(p, v, number);
+    else
+      meaning(p, v)->number = number;
+    if (!reshaped && !type_equal(whole, is->type))
       prove_error(p, v->loc, "%s is %s, and %s in the model's program", name,
                   type_text(p->a, whole), type_text(p->a, is->type));
-    if (v->as != is->as && !(v->as && is->as && type_equal(v->as, is->as)))
+    if (!reshaped && v->as != is->as && !(v->as && is->as && type_equal(v->as, is->as)))
       prove_error(p, v->loc, "%s is %s in files, and %s in the model's program", name,
                   type_text(p->a, v->as ? v->as : whole),
                   type_text(p->a, is->as ? is->as : is->type));
@@ -333,7 +347,8 @@ static void prove_results(Proof *p) {
     int number = number_of(p->numbers, want);
     bool same = of->number == number;
     for (const Piece *piece = of->piece; piece; piece = piece->other)
-      same |= piece->number == number && piece_is_all(piece, whole_of(p, number));
+      same |= piece->number == number && piece_is_all(piece, whole_of(p, number)) &&
+              type_same_dims(value_whole(r->use.value), want->type);
     if (same) continue;
     // Values of unknown meaning were reported at their op.
     if (is_bucket(p, r->use.value))

@@ -31,8 +31,9 @@ typedef struct Bucket {
 
 typedef struct Proof {
   const Graph *model, *g;
-  const Numbers *numbers; // of `model`
-  Meaning *of;            // by value id
+  const Numbers *numbers;    // of `model`
+  Meaning *of;               // by value id
+  struct ReaderOf **readers; // by number, of `model`; NULL until the first piece
   Arena *a;
   Diag *d;
   bool ok;
@@ -59,6 +60,8 @@ const char *piece_name(const Proof *p, const Piece *piece); // "[0:4,0:6] of lin
 // Proves an op that has no equal in the model's program.  `in` are the numbers of the operands, if
 // all have one (`numbers`).
 void prove_pieces(Proof *p, const Op *op, const int *in, bool numbers);
+// Gives `v` the meaning of value `number` in another shape.
+void prove_reshaped(Proof *p, const Value *v, int number);
 // Adds further meanings of an op: a fill is also a part of every larger one, and a piece may be
 // reshaped to its own shape.
 void prove_also_pieces(Proof *p, const Op *op);
