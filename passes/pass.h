@@ -38,7 +38,8 @@ typedef struct Pass {
   Phase from, to;
   bool keep;
   bool may_skip;       // the program is right without it
-  bool proved;         // keeps the meaning of the model's program: prove.h
+  bool alone;          // keeps the meaning of the program: prove.h
+  bool proved;         // distributes the program, and keeps its meaning: prove.h
   const char *options; // "loss:s mesh:s seconds:i"
   const char *summary;
   PassFn *run;
@@ -77,7 +78,8 @@ typedef struct PipelineOptions {
 } PipelineOptions;
 
 // Parses and runs a pipeline.  After each pass the module is set to the pass's phase and verified;
-// a plan is proved after the passes that build it, in any case after the last of them.
+// a plan is proved after the passes that build it, in any case after the last of them, and its change
+// of the model after `transform`.
 bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Diag *d);
 bool pipeline_check(const char *pipeline, Diag *d); // syntax, names and options only
 // Checks the names of the passes to print before or after.

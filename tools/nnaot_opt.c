@@ -53,7 +53,8 @@ static const Program program = {
     NULL,
 };
 
-// Proves that a dump, changed by hand perhaps, computes the same as the dump from before `shard`.
+// Proves that a dump, changed by hand perhaps, computes the same as the dump from before `shard`,
+// or of the model before `transform`.
 static bool prove_model(const Module *m, Diag *d) {
   if (!model) return true;
   Module *whole = input_read(model, &import, d);
@@ -71,7 +72,8 @@ static bool prove_model(const Module *m, Diag *d) {
     ok = diag_error(d, NULL, "this does not compute '%s'", model);
     diag_hint(d,
               "'%s' must be the last dump of global tensors, from right before shard, and the "
-              "module to prove from before passes for a target: after bucket_grads at the latest",
+              "module to prove from before passes for a target: after bucket_grads at the latest; "
+              "or they are the dumps right before and after transform",
               model);
   }
   if (whole) module_free(whole);

@@ -9,7 +9,8 @@
 // Passes that distribute the program (column `proof` of passes.def) are adjacent.  Before the first
 // of them the module is copied.  After each with verify_each, otherwise after the last, a proof
 // shows that the ranks compute the same as the copy.  The next pass that is not proved frees the
-// copy.
+// copy.  A pass that is proved alone, because a plan changes the model there, has a proof and a
+// copy of its own.
 
 #include "pipeline.h"
 
@@ -36,6 +37,7 @@ typedef struct Run {
   Vec(Timing) timings;
   int64_t n_optional;   // optional passes so far
   Module *model;        // the module before the first of the proved passes, or NULL
+  Module *before;       // the module before a pass that is proved alone, or NULL
   const Pass *unproved; // the last proved pass since the last proof, or NULL
 } Run;
 
@@ -120,6 +122,21 @@ static bool prove_plan(Run *r) {
   return false;
 }
 
+// Proves a pass against the module right before it.
+static bool prove_alone(Run *r, const Pass *pass) {
+  double start = clock_seconds();
+  bool ok = (r->o->verify_each || module_verify(r->m, r->d)) && prove_module(r->before, r->m, r->d);
+  module_free(r->before);
+  r->before = NULL;
+  timed(r, "prove", start);
+  if (ok) return true;
+  diag_error(r->d, NULL,
+             "after pass '%s': the model computes something else; this is a bug of nnaot",
+             pass->name);
+  dump_broken(&r->dump, r->m, pass, r->d);
+  return false;
+}
+
 // The number of different orders in entry graphs; -1 if ops are out of order.
 static int count_orders(const Module *m) {
   int n = 0;
@@ -185,6 +202,11 @@ static bool run_pass(Run *r, PassOptions *step) {
     r->model = module_clone(r->m);
     timed(r, "prove", start);
   }
+  if (pass->alone && !r->o->unproved) {
+    start = clock_seconds();
+    r->before = module_clone(r->m);
+    timed(r, "prove", start);
+  }
   dump_before(&r->dump, r->m, pass);
 
   start = clock_seconds();
@@ -206,6 +228,7 @@ static bool run_pass(Run *r, PassOptions *step) {
     dump_broken(&r->dump, r->m, pass, r->d);
     return false;
   }
+  if (r->before && !prove_alone(r, pass)) return false;
   if (r->model && pass->proved) r->unproved = pass;
   return !r->o->verify_each || prove_plan(r);
 }
@@ -233,6 +256,7 @@ bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Dia
     // Without verify_each, the proof comes after the last of the passes.
     ok = ok && prove_plan(&r);
     if (r.model) module_free(r.model);
+    if (r.before) module_free(r.before);
     // --time-passes, also after an error.
     if (o->time_passes) {
       double total = 0;

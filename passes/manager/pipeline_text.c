@@ -12,7 +12,7 @@
 
 #include "pipeline.h"
 
-enum { KEEP = -1, may = true, must = false, proved = true, plain = false };
+enum { KEEP = -1, may = true, must = false, plain, alone, proved };
 
 const Pass passes[] = {
 #define typed   PHASE_typed
@@ -26,7 +26,8 @@ const Pass passes[] = {
    (int)(to) == KEEP ? from : (Phase)(to),                                                         \
    (int)(to) == KEEP,                                                                              \
    skip,                                                                                           \
-   proof,                                                                                          \
+   (proof) == alone,                                                                               \
+   (proof) == proved,                                                                              \
    options,                                                                                        \
    summary,                                                                                        \
    pass_##name},
