@@ -252,7 +252,7 @@ bool backend_build(const Module *m, const BackendOptions *o, Diag *d) {
   BackendOptions options = *o;
   Build b = {.m = m, .o = &options, .arena = arena_new(), .d = d};
   temporary_watch();
-  bool ok = codes_ready(m, d) && build_find_runtime(&b);
+  bool ok = module_check_ranks(m, d) && build_find_runtime(&b);
   if (ok)
     ok = o->split_ranks ? build_split(&b, &options) : make_dir(&b) && build_one(&b, o->output);
   arena_free(b.arena);

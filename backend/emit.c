@@ -169,7 +169,7 @@ bool backend_emit(const Module *m, const char *dir, const BackendOptions *o, Dia
   // The module may be unverified after its passes, and emitting relies on schedules.
   for_each_graph(g, m)
     if (g->entry && !verify_schedule(g, d)) return false;
-  if (!codes_ready(m, d)) return false;
+  if (!module_check_ranks(m, d)) return false;
   Arena *a = arena_new();
   Program *p = arena_one(a, Program);
   *p = (Program){.m = m, .o = o, .arena = a, .d = d, .names = names_new(a)};

@@ -102,9 +102,6 @@ typedef struct Program {
   int64_t *payload_of; // by index of the train graph's parameters; -1: not in the payload
 } Program;
 
-// Checks that the devices of all meshes are 0, 1, …, as ranks are (rank_programs.c).  Reports a
-// missing one.
-bool codes_ready(const Module *m, Diag *d);
 // Finds the rank programs, the groups and the moves.  With --split-ranks there is one rank program,
 // that of the only rank; the rest is the same in the programs of all ranks.
 void codes_find(Program *p);

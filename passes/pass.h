@@ -31,15 +31,23 @@ void opt_stat(const PassOptions *o, int64_t n, const char *what);
 
 typedef bool PassFn(Module *m, const PassOptions *o, Diag *d);
 
+// The part of a pass in the proof of a plan, as passes.def explains it.
+typedef enum ProofPart {
+  PROOF_plain,
+  PROOF_alone,
+  PROOF_kept,
+  PROOF_proved,
+  PROOF_async
+} ProofPart;
+
 // A pass takes a module that is at least in phase `from` and leaves it in phase `to` (KEEP: the
 // same phase).  A module in a later phase returns to `to`, since the pass breaks later promises.
 typedef struct Pass {
   const char *name;
   Phase from, to;
   bool keep;
-  bool may_skip;       // the program is right without it
-  bool alone;          // keeps the meaning of the program: prove.h
-  bool proved;         // distributes the program, and keeps its meaning: prove.h
+  bool may_skip; // the program is right without it
+  ProofPart proof;
   const char *options; // "loss:s mesh:s seconds:i"
   const char *summary;
   PassFn *run;
@@ -65,6 +73,7 @@ typedef struct PipelineOptions {
   FILE *diffs;            // for the diffs of every pass; or NULL
   FILE *counts;           // for the figures of --stats; or NULL
   bool unproved;          // skips proofs, for plans that are only estimated
+  const Module *model;    // the model's program, of a module that is distributed already; or NULL
   bool auto_plan;         // the plan is a choice of --plan auto, not of the user
   // Called after each pass, and each proof ("prove"), with its duration, if not NULL.
   void (*timed)(void *to, const char *pass, double seconds);
@@ -77,9 +86,9 @@ typedef struct PipelineOptions {
       *lives; // for modules that are sharded several times (planner/search/lives.h), or NULL
 } PipelineOptions;
 
-// Parses and runs a pipeline.  After each pass the module is set to the pass's phase and verified;
-// a plan is proved after the passes that build it, in any case after the last of them, and its change
-// of the model after `transform`.
+// Parses and runs a pipeline.  After each pass the module is set to the pass's phase and verified.
+// The ranks' program is proved when it has its collectives, and after the last pass; a plan's
+// change of the model, after `transform`.
 bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Diag *d);
 bool pipeline_check(const char *pipeline, Diag *d); // syntax, names and options only
 // Checks the names of the passes to print before or after.

@@ -68,8 +68,9 @@ typedef struct Compiled {
   OnnxOptions import;
   OnnxFindings found; // in the model
   Choice choice;
-  Module *m;     // the program of a rank
-  Module *model; // a copy from before the passes; only for --emit onnx
+  Module *m;      // the program of a rank
+  Module *model;  // a copy from before the passes; only for --emit onnx
+  Module *proved; // the model's program of --prove, or NULL
   Summary summary;
   Record record; // of the plan; only for a plan written as a program
   FILE *diffs;   // changes by passes, in `diff_text`; only for --report

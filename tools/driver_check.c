@@ -78,6 +78,9 @@ static bool check_effect(const Settings *s, Diag *d) {
     diag_error(d, NULL, "lr has no effect in the pipeline of --passes; give --lr");
   if (is_text(s))
     refuse(import, "a module in text form", "its sizes are those that it was written with", d);
+  if (s->prove && !is_text(s))
+    diag_error(d, NULL,
+               "--prove is for a module in text form: the plan of a model is always proved");
   if (s->split_ranks && s->emit != EMIT_exe)
     diag_error(d, NULL, "--split-ranks has no effect with --emit %s", s->emit_text);
   // Some options belong to one target.

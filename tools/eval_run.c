@@ -15,6 +15,7 @@
 
 #include <string.h>
 
+#include "ir/analysis/place.h"
 #include "ir/collective.h"
 #include "ir/split.h"
 
@@ -62,8 +63,10 @@ static uint8_t when_defined(const Run *r, const Value *v) {
 }
 
 static bool decide_when(Run *r) {
+  // Of a local module the ops of the update are those of the executable.
+  const bool *update = r->g->module->phase >= PHASE_local ? graph_update_ops(r->g, r->once) : NULL;
   for_each_op(op, r->g) {
-    bool per_slice = op_info[op->kind].traits & ACCUMULATES, after = false;
+    bool per_slice = op_info[op->kind].traits & ACCUMULATES, after = update && update[op->id];
     for (int i = 0; i < op->n_in; i++) {
       uint8_t when = when_defined(r, op->in[i].value);
       per_slice |= when == PER_SLICE || sliced(r, op->in[i].value);

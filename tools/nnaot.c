@@ -15,6 +15,7 @@
 #include "driver.h"
 #include "explain.h"
 #include "planner/plan/plan_texts.h"
+#include "prove/prove.h"
 #include "train/loss_spec.h"
 #include "train/optimizer_spec.h"
 
@@ -136,7 +137,25 @@ const PipelineOptions *run_options(const Settings *s, Compiled *c, Arena *a) {
   run->counts = c->counts;
   // If bisection skips a pass, searches get other problems, so earlier answers do not hold.
   run->lives = s->run.bisect_limit < 0 ? c->choice.known : NULL;
+  run->model = c->proved;
   return run;
+}
+
+// Proves a module in text form, which may have been edited, against the model's program of --prove.
+static bool prove_text(const Settings *s, Compiled *c, Diag *d) {
+  if (!s->prove) {
+    // Passes prove that they distribute the module that they get.
+    if (c->m->phase >= PHASE_sharded)
+      diag_note(d, NULL,
+                "'%s' is distributed already, and nothing proves that it computes its model: "
+                "--prove=MODEL does, with the dump of global tensors from right before shard",
+                s->model);
+    return true;
+  }
+  c->proved = module_read(s->prove, d);
+  if (!c->proved || !module_verify(c->proved, d) || !module_verify(c->m, d)) return false;
+  return prove_module(c->proved, c->m, d) ||
+         diag_error(d, NULL, "'%s' does not compute '%s'", s->model, s->prove);
 }
 
 // Turns the model into the program of a rank, unless choosing the plan did so already.
@@ -189,20 +208,13 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
   c.m = is_text(s) ? module_read(s->model, d) : onnx_import(s->model, &c.import, d);
   if (!c.m) return false;
   warn_of_batch_norms(&c.found, d);
-  // Passes prove that they distribute the module that they get; it may have been edited.
-  if (c.m->phase >= PHASE_sharded)
-    diag_note(d, NULL,
-              "'%s' is distributed already, and its plan is not proved: nnaot-opt --prove=MODEL.nn "
-              "proves a module that is no later than bucket_grads",
-              s->model);
-
   // Passes may drop the name of a value that --explain asks about.
   Settings lasting = *s;
   if (s->explain) lasting.explain = explain_lasting(c.m, s->explain, a);
   s = &lasting;
 
   // Take the model's own device annotations, if the plan follows them.
-  bool ok = take_annotations(s, c.m, annotated, &annotations, a, d);
+  bool ok = prove_text(s, &c, d) && take_annotations(s, c.m, annotated, &annotations, a, d);
 
   if (ok && s->verbose && !s->pipeline) say_recognised(c.m, d);
 
@@ -238,6 +250,7 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
   free(c.diff_text);
   free(c.count_text);
   if (c.model) module_free(c.model);
+  if (c.proved) module_free(c.proved);
   module_free(c.m);
   return ok;
 }

@@ -59,22 +59,13 @@ static bool prove_model(const Module *m, Diag *d) {
   if (!model) return true;
   Module *whole = input_read(model, &import, d);
   bool ok = whole && module_verify(whole, d) && module_verify(m, d);
-  // The proof does not enter separate graphs, which hold the ops that `fuse` and `multi_tensor`
-  // joined.
-  for_each_graph(g, m)
-    for_each_op(op, g) {
-      if (!ok || (op->kind != OP_fused && op->kind != OP_multi_tensor)) continue;
-      ok = diag_error(d, op->loc, "--prove does not cover %s, which computes '@%s'",
-                      op_info[op->kind].name, op->callee->name);
-      diag_hint(d, "prove a dump from before that, such as the one after bucket_grads");
-    }
   if (ok && !prove_module(whole, m, d)) {
     ok = diag_error(d, NULL, "this does not compute '%s'", model);
-    diag_hint(d,
-              "'%s' must be the last dump of global tensors, from right before shard, and the "
-              "module to prove from before passes for a target: after bucket_grads at the latest; "
-              "or they are the dumps right before and after transform",
-              model);
+    diag_hint(
+        d,
+        "'%s' must be the last dump of global tensors, from right before shard, or for a dump "
+        "of transform the one before it",
+        model);
   }
   if (whole) module_free(whole);
   return ok;

@@ -17,6 +17,7 @@ set(IR_FILES
   ir/build.c
   ir/clone.c
   ir/collective.c
+  ir/definition.c
   ir/dims.c
   ir/graph.c
   ir/infer.c
@@ -33,7 +34,6 @@ set(IR_FILES
   ir/ops/elementwise_grad.c
   ir/ops/fused_attention.c
   ir/ops/fused_linear.c
-  ir/ops/fused_norm.c
   ir/ops/graphs.c
   ir/ops/linear.c
   ir/ops/lookup.c

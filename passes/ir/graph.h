@@ -333,6 +333,8 @@ int module_slices(const Module *m); // time slices per step
 // The devices of all meshes, each once, in the order of the meshes' lists; device 0 if there is no
 // mesh.
 int *module_devices(const Module *m, Arena *a, int *n);
+// Whether the devices of all meshes are those of ranks: 0, 1, ...
+bool module_check_ranks(const Module *m, Diag *d);
 bool mesh_has(const Mesh *mesh, int device);
 bool mesh_covers(const Mesh *all, const Mesh *mesh);    // `all` has its devices
 bool mesh_same_devices(const Mesh *a, const Mesh *b);   // in any order, with any factors

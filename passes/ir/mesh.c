@@ -176,3 +176,18 @@ const Mesh *op_mesh(const Op *op) {
     if (op->in[i].value->layout) return op->in[i].value->layout->mesh;
   return op->graph->module->meshes;
 }
+
+bool module_check_ranks(const Module *m, Diag *d) {
+  Arena *a = arena_new();
+  int n;
+  const int *device = module_devices(m, a, &n);
+  bool *there = arena_array(a, bool, n), ok = true;
+  for (int i = 0; i < n && m->meshes; i++)
+    if (device[i] < n) there[device[i]] = true;
+  // A rank that is on no mesh would have nothing to run.
+  for (int i = 0; i < n && m->meshes && ok; i++)
+    ok = there[i] ||
+         diag_error(d, NULL, "ranks are devices 0 to %d of the meshes, and none has %d", n - 1, i);
+  arena_free(a);
+  return ok;
+}

@@ -6,11 +6,10 @@
 // module to the pass's phase, verify the promises of that phase, dump and time it.  A broken
 // promise is an error of nnaot, and the message names the pass that broke it.
 //
-// Passes that distribute the program (column `proof` of passes.def) are adjacent.  Before the first
-// of them the module is copied.  After each with verify_each, otherwise after the last, a proof
-// shows that the ranks compute the same as the copy.  The next pass that is not proved frees the
-// copy.  A pass that is proved alone, because a plan changes the model there, has a proof and a
-// copy of its own.
+// Before the first pass that distributes the program (column `proof` of passes.def) the module is
+// copied.  Proofs show that the ranks compute the same as the copy: one when the program has its
+// collectives, for errors that name them, and one after the last pass.  A pass that is proved
+// alone, because a plan changes the model there, has a proof and a copy of its own.
 
 #include "pipeline.h"
 
@@ -36,9 +35,10 @@ typedef struct Run {
   Stats stats;
   Vec(Timing) timings;
   int64_t n_optional;   // optional passes so far
-  Module *model;        // the module before the first of the proved passes, or NULL
+  Module *model;        // the module before the first pass that distributes it, or NULL
   Module *before;       // the module before a pass that is proved alone, or NULL
-  const Pass *unproved; // the last proved pass since the last proof, or NULL
+  const Pass *unproved; // the last pass since the last proof, or NULL
+  const Pass *proved;   // the pass before the last proof, or NULL
 } Run;
 
 void opt_stat(const PassOptions *o, int64_t n, const char *what) {
@@ -109,15 +109,23 @@ static void timed(Run *r, const char *what, double start) {
 static bool prove_plan(Run *r) {
   const Pass *pass = r->unproved;
   double start = clock_seconds();
-  if (!pass) return true;
+  if (!pass || !r->model) return true;
   r->unproved = NULL;
   // Without verify_each the module is verified here, as the proof relies on it.
   bool ok = (r->o->verify_each || module_verify(r->m, r->d)) && prove_module(r->model, r->m, r->d);
   timed(r, "prove", start);
-  if (ok) return true;
+  if (ok) {
+    r->proved = pass;
+    return true;
+  }
   diag_error(r->d, NULL,
              "after pass '%s': the ranks do not compute the model; this is a bug of nnaot",
              pass->name);
+  if (r->proved)
+    diag_hint(r->d,
+              "they did after pass '%s': of the files of --dump-dir, nnaot-opt FILE --prove=MODEL "
+              "finds the first that does not",
+              r->proved->name);
   dump_broken(&r->dump, r->m, pass, r->d);
   return false;
 }
@@ -135,6 +143,44 @@ static bool prove_alone(Run *r, const Pass *pass) {
              pass->name);
   dump_broken(&r->dump, r->m, pass, r->d);
   return false;
+}
+
+static void drop_model(Run *r) {
+  if (r->model) module_free(r->model);
+  r->model = NULL;
+  r->unproved = r->proved = NULL;
+}
+
+// Proves the program of the passes before `pass`, if its part in the proof wants that, or copies
+// the model's program.
+static bool prove_before(Run *r, const Pass *pass) {
+  if (pass->proof == PROOF_plain || pass->proof == PROOF_alone) {
+    bool proved = prove_plan(r);
+    double start = clock_seconds();
+    drop_model(r);
+    if (pass->proof == PROOF_plain || r->o->unproved) return proved;
+    r->before = module_clone(r->m);
+    timed(r, "prove", start);
+    return proved;
+  }
+  if (pass->proof == PROOF_async && r->m->schedule && !prove_plan(r)) return false;
+  // A module with local types no longer has the global ones, so it cannot serve as the reference.
+  if (r->model || r->o->unproved || r->m->phase >= PHASE_local) return true;
+  double start = clock_seconds();
+  r->model = module_clone(r->m);
+  timed(r, "prove", start);
+  return true;
+}
+
+static bool prove_after(Run *r, const Pass *pass) {
+  if (r->before) return prove_alone(r, pass);
+  if (!r->model || pass->proof == PROOF_plain) return true;
+  if (pass->proof == PROOF_async && module_asynchronous(r->m)) {
+    drop_model(r);
+    return true;
+  }
+  r->unproved = pass;
+  return pass->proof != PROOF_proved || prove_plan(r);
 }
 
 // The number of different orders in entry graphs; -1 if ops are out of order.
@@ -189,27 +235,10 @@ static bool run_pass(Run *r, PassOptions *step) {
     if (!run) return true;
   }
   if (!keeps_orders(r, step)) return true;
-  double start = clock_seconds();
-  if (!pass->proved) {
-    // The proved passes are over: the last proof, and the end of the copy.
-    bool proven = prove_plan(r);
-    if (r->model) module_free(r->model);
-    r->model = NULL;
-    if (!proven) return false;
-  } else if (!r->o->unproved && !r->model && r->m->phase < PHASE_local) {
-    // Copies the module for the proof.  A module with local types no longer has the global ones, so
-    // it cannot serve as the reference.
-    r->model = module_clone(r->m);
-    timed(r, "prove", start);
-  }
-  if (pass->alone && !r->o->unproved) {
-    start = clock_seconds();
-    r->before = module_clone(r->m);
-    timed(r, "prove", start);
-  }
+  if (!prove_before(r, pass)) return false;
   dump_before(&r->dump, r->m, pass);
 
-  start = clock_seconds();
+  double start = clock_seconds();
   step->stats = &r->stats;
   step->run = r->o;
   step->scratch = arena_new();
@@ -228,9 +257,7 @@ static bool run_pass(Run *r, PassOptions *step) {
     dump_broken(&r->dump, r->m, pass, r->d);
     return false;
   }
-  if (r->before && !prove_alone(r, pass)) return false;
-  if (r->model && pass->proved) r->unproved = pass;
-  return !r->o->verify_each || prove_plan(r);
+  return prove_after(r, pass);
 }
 
 // -- All passes ------------------------------------------------------------------------------
@@ -247,15 +274,17 @@ bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Dia
   r.stats.arena = r.arena;
   bool ok = pipeline_parse(pipeline, r.arena, &steps, d);
   if (ok) {
+    // A module that is distributed already has its model's program beside it.
+    if (o->model && m->phase >= PHASE_sharded && !module_asynchronous(m))
+      r.model = module_clone(o->model);
     ok = dump_start(&r.dump, o, &steps, d) && (!o->verify_each || module_verify(m, d)) &&
          dump_input(&r.dump, m, d);
     for (int i = 0; ok && i < steps.n; i++) {
       ok = run_pass(&r, &steps.at[i]);
       if (o->stop_after && !strcmp(pass_name(o->stop_after), steps.at[i].pass->name)) break;
     }
-    // Without verify_each, the proof comes after the last of the passes.
     ok = ok && prove_plan(&r);
-    if (r.model) module_free(r.model);
+    drop_model(&r);
     if (r.before) module_free(r.before);
     // --time-passes, also after an error.
     if (o->time_passes) {

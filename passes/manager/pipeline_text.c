@@ -12,13 +12,18 @@
 
 #include "pipeline.h"
 
-enum { KEEP = -1, may = true, must = false, plain, alone, proved };
+enum { KEEP = -1, may = true, must = false };
 
 const Pass passes[] = {
 #define typed   PHASE_typed
 #define sharded PHASE_sharded
 #define local   PHASE_local
 #define planned PHASE_planned
+#define plain   PROOF_plain
+#define alone   PROOF_alone
+#define kept    PROOF_kept
+#define proved  PROOF_proved
+#define async   PROOF_async
 #define ALIAS(old, name)
 #define PASS(name, from, to, skip, proof, options, summary)                                        \
   {#name,                                                                                          \
@@ -26,8 +31,7 @@ const Pass passes[] = {
    (int)(to) == KEEP ? from : (Phase)(to),                                                         \
    (int)(to) == KEEP,                                                                              \
    skip,                                                                                           \
-   (proof) == alone,                                                                               \
-   (proof) == proved,                                                                              \
+   proof,                                                                                          \
    options,                                                                                        \
    summary,                                                                                        \
    pass_##name},
@@ -38,6 +42,11 @@ const Pass passes[] = {
 #undef sharded
 #undef local
 #undef planned
+#undef plain
+#undef alone
+#undef kept
+#undef proved
+#undef async
 };
 const int n_passes = sizeof passes / sizeof *passes;
 

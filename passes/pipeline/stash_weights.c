@@ -389,7 +389,7 @@ static void say_what_changes(const Stasher *s) {
   int stages = m->meshes ? stage.n : 1;
   diag_warning(s->d, NULL,
                "'%s' updates weights after each of %d micro-batches: losses are not those of one "
-               "rank, and gradients are of weights up to %d update%s old",
+               "rank, which no proof covers, and gradients are of weights up to %d update%s old",
                s->kind, s->slices, stages - 1, stages == 2 ? "" : "s");
 }
 

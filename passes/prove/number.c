@@ -3,10 +3,21 @@
 // The hash leaves out `shape`, and the position of a dropout, so an op on parts is in the same
 // bucket as the op on the whole, and is compared there by whole types.  Called graphs are compared
 // op by op, with value numbers of their own.
+//
+// Two equal expressions have one form.  The operands of a commutative op are sorted by number.  A
+// reshape reads the value before all reshapes, its root.  Slices and concats that move the same
+// elements, but for reshapes before and after, are reshapes of the first of them:
+//
+//     %p = reshape %x shape=[6,3,8]     %q = slice %p starts=[0,1,0] shape=[6,1,8]
+//     %r = slice %x starts=[0,8] shape=[6,8]              a reshape of %q: view {x, 8, (6,24), (8,1)}
 
 #include "number.h"
 
+#include <string.h>
+
 #include "base/vec.h"
+#include "ir/build.h"
+#include "ir/dims.h"
 #include "ir/intern.h"
 #include "ir/op.h"
 #include "ir/split.h"
@@ -14,17 +25,29 @@
 // An op that differs from all earlier ones.
 typedef struct Entry {
   const Op *op;
-  const int *in; // value numbers of the operands
+  const int *in; // value numbers of the operands, in the form of `canonical`
   int first;     // value number of result 0
   struct Entry *next;
 } Entry;
 
+// A slice or a concat without its shapes: see view_of.
+typedef struct View {
+  OpKind kind;
+  int n;
+  const int64_t *at;
+  int number;
+  struct View *next;
+} View;
+
 struct Numbers {
   const Graph *g;
   Vec(const Value *) value; // by value number
+  Vec(int) root;            // by value number: that of the value before all reshapes
   int *of;                  // by value id
   Entry **slot;
-  int n_slots; // a power of two
+  View **view;
+  int n_slots; // of each of the two tables, a power of two
+  Arena *a;
 };
 
 bool attr_same_whole(const Op *x, const Op *y, int i) {
@@ -50,6 +73,19 @@ static bool same_op(const Op *x, const int *x_in, const Op *y, const int *y_in, 
   for (int i = 0; i < n; i++)
     if ((part || !is_of_part(x, i)) && !attr_same_whole(x, y, i)) return false;
   return x->callee == y->callee || callee_same(x->callee, y->callee);
+}
+
+static bool is_commutative(OpKind kind) {
+  return kind == OP_add || kind == OP_mul;
+}
+
+// The operands of `op` in the one form of equal expressions: `in`, or `space` for two numbers.
+static const int *canonical(const Numbers *n, const Op *op, const int *in, int *space) {
+  bool sort = is_commutative(op->kind) && in[0] > in[1];
+  if (op->kind != OP_reshape && !sort) return in;
+  space[0] = sort ? in[1] : n->root.at[in[0]];
+  if (sort) space[1] = in[0];
+  return space;
 }
 
 // Numbers the values of a called graph in order: parameters, then results of ops.
@@ -108,6 +144,87 @@ static Entry *find(const Numbers *n, const Op *op, const int *in) {
   return e;
 }
 
+// -- Views -----------------------------------------------------------------------------------
+
+// The elements that a slice takes of the root of its operand, in order: the root, the offset of the
+// first, and pairs of length and distance, merged if one dimension continues the next.
+static int slice_view(const Op *op, int root, int64_t *at) {
+  const Type *from = value_whole(op->in[0].value), *to = value_whole(op->out[0]);
+  int64_t length[MAX_NDIM], distance[MAX_NDIM], offset = 0, stride = 1;
+  int n = 0;
+  for (int i = from->ndim - 1; i >= 0; i--) {
+    int64_t by = stride * attr_list(op, "steps")[i];
+    offset += attr_list(op, "starts")[i] * stride;
+    stride *= from->dim[i];
+    if (to->dim[i] == 1) continue;
+    if (n && by == length[n - 1] * distance[n - 1]) {
+      length[n - 1] *= to->dim[i];
+      continue;
+    }
+    length[n] = to->dim[i];
+    distance[n++] = by;
+  }
+  at[0] = root;
+  at[1] = offset;
+  for (int i = 0; i < n; i++) {
+    at[2 + 2 * i] = length[i];
+    at[3 + 2 * i] = distance[i];
+  }
+  return 2 + 2 * n;
+}
+
+// The roots of the operands of a concat, and the number of parts that each is cut into.
+static int concat_view(const Numbers *n, const Op *op, const int *in, int64_t *at) {
+  const Type *to = value_whole(op->out[0]);
+  at[0] = 1;
+  for (int i = 0; i < attr_i(op, "axis"); i++)
+    at[0] *= to->dim[i];
+  for (int i = 0; i < op->n_in; i++)
+    at[1 + i] = n->root.at[in[i]];
+  return 1 + op->n_in;
+}
+
+enum { MAX_VIEW = MAX_TERMS + 2 + 2 * MAX_NDIM };
+
+// The view of a slice or concat; its length, or 0 for other ops.
+static int view_of(const Numbers *n, const Op *op, const int *in, int64_t *at) {
+  if (op->kind == OP_slice) return slice_view(op, n->root.at[in[0]], at);
+  return op->kind == OP_concat ? concat_view(n, op, in, at) : 0;
+}
+
+static View **view_slot(const Numbers *n, OpKind kind, const int64_t *at, int length) {
+  uint64_t h = hash_mix(0, (uint64_t)kind);
+  for (int i = 0; i < length; i++)
+    h = hash_mix(h, (uint64_t)at[i]);
+  return &n->view[(h ^ h >> 32) & (uint64_t)(n->n_slots - 1)];
+}
+
+static const View *find_view(const Numbers *n, OpKind kind, const int64_t *at, int length) {
+  const View *v = *view_slot(n, kind, at, length);
+  while (v && (v->kind != kind || v->n != length || memcmp(v->at, at, sizeof *at * (size_t)length)))
+    v = v->next;
+  return v;
+}
+
+int number_view(const Numbers *n, const Op *op, const int *in) {
+  int64_t at[MAX_VIEW];
+  int length = view_of(n, op, in, at);
+  const View *v = length ? find_view(n, op->kind, at, length) : NULL;
+  return v ? v->number : -1;
+}
+
+int number_reshape(const Numbers *n, int root, const Type *whole) {
+  if (type_equal(n->value.at[root]->type, whole)) return root;
+  Attr shape = a_list("shape", whole->dim, whole->ndim);
+  // The hash of a reshape has no shape, so the entries of all of the root are in one slot.
+  const Op reshape = {.kind = OP_reshape, .n_in = 1, .n_out = 1, .attrs = &shape};
+  const Entry *e = *slot_of(n, &reshape, &root);
+  while (e && (e->op->kind != OP_reshape || e->in[0] != root ||
+               !type_equal(n->value.at[e->first]->type, whole)))
+    e = e->next;
+  return e ? e->first : -1;
+}
+
 bool gives_operand(const Op *op) {
   if (op->kind != OP_reshape && op->kind != OP_slice) return false;
   // A slice with the shape of its operand returns it, unless it goes backwards.
@@ -116,17 +233,31 @@ bool gives_operand(const Op *op) {
   return type_equal(value_whole(op->in[0].value), value_whole(op->out[0]));
 }
 
+// Remembers the view of a slice or concat that the next number is for.
+static void add_view(Numbers *n, const Op *op, const int *in) {
+  int64_t at[MAX_VIEW];
+  int length = view_of(n, op, in, at);
+  if (!length) return;
+  View **slot = view_slot(n, op->kind, at, length), *v = arena_one(n->a, View);
+  *v = (View){op->kind, length, arena_copy(n->a, at, sizeof *at * (size_t)length), n->value.n,
+              *slot};
+  *slot = v;
+}
+
 Numbers *numbers_new(const Graph *g, Arena *a) {
   Numbers *n = arena_one(a, Numbers);
   n->g = g;
+  n->a = a;
   n->of = arena_array(a, int, g->n_values);
   n->n_slots = 64;
   while (n->n_slots < (int)g->n_ops)
     n->n_slots *= 2;
   n->slot = arena_array(a, Entry *, n->n_slots);
+  n->view = arena_array(a, View *, n->n_slots);
   // Parameters have the first numbers, by index.
   for (int i = 0; i < g->n_params; i++) {
     n->of[g->params[i]->id] = n->value.n;
+    vec_push(a, &n->root, n->value.n);
     vec_push(a, &n->value, g->params[i]);
   }
   for_each_op(op, g) {
@@ -134,18 +265,30 @@ Numbers *numbers_new(const Graph *g, Arena *a) {
       n->of[op->out[0]->id] = n->of[op->in[0].value->id];
       continue;
     }
-    // An op with the kind, operands and attributes of an earlier one has its numbers.
-    int *in = arena_array(a, int, op->n_in);
+    int *in = arena_array(a, int, op->n_in), space[2];
     for (int i = 0; i < op->n_in; i++)
       in[i] = n->of[op->in[i].value->id];
-    Entry *e = find(n, op, in);
+    // Reshapes may add up to none, and to one that is known by another op.
+    int root = op->kind == OP_reshape ? n->root.at[in[0]] : number_view(n, op, in);
+    int known = root < 0 ? -1 : number_reshape(n, n->root.at[root], op->out[0]->type);
+    if (known >= 0) {
+      n->of[op->out[0]->id] = known;
+      continue;
+    }
+    // An op with the kind, operands and attributes of an earlier one has its numbers.
+    const int *form = canonical(n, op, in, space);
+    Entry *e = find(n, op, form);
     if (!e) {
-      Entry **slot = slot_of(n, op, in);
+      Entry **slot = slot_of(n, op, form);
       e = arena_one(a, Entry);
+      if (form == space) memcpy(in, space, (size_t)op->n_in * sizeof *in);
       *e = (Entry){op, in, n->value.n, *slot};
       *slot = e;
-      for (int i = 0; i < op->n_out; i++)
+      if (root < 0) add_view(n, op, in);
+      for (int i = 0; i < op->n_out; i++) {
+        vec_push(a, &n->root, root < 0 ? n->value.n : n->root.at[root]);
         vec_push(a, &n->value, op->out[i]);
+      }
     }
     for (int i = 0; i < op->n_out; i++)
       n->of[op->out[i]->id] = e->first + i;
@@ -169,12 +312,25 @@ const Value *number_value(const Numbers *n, int number) {
   return n->value.at[number];
 }
 
+int number_root(const Numbers *n, int number) {
+  return n->root.at[number];
+}
+
 int number_find(const Numbers *n, const Op *op, const int *in) {
-  const Entry *e = find(n, op, in);
+  int space[2];
+  const Entry *e = find(n, op, canonical(n, op, in, space));
   return e ? e->first : -1;
 }
 
+int number_cast(const Numbers *n, int number, DType to) {
+  Attr attr = a_t("to", to);
+  Op cast = {.kind = OP_cast, .n_in = 1, .n_out = 1, .attrs = &attr};
+  return number_find(n, &cast, &number);
+}
+
 const Op *number_like(const Numbers *n, const Op *op, const int *in, const Op *after) {
+  int space[2];
+  in = canonical(n, op, in, space);
   // The op and its whole are in the same slot.  The search goes on after the last answer.
   const Entry *e = *slot_of(n, op, in);
   while (after && e && e->op != after)

@@ -7,7 +7,8 @@
 //     %z = linear %x, %w               2    the same op of the same numbers
 //
 // Each parameter has a number of its own.  Results of ops have equal numbers if kind, attributes
-// and the numbers of the operands are equal: hash consing, in one walk.
+// and the numbers of the operands are equal: hash consing, in one walk.  The order of the operands
+// of add and mul does not matter, nor do reshapes before and after reshapes, slices and concats.
 //
 // Ops of another graph can be looked up: a graph with whole types, or with types of shards.  In the
 // latter attribute `shape`, which is also that of a shard, is compared as the shape of the whole.
@@ -30,6 +31,16 @@ const Value *number_value(const Numbers *n, int number); // the first value with
 // Returns the number of result 0 of an op like `op` on operands with these numbers; its other
 // results follow.  -1 if the graph has none.
 int number_find(const Numbers *n, const Op *op, const int *in);
+
+// The number of the cast of a value, -1 if the graph has none.
+int number_cast(const Numbers *n, int number, DType to);
+// The number of the value before all reshapes: that of itself, if it is no reshape.
+int number_root(const Numbers *n, int number);
+// The number of the reshape of a root, which may be the root; -1 if the graph has none.
+int number_reshape(const Numbers *n, int root, const Type *whole);
+// The number of a value with the elements of the slice or concat `op`, in this order and perhaps in
+// another shape; -1 if the graph has none, and for other ops.
+int number_view(const Numbers *n, const Op *op, const int *in);
 
 // Returns an op of the graph that equals `op` except for attributes of its part, `shape` and the
 // position of a dropout, on operands with these numbers: the next after `after`, or the first if

@@ -15,12 +15,16 @@
 //    collectives  of collectives.def that keep the value, and move, keep the number; take_partial
 //                 and as_partial are errors.  Layouts follow their rules, which the verifier has
 //                 checked (collective.h).
+//    copies       to host memory and back, and of an operand of an update in the next step, keep the
+//                 number.
 //    pack         stands for all its members.  A sum over ranks or time of a bucket is the sum of its
 //                 members, and unpack is one member, at its offset and with its length.
 //    a reshape    to the same shape, or a slice of everything, stands for its operand's number.
 //    pieces       of a value come from slice, and return to it through concat and add; an op on
 //                 pieces is an op of the model's program computed in parts (piece.h).  A sum of
 //                 shares of a value and of other values is known by its terms, in any order.
+//    bodies       of fused ops and batches are followed with the operands of the call, and joined ops are
+//                 their definitions; values of other types are in prove_lowered.c.
 //    other ops    must equal an op of the model's program, on operands with the same numbers.  The
 //                 einsum of that op, which has the lengths of the whole, gives the legal splits, and
 //                 the layouts of operands and results under a split.  A row of ops.def promises that
@@ -48,6 +52,7 @@
 
 #include "base/vec.h"
 #include "ir/collective.h"
+#include "ir/definition.h"
 #include "ir/op.h"
 #include "ir/split.h"
 #include "ir/verify/verify.h"
@@ -88,6 +93,51 @@ static bool same_param(const Value *x, const Value *y) {
   return x->role == y->role && str_equal(x->label, y->label);
 }
 
+// A copy in 16 bits is the cast of the weight with its label.
+static void prove_copy(Proof *p, const Value *v) {
+  const Value *w = v->label ? table_find(p->params, ROLE_weight, v->label) : NULL;
+  if (!w) {
+    prove_error(p, v->loc, "%s is of no weight of the model's program", prove_name(v, p->a));
+    return;
+  }
+  if (!type_same_dims(value_whole(v), w->type))
+    prove_error(p, v->loc, "%s is %s, and its weight %s in the model's program",
+                prove_name(v, p->a), type_text(p->a, value_whole(v)), type_text(p->a, w->type));
+  Meaning is = no_meaning;
+  is.number = number_of(p->numbers, w);
+  *meaning(p, v) = cast_meaning(p, &is, w->type->dtype, v->type->dtype);
+}
+
+// Whether a weight has another shape than in the model's program, and the same in files.
+static bool is_reshaped(const Value *v, const Value *is) {
+  const Type *whole = value_whole(v), *shape = is->as ? is->as : is->type;
+  return !type_equal(whole, is->type) && v->as && type_equal(v->as, shape) &&
+         whole->dtype == is->type->dtype;
+}
+
+// Checks that a parameter agrees with that of the model's program in everything that determines its
+// contents and updates.
+static void prove_param(Proof *p, const Value *v, const Value *is) {
+  const Type *whole = value_whole(v);
+  bool reshaped = is_reshaped(v, is);
+  if (!reshaped && !type_equal(whole, is->type))
+    prove_error(p, v->loc, "%s is %s, and %s in the model's program", prove_name(v, p->a),
+                type_text(p->a, whole), type_text(p->a, is->type));
+  if (!reshaped && v->as != is->as && !(v->as && is->as && type_equal(v->as, is->as)))
+    prove_error(p, v->loc, "%s is %s in files, and %s in the model's program", prove_name(v, p->a),
+                type_text(p->a, v->as ? v->as : whole),
+                type_text(p->a, is->as ? is->as : is->type));
+  if (v->each_slice != is->each_slice)
+    prove_error(p, v->loc, "%s is updated %s, and %s in the model's program", prove_name(v, p->a),
+                v->each_slice ? "in every slice" : "once per step",
+                is->each_slice ? "in every slice" : "once per step");
+  if (v->train != is->train)
+    prove_error(p, v->loc, "%s is %strained, and is %sin the model's program", prove_name(v, p->a),
+                v->train ? "" : "not ", v->train ? "not " : "");
+  if (!same_init(v->init, is->init))
+    prove_error(p, v->loc, "%s does not begin as in the model's program", prove_name(v, p->a));
+}
+
 static void prove_params(Proof *p) {
   const Graph *model = p->model;
   bool *taken = arena_array(p->a, bool, model->n_params);
@@ -95,42 +145,25 @@ static void prove_params(Proof *p) {
     // A parameter has the role and label that it has in the model's program, mostly at its index.
     const Value *v = p->g->params[i], *is = NULL;
     int at = v->index;
+    if (v->role == ROLE_copy) {
+      prove_copy(p, v);
+      continue;
+    }
     if (at < model->n_params && !taken[at] && same_param(model->params[at], v))
       is = model->params[at];
     for (int k = 0; !is && k < model->n_params; k++)
       if (!taken[k] && same_param(model->params[k], v)) is = model->params[k];
-    const char *name = prove_name(v, p->a);
     if (!is) {
-      prove_error(p, v->loc, "%s is no parameter of the model's program", name);
+      prove_error(p, v->loc, "%s is no parameter of the model's program", prove_name(v, p->a));
       continue;
     }
     taken[is->index] = true;
     int number = number_of(p->numbers, is);
-    // It must agree in everything that determines its contents and updates.  Only the shape may be
-    // another, if that in files is the same.
-    const Type *whole = value_whole(v), *shape = is->as ? is->as : is->type;
-    bool reshaped = !type_equal(whole, is->type) && v->as && type_equal(v->as, shape) &&
-                    whole->dtype == is->type->dtype;
-    if (reshaped)
+    if (is_reshaped(v, is))
       prove_reshaped(p, v, number);
     else
       meaning(p, v)->number = number;
-    if (!reshaped && !type_equal(whole, is->type))
-      prove_error(p, v->loc, "%s is %s, and %s in the model's program", name,
-                  type_text(p->a, whole), type_text(p->a, is->type));
-    if (!reshaped && v->as != is->as && !(v->as && is->as && type_equal(v->as, is->as)))
-      prove_error(p, v->loc, "%s is %s in files, and %s in the model's program", name,
-                  type_text(p->a, v->as ? v->as : whole),
-                  type_text(p->a, is->as ? is->as : is->type));
-    if (v->each_slice != is->each_slice)
-      prove_error(p, v->loc, "%s is updated %s, and %s in the model's program", name,
-                  v->each_slice ? "in every slice" : "once per step",
-                  is->each_slice ? "in every slice" : "once per step");
-    if (v->train != is->train)
-      prove_error(p, v->loc, "%s is %strained, and is %sin the model's program", name,
-                  v->train ? "" : "not ", v->train ? "not " : "");
-    if (!same_init(v->init, is->init))
-      prove_error(p, v->loc, "%s does not begin as in the model's program", name);
+    prove_param(p, v, is);
   }
   for (int i = 0; i < model->n_params; i++)
     if (!taken[i])
@@ -189,7 +222,7 @@ static void prove_layouts(Proof *p, const Op *op, const Dims *dims) {
   const Mesh *mesh = op_mesh(op);
   Phase phase = op->graph->module->phase;
   const char *name = kind_name(op);
-  if (phase < PHASE_sharded || !mesh) return;
+  if (phase < PHASE_sharded || !mesh || !op->out[0]->layout) return;
   for (int axis = 0; axis < mesh->n_axes; axis++) {
     const char *along = mesh->axis[axis].name;
     if (op->callee) {
@@ -226,26 +259,134 @@ void prove_wrong(Proof *p, const Op *op, const int *in) {
   const Op *meant = prove_why(p->numbers, op, in, p->d);
   p->ok = false;
   if (!meant || meant->n_out != op->n_out) return;
-  for (int i = 0; i < op->n_out; i++)
-    *meaning(p, op->out[i]) = (Meaning){.number = number_of(p->numbers, meant->out[i])};
+  for (int i = 0; i < op->n_out; i++) {
+    *meaning(p, op->out[i]) = no_meaning;
+    meaning(p, op->out[i])->number = number_of(p->numbers, meant->out[i]);
+  }
 }
 
-static void prove_op(Proof *p, const Op *op) {
+// Whether the op may read another shape than the op of the model that has its result.
+static bool ignores_shape(const Op *op) {
+  return op->kind == OP_reshape || op->kind == OP_slice || op->kind == OP_concat;
+}
+
+// The einsum of the whole op: that of the model's op `is`, or of the op on operands of whole types.
+static bool whole_dims(Proof *p, const Op *op, const Op *is, Dims *dims) {
+  if (!ignores_shape(op)) return op_dims(is, dims, p->d);
+  Graph *g = graph_new(p->scratch, "whole", false);
+  Value **in = arena_array(p->a, Value *, op->n_in);
+  for (int i = 0; i < op->n_in; i++) {
+    const Type *t = value_whole(op->in[i].value);
+    in[i] = graph_param(g, NULL, type_new(p->scratch, t->dtype, t->ndim, t->dim), ROLE_none, NULL);
+  }
+  // Attribute `shape` is local, too.
+  const Type *to = value_whole(op->out[0]);
+  int n_attrs;
+  op_attr_specs(op->kind, &n_attrs);
+  Attr *attrs = arena_copy(p->a, op->attrs, (size_t)n_attrs * sizeof *attrs);
+  for (int i = 0; i < n_attrs; i++)
+    if (str_equal(attrs[i].name, "shape")) attrs[i] = a_list("shape", to->dim, to->ndim);
+  const Op *whole = op_new(g, NULL, op->kind, in, op->n_in, attrs, n_attrs, op_origin(op), p->d);
+  bool ok = whole && op_dims(whole, dims, p->d);
+  graph_erase(g);
+  return ok;
+}
+
+// Whether a value is of type `is` in the model's program; `widened`: or of f32 and 16 bits there.
+static bool same_whole(const Type *whole, const Type *is, bool widened) {
+  return type_equal(whole, is) || (widened && whole->dtype == DT_f32 && dtype_narrow(is->dtype) &&
+                                   type_same_dims(whole, is));
+}
+
+bool prove_known(Proof *p, const Op *op, bool widened) {
   int *in = arena_array(p->a, int, op->n_in);
-  bool known = op->n_out > 0; // a call without results does nothing
-  // known: each operand has a number or a piece; numbers: each has a number.
-  bool numbers = true;
   for (int i = 0; i < op->n_in; i++) {
     const Meaning *of = meaning(p, op->in[i].value);
     in[i] = of->number;
-    known &= in[i] != UNKNOWN || of->piece;
+    if (in[i] == UNKNOWN && ignores_shape(op)) in[i] = of->reshape_of;
+    if (in[i] == UNKNOWN) return false;
+  }
+  // Of slices and concats the model may have a reshape, and of a reshape another one.
+  int first = op->kind == OP_reshape ? UNKNOWN : number_find(p->numbers, op, in), root = UNKNOWN;
+  if (first == UNKNOWN && ignores_shape(op)) {
+    root = op->kind == OP_reshape ? in[0] : number_view(p->numbers, op, in);
+    if (root == UNKNOWN) return false;
+    root = number_root(p->numbers, root);
+    Type whole = *value_whole(op->out[0]);
+    if (widened) whole.dtype = number_value(p->numbers, root)->type->dtype;
+    first = number_reshape(p->numbers, root, &whole);
+    if (first == UNKNOWN) meaning(p, op->out[0])->reshape_of = root;
+  }
+  if (first == UNKNOWN && root == UNKNOWN) return false;
+  for (int i = 0; i < op->n_out && first != UNKNOWN; i++) {
+    const Type *whole = value_whole(op->out[i]), *type = number_value(p->numbers, first + i)->type;
+    if (!same_whole(whole, type, widened))
+      prove_error(p, op->loc, "%s: result %d is %s as a whole, and %s in the model's program",
+                  kind_name(op), i, type_text(p->a, whole), type_text(p->a, type));
+  }
+  // The einsum of the whole op gives the legal layouts.
+  Dims dims;
+  if (!whole_dims(p, op, first == UNKNOWN ? NULL : number_value(p->numbers, first)->def, &dims))
+    p->ok = false;
+  else
+    prove_layouts(p, op, &dims);
+  for (int i = 0; i < op->n_out && first != UNKNOWN; i++)
+    meaning(p, op->out[i])->number = first + i;
+  return true;
+}
+
+// Whether the meaning of operand `i` is known.
+static bool is_meant(const Proof *p, const Op *op, int i) {
+  const Meaning *of = meaning(p, op->in[i].value);
+  return of->number != UNKNOWN || of->piece || of->cast_of || of->rounds_to ||
+         of->reshape_of != UNKNOWN;
+}
+
+// Reports an op that the model's program does not have.
+static void prove_unknown(Proof *p, const Op *op) {
+  int *in = arena_array(p->a, int, op->n_in);
+  bool numbers = true, pieces = true;
+  for (int i = 0; i < op->n_in; i++) {
+    const Meaning *of = meaning(p, op->in[i].value);
+    in[i] = of->number;
+    pieces &= in[i] != UNKNOWN || of->piece;
+    // Of a widened operand the value of 16 bits is looked for.
+    if (in[i] == UNKNOWN && of->cast_of) in[i] = of->cast_of->number;
     numbers &= in[i] != UNKNOWN;
+  }
+  if (numbers && !pieces) {
+    prove_wrong(p, op, in);
+    return;
+  }
+  if (pieces) {
+    prove_no_pieces(p, op, in, numbers);
+    return;
+  }
+  prove_error(p, op->loc, "%s: the model's program has no such op on these operands",
+              kind_name(op));
+  for (int i = 0; i < op->n_in; i++) {
+    const Meaning *of = meaning(p, op->in[i].value);
+    const char *name = of->number != UNKNOWN
+                           ? prove_name(number_value(p->numbers, of->number), p->a)
+                           : lowered_name(p, op->in[i].value);
+    if (name) diag_note(p->d, op->loc, "operand %d is %s", i, name);
+  }
+}
+
+static void prove_op(Proof *p, const Op *op) {
+  // The sum of a bucket may be computed in another type: that of each member is.
+  if (op->kind == OP_cast && is_bucket(p, op->in[0].value)) {
+    prove_lowered(p, op);
+    return;
+  }
+  bool known = op->n_out > 0; // a call without results does nothing
+  for (int i = 0; i < op->n_in; i++) {
+    known &= is_meant(p, op, i);
     if (is_bucket(p, op->in[i].value))
       prove_error(p, op->loc, "%s: operand %d is a bucket of %d values", kind_name(op), i,
-                  of->bucket->n);
+                  meaning(p, op->in[i].value)->bucket->n);
   }
   if (!known) return; // already reported
-  int first = numbers ? number_find(p->numbers, op, in) : UNKNOWN;
   // A no-op comes first: its result is already the number of its operand.
   if (gives_operand(op)) {
     // It may change the layout, as a pin of a plan does, only before phase local.
@@ -254,24 +395,10 @@ static void prove_op(Proof *p, const Op *op) {
     if (op->graph->module->phase >= PHASE_local && v->layout != pinned->layout)
       prove_error(p, op->loc, "%s: is %s of %s, and changes nothing else", kind_name(op),
                   layout_text(p->a, pinned->layout), layout_text(p->a, v->layout));
-  } else if (first != UNKNOWN) {
-    // An op of the model's program: the einsum of that op gives the legal layouts.
-    const Op *is = number_value(p->numbers, first)->def;
-    Dims dims;
-    for (int i = 0; i < op->n_out; i++) {
-      const Type *whole = value_whole(op->out[i]);
-      if (!type_equal(whole, is->out[i]->type))
-        prove_error(p, op->loc, "%s: result %d is %s as a whole, and %s in the model's program",
-                    kind_name(op), i, type_text(p->a, whole), type_text(p->a, is->out[i]->type));
-    }
-    if (!op_dims(is, &dims, p->d))
-      p->ok = false;
-    else
-      prove_layouts(p, op, &dims);
-    for (int i = 0; i < op->n_out; i++)
-      meaning(p, op->out[i])->number = first + i;
   } else {
-    prove_pieces(p, op, in, numbers);
+    bool proved = prove_known(p, op, false) || prove_pieces(p, op);
+    // Lowered operands may have a second meaning.
+    if (!prove_lowered(p, op) && !proved) prove_unknown(p, op);
   }
   prove_also_pieces(p, op);
 }
@@ -330,6 +457,35 @@ static const Loc *value_loc(const Value *v) {
   return v->def ? v->def->loc : v->loc;
 }
 
+static bool is_copy_update(const Result *r) {
+  return r->target && r->target->role == ROLE_copy;
+}
+
+// The updates of a graph's parameters, by parameter.
+static const Result **updates_of(const Proof *p, const Graph *g) {
+  const Result **of = arena_array(p->a, const Result *, g->n_params);
+  for (int i = 0; i < g->n_results; i++)
+    if (g->results[i]->target) of[g->results[i]->target->index] = g->results[i];
+  return of;
+}
+
+// A copy in 16 bits is updated with its weight, to the cast of the weight's new value.
+static void prove_copy_updates(Proof *p) {
+  const Result **updates = updates_of(p, p->g), **in_model = updates_of(p, p->model);
+  for (int i = 0; i < p->g->n_params; i++) {
+    const Value *copy = p->g->params[i], *w = NULL;
+    if (copy->role == ROLE_copy && copy->label) w = table_find(p->params, ROLE_weight, copy->label);
+    const Result *r = updates[i], *is = w ? in_model[w->index] : NULL;
+    if (copy->role != ROLE_copy || (!is && !r)) continue;
+    Meaning want = no_meaning;
+    if (is) want.number = number_of(p->numbers, is->use.value);
+    const Meaning *of = r ? meaning(p, r->use.value) : &no_meaning, *from = of->cast_of;
+    if (!is || !from || from->number != want.number || of->dtype != w->type->dtype)
+      prove_error(p, copy->loc, "%s is not updated to the cast of its weight's new value",
+                  prove_name(copy, p->a));
+  }
+}
+
 // Checks that each result of the model's program exists here with the same value number, and no
 // other result does.
 static void prove_results(Proof *p) {
@@ -342,7 +498,6 @@ static void prove_results(Proof *p) {
     }
     const Meaning *of = meaning(p, r->use.value);
     const Loc *loc = value_loc(r->use.value);
-    const char *name = result_name(p, r);
     // A piece that is everything is the value, too.
     int number = number_of(p->numbers, want);
     bool same = of->number == number;
@@ -350,6 +505,7 @@ static void prove_results(Proof *p) {
       same |= piece->number == number && piece_is_all(piece, whole_of(p, number)) &&
               type_same_dims(value_whole(r->use.value), want->type);
     if (same) continue;
+    const char *name = result_name(p, r), *lowered = lowered_name(p, r->use.value);
     // Values of unknown meaning were reported at their op.
     if (is_bucket(p, r->use.value))
       prove_error(p, loc, "%s is a bucket of %d values", name, of->bucket->n);
@@ -359,50 +515,80 @@ static void prove_results(Proof *p) {
     else if (of->piece)
       prove_error(p, loc, "%s is %s, and %s in the model's program", name, piece_name(p, of->piece),
                   prove_name(want, p->a));
+    else if (lowered)
+      prove_error(p, loc, "%s is %s, and %s in the model's program", name, lowered,
+                  prove_name(want, p->a));
   }
+  prove_copy_updates(p);
   for (int i = 0; i < p->g->n_results; i++)
-    if (!find_result(p->model, p->g->results[i], i))
+    if (!is_copy_update(p->g->results[i]) && !find_result(p->model, p->g->results[i], i))
       prove_error(p, value_loc(p->g->results[i]->use.value), "%s is none of the model's program",
                   result_name(p, p->g->results[i]));
 }
 
 // -- Graphs ----------------------------------------------------------------------------------
 
+static bool has_body(const Op *op) {
+  return op->kind == OP_fused || op->kind == OP_multi_tensor;
+}
+
+// Whether the op is its operand 0: a copy in host memory and back, or one that is kept for an
+// update in the next step.
+static bool is_same_value(const Op *op) {
+  return op->kind == OP_swap_out || op->kind == OP_swap_in || op->kind == OP_swap_wait ||
+         op->kind == OP_stash;
+}
+
+static void prove_reshard(Proof *p, const Op *op) {
+  // A reshard is its operand: a move, and the rows of collectives.def that keep the value.
+  const CollectiveRule *rule = collective_rule(op->kind);
+  if (op->kind != OP_move && !rule)
+    BUG("%s communicates, and the proof does not know its meaning", kind_name(op));
+  if (rule && !rule->keeps_value)
+    prove_error(p, op->loc, "%s changes the value of operand 0: no plan may", kind_name(op));
+  // A sum over a bucket is the sum over its members; any other collective on one is an error.
+  const Value *v = op->in[0].value;
+  Meaning *out = meaning(p, op->out[0]);
+  *out = *meaning(p, v);
+  if (op->kind == OP_all_reduce || op->kind == OP_accumulate) return;
+  out->bucket = NULL;
+  if (is_bucket(p, v))
+    prove_error(p, op->loc, "%s: operand 0 is a bucket of %d values, which can only be added up",
+                kind_name(op), meaning(p, v)->bucket->n);
+}
+
+void prove_ops(Proof *p, const Graph *g) {
+  for_each_op(op, g) {
+    // Ops added by distribution and lowering have rules of their own; all others must be in the
+    // model's program.
+    if (op_info[op->kind].traits & COMM)
+      prove_reshard(p, op);
+    else if (is_same_value(op))
+      *meaning(p, op->out[0]) = *meaning(p, op->in[0].value);
+    else if (op->kind == OP_pack)
+      prove_pack(p, op);
+    else if (op->kind == OP_unpack)
+      prove_unpack(p, op);
+    else if (has_body(op) || is_joined(op->kind))
+      prove_body(p, op);
+    else
+      prove_op(p, op);
+  }
+}
+
 static bool prove_graph(const Graph *model, const Graph *g, Diag *d) {
   Proof p = {.model = model, .g = g, .a = arena_new(), .d = d, .ok = true};
   p.numbers = numbers_new(model, p.a);
+  p.params = graph_params_by_label(model, p.a);
+  p.scratch = module_new();
+  p.scratch->phase = g->module->phase;
   p.of = arena_array(p.a, Meaning, g->n_values);
   for (uint32_t i = 0; i < g->n_values; i++)
-    p.of[i].number = UNKNOWN;
+    p.of[i] = no_meaning;
   prove_params(&p);
-  for_each_op(op, g) {
-    // Ops added by distribution have rules of their own; all others must be in the model's program.
-    if (op_info[op->kind].traits & COMM) {
-      // A reshard is its operand: a move, and the rows of collectives.def that keep the value.
-      const CollectiveRule *rule = collective_rule(op->kind);
-      if (op->kind != OP_move && !rule)
-        BUG("%s communicates, and the proof does not know its meaning", kind_name(op));
-      if (rule && !rule->keeps_value)
-        prove_error(&p, op->loc, "%s changes the value of operand 0: no plan may", kind_name(op));
-      // A sum over a bucket is the sum over its members; any other collective on one is an error.
-      const Value *v = op->in[0].value;
-      Meaning *out = meaning(&p, op->out[0]);
-      *out = *meaning(&p, v);
-      if (op->kind == OP_all_reduce || op->kind == OP_accumulate) continue;
-      out->bucket = NULL;
-      if (is_bucket(&p, v))
-        prove_error(&p, op->loc,
-                    "%s: operand 0 is a bucket of %d values, which can only be added up",
-                    kind_name(op), meaning(&p, v)->bucket->n);
-    } else if (op->kind == OP_pack) {
-      prove_pack(&p, op);
-    } else if (op->kind == OP_unpack) {
-      prove_unpack(&p, op);
-    } else {
-      prove_op(&p, op);
-    }
-  }
+  prove_ops(&p, g);
   prove_results(&p);
+  module_free(p.scratch);
   arena_free(p.a);
   return p.ok;
 }
@@ -451,13 +637,77 @@ static bool split_losses(const Module *model, const Module *m, Module **with, Di
   return true;
 }
 
+// Inserts the ops of a body before `op`.  Returns the values that equal its results.
+static Value **inline_body(const Op *op, Op *at, Arena *a, Diag *d) {
+  const Graph *body = op->callee;
+  Value **of = arena_array(a, Value *, body->n_values);
+  Value **result = arena_array(a, Value *, body->n_results);
+  for (int i = 0; i < body->n_params; i++)
+    of[body->params[i]->id] = op->in[i].value;
+  for_each_op(each, body) {
+    Value **in = arena_array(a, Value *, each->n_in);
+    for (int i = 0; i < each->n_in; i++)
+      in[i] = of[each->in[i].value->id];
+    const Op *copy = op_copy(op->graph, at, each, in, d);
+    if (!copy) return NULL;
+    for (int i = 0; i < each->n_out; i++)
+      of[each->out[i]->id] = copy->out[i];
+  }
+  for (int i = 0; i < body->n_results; i++)
+    result[i] = of[body->results[i]->use.value->id];
+  return result;
+}
+
+// Replaces the joined ops of the model's program by their definitions, and ops with bodies by
+// these, in a clone of it.
+static bool expand_joined(const Module *model, Module **with, Diag *d) {
+  bool ok = true, any = false;
+  for_each_graph(g, model)
+    for_each_op(op, g)
+      any |= is_joined(op->kind) || has_body(op);
+  if (!any) return true;
+  if (!*with) *with = module_clone(model);
+  Arena *a = arena_new();
+  (*with)->phase = PHASE_typed;
+  for (Graph *g = (*with)->graphs; g && ok; g = g->next) {
+    for_each_op(op, g)
+      for (int i = 0; i < op->n_out; i++)
+        op->out[i]->layout = NULL;
+    for (int i = 0; i < g->n_params; i++)
+      g->params[i]->layout = NULL;
+    for_each_op_safe(op, g) {
+      if (!ok || !g->entry || !(is_joined(op->kind) || has_body(op))) continue;
+      Value **result = has_body(op) ? inline_body(op, op, a, d) : op_expand(op, a, d);
+      ok = result != NULL;
+      if (!ok) break;
+      for (int i = 0; i < op->n_out; i++)
+        value_replace(op->out[i], result[i]);
+      op_erase(op);
+    }
+    graph_renumber(g);
+  }
+  arena_free(a);
+  return ok;
+}
+
+bool module_asynchronous(const Module *m) {
+  for_each_graph(g, m)
+    for (int i = 0; g->entry && i < g->n_params; i++)
+      if (g->params[i]->each_slice) return true;
+  return false;
+}
+
 bool prove_module(const Module *model, const Module *m, Diag *d) {
+  if (module_asynchronous(m) && !module_asynchronous(model))
+    return diag_error(d, NULL,
+                      "weights are updated in every micro-batch, as asynchronous schedules do "
+                      "(stash_weights): no proof covers that, since it is not the model's step");
   if (model->phase >= PHASE_local)
     return diag_error(d, NULL, "the model's program is %s: its types are those of parts",
                       phase_name[model->phase]);
   // A loss over split classes is another program, which split_classes makes from the model's.
   Module *with = NULL;
-  if (!split_losses(model, m, &with, d)) {
+  if (!split_losses(model, m, &with, d) || !expand_joined(with ? with : model, &with, d)) {
     if (with) module_free(with);
     return false;
   }

@@ -7,9 +7,10 @@
 #include "number.h"
 
 // Proves `m`, and reports errors at their ops.  `model` has whole types, so it is from before phase
-// local.  `m` is of any phase before the passes for a target change its ops, and keeps the promises
-// of its phase.
+// local.  `m` is of any phase, for any target, and keeps the promises of its phase.
 bool prove_module(const Module *model, const Module *m, Diag *d);
+// Whether weights are updated in every slice of time (stash_weights): no proof covers that.
+bool module_asynchronous(const Module *m);
 
 // -- prove_why.c -----------------------------------------------------------------------------
 

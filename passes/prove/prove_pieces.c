@@ -18,6 +18,7 @@ const Type *whole_of(const Proof *p, int number) {
 
 // The slice of the model's program, with steps 1, that produces the value, or NULL.
 static const Op *model_slice(const Proof *p, int number) {
+  if (number == UNKNOWN) return NULL;
   const Op *op = number_value(p->numbers, number)->def;
   for (int i = 0; op && op->kind == OP_slice && i < attr_n(op, "steps"); i++)
     if (attr_list(op, "steps")[i] != 1) return NULL;
@@ -153,6 +154,8 @@ static void prove_piece(Proof *p, Search *s) {
     numbers[i] = s->in[i].number;
   for (const Op *is = NULL; (is = number_like(p->numbers, op, numbers, is));) {
     int first = number_of(p->numbers, is->out[0]);
+    // Reshapes of one root are equal, but a piece is one of the operand itself.
+    if (op->kind == OP_reshape && number_of(p->numbers, is->in[0].value) != numbers[0]) continue;
     if (!piece_op(is, first, op, s->in, out, &s->why, s->scratch, p->d)) continue;
     s->found = true;
     for (int i = 0; i < op->n_out; i++)
@@ -256,6 +259,13 @@ static bool find_pieces(Proof *p, Search *s, bool reshaped) {
   return s->found;
 }
 
+bool prove_pieces(Proof *p, const Op *op) {
+  Search s = {.op = op};
+  bool found = find_pieces(p, &s, op->kind == OP_reshape);
+  arena_free(s.scratch);
+  return found;
+}
+
 // Reports that the op on pieces is not of the model's program.
 static void wrong_pieces(Proof *p, const Search *s, const int *in, bool numbers) {
   const Op *op = s->op;
@@ -286,17 +296,21 @@ static void wrong_pieces(Proof *p, const Search *s, const int *in, bool numbers)
   prove_error(p, op->loc, "%s: %s", kind_name(op),
               s->why ? s->why : "nothing in the model's program reads these pieces");
   for (int i = 0; i < op->n_in; i++)
-    diag_note(p->d, op->loc, "operand %d is %s", i, piece_name(p, s->choices[i]));
+    if (s->choices && s->choices[i])
+      diag_note(p->d, op->loc, "operand %d is %s", i, piece_name(p, s->choices[i]));
 }
 
-void prove_pieces(Proof *p, const Op *op, const int *in, bool numbers) {
+void prove_no_pieces(Proof *p, const Op *op, const int *in, bool numbers) {
   Search s = {.op = op};
+  // The search finds the reason.
   if (!find_pieces(p, &s, op->kind == OP_reshape)) wrong_pieces(p, &s, in, numbers);
   arena_free(s.scratch);
 }
 
 void prove_also_pieces(Proof *p, const Op *op) {
   Search s = {.op = op};
-  if (is_alike(op) || op->kind == OP_reshape) find_pieces(p, &s, false);
+  // A reshape of a root that the model does not have is known by its pieces alone.
+  bool reshaped = op->n_out == 1 && meaning(p, op->out[0])->reshape_of != UNKNOWN;
+  if (is_alike(op) || op->kind == OP_reshape || reshaped) find_pieces(p, &s, reshaped);
   arena_free(s.scratch);
 }

@@ -1,9 +1,11 @@
 // The state shared by the files of the proof: prove.c visits the ops, prove_pieces.c handles
-// slices, prove_why.c (prove.h) writes the error messages.
+// slices, prove_lowered.c what lowering made of them, prove_why.c (prove.h) writes the error
+// messages.
 
 #ifndef PROVE_STATE_H
 #define PROVE_STATE_H
 
+#include "base/table.h"
 #include "ir/op.h"
 #include "piece.h"
 #include "prove.h"
@@ -15,7 +17,14 @@ typedef struct Meaning {
   int number;                  // UNKNOWN for pieces and buckets, and after an error
   Piece *piece;                // the values that it is a part of, or NULL
   const struct Bucket *bucket; // NULL unless it is a bucket
+  // Of lowered programs (prove_lowered.c); the model's program may have no such value.
+  const struct Meaning *cast_of;   // it is the cast of that value, of type `dtype`
+  const struct Meaning *rounds_to; // it is that value, of type `dtype`, before it was rounded
+  DType dtype;
+  int reshape_of; // it is a reshape of that number; UNKNOWN: it is none, or has a number
 } Meaning;
+
+static const Meaning no_meaning = {.number = UNKNOWN, .reshape_of = UNKNOWN};
 
 // A member of a bucket: its offset in elements, and its meaning.
 typedef struct Member {
@@ -32,8 +41,10 @@ typedef struct Bucket {
 typedef struct Proof {
   const Graph *model, *g;
   const Numbers *numbers;    // of `model`
-  Meaning *of;               // by value id
+  const Table *params;       // of `model`, by role and label
+  Meaning *of;               // by value id, of the graph at hand: `g`, or a body that it runs
   struct ReaderOf **readers; // by number, of `model`; NULL until the first piece
+  Module *scratch;           // for definitions of joined ops
   Arena *a;
   Diag *d;
   bool ok;
@@ -52,14 +63,31 @@ static inline const char *kind_name(const Op *op) {
 void prove_error(Proof *p, const Loc *loc, const char *fmt, ...) PRINTF_LIKE(3, 4);
 // Reports the error, and continues with the results of the op that was most likely intended.
 void prove_wrong(Proof *p, const Op *op, const int *in);
+// Gives the results of `op` their numbers if the model's program has it.  `widened`: floating types
+// of 16 bits there may be f32 here.  False, without an error, if it has not.
+bool prove_known(Proof *p, const Op *op, bool widened);
+void prove_ops(Proof *p, const Graph *g);
+
+// -- prove_lowered.c -------------------------------------------------------------------------
+
+// Follows an op that runs a graph, with its operands: fused, multi_tensor, or a joined op.
+void prove_body(Proof *p, const Op *op);
+// The meaning of the cast of a value of type `from`.
+Meaning cast_meaning(Proof *p, const Meaning *v, DType from, DType to);
+// Proves an op on lowered operands.  False, without an error, if it is none.
+bool prove_lowered(Proof *p, const Op *op);
+// "the cast of weight 'w' to bf16"; NULL if the value is not one of lowered programs.
+const char *lowered_name(const Proof *p, const Value *v);
 
 // -- prove_pieces.c --------------------------------------------------------------------------
 
 const Type *whole_of(const Proof *p, int number);
 const char *piece_name(const Proof *p, const Piece *piece); // "[0:4,0:6] of linear '%y'"
-// Proves an op that has no equal in the model's program.  `in` are the numbers of the operands, if
+// Finds the meanings of an op on pieces.  False, without an error, if there are none.
+bool prove_pieces(Proof *p, const Op *op);
+// Reports an op that has no equal in the model's program.  `in` are the numbers of the operands, if
 // all have one (`numbers`).
-void prove_pieces(Proof *p, const Op *op, const int *in, bool numbers);
+void prove_no_pieces(Proof *p, const Op *op, const int *in, bool numbers);
 // Gives `v` the meaning of value `number` in another shape.
 void prove_reshaped(Proof *p, const Value *v, int number);
 // Adds further meanings of an op: a fill is also a part of every larger one, and a piece may be

@@ -1,8 +1,8 @@
-"""Compile time of a large plan, by pass:  tests/bench/compile.py NNAOT-OPT [--layers 96] [--times 3]
+"""Time of the passes and proofs of large plans:  tests/bench/compile.py NNAOT-OPT [--layers 24 96] [--times 3]
 
 A GPT-3 of so many layers (width 12288, sequence 2048, one row of the batch per 8 ranks), written as text, is
-made a training step under plans for 1024 ranks.  Prints milliseconds, the median of several runs: of each pass, and
-of the slowest of the plan's proofs, which run after several passes.
+made a training step under plans for 8 to 1024 ranks, from the loss to plan_memory, for each target.  Prints
+milliseconds, the median of several runs: of the slowest passes, of all passes, and of all proofs with their share.
 """
 
 import argparse
@@ -14,8 +14,15 @@ import subprocess
 import tempfile
 
 WIDTH, HEADS, TOKENS, WORDS = 12288, 96, 2048, 51200
-PLANS = [("dp:128+tp:8", "dp,tp"), ("zero3:128+vp:8", "zero3,vp"), ("dp:64+tp2d:16", "dp,tp2d"),
-         ("pp:16+dp:8+tp:8", "pp,dp,tp"), ("pp:8+zero1:16+sp:8", "pp,zero1,sp")]
+PLANS = [("dp:8", "dp"), ("dp:8+tp:8", "dp,tp"), ("dp:128+tp:8", "dp,tp"), ("zero3:128+vp:8", "zero3,vp"),
+         ("dp:64+tp2d:16", "dp,tp2d"), ("mb:16:time+pp:16+dp:8+tp:8", "pp,dp,tp"),
+         ("mb:8:time+pp:8+zero1:16+sp:8", "pp,zero1,sp")]
+
+# From shard to plan_memory, as passes/pipelines.def has them.
+LOWER = {"cpu": "stash_weights,legalize_types,optimizer_in_backward,fuse",
+         "cuda": "fuse_classifier,stash_weights,fuse_linear,fuse_attention(target=cuda),fuse_norm,expand_batch_norm,"
+                 "legalize_types(target=cuda),keep_casts,optimizer_in_backward,multi_tensor,fuse"}
+LATE = "schedule,offload,defer_updates,prioritize_comm,overlap,swap"
 
 
 class Model:
@@ -71,34 +78,40 @@ def gpt(layers, batch):
     return f'module phase=typed\n\ngraph @main entry (\n  {params}\n) {{\n{ops}\n  return output "logits" {logits}\n}}\n'
 
 
-def seconds(opt, model, mesh, plan):
-    passes = ('loss(spec="next_token(logits,tokens)"),autodiff,optimizer(name=adamw,clip=1),'
-              f'shard(mesh={mesh} plan="{plan}"),comm,fuse_comm,bucket_grads')
+def seconds(opt, model, mesh, plan, target):
+    low = "mixed_precision(to=bf16)," if target == "cuda" else ""
+    passes = (f'loss(spec="next_token(logits,tokens)"),autodiff,optimizer(name=adamw,clip=1),{low}'
+              f'shard(mesh={mesh} plan="{plan}" unlimited=true),comm,fuse_comm,bucket_grads,{LOWER[target]},{LATE},'
+              f'plan_memory(target={target})')
     run = subprocess.run([opt, model, "--passes", passes, "--time-passes", "-o", "/dev/null"],
                          capture_output=True, text=True)
     if run.returncode:
         raise SystemExit(run.stderr)
-    passes = collections.defaultdict(list)
+    took = collections.defaultdict(float)
     for s, name in re.findall(r"^ +([\d.]+) +[\d.]+% +(\w+)$", run.stderr, re.M):
-        passes[name].append(float(s))
-    return passes
+        took[name] += float(s)
+    took["passes"] = took["total"] - took["prove"]
+    return took
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("opt")
-    parser.add_argument("--layers", type=int, default=96)
+    parser.add_argument("--layers", type=int, nargs="+", default=[24, 96])
     parser.add_argument("--times", type=int, default=3)
     o = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        model = str(pathlib.Path(folder) / "gpt3.nn")
-        pathlib.Path(model).write_text(gpt(o.layers, 128))
-        columns = ["shard", "comm", "fuse_comm", "bucket_grads", "prove", "total"]
-        print(f"{'plan':24}" + "".join(f"{c:>12}" for c in columns))
-        for mesh, plan in PLANS:
-            runs = [seconds(o.opt, model, mesh, plan) for _ in range(o.times)]
-            times = [1000 * statistics.median(max(r[c]) for r in runs) for c in columns]
-            print(f"{mesh:24}" + "".join(f"{t:12.1f}" for t in times), flush=True)
+        columns = ["shard", "comm", "fuse", "plan_memory", "passes", "prove"]
+        print(f"{'layers, plan':36}{'target':8}" + "".join(f"{c:>12}" for c in columns) + f"{'share':>8}")
+        for layers in o.layers:
+            model = str(pathlib.Path(folder) / "gpt3.nn")
+            pathlib.Path(model).write_text(gpt(layers, 128))
+            for mesh, plan in PLANS:
+                for target in LOWER:
+                    runs = [seconds(o.opt, model, mesh, plan, target) for _ in range(o.times)]
+                    took = {c: 1000 * statistics.median(r[c] for r in runs) for c in columns}
+                    print(f"{f'{layers}, {mesh}':36}{target:8}" + "".join(f"{took[c]:12.1f}" for c in columns)
+                          + f"{100 * took['prove'] / took['passes']:7.0f}%", flush=True)
 
 
 main()

@@ -104,6 +104,7 @@
 //
 //   25  Ops stand in the order in which a step runs them: before the loop over slices, in it, after it
 //       (ir/analysis/place.h).  Code is generated in this order.
+//   26  The devices of the meshes together are 0, 1, …, as ranks are.
 
 #include "verify.h"
 
@@ -333,6 +334,7 @@ bool module_verify(const Module *m, Diag *d) {
     // 21 to 23.
     if (!verify_swap(g, d) || !verify_versions(g, d) || !verify_deferred(g, d)) return false;
   }
+  if (m->phase >= PHASE_planned && !module_check_ranks(m, d)) return false; // 26
   // 24: early updates.
   const char *why = NULL;
   if (m->early_updates) {
