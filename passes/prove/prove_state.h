@@ -90,8 +90,9 @@ bool prove_pieces(Proof *p, const Op *op);
 void prove_no_pieces(Proof *p, const Op *op, const int *in, bool numbers);
 // Gives `v` the meaning of value `number` in another shape.
 void prove_reshaped(Proof *p, const Value *v, int number);
-// Adds further meanings of an op: a fill is also a part of every larger one, and a piece may be
-// reshaped to its own shape.
+// Adds further meanings of an op: a fill is also a part of every larger one, a piece may be
+// reshaped to its own shape, and a reshape that the model does not have is its operand in another
+// shape.
 void prove_also_pieces(Proof *p, const Op *op);
 
 #endif
