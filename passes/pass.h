@@ -32,7 +32,13 @@ void opt_stat(const PassOptions *o, int64_t n, const char *what);
 typedef bool PassFn(Module *m, const PassOptions *o, Diag *d);
 
 // The part of a pass in the proof of a plan, as passes.def explains it.
-typedef enum ProofPart { PROOF_plain, PROOF_kept, PROOF_proved, PROOF_async } ProofPart;
+typedef enum ProofPart {
+  PROOF_plain,
+  PROOF_alone,
+  PROOF_kept,
+  PROOF_proved,
+  PROOF_async
+} ProofPart;
 
 // A pass takes a module that is at least in phase `from` and leaves it in phase `to` (KEEP: the
 // same phase).  A module in a later phase returns to `to`, since the pass breaks later promises.
@@ -81,7 +87,8 @@ typedef struct PipelineOptions {
 } PipelineOptions;
 
 // Parses and runs a pipeline.  After each pass the module is set to the pass's phase and verified.
-// The ranks' program is proved when it has its collectives, and after the last pass.
+// The ranks' program is proved when it has its collectives, and after the last pass; a plan's
+// change of the model, after `transform`.
 bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Diag *d);
 bool pipeline_check(const char *pipeline, Diag *d); // syntax, names and options only
 // Checks the names of the passes to print before or after.

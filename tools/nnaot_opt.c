@@ -53,14 +53,19 @@ static const Program program = {
     NULL,
 };
 
-// Proves that a dump, changed by hand perhaps, computes the same as the dump from before `shard`.
+// Proves that a dump, changed by hand perhaps, computes the same as the dump from before `shard`,
+// or of the model before `transform`.
 static bool prove_model(const Module *m, Diag *d) {
   if (!model) return true;
   Module *whole = input_read(model, &import, d);
   bool ok = whole && module_verify(whole, d) && module_verify(m, d);
   if (ok && !prove_module(whole, m, d)) {
     ok = diag_error(d, NULL, "this does not compute '%s'", model);
-    diag_hint(d, "'%s' must be the last dump of global tensors, from right before shard", model);
+    diag_hint(
+        d,
+        "'%s' must be the last dump of global tensors, from right before shard, or for a dump "
+        "of transform the one before it",
+        model);
   }
   if (whole) module_free(whole);
   return ok;

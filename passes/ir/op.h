@@ -119,6 +119,10 @@ bool value_leads_from(const Value *v, OpKind kind, bool *seen);
 // The value whose global index the kernel needs: result 0 of a GLOBAL_INDEX row, operand 0 of a
 // GLOBAL_INDEX_IN row; else NULL.
 const Value *op_boxed(const Op *op);
+// The number of keys that the first `to` queries of a causal attention see.  Together with these
+// keys alone, any of the last of the queries have the same results: query i of t sees keys up to i
+// + s - t, so the last query sees the last key.
+int64_t attention_keys(const Op *op, int64_t to);
 // The axes of the op's mesh that its attribute `axis` names, as in "dp" or "dp+tp".
 bool op_axes(const Op *op, MeshAxes *out, Diag *d);
 int op_time_axis(const Op *op); // the axis, if it is a single time axis; otherwise -1

@@ -8,7 +8,8 @@
 //
 // Before the first pass that distributes the program (column `proof` of passes.def) the module is
 // copied.  Proofs show that the ranks compute the same as the copy: one when the program has its
-// collectives, for errors that name them, and one after the last pass.
+// collectives, for errors that name them, and one after the last pass.  A pass that is proved
+// alone, because a plan changes the model there, has a proof and a copy of its own.
 
 #include "pipeline.h"
 
@@ -35,6 +36,7 @@ typedef struct Run {
   Vec(Timing) timings;
   int64_t n_optional;   // optional passes so far
   Module *model;        // the module before the first pass that distributes it, or NULL
+  Module *before;       // the module before a pass that is proved alone, or NULL
   const Pass *unproved; // the last pass since the last proof, or NULL
   const Pass *proved;   // the pass before the last proof, or NULL
 } Run;
@@ -128,6 +130,21 @@ static bool prove_plan(Run *r) {
   return false;
 }
 
+// Proves a pass against the module right before it.
+static bool prove_alone(Run *r, const Pass *pass) {
+  double start = clock_seconds();
+  bool ok = (r->o->verify_each || module_verify(r->m, r->d)) && prove_module(r->before, r->m, r->d);
+  module_free(r->before);
+  r->before = NULL;
+  timed(r, "prove", start);
+  if (ok) return true;
+  diag_error(r->d, NULL,
+             "after pass '%s': the model computes something else; this is a bug of nnaot",
+             pass->name);
+  dump_broken(&r->dump, r->m, pass, r->d);
+  return false;
+}
+
 static void drop_model(Run *r) {
   if (r->model) module_free(r->model);
   r->model = NULL;
@@ -137,9 +154,13 @@ static void drop_model(Run *r) {
 // Proves the program of the passes before `pass`, if its part in the proof wants that, or copies
 // the model's program.
 static bool prove_before(Run *r, const Pass *pass) {
-  if (pass->proof == PROOF_plain) {
+  if (pass->proof == PROOF_plain || pass->proof == PROOF_alone) {
     bool proved = prove_plan(r);
+    double start = clock_seconds();
     drop_model(r);
+    if (pass->proof == PROOF_plain || r->o->unproved) return proved;
+    r->before = module_clone(r->m);
+    timed(r, "prove", start);
     return proved;
   }
   if (pass->proof == PROOF_async && r->m->schedule && !prove_plan(r)) return false;
@@ -152,6 +173,7 @@ static bool prove_before(Run *r, const Pass *pass) {
 }
 
 static bool prove_after(Run *r, const Pass *pass) {
+  if (r->before) return prove_alone(r, pass);
   if (!r->model || pass->proof == PROOF_plain) return true;
   if (pass->proof == PROOF_async && module_asynchronous(r->m)) {
     drop_model(r);
@@ -263,6 +285,7 @@ bool pipeline_run(Module *m, const char *pipeline, const PipelineOptions *o, Dia
     }
     ok = ok && prove_plan(&r);
     drop_model(&r);
+    if (r.before) module_free(r.before);
     // --time-passes, also after an error.
     if (o->time_passes) {
       double total = 0;

@@ -20,6 +20,7 @@ const Pass passes[] = {
 #define local   PHASE_local
 #define planned PHASE_planned
 #define plain   PROOF_plain
+#define alone   PROOF_alone
 #define kept    PROOF_kept
 #define proved  PROOF_proved
 #define async   PROOF_async
@@ -42,6 +43,7 @@ const Pass passes[] = {
 #undef local
 #undef planned
 #undef plain
+#undef alone
 #undef kept
 #undef proved
 #undef async

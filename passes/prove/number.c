@@ -1,8 +1,8 @@
 // See number.h.
 //
-// The hash leaves out `shape`, so an op on parts is in the same bucket as the op on the whole, and
-// is compared there by whole types.  Called graphs are compared op by op, with value numbers of
-// their own.
+// The hash leaves out `shape`, and the position of a dropout, so an op on parts is in the same
+// bucket as the op on the whole, and is compared there by whole types.  Called graphs are compared
+// op by op, with value numbers of their own.
 //
 // Two equal expressions have one form.  The operands of a commutative op are sorted by number.  A
 // reshape reads the value before all reshapes, its root.  Slices and concats that move the same
@@ -62,15 +62,23 @@ bool attr_same_whole(const Op *x, const Op *y, int i) {
   return type_same_dims(value_whole(x->out[0]), value_whole(y->out[0]));
 }
 
-static bool same_op(const Op *x, const int *x_in, const Op *y, const int *y_in, bool shape) {
+// Whether attribute `i` says which part of the whole the op computes.
+static bool is_of_part(const Op *op, int i) {
+  const char *name = op->attrs[i].name;
+  return str_equal(name, "shape") ||
+         (op->kind == OP_dropout && (str_equal(name, "whole") || str_equal(name, "start")));
+}
+
+// `part`: including the attributes of parts.
+static bool same_op(const Op *x, const int *x_in, const Op *y, const int *y_in, bool part) {
   if (x->kind != y->kind || x->n_in != y->n_in || x->n_out != y->n_out) return false;
   for (int i = 0; i < x->n_in; i++)
     if (x_in[i] != y_in[i]) return false;
-  // Without `shape`, an op on a piece equals the op on the whole.
+  // Without these, an op on a piece equals the op on the whole.
   int n;
-  const AttrSpec *spec = op_attr_specs(x->kind, &n);
+  op_attr_specs(x->kind, &n);
   for (int i = 0; i < n; i++)
-    if ((shape || !str_equal(spec[i].name, "shape")) && !attr_same_whole(x, y, i)) return false;
+    if ((part || !is_of_part(x, i)) && !attr_same_whole(x, y, i)) return false;
   return x->callee == y->callee || callee_same(x->callee, y->callee);
 }
 
@@ -124,7 +132,7 @@ bool callee_same(const Graph *x, const Graph *y) {
   return same;
 }
 
-// The hash bucket of an op.  The hash leaves out attribute `shape`, which is different for a piece.
+// The hash bucket of an op.  The hash leaves out attributes that are different for a piece.
 static Entry **slot_of(const Numbers *n, const Op *op, const int *in) {
   uint64_t h = hash_mix(0, (uint64_t)op->kind);
   for (int i = 0; i < op->n_in; i++)
@@ -132,7 +140,7 @@ static Entry **slot_of(const Numbers *n, const Op *op, const int *in) {
   int n_attrs;
   op_attr_specs(op->kind, &n_attrs);
   for (int i = 0; i < n_attrs; i++)
-    if (!str_equal(op->attrs[i].name, "shape")) h = attr_hash(h, &op->attrs[i]);
+    if (!is_of_part(op, i)) h = attr_hash(h, &op->attrs[i]);
   return &n->slot[(h ^ h >> 32) & (uint64_t)(n->n_slots - 1)];
 }
 

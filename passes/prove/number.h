@@ -42,8 +42,9 @@ int number_reshape(const Numbers *n, int root, const Type *whole);
 // another shape; -1 if the graph has none, and for other ops.
 int number_view(const Numbers *n, const Op *op, const int *in);
 
-// Returns an op of the graph that equals `op` except for attribute `shape`, on operands with these
-// numbers: the next after `after`, or the first if that is NULL.
+// Returns an op of the graph that equals `op` except for attributes of its part, `shape` and the
+// position of a dropout, on operands with these numbers: the next after `after`, or the first if
+// that is NULL.
 const Op *number_like(const Numbers *n, const Op *op, const int *in, const Op *after);
 
 // Whether the result is equal to the operand: a slice of everything, or a reshape to the same

@@ -21,7 +21,8 @@
 //                 members, and unpack is one member, at its offset and with its length.
 //    a reshape    to the same shape, or a slice of everything, stands for its operand's number.
 //    pieces       of a value come from slice, and return to it through concat and add; an op on
-//                 pieces is an op of the model's program computed in parts (piece.h).
+//                 pieces is an op of the model's program computed in parts (piece.h).  A sum of
+//                 shares of a value and of other values is known by its terms, in any order.
 //    bodies       of fused ops and batches are followed with the operands of the call, and joined ops are
 //                 their definitions; values of other types are in prove_lowered.c.
 //    other ops    must equal an op of the model's program, on operands with the same numbers.  The
@@ -31,7 +32,13 @@
 //
 // At the end every output and update of the model's program must exist, with the same number, and
 // no others.  So by induction over the ops the ranks compute the model, if the rows of ops.def keep
-// their promises, which are tested one by one.  The only search is over the few values that a piece
+// their promises, which are tested one by one.
+//
+// `transform`, in which a plan cuts the model into pieces, is proved by itself: its module is the
+// distributed program, without layouts, and the one right before it the model's.  Between that and
+// the first pass that distributes, nothing depends on the plan.
+//
+// The only search is over the few values that a piece
 // may belong to: the time is linear in the number of ops, and independent of the number of ranks.
 //
 // The proof relies on the checks of module_verify: types, uses and order; the layouts around
@@ -101,14 +108,22 @@ static void prove_copy(Proof *p, const Value *v) {
   *meaning(p, v) = cast_meaning(p, &is, w->type->dtype, v->type->dtype);
 }
 
+// Whether a weight has another shape than in the model's program, and the same in files.
+static bool is_reshaped(const Value *v, const Value *is) {
+  const Type *whole = value_whole(v), *shape = is->as ? is->as : is->type;
+  return !type_equal(whole, is->type) && v->as && type_equal(v->as, shape) &&
+         whole->dtype == is->type->dtype;
+}
+
 // Checks that a parameter agrees with that of the model's program in everything that determines its
 // contents and updates.
 static void prove_param(Proof *p, const Value *v, const Value *is) {
   const Type *whole = value_whole(v);
-  if (!type_equal(whole, is->type))
+  bool reshaped = is_reshaped(v, is);
+  if (!reshaped && !type_equal(whole, is->type))
     prove_error(p, v->loc, "%s is %s, and %s in the model's program", prove_name(v, p->a),
                 type_text(p->a, whole), type_text(p->a, is->type));
-  if (v->as != is->as && !(v->as && is->as && type_equal(v->as, is->as)))
+  if (!reshaped && v->as != is->as && !(v->as && is->as && type_equal(v->as, is->as)))
     prove_error(p, v->loc, "%s is %s in files, and %s in the model's program", prove_name(v, p->a),
                 type_text(p->a, v->as ? v->as : whole),
                 type_text(p->a, is->as ? is->as : is->type));
@@ -147,7 +162,11 @@ static void prove_params(Proof *p) {
       continue;
     }
     taken[is->index] = true;
-    meaning(p, v)->number = number_of(p->numbers, is);
+    int number = number_of(p->numbers, is);
+    if (is_reshaped(v, is))
+      prove_reshaped(p, v, number);
+    else
+      meaning(p, v)->number = number;
     prove_param(p, v, is);
   }
   for (int i = 0; i < model->n_params; i++)
@@ -488,7 +507,8 @@ static void prove_results(Proof *p) {
     int number = number_of(p->numbers, want);
     bool same = of->number == number;
     for (const Piece *piece = of->piece; piece; piece = piece->other)
-      same |= piece->number == number && piece_is_all(piece, whole_of(p, number));
+      same |= piece->number == number && piece_is_all(piece, whole_of(p, number)) &&
+              type_same_dims(value_whole(r->use.value), want->type);
     if (same) continue;
     const char *name = result_name(p, r), *lowered = lowered_name(p, r->use.value);
     // Values of unknown meaning were reported at their op.

@@ -1,4 +1,5 @@
-// The proof that a distributed program computes the model's program.  See prove.c.
+// The proof that a distributed program, or a model cut into pieces, computes the model's program.
+// See prove.c.
 
 #ifndef PROVE_H
 #define PROVE_H

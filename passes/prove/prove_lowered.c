@@ -73,7 +73,7 @@ Meaning cast_meaning(Proof *p, const Meaning *v, DType from, DType to) {
   // A part of the value is that part of its cast.
   for (const Piece *piece = v->piece; piece; piece = piece->other) {
     int number = number_cast(p->numbers, piece->number, to);
-    if (number == UNKNOWN || piece->letter) continue;
+    if (number == UNKNOWN || piece_is_part_of_sum(piece)) continue;
     Piece *cast = arena_copy(p->a, piece, sizeof *piece);
     cast->number = number;
     cast->other = is.piece;

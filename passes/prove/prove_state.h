@@ -40,10 +40,11 @@ typedef struct Bucket {
 
 typedef struct Proof {
   const Graph *model, *g;
-  const Numbers *numbers; // of `model`
-  const Table *params;    // of `model`, by role and label
-  Meaning *of;            // by value id, of the graph at hand: `g`, or a body that it runs
-  Module *scratch;        // for definitions of joined ops
+  const Numbers *numbers;    // of `model`
+  const Table *params;       // of `model`, by role and label
+  Meaning *of;               // by value id, of the graph at hand: `g`, or a body that it runs
+  struct ReaderOf **readers; // by number, of `model`; NULL until the first piece
+  Module *scratch;           // for definitions of joined ops
   Arena *a;
   Diag *d;
   bool ok;
@@ -94,8 +95,11 @@ bool prove_pieces(Proof *p, const Op *op);
 // Reports an op that has no equal in the model's program.  `in` are the numbers of the operands, if
 // all have one (`numbers`).
 void prove_no_pieces(Proof *p, const Op *op, const int *in, bool numbers);
+// Gives `v` the meaning of value `number` in another shape.
+void prove_reshaped(Proof *p, const Value *v, int number);
 // Adds further meanings of an op: a fill is also a part of every larger one, a piece may be
-// reshaped to its own shape, and a slice is a piece of its operand.
+// reshaped to its own shape, a slice is a piece of its operand, and a reshape that the model does
+// not have is its operand in another shape.
 void prove_also_pieces(Proof *p, const Op *op);
 
 #endif

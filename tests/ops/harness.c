@@ -57,15 +57,22 @@ static DType wide(DType t) {
   return dtype_class[t] == 'F' ? DT_f64 : t;
 }
 
+int term_dim(const Term *t, int letter) {
+  for (int k = 0; k < t->ndim; k++)
+    for (int f = 0; f < t->dim[k].n; f++)
+      if (t->dim[k].letter[f] == letter) return k;
+  return -1;
+}
+
 Op *op_cut_alone(Module *m, const Op *op, const Dims *dims, int letter, int n, Diag *d) {
   const Type *in[MAX_TERMS];
   for (int i = 0; i < op->n_in; i++) {
     Type t = *op->in[i].value->type;
-    int dim = dims_position(dims, &dims->in[i], letter);
+    int dim = term_dim(&dims->in[i], letter);
     if (dim >= 0) t.dim[dim] /= n;
     in[i] = type_new(m, t.dtype, t.ndim, t.dim);
   }
-  int n_attrs, dim = dims_position(dims, &dims->out[0], letter);
+  int n_attrs, dim = term_dim(&dims->out[0], letter);
   const AttrSpec *spec = op_attr_specs(op->kind, &n_attrs);
   Op changed = *op;
   changed.attrs = arena_copy(m->arena, op->attrs, sizeof(Attr) * (size_t)n_attrs);
@@ -194,16 +201,23 @@ static void rows_of(const Type *t, int dim, int64_t *n, int64_t *bytes) {
   *bytes = *n ? type_bytes(t) / *n : 0;
 }
 
-Tensor tensor_part(const Tensor *t, Module *m, int dim, int i, int n, Arena *a) {
-  int64_t length[MAX_NDIM], rows, bytes;
+Tensor tensor_interval(const Tensor *t, Module *m, int dim, int64_t from, int64_t to, Arena *a) {
+  int64_t length[MAX_NDIM], rows, bytes, row_bytes;
   memcpy(length, t->type->dim, sizeof length);
-  length[dim] /= n;
+  length[dim] = to - from;
   Tensor part = tensor_new(a, type_new(m, t->type->dtype, t->type->ndim, length));
+  rows_of(t->type, dim, &rows, &row_bytes);
   rows_of(part.type, dim, &rows, &bytes);
+  int64_t skip = length[dim] ? bytes / length[dim] * from : 0;
   for (int64_t row = 0; row < rows; row++)
-    memcpy((char *)part.data + row * bytes, (const char *)t->data + (row * n + i) * bytes,
+    memcpy((char *)part.data + row * bytes, (const char *)t->data + row * row_bytes + skip,
            (size_t)bytes);
   return part;
+}
+
+Tensor tensor_part(const Tensor *t, Module *m, int dim, int i, int n, Arena *a) {
+  int64_t length = t->type->dim[dim] / n;
+  return tensor_interval(t, m, dim, i * length, (i + 1) * length, a);
 }
 
 Tensor tensor_concat(const Tensor *t, const Tensor *u, Module *m, int dim, Arena *a) {

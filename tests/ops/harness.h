@@ -4,6 +4,7 @@
 #ifndef TESTS_OPS_HARNESS_H
 #define TESTS_OPS_HARNESS_H
 
+#include "ir/dims.h"
 #include "ir/op.h"
 
 // A pseudorandom sequence; a seed gives the same sequence on every machine.
@@ -34,6 +35,8 @@ void examples_free(Examples *all);
 // NULL, with a message, if they do not fit.
 Op *op_alone(Module *m, const Op *op, const Type *const *in, Diag *d);
 
+// The dimension that has the letter as one of its factors, or -1.
+int term_dim(const Term *t, int letter);
 // The same for a part of `op`: its letter is split in `n`.
 Op *op_cut_alone(Module *m, const Op *op, const Dims *dims, int letter, int n, Diag *d);
 
@@ -54,6 +57,8 @@ Tensor *reference_new(const Op *op, const Tensor *in, const Box *box, Arena *a, 
 bool graph_run(const Graph *g, Tensor *values, Arena *a, Diag *d);
 
 Tensor tensor_copy(const Tensor *t, Arena *a);
+// Returns elements `from` to `to` along `dim`.
+Tensor tensor_interval(const Tensor *t, Module *m, int dim, int64_t from, int64_t to, Arena *a);
 // Returns part `i` of `n` equal parts along `dim`.
 Tensor tensor_part(const Tensor *t, Module *m, int dim, int i, int n, Arena *a);
 Tensor tensor_concat(const Tensor *t, const Tensor *u, Module *m, int dim, Arena *a);

@@ -2,7 +2,12 @@
 //
 //   letters  Every letter without the mark ^ and of even length is split in two.  The halves
 //            are computed separately; results that have the letter are their concatenation, the
-//            others their sum.  Both must equal the whole.
+//            others their sum.  Both must equal the whole.  The elements along the letter are
+//            independent, so the same holds for the even and the odd ones, unless the op reads
+//            their global index; and of a reshape for letters that are minor factors.
+//   queries  An interval of the queries of a causal attention, with the first attention_keys keys,
+//            yields the rows of the interval.
+//   places   A dropout of a part, with `whole` and `start`, yields the part of the dropout.
 //   ADDITIVE      f(a + a', b + b') = f(a, b) + f(a', b')
 //   MULTILINEAR     f(a + a', b) = f(a, b) + f(a', b), for each operand
 //   rows     every row has an instance
@@ -13,8 +18,10 @@
 //     split EXAMPLES.nn...
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "harness.h"
+#include "ir/build.h"
 
 static const double tolerance = 1e-10;
 
@@ -38,43 +45,158 @@ static bool compare(const Op *op, const char *what, const Tensor *is, const Tens
   return true;
 }
 
+// The halves of a letter: the first and the second, or the even and the odd elements.
+typedef struct Halves {
+  const Dims *dims;
+  int letter;
+  bool alternate;
+} Halves;
+
+// The type of a tensor whose dimension with the letter is three: of the factors before the halves,
+// of the halves, of the factors after.  `n` of two halves.
+static const Type *opened(const Halves *h, Module *m, const Type *t, const Term *term, int n) {
+  int dim = term_dim(term, h->letter), f = 0;
+  int64_t before = 1, size = h->dims->letter[h->letter].size, after = 1;
+  for (; term->dim[dim].letter[f] != h->letter; f++)
+    before *= h->dims->letter[term->dim[dim].letter[f]].size;
+  for (f++; f < term->dim[dim].n; f++)
+    after *= h->dims->letter[term->dim[dim].letter[f]].size;
+  Type u = *t;
+  memmove(&u.dim[dim + 3], &t->dim[dim + 1], (size_t)(t->ndim - dim - 1) * sizeof *t->dim);
+  u.dim[dim] = h->alternate ? before * size / 2 : before;
+  u.dim[dim + 1] = n;
+  u.dim[dim + 2] = h->alternate ? after : size / 2 * after;
+  u.ndim += 2;
+  return type_new(m, u.dtype, u.ndim, u.dim);
+}
+
+static Tensor half_of(const Halves *h, Module *m, const Tensor *t, const Term *term, int half,
+                      Arena *a) {
+  int dim = term_dim(term, h->letter);
+  if (dim < 0) return *t;
+  Type u = *t->type;
+  u.dim[dim] /= 2;
+  Tensor open = {opened(h, m, t->type, term, 2), t->data};
+  Tensor part = tensor_part(&open, m, dim + 1, half, 2, a);
+  part.type = type_new(m, u.dtype, u.ndim, u.dim);
+  return part;
+}
+
+static Tensor joined(const Halves *h, Module *m, const Tensor *t, const Tensor *u, const Term *term,
+                     const Type *whole, Arena *a) {
+  int dim = term_dim(term, h->letter);
+  if (dim < 0) return tensor_sum(t, u, a);
+  Tensor first = {opened(h, m, t->type, term, 1), t->data}, second = {first.type, u->data};
+  Tensor both = tensor_concat(&first, &second, m, dim + 1, a);
+  both.type = whole;
+  return both;
+}
+
 // Checks a split of letter `letter` in two, if it is splittable.
-static bool check_letter(const Op *op, const Dims *dims, int letter, const Tensor *in,
-                         const Tensor *whole, Arena *a, Diag *d) {
+static bool check_letter(const Op *op, const Halves *h, const Tensor *in, const Tensor *whole,
+                         Arena *a, Diag *d) {
   Module *m = op->graph->module;
+  const Dims *dims = h->dims;
+  int letter = h->letter;
   char what[] = "letter ?";
   what[7] = dims->letter[letter].name;
   if (dims->letter[letter].whole || dims->letter[letter].size % 2) return true;
-  for (int i = 0; i < dims->n_in; i++)
-    if (dims_position(dims, &dims->in[i], letter) == -2) return true;
-  for (int i = 0; i < dims->n_out; i++)
-    if (dims_position(dims, &dims->out[i], letter) == -2) return true;
+  bool skip = op->kind != OP_reshape && !dims_leads(dims, letter);
+  for (int i = 0; i < op->n_in; i++)
+    skip |= h->alternate && op->in[i].value->type->ndim + 2 > MAX_NDIM;
+  for (int i = 0; i < op->n_out; i++)
+    skip |= h->alternate && op->out[i]->type->ndim + 2 > MAX_NDIM;
+  const Value *boxed = op_boxed(op);
+  const Term *placed = boxed && !boxed->def ? &dims->in[0] : &dims->out[0];
+  int cut = boxed ? term_dim(placed, letter) : -1;
+  if (skip || (h->alternate && cut >= 0)) return true;
 
   cuts++;
   Tensor *out[2];
   for (int half = 0; half < 2; half++) {
     Tensor part[MAX_TERMS];
-    for (int i = 0; i < op->n_in; i++) {
-      int dim = dims_position(dims, &dims->in[i], letter);
-      part[i] = dim < 0 ? in[i] : tensor_part(&in[i], m, dim, half, 2, a);
-    }
-    const Value *boxed = op_boxed(op);
+    for (int i = 0; i < op->n_in; i++)
+      part[i] = half_of(h, m, &in[i], &dims->in[i], half, a);
     Box box = box_new(op);
-    const Term *placed = boxed && !boxed->def ? &dims->in[0] : &dims->out[0];
-    int cut = dims_position(dims, placed, letter);
     if (cut >= 0) box.start[cut] = half * box.whole[cut] / 2;
     Op *piece = op_cut_alone(m, op, dims, letter, 2, d);
     if (!piece || !(out[half] = reference_new(piece, part, &box, a, d)))
       return fail(op, what, 0, 1);
   }
   for (int i = 0; i < op->n_out; i++) {
-    int dim = dims_position(dims, &dims->out[i], letter);
-    Tensor both = dim < 0 ? tensor_sum(&out[0][i], &out[1][i], a)
-                          : tensor_concat(&out[0][i], &out[1][i], m, dim, a);
+    Tensor both = joined(h, m, &out[0][i], &out[1][i], &dims->out[i], whole[i].type, a);
     double distance = tensor_distance(&both, &whole[i]);
     if (!(distance <= tolerance)) return fail(op, what, i, distance);
   }
   return true;
+}
+
+// Elements `from` to `to` along a dimension; all of them for dim < 0.
+static Tensor interval(const Tensor *t, Module *m, int dim, int64_t from, int64_t to, Arena *a) {
+  return dim < 0 ? *t : tensor_interval(t, m, dim, from, to, a);
+}
+
+// Checks the op on intervals of its operands and results along dimensions.
+static bool check_interval(const Op *op, const Op *changed, const char *what, const Tensor *part,
+                           const Tensor *whole, const int *dim, int64_t from, int64_t to, Arena *a,
+                           Diag *d) {
+  const Type *types[MAX_TERMS];
+  for (int i = 0; i < op->n_in; i++)
+    types[i] = part[i].type;
+  cuts++;
+  Op *piece = op_alone(op->graph->module, changed, types, d);
+  Tensor *out = piece ? reference_new(piece, part, NULL, a, d) : NULL;
+  if (!out) return fail(op, what, 0, 1);
+  for (int i = 0; i < op->n_out; i++) {
+    Tensor want = interval(&whole[i], op->graph->module, dim[i], from, to, a);
+    double distance = tensor_distance(&out[i], &want);
+    if (!(distance <= tolerance)) return fail(op, what, i, distance);
+  }
+  return true;
+}
+
+static bool check_queries(const Op *op, const Dims *dims, const Tensor *in, const Tensor *whole,
+                          Arena *a, Diag *d) {
+  if (op->kind != OP_attention || !attr_i(op, "causal")) return true;
+  Module *m = op->graph->module;
+  int t = dims_find(dims, 't'), s = dims_find(dims, 's'), dim[2];
+  bool ok = true;
+  for (int i = 0; i < 2; i++)
+    dim[i] = term_dim(&dims->out[i], t);
+  for (int64_t to = 1; to <= dims->letter[t].size; to++)
+    for (int64_t from = 0; from < to && attention_keys(op, to) > 0; from++) {
+      Tensor part[4];
+      for (int i = 0; i < op->n_in; i++) {
+        part[i] = interval(&in[i], m, term_dim(&dims->in[i], t), from, to, a);
+        part[i] = interval(&part[i], m, term_dim(&dims->in[i], s), 0, attention_keys(op, to), a);
+      }
+      ok &= check_interval(op, op, "queries", part, whole, dim, from, to, a, d);
+    }
+  return ok;
+}
+
+static bool check_places(const Op *op, const Tensor *in, const Tensor *whole, Arena *a, Diag *d) {
+  const Type *t = op->out[0]->type;
+  if (op->kind != OP_dropout || attr_n(op, "whole")) return true;
+  int n_attrs;
+  const AttrSpec *spec = op_attr_specs(op->kind, &n_attrs);
+  bool ok = true;
+  for (int dim = 0; dim < t->ndim; dim++)
+    for (int64_t from = 0; from < t->dim[dim]; from++) {
+      // From there to the end, and the dropout with the place.
+      Tensor part[3] = {interval(&in[0], op->graph->module, dim, from, t->dim[dim], a), in[1],
+                        in[2]};
+      int64_t start[MAX_NDIM] = {0};
+      start[dim] = from;
+      Op changed = *op;
+      changed.attrs = arena_copy(a, op->attrs, sizeof(Attr) * (size_t)n_attrs);
+      for (int i = 0; i < n_attrs; i++) {
+        if (str_equal(spec[i].name, "whole")) changed.attrs[i] = a_list("whole", t->dim, t->ndim);
+        if (str_equal(spec[i].name, "start")) changed.attrs[i] = a_list("start", start, t->ndim);
+      }
+      ok &= check_interval(op, &changed, "places", part, whole, &dim, from, t->dim[dim], a, d);
+    }
+  return ok;
 }
 
 // Whether linearity covers this operand: floats; integers of the result's type if results are
@@ -119,7 +241,9 @@ static bool check_example(const Example *e, bool lie, Arena *a, Diag *d) {
   if (!whole) return fail(op, "reference", 0, 1);
   bool ok = true;
   for (int letter = 0; letter < dims.n_letters; letter++)
-    ok &= check_letter(op, &dims, letter, in, whole, a, d);
+    for (int alternate = 0; alternate < 2; alternate++)
+      ok &= check_letter(op, &(Halves){&dims, letter, alternate}, in, whole, a, d);
+  ok &= check_queries(op, &dims, in, whole, a, d) && check_places(op, in, whole, a, d);
   if (lie || traits & ADDITIVE) ok &= check_linear(op, in, other, -1, a, d);
   for (int i = 0; traits & MULTILINEAR && i < op->n_in; i++)
     if (counts(op, &in[i])) ok &= check_linear(op, in, other, i, a, d);

@@ -28,7 +28,7 @@ NAMES = ["dp", "tp", "sp", "vp", "ep", "zero1", "zero2", "zero3", "coshard", "da
 # Seeds that have failed.
 FOUND = [468, 660, 759, 3132, 3662]
 # nnaot's messages for internal errors.
-OURS = re.compile(r"bug of nnaot|mistake of nnaot|Sanitizer|runtime error|BUG|does not compute '|[Aa]ssert(ion)? .*failed")
+OURS = re.compile(r"(bug|mistake) of nnaot|Sanitizer|runtime error|BUG|does not compute '|[Aa]ssert(ion)? .*failed")
 AT_LINE = re.compile(r"^\S+\.lua(:\d+(:\d+)?)?: (error|note): ", re.M)
 PRELUDE = """local function pick(list, i) return list[(i - 1) % math.max(#list, 1) + 1] end
 local function output(op, i) return op and pick(op.outputs, i) end

@@ -108,6 +108,11 @@ bool attention_back_rule(const Op *op, Dims *dims, Diag *d) {
   return rule(op, dims, true, d);
 }
 
+int64_t attention_keys(const Op *op, int64_t to) {
+  int seq = attr_i(op, "seq_major") ? 1 : 2;
+  return to + value_whole(op->in[1].value)->dim[seq] - value_whole(op->in[0].value)->dim[seq];
+}
+
 // `x` as b (h r) t d, with the heads of k and v repeated if `repeat`.
 static Value *heads_first(Builder *b, const Shape *a, Value *x, bool repeat) {
   if (a->seq_major) x = build_transpose(b, x, (int64_t[]){0, 2, 1, 3});

@@ -152,8 +152,9 @@ static Allocation allocation_of(Value *v, const Times *time) {
     }
     if (t > p.dies) p.dies = t;
   }
-  // Read in the loop, a value from before it lives until the last micro-batch has ended.
-  if ((v->def || param_kept(v)) && made < time->loop && p.dies > time->loop &&
+  // Read in the loop, a value from before it lives until the last micro-batch has ended.  Only
+  // their own updates may overwrite persistent parameters, and inputs differ by micro-batch.
+  if ((v->def || v->role == ROLE_scalar) && made < time->loop && p.dies > time->loop &&
       p.dies < time->loop_end)
     p.dies = time->loop_end;
   p.made = made;
@@ -348,6 +349,10 @@ bool verify_planned(const Graph *g, Diag *d) {
   return check_overlaps(g, d);
 }
 
+static bool same_place(const Value *x, const Value *y) {
+  return x->offset == y->offset && x->host == y->host;
+}
+
 bool verify_kept_places(const Module *m, Diag *d) {
   if (m->phase < PHASE_planned) return true;
   Arena *a = arena_new();
@@ -355,10 +360,17 @@ bool verify_kept_places(const Module *m, Diag *d) {
   const Table *params = first ? graph_params_by_label(first, a) : NULL;
   bool ok = true;
   for (; g && ok; g = g->next)
-    for (int i = 0; g->entry && i < g->n_params && ok; i++) {
+    for (int i = 0; g->entry && g != first && i < g->n_params && ok; i++) {
       const Value *v = g->params[i];
       const Value *is = v->label ? table_find(params, (int)v->role, v->label) : NULL;
-      if (!is || !param_kept(v) || (is->offset == v->offset && is->host == v->host)) continue;
+      if (!is || !param_kept(v) || same_place(v, is)) continue;
+      // Several meshes may have a scalar each.
+      bool other = false;
+      for (int k = 0; k < first->n_params; k++) {
+        const Value *p = first->params[k];
+        other |= p->role == v->role && str_equal(p->label, v->label) && same_place(v, p);
+      }
+      if (other) continue;
       ok = diag_error(d, v->loc, "%s '%s' is at %lld in '@%s', and at %lld in '@%s'",
                       role_name[v->role], v->label, (long long)v->offset, g->name,
                       (long long)is->offset, first->name);
