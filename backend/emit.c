@@ -25,6 +25,7 @@
 
 #include "ir/verify/verify_schedule.h"
 #include "target.h"
+#include "validate/validate.h"
 
 enum { COMMENT_COLUMN = 72 };
 
@@ -202,6 +203,11 @@ bool backend_emit(const Module *m, const char *dir, const BackendOptions *o, Dia
          target_backend(o->target.target)->files(p, dir) &&
          constants_write(p, str_format(a, "%s/constants.bin", dir)) &&
          payload_write(p, str_format(a, "%s/payload.bin", dir));
+    // Nobody compiles a text that would not run the module.
+    if (ok && !program_validate(m, dir, o, d)) {
+      unlink(str_format(a, "%s/program.c", dir));
+      ok = false;
+    }
   }
   arena_free(a);
   return ok;
