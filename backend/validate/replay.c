@@ -561,6 +561,8 @@ bool replay(Check *c) {
     of[code] = rank + 1;
     if (!check_memory(c, &c->code[code], rank) || !replay_code(c, code, rank)) return false;
   }
+  for (int k = 0; k < c->p.n_prep; k++)
+    if (c->prep_first[k] == INT64_MAX) return mismatch(c, NULL, "preparation %d is of no op", k);
   for (int i = 0; i < c->p.n_codes; i++) {
     if (!of[i]) return mismatch(c, NULL, "no rank runs rank program %d", i);
     for (int k = 0; k < c->p.n_prep; k++) {

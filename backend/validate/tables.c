@@ -258,9 +258,11 @@ static bool read_groups(Check *c) {
     int64_t axis;
     if (!take(&at, "{%i, {", &g->mesh)) return unexpected(c, &at, "a group");
     // Axes up to -1, or as many as there can be.
-    while (g->axes.n < MAX_AXES && take(&at, "%i", &axis) && axis >= 0) {
-      g->axes.at[g->axes.n++] = (int)axis;
-      if (g->axes.n < MAX_AXES && !want(c, &at, ",")) return false;
+    for (bool more = true; more && g->axes.n < MAX_AXES;) {
+      if (!take(&at, "%i", &axis) || axis < -1) return unexpected(c, &at, "an axis or -1");
+      more = axis >= 0;
+      if (more) g->axes.at[g->axes.n++] = (int)axis;
+      if (more && g->axes.n < MAX_AXES && !want(c, &at, ",")) return false;
     }
     if (!want(c, &at, "}},")) return false;
   }
