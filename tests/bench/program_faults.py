@@ -525,10 +525,10 @@ def deferred(rng, t):
 
 
 KINDS = {f.__name__: f for f in (
-    drop_call, drop_wait, repeat_call, exchange_calls, late_wait, move_call, operand, exchange_operands, offset, slots, memory, argument,
-    attribute, kernel, number_of_op, zeroing, constant, group, group_of_call, mesh, message, reshard, move_statement, rank_program,
-    order, task, rank_table, tensor, value, preparation, prepared, formula, loop, body, flush, copy, start_of_shard, program,
-    deferred)}
+    drop_call, drop_wait, repeat_call, exchange_calls, late_wait, move_call, operand, exchange_operands, offset, slots, memory,
+    argument, attribute, kernel, number_of_op, zeroing, constant, group, group_of_call, mesh, message, reshard, move_statement,
+    rank_program, order, task, rank_table, tensor, value, preparation, prepared, formula, loop, body, flush, copy, start_of_shard,
+    program, deferred)}
 DEVICE = ("formula", "loop")  # of kernels.cu, if there is one
 
 
@@ -596,8 +596,8 @@ def read(path):
 
 
 def draw(number, seed, plans, kinds, work):
-    """Draws a fault: returns its plan, kind, file, old and new lines and the line; again until a text has such a place, and the change
-    is one.  The second result counts the proofs of changes that are none."""
+    """Draws a fault: returns its plan, kind, file, old and new lines and the line; again until a text has such a place, and
+    the change is one.  The second result counts the proofs of changes that are none."""
     proofs = collections.Counter()
     for attempt in range(10000):
         rng = random.Random(f"{seed}/{number}/{attempt}")
@@ -667,7 +667,9 @@ def main():
                     f.write(json.dumps(row) + "\n")
             if accepted or o.show is not None:
                 print(f"{'not noticed' if accepted else 'noticed'}: fault {number}, {kind} in {plan}/{file}:{line + 1}")
-                print("\n".join([f"  - {s}" for s in row["was"]] + [f"  + {s}" for s in row["is"]] + ([f"  {message}"] if message else [])))
+                for sign, lines in (("-", row["was"]), ("+", row["is"]), (" ", [message] if message else [])):
+                    for s in lines:
+                        print(f"  {sign} {s}")
     if o.show is not None:
         return
     print(f"{'kind':20} {'drawn':>6} {'noticed':>8} {'missed':>7}")
