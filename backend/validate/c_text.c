@@ -43,16 +43,42 @@ static bool skip_space(const char **at, const char *end, int *line) {
   return true;
 }
 
-// The length of the operator at `p`, the longest that C has.
+// The length of the operator at `p`, the longest that C has; 0: there is none.
 static int mark_length(const char *p, const char *end) {
-  static const char *const marks[] = {"<<=", ">>=", "...", "->", "++", "--", "<<", ">>",
-                                      "<=",  ">=",  "==",  "!=", "&&", "||", "+=", "-=",
-                                      "*=",  "/=",  "%=",  "&=", "|=", "^=", "##", "::"};
-  for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
-    size_t n = strlen(marks[i]);
-    if ((size_t)(end - p) >= n && !memcmp(p, marks[i], n)) return (int)n;
+  char next = p + 1 < end ? p[1] : 0;
+  bool three = p + 2 < end;
+  switch (*p) {
+  case '(':
+  case ')':
+  case '[':
+  case ']':
+  case '{':
+  case '}':
+  case ',':
+  case ';':
+  case '~':
+  case '?': return 1;
+  case ':':
+  case '#': return next == *p ? 2 : 1;
+  case '*':
+  case '/':
+  case '%':
+  case '^':
+  case '=':
+  case '!': return next == '=' ? 2 : 1;
+  case '-':
+    if (next == '>') return 2;
+    // fall through
+  case '+':
+  case '&':
+  case '|': return next == '=' || next == *p ? 2 : 1;
+  case '<':
+  case '>':
+    if (next == *p) return three && p[2] == '=' ? 3 : 2;
+    return next == '=' ? 2 : 1;
+  case '.': return next == '.' && three && p[2] == '.' ? 3 : 1;
   }
-  return strchr("()[]{}.,;:+-*/%<>=!&|^~?#", *p) ? 1 : 0;
+  return 0;
 }
 
 static CToken lex(const char **io_at, const char *end, int *line) {

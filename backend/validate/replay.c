@@ -48,6 +48,13 @@ typedef struct Flight {
   Span result, operand;
 } Flight;
 
+// The parts of a graph's step, the same for all rank programs.
+typedef struct Parts {
+  const bool *begin; // by op id
+  const Op *update, *first_deferred;
+  DeferredGroups deferred;
+} Parts;
+
 typedef struct Replay {
   Check *c;
   const Graph *g;
@@ -57,8 +64,7 @@ typedef struct Replay {
   int rank;       // one of the ranks that run the code
   const bool *on; // by mesh id
   const RankRun *run;
-  const bool *begin;
-  DeferredGroups deferred;
+  const Parts *parts;
   Function begins, update, *late; // late: of each deferred group
   Part *part;
   int *segment_part; // by segment: its part, from 1; 0: none
@@ -308,8 +314,8 @@ static bool replay_move(Replay *r, const Op *op, int number, bool in_loop) {
 // -- Ops ---------------------------------------------------------------------------------------
 
 static bool want_flushes(Replay *r, const Op *op) {
-  for (int i = 0; i < r->deferred.n; i++) {
-    if (r->deferred.at[i].due != op || !on_mesh(r, op_mesh(op))) continue;
+  for (int i = 0; i < r->parts->deferred.n; i++) {
+    if (r->parts->deferred.at[i].due != op || !on_mesh(r, op_mesh(op))) continue;
     Cursor *at = cursor_in(r, r->now, op);
     int64_t n;
     if (!at || !take_waits(r)) return false;
@@ -432,10 +438,10 @@ static bool open_parts(Replay *r) {
 // -- A step ------------------------------------------------------------------------------------
 
 static bool replay_deferred(Replay *r) {
-  for (int i = 0; i < r->deferred.n; i++) {
+  for (int i = 0; i < r->parts->deferred.n; i++) {
     if (!go_to(r, &r->late[i], false)) return false;
-    const Op *op = r->deferred.at[i].first;
-    for (int k = 0; k < r->deferred.at[i].n; k++, op = op->next)
+    const Op *op = r->parts->deferred.at[i].first;
+    for (int k = 0; k < r->parts->deferred.at[i].n; k++, op = op->next)
       if (!replay_op(r, op, false)) return false;
     if (!close_function(r, &r->late[i], false)) return false;
     r->now = NULL;
@@ -447,27 +453,27 @@ static bool replay_deferred(Replay *r) {
 
 static bool replay_step(Replay *r) {
   Check *c = r->c;
-  const Op *update = graph_update_start(r->g), *deferred = graph_first_deferred(r->g);
+  const Op *update = r->parts->update, *deferred = r->parts->first_deferred;
   bool repeated = module_slices(c->m) > 1 || r->g->schedule;
   if (!open_parts(r) || !open_function(r, &r->begins, r->step->begin) ||
       !open_function(r, &r->update, r->step->update))
     return false;
-  if (r->deferred.n != (c->at_graph ? 0 : c->p.n_deferred))
+  if (r->parts->deferred.n != (c->at_graph ? 0 : c->p.n_deferred))
     return mismatch(c, NULL, "there are %d groups of deferred updates, and %d in the module",
-                    (int)c->p.n_deferred, r->deferred.n);
-  r->late = arena_array(c->arena, Function, r->deferred.n + 1);
-  for (int i = 0; i < r->deferred.n; i++)
+                    (int)c->p.n_deferred, r->parts->deferred.n);
+  r->late = arena_array(c->arena, Function, r->parts->deferred.n + 1);
+  for (int i = 0; i < r->parts->deferred.n; i++)
     if (!open_function(r, &r->late[i], c->functions[i])) return false;
   // Once per step, before the first slice.
   r->now = &r->begins;
   for_each_op(op, r->g)
-    if (r->begin[op->id] && (!want_flushes(r, op) || !replay_op(r, op, false))) return false;
+    if (r->parts->begin[op->id] && (!want_flushes(r, op) || !replay_op(r, op, false))) return false;
   if (!close_function(r, &r->begins, false)) return false;
   r->now = NULL;
   // For every slice, segment by segment; then the update.
   bool in_loop = true;
   for (const Op *op = r->g->first; op != deferred; op = op->next) {
-    if (r->begin[op->id]) continue;
+    if (r->parts->begin[op->id]) continue;
     in_loop &= op != update;
     bool here = on_mesh(r, op_mesh(op));
     if (op->kind == OP_move) here |= on_mesh(r, mesh_of(op->in[0].value));
@@ -506,7 +512,7 @@ static const bool *meshes_of(Check *c, int rank) {
   return on;
 }
 
-static bool replay_code(Check *c, int code, int rank) {
+static bool replay_code(Check *c, int code, int rank, const Parts *parts) {
   c->at_code = &c->code[code];
   for (int i = 0; i < 2; i++) {
     if (!c->graph[i]) {
@@ -520,9 +526,8 @@ static bool replay_code(Check *c, int code, int rank) {
     r.step = &r.code->step[i];
     r.on = meshes_of(c, rank);
     r.run = graph_run_of(r.g, rank);
-    r.begin = graph_begin_ops(r.g, c->arena);
     r.copy_of = arena_array(c->arena, int, r.g->n_ops);
-    graph_deferred_groups(r.g, c->arena, &r.deferred);
+    r.parts = &parts[i];
     if (!replay_step(&r)) return false;
   }
   return true;
@@ -537,17 +542,27 @@ static bool same_work(const Check *c, int a, int b) {
   return true;
 }
 
-static bool check_memory(Check *c, const CodeText *code, int rank) {
+static bool check_memory(Check *c, const CodeText *code, int rank, const int64_t *ends,
+                         const int64_t *host_ends) {
   int64_t align = target_info[c->target].align;
-  int64_t end = device_end(c->m, mesh_ends(c->m, c->arena), rank);
+  int64_t end = device_end(c->m, ends, rank), host = device_end(c->m, host_ends, rank);
   end = (end + align - 1) / align * align;
-  int64_t host = device_end(c->m, mesh_host_ends(c->m, c->arena), rank);
   return want_equal(c, NULL, code->slab_bytes, end, "the size of the slab") &&
          want_equal(c, NULL, code->host_bytes, host, "the size of the host memory");
 }
 
 bool replay(Check *c) {
   int *of = arena_array(c->arena, int, c->p.n_codes); // by code: 1 + its first rank
+  const int64_t *ends = mesh_ends(c->m, c->arena), *host_ends = mesh_host_ends(c->m, c->arena);
+  Parts parts[2] = {{0}};
+  for (int i = 0; i < 2; i++) {
+    const Graph *g = c->graph[i];
+    if (!g) continue;
+    parts[i].begin = graph_begin_ops(g, c->arena);
+    parts[i].update = graph_update_start(g);
+    parts[i].first_deferred = graph_first_deferred(g);
+    graph_deferred_groups(g, c->arena, &parts[i].deferred);
+  }
   int only = c->p.split_rank ? (int)c->p.split_rank - 1 : -1;
   for (int i = 0; i < c->p.n_prep; i++)
     c->prep_first[i] = INT64_MAX;
@@ -559,7 +574,9 @@ bool replay(Check *c) {
                       of[code] - 1, rank);
     if (of[code]) continue;
     of[code] = rank + 1;
-    if (!check_memory(c, &c->code[code], rank) || !replay_code(c, code, rank)) return false;
+    if (!check_memory(c, &c->code[code], rank, ends, host_ends) ||
+        !replay_code(c, code, rank, parts))
+      return false;
   }
   for (int k = 0; k < c->p.n_prep; k++)
     if (c->prep_first[k] == INT64_MAX) return mismatch(c, NULL, "preparation %d is of no op", k);
