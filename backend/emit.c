@@ -25,6 +25,7 @@
 
 #include "ir/verify/verify_schedule.h"
 #include "target.h"
+#include "validate/validate.h"
 
 enum { COMMENT_COLUMN = 72 };
 
@@ -202,6 +203,14 @@ bool backend_emit(const Module *m, const char *dir, const BackendOptions *o, Dia
          target_backend(o->target.target)->files(p, dir) &&
          constants_write(p, str_format(a, "%s/constants.bin", dir)) &&
          payload_write(p, str_format(a, "%s/payload.bin", dir));
+    if (ok && !program_validate(m, dir, o, d)) {
+      // A text that would not run the module is not left to be compiled.
+      static const char *const files[] = {"program.c", "kernels.cu", "payload.bin",
+                                          "constants.bin"};
+      for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        unlink(str_format(a, "%s/%s", dir, files[i]));
+      ok = false;
+    }
   }
   arena_free(a);
   return ok;

@@ -33,7 +33,8 @@ const char *c_number(Arena *a, DType t, double x) {
   case 'F': return c_floating(a, t, t == DT_f32 ? (double)(float)x : x);
   case 'B': return x != 0 ? "1" : "0";
   }
-  return x == floor(x) && fabs(x) < 0x1p63 ? c_integer(a, (int64_t)x) : c_floating(a, DT_f64, x);
+  bool fits = x >= -0x1p63 && x < 0x1p63;
+  return x == floor(x) && fits ? c_integer(a, (int64_t)x) : c_floating(a, DT_f64, x);
 }
 
 const char *c_element(Arena *a, DType t, const void *bytes, int64_t i) {

@@ -1,8 +1,9 @@
 """Checks the includes: base <- ir <- {frontend, passes, backend} <- tools; rt stands alone, except for three shared files (SHARED);
 within passes/, the folders are ordered (FOLDERS), and no folder includes a later one.
 
-Only nnaot-eval, tools/eval*.c, includes both the compiler and the runtime.  The planner writes no decisions, which
-passes/sharding/decide.h does, and only its search writes splits of ops, which it restores.  Prints the folders of passes/ with the
+Only nnaot-eval, tools/eval*.c, includes both the compiler and the runtime.  backend/validate includes only backend.h of the
+emitter, which it checks.  The planner writes no decisions, which passes/sharding/decide.h does, and only its search writes
+splits of ops, which it restores.  Prints the folders of passes/ with the
 folders that each includes.
 """
 
@@ -13,7 +14,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PUBLIC = {
-    "backend/backend.h", "backend/temporary.h", "frontend/onnx.h", "frontend/onnx_tensor.h", "passes/cluster/cluster.h",
+    "backend/backend.h", "backend/temporary.h", "backend/validate/validate.h", "frontend/onnx.h", "frontend/onnx_tensor.h",
+    "passes/cluster/cluster.h",
     "passes/cost/collectives.h", "passes/cost/cost.h", "passes/cost/cost_step.h", "passes/cost/timeline.h",
     "passes/ir/analysis/op_names.h", "passes/ir/analysis/origin.h", "passes/pass.h", "passes/passes.def", "passes/paths/path.h",
     "passes/paths/path_cost.h", "passes/planner/annotations/annotate.h", "passes/planner/auto/choose.h",
@@ -121,6 +123,9 @@ def main():
                 allowed = there in MAY[here] or str(target) in SHARED or here == "tools" and str(target) in PUBLIC
                 if not allowed and not both:
                     bad.append(f"{path} includes {target}")
+                if "validate" in path.parts and target.parts[0] == "backend" and "validate" not in target.parts and \
+                        str(target) != "backend/backend.h":
+                    bad.append(f"{path} includes {target} of the emitter, which it checks")
                 if top == "passes" and target.parts[0] == "passes" and folder_of(path) != folder_of(target):
                     includes[folder_of(path)].add(folder_of(target))
                     for file in (path, target):

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "backend/validate/validate.h"
 #include "input.h"
 #include "ir/graph.h"
 #include "ir/op.h"
@@ -12,7 +13,7 @@
 #include "planner/search/search.h"
 #include "prove/prove.h"
 
-static const char *pipeline = "", *output = "-", *model;
+static const char *pipeline = "", *output = "-", *model, *folder;
 static bool list;
 static InputOptions import;
 static PipelineOptions run = {.verify_each = true, .bisect_limit = -1};
@@ -28,6 +29,8 @@ static const Option options[] = {
     FLAG("verify-each", 0, &run.verify_each, "check the module after every pass"),
     STRING("prove", 0, &model, "MODEL",
            "prove that the result computes MODEL, a module of global tensors"),
+    STRING("check-program", 0, &folder, "FOLDER",
+           "check that FOLDER/program.c, of nnaot --emit c, runs the result, a planned module"),
     GROUP("Output"),
     STRING("output", 'o', &output, "FILE", "the output; '-' is standard output"),
     STRING("print-before", 0, &run.print_before, "PASSES", "print the module before these"),
@@ -95,7 +98,8 @@ int main(int argc, char **argv) {
   }
   run.searched = say_explained;
   Module *m = input_read(words.at[0], &import, d);
-  bool ok = m && pipeline_run(m, pipeline, &run, d) && prove_model(m, d);
+  bool ok = m && pipeline_run(m, pipeline, &run, d) && prove_model(m, d) &&
+            (!folder || program_validate(m, folder, NULL, d));
   Arena *a = arena_new();
   ok = ok && output_write(output, module_text(m, a), d);
   arena_free(a);

@@ -1,0 +1,199 @@
+// The call of one op: the function that computes it, with its operands, results and arguments.
+//
+//     RUN(6, nnrt_linear_back_w_f32(P1, DW, X, DH));
+//            --------------------------------------
+//
+// A prepared kernel has its arguments in the preparation of its rank program:
+//
+//     PREPARE(P1, 6, nnrt_linear_back_w_prep_f32(2, 4, 6, false));
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "check.h"
+#include "ir/kernel.h"
+#include "ir/op_display_name.h"
+
+const void *op_key(const Op *op, int which) {
+  return (const char *)op + which;
+}
+
+bool want_number(Check *c, const Cursor *at, GraphText *g, int64_t number, const Op *op,
+                 int which) {
+  if (number < 0 || number >= g->n_ops) return mismatch(c, at, "no op has this number");
+  const void *key = op_key(op, which);
+  if (g->made_of[number] == key) return true;
+  if (g->made_of[number])
+    return mismatch(c, at, "number %" PRId64 " is that of another op", number);
+  g->made_of[number] = key;
+  const char *title = which == 1                 ? "move"
+                      : which == 2               ? "wait"
+                      : op->kind == OP_swap_wait ? "wait"
+                                                 : op_title(c->arena, op, c->target);
+  const char *name = str_format(c->arena, "%s  %s", title, op_place(c->arena, op));
+  return str_equal(g->ops[number], name) ||
+         mismatch(c, at, "errors name op %" PRId64 " '%s', and it is '%s'", number, g->ops[number],
+                  name);
+}
+
+static bool want_values(Check *c, Cursor *at, const Op *op, bool array) {
+  for (int i = 0; i < op->n_out; i++) {
+    if (i && !want(c, at, ",")) return false;
+    if (!want_place(c, at, op->out[i], str_format(c->arena, "result %d", i + 1))) return false;
+  }
+  if (op->n_in == 0) return true;
+  if (op->n_out && !want(c, at, ",")) return false;
+  if (array && !want(c, at, "(const void *const[]){")) return false;
+  for (int i = 0; i < op->n_in; i++) {
+    if (i && !want(c, at, ",")) return false;
+    if (!want_place(c, at, op->in[i].value, str_format(c->arena, "operand %d", i + 1)))
+      return false;
+  }
+  return !array || want(c, at, "}");
+}
+
+// The preparation of the macro at the cursor, whose function must have this name.
+static PrepCall *want_prep(Check *c, Cursor *at, CodeText *code, const char *name) {
+  const Cursor before = *at;
+  CToken macro;
+  const MacroPlace *p = take(at, "%w", &macro) ? place_find(c, &macro) : NULL;
+  if (!p || p->kind != PLACE_prep || p->offset >= c->p.n_prep || !code->prep[p->offset].name.n) {
+    mismatch(c, &before, "'%s' is not prepared in this rank program",
+             ctoken_text(&macro, c->arena));
+    return NULL;
+  }
+  PrepCall *prep = &code->prep[p->offset];
+  // Errors of a preparation name the first op that runs it, in the order of graphs and numbers.
+  int64_t key = prep_key(c->at_graph, c->number), *first = &c->prep_first[p->offset];
+  if (key < *first) *first = key;
+  if (ctoken_is(&prep->name, name)) return prep;
+  mismatch(c, &before, "'%s' is prepared by %s, not by %s", ctoken_text(&macro, c->arena),
+           ctoken_text(&prep->name, c->arena), name);
+  return NULL;
+}
+
+// The arguments of a preparation, at its place in the text.
+static bool end_prep(Check *c, Cursor *args) {
+  return want(c, args, "));");
+}
+
+static bool want_kernel(Check *c, Cursor *at, const Op *op, CodeText *code) {
+  char name[128], prep_name[128];
+  if (!kernel_name(op, c->target, name, sizeof name))
+    return mismatch(c, at, "the op has no kernel, and there is a call");
+  if (!want_word(c, at, name, "the kernel") || !want(c, at, "(")) return false;
+  bool array = kernel_variadic(op);
+  if (!(op_info[op->kind].traits & PREP)) {
+    if (!want_values(c, at, op, array)) return false;
+    return want_args(c, at, op, 0, op->n_out + op->n_in == 0) && want(c, at, ")");
+  }
+  if (!kernel_prep_name(op, c->target, prep_name, sizeof prep_name))
+    return mismatch(c, at, "the op has no preparation, and there is one");
+  PrepCall *prep = want_prep(c, at, code, prep_name);
+  if (!prep) return false;
+  prep->used = true;
+  Cursor args = prep->args;
+  if (!want_args(c, &args, op, 0, true) || !end_prep(c, &args)) return false;
+  return want(c, at, ",") && want_values(c, at, op, array) && want(c, at, ")");
+}
+
+static bool want_fused(Check *c, Cursor *at, const Op *op) {
+  const Cursor before = *at;
+  CToken name;
+  if (!take(at, "%w(", &name)) return unexpected(c, at, "the call of a fused body");
+  Unit *u = unit_find(c, &before, ctoken_text(&name, c->arena), UNIT_fused);
+  return u && want_values(c, at, op, false) && want(c, at, ")") && body_check(c, u, op);
+}
+
+// -- Several ops in one launch -----------------------------------------------------------------
+
+// The value of the caller for a parameter or a result of the callee.
+static const Value *outside(const Op *op, const Value *v) {
+  for (int i = 0; !v->def && i < op->callee->n_params; i++)
+    if (op->callee->params[i] == v) return op->in[i].value;
+  for (int i = 0; v->def && i < op->callee->n_results; i++)
+    if (op->callee->results[i]->use.value == v) return op->out[i];
+  return NULL;
+}
+
+static bool want_outside(Check *c, Cursor *at, const Op *op, const Value *v, bool *first,
+                         const char *what) {
+  if (!*first && !want(c, at, ",")) return false;
+  *first = false;
+  const Value *of = outside(op, v);
+  return of ? want_place(c, at, of, what)
+            : mismatch(c, at, "%s is not seen outside of the launch", what);
+}
+
+// The narrow result of a member, that of the cast after it; or NULL.
+static const Op *narrow_of(const Op *member) {
+  return member->next && multi_tensor_narrows(member->next) ? member->next : NULL;
+}
+
+static bool want_multi_tensor(Check *c, Cursor *at, const Op *op, CodeText *code) {
+  const Op *first = op->callee->first, *cast = NULL;
+  const OpInfo *row = &op_info[first->kind];
+  const char *type = dtype_name[first->out[0]->type->dtype];
+  int members = 0;
+  for_each_op(member, op->callee) {
+    if (multi_tensor_narrows(member))
+      cast = member;
+    else
+      members++;
+  }
+  if (!want_word(c, at, str_format(c->arena, "nnrt_%s_batch_%s", row->name, type), "the kernel") ||
+      !want(c, at, "("))
+    return false;
+  const Cursor macro = *at;
+  PrepCall *prep =
+      want_prep(c, at, code, str_format(c->arena, "nnrt_%s_batch_prep_%s", row->name, type));
+  if (!prep) return false;
+  // It holds the addresses of one launch.
+  if (prep->used) return mismatch(c, &macro, "the preparation is that of another launch, too");
+  prep->used = true;
+  Cursor args = prep->args;
+  if (!want_int(c, &args, members, "the number of ops") || !want(c, &args, ", LIST(")) return false;
+  bool comma = false;
+  for_each_op(member, op->callee) {
+    if (multi_tensor_narrows(member)) continue;
+    if (comma && !want(c, &args, ",")) return false;
+    comma = true;
+    if (!want_int(c, &args, type_count(member->in[0].value->type), "the elements of an op"))
+      return false;
+  }
+  if (!want(c, &args, ")")) return false;
+  if (row->traits & NARROWS) {
+    const char *narrow = dtype_name[cast ? attr_t(cast, "to") : DT_f32];
+    if (!want(c, &args, ",") ||
+        !want_word(c, &args, str_format(c->arena, "NNRT_%s", narrow), "the narrow type"))
+      return false;
+  }
+  // The first argument is the number of elements, of which each op has its own.
+  if (!want_args(c, &args, first, 1, false) || !end_prep(c, &args)) return false;
+  if (!want(c, at, ", (void *const[]){")) return false;
+  bool start = true;
+  for_each_op(member, op->callee) {
+    if (multi_tensor_narrows(member)) continue;
+    for (int i = 0; i < member->n_out; i++)
+      if (!want_outside(c, at, op, member->out[i], &start, "a result")) return false;
+    if (!cast) continue;
+    const Op *narrow = narrow_of(member);
+    if (narrow ? !want_outside(c, at, op, narrow->out[0], &start, "a narrow result")
+               : !want(c, at, ", NULL"))
+      return false;
+  }
+  if (!want(c, at, "}, (const void *const[]){")) return false;
+  start = true;
+  for_each_op(member, op->callee) {
+    if (multi_tensor_narrows(member)) continue;
+    for (int i = 0; i < member->n_in; i++)
+      if (!want_outside(c, at, op, member->in[i].value, &start, "an operand")) return false;
+  }
+  return want(c, at, "})");
+}
+
+bool want_call(Check *c, Cursor *at, const Op *op, CodeText *code) {
+  if (op->kind == OP_fused) return want_fused(c, at, op);
+  if (op->kind == OP_multi_tensor) return want_multi_tensor(c, at, op, code);
+  return want_kernel(c, at, op, code);
+}

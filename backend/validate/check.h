@@ -1,0 +1,174 @@
+// State of one validation, shared by its parts.
+
+#ifndef VALIDATE_CHECK_H
+#define VALIDATE_CHECK_H
+
+#include "backend/backend.h"
+#include "base/table.h"
+#include "base/vec.h"
+#include "c_text.h"
+#include "ir/schedule.h"
+
+// A macro with an address, as a C compiler expands it.
+typedef enum PlaceKind {
+  PLACE_slab,     // r->slab + offset, and slots
+  PLACE_host,     // r->host + offset
+  PLACE_constant, // r->constant[offset]
+  PLACE_prep,     // r->prep[offset]
+} PlaceKind;
+
+typedef struct Place_ {
+  PlaceKind kind;
+  const char *ctype; // of its elements; NULL: a preparation
+  int64_t offset, slots, stride;
+} MacroPlace;
+
+// A function or table of the text.
+typedef enum UnitKind { UNIT_function, UNIT_leaf, UNIT_fused, UNIT_table, UNIT_external } UnitKind;
+
+typedef struct Unit {
+  UnitKind kind;
+  const char *name;
+  const char *type; // of the elements of a table
+  int64_t length;   // of a table; -1: as many as it lists
+  Cursor at;        // a function: its parameters; a table: its first element
+  bool used;
+  const char *text;          // UNIT_external: the assembler's text
+  const struct Graph *fused; // UNIT_fused: a body that it computes
+} Unit;
+
+// A preparation of a rank program: PREPARE(P3, 7, nnrt_linear_prep_f32(32, 64, 48, false)).
+typedef struct PrepCall {
+  CToken name; // of the function
+  Cursor args; // after the parenthesis
+  int64_t op;  // for errors
+  bool eval;   // of the graph that errors name
+  int line;
+  bool used;
+} PrepCall;
+
+// The functions of one rank program for a graph.
+typedef struct TaskText {
+  const char *name;
+  const char *wait, *run, *start; // NULL: none
+} TaskText;
+
+typedef struct StepText {
+  const char *begin, *update; // NULL: none
+  int n_parts;
+  TaskText *part; // [n_parts]
+  Vec(int) order;
+  bool ordered;
+} StepText;
+
+typedef struct CodeText {
+  const char *prepare;
+  StepText step[2]; // of train and eval
+  int64_t slab_bytes, host_bytes;
+  PrepCall *prep; // [n_prep of the program]; an empty name: not prepared here
+  int line;
+} CodeText;
+
+typedef struct GraphText {
+  int64_t n_tensors, n_ops;
+  const char *tensors, *values; // names of tables
+  const char **ops;             // [n_ops]
+  const void **made_of;         // [n_ops]: the op, as op_key
+} GraphText;
+
+typedef struct GroupText {
+  int64_t mesh;
+  MeshAxes axes;
+} GroupText;
+
+// The fields of nnrt_program.
+typedef struct ProgramText {
+  const char *model, *plan, *target, *version, *describe, *schedule, *lr_schedule;
+  const char *mesh, *group, *move, *code, *code_of, *deferred, *holes, *constants; // names
+  int64_t n_mesh, n_groups, n_moves, n_codes, n_deferred, n_holes, n_constants;
+  int64_t ranks, micro_batches, split_rank, batch, payload_bytes, n_prep, seed;
+  int64_t skeleton, skeleton_bytes;
+  double lr;
+  GraphText graph[2];
+} ProgramText;
+
+typedef struct Check {
+  const Module *m;
+  const BackendOptions *o; // NULL: unknown
+  const char *dir;
+  Arena *arena;
+  Diag *d;
+  Target target;
+  CFile program, kernels; // program.c; kernels.cu, if the target has it
+  Table *names;           // macros and units, by kind
+  Vec(Unit *) units;
+  ProgramText p;
+  CodeText *code;         // [n_codes]
+  int *code_of;           // [ranks]
+  const char **functions; // deferred updates: [n_deferred]
+  GroupText *group;       // [n_groups]
+  Vec(const Op *) moves;  // the moves that need a call, of all entry graphs in order
+  int *move_of[2];        // by op id: the number of the move, from 1
+  bool *ahead;            // [moves.n]: starts before its own segment
+  const char **constant;  // [n_constants]: the name of the array
+  int64_t *constant_bytes;
+  const Value **constant_value; // [n_constants]: the value that it was compared with
+  int64_t *prep_first;          // [n_prep]: the first op that runs it, by prep_key
+  const Graph *graph[2];        // @train, or the first entry; @eval or NULL
+  // The rank program and the graph that are replayed, and the number of the current op.
+  CodeText *at_code;
+  int at_graph;
+  int64_t number;
+  // What is read now, for messages.
+  const char *function;
+  const Op *op;
+  bool failed;
+} Check;
+
+enum { NAME_macro, NAME_unit };
+
+// Reports that the text is not the module's program, at a line of the text; once.  Returns false.
+bool mismatch(Check *c, const Cursor *at, const char *fmt, ...) PRINTF_LIKE(3, 4);
+// The same, with the token at the cursor: "WANTED is due here, not 'x'".
+bool unexpected(Check *c, const Cursor *at, const char *wanted);
+
+// Takes a pattern, a number, a name or a string that the module determines.  `what` is the subject
+// of the message.
+bool want(Check *c, Cursor *at, const char *pattern);
+bool want_int(Check *c, Cursor *at, int64_t value, const char *what);
+bool want_word(Check *c, Cursor *at, const char *value, const char *what);
+bool want_string(Check *c, Cursor *at, const char *value, const char *what);
+bool want_equal(Check *c, const Cursor *at, int64_t have, int64_t value, const char *what);
+
+// program.c and kernels.cu as units and macros (units.c).
+bool units_read(Check *c);
+Unit *unit_find(Check *c, const Cursor *at, const char *name, UnitKind kind);
+MacroPlace *place_find(const Check *c, const CToken *name);
+
+// nnrt_program and the tables of ranks (tables.c), compared with the module (tables_check.c).
+bool tables_read(Check *c);
+bool tables_check(Check *c);
+bool tensors_check(Check *c);
+
+// Operands and scalar arguments of calls (args.c).  `first`: no argument precedes.
+bool want_place(Check *c, Cursor *at, const Value *v, const char *what);
+bool want_args(Check *c, Cursor *at, const Op *op, int skip, bool first);
+bool want_constant(Check *c, const Cursor *at, int64_t number, const Value *root);
+
+// The call of an op, from the name of its function to the closing parenthesis (calls.c).
+bool want_call(Check *c, Cursor *at, const Op *op, CodeText *code);
+// A number of the table of ops, which gives the op its name in errors and traces.
+bool want_number(Check *c, const Cursor *at, GraphText *g, int64_t number, const Op *op, int which);
+
+static inline int64_t prep_key(int graph, int64_t number) {
+  return ((int64_t)graph << 32) + number;
+}
+
+// The calls of each rank program (replay.c).
+bool replay(Check *c);
+const void *op_key(const Op *op, int which); // 0: its call; 1: its move; 2: its wait
+
+// Fused bodies (bodies.c).
+bool body_check(Check *c, Unit *unit, const Op *fused);
+
+#endif
