@@ -125,7 +125,8 @@ static bool take_loads(Cuda *k, Reads *reads) {
       if (!take_place(k, r, load, format(k, "i + (%s)j", k->index)) || !due(k, ");")) return false;
     } else
       return true;
-    if (load->kind != LOAD_one && (same.n != name.n || memcmp(same.at, name.at, (size_t)name.n)))
+    if (load->kind != LOAD_one &&
+        (same.n != name.n || memcmp(same.at, name.at, (size_t)name.n) != 0))
       return mismatch(k->c, &before, "the load is of another value");
     for (int i = 0; i < reads->n; i++)
       if (reads->at[i].name.n == name.n && !memcmp(reads->at[i].name.at, name.at, (size_t)name.n))
