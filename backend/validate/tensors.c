@@ -288,6 +288,8 @@ static bool check_payload(Check *c, int64_t end) {
     // Each weight has a hole of its own, in the order of the file.
     if (!graph_find_role((Graph *)(uintptr_t)c->graph[0], ROLE_weight, name))
       return mismatch(c, &begin, "there is no weight '%s'", name);
+    if (length < 0 || length > whole)
+      return mismatch(c, &begin, "the hole is no part of the model");
     whole -= length;
   }
   // Only rank 0 writes the model.
