@@ -167,7 +167,7 @@ def exchange_calls(rng, t):
 
 
 def late_wait(rng, t):
-    """Moves a wait behind some of the calls after it."""
+    """Moves a wait after some of the calls that follow it."""
     waits = [i for i in t.calls(r"nnrt_wait\(") if CALL.match(t.lines[i + 1])]
     if not waits:
         return None
@@ -589,7 +589,7 @@ def make(name, work):
 
 
 def check(folder, planned):
-    """Returns whether nnaot-opt accepts the program, and what it printed."""
+    """Returns whether nnaot-opt accepts the program, and its messages."""
     done = subprocess.run([str(BUILD / "bin" / "nnaot-opt"), str(planned), f"--check-program={folder}", "-o", os.devnull],
                           capture_output=True, text=True, errors="replace")
     if done.returncode and "this is a bug of nnaot" not in done.stderr:
