@@ -218,7 +218,7 @@ static bool want_start(Check *c, Cursor *at, const Value *v, int dim) {
     same = have.times[i] == need && (!need || have.mesh == (l->mesh ? l->mesh->id : 0));
   }
   return same ||
-         mismatch(c, &before, "this is not where the rank's shard of dimension %d starts", dim);
+         mismatch(c, &before, "this is not the start of the rank's shard along dimension %d", dim);
 }
 
 // -- Arguments ---------------------------------------------------------------------------------

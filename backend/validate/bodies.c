@@ -12,8 +12,11 @@
 
 void digits_push(Digits *d, int64_t extent, int64_t stride) {
   if (extent == 1) return;
-  // The digit before steps over exactly this one.
-  if (d->n > 0 && d->stride[d->n - 1] == stride * extent) {
+  // The digit before steps over exactly this one.  A step in a text may be of any length.
+  int64_t step, whole;
+  bool fits = !__builtin_mul_overflow(stride, extent, &step);
+  if (d->n > 0 && fits && d->stride[d->n - 1] == step &&
+      !__builtin_mul_overflow(d->extent[d->n - 1], extent, &whole)) {
     d->extent[d->n - 1] *= extent;
     d->stride[d->n - 1] = stride;
     return;

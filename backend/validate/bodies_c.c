@@ -42,7 +42,7 @@ typedef struct Leaf {
 
 // An address or index that depends on the loops: name + i0 * 48 + at.
 typedef struct Address {
-  int64_t by[MOST_LOOPS], at, i;
+  int64_t by[MOST_LOOPS + 2], at, i;
 } Address;
 
 typedef struct Outer {
@@ -50,10 +50,10 @@ typedef struct Outer {
   Check *c;
   Cursor at;
   Leaf *leaf;
-  CToken *y, *x;              // names of the parameters
-  int64_t extent[MOST_LOOPS]; // by loop; 0: not open so far
-  int n_loops;                // with the leaf's
-  int64_t end, step;          // of the loop over `at`; end 0: there is none
+  CToken *y, *x;                  // names of the parameters
+  int64_t extent[MOST_LOOPS + 2]; // by loop; 0: not open so far
+  int n_loops;                    // with the leaf's
+  int64_t end, step;              // of the loop over `at`; end 0: there is none
 } Outer;
 
 static bool is_name(const CToken *t, char letter, int number) {
@@ -301,11 +301,11 @@ static bool want_shared(Outer *o, const Cursor *at, int64_t shared, int loops) {
 
 // -- The call of the leaf ----------------------------------------------------------------------
 
-// The product of the lengths of loops `from` to `to`.
+// The product of the lengths of loops `from` to `to`; -1: it is too large for any body.
 static int64_t product(const Outer *o, int from, int to) {
   int64_t n = 1;
   for (int k = from; k < to; k++)
-    n *= o->extent[k];
+    if (__builtin_mul_overflow(n, o->extent[k], &n)) return -1;
   return n;
 }
 
@@ -522,8 +522,8 @@ static bool check_elementwise(Outer *o) {
   int loops = take_loops(o, 0, &brace);
   o->n_loops = loops + 1;
   bool pieces = take_pieces(o);
-  return !brace && want_shared(o, &before, shared, loops + pieces) &&
-         want_leaf_call(o, NULL, SUM_one, 0);
+  if (brace) return unexpected(o->c, &before, "the loops of a body without sums");
+  return want_shared(o, &before, shared, loops + pieces) && want_leaf_call(o, NULL, SUM_one, 0);
 }
 
 // Rows: loops up to `first` are kept.
@@ -546,7 +546,8 @@ static bool check_rows(Outer *o) {
     int loops = take_loops(o, first, &inner);
     o->n_loops = loops + 1;
     take_pieces(o);
-    if (inner || !want_leaf_call(o, NULL, SUM_one, first)) return false;
+    if (inner) return unexpected(c, &before, "the loops of a sum");
+    if (!want_leaf_call(o, NULL, SUM_one, first)) return false;
   } else {
     // Few long rows: parts of each have accumulators of their own.
     if (shared) return mismatch(c, &before, "threads share loops twice");
@@ -581,7 +582,8 @@ static bool check_rows(Outer *o) {
       int loops = take_loops(o, first + 1, &inner);
       o->n_loops = loops + 1;
       take_pieces(o);
-      if (inner || !want_leaf_call(o, NULL, SUM_part, first)) return false;
+      if (inner) return unexpected(c, &before, "the loops of a sum");
+      if (!want_leaf_call(o, NULL, SUM_part, first)) return false;
     }
     if (!want(c, &o->at, "}") || !want_part_sums(o, tasks, "")) return false;
   }

@@ -125,7 +125,8 @@ static bool take_loads(Cuda *k, Reads *reads) {
       if (!take_place(k, r, load, format(k, "i + (%s)j", k->index)) || !due(k, ");")) return false;
     } else
       return true;
-    if (load->kind != LOAD_one && (same.n != name.n || memcmp(same.at, name.at, (size_t)name.n)))
+    if (load->kind != LOAD_one &&
+        (same.n != name.n || memcmp(same.at, name.at, (size_t)name.n) != 0))
       return mismatch(k->c, &before, "the load is of another value");
     for (int i = 0; i < reads->n; i++)
       if (reads->at[i].name.n == name.n && !memcmp(reads->at[i].name.at, name.at, (size_t)name.n))
@@ -318,7 +319,8 @@ static bool kernel_elementwise(Cuda *k, int64_t *threads) {
     if (!want_points(k, 1, place)) return false;
     if (rest > *threads) *threads = rest;
   }
-  return check(k, &before, packed % k->pack == 0 && packed >= 0 && rest >= 0 && packed + rest == n,
+  return check(k, &before,
+               packed % k->pack == 0 && packed >= 0 && packed <= n && rest == n - packed,
                "the threads do not compute each point once");
 }
 
@@ -330,10 +332,10 @@ static bool kernel_short_rows(Cuda *k, int64_t *threads) {
   if (!take(&k->at, format(k, "const %s lane = threadIdx.x %%%% %%i;", k->index), &lanes))
     return unexpected(k->c, &k->at, "the lane");
   at_once = lanes > 0 ? BLOCK / lanes : 0;
-  *threads = rows * lanes;
   if (!check(k, &before, is_power(lanes) && lanes <= WARP && length % k->pack == 0,
              "the lanes are not the row"))
     return false;
+  *threads = rows * lanes;
   if (!due(k, format(k,
                      "for (%s first = blockIdx.x * %" PRId64 "; first < %" PRId64
                      "; first += gridDim.x * %" PRId64 ") {",
@@ -496,7 +498,9 @@ static bool want_added(Cuda *k, const int64_t *place, int64_t parts, int64_t byt
     if (!due(k, format(k, ", BLOCK, 0, y%d, %s, %" PRId64 ", %" PRId64 ");", i, from, n, parts)))
       return false;
   }
-  return check(k, &k->at, end <= bytes, "scratch is too small for the parts");
+  // No larger than what they need, aligned.
+  return check(k, &k->at, end <= bytes && bytes - end < SCRATCH_ALIGN && bytes % SCRATCH_ALIGN == 0,
+               "scratch is not of the size of the parts");
 }
 
 static bool launch_parts(Cuda *k) {

@@ -52,7 +52,7 @@ static bool want_values(Check *c, Cursor *at, const Op *op, bool array) {
   return !array || want(c, at, "}");
 }
 
-// The preparation of the macro at the cursor, whose function must have this name.
+// The preparation of the macro at the cursor, by the function of this name.
 static PrepCall *want_prep(Check *c, Cursor *at, CodeText *code, const char *name) {
   const Cursor before = *at;
   CToken macro;

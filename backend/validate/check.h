@@ -17,7 +17,7 @@ typedef enum PlaceKind {
   PLACE_prep,     // r->prep[offset]
 } PlaceKind;
 
-typedef struct Place_ {
+typedef struct MacroPlace {
   PlaceKind kind;
   const char *ctype; // of its elements; NULL: a preparation
   int64_t offset, slots, stride;

@@ -274,20 +274,26 @@ static bool check_graph(Check *c, int i, const int64_t *payload) {
 static bool check_payload(Check *c, int64_t end) {
   const ProgramText *p = &c->p;
   int64_t bytes = end;
-  if (p->skeleton_bytes && p->split_rank <= 1) {
-    bytes += p->skeleton_bytes;
-    Unit *u = p->n_holes ? unit_find(c, NULL, p->holes ? p->holes : "", UNIT_table) : NULL;
-    if (p->n_holes && !u) return false;
-    Cursor at = u ? u->at : (Cursor){0};
-    for (int i = 0; i < p->n_holes; i++) {
-      const char *name;
-      CToken type;
-      int64_t offset, length;
-      if (!take(&at, "{%s, %w, %i, %i},", &name, &type, &offset, &length))
-        return unexpected(c, &at, "a hole");
-      bytes -= length;
-    }
+  Unit *u = p->n_holes ? unit_find(c, NULL, p->holes ? p->holes : "", UNIT_table) : NULL;
+  if (p->n_holes && !u) return false;
+  Cursor at = u ? u->at : (Cursor){0};
+  int64_t whole = p->skeleton_bytes;
+  for (int i = 0; i < p->n_holes; i++) {
+    const Cursor begin = at;
+    const char *name;
+    CToken type;
+    int64_t offset, length;
+    if (!take(&at, "{%s, %w, %i, %i},", &name, &type, &offset, &length))
+      return unexpected(c, &at, "a hole");
+    // Each weight has a hole of its own, in the order of the file.
+    if (!graph_find_role((Graph *)(uintptr_t)c->graph[0], ROLE_weight, name))
+      return mismatch(c, &begin, "there is no weight '%s'", name);
+    if (length < 0 || length > whole)
+      return mismatch(c, &begin, "the hole is no part of the model");
+    whole -= length;
   }
+  // Only rank 0 writes the model.
+  if (p->split_rank <= 1) bytes += whole;
   if (p->skeleton_bytes && !want_equal(c, NULL, p->skeleton, end, "the offset of the model"))
     return false;
   if (!want_equal(c, NULL, p->payload_bytes, bytes, "the size of the payload")) return false;

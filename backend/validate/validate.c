@@ -79,7 +79,12 @@ bool program_validate(const Module *m, const char *dir, const BackendOptions *o,
   *c = (Check){.m = m, .o = o, .dir = dir, .arena = a, .d = d, .names = table_new(a)};
   find_graphs(c);
   bool ok = c->graph[0] || diag_error(d, NULL, "there is no entry graph to run");
-  ok = ok && validate(c);
+  int errors = diag_errors(d);
+  if (ok && !validate(c)) {
+    ok = false;
+    // No refusal is silent.
+    if (diag_errors(d) == errors) mismatch(c, NULL, "program.c is not the module's");
+  }
   arena_free(a);
   return ok;
 }
