@@ -383,6 +383,7 @@ static void wait_for(Writer *w, const Op *op) {
     }
     // The result is read: the op waits for it here.
     int index = new_op(w, "wait", op_place(w->arena, reduce));
+    w->code->made_of.at[index] = reduce;
     add_line(w, op_mesh(reduce),
              str_format(w->arena, "RUN(%d, nnrt_wait(r, %s));", index, buffer(w, reduce->out[0])),
              str_format(w->arena, "before %s", op ? op_info[op->kind].name : "the end"));
@@ -397,6 +398,7 @@ static bool add_move(Writer *w, const Op *op) {
   if (!kernel_name(op, target_of(w), name, sizeof name)) return no_kernel(w, op);
   const char *kernel = name + strlen(prefix); // "b4" of nnrt_move_b4
   int number = move_number(w->p, op), run = new_op(w, "move", op_place(w->arena, op)), wait = -1;
+  w->code->made_of.at[run] = op;
   // Only a move from another segment, in a loop with a schedule, starts ahead of its own segment.
   bool ahead = w->part == IN_loop && op->segment && move_is_ahead(op);
   for (int c = 0; c < w->p->code.n; c++) {
@@ -423,7 +425,10 @@ static bool add_move(Writer *w, const Op *op) {
                 op_comment(w, op));
     if (!gets) continue;
     // All receivers share one entry in the table of names.
-    if (wait < 0) wait = new_op(w, "wait", op_place(w->arena, op));
+    if (wait < 0) {
+      wait = new_op(w, "wait", op_place(w->arena, op));
+      w->code->made_of.at[wait] = op;
+    }
     add_to_list(
         w, &loop_segment(calls, op->segment)->wait,
         str_format(w->arena, "RUN(%d, nnrt_move_wait_%s(%s, r, %d));", wait, kernel, to, number),

@@ -147,4 +147,8 @@ void tables_emit(const Program *p, StrBuf *out);
 void ranks_emit(const Program *p, StrBuf *out);
 void ranks_add(const Program *p, StrBuf *out);
 
+// Writes the tables of the values of the model's program, for --check-against (tables_model.c).
+// Returns false if there are none: the plan was not proved.
+bool model_values_emit(const Program *p, StrBuf *out);
+
 #endif

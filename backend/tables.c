@@ -195,6 +195,7 @@ void tables_emit(const Program *p, StrBuf *out) {
     strbuf_add(out, "};\n\n");
   }
   ranks_emit(p, out);
+  bool has_model_values = model_values_emit(p, out);
   strbuf_add(out, "const NnrtProgram nnrt_program = {\n");
   strbuf_addf(out, "    .model = %s,\n", c_string(a, p->m->source ? p->m->source : ""));
   strbuf_addf(out, "    .plan = %s,\n", c_string(a, o->plan ? o->plan : "dp"));
@@ -206,6 +207,7 @@ void tables_emit(const Program *p, StrBuf *out) {
   strbuf_addf(out, "    .batch = %" PRId64 ",\n", whole_batch(p));
   add_graph(out, &p->train);
   if (p->eval.g) add_graph(out, &p->eval);
+  if (has_model_values) strbuf_add(out, "    .model_program = model_program,\n");
   strbuf_addf(out, "    .payload_bytes = %" PRId64 ",\n", p->payload_bytes);
   strbuf_addf(out, "    .n_prep = %d,\n", p->prep.n);
   strbuf_addf(out, "    .lr = %s,\n", c_number(a, DT_f64, o->lr));

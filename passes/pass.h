@@ -74,6 +74,7 @@ typedef struct PipelineOptions {
   FILE *counts;           // for the figures of --stats; or NULL
   bool unproved;          // skips proofs, for plans that are only estimated
   const Module *model;    // the model's program, of a module that is distributed already; or NULL
+  bool keep_model;        // proofs give the module its model_values (ir/model_values.h)
   bool auto_plan;         // the plan is a choice of --plan auto, not of the user
   // Called after each pass, and each proof ("prove"), with its duration, if not NULL.
   void (*timed)(void *to, const char *pass, double seconds);

@@ -56,6 +56,8 @@ void nnrt_device_close(NnrtRank *r);
 
 // Copies to the slab or r->host; the caller may reuse `from` when it returns.
 void nnrt_device_put(NnrtRank *r, void *to, const void *from, int64_t bytes);
+// Orders all puts before the next kernel, inside of a piece of a step; pieces begin with that.
+void nnrt_device_flush(NnrtRank *r);
 // Waits for all enqueued work, and returns memory that is valid until the next call.
 const void *nnrt_device_read(NnrtRank *r, const void *from, int64_t bytes);
 

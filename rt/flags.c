@@ -53,6 +53,7 @@ static void help(const char *program, const NnrtProgram *p) {
       printf("\n%s:\n", row->flag);
       continue;
     }
+    if (!*row->help) continue;
     int n = printf("  --%s%s%s", row->flag, *row->value ? " " : "", row->value);
     printf("%*s", n < HELP_COLUMN ? HELP_COLUMN - n : 2, "");
     // Further lines of the text begin in the same column.
@@ -119,7 +120,8 @@ static _Noreturn void refuse_unknown(const char *word) {
   const char *name = word + strspn(word, "-");
   NnrtNearest best = {0};
   for (int i = 0; i < N_ROWS; i++)
-    if (rows[i].kind != KIND_group) nnrt_nearest(&best, name, strcspn(name, "="), rows[i].flag);
+    if (rows[i].kind != KIND_group && *rows[i].help)
+      nnrt_nearest(&best, name, strcspn(name, "="), rows[i].flag);
   // The value is not part of the name.
   int n = (int)strcspn(word, "=");
   if (!best.name) nnrt_ranks_refuse(2, "there is no option '%.*s'\nhint: see --help", n, word);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "against.h"
 #include "device.h"
 
 static const char *base_name(const char *path) {
@@ -57,6 +58,8 @@ static void check_flags(const Flags *f, const NnrtProgram *p) {
   check_metrics(f, p);
   if (f->eval_only.given && !evaluates) usage("--eval-only needs --eval-input");
   if (evaluates && !p->eval.n_tensors) usage("this executable has no graph for evaluation");
+  if (f->check_against.given && f->memory.given)
+    usage("--memory watches the operations of the program, and --check-against reads between them");
   if (f->export.given && !p->skeleton_bytes) usage("this executable holds no model to --export");
   // Two outputs in one file would overwrite each other.
   struct {
@@ -216,6 +219,10 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
   }
   check_flags(&run.flags, p);
   nnrt_spin_less(argv);
+  if (run.flags.check_write.given && !nnrt_reference_open(&run, &w)) {
+    nnrt_say_error("%s", w.text);
+    return 1;
+  }
 
   if (!nnrt_launch_find(&run.launch, &w)) {
     nnrt_say_error("%s", w.text);
@@ -265,9 +272,12 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
     nnrt_data_say_converted(&run.eval_data, "eval-");
   }
   compare_samples(&run);
+  if (f->check_against.given) nnrt_reference_start(&run);
   nnrt_in_watch();
   nnrt_signals_catch();
 
   // Beyond this point ranks run, and any failure ends the job.
-  return nnrt_ranks_run(&run);
+  int result = nnrt_ranks_run(&run);
+  if (f->check_against.given) nnrt_reference_end(&run);
+  return result;
 }

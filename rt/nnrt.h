@@ -149,6 +149,46 @@ typedef struct NnrtValue {
   int64_t stride;
 } NnrtValue;
 
+// A value of train that stands for one of the model's program, as a rank has it: for
+// --check-against.
+typedef struct NnrtModelValue {
+  int number;    // of that value
+  int64_t terms; // of the longest sum in the operation that computes it there
+  NnrtDtype dtype;
+  int param;    // index of its tensor; -1: it is a result
+  bool partial; // each rank or slice has a term of a sum
+  int ndim;
+  int64_t dim[NNRT_MAX_NDIM];  // of the whole
+  int8_t split[NNRT_MAX_AXES]; // by axis of its mesh: the dimension that the axis splits; -1: none
+  bool host;                   // as in NnrtTensor, and so are mesh, offset, slots and stride
+  int mesh;
+  int64_t offset;
+  int slots;
+  int64_t stride;
+} NnrtModelValue;
+
+// An operand of operation `op` of train, which is complete before it, or a result, after it.
+typedef struct NnrtModelUse {
+  int op;
+  int of;     // the operation that names it: `op`, or the one whose result `op` waits for
+  int number; // operands are 1, 2, …, results -1, -2, …
+  int value;  // index in the table of values; negative: the operand is in none, and operation
+              // -1 - value computes it
+  bool late;  // a sum over slices of time: complete in the last
+} NnrtModelUse;
+
+// The model's program, before it was distributed.  Executables with equal fingerprints number its
+// values in the same way.
+typedef struct NnrtModelProgram {
+  uint64_t fingerprint;
+  int n_numbers;  // of its values
+  int n_computed; // of these, results of operations, equal ones counted once
+  const NnrtModelValue *value;
+  int n_values;
+  const NnrtModelUse *use; // [n_uses], in the order of the operations
+  int n_uses;
+} NnrtModelProgram;
+
 // One graph that the executable runs: @train or @eval.  The two share persistent state: a weight,
 // state or copy of eval has the name, shape and offset of one of train.  No other value of eval
 // overlaps the persistent state of train.
@@ -215,6 +255,7 @@ typedef struct NnrtProgram {
   int split_rank;        // of --split-ranks: 1 + the only rank that this executable can be; 0: any
   int64_t batch;         // samples per step
   NnrtGraph train, eval; // eval.n_tensors is 0 without an eval graph
+  const NnrtModelProgram *model_program; // NULL: no proof of the plan says what its values mean
   // The deferred updates of a step of train, which the next step runs by nnrt_flush_deferred before
   // their results are used: [n_deferred].  A program that has them has only one NnrtRankProgram.
   void (*const *deferred)(NnrtRank *r);
@@ -255,11 +296,12 @@ struct NnrtRank {
   const NnrtGraph *graph; // the running graph
   struct NnrtDevice *device;
   struct NnrtComm *comm;
-  struct NnrtTrace *trace;   // NULL unless --trace
-  struct NnrtInUse *in_use;  // NULL unless --memory
-  struct NnrtChecks *checks; // NULL unless --check-values
-  struct NnrtRun *run;       // the settings of the process
-  struct NnrtFed *fed;       // the batch of the graph that was enqueued last; NULL: none
+  struct NnrtTrace *trace;     // NULL unless --trace
+  struct NnrtInUse *in_use;    // NULL unless --memory
+  struct NnrtChecks *checks;   // NULL unless --check-values
+  struct NnrtAgainst *against; // NULL unless --check-against, or the reference of such a run
+  struct NnrtRun *run;         // the settings of the process
+  struct NnrtFed *fed;         // the batch of the graph that was enqueued last; NULL: none
 };
 
 // The last 32 bytes of an executable, little-endian.
@@ -294,6 +336,8 @@ int nnrt_found(enum NnrtFound kind, long long value, long long place, long long 
 // Called before op `i` of the running graph, and after it with the code that it returned
 // (run_op.c).
 void nnrt_check_values(NnrtRank *r, int op); // ends the job if a result has a NaN
+void nnrt_against_before(NnrtRank *r, int op);
+void nnrt_against_after(NnrtRank *r, int op);
 void nnrt_run_begin(NnrtRank *r, int i);
 void nnrt_run_end(NnrtRank *r, int i, int code);
 #define RUN(i, call) (nnrt_run_begin(r, i), nnrt_run_end(r, i, (call)))

@@ -142,6 +142,10 @@ _Noreturn void nnrt_ranks_end(NnrtRun *run, const char *text, int status) {
   end_together(run, status);
 }
 
+void nnrt_ranks_sum(NnrtRun *run, int64_t *x, int n) {
+  if (!alone(run)) nnrt_comm_sum(&process_start.rank, x, n);
+}
+
 void nnrt_ranks_check(NnrtRun *run, int status, const char *text) {
   NnrtRank *r = &process_start.rank;
   int n = alone(run) ? 1 : r->ranks, mine = alone(run) ? 0 : r->rank, first = 0;

@@ -1,5 +1,5 @@
 // The calls around every op of generated code (RUN): they record the current op for errors, and
-// serve --memory, --trace and --check-values.
+// serve --memory, --trace, --check-values and --check-against.
 //
 // They are functions because a large model has thousands of calls: with inline branches in each,
 // compilers took twice the time.
@@ -9,6 +9,7 @@
 void nnrt_run_begin(NnrtRank *r, int i) {
   *r->op = i;
   if (r->in_use) nnrt_in_use_op(r, i);
+  if (r->against) nnrt_against_before(r, i);
   if (r->trace) nnrt_trace_begin(r, i);
 }
 
@@ -16,5 +17,6 @@ void nnrt_run_end(NnrtRank *r, int i, int code) {
   if (code) nnrt_fail(r, i, code);
   if (r->trace) nnrt_trace_end(r, i);
   if (r->checks) nnrt_check_values(r, i);
+  if (r->against) nnrt_against_after(r, i);
   if (r->in_use) nnrt_in_use_op(r, -1);
 }

@@ -515,6 +515,8 @@ _Noreturn void nnrt_ranks_refuse(int status, const char *fmt, ...)
 // Collective: if some ranks have failed, the first of them reports why, and all end with its
 // status. A status of 0: this rank has not.
 void nnrt_ranks_check(struct NnrtRun *run, int status, const char *text);
+// Collective: the sums over all processes.
+void nnrt_ranks_sum(struct NnrtRun *run, int64_t *x, int n);
 // Collective, of ranks that all know the reason: rank 0 reports it, and all end.
 _Noreturn void nnrt_ranks_end(struct NnrtRun *run, const char *text, int status);
 // Runs all ranks of this process to their end; returns the exit status.
@@ -540,6 +542,7 @@ typedef struct NnrtRun {
   Log log;
   Events events;
   Checkpoints checkpoints;
+  struct Reference *reference; // of --check-against; else NULL
 } NnrtRun;
 
 // ---- memory_watch.c

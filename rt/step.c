@@ -51,6 +51,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "against.h"
 #include "step.h"
 
 // ---- one step
@@ -158,8 +159,10 @@ static void start_moves(NnrtRank *r) {
 void nnrt_flush_deferred(NnrtRank *r, int n) {
   int phase = r->comm->traffic.phase;
   nnrt_traffic_phase(r, TRAFFIC_update);
+  if (r->against) nnrt_check_against_deferred(r, true);
   while (r->flushed < n)
     r->program->deferred[r->flushed++](r);
+  if (r->against) nnrt_check_against_deferred(r, false);
   nnrt_traffic_phase(r, phase);
 }
 
@@ -420,6 +423,8 @@ static bool begin(Trainer *t) {
   if (run->flags.trace.given) nnrt_trace_start(r);
   if (run->flags.memory.given) nnrt_in_use_start(r);
   if (run->flags.check_values.given) nnrt_checks_start(r);
+  if (run->flags.check_against.given) nnrt_check_against_begin(r);
+  if (run->flags.check_write.given) nnrt_reference_begin(r);
   return true;
 }
 
@@ -492,7 +497,9 @@ static bool end_step(Trainer *t, int64_t step, double ended, const double *out, 
           f->check_values.given ? "" : "; --check-values names the operation");
     return false;
   }
-  if (f->checkpoint_dir.given && (last || is_due(&f->checkpoint_every, step + 1))) {
+  // A reference only resumes from the folder.
+  bool saves = f->checkpoint_dir.given && !f->check_write.given;
+  if (saves && (last || is_due(&f->checkpoint_every, step + 1))) {
     nnrt_comm_begin_files(r);
     // Writing reads the slab by system calls, which must not fault.
     nnrt_in_use_rest(r);
@@ -513,16 +520,19 @@ static bool do_step(Trainer *t, int64_t step, int *out_signal) {
   double out[NNRT_ANSWERS] = {0}, ended = 0;
   bool at_once = nnrt_device_depth(r) == 0;
   r->step = step;
+  if (f->check_against.given) nnrt_reference_step(r, step);
   if (!t->under_way) t->began_at = nnrt_now_us();
   nnrt_put_graph(t, &t->p->train, &run->data, &t->order, step,
                  nnrt_lr_schedule_at(&t->schedule, step), &t->out);
   // Answers come before the ranks' exchange, so that one exchange is enough.
   if (t->under_way) ended = take_answers(t, step - 1, out); // this step ran all deferred updates
   r->flushed = 0;
+  if (r->against) r->against->deferred_step = step;
   if (at_once) take_answers(t, step, out);
   int64_t signal_number = nnrt_signal_seen();
   bool readable = nnrt_agree(t, &signal_number, &t->out, out);
   *out_signal = (int)signal_number;
+  if (f->check_against.given) nnrt_check_against_report(r);
   if (t->under_way && !end_step(t, step - 1, ended, out, false)) return false;
   if (!readable) nnrt_end_with_message(t, t->unreadable, nnrt_say_unreadable);
   // The last step, and one that evaluation or a checkpoint follows, ends before the next begins.
@@ -534,6 +544,7 @@ static bool do_step(Trainer *t, int64_t step, int *out_signal) {
   if (!at_once) {
     take_answers(t, step, out);
     nnrt_agree(t, &(int64_t){0}, &t->out, out);
+    if (f->check_against.given && t->p->n_deferred) nnrt_check_against_report(r);
   }
   return end_step(t, step, nnrt_now_us(), out, last);
 }
@@ -585,6 +596,20 @@ void nnrt_find_outputs(const NnrtRank *r, const NnrtGraph *g, const char *const 
   }
 }
 
+// Of a reference: runs the step again, with noise.
+static void measure_noise(Trainer *t, int64_t step) {
+  NnrtRank *r = t->r;
+  double out[NNRT_ANSWERS], ended;
+  for (int run = 1; run <= N_NOISY; run++) {
+    nnrt_reference_noise(r, run);
+    nnrt_put_graph(t, &t->p->train, &t->run->data, &t->order, step,
+                   nnrt_lr_schedule_at(&t->schedule, step), &t->out);
+    nnrt_take_answer(t, step, out, &ended);
+    nnrt_reference_quiet(r);
+  }
+  nnrt_reference_done(r);
+}
+
 static int train(Trainer *t) {
   NnrtRank *r = t->r;
   if (!begin(t)) return 1;
@@ -596,8 +621,13 @@ static int train(Trainer *t) {
         "nothing to train: the checkpoint is at step %lld, and training ends at step %lld",
         (long long)t->first, (long long)steps);
   int signal_number = 0;
-  for (int64_t step = t->first; step < steps && !signal_number; step++)
+  const Flags *f = &t->run->flags;
+  for (int64_t step = t->first; step < steps && !signal_number; step++) {
+    if (f->check_write.given && !nnrt_reference_wait(r, step)) return 0;
     if (!do_step(t, step, &signal_number)) return 1;
+    if (f->check_write.given) measure_noise(t, step);
+  }
+  if (f->check_against.given) nnrt_check_against_summary(r);
   if (signal_number && is_root(t))
     nnrt_say_note("stopped by %s after %lld of %lld steps",
                   signal_number == SIGINT ? "SIGINT" : "SIGTERM", (long long)r->step + 1,

@@ -6,6 +6,7 @@
 //     driver_pipeline.c     the text of the pipeline for a plan
 //     driver_write.c        printed and written outputs
 //     driver_executable.c   among these, executables and their C sources
+//     driver_check_with.c   and the reference of --check-with
 //     summary.c, explain.c, trace_file.c
 //                           the texts of --summary, --comm-manifest, --explain and --trace
 //     report.h, report*.c   the page of --report
@@ -143,5 +144,11 @@ bool write_all(const Settings *s, Compiled *c, Arena *a, Diag *d);
 
 // Writes the executables, or with --emit c their sources.
 bool write_executable(const Settings *s, const Compiled *c, Arena *a, Diag *d);
+
+// -- driver_check_with.c ---------------------------------------------------------------------
+
+// The name of the reference of --check-with: "train_rank.check".
+const char *check_output(const Settings *s, Arena *a);
+bool write_check(const Settings *s, const Compiled *c, Arena *a, Diag *d);
 
 #endif

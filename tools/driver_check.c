@@ -83,6 +83,8 @@ static bool check_effect(const Settings *s, Diag *d) {
                "--prove is for a module in text form: the plan of a model is always proved");
   if (s->split_ranks && s->emit != EMIT_exe)
     diag_error(d, NULL, "--split-ranks has no effect with --emit %s", s->emit_text);
+  if (option_given("check-with") && s->emit != EMIT_exe)
+    diag_error(d, NULL, "--check-with has no effect with --emit %s", s->emit_text);
   // Some options belong to one target.
   for (size_t i = 0; i < sizeof of_target / sizeof *of_target; i++)
     if (option_given(of_target[i]) && !backend_takes(s->backend.target.target, of_target[i]))
@@ -120,6 +122,11 @@ static bool check_values(const Settings *s, Diag *d) {
                {"--micro-batches", s->micro_batches, 1, MAX_DEVICES},
                {"--accumulate", s->accumulate, 1, MAX_DEVICES},
                {"--jobs", s->jobs, 1, INT32_MAX}};
+  if (option_given("check-with") && s->check_with != 1) {
+    diag_error(d, NULL, "--check-with is 1, not %lld: the reference is of one rank",
+               (long long)s->check_with);
+    return false;
+  }
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
     if (sizes[i].value < sizes[i].least || sizes[i].value > sizes[i].most)
       diag_error(d, NULL, "%s cannot be %lld, only %lld to %lld", sizes[i].name,
@@ -249,6 +256,8 @@ static bool check_outputs(Settings *s, Arena *a, Diag *d) {
   if (s->cluster && cluster_is_file(s->cluster))
     vec_push(a, &files, ((UsedFile){"the cluster", s->cluster, true}));
   vec_push(a, &files, ((UsedFile){"-o", s->output, false}));
+  if (s->check_with)
+    vec_push(a, &files, ((UsedFile){"FILE.check of --check-with", check_output(s, a), false}));
   vec_push(a, &files, ((UsedFile){"--summary", s->summary, false}));
   vec_push(a, &files, ((UsedFile){"--comm-manifest", s->manifest, false}));
   vec_push(a, &files, ((UsedFile){"--trace", s->trace, false}));
@@ -273,6 +282,7 @@ static bool check_outputs(Settings *s, Arena *a, Diag *d) {
     diag_hint(d, "-o FILE names a file; './-' is one named '-'");
     return false;
   }
+  if (s->check_with && !backend_writable(check_output(s, a), d)) return false;
   if (!s->split_ranks) return backend_writable(s->output, d);
   for (int64_t i = 0; i < s->ranks; i++)
     if (!backend_writable(str_format(a, "%s.%lld", s->output, (long long)i), d)) return false;

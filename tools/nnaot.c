@@ -138,6 +138,7 @@ const PipelineOptions *run_options(const Settings *s, Compiled *c, Arena *a) {
   // If bisection skips a pass, searches get other problems, so earlier answers do not hold.
   run->lives = s->run.bisect_limit < 0 ? c->choice.known : NULL;
   run->model = c->proved;
+  run->keep_model = s->emit == EMIT_exe || s->emit == EMIT_c;
   return run;
 }
 
@@ -243,7 +244,7 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
   ok = ok && check_compiled(s, &c, a, d);
 
   // Print and write the requested outputs.
-  ok = ok && write_all(s, &c, a, d);
+  ok = ok && write_all(s, &c, a, d) && (!s->check_with || write_check(s, &c, a, d));
 
   if (c.diffs) fclose(c.diffs);
   if (c.counts) fclose(c.counts);

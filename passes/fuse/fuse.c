@@ -25,6 +25,9 @@
 // Every elementwise op ends up in a group, if only its own, because the backend knows none outside;
 // so does a fill with a reader outside of bodies. A sum whose operand is not computed here stays as
 // it is: there is a kernel for it. Equal bodies become one graph.
+//
+// With option `each` there are no chains, and every value is in memory: the program with which
+// others compare themselves (tools/driver_check_with.c).
 
 #include "fuse_groups.h"
 #include "ir/analysis/origin.h"
@@ -224,7 +227,7 @@ bool pass_fuse(Module *m, const PassOptions *o, Diag *d) {
     f.placed = arena_array(f.scratch, bool, g->n_ops);
     // At most one new value per value: each result of a fused op replaces one.
     f.copy = arena_array(f.scratch, Value *, 2 * (size_t)g->n_values);
-    f.groups = fuse_groups_find(g, f.scratch);
+    f.groups = fuse_groups_find(g, opt_bool(o, "each", false), f.scratch);
     // Each group is placed at its last member, or before the first reader of a result.
     Op **order = arena_array(f.scratch, Op *, f.groups->n_ops);
     for_each_op(op, f.g)

@@ -335,7 +335,7 @@ static bool needs_memory(const FuseGroups *f, const Value *v) {
   return false;
 }
 
-static void make_groups(FuseGroups *f) {
+static void make_groups(FuseGroups *f, bool each) {
   for_each_op(op, f->g) {
     if (op->kind != OP_broadcast || fuse_is_view(op)) continue;
     const Value *from = through_views(op->in[0].value);
@@ -349,7 +349,7 @@ static void make_groups(FuseGroups *f) {
       for (int i = 0; i < op->n_in; i++)
         if (!cut_for(f, &g->loops, op->in[i].value))
           f->whole[through_views(op->in[i].value)->id] = true;
-      for (int i = 0; i < op->n_in && !is_widening(op); i++) {
+      for (int i = 0; i < op->n_in && !each && !is_widening(op); i++) {
         const Op *def = elementwise_def(op->in[i].value);
         if (!def) continue;
         try_merge(f, op, def);
@@ -358,20 +358,20 @@ static void make_groups(FuseGroups *f) {
       }
     }
   for_each_op(op, f->g)
-    if (is_widening(op) && op_is_elementwise(op)) {
+    if (!each && is_widening(op) && op_is_elementwise(op)) {
       // A cast that no elementwise op has taken joins the group of its operand.
       const Op *def = elementwise_def(op->in[0].value);
       if (def && f->group[op->id]->member.n == 1) try_merge(f, op, def);
     }
   for_each_op(op, f->g)
-    if (op->kind == OP_reduce_sum) add_sum(f, op);
+    if (!each && op->kind == OP_reduce_sum) add_sum(f, op);
   // Small groups without dependents are joined: they cannot form a cycle, and no op waits for them.
   // All must run equally often: once per step, or for every micro-batch.
   const bool *early = graph_begin_ops(f->g, f->scratch), *late = graph_update_ops(f->g, f->scratch);
   Vec(Group *) open = {0}; // the last group of each kind
   for_each_op(op, f->g) {
     Group *g = f->group[op->id];
-    if (!g || g->member.at[0] != op || g->sum || g->count > FEW_POINTS) continue;
+    if (each || !g || g->member.at[0] != op || g->sum || g->count > FEW_POINTS) continue;
     // An end has no order and no dependents.
     bool end = true;
     for (int i = 0; end && i < g->member.n; i++)
@@ -395,7 +395,7 @@ static void make_groups(FuseGroups *f) {
   }
 }
 
-FuseGroups *fuse_groups_find(Graph *g, Arena *scratch) {
+FuseGroups *fuse_groups_find(Graph *g, bool each, Arena *scratch) {
   FuseGroups *f = arena_one(scratch, FuseGroups);
   *f = (FuseGroups){.g = g, .scratch = scratch, .n_ops = g->n_ops};
   f->group = arena_array(scratch, Group *, g->n_ops);
@@ -423,6 +423,6 @@ FuseGroups *fuse_groups_find(Graph *g, Arena *scratch) {
     }
     f->reported = reported;
   }
-  make_groups(f);
+  make_groups(f, each);
   return f;
 }

@@ -35,8 +35,8 @@ typedef struct FuseGroups {
   uint32_t *reach;       // by op id: the first member of the groups with members before and after
 } FuseGroups;
 
-// Requires ids without gaps.
-FuseGroups *fuse_groups_find(Graph *g, Arena *scratch);
+// Requires ids without gaps.  `each`: every op is a group of its own.
+FuseGroups *fuse_groups_find(Graph *g, bool each, Arena *scratch);
 
 Group *group_of(const FuseGroups *f, const Op *op); // NULL: none
 // Whether one of the two groups produces `v`, and whether an op other than their members reads it.

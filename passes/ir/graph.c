@@ -8,6 +8,7 @@
 
 #include "base/table.h"
 #include "ir/intern.h"
+#include "ir/model_values.h"
 
 const char *const role_name[N_ROLES] = {
 #define ROLE(name, lasts, means) #name,
@@ -87,6 +88,7 @@ Module *module_new(void) {
 }
 
 void module_free(Module *m) {
+  if (m && m->model_values) module_free(m->model_values->program);
   if (m) arena_free(m->arena);
 }
 

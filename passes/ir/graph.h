@@ -277,6 +277,9 @@ struct Module {
   bool optimizer_in_backward; // a plan requests early updates, until the pass of that name
   bool early_updates;         // updates are early: with one slice, no update follows all other ops
   struct Annotations *annotations; // the model's multi-device annotations, up to shard; or NULL
+  // The values of the model's program that those of the first entry stand for, from its last proof
+  // on; or NULL.  Results of the proof, not of the text: a copy of the module has none.
+  struct ModelValues *model_values;
   struct Interned *interned;
 };
 

@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "ir/analysis/place.h"
+#include "ir/model_values.h"
 #include "prove/prove.h"
 
 typedef struct Timing {
@@ -106,13 +107,31 @@ static void timed(Run *r, const char *what, double start) {
   if (r->o->timed) r->o->timed(r->o->timed_to, what, timing.seconds);
 }
 
+// Proves the module; with keep_model, it gets the values of the model's program that its own stand
+// for.
+static bool prove_ranks(Run *r) {
+  if (!r->o->keep_model) return prove_module(r->model, r->m, r->d);
+  ModelValues *values = arena_one(r->m->arena, ModelValues);
+  if (!prove_module_values(r->model, r->m, r->m->arena, values, r->d)) return false;
+  if (r->m->model_values) module_free(r->m->model_values->program);
+  values->program = module_clone(r->model);
+  r->m->model_values = values;
+  return true;
+}
+
+// Forgets them, of a module that is another one now.
+static void drop_values(Run *r) {
+  if (r->m->model_values) module_free(r->m->model_values->program);
+  r->m->model_values = NULL;
+}
+
 static bool prove_plan(Run *r) {
   const Pass *pass = r->unproved;
   double start = clock_seconds();
   if (!pass || !r->model) return true;
   r->unproved = NULL;
   // Without verify_each the module is verified here, as the proof relies on it.
-  bool ok = (r->o->verify_each || module_verify(r->m, r->d)) && prove_module(r->model, r->m, r->d);
+  bool ok = (r->o->verify_each || module_verify(r->m, r->d)) && prove_ranks(r);
   timed(r, "prove", start);
   if (ok) {
     r->proved = pass;
@@ -158,6 +177,7 @@ static bool prove_before(Run *r, const Pass *pass) {
     bool proved = prove_plan(r);
     double start = clock_seconds();
     drop_model(r);
+    drop_values(r);
     if (pass->proof == PROOF_plain || r->o->unproved) return proved;
     r->before = module_clone(r->m);
     timed(r, "prove", start);
@@ -177,6 +197,7 @@ static bool prove_after(Run *r, const Pass *pass) {
   if (!r->model || pass->proof == PROOF_plain) return true;
   if (pass->proof == PROOF_async && module_asynchronous(r->m)) {
     drop_model(r);
+    drop_values(r);
     return true;
   }
   r->unproved = pass;

@@ -53,6 +53,7 @@
 #include "base/vec.h"
 #include "ir/collective.h"
 #include "ir/definition.h"
+#include "ir/model_values.h"
 #include "ir/op.h"
 #include "ir/split.h"
 #include "ir/verify/verify.h"
@@ -581,7 +582,55 @@ void prove_ops(Proof *p, const Graph *g) {
   }
 }
 
-static bool prove_graph(const Graph *model, const Graph *g, Diag *d) {
+// What the caller of the proof wants to know about the first entry.
+typedef struct Wanted {
+  ModelValues *out;
+  Arena *a;
+  // The values of the model's program in their order, as the proof has them: of a copy, some of
+  // which another program may have replaced (split_losses, expand_joined).
+  const Value **value;
+  int n;
+} Wanted;
+
+// Fills in the value of the model's program that each value stands for.
+static void export_values(const Proof *p, const Wanted *want) {
+  const Value **live = arena_array(p->a, const Value *, p->model->n_values);
+  int n, *first = arena_array(p->a, int, n_numbers(p->numbers));
+  const Value **now = graph_values_in_order(p->model, p->a, &n);
+  for (int i = 0; i < n; i++)
+    live[now[i]->id] = now[i];
+  // Equal values have the number of the first.
+  for (int i = 0; i < n_numbers(p->numbers); i++)
+    first[i] = NO_MODEL_VALUE;
+  for (int i = 0; i < want->n; i++) {
+    const Value *v = want->value[i];
+    bool is_live = v->id < p->model->n_values && live[v->id] == v;
+    int number = is_live ? number_of(p->numbers, v) : UNKNOWN;
+    if (number == UNKNOWN || first[number] != NO_MODEL_VALUE) continue;
+    first[number] = i;
+    want->out->n_computed += v->def != NULL;
+  }
+  want->out->n = want->n;
+  want->out->n_values = p->g->n_values;
+  want->out->of = arena_array(want->a, ModelValue, p->g->n_values);
+  for (uint32_t i = 0; i < p->g->n_values; i++)
+    want->out->of[i] = (ModelValue){NO_MODEL_VALUE, 1};
+  const Value **made = graph_values_in_order(p->g, p->a, &n);
+  for (int i = 0; i < n; i++) {
+    const Meaning *of = meaning(p, made[i]);
+    int number = of->number;
+    // A piece that is everything is the value, too.
+    for (const Piece *piece = of->piece; piece && number == UNKNOWN; piece = piece->other)
+      if (!piece_is_part_of_sum(piece) && piece_is_all(piece, whole_of(p, piece->number)))
+        number = piece->number;
+    if (number == UNKNOWN) continue;
+    const Value *is = number_value(p->numbers, number);
+    if (type_equal(value_whole(made[i]), is->type))
+      want->out->of[made[i]->id] = (ModelValue){first[number], value_terms(is, p->d)};
+  }
+}
+
+static bool prove_graph(const Graph *model, const Graph *g, const Wanted *want, Diag *d) {
   Proof p = {.model = model, .g = g, .a = arena_new(), .d = d, .ok = true};
   p.numbers = numbers_new(model, p.a);
   p.params = graph_params_by_label(model, p.a);
@@ -593,6 +642,7 @@ static bool prove_graph(const Graph *model, const Graph *g, Diag *d) {
   prove_params(&p);
   prove_ops(&p, g);
   prove_results(&p);
+  if (want && p.ok) export_values(&p, want);
   module_free(p.scratch);
   arena_free(p.a);
   return p.ok;
@@ -702,7 +752,7 @@ bool module_asynchronous(const Module *m) {
   return false;
 }
 
-bool prove_module(const Module *model, const Module *m, Diag *d) {
+static bool prove_all(const Module *model, const Module *m, Wanted *want, Diag *d) {
   if (module_asynchronous(m) && !module_asynchronous(model))
     return diag_error(d, NULL,
                       "weights are updated in every micro-batch, as asynchronous schedules do "
@@ -712,6 +762,14 @@ bool prove_module(const Module *model, const Module *m, Diag *d) {
                       phase_name[model->phase]);
   // A loss over split classes is another program, which split_classes makes from the model's.
   Module *with = NULL;
+  if (want) {
+    // The copy has the values of the model's program, in their order, as long as nothing changes.
+    const Graph *is = module_first_entry(model);
+    with = module_clone(model);
+    *want->out = (ModelValues){.graph = is ? str_copy(want->a, is->name) : NULL,
+                               .fingerprint = is ? graph_fingerprint(is) : 0};
+    if (is) want->value = graph_values_in_order(module_first_entry(with), want->a, &want->n);
+  }
   if (!split_losses(model, m, &with, d) || !expand_joined(with ? with : model, &with, d)) {
     if (with) module_free(with);
     return false;
@@ -729,9 +787,19 @@ bool prove_module(const Module *model, const Module *m, Diag *d) {
   for_each_graph(g, m) {
     const Graph *is = entry_named(model, g->name);
     if (g->entry)
-      ok &= is ? prove_graph(is, g, d)
+      ok &= is ? prove_graph(is, g, g == first ? want : NULL, d)
                : diag_error(d, NULL, "'@%s' is no entry of the model's program", g->name);
   }
   if (with) module_free(with);
   return ok;
+}
+
+bool prove_module(const Module *model, const Module *m, Diag *d) {
+  return prove_all(model, m, NULL, d);
+}
+
+bool prove_module_values(const Module *model, const Module *m, Arena *a, ModelValues *out,
+                         Diag *d) {
+  Wanted want = {.out = out, .a = a};
+  return prove_all(model, m, &want, d);
 }

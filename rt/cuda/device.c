@@ -144,6 +144,10 @@ void nnrt_device_put(NnrtRank *r, void *to, const void *from, int64_t bytes) {
   }
 }
 
+void nnrt_device_flush(NnrtRank *r) {
+  nnrt_gpu_flush(r);
+}
+
 void nnrt_device_narrow(NnrtRank *r, void *to, NnrtDtype type, const void *from, int64_t n) {
   nnrt_gpu_flush(r);
   MUST(r, nnrt_gpu_narrow(to, type, from, n));

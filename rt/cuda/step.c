@@ -90,7 +90,8 @@ bool nnrt_device_begin(NnrtRank *r) {
   Recordings *all = recordings_of(r);
   nnrt_gpu_flush(r);
   // The second step is captured, or the first later one that is neither traced nor checked.
-  bool now = all->ran && !all->recorded && r->device->records && !r->trace && !r->checks;
+  bool now =
+      all->ran && !all->recorded && r->device->records && !r->trace && !r->checks && !r->against;
   all->ran = true;
   all->recorded |= now;
   return now;
@@ -121,7 +122,7 @@ void nnrt_device_recorded(NnrtRank *r) {
 void nnrt_device_run(NnrtRank *r, int piece, void (*work)(NnrtRank *r)) {
   NnrtDevice *d = r->device;
   nnrt_gpu_flush(r);
-  if (!recordings_of(r)->recorded || !d->records || r->trace || r->checks) {
+  if (!recordings_of(r)->recorded || !d->records || r->trace || r->checks || r->against) {
     call(r, work);
     return;
   }
@@ -142,7 +143,7 @@ void nnrt_device_call(NnrtRank *r, void (*work)(NnrtRank *r)) {
 }
 
 int nnrt_device_depth(const NnrtRank *r) {
-  return r->trace || r->checks ? 0 : 1;
+  return r->trace || r->checks || r->against ? 0 : 1;
 }
 
 // ---- results

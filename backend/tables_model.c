@@ -1,0 +1,129 @@
+// The tables of the values of the model's program, for --check-against (rt/check_against.c).
+//
+//     static const NnrtModelValue model_values[] = {
+//         {2, 4, NNRT_f32, -1, 0, 2, {8, 6}, {0, -1}, .offset = 512},   value 2 of the model's program:
+//                                                                     f32[8,6], its rows split along
+//                                                                     axis 0; sums of 4 terms
+//     static const NnrtModelUse model_uses[] = {
+//         {0, 0, 1, 7, false},                                        operand 1 of op 0
+//         {0, 0, -1, 8, false},                                       result 1 of op 0
+//         {5, 3, -1, 9, false},                                       of op 3, which op 5 waits for
+//         {6, 6, 1, -5, false},                                       operand 1 of op 6 stands for no
+//                                                                     value; op 4 computes it
+//
+// The proof of the plan found which values stand for one of the model's program
+// (ir/model_values.h).  Others are not in the table of values: buckets, pieces, casts that only the
+// target needs.
+//
+// A result is complete after the call of its op, but for
+//
+//     all_reduce, moves ahead, copies to host memory    after the wait
+//     sums over time                                    after the last slice
+//     buckets                                           their members are results, once they are reduced
+
+#include <inttypes.h>
+
+#include "ir/analysis/place.h"
+#include "ir/model_values.h"
+#include "ir/op.h"
+#include "ir/split.h"
+#include "program.h"
+
+typedef struct Tables {
+  const Program *p;
+  const ModelValues *values;
+  int *row, n; // by value id: 1 + its row in the table of values; 0: none so far
+  StrBuf table, uses;
+  int n_uses;
+} Tables;
+
+static void add_value(Tables *t, const Value *v, const ModelValue *of) {
+  const Type *whole = value_whole(v);
+  const Layout *l = v->layout;
+  StrBuf *b = &t->table;
+  bool partial = false;
+  for (int a = 0; l && a < l->n_axes; a++)
+    partial |= l->axis[a].kind == SBP_P;
+  strbuf_addf(b, "    {%d, %" PRId64 ", NNRT_%s, %d, %d, %d, {", of->number, of->terms,
+              dtype_name[v->type->dtype], v->def ? -1 : v->index, partial, whole->ndim);
+  for (int d = 0; d < whole->ndim; d++)
+    strbuf_addf(b, "%s%" PRId64, d ? ", " : "", whole->dim[d]);
+  strbuf_add(b, whole->ndim ? "}, {" : "0}, {");
+  for (int a = 0; a < MAX_AXES; a++)
+    strbuf_addf(b, "%s%d", a ? ", " : "",
+                l && a < l->n_axes && l->axis[a].kind == SBP_S ? l->axis[a].dim : -1);
+  strbuf_addf(b, "}, .offset = %" PRId64, v->offset);
+  if (v->slots > 1) strbuf_addf(b, ", .slots = %d, .stride = %" PRId64, v->slots, v->stride);
+  if (value_on_host(v)) strbuf_add(b, ", .host = true");
+  if (l && l->mesh && l->mesh->id) strbuf_addf(b, ", .mesh = %d", l->mesh->id);
+  strbuf_add(b, "},\n");
+}
+
+// Whether `v` stands for a value of the model's program, and is in memory.
+static bool is_listed(const Tables *t, const Value *v) {
+  return t->values->of[v->id].number != NO_MODEL_VALUE && v->offset >= 0;
+}
+
+static void add_use(Tables *t, int op, int of, int number, const Value *v, bool late) {
+  if (!is_listed(t, v)) return;
+  if (!t->row[v->id]) {
+    add_value(t, v, &t->values->of[v->id]);
+    t->row[v->id] = ++t->n;
+  }
+  strbuf_addf(&t->uses, "    {%d, %d, %d, %d, %s},\n", op, of, number, t->row[v->id] - 1,
+              late ? "true" : "false");
+  t->n_uses++;
+}
+
+static void add_uses(Tables *t, const GraphCode *code) {
+  // By op id: the number of its calls, the first, and the number seen so far.  The second waits.
+  int *calls = arena_array(t->p->arena, int, code->g->n_ops);
+  int *first = arena_array(t->p->arena, int, code->g->n_ops);
+  int *seen = arena_array(t->p->arena, int, code->g->n_ops);
+  for (int i = 0; i < code->made_of.n; i++)
+    if (code->made_of.at[i]) calls[code->made_of.at[i]->id]++;
+  for (int i = 0; i < code->made_of.n; i++) {
+    const Op *op = code->made_of.at[i];
+    if (!op) continue;
+    bool is_wait = seen[op->id]++ > 0;
+    if (!is_wait) first[op->id] = i;
+    int of = first[op->id];
+    bool starts =
+        !is_wait && (calls[op->id] > 1 || op->kind == OP_swap_out || op->kind == OP_swap_in);
+    // The operands of a wait for a copy are the copy and its source.
+    for (int k = 0; !is_wait && op->kind != OP_swap_wait && k < op->n_in; k++) {
+      Value *v = op->in[k].value;
+      int64_t skip;
+      const Op *by = view_root(v, &skip)->def;
+      add_use(t, i, of, k + 1, v, false);
+      if (is_listed(t, v) || !by || !seen[by->id]) continue;
+      strbuf_addf(&t->uses, "    {%d, %d, %d, %d, false},\n", i, of, k + 1, -1 - first[by->id]);
+      t->n_uses++;
+    }
+    bool late = op_traits(op) & ACCUMULATES;
+    for (int k = 0; !starts && k < op->n_out; k++) {
+      add_use(t, i, of, -k - 1, op->out[k], late);
+      if (!(op_info[op->kind].traits & COMM) || is_listed(t, op->out[k])) continue;
+      for_each_use(u, op->out[k])
+        if (u->user && u->user->kind == OP_unpack) add_use(t, i, of, -k - 1, u->user->out[0], late);
+    }
+  }
+}
+
+bool model_values_emit(const Program *p, StrBuf *out) {
+  const Graph *g = p->train.g;
+  const ModelValues *values = p->m->model_values;
+  Tables t = {.p = p, .values = values, .table = {.arena = p->arena}, .uses = {.arena = p->arena}};
+  if (!values || values->n_values != g->n_values || module_first_entry(p->m) != g) return false;
+  t.row = arena_array(p->arena, int, g->n_values);
+  add_uses(&t, &p->train);
+  if (!t.n_uses) return false;
+  strbuf_addf(out, "static const NnrtModelValue model_values[] = {\n%s};\n\n", t.table.at);
+  strbuf_addf(out, "static const NnrtModelUse model_uses[] = {\n%s};\n\n", t.uses.at);
+  strbuf_add(out, "static const NnrtModelProgram model_program[] = {{\n");
+  strbuf_add(out, "    .value = model_values,\n    .use = model_uses,\n");
+  strbuf_addf(out, "    .n_values = %d,\n    .n_uses = %d,\n", t.n, t.n_uses);
+  strbuf_addf(out, "    .n_numbers = %d,\n    .n_computed = %d,\n", values->n, values->n_computed);
+  strbuf_addf(out, "    .fingerprint = UINT64_C(0x%016" PRIx64 "),\n}};\n\n", values->fingerprint);
+  return true;
+}
