@@ -84,6 +84,7 @@ typedef struct GroupText {
 // The fields of nnrt_program.
 typedef struct ProgramText {
   const char *model, *plan, *target, *version, *describe, *schedule, *lr_schedule;
+  const char *model_program; // name, or NULL
   const char *mesh, *group, *move, *code, *code_of, *deferred, *holes, *constants; // names
   int64_t n_mesh, n_groups, n_moves, n_codes, n_deferred, n_holes, n_constants;
   int64_t ranks, micro_batches, split_rank, batch, payload_bytes, n_prep, seed;
@@ -149,6 +150,8 @@ MacroPlace *place_find(const Check *c, const CToken *name);
 bool tables_read(Check *c);
 bool tables_check(Check *c);
 bool tensors_check(Check *c);
+// The values of the model's program, after the replay (model_values.c).
+bool model_values_check(Check *c);
 
 // Operands and scalar arguments of calls (args.c).  `first`: no argument precedes.
 bool want_place(Check *c, Cursor *at, const Value *v, const char *what);

@@ -80,7 +80,7 @@ static bool read_field(Check *c, Cursor *at, const CToken *name, const Field *fi
     seen[i] = true;
     if (f->text) return take(at, "%s", f->text) || unexpected(c, at, "a string");
     if (f->number) return take(at, "%i", f->number) || unexpected(c, at, "a number");
-    if (!take(at, "%w", &word)) return unexpected(c, at, "a table");
+    if (!take(at, "%w", &word) && !take(at, "&%w", &word)) return unexpected(c, at, "a table");
     *f->table = ctoken_text(&word, c->arena);
     return true;
   }
@@ -101,6 +101,7 @@ static bool read_program(Check *c) {
       {"describe", &p->describe, NULL, NULL},
       {"schedule", &p->schedule, NULL, NULL},
       {"lr_schedule", &p->lr_schedule, NULL, NULL},
+      {"model_program", NULL, &p->model_program, NULL},
       {"mesh", NULL, &p->mesh, NULL},
       {"group", NULL, &p->group, NULL},
       {"move", NULL, &p->move, NULL},

@@ -63,7 +63,8 @@ static bool validate(Check *c) {
   if (!c->p.target || !str_starts(c->p.target, target->name))
     return mismatch(c, NULL, "the target is not %s", target->name);
   c->prep_first = arena_array(c->arena, int64_t, c->p.n_prep + 1);
-  return tables_check(c) && replay(c) && tensors_check(c) && check_units(c);
+  return tables_check(c) && replay(c) && tensors_check(c) && model_values_check(c) &&
+         check_units(c);
 }
 
 bool program_validate(const Module *m, const char *dir, const BackendOptions *o, Diag *d) {
