@@ -112,17 +112,16 @@ bool model_values_check(Check *c) {
   if (!u) return false;
   c->function = u->name;
   Cursor at = u->at;
-  if (!take(&at, ".fingerprint = UINT64_C("))
-    return unexpected(c, &at, "the fingerprint of the model's program");
-  print = cursor_next(&at);
   const ModelValues *proved = c->m->model_values;
+  if (!take(&at,
+            "{.value = %w, .use = %w, .n_values = %i, .n_uses = %i, .n_numbers = %i, "
+            ".n_computed = %i, .fingerprint = UINT64_C(",
+            &values, &uses, &n, &n_uses, &n_numbers, &n_computed))
+    return unexpected(c, &at, "the tables of the model's program");
+  print = cursor_next(&at);
   if (proved && !ctoken_is(&print, str_format(c->arena, "0x%016" PRIx64, proved->fingerprint)))
     return mismatch(c, &u->at, "the fingerprint is that of another program");
-  if (!take(&at,
-            "), .n_numbers = %i, .n_computed = %i, .value = %w, .n_values = %i, .use = %w, "
-            ".n_uses = %i, }",
-            &n_numbers, &n_computed, &values, &n, &uses, &n_uses))
-    return unexpected(c, &at, "the tables of the model's program");
+  if (!want(c, &at, "), }}")) return false;
   if (proved && (n_numbers != proved->n || n_computed != proved->n_computed))
     return mismatch(c, &u->at, "the model's program has another number of values");
   Unit *table = unit_find(c, &at, ctoken_text(&values, c->arena), UNIT_table);

@@ -57,18 +57,6 @@ typedef struct Field {
   int64_t *number;
 } Field;
 
-// The values that --check-against compares: no computation depends on them.
-static bool read_model_program(Check *c, Cursor *at) {
-  CToken name, value, use;
-  Cursor table;
-  return (take(at, "%w", &name) || unexpected(c, at, "a table")) &&
-         find_table(c, ctoken_text(&name, c->arena), "NnrtModelProgram", &table) &&
-         (take(&table, "{.value = %w, .use = %w,", &value, &use) ||
-          unexpected(c, &table, "the tables of the model's values")) &&
-         find_table(c, ctoken_text(&value, c->arena), "NnrtModelValue", &table) &&
-         find_table(c, ctoken_text(&use, c->arena), "NnrtModelUse", &table);
-}
-
 static bool read_field(Check *c, Cursor *at, const CToken *name, const Field *fields, int n,
                        bool *seen) {
   ProgramText *p = &c->p;
@@ -80,14 +68,13 @@ static bool read_field(Check *c, Cursor *at, const CToken *name, const Field *fi
     seen[i] = true;
     if (f->text) return take(at, "%s", f->text) || unexpected(c, at, "a string");
     if (f->number) return take(at, "%i", f->number) || unexpected(c, at, "a number");
-    if (!take(at, "%w", &word) && !take(at, "&%w", &word)) return unexpected(c, at, "a table");
+    if (!take(at, "%w", &word)) return unexpected(c, at, "a table");
     *f->table = ctoken_text(&word, c->arena);
     return true;
   }
   if (ctoken_is(name, "lr")) return take(at, "%f", &p->lr) || unexpected(c, at, "a number");
   if (ctoken_is(name, "train")) return read_graph(c, at, &p->graph[0]);
   if (ctoken_is(name, "eval")) return read_graph(c, at, &p->graph[1]);
-  if (ctoken_is(name, "model_program")) return read_model_program(c, at);
   return mismatch(c, at, "nnrt_program has a field '%s'", ctoken_text(name, c->arena));
 }
 

@@ -115,7 +115,7 @@ static bool read_program_unit(Check *c, Cursor *at) {
   if (take(at, "static const char *const %w[]", &name)) return read_table(c, at, &name, NULL, -1);
   if (take(at, "static const %w %w[]", &type, &name) ||
       take(at, "static const %w %w[%i]", &type, &name, &length) ||
-      take(at, "static const %w %w", &type, &name) || take(at, "const %w %w", &type, &name))
+      take(at, "const %w %w", &type, &name))
     return read_table(c, at, &name, &type, length);
   if (take(at, "__asm__(%s);", &text)) return read_external(c, at, text);
   return unexpected(c, at, "a macro, a function or a table");

@@ -208,7 +208,8 @@ static View **view_slot(const Numbers *n, OpKind kind, const int64_t *at, int le
 
 static const View *find_view(const Numbers *n, OpKind kind, const int64_t *at, int length) {
   const View *v = *view_slot(n, kind, at, length);
-  while (v && (v->kind != kind || v->n != length || memcmp(v->at, at, sizeof *at * (size_t)length)))
+  while (v &&
+         (v->kind != kind || v->n != length || memcmp(v->at, at, sizeof *at * (size_t)length) != 0))
     v = v->next;
   return v;
 }

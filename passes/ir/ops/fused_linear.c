@@ -23,8 +23,8 @@ bool linear_gelu_tanh_rule(const Op *op, Dims *dims, Diag *d) {
 }
 
 bool linear_gelu_tanh_back_rule(const Op *op, Dims *dims, Diag *d) {
-  return dims_parse(dims, op, attr_i(op, "trans") ? "* k^, n k^, * n -> * n" : "* k^, k^ n, * n -> * n",
-                    d);
+  return dims_parse(dims, op,
+                    attr_i(op, "trans") ? "* k^, n k^, * n -> * n" : "* k^, k^ n, * n -> * n", d);
 }
 
 bool linear_back_w_bias_rule(const Op *op, Dims *dims, Diag *d) {
