@@ -391,7 +391,7 @@ CLASSES = [
     Row("a bias is added before the sum over ranks", "tp", "comm", bias_before_the_sum,
         "add: 1 of 2 operands are partial sums along tp"),
     Row("a router's gradient is lost", "ep", "comm", router_gradient_lost,
-        "the model's program has no such op on these operands"),
+        "before the last is added to it: it is add"),
     Row("a bucket has two members exchanged", "dp", "bucket_grads", exchanged_members, MODEL),
     Row("a bucket's readers have each other's offsets", "dp", "bucket_grads", exchanged_unpacks, MODEL),
     Row("a weight gets another one's gradient", "tp", "comm", another_gradient("h.0.ln_1.weight", "h.1.ln_1.weight"), MODEL),
