@@ -15,7 +15,7 @@ typedef struct Draft {
   const Op *op;     // the joined op
   Value *const *in; // its operands there
   Value *out[MAX_RESULTS];
-  const Layout *layout[MAX_RESULTS]; // of the results, from PHASE_sharded on
+  const Layout *layout[MAX_RESULTS]; // of the results, from PHASE_local on
 } Draft;
 
 // -- One op ----------------------------------------------------------------------------------
@@ -344,7 +344,7 @@ bool is_joined(OpKind kind) {
 // Builds the ops.  False, after an error, if they are not legal.
 static bool define(Draft *f) {
   for (int i = 0; i < f->op->n_out; i++)
-    f->layout[i] = f->b.g->module->phase >= PHASE_sharded ? f->op->out[i]->layout : NULL;
+    f->layout[i] = f->b.g->module->phase >= PHASE_local ? f->op->out[i]->layout : NULL;
   for (int i = 0; i < N_DEFINITIONS; i++)
     if (definitions[i].kind == f->op->kind) definitions[i].define(f);
   return !f->b.failed;
@@ -358,7 +358,9 @@ Graph *op_definition(const Op *op, Module *m, bool exact, Diag *d) {
     bool wide = exact && dtype_class[v->type->dtype] == 'F';
     const Type *t = type_new(m, wide ? DT_f64 : v->type->dtype, v->type->ndim, v->type->dim);
     in[i] = graph_param(g, NULL, t, ROLE_none, NULL);
-    if (v->layout && !exact) in[i]->layout = layout_new(m, v->layout->mesh, v->layout->axis);
+    // Before local the operands do not have the layouts yet that the op needs.
+    if (v->layout && m->phase >= PHASE_local)
+      in[i]->layout = layout_new(m, v->layout->mesh, v->layout->axis);
   }
   Draft f = {.b = {.g = g, .origin = op_origin(op), .d = d}, .op = op, .in = in};
   if (exact) m->phase = PHASE_typed;

@@ -18,7 +18,7 @@
 bool is_joined(OpKind kind);
 
 // The definition of `op` as a new graph of `m`, which has the phase of the op's module: parameters
-// like the operands, results like the results.  From PHASE_sharded on, values have layouts and ops
+// like the operands, results like the results.  From PHASE_local on, values have layouts and ops
 // have splits.  `exact`: floating values are f64, and have no layouts.  NULL, after an error, if
 // some op of the definition is not legal under the layouts of the operands.
 Graph *op_definition(const Op *op, Module *m, bool exact, Diag *d);
