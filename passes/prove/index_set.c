@@ -149,7 +149,7 @@ static bool unite_at(IndexSet *x, const IndexSet *y, int k) {
           (i < x->n && !set_push(&both, x->factor[i])))
         return false;
   } else {
-    // Factor k has another length, or is left out where the length is 1.
+    // Factor k has another length, or is left out if the length is 1.
     bool lacks_x = x->n < y->n, lacks_y = y->n < x->n;
     int n = lacks_x ? y->n : x->n;
     if (x->n + lacks_x != n || y->n + lacks_y != n) return false;

@@ -51,8 +51,8 @@ bool set_overlaps(const IndexSet *x, const IndexSet *y);
 bool set_append(IndexSet *x, const IndexSet *y);
 // Unites two disjoint sets, whose elements may alternate.  False if the result is no set.
 bool set_unite(IndexSet *x, const IndexSet *y);
-// The set as one of a dimension with `size` elements, where its own begins at `at`; and as one of
-// the `size` elements from `at` on of its own.  False if it extends beyond.
+// The set as one of a dimension of `size` elements, in which its own dimension begins at `at`; and
+// as one of the `size` elements from `at` on of its own dimension.  False if it extends beyond.
 bool set_embed(IndexSet *s, int64_t at, int64_t size);
 bool set_restrict(IndexSet *s, int64_t at, int64_t size);
 

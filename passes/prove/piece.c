@@ -183,7 +183,7 @@ bool piece_concat(const Op *concat, const Piece *in, Piece *out) {
   return true;
 }
 
-// Unites two shares of the same box of a value, whose indices differ in one letter.  *overlap: they
+// Unites two shares of the same box of a value, with other indices of one letter.  *overlap: they
 // have indices in common.
 static bool unite_shares(Piece *x, const Piece *y, bool *overlap) {
   *overlap = false;

@@ -38,8 +38,8 @@
 // distributed program, without layouts, and the one right before it the model's.  Between that and
 // the first pass that distributes, nothing depends on the plan.
 //
-// The only search is over the few values that a piece
-// may belong to: the time is linear in the number of ops, and independent of the number of ranks.
+// The only search is over the few values that a piece may belong to: the time is linear in the
+// number of ops, and independent of the number of ranks.
 //
 // The proof relies on the checks of module_verify: types, uses and order; the layouts around
 // collectives, sums and buckets; no slice of time reads a value that is known only after the last.
@@ -57,7 +57,6 @@
 #include "ir/op.h"
 #include "ir/split.h"
 #include "ir/verify/verify.h"
-#include "simplify/split_classes.h"
 
 // Whether the value is a bucket without a value number of the model's program.
 static bool is_bucket(const Proof *p, const Value *v) {
@@ -385,14 +384,19 @@ static void prove_op(Proof *p, const Op *op) {
     prove_lowered(p, op);
     return;
   }
-  bool known = op->n_out > 0; // a call without results does nothing
+  if (op->n_out == 0) return; // a call without results does nothing
+  bool known = true;
   for (int i = 0; i < op->n_in; i++) {
     known &= is_meant(p, op, i);
     if (is_bucket(p, op->in[i].value))
       prove_error(p, op->loc, "%s: operand %d is a bucket of %d values", kind_name(op), i,
                   meaning(p, op->in[i].value)->bucket->n);
   }
-  if (!known) return; // already reported
+  if (!known) {
+    // Only an error leaves a value without a meaning.
+    if (p->ok) prove_unknown(p, op);
+    return;
+  }
   // A no-op comes first: its result is already the number of its operand.
   if (gives_operand(op)) {
     // It may change the layout, as a pin of a plan does, only before phase local.
@@ -524,6 +528,9 @@ static void prove_results(Proof *p) {
     else if (lowered)
       prove_error(p, loc, "%s is %s, and %s in the model's program", name, lowered,
                   prove_name(want, p->a));
+    else if (p->ok)
+      prove_error(p, loc, "%s is an unknown value, and %s in the model's program", name,
+                  prove_name(want, p->a));
   }
   prove_copy_updates(p);
   for (int i = 0; i < p->g->n_results; i++)
@@ -533,10 +540,6 @@ static void prove_results(Proof *p) {
 }
 
 // -- Graphs ----------------------------------------------------------------------------------
-
-static bool has_body(const Op *op) {
-  return op->kind == OP_fused || op->kind == OP_multi_tensor;
-}
 
 // Whether the op is its operand 0: a copy in host memory and back, or one that is kept for an
 // update in the next step.
@@ -575,7 +578,7 @@ void prove_ops(Proof *p, const Graph *g) {
       prove_pack(p, op);
     else if (op->kind == OP_unpack)
       prove_unpack(p, op);
-    else if (has_body(op) || is_joined(op->kind))
+    else if (op_runs_graph(op) || is_joined(op->kind))
       prove_body(p, op);
     else
       prove_op(p, op);
@@ -587,7 +590,7 @@ typedef struct Wanted {
   ModelValues *out;
   Arena *a;
   // The values of the model's program in their order, as the proof has them: of a copy, some of
-  // which another program may have replaced (split_losses, expand_joined).
+  // which another program may have replaced (prove_model.c).
   const Value **value;
   int n;
 } Wanted;
@@ -648,103 +651,6 @@ static bool prove_graph(const Graph *model, const Graph *g, const Wanted *want, 
   return p.ok;
 }
 
-static const Graph *entry_named(const Module *m, const char *name) {
-  for_each_graph(g, m)
-    if (g->entry && str_equal(g->name, name)) return g;
-  return NULL;
-}
-
-// -- Losses whose classes are split ----------------------------------------------------------
-
-// The op of `kind` in another program with the origin of `of`; by location in texts written by
-// hand, which lack op numbers.
-static Op *op_like(const Graph *g, OpKind kind, const Op *of) {
-  for_each_op(op, g)
-    if (op->kind == kind && op->of == of->of && (of->of || loc_same(op->loc, of->loc))) return op;
-  return NULL;
-}
-
-// Applies split_classes to the losses that the plan splits over classes, in a clone of the model's
-// program.  `m` shows the losses and the number of parts.  split_classes promises that the program
-// stays equivalent to the model's.  `with` is the clone, if there are any such losses.
-static bool split_losses(const Module *model, const Module *m, Module **with, Diag *d) {
-  for_each_graph(g, m) {
-    if (!g->entry) continue;
-    for_each_op(op, g) {
-      // Such a loss has two lse_parts.  The first reads all classes, maybe through collectives.
-      if (op->kind != OP_lse_parts) continue;
-      const Value *x = op->in[0].value;
-      while (x->def && (op_info[x->def->kind].traits & COMM))
-        x = x->def->in[0].value;
-      if (x->def && x->def->kind == OP_lse_parts) continue;
-      const Type *all = value_whole(op->in[0].value), *made = value_whole(op->out[0]);
-      int64_t part = all->dim[all->ndim - 1] / made->dim[made->ndim - 1]; // classes of a part
-      const Graph *is = part ? entry_named(*with ? *with : model, g->name) : NULL;
-      if (!is || op_like(is, OP_lse_parts, op) || !op_like(is, OP_cross_entropy, op)) continue;
-      if (!*with) *with = module_clone(model);
-      Op *loss = op_like(entry_named(*with, g->name), OP_cross_entropy, op);
-      const Type *logits = loss->in[0].value->type;
-      if (!split_classes(loss, (int)(logits->dim[logits->ndim - 1] / part), d)) return false;
-    }
-  }
-  for (Graph *g = *with ? (*with)->graphs : NULL; g; g = g->next)
-    graph_renumber(g);
-  return true;
-}
-
-// Inserts the ops of a body before `op`.  Returns the values that equal its results.
-static Value **inline_body(const Op *op, Op *at, Arena *a, Diag *d) {
-  const Graph *body = op->callee;
-  Value **of = arena_array(a, Value *, body->n_values);
-  Value **result = arena_array(a, Value *, body->n_results);
-  for (int i = 0; i < body->n_params; i++)
-    of[body->params[i]->id] = op->in[i].value;
-  for_each_op(each, body) {
-    Value **in = arena_array(a, Value *, each->n_in);
-    for (int i = 0; i < each->n_in; i++)
-      in[i] = of[each->in[i].value->id];
-    const Op *copy = op_copy(op->graph, at, each, in, d);
-    if (!copy) return NULL;
-    for (int i = 0; i < each->n_out; i++)
-      of[each->out[i]->id] = copy->out[i];
-  }
-  for (int i = 0; i < body->n_results; i++)
-    result[i] = of[body->results[i]->use.value->id];
-  return result;
-}
-
-// Replaces the joined ops of the model's program by their definitions, and ops with bodies by
-// these, in a clone of it.
-static bool expand_joined(const Module *model, Module **with, Diag *d) {
-  bool ok = true, any = false;
-  for_each_graph(g, model)
-    for_each_op(op, g)
-      any |= is_joined(op->kind) || has_body(op);
-  if (!any) return true;
-  if (!*with) *with = module_clone(model);
-  Arena *a = arena_new();
-  (*with)->phase = PHASE_typed;
-  for (Graph *g = (*with)->graphs; g && ok; g = g->next) {
-    for_each_op(op, g)
-      for (int i = 0; i < op->n_out; i++)
-        op->out[i]->layout = NULL;
-    for (int i = 0; i < g->n_params; i++)
-      g->params[i]->layout = NULL;
-    for_each_op_safe(op, g) {
-      if (!ok || !g->entry || !(is_joined(op->kind) || has_body(op))) continue;
-      Value **result = has_body(op) ? inline_body(op, op, a, d) : op_expand(op, a, d);
-      ok = result != NULL;
-      if (!ok) break;
-      for (int i = 0; i < op->n_out; i++)
-        value_replace(op->out[i], result[i]);
-      op_erase(op);
-    }
-    graph_renumber(g);
-  }
-  arena_free(a);
-  return ok;
-}
-
 bool module_asynchronous(const Module *m) {
   for_each_graph(g, m)
     for (int i = 0; g->entry && i < g->n_params; i++)
@@ -760,7 +666,6 @@ static bool prove_all(const Module *model, const Module *m, Wanted *want, Diag *
   if (model->phase >= PHASE_local)
     return diag_error(d, NULL, "the model's program is %s: its types are those of parts",
                       phase_name[model->phase]);
-  // A loss over split classes is another program, which split_classes makes from the model's.
   Module *with = NULL;
   if (want) {
     // The copy has the values of the model's program, in their order, as long as nothing changes.
@@ -770,7 +675,7 @@ static bool prove_all(const Module *model, const Module *m, Wanted *want, Diag *
                                .fingerprint = is ? graph_fingerprint(is) : 0};
     if (is) want->value = graph_values_in_order(module_first_entry(with), want->a, &want->n);
   }
-  if (!split_losses(model, m, &with, d) || !expand_joined(with ? with : model, &with, d)) {
+  if (!prove_model(model, m, &with, d)) {
     if (with) module_free(with);
     return false;
   }

@@ -1,6 +1,6 @@
 // The state shared by the files of the proof: prove.c visits the ops, prove_pieces.c handles
-// slices, prove_lowered.c what lowering made of them, prove_why.c (prove.h) writes the error
-// messages.
+// slices, prove_lowered.c lowered ops and types, prove_model.c the model's program, prove_why.c
+// (prove.h) the error messages.
 
 #ifndef PROVE_STATE_H
 #define PROVE_STATE_H
@@ -58,6 +58,10 @@ static inline const char *kind_name(const Op *op) {
   return op_info[op->kind].name;
 }
 
+static inline bool op_runs_graph(const Op *op) {
+  return op->kind == OP_fused || op->kind == OP_multi_tensor;
+}
+
 // -- prove.c ---------------------------------------------------------------------------------
 
 void prove_error(Proof *p, const Loc *loc, const char *fmt, ...) PRINTF_LIKE(3, 4);
@@ -74,6 +78,13 @@ typedef enum Types {
 // if it has not.
 bool prove_known(Proof *p, const Op *op, Types types);
 void prove_ops(Proof *p, const Graph *g);
+
+// -- prove_model.c ---------------------------------------------------------------------------
+
+const Graph *entry_named(const Module *m, const char *name); // NULL: no entry has it
+// Makes `with`, a clone of the model's program, the one that `m` is compared with.  Without changes
+// there is no clone, unless `with` is one already.  False after an error.
+bool prove_model(const Module *model, const Module *m, Module **with, Diag *d);
 
 // -- prove_lowered.c -------------------------------------------------------------------------
 
