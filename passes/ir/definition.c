@@ -6,8 +6,8 @@
 
 #include <string.h>
 
+#include "ir/analysis/local.h"
 #include "ir/collective.h"
-#include "ir/split.h"
 
 // The ops of a definition are built at the end of a graph, or before an op.
 typedef struct Draft {
@@ -20,71 +20,28 @@ typedef struct Draft {
 
 // -- One op ----------------------------------------------------------------------------------
 
-// Whether the split `letter` along `axis` takes the operands as they are and gives result 0 the
-// layout `want`, if that is not NULL.
-static bool fits(const Op *op, const Dims *dims, int axis, const Layout *want) {
-  char letter = op->split[axis];
-  int n_partial = 0, traits = op_traits(op);
-  for (int i = 0; i < op->n_in; i++) {
-    Sbp have = op->in[i].value->layout->axis[axis];
-    if (!sbp_equal(have, split_wants(op, dims, i, axis, have))) return false;
-    n_partial += have.kind == SBP_P;
-  }
-  if (letter == SPLIT_PARTIAL) {
-    if (!(traits & (ADDITIVE | MULTILINEAR))) return false;
-    if (n_partial != (traits & MULTILINEAR ? 1 : op->n_in)) return false;
-  }
-  return !want || sbp_equal(split_gives(op, dims, 0, axis), want->axis[axis]);
-}
-
-// The first split along `axis` that fits, or false.
-static bool find_split(Op *op, const Dims *dims, int axis, const Layout *want) {
-  op->split[axis] = SPLIT_NONE;
-  if (fits(op, dims, axis, want)) return true;
-  op->split[axis] = SPLIT_PARTIAL;
-  if (fits(op, dims, axis, want)) return true;
-  for (int i = 0; i < dims->n_letters; i++) {
-    if (dims->letter[i].whole || !dims_leads(dims, i)) continue;
-    op->split[axis] = dims->letter[i].name;
-    if (fits(op, dims, axis, want)) return true;
-  }
-  return false;
-}
-
 // Builds an op whose result 0 has the layout `want`; NULL: any that its operands allow.
 static Value *make(Draft *f, OpKind kind, Value *const *in, int n_in, Attrs attrs,
                    const Layout *want) {
-  Value *v = build_op(&f->b, kind, in, n_in, attrs);
-  Op *op = v ? v->def : NULL;
-  const Layout *first = op && n_in ? in[0]->layout : want;
-  if (!op || !first) return v;
-  Dims dims;
-  bool legal = true;
-  // The einsum of an op on shards may depend on the layout of its result.
-  v->layout = want ? want : first;
+  bool known = n_in > 0 && !f->b.failed;
+  for (int i = 0; i < n_in; i++)
+    known &= in[i] != NULL;
+  // Without layouts, or after an error.
+  if (!known || !in[0]->layout) return build_op(&f->b, kind, in, n_in, attrs);
   if (op_info[kind].traits & COMM) {
+    Value *v = build_op(&f->b, kind, in, n_in, attrs);
     Sbp axis[MAX_AXES];
-    legal = collective_gives(op, axis, f->b.d);
-    if (legal) v->layout = layout_new(f->b.g->module, first->mesh, axis);
-    f->b.failed |= !legal;
-    return legal ? v : NULL;
+    f->b.failed |= !v || !collective_gives(v->def, axis, f->b.d);
+    if (f->b.failed) return NULL;
+    v->layout = layout_new(f->b.g->module, in[0]->layout->mesh, axis);
+    return v;
   }
-  if (!op_dims(op, &dims, f->b.d)) BUG("%s does not fit", op_info[kind].name);
-  for (int axis = 0; axis < first->n_axes && legal; axis++)
-    legal = find_split(op, &dims, axis, want);
-  if (!legal) {
-    diag_error(f->b.d, f->op->loc, "%s: is split in a way that its %s cannot be",
-               op_info[f->op->kind].name, op_info[kind].name);
-    f->b.failed = true;
-    return NULL;
-  }
-  for (int i = 0; i < op->n_out; i++) {
-    Sbp axis[MAX_AXES];
-    for (int k = 0; k < first->n_axes; k++)
-      axis[k] = split_gives(op, &dims, i, k);
-    op->out[i]->layout = layout_new(f->b.g->module, first->mesh, axis);
-  }
-  return v;
+  const Op *op = local_op_for(&f->b, kind, in, n_in, attrs, want);
+  if (op) return op->out[0];
+  diag_error(f->b.d, f->op->loc, "%s: is split in a way that its %s cannot be",
+             op_info[f->op->kind].name, op_info[kind].name);
+  f->b.failed = true;
+  return NULL;
 }
 
 static Value *cast(Draft *f, Value *v, DType to) {

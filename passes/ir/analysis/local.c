@@ -56,6 +56,52 @@ static Op *draft(Builder *b, OpKind kind, Value *const *in, int n_in, Attrs attr
   return v->def;
 }
 
+// Whether the split of `op` along `axis` takes the operands as they are and gives result 0 the
+// layout `want`, if that is not NULL.
+static bool fits_along(const Op *op, const Dims *dims, int axis, const Layout *want) {
+  int n_partial = 0, traits = op_traits(op);
+  for (int i = 0; i < op->n_in; i++) {
+    Sbp have = op->in[i].value->layout->axis[axis];
+    if (!sbp_equal(have, split_wants(op, dims, i, axis, have))) return false;
+    n_partial += have.kind == SBP_P;
+  }
+  if (op->split[axis] == SPLIT_PARTIAL) {
+    if (!(traits & (ADDITIVE | MULTILINEAR))) return false;
+    if (n_partial != (traits & MULTILINEAR ? 1 : op->n_in)) return false;
+  }
+  return !want || sbp_equal(split_gives(op, dims, 0, axis), want->axis[axis]);
+}
+
+static bool find_split(Op *op, const Dims *dims, int axis, const Layout *want) {
+  // Nothing, partial sums, then the letters.
+  op->split[axis] = SPLIT_NONE;
+  if (fits_along(op, dims, axis, want)) return true;
+  op->split[axis] = SPLIT_PARTIAL;
+  if (fits_along(op, dims, axis, want)) return true;
+  for (int i = 0; i < dims->n_letters; i++) {
+    if (dims->letter[i].whole || !dims_leads(dims, i)) continue;
+    op->split[axis] = dims->letter[i].name;
+    if (fits_along(op, dims, axis, want)) return true;
+  }
+  return false;
+}
+
+Op *local_op_for(Builder *b, OpKind kind, Value *const *in, int n_in, Attrs attrs,
+                 const Layout *want) {
+  Value *v = build_op(b, kind, in, n_in, attrs);
+  Op *op = v ? v->def : NULL;
+  Dims dims;
+  if (!op) return NULL;
+  v->layout = want ? want : in[0]->layout; // the einsum of a local op may need it
+  if (!op_dims(op, &dims, b->d)) BUG("%s does not fit", op_info[kind].name);
+  for (int axis = 0; axis < n_axes(op); axis++)
+    if (!find_split(op, &dims, axis, want)) {
+      op_erase(op);
+      return NULL;
+    }
+  return laid_out(op, b->d);
+}
+
 Op *local_op(Builder *b, OpKind kind, Value *const *in, int n_in, Attrs attrs, const char *split) {
   Op *op = draft(b, kind, in, n_in, attrs);
   memcpy(op->split, split, sizeof op->split);

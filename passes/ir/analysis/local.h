@@ -20,6 +20,10 @@ Op *local_op(Builder *b, OpKind kind, Value *const *in, int n_in, Attrs attrs, c
 // Builds an op with the split that gives result 0 the layout `layout`.
 Value *local_value(Builder *b, OpKind kind, Value *const *in, int n_in, Attrs attrs,
                    const Layout *layout);
+// Builds an op that has operands, with the first split that takes them as they are and gives result
+// 0 the layout `want`; NULL: any.  NULL if there is no such split.
+Op *local_op_for(Builder *b, OpKind kind, Value *const *in, int n_in, Attrs attrs,
+                 const Layout *want);
 // The cast of `v` to `to`, in the layout of `v`; `v` itself if it has that type.
 Value *local_cast(Builder *b, Value *v, DType to);
 // Whether result `i` of `op` has the type and the layout of `v`.
