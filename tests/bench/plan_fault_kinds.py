@@ -6,7 +6,6 @@ nothing fits.  Faults keep the text well-formed where they can, with the types a
 reader finds the rest.  Kinds that change ops also reach the bodies of fused and multi_tensor ops.
 """
 
-import copy
 import dataclasses
 import pathlib
 import re
@@ -15,83 +14,11 @@ from typing import Callable
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "plan"))
 
+from plan_fault_edits import (ALIKE, COLLECTIVES, LARGE, OPTIMIZERS, SWAPS, all_ops, another, insert_after, of_kinds, passed_on,
+                              reads_another, set_layout, size_of, split_elementwise)
+from plan_fault_schedules import (places, schedule_actions, schedule_devices, schedule_order, schedule_receives, segments,
+                                  slots, swaps)
 from plan_text import read
-
-COLLECTIVES = ["all_reduce", "all_gather", "local_slice", "reduce_scatter", "all_to_all"]
-OPTIMIZERS = ["sgd", "sgd_momentum", "adam", "adagrad", "lamb", "lamb_apply"]
-# Ops of a row have the same operands and attributes, so each can stand for another.
-ALIKE = [["add", "sub", "mul", "div", "max", "min"], ["reduce_sum", "reduce_max", "reduce_min"], ["scale", "offset"],
-         ["relu", "neg", "exp", "tanh", "sigmoid", "gelu", "gelu_tanh", "sqrt", "abs", "reciprocal"],
-         ["relu_back", "tanh_back", "sigmoid_back", "gelu_back", "gelu_tanh_back"], ["and", "or"],
-         ["equal", "less", "greater"], ["softmax", "log_softmax"], ["arg_max", "arg_min"]]
-SWAPS = ["swap_out", "swap_in", "swap_wait"]
-LARGE = 1 << 40  # larger numbers are markers, such as an ignored label that no label has
-
-
-def all_ops(p, g):
-    """Returns (graph, op) of a graph and the bodies that it runs."""
-    return [(h, op) for h in [g, *{b.name: b for b in p.bodies(g)}.values()] for op in h.ops]
-
-
-def of_kinds(p, g, *kinds):
-    return [(h, op) for h, op in all_ops(p, g) if op.kind in kinds]
-
-
-def passed_on(h, op, by):
-    """Removes an op whose result is `by` for its readers."""
-    h.replace(op.out[0], by)
-    h.ops.remove(op)
-
-
-def another(h, op, value, r, wanted=lambda name: True):
-    """Returns a random value that `op` may read instead of `value`, of its type and layout; None if there is none."""
-    types = h.before(op) if op else h.types()
-    found = [name for name, type in types.items() if name != value and type.same(types[value]) and wanted(name)]
-    return r.choice(found) if found else None
-
-
-def reads_another(h, op, i, r, what=None):
-    """A candidate: operand i of an op is another value of its type."""
-    def edit():
-        value = another(h, op, op.ins[i], r)
-        if value is None:
-            return None
-        old, op.ins[i] = op.ins[i], value
-        return f"{what or op.kind} {op.out[0] if op.out else ''} reads {value} for {old}"
-    return edit
-
-
-def size_of(p, mesh, axis):
-    """Returns the number of ranks of the word of an attribute `axis`, such as "dp+tp" with its quotes."""
-    n, sizes = 1, p.meshes().get(mesh, {})
-    for name in axis.strip('"').split("+"):
-        n *= sizes.get(name, (1, False))[0]
-    return n
-
-
-def insert_after(h, op, kind, attrs):
-    """Adds an op of one operand, the result of `op`, which all readers of that get instead; without a split."""
-    new = copy.deepcopy(op)
-    new.kind, new.callee, new.attrs, new.types = kind, None, dict(attrs), new.types[:1]
-    new.out, new.ins = [h.new_name()], [op.out[0]]
-    new.words = [word for word in new.words if not word.startswith("split=")]
-    h.replace(op.out[0], new.out[0])
-    h.ops.insert(h.ops.index(op) + 1, new)
-    return new
-
-
-def split_elementwise(op):
-    """Gives an elementwise op the split that its layout follows from."""
-    marks = {"P": "+", "B": "-"}
-    if op.types[0].layout:
-        op.words.insert(0, f"split=[{','.join(marks.get(x, re.sub(r'[^0-9]', '', x)) for x in op.types[0].layout)}]")
-
-
-def set_layout(p, type, axis, to):
-    """Sets the layout of a type along one axis."""
-    if type.layout:
-        type.layout[list(p.meshes()[type.mesh]).index(axis.strip('"'))] = to
-
 
 # -- Communication -----------------------------------------------------------------------------------------------------
 
@@ -702,7 +629,7 @@ def part_of_step(p, g, r):
 
 
 def origin(p, g, r):
-    """Words of an op that say what it was made from, and in which order or memory the plan wants it."""
+    """Words of an op that name its origin, and the order or memory the plan wants it."""
     names = ["piece", "order", "recompute_group", "offload_group"]
 
     def other(op, name):
@@ -755,170 +682,6 @@ def stashes(p, g, r):
         return f"stash {op.out[0]} is dropped"
     found = [op for op in g.ops if op.kind == "stash"]
     return [lambda op=op: drop(op) for op in found] + [reads_another(g, op, 0, r) for op in found]
-
-
-# -- Schedules ---------------------------------------------------------------------------------------------------------
-
-def actions(text):
-    """Returns the actions of a run, with repetitions written out."""
-    tokens = re.findall(r'get %(?:"[^"]*"|[\w.]+)|[()]|\*\d+|[\w.]+', text)
-    stack, last = [[]], None
-    for token in tokens:
-        if token == "(":
-            stack.append([])
-        elif token == ")":
-            last = stack.pop()
-            stack[-1] += last
-        elif token.startswith("*"):
-            stack[-1] += last * (int(token[1:]) - 1)
-        else:
-            last = [token]
-            stack[-1] += last
-    return stack[0]
-
-
-def runs(p, g, r, edit):
-    """Candidates: `edit` changes the actions of a run and describes that."""
-    def one(i):
-        head, _, rest = g.runs[i].strip().partition(" ")
-        devices, _, rest = rest.partition(" ")
-        found = actions(rest)
-        said = edit(found)
-        g.runs[i] = f"  {head} {devices} {' '.join(found)}"
-        return said and f"{devices}: {said}"
-    return [lambda i=i: one(i) for i in range(len(g.runs))] * 4
-
-
-def schedule_order(p, g, r):
-    def edit(found):
-        places = [i for i in range(len(found) - 1) if found[i] != found[i + 1]]
-        if not places:
-            return None
-        i = r.choice(places)
-        k = i + 1 if r.random() < 0.7 else r.randrange(len(found))
-        found[i], found[k] = found[k], found[i]
-        return f"actions {i} and {k} are exchanged"
-    return runs(p, g, r, edit)
-
-
-def schedule_actions(p, g, r):
-    def edit(found):
-        i = r.randrange(len(found))
-        if r.random() < 0.5:
-            return f"{found.pop(i)} is lost"
-        found.insert(r.randrange(len(found) + 1), found[i])
-        return "an action runs twice"
-    return runs(p, g, r, edit)
-
-
-def schedule_devices(p, g, r):
-    def edit(i):
-        match = re.search(r"devices=(\S+)", g.runs[i])
-        others = [run for run in range(len(g.runs)) if run != i]
-        if others and r.random() < 0.6:
-            k = r.choice(others)
-            other = re.search(r"devices=(\S+)", g.runs[k])
-            g.runs[i] = g.runs[i].replace(match[0], other[0])
-            g.runs[k] = g.runs[k].replace(other[0], match[0])
-            return f"{match[0]} and {other[0]} are exchanged"
-        g.runs[i] = g.runs[i].replace(match[0], f"devices={r.randrange(4)}")
-        return f"{g.runs[i][:40]} was of {match[0]}"
-    return [lambda i=i: edit(i) for i in range(len(g.runs))]
-
-
-def schedule_receives(p, g, r):
-    def edit(found):
-        gets = [i for i, action in enumerate(found) if action.startswith("get")]
-        if not gets:
-            return None
-        i = r.choice(gets)
-        moves = [op.out[0] for op in g.ops if op.kind == "move" and f"get {op.out[0]}" != found[i]]
-        if r.random() < 0.5 and len(gets) > 1:
-            k = r.choice(gets)
-            found[i], found[k] = found[k], found[i]
-            return "two receives are exchanged" if found[i] != found[k] else None
-        if not moves:
-            return None
-        found[i] = f"get {r.choice(moves)}"
-        return f"receives {found[i]}"
-    return runs(p, g, r, edit)
-
-
-def segments(p, g, r):
-    names = sorted({op.word("segment") for op in g.ops if op.word("segment")})
-
-    def edit(op):
-        old = op.word("segment")
-        new = r.choice([*(n for n in names if n != old), None])
-        op.set_word("segment", new)
-        return f"{op.kind} {op.out[0]} is in segment {new}, not {old}"
-
-    def put(op):
-        op.words.append(f"segment={r.choice(names)}")
-        return f"{op.kind} {op.out[0]} is in a segment"
-    return ([lambda op=op: edit(op) for op in g.ops if op.word("segment")] +
-            [lambda op=op: put(op) for op in g.ops if names and not op.word("segment")])
-
-
-# -- Memory ------------------------------------------------------------------------------------------------------------
-
-def places(p, g, r):
-    types = [(name, type) for name, type in g.types().items() if type.at]
-
-    def move(name, type):
-        old, others = type.at, [other.at for n, other in types if n != name]
-        type.at = r.choice([r.choice(others), str(int(old) + 64), str(max(0, int(old) - 64)), "0"])
-        return f"{name} at {type.at}, not {old}" if type.at != old else None
-
-    def gone(name, type):
-        type.at = None
-        return f"{name} has no place"
-
-    def slab():
-        match = re.search(r"slab=(\d+)", p.head[0])
-        p.head[0] = p.head[0].replace(match[0], f"slab={int(match[1]) - r.choice([1, 64, 1024])}")
-        return p.head[0]
-    if not types:
-        return []
-    return [lambda name=name, type=type: move(name, type) for name, type in types] + [
-        lambda: gone(*r.choice(types))] + ([slab] if "slab=" in p.head[0] else [])
-
-
-def slots(p, g, r):
-    def edit(name, type):
-        old = f"{type.slots}:{type.slot_bytes}"
-        if r.random() < 0.6:
-            type.slots = str(int(type.slots) - 1)
-        else:
-            type.slot_bytes = str(max(0, int(type.slot_bytes) - 64))
-        return f"{name} has slots={type.slots}:{type.slot_bytes}, not {old}"
-
-    def lost(name, type):
-        type.slots = None
-        return f"{name} has no slots"
-    found = [(name, type) for name, type in g.types().items() if type.slots]
-    return [lambda name=name, type=type, how=how: how(name, type) for name, type in found for how in (edit, edit, lost)]
-
-
-def swaps(p, g, r):
-    def drop(op):
-        passed_on(g, op, op.ins[0])
-        return f"{op.kind} {op.out[0]} is dropped"
-
-    def other(op):
-        op.kind = r.choice([kind for kind in SWAPS if kind != op.kind])
-        return f"{op.kind} {op.out[0]} was of another kind"
-
-    def place(op):
-        old = op.types[0].at
-        if not old:
-            return None
-        others = [o.types[0].at for o in g.ops if o.kind == op.kind and o.types[0].at != old]
-        op.types[0].at = r.choice([*others, str(int(old) + 64)])
-        return f"{op.kind} {op.out[0]} at {op.types[0].at}, not {old}"
-    found = [op for op in g.ops if op.kind in SWAPS]
-    return [lambda op=op, how=how: how(op) for op in found for how in (drop, other, place)] + [
-        reads_another(g, op, i, r) for op in found for i in range(len(op.ins))]
 
 
 # -- Bodies of fused and multi_tensor ops ----------------------------------------------------------------------------------

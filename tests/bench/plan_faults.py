@@ -55,7 +55,7 @@ SCALARS = "--lr", 0.7, "--seed", 3, "--step", 2  # different ones, and none is 1
 LIMIT = 60  # seconds of any command: an executable that waits for itself takes longer
 OURS = re.compile(r"Sanitizer|runtime error|BUG|[Aa]ssert(ion)? .*failed")
 TOLERANCE = {"f32": 1e-5, "bf16": 2e-2, "f16": 2e-2}
-# The dumps that get faults: what follows them changes other things.
+# The dumps that get faults; later passes change other properties.
 PHASES = {"cpu": ["comm", "bucket_grads", "fuse", "plan_memory"], "cuda": ["multi_tensor", "plan_memory"]}
 # Outcomes, and the columns of the table.
 OUTCOMES = {"verifier": "reader, verifier", "proof": "proof", "equal": "equal", "unseen": "unseen", "missed": "missed",
