@@ -30,7 +30,7 @@ typedef struct ReferenceHead {
   int64_t region_at, region_bytes;
   int64_t batch;
   int ranks, micro_batches, n_deferred;
-  bool has_values; // a proof of its plan says what its values mean
+  bool has_values; // its plan is proved, which gives its values their meaning
   char version[64], model[512], plan[512], lr_schedule[256], describe[8192];
 } ReferenceHead;
 

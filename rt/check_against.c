@@ -1,8 +1,8 @@
 // --check-against: compares this program, as it runs, with the single-device one (against.h).
 //
-// Before an operation its operands are compared and replaced by the reference's values, so nothing
-// that an operation computes depends on the rounding of those before it; a fault is found where it
-// is, and not later.  After the operation its results are compared.  A rank has the box of a value
+// Before an operation its operands are compared and replaced by the reference's values, so no
+// operation depends on the rounding of earlier ones, and the first that differs has the fault.
+// After the operation its results are compared.  A rank has the box of a value
 // that its layout gives it in the current slice of time.  Left as they are, and not compared:
 // partial sums, and values that stand for none of the model's program, as buckets and pieces.
 //
@@ -13,8 +13,8 @@
 //
 // once with the root of the sum of squares as |.|, for faults that are everywhere, and once with
 // the largest magnitude, for a single element.  `noise` is the change of y when each operand is
-// changed by 2u at random: the reference measures it in further runs of the step.  It is what makes
-// sums comparable that cancel, such as the gradient of an attention's key bias, which is zero but
+// changed by 2u at random: the reference measures it in further runs of the step.  It makes sums
+// comparable that cancel, such as the gradient of an attention's key bias, which is zero but
 // for rounding.  sqrt(n) is the growth of rounding errors in a sum (Higham, Accuracy and Stability
 // of Numerical Algorithms, section 2.8); a norm of the whole is an upper bound of that of a box.
 // NaN is equal to nothing, infinity to itself.  Of the plans of tests/e2e/check_against.py the

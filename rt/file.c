@@ -14,10 +14,14 @@
 
 #include "runtime.h"
 
+const char *nnrt_base_name(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash ? slash + 1 : path;
+}
+
 // "a/b.c" -> "a/.b.c.tmp-123"
 static char *hidden_name(const char *path) {
-  const char *slash = strrchr(path, '/');
-  const char *base = slash ? slash + 1 : path;
+  const char *base = nnrt_base_name(path);
   return nnrt_must_format("%.*s.%s.tmp-%ld", (int)(base - path), path, base, (long)getpid());
 }
 

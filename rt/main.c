@@ -9,11 +9,6 @@
 #include "against.h"
 #include "device.h"
 
-static const char *base_name(const char *path) {
-  const char *slash = strrchr(path, '/');
-  return slash ? slash + 1 : path;
-}
-
 static _Noreturn void usage(const char *text) {
   nnrt_ranks_refuse(2, "%s\nhint: see --help", text);
 }
@@ -203,7 +198,7 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
   static NnrtRun run = {.log.fd = -1, .events.fd = -1};
   Why w;
   run.program = p;
-  nnrt_say_as(base_name(argv[0]), 0, false);
+  nnrt_say_as(nnrt_base_name(argv[0]), 0, false);
   int status;
   if (nnrt_device_special_run(p, &status)) return status;
   nnrt_flags_parse(&run.flags, argc, argv, p);
@@ -229,7 +224,7 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
     return 1;
   }
   bool several = run.launch.kind != LAUNCH_none;
-  nnrt_say_as(base_name(argv[0]), run.launch.rank, several && run.launch.world > 1);
+  nnrt_say_as(nnrt_base_name(argv[0]), run.launch.rank, several && run.launch.world > 1);
   if (several && run.launch.world != p->ranks) refuse_world_size(&run);
   int ranks_here = several ? run.launch.local_world : p->ranks;
   run.threads = nnrt_launch_threads(&run.launch, ranks_here > 0 ? ranks_here : p->ranks);

@@ -255,7 +255,7 @@ typedef struct NnrtProgram {
   int split_rank;        // of --split-ranks: 1 + the only rank that this executable can be; 0: any
   int64_t batch;         // samples per step
   NnrtGraph train, eval; // eval.n_tensors is 0 without an eval graph
-  const NnrtModelProgram *model_program; // NULL: no proof of the plan says what its values mean
+  const NnrtModelProgram *model_program; // NULL: the plan is not proved
   // The deferred updates of a step of train, which the next step runs by nnrt_flush_deferred before
   // their results are used: [n_deferred].  A program that has them has only one NnrtRankProgram.
   void (*const *deferred)(NnrtRank *r);

@@ -5,7 +5,7 @@
 // runs again, each operation on operands that are changed by 2u at random, u being the unit
 // roundoff of their type: the changes of results are their noise, the scale on which rounding
 // counts.  A third run begins with the results of the second, changed by 2u again: ranks may
-// compute an operand anew inside of a kernel, or as a sum of partial sums, and in another type. The
+// recompute an operand inside of a kernel, or as a sum of partial sums, and in another type. The
 // weights of the first run remain.
 
 #include <errno.h>

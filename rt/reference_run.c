@@ -18,7 +18,7 @@
 #include "against.h"
 #include "comm.h"
 
-// ---- what differs
+// ---- the programs are of one model
 
 // The value of a member of a flat object of JSON; its length in *n, or NULL.
 static const char *member(const char *json, const char *name, int *n) {
@@ -35,11 +35,6 @@ static const char *member(const char *json, const char *name, int *n) {
   return value;
 }
 
-static const char *base_name(const char *path) {
-  const char *slash = strrchr(path, '/');
-  return slash ? slash + 1 : path;
-}
-
 // The differences between the command lines of two programs that were compiled from one model.
 static bool differs(const ReferenceHead *h, const NnrtProgram *p, const char *path, Why *w) {
   static const struct {
@@ -49,7 +44,7 @@ static bool differs(const ReferenceHead *h, const NnrtProgram *p, const char *pa
                {"no_decay", "--no-decay"},   {"groups", "--group"},
                {"frozen", "--freeze"},       {"detached", "--detach"}};
   static const char hint[] = "hint: nnaot --check-with 1 makes one for exactly this program";
-  const char *there = base_name(h->model), *here = base_name(p->model);
+  const char *there = nnrt_base_name(h->model), *here = nnrt_base_name(p->model);
   if (strcmp(there, here) != 0)
     return !why(w, "'%s' is of another model, '%s', and this executable of '%s'\n%s", path, there,
                 here, hint);
@@ -120,7 +115,7 @@ static void add_flag(Words *words, const char *name, const Flag *f) {
   }
 }
 
-// The flags that decide what is trained; not those of output.
+// The flags that the training depends on; not those of output.
 static Words child_words(const NnrtRun *run, const char *path, int from, int to, int file) {
   const Flags *f = &run->flags;
   Words words = {0};

@@ -90,6 +90,8 @@ uint32_t nnrt_crc32c(uint32_t crc, const void *data, int64_t n); // 0 for no dat
 
 // ---- file.c: files that are complete or absent
 
+const char *nnrt_base_name(const char *path); // "a/b.c" -> "b.c", in `path`
+
 typedef struct OutFile {
   char *path, *temporary;
   int fd;

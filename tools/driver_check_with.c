@@ -18,9 +18,10 @@ const char *check_output(const Settings *s, Arena *a) {
 bool write_check(const Settings *s, const Compiled *c, Arena *a, Diag *d) {
   const ModelValues *values = c->m->model_values;
   if (!values) {
-    diag_error(d, NULL,
-               "--check-with: no proof of the plan says what its values mean, as of stages that "
-               "update their weights in every micro-batch, or of --passes without shard");
+    diag_error(
+        d, NULL,
+        "--check-with: no proof of the plan gives the meaning of its values, as of stages that "
+        "update their weights in every micro-batch, or of --passes without shard");
     if (is_text(s)) diag_hint(d, "of a module that is distributed already: --prove=MODEL");
     return false;
   }

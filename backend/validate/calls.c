@@ -122,7 +122,7 @@ static bool want_outside(Check *c, Cursor *at, const Op *op, const Value *v, boo
   *first = false;
   const Value *of = outside(op, v);
   return of ? want_place(c, at, of, what)
-            : mismatch(c, at, "%s is not seen outside of the launch", what);
+            : mismatch(c, at, "%s has no place outside of the launch", what);
 }
 
 // The narrow result of a member, that of the cast after it; or NULL.

@@ -120,7 +120,7 @@ typedef struct Check {
   CodeText *at_code;
   int at_graph;
   int64_t number;
-  // What is read now, for messages.
+  // The function and the op at the cursor, for messages.
   const char *function;
   const Op *op;
   bool failed;

@@ -43,7 +43,7 @@ static void retype_from(Mutator *u, Op *op) {
     continue;
 }
 
-// In a planned module a new value is where the value is that it was made from.
+// In a planned module a new value has the place of the value that it is made from.
 static void place_like(Value *v, const Value *like) {
   v->layout = like->layout;
   v->offset = like->offset, v->slots = like->slots, v->stride = like->stride;
