@@ -17,6 +17,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "ir/analysis/place.h"
 #include "program.h"
 
@@ -43,9 +44,7 @@ Names *names_new(Arena *a) {
 }
 
 static Name *find(const Names *n, const char *name) {
-  uint64_t hash = 14695981039346656037u; // FNV-1a
-  for (const char *p = name; *p; p++)
-    hash = (hash ^ (uint8_t)*p) * 1099511628211u;
+  uint64_t hash = fnv1a(FNV1A_EMPTY, name, strlen(name));
   uint32_t i = (uint32_t)(hash >> 32) & (n->n_slots - 1);
   while (n->slot[i].name && strcmp(n->slot[i].name, name) != 0)
     i = (i + 1) & (n->n_slots - 1);

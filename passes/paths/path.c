@@ -56,7 +56,7 @@ static uint64_t placement_hash(uint64_t h, const Placement *p) {
 
 static uint64_t known_hash(const TensorShape *shape, const Placement *from, const Placement *to) {
   // FNV-1a, from its offset basis.
-  uint64_t h = path_hash(14695981039346656037u, shape->dim, sizeof(int64_t) * (size_t)shape->ndim);
+  uint64_t h = path_hash(FNV1A_EMPTY, shape->dim, sizeof(int64_t) * (size_t)shape->ndim);
   return placement_hash(placement_hash(h, from), to);
 }
 

@@ -67,13 +67,13 @@ static int node_of(Search *s, const State *state) {
     s->table_size = s->table_size ? 2 * s->table_size : 1024;
     s->table = arena_array(s->arena, int, s->table_size);
     for (int i = 0; i < s->nodes.n; i++) {
-      uint64_t h = path_hash(14695981039346656037u, &s->nodes.at[i].state, sizeof(State));
+      uint64_t h = path_hash(FNV1A_EMPTY, &s->nodes.at[i].state, sizeof(State));
       while (s->table[h & (uint64_t)(s->table_size - 1)])
         h++;
       s->table[h & (uint64_t)(s->table_size - 1)] = i + 1;
     }
   }
-  for (uint64_t h = path_hash(14695981039346656037u, state, sizeof *state);; h++) {
+  for (uint64_t h = path_hash(FNV1A_EMPTY, state, sizeof *state);; h++) {
     int *slot = &s->table[h & (uint64_t)(s->table_size - 1)];
     if (!*slot) {
       vec_push(s->arena, &s->nodes, (Node){*state, INT64_MAX, 0, -1, {0}, false, -1});

@@ -3,6 +3,7 @@
 #ifndef PATH_SEARCH_H
 #define PATH_SEARCH_H
 
+#include "base/hash.h"
 #include "path.h"
 
 // Parameters of a search, besides the tensor and its placements.
@@ -18,8 +19,7 @@ const Path *path_search(const PathRules *rules, const TensorShape *shape, const 
                         const Placement *to);
 
 static inline uint64_t path_hash(uint64_t h, const void *bytes, size_t n) {
-  for (size_t i = 0; i < n; i++)
-    h = (h ^ ((const unsigned char *)bytes)[i]) * 1099511628211u;
+  h = fnv1a(h, bytes, n);
   return h ^ h >> 29;
 }
 

@@ -56,13 +56,13 @@ static int find_state(Arena *a, RouteNet *net, const State *s) {
     net->table_size = net->table_size ? 2 * net->table_size : 256;
     net->table = arena_array(a, int, net->table_size);
     for (int i = 0; i < net->state.n; i++) {
-      uint64_t h = path_hash(14695981039346656037u, net->state.at[i].label, MOST_AXES);
+      uint64_t h = path_hash(FNV1A_EMPTY, net->state.at[i].label, MOST_AXES);
       while (net->table[h & (uint64_t)(net->table_size - 1)])
         h++;
       net->table[h & (uint64_t)(net->table_size - 1)] = i + 1;
     }
   }
-  for (uint64_t h = path_hash(14695981039346656037u, s->label, MOST_AXES);; h++) {
+  for (uint64_t h = path_hash(FNV1A_EMPTY, s->label, MOST_AXES);; h++) {
     int *slot = &net->table[h & (uint64_t)(net->table_size - 1)];
     if (!*slot) {
       vec_push(a, &net->state, *s);

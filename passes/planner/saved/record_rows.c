@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
+
 const char *lua_quoted(Arena *a, const char *s) {
   StrBuf b = {.arena = a};
   strbuf_add(&b, "\"");
@@ -52,9 +54,7 @@ static void find_spots(const Row *row, int i, Spots *spots, Arena *a) {
       const char *rest =
           str_format(a, "%.*s#%s\n%s\n%d\n%d\n%s\n%s", (int)(p - row->name), row->name, p + n,
                      row->kind, row->which, row->last, row->splits, row->note);
-      uint64_t hash = 14695981039346656037u; // FNV-1a
-      for (const char *s = rest; *s; s++)
-        hash = (hash ^ (unsigned char)*s) * 1099511628211u;
+      uint64_t hash = fnv1a(FNV1A_EMPTY, rest, strlen(rest));
       vec_push(a, spots, (Spot){rest, hash, strtoll(p, NULL, 10), i, n_found, 1});
       n_found++;
     }
