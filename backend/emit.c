@@ -196,11 +196,15 @@ bool backend_emit(const Module *m, const char *dir, const BackendOptions *o, Dia
   }
   // Constants are emitted after the calls, which have collected them.
   if (ok) {
-    StrBuf out = {.arena = a};
+    StrBuf out = {.arena = a}, source = {.arena = a};
+    const TargetBackend *target = target_backend(o->target.target);
     constants_emit(p);
+    if (target->source) target->source_text(p, &source);
     emit_program(p, &out);
+    proof_emit(p, &source, &out);
     ok = text_write(a, str_format(a, "%s/program.c", dir), &out, d) &&
-         target_backend(o->target.target)->files(p, dir) &&
+         (!target->source ||
+          text_write(a, str_format(a, "%s/%s", dir, target->source), &source, d)) &&
          constants_write(p, str_format(a, "%s/constants.bin", dir)) &&
          payload_write(p, str_format(a, "%s/payload.bin", dir));
     if (ok && !program_validate(m, dir, o, d)) {

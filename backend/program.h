@@ -141,9 +141,11 @@ const char *function_name(Arena *a, const char *of, const Code *code, const char
 // own; "" without a runtime.
 const char *backend_commands(const BackendOptions *o, Arena *a);
 
-// Writes the tables that describe the program to the runtime (tables.c); the tables about ranks;
-// and the program's fields that point to those (tables_ranks.c).
+// Writes the tables that describe the program to the runtime, up to the field .proof; and that
+// field, with the text of the target's source (tables.c).
 void tables_emit(const Program *p, StrBuf *out);
+void proof_emit(const Program *p, const StrBuf *source, StrBuf *out);
+// Writes the tables about ranks, and the program's fields that point to them (tables_ranks.c).
 void ranks_emit(const Program *p, StrBuf *out);
 void ranks_add(const Program *p, StrBuf *out);
 

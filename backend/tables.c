@@ -13,8 +13,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "ir/analysis/batch_dim.h"
 #include "ir/analysis/place.h"
+#include "ir/model_values.h"
 #include "ir/op.h"
 #include "kernels.h"
 #include "program.h"
@@ -220,5 +222,15 @@ void tables_emit(const Program *p, StrBuf *out) {
   if (p->constant.n)
     strbuf_addf(out, "    .constants = constants,\n    .n_constants = %d,\n", p->constant.n);
   if (o->n_holes) strbuf_addf(out, "    .holes = holes,\n    .n_holes = %d,\n", o->n_holes);
-  strbuf_add(out, "};\n");
+}
+
+// The last field of the program: its fingerprint is that of the text so far.
+void proof_emit(const Program *p, const StrBuf *source, StrBuf *out) {
+  const ModelValues *values = p->m->model_values;
+  strbuf_add(out, "    ");
+  uint64_t program = fnv1a(fnv1a(FNV1A_EMPTY, out->at, out->n), source->at, source->n);
+  strbuf_addf(out,
+              ".proof = {.model = UINT64_C(0x%016" PRIx64 "), .plan = UINT64_C(0x%016" PRIx64
+              "), .program = UINT64_C(0x%016" PRIx64 ")},\n};\n",
+              values ? values->fingerprint : 0, p->o->plan_hash, program);
 }

@@ -15,8 +15,8 @@ typedef struct TargetBackend {
   // Writes the kernel of a fused body into p->kernels, or only its declaration there and the
   // kernel into p->device.
   void (*fused)(Program *p, const Graph *body, const char *name);
-  // Writes the files besides those of every program.
-  bool (*files)(const Program *p, const char *dir);
+  const char *source; // of kernels, beside program.c: "kernels.cu"; NULL: none
+  void (*source_text)(const Program *p, StrBuf *out);
   // The answer of backend_ready.
   Readiness (*ready)(Build *b, BackendOptions *o);
   // The commands that make `program` of the sources.

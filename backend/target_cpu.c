@@ -10,11 +10,6 @@ static void fused(Program *p, const Graph *body, const char *name) {
   kernel_emit_cpu(&p->kernels, body, name);
 }
 
-static bool files(const Program *p, const char *dir) {
-  (void)p, (void)dir;
-  return true;
-}
-
 static Readiness ready(Build *b, BackendOptions *o) {
   o->link = LINK_shared;
   return build_find_runtime(b) ? READY_yes : READY_no;
@@ -40,4 +35,4 @@ static bool finish(Build *b) {
   return true;
 }
 
-const TargetBackend target_cpu = {NULL, "", fused, files, ready, commands, finish};
+const TargetBackend target_cpu = {NULL, "", fused, NULL, NULL, ready, commands, finish};

@@ -30,12 +30,10 @@ static void fused(Program *p, const Graph *body, const char *name) {
   kernel_emit_cuda(&p->device, body, name);
 }
 
-static bool files(const Program *p, const char *dir) {
-  StrBuf out = {.arena = p->arena};
-  strbuf_add(&out, "// Fused kernels of program.c.  Made by nnaot; edits are lost.\n\n"
-                   "#include \"cuda/fused.cuh\"\n");
-  if (p->device.n) strbuf_addf(&out, "\n%s", p->device.at);
-  return text_write(p->arena, str_format(p->arena, "%s/kernels.cu", dir), &out, p->d);
+static void source_text(const Program *p, StrBuf *out) {
+  strbuf_add(out, "// Fused kernels of program.c.  Made by nnaot; edits are lost.\n\n"
+                  "#include \"cuda/fused.cuh\"\n");
+  if (p->device.n) strbuf_addf(out, "\n%s", p->device.at);
 }
 
 // -- Tools and libraries of this machine -------------------------------------------------------
@@ -419,5 +417,6 @@ static void commands(Build *b, Commands *out) {
   vec_push(b->arena, &out->at, link_command(b, nvcc));
 }
 
-const TargetBackend target_cuda = {CUDA_ARCHITECTURES, "link aot-plans", fused, files, ready,
+const TargetBackend target_cuda = {CUDA_ARCHITECTURES, "link aot-plans", fused,
+                                   "kernels.cu",       source_text,      ready,
                                    commands,           plans_make};

@@ -1,5 +1,6 @@
 // --describe: describes this executable as one JSON object.
 
+#include <inttypes.h>
 #include <link.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,6 +74,20 @@ static int write_library(struct dl_phdr_info *info, size_t size, void *arg) {
   return 0;
 }
 
+// The fingerprints of what was proved.
+static void write_proof(FILE *f, const NnrtProof *proof) {
+  const struct {
+    const char *what;
+    uint64_t fingerprint;
+  } of[] = {{"model", proof->model}, {"plan", proof->plan}, {"program", proof->program}};
+  int n = 0;
+  fputs(",\n  \"proved\": {", f);
+  for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+    if (of[i].fingerprint)
+      fprintf(f, "%s\"%s\": \"%016" PRIx64 "\"", n++ ? ", " : "", of[i].what, of[i].fingerprint);
+  fputc('}', f);
+}
+
 void nnrt_describe(const NnrtProgram *p, FILE *f) {
   int64_t parameters = 0, trained = 0, slab = 0, host = 0;
   // Weights that are not trained count as parameters only.
@@ -120,6 +135,7 @@ void nnrt_describe(const NnrtProgram *p, FILE *f) {
   dl_iterate_phdr(write_library, &(Libraries){f, 0});
   fprintf(f, "]%s", device ? device : "");
   free(device);
+  write_proof(f, &p->proof);
   // The compiler's part: the members of an object.
   const char *rest = p->describe ? strchr(p->describe, '{') : NULL;
   const char *end = rest ? strrchr(rest, '}') : NULL;

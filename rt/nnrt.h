@@ -237,6 +237,13 @@ typedef struct NnrtConstant {
   int64_t bytes;
 } NnrtConstant;
 
+// Fingerprints of what was proved before the program was compiled; 0: that was not.
+typedef struct NnrtProof {
+  uint64_t model;   // the model's program, which the plan computes: of NnrtModelProgram
+  uint64_t plan;    // the plan_hash of --summary
+  uint64_t program; // the text up to the field .proof, and of kernels.cu: it runs the plan
+} NnrtProof;
+
 typedef struct NnrtProgram {
   const char *model, *plan, *target, *version;
   const char *describe; // JSON object with the compiler's part of --describe
@@ -273,6 +280,7 @@ typedef struct NnrtProgram {
   int n_holes;
   const NnrtConstant *constants;
   int n_constants;
+  NnrtProof proof;
 } NnrtProgram;
 
 // One rank.  Generated code reads slab, prep, constant, coord and micro; the rest is the runtime's.

@@ -6,9 +6,23 @@
 #include "base/vec.h"
 #include "driver.h"
 #include "output.h"
+#include "prove/prove.h"
 #include "train/optimizer_spec.h"
 
 // -- --describe --------------------------------------------------------------------------------
+
+// What no proof covers, as a JSON list: of the plan, if it is not proved, and of every program.
+static const char *not_proved(Arena *a, const Module *m) {
+  const char *plan =
+      m->model_values ? ""
+      : module_asynchronous(m)
+          ? "\"stash_weights and later passes: stages update weights in every micro-batch\", "
+          : "\"the plan: the module was distributed before, without --prove\", ";
+  return str_format(a,
+                    "[%s\"import, simplification and gradients\", \"the order of sums and "
+                    "rounding\", \"kernels, libraries and collectives\"]",
+                    plan);
+}
 
 // The part of the executable's --describe that the runtime does not know.  With --passes, the ops
 // give the optimizer, and the rest is null: the origin of the module is unknown.
@@ -18,6 +32,7 @@ static const char *describe_text(Arena *a, const Settings *s, const Module *m,
   strbuf_addf(&b, "{\"source\": %s, \"dtype\": \"%s\", \"lr_from\": \"%s\"",
               json_string(a, s->model), summary_dtype(m),
               s->lr_text ? "--lr" : "default of the optimizer");
+  strbuf_addf(&b, ", \"not_proved\": %s", not_proved(a, m));
   const TargetSpec *t = &s->backend.target;
   for (int i = 0; i < t->n_sm; i++)
     strbuf_addf(&b, "%s\"sm_%d\"", i ? ", " : ", \"architectures\": [", t->sm[i]);
@@ -76,6 +91,7 @@ bool write_executable(const Settings *s, const Compiled *c, Arena *a, Diag *d) {
   o.version = NNAOT_VERSION;
   o.plan = c->choice.name;
   o.describe = describe_text(a, s, c->m, updated_by);
+  o.plan_hash = plan_hash(a, c->m);
   o.lr_schedule = s->lr_schedule;
   // For --export, the model with space for the weights of the ranks, trained weights first.
   if (str_ends(s->model, ".onnx")) {

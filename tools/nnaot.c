@@ -14,6 +14,7 @@
 
 #include "driver.h"
 #include "explain.h"
+#include "ir/model_values.h"
 #include "planner/plan/plan_texts.h"
 #include "prove/prove.h"
 #include "train/loss_spec.h"
@@ -155,8 +156,12 @@ static bool prove_text(const Settings *s, Compiled *c, Diag *d) {
   }
   c->proved = module_read(s->prove, d);
   if (!c->proved || !module_verify(c->proved, d) || !module_verify(c->m, d)) return false;
-  return prove_module(c->proved, c->m, d) ||
-         diag_error(d, NULL, "'%s' does not compute '%s'", s->model, s->prove);
+  ModelValues *values = arena_one(c->m->arena, ModelValues);
+  if (!prove_module_values(c->proved, c->m, c->m->arena, values, d))
+    return diag_error(d, NULL, "'%s' does not compute '%s'", s->model, s->prove);
+  values->program = module_clone(c->proved);
+  c->m->model_values = values;
+  return true;
 }
 
 // Turns the model into the program of a rank, unless choosing the plan did so already.

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "cost/collectives.h"
 #include "cost/cost_step.h"
 #include "ir/analysis/op_names.h"
@@ -128,9 +129,8 @@ const char *manifest_text(Arena *a, const Module *m, bool csv) {
 
 // -- The summary -------------------------------------------------------------------------------
 
-// Hash of the decisions, without locations of ops: equal for equal plans of equal models.
-static uint64_t plan_hash(Arena *a, const Module *m) {
-  uint64_t hash = 14695981039346656037u; // FNV-1a
+uint64_t plan_hash(Arena *a, const Module *m) {
+  uint64_t hash = FNV1A_EMPTY;
   Diag *d = diag_new(stderr);
   diag_quiet(d, true);
   for_each_graph(g, m)
@@ -151,8 +151,7 @@ static uint64_t plan_hash(Arena *a, const Module *m) {
         if (at) strbuf_add(&b, at + strlen(name));
         if (at) text = b.at;
       }
-      for (const char *p = text; *p; p++)
-        hash = (hash ^ (uint8_t)*p) * 1099511628211u;
+      hash = fnv1a(hash, text, strlen(text));
     }
   diag_free(d);
   return hash;

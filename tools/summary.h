@@ -37,6 +37,9 @@ void summary_searched(void *summary, const SearchStats *found);      // Pipeline
 const char *summary_command(const Summary *s);                       // as a shell reads it
 const char *summary_text(Summary *s, const Module *m);
 
+// A hash of the decisions, without locations of ops: equal for equal plans of equal models.
+uint64_t plan_hash(Arena *a, const Module *m);
+
 // The computation type of the module: "bf16" or "f16" if any value has it, else "f32".
 const char *summary_dtype(const Module *m);
 

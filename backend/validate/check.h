@@ -81,6 +81,12 @@ typedef struct GroupText {
   MeshAxes axes;
 } GroupText;
 
+// The field .proof: its begin, and its fingerprints.
+typedef struct ProofText {
+  Cursor begin; // of no file: there is none
+  CToken model, plan, program;
+} ProofText;
+
 // The fields of nnrt_program.
 typedef struct ProgramText {
   const char *model, *plan, *target, *version, *describe, *schedule, *lr_schedule;
@@ -91,6 +97,7 @@ typedef struct ProgramText {
   int64_t skeleton, skeleton_bytes;
   double lr;
   GraphText graph[2];
+  ProofText proof;
 } ProgramText;
 
 typedef struct Check {
@@ -152,6 +159,8 @@ bool tables_check(Check *c);
 bool tensors_check(Check *c);
 // The values of the model's program, after the replay (model_values.c).
 bool model_values_check(Check *c);
+bool proof_read(Check *c, Cursor *at); // after ".proof ="
+bool proof_check(Check *c);
 
 // Operands and scalar arguments of calls (args.c).  `first`: no argument precedes.
 bool want_place(Check *c, Cursor *at, const Value *v, const char *what);

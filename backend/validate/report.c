@@ -29,11 +29,15 @@ bool mismatch(Check *c, const Cursor *at, const char *fmt, ...) {
     const char *line = line_of(&here);
     loc = loc_source(c->arena, at->file->path, t.line, (int)(t.at - line) + 1, line);
   }
-  diag_error(c->d, loc, "%s%s%s; this is a bug of nnaot", c->function ? c->function : "",
-             c->function ? ": " : "", text);
+  // A text without its options is a user's, who may have edited it.
+  diag_error(c->d, loc, "%s%s%s%s", c->function ? c->function : "", c->function ? ": " : "", text,
+             c->o ? "; this is a bug of nnaot" : "");
   if (c->op) diag_note(c->d, c->op->loc, "the op is '%s'", op_text(c->op, c->arena));
-  diag_hint(c->d, "this program would not run the planned module, so nothing was compiled; please "
-                  "report the command with the model, or its --dump-dir");
+  if (c->o)
+    diag_hint(c->d, "this program would not run the planned module, so nothing was compiled; "
+                    "please report the command with the model, or its --dump-dir");
+  else
+    diag_hint(c->d, "'%s' was edited, or made of another planned module", c->dir);
   return false;
 }
 

@@ -75,6 +75,7 @@ static bool read_field(Check *c, Cursor *at, const CToken *name, const Field *fi
   if (ctoken_is(name, "lr")) return take(at, "%f", &p->lr) || unexpected(c, at, "a number");
   if (ctoken_is(name, "train")) return read_graph(c, at, &p->graph[0]);
   if (ctoken_is(name, "eval")) return read_graph(c, at, &p->graph[1]);
+  if (ctoken_is(name, "proof")) return proof_read(c, at);
   return mismatch(c, at, "nnrt_program has a field '%s'", ctoken_text(name, c->arena));
 }
 
@@ -119,8 +120,12 @@ static bool read_program(Check *c) {
   Cursor at;
   CToken name;
   if (!find_table(c, "nnrt_program", "NnrtProgram", &at)) return false;
-  while (take(&at, ".%w =", &name))
+  for (Cursor begin = at; take(&at, ".%w =", &name); begin = at) {
+    // The fingerprint covers the fields before it, so all others.
+    if (p->proof.begin.file) return mismatch(c, &begin, "a field is after '.proof'");
+    if (ctoken_is(&name, "proof")) p->proof.begin = begin;
     if (!read_field(c, &at, &name, fields, N_FIELDS, seen) || !want(c, &at, ",")) return false;
+  }
   // Lengths of tables are those of the text, so that no loop runs past its end.
   const int64_t lengths[] = {p->n_mesh,     p->n_groups, p->n_moves,     p->n_codes, p->ranks,
                              p->n_deferred, p->n_holes,  p->n_constants, p->n_prep};

@@ -64,7 +64,7 @@ static bool validate(Check *c) {
     return mismatch(c, NULL, "the target is not %s", target->name);
   c->prep_first = arena_array(c->arena, int64_t, c->p.n_prep + 1);
   return tables_check(c) && replay(c) && tensors_check(c) && model_values_check(c) &&
-         check_units(c);
+         check_units(c) && proof_check(c);
 }
 
 bool program_validate(const Module *m, const char *dir, const BackendOptions *o, Diag *d) {
