@@ -71,6 +71,8 @@ bool op_kind_parse(const char *name, OpKind *out) {
 
 int op_traits(const Op *op) {
   int traits = op_info[op->kind].traits;
+  // Other numbers than zero are rounded in some types.
+  if (op->kind == OP_pad && attr_f(op, "value") != 0) return traits & ~MOVES_ELEMENTS;
   if (op->kind != OP_cast && op->kind != OP_scale) return traits;
   DType from = op->in[0].value->type->dtype;
   // Integers are truncated: the scaled terms of a sum lose more than the scaled sum.

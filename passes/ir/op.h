@@ -25,6 +25,7 @@ enum {
   GLOBAL_INDEX_IN = 8192, // of operand 0
   OPTIMIZER = 16384,
   APPLIES_STEP = 32768,
+  MOVES_ELEMENTS = 65536,
 };
 
 // A compilation target: a row of targets.def.
@@ -99,8 +100,9 @@ const AttrSpec *op_attr_specs(OpKind kind, int *n);
 bool op_infer(const Op *op, const Type **types, Diag *d);
 // The class of operand i in the row's types column ('F', 'S', …); 0 if the column names a type.
 char op_operand_class(const Op *op, int i);
-// The traits of the row, with two corrections that depend on types: ADDITIVE holds for a cast to a
-// wider floating type, which is exact, and not for a scale of integers, which rounds.
+// The traits of the row, with three corrections: ADDITIVE holds for a cast to a wider floating type,
+// which is exact, and not for a scale of integers, which rounds; MOVES_ELEMENTS does not hold for a pad with
+// another number than zero.
 int op_traits(const Op *op);
 // Whether result 0 is a view of operand 0.
 bool op_is_view(const Op *op);

@@ -62,9 +62,15 @@ bool set_product(const IndexSet *major, const IndexSet *minor, IndexSet *out) {
   if (major->size == 1 || minor->size == 1) {
     both = major->size == 1 ? *minor : *major;
   } else if (anywhere) {
-    // A value that is the same everywhere is known by its length, if that is of whole elements.
-    if (major->from != ANYWHERE || !set_is_all(minor)) return false;
-    both = set_interval(both.size, ANYWHERE, set_length(major) * minor->size);
+    // A value that is the same along both is the same along their product.  One that is the same
+    // along the major dimension only repeats, so all of it has a place, and a part has none.
+    if (!set_is_all(minor)) return false;
+    if (major->from == ANYWHERE && minor->from == ANYWHERE)
+      both = set_interval(both.size, ANYWHERE, set_length(major) * minor->size);
+    else if (set_is_all(major))
+      both = set_all(both.size);
+    else
+      return false;
   } else {
     both.from = major->from * minor->size + minor->from;
     for (int i = 0; i < major->n; i++)
@@ -89,7 +95,7 @@ bool set_split(const IndexSet *s, int64_t size, IndexSet *major, IndexSet *minor
   if (of.from == ANYWHERE) {
     if (set_length(&of) % size) return false;
     *major = set_interval(of.size / size, ANYWHERE, set_length(&of) / size);
-    *minor = set_all(size);
+    *minor = set_interval(size, ANYWHERE, size);
     return true;
   }
   *major = (IndexSet){.size = of.size / size, .from = of.from / size};

@@ -373,6 +373,11 @@ static bool cut_letters(Cut *c, const Op *is, const Op *op, const Piece *in, con
   int queries, keys;
   causal_letters(is, c->dims, &queries, &keys);
   if (queries >= 0 && !cut_causal(c, is, queries, keys, why, a)) return false;
+  // Operands that are the same along a letter give results that differ, if the op reads all of the
+  // letter at once or knows indices: all of the letter begins at its first element.
+  for (int i = 0; i < c->dims->n_letters; i++)
+    if (!is_cut(c, i) && (c->dims->letter[i].whole || i == queries || op_boxed(is)))
+      c->at[i] = set_all(c->dims->letter[i].size);
   // Some letters cannot be split: ops read them as a whole.  A reshape treats all factors of a
   // dimension alike; for others only the first may be split.
   *why = "it cannot be done in such parts";

@@ -305,14 +305,18 @@ static bool same_whole(const Type *whole, const Type *is, Types types) {
 
 bool prove_known(Proof *p, const Op *op, Types types) {
   int *in = arena_array(p->a, int, op->n_in);
+  bool numbered = true;
   for (int i = 0; i < op->n_in; i++) {
     const Meaning *of = meaning(p, op->in[i].value);
     in[i] = of->number;
     if (in[i] == UNKNOWN && ignores_shape(op)) in[i] = of->reshape_of;
     if (in[i] == UNKNOWN) return false;
+    numbered &= of->number != UNKNOWN;
   }
-  // Of slices and concats the model may have a reshape, and of a reshape another one.
-  int first = op->kind == OP_reshape ? UNKNOWN : number_find(p->numbers, op, in), root = UNKNOWN;
+  // Of slices and concats the model may have a reshape, and of a reshape another one.  An operand
+  // that is only known as a reshape has another shape than its root: the op of the root is another.
+  int first = UNKNOWN, root = UNKNOWN;
+  if (numbered && op->kind != OP_reshape) first = number_find(p->numbers, op, in);
   if (first == UNKNOWN && ignores_shape(op)) {
     root = op->kind == OP_reshape ? in[0] : number_view(p->numbers, op, in);
     if (root == UNKNOWN) return false;
@@ -382,6 +386,10 @@ static void prove_op(Proof *p, const Op *op) {
   // The sum of a bucket may be computed in another type: that of each member is.
   if (op->kind == OP_cast && is_bucket(p, op->in[0].value)) {
     prove_lowered(p, op);
+    if (is_bucket(p, op->out[0])) return;
+    prove_error(p, op->loc, "cast: %s does not have all numbers of the members of the bucket",
+                dtype_name[op->out[0]->type->dtype]);
+    meaning(p, op->out[0])->bucket = meaning(p, op->in[0].value)->bucket;
     return;
   }
   if (op->n_out == 0) return; // a call without results does nothing
@@ -585,54 +593,6 @@ void prove_ops(Proof *p, const Graph *g) {
   }
 }
 
-// What the caller of the proof wants to know about the first entry.
-typedef struct Wanted {
-  ModelValues *out;
-  Arena *a;
-  // The values of the model's program in their order, as the proof has them: of a copy, some of
-  // which another program may have replaced (prove_model.c).
-  const Value **value;
-  int n;
-} Wanted;
-
-// Fills in the value of the model's program that each value stands for.
-static void export_values(const Proof *p, const Wanted *want) {
-  const Value **live = arena_array(p->a, const Value *, p->model->n_values);
-  int n, *first = arena_array(p->a, int, n_numbers(p->numbers));
-  const Value **now = graph_values_in_order(p->model, p->a, &n);
-  for (int i = 0; i < n; i++)
-    live[now[i]->id] = now[i];
-  // Equal values have the number of the first.
-  for (int i = 0; i < n_numbers(p->numbers); i++)
-    first[i] = NO_MODEL_VALUE;
-  for (int i = 0; i < want->n; i++) {
-    const Value *v = want->value[i];
-    bool is_live = v->id < p->model->n_values && live[v->id] == v;
-    int number = is_live ? number_of(p->numbers, v) : UNKNOWN;
-    if (number == UNKNOWN || first[number] != NO_MODEL_VALUE) continue;
-    first[number] = i;
-    want->out->n_computed += v->def != NULL;
-  }
-  want->out->n = want->n;
-  want->out->n_values = p->g->n_values;
-  want->out->of = arena_array(want->a, ModelValue, p->g->n_values);
-  for (uint32_t i = 0; i < p->g->n_values; i++)
-    want->out->of[i] = (ModelValue){NO_MODEL_VALUE, 1};
-  const Value **made = graph_values_in_order(p->g, p->a, &n);
-  for (int i = 0; i < n; i++) {
-    const Meaning *of = meaning(p, made[i]);
-    int number = of->number;
-    // A piece that is everything is the value, too.
-    for (const Piece *piece = of->piece; piece && number == UNKNOWN; piece = piece->other)
-      if (!piece_is_part_of_sum(piece) && piece_is_all(piece, whole_of(p, piece->number)))
-        number = piece->number;
-    if (number == UNKNOWN) continue;
-    const Value *is = number_value(p->numbers, number);
-    if (type_equal(value_whole(made[i]), is->type))
-      want->out->of[made[i]->id] = (ModelValue){first[number], value_terms(is, p->d)};
-  }
-}
-
 static bool prove_graph(const Graph *model, const Graph *g, const Wanted *want, Diag *d) {
   Proof p = {.model = model, .g = g, .a = arena_new(), .d = d, .ok = true};
   p.numbers = numbers_new(model, p.a);
@@ -645,7 +605,7 @@ static bool prove_graph(const Graph *model, const Graph *g, const Wanted *want, 
   prove_params(&p);
   prove_ops(&p, g);
   prove_results(&p);
-  if (want && p.ok) export_values(&p, want);
+  if (want && p.ok) prove_values(&p, want);
   module_free(p.scratch);
   arena_free(p.a);
   return p.ok;

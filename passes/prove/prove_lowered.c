@@ -18,8 +18,6 @@
 
 #include "prove_state.h"
 
-#include <string.h>
-
 #include "ir/definition.h"
 #include "ir/split.h"
 
@@ -65,6 +63,15 @@ static bool widens(DType from, DType to) {
   return dtype_narrow(from) ? !dtype_narrow(to) : dtype_bytes[to] > dtype_bytes[from];
 }
 
+// Whether a bucket in type `to` has all numbers of its members.
+static bool bucket_in(const Bucket *b, DType to) {
+  for (int i = 0; i < b->n; i++) {
+    DType of = b->member[i].type->dtype;
+    if (of != to && !widens(of, to)) return false;
+  }
+  return true;
+}
+
 Meaning cast_meaning(Proof *p, const Meaning *v, DType from, DType to) {
   if (v->rounds_to && v->dtype == to) return *v->rounds_to;
   if (v->cast_of && v->dtype == to && widens(to, from)) return *v->cast_of;
@@ -79,7 +86,7 @@ Meaning cast_meaning(Proof *p, const Meaning *v, DType from, DType to) {
     cast->other = is.piece;
     is.piece = cast;
   }
-  is.bucket = v->bucket; // at the same offsets, in elements
+  if (v->bucket && bucket_in(v->bucket, to)) is.bucket = v->bucket; // at the same offsets, in elements
   is.cast_of = arena_copy(p->a, v, sizeof *v);
   is.dtype = from;
   return is;
@@ -165,11 +172,6 @@ static bool prove_widened(Proof *p, const Op *op) {
   return false;
 }
 
-// Whether the op only moves elements, of any type.
-static bool moves_elements(const Op *op) {
-  return op->n_in == 1 && !strcmp(op_info[op->kind].types, "A -> A");
-}
-
 static bool prove_moved(Proof *p, const Op *op) {
   const Meaning *of = meaning(p, op->in[0].value), *from = of->cast_of;
   Meaning *out = meaning(p, op->out[0]), had = *out;
@@ -200,5 +202,5 @@ bool prove_lowered(Proof *p, const Op *op) {
     *out = cast;
     return true;
   }
-  return moves_elements(op) ? prove_moved(p, op) : prove_widened(p, op);
+  return op_traits(op) & MOVES_ELEMENTS ? prove_moved(p, op) : prove_widened(p, op);
 }

@@ -6,6 +6,7 @@
 #define PROVE_STATE_H
 
 #include "base/table.h"
+#include "ir/model_values.h"
 #include "ir/op.h"
 #include "piece.h"
 #include "prove.h"
@@ -78,6 +79,21 @@ typedef enum Types {
 // if it has not.
 bool prove_known(Proof *p, const Op *op, Types types);
 void prove_ops(Proof *p, const Graph *g);
+
+// -- prove_values.c --------------------------------------------------------------------------
+
+// What the caller of the proof wants to know about the first entry.
+typedef struct Wanted {
+  ModelValues *out;
+  Arena *a;
+  // The values of the model's program in their order, as the proof has them: of a copy, some of
+  // which another program may have replaced (prove_model.c).
+  const Value **value;
+  int n;
+} Wanted;
+
+// Fills in the value of the model's program that each value stands for, once all is proved.
+void prove_values(const Proof *p, const Wanted *want);
 
 // -- prove_model.c ---------------------------------------------------------------------------
 

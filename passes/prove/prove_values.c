@@ -10,7 +10,8 @@
 #include "ir/dims.h"
 #include "ir/intern.h"
 #include "ir/op.h"
-#include "prove.h"
+#include "ir/split.h"
+#include "prove_state.h"
 
 const Value **graph_values_in_order(const Graph *g, Arena *a, int *n) {
   const Value **value = arena_array(a, const Value *, (size_t)g->n_values + 1);
@@ -111,4 +112,42 @@ int64_t value_terms(const Value *v, Diag *d) {
     if (summed && dims.letter[i].size > 1) terms *= dims.letter[i].size;
   }
   return terms;
+}
+
+// Fills in the value of the model's program that each value stands for.
+void prove_values(const Proof *p, const Wanted *want) {
+  const Value **live = arena_array(p->a, const Value *, p->model->n_values);
+  int n, *first = arena_array(p->a, int, n_numbers(p->numbers));
+  const Value **now = graph_values_in_order(p->model, p->a, &n);
+  for (int i = 0; i < n; i++)
+    live[now[i]->id] = now[i];
+  // Equal values have the number of the first.
+  for (int i = 0; i < n_numbers(p->numbers); i++)
+    first[i] = NO_MODEL_VALUE;
+  for (int i = 0; i < want->n; i++) {
+    const Value *v = want->value[i];
+    bool is_live = v->id < p->model->n_values && live[v->id] == v;
+    int number = is_live ? number_of(p->numbers, v) : UNKNOWN;
+    if (number == UNKNOWN || first[number] != NO_MODEL_VALUE) continue;
+    first[number] = i;
+    want->out->n_computed += v->def != NULL;
+  }
+  want->out->n = want->n;
+  want->out->n_values = p->g->n_values;
+  want->out->of = arena_array(want->a, ModelValue, p->g->n_values);
+  for (uint32_t i = 0; i < p->g->n_values; i++)
+    want->out->of[i] = (ModelValue){NO_MODEL_VALUE, 1};
+  const Value **made = graph_values_in_order(p->g, p->a, &n);
+  for (int i = 0; i < n; i++) {
+    const Meaning *of = meaning(p, made[i]);
+    int number = of->number;
+    // A piece that is everything is the value, too.
+    for (const Piece *piece = of->piece; piece && number == UNKNOWN; piece = piece->other)
+      if (!piece_is_part_of_sum(piece) && piece_is_all(piece, whole_of(p, piece->number)))
+        number = piece->number;
+    if (number == UNKNOWN) continue;
+    const Value *is = number_value(p->numbers, number);
+    if (type_equal(value_whole(made[i]), is->type))
+      want->out->of[made[i]->id] = (ModelValue){first[number], value_terms(is, p->d)};
+  }
 }

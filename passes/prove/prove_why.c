@@ -80,15 +80,17 @@ static void say(Why *y, const char *fmt, ...) {
   y->said = true;
 }
 
-// Whether `part` is a summand of `sum`.
-static bool is_part(const Why *y, int part, const Value *sum, int depth) {
+// Whether `part` is a term of `sum`; `seen`: by number, the sums that do not have it.
+static bool is_term(const Why *y, int part, const Value *sum, int depth, bool *seen) {
   enum { DEEPEST = 64 };
   const Op *add = sum->def;
-  if (!add || add->kind != OP_add || depth == DEEPEST) return false;
+  int number = number_of(y->model, sum);
+  if (!add || add->kind != OP_add || depth == DEEPEST || seen[number]) return false;
   for (int i = 0; i < add->n_in; i++)
     if (number_of(y->model, add->in[i].value) == part ||
-        is_part(y, part, add->in[i].value, depth + 1))
+        is_term(y, part, add->in[i].value, depth + 1, seen))
       return true;
+  seen[number] = true;
   return false;
 }
 
@@ -115,7 +117,7 @@ static void say_differences(Why *y, const Op *is) {
     const Value *want = is->in[i].value, *have = number_value(y->model, y->in[i]);
     if (y->in[i] == number_of(y->model, want)) continue;
     // An op that reads a sum too early is a likely mistake.
-    if (is_part(y, y->in[i], want, 0))
+    if (is_term(y, y->in[i], want, 0, arena_array(y->a, bool, n_numbers(y->model))))
       say(y, "operand %d is %s before the last is added to it: it is %s in the model's program", i,
           prove_name(have, y->a), prove_name(want, y->a));
     else
