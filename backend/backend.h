@@ -41,7 +41,8 @@ typedef struct BackendOptions {
   const char *version;  // of nnaot
   const char *plan;     // "dp"
   const char *describe; // JSON text for --describe, made by the driver
-  uint64_t plan_hash;   // of --summary; 0: unknown
+  bool proved;          // the plan computes the model's program
+  uint64_t plan_hash;   // of --summary
   double lr;            // defaults of the executable's flags
   const char *lr_schedule;
   int64_t seed;

@@ -226,11 +226,11 @@ void tables_emit(const Program *p, StrBuf *out) {
 
 // The last field of the program: its fingerprint is that of the text so far.
 void proof_emit(const Program *p, const StrBuf *source, StrBuf *out) {
-  const ModelValues *values = p->m->model_values;
+  const ModelValues *model = p->o->proved ? p->m->model_values : NULL;
   strbuf_add(out, "    ");
   uint64_t program = fnv1a(fnv1a(FNV1A_EMPTY, out->at, out->n), source->at, source->n);
   strbuf_addf(out,
               ".proof = {.model = UINT64_C(0x%016" PRIx64 "), .plan = UINT64_C(0x%016" PRIx64
               "), .program = UINT64_C(0x%016" PRIx64 ")},\n};\n",
-              values ? values->fingerprint : 0, p->o->plan_hash, program);
+              model ? model->fingerprint : 0, model ? p->o->plan_hash : 0, program);
 }

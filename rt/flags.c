@@ -39,6 +39,13 @@ static const Row rows[] = {
 };
 enum { N_ROWS = sizeof rows / sizeof *rows, HELP_COLUMN = 32 };
 
+// Ends the process after text on standard output, which may be full.
+NNRT_NORETURN static void finish_printing(const char *program) {
+  if (!fflush(stdout) && !ferror(stdout)) exit(0);
+  fprintf(stderr, "%s: error: cannot write to standard output: %s\n", program, strerror(errno));
+  exit(1);
+}
+
 static void help(const char *program, const NnrtProgram *p) {
   printf("usage: %s", program);
   for (int i = 0; i < p->train.n_tensors; i++)
@@ -158,15 +165,15 @@ void nnrt_flags_parse(Flags *f, int argc, char **argv, const NnrtProgram *p) {
   // These print and exit before anything is opened.
   if (f->help.given) {
     help(argv[0], p);
-    exit(0);
+    finish_printing(argv[0]);
   }
   if (f->version.given) {
     printf("nnaot %s: %s for %s\n", p->version, p->model, p->target);
-    exit(0);
+    finish_printing(argv[0]);
   }
   if (f->describe.given) {
     nnrt_describe(p, stdout);
-    exit(0);
+    finish_printing(argv[0]);
   }
   if (f->eval_only.given) {
     // An evaluation would ignore the flags of training.

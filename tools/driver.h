@@ -72,6 +72,7 @@ typedef struct Compiled {
   Module *m;      // the program of a rank
   Module *model;  // a copy from before the passes; only for --emit onnx
   Module *proved; // the model's program of --prove, or NULL
+  bool unproved;  // the module was distributed when it was read, without --prove
   Summary summary;
   Record record; // of the plan; only for a plan written as a program
   FILE *diffs;   // changes by passes, in `diff_text`; only for --report
@@ -149,6 +150,8 @@ bool write_executable(const Settings *s, const Compiled *c, Arena *a, Diag *d);
 
 // The name of the reference of --check-with: "train_rank.check".
 const char *check_output(const Settings *s, Arena *a);
+// Checks that the module can be compared with a reference.
+bool check_reference(const Settings *s, const Compiled *c, Diag *d);
 bool write_check(const Settings *s, const Compiled *c, Arena *a, Diag *d);
 
 #endif

@@ -10,21 +10,26 @@
 
 #include "driver.h"
 #include "ir/model_values.h"
+#include "prove/prove.h"
 
 const char *check_output(const Settings *s, Arena *a) {
   return str_format(a, "%s.check", s->output);
 }
 
+bool check_reference(const Settings *s, const Compiled *c, Diag *d) {
+  if (c->m->model_values) return true;
+  diag_error(d, NULL,
+             "--check-with: the plan is not proved, so its values cannot be compared with "
+             "those of one rank");
+  if (module_asynchronous(c->m))
+    diag_note(d, NULL, "its stages update their weights in every micro-batch: another program");
+  else if (is_text(s))
+    diag_hint(d, "'%s' was distributed before: --prove=MODEL proves it", s->model);
+  return false;
+}
+
 bool write_check(const Settings *s, const Compiled *c, Arena *a, Diag *d) {
   const ModelValues *values = c->m->model_values;
-  if (!values) {
-    diag_error(
-        d, NULL,
-        "--check-with: no proof of the plan gives the meaning of its values, as of stages that "
-        "update their weights in every micro-batch, or of --passes without shard");
-    if (is_text(s)) diag_hint(d, "of a module that is distributed already: --prove=MODEL");
-    return false;
-  }
   const char *target = target_info[s->backend.target.target].name;
   const char *pipeline = str_format(a,
                                     "shard(mesh=\"acc:1:time\" plan=\"dp\" unlimited=true "

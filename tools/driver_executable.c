@@ -12,27 +12,30 @@
 // -- --describe --------------------------------------------------------------------------------
 
 // What no proof covers, as a JSON list: of the plan, if it is not proved, and of every program.
-static const char *not_proved(Arena *a, const Module *m) {
-  const char *plan =
-      m->model_values ? ""
-      : module_asynchronous(m)
-          ? "\"stash_weights and later passes: stages update weights in every micro-batch\", "
-          : "\"the plan: the module was distributed before, without --prove\", ";
+static const char *not_proved(Arena *a, const Compiled *c) {
+  bool async = module_asynchronous(c->m);
+  StrBuf b = {.arena = a};
+  if (c->unproved)
+    strbuf_add(&b, "\"the plan: the module was distributed before, without --prove\", ");
+  else if (!c->m->model_values && !async)
+    strbuf_add(&b, "\"the plan: --passes distributes no module\", ");
+  if (async)
+    strbuf_add(&b, "\"stash_weights and later passes: stages update weights in every "
+                   "micro-batch\", ");
   return str_format(a,
-                    "[%s\"import, simplification and gradients\", \"the order of sums and "
-                    "rounding\", \"kernels, libraries and collectives\"]",
-                    plan);
+                    "[%s\"import with its weights, simplification and gradients\", \"the order of "
+                    "sums and rounding\", \"kernels, libraries and collectives\"]",
+                    b.at ? b.at : "");
 }
 
 // The part of the executable's --describe that the runtime does not know.  With --passes, the ops
 // give the optimizer, and the rest is null: the origin of the module is unknown.
-static const char *describe_text(Arena *a, const Settings *s, const Module *m,
+static const char *describe_text(Arena *a, const Settings *s, const Compiled *c,
                                  const char *updated_by) {
   StrBuf b = {.arena = a};
-  strbuf_addf(&b, "{\"source\": %s, \"dtype\": \"%s\", \"lr_from\": \"%s\"",
-              json_string(a, s->model), summary_dtype(m),
+  strbuf_addf(&b, "{\"not_proved\": %s,\n  \"source\": %s, \"dtype\": \"%s\", \"lr_from\": \"%s\"",
+              not_proved(a, c), json_string(a, s->model), summary_dtype(c->m),
               s->lr_text ? "--lr" : "default of the optimizer");
-  strbuf_addf(&b, ", \"not_proved\": %s", not_proved(a, m));
   const TargetSpec *t = &s->backend.target;
   for (int i = 0; i < t->n_sm; i++)
     strbuf_addf(&b, "%s\"sm_%d\"", i ? ", " : ", \"architectures\": [", t->sm[i]);
@@ -90,7 +93,8 @@ bool write_executable(const Settings *s, const Compiled *c, Arena *a, Diag *d) {
   o.verbose = s->verbose;
   o.version = NNAOT_VERSION;
   o.plan = c->choice.name;
-  o.describe = describe_text(a, s, c->m, updated_by);
+  o.describe = describe_text(a, s, c, updated_by);
+  o.proved = c->m->model_values && !c->unproved;
   o.plan_hash = plan_hash(a, c->m);
   o.lr_schedule = s->lr_schedule;
   // For --export, the model with space for the weights of the ranks, trained weights first.

@@ -11,7 +11,7 @@
 #include "output.h"
 #include "pass.h"
 #include "planner/search/search.h"
-#include "prove/prove.h"
+#include "prove_text.h"
 
 static const char *pipeline = "", *output = "-", *model, *folder;
 static bool list;
@@ -28,7 +28,7 @@ static const Option options[] = {
             "run only the first N of the passes that may be skipped; -1: all"),
     FLAG("verify-each", 0, &run.verify_each, "check the module after every pass"),
     STRING("prove", 0, &model, "MODEL",
-           "prove that the result computes MODEL, a module of global tensors"),
+           "prove that the result computes MODEL, the module right before shard"),
     STRING("check-program", 0, &folder, "FOLDER",
            "check that FOLDER/program.c, of nnaot --emit c, runs the result, a planned module"),
     GROUP("Output"),
@@ -58,18 +58,10 @@ static const Program program = {
 
 // Proves that a dump, changed by hand perhaps, computes the same as the dump from before `shard`,
 // or of the model before `transform`.
-static bool prove_model(const Module *m, Diag *d) {
+static bool prove_model(const Module *m, const char *name, Diag *d) {
   if (!model) return true;
   Module *whole = input_read(model, &import, d);
-  bool ok = whole && module_verify(whole, d) && module_verify(m, d);
-  if (ok && !prove_module(whole, m, d)) {
-    ok = diag_error(d, NULL, "this does not compute '%s'", model);
-    diag_hint(
-        d,
-        "'%s' must be the last dump of global tensors, from right before shard, or for a dump "
-        "of transform the one before it",
-        model);
-  }
+  bool ok = whole && prove_text(whole, model, m, name, NULL, d);
   if (whole) module_free(whole);
   return ok;
 }
@@ -86,7 +78,7 @@ int main(int argc, char **argv) {
   if (status >= 0) return status;
   if (list) {
     passes_list(stdout);
-    return EXIT_SUCCESS;
+    return options_printed(&program);
   }
   if (!words.n) return usage_error(&program, "no input is given");
   if (words.n > 1) return usage_error(&program, "more than one input: '%s'", words.at[1]);
@@ -98,7 +90,7 @@ int main(int argc, char **argv) {
   }
   run.searched = say_explained;
   Module *m = input_read(words.at[0], &import, d);
-  bool ok = m && pipeline_run(m, pipeline, &run, d) && prove_model(m, d) &&
+  bool ok = m && pipeline_run(m, pipeline, &run, d) && prove_model(m, words.at[0], d) &&
             (!folder || program_validate(m, folder, NULL, d));
   Arena *a = arena_new();
   ok = ok && output_write(output, module_text(m, a), d);

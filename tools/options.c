@@ -233,10 +233,10 @@ int options_parse(const Program *p, int argc, char **argv, Strings *words) {
     if (c == 'h' || c == HELP) {
       help(p);
       push(&given, "help");
-      status = EXIT_SUCCESS;
+      status = options_printed(p);
     } else if (c == VERSION) {
       printf("%s %s\n", p->name, NNAOT_VERSION);
-      status = EXIT_SUCCESS;
+      status = options_printed(p);
     } else if (c == '?' || c == ':') {
       status = mistake(p, c, argv[optind - 1]);
     } else {
@@ -254,6 +254,12 @@ int options_parse(const Program *p, int argc, char **argv, Strings *words) {
   free(long_options);
   free(short_options);
   return status;
+}
+
+int options_printed(const Program *p) {
+  if (!fflush(stdout) && !ferror(stdout)) return EXIT_SUCCESS;
+  fprintf(stderr, "%s: cannot write to standard output: %s\n", p->name, strerror(errno));
+  return EXIT_FAILURE;
 }
 
 int options_check_needed(const Program *p) {

@@ -80,6 +80,9 @@ enum { EXIT_USAGE = 2 };
 // exit status: 0 after --help and --version, EXIT_USAGE after a mistake that it has reported.
 int options_parse(const Program *p, int argc, char **argv, Strings *words);
 
+// The exit status after text on standard output, which may be full.
+int options_printed(const Program *p);
+
 // Reports needed options that are missing.  Returns EXIT_USAGE if there are any, else 0.
 int options_check_needed(const Program *p);
 

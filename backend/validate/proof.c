@@ -31,11 +31,11 @@ bool proof_check(Check *c) {
   const ProofText *p = &c->p.proof;
   const CFile *text = &c->program, *kernels = &c->kernels;
   if (!p->begin.file) return mismatch(c, NULL, "nnrt_program has no field '.proof'");
-  const ModelValues *values = c->m->model_values;
+  const ModelValues *model = c->o && c->o->proved ? c->m->model_values : NULL;
   // Without the options the module was read from a file, and both are unknown.
-  if (c->o && !is_fingerprint(c, &p->model, values ? values->fingerprint : 0))
+  if (c->o && !is_fingerprint(c, &p->model, model ? model->fingerprint : 0))
     return mismatch(c, &p->begin, ".proof names another model's program");
-  if (c->o && !is_fingerprint(c, &p->plan, c->o->plan_hash))
+  if (c->o && !is_fingerprint(c, &p->plan, model ? c->o->plan_hash : 0))
     return mismatch(c, &p->begin, ".proof names another plan");
   const char *end = cursor_peek(&p->begin).at;
   uint64_t h = fnv1a(FNV1A_EMPTY, text->text, (size_t)(end - text->text));

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "check.h"
 
@@ -11,6 +12,11 @@ static bool read_file(Check *c, const char *name, CFile *out) {
   const char *path = str_format(c->arena, "%s/%s", c->dir, name);
   FILE *f = fopen(path, "rb");
   if (!f) return diag_error(c->d, NULL, "cannot read '%s': %s", path, strerror(errno));
+  struct stat st;
+  if (fstat(fileno(f), &st) || !S_ISREG(st.st_mode)) {
+    fclose(f);
+    return diag_error(c->d, NULL, "cannot read '%s': it is no regular file", path);
+  }
   bool ok = !fseek(f, 0, SEEK_END);
   long n = ok ? ftell(f) : -1;
   ok = n >= 0 && !fseek(f, 0, SEEK_SET);

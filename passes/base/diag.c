@@ -45,6 +45,7 @@ const Loc *loc_copy(Arena *a, const Loc *loc) {
   copy->why = str_copy(a, loc->why);
   // Only the line: the rest of the text may be long.
   if (loc->source) copy->source = str_copy_n(a, loc->source, strcspn(loc->source, "\n"));
+  copy->text = loc_copy(a, loc->text);
   copy->from = loc_copy(a, loc->from);
   return copy;
 }
@@ -131,8 +132,12 @@ static void say(Diag *d, const Loc *loc, const char *kind, const char *fmt, va_l
 }
 
 // Prints the derivation of a location as notes.  Of several steps at one position only the last is
-// printed, which is the nearest to it.
+// printed, which is the nearest to it.  First comes the line that a user can edit.
 static void say_origin(Diag *d, const Loc *loc) {
+  const Loc *line = loc;
+  while (line && !line->text)
+    line = line->from;
+  if (line) diag_note(d, line->text, "in this line");
   for (; loc && loc->from; loc = loc->from) {
     if (loc->from->from && positioned(loc->from) == positioned(loc->from->from)) continue;
     diag_note(d, loc->from, "derived from here%s%s%s", loc->why ? " (" : "",

@@ -22,8 +22,9 @@
 // Lives in an arena; NULL means unknown.
 typedef struct Loc {
   const char *file, *node;
-  int line, column;   // column 0: unknown
-  const char *source; // the text of the line, shown by messages, ended by '\n' or 0; or NULL
+  int line, column;       // column 0: unknown
+  const char *source;     // the text of the line, shown by messages, ended by '\n' or 0; or NULL
+  const struct Loc *text; // the line of a module in text form whose comment gave this location
   const struct Loc *from;
   const char *why; // the kind of derivation from `from`: "gradient", "all_reduce for"; or NULL
 } Loc;

@@ -144,9 +144,12 @@ const char *parser_keep_text(Parser *p, const Token *t) {
 }
 
 const Loc *loc_of(Parser *p, const Token *first, const Token *last) {
-  const Loc *loc;
-  if (loc_read(p->m->arena, last->comment, &loc)) return loc;
-  return loc_line(p->m->arena, p->source.path, first->line, first->column);
+  const Loc *line = loc_line(p->m->arena, p->source.path, first->line, first->column), *of;
+  if (!loc_read(p->m->arena, last->comment, &of)) return line;
+  if (!of) return NULL; // "?"
+  Loc *loc = arena_copy(p->m->arena, of, sizeof *of);
+  loc->text = line;
+  return loc;
 }
 
 // -- Names -----------------------------------------------------------------------------------

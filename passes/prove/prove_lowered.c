@@ -86,7 +86,8 @@ Meaning cast_meaning(Proof *p, const Meaning *v, DType from, DType to) {
     cast->other = is.piece;
     is.piece = cast;
   }
-  if (v->bucket && bucket_in(v->bucket, to)) is.bucket = v->bucket; // at the same offsets, in elements
+  if (v->bucket && bucket_in(v->bucket, to))
+    is.bucket = v->bucket; // at the same offsets, in elements
   is.cast_of = arena_copy(p->a, v, sizeof *v);
   is.dtype = from;
   return is;

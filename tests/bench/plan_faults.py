@@ -275,7 +275,7 @@ class Subject:
             return "crash", f"exit status {status}: {said}"
         if status == 0:
             return None, ""
-        return "proof" if "this does not compute" in said else "verifier", next(s for s in said.splitlines() if "error:" in s)
+        return "proof" if "' does not compute '" in said else "verifier", next(s for s in said.splitlines() if "error:" in s)
 
     def differs(self, mutant, path, graph):
         """Returns how the numbers of a step differ from those of the unchanged program."""
