@@ -6,7 +6,9 @@ nothing fits.  Faults keep the text well-formed where they can, with the types a
 reader finds the rest.  Kinds that change ops also reach the bodies of fused and multi_tensor ops.
 """
 
+import copy
 import dataclasses
+import json
 import pathlib
 import re
 import sys
@@ -199,7 +201,7 @@ def rounding(p, g, r):
         return f"{op.out[0]} is not rounded to {source.attrs['to']}"
 
     def other(h, op):
-        new = insert_after(h, op, "cast", {"to": r.choice(["bf16", "f16"])})
+        new = insert_after(h, op, "cast", {"to": r.choice(["bf16", "f16", "i64"])})
         new.types[0].type = new.attrs["to"] + new.types[0].type[3:]
         back = insert_after(h, new, "cast", {"to": "f32"})
         back.types[0].type = op.types[0].type
@@ -218,6 +220,29 @@ def op_inserted(p, g, r):
         return f"neg after {op.out[0]}"
     return [lambda h=h, op=op: edit(h, op) for h, op in all_ops(p, g)
             if op.types and op.types[0].dtype.startswith(("f", "bf")) and not op.types[0].slots and op.kind not in SWAPS]
+
+
+def reshaped(p, g, r):
+    """An op reads its operand in another shape, in which it has an element of each place, too."""
+    def edit(h, op, at):
+        source = op.ins[at]
+        new = copy.deepcopy(op)
+        new.kind, new.callee, new.types = "reshape", None, [copy.deepcopy(h.before(op)[source])]
+        dims = ",".join(map(str, new.types[0].dims[::-1]))
+        new.attrs, new.types[0].type = {"shape": f"[{dims}]"}, f"{new.types[0].dtype}[{dims}]"
+        new.out, new.ins = [h.new_name()], [source]
+        new.words = [word for word in new.words if not word.startswith("split=")]
+        h.ops.insert(h.ops.index(op), new)
+        op.ins[at] = new.out[0]
+        return f"{op.kind} {op.out[0]} reads {source} in the shape [{dims}]"
+
+    def fits(h, op):
+        dims = h.before(op)[op.ins[0]].dims
+        if op.kind != "slice" or dims == dims[::-1]:
+            return op.kind == "reshape" and dims != dims[::-1]
+        ends = [a + b for a, b in zip(*(json.loads(op.attrs[name]) for name in ("starts", "shape")))]
+        return all(end <= n for end, n in zip(ends, dims[::-1]))
+    return [lambda h=h, op=op: edit(h, op, 0) for h, op in of_kinds(p, g, "slice", "reshape") if fits(h, op)]
 
 
 def swapped(p, g, r):
@@ -763,6 +788,7 @@ KINDS = [
     Kind("addend or op dropped", op_dropped),
     Kind("op inserted", op_inserted),
     Kind("rounding", rounding),
+    Kind("operand in another shape", reshaped),
     Kind("operands or results swapped", swapped),
     Kind("another operand of the same type", other_operand),
     Kind("optimizer: another operand", optimizer_operand),
