@@ -32,6 +32,7 @@ typedef struct BackendOptions {
   TargetSpec target;
   LinkMode link;
   PlansMode plans;
+  const char *rpath;  // "none", or a folder; NULL: those of this machine's libraries
   const char *output; // the executable's name
   bool split_ranks;   // one executable per rank: output.0, output.1, …
   int only_rank;      // with split_ranks: the rank (set by backend_build)
@@ -54,6 +55,8 @@ typedef struct BackendOptions {
 
 // Reads "cpu", "cuda" or "cuda:sm_90,sm_100".
 bool backend_target_parse(const char *text, TargetSpec *out, Diag *d);
+// Checks the value of --rpath.
+bool backend_rpath(const char *text, Diag *d);
 // Whether the option, "link" or "aot-plans", has an effect with the target.
 bool backend_takes(Target t, const char *option);
 

@@ -72,7 +72,7 @@ Command build_c_command(Build *b) {
   command_adds(&c, cc && *cc ? cc : is_file(NNAOT_CC) ? NNAOT_CC : "cc");
   // The flags change formulas by rounding only: products may be fused with sums.
   command_adds(&c, "-std=gnu17 -fopenmp -ffp-contract=fast -fno-math-errno -fno-trapping-math "
-                   "-fwrapv -Wall -Wextra -Wpedantic");
+                   "-fwrapv -fPIE -fstack-protector-strong -Wall -Wextra -Wpedantic");
   command_adds(&c, NNAOT_RT_FLAGS);
   command_add(&c, str_format(b->arena, "-I%s", b->headers));
   return c;

@@ -42,6 +42,13 @@ bool command_start(Build *b, Command *c, const char *const *environment, int *ou
 // The same, and reports every failure.
 bool command_run(Build *b, Command *c);
 
+// -- search_path.c
+
+// The executable's RUNPATH, with the n folders of its libraries on this machine.  With `d`, warns
+// of each that is left out because other users may change it.
+const char *search_path(Arena *a, const BackendOptions *o, const char *const *folder, int n,
+                        Diag *d);
+
 // -- build.c
 
 bool is_file(const char *path);

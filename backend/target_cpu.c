@@ -1,7 +1,7 @@
 // Programs for CPUs: kernels in C, and oneDNN.
 //
 // The executable finds libdnnl beside itself, in lib/ beside itself, or at its location at build
-// time.
+// time (search_path.c).
 
 #include "kernels.h"
 #include "target.h"
@@ -10,23 +10,31 @@ static void fused(Program *p, const Graph *body, const char *name) {
   kernel_emit_cpu(&p->kernels, body, name);
 }
 
+static const char *dnnl_folder(const Build *b) {
+  return b->installed ? b->libraries : NNAOT_DNNL_DIR;
+}
+
 static Readiness ready(Build *b, BackendOptions *o) {
   o->link = LINK_shared;
-  return build_find_runtime(b) ? READY_yes : READY_no;
+  if (!build_find_runtime(b)) return READY_no;
+  const char *dnnl = dnnl_folder(b);
+  search_path(b->arena, o, &dnnl, 1, b->d); // warns
+  return READY_yes;
 }
 
 static void commands(Build *b, Commands *out) {
-  const char *dnnl = b->installed ? b->libraries : NNAOT_DNNL_DIR;
+  const char *dnnl = dnnl_folder(b);
   Command compile = build_c_command(b), c = build_c_command(b);
   command_adds(&compile, "-O3 -c program.c -o program.o"); // separate, for compiler caches
   vec_push(b->arena, &out->at, compile);
-  command_adds(&c, "program.o -o program -Wl,--start-group");
+  command_adds(&c, "program.o -o program -pie -Wl,-z,relro,-z,now -Wl,--start-group");
   command_add(&c, str_format(b->arena, "%s/libnnrt.a", b->libraries));
   command_add(&c, str_format(b->arena, "%s/libnnrt_cpu.a", b->libraries));
   command_adds(&c, "-Wl,--end-group");
   command_add(&c, str_format(b->arena, "-L%s", dnnl));
-  command_adds(&c, "-ldnnl -lm -lpthread -ldl -Wl,-rpath,$ORIGIN:$ORIGIN/lib");
-  command_add(&c, str_format(b->arena, "-Wl,-rpath,%s", dnnl));
+  command_adds(&c, "-ldnnl -lm -lpthread -ldl");
+  command_add(&c,
+              str_format(b->arena, "-Wl,-rpath,%s", search_path(b->arena, b->o, &dnnl, 1, NULL)));
   vec_push(b->arena, &out->at, c);
 }
 

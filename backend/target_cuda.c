@@ -123,6 +123,16 @@ static const struct {
 };
 enum { N_ARCHIVES = sizeof archives / sizeof *archives };
 
+// The folders of the libraries that are linked shared.
+static Folders shared_folders(Arena *a, const Folders *f) {
+  Folders used = {0};
+  for (int i = 0; i < N_SHARED; i++) {
+    const char *path = find_in(a, f, str_format(a, "lib%s.so", shared[i]));
+    if (path) add_folder(a, &used, str_copy_n(a, path, (size_t)(strrchr(path, '/') - path)));
+  }
+  return used;
+}
+
 static const char *folders_text(Arena *a, const Folders *f) {
   StrBuf b = {.arena = a};
   for (int i = 0; i < f->n; i++)
@@ -145,6 +155,8 @@ static bool choose_link(Build *b, BackendOptions *o, const Folders *f) {
   }
   // Without --link, archives are linked if all are there.
   if (o->link == LINK_any) o->link = missing ? LINK_shared : LINK_static;
+  if (o->link == LINK_static && o->rpath)
+    return diag_error(b->d, NULL, "--rpath has no effect: the libraries are linked statically");
   if (o->link == LINK_static || o->only_sources) return true;
   for (int i = 0; i < N_SHARED; i++) {
     const char *name = str_format(a, "lib%s.so", shared[i]);
@@ -152,6 +164,8 @@ static bool choose_link(Build *b, BackendOptions *o, const Folders *f) {
       return diag_error(b->d, NULL, "the cuda target needs %s, which is not in %s", name,
                         folders_text(a, f));
   }
+  Folders used = shared_folders(a, f);
+  search_path(a, o, used.at, used.n, b->d); // warns
   return true;
 }
 
@@ -344,7 +358,7 @@ static Command nvcc_command(Arena *a, const char *nvcc) {
 static Command kernels_command(Build *b, const char *nvcc) {
   const TargetSpec *t = &b->o->target;
   Command c = nvcc_command(b->arena, nvcc);
-  command_adds(&c, "-std=c++17 -O3");
+  command_adds(&c, "-std=c++17 -O3 -Xcompiler -fPIE");
   for (int i = 0; i < t->n_sm; i++)
     command_adds(&c,
                  str_format(b->arena, "-gencode arch=compute_%d,code=sm_%d", t->sm[i], t->sm[i]));
@@ -372,22 +386,13 @@ static void add_libraries(Build *b, Command *c, const Folders *f) {
     command_adds(c, "-lz");
     return;
   }
-  Folders used = {0};
-  for (int i = 0; i < N_SHARED; i++) {
-    const char *path = find_in(a, f, str_format(a, "lib%s.so", shared[i]));
-    if (path) add_folder(a, &used, str_copy_n(a, path, (size_t)(strrchr(path, '/') - path)));
-  }
-  // The executable looks beside itself first, then in the folders of this machine.
-  StrBuf search = {.arena = a};
-  strbuf_add(&search, "$ORIGIN:$ORIGIN/lib");
-  for (int i = 0; i < used.n; i++) {
+  Folders used = shared_folders(a, f);
+  for (int i = 0; i < used.n; i++)
     command_add(c, str_format(a, "-L%s", used.at[i]));
-    strbuf_addf(&search, ":%s", used.at[i]);
-  }
   for (int i = 0; i < N_SHARED; i++)
     command_add(c, str_format(a, "-l%s", shared[i]));
   command_adds(c, "-Xlinker -rpath -Xlinker");
-  command_add(c, search.at);
+  command_add(c, search_path(a, b->o, used.at, used.n, NULL));
 }
 
 static Command link_command(Build *b, const char *nvcc) {
@@ -404,7 +409,7 @@ static Command link_command(Build *b, const char *nvcc) {
     p += n + strspn(p + n, " ");
   }
   add_libraries(b, &c, &f);
-  command_adds(&c, "-lm -lpthread -ldl -lrt -o program");
+  command_adds(&c, "-Xcompiler -pie -Xlinker -z,relro,-z,now -lm -lpthread -ldl -lrt -o program");
   return c;
 }
 

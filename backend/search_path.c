@@ -1,0 +1,77 @@
+// The executable's RUNPATH: the folders that the dynamic linker searches for its libraries.
+//
+//     $ORIGIN : $ORIGIN/lib : /opt/onednn/lib     by default: the folders of this machine's libraries
+//     $ORIGIN : $ORIGIN/lib                       --rpath none
+//     $ORIGIN : $ORIGIN/lib : /usr/lib/nnaot      --rpath /usr/lib/nnaot
+//
+// A folder of this machine is in it only if no other user can put a library there: it and all
+// folders above it belong to root or to the user who compiles, and no one else may write to them.
+// An empty or relative element would be the current folder of whoever starts the executable.
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "build.h"
+
+#define BESIDE "$ORIGIN:$ORIGIN/lib"
+
+// Returns the folder at or above `folder` that others may change, or NULL.  Writes its owner's
+// right that is too wide to *why.
+static const char *changed_by_others(Arena *a, const char *folder, const char **why) {
+  char real[PATH_MAX];
+  if (!realpath(folder, real)) {
+    *why = "there is no such folder";
+    return folder;
+  }
+  for (bool first = true;; first = false) {
+    struct stat st;
+    if (stat(real, &st) != 0) return NULL;
+    // In a sticky folder, as /tmp, others can make entries, but not replace one of ours.
+    bool open = (st.st_mode & (S_IWGRP | S_IWOTH)) && (first || !(st.st_mode & S_ISVTX));
+    bool foreign = st.st_uid != 0 && st.st_uid != geteuid();
+    if (open || foreign) {
+      *why = foreign ? "it belongs to another user" : "other users may write to it";
+      return str_copy(a, real);
+    }
+    char *slash = strrchr(real, '/');
+    if (!slash || !real[1]) return NULL;
+    slash[slash == real] = 0;
+  }
+}
+
+const char *search_path(Arena *a, const BackendOptions *o, const char *const *folder, int n,
+                        Diag *d) {
+  if (o->rpath)
+    return strcmp(o->rpath, "none") != 0 ? str_format(a, BESIDE ":%s", o->rpath) : BESIDE;
+  StrBuf path = {.arena = a};
+  strbuf_add(&path, BESIDE);
+  for (int i = 0; i < n; i++) {
+    const char *why, *open = changed_by_others(a, folder[i], &why);
+    if (!open && *folder[i] == '/' && !strpbrk(folder[i], ":,")) {
+      strbuf_addf(&path, ":%s", folder[i]);
+      continue;
+    }
+    if (!d) continue;
+    if (!open) {
+      open = folder[i];
+      why = "a search path cannot name it";
+    }
+    diag_warning(d, NULL, "the executable does not search '%s' for its libraries: '%s': %s",
+                 folder[i], open, why);
+    diag_hint(d, "copy them beside the executable, or say --rpath DIR");
+  }
+  return path.at;
+}
+
+bool backend_rpath(const char *text, Diag *d) {
+  if (!strcmp(text, "none")) return true;
+  bool absolute = *text == '/' || str_starts(text, "$ORIGIN/");
+  if (absolute && !strpbrk(text, ":,")) return true;
+  diag_error(d, NULL, "--rpath: '%s' is no absolute folder", text);
+  diag_hint(d, "--rpath none, a folder from /, or one relative to the executable, from $ORIGIN/; "
+               "without ':' and ','");
+  return false;
+}
