@@ -145,8 +145,11 @@ const char *c_comment(Arena *a, const char *s) {
   StrBuf b = {.arena = a};
   strbuf_add(&b, "");
   for (; *s; s++)
-    strbuf_addf(&b, "%c", (unsigned char)*s < 32 ? ' ' : *s);
-  // A backslash, and a trigraph of one, would continue the comment.
-  if (str_ends(b.at, "\\") || str_ends(b.at, "?\?/")) strbuf_add(&b, ".");
-  return b.at;
+    strbuf_addf(&b, "%c", (unsigned char)*s < 32 || *s == 127 ? ' ' : *s);
+  // A backslash, and a trigraph of one, would continue the comment, also before blanks.
+  size_t n = b.n;
+  while (n > 0 && b.at[n - 1] == ' ')
+    n--;
+  const char *text = str_copy_n(a, b.at, n);
+  return str_ends(text, "\\") || str_ends(text, "?\?/") ? str_format(a, "%s.", text) : text;
 }
