@@ -22,8 +22,8 @@ static bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-// Skips spaces and comments.  False at text that is neither, nor the begin of a token.
-static bool skip_space(const char **at, const char *end, int *line) {
+// Skips spaces and comments.
+static void skip_space(const char **at, const char *end, int *line) {
   const char *p = *at;
   for (; p < end; p++) {
     if (*p == '\n') {
@@ -34,13 +34,9 @@ static bool skip_space(const char **at, const char *end, int *line) {
     if (*p != '/' || p + 1 == end || p[1] != '/') break;
     // A comment ends with its line.
     const char *stop = memchr(p, '\n', (size_t)(end - p));
-    p = stop ? stop : end;
-    // A backslash would make the next line a part of the comment.
-    if (p[-1] == '\\') return false;
-    --p;
+    p = (stop ? stop : end) - 1;
   }
   *at = p;
-  return true;
 }
 
 // The length of the operator at `p`, the longest that C has; 0: there is none.
@@ -83,11 +79,10 @@ static int mark_length(const char *p, const char *end) {
 
 static CToken lex(const char **io_at, const char *end, int *line) {
   CToken t = {.kind = C_bad};
-  bool ok = skip_space(io_at, end, line);
+  skip_space(io_at, end, line);
   const char *at = *io_at, *p = at;
   t.at = at;
   t.line = *line;
-  if (!ok) return t;
   if (at >= end) {
     t.kind = C_end;
     return t;
@@ -103,8 +98,8 @@ static CToken lex(const char **io_at, const char *end, int *line) {
                        ((*p == '+' || *p == '-') && strchr("eEpP", p[-1]))))
       p++;
   } else if (*p == '"') {
-    // A string ends in its line.
-    for (p++; p < end && *p != '"' && *p != '\n'; p++)
+    // A string ends in its line, and has other bytes than ASCII as escapes.
+    for (p++; p < end && *p != '"' && *p >= ' '; p++)
       if (*p == '\\' && p + 1 < end) p++;
     if (p < end && *p == '"') {
       t.kind = C_string;
@@ -124,9 +119,43 @@ Cursor cursor_of(const CFile *file) {
   return (Cursor){file, file->text, 1};
 }
 
+// Whether the text up to `p`, from `from`, ends with a backslash, or a trigraph of one, and blanks.
+static bool ends_in_backslash(const char *from, const char *p) {
+  while (p > from && p[-1] == ' ')
+    p--;
+  return p > from && (p[-1] == '\\' || (p - from >= 3 && !memcmp(p - 3, "?\?/", 3)));
+}
+
+CLines lines_read(const CFile *file, Cursor *at) {
+  *at = cursor_of(file);
+  for (const char *p = file->text, *line = p;; p++) {
+    bool end = p == file->end;
+    if ((end || *p == '\n') && ends_in_backslash(line, p)) return LINES_spliced;
+    if (end) return LINES_plain;
+    if (*p == '\n') {
+      line = p + 1;
+      *at = (Cursor){file, line, at->line + 1};
+    } else if ((*p >= 0 && *p < ' ') || *p == 127) {
+      at->at = p;
+      return LINES_control;
+    }
+  }
+}
+
+// Whether a C compiler reads the mark and the character after it as one token, or as the begin of a
+// comment: <: <% :> %: %> are spellings of brackets, braces and #.
+static bool is_digraph(const CToken *t, const char *end) {
+  static const char *const pairs[] = {"<:", "<%", ":>", "%:", "%>", "/*"};
+  for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+    if (t->at + 1 < end && !memcmp(t->at, pairs[i], 2)) return true;
+  return false;
+}
+
 CToken cursor_next(Cursor *c) {
   if (!c->file) return (CToken){.kind = C_end};
-  return lex(&c->at, c->file->end, &c->line);
+  CToken t = lex(&c->at, c->file->end, &c->line);
+  if (t.kind == C_mark && is_digraph(&t, c->file->end)) t.kind = C_bad;
+  return t;
 }
 
 CToken cursor_peek(const Cursor *c) {
@@ -210,8 +239,8 @@ static const char *decode(const CToken *t, Arena *a) {
       out[n++] = *p;
     else if (*p == 'n')
       out[n++] = '\n';
-    else if (end - p >= 3 && strspn(p, "01234567") >= 3) {
-      // An octal escape has at most three digits.
+    else if (end - p >= 3 && *p < '4' && strspn(p, "01234567") >= 3 && strncmp(p, "000", 3) != 0) {
+      // An octal escape has at most three digits, is a byte, and does not end the string.
       out[n++] = (char)((p[0] - '0') * 64 + (p[1] - '0') * 8 + p[2] - '0');
       p += 2;
     } else

@@ -14,8 +14,8 @@
 //     %s  const char **   a string literal, decoded
 //     %%                  the token %
 //
-// Text that hides code from a reader is no token at all: a line that a backslash continues, a
-// comment of the old kind, a character that C does not have.
+// Text that hides code from a reader is no token at all: a comment of the old kind, a digraph, a
+// character that C does not have.  lines_read finds lines that compilers see as others.
 
 #ifndef VALIDATE_C_TEXT_H
 #define VALIDATE_C_TEXT_H
@@ -45,6 +45,12 @@ typedef struct Cursor {
   const char *at;
   int line;
 } Cursor;
+
+// Whether the lines of a text are those of a C compiler.  gcc splices two lines also if blanks or a
+// carriage return are between the backslash and the newline; clang begins a line at a carriage
+// return.  The cursor is at the first line or character that is not plain.
+typedef enum CLines { LINES_plain, LINES_spliced, LINES_control } CLines;
+CLines lines_read(const CFile *file, Cursor *at);
 
 Cursor cursor_of(const CFile *file);
 CToken cursor_next(Cursor *c);

@@ -25,7 +25,15 @@ static bool read_file(Check *c, const char *name, CFile *out) {
   fclose(f);
   if (!ok) return diag_error(c->d, NULL, "cannot read '%s'", path);
   *out = (CFile){path, text, text + n, c->arena};
-  return true;
+  Cursor at;
+  switch (lines_read(out, &at)) {
+  case LINES_plain: return true;
+  case LINES_spliced:
+    return mismatch(c, &at,
+                    "a C compiler joins the next line to this one, which ends in a backslash");
+  case LINES_control: return mismatch(c, &at, "a control character is in the text");
+  }
+  return false;
 }
 
 // The target that a program names: "cuda" of "cuda:sm_90".
