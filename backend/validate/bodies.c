@@ -262,6 +262,22 @@ static bool take_formula(BodyFacts *f, Cursor *at, const Op *op, Reads *reads) {
   return true;
 }
 
+bool is_numbered(const CToken *name, const char *letters) {
+  bool ok = name->kind == C_name && name->n > 1 && strchr(letters, *name->at);
+  for (int i = 1; ok && i < name->n; i++)
+    ok = name->at[i] >= '0' && name->at[i] <= '9';
+  return ok;
+}
+
+bool is_free_name(const BodyFacts *f, const Reads *reads, const CToken *name, char letter) {
+  bool is_free = is_numbered(name, (const char[]){letter, 0});
+  for (int i = 0; i < reads->n; i++)
+    is_free &= !same_token(&reads->at[i].name, name);
+  for (uint32_t i = 0; i < f->g->n_values; i++)
+    is_free &= !f->value[i].name.n || !same_token(&f->value[i].name, name);
+  return is_free;
+}
+
 // Whether an op of the body reads the value.
 static bool is_read(const Value *v) {
   for_each_use(u, v)
@@ -284,9 +300,9 @@ bool take_formulas(BodyFacts *f, Cursor *at, Reads *reads) {
     if (!ctoken_is(&type, computed_ctype(y)))
       return mismatch(c, &before, "'%s' is computed in %s", op_text(op, c->arena),
                       computed_ctype(y));
-    // A name is that of one value.
-    for (int i = 0; i < reads->n; i++)
-      if (same_token(&reads->at[i].name, &name)) return mismatch(c, &before, "a second name");
+    if (!is_free_name(f, reads, &name, 'v'))
+      return mismatch(c, &before, "'%s' is no name of a new value, which v and a number are",
+                      ctoken_text(&name, c->arena));
     DType t = y->type->dtype;
     bool narrows = op->kind == OP_cast && is_read(y) && computed_dtype(t) != t;
     if (narrows &&

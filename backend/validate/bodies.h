@@ -65,6 +65,12 @@ typedef struct Reads {
   int n;
 } Reads;
 
+// Whether the text at the cursor, after `name`, gives a new value a name that no keyword, macro,
+// function or other value has: one of the letters and a number.  Loads are u0, u1, …, results of
+// formulas v0, v1, …, and parameters of leaves x0, y0, t0, …; loops have i0, i1, … and i, n, at, j.
+bool is_numbered(const CToken *name, const char *letters);
+bool is_free_name(const BodyFacts *f, const Reads *reads, const CToken *name, char letter);
+
 // Takes "v7 = FORMULA;" of each elementwise op, in the order of the body.
 bool take_formulas(BodyFacts *f, Cursor *at, Reads *reads);
 // Takes a value at the current point.

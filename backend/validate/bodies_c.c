@@ -78,8 +78,9 @@ static bool leaf_params(Check *c, Cursor *at, Leaf *l) {
     LeafParam *p = &l->param[l->n];
     p->is_const = take(at, "const");
     if (!take(at, "%w *%w", &p->type, &p->name)) return unexpected(c, at, "a parameter");
-    if (find_param(l, &p->name) >= 0 || ctoken_is(&p->name, "n") || ctoken_is(&p->name, "i"))
-      return mismatch(c, at, "a second parameter of this name");
+    if (find_param(l, &p->name) >= 0 || !is_numbered(&p->name, "xyt"))
+      return mismatch(c, at, "'%s' is no name of a new parameter, which x, y or t and a number are",
+                      ctoken_text(&p->name, c->arena));
     l->n++;
   }
   return want(c, at, ") {");
@@ -116,9 +117,9 @@ static bool leaf_load(BodyFacts *f, Cursor *io_at, Leaf *l, bool moving, bool *f
       return mismatch(c, io_at, "this is no conversion of 16 bits");
   }
   if (!ctoken_is(&type, computed)) return mismatch(c, io_at, "the type is not that of the operand");
-  for (int k = 0; k < l->reads.n; k++)
-    if (l->reads.at[k].name.n == name.n && !memcmp(l->reads.at[k].name.at, name.at, (size_t)name.n))
-      return mismatch(c, io_at, "a second value of this name");
+  if (!is_free_name(f, &l->reads, &name, 'u'))
+    return mismatch(c, io_at, "'%s' is no name of a new load, which u and a number are",
+                    ctoken_text(&name, c->arena));
   ReadText *r = &l->reads.at[l->reads.n++];
   *r = (ReadText){.name = name, .position = i, .stride = stride, .pointer = pointer};
   r->type = converts ? ctoken_text(&from, c->arena) : computed;
@@ -266,9 +267,12 @@ static int take_loops(Outer *o, int from, bool *brace) {
   return k;
 }
 
-// "for (int64_t at = 0; at < 5000; at += 2048)"
-static bool take_pieces(Outer *o) {
-  return take(&o->at, "for (int64_t at = 0; at < %i; at += %i)", &o->end, &o->step);
+// "for (int64_t at = 0; at < 5000; at += 2048)", if it is there.
+static bool take_pieces(Outer *o, bool *found) {
+  const Cursor before = o->at;
+  *found = take(&o->at, "for (int64_t at = 0; at < %i; at += %i)", &o->end, &o->step);
+  return !*found || (o->end > 0 && o->step > 0) ||
+         mismatch(o->c, &before, "the loop over pieces does not count up to its end");
 }
 
 // The number of points of a piece: all pieces together are the loop.
@@ -472,6 +476,7 @@ static bool want_parts(Outer *o, int64_t tasks, int64_t *end, int64_t *each, con
   Check *c = o->c;
   const Cursor before = o->at;
   int64_t n, last, e1, e2, step = 1;
+  if (tasks < 1) return mismatch(c, &before, "the parts have no accumulators");
   if (!take(&o->at, "for (int64_t part = 0; part < %i; part++) {", &n) || n != tasks)
     return mismatch(c, &before, "the parts are not %" PRId64, tasks);
   if (!take(&o->at, "const int64_t end = part == %i ? %i : (part + 1) * %i;", &last, end, &e1))
@@ -521,7 +526,8 @@ static bool check_elementwise(Outer *o) {
   take_parallel(o, &shared);
   int loops = take_loops(o, 0, &brace);
   o->n_loops = loops + 1;
-  bool pieces = take_pieces(o);
+  bool pieces;
+  if (!take_pieces(o, &pieces)) return false;
   if (brace) return unexpected(o->c, &before, "the loops of a body without sums");
   return want_shared(o, &before, shared, loops + pieces) && want_leaf_call(o, NULL, SUM_one, 0);
 }
@@ -532,6 +538,7 @@ static bool check_rows(Outer *o) {
   BodyFacts *f = o->f;
   bool brace, inner;
   int64_t shared, tasks, unused, unit, each;
+  bool in_pieces;
   const Cursor before = o->at;
   take_parallel(o, &shared);
   int first = take_loops(o, 0, &brace);
@@ -545,7 +552,7 @@ static bool check_rows(Outer *o) {
     if (!want_sums(o, " = 0")) return false;
     int loops = take_loops(o, first, &inner);
     o->n_loops = loops + 1;
-    take_pieces(o);
+    if (!take_pieces(o, &in_pieces)) return false;
     if (inner) return unexpected(c, &before, "the loops of a sum");
     if (!want_leaf_call(o, NULL, SUM_one, first)) return false;
   } else {
@@ -581,7 +588,7 @@ static bool check_rows(Outer *o) {
       o->extent[first] = end;
       int loops = take_loops(o, first + 1, &inner);
       o->n_loops = loops + 1;
-      take_pieces(o);
+      if (!take_pieces(o, &in_pieces)) return false;
       if (inner) return unexpected(c, &before, "the loops of a sum");
       if (!want_leaf_call(o, NULL, SUM_part, first)) return false;
     }
@@ -612,7 +619,8 @@ static bool check_wide_columns(Outer *o) {
     to = take_loops(o, first, &brace);
     kept = to - first;
   }
-  bool pieces = !brace && take_pieces(o);
+  bool pieces = false;
+  if (!brace && !take_pieces(o, &pieces)) return false;
   if (pieces &&
       (!want(c, &o->at, "{ const int64_t n =") || !want_piece(o) || !want(c, &o->at, ";")))
     return false;
