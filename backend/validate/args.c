@@ -61,8 +61,10 @@ static bool check_external(Check *c, const Cursor *at, const Unit *u, const Attr
   const char *before = str_format(
       c->arena, ".section .rodata\n.balign 64\n%s: .incbin \"constants.bin\", ", u->name);
   int64_t offset = 0;
-  const char *p = u->text + strlen(before);
-  bool ok = str_starts(u->text, before) && *p >= '0' && *p <= '9';
+  bool ok = str_starts(u->text, before);
+  const char *p = u->text + (ok ? strlen(before) : 0);
+  // The assembler reads digits after a 0 as octal.
+  ok = ok && *p >= '0' && *p <= '9' && !(p[0] == '0' && p[1] >= '0' && p[1] <= '9');
   for (; ok && *p >= '0' && *p <= '9' && offset < INT64_MAX / 16; p++)
     offset = offset * 10 + (*p - '0');
   if (!ok || !str_equal(p, str_format(c->arena, ", %" PRId64 "\n.previous", bytes)))

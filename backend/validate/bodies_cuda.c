@@ -83,9 +83,9 @@ static bool is_power(int64_t n) {
 }
 
 // Opens a function of the file at its parameters.
-static bool enter(Cuda *k, const char *suffix) {
+static bool enter(Cuda *k, const char *suffix, const char *type) {
   const char *name = format(k, "%s_%s", k->name, suffix);
-  Unit *u = unit_find(k->c, &k->at, name, UNIT_leaf);
+  Unit *u = unit_find_typed(k->c, &k->at, name, UNIT_leaf, type);
   if (!u) return false;
   k->at = u->at;
   k->c->function = u->name;
@@ -128,9 +128,9 @@ static bool take_loads(Cuda *k, Reads *reads) {
     if (load->kind != LOAD_one &&
         (same.n != name.n || memcmp(same.at, name.at, (size_t)name.n) != 0))
       return mismatch(k->c, &before, "the load is of another value");
-    for (int i = 0; i < reads->n; i++)
-      if (reads->at[i].name.n == name.n && !memcmp(reads->at[i].name.at, name.at, (size_t)name.n))
-        return mismatch(k->c, &before, "a second value of this name");
+    if (!is_free_name(k->f, reads, &name, 'u'))
+      return mismatch(k->c, &before, "'%s' is no name of a new load, which u and a number are",
+                      ctoken_text(&name, k->c->arena));
     r->name = name;
     r->each = load->kind != LOAD_one;
     r->type = ctoken_text(&type, k->c->arena);
@@ -141,7 +141,7 @@ static bool take_loads(Cuda *k, Reads *reads) {
 // "return i / 6 % 4 * 12 + i % 6;": the digits of an operand's index.
 static bool check_index(Cuda *k, const CToken *name, const Digits *need) {
   Check *c = k->c;
-  Unit *u = unit_find(c, &k->at, ctoken_text(name, c->arena), UNIT_leaf);
+  Unit *u = unit_find_typed(c, &k->at, ctoken_text(name, c->arena), UNIT_leaf, k->index);
   if (!u) return false;
   const char *function = c->function;
   c->function = u->name;
@@ -223,7 +223,8 @@ static bool want_points_params(Cuda *k) {
 static bool check_points(Cuda *k) {
   BodyFacts *f = k->f;
   Reads *reads = arena_one(k->c->arena, Reads);
-  if (!enter(k, "points") || !want_points_params(k) || !take_loads(k, reads)) return false;
+  if (!enter(k, "points", TYPE_points) || !want_points_params(k) || !take_loads(k, reads))
+    return false;
   for (int i = 0; i < f->g->n_results; i++)
     if (!facts_is_sum(f, i) &&
         !due(k, format(k, "%s w%d[n];", computed_ctype(facts_result(f, i)), i)))
@@ -358,7 +359,8 @@ static bool kernel_short_rows(Cuda *k, int64_t *threads) {
 }
 
 // A range in parts: "const IDX from = PART * EACH; const IDX end = PART == LAST ? N : from + EACH;"
-static bool want_range(Cuda *k, const char *part, int64_t n, int64_t parts) {
+// Parts begin at multiples of `unit`.
+static bool want_range(Cuda *k, const char *part, int64_t n, int64_t parts, int64_t unit) {
   int64_t each, last, end, again;
   const Cursor before = k->at;
   if (!take(&k->at,
@@ -367,8 +369,8 @@ static bool want_range(Cuda *k, const char *part, int64_t n, int64_t parts) {
             &each, &last, &end, &again))
     return unexpected(k->c, &k->at, "the range of a part");
   return check(k, &before,
-               each > 0 && again == each && last == parts - 1 && end == n && last <= n / each &&
-                   last * each < n,
+               each > 0 && each % unit == 0 && again == each && last == parts - 1 && end == n &&
+                   last <= n / each && last * each < n,
                "the parts are not the whole range");
 }
 
@@ -382,7 +384,7 @@ static bool kernel_long_rows(Cuda *k, int64_t parts) {
              format(k,
                     "const %s row = blockIdx.x / %" PRId64 ", part = blockIdx.x %%%% %" PRId64 ";",
                     k->index, parts, parts)) ||
-        !want_range(k, "part", length, parts))
+        !want_range(k, "part", length, parts, k->pack))
       return false;
   } else if (!due(k, format(k,
                             "for (%s row = blockIdx.x; row < %" PRId64 "; row += gridDim.x) { "
@@ -422,7 +424,7 @@ static bool kernel_columns(Cuda *k, int64_t tiles, int64_t parts) {
     return false;
   if (!due(k, format(k, "threadIdx.x %%%% %" PRId64 ") * %" PRId64 ";", wide, k->pack)))
     return false;
-  if (parts > 1 ? !want_range(k, "blockIdx.y", rows, parts)
+  if (parts > 1 ? !want_range(k, "blockIdx.y", rows, parts, 1)
                 : !due(k, format(k, "const %s from = 0, end = %" PRId64 ";", k->index, rows)))
     return false;
   if (!want_zero_sums(k, k->pack) ||
@@ -469,7 +471,7 @@ static bool want_launch_args(Cuda *k, int64_t *place) {
 
 // Enters the kernel of a launch.
 static bool check_kernel(Cuda *k, bool parts) {
-  return enter(k, "kernel") && find_pack(k) && want_kernel_params(k, parts);
+  return enter(k, "kernel", TYPE_kernel) && find_pack(k) && want_kernel_params(k, parts);
 }
 
 // "if (!code) code = launch(add_parts<32, float, float>, 4, BLOCK, 0, y1, parts, 100, 8);"
@@ -482,10 +484,14 @@ static bool want_added(Cuda *k, const int64_t *place, int64_t parts, int64_t byt
     const Cursor before = k->at;
     int64_t columns, blocks;
     // Places in scratch are aligned and disjoint.
+    int64_t size;
     if (!check(k, &before, place[i] >= end && place[i] % SCRATCH_ALIGN == 0,
-               "the parts of two sums overlap"))
+               "the parts of two sums overlap") ||
+        !check(k, &before,
+               !__builtin_mul_overflow(parts * sum_bytes(v), n, &size) &&
+                   !__builtin_add_overflow(place[i], size, &end),
+               "the parts are too large"))
       return false;
-    end = place[i] + parts * n * sum_bytes(v);
     if (!take(&k->at, "if (!code) code = launch(add_parts<%i,", &columns))
       return unexpected(k->c, &k->at, "the addition of parts");
     if (!due(k, format(k, "%s, %s>,", element(v), sum_type(v)))) return false;

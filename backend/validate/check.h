@@ -26,10 +26,16 @@ typedef struct MacroPlace {
 // A function or table of the text.
 typedef enum UnitKind { UNIT_function, UNIT_leaf, UNIT_fused, UNIT_table, UNIT_external } UnitKind;
 
+// Types of units that have no name in C.
+#define TYPE_function "functions"
+#define TYPE_text     "strings"
+#define TYPE_points   "templates"
+#define TYPE_kernel   "kernels"
+
 typedef struct Unit {
   UnitKind kind;
   const char *name;
-  const char *type; // of the elements of a table
+  const char *type; // of the elements of a table; of a function of kernels.cu
   int64_t length;   // of a table; -1: as many as it lists
   Cursor at;        // a function: its parameters; a table: its first element
   bool used;
@@ -151,6 +157,8 @@ bool want_equal(Check *c, const Cursor *at, int64_t have, int64_t value, const c
 // program.c and kernels.cu as units and macros (units.c).
 bool units_read(Check *c);
 Unit *unit_find(Check *c, const Cursor *at, const char *name, UnitKind kind);
+Unit *unit_find_typed(Check *c, const Cursor *at, const char *name, UnitKind kind,
+                      const char *type);
 MacroPlace *place_find(const Check *c, const CToken *name);
 
 // nnrt_program and the tables of ranks (tables.c), compared with the module (tables_check.c).

@@ -14,12 +14,9 @@ static bool take_function(Check *c, Cursor *at, const char **out) {
 }
 
 static bool find_table(Check *c, const char *name, const char *type, Cursor *at) {
-  Unit *u = unit_find(c, NULL, name, UNIT_table);
-  if (!u) return false;
-  *at = u->at;
-  return str_equal(u->type, type) ||
-         mismatch(c, at, "'%s' is a table of %s, not of %s", name, u->type ? u->type : "pointers",
-                  type ? type : "pointers");
+  Unit *u = unit_find_typed(c, NULL, name, UNIT_table, type);
+  if (u) *at = u->at;
+  return u != NULL;
 }
 
 // -- nnrt_program ------------------------------------------------------------------------------
@@ -38,7 +35,7 @@ static bool read_graph(Check *c, Cursor *at, GraphText *g) {
     return mismatch(c, at, "n_values is the length of another table");
   // The names of ops; a graph without ops has one empty name.
   Cursor list;
-  if (!find_table(c, name, NULL, &list)) return false;
+  if (!find_table(c, name, TYPE_text, &list)) return false;
   if (g->n_ops < 0 || g->n_ops > list.file->end - list.at)
     return mismatch(c, at, "n_ops is not the length of '%s'", name);
   g->ops = arena_array(c->arena, const char *, g->n_ops + 1);
@@ -279,7 +276,7 @@ static bool read_deferred(Check *c) {
   Cursor at;
   if (!c->p.deferred)
     return c->p.n_deferred == 0 || mismatch(c, NULL, "the deferred updates have no table");
-  if (!find_table(c, c->p.deferred, NULL, &at)) return false;
+  if (!find_table(c, c->p.deferred, TYPE_function, &at)) return false;
   c->functions = arena_array(c->arena, const char *, c->p.n_deferred);
   for (int i = 0; i < c->p.n_deferred; i++)
     if ((i && !want(c, &at, ",")) || !take_function(c, &at, &c->functions[i])) return false;

@@ -20,11 +20,12 @@
 #include "ir/split.h"
 
 static bool open_table(Check *c, const char *name, const char *type, Cursor *at) {
-  Unit *u = name ? unit_find(c, NULL, name, UNIT_table) : NULL;
-  if (!u) return name ? false : mismatch(c, NULL, "a table of %s is missing", type);
+  if (!name) return mismatch(c, NULL, "a table of %s is missing", type);
+  Unit *u = unit_find_typed(c, NULL, name, UNIT_table, type);
+  if (!u) return false;
   *at = u->at;
   c->function = name;
-  return str_equal(u->type, type) || mismatch(c, at, "this is no table of %s", type);
+  return true;
 }
 
 static bool close_table(Check *c, Cursor *at) {

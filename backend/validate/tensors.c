@@ -18,7 +18,7 @@
 #include "ir/kernel.h"
 #include "ir/split.h"
 
-enum { PAYLOAD_ALIGN = 64 };
+enum { PAYLOAD_ALIGN = 64, MAX_FIELDS = 32 };
 
 // The optional fields of a tensor.
 typedef struct TensorText {
@@ -31,7 +31,14 @@ typedef struct TensorText {
 
 static bool read_fields(Check *c, Cursor *at, TensorText *t) {
   CToken name, word;
+  const char *seen[MAX_FIELDS];
+  int n_seen = 0;
   while (take(at, ", .%w =", &name)) {
+    // A second initializer would replace the whole field.
+    for (int i = 0; i < n_seen; i++)
+      if (ctoken_is(&name, seen[i])) return mismatch(c, at, "a second '.%s'", seen[i]);
+    if (n_seen == MAX_FIELDS) return unexpected(c, at, "the end of a tensor");
+    seen[n_seen++] = ctoken_text(&name, c->arena);
     const struct {
       const char *name;
       int64_t *number;
@@ -68,7 +75,7 @@ static bool read_fields(Check *c, Cursor *at, TensorText *t) {
     if (!found && ctoken_is(&name, "known_dim")) {
       found = take(at, "{");
       for (int i = 0; found && i < MAX_NDIM && take(at, "%i", &t->known_dim[i]); i++)
-        take(at, ",");
+        if (!take(at, ",")) break;
       found = found && take(at, "}");
     }
     if (!found) return unexpected(c, at, "a field of a tensor");
@@ -220,7 +227,7 @@ static bool check_value(Check *c, Cursor *at, int op, int number, const Value *v
 
 static bool check_values(Check *c, int i) {
   GraphText *g = &c->p.graph[i];
-  Unit *u = unit_find(c, NULL, g->values, UNIT_table);
+  Unit *u = unit_find_typed(c, NULL, g->values, UNIT_table, "NnrtValue");
   if (!u) return false;
   c->function = u->name;
   Cursor at = u->at;
@@ -248,8 +255,9 @@ static bool check_graph(Check *c, int i, const int64_t *payload) {
   GraphText *text = &c->p.graph[i];
   const Graph *g = c->graph[i];
   if (!g) return text->n_tensors == 0 || mismatch(c, NULL, "there are tensors of no graph");
-  Unit *u = text->tensors ? unit_find(c, NULL, text->tensors, UNIT_table) : NULL;
-  if (!u) return mismatch(c, NULL, "@%s has no table of tensors", g->name);
+  if (!text->tensors) return mismatch(c, NULL, "@%s has no table of tensors", g->name);
+  Unit *u = unit_find_typed(c, NULL, text->tensors, UNIT_table, "NnrtTensor");
+  if (!u) return false;
   c->function = u->name;
   Cursor at = u->at;
   int n = 0;
@@ -274,7 +282,8 @@ static bool check_graph(Check *c, int i, const int64_t *payload) {
 static bool check_payload(Check *c, int64_t end) {
   const ProgramText *p = &c->p;
   int64_t bytes = end;
-  Unit *u = p->n_holes ? unit_find(c, NULL, p->holes ? p->holes : "", UNIT_table) : NULL;
+  Unit *u = NULL;
+  if (p->n_holes) u = unit_find_typed(c, NULL, p->holes ? p->holes : "", UNIT_table, "NnrtHole");
   if (p->n_holes && !u) return false;
   Cursor at = u ? u->at : (Cursor){0};
   int64_t whole = p->skeleton_bytes;

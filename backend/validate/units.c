@@ -14,8 +14,8 @@
 
 // Whether a macro of this name would change the meaning of other text.
 static bool is_taken(const CToken *name) {
-  static const char *const words[] = {"RUN", "PREPARE",  "LIST",      "NULL",
-                                      "NAN", "INFINITY", "INT64_MIN", "INT64_C"};
+  static const char *const words[] = {"RUN",      "PREPARE",   "LIST",    "NULL",    "NAN",
+                                      "INFINITY", "INT64_MIN", "INT64_C", "UINT64_C"};
   for (size_t i = 0; i < sizeof words / sizeof *words; i++)
     if (ctoken_is(name, words[i])) return true;
   if (name->n >= 5 && !memcmp(name->at, "NNRT_", 5)) return true;
@@ -47,6 +47,7 @@ static bool read_macro(Check *c, Cursor *at) {
     p->kind = PLACE_prep;
   } else
     return mismatch(c, &before, "no place of a value has such a macro");
+  if (p->offset < 0) return mismatch(c, &before, "no place of a value has such a macro");
   // A macro is one line, and the next line is not part of it.
   CToken next = cursor_peek(at);
   if (at->line != cursor_peek(&before).line || next.line == at->line)
@@ -55,19 +56,18 @@ static bool read_macro(Check *c, Cursor *at) {
          mismatch(c, &before, "a second macro of this name");
 }
 
-static bool add_unit(Check *c, UnitKind kind, const CToken *name, const CToken *type, Cursor at,
+static bool add_unit(Check *c, UnitKind kind, const CToken *name, const char *type, Cursor at,
                      int64_t length) {
   Unit *u = arena_one(c->arena, Unit);
   *u = (Unit){.kind = kind, .name = ctoken_text(name, c->arena), .at = at, .length = length};
-  if (type) u->type = ctoken_text(type, c->arena);
+  u->type = type;
   vec_push(c->arena, &c->units, u);
   return !table_add(c->names, NAME_unit, u->name, u) ||
          mismatch(c, &at, "a second definition of '%s'", u->name);
 }
 
 // A table, after its name and length: from `=` to the semicolon.
-static bool read_table(Check *c, Cursor *at, const CToken *name, const CToken *type,
-                       int64_t length) {
+static bool read_table(Check *c, Cursor *at, const CToken *name, const char *type, int64_t length) {
   if (!want(c, at, "= {") || !add_unit(c, UNIT_table, name, type, *at, length)) return false;
   return (take_block(at) && take(at, ";")) ||
          mismatch(c, at, "the table '%s' does not end", ctoken_text(name, c->arena));
@@ -79,13 +79,15 @@ static bool read_external(Check *c, Cursor *at, const char *text) {
   const Cursor before = *at;
   if (!take(at, "extern const %w %w[] __attribute__((visibility(\"hidden\")));", &type, &name))
     return unexpected(c, at, "the declaration of a constant");
-  if (!add_unit(c, UNIT_external, &name, &type, before, -1)) return false;
+  const char *element = ctoken_text(&type, c->arena);
+  if (!add_unit(c, UNIT_external, &name, element, before, -1)) return false;
   c->units.at[c->units.n - 1]->text = text;
   return true;
 }
 
-static bool read_function(Check *c, Cursor *at, UnitKind kind, const CToken *name) {
-  if (!add_unit(c, kind, name, NULL, *at, -1)) return false;
+static bool read_function(Check *c, Cursor *at, UnitKind kind, const CToken *name,
+                          const char *type) {
+  if (!add_unit(c, kind, name, type, *at, -1)) return false;
   // Parameters have no braces.
   for (CToken t; t = cursor_next(at), !ctoken_is(&t, "{");)
     if (t.kind == C_end || t.kind == C_bad || ctoken_is(&t, ";"))
@@ -93,12 +95,16 @@ static bool read_function(Check *c, Cursor *at, UnitKind kind, const CToken *nam
   return take_block(at) || mismatch(c, at, "'%s' does not end", ctoken_text(name, c->arena));
 }
 
-// The declaration of a fused body that kernels.cu has.  The names of its parameters are free.
-static bool read_declaration(Check *c, Cursor *at, const CToken *name) {
-  for (CToken t; t = cursor_next(at), !ctoken_is(&t, ";");)
-    if (t.kind == C_end || t.kind == C_bad || ctoken_is(&t, "{") || ctoken_is(&t, "="))
-      return mismatch(c, at, "the declaration of '%s' does not end", ctoken_text(name, c->arena));
-  return true;
+// The declaration of a fused body that kernels.cu has: parameters are pointers, of any type and
+// name, and nothing renames the function.
+static bool read_declaration(Check *c, Cursor *at) {
+  CToken type, name;
+  if (take(at, "void);")) return true;
+  do {
+    take(at, "const");
+    if (!take(at, "%w *%w", &type, &name)) return unexpected(c, at, "a parameter");
+  } while (take(at, ","));
+  return want(c, at, ");");
 }
 
 static bool read_program_unit(Check *c, Cursor *at) {
@@ -107,16 +113,18 @@ static bool read_program_unit(Check *c, Cursor *at) {
   int64_t length = -1;
   if (ctoken_is(&next, "#")) return read_macro(c, at);
   if (take(at, "static void (*const %w[])(NnrtRank *r)", &name))
-    return read_table(c, at, &name, NULL, -1);
-  if (take(at, "static void %w", &name)) return read_function(c, at, UNIT_function, &name);
-  if (take(at, "NNRT_CLONES static void %w", &name)) return read_function(c, at, UNIT_leaf, &name);
-  if (take(at, "static int %w", &name)) return read_function(c, at, UNIT_fused, &name);
-  if (c->target == TARGET_cuda && take(at, "int %w(", &name)) return read_declaration(c, at, &name);
-  if (take(at, "static const char *const %w[]", &name)) return read_table(c, at, &name, NULL, -1);
+    return read_table(c, at, &name, TYPE_function, -1);
+  if (take(at, "static void %w", &name)) return read_function(c, at, UNIT_function, &name, NULL);
+  if (take(at, "NNRT_CLONES static void %w", &name))
+    return read_function(c, at, UNIT_leaf, &name, NULL);
+  if (take(at, "static int %w", &name)) return read_function(c, at, UNIT_fused, &name, NULL);
+  if (c->target == TARGET_cuda && take(at, "int %w(", &name)) return read_declaration(c, at);
+  if (take(at, "static const char *const %w[]", &name))
+    return read_table(c, at, &name, TYPE_text, -1);
   if (take(at, "static const %w %w[]", &type, &name) ||
       take(at, "static const %w %w[%i]", &type, &name, &length) ||
       take(at, "const %w %w", &type, &name))
-    return read_table(c, at, &name, &type, length);
+    return read_table(c, at, &name, ctoken_text(&type, c->arena), length);
   if (take(at, "__asm__(%s);", &text)) return read_external(c, at, text);
   return unexpected(c, at, "a macro, a function or a table");
 }
@@ -124,20 +132,26 @@ static bool read_program_unit(Check *c, Cursor *at) {
 // kernels.cu: functions of templates, kernels, and functions that program.c calls.
 static bool read_kernel_unit(Check *c, Cursor *at) {
   CToken name, type;
-  if (take(at, "extern \"C\" int %w", &name)) return read_function(c, at, UNIT_fused, &name);
-  if (take(at, "template <int n> static __device__ inline void %w", &name) ||
-      take(at, "static __device__ inline %w %w", &type, &name) ||
-      take(at, "static __global__ void %w", &name))
-    return read_function(c, at, UNIT_leaf, &name);
+  if (take(at, "extern \"C\" int %w", &name)) return read_function(c, at, UNIT_fused, &name, NULL);
+  if (take(at, "template <int n> static __device__ inline void %w", &name))
+    return read_function(c, at, UNIT_leaf, &name, TYPE_points);
+  if (take(at, "static __device__ inline %w %w", &type, &name))
+    return read_function(c, at, UNIT_leaf, &name, ctoken_text(&type, c->arena));
+  if (take(at, "static __global__ void %w", &name))
+    return read_function(c, at, UNIT_leaf, &name, TYPE_kernel);
   return unexpected(c, at, "a kernel");
 }
 
 static bool read_all(Check *c, const CFile *file, const char *header,
                      bool (*read)(Check *c, Cursor *at)) {
   Cursor at = cursor_of(file);
+  const Cursor begin = at;
   const char *name;
   if (!take(&at, "#include %s", &name) || !str_equal(name, header))
     return unexpected(c, &at, str_format(c->arena, "#include \"%s\"", header));
+  // A C compiler ignores the rest of the line.
+  if (at.line != cursor_peek(&begin).line || cursor_peek(&at).line == at.line)
+    return mismatch(c, &begin, "the line has more than the name of the header");
   for (CToken t; t = cursor_peek(&at), t.kind != C_end;)
     if (!read(c, &at)) return false;
   return true;
@@ -155,6 +169,20 @@ Unit *unit_find(Check *c, const Cursor *at, const char *name, UnitKind kind) {
     return u;
   }
   mismatch(c, at, "'%s' is not defined as such", name);
+  return NULL;
+}
+
+Unit *unit_find_typed(Check *c, const Cursor *at, const char *name, UnitKind kind,
+                      const char *type) {
+  Unit *u = unit_find(c, at, name, kind);
+  if (!u) return NULL;
+  if (!str_equal(u->type, type)) {
+    mismatch(c, &u->at, "'%s' is of %s, not of %s", name, u->type ? u->type : "no type", type);
+    return NULL;
+  }
+  // A table has the length of its list, so that nothing follows that no reader sees.
+  if (u->length < 0) return u;
+  mismatch(c, &u->at, "'%s' has a length of its own", name);
   return NULL;
 }
 
