@@ -397,8 +397,7 @@ static bool add_move(Writer *w, const Op *op) {
   Value *x = op->in[0].value, *y = op->out[0];
   if (!kernel_name(op, target_of(w), name, sizeof name)) return no_kernel(w, op);
   const char *kernel = name + strlen(prefix); // "b4" of nnrt_move_b4
-  int number = move_number(w->p, op), run = new_op(w, "move", op_place(w->arena, op)), wait = -1;
-  w->code->made_of.at[run] = op;
+  int number = move_number(w->p, op), run = -1, wait = -1;
   // Only a move from another segment, in a loop with a schedule, starts ahead of its own segment.
   bool ahead = w->part == IN_loop && op->segment && move_is_ahead(op);
   for (int c = 0; c < w->p->code.n; c++) {
@@ -406,6 +405,11 @@ static bool add_move(Writer *w, const Op *op) {
     const RankRun *order = w->p->code.at[c].run[w->code->index];
     bool gives = code_on(w->p, c, x->layout->mesh), gets = code_on(w->p, c, op_mesh(op));
     if (!gives && !gets) continue;
+    // All ranks share one entry in the table of names; a program of other ranks has none.
+    if (run < 0) {
+      run = new_op(w, "move", op_place(w->arena, op));
+      w->code->made_of.at[run] = op;
+    }
     const char *from = gives ? buffer(w, x) : "NULL", *to = gets ? buffer(w, y) : "NULL";
     // A sender starts the move after the segment that computes the operand; a receiver at `get`.
     int at = !ahead ? op->segment : gives && order ? move_start(op, order) : 0;
