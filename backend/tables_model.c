@@ -104,8 +104,10 @@ static void add_uses(Tables *t, const GraphCode *code) {
     for (int k = 0; !starts && k < op->n_out; k++) {
       add_use(t, i, of, -k - 1, op->out[k], late);
       if (!(op_info[op->kind].traits & COMM) || is_listed(t, op->out[k])) continue;
-      for_each_use(u, op->out[k])
-        if (u->user && u->user->kind == OP_unpack) add_use(t, i, of, -k - 1, u->user->out[0], late);
+      // In the order of the graph: that of uses is another once a pass has moved ops.
+      for (const Op *u = op->next; u; u = u->next)
+        if (u->kind == OP_unpack && u->in[0].value == op->out[k])
+          add_use(t, i, of, -k - 1, u->out[0], late);
     }
   }
 }
@@ -117,7 +119,7 @@ bool model_values_emit(const Program *p, StrBuf *out) {
   if (!values || values->n_values != g->n_values || module_first_entry(p->m) != g) return false;
   t.row = arena_array(p->arena, int, g->n_values);
   add_uses(&t, &p->train);
-  if (!t.n_uses) return false;
+  if (!t.n) return false;
   strbuf_addf(out, "static const NnrtModelValue model_values[] = {\n%s};\n\n", t.table.at);
   strbuf_addf(out, "static const NnrtModelUse model_uses[] = {\n%s};\n\n", t.uses.at);
   strbuf_add(out, "static const NnrtModelProgram model_program[] = {{\n");

@@ -6,6 +6,7 @@
 #include "backend/validate/validate.h"
 #include "input.h"
 #include "ir/graph.h"
+#include "ir/model_values.h"
 #include "ir/op.h"
 #include "options.h"
 #include "output.h"
@@ -57,12 +58,19 @@ static const Program program = {
 };
 
 // Proves that a dump, changed by hand perhaps, computes the same as the dump from before `shard`,
-// or of the model before `transform`.
-static bool prove_model(const Module *m, const char *name, Diag *d) {
+// or of the model before `transform`.  With --check-program, the module gets the values that the
+// proof finds, with which the program's are compared.
+static bool prove_model(Module *m, const char *name, Diag *d) {
   if (!model) return true;
   Module *whole = input_read(model, &import, d);
-  bool ok = whole && prove_text(whole, model, m, name, NULL, d);
-  if (whole) module_free(whole);
+  ModelValues *values = folder ? arena_one(m->arena, ModelValues) : NULL;
+  bool ok = whole && prove_text(whole, model, m, name, values, d);
+  if (ok && values) {
+    // It is freed with the module.
+    values->program = whole;
+    m->model_values = values;
+  } else if (whole)
+    module_free(whole);
   return ok;
 }
 

@@ -89,7 +89,7 @@ typedef struct GroupText {
 
 // The field .proof: its begin, and its fingerprints.
 typedef struct ProofText {
-  Cursor begin; // of no file: there is none
+  Cursor begin; // of no file: it is not read so far
   CToken model, plan, program;
 } ProofText;
 

@@ -30,7 +30,6 @@ static bool is_fingerprint(Check *c, const CToken *t, uint64_t fingerprint) {
 bool proof_check(Check *c) {
   const ProofText *p = &c->p.proof;
   const CFile *text = &c->program, *kernels = &c->kernels;
-  if (!p->begin.file) return mismatch(c, NULL, "nnrt_program has no field '.proof'");
   const ModelValues *model = c->o && c->o->proved ? c->m->model_values : NULL;
   // Without the options the module was read from a file, and both are unknown.
   if (c->o && !is_fingerprint(c, &p->model, model ? model->fingerprint : 0))

@@ -123,6 +123,7 @@ static bool read_program(Check *c) {
     if (ctoken_is(&name, "proof")) p->proof.begin = begin;
     if (!read_field(c, &at, &name, fields, N_FIELDS, seen) || !want(c, &at, ",")) return false;
   }
+  if (!p->proof.begin.file) return mismatch(c, &at, "nnrt_program has no field '.proof'");
   // Lengths of tables are those of the text, so that no loop runs past its end.
   const int64_t lengths[] = {p->n_mesh,     p->n_groups, p->n_moves,     p->n_codes, p->ranks,
                              p->n_deferred, p->n_holes,  p->n_constants, p->n_prep};

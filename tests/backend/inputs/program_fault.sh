@@ -1,6 +1,6 @@
 # Plants a fault in a copy of a folder of --emit c, with sed, and prints the error about it:
-#     program_fault.sh NNAOT-OPT FOLDER FILE.c SED-COMMAND
-# FOLDER/planned.nn is the planned module.
+#     program_fault.sh NNAOT-OPT FOLDER FILE.c SED-COMMAND [MODEL]
+# FOLDER/planned.nn is the planned module, which is proved to compute MODEL.
 set -e
 rm -rf "$2.fault"
 cp -r "$2" "$2.fault"
@@ -9,6 +9,6 @@ if cmp -s "$2/$3" "$2.fault/$3"; then
   echo "sed changed nothing: $4"
   exit 1
 fi
-if "$1" "$2/planned.nn" --check-program="$2.fault" -o /dev/null 2>&1; then
+if "$1" "$2/planned.nn" --check-program="$2.fault" ${5:+--prove="$5"} -o /dev/null 2>&1; then
   echo "nothing noticed: $4"
 fi
