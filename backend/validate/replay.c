@@ -25,6 +25,8 @@
 #include "ir/kernel.h"
 #include "ir/text.h"
 
+enum { CALLS = 3 }; // of an op: its own, its move, its wait (op_key)
+
 typedef struct Function {
   const char *name;
   Cursor at;
@@ -551,6 +553,26 @@ static bool check_memory(Check *c, const CodeText *code, int rank, const int64_t
          want_equal(c, NULL, code->host_bytes, host, "the size of the host memory");
 }
 
+// Each number of a graph is that of one call, and each call has one number.
+static bool check_numbers(Check *c, int graph) {
+  const GraphText *text = &c->p.graph[graph];
+  const Graph *g = c->graph[graph];
+  if (!g) return text->n_ops == 0 || mismatch(c, NULL, "there are ops of no graph");
+  int64_t *number = arena_array(c->arena, int64_t, (int64_t)g->n_ops * CALLS); // from 1
+  for (int64_t i = 0; i < text->n_ops; i++) {
+    uintptr_t key = (uintptr_t)text->made_of[i], which = key % 4;
+    const Op *op = (const Op *)(key - which);
+    if (!op) return mismatch(c, NULL, "no call of @%s has number %" PRId64, g->name, i);
+    c->op = op;
+    int64_t *first = &number[(int64_t)op->id * CALLS + (int64_t)which];
+    if (*first)
+      return mismatch(c, NULL, "a call has numbers %" PRId64 " and %" PRId64, *first - 1, i);
+    *first = i + 1;
+    c->op = NULL;
+  }
+  return true;
+}
+
 bool replay(Check *c) {
   int *of = arena_array(c->arena, int, c->p.n_codes); // by code: 1 + its first rank
   const int64_t *ends = mesh_ends(c->m, c->arena), *host_ends = mesh_host_ends(c->m, c->arena);
@@ -578,6 +600,10 @@ bool replay(Check *c) {
         !replay_code(c, code, rank, parts))
       return false;
   }
+  for (int i = 0; i < 2; i++)
+    if (!check_numbers(c, i)) return false;
+  for (int k = 0; k < c->p.n_constants; k++)
+    if (!c->constant_value[k]) return mismatch(c, NULL, "constant %d is of no op", k);
   for (int k = 0; k < c->p.n_prep; k++)
     if (c->prep_first[k] == INT64_MAX) return mismatch(c, NULL, "preparation %d is of no op", k);
   for (int i = 0; i < c->p.n_codes; i++) {

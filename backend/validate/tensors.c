@@ -286,7 +286,9 @@ static bool check_payload(Check *c, int64_t end) {
   if (p->n_holes) u = unit_find_typed(c, NULL, p->holes ? p->holes : "", UNIT_table, "NnrtHole");
   if (p->n_holes && !u) return false;
   Cursor at = u ? u->at : (Cursor){0};
-  int64_t whole = p->skeleton_bytes;
+  int64_t whole = p->skeleton_bytes, last = 0;
+  if (whole < 0 || whole > INT64_MAX - end)
+    return mismatch(c, NULL, "skeleton_bytes is %" PRId64, whole);
   for (int i = 0; i < p->n_holes; i++) {
     const Cursor begin = at;
     const char *name;
@@ -297,10 +299,13 @@ static bool check_payload(Check *c, int64_t end) {
     // Each weight has a hole of its own, in the order of the file.
     if (!graph_find_role((Graph *)(uintptr_t)c->graph[0], ROLE_weight, name))
       return mismatch(c, &begin, "there is no weight '%s'", name);
-    if (length < 0 || length > whole)
+    // They are disjoint parts of the file.
+    if (offset < last || length < 0 || offset > p->skeleton_bytes - length)
       return mismatch(c, &begin, "the hole is no part of the model");
+    last = offset + length;
     whole -= length;
   }
+  if (u && !want(c, &at, "}")) return false;
   // Only rank 0 writes the model.
   if (p->split_rank <= 1) bytes += whole;
   if (p->skeleton_bytes && !want_equal(c, NULL, p->skeleton, end, "the offset of the model"))
