@@ -204,6 +204,7 @@ void tables_emit(const Program *p, StrBuf *out) {
   strbuf_addf(out, "    .target = %s,\n", c_string(a, target_text(a, &o->target)));
   strbuf_addf(out, "    .version = %s,\n", c_string(a, o->version ? o->version : ""));
   strbuf_addf(out, "    .describe = %s,\n", c_string(a, o->describe ? o->describe : "{}"));
+  strbuf_addf(out, "    .plan_hash = UINT64_C(0x%016" PRIx64 "),\n", o->plan_hash);
   ranks_add(p, out);
   if (o->split_ranks) strbuf_addf(out, "    .split_rank = %d,\n", o->only_rank + 1);
   strbuf_addf(out, "    .batch = %" PRId64 ",\n", whole_batch(p));

@@ -240,13 +240,14 @@ typedef struct NnrtConstant {
 // Fingerprints of what was proved before the program was compiled; 0: that was not.
 typedef struct NnrtProof {
   uint64_t model;   // the model's program, which the plan computes: of NnrtModelProgram
-  uint64_t plan;    // the plan_hash of --summary
+  uint64_t plan;    // the plan_hash of the program; 0 without a model's program
   uint64_t program; // the text up to the field .proof, and of kernels.cu: it runs the plan
 } NnrtProof;
 
 typedef struct NnrtProgram {
   const char *model, *plan, *target, *version;
   const char *describe; // JSON object with the compiler's part of --describe
+  uint64_t plan_hash;   // of --summary: the ops of all ranks
   const char *schedule; // the plan's order of segments on each rank; NULL: slice by slice
   const NnrtMesh *mesh; // [n_mesh], at least one: of one rank it has no axes
   int n_mesh;

@@ -46,8 +46,9 @@ void nnrt_program_terms(const NnrtProgram *p, Terms *t) {
   const int64_t sizes[] = {p->ranks,   p->micro_batches,  p->batch,           p->n_mesh,
                            p->n_moves, p->n_groups,       p->train.n_tensors, p->eval.n_tensors,
                            p->seed,    p->skeleton_bytes, p->n_holes,         p->n_deferred};
-  const uint64_t proved[] = {p->proof.model, p->proof.plan};
-  uint64_t key = add_key(add_key(0, sizes, sizeof sizes), proved, sizeof proved);
+  // The plan's ops, and whether it was proved.
+  const uint64_t prints[] = {p->plan_hash, p->proof.model};
+  uint64_t key = add_key(add_key(0, sizes, sizeof sizes), prints, sizeof prints);
   key = add_key(key, &p->lr, sizeof p->lr);
   key = add_text(key, p->lr_schedule);
   key = add_text(key, p->describe);

@@ -102,6 +102,7 @@ typedef struct ProgramText {
   int64_t ranks, micro_batches, split_rank, batch, payload_bytes, n_prep, seed;
   int64_t skeleton, skeleton_bytes;
   double lr;
+  CToken plan_hash;
   GraphText graph[2];
   ProofText proof;
 } ProgramText;

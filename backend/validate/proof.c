@@ -3,7 +3,8 @@
 //
 //     .proof = {.model = UINT64_C(0x52c1…), .plan = UINT64_C(0x0b7e…), .program = UINT64_C(0x9f40…)},
 //
-// It is compared last: other readers find out first whether a text runs the module.
+// It is compared last: other readers find out first whether a text runs the module.  A plan is
+// proved to compute a model's program, so both have a fingerprint or none.
 
 #include <inttypes.h>
 
@@ -30,11 +31,16 @@ static bool is_fingerprint(Check *c, const CToken *t, uint64_t fingerprint) {
 bool proof_check(Check *c) {
   const ProofText *p = &c->p.proof;
   const CFile *text = &c->program, *kernels = &c->kernels;
-  const ModelValues *model = c->o && c->o->proved ? c->m->model_values : NULL;
-  // Without the options the module was read from a file, and both are unknown.
-  if (c->o && !is_fingerprint(c, &p->model, model ? model->fingerprint : 0))
+  const ModelValues *values = c->m->model_values;
+  const ModelValues *model = !c->o || c->o->proved ? values : NULL;
+  bool proved = !is_fingerprint(c, &p->model, 0);
+  // Without the options the module was read from a file: what was proved before is unknown.
+  if ((c->o || (proved && values)) && !is_fingerprint(c, &p->model, model ? model->fingerprint : 0))
     return mismatch(c, &p->begin, ".proof names another model's program");
-  if (c->o && !is_fingerprint(c, &p->plan, model ? c->o->plan_hash : 0))
+  if (c->o && !is_fingerprint(c, &c->p.plan_hash, c->o->plan_hash))
+    return mismatch(c, &p->begin, ".plan_hash is that of another plan");
+  const CToken *plan = &c->p.plan_hash;
+  if (proved ? !ctoken_is(&p->plan, ctoken_text(plan, c->arena)) : !is_fingerprint(c, &p->plan, 0))
     return mismatch(c, &p->begin, ".proof names another plan");
   const char *end = cursor_peek(&p->begin).at;
   uint64_t h = fnv1a(FNV1A_EMPTY, text->text, (size_t)(end - text->text));

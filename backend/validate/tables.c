@@ -54,15 +54,12 @@ typedef struct Field {
   int64_t *number;
 } Field;
 
-static bool read_field(Check *c, Cursor *at, const CToken *name, const Field *fields, int n,
-                       bool *seen) {
+static bool read_field(Check *c, Cursor *at, const CToken *name, const Field *fields, int n) {
   ProgramText *p = &c->p;
   CToken word;
   for (int i = 0; i < n; i++) {
     const Field *f = &fields[i];
     if (!ctoken_is(name, f->name)) continue;
-    if (seen[i]) return mismatch(c, at, "a second '.%s'", f->name);
-    seen[i] = true;
     if (f->text) return take(at, "%s", f->text) || unexpected(c, at, "a string");
     if (f->number) return take(at, "%i", f->number) || unexpected(c, at, "a number");
     if (!take(at, "%w", &word)) return unexpected(c, at, "a table");
@@ -70,6 +67,11 @@ static bool read_field(Check *c, Cursor *at, const CToken *name, const Field *fi
     return true;
   }
   if (ctoken_is(name, "lr")) return take(at, "%f", &p->lr) || unexpected(c, at, "a number");
+  if (ctoken_is(name, "plan_hash")) {
+    if (!want(c, at, "UINT64_C(")) return false;
+    p->plan_hash = cursor_next(at);
+    return want(c, at, ")");
+  }
   if (ctoken_is(name, "train")) return read_graph(c, at, &p->graph[0]);
   if (ctoken_is(name, "eval")) return read_graph(c, at, &p->graph[1]);
   if (ctoken_is(name, "proof")) return proof_read(c, at);
@@ -112,8 +114,9 @@ static bool read_program(Check *c) {
       {"skeleton", NULL, NULL, &p->skeleton},
       {"skeleton_bytes", NULL, NULL, &p->skeleton_bytes},
   };
-  enum { N_FIELDS = sizeof fields / sizeof *fields };
-  bool seen[N_FIELDS] = {false};
+  enum { N_FIELDS = sizeof fields / sizeof *fields, MOST_FIELDS = 64 };
+  const char *seen[MOST_FIELDS];
+  int n_seen = 0;
   Cursor at;
   CToken name;
   if (!find_table(c, "nnrt_program", "NnrtProgram", &at)) return false;
@@ -121,7 +124,11 @@ static bool read_program(Check *c) {
     // The fingerprint covers the fields before it, so all others.
     if (p->proof.begin.file) return mismatch(c, &begin, "a field is after '.proof'");
     if (ctoken_is(&name, "proof")) p->proof.begin = begin;
-    if (!read_field(c, &at, &name, fields, N_FIELDS, seen) || !want(c, &at, ",")) return false;
+    for (int i = 0; i < n_seen; i++)
+      if (ctoken_is(&name, seen[i])) return mismatch(c, &begin, "a second '.%s'", seen[i]);
+    if (n_seen == MOST_FIELDS) return unexpected(c, &begin, "the end of nnrt_program");
+    seen[n_seen++] = ctoken_text(&name, c->arena);
+    if (!read_field(c, &at, &name, fields, N_FIELDS) || !want(c, &at, ",")) return false;
   }
   if (!p->proof.begin.file) return mismatch(c, &at, "nnrt_program has no field '.proof'");
   // Lengths of tables are those of the text, so that no loop runs past its end.
