@@ -87,7 +87,7 @@ class Text:
                 if line.endswith(("};", "{}")):
                     self.blocks[name] = (first, i + 1)
                     name = None
-            elif name and line in ("}", "};"):
+            elif name and line in ("}", "};", "}};"):
                 self.blocks[name] = (first, i + 1)
                 name = None
         self.defines = [i for i, line in enumerate(self.lines) if line.startswith("#define ")]
@@ -526,12 +526,88 @@ def deferred(rng, t):
     return line
 
 
+def comment(rng, t):
+    """Lets a comment swallow the next line of a function: gcc splices them also with blanks between backslash and newline."""
+    lines = [i for name, (first, last) in t.blocks.items() for i in range(first, last - 1)
+             if " // " in t.lines[i] and code(t.lines[i + 1]).strip()]
+    if not lines:
+        return None
+    i = rng.choice(lines)
+    t.lines[i] += rng.choice(["\\", " \\ ", " \\   ", " \\\r", " \\\t", "\\\f ", "\\\0", "\r" + t.lines[i + 1].strip()])
+    return i
+
+
+def local(rng, t):
+    """Renames a value of a fused body to a name that hides another."""
+    declared = re.compile(r"\s+(?:const \w+ ([uv]\d+) = |\w+ (u\d+)\[n\];)")
+    lines = [i for i in fused_lines(t) if declared.match(t.lines[i])]
+    if not lines:
+        return None
+    i = rng.choice(lines)
+    first, last = next((first, last) for first, last in t.blocks.values() if first <= i < last)
+    found = declared.match(t.lines[i])
+    name = found[1] or found[2]
+    others = set(re.findall(r"\b(?:[uvxyts]\d+|[ijn])\b", "\n".join(t.lines[first:last]))) - {name}
+    new = rng.choice(sorted(others | {"m_max", "i", "n"}))
+    for k in range(i, last):
+        t.lines[k] = re.sub(rf"\b{name}\b", new, t.lines[k])
+    return i
+
+
+def step(rng, t):
+    """Makes the steps or the length of a loop over points zero or negative."""
+    pieces = re.compile(r"at < (\d+); at \+= (\d+)")
+    lines = [i for i in fused_lines(t) if pieces.search(t.lines[i]) or re.search(r"_loop\(\d", t.lines[i])]
+    if not lines:
+        return None
+    i = rng.choice(lines)
+    m = pieces.search(t.lines[i]) or re.search(r"_loop\((\d+)", t.lines[i])
+    old = rng.choice(m.groups())
+    new = rng.choice(["0", "-" + old, "INT64_MIN"])
+    # The length of a piece is the step, too.
+    for k in (i, i + 1) if m.lastindex == 2 and rng.random() < 0.7 else (i,):
+        t.lines[k] = re.sub(rf"(?<![\w.]){old}(?![\w.])", new, t.lines[k])
+    return i
+
+
+def model_row(rng, t):
+    """Drops rows of the tables for --check-against, with their number."""
+    names = [n for n in ("model_values", "model_uses") if n in t.blocks]
+    if not names:
+        return None
+    dropped = rng.sample(names, rng.choice([1, 1, 1, 2]))
+    every = len(dropped) == 2 or rng.random() < 0.2
+    for name in dropped:
+        first, last = t.blocks[name]
+        rows = range(first + 1, last - 1)
+        rows = rows if every else [rng.choice(rows)]
+        for i in rows:
+            t.lines[i] = ""
+        length = re.compile(rf"(?<=\.n_{name[6:]} = )\d+")
+        k = next(k for k in t.inside("model_program") if length.search(t.lines[k]))
+        t.lines[k] = length.sub(lambda m: str(int(m[0]) - len(rows)), t.lines[k])
+    return first
+
+
+def model_tables(rng, t):
+    """Drops the tables for --check-against."""
+    if "model_program" not in t.blocks:
+        return None
+    for name in ("model_values", "model_uses", "model_program"):
+        first, last = t.blocks[name]
+        t.lines[first:last] = [""] * (last - first)
+    i = next(i for i in t.inside("nnrt_program") if ".model_program = " in t.lines[i])
+    t.lines[i] = ""
+    return i
+
+
 KINDS = {f.__name__: f for f in (
     drop_call, drop_wait, repeat_call, exchange_calls, late_wait, move_call, operand, exchange_operands, offset, slots, memory,
     argument, attribute, kernel, number_of_op, zeroing, constant, group, group_of_call, mesh, message, reshard, move_statement,
     rank_program, order, task, rank_table, tensor, value, preparation, prepared, formula, loop, body, flush, copy, start_of_shard,
-    program, deferred)}
-DEVICE = ("formula", "loop")  # of kernels.cu, if there is one
+    program, deferred, comment, local, step, model_row, model_tables)}
+DEVICE = ("formula", "loop", "local")  # of kernels.cu, if there is one
+PROVED = ("model_row",)  # only with the proof of the plan it is known what a value stands for
 
 
 def unchanged(text, before, after):
@@ -540,7 +616,7 @@ def unchanged(text, before, after):
     last = next((i for i, (a, b) in enumerate(zip(reversed(before), reversed(after))) if a != b), len(before))
     last = min(last, len(before) - first, len(after) - first)
     a, b = before[first:len(before) - last], after[first:len(after) - last]
-    if any(line.startswith("#define") for line in a + b):
+    if any(line.startswith("#define") or re.search(r"\\\s*\0?$|\r", line) for line in a + b):
         return None
     # Without comments, and with macros expanded.
     a, b = ([re.sub(r"\b[A-Z]\w*\b", lambda m: text.macros.get(m[0], m[0]), code(line)) for line in lines if line.strip()]
@@ -583,14 +659,19 @@ def make(name, work):
         done = subprocess.run([str(x) for x in command], capture_output=True, text=True)
         if done.returncode:
             sys.exit(f"{' '.join(map(str, command))}\n{done.stderr}")
-        shutil.move(next((folder / "dump").glob("*plan_memory.nn")), folder / "planned.nn")
+        dumps = folder / "dump"
+        shutil.move(next(dumps.glob("*plan_memory.nn")), folder / "planned.nn")
+        model = next(dumps.glob("*recompute.nn"), dumps / "00-input.nn")
+        if "model_program" in (folder / "program.c").read_text():
+            shutil.move(model, folder / "model.nn")
         shutil.rmtree(folder / "dump")
     return folder
 
 
-def check(folder, planned):
-    """Returns whether nnaot-opt finds that the program runs the module, and its messages."""
-    done = subprocess.run([str(BUILD / "bin" / "nnaot-opt"), str(planned), f"--check-program={folder}", "-o", os.devnull],
+def check(folder, planned, proved=False):
+    """Returns whether nnaot-opt finds that the program runs the module, and its messages.  `proved`: it proves the plan."""
+    prove = [f"--prove={planned.parent / 'model.nn'}"] if proved else []
+    done = subprocess.run([str(BUILD / "bin" / "nnaot-opt"), str(planned), f"--check-program={folder}", *prove, "-o", os.devnull],
                           capture_output=True, text=True, errors="replace")
     if done.returncode and "was edited, or made of another" not in done.stderr:
         sys.exit(f"nnaot-opt ended with {done.returncode}:\n{done.stderr[-2000:]}")
@@ -652,7 +733,8 @@ def main():
         done = [json.loads(line) for line in o.results.read_text().splitlines()] if o.results and o.results.exists() else []
         for plan in plans:
             folder = make(plan, work)
-            accepted, said = check(folder, folder / "planned.nn")
+            proved = bool(set(kinds) & set(PROVED)) and (folder / "model.nn").exists()
+            accepted, said = check(folder, folder / "planned.nn", proved)
             if not accepted:
                 sys.exit(f"a false alarm for plan {plan}:\n{said}")
         changed = work / "changed"
@@ -662,10 +744,10 @@ def main():
             shutil.rmtree(changed, ignore_errors=True)
             changed.mkdir(parents=True)
             for source in (work / plan).glob("*"):
-                if source.name not in ("planned.nn", file):
+                if source.name not in ("planned.nn", "model.nn", file):
                     os.symlink(source.resolve(), changed / source.name)
             (changed / file).write_text("\n".join(after))
-            accepted, said = check(changed, work / plan / "planned.nn")
+            accepted, said = check(changed, work / plan / "planned.nn", kind in PROVED)
             message = next((s for s in said.splitlines() if "error:" in s), "")
             row = {"number": number, "plan": plan, "kind": kind, "file": file, "line": line + 1, "noticed": not accepted,
                    "unchanged": proofs, "message": message[-200:], **shown(before, after)}
