@@ -101,7 +101,10 @@ static bool want_fused(Check *c, Cursor *at, const Op *op) {
   const Cursor before = *at;
   CToken name;
   if (!take(at, "%w(", &name)) return unexpected(c, at, "the call of a fused body");
-  Unit *u = unit_find(c, &before, ctoken_text(&name, c->arena), UNIT_fused);
+  const char *function = ctoken_text(&name, c->arena);
+  if (c->target == TARGET_cuda && !table_find(c->names, NAME_declared, function))
+    return mismatch(c, &before, "'%s' is not declared", function);
+  Unit *u = unit_find(c, &before, function, UNIT_fused);
   return u && want_values(c, at, op, false) && want(c, at, ")") && body_check(c, u, op);
 }
 

@@ -140,7 +140,7 @@ typedef struct Check {
   bool failed;
 } Check;
 
-enum { NAME_macro, NAME_unit };
+enum { NAME_macro, NAME_unit, NAME_declared };
 
 // Reports that the text is not the module's program, at a line of the text; once.  Returns false.
 bool mismatch(Check *c, const Cursor *at, const char *fmt, ...) PRINTF_LIKE(3, 4);

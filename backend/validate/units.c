@@ -97,8 +97,10 @@ static bool read_function(Check *c, Cursor *at, UnitKind kind, const CToken *nam
 
 // The declaration of a fused body that kernels.cu has: parameters are pointers, of any type and
 // name, and nothing renames the function.
-static bool read_declaration(Check *c, Cursor *at) {
+static bool read_declaration(Check *c, Cursor *at, const CToken *function) {
   CToken type, name;
+  if (table_add(c->names, NAME_declared, ctoken_text(function, c->arena), c))
+    return mismatch(c, at, "a second declaration of '%s'", ctoken_text(function, c->arena));
   if (take(at, "void);")) return true;
   do {
     take(at, "const");
@@ -118,7 +120,7 @@ static bool read_program_unit(Check *c, Cursor *at) {
   if (take(at, "NNRT_CLONES static void %w", &name))
     return read_function(c, at, UNIT_leaf, &name, NULL);
   if (take(at, "static int %w", &name)) return read_function(c, at, UNIT_fused, &name, NULL);
-  if (c->target == TARGET_cuda && take(at, "int %w(", &name)) return read_declaration(c, at);
+  if (c->target == TARGET_cuda && take(at, "int %w(", &name)) return read_declaration(c, at, &name);
   if (take(at, "static const char *const %w[]", &name))
     return read_table(c, at, &name, TYPE_text, -1);
   if (take(at, "static const %w %w[]", &type, &name) ||
