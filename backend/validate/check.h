@@ -117,6 +117,7 @@ typedef struct Check {
   CFile program, kernels; // program.c; kernels.cu, if the target has it
   Table *names;           // macros and units, by kind
   Vec(Unit *) units;
+  int64_t prep_macros; // macros of preparations
   ProgramText p;
   CodeText *code;         // [n_codes]
   int *code_of;           // [ranks]

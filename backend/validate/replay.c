@@ -404,6 +404,8 @@ static bool open_parts(Replay *r) {
   if (!r->g->schedule) {
     if (s->n_parts != 1 || s->ordered || s->part[0].wait || s->part[0].start || !s->part[0].run)
       return mismatch(c, NULL, "the loop of @%s is not one task", r->g->name);
+    if (!str_equal(s->part[0].name, "micro"))
+      return mismatch(c, NULL, "task '%s' is 'micro' in the module", s->part[0].name);
     r->segment_part[0] = 1;
   } else {
     // Tasks are numbered by their first occurrence in the run.

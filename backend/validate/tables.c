@@ -134,9 +134,10 @@ static bool read_program(Check *c) {
   // Lengths of tables are those of the text, so that no loop runs past its end.
   const int64_t lengths[] = {p->n_mesh,     p->n_groups, p->n_moves,     p->n_codes, p->ranks,
                              p->n_deferred, p->n_holes,  p->n_constants, p->n_prep};
+  bool ok = p->n_codes <= p->ranks && p->n_prep <= c->prep_macros;
   for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
-    if (lengths[i] < 0 || lengths[i] > c->program.end - c->program.text + MAX_DEVICES)
-      return mismatch(c, &at, "a number of nnrt_program is out of range");
+    ok &= lengths[i] >= 0 && lengths[i] <= c->program.end - c->program.text + MAX_DEVICES;
+  if (!ok) return mismatch(c, &at, "a number of nnrt_program is out of range");
   return want(c, &at, "}") && (p->code || mismatch(c, &at, "nnrt_program has no code"));
 }
 

@@ -45,6 +45,7 @@ static bool read_macro(Check *c, Cursor *at) {
     p->ctype = ctoken_text(&type, c->arena);
   } else if (take(at, "(r->prep[%i])", &p->offset)) {
     p->kind = PLACE_prep;
+    c->prep_macros++;
   } else
     return mismatch(c, &before, "no place of a value has such a macro");
   if (p->offset < 0) return mismatch(c, &before, "no place of a value has such a macro");
