@@ -75,7 +75,7 @@ def plans(folder):
         equal(f"{plan} of {model} {flags}", said, least)
     run(*words_of("wide", folder, "pp_pipedream=2"), "-g", 2, "--micro-batches", 4, "-o", folder / "async")
     said = compile_plan(folder, folder / "x", "pp_pipedream=2", "wide", 2, ["--micro-batches", 4], ok=1)
-    check("--check-with of an asynchronous schedule", "error: --check-with: no proof of the plan gives the meaning of its values" in said,
+    check("--check-with of an asynchronous schedule", "error: --check-with: the plan is not proved, so its values cannot" in said,
           said)
     said = against(folder / "async", folder / "async", plan_cases.data_flags("wide", folder), ok=1)
     check("--check-against of one", "nothing is known of the meaning of this executable's values" in said, said)
