@@ -77,10 +77,12 @@ static double widened_seconds(Problem *p, const Type *whole, const Layout *from,
                               Moves moves) {
   bool adds =
       dtype_narrow(whole->dtype) && !kernel_exists(OP_reduce_scatter, p->env->target, whole->dtype);
-  // Only the axes that are reduced change.
+  // Only the axes that are reduced change, in the first steps of comm: a sum is not scattered along
+  // a dimension that another axis leaves later.
   const Layout *sum = from;
   for (int a = 0; a < from->n_axes && adds; a++)
-    if (from->axis[a].kind == SBP_P) sum = with_axis(p->s->g->module, sum, a, to->axis[a]);
+    if (from->axis[a].kind == SBP_P && to->axis[a].kind != SBP_P)
+      sum = next_step(p->s->g->module, sum, to, SUMS_HOP).layout;
   if (sum == from) return 0;
   const Type *wide = type_new(p->s->g->module, DT_f32, whole->ndim, whole->dim);
   double more = cheapest_way(p, wide, from, sum, moves) - cheapest_way(p, whole, from, sum, moves);
