@@ -159,6 +159,20 @@ bool option_given(const char *name) {
   return false;
 }
 
+// Whether the word is an option of the other program, with or without a value.
+static bool is_foreign(const Program *p, const char *word) {
+  size_t n = strlen(word) > 2 ? strcspn(word + 2, "=") : 0;
+  for (const char *const *f = p->foreign; n && f && *f; f++)
+    if (strlen(*f) == n && !strncmp(*f, word + 2, n)) return true;
+  return false;
+}
+
+static int foreign_mistake(const Program *p, const char *word) {
+  fprintf(stderr, "%s: error: there is no option %.*s\nhint: %s\n", p->name,
+          (int)strcspn(word, "="), word, p->foreign_hint);
+  return EXIT_USAGE;
+}
+
 // Reports an error of getopt_long in `word`: `c` is its '?' or ':', and optopt the option, if
 // known.
 static int mistake(const Program *p, int c, const char *word) {
@@ -171,15 +185,7 @@ static int mistake(const Program *p, int c, const char *word) {
   // A known option with a missing or superfluous value.
   if (c == ':') return usage_error(p, "%.*s wants a value", n, name);
   if (is_long && optopt) return usage_error(p, "%.*s takes no value", n, name);
-  // An option of the other program.
-  bool is_foreign = false;
-  for (const char *const *f = p->foreign; is_long && f && *f; f++)
-    is_foreign |= strlen(*f) == length && !strncmp(*f, word + 2, length);
-  if (is_foreign) {
-    fprintf(stderr, "%s: error: there is no option %.*s\nhint: %s\n", p->name, n, word,
-            p->foreign_hint);
-    return EXIT_USAGE;
-  }
+  if (is_long && is_foreign(p, word)) return foreign_mistake(p, word);
   // An abbreviation is ambiguous if several options begin with it.
   for (int i = 0; is_long && i < p->n_options; i++)
     n_alike += p->options[i].kind != OPTION_group && !strncmp(p->options[i].name, word + 2, length);
@@ -244,8 +250,12 @@ int options_parse(const Program *p, int argc, char **argv, Strings *words) {
       const Option *o = c >= FIRST ? &p->options[c - FIRST] : NULL;
       for (int i = 0; !o && i < p->n_options; i++)
         if (p->options[i].letter == c) o = &p->options[i];
+      // An option of the other program is not an abbreviation of ours.
+      const char *word = argv[optind - 1] == optarg ? argv[optind - 2] : argv[optind - 1];
+      bool exact = !strncmp(word, "--", 2) && !strncmp(word + 2, o->name, strlen(o->name));
       push(&given, o->name);
-      status = set(p, o, optarg);
+      status = c >= FIRST && !exact && is_foreign(p, word) ? foreign_mistake(p, word)
+                                                           : set(p, o, optarg);
     }
   }
   // getopt_long has moved all arguments that are no options to the end.
