@@ -3,7 +3,7 @@
 //     cc -O3 -fopenmp -Irt -c program.c -o program.o
 //     cc -fopenmp program.o libnnrt_cpu.a libnnrt.a -ldnnl … -o train_rank
 //
-// and appends the payload.
+// and appends the payload and the checksums of all parts (rt/trailer.h).
 //
 // The commands are the target's.  The C compiler is $CC, or the one nnaot was built with, or cc.
 // The runtime is found relative to nnaot: ../lib/nnaot if installed, and CMake's location in the
@@ -22,10 +22,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "rt/trailer.h"
 #include "target.h"
 #include "temporary.h"
-
-enum { PAGE = 4096, PIECE = 1 << 20 };
 
 // -- The tools ---------------------------------------------------------------------------------
 
@@ -91,47 +90,15 @@ const char *backend_commands(const BackendOptions *o, Arena *a) {
 
 // -- The appended payload ----------------------------------------------------------------------
 
-static bool copy_bytes(FILE *from, FILE *to, int64_t *n) {
-  char *piece = malloc(PIECE);
-  size_t got;
-  *n = 0;
-  while (piece && (got = fread(piece, 1, PIECE, from)) > 0) {
-    if (fwrite(piece, 1, got, to) != got) break;
-    *n += (int64_t)got;
-  }
-  bool ok = piece && !ferror(from) && !ferror(to);
-  free(piece);
-  return ok;
-}
-
-static void pad(FILE *f, int64_t n, int64_t to) {
-  for (; n % to; n++)
-    fputc(0, f);
-}
-
 static bool append_payload(Build *b, FILE *out) {
   FILE *program = fopen(str_format(b->arena, "%s/program", b->dir), "rb");
   FILE *payload = fopen(str_format(b->arena, "%s/payload.bin", b->dir), "rb");
   FILE *plans = fopen(str_format(b->arena, "%s/plans", b->dir), "rb"); // absent without plans
-
-  int64_t offset = 0, bytes = 0, plans_bytes = 0;
-  bool ok = program && payload && copy_bytes(program, out, &offset);
-  if (ok) {
-    // The payload is mapped, so it begins at a page.
-    pad(out, offset, PAGE);
-    offset = (offset + PAGE - 1) / PAGE * PAGE;
-    ok = copy_bytes(payload, out, &bytes) && (!plans || copy_bytes(plans, out, &plans_bytes));
-    pad(out, bytes + plans_bytes, 8);
-    // struct NnrtTrailer of rt/nnrt.h; little-endian, as are the machines.
-    fwrite("nnrtpay1", 1, 8, out);
-    fwrite(&offset, 8, 1, out);
-    fwrite(&bytes, 8, 1, out);
-    fwrite(&plans_bytes, 8, 1, out);
-  }
+  bool ok = program && payload && nnrt_write_executable(program, INT64_MAX, payload, plans, out);
   if (program) fclose(program);
   if (payload) fclose(payload);
   if (plans) fclose(plans);
-  return ok && fflush(out) == 0 && !ferror(out);
+  return ok;
 }
 
 // The temporary file beside `output`, so that the last step is a rename.

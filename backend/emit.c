@@ -94,11 +94,7 @@ static void emit_program(Program *p, StrBuf *out) {
     strbuf_addf(out,
                 "// In this folder, these make the executable `program` of it:\n//\n"
                 "%s"
-                "//   truncate -s %%4096 program\n"
-                "//   perl -e 'print pack \"a8q<3\", \"nnrtpay1\", -s \"program\", -s "
-                "\"payload.bin\", 0' > trailer\n"
-                "//   cat payload.bin >> program && truncate -s %%8 program && cat trailer >> "
-                "program\n",
+                "//   ./program --append payload.bin\n",
                 commands);
   strbuf_add(out, "\n");
   strbuf_add(out, "#include \"nnrt.h\"\n\n");

@@ -1,23 +1,17 @@
-// The payload: the initial data of a program, at the end of the executable.
-//
-//     | executable | zeros | payload | plans | zeros | NnrtTrailer |
+// The payload: the initial data of a program, at the end of the executable (rt/trailer.h).
 //
 //     payload = weights, each at a multiple of 64 bytes, then the model for --export
 //
-// The payload begins at a multiple of 4096, the trailer at one of 8. A weight is row-major, of its
-// value's type, at the offset NnrtTensor.payload.  Weights are whole, except in a program of
-// --split-ranks, which has its rank's shard of each weight: a box of it, or nothing.  Only rank 0
-// writes files, so the model is in the program of rank 0 alone.
+// A weight is row-major, of its value's type, at the offset NnrtTensor.payload.  Weights are whole,
+// except in a program of --split-ranks, which has its rank's shard of each weight: a box of it, or
+// nothing.  Only rank 0 writes files, so the model is in the program of rank 0 alone.
 //
 //     %w: f32[2,3] on (tp=2), of f32[4,3] {S(0)} 0 1 2, 3 4 5, 6 7 8, 9 10 11
 //
 //     any rank's      0 1 2 3 4 5 6 7 8 9 10 11
 //     that of rank 1  6 7 8 9 10 11
 //
-// Sources are mapped and converted piece by piece, so that a model need not fit in memory.  The
-// trailer is struct NnrtTrailer of rt/nnrt.h: 8 bytes of magic, offset and length of the payload,
-// and the length of the plans after it (cudnn_plans.c).  tests/backend checks that both sides
-// agree.
+// Sources are mapped and converted piece by piece, so that a model need not fit in memory.
 //
 // Large constants go to a file that the assembler includes; small ones are lists of numbers.
 

@@ -160,6 +160,36 @@ bool nnrt_checkpoint_find(Checkpoints *c, int64_t *out_step, Why *w) {
              n == 1 ? "the only checkpoint" : "every checkpoint", c->dir);
 }
 
+bool nnrt_checkpoints_verify(const char *dir, FILE *out) {
+  const Checkpoints c = {.dir = dir};
+  int64_t *steps, resumed = -1;
+  int n = list_steps(&c, &steps);
+  bool ok = true;
+  for (int i = n - 1; i >= 0; i--) {
+    char *path = checkpoint_path(&c, steps[i]);
+    StFile f;
+    Why damage;
+    bool sound = open_checked(&f, path, &damage);
+    fprintf(out, "%s  ", path);
+    if (sound) {
+      fprintf(out, "%lld bytes  ok\n", (long long)f.file.bytes);
+      nnrt_st_close(&f);
+      resumed = steps[i];
+    } else {
+      fprintf(out, "damaged: %s\n", damage.text);
+    }
+    ok &= sound;
+    free(path);
+  }
+  free(steps);
+  // The newest sound one, as nnrt_checkpoint_find.
+  if (resumed >= 0)
+    fprintf(out, "--resume continues after step %lld\n", (long long)resumed);
+  else
+    fprintf(out, "no checkpoint in '%s' can be resumed from\n", dir);
+  return ok && resumed >= 0;
+}
+
 static const char *role_folder(const NnrtTensor *t) {
   return t->role == NNRT_weight ? "weight" : "state";
 }
@@ -178,7 +208,7 @@ static void start_scale(NnrtRank *r, const NnrtTensor *t, int64_t step, const ch
     if (nnrt_part_here(r, t, &part)) nnrt_part_put(r, t, &part, &step);
     return;
   }
-  nnrt_init_tensor(r, t, 0); // a fill: the seed does not matter
+  nnrt_init_tensor(r, t, 0, &(Why){0}); // a fill: the seed does not matter, and it cannot fail
   if (r->rank == 0 && strcmp(t->name, "loss_scale") == 0)
     nnrt_say_note(
         "checkpoint '%s' was not written in f16: the loss scale starts from its initial value",

@@ -7,7 +7,8 @@
 #include "device.h"
 #include "nnrt_random.h"
 
-enum { BLOCK = 1 << 17 }; // elements drawn between two writes to the device
+// Elements drawn, and bytes copied, between two writes to the device.
+enum { BLOCK = 1 << 17, PIECE = 1 << 18 };
 
 static void init_drawn(NnrtRank *r, const NnrtTensor *t, const Part *part, int64_t seed,
                        char *block) {
@@ -42,23 +43,34 @@ static void init_fill(NnrtRank *r, const NnrtTensor *t, int64_t n, char *block) 
   }
 }
 
-void nnrt_init_tensor(NnrtRank *r, const NnrtTensor *t, int64_t seed) {
+// Copies this rank's part, piece by piece, each after its checksums: from the cache.
+static bool init_from_payload(NnrtRank *r, const NnrtTensor *t, const Part *part, Why *w) {
+  int64_t size = nnrt_dtype_size(t->dtype);
+  char *to = nnrt_tensor_at(r, t);
+  Runs runs = nnrt_part_runs(t->ndim, t->dim, part->start, part->size);
+  // The executable of one rank holds only its own part.
+  if (t->payload_part) runs = (Runs){.length = nnrt_part_count(t, part), .n = 1};
+  for (int64_t i = 0; i < runs.n; i++) {
+    int64_t from = t->payload + nnrt_run_start(&runs, i) * size, end = from + runs.length * size;
+    for (int64_t n; from < end; from += n, to += n) {
+      n = end - from < PIECE ? end - from : PIECE;
+      if (!nnrt_payload_check(r->program, from, n, w)) return false;
+      nnrt_device_put(r, to, r->run->payload + from, n);
+    }
+  }
+  return true;
+}
+
+bool nnrt_init_tensor(NnrtRank *r, const NnrtTensor *t, int64_t seed, Why *w) {
   Part part;
   int64_t n = nnrt_part_here(r, t, &part) ? nnrt_part_count(t, &part) : 0;
-  if (n == 0) return;
+  if (n == 0) return true;
+  if (t->init == NNRT_from_payload) return init_from_payload(r, t, &part, w);
   // The block is no larger than the shard: most tensors are small.
   int64_t most = n < BLOCK ? n : BLOCK;
   char *block = nnrt_must_alloc((size_t)(most * nnrt_dtype_size(t->dtype)));
   switch (t->init) {
-  case NNRT_from_payload: {
-    // The executable of one rank holds only its own shard.
-    const uint8_t *from = r->run->payload + t->payload;
-    if (t->payload_part)
-      nnrt_device_put(r, nnrt_tensor_at(r, t), from, n * nnrt_dtype_size(t->dtype));
-    else
-      nnrt_part_put(r, t, &part, from);
-    break;
-  }
+  case NNRT_from_payload: break; // above
   case NNRT_from_fill: init_fill(r, t, n, block); break;
   case NNRT_from_normal:
   case NNRT_from_uniform:
@@ -69,12 +81,15 @@ void nnrt_init_tensor(NnrtRank *r, const NnrtTensor *t, int64_t seed) {
     break;
   }
   free(block);
+  return true;
 }
 
-void nnrt_init_tensors(NnrtRank *r, int64_t seed) {
+bool nnrt_init_tensors(NnrtRank *r, int64_t seed, Why *w) {
   const NnrtGraph *g = &r->program->train;
   for (int i = 0; i < g->n_tensors; i++)
-    if (nnrt_tensor_saved(&g->tensors[i])) nnrt_init_tensor(r, &g->tensors[i], seed);
+    if (nnrt_tensor_saved(&g->tensors[i]) && !nnrt_init_tensor(r, &g->tensors[i], seed, w))
+      return false;
+  return true;
 }
 
 void nnrt_init_copies(NnrtRank *r) {

@@ -194,14 +194,37 @@ static bool check_outputs(NnrtRun *run, Why *w) {
   return !f->tensorboard.given || nnrt_make_folder(f->tensorboard.s, w);
 }
 
+static int verify(const NnrtRun *run) {
+  const Flag *dir = &run->flags.checkpoint_dir;
+  bool ok = nnrt_payload_verify(run->program, stdout);
+  if (dir->given) ok &= nnrt_checkpoints_verify(dir->s, stdout);
+  if (fflush(stdout) != 0) ok = false;
+  return ok ? 0 : 1;
+}
+
+// Finds damage to the model now, not when --export writes it after the last step.
+static bool check_export(const NnrtRun *run, Why *w) {
+  const NnrtProgram *p = run->program;
+  if (!run->flags.export.given || run->launch.rank != 0) return true;
+  return p->payload_bytes == p->skeleton ||
+         nnrt_payload_check(p, p->skeleton, p->payload_bytes - p->skeleton, w);
+}
+
 int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
   static NnrtRun run = {.log.fd = -1, .events.fd = -1};
   Why w;
   run.program = p;
   nnrt_say_as(nnrt_base_name(argv[0]), 0, false);
   int status;
+  nnrt_payload_refuse();
   if (nnrt_device_special_run(p, &status)) return status;
   nnrt_flags_parse(&run.flags, argc, argv, p);
+  if (run.flags.append.given) {
+    if (nnrt_append(p, &run.flags.append, &w)) return 0;
+    nnrt_say_error("%s", w.text);
+    return 1;
+  }
+  if (run.flags.verify.given) return verify(&run);
   // Generated code keeps some promises (NnrtGraph): persistent tensors are at one place in both
   // graphs.
   for (int i = 0; i < p->eval.n_tensors; i++) {
@@ -249,7 +272,7 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
   int failure = 1;
   bool ok = connected && check_split(&run, &w) && (found || why(&w, "%s", missing.text)) &&
             nnrt_device_enough(&run, ranks_here > 0 ? ranks_here : 1, &w) &&
-            nnrt_payload_open(p, &run.payload, &w) &&
+            nnrt_payload_open(p, &run.payload, &w) && check_export(&run, &w) &&
             (f->eval_only.given ||
              (nnrt_data_open(&run.data, p, &p->train, &f->input, &f->tokens, "", &w) &&
               open_schedule(&run, &failure, &w))) &&

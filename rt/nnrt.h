@@ -12,8 +12,8 @@
 //     mesh m  ranks 0 1 2 3  (dp=4)      mesh s0  ranks 0 1  (dp=2)      mesh s1  ranks 2 3  (dp=2)
 //
 // The weights are not in the program's text.  They are the payload, bytes appended to the
-// executable and mapped on demand.  The file ends in an NnrtTrailer with the offset of the payload.
-// A program for one rank only may have just that rank's shards of them.
+// executable and mapped on demand; the file ends in an NnrtTrailer (trailer.h).  A program for one
+// rank only may have just that rank's shards of them.
 //
 // Kernels return 0 or a code (nnrt_error_text); generated code wraps each call in RUN, which names
 // rank, step and op when it ends the job.  Sizes are in elements unless they end in _bytes.
@@ -312,14 +312,6 @@ struct NnrtRank {
   struct NnrtRun *run;         // the settings of the process
   struct NnrtFed *fed;         // the batch of the graph that was enqueued last; NULL: none
 };
-
-// The last 32 bytes of an executable, little-endian.
-typedef struct NnrtTrailer {
-  char magic[8];         // NNRT_PAYLOAD_MAGIC, without its final 0
-  int64_t offset, bytes; // of the payload in this file; the offset is a multiple of 4096
-  int64_t plans; // bytes after the payload: execution plans of libraries, made ahead of time
-} NnrtTrailer;
-#define NNRT_PAYLOAD_MAGIC "nnrtpay1"
 
 extern const NnrtProgram nnrt_program; // in generated code; main itself is in start.c
 

@@ -17,6 +17,7 @@
 
 #include "against.h"
 #include "comm.h"
+#include "trailer.h"
 
 // ---- the programs are of one model
 
@@ -172,7 +173,7 @@ static bool is_executable(const char *path, Why *w) {
   if (f.bytes >= (int64_t)sizeof end)
     memcpy(&end, f.at + f.bytes - (int64_t)sizeof end, sizeof end);
   nnrt_in_close(&f);
-  if (memcmp(end.magic, NNRT_PAYLOAD_MAGIC, sizeof end.magic) != 0)
+  if (memcmp(end.magic, NNRT_TRAILER_MAGIC, sizeof end.magic) != 0)
     return why(w, "'%s' is no executable of nnaot\nhint: nnaot --check-with 1 makes a reference",
                path);
   if (access(path, X_OK) != 0) return why(w, "cannot run '%s': %s", path, strerror(errno));

@@ -115,11 +115,22 @@ bool nnrt_in_open(InFile *f, const char *path, Why *w);
 void nnrt_in_close(InFile *f);
 void nnrt_in_watch(void); // a mapped file that is truncated meanwhile ends the job with a message
 
-// ---- payload.c: the bytes at the end of the executable
+// ---- payload.c: the parts of the executable's file
 
 bool nnrt_payload_open(const NnrtProgram *p, const uint8_t **out, Why *w);
+// Compares the checksums of the payload's blocks with these bytes, once each.
+bool nnrt_payload_check(const NnrtProgram *p, int64_t at, int64_t bytes, Why *w);
 // Returns execution plans of libraries, made ahead of time; NULL and 0 if none, or damaged.
 const char *nnrt_payload_plans(int64_t *out_bytes);
+void nnrt_payload_refuse(void); // ends a rank with a damaged program, if the start has not
+// Compares all checksums, and prints a line for each part; false if one is damaged.
+bool nnrt_payload_verify(const NnrtProgram *p, FILE *out);
+int64_t nnrt_program_bytes(void); // of the file before the payload; INT64_MAX: all of it
+
+// ---- append.c
+
+// Writes the executable again, with this payload, and plans if there is a second file.
+bool nnrt_append(const NnrtProgram *p, const Flag *files, Why *w);
 
 // ---- tensor.c: shapes, boxes and element types
 
@@ -349,6 +360,8 @@ typedef struct Checkpoints {
 } Checkpoints;
 
 bool nnrt_checkpoint_open(Checkpoints *c, const char *dir, int keep, Why *w);
+// Compares all checksums of each, and prints a line for each; false if one is damaged.
+bool nnrt_checkpoints_verify(const char *dir, FILE *out);
 // Finds the step of the newest complete one, -1 if there is none; false if all are damaged.
 bool nnrt_checkpoint_find(Checkpoints *c, int64_t *out_step, Why *w);
 // Loads a checkpoint: every rank reads its own parts.
@@ -487,9 +500,10 @@ Amount nnrt_amount(double bytes); // "1.5 GiB"
 
 // ---- init.c: initial contents
 
-void nnrt_init_tensor(NnrtRank *r, const NnrtTensor *t, int64_t seed);
-void nnrt_init_tensors(NnrtRank *r, int64_t seed); // all that checkpoints hold
-void nnrt_init_copies(NnrtRank *r);                // from the current weights
+// False: the payload is damaged.
+bool nnrt_init_tensor(NnrtRank *r, const NnrtTensor *t, int64_t seed, Why *w);
+bool nnrt_init_tensors(NnrtRank *r, int64_t seed, Why *w); // all that checkpoints hold
+void nnrt_init_copies(NnrtRank *r);                        // from the current weights
 
 // ---- evaluate.c
 

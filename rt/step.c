@@ -263,6 +263,10 @@ static void say_found(const Trainer *t) {
   nnrt_device_say_found(t->r);
 }
 
+static void say_damaged(const Trainer *t) {
+  nnrt_say_error("%s", t->unreadable_why.text);
+}
+
 void nnrt_say_unreadable(const Trainer *t) {
   nnrt_say_error("step %lld: %s", (long long)t->r->step + 1, t->unreadable_why.text);
 }
@@ -400,7 +404,9 @@ static bool begin(Trainer *t) {
     if (is_root(t)) nnrt_say_note("resuming after step %lld", (long long)step);
   } else {
     choose_horizon(t, -1);
-    nnrt_init_tensors(r, t->order.seed);
+    int64_t damaged = !nnrt_init_tensors(r, t->order.seed, &t->unreadable_why), any = damaged;
+    nnrt_comm_sum(r, &any, 1);
+    if (any) nnrt_end_with_message(t, damaged, say_damaged);
   }
   nnrt_init_copies(r);
   nnrt_comm_end_files(r);

@@ -30,8 +30,8 @@ CASES = [
 def payload(path):
     """Returns the payload of an executable: the weights, and the model after them."""
     data = path.read_bytes()
-    magic, offset, n, _ = struct.unpack("<8s3q", data[-32:])
-    if magic != b"nnrtpay1":
+    magic, offset, n, _, _ = struct.unpack("<8s3qQ", data[-40:])
+    if magic != b"nnrtpay2":
         raise Failed(f"'{path}' has no trailer")
     return data[offset:offset + n]
 

@@ -25,8 +25,8 @@ WITH_PLANS = ("dp", 4, "bf16")
 def planned(exe):
     """Plans after the payload: the trailer has their size in bytes."""
     data = exe.read_bytes()
-    magic, offset, payload, plans = struct.unpack("<8s3q", data[-32:])
-    assert magic == b"nnrtpay1"
+    magic, offset, payload, plans, _ = struct.unpack("<8s3qQ", data[-40:])
+    assert magic == b"nnrtpay2"
     text = data[offset + payload:offset + payload + plans]
     return sum(int(n) for n in re.findall(rb"^nnrt plans .* count (\d+)$", text, re.M))
 

@@ -17,15 +17,17 @@ DRIVER = ["/usr/lib/x86_64-linux-gnu/libcuda.so.1", "/usr/lib64/libcuda.so.1", "
 
 
 def with_plans(exe, plans):
-    """`exe` with these plans in place of its own: | program | payload | plans | zeros up to 8 k | trailer |"""
+    """`exe` with these plans in place of its own."""
     whole = exe.read_bytes()
-    magic, offset, size, _ = struct.unpack("<8sqqq", whole[-32:])
-    check("the executable ends in a trailer", magic == b"nnrtpay1", magic)
-    body = whole[: offset + size] + plans
-    body += bytes(-len(body) % 8)
-    out = exe.with_name("other")
-    out.write_bytes(body + struct.pack("<8sqqq", magic, offset, size, len(plans)))
+    magic, offset, size, _, _ = struct.unpack("<8s3qQ", whole[-40:])
+    check("the executable ends in a trailer", magic == b"nnrtpay2", magic)
+    out, payload_bin, plans_file = (exe.with_name(name) for name in ("other", "payload.bin", "plans_of_other"))
+    payload_bin.write_bytes(whole[offset:offset + size])
+    plans_file.write_bytes(plans)
+    out.unlink(missing_ok=True)
+    out.write_bytes(whole)
     out.chmod(0o755)
+    run(out, "--append", payload_bin, "--append", plans_file)
     return out
 
 

@@ -81,7 +81,7 @@ with folder_with_data() as folder:
     cut = folder / "cut" / "line1"
     cut.parent.mkdir()
     whole = (PROGRAMS / "line1").read_bytes()
-    cut.write_bytes(whole[:whole.rindex(b"nnrtpay1") - 128])
+    cut.write_bytes(whole[:whole.rindex(b"nnrtpay2") - 128])
     cut.chmod(0o755)
     refused("a stripped executable", "the weights at the end of this executable are missing", cut, *DATA)
 

@@ -1,9 +1,7 @@
 // Made by nnaot from small.onnx; edits are lost.
 // In this folder, these make the executable `program` of it:
 //
-//   truncate -s %4096 program
-//   perl -e 'print pack "a8q<3", "nnrtpay1", -s "program", -s "payload.bin", 0' > trailer
-//   cat payload.bin >> program && truncate -s %8 program && cat trailer >> program
+//   ./program --append payload.bin
 
 #include "nnrt.h"
 
