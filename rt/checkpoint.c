@@ -4,9 +4,10 @@
 //
 // The file is a safetensors file of whole tensors: weights as "weight/NAME", optimizer state as
 // "state/NAME".  Its metadata holds the step (the number of steps done), the seed, the order of the
-// data, and a checksum of the header and of every tensor: any flipped bit is found before the data
-// is used.  The file is written under a temporary name, flushed and renamed (file.c): a crash or a
-// full disk leaves the previous checkpoint intact.
+// data, fingerprints of the program and the data (fingerprints.c), and a checksum of the header and
+// of every tensor: any flipped bit is found before the data is used.  The file is written under a
+// temporary name, flushed and renamed (file.c): a crash or a full disk leaves the previous
+// checkpoint intact.
 
 #include <dirent.h>
 #include <errno.h>
@@ -287,6 +288,8 @@ bool nnrt_checkpoint_load(const Checkpoints *c, NnrtRank *r, int64_t step, DataO
     const char *shuffle = nnrt_st_text(&f, "shuffle");
     out_order->shuffle = shuffle && strcmp(shuffle, "none") != 0;
     out_order->shuffle_seed = int_text(&f, "shuffle", 0);
+    // Each rank reads the checkpoint; the first one speaks.
+    out_order->compared = ok && r->rank == 0 && nnrt_fingerprints_compare(c, &f);
     nnrt_st_close(&f);
   }
   free(path);
@@ -307,11 +310,12 @@ static void add_text(Writer *wr, char *key, char *value) {
   wr->text[wr->n_texts++] = (StText){key, value};
 }
 
-static void list_contents(Writer *wr, const NnrtProgram *p, int64_t step, const DataOrder *order) {
+static void list_contents(Writer *wr, const Checkpoints *c, const NnrtProgram *p, int64_t step,
+                          const DataOrder *order) {
   const NnrtGraph *g = &p->train;
-  // One text per tensor for its checksum, and a dozen for the rest.
+  // One text per tensor for its checksum, the fingerprints, and a dozen for the rest.
   wr->tensor = nnrt_must_alloc((size_t)(g->n_tensors + 1) * sizeof *wr->tensor);
-  wr->text = nnrt_must_alloc((size_t)(g->n_tensors + 12) * sizeof *wr->text);
+  wr->text = nnrt_must_alloc((size_t)(g->n_tensors + c->n_of + 12) * sizeof *wr->text);
   add_text(wr, nnrt_must_format("header"), nnrt_must_format("%s", zeros)); // must be the first
   add_text(wr, nnrt_must_format("nnaot"), nnrt_must_format("checkpoint of %s", p->model));
   add_text(wr, nnrt_must_format("step"), nnrt_must_format("%lld", (long long)step));
@@ -328,6 +332,8 @@ static void list_contents(Writer *wr, const NnrtProgram *p, int64_t step, const 
   if (order->lr_steps >= 0)
     add_text(wr, nnrt_must_format("lr_steps"),
              nnrt_must_format("%lld", (long long)order->lr_steps));
+  for (int i = 0; i < c->n_of; i++)
+    add_text(wr, nnrt_must_format("%s", c->of[i].key), nnrt_must_format("%s", c->of[i].value));
   // Checksums are zeros until the tensors are written, so the length of the header is final.
   for (int i = 0; i < g->n_tensors; i++) {
     const NnrtTensor *t = &g->tensors[i];
@@ -351,7 +357,7 @@ static bool write_checkpoint(Checkpoints *c, NnrtRank *r, int64_t step, const Da
   bool begun = root && ok;
   // The length of the header is known before its checksums: the tensors follow it.
   if (begun) {
-    list_contents(&wr, r->program, step, order);
+    list_contents(&wr, c, r->program, step, order);
     int64_t bytes;
     free(nnrt_st_header(wr.tensor, wr.n_tensors, wr.text, wr.n_texts, &bytes));
     wr.out.at = bytes;

@@ -290,6 +290,8 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
     nnrt_data_say_converted(&run.eval_data, "eval-");
   }
   compare_samples(&run);
+  if (f->checkpoint_dir.given && run.launch.rank == 0)
+    nnrt_fingerprints_find(&run.checkpoints, p, &run.data);
   if (f->check_against.given) nnrt_reference_start(&run);
   nnrt_in_watch();
   nnrt_signals_catch();

@@ -229,6 +229,7 @@ typedef struct DataOrder {
   int64_t first, read;
   int64_t length;   // of a sample of tokens; 0 without tokens
   int64_t lr_steps; // of the learning rate's schedule; -1: constant, or unknown
+  bool compared;    // of a checkpoint: its data was compared with this run's
 } DataOrder;
 
 // Returns element i of the permutation of 0..n-1 for (seed, epoch); in O(1) memory.
@@ -357,6 +358,8 @@ typedef struct Checkpoints {
   int64_t last; // step of the newest complete one, -1: none known
   bool failed;  // the last save
   bool anew;    // this run does not resume from the folder
+  StText *of;   // rank 0: fingerprints of this run's program and data
+  int n_of;
 } Checkpoints;
 
 bool nnrt_checkpoint_open(Checkpoints *c, const char *dir, int keep, Why *w);
@@ -369,6 +372,13 @@ bool nnrt_checkpoint_load(const Checkpoints *c, NnrtRank *r, int64_t step, DataO
                           Why *w);
 // Collective.  Failing is a warning: the previous checkpoint remains and training continues.
 void nnrt_checkpoint_save(Checkpoints *c, NnrtRank *r, int64_t step, const DataOrder *order);
+
+// ---- fingerprints.c
+
+void nnrt_fingerprints_find(Checkpoints *c, const NnrtProgram *p, const Data *d);
+// Reports differences of the checkpoint's program and data from those of this run; false: the
+// checkpoint is of an older nnaot, and has no fingerprints of its data.
+bool nnrt_fingerprints_compare(const Checkpoints *c, const StFile *f);
 
 // ---- check_values.c: NaN in results
 

@@ -324,7 +324,7 @@ static void choose_order(Trainer *t, const DataOrder *saved) {
   if (f->shuffle.given && (!saved->shuffle || given.shuffle_seed != saved->shuffle_seed))
     nnrt_say_note("the rows follow in the order of --shuffle %lld, not in that of the checkpoint",
                   (long long)given.shuffle_seed);
-  if (given.samples != saved->samples)
+  if (!saved->compared && given.samples != saved->samples)
     nnrt_say_note("the data has %lld rows; when the checkpoint was written it had %lld",
                   (long long)given.samples, (long long)saved->samples);
 }

@@ -9,9 +9,24 @@ import subprocess
 import sys
 import time
 
-from common import compile_sample, data_flags, read_log, run, scratch, train
+import common
+from common import check, compile_sample, data_flags, read_log, run, scratch, train
 
 STEPS = 400
+
+
+def resume_under_others(exe, folder):
+    """A checkpoint of another plan, or of a model with the same tensors, is resumed with a note."""
+    for name, plan, said in (("plan", dict(ranks=2), "the checkpoint was written under another plan: "),
+                             ("model", dict(optimizer="adamw", extra=["--clip-norm", 1]),
+                              "the checkpoint is of another model, loss, optimizer or batch, with the same tensors: model ")):
+        other, directory = folder / f"other-{name}", folder / f"{name}-checkpoints"
+        compile_sample("mlp", other, **plan)
+        run(exe, *data_flags("mlp"), "--steps", 2, "--checkpoint-dir", directory)
+        flags = [*data_flags("mlp"), "--checkpoint-dir", directory, "--resume", "--steps"]
+        check("the same program says nothing of it", "checkpoint" not in run(exe, *flags, 3))
+        text = run(other, *flags, 4)
+        check(f"another {name} is said", said in text and "warning" not in text, text)
 
 
 def main(kills=20, ranks=1):
@@ -41,8 +56,10 @@ def main(kills=20, ranks=1):
         same = (folder / "whole.safetensors").read_bytes() == (folder / "resumed.safetensors").read_bytes()
         log = read_log(folder / "log.jsonl")
         same_log = [(r["step"], r["loss"]) for r in log] == [(r["step"], r["loss"]) for r in whole]
+        if ranks == 1:
+            resume_under_others(exe, folder)
         print(f"{killed} kills; weights {'equal' if same else 'DIFFER'}, log {'equal' if same_log else 'DIFFERS'}")
-    return not (same and same_log)
+    return not (same and same_log) or common.failures > 0
 
 
 sys.exit(main(*map(int, sys.argv[1:])))

@@ -12,7 +12,7 @@ import struct
 import subprocess
 import time
 
-from common import (DATA, HAS_MPI, PROGRAMS, check, finish, folder_with_data, log, losses, mpirun, refused, run,
+from common import (DATA, HAS_MPI, PROGRAMS, check, finish, folder_with_data, log, losses, mpirun, npy, refused, run,
                     safetensors, train)
 
 random.seed(11)
@@ -94,13 +94,51 @@ with folder_with_data():
     data = bytearray(path.read_bytes())
     length = 8 + int.from_bytes(data[:8], "little")
     sum_at = data.index(b'"header":"') + 10
-    for entry in re.finditer(rb'"(rows_read|lr_steps)":"\d+",', bytes(data[:length])):
+    for entry in re.finditer(rb'"(rows_read|lr_steps|data:[^"]*)":"[^"]*",', bytes(data[:length])):
         data[entry.start():entry.end()] = b" " * (entry.end() - entry.start())
     data[sum_at:sum_at + 16] = b"0" * 16
     data[sum_at:sum_at + 16] = b"%016x" % xxh64(bytes(data[:length]))
     path.write_bytes(data)
-    said = train("line1", "--steps", 11, "--lr", 0, "--checkpoint-dir", "rows", "--resume").stderr
-    check("an older checkpoint", "has no number of rows: 160 are taken as read" in said, said)
+    npy("half.npy", [0] * 250, (50, 5))
+    npy("labels.npy", [0] * 50, (50,), "<i8")
+    said = train("line1", "--steps", 11, "--lr", 0, "--checkpoint-dir", "rows", "--resume",
+                 data=["--input", "x=half.npy", "--input", "labels=labels.npy"]).stderr
+    check("an older checkpoint", "has no number of rows: 160 are taken as read" in said and "warning" not in said
+          and "the data has 50 rows; when the checkpoint was written it had 100" in said, said)
+
+    # Other data than the checkpoint's is said, file by file; another name is not.
+    rows = pathlib.Path("x.npy").read_bytes()
+
+    def resumed(x, *more, folder="data"):
+        for path in pathlib.Path(folder).glob("*"):
+            path.unlink()
+        for step in (2, 3):
+            data = [f"x={x}", *more] if step == 3 else ["x=x.npy"]
+            done = run("line1", *(f for file in [*data, "labels=y.npy"] for f in ("--input", file)), "--steps", step,
+                       "--checkpoint-dir", folder, *(["--resume"] if step == 3 else []))
+            check("it trains", done.returncode == 0, done.stderr)
+        return [line.partition("warning: ")[2] for line in done.stderr.splitlines() if "warning" in line], done.stderr
+
+    check("the same data", resumed("x.npy")[0] == [])
+    pathlib.Path("renamed.npy").write_bytes(rows)
+    check("data with another name", resumed("renamed.npy")[0] == [])
+    pathlib.Path("other.npy").write_bytes(rows[:-1] + bytes([rows[-1] ^ 1]))
+    differs = "the data of input 'x' is other data: "
+    said = resumed("other.npy")[0]
+    when = "when the checkpoint was written"
+    check("other contents", said == [f"{differs}'other.npy' has other contents than 'x.npy' had {when}"], said)
+    npy("f64.npy", [0.5] * 500, (100, 5), "<f8")
+    said = resumed("f64.npy")[0]
+    size = os.path.getsize("f64.npy")
+    check("other bytes", said == [f"{differs}'f64.npy' has {size} bytes, and {when} 'x.npy' had {len(rows)}"], said)
+    npy("x1.npy", [0.5] * 250, (50, 5))
+    npy("x2.npy", [0.5] * 250, (50, 5))
+    said = resumed("x1.npy", "x=x2.npy")[0]
+    check("more files", said == [f"{differs}'x1.npy' has 50 rows, and {when} 'x.npy' had 100",
+                                f"input 'x' has more files than {when}"], said)
+    meta = safetensors("data/step-000000000003.safetensors")[1]
+    check("fingerprints of the data", [meta[f"data:x:{i}"].split()[::3] for i in (0, 1)] == [["50", "x1.npy"], ["50", "x2.npy"]]
+          and meta["data:labels:0"].split()[2] == f"{xxh64(pathlib.Path('y.npy').read_bytes()):016x}", meta)
 
     # The horizon of the learning rate is that of the first run.
     def rates(*flags):
