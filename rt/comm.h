@@ -4,7 +4,7 @@
 //     comm_threads.c    ranks are threads of this process and read each other's memory
 //     comm_processes.c  ranks are processes that send to each other, over a Wire:
 //     comm_mpi.c          MPI, found at run time
-//     comm_tcp.c          sockets, if torchrun or Slurm started the process
+//     comm_tcp.c          sockets, if torchrun or Slurm started the process (tcp.h)
 //
 // All transfers are between buffers in host memory: tensors if the target is the CPU (cpu/comm.c),
 // and agreements between ranks.  Tensors on GPUs have other transports (cuda/collectives.h).
@@ -114,11 +114,11 @@ typedef struct NnrtComm {
   pthread_mutex_t lock;
   bool ready, closing;
   int code; // of the first failure
-  char text[512];
+  char text[1200];
   // The thread of the first queue, while idle, found a rank to be gone: normal at the end of the
   // job, an error before.
   bool lost;
-  char lost_text[512];
+  char lost_text[1200];
 } NnrtComm;
 
 // Functions of a transport, called by the threads of the queues.  Moves are called by the thread of
@@ -199,6 +199,6 @@ typedef struct Wire {
 } Wire;
 
 Wire *nnrt_wire_mpi(const Launch *l);
-Wire *nnrt_wire_tcp(const Launch *l);
+Wire *nnrt_wire_tcp(const NnrtRun *run);
 
 #endif

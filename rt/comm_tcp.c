@@ -1,276 +1,170 @@
 // Sockets as a wire, if torchrun or Slurm started the process: a connection between every two
-// ranks, in each lane.
+// ranks, in each lane, and a control link between rank 0 and each other rank.
 //
-// Rank 0 listens at MASTER_ADDR and MASTER_PORT.  The other ranks connect to it and send a Hello
-// with their rank and their own listening port.  Rank 0 answers with the addresses of all ranks;
-// then every rank connects to the ranks before it.  A Hello of another world is refused.  A dead
-// peer is detected because its connection closes.
+// tcp_gather.c connects them.  Lanes carry the bytes of exchanges and nothing else.  The control
+// links are silent until a rank ends: with BYE in order, or with ABORT, which has its error.  Rank
+// 0 passes an ABORT on, so all ranks report the first failure:
+//
+//     rank 2   cross_entropy fails ── ABORT ─→ rank 0 ── ABORT ─→ ranks 1 and 3
+//
+// A rank that ends without a word is noticed because its connections close.  A machine that is gone
+// without a word is noticed by keepalive probes of links that are idle, within 30 s; on a lane with
+// bytes under way by their age without any acknowledgement (TCP_INFO).  TCP_USER_TIMEOUT would end
+// a lane also if its receiver computes for long without reading; it is set on control links only.
 
 #include <errno.h>
 #include <fcntl.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <time.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
-#include "comm.h"
+#include "tcp.h"
 
-enum { CONNECT_SECONDS = 120, HELLO_SECONDS = 30, PATIENCE_SECONDS = 5 };
+enum { SILENCE_SECONDS = 40, LAST_WORD_MS = 2500, POLL_MS = 5000 };
 
-typedef struct Hello {
-  char magic[8];
-  int32_t world, rank, port;
-  int32_t lanes, lane; // of this connection
-  char host[64];       // numeric; rank 0 fills it in
-} Hello;
-
-static const char magic[8] = "nnrtcom3";
-
-typedef struct TcpWire {
-  Wire wire;
-  const char *host;
-  int port;
-  int *link; // [lanes, world], -1: not connected
-} TcpWire;
-
-// ---- whole messages, while connecting
-
-static bool wait_ready(int fd, short events, double until_us) {
-  // poll takes milliseconds, and rounds up so that it does not spin at the end.
-  double left = (until_us - nnrt_now_us()) / 1e3;
-  struct pollfd p = {.fd = fd, .events = events};
-  return left > 0 && poll(&p, 1, (int)left + 1) > 0;
-}
-
-static bool read_all(int fd, void *to, size_t n, double until_us) {
-  for (size_t got = 0; got < n;) {
-    if (!wait_ready(fd, POLLIN, until_us)) return false;
-    ssize_t step = recv(fd, (char *)to + got, n - got, 0);
-    // A signal may interrupt the call; a closed connection reads 0 bytes.
-    if (step < 0 && errno == EINTR) continue;
-    if (step <= 0) return false;
-    got += (size_t)step;
-  }
-  return true;
-}
-
-static bool write_all(int fd, const void *from, size_t n) {
-  for (size_t sent = 0; sent < n;) {
-    // A peer that is gone must not end the process by SIGPIPE.
-    ssize_t step = send(fd, (const char *)from + sent, n - sent, MSG_NOSIGNAL);
-    if (step < 0 && errno == EINTR) continue;
-    if (step <= 0) return false;
-    sent += (size_t)step;
-  }
-  return true;
-}
-
-// ---- connecting
-
-static int listen_at(int port, int *out_port, Why *w) {
-  int on = 1, off = 0;
-  int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
-  struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-  struct sockaddr *address = (void *)&six;
-  socklen_t n = sizeof six;
-  // One socket serves IPv6 and IPv4.
-  if (fd >= 0) {
-    setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-  } else { // a machine without IPv6
-    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    address = (void *)&four;
-    n = sizeof four;
-  }
-  // A job that starts right after another may use the same port.
-  if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (fd < 0 || bind(fd, address, n) != 0 || listen(fd, 1024) != 0 ||
-      getsockname(fd, address, &n) != 0) {
-    why(w, "cannot listen at port %d: %s", port, strerror(errno));
-    if (fd >= 0) close(fd);
-    return -1;
-  }
-  // For port 0 the kernel has chosen one.
-  *out_port = ntohs(address->sa_family == AF_INET6 ? six.sin6_port : four.sin_port);
-  return fd;
-}
-
-// Connects to `rank`; tries again until it listens there.
-static int connect_to(int rank, const char *host, int port, Why *w) {
-  double began = nnrt_now_us(), until = began + CONNECT_SECONDS * 1e6;
-  bool warned = false;
-  char service[16];
-  snprintf(service, sizeof service, "%d", port);
-  // Pauses between attempts double up to a second.
-  for (long pause_ms = 10;; pause_ms = pause_ms < 1000 ? 2 * pause_ms : 1000) {
-    // The name is resolved again each time: a container's name may appear late.
-    struct addrinfo want = {.ai_socktype = SOCK_STREAM}, *found = NULL;
-    int code = getaddrinfo(host, service, &want, &found), error = 0;
-    for (struct addrinfo *a = found; a; a = a->ai_next) {
-      int fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
-      if (fd >= 0 && connect(fd, a->ai_addr, a->ai_addrlen) == 0) {
-        freeaddrinfo(found);
-        return fd;
-      }
-      error = errno;
-      if (fd >= 0) close(fd);
-    }
-    if (found) freeaddrinfo(found);
-    // The last attempt's error is the one reported.
-    if (nnrt_now_us() > until) {
-      why(w, "cannot connect to %s, port %d: %s", host, port,
-          code ? gai_strerror(code) : strerror(error));
-      return -1;
-    }
-    // A user who waits should know for whom.
-    if (!warned && nnrt_now_us() > began + PATIENCE_SECONDS * 1e6) {
-      warned = true;
-      nnrt_say_note("waiting for rank %d at %s:%d", rank, host, port);
-    }
-    nanosleep(&(struct timespec){pause_ms / 1000, pause_ms % 1000 * 1000000}, NULL);
-  }
-}
-
-static int *link_to(const TcpWire *t, int lane, int rank) {
+int *nnrt_link_to(const TcpWire *t, int lane, int rank) {
   return &t->link[lane * t->wire.world + rank];
 }
 
-// Whether the rank is connected in all lanes.
-static bool has_come(const TcpWire *t, int rank) {
-  for (int lane = 0; lane < t->wire.lanes; lane++)
-    if (*link_to(t, lane, rank) < 0) return false;
-  return true;
+void nnrt_tcp_who(const TcpWire *t, int rank, char *out, size_t size) {
+  const char *host = t->host[rank];
+  snprintf(out, size, "rank %d%s%s", rank, *host ? " on " : "", host);
 }
 
-static int count_missing(const TcpWire *t, int first) {
-  int n = 0;
-  for (int rank = first; rank < t->wire.world; rank++)
-    n += !has_come(t, rank);
-  return n;
+void nnrt_tcp_set_options(int fd, bool control) {
+  int on = 1, idle = 15, interval = 5, count = 3, timeout_ms = 30000;
+  // Small messages leave at once: no rank waits for a full packet.
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  // A machine that is down sends nothing: probe it.
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+  if (control) setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
 }
 
-// Accepts connections, at `port`, until every rank from `first` on has one.
-static bool accept_ranks(TcpWire *t, int listening, int port, int first, Hello *heard, Why *w) {
-  double began = nnrt_now_us(), until = began + CONNECT_SECONDS * 1e6;
-  bool warned = false;
-  for (int missing; (missing = count_missing(t, first)) > 0;) {
-    struct sockaddr_storage from;
-    socklen_t n = sizeof from;
-    if (!warned && !wait_ready(listening, POLLIN, began + PATIENCE_SECONDS * 1e6)) {
-      warned = true;
-      // The first rank that is missing stands for all.  Rank 0 listens at MASTER_ADDR; other ranks
-      // name only their port.
-      char more[32] = "", at[300] = "port ";
-      int rank = first;
-      while (has_come(t, rank))
-        rank++;
-      if (missing > 1) snprintf(more, sizeof more, " and %d more", missing - 1);
-      if (t->wire.rank == 0) snprintf(at, sizeof at, "%s:", t->host);
-      nnrt_say_note("waiting for rank %d%s at %s%d", rank, more, at, port);
-      continue;
+// ---- the end of ranks
+
+static TcpWire *open_wire; // of nnrt_end_job; a process has one
+
+void nnrt_tcp_tell(TcpWire *t, int rank, const char *text) {
+  Abort a = {.rank = rank};
+  snprintf(a.text, sizeof a.text, "%.*s", (int)strcspn(text, "\n"), text);
+  for (int i = 0; i < t->wire.world; i++)
+    if (t->control[i] >= 0) nnrt_message_send(t->control[i], MESSAGE_abort, &a, sizeof a);
+}
+
+// Before this process ends with an error.
+static void last_word(int status, const char *text) {
+  TcpWire *t = open_wire;
+  char who[128];
+  (void)status;
+  if (!t || *t->told.text) return; // whoever told this rank has told all
+  nnrt_tcp_who(t, t->wire.rank, who, sizeof who);
+  // The message of a failed step begins with the rank.
+  int n = 0, rank;
+  if (sscanf(text, "rank %d, %n", &rank, &n) == 1 && rank == t->wire.rank) text += n;
+  char *line = nnrt_must_format("%s: %s", who, text);
+  nnrt_tcp_tell(t, t->wire.rank, line);
+  free(line);
+}
+
+static int gone(TcpWire *t, int rank, const char *how) {
+  char who[128];
+  nnrt_tcp_who(t, rank, who, sizeof who);
+  return nnrt_error(NNRT_COMM, "tcp: %s is gone: %s", who, how);
+}
+
+// Reads the control link of a rank; a code if it, or another that it tells of, has failed.
+static int hear(TcpWire *t, int rank) {
+  Reader *r = &t->reader[rank];
+  for (;;) {
+    Read read = nnrt_message_read(t->control[rank], r);
+    if (read == READ_more) return 0;
+    if (read == READ_whole && r->head.kind == MESSAGE_bye) {
+      // Its end of the connection follows, which is in order.
+      epoll_ctl(t->watch, EPOLL_CTL_DEL, t->control[rank], NULL);
+      return 0;
     }
-    // Past the deadline, the error names a rank that is missing.
-    if (warned && !wait_ready(listening, POLLIN, until)) {
-      for (int i = first; i < t->wire.world; i++)
-        if (!has_come(t, i)) return why(w, "rank %d did not come within %d s", i, CONNECT_SECONDS);
+    char text[ABORT_TEXT + 200];
+    if (read == READ_whole && r->head.kind == MESSAGE_abort) {
+      Abort *a = (void *)r->body;
+      if (a->rank < 0 || a->rank >= t->wire.world) a->rank = rank;
+      nnrt_text_clean(a->text, sizeof a->text);
+      t->told = *a;
+    } else {
+      char who[128];
+      const char *how = read == READ_whole || read == READ_foreign ? "it sent nonsense"
+                        : errno == ETIMEDOUT                       ? "its machine does not answer"
+                                                                   : "it closed the connection";
+      nnrt_tcp_who(t, rank, who, sizeof who);
+      snprintf(text, sizeof text, "%s is gone: %s", who, how);
+      t->told.rank = rank;
+      snprintf(t->told.text, sizeof t->told.text, "%.1000s", text);
     }
-    int fd = accept4(listening, (void *)&from, &n, SOCK_CLOEXEC);
-    Hello h;
-    if (fd < 0) continue;
-    // Strangers connect too, port scanners for example.  They are not an error.
-    if (!read_all(fd, &h, sizeof h, nnrt_now_us() + HELLO_SECONDS * 1e6) ||
-        memcmp(h.magic, magic, sizeof magic) != 0) {
-      close(fd);
-      continue;
-    }
-    // A process of another job, or two of the same rank.
-    if (h.world != t->wire.world || h.rank < first || h.rank >= t->wire.world ||
-        h.lanes != t->wire.lanes || h.lane < 0 || h.lane >= h.lanes ||
-        *link_to(t, h.lane, h.rank) >= 0) {
-      close(fd);
-      return why(w,
-                 "a process that says it is rank %d of %d is not of this job\n"
-                 "hint: another MASTER_PORT for each job",
-                 h.rank, h.world);
-    }
-    // Other ranks connect to the address that this connection comes from.
-    if (getnameinfo((void *)&from, n, h.host, sizeof h.host, NULL, 0, NI_NUMERICHOST) != 0)
-      h.host[0] = 0;
-    *link_to(t, h.lane, h.rank) = fd;
-    if (heard) heard[h.rank] = h;
+    if (t->wire.rank == 0) nnrt_tcp_tell(t, t->told.rank, t->told.text);
+    return nnrt_error(NNRT_COMM, "tcp: %s", t->told.text);
   }
-  return true;
 }
 
-// Connects to a rank that listens there; this rank listens at port `mine`.
-static bool connect_lanes(TcpWire *t, int rank, const char *host, int port, int mine, Why *w) {
-  for (int lane = 0; lane < t->wire.lanes; lane++) {
-    // The peer checks that this is a rank of its own job.
-    Hello hello = {.world = t->wire.world, .rank = t->wire.rank, .port = mine};
-    hello.lanes = t->wire.lanes;
-    hello.lane = lane;
-    memcpy(hello.magic, magic, sizeof magic);
-    int fd = *link_to(t, lane, rank) = connect_to(rank, host, port, w);
-    if (fd < 0) return false;
-    if (!write_all(fd, &hello, sizeof hello)) return why(w, "rank %d is gone", rank);
-  }
-  return true;
+// Reads the control links that have something; waits for that up to `ms`.
+static int listen_to_all(TcpWire *t, int ms) {
+  struct epoll_event e[16];
+  pthread_mutex_lock(&t->watching);
+  int code = *t->told.text ? nnrt_error(NNRT_COMM, "tcp: %s", t->told.text) : 0;
+  int n = code ? 0 : epoll_wait(t->watch, e, 16, ms);
+  for (int i = 0; i < n && !code; i++)
+    code = hear(t, (int)e[i].data.u32);
+  pthread_mutex_unlock(&t->watching);
+  return code;
+}
+
+// A lane has ended: its rank may have said why on the control link.
+static int lost_lane(TcpWire *t, int rank, const char *how) {
+  double until = nnrt_now_us() + LAST_WORD_MS * 1e3;
+  // Others may part meanwhile.
+  do {
+    int code = listen_to_all(t, LAST_WORD_MS / 5);
+    if (code) return code;
+  } while (nnrt_now_us() < until);
+  return gone(t, rank, how);
+}
+
+// Whether the other end has not acknowledged sent bytes for too long.
+static bool is_silent(int fd) {
+  struct tcp_info info;
+  socklen_t n = sizeof info;
+  memset(&info, 0, sizeof info);
+  return fd >= 0 && getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n) == 0 &&
+         info.tcpi_unacked > 0 && info.tcpi_retransmits > 0 &&
+         info.tcpi_last_ack_recv > SILENCE_SECONDS * 1000u;
 }
 
 static bool open_tcp(Wire *wire, Why *w) {
   TcpWire *t = (TcpWire *)wire;
   int n = wire->lanes * wire->world;
-  Hello *table = nnrt_must_alloc((size_t)wire->world * sizeof *table);
   t->link = nnrt_must_alloc((size_t)n * sizeof *t->link);
   // Closing skips the links that were never made.
   for (int i = 0; i < n; i++)
     t->link[i] = -1;
-  int rank = wire->rank, world = wire->world, port;
-  size_t bytes = (size_t)world * sizeof *table;
-  // Only rank 0 has a port that others know; the kernel chooses the others'.
-  int listening = listen_at(rank == 0 ? t->port : 0, &port, w);
-  bool ok = listening >= 0;
-  if (ok && rank == 0) {
-    // Every other rank connects, and then gets the table of all addresses.
-    ok = accept_ranks(t, listening, port, 1, table, w);
-    for (int i = 1; ok && i < world; i++)
-      if (!write_all(t->link[i], table, bytes)) ok = why(w, "rank %d is gone", i);
-  } else if (ok) {
-    // The table comes from rank 0; a rank connects to those before it, and accepts those after it.
-    ok = connect_lanes(t, 0, t->host, t->port, port, w);
-    if (ok && !read_all(t->link[0], table, bytes, nnrt_now_us() + CONNECT_SECONDS * 1e6))
-      ok = why(w, "rank 0 at %s, port %d, closed the connection", t->host, t->port);
-    for (int i = 1; ok && i < rank; i++)
-      ok = connect_lanes(t, i, table[i].host, table[i].port, port, w);
-    ok = ok && accept_ranks(t, listening, port, rank + 1, NULL, w);
+  open_wire = t;
+  nnrt_before_end(last_word);
+  if (!nnrt_tcp_gather(t, w)) return false;
+  t->watch = epoll_create1(EPOLL_CLOEXEC);
+  if (t->watch < 0) return why(w, "epoll: %s", strerror(errno));
+  for (int i = 0; i < wire->world; i++) {
+    struct epoll_event e = {.events = EPOLLIN, .data.u32 = (uint32_t)i};
+    if (t->control[i] < 0) continue;
+    if (epoll_ctl(t->watch, EPOLL_CTL_ADD, t->control[i], &e) != 0)
+      return why(w, "epoll: %s", strerror(errno));
   }
-  if (listening >= 0) close(listening);
-  free(table);
-  for (int i = 0; ok && i < n; i++)
-    if (t->link[i] >= 0) {
-      int fd = t->link[i], on = 1, idle = 30, interval = 10, count = 3;
-      // Small messages leave at once: no rank waits for a full packet.
-      setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-      // A machine that is down sends nothing: probe it.
-      setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-      setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
-      setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
-      setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
-      fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-    }
-  return ok;
+  return true;
 }
 
 // ---- exchanging
-
-static int gone(int rank, const char *how) {
-  return nnrt_error(NNRT_COMM, "tcp: rank %d is gone: %s", rank, how);
-}
 
 static int exchange_tcp(Wire *wire, int lane, int to, const void *out, int64_t n_out, int from,
                         void *in, int64_t n_in, atomic_bool *hurry) {
@@ -278,20 +172,26 @@ static int exchange_tcp(Wire *wire, int lane, int to, const void *out, int64_t n
   (void)hurry; // poll sleeps and wakes up at once
   const char *p_out = out;
   char *p_in = in;
+  double began = nnrt_now_us();
   bool warned = false;
   while (n_out > 0 || n_in > 0) {
     // poll ignores a negative descriptor: a finished direction.
-    struct pollfd p[2] = {{.fd = n_out > 0 ? *link_to(t, lane, to) : -1, .events = POLLOUT},
-                          {.fd = n_in > 0 ? *link_to(t, lane, from) : -1, .events = POLLIN}};
-    int ready = poll(p, 2, 60000);
-    if (ready == 0 && !warned) {
-      warned = true;
-      nnrt_say_warning("rank %d has waited a minute for rank %d", wire->rank, n_in > 0 ? from : to);
+    struct pollfd p[3] = {{.fd = n_out > 0 ? *nnrt_link_to(t, lane, to) : -1, .events = POLLOUT},
+                          {.fd = n_in > 0 ? *nnrt_link_to(t, lane, from) : -1, .events = POLLIN},
+                          {.fd = t->watch, .events = POLLIN}};
+    int ready = poll(p, 3, POLL_MS);
+    if (ready == 0) {
+      if (is_silent(p[0].fd)) return lost_lane(t, to, "its machine does not answer");
+      if (!warned && nnrt_now_us() - began > 60e6) {
+        warned = true;
+        nnrt_say_warning("rank %d has waited a minute for rank %d", wire->rank,
+                         n_in > 0 ? from : to);
+      }
     }
     // A hang-up is found by the call itself, with its error.
     if (p[0].revents) {
       ssize_t n = send(p[0].fd, p_out, (size_t)n_out, MSG_NOSIGNAL);
-      if (n < 0 && errno != EAGAIN && errno != EINTR) return gone(to, strerror(errno));
+      if (n < 0 && errno != EAGAIN && errno != EINTR) return lost_lane(t, to, strerror(errno));
       if (n > 0) {
         p_out += n;
         n_out -= n;
@@ -299,40 +199,64 @@ static int exchange_tcp(Wire *wire, int lane, int to, const void *out, int64_t n
     }
     if (p[1].revents) {
       ssize_t n = recv(p[1].fd, p_in, (size_t)n_in, 0);
-      if (n == 0) return gone(from, "it closed the connection");
-      if (n < 0 && errno != EAGAIN && errno != EINTR) return gone(from, strerror(errno));
+      if (n == 0) return lost_lane(t, from, "it closed the connection");
+      if (n < 0 && errno != EAGAIN && errno != EINTR) return lost_lane(t, from, strerror(errno));
       if (n > 0) {
         p_in += n;
         n_in -= n;
       }
     }
+    int code = p[2].revents ? listen_to_all(t, 0) : 0;
+    if (code) return code;
   }
   return 0;
 }
 
 static int check_tcp(Wire *wire) {
   TcpWire *t = (TcpWire *)wire;
-  for (int i = 0; i < wire->world; i++) {
+  int code = listen_to_all(t, 0);
+  for (int i = 0; i < wire->world && !code; i++) {
     char byte;
     if (t->link[i] < 0) continue;
     // Peeking leaves the bytes for the next exchange.
     ssize_t n = recv(t->link[i], &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    if (n == 0) return gone(i, "it closed the connection");
-    if (n < 0 && errno != EAGAIN && errno != EINTR) return gone(i, strerror(errno));
+    if (n == 0) code = lost_lane(t, i, "it closed the connection");
+    if (n < 0 && errno != EAGAIN && errno != EINTR) code = lost_lane(t, i, strerror(errno));
   }
-  return 0;
+  return code;
 }
 
 static void close_tcp(Wire *wire) {
   TcpWire *t = (TcpWire *)wire;
+  open_wire = NULL;
+  for (int i = 0; i < wire->world; i++) {
+    if (t->control[i] < 0) continue;
+    nnrt_message_send(t->control[i], MESSAGE_bye, NULL, 0);
+    close(t->control[i]);
+    free(t->reader[i].body);
+  }
   for (int i = 0; i < wire->lanes * wire->world; i++)
     if (t->link[i] >= 0) close(t->link[i]);
+  close(t->watch);
+  pthread_mutex_destroy(&t->watching);
+  free(t->link);
+  free(t->control);
+  free(t->reader);
+  free(t->host);
 }
 
-Wire *nnrt_wire_tcp(const Launch *l) {
+Wire *nnrt_wire_tcp(const NnrtRun *run) {
+  const Launch *l = &run->launch;
+  size_t world = (size_t)l->world;
   TcpWire *t = nnrt_must_alloc(sizeof *t);
   t->wire = (Wire){"tcp", l->rank, l->world, 1, open_tcp, exchange_tcp, close_tcp, check_tcp};
-  t->host = l->host;
-  t->port = l->port;
+  t->run = run;
+  t->watch = -1;
+  pthread_mutex_init(&t->watching, NULL);
+  t->control = nnrt_must_alloc(world * sizeof *t->control);
+  t->reader = nnrt_must_alloc(world * sizeof *t->reader);
+  t->host = nnrt_must_alloc(world * sizeof *t->host);
+  for (int i = 0; i < l->world; i++)
+    t->control[i] = -1;
   return &t->wire;
 }

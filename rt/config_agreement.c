@@ -41,16 +41,17 @@ static const char *next(const char *text) {
   return text + strlen(text) + 1;
 }
 
-// Compares two lists of terms; an empty name ends a list.
-static bool compare(const char *first, const char *other, int rank, Why *w) {
+bool nnrt_terms_differ(const char *first, int rank, const char *other, int other_rank, Why *w) {
   while (*first && *other) {
     const char *here = next(first), *there = next(other);
-    if (strcmp(here, there) != 0)
-      return why(w, "%s is %s at rank 0, but %s at rank %d", first, here, there, rank);
+    if (strcmp(here, there) != 0) {
+      why(w, "%s is %s at rank %d, but %s at rank %d", first, here, rank, there, other_rank);
+      return true;
+    }
     first = next(here);
     other = next(there);
   }
-  return true;
+  return false;
 }
 
 static int gather(NnrtComm *c, void *y, const void *x, int64_t bytes) {
@@ -70,7 +71,7 @@ int nnrt_terms_compare(NnrtRank *r, const Terms *t, bool *out_alike, Why *w) {
   *out_alike = true;
   // Every rank compares all, and so finds the same first difference.
   for (int i = 1; i < r->ranks && *out_alike && !code; i++)
-    *out_alike = compare(all, all + i * most, i, w);
+    *out_alike = !nnrt_terms_differ(all, 0, all + i * most, i, w);
   free(bytes);
   free(all);
   free(mine);

@@ -19,6 +19,8 @@
 
 static const char *speaker = "train_rank";
 static char speaking_rank[32];
+static char last_error[1024];
+static void (*before_end)(int status, const char *error);
 static atomic_flag failing = ATOMIC_FLAG_INIT;
 static _Thread_local char detail[2048];
 static _Thread_local const char *fail_hint;
@@ -52,6 +54,10 @@ static void say(const char *kind, const char *fmt, va_list args) {
 void nnrt_say_error(const char *fmt, ...) {
   va_list args;
   va_start(args, fmt);
+  vsnprintf(last_error, sizeof last_error, fmt, args);
+  last_error[strcspn(last_error, "\n")] = 0;
+  va_end(args);
+  va_start(args, fmt);
   say("error", fmt, args);
   va_end(args);
 }
@@ -81,7 +87,12 @@ bool nnrt_why(Why *w, const char *fmt, ...) {
   return false;
 }
 
+void nnrt_before_end(void (*call)(int status, const char *error)) {
+  before_end = call;
+}
+
 _Noreturn void nnrt_end_job(int status) {
+  if (status && before_end) before_end(status, *last_error ? last_error : "it ended with an error");
   fflush(stdout);
   fflush(stderr);
   _exit(status);

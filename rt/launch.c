@@ -53,15 +53,46 @@ static bool take(Launch *l, int row, Why *w) {
   l->local_world = here > 0 ? (int)here : 0;
   int64_t place = variable(from->local_rank);
   l->local_rank = place >= 0 ? (int)place : -1;
+  l->one_host = l->local_world == l->world;
   return true;
 }
 
-// Returns the first host of Slurm's list: "gpu[03-05,9],login" is gpu03.
+// Returns the first host of Slurm's list.  Of each bracket its first number is taken:
+//
+//     gpu[03-05,9],login   gpu03
+//     rack[1-2]n[1-4]      rack1n1
+//     node[2-3]-ib         node2-ib
 static char *first_host(const char *list) {
-  size_t prefix = strcspn(list, "[,"), first = 0;
-  const char *number = list + prefix;
-  if (*number == '[') first = strcspn(++number, "-,]");
-  return nnrt_must_format("%.*s%.*s", (int)prefix, list, (int)first, number);
+  char *host = nnrt_must_format("%s", "");
+  while (*list && *list != ',') {
+    bool bracket = *list == '[';
+    size_t n = bracket ? strcspn(++list, "-,]") : strcspn(list, "[,");
+    host = nnrt_must_append(host, "%.*s", (int)n, list);
+    list += n;
+    if (bracket) list += strcspn(list, "]");
+    if (bracket && *list) list++;
+  }
+  return host;
+}
+
+// Whether Slurm has started this process as one of several tasks.  It sets SLURM_PROCID in a batch
+// script too.
+static bool is_task(void) {
+  bool step = getenv("SLURM_STEP_ID") || getenv("SLURM_STEPID") || !getenv("SLURM_JOB_ID");
+  return getenv("SLURM_PROCID") && step;
+}
+
+// RANK exported once for all tasks of srun makes each of them that rank.
+static bool rank_fits_slurm(const Launch *l, Why *w) {
+  int64_t tasks = variable("SLURM_STEP_NUM_TASKS"), task = variable("SLURM_PROCID");
+  if (tasks < 0) tasks = variable("SLURM_NTASKS");
+  // Processes of a torchrun in each task have ranks of their own.
+  if (!is_task() || tasks < 2 || tasks != l->world || getenv("TORCHELASTIC_RUN_ID")) return true;
+  return task == l->rank ||
+         why(w,
+             "RANK is %d, but SLURM_PROCID is %lld: RANK and WORLD_SIZE hide the ranks of srun\n"
+             "hint: unset RANK WORLD_SIZE before srun",
+             l->rank, (long long)task);
 }
 
 bool nnrt_launch_find(Launch *l, Why *w) {
@@ -69,7 +100,7 @@ bool nnrt_launch_find(Launch *l, Why *w) {
   if (getenv("PMI_RANK") || getenv("PMI_SIZE")) return take(l, MPICH, w);
   if (getenv("OMPI_COMM_WORLD_RANK")) return take(l, OPEN_MPI, w);
   if (getenv("RANK") && getenv("WORLD_SIZE")) {
-    if (!take(l, TORCHRUN, w)) return false;
+    if (!take(l, TORCHRUN, w) || !rank_fits_slurm(l, w)) return false;
     l->host = getenv("MASTER_ADDR");
     int64_t port = variable("MASTER_PORT");
     if (l->world > 1 && (!l->host || port < 1 || port > 65535))
@@ -82,10 +113,11 @@ bool nnrt_launch_find(Launch *l, Why *w) {
       l->port = l->port < 65000 ? l->port + 17 : l->port - 17;
     return true;
   }
-  // Slurm sets SLURM_PROCID in a batch script too, which is not one of several tasks.
-  bool task = getenv("SLURM_STEP_ID") || getenv("SLURM_STEPID") || !getenv("SLURM_JOB_ID");
-  if (getenv("SLURM_PROCID") && task) {
+  if (is_task()) {
     if (!take(l, getenv("SLURM_STEP_NUM_TASKS") ? SLURM_STEP : SLURM_JOB, w)) return false;
+    int64_t n_nodes = variable("SLURM_STEP_NUM_NODES");
+    if (n_nodes < 0) n_nodes = variable("SLURM_JOB_NUM_NODES");
+    l->one_host |= n_nodes == 1;
     const char *nodes = getenv("SLURM_STEP_NODELIST");
     if (!nodes) nodes = getenv("SLURM_JOB_NODELIST");
     l->host = getenv("MASTER_ADDR");

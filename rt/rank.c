@@ -73,7 +73,7 @@ bool nnrt_ranks_connect(NnrtRun *run, Why *w) {
   else
     start->rank = (NnrtRank){.rank = l->rank, .ranks = l->world, .program = &nothing, .run = run};
   start->transport = &nnrt_comm_processes;
-  start->shared = l->kind == LAUNCH_mpi ? nnrt_wire_mpi(l) : nnrt_wire_tcp(l);
+  start->shared = l->kind == LAUNCH_mpi ? nnrt_wire_mpi(l) : nnrt_wire_tcp(run);
   return nnrt_comm_open(&start->rank, start->transport, start->shared, w);
 }
 
