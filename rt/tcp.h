@@ -170,7 +170,7 @@ Read nnrt_message_read(int fd, Reader *r);
 // Sends a short message at once: false if the socket does not take all of it.
 bool nnrt_message_send(int fd, MessageKind kind, const void *body, int64_t bytes);
 Head nnrt_message_head(MessageKind kind, int64_t bytes);
-// Texts of a message end within their field, and have printable characters only.
+// Ends a text within its field, and replaces characters that a terminal cannot show; zeros stay.
 void nnrt_text_clean(char *text, size_t size);
 
 // ---- comm_tcp.c, tcp_gather.c

@@ -165,6 +165,7 @@ static bool refused(Gather *g, Dial *d, Why *w) {
     // Zeros after the terms end a list that is cut off.
     char *theirs = nnrt_must_alloc((size_t)n + 4);
     memcpy(theirs, r->terms, (size_t)n);
+    nnrt_text_clean(theirs, (size_t)n + 4);
     if (!nnrt_terms_differ(theirs, d->to, g->terms.at, g->rank, w))
       why(w, "%s runs another program", at);
     free(theirs);
