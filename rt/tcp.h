@@ -47,7 +47,7 @@ bool nnrt_places_read(TcpPlaces *p, Why *w);
 
 // Sockets that listen, nonblocking, all at one port.
 typedef struct Listeners {
-  int fd[MOST_ADDRESSES];
+  int fd[MOST_ADDRESSES + 2];
   int n, port;
   bool open_to_others; // at an address other than loopback
 } Listeners;

@@ -36,7 +36,6 @@ void nnrt_dial_open(Gather *g, Dial *d, int to, int lane) {
                .run = g->run,
                .program = g->program};
   memcpy(h->host, g->name, sizeof h->host);
-  if (g->places.n_interface) nnrt_address_text(&g->places.interface[0], h->address);
   nnrt_reader_open(&d->in, sizeof(Refuse));
   if (lane == CONTROL) return;
   memcpy(h->job, g->table->job, JOB_ID);
@@ -136,6 +135,10 @@ static bool connected(Gather *g, Dial *d, Why *w) {
     if (!listen_here(g, d->fd, w)) return false;
     d->hello.port = g->listeners.port;
     g->reached = d->address[d->at];
+    // Of the family that connects ranks, if the interface has both.
+    const TcpPlaces *p = &g->places;
+    bool second = p->n_interface > 1 && p->interface[1].at.ss_family == g->reached.at.ss_family;
+    if (p->n_interface) nnrt_address_text(&p->interface[second], d->hello.address);
   }
   // A listener with an old challenge does not know this nonce.
   nnrt_draw(d->hello.nonce, NONCE);

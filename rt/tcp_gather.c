@@ -325,16 +325,21 @@ static bool listen_as_rank_0(Gather *g, Why *w) {
   bool loops = n > 0;
   if (n == 0)
     return why(w,
-               "MASTER_ADDR '%s' is not found: %s\n"
-               "hint: a name or an address of this machine, which is rank 0's",
+               "rank 0's machine '%s' is not found: %s\n"
+               "hint: MASTER_ADDR is a name or an address of this machine, which is rank 0's",
                g->at_host, gai_strerror(error));
   for (int i = 0; i < n; i++)
     loops &= nnrt_address_is_loopback(&a[i]);
   if (loops && !g->one_host) {
     // Debian's /etc/hosts gives 127.0.1.1 to the machine's own name; other hosts know it by another
-    // address.
+    // address.  Ranks of this machine come to the loopback address.
     const TcpPlaces *p = &g->places;
-    if (!nnrt_listen(&g->listeners, p->interface, p->n_interface, g->at_port, w)) return false;
+    Address both[MOST_ADDRESSES + 2];
+    int n_both = p->n_interface;
+    memcpy(both, p->interface, sizeof p->interface);
+    for (int i = 0; i < n && n_both; i++)
+      both[n_both++] = a[i];
+    if (!nnrt_listen(&g->listeners, both, n_both, g->at_port, w)) return false;
   } else if (!nnrt_listen(&g->listeners, a, n, g->at_port, w)) {
     return false;
   }
@@ -384,7 +389,7 @@ bool nnrt_tcp_gather(TcpWire *t, Why *w) {
                                                                           : (int64_t)sizeof(Abort);
     if (control) nnrt_reader_open(&t->reader[i], room);
   }
-  int n = MOST_ADDRESSES + MOST_VISITORS + world + most_dials;
+  int n = MOST_ADDRESSES + 2 + MOST_VISITORS + world + most_dials;
   Polled polled = {.p = nnrt_must_alloc((size_t)n * sizeof *polled.p),
                    .of = nnrt_must_alloc((size_t)n * sizeof *polled.of)};
   bool ok = begin(g, w);

@@ -317,7 +317,8 @@ def false_rank_0(kind, key, rng, fields):
                 _, greeting = receive_message(s)
                 s.sendall(message(CHALLENGE, 32 * b"n" + greeting[56:88]))
                 receive_message(s)
-                s.sendall(message(WELCOME) + message(rng.choice([TABLE, GO, ABORT, BYE]), rng.randbytes(rng.choice([0, 16, 288, 1028]))))
+                kind_then = rng.choice([TABLE, GO, ABORT, BYE])
+                s.sendall(message(WELCOME) + message(kind_then, rng.randbytes(rng.choice([0, 16, 288, 1028]))))
         except (OSError, AssertionError):
             pass
     out, err = rank.communicate()
