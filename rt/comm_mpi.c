@@ -6,6 +6,7 @@
 // enough.  With two lanes they come from two threads, never at once: MPI_THREAD_SERIALIZED.
 //
 //     exchange   MPI_Irecv, MPI_Isend, MPI_Test until both are done; a tag for each lane
+//     an error   MPI_Abort
 
 #include <dlfcn.h>
 #include <sched.h>
@@ -24,6 +25,7 @@ typedef struct Mpich { // mpi.h of MPICH: typedef int MPI_Comm, MPI_Datatype, MP
   int (*isend)(const void *, int n, int type, int to, int tag, int comm, int *request);
   int (*irecv)(void *, int n, int type, int from, int tag, int comm, int *request);
   int (*test)(int *request, int *done, void *status);
+  int (*abort)(int comm, int status);
 } Mpich;
 
 typedef struct OpenMpi { // mpi.h of Open MPI: all of these are pointers
@@ -33,6 +35,7 @@ typedef struct OpenMpi { // mpi.h of Open MPI: all of these are pointers
   int (*isend)(const void *, int n, void *type, int to, int tag, void *comm, void **request);
   int (*irecv)(void *, int n, void *type, int from, int tag, void *comm, void **request);
   int (*test)(void **request, int *done, void *status);
+  int (*abort)(void *comm, int status);
 } OpenMpi;
 
 enum { MPICH_WORLD = 0x44000000, MPICH_BYTE = 0x4c00010d, MPICH_RETURN = 0x54000001 };
@@ -88,6 +91,7 @@ static bool load_library(MpiWire *m, Why *w) {
            load_symbol(m, "MPI_Isend", &m->ompi.isend, w) &&
            load_symbol(m, "MPI_Irecv", &m->ompi.irecv, w) &&
            load_symbol(m, "MPI_Test", &m->ompi.test, w) &&
+           load_symbol(m, "MPI_Abort", &m->ompi.abort, w) &&
            load_symbol(m, "ompi_mpi_comm_world", &m->ompi_world, w) &&
            load_symbol(m, "ompi_mpi_byte", &m->ompi_byte, w) &&
            load_symbol(m, "ompi_mpi_errors_return", &m->ompi_return, w);
@@ -96,7 +100,27 @@ static bool load_library(MpiWire *m, Why *w) {
          load_symbol(m, "MPI_Comm_set_errhandler", &m->mpich.comm_set_errhandler, w) &&
          load_symbol(m, "MPI_Isend", &m->mpich.isend, w) &&
          load_symbol(m, "MPI_Irecv", &m->mpich.irecv, w) &&
-         load_symbol(m, "MPI_Test", &m->mpich.test, w);
+         load_symbol(m, "MPI_Test", &m->mpich.test, w) &&
+         load_symbol(m, "MPI_Abort", &m->mpich.abort, w);
+}
+
+static MpiWire *open_wire; // of nnrt_end_job; a process has one
+
+// Ends the processes of all machines before this one ends with an error: not every launcher does
+// so by itself.
+static void abort_all(int status, const char *error) {
+  MpiWire *m = open_wire;
+  (void)error; // it is on stderr, which the launcher collects
+  if (!m) return;
+  // A call of another thread may never return.
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec++;
+  if (pthread_mutex_timedlock(&m->calls, &until) != 0) return;
+  if (m->open_mpi)
+    m->ompi.abort(m->ompi_world, status);
+  else
+    m->mpich.abort(MPICH_WORLD, status);
 }
 
 static bool open_mpi(Wire *wire, Why *w) {
@@ -106,6 +130,8 @@ static bool open_mpi(Wire *wire, Why *w) {
   // The arguments are not needed: the launcher's variables are in the environment.
   int code = m->init_thread(NULL, NULL, wanted, &provided);
   if (code) return why(w, "MPI_Init_thread failed with %d", code);
+  open_wire = m;
+  nnrt_before_end(abort_all);
   // Levels of thread support are ordered.
   if (provided < FUNNELED) return why(w, "this MPI library does not allow threads at all");
   if (provided < wanted)
@@ -202,6 +228,7 @@ static int exchange_mpi(Wire *wire, int lane, int to, const void *out, int64_t n
 
 static void close_mpi(Wire *wire) {
   MpiWire *m = (MpiWire *)wire;
+  open_wire = NULL;
   m->finalize();
   pthread_mutex_destroy(&m->calls);
 }

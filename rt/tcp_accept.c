@@ -33,6 +33,9 @@ void nnrt_accept_new(Gather *g, int listening) {
   while (g->n_visitors < MOST_VISITORS) {
     Address from = {.n = sizeof from.at};
     int fd = accept4(listening, (void *)&from.at, &from.n, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    // Without a descriptor for a rank, the oldest stranger makes room.
+    bool full = fd < 0 && (errno == EMFILE || errno == ENFILE);
+    if (full && g->n_visitors) drop_stranger(g, 0, "there are too many connections");
     if (fd < 0) return;
     Visitor *v = g->visitor[g->n_visitors++] = nnrt_must_alloc(sizeof *v);
     v->fd = fd;

@@ -13,6 +13,7 @@
 #include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "tcp_gather.h"
@@ -123,9 +124,10 @@ static bool too_late(Gather *g, Why *w) {
 // ---- control links
 
 static bool gone(Gather *g, int rank, const char *text, Why *w) {
-  char who[128];
+  char who[128], at[300] = "";
   nnrt_tcp_who(g->t, rank, who, sizeof who);
-  why(w, "%s is gone: %s", who, text);
+  if (rank == 0) nnrt_gather_place(g, at, sizeof at);
+  why(w, "%s%s%s is gone: %s", who, rank == 0 ? " at " : "", at, text);
   if (g->rank == 0) nnrt_tcp_tell(g->t, rank, w->text);
   return false;
 }
@@ -273,16 +275,18 @@ static double collect(const Gather *g, Polled *p) {
 static bool turn(Gather *g, Polled *p, Why *w) {
   double left = (collect(g, p) - nnrt_now_us()) / 1e3;
   // Rounded up, so that the loop does not spin before the time.
-  int ready = poll(p->p, (nfds_t)p->n, left < 0 ? 0 : (int)left + 1);
+  int ready = poll(p->p, (nfds_t)p->n, left < 0 ? 0 : left < 60e3 ? (int)left + 1 : 60000);
   if (ready < 0 && errno != EINTR) return why(w, "poll: %s", strerror(errno));
   // Control links first: a rank that has died makes room for one that comes again.  Then visitors
-  // from the last, since one that is dropped moves those after it.
+  // from the last, since one that is dropped moves those after it.  The table may have dropped
+  // some: then another visitor is read, which may have sent nothing yet.
   for (int i = p->n - 1; i >= 0 && ready > 0; i--)
     if (p->p[i].revents & ~POLLOUT && p->of[i].source == FROM_control &&
         !control_step(g, p->of[i].index, w))
       return false;
   for (int i = p->n - 1; i >= 0 && ready > 0; i--)
-    if (p->p[i].revents && p->of[i].source == FROM_visitor) nnrt_accept_step(g, p->of[i].index);
+    if (p->p[i].revents && p->of[i].source == FROM_visitor && p->of[i].index < g->n_visitors)
+      nnrt_accept_step(g, p->of[i].index);
   nnrt_accept_expire(g);
   for (int i = 0; i < p->n && ready > 0; i++)
     if (p->p[i].revents && p->of[i].source == FROM_listener)
@@ -350,6 +354,22 @@ static bool listen_as_rank_0(Gather *g, Why *w) {
   return true;
 }
 
+// Each rank has a descriptor for each lane of each other, and visitors need some.
+static bool raise_limit(const Gather *g, Why *w) {
+  enum { OTHERS = 64 }; // files, GPUs
+  struct rlimit limit;
+  int64_t need = (int64_t)g->world * (g->lanes + 1) + MOST_VISITORS + OTHERS;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= (rlim_t)need) return true;
+  rlim_t most = limit.rlim_max;
+  limit.rlim_cur = most < (rlim_t)need ? most : (rlim_t)need;
+  if (setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur >= (rlim_t)(need - MOST_VISITORS))
+    return true;
+  return why(w,
+             "%d ranks need %lld open files, and this process may open %lld\n"
+             "hint: ulimit -Hn %lld, or a larger LimitNOFILE",
+             g->world, (long long)need, (long long)most, (long long)need);
+}
+
 static bool begin(Gather *g, Why *w) {
   const NnrtRun *run = g->t->run;
   const Launch *l = &run->launch;
@@ -363,7 +383,8 @@ static bool begin(Gather *g, Why *w) {
   gethostname(g->name, sizeof g->name - 1);
   g->began = nnrt_now_us();
   g->until = g->began + (timeout->given ? timeout->f : 300) * 1e6;
-  if (!nnrt_places_read(&g->places, w) || !nnrt_key_read(&g->key, w)) return false;
+  if (!raise_limit(g, w) || !nnrt_places_read(&g->places, w) || !nnrt_key_read(&g->key, w))
+    return false;
   if (run->flags.require_key.given && !g->key.n)
     return why(w, "--require-key, but this rank has no key\n"
                   "hint: NNRT_JOB_KEY, or NNRT_JOB_KEY_FILE, on all ranks");

@@ -7,7 +7,7 @@ import signal
 import socket
 import time
 
-from common import DATA, check, end, finish, folder_with_data, free_port, refused, start
+from common import DATA, PROGRAMS, check, end, finish, folder_with_data, free_port, refused, start
 
 KEY = {"NNRT_JOB_KEY": "3d5b" * 8}
 MACHINE = socket.gethostname()
@@ -106,6 +106,16 @@ with folder_with_data():
     wrong("no libcrypto", "a job's key needs OpenSSL's libcrypto, which is not found: ", NNRT_CRYPTO_LIBRARY="none.so", **KEY)
     wrong("another library", "'libm.so.6' is not OpenSSL's libcrypto", NNRT_CRYPTO_LIBRARY="libm.so.6", **KEY)
 
+    # Descriptors: a smaller limit is raised as far as it goes.
+    for hard in 64, 400:
+        pathlib.Path(f"limit{hard}.sh").write_text(f'#!/bin/sh\nulimit -Sn 64 && ulimit -Hn {hard} && exec {PROGRAMS}/line2 "$@"\n')
+        os.chmod(f"limit{hard}.sh", 0o755)
+    done = end([start(os.path.abspath("limit64.sh"), 0, 2, free_port())])
+    check("too few files", done[0][0] == 1 and
+          "error: 2 ranks need 324 open files, and this process may open 64\nhint: ulimit -Hn 324" in done[0][1], done)
+    port = free_port()
+    trains("a soft limit", [start(os.path.abspath("limit400.sh"), i, 2, port, "--steps", 2) for i in range(2)])
+
     # Slurm's list of hosts: rank 0 is on the first.
     for hosts, host in [("gpu[03-05,9].invalid,login", "gpu03.invalid"), ("rack[1-2]n[1-4].invalid", "rack1n1.invalid"),
                         ("node[2-3]-ib.invalid", "node2-ib.invalid"), ("a7.invalid", "a7.invalid"),
@@ -172,7 +182,7 @@ with folder_with_data():
     begin = time.monotonic()
     done = end(ranks)
     check("rank 0 dies: the others end at once", time.monotonic() - begin < 5 and [code for code, _ in done] == [-9, 1, 1] and
-          all("error: rank 0 is gone: it closed the connection" in err for _, err in done[1:]), done)
+          all(f"error: rank 0 at 127.0.0.1:{port} is gone: it closed the connection" in err for _, err in done[1:]), done)
 
     # A second process of a rank waits for the end of the first.
     port = free_port()

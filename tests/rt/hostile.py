@@ -357,6 +357,27 @@ with folder_with_data():
     check("all strangers have come", made == len(plan), made)
     # A machine with other work delays single jobs.
     check("jobs start at once", statistics.median(delays) < 1, delays)
+    # More silent connections than a rank keeps: the oldest make room.
+    for n, key in (2, ""), (4, KEY):
+        port, crowd = free_port(), []
+        env = {"NNRT_JOB_KEY": key} if key else {}
+        ranks = [start(f"line{n}", 0, n, port, "--steps", 20, "--save", "crowd.st", **env)]
+        until = time.monotonic() + 20
+        while len(crowd) < 600 and time.monotonic() < until:
+            try:
+                crowd.append(socket.create_connection(("127.0.0.1", port), timeout=1))
+            except OSError:
+                time.sleep(0.01)
+        began = time.monotonic()
+        ranks += [start(f"line{n}", i, n, port, "--steps", 20, "--save", "crowd.st", **env) for i in range(1, n)]
+        done = end(ranks)
+        seconds = time.monotonic() - began
+        check(f"a crowd of {len(crowd)} does not matter", len(crowd) == 600 and [code for code, _ in done] == [0] * n and
+              seconds < 10, seconds, done)
+        check("the bits beside a crowd", open("crowd.st", "rb").read() == quiet[n, key][0][0])
+        print(f"{n} ranks beside a crowd of {len(crowd)} end after {seconds:.2f} s", file=sys.stderr)
+        for s in crowd:
+            s.close()
     kinds = several(["silent", "random", "challenge", "refuse", "early", "table"], options.false, rng)
     calls = sum(false_rank_0(kind, rng.choice(["", KEY]) if kind != "table" else "", rng, recordings[""][1]) for kind in kinds)
     print(f"{made} hostile connections to {jobs} jobs: delay {statistics.median(delays):.2f} s in the median, {max(delays):.2f} s "

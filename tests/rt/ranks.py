@@ -74,6 +74,7 @@ with folder_with_data():
             check(f"{n} processes log the same", losses("m.jsonl") == losses(f"{n}.jsonl"))
         done = run("fail2", *DATA, launcher=mpirun(2), timeout=20)
         check("a failing process is named", done.returncode != 0 and "rank 1, step 4: cross_entropy" in done.stderr, done)
+        check("it ends the job by MPI_Abort", "mpi_abort" in done.stderr.lower(), done)
         done = run("nan2", *DATA, launcher=mpirun(2), timeout=20)
         check("all processes stop", done.returncode != 0 and done.stderr.count("not a number") == 1, done)
 
