@@ -181,7 +181,10 @@ static int exchange_tcp(Wire *wire, int lane, int to, const void *out, int64_t n
                           {.fd = t->watch, .events = POLLIN}};
     int ready = poll(p, 3, POLL_MS);
     if (ready == 0) {
-      if (is_silent(p[0].fd)) return lost_lane(t, to, "its machine does not answer");
+      // The kernel may still hold bytes of an earlier exchange, with any rank.
+      for (int i = 0; i < wire->world; i++)
+        if (is_silent(*nnrt_link_to(t, lane, i)))
+          return lost_lane(t, i, "its machine does not answer");
       if (!warned && nnrt_now_us() - began > 60e6) {
         warned = true;
         nnrt_say_warning("rank %d has waited a minute for rank %d", wire->rank,

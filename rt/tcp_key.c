@@ -78,7 +78,7 @@ static bool load_library(Key *k, Why *w) {
 bool nnrt_key_read(Key *k, Why *w) {
   const char *text = getenv("NNRT_JOB_KEY"), *path = getenv("NNRT_JOB_KEY_FILE");
   const char *name = text ? "NNRT_JOB_KEY" : "NNRT_JOB_KEY_FILE";
-  char file[KEY_MOST + 2];
+  char file[KEY_MOST + 2] = "";
   *k = (Key){0};
   if (!text && !path) return true;
   if (text && path)
