@@ -1,7 +1,7 @@
-"""Ranks on two machines: network namespaces, with a cable between them, and names and /etc/hosts of their own.
+"""Ranks on several machines: network namespaces, with cables to a switch, and names and /etc/hosts of their own.
 
-Debian's /etc/hosts gives a machine's own name a loopback address; a machine that is gone without a word ends the job.
-Skipped where namespaces are not permitted.
+Debian's /etc/hosts gives a machine's own name a loopback address.  A machine that is gone without a word ends the job, and
+so does a path between two machines.  Skipped where namespaces are not permitted.
 """
 
 import os
@@ -20,69 +20,71 @@ def ip(*arguments):
 
 
 class Machines:
-    """Two machines with the addresses 10.88.0.1 and .2, fd77::1 and ::2, named host1 and host2."""
+    """host1 to host4, with addresses 10.88.0.1 to .4 and fd77::1 to ::4; each is a namespace, and the switch one more."""
 
     def __enter__(self):
-        self.names = [f"nnaot-{os.getpid()}-{i}" for i in range(2)]
-        self.ends = [f"nn{os.getpid() % 10**6}v{i}" for i in range(2)]
-        steps = [("netns", "add", name) for name in self.names]
-        steps.append(("link", "add", self.ends[0], "type", "veth", "peer", "name", self.ends[1]))
-        for i, (name, cable) in enumerate(zip(self.names, self.ends)):
-            at = ("-n", name)
-            steps += [("link", "set", cable, "netns", name), (*at, "link", "set", "lo", "up"), (*at, "link", "set", cable, "up"),
-                      (*at, "addr", "add", f"10.88.0.{i + 1}/24", "dev", cable),
-                      (*at, "addr", "add", f"fd77::{i + 1}/64", "dev", cable, "nodad")]
+        pid, hosts = os.getpid(), range(1, 5)
+        self.names = {i: f"nnaot-{pid}-{i}" for i in range(5)}
+        steps = [("netns", "add", name) for name in self.names.values()]
+        switch = ("-n", self.names[0])
+        steps += [(*switch, "link", "add", "name", "switch", "type", "bridge"), (*switch, "link", "set", "dev", "switch", "up")]
+        for i in hosts:
+            at = ("-n", self.names[i])
+            steps += [(*at, "link", "set", "dev", "lo", "up"),
+                      (*at, "link", "add", "name", "nncable", "type", "veth", "peer", "name", f"port{i}", "netns", self.names[0]),
+                      (*switch, "link", "set", "dev", f"port{i}", "master", "switch", "up"),
+                      (*at, "link", "set", "dev", "nncable", "up"), (*at, "addr", "add", f"10.88.0.{i}/24", "dev", "nncable"),
+                      (*at, "addr", "add", f"fd77::{i}/64", "dev", "nncable", "nodad")]
             # Each machine knows its own name as a loopback address.
-            own, other = f"127.0.1.1 host{i + 1}", f"10.88.0.{2 - i} host{2 - i}"
-            pathlib.Path(f"hosts{i}").write_text(f"127.0.0.1 localhost\n{own}\n{other}\n")
+            pathlib.Path(f"hosts{i}").write_text("127.0.0.1 localhost\n" + "".join(
+                f"{'127.0.1.1' if i == k else f'10.88.0.{k}'} host{k}\n" for k in hosts))
         self.works = all(ip(*step).returncode == 0 for step in steps) and \
-            subprocess.run(self.command(0) + ["true"], capture_output=True).returncode == 0
+            subprocess.run(self.command(1) + ["true"], capture_output=True).returncode == 0
         return self
 
     def __exit__(self, *error):
-        for name in self.names:
+        for name in self.names.values():
             ip("netns", "del", name)
-        ip("link", "del", self.ends[0])
+
+    def port(self, i, *change):
+        check(f"the switch sets port {i}", ip("-n", self.names[0], "link", "set", "dev", f"port{i}", *change).returncode == 0)
 
     def command(self, i):
         return ["ip", "netns", "exec", self.names[i], "unshare", "--mount", "--uts", "sh", "-c",
-                f"hostname host{i + 1} && mount --bind {os.getcwd()}/hosts{i} /etc/hosts && exec \"$@\"", "sh"]
+                f"hostname host{i} && mount --bind {os.getcwd()}/hosts{i} /etc/hosts && exec \"$@\"", "sh"]
 
-    def cut(self):
-        for name, cable in zip(self.names, self.ends):
-            ip("-n", name, "link", "set", cable, "down")
-
-    def start(self, program, rank, world, address, port, *flags, **more):
-        """The first half of the ranks is on host1."""
-        here = world // 2
-        env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(here),
-               "LOCAL_RANK": str(rank % here), "MASTER_ADDR": address, "MASTER_PORT": str(port), **more}
-        return subprocess.Popen([*self.command(rank // here), PROGRAMS / program, *DATA, *map(str, flags)], env=env, text=True,
+    def start(self, program, hosts, rank, address, port, *flags, **more):
+        """A rank on hosts[rank]."""
+        host = hosts[rank]
+        env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(len(hosts)), "LOCAL_WORLD_SIZE": str(hosts.count(host)),
+               "LOCAL_RANK": str(hosts[:rank].count(host)), "MASTER_ADDR": address, "MASTER_PORT": str(port), **more}
+        return subprocess.Popen([*self.command(host), PROGRAMS / program, *DATA, *map(str, flags)], env=env, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-def same(what, machines, program, world, address, **more):
-    port = free_port()
-    jobs = [machines.start(program, i, world, address, port, "--steps", 20, "--save", "tcp.st", **more) for i in range(world)]
+def same(what, machines, program, hosts, address, **more):
+    port, n = free_port(), len(hosts)
+    jobs = [machines.start(program, hosts, i, address, port, "--steps", 20, "--save", "tcp.st", **more) for i in range(n)]
     done = end(jobs)
-    check(f"{what}: {world} ranks of two machines train", [code for code, _ in done] == [0] * world, done)
+    check(f"{what}: {n} ranks on {hosts} train", [code for code, _ in done] == [0] * n, done)
     check(f"{what}: the bits of threads", open("tcp.st", "rb").read() == open(f"{program}.st", "rb").read())
     says = [("ranks are not authenticated" in err) for _, err in done]
-    check(f"{what}: it is said once that ranks are not authenticated", says == [True] + [False] * (world - 1) or
-          (more.get("NNRT_JOB_KEY") and not any(says)), done)
+    check(f"{what}: it is said once that ranks are not authenticated", says == [True] + [False] * (n - 1) or
+          ("NNRT_JOB_KEY" in more and not any(says)), done)
 
 
-def gone(machines, *programs):
-    """The cable is cut while jobs train: all ranks end, and name a rank of the other machine."""
-    ranks = [(program, world, i) for program, world in programs for i in range(world)]
-    ports = {program: free_port() for program, _ in programs}
-    jobs = [machines.start(program, i, world, "host1", ports[program], "--steps", 10**8, "--log", f"{program}.{i}")
-            for program, world, i in ranks]
+def gone(machines, cut, *programs):
+    """Jobs train while `cut` happens: all ranks end, and name a machine that is gone."""
+    ranks = [(program, hosts, i) for program, hosts, _ in programs for i in range(len(hosts))]
+    ports = {program: free_port() for program, *_ in programs}
+    missing = {program: names for program, _, names in programs}
+    jobs = [machines.start(program, hosts, i, "host1", ports[program], "--steps", 10**8, "--log", f"{program}.{i}")
+            for program, hosts, i in ranks]
     until = time.monotonic() + 30
     steps = lambda log: open(log).read().count("\n") if os.path.exists(log) else 0
-    while min(steps(f"{program}.0") for program, _ in programs) < 5 and time.monotonic() < until:
+    while min(steps(f"{program}.0") for program in ports) < 5 and time.monotonic() < until:
         time.sleep(0.05)
-    machines.cut()
+    cut()
     begin, ends = time.monotonic(), {}
     while len(ends) < len(jobs) and time.monotonic() < begin + LIMIT + 10:
         ends |= {k: time.monotonic() - begin for k, job in enumerate(jobs) if k not in ends and job.poll() is not None}
@@ -91,10 +93,9 @@ def gone(machines, *programs):
         job.kill()
     done = end(jobs)
     check(f"all ranks end within {LIMIT} s", len(ends) == len(jobs) and max(ends.values()) < LIMIT, ends, done)
-    for (program, world, i), (code, err) in zip(ranks, done):
-        others = [k for k in range(world) if k // (world // 2) != i // (world // 2)]
-        check(f"{program}: rank {i} names a rank of the other machine", code == 1 and
-              any(f"rank {k} on host{k // (world // 2) + 1} is gone: " in err for k in others), err)
+    for (program, hosts, i), (code, err) in zip(ranks, done):
+        check(f"{program}: rank {i} names a machine that is gone", code == 1 and
+              any(f" on {name} is gone: " in err for name in missing[program]), err)
     print("the ranks end after", " ".join(f"{ends.get(k, -1):.0f}" for k in range(len(jobs))), "s")
 
 
@@ -106,14 +107,23 @@ with folder_with_data():
             if permitted:
                 for program in "line2", "line4", "apart4":
                     train(program, "--steps", 20, "--save", f"{program}.st")
-                for program, world in ("line2", 2), ("line4", 4), ("apart4", 4):
-                    same("a name", machines, program, world, "host1")
-                same("a number", machines, "line4", 4, "10.88.0.1")
-                same("IPv6", machines, "line4", 4, "[fd77::1]")
-                same("a key", machines, "line4", 4, "host1", NNRT_JOB_KEY="3d5b" * 8)
+                for program, hosts in ("line2", [1, 2]), ("line4", [1, 1, 2, 2]), ("line4", [1, 2, 3, 4]), ("apart4", [1, 1, 2, 3]):
+                    same("a name", machines, program, hosts, "host1")
+                for address in "10.88.0.1", "[fd77::1]":
+                    same(address, machines, "line4", [1, 1, 2, 3], address)
+                same("a key", machines, "line4", [1, 1, 2, 2], "host1", NNRT_JOB_KEY="3d5b" * 8)
+                same("an interface", machines, "line4", [1, 1, 2, 2], "host1", NNRT_SOCKET_IFNAME="nncable")
                 for names in "nn", "^docker,tun":
-                    same("an interface", machines, "line4", 4, "host1", NCCL_SOCKET_IFNAME=names)
-                gone(machines, ("slow2", 2), ("apart4", 4))
+                    same(f"interfaces {names}", machines, "line4", [1, 1, 2, 2], "host1", NCCL_SOCKET_IFNAME=names)
+
+                # The machine of another rank, that of rank 0 seen from there, and the path between two others.
+                def cut():
+                    machines.port(4, "down")
+                    for i in 2, 3:
+                        machines.port(i, "type", "bridge_slave", "isolated", "on")
+
+                gone(machines, cut, ("slow2", [1, 4], ["host1", "host4"]), ("apart4", [1, 1, 4, 1], ["host1", "host4"]),
+                     ("line4", [1, 1, 2, 3], ["host2", "host3"]))
     if not permitted:
         print("skipped: no permission for network namespaces")
 
