@@ -46,7 +46,7 @@ static void *watch(void *arg) {
   long long seen = -1;
   double since = nnrt_now_us();
   while (!atomic_load(&w->stop)) {
-    char text[400];
+    char text[1200];
     nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
     int code = w->errors(w->state, text, sizeof text);
     if (code) fail(w, code, text);

@@ -17,6 +17,7 @@
 #include "cuda/cudnn_plans.h"
 #include "cuda/dnn.h"
 #include "runtime.h"
+#include "trailer.h"
 
 static int n_failed, n_made;
 
@@ -200,22 +201,15 @@ static char *read_all(const char *path, int64_t *bytes) {
 static void check_found(const char *folder, const char *plans, int64_t bytes, const char *key,
                         const char *gpu, const char *want) {
   char path[4096], command[8192], said[4096] = "";
-  int64_t self_bytes;
-  char *self = read_all("/proc/self/exe", &self_bytes);
-  static const char zeros[4096];
-  int64_t pad = -self_bytes & 4095;
-  NnrtTrailer end = {.magic = {0}, .offset = self_bytes + pad, .bytes = 0, .plans = bytes};
-  memcpy(end.magic, NNRT_PAYLOAD_MAGIC, sizeof end.magic);
   snprintf(path, sizeof path, "%s/with_plans", folder);
-  FILE *f = fopen(path, "wb");
-  CHECK(f, "cannot write '%s': %s", path, strerror(errno));
-  if (!f) return;
-  fwrite(self, 1, (size_t)self_bytes, f);
-  fwrite(zeros, 1, (size_t)pad, f);
-  fwrite(plans, 1, (size_t)bytes, f);
-  fwrite(zeros, 1, (size_t)(-bytes & 7), f);
-  fwrite(&end, sizeof end, 1, f);
-  CHECK(!fclose(f) && !chmod(path, 0755), "cannot write '%s'", path);
+  FILE *self = fopen("/proc/self/exe", "rb"), *none = fopen("/dev/null", "rb");
+  FILE *text = fmemopen((void *)(uintptr_t)plans, (size_t)bytes, "rb"), *f = fopen(path, "wb");
+  bool written = self && none && text && f && nnrt_write_executable(self, INT64_MAX, none, text, f);
+  FILE *files[] = {self, none, text, f};
+  for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+    if (files[i]) written &= !fclose(files[i]);
+  CHECK(written && !chmod(path, 0755), "cannot write '%s': %s", path, strerror(errno));
+  if (!written) return;
   snprintf(command, sizeof command, "%s find %s %s 2>&1", path, gpu, key);
   f = popen(command, "r");
   size_t n = f ? fread(said, 1, sizeof said - 1, f) : 0;
@@ -223,7 +217,6 @@ static void check_found(const char *folder, const char *plans, int64_t bytes, co
   if (f) pclose(f);
   CHECK(strstr(said, want), "looking for '%s': '%s' was expected, it says: %s", key, want, said);
   unlink(path);
-  free(self);
 }
 
 static void check_text(const char *folder, const char *path) {
