@@ -12,7 +12,9 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "comm.h"
 
@@ -106,12 +108,26 @@ static bool load_library(MpiWire *m, Why *w) {
 
 static MpiWire *open_wire; // of nnrt_end_job; a process has one
 
+// MPI_Abort ends all processes at once, and what the launcher has not read by then is lost.  So a
+// rank with an error waits until its stderr, a pipe, is read; one without gives another the time
+// for its message.
+static void wait_for_messages(bool has_error) {
+  enum { PIECE_MS = 20, TURNS = 50, QUIET_TURNS = 25 };
+  int unread = 0, quiet = has_error ? 5 : QUIET_TURNS;
+  fflush(stdout);
+  fflush(stderr);
+  for (int turn = 0; turn < TURNS && quiet > 0; turn++) {
+    nanosleep(&(struct timespec){.tv_nsec = PIECE_MS * 1000000}, NULL);
+    if (ioctl(STDERR_FILENO, FIONREAD, &unread) != 0 || unread == 0) quiet--;
+  }
+}
+
 // Ends the processes of all machines before this one ends with an error: not every launcher does
 // so by itself.
 static void abort_all(int status, const char *error) {
   MpiWire *m = open_wire;
-  (void)error; // it is on stderr, which the launcher collects
   if (!m) return;
+  wait_for_messages(error != NULL);
   // A call of another thread may never return.
   struct timespec until;
   clock_gettime(CLOCK_REALTIME, &until);

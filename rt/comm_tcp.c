@@ -63,6 +63,7 @@ static void last_word(int status, const char *text) {
   char who[128];
   (void)status;
   if (!t || *t->told.text) return; // whoever told this rank has told all
+  if (!text) text = "it ended with an error";
   nnrt_tcp_who(t, t->wire.rank, who, sizeof who);
   // The message of a failed step begins with the rank.
   int n = 0, rank;

@@ -92,7 +92,7 @@ void nnrt_before_end(void (*call)(int status, const char *error)) {
 }
 
 _Noreturn void nnrt_end_job(int status) {
-  if (status && before_end) before_end(status, *last_error ? last_error : "it ended with an error");
+  if (status && before_end) before_end(status, *last_error ? last_error : NULL);
   fflush(stdout);
   fflush(stderr);
   _exit(status);

@@ -38,7 +38,8 @@ void nnrt_say_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 // terminal.
 void nnrt_say_as(const char *program, int rank, bool several);
 _Noreturn void nnrt_end_job(int status); // at once, and the other ranks with it
-// Called as the job ends with a status that is not 0: with the first line of the last error.
+// Called as the job ends with a status that is not 0: with the first line of the last error, NULL if
+// this rank printed none.
 void nnrt_before_end(void (*call)(int status, const char *error));
 // Sets the hint that is printed if an operation of this thread fails now; NULL: none.
 void nnrt_fail_hint(const char *hint);
