@@ -108,7 +108,7 @@ static bool load_library(MpiWire *m, Why *w) {
 
 static MpiWire *open_wire; // of nnrt_end_job; a process has one
 
-// MPI_Abort ends all processes at once, and what the launcher has not read by then is lost.  So a
+// MPI_Abort ends all processes at once, and output that the launcher has not read is lost.  So a
 // rank with an error waits until its stderr, a pipe, is read; one without gives another the time
 // for its message.
 static void wait_for_messages(bool has_error) {

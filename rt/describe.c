@@ -74,17 +74,17 @@ static int write_library(struct dl_phdr_info *info, size_t size, void *arg) {
   return 0;
 }
 
-// The fingerprints of what was proved.
+// The fingerprints of the proof.
 static void write_proof(FILE *f, const NnrtProof *proof) {
   const struct {
-    const char *what;
+    const char *name;
     uint64_t fingerprint;
   } of[] = {{"model", proof->model}, {"plan", proof->plan}, {"program", proof->program}};
   int n = 0;
   fputs(",\n  \"proved\": {", f);
   for (size_t i = 0; i < sizeof of / sizeof *of; i++)
     if (of[i].fingerprint)
-      fprintf(f, "%s\"%s\": \"%016" PRIx64 "\"", n++ ? ", " : "", of[i].what, of[i].fingerprint);
+      fprintf(f, "%s\"%s\": \"%016" PRIx64 "\"", n++ ? ", " : "", of[i].name, of[i].fingerprint);
   fputc('}', f);
 }
 

@@ -1,5 +1,5 @@
-// The fingerprints of program and data in a checkpoint, and what a resumed run says if its own
-// differ.  They are texts of the checkpoint's metadata:
+// The fingerprints of program and data in a checkpoint, and the warnings of a resumed run with
+// others.  They are texts of the checkpoint's metadata:
 //
 //     "model": "52d99b0161b43dc3"      NnrtProof.model and .plan, of a proved plan
 //     "plan": "e456d23814a92e84"
@@ -112,7 +112,8 @@ static void compare_data(const Checkpoints *c, const StFile *f) {
     free(input);
     free(next);
   }
-  if (differ > MOST_WARNINGS) nnrt_say_warning("and so do %d more files", differ - MOST_WARNINGS);
+  if (differ > MOST_WARNINGS)
+    nnrt_say_warning("and %d more files are others, too", differ - MOST_WARNINGS);
 }
 
 bool nnrt_fingerprints_compare(const Checkpoints *c, const StFile *f) {

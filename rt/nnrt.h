@@ -237,7 +237,7 @@ typedef struct NnrtConstant {
   int64_t bytes;
 } NnrtConstant;
 
-// Fingerprints of what was proved before the program was compiled; 0: that was not.
+// Fingerprints of the proof that nnaot made before the program was compiled; 0: there is none.
 typedef struct NnrtProof {
   uint64_t model;   // the model's program, which the plan computes: of NnrtModelProgram
   uint64_t plan;    // the plan_hash of the program; 0 without a model's program

@@ -182,7 +182,7 @@ bool nnrt_payload_open(const NnrtProgram *p, const uint8_t **out, Why *w) {
   if (part->bytes != p->payload_bytes)
     return why(w,
                "the weights at the end of this executable are of another program: %lld bytes, "
-               "where this one has %lld\n%s",
+               "and this one has %lld\n%s",
                (long long)part->bytes, (long long)p->payload_bytes, hint);
   self.compared = nnrt_must_alloc((size_t)nnrt_blocks(part->bytes));
   *out = self.file.at + part->at;

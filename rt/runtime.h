@@ -38,8 +38,8 @@ void nnrt_say_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 // terminal.
 void nnrt_say_as(const char *program, int rank, bool several);
 _Noreturn void nnrt_end_job(int status); // at once, and the other ranks with it
-// Called as the job ends with a status that is not 0: with the first line of the last error, NULL if
-// this rank printed none.
+// Called as the job ends with a status that is not 0: with the first line of the last error, NULL
+// if this rank printed none.
 void nnrt_before_end(void (*call)(int status, const char *error));
 // Sets the hint that is printed if an operation of this thread fails now; NULL: none.
 void nnrt_fail_hint(const char *hint);
@@ -65,7 +65,7 @@ void nnrt_terms_add(Terms *t, const char *name, const char *fmt, ...)
 void nnrt_terms_free(Terms *t);
 // Collective: returns a code on failure.  The first difference, if any, is the same `w` on all.
 int nnrt_terms_compare(NnrtRank *r, const Terms *t, bool *out_alike, Why *w);
-// Whether the lists of two ranks differ, and in what; an empty name ends a list.
+// Whether the lists of two ranks differ; *w gets the first difference.  An empty name ends a list.
 bool nnrt_terms_differ(const char *at, int rank, const char *other_at, int other, Why *w);
 
 // ---- flags.c, flags.def: the command line

@@ -2,8 +2,10 @@
 //
 //     tcp_addresses.c  names, addresses, interfaces, ports; sockets that listen
 //     tcp_key.c        the secret of the job, and proofs by HMAC
-//     tcp_messages.c   messages with a bounded length, and the judgement of a Hello
+//     tcp_messages.c   messages with a bounded length
 //     tcp_gather.c     the ranks find each other: one poll loop over all connections
+//     tcp_accept.c     connections that come in, and the checks of a Hello
+//     tcp_dial.c       connections that this rank makes
 //     comm_tcp.c       exchanges between connected ranks, and the end of a job
 //
 // README.md has the protocol under "Gathering over TCP".

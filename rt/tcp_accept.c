@@ -180,7 +180,7 @@ void nnrt_accept_step(Gather *g, int i) {
   MessageKind kind = (MessageKind)v->in.head.kind;
   if (read == READ_more) return;
   if (read == READ_closed) {
-    // A rank whose user ends it, or which has found another address of this one, says no more.
+    // A rank that its user ends, or that has found another address of this one, closes it.
     if (v->greeted)
       nnrt_accept_drop(g, i);
     else

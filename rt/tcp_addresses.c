@@ -202,7 +202,7 @@ void nnrt_listeners_close(Listeners *l) {
   l->n = 0;
 }
 
-// Returns a socket that listens at the address, whose port is replaced by the kernel's if it is 0.
+// Returns a socket that listens at the address, with a port of the kernel's in place of 0.
 static int listen_at(Address *a, bool both_families) {
   int on = 1, fd = socket(a->at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return -1;

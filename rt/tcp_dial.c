@@ -39,8 +39,8 @@ void nnrt_dial_open(Gather *g, Dial *d, int to, int lane) {
   nnrt_reader_open(&d->in, sizeof(Refuse));
   if (lane == CONTROL) return;
   memcpy(h->job, g->table->job, JOB_ID);
-  // Rank 0 is reached where it was before.  A loopback address is one of rank 0's machine, which
-  // only its own ranks use.
+  // Rank 0 keeps the address of its control link.  A loopback address is one of rank 0's machine,
+  // which only its own ranks use.
   const Entry *e = &g->table->entry[to];
   Address *a = &d->address[0];
   d->n_addresses = 1;
@@ -113,7 +113,7 @@ static bool resolve(Gather *g, Dial *d, Why *w) {
              g->at_host, d->last);
 }
 
-// Listens where the others can connect to this rank: at the address that it has towards rank 0.
+// Listens at an address that other ranks can connect to: the local one of the link to rank 0.
 static bool listen_here(Gather *g, int fd, Why *w) {
   Address own = {.n = sizeof own.at};
   if (g->listeners.n) return true;

@@ -53,7 +53,7 @@ bool nnrt_is_closed(int fd) {
   return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-// ---- what is there
+// ---- missing ranks
 
 static bool has_lanes(const Gather *g, int rank) {
   for (int lane = 0; lane < g->lanes; lane++)
@@ -179,7 +179,7 @@ static bool control_step(Gather *g, int rank, Why *w) {
       nnrt_accept_held(g);
     } else if (whole && g->rank > 0 && kind == MESSAGE_go && g->said_ready) {
       g->go = true;
-      return true; // what follows is of the exchanges
+      return true; // later bytes are those of exchanges
     } else {
       const char *reason = read == READ_closed ? "it closed the connection" : "it sent nonsense";
       if (!early) return gone(g, rank, reason, w);

@@ -3,7 +3,7 @@
 //
 //     | program | zeros | payload | plans | zeros | checksums | NnrtTrailer |
 //
-//     program    what the linker made, with zeros up to a multiple of 4096
+//     program    the output of the linker, with zeros up to a multiple of 4096
 //     payload    weights, and the model for --export
 //     plans      execution plans of libraries, made ahead of time; may be empty
 //     checksums  XXH64 of each block of program, payload and plans; at a multiple of 8

@@ -4,11 +4,12 @@
 //     {2, 4, NNRT_f32, -1, 0, 2, {8, 6}, {0, -1, …}, .offset = 512},      a row of model_values
 //     {0, 0, 1, 7, false},                                            operand 1 of op 0 is row 7
 //
-// The tables are determined by the module, the numbers of its calls, and the proof, which says what
-// values stand for: each operand and result that stands for one has its use, in the order of calls,
-// and each value a row, in the order of first uses.  A module that was read from text has no proof
-// without --prove.  Then the text says which values have rows: all uses of a value agree about
-// that, rows describe their values, and the numbers are within their range.
+// The tables are determined by the module, the numbers of its calls, and the proof, which assigns
+// values of the model's program to those of the module: each operand and result that has one has
+// its use, in the order of calls, and each value a row, in the order of first uses.  A module that
+// was read from text has no proof without --prove.  Then the text says which values have rows: all
+// uses of a value agree about that, rows describe their values, and the numbers are within their
+// range.
 
 #include <inttypes.h>
 #include <string.h>

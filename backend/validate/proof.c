@@ -1,5 +1,5 @@
-// The field .proof, with which the executable says what was proved (rt/nnrt.h): the fingerprints of
-// the model's program, the plan, and this text.  A text edited by hand no longer has its own.
+// The field .proof (rt/nnrt.h), which the executable's --describe prints: the fingerprints of the
+// model's program, the plan, and this text.  A text edited by hand no longer has its own.
 //
 //     .proof = {.model = UINT64_C(0x52c1…), .plan = UINT64_C(0x0b7e…), .program = UINT64_C(0x9f40…)},
 //
@@ -34,7 +34,7 @@ bool proof_check(Check *c) {
   const ModelValues *values = c->m->model_values;
   const ModelValues *model = !c->o || c->o->proved ? values : NULL;
   bool proved = !is_fingerprint(c, &p->model, 0);
-  // Without the options the module was read from a file: what was proved before is unknown.
+  // Without the options the module was read from a file, and its proof is unknown.
   if ((c->o || (proved && values)) && !is_fingerprint(c, &p->model, model ? model->fingerprint : 0))
     return mismatch(c, &p->begin, ".proof names another model's program");
   if (c->o && !is_fingerprint(c, &c->p.plan_hash, c->o->plan_hash))

@@ -100,9 +100,9 @@ const AttrSpec *op_attr_specs(OpKind kind, int *n);
 bool op_infer(const Op *op, const Type **types, Diag *d);
 // The class of operand i in the row's types column ('F', 'S', …); 0 if the column names a type.
 char op_operand_class(const Op *op, int i);
-// The traits of the row, with three corrections: ADDITIVE holds for a cast to a wider floating type,
-// which is exact, and not for a scale of integers, which rounds; MOVES_ELEMENTS does not hold for a pad with
-// another number than zero.
+// The traits of the row, with three corrections: ADDITIVE holds for a cast to a wider floating
+// type, which is exact, and not for a scale of integers, which rounds; MOVES_ELEMENTS does not hold
+// for a pad with another number than zero.
 int op_traits(const Op *op);
 // Whether result 0 is a view of operand 0.
 bool op_is_view(const Op *op);

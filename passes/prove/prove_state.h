@@ -82,7 +82,7 @@ void prove_ops(Proof *p, const Graph *g);
 
 // -- prove_values.c --------------------------------------------------------------------------
 
-// What the caller of the proof wants to know about the first entry.
+// The facts about the first entry that the caller of the proof asked for.
 typedef struct Wanted {
   ModelValues *out;
   Arena *a;

@@ -109,7 +109,7 @@ def flipped(data, bit):
 
 
 def start(command, **kw):
-    """Runs a command; returns its exit status, None for a hang, and what it said."""
+    """Runs a command; returns its exit status, None for a hang, and its output."""
     try:
         done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120, **kw)
     except subprocess.TimeoutExpired as late:
@@ -161,7 +161,7 @@ class Executable:
             return ("CRASH" if any(path.exists() and path.stat().st_size for path in self.outputs) else "message"), said
         if status in (1, 127) and any(text in said for text in LOADER):
             return "refused", said
-        # The dynamic linker says what it does, up to the program's first instruction.
+        # The log of the dynamic linker, up to the program's first instruction.
         _, loads = self.train(exe, env={**ENVIRONMENT, "LD_DEBUG": "files"})
         if "initialize program" in loads and not re.search(TABLES, part):
             return "CRASH", f"status {status}: {said}"

@@ -607,7 +607,7 @@ KINDS = {f.__name__: f for f in (
     rank_program, order, task, rank_table, tensor, value, preparation, prepared, formula, loop, body, flush, copy, start_of_shard,
     program, deferred, comment, local, step, model_row, model_tables)}
 DEVICE = ("formula", "loop", "local")  # of kernels.cu, if there is one
-PROVED = ("model_row",)  # only with the proof of the plan it is known what a value stands for
+PROVED = ("model_row",)  # noticed only with the proof, which has the model's value of each
 
 
 def unchanged(text, before, after):

@@ -1,4 +1,4 @@
-"""Libraries come only from where they belong, and programs are hardened:  libraries.py
+"""Libraries come from trusted folders only, and programs are hardened:  libraries.py
 
 Prints a table of the programs and of an executable, as checksec does, and checks each line of it; then puts hostile libraries
 into the current folder, beside the model, and beside nnaot, and checks that no program and no executable loads one.
@@ -127,7 +127,7 @@ def main():
         said = run(NNAOT, MODEL, *FLAGS, "--rpath", "none", "--emit", "nn", "-o", work / "none", ok=2, env=env)
         check("--rpath without an executable", "--rpath has no effect with --emit nn" in said, said)
 
-        # An installation whose libraries others may replace: they are not searched, and it is said.
+        # Others may replace the libraries of an installation: its folder is not searched, with a warning.
         prefix = work / "prefix"
         installed = prefix / "lib/nnaot"
         installed.mkdir(parents=True)

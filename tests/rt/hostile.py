@@ -68,7 +68,7 @@ def proof(key, side, greeting, nonce):
     return hmac.new(key.encode(), f"nnrt {side}".encode().ljust(16, b"\0") + greeting + nonce, hashlib.sha256).digest()
 
 
-# ---- a recording of an undisturbed job, whose rank 1 connects through this process
+# ---- a recording of an undisturbed job: its rank 1 connects through this process
 
 def record(env):
     port, proxy = free_port(), socket.create_server(("127.0.0.1", 0))

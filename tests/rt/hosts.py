@@ -1,7 +1,7 @@
 """Ranks on several machines: network namespaces, with cables to a switch, and names and /etc/hosts of their own.
 
 Debian's /etc/hosts gives a machine's own name a loopback address.  A machine that is gone without a word ends the job, and
-so does a path between two machines.  Skipped where namespaces are not permitted.
+so does a path between two machines.  Skipped without permission to make namespaces.
 """
 
 import os

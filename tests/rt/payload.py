@@ -11,7 +11,7 @@ DAMAGED = "this executable is damaged: its "
 
 
 def copy(folder, program, data):
-    """A copy of a program in a folder of its own, where it has its name, with these bytes."""
+    """A copy of a program under its own name, in another folder, with these bytes."""
     path = folder / "copies" / str(len(list((folder / "copies").iterdir()))) / program
     path.parent.mkdir()
     path.write_bytes(data)
