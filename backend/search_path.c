@@ -8,7 +8,9 @@
 // folders above it belong to root or to the user who compiles, and no one else may write to them.
 // An empty or relative element would be the current folder of whoever starts the executable.
 
+#include <grp.h>
 #include <limits.h>
+#include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -18,8 +20,18 @@
 
 #define BESIDE "$ORIGIN:$ORIGIN/lib"
 
-// Returns the folder at or above `folder` that others may change, or NULL.  Writes its owner's
-// right that is too wide to *why.
+// Whether the group is the user's own, as Debian makes one for each user: no other is in it.
+static bool is_private_group(gid_t gid) {
+  const struct group *g = getgrgid(gid);
+  const struct passwd *user = getpwuid(geteuid());
+  if (!g || !user || user->pw_gid != gid || strcmp(g->gr_name, user->pw_name) != 0) return false;
+  for (char **member = g->gr_mem; *member; member++)
+    if (strcmp(*member, user->pw_name) != 0) return false;
+  return true;
+}
+
+// Returns the folder at or above `folder` that others may change, or NULL.  Writes the reason to
+// *why.
 static const char *changed_by_others(Arena *a, const char *folder, const char **why) {
   char real[PATH_MAX];
   if (!realpath(folder, real)) {
@@ -30,7 +42,8 @@ static const char *changed_by_others(Arena *a, const char *folder, const char **
     struct stat st;
     if (stat(real, &st) != 0) return NULL;
     // In a sticky folder, as /tmp, others can make entries, but not replace one of ours.
-    bool open = (st.st_mode & (S_IWGRP | S_IWOTH)) && (first || !(st.st_mode & S_ISVTX));
+    bool wide = (st.st_mode & S_IWOTH) || ((st.st_mode & S_IWGRP) && !is_private_group(st.st_gid));
+    bool open = wide && (first || !(st.st_mode & S_ISVTX));
     bool foreign = st.st_uid != 0 && st.st_uid != geteuid();
     if (open || foreign) {
       *why = foreign ? "it belongs to another user" : "other users may write to it";
@@ -61,7 +74,7 @@ const char *search_path(Arena *a, const BackendOptions *o, const char *const *fo
     }
     diag_warning(d, NULL, "the executable does not search '%s' for its libraries: '%s': %s",
                  folder[i], open, why);
-    diag_hint(d, "copy them beside the executable, or say --rpath DIR");
+    diag_hint(d, "copy them beside the executable, or name another folder by --rpath");
   }
   return path.at;
 }

@@ -4,8 +4,10 @@ Prints a table of the programs and of an executable, as checksec does, and check
 into the current folder, beside the model, and beside nnaot, and checks that no program and no executable loads one.
 """
 
+import grp
 import os
 import pathlib
+import pwd
 import re
 import shutil
 import stat
@@ -44,13 +46,21 @@ def elf(path):
     }
 
 
+def is_private_group(gid):
+    """Returns whether the group is the user's own, without other members."""
+    user = pwd.getpwuid(os.geteuid())
+    group = grp.getgrgid(gid)
+    return user.pw_gid == gid and group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
+
+
 def foreign(folder):
     """Returns the folder at or above this one that another user may change, or None."""
     at = pathlib.Path(folder).resolve()
     for p in [at, *at.parents]:
         st = p.stat()
         sticky = p != at and st.st_mode & stat.S_ISVTX
-        if st.st_uid not in (0, os.geteuid()) or (st.st_mode & 0o022 and not sticky):
+        wide = st.st_mode & 0o002 or (st.st_mode & 0o020 and not is_private_group(st.st_gid))
+        if st.st_uid not in (0, os.geteuid()) or (wide and not sticky):
             return p
     return None
 
@@ -147,6 +157,12 @@ def main():
             check("the warning names it", f"does not search '{installed}'" in said and
                   f"'{wide}': other users may write to it" in said, said)
             wide.chmod(0o755)
+        # The user's own group may write: nobody else is in it.
+        if is_private_group(os.getegid()):
+            os.chown(installed, -1, os.getegid())
+            installed.chmod(0o775)
+            run(prefix / "bin/nnaot", MODEL, *FLAGS, "-o", exe, env=env)
+            check("a folder of the user's own group is searched", str(installed) in elf(exe)["runpath"], elf(exe))
     common.finish()
 
 
