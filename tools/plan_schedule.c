@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "output.h"
 #include "questions.h"
 #include "schedule/best.h"
@@ -16,10 +17,16 @@
 static struct {
   const char *kind, *constraints;
   int64_t stages, micro_batches, chunks;
-  double f, b, w, comm, memory, embed;
+  double f, b, w, comm, memory, embed, seconds;
   bool json;
-} settings = {
-    .kind = "1f1b", .chunks = 4, .constraints = "", .f = 1, .b = 1, .w = 1, .memory = INFINITY};
+} settings = {.kind = "1f1b",
+              .chunks = 4,
+              .constraints = "",
+              .f = 1,
+              .b = 1,
+              .w = 1,
+              .memory = INFINITY,
+              .seconds = 60};
 
 static const Option options[] = {
     GROUP("The pipeline"),
@@ -45,6 +52,9 @@ static const Option options[] = {
             "a device has at most so many, each a stage of its own"),
     STRING("constraints", 0, &settings.constraints, "FILE.lua",
            "only the choices that this file leaves open; passes/schedule has its format"),
+    NUMBER("seconds", 0, &settings.seconds, "S",
+           "the best so far is the result after S seconds; before, it does not depend on the "
+           "machine's speed"),
     GROUP("Output"),
     FLAG("json", 0, &settings.json,
          "print one object: makespan, span, bubble, peak, chunks, bound, optimal, ops"),
@@ -76,6 +86,7 @@ static int check_numbers(const Program *program) {
       status = usage_error(program, "--%s must be from 0 to %.0e", times[i].name, LARGEST);
   if (settings.chunks < 2 || settings.chunks > SCHEDULE_CHUNKS)
     status = usage_error(program, "--chunks must be from 2 to %d", SCHEDULE_CHUNKS);
+  if (!(settings.seconds > 0)) status = usage_error(program, "--seconds is not above 0"); // nan
   if (!(settings.memory > 0)) status = usage_error(program, "--memory must be above 0");
   // Sums and products only of numbers that are in range.
   if (!status && settings.f + settings.b + settings.w <= 0)
@@ -148,7 +159,13 @@ static void print_json(Arena *a, const ScheduleBest *x) {
 
 static int schedule(const Program *program, ScheduleChoice *c, Diag *d) {
   ScheduleBest x;
+  c->end = clock_seconds() + settings.seconds;
   if (!schedule_best(c, &x, d)) return EXIT_FAILURE;
+  if (x.late) {
+    diag_note(d, NULL, "the search ended after %.6g seconds, before it was complete",
+              settings.seconds);
+    diag_hint(d, "--seconds S gives it more time");
+  }
   // The kind or the file decides whether there is an embedding.
   const Shape *shape = &x.plan->shape;
   const char *option = c->constraints ? "constraints" : "kind";
@@ -192,7 +209,7 @@ const Question question_schedule = {
     {"nnaot-plan schedule",
      "nnaot-plan schedule --stages P --micro-batches M [--kind NAME] [--f T] [--b T] [--w T] "
      "[--comm T]\n                           [--embed T] [--chunks N] [--memory LIMIT] "
-     "[--constraints FILE.lua] [--json]",
+     "[--constraints FILE.lua]\n                           [--seconds S] [--json]",
      "Draws a line for each device. The last line is the makespan, the longest time of a device "
      "from its\nfirst block to its last, the fraction of the devices' time that is idle (the "
      "bubble), and the most\nmicro-batches that each holds at a time.",

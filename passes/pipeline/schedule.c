@@ -202,8 +202,8 @@ static bool find_timeline(Scheduler *s) {
   if (searches) {
     // The search has the memory of 1F1B.
     s->room = fit_places(&s->fit);
-    SearchResult r =
-        schedule_search(s->arena, s->blocks, &s->orders, s->room, INFINITY, SEARCH_WORK);
+    SearchResult r = schedule_search(s->arena, s->blocks, &s->orders, s->room, INFINITY,
+                                     (SearchLimit){SEARCH_WORK, INFINITY});
     s->timeline = r.best;
     return r.has || fit_declined(&s->fit, "nothing is found in the memory of 1f1b");
   }

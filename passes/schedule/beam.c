@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/vec.h"
 #include "schedule/schedule.h"
 
@@ -353,7 +354,7 @@ static void set_up(Beam *x, const Orders *o, int64_t work) {
 }
 
 SearchResult schedule_beam(Arena *a, const Blocks *b, const Orders *o, double room, double cutoff,
-                           int64_t work) {
+                           SearchLimit limit) {
   Beam x = {.b = b, .arena = arena_new(), .n_devices = b->pipeline->n_devices, .room = room};
   SearchResult result = {0};
   // An improvement must exceed rounding.
@@ -367,14 +368,18 @@ SearchResult schedule_beam(Arena *a, const Blocks *b, const Orders *o, double ro
     for (int i = 0; i + 1 < x.total[j]; i++)
       all.at[all.n++] = (Order){x.block_of[j][i], x.block_of[j][i + 1], NULL};
   if (orders_agree(b, &all)) {
-    set_up(&x, o, work);
+    set_up(&x, o, limit.work);
     Ready *ready = arena_array(x.arena, Ready, x.n);
+    bool late = false;
     for (int k = 0; k < b->n && x.n_now; k++) {
+      // Beginnings without the rest are no schedule.
+      late = clock_seconds() > limit.end;
+      if (late) break;
       for (int i = 0; i < x.n_now; i++)
         list_ways(&x, i, ready);
       keep_best(&x);
     }
-    result.has = x.n_now > 0;
+    result.has = x.n_now > 0 && !late;
     if (result.has) {
       // The order of each device: the blocks of the complete schedule, from the last one back.
       Timeline *t = &result.best;
@@ -397,7 +402,7 @@ SearchResult schedule_beam(Arena *a, const Blocks *b, const Orders *o, double ro
     }
     // Optimal, if the orders require that order or there are none, so that no shorter schedule is
     // missed; and if bars are exact: works that take memory have one device each.
-    bool exact = !x.dropped && (x.bars || room == INFINITY);
+    bool exact = !late && !x.dropped && (x.bars || room == INFINITY);
     bool *followed = arena_array(x.arena, bool, b->n);
     for (int i = 0; i < o->n; i++)
       if (x.work_of[o->at[i].first] == x.work_of[o->at[i].then]) followed[o->at[i].first] = true;

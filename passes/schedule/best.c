@@ -6,6 +6,8 @@
 
 #include <math.h>
 
+#include "base/clock.h"
+
 // Limit of all searches together: about half a second.
 #define SEARCH_WORK INT64_C(100000000)
 #define KIND_WORK   INT64_C(15000000) // for a search within a kind's orders
@@ -14,10 +16,10 @@ static const Orders no_orders;
 
 // -- With given orders -------------------------------------------------------------------------
 
-// The best of the schedules that the rules fill in; false if none completes.
-static bool list_plan(Arena *a, const SchedulePlan *p, double room, Timeline *out) {
+// The best of the schedules that the rules fill in, up to `end`; false if none completes.
+static bool list_plan(Arena *a, const SchedulePlan *p, double room, double end, Timeline *out) {
   bool has = false;
-  for (int i = 0; i < N_LIST_RULES; i++) {
+  for (int i = 0; i < N_LIST_RULES && !(has && clock_seconds() > end); i++) {
     ListRule rule = list_rules[i];
     Timeline t;
     rule.room = room;
@@ -42,7 +44,7 @@ static bool too_little(const ScheduleChoice *c, const SchedulePlan *p, Diag *d) 
     return false;
   }
   // Without the user's limit, its orders may still contradict the kind's own.
-  if (!list_plan(a, p, p->room, &t))
+  if (!list_plan(a, p, p->room, c->end, &t))
     return diag_error(d, p->loc, "its orders leave no way in the room that it wants, %.6g",
                       p->room);
   diag_error(d, loc, "'%s' does not fit into %.6g: it needs %.6g", p->name, c->ask.memory,
@@ -66,7 +68,8 @@ static void take(ScheduleBest *x, SchedulePlan *p, const Timeline *t, const char
 static bool search_plan(const ScheduleChoice *c, SchedulePlan *p, const Orders *o, double room,
                         int64_t work, ScheduleBest *x) {
   double cutoff = x->plan ? x->timeline.makespan : INFINITY;
-  SearchResult r = schedule_search(c->arena, p->blocks, o, room, cutoff, work);
+  SearchResult r =
+      schedule_search(c->arena, p->blocks, o, room, cutoff, (SearchLimit){work, c->end});
   if (r.has) take(x, p, &r.best, "searched");
   return r.optimal;
 }
@@ -74,7 +77,7 @@ static bool search_plan(const ScheduleChoice *c, SchedulePlan *p, const Orders *
 // The best schedule of a kind, the same for an explicit kind and for a candidate of a search.
 static bool kind_best(const ScheduleChoice *c, SchedulePlan *p, ScheduleBest *x) {
   Timeline t;
-  if (!list_plan(c->arena, p, fmin(p->room, c->ask.memory), &t)) return false;
+  if (!list_plan(c->arena, p, fmin(p->room, c->ask.memory), c->end, &t)) return false;
   take(x, p, &t, "as it is");
   // More memory than the kind was made for: its own orders are searched with all of it.
   if (p->room < c->ask.memory && c->ask.memory < INFINITY)
@@ -105,6 +108,7 @@ static bool search_shapes(const ScheduleChoice *c, ScheduleBest *x, Diag *d) {
     ScheduleAsk ask = c->ask;
     int least = candidates[i].least_chunks, most = least > 1 ? c->ask.chunks : least;
     for (ask.chunks = least; ask.chunks <= most; ask.chunks++) {
+      if (x->plan && clock_seconds() > c->end) break;
       SchedulePlan *p = schedule_plan(c->arena, schedule_text(candidates[i].kind), &ask, d);
       ScheduleBest alone = {0};
       if (!p) return false;
@@ -115,7 +119,7 @@ static bool search_shapes(const ScheduleChoice *c, ScheduleBest *x, Diag *d) {
     }
   }
   // The searches share the limit, and each must beat the best so far.
-  for (int i = 0; i < n_searched; i++)
+  for (int i = 0; i < n_searched && clock_seconds() <= c->end; i++)
     search_plan(c, searched[i], &no_orders, c->ask.memory, SEARCH_WORK / n_searched, x);
   if (!x->plan) return too_little(c, first, d);
   return true;
@@ -138,13 +142,17 @@ bool schedule_best(const ScheduleChoice *c, ScheduleBest *out, Diag *d) {
     double room = fmin(p->room, c->ask.memory);
     Timeline t;
     out->bound = pipeline_bound(c->arena, p->pipeline);
-    if (list_plan(c->arena, p, room, &t)) take(out, p, &t, "as it is");
+    if (list_plan(c->arena, p, room, c->end, &t)) take(out, p, &t, "as it is");
     const Orders *o = c->constraints ? &p->orders : &no_orders;
     out->optimal = search_plan(c, p, o, room, SEARCH_WORK, out);
     ok = out->plan || too_little(c, p, d);
   } else {
     ok = search_shapes(c, out, d);
   }
+  out->late = clock_seconds() > c->end;
+  // Shapes that were not tried have the bound of all: each device does its part of the work.
+  if (out->late && !c->kind)
+    out->bound = fmin(out->bound, c->ask.n_micro_batches * (c->ask.f + c->ask.b + c->ask.w));
   // A schedule as long as the bound is optimal, however it was found.
   if (ok) out->optimal |= out->timeline.makespan <= out->bound * (1 + 1e-9);
   return ok;

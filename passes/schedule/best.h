@@ -10,6 +10,7 @@ typedef struct ScheduleChoice {
   const ScheduleText *kind; // NULL: search
   const char *constraints;  // a file for the search, or NULL: all kinds of pipelines are tried
   ScheduleAsk ask;
+  double end; // of searches, of clock_seconds; the first candidate is tried in any case
 } ScheduleChoice;
 
 typedef struct ScheduleBest {
@@ -18,6 +19,7 @@ typedef struct ScheduleBest {
   double bound;    // lower bound of this shape, or of all that a search covers
   bool optimal;    // proven for these within the memory limit
   const char *how; // of a search: the method that found it
+  bool late;       // the search ended with `end`
 } ScheduleBest;
 
 // False after an error.

@@ -8,6 +8,7 @@
 
 #include <math.h>
 
+#include "base/clock.h"
 #include "schedule/schedule.h"
 
 typedef struct Improve {
@@ -57,8 +58,8 @@ static bool try_swap(Improve *x, int i) {
   return better;
 }
 
-void schedule_improve(Arena *a, const Blocks *b, double room, int64_t work, Timeline *t) {
-  Improve x = {.b = b, .t = *t, .room = room, .work = work};
+void schedule_improve(Arena *a, const Blocks *b, double room, SearchLimit limit, Timeline *t) {
+  Improve x = {.b = b, .t = *t, .room = room, .work = limit.work};
   // Swaps change its own copy of the arrays.
   int n = b->pipeline->n_devices;
   x.t.start = arena_copy(a, t->start, (size_t)b->n * sizeof *t->start);
@@ -76,7 +77,9 @@ void schedule_improve(Arena *a, const Blocks *b, double room, int64_t work, Time
         double ready = 0;
         for (int q = b->after_at[k]; q < b->after_at[k + 1]; q++)
           ready = fmax(ready, x.t.end[b->after[q]] + b->latency[q]);
-        if (ready < x.t.start[k] * (1 - 1e-9)) moved |= try_swap(&x, i);
+        if (ready >= x.t.start[k] * (1 - 1e-9)) continue;
+        if (clock_seconds() > limit.end) x.work = 0;
+        moved |= try_swap(&x, i);
       }
   }
   *t = x.t;

@@ -13,6 +13,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "schedule/repeat.h"
 
 enum { FEW_WORKS = 24, PATTERNS = 24 };
@@ -85,7 +86,7 @@ static void offer(Arena *a, const Round *r, const Orders *o, const double *at, d
 }
 
 bool schedule_repeat(Arena *a, const Blocks *b, const Orders *o, double room, double cutoff,
-                     Timeline *out) {
+                     double end, Timeline *out) {
   Round r = {.b = b, .arena = arena_new(), .room = room};
   *out = (Timeline){0};
   bool alike = list_works(&r);
@@ -123,9 +124,10 @@ bool schedule_repeat(Arena *a, const Blocks *b, const Orders *o, double room, do
     double best = out->at ? out->makespan : cutoff;
     if ((r.n_rounds - 1) * r.period + longest >= best) break;
     uint64_t seed = 1;
-    for (int k = 0; k < PATTERNS && !o->n; k++)
+    for (int k = 0; k < PATTERNS && !o->n && clock_seconds() < end; k++)
       offer(a, &r, o, repeat_by_try(&r, &seed), cutoff, out);
-    if (r.n <= FEW_WORKS && !out->at) offer(a, &r, o, repeat_by_cbc(&r, o), cutoff, out);
+    if (r.n <= FEW_WORKS && !out->at && clock_seconds() < end)
+      offer(a, &r, o, repeat_by_cbc(&r, o), cutoff, out);
   }
   arena_free(r.arena);
   return out->at != NULL;

@@ -167,18 +167,22 @@ typedef struct SearchResult {
   bool optimal;  // `best` is proven optimal; without `best`, there is none before the cutoff
 } SearchResult;
 
-// Searches for a makespan below `cutoff` (INFINITY: any).  `work` is the limit, in blocks tried;
-// the result does not depend on the speed of the machine.
+typedef struct SearchLimit {
+  int64_t work; // blocks tried: the result does not depend on the speed of the machine
+  double end;   // of clock_seconds; INFINITY: never.  The best so far is the result
+} SearchLimit;
+
+// Searches for a makespan below `cutoff` (INFINITY: any).
 SearchResult schedule_search(Arena *a, const Blocks *b, const Orders *o, double room, double cutoff,
-                             int64_t work);
+                             SearchLimit limit);
 
 // Part of the search: the steady state, unrolled; false: no makespan below `cutoff`.
 bool schedule_repeat(Arena *a, const Blocks *b, const Orders *o, double room, double cutoff,
-                     Timeline *out);
+                     double end, Timeline *out);
 // Swaps neighbours on a device as long as that helps.
-void schedule_improve(Arena *a, const Blocks *b, double room, int64_t work, Timeline *t);
+void schedule_improve(Arena *a, const Blocks *b, double room, SearchLimit limit, Timeline *t);
 // Beam search in order of time; exact if the beam dropped nothing.
 SearchResult schedule_beam(Arena *a, const Blocks *b, const Orders *o, double room, double cutoff,
-                           int64_t work);
+                           SearchLimit limit);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "base/clock.h"
 #include "schedule/schedule.h"
 
 static void offer(SearchResult *x, const Timeline *t, double cutoff) {
@@ -15,11 +16,11 @@ static void offer(SearchResult *x, const Timeline *t, double cutoff) {
 }
 
 SearchResult schedule_search(Arena *a, const Blocks *b, const Orders *o, double room, double cutoff,
-                             int64_t work) {
+                             SearchLimit limit) {
   SearchResult x = {0};
   double bound = pipeline_bound(a, b->pipeline);
   Timeline t;
-  for (int i = 0; i < N_LIST_RULES; i++) {
+  for (int i = 0; i < N_LIST_RULES && (i == 0 || clock_seconds() < limit.end); i++) {
     ListRule rule = list_rules[i];
     rule.room = room;
     if (schedule_list(a, b, o, &rule, &t)) offer(&x, &t, cutoff);
@@ -30,10 +31,12 @@ SearchResult schedule_search(Arena *a, const Blocks *b, const Orders *o, double 
     return x;
   }
   // Each search gets the best makespan so far as its cutoff.
-  if (schedule_repeat(a, b, o, room, x.has ? x.best.makespan : cutoff, &t)) offer(&x, &t, cutoff);
-  SearchResult y = schedule_beam(a, b, o, room, x.has ? x.best.makespan : cutoff, work);
+  if (schedule_repeat(a, b, o, room, x.has ? x.best.makespan : cutoff, limit.end, &t))
+    offer(&x, &t, cutoff);
+  SearchResult y = schedule_beam(a, b, o, room, x.has ? x.best.makespan : cutoff, limit);
   if (y.has) offer(&x, &y.best, cutoff);
-  if (x.has && !o->n) schedule_improve(a, b, room, work / 2, &x.best);
+  limit.work /= 2;
+  if (x.has && !o->n) schedule_improve(a, b, room, limit, &x.best);
   x.optimal = y.optimal || (x.has && x.best.makespan <= bound * (1 + 1e-9));
   return x;
 }
