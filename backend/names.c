@@ -144,8 +144,7 @@ const char *c_string(Arena *a, const char *s) {
 const char *c_comment(Arena *a, const char *s) {
   StrBuf b = {.arena = a};
   strbuf_add(&b, "");
-  for (; *s; s++)
-    strbuf_addf(&b, "%c", (unsigned char)*s < 32 || *s == 127 ? ' ' : *s);
+  strbuf_add_shown(&b, s);
   // A backslash, and a trigraph of one, would continue the comment, also before blanks.
   size_t n = b.n;
   while (n > 0 && b.at[n - 1] == ' ')

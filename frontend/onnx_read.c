@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "devices.pb-c.h"
+#include "rt/utf8.h"
 
 enum {
   WIRE_varint = 0,
@@ -167,6 +168,20 @@ typedef struct Named {
   Span name, overload, module, call;
 } Named;
 
+// Adds text of the file, which is UTF-8 from here on: names that were not become so, and differ as
+// before.
+static void add_text(const Slim *s, StrBuf *out, Span span) {
+  const char *text = (const char *)s->at + span.from;
+  strbuf_add(out, str_utf8(s->out.arena, text, (size_t)(span.to - span.from)));
+}
+
+static void put_string(Slim *s, uint64_t field, const StrBuf *text) {
+  put_varint(s, field << 3 | WIRE_bytes);
+  put_varint(s, text->n);
+  strbuf_add_n(&s->out, text->at, text->n);
+  s->heap += (int64_t)text->n;
+}
+
 static bool slim_message(Slim *s, const ProtobufCMessageDescriptor *type, int64_t from, int64_t to,
                          int depth);
 
@@ -207,6 +222,15 @@ static bool slim_bytes(Slim *s, const ProtobufCMessageDescriptor *type,
       named->name = span;
       return true;
     }
+  }
+  // The file names of external data are bytes, too.
+  bool is_text =
+      field->type == PROTOBUF_C_TYPE_STRING && type != &onnx__string_string_entry_proto__descriptor;
+  if (is_text) {
+    StrBuf text = {.arena = s->out.arena};
+    add_text(s, &text, span);
+    put_string(s, id, &text);
+    return true;
   }
   put_varint(s, id << 3 | WIRE_bytes);
   put_varint(s, (uint64_t)(span.to - span.from));
@@ -282,26 +306,19 @@ static bool slim_newer(Slim *s, const ProtobufCMessageDescriptor *type, uint64_t
 }
 
 static void put_name(Slim *s, const ProtobufCMessageDescriptor *type, const Named *named) {
-  int64_t module = named->module.to - named->module.from, call = named->call.to - named->call.from;
+  StrBuf origin = {.arena = s->out.arena}, name = {.arena = s->out.arena};
   // The module and the call of the exporter, a line each.
-  if (module + call && type == &onnx__node_proto__descriptor) {
-    put_varint(s, NODE_DOC_STRING << 3 | WIRE_bytes);
-    put_varint(s, (uint64_t)(module + 1 + call));
-    put_bytes(s, named->module.from, named->module.to);
-    strbuf_add(&s->out, "\n");
-    put_bytes(s, named->call.from, named->call.to);
-    s->heap += module + 1 + call + HEAP_PER_PIECE;
-  }
+  add_text(s, &origin, named->module);
+  strbuf_add(&origin, "\n");
+  add_text(s, &origin, named->call);
+  if (origin.n > 1 && type == &onnx__node_proto__descriptor)
+    put_string(s, NODE_DOC_STRING, &origin);
   if (!named->name_field || (named->name.to == 0 && named->overload.to == 0)) return;
   // The name, and after a colon its overload.
-  int64_t n = named->name.to - named->name.from, more = named->overload.to - named->overload.from;
-  put_varint(s, named->name_field << 3 | WIRE_bytes);
-  put_varint(s, (uint64_t)(n + (more ? more + 1 : 0)));
-  put_bytes(s, named->name.from, named->name.to);
-  if (more) {
-    strbuf_add(&s->out, ":");
-    put_bytes(s, named->overload.from, named->overload.to);
-  }
+  add_text(s, &name, named->name);
+  if (named->overload.to > named->overload.from) strbuf_add(&name, ":");
+  add_text(s, &name, named->overload);
+  put_string(s, named->name_field, &name);
 }
 
 // Returns false if the field stands twice and may stand once.  Members of a oneof share a mark,
@@ -396,10 +413,16 @@ static bool slim_message(Slim *s, const ProtobufCMessageDescriptor *type, int64_
 }
 
 const Loc *onnx_place(const OnnxFile *f, Arena *a, const char *name) {
-  char *safe = arena_copy(a, name, strlen(name) + 1);
-  for (char *c = safe; *c; c++)
-    if ((unsigned char)*c < ' ' || *c == 0x7f || *c == '\\') *c = '?';
-  return loc_node(a, f->path, safe);
+  StrBuf safe = {.arena = a};
+  strbuf_add(&safe, "");
+  for (int n; *name; name += n) {
+    uint32_t code;
+    n = nnrt_utf8(name, &code);
+    bool shown = n > 0 && !nnrt_utf8_obeyed(code) && code != '\\';
+    strbuf_add_n(&safe, shown ? name : "?", shown ? (size_t)n : 1);
+    if (n == 0) n = 1;
+  }
+  return loc_node(a, f->path, safe.at);
 }
 
 static bool map_file(OnnxFile *f, Diag *d) {

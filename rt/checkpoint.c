@@ -171,23 +171,29 @@ bool nnrt_checkpoints_verify(const char *dir, FILE *out) {
     StFile f;
     Why damage;
     bool sound = open_checked(&f, path, &damage);
-    fprintf(out, "%s  ", path);
+    nnrt_put_shown(out, path);
+    fprintf(out, "  ");
     if (sound) {
       fprintf(out, "%lld bytes  ok\n", (long long)f.file.bytes);
       nnrt_st_close(&f);
       resumed = steps[i];
     } else {
-      fprintf(out, "damaged: %s\n", damage.text);
+      fprintf(out, "damaged: ");
+      nnrt_put_shown(out, damage.text);
+      fputc('\n', out);
     }
     ok &= sound;
     free(path);
   }
   free(steps);
   // The newest sound one, as nnrt_checkpoint_find.
-  if (resumed >= 0)
+  if (resumed >= 0) {
     fprintf(out, "--resume continues after step %lld\n", (long long)resumed);
-  else
-    fprintf(out, "no checkpoint in '%s' can be resumed from\n", dir);
+  } else {
+    fprintf(out, "no checkpoint in '");
+    nnrt_put_shown(out, dir);
+    fprintf(out, "' can be resumed from\n");
+  }
   return ok && resumed >= 0;
 }
 

@@ -7,7 +7,6 @@
 // the closed connections, then end the other processes.  No exit handlers run, since other ranks
 // are still in the middle of their work.
 
-#include <ctype.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -16,6 +15,7 @@
 #include <unistd.h>
 
 #include "runtime.h"
+#include "utf8.h"
 
 static const char *speaker = "train_rank";
 static char speaking_rank[32];
@@ -40,15 +40,21 @@ static void say(const char *kind, const char *fmt, va_list args) {
   n = m < 0 ? n : n + m;
   // A long message is cut off, and still ends its line.
   if (n > (int)sizeof line - 2) n = (int)sizeof line - 2;
-  // Names of inputs may hold any bytes, and a terminal obeys control characters.
-  for (int i = 0; i < n; i++)
-    if (iscntrl((unsigned char)line[i]) && line[i] != '\n' && line[i] != '\t') line[i] = '?';
-  line[n++] = '\n';
+  line[n] = 0;
+  // Names may hold any bytes.  Of the message itself are lines and tabs.
+  char shown[4 * sizeof line + 1];
+  n = 0;
+  for (const char *at = line; *at;)
+    if (*at == '\n' || *at == '\t')
+      shown[n++] = *at++;
+    else
+      n += nnrt_utf8_shown(&at, shown + n);
+  shown[n++] = '\n';
   nnrt_progress_end();
   fflush(stdout);
   // In one write, so that lines of several processes do not mix.
   for (ssize_t done = 0, step; done < n; done += step)
-    if ((step = write(STDERR_FILENO, line + done, (size_t)(n - done))) <= 0) break;
+    if ((step = write(STDERR_FILENO, shown + done, (size_t)(n - done))) <= 0) break;
 }
 
 void nnrt_say_error(const char *fmt, ...) {
@@ -74,6 +80,12 @@ void nnrt_say_note(const char *fmt, ...) {
   va_start(args, fmt);
   say("note", fmt, args);
   va_end(args);
+}
+
+void nnrt_put_shown(FILE *out, const char *text) {
+  char shown[UTF8_SHOWN];
+  while (*text)
+    fwrite(shown, 1, (size_t)nnrt_utf8_shown(&text, shown), out);
 }
 
 bool nnrt_why(Why *w, const char *fmt, ...) {

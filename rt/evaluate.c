@@ -140,7 +140,8 @@ bool nnrt_evaluate_only(Trainer *t) {
   if (is_root(t)) {
     // The result itself goes to standard output, and to the log if there is one.
     char *text = nnrt_eval_text(&e);
-    printf("%s  of %lld rows\n", text, (long long)run->eval_data.samples);
+    nnrt_put_shown(stdout, text);
+    printf("  of %lld rows\n", (long long)run->eval_data.samples);
     fflush(stdout);
     free(text);
     ok = run->log.fd < 0 || nnrt_log_eval(&run->log, t->first, &e, &w) ||

@@ -42,17 +42,25 @@ enum { N_ROWS = sizeof rows / sizeof *rows, HELP_COLUMN = 32 };
 // Ends the process after text on standard output, which may be full.
 NNRT_NORETURN static void finish_printing(const char *program) {
   if (!fflush(stdout) && !ferror(stdout)) exit(0);
-  fprintf(stderr, "%s: error: cannot write to standard output: %s\n", program, strerror(errno));
+  int code = errno;
+  nnrt_put_shown(stderr, program);
+  fprintf(stderr, ": error: cannot write to standard output: %s\n", strerror(code));
   exit(1);
 }
 
 static void help(const char *program, const NnrtProgram *p) {
-  printf("usage: %s", program);
-  for (int i = 0; i < p->train.n_tensors; i++)
-    if (p->train.tensors[i].role == NNRT_input)
-      printf(" --input %s=FILE.npy", p->train.tensors[i].name);
-  printf(" [--steps N] …\n\nTrains %s on %d rank%s (%s), %lld rows a step.\n", p->model, p->ranks,
-         p->ranks == 1 ? "" : "s", p->target, (long long)p->batch);
+  printf("usage: ");
+  nnrt_put_shown(stdout, program);
+  for (int i = 0; i < p->train.n_tensors; i++) {
+    if (p->train.tensors[i].role != NNRT_input) continue;
+    printf(" --input ");
+    nnrt_put_shown(stdout, p->train.tensors[i].name);
+    printf("=FILE.npy");
+  }
+  printf(" [--steps N] …\n\nTrains ");
+  nnrt_put_shown(stdout, p->model);
+  printf(" on %d rank%s (%s), %lld rows a step.\n", p->ranks, p->ranks == 1 ? "" : "s", p->target,
+         (long long)p->batch);
   for (int i = 0; i < N_ROWS; i++) {
     const Row *row = &rows[i];
     // A heading.
@@ -168,7 +176,9 @@ void nnrt_flags_parse(Flags *f, int argc, char **argv, const NnrtProgram *p) {
     finish_printing(argv[0]);
   }
   if (f->version.given) {
-    printf("nnaot %s: %s for %s\n", p->version, p->model, p->target);
+    printf("nnaot %s: ", p->version);
+    nnrt_put_shown(stdout, p->model);
+    printf(" for %s\n", p->target);
     finish_printing(argv[0]);
   }
   if (f->describe.given) {

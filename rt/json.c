@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "runtime.h"
+#include "utf8.h"
 
 static bool fail(Json *j, const char *error) {
   if (!j->error) j->error = error;
@@ -118,15 +119,8 @@ char *nnrt_json_string(Json *j) {
 
 void nnrt_json_write_string(FILE *f, const char *s) {
   fputc('"', f);
-  for (; *s; s++) {
-    unsigned char c = (unsigned char)*s;
-    // Bytes from 0x80 are UTF-8 as they are.
-    if (c == '"' || c == '\\')
-      fprintf(f, "\\%c", c);
-    else if (c < 0x20)
-      fprintf(f, "\\u%04x", c);
-    else
-      fputc(c, f);
-  }
+  char text[UTF8_SHOWN];
+  while (*s)
+    fwrite(text, 1, (size_t)nnrt_utf8_in_json(&s, text), f);
   fputc('"', f);
 }

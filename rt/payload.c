@@ -270,8 +270,8 @@ static bool verify_part(const NnrtProgram *p, int i, const char *name, int64_t f
   }
   char *names =
       p && i == PAYLOAD ? names_at(p, first * NNRT_BLOCK, (first + 1) * NNRT_BLOCK) : NULL;
-  fprintf(out, "damaged: %s%s%s", block_range(part, first).text, names ? ", of " : "",
-          names ? names : "");
+  fprintf(out, "damaged: %s%s", block_range(part, first).text, names ? ", of " : "");
+  if (names) nnrt_put_shown(out, names);
   if (n > 1) fprintf(out, ", and %lld more blocks", (long long)n - 1);
   fputc('\n', out);
   free(names);

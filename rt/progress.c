@@ -60,8 +60,10 @@ void nnrt_progress_step(const StepReport *s) {
     snprintf(speed, sizeof speed, "  %.4g steps/s  %.4g samples/s  %s%s%s", 1e3 / smooth_ms,
              s->samples_per_s * s->step_ms / smooth_ms, last ? "in " : "", left,
              last ? "" : " left");
-  printf("%sstep %lld/%lld  loss %.6g%s%s%s%s", terminal ? "\r" : "", (long long)s->step + 1,
-         (long long)s->steps, s->loss, eval ? "  " : "", eval ? eval : "", skipped, speed);
+  printf("%sstep %lld/%lld  loss %.6g%s", terminal ? "\r" : "", (long long)s->step + 1,
+         (long long)s->steps, s->loss, eval ? "  " : "");
+  if (eval) nnrt_put_shown(stdout, eval);
+  printf("%s%s", skipped, speed);
   free(eval);
   if (terminal) {
     fputs("\033[K", stdout); // the rest of a longer line

@@ -48,7 +48,8 @@ void nnrt_say_failed(const NnrtRank *r, int i, int code);
 // As nnrt_fail, for a failure in one of the operations from `first` to `last`; -1: in none.
 _Noreturn void nnrt_fail_between(NnrtRank *r, int first, int last, int code);
 const char *nnrt_error_detail(void); // the text of this thread's last nnrt_error, or ""
-void *nnrt_must_alloc(size_t n);     // zeroed; ends the job when there is no memory
+void nnrt_put_shown(FILE *out, const char *text); // as a terminal may have it: utf8.h
+void *nnrt_must_alloc(size_t n);                  // zeroed; ends the job when there is no memory
 char *nnrt_must_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 // Appends to `text`, which is freed; NULL is "".
 char *nnrt_must_append(char *text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

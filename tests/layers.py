@@ -25,7 +25,7 @@ PUBLIC = {
     "passes/solver/solver.h", "passes/train/loss_spec.h", "passes/train/optimizer_spec.h", "passes/train/param_groups.h",
     "rt/flags.def", "rt/launchers.def",
 }
-SHARED = {"rt/nearest.h", "rt/npy_header.h", "rt/trailer.h", "rt/collectives.def"}  # independent of the runtime
+SHARED = {"rt/nearest.h", "rt/npy_header.h", "rt/trailer.h", "rt/utf8.h", "rt/collectives.def"}  # independent of the runtime
 LIBRARIES = ("base", "ir", "solver", "schedule")  # of passes/, linked without the rest of it
 MAY = {
     "passes/base": {"passes/base"},

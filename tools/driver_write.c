@@ -58,11 +58,13 @@ static void say_weights(const Settings *s, const Compiled *c) {
     weights[v->train]++;
     numbers[v->train] += type_count(value_whole(v));
     if (s->verbose)
-      fprintf(stderr, "%-7s  %s %s  %s\n", is, v->label, type_text(a, value_whole(v)), why);
+      fprintf(stderr, "%-7s  %s %s  %s\n", is, str_shown(a, v->label), type_text(a, value_whole(v)),
+              str_shown(a, why));
     // A weight that --freeze or --train names is in no doubt.
     const OnnxWeight *w = find_weight(&c->found, v->label);
     if (!w || !w->doubtful || asked(s, v->label) || doubtful++ >= MOST) continue;
-    strbuf_addf(&doubts, "%s %s (%s: %s)", doubtful > 1 ? "," : "", v->label, is, why);
+    strbuf_addf(&doubts, "%s %s (%s: %s)", doubtful > 1 ? "," : "", str_shown(a, v->label), is,
+                str_shown(a, why));
   }
   if (doubtful > MOST) strbuf_addf(&doubts, " and %d more", doubtful - MOST);
   // Trained weights first; doubtful weights of both kinds follow the kept ones.
@@ -98,10 +100,11 @@ static bool say_explained(const Settings *s, const Compiled *c, Diag *d) {
     Arena *a = arena_new();
     const char *node = onnx_follow(s->model, s->explain, explain_has_node, c->m, a, &known);
     if (node) {
-      fprintf(out, "'%s' has no op of its own, and is taken in by %s:\n", s->explain, node);
+      fprintf(out, "'%s' has no op of its own, and is taken in by %s:\n", str_shown(a, s->explain),
+              str_shown(a, node));
       explain_module(c->m, node, out);
     } else if (known) {
-      fprintf(out, "'%s' is dead: no op of the step depends on it\n", s->explain);
+      fprintf(out, "'%s' is dead: no op of the step depends on it\n", str_shown(a, s->explain));
     }
     arena_free(a);
   }

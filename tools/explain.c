@@ -52,10 +52,11 @@ static void explain_value(Arena *a, const Value *v, const Life *lives, FILE *out
     if (u->user)
       fprintf(out, "  %s: read by %s\n", name, op_text(u->user, a));
     else if (v->graph->results[u->index]->label)
-      fprintf(out, "  %s: is output '%s'\n", name, v->graph->results[u->index]->label);
+      fprintf(out, "  %s: is output '%s'\n", name,
+              str_shown(a, v->graph->results[u->index]->label));
     else if (v->graph->results[u->index]->target)
       fprintf(out, "  %s: is what '%s' becomes\n", name,
-              v->graph->results[u->index]->target->label);
+              str_shown(a, v->graph->results[u->index]->target->label));
   }
 }
 
@@ -126,7 +127,7 @@ bool explain_module(const Module *m, const char *what, FILE *out) {
       if (!op_is_meant(op, what, a)) continue;
       fprintf(out, "@%s: ", g->name);
       // The op, the ops that it was joined from, and its results.
-      const char *origin = origin_text(a, op->loc);
+      const char *origin = str_shown(a, origin_text(a, op->loc));
       fprintf(out, "%s%s%s\n", op_text(op, a), *origin ? "  # " : "", origin);
       if (op->callee) {
         fprintf(out, "  @%s:", op->callee->name);

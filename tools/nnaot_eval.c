@@ -114,7 +114,7 @@ static bool eval_file(const char *path, Arena *a, Diag *d) {
       int64_t n = type_count(v->t.type);
       for (int64_t k = 0; k < n; k++)
         squares += tensor_f(&v->t, k) * tensor_f(&v->t, k);
-      printf("%s  %s  |x| %.9g ", v->name, type_text(a, v->t.type), sqrt(squares));
+      printf("%s  %s  |x| %.9g ", str_shown(a, v->name), type_text(a, v->t.type), sqrt(squares));
       for (int64_t k = 0; k < n && k < 4; k++)
         printf(" %.9g", tensor_f(&v->t, k));
       printf("%s\n", n > 4 ? " …" : "");

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/str.h"
 #include "rt/nearest.h"
 
 enum { HELP = 1000, VERSION, FIRST }; // values of getopt_long for long options
@@ -21,13 +22,33 @@ static void *allocate(size_t n, size_t size) {
   return at;
 }
 
+// Words of the command line may hold any bytes.
+static void say_error(const Program *p, const char *fmt, va_list args) PRINTF_LIKE(2, 0);
+
+static void say_error(const Program *p, const char *fmt, va_list args) {
+  Arena *a = arena_new();
+  fprintf(stderr, "%s: error: %s\n", p->name, str_shown(a, str_vformat(a, fmt, args)));
+  arena_free(a);
+}
+
 int usage_error(const Program *p, const char *fmt, ...) {
   va_list args;
   va_start(args, fmt);
-  fprintf(stderr, "%s: error: ", p->name);
-  vfprintf(stderr, fmt, args);
+  say_error(p, fmt, args);
   va_end(args);
-  fprintf(stderr, "\nhint: '%s --help' lists the options\n", p->name);
+  fprintf(stderr, "hint: '%s --help' lists the options\n", p->name);
+  return EXIT_USAGE;
+}
+
+// For an option of the other program.
+static int foreign_error(const Program *p, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+static int foreign_error(const Program *p, const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  say_error(p, fmt, args);
+  va_end(args);
+  fprintf(stderr, "hint: %s\n", p->foreign_hint);
   return EXIT_USAGE;
 }
 
@@ -167,12 +188,6 @@ static bool is_foreign(const Program *p, const char *word) {
   return false;
 }
 
-static int foreign_mistake(const Program *p, const char *word) {
-  fprintf(stderr, "%s: error: there is no option %.*s\nhint: %s\n", p->name,
-          (int)strcspn(word, "="), word, p->foreign_hint);
-  return EXIT_USAGE;
-}
-
 // Reports an error of getopt_long in `word`: `c` is its '?' or ':', and optopt the option, if
 // known.
 static int mistake(const Program *p, int c, const char *word) {
@@ -185,7 +200,7 @@ static int mistake(const Program *p, int c, const char *word) {
   // A known option with a missing or superfluous value.
   if (c == ':') return usage_error(p, "%.*s wants a value", n, name);
   if (is_long && optopt) return usage_error(p, "%.*s takes no value", n, name);
-  if (is_long && is_foreign(p, word)) return foreign_mistake(p, word);
+  if (is_long && is_foreign(p, word)) return foreign_error(p, "there is no option %.*s", n, name);
   // An abbreviation is ambiguous if several options begin with it.
   for (int i = 0; is_long && i < p->n_options; i++)
     n_alike += p->options[i].kind != OPTION_group && !strncmp(p->options[i].name, word + 2, length);
@@ -199,11 +214,8 @@ static int mistake(const Program *p, int c, const char *word) {
   NnrtNearest other = {0};
   for (const char *const *f = p->foreign; f && *f; f++)
     nnrt_nearest(&other, word + 2, length, *f);
-  if (other.name && (!near.name || other.distance < near.distance)) {
-    fprintf(stderr, "%s: error: there is no option %.*s; did you mean --%s?\nhint: %s\n", p->name,
-            n, name, other.name, p->foreign_hint);
-    return EXIT_USAGE;
-  }
+  if (other.name && (!near.name || other.distance < near.distance))
+    return foreign_error(p, "there is no option %.*s; did you mean --%s?", n, name, other.name);
   if (near.name)
     return usage_error(p, "there is no option %.*s; did you mean --%s?", n, name, near.name);
   return usage_error(p, "there is no option %.*s", n, name);
@@ -254,8 +266,9 @@ int options_parse(const Program *p, int argc, char **argv, Strings *words) {
       const char *word = argv[optind - 1] == optarg ? argv[optind - 2] : argv[optind - 1];
       bool exact = !strncmp(word, "--", 2) && !strncmp(word + 2, o->name, strlen(o->name));
       push(&given, o->name);
-      status = c >= FIRST && !exact && is_foreign(p, word) ? foreign_mistake(p, word)
-                                                           : set(p, o, optarg);
+      status = c >= FIRST && !exact && is_foreign(p, word)
+                   ? foreign_error(p, "there is no option %.*s", (int)strcspn(word, "="), word)
+                   : set(p, o, optarg);
     }
   }
   // getopt_long has moved all arguments that are no options to the end.

@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "rt/utf8.h"
+
 // Whether the path is special, as /dev/null or a pipe are: a rename must not replace it.
 static bool is_special(const char *path) {
   struct stat s;
@@ -112,14 +114,9 @@ bool outputs_apart(const UsedFile *files, int n, Diag *d) {
 const char *json_string(Arena *a, const char *s) {
   StrBuf b = {.arena = a};
   strbuf_add(&b, "\"");
-  for (; *s; s++) {
-    if (*s == '"' || *s == '\\')
-      strbuf_addf(&b, "\\%c", *s);
-    else if ((unsigned char)*s < 32)
-      strbuf_addf(&b, "\\u%04x", (unsigned char)*s);
-    else
-      strbuf_addf(&b, "%c", *s);
-  }
+  char text[UTF8_SHOWN];
+  while (*s)
+    strbuf_add_n(&b, text, (size_t)nnrt_utf8_in_json(&s, text));
   strbuf_add(&b, "\"");
   return b.at;
 }

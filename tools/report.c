@@ -12,17 +12,23 @@
 
 #include "ir/text.h"
 #include "output.h"
+#include "rt/utf8.h"
 
 // -- Words -------------------------------------------------------------------------------------
 
 void html_add(StrBuf *b, const char *text) {
-  for (; *text; text++) {
+  while (*text) {
     const char *as = *text == '<' ? "&lt;" : *text == '>' ? "&gt;" : *text == '&' ? "&amp;" : NULL;
     if (*text == '"') as = "&quot;";
-    if (as)
+    char shown[UTF8_SHOWN];
+    if (as) {
       strbuf_add(b, as);
-    else
-      strbuf_addf(b, "%c", *text);
+      text++;
+    } else if (*text == '\n' || *text == '\t') {
+      strbuf_add_n(b, text++, 1);
+    } else {
+      strbuf_add_n(b, shown, (size_t)nnrt_utf8_shown(&text, shown));
+    }
   }
 }
 

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rt/utf8.h"
+
 struct Diag {
   FILE *out;
   int errors, warnings;
@@ -101,19 +103,27 @@ void diag_free(Diag *d) {
   free(d);
 }
 
+// Writes the text as a terminal may have it; names in a model may hold any bytes.
+static void put_shown(Diag *d, const char *text) {
+  for (const char *at = text; *at;) {
+    // Lines and tabs are the message's own.
+    size_t plain = strspn(at, "\n\t");
+    fwrite(at, 1, plain, d->out);
+    at += plain;
+    char shown[UTF8_SHOWN];
+    if (*at) fwrite(shown, 1, (size_t)nnrt_utf8_shown(&at, shown), d->out);
+  }
+}
+
 static void say(Diag *d, const Loc *loc, const char *kind, const char *fmt, va_list args)
     PRINTF_LIKE(4, 0);
 
 static void say(Diag *d, const Loc *loc, const char *kind, const char *fmt, va_list args) {
   Arena *scratch = arena_new();
   const char *where = loc_text(scratch, loc), *text = str_vformat(scratch, fmt, args);
-  fprintf(d->out, "%s%s%s: ", where, *where ? ": " : "", kind);
-  // Control characters as \xHH: names in a model may contain them, and a terminal obeys them.
-  for (const char *at = text; *at; at++)
-    if (iscntrl((unsigned char)*at) && *at != '\n' && *at != '\t')
-      fprintf(d->out, "\\x%02x", (unsigned char)*at);
-    else
-      fputc(*at, d->out);
+  put_shown(d, where);
+  fprintf(d->out, "%s%s: ", *where ? ": " : "", kind);
+  put_shown(d, text);
   fputc('\n', d->out);
   arena_free(scratch);
   // The line of the location, with a caret under the name at its column.
@@ -185,11 +195,25 @@ void diag_hint(Diag *d, const char *fmt, ...) {
 
 void diag_caret(Diag *d, const char *line, int column, int width) {
   if (d->quiet) return;
-  fprintf(d->out, "  %s\n  ", line);
-  // A tab under a tab, so that the caret is in the right column in any terminal.
-  for (int i = 0; i < column - 1 && line[i]; i++)
-    fputc(line[i] == '\t' ? '\t' : ' ', d->out);
-  fputc('^', d->out);
+  StrBuf under = {0}; // the blanks under the line, up to the caret
+  Arena *scratch = under.arena = arena_new();
+  strbuf_add(&under, "  ");
+  fputs("  ", d->out);
+  for (const char *at = line; *at;) {
+    // Of bytes that a terminal must not have there is a blank each: the caret stays in its column.
+    uint32_t code;
+    int n = nnrt_utf8(at, &code);
+    bool shown = n > 0 && (!nnrt_utf8_obeyed(code) || code == '\t');
+    if (shown)
+      fwrite(at, 1, (size_t)n, d->out);
+    else
+      fputc(' ', d->out);
+    // A tab under a tab, so that the caret is in the right column in any terminal.
+    if (at - line < column - 1) strbuf_add(&under, shown && code == '\t' ? "\t" : " ");
+    at += shown ? n : 1;
+  }
+  fprintf(d->out, "\n%s^", under.at);
+  arena_free(scratch);
   for (int i = 1; i < width; i++)
     fputc('~', d->out);
   fputc('\n', d->out);
@@ -207,14 +231,15 @@ void diag_source(Diag *d, const char *line, const char *end, int column, int wid
   }
   int most = column > BEFORE ? at + AFTER : BEFORE + AFTER;
   int n = end - line > most ? most : (int)(end - line), room = n - at + 1;
-  for (int i = 0; i < n; i++)
-    // Control characters would move the caret.
-    text[i] = (unsigned char)line[i] < 0x20 && line[i] != '\t' ? ' ' : line[i];
+  memcpy(text, line, (size_t)n);
   text[n] = 0;
-  if (!column)
-    fprintf(d->out, "  %s\n", text);
-  else
+  if (!column) {
+    fputs("  ", d->out);
+    put_shown(d, text);
+    fputc('\n', d->out);
+  } else {
     diag_caret(d, text, at, width < room ? width : room > 1 ? room : 1);
+  }
 }
 
 int diag_errors(const Diag *d) {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/diag.h"
+#include "rt/utf8.h"
 
 const char *str_copy(Arena *a, const char *s) {
   return s ? str_copy_n(a, s, strlen(s)) : NULL;
@@ -53,6 +54,36 @@ bool str_ends(const char *s, const char *suffix) {
 
 bool str_glob(const char *pattern, const char *s) {
   return fnmatch(pattern, s, 0) == 0;
+}
+
+const char *str_utf8(Arena *a, const char *s, size_t n) {
+  // A copy ends with a zero byte, also after a character that is cut off.
+  const char *at = str_copy_n(a, s, n), *end = at + n;
+  StrBuf b = {.arena = a};
+  strbuf_add(&b, "");
+  while (at < end) {
+    uint32_t code;
+    int length = nnrt_utf8(at, &code);
+    if (length == 0)
+      strbuf_addf(&b, "\\x%02x", (unsigned char)*at);
+    else
+      strbuf_add_n(&b, at, (size_t)length);
+    at += length ? length : 1;
+  }
+  return b.at;
+}
+
+const char *str_shown(Arena *a, const char *s) {
+  StrBuf b = {.arena = a};
+  strbuf_add(&b, "");
+  strbuf_add_shown(&b, s);
+  return b.at;
+}
+
+void strbuf_add_shown(StrBuf *b, const char *s) {
+  char text[UTF8_SHOWN];
+  while (*s)
+    strbuf_add_n(b, text, (size_t)nnrt_utf8_shown(&s, text));
 }
 
 void strbuf_add_n(StrBuf *b, const char *s, size_t n) {

@@ -19,8 +19,10 @@ const char *str_copy(Arena *a, const char *s);
 const char *str_copy_n(Arena *a, const char *s, size_t n);
 const char *str_format(Arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
 const char *str_vformat(Arena *a, const char *fmt, va_list args);
-const char *str_shell(Arena *a, const char *word); // quoted for a shell, if necessary
-bool str_equal(const char *a, const char *b);      // NULL equals only NULL
+const char *str_shown(Arena *a, const char *s);          // as a terminal may have it: rt/utf8.h
+const char *str_utf8(Arena *a, const char *s, size_t n); // bytes that are not UTF-8 as \\xHH
+const char *str_shell(Arena *a, const char *word);       // quoted for a shell, if necessary
+bool str_equal(const char *a, const char *b);            // NULL equals only NULL
 bool str_starts(const char *s, const char *prefix);
 bool str_ends(const char *s, const char *suffix);
 bool str_glob(const char *pattern, const char *s); // *, ? and [a-z], as a shell's
@@ -45,6 +47,7 @@ typedef struct StrBuf {
 
 void strbuf_add(StrBuf *b, const char *s);
 void strbuf_add_n(StrBuf *b, const char *s, size_t n);
+void strbuf_add_shown(StrBuf *b, const char *s); // as str_shown
 void strbuf_addf(StrBuf *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/vec.h"
+#include "rt/utf8.h"
 
 typedef struct Lexer {
   Arena *arena;
@@ -46,19 +47,20 @@ bool is_word(const char *s) {
 const char *str_quoted(Arena *a, const char *s) {
   StrBuf b = {.arena = a};
   strbuf_add(&b, "\"");
-  for (; *s; s++) {
-    unsigned char c = (unsigned char)*s;
+  while (*s) {
     // The escapes that lex_string reads.
-    if (c == '"' || c == '\\')
-      strbuf_addf(&b, "\\%c", c);
-    else if (c == '\n')
-      strbuf_add(&b, "\\n");
-    else if (c == '\t')
-      strbuf_add(&b, "\\t");
-    else if (c < 0x20 || c == 0x7f)
-      strbuf_addf(&b, "\\x%02x", c);
-    else
-      strbuf_add_n(&b, s, 1);
+    const char *escaped = *s == '"'    ? "\\\""
+                          : *s == '\\' ? "\\\\"
+                          : *s == '\n' ? "\\n"
+                          : *s == '\t' ? "\\t"
+                                       : NULL;
+    char text[UTF8_SHOWN];
+    if (escaped) {
+      strbuf_add(&b, escaped);
+      s++;
+    } else {
+      strbuf_add_n(&b, text, (size_t)nnrt_utf8_shown(&s, text));
+    }
   }
   strbuf_add(&b, "\"");
   return b.at;

@@ -101,6 +101,17 @@ static bool role_parse(const char *name, Role *to) {
   return true;
 }
 
+// Reads the name of a parameter or an output.
+static bool parse_label(Parser *p, const char *of, const char **out) {
+  const Token *t = expect_kind(p, TOKEN_string, of);
+  if (!t) return false;
+  // Names become keys in JSON, whose readers take nothing else.
+  if (!str_equal(t->text, str_utf8(p->m->arena, t->text, strlen(t->text))))
+    return parser_fail(p, t, "the name is not UTF-8");
+  *out = parser_keep_text(p, t);
+  return true;
+}
+
 static bool parse_param(Parser *p) {
   const Token *first = expect_kind(p, TOKEN_value, "a parameter such as %x");
   Typed typed;
@@ -119,7 +130,8 @@ static bool parse_param(Parser *p) {
   // Role, label and flags, in the order of the grammar.
   if (parser_peek(p)->kind == TOKEN_word && role_parse(parser_peek(p)->text, &v->role)) {
     parser_next(p);
-    if (parser_peek(p)->kind == TOKEN_string) v->label = parser_keep_text(p, parser_next(p));
+    if (parser_peek(p)->kind == TOKEN_string && !parse_label(p, "its name", &v->label))
+      return false;
     if (parser_accept(p, "as") && !parse_type(p, &v->as)) return false;
   }
   v->whole = parser_accept(p, "whole");
@@ -141,12 +153,12 @@ static bool parse_param(Parser *p) {
 static bool parse_return(Parser *p) {
   do {
     Value *target = NULL, *v;
-    const Token *label = NULL, *t = parser_peek(p);
+    const Token *t = parser_peek(p);
+    const char *label = NULL;
     bool update = false;
     // The kind of the result, with its label or target.
     if (parser_accept(p, "output")) {
-      label = expect_kind(p, TOKEN_string, "the name of the output in quotes");
-      if (!label) return false;
+      if (!parse_label(p, "the name of the output in quotes", &label)) return false;
     } else if (parser_accept(p, "update")) {
       update = true;
       t = parser_peek(p);
@@ -159,7 +171,7 @@ static bool parse_return(Parser *p) {
     if (update)
       graph_update(p->g, target, v);
     else
-      graph_output(p->g, v, label ? label->text : NULL);
+      graph_output(p->g, v, label);
   } while (parser_accept(p, ","));
   return true;
 }

@@ -22,6 +22,7 @@
 #include "base/vec.h"
 #include "ir/lex.h"
 #include "ir/op.h"
+#include "rt/utf8.h"
 
 // -- Numbers ---------------------------------------------------------------------------------
 
@@ -172,9 +173,13 @@ const char *elements_text(Arena *a, DType t, const void *at, int64_t n) {
 
 static bool is_plain(const char *s) {
   if (!*s) return false;
-  for (; *s; s++)
-    // Quotes, blanks and control characters need quoting.
-    if (*s == '"' || *s == '\\' || (unsigned char)*s <= ' ' || *s == 0x7f) return false;
+  // Quotes, blanks, and all that is escaped need quoting.
+  while (*s) {
+    uint32_t code;
+    int n = nnrt_utf8(s, &code);
+    if (n == 0 || nnrt_utf8_obeyed(code) || strchr("\"\\ ", *s)) return false;
+    s += n;
+  }
   return true;
 }
 

@@ -14,7 +14,7 @@ def varint(n):
 def field(number, value):
     if isinstance(value, int):
         return varint(number << 3) + varint(value)
-    value = value.encode() if isinstance(value, str) else value
+    value = value.encode(errors="surrogateescape") if isinstance(value, str) else value
     return varint(number << 3 | 2) + varint(len(value)) + value
 
 

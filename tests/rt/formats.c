@@ -185,6 +185,24 @@ static void strings_of_json(void **state) {
   }
 }
 
+static void strings_are_written_as_ascii_controls_and_utf_8(void **state) {
+  (void)state;
+  char *text;
+  size_t n;
+  FILE *f = open_memstream(&text, &n);
+  // Quotes, a control character of one byte and of two, a right-to-left override, no UTF-8.
+  const char *bytes = "a\"\\\n\033ö\xc2\x9b\xe2\x80\xae🎲\xff\xc3(";
+  nnrt_json_write_string(f, bytes);
+  fclose(f);
+  assert_string_equal(text, "\"a\\\"\\\\\\u000a\\u001bö\\u009b\\u202e🎲\\\\xff\\\\xc3(\"");
+  // All but the last bytes are read as they were.
+  Json j = {text, text + n, NULL};
+  char *again = nnrt_json_string(&j);
+  assert_memory_equal(again, bytes, strlen(bytes) - strlen("\xff\xc3("));
+  free(again);
+  free(text);
+}
+
 // ---- safetensors
 
 static char path[] = "/tmp/nnaot-formats-XXXXXX";
@@ -285,6 +303,7 @@ TEST_GROUP(formats) {
       cmocka_unit_test(parts_tile_the_whole),
       cmocka_unit_test(schedules),
       cmocka_unit_test(strings_of_json),
+      cmocka_unit_test(strings_are_written_as_ascii_controls_and_utf_8),
       cmocka_unit_test(wrong_safetensors_are_refused),
       cmocka_unit_test(right_safetensors_are_read),
   };

@@ -144,11 +144,46 @@ static void a_table_finds_what_thousands_of_names_stand_for(void **state) {
   arena_free(a);
 }
 
+// Text for a terminal: characters that it would obey, and bytes that are no UTF-8, are escaped.
+static void text_for_a_terminal_is_harmless_utf_8(void **state) {
+  (void)state;
+  static const struct {
+    const char *bytes, *shown, *utf8;
+  } rows[] = {
+      {"plain", "plain", "plain"},
+      {"größe 名前 🎲", "größe 名前 🎲", "größe 名前 🎲"},
+      {"a\nb\tc\033[31m\177", "a\\x0ab\\x09c\\x1b[31m\\x7f", "a\nb\tc\033[31m\177"},
+      // The control characters from U+0080 on, and U+00A0 after them.
+      {"\xc2\x80\xc2\x9f\xc2\xa0", "\\xc2\\x80\\xc2\\x9f\xc2\xa0", "\xc2\x80\xc2\x9f\xc2\xa0"},
+      // Right-to-left override, isolate, mark, end of a line.
+      {"\xe2\x80\xae\xe2\x81\xa6\xd8\x9c\xe2\x80\xa8",
+       "\\xe2\\x80\\xae\\xe2\\x81\\xa6\\xd8\\x9c\\xe2\\x80\\xa8",
+       "\xe2\x80\xae\xe2\x81\xa6\xd8\x9c\xe2\x80\xa8"},
+      // No UTF-8: lone bytes, a character cut off, the long form of '/', a surrogate, above
+      // U+10FFFF.
+      {"\xff\x80\xfe", "\\xff\\x80\\xfe", "\\xff\\x80\\xfe"},
+      {"a\xe2\x80", "a\\xe2\\x80", "a\\xe2\\x80"},
+      {"\xc0\xaf\xe0\x80\xaf", "\\xc0\\xaf\\xe0\\x80\\xaf", "\\xc0\\xaf\\xe0\\x80\\xaf"},
+      {"\xed\xa0\x80", "\\xed\\xa0\\x80", "\\xed\\xa0\\x80"},
+      {"\xf4\x90\x80\x80\xf8", "\\xf4\\x90\\x80\\x80\\xf8", "\\xf4\\x90\\x80\\x80\\xf8"},
+      {"\xf4\x8f\xbf\xbf", "\xf4\x8f\xbf\xbf", "\xf4\x8f\xbf\xbf"},
+  };
+  Arena *a = arena_new();
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    assert_string_equal(str_shown(a, rows[i].bytes), rows[i].shown);
+    assert_string_equal(str_utf8(a, rows[i].bytes, strlen(rows[i].bytes)), rows[i].utf8);
+  }
+  // Only the first bytes of a longer text.
+  assert_string_equal(str_utf8(a, "ab\xc3\xb6", 3), "ab\\xc3");
+  arena_free(a);
+}
+
 TEST_GROUP(base) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(arena_blocks_are_zeroed_aligned_and_apart),
       cmocka_unit_test(arena_counts_what_was_asked_for),
       cmocka_unit_test(strings_are_formatted_and_compared),
+      cmocka_unit_test(text_for_a_terminal_is_harmless_utf_8),
       cmocka_unit_test(a_buffer_grows_past_any_single_piece),
       cmocka_unit_test(a_vector_keeps_its_elements_when_it_grows),
       cmocka_unit_test(a_table_finds_what_thousands_of_names_stand_for),

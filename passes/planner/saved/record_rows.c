@@ -12,17 +12,23 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "rt/utf8.h"
 
 const char *lua_quoted(Arena *a, const char *s) {
   StrBuf b = {.arena = a};
   strbuf_add(&b, "\"");
-  for (; *s; s++)
+  while (*s) {
+    uint32_t code;
+    int n = nnrt_utf8(s, &code);
+    bool shown = n > 0 && !nnrt_utf8_obeyed(code);
     if (*s == '"' || *s == '\\')
       strbuf_addf(&b, "\\%c", *s);
-    else if (iscntrl((unsigned char)*s))
-      strbuf_addf(&b, "\\%03d", (unsigned char)*s);
+    else if (shown)
+      strbuf_add_n(&b, s, (size_t)n);
     else
-      strbuf_add_n(&b, s, 1);
+      strbuf_addf(&b, "\\%03d", (unsigned char)*s);
+    s += shown ? n : 1;
+  }
   strbuf_add(&b, "\"");
   return b.at;
 }

@@ -23,6 +23,11 @@ for program in nnaot, opt, evaluate:
     expect(program, "in.nn --batch x", f"{name}: error: --batch wants an integer, not 'x'")
     expect(program, "in.nn --help=3", f"{name}: error: --help takes no value")
 
+for word in "--no\x1b[31m", "--batch=\x1b[31m", "-\x07":
+    done = subprocess.run([nnaot, "in.nn", word], stderr=subprocess.PIPE, text=True)
+    if done.returncode != 2 or word[-4:].replace("\x1b", "\\x1b").replace("\x07", "\\x07") not in done.stderr:
+        wrong.append(f"control characters of the command line: {done.stderr!r}")
+
 # Flags of the executable, unless nnaot has one of the same name, are recognised as such.
 help_text = subprocess.run([nnaot, "--help"], stdout=subprocess.PIPE, text=True).stdout
 if re.search(r"\(default( default)?\)", help_text):
