@@ -1,7 +1,8 @@
 // Files that are complete or absent.
 //
-// Output goes to a hidden name in the same folder, is flushed to the disk, and then takes the name:
-// a crash at any moment leaves the old file or the new one.  Input is mapped.
+// Output goes to a temporary file in the same folder (temporary_file.h), is flushed to the disk,
+// and then takes the name: a crash at any moment leaves the old file or the new one.  Input is
+// mapped.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,16 +14,11 @@
 #include <unistd.h>
 
 #include "runtime.h"
+#include "temporary_file.h"
 
 const char *nnrt_base_name(const char *path) {
   const char *slash = strrchr(path, '/');
   return slash ? slash + 1 : path;
-}
-
-// "a/b.c" -> "a/.b.c.tmp-123"
-static char *hidden_name(const char *path) {
-  const char *base = nnrt_base_name(path);
-  return nnrt_must_format("%.*s.%s.tmp-%ld", (int)(base - path), path, base, (long)getpid());
 }
 
 static bool sync_folder_of(const char *path) {
@@ -31,7 +27,8 @@ static bool sync_folder_of(const char *path) {
   if (slash) slash[slash == folder] = 0;
   int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   free(folder);
-  if (fd < 0) return false;
+  // A folder that may be written but not read cannot be opened.
+  if (fd < 0) return errno == EACCES;
   // Some file systems cannot sync a folder and say EINVAL; they order renames themselves.
   bool ok = fsync(fd) == 0 || errno == EINVAL;
   close(fd);
@@ -62,6 +59,7 @@ static char *real_name(const char *path) {
   char *folder = slash ? nnrt_must_format("%.*s", (int)(slash + 1 - at), at) : NULL;
   // The file itself need not exist, only its folder.
   char *real = realpath(folder ? folder : ".", NULL);
+  if (!real && errno == ENOMEM) nnrt_must_alloc((size_t)-1); // reports the lack of memory
   char *name = nnrt_must_format("%s/%s", real ? real : "", slash ? slash + 1 : at);
   free(real);
   free(folder);
@@ -77,18 +75,17 @@ bool nnrt_out_same(const char *a, const char *b) {
   return same;
 }
 
-bool nnrt_out_begin(OutFile *o, const char *path, Why *w) {
+static bool begin(OutFile *o, const char *path, char *target, Why *w) {
   struct stat st;
-  // A link is kept, and its target is written.
-  char *target = end_of_links(path);
-  *o = (OutFile){.path = target, .temporary = hidden_name(target), .fd = -1};
+  *o = (OutFile){.path = target, .fd = -1};
   // The rename at the end would replace a device, too.
-  if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+  if (stat(target, &st) == 0 && !S_ISREG(st.st_mode)) {
     nnrt_out_abandon(o);
     return why(w, "cannot write '%s': it is %s", path,
                S_ISDIR(st.st_mode) ? "a folder" : "not a file");
   }
-  o->fd = open(o->temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  nnrt_temporary_clean(target);
+  o->fd = nnrt_temporary_open(target, 0666, &o->temporary);
   if (o->fd >= 0) return true;
   // Abandoning the file may set errno again.
   int code = errno;
@@ -96,14 +93,40 @@ bool nnrt_out_begin(OutFile *o, const char *path, Why *w) {
   return why(w, "cannot write '%s': %s", path, strerror(code));
 }
 
+bool nnrt_out_begin(OutFile *o, const char *path, Why *w) {
+  // A link is kept, and its target is written.
+  return begin(o, path, end_of_links(path), w);
+}
+
+bool nnrt_out_begin_here(OutFile *o, const char *path, Why *w) {
+  return begin(o, path, nnrt_must_format("%s", path), w);
+}
+
+// Whether an error is that of a full disk, and space was made on it.
+static bool has_room_now(OutFile *o, int code) {
+  return (code == ENOSPC || code == EDQUOT) && o->make_room && o->make_room(o->room_of);
+}
+
+bool nnrt_out_reserve(OutFile *o, int64_t bytes, Why *w) {
+  while (fallocate(o->fd, 0, 0, bytes) != 0) {
+    int code = errno;
+    if (code == EINTR || has_room_now(o, code)) continue;
+    // A file system that cannot reserve space tells of a full disk when it is written.
+    if (code != ENOSPC && code != EDQUOT && code != EFBIG) return true;
+    return why(w, "cannot write '%s': %s", o->path, strerror(code));
+  }
+  return true;
+}
+
 bool nnrt_out_write_at(OutFile *o, int64_t at, const void *data, int64_t n, Why *w) {
   const char *p = data;
   while (n > 0) {
     // Linux writes at most 2 GiB in a call.
     ssize_t done = pwrite(o->fd, p, n < 1 << 30 ? (size_t)n : 1 << 30, at);
-    if (done < 0 && errno == EINTR) continue;
+    int code = done < 0 ? errno : 0;
+    if (done < 0 && (code == EINTR || has_room_now(o, code))) continue;
     if (done <= 0)
-      return why(w, "cannot write '%s': %s", o->path, done < 0 ? strerror(errno) : "no progress");
+      return why(w, "cannot write '%s': %s", o->path, done < 0 ? strerror(code) : "no progress");
     p += done;
     at += done;
     n -= done;
@@ -117,6 +140,10 @@ bool nnrt_out_write(OutFile *o, const void *data, int64_t n, Why *w) {
   return true;
 }
 
+bool nnrt_out_flush(OutFile *o, Why *w) {
+  return fsync(o->fd) == 0 || why(w, "cannot write '%s': %s", o->path, strerror(errno));
+}
+
 static void out_free(OutFile *o) {
   free(o->path);
   free(o->temporary);
@@ -124,19 +151,25 @@ static void out_free(OutFile *o) {
 }
 
 bool nnrt_out_commit(OutFile *o, Why *w) {
-  int fd = o->fd;
-  bool ok = fsync(fd) == 0;
-  // Closed here in any case, so abandoning must not close it again.
-  o->fd = -1;
-  ok &= close(fd) == 0; // network file systems report a full disk here
-  ok = ok && rename(o->temporary, o->path) == 0 && sync_folder_of(o->path);
+  bool ok = nnrt_out_flush(o, w);
+  // Network file systems report a full disk when a descriptor is closed.  Another one keeps the
+  // lock until the file has its name.
+  int lock = fcntl(o->fd, F_DUPFD_CLOEXEC, 0);
+  int closed = close(o->fd);
+  o->fd = lock;
+  if (ok && closed != 0) ok = why(w, "cannot write '%s': %s", o->path, strerror(errno));
+  if (ok && rename(o->temporary, o->path) != 0)
+    ok = why(w, "cannot write '%s': %s", o->path, strerror(errno));
   if (!ok) {
-    why(w, "cannot write '%s': %s", o->path, strerror(errno));
     nnrt_out_abandon(o);
     return false;
   }
+  if (lock >= 0) close(lock);
+  if (!sync_folder_of(o->path))
+    ok = why(w, "'%s' is written, but its folder cannot be flushed to the disk: %s", o->path,
+             strerror(errno));
   out_free(o);
-  return true;
+  return ok;
 }
 
 void nnrt_out_abandon(OutFile *o) {

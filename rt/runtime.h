@@ -102,11 +102,18 @@ typedef struct OutFile {
   char *path, *temporary;
   int fd;
   int64_t at; // bytes written
+  // Called when the disk is full; true: it has more space, so the write is repeated.
+  bool (*make_room)(void *of);
+  void *room_of;
 } OutFile;
 
 bool nnrt_out_begin(OutFile *o, const char *path, Why *w);
+// The same, for a name that the runtime has made: if it is a link, the link is replaced.
+bool nnrt_out_begin_here(OutFile *o, const char *path, Why *w);
+bool nnrt_out_reserve(OutFile *o, int64_t bytes, Why *w); // false: they do not fit on the disk
 bool nnrt_out_write(OutFile *o, const void *data, int64_t n, Why *w);
 bool nnrt_out_write_at(OutFile *o, int64_t at, const void *data, int64_t n, Why *w);
+bool nnrt_out_flush(OutFile *o, Why *w);  // to the disk
 bool nnrt_out_commit(OutFile *o, Why *w); // flushed to the disk and renamed, directory included
 void nnrt_out_abandon(OutFile *o);        // leaves no file
 bool nnrt_out_possible(const char *path, Why *w); // whether `path` can be written
