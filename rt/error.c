@@ -8,6 +8,7 @@
 // are still in the middle of their work.
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -53,8 +54,16 @@ static void say(const char *kind, const char *fmt, va_list args) {
   nnrt_progress_end();
   fflush(stdout);
   // In one write, so that lines of several processes do not mix.
-  for (ssize_t done = 0, step; done < n; done += step)
-    if ((step = write(STDERR_FILENO, shown + done, (size_t)(n - done))) <= 0) break;
+  ssize_t done = 0;
+  while (done < n) {
+    ssize_t step = write(STDERR_FILENO, shown + done, (size_t)(n - done));
+    if (step > 0)
+      done += step;
+    else if (step < 0 && errno == EAGAIN) // a pipe that does not block is full for a moment
+      poll(&(struct pollfd){.fd = STDERR_FILENO, .events = POLLOUT}, 1, -1);
+    else if (step == 0 || errno != EINTR)
+      break;
+  }
 }
 
 void nnrt_say_error(const char *fmt, ...) {

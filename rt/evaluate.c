@@ -12,6 +12,7 @@
 //
 // The remaining samples are repeated until they fill a batch; see add_samples.
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -198,7 +198,10 @@ static int verify(const NnrtRun *run) {
   const Flag *dir = &run->flags.checkpoint_dir;
   bool ok = nnrt_payload_verify(run->program, stdout);
   if (dir->given) ok &= nnrt_checkpoints_verify(dir->s, stdout);
-  if (fflush(stdout) != 0) ok = false;
+  if (fflush(stdout) != 0 || ferror(stdout)) {
+    nnrt_say_error("cannot write to standard output: %s", strerror(errno));
+    ok = false;
+  }
   return ok ? 0 : 1;
 }
 
@@ -219,6 +222,10 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
   nnrt_payload_refuse();
   if (nnrt_device_special_run(p, &status)) return status;
   nnrt_flags_parse(&run.flags, argc, argv, p);
+  if (!nnrt_descriptors_check(&w)) {
+    nnrt_say_error("%s", w.text);
+    return 1;
+  }
   if (run.flags.append.given) {
     if (nnrt_append(p, &run.flags.append, &w)) return 0;
     nnrt_say_error("%s", w.text);

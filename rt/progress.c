@@ -8,6 +8,7 @@
 // The first step prepares kernels and takes longer than the others: speed and time left are those
 // of the steps after it.
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,18 @@ void nnrt_progress_end(void) {
   line_open = false;
   fputc('\n', stdout);
   fflush(stdout);
+}
+
+// Reports once that lines are lost, unless standard output was closed on purpose.
+static void say_lost(void) {
+  static bool said;
+  if (fflush(stdout) == 0 && !ferror(stdout)) return;
+  int code = errno;
+  clearerr(stdout);
+  if (said || code == EBADF) return;
+  said = true;
+  nnrt_say_warning("cannot write progress to standard output: %s; training goes on",
+                   strerror(code));
 }
 
 void nnrt_progress_step(const StepReport *s) {
@@ -72,5 +85,5 @@ void nnrt_progress_step(const StepReport *s) {
   } else {
     fputc('\n', stdout);
   }
-  fflush(stdout);
+  say_lost();
 }

@@ -504,6 +504,10 @@ void nnrt_spin_less(char **argv);
 
 // ---- memory.c: checks of the memory size
 
+// ---- descriptors.c: standard input, output and error
+
+bool nnrt_descriptors_check(Why *w); // false: one of them is closed, and cannot be opened
+
 double nnrt_memory_free(void); // bytes available to this process; INFINITY: unknown
 #define NNRT_MEMORY_HINT                                                                           \
   "hint: more ranks on more machines, more --micro-batches or a smaller --batch when compiling"
