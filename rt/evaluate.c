@@ -136,17 +136,16 @@ Evaluation nnrt_evaluate(Trainer *t) {
 bool nnrt_evaluate_only(Trainer *t) {
   NnrtRun *run = t->run;
   Evaluation e = nnrt_evaluate(t);
-  Why w;
   bool ok = true;
   if (is_root(t)) {
     // The result itself goes to standard output, and to the log if there is one.
     char *text = nnrt_eval_text(&e);
     nnrt_put_shown(stdout, text);
     printf("  of %lld rows\n", (long long)run->eval_data.samples);
-    fflush(stdout);
+    ok = fflush(stdout) == 0 && !ferror(stdout);
+    if (!ok) nnrt_say_error("cannot write to standard output: %s", strerror(errno));
     free(text);
-    ok = run->log.fd < 0 || nnrt_log_eval(&run->log, t->first, &e, &w) ||
-         (nnrt_say_error("%s", w.text), false);
+    if (run->log.fd >= 0) nnrt_log_eval(&run->log, t->first, &e);
   }
   return ok;
 }

@@ -117,6 +117,57 @@ char *nnrt_json_string(Json *j) {
   return text;
 }
 
+// Skips a number, or one of the words true, false and null.
+static bool skip_word(Json *j) {
+  static const char *const words[] = {"true", "false", "null"};
+  int64_t left = j->end - j->at;
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    int64_t n = (int64_t)strlen(words[i]);
+    if (left < n || memcmp(j->at, words[i], (size_t)n) != 0) continue;
+    j->at += n;
+    return true;
+  }
+  // -?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?, each part from the sign or letter before its digits.
+  static const char *const before[] = {"-", ".", "eE"};
+  for (int part = 0; part < 3; part++) {
+    bool begins = j->at < j->end && *j->at && strchr(before[part], *j->at);
+    if (part > 0 && !begins) continue;
+    j->at += begins;
+    if (part == 2 && j->at < j->end && (*j->at == '+' || *j->at == '-')) j->at++;
+    const char *digits = j->at;
+    while (j->at < j->end && isdigit((unsigned char)*j->at))
+      j->at++;
+    if (j->at == digits) return fail(j, "a value was expected");
+  }
+  return true;
+}
+
+static bool skip(Json *j, int depth) {
+  enum { MOST_NESTED = 64 };
+  if (depth > MOST_NESTED) return fail(j, "the JSON is nested too deeply");
+  nnrt_json_take(j, ' '); // white space
+  char open = j->at < j->end ? *j->at : 0, close = open == '{' ? '}' : ']';
+  if (open == '"') {
+    free(nnrt_json_string(j));
+    return !j->error;
+  }
+  if (open != '{' && open != '[') return skip_word(j);
+  j->at++;
+  if (nnrt_json_take(j, close)) return true;
+  do {
+    if (open == '{') {
+      free(nnrt_json_string(j));
+      nnrt_json_want(j, ':');
+    }
+    if (j->error || !skip(j, depth + 1)) return false;
+  } while (nnrt_json_take(j, ','));
+  return nnrt_json_want(j, close);
+}
+
+bool nnrt_json_skip(Json *j) {
+  return !j->error && skip(j, 0);
+}
+
 void nnrt_json_write_string(FILE *f, const char *s) {
   fputc('"', f);
   char text[UTF8_SHOWN];

@@ -1,42 +1,59 @@
-// The log: one JSON object per step, written at once, so a killed run leaves whole lines.  A
-// resumed run first removes the lines of steps that it will repeat.
+// The log: one JSON object per step, and one per evaluation of --eval-only.  A line is written as a
+// whole (records.c); a resumed run first removes those of the steps that it repeats (log_resume.c).
+//
+// A log is a file, which is locked, so that two runs do not write one; or a pipe, a terminal, or
+// the file of standard output or error, which are written as they are.
 
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime.h"
 
-bool nnrt_log_open(Log *l, const char *path, int64_t first_step, Why *w) {
-  int64_t keep = 0;
-  InFile old;
-  Why ignored;
-  if (first_step > 0 && nnrt_in_open(&old, path, &ignored)) {
-    // The whole lines of steps before `first_step` are kept.
-    while (keep < old.bytes) {
-      const char *line = (const char *)old.at + keep;
-      const char *end = memchr(line, '\n', (size_t)(old.bytes - keep));
-      char start[48];
-      long long step;
-      if (!end) break;
-      // The line is not terminated in the mapped file: copy its start.
-      snprintf(start, sizeof start, "%.*s", (int)(end - line < 47 ? end - line : 47), line);
-      if (sscanf(start, "{\"step\":%lld,", &step) != 1 || step < 0 || step >= first_step) break;
-      keep += end + 1 - line;
-    }
-    nnrt_in_close(&old);
+// Opens the file to append.  A FIFO waits for its reader.
+static int open_to_append(const char *path) {
+  int how = O_WRONLY | O_CREAT | O_APPEND | O_NOCTTY | O_CLOEXEC;
+  int fd = open(path, how | O_NONBLOCK, 0666);
+  if (fd < 0 && errno == ENXIO) {
+    nnrt_say_note("waiting for a reader of '%s'", path);
+    fd = open(path, how, 0666);
   }
-  l->path = path;
-  // Appends: another process may move or empty the file meanwhile.
-  l->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (l->fd < 0) return why(w, "cannot write '%s': %s", path, strerror(errno));
-  // A pipe or a terminal cannot be truncated, and needs no truncation.
-  if (ftruncate(l->fd, keep) != 0 && errno != EINVAL)
-    return why(w, "cannot write '%s': %s", path, strerror(errno));
-  return true;
+  if (fd >= 0) fcntl(fd, F_SETFL, O_APPEND); // writes block
+  return fd;
+}
+
+// Returns standard output or error if it is the same file; -1: neither is.
+static int same_as_standard(int fd) {
+  struct stat a, b;
+  for (int i = STDOUT_FILENO; i <= STDERR_FILENO; i++)
+    if (fstat(fd, &a) == 0 && S_ISREG(a.st_mode) && fstat(i, &b) == 0 && a.st_dev == b.st_dev &&
+        a.st_ino == b.st_ino)
+      return i;
+  return -1;
+}
+
+bool nnrt_log_open(Records *log, const char *path, Why *w) {
+  int fd = open_to_append(path);
+  if (fd < 0) return why(w, "cannot write '%s': %s", path, strerror(errno));
+  // Two positions in one file would overwrite each other.
+  int standard = same_as_standard(fd);
+  if (standard >= 0) {
+    close(fd);
+    fd = fcntl(standard, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    if (fd < 0) return why(w, "cannot write '%s': %s", path, strerror(errno));
+  }
+  nnrt_records_begin(log, fd, path);
+  log->is_file &= standard < 0;
+  // A file system without locks has another error.
+  if (!log->is_file || flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return true;
+  close(fd);
+  log->fd = -1;
+  return why(w, "another run writes '%s'\nhint: another --log", path);
 }
 
 // JSON has no NaN and no infinity.
@@ -64,27 +81,18 @@ typedef struct Line {
 // Begins a line; the stream writes into *l until line_end.
 static void line_begin(Line *l, const char *name, int64_t steps) {
   l->out = open_memstream(&l->text, &l->n);
-  if (!l->out) abort(); // out of memory
+  if (!l->out) nnrt_must_alloc((size_t)-1); // reports the lack of memory
   fprintf(l->out, "{\"%s\":%lld", name, (long long)steps);
 }
 
-// Writes the line in one call, so it is complete or absent.
-static bool line_end(Line *l, const Log *log, Why *w) {
+static void line_end(Line *l, Records *log) {
   fputs("}\n", l->out);
-  bool ok = fclose(l->out) == 0;
-  for (size_t at = 0; ok && at < l->n;) {
-    ssize_t done = write(log->fd, l->text + at, l->n - at);
-    // A signal may interrupt the call; progress is kept.
-    if (done < 0 && errno == EINTR) continue;
-    ok = done > 0;
-    if (ok) at += (size_t)done;
-  }
-  if (!ok) why(w, "cannot write '%s': %s", log->path, strerror(errno));
+  if (fclose(l->out) != 0) nnrt_must_alloc((size_t)-1);
+  nnrt_records_add(log, l->text, (int64_t)l->n);
   free(l->text);
-  return ok;
 }
 
-bool nnrt_log_step(const Log *log, const StepReport *s, Why *w) {
+void nnrt_log_step(Records *log, const StepReport *s) {
   Line l;
   line_begin(&l, "step", s->step);
   put_number(l.out, "loss", s->loss);
@@ -97,14 +105,14 @@ bool nnrt_log_step(const Log *log, const StepReport *s, Why *w) {
   put_number(l.out, "step_ms", s->step_ms);
   put_number(l.out, "samples_per_s", s->samples_per_s);
   if (s->has_eval) put_eval(l.out, &s->eval);
-  return line_end(&l, log, w);
+  line_end(&l, log);
 }
 
-bool nnrt_log_eval(const Log *log, int64_t steps, const Evaluation *e, Why *w) {
+void nnrt_log_eval(Records *log, int64_t steps, const Evaluation *e) {
   Line l;
   line_begin(&l, "steps", steps);
   put_eval(l.out, e);
-  return line_end(&l, log, w);
+  line_end(&l, log);
 }
 
 char *nnrt_eval_text(const Evaluation *e) {

@@ -186,11 +186,7 @@ static bool check_outputs(NnrtRun *run, Why *w) {
   if (run->launch.rank != 0) return true;
   for (size_t i = 0; i < sizeof files / sizeof *files; i++)
     if (files[i]->given && !nnrt_out_possible(files[i]->s, w)) return false;
-  if (f->log.given) {
-    FILE *log = fopen(f->log.s, "ae"); // keeps its contents
-    if (!log) return why(w, "cannot write '%s': %s", f->log.s, strerror(errno));
-    fclose(log);
-  }
+  if (f->log.given && !nnrt_log_open(&run->log, f->log.s, w)) return false;
   return !f->tensorboard.given || nnrt_make_folder(f->tensorboard.s, w);
 }
 

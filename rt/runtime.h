@@ -128,6 +128,26 @@ bool nnrt_in_open(InFile *f, const char *path, Why *w);
 void nnrt_in_close(InFile *f);
 void nnrt_in_watch(void); // a mapped file that is truncated meanwhile ends the job with a message
 
+// ---- records.c: files that grow by whole records
+
+typedef struct Records {
+  int fd; // -1: none
+  const char *path;
+  bool is_file;            // not a pipe or a device
+  bool failing;            // the last record could not be written, which was reported
+  int code;                // errno of the last failure
+  char *waiting;           // records that could not be written yet, each after its length
+  int64_t n_waiting, done; // their bytes; bytes of the first that are written
+  int64_t lost;            // records that are too many to wait
+} Records;
+
+void nnrt_records_begin(Records *r, int fd, const char *path); // `fd` appends
+// Writes it now, or later: a failure is a warning.
+void nnrt_records_add(Records *r, const void *record, int64_t n);
+// Writes the waiting records and closes the file; if some are lost, reports an error and returns
+// false.
+bool nnrt_records_end(Records *r);
+
 // ---- payload.c: the parts of the executable's file
 
 bool nnrt_payload_open(const NnrtProgram *p, const uint8_t **out, Why *w);
@@ -321,6 +341,7 @@ bool nnrt_json_take(Json *j, char c);      // skips white space; if `c` is next,
 bool nnrt_json_want(Json *j, char c);      // the same, and an error if not
 char *nnrt_json_string(Json *j);           // allocated; NULL on error
 bool nnrt_json_int(Json *j, int64_t *out); // from 0, without a fraction
+bool nnrt_json_skip(Json *j);              // any value
 void nnrt_json_write_string(FILE *f, const char *s);
 
 // ---- safetensors.c
@@ -421,25 +442,26 @@ typedef struct StepReport {
   Evaluation eval;
 } StepReport;
 
-typedef struct Log {
-  int fd; // -1: none
-  const char *path;
-} Log;
-bool nnrt_log_open(Log *l, const char *path, int64_t first_step, Why *w);
-bool nnrt_log_step(const Log *l, const StepReport *s, Why *w);
-bool nnrt_log_eval(const Log *l, int64_t steps, const Evaluation *e, Why *w); // `steps` are done
+// Opens the log to append, and locks it against other runs; its contents stay.
+bool nnrt_log_open(Records *log, const char *path, Why *w);
+void nnrt_log_step(Records *log, const StepReport *s);
+void nnrt_log_eval(Records *log, int64_t steps, const Evaluation *e); // `steps` are done
 // "eval_loss 2.31  accuracy(y) 0.5"
 char *nnrt_eval_text(const Evaluation *e); // freed by the caller
 
 void nnrt_progress_step(const StepReport *s);
 void nnrt_progress_end(void); // the next message begins a line
 
-typedef struct Events {
-  int fd;
-  const char *path;
-} Events;
-bool nnrt_events_open(Events *e, const char *dir, int64_t first_step, Why *w);
-bool nnrt_events_step(Events *e, const StepReport *s, Why *w);
+// ---- log_resume.c
+
+bool nnrt_log_empty(Records *log, Why *w);
+// Removes the lines of the steps from `first_step` on, and lines that were cut.
+bool nnrt_log_resume(Records *log, int64_t first_step, Why *w);
+
+// ---- tensorboard.c
+
+bool nnrt_events_open(Records *events, const char *dir, int64_t first_step, Why *w);
+void nnrt_events_step(Records *events, const StepReport *s);
 
 // ---- trace.c
 
@@ -583,8 +605,7 @@ typedef struct NnrtRun {
   int64_t seed;
   int64_t steps; // in all
   int threads;   // OpenMP threads of each rank; 0: as OMP_NUM_THREADS
-  Log log;
-  Events events;
+  Records log, events;
   Checkpoints checkpoints;
   struct Reference *reference; // of --check-against; else NULL
 } NnrtRun;

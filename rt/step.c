@@ -410,9 +410,10 @@ static bool begin(Trainer *t) {
   }
   nnrt_init_copies(r);
   nnrt_comm_end_files(r);
-  // Outputs are opened once the first step is known.
-  if (is_root(t) && run->flags.log.given &&
-      !nnrt_log_open(&run->log, run->flags.log.s, t->first, &w)) {
+  // The log loses the lines of steps that follow, once the first of them is known.
+  if (is_root(t) && run->flags.log.given && !run->flags.eval_only.given &&
+      !(run->flags.resume.given ? nnrt_log_resume(&run->log, t->first, &w)
+                                : nnrt_log_empty(&run->log, &w))) {
     nnrt_say_error("%s", w.text);
     nnrt_end_job(1);
   }
@@ -438,13 +439,9 @@ static bool begin(Trainer *t) {
 
 static void report(Trainer *t, const StepReport *s) {
   NnrtRun *run = t->run;
-  Why w;
-  bool ok = true;
-  if (run->log.fd >= 0) ok = nnrt_log_step(&run->log, s, &w);
-  if (ok && run->events.fd >= 0) ok = nnrt_events_step(&run->events, s, &w);
-  // A full disk is reported once; training is worth more than its log.
-  if (!ok && !t->log_failed) nnrt_say_warning("%s; training goes on", w.text);
-  t->log_failed |= !ok;
+  // Training is worth more than its log: a full disk does not end it.
+  if (run->log.fd >= 0) nnrt_log_step(&run->log, s);
+  if (run->events.fd >= 0) nnrt_events_step(&run->events, s);
   nnrt_progress_step(s);
 }
 
@@ -587,8 +584,12 @@ static bool finish(Trainer *t) {
     nnrt_say_error("the last checkpoint could not be written");
     ok = false;
   }
+  if (is_root(t)) {
+    ok &= nnrt_records_end(&t->run->log);
+    ok &= nnrt_records_end(&t->run->events);
+  }
   nnrt_comm_end_files(t->r);
-  return ok && !t->log_failed;
+  return ok;
 }
 
 void nnrt_find_outputs(const NnrtRank *r, const NnrtGraph *g, const char *const *names, int n,

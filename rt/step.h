@@ -35,7 +35,6 @@ typedef struct Trainer {
   bool unreadable; // samples of the graph that was enqueued last
   Why unreadable_why;
   float loss_scale; // after the last step; NaN before the first
-  bool log_failed;
 } Trainer;
 
 static inline bool is_root(const Trainer *t) {

@@ -53,7 +53,7 @@ static uint32_t masked(const void *data, int64_t n) {
   return (crc >> 15 | crc << 17) + 0xa282ead8u;
 }
 
-static bool write_event(Events *e, int64_t step, int field, const void *data, int64_t n, Why *w) {
+static void write_event(Records *events, int64_t step, int field, const void *data, int64_t n) {
   Bytes event = {.n = 0}, record = {.n = 0};
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
@@ -72,27 +72,39 @@ static bool write_event(Events *e, int64_t step, int field, const void *data, in
   put(&record, &of_length, 4);
   put(&record, event.at, event.n);
   put(&record, &of_event, 4);
-  bool ok = write(e->fd, record.at, (size_t)record.n) == record.n ||
-            why(w, "cannot write to '%s': %s", e->path, strerror(errno));
+  nnrt_records_add(events, record.at, record.n);
   free(event.at);
   free(record.at);
-  return ok;
 }
 
-bool nnrt_events_open(Events *e, const char *dir, int64_t first_step, Why *w) {
+// Opens a new file; *out_path is its name.  A file or link that has the name already stays.
+static int open_new(const char *dir, char **out_path) {
+  enum { TRIES = 100 };
   char host[HOST_NAME_MAX + 1] = "localhost";
   gethostname(host, sizeof host - 1);
+  for (int i = 0; i < TRIES; i++) {
+    char *path = nnrt_must_format("%s/events.out.tfevents.%lld.%s.%ld.%d", dir,
+                                  (long long)time(NULL), host, (long)getpid(), i);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_APPEND | O_CLOEXEC, 0666);
+    *out_path = path;
+    if (fd >= 0 || errno != EEXIST || i == TRIES - 1) return fd;
+    free(path);
+  }
+  return -1;
+}
+
+bool nnrt_events_open(Records *events, const char *dir, int64_t first_step, Why *w) {
+  char *path;
   if (!nnrt_make_folder(dir, w)) return false;
-  e->path = nnrt_must_format("%s/events.out.tfevents.%lld.%s.%ld", dir, (long long)time(NULL), host,
-                             (long)getpid());
-  e->fd = open(e->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (e->fd < 0) return why(w, "cannot write '%s': %s", e->path, strerror(errno));
+  int fd = open_new(dir, &path);
+  if (fd < 0) return why(w, "cannot write '%s': %s", path, strerror(errno));
+  nnrt_records_begin(events, fd, path);
   static const char version[] = "brain.Event:2";
-  if (!write_event(e, 0, 3, version, sizeof version - 1, w)) return false;
+  write_event(events, 0, 3, version, sizeof version - 1);
   // A resumed run makes readers forget the steps that it repeats.
-  if (first_step == 0) return true;
   static const uint8_t start[] = {1 << 3 | VARINT, 1};
-  return write_event(e, first_step, 7, start, sizeof start, w);
+  if (first_step > 0) write_event(events, first_step, 7, start, sizeof start);
+  return true;
 }
 
 static void put_value(Bytes *summary, const char *tag, double x) {
@@ -106,7 +118,7 @@ static void put_value(Bytes *summary, const char *tag, double x) {
   free(value.at);
 }
 
-bool nnrt_events_step(Events *e, const StepReport *s, Why *w) {
+void nnrt_events_step(Records *events, const StepReport *s) {
   Bytes summary = {.n = 0};
   put_value(&summary, "loss", s->loss);
   if (s->has_grad_norm) put_value(&summary, "grad_norm", s->grad_norm);
@@ -117,7 +129,6 @@ bool nnrt_events_step(Events *e, const StepReport *s, Why *w) {
   if (s->has_eval) put_value(&summary, "eval_loss", s->eval.loss);
   for (int i = 0; s->has_eval && i < s->eval.n_metrics; i++)
     put_value(&summary, s->eval.metric[i], s->eval.value[i]);
-  bool ok = write_event(e, s->step, 5, summary.at, summary.n, w);
+  write_event(events, s->step, 5, summary.at, summary.n);
   free(summary.at);
-  return ok;
 }
