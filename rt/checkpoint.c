@@ -7,96 +7,17 @@
 // data, fingerprints of the program and the data (fingerprints.c), and a checksum of the header and
 // of every tensor: any flipped bit is found before the data is used.  The file is written under a
 // temporary name, flushed and renamed (file.c): a crash or a full disk leaves the previous
-// checkpoint intact.
+// checkpoint intact.  The folder: checkpoint_folder.c.
 
-#include <dirent.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "runtime.h"
+#include "checkpoint.h"
 
 // The header's own checksum comes first in the file, and counts as zeros in itself.
 static const char file_start[] = "{\"__metadata__\":{\"header\":\"";
 enum { DIGITS = 16, HEADER_SUM_AT = 8 + sizeof file_start - 1 };
 static const char zeros[DIGITS + 1] = "0000000000000000";
-
-// ---- the folder
-
-static char *checkpoint_path(const Checkpoints *c, int64_t step) {
-  return nnrt_must_format("%s/step-%012lld.safetensors", c->dir, (long long)step);
-}
-
-// Returns the step in a checkpoint's name; -1 for any other name.
-static int64_t step_of(const char *name) {
-  long long step;
-  char again[64];
-  if (sscanf(name, "step-%lld.", &step) != 1 || step < 0) return -1;
-  // The name must be exactly the one that this step is written under.
-  snprintf(again, sizeof again, "step-%012lld.safetensors", step);
-  return strcmp(name, again) == 0 ? step : -1;
-}
-
-static int newest_first(const void *a, const void *b) {
-  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-  return (x < y) - (x > y);
-}
-
-// Lists the steps that have a checkpoint, newest first.
-static int list_steps(const Checkpoints *c, int64_t **out) {
-  int n = 0, room = 16;
-  int64_t *steps = nnrt_must_alloc((size_t)room * sizeof *steps);
-  DIR *folder = opendir(c->dir);
-  for (struct dirent *e; folder && (e = readdir(folder));) {
-    int64_t step = step_of(e->d_name);
-    if (step < 0) continue;
-    // The folder may be large: the list doubles.
-    if (n == room && !(steps = realloc(steps, (size_t)(room *= 2) * sizeof *steps)))
-      nnrt_must_alloc((size_t)-1);
-    steps[n++] = step;
-  }
-  if (folder) closedir(folder);
-  qsort(steps, (size_t)n, sizeof *steps, newest_first);
-  *out = steps;
-  return n;
-}
-
-bool nnrt_checkpoint_open(Checkpoints *c, const char *dir, int keep, Why *w) {
-  *c = (Checkpoints){.dir = dir, .keep = keep, .last = -1, .anew = true};
-  if (!nnrt_make_folder(dir, w)) return false;
-  // A folder without permission to write is an error now, not at the first checkpoint.
-  char *path = checkpoint_path(c, 0);
-  bool ok = nnrt_out_possible(path, w);
-  free(path);
-  // A run that was killed while writing leaves an unfinished file under a temporary name.
-  DIR *folder = opendir(c->dir);
-  for (struct dirent *e; folder && (e = readdir(folder));) {
-    if (strncmp(e->d_name, ".step-", 6) != 0 || !strstr(e->d_name, ".safetensors.tmp-")) continue;
-    char *leftover = nnrt_must_format("%s/%s", c->dir, e->d_name);
-    unlink(leftover);
-    free(leftover);
-  }
-  if (folder) closedir(folder);
-  return ok;
-}
-
-// Renames the checkpoints of an earlier run, when this run does not resume: --resume ignores *.old.
-static void set_aside(Checkpoints *c) {
-  int64_t *steps;
-  int n = list_steps(c, &steps);
-  for (int i = 0; i < n; i++) {
-    char *path = checkpoint_path(c, steps[i]), *old = nnrt_must_format("%s.old", path);
-    rename(path, old);
-    free(path);
-    free(old);
-  }
-  // The user may not expect the new names.
-  if (n > 0)
-    nnrt_say_note("%d checkpoint%s of an earlier run in '%s' %s now called *.old", n,
-                  n == 1 ? "" : "s", c->dir, n == 1 ? "is" : "are");
-  free(steps);
-}
 
 // ---- reading
 
@@ -135,11 +56,12 @@ static bool open_checked(StFile *f, const char *path, Why *w) {
 
 bool nnrt_checkpoint_find(Checkpoints *c, int64_t *out_step, Why *w) {
   int64_t *steps;
-  int n = list_steps(c, &steps);
+  int n = nnrt_checkpoint_list(c, &steps, w);
   c->last = *out_step = -1;
+  if (n < 0) return false;
   // Damaged checkpoints are skipped: an older one is better than none.
   for (int i = 0; i < n && c->last < 0; i++) {
-    char *path = checkpoint_path(c, steps[i]);
+    char *path = nnrt_checkpoint_path(c, steps[i]);
     StFile f;
     Why damage;
     if (open_checked(&f, path, &damage)) {
@@ -164,10 +86,12 @@ bool nnrt_checkpoint_find(Checkpoints *c, int64_t *out_step, Why *w) {
 bool nnrt_checkpoints_verify(const char *dir, FILE *out) {
   const Checkpoints c = {.dir = dir};
   int64_t *steps, resumed = -1;
-  int n = list_steps(&c, &steps);
-  bool ok = true;
+  Why unread;
+  int n = nnrt_checkpoint_list(&c, &steps, &unread);
+  bool ok = n >= 0;
+  if (!ok) fprintf(out, "%s\n", unread.text);
   for (int i = n - 1; i >= 0; i--) {
-    char *path = checkpoint_path(&c, steps[i]);
+    char *path = nnrt_checkpoint_path(&c, steps[i]);
     StFile f;
     Why damage;
     bool sound = open_checked(&f, path, &damage);
@@ -275,7 +199,7 @@ static int64_t int_text(const StFile *f, const char *key, int64_t otherwise) {
 
 bool nnrt_checkpoint_load(const Checkpoints *c, NnrtRank *r, int64_t step, DataOrder *out_order,
                           Why *w) {
-  char *path = checkpoint_path(c, step);
+  char *path = nnrt_checkpoint_path(c, step);
   StFile f;
   Why damage;
   bool ok = open_checked(&f, path, &damage);
@@ -359,7 +283,7 @@ static bool write_checkpoint(Checkpoints *c, NnrtRank *r, int64_t step, const Da
                              const char *path, Why *w) {
   const NnrtGraph *g = &r->program->train;
   Writer wr = {.out.fd = -1};
-  bool root = r->rank == 0, ok = !root || nnrt_out_begin(&wr.out, path, w);
+  bool root = r->rank == 0, ok = !root || nnrt_out_begin_here(&wr.out, path, w);
   bool begun = root && ok;
   // The length of the header is known before its checksums: the tensors follow it.
   if (begun) {
@@ -367,6 +291,10 @@ static bool write_checkpoint(Checkpoints *c, NnrtRank *r, int64_t step, const Da
     int64_t bytes;
     free(nnrt_st_header(wr.tensor, wr.n_tensors, wr.text, wr.n_texts, &bytes));
     wr.out.at = bytes;
+    // A full disk is found before a tensor is written.
+    wr.out.make_room = nnrt_checkpoint_make_room;
+    wr.out.room_of = c;
+    ok = nnrt_out_reserve(&wr.out, bytes + (wr.n_tensors ? wr.tensor[wr.n_tensors - 1].end : 0), w);
   }
   int first_sum = wr.n_texts - wr.n_tensors, n = 0;
   Whole memory = {0};
@@ -403,19 +331,19 @@ static bool write_checkpoint(Checkpoints *c, NnrtRank *r, int64_t step, const Da
   }
   free(wr.tensor);
   free(wr.text);
+  // Only a complete checkpoint of this run replaces those of an earlier one.
+  ok = ok && nnrt_out_flush(&wr.out, w) && (!c->anew || nnrt_checkpoint_set_aside(c, w));
   if (!ok) {
     nnrt_out_abandon(&wr.out);
     return false;
   }
-  // Only a complete checkpoint of this run replaces those of an earlier one.
-  if (c->anew) set_aside(c);
   c->anew = false;
   return nnrt_out_commit(&wr.out, w);
 }
 
 void nnrt_checkpoint_save(Checkpoints *c, NnrtRank *r, int64_t step, const DataOrder *order) {
   Why w;
-  char *path = checkpoint_path(c, step);
+  char *path = nnrt_checkpoint_path(c, step);
   bool ok = write_checkpoint(c, r, step, order, path, &w);
   free(path);
   if (r->rank != 0) return;
@@ -423,18 +351,8 @@ void nnrt_checkpoint_save(Checkpoints *c, NnrtRank *r, int64_t step, const DataO
   c->failed = !ok;
   if (ok) {
     c->last = step;
-    // Only the newest checkpoints stay in the folder.
-    int64_t *steps;
-    int n = list_steps(c, &steps), kept = 0;
-    for (int i = 0; i < n; i++) {
-      // A checkpoint newer than our last was found damaged.  It is kept until it is replaced.
-      if (steps[i] > c->last || kept++ < c->keep) continue;
-      char *surplus = checkpoint_path(c, steps[i]);
-      unlink(surplus);
-      free(surplus);
-    }
-    free(steps);
-  } else if (c->last >= 0) {
+    nnrt_checkpoint_prune(c);
+  } else if (nnrt_checkpoint_is_there(c, c->last)) {
     nnrt_say_warning("no checkpoint of step %lld: %s; that of step %lld is still there",
                      (long long)step, w.text, (long long)c->last);
   } else {

@@ -114,6 +114,7 @@ void nnrt_before_end(void (*call)(int status, const char *error)) {
 
 _Noreturn void nnrt_end_job(int status) {
   if (status && before_end) before_end(status, *last_error ? last_error : NULL);
+  nnrt_checkpoint_unlock();
   fflush(stdout);
   fflush(stderr);
   _exit(status);

@@ -190,6 +190,12 @@ static bool check_outputs(NnrtRun *run, Why *w) {
   return !f->tensorboard.given || nnrt_make_folder(f->tensorboard.s, w);
 }
 
+// An evaluation and a reference only read the folder.
+static bool writes_checkpoints(const NnrtRun *run) {
+  const Flags *f = &run->flags;
+  return run->launch.rank == 0 && !f->eval_only.given && !f->check_write.given;
+}
+
 static int verify(const NnrtRun *run) {
   const Flag *dir = &run->flags.checkpoint_dir;
   bool ok = nnrt_payload_verify(run->program, stdout);
@@ -216,12 +222,12 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
   nnrt_say_as(nnrt_base_name(argv[0]), 0, false);
   int status;
   nnrt_payload_refuse();
-  if (nnrt_device_special_run(p, &status)) return status;
-  nnrt_flags_parse(&run.flags, argc, argv, p);
   if (!nnrt_descriptors_check(&w)) {
     nnrt_say_error("%s", w.text);
     return 1;
   }
+  if (nnrt_device_special_run(p, &status)) return status;
+  nnrt_flags_parse(&run.flags, argc, argv, p);
   if (run.flags.append.given) {
     if (nnrt_append(p, &run.flags.append, &w)) return 0;
     nnrt_say_error("%s", w.text);
@@ -282,7 +288,8 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
             open_eval(&run, &w) && check_outputs(&run, &w) &&
             (!f->checkpoint_dir.given ||
              nnrt_checkpoint_open(&run.checkpoints, f->checkpoint_dir.s,
-                                  f->keep.given && f->keep.i < 1 << 30 ? (int)f->keep.i : 3, &w));
+                                  f->keep.given && f->keep.i < 1 << 30 ? (int)f->keep.i : 3,
+                                  writes_checkpoints(&run), &w));
   if (!connected) {
     nnrt_say_error("%s", w.text);
     nnrt_end_job(1);
@@ -302,5 +309,6 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
   // Beyond this point ranks run, and any failure ends the job.
   int result = nnrt_ranks_run(&run);
   if (f->check_against.given) nnrt_reference_end(&run);
+  nnrt_checkpoint_unlock();
   return result;
 }

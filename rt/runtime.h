@@ -384,19 +384,19 @@ char *nnrt_st_header(StTensor *tensor, int n_tensors, const StText *text, int n_
 bool nnrt_save_weights(NnrtRank *r, const char *path, Why *w);
 bool nnrt_export_model(NnrtRank *r, const char *path, Why *w);
 
-// ---- checkpoint.c
+// ---- checkpoint.c; its folder: checkpoint.h
 
 typedef struct Checkpoints {
   const char *dir;
   int keep;
-  int64_t last; // step of the newest complete one, -1: none known
-  bool failed;  // the last save
-  bool anew;    // this run does not resume from the folder
-  StText *of;   // rank 0: fingerprints of this run's program and data
+  int64_t last;   // step of the newest complete one, -1: none known
+  bool failed;    // the last save
+  bool anew;      // this run does not resume from the folder
+  int generation; // of the checkpoints that this run has set aside; 0: none yet
+  StText *of;     // rank 0: fingerprints of this run's program and data
   int n_of;
 } Checkpoints;
 
-bool nnrt_checkpoint_open(Checkpoints *c, const char *dir, int keep, Why *w);
 // Compares all checksums of each, and prints a line for each; false if one is damaged.
 bool nnrt_checkpoints_verify(const char *dir, FILE *out);
 // Finds the step of the newest complete one, -1 if there is none; false if all are damaged.
@@ -406,6 +406,12 @@ bool nnrt_checkpoint_load(const Checkpoints *c, NnrtRank *r, int64_t step, DataO
                           Why *w);
 // Collective.  Failing is a warning: the previous checkpoint remains and training continues.
 void nnrt_checkpoint_save(Checkpoints *c, NnrtRank *r, int64_t step, const DataOrder *order);
+
+// ---- checkpoint_folder.c
+
+// With `writes`, makes the folder, and locks it against other runs until nnrt_checkpoint_unlock.
+bool nnrt_checkpoint_open(Checkpoints *c, const char *dir, int keep, bool writes, Why *w);
+void nnrt_checkpoint_unlock(void);
 
 // ---- fingerprints.c
 
@@ -498,6 +504,10 @@ void nnrt_trace_resolve(NnrtRank *r);                         // once the traced
 bool nnrt_trace_write(NnrtRank *r, const char *path, Why *w); // collective
 double nnrt_now_us(void);
 
+// ---- descriptors.c: standard input, output and error
+
+bool nnrt_descriptors_check(Why *w); // false: one of them is closed, and cannot be opened
+
 // ---- signals.c
 
 void nnrt_signals_catch(void);
@@ -525,10 +535,6 @@ int nnrt_launch_threads(const Launch *l, int ranks_here); // OpenMP threads per 
 void nnrt_spin_less(char **argv);
 
 // ---- memory.c: checks of the memory size
-
-// ---- descriptors.c: standard input, output and error
-
-bool nnrt_descriptors_check(Why *w); // false: one of them is closed, and cannot be opened
 
 double nnrt_memory_free(void); // bytes available to this process; INFINITY: unknown
 #define NNRT_MEMORY_HINT                                                                           \
