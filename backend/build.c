@@ -22,6 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/whole_file.h"
 #include "rt/trailer.h"
 #include "target.h"
 #include "temporary.h"
@@ -101,32 +102,24 @@ static bool append_payload(Build *b, FILE *out) {
   return ok;
 }
 
-// The temporary file beside `output`, so that the last step is a rename.
+// The temporary file is beside `output`, so that the last step is a rename.
 static bool write_output(Build *b, const char *output) {
-  const char *part = str_format(b->arena, "%s.part-%ld", output, (long)getpid());
+  WholeFile part;
+  if (!whole_file_open(&part, output))
+    return diag_error(b->d, NULL, "cannot write '%s': %s", output, strerror(errno));
   // A signal during the write removes the partial file.
-  temporary_file(part);
-  FILE *f = fopen(part, "wb");
-  if (!f) return diag_error(b->d, NULL, "cannot write '%s': %s", output, strerror(errno));
-  bool ok = append_payload(b, f);
-  int error = errno;
+  temporary_file(part.temporary);
+  bool ok = append_payload(b, part.f);
   // umask has no getter: the executable gets the bits that the user's umask leaves.
   mode_t mask = umask(0);
   umask(mask);
-  ok = ok && fchmod(fileno(f), 0777 & ~mask) == 0;
-  if (fclose(f) != 0) {
-    ok = false;
-    error = errno;
-  }
+  ok = ok && fchmod(fileno(part.f), 0777 & ~mask) == 0;
+  int error = errno;
   // The old executable stays intact until the new one is complete.
-  if (ok && rename(part, output) != 0) {
-    ok = false;
-    error = errno;
-  }
+  bool written = whole_file_close(&part, ok);
+  if (ok && !written) error = errno;
   temporary_file(NULL);
-  if (ok) return true;
-  unlink(part);
-  return diag_error(b->d, NULL, "cannot write '%s': %s", output, strerror(error));
+  return written || diag_error(b->d, NULL, "cannot write '%s': %s", output, strerror(error));
 }
 
 // -- The executable ----------------------------------------------------------------------------
@@ -144,15 +137,12 @@ static bool build_one(Build *b, const char *output) {
 }
 
 static bool make_dir(Build *b) {
-  const char *tmp = getenv("TMPDIR");
-  char *dir =
-      arena_copy(b->arena, str_format(b->arena, "%s/nnaot-XXXXXX", tmp && *tmp ? tmp : "/tmp"),
-                 strlen(tmp && *tmp ? tmp : "/tmp") + sizeof "/nnaot-XXXXXX");
-  if (!mkdtemp(dir))
+  char dir[PATH_MAX];
+  if (!temporary_dir_make(dir, sizeof dir, "nnaot"))
     return diag_error(b->d, NULL, "cannot make a folder '%s': %s", dir, strerror(errno));
   // From here on a signal removes the folder.
-  b->dir = dir;
-  temporary_dir(dir);
+  b->dir = str_copy(b->arena, dir);
+  temporary_dir(b->dir);
   return true;
 }
 
@@ -162,18 +152,9 @@ bool backend_writable(const char *output, Diag *d) {
   if (stat(output, &st) == 0 && !S_ISREG(st.st_mode))
     return diag_error(d, NULL, "cannot write '%s': it is %s", output,
                       S_ISDIR(st.st_mode) ? "a folder" : "not a file");
-  Arena *a = arena_new();
-  const char *part = str_format(a, "%s.part-%ld", output, (long)getpid());
   // The folder is writable if a temporary file can be made there.
-  int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  bool ok = fd >= 0;
-  if (!ok) diag_error(d, NULL, "cannot write '%s': %s", output, strerror(errno));
-  if (ok) {
-    close(fd);
-    unlink(part);
-  }
-  arena_free(a);
-  return ok;
+  return whole_file_possible(output) ||
+         diag_error(d, NULL, "cannot write '%s': %s", output, strerror(errno));
 }
 
 // Builds the programs of all ranks, `jobs` at a time, each in its own process.

@@ -120,7 +120,7 @@ bool command_run(Build *b, Command *c) {
     diag_error(b->d, NULL, "the generated code does not compile; this is a mistake of nnaot");
     diag_note(b->d, NULL, "the code, and the compiler's messages in 'log', are in '%s'", b->dir);
     diag_note(b->d, NULL, "the command was: %s", command_text(c));
-    temporary_dir(NULL);
+    temporary_dir_keep();
     return false;
   }
   // The toolchain failed: its first lines tell the cause.

@@ -127,33 +127,22 @@ static void emit_program(Program *p, StrBuf *out) {
   tables_emit(p, out);
 }
 
-FILE *part_open(Arena *a, const char *path, Diag *d) {
-  FILE *f = fopen(str_format(a, "%s.part", path), "wb");
-  if (!f) diag_error(d, NULL, "cannot write '%s': %s", path, strerror(errno));
-  return f;
+bool part_open(WholeFile *part, const char *path, Diag *d) {
+  return whole_file_open(part, path) ||
+         diag_error(d, NULL, "cannot write '%s': %s", path, strerror(errno));
 }
 
-bool part_finish(FILE *f, Arena *a, const char *path, bool ok, Diag *d) {
-  const char *part = str_format(a, "%s.part", path);
-  bool written = !fflush(f) && !ferror(f);
-  int error = errno;
-  written &= !fclose(f);
-  // The file gets its name when it is complete.
-  if (written && ok && rename(part, path)) {
-    written = false;
-    error = errno;
-  }
-  if (!written) diag_error(d, NULL, "cannot write '%s': %s", path, strerror(error));
-  if (written && ok) return true;
-  unlink(part);
-  return false;
+bool part_finish(WholeFile *part, const char *path, bool ok, Diag *d) {
+  if (whole_file_close(part, ok)) return true;
+  // The cause of other failures was reported.
+  return ok ? diag_error(d, NULL, "cannot write '%s': %s", path, strerror(errno)) : false;
 }
 
-bool text_write(Arena *a, const char *path, const StrBuf *text, Diag *d) {
-  FILE *f = part_open(a, path, d);
-  if (!f) return false;
-  fwrite(text->at, 1, text->n, f);
-  return part_finish(f, a, path, true, d);
+bool text_write(const char *path, const StrBuf *text, Diag *d) {
+  WholeFile part;
+  if (!part_open(&part, path, d)) return false;
+  fwrite(text->at, 1, text->n, part.f);
+  return part_finish(&part, path, true, d);
 }
 
 bool backend_emit(const Module *m, const char *dir, const BackendOptions *o, Diag *d) {
@@ -198,9 +187,8 @@ bool backend_emit(const Module *m, const char *dir, const BackendOptions *o, Dia
     if (target->source) target->source_text(p, &source);
     emit_program(p, &out);
     proof_emit(p, &source, &out);
-    ok = text_write(a, str_format(a, "%s/program.c", dir), &out, d) &&
-         (!target->source ||
-          text_write(a, str_format(a, "%s/%s", dir, target->source), &source, d)) &&
+    ok = text_write(str_format(a, "%s/program.c", dir), &out, d) &&
+         (!target->source || text_write(str_format(a, "%s/%s", dir, target->source), &source, d)) &&
          constants_write(p, str_format(a, "%s/constants.bin", dir)) &&
          payload_write(p, str_format(a, "%s/payload.bin", dir));
     if (ok && !program_validate(m, dir, o, d)) {

@@ -192,8 +192,9 @@ static bool write_box(const Program *p, const Value *v, const Region *box, FILE 
 
 bool payload_write(const Program *p, const char *path) {
   const Graph *g = p->train.g;
-  FILE *f = part_open(p->arena, path, p->d);
-  if (!f) return false;
+  WholeFile part;
+  if (!part_open(&part, path, p->d)) return false;
+  FILE *f = part.f;
   bool ok = true;
   Region box;
   for (int i = 0; i < g->n_params; i++)
@@ -208,7 +209,7 @@ bool payload_write(const Program *p, const char *path) {
     }
     fwrite(o->skeleton + at, 1, (size_t)(o->skeleton_bytes - at), f);
   }
-  return part_finish(f, p->arena, path, ok, p->d);
+  return part_finish(&part, path, ok, p->d);
 }
 
 // -- Constants ---------------------------------------------------------------------------------
@@ -266,11 +267,12 @@ bool constants_write(const Program *p, const char *path) {
     unlink(path); // of an earlier program in the same folder
     return true;
   }
-  FILE *f = part_open(p->arena, path, p->d);
-  if (!f) return false;
+  WholeFile part;
+  if (!part_open(&part, path, p->d)) return false;
+  FILE *f = part.f;
   for (int i = 0; i < p->constant.n; i++)
     if (!is_listed(&p->constant.at[i]))
       fwrite(data_of(&p->constant.at[i])->data.at, 1,
              (size_t)type_bytes(p->constant.at[i].value->type), f);
-  return part_finish(f, p->arena, path, true, p->d);
+  return part_finish(&part, path, true, p->d);
 }

@@ -5,6 +5,7 @@
 
 #include "backend.h"
 #include "base/vec.h"
+#include "base/whole_file.h"
 #include "ir/analysis/boxes.h"
 #include "ir/schedule.h"
 
@@ -128,11 +129,10 @@ bool payload_write(const Program *p, const char *path);
 bool constants_write(const Program *p, const char *path);
 void constants_emit(Program *p);
 
-// Opens a file that part_finish renames to its name once it is complete (emit.c); `ok`: the
-// contents are valid.
-FILE *part_open(Arena *a, const char *path, Diag *d);
-bool part_finish(FILE *f, Arena *a, const char *path, bool ok, Diag *d);
-bool text_write(Arena *a, const char *path, const StrBuf *text, Diag *d);
+// whole_file_open and whole_file_close with an error message (emit.c).
+bool part_open(WholeFile *part, const char *path, Diag *d);
+bool part_finish(WholeFile *part, const char *path, bool ok, Diag *d);
+bool text_write(const char *path, const StrBuf *text, Diag *d);
 
 // The name of a rank program's function: "train_update", "train_s0_update", "prepare_s0".
 const char *function_name(Arena *a, const char *of, const Code *code, const char *part);

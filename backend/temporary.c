@@ -1,48 +1,123 @@
 // See temporary.h.  The handler may run at any instruction, so it calls only functions that POSIX
-// allows there (unlink, rmdir, kill, waitpid), on paths that were put together before.
+// allows there (openat, unlinkat, rmdir, kill, waitpid), and the kernel's getdents64, on paths that
+// were put together before.
+//
+// A folder has a file OWNER, which its maker has locked (flock).  Without a lock the maker was
+// killed, and the next one removes the folder.  A folder that is kept for the user has no such
+// file.
 
 #include "temporary.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-static const char *const names[] = {"program.c",
-                                    "kernels.cu",
-                                    "constants.bin",
-                                    "payload.bin",
-                                    "program.c.part",
-                                    "kernels.cu.part",
-                                    "constants.bin.part",
-                                    "payload.bin.part",
-                                    "program.o",
-                                    "kernels.o",
-                                    "program",
-                                    "plans",
-                                    "plans.one",
-                                    "plans.one.part",
-                                    "log",
-                                    "trace"};
-enum { N_NAMES = sizeof names / sizeof *names };
-
-static char in_dir[N_NAMES][PATH_MAX], dir[PATH_MAX], file[PATH_MAX];
+static char dir[PATH_MAX], file[PATH_MAX];
 static volatile sig_atomic_t has_dir, has_file;
 static volatile pid_t children[MAX_CHILDREN]; // 0: free
 
 static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
 enum { N_SIGNALS = sizeof signals / sizeof *signals };
 
+// ---- folders
+
+static const char OWNER[] = ".nnaot-owner";
+
+// Removes the files of a folder, without memory and streams: a signal may have interrupted both.
+static void empty(int folder) {
+  // As the kernel writes it: struct linux_dirent64.
+  enum { LENGTH_AT = 16, NAME_AT = 19 };
+  char entries[4096];
+  long n;
+  while ((n = syscall(SYS_getdents64, folder, entries, sizeof entries)) > 0) {
+    unsigned short length;
+    for (long at = 0; at < n; at += length) {
+      memcpy(&length, entries + at + LENGTH_AT, sizeof length);
+      unlinkat(folder, entries + at + NAME_AT, 0); // not the folders . and ..
+    }
+  }
+}
+
+static int open_folder(int in, const char *name) {
+  return openat(in, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+// Removes a folder whose maker was killed.
+static void remove_if_left(int in, const char *name) {
+  struct stat st;
+  int folder = open_folder(in, name);
+  if (folder < 0) return;
+  int owner = openat(folder, OWNER, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (owner >= 0 && fstat(owner, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+      flock(owner, LOCK_EX | LOCK_NB) == 0) {
+    empty(folder);
+    unlinkat(in, name, AT_REMOVEDIR);
+  }
+  if (owner >= 0) close(owner);
+  close(folder);
+}
+
+static void remove_left(const char *in) {
+  DIR *all = opendir(in);
+  for (struct dirent *e; all && (e = readdir(all));)
+    if (strncmp(e->d_name, "nnaot-", 6) == 0) remove_if_left(dirfd(all), e->d_name);
+  if (all) closedir(all);
+}
+
+// Makes the file OWNER with its lock, which lasts as long as the process.
+static bool own(const char *path) {
+  int folder = open_folder(AT_FDCWD, path);
+  int owner = folder < 0 ? -1 : openat(folder, OWNER, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  // Another process may have found it before it was locked, and removed the folder.
+  bool ok = owner >= 0 && (flock(owner, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK);
+  int code = errno;
+  if (!ok && owner >= 0) close(owner);
+  if (folder >= 0) close(folder);
+  errno = code;
+  return ok;
+}
+
+bool temporary_dir_make(char *path, size_t size, const char *name) {
+  const char *in = getenv("TMPDIR");
+  enum { TRIES = 8 };
+  if (!in || !*in) in = "/tmp";
+  remove_left(in);
+  for (int i = 0; i < TRIES; i++) {
+    if (snprintf(path, size, "%s/%s-XXXXXX", in, name) >= (int)size) {
+      errno = ENAMETOOLONG;
+      return false;
+    }
+    if (!mkdtemp(path)) return false;
+    if (own(path)) return true;
+    int code = errno;
+    rmdir(path);
+    errno = code;
+    if (code != EWOULDBLOCK && code != ENOENT) return false;
+  }
+  return false;
+}
+
 void temporary_dir(const char *path) {
   has_dir = 0;
-  if (!path) return;
-  snprintf(dir, sizeof dir, "%s", path);
-  for (int i = 0; i < N_NAMES; i++)
-    if (snprintf(in_dir[i], PATH_MAX, "%s/%s", path, names[i]) >= PATH_MAX) in_dir[i][0] = 0;
-  has_dir = 1;
+  if (path) has_dir = snprintf(dir, sizeof dir, "%s", path) < (int)sizeof dir;
+}
+
+void temporary_dir_keep(void) {
+  int folder = has_dir ? open_folder(AT_FDCWD, dir) : -1;
+  has_dir = 0;
+  if (folder < 0) return;
+  unlinkat(folder, OWNER, 0);
+  close(folder);
 }
 
 void temporary_file(const char *path) {
@@ -52,12 +127,16 @@ void temporary_file(const char *path) {
 }
 
 void temporary_dir_remove(void) {
-  if (!has_dir) return;
-  for (int i = 0; i < N_NAMES; i++)
-    unlink(in_dir[i]);
-  rmdir(dir);
+  int folder = has_dir ? open_folder(AT_FDCWD, dir) : -1;
+  if (folder >= 0) {
+    empty(folder);
+    close(folder);
+    rmdir(dir);
+  }
   has_dir = 0;
 }
+
+// ---- signals
 
 static void stop(int signal_number) {
   for (int i = 0; i < MAX_CHILDREN; i++)

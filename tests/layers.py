@@ -1,4 +1,4 @@
-"""Checks the includes: base <- ir <- {frontend, passes, backend} <- tools; rt stands alone, except for four shared files (SHARED);
+"""Checks the includes: base <- ir <- {frontend, passes, backend} <- tools; rt stands alone, except for the files in SHARED;
 within passes/, the folders are ordered (FOLDERS), and no folder includes a later one.
 
 Only nnaot-eval, tools/eval*.c, includes both the compiler and the runtime.  backend/validate includes only backend.h of the
@@ -25,7 +25,10 @@ PUBLIC = {
     "passes/solver/solver.h", "passes/train/loss_spec.h", "passes/train/optimizer_spec.h", "passes/train/param_groups.h",
     "rt/flags.def", "rt/launchers.def",
 }
-SHARED = {"rt/nearest.h", "rt/npy_header.h", "rt/trailer.h", "rt/utf8.h", "rt/collectives.def"}  # independent of the runtime
+SHARED = {  # independent of the runtime
+    "rt/nearest.h", "rt/npy_header.h", "rt/trailer.h", "rt/utf8.h", "rt/temporary_file.h", "rt/descriptors.h",
+    "rt/collectives.def",
+}
 LIBRARIES = ("base", "ir", "solver", "schedule")  # of passes/, linked without the rest of it
 MAY = {
     "passes/base": {"passes/base"},

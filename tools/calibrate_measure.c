@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,11 +157,9 @@ static bool read_trace(Arena *a, const Machine *machine, const char *path, Probe
 }
 
 bool calibrate_measure(Arena *a, const Machine *machine, Probes *io, bool *first, Diag *d) {
-  const char *tmp = getenv("TMPDIR");
-  const char *pattern = str_format(a, "%s/nnaot-calibrate-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-  char *dir = arena_copy(a, pattern, strlen(pattern) + 1);
+  char dir[PATH_MAX];
   *first = false;
-  if (!mkdtemp(dir))
+  if (!temporary_dir_make(dir, sizeof dir, "nnaot-calibrate"))
     return diag_error(d, NULL, "cannot make a folder '%s': %s", dir, strerror(errno));
   // The executable of the probes.
   const char *output = str_format(a, "%s/program", dir);

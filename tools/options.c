@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/str.h"
+#include "rt/descriptors.h"
 #include "rt/nearest.h"
 
 enum { HELP = 1000, VERSION, FIRST }; // values of getopt_long for long options
@@ -222,6 +223,8 @@ static int mistake(const Program *p, int c, const char *word) {
 }
 
 int options_parse(const Program *p, int argc, char **argv, Strings *words) {
+  // Before any file is opened; a message needs none of them.
+  if (!nnrt_descriptors_open()) return EXIT_FAILURE;
   // The tables of getopt_long.
   struct option *long_options = allocate((size_t)p->n_options + 3, sizeof *long_options);
   struct option *to = long_options;

@@ -3,10 +3,10 @@
 #include "output.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
+
+#include "base/whole_file.h"
 
 #include "rt/utf8.h"
 
@@ -30,48 +30,18 @@ bool output_write_bytes(const char *path, const void *bytes, int64_t n, Diag *d)
     fwrite(bytes, 1, (size_t)n, stdout);
     return output_flush(d);
   }
-  Arena *a = arena_new();
-  // The process id keeps runs that write one file apart.
-  bool special = is_special(path);
-  const char *temporary = special ? path : str_format(a, "%s.%ld.tmp", path, (long)getpid());
-  FILE *f = fopen(temporary, "w");
-  bool ok = f != NULL;
-  if (f) {
-    fwrite(bytes, 1, (size_t)n, f);
-    ok = !ferror(f);
-    ok &= !fclose(f);
-    ok = ok && (special || !rename(temporary, path));
+  WholeFile w;
+  bool ok = whole_file_open(&w, path);
+  if (ok) {
+    fwrite(bytes, 1, (size_t)n, w.f);
+    ok = whole_file_close(&w, true);
   }
-  if (!ok) {
-    diag_error(d, NULL, "cannot write '%s': %s", path, strerror(errno));
-    if (!special) unlink(temporary);
-  }
-  arena_free(a);
-  return ok;
+  return ok || diag_error(d, NULL, "cannot write '%s': %s", path, strerror(errno));
 }
 
 bool output_writable(const char *path, Diag *d) {
-  if (!strcmp(path, "-")) return true;
-  Arena *a = arena_new();
-  const char *temporary = str_format(a, "%s.%ld.tmp", path, (long)getpid());
-  struct stat s;
-  bool ok = false;
-  if (!stat(path, &s) && S_ISDIR(s.st_mode)) {
-    errno = EISDIR;
-  } else if (is_special(path)) {
-    ok = !access(path, W_OK);
-  } else {
-    // Only the folder matters: the file will be replaced.
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    ok = fd >= 0;
-    if (ok) {
-      close(fd);
-      unlink(temporary);
-    }
-  }
-  if (!ok) diag_error(d, NULL, "cannot write '%s': %s", path, strerror(errno));
-  arena_free(a);
-  return ok;
+  return !strcmp(path, "-") || whole_file_possible(path) ||
+         diag_error(d, NULL, "cannot write '%s': %s", path, strerror(errno));
 }
 
 // Whether two names are of one file, which need not exist yet.

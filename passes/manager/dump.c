@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/whole_file.h"
 #include "pipeline.h"
 
 // Whether the comma list has the name; "" and NULL are empty lists.
@@ -68,9 +69,12 @@ static void show(const Dump *dump, const char *when, const Pass *pass, const cha
 }
 
 static bool write_file(const char *path, const char *text, Diag *d) {
-  FILE *f = fopen(path, "w");
-  bool ok = f && fputs(text, f) >= 0;
-  ok &= f && !fclose(f);
+  WholeFile w;
+  bool ok = whole_file_open(&w, path);
+  if (ok) {
+    fputs(text, w.f);
+    ok = whole_file_close(&w, true);
+  }
   return ok || diag_error(d, NULL, "cannot write '%s': %s", path, strerror(errno));
 }
 
@@ -144,9 +148,11 @@ void dump_broken(const Dump *dump, const Module *m, const Pass *pass, Diag *d) {
         str_format(a, "%s/nnaot-%s-XXXXXX.nn", folder && *folder ? folder : "/tmp", pass->name);
     path = arena_copy(a, pattern, strlen(pattern) + 1);
     int fd = mkstemps(path, 3);
-    if (fd >= 0) close(fd);
-    if (fd >= 0 && write_file(path, module_text(m, a), d))
-      diag_note(d, NULL, "the module is in '%s'", path);
+    FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
+    bool ok = f && fputs(module_text(m, a), f) >= 0;
+    ok &= f && !fclose(f);
+    if (ok) diag_note(d, NULL, "the module is in '%s'", path);
+    if (!ok && fd >= 0) unlink(path);
   }
   arena_free(a);
 }

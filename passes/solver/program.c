@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/whole_file.h"
 #include "solver/program.h"
 
 // -- Column by column ----------------------------------------------------------------------------
@@ -158,8 +159,9 @@ double *program_values(Arena *a, const Core *c, const ZeroOne *p, const int *lab
 // -- The file --------------------------------------------------------------------------------
 
 bool program_write(const ZeroOne *p, const char *path) {
-  FILE *f = fopen(path, "w");
-  if (!f) return false;
+  WholeFile w;
+  if (!whole_file_open(&w, path)) return false;
+  FILE *f = w.f;
   // The objective; a file has no constants, so that is a column fixed to 1.
   fprintf(f, "\\ %s\nMinimize\n cost:", p->about);
   fprintf(f, " %.17g constant", p->constant);
@@ -181,6 +183,5 @@ bool program_write(const ZeroOne *p, const char *path) {
   for (int k = 0; k < p->n_binary; k++)
     fprintf(f, " %s\n", p->name[k]);
   fprintf(f, "End\n");
-  bool ok = !ferror(f);
-  return fclose(f) == 0 && ok;
+  return whole_file_close(&w, true);
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/whole_file.h"
 #include "solver/solver.h"
 
 static const SolverUse none = {NULL, 0, 0};
@@ -49,9 +50,10 @@ static void write_uses(FILE *f, const SolverProblem *p, const char *name, UseLis
 }
 
 bool solver_write(const SolverProblem *p, const char *path, Diag *d) {
-  FILE *f = fopen(path, "w");
-  bool ok = f != NULL;
+  WholeFile w;
+  bool ok = whole_file_open(&w, path);
   if (ok) {
+    FILE *f = w.f;
     fputs("{\"problem\": {\n", f);
     // Nodes, each with its first use.
     fputs("  \"nodes\": {\"intervals\": [", f);
@@ -85,8 +87,7 @@ bool solver_write(const SolverProblem *p, const char *path, Diag *d) {
     fputs("}", f);
     if (p->limit != SOLVER_NO_LIMIT) fprintf(f, ",\n  \"usage_limit\": %lld", (long long)p->limit);
     fputs("}}\n", f);
-    ok = !ferror(f);
-    ok = !fclose(f) && ok;
+    ok = whole_file_close(&w, true);
   }
   return ok || diag_error(d, NULL, "cannot write '%s': %s", path, strerror(errno));
 }
