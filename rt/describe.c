@@ -130,10 +130,11 @@ void nnrt_describe(const NnrtProgram *p, FILE *f) {
   char *device = NULL;
   size_t device_bytes;
   FILE *text = open_memstream(&device, &device_bytes);
-  if (text) nnrt_device_describe(p, text);
-  if (text) fclose(text);
+  if (!text) nnrt_must_alloc((size_t)-1); // reports the lack of memory
+  nnrt_device_describe(p, text);
+  nnrt_must_close(text, &device);
   dl_iterate_phdr(write_library, &(Libraries){f, 0});
-  fprintf(f, "]%s", device ? device : "");
+  fprintf(f, "]%s", device);
   free(device);
   write_proof(f, &p->proof);
   // The compiler's part: the members of an object.

@@ -120,18 +120,30 @@ _Noreturn void nnrt_end_job(int status) {
   _exit(status);
 }
 
+static _Noreturn void no_memory(void) {
+  nnrt_say_error("out of memory");
+  nnrt_end_job(1);
+}
+
 void *nnrt_must_alloc(size_t n) {
+  // No object has this size: the caller had no memory for one of another size.
+  if (n == (size_t)-1) no_memory();
   void *p = calloc(1, n ? n : 1);
   if (p) return p;
   nnrt_say_error("out of memory: %zu bytes", n);
   nnrt_end_job(1);
 }
 
+void nnrt_must_close(FILE *stream, char *const *text) {
+  bool ok = !ferror(stream);
+  // The C library leaves no text if there is no memory for its last change of size.
+  if (fclose(stream) != 0 || !ok || !*text) no_memory();
+}
+
 static char *must_vformat(const char *fmt, va_list args) {
   char *text;
   if (vasprintf(&text, fmt, args) >= 0) return text;
-  nnrt_say_error("out of memory");
-  nnrt_end_job(1);
+  no_memory();
 }
 
 char *nnrt_must_format(const char *fmt, ...) {

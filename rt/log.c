@@ -87,7 +87,7 @@ static void line_begin(Line *l, const char *name, int64_t steps) {
 
 static void line_end(Line *l, Records *log) {
   fputs("}\n", l->out);
-  if (fclose(l->out) != 0) nnrt_must_alloc((size_t)-1);
+  nnrt_must_close(l->out, &l->text);
   nnrt_records_add(log, l->text, (int64_t)l->n);
   free(l->text);
 }

@@ -342,7 +342,7 @@ bool nnrt_in_use_write(NnrtRank *r, const char *path, Why *w) {
       fputc('}', f);
     }
     fputs("\n  ]\n}\n", f);
-    if (fclose(f) != 0) nnrt_must_alloc((size_t)-1);
+    nnrt_must_close(f, &text);
     OutFile o = {.fd = -1};
     bool begun = nnrt_out_begin(&o, path, w);
     ok = begun && nnrt_out_write(&o, text, (int64_t)n, w) && nnrt_out_commit(&o, w);

@@ -50,6 +50,8 @@ _Noreturn void nnrt_fail_between(NnrtRank *r, int first, int last, int code);
 const char *nnrt_error_detail(void); // the text of this thread's last nnrt_error, or ""
 void nnrt_put_shown(FILE *out, const char *text); // as a terminal may have it: utf8.h
 void *nnrt_must_alloc(size_t n);                  // zeroed; ends the job when there is no memory
+// Closes a stream of open_memstream; ends the job when there was no memory for its text.
+void nnrt_must_close(FILE *stream, char *const *text);
 char *nnrt_must_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 // Appends to `text`, which is freed; NULL is "".
 char *nnrt_must_append(char *text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -507,6 +509,10 @@ double nnrt_now_us(void);
 // ---- descriptors.c: standard input, output and error
 
 bool nnrt_descriptors_check(Why *w); // false: one of them is closed, and cannot be opened
+
+// ---- crash.c
+
+void nnrt_crash_watch(const char *program); // reports faults of kernels and libraries
 
 // ---- signals.c
 

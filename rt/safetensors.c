@@ -273,9 +273,9 @@ char *nnrt_st_header(StTensor *tensor, int n_tensors, const StText *text, int n_
   }
   fputc('}', f);
   // Padded so that the first tensor is aligned in a mapped file.
-  while (ftello(f) % 64)
+  while (!ferror(f) && ftello(f) % 64)
     fputc(' ', f);
-  if (fclose(f) != 0) nnrt_must_alloc((size_t)-1);
+  nnrt_must_close(f, &out);
   // The length counts neither itself nor the data.
   uint64_t length = n - 8;
   memcpy(out, &length, 8);

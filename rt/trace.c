@@ -218,7 +218,7 @@ bool nnrt_trace_write(NnrtRank *r, const char *path, Why *w) {
   // Each rank writes its own events; rank 0 joins the texts.
   for (int i = 0; i < N_TRACES; i++)
     if (is_there(r->program, i)) write_track(f, t, r->rank, i);
-  if (fclose(f) != 0) nnrt_must_alloc((size_t)-1);
+  nnrt_must_close(f, &text);
 
   // Texts of different lengths are padded to the longest.
   int64_t *lengths = nnrt_must_alloc((size_t)r->ranks * sizeof *lengths), longest = 0;

@@ -122,7 +122,7 @@ bool nnrt_traffic_write(NnrtRank *r, const char *path, Why *w) {
       first = false;
     }
   fputs("\n  ]\n}\n", f);
-  if (fclose(f) != 0) nnrt_must_alloc((size_t)-1);
+  nnrt_must_close(f, &text);
   OutFile o = {.fd = -1};
   bool ok = nnrt_out_begin(&o, path, w) && nnrt_out_write(&o, text, (int64_t)n, w);
   free(text);

@@ -262,9 +262,9 @@ static bool write_plans(const char *path, Why *w) {
     fputc('\n', f);
   }
   // The checksum is of the text so far.
-  fflush(f);
+  if (fflush(f) != 0) nnrt_must_close(f, &(char *){NULL}); // reports the lack of memory
   if (count > 0) fprintf(f, "end %016" PRIx64 "\n", nnrt_xxh64(text, (int64_t)bytes, 0));
-  fclose(f);
+  nnrt_must_close(f, &text);
   // The file is written completely or not at all.
   OutFile out;
   bool ok = nnrt_out_begin(&out, path, w);

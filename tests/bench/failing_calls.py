@@ -13,7 +13,7 @@ rank 0 of two over TCP.  The outcomes:
     same        exit status 0, and the files of a run without a failure
     warned      exit status 0, a warning, and those files but for what it names, a checkpoint that a later one replaces
     error       exit status 1 and a message
-    library     a library ended the process with a message of its own
+    library     a library ended the process, or crashed, with a message
     killed      of SIGKILL
     SILENT      other files and no message, or an exit status that is not 0 without one
     DAMAGED     a checkpoint, the log or an output is not as below
@@ -183,7 +183,7 @@ class Job:
         if not self.report.exists():
             return None
         caller = pathlib.Path(self.report.read_text().split(None, 1)[1].strip()).name
-        result = self.judge(status, said, how)
+        result = self.judge(status, said, how, caller)
         if result[0] in BAD:
             return *result, caller
         # The next run completes everything, and nothing is left of this one.
@@ -199,7 +199,7 @@ class Job:
             return "DAMAGED", f"then: status {status}, wrong {wrong}, left {left}: {again[-600:]} ({said[-400:]})", caller
         return *result, caller
 
-    def judge(self, status, said, how):
+    def judge(self, status, said, how, caller):
         if status is None:
             return "HANG", said[-1000:]
         damage = self.damage()
@@ -207,6 +207,8 @@ class Job:
             return "DAMAGED", f"status {status}: {damage}: {said[-600:]}"
         if status == -signal.SIGKILL and how == "kill":
             return "killed", ""
+        if status < 0 and caller not in (self.exe.name, "libc.so.6") and "has crashed: " in said:
+            return "library", f"signal {-status}: {said[-1000:]}"
         if status < 0:
             return "CRASH", f"signal {-status}: {said[-1000:]}"
         messages = [line for line in said.splitlines() if re.search(r"(error|warning|note): |out of memory|[Cc]annot|memory", line)
