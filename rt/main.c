@@ -222,8 +222,7 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
   nnrt_say_as(nnrt_base_name(argv[0]), 0, false);
   int status;
   nnrt_payload_refuse();
-  nnrt_crash_watch(nnrt_base_name(argv[0]));
-  if (!nnrt_descriptors_check(&w)) {
+  if (!nnrt_preinit(argc, argv, &w)) {
     nnrt_say_error("%s", w.text);
     return 1;
   }

@@ -506,9 +506,10 @@ void nnrt_trace_resolve(NnrtRank *r);                         // once the traced
 bool nnrt_trace_write(NnrtRank *r, const char *path, Why *w); // collective
 double nnrt_now_us(void);
 
-// ---- descriptors.c: standard input, output and error
+// ---- preinit.c: the first function of a program
 
-bool nnrt_descriptors_check(Why *w); // false: one of them is closed, and cannot be opened
+// False: standard input, output or error is closed, and cannot be opened.
+bool nnrt_preinit(int argc, char **argv, Why *w);
 
 // ---- crash.c
 

@@ -7,7 +7,7 @@
 // (flock) until it closes it.  So a temporary file without a lock is that of a writer that was
 // killed, and the next writer of the target removes it.  On a file system without locks it stays.
 //
-// Functions return false or -1 with errno.
+// nnrt_temporary_open returns -1 with errno.
 
 #ifndef NNRT_TEMPORARY_FILE_H
 #define NNRT_TEMPORARY_FILE_H

@@ -285,11 +285,11 @@ def main():
             job = Job(folder, ranks)
             for call in a.calls.split(","):
                 for how, rest in WAYS[call]:
-                    if a.check and (how == "kill" and call in ("open", "close", "ftruncate") or how == "EMFILE" or call == "mmap"):
+                    if a.check and (how == "kill" and call != "pwrite" or how == "EMFILE" or call == "mmap"):
                         continue
                     step = a.every if call == "malloc" else 1
                     if a.check:
-                        step = {"malloc": 400, "open": 5, "close": 7, "write": 5, "pwrite": 9, "fsync": 4, "rename": 3}.get(call, 2)
+                        step = {"malloc": 700, "open": 9, "close": 13, "write": 9, "pwrite": 21, "fsync": 7, "flock": 9}.get(call, 4)
                     number = 1
                     while True:
                         way = way_text(how, rest)
