@@ -311,20 +311,25 @@ def full_disk():
           done.stderr, names("disk/ck"))
     # The log on a full disk has whole lines; with space again it gets those that were missing.
     disk(16)
-    job = subprocess.Popen([PROGRAMS / "slow1", *DATA, "--steps", "3000", "--log", "disk/l.jsonl", "--tensorboard", "disk/tb"],
-                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    while job.poll() is None and os.statvfs("disk").f_bavail > 0:
+    said = pathlib.Path("said")
+    with said.open("w") as err:
+        job = subprocess.Popen([PROGRAMS / "slow1", *DATA, "--steps", "3000", "--log", "disk/l.jsonl", "--tensorboard", "disk/tb"],
+                               stdout=subprocess.DEVNULL, stderr=err)
+    full = "'disk/l.jsonl': No space left on device; training goes on"
+    while job.poll() is None and full not in said.read_text():
         time.sleep(0.01)
-    time.sleep(0.1)
+    job.send_signal(signal.SIGSTOP)
     whole = pathlib.Path("disk/l.jsonl").read_bytes()
     check("a full disk: the log has whole lines", job.poll() is None and whole.endswith(b"}\n") and
           len([json.loads(line) for line in whole.splitlines()]) > 5, whole[-200:])
     subprocess.run(["mount", "-o", "remount,size=4m", "disk"], check=True)
-    err = job.communicate(timeout=60)[1]
+    job.send_signal(signal.SIGCONT)
+    job.wait(timeout=60)
+    err = said.read_text()
     check("with space again nothing is missing", job.returncode == 0 and
           [x["step"] for x in log("disk/l.jsonl")] == list(range(3000)),
           err, len(log("disk/l.jsonl")))
-    check("both are said", "disk/l.jsonl': No space left on device; training goes on" in err and
+    check("both are said", full in err and
           "'disk/l.jsonl' is written again, and has what was missing" in err, err)
     events = next(pathlib.Path("disk/tb").iterdir()).read_bytes()
     check("nor of the event file", events.count(b"samples_per_s") == 3000, events.count(b"samples_per_s"))
