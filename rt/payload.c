@@ -10,8 +10,9 @@
 // (cuda/cudnn_plans.h).
 //
 // Not covered: the kernel and the dynamic linker run before.  They read the headers and tables of
-// the program, and run the functions that choose kernels for the machine's instructions.  If these
-// are damaged they refuse the file, or the dynamic linker crashes.
+// the program, and run the functions that choose kernels for the machine's instructions, and the
+// few instructions of preinit.c.  If these are damaged they refuse the file, or the process
+// crashes.
 
 #include <errno.h>
 #include <signal.h>
