@@ -52,7 +52,8 @@ bool nnrt_log_open(Records *log, const char *path, Why *w) {
   // A file system without locks has another error.
   if (!log->is_file || flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return true;
   close(fd);
-  log->fd = -1;
+  free(log->path);
+  *log = (Records){.fd = -1};
   return why(w, "another run writes '%s'\nhint: another --log", path);
 }
 

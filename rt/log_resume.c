@@ -147,12 +147,14 @@ static bool rewrite(Records *log, const Reading *r, Why *w) {
     nnrt_out_abandon(&o);
     return false;
   }
-  const char *path = log->path;
   if (!nnrt_out_commit(&o, w)) return false;
   // The old file has no name any more.
+  char *path = log->path;
   close(log->fd);
-  log->fd = -1;
-  return nnrt_log_open(log, path, w);
+  *log = (Records){.fd = -1};
+  ok = nnrt_log_open(log, path, w);
+  free(path);
+  return ok;
 }
 
 bool nnrt_log_empty(Records *log, Why *w) {

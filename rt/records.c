@@ -19,7 +19,7 @@ enum { WAITING_BYTES = 1 << 20 };
 
 void nnrt_records_begin(Records *r, int fd, const char *path) {
   struct stat st;
-  *r = (Records){.fd = fd, .path = path};
+  *r = (Records){.fd = fd, .path = nnrt_must_format("%s", path)};
   r->is_file = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
 }
 
@@ -110,11 +110,13 @@ bool nnrt_records_end(Records *r) {
     nnrt_say_error("cannot write '%s': %s; %lld record%s missing in it", r->path, strerror(r->code),
                    (long long)lost, lost == 1 ? " is" : "s are");
   free(r->waiting);
+  int closed = close(r->fd);
   // Network file systems report a full disk when a file is closed.
-  if (close(r->fd) != 0 && !lost) {
+  if (closed != 0 && !lost) {
     nnrt_say_error("cannot write '%s': %s", r->path, strerror(errno));
     lost = 1;
   }
+  free(r->path);
   *r = (Records){.fd = -1};
   return lost == 0;
 }

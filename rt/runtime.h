@@ -134,7 +134,7 @@ void nnrt_in_watch(void); // a mapped file that is truncated meanwhile ends the 
 
 typedef struct Records {
   int fd; // -1: none
-  const char *path;
+  char *path;
   bool is_file;            // not a pipe or a device
   bool failing;            // the last record could not be written, which was reported
   int code;                // errno of the last failure

@@ -97,8 +97,12 @@ bool nnrt_events_open(Records *events, const char *dir, int64_t first_step, Why 
   char *path;
   if (!nnrt_make_folder(dir, w)) return false;
   int fd = open_new(dir, &path);
-  if (fd < 0) return why(w, "cannot write '%s': %s", path, strerror(errno));
-  nnrt_records_begin(events, fd, path);
+  if (fd < 0)
+    why(w, "cannot write '%s': %s", path, strerror(errno));
+  else
+    nnrt_records_begin(events, fd, path);
+  free(path);
+  if (fd < 0) return false;
   static const char version[] = "brain.Event:2";
   write_event(events, 0, 3, version, sizeof version - 1);
   // A resumed run makes readers forget the steps that it repeats.
