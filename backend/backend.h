@@ -74,6 +74,9 @@ Readiness backend_ready(BackendOptions *o, Diag *d);
 bool backend_emit(const Module *m, const char *dir, const BackendOptions *o, Diag *d);
 // emit, then compile and link into o->output, atomically.
 bool backend_build(const Module *m, const BackendOptions *o, Diag *d);
+// Computes a checksum of all weights that are read from files, for their names, types and bytes; 0:
+// there are none.
+bool weights_checksum(const Module *m, Diag *d, uint64_t *out);
 // Whether a file of this name can be written, known before the work of compiling.
 bool backend_writable(const char *output, Diag *d);
 

@@ -27,6 +27,7 @@
 #include "ir/split.h"
 #include "kernels.h"
 #include "program.h"
+#include "rt/xxh64.h"
 
 enum { ALIGN = 64, PIECE = 1 << 16, LISTED = 1024 };
 
@@ -210,6 +211,27 @@ bool payload_write(const Program *p, const char *path) {
     fwrite(o->skeleton + at, 1, (size_t)(o->skeleton_bytes - at), f);
   }
   return part_finish(&part, path, ok, p->d);
+}
+
+bool weights_checksum(const Module *m, Diag *d, uint64_t *out) {
+  const Graph *train = m->graphs; // or the first entry
+  for_each_graph(g, m)
+    if (str_equal(g->name, "train")) train = g;
+  *out = 0;
+  for (int i = 0; i < train->n_params; i++) {
+    const Value *v = train->params[i];
+    const Init *init = v->init;
+    if (!init || (init->kind != INIT_file && init->kind != INIT_bytes)) continue;
+    Source s;
+    if (!source_open(v, &s, d)) return false;
+    // The type of the source, since its bytes are converted.
+    const int64_t types[] = {init->dtype, v->type->dtype, init->length};
+    uint64_t sum = xxh64(v->label, (int64_t)strlen(v->label), *out);
+    sum = xxh64(types, sizeof types, sum);
+    *out = xxh64(s.at, init->length, sum);
+    if (s.map) munmap(s.map, s.map_bytes);
+  }
+  return true;
 }
 
 // -- Constants ---------------------------------------------------------------------------------

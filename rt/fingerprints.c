@@ -7,6 +7,8 @@
 //
 // The last is of the first file of input x: its rows, bytes, checksum and name.  The checksum is of
 // at most 16 blocks of 4 KiB, evenly spaced over the file, so that files of any size take no time.
+//
+// Ranks that are processes compare the same numbers of the files that each has opened.
 
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +49,25 @@ void nnrt_fingerprints_find(Checkpoints *c, const NnrtProgram *p, const Data *d)
                            (long long)s->npy.file.bytes, (unsigned long long)sampled(&s->npy.file),
                            nnrt_base_name(s->path)));
     }
+}
+
+void nnrt_data_terms(const Data *d, const char *prefix, Terms *t) {
+  for (int i = 0; i < d->n; i++) {
+    const Source *s = &d->source[i];
+    char *files = nnrt_must_format("the number of files of --%s%s %s", prefix,
+                                   s->tokens ? "tokens" : "input", s->input->name);
+    nnrt_terms_add(t, files, "%d", s->n_shards);
+    free(files);
+    for (int k = 0; k < s->n_shards; k++) {
+      const Shard *f = &s->shard[k];
+      char *name = nnrt_must_format("the data of --%s%s %s", prefix, s->tokens ? "tokens" : "input",
+                                    s->input->name);
+      nnrt_terms_add_file(t, name, f->path, "%lld rows, %lld bytes, checksum %016llx",
+                          (long long)f->samples, (long long)f->npy.file.bytes,
+                          (unsigned long long)sampled(&f->npy.file));
+      free(name);
+    }
+  }
 }
 
 static const char *find(const Checkpoints *c, const char *key) {

@@ -83,13 +83,15 @@ static void compare_program(NnrtRun *run) {
                      2);
 }
 
-// Steps and batches are counted by samples.
-static void compare_samples(NnrtRun *run) {
-  Terms samples = {0};
-  nnrt_terms_add(&samples, "the number of rows", "%lld", (long long)run->data.samples);
-  nnrt_terms_add(&samples, "the number of rows for evaluation", "%lld",
+// Steps and batches are counted by samples, and each rank reads those of its part of a batch.
+static void compare_data(NnrtRun *run) {
+  Terms data = {0};
+  nnrt_terms_add(&data, "the number of rows", "%lld", (long long)run->data.samples);
+  nnrt_terms_add(&data, "the number of rows for evaluation", "%lld",
                  (long long)run->eval_data.samples);
-  nnrt_ranks_compare(run, &samples, "all ranks need the same data", 1);
+  nnrt_data_terms(&run->data, "", &data);
+  nnrt_data_terms(&run->eval_data, "eval-", &data);
+  nnrt_ranks_compare(run, &data, "all ranks need the same data", 1);
 }
 
 // Ends a job that was started with more or fewer ranks than the program has.  Hydra notices the end
@@ -299,7 +301,7 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
     nnrt_data_say_converted(&run.data, "");
     nnrt_data_say_converted(&run.eval_data, "eval-");
   }
-  compare_samples(&run);
+  compare_data(&run);
   if (f->checkpoint_dir.given && run.launch.rank == 0)
     nnrt_fingerprints_find(&run.checkpoints, p, &run.data);
   if (f->check_against.given) nnrt_reference_start(&run);

@@ -56,20 +56,32 @@ char *nnrt_must_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)
 // Appends to `text`, which is freed; NULL is "".
 char *nnrt_must_append(char *text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-// ---- config_agreement.c: the program and flags that all ranks share
+// ---- config_agreement.c: the program, flags and data that all ranks share
 
-// "name\0value\0…", in the same order on all ranks.
+// "name\0value\0file\0…", in the same order on all ranks.
 typedef struct Terms {
   char *at;
   int64_t bytes;
 } Terms;
 void nnrt_terms_add(Terms *t, const char *name, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+// The same of a file: its path may differ between ranks, and is part of the message.
+void nnrt_terms_add_file(Terms *t, const char *name, const char *path, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 void nnrt_terms_free(Terms *t);
+// Returns the bytes of as many whole terms as fit into `most` bytes.
+int64_t nnrt_terms_fit(const Terms *t, int64_t most);
 // Collective: returns a code on failure.  The first difference, if any, is the same `w` on all.
 int nnrt_terms_compare(NnrtRank *r, const Terms *t, bool *out_alike, Why *w);
-// Whether the lists of two ranks differ; *w gets the first difference.  An empty name ends a list.
-bool nnrt_terms_differ(const char *at, int rank, const char *other_at, int other, Why *w);
+// The terms of a rank; an empty name ends them.
+typedef struct TermsOf {
+  const char *at;
+  int rank;
+  const char *host; // "": unknown
+} TermsOf;
+// Whether the terms of two ranks differ; *w gets the first difference, with the hosts if these
+// differ.
+bool nnrt_terms_differ(TermsOf first, TermsOf other, Why *w);
 
 // ---- flags.c, flags.def: the command line
 
@@ -417,6 +429,9 @@ void nnrt_checkpoint_unlock(void);
 
 // ---- fingerprints.c
 
+// Adds the identity of each file: rows, bytes, and a checksum of samples.  `prefix` is "" or
+// "eval-".
+void nnrt_data_terms(const Data *d, const char *prefix, Terms *t);
 void nnrt_fingerprints_find(Checkpoints *c, const NnrtProgram *p, const Data *d);
 // Reports differences of the checkpoint's program and data from those of this run; false: the
 // checkpoint is of an older nnaot, and has no fingerprints of its data.

@@ -52,7 +52,7 @@ static void refuse(Gather *g, int i, Refusal reason, const char *what) {
   Refuse r = {.reason = reason, .world = g->world};
   int64_t bytes = offsetof(Refuse, terms);
   if (reason == REFUSED_program) {
-    int64_t n = g->terms.bytes < REFUSAL_MOST ? g->terms.bytes : REFUSAL_MOST;
+    int64_t n = nnrt_terms_fit(&g->terms, REFUSAL_MOST);
     memcpy(r.terms, g->terms.at, (size_t)n);
     bytes += n;
   }

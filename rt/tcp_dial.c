@@ -169,7 +169,11 @@ static bool refused(Gather *g, Dial *d, Why *w) {
     char *theirs = nnrt_must_alloc((size_t)n + 4);
     memcpy(theirs, r->terms, (size_t)n);
     nnrt_text_clean(theirs, (size_t)n + 4);
-    if (!nnrt_terms_differ(theirs, d->to, g->terms.at, g->rank, w))
+    // Before the table, rank 0's machine has the name under which it was reached.
+    const char *host = g->t->host[d->to];
+    if (!*host) host = nnrt_address_is_loopback(&g->reached) ? g->name : g->at_host;
+    if (!nnrt_terms_differ((TermsOf){theirs, d->to, host}, (TermsOf){g->terms.at, g->rank, g->name},
+                           w))
       why(w, "%s runs another program", at);
     free(theirs);
     return why(w,

@@ -1,6 +1,7 @@
 // Inputs of the backend besides the module: the defaults of the executable's flags, the provenance
 // in its --describe, and for its --export the model with space for weights.
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/vec.h"
@@ -31,7 +32,7 @@ static const char *not_proved(Arena *a, const Compiled *c) {
 // The part of the executable's --describe that the runtime does not know.  With --passes, the ops
 // give the optimizer, and the rest is null: the origin of the module is unknown.
 static const char *describe_text(Arena *a, const Settings *s, const Compiled *c,
-                                 const char *updated_by) {
+                                 const char *updated_by, uint64_t weights) {
   StrBuf b = {.arena = a};
   strbuf_addf(&b, "{\"not_proved\": %s,\n  \"source\": %s, \"dtype\": \"%s\", \"lr_from\": \"%s\"",
               not_proved(a, c), json_string(a, s->model), summary_dtype(c->m),
@@ -41,6 +42,8 @@ static const char *describe_text(Arena *a, const Settings *s, const Compiled *c,
     strbuf_addf(&b, "%s\"sm_%d\"", i ? ", " : ", \"architectures\": [", t->sm[i]);
   if (t->n_sm)
     strbuf_addf(&b, "], \"link\": \"%s\"", s->backend.link == LINK_static ? "static" : "shared");
+  // Executables of one job need the same weights (rt/program.c).
+  if (weights) strbuf_addf(&b, ", \"weights\": \"%016" PRIx64 "\"", weights);
   if (s->pipeline) {
     strbuf_addf(&b, ", \"passes\": %s", json_string(a, s->pipeline));
     strbuf_addf(&b, ", \"optimizer\": %s", updated_by ? json_string(a, updated_by) : "null");
@@ -52,6 +55,10 @@ static const char *describe_text(Arena *a, const Settings *s, const Compiled *c,
   strbuf_addf(&b, ", \"loss\": %s", json_string(a, s->loss ? s->loss : ""));
   strbuf_addf(&b, ", \"clip_norm\": %.9g, \"accumulate\": %lld", s->clip_norm,
               (long long)s->accumulate);
+  if (s->train_mode) strbuf_add(&b, ", \"train_mode\": true");
+  if (strcmp(s->init, "keep") != 0) strbuf_addf(&b, ", \"init\": %s", json_string(a, s->init));
+  if (s->dims.n)
+    strbuf_addf(&b, ", \"dims\": %s", json_string(a, strings_joined(a, &s->dims, ",")));
   if (s->no_decay) strbuf_addf(&b, ", \"no_decay\": %s", json_string(a, s->no_decay));
   if (s->groups.n)
     strbuf_addf(&b, ", \"groups\": %s", json_string(a, strings_joined(a, &s->groups, ";")));
@@ -93,7 +100,9 @@ bool write_executable(const Settings *s, const Compiled *c, Arena *a, Diag *d) {
   o.verbose = s->verbose;
   o.version = NNAOT_VERSION;
   o.plan = c->choice.name;
-  o.describe = describe_text(a, s, c, updated_by);
+  uint64_t weights;
+  if (!weights_checksum(c->m, d, &weights)) return false;
+  o.describe = describe_text(a, s, c, updated_by, weights);
   o.proved = c->m->model_values && !c->unproved;
   o.plan_hash = plan_hash(a, c->m);
   o.lr_schedule = s->lr_schedule;

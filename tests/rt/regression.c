@@ -23,7 +23,7 @@ typedef struct Line {
   const char *name;
   int ranks, micro, batch;
   int big; // elements of a weight that only fills checkpoints and collectives
-  const char *plan, *optimizer, *schedule;
+  const char *plan, *optimizer, *schedule, *weights;
   bool tokens;        // x is integers
   int owes;           // 1: the norm and the update of the weights are deferred to the next step
   int split_rank;     // 1 + the only rank
@@ -41,7 +41,7 @@ enum { BATCH = 16, N = 5, MOST_RANKS = 4 };
 #pragma GCC diagnostic ignored "-Woverride-init"
 // clang-format off
 #define PROGRAM(program, ...) {.name = #program, .micro = 2, .batch = BATCH, .big = 20000, .plan = "dp", \
-    .optimizer = "sgd:momentum=0.9", .schedule = "constant", __VA_ARGS__},
+    .optimizer = "sgd:momentum=0.9", .schedule = "constant", .weights = "5ee1", __VA_ARGS__},
 // clang-format on
 static const Line lines[] = {
 #include "line_programs.def"
@@ -298,8 +298,10 @@ int main(int argc, char **argv) {
   line = &lines[program_row(argv[0], lines, N_OF(lines), sizeof *lines)];
   lay_out_slab();
   NnrtDtype x_type = line->tokens ? NNRT_i32 : NNRT_f32;
-  char describe[64];
-  snprintf(describe, sizeof describe, "{\"optimizer\": \"%s\"}", line->optimizer);
+  char describe[1024];
+  snprintf(describe, sizeof describe,
+           "{\"source\": \"%s\", \"optimizer\": \"%s\", \"weights\": \"%s\"}", argv[0],
+           line->optimizer, line->weights);
   // clang-format off
   const NnrtTensor train_tensors[] = {
       {"x", NNRT_input, x_type, 2, {line->batch, N}, BY_ROWS, .offset = AT_x},

@@ -89,8 +89,14 @@ with folder_with_data():
 
     # Other programs.
     another_program("the plan is 'dp' at rank 0, but 'other' at rank 1", ("line2", DATA, []), ("plan2", DATA, []))
-    another_program("the program is ", ("line2", DATA, []), ("other2", DATA, []))
-    another_program("the program is ", ("other2", DATA, []), ("line2", DATA, []))
+    another_program("the compiled --optimizer is sgd:momentum=0.9 at rank 0, but sgd at rank 1", ("line2", DATA, []), ("other2", DATA, []))
+    another_program("the compiled --optimizer is sgd at rank 0, but sgd:momentum=0.9 at rank 1", ("other2", DATA, []), ("line2", DATA, []))
+    another_program("the checksum of the compiled weights is 5ee1 at rank 0, but 7a90 at rank 1", ("line2", DATA, []),
+                    ("weights2", DATA, []))
+    another_program("the program is ", ("line2", DATA, []), ("small2", DATA, []))
+    # A long value is cut, and all of it counts.
+    begin = "adamw:" + "betas=0.9/0.95," * 40
+    another_program(f"the compiled --optimizer is {begin[:80]}… (checksum ", ("long2", DATA, []), ("longer2", DATA, []))
     four = [("line4", DATA, [])] * 3
     another_program("the model is 'line.onnx' at rank 0, but 'stages.onnx' at rank 3", *four, ("apart4", DATA, []))
 
@@ -103,6 +109,31 @@ with folder_with_data():
     fewer_eval = [flag.replace("--", "--eval-") if flag == "--input" else flag for flag in fewer]
     refused("the number of rows for evaluation is 100 at rank 0, but 90 at rank 1", ("line2", DATA, eval_data),
             ("line2", DATA, fewer_eval), status=1)
+
+    # Data of the same shape with other contents; other names of files are not.
+    rows = open("x.npy", "rb").read()
+    open("other_x.npy", "wb").write(rows[:-1] + bytes([rows[-1] ^ 1]))
+    open("same_x.npy", "wb").write(rows)
+    other, again = (["--input", f"x={name}.npy", "--input", "labels=y.npy"] for name in ("other_x", "same_x"))
+    is_ = "is 100 rows, 2128 bytes, checksum "
+    for way in WAYS:
+        for flag, one, another, status in ("--input x", other, [], 1), ("--eval-input x", DATA, other, 1), ("", again, again, 0):
+            evaluates = [word.replace("--input", "--eval-input") for word in another]
+            ranks = [("line2", DATA, [word.replace("--input", "--eval-input") for word in (DATA if another else [])]),
+                     ("line2", one, evaluates)]
+            codes, err = way([(program, data, [*flags, "--steps", "2"]) for program, data, flags in ranks])
+            name = "other_x" if status else ""
+            check(f"{way.__name__}: other contents of {flag}: status {status}", set(codes) == {status}, codes, err)
+            check(f"{way.__name__}: other contents of {flag} are said", not status or f"the data of {flag} {is_}" in err and
+                  f" in 'x.npy' at rank 0, but 100 rows, 2128 bytes, checksum " in err and f" in '{name}.npy' at rank 1\n" in err, err)
+    npy("x1.npy", [0] * 250, (50, 5))
+    halves = ["--input", "x=x1.npy", "--input", "x=x1.npy", "--input", "labels=y.npy"]
+    pattern = ["--input", "x=x[1].npy", "--input", "x=x1.npy", "--input", "labels=y.npy"]
+    npy("x1a.npy", [0] * 125, (25, 5))
+    npy("x1b.npy", [0] * 125, (25, 5))
+    pieces = ["--input", "x=x1[ab].npy", "--input", "x=x1.npy", "--input", "labels=y.npy"]
+    refused("the number of files of --input x is 2 at rank 0, but 3 at rank 1", ("line2", halves, []), ("line2", pieces, []), status=1)
+    trains(("line2", halves, ["--steps", "2"]), ("line2", pattern, ["--steps", "2"]))
 
     # An error of all ranks is reported once; an error of one rank, by that rank.
     missing = ("line2", ["--input", "x=no.npy", "--input", "labels=y.npy"], [])
