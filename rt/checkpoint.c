@@ -8,6 +8,9 @@
 // of every tensor: any flipped bit is found before the data is used.  The file is written under a
 // temporary name, flushed and renamed (file.c): a crash or a full disk leaves the previous
 // checkpoint intact.  The folder: checkpoint_folder.c.
+//
+// Only rank 0 needs the folder: it collects the parts of tensors that it writes, and sends those
+// that it reads (checkpoint_load.c).
 
 #include <stdlib.h>
 #include <string.h>
@@ -54,26 +57,34 @@ static bool open_checked(StFile *f, const char *path, Why *w) {
   return ok;
 }
 
-bool nnrt_checkpoint_find(Checkpoints *c, int64_t *out_step, Why *w) {
-  int64_t *steps;
+// Opens the newest sound checkpoint after step `after`; returns its step, -1 if there is none.
+// *out_n is the number of those that were opened, damaged ones included; -1: the folder cannot be
+// read.
+static int64_t open_newest(const Checkpoints *c, int64_t after, bool warns, StFile *out, int *out_n,
+                           Why *w) {
+  int64_t *steps, found = -1;
   int n = nnrt_checkpoint_list(c, &steps, w);
-  c->last = *out_step = -1;
-  if (n < 0) return false;
+  *out_n = n < 0 ? -1 : 0;
   // Damaged checkpoints are skipped: an older one is better than none.
-  for (int i = 0; i < n && c->last < 0; i++) {
+  for (int i = 0; i < n && found < 0 && steps[i] > after; i++) {
     char *path = nnrt_checkpoint_path(c, steps[i]);
-    StFile f;
     Why damage;
-    if (open_checked(&f, path, &damage)) {
-      nnrt_st_close(&f);
-      c->last = *out_step = steps[i];
-      c->anew = false;
-    } else {
+    ++*out_n;
+    if (open_checked(out, path, &damage))
+      found = steps[i];
+    else if (warns)
       nnrt_say_warning("checkpoint '%s' cannot be used: %s", path, damage.text);
-    }
     free(path);
   }
   free(steps);
+  return found;
+}
+
+bool nnrt_checkpoint_find(Checkpoints *c, int64_t *out_step, Why *w) {
+  int n;
+  c->last = *out_step = open_newest(c, -1, true, &c->resumed, &n, w);
+  if (n < 0) return false;
+  if (c->last >= 0) c->anew = false;
   // An empty folder starts a new run; a folder of damaged files does not, as it would overwrite
   // them.
   if (n == 0 || c->last >= 0) return true;
@@ -81,6 +92,16 @@ bool nnrt_checkpoint_find(Checkpoints *c, int64_t *out_step, Why *w) {
              "cannot resume: %s in '%s' is damaged\n"
              "hint: without --resume, training starts from step 0",
              n == 1 ? "the only checkpoint" : "every checkpoint", c->dir);
+}
+
+int64_t nnrt_checkpoint_after(const Checkpoints *c, int64_t step) {
+  StFile f;
+  Why w;
+  int n;
+  // Of a shared folder rank 0 has warned of the damaged ones; a folder that is not there has none.
+  int64_t found = open_newest(c, step, false, &f, &n, &w);
+  if (found >= 0) nnrt_st_close(&f);
+  return found;
 }
 
 bool nnrt_checkpoints_verify(const char *dir, FILE *out) {
@@ -121,109 +142,8 @@ bool nnrt_checkpoints_verify(const char *dir, FILE *out) {
   return ok && resumed >= 0;
 }
 
-static const char *role_folder(const NnrtTensor *t) {
-  return t->role == NNRT_weight ? "weight" : "state";
-}
-
-// Whether this is the state of loss scaling: the scale and its step counts.  Only programs in f16
-// have it; checkpoints of programs in other types serve one in f16 as well.
-static bool scales_loss(const char *state) {
-  return strcmp(state, "loss_scale") == 0 || strncmp(state, "loss_scale.", 11) == 0;
-}
-
-// Initializes the state of loss scaling, as after `step` steps with none skipped.
-static void start_scale(NnrtRank *r, const NnrtTensor *t, int64_t step, const char *path) {
-  Part part;
-  // The number of updates is the step, since none was skipped.
-  if (strcmp(t->name, "loss_scale.updates") == 0 && t->dtype == NNRT_i64) {
-    if (nnrt_part_here(r, t, &part)) nnrt_part_put(r, t, &part, &step);
-    return;
-  }
-  nnrt_init_tensor(r, t, 0, &(Why){0}); // a fill: the seed does not matter, and it cannot fail
-  if (r->rank == 0 && strcmp(t->name, "loss_scale") == 0)
-    nnrt_say_note(
-        "checkpoint '%s' was not written in f16: the loss scale starts from its initial value",
-        path);
-}
-
-static bool load_tensors(const StFile *f, NnrtRank *r, int64_t step, const char *path, Why *w) {
-  const NnrtGraph *g = &r->program->train;
-  static const char hint[] = "hint: resume with the same model and optimizer";
-  // A program that does not scale its loss ignores the state of loss scaling.
-  int n = 0;
-  for (int i = 0; i < f->n_tensors; i++) {
-    const char *name = f->tensor[i].name;
-    if (strncmp(name, "state/", 6) == 0 && scales_loss(name + 6) &&
-        !nnrt_find_tensor(g, NNRT_state, name + 6))
-      n++;
-  }
-  for (int i = 0; i < g->n_tensors; i++) {
-    const NnrtTensor *t = &g->tensors[i];
-    if (!nnrt_tensor_saved(t)) continue;
-    char *name = nnrt_must_format("%s/%s", role_folder(t), t->name);
-    const StTensor *s = nnrt_st_find(f, name);
-    // A checkpoint of a program that is not in f16 has no loss scale.
-    if (!s && t->role == NNRT_state && scales_loss(t->name)) {
-      start_scale(r, t, step, path);
-      free(name);
-      continue;
-    }
-    const int64_t *dim;
-    int ndim = nnrt_tensor_known(t, &dim);
-    bool ok = s && s->dtype == t->dtype && s->ndim == ndim;
-    for (int d = 0; ok && d < ndim; d++)
-      ok = s->dim[d] == dim[d];
-    // The names, types and shapes of the program must be those of the file.
-    if (!s)
-      why(w, "checkpoint '%s' is of another program: it has no '%s'\n%s", path, name, hint);
-    else if (!ok)
-      why(w, "checkpoint '%s' is of another program: '%s' is %s in it, here %s\n%s", path, name,
-          nnrt_shape_text(s->dtype, s->dim, s->ndim).at, nnrt_tensor_text(t).at, hint);
-    free(name);
-    if (!ok) return false;
-    // Each rank reads only its own shard of the mapped file.
-    Part part;
-    if (nnrt_part_here(r, t, &part)) nnrt_part_put(r, t, &part, f->data + s->begin);
-    n++;
-  }
-  // Every tensor of the file must have been used, or ignored on purpose.
-  if (n == f->n_tensors) return true;
-  return why(w, "checkpoint '%s' is of another program: it has %d tensors, this program %d\n%s",
-             path, f->n_tensors, n, hint);
-}
-
-static int64_t int_text(const StFile *f, const char *key, int64_t otherwise) {
-  const char *text = nnrt_st_text(f, key);
-  return text ? strtoll(text, NULL, 10) : otherwise;
-}
-
-bool nnrt_checkpoint_load(const Checkpoints *c, NnrtRank *r, int64_t step, DataOrder *out_order,
-                          Why *w) {
-  char *path = nnrt_checkpoint_path(c, step);
-  StFile f;
-  Why damage;
-  bool ok = open_checked(&f, path, &damage);
-  if (!ok) {
-    why(w, "checkpoint '%s' cannot be used: %s", path, damage.text);
-  } else {
-    ok = load_tensors(&f, r, step, path, w);
-    // Older checkpoints lack some of these texts.
-    *out_order = (DataOrder){.seed = int_text(&f, "seed", 0),
-                             .samples = int_text(&f, "rows", 0),
-                             .first = step,
-                             .read = int_text(&f, "rows_read", -1),
-                             .length = int_text(&f, "row_tokens", 0),
-                             .lr_steps = int_text(&f, "lr_steps", -1)};
-    // "none", or the seed of the order.
-    const char *shuffle = nnrt_st_text(&f, "shuffle");
-    out_order->shuffle = shuffle && strcmp(shuffle, "none") != 0;
-    out_order->shuffle_seed = int_text(&f, "shuffle", 0);
-    // Each rank reads the checkpoint; the first one speaks.
-    out_order->compared = ok && r->rank == 0 && nnrt_fingerprints_compare(c, &f);
-    nnrt_st_close(&f);
-  }
-  free(path);
-  return ok;
+char *nnrt_checkpoint_name(const NnrtTensor *t) {
+  return nnrt_must_format("%s/%s", t->role == NNRT_weight ? "weight" : "state", t->name);
 }
 
 // ---- writing
@@ -269,7 +189,7 @@ static void list_contents(Writer *wr, const Checkpoints *c, const NnrtProgram *p
     const NnrtTensor *t = &g->tensors[i];
     if (!nnrt_tensor_saved(t)) continue;
     StTensor *s = &wr->tensor[wr->n_tensors++];
-    *s = (StTensor){.name = nnrt_must_format("%s/%s", role_folder(t), t->name), .dtype = t->dtype};
+    *s = (StTensor){.name = nnrt_checkpoint_name(t), .dtype = t->dtype};
     const int64_t *dim;
     s->ndim = nnrt_tensor_known(t, &dim);
     for (int d = 0; d < s->ndim; d++)

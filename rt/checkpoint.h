@@ -4,7 +4,7 @@
 //     DIR/step-000000000120.safetensors.old      of an earlier run, then of later ones .old-2, .old-3 …
 //     DIR/.lock                                  while a run writes: its process, machine and start
 //
-// All functions are for rank 0, but for nnrt_checkpoint_path.
+// All functions are for rank 0, but for the first two and nnrt_checkpoint_list.
 
 #ifndef NNRT_CHECKPOINT_H
 #define NNRT_CHECKPOINT_H
@@ -12,6 +12,8 @@
 #include "runtime.h"
 
 char *nnrt_checkpoint_path(const Checkpoints *c, int64_t step); // freed by the caller
+// Returns "weight/NAME" or "state/NAME", the name in the file; freed by the caller.
+char *nnrt_checkpoint_name(const NnrtTensor *t);
 // Lists the steps that have a checkpoint, newest first; the caller frees the list.  Returns their
 // number, -1 if the folder cannot be read.
 int nnrt_checkpoint_list(const Checkpoints *c, int64_t **out, Why *w);

@@ -211,6 +211,9 @@ char *nnrt_tensor_at(const NnrtRank *r, const NnrtTensor *t);
 bool nnrt_on_host(const NnrtRank *r, const void *at);
 // Copies the part of `whole` to that address.
 void nnrt_part_put(NnrtRank *r, const NnrtTensor *t, const Part *where, const void *whole);
+// Copies bytes `at` to `at + bytes - 1` of the part.
+void nnrt_part_from_whole(void *out, const void *whole, const NnrtTensor *t, const Part *where,
+                          int64_t at, int64_t bytes);
 void nnrt_whole_from_part(void *whole, const void *part, const NnrtTensor *t, const Part *where);
 
 // A box of a tensor as `n` runs of `length` elements, each contiguous in the box and in the tensor.
@@ -400,6 +403,7 @@ bool nnrt_export_model(NnrtRank *r, const char *path, Why *w);
 
 // ---- checkpoint.c; its folder: checkpoint.h
 
+// Of ranks other than 0 only the name of the folder, which need not exist.
 typedef struct Checkpoints {
   const char *dir;
   int keep;
@@ -407,17 +411,17 @@ typedef struct Checkpoints {
   bool failed;    // the last save
   bool anew;      // this run does not resume from the folder
   int generation; // of the checkpoints that this run has set aside; 0: none yet
-  StText *of;     // rank 0: fingerprints of this run's program and data
+  StText *of;     // fingerprints of this run's program and data
   int n_of;
+  StFile resumed; // the one of step `last`, from nnrt_checkpoint_find to nnrt_checkpoint_load
 } Checkpoints;
 
 // Compares all checksums of each, and prints a line for each; false if one is damaged.
 bool nnrt_checkpoints_verify(const char *dir, FILE *out);
-// Finds the step of the newest complete one, -1 if there is none; false if all are damaged.
+// Opens the newest complete one, and sets its step, -1 if there is none; false if all are damaged.
 bool nnrt_checkpoint_find(Checkpoints *c, int64_t *out_step, Why *w);
-// Loads a checkpoint: every rank reads its own parts.
-bool nnrt_checkpoint_load(const Checkpoints *c, NnrtRank *r, int64_t step, DataOrder *out_order,
-                          Why *w);
+// Returns the step of the newest complete one after `step`, -1: there is none.
+int64_t nnrt_checkpoint_after(const Checkpoints *c, int64_t step);
 // Collective.  Failing is a warning: the previous checkpoint remains and training continues.
 void nnrt_checkpoint_save(Checkpoints *c, NnrtRank *r, int64_t step, const DataOrder *order);
 
@@ -426,6 +430,12 @@ void nnrt_checkpoint_save(Checkpoints *c, NnrtRank *r, int64_t step, const DataO
 // With `writes`, makes the folder, and locks it against other runs until nnrt_checkpoint_unlock.
 bool nnrt_checkpoint_open(Checkpoints *c, const char *dir, int keep, bool writes, Why *w);
 void nnrt_checkpoint_unlock(void);
+
+// ---- checkpoint_load.c
+
+// Collective: loads the checkpoint that rank 0 has opened.  False: it is of another program, as
+// rank 0 reports.
+bool nnrt_checkpoint_load(Checkpoints *c, NnrtRank *r, DataOrder *out_order);
 
 // ---- fingerprints.c
 

@@ -50,6 +50,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "against.h"
 #include "step.h"
@@ -287,8 +288,39 @@ bool nnrt_agree(Trainer *t, int64_t *io_signal, const Outputs *out, double *io_v
 
 // ---- the beginning
 
+// Reports a checkpoint of this rank's folder that rank 0 does not have.
+static void say_newer(const Trainer *t) {
+  char zero[64], here[64] = "", has[64] = "has none";
+  memcpy(zero, t->host_0, sizeof zero);
+  gethostname(here, sizeof here - 1);
+  if (t->resumed >= 0) snprintf(has, sizeof has, "has that of step %lld", (long long)t->resumed);
+  nnrt_say_error(
+      "'%s' of rank %d on %s has a checkpoint of step %lld, and that of rank 0 on %s %s\n"
+      "hint: start rank 0 with that folder, or copy the checkpoint into its own",
+      t->run->checkpoints.dir, t->r->rank, here, (long long)t->newer, zero, has);
+}
+
+// Collective: another rank's folder must not have a newer checkpoint than rank 0 resumes from: it
+// is of the same training, and rank 0 has come up on another host.
+static void check_newer(Trainer *t) {
+  NnrtRank *r = t->r;
+  int64_t host[sizeof t->host_0 / sizeof(int64_t)] = {0}, any;
+  t->newer = -1;
+  if (r->ranks == 1 || t->run->launch.kind == LAUNCH_none) return;
+  if (is_root(t))
+    gethostname((char *)host, sizeof host - 1);
+  else
+    t->newer = nnrt_checkpoint_after(&t->run->checkpoints, t->resumed);
+  any = t->newer >= 0;
+  nnrt_comm_sum(r, &any, 1);
+  if (!any) return;
+  nnrt_comm_sum(r, host, sizeof host / sizeof *host);
+  memcpy(t->host_0, host, sizeof host);
+  nnrt_end_with_message(t, t->newer >= 0, say_newer);
+}
+
 // Collective: finds the step to resume from, -1 for none; false after an error.
-static bool find_checkpoint(Trainer *t, int64_t *out_step) {
+static bool find_checkpoint(Trainer *t) {
   NnrtRun *run = t->run;
   int64_t found[2] = {0, 0}; // 1 + step, or 0: none; failed
   if (is_root(t)) {
@@ -296,15 +328,16 @@ static bool find_checkpoint(Trainer *t, int64_t *out_step) {
     int64_t step;
     found[1] = !nnrt_checkpoint_find(&run->checkpoints, &step, &w);
     found[0] = step + 1;
-    if (found[1])
-      nnrt_say_error("%s", w.text);
-    else if (step < 0)
-      nnrt_say_note("no checkpoint in '%s': starting from step 0", run->checkpoints.dir);
+    if (found[1]) nnrt_say_error("%s", w.text);
   }
   // Rank 0's numbers, and zeros of all others.
   nnrt_comm_sum(t->r, found, 2);
-  *out_step = found[0] - 1;
-  return !found[1];
+  t->resumed = found[0] - 1;
+  if (found[1]) return false;
+  check_newer(t);
+  if (is_root(t) && t->resumed < 0)
+    nnrt_say_note("no checkpoint in '%s': starting from step 0", run->checkpoints.dir);
+  return true;
 }
 
 // Flags override the checkpoint, with a note if they differ from it.
@@ -374,8 +407,8 @@ static void choose_horizon(Trainer *t, int64_t saved) {
 static bool begin(Trainer *t) {
   NnrtRun *run = t->run;
   NnrtRank *r = t->r;
-  int64_t step = -1;
   Why w;
+  t->resumed = -1;
   t->order = (DataOrder){.seed = run->seed,
                          .shuffle = run->flags.shuffle.given,
                          .shuffle_seed = run->flags.shuffle.i,
@@ -385,15 +418,11 @@ static bool begin(Trainer *t) {
   t->steps = run->steps;
   // Reading a checkpoint takes longer than any timeout.
   nnrt_comm_begin_files(r);
-  if (run->flags.resume.given && !find_checkpoint(t, &step)) return false;
-  if (step >= 0) {
+  if (run->flags.resume.given && !find_checkpoint(t)) return false;
+  if (t->resumed >= 0) {
     DataOrder saved;
-    if (!nnrt_checkpoint_load(&run->checkpoints, r, step, &saved, &w)) {
-      // Ranks on one file system fail with the same message: one reports it.
-      if (is_root(t) || run->launch.kind != LAUNCH_none) nnrt_say_error("%s", w.text);
-      return false;
-    }
-    t->first = step;
+    if (!nnrt_checkpoint_load(&run->checkpoints, r, &saved)) return false;
+    t->first = t->resumed;
     if (run->flags.eval_only.given) {
       t->order = saved;
     } else {
@@ -401,7 +430,7 @@ static bool begin(Trainer *t) {
       choose_position(t, &saved);
       choose_horizon(t, saved.lr_steps);
     }
-    if (is_root(t)) nnrt_say_note("resuming after step %lld", (long long)step);
+    if (is_root(t)) nnrt_say_note("resuming after step %lld", (long long)t->resumed);
   } else {
     choose_horizon(t, -1);
     int64_t damaged = !nnrt_init_tensors(r, t->order.seed, &t->unreadable_why), any = damaged;

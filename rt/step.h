@@ -24,6 +24,9 @@ typedef struct Trainer {
   const NnrtProgram *p;
   DataOrder order;
   LrSchedule schedule;
+  int64_t resumed;      // step of the checkpoint, -1: none
+  int64_t newer;        // step of a newer one that only this rank has, -1: none
+  char host_0[64];      // rank 0's, once a newer one was found
   int64_t first, steps; // the first step of this run, and the step before which it ends
   Outputs out, eval_out;
   NnrtFed fed;     // the batch of the graph that was enqueued last

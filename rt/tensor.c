@@ -155,6 +155,19 @@ void nnrt_part_put(NnrtRank *r, const NnrtTensor *t, const Part *where, const vo
                     (const char *)whole + nnrt_run_start(&runs, i) * size, runs.length * size);
 }
 
+void nnrt_part_from_whole(void *out, const void *whole, const NnrtTensor *t, const Part *where,
+                          int64_t at, int64_t bytes) {
+  int64_t size = nnrt_dtype_size(t->dtype), end = at + bytes;
+  Runs runs = nnrt_part_runs(t->ndim, t->dim, where->start, where->size);
+  int64_t run = runs.length * size;
+  for (int64_t n; at < end; at += n, out = (char *)out + n) {
+    // The first run, and the last, may be a piece of one.
+    int64_t i = at / run, skip = at % run;
+    n = end - at < run - skip ? end - at : run - skip;
+    memcpy(out, (const char *)whole + nnrt_run_start(&runs, i) * size + skip, (size_t)n);
+  }
+}
+
 void nnrt_whole_from_part(void *whole, const void *part, const NnrtTensor *t, const Part *where) {
   int64_t size = nnrt_dtype_size(t->dtype);
   if (nnrt_part_count(t, where) == 0) return;

@@ -203,6 +203,49 @@ static void strings_are_written_as_ascii_controls_and_utf_8(void **state) {
   free(text);
 }
 
+// ---- parts
+
+// Pieces of a part, of any lengths, are the bytes that the whole has there.
+static void pieces_of_parts(void **state) {
+  (void)state;
+  static const struct {
+    int ndim;
+    int64_t dim[3], start[3], size[3];
+  } boxes[] = {{3, {4, 6, 5}, {2, 3, 0}, {2, 3, 5}},
+               {3, {4, 6, 5}, {0, 0, 0}, {4, 6, 5}},
+               {3, {4, 6, 5}, {1, 2, 3}, {2, 3, 2}},
+               {2, {7, 3}, {0, 2}, {7, 1}},
+               {1, {12}, {4}, {4}},
+               {0, {0}, {0}, {0}}};
+  for (size_t b = 0; b < sizeof boxes / sizeof *boxes; b++) {
+    NnrtTensor t = {.dtype = NNRT_i32, .ndim = boxes[b].ndim};
+    Part part = {.whole = false};
+    for (int d = 0; d < t.ndim; d++) {
+      t.dim[d] = boxes[b].dim[d];
+      part.start[d] = boxes[b].start[d];
+      part.size[d] = boxes[b].size[d];
+    }
+    int32_t whole[120], want[120], again[120] = {0};
+    for (int i = 0; i < 120; i++)
+      whole[i] = 1000 + i;
+    int64_t n = nnrt_part_count(&t, &part) * 4, k = 0;
+    Runs runs = nnrt_part_runs(t.ndim, t.dim, part.start, part.size);
+    for (int64_t i = 0; i < runs.n; i++)
+      for (int64_t e = 0; e < runs.length; e++)
+        want[k++] = whole[nnrt_run_start(&runs, i) + e];
+    for (int64_t piece = 1; piece <= n; piece++) {
+      char got[sizeof want];
+      for (int64_t at = 0; at < n; at += piece)
+        nnrt_part_from_whole(got + at, whole, &t, &part, at, n - at < piece ? n - at : piece);
+      assert_memory_equal(got, want, (size_t)n);
+    }
+    // And the other way round.
+    nnrt_whole_from_part(again, want, &t, &part);
+    for (int i = 0; i < 120; i++)
+      assert_true(again[i] == 0 || again[i] == whole[i]);
+  }
+}
+
 // ---- safetensors
 
 static char path[] = "/tmp/nnaot-formats-XXXXXX";
@@ -302,6 +345,7 @@ TEST_GROUP(formats) {
       cmocka_unit_test(half_precision_rounds_to_even),
       cmocka_unit_test(parts_tile_the_whole),
       cmocka_unit_test(schedules),
+      cmocka_unit_test(pieces_of_parts),
       cmocka_unit_test(strings_of_json),
       cmocka_unit_test(strings_are_written_as_ascii_controls_and_utf_8),
       cmocka_unit_test(wrong_safetensors_are_refused),
