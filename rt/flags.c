@@ -79,8 +79,9 @@ static void help(const char *program, const NnrtProgram *p) {
     putchar('\n');
   }
   printf(
-      "\nStarted by mpirun, torchrun or srun this process is one rank; otherwise it is all of "
-      "them.\n"
+      "\nStarted by mpirun, torchrun or srun this process is one rank, with --node it starts "
+      "some;\n"
+      "otherwise it is all of them.\n"
       "SIGTERM and SIGINT finish the step, write checkpoint, --save and --export, and end with 0;\n"
       "a second one ends at once.  Exit status: 0 done or stopped, 1 failed, 2 wrong usage.\n");
 }

@@ -560,6 +560,12 @@ typedef struct Launch {
 bool nnrt_launch_find(Launch *l, Why *w);
 int nnrt_launch_threads(const Launch *l, int ranks_here); // OpenMP threads per rank
 
+// ---- node.c: --node
+
+// With --node, starts the ranks of this host, in which it returns; the process itself ends with
+// their status.
+void nnrt_node_start(const Flags *f, const NnrtProgram *p);
+
 // ---- omp_spin.c
 
 // Starts this process again, once, with an OpenMP that spins less; called before anything that

@@ -30,6 +30,9 @@ elsewhere = {
     "bash tests/run": "this test's own caller",
     "cmake": "tests/run",
     "# hosts": "several hosts",
+    "./train_rank --node": "several hosts: tests/rt/hosts.py",
+    "mpirun -hosts": "several hosts",
+    "mpirun --host ": "several hosts",
     "# GPU": "a GPU: tests/gpu",
 }
 

@@ -27,6 +27,16 @@ with folder_with_data() as folder:
         (["--metric", "accuracy(y)"], "--metric needs --eval-input"),
         (["--metric", "accuracy(y)", "--eval-input", "x=x.npy"], "there is no metric 'accuracy(y)'"),
         (["--input", "x.npy"], "NAME=FILE was expected"),
+        *((["--node", node, "--master", "h"],
+           f"--node {node}: the number of this host, from 0, and that of all hosts were expected") for node in ("2/2", "x/2", "0", "0/", "/2", "-1/2", "0/0", "1/2/", "0/2x", "0/99999999999")),
+        (["--node", "", "--master", "h"], "--node: a name was expected"),
+        (["--node", "0/2"], "--node 0/2 needs --master HOST, the host of --node 0/2"),
+        (["--master", "h"], "--master needs --node"),
+        *((["--node", "0/1", "--master", host], f"--master {host}: a host was expected, such as host1 or host1:29500")
+          for host in (":29500", "[]", "[]:29500")),
+        *((["--node", "0/1", "--master", host], f"--master {host}: a port from 1 to 65535 was expected")
+          for host in ("h:", "h:0", "h:65536", "h:x", "[::1]:", "[::1]:70000")),
+        (["--node", "0/2", "--master", "h"], "--node 0/2: this executable is for 1 rank, which 2 hosts cannot share equally"),
     ]:
         refused(" ".join(flags), said, "line1", *DATA, *flags, status=2)
     for schedule in "cosine1", "linear1":

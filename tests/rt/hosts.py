@@ -1,7 +1,8 @@
 """Ranks on several machines: network namespaces, with cables to a switch, and names and /etc/hosts of their own.
 
 Debian's /etc/hosts gives a machine's own name a loopback address.  A machine that is gone without a word ends the job, and
-so does a path between two machines.  Skipped without permission to make namespaces.
+so does a path between two machines.  Machines without shared folders train as threads do; other data, programs or
+checkpoints on one of them are said, with its name.  Skipped without permission to make namespaces.
 """
 
 import os
@@ -53,13 +54,18 @@ class Machines:
         return ["ip", "netns", "exec", self.names[i], "unshare", "--mount", "--uts", "sh", "-c",
                 f"hostname host{i} && mount --bind {os.getcwd()}/hosts{i} /etc/hosts && exec \"$@\"", "sh"]
 
-    def start(self, program, hosts, rank, address, port, *flags, **more):
-        """A rank on hosts[rank]."""
+    def start(self, program, hosts, rank, address, port, *flags, at=None, **more):
+        """A rank on hosts[rank], in the folder `at`."""
         host = hosts[rank]
         env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(len(hosts)), "LOCAL_WORLD_SIZE": str(hosts.count(host)),
                "LOCAL_RANK": str(hosts[:rank].count(host)), "MASTER_ADDR": address, "MASTER_PORT": str(port), **more}
-        return subprocess.Popen([*self.command(host), PROGRAMS / program, *DATA, *map(str, flags)], env=env, text=True,
+        return subprocess.Popen([*self.command(host), PROGRAMS / program, *DATA, *map(str, flags)], env=env, text=True, cwd=at,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def node(self, program, i, n, master, *flags):
+        """The ranks of host i of n, in its own folder."""
+        return subprocess.Popen([*self.command(i), PROGRAMS / program, *DATA, "--node", f"{i - 1}/{n}", "--master", master,
+                                 *map(str, flags)], text=True, cwd=f"folder{i}", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def same(what, machines, program, hosts, address, **more):
@@ -99,6 +105,74 @@ def gone(machines, cut, *programs):
     print("the ranks end after", " ".join(f"{ends.get(k, -1):.0f}" for k in range(len(jobs))), "s")
 
 
+def folders(**checkpoints):
+    """Makes a folder for each host, with data; those of some with the checkpoints of another folder."""
+    for i in range(1, 5):
+        shutil.rmtree(f"folder{i}", ignore_errors=True)
+        os.mkdir(f"folder{i}")
+        for name in "x.npy", "y.npy":
+            shutil.copy(name, f"folder{i}")
+    for host, source in checkpoints.items():
+        shutil.copytree(source, f"folder{host[4:]}/ck")
+
+
+def nothing_shared(machines):
+    """Jobs of --node, whose machines share no folder."""
+    def job(hosts, *flags):
+        port = free_port()
+        return end([machines.node("line4", i, len(hosts), f"host1:{port}", "--steps", 20, "--save", "got.st", *flags)
+                    for i in hosts])
+
+    def trains(what, hosts, *flags):
+        done = job(hosts, *flags)
+        check(f"{what}: {len(hosts)} hosts train", [code for code, _ in done] == [0] * len(hosts), done)
+        check(f"{what}: the bits of threads", open("folder1/got.st", "rb").read() == open("line4.st", "rb").read())
+        check(f"{what}: only host1 has outputs",
+              not any(os.path.exists(f"folder{i}/{name}") for i in (2, 3, 4) for name in ("got.st", "made")))
+        return done
+
+    def refused(what, said, *flags):
+        done = job([1, 2], *flags)
+        check(f"{what} is refused", 0 not in [code for code, _ in done] and any(f"error: {said}" in err for _, err in done), done)
+
+    for n in 2, 4:
+        folders()
+        trains("--node", list(range(1, n + 1)), "--checkpoint-dir", "made")
+    # A checkpoint is on the machine of rank 0 alone, or the others have one of another run.
+    train("line4", "--steps", 10, "--checkpoint-dir", "mine")
+    train("line4", "--steps", 10, "--seed", 7, "--checkpoint-dir", "other")
+    train("line4", "--steps", 12, "--seed", 7, "--checkpoint-dir", "newer")
+    resume = ["--resume", "--checkpoint-dir", "ck"]
+    for more in {}, {"host2": "other"}:
+        folders(host1="mine", **more)
+        done = trains(f"resumed, and {more}", [1, 2], *resume)
+        check("it resumes", "rank 0: note: resuming after step 10\n" in done[0][1], done)
+    folders(host2="mine")
+    refused("the checkpoint of another host",
+            "'ck' of rank 2 on host2 has a checkpoint of step 10, and that of rank 0 on host1 has none", *resume)
+    folders(host1="mine", host2="newer")
+    refused("a newer one",
+            "'ck' of rank 2 on host2 has a checkpoint of step 12, and that of rank 0 on host1 has that of step 10", *resume)
+
+    # Rows in the other order, and another program.
+    folders()
+    rows = open("x.npy", "rb").read()
+    start = len(rows) - 100 * 5 * 4
+    pieces = [rows[at:at + 20] for at in range(start, len(rows), 20)]
+    open("folder2/x.npy", "wb").write(rows[:start] + b"".join(reversed(pieces)))
+    done = job([1, 2])
+    said = done[0][1].partition("error: ")[2].partition("\n")[0]
+    check("other data is said", 0 not in [code for code, _ in done] and
+          said.startswith("the data of --input x is 100 rows, 2128 bytes, checksum ") and
+          " in 'x.npy' at rank 0 on host1, but 100 rows, 2128 bytes, checksum " in said and
+          said.endswith(" in 'x.npy' at rank 2 on host2"), done)
+    port = free_port()
+    done = end([machines.start(program, [1, 2], i, "host1", port, "--connect-timeout", 3)
+                for i, program in enumerate(["line2", "weights2"])])
+    check("other weights are said", done[1][0] == 1 and "error: the checksum of the compiled weights is 5ee1 at rank 0 on host1, "
+          "but 7a90 at rank 1 on host2\n" in done[1][1], done)
+
+
 with folder_with_data():
     permitted = shutil.which("ip") and shutil.which("unshare") and os.geteuid() == 0
     if permitted:
@@ -111,6 +185,7 @@ with folder_with_data():
                     same("a name", machines, program, hosts, "host1")
                 for address in "10.88.0.1", "[fd77::1]":
                     same(address, machines, "line4", [1, 1, 2, 3], address)
+                nothing_shared(machines)
                 same("a key", machines, "line4", [1, 1, 2, 2], "host1", NNRT_JOB_KEY="3d5b" * 8)
                 same("an interface", machines, "line4", [1, 1, 2, 2], "host1", NNRT_SOCKET_IFNAME="nncable")
                 for names in "nn", "^docker,tun":

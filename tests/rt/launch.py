@@ -20,6 +20,11 @@ with folder_with_data():
         ({"WORLD_SIZE": "2", "RANK": "0"}, "set, but MASTER_ADDR and MASTER_PORT are not"),
     ]:
         refused(str(env), said, "line2", *DATA, env=env)
+    # The variables of MPI without its process manager: the library is a job of one.
+    if HAS_MPI:
+        for rank in 0, 1:
+            refused(f"PMI_RANK={rank} alone",
+                    f"the launcher says rank {rank} of 2, the MPI library rank 0 of 1: they do not belong together", "line2", *DATA, env={"PMI_RANK": str(rank), "PMI_SIZE": "2"}, timeout=20)
     if HAS_MPI:
         refused("three processes", "for 2 ranks, but PMI_SIZE is 3", "line2", *DATA, launcher=mpirun(3))
     # A batch script of Slurm is not one of several tasks.

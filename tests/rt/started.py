@@ -89,8 +89,10 @@ with folder_with_data():
 
     # Other programs.
     another_program("the plan is 'dp' at rank 0, but 'other' at rank 1", ("line2", DATA, []), ("plan2", DATA, []))
-    another_program("the compiled --optimizer is sgd:momentum=0.9 at rank 0, but sgd at rank 1", ("line2", DATA, []), ("other2", DATA, []))
-    another_program("the compiled --optimizer is sgd at rank 0, but sgd:momentum=0.9 at rank 1", ("other2", DATA, []), ("line2", DATA, []))
+    another_program("the compiled --optimizer is sgd:momentum=0.9 at rank 0, but sgd at rank 1", ("line2", DATA, []),
+                    ("other2", DATA, []))
+    another_program("the compiled --optimizer is sgd at rank 0, but sgd:momentum=0.9 at rank 1", ("other2", DATA, []),
+                    ("line2", DATA, []))
     another_program("the checksum of the compiled weights is 5ee1 at rank 0, but 7a90 at rank 1", ("line2", DATA, []),
                     ("weights2", DATA, []))
     another_program("the program is ", ("line2", DATA, []), ("small2", DATA, []))
@@ -115,24 +117,24 @@ with folder_with_data():
     open("other_x.npy", "wb").write(rows[:-1] + bytes([rows[-1] ^ 1]))
     open("same_x.npy", "wb").write(rows)
     other, again = (["--input", f"x={name}.npy", "--input", "labels=y.npy"] for name in ("other_x", "same_x"))
-    is_ = "is 100 rows, 2128 bytes, checksum "
-    for way in WAYS:
-        for flag, one, another, status in ("--input x", other, [], 1), ("--eval-input x", DATA, other, 1), ("", again, again, 0):
-            evaluates = [word.replace("--input", "--eval-input") for word in another]
-            ranks = [("line2", DATA, [word.replace("--input", "--eval-input") for word in (DATA if another else [])]),
-                     ("line2", one, evaluates)]
-            codes, err = way([(program, data, [*flags, "--steps", "2"]) for program, data, flags in ranks])
-            name = "other_x" if status else ""
-            check(f"{way.__name__}: other contents of {flag}: status {status}", set(codes) == {status}, codes, err)
-            check(f"{way.__name__}: other contents of {flag} are said", not status or f"the data of {flag} {is_}" in err and
-                  f" in 'x.npy' at rank 0, but 100 rows, 2128 bytes, checksum " in err and f" in '{name}.npy' at rank 1\n" in err, err)
+    evaluated = lambda flags: [flag.replace("--input", "--eval-input") for flag in flags]
+    for flag, one, another in ("--input x", (DATA, eval_data), (other, eval_data)), (
+            "--eval-input x", (DATA, eval_data), (DATA, evaluated(other))):
+        for way in WAYS:
+            codes, err = way([("line2", *one), ("line2", *another)])
+            is_ = f"rank 0: error: the data of {flag} is 100 rows, 2128 bytes, checksum "
+            check(f"{way.__name__}: other contents of {flag}", set(codes) == {1} and is_ in err and err.count("error: ") == 1 and
+                  " in 'x.npy' at rank 0, but 100 rows, 2128 bytes, checksum " in err and
+                  " in 'other_x.npy' at rank 1\nhint: all ranks need the same data\n" in err, codes, err)
+    trains(("line2", DATA, ["--steps", "2", *eval_data]), ("line2", again, ["--steps", "2", *evaluated(again)]))
     npy("x1.npy", [0] * 250, (50, 5))
     halves = ["--input", "x=x1.npy", "--input", "x=x1.npy", "--input", "labels=y.npy"]
     pattern = ["--input", "x=x[1].npy", "--input", "x=x1.npy", "--input", "labels=y.npy"]
     npy("x1a.npy", [0] * 125, (25, 5))
     npy("x1b.npy", [0] * 125, (25, 5))
     pieces = ["--input", "x=x1[ab].npy", "--input", "x=x1.npy", "--input", "labels=y.npy"]
-    refused("the number of files of --input x is 2 at rank 0, but 3 at rank 1", ("line2", halves, []), ("line2", pieces, []), status=1)
+    refused("the number of files of --input x is 2 at rank 0, but 3 at rank 1", ("line2", halves, []), ("line2", pieces, []),
+            status=1)
     trains(("line2", halves, ["--steps", "2"]), ("line2", pattern, ["--steps", "2"]))
 
     # An error of all ranks is reported once; an error of one rank, by that rank.
