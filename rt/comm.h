@@ -80,6 +80,14 @@ typedef struct StartedMove {
   struct StartedMove *next;
 } StartedMove;
 
+// The messages between this rank and another in one phase of a job: one each way, or one.
+typedef struct Transfer {
+  int peer;
+  int64_t n_out, n_in; // bytes that are left
+  const char *out;
+  char *in;
+} Transfer;
+
 enum { QUEUE_LENGTH = 1024 };
 
 // Jobs that one thread runs in order.
@@ -91,6 +99,7 @@ typedef struct Queue {
   Job job[QUEUE_LENGTH];
   int64_t n_put, n_done; // since the start; job i is at i modulo QUEUE_LENGTH
   atomic_bool waiting;   // a rank is blocked until its jobs are done
+  Transfer *transfer;    // [ranks] of the current phase; used by comm_processes.c
 } Queue;
 
 enum { QUEUE_here, QUEUE_ahead, N_QUEUES };
@@ -190,14 +199,15 @@ typedef struct Wire {
   const char *name;
   int rank, world, lanes;
   bool (*open)(struct Wire *w, Why *why);
-  // Sends to one rank while receiving from one.
-  int (*exchange)(struct Wire *w, int lane, int to, const void *out, int64_t n_out, int from,
-                  void *in, int64_t n_in, atomic_bool *hurry);
+  // Runs all transfers of a phase at once, until none has bytes left; each is with another rank.
+  int (*exchange)(struct Wire *w, int lane, Transfer *t, int n, atomic_bool *hurry);
   void (*close)(struct Wire *w);
   // Returns a code if a rank is gone; called while idle.  NULL: the launcher detects that.
   int (*check)(struct Wire *w);
 } Wire;
 
+// Returns the rank that a phase waits for: a sender, if there is one; -1: none.
+int nnrt_transfers_await(const Transfer *t, int n);
 Wire *nnrt_wire_mpi(const Launch *l);
 Wire *nnrt_wire_tcp(const NnrtRun *run);
 

@@ -5,7 +5,8 @@
 // one lane all calls come from the thread that called MPI_Init_thread, so MPI_THREAD_FUNNELED is
 // enough.  With two lanes they come from two threads, never at once: MPI_THREAD_SERIALIZED.
 //
-//     exchange   MPI_Irecv, MPI_Isend, MPI_Test until both are done; a tag for each lane
+//     exchange   MPI_Irecv and MPI_Isend of all transfers, MPI_Test until all are done; a tag for
+//                each lane
 //     an error   MPI_Abort
 
 #include <dlfcn.h>
@@ -196,50 +197,98 @@ static int test(MpiWire *m, Request *r, int *done) {
   return code;
 }
 
-static int exchange_mpi(Wire *wire, int lane, int to, const void *out, int64_t n_out, int from,
-                        void *in, int64_t n_in, atomic_bool *hurry) {
-  MpiWire *m = (MpiWire *)wire;
+// The pieces of a transfer that are under way, since MPI counts bytes in an int.
+typedef struct Pieces {
+  Request sending, receiving;
+  int out, in; // bytes; 0: none
+} Pieces;
+
+static int piece_of(int64_t left) {
+  return (int)(left < MOST_BYTES ? left : MOST_BYTES);
+}
+
+static int receive_more(MpiWire *m, int lane, const Transfer *x, Pieces *p) {
+  if (p->in || !x->n_in) return 0;
+  p->in = piece_of(x->n_in);
+  return receive_piece(m, TAG + lane, x->peer, x->in, p->in, &p->receiving);
+}
+
+static int send_more(MpiWire *m, int lane, const Transfer *x, Pieces *p) {
+  if (p->out || !x->n_out) return 0;
+  p->out = piece_of(x->n_out);
+  return send_piece(m, TAG + lane, x->peer, x->out, p->out, &p->sending);
+}
+
+// Starts the first pieces of all transfers.  Receives are posted first: an early message then needs
+// no buffer.
+static int start_all(MpiWire *m, int lane, const Transfer *x, int n, Pieces *p, int *out_failed) {
+  int code = 0;
+  for (int i = 0; i < n && !code; i++)
+    code = receive_more(m, lane, &x[ *out_failed = i], &p[i]);
+  for (int i = 0; i < n && !code; i++)
+    code = send_more(m, lane, &x[ *out_failed = i], &p[i]);
+  return code;
+}
+
+// Tests the pieces of a transfer, and starts its next ones.
+static int advance(MpiWire *m, int lane, Transfer *x, Pieces *p) {
+  int sent = 0, received = 0, code = p->out ? test(m, &p->sending, &sent) : 0;
+  if (!code && p->in) code = test(m, &p->receiving, &received);
+  if (sent) {
+    x->out += p->out;
+    x->n_out -= p->out;
+    p->out = 0;
+  }
+  if (received) {
+    x->in += p->in;
+    x->n_in -= p->in;
+    p->in = 0;
+  }
+  if (!code) code = receive_more(m, lane, x, p);
+  return code ? code : send_more(m, lane, x, p);
+}
+
+// Advances all transfers until none has bytes left.
+static int finish_all(MpiWire *m, int lane, Transfer *x, int n, Pieces *p, atomic_bool *hurry,
+                      int *out_failed) {
   double start = nnrt_now_us();
   bool warned = false;
-  while (n_out > 0 || n_in > 0) {
-    // MPI counts bytes in an int.
-    int piece_out = (int)(n_out < MOST_BYTES ? n_out : MOST_BYTES);
-    int piece_in = (int)(n_in < MOST_BYTES ? n_in : MOST_BYTES);
-    int sent = piece_out == 0, received = piece_in == 0, code = 0;
-    Request sending, receiving;
-    // The receive is posted first: an early message then needs no buffer.
-    if (!received) code = receive_piece(m, TAG + lane, from, in, piece_in, &receiving);
-    if (!sent && !code) code = send_piece(m, TAG + lane, to, out, piece_out, &sending);
-    for (int turn = 0; !code && !(sent && received); turn++) {
-      if (!sent) code = test(m, &sending, &sent);
-      if (!received && !code) code = test(m, &receiving, &received);
-      if (sent && received) break;
-      // Yields if the rank waits for this job, sleeps 50 µs while it computes.
-      if (turn < 100 || atomic_load(hurry))
-        sched_yield();
-      else
-        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
-      // The exchange goes on: the other rank may only be slow.
-      if (!warned && nnrt_now_us() - start > 60e6) {
-        warned = true;
-        nnrt_say_warning("rank %d has waited a minute for rank %d", wire->rank,
-                         received ? to : from);
-      }
-      if (turn == 1 << 20) turn = 100;
+  for (int turn = 0;; turn++) {
+    for (int i = 0; i < n; i++) {
+      int code = p[i].out || p[i].in ? advance(m, lane, &x[i], &p[i]) : 0;
+      *out_failed = i;
+      if (code) return code;
     }
-    if (code) {
-      // The library has the text for its own error codes.
-      char text[1024] = ""; // MPI_MAX_ERROR_STRING is at most this
-      int length = 0;
-      m->error_string(code, text, &length);
-      return nnrt_error(NNRT_COMM, "mpi: with ranks %d and %d: %.400s", to, from, text);
+    int awaited = nnrt_transfers_await(x, n);
+    if (awaited < 0) return 0;
+    // Yields if the rank waits for this job, sleeps 50 µs while it computes.
+    if (turn < 100 || atomic_load(hurry))
+      sched_yield();
+    else
+      nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    // The exchange goes on: the other rank may only be slow.
+    if (!warned && nnrt_now_us() - start > 60e6) {
+      warned = true;
+      nnrt_say_warning("rank %d has waited a minute for rank %d", m->wire.rank, awaited);
     }
-    out = (const char *)out + piece_out;
-    in = (char *)in + piece_in;
-    n_out -= piece_out;
-    n_in -= piece_in;
+    if (turn == 1 << 20) turn = 100;
   }
-  return 0;
+}
+
+static int exchange_mpi(Wire *wire, int lane, Transfer *x, int n, atomic_bool *hurry) {
+  MpiWire *m = (MpiWire *)wire;
+  Pieces *p = nnrt_must_alloc((size_t)n * sizeof *p);
+  int failed = 0, code = start_all(m, lane, x, n, p, &failed);
+  if (!code) code = finish_all(m, lane, x, n, p, hurry, &failed);
+  if (code) {
+    // The library has the text for its own error codes.
+    char text[1024] = ""; // MPI_MAX_ERROR_STRING is at most this
+    int length = 0;
+    m->error_string(code, text, &length);
+    code = nnrt_error(NNRT_COMM, "mpi: with rank %d: %.400s", x[failed].peer, text);
+  }
+  free(p);
+  return code;
 }
 
 static void close_mpi(Wire *wire) {

@@ -148,6 +148,7 @@ static bool open_tcp(Wire *wire, Why *w) {
   TcpWire *t = (TcpWire *)wire;
   int n = wire->lanes * wire->world;
   t->link = nnrt_must_alloc((size_t)n * sizeof *t->link);
+  t->poll = nnrt_must_alloc((size_t)(n + wire->lanes) * sizeof *t->poll);
   // Closing skips the links that were never made.
   for (int i = 0; i < n; i++)
     t->link[i] = -1;
@@ -167,50 +168,70 @@ static bool open_tcp(Wire *wire, Why *w) {
 
 // ---- exchanging
 
-static int exchange_tcp(Wire *wire, int lane, int to, const void *out, int64_t n_out, int from,
-                        void *in, int64_t n_in, atomic_bool *hurry) {
+// Sends and receives as much as the link of a transfer takes and has.
+static int advance(TcpWire *t, const struct pollfd *link, Transfer *x) {
+  // A hang-up is found by the call itself, with its error.
+  if (x->n_out > 0 && link->revents & ~POLLIN) {
+    ssize_t n = send(link->fd, x->out, (size_t)x->n_out, MSG_NOSIGNAL);
+    if (n < 0 && errno != EAGAIN && errno != EINTR) return lost_lane(t, x->peer, strerror(errno));
+    if (n > 0) {
+      x->out += n;
+      x->n_out -= n;
+    }
+  }
+  if (x->n_in > 0 && link->revents & ~POLLOUT) {
+    ssize_t n = recv(link->fd, x->in, (size_t)x->n_in, 0);
+    if (n == 0) return lost_lane(t, x->peer, "it closed the connection");
+    if (n < 0 && errno != EAGAIN && errno != EINTR) return lost_lane(t, x->peer, strerror(errno));
+    if (n > 0) {
+      x->in += n;
+      x->n_in -= n;
+    }
+  }
+  return 0;
+}
+
+// Fills in what each link of a phase waits for, and last the control links; returns the number of
+// transfers with bytes left.
+static int links_of(const TcpWire *t, int lane, const Transfer *x, int n, struct pollfd *link) {
+  int left = 0;
+  for (int i = 0; i < n; i++) {
+    short events = (short)((x[i].n_out > 0 ? POLLOUT : 0) | (x[i].n_in > 0 ? POLLIN : 0));
+    // poll ignores a negative descriptor: a finished transfer.
+    link[i] = (struct pollfd){events ? *nnrt_link_to(t, lane, x[i].peer) : -1, events, 0};
+    left += events != 0;
+  }
+  link[n] = (struct pollfd){t->watch, POLLIN, 0};
+  return left;
+}
+
+static int exchange_tcp(Wire *wire, int lane, Transfer *x, int n, atomic_bool *hurry) {
   TcpWire *t = (TcpWire *)wire;
   (void)hurry; // poll sleeps and wakes up at once
-  const char *p_out = out;
-  char *p_in = in;
-  double began = nnrt_now_us();
+  struct pollfd *link = t->poll + lane * (wire->world + 1);
+  double began = nnrt_now_us(), looked = began;
   bool warned = false;
-  while (n_out > 0 || n_in > 0) {
-    // poll ignores a negative descriptor: a finished direction.
-    struct pollfd p[3] = {{.fd = n_out > 0 ? *nnrt_link_to(t, lane, to) : -1, .events = POLLOUT},
-                          {.fd = n_in > 0 ? *nnrt_link_to(t, lane, from) : -1, .events = POLLIN},
-                          {.fd = t->watch, .events = POLLIN}};
-    int ready = poll(p, 3, POLL_MS);
-    if (ready == 0) {
+  while (links_of(t, lane, x, n, link) > 0) {
+    int ready = poll(link, (nfds_t)n + 1, POLL_MS);
+    double now = nnrt_now_us();
+    // Other links may be busy for long while one is silent.
+    if (ready == 0 || now - looked > POLL_MS * 1e3) {
+      looked = now;
       // The kernel may still hold bytes of an earlier exchange, with any rank.
       for (int i = 0; i < wire->world; i++)
         if (is_silent(*nnrt_link_to(t, lane, i)))
           return lost_lane(t, i, "its machine does not answer");
-      if (!warned && nnrt_now_us() - began > 60e6) {
-        warned = true;
-        nnrt_say_warning("rank %d has waited a minute for rank %d", wire->rank,
-                         n_in > 0 ? from : to);
-      }
     }
-    // A hang-up is found by the call itself, with its error.
-    if (p[0].revents) {
-      ssize_t n = send(p[0].fd, p_out, (size_t)n_out, MSG_NOSIGNAL);
-      if (n < 0 && errno != EAGAIN && errno != EINTR) return lost_lane(t, to, strerror(errno));
-      if (n > 0) {
-        p_out += n;
-        n_out -= n;
-      }
+    if (ready == 0 && !warned && now - began > 60e6) {
+      warned = true;
+      nnrt_say_warning("rank %d has waited a minute for rank %d", wire->rank,
+                       nnrt_transfers_await(x, n));
     }
-    if (p[1].revents) {
-      ssize_t n = recv(p[1].fd, p_in, (size_t)n_in, 0);
-      if (n == 0) return lost_lane(t, from, "it closed the connection");
-      if (n < 0 && errno != EAGAIN && errno != EINTR) return lost_lane(t, from, strerror(errno));
-      if (n > 0) {
-        p_in += n;
-        n_in -= n;
-      }
+    for (int i = 0; i < n; i++) {
+      int code = link[i].revents ? advance(t, &link[i], &x[i]) : 0;
+      if (code) return code;
     }
-    int code = p[2].revents ? listen_to_all(t, 0) : 0;
+    int code = link[n].revents ? listen_to_all(t, 0) : 0;
     if (code) return code;
   }
   return 0;
@@ -244,6 +265,7 @@ static void close_tcp(Wire *wire) {
   close(t->watch);
   pthread_mutex_destroy(&t->watching);
   free(t->link);
+  free(t->poll);
   free(t->control);
   free(t->reader);
   free(t->host);

@@ -181,6 +181,7 @@ typedef struct TcpWire {
   Wire wire;
   const NnrtRun *run;
   int *link;               // [lanes, world], -1: not connected
+  struct pollfd *poll;     // [lanes, world + 1] the links of a phase, and the control links
   int *control;            // [world]: of rank 0 to all others, of others to rank 0; else -1
   Reader *reader;          // [world], of control links
   char (*host)[HOST_TEXT]; // [world] names of machines, for messages
