@@ -47,6 +47,7 @@ typedef struct BackendOptions {
   double lr;            // defaults of the executable's flags
   const char *lr_schedule;
   int64_t seed;
+  int per_node;            // ranks per host that collectives were routed for; 0: unknown
   const uint8_t *skeleton; // the model for --export, or NULL
   int64_t skeleton_bytes;
   const ExportHole *holes;

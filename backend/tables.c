@@ -217,6 +217,7 @@ void tables_emit(const Program *p, StrBuf *out) {
   strbuf_addf(out, "    .lr_schedule = %s,\n",
               c_string(a, o->lr_schedule ? o->lr_schedule : "constant"));
   strbuf_addf(out, "    .seed = %" PRId64 ",\n", o->seed);
+  if (o->per_node) strbuf_addf(out, "    .per_node = %d,\n", o->per_node);
   if (o->skeleton_bytes)
     strbuf_addf(out, "    .skeleton = %" PRId64 ",\n    .skeleton_bytes = %" PRId64 ",\n",
                 p->skeleton_at, o->skeleton_bytes);

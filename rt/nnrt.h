@@ -273,6 +273,7 @@ typedef struct NnrtProgram {
   double lr;               // default of --lr
   const char *lr_schedule; // constant|linear|cosine[:warmup=…,min=…]
   int64_t seed;            // default of --seed
+  int per_node;            // ranks per host that collectives were routed for; 0: unknown
   // The model for --export: the payload offset of its bytes without the holes, and its size with
   // them; 0: none.  The holes are in the order of the file.  An executable for one rank other than
   // 0, which does not write, has the numbers but not the bytes.

@@ -59,6 +59,7 @@ typedef struct Settings {
   double lr;              // --lr, or the default of the optimizer
   double least_lr;        // minimum of the schedule
   Choice asked;           // --plan
+  const char *network;    // the cluster that routes collectives: --cluster, or that of --per-node
   bool is_cut;            // the option or a program fixes the number of micro-batches
   const Loc *cut_by;      // if so: that line of a program; NULL: the option
   bool made_folder;       // --emit c created its folder, which is removed if it stays empty

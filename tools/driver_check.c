@@ -44,9 +44,10 @@ static void refuse(const char *const *names, const char *with, const char *hint,
 
 // Rejects options that would have no effect.
 static bool check_effect(const Settings *s, Diag *d) {
-  static const char *const step[] = {"loss",       "optimizer",     "group", "no-decay",  "freeze",
-                                     "train",      "detach",        "init",  "clip-norm", "dtype",
-                                     "accumulate", "micro-batches", "plan",  "cluster",   NULL};
+  static const char *const step[] = {"loss",      "optimizer", "group",      "no-decay",
+                                     "freeze",    "train",     "detach",     "init",
+                                     "clip-norm", "dtype",     "accumulate", "micro-batches",
+                                     "plan",      "cluster",   "per-node",   NULL};
   static const char *const import[] = {
       "batch", "batch-dim", "dim", "accumulate", "external-data-dir", "train-mode", NULL};
   static const char *const of_target[] = {"link", "aot-plans"};
@@ -125,6 +126,7 @@ static bool check_values(const Settings *s, Diag *d) {
                {"--batch", s->batch, 0, INT32_MAX},
                {"--micro-batches", s->micro_batches, 1, MAX_DEVICES},
                {"--accumulate", s->accumulate, 1, MAX_DEVICES},
+               {"--per-node", s->per_node, option_given("per-node"), MAX_DEVICES},
                {"--jobs", s->jobs, 1, INT32_MAX}};
   if (option_given("check-with") && s->check_with != 1) {
     diag_error(d, NULL, "--check-with is 1, not %lld: the reference is of one rank",
@@ -212,9 +214,30 @@ bool check_least_lr(const Settings *s, double lr, Diag *d) {
 
 // -- The ranks ---------------------------------------------------------------------------------
 
+// Makes --per-node a cluster: the target's default devices, as many as ranks.
+static bool check_per_node(Settings *s, Arena *a, Diag *d) {
+  s->network = s->cluster;
+  if (!s->per_node) return true;
+  if (s->cluster) {
+    diag_error(d, NULL, "--per-node has no effect with --cluster, which has hosts of its own");
+    diag_hint(d, "--cluster NAME:NODESxPER_NODE, or per_node in its file");
+    return false;
+  }
+  if (s->ranks % s->per_node) {
+    diag_error(d, NULL, "--per-node: %lld ranks do not fill hosts of %lld", (long long)s->ranks,
+               (long long)s->per_node);
+    diag_hint(d, "every host has as many: give a divisor of --ranks");
+    return false;
+  }
+  s->network = str_format(a, "%s:%lldx%lld", target_info[s->backend.target.target].cluster,
+                          (long long)(s->ranks / s->per_node), (long long)s->per_node);
+  return cluster_read(a, s->network, "--per-node", d) != NULL;
+}
+
 // Reads --cluster, which must have a device for every rank.  An error in its file is an input
 // error, not a usage error.  Returns an exit status.
 static int check_cluster(Settings *s, Arena *a, Diag *d) {
+  if (!check_per_node(s, a, d)) return EXIT_USAGE;
   if (!s->cluster || s->pipeline) return EXIT_SUCCESS;
   const Cluster *c = cluster_read(a, s->cluster, "--cluster", d);
   if (!c) return cluster_is_file(s->cluster) ? EXIT_FAILURE : EXIT_USAGE;

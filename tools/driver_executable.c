@@ -106,6 +106,9 @@ bool write_executable(const Settings *s, const Compiled *c, Arena *a, Diag *d) {
   o.proved = c->m->model_values && !c->unproved;
   o.plan_hash = plan_hash(a, c->m);
   o.lr_schedule = s->lr_schedule;
+  int per_node = c->summary.cluster->per_node;
+  // With --passes, the pipeline knows its cluster.
+  if (s->network) o.per_node = per_node < (int)s->ranks ? per_node : (int)s->ranks;
   // For --export, the model with space for the weights of the ranks, trained weights first.
   if (str_ends(s->model, ".onnx")) {
     Vec(const char *) labels = {0};

@@ -80,7 +80,7 @@ static const char *option_value(Arena *a, const char *pass, const char *option, 
   OPTION("shard", "mesh", mesh_text(a, s, c));
   OPTION("shard", "plan", programs_text(a, &c->plan, 2));
   OPTION("shard", "unlimited", s->cluster ? NULL : "true");
-  OPTION("shard", "routed", s->cluster ? "true" : NULL);
+  OPTION("shard", "routed", s->network ? "true" : NULL);
   OPTION("shard", "factoring", c->factoring >= 0 ? WHOLE(c->factoring) : NULL);
   OPTION("shard", "memory", c->memory ? WHOLE(c->memory) : NULL);
   OPTION("shard", "work", c->work ? WHOLE(c->work) : NULL);
@@ -88,12 +88,12 @@ static const char *option_value(Arena *a, const char *pass, const char *option, 
   OPTION("stash_weights", "accumulate", s->accumulate > 1 ? WHOLE(s->accumulate) : NULL);
   OPTION("overlap", "limited", s->cluster ? "true" : NULL);
   // Passes that always need prices use the target's default cluster if none is given.
-  const char *cluster = s->cluster ? s->cluster : target_of(s)->cluster;
+  const char *cluster = s->network ? s->network : target_of(s)->cluster;
   OPTION("shard", "cluster", cluster);
   OPTION("prioritize_comm", "cluster", cluster);
   OPTION("overlap", "cluster", cluster);
-  // The others, comm among them, choose by price only if the user names a cluster.
-  OPTION("", "cluster", s->cluster);
+  // The others, comm among them, choose by price only if the user says how hosts are connected.
+  OPTION("", "cluster", s->network);
   OPTION("", "target", target_of(s)->name);
 #undef OPTION
 #undef WHOLE

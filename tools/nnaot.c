@@ -205,7 +205,7 @@ static bool compile(const Settings *s, Arena *a, Diag *d) {
   c.import = import_options(s, &annotated, &c.found);
 
   // The devices of the ranks: their speed gives predictions, and their memory is a limit.
-  const char *cluster = s->cluster ? s->cluster : target_info[target].cluster;
+  const char *cluster = s->network ? s->network : target_info[target].cluster;
   c.summary.cluster = cluster_read(a, cluster, "--cluster", d);
   if (!c.summary.cluster) return false;
   if (!s->pipeline && !check_priced(s, c.summary.cluster, s->ranks, d)) return false;

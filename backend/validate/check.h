@@ -98,7 +98,7 @@ typedef struct ProgramText {
   const char *model, *plan, *target, *version, *describe, *schedule, *lr_schedule;
   const char *model_program;                                                       // name, or NULL
   const char *mesh, *group, *move, *code, *code_of, *deferred, *holes, *constants; // names
-  int64_t n_mesh, n_groups, n_moves, n_codes, n_deferred, n_holes, n_constants;
+  int64_t per_node, n_mesh, n_groups, n_moves, n_codes, n_deferred, n_holes, n_constants;
   int64_t ranks, micro_batches, split_rank, batch, payload_bytes, n_prep, seed;
   int64_t skeleton, skeleton_bytes;
   double lr;

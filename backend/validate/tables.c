@@ -111,6 +111,7 @@ static bool read_program(Check *c) {
       {"payload_bytes", NULL, NULL, &p->payload_bytes},
       {"n_prep", NULL, NULL, &p->n_prep},
       {"seed", NULL, NULL, &p->seed},
+      {"per_node", NULL, NULL, &p->per_node},
       {"skeleton", NULL, NULL, &p->skeleton},
       {"skeleton_bytes", NULL, NULL, &p->skeleton_bytes},
   };
@@ -172,7 +173,7 @@ static bool read_order(Check *c, const char *name, StepText *step) {
 // The step of a graph: "{train_begin, 1, train_parts, NULL, train_update}", or {0}.
 static bool read_step(Check *c, Cursor *at, StepText *step) {
   int64_t n;
-  const char *parts, *order;
+  const char *parts = NULL, *order = NULL;
   if (take(at, "{0}")) return true;
   if (!want(c, at, "{") || !take_function(c, at, &step->begin)) return false;
   if (!take(at, ", %i,", &n) || n < 0 || n > c->program.end - c->program.text)

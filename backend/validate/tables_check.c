@@ -329,6 +329,7 @@ static bool check_options(Check *c) {
     return mismatch(c, NULL, "the target is '%s'", p->target);
   int64_t split = o->split_ranks ? o->only_rank + 1 : 0;
   if (!want_equal(c, NULL, p->seed, o->seed, "the seed") ||
+      !want_equal(c, NULL, p->per_node, o->per_node, "per_node") ||
       !want_equal(c, NULL, p->split_rank, split, "split_rank") ||
       !want_equal(c, NULL, p->skeleton_bytes, o->skeleton_bytes, "skeleton_bytes") ||
       !want_equal(c, NULL, p->n_holes, o->n_holes, "the number of holes"))

@@ -95,6 +95,15 @@ expect(nnaot, "none.onnx -o x -g 9 --cluster h100:1x8 --emit plan", "'h100:1x8' 
 expect(nnaot, "none.onnx -o x -g 2 --cluster h100:1x1 --emit plan", "'h100:1x1' has 1 device for 2 ranks")
 expect(nnaot, "none.onnx -o x --cluster h100:1x8", "hint: compile with --target cuda, or make only a plan")
 expect(nnaot, "none.onnx -o x --cluster h100:1x8", "the devices of 'h100:1x8' are gpus, and the executable is for cpu")
+for n, said in [
+    ("0", "--per-node cannot be 0, only 1 to"), ("-2", "--per-node cannot be -2"), ("1048577", "--per-node cannot be 1048577"),
+    ("3", "--per-node: 4 ranks do not fill hosts of 3"), ("8", "--per-node: 4 ranks do not fill hosts of 8"),
+    ("x", "--per-node wants an integer, not 'x'"), ("2 --cluster cpu:2x2", "--per-node has no effect with --cluster"),
+    ("2 --cluster none.lua", "--per-node has no effect with --cluster"),
+    ("2 --passes=train", "--per-node has no effect with --passes"),
+]:
+    expect(nnaot, f"none.onnx -o x -g 4 --per-node {n}", said)
+expect(nnaot, "none.onnx -o x -g 40000 --per-node 2", "with at most 32768 devices")
 expect(nnaot, "none.onnx --bacth 3 -o x", "there is no option --bacth; did you mean --batch?")
 expect(nnaot, "none.onnx --stpes 3 -o x", "there is no option --stpes; did you mean --steps?\nhint: it is an option of the executable")
 expect(nnaot, "none.onnx -o x --cluster none.lua", "none.lua: error: the file cannot be read", 1)
