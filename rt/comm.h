@@ -28,6 +28,7 @@
 
 #include <pthread.h>
 
+#include "host_traffic.h"
 #include "job.h"
 #include "route.h"
 #include "runtime.h"
@@ -117,6 +118,7 @@ typedef struct NnrtComm {
   int64_t scratch_bytes;
   double stall_timeout; // seconds to wait for other ranks
   Traffic traffic;      // of generated code
+  HostTraffic hosts;
 
   int n_queues; // 0: one rank, nothing below is used; 1: no move is ahead, no update deferred
   Queue queue[N_QUEUES];

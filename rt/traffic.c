@@ -15,6 +15,7 @@
 #include <stdlib.h>
 
 #include "comm.h"
+#include "host_traffic.h"
 
 void nnrt_traffic_open(NnrtRank *r) {
   Traffic *t = &r->comm->traffic;
@@ -23,6 +24,7 @@ void nnrt_traffic_open(NnrtRank *r) {
   // A recorded piece counts its own calls, and adds them each time that it runs.
   t->piece = nnrt_must_alloc((size_t)pieces * sizeof *t->piece);
   t->into = &t->total;
+  nnrt_host_traffic_open(r);
 }
 
 void nnrt_traffic_close(NnrtRank *r) {
@@ -61,6 +63,7 @@ void nnrt_traffic_count(NnrtRank *r, int group, JobKind kind, int64_t ndim, cons
     bytes *= dims[d];
   t->into->at[kind][t->phase].calls++;
   t->into->at[kind][t->phase].bytes += bytes;
+  nnrt_host_traffic_count(r, group, kind, bytes);
 }
 
 void nnrt_traffic_move(NnrtRank *r, int move, int64_t size) {
@@ -84,7 +87,9 @@ void nnrt_traffic_ran(NnrtRank *r) {
 }
 
 void nnrt_traffic_step(NnrtRank *r) {
-  r->comm->traffic.steps += is_counted(r);
+  if (!is_counted(r)) return;
+  r->comm->traffic.steps++;
+  nnrt_host_traffic_step(r);
 }
 
 // ---- the file

@@ -1,5 +1,6 @@
 """Writes ONNX models as bytes, without the onnx package: messages of protobuf, field by field."""
 
+import random
 import struct
 
 
@@ -38,3 +39,22 @@ def node(op, inputs, outputs, name, **integers):
 def model(graph):
     """Returns a model of opset 17 with the fields of this graph."""
     return field(1, 8) + field(7, graph) + field(8, field(1, "") + field(2, 17))
+
+
+def mlp(widths, seed=1):
+    """Returns a model of linear layers of these widths, with relu between, from x [batch, widths[0]] to logits."""
+    rng = random.Random(seed)
+    graph = field(2, "mlp")
+    graph += field(11, value_info("x", ["batch", widths[0]])) + field(12, value_info("logits", ["batch", widths[-1]]))
+    before, last = "x", len(widths) - 2
+    for i, (n, m) in enumerate(zip(widths, widths[1:])):
+        # A few thousand numbers, repeated: drawing millions takes seconds.
+        drawn = [rng.gauss(0, n ** -0.5) for _ in range(4099)]
+        numbers = (drawn * (n * m // len(drawn) + 1))[:n * m]
+        graph += field(5, tensor(f"w{i}", [m, n], numbers)) + field(5, tensor(f"b{i}", [m], [0.0] * m))
+        out = "logits" if i == last else f"h{i}"
+        graph += field(1, node("Gemm", [before, f"w{i}", f"b{i}"], [out], f"layer{i}", transB=1))
+        if i < last:
+            graph += field(1, node("Relu", [out], [f"r{i}"], f"relu{i}"))
+        before = f"r{i}"
+    return model(graph)
