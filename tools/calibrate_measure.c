@@ -54,9 +54,11 @@ static bool run_program(Arena *a, const Machine *machine, const char *dir, Diag 
 
 // -- The trace ---------------------------------------------------------------------------------
 
-// The time of an op on a rank in a step; of an all_reduce, until the end of its wait.
+// The time of an op on a rank in a step, in us of the rank's clock.  A collective begins when its
+// turn has come, after those before it; an all_reduce ends with its wait.
 typedef struct Span {
-  double from, to; // in us
+  double from, to;
+  bool run; // `from` is of a communicating thread or stream, not of the call
 } Span;
 
 typedef struct Measured {
@@ -72,12 +74,15 @@ static Span *span_of(const Measured *m, int probe, int64_t step, int64_t rank) {
 
 static void read_event(Measured *m, Json *j) {
   const char *at = NULL;
+  bool run = false;
   double from = 0, us = 0;
   int64_t step = -1, rank = -1;
   // Members come in any order.
   for (bool more = json_open(j, '{'); more; more = json_next(j, '}')) {
     const char *key = json_key(j);
-    if (str_equal(key, "ts"))
+    if (str_equal(key, "cat"))
+      run = str_equal(json_quoted(j), "comm");
+    else if (str_equal(key, "ts"))
       from = json_number(j);
     else if (str_equal(key, "dur"))
       us = json_number(j);
@@ -103,14 +108,105 @@ static void read_event(Measured *m, Json *j) {
   for (int i = 0; i < m->probes->n; i++) {
     if (!str_equal(m->probes->at[i].name, at + strlen("calibrate:"))) continue;
     Span *span = span_of(m, i, step, rank);
-    if (span->to == 0) span->from = from;
+    if (span->to == 0 || (run && !span->run)) span->from = from;
+    span->run |= run;
     span->to = fmax(span->to, from + us);
   }
 }
 
+// -- Clocks -------------------------------------------------------------------------------------
+
+// Returns the first rank of the group with this rank: as add_mesh of calibrate_probes.c numbers
+// them.
+static int group_first(const Machine *machine, const Probe *p, int rank) {
+  int stride = p->across ? machine->per_node : 1;
+  return rank - rank / stride % p->size * stride;
+}
+
+// Whether the probes have the same groups.
+static bool same_groups(const Probe *a, const Probe *b) {
+  return probe_is_collective(a->kind) && probe_is_collective(b->kind) && a->size == b->size &&
+         a->across == b->across;
+}
+
+// Estimates in *out, by rank, how far its clock is ahead of that of the first rank of its group, of
+// the groups of probe `of`.  No rank leaves a collective before a message from every other has
+// reached it, after a latency L.  If the clock is ahead by x, then over all collectives
+//
+//     least of  end here - begin at the first     L + x
+//     least of  end at the first - begin here     L - x
+//
+// so x is half of the difference, if latencies are the same both ways.
+static void compare_clocks(const Measured *m, int of, int64_t step, double *out) {
+  const Machine *machine = m->machine;
+  const Probe *p = &m->probes->at[of];
+  for (int rank = 0; rank < machine->ranks; rank++) {
+    int first = group_first(machine, p, rank);
+    double there = INFINITY, back = INFINITY;
+    for (int i = 0; i < m->probes->n; i++) {
+      if (!same_groups(p, &m->probes->at[i])) continue;
+      const Span *here = span_of(m, i, step, rank), *at_first = span_of(m, i, step, first);
+      there = fmin(there, here->to - at_first->from);
+      back = fmin(back, at_first->to - here->from);
+    }
+    out[rank] = (there - back) / 2;
+  }
+}
+
+// -- Times --------------------------------------------------------------------------------------
+
+typedef Vec(double) Times;
+
 static int ascending(const void *x, const void *y) {
   double a = *(const double *)x, b = *(const double *)y;
   return (a > b) - (a < b);
+}
+
+// The time of a kernel is the longest of all ranks.
+static double kernel_seconds(const Measured *m, int probe, int64_t step) {
+  double us = 0;
+  for (int rank = 0; rank < m->machine->ranks; rank++) {
+    const Span *s = span_of(m, probe, step, rank);
+    us = fmax(us, s->to - s->from);
+  }
+  return us * 1e-6;
+}
+
+// Adds to *out the time of a collective in each group: from the last rank that begins to the last
+// that ends.  A rank that begins early waits for others, and one that begins late finds messages
+// that have come before: the time of a single rank is more or less than that.
+static void add_collective_seconds(const Measured *m, int probe, int64_t step, const double *ahead,
+                                   Times *out) {
+  const Machine *machine = m->machine;
+  const Probe *p = &m->probes->at[probe];
+  int stride = p->across ? machine->per_node : 1;
+  for (int first = 0; first < machine->ranks; first++) {
+    if (group_first(machine, p, first) != first) continue;
+    double begin = -INFINITY, end = -INFINITY;
+    for (int rank = first; rank < first + p->size * stride; rank += stride) {
+      const Span *s = span_of(m, probe, step, rank);
+      begin = fmax(begin, s->from - ahead[rank]);
+      end = fmax(end, s->to - ahead[rank]);
+    }
+    vec_push(m->a, out, (end - begin) * 1e-6);
+  }
+}
+
+// The median of a probe's times, over steps and groups.
+static double median_seconds(const Measured *m, int probe) {
+  Times of = {0};
+  double *ahead = arena_array(m->a, double, m->machine->ranks);
+  for (int64_t step = 0; step < m->machine->steps; step++) {
+    if (!probe_is_collective(m->probes->at[probe].kind)) {
+      vec_push(m->a, &of, kernel_seconds(m, probe, step));
+      continue;
+    }
+    // Clocks drift: each step compares them.
+    compare_clocks(m, probe, step, ahead);
+    add_collective_seconds(m, probe, step, ahead, &of);
+  }
+  qsort(of.at, (size_t)of.n, sizeof *of.at, ascending);
+  return of.at[of.n / 2];
 }
 
 static bool read_trace(Arena *a, const Machine *machine, const char *path, Probes *io, Diag *d) {
@@ -130,26 +226,9 @@ static bool read_trace(Arena *a, const Machine *machine, const char *path, Probe
       read_event(&m, &j);
   }
   if (!json_end(&j)) return false;
-  // The median over steps of each probe's time.  The last rank that enters a collective waits for
-  // no other, so a collective takes the shortest time of any rank; a kernel takes the longest.
-  double *of = arena_array(a, double, machine->steps);
   for (int i = 0; i < io->n; i++) {
-
-    bool collective = probe_is_collective(io->at[i].kind);
-
-    for (int64_t step = 0; step < machine->steps; step++) {
-      double seconds = collective ? INFINITY : 0;
-      for (int rank = 0; rank < machine->ranks; rank++) {
-        const Span *s = span_of(&m, i, step, rank);
-        double took = (s->to - s->from) * 1e-6;
-        seconds = collective ? fmin(seconds, took) : fmax(seconds, took);
-      }
-      of[step] = seconds;
-    }
-    qsort(of, (size_t)machine->steps, sizeof *of, ascending);
-    io->at[i].seconds = of[machine->steps / 2];
+    io->at[i].seconds = median_seconds(&m, i);
     // A probe without a time would spoil the fit.
-
     if (!(io->at[i].seconds > 0))
       return diag_error(d, NULL, "the trace has no time of '%s'", io->at[i].name);
   }
