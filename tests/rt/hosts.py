@@ -1,71 +1,17 @@
-"""Ranks on several machines: network namespaces, with cables to a switch, and names and /etc/hosts of their own.
+"""Ranks on several machines (machines.py): a machine that is gone without a word ends the job, and so does a path between two.
 
-Debian's /etc/hosts gives a machine's own name a loopback address.  A machine that is gone without a word ends the job, and
-so does a path between two machines.  Machines without shared folders train as threads do; other data, programs or
-checkpoints on one of them are said, with its name.  Skipped without permission to make namespaces.
+Machines without shared folders train as threads do; other data, programs or checkpoints on one of them are said, with its
+name.  Skipped without permission to make namespaces.
 """
 
 import os
-import pathlib
 import shutil
-import subprocess
 import time
 
-from common import DATA, PROGRAMS, check, end, finish, folder_with_data, free_port, train
+from common import check, end, finish, folder_with_data, free_port, train
+from machines import Machines
 
 LIMIT = 60  # seconds in which all machines notice that one is gone
-
-
-def ip(*arguments):
-    return subprocess.run(["ip", *map(str, arguments)], capture_output=True, text=True)
-
-
-class Machines:
-    """host1 to host4, with addresses 10.88.0.1 to .4 and fd77::1 to ::4; each is a namespace, and the switch one more."""
-
-    def __enter__(self):
-        pid, hosts = os.getpid(), range(1, 5)
-        self.names = {i: f"nnaot-{pid}-{i}" for i in range(5)}
-        steps = [("netns", "add", name) for name in self.names.values()]
-        switch = ("-n", self.names[0])
-        steps += [(*switch, "link", "add", "name", "switch", "type", "bridge"), (*switch, "link", "set", "dev", "switch", "up")]
-        for i in hosts:
-            at = ("-n", self.names[i])
-            steps += [(*at, "link", "set", "dev", "lo", "up"),
-                      (*at, "link", "add", "name", "nncable", "type", "veth", "peer", "name", f"port{i}", "netns", self.names[0]),
-                      (*switch, "link", "set", "dev", f"port{i}", "master", "switch", "up"),
-                      (*at, "link", "set", "dev", "nncable", "up"), (*at, "addr", "add", f"10.88.0.{i}/24", "dev", "nncable"),
-                      (*at, "addr", "add", f"fd77::{i}/64", "dev", "nncable", "nodad")]
-            # Each machine knows its own name as a loopback address.
-            pathlib.Path(f"hosts{i}").write_text("127.0.0.1 localhost\n" + "".join(
-                f"{'127.0.1.1' if i == k else f'10.88.0.{k}'} host{k}\n" for k in hosts))
-        self.works = all(ip(*step).returncode == 0 for step in steps) and \
-            subprocess.run(self.command(1) + ["true"], capture_output=True).returncode == 0
-        return self
-
-    def __exit__(self, *error):
-        for name in self.names.values():
-            ip("netns", "del", name)
-
-    def port(self, i, *change):
-        check(f"the switch sets port {i}", ip("-n", self.names[0], "link", "set", "dev", f"port{i}", *change).returncode == 0)
-
-    def command(self, i):
-        return ["ip", "netns", "exec", self.names[i], "unshare", "--mount", "--uts", "sh", "-c",
-                f"hostname host{i} && mount --bind {os.getcwd()}/hosts{i} /etc/hosts && exec \"$@\"", "sh"]
-
-    def start(self, program, hosts, rank, address, port, *flags, at=None, **more):
-        """A rank on hosts[rank], in the folder `at`."""
-        host = hosts[rank]
-        env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(len(hosts)), "LOCAL_WORLD_SIZE": str(hosts.count(host)),
-               "LOCAL_RANK": str(hosts[:rank].count(host)), "MASTER_ADDR": address, "MASTER_PORT": str(port), **more}
-        return subprocess.Popen([*self.command(host), PROGRAMS / program, *DATA, *map(str, flags)], env=env, text=True, cwd=at,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-    def node(self, program, i, n, master, *flags):
-        """The ranks of host i of n, in its own folder."""
-        return subprocess.Popen([*self.command(i), PROGRAMS / program, *DATA, "--node", f"{i - 1}/{n}", "--master", master,
-                                 *map(str, flags)], text=True, cwd=f"folder{i}", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def same(what, machines, program, hosts, address, **more):
@@ -174,32 +120,29 @@ def nothing_shared(machines):
 
 
 with folder_with_data():
-    permitted = shutil.which("ip") and shutil.which("unshare") and os.geteuid() == 0
-    if permitted:
-        with Machines() as machines:
-            permitted = machines.works
-            if permitted:
-                for program in "line2", "line4", "apart4":
-                    train(program, "--steps", 20, "--save", f"{program}.st")
-                for program, hosts in ("line2", [1, 2]), ("line4", [1, 1, 2, 2]), ("line4", [1, 2, 3, 4]), ("apart4", [1, 1, 2, 3]):
-                    same("a name", machines, program, hosts, "host1")
-                for address in "10.88.0.1", "[fd77::1]":
-                    same(address, machines, "line4", [1, 1, 2, 3], address)
-                nothing_shared(machines)
-                same("a key", machines, "line4", [1, 1, 2, 2], "host1", NNRT_JOB_KEY="3d5b" * 8)
-                same("an interface", machines, "line4", [1, 1, 2, 2], "host1", NNRT_SOCKET_IFNAME="nncable")
-                for names in "nn", "^docker,tun":
-                    same(f"interfaces {names}", machines, "line4", [1, 1, 2, 2], "host1", NCCL_SOCKET_IFNAME=names)
+    with Machines() as machines:
+        if machines.works:
+            for program in "line2", "line4", "apart4":
+                train(program, "--steps", 20, "--save", f"{program}.st")
+            for program, hosts in ("line2", [1, 2]), ("line4", [1, 1, 2, 2]), ("line4", [1, 2, 3, 4]), ("apart4", [1, 1, 2, 3]):
+                same("a name", machines, program, hosts, "host1")
+            for address in "10.88.0.1", "[fd77::1]":
+                same(address, machines, "line4", [1, 1, 2, 3], address)
+            nothing_shared(machines)
+            same("a key", machines, "line4", [1, 1, 2, 2], "host1", NNRT_JOB_KEY="3d5b" * 8)
+            same("an interface", machines, "line4", [1, 1, 2, 2], "host1", NNRT_SOCKET_IFNAME="nncable")
+            for names in "nn", "^docker,tun":
+                same(f"interfaces {names}", machines, "line4", [1, 1, 2, 2], "host1", NCCL_SOCKET_IFNAME=names)
 
-                # The machine of another rank, that of rank 0 seen from there, and the path between two others.
-                def cut():
-                    machines.port(4, "down")
-                    for i in 2, 3:
-                        machines.port(i, "type", "bridge_slave", "isolated", "on")
+            # The machine of another rank, that of rank 0 seen from there, and the path between two others.
+            def cut():
+                machines.port(4, "down")
+                for i in 2, 3:
+                    machines.port(i, "type", "bridge_slave", "isolated", "on")
 
-                gone(machines, cut, ("slow2", [1, 4], ["host1", "host4"]), ("apart4", [1, 1, 4, 1], ["host1", "host4"]),
-                     ("line4", [1, 1, 2, 3], ["host2", "host3"]))
-    if not permitted:
-        print("skipped: no permission for network namespaces")
+            gone(machines, cut, ("slow2", [1, 4], ["host1", "host4"]), ("apart4", [1, 1, 4, 1], ["host1", "host4"]),
+                 ("line4", [1, 1, 2, 3], ["host2", "host3"]))
+        else:
+            print("skipped: no permission for network namespaces")
 
 finish()
