@@ -3,7 +3,6 @@
 #include "comm.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -126,7 +125,9 @@ static int run_job(Queue *q, const Job *job) {
   NnrtComm *c = q->comm;
   // The trace measures the job in this thread.
   double start = c->rank->trace ? nnrt_now_us() : 0;
+  atomic_store_explicit(&c->record->lane[q->lane].active, 1, memory_order_relaxed);
   int code = c->transport->run(c, job);
+  atomic_store_explicit(&c->record->lane[q->lane].active, 0, memory_order_relaxed);
   if (c->rank->trace) {
     TraceOf of = job->of;
     if (!of.name) of.name = nnrt_job_shape[job->kind].name;
@@ -145,11 +146,18 @@ static void set_code(NnrtComm *c, int code) {
   snprintf(c->text, sizeof c->text, "%s", nnrt_error_detail());
 }
 
+// The job has ended for others, and this rank's thread has not come to see it: it may compute for
+// ever.
+static _Noreturn void end_lost(NnrtComm *c) {
+  NnrtRank *r = c->rank;
+  nnrt_error(NNRT_COMM, "%s", c->lost_text);
+  nnrt_fail(r, r->op ? __atomic_load_n(r->op, __ATOMIC_RELAXED) : -1, NNRT_COMM);
+}
+
 // Waits until there is a job, or for a second if the wire must be checked; with the lock held.
 static void wait_for_more(Queue *q) {
   NnrtComm *c = q->comm;
-  bool checks =
-      q->lane == QUEUE_here && c->transport == &nnrt_comm_processes && c->wire->check && !c->lost;
+  bool checks = q->lane == QUEUE_here && c->transport == &nnrt_comm_processes && c->wire->check;
   if (!checks) {
     pthread_cond_wait(&q->more, &c->lock);
     return;
@@ -161,6 +169,9 @@ static void wait_for_more(Queue *q) {
   if (pthread_cond_timedwait(&q->more, &c->lock, &until) != ETIMEDOUT || q->n_done < q->n_put)
     return;
   // The loss is reported by the rank's own thread, which knows its operation.
+  if (c->lost) c->lost_for++;
+  if (c->lost && c->lost_for > c->stall_timeout) end_lost(c);
+  if (c->lost) return;
   c->lost = c->wire->check(c->wire) != 0;
   if (c->lost) snprintf(c->lost_text, sizeof c->lost_text, "%s", nnrt_error_detail());
 }
@@ -224,7 +235,8 @@ bool nnrt_comm_open(NnrtRank *r, const Transport *transport, void *shared, Why *
   const NnrtProgram *p = r->program;
   c->rank = r;
   c->transport = transport;
-  c->stall_timeout = nnrt_device_stall_timeout(r->run);
+  c->stall_timeout = nnrt_stall_timeout(&r->run->flags);
+  c->record = nnrt_record_of(r);
   // The group of all ranks, and those of the program's collectives.
   c->world = (Group){.n = r->ranks, .me = r->rank};
   c->world.rank = nnrt_must_alloc((size_t)r->ranks * sizeof *c->world.rank);
@@ -250,7 +262,11 @@ bool nnrt_comm_open(NnrtRank *r, const Transport *transport, void *shared, Why *
   for (int i = 0; i < p->n_moves; i++)
     ahead |= p->move[i].ahead;
   c->n_queues = ahead ? N_QUEUES : 1;
-  if (transport == &nnrt_comm_processes) c->wire->lanes = c->n_queues;
+  if (transport == &nnrt_comm_processes) {
+    c->wire->lanes = c->n_queues;
+    c->wire->peers = r->run->peers;
+    c->wire->record = c->record;
+  }
   pthread_mutex_init(&c->lock, NULL);
   int code = 0;
   // A thread per queue.  The first queue's is last, since it uses the others.
@@ -259,7 +275,12 @@ bool nnrt_comm_open(NnrtRank *r, const Transport *transport, void *shared, Why *
     q->comm = c;
     q->lane = i;
     pthread_cond_init(&q->more, NULL);
-    pthread_cond_init(&q->fewer, NULL);
+    // Timeouts do not depend on corrections of the clock.
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&q->fewer, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     code = pthread_create(&q->thread, NULL, i == QUEUE_here ? communicate : run_ahead, q);
   }
   if (code) return why(w, "cannot start a thread: %s", strerror(code));
@@ -326,13 +347,41 @@ static Queue *queue_of(NnrtComm *c, bool ahead) {
   return &c->queue[ahead ? QUEUE_ahead : QUEUE_here];
 }
 
+// Waits until job `end` - 1 of the queue is done, or a failure; with the lock held.
+static void wait_until(Queue *q, int64_t end) {
+  NnrtComm *c = q->comm;
+  double slice = c->stall_timeout / 4 < 1 ? c->stall_timeout / 4 : 1, waited = 0;
+  atomic_store(&c->record->waits_in, q->lane);
+  while (q->n_done < end && !c->code) {
+    // The timeout counts from the last finished job, not from the start of the wait.  It is the sum
+    // of slices: time in which this process was stopped itself does not count.
+    int64_t before = q->n_done;
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    int64_t ns = until.tv_nsec + (int64_t)(slice * 1e9);
+    until.tv_sec += ns / 1000000000;
+    until.tv_nsec = ns % 1000000000;
+    bool late = pthread_cond_timedwait(&q->fewer, &c->lock, &until) == ETIMEDOUT;
+    waited = late && q->n_done == before ? waited + slice : 0;
+    if (waited < c->stall_timeout) continue;
+    // Ranks are asked, which takes seconds.
+    char text[1100];
+    pthread_mutex_unlock(&c->lock);
+    bool stalled = nnrt_stall_find(c, q->lane, c->stall_timeout, text, sizeof text);
+    pthread_mutex_lock(&c->lock);
+    waited = 0;
+    if (!stalled || c->code || q->n_done != before) continue;
+    set_code(c, nnrt_error(NNRT_COMM, "%s", text));
+  }
+  atomic_store(&c->record->waits_in, -1);
+}
+
 // Puts a job into its queue; returns its number there, for wait_for.  -1 after a failure.
 static int64_t put(NnrtComm *c, Job job) {
   Queue *q = queue_of(c, job.ahead);
   pthread_mutex_lock(&c->lock);
   // A full queue makes the rank wait, so that it cannot run ahead without limit.
-  while (q->n_put - q->n_done == QUEUE_LENGTH && !c->code)
-    pthread_cond_wait(&q->fewer, &c->lock);
+  if (q->n_put - q->n_done == QUEUE_LENGTH) wait_until(q, q->n_done + 1);
   int64_t number = -1;
   // Without an operation the trace shows the step.
   if (!job.of.name) job.of = (TraceOf){NULL, c->rank->step, -1};
@@ -350,20 +399,7 @@ static int wait_for(Queue *q, int64_t number) {
   NnrtComm *c = q->comm;
   pthread_mutex_lock(&c->lock);
   atomic_store(&q->waiting, true);
-  while (q->n_done <= number && !c->code) {
-    // The timeout counts from the last finished job, not from the start of the wait.
-    int64_t before = q->n_done;
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += (time_t)fmin(ceil(c->stall_timeout), 1e9);
-    if (pthread_cond_timedwait(&q->fewer, &c->lock, &until) == ETIMEDOUT && q->n_done == before) {
-      nnrt_error(NNRT_COMM,
-                 "no word from another rank for %.0f seconds (--stall-timeout): it is gone or "
-                 "stopped",
-                 c->stall_timeout);
-      set_code(c, NNRT_COMM);
-    }
-  }
+  if (q->n_done <= number) wait_until(q, number + 1);
   atomic_store(&q->waiting, false);
   int code = failed(c);
   pthread_mutex_unlock(&c->lock);
@@ -470,14 +506,14 @@ void nnrt_comm_drain(NnrtRank *r) {
 }
 
 void nnrt_comm_begin_files(NnrtRank *r) {
-  r->comm->stall_timeout = INFINITY;
+  atomic_store(&r->comm->record->files, 1);
 }
 
 void nnrt_comm_end_files(NnrtRank *r) {
   int64_t none = 0;
   // The timeout starts again only after the slowest rank has finished its files.
   nnrt_comm_sum(r, &none, 1);
-  r->comm->stall_timeout = nnrt_device_stall_timeout(r->run);
+  atomic_store(&r->comm->record->files, 0);
 }
 
 void nnrt_comm_part(NnrtRank *r) {

@@ -2,8 +2,9 @@
 //
 //     comm.c            groups of ranks, and their queues
 //     comm_threads.c    ranks are threads of this process and read each other's memory
+//     stalls.c          names the rank that a stalled rank waits for
 //     comm_processes.c  ranks are processes that send to each other, over a Wire:
-//     comm_mpi.c          MPI, found at run time
+//     comm_mpi.c          MPI, found at run time; mpi_missing.c
 //     comm_tcp.c          sockets, if torchrun or Slurm started the process (tcp.h)
 //
 // All transfers are between buffers in host memory: tensors if the target is the CPU (cpu/comm.c),
@@ -30,6 +31,7 @@
 
 #include "host_traffic.h"
 #include "job.h"
+#include "peers.h"
 #include "route.h"
 #include "runtime.h"
 #include "traffic.h"
@@ -103,11 +105,12 @@ typedef struct Queue {
   Transfer *transfer;    // [ranks] of the current phase; used by comm_processes.c
 } Queue;
 
-enum { QUEUE_here, QUEUE_ahead, N_QUEUES };
+enum { QUEUE_here, QUEUE_ahead, N_QUEUES = RECORD_LANES };
 
 typedef struct NnrtComm {
   const struct Transport *transport;
   NnrtRank *rank;
+  RankRecord *record;  // of this rank
   Group world, *group; // the program's groups
   Route *route;        // [n_moves]
   Group *movers;       // [n_moves] all senders and receivers
@@ -129,6 +132,7 @@ typedef struct NnrtComm {
   // The thread of the first queue, while idle, found a rank to be gone: normal at the end of the
   // job, an error before.
   bool lost;
+  double lost_for; // seconds since
   char lost_text[1200];
 } NnrtComm;
 
@@ -155,8 +159,8 @@ void nnrt_comm_sum(NnrtRank *r, int64_t *x, int n);
 void nnrt_comm_gather(NnrtRank *r, void *y, const void *x,
                       int64_t bytes); // at rank 0, in rank order
 void nnrt_comm_drain(NnrtRank *r);    // waits for all jobs of both queues
-// Between `begin` and `end`, which waits for all ranks, waits have no timeout: rank 0 may have much
-// to read or write.
+// Between `begin` and `end`, which waits for all ranks, a rank that reads or writes files may take
+// any time; one that is stopped, or gone, is still an error after the timeout.
 void nnrt_comm_begin_files(NnrtRank *r);
 void nnrt_comm_end_files(NnrtRank *r);
 // Waits for all ranks before they end: a connection that closes earlier is a failed rank.
@@ -195,22 +199,48 @@ Group nnrt_movers_of(const NnrtProgram *p, int move, int rank);
 int nnrt_group_place(const NnrtRank *r, int group, int *n);
 char *nnrt_comm_scratch(NnrtComm *c, int64_t bytes);
 
+// ---- stalls.c: the rank that a stalled rank waits for
+
+// What a rank is doing, for one that waits for it on a lane.
+typedef struct Standing {
+  int32_t known;     // its record was read, or it answered
+  int32_t waits_for; // rank; -1: none
+  int32_t lane;      // on which it waits
+  int32_t busy;      // its communicating thread has begun to, or is about to
+  int32_t files;     // it reads or writes files
+  char last_op[LAST_OP_TEXT];
+} Standing;
+Standing nnrt_standing_of(const RankRecord *record, int lane);
+// Names the rank for which this one has waited on `lane` for `seconds`, and the reason, in `text`.
+// False: the wait is in order, or over.
+bool nnrt_stall_find(NnrtComm *c, int lane, double seconds, char *text, size_t size);
+// The same of ranks that wait in a device, which does not know for whom: of all others.
+void nnrt_stall_find_any(NnrtComm *c, double seconds, char *text, size_t size);
+// Warns once that a rank has waited for another for a minute; called during the wait.
+void nnrt_wait_warn(const Peers *p, int rank, int other, double since_us, bool *io_warned);
+
 // A connection between processes.  Each lane is called by one thread, and lanes are independent of
 // each other; the thread of the first lane opens, closes and checks all.
 typedef struct Wire {
   const char *name;
   int rank, world, lanes;
+  const Peers *peers;
+  RankRecord *record; // of this rank; exchanges note in it the rank that they wait for
   bool (*open)(struct Wire *w, Why *why);
   // Runs all transfers of a phase at once, until none has bytes left; each is with another rank.
   int (*exchange)(struct Wire *w, int lane, Transfer *t, int n, atomic_bool *hurry);
   void (*close)(struct Wire *w);
   // Returns a code if a rank is gone; called while idle.  NULL: the launcher detects that.
   int (*check)(struct Wire *w);
+  // Asks a rank what it is doing, and waits `seconds` for the answer; false: there was none. Called
+  // by any thread while that of lane 0 runs.  NULL: ranks of other machines cannot be asked.
+  bool (*ask)(struct Wire *w, int rank, int lane, double seconds, Standing *out);
 } Wire;
 
 // Returns the rank that a phase waits for: a sender, if there is one; -1: none.
 int nnrt_transfers_await(const Transfer *t, int n);
-Wire *nnrt_wire_mpi(const Launch *l);
+Wire *nnrt_wire_mpi(const NnrtRun *run);
+void nnrt_mpi_say_missing(const NnrtRun *run); // mpi_missing.c
 Wire *nnrt_wire_tcp(const NnrtRun *run);
 
 #endif

@@ -10,6 +10,7 @@
 //     an error   MPI_Abort
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +46,7 @@ enum { MPICH_WORLD = 0x44000000, MPICH_BYTE = 0x4c00010d, MPICH_RETURN = 0x54000
 
 typedef struct MpiWire {
   Wire wire;
+  const NnrtRun *run;
   pthread_mutex_t calls; // serializes calls of MPI
   void *library;
   bool open_mpi;
@@ -140,12 +142,56 @@ static void abort_all(int status, const char *error) {
     m->mpich.abort(MPICH_WORLD, status);
 }
 
+// ---- MPI_Init, which waits for all ranks without a limit of its own
+
+typedef struct Patience {
+  const NnrtRun *run;
+  pthread_t thread;
+  pthread_mutex_t lock;
+  pthread_cond_t ended;
+  bool done;
+} Patience;
+
+// Ends the process if MPI_Init has not returned in time; then the launcher ends the others.
+static void *watch_init(void *arg) {
+  Patience *p = arg;
+  double seconds = nnrt_connect_timeout(&p->run->flags);
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += (time_t)(seconds < 1e9 ? seconds + 1 : 1e9);
+  pthread_mutex_lock(&p->lock);
+  while (!p->done)
+    if (pthread_cond_timedwait(&p->ended, &p->lock, &until) == ETIMEDOUT && !p->done) {
+      nnrt_mpi_say_missing(p->run);
+      wait_for_messages(true);
+      nnrt_end_job(1);
+    }
+  pthread_mutex_unlock(&p->lock);
+  return NULL;
+}
+
+static int init_in_time(MpiWire *m, int wanted, int *provided) {
+  Patience p = {.run = m->run};
+  pthread_mutex_init(&p.lock, NULL);
+  pthread_cond_init(&p.ended, NULL);
+  bool watched = pthread_create(&p.thread, NULL, watch_init, &p) == 0;
+  // The arguments are not needed: the launcher's variables are in the environment.
+  int code = m->init_thread(NULL, NULL, wanted, provided);
+  pthread_mutex_lock(&p.lock);
+  p.done = true;
+  pthread_cond_signal(&p.ended);
+  pthread_mutex_unlock(&p.lock);
+  if (watched) pthread_join(p.thread, NULL);
+  pthread_cond_destroy(&p.ended);
+  pthread_mutex_destroy(&p.lock);
+  return code;
+}
+
 static bool open_mpi(Wire *wire, Why *w) {
   MpiWire *m = (MpiWire *)wire;
   int provided = 0, rank = -1, size = -1, wanted = wire->lanes > 1 ? SERIALIZED : FUNNELED;
   if (!load_library(m, w)) return false;
-  // The arguments are not needed: the launcher's variables are in the environment.
-  int code = m->init_thread(NULL, NULL, wanted, &provided);
+  int code = init_in_time(m, wanted, &provided);
   if (code) return why(w, "MPI_Init_thread failed with %d", code);
   open_wire = m;
   nnrt_before_end(abort_all);
@@ -251,6 +297,7 @@ static int advance(MpiWire *m, int lane, Transfer *x, Pieces *p) {
 // Advances all transfers until none has bytes left.
 static int finish_all(MpiWire *m, int lane, Transfer *x, int n, Pieces *p, atomic_bool *hurry,
                       int *out_failed) {
+  atomic_int *waits_for = &m->wire.record->lane[lane].waits_for;
   double start = nnrt_now_us();
   bool warned = false;
   for (int turn = 0;; turn++) {
@@ -260,6 +307,7 @@ static int finish_all(MpiWire *m, int lane, Transfer *x, int n, Pieces *p, atomi
       if (code) return code;
     }
     int awaited = nnrt_transfers_await(x, n);
+    atomic_store_explicit(waits_for, awaited, memory_order_relaxed);
     if (awaited < 0) return 0;
     // Yields if the rank waits for this job, sleeps 50 µs while it computes.
     if (turn < 100 || atomic_load(hurry))
@@ -267,10 +315,7 @@ static int finish_all(MpiWire *m, int lane, Transfer *x, int n, Pieces *p, atomi
     else
       nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     // The exchange goes on: the other rank may only be slow.
-    if (!warned && nnrt_now_us() - start > 60e6) {
-      warned = true;
-      nnrt_say_warning("rank %d has waited a minute for rank %d", m->wire.rank, awaited);
-    }
+    if (!warned) nnrt_wait_warn(m->wire.peers, m->wire.rank, awaited, start, &warned);
     if (turn == 1 << 20) turn = 100;
   }
 }
@@ -298,9 +343,17 @@ static void close_mpi(Wire *wire) {
   pthread_mutex_destroy(&m->calls);
 }
 
-Wire *nnrt_wire_mpi(const Launch *l) {
+Wire *nnrt_wire_mpi(const NnrtRun *run) {
+  const Launch *l = &run->launch;
   MpiWire *m = nnrt_must_alloc(sizeof *m);
-  m->wire = (Wire){"mpi", l->rank, l->world, 1, open_mpi, exchange_mpi, close_mpi, NULL};
+  m->run = run;
+  m->wire = (Wire){.name = "mpi",
+                   .rank = l->rank,
+                   .world = l->world,
+                   .lanes = 1,
+                   .open = open_mpi,
+                   .exchange = exchange_mpi,
+                   .close = close_mpi};
   pthread_mutex_init(&m->calls, NULL);
   return &m->wire;
 }

@@ -7,6 +7,10 @@
 //
 //     rank 2   cross_entropy fails ── ABORT ─→ rank 0 ── ABORT ─→ ranks 1 and 3
 //
+// A rank that has waited too long for one of another machine ASKs it, through rank 0.  Its
+// communicating thread answers, while it waits itself, or within a second while it is idle: a
+// process that is stopped does not.
+//
 // A rank that ends without a word is noticed because its connections close.  A machine that is gone
 // without a word is noticed by keepalive probes of links that are idle, within 30 s; on a lane with
 // bytes under way by their age without any acknowledgement (TCP_INFO).  TCP_USER_TIMEOUT would end
@@ -19,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tcp.h"
@@ -73,11 +78,85 @@ static void last_word(int status, const char *text) {
   free(line);
 }
 
-static int gone(TcpWire *t, int rank, const char *how) {
-  char who[128];
-  nnrt_tcp_who(t, rank, who, sizeof who);
-  return nnrt_error(NNRT_COMM, "tcp: %s is gone: %s", who, how);
+// Writes "rank 2 on host7 (pid 4711) is gone: …", with its last operation, if that is known.
+static void describe_gone(TcpWire *t, int rank, const char *how, char *out, size_t size) {
+  char who[WHO_TEXT], last[LAST_OP_TEXT] = "";
+  const Peer *peer = &t->wire.peers->peer[rank];
+  if (peer->pid)
+    nnrt_peer_who(t->wire.peers, rank, who);
+  else
+    nnrt_tcp_who(t, rank, who, sizeof who); // before the ranks have met
+  if (peer->record) nnrt_record_last_op(peer->record, last);
+  snprintf(out, size, "%s is gone: %s%s%s", who, how, *last ? "; " : "", last);
 }
+
+static int gone(TcpWire *t, int rank, const char *how) {
+  char text[ABORT_TEXT];
+  describe_gone(t, rank, how, text, sizeof text);
+  return nnrt_error(NNRT_COMM, "tcp: %s", text);
+}
+
+// ---- questions
+
+// Sends to a rank of the job by its control link: from rank 0 directly, from others through it.
+static void send_through(TcpWire *t, int to, MessageKind kind, const void *body, int64_t bytes) {
+  int link = t->control[t->wire.rank == 0 ? to : 0];
+  if (link >= 0) nnrt_message_send(link, kind, body, bytes);
+}
+
+static bool is_rank(const TcpWire *t, int rank) {
+  return rank >= 0 && rank < t->wire.world;
+}
+
+static void hear_question(TcpWire *t, const Ask *q) {
+  if (!is_rank(t, q->from) || !is_rank(t, q->to) || q->from == t->wire.rank) return;
+  if (q->to != t->wire.rank) {
+    if (t->wire.rank == 0) send_through(t, q->to, MESSAGE_ask, q, sizeof *q);
+    return;
+  }
+  Answer a = {q->to, q->from, q->number, nnrt_standing_of(t->wire.record, q->lane)};
+  send_through(t, a.to, MESSAGE_answer, &a, sizeof a);
+}
+
+static void hear_answer(TcpWire *t, Answer *a) {
+  if (!is_rank(t, a->from) || !is_rank(t, a->to)) return;
+  if (a->to != t->wire.rank) {
+    if (t->wire.rank == 0) send_through(t, a->to, MESSAGE_answer, a, sizeof *a);
+    return;
+  }
+  Standing *s = &a->standing;
+  nnrt_text_clean(s->last_op, sizeof s->last_op);
+  s->known = 1;
+  if (!is_rank(t, s->waits_for)) s->waits_for = -1;
+  if (s->lane < 0 || s->lane >= t->wire.lanes) s->lane = 0;
+  pthread_mutex_lock(&t->answered);
+  t->answer = *a;
+  pthread_mutex_unlock(&t->answered);
+}
+
+static bool ask_tcp(Wire *wire, int rank, int lane, double seconds, Standing *out) {
+  TcpWire *t = (TcpWire *)wire;
+  pthread_mutex_lock(&t->asking);
+  int number = atomic_fetch_add(&t->asked, 1) + 1;
+  Ask q = {wire->rank, rank, lane, number};
+  double until = nnrt_now_us() + seconds * 1e6;
+  bool came = false;
+  send_through(t, rank, MESSAGE_ask, &q, sizeof q);
+  // A communicating thread, which waits for the other rank, reads the answer meanwhile.
+  while (!came && !atomic_load(&t->failed) && nnrt_now_us() < until) {
+    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    pthread_mutex_lock(&t->answered);
+    came = t->answer.number == number && t->answer.from == rank;
+    if (came) *out = t->answer.standing;
+    pthread_mutex_unlock(&t->answered);
+  }
+  pthread_mutex_unlock(&t->asking);
+  // A failure is reported by the thread that found it: it goes first.
+  if (atomic_load(&t->failed)) nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+  return came;
+}
+
+// ---- control links
 
 // Reads the control link of a rank; a code if it, or another that it tells of, has failed.
 static int hear(TcpWire *t, int rank) {
@@ -85,26 +164,31 @@ static int hear(TcpWire *t, int rank) {
   for (;;) {
     Read read = nnrt_message_read(t->control[rank], r);
     if (read == READ_more) return 0;
+    if (read == READ_whole) t->heard_us = nnrt_now_us();
+    if (read == READ_whole && r->head.kind == MESSAGE_ask) {
+      hear_question(t, (void *)r->body);
+      continue;
+    }
+    if (read == READ_whole && r->head.kind == MESSAGE_answer) {
+      hear_answer(t, (void *)r->body);
+      continue;
+    }
     if (read == READ_whole && r->head.kind == MESSAGE_bye) {
       // Its end of the connection follows, which is in order.
       epoll_ctl(t->watch, EPOLL_CTL_DEL, t->control[rank], NULL);
       return 0;
     }
-    char text[ABORT_TEXT + 200];
     if (read == READ_whole && r->head.kind == MESSAGE_abort) {
       Abort *a = (void *)r->body;
       if (a->rank < 0 || a->rank >= t->wire.world) a->rank = rank;
       nnrt_text_clean(a->text, sizeof a->text);
       t->told = *a;
     } else {
-      char who[128];
       const char *how = read == READ_whole || read == READ_foreign ? "it sent nonsense"
                         : errno == ETIMEDOUT                       ? "its machine does not answer"
                                                                    : "it closed the connection";
-      nnrt_tcp_who(t, rank, who, sizeof who);
-      snprintf(text, sizeof text, "%s is gone: %s", who, how);
       t->told.rank = rank;
-      snprintf(t->told.text, sizeof t->told.text, "%.1000s", text);
+      describe_gone(t, rank, how, t->told.text, sizeof t->told.text);
     }
     if (t->wire.rank == 0) nnrt_tcp_tell(t, t->told.rank, t->told.text);
     return nnrt_error(NNRT_COMM, "tcp: %s", t->told.text);
@@ -119,19 +203,31 @@ static int listen_to_all(TcpWire *t, int ms) {
   int n = code ? 0 : epoll_wait(t->watch, e, 16, ms);
   for (int i = 0; i < n && !code; i++)
     code = hear(t, (int)e[i].data.u32);
+  if (code) atomic_store(&t->failed, true);
   pthread_mutex_unlock(&t->watching);
   return code;
 }
 
-// A lane has ended: its rank may have said why on the control link.
+// A lane has ended: its rank may have said why on the control link, which rank 0 passes on.
 static int lost_lane(TcpWire *t, int rank, const char *how) {
-  double until = nnrt_now_us() + LAST_WORD_MS * 1e3;
+  double since = nnrt_now_us();
+  bool led = t->wire.rank != 0 && rank != 0;
+  Ask alive = {.from = t->wire.rank, .number = -1};
+  if (led) send_through(t, 0, MESSAGE_ask, &alive, sizeof alive);
   // Others may part meanwhile.
   do {
     int code = listen_to_all(t, LAST_WORD_MS / 5);
     if (code) return code;
-  } while (nnrt_now_us() < until);
-  return gone(t, rank, how);
+  } while (nnrt_now_us() < since + LAST_WORD_MS * 1e3);
+  atomic_store(&t->failed, true);
+  gone(t, rank, how);
+  if (!led || t->heard_us >= since) return NNRT_COMM;
+  // The rank may have ended because rank 0 is stopped.
+  char first[WHO_TEXT];
+  nnrt_peer_who(t->wire.peers, 0, first);
+  return nnrt_error(NNRT_COMM, "%s, and %s %s", nnrt_error_detail(), first,
+                    nnrt_peer_state(t->wire.peers, 0) == 'T' ? "is stopped by a signal"
+                                                             : "does not answer");
 }
 
 // Whether the other end has not acknowledged sent bytes for too long.
@@ -209,9 +305,11 @@ static int exchange_tcp(Wire *wire, int lane, Transfer *x, int n, atomic_bool *h
   TcpWire *t = (TcpWire *)wire;
   (void)hurry; // poll sleeps and wakes up at once
   struct pollfd *link = t->poll + lane * (wire->world + 1);
+  atomic_int *waits_for = &wire->record->lane[lane].waits_for;
   double began = nnrt_now_us(), looked = began;
   bool warned = false;
   while (links_of(t, lane, x, n, link) > 0) {
+    atomic_store_explicit(waits_for, nnrt_transfers_await(x, n), memory_order_relaxed);
     int ready = poll(link, (nfds_t)n + 1, POLL_MS);
     double now = nnrt_now_us();
     // Other links may be busy for long while one is silent.
@@ -222,11 +320,8 @@ static int exchange_tcp(Wire *wire, int lane, Transfer *x, int n, atomic_bool *h
         if (is_silent(*nnrt_link_to(t, lane, i)))
           return lost_lane(t, i, "its machine does not answer");
     }
-    if (ready == 0 && !warned && now - began > 60e6) {
-      warned = true;
-      nnrt_say_warning("rank %d has waited a minute for rank %d", wire->rank,
-                       nnrt_transfers_await(x, n));
-    }
+    if (ready == 0)
+      nnrt_wait_warn(wire->peers, wire->rank, nnrt_transfers_await(x, n), began, &warned);
     for (int i = 0; i < n; i++) {
       int code = link[i].revents ? advance(t, &link[i], &x[i]) : 0;
       if (code) return code;
@@ -234,6 +329,7 @@ static int exchange_tcp(Wire *wire, int lane, Transfer *x, int n, atomic_bool *h
     int code = link[n].revents ? listen_to_all(t, 0) : 0;
     if (code) return code;
   }
+  atomic_store_explicit(waits_for, -1, memory_order_relaxed);
   return 0;
 }
 
@@ -264,6 +360,8 @@ static void close_tcp(Wire *wire) {
     if (t->link[i] >= 0) close(t->link[i]);
   close(t->watch);
   pthread_mutex_destroy(&t->watching);
+  pthread_mutex_destroy(&t->asking);
+  pthread_mutex_destroy(&t->answered);
   free(t->link);
   free(t->poll);
   free(t->control);
@@ -275,10 +373,20 @@ Wire *nnrt_wire_tcp(const NnrtRun *run) {
   const Launch *l = &run->launch;
   size_t world = (size_t)l->world;
   TcpWire *t = nnrt_must_alloc(sizeof *t);
-  t->wire = (Wire){"tcp", l->rank, l->world, 1, open_tcp, exchange_tcp, close_tcp, check_tcp};
+  t->wire = (Wire){.name = "tcp",
+                   .rank = l->rank,
+                   .world = l->world,
+                   .lanes = 1,
+                   .open = open_tcp,
+                   .exchange = exchange_tcp,
+                   .close = close_tcp,
+                   .check = check_tcp,
+                   .ask = ask_tcp};
   t->run = run;
   t->watch = -1;
   pthread_mutex_init(&t->watching, NULL);
+  pthread_mutex_init(&t->asking, NULL);
+  pthread_mutex_init(&t->answered, NULL);
   t->control = nnrt_must_alloc(world * sizeof *t->control);
   t->reader = nnrt_must_alloc(world * sizeof *t->reader);
   t->host = nnrt_must_alloc(world * sizeof *t->host);

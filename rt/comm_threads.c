@@ -15,11 +15,13 @@
 // A move has no barrier.  A sender leaves its parcels with their receivers and continues; a
 // receiver takes the first parcel from a sender, or waits for it.
 
+#include <errno.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "comm.h"
@@ -29,6 +31,7 @@ enum { CELL = 2048 };
 typedef struct Place { // one rank's entry in a meeting
   _Alignas(64) const void *x;
   void *y;
+  atomic_uint barrier; // the number of the last one that it has come to, from 1
   // The cells alternate: before a rank overwrites one, a barrier has followed every read of it.
   _Alignas(64) char cell[2][CELL];
   int turn;
@@ -135,8 +138,20 @@ void nnrt_comm_threads_free(void *shared, const NnrtProgram *p) {
   free(s);
 }
 
-static void meet(Meeting *m) {
+// Notes the first rank that has not come to the barrier, for ranks that look for it.
+static void note_absent(const Group *g, RankRecord *record, unsigned barrier) {
+  for (int i = 0; i < g->n; i++)
+    if (atomic_load(&g->meeting->place[i].barrier) != barrier) {
+      atomic_store(&record->lane[QUEUE_here].waits_for, g->rank[i]);
+      return;
+    }
+}
+
+// A barrier of the group.  A communicating thread has the record of its rank, others NULL.
+static void meet(const Group *g, RankRecord *record) {
+  Meeting *m = g->meeting;
   unsigned before = atomic_load(&m->times);
+  atomic_store_explicit(&m->place[g->me].barrier, before + 1, memory_order_relaxed);
   // The last rank resets the count before it lets the others go.
   if (atomic_fetch_add(&m->here, 1) + 1 == m->n) {
     atomic_store(&m->here, 0);
@@ -147,12 +162,20 @@ static void meet(Meeting *m) {
   // Spin first: a system call takes longer than most waits.
   for (int i = 0; i < m->spins && atomic_load(&m->times) == before; i++)
     sched_yield();
-  while (atomic_load(&m->times) == before)
-    syscall(SYS_futex, &m->times, FUTEX_WAIT_PRIVATE, before, NULL, NULL, 0);
+  // Once a second it looks who is missing; most waits are shorter.
+  const struct timespec second = {.tv_sec = 1};
+  bool noted = false;
+  while (atomic_load(&m->times) == before) {
+    long woken = syscall(SYS_futex, &m->times, FUTEX_WAIT_PRIVATE, before, &second, NULL, 0);
+    if (woken == 0 || errno != ETIMEDOUT || !record) continue;
+    note_absent(g, record, before + 1);
+    noted = true;
+  }
+  if (noted) atomic_store(&record->lane[QUEUE_here].waits_for, -1);
 }
 
 void nnrt_comm_meet(const Group *g) {
-  meet(g->meeting);
+  meet(g, NULL);
 }
 
 static int open_threads(NnrtComm *c) {
@@ -179,7 +202,7 @@ static int reduce_threads(NnrtComm *c, const Job *job) {
   if (job->n * size <= CELL) {
     int turn = place[g->me].turn ^= 1;
     memcpy(place[g->me].cell[turn], job->x, (size_t)(job->n * size));
-    meet(g->meeting);
+    meet(g, c->record);
     const void **copy = (void *)nnrt_comm_scratch(c, g->n * (int64_t)sizeof *copy);
     for (int i = 0; i < g->n; i++)
       copy[i] = place[i].cell[turn];
@@ -191,7 +214,7 @@ static int reduce_threads(NnrtComm *c, const Job *job) {
   chunk = (chunk + line - 1) / line * line;
   place[g->me].x = job->x;
   place[g->me].y = job->y;
-  meet(g->meeting);
+  meet(g, c->record);
   const void **x = (void *)nnrt_comm_scratch(c, g->n * (int64_t)sizeof *x);
   // Part one is done: all addresses are visible.
   int64_t first = chunk * g->me, end = first + chunk < job->n ? first + chunk : job->n;
@@ -199,7 +222,7 @@ static int reduce_threads(NnrtComm *c, const Job *job) {
     x[i] = (const char *)place[i].x + first * size;
   if (end > first) nnrt_comm_add((char *)job->y + first * size, x, g->n, end - first, job->dtype);
   // No rank copies a chunk before its sum is complete.
-  meet(g->meeting);
+  meet(g, c->record);
   for (int k = 1; k < g->n; k++) {
     int i = (g->me + k) % g->n; // not all from the same rank at once
     first = chunk * i;
@@ -208,7 +231,7 @@ static int reduce_threads(NnrtComm *c, const Job *job) {
       memcpy((char *)job->y + first * size, (char *)place[i].y + first * size,
              (size_t)((end - first) * size));
   }
-  meet(g->meeting);
+  meet(g, c->record);
   return 0;
 }
 
@@ -219,7 +242,7 @@ static int read_parts(NnrtComm *c, const Job *job) {
   int64_t bytes = job->n * nnrt_dtype_size(job->dtype);
   Place *place = g->meeting->place;
   place[g->me].x = job->x;
-  meet(g->meeting);
+  meet(g, c->record);
   const void **x = (void *)nnrt_comm_scratch(c, g->n * (int64_t)sizeof *x);
   for (int i = 0; i < g->n; i++)
     x[i] = (const char *)place[i].x + (shape->x_parts ? g->me * bytes : 0);
@@ -230,7 +253,7 @@ static int read_parts(NnrtComm *c, const Job *job) {
     memcpy((char *)job->y + i * bytes, x[i], (size_t)bytes);
   }
   // No rank changes its x while another reads it.
-  meet(g->meeting);
+  meet(g, c->record);
   return 0;
 }
 
@@ -246,7 +269,7 @@ static void leave(Mailbox *m, int from, char *at) {
 }
 
 // Returns the first parcel from this rank, waiting for it; the caller frees it.
-static char *take(Mailbox *m, int from) {
+static char *take(Mailbox *m, int from, atomic_int *waits_for) {
   pthread_mutex_lock(&m->lock);
   Letter **place = &m->first;
   while (!*place || (*place)->from != from) {
@@ -255,9 +278,11 @@ static char *take(Mailbox *m, int from) {
       place = &(*place)->next;
       continue;
     }
+    atomic_store(waits_for, from);
     pthread_cond_wait(&m->come, &m->lock);
     place = &m->first;
   }
+  atomic_store(waits_for, -1);
   Letter *letter = *place;
   *place = letter->next;
   // The last parcel was taken: the list ends one place earlier.
@@ -270,7 +295,8 @@ static char *take(Mailbox *m, int from) {
 
 static int move_threads(NnrtComm *c, const Job *job) {
   const Shared *s = (void *)c->wire;
-  Mailbox *mailbox = s->mailbox[job->ahead ? QUEUE_ahead : QUEUE_here];
+  int lane = job->ahead ? QUEUE_ahead : QUEUE_here;
+  Mailbox *mailbox = s->mailbox[lane];
   Exchange *e = job->exchange;
   for (int i = 0; i < e->n_to; i++) {
     // A parcel changes hands without a copy.
@@ -278,7 +304,8 @@ static int move_threads(NnrtComm *c, const Job *job) {
     e->to[i].at = NULL; // the receiver owns it now
   }
   for (int i = 0; i < e->n_from; i++)
-    e->from[i].at = take(&mailbox[c->rank->rank], e->from[i].peer);
+    e->from[i].at =
+        take(&mailbox[c->rank->rank], e->from[i].peer, &c->record->lane[lane].waits_for);
   return 0;
 }
 

@@ -41,9 +41,6 @@ bool nnrt_device_special_run(const NnrtProgram *p, int *out_status);
 bool nnrt_device_find(const NnrtRun *run, Why *w);
 // Whether the ranks' slabs fit into the memory that was free at nnrt_device_find.
 bool nnrt_device_enough(const NnrtRun *run, int ranks_here, Why *w);
-// Returns the timeout in seconds for waits between ranks: --stall-timeout, or the device's default;
-// INFINITY: none.
-double nnrt_device_stall_timeout(const NnrtRun *run);
 // Writes members of the object of --describe, each with a comma before it.
 void nnrt_device_describe(const NnrtProgram *p, FILE *out);
 

@@ -196,6 +196,17 @@ void nnrt_flags_parse(Flags *f, int argc, char **argv, const NnrtProgram *p) {
   }
 }
 
+double nnrt_stall_timeout(const Flags *f) {
+  const Flag *seconds = &f->stall_timeout;
+  if (!seconds->given) return 600;
+  // 0 waits for ever.
+  return seconds->f > 0 ? seconds->f : INFINITY;
+}
+
+double nnrt_connect_timeout(const Flags *f) {
+  return f->connect_timeout.given ? f->connect_timeout.f : 300;
+}
+
 // Adds a number as its shortest exact text.
 static void add_number(Terms *t, const char *name, double x) {
   char text[32];

@@ -68,13 +68,15 @@ bool nnrt_ranks_connect(NnrtRun *run, Why *w) {
   RankStart *start = &process_start;
   const Launch *l = &run->launch;
   // A surplus process connects too, so that the others can end it.
+  run->peers = nnrt_peers_new(run->program, l->world, l->rank, 1, true);
   if (l->world == run->program->ranks)
     rank_start(start, run, l->rank);
   else
     start->rank = (NnrtRank){.rank = l->rank, .ranks = l->world, .program = &nothing, .run = run};
   start->transport = &nnrt_comm_processes;
-  start->shared = l->kind == LAUNCH_mpi ? nnrt_wire_mpi(l) : nnrt_wire_tcp(run);
-  return nnrt_comm_open(&start->rank, start->transport, start->shared, w);
+  start->shared = l->kind == LAUNCH_mpi ? nnrt_wire_mpi(run) : nnrt_wire_tcp(run);
+  if (!nnrt_comm_open(&start->rank, start->transport, start->shared, w)) return false;
+  return !nnrt_peers_meet(run->peers, &start->rank) || why(w, "%s", nnrt_error_detail());
 }
 
 // Waits until all ranks have reported: a launcher ends all processes when one ends.
@@ -173,6 +175,7 @@ int nnrt_ranks_run(NnrtRun *run) {
   RankStart *starts = nnrt_must_alloc((size_t)n * sizeof *starts);
   pthread_t *threads = nnrt_must_alloc((size_t)n * sizeof *threads);
   void *shared = n > 1 ? nnrt_comm_threads_new(run->program) : NULL;
+  run->peers = nnrt_peers_new(run->program, n, 0, n, false);
   for (int i = 0; i < n; i++) {
     rank_start(&starts[i], run, i);
     starts[i].transport = &nnrt_comm_threads;

@@ -7,7 +7,7 @@
 #include "nnrt.h"
 
 void nnrt_run_begin(NnrtRank *r, int i) {
-  *r->op = i;
+  __atomic_store_n(r->op, i, __ATOMIC_RELAXED); // other threads and processes read it (peers.h)
   if (r->in_use) nnrt_in_use_op(r, i);
   if (r->against) nnrt_against_before(r, i);
   if (r->trace) nnrt_trace_begin(r, i);

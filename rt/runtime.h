@@ -102,6 +102,9 @@ typedef struct Flags {
 // Exits for --help, and with status 2 for an unknown flag.
 void nnrt_flags_parse(Flags *f, int argc, char **argv, const NnrtProgram *p);
 void nnrt_flags_terms(const Flags *f, Terms *t); // of the flags that must agree
+// Return seconds: for waits between ranks, INFINITY: without limit; and for all ranks to come.
+double nnrt_stall_timeout(const Flags *f);
+double nnrt_connect_timeout(const Flags *f);
 
 // ---- checksum.c
 
@@ -640,6 +643,7 @@ void nnrt_describe(const NnrtProgram *p, FILE *f);
 // `log` on.
 typedef struct NnrtRun {
   const NnrtProgram *program;
+  struct Peers *peers; // peers.h; NULL until ranks connect, or start
   Flags flags;
   Launch launch;
   const uint8_t *payload;

@@ -53,6 +53,7 @@
 #include <unistd.h>
 
 #include "against.h"
+#include "peers.h"
 #include "step.h"
 
 // ---- one step
@@ -178,6 +179,7 @@ void nnrt_put_graph(Trainer *t, const NnrtGraph *g, const Data *data, const Data
   t->fed_micros = 0;
   r->fed = &t->fed;
   r->graph = g;
+  nnrt_record_step(r);
   // A device that records its work does so once, piece by piece, before it runs the first.
   if (nnrt_device_begin(r)) {
     for (first_piece(t); next_piece(t);)

@@ -94,6 +94,8 @@ typedef enum MessageKind {
   MESSAGE_go,
   MESSAGE_abort,
   MESSAGE_bye,
+  MESSAGE_ask,
+  MESSAGE_answer,
   N_MESSAGES
 } MessageKind;
 
@@ -151,6 +153,16 @@ typedef struct Abort {
   char text[ABORT_TEXT];
 } Abort;
 
+// A question to a rank that others wait for, and its answer: what it is doing.
+typedef struct Ask {
+  int32_t from, to, lane, number;
+} Ask;
+
+typedef struct Answer {
+  int32_t from, to, number; // of the question
+  Standing standing;
+} Answer;
+
 typedef struct Head {
   char magic[8];
   int32_t kind, bytes; // of the body that follows
@@ -187,7 +199,13 @@ typedef struct TcpWire {
   char (*host)[HOST_TEXT]; // [world] names of machines, for messages
   int watch;               // an epoll set of all control links
   pthread_mutex_t watching;
-  Abort told; // the first failure that this rank was told of; its text is empty before
+  Abort told;             // the first failure that this rank was told of; its text is empty before
+  pthread_mutex_t asking; // one question at a time
+  atomic_int asked;       // the number of the last
+  pthread_mutex_t answered;
+  Answer answer;      // the last that came
+  double heard_us;    // when the last message came on a control link
+  atomic_bool failed; // a control link or a lane has: no answer is waited for
 } TcpWire;
 
 int *nnrt_link_to(const TcpWire *t, int lane, int rank);

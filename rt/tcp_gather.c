@@ -114,8 +114,18 @@ static bool too_late(Gather *g, Why *w) {
                                      : "");
   }
   char others[48] = "";
-  if (missing == 0)
-    return why(w, "not all ranks have come within %g s (--connect-timeout)", seconds);
+  if (missing == 0 && g->rank > 0)
+    return why(w,
+               "rank 0 at %s has not gathered all ranks within %g s (--connect-timeout): it, or "
+               "its machine, is stopped",
+               at, seconds);
+  if (missing == 0) {
+    for (first = 1; first + 1 < g->world && g->ready[first];)
+      first++;
+    nnrt_tcp_who(g->t, first, who, sizeof who);
+    return why(w, "%s has not connected to all others within %g s (--connect-timeout)", who,
+               seconds);
+  }
   if (missing > 1) snprintf(others, sizeof others, ", and %d more are missing", missing - 1);
   return why(w, "%s did not come to %s within %g s (--connect-timeout)%s%s%s", who,
              g->rank == 0 ? at : g->name, seconds, others, *g->last ? "\nnote: " : "", g->last);
@@ -373,7 +383,6 @@ static bool raise_limit(const Gather *g, Why *w) {
 static bool begin(Gather *g, Why *w) {
   const NnrtRun *run = g->t->run;
   const Launch *l = &run->launch;
-  const Flag *timeout = &run->flags.connect_timeout;
   g->at_host = l->host;
   g->at_port = l->port;
   g->one_host = l->one_host;
@@ -382,7 +391,7 @@ static bool begin(Gather *g, Why *w) {
   g->program = nnrt_xxh64(g->terms.at, g->terms.bytes, 0);
   gethostname(g->name, sizeof g->name - 1);
   g->began = nnrt_now_us();
-  g->until = g->began + (timeout->given ? timeout->f : 300) * 1e6;
+  g->until = g->began + nnrt_connect_timeout(&run->flags) * 1e6;
   if (!raise_limit(g, w) || !nnrt_places_read(&g->places, w) || !nnrt_key_read(&g->key, w))
     return false;
   if (run->flags.require_key.given && !g->key.n)

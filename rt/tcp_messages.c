@@ -12,7 +12,7 @@
 
 #include "tcp.h"
 
-static const char magic[8] = "nnrtcom4";
+static const char magic[8] = "nnrtcom5";
 
 typedef struct Bounds {
   int64_t least, most;
@@ -25,6 +25,8 @@ static const Bounds bounds[N_MESSAGES] = {
     [MESSAGE_refuse] = {offsetof(Refuse, terms), sizeof(Refuse)},
     [MESSAGE_table] = {sizeof(Table), INT32_MAX}, // its reader has room for the ranks of the job
     [MESSAGE_abort] = {sizeof(Abort), sizeof(Abort)},
+    [MESSAGE_ask] = {sizeof(Ask), sizeof(Ask)},
+    [MESSAGE_answer] = {sizeof(Answer), sizeof(Answer)},
 };
 
 Head nnrt_message_head(MessageKind kind, int64_t bytes) {

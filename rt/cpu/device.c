@@ -1,7 +1,6 @@
 // The CPU as the device (device.h): the slab is ordinary memory, and every call is complete when it
 // returns.
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -13,7 +12,6 @@ struct NnrtDevice {
   char *mapped, *host_mapped;
   double value[NNRT_SLOTS][NNRT_ANSWERS];
   double known_at[NNRT_SLOTS];
-  int op;
 };
 
 enum { HUGE_PAGE = 2 << 20 };
@@ -47,11 +45,6 @@ bool nnrt_device_enough(const NnrtRun *run, int ranks_here, Why *w) {
   return nnrt_memory_enough(&slabs, memory_free, "memory", w);
 }
 
-double nnrt_device_stall_timeout(const NnrtRun *run) {
-  const Flag *f = &run->flags.stall_timeout;
-  return f->given && f->f > 0 ? f->f : INFINITY;
-}
-
 void nnrt_device_describe(const NnrtProgram *p, FILE *out) {
   (void)p;
   (void)out;
@@ -83,7 +76,7 @@ void nnrt_device_open(NnrtRank *r) {
     r->host = map_memory(r->code->host_bytes, "what goes to host memory", &d->host_mapped,
                          &d->host_bytes);
   // Generated code sets the number of its current op here.
-  r->op = &d->op;
+  r->op = nnrt_record_op(r);
   r->constant = nnrt_must_alloc((size_t)p->n_constants * sizeof *r->constant);
   // Constants are used from the executable, without a copy.
   for (int i = 0; i < p->n_constants; i++)

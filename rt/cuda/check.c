@@ -4,7 +4,6 @@
 
 #include <cublasLt.h>
 #include <cudnn.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -201,13 +200,6 @@ void nnrt_gpu_say_memory(const NnrtRank *r) {
   nnrt_say_note("gpu %d: training used %s of %s", gpu,
                 nnrt_amount(memory_free[gpu] - (double)available).text,
                 nnrt_amount((double)total).text);
-}
-
-double nnrt_device_stall_timeout(const NnrtRun *run) {
-  const Flag *f = &run->flags.stall_timeout;
-  if (!f->given) return 300;
-  // 0 waits for ever.
-  return f->f > 0 ? f->f : INFINITY;
 }
 
 void nnrt_device_describe(const NnrtProgram *p, FILE *out) {

@@ -197,7 +197,7 @@ static int open_nccl(NnrtRank *r) {
     return nnrt_error(NNRT_LIBRARY, "NCCL is too old: it is %d.%d.%d\nhint: 2.19 or newer",
                       have / 10000, have / 100 % 100, have % 100);
   // A communicator per group, then those of moves.  All ranks open them in this order.
-  s->stall_timeout = nnrt_device_stall_timeout(r->run);
+  s->stall_timeout = nnrt_stall_timeout(&r->run->flags);
   s->n_comms = p->n_groups + 2;
   s->comm = nnrt_must_alloc((size_t)s->n_comms * sizeof(ncclComm_t));
   s->registered = nnrt_must_alloc((size_t)s->n_comms * sizeof(void *));

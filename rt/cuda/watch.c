@@ -43,11 +43,14 @@ int nnrt_watch_op(Watch *w) {
 
 static void *watch(void *arg) {
   Watch *w = arg;
+  enum { TURN_MS = 100 };
   long long seen = -1;
-  double since = nnrt_now_us();
+  // A sum of turns: time in which this process was stopped itself does not count.
+  double waited = 0;
   while (!atomic_load(&w->stop)) {
     char text[1200];
-    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    nanosleep(&(struct timespec){.tv_nsec = TURN_MS * 1000000}, NULL);
+    waited += TURN_MS / 1e3;
     int code = w->errors(w->state, text, sizeof text);
     if (code) fail(w, code, text);
     // No rank disconnects before all are done, so the collective is waiting for a lost rank.
@@ -58,11 +61,10 @@ static void *watch(void *arg) {
     if (on && nnrt_comm_lost(w->rank->comm, text, sizeof text)) fail(w, NNRT_COMM, text);
     if (now != seen || !on) {
       seen = now;
-      since = nnrt_now_us();
-    } else if (nnrt_now_us() - since > w->stall_timeout * 1e6) {
-      snprintf(text, sizeof text,
-               "no progress for %.0f seconds (--stall-timeout): another rank is gone or stopped",
-               w->stall_timeout);
+      waited = 0;
+    } else if (waited > w->stall_timeout) {
+      // The GPU does not know for which rank it waits: all are asked.
+      nnrt_stall_find_any(w->rank->comm, w->stall_timeout, text, sizeof text);
       fail(w, NNRT_COMM, text);
     }
   }
@@ -75,7 +77,7 @@ int nnrt_watch_start(Watch **out, NnrtRank *r, int (*errors)(void *state, char *
   w->rank = r;
   w->errors = errors;
   w->state = state;
-  w->stall_timeout = nnrt_device_stall_timeout(r->run);
+  w->stall_timeout = nnrt_stall_timeout(&r->run->flags);
   // Kernels announce progress in pinned memory, which the thread reads.
   int code = nnrt_cuda(cudaMallocHost((void **)&w->progress, 2 * sizeof *w->progress),
                        "pinned memory of this machine");

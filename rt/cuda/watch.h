@@ -5,7 +5,7 @@
 // polls the records, and asks NCCL for errors:
 //
 //     rank 0, step 7: all_reduce  grads of /fc1: communication failed: collective 41: no progress
-//     for 300 seconds (--stall-timeout): another rank is gone or stopped
+//     for 600 seconds (--stall-timeout): rank 1 on host7 (pid 4711) is stopped by a signal
 //
 // It ends the process, and so the job.
 

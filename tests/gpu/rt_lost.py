@@ -50,8 +50,8 @@ with folder_with_data():
                 check(f"{what}: the other fails", both[1 - lost].returncode == 1, both[1 - lost].returncode, said)
                 check(f"{what}: says who it is and when", re.search(rf"rank {1 - lost}, step \d+: ", said), said)
                 check(f"{what}: says why", "communication failed" in said and
-                      ("no progress for 2 seconds" in said or "no word from another rank for 2 seconds" in said
-                       if how == signal.SIGSTOP else re.search(rf"rank {lost} on \S+ is gone", said)), said)
+                      (re.search(rf"no progress for 2 seconds \(--stall-timeout\): rank {lost} on \S+ \(pid \d+\) is stopped", said)
+                       if how == signal.SIGSTOP else re.search(rf"rank {lost} on \S+ \(pid \d+\) is gone", said)), said)
                 check(f"{what}: in some seconds", seconds < 15, seconds)
                 # If it waits in the GPU it names the collective; it may also have been between two steps.
                 where = r"(all_reduce  grads of /fc|move  [a-z ]+): communication failed: " + r"collective \d+: " * EMULATED

@@ -8,12 +8,14 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import socket
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 
 PROGRAMS = pathlib.Path(os.environ["PROGRAMS"])
 CODES = {"<f4": "f", "<f8": "d", "<i4": "i", "<i8": "q", "<u2": "H", "<u4": "I", "|u1": "B"}
@@ -133,6 +135,46 @@ def end(jobs):
             check("a job of processes ends", False, out, err)
         result.append((job.returncode, err))
     return result
+
+
+def ranks_of(job, n):
+    """Returns the processes of an mpirun by rank."""
+    found = {}
+    begin = time.monotonic()
+    while len(found) < n and job.poll() is None and time.monotonic() < begin + 30:
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                environ = open(f"/proc/{pid}/environ", "rb").read()
+                program = os.readlink(f"/proc/{pid}/exe").startswith(str(PROGRAMS))
+                if program and os.readlink(f"/proc/{pid}/cwd") == os.getcwd():
+                    found[int(re.search(rb"PMI_RANK=(\d+)|OMPI_COMM_WORLD_RANK=(\d+)", environ)[1])] = int(pid)
+            except (OSError, TypeError):
+                pass
+        time.sleep(0.05)
+    return found
+
+
+def all_end(pids):
+    """Whether these processes end within some seconds."""
+    def runs(pid):
+        try:
+            return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] not in "ZX"
+        except OSError:
+            return False
+
+    begin = time.monotonic()
+    while any(map(runs, pids)) and time.monotonic() < begin + 10: time.sleep(0.05)
+    return not any(map(runs, pids))
+
+
+def trains(path, lines=5):
+    """Waits until a log has so many lines more."""
+    begin = time.monotonic()
+    lines += open(path).read().count("\n") if os.path.exists(path) else 0
+    while not (os.path.exists(path) and open(path).read().count("\n") >= lines):
+        if time.monotonic() - begin > 30: return False
+        time.sleep(0.02)
+    return True
 
 
 HAS_MPI = shutil.which("mpirun") is not None

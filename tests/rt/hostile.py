@@ -31,7 +31,7 @@ options = arguments.parse_args()
 from common import check, end, finish, folder_with_data, free_port, start  # noqa: E402
 
 KEY = "3d5b" * 8
-MAGIC = b"nnrtcom4"
+MAGIC = b"nnrtcom5"
 HELLO, CHALLENGE, PROVE, WELCOME, REFUSE, TABLE, READY, GO, ABORT, BYE = range(10)
 FIELDS = ["world", "rank", "to", "lane", "port", "keyed", "run", "program", "job", "nonce", "host", "address"]
 LAYOUT = "<6i2Q16s32s64s64s"

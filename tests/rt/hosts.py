@@ -5,6 +5,7 @@ name.  Skipped without permission to make namespaces.
 """
 
 import os
+import re
 import shutil
 import time
 
@@ -47,7 +48,7 @@ def gone(machines, cut, *programs):
     check(f"all ranks end within {LIMIT} s", len(ends) == len(jobs) and max(ends.values()) < LIMIT, ends, done)
     for (program, hosts, i), (code, err) in zip(ranks, done):
         check(f"{program}: rank {i} names a machine that is gone", code == 1 and
-              any(f" on {name} is gone: " in err for name in missing[program]), err)
+              any(re.search(rf" on {name} \(pid \d+\) is gone: ", err) for name in missing[program]), err)
     print("the ranks end after", " ".join(f"{ends.get(k, -1):.0f}" for k in range(len(jobs))), "s")
 
 

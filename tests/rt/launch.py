@@ -87,8 +87,12 @@ with folder_with_data():
         time.sleep(0.05)
     both[1].send_signal(signal.SIGSTOP)
     done = end(both[:1])
-    check("a stopped rank ends the job", done[0][0] == 1 and "no word from another rank for 2 seconds" in done[0][1], done)
-    both[1].kill()
-    end(both[1:])
+    check("a stopped rank ends the job, and is named", done[0][0] == 1 and
+          f"no progress for 2 seconds (--stall-timeout): rank 1 on {socket.gethostname()} (pid {both[1].pid}) is stopped by a "
+          "signal; it" in done[0][1], done)
+    # It ends by itself once it goes on.
+    both[1].send_signal(signal.SIGCONT)
+    done = end(both[1:])
+    check("the stopped rank ends, too", done[0][0] == 1, done)
 
 finish()

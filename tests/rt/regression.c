@@ -30,6 +30,7 @@ typedef struct Line {
   int sleep_us;       // in each micro-batch
   bool slow_disk;     // fsync takes 1.5 seconds
   int fail_step;      // the step, from 1, in which the last rank fails; 0: none
+  int hang_step;      // the step, from 1, in which the last rank computes for ever; 0: none
   int nan_step;       // the loss of this step, from 1, is NaN; 0: none
   int64_t slab_bytes; // the declared size; 0: the real one
 } Line;
@@ -125,6 +126,12 @@ static void train_micro(NnrtRank *r) {
   nnrt_flush_deferred(r, line->owes);
   if (line->sleep_us) nanosleep(&(struct timespec){.tv_nsec = line->sleep_us * 1000L}, NULL);
   RUN(OP_linear, rows(r));
+}
+
+static int hang(void) {
+  while (pause() != 0)
+    continue;
+  return 0;
 }
 
 // Checks the results of the collectives: 1 + 2 + … of everything, in order.
@@ -259,6 +266,7 @@ static void train_update(NnrtRank *r) {
   RUN(OP_reduce, check_all_to_all(r));
   F(AT_loss)[0] = g[N + 1] + (float)nnrt_random_uniform(I(AT_seed)[0], I(AT_step)[0], 1, 0) * 0.01f;
   if (I(AT_step)[0] + 1 == line->nan_step) F(AT_loss)[0] = NAN;
+  if (I(AT_step)[0] + 1 == line->hang_step && r->rank == line->ranks - 1) RUN(OP_check, hang());
   if (I(AT_step)[0] + 1 == line->fail_step && r->rank == line->ranks - 1)
     RUN(OP_check, nnrt_error(NNRT_LIBRARY, "made to fail"));
   I(AT_steps)[0]++;
