@@ -207,6 +207,7 @@ static bool run_jobs(Queue *q) {
 
 static void *run_ahead(void *arg) {
   Queue *q = arg;
+  nnrt_stacks_add(q->comm->rank, "its thread for moves");
   pthread_mutex_lock(&q->comm->lock);
   run_jobs(q);
   pthread_mutex_unlock(&q->comm->lock);
@@ -216,6 +217,7 @@ static void *run_ahead(void *arg) {
 static void *communicate(void *arg) {
   Queue *q = arg;
   NnrtComm *c = q->comm;
+  nnrt_stacks_add(c->rank, "its communicating thread");
   // Transports are opened by the thread that uses them, as MPI wants it.
   int code = c->transport->open(c);
   pthread_mutex_lock(&c->lock);

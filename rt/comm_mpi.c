@@ -12,6 +12,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -187,6 +188,12 @@ static int init_in_time(MpiWire *m, int wanted, int *provided) {
   return code;
 }
 
+// On SIGQUIT, in its handler, which cannot call MPI: processes of this machine.
+static void tell_quit(void) {
+  const MpiWire *m = open_wire;
+  if (m) nnrt_peers_signal(m->run->peers, SIGQUIT);
+}
+
 static bool open_mpi(Wire *wire, Why *w) {
   MpiWire *m = (MpiWire *)wire;
   int provided = 0, rank = -1, size = -1, wanted = wire->lanes > 1 ? SERIALIZED : FUNNELED;
@@ -195,6 +202,7 @@ static bool open_mpi(Wire *wire, Why *w) {
   if (code) return why(w, "MPI_Init_thread failed with %d", code);
   open_wire = m;
   nnrt_before_end(abort_all);
+  nnrt_stacks_tell(tell_quit);
   // Levels of thread support are ordered.
   if (provided < FUNNELED) return why(w, "this MPI library does not allow threads at all");
   if (provided < wanted)

@@ -78,6 +78,14 @@ static void last_word(int status, const char *text) {
   free(line);
 }
 
+// On SIGQUIT, in its handler.
+static void tell_quit(void) {
+  const TcpWire *t = open_wire;
+  Abort a = {.rank = t ? t->wire.rank : 0, .quit = 1};
+  for (int i = 0; t && i < t->wire.world; i++)
+    if (t->control[i] >= 0) nnrt_message_send(t->control[i], MESSAGE_abort, &a, sizeof a);
+}
+
 // Writes "rank 2 on host7 (pid 4711) is gone: …", with its last operation, if that is known.
 static void describe_gone(TcpWire *t, int rank, const char *how, char *out, size_t size) {
   char who[WHO_TEXT], last[LAST_OP_TEXT] = "";
@@ -180,6 +188,7 @@ static int hear(TcpWire *t, int rank) {
     }
     if (read == READ_whole && r->head.kind == MESSAGE_abort) {
       Abort *a = (void *)r->body;
+      if (a->quit) nnrt_stacks_quit(); // rank 0's own handler passes it on
       if (a->rank < 0 || a->rank >= t->wire.world) a->rank = rank;
       nnrt_text_clean(a->text, sizeof a->text);
       t->told = *a;
@@ -250,6 +259,7 @@ static bool open_tcp(Wire *wire, Why *w) {
     t->link[i] = -1;
   open_wire = t;
   nnrt_before_end(last_word);
+  nnrt_stacks_tell(tell_quit);
   if (!nnrt_tcp_gather(t, w)) return false;
   t->watch = epoll_create1(EPOLL_CLOEXEC);
   if (t->watch < 0) return why(w, "epoll: %s", strerror(errno));

@@ -112,8 +112,8 @@ Evaluation nnrt_evaluate(Trainer *t) {
   }
   if (left) add_samples(t, batches * d->batch, left, sum);
   // The sums of all ranks that report a result are exchanged once, at the end.
-  int64_t later = 0; // a signal is for the next step
-  if (!nnrt_agree(t, &later, &t->eval_out, sum))
+  // A signal is for the next step.
+  if (!nnrt_agree(t, NULL, &t->eval_out, sum))
     nnrt_end_with_message(t, t->unreadable, nnrt_say_unreadable);
   Evaluation e = {.n_metrics = t->run->flags.metric.n};
   // The loss is the sum of its terms, each divided by its own weight.

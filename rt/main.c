@@ -222,6 +222,8 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
   Why w;
   run.program = p;
   nnrt_say_as(nnrt_base_name(argv[0]), 0, false);
+  nnrt_stacks_as(nnrt_base_name(argv[0]));
+  nnrt_signals_begin();
   int status;
   nnrt_payload_refuse();
   if (!nnrt_preinit(argc, argv, &w)) {

@@ -27,6 +27,7 @@ static void *run_rank(void *arg) {
   NnrtRank *r = &start->rank;
   NnrtRun *run = r->run;
   Why w;
+  nnrt_stacks_add(r, "its own thread");
   // OpenMP's setting is one per thread.
   if (run->threads > 0) omp_set_num_threads(run->threads);
   r->prep = nnrt_must_alloc((size_t)(r->program->n_prep + 1) * sizeof *r->prep);

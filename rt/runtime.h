@@ -545,8 +545,20 @@ void nnrt_crash_watch(const char *program); // reports faults of kernels and lib
 
 // ---- signals.c
 
-void nnrt_signals_catch(void);
-int nnrt_signal_seen(void); // SIGTERM, SIGINT or 0
+void nnrt_signals_begin(void); // first in main: those that do not end the job
+void nnrt_signals_catch(void); // as ranks begin
+int nnrt_signal_seen(void);    // SIGTERM, SIGINT or 0
+int nnrt_signal_saves(void);   // SIGUSR1, SIGHUP or 0; forgets it
+
+// ---- stacks.c
+
+void nnrt_stacks_begin(void);
+void nnrt_stacks_as(const char *program);
+// The calling thread is one of the rank, which lives as long as it; `role` is static.
+void nnrt_stacks_add(const NnrtRank *r, const char *role);
+// Sets a function that tells the other processes, in a signal handler.
+void nnrt_stacks_tell(void (*tell)(void));
+_Noreturn void nnrt_stacks_quit(void); // as if this process had got SIGQUIT
 
 // ---- launch.c: the launcher
 

@@ -274,17 +274,21 @@ void nnrt_say_unreadable(const Trainer *t) {
   nnrt_say_error("step %lld: %s", (long long)t->r->step + 1, t->unreadable_why.text);
 }
 
-bool nnrt_agree(Trainer *t, int64_t *io_signal, const Outputs *out, double *io_value) {
-  enum { FOUND, UNREADABLE, INTERRUPTED, TERMINATED, VALUES, WORDS = VALUES + NNRT_ANSWERS };
-  int64_t any[WORDS] = {t->found, t->unreadable, *io_signal == SIGINT, *io_signal == SIGTERM};
+bool nnrt_agree(Trainer *t, int *io_signal, const Outputs *out, double *io_value) {
+  enum { FOUND, UNREADABLE, INTERRUPTED, TERMINATED, USER, HANGUP, VALUES };
+  enum { WORDS = VALUES + NNRT_ANSWERS };
+  int saves = io_signal ? nnrt_signal_saves() : 0, ends = io_signal ? *io_signal : 0;
+  int64_t any[WORDS] = {t->found,        t->unreadable,    ends == SIGINT,
+                        ends == SIGTERM, saves == SIGUSR1, saves == SIGHUP};
   for (int i = 0; i < NNRT_ANSWERS; i++)
     if (out->says[i]) memcpy(&any[VALUES + i], &io_value[i], sizeof *io_value); // the others add 0
   // Doubles travel as integers: the sum with zeros keeps their bits.
   nnrt_comm_sum(t->r, any, WORDS);
   memcpy(io_value, &any[VALUES], NNRT_ANSWERS * sizeof *io_value);
   if (any[FOUND]) nnrt_end_with_message(t, t->found, say_found);
-  if (!*io_signal && any[TERMINATED]) *io_signal = SIGTERM;
-  if (!*io_signal && any[INTERRUPTED]) *io_signal = SIGINT;
+  if (any[USER] || any[HANGUP]) t->saves = any[USER] ? "SIGUSR1" : "SIGHUP";
+  if (io_signal && !ends && any[TERMINATED]) *io_signal = SIGTERM;
+  if (io_signal && !*io_signal && any[INTERRUPTED]) *io_signal = SIGINT;
   return !any[UNREADABLE];
 }
 
@@ -531,9 +535,17 @@ static bool end_step(Trainer *t, int64_t step, double ended, const double *out, 
           f->check_values.given ? "" : "; --check-values names the operation");
     return false;
   }
+  // A signal asked for a checkpoint, of the step that was enqueued last.
+  const char *asked = step == r->step ? t->saves : NULL;
   // A reference only resumes from the folder.
   bool saves = f->checkpoint_dir.given && !f->check_write.given;
-  if (saves && (last || is_due(&f->checkpoint_every, step + 1))) {
+  if (asked) {
+    t->saves = NULL;
+    if (is_root(t) && !f->checkpoint_dir.given)
+      nnrt_say_warning(
+          "%s asks for a checkpoint, but there is no --checkpoint-dir: training goes on", asked);
+  }
+  if (saves && (last || asked || is_due(&f->checkpoint_every, step + 1))) {
     nnrt_comm_begin_files(r);
     // Writing reads the slab by system calls, which must not fault.
     nnrt_in_use_rest(r);
@@ -541,6 +553,8 @@ static bool end_step(Trainer *t, int64_t step, double ended, const double *out, 
     order.read = nnrt_samples_read(&run->data, &order, step + 1);
     nnrt_checkpoint_save(&run->checkpoints, r, step + 1, &order);
     nnrt_comm_end_files(r);
+    if (is_root(t) && asked && !run->checkpoints.failed)
+      nnrt_say_note("%s: saved a checkpoint after step %lld", asked, (long long)step + 1);
   }
   return true;
 }
@@ -563,21 +577,20 @@ static bool do_step(Trainer *t, int64_t step, int *out_signal) {
   r->flushed = 0;
   if (r->against) r->against->deferred_step = step;
   if (at_once) take_answers(t, step, out);
-  int64_t signal_number = nnrt_signal_seen();
-  bool readable = nnrt_agree(t, &signal_number, &t->out, out);
-  *out_signal = (int)signal_number;
+  *out_signal = nnrt_signal_seen();
+  bool readable = nnrt_agree(t, out_signal, &t->out, out);
   if (f->check_against.given) nnrt_check_against_report(r);
   if (t->under_way && !end_step(t, step - 1, ended, out, false)) return false;
   if (!readable) nnrt_end_with_message(t, t->unreadable, nnrt_say_unreadable);
   // The last step, and one that evaluation or a checkpoint follows, ends before the next begins.
   bool last = step + 1 == t->steps || *out_signal != 0;
   t->under_way = !at_once && !last && !(run->has_eval && is_due(&f->eval_every, step + 1)) &&
-                 !(f->checkpoint_dir.given && is_due(&f->checkpoint_every, step + 1));
+                 !(f->checkpoint_dir.given && is_due(&f->checkpoint_every, step + 1)) && !t->saves;
   if (t->under_way) return true;
   // The answers of a step on a GPU are waited for.
   if (!at_once) {
     take_answers(t, step, out);
-    nnrt_agree(t, &(int64_t){0}, &t->out, out);
+    nnrt_agree(t, NULL, &t->out, out);
     if (f->check_against.given && t->p->n_deferred) nnrt_check_against_report(r);
   }
   return end_step(t, step, nnrt_now_us(), out, last);

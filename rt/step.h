@@ -38,6 +38,7 @@ typedef struct Trainer {
   bool unreadable; // samples of the graph that was enqueued last
   Why unreadable_why;
   float loss_scale; // after the last step; NaN before the first
+  const char *saves; // the signal that asks for a checkpoint; NULL: none
 } Trainer;
 
 static inline bool is_root(const Trainer *t) {
@@ -53,9 +54,9 @@ void nnrt_put_graph(Trainer *t, const NnrtGraph *g, const Data *data, const Data
                     int64_t index, double lr, const Outputs *out);
 void nnrt_take_answer(Trainer *t, int64_t index, double *out, double *out_when);
 // Collective: whether all ranks could read their samples.  Ends the job if a kernel of a rank found
-// an index out of range.  `io_signal` becomes the signal that any rank received, `io_value` the
-// results of the ranks that report them.
-bool nnrt_agree(Trainer *t, int64_t *io_signal, const Outputs *out, double *io_value);
+// an index out of range.  `io_signal` becomes the signal that any rank received, to end; NULL: it
+// is not the time to ask.  `io_value` becomes the results of the ranks that report them.
+bool nnrt_agree(Trainer *t, int *io_signal, const Outputs *out, double *io_value);
 // Collective: of the ranks with `mine`, at least one, the first calls `say`; then all end.
 _Noreturn void nnrt_end_with_message(const Trainer *t, bool mine, void (*say)(const Trainer *t));
 void nnrt_say_unreadable(const Trainer *t);

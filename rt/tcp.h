@@ -150,6 +150,7 @@ typedef struct Table {
 
 typedef struct Abort {
   int32_t rank; // the first that failed
+  int32_t quit; // a SIGQUIT of that rank: all print their stacks
   char text[ABORT_TEXT];
 } Abort;
 

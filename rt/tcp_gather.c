@@ -160,6 +160,7 @@ static bool control_step(Gather *g, int rank, Why *w) {
     MessageKind kind = (MessageKind)r->head.kind;
     if (whole && kind == MESSAGE_abort) {
       Abort *a = (void *)r->body;
+      if (a->quit && !early) nnrt_stacks_quit();
       if (a->rank < 0 || a->rank >= g->world) a->rank = rank;
       nnrt_text_clean(a->text, sizeof a->text);
       if (early) {

@@ -1,11 +1,15 @@
-"""SIGTERM and SIGINT finish the step, save, and end with 0; a second one ends at once."""
+"""SIGTERM and SIGINT finish the step, save, and end with 0; a second one ends at once.  SIGUSR1 and SIGHUP save a checkpoint
+and training goes on; SIGQUIT prints the stacks of all ranks and ends."""
 
 import os
+import re
 import signal
+import socket
 import subprocess
 import time
 
-from common import DATA, HAS_MPI, PROGRAMS, check, finish, folder_with_data, losses, mpirun, safetensors, train
+from common import (DATA, HAS_MPI, PROGRAMS, check, end, finish, folder_with_data, free_port, losses, mpirun, ranks_of,
+                    safetensors, start, train, trains)
 
 with folder_with_data():
     def stopped(which, program="slow2", launcher=(), second=None):
@@ -54,5 +58,83 @@ with folder_with_data():
         check(f"{number.name} is said", f"slow1: error: this process has crashed: {said}" in err and job.returncode == -number
               or number == signal.SIGSEGV and "Sanitizer" in err, job.returncode, err)
         os.remove("crash.jsonl")
+
+    # USR1 and HUP save a checkpoint, and training goes on: on any rank of any transport.
+    def begin(way, *flags, n=2):
+        os.system("rm -rf ck log.jsonl")
+        flags = ["--steps", "100000", "--log", "log.jsonl", *flags]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+        if way == "TCP":
+            port = free_port()
+            jobs = [start("slow2", i, n, port, *flags) for i in range(n)]
+            pids = [job.pid for job in jobs]
+        else:
+            launcher = mpirun(n) if way == "MPI" else []
+            jobs = [subprocess.Popen([*launcher, PROGRAMS / "slow2", *DATA, *flags], **quiet)]
+            pids = [pid for _, pid in sorted(ranks_of(jobs[0], n).items())] if launcher else [jobs[0].pid]
+        check(f"{way}: it trains", trains("log.jsonl"))
+        return jobs, pids
+
+    def checkpoints():
+        return sorted(name for name in os.listdir("ck") if name.startswith("step-")) if os.path.exists("ck") else []
+
+    def wait_until(what):
+        until = time.monotonic() + 30
+        while not what() and time.monotonic() < until: time.sleep(0.02)
+        return what()
+
+    for way in ["threads", "TCP"] + ["MPI"] * HAS_MPI:
+        jobs, pids = begin(way, "--checkpoint-dir", "ck", "--keep", "9")
+        for i, (pid, which) in enumerate(zip([pids[0], pids[-1], pids[-1]], [signal.SIGUSR1, signal.SIGHUP, signal.SIGUSR1])):
+            os.kill(pid, which)
+            check(f"{way}: {which.name} saves", wait_until(lambda: len(checkpoints()) == i + 1), checkpoints())
+            check(f"{way}: {which.name}: training goes on", trains("log.jsonl"))
+        saved = [int(name[5:17]) for name in checkpoints()]
+        os.kill(pids[0], signal.SIGTERM)
+        said = "".join(err for _, err in end(jobs))
+        for which, step in zip(["SIGUSR1", "SIGHUP", "SIGUSR1"], saved):
+            check(f"{way}: {which} is noted", f"note: {which}: saved a checkpoint after step {step}\n" in said, said)
+        check(f"{way}: each is noted once", said.count(": saved a checkpoint after step ") == 3, said)
+        # A checkpoint that a signal asked for is that of an uninterrupted run.
+        train("slow2", "--steps", saved[1], "--save", "straight.st")
+        state, _ = safetensors(f"ck/step-{saved[1]:012}.safetensors")
+        check(f"{way}: the bits", safetensors("straight.st")[0]["w"] == state["weight/w"])
+
+    jobs, pids = begin("threads")
+    os.kill(pids[0], signal.SIGUSR1)
+    check("without a folder training goes on", trains("log.jsonl", 50))
+    os.kill(pids[0], signal.SIGTERM)
+    code, said = end(jobs)[0]
+    check("without a folder there is a warning", code == 0 and said.count(
+        "warning: SIGUSR1 asks for a checkpoint, but there is no --checkpoint-dir: training goes on\n") == 1, code, said)
+
+    # A terminal that is closed sends HUP, and output fails: training goes on, also under nohup.
+    for nohup in [], ["nohup"]:
+        os.system("rm -rf ck log.jsonl")
+        terminal, other = os.openpty()
+        job = subprocess.Popen(["setsid", "--ctty", *nohup, PROGRAMS / "slow2", *DATA, "--steps", "3000", "--log", "log.jsonl",
+                                "--checkpoint-dir", "ck"], stdin=other, stdout=other, stderr=other)
+        os.close(other)
+        check("it trains at a terminal", trains("log.jsonl"))
+        os.close(terminal)
+        check(f"{nohup} it goes on without its terminal", job.wait(60) == 0 and len(losses("log.jsonl")) == 3000, job.returncode)
+        check(f"{nohup} it saves on HUP unless that is ignored", len(checkpoints()) == (1 if nohup else 2), checkpoints())
+
+    # QUIT: the stacks of all ranks, and the end.
+    for way in ["threads", "TCP"] + ["MPI"] * HAS_MPI:
+        jobs, pids = begin(way, "--checkpoint-dir", "ck")
+        os.kill(pids[-1], signal.SIGQUIT)
+        done = end(jobs)
+        said = "".join(err for _, err in done)
+        ended = [code == 128 + signal.SIGQUIT or (way == "MPI" and code) for code, _ in done]
+        check(f"{way}: SIGQUIT ends the job", all(ended), done)
+        for i in range(2):
+            head = rf"^slow2: rank {i} on {socket.gethostname()} \(pid \d+\), its own thread(, in '[a-z_]+  [^']+')? of step \d+$"
+            check(f"{way}: rank {i} says what it does", len(re.findall(head, said, re.M)) == 1, said)
+            check(f"{way}: the communicating thread of rank {i}", f"slow2: rank {i} on" in said and
+                  said.count("its communicating thread") == 2, said)
+            frames = re.findall(rf"^slow2: rank {i}: \S*slow2\(\S*\+0x[0-9a-f]+\) ?\[0x[0-9a-f]+\]$", said, re.M)
+            check(f"{way}: the stack of rank {i}", len(frames) >= 4, said)
+        check(f"{way}: no file is left", not checkpoints() and os.listdir("ck") == [], os.listdir("ck"))
 
 finish()
