@@ -170,7 +170,9 @@ static void wait_for_more(Queue *q) {
     return;
   // The loss is reported by the rank's own thread, which knows its operation.
   if (c->lost) c->lost_for++;
-  if (c->lost && c->lost_for > c->stall_timeout) end_lost(c);
+  // A checkpoint that is being written is worth more than an early end.
+  bool busy = atomic_load(&c->record->files) || atomic_load(&c->parted);
+  if (c->lost && c->lost_for > c->stall_timeout && !busy) end_lost(c);
   if (c->lost) return;
   c->lost = c->wire->check(c->wire) != 0;
   if (c->lost) snprintf(c->lost_text, sizeof c->lost_text, "%s", nnrt_error_detail());

@@ -132,7 +132,8 @@ typedef struct NnrtComm {
   // The thread of the first queue, while idle, found a rank to be gone: normal at the end of the
   // job, an error before.
   bool lost;
-  double lost_for; // seconds since
+  double lost_for;    // seconds since
+  atomic_bool parted; // this rank waits for no other any more: a lost one is normal
   char lost_text[1200];
 } NnrtComm;
 
@@ -184,7 +185,8 @@ int nnrt_comm_move(NnrtComm *c, Exchange *e, bool ahead, TraceOf of);
 int nnrt_comm_move_start(NnrtComm *c, Exchange *e, bool ahead, TraceOf of, int64_t *out_job);
 int nnrt_comm_move_wait(NnrtComm *c, bool ahead, int64_t job);
 
-void nnrt_comm_meet(const Group *g); // a barrier for threads of this process
+// A barrier for threads of this process, of the ranks' own threads.
+void nnrt_comm_meet(NnrtRank *r, const Group *g);
 
 // y = x[0] + x[1] + … + x[n - 1], in this order.
 void nnrt_comm_add(void *y, const void *const *x, int n, int64_t count, NnrtDtype t);

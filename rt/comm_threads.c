@@ -147,8 +147,9 @@ static void note_absent(const Group *g, RankRecord *record, unsigned barrier) {
     }
 }
 
-// A barrier of the group.  A communicating thread has the record of its rank, others NULL.
-static void meet(const Group *g, RankRecord *record) {
+// A barrier of the group.  A thread that finds its rank stalled there ends the job if `stalls`; the
+// communicating threads leave that to the threads that wait for them.
+static void meet(const Group *g, NnrtComm *c, bool stalls) {
   Meeting *m = g->meeting;
   unsigned before = atomic_load(&m->times);
   atomic_store_explicit(&m->place[g->me].barrier, before + 1, memory_order_relaxed);
@@ -164,18 +165,29 @@ static void meet(const Group *g, RankRecord *record) {
     sched_yield();
   // Once a second it looks who is missing; most waits are shorter.
   const struct timespec second = {.tv_sec = 1};
-  bool noted = false;
+  int waited = 0;
   while (atomic_load(&m->times) == before) {
     long woken = syscall(SYS_futex, &m->times, FUTEX_WAIT_PRIVATE, before, &second, NULL, 0);
-    if (woken == 0 || errno != ETIMEDOUT || !record) continue;
-    note_absent(g, record, before + 1);
-    noted = true;
+    if (woken == 0 || errno != ETIMEDOUT) continue;
+    note_absent(g, c->record, before + 1);
+    waited++;
+    char text[1100];
+    if (!stalls || waited < c->stall_timeout) continue;
+    waited = 0;
+    if (nnrt_stall_find(c, QUEUE_here, c->stall_timeout, text, sizeof text) &&
+        atomic_load(&m->times) == before)
+      nnrt_fail(c->rank, __atomic_load_n(c->rank->op, __ATOMIC_RELAXED),
+                nnrt_error(NNRT_COMM, "%s", text));
   }
-  if (noted) atomic_store(&record->lane[QUEUE_here].waits_for, -1);
+  atomic_store_explicit(&c->record->lane[QUEUE_here].waits_for, -1, memory_order_relaxed);
 }
 
-void nnrt_comm_meet(const Group *g) {
-  meet(g, NULL);
+void nnrt_comm_meet(NnrtRank *r, const Group *g) {
+  RankRecord *record = r->comm->record;
+  // The rank's own thread communicates.
+  atomic_store(&record->lane[QUEUE_here].active, 1);
+  meet(g, r->comm, true);
+  atomic_store(&record->lane[QUEUE_here].active, 0);
 }
 
 static int open_threads(NnrtComm *c) {
@@ -202,7 +214,7 @@ static int reduce_threads(NnrtComm *c, const Job *job) {
   if (job->n * size <= CELL) {
     int turn = place[g->me].turn ^= 1;
     memcpy(place[g->me].cell[turn], job->x, (size_t)(job->n * size));
-    meet(g, c->record);
+    meet(g, c, false);
     const void **copy = (void *)nnrt_comm_scratch(c, g->n * (int64_t)sizeof *copy);
     for (int i = 0; i < g->n; i++)
       copy[i] = place[i].cell[turn];
@@ -214,7 +226,7 @@ static int reduce_threads(NnrtComm *c, const Job *job) {
   chunk = (chunk + line - 1) / line * line;
   place[g->me].x = job->x;
   place[g->me].y = job->y;
-  meet(g, c->record);
+  meet(g, c, false);
   const void **x = (void *)nnrt_comm_scratch(c, g->n * (int64_t)sizeof *x);
   // Part one is done: all addresses are visible.
   int64_t first = chunk * g->me, end = first + chunk < job->n ? first + chunk : job->n;
@@ -222,7 +234,7 @@ static int reduce_threads(NnrtComm *c, const Job *job) {
     x[i] = (const char *)place[i].x + first * size;
   if (end > first) nnrt_comm_add((char *)job->y + first * size, x, g->n, end - first, job->dtype);
   // No rank copies a chunk before its sum is complete.
-  meet(g, c->record);
+  meet(g, c, false);
   for (int k = 1; k < g->n; k++) {
     int i = (g->me + k) % g->n; // not all from the same rank at once
     first = chunk * i;
@@ -231,7 +243,7 @@ static int reduce_threads(NnrtComm *c, const Job *job) {
       memcpy((char *)job->y + first * size, (char *)place[i].y + first * size,
              (size_t)((end - first) * size));
   }
-  meet(g, c->record);
+  meet(g, c, false);
   return 0;
 }
 
@@ -242,7 +254,7 @@ static int read_parts(NnrtComm *c, const Job *job) {
   int64_t bytes = job->n * nnrt_dtype_size(job->dtype);
   Place *place = g->meeting->place;
   place[g->me].x = job->x;
-  meet(g, c->record);
+  meet(g, c, false);
   const void **x = (void *)nnrt_comm_scratch(c, g->n * (int64_t)sizeof *x);
   for (int i = 0; i < g->n; i++)
     x[i] = (const char *)place[i].x + (shape->x_parts ? g->me * bytes : 0);
@@ -253,7 +265,7 @@ static int read_parts(NnrtComm *c, const Job *job) {
     memcpy((char *)job->y + i * bytes, x[i], (size_t)bytes);
   }
   // No rank changes its x while another reads it.
-  meet(g, c->record);
+  meet(g, c, false);
   return 0;
 }
 

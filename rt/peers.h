@@ -70,6 +70,6 @@ void nnrt_record_last_op(const RankRecord *record, char out[LAST_OP_TEXT]);
 // ended; '?' unknown.  Only for a peer with a record.
 char nnrt_peer_state(const Peers *p, int rank);
 // Sends a signal to the processes of this machine that are ranks of this job; in a signal handler.
-void nnrt_peers_signal(const Peers *p, int signal);
+void nnrt_peers_signal(const Peers *p, int number);
 
 #endif

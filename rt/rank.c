@@ -39,6 +39,7 @@ static void *run_rank(void *arg) {
   }
   nnrt_device_open(r);
   start->status = nnrt_train(r);
+  atomic_store(&r->comm->parted, true);
   // Work in flight may still use the prepared kernels.
   nnrt_device_finish(r);
   for (int i = 0; i < r->program->n_prep; i++)

@@ -59,7 +59,7 @@ static int allow_peers(const NnrtRank *r) {
 static int open_threads(NnrtRank *r) {
   // Every rank has a place in a table of the process.
   if (r->rank == 0) atomic_store(&shown, nnrt_must_alloc((size_t)r->ranks * sizeof(Shown)));
-  nnrt_comm_meet(&r->comm->world);
+  nnrt_comm_meet(r, &r->comm->world);
   Shown *mine = &atomic_load(&shown)[r->rank];
   int code = 0;
   for (int i = 0; i < BARS && !code; i++)
@@ -70,11 +70,11 @@ static int open_threads(NnrtRank *r) {
 
 static void close_threads(NnrtRank *r) {
   // No rank reads this slab or waits for these events after this.
-  nnrt_comm_meet(&r->comm->world);
+  nnrt_comm_meet(r, &r->comm->world);
   for (int i = 0; i < BARS; i++)
     cudaEventDestroy(atomic_load(&shown)[r->rank].bar[i]);
   cudaFree(r->slab);
-  nnrt_comm_meet(&r->comm->world);
+  nnrt_comm_meet(r, &r->comm->world);
   if (r->rank == 0) free(atomic_load(&shown));
 }
 
@@ -88,7 +88,7 @@ static int bar(NnrtRank *r, const Group *g, int number, cudaStream_t stream) {
   Shown *s = atomic_load(&shown);
   int code = nnrt_cuda(cudaEventRecord(s[r->rank].bar[number], stream), "meeting other ranks");
   // An event must be recorded before another stream can wait for it.
-  nnrt_comm_meet(g);
+  nnrt_comm_meet(r, g);
   for (int i = 0; i < g->n && !code; i++)
     if (i != g->me)
       code = nnrt_cuda(cudaStreamWaitEvent(stream, s[g->rank[i]].bar[number], 0),
@@ -131,7 +131,7 @@ static int reduce_threads(NnrtRank *r, const Job *job) {
                   count * size, stream);
   }
   if (!code) code = bar(r, g, 2, stream);
-  nnrt_comm_meet(g);
+  nnrt_comm_meet(r, g);
   return code;
 }
 
@@ -154,7 +154,7 @@ static int read_parts(NnrtRank *r, const Job *job) {
   }
   free(parts);
   if (!code) code = bar(r, g, 1, stream);
-  nnrt_comm_meet(g);
+  nnrt_comm_meet(r, g);
   return code;
 }
 
@@ -179,7 +179,7 @@ static int move_threads(NnrtRank *r, const Job *job) {
                 from->n * width, stream);
   }
   if (!code) code = bar(r, g, 1, stream);
-  nnrt_comm_meet(g);
+  nnrt_comm_meet(r, g);
   return code;
 }
 
