@@ -232,11 +232,12 @@ typedef struct Wire {
   // Runs all transfers of a phase at once, until none has bytes left; each is with another rank.
   int (*exchange)(struct Wire *w, int lane, Transfer *t, int n, atomic_bool *hurry);
   void (*close)(struct Wire *w);
-  // Returns a code if a rank is gone; called while idle.  NULL: the launcher detects that.
+  // Returns a code if a rank is gone, and answers questions; called every second while idle.
   int (*check)(struct Wire *w);
   // Asks a rank what it is doing, and waits `seconds` for the answer; false: there was none. Called
-  // by any thread while that of lane 0 runs.  NULL: ranks of other machines cannot be asked.
+  // by any thread while that of lane 0 runs.
   bool (*ask)(struct Wire *w, int rank, int lane, double seconds, Standing *out);
+  bool relays; // rank 0 passes questions of others on
 } Wire;
 
 // Returns the rank that a phase waits for: a sender, if there is one; -1: none.

@@ -7,6 +7,7 @@
 //
 //     exchange   MPI_Irecv and MPI_Isend of all transfers, MPI_Test until all are done; a tag for
 //                each lane
+//     a question to a rank that others wait for: tags of its own, MPI_Iprobe once a while
 //     an error   MPI_Abort
 
 #include <dlfcn.h>
@@ -21,7 +22,7 @@
 
 #include "comm.h"
 
-enum { FUNNELED = 1, SERIALIZED = 2, TAG = 7, MOST_BYTES = 1 << 30 };
+enum { FUNNELED = 1, SERIALIZED = 2, TAG = 7, TAG_ask = 100, TAG_answer, MOST_BYTES = 1 << 30 };
 
 typedef struct Mpich { // mpi.h of MPICH: typedef int MPI_Comm, MPI_Datatype, MPI_Request …
   int (*comm_rank)(int comm, int *rank);
@@ -30,6 +31,7 @@ typedef struct Mpich { // mpi.h of MPICH: typedef int MPI_Comm, MPI_Datatype, MP
   int (*isend)(const void *, int n, int type, int to, int tag, int comm, int *request);
   int (*irecv)(void *, int n, int type, int from, int tag, int comm, int *request);
   int (*test)(int *request, int *done, void *status);
+  int (*iprobe)(int from, int tag, int comm, int *there, void *status);
   int (*abort)(int comm, int status);
 } Mpich;
 
@@ -40,14 +42,39 @@ typedef struct OpenMpi { // mpi.h of Open MPI: all of these are pointers
   int (*isend)(const void *, int n, void *type, int to, int tag, void *comm, void **request);
   int (*irecv)(void *, int n, void *type, int from, int tag, void *comm, void **request);
   int (*test)(void **request, int *done, void *status);
+  int (*iprobe)(int from, int tag, void *comm, int *there, void *status);
   int (*abort)(void *comm, int status);
 } OpenMpi;
 
 enum { MPICH_WORLD = 0x44000000, MPICH_BYTE = 0x4c00010d, MPICH_RETURN = 0x54000001 };
+enum { MPICH_ANY = -2, OMPI_ANY = -1 }; // MPI_ANY_SOURCE
+
+typedef union Request {
+  int mpich;
+  void *ompi;
+} Request;
+
+// A question to a rank that this one waits for, and the answer to another's.
+typedef struct Question {
+  int32_t from, lane, number;
+} Question;
+
+typedef struct Reply {
+  int32_t from, number; // of the question
+  Standing standing;
+} Reply;
 
 typedef struct MpiWire {
   Wire wire;
   const NnrtRun *run;
+  // Guarded by `talking`: a communicating thread sends and receives what other threads ask.
+  pthread_mutex_t talking;
+  int asks;                 // the rank to be asked `next`; -1: none
+  Question next, question;  // `question` and `reply` are being sent, or were
+  Reply reply, came;        // the last reply that came
+  Request asking, replying; // of them
+  bool is_asking, is_replying;
+  double talked_us;
   pthread_mutex_t calls; // serializes calls of MPI
   void *library;
   bool open_mpi;
@@ -58,11 +85,6 @@ typedef struct MpiWire {
   int (*error_string)(int code, char *text, int *length);
   int (*finalize)(void);
 } MpiWire;
-
-typedef union Request {
-  int mpich;
-  void *ompi;
-} Request;
 
 static bool load_symbol(MpiWire *m, const char *name, void *out, Why *w) {
   void *symbol = dlsym(m->library, name);
@@ -97,6 +119,7 @@ static bool load_library(MpiWire *m, Why *w) {
            load_symbol(m, "MPI_Isend", &m->ompi.isend, w) &&
            load_symbol(m, "MPI_Irecv", &m->ompi.irecv, w) &&
            load_symbol(m, "MPI_Test", &m->ompi.test, w) &&
+           load_symbol(m, "MPI_Iprobe", &m->ompi.iprobe, w) &&
            load_symbol(m, "MPI_Abort", &m->ompi.abort, w) &&
            load_symbol(m, "ompi_mpi_comm_world", &m->ompi_world, w) &&
            load_symbol(m, "ompi_mpi_byte", &m->ompi_byte, w) &&
@@ -107,6 +130,7 @@ static bool load_library(MpiWire *m, Why *w) {
          load_symbol(m, "MPI_Isend", &m->mpich.isend, w) &&
          load_symbol(m, "MPI_Irecv", &m->mpich.irecv, w) &&
          load_symbol(m, "MPI_Test", &m->mpich.test, w) &&
+         load_symbol(m, "MPI_Iprobe", &m->mpich.iprobe, w) &&
          load_symbol(m, "MPI_Abort", &m->mpich.abort, w);
 }
 
@@ -251,6 +275,87 @@ static int test(MpiWire *m, Request *r, int *done) {
   return code;
 }
 
+// ---- questions between ranks of different machines
+
+static bool is_there(MpiWire *m, int tag) {
+  int there = 0;
+  void *ignore = m->open_mpi ? NULL : (void *)1;
+  pthread_mutex_lock(&m->calls);
+  int code = m->open_mpi ? m->ompi.iprobe(OMPI_ANY, tag, m->ompi_world, &there, ignore)
+                         : m->mpich.iprobe(MPICH_ANY, tag, MPICH_WORLD, &there, ignore);
+  pthread_mutex_unlock(&m->calls);
+  return !code && there;
+}
+
+// Receives a short message that is there.
+static bool take_message(MpiWire *m, int tag, void *out, int n) {
+  Request r;
+  int done = 0, code = receive_piece(m, tag, m->open_mpi ? OMPI_ANY : MPICH_ANY, out, n, &r);
+  while (!code && !done)
+    code = test(m, &r, &done);
+  return !code;
+}
+
+// Whether the last message of this kind has left; until then its memory is in use.
+static bool has_left(MpiWire *m, bool *io_sending, Request *r) {
+  int done = 1;
+  if (*io_sending && test(m, r, &done)) done = 1;
+  if (done) *io_sending = false;
+  return done;
+}
+
+// Asks, answers and hears answers; called now and then by the threads that call MPI.
+static void talk(MpiWire *m) {
+  enum { TURN_US = 100000 };
+  double now = nnrt_now_us();
+  if (pthread_mutex_trylock(&m->talking) != 0) return;
+  if (now - m->talked_us >= TURN_US) {
+    m->talked_us = now;
+    if (m->asks >= 0 && has_left(m, &m->is_asking, &m->asking)) {
+      m->question = m->next;
+      m->is_asking = send_piece(m, TAG_ask, m->asks, (char *)&m->question, sizeof m->question,
+                                &m->asking) == 0;
+      m->asks = -1;
+    }
+    Question q;
+    if (is_there(m, TAG_ask) && has_left(m, &m->is_replying, &m->replying) &&
+        take_message(m, TAG_ask, &q, sizeof q) && q.from >= 0 && q.from < m->wire.world) {
+      m->reply = (Reply){m->wire.rank, q.number, nnrt_standing_of(m->wire.record, q.lane)};
+      m->is_replying =
+          send_piece(m, TAG_answer, q.from, (char *)&m->reply, sizeof m->reply, &m->replying) == 0;
+    }
+    if (is_there(m, TAG_answer)) take_message(m, TAG_answer, &m->came, sizeof m->came);
+  }
+  pthread_mutex_unlock(&m->talking);
+}
+
+static bool ask_mpi(Wire *wire, int rank, int lane, double seconds, Standing *out) {
+  MpiWire *m = (MpiWire *)wire;
+  double until = nnrt_now_us() + seconds * 1e6;
+  pthread_mutex_lock(&m->talking);
+  int number = m->next.number + 1;
+  m->next = (Question){wire->rank, lane, number};
+  m->asks = rank;
+  pthread_mutex_unlock(&m->talking);
+  bool came = false;
+  while (!came && nnrt_now_us() < until) {
+    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    pthread_mutex_lock(&m->talking);
+    came = m->came.number == number && m->came.from == rank;
+    if (came) *out = m->came.standing;
+    pthread_mutex_unlock(&m->talking);
+  }
+  return came;
+}
+
+// An idle rank answers, too.
+static int check_mpi(Wire *wire) {
+  talk((MpiWire *)wire);
+  return 0;
+}
+
+// ---- exchanging
+
 // The pieces of a transfer that are under way, since MPI counts bytes in an int.
 typedef struct Pieces {
   Request sending, receiving;
@@ -324,6 +429,7 @@ static int finish_all(MpiWire *m, int lane, Transfer *x, int n, Pieces *p, atomi
       nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     // The exchange goes on: the other rank may only be slow.
     if (!warned) nnrt_wait_warn(m->wire.peers, m->wire.rank, awaited, start, &warned);
+    if (nnrt_now_us() - start > 1e6) talk(m);
     if (turn == 1 << 20) turn = 100;
   }
 }
@@ -349,6 +455,7 @@ static void close_mpi(Wire *wire) {
   open_wire = NULL;
   m->finalize();
   pthread_mutex_destroy(&m->calls);
+  pthread_mutex_destroy(&m->talking);
 }
 
 Wire *nnrt_wire_mpi(const NnrtRun *run) {
@@ -361,7 +468,11 @@ Wire *nnrt_wire_mpi(const NnrtRun *run) {
                    .lanes = 1,
                    .open = open_mpi,
                    .exchange = exchange_mpi,
-                   .close = close_mpi};
+                   .close = close_mpi,
+                   .check = check_mpi,
+                   .ask = ask_mpi};
+  m->asks = -1;
+  pthread_mutex_init(&m->talking, NULL);
   pthread_mutex_init(&m->calls, NULL);
   return &m->wire;
 }

@@ -391,7 +391,8 @@ Wire *nnrt_wire_tcp(const NnrtRun *run) {
                    .exchange = exchange_tcp,
                    .close = close_tcp,
                    .check = check_tcp,
-                   .ask = ask_tcp};
+                   .ask = ask_tcp,
+                   .relays = true};
   t->run = run;
   t->watch = -1;
   pthread_mutex_init(&t->watching, NULL);

@@ -51,16 +51,11 @@ static Standing look(NnrtComm *c, int rank, int lane, double seconds) {
   const Peers *p = c->rank->run->peers;
   Standing s = {.waits_for = -1, .lane = lane};
   if (p->peer[rank].record) return nnrt_standing_of(p->peer[rank].record, lane);
-  if (c->transport == &nnrt_comm_processes && c->wire->ask)
+  if (c->transport == &nnrt_comm_processes)
     c->wire->ask(c->wire, rank, lane, answer_seconds(seconds), &s);
   s.last_op[sizeof s.last_op - 1] = 0;
   if (s.waits_for >= p->n) s.waits_for = -1;
   return s;
-}
-
-static bool can_ask(const NnrtComm *c, int rank) {
-  return c->rank->run->peers->peer[rank].record ||
-         (c->transport == &nnrt_comm_processes && c->wire->ask);
 }
 
 // Writes the end of the chain: `rank`, and its condition.  False: it may take its time.
@@ -73,12 +68,9 @@ static bool tell(NnrtComm *c, int rank, const Standing *s, char *text, size_t si
   if (state == 't') condition = "is stopped by a debugger";
   if (state == 'Z' || state == 'X') condition = "has ended";
   if (!condition) {
-    // Without an answer, files of this rank's job are the only sign.
-    bool files = s->known ? s->files : !can_ask(c, rank) && atomic_load(&c->record->files);
-    if (files) return false;
-    condition = s->known           ? "has not come to this communication"
-                : can_ask(c, rank) ? "does not answer: it, its machine or the network is stopped"
-                                   : "has sent nothing";
+    if (s->known && s->files) return false;
+    condition = s->known ? "has not come to this communication"
+                         : "does not answer: it, its machine or the network is stopped";
   }
   snprintf(text, size, "%s %s%s%s", who, condition, *s->last_op ? "; " : "", s->last_op);
   return true;
@@ -106,7 +98,7 @@ static int follow(NnrtComm *c, int lane, double seconds, bool last, char *text, 
     if (state == 'T' || state == 't' || state == 'Z' || state == 'X')
       return tell(c, rank, &s, text, size);
     // Rank 0 passes questions on: without its answer, others cannot answer.
-    if (!s.known && rank != 0 && me != 0 && can_ask(c, rank)) {
+    if (!s.known && rank != 0 && me != 0 && c->wire->relays) {
       Standing first = look(c, 0, 0, seconds);
       if (!first.known) return tell(c, 0, &first, text, size);
     }

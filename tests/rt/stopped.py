@@ -99,6 +99,17 @@ with folder_with_data():
                 check(f"hosts: {i} ends, and names rank {victim}", code == 1 and re.search(who, err), code, err)
             jobs[victim].kill()
             end(jobs[victim:victim + 1])
+            if not HAS_MPI: continue
+            log = f"mpihosts{victim}.jsonl"
+            job = subprocess.Popen([*mpirun(4), *own_names, PROGRAMS / "line4", *DATA, *map(str, STALL), "--log", log], text=True,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+            pids = ranks_of(job, 4)
+            check("MPI hosts: it trains", trains(log))
+            os.kill(pids[victim], signal.SIGSTOP)
+            code, err = end([job])[0]
+            named("MPI hosts", err, victim, f"host{victim}", pids[victim], "does not answer",
+                  ": it, its machine or the network is stopped")
+            check("MPI hosts: no process is left", code != 0 and all_end(pids.values()), code, pids)
         port = free_port()
         env["MASTER_PORT"] = str(port)
         jobs = [subprocess.Popen([*own_names, PROGRAMS / "hang4", *DATA, "--stall-timeout", "2"],
@@ -107,6 +118,10 @@ with folder_with_data():
         for i, (code, err) in enumerate(end(jobs)):
             check(f"hosts: rank {i} ends", code == 1, code, err)
             named(f"hosts: rank {i}", err, 3, "host3", jobs[3].pid, "has not come to this communication", hang)
+        if HAS_MPI:
+            done = refused("a process on another host that hangs", "", "hang4", *DATA, "--stall-timeout", 2,
+                           launcher=[*mpirun(4), *own_names], timeout=LIMIT)
+            named("MPI hosts", done.stderr, 3, "host3", r"\d+", "has not come to this communication", hang)
 
     # ---- ranks that do not come
     def script(text):
