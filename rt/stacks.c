@@ -1,6 +1,6 @@
 // The stacks of all ranks, printed on SIGQUIT, after which the job ends:
 //
-//     train: rank 1 on host7 (pid 4711), its own thread, in 'linear  mlp.onnx:/fc1/MatMul' of step 12
+//     train: rank 1 on host7 (pid 4711), its own thread, in 'linear  mlp.onnx:/fc1' of step 12
 //     train: rank 1: ./train(nnrt_linear_f32+0x1f3)[0x55d0c3a0b1f3]
 //     train: rank 1: ./train(+0x8a41)[0x55d0c39fba41]
 //

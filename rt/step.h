@@ -37,7 +37,7 @@ typedef struct Trainer {
   bool found;      // bad data was found in a step that was answered
   bool unreadable; // samples of the graph that was enqueued last
   Why unreadable_why;
-  float loss_scale; // after the last step; NaN before the first
+  float loss_scale;  // after the last step; NaN before the first
   const char *saves; // the signal that asks for a checkpoint; NULL: none
 } Trainer;
 
