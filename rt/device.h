@@ -41,6 +41,12 @@ bool nnrt_device_special_run(const NnrtProgram *p, int *out_status);
 bool nnrt_device_find(const NnrtRun *run, Why *w);
 // Whether the ranks' slabs fit into the memory that was free at nnrt_device_find.
 bool nnrt_device_enough(const NnrtRun *run, int ranks_here, Why *w);
+// The instruction sets of the CPU that kernels may use, as a set of bits: those of the processor,
+// and not above NNRT_MAX_ISA; -1: kernels are a GPU's.  False: the variable is wrong.
+bool nnrt_device_isa(int64_t *out_set, Why *w);
+// Restricts kernels to these sets, a part of the former; before any kernel is prepared.
+bool nnrt_device_use_isa(int64_t set, Why *w);
+const char *nnrt_device_isa_name(int64_t set); // the highest of them: "avx2"
 // Writes members of the object of --describe, each with a comma before it.
 void nnrt_device_describe(const NnrtProgram *p, FILE *out);
 

@@ -261,6 +261,8 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
     return 1;
   }
   bool several = run.launch.kind != LAUNCH_none;
+  int64_t isa;
+  if (!nnrt_device_isa(&isa, &w)) nnrt_ranks_refuse(2, "%s", w.text);
   nnrt_say_as(nnrt_base_name(argv[0]), run.launch.rank, several && run.launch.world > 1);
   if (several && run.launch.world != p->ranks) refuse_world_size(&run);
   int ranks_here = several ? run.launch.local_world : p->ranks;
@@ -281,10 +283,13 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
     nnrt_ranks_compare(&run, &flags,
                        "all ranks need the same flags; only names of files may differ", 2);
   }
+  Why no_kernels;
+  bool agreed = !connected || nnrt_kernels_agree(&run, isa, &no_kernels);
   // All ranks have the same flags, so one rank reports errors in them.
   if (connected && !nnrt_in_use_possible(&run, &w)) nnrt_ranks_end(&run, w.text, 1);
   int failure = 1;
-  bool ok = connected && check_split(&run, &w) && (found || why(&w, "%s", missing.text)) &&
+  bool ok = connected && check_split(&run, &w) && (agreed || why(&w, "%s", no_kernels.text)) &&
+            (found || why(&w, "%s", missing.text)) &&
             nnrt_device_enough(&run, ranks_here > 0 ? ranks_here : 1, &w) &&
             nnrt_payload_open(p, &run.payload, &w) && check_export(&run, &w) &&
             (f->eval_only.given ||

@@ -647,6 +647,12 @@ _Noreturn void nnrt_ranks_end(struct NnrtRun *run, const char *text, int status)
 // Runs all ranks of this process to their end; returns the exit status.
 int nnrt_ranks_run(struct NnrtRun *run);
 
+// ---- kernel_agreement.c
+
+// Collective: restricts the kernels of all ranks to the instruction sets that all of them have,
+// and to the smallest number of threads; `set` is this rank's (nnrt_device_isa).
+bool nnrt_kernels_agree(struct NnrtRun *run, int64_t set, Why *w);
+
 // ---- describe.c
 
 void nnrt_describe(const NnrtProgram *p, FILE *f);

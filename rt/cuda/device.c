@@ -195,6 +195,25 @@ const void *nnrt_device_read(NnrtRank *r, const void *from, int64_t bytes) {
   return d->host;
 }
 
+// ---- instruction sets of CPU kernels, which a program for GPUs has none of
+
+bool nnrt_device_isa(int64_t *out_set, Why *w) {
+  (void)w;
+  *out_set = -1;
+  return true;
+}
+
+bool nnrt_device_use_isa(int64_t set, Why *w) {
+  (void)set;
+  (void)w;
+  return true;
+}
+
+const char *nnrt_device_isa_name(int64_t set) {
+  (void)set;
+  return "";
+}
+
 // ---- opening and closing
 
 static void open_gpu(NnrtRank *r) {
