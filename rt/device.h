@@ -64,6 +64,13 @@ void nnrt_device_flush(NnrtRank *r);
 // Waits for all enqueued work, and returns memory that is valid until the next call.
 const void *nnrt_device_read(NnrtRank *r, const void *from, int64_t bytes);
 
+typedef struct Range {
+  const char *at; // in the slab or r->host, at a multiple of 8
+  int64_t bytes;
+} Range;
+// Waits for all enqueued work, and sets out[i] to the checksum of range i (word_sum.h).
+void nnrt_device_checksums(NnrtRank *r, const Range *range, int n, uint64_t *out);
+
 // Rounds `n` f32 of the slab or r->host to bf16 or f16, to another position in the slab.
 void nnrt_device_narrow(NnrtRank *r, void *to, NnrtDtype type, const void *from, int64_t n);
 

@@ -14,6 +14,7 @@ typedef enum Kind {
   KIND_files,
   KIND_names,
   KIND_count,
+  KIND_whole,
   KIND_seed,
   KIND_number,
   KIND_path,
@@ -118,11 +119,14 @@ static void set_flag(Flag *f, const Row *row, const char *value) {
     f->list[f->n++] = value;
     return;
   case KIND_count:
+  case KIND_whole:
   case KIND_seed:
     f->i = strtoll(value, &end, 10);
     if (end == value || *end || errno) usage("a whole number was expected", row->flag, value);
     if (row->kind == KIND_count && f->i < 1)
       usage("a number from 1 was expected", row->flag, value);
+    if (row->kind == KIND_whole && f->i < 0)
+      usage("a number from 0 was expected", row->flag, value);
     return;
   case KIND_number:
     f->f = strtod(value, &end);
@@ -230,7 +234,8 @@ void nnrt_flags_terms(const Flags *f, Terms *t) {
       nnrt_terms_add(t, name, "not given");
     else if (row->kind == KIND_files && flag->n > 1)
       nnrt_terms_add(t, name, "given %d times", flag->n);
-    else if (value && (row->kind == KIND_count || row->kind == KIND_seed))
+    else if (value &&
+             (row->kind == KIND_count || row->kind == KIND_whole || row->kind == KIND_seed))
       nnrt_terms_add(t, name, "%lld", (long long)flag->i);
     else if (value && row->kind == KIND_number)
       add_number(t, name, flag->f);

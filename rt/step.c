@@ -410,6 +410,14 @@ static void choose_horizon(Trainer *t, int64_t saved) {
         (long long)saved);
 }
 
+// Whether several ranks hold the same, and shall compare it.
+static void choose_comparison(Trainer *t) {
+  const Flag *every = &t->run->flags.check_replicas;
+  t->compare_every = every->given ? every->i : CHECK_REPLICAS_EVERY;
+  bool trains = !t->run->flags.eval_only.given && t->first < t->steps;
+  if (t->compare_every > 0 && trains && t->r->ranks > 1) t->replicas = nnrt_replicas_new(t->r);
+}
+
 static bool begin(Trainer *t) {
   NnrtRun *run = t->run;
   NnrtRank *r = t->r;
@@ -445,6 +453,8 @@ static bool begin(Trainer *t) {
   }
   nnrt_init_copies(r);
   nnrt_comm_end_files(r);
+  choose_comparison(t);
+  if (t->replicas && !nnrt_replicas_equal(t->replicas, t->first)) return false;
   // The log loses the lines of steps that follow, once the first of them is known.
   if (is_root(t) && run->flags.log.given && !run->flags.eval_only.given &&
       !(run->flags.resume.given ? nnrt_log_resume(&run->log, t->first, &w)
@@ -518,6 +528,8 @@ static bool end_step(Trainer *t, int64_t step, double ended, const double *out, 
   // The log holds the step that ends the training, too.
   if (is_root(t)) report(t, &s);
   if (!sane) {
+    // Corrupted weights are a cause of such a loss.
+    if (t->replicas && !nnrt_replicas_equal(t->replicas, r->step + 1)) return false;
     if (f->check_values.given) print_once(t, nnrt_checks_infinite(r) != NULL, say_infinite);
     if (is_root(t))
       nnrt_say_error(
@@ -582,10 +594,13 @@ static bool do_step(Trainer *t, int64_t step, int *out_signal) {
   if (f->check_against.given) nnrt_check_against_report(r);
   if (t->under_way && !end_step(t, step - 1, ended, out, false)) return false;
   if (!readable) nnrt_end_with_message(t, t->unreadable, nnrt_say_unreadable);
-  // The last step, and one that evaluation or a checkpoint follows, ends before the next begins.
+  // The last step, and one that an evaluation, a checkpoint or a comparison of replicas follows,
+  // ends before the next begins.
   bool last = step + 1 == t->steps || *out_signal != 0;
-  t->under_way = !at_once && !last && !(run->has_eval && is_due(&f->eval_every, step + 1)) &&
-                 !(f->checkpoint_dir.given && is_due(&f->checkpoint_every, step + 1)) && !t->saves;
+  bool saves = t->saves || (f->checkpoint_dir.given && is_due(&f->checkpoint_every, step + 1));
+  bool compares = t->replicas && (last || saves || (step + 1) % t->compare_every == 0);
+  t->under_way = !at_once && !last && !saves && !compares &&
+                 !(run->has_eval && is_due(&f->eval_every, step + 1));
   if (t->under_way) return true;
   // The answers of a step on a GPU are waited for.
   if (!at_once) {
@@ -593,6 +608,7 @@ static bool do_step(Trainer *t, int64_t step, int *out_signal) {
     nnrt_agree(t, NULL, &t->out, out);
     if (f->check_against.given && t->p->n_deferred) nnrt_check_against_report(r);
   }
+  if (compares && !nnrt_replicas_equal(t->replicas, step + 1)) return false;
   return end_step(t, step, nnrt_now_us(), out, last);
 }
 
@@ -696,6 +712,7 @@ int nnrt_train(NnrtRank *r) {
   nnrt_find_outputs(r, &p->train, outputs, 3, &t.out);
   nnrt_find_eval_outputs(r, &t.eval_out);
   int status = train(&t);
+  nnrt_replicas_free(t.replicas);
   free(t.slice);
   return status;
 }

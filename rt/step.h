@@ -7,6 +7,7 @@
 #define NNRT_STEP_H
 
 #include "device.h"
+#include "replicas.h"
 
 // The scalar results of a graph, NULL for none: loss, grad_norm and loss_scale of @train, parts of
 // the loss of @eval.
@@ -37,8 +38,10 @@ typedef struct Trainer {
   bool found;      // bad data was found in a step that was answered
   bool unreadable; // samples of the graph that was enqueued last
   Why unreadable_why;
-  float loss_scale;  // after the last step; NaN before the first
-  const char *saves; // the signal that asks for a checkpoint; NULL: none
+  float loss_scale;      // after the last step; NaN before the first
+  const char *saves;     // the signal that asks for a checkpoint; NULL: none
+  Replicas *replicas;    // NULL: they are not compared
+  int64_t compare_every; // steps
 } Trainer;
 
 static inline bool is_root(const Trainer *t) {

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "device.h"
+#include "word_sum.h"
 
 struct NnrtDevice {
   int64_t slab_bytes, host_bytes; // as mapped
@@ -108,6 +109,30 @@ const void *nnrt_device_read(NnrtRank *r, const void *from, int64_t bytes) {
   (void)r;
   (void)bytes;
   return from;
+}
+
+// The sum of the words from `from` to `to`.
+NNRT_CLONES static uint64_t sum_words(const char *at, int64_t from, int64_t to) {
+  uint64_t sum = 0, word;
+  for (int64_t i = from; i < to; i++) {
+    memcpy(&word, at + i * 8, 8);
+    sum += word_mix(word, (uint64_t)i);
+  }
+  return sum;
+}
+
+void nnrt_device_checksums(NnrtRank *r, const Range *range, int n, uint64_t *out) {
+  enum { BLOCK = 1 << 14 }; // words
+  (void)r;
+  for (int k = 0; k < n; k++) {
+    int64_t words = range[k].bytes / 8, blocks = (words + BLOCK - 1) / BLOCK;
+    const char *at = range[k].at;
+    uint64_t sum = word_mix_rest(at + words * 8, range[k].bytes % 8, (uint64_t)words);
+#pragma omp parallel for reduction(+ : sum) if (blocks > 1)
+    for (int64_t b = 0; b < blocks; b++)
+      sum += sum_words(at, b * BLOCK, b + 1 < blocks ? (b + 1) * BLOCK : words);
+    out[k] = sum;
+  }
 }
 
 void nnrt_device_narrow(NnrtRank *r, void *to, NnrtDtype type, const void *from, int64_t n) {

@@ -195,6 +195,21 @@ const void *nnrt_device_read(NnrtRank *r, const void *from, int64_t bytes) {
   return d->host;
 }
 
+// The scratch is the same in every call, so that the first one, before the step is recorded, is
+// the only one that allocates.
+void nnrt_device_checksums(NnrtRank *r, const Range *range, int n, uint64_t *out) {
+  if (n == 0) return;
+  size_t bytes = (size_t)n * sizeof *out;
+  // Copies to host memory are complete when the stream is.
+  wait_for_host(r);
+  uint64_t *sum = nnrt_gpu_scratch((int64_t)bytes);
+  if (!sum) nnrt_gpu_die(r, NNRT_MEMORY);
+  MUST(r, nnrt_cuda(cudaMemsetAsync(sum, 0, bytes, r->device->gpu.stream), "clearing checksums"));
+  for (int i = 0; i < n; i++)
+    MUST(r, nnrt_gpu_checksum(&sum[i], range[i].at, range[i].bytes));
+  memcpy(out, nnrt_device_read(r, sum, (int64_t)bytes), bytes);
+}
+
 // ---- instruction sets of CPU kernels, which a program for GPUs has none of
 
 bool nnrt_device_isa(int64_t *out_set, Why *w) {

@@ -71,6 +71,8 @@ int nnrt_cuda(cudaError_t error, const char *what);
 
 // Rounds n numbers to bf16 or f16, in the stream (narrow.cu).
 int nnrt_gpu_narrow(void *y, NnrtDtype type, const float *x, int64_t n);
+// Adds the checksum of a range at a multiple of 8 to *sum, in the stream (checksums.cu).
+int nnrt_gpu_checksum(uint64_t *sum, const void *at, int64_t bytes);
 
 // The first member of every prepared kernel.
 struct NnrtPrep {

@@ -3,6 +3,7 @@
 // thousands of rows, and many tensors at once.
 
 #include "check.h"
+#include "word_sum.h"
 
 static const NnrtDtype floats[] = {NNRT_f32, NNRT_bf16, NNRT_f16};
 
@@ -691,6 +692,27 @@ static void narrowing(void) {
     }
 }
 
+// Checksums, as the host computes them, of all lengths up to a few words, and of many blocks.
+static void checksums(void) {
+  static const int64_t lengths[] = {0, 1, 7, 8, 9, 31, 64, 4096, 100003, 3000000};
+  for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
+    int64_t n = lengths[k], words = n / 8;
+    float *x = numbers(NNRT_f32, n / 4 + 1, (int)k);
+    uint64_t zero = 0, *sum = gpu_put(&zero, 8);
+    uint64_t want = word_mix_rest((char *)x + words * 8, n % 8, (uint64_t)words), word;
+    for (int64_t i = 0; i < words; i++) {
+      memcpy(&word, (char *)x + i * 8, 8);
+      want += word_mix(word, (uint64_t)i);
+    }
+    char *gx = gpu_put(x, (n / 4 + 1) * 4);
+    int code = nnrt_gpu_checksum(sum, gx, n);
+    uint64_t *got = gpu_get(sum, 8);
+    CHECK(code == 0 && *got == want, "the checksum of %lld bytes", (long long)n);
+    gpu_free(gx), gpu_free(sum), free(got);
+    free(x);
+  }
+}
+
 // A NaN factor of the gradients changes nothing.
 static void skipped_updates(void) {
   enum { N = 1001 };
@@ -749,6 +771,7 @@ int main(void) {
   batches(NNRT_f16);
   batch_of_squares();
   narrowing();
+  checksums();
   skipped_updates();
   return gpu_close();
 }

@@ -16,6 +16,8 @@ with folder_with_data() as folder:
         (["--lr-steps", "half"], "a whole number was expected"),
         (["--steps", "1e3"], "a whole number was expected"),
         (["--steps", "99999999999999999999"], "a whole number was expected"),
+        (["--check-replicas", "-1"], "a number from 0 was expected"),
+        (["--check-replicas", "often"], "a whole number was expected"),
         (["--lr", "nan"], "a number from 0 was expected"),
         (["--lr", "-1"], "a number from 0 was expected"),
         (["--steps", "3", "--steps", "4"], "given twice"),
