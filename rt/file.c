@@ -210,8 +210,10 @@ bool nnrt_in_open(InFile *f, const char *path, Why *w) {
   if (f->bytes > 0) {
     void *at = mmap(NULL, (size_t)f->bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (at == MAP_FAILED) {
+      why(w, "cannot map '%s', %lld bytes: %s", path, (long long)f->bytes, strerror(errno));
       close(fd);
-      return why(w, "cannot map '%s': %s", path, strerror(errno));
+      *f = (InFile){0};
+      return false;
     }
     f->at = at;
   }
