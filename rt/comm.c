@@ -287,7 +287,7 @@ bool nnrt_comm_open(NnrtRank *r, const Transport *transport, void *shared, Why *
     pthread_condattr_destroy(&monotonic);
     code = pthread_create(&q->thread, NULL, i == QUEUE_here ? communicate : run_ahead, q);
   }
-  if (code) return why(w, "cannot start a thread: %s", strerror(code));
+  if (code) return nnrt_why_thread(w, "a thread for communication", code);
   // The transport may fail to open: wait for it.
   pthread_mutex_lock(&c->lock);
   while (!c->ready)

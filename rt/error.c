@@ -7,6 +7,7 @@
 // the closed connections, then end the other processes.  No exit handlers run, since other ranks
 // are still in the middle of their work.
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -23,6 +24,7 @@ static char speaking_rank[32];
 static char last_error[1024];
 static void (*before_end)(int status, const char *error);
 static atomic_flag failing = ATOMIC_FLAG_INIT;
+static _Thread_local const NnrtRank *here; // the rank of this thread; NULL: none
 static _Thread_local char detail[2048];
 static _Thread_local const char *fail_hint;
 static _Thread_local bool has_found;
@@ -120,30 +122,91 @@ _Noreturn void nnrt_end_job(int status) {
   _exit(status);
 }
 
-static _Noreturn void no_memory(void) {
-  nnrt_say_error("out of memory");
+void nnrt_say_here(const NnrtRank *r) {
+  here = r;
+}
+
+// The first of several ranks that fail ends the job: the others fail because of it, or in the same
+// way.
+static void fail_first(void) {
+  static _Thread_local bool failing_here;
+  // A failure while this thread reports one does not wait for itself.
+  if (!failing_here && atomic_flag_test_and_set(&failing))
+    for (;;)
+      pause();
+  failing_here = true;
+}
+
+static _Noreturn void out_of_memory(const char *what) {
+  char where[96] = "";
+  fail_first();
+  if (here && here->ranks > 1)
+    snprintf(where, sizeof where, "rank %d, step %lld: ", here->rank, (long long)here->step + 1);
+  // The message has the rank already.
+  if (*where) speaking_rank[0] = 0;
+  nnrt_say_error("%sout of memory: %s\n" NNRT_LIMIT_HINT, where, what);
   nnrt_end_job(1);
+}
+
+_Noreturn void nnrt_out_of_memory(size_t bytes) {
+  char what[64];
+  snprintf(what, sizeof what, "%zu bytes", bytes);
+  out_of_memory(what);
 }
 
 void *nnrt_must_alloc(size_t n) {
   // No object has this size: the caller had no memory for one of another size.
-  if (n == (size_t)-1) no_memory();
+  if (n == (size_t)-1) out_of_memory("for a text or a list");
   void *p = calloc(1, n ? n : 1);
-  if (p) return p;
-  nnrt_say_error("out of memory: %zu bytes", n);
+  if (!p) nnrt_out_of_memory(n);
+  return p;
+}
+
+bool nnrt_why_thread(Why *w, const char *thread, int code) {
+  size_t stack = 0;
+  pthread_attr_t attr;
+  if (pthread_getattr_default_np(&attr) == 0) {
+    pthread_attr_getstacksize(&attr, &stack);
+    pthread_attr_destroy(&attr);
+  }
+  return why(w, "cannot start %s, which needs %s for its stack: %s\n" NNRT_LIMIT_HINT, thread,
+             nnrt_amount((double)stack).text, strerror(code));
+}
+
+// A library's exception that nobody handles, such as std::bad_alloc of oneDNN.
+static void library_failed(void) {
+  // std::type_info: the table of virtual functions, and the name.
+  const struct {
+    void *functions;
+    const char *name;
+  } *type = NULL;
+  void *(*current)(void) =
+      (void *(*)(void))(uintptr_t)dlsym(RTLD_DEFAULT, "__cxa_current_exception_type");
+  if (current) type = current();
+  const char *name = type && type->name ? type->name : "unknown";
+  if (strcmp(name, "St9bad_alloc") == 0) out_of_memory("a library got none");
+  fail_first();
+  nnrt_say_error("a library ended with an exception of the type '%s'", name);
   nnrt_end_job(1);
 }
 
 void nnrt_must_close(FILE *stream, char *const *text) {
   bool ok = !ferror(stream);
   // The C library leaves no text if there is no memory for its last change of size.
-  if (fclose(stream) != 0 || !ok || !*text) no_memory();
+  if (fclose(stream) != 0 || !ok || !*text) out_of_memory("for a text");
+}
+
+void nnrt_catch_exceptions(void) {
+  // std::set_terminate, if the program or a library of it is in C++.
+  void (*set)(void (*)(void)) =
+      (void (*)(void (*)(void)))(uintptr_t)dlsym(RTLD_DEFAULT, "_ZSt13set_terminatePFvvE");
+  if (set) set(library_failed);
 }
 
 static char *must_vformat(const char *fmt, va_list args) {
   char *text;
   if (vasprintf(&text, fmt, args) >= 0) return text;
-  no_memory();
+  out_of_memory("for a text");
 }
 
 char *nnrt_must_format(const char *fmt, ...) {
@@ -244,10 +307,7 @@ _Noreturn void nnrt_fail(NnrtRank *r, int i, int code) {
 }
 
 _Noreturn void nnrt_fail_between(NnrtRank *r, int first, int last, int code) {
-  // Report only the first rank that fails: other ranks fail because of it, or in the same way.
-  if (atomic_flag_test_and_set(&failing))
-    for (;;)
-      pause();
+  fail_first();
   say_failed(r, first, last, code);
   nnrt_end_job(1);
 }

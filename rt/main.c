@@ -230,6 +230,8 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
     nnrt_say_error("%s", w.text);
     return 1;
   }
+  nnrt_catch_exceptions();
+  nnrt_reserve_process();
   if (nnrt_device_special_run(p, &status)) return status;
   nnrt_flags_parse(&run.flags, argc, argv, p);
   if (run.flags.append.given) {

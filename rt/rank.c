@@ -30,6 +30,11 @@ static void *run_rank(void *arg) {
   nnrt_stacks_add(r, "its own thread");
   // OpenMP's setting is one per thread.
   if (run->threads > 0) omp_set_num_threads(run->threads);
+  nnrt_say_here(r);
+  if (!nnrt_reserve(&w)) {
+    nnrt_say_error("%s", w.text);
+    nnrt_end_job(1);
+  }
   r->prep = nnrt_must_alloc((size_t)(r->program->n_prep + 1) * sizeof *r->prep);
   nnrt_set_coords(r);
   // A rank that is a process has connected before.
@@ -187,7 +192,11 @@ int nnrt_ranks_run(NnrtRun *run) {
   for (int i = 1; i < n; i++) {
     int code = pthread_create(&threads[i], NULL, run_rank, &starts[i]);
     if (code) {
-      nnrt_say_error("cannot start rank %d: %s", i, strerror(code));
+      Why w;
+      char thread[32];
+      snprintf(thread, sizeof thread, "the thread of rank %d", i);
+      nnrt_why_thread(&w, thread, code);
+      nnrt_say_error("%s", w.text);
       nnrt_end_job(1);
     }
   }

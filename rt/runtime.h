@@ -52,6 +52,12 @@ void nnrt_put_shown(FILE *out, const char *text); // as a terminal may have it: 
 void *nnrt_must_alloc(size_t n);                  // zeroed; ends the job when there is no memory
 // Closes a stream of open_memstream; ends the job when there was no memory for its text.
 void nnrt_must_close(FILE *stream, char *const *text);
+_Noreturn void nnrt_out_of_memory(size_t bytes);
+#define NNRT_LIMIT_HINT "hint: see ulimit -v and ulimit -u, and the memory of this machine"
+void nnrt_say_here(const NnrtRank *r); // the rank that this thread is, for such messages
+// Describes why a thread, such as "rank 1", was not created; returns false.
+bool nnrt_why_thread(Why *w, const char *thread, int code);
+void nnrt_catch_exceptions(void); // of libraries in C++: an error ends the job, not a signal
 char *nnrt_must_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 // Appends to `text`, which is freed; NULL is "".
 char *nnrt_must_append(char *text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -604,6 +610,13 @@ typedef struct Amount {
   char text[32];
 } Amount;
 Amount nnrt_amount(double bytes); // "1.5 GiB"
+
+// ---- reserve.c
+
+void nnrt_reserve_process(void); // before any thread is started
+// Reserves stack and OpenMP threads for the rank of this thread.
+bool nnrt_reserve(Why *w);
+bool nnrt_memory_left(size_t bytes); // whether so many could be mapped now
 
 // ---- comm.h: communication between ranks ---- device.h: the device that computes
 

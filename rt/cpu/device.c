@@ -69,7 +69,21 @@ static char *map_memory(int64_t bytes, const char *what, char **out_mapped, int6
   return at;
 }
 
+static atomic_int ranks_here; // of this process, with an open device
+
+bool kernel_memory_left(const char *kernel);
+bool kernel_memory_left(const char *kernel) {
+  enum { ROOM = 16 << 20 };
+  // All ranks may prepare kernels at the same time.
+  int64_t bytes = (int64_t)ROOM * atomic_load(&ranks_here);
+  if (nnrt_memory_left((size_t)bytes)) return true;
+  nnrt_error(NNRT_MEMORY, "%s: less than %s of memory is left to prepare it\n" NNRT_LIMIT_HINT,
+             kernel, nnrt_amount((double)bytes).text);
+  return false;
+}
+
 void nnrt_device_open(NnrtRank *r) {
+  atomic_fetch_add(&ranks_here, 1);
   const NnrtProgram *p = r->program;
   NnrtDevice *d = r->device = nnrt_must_alloc(sizeof *d);
   r->slab = map_memory(r->code->slab_bytes, "the slab", &d->mapped, &d->slab_bytes);

@@ -54,6 +54,7 @@ static void op_free(NnrtPrep *p) {
 }
 
 DnnlOp *dnnl_op_new(const char *name, int64_t products, int64_t elements) {
+  if (!kernel_memory_left(name)) return NULL;
   DnnlOp *op = calloc(1, sizeof *op);
   if (!op || !dnnl_op_engine()) {
     nnrt_error(NNRT_LIBRARY, "%s: oneDNN has no engine for this processor", name);

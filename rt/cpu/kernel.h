@@ -68,6 +68,10 @@ struct NnrtPrep {
 void *kernel_scratch(size_t bytes);
 int scratch_failed(size_t bytes); // reports it
 
+// Whether there is memory for a library to prepare a kernel: oneDNN uses some of its allocations
+// without a check.  False: reports it.
+bool kernel_memory_left(const char *kernel);
+
 static inline size_t round_64(size_t bytes) {
   return (bytes + 63) / 64 * 64;
 }
