@@ -95,28 +95,27 @@ Group nnrt_movers_of(const NnrtProgram *p, int move, int rank) {
 
 // ---- parcels
 
+// The exchange and its parcels are one block.
 Exchange *nnrt_exchange_new(int n_to, int n_from) {
-  Exchange *e = nnrt_must_alloc(sizeof *e);
+  size_t bytes = sizeof(Exchange) + (size_t)(n_to + n_from) * sizeof(Parcel);
+  Exchange *e = nnrt_block_new((int64_t)bytes);
+  memset(e, 0, bytes);
   *e = (Exchange){.n_to = n_to, .n_from = n_from};
-  e->to = nnrt_must_alloc((size_t)n_to * sizeof *e->to);
-  e->from = nnrt_must_alloc((size_t)n_from * sizeof *e->from);
+  e->to = (Parcel *)(e + 1);
+  e->from = e->to + n_to;
   return e;
 }
 
 Parcel nnrt_parcel_new(int peer, int64_t bytes) {
-  Parcel p = {peer, bytes, malloc((size_t)(bytes > 0 ? bytes : 1))};
-  if (!p.at) nnrt_must_alloc((size_t)-1);
-  return p;
+  return (Parcel){peer, bytes, nnrt_block_new(bytes)};
 }
 
 void nnrt_exchange_free(Exchange *e) {
   for (int i = 0; i < e->n_to; i++)
-    free(e->to[i].at);
+    nnrt_block_free(e->to[i].at);
   for (int i = 0; i < e->n_from; i++)
-    free(e->from[i].at);
-  free(e->to);
-  free(e->from);
-  free(e);
+    nnrt_block_free(e->from[i].at);
+  nnrt_block_free(e);
 }
 
 // ---- the communicating threads
@@ -515,6 +514,8 @@ void nnrt_comm_begin_files(NnrtRank *r) {
 
 void nnrt_comm_end_files(NnrtRank *r) {
   int64_t none = 0;
+  // Messages of files are larger than those of steps.
+  nnrt_blocks_release();
   // The timeout starts again only after the slowest rank has finished its files.
   nnrt_comm_sum(r, &none, 1);
   atomic_store(&r->comm->record->files, 0);

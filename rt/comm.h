@@ -60,11 +60,17 @@ typedef struct Job {
   TraceOf of; // for --trace; without a name: of no op
 } Job;
 
+// ---- blocks.c: memory that steps use again
+
+void *nnrt_block_new(int64_t bytes); // at a multiple of 64, not zeroed; ends the job on failure
+void nnrt_block_free(void *block);   // by any thread; NULL: nothing
+void nnrt_blocks_release(void);      // frees those that are not in use
+
 // A message from one rank to another, at either end.
 typedef struct Parcel {
   int peer;
   int64_t bytes;
-  char *at; // allocated; NULL of a parcel to receive, until it arrives
+  char *at; // a block; NULL of a parcel to receive, until it arrives
 } Parcel;
 
 // Parcels that a rank sends and receives in one job.  Sends are sorted by (peer - rank) modulo the

@@ -179,7 +179,7 @@ static int move_processes(NnrtComm *c, const Job *job) {
   }
   int code = run_phase(q, n);
   for (int i = 0; i < e->n_to && !code; i++) {
-    free(e->to[i].at); // sent
+    nnrt_block_free(e->to[i].at); // sent
     e->to[i].at = NULL;
   }
   return code;

@@ -270,7 +270,7 @@ static int read_parts(NnrtComm *c, const Job *job) {
 }
 
 static void leave(Mailbox *m, int from, char *at) {
-  Letter *letter = nnrt_must_alloc(sizeof *letter);
+  Letter *letter = nnrt_block_new(sizeof *letter);
   *letter = (Letter){.from = from, .at = at};
   // Receivers may wait for other senders: each looks for its own.
   pthread_mutex_lock(&m->lock);
@@ -301,7 +301,7 @@ static char *take(Mailbox *m, int from, atomic_int *waits_for) {
   if (m->end == &letter->next) m->end = place;
   pthread_mutex_unlock(&m->lock);
   char *at = letter->at;
-  free(letter);
+  nnrt_block_free(letter);
   return at;
 }
 

@@ -51,14 +51,14 @@ static int collective(JobKind kind, void *y, const void *x, int64_t ndim, const 
   int64_t y_runs = from < 0 ? 1 : product(from, dims) / (to >= 0 && to < from ? g->n : 1);
   char *given = NULL, *got = NULL;
   if (x_runs > 1) {
-    job.x = given = nnrt_must_alloc((size_t)(bytes * g->n));
+    job.x = given = nnrt_block_new(bytes * g->n);
     take_apart(given, x, g->n, x_runs, bytes / x_runs);
   }
-  if (y_runs > 1) job.y = got = nnrt_must_alloc((size_t)(bytes * g->n));
+  if (y_runs > 1) job.y = got = nnrt_block_new(bytes * g->n);
   int code = nnrt_comm_do(r->comm, job);
   if (got && !code) put_together(y, got, g->n, y_runs, bytes / y_runs);
-  free(given);
-  free(got);
+  nnrt_block_free(given);
+  nnrt_block_free(got);
   return code;
 }
 
@@ -154,7 +154,7 @@ static int move_start(void *y, const void *x, NnrtRank *r, int number, int64_t s
     free_exchange(route, e);
     return 0;
   }
-  StartedMove *m = nnrt_must_alloc(sizeof *m), **end = &r->comm->started[number];
+  StartedMove *m = nnrt_block_new(sizeof *m), **end = &r->comm->started[number];
   if (r->in_use)
     nnrt_in_use_lend(r, y, NULL, product(route->move->ndim, route->move->to_dim) * size);
   *m = (StartedMove){.exchange = e, .job = job};
@@ -183,8 +183,8 @@ static int move_wait(void *y, NnrtRank *r, int number, int64_t size, bool sums, 
   if (r->in_use) nnrt_in_use_back(r, y);
   r->comm->started[number] = m->next;
   free_exchange(route, m->exchange);
-  free(m->kept);
-  free(m);
+  nnrt_block_free(m->kept);
+  nnrt_block_free(m);
   return 0;
 }
 

@@ -13,6 +13,9 @@ more copies, the rank; of two, both.  A weight that a corrupted state has change
 Only flips that last are made.  Rounding may undo that of a low bit, so bits are from 12 on.  A 16-bit copy is written again in
 each step, and a running mean forgets: of states that are not 0 the highest 12 bits are flipped, and K is at most 10.
 
+A flip after which the loss is not a number ends the job before anything is saved, but is not named: then all weights are NaN on all
+ranks.
+
 Plans that gather the weights in every step from the ranks that update them (zero1, zero2) are not here: of each weight only one
 rank's part has a lasting effect, and the others' are overwritten before the step ends.
 """
@@ -235,8 +238,11 @@ def one_flip(program, folder, every, processes, rng):
     whom = sorted(ranks) == ([rank] if len(group) > 2 else sorted(group)) or redundant and rank in ranks
     # A state is named with the weight that is updated by it.
     right = bool(named) and named[0] in parts[:1 if role == "weight" else 2] and whom and steps <= every + 1 and codes == {1}
+    # An exponent, or the sign of a mean of squares, may end the training at once, when all weights are NaN.
+    not_finite = not said and bit >= bits - 12 and codes == {1} and re.search(r"the (loss|gradient's norm) is ", err) is not None
+    right |= not_finite
     return dict(transport="tcp" if processes else "threads", every=every, tensor=f"{role} {name}", rank=rank, copies=len(group),
-                bit=bit, steps=steps, right=right, **({} if right else {"said": err[-2000:]}))
+                bit=bit, steps=steps, not_finite=not_finite, right=right, **({} if right else {"said": err[-2000:]}))
 
 
 def sound_checkpoint(folder):
@@ -289,11 +295,12 @@ def flips(cases, count, seed, folder, results, every=EVERY):
 
 
 def print_table(rows):
-    print(f"{'plan, ranks, sample':44} {'ranks as':8} {'K':>4} {'flips':>5} {'right':>5}  steps until found")
+    print(f"{'plan, ranks, sample':44} {'ranks as':8} {'K':>4} {'flips':>5} {'right':>5} {'NaN':>3}  steps until found")
     for key in dict.fromkeys((row["plan"], row["transport"], row["every"]) for row in rows):
         of = [row for row in rows if (row["plan"], row["transport"], row["every"]) == key]
         steps = sorted(row["steps"] for row in of if row["steps"] is not None)
-        print(f"{key[0]:44} {key[1]:8} {key[2]:4} {len(of):5} {sum(row['right'] for row in of):5}  "
+        right, not_finite = (sum(row[what] for row in of) for what in ("right", "not_finite"))
+        print(f"{key[0]:44} {key[1]:8} {key[2]:4} {len(of):5} {right:5} {not_finite:3}  "
               f"{f'{steps[0]} to {steps[-1]}' if steps else 'never'}")
 
 
