@@ -17,7 +17,8 @@
 // Under data parallelism only the corrupted tensor of one rank differs, since gradients are summed.
 // Where ranks of tensor parallelism compute the same values, each for itself, the ones that get
 // gradients of the corrupted rank follow it; but the tensor that was corrupted has more different
-// values than those that follow, so it is named first.
+// values than those that follow, so it is named first.  Of two that have the same number the state
+// is: weights are updated by states, and a corrupted weight changes no state of its own.
 //
 // Ranks compare every K steps, before a checkpoint is written, after the last step, and before the
 // first: files of a checkpoint may differ between machines.  So a checkpoint of this run was equal
@@ -216,11 +217,13 @@ static char *checkpoint_text(const NnrtRun *run) {
 // A shard with copies that differ.
 typedef struct Difference {
   int tensor, first, distinct;
+  bool state;
 } Difference;
 
 static int most_distinct_first(const void *a, const void *b) {
   const Difference *x = a, *y = b;
   if (x->distinct != y->distinct) return y->distinct - x->distinct;
+  if (x->state != y->state) return y->state - x->state;
   if (x->tensor != y->tensor) return x->tensor - y->tensor;
   return x->first - y->first;
 }
@@ -241,7 +244,7 @@ static Difference *find_differences(const Sums *s, Copies *c, int *out_n) {
       if (c->distinct == 1) continue;
       found = realloc(found, (size_t)(*out_n + 1) * sizeof *found);
       if (!found) nnrt_must_alloc((size_t)-1);
-      found[(*out_n)++] = (Difference){i, place, c->distinct};
+      found[(*out_n)++] = (Difference){i, place, c->distinct, t->role == NNRT_state};
     }
   }
   if (found) qsort(found, (size_t)*out_n, sizeof *found, most_distinct_first);

@@ -8,7 +8,7 @@
 A process is stopped, a bit is changed by /proc/PID/mem, and the process continues.  The tables of tensors and meshes are those of
 --emit c; a rank's slab is found by its NnrtRank.  The script itself derives the ranks that hold the same shard.  A flip is right
 if the job ends with status 1 within K steps (one more may be under way), the message names the tensor first, and, of three or
-more copies, the rank; of two, both.  A weight that a corrupted state has changed may be named before it.
+more copies, the rank; of two, both.
 
 Only flips that last are made.  Rounding may undo that of a low bit, so bits are from 12 on.  A 16-bit copy is written again in
 each step, and a running mean forgets: of states that are not 0 the highest 12 bits are flipped, and K is at most 10.
@@ -237,8 +237,7 @@ def one_flip(program, folder, every, processes, rng):
     # Where ranks compute the same values, each for itself, those with gradients of the corrupted rank follow it.
     redundant = program.plan.count("tp=") + program.plan.count("sp") > 0
     whom = sorted(ranks) == ([rank] if len(group) > 2 else sorted(group)) or redundant and rank in ranks
-    # A state is named with the weight that is updated by it.
-    right = bool(named) and named[0] in parts[:1 if role == "weight" else 2] and whom and steps <= every + 1 and codes == {1}
+    right = bool(named) and named[0] == parts[0] and whom and steps <= every + 1 and codes == {1}
     # An exponent, or the sign of a mean of squares, may end the training at once, when all weights are NaN.
     not_finite = not said and bit >= bits - 12 and codes == {1} and re.search(r"the (loss|gradient's norm) is ", err) is not None
     right |= not_finite
