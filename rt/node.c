@@ -119,6 +119,14 @@ static void tell(const Node *node, int signal_number) {
     if (node->pid[i] > 0) kill(node->pid[i], signal_number);
 }
 
+static void tell_first(const Node *node, int signal_number) {
+  for (int i = 0; i < node->n; i++)
+    if (node->pid[i] > 0) {
+      kill(node->pid[i], signal_number);
+      return;
+    }
+}
+
 // Takes the ranks that have ended, and the status of the first failure.  Others end because a rank
 // was killed, and may be seen before it: until this process sends signals, a killed rank is the
 // first.
@@ -152,8 +160,12 @@ static int supervise(Node *node, const sigset_t *signals, int status) {
   while (any_left(node)) {
     struct timespec second = {.tv_sec = 1};
     int signal_number = sigtimedwait(signals, NULL, &second);
-    if (signal_number > 0 && signal_number != SIGCHLD) {
-      sent |= signal_number != SIGUSR1 && signal_number != SIGUSR2; // these end no rank
+    if (signal_number == SIGUSR1 || signal_number == SIGHUP) {
+      // One rank that asks for a checkpoint is enough: from several, at different steps, there would
+      // be several.
+      tell_first(node, signal_number);
+    } else if (signal_number > 0 && signal_number != SIGCHLD) {
+      sent |= signal_number != SIGUSR2; // the others end ranks
       tell(node, signal_number);
     }
     reap(node, sent, &status);

@@ -94,11 +94,21 @@ with folder_with_data():
     os.killpg(job.pid, signal.SIGINT)
     (code, said), = end([job])
     check("SIGINT to the group", code == 0 and "stopped by SIGINT after" in said, code, said)
-    job, ranks = training("slow2")
-    job.send_signal(signal.SIGHUP)
-    (code, said), = end([job])
-    check("SIGHUP ends all", code == 128 + signal.SIGHUP, code, said)
-    gone("SIGHUP", ranks)
+    # HUP and USR1 ask for one checkpoint, and training goes on.  QUIT ends all ranks with their stacks.
+    for number in signal.SIGHUP, signal.SIGUSR1:
+        job, ranks = training("slow2", "--checkpoint-dir", f"ck{number}")
+        job.send_signal(number)
+        until = time.monotonic() + 30
+        while time.monotonic() < until and not list(pathlib.Path(f"ck{number}").glob("step-*.safetensors")):
+            time.sleep(0.02)
+        trains("log", open("log").read().count("\n") + 20)
+        check(f"{number.name}: there is one checkpoint", len(list(pathlib.Path(f"ck{number}").glob("step-*"))) == 1,
+              os.listdir(f"ck{number}"))
+        job.send_signal(signal.SIGQUIT)
+        (code, said), = end([job])
+        check(f"{number.name}, SIGQUIT: both ranks print stacks", code == 128 + signal.SIGQUIT and
+              all(f"rank {i}" in said for i in (0, 1)), code, said)
+        gone(f"{number.name}, SIGQUIT", ranks)
 
     # The status is that of the first failure.
     (code, said), = end([start("fail2", "0/1", free_port())])
