@@ -161,8 +161,8 @@ static int supervise(Node *node, const sigset_t *signals, int status) {
     struct timespec second = {.tv_sec = 1};
     int signal_number = sigtimedwait(signals, NULL, &second);
     if (signal_number == SIGUSR1 || signal_number == SIGHUP) {
-      // One rank that asks for a checkpoint is enough: from several, at different steps, there would
-      // be several.
+      // One rank that asks for a checkpoint is enough: from several, at different steps, there
+      // would be several.
       tell_first(node, signal_number);
     } else if (signal_number > 0 && signal_number != SIGCHLD) {
       sent |= signal_number != SIGUSR2; // the others end ranks
