@@ -262,6 +262,8 @@ static void report(const Replicas *p, const Sums *s, int64_t steps) {
     text = nnrt_must_append(text, "%s%s", text ? "; " : "", one);
     free(one);
   }
+  if (!n)
+    text = nnrt_must_format("the sum of checksums over all ranks is wrong, while no copies differ");
   if (n > MOST_NAMED) text = nnrt_must_append(text, "; and %d more differ", n - MOST_NAMED);
   if (p->equal >= 0)
     snprintf(since, sizeof since, "; after step %lld all were equal", (long long)p->equal);

@@ -413,7 +413,9 @@ static void choose_horizon(Trainer *t, int64_t saved) {
 // Whether several ranks hold the same, and shall compare it.
 static void choose_comparison(Trainer *t) {
   const Flag *every = &t->run->flags.check_replicas;
-  t->compare_every = every->given ? every->i : CHECK_REPLICAS_EVERY;
+  // --check-against compares each value of each rank, and names the operation.
+  int64_t usual = t->run->flags.check_against.given ? 0 : CHECK_REPLICAS_EVERY;
+  t->compare_every = every->given ? every->i : usual;
   bool trains = !t->run->flags.eval_only.given && t->first < t->steps;
   if (t->compare_every > 0 && trains && t->r->ranks > 1) t->replicas = nnrt_replicas_new(t->r);
 }

@@ -155,6 +155,10 @@ def faults(folder):
         check(f"{what} is found", "error: step 1: " in said and DIFFERS in said and "\nnote: rank " in said, said)
         check(f"{what} is found by name", all(word in said for word in words or []), said)
         check(f"{what} is reported once", said.count("error: ") == 1, said)
+        if what == "a collective":
+            said = run(folder / "src/program", *data, "--steps", 1, ok=1)
+            check("wrong sums are noticed without a reference",
+                  "error: after step 0: the sum of checksums over all ranks is wrong, while no copies differ: " in said, said)
     build(folder / "src", text)
     equal("without a fault", against(folder / "src/program", folder / "gpt.check", data))
 

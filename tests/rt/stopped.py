@@ -150,7 +150,10 @@ with folder_with_data():
         jobs[1].kill()
         end(jobs[1:2])
         if not HAS_MPI: continue
-        done = run("line3", *DATA, *late, launcher=[*mpirun(3), "./late.sh"], timeout=LIMIT)
+        for _ in range(5):
+            done = run("line3", *DATA, *late, launcher=[*mpirun(3), "./late.sh"], timeout=LIMIT)
+            # Hydra's mpiexec may fail itself when a process ends while it connects.
+            if "assert (!closed) failed" not in done.stderr: break
         # Hydra notices a signal, and names the process itself.
         by_launcher = "kill -9" in text and "Killed (signal 9)" in done.stdout
         check(f"MPI: rank 1 {what}", done.returncode != 0 and (by_launcher or re.search(
