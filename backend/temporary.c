@@ -79,7 +79,9 @@ static bool own(const char *path) {
   int folder = open_folder(AT_FDCWD, path);
   int owner = folder < 0 ? -1 : openat(folder, OWNER, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   // Another process may have found it before it was locked, and removed the folder.
-  bool ok = owner >= 0 && (flock(owner, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK);
+  struct stat st;
+  bool ok = owner >= 0 && (flock(owner, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) &&
+            fstat(owner, &st) == 0 && st.st_nlink > 0;
   int code = errno;
   if (!ok && owner >= 0) close(owner);
   if (folder >= 0) close(folder);

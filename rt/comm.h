@@ -216,6 +216,7 @@ typedef struct Standing {
   int32_t lane;      // on which it waits
   int32_t busy;      // its communicating thread has begun to, or is about to
   int32_t files;     // it reads or writes files
+  int64_t moved;     // bytes on this lane
   char last_op[LAST_OP_TEXT];
 } Standing;
 Standing nnrt_standing_of(const RankRecord *record, int lane);

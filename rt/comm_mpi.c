@@ -22,7 +22,7 @@
 
 #include "comm.h"
 
-enum { FUNNELED = 1, SERIALIZED = 2, TAG = 7, TAG_ask = 100, TAG_answer, MOST_BYTES = 1 << 30 };
+enum { FUNNELED = 1, SERIALIZED = 2, TAG = 7, TAG_ask = 100, TAG_answer, MOST_BYTES = 16 << 20 };
 
 typedef struct Mpich { // mpi.h of MPICH: typedef int MPI_Comm, MPI_Datatype, MPI_Request …
   int (*comm_rank)(int comm, int *rank);
@@ -356,7 +356,8 @@ static int check_mpi(Wire *wire) {
 
 // ---- exchanging
 
-// The pieces of a transfer that are under way, since MPI counts bytes in an int.
+// The pieces of a transfer that are under way.  Their ends show that it moves; MPI counts bytes in
+// an int.
 typedef struct Pieces {
   Request sending, receiving;
   int out, in; // bytes; 0: none
@@ -393,6 +394,8 @@ static int start_all(MpiWire *m, int lane, const Transfer *x, int n, Pieces *p, 
 static int advance(MpiWire *m, int lane, Transfer *x, Pieces *p) {
   int sent = 0, received = 0, code = p->out ? test(m, &p->sending, &sent) : 0;
   if (!code && p->in) code = test(m, &p->receiving, &received);
+  int64_t moved = (sent ? p->out : 0) + (received ? p->in : 0);
+  atomic_fetch_add_explicit(&m->wire.record->lane[lane].moved, moved, memory_order_relaxed);
   if (sent) {
     x->out += p->out;
     x->n_out -= p->out;

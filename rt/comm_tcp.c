@@ -275,12 +275,14 @@ static bool open_tcp(Wire *wire, Why *w) {
 // ---- exchanging
 
 // Sends and receives as much as the link of a transfer takes and has.
-static int advance(TcpWire *t, const struct pollfd *link, Transfer *x) {
+static int advance(TcpWire *t, int lane, const struct pollfd *link, Transfer *x) {
+  _Atomic int64_t *moved = &t->wire.record->lane[lane].moved;
   // A hang-up is found by the call itself, with its error.
   if (x->n_out > 0 && link->revents & ~POLLIN) {
     ssize_t n = send(link->fd, x->out, (size_t)x->n_out, MSG_NOSIGNAL);
     if (n < 0 && errno != EAGAIN && errno != EINTR) return lost_lane(t, x->peer, strerror(errno));
     if (n > 0) {
+      atomic_fetch_add_explicit(moved, n, memory_order_relaxed);
       x->out += n;
       x->n_out -= n;
     }
@@ -290,6 +292,7 @@ static int advance(TcpWire *t, const struct pollfd *link, Transfer *x) {
     if (n == 0) return lost_lane(t, x->peer, "it closed the connection");
     if (n < 0 && errno != EAGAIN && errno != EINTR) return lost_lane(t, x->peer, strerror(errno));
     if (n > 0) {
+      atomic_fetch_add_explicit(moved, n, memory_order_relaxed);
       x->in += n;
       x->n_in -= n;
     }
@@ -333,7 +336,7 @@ static int exchange_tcp(Wire *wire, int lane, Transfer *x, int n, atomic_bool *h
     if (ready == 0)
       nnrt_wait_warn(wire->peers, wire->rank, nnrt_transfers_await(x, n), began, &warned);
     for (int i = 0; i < n; i++) {
-      int code = link[i].revents ? advance(t, &link[i], &x[i]) : 0;
+      int code = link[i].revents ? advance(t, lane, &link[i], &x[i]) : 0;
       if (code) return code;
     }
     int code = link[n].revents ? listen_to_all(t, 0) : 0;

@@ -38,7 +38,7 @@ void nnrt_say_as(const char *program, int rank, bool several) {
 
 static void say(const char *kind, const char *fmt, va_list args) {
   char line[2048];
-  int n = snprintf(line, sizeof line - 1, "%s:%s %s: ", speaker, speaking_rank, kind);
+  int n = snprintf(line, sizeof line - 1, "%.200s:%s %s: ", speaker, speaking_rank, kind);
   int m = vsnprintf(line + n, sizeof line - 1 - (size_t)n, fmt, args);
   n = m < 0 ? n : n + m;
   // A long message is cut off, and still ends its line.
@@ -115,7 +115,10 @@ void nnrt_before_end(void (*call)(int status, const char *error)) {
 }
 
 _Noreturn void nnrt_end_job(int status) {
-  if (status && before_end) before_end(status, *last_error ? last_error : NULL);
+  // An error on the way ends the job here again.
+  void (*call)(int status, const char *error) = before_end;
+  before_end = NULL;
+  if (status && call) call(status, *last_error ? last_error : NULL);
   nnrt_checkpoint_unlock();
   fflush(stdout);
   fflush(stderr);

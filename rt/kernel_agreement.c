@@ -28,7 +28,11 @@ enum { ROW_WORDS = sizeof(Row) / 8 };
 static Row *gather_rows(NnrtRun *run, int64_t set) {
   int n = run->launch.world;
   Row *all = nnrt_must_alloc((size_t)n * sizeof *all), *mine = all + run->launch.rank;
-  *mine = (Row){.set = set, .threads = run->threads > 0 ? run->threads : omp_get_max_threads()};
+  int threads = run->threads > 0 ? run->threads : omp_get_max_threads();
+  // OMP_THREAD_LIMIT is one for all ranks of a process.
+  int limit = omp_get_thread_limit() / (run->launch.kind == LAUNCH_none ? run->program->ranks : 1);
+  if (limit < 1) limit = 1;
+  *mine = (Row){.set = set, .threads = threads < limit ? threads : limit};
   if (gethostname(mine->host, HOST - 1) != 0) *mine->host = 0;
   nnrt_ranks_sum(run, (int64_t *)(void *)all, n * ROW_WORDS);
   return all;
@@ -65,7 +69,7 @@ bool nnrt_kernels_agree(NnrtRun *run, int64_t set, Why *w) {
   if (set < 0) return true; // the same on all ranks
   Row *all = gather_rows(run, set);
   int n = run->launch.world;
-  int64_t common = set, threads = all[run->launch.rank].threads, least = threads;
+  int64_t common = set, least = all[run->launch.rank].threads;
   for (int i = 0; i < n; i++) {
     common &= all[i].set;
     least = all[i].threads < least ? all[i].threads : least;
@@ -75,6 +79,6 @@ bool nnrt_kernels_agree(NnrtRun *run, int64_t set, Why *w) {
     say_threads(all, n, least);
   }
   free(all);
-  if (least < threads) run->threads = (int)least;
+  run->threads = (int)least;
   return nnrt_device_use_isa(common, w);
 }

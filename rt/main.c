@@ -253,6 +253,7 @@ int nnrt_main(int argc, char **argv, const NnrtProgram *p) {
   check_flags(&run.flags, p);
   nnrt_spin_less(argv);
   nnrt_node_start(&run.flags, p);
+  nnrt_signals_listen();
   if (run.flags.check_write.given && !nnrt_reference_open(&run, &w)) {
     nnrt_say_error("%s", w.text);
     return 1;

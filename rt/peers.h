@@ -34,8 +34,9 @@ typedef struct RankRecord {
   atomic_int waits_in;        // the lane whose jobs the rank's thread waits for; -1: none
   atomic_int files;           // the rank may read or write files, for any time
   struct {
-    atomic_int active;    // the communicating thread runs a job
-    atomic_int waits_for; // rank, for which it waits; -1: none, or unknown for the first second
+    atomic_int active;     // the communicating thread runs a job
+    atomic_int waits_for;  // rank, for which it waits; -1: none, or unknown for the first second
+    _Atomic int64_t moved; // bytes that its exchanges have sent and received
   } lane[RECORD_LANES];
 } RankRecord;
 

@@ -28,7 +28,9 @@ static void *run_rank(void *arg) {
   NnrtRun *run = r->run;
   Why w;
   nnrt_stacks_add(r, "its own thread");
-  // OpenMP's setting is one per thread.
+  // OpenMP's settings are those of a thread.  With OMP_DYNAMIC the number of threads, and with it
+  // the bits of a sum, would change from call to call.
+  omp_set_dynamic(0);
   if (run->threads > 0) omp_set_num_threads(run->threads);
   nnrt_say_here(r);
   if (!nnrt_reserve(&w)) {

@@ -201,12 +201,15 @@ static char *difference_text(const Sums *s, const Copies *c) {
 }
 
 // Returns the hint: the checkpoint to resume from.  The caller frees it.
-static char *checkpoint_text(const NnrtRun *run) {
+static char *checkpoint_text(const NnrtRun *run, int64_t equal) {
   const Checkpoints *c = &run->checkpoints;
   if (!run->flags.checkpoint_dir.given)
     return nnrt_must_format(
         "train again; with --checkpoint-dir there are checkpoints, each written "
         "when all ranks were equal");
+  if (equal < 0)
+    return nnrt_must_format("ranks differ since the start: exclude the machine of a rank that is "
+                            "named again in the next run");
   if (c->last < 0) return nnrt_must_format("train again: no checkpoint was written before");
   return nnrt_must_format(
       "the checkpoint after step %lld in '%s' is sound, it was written when all "
@@ -253,7 +256,7 @@ static Difference *find_differences(const Sums *s, Copies *c, int *out_n) {
 
 static void report(const Replicas *p, const Sums *s, int64_t steps) {
   Copies c = {.copy = nnrt_must_alloc((size_t)s->program->ranks * sizeof *c.copy)};
-  char *text = NULL, since[64] = "", *hint = checkpoint_text(p->r->run);
+  char *text = NULL, since[64] = "", *hint = checkpoint_text(p->r->run, p->equal);
   int n;
   Difference *found = find_differences(s, &c, &n);
   for (int i = 0; i < n && i < MOST_NAMED; i++) {

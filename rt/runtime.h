@@ -552,6 +552,8 @@ void nnrt_crash_watch(const char *program); // reports faults of kernels and lib
 // ---- signals.c
 
 void nnrt_signals_begin(void); // first in main: those that do not end the job
+// Starts the thread that takes signals; after the last fork, and before any other thread.
+void nnrt_signals_listen(void);
 void nnrt_signals_catch(void); // as ranks begin
 int nnrt_signal_seen(void);    // SIGTERM, SIGINT or 0
 int nnrt_signal_saves(void);   // SIGUSR1, SIGHUP or 0; forgets it

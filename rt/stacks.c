@@ -4,9 +4,9 @@
 //     train: rank 1: ./train(nnrt_linear_f32+0x1f3)[0x55d0c3a0b1f3]
 //     train: rank 1: ./train(+0x8a41)[0x55d0c39fba41]
 //
-// The number after + of a function without a name is its address for addr2line -e train.  The first
-// thread that gets the signal is the leader.  It tells the other processes, then signals the other
-// threads of this one, one after another: each prints its stack, and stays in the handler.
+// The number after + of a function without a name is its address for addr2line -e train.  The
+// thread of signals is the leader.  It tells the other processes, then signals the other threads of
+// this one, one after another: each prints its stack, and stays in the handler.
 //
 // Handlers call async-signal-safe functions only, with two exceptions that take no lock once they
 // have run before: backtrace, which loads libgcc the first time, and backtrace_symbols_fd.
@@ -21,7 +21,14 @@
 
 #include "peers.h"
 
-enum { MOST_THREADS = 1024, MOST_FRAMES = 64, OWN_FRAMES = 3, TEXT = 1 << 15, PATIENCE_MS = 2000 };
+enum {
+  MOST_THREADS = 1024,
+  MOST_FRAMES = 64,
+  OWN_FRAMES = 3,
+  TEXT = 1 << 15,
+  PATIENCE_MS = 2000,
+  PATIENCE_SECONDS = 60
+};
 
 typedef struct Thread {
   pid_t tid;
@@ -133,7 +140,9 @@ static void follow(int number) {
 static void lead(int number) {
   if (atomic_exchange(&leading, true)) return;
   if (tell_others) tell_others();
-  print_stack();
+  // Symbols need the lock of the dynamic linker: a thread that hangs in it must not keep the job.
+  signal(SIGALRM, SIG_DFL);
+  alarm(PATIENCE_SECONDS);
   pid_t self = (pid_t)syscall(SYS_gettid);
   int n = atomic_load(&n_threads);
   for (int i = 0; i < n && i < MOST_THREADS; i++) {

@@ -12,7 +12,7 @@
 //     is gone            its process has ended
 //     computes           it has not come to the communication that the others are in
 //     reads files        rank 0 may write a checkpoint for any time: the wait is in order
-//     was named before   ranks wait for each other
+//     was named before   ranks wait for each other; if bytes move between them, the wait is in order
 //
 // Ranks move while the chain is followed, and a communicating thread notes a wait some time after
 // it began.  So a chain that ends at a busy rank is followed again.
@@ -23,7 +23,13 @@
 
 #include "comm.h"
 
-enum { SETTLE_TURNS = 30, TURN_MS = 100 };
+enum { SETTLE_TURNS = 30, TURN_MS = 100, CIRCLE_TURNS = 20 };
+
+// A circle that was found: the bytes that its ranks have moved, and in how many turns they did not.
+typedef struct Circle {
+  int64_t moved;
+  int turns;
+} Circle;
 
 Standing nnrt_standing_of(const RankRecord *record, int lane) {
   Standing s = {.known = 1, .waits_for = -1, .lane = lane};
@@ -37,6 +43,7 @@ Standing nnrt_standing_of(const RankRecord *record, int lane) {
   }
   s.lane = lane;
   s.waits_for = atomic_load(&record->lane[lane].waits_for);
+  s.moved = atomic_load(&record->lane[lane].moved);
   s.busy = s.waits_for < 0;
   return s;
 }
@@ -78,11 +85,14 @@ static bool tell(NnrtComm *c, int rank, const Standing *s, char *text, size_t si
 
 // Follows the chain once, or for the last time.  Returns 1: `text` is complete, 0: the wait is in
 // order, -1: a rank on it moves.
-static int follow(NnrtComm *c, int lane, double seconds, bool last, char *text, size_t size) {
+static int follow(NnrtComm *c, int lane, double seconds, bool last, Circle *circle, char *text,
+                  size_t size) {
   const Peers *p = c->rank->run->peers;
   int me = c->rank->rank, rank = me, next = -1;
   char who[WHO_TEXT];
   Standing s = nnrt_standing_of(c->record, lane);
+  int64_t moved = s.moved;
+  bool files = s.files;
   // A longer chain is a circle.
   for (int hop = 0; hop <= p->n; hop++) {
     if (s.busy) return -1;
@@ -93,6 +103,8 @@ static int follow(NnrtComm *c, int lane, double seconds, bool last, char *text, 
     char state = nnrt_peer_state(p, next);
     rank = next;
     s = look(c, rank, s.lane, seconds);
+    moved += s.moved;
+    files |= s.files;
     // One that has ended may have told the reason, which arrives.
     if ((state == 'Z' || state == 'X') && !last) return -1;
     if (state == 'T' || state == 't' || state == 'Z' || state == 'X')
@@ -104,6 +116,9 @@ static int follow(NnrtComm *c, int lane, double seconds, bool last, char *text, 
     }
     if (!s.known) return tell(c, rank, &s, text, size);
   }
+  if (files || (circle->turns && moved != circle->moved)) return 0;
+  circle->moved = moved;
+  if (++circle->turns < CIRCLE_TURNS) return -1;
   nnrt_peer_who(p, rank, who);
   snprintf(text, size, "%s waits for rank %d, and both in a circle", who, next);
   return 1;
@@ -120,9 +135,10 @@ bool nnrt_stall_find(NnrtComm *c, int lane, double seconds, char *text, size_t s
   int64_t done = c->queue[lane].n_done;
   pthread_mutex_unlock(&c->lock);
   int found = -1;
+  Circle circle = {0};
   for (int turn = 0; turn < SETTLE_TURNS && found < 0; turn++) {
     if (turn > 0) nanosleep(&(struct timespec){.tv_nsec = TURN_MS * 1000000L}, NULL);
-    found = follow(c, lane, seconds, turn + 1 == SETTLE_TURNS, text, size);
+    found = follow(c, lane, seconds, turn + 1 == SETTLE_TURNS, &circle, text, size);
     // The wait may be over meanwhile.
     pthread_mutex_lock(&c->lock);
     bool over = c->queue[lane].n_done != done || c->code;

@@ -75,7 +75,8 @@ bool kernel_memory_left(const char *kernel);
 bool kernel_memory_left(const char *kernel) {
   enum { ROOM = 16 << 20 };
   // All ranks may prepare kernels at the same time.
-  int64_t bytes = (int64_t)ROOM * atomic_load(&ranks_here);
+  int ranks = atomic_load(&ranks_here); // 0: kernels are called without a rank
+  int64_t bytes = (int64_t)ROOM * (ranks > 0 ? ranks : 1);
   if (nnrt_memory_left((size_t)bytes)) return true;
   nnrt_error(NNRT_MEMORY, "%s: less than %s of memory is left to prepare it\n" NNRT_LIMIT_HINT,
              kernel, nnrt_amount((double)bytes).text);
