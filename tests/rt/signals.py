@@ -46,7 +46,8 @@ with folder_with_data():
     os.system("rm -f log.jsonl")
     job = subprocess.Popen([PROGRAMS / "hang2", *DATA, "--log", "log.jsonl"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                            text=True)
-    trains("log.jsonl", 2)
+    trains("log.jsonl", 3)
+    time.sleep(2)  # the fourth step has begun
     for number in signal.SIGTERM, signal.SIGINT:
         job.send_signal(number)
     time.sleep(2.5)
