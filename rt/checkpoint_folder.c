@@ -17,7 +17,6 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -111,8 +110,6 @@ bool nnrt_checkpoint_is_there(const Checkpoints *c, int64_t step) {
 
 // ---- the lock
 
-enum { LOCK_WAIT_MS = 1000, LOCK_POLL_MS = 50 };
-
 static struct {
   int fd;
   char *path;
@@ -153,7 +150,7 @@ static void write_holder(int fd) {
 static bool take_lock(const char *dir, Why *w) {
   char *path = nnrt_must_format("%s/.lock", dir);
   int fd = -1;
-  for (int waited = 0;; waited += LOCK_POLL_MS) {
+  for (;;) {
     struct stat ours, named;
     fd = open_lock(path);
     if (fd < 0 || fstat(fd, &ours) != 0) {
@@ -164,7 +161,7 @@ static bool take_lock(const char *dir, Why *w) {
       why(w, "cannot write '%s': it is not a file", path);
       break;
     }
-    int code = flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+    int code = nnrt_lock(fd);
     if (code == 0) {
       // The run before may have removed it meanwhile.
       bool same =
@@ -182,12 +179,11 @@ static bool take_lock(const char *dir, Why *w) {
       close(fd);
       free(path);
       return true;
-    } else if (waited >= LOCK_WAIT_MS) {
+    } else {
       say_locked(dir, fd, w);
       break;
     }
     close(fd);
-    nanosleep(&(struct timespec){.tv_nsec = LOCK_POLL_MS * 1000000L}, NULL);
   }
   if (fd >= 0) close(fd);
   free(path);

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -183,6 +184,16 @@ bool nnrt_out_possible(const char *path, Why *w) {
   if (!nnrt_out_begin(&o, path, w)) return false;
   nnrt_out_abandon(&o);
   return true;
+}
+
+int nnrt_lock(int fd) {
+  enum { WAIT_MS = 3000, POLL_MS = 50 };
+  for (int waited = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; waited += POLL_MS) {
+    int code = errno;
+    if (code != EWOULDBLOCK || waited >= WAIT_MS) return code;
+    nanosleep(&(struct timespec){.tv_nsec = POLL_MS * 1000000L}, NULL);
+  }
+  return 0;
 }
 
 bool nnrt_make_folder(const char *path, Why *w) {

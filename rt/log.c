@@ -9,7 +9,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -50,7 +49,7 @@ bool nnrt_log_open(Records *log, const char *path, Why *w) {
   nnrt_records_begin(log, fd, path);
   log->is_file &= standard < 0;
   // A file system without locks has another error.
-  if (!log->is_file || flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return true;
+  if (!log->is_file || nnrt_lock(fd) != EWOULDBLOCK) return true;
   close(fd);
   free(log->path);
   *log = (Records){.fd = -1};

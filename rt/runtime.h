@@ -141,7 +141,10 @@ bool nnrt_out_commit(OutFile *o, Why *w); // flushed to the disk and renamed, di
 void nnrt_out_abandon(OutFile *o);        // leaves no file
 bool nnrt_out_possible(const char *path, Why *w); // whether `path` can be written
 bool nnrt_out_same(const char *a, const char *b); // whether the two would be one file
-bool nnrt_make_folder(const char *path, Why *w);  // unless it exists; its parent must exist
+// Takes the kernel's lock of a file.  The processes of a failed run may end after its launcher, so
+// a lock is waited for, up to 3 s.  Returns an error number; EWOULDBLOCK: another run has it.
+int nnrt_lock(int fd);
+bool nnrt_make_folder(const char *path, Why *w); // unless it exists; its parent must exist
 
 typedef struct InFile {
   const uint8_t *at; // mapped
