@@ -6,7 +6,7 @@
 //
 //     run A                     run B
 //     open .lock, flock         open .lock, flock: held
-//     write …                   say whose it is, end
+//     write …                   name its process, end
 //     unlink, close             open the old .lock, flock: it has no name any more, open again
 //
 // The lock also tells that temporary files of checkpoints are those of ended runs.

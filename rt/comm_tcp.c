@@ -300,8 +300,8 @@ static int advance(TcpWire *t, int lane, const struct pollfd *link, Transfer *x)
   return 0;
 }
 
-// Fills in what each link of a phase waits for, and last the control links; returns the number of
-// transfers with bytes left.
+// Fills in the events that each link of a phase waits for, and last the control links; returns the
+// number of transfers with bytes left.
 static int links_of(const TcpWire *t, int lane, const Transfer *x, int n, struct pollfd *link) {
   int left = 0;
   for (int i = 0; i < n; i++) {

@@ -84,8 +84,10 @@ static void help(const char *program, const NnrtProgram *p) {
       "some;\n"
       "otherwise it is all of them.\n"
       "SIGTERM and SIGINT finish the step, write checkpoint, --save and --export, and end with 0;\n"
-      "a second one, two seconds later or more, ends at once.  SIGUSR1 and SIGHUP write a checkpoint;\n"
-      "SIGQUIT prints the stacks of all ranks and ends.  Exit status: 0 done or stopped, 1 failed,\n"
+      "a second one, two seconds later or more, ends at once.  SIGUSR1 and SIGHUP write a "
+      "checkpoint;\n"
+      "SIGQUIT prints the stacks of all ranks and ends.  Exit status: 0 done or stopped, 1 "
+      "failed,\n"
       "2 wrong usage.\n");
 }
 

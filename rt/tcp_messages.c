@@ -5,12 +5,12 @@
 // The reader accepts a kind only with the length that the kind has, and no body beyond the room of
 // the reader, which its owner chose: nothing is allocated by a claimed length.
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tcp.h"
+#include "utf8.h"
 
 static const char magic[8] = "nnrtcom5";
 
@@ -82,25 +82,14 @@ bool nnrt_message_send(int fd, MessageKind kind, const void *body, int64_t bytes
   return sent == (ssize_t)n;
 }
 
-// Returns the length of the UTF-8 sequence at `c`; 0: it is none.
-static size_t sequence(const char *c, size_t size) {
-  unsigned char lead = (unsigned char)*c;
-  size_t n = lead < 0x80   ? 1
-             : lead < 0xc2 ? 0
-             : lead < 0xe0 ? 2
-             : lead < 0xf0 ? 3
-             : lead < 0xf5 ? 4
-                           : 0;
-  if (n > size) return 0;
-  for (size_t i = 1; i < n; i++)
-    if (((unsigned char)c[i] & 0xc0) != 0x80) return 0;
-  return n;
-}
-
 void nnrt_text_clean(char *text, size_t size) {
   text[size - 1] = 0;
-  for (size_t i = 0, n; i < size; i += n ? n : 1) {
-    n = sequence(text + i, size - i);
-    if (n == 0 || (text[i] && iscntrl((unsigned char)text[i]))) text[i] = '?';
+  // The text may be several, each with a zero byte at its end.
+  for (char *at = text; at < text + size;) {
+    uint32_t code;
+    int n = nnrt_utf8(at, &code);
+    if (n == 0 || (code != 0 && nnrt_utf8_obeyed(code))) *at = '?';
+    // The bytes that continued a replaced character are none of their own.
+    at += *at == '?' ? 1 : n;
   }
 }

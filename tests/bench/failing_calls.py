@@ -29,18 +29,16 @@ import collections
 import json
 import os
 import pathlib
-import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/e2e"))
 
-from common import check, compile_sample, data_flags, finish, run, scratch  # noqa: E402
+from common import check, compile_sample, data_flags, finish, free_port, run, scratch  # noqa: E402
 
 STEPS = 6
 BAD = ("SILENT", "DAMAGED", "CRASH", "HANG")
@@ -74,9 +72,9 @@ class Job:
 
     def __init__(self, folder, ranks):
         self.folder, self.ranks = pathlib.Path(folder), ranks
-        self.exe, self.library = self.folder / "train", self.folder / "failing_calls.so"
+        self.exe, self.interposer = self.folder / "train", self.folder / "failing_calls.so"
         compile_sample("mlp", self.exe, ranks=ranks)
-        run(os.environ.get("CC", "cc"), "-shared", "-fPIC", "-O1", "-D_GNU_SOURCE", "-o", self.library,
+        run(os.environ.get("CC", "cc"), "-shared", "-fPIC", "-O1", "-D_GNU_SOURCE", "-o", self.interposer,
             ROOT / "tests/rt/failing_calls.c", "-ldl")
         self.at, self.before, self.report = self.folder / "run", self.folder / "before", self.folder / "report"
         self.before.mkdir()
@@ -107,7 +105,7 @@ class Job:
         tcp = {}
         if self.ranks > 1:
             tcp = {"WORLD_SIZE": str(self.ranks), "LOCAL_WORLD_SIZE": str(self.ranks), "MASTER_ADDR": "127.0.0.1",
-                   "MASTER_PORT": str(free_port())}
+                   "MASTER_PORT": str(free_port() - 17)}  # they listen 17 ports above it
         jobs = []
         for rank in range(self.ranks):
             own = {"RANK": str(rank), "LOCAL_RANK": str(rank)} if tcp else {}
@@ -180,7 +178,7 @@ class Job:
         """Returns the outcome, a description, and the library that called; None if there is no such call."""
         for _ in range(3):
             self.restore()
-            status, said = self.start({"LD_PRELOAD": str(self.library), "FAIL_CALL": call, "FAIL_NUMBER": str(number),
+            status, said = self.start({"LD_PRELOAD": str(self.interposer), "FAIL_CALL": call, "FAIL_NUMBER": str(number),
                                        "FAIL_HOW": how, "FAIL_REPORT": str(self.report), **({"FAIL_REST": rest} if rest else {})})
             # Without a failure it trains, unless somebody else has taken the port.
             if self.report.exists() or status == 0:
@@ -233,18 +231,6 @@ class Job:
         if messages:
             return "library", " ".join(messages)
         return "SILENT", f"status {status}: {said[-1000:]}"
-
-
-def free_port():
-    """Returns a port below those that the kernel gives to connections; the ranks listen 17 ports above it."""
-    while True:
-        port = random.SystemRandom().randrange(10000, 32000)
-        with socket.socket() as s:
-            try:
-                s.bind(("127.0.0.1", port + 17))
-                return port
-            except OSError:
-                pass
 
 
 def tables(rows):

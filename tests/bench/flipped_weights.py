@@ -29,7 +29,6 @@ import random
 import re
 import resource
 import signal
-import socket
 import struct
 import subprocess
 import sys
@@ -37,7 +36,8 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 import onnx_bytes  # noqa: E402
-from common import NNAOT, OPTIMIZER, SAMPLE, SAMPLES, check, compile_in_a_hurry, data_flags, finish, run, scratch  # noqa: E402
+from common import (NNAOT, OPTIMIZER, SAMPLE, SAMPLES, check, compile_in_a_hurry, data_flags, finish, free_port, run,  # noqa: E402
+                    scratch)
 
 # Plan, ranks, sample, further flags.
 CASES = [
@@ -162,12 +162,6 @@ def flip(pid, address, bit):
 
 # ---- one flip
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 def start(program, folder, every, processes, flags=()):
     log = folder / "log.jsonl"
     log.unlink(missing_ok=True)
@@ -276,9 +270,9 @@ def flips(cases, count, seed, folder, results, every=EVERY):
     rows = []
     for plan, ranks, sample, flags in cases:
         label = " ".join(str(x) for x in (plan, ranks, sample, *flags))
-        todo = [(f"{label} {way} K={k} #{i}", way == "tcp", k) for way in ("threads", "tcp") for k in every for i in range(count)]
+        runs = [(f"{label} {way} K={k} #{i}", way == "tcp", k) for way in ("threads", "tcp") for k in every for i in range(count)]
         program = None
-        for name, processes, k in todo:
+        for name, processes, k in runs:
             row = done.get(name)
             if not row:
                 if not program:

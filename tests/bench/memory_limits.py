@@ -20,12 +20,11 @@ import json
 import os
 import pathlib
 import resource
-import socket
 import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
-from common import check, compile_in_a_hurry, compile_sample, data_flags, finish, scratch  # noqa: E402
+from common import check, compile_in_a_hurry, compile_sample, data_flags, finish, free_port, scratch  # noqa: E402
 
 # Name, plan, ranks, the ranks that are processes and have the limit; none: all are threads.
 CASES = [
@@ -40,12 +39,6 @@ BAD = ("CRASH", "HANG", "other")
 ABOUT = ("memory", "cannot start", "cannot connect", "Thread creation failed", "lost", "gone", "closed", "ended", "did not come",
          "tcp: rank")
 MIB = 1 << 20
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def start(exe, ranks, limited, mib):

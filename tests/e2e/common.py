@@ -6,8 +6,10 @@ Needs python3's standard library only.  BUILD names the build folder (default: b
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
+import socket
 import struct
 import subprocess
 import sys
@@ -123,6 +125,18 @@ def worst_difference(got, want):
         d = abs(g - w) / max(abs(w), 1e-30)
         worst = max(worst, d if d == d else float("inf"))
     return worst
+
+
+def free_port():
+    """Returns a random port below those that the kernel assigns: other tests run at the same time."""
+    while True:
+        port = random.SystemRandom().randrange(10000, 32768)
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass
 
 
 def scratch():

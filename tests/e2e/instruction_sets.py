@@ -9,17 +9,11 @@ import shutil
 import socket
 import subprocess
 
-from common import check, compile_in_a_hurry, compile_sample, data_flags, finish, scratch
+from common import check, compile_in_a_hurry, compile_sample, data_flags, finish, free_port, scratch
 
 # In the order of their names in the message; none is above the processor's own.
 CPU = pathlib.Path("/proc/cpuinfo").read_text().split()
 LEVELS = ["sse41"] + ["avx2"] * ("avx2" in CPU) + ["avx512"] * ("avx512f" in CPU)
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Job:

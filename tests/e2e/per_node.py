@@ -9,23 +9,14 @@ import pathlib
 import random
 import re
 import shutil
-import socket
 import subprocess
 
 import onnx_bytes
-from common import NNAOT, check, compile_in_a_hurry, finish, mpirun, run, scratch, write_npy
+from common import NNAOT, check, compile_in_a_hurry, finish, free_port, mpirun, run, scratch, write_npy
 
 WIDTHS = [32, 700, 700, 10]  # 2.1 MB of gradients
 NOTE = (r"rank 0: note: rank 0 receives ([\d.]+) MB of a step from other hosts in collectives; "
         r"inside hosts first it would be ([\d.]+) MB\n")
-
-
-def free_port():
-    while True:
-        port = random.SystemRandom().randrange(10000, 32768)
-        with socket.socket() as s:
-            if s.connect_ex(("127.0.0.1", port)):
-                return port
 
 
 def processes(exe, flags, ranks, per_host):
