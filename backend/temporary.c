@@ -52,7 +52,7 @@ static int open_folder(int in, const char *name) {
   return openat(in, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-// Removes a folder whose maker was killed.
+// Removes the folder of a killed process.
 static void remove_if_left(int in, const char *name) {
   struct stat st;
   int folder = open_folder(in, name);

@@ -209,7 +209,7 @@ char *nnrt_comm_scratch(NnrtComm *c, int64_t bytes);
 
 // ---- stalls.c: the rank that a stalled rank waits for
 
-// What a rank is doing, for one that waits for it on a lane.
+// The activity of a rank, for one that waits for it on a lane.
 typedef struct Standing {
   int32_t known;     // its record was read, or it answered
   int32_t waits_for; // rank; -1: none
@@ -241,7 +241,7 @@ typedef struct Wire {
   void (*close)(struct Wire *w);
   // Returns a code if a rank is gone, and answers questions; called every second while idle.
   int (*check)(struct Wire *w);
-  // Asks a rank what it is doing, and waits `seconds` for the answer; false: there was none. Called
+  // Asks a rank for its activity, and waits `seconds` for the answer; false: there was none. Called
   // by any thread while that of lane 0 runs.
   bool (*ask)(struct Wire *w, int rank, int lane, double seconds, Standing *out);
   bool relays; // rank 0 passes questions of others on

@@ -102,7 +102,7 @@ bool nnrt_records_end(Records *r) {
   if (r->fd < 0) return true;
   bool ok = r->n_waiting == 0 || write_waiting(r);
   if (!ok) r->code = errno;
-  // Count what remains.
+  // Count the records that remain.
   int64_t lost = r->lost, length;
   for (int64_t at = 0; at < r->n_waiting; at += (int64_t)sizeof length + length, lost++)
     memcpy(&length, r->waiting + at, sizeof length);

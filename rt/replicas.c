@@ -321,7 +321,7 @@ bool nnrt_replicas_equal(Replicas *p, int64_t steps) {
     uint64_t x = word_mix(p->sum[i], (uint64_t)(h->tensor - g->tensors));
     mine += h->first ? x * (uint64_t)(h->copies - 1) : -x;
   }
-  // In two halves, whose sums do not overflow.
+  // In two halves: their sums do not overflow.
   int64_t half[2] = {(int64_t)(mine >> 32), (int64_t)(mine & UINT32_MAX)};
   nnrt_comm_sum(r, half, 2);
   if (((uint64_t)half[0] << 32) + (uint64_t)half[1] == 0) {

@@ -1,4 +1,4 @@
-// Reserves, before training, what libraries take without an error that could be handled.
+// Reserves, before training, resources that libraries take without an error that could be handled.
 //
 //     stack      of the main thread: it grows as it is used, and the kernel kills a process in which
 //                it cannot

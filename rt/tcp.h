@@ -154,7 +154,7 @@ typedef struct Abort {
   char text[ABORT_TEXT];
 } Abort;
 
-// A question to a rank that others wait for, and its answer: what it is doing.
+// A question to a rank that others wait for, and its answer: its activity.
 typedef struct Ask {
   int32_t from, to, lane, number;
 } Ask;

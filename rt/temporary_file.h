@@ -1,4 +1,4 @@
-// Temporary files, each beside its target, whose name it takes once it is complete.
+// Temporary files, each beside its target: it takes the target's name once it is complete.
 //
 //     a/b.c  ->  a/.b.c.tmp-5d0c3f81a27be946
 //

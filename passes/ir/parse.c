@@ -105,7 +105,7 @@ static bool role_parse(const char *name, Role *to) {
 static bool parse_label(Parser *p, const char *of, const char **out) {
   const Token *t = expect_kind(p, TOKEN_string, of);
   if (!t) return false;
-  // Names become keys in JSON, whose readers take nothing else.
+  // Names become keys in JSON, which is UTF-8.
   if (!str_equal(t->text, str_utf8(p->m->arena, t->text, strlen(t->text))))
     return parser_fail(p, t, "the name is not UTF-8");
   *out = parser_keep_text(p, t);

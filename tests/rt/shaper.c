@@ -73,7 +73,7 @@ static int make_tap(const char *name) {
 
 // Puts a frame, which has left its host at `at`, on the cable to another.
 static void send_to(Port *p, const char *data, int bytes, double at) {
-  // The queue is what the cable has not taken at that time.
+  // The queue has the bytes that the cable has not taken at that time.
   double backlog = p->to_free - at;
   if (p->cut || (seconds_per_byte > 0 && backlog / seconds_per_byte > QUEUE_BYTES)) return;
   Frame *f = malloc(sizeof *f + (size_t)bytes);
