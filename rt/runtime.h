@@ -559,7 +559,10 @@ void nnrt_signals_begin(void); // first in main: those that do not end the job
 void nnrt_signals_listen(void);
 void nnrt_signals_catch(void); // as ranks begin
 int nnrt_signal_seen(void);    // SIGTERM, SIGINT or 0
-int nnrt_signal_saves(void);   // SIGUSR1, SIGHUP or 0; forgets it
+// Returns the number of SIGUSR1 or SIGHUP that this process got and no checkpoint has served.
+int nnrt_signal_requests(int signal);
+// A checkpoint serves n of them: if this process got fewer, the others are expected to come.
+void nnrt_signal_served(int signal, int n);
 
 // ---- stacks.c
 

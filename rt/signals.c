@@ -4,8 +4,18 @@
 //     SIGUSR1 SIGHUP   save a checkpoint after the step, and go on
 //     SIGQUIT          every rank prints its stacks, and the job ends (stacks.c)
 //
-// Handlers only set flags: ranks agree at the end of a step (step.c).  A terminal that is closed
-// sends SIGHUP; training goes on, as under nohup, which has it ignored.
+// Handlers only count: ranks agree at the end of a step (step.c).  A terminal that is closed sends
+// SIGHUP; training goes on, as under nohup, which has it ignored.
+//
+// A launcher passes one signal on to all ranks, and they may get it in different steps.  It is one
+// request, so each rank counts its signals, and a save serves the largest count of any rank:
+//
+//     signals of           rank 0   rank 1   saves
+//     step 7, at its end        1        0   1: rank 1 now has one signal less than none
+//     step 8, at its end        0        0   none: its signal has come, and made up for that
+//
+// A user may signal one rank only, so a signal that is missing is expected for a few seconds.
+// Within these, signals of one kind to different ranks are one request.
 //
 // Handlers run on a thread of their own.  oneDNN's kernels keep data below the stack pointer, where
 // a handler on their thread would write.
@@ -18,7 +28,35 @@
 
 #include "runtime.h"
 
-static atomic_int ends, saves; // the signal; 0: none
+enum { EXPECTED_SECONDS = 5 };
+
+static atomic_int ends; // the signal; 0: none
+
+// Signals of a kind that asks for a checkpoint.
+typedef struct Requests {
+  atomic_int open;         // signals that no save has served; below 0: signals that are expected
+  _Atomic int64_t expires; // second of the monotonic clock from which none is expected
+} Requests;
+
+static Requests user, hangup;
+
+static Requests *requests_of(int signal) {
+  return signal == SIGHUP ? &hangup : &user;
+}
+
+static int64_t now_seconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec;
+}
+
+// Adds n to the open requests, after the expected signals that have not come are forgotten.
+static void add_requests(Requests *q, int n) {
+  bool expired = now_seconds() >= atomic_load(&q->expires);
+  int open = atomic_load(&q->open);
+  while (!atomic_compare_exchange_weak(&q->open, &open, (open < 0 && expired ? 0 : open) + n))
+    ;
+}
 
 static void remember_end(int signal) {
   static struct timespec first;
@@ -33,7 +71,7 @@ static void remember_end(int signal) {
 }
 
 static void remember_save(int signal) {
-  atomic_store(&saves, signal);
+  add_requests(requests_of(signal), 1);
 }
 
 static bool is_ignored(int signal) {
@@ -98,6 +136,14 @@ int nnrt_signal_seen(void) {
   return atomic_load(&ends);
 }
 
-int nnrt_signal_saves(void) {
-  return atomic_exchange(&saves, 0);
+int nnrt_signal_requests(int signal) {
+  int open = atomic_load(&requests_of(signal)->open);
+  return open > 0 ? open : 0;
+}
+
+void nnrt_signal_served(int signal, int n) {
+  Requests *q = requests_of(signal);
+  if (n == 0) return;
+  add_requests(q, -n);
+  atomic_store(&q->expires, now_seconds() + EXPECTED_SECONDS);
 }

@@ -274,19 +274,46 @@ void nnrt_say_unreadable(const Trainer *t) {
   nnrt_say_error("step %lld: %s", (long long)t->r->step + 1, t->unreadable_why.text);
 }
 
+// Signals are those of a process: its first rank counts them.
+static bool counts_signals(const NnrtRank *r) {
+  return r->run->launch.kind != LAUNCH_none || r->rank == 0;
+}
+
+// Collective: one checkpoint serves the requests of all ranks, which `mine` are of this one.  Of
+// each kind it serves as many as the rank has that got the most (signals.c).
+static void serve_requests(Trainer *t, const int mine[2]) {
+  static const int signals[2] = {SIGHUP, SIGUSR1};
+  NnrtRank *r = t->r;
+  int64_t *count = nnrt_must_alloc((size_t)(2 * r->ranks) * sizeof *count);
+  for (int k = 0; k < 2; k++)
+    count[k * r->ranks + r->rank] = mine[k];
+  nnrt_comm_sum(r, count, 2 * r->ranks);
+  for (int k = 0; k < 2; k++) {
+    int64_t most = 0;
+    for (int i = 0; i < r->ranks; i++)
+      if (count[k * r->ranks + i] > most) most = count[k * r->ranks + i];
+    if (counts_signals(r)) nnrt_signal_served(signals[k], (int)most);
+    if (most) t->saves = signals[k] == SIGHUP ? "SIGHUP" : "SIGUSR1";
+  }
+  free(count);
+}
+
 bool nnrt_agree(Trainer *t, int *io_signal, const Outputs *out, double *io_value) {
-  enum { FOUND, UNREADABLE, INTERRUPTED, TERMINATED, USER, HANGUP, VALUES };
+  enum { FOUND, UNREADABLE, INTERRUPTED, TERMINATED, REQUESTS, VALUES };
   enum { WORDS = VALUES + NNRT_ANSWERS };
-  int saves = io_signal ? nnrt_signal_saves() : 0, ends = io_signal ? *io_signal : 0;
-  int64_t any[WORDS] = {t->found,        t->unreadable,    ends == SIGINT,
-                        ends == SIGTERM, saves == SIGUSR1, saves == SIGHUP};
+  bool asks = io_signal && counts_signals(t->r);
+  int ends = io_signal ? *io_signal : 0;
+  const int requests[2] = {asks ? nnrt_signal_requests(SIGHUP) : 0,
+                           asks ? nnrt_signal_requests(SIGUSR1) : 0};
+  int64_t any[WORDS] = {t->found, t->unreadable, ends == SIGINT, ends == SIGTERM,
+                        requests[0] + requests[1]};
   for (int i = 0; i < NNRT_ANSWERS; i++)
     if (out->says[i]) memcpy(&any[VALUES + i], &io_value[i], sizeof *io_value); // the others add 0
   // Doubles travel as integers: the sum with zeros keeps their bits.
   nnrt_comm_sum(t->r, any, WORDS);
   memcpy(io_value, &any[VALUES], NNRT_ANSWERS * sizeof *io_value);
   if (any[FOUND]) nnrt_end_with_message(t, t->found, say_found);
-  if (any[USER] || any[HANGUP]) t->saves = any[USER] ? "SIGUSR1" : "SIGHUP";
+  if (any[REQUESTS]) serve_requests(t, requests);
   if (io_signal && !ends && any[TERMINATED]) *io_signal = SIGTERM;
   if (io_signal && !*io_signal && any[INTERRUPTED]) *io_signal = SIGINT;
   return !any[UNREADABLE];

@@ -75,16 +75,17 @@ with folder_with_data():
 
     # USR1 and HUP save a checkpoint, and training goes on: on any rank of any transport.
     def begin(way, *flags, n=2):
+        program = f"slow{n}"
         os.system("rm -rf ck log.jsonl")
         flags = ["--steps", "100000", "--log", "log.jsonl", *flags]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
         if way == "TCP":
             port = free_port()
-            jobs = [start("slow2", i, n, port, *flags) for i in range(n)]
+            jobs = [start(program, i, n, port, *flags) for i in range(n)]
             pids = [job.pid for job in jobs]
         else:
             launcher = mpirun(n) if way == "MPI" else []
-            jobs = [subprocess.Popen([*launcher, PROGRAMS / "slow2", *DATA, *flags], **quiet)]
+            jobs = [subprocess.Popen([*launcher, PROGRAMS / program, *DATA, *flags], **quiet)]
             pids = [pid for _, pid in sorted(ranks_of(jobs[0], n).items())] if launcher else [jobs[0].pid]
         check(f"{way}: it trains", trains("log.jsonl"))
         return jobs, pids
@@ -99,10 +100,21 @@ with folder_with_data():
 
     for way in ["threads", "TCP"] + ["MPI"] * HAS_MPI:
         jobs, pids = begin(way, "--checkpoint-dir", "ck", "--keep", "9")
-        for i, (pid, which) in enumerate(zip([pids[0], pids[-1], pids[-1]], [signal.SIGUSR1, signal.SIGHUP, signal.SIGUSR1])):
+
+        def saves(pid, which, n):
             os.kill(pid, which)
-            check(f"{way}: {which.name} saves", wait_until(lambda: len(checkpoints()) == i + 1), checkpoints())
+            check(f"{way}: {which.name} saves", wait_until(lambda: len(checkpoints()) == n), checkpoints())
             check(f"{way}: {which.name}: training goes on", trains("log.jsonl"))
+
+        saves(pids[0], signal.SIGUSR1, 1)
+        # The same signal reaches another rank, steps later: that is one request.
+        if pids[-1] != pids[0]:
+            os.kill(pids[-1], signal.SIGUSR1)
+            check(f"{way}: training goes on after both", trains("log.jsonl"))
+        saves(pids[-1], signal.SIGHUP, 2)
+        # A signal long after it is another one.
+        time.sleep(6)
+        saves(pids[-1], signal.SIGUSR1, 3)
         saved = [int(name[5:17]) for name in checkpoints()]
         os.kill(pids[0], signal.SIGTERM)
         said = "".join(err for _, err in end(jobs))
@@ -113,6 +125,17 @@ with folder_with_data():
         train("slow2", "--steps", saved[1], "--save", "straight.st")
         state, _ = safetensors(f"ck/step-{saved[1]:012}.safetensors")
         check(f"{way}: the bits", safetensors("straight.st")[0]["w"] == state["weight/w"])
+
+    # mpirun passes a signal on to all ranks, which get it in different steps.
+    if HAS_MPI:
+        jobs, pids = begin("MPI", "--checkpoint-dir", "ck", "--keep", "99", n=4)
+        for i in range(20):
+            jobs[0].send_signal(signal.SIGUSR1)
+            check("MPI: a signal to mpirun saves", wait_until(lambda: len(checkpoints()) > i), checkpoints())
+            check("MPI: training goes on after it", trains("log.jsonl"))
+            check(f"MPI: signal {i + 1} to mpirun is one checkpoint", len(checkpoints()) == i + 1, checkpoints())
+        jobs[0].send_signal(signal.SIGTERM)
+        end(jobs)
 
     jobs, pids = begin("threads")
     os.kill(pids[0], signal.SIGUSR1)
