@@ -12,6 +12,7 @@
 // Only rank 0 needs the folder: it collects the parts of tensors that it writes, and sends those
 // that it reads (checkpoint_load.c).
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,9 +31,14 @@ static bool check_sum(const char *text, uint64_t sum) {
   return text && strcmp(text, digits) == 0;
 }
 
+// SKIPPED: damaged, no file, or removed meanwhile.  UNREADABLE: the system could not read it now,
+// and it may be sound.
+typedef enum Opened { SOUND, SKIPPED, UNREADABLE } Opened;
+
 // Opens a checkpoint and compares every checksum.
-static bool open_checked(StFile *f, const char *path, Why *w) {
-  if (!nnrt_st_open(f, path, w)) return false;
+static Opened open_checked(StFile *f, const char *path, Why *w) {
+  if (!nnrt_st_open(f, path, w))
+    return f->file.code && f->file.code != ENOENT ? UNREADABLE : SKIPPED;
   bool ok = f->header_bytes > HEADER_SUM_AT - 8 + DIGITS &&
             memcmp(f->header, file_start, sizeof file_start - 1) == 0;
   // The checksum of the header is over the header with zeros in its place.
@@ -54,36 +60,50 @@ static bool open_checked(StFile *f, const char *path, Why *w) {
     if (!ok) why(w, "'%s' is damaged", t->name);
   }
   if (!ok) nnrt_st_close(f);
-  return ok;
+  return ok ? SOUND : SKIPPED;
 }
 
-// Opens the newest sound checkpoint after step `after`; returns its step, -1 if there is none.
-// *out_n is the number of those that were opened, damaged ones included; -1: the folder cannot be
-// read.
-static int64_t open_newest(const Checkpoints *c, int64_t after, bool warns, StFile *out, int *out_n,
-                           Why *w) {
-  int64_t *steps, found = -1;
+typedef struct Newest {
+  int64_t step;  // -1: there is none
+  Opened opened; // SOUND or UNREADABLE, if there is one
+  int n;         // those that were opened, damaged ones included; -1: the folder is unreadable
+} Newest;
+
+// Opens the newest checkpoint after step `after` that is sound or unreadable; *w says why it is
+// unreadable, or the folder.
+static Newest open_newest(const Checkpoints *c, int64_t after, bool warns, StFile *out, Why *w) {
+  int64_t *steps;
   int n = nnrt_checkpoint_list(c, &steps, w);
-  *out_n = n < 0 ? -1 : 0;
-  // Damaged checkpoints are skipped: an older one is better than none.
-  for (int i = 0; i < n && found < 0 && steps[i] > after; i++) {
+  Newest newest = {.step = -1, .n = n < 0 ? -1 : 0};
+  // Damaged checkpoints are skipped: an older one is better than none.  One that may be sound is
+  // not: the run would continue from an older state, and overwrite the newer one.
+  for (int i = 0; i < n && newest.step < 0 && steps[i] > after; i++) {
     char *path = nnrt_checkpoint_path(c, steps[i]);
-    Why damage;
-    ++*out_n;
-    if (open_checked(out, path, &damage))
-      found = steps[i];
+    newest.n++;
+    newest.opened = open_checked(out, path, w);
+    if (newest.opened != SKIPPED)
+      newest.step = steps[i];
     else if (warns)
-      nnrt_say_warning("checkpoint '%s' cannot be used: %s", path, damage.text);
+      nnrt_say_warning("checkpoint '%s' cannot be used: %s", path, w->text);
     free(path);
   }
   free(steps);
-  return found;
+  return newest;
 }
 
 bool nnrt_checkpoint_find(Checkpoints *c, int64_t *out_step, Why *w) {
-  int n;
-  c->last = *out_step = open_newest(c, -1, true, &c->resumed, &n, w);
+  Newest newest = open_newest(c, -1, true, &c->resumed, w);
+  int n = newest.n;
+  *out_step = -1;
   if (n < 0) return false;
+  if (newest.step >= 0 && newest.opened == UNREADABLE)
+    return why(
+        w,
+        "cannot resume: %s\n"
+        "hint: this checkpoint may be sound: start again once it can be read, or move it out "
+        "of the folder to resume from an older one",
+        w->text);
+  c->last = *out_step = newest.step;
   if (c->last >= 0) c->anew = false;
   // An empty folder starts a new run; a folder of damaged files does not, as it would overwrite
   // them.
@@ -97,16 +117,15 @@ bool nnrt_checkpoint_find(Checkpoints *c, int64_t *out_step, Why *w) {
 int64_t nnrt_checkpoint_after(const Checkpoints *c, int64_t step) {
   StFile f;
   Why w;
-  int n;
   // Of a shared folder rank 0 has warned of the damaged ones; a folder that is not there has none.
-  int64_t found = open_newest(c, step, false, &f, &n, &w);
-  if (found >= 0) nnrt_st_close(&f);
-  return found;
+  Newest newest = open_newest(c, step, false, &f, &w);
+  if (newest.step >= 0 && newest.opened == SOUND) nnrt_st_close(&f);
+  return newest.step;
 }
 
 bool nnrt_checkpoints_verify(const char *dir, FILE *out) {
   const Checkpoints c = {.dir = dir};
-  int64_t *steps, resumed = -1;
+  int64_t *steps, resumed = -1, unreadable = -1;
   Why unread;
   int n = nnrt_checkpoint_list(&c, &steps, &unread);
   bool ok = n >= 0;
@@ -114,8 +133,9 @@ bool nnrt_checkpoints_verify(const char *dir, FILE *out) {
   for (int i = n - 1; i >= 0; i--) {
     char *path = nnrt_checkpoint_path(&c, steps[i]);
     StFile f;
-    Why damage;
-    bool sound = open_checked(&f, path, &damage);
+    Why reason;
+    Opened opened = open_checked(&f, path, &reason);
+    bool sound = opened == SOUND;
     nnrt_put_shown(out, path);
     fprintf(out, "  ");
     if (sound) {
@@ -123,16 +143,20 @@ bool nnrt_checkpoints_verify(const char *dir, FILE *out) {
       nnrt_st_close(&f);
       resumed = steps[i];
     } else {
-      fprintf(out, "damaged: ");
-      nnrt_put_shown(out, damage.text);
+      fputs(opened == UNREADABLE ? "unreadable: " : "damaged: ", out);
+      nnrt_put_shown(out, reason.text);
       fputc('\n', out);
     }
+    if (opened == UNREADABLE) unreadable = steps[i];
     ok &= sound;
     free(path);
   }
   free(steps);
-  // The newest sound one, as nnrt_checkpoint_find.
-  if (resumed >= 0) {
+  // As nnrt_checkpoint_find, which ends at an unreadable one.
+  if (unreadable > resumed) {
+    fprintf(out, "--resume fails, as the checkpoint of step %lld cannot be read\n",
+            (long long)unreadable);
+  } else if (resumed >= 0) {
     fprintf(out, "--resume continues after step %lld\n", (long long)resumed);
   } else {
     fprintf(out, "no checkpoint in '");

@@ -209,8 +209,12 @@ bool nnrt_in_open(InFile *f, const char *path, Why *w) {
   *f = (InFile){0};
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   struct stat st;
-  if (fd < 0) return why(w, "cannot read '%s': %s", path, strerror(errno));
-  if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+  if (fd < 0 || fstat(fd, &st) != 0) {
+    f->code = errno;
+    if (fd >= 0) close(fd);
+    return why(w, "cannot read '%s': %s", path, strerror(f->code));
+  }
+  if (!S_ISREG(st.st_mode)) {
     close(fd);
     return why(w, "cannot read '%s': it is not a file", path);
   }
@@ -221,9 +225,10 @@ bool nnrt_in_open(InFile *f, const char *path, Why *w) {
   if (f->bytes > 0) {
     void *at = mmap(NULL, (size_t)f->bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (at == MAP_FAILED) {
-      why(w, "cannot map '%s', %lld bytes: %s", path, (long long)f->bytes, strerror(errno));
+      int code = errno;
+      why(w, "cannot map '%s', %lld bytes: %s", path, (long long)f->bytes, strerror(code));
       close(fd);
-      *f = (InFile){0};
+      *f = (InFile){.code = code};
       return false;
     }
     f->at = at;

@@ -149,6 +149,7 @@ bool nnrt_make_folder(const char *path, Why *w); // unless it exists; its parent
 typedef struct InFile {
   const uint8_t *at; // mapped
   int64_t bytes;
+  int code; // errno, if the system could not open or map it; 0 of any other failure
 } InFile;
 bool nnrt_in_open(InFile *f, const char *path, Why *w);
 void nnrt_in_close(InFile *f);
@@ -428,11 +429,13 @@ typedef struct Checkpoints {
   StFile resumed; // the one of step `last`, from nnrt_checkpoint_find to nnrt_checkpoint_load
 } Checkpoints;
 
-// Compares all checksums of each, and prints a line for each; false if one is damaged.
+// Compares all checksums of each, and prints a line for each; false if one is damaged or
+// unreadable.
 bool nnrt_checkpoints_verify(const char *dir, FILE *out);
-// Opens the newest complete one, and sets its step, -1 if there is none; false if all are damaged.
+// Opens the newest complete one, and sets its step, -1 if there is none; false if all are damaged,
+// or a newer one than those is unreadable.
 bool nnrt_checkpoint_find(Checkpoints *c, int64_t *out_step, Why *w);
-// Returns the step of the newest complete one after `step`, -1: there is none.
+// Returns the step of the newest complete or unreadable one after `step`, -1: there is none.
 int64_t nnrt_checkpoint_after(const Checkpoints *c, int64_t step);
 // Collective.  Failing is a warning: the previous checkpoint remains and training continues.
 void nnrt_checkpoint_save(Checkpoints *c, NnrtRank *r, int64_t step, const DataOrder *order);

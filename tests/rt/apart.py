@@ -103,6 +103,10 @@ with folder_with_data():
         folders(2, (1, "four"))
         refused("one of rank 1 alone", way, 2, f"'ck' of rank 1 on {HOST} has a checkpoint of step 4, and that of rank 0 on {HOST} "
                 "has none")
+        # One that rank 1 cannot read now may be sound.
+        folders(2, (0, "four"), (1, "four"))
+        os.symlink("step-000000000006.safetensors", "at1/ck/step-000000000006.safetensors")
+        refused("an unreadable newer one", way, 2, newer)
         # A damaged one cannot be resumed from, and does not count.
         folders(2, (0, "four"), (1, "six"))
         path = pathlib.Path("at1/ck/step-000000000006.safetensors")

@@ -275,6 +275,49 @@ def generations():
     os.system("rm -rf g")
 
 
+def unreadable():
+    """A checkpoint that cannot be read for a moment is not damaged: no run resumes from an older one instead."""
+    train("line1", "--steps", 10, "--checkpoint-dir", "u", "--checkpoint-every", 5)
+    before = {n: pathlib.Path("u", n).read_bytes() for n in names("u")}
+    flags = [*DATA, "--steps", 12, "--resume", "--checkpoint-dir", "u", "--save", "u.st"]
+    newest = "u/step-000000000010.safetensors"
+    said = f"error: cannot resume: cannot read '{newest}': "
+    # Each open of a file or map in a run fails, and one of these is of the newest checkpoint.
+    for call, how in [("open", "EIO"), ("open", "EMFILE"), ("open", "EACCES"), ("mmap", "ENOMEM")] if interposer() else []:
+        unread, number, reached = 0, 0, True
+        while reached and number < 200:
+            number += 1
+            pathlib.Path("report").unlink(missing_ok=True)
+            done = run("line1", *flags, env=failing(call, number, how, FAIL_REPORT="report"))
+            reached = pathlib.Path("report").exists()
+            text = done.stderr
+            check(f"{call} {number} fails by {how}: it does not resume from an older one", "resuming after step 10\n" in text
+                  or done.returncode == 1, done.returncode, text)
+            unread += "error: cannot resume: cannot " in text and newest in text
+            os.system("rm -f u.st u/step-000000000012*")
+            check(f"{call} {number} fails by {how}: the checkpoints stay", {n: pathlib.Path("u", n).read_bytes() for n in names("u")}
+                  == before, names("u"))
+        check(f"{how} of the newest checkpoint is met", not reached and unread == 1, unread, number)
+    # A link to itself cannot be opened by anybody.
+    os.rename(newest, "sound")
+    os.symlink("step-000000000010.safetensors", newest)
+    done = refused("unreadable", said, "line1", *flags)
+    check("what to do is said", "hint: this checkpoint may be sound: " in done.stderr and "damaged" not in done.stderr, done.stderr)
+    check("nothing is written", sorted(names("u")) == sorted(before), names("u"))
+    done = run("line1", "--verify", "--checkpoint-dir", "u")
+    check("--verify of an unreadable one", done.returncode == 1 and f"{newest}  unreadable: cannot read " in done.stdout and
+          "--resume fails, as the checkpoint of step 10 cannot be read\n" in done.stdout and "damaged" not in done.stdout, done.stdout)
+    # An older one that cannot be read does not matter.
+    os.rename("sound", newest)
+    os.unlink("u/step-000000000005.safetensors")
+    os.symlink("step-000000000005.safetensors", "u/step-000000000005.safetensors")
+    done = run("line1", "--verify", "--checkpoint-dir", "u")
+    check("--verify of an older unreadable one", done.returncode == 1 and "--resume continues after step 10\n" in done.stdout,
+          done.stdout)
+    check("an older unreadable one", "resuming after step 10\n" in train("line1", *flags[len(DATA):]).stderr)
+    os.system("rm -rf u")
+
+
 def full_disk():
     """On a full disk the oldest own checkpoint makes room; the only sound one stays, and those of an earlier run."""
     if ctypes.CDLL(None).unshare(0x20000) != 0:  # CLONE_NEWNS: a file system for this process only
@@ -496,6 +539,7 @@ with folder_with_data():
     left_files()
     the_lock()
     generations()
+    unreadable()
     resumed_logs()
     pipes()
     full_disk()  # last: it has file systems of its own
